@@ -28,14 +28,14 @@ const (
 
 // DefaultAdmission is a policy with its published defaults. slo-gated has no signal:
 // three public definitions exist.
-func DefaultAdmission(policy string) Admission {
+func DefaultAdmission(policy string) admission {
 	floor := floorShare
-	return Admission{Policy: policy, Capacity: 10_000, Refill: 1000, QueueThreshold: 5, KVThreshold: 0.8, K: 300, Power: 5,
+	return admission{Policy: policy, Capacity: 10_000, Refill: 1000, QueueThreshold: 5, KVThreshold: 0.8, K: 300, Power: 5,
 		Variant: "b", Headroom: 1, StepMs: 7, BudgetsMs: map[string]float64{"critical": 200, "standard": 500, "sheddable": 300},
 		PredictOn: "chosen", Floor: &floor}
 }
 
-func (a *Admission) check() error {
+func (a *admission) check() error {
 	if !slices.Contains(Policies, a.Policy) {
 		return specErrorf("admission policy: got %q, want one of %v", a.Policy, Policies)
 	}
@@ -87,7 +87,7 @@ func (s *Spec) Build(p Parts) (*Config, error) {
 		RoutingUs: s.RoutingUs, Priorities: s.Priorities, Scheduler: s.Scheduler, AgeWeight: s.AgeWeight, ShadowShare: s.ShadowShare,
 		Seed: p.Seed, Observe: p.Observe, Routing: gateway.Routing{Policy: s.Routing.Policy, Seed: p.Seed}}
 	if s.Retry.Kind == "backoff" {
-		cfg.Retry = Retry{Tries: s.Retry.Tries, BaseUs: sim.ToUs(s.Retry.BaseMs * 1e3), Factor: s.Retry.Factor}
+		cfg.Retry = retry{Tries: s.Retry.Tries, BaseUs: sim.ToUs(s.Retry.BaseMs * 1e3), Factor: s.Retry.Factor}
 	}
 	if s.Routing.Policy == gateway.Weighted {
 		var err error
@@ -99,7 +99,7 @@ func (s *Spec) Build(p Parts) (*Config, error) {
 			WithHint("add --routing-policy weighted, or policy: weighted beside them")
 	}
 	if s.Admission.Policy == "clairvoyant" {
-		cfg.Live = &Live{Engines: p.Plants, ByPriority: s.byPriority(p.Engines)}
+		cfg.Live = &live{Engines: p.Plants, ByPriority: s.byPriority(p.Engines)}
 	}
 	cfg.Policy = s.policy(&p, cfg.Live)
 	return cfg, nil
@@ -124,7 +124,7 @@ func (s *Spec) NeedsController() bool {
 	return false
 }
 
-func (s *Spec) policy(p *Parts, live *Live) gateway.Policy {
+func (s *Spec) policy(p *Parts, live *live) gateway.Policy {
 	a := &s.Admission
 	rollout := &gateway.Rollout{Engines: p.Controllers, ByPriority: s.byPriority(p.Engines)}
 	switch a.Policy {

@@ -89,7 +89,7 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 		c.scrape(i, 0)
 		c.view.Snapshots[i].AtUs = -1
 	}
-	if cfg.Update == KVEvents || gateway.ReadsEvents(cfg.Routing.Scorers) {
+	if cfg.Update == kvEvents || gateway.ReadsEvents(cfg.Routing.Scorers) {
 		c.exact, c.view.Exact = gateway.NewEvents(cfg.EventDelayUs), make([]int64, n)
 		for i, e := range c.engines {
 			e.Watch(func(atUs int64, hash uint64, stored bool) { c.exact.Add(i, atUs, hash, stored) })
@@ -120,7 +120,7 @@ func (c *cluster) start() error {
 		ec := c.cfg.Engines[i]
 		if c.cfg.Scheduler != "" {
 			d := *ec.Deployment
-			d.Engine.SchedulingPolicy = FCFS
+			d.Engine.SchedulingPolicy = fcfs
 			if c.cfg.Scheduler == PriorityFCFS {
 				d.Engine.SchedulingPolicy = "priority"
 			}

@@ -9,8 +9,8 @@ import (
 // Updates of the index.
 const (
 	OnRoute      = "on-route"       // when a request is sent: a prefill that has not run is credited
-	OnFirstToken = "on-first-token" // when its first token comes
-	KVEvents     = "kv-events"      // what engines say of their caches, some time later
+	onFirstToken = "on-first-token" // when its first token comes
+	kvEvents     = "kv-events"      // what engines say of their caches, some time later
 )
 
 // Config is a cluster.
@@ -18,7 +18,7 @@ type Config struct {
 	Engines []sim.Config // instances; those of one run may share a latency model
 	Routing gateway.Routing
 	Policy  gateway.Policy
-	Live    *Live // the estimator that looks into the engines; nil: nobody does
+	Live    *live // the estimator that looks into the engines; nil: nobody does
 
 	RefreshUs    int64 // between two scrapes of an instance; 0: every decision sees the live state
 	Aligned      bool  // all instances are scraped at once; otherwise one after another
@@ -33,16 +33,16 @@ type Config struct {
 	Scheduler  string         // "", the deployments' and the requests' own; fcfs; priority-fcfs
 	AgeWeight  float64        // priority gained per us of age, with priority-fcfs
 
-	Retry       Retry
+	Retry       retry
 	ShadowShare float64 // of rejected requests that a copy of their engine serves, to see what would have been
 	Seed        int64
 	// Observe gives the observer of an instance; nil: nobody watches.
 	Observe func(instance int) sim.Observer
 }
 
-// Retry says what rejected clients do: come back after BaseUs, then Factor times
+// retry says what rejected clients do: come back after BaseUs, then Factor times
 // as long, until they have come Tries times. Tries 0 or 1: they do not.
-type Retry struct {
+type retry struct {
 	Tries  int
 	BaseUs int64
 	Factor float64
@@ -50,13 +50,13 @@ type Retry struct {
 
 // Schedulers.
 const (
-	FCFS         = "fcfs"
+	fcfs         = "fcfs"
 	PriorityFCFS = "priority-fcfs"
 )
 
-// DefaultPriorities are those of BLIS and of the gateway API: below 0 a class may
+// defaultPriorities are those of BLIS and of the gateway API: below 0 a class may
 // be shed. Classes without one are standard.
-var DefaultPriorities = map[string]int{"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
+var defaultPriorities = map[string]int{"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
 
 const standardPriority = 3
 
@@ -70,9 +70,9 @@ func (c *Config) check() error {
 	case c.RefreshUs < 0 || c.AdmissionUs < 0 || c.RoutingUs < 0 || c.EventDelayUs < 0 || c.IndexBlocks < 0:
 		return bad("times and blocks: got refresh %d, admission %d, routing %d, event delay %d us, %d index blocks, want all >= 0",
 			c.RefreshUs, c.AdmissionUs, c.RoutingUs, c.EventDelayUs, c.IndexBlocks)
-	case c.Update != OnRoute && c.Update != OnFirstToken && c.Update != KVEvents:
+	case c.Update != OnRoute && c.Update != onFirstToken && c.Update != kvEvents:
 		return bad("index update: got %q, want on-route, on-first-token or kv-events", c.Update)
-	case c.Scheduler != "" && c.Scheduler != FCFS && c.Scheduler != PriorityFCFS:
+	case c.Scheduler != "" && c.Scheduler != fcfs && c.Scheduler != PriorityFCFS:
 		return bad("scheduler: got %q, want fcfs or priority-fcfs", c.Scheduler)
 	case !(c.AgeWeight >= 0) || c.AgeWeight > 1:
 		return bad("age weight: got %g, want 0 to 1 a us", c.AgeWeight)
@@ -94,7 +94,7 @@ func (c *Config) priority(class string) int {
 	if p, ok := c.Priorities[class]; ok {
 		return p
 	}
-	if p, ok := DefaultPriorities[class]; ok {
+	if p, ok := defaultPriorities[class]; ok {
 		return p
 	}
 	return standardPriority
@@ -108,7 +108,7 @@ func (c *Config) enginePriority(priority int, arrivalUs int64) int64 {
 		return arrivalUs - sim.ToUs(float64(priority+maxPriority)/c.AgeWeight)
 	}
 	top := standardPriority
-	for _, p := range DefaultPriorities {
+	for _, p := range defaultPriorities {
 		top = max(top, p)
 	}
 	for _, p := range c.Priorities {

@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// Document is simulation.json of a cluster.
-type Document struct {
+// document is simulation.json of a cluster.
+type document struct {
 	simulate.Document
 	Cluster *Part `json:"cluster"`
 }
@@ -39,8 +39,8 @@ type Part struct {
 	OutputPerS   *float64       `json:"output_tokens_per_s"`   // from the first to the last arrival
 	Prediction   *AuditPart     `json:"prediction"`            // of admitted requests; null without predictions
 	Shadow       *AuditPart     `json:"shadow"`                // of the sample of rejected ones
-	Classes      []ClassPart    `json:"classes"`
-	ByInstance   []InstancePart `json:"by_instance"`
+	Classes      []classPart    `json:"classes"`
+	ByInstance   []instancePart `json:"by_instance"`
 }
 
 // AuditPart compares predicted with observed TTFT.
@@ -52,8 +52,8 @@ type AuditPart struct {
 	FalseShare *float64 `json:"false_reject_share"` // of rejected ones, who would have met their target
 }
 
-// ClassPart is one class at the gateway.
-type ClassPart struct {
+// classPart is one class at the gateway.
+type classPart struct {
 	Name     string   `json:"name"`
 	Arrived  int      `json:"arrived"`
 	Admitted int      `json:"admitted"`
@@ -63,8 +63,8 @@ type ClassPart struct {
 	RuleMiss *float64 `json:"ttft_miss_share_by_rule"` // of those that no floor let in
 }
 
-// InstancePart is one engine.
-type InstancePart struct {
+// instancePart is one engine.
+type instancePart struct {
 	Requests    int   `json:"requests"`
 	Steps       int64 `json:"steps"`
 	Preemptions int64 `json:"preemptions"`
@@ -83,17 +83,17 @@ func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 		P99Admitted: result.OrNull(g.Admitted.P99), P99Everybody: result.OrNull(g.Everybody.P99), CachedShare: result.OrNull(g.CachedShare),
 		Potential: result.OrNull(g.PotentialShare), PhantomShare: result.OrNull(g.PhantomShare), Jain: result.OrNull(g.Jain),
 		OutputPerS: result.OrNull(g.OutputPerS), Prediction: auditPart(g.Live), Shadow: auditPart(g.Shadow),
-		Classes: []ClassPart{}, ByInstance: make([]InstancePart, len(run.Engines))}
+		Classes: []classPart{}, ByInstance: make([]instancePart, len(run.Engines))}
 	if s.spec.Routing.Policy == gateway.Weighted {
 		p.Scorers = s.spec.Routing.ScorersText()
 	}
 	for i := range g.Classes {
 		c := &g.Classes[i]
-		p.Classes = append(p.Classes, ClassPart{c.Name, c.Arrived, c.Admitted, c.Good, result.OrNull(c.Goodput()),
+		p.Classes = append(p.Classes, classPart{c.Name, c.Arrived, c.Admitted, c.Good, result.OrNull(c.Goodput()),
 			result.OrNull(c.MissShare()), result.OrNull(c.RuleMissShare())})
 	}
 	for i, e := range run.Engines {
-		p.ByInstance[i] = InstancePart{Steps: e.Steps, Preemptions: e.Preemptions, BusyUs: e.BusyUs, PeakRunning: e.PeakRunning,
+		p.ByInstance[i] = instancePart{Steps: e.Steps, Preemptions: e.Preemptions, BusyUs: e.BusyUs, PeakRunning: e.PeakRunning,
 			PeakWaiting: e.PeakWaiting}
 	}
 	for i := range run.Records {

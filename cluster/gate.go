@@ -151,7 +151,7 @@ func (c *cluster) look(i int, now int64) {
 	if c.exact != nil {
 		c.exact.Match(r.Hashes, now, c.view.Exact)
 	}
-	if c.cfg.Update == KVEvents {
+	if c.cfg.Update == kvEvents {
 		copy(c.view.Match, c.view.Exact)
 	} else {
 		c.index.Match(r.Hashes, c.view.Match)
@@ -220,7 +220,7 @@ func (c *cluster) firstToken(i, instance int, atUs int64) {
 	rec := &c.out.Records[i]
 	c.cfg.Policy.Seen(&c.seen[i], &c.view, &rec.Decision, instance, atUs, atUs-rec.DecidedUs)
 	c.view.Ledger.FirstToken(i, instance, atUs)
-	if c.cfg.Update == OnFirstToken {
+	if c.cfg.Update == onFirstToken {
 		c.index.Record(&c.seen[i], instance)
 	}
 }

@@ -127,7 +127,7 @@ func Reduce(all []Record, targets map[string]Target, w Window) *Goodput {
 	out.cache(recs)
 	out.fairness(recs, targets)
 	out.OutputPerS = outputPerS(all, w)
-	pairs := Pairs(recs)
+	pairs := pairs(recs)
 	out.Live, out.Shadow = auditOf(recs, pairs, false), auditOf(recs, pairs, true)
 	return out
 }
@@ -286,8 +286,8 @@ func outputPerS(all []Record, w Window) float64 {
 	return over(sum*1e6, float64(end-w.FromUs))
 }
 
-// Pairs are the estimates of admitted requests and of the shadow sample.
-func Pairs(recs []*Record) []Pair {
+// pairs are the estimates of admitted requests and of the shadow sample.
+func pairs(recs []*Record) []Pair {
 	var out []Pair
 	for _, r := range recs {
 		p := r.Decision.PredictedUs
@@ -308,7 +308,7 @@ func Pairs(recs []*Record) []Pair {
 func tellable(r *Record) bool { return r.Decision.P90Us <= float64(r.FollowedUs()) }
 
 // AllPairs are Pairs of a whole run's records inside the window.
-func AllPairs(all []Record, w Window) []Pair { return Pairs(inWindow(all, w)) }
+func AllPairs(all []Record, w Window) []Pair { return pairs(inWindow(all, w)) }
 
 func auditOf(recs []*Record, pairs []Pair, shadow bool) Audit {
 	nan := math.NaN()

@@ -8,9 +8,9 @@ import (
 	"github.com/blis-train/blis-train/sim/predict"
 )
 
-// Live estimates from what the engines hide: a control that shows what perfect
+// live estimates from what the engines hide: a control that shows what perfect
 // knowledge of the present would be worth. Lengths still to come are the true ones.
-type Live struct {
+type live struct {
 	Engines    []*predict.Engine // with the coefficients that drive the engines
 	ByPriority bool
 
@@ -19,7 +19,7 @@ type Live struct {
 }
 
 // TTFT is predict's rollout over the true state.
-func (l *Live) TTFT(r *gateway.Request, v *gateway.View, i int) (gateway.Estimate, error) {
+func (l *live) TTFT(r *gateway.Request, v *gateway.View, i int) (gateway.Estimate, error) {
 	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
 	e, in := l.engines[i], l.engines[i].Inside()
 	s := predict.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}

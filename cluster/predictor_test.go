@@ -230,12 +230,12 @@ func random(t *testing.T, rng *rand.Rand) (*Config, []sim.Request) {
 	c.Seed = rng.Int64N(1000)
 	c.Routing = gateway.Routing{Policy: []string{gateway.RoundRobin, gateway.LeastLoaded, gateway.Weighted}[rng.IntN(3)], Seed: c.Seed}
 	c.Routing.Scorers, _ = gateway.ParseScorers([]string{"pa:3,qd:2,kv:2", "ppc:2,qde:1,kv:1", "lb:1"}[rng.IntN(3)])
-	c.Update = []string{OnRoute, OnFirstToken, KVEvents}[rng.IntN(3)]
+	c.Update = []string{OnRoute, onFirstToken, kvEvents}[rng.IntN(3)]
 	c.RefreshUs, c.Aligned, c.ShowStep = []int64{0, 10_000, 50_000}[rng.IntN(3)], rng.IntN(2) == 0, rng.IntN(2) == 0
 	c.AdmissionUs, c.RoutingUs, c.EventDelayUs = rng.Int64N(3)*500, rng.Int64N(3)*500, rng.Int64N(30_000)
-	c.Scheduler = []string{"", FCFS, PriorityFCFS}[rng.IntN(3)]
+	c.Scheduler = []string{"", fcfs, PriorityFCFS}[rng.IntN(3)]
 	if rng.IntN(3) == 0 {
-		c.Retry = Retry{Tries: 2 + rng.IntN(3), BaseUs: 20_000, Factor: 2}
+		c.Retry = retry{Tries: 2 + rng.IntN(3), BaseUs: 20_000, Factor: 2}
 	}
 	c.ShadowShare = 0.3
 	if rng.IntN(4) == 0 {

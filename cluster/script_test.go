@@ -133,7 +133,7 @@ func (s *script) cluster(p map[string]string) {
 		case "age":
 			s.cfg.AgeWeight = s.number(v)
 		case "tries":
-			s.cfg.Retry = Retry{Tries: int(s.number(v)), BaseUs: 10_000, Factor: 2}
+			s.cfg.Retry = retry{Tries: int(s.number(v)), BaseUs: 10_000, Factor: 2}
 		case "shadow":
 			s.cfg.ShadowShare = s.number(v)
 		default:

@@ -67,7 +67,7 @@ type simulation struct {
 
 // Simulate runs a workload through several engines behind one gateway and writes
 // simulation.json, requests.parquet and decisions.parquet to o.Out.
-func Simulate(ctx context.Context, o Options) (*Document, error) {
+func Simulate(ctx context.Context, o Options) (*document, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func Simulate(ctx context.Context, o Options) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc := &Document{Document: *s.Document(runs), Cluster: s.first}
+	doc := &document{Document: *s.Document(runs), Cluster: s.first}
 	doc.Command = o.Table().Command("simulate")
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)
 }
@@ -105,14 +105,14 @@ func (s *simulation) readSpec() (*Spec, error) {
 			return nil, err
 		}
 		s.Inputs = append(s.Inputs, in)
-		parsed, err := ParseSpec(text, o.File)
+		parsed, err := parseSpec(text, o.File)
 		if err != nil {
 			return nil, err
 		}
 		spec = *parsed
 	}
 	if o.Instances != 0 {
-		spec.Instances.Groups = []Group{{Count: o.Instances}}
+		spec.Instances.Groups = []group{{Count: o.Instances}}
 	}
 	if o.RoutingPolicy != "" {
 		if spec.Routing.Policy = o.RoutingPolicy; o.RoutingPolicy != gateway.Weighted {
@@ -190,7 +190,7 @@ func pathBeside(file, path string) string {
 }
 
 // group is the simulation of one group of instances.
-func (s *simulation) group(g Group) (*simulate.Simulation, error) {
+func (s *simulation) group(g group) (*simulate.Simulation, error) {
 	own := s.With(&s.o.Options)
 	if g.Deployment != "" || len(g.Set) > 0 {
 		path := s.o.Deployment
@@ -295,8 +295,8 @@ func Prior(set *coeff.Set) func(p float64) float64 {
 	}
 }
 
-// DecisionRow is one row of decisions.parquet: what the gateway did with a request.
-type DecisionRow struct {
+// decisionRow is one row of decisions.parquet: what the gateway did with a request.
+type decisionRow struct {
 	ID              string             `col:"request_id" doc:"id of the workload"`
 	ArrivalUs       int64              `col:"arrival_us" unit:"us" doc:"first arrival at the gateway"`
 	DecidedUs       int64              `col:"decided_us" unit:"us" doc:"last decision"`
@@ -313,9 +313,9 @@ type DecisionRow struct {
 	PotentialTokens int64              `col:"potential_cached_tokens" unit:"tokens" doc:"the most it expected anywhere at the first arrival"`
 }
 
-func rowOfDecision(r *Record) DecisionRow {
+func rowOfDecision(r *Record) decisionRow {
 	known := func(us float64) trace.Opt[float64] { return trace.Opt[float64]{V: us / 1e3, OK: us == us} }
-	row := DecisionRow{ID: r.ID, ArrivalUs: r.ArrivalUs, DecidedUs: r.DecidedUs, Tries: int64(r.Tries), SLOClass: r.Class,
+	row := decisionRow{ID: r.ID, ArrivalUs: r.ArrivalUs, DecidedUs: r.DecidedUs, Tries: int64(r.Tries), SLOClass: r.Class,
 		Priority: int64(r.Priority), Admitted: r.Admitted(), Reason: r.Decision.Reason, PredictedTTFTMs: known(r.Decision.PredictedUs),
 		BoundTTFTMs: known(r.Decision.BoundUs), ExpectedTokens: r.Expected, PotentialTokens: r.Potential}
 	if r.Admitted() {

@@ -18,29 +18,29 @@ import (
 
 // Spec is cluster.yaml. What is absent has the value of DefaultSpec.
 type Spec struct {
-	Instances   Instances             `yaml:"instances"`
+	Instances   instances             `yaml:"instances"`
 	RefreshUs   int64                 `yaml:"snapshot_refresh_us"`  // us between scrapes; 0: live
 	Scrape      string                `yaml:"scrape"`               // staggered or aligned
 	ExportStep  bool                  `yaml:"export_step_start"`    // engines tell when their step started
 	AdmissionUs int64                 `yaml:"admission_latency_us"` // us
 	RoutingUs   int64                 `yaml:"routing_latency_us"`   // us
-	Admission   Admission             `yaml:"admission"`
+	Admission   admission             `yaml:"admission"`
 	Routing     Routing               `yaml:"routing"`
 	Scheduler   string                `yaml:"scheduler"` // fcfs, priority-fcfs; "": the deployment's, and the requests' own priorities
 	Priorities  map[string]int        `yaml:"priorities"`
 	AgeWeight   float64               `yaml:"age_weight"` // priority a request gains per us of age
-	Retry       RetrySpec             `yaml:"retry"`
+	Retry       retrySpec             `yaml:"retry"`
 	Targets     map[string]TargetSpec `yaml:"goodput_slo_targets"`
 	ShadowShare float64               `yaml:"shadow_share"` // of rejected requests served by a copy of their engine, 0..1
 }
 
-// Instances is a number, or groups of instances that differ.
-type Instances struct {
-	Groups []Group
+// instances is a number, or groups of instances that differ.
+type instances struct {
+	Groups []group
 }
 
-// Group is instances of one deployment. "" is what the command line says.
-type Group struct {
+// group is instances of one deployment. "" is what the command line says.
+type group struct {
 	Count        int      `yaml:"count"`
 	Deployment   string   `yaml:"deployment"`
 	Coefficients string   `yaml:"coefficients"`
@@ -48,13 +48,13 @@ type Group struct {
 }
 
 // UnmarshalYAML takes a number or a list.
-func (n *Instances) UnmarshalYAML(node *yaml.Node) error {
+func (n *instances) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind == yaml.ScalarNode {
 		count, err := strconv.Atoi(node.Value)
 		if err != nil {
 			return specErrorf("instances: got %q, want a number or a list of groups", node.Value)
 		}
-		n.Groups = []Group{{Count: count}}
+		n.Groups = []group{{Count: count}}
 		return nil
 	}
 	n.Groups = nil
@@ -62,15 +62,15 @@ func (n *Instances) UnmarshalYAML(node *yaml.Node) error {
 }
 
 // Count is all instances.
-func (n *Instances) Count() (sum int) {
+func (n *instances) Count() (sum int) {
 	for _, g := range n.Groups {
 		sum += g.Count
 	}
 	return sum
 }
 
-// Admission is a policy and its parameters; each policy has its own defaults.
-type Admission struct {
+// admission is a policy and its parameters; each policy has its own defaults.
+type admission struct {
 	Policy string `yaml:"policy"`
 
 	Capacity float64 `yaml:"capacity"` // token-bucket: tokens
@@ -100,7 +100,7 @@ type Admission struct {
 }
 
 // UnmarshalYAML takes a name or a mapping.
-func (a *Admission) UnmarshalYAML(node *yaml.Node) error {
+func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind == yaml.ScalarNode {
 		*a = DefaultAdmission(node.Value)
 		return nil
@@ -111,7 +111,7 @@ func (a *Admission) UnmarshalYAML(node *yaml.Node) error {
 	if err := node.Decode(&head); err != nil {
 		return err
 	}
-	type plain Admission
+	type plain admission
 	p := plain(DefaultAdmission(head.Policy))
 	if err := knownFields(node, &p); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (a *Admission) UnmarshalYAML(node *yaml.Node) error {
 			}
 		}
 	}
-	*a = Admission(p)
+	*a = admission(p)
 	return nil
 }
 
@@ -162,7 +162,7 @@ type Routing struct {
 }
 
 // Retry is none, or what rejected clients do.
-type RetrySpec struct {
+type retrySpec struct {
 	Kind   string  `yaml:"kind"` // none or backoff
 	Tries  int     `yaml:"tries"`
 	BaseMs float64 `yaml:"base_ms"`
@@ -170,13 +170,13 @@ type RetrySpec struct {
 }
 
 // UnmarshalYAML takes a name or a mapping.
-func (r *RetrySpec) UnmarshalYAML(node *yaml.Node) error {
-	*r = RetrySpec{Kind: "backoff", Tries: 4, BaseMs: 500, Factor: 2}
+func (r *retrySpec) UnmarshalYAML(node *yaml.Node) error {
+	*r = retrySpec{Kind: "backoff", Tries: 4, BaseMs: 500, Factor: 2}
 	if node.Kind == yaml.ScalarNode {
 		r.Kind = node.Value
 		return nil
 	}
-	type plain RetrySpec
+	type plain retrySpec
 	return knownFields(node, (*plain)(r))
 }
 
@@ -189,13 +189,13 @@ type TargetSpec struct {
 
 // DefaultSpec is one instance that admits everything, scraped as llm-d does.
 func DefaultSpec() Spec {
-	return Spec{Instances: Instances{Groups: []Group{{Count: 1}}}, RefreshUs: 50_000, Scrape: "staggered",
+	return Spec{Instances: instances{Groups: []group{{Count: 1}}}, RefreshUs: 50_000, Scrape: "staggered",
 		Admission: DefaultAdmission("always-admit"),
-		Routing:   Routing{Policy: gateway.RoundRobin, IndexUpdate: OnRoute, EventDelayUs: 50_000}, Retry: RetrySpec{Kind: "none"}}
+		Routing:   Routing{Policy: gateway.RoundRobin, IndexUpdate: OnRoute, EventDelayUs: 50_000}, Retry: retrySpec{Kind: "none"}}
 }
 
-// ParseSpec reads cluster.yaml strictly.
-func ParseSpec(text []byte, file string) (*Spec, error) {
+// parseSpec reads cluster.yaml strictly.
+func parseSpec(text []byte, file string) (*Spec, error) {
 	s := DefaultSpec()
 	if err := strictyaml.Decode(text, file, &s); err != nil {
 		e := (*trace.SyntaxError)(nil)

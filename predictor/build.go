@@ -16,15 +16,15 @@ const (
 	TargetToken = "token"
 	TargetE2E   = "e2e"
 
-	FeaturesLLMD = "llmd"
-	FeaturesFull = "full"
+	featuresLLMD = "llmd"
+	featuresFull = "full"
 
 	stateAuto    = "auto"
 	stateStep    = "step"
 	stateJourney = "journey"
 
 	prefixIndex  = "index"
-	PrefixActual = "actual"
+	prefixActual = "actual"
 )
 
 // Options decide what rows hold.
@@ -34,22 +34,22 @@ type DecisionOptions struct {
 	State       string  // auto, step or journey
 	StalenessUs int64   // age of what is observable at the decision, >= 0
 	PrefixScore string  // index or actual
-	Shared      []Share // first prompt tokens that requests share where nothing records it
+	Shared      []share // first prompt tokens that requests share where nothing records it
 	Saturated   bool    // keep requests that arrived while the run was saturated
 }
 
-// Share says how many first prompt tokens the requests of some runs share.
-type Share struct {
+// share says how many first prompt tokens the requests of some runs share.
+type share struct {
 	Runs   string // glob of run ids
 	Tokens int64
 }
 
 // String is what ParseShare reads.
-func (s Share) String() string { return s.Runs + "=" + strconv.FormatInt(s.Tokens, 10) }
+func (s share) String() string { return s.Runs + "=" + strconv.FormatInt(s.Tokens, 10) }
 
 // DefaultOptions are everything the traces offer, nothing stale, an index.
 func DefaultOptions() DecisionOptions {
-	return DecisionOptions{Target: TargetToken, Features: FeaturesFull, State: stateAuto, PrefixScore: prefixIndex}
+	return DecisionOptions{Target: TargetToken, Features: featuresFull, State: stateAuto, PrefixScore: prefixIndex}
 }
 
 // Check names the first option out of bounds.
@@ -57,14 +57,14 @@ func (o *DecisionOptions) Check() error {
 	switch {
 	case o.Target != TargetToken && o.Target != TargetE2E:
 		return fmt.Errorf("--target: got %q, want %s or %s", o.Target, TargetToken, TargetE2E)
-	case o.Features != FeaturesLLMD && o.Features != FeaturesFull:
-		return fmt.Errorf("--features: got %q, want %s or %s", o.Features, FeaturesLLMD, FeaturesFull)
+	case o.Features != featuresLLMD && o.Features != featuresFull:
+		return fmt.Errorf("--features: got %q, want %s or %s", o.Features, featuresLLMD, featuresFull)
 	case o.State != stateAuto && o.State != stateStep && o.State != stateJourney:
 		return fmt.Errorf("--state: got %q, want %s, %s or %s", o.State, stateAuto, stateStep, stateJourney)
 	case o.StalenessUs < 0:
 		return fmt.Errorf("--staleness-us: got %d us, want >= 0", o.StalenessUs)
-	case o.PrefixScore != prefixIndex && o.PrefixScore != PrefixActual:
-		return fmt.Errorf("--prefix-score: got %q, want %s or %s", o.PrefixScore, prefixIndex, PrefixActual)
+	case o.PrefixScore != prefixIndex && o.PrefixScore != prefixActual:
+		return fmt.Errorf("--prefix-score: got %q, want %s or %s", o.PrefixScore, prefixIndex, prefixActual)
 	}
 	for _, s := range o.Shared {
 		if _, err := path.Match(s.Runs, ""); err != nil || s.Tokens < 0 {
@@ -75,8 +75,8 @@ func (o *DecisionOptions) Check() error {
 }
 
 // ParseShare reads TOKENS or RUNGLOB=TOKENS.
-func ParseShare(text string) (Share, error) {
-	s := Share{Runs: "*"}
+func ParseShare(text string) (share, error) {
+	s := share{Runs: "*"}
 	number := text
 	if i := strings.LastIndex(text, "="); i >= 0 {
 		s.Runs, number = text[:i], text[i+1:]
@@ -89,27 +89,27 @@ func ParseShare(text string) (Share, error) {
 	return s, nil
 }
 
-// Span is a half-open interval of the run's clock.
-type Span struct{ StartNs, EndNs int64 }
+// span is a half-open interval of the run's clock.
+type span struct{ StartNs, EndNs int64 }
 
-// Source is one recorded run.
-type Source struct {
+// source is one recorded run.
+type source struct {
 	Run        *trace.Run
 	Deployment *deploy.Deployment
-	Saturated  []Span // requests that arrived inside are dropped as saturated
+	Saturated  []span // requests that arrived inside are dropped as saturated
 }
 
 // Result is what a run gave.
 type Result struct {
 	Rows      []Row
 	Requests  int            // rows + sum of drops
-	Dropped   map[Reason]int // by reason
-	Agreement Agreement
+	Dropped   map[reason]int // by reason
+	Agreement agreement
 	Warnings  []trace.Finding
 }
 
-// Agreement compares the two sources of state on the rows where both are known.
-type Agreement struct {
+// agreement compares the two sources of state on the rows where both are known.
+type agreement struct {
 	Rows  int `json:"rows"`
 	Equal int `json:"equal"` // waiting and running are the same
 	// Of the others: the decision fell between a pick-up or a finish and the next
@@ -120,7 +120,7 @@ type Agreement struct {
 }
 
 // Build makes the rows of a run.
-func Build(src Source, o DecisionOptions) (*Result, error) {
+func Build(src source, o DecisionOptions) (*Result, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func Build(src Source, o DecisionOptions) (*Result, error) {
 
 // builder builds the rows of one run.
 type builder struct {
-	src      Source
+	src      source
 	o        DecisionOptions
 	lives    []life
 	complete bool
@@ -145,9 +145,9 @@ type builder struct {
 	out      *Result
 }
 
-func newBuilder(src Source, o DecisionOptions) *builder {
+func newBuilder(src source, o DecisionOptions) *builder {
 	d := src.Deployment
-	b := &builder{src: src, o: o, out: &Result{Dropped: map[Reason]int{}}}
+	b := &builder{src: src, o: o, out: &Result{Dropped: map[reason]int{}}}
 	b.lives, b.complete, b.out.Warnings = livesOf(src.Run, d.Tracing.JourneySampleRate.Or(1), o.Target == TargetE2E)
 	b.steps = newSteps(src.Run, d.Tracing.StepSampleRate.Or(1), d.Engine.IsAsync())
 	b.counts = newCounts(b.lives, b.steps)
@@ -186,7 +186,7 @@ func (b *builder) scores() {
 			l.index = trace.Some(0.0)
 		}
 		l.score = l.index
-		if b.o.PrefixScore == PrefixActual {
+		if b.o.PrefixScore == prefixActual {
 			l.score = l.actual
 		}
 		if l.prompt.OK {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Entry is a training row as llm-d's router sends it: a TTFT row carries
+// entry is a training row as llm-d's router sends it: a TTFT row carries
 // actual_tpot_ms 0 and a TPOT row actual_ttft_ms 0.
-type Entry struct {
+type entry struct {
 	KVCachePercentage  float64 `json:"kv_cache_percentage"`
 	InputTokenLength   int64   `json:"input_token_length"`
 	NumRequestWaiting  int64   `json:"num_request_waiting"`
@@ -28,7 +28,7 @@ type Entry struct {
 
 // batch is the body of POST /add_training_data_bulk.
 type batch struct {
-	Entries []Entry `json:"entries"`
+	Entries []entry `json:"entries"`
 }
 
 // batchEntries is how many entries one batch holds at most.
@@ -36,8 +36,8 @@ const batchEntries = 1000
 
 // Sample is the stratified sample of rows for one target: at most
 // decision.BucketRows in each bucket, bucket by bucket.
-func Sample(rows []Row, tpot bool, seed uint64) []Entry {
-	r := NewReservoir[*Row](Buckets, BucketRows, seed, false)
+func Sample(rows []Row, tpot bool, seed uint64) []entry {
+	r := newReservoir[*Row](buckets, bucketRows, seed, false)
 	for i := range rows {
 		row := &rows[i]
 		if tpot && !row.TPOTMs.OK {
@@ -45,7 +45,7 @@ func Sample(rows []Row, tpot bool, seed uint64) []Entry {
 		}
 		r.Add(Bucket(row), row)
 	}
-	var out []Entry
+	var out []entry
 	r.Each(func(_ int, row *Row, _ float64) { out = append(out, entryOf(row, tpot)) })
 	return out
 }
@@ -53,8 +53,8 @@ func Sample(rows []Row, tpot bool, seed uint64) []Entry {
 // entryOf says what the router feeds, whatever the features of the rows: its
 // in-flight count for running, no decode tokens, and no prefix score with TPOT.
 // The stamp is the run's clock read as Unix time; only its order means something.
-func entryOf(r *Row, tpot bool) Entry {
-	e := Entry{KVCachePercentage: math.Max(0, math.Min(1, r.KVCachePercentage)), InputTokenLength: r.InputTokenLength,
+func entryOf(r *Row, tpot bool) entry {
+	e := entry{KVCachePercentage: math.Max(0, math.Min(1, r.KVCachePercentage)), InputTokenLength: r.InputTokenLength,
 		NumRequestWaiting: r.NumRequestWaiting, NumRequestRunning: r.RunningInflight, PrefillTokens: r.PrefillTokensInFlight,
 		Timestamp: time.Unix(0, r.DecisionNs).UTC().Format(time.RFC3339Nano)}
 	if tpot {
@@ -65,9 +65,9 @@ func entryOf(r *Row, tpot bool) Entry {
 	return e
 }
 
-// WriteBulk writes batches, one a line; each line is a body for POST
+// writeBulk writes batches, one a line; each line is a body for POST
 // /add_training_data_bulk.
-func WriteBulk(w io.Writer, entries []Entry) error {
+func writeBulk(w io.Writer, entries []entry) error {
 	enc := json.NewEncoder(w)
 	for len(entries) > 0 {
 		n := min(len(entries), batchEntries)
@@ -82,7 +82,7 @@ func WriteBulk(w io.Writer, entries []Entry) error {
 // ColumnsOf are the columns of a target as XGBoost wants them typed.
 func ColumnsOf(tpot bool, features string) []Column {
 	var out []Column
-	for _, f := range FeaturesOf(tpot, features) {
+	for _, f := range featuresOf(tpot, features) {
 		c := Column{f.Name, float}
 		switch {
 		case f.Category:

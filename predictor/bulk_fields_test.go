@@ -37,8 +37,8 @@ func fields() []field {
 
 // readBulk reads batches, checks every entry against the field table and returns
 // all entries. Errors name the line and the entry.
-func readBulk(r io.Reader) ([]Entry, error) {
-	var out []Entry
+func readBulk(r io.Reader) ([]entry, error) {
+	var out []entry
 	lines := bufio.NewReader(r)
 	for line := 1; ; line++ {
 		text, err := lines.ReadBytes('\n')
@@ -58,7 +58,7 @@ func readBulk(r io.Reader) ([]Entry, error) {
 	}
 }
 
-func readBatch(text []byte) ([]Entry, error) {
+func readBatch(text []byte) ([]entry, error) {
 	var loose struct {
 		Entries []map[string]any `json:"entries"`
 	}

@@ -21,12 +21,12 @@ func TestBulkRoundTrip(t *testing.T) {
 			NumRequestWaiting: rng.Int64N(20), RunningInflight: rng.Int64N(50), PrefillTokensInFlight: rng.Int64N(9000),
 			PrefixCacheScore: rng.Float64(), TTFTMs: 1000 * rng.Float64(), TPOTMs: trace.Opt[float64]{V: rng.Float64() * 50, OK: i%3 > 0}}
 	}
-	var all []Entry
+	var all []entry
 	for _, tpot := range []bool{false, true} {
 		all = append(all, Sample(rows, tpot, 1)...)
 	}
 	var b bytes.Buffer
-	if err := WriteBulk(&b, all); err != nil {
+	if err := writeBulk(&b, all); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(b.String(), "\n"); n != (len(all)+batchEntries-1)/batchEntries {
@@ -43,7 +43,7 @@ func TestBulkRoundTrip(t *testing.T) {
 	for _, f := range fields() {
 		names = append(names, f.Name)
 	}
-	e := reflect.TypeFor[Entry]()
+	e := reflect.TypeFor[entry]()
 	for i := range e.NumField() {
 		if got := e.Field(i).Tag.Get("json"); got != names[i] {
 			t.Errorf("field %d: the struct has %s, the table %s", i, got, names[i])

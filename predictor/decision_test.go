@@ -47,7 +47,7 @@ func step(id int64, startMs float64, running, waiting, prefill int64, usage floa
 
 func build(t *testing.T, run *trace.Run, d *deploy.Deployment, o DecisionOptions) *Result {
 	t.Helper()
-	r, err := Build(Source{Run: run, Deployment: d}, o)
+	r, err := Build(source{Run: run, Deployment: d}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestCrowd(t *testing.T) {
 			"state":              "journey", "state_age_us": trace.Some(10_000.0), "phase": trace.Opt[string]{}, "stage": trace.Some(int64(0)),
 			"ttft_ms": 130.0, "tpot_ms": trace.Some(20.0), "e2e_ms": trace.Some(340.0), "output_tokens": trace.Some(int64(11)),
 			"end_num_request_waiting": trace.Some(int64(2)), "end_kv_cache_percentage": trace.Some(0.25)}},
-		{"llmd", func(o *DecisionOptions) { o.Features = FeaturesLLMD }, map[string]any{"num_request_running": int64(6),
+		{"llmd", func(o *DecisionOptions) { o.Features = featuresLLMD }, map[string]any{"num_request_running": int64(6),
 			"decode_tokens_in_flight": int64(0),
 			"running_engine":          int64(3), "decode_tokens_resident": int64(164)}},
 		{"step", func(o *DecisionOptions) { o.State = stateStep }, map[string]any{"state": "step", "num_request_waiting": int64(2),
@@ -170,8 +170,8 @@ func TestBucketEdges(t *testing.T) {
 			t.Errorf("prefix score %g: got bucket %d, want %d", score, got, want)
 		}
 	}
-	if got := Bucket(&Row{NumRequestWaiting: 99, KVCachePercentage: 1, PrefixCacheScore: 1}); got != Buckets-1 {
-		t.Errorf("the last bucket: got %d, want %d", got, Buckets-1)
+	if got := Bucket(&Row{NumRequestWaiting: 99, KVCachePercentage: 1, PrefixCacheScore: 1}); got != buckets-1 {
+		t.Errorf("the last bucket: got %d, want %d", got, buckets-1)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestPrefixScores(t *testing.T) {
 	caching := engine()
 	caching.Engine.PrefixCaching = true
 	actual := DefaultOptions()
-	actual.PrefixScore = PrefixActual
+	actual.PrefixScore = prefixActual
 	first := inSteps(req("one", 160, 5, 5, 10, 10.1, 50, 130, 131), 1, 2)
 	second := inSteps(req("two", 160, 5, 300, 310, 310.1, 330, 400, 401), 16, 16)
 	for _, c := range []struct {
@@ -223,7 +223,7 @@ func TestPrefixScores(t *testing.T) {
 		t.Errorf("caching off: got %g and %v, want 0 and a known 0", r.PrefixCacheScore, r.PrefixScoreIndex)
 	}
 	index := DefaultOptions()
-	index.Shared = []Share{{"p*", 64}}
+	index.Shared = []share{{"p*", 64}}
 	if r := pair(t, caching, index, first, second); math.Abs(r.PrefixCacheScore-0.4) > 1e-12 || r.OwnUncachedTokens != 96 {
 		t.Errorf("index: got %g and %d uncached tokens, want 64 of 160 tokens found", r.PrefixCacheScore, r.OwnUncachedTokens)
 	}
@@ -231,7 +231,7 @@ func TestPrefixScores(t *testing.T) {
 	if r := pair(t, caching, index, first, early); r.PrefixCacheScore != 0 {
 		t.Errorf("index before the first was scheduled: got %g, want 0", r.PrefixCacheScore)
 	}
-	index.Shared = []Share{{"other", 64}}
+	index.Shared = []share{{"other", 64}}
 	run := &trace.Run{ID: "pair", Requests: []trace.Request{first, second}}
 	if r := build(t, run, caching, index); r.Dropped[noBlockHashes] != 2 {
 		t.Errorf("nothing says what requests share: dropped %v, want two without block hashes", r.Dropped)
@@ -291,7 +291,7 @@ func TestMissingSteps(t *testing.T) {
 		name  string
 		steps []trace.Step
 		state string
-		want  Reason
+		want  reason
 	}{
 		{"fresh", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(14, 260, 1, 0, 0, 0.1)}, stateStep, ""},
 		{"stale", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(12, 249, 1, 0, 0, 0.1)}, stateStep, staleState},
@@ -324,33 +324,33 @@ func TestMissingSteps(t *testing.T) {
 func TestDrops(t *testing.T) {
 	whole := func() trace.Request { return inSteps(req("x", 100, 5, 500, 510, 510.1, 530, 600, 601), 26, 26) }
 	for _, c := range []struct {
-		want   Reason
-		change func(r *trace.Request, d *deploy.Deployment, s *Source)
+		want   reason
+		change func(r *trace.Request, d *deploy.Deployment, s *source)
 	}{
-		{noArrival, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.ArrivedNs.OK = false }},
-		{noEngineStamps, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.CoreID.OK = false }},
-		{noEngineStamps, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.ScheduledNs.OK = false }},
-		{noPromptLength, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.PromptTokens.OK = false }},
-		{aborted, func(r *trace.Request, _ *deploy.Deployment, _ *Source) {
+		{noArrival, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.ArrivedNs.OK = false }},
+		{noEngineStamps, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.CoreID.OK = false }},
+		{noEngineStamps, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.ScheduledNs.OK = false }},
+		{noPromptLength, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.PromptTokens.OK = false }},
+		{aborted, func(r *trace.Request, _ *deploy.Deployment, _ *source) {
 			r.Success, r.AbortedNs = trace.Some(false), trace.Some(int64(600*ms))
 		}},
-		{failed, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.Success = trace.Some(false) }},
-		{failed, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.Success = trace.Opt[bool]{} }},
-		{warmUp, func(_ *trace.Request, d *deploy.Deployment, _ *Source) {
+		{failed, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.Success = trace.Some(false) }},
+		{failed, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.Success = trace.Opt[bool]{} }},
+		{warmUp, func(_ *trace.Request, d *deploy.Deployment, _ *source) {
 			d.Phases = []deploy.Phase{{Name: deploy.WarmupPhase, EndNs: 1 << 60}}
 		}},
-		{warmUp, func(r *trace.Request, d *deploy.Deployment, _ *Source) {
+		{warmUp, func(r *trace.Request, d *deploy.Deployment, _ *source) {
 			d.Phases, r.ArrivedNs = nil, trace.Some(int64(100*ms)) // before the eleventh step
 		}},
-		{saturated, func(_ *trace.Request, _ *deploy.Deployment, s *Source) { s.Saturated = []Span{{0, 1 << 60}} }},
-		{noFirstToken, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.FirstTokenNs.OK = false }},
-		{negativeLatency, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.FirstTokenNs.V = 499 * ms }},
-		{incompleteJourneys, func(_ *trace.Request, d *deploy.Deployment, _ *Source) { d.Tracing.JourneySampleRate = trace.Some(0.5) }},
-		{incompleteJourneys, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.DroppedEvents = 1 }},
-		{"", func(*trace.Request, *deploy.Deployment, *Source) {}},
+		{saturated, func(_ *trace.Request, _ *deploy.Deployment, s *source) { s.Saturated = []span{{0, 1 << 60}} }},
+		{noFirstToken, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.FirstTokenNs.OK = false }},
+		{negativeLatency, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.FirstTokenNs.V = 499 * ms }},
+		{incompleteJourneys, func(_ *trace.Request, d *deploy.Deployment, _ *source) { d.Tracing.JourneySampleRate = trace.Some(0.5) }},
+		{incompleteJourneys, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.DroppedEvents = 1 }},
+		{"", func(*trace.Request, *deploy.Deployment, *source) {}},
 	} {
 		r, d := whole(), engine()
-		src := Source{Deployment: d}
+		src := source{Deployment: d}
 		c.change(&r, d, &src)
 		src.Run = &trace.Run{ID: "x", Requests: []trace.Request{r}}
 		for k := range int64(40) {
@@ -539,11 +539,11 @@ func TestCausality(t *testing.T) {
 		run := decisionRandom(rng)
 		o := DefaultOptions()
 		o.State = []string{stateAuto, stateStep}[round%2]
-		o.Features = []string{FeaturesFull, FeaturesLLMD}[round/2%2]
+		o.Features = []string{featuresFull, featuresLLMD}[round/2%2]
 		o.StalenessUs = []int64{0, 0, 50_000}[round%3]
 		d := engine()
 		d.Engine.PrefixCaching = round%5 == 0
-		o.Shared = []Share{{"*", 64}}
+		o.Shared = []share{{"*", 64}}
 		want := build(t, run, d, o)
 		for range 10 {
 			row := want.Rows[rng.IntN(len(want.Rows))]

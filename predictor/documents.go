@@ -10,7 +10,7 @@ import (
 type RowsDocument struct {
 	result.Header
 	Options  RowOptions      `json:"options"`
-	Runs     []RunAccount    `json:"runs"`
+	Runs     []runAccount    `json:"runs"`
 	Warnings []trace.Finding `json:"warnings"`
 }
 
@@ -25,24 +25,24 @@ type RowOptions struct {
 	KeepSaturated bool     `json:"keep_saturated"`
 }
 
-// RunAccount is one run's account: requests = rows + the sum of dropped.
-type RunAccount struct {
+// runAccount is one run's account: requests = rows + the sum of dropped.
+type runAccount struct {
 	ID        string         `json:"id"`
 	Config    string         `json:"config"`
 	Requests  int            `json:"requests"`
 	Rows      int            `json:"rows"`
 	Dropped   map[string]int `json:"dropped"`
-	Agreement StateAgreement `json:"agreement"`
+	Agreement stateAgreement `json:"agreement"`
 	// PrefixGap is the mean of |score of the index - score measured afterwards|
 	// over rows that know both; null without any.
 	PrefixGap *float64        `json:"prefix_gap"`
 	Warnings  []trace.Finding `json:"warnings"`
 }
 
-// StateAgreement compares the two sources of state on the rows where both are
+// stateAgreement compares the two sources of state on the rows where both are
 // known: waiting and running are the same, or the decision fell between a pick-up
 // or a finish and the next schedule(), inside schedule(), or elsewhere.
-type StateAgreement struct {
+type stateAgreement struct {
 	Rows    int `json:"rows"`
 	Equal   int `json:"equal"`
 	Between int `json:"between_steps"`
@@ -53,15 +53,15 @@ type StateAgreement struct {
 // Scores is predictor_scores.json: what the models are worth on rows they did not see.
 type Scores struct {
 	result.Header
-	Options  Options         `json:"options"`
-	Runs     []RunAccount    `json:"runs"`
+	Options  options         `json:"options"`
+	Runs     []runAccount    `json:"runs"`
 	HoldOut  []HoldOut       `json:"hold_out"`
-	Models   []ModelScore    `json:"models"`
+	Models   []modelScore    `json:"models"`
 	Warnings []trace.Finding `json:"warnings"`
 }
 
-// Options decided the numbers.
-type Options struct {
+// options decided the numbers.
+type options struct {
 	Rows     RowOptions `json:"rows"`
 	Weights  string     `json:"weights"` // natural | flat | sqrt
 	Seed     uint64     `json:"seed"`
@@ -81,8 +81,8 @@ type HoldOut struct {
 	AboveMax *float64 `json:"above_max"` // share of test rows above the largest training target
 }
 
-// ModelScore is a model on the hold-out of a target. Relative errors are shares.
-type ModelScore struct {
+// modelScore is a model on the hold-out of a target. Relative errors are shares.
+type modelScore struct {
 	Scope  string `json:"scope"`
 	Target string `json:"target"` // ttft_ms | tpot_ms | e2e_ms
 	Model  string `json:"model"`
@@ -106,14 +106,14 @@ type ModelScore struct {
 // Document is predictor.json: everything forest.Load needs, and where it comes from.
 type Document struct {
 	result.Header
-	Options Options      `json:"options"`
-	Runs    []RunAccount `json:"runs"`
+	Options options      `json:"options"`
+	Runs    []runAccount `json:"runs"`
 	// Trained says which rows the forests were grown on and which set the
 	// conformal factors.
 	Trained string          `json:"trained"`
 	Bins    int             `json:"bins"`
 	Targets []forest.Target `json:"targets"`
 	HoldOut []HoldOut       `json:"hold_out"`
-	Scores  []ModelScore    `json:"scores"` // of all rows held out
+	Scores  []modelScore    `json:"scores"` // of all rows held out
 	Digest  string          `json:"data_digest"`
 }

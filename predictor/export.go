@@ -23,24 +23,24 @@ const (
 // Formats lists them in the order help shows them.
 var Formats = []string{FormatXGBoost, FormatBulk}
 
-// TargetModel is one target's model in XGBoost's form.
-type TargetModel struct {
+// targetModel is one target's model in XGBoost's form.
+type targetModel struct {
 	Target string
 	Data   []byte
 }
 
 // ExportXGBoost writes one XGBoost model document per target: of the mean
 // forest (trees), or of a quantile (trees-q90).
-func ExportXGBoost(p *Document, model string) ([]TargetModel, []trace.Finding, error) {
-	var out []TargetModel
+func ExportXGBoost(p *Document, model string) ([]targetModel, []trace.Finding, error) {
+	var out []targetModel
 	var warnings []trace.Finding
-	if p.Options.Rows.Features != FeaturesLLMD {
-		warnings = append(warnings, trace.Findingf(OtherColumns,
+	if p.Options.Rows.Features != featuresLLMD {
+		warnings = append(warnings, trace.Findingf(otherColumns,
 			"the rows were made with --features %s: llm-d's server feeds other columns; make them with --features llmd for it",
 			p.Options.Rows.Features))
 	}
-	if p.Options.Rows.PrefixScore == PrefixActual {
-		warnings = append(warnings, trace.Findingf(LeakingScore, "prefix_cache_score is what was measured after the decision: no "+
+	if p.Options.Rows.PrefixScore == prefixActual {
+		warnings = append(warnings, trace.Findingf(leakingScore, "prefix_cache_score is what was measured after the decision: no "+
 			"router can feed it"))
 	}
 	for i := range p.Targets {
@@ -51,10 +51,10 @@ func ExportXGBoost(p *Document, model string) ([]TargetModel, []trace.Finding, e
 		}
 		var b bytes.Buffer
 		columns := ColumnsOf(t.Name == targetTPOT, p.Options.Rows.Features)
-		if err := XGBoost(&b, f, columns, true); err != nil {
+		if err := xgBoost(&b, f, columns, true); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
-		out = append(out, TargetModel{strings.TrimSuffix(t.Name, "_ms"), b.Bytes()})
+		out = append(out, targetModel{strings.TrimSuffix(t.Name, "_ms"), b.Bytes()})
 	}
 	return out, warnings, nil
 }
@@ -93,9 +93,9 @@ func ExportBulk(w io.Writer, dir string, p *Document) error {
 		for i := range rows {
 			rows[i].TTFTMs = rows[i].E2EMs.V
 		}
-		return WriteBulk(w, Sample(rows, false, p.Options.Seed))
+		return writeBulk(w, Sample(rows, false, p.Options.Seed))
 	}
-	return WriteBulk(w, slices.Concat(Sample(rows, false, p.Options.Seed), Sample(rows, true, p.Options.Seed)))
+	return writeBulk(w, slices.Concat(Sample(rows, false, p.Options.Seed), Sample(rows, true, p.Options.Seed)))
 }
 
 // Sidecar is the provenance of a predictor's export; its region is the columns of the rows that

@@ -37,8 +37,8 @@ var (
 // categories are the columns that llm-d's models hold as pandas categories.
 var categories = map[string]bool{"prefill_score_bucket": true, "pod_type_cat": true}
 
-// FeaturesOf are the columns of a target's models.
-func FeaturesOf(tpot bool, features string) []Feature {
+// featuresOf are the columns of a target's models.
+func featuresOf(tpot bool, features string) []Feature {
 	names := llmdTTFT
 	if tpot {
 		names = llmdTPOT
@@ -47,7 +47,7 @@ func FeaturesOf(tpot bool, features string) []Feature {
 	for _, name := range names {
 		out = append(out, feature(name))
 	}
-	if features == FeaturesFull {
+	if features == featuresFull {
 		for _, name := range extra {
 			out = append(out, feature(name))
 		}

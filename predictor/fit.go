@@ -36,7 +36,7 @@ func readRuns(out string, made *RowsDocument) ([]*runRows, error) {
 	var list []*runRows
 	for i := range made.Runs {
 		r := &made.Runs[i]
-		rows, err := ReadPredictorRows(out, r.ID)
+		rows, err := readPredictorRows(out, r.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +123,7 @@ func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []Row) (estimates, e
 	}
 	out := estimates{}
 	for i := range list {
-		s, r := StateOf(&list[i])
+		s, r := stateOf(&list[i])
 		ttft, err := engine.TTFT(&s, &r)
 		if err != nil {
 			return nil, err
@@ -143,8 +143,8 @@ func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []Row) (estimates, e
 	return out, nil
 }
 
-// StateOf is what a row says of the engine, as physics reads it.
-func StateOf(r *Row) (predict.State, predict.Request) {
+// stateOf is what a row says of the engine, as physics reads it.
+func stateOf(r *Row) (predict.State, predict.Request) {
 	s := predict.State{
 		Decodes: r.DecodeBatch, DecodeTokens: r.DecodeTokensResident,
 		StepTokens: r.StepPrefillTokens, StepRequests: r.StepPrefillRequests, NextTokens: r.NextPrefillTokens,
@@ -199,8 +199,8 @@ func withPhysics(o *TrainOptions, in string, ext *result.Extract, list []*runRow
 	o.physics = physicsOf(in, ext, list, c, made.Options.KeepSaturated, o.Workers)
 }
 
-func optionsOf(made *RowsDocument, c *Coefficients, o TrainOptions) Options {
-	opt := Options{Rows: made.Options, Weights: o.Weights, Seed: o.Seed, IsRefit: o.isRefit}
+func optionsOf(made *RowsDocument, c *Coefficients, o TrainOptions) options {
+	opt := options{Rows: made.Options, Weights: o.Weights, Seed: o.Seed, IsRefit: o.isRefit}
 	if c != nil {
 		opt.Physics = c.Name
 	}
@@ -213,8 +213,8 @@ func warningsOf(made *RowsDocument) []trace.Finding {
 	for _, r := range made.Runs {
 		out = append(out, r.Warnings...)
 	}
-	if made.Options.PrefixScore == PrefixActual {
-		out = append(out, trace.Findingf(LeakingScore, "prefix_cache_score is what was measured after the decision"))
+	if made.Options.PrefixScore == prefixActual {
+		out = append(out, trace.Findingf(leakingScore, "prefix_cache_score is what was measured after the decision"))
 	}
 	return out
 }
@@ -274,7 +274,7 @@ func seenBefore(p *Document, ext *result.Extract) (out []trace.Finding) {
 	for _, in := range ext.Inputs {
 		same := func(of result.Input) bool { return of.SHA256 == in.SHA256 }
 		if b := path.Base(in.Name); b != deploy.RunFile && b != "config.json" && slices.ContainsFunc(p.Inputs, same) {
-			out = append(out, trace.Findingf(JudgedOnTraining,
+			out = append(out, trace.Findingf(judgedOnTraining,
 				"%s: the predictor was trained on it: what is called unseen is in-sample there", in.Name))
 		}
 	}

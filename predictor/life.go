@@ -18,7 +18,7 @@ type life struct {
 	group                                                 string
 	groupTokens                                           trace.Opt[int64]
 	phase                                                 trace.Opt[string]
-	reason                                                Reason             // why it cannot be a row, empty when it may
+	reason                                                reason             // why it cannot be a row, empty when it may
 	index, actual                                         trace.Opt[float64] // prefix scores
 	score                                                 trace.Opt[float64] // the one asked for
 }

@@ -11,25 +11,25 @@ import (
 // MaxBins is the largest number of bins of a column.
 const MaxBins = 256
 
-// Matrix is binned columns of equal length.
-type Matrix struct {
+// matrix is binned columns of equal length.
+type matrix struct {
 	rows  int
 	bins  [][]uint8   // per column, per row
 	edges [][]float32 // per column, ascending: a value is in bin b when edges[b-1] <= value < edges[b]
 }
 
-// NewMatrix rounds columns to float32 and bins them: one bin per distinct value
+// newMatrix rounds columns to float32 and bins them: one bin per distinct value
 // where at most maxBins differ, else bins of about equal numbers of rows. Edges
 // lie halfway between the values they part. Values must be finite; NaN, unknown,
 // is below all of them, as at a split of the finished forest.
-func NewMatrix(columns [][]float64, maxBins int) (*Matrix, error) {
+func newMatrix(columns [][]float64, maxBins int) (*matrix, error) {
 	if maxBins < 2 || maxBins > MaxBins {
 		return nil, fmt.Errorf("forest: bins: got %d, want 2 to %d", maxBins, MaxBins)
 	}
 	if len(columns) < 1 || len(columns) > forest.MaxFeatures {
 		return nil, fmt.Errorf("forest: columns: got %d, want 1 to %d", len(columns), forest.MaxFeatures)
 	}
-	m := &Matrix{rows: len(columns[0])}
+	m := &matrix{rows: len(columns[0])}
 	values, sorted := make([]float32, m.rows), make([]float32, m.rows)
 	for c, column := range columns {
 		if len(column) != m.rows {
@@ -54,13 +54,13 @@ func NewMatrix(columns [][]float64, maxBins int) (*Matrix, error) {
 }
 
 // Rows is the number of rows.
-func (m *Matrix) Rows() int { return m.rows }
+func (m *matrix) Rows() int { return m.rows }
 
 // Columns is the number of columns.
-func (m *Matrix) Columns() int { return len(m.bins) }
+func (m *matrix) Columns() int { return len(m.bins) }
 
 // Edges are the thresholds a split of the column can have, ascending.
-func (m *Matrix) Edges(column int) []float32 { return m.edges[column] }
+func (m *matrix) Edges(column int) []float32 { return m.edges[column] }
 
 // binEdges parts ascending values into at most maxBins bins.
 func binEdges(sorted []float32, maxBins int) []float32 {

@@ -19,7 +19,7 @@ func planted(n int, noise float64) (*columns, []int) {
 		r.TTFTMs = truth * math.Exp(noise*rng.NormFloat64())
 		rows[i], run[i], physics[i] = r, int32(i%2), truth*1.3
 	}
-	t := newColumns(targetTTFT, FeaturesLLMD, rows, run)
+	t := newColumns(targetTTFT, featuresLLMD, rows, run)
 	t.Physics = physics
 	return t, upto(n)
 }

@@ -2,17 +2,17 @@ package predictor
 
 import "fmt"
 
-// Loss is what the trees minimise.
-type Loss string
+// loss is what the trees minimise.
+type loss string
 
 const (
-	squared Loss = "squared" // sum w(y - f)^2: f is a mean
-	Pinball Loss = "pinball" // sum w*max(q(y - f), (q-1)(y - f)): f is the quantile q
+	squared loss = "squared" // sum w(y - f)^2: f is a mean
+	Pinball loss = "pinball" // sum w*max(q(y - f), (q-1)(y - f)): f is the quantile q
 )
 
 // Options say how trees are grown.
-type TreesOptions struct {
-	Loss     Loss
+type treesOptions struct {
+	Loss     loss
 	Quantile float64 // q of Pinball, in (0, 1)
 
 	Trees    int     // >= 0
@@ -34,13 +34,13 @@ type TreesOptions struct {
 // llm-d's latency predictor ships for XGBoost (llm-d-latency-predictor 04e44cd,
 // training/training_server.py), except Gamma: theirs, 0.2, is in units of the
 // loss, which change with the target's unit.
-func TreesDefaultOptions() TreesOptions {
-	return TreesOptions{Loss: squared, Quantile: 0.5, Trees: 200, Depth: 6, Rate: 0.05, RowFrac: 0.8, ColFrac: 0.8,
+func treesDefaultOptions() treesOptions {
+	return treesOptions{Loss: squared, Quantile: 0.5, Trees: 200, Depth: 6, Rate: 0.05, RowFrac: 0.8, ColFrac: 0.8,
 		Lambda: 0.1, Alpha: 0.01, MinChild: 5, Seed: 1, Workers: 1}
 }
 
 // Check names the first option out of bounds, for a matrix of some columns.
-func (o *TreesOptions) Check(columns int) error {
+func (o *treesOptions) Check(columns int) error {
 	share := func(v float64) bool { return v > 0 && v <= 1 }
 	switch {
 	case o.Loss != squared && o.Loss != Pinball:

@@ -10,10 +10,10 @@ import (
 func TestScoresPage(t *testing.T) {
 	half := 0.5
 	s := newScores()
-	s.Models = []ModelScore{{Scope: "all", Target: targetTTFT, Model: nameTrees, MAPE: &half, Coverage: &half},
+	s.Models = []modelScore{{Scope: "all", Target: targetTTFT, Model: nameTrees, MAPE: &half, Coverage: &half},
 		{Scope: "all", Target: targetE2E, Model: namePhysics, Reason: "no coefficients were given"}}
 	s.HoldOut = []HoldOut{{Scope: "<b>s1</b>", Target: targetTPOT, Reason: "10 rows, want 30"}}
-	s.Runs = []RunAccount{{ID: "<script>alert(1)</script>", Requests: 12, Rows: 10, Dropped: map[string]int{"no_arrival": 2}}}
+	s.Runs = []runAccount{{ID: "<script>alert(1)</script>", Requests: 12, Rows: 10, Dropped: map[string]int{"no_arrival": 2}}}
 	var b bytes.Buffer
 	if err := WritePage(&b, s); err != nil {
 		t.Fatal(err)

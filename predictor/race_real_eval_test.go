@@ -84,7 +84,7 @@ func recorded(t *testing.T, folder string) ([]*runRows, TrainOptions) {
 		t.Fatal(err)
 	}
 	ro := DefaultOptions()
-	ro.PrefixScore = PrefixActual
+	ro.PrefixScore = prefixActual
 	made, err := MakeRows(ctx, out, out, ext, ro, result.Header{}, 0)
 	if err != nil {
 		t.Fatal(err)

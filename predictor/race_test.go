@@ -52,7 +52,7 @@ func truth(runs []*runRows) estimator {
 
 func testOptions(runs []*runRows) TrainOptions {
 	o := DefaultTrainOptions()
-	o.features, o.bins, o.physics = FeaturesLLMD, 32, truth(runs)
+	o.features, o.bins, o.physics = featuresLLMD, 32, truth(runs)
 	return o
 }
 
@@ -137,7 +137,7 @@ func TestTrainIsDeterministic(t *testing.T) {
 // the border; what is hidden from physics covers the test rows.
 func TestSplits(t *testing.T) {
 	runs := []*runRows{synthetic("a", "one", 400, 1), synthetic("b", "two", 300, 2)}
-	a := gather(runs, targetTTFT, FeaturesLLMD)
+	a := gather(runs, targetTTFT, featuresLLMD)
 	for _, name := range splitNames {
 		s := a.newSplit(name, 1)
 		if s.reason != "" {
@@ -190,7 +190,7 @@ func TestStagesFromRuns(t *testing.T) {
 		}
 		runs = append(runs, run)
 	}
-	a := gather(runs, targetTTFT, FeaturesLLMD)
+	a := gather(runs, targetTTFT, featuresLLMD)
 	if s := a.newSplit(loadDown, 1); s.reason != "" || a.samples[s.folds[0].test[0]].run != 0 || len(s.folds[0].test) != 100 {
 		t.Errorf("load-down: got %q, want the slowest run as test", s.reason)
 	}
@@ -199,7 +199,7 @@ func TestStagesFromRuns(t *testing.T) {
 			run.Rows[i].DecisionNs = int64(i) * 1e9
 		}
 	}
-	if s := gather(runs, targetTTFT, FeaturesLLMD).newSplit(loadUp, 1); s.reason == "" {
+	if s := gather(runs, targetTTFT, featuresLLMD).newSplit(loadUp, 1); s.reason == "" {
 		t.Error("runs at one rate: got stages, want a reason")
 	}
 }

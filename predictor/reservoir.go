@@ -2,28 +2,28 @@ package predictor
 
 import "github.com/blis-train/blis-train/internal/stat"
 
-// Buckets of the stratified sample, as llm-d's latency predictor cuts them
+// buckets of the stratified sample, as llm-d's latency predictor cuts them
 // (llm-d-latency-predictor 04e44cd, training/training_server.py): requests waiting
 // 0, 1-2, 3-5, 6-10, 11+; KV cache in steps of 0.05; prefix score in steps of 0.25.
 const (
 	queueBuckets  = 5
 	kvBuckets     = 20
 	prefixBuckets = 4
-	Buckets       = queueBuckets * kvBuckets * prefixBuckets
-	BucketRows    = 500 // rows kept in one bucket
+	buckets       = queueBuckets * kvBuckets * prefixBuckets
+	bucketRows    = 500 // rows kept in one bucket
 )
 
 // Bucket is the place of a row in [0, Buckets).
 func Bucket(r *Row) int {
 	kv := min(kvBuckets-1, int(kvBuckets*max(0, min(1, r.KVCachePercentage))))
-	return (QueueBucket(r.NumRequestWaiting)*kvBuckets+kv)*prefixBuckets + int(scoreBucket(max(0, min(1, r.PrefixCacheScore))))
+	return (queueBucket(r.NumRequestWaiting)*kvBuckets+kv)*prefixBuckets + int(scoreBucket(max(0, min(1, r.PrefixCacheScore))))
 }
 
-// QueueNames are the buckets of waiting requests.
-var QueueNames = []string{"0", "1-2", "3-5", "6-10", "11+"}
+// queueNames are the buckets of waiting requests.
+var queueNames = []string{"0", "1-2", "3-5", "6-10", "11+"}
 
-// QueueBucket is the place of a number of waiting requests in QueueNames.
-func QueueBucket(waiting int64) int {
+// queueBucket is the place of a number of waiting requests in QueueNames.
+func queueBucket(waiting int64) int {
 	for b, most := range []int64{0, 2, 5, 10} {
 		if waiting <= most {
 			return b
@@ -32,10 +32,10 @@ func QueueBucket(waiting int64) int {
 	return queueBuckets - 1
 }
 
-// Reservoir keeps at most a number of items per bucket of a stream: a uniform
+// reservoir keeps at most a number of items per bucket of a stream: a uniform
 // sample of all that came, or the newest (spec#predictor-sample). Which items a sample keeps depends on
 // the seed, the bucket and the order in it alone.
-type Reservoir[T any] struct {
+type reservoir[T any] struct {
 	keep    int
 	seed    uint64
 	newest  bool
@@ -47,13 +47,13 @@ type bucket[T any] struct {
 	items []T
 }
 
-// NewReservoir makes an empty one.
-func NewReservoir[T any](buckets, keep int, seed uint64, newest bool) *Reservoir[T] {
-	return &Reservoir[T]{keep: keep, seed: seed, newest: newest, buckets: make([]bucket[T], buckets)}
+// newReservoir makes an empty one.
+func newReservoir[T any](buckets, keep int, seed uint64, newest bool) *reservoir[T] {
+	return &reservoir[T]{keep: keep, seed: seed, newest: newest, buckets: make([]bucket[T], buckets)}
 }
 
 // Add offers an item.
-func (r *Reservoir[T]) Add(in int, item T) {
+func (r *reservoir[T]) Add(in int, item T) {
 	b := &r.buckets[in]
 	b.seen++
 	switch {
@@ -69,7 +69,7 @@ func (r *Reservoir[T]) Add(in int, item T) {
 }
 
 // Seen is how many items came.
-func (r *Reservoir[T]) Seen() int {
+func (r *reservoir[T]) Seen() int {
 	n := 0
 	for i := range r.buckets {
 		n += r.buckets[i].seen
@@ -79,7 +79,7 @@ func (r *Reservoir[T]) Seen() int {
 
 // Each hands every kept item to use, bucket by bucket, with the number of items it
 // stands for; those numbers add up to Seen.
-func (r *Reservoir[T]) Each(use func(in int, item T, weight float64)) {
+func (r *reservoir[T]) Each(use func(in int, item T, weight float64)) {
 	for i := range r.buckets {
 		b := &r.buckets[i]
 		for _, item := range b.items {

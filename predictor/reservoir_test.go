@@ -12,7 +12,7 @@ import (
 func TestReservoirIsUniform(t *testing.T) {
 	const n, keep, blocks = 100_000, 5000, 100
 	for seed := range uint64(5) {
-		r := NewReservoir[int](1, keep, seed, false)
+		r := newReservoir[int](1, keep, seed, false)
 		for i := range n {
 			r.Add(0, i)
 		}
@@ -38,8 +38,8 @@ func TestReservoirIsUniform(t *testing.T) {
 // Weights add up to the rows seen, bucket by bucket and in all; what a bucket
 // keeps does not depend on the rows of others.
 func TestReservoirWeights(t *testing.T) {
-	r := NewReservoir[int](3, 10, 1, false)
-	alone := NewReservoir[int](3, 10, 1, false)
+	r := newReservoir[int](3, 10, 1, false)
+	alone := newReservoir[int](3, 10, 1, false)
 	for i := range 1000 {
 		in := 0
 		if i%10 == 3 {
@@ -69,7 +69,7 @@ func TestReservoirWeights(t *testing.T) {
 
 // With newest, a bucket is a window on the last rows that came.
 func TestReservoirNewest(t *testing.T) {
-	r := NewReservoir[int](1, 5, 1, true)
+	r := newReservoir[int](1, 5, 1, true)
 	for i := range 13 {
 		r.Add(0, i)
 	}
@@ -86,7 +86,7 @@ func TestEvalReservoirMemory(t *testing.T) {
 	if repo.Eval() {
 		n = 10_000_000
 	}
-	r := NewReservoir[Row](Buckets, BucketRows, 1, false)
+	r := newReservoir[Row](buckets, bucketRows, 1, false)
 	row := Row{RequestID: "x"}
 	for i := range n {
 		row.NumRequestWaiting, row.KVCachePercentage, row.PrefixCacheScore = int64(i%17), float64(i%101)/100, float64(i%7)/7

@@ -8,7 +8,7 @@ import (
 )
 
 // row makes the row of the i-th request, whose state is that at t.
-func (b *builder) row(i int, t int64) (Row, Reason) {
+func (b *builder) row(i int, t int64) (Row, reason) {
 	l := &b.lives[i]
 	if reason := b.refuse(l); reason != "" {
 		return Row{}, reason
@@ -28,7 +28,7 @@ func (b *builder) row(i int, t int64) (Row, Reason) {
 
 // refuse names the first reason for which a request is no row, as far as its own
 // records say.
-func (b *builder) refuse(l *life) Reason {
+func (b *builder) refuse(l *life) reason {
 	switch {
 	case l.reason != "":
 		return l.reason
@@ -49,7 +49,7 @@ func (b *builder) isWarmUp(l *life) bool {
 	return l.arrived.V < b.warmUpNs
 }
 
-func inside(spans []Span, ns int64) bool {
+func inside(spans []span, ns int64) bool {
 	for _, s := range spans {
 		if ns >= s.StartNs && ns < s.EndNs {
 			return true
@@ -59,7 +59,7 @@ func inside(spans []Span, ns int64) bool {
 }
 
 // engineState fills what the engine is doing at t.
-func (b *builder) engineState(r *Row, t int64) Reason {
+func (b *builder) engineState(r *Row, t int64) reason {
 	c := b.counts
 	st, at := b.steps.last(t)
 	if st != nil {
@@ -105,7 +105,7 @@ func (b *builder) engineState(r *Row, t int64) Reason {
 // kv fills the use of the KV cache: the last step's where every step is recorded
 // or step state was asked for, else (and before the first step) rebuilt from
 // resident tokens.
-func (b *builder) kv(r *Row, st *trace.Step, decodeTokens float64) Reason {
+func (b *builder) kv(r *Row, st *trace.Step, decodeTokens float64) reason {
 	if st != nil && (b.o.State == stateStep || b.steps.complete) {
 		r.KVCachePercentage, r.FreeBlocks = st.KVUsage, st.BlocksFree
 		return ""
@@ -161,11 +161,11 @@ func (b *builder) changedSince(st *trace.Step) bool {
 }
 
 // prefix fills what is known of the request's own prompt.
-func (b *builder) prefix(r *Row, i int) Reason {
+func (b *builder) prefix(r *Row, i int) reason {
 	l := &b.lives[i]
 	r.PrefixScoreIndex, r.PrefixScoreActual = l.index, l.actual
 	switch {
-	case !l.score.OK && b.o.PrefixScore == PrefixActual:
+	case !l.score.OK && b.o.PrefixScore == prefixActual:
 		return noCachedTokens
 	case !l.score.OK:
 		return noBlockHashes
@@ -182,7 +182,7 @@ func (b *builder) prefix(r *Row, i int) Reason {
 // named fills the columns that follow from others.
 func (b *builder) named(r *Row) {
 	r.NumRequestRunning, r.DecodeTokensInFlight = r.RunningEngine, r.DecodeTokensResident
-	if b.o.Features == FeaturesLLMD {
+	if b.o.Features == featuresLLMD {
 		r.NumRequestRunning, r.DecodeTokensInFlight = r.RunningInflight, 0
 	}
 	if r.NumRequestWaiting > 0 {

@@ -54,7 +54,7 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Deci
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	doc := &RowsDocument{Header: h, Options: rowOptions(o), Runs: make([]RunAccount, len(ext.Runs)),
+	doc := &RowsDocument{Header: h, Options: rowOptions(o), Runs: make([]runAccount, len(ext.Runs)),
 		Warnings: []trace.Finding{}}
 	doc.Inputs = ext.Inputs
 	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {
@@ -63,13 +63,13 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Deci
 		if err != nil {
 			return err
 		}
-		src := Source{Run: run, Deployment: r.Deployment}
+		src := source{Run: run, Deployment: r.Deployment}
 		reason, spans := validate.Judge(run, r.Deployment)
 		for _, s := range spans {
-			src.Saturated = append(src.Saturated, Span{StartNs: s.StartNs, EndNs: s.EndNs})
+			src.Saturated = append(src.Saturated, span{StartNs: s.StartNs, EndNs: s.EndNs})
 		}
 		if reason != "" {
-			src.Saturated = []Span{{StartNs: math.MinInt64, EndNs: math.MaxInt64}}
+			src.Saturated = []span{{StartNs: math.MinInt64, EndNs: math.MaxInt64}}
 		}
 		made, err := Build(src, o)
 		if err != nil {
@@ -95,9 +95,9 @@ func writePredictorRows(dir string, list []Row) error {
 	return table.Write(dir, Table, table.Parquet, list)
 }
 
-func predictorRun(r *result.ExtractRun, made *Result) RunAccount {
-	out := RunAccount{ID: r.ID, Config: r.Deployment.Config(), Requests: made.Requests, Rows: len(made.Rows),
-		Dropped: map[string]int{}, Agreement: StateAgreement(made.Agreement), Warnings: append([]trace.Finding{}, made.Warnings...)}
+func predictorRun(r *result.ExtractRun, made *Result) runAccount {
+	out := runAccount{ID: r.ID, Config: r.Deployment.Config(), Requests: made.Requests, Rows: len(made.Rows),
+		Dropped: map[string]int{}, Agreement: stateAgreement(made.Agreement), Warnings: append([]trace.Finding{}, made.Warnings...)}
 	for reason, n := range made.Dropped {
 		out.Dropped[string(reason)] = n
 	}
@@ -117,8 +117,8 @@ func predictorRun(r *result.ExtractRun, made *Result) RunAccount {
 	return out
 }
 
-// ReadPredictorRows reads the rows of one run.
-func ReadPredictorRows(out, id string) ([]Row, error) {
+// readPredictorRows reads the rows of one run.
+func readPredictorRows(out, id string) ([]Row, error) {
 	c, err := table.Open[Row](table.RunDir(out, id), Table)
 	if err != nil {
 		return nil, err

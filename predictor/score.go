@@ -22,7 +22,7 @@ const (
 var scored = []string{nameTrees, nameGated, namePhysics, nameResidual}
 
 func newScores() *Scores {
-	return &Scores{Runs: []RunAccount{}, HoldOut: []HoldOut{}, Models: []ModelScore{}, Warnings: []trace.Finding{}}
+	return &Scores{Runs: []runAccount{}, HoldOut: []HoldOut{}, Models: []modelScore{}, Warnings: []trace.Finding{}}
 }
 
 // judged are models, and what stands beside their figures.
@@ -151,8 +151,8 @@ func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *outcome {
 }
 
 // score is the account of one model.
-func (o *outcome) score(name string, seed uint64) ModelScore {
-	c := ModelScore{Model: name, Reason: o.reason[name]}
+func (o *outcome) score(name string, seed uint64) modelScore {
+	c := modelScore{Model: name, Reason: o.reason[name]}
 	pred := o.pred[name]
 	if c.Reason != "" || pred == nil {
 		return c

@@ -55,20 +55,20 @@ func TestSharedRuns(t *testing.T) {
 		least      int // rows
 	}{
 		{"real_vllm_cpu", prefixIndex, 4000}, {"real_stock_otlp", prefixIndex, 677}, {"real_requests_llmservingsim", prefixIndex, 600},
-		{"composed", PrefixActual, 5700}, // with slow evaluations
+		{"composed", prefixActual, 5700}, // with slow evaluations
 	} {
 		if c.set == "composed" && !repo.Eval() {
 			continue
 		}
-		var all Agreement
+		var all agreement
 		rows := 0
 		for _, x := range extracted(t, c.set) {
 			run, o := x.run, DefaultOptions()
 			o.PrefixScore = c.score
 			if c.set == "real_stock_otlp" || c.set == "real_requests_llmservingsim" {
-				o.Shared = []Share{{"*prefill*", 1024}, {"*", 0}}
+				o.Shared = []share{{"*prefill*", 1024}, {"*", 0}}
 			}
-			r, err := Build(Source{Run: run, Deployment: x.deployment}, o)
+			r, err := Build(source{Run: run, Deployment: x.deployment}, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,12 +99,12 @@ func TestRebuiltKVUsage(t *testing.T) {
 	for _, set := range repo.Sets("real_vllm_cpu", "composed") {
 		for _, x := range extracted(t, set) {
 			run, o := x.run, DefaultOptions()
-			o.PrefixScore = PrefixActual
-			recorded, err := Build(Source{Run: run, Deployment: x.deployment}, o)
+			o.PrefixScore = prefixActual
+			recorded, err := Build(source{Run: run, Deployment: x.deployment}, o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := newBuilder(Source{Run: run, Deployment: x.deployment}, o)
+			b := newBuilder(source{Run: run, Deployment: x.deployment}, o)
 			if !b.steps.complete || len(recorded.Rows) == 0 {
 				continue
 			}

@@ -16,7 +16,7 @@ type columns struct {
 
 // newColumns lays rows out as columns. Physics estimates (ms) are NaN until set.
 func newColumns(target, features string, rows []*Row, run []int32) *columns {
-	t := &columns{Features: FeaturesOf(target == targetTPOT, features), Run: run}
+	t := &columns{Features: featuresOf(target == targetTPOT, features), Run: run}
 	t.X = make([][]float64, len(t.Features))
 	for c := range t.Features {
 		f := &t.Features[c]

@@ -95,7 +95,7 @@ type TrainOptions struct {
 // DefaultTrainOptions are everything but physics.
 func DefaultTrainOptions() TrainOptions {
 	return TrainOptions{Weights: natural, Seed: 1, bins: MaxBins, PhysicsReason: "no coefficients were given",
-		features: FeaturesFull, targets: targetsOf(TargetToken)}
+		features: featuresFull, targets: targetsOf(TargetToken)}
 }
 
 // Check names the first option out of bounds.
@@ -179,7 +179,7 @@ func (a *rowSet) byTime() (train, test []int, dropped int) {
 // stratified keeps at most decision.BucketRows rows of each bucket, in the order
 // they came, with their weights.
 func stratified(t *columns, train []int, weights string, isNewest bool, seed uint64) (rows []int, w []float64) {
-	r := NewReservoir[int](Buckets, BucketRows, seed, isNewest)
+	r := newReservoir[int](buckets, bucketRows, seed, isNewest)
 	for _, i := range train {
 		r.Add(t.Bucket[i], i)
 	}

@@ -43,9 +43,9 @@ func row(columns [][]float64, i int) []float64 {
 	return x
 }
 
-func treesTrain(t testing.TB, columns [][]float64, y, w []float64, o TreesOptions) (*TreesResult, *forest.Evaluator) {
+func treesTrain(t testing.TB, columns [][]float64, y, w []float64, o treesOptions) (*treesResult, *forest.Evaluator) {
 	t.Helper()
-	m, err := NewMatrix(columns, MaxBins)
+	m, err := newMatrix(columns, MaxBins)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestPlantedSteps(t *testing.T) {
 	for i := range y {
 		y[i] = step(row(columns, i))
 	}
-	o := TreesDefaultOptions()
+	o := treesDefaultOptions()
 	o.Trees, o.Depth, o.Rate, o.RowFrac, o.ColFrac, o.Lambda, o.Alpha, o.MinChild = 1, 2, 1, 1, 1, 0, 0, 1
 	r, e := treesTrain(t, columns, y, nil, o)
 	if len(r.Forest.Trees[0]) != 7 {
@@ -97,7 +97,7 @@ func TestPlantedSteps(t *testing.T) {
 	if r.Gain[2] != 0 {
 		t.Errorf("the column that says nothing has a share of %g of the gain, want 0", r.Gain[2])
 	}
-	if one := (TreesOptions{}); one.Check(3) == nil {
+	if one := (treesOptions{}); one.Check(3) == nil {
 		t.Error("zero options: got no error")
 	}
 }
@@ -115,7 +115,7 @@ func TestPlantedStepsByBoosting(t *testing.T) {
 			}
 		}
 	}
-	o := TreesDefaultOptions()
+	o := treesDefaultOptions()
 	o.RowFrac, o.ColFrac, o.Lambda, o.Alpha = 1, 1, 0, 0
 	_, e := treesTrain(t, columns, y, nil, o)
 	for i := range y {
@@ -138,8 +138,8 @@ func noisy(rng *rand.Rand, n, p int) (columns [][]float64, y, w []float64) {
 
 func TestSameBytesForAnyNumberOfWorkers(t *testing.T) {
 	columns, y, w := noisy(rand.New(rand.NewPCG(3, 1)), 30_000, 6)
-	for _, loss := range []Loss{squared, Pinball} {
-		o := TreesDefaultOptions()
+	for _, loss := range []loss{squared, Pinball} {
+		o := treesDefaultOptions()
 		o.Loss, o.Trees, o.Quantile = loss, 8, 0.9
 		var want string
 		for _, workers := range []int{1, 2, 8} {
@@ -165,8 +165,8 @@ func TestMonotone(t *testing.T) {
 	for i := range y {
 		y[i] += 2*columns[2][i] - columns[3][i] + math.Sin(12*columns[2][i]) // bends both ways
 	}
-	for _, loss := range []Loss{squared, Pinball} {
-		o := TreesDefaultOptions()
+	for _, loss := range []loss{squared, Pinball} {
+		o := treesDefaultOptions()
 		o.Loss, o.Quantile, o.Trees, o.Monotone = loss, 0.9, 60, []int8{0, 0, +1, -1}
 		_, e := treesTrain(t, columns, y, w, o)
 		o.Monotone = nil
@@ -200,7 +200,7 @@ func TestPinballCoverage(t *testing.T) {
 		y[i] = (1 + columns[1][i]) * rng.ExpFloat64()
 	}
 	for _, q := range []float64{0.5, 0.9, 0.99} {
-		o := TreesDefaultOptions()
+		o := treesDefaultOptions()
 		o.Loss, o.Quantile, o.Depth = Pinball, q, 3
 		_, e := treesTrain(t, columns, y, nil, o)
 		for v := range 6 {
@@ -236,12 +236,12 @@ func TestWeightIsRepetition(t *testing.T) {
 			}
 		}
 	}
-	o := TreesDefaultOptions()
+	o := treesDefaultOptions()
 	o.RowFrac, o.Lambda, o.Alpha, o.MinChild, o.Trees = 1, 0, 0, 0, 20
 	_, a := treesTrain(t, columns, y, w, o)
 	// the same edges: bins of the doubled rows would lie elsewhere
-	m, _ := NewMatrix(columns, MaxBins)
-	md := &Matrix{rows: len(yTwice), edges: m.edges}
+	m, _ := newMatrix(columns, MaxBins)
+	md := &matrix{rows: len(yTwice), edges: m.edges}
 	for c := range twice {
 		values := make([]float32, len(twice[c]))
 		for i, v := range twice[c] {
@@ -262,14 +262,14 @@ func TestWeightIsRepetition(t *testing.T) {
 }
 
 func TestBins(t *testing.T) {
-	m, err := NewMatrix([][]float64{{3, 1, 1, 2, 3}, {7, 7, 7, 7, 7}}, 4)
+	m, err := newMatrix([][]float64{{3, 1, 1, 2, 3}, {7, 7, 7, 7, 7}}, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(m.Edges(0), m.Edges(1), m.bins[0]); got != "[1.5 2.5] [] [2 0 0 1 2]" {
 		t.Errorf("got %s", got)
 	}
-	m, err = NewMatrix([][]float64{{2, math.NaN(), 1}}, 4)
+	m, err = newMatrix([][]float64{{2, math.NaN(), 1}}, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestBins(t *testing.T) {
 	for i := range values {
 		values[i] = float64(i * i)
 	}
-	m, _ = NewMatrix([][]float64{values}, 256)
+	m, _ = newMatrix([][]float64{values}, 256)
 	count := make([]int, 256)
 	for _, b := range m.bins[0] {
 		count[b]++
@@ -295,7 +295,7 @@ func TestBins(t *testing.T) {
 		}
 	}
 	for _, bad := range [][][]float64{{}, {{1e300}}, {{1, 2}, {1}}} {
-		if _, err := NewMatrix(bad, 256); err == nil {
+		if _, err := newMatrix(bad, 256); err == nil {
 			t.Errorf("%v: got no error", bad)
 		}
 	}
@@ -304,11 +304,11 @@ func TestBins(t *testing.T) {
 func BenchmarkTrain(b *testing.B) {
 	columns, y, _ := noisy(rand.New(rand.NewPCG(7, 1)), 100_000, 13)
 	for b.Loop() {
-		m, err := NewMatrix(columns, MaxBins)
+		m, err := newMatrix(columns, MaxBins)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := Train(m, y, nil, TreesDefaultOptions()); err != nil {
+		if _, err := Train(m, y, nil, treesDefaultOptions()); err != nil {
 			b.Fatal(err)
 		}
 	}

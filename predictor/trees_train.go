@@ -9,14 +9,14 @@ import (
 )
 
 // Result is what training leaves.
-type TreesResult struct {
+type treesResult struct {
 	Forest forest.Forest
 	Gain   []float64 // per column: the loss its splits removed, as a share of all splits
 }
 
 // Train grows a forest for y. Weights w are scaled to mean 1; nil weighs all rows
 // the same. The target is used as it is: pass logarithms for relative errors.
-func Train(m *Matrix, y, w []float64, o TreesOptions) (*TreesResult, error) {
+func Train(m *matrix, y, w []float64, o treesOptions) (*treesResult, error) {
 	if err := o.Check(m.Columns()); err != nil {
 		return nil, err
 	}
@@ -60,21 +60,21 @@ func meanOne(w []float64, n int) []float64 {
 
 // booster is the state between trees.
 type booster struct {
-	m      *Matrix
-	o      TreesOptions
+	m      *matrix
+	o      treesOptions
 	y, w   []float64
 	margin []float64 // per row: base + trees so far
 	gain   []float64 // per column
 }
 
-func (b *booster) boost() *TreesResult {
+func (b *booster) boost() *treesResult {
 	base := b.base()
 	for i := range b.margin {
 		b.margin[i] = base
 	}
 	b.gain = make([]float64, b.m.Columns())
 	g := newGrower(b)
-	out := &TreesResult{Forest: forest.Forest{Base: base, Trees: make([]forest.Tree, 0, b.o.Trees)}}
+	out := &treesResult{Forest: forest.Forest{Base: base, Trees: make([]forest.Tree, 0, b.o.Trees)}}
 	for t := range b.o.Trees {
 		out.Forest.Trees = append(out.Forest.Trees, g.grow(uint64(t)))
 	}

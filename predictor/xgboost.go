@@ -21,7 +21,7 @@ const (
 // Column is one column of an XGBoost model.
 type Column struct{ Name, Type string }
 
-// XGBoost writes a forest as an XGBoost model document, the JSON that save_model
+// xgBoost writes a forest as an XGBoost model document, the JSON that save_model
 // writes and load_model reads. A forest of logarithms becomes a model with a log
 // link (reg:gamma): XGBoost then predicts exp(margin), and base_score stands in
 // output space. Any other forest becomes reg:squarederror.
@@ -32,7 +32,7 @@ type Column struct{ Name, Type string }
 //
 // Predictions are those of forest.Evaluator to the bit; the log link adds the
 // rounding of exp in float32, about 6e-8.
-func XGBoost(w io.Writer, f *forest.Forest, columns []Column, isLog bool) error {
+func xgBoost(w io.Writer, f *forest.Forest, columns []Column, isLog bool) error {
 	base, objective := f.Base, "reg:squarederror"
 	if isLog {
 		base, objective = portable.Exp(f.Base), "reg:gamma"

@@ -49,11 +49,11 @@ func trained(t *testing.T, rng *rand.Rand) *forest.Forest {
 		}
 		y[i] = math.Log(5 + 0.2*x[10] + 30*x[3]*x[1] + rng.ExpFloat64())
 	}
-	m, err := NewMatrix(columns, MaxBins)
+	m, err := newMatrix(columns, MaxBins)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Train(m, y, nil, TreesDefaultOptions())
+	r, err := Train(m, y, nil, treesDefaultOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestXGBoostPredictsTheSame(t *testing.T) {
 	rows := rowsFor(rng, f, 10_000)
 	for _, isLog := range []bool{true, false} {
 		var model bytes.Buffer
-		if err := XGBoost(&model, f, ttft, isLog); err != nil {
+		if err := xgBoost(&model, f, ttft, isLog); err != nil {
 			t.Fatal(err)
 		}
 		for _, interpreter := range interpreters {
@@ -165,7 +165,7 @@ func TestXGBoostBaseScoreForms(t *testing.T) {
 	interpreters := repo.XGBoosts(t)
 	f := &forest.Forest{Base: math.Log(80), Trees: []forest.Tree{{{Feature: forest.Leaf, Value: 0}}}}
 	var model bytes.Buffer
-	if err := XGBoost(&model, f, []Column{{"a", float}}, true); err != nil {
+	if err := xgBoost(&model, f, []Column{{"a", float}}, true); err != nil {
 		t.Fatal(err)
 	}
 	var doc map[string]map[string]any
@@ -195,7 +195,7 @@ func TestXGBoostRefuses(t *testing.T) {
 		"got column 2":                      {Trees: []forest.Tree{{{Feature: 2, Value: 1}, {Feature: forest.Leaf}, {Feature: forest.Leaf}}}},
 		"base of the forest: got +Inf":      {Base: 1000},
 	} {
-		if err := XGBoost(&bytes.Buffer{}, f, []Column{{"a", float}, {"c", category}}, true); err == nil || !strings.Contains(err.Error(), want) {
+		if err := xgBoost(&bytes.Buffer{}, f, []Column{{"a", float}, {"c", category}}, true); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -209,7 +209,7 @@ func TestXGBoostForm(t *testing.T) {
 	}
 	f := &forest.Forest{Base: 1, Trees: []forest.Tree{tree}}
 	var b bytes.Buffer
-	if err := XGBoost(&b, f, []Column{{"a", float}, {"n", Int}}, false); err != nil {
+	if err := xgBoost(&b, f, []Column{{"a", float}, {"n", Int}}, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"feature_names":["a","n"]`, `"feature_types":["float","int"]`, `"base_score":"1E+00"`,

@@ -8,9 +8,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// TrainedPhysics is the model of today's BLIS: 3 alpha and 7 to 11 beta, the
+// trainedPhysics is the model of today's BLIS: 3 alpha and 7 to 11 beta, the
 // step time cut to whole us.
-type TrainedPhysics struct {
+type trainedPhysics struct {
 	Alpha []float64
 	Beta  []float64
 	basis *features.TrainedPhysics
@@ -19,7 +19,7 @@ type TrainedPhysics struct {
 }
 
 // NewTrainedPhysics makes the model for a deployment.
-func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*TrainedPhysics, error) {
+func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*trainedPhysics, error) {
 	if err := features.CheckBetas(beta); err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*TrainedPhy
 	if err != nil {
 		return nil, err
 	}
-	return &TrainedPhysics{Alpha: alpha, Beta: beta, basis: b, x: make([]float64, len(features.TrainedPhysicsBeta)),
+	return &trainedPhysics{Alpha: alpha, Beta: beta, basis: b, x: make([]float64, len(features.TrainedPhysicsBeta)),
 		terms: make([]float64, len(beta))}, nil
 }
 
@@ -47,19 +47,19 @@ func checkAlphas(alpha []float64) error {
 }
 
 // StepUs is the predicted step time, truncated as BLIS does.
-func (m *TrainedPhysics) StepUs(b *Batch) (float64, error) {
+func (m *trainedPhysics) StepUs(b *Batch) (float64, error) {
 	s := b.BasisStep()
 	return math.Max(1, math.Trunc(m.basis.StepUs(&s, m.Beta, m.x))), nil
 }
 
 // Features is the vector of the last StepUs as its betas see it.
-func (m *TrainedPhysics) Features() []float64 {
+func (m *trainedPhysics) Features() []float64 {
 	return features.Terms(m.x, m.terms)
 }
 
 // Parts are the model and its alphas: a0 before the queue, a1 at completion, a2
 // on the first token and every gap, all cut to whole us.
-func (m *TrainedPhysics) Parts() Parts {
+func (m *trainedPhysics) Parts() Parts {
 	return Parts{Step: m, Overhead: Const(math.Trunc(m.Alpha[0])), Egress: Const(math.Trunc(m.Alpha[1])), TokenUs: math.Trunc(m.Alpha[2])}
 }
 

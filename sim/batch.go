@@ -79,7 +79,7 @@ func (b *Batch) AddDecodes(n, context, blocks int64) {
 const (
 	RegimeDecode  = "decode"
 	RegimePrefill = "prefill"
-	RegimeMixed   = "mixed"
+	regimeMixed   = "mixed"
 )
 
 // Regime names what the step did.
@@ -90,7 +90,7 @@ func (b *Batch) Regime() string {
 	case b.DecodeReqs == 0:
 		return RegimePrefill
 	}
-	return RegimeMixed
+	return regimeMixed
 }
 
 // Queue is what a request meets: the engine's state at its arrival (overhead)

@@ -70,7 +70,7 @@ func (c *Config) Apply(p Parts) {
 // Codes of this package.
 const (
 	CodeBadConfig      trace.Code = "bad_sim_config"
-	CodeBadRequest     trace.Code = "bad_sim_request"
+	codeBadRequest     trace.Code = "bad_sim_request"
 	codeNoKVBlocks     trace.Code = "no_kv_blocks"
 	codePromptTooLong  trace.Code = "prompt_exceeds_max_model_len"
 	codePromptNoBudget trace.Code = "prompt_exceeds_token_budget"
@@ -83,7 +83,7 @@ const (
 var Codes = []trace.CodeEntry{
 	{Code: CodeBadConfig, Kind: "error", Meaning: "the simulator's configuration is impossible",
 		Action: "correct the named field"},
-	{Code: CodeBadRequest, Kind: "error", Meaning: "a request of the workload is impossible",
+	{Code: codeBadRequest, Kind: "error", Meaning: "a request of the workload is impossible",
 		Action: "correct the named field of the named request"},
 	{Code: codeNoKVBlocks, Kind: "error", Meaning: "the number of KV blocks is neither given nor derivable",
 		Action: "set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks"},

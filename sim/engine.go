@@ -29,7 +29,7 @@ type Engine struct {
 	phase phase
 	step  int64 // schedule() calls so far
 
-	pool     *Pool
+	pool     *pool
 	cpu      *cpuTier // nil without offloading
 	waiting  waitQueue
 	running  []*seq
@@ -55,7 +55,7 @@ type Engine struct {
 	source   rand.PCG
 	rng      *rand.Rand // of source
 	drift    driftCursor
-	timeline Timeline
+	timeline timeline
 	grad     *clocks // nil without Config.Gradient
 
 	view      StepView
@@ -129,7 +129,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	e.rng = rand.New(&e.source)
 	e.waiting.byPriority = e.byPriority
 	e.shortUs = -1
-	e.timeline, _ = cfg.Latency.(Timeline)
+	e.timeline, _ = cfg.Latency.(timeline)
 	if cfg.Gradient {
 		var err error
 		if e.grad, err = newClocks(&cfg); err != nil {
@@ -140,7 +140,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.pool = NewPool(blocks, d.PrefixCaching)
+	e.pool = newPool(blocks, d.PrefixCaching)
 	if watcher, ok := obs.(KVObserver); ok && obs != nil {
 		e.kvLog = &kvLog{obs: watcher}
 		e.pool.Removed = e.kvLog.removed

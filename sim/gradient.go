@@ -54,9 +54,9 @@ func (d *Derivative) minus(to, from *Derivative, tokens, tokenUs float64) {
 	d.By[len(d.By)-1] += tokens
 }
 
-// Gradient is how the times of one finished request change with the
+// gradient is how the times of one finished request change with the
 // coefficients. It is reused when the request has been reported.
-type Gradient struct {
+type gradient struct {
 	TTFT, Span, E2E Derivative // Span: first to last token
 
 	arrive, enqueue, first, last, left Derivative
@@ -67,27 +67,27 @@ type Gradient struct {
 // clocks are the derivatives that an engine carries along.
 type clocks struct {
 	Columns
-	step             Linear
-	overhead, egress LinearDelay // nil: none
+	step             linear
+	overhead, egress linearDelay // nil: none
 	now, gpu, end    Derivative  // of the engine, of the GPU's queue, of the step just scheduled
 	stepUs, factor   float64     // its execution, and what multiplied its features (0: clipped)
 	restarts         bool
 	ended, origin    Derivative   // with restarts: the last step, and what the beginning in force adds to the clock
 	flights          []Derivative // memory for steps in flight
-	free             []*Gradient
+	free             []*gradient
 }
 
 func newClocks(cfg *Config) (*clocks, error) {
 	c := &clocks{}
 	ok := true
-	if c.step, ok = cfg.Latency.(Linear); !ok {
+	if c.step, ok = cfg.Latency.(linear); !ok {
 		return nil, trace.Errorf(CodeBadConfig, "gradient: got a step time that is not linear, want one with features")
 	}
-	linear := func(d Delay, to *LinearDelay) int {
+	linear := func(d Delay, to *linearDelay) int {
 		if d == nil {
 			return 0
 		}
-		l, isLinear := d.(LinearDelay)
+		l, isLinear := d.(linearDelay)
 		if ok = ok && isLinear; !ok {
 			return 0
 		}
@@ -103,8 +103,8 @@ func newClocks(cfg *Config) (*clocks, error) {
 	return c, nil
 }
 
-// GradientColumns are the columns of the derivatives that cfg gives.
-func GradientColumns(cfg *Config) (Columns, error) {
+// gradientColumns are the columns of the derivatives that cfg gives.
+func gradientColumns(cfg *Config) (Columns, error) {
 	c, err := newClocks(cfg)
 	if err != nil {
 		return Columns{}, err
@@ -115,13 +115,13 @@ func GradientColumns(cfg *Config) (Columns, error) {
 func (c *clocks) derivative() Derivative { return Derivative{By: make([]float64, c.N())} }
 
 // gradient is memory for a request's derivatives.
-func (c *clocks) gradient() *Gradient {
+func (c *clocks) gradient() *gradient {
 	if n := len(c.free); n > 0 {
 		g := c.free[n-1]
 		c.free = c.free[:n-1]
 		return g
 	}
-	g := &Gradient{}
+	g := &gradient{}
 	for _, d := range []*Derivative{&g.TTFT, &g.Span, &g.E2E, &g.arrive, &g.enqueue, &g.first, &g.last, &g.left, &g.origin} {
 		*d = c.derivative()
 	}
@@ -129,7 +129,7 @@ func (c *clocks) gradient() *Gradient {
 }
 
 // arrived starts a request's derivatives: at a moment nobody can move, or at from.
-func (c *clocks) arrived(g *Gradient, atUs int64, from *Derivative) {
+func (c *clocks) arrived(g *gradient, atUs int64, from *Derivative) {
 	if from != nil {
 		g.arrive.set(from)
 		return
@@ -140,14 +140,14 @@ func (c *clocks) arrived(g *Gradient, atUs int64, from *Derivative) {
 
 // delayed is the request on its way to the engine: us after its arrival, or at
 // a moment nobody can move.
-func (c *clocks) delayed(g *Gradient, us float64) {
+func (c *clocks) delayed(g *gradient, us float64) {
 	g.enqueue.set(&g.arrive)
 	if c.overhead != nil {
 		g.enqueue.add(us, c.Step, c.overhead.Features(), 1)
 	}
 }
 
-func (c *clocks) enqueued(g *Gradient, atUs int64) {
+func (c *clocks) enqueued(g *gradient, atUs int64) {
 	g.enqueue.Us = float64(atUs)
 	clear(g.enqueue.By)
 }
@@ -182,7 +182,7 @@ func (c *clocks) fly() Derivative {
 // picksUp begins a request that is picked up; nobody: nobody waits before it. It
 // has waited for a part of the step that just ended, and will for the same part
 // when steps get longer.
-func (c *clocks) picksUp(g *Gradient, nobody bool) {
+func (c *clocks) picksUp(g *gradient, nobody bool) {
 	if c.restarts && nobody {
 		share := 0.0
 		if c.ended.Us > 0 {
@@ -196,7 +196,7 @@ func (c *clocks) picksUp(g *Gradient, nobody bool) {
 }
 
 // begins an idle engine: its clock is the request's.
-func (c *clocks) begins(g *Gradient) {
+func (c *clocks) begins(g *gradient) {
 	c.now.set(&g.enqueue)
 	clear(c.origin.By)
 	c.ended.Us = 0
@@ -218,7 +218,7 @@ func (c *clocks) ends(f *flight, late bool) {
 }
 
 // departs gives a finished request its derivatives.
-func (c *clocks) departs(g *Gradient, delayUs float64, outputs int64, tokenUs float64) {
+func (c *clocks) departs(g *gradient, delayUs float64, outputs int64, tokenUs float64) {
 	if g.left.set(&g.last); c.egress != nil {
 		g.left.add(delayUs, c.Step+c.Overhead, c.egress.Features(), 1)
 	}

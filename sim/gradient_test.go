@@ -78,7 +78,7 @@ func (m *tuned) scale(t *testing.T, rng *rand.Rand) {
 		m.theta[j] = 1
 	}
 	cfg := m.build(t, m.theta)
-	step := cfg.Latency.(Linear)
+	step := cfg.Latency.(linear)
 	b := Batch{Running: 3}
 	b.Add(16, 40, 12, 2, 1)
 	b.Add(60, 40, 1, 5, 1)
@@ -94,7 +94,7 @@ func (m *tuned) scale(t *testing.T, rng *rand.Rand) {
 		if _, err := delay.DelayUs(&q); err != nil {
 			t.Fatal(err)
 		}
-		x = append(x, delay.(LinearDelay).Features()...)
+		x = append(x, delay.(linearDelay).Features()...)
 	}
 	m.size = append(x, 1)
 	if len(m.size) != len(m.theta) {

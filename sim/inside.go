@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Inside is the state of an engine as its metrics page would show it. Requests
+// inside is the state of an engine as its metrics page would show it. Requests
 // that have reached the input queue and were not picked up yet count as waiting.
-type Inside struct {
+type inside struct {
 	Waiting     int64 // requests
 	Running     int64 // requests
 	FreeBlocks  int64
@@ -16,12 +16,12 @@ type Inside struct {
 }
 
 // Inside looks at the engine; RunTo of that moment comes first.
-func (e *Engine) Inside() Inside {
+func (e *Engine) Inside() inside {
 	start := int64(-1)
 	if len(e.flight) > 0 && e.flight[0].tokens > 0 {
 		start = e.flight[0].start
 	}
-	return Inside{Waiting: int64(e.waiting.len() + len(e.inbox)), Running: int64(len(e.running)), FreeBlocks: e.pool.Free,
+	return inside{Waiting: int64(e.waiting.len() + len(e.inbox)), Running: int64(len(e.running)), FreeBlocks: e.pool.Free,
 		TotalBlocks: e.pool.Total, StepStartUs: start}
 }
 
@@ -125,7 +125,7 @@ func (s *seq) clone(copies map[*seq]*seq) *seq {
 		return copies[s]
 	}
 	c := *s
-	c.held = Held{N: s.held.N, IDs: slices.Clone(s.held.IDs), Registered: s.held.Registered}
+	c.held = held{N: s.held.N, IDs: slices.Clone(s.held.IDs), Registered: s.held.Registered}
 	c.content, c.gaps, c.nextFree = s.content.Clone(), nil, nil
 	copies[s] = &c
 	return &c

@@ -193,7 +193,7 @@ func (e *Engine) enqueue(i int, at int64) {
 		}
 		e.now = max(e.now, at)
 	}
-	e.emit(Event{Kind: Enqueued, AtUs: at, Request: i})
+	e.emit(Event{Kind: enqueued, AtUs: at, Request: i})
 }
 
 // newSeq takes a sequence record whose last references are two steps old.
@@ -281,7 +281,7 @@ func (e *Engine) reject(i int, code trace.Code, at int64) {
 		v.grad.left.set(&v.grad.arrive)
 	}
 	res.Outcome, res.Reason, res.FinishStatus = OutcomeRejected, code, trace.FinishIgnored
-	e.emit(Event{Kind: Rejected, AtUs: at, Request: i, Outcome: OutcomeRejected})
+	e.emit(Event{Kind: rejected, AtUs: at, Request: i, Outcome: OutcomeRejected})
 	e.outside.push(at, outsideDepart, i)
 }
 

@@ -41,12 +41,12 @@ func TestPoolAgainstSlowTwin(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		total := 4 + rng.Int64N(40)
-		p := NewPool(total, true)
+		p := newPool(total, true)
 		w := &twin{refs: map[int32]int{}, byHash: map[uint64][]int32{}, hash: map[int32]uint64{}}
 		for b := range int32(total) {
 			w.free = append(w.free, b)
 		}
-		live := map[int]*Held{}
+		live := map[int]*held{}
 		for i := range 300 {
 			if keys := slices.Sorted(maps.Keys(live)); len(keys) > 0 && rng.IntN(2) == 0 {
 				k := keys[rng.IntN(len(keys))]
@@ -75,7 +75,7 @@ func TestPoolAgainstSlowTwin(t *testing.T) {
 
 // admit looks the content up, takes what is missing and registers it; nil when
 // it does not fit, or when pool and twin disagree on a block's number.
-func admit(p *Pool, w *twin, c *Content) *Held {
+func admit(p *pool, w *twin, c *Content) *held {
 	blocks := c.PromptTokens / 4
 	var hits []int32
 	missing := blocks
@@ -96,7 +96,7 @@ func admit(p *Pool, w *twin, c *Content) *Held {
 	if missing > p.Free {
 		return nil
 	}
-	h := &Held{}
+	h := &held{}
 	p.Share(h, hits)
 	for _, b := range hits {
 		if w.refs[b] == 0 {

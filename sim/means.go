@@ -15,7 +15,7 @@ type Means struct {
 func MeansOf(cfg Config, reqs []Request) (*Means, error) {
 	m := &Means{}
 	if cfg.Restarts = true; cfg.Gradient {
-		c, err := GradientColumns(&cfg)
+		c, err := gradientColumns(&cfg)
 		if err != nil {
 			return nil, err
 		}

@@ -8,18 +8,18 @@ type Model interface {
 	StepUs(b *Batch) (float64, error)
 }
 
-// Linear is a Model whose last prediction is the dot product of features and
+// linear is a Model whose last prediction is the dot product of features and
 // coefficients, so that its derivatives are the features.
-type Linear interface {
+type linear interface {
 	Model
 	// Features is the vector behind the last StepUs; valid until the next call.
 	Features() []float64
 }
 
-// Timeline is a Model that also knows when steps started and ended: a
+// timeline is a Model that also knows when steps started and ended: a
 // recorded run, teacher-forced. Zero results mean unknown: the engine then
 // goes by StepUs.
-type Timeline interface {
+type timeline interface {
 	Model
 	// StartUs is when schedule(step) begins, given that the engine is ready at readyUs.
 	StartUs(step, readyUs int64) int64
@@ -33,9 +33,9 @@ type Delay interface {
 	DelayUs(q *Queue) (float64, error)
 }
 
-// LinearDelay is a Delay whose last result is the dot product of features and
+// linearDelay is a Delay whose last result is the dot product of features and
 // coefficients.
-type LinearDelay interface {
+type linearDelay interface {
 	Delay
 	// Features is the vector behind the last DelayUs; valid until the next call.
 	Features() []float64

@@ -57,7 +57,7 @@ func TestPreemptionEMA(t *testing.T) {
 func TestNoiseIsWhatWasValidated(t *testing.T) {
 	set := &coeff.Set{Residuals: []coeff.RegimeQuantiles{
 		{Regime: RegimeDecode, Quantiles: [][2]float64{{0, 0.1}, {0.1, 0.9}, {0.5, 1}, {0.9, 1.1}, {1, 40}}},
-		{Regime: RegimeMixed, Quantiles: [][2]float64{{0, 0.8}, {1, 1.2}}}, // nothing else is known
+		{Regime: regimeMixed, Quantiles: [][2]float64{{0, 0.8}, {1, 1.2}}}, // nothing else is known
 		{Regime: "waiting", Quantiles: [][2]float64{{0.5, 3}}},
 	}}
 	n := SetNoise(set)

@@ -55,14 +55,14 @@ func (n *Noise) of(regime string) *[]Quantile {
 		return &n.Decode
 	case RegimePrefill:
 		return &n.Prefill
-	case RegimeMixed:
+	case regimeMixed:
 		return &n.Mixed
 	}
 	return nil
 }
 
 func (n *Noise) check() error {
-	for _, regime := range []string{RegimeDecode, RegimePrefill, RegimeMixed} {
+	for _, regime := range []string{RegimeDecode, RegimePrefill, regimeMixed} {
 		q := *n.of(regime)
 		for i, p := range q {
 			bad := !(p.Q >= 0 && p.Q <= 1) || !(p.Ratio > 0) || math.IsInf(p.Ratio, 0)

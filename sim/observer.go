@@ -26,14 +26,14 @@ type EventKind string
 // Event kinds. The five of the journey carry the names of the trace.
 const (
 	Arrived    EventKind = "ARRIVED"
-	Enqueued   EventKind = "ENQUEUED"
+	enqueued   EventKind = "ENQUEUED"
 	Queued     EventKind = "QUEUED"
 	Scheduled  EventKind = "SCHEDULED"
 	FirstToken EventKind = "FIRST_TOKEN"
 	Preempted  EventKind = "PREEMPTED"
 	Finished   EventKind = "FINISHED"
 	Departed   EventKind = "DEPARTED"
-	Rejected   EventKind = "REJECTED"
+	rejected   EventKind = "REJECTED"
 )
 
 // Event is one change of one request.
@@ -77,24 +77,24 @@ type StepView struct {
 	LabelledPrefillTokens, LabelledDecodeTokens int64
 }
 
-// KVKind names a KV event.
-type KVKind string
+// kvKind names a KV event.
+type kvKind string
 
 // KV event kinds, named as on the wire.
 const (
-	BlockStored        KVKind = "BlockStored"
-	BlockRemoved       KVKind = "BlockRemoved"
-	CacheLoadCommitted KVKind = "CacheLoadCommitted"
-	CacheStored        KVKind = "CacheStoreCommitted"
-	CacheEviction      KVKind = "CacheEviction"
-	TransferInitiated  KVKind = "TransferInitiated"
-	TransferCompleted  KVKind = "TransferCompleted"
-	Published          KVKind = "" // end of update: what came before is one line
+	BlockStored        kvKind = "BlockStored"
+	BlockRemoved       kvKind = "BlockRemoved"
+	CacheLoadCommitted kvKind = "CacheLoadCommitted"
+	CacheStored        kvKind = "CacheStoreCommitted"
+	CacheEviction      kvKind = "CacheEviction"
+	TransferInitiated  kvKind = "TransferInitiated"
+	TransferCompleted  kvKind = "TransferCompleted"
+	Published          kvKind = "" // end of update: what came before is one line
 )
 
 // KVEvent is one prefix-cache or transfer event, in the producer's order.
 type KVEvent struct {
-	Kind      KVKind
+	Kind      kvKind
 	AtUs      int64
 	Request   int // -1 when the event names none
 	Step      int64

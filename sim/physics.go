@@ -7,10 +7,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Physics is the physics-normalised step-time model, versions 1.0 and 1.1: the
+// physics is the physics-normalised step-time model, versions 1.0 and 1.1: the
 // trainer's features, the artifact's coefficients, coeff's one Predict. It is
 // not safe for concurrent use; make one per run.
-type Physics struct {
+type physics struct {
 	space   *features.Space
 	predict *features.Predictor
 	in      features.StepInput
@@ -18,16 +18,16 @@ type Physics struct {
 }
 
 // NewPhysics makes the model of a coefficient set for a deployment.
-func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*Physics, error) {
+func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*physics, error) {
 	sp, err := features.New(set.SpecVersion, d)
 	if err != nil {
 		return nil, err
 	}
-	return &Physics{space: sp, predict: features.BetaPredictor(features.On(set, d)), x: make([]float64, len(sp.BetaFeatures()))}, nil
+	return &physics{space: sp, predict: features.BetaPredictor(features.On(set, d)), x: make([]float64, len(sp.BetaFeatures()))}, nil
 }
 
 // StepUs is the predicted cadence of the step.
-func (p *Physics) StepUs(b *Batch) (float64, error) {
+func (p *physics) StepUs(b *Batch) (float64, error) {
 	FillStepInput(p.space.Version(), b, &p.in)
 	hits, err := p.space.Beta(&p.in, p.x)
 	if err != nil {
@@ -37,10 +37,10 @@ func (p *Physics) StepUs(b *Batch) (float64, error) {
 }
 
 // Features is the vector of the last StepUs.
-func (p *Physics) Features() []float64 { return p.x }
+func (p *physics) Features() []float64 { return p.x }
 
 // Warnings says where predictions left what the training data covered (spec#training-range).
-func (p *Physics) Warnings() []trace.Finding { return p.predict.Warnings() }
+func (p *physics) Warnings() []trace.Finding { return p.predict.Warnings() }
 
 // FillStepInput turns a batch into the features' input (spec#simulator-batches).
 func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
@@ -58,8 +58,8 @@ func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 	in.PrefillCausalWork, in.KVReadTokens = float64(b.CausalWork), float64(b.KVRead)
 }
 
-// AlphaDelay is the overhead or the egress of a coefficient set.
-type AlphaDelay struct {
+// alphaDelay is the overhead or the egress of a coefficient set.
+type alphaDelay struct {
 	space     *features.Space
 	predict   *features.Predictor
 	in        features.QueueInput
@@ -69,7 +69,7 @@ type AlphaDelay struct {
 
 // NewAlphaDelay makes the delay of a target that a replay may add; a target
 // that contains a wait is refused (spec#waits-are-no-delays).
-func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*AlphaDelay, error) {
+func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*alphaDelay, error) {
 	sp, err := features.New(set.SpecVersion, d)
 	if err != nil {
 		return nil, err
@@ -78,11 +78,11 @@ func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*AlphaD
 	if err != nil {
 		return nil, err
 	}
-	return &AlphaDelay{space: sp, predict: pr, x: make([]float64, len(sp.AlphaFeatures())), blockSize: d.Engine.BlockSize}, nil
+	return &alphaDelay{space: sp, predict: pr, x: make([]float64, len(sp.AlphaFeatures())), blockSize: d.Engine.BlockSize}, nil
 }
 
 // DelayUs is the predicted delay.
-func (a *AlphaDelay) DelayUs(q *Queue) (float64, error) {
+func (a *alphaDelay) DelayUs(q *Queue) (float64, error) {
 	usage := 0.0
 	if q.TotalBlocks > 0 {
 		usage = 1 - float64(q.FreeBlocks)/float64(q.TotalBlocks)
@@ -103,7 +103,7 @@ func (a *AlphaDelay) DelayUs(q *Queue) (float64, error) {
 }
 
 // Features is the vector of the last DelayUs.
-func (a *AlphaDelay) Features() []float64 { return a.x }
+func (a *alphaDelay) Features() []float64 { return a.x }
 
 // Warnings says where predictions left what the training data covered.
-func (a *AlphaDelay) Warnings() []trace.Finding { return a.predict.Warnings() }
+func (a *alphaDelay) Warnings() []trace.Finding { return a.predict.Warnings() }

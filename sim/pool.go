@@ -8,19 +8,19 @@ import (
 // none is the absent block or list end.
 const none = int32(-1)
 
-// Held is what one request holds of a pool.
-type Held struct {
+// held is what one request holds of a pool.
+type held struct {
 	N          int64   // blocks
 	IDs        []int32 // their identities, with caching only
 	Registered int64   // leading blocks whose content is known
 }
 
-// Pool is the blocks of one engine.
+// pool is the blocks of one engine.
 //
 // Free blocks queue for eviction. Freed blocks go to the tail, the last block of
 // a request before the ones in front of it; a cached block stays findable until
 // it is taken again.
-type Pool struct {
+type pool struct {
 	Total, Free int64
 	Gains       int64 // times a block came free or content became findable
 	Caching     bool
@@ -51,9 +51,9 @@ type content struct {
 	dup  int32 // next block with the same hash, in the order they were registered
 }
 
-// NewPool is a pool of total free blocks.
-func NewPool(total int64, caching bool) *Pool {
-	p := &Pool{Total: total, Free: total, Caching: caching}
+// newPool is a pool of total free blocks.
+func newPool(total int64, caching bool) *pool {
+	p := &pool{Total: total, Free: total, Caching: caching}
 	if !caching {
 		return p
 	}
@@ -71,7 +71,7 @@ func NewPool(total int64, caching bool) *Pool {
 }
 
 // Clone is an independent copy that nobody listens to.
-func (p *Pool) Clone() *Pool {
+func (p *pool) Clone() *pool {
 	c := *p
 	c.Removed, c.Watch, c.spare, c.blocks, c.content = nil, nil, nil, slices.Clone(p.blocks), slices.Clone(p.content)
 	c.index, c.queue = slices.Clone(p.index), slices.Clone(p.queue)
@@ -79,7 +79,7 @@ func (p *Pool) Clone() *Pool {
 }
 
 // enqueue puts a free block at the tail.
-func (p *Pool) enqueue(b int32) {
+func (p *pool) enqueue(b int32) {
 	if p.tail-p.head == uint64(len(p.queue)) {
 		p.compact()
 	}
@@ -89,7 +89,7 @@ func (p *Pool) enqueue(b int32) {
 }
 
 // compact closes the gaps in the queue, at least half of which are gaps.
-func (p *Pool) compact() {
+func (p *pool) compact() {
 	mask, to := uint64(len(p.queue)-1), p.head
 	for i := p.head; i != p.tail; i++ {
 		if b := p.queue[i&mask]; b != none {
@@ -101,7 +101,7 @@ func (p *Pool) compact() {
 }
 
 // take removes the block from the head of the queue and forgets its content.
-func (p *Pool) take() int32 {
+func (p *pool) take() int32 {
 	mask := uint64(len(p.queue) - 1)
 	for p.queue[p.head&mask] == none {
 		p.head++
@@ -118,7 +118,7 @@ func (p *Pool) take() int32 {
 }
 
 // release drops one reference; the last one puts the block at the tail.
-func (p *Pool) release(b int32) {
+func (p *pool) release(b int32) {
 	at := &p.blocks[b]
 	at.ref--
 	if at.ref > 0 {
@@ -130,16 +130,16 @@ func (p *Pool) release(b int32) {
 }
 
 // InUse reports whether somebody holds block b.
-func (p *Pool) InUse(b int32) bool { return p.blocks[b].ref > 0 }
+func (p *pool) InUse(b int32) bool { return p.blocks[b].ref > 0 }
 
 // Lookup returns the first registered block with the hash.
-func (p *Pool) Lookup(hash uint64) (int32, bool) {
+func (p *pool) Lookup(hash uint64) (int32, bool) {
 	b := p.index.find(p.content, hash)
 	return b, b != none
 }
 
 // Share gives a request the cached blocks it was found to have.
-func (p *Pool) Share(h *Held, hits []int32) {
+func (p *pool) Share(h *held, hits []int32) {
 	for _, b := range hits {
 		at := &p.blocks[b]
 		if at.ref == 0 {
@@ -157,7 +157,7 @@ func (p *Pool) Share(h *Held, hits []int32) {
 // Register notes the content of the request's next unregistered block and makes
 // it findable, behind earlier blocks of the same content. A request's own
 // content is noted for Removed only: nobody else can look for it, see ListAll.
-func (p *Pool) Register(h *Held, hash uint64, own bool) {
+func (p *pool) Register(h *held, hash uint64, own bool) {
 	b := h.IDs[h.Registered]
 	h.Registered++
 	p.content[b].hash, p.blocks[b].hashed = hash, true
@@ -168,10 +168,10 @@ func (p *Pool) Register(h *Held, hash uint64, own bool) {
 
 // RegisterOwn is Register of all blocks before want, the request's own content,
 // when nobody listens.
-func (p *Pool) RegisterOwn(h *Held, want int64) { h.Registered = max(h.Registered, want) }
+func (p *pool) RegisterOwn(h *held, want int64) { h.Registered = max(h.Registered, want) }
 
 // list makes a registered block findable.
-func (p *Pool) list(b int32) {
+func (p *pool) list(b int32) {
 	p.Gains++
 	at := &p.content[b]
 	p.blocks[b].listed, at.dup = true, none
@@ -191,7 +191,7 @@ func (p *Pool) list(b int32) {
 
 // ListAll makes all registered blocks of h, of content c, findable: the request
 // is preempted and will look for them itself.
-func (p *Pool) ListAll(h *Held, c *Content, blockSize int64) {
+func (p *pool) ListAll(h *held, c *Content, blockSize int64) {
 	for i, b := range h.IDs[:h.Registered] {
 		if p.blocks[b].listed {
 			continue
@@ -203,7 +203,7 @@ func (p *Pool) ListAll(h *Held, c *Content, blockSize int64) {
 }
 
 // evict forgets the content of b.
-func (p *Pool) evict(b int32) {
+func (p *pool) evict(b int32) {
 	at := &p.content[b]
 	p.blocks[b].hashed = false
 	if p.Removed != nil {
@@ -231,7 +231,7 @@ func (p *Pool) evict(b int32) {
 }
 
 // Grow gives h blocks until it has want of them. The caller has checked Free.
-func (p *Pool) Grow(h *Held, want int64) {
+func (p *pool) Grow(h *held, want int64) {
 	if !p.Caching {
 		p.Free -= want - h.N
 		h.N = want
@@ -245,14 +245,14 @@ func (p *Pool) Grow(h *Held, want int64) {
 }
 
 // equip gives h a list for its identities.
-func (p *Pool) equip(h *Held) {
+func (p *pool) equip(h *held) {
 	if n := len(p.spare); h.IDs == nil && n > 0 {
 		h.IDs, p.spare = p.spare[n-1], p.spare[:n-1]
 	}
 }
 
 // Drop returns all blocks of h, its last one first.
-func (p *Pool) Drop(h *Held) {
+func (p *pool) Drop(h *held) {
 	if !p.Caching {
 		p.Free += h.N
 		p.Gains++
@@ -270,7 +270,7 @@ func (p *Pool) Drop(h *Held) {
 
 // Check verifies the pool against everything that is held of it: allocated +
 // free = total, every reference has a holder, the queue has every free block, and what the index finds has the content it was asked for.
-func (p *Pool) Check(held []*Held) error {
+func (p *pool) Check(held []*held) error {
 	sum, holders := int64(0), make(map[int32]int32)
 	for _, h := range held {
 		sum += h.N
@@ -314,7 +314,7 @@ func (p *Pool) Check(held []*Held) error {
 	return p.checkIndex(listed)
 }
 
-func (p *Pool) checkIndex(listed int) error {
+func (p *pool) checkIndex(listed int) error {
 	for _, first := range p.index {
 		if first == none {
 			continue

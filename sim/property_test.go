@@ -185,7 +185,7 @@ func TestBlocksConserved(t *testing.T) {
 
 func checkBlocks(t *testing.T, e *Engine, when string) {
 	t.Helper()
-	var held []*Held
+	var held []*held
 	for _, v := range e.visits {
 		if v != nil && v.s != nil {
 			held = append(held, &v.s.held)

@@ -146,7 +146,7 @@ func TestLosingCandidatesStopEarly(t *testing.T) {
 		if mutate != nil {
 			mutate(&cfg)
 		}
-		s, err := Assess(cfg, reqs, seen, Options{Bound: bound})
+		s, err := assess(cfg, reqs, seen, Options{Bound: bound})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ type RequestResult struct {
 	ITLP50Us      trace.Opt[float64] // of its token gaps, with Config.TokenGaps
 	ITLP99Us      trace.Opt[float64]
 	TokenUs       float64   // Config.TokenUs, part of TTFT, ITL and E2E
-	Gradient      *Gradient // with Config.Gradient, of a finished request; reused after it was reported
+	Gradient      *gradient // with Config.Gradient, of a finished request; reused after it was reported
 	QueuedStep    int64     // last step before pick-up; scheduler.step of QUEUED
 	ScheduledStep int64
 	FirstStep     int64 // step that produced the first token
@@ -175,7 +175,7 @@ func ToUs(v float64) int64 {
 // check verifies request i of n.
 func (r *Request) check(i, n int) error {
 	bad := func(format string, args ...any) error {
-		return trace.Errorf(CodeBadRequest, "request %d (%q): got "+format, append([]any{i, r.ID}, args...)...)
+		return trace.Errorf(codeBadRequest, "request %d (%q): got "+format, append([]any{i, r.ID}, args...)...)
 	}
 	switch {
 	case r.PromptTokens < 1 || r.OutputTokens < 1 || r.MaxTokens < 0:

@@ -7,12 +7,12 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// Roofline is the analytic model: nothing is fitted. With the 1.1 features at
+// roofline is the analytic model: nothing is fitted. With the 1.1 features at
 // peak rate (s):
 //
 //	max(linear compute, weights) + max(prefill attention, its KV reads) +
 //	max(decode attention, its KV reads) + collectives + 10 us per layer
-type Roofline struct {
+type roofline struct {
 	space *features.Space
 	in    features.StepInput
 	x     []float64
@@ -20,12 +20,12 @@ type Roofline struct {
 }
 
 // NewRoofline makes the model for a deployment.
-func NewRoofline(d *deploy.Deployment) (*Roofline, error) {
+func NewRoofline(d *deploy.Deployment) (*roofline, error) {
 	sp, err := features.New(features.V11, d)
 	if err != nil {
 		return nil, err
 	}
-	r := &Roofline{space: sp, x: make([]float64, len(sp.BetaFeatures()))}
+	r := &roofline{space: sp, x: make([]float64, len(sp.BetaFeatures()))}
 	names := []string{"prefill_linear_compute", "decode_weight_load", "prefill_attention", "decode_attention", "kv_cache_read",
 		"tp_communication", "fixed_step_overhead"}
 	for i, name := range names {
@@ -44,7 +44,7 @@ func slotOf(sp *features.Space, name string) int {
 }
 
 // StepUs is the roofline time.
-func (r *Roofline) StepUs(b *Batch) (float64, error) {
+func (r *roofline) StepUs(b *Batch) (float64, error) {
 	FillStepInput(features.V11, b, &r.in)
 	if _, err := r.space.Beta(&r.in, r.x); err != nil {
 		return 0, err

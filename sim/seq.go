@@ -26,7 +26,7 @@ type seq struct {
 	computed  int64 // tokens in KV, those of steps in flight included
 	outputs   int64 // output tokens the scheduler knows
 	inFlight  int64 // output tokens scheduled but not yet known (asynchronous scheduling)
-	held      Held
+	held      held
 	cached    int64 // prompt tokens cached at first admission, -1 before
 	hiwater   int64 // prompt tokens processed, cached included; survives preemption
 	preempted int64
@@ -72,7 +72,7 @@ type visit struct {
 	req  *Request
 	s    *seq // in the engine; nil before and after
 	res  RequestResult
-	grad *Gradient // nil without Config.Gradient
+	grad *gradient // nil without Config.Gradient
 }
 
 // tokens is what the scheduler wants in KV: prompt and known outputs.

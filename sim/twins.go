@@ -43,7 +43,7 @@ func AssessTwins(cfg Config, twins [][]Request, seen []Measured, o Options) (mea
 		if o.Bound > 0 {
 			one.Bound = max(1e-300, n*(o.Bound-mean))
 		}
-		s, err := Assess(cfg, reqs, seen, one)
+		s, err := assess(cfg, reqs, seen, one)
 		if err != nil {
 			return 0, nil, err
 		}

@@ -12,10 +12,10 @@ const calibrationS = 8.0
 
 // Calibration is the requests of a calibration run of one engine: 0.5, 0.7 and 0.9
 // of its capacity, on workload groups, whose prompts differ.
-func (p *Plant) Calibration() ([]sim.Request, error) {
+func (p *plant) Calibration() ([]sim.Request, error) {
 	load := loads["groups"]
 	l := &lab{Options: Options{Instances: 1}}
-	capacity, err := l.probe(p, &Gate{Kind: KindSame, Scale: 1}, load.Draw(999, 4000, 0.3))
+	capacity, err := l.probe(p, &gate{Kind: kindSame, Scale: 1}, load.Draw(999, 4000, 0.3))
 	if err != nil {
 		return nil, err
 	}
@@ -29,9 +29,9 @@ func (p *Plant) Calibration() ([]sim.Request, error) {
 	return out, nil
 }
 
-// RunFiles are the run.yaml, from its form, and the config.json of a recording of a
+// runFiles are the run.yaml, from its form, and the config.json of a recording of a
 // deployment.
-func RunFiles(d *deploy.Deployment, form string) (runYAML, config string) {
+func runFiles(d *deploy.Deployment, form string) (runYAML, config string) {
 	h, e, m := &d.Hardware, &d.Engine, &d.Model
 	blocks, _, _ := d.KVBlocks()
 	runYAML = fmt.Sprintf(form, h.Name, h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.MemoryGB, h.PCIeBandwidthGBs, h.PCIeEfficiency,

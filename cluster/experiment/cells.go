@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/cluster/gateway"
 )
 
-// Cell is one configuration.
-type Cell struct {
+// cell is one configuration.
+type cell struct {
 	Name      string
 	Number    int // of the five published configurations
 	Role      string
@@ -90,15 +90,15 @@ func targetsOf(classes map[string]cluster.Target) map[string]cluster.TargetSpec 
 
 // thirteen are {always, slo-gated, predictive} x two routings x two schedulers, and
 // round-robin.
-func thirteen() []Cell {
-	out := []Cell{{Name: robinCell, Number: 1, Role: roleCell, Spec: specOf("always-admit", "", "fcfs")}}
+func thirteen() []cell {
+	out := []cell{{Name: robinCell, Number: 1, Role: roleCell, Spec: specOf("always-admit", "", "fcfs")}}
 	short := map[string]string{"always-admit": "always", "slo-gated": "slo-gated", "predictive": "predictive"}
 	numbers := map[string]int{secondCell: 2, "slo-gated pa3qd2kv2 fcfs": 3, gatedCell: 4, mainCell: 5}
 	for _, policy := range []string{"always-admit", "slo-gated", "predictive"} {
 		for _, r := range [][2]string{{"pa3qd2kv2", scorersOld}, {"pa4qd3", scorersNew}} {
 			for _, sched := range [][2]string{{"fcfs", "fcfs"}, {"priority", "priority-fcfs"}} {
 				name := fmt.Sprintf("%s %s %s", short[policy], r[0], sched[0])
-				out = append(out, Cell{Name: name, Number: numbers[name], Role: roleCell, Spec: specOf(policy, r[1], sched[1])})
+				out = append(out, cell{Name: name, Number: numbers[name], Role: roleCell, Spec: specOf(policy, r[1], sched[1])})
 			}
 		}
 	}
@@ -106,17 +106,17 @@ func thirteen() []Cell {
 }
 
 // extras are controls beside the thirteen, all with the new routing and priority.
-func extras() []Cell {
-	one := func(name, policy string, change func(*cluster.Spec)) Cell {
+func extras() []cell {
+	one := func(name, policy string, change func(*cluster.Spec)) cell {
 		s := specOf(policy, scorersNew, "priority-fcfs")
 		if change != nil {
 			change(&s)
 		}
-		return Cell{Name: name + " pa4qd3 priority", Role: roleExtra, Spec: s}
+		return cell{Name: name + " pa4qd3 priority", Role: roleExtra, Spec: s}
 	}
 	matched := one("random-matched", "always-admit", nil)
 	matched.Matched = true
-	return []Cell{
+	return []cell{
 		one("predictive-seed a", "predictive-seed", func(s *cluster.Spec) { s.Admission.Variant = "a" }),
 		one("predictive-seed b", "predictive-seed", nil),
 		one("probabilistic", "probabilistic", nil),
@@ -133,17 +133,17 @@ func extras() []Cell {
 }
 
 // frontiers sweep the knob of each gate.
-func frontiers() []Cell {
-	var out []Cell
+func frontiers() []cell {
+	var out []cell
 	for _, n := range []float64{1, 2, 4, 8, 16, 32, 64} {
 		s := specOf("slo-gated", scorersNew, "priority-fcfs")
 		s.Admission.Thresholds = map[string]float64{"standard": 2 * n, "sheddable": n}
-		out = append(out, Cell{Name: fmt.Sprintf("slo-gated threshold %g", n), Role: roleFrontier, Parameter: n, Spec: s})
+		out = append(out, cell{Name: fmt.Sprintf("slo-gated threshold %g", n), Role: roleFrontier, Parameter: n, Spec: s})
 	}
 	for _, e := range []float64{0.01, 0.03, 0.1, 0.2, 0.35, 0.5} {
 		s := specOf("predictive", scorersNew, "priority-fcfs")
 		s.Admission.Eps, s.ShadowShare = map[string]float64{"standard": e, "sheddable": e}, 0
-		out = append(out, Cell{Name: fmt.Sprintf("predictive eps %g", e), Role: roleFrontier, Parameter: e, Spec: s})
+		out = append(out, cell{Name: fmt.Sprintf("predictive eps %g", e), Role: roleFrontier, Parameter: e, Spec: s})
 	}
 	return out
 }

@@ -76,14 +76,14 @@ func values(runs []*outcome, of func(*outcome) float64) []float64 {
 	return out
 }
 
-func figure(v []float64) ExperimentFigure {
+func figure(v []float64) experimentFigure {
 	var finite []float64
 	for _, x := range v {
 		if !math.IsNaN(x) && !math.IsInf(x, 0) {
 			finite = append(finite, x)
 		}
 	}
-	f := ExperimentFigure{N: len(v), Infinite: len(v) - len(finite)}
+	f := experimentFigure{N: len(v), Infinite: len(v) - len(finite)}
 	if len(finite) == 0 {
 		return f
 	}
@@ -93,18 +93,18 @@ func figure(v []float64) ExperimentFigure {
 }
 
 // contrast is the paired difference of two cells, over seeds where both are finite.
-func contrast(a, b string, ra, rb []*outcome, key string) ExperimentContrast {
+func contrast(a, b string, ra, rb []*outcome, key string) experimentContrast {
 	return pairedContrast(a, b, key, values(ra, figureBy(key)), values(rb, figureBy(key)))
 }
 
-func pairedContrast(a, b, key string, va, vb []float64) ExperimentContrast {
+func pairedContrast(a, b, key string, va, vb []float64) experimentContrast {
 	var x, y []float64
 	for i := range va {
 		if d := va[i] - vb[i]; !math.IsNaN(d) && !math.IsInf(d, 0) {
 			x, y = append(x, va[i]), append(y, vb[i])
 		}
 	}
-	out := ExperimentContrast{A: a, B: b, Figure: key, N: len(x)}
+	out := experimentContrast{A: a, B: b, Figure: key, N: len(x)}
 	if len(x) == 0 {
 		return out
 	}
@@ -127,8 +127,8 @@ func (l *lab) document() (*ExperimentDoc, error) {
 		WindowS:   [2]float64{l.preset.WarmupS, l.preset.Seconds},
 		LifetimeS: stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.lifetimeS })),
 		Seeds:     l.seeds, MatchedCV: result.OrNull(stat.Mean(values(second, func(o *outcome) float64 { return o.PotentialCV }))),
-		Newcomer: []ExperimentCurve{}, Scatter: []ExperimentPoint{}, Transient: []ExperimentTransient{},
-		Controllers: []ExperimentController{}, Warnings: []trace.Finding{}}
+		Newcomer: []experimentCurve{}, Scatter: []experimentPoint{}, Transient: []experimentTransient{},
+		Controllers: []experimentController{}, Warnings: []trace.Finding{}}
 	for s := range l.seeds {
 		d.ArrivalDigest += l.runs[0][s].digest[:4]
 	}
@@ -139,13 +139,13 @@ func (l *lab) document() (*ExperimentDoc, error) {
 		d.Label = "stationary"
 	}
 	for i, ms := range published {
-		k := slices.IndexFunc(l.cells, func(c Cell) bool { return c.Number == i+1 })
-		d.Published = append(d.Published, ExperimentPublished{Configuration: i + 1, PublishedMs: ms,
+		k := slices.IndexFunc(l.cells, func(c cell) bool { return c.Number == i+1 })
+		d.Published = append(d.Published, experimentPublished{Configuration: i + 1, PublishedMs: ms,
 			PooledMs: figure(values(l.runs[k], figureBy("ttft_p99_admitted_ms"))).Mean, WorstMs: figure(values(l.runs[k],
 				figureBy("ttft_p99_worst_instance_ms"))).Mean})
 	}
 	for _, p := range l.of(mainCell)[0].points {
-		d.Scatter = append(d.Scatter, ExperimentPoint{PredictedMs: p.PredictedMs, TookMs: p.TookMs, Shadow: p.Shadow})
+		d.Scatter = append(d.Scatter, experimentPoint{PredictedMs: p.PredictedMs, TookMs: p.TookMs, Shadow: p.Shadow})
 	}
 	if l.load.Newcomer {
 		for _, name := range []string{mainCell, noFloorCell, alwaysCell} {
@@ -163,9 +163,9 @@ func (l *lab) document() (*ExperimentDoc, error) {
 	return d, l.rivals(d)
 }
 
-func (l *lab) cellDoc(i int) ExperimentCell {
+func (l *lab) cellDoc(i int) experimentCell {
 	c := &l.cells[i]
-	out := ExperimentCell{Name: c.Name, Number: c.Number, Role: c.Role, Admission: c.Spec.Admission.Policy,
+	out := experimentCell{Name: c.Name, Number: c.Number, Role: c.Role, Admission: c.Spec.Admission.Policy,
 		Routing:   c.Spec.Routing.Scorers,
 		Scheduler: c.Spec.Scheduler, Stationary: l.isStationary(l.runs[i])}
 	if c.Role == roleFrontier {
@@ -181,8 +181,8 @@ func (l *lab) cellDoc(i int) ExperimentCell {
 	return out
 }
 
-func cellFigures(runs []*outcome) map[string]ExperimentFigure {
-	out := map[string]ExperimentFigure{}
+func cellFigures(runs []*outcome) map[string]experimentFigure {
+	out := map[string]experimentFigure{}
 	for _, f := range figures {
 		out[f.key] = figure(values(runs, f.of))
 	}
@@ -194,8 +194,8 @@ func (l *lab) isStationary(runs []*outcome) bool {
 	return stat.Mean(values(runs, func(o *outcome) float64 { return o.slope })) < 0.01*l.rate
 }
 
-func curveOf(name string, runs []*outcome) ExperimentCurve {
-	out := ExperimentCurve{Cell: name}
+func curveOf(name string, runs []*outcome) experimentCurve {
+	out := experimentCurve{Cell: name}
 	reached := make([]float64, 0, len(runs))
 	for _, r := range runs {
 		if s := r.newcomer.SecondS; s.OK {
@@ -239,14 +239,14 @@ func (l *lab) contrasts(d *ExperimentDoc) {
 
 // again runs cells of those names once more, before other engines or on other
 // requests, by cell and seed. rates, by seed, are for matched cells.
-func (l *lab) again(names []string, r *Rival, rate float64, w cluster.Window, rates []map[string][]float64) ([][]*outcome, error) {
+func (l *lab) again(names []string, r *rival, rate float64, w cluster.Window, rates []map[string][]float64) ([][]*outcome, error) {
 	out := make([][]*outcome, len(names))
 	for i := range out {
 		out[i] = make([]*outcome, len(l.seeds))
 	}
 	err := par.Try(l.ctx, l.Workers, len(names)*len(l.seeds), func(k int) (err error) {
 		i, s := k/len(l.seeds), k%len(l.seeds)
-		c := slices.IndexFunc(l.cells, func(c Cell) bool { return c.Name == names[i] })
+		c := slices.IndexFunc(l.cells, func(c cell) bool { return c.Name == names[i] })
 		reqs := l.load.Draw(l.seeds[s], rate, float64(w.ToUs)/1e6)
 		var own map[string][]float64
 		if l.cells[c].Matched {
@@ -270,13 +270,13 @@ func (l *lab) loads(d *ExperimentDoc) error {
 	p := l.preset
 	p.Seconds, p.WarmupS = math.Min(p.Seconds, 10), math.Min(p.WarmupS, 2)
 	for _, rho := range append([]float64{quietRho}, p.Loads...) {
-		at := ExperimentLoad{Rho: rho, RateRPS: math.Round(rho * l.capacity), WindowS: [2]float64{p.WarmupS, p.Seconds}}
-		runs, err := l.again(names, &Rival{Plant: l.Plant, Gate: l.Gate}, at.RateRPS, p.window(), nil)
+		at := experimentLoad{Rho: rho, RateRPS: math.Round(rho * l.capacity), WindowS: [2]float64{p.WarmupS, p.Seconds}}
+		runs, err := l.again(names, &rival{Plant: l.Plant, Gate: l.Gate}, at.RateRPS, p.window(), nil)
 		if err != nil {
 			return err
 		}
 		for i, name := range names {
-			at.Cells = append(at.Cells, ExperimentLoadCell{Name: name, Figures: cellFigures(runs[i])})
+			at.Cells = append(at.Cells, experimentLoadCell{Name: name, Figures: cellFigures(runs[i])})
 			for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
 				if i > 0 {
 					at.Contrasts = append(at.Contrasts, contrast(name, names[0], runs[i], runs[0], key))
@@ -295,12 +295,12 @@ func (l *lab) transient(d *ExperimentDoc) error {
 	}
 	for _, seconds := range []float64{0.25, 1, 4} {
 		w := cluster.Window{ToUs: sim.ToUs(seconds * 1e6)}
-		runs, err := l.again([]string{secondCell}, &Rival{Plant: l.Plant, Gate: l.Gate}, l.rate, w, nil)
+		runs, err := l.again([]string{secondCell}, &rival{Plant: l.Plant, Gate: l.Gate}, l.rate, w, nil)
 		if err != nil {
 			return err
 		}
 		f := figure(values(runs[0], figureBy("ttft_p99_everybody_ms")))
-		d.Transient = append(d.Transient, ExperimentTransient{ArrivalsS: seconds, P99Ms: f.Mean, Lo: f.Lo, Hi: f.Hi})
+		d.Transient = append(d.Transient, experimentTransient{ArrivalsS: seconds, P99Ms: f.Mean, Lo: f.Lo, Hi: f.Hi})
 	}
 	return nil
 }
@@ -317,7 +317,7 @@ func (l *lab) sides() sides {
 // and other engines behind it: those at the same share of their own capacity.
 func (l *lab) rivals(d *ExperimentDoc) error {
 	own := l.sides()
-	d.Controllers = append(d.Controllers, l.controllerDoc(&Rival{Gate: l.Gate, Label: "headline"}, own, d))
+	d.Controllers = append(d.Controllers, l.controllerDoc(&rival{Gate: l.Gate, Label: "headline"}, own, d))
 	for i := range l.Others {
 		r := &l.Others[i]
 		s, at := own, *l
@@ -352,7 +352,7 @@ func (l *lab) rivals(d *ExperimentDoc) error {
 
 // toPlant sets rate and window for other engines. In less than two lifetimes of a
 // full cluster its seats hide an overload.
-func (l *lab) toPlant(r *Rival) error {
+func (l *lab) toPlant(r *rival) error {
 	capacity, err := l.capacityOf(&r.Plant, &r.Gate)
 	if err != nil {
 		return err
@@ -364,9 +364,9 @@ func (l *lab) toPlant(r *Rival) error {
 	return nil
 }
 
-func (l *lab) controllerDoc(r *Rival, s sides, d *ExperimentDoc) ExperimentController {
+func (l *lab) controllerDoc(r *rival, s sides, d *ExperimentDoc) experimentController {
 	mean := func(key string) *float64 { return figure(values(s.main, figureBy(key))).Mean }
-	out := ExperimentController{Kind: r.Gate.Kind, Label: r.Label, RateRPS: l.rate, Rho: l.rate / l.capacity,
+	out := experimentController{Kind: r.Gate.Kind, Label: r.Label, RateRPS: l.rate, Rho: l.rate / l.capacity,
 		HorizonS: l.preset.Seconds, Goodput: contrast(mainCell, alwaysCell, s.main, s.always, "goodput"), Admitted: mean("admitted_share"),
 		MedianAPE: mean("prediction_median_ape"), Bias: mean("prediction_bias"), Coverage: mean("prediction_coverage_p90"),
 		ShadowAPE: mean("shadow_median_ape"), ShadowCov: mean("shadow_coverage_p90"), Verdicts: map[string]string{}}

@@ -23,20 +23,20 @@ type ExperimentDoc struct {
 	Seeds         []int64                `json:"seeds"`
 	ArrivalDigest string                 `json:"arrival_digest"` // of all arrivals; equal in all cells
 	MatchedCV     *float64               `json:"matched_cv"`     // of expected cached tokens between requests, configuration 2
-	Cells         []ExperimentCell       `json:"cells"`
-	Contrasts     []ExperimentContrast   `json:"contrasts"`
-	Verdicts      []ExperimentVerdict    `json:"verdicts"`
-	Controllers   []ExperimentController `json:"controllers"` // the headline with other coefficients in the gate
-	Loads         []ExperimentLoad       `json:"loads"`       // at rho 0.6 every effect must vanish
-	Published     []ExperimentPublished  `json:"published"`
-	Transient     []ExperimentTransient  `json:"transient"` // always-admit P99 by the length of arrivals
-	Newcomer      []ExperimentCurve      `json:"newcomer"`
-	Scatter       []ExperimentPoint      `json:"scatter"`
+	Cells         []experimentCell       `json:"cells"`
+	Contrasts     []experimentContrast   `json:"contrasts"`
+	Verdicts      []experimentVerdict    `json:"verdicts"`
+	Controllers   []experimentController `json:"controllers"` // the headline with other coefficients in the gate
+	Loads         []experimentLoad       `json:"loads"`       // at rho 0.6 every effect must vanish
+	Published     []experimentPublished  `json:"published"`
+	Transient     []experimentTransient  `json:"transient"` // always-admit P99 by the length of arrivals
+	Newcomer      []experimentCurve      `json:"newcomer"`
+	Scatter       []experimentPoint      `json:"scatter"`
 	Warnings      []trace.Finding        `json:"warnings"`
 }
 
-// ExperimentCell is one configuration over all seeds.
-type ExperimentCell struct {
+// experimentCell is one configuration over all seeds.
+type experimentCell struct {
 	Name       string                      `json:"name"`
 	Number     int                         `json:"number"` // of the five published configurations; 0: none of them
 	Role       string                      `json:"role"`   // cell, extra or frontier
@@ -45,12 +45,12 @@ type ExperimentCell struct {
 	Routing    string                      `json:"routing"`
 	Scheduler  string                      `json:"scheduler"`
 	Stationary bool                        `json:"stationary"`
-	Figures    map[string]ExperimentFigure `json:"figures"`
+	Figures    map[string]experimentFigure `json:"figures"`
 }
 
-// ExperimentFigure is a mean over seeds with its 95 % t interval. infinite counts
+// experimentFigure is a mean over seeds with its 95 % t interval. infinite counts
 // seeds without a finite value, which the mean leaves out.
-type ExperimentFigure struct {
+type experimentFigure struct {
 	Mean     *float64 `json:"mean"`
 	Lo       *float64 `json:"lo"`
 	Hi       *float64 `json:"hi"`
@@ -58,8 +58,8 @@ type ExperimentFigure struct {
 	Infinite int      `json:"infinite"`
 }
 
-// ExperimentContrast is a paired difference of two cells over seeds, a - b.
-type ExperimentContrast struct {
+// experimentContrast is a paired difference of two cells over seeds, a - b.
+type experimentContrast struct {
 	A      string   `json:"a"`
 	B      string   `json:"b"`
 	Figure string   `json:"figure"`
@@ -72,23 +72,23 @@ type ExperimentContrast struct {
 	N      int      `json:"n"`
 }
 
-// ExperimentVerdict is what the data say of one statement.
-type ExperimentVerdict struct {
+// experimentVerdict is what the data say of one statement.
+type experimentVerdict struct {
 	ID        string               `json:"id"`
 	Statement string               `json:"statement"`
 	Verdict   string               `json:"verdict"` // CONFIRMED, REFUTED, INCONCLUSIVE or NOT TESTABLE
 	Why       string               `json:"why"`
-	Evidence  []ExperimentContrast `json:"evidence"`
+	Evidence  []experimentContrast `json:"evidence"`
 }
 
-// ExperimentController is the headline with one kind of coefficients in the gate.
-type ExperimentController struct {
+// experimentController is the headline with one kind of coefficients in the gate.
+type experimentController struct {
 	Kind      string             `json:"kind"` // same, fitted, biased-0.7, biased-1.3 or other-form
 	Label     string             `json:"label"`
 	RateRPS   float64            `json:"rate_rps"`
 	Rho       float64            `json:"rho"` // of the capacity of its engines
 	HorizonS  float64            `json:"horizon_s"`
-	Goodput   ExperimentContrast `json:"goodput"`  // predictive - always-admit
+	Goodput   experimentContrast `json:"goodput"`  // predictive - always-admit
 	Admitted  *float64           `json:"admitted"` // share, by predictive
 	Verdicts  map[string]string  `json:"verdicts"` // of the statements but the first, by id
 	MedianAPE *float64           `json:"median_ape"`
@@ -98,46 +98,46 @@ type ExperimentController struct {
 	ShadowCov *float64           `json:"shadow_coverage_p90"`
 }
 
-// ExperimentLoad is the gates at another load, and each less always-admit.
-type ExperimentLoad struct {
+// experimentLoad is the gates at another load, and each less always-admit.
+type experimentLoad struct {
 	Rho       float64              `json:"rho"`
 	RateRPS   float64              `json:"rate_rps"`
 	WindowS   [2]float64           `json:"window_s"`
-	Cells     []ExperimentLoadCell `json:"cells"`
-	Contrasts []ExperimentContrast `json:"contrasts"`
+	Cells     []experimentLoadCell `json:"cells"`
+	Contrasts []experimentContrast `json:"contrasts"`
 }
 
-// ExperimentLoadCell is one configuration at another load.
-type ExperimentLoadCell struct {
+// experimentLoadCell is one configuration at another load.
+type experimentLoadCell struct {
 	Name    string                      `json:"name"`
-	Figures map[string]ExperimentFigure `json:"figures"`
+	Figures map[string]experimentFigure `json:"figures"`
 }
 
-// ExperimentPublished is a published P99 beside ours.
-type ExperimentPublished struct {
+// experimentPublished is a published P99 beside ours.
+type experimentPublished struct {
 	Configuration int      `json:"configuration"`
 	PublishedMs   float64  `json:"published_p99_ms"`
 	PooledMs      *float64 `json:"pooled_p99_ms"`     // over requests
 	WorstMs       *float64 `json:"worst_instance_ms"` // the largest P99 of an instance, as published
 }
 
-// ExperimentTransient is always-admit after some seconds of arrivals.
-type ExperimentTransient struct {
+// experimentTransient is always-admit after some seconds of arrivals.
+type experimentTransient struct {
 	ArrivalsS float64  `json:"arrivals_s"`
 	P99Ms     *float64 `json:"p99_ms"`
 	Lo        *float64 `json:"lo"`
 	Hi        *float64 `json:"hi"`
 }
 
-// ExperimentCurve is the admission of a new group against the others', by second.
-type ExperimentCurve struct {
+// experimentCurve is the admission of a new group against the others', by second.
+type experimentCurve struct {
 	Cell     string     `json:"cell"`
 	Ratio    []*float64 `json:"ratio"`
 	ReachedS *float64   `json:"reached_s"` // mean over seeds of the first second at 0.8; null where some never do
 }
 
-// ExperimentPoint is one prediction of the main cell, first seed.
-type ExperimentPoint struct {
+// experimentPoint is one prediction of the main cell, first seed.
+type experimentPoint struct {
 	PredictedMs float64 `json:"predicted_ms"`
 	TookMs      float64 `json:"took_ms"`
 	Shadow      bool    `json:"shadow"`

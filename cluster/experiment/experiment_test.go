@@ -18,10 +18,10 @@ import (
 // quick is one seed with the engines' own coefficients in the gate.
 func quick(t *testing.T, preset string, workers int) *ExperimentDoc {
 	t.Helper()
-	d, err := Run(context.Background(), Options{Preset: preset, Seeds: 1, Workers: workers, Instances: 8,
-		Plant: Plant{Name: "blackbox", Deployment: DefaultDeployment()}, Gate: Gate{Kind: KindSame, Scale: 1},
-		Others: []Rival{{Plant: Plant{Name: "trained-physics", Deployment: DefaultDeployment(), Other: true},
-			Gate: Gate{Kind: KindOtherForm, Scale: 1}}}})
+	d, err := run(context.Background(), Options{Preset: preset, Seeds: 1, Workers: workers, Instances: 8,
+		Plant: plant{Name: "blackbox", Deployment: defaultDeployment()}, Gate: gate{Kind: kindSame, Scale: 1},
+		Others: []rival{{Plant: plant{Name: "trained-physics", Deployment: defaultDeployment(), Other: true},
+			Gate: gate{Kind: kindOtherForm, Scale: 1}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +76,10 @@ func TestSeedPreset(t *testing.T) {
 
 // lines are frontiers on which predictive admits and serves by factors of the gate.
 func lines(admits, serves float64) *lab {
-	l := &lab{seeds: seedsOf(12), preset: Presets[1]}
+	l := &lab{seeds: seedsOf(12), preset: presets[1]}
 	for _, policy := range []string{"slo-gated", "predictive"} {
 		for k := range 4 {
-			c := Cell{Role: roleFrontier, Spec: specOf(policy, scorersNew, "fcfs")}
+			c := cell{Role: roleFrontier, Spec: specOf(policy, scorersNew, "fcfs")}
 			var runs []*outcome
 			for s := range l.seeds {
 				o := fake(100+50*float64(k), 0.3+0.1*float64(k), 0.2+0.05*float64(k), float64(s))
@@ -111,7 +111,7 @@ func TestFrontiersAreCompared(t *testing.T) {
 			p, q := at.on(ours[k]), at.on(gate[k])
 			a, b, g, h = append(a, p.admitted), append(b, 1.3*q.admitted), append(g, p.goodput), append(h, q.goodput)
 		}
-		s.evidence = []ExperimentContrast{pairedContrast("a", "b", "x", a, b), pairedContrast("g", "h", "x", g, h)}
+		s.evidence = []experimentContrast{pairedContrast("a", "b", "x", a, b), pairedContrast("g", "h", "x", g, h)}
 		for i := range s.evidence {
 			s.evidence[i].Holm = s.evidence[i].P
 		}
@@ -169,7 +169,7 @@ func TestRecordedHourIsPlayed(t *testing.T) {
 		reqs = append(reqs, sim.Request{ArrivalUs: int64(i/10) * 3_000_000, PromptTokens: 1600, OutputTokens: 160, HashTokens: 512,
 			Hashes: []uint64{1, uint64(2 + i/10)}})
 	}
-	l, err := LoadOf(recorded, reqs)
+	l, err := loadOf(recorded, reqs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestRecordedHourIsPlayed(t *testing.T) {
 		t.Error("a request depends on how long arrivals last")
 	}
 	for _, bad := range [][]sim.Request{nil, {{PromptTokens: 5}}, {{PromptTokens: 5, Hashes: []uint64{1}, HashTokens: 512}}} {
-		if _, err := LoadOf(recorded, bad); err == nil {
+		if _, err := loadOf(recorded, bad); err == nil {
 			t.Errorf("%v: got a workload, want an error", bad)
 		}
 	}
@@ -209,7 +209,7 @@ func TestGivenRequestsArePlayed(t *testing.T) {
 		reqs = append(reqs, sim.Request{ArrivalUs: 5_000 + int64(i)*10_000, PromptTokens: int64(100 + i), OutputTokens: 7, Group: 3,
 			GroupTokens: 64, SLOClass: []string{"critical", "chat"}[i%2], SLOITLUs: []int64{0, 20_000}[i%2]})
 	}
-	l, err := LoadOf(given, reqs)
+	l, err := loadOf(given, reqs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestGivenRequestsArePlayed(t *testing.T) {
 	waits, differs := slices.Clone(reqs), slices.Clone(reqs)
 	waits[5].After, differs[5].SLOITLUs = 3, 10_000
 	for _, bad := range [][]sim.Request{nil, reqs[:1], waits, differs} {
-		if _, err := LoadOf(given, bad); err == nil {
+		if _, err := loadOf(given, bad); err == nil {
 			t.Errorf("%d requests: got a workload, want an error", len(bad))
 		}
 	}
@@ -244,9 +244,9 @@ func TestConfirmationSaysWhereItHolds(t *testing.T) {
 		{confirmed, confirmed, "for every controller"},
 		{inconclusive, confirmed, "for controllers fitted, not for same"},
 	} {
-		d := &ExperimentDoc{Verdicts: []ExperimentVerdict{{ID: "H14-4", Verdict: confirmed}},
-			Controllers: []ExperimentController{{Kind: KindFitted, Verdicts: map[string]string{"H14-4": c.fitted}},
-				{Kind: KindSame, Verdicts: map[string]string{"H14-4": c.same}}}}
+		d := &ExperimentDoc{Verdicts: []experimentVerdict{{ID: "H14-4", Verdict: confirmed}},
+			Controllers: []experimentController{{Kind: kindFitted, Verdicts: map[string]string{"H14-4": c.fitted}},
+				{Kind: kindSame, Verdicts: map[string]string{"H14-4": c.same}}}}
 		if carry(d); !strings.Contains(d.Verdicts[0].Why, c.want) {
 			t.Errorf("same %s, fitted %s: got %q, want %q", c.same, c.fitted, d.Verdicts[0].Why, c.want)
 		}

@@ -37,14 +37,14 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 	for i := range h.reqs {
 		q := &h.reqs[i]
 		if q.After > 0 || q.Loop > 0 || q.With > 0 {
-			return nil, trace.Errorf(CodeBadExperiment,
+			return nil, trace.Errorf(codeBadExperiment,
 				"preset %s: request %d: got one that waits for another, want arrivals that all policies share", given, i).
 				WithHint("give a workload of open arrivals: clients with a rate, not a concurrency")
 		}
 		if promised[q.SLOClass] == (cluster.Target{}) {
 			q.SLOTTFTUs = int64(targets[q.SLOClass].TTFTUs)
 		} else if cluster.TargetsOf(h.reqs[i : i+1])[q.SLOClass] != promised[q.SLOClass] {
-			return nil, trace.Errorf(CodeBadExperiment, "preset %s: request %d: got other targets than others of class %q, want one of each class",
+			return nil, trace.Errorf(codeBadExperiment, "preset %s: request %d: got other targets than others of class %q, want one of each class",
 				given, i, q.SLOClass)
 		}
 	}
@@ -57,7 +57,7 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 		h.lengthUs = last + last/float64(n-1)
 	}
 	if !(h.lengthUs > 0) {
-		return nil, trace.Errorf(CodeBadExperiment, "preset %s: got requests of one moment, want arrivals over time", given)
+		return nil, trace.Errorf(codeBadExperiment, "preset %s: got requests of one moment, want arrivals over time", given)
 	}
 	return h, nil
 }
@@ -68,7 +68,7 @@ func (h *hour) perSecond() float64 { return float64(len(h.reqs)) / h.lengthUs * 
 // hourOf takes requests with content ids in the order of their arrival.
 func hourOf(reqs []sim.Request) (*hour, error) {
 	if len(reqs) == 0 {
-		return nil, trace.Errorf(CodeBadExperiment, "preset %s: got no requests, want a Mooncake trace", recorded)
+		return nil, trace.Errorf(codeBadExperiment, "preset %s: got no requests, want a Mooncake trace", recorded)
 	}
 	h := &hour{reqs: slices.Clone(reqs), fromUs: make([]float64, len(reqs)), widthUs: make([]float64, len(reqs))}
 	slices.SortStableFunc(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
@@ -91,14 +91,14 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 	for i := range h.reqs {
 		q := &h.reqs[i]
 		if len(q.Hashes) == 0 || q.HashTokens%shrink != 0 {
-			return nil, trace.Errorf(CodeBadExperiment, "preset %s: request %d: got no hash_ids of spans of whole %d tokens, want a Mooncake trace",
+			return nil, trace.Errorf(codeBadExperiment, "preset %s: request %d: got no hash_ids of spans of whole %d tokens, want a Mooncake trace",
 				recorded, i, shrink)
 		}
 		q.PromptTokens, q.OutputTokens, q.HashTokens = max(1, q.PromptTokens/shrink), max(1, q.OutputTokens/shrink), q.HashTokens/shrink
 	}
 	h.lengthUs = float64(last) + gapUs
 	if !(h.lengthUs > 0) {
-		return nil, trace.Errorf(CodeBadExperiment, "preset %s: got requests of one moment, want arrivals over time", recorded)
+		return nil, trace.Errorf(codeBadExperiment, "preset %s: got requests of one moment, want arrivals over time", recorded)
 	}
 	return h, nil
 }

@@ -40,20 +40,20 @@ type IsolationOptions struct {
 
 // DefaultIsolationOptions are those of the command line but for Out.
 func DefaultIsolationOptions() IsolationOptions {
-	return IsolationOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: KindFitted}
+	return IsolationOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: kindFitted}
 }
 
 // Table is the options as flags and as recorded.
 func (o *IsolationOptions) Table() option.Table {
 	return option.Table{
-		option.String("preset", &o.Preset, "`NAME`: "+PresetNames()).Recorded(),
+		option.String("preset", &o.Preset, "`NAME`: "+presetNames()).Recorded(),
 		option.String("workload", &o.Workload, "`FILE` of requests that preset workload plays (TraceV2, BLIS workload-spec 2, generators, "+
 			"traces), or preset mooncake (JSON lines, or gzip of them)").Recorded(),
 		option.Whole("seeds", &o.Seeds, "`N` seeds, paired in every contrast; 42, 123, 7777 first").Recorded(),
 		option.Whole("num-instances", &o.Instances, "`N` engines").Recorded().Unless("8"),
 		option.String("controller", &o.Controller,
 			"coefficients of the gate, `KIND|FILE`: fitted (from a simulated calibration run), same (those of "+
-				"the engines: an upper bound), or a coefficient file").Recorded().Unless(KindFitted),
+				"the engines: an upper bound), or a coefficient file").Recorded().Unless(kindFitted),
 		option.String("plant", &o.Plant, "coefficient `FILE` that drives the engines; default the published blackbox").Recorded(),
 		option.String("deployment", &o.Deployment, "run.yaml `FILE` or run folder of the engines; default Llama-3.1-8B on one H100").Recorded(),
 		option.Switch("alone", &o.Alone, "leave out the headline with other coefficients in the gate").Recorded(),
@@ -72,10 +72,10 @@ func plays(preset string) string {
 
 // checkPreset says whether the preset is one, and has the recording that it needs.
 func (o *IsolationOptions) checkPreset() error {
-	p, ok := PresetOf(o.Preset)
+	p, ok := presetOf(o.Preset)
 	switch {
 	case !ok:
-		return option.Misusef("--preset: got %q, want %s", o.Preset, PresetNames())
+		return option.Misusef("--preset: got %q, want %s", o.Preset, presetNames())
 	case p.Recorded() && o.Workload == "":
 		return option.Misusef("--workload: got none, want %s", plays(o.Preset))
 	case !p.Recorded() && o.Workload != "":
@@ -86,9 +86,9 @@ func (o *IsolationOptions) checkPreset() error {
 
 // inputs are the engines and the gates of an experiment, loaded.
 type inputs struct {
-	plant, other Plant
-	headline     Gate
-	rivals       []Rival
+	plant, other plant
+	headline     gate
+	rivals       []rival
 	hour         []sim.Request // recorded
 	inputs       []result.Input
 }
@@ -111,7 +111,7 @@ func Isolation(ctx context.Context, o IsolationOptions) (*ExperimentDoc, error) 
 	if err != nil {
 		return nil, err
 	}
-	doc, err := Run(ctx, Options{Preset: o.Preset, Seeds: o.Seeds, Workers: o.Workers, Instances: o.Instances,
+	doc, err := run(ctx, Options{Preset: o.Preset, Seeds: o.Seeds, Workers: o.Workers, Instances: o.Instances,
 		Plant: l.plant, Gate: l.headline, Others: l.rivals, Hour: l.hour, Progress: o.Progress})
 	if err != nil {
 		return nil, err
@@ -125,12 +125,12 @@ func Isolation(ctx context.Context, o IsolationOptions) (*ExperimentDoc, error) 
 	if err != nil {
 		return nil, err
 	}
-	return doc, errors.Join(WritePage(page, doc), page.Commit())
+	return doc, errors.Join(writePage(page, doc), page.Commit())
 }
 
 func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
-	l := &inputs{plant: Plant{Name: "the published blackbox, 6910.42 + 17.67/uncached + 2.84/decode token us, noise of a few percent",
-		Deployment: DefaultDeployment()}}
+	l := &inputs{plant: plant{Name: "the published blackbox, 6910.42 + 17.67/uncached + 2.84/decode token us, noise of a few percent",
+		Deployment: defaultDeployment()}}
 	if o.Deployment != "" {
 		path := o.Deployment
 		if st, err := os.Stat(path); err == nil && st.IsDir() {
@@ -157,7 +157,7 @@ func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 			return nil, err
 		}
 	}
-	l.other = Plant{Name: "trained-physics", Deployment: l.plant.Deployment, Other: true}
+	l.other = plant{Name: "trained-physics", Deployment: l.plant.Deployment, Other: true}
 	return l, l.loadGates(ctx, o)
 }
 
@@ -172,42 +172,42 @@ func (l *inputs) readHour(o *IsolationOptions) error {
 		return err
 	}
 	l.inputs, l.hour = append(l.inputs, inputs...), w.Requests
-	preset, _ := PresetOf(o.Preset)
-	_, err = LoadOf(preset.Load, l.hour)
+	preset, _ := presetOf(o.Preset)
+	_, err = loadOf(preset.Load, l.hour)
 	return err
 }
 
 // loadGates makes the headline's coefficients, and those of the rivals.
 func (l *inputs) loadGates(ctx context.Context, o *IsolationOptions) error {
-	same := Gate{Kind: KindSame, Scale: 1}
-	fitted := func(p *Plant, kind string) (Gate, error) {
+	same := gate{Kind: kindSame, Scale: 1}
+	fitted := func(p *plant, kind string) (gate, error) {
 		set, err := calibrated(ctx, p, o.Workers)
-		return Gate{Kind: kind, Set: set, Scale: 1}, err
+		return gate{Kind: kind, Set: set, Scale: 1}, err
 	}
 	var err error
 	switch o.Controller {
-	case KindSame:
+	case kindSame:
 		l.headline = same
-	case KindFitted:
-		l.headline, err = fitted(&l.plant, KindFitted)
+	case kindFitted:
+		l.headline, err = fitted(&l.plant, kindFitted)
 	default:
 		set, in, e := folder.LoadCoefficients(o.Controller, o.Special)
-		l.headline, l.inputs, err = Gate{Kind: in.Name, Set: set, Scale: 1}, append(l.inputs, in), e
+		l.headline, l.inputs, err = gate{Kind: in.Name, Set: set, Scale: 1}, append(l.inputs, in), e
 	}
 	if err != nil || o.Alone {
 		return err
 	}
-	if o.Controller != KindSame {
-		l.rivals = append(l.rivals, Rival{Plant: l.plant, Gate: same, Label: "upper bound: the engines' own coefficients"})
+	if o.Controller != kindSame {
+		l.rivals = append(l.rivals, rival{Plant: l.plant, Gate: same, Label: "upper bound: the engines' own coefficients"})
 	}
-	for _, g := range []Gate{{Kind: KindBiasedLow, Scale: 0.7}, {Kind: KindBiasedUp, Scale: 1.3}} {
-		l.rivals = append(l.rivals, Rival{Plant: l.plant, Gate: g, Label: fmt.Sprintf("step times off by x%g", g.Scale)})
+	for _, g := range []gate{{Kind: kindBiasedLow, Scale: 0.7}, {Kind: kindBiasedUp, Scale: 1.3}} {
+		l.rivals = append(l.rivals, rival{Plant: l.plant, Gate: g, Label: fmt.Sprintf("step times off by x%g", g.Scale)})
 	}
-	gate, err := fitted(&l.other, KindOtherForm)
+	gate, err := fitted(&l.other, kindOtherForm)
 	if err != nil {
 		return err
 	}
-	l.rivals = append(l.rivals, Rival{Plant: l.other, Gate: gate,
+	l.rivals = append(l.rivals, rival{Plant: l.other, Gate: gate,
 		Label: "engines by trained-physics at the same share of their capacity, gate by physics fitted on them"})
 	return nil
 }
@@ -220,7 +220,7 @@ var calibrationRun string
 // calibrated is what the pipeline makes of a calibration run: the plant's engine
 // alone at half to nine tenths of its capacity, recorded as a trace dump, extracted
 // and fitted.
-func calibrated(ctx context.Context, p *Plant, workers int) (*coeff.Set, error) {
+func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) {
 	dir, err := os.MkdirTemp("", "blis-train-calibration-")
 	if err != nil {
 		return nil, err
@@ -243,7 +243,7 @@ func calibrated(ctx context.Context, p *Plant, workers int) (*coeff.Set, error) 
 	return set, err
 }
 
-func recordCalibration(p *Plant, in string) error {
+func recordCalibration(p *plant, in string) error {
 	cfg, err := p.Config(999)
 	if err != nil {
 		return err
@@ -252,7 +252,7 @@ func recordCalibration(p *Plant, in string) error {
 	if err != nil {
 		return err
 	}
-	yaml, model := RunFiles(p.Deployment, calibrationRun)
+	yaml, model := runFiles(p.Deployment, calibrationRun)
 	for name, text := range map[string]string{"run.yaml": yaml, "config.json": model} {
 		if err := os.WriteFile(filepath.Join(in, name), []byte(text), 0o666); err != nil {
 			return err

@@ -38,20 +38,20 @@ type Maximisation struct {
 
 // Methods of searching.
 const (
-	GP     = "gp"
-	Random = "random"
-	Grid   = "grid"
+	gp     = "gp"
+	random = "random"
+	grid   = "grid"
 )
 
-// Found is what a search recommends.
-type Found struct {
+// found is what a search recommends.
+type found struct {
 	X     []float64
 	Mean  float64 // posterior, at X
 	Calls []Call
 }
 
-// Maximise calls f and recommends a point.
-func Maximise(o Maximisation, f func(x []float64) (Value, error)) (*Found, error) {
+// maximise calls f and recommends a point.
+func maximise(o Maximisation, f func(x []float64) (Value, error)) (*found, error) {
 	s := &search{Maximisation: o, calls: append([]Call(nil), o.Before...)}
 	for n := len(s.calls); n < o.Start+o.Calls; n++ {
 		x := s.next(n)
@@ -67,7 +67,7 @@ func Maximise(o Maximisation, f func(x []float64) (Value, error)) (*Found, error
 		}
 	}
 	best, mean := s.recommend()
-	return &Found{X: s.calls[best].X, Mean: mean, Calls: s.calls}, nil
+	return &found{X: s.calls[best].X, Mean: mean, Calls: s.calls}, nil
 }
 
 type search struct {
@@ -78,9 +78,9 @@ type search struct {
 // next is the point of call n.
 func (s *search) next(n int) []float64 {
 	switch {
-	case s.Method == Grid:
+	case s.Method == grid:
 		return s.gridPoint(n)
-	case s.Method == Random:
+	case s.Method == random:
 		x := make([]float64, s.Dims)
 		for k := range x {
 			x[k] = stat.Draw(uint64(s.Seed), uint64(n), uint64(k))

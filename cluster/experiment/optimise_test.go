@@ -53,13 +53,13 @@ func beats(t *testing.T, repeats, least int) {
 		wins := 0
 		for r := range repeats {
 			value := func(method string) float64 {
-				got, err := Maximise(Maximisation{Dims: c.dims, Method: method, Start: 12, Calls: 30, Seed: int64(r)}, noisy(c.f, c.sd, r))
+				got, err := maximise(Maximisation{Dims: c.dims, Method: method, Start: 12, Calls: 30, Seed: int64(r)}, noisy(c.f, c.sd, r))
 				if err != nil {
 					t.Fatal(err)
 				}
 				return c.f(got.X)
 			}
-			if value(GP) > value(Random) {
+			if value(gp) > value(random) {
 				wins++
 			}
 		}
@@ -72,8 +72,8 @@ func beats(t *testing.T, repeats, least int) {
 
 // A constraint keeps the recommendation where it holds.
 func TestConstraintHolds(t *testing.T) {
-	o := Maximisation{Dims: 2, Method: GP, Start: 10, Calls: 20, Seed: 3, Constrained: true}
-	got, err := Maximise(o, func(x []float64) (Value, error) {
+	o := Maximisation{Dims: 2, Method: gp, Start: 10, Calls: 20, Seed: 3, Constrained: true}
+	got, err := maximise(o, func(x []float64) (Value, error) {
 		return Value{Value: x[0] + 0.1*x[1], Variance: 1e-6, Slack: 0.5 - x[0], SlackVariance: 1e-6}, nil
 	})
 	if err != nil || got.X[0] > 0.52 || got.X[0] < 0.4 {
@@ -84,13 +84,13 @@ func TestConstraintHolds(t *testing.T) {
 // A search goes on where it was interrupted, with the same calls.
 func TestSearchResumes(t *testing.T) {
 	f := func(x []float64) (Value, error) { return Value{Value: -math.Abs(x[0] - 0.3), Variance: 1e-6}, nil }
-	o := Maximisation{Dims: 1, Method: GP, Start: 4, Calls: 6, Seed: 1}
-	whole, err := Maximise(o, f)
+	o := Maximisation{Dims: 1, Method: gp, Start: 4, Calls: 6, Seed: 1}
+	whole, err := maximise(o, f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Before = whole.Calls[:6]
-	rest, err := Maximise(o, f)
+	rest, err := maximise(o, f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/report"
 )
 
-// WritePage writes the page as one HTML file.
-func WritePage(w io.Writer, d *ExperimentDoc) error {
+// writePage writes the page as one HTML file.
+func writePage(w io.Writer, d *ExperimentDoc) error {
 	sections := []report.PageSection{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d), robustSection(d),
 		newcomerSection(d)}
 	sections = slices.DeleteFunc(sections, func(x report.PageSection) bool { return len(x.Blocks) == 0 && x.Missing == "" })
@@ -61,8 +61,8 @@ var headings = map[string]string{"goodput": "goodput (points)", "goodput_critica
 	"ttft_p99_admitted_ms": "P99 admitted (ms)", "output_tokens_per_s": "output tokens/s"}
 
 // difference is one contrast as a cell.
-func difference(list []ExperimentContrast, a, b, figure string) report.Cell {
-	k := slices.IndexFunc(list, func(c ExperimentContrast) bool { return c.A == a && c.B == b && c.Figure == figure })
+func difference(list []experimentContrast, a, b, figure string) report.Cell {
+	k := slices.IndexFunc(list, func(c experimentContrast) bool { return c.A == a && c.B == b && c.Figure == figure })
 	if k < 0 {
 		return report.Plain(report.Unknown)
 	}
@@ -70,7 +70,7 @@ func difference(list []ExperimentContrast, a, b, figure string) report.Cell {
 	return report.Cell{Text: differing(figure, c.Effect), Sub: betweenText(figure, c.Lo, c.Hi), Class: "n"}
 }
 
-func pairedTable(id, caption string, list []ExperimentContrast) *report.Table {
+func pairedTable(id, caption string, list []experimentContrast) *report.Table {
 	t := &report.Table{ID: id, Caption: caption, Cols: []report.Column{{Head: "A"}, {Head: "B"}, {Head: "Figure"}, {Head: "A - B", Num: true},
 		{Head: "95 %"}, {Head: "p", Num: true, Help: "exact sign flips, two-sided"}, {Head: "Holm p", Num: true}, {Head: "Same within 5 %"},
 		{Head: "Seeds", Num: true}}}
@@ -88,7 +88,7 @@ func pairedTable(id, caption string, list []ExperimentContrast) *report.Table {
 }
 
 // componentTable has a row for each pair of configurations.
-func componentTable(list []ExperimentContrast) *report.Table {
+func componentTable(list []experimentContrast) *report.Table {
 	t := &report.Table{ID: "contrasts", Caption: "A less B, one component at a time, and its 95 % interval",
 		Cols: []report.Column{{Head: "A"}, {Head: "B"}}}
 	keys := []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"}
@@ -114,7 +114,7 @@ func verdictSection(d *ExperimentDoc) report.PageSection {
 	x := report.PageSection{ID: "verdicts", Nav: "Verdicts", Title: "What the data say",
 		Lead: "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal arrivals."}
 	t := &report.Table{ID: "verdict-table", Caption: "Verdicts", Cols: []report.Column{{Head: "Statement"}, {Head: "Verdict"}, {Head: "Why"}}}
-	var evidence []ExperimentContrast
+	var evidence []experimentContrast
 	for _, v := range d.Verdicts {
 		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Prose(v.ID + ": " + v.Statement), report.Plain(v.Verdict),
 			report.Prose(v.Why)}})
@@ -198,7 +198,7 @@ func robustSection(d *ExperimentDoc) report.PageSection {
 				holds = append(holds, v.ID)
 			}
 		}
-		g := []ExperimentContrast{c.Goodput}
+		g := []experimentContrast{c.Goodput}
 		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS),
 			report.Num(c.Rho),
 			report.Num(c.HorizonS), difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted),
@@ -230,7 +230,7 @@ func robustSection(d *ExperimentDoc) report.PageSection {
 
 // loadTable is the gates at another load, with what each changes of always-admit's
 // goodput.
-func loadTable(i int, at *ExperimentLoad) *report.Table {
+func loadTable(i int, at *experimentLoad) *report.Table {
 	caption := fmt.Sprintf("The gates at %g of capacity, %s requests/s, arrivals from %g to %g s", at.Rho, report.Short(at.RateRPS),
 		at.WindowS[0], at.WindowS[1])
 	if at.Rho < 0.7 {

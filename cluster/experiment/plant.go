@@ -28,9 +28,9 @@ var (
 var noise = []sim.Quantile{{Q: 0.05, Ratio: 0.95}, {Q: 0.25, Ratio: 0.98}, {Q: 0.5, Ratio: 1}, {Q: 0.75, Ratio: 1.03}, {Q: 0.95,
 	Ratio: 1.1}}
 
-// DefaultDeployment is Llama-3.1-8B on one H100 with the limits of the published
+// defaultDeployment is Llama-3.1-8B on one H100 with the limits of the published
 // runs: 2,048 tokens a step, 256 seats.
-func DefaultDeployment() *deploy.Deployment {
+func defaultDeployment() *deploy.Deployment {
 	return &deploy.Deployment{
 		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8,
 			HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2,
@@ -44,8 +44,8 @@ func DefaultDeployment() *deploy.Deployment {
 	}
 }
 
-// Plant drives the engines.
-type Plant struct {
+// plant drives the engines.
+type plant struct {
 	Name       string
 	Deployment *deploy.Deployment
 	Set        *coeff.Set // physics coefficients; nil: the published blackbox, or trained-physics with Other
@@ -53,7 +53,7 @@ type Plant struct {
 }
 
 // Config is one engine; its model is not shared between runs.
-func (p *Plant) Config(seed int64) (sim.Config, error) {
+func (p *plant) Config(seed int64) (sim.Config, error) {
 	var cfg sim.Config
 	switch {
 	case p.Set != nil:
@@ -84,8 +84,8 @@ func (p *Plant) Config(seed int64) (sim.Config, error) {
 	return cfg, nil
 }
 
-// Gate is what the gateway predicts with.
-type Gate struct {
+// gate is what the gateway predicts with.
+type gate struct {
 	Kind  string
 	Set   *coeff.Set // fitted; nil: the plant's own step times times Scale
 	Scale float64
@@ -103,7 +103,7 @@ func (s scaled) StepUs(b *sim.Batch) (float64, error) {
 }
 
 // Parts are the engines of one run and what the gate predicts with.
-func (g *Gate) Parts(p *Plant, instances int, seed int64) (cluster.Parts, error) {
+func (g *gate) Parts(p *plant, instances int, seed int64) (cluster.Parts, error) {
 	cfg, err := p.Config(seed)
 	if err != nil {
 		return cluster.Parts{}, err

@@ -32,7 +32,7 @@ func (b *besideSeed) TTFT(r *gateway.Request, v *gateway.View, i int) (gateway.E
 // nobody can know.
 func TestEvalPredictionFitted(t *testing.T) {
 	repo.NeedEval(t)
-	plant := Plant{Deployment: DefaultDeployment()}
+	plant := plant{Deployment: defaultDeployment()}
 	set, err := calibrated(context.Background(), &plant, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -44,12 +44,12 @@ func TestEvalPredictionFitted(t *testing.T) {
 	}{{"groups", 150, 0}, {"groups", 290, 0}, {"groups", 430, 0}, {"groups", 530, 0}, {"groups", 720, 0}, {"groups", 1000, 0.18},
 		{"seed", 400, 0}, {"seed", 600, 0}, {"seed", 900, 0}, {"seed", 2000, 0.21}} {
 		t.Run(fmt.Sprintf("%s at %.0f", at.load, at.perSecond), func(t *testing.T) {
-			load, err := LoadOf(at.load, nil)
+			load, err := loadOf(at.load, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			reqs := load.Draw(5, at.perSecond, 30)
-			live, shadow, seed, seedShadow := fittedRun(t, &plant, &Gate{Set: set, Scale: 1}, reqs)
+			live, shadow, seed, seedShadow := fittedRun(t, &plant, &gate{Set: set, Scale: 1}, reqs)
 			t.Logf("admitted %s; predictive-seed %s; shadow %s; predictive-seed %s", auditText(live), auditText(seed),
 				auditText(shadow), auditText(seedShadow))
 			if at.worst == 0 {
@@ -75,7 +75,7 @@ func auditText(a cluster.Audit) string {
 }
 
 // fittedRun audits the rollout and the published estimate from the tenth second on.
-func fittedRun(t *testing.T, plant *Plant, gate *Gate, reqs []sim.Request) (live, shadow, seed,
+func fittedRun(t *testing.T, plant *plant, gate *gate, reqs []sim.Request) (live, shadow, seed,
 	seedShadow cluster.Audit) {
 	t.Helper()
 	p, err := gate.Parts(plant, 8, 5)

@@ -24,22 +24,22 @@ type Options struct {
 	Seeds     int
 	Workers   int
 	Instances int
-	Plant     Plant
-	Gate      Gate          // of the headline
-	Others    []Rival       // other gates, for the headline again
+	Plant     plant
+	Gate      gate          // of the headline
+	Others    []rival       // other gates, for the headline again
 	Hour      []sim.Request // recorded, for preset mooncake
 	Progress  trace.Progress
 }
 
-// Rival is another gate, and the plant it stands before.
-type Rival struct {
-	Plant Plant
-	Gate  Gate
+// rival is another gate, and the plant it stands before.
+type rival struct {
+	Plant plant
+	Gate  gate
 	Label string
 }
 
-// Preset is a load and how long it lasts.
-type Preset struct {
+// preset is a load and how long it lasts.
+type preset struct {
 	Name      string
 	Load      string
 	Rate      float64   // requests per second; 0: Rho
@@ -53,8 +53,8 @@ type Preset struct {
 // quietRho is a load at which nobody needs to be rejected: every effect must vanish.
 const quietRho = 0.6
 
-// Presets by name.
-var Presets = []Preset{
+// presets by name.
+var presets = []preset{
 	{Name: "seed", Load: "seed", Rate: 2000, Seconds: 1, Transient: true},
 	{Name: "sustained", Load: "seed", Rate: 2000, Seconds: 40, WarmupS: 10},
 	{Name: "sweep", Load: "seed", Rho: 1.1, Seconds: 40, WarmupS: 10, Loads: []float64{0.9, 1.1, 1.5, 2.1}},
@@ -65,23 +65,23 @@ var Presets = []Preset{
 	{Name: given, Load: given, Seconds: 40, WarmupS: 10},
 }
 
-// PresetNames are the presets as a list of words.
-func PresetNames() string {
+// presetNames are the presets as a list of words.
+func presetNames() string {
 	var names []string
-	for _, p := range Presets {
+	for _, p := range presets {
 		names = append(names, p.Name)
 	}
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// PresetOf is the preset of a name.
-func PresetOf(name string) (Preset, bool) {
-	i := slices.IndexFunc(Presets, func(p Preset) bool { return p.Name == name })
+// presetOf is the preset of a name.
+func presetOf(name string) (preset, bool) {
+	i := slices.IndexFunc(presets, func(p preset) bool { return p.Name == name })
 	if i < 0 {
-		return Preset{}, false
+		return preset{}, false
 	}
-	return Presets[i], true
+	return presets[i], true
 }
 
 // seedsOf are the published three first.
@@ -97,13 +97,13 @@ func seedsOf(n int) []int64 {
 type lab struct {
 	Options
 	ctx      context.Context
-	preset   Preset
-	load     Load
+	preset   preset
+	load     load
 	rate     float64
 	capacity float64 // requests per second
 	window   cluster.Window
 	seeds    []int64
-	cells    []Cell
+	cells    []cell
 	runs     [][]*outcome // by cell, by seed
 	done     int
 }
@@ -120,12 +120,12 @@ type outcome struct {
 	points    []cluster.Pair
 }
 
-// Run runs a preset. The document has no header.
-func Run(ctx context.Context, o Options) (*ExperimentDoc, error) {
+// run runs a preset. The document has no header.
+func run(ctx context.Context, o Options) (*ExperimentDoc, error) {
 	l := &lab{Options: o, ctx: ctx, seeds: seedsOf(o.Seeds)}
 	var ok bool
-	if l.preset, ok = PresetOf(o.Preset); !ok {
-		return nil, trace.Errorf(CodeBadExperiment, "preset: got %q, want %s", o.Preset, PresetNames())
+	if l.preset, ok = presetOf(o.Preset); !ok {
+		return nil, trace.Errorf(codeBadExperiment, "preset: got %q, want %s", o.Preset, presetNames())
 	}
 	if err := l.prepare(); err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func Run(ctx context.Context, o Options) (*ExperimentDoc, error) {
 
 // prepare measures the capacity for the preset's load, and sets the rate.
 func (l *lab) prepare() (err error) {
-	if l.load, err = LoadOf(l.preset.Load, l.Hour); err != nil {
+	if l.load, err = loadOf(l.preset.Load, l.Hour); err != nil {
 		return err
 	}
 	if l.capacity, err = l.capacityOf(&l.Plant, &l.Gate); err != nil {
@@ -158,18 +158,18 @@ func (l *lab) prepare() (err error) {
 }
 
 // Recorded reports whether the preset plays recorded requests.
-func (p *Preset) Recorded() bool { return p.Load == recorded || p.Load == given }
+func (p *preset) Recorded() bool { return p.Load == recorded || p.Load == given }
 
 // window is the arrivals that count.
-func (p *Preset) window() cluster.Window {
+func (p *preset) window() cluster.Window {
 	return cluster.Window{FromUs: sim.ToUs(p.WarmupS * 1e6), ToUs: sim.ToUs(p.Seconds * 1e6)}
 }
 
-// CodeBadExperiment is an experiment that cannot be run.
-const CodeBadExperiment trace.Code = "bad_experiment"
+// codeBadExperiment is an experiment that cannot be run.
+const codeBadExperiment trace.Code = "bad_experiment"
 
 // Codes describes this package's codes.
-var Codes = []trace.CodeEntry{{Code: CodeBadExperiment, Kind: "error", Meaning: "an experiment's preset or option is impossible",
+var Codes = []trace.CodeEntry{{Code: codeBadExperiment, Kind: "error", Meaning: "an experiment's preset or option is impossible",
 	Action: "correct the named option"}}
 
 // all runs every cell on every seed; matched cells after those they copy.
@@ -214,11 +214,11 @@ func (l *lab) all() error {
 
 // of is the runs of a cell by name.
 func (l *lab) of(name string) []*outcome {
-	return l.runs[slices.IndexFunc(l.cells, func(c Cell) bool { return c.Name == name })]
+	return l.runs[slices.IndexFunc(l.cells, func(c cell) bool { return c.Name == name })]
 }
 
 // one runs a cell on the requests of a seed.
-func (l *lab) one(c *Cell, plant *Plant, gate *Gate, seed int64, reqs []sim.Request, w cluster.Window,
+func (l *lab) one(c *cell, plant *plant, gate *gate, seed int64, reqs []sim.Request, w cluster.Window,
 	rates map[string][]float64) (*outcome, error) {
 	p, err := gate.Parts(plant, l.Instances, seed)
 	if err != nil {
@@ -325,13 +325,13 @@ func backlogSlope(recs []cluster.Record, w cluster.Window) float64 {
 
 // capacityOf is completions per second of engines served in turn while everything
 // has come: the middle of a run whose requests arrive many times too fast.
-func (l *lab) capacityOf(p *Plant, g *Gate) (float64, error) {
+func (l *lab) capacityOf(p *plant, g *gate) (float64, error) {
 	const probe, rate = 6000, 20_000.0
 	reqs := l.load.Draw(1, rate, 2*probe/rate)
 	return l.probe(p, g, reqs[:min(probe, len(reqs))])
 }
 
-func (l *lab) probe(plant *Plant, gate *Gate, reqs []sim.Request) (float64, error) {
+func (l *lab) probe(plant *plant, gate *gate, reqs []sim.Request) (float64, error) {
 	p, err := gate.Parts(plant, l.Instances, 1)
 	if err != nil {
 		return 0, err

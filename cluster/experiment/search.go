@@ -17,8 +17,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// OptimiseOptions say which policy is tuned, and how.
-type OptimiseOptions struct {
+// optimiseOptions say which policy is tuned, and how.
+type optimiseOptions struct {
 	IsolationOptions
 	Policy     string
 	Method     string
@@ -29,15 +29,15 @@ type OptimiseOptions struct {
 }
 
 // DefaultOptimiseOptions are those of the command line but for Out.
-func DefaultOptimiseOptions() OptimiseOptions {
-	o := OptimiseOptions{IsolationOptions: DefaultIsolationOptions(), Policy: "predictive-seed", Method: GP, Start: 12, Calls: 30,
+func DefaultOptimiseOptions() optimiseOptions {
+	o := optimiseOptions{IsolationOptions: DefaultIsolationOptions(), Policy: "predictive-seed", Method: gp, Start: 12, Calls: 30,
 		TrainSeeds: 10, TestSeeds: 20}
 	o.Alone = true
 	return o
 }
 
 // Table is the options as flags and as recorded.
-func (o *OptimiseOptions) Table() option.Table {
+func (o *optimiseOptions) Table() option.Table {
 	return append(option.Table{
 		option.String("policy", &o.Policy, "`NAME`: predictive-seed, slo-gated or probabilistic; the last two are tuned beside it").Recorded(),
 		option.String("method", &o.Method, "`NAME`: gp, random or grid").Recorded(),
@@ -48,12 +48,12 @@ func (o *OptimiseOptions) Table() option.Table {
 	}, o.IsolationOptions.Table().Without("seeds", "alone")...)
 }
 
-func (o *OptimiseOptions) check() error {
-	names := slices.Sorted(maps.Keys(Tunable))
+func (o *optimiseOptions) check() error {
+	names := slices.Sorted(maps.Keys(tunable))
 	switch {
 	case !slices.Contains(names, o.Policy):
 		return option.Misusef("--policy: got %q, want %s", o.Policy, strings.Join(names, ", "))
-	case !slices.Contains([]string{GP, Random, Grid}, o.Method):
+	case !slices.Contains([]string{gp, random, grid}, o.Method):
 		return option.Misusef("--method: got %q, want gp, random or grid", o.Method)
 	case o.Start < 2 || o.Calls < 0 || o.Start+o.Calls > 1000:
 		return option.Misusef("--start, --calls: got %d and %d, want at least 2, at least 0, at most 1000 together", o.Start, o.Calls)
@@ -65,7 +65,7 @@ func (o *OptimiseOptions) check() error {
 
 // Optimise tunes policies with equal budgets and writes optimise.json to
 // o.Out, and a line a call to optimise.jsonl, from which an interrupted search goes on.
-func Optimise(ctx context.Context, o OptimiseOptions) (*OptimiseDoc, error) {
+func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -90,10 +90,10 @@ func Optimise(ctx context.Context, o OptimiseOptions) (*OptimiseDoc, error) {
 	if err := log.Truncate(whole); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	doc, err := Tune(ctx, Search{Options: Options{Preset: o.Preset, Workers: o.Workers,
+	doc, err := tune(ctx, Search{Options: Options{Preset: o.Preset, Workers: o.Workers,
 		Instances: o.Instances,
 		Plant:     l.plant, Gate: l.headline, Hour: l.hour, Progress: o.Progress}, Policy: o.Policy, Method: o.Method, Start: o.Start,
-		Calls: o.Calls, TrainSeeds: o.TrainSeeds, TestSeeds: o.TestSeeds, Before: before, Made: func(c LoggedCall) error {
+		Calls: o.Calls, TrainSeeds: o.TrainSeeds, TestSeeds: o.TestSeeds, Before: before, Made: func(c loggedCall) error {
 			line, err := json.Marshal(c)
 			if err != nil {
 				return err
@@ -111,7 +111,7 @@ func Optimise(ctx context.Context, o OptimiseOptions) (*OptimiseDoc, error) {
 
 // loggedCalls are those of an earlier search, and the bytes they take: a last line
 // that was cut off is left.
-func loggedCalls(path string) (out []LoggedCall, whole int64, err error) {
+func loggedCalls(path string) (out []loggedCall, whole int64, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
@@ -121,9 +121,9 @@ func loggedCalls(path string) (out []LoggedCall, whole int64, err error) {
 	}
 	text = text[:bytes.LastIndexByte(text, '\n')+1]
 	for line := range bytes.Lines(text) {
-		var c LoggedCall
+		var c loggedCall
 		if err := json.Unmarshal(line, &c); err != nil {
-			return nil, 0, &trace.SyntaxError{File: filepath.Base(path), Line: int64(len(out) + 1), Code: CodeBadExperiment,
+			return nil, 0, &trace.SyntaxError{File: filepath.Base(path), Line: int64(len(out) + 1), Code: codeBadExperiment,
 				Msg: "optimise log: got " + err.Error() + ", want one call a line"}
 		}
 		out = append(out, c)

@@ -16,12 +16,12 @@ type OptimiseDoc struct {
 	Test     []int64          `json:"test_seeds"`
 	Baseline *float64         `json:"baseline_goodput"`          // always-admit, train seeds
 	Critical *float64         `json:"baseline_goodput_critical"` // and of class critical: the constraint is 1 point below
-	Tuned    []OptimisePolicy `json:"policies"`
+	Tuned    []optimisePolicy `json:"policies"`
 	Warnings []trace.Finding  `json:"warnings"`
 }
 
-// OptimisePolicy is one policy, tuned or as it is.
-type OptimisePolicy struct {
+// optimisePolicy is one policy, tuned or as it is.
+type optimisePolicy struct {
 	Policy      string              `json:"policy"`
 	Method      string              `json:"method"` // "" untuned
 	Parameters  map[string]float64  `json:"parameters"`
@@ -30,19 +30,19 @@ type OptimisePolicy struct {
 	Test        *float64            `json:"test_goodput"`
 	Gap         *float64            `json:"optimism_gap"` // train - test
 	Critical    *float64            `json:"test_goodput_critical"`
-	Transfer    []OptimiseTransfer  `json:"transfer"`
-	Sensitivity []OptimiseParameter `json:"sensitivity"`
+	Transfer    []optimiseTransfer  `json:"transfer"`
+	Sensitivity []optimiseParameter `json:"sensitivity"`
 }
 
-// OptimiseTransfer is the goodput on another load or other engines.
-type OptimiseTransfer struct {
+// optimiseTransfer is the goodput on another load or other engines.
+type optimiseTransfer struct {
 	To      string   `json:"to"`
 	Goodput *float64 `json:"goodput"`
 	Always  *float64 `json:"always_admit"`
 }
 
-// OptimiseParameter is what the full range of a parameter moves.
-type OptimiseParameter struct {
+// optimiseParameter is what the full range of a parameter moves.
+type optimiseParameter struct {
 	Name   string   `json:"name"`
 	Lo     float64  `json:"from"`
 	Hi     float64  `json:"to"`

@@ -16,29 +16,29 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Parameter is one knob, searched in logarithms.
-type Parameter struct {
+// parameter is one knob, searched in logarithms.
+type parameter struct {
 	Name   string
 	Lo, Hi float64
 	set    func(s *cluster.Spec, v float64)
 }
 
-func (p *Parameter) value(u float64) float64 {
+func (p *parameter) value(u float64) float64 {
 	return portable.Exp(portable.Log(p.Lo) + float64(u*(portable.Log(p.Hi)-portable.Log(p.Lo))))
 }
 
-// Tunable are the policies that can be tuned, with their knobs.
-var Tunable = map[string][]Parameter{
-	"predictive-seed": append([]Parameter{budget("critical"), budget("standard"), budget("sheddable"),
+// tunable are the policies that can be tuned, with their knobs.
+var tunable = map[string][]parameter{
+	"predictive-seed": append([]parameter{budget("critical"), budget("standard"), budget("sheddable"),
 		{"step_ms", 1, 60, func(s *cluster.Spec, v float64) { s.Admission.StepMs = v }}}, weights...),
-	"slo-gated": append([]Parameter{threshold("standard"), threshold("sheddable")}, weights...),
-	"probabilistic": append([]Parameter{{"k", 1, 1000, func(s *cluster.Spec, v float64) { s.Admission.K = v }},
+	"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weights...),
+	"probabilistic": append([]parameter{{"k", 1, 1000, func(s *cluster.Spec, v float64) { s.Admission.K = v }},
 		{"power", 0.5, 10, func(s *cluster.Spec, v float64) { s.Admission.Power = v }},
 		{"queue_depth_threshold", 1, 100, func(s *cluster.Spec, v float64) { s.Admission.QueueThreshold = v }}}, weights...),
 }
 
 // weights are those of the two scorers. Only their ratio can matter.
-var weights = []Parameter{{"pa", 0.5, 8, func(s *cluster.Spec, v float64) { s.Routing.Scorers = rescored(s.Routing.Scorers, 0, v) }},
+var weights = []parameter{{"pa", 0.5, 8, func(s *cluster.Spec, v float64) { s.Routing.Scorers = rescored(s.Routing.Scorers, 0, v) }},
 	{"qd", 0.5, 8, func(s *cluster.Spec, v float64) { s.Routing.Scorers = rescored(s.Routing.Scorers, 1, v) }}}
 
 func rescored(text string, k int, v float64) string {
@@ -52,8 +52,8 @@ func rescored(text string, k int, v float64) string {
 	return fmt.Sprintf("prefix-affinity:%g,queue-depth-effective:%g", pa, qd)
 }
 
-func budget(class string) Parameter {
-	return Parameter{"budget_" + class + "_ms", 20, 2000, func(s *cluster.Spec, v float64) {
+func budget(class string) parameter {
+	return parameter{"budget_" + class + "_ms", 20, 2000, func(s *cluster.Spec, v float64) {
 		own := map[string]float64{}
 		for k, ms := range s.Admission.BudgetsMs {
 			own[k] = ms
@@ -63,8 +63,8 @@ func budget(class string) Parameter {
 	}}
 }
 
-func threshold(class string) Parameter {
-	return Parameter{"threshold_" + class, 0.5, 128, func(s *cluster.Spec, v float64) {
+func threshold(class string) parameter {
+	return parameter{"threshold_" + class, 0.5, 128, func(s *cluster.Spec, v float64) {
 		own := map[string]float64{}
 		for k, n := range s.Admission.Thresholds {
 			own[k] = n
@@ -75,10 +75,10 @@ func threshold(class string) Parameter {
 }
 
 // commonScale multiplies both weights: it cannot matter, and the table must say so.
-func commonScale(spec cluster.Spec) Parameter {
+func commonScale(spec cluster.Spec) parameter {
 	var pa, qd float64
 	fmt.Sscanf(spec.Routing.Scorers, "prefix-affinity:%g,queue-depth-effective:%g", &pa, &qd)
-	return Parameter{"common scale of pa, qd", 0.1, 10, func(s *cluster.Spec, v float64) {
+	return parameter{"common scale of pa, qd", 0.1, 10, func(s *cluster.Spec, v float64) {
 		s.Routing.Scorers = fmt.Sprintf("prefix-affinity:%g,queue-depth-effective:%g", v*pa, v*qd)
 	}}
 }
@@ -92,12 +92,12 @@ type Search struct {
 	Calls      int
 	TrainSeeds int
 	TestSeeds  int
-	Before     []LoggedCall
-	Made       func(LoggedCall) error
+	Before     []loggedCall
+	Made       func(loggedCall) error
 }
 
-// LoggedCall is a line of the log that a search can go on from.
-type LoggedCall struct {
+// loggedCall is a line of the log that a search can go on from.
+type loggedCall struct {
 	Policy string `json:"policy"`
 	Key    string `json:"key"` // of everything that decides the answer
 	Call
@@ -113,13 +113,13 @@ type tuner struct {
 	always      map[string]*float64 // goodput of always-admit where policies are tried
 }
 
-// Tune tunes the policy and its rivals with the same budget, and tries what they
+// tune tunes the policy and its rivals with the same budget, and tries what they
 // recommend on seeds and loads they have not seen.
-func Tune(ctx context.Context, s Search) (*OptimiseDoc, error) {
+func tune(ctx context.Context, s Search) (*OptimiseDoc, error) {
 	t := &tuner{ask: s, lab: lab{Options: s.Options, ctx: ctx}, always: map[string]*float64{}}
 	var ok bool
-	if t.preset, ok = PresetOf(s.Preset); !ok {
-		return nil, trace.Errorf(CodeBadExperiment, "preset: got %q, want %s", s.Preset, PresetNames())
+	if t.preset, ok = presetOf(s.Preset); !ok {
+		return nil, trace.Errorf(codeBadExperiment, "preset: got %q, want %s", s.Preset, presetNames())
 	}
 	if err := t.prepare(); err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func Tune(ctx context.Context, s Search) (*OptimiseDoc, error) {
 // what always-admit makes of them.
 func (t *tuner) keyOf(base, critical []float64) string {
 	s, points := &t.ask, ""
-	if s.Method == Grid { // the finest that the calls allow
+	if s.Method == grid { // the finest that the calls allow
 		points = fmt.Sprintf(" of %d", s.Start+s.Calls)
 	}
 	h := fnv.New64a()
@@ -177,10 +177,10 @@ func (t *tuner) keyOf(base, critical []float64) string {
 func (t *tuner) draw(seed int64) []sim.Request { return t.load.Draw(seed, t.rate, t.preset.Seconds) }
 
 // goodput of a spec by seed, of all and of class critical.
-func (t *tuner) goodput(spec *cluster.Spec, plant *Plant, seeds []int64, draw func(int64) []sim.Request) (all, critical []float64,
+func (t *tuner) goodput(spec *cluster.Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all, critical []float64,
 	err error) {
 	all, critical = make([]float64, len(seeds)), make([]float64, len(seeds))
-	c := Cell{Spec: *spec}
+	c := cell{Spec: *spec}
 	w := cluster.Window{FromUs: int64(t.preset.WarmupS * 1e6), ToUs: math.MaxInt64}
 	err = par.Try(t.ctx, t.Workers, len(seeds), func(i int) error {
 		o, err := t.one(&c, plant, &t.Gate, seeds[i], draw(seeds[i]), w, nil)
@@ -194,15 +194,15 @@ func (t *tuner) goodput(spec *cluster.Spec, plant *Plant, seeds []int64, draw fu
 
 func (t *tuner) apply(policy string, x []float64) cluster.Spec {
 	s := specOf(policy, scorersNew, "priority-fcfs")
-	for k, p := range Tunable[policy] {
+	for k, p := range tunable[policy] {
 		p.set(&s, p.value(x[k]))
 	}
 	return s
 }
 
 // tune searches one policy's knobs on the train seeds.
-func (t *tuner) tune(policy string) (*OptimisePolicy, error) {
-	knobs := Tunable[policy]
+func (t *tuner) tune(policy string) (*optimisePolicy, error) {
+	knobs := tunable[policy]
 	o := Maximisation{Dims: len(knobs), Method: t.ask.Method, Start: t.ask.Start, Calls: t.ask.Calls, Seed: 1, Constrained: true}
 	for _, c := range t.ask.Before {
 		if c.Policy == policy && c.Key == t.key && c.N == len(o.Before) && len(c.X) == len(knobs) {
@@ -214,9 +214,9 @@ func (t *tuner) tune(policy string) (*OptimisePolicy, error) {
 		if t.ask.Made == nil {
 			return nil
 		}
-		return t.ask.Made(LoggedCall{policy, t.key, c})
+		return t.ask.Made(loggedCall{policy, t.key, c})
 	}
-	found, err := Maximise(o, func(x []float64) (Value, error) {
+	found, err := maximise(o, func(x []float64) (Value, error) {
 		spec := t.apply(policy, x)
 		all, critical, err := t.goodput(&spec, &t.Plant, t.train, t.draw)
 		if err != nil {
@@ -242,9 +242,9 @@ func (t *tuner) tune(policy string) (*OptimisePolicy, error) {
 }
 
 // judged is a spec on train and test seeds, and where it was not tuned.
-func (t *tuner) judged(policy string, spec *cluster.Spec) (*OptimisePolicy, error) {
-	out := &OptimisePolicy{Policy: policy, Parameters: map[string]float64{}, Transfer: []OptimiseTransfer{},
-		Sensitivity: []OptimiseParameter{}}
+func (t *tuner) judged(policy string, spec *cluster.Spec) (*optimisePolicy, error) {
+	out := &optimisePolicy{Policy: policy, Parameters: map[string]float64{}, Transfer: []optimiseTransfer{},
+		Sensitivity: []optimiseParameter{}}
 	train, _, err := t.goodput(spec, &t.Plant, t.train, t.draw)
 	if err != nil {
 		return nil, err
@@ -256,11 +256,11 @@ func (t *tuner) judged(policy string, spec *cluster.Spec) (*OptimisePolicy, erro
 	out.Train, out.Test, out.Critical = result.OrNull(stat.Mean(train)), result.OrNull(stat.Mean(test)), result.OrNull(stat.Mean(critical))
 	out.Gap = result.OrNull(stat.Mean(train) - stat.Mean(test))
 	always := specOf("always-admit", scorersNew, "priority-fcfs")
-	other := Plant{Name: "trained-physics", Deployment: t.Plant.Deployment, Other: true}
+	other := plant{Name: "trained-physics", Deployment: t.Plant.Deployment, Other: true}
 	bursty, fresh := loads["bursty"], loads["newcomer"]
 	for _, to := range []struct {
 		name  string
-		plant *Plant
+		plant *plant
 		draw  func(int64) []sim.Request
 	}{
 		{"rate x0.8", &t.Plant, func(s int64) []sim.Request { return t.load.Draw(s, 0.8*t.rate, t.preset.Seconds) }},
@@ -280,17 +280,17 @@ func (t *tuner) judged(policy string, spec *cluster.Spec) (*OptimisePolicy, erro
 			}
 			t.always[to.name] = result.OrNull(stat.Mean(base))
 		}
-		out.Transfer = append(out.Transfer, OptimiseTransfer{To: to.name, Goodput: result.OrNull(stat.Mean(got)),
+		out.Transfer = append(out.Transfer, optimiseTransfer{To: to.name, Goodput: result.OrNull(stat.Mean(got)),
 			Always: t.always[to.name]})
 	}
 	return out, nil
 }
 
 // sensitivity moves one knob at a time over its range, the others as recommended.
-func (t *tuner) sensitivity(policy string, spec cluster.Spec, knobs []Parameter) ([]OptimiseParameter, error) {
-	var out []OptimiseParameter
+func (t *tuner) sensitivity(policy string, spec cluster.Spec, knobs []parameter) ([]optimiseParameter, error) {
+	var out []optimiseParameter
 	for _, p := range knobs {
-		row := OptimiseParameter{Name: p.Name, Lo: p.Lo, Hi: p.Hi, Effect: "no effect"}
+		row := optimiseParameter{Name: p.Name, Lo: p.Lo, Hi: p.Hi, Effect: "no effect"}
 		var points [][]float64
 		for _, u := range []float64{0, 0.25, 0.5, 0.75, 1} {
 			s := spec

@@ -27,7 +27,7 @@ const fewestSeeds = 8
 type statement struct {
 	id, text string
 	blocked  []string // preconditions that do not hold
-	evidence []ExperimentContrast
+	evidence []experimentContrast
 }
 
 // judge writes the verdicts of the headline (spec#verdicts).
@@ -41,7 +41,7 @@ func (l *lab) beyondFirst(d *ExperimentDoc, s sides) []statement {
 	return []statement{l.feedback(d, s), l.latency(s), throughput(s)}
 }
 
-func (l *lab) verdicts(d *ExperimentDoc, list []statement) []ExperimentVerdict {
+func (l *lab) verdicts(d *ExperimentDoc, list []statement) []experimentVerdict {
 	var p []float64
 	for _, s := range list {
 		for _, e := range s.evidence {
@@ -49,7 +49,7 @@ func (l *lab) verdicts(d *ExperimentDoc, list []statement) []ExperimentVerdict {
 		}
 	}
 	holm, k := stat.Holm(p), 0
-	var out []ExperimentVerdict
+	var out []experimentVerdict
 	for _, s := range list {
 		for i := range s.evidence {
 			s.evidence[i].Holm = result.OrNull(holm[k])
@@ -69,10 +69,10 @@ func knownOrNaN(v *float64) float64 {
 
 // verdict: what cannot be tested is said first; then every endpoint must lie above 0
 // for a confirmation, and one below refutes.
-func (s *statement) verdict(l *lab, d *ExperimentDoc) ExperimentVerdict {
-	v := ExperimentVerdict{ID: s.id, Statement: s.text, Evidence: s.evidence, Verdict: inconclusive}
+func (s *statement) verdict(l *lab, d *ExperimentDoc) experimentVerdict {
+	v := experimentVerdict{ID: s.id, Statement: s.text, Evidence: s.evidence, Verdict: inconclusive}
 	if v.Evidence == nil {
-		v.Evidence = []ExperimentContrast{}
+		v.Evidence = []experimentContrast{}
 	}
 	above, below, missing := 0, 0, 0
 	for _, e := range s.evidence {
@@ -120,7 +120,7 @@ func carry(d *ExperimentDoc) {
 		}
 		switch {
 		case len(holds) == 0:
-		case slices.Equal(holds, []string{KindSame}):
+		case slices.Equal(holds, []string{kindSame}):
 			v.Why += "; confirmed only for controller same, the upper bound"
 		case len(fails) == 0:
 			v.Why += "; confirmed for every controller: " + strings.Join(holds, ", ")
@@ -162,7 +162,7 @@ func (l *lab) first(d *ExperimentDoc, main []*outcome) statement {
 		s.blocked = append(s.blocked, "the two frontiers share no critical P99")
 		return s
 	}
-	s.evidence = []ExperimentContrast{
+	s.evidence = []experimentContrast{
 		pairedContrast("predictive", "1.3 x slo-gated, same critical P99", "admitted_share", more, less),
 		pairedContrast("predictive", "slo-gated, same critical P99", "goodput", better, worse)}
 	return s
@@ -222,7 +222,7 @@ func (l *lab) feedback(d *ExperimentDoc, r sides) statement {
 	if window := l.preset.Seconds - l.preset.WarmupS; window < 10*d.LifetimeS {
 		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than ten lifetimes of %.1f s", window, d.LifetimeS))
 	}
-	s.evidence = []ExperimentContrast{contrast(mainCell, matchedCell, r.main, r.matched, "potential_share")}
+	s.evidence = []experimentContrast{contrast(mainCell, matchedCell, r.main, r.matched, "potential_share")}
 	return s
 }
 
@@ -241,7 +241,7 @@ func (l *lab) latency(r sides) statement {
 	for i := range floor {
 		floor[i] -= 0.01
 	}
-	s.evidence = []ExperimentContrast{
+	s.evidence = []experimentContrast{
 		pairedContrast("100 ms", mainCell, "ttft_p99_admitted_ms", limit, values(main, figureBy("ttft_p99_admitted_ms"))),
 		pairedContrast(mainCell, secondCell+" less 1 point", "goodput", values(main, figureBy("goodput")), floor)}
 	return s
@@ -253,15 +253,15 @@ func throughput(r sides) statement {
 		second[i] *= 0.95
 	}
 	return statement{id: "H14-4", text: "output tokens per second stay at 95 % of configuration 2 or above",
-		evidence: []ExperimentContrast{pairedContrast(mainCell, "0.95 x "+secondCell, "output_tokens_per_s",
+		evidence: []experimentContrast{pairedContrast(mainCell, "0.95 x "+secondCell, "output_tokens_per_s",
 			values(main, figureBy("output_tokens_per_s")), second)}}
 }
 
 // Kinds of coefficients in the gate.
 const (
-	KindSame      = "same"
-	KindFitted    = "fitted"
-	KindBiasedLow = "biased-0.7"
-	KindBiasedUp  = "biased-1.3"
-	KindOtherForm = "other-form"
+	kindSame      = "same"
+	kindFitted    = "fitted"
+	kindBiasedLow = "biased-0.7"
+	kindBiasedUp  = "biased-1.3"
+	kindOtherForm = "other-form"
 )

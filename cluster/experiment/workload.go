@@ -12,8 +12,8 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
-// Load is a closed set of workloads; a new one needs a new name.
-type Load struct {
+// load is a closed set of workloads; a new one needs a new name.
+type load struct {
 	Name      string
 	Groups    int      // prefix groups, by Zipf's law
 	Prefix    [2]int64 // tokens, log-uniform over groups
@@ -28,7 +28,7 @@ type Load struct {
 
 // loads are the workloads of the presets. seed has the means that its text gives (a
 // prefix of 512, about 256 own tokens, 128 outputs); its spreads are assumed.
-var loads = map[string]Load{
+var loads = map[string]load{
 	"seed": {Name: "seed", Groups: 1, Prefix: [2]int64{512, 512}, Own: [2]int64{128, 384}, Output: [2]int64{64, 192}, CV: 1},
 	"groups": {Name: "groups", Groups: 32, Prefix: [2]int64{256, 4096}, Own: [2]int64{64, 448}, Unique: 0.25, UniqueLen: [2]int64{512, 4096},
 		Output: [2]int64{64, 192}, CV: 1},
@@ -40,8 +40,8 @@ var loads = map[string]Load{
 	given:    {Name: given},
 }
 
-// LoadOf is the workload of a name.
-func LoadOf(name string, requests []sim.Request) (Load, error) {
+// loadOf is the workload of a name.
+func loadOf(name string, requests []sim.Request) (load, error) {
 	l := loads[name]
 	var err error
 	switch name {
@@ -54,7 +54,7 @@ func LoadOf(name string, requests []sim.Request) (Load, error) {
 }
 
 // Words say what a load is.
-func (l *Load) Words() string {
+func (l *load) Words() string {
 	if l.hour != nil {
 		return l.hour.words()
 	}
@@ -109,7 +109,7 @@ func (s *stream) of(seed int64, kind, request int) *rand.Rand {
 func between(rng *rand.Rand, r [2]int64) int64 { return r[0] + rng.Int64N(r[1]-r[0]+1) }
 
 // Draw makes the requests of one seed: arrivals at a rate for some seconds.
-func (l *Load) Draw(seed int64, rate, seconds float64) []sim.Request {
+func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	s := newStream()
 	if l.hour != nil {
 		return l.hour.draw(s, seed, rate, seconds)
@@ -129,7 +129,7 @@ func (l *Load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	}
 }
 
-func (l *Load) request(s *stream, seed int64, i int, at, seconds float64) sim.Request {
+func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Request {
 	q := s.arrival(seed, i, at)
 	rng := s.of(seed, streamGroup, i)
 	unique, rank, fresh := rng.Float64() < l.Unique, l.zipf(rng.Float64()), rng.Float64() < 0.2
@@ -163,7 +163,7 @@ func (s *stream) arrival(seed int64, i int, at float64) sim.Request {
 }
 
 // zipf is a rank below Groups with weight 1/(rank+1).
-func (l *Load) zipf(u float64) int {
+func (l *load) zipf(u float64) int {
 	sum := 0.0
 	for k := range l.Groups {
 		sum += 1 / float64(k+1)
@@ -177,7 +177,7 @@ func (l *Load) zipf(u float64) int {
 }
 
 // prefixOf is a group's prefix, the same for every seed, whole blocks.
-func (l *Load) prefixOf(rank int) int64 {
+func (l *load) prefixOf(rank int) int64 {
 	if l.Prefix[0] == l.Prefix[1] {
 		return l.Prefix[0]
 	}

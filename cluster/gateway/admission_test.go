@@ -114,9 +114,9 @@ func TestGates(t *testing.T) {
 		{&SLOGated{Signal: MaxQueueDepth, Thresholds: thresholds}, "critical", 99, nil, true},
 		{&SLOGated{Signal: MaxQueueDepth, Thresholds: thresholds}, "batch", 99, nil, true},
 		{&SLOGated{Signal: MaxQueueDepth, Thresholds: thresholds}, "sheddable", 5, uneven, false},
-		{&SLOGated{Signal: MeanQueueDepth, Thresholds: thresholds}, "sheddable", 4, uneven, true}, // 78/8
-		{&SLOGated{Signal: MeanQueueDepth, Thresholds: thresholds}, "sheddable", 5, uneven, false},
-		{&SLOGated{Signal: MeanEffectiveLoad, Thresholds: thresholds}, "standard", 1, nil, false},
+		{&SLOGated{Signal: meanQueueDepth, Thresholds: thresholds}, "sheddable", 4, uneven, true}, // 78/8
+		{&SLOGated{Signal: meanQueueDepth, Thresholds: thresholds}, "sheddable", 5, uneven, false},
+		{&SLOGated{Signal: meanEffectiveLoad, Thresholds: thresholds}, "standard", 1, nil, false},
 		{&GAIELegacy{Queue: 5, KV: 0.8}, "sheddable", 4, nil, true}, // max(0.8, 0.625)
 		{&GAIELegacy{Queue: 5, KV: 0.8}, "sheddable", 5, nil, false},
 		{&GAIELegacy{Queue: 5, KV: 0.8}, "batch", 0, full, false},
@@ -234,9 +234,9 @@ func TestFloor(t *testing.T) {
 			r.Prefix = 77
 			d, _ := p.Decide(r, v, 0)
 			switch d.Reason {
-			case ReasonFloor:
+			case reasonFloor:
 				floor++
-			case ReasonColdStart:
+			case reasonColdStart:
 				cold++
 			}
 		}

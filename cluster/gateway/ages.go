@@ -2,9 +2,9 @@ package gateway
 
 import "slices"
 
-// AgeSteps is how finely the ages of answers are known, in steps: an answer grows by a
+// ageSteps is how finely the ages of answers are known, in steps: an answer grows by a
 // token a step.
-const AgeSteps = 16
+const ageSteps = 16
 
 // ages is when the answers that are under way on an instance began.
 type ages struct {
@@ -15,7 +15,7 @@ type ages struct {
 
 // begin notes an answer's first token; it returns what end needs.
 func (a *ages) begin() int32 {
-	b := int(a.steps / AgeSteps)
+	b := int(a.steps / ageSteps)
 	a.born = append(a.born, make([]int64, max(0, b+1-len(a.born)))...)
 	a.born[b]++
 	return int32(b)
@@ -36,14 +36,14 @@ type lengths struct {
 }
 
 func (k *lengths) add(outputs int64) {
-	b := int(outputs / AgeSteps)
+	b := int(outputs / ageSteps)
 	k.ended = append(k.ended, make([]int64, max(0, b+1-len(k.ended)))...)
 	k.ended[b]++
 	k.n++
 }
 
 // rates renews ends once some more answers have ended.
-func (k *lengths) rates(of []Account) {
+func (k *lengths) rates(of []account) {
 	if k.n < k.next {
 		return
 	}
@@ -53,7 +53,7 @@ func (k *lengths) rates(of []Account) {
 	for i := range of {
 		a := &of[i].ages
 		for b := a.eldest; b < len(a.born); b++ {
-			running[min(last, int(a.steps/AgeSteps)-b)] += a.born[b]
+			running[min(last, int(a.steps/ageSteps)-b)] += a.born[b]
 		}
 	}
 	k.ends = append(k.ends[:0], make([]float64, last)...)
@@ -81,12 +81,12 @@ const leavingWindows = 6
 // Leaving is the share of the answers under way on instance i that is expected to end,
 // per answer and step, in windows of AgeSteps steps to come; nil where no answer has ended
 // or none is under way. The next call reuses it.
-func (l *Ledger) Leaving(i int) []float64 {
+func (l *ledger) Leaving(i int) []float64 {
 	a := &l.Of[i].ages
 	if l.lengths.rates(l.Of); l.lengths.n == 0 || l.Of[i].Decodes == 0 {
 		return nil
 	}
-	now := float64(float64(a.steps)/AgeSteps) - 0.5
+	now := float64(float64(a.steps)/ageSteps) - 0.5
 	var left, gone [leavingWindows]float64
 	for b := a.eldest; b < len(a.born); b++ {
 		x := float64(a.born[b])
@@ -99,7 +99,7 @@ func (l *Ledger) Leaving(i int) []float64 {
 	}
 	for w := range leavingWindows {
 		if left[w] > 0 {
-			gone[w] /= left[w] * AgeSteps
+			gone[w] /= left[w] * ageSteps
 		}
 	}
 	l.leaving = gone

@@ -34,8 +34,8 @@ func TestLeavingByHand(t *testing.T) {
 	}
 	got := l.Leaving(1)
 	for w, want := range []float64{4 * 2. / 3 / 8, 4. / 3 * 2 / 3 / (4./3 + 4)} {
-		if math.Abs(got[w]-want/AgeSteps) > 1e-12 {
-			t.Errorf("window %d: got %g, want %g", w, got[w], want/AgeSteps)
+		if math.Abs(got[w]-want/ageSteps) > 1e-12 {
+			t.Errorf("window %d: got %g, want %g", w, got[w], want/ageSteps)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (Estimate, err
 	a := &v.Ledger.Of[i]
 	mean := v.Ledger.MeanOutputs()
 	s := predict.State{Decodes: a.Decodes, DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2), OutputTokens: mean,
-		Leaving: v.Ledger.Leaving(i), LeavingSteps: AgeSteps, FreeBlocks: v.Snapshots[i].FreeBlocks}
+		Leaving: v.Ledger.Leaving(i), LeavingSteps: ageSteps, FreeBlocks: v.Snapshots[i].FreeBlocks}
 	if Expect(&s, r, v, i, o.ByPriority); full {
 		s.BehindTokens = math.MaxInt32
 	}
@@ -123,7 +123,7 @@ func (o *Rollout) take(e *predict.Engine, v *View, i int, head partly, untilUs i
 	if class, todo, ok := head.of(v); ok {
 		add(class, todo, head.done)
 	}
-	visit := func(q *Queue) {
+	visit := func(q *queue) {
 		v.Ledger.Waiting(q, func(request int, sentUs, todo int64) bool {
 			switch {
 			case room < 1 || seats < 1:

@@ -2,10 +2,10 @@ package gateway
 
 import "slices"
 
-// Ledger is what the gateway saw itself.
-type Ledger struct {
-	Of      []Account // by instance
-	Classes []Class
+// ledger is what the gateway saw itself.
+type ledger struct {
+	Of      []account // by instance
+	Classes []class
 	byName  map[string]int
 	entries []entry // by request of the workload
 	order   []int   // classes by priority
@@ -13,8 +13,8 @@ type Ledger struct {
 	leaving [leavingWindows]float64 // as Leaving gave it last
 }
 
-// Class is what is known of one class.
-type Class struct {
+// class is what is known of one class.
+type class struct {
 	Name       string
 	Priority   int
 	Finished   int64 // requests
@@ -24,22 +24,22 @@ type Class struct {
 	Dispatched int64
 }
 
-// Account is one instance.
-type Account struct {
+// account is one instance.
+type account struct {
 	InFlight   int64   // requests sent and not finished
 	Decodes    int64   // of those, past their first token
 	DecodeToks int64   // prompt tokens of those
 	StepEndUs  int64   // last end of a step that was seen, by a first token or an answer's end; -1: none yet
-	Pending    []Queue // by class: without a first token
-	All        Queue   // the same of all classes together
+	Pending    []queue // by class: without a first token
+	All        queue   // the same of all classes together
 	inbound    rate    // prompt tokens to compute that were sent lately
 	prompts    rate    // requests they belong to
 	served     rate    // the same of first tokens that came
 	ages       ages    // of answers under way
 }
 
-// Queue is requests without a first token, in the order they were sent.
-type Queue struct {
+// queue is requests without a first token, in the order they were sent.
+type queue struct {
 	Tokens   int64 // prompt tokens to compute of all
 	Requests int64
 	order    []int32 // of the workload; some have had their first token
@@ -87,8 +87,8 @@ func (r *rate) at(us int64) float64 { return float64(r.perUs * decay(us-r.atUs))
 func (r *rate) perSecond(us int64) float64 { return r.at(us) / (1 - decay(max(us, leastUs))) * 1e6 }
 
 // NewLedger is an empty ledger for some instances and n requests.
-func NewLedger(instances, n int) *Ledger {
-	l := &Ledger{Of: make([]Account, instances), byName: map[string]int{}, entries: make([]entry, n)}
+func NewLedger(instances, n int) *ledger {
+	l := &ledger{Of: make([]account, instances), byName: map[string]int{}, entries: make([]entry, n)}
 	for i := range l.Of {
 		l.Of[i].StepEndUs = -1
 	}
@@ -96,21 +96,21 @@ func NewLedger(instances, n int) *Ledger {
 }
 
 // Class is the number of a class; new ones are added.
-func (l *Ledger) Class(name string, priority int) int {
+func (l *ledger) Class(name string, priority int) int {
 	if c, ok := l.byName[name]; ok {
 		return c
 	}
 	c := len(l.Classes)
 	l.byName[name] = c
-	l.Classes = append(l.Classes, Class{Name: name, Priority: priority})
+	l.Classes = append(l.Classes, class{Name: name, Priority: priority})
 	for i := range l.Of {
-		l.Of[i].Pending = append(l.Of[i].Pending, Queue{})
+		l.Of[i].Pending = append(l.Of[i].Pending, queue{})
 	}
 	return c
 }
 
 // Sent notes a request that goes to instance i.
-func (l *Ledger) Sent(r *Request, i int, nowUs, cached int64) {
+func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	a := &l.Of[i]
 	todo := max(1, r.PromptTokens-cached)
 	l.entries[r.Index] = entry{sentUs: nowUs, prompt: r.PromptTokens, cached: cached, class: int32(r.Class), state: pending}
@@ -123,13 +123,13 @@ func (l *Ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	l.Classes[r.Class].add(nowUs, float64(todo))
 }
 
-func (q *Queue) push(request int32, tokens int64) {
+func (q *queue) push(request int32, tokens int64) {
 	q.Tokens += tokens
 	q.Requests++
 	q.order = append(q.order, request)
 }
 
-func (c *Class) add(nowUs int64, tokens float64) {
+func (c *class) add(nowUs int64, tokens float64) {
 	r := rate{c.rate, c.rateUs}
 	r.add(nowUs, tokens)
 	c.rate, c.rateUs = r.perUs, r.atUs
@@ -137,13 +137,13 @@ func (c *Class) add(nowUs int64, tokens float64) {
 
 // TokensPerS is the rate at which prompt tokens of the class were sent lately, to
 // all instances together.
-func (c *Class) TokensPerS(nowUs int64) float64 {
+func (c *class) TokensPerS(nowUs int64) float64 {
 	r := rate{c.rate, c.rateUs}
 	return r.perSecond(nowUs)
 }
 
 // FirstToken notes the first token of a request on instance i.
-func (l *Ledger) FirstToken(request, i int, atUs int64) {
+func (l *ledger) FirstToken(request, i int, atUs int64) {
 	e, a := &l.entries[request], &l.Of[i]
 	if e.state != pending {
 		return
@@ -159,15 +159,15 @@ func (l *Ledger) FirstToken(request, i int, atUs int64) {
 
 // Stepped notes the end of a step of instance i. A gateway sees it by the next token of
 // every answer that is under way, and not without one.
-func (l *Ledger) Stepped(i int) {
+func (l *ledger) Stepped(i int) {
 	if l.Of[i].Decodes > 0 {
 		l.Of[i].ages.steps++
 	}
 }
 
 // leaveQueue takes a request out of its queue.
-func (l *Ledger) leaveQueue(e *entry, a *Account) {
-	for _, q := range []*Queue{&a.Pending[e.class], &a.All} {
+func (l *ledger) leaveQueue(e *entry, a *account) {
+	for _, q := range []*queue{&a.Pending[e.class], &a.All} {
 		q.Tokens -= e.todo()
 		q.Requests--
 		for q.head < len(q.order) && l.entries[q.order[q.head]].state != pending {
@@ -181,7 +181,7 @@ func (l *Ledger) leaveQueue(e *entry, a *Account) {
 
 // Left notes that a request has left instance i, after some output tokens: its step has
 // ended, but for the time the answer takes on its way out.
-func (l *Ledger) Left(request, i int, atUs, outputs int64, finished bool) {
+func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 	e, a := &l.entries[request], &l.Of[i]
 	switch e.state {
 	case pending:
@@ -206,11 +206,11 @@ func (l *Ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 }
 
 // Expected is what was expected to be cached when the request was sent, tokens.
-func (l *Ledger) Expected(request int) int64 { return l.entries[request].cached }
+func (l *ledger) Expected(request int) int64 { return l.entries[request].cached }
 
 // MeanOutputs is the mean output length of finished requests of all classes, in
 // tokens; 0: none has finished.
-func (l *Ledger) MeanOutputs() float64 {
+func (l *ledger) MeanOutputs() float64 {
 	var n, tokens int64
 	for i := range l.Classes {
 		n, tokens = n+l.Classes[i].Finished, tokens+l.Classes[i].Outputs
@@ -223,10 +223,10 @@ func (l *Ledger) MeanOutputs() float64 {
 
 // InboundPerS is the rate of prompt tokens to compute that were sent to instance i
 // lately.
-func (l *Ledger) InboundPerS(i int, nowUs int64) float64 { return l.Of[i].inbound.perSecond(nowUs) }
+func (l *ledger) InboundPerS(i int, nowUs int64) float64 { return l.Of[i].inbound.perSecond(nowUs) }
 
 // InboundPrompt is the mean of the prompt tokens to compute of those; 0: none was sent.
-func (l *Ledger) InboundPrompt(i int) float64 {
+func (l *ledger) InboundPrompt(i int) float64 {
 	if a := &l.Of[i]; a.prompts.perUs > 0 {
 		return a.inbound.perUs / a.prompts.perUs
 	}
@@ -235,7 +235,7 @@ func (l *Ledger) InboundPrompt(i int) float64 {
 
 // ServedPerS is the rate of computed prompt tokens whose requests had their first
 // token lately, over all instances.
-func (l *Ledger) ServedPerS(nowUs int64) float64 {
+func (l *ledger) ServedPerS(nowUs int64) float64 {
 	sum := 0.0
 	for i := range l.Of {
 		sum += l.Of[i].served.perSecond(nowUs)
@@ -245,7 +245,7 @@ func (l *Ledger) ServedPerS(nowUs int64) float64 {
 
 // Waiting visits the requests of a queue that have no first token, in the order
 // they were sent, until visit says stop. todo is the prompt tokens to compute.
-func (l *Ledger) Waiting(q *Queue, visit func(request int, sentUs, todo int64) bool) {
+func (l *ledger) Waiting(q *queue, visit func(request int, sentUs, todo int64) bool) {
 	for _, r := range q.order[q.head:] {
 		if e := &l.entries[r]; e.state == pending && !visit(int(r), e.sentUs, e.todo()) {
 			return
@@ -255,7 +255,7 @@ func (l *Ledger) Waiting(q *Queue, visit func(request int, sentUs, todo int64) b
 
 // Pending is a request without a first token: its class, and the prompt tokens to
 // compute.
-func (l *Ledger) Pending(request int) (class int, todo int64, ok bool) {
+func (l *ledger) Pending(request int) (class int, todo int64, ok bool) {
 	e := &l.entries[request]
 	return int(e.class), e.todo(), e.state == pending
 }
@@ -263,7 +263,7 @@ func (l *Ledger) Pending(request int) (class int, todo int64, ok bool) {
 func (e *entry) todo() int64 { return max(1, e.prompt-e.cached) }
 
 // ByPriority are the classes, the most important first.
-func (l *Ledger) ByPriority() []int {
+func (l *ledger) ByPriority() []int {
 	if len(l.order) != len(l.Classes) {
 		l.order = l.order[:0]
 		for c := range l.Classes {

@@ -74,7 +74,7 @@ func (o *Rollout) headOf(e *predict.Engine, v *View, i int, overhead int64) part
 
 // first is the request that the instance serves next of those sent by untilUs.
 func (o *Rollout) first(v *View, i int, untilUs int64) (head partly, todo int64) {
-	visit := func(q *Queue) {
+	visit := func(q *queue) {
 		v.Ledger.Waiting(q, func(request int, sentUs, n int64) bool {
 			if sentUs <= untilUs {
 				head.request, todo = request, n

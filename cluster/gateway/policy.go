@@ -20,8 +20,8 @@ type Decision struct {
 
 // Reasons.
 const (
-	ReasonFloor     = "floor"
-	ReasonColdStart = "cold_start"
+	reasonFloor     = "floor"
+	reasonColdStart = "cold_start"
 	reasonTokens    = "insufficient_tokens"
 	reasonSignal    = "over_threshold"
 	reasonSaturated = "saturated"
@@ -88,8 +88,8 @@ func (b *TokenBucket) Decide(r *Request, v *View, _ int) (Decision, error) {
 // Signals of SLOGated.
 const (
 	MaxQueueDepth     = "max-queue-depth"
-	MeanQueueDepth    = "mean-queue-depth"
-	MeanEffectiveLoad = "mean-effective-load"
+	meanQueueDepth    = "mean-queue-depth"
+	meanEffectiveLoad = "mean-effective-load"
 )
 
 // SLOGated rejects a class while a signal of the cluster is above its threshold;
@@ -103,7 +103,7 @@ type SLOGated struct {
 // Check verifies the signal.
 func (g *SLOGated) Check() error {
 	switch g.Signal {
-	case MaxQueueDepth, MeanQueueDepth, MeanEffectiveLoad:
+	case MaxQueueDepth, meanQueueDepth, meanEffectiveLoad:
 		return nil
 	}
 	return trace.Errorf(CodeBadSpec, "slo-gated signal: got %q, want max-queue-depth, mean-queue-depth or mean-effective-load", g.Signal).
@@ -113,7 +113,7 @@ func (g *SLOGated) Check() error {
 // Decide compares the signal with the class's threshold.
 func (g *SLOGated) Decide(r *Request, v *View, _ int) (Decision, error) {
 	limit, ok := g.Thresholds[r.ClassName]
-	if !ok || r.Priority >= Critical {
+	if !ok || r.Priority >= critical {
 		return admit(), nil
 	}
 	if g.signal(v) > limit {
@@ -126,7 +126,7 @@ func (g *SLOGated) signal(v *View) float64 {
 	most, sum := 0.0, 0.0
 	for i := range v.Snapshots {
 		x := float64(v.Snapshots[i].QueueDepth)
-		if g.Signal == MeanEffectiveLoad {
+		if g.Signal == meanEffectiveLoad {
 			x = float64(v.Load(i))
 		}
 		most, sum = math.Max(most, x), sum+x
@@ -208,5 +208,5 @@ func (m *RandomMatched) Decide(r *Request, v *View, _ int) (Decision, error) {
 	return admit(), nil
 }
 
-// Critical is the priority from which on nothing is ever rejected by prediction.
-const Critical = 4
+// critical is the priority from which on nothing is ever rejected by prediction.
+const critical = 4

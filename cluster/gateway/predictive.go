@@ -79,17 +79,17 @@ func (p *Predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	d := Decision{Admit: true, Queued: x.Queued, RawUs: us, PredictedUs: x.Us * p.quantile(q, median),
 		P90Us: upper * p.quantile(q, 0.9), BoundUs: upper * p.careful(&g, 1-eps)}
 	cold := p.Floor.arrives(r, v.NowUs)
-	if r.Priority >= Critical || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
+	if r.Priority >= critical || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
 	}
 	standard := float64(upper*p.careful(&g, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
 	switch {
 	case cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
-		d.Reason = ReasonColdStart
+		d.Reason = reasonColdStart
 	case p.Floor.owes(r) && p.Floor.pays(v, cost):
 		p.Floor.charge(r)
-		d.Reason = ReasonFloor
+		d.Reason = reasonFloor
 	default:
 		d.Admit, d.Reason = false, reasonPredicted
 	}

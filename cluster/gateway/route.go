@@ -31,8 +31,8 @@ const (
 	Weighted    = "weighted"
 )
 
-// Policies are the names of the routers.
-var Policies = []string{RoundRobin, LeastLoaded, Weighted}
+// policies are the names of the routers.
+var policies = []string{RoundRobin, LeastLoaded, Weighted}
 
 // streamTies keys the draws that decide ties.
 const streamTies = 1

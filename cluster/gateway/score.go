@@ -80,7 +80,7 @@ func ParseScorers(text string) ([]Scorer, error) {
 		w, err := strconv.ParseFloat(weight, 64)
 		if scorers[name] == nil || !ok || err != nil || !(w > 0) || math.IsInf(w, 0) {
 			return nil, trace.Errorf(CodeBadSpec, "scorers: got %q, want NAME:WEIGHT with weight > 0 and one of %s",
-				strings.TrimSpace(part), strings.Join(ScorerNames(), ", "))
+				strings.TrimSpace(part), strings.Join(scorerNames(), ", "))
 		}
 		if slices.ContainsFunc(out, func(s Scorer) bool { return s.Name == name }) {
 			return nil, trace.Errorf(CodeBadSpec, "scorers: got %s twice, want each once", name)
@@ -90,8 +90,8 @@ func ParseScorers(text string) ([]Scorer, error) {
 	return out, nil
 }
 
-// ScorerNames are the scorers, sorted.
-func ScorerNames() []string {
+// scorerNames are the scorers, sorted.
+func scorerNames() []string {
 	var out []string
 	for name := range scorers {
 		out = append(out, name)
@@ -100,8 +100,8 @@ func ScorerNames() []string {
 	return out
 }
 
-// ScorersText is the weights as ParseScorers reads them.
-func ScorersText(list []Scorer) string {
+// scorersText is the weights as ParseScorers reads them.
+func scorersText(list []Scorer) string {
 	parts := make([]string, len(list))
 	for i, s := range list {
 		parts[i] = fmt.Sprintf("%s:%g", s.Name, s.Weight)

@@ -36,7 +36,7 @@ func (s *Seed) EstimateUs(r *Request, v *View) float64 {
 
 // Decide compares the estimate with the class's budget.
 func (s *Seed) Decide(r *Request, v *View, _ int) (Decision, error) {
-	critical := r.Priority >= Critical
+	critical := r.Priority >= critical
 	if s.Variant == "b" && critical {
 		return admit(), nil
 	}

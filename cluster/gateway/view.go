@@ -39,7 +39,7 @@ type View struct {
 	NowUs     int64
 	BlockSize int64
 	Snapshots []Snapshot
-	Ledger    *Ledger
+	Ledger    *ledger
 	Match     []int64 // leading prompt blocks that the index expects, by instance
 	Exact     []int64 // the same by the engines' own events; nil without them
 }

@@ -76,8 +76,8 @@ func release(requests []sim.Request) []int {
 	return heads
 }
 
-// Concurrency is how a recorded workload was sent, as far as the recording shows.
-type Concurrency struct {
+// concurrency is how a recorded workload was sent, as far as the recording shows.
+type concurrency struct {
 	Clients      int     // requests in flight at once, at most
 	PlateauShare float64 // of the sends after the first Clients: with at least 9/10 of Clients in flight, itself included
 	ThinkP90Us   float64 // between an answer and the send that followed it
@@ -88,16 +88,16 @@ type Concurrency struct {
 // about the same number, and every answer is followed by a send long before an
 // arrival that does not wait would be due. A loop whose clients think long is not
 // told from open arrivals.
-func (c Concurrency) IsClosed() bool {
+func (c concurrency) IsClosed() bool {
 	return c.PlateauShare >= 0.9 && c.ThinkP90Us < c.MeanGapUs/2
 }
 
 // Concurrency reads off how the workload of a recorded run was sent.
-func (w *Workload) Concurrency(run *trace.Run) Concurrency { return ConcurrencyOf(w.calls(run)) }
+func (w *Workload) Concurrency(run *trace.Run) concurrency { return ConcurrencyOf(w.calls(run)) }
 
 // ConcurrencyOf is that of calls in the order they were sent.
-func ConcurrencyOf(calls []Call) Concurrency {
-	var c Concurrency
+func ConcurrencyOf(calls []Call) concurrency {
+	var c concurrency
 	var ends []int64
 	inFlight := make([]int, len(calls))
 	for n, k := range calls {

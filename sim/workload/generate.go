@@ -28,12 +28,12 @@ import (
 type Generator struct {
 	Requests  int         `yaml:"requests"`
 	Arrivals  ArrivalSpec `yaml:"arrivals"`
-	Stages    []StageSpec `yaml:"stages"`
+	Stages    []stageSpec `yaml:"stages"`
 	Prompt    LengthSpec  `yaml:"prompt"`
 	Output    LengthSpec  `yaml:"output"`
 	MaxTokens int64       `yaml:"max_tokens"`
-	Prefix    PrefixSpec  `yaml:"prefix"`
-	Classes   []ClassSpec `yaml:"classes"`
+	Prefix    prefixSpec  `yaml:"prefix"`
+	Classes   []classSpec `yaml:"classes"`
 
 	spec *specV2 // instead of everything above
 }
@@ -50,8 +50,8 @@ type ArrivalSpec struct {
 	RampS   float64 `yaml:"ramp_s"`   // the clients start evenly over this time
 }
 
-// StageSpec is a stretch of arrivals at one rate.
-type StageSpec struct {
+// stageSpec is a stretch of arrivals at one rate.
+type stageSpec struct {
 	Requests int     `yaml:"requests"`
 	RateRPS  float64 `yaml:"rate_rps"`
 }
@@ -67,15 +67,15 @@ type LengthSpec struct {
 	Values []int64 `yaml:"values"` // drawn with equal chances
 }
 
-// PrefixSpec makes a share of the requests begin with one of some shared prefixes.
-type PrefixSpec struct {
+// prefixSpec makes a share of the requests begin with one of some shared prefixes.
+type prefixSpec struct {
 	Groups int     `yaml:"groups"`
 	Tokens int64   `yaml:"tokens"`
 	Share  float64 `yaml:"share"` // 0..1
 }
 
-// ClassSpec is a service class with its goodput targets.
-type ClassSpec struct {
+// classSpec is a service class with its goodput targets.
+type classSpec struct {
 	Name     string  `yaml:"name"`
 	Share    float64 `yaml:"share"`
 	TTFTMs   float64 `yaml:"ttft_ms"`
@@ -124,7 +124,7 @@ func (g *Generator) Check() error {
 	if err := g.Output.check("output"); err != nil {
 		return err
 	}
-	if p := g.Prefix; p != (PrefixSpec{}) && (p.Groups < 1 || p.Tokens < 1 || !(p.Share > 0 && p.Share <= 1)) {
+	if p := g.Prefix; p != (prefixSpec{}) && (p.Groups < 1 || p.Tokens < 1 || !(p.Share > 0 && p.Share <= 1)) {
 		return trace.Errorf(codeBadWorkload, "prefix: got %d groups of %d tokens at share %g, want >= 1, >= 1, above 0 to 1",
 			p.Groups, p.Tokens, p.Share)
 	}
