@@ -76,14 +76,14 @@ func values(runs []*outcome, of func(*outcome) float64) []float64 {
 	return out
 }
 
-func figure(v []float64) experimentFigure {
+func figure(v []float64) figureDoc {
 	var finite []float64
 	for _, x := range v {
 		if !math.IsNaN(x) && !math.IsInf(x, 0) {
 			finite = append(finite, x)
 		}
 	}
-	f := experimentFigure{N: len(v), Infinite: len(v) - len(finite)}
+	f := figureDoc{N: len(v), Infinite: len(v) - len(finite)}
 	if len(finite) == 0 {
 		return f
 	}
@@ -93,18 +93,18 @@ func figure(v []float64) experimentFigure {
 }
 
 // contrast is the paired difference of two cells, over seeds where both are finite.
-func contrast(a, b string, ra, rb []*outcome, key string) experimentContrast {
+func contrast(a, b string, ra, rb []*outcome, key string) contrastDoc {
 	return pairedContrast(a, b, key, values(ra, figureBy(key)), values(rb, figureBy(key)))
 }
 
-func pairedContrast(a, b, key string, va, vb []float64) experimentContrast {
+func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 	var x, y []float64
 	for i := range va {
 		if d := va[i] - vb[i]; !math.IsNaN(d) && !math.IsInf(d, 0) {
 			x, y = append(x, va[i]), append(y, vb[i])
 		}
 	}
-	out := experimentContrast{A: a, B: b, Figure: key, N: len(x)}
+	out := contrastDoc{A: a, B: b, Figure: key, N: len(x)}
 	if len(x) == 0 {
 		return out
 	}
@@ -119,16 +119,16 @@ func pairedContrast(a, b, key string, va, vb []float64) experimentContrast {
 	return out
 }
 
-func (l *lab) document() (*ExperimentDoc, error) {
+func (l *lab) document() (*Document, error) {
 	second := l.of(secondCell)
-	d := &ExperimentDoc{Preset: l.preset.Name, Label: "transient", Controller: l.Gate.Kind, Plant: l.Plant.Name,
+	d := &Document{Preset: l.preset.Name, Label: "transient", Controller: l.Gate.Kind, Plant: l.Plant.Name,
 		Workload:  l.load.Words(),
 		Instances: l.Instances, RateRPS: l.rate, CapacityRPS: l.capacity, Rho: l.rate / l.capacity, HorizonS: l.preset.Seconds,
 		WindowS:   [2]float64{l.preset.WarmupS, l.preset.Seconds},
 		LifetimeS: stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.lifetimeS })),
 		Seeds:     l.seeds, MatchedCV: result.OrNull(stat.Mean(values(second, func(o *outcome) float64 { return o.PotentialCV }))),
-		Newcomer: []experimentCurve{}, Scatter: []experimentPoint{}, Transient: []experimentTransient{},
-		Controllers: []experimentController{}, Warnings: []trace.Finding{}}
+		Newcomer: []curveDoc{}, Scatter: []pointDoc{}, Transient: []transientDoc{},
+		Controllers: []controllerDoc{}, Warnings: []trace.Finding{}}
 	for s := range l.seeds {
 		d.ArrivalDigest += l.runs[0][s].digest[:4]
 	}
@@ -140,12 +140,12 @@ func (l *lab) document() (*ExperimentDoc, error) {
 	}
 	for i, ms := range published {
 		k := slices.IndexFunc(l.cells, func(c cell) bool { return c.Number == i+1 })
-		d.Published = append(d.Published, experimentPublished{Configuration: i + 1, PublishedMs: ms,
+		d.Published = append(d.Published, publishedDoc{Configuration: i + 1, PublishedMs: ms,
 			PooledMs: figure(values(l.runs[k], figureBy("ttft_p99_admitted_ms"))).Mean, WorstMs: figure(values(l.runs[k],
 				figureBy("ttft_p99_worst_instance_ms"))).Mean})
 	}
 	for _, p := range l.of(mainCell)[0].points {
-		d.Scatter = append(d.Scatter, experimentPoint{PredictedMs: p.PredictedMs, TookMs: p.TookMs, Shadow: p.Shadow})
+		d.Scatter = append(d.Scatter, pointDoc{PredictedMs: p.PredictedMs, TookMs: p.TookMs, Shadow: p.Shadow})
 	}
 	if l.load.Newcomer {
 		for _, name := range []string{mainCell, noFloorCell, alwaysCell} {
@@ -163,9 +163,9 @@ func (l *lab) document() (*ExperimentDoc, error) {
 	return d, l.rivals(d)
 }
 
-func (l *lab) cellDoc(i int) experimentCell {
+func (l *lab) cellDoc(i int) cellDoc {
 	c := &l.cells[i]
-	out := experimentCell{Name: c.Name, Number: c.Number, Role: c.Role, Admission: c.Spec.Admission.Policy,
+	out := cellDoc{Name: c.Name, Number: c.Number, Role: c.Role, Admission: c.Spec.Admission.Policy,
 		Routing:   c.Spec.Routing.Scorers,
 		Scheduler: c.Spec.Scheduler, Stationary: l.isStationary(l.runs[i])}
 	if c.Role == roleFrontier {
@@ -181,8 +181,8 @@ func (l *lab) cellDoc(i int) experimentCell {
 	return out
 }
 
-func cellFigures(runs []*outcome) map[string]experimentFigure {
-	out := map[string]experimentFigure{}
+func cellFigures(runs []*outcome) map[string]figureDoc {
+	out := map[string]figureDoc{}
 	for _, f := range figures {
 		out[f.key] = figure(values(runs, f.of))
 	}
@@ -194,8 +194,8 @@ func (l *lab) isStationary(runs []*outcome) bool {
 	return stat.Mean(values(runs, func(o *outcome) float64 { return o.slope })) < 0.01*l.rate
 }
 
-func curveOf(name string, runs []*outcome) experimentCurve {
-	out := experimentCurve{Cell: name}
+func curveOf(name string, runs []*outcome) curveDoc {
+	out := curveDoc{Cell: name}
 	reached := make([]float64, 0, len(runs))
 	for _, r := range runs {
 		if s := r.newcomer.SecondS; s.OK {
@@ -221,7 +221,7 @@ func curveOf(name string, runs []*outcome) experimentCurve {
 }
 
 // contrasts of components, one at a time, and of the controls.
-func (l *lab) contrasts(d *ExperimentDoc) {
+func (l *lab) contrasts(d *Document) {
 	pairs := [][2]string{{mainCell, alwaysCell}, {mainCell, gatedCell}, {gatedCell, alwaysCell}, {mainCell, "predictive pa3qd2kv2 priority"},
 		{mainCell, "predictive pa4qd3 fcfs"}, {alwaysCell, "always pa3qd2kv2 priority"}, {alwaysCell, "always pa4qd3 fcfs"},
 		{"always pa4qd3 fcfs", secondCell}, {secondCell, robinCell}, {mainCell, secondCell}}
@@ -260,7 +260,7 @@ func (l *lab) again(names []string, r *rival, rate float64, w cluster.Window, ra
 
 // loads compares the gates at other loads: at one where nobody needs to be rejected
 // always.
-func (l *lab) loads(d *ExperimentDoc) error {
+func (l *lab) loads(d *Document) error {
 	names := []string{alwaysCell, gatedCell, mainCell, noFloorCell, sizeCell}
 	for i := range l.cells {
 		if c := &l.cells[i]; c.Role == roleExtra && (c.Spec.Admission.Policy == "predictive-seed" || c.Spec.Admission.Policy == "probabilistic") {
@@ -270,13 +270,13 @@ func (l *lab) loads(d *ExperimentDoc) error {
 	p := l.preset
 	p.Seconds, p.WarmupS = math.Min(p.Seconds, 10), math.Min(p.WarmupS, 2)
 	for _, rho := range append([]float64{quietRho}, p.Loads...) {
-		at := experimentLoad{Rho: rho, RateRPS: math.Round(rho * l.capacity), WindowS: [2]float64{p.WarmupS, p.Seconds}}
+		at := loadDoc{Rho: rho, RateRPS: math.Round(rho * l.capacity), WindowS: [2]float64{p.WarmupS, p.Seconds}}
 		runs, err := l.again(names, &rival{Plant: l.Plant, Gate: l.Gate}, at.RateRPS, p.window(), nil)
 		if err != nil {
 			return err
 		}
 		for i, name := range names {
-			at.Cells = append(at.Cells, experimentLoadCell{Name: name, Figures: cellFigures(runs[i])})
+			at.Cells = append(at.Cells, loadCellDoc{Name: name, Figures: cellFigures(runs[i])})
 			for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
 				if i > 0 {
 					at.Contrasts = append(at.Contrasts, contrast(name, names[0], runs[i], runs[0], key))
@@ -289,7 +289,7 @@ func (l *lab) loads(d *ExperimentDoc) error {
 }
 
 // transient is configuration 2 after some seconds of arrivals.
-func (l *lab) transient(d *ExperimentDoc) error {
+func (l *lab) transient(d *Document) error {
 	if l.preset.Rate == 0 {
 		return nil
 	}
@@ -300,7 +300,7 @@ func (l *lab) transient(d *ExperimentDoc) error {
 			return err
 		}
 		f := figure(values(runs[0], figureBy("ttft_p99_everybody_ms")))
-		d.Transient = append(d.Transient, experimentTransient{ArrivalsS: seconds, P99Ms: f.Mean, Lo: f.Lo, Hi: f.Hi})
+		d.Transient = append(d.Transient, transientDoc{ArrivalsS: seconds, P99Ms: f.Mean, Lo: f.Lo, Hi: f.Hi})
 	}
 	return nil
 }
@@ -315,7 +315,7 @@ func (l *lab) sides() sides {
 
 // rivals repeat the headline and its statements with other coefficients in the gate,
 // and other engines behind it: those at the same share of their own capacity.
-func (l *lab) rivals(d *ExperimentDoc) error {
+func (l *lab) rivals(d *Document) error {
 	own := l.sides()
 	d.Controllers = append(d.Controllers, l.controllerDoc(&rival{Gate: l.Gate, Label: "headline"}, own, d))
 	for i := range l.Others {
@@ -364,9 +364,9 @@ func (l *lab) toPlant(r *rival) error {
 	return nil
 }
 
-func (l *lab) controllerDoc(r *rival, s sides, d *ExperimentDoc) experimentController {
+func (l *lab) controllerDoc(r *rival, s sides, d *Document) controllerDoc {
 	mean := func(key string) *float64 { return figure(values(s.main, figureBy(key))).Mean }
-	out := experimentController{Kind: r.Gate.Kind, Label: r.Label, RateRPS: l.rate, Rho: l.rate / l.capacity,
+	out := controllerDoc{Kind: r.Gate.Kind, Label: r.Label, RateRPS: l.rate, Rho: l.rate / l.capacity,
 		HorizonS: l.preset.Seconds, Goodput: contrast(mainCell, alwaysCell, s.main, s.always, "goodput"), Admitted: mean("admitted_share"),
 		MedianAPE: mean("prediction_median_ape"), Bias: mean("prediction_bias"), Coverage: mean("prediction_coverage_p90"),
 		ShadowAPE: mean("shadow_median_ape"), ShadowCov: mean("shadow_coverage_p90"), Verdicts: map[string]string{}}

@@ -16,7 +16,7 @@ import (
 )
 
 // quick is one seed with the engines' own coefficients in the gate.
-func quick(t *testing.T, preset string, workers int) *ExperimentDoc {
+func quick(t *testing.T, preset string, workers int) *Document {
 	t.Helper()
 	d, err := run(context.Background(), Options{Preset: preset, Seeds: 1, Workers: workers, Instances: 8,
 		Plant: plant{Name: "blackbox", Deployment: defaultDeployment()}, Gate: gate{Kind: kindSame, Scale: 1},
@@ -111,11 +111,11 @@ func TestFrontiersAreCompared(t *testing.T) {
 			p, q := at.on(ours[k]), at.on(gate[k])
 			a, b, g, h = append(a, p.admitted), append(b, 1.3*q.admitted), append(g, p.goodput), append(h, q.goodput)
 		}
-		s.evidence = []experimentContrast{pairedContrast("a", "b", "x", a, b), pairedContrast("g", "h", "x", g, h)}
+		s.evidence = []contrastDoc{pairedContrast("a", "b", "x", a, b), pairedContrast("g", "h", "x", g, h)}
 		for i := range s.evidence {
 			s.evidence[i].Holm = s.evidence[i].P
 		}
-		if v := s.verdict(l, &ExperimentDoc{}); v.Verdict != c.want {
+		if v := s.verdict(l, &Document{}); v.Verdict != c.want {
 			t.Errorf("admits %g, serves %g: got %s, want %s", c.admits, c.serves, v.Verdict, c.want)
 		}
 	}
@@ -244,8 +244,8 @@ func TestConfirmationSaysWhereItHolds(t *testing.T) {
 		{confirmed, confirmed, "for every controller"},
 		{inconclusive, confirmed, "for controllers fitted, not for same"},
 	} {
-		d := &ExperimentDoc{Verdicts: []experimentVerdict{{ID: "H14-4", Verdict: confirmed}},
-			Controllers: []experimentController{{Kind: kindFitted, Verdicts: map[string]string{"H14-4": c.fitted}},
+		d := &Document{Verdicts: []verdictDoc{{ID: "H14-4", Verdict: confirmed}},
+			Controllers: []controllerDoc{{Kind: kindFitted, Verdicts: map[string]string{"H14-4": c.fitted}},
 				{Kind: kindSame, Verdicts: map[string]string{"H14-4": c.same}}}}
 		if carry(d); !strings.Contains(d.Verdicts[0].Why, c.want) {
 			t.Errorf("same %s, fitted %s: got %q, want %q", c.same, c.fitted, d.Verdicts[0].Why, c.want)

@@ -11,7 +11,7 @@ import (
 const extraSuffix = " pa4qd3 priority"
 
 // goodputFigure is the goodput of every configuration with its interval.
-func goodputFigure(d *ExperimentDoc) *report.Figure {
+func goodputFigure(d *Document) *report.Figure {
 	var rows []report.ChartRow
 	top := 0.0
 	for _, c := range d.Cells {
@@ -51,7 +51,7 @@ var gates = []struct {
 }{{"slo-gated", "slo-gated, thresholds", report.Prefill}, {"predictive", "predictive, eps", report.Decode}}
 
 // frontierFigure is goodput and admitted share over the P99 of critical requests.
-func frontierFigure(d *ExperimentDoc) *report.Figure {
+func frontierFigure(d *Document) *report.Figure {
 	fig := &report.Figure{ID: "frontiers", Title: "Frontiers of the two gates",
 		Note: "At one critical P99 compare the heights. A line joins the settings of a gate, from strict to lax; those without a finite P99 " +
 			"are left out."}
@@ -90,7 +90,7 @@ func frontierFigure(d *ExperimentDoc) *report.Figure {
 }
 
 // scatterFigure is predicted against observed TTFT.
-func scatterFigure(d *ExperimentDoc) *report.Figure {
+func scatterFigure(d *Document) *report.Figure {
 	var span report.Span
 	for _, p := range d.Scatter {
 		span.TakePositive(p.PredictedMs)
@@ -122,7 +122,7 @@ func scatterFigure(d *ExperimentDoc) *report.Figure {
 }
 
 // newcomerFigure is the admission of a new group against the others'.
-func newcomerFigure(d *ExperimentDoc) *report.Figure {
+func newcomerFigure(d *Document) *report.Figure {
 	if len(d.Newcomer) == 0 {
 		return nil
 	}

@@ -95,7 +95,7 @@ type inputs struct {
 
 // Isolation runs the isolation experiment and writes experiment.json and
 // report.html to o.Out.
-func Isolation(ctx context.Context, o IsolationOptions) (*ExperimentDoc, error) {
+func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	if o.Seeds < 1 || o.Seeds > 1000 || o.Instances < 1 || o.Instances > 64 {
 		return nil, option.Misusef("--seeds, --num-instances: got %d and %d, want 1 to 1000 and 1 to 64", o.Seeds, o.Instances)
 	}

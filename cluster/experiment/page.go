@@ -11,14 +11,14 @@ import (
 )
 
 // writePage writes the page as one HTML file.
-func writePage(w io.Writer, d *ExperimentDoc) error {
+func writePage(w io.Writer, d *Document) error {
 	sections := []report.PageSection{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d), robustSection(d),
 		newcomerSection(d)}
 	sections = slices.DeleteFunc(sections, func(x report.PageSection) bool { return len(x.Blocks) == 0 && x.Missing == "" })
 	return report.Write(w, head(d), sections)
 }
 
-func head(d *ExperimentDoc) report.PageHead {
+func head(d *Document) report.PageHead {
 	h := report.PageHead{Class: "none", Badge: strings.ToUpper(d.Label), Kicker: "Admission by predicted TTFT: an experiment that can say no",
 		Sentence: fmt.Sprintf("Preset %s: %s on %d engines at %s requests/s, %.2f of their capacity, for %g s.", d.Preset,
 			report.Plural(len(d.Cells), "configuration"), d.Instances, report.Short(d.RateRPS), d.Rho, d.HorizonS)}
@@ -61,8 +61,8 @@ var headings = map[string]string{"goodput": "goodput (points)", "goodput_critica
 	"ttft_p99_admitted_ms": "P99 admitted (ms)", "output_tokens_per_s": "output tokens/s"}
 
 // difference is one contrast as a cell.
-func difference(list []experimentContrast, a, b, figure string) report.Cell {
-	k := slices.IndexFunc(list, func(c experimentContrast) bool { return c.A == a && c.B == b && c.Figure == figure })
+func difference(list []contrastDoc, a, b, figure string) report.Cell {
+	k := slices.IndexFunc(list, func(c contrastDoc) bool { return c.A == a && c.B == b && c.Figure == figure })
 	if k < 0 {
 		return report.Plain(report.Unknown)
 	}
@@ -70,7 +70,7 @@ func difference(list []experimentContrast, a, b, figure string) report.Cell {
 	return report.Cell{Text: differing(figure, c.Effect), Sub: betweenText(figure, c.Lo, c.Hi), Class: "n"}
 }
 
-func pairedTable(id, caption string, list []experimentContrast) *report.Table {
+func pairedTable(id, caption string, list []contrastDoc) *report.Table {
 	t := &report.Table{ID: id, Caption: caption, Cols: []report.Column{{Head: "A"}, {Head: "B"}, {Head: "Figure"}, {Head: "A - B", Num: true},
 		{Head: "95 %"}, {Head: "p", Num: true, Help: "exact sign flips, two-sided"}, {Head: "Holm p", Num: true}, {Head: "Same within 5 %"},
 		{Head: "Seeds", Num: true}}}
@@ -88,7 +88,7 @@ func pairedTable(id, caption string, list []experimentContrast) *report.Table {
 }
 
 // componentTable has a row for each pair of configurations.
-func componentTable(list []experimentContrast) *report.Table {
+func componentTable(list []contrastDoc) *report.Table {
 	t := &report.Table{ID: "contrasts", Caption: "A less B, one component at a time, and its 95 % interval",
 		Cols: []report.Column{{Head: "A"}, {Head: "B"}}}
 	keys := []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"}
@@ -110,11 +110,11 @@ func componentTable(list []experimentContrast) *report.Table {
 	return report.Capped(t, "in the order of the file", "experiment.json")
 }
 
-func verdictSection(d *ExperimentDoc) report.PageSection {
+func verdictSection(d *Document) report.PageSection {
 	x := report.PageSection{ID: "verdicts", Nav: "Verdicts", Title: "What the data say",
 		Lead: "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal arrivals."}
 	t := &report.Table{ID: "verdict-table", Caption: "Verdicts", Cols: []report.Column{{Head: "Statement"}, {Head: "Verdict"}, {Head: "Why"}}}
-	var evidence []experimentContrast
+	var evidence []contrastDoc
 	for _, v := range d.Verdicts {
 		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Prose(v.ID + ": " + v.Statement), report.Plain(v.Verdict),
 			report.Prose(v.Why)}})
@@ -125,7 +125,7 @@ func verdictSection(d *ExperimentDoc) report.PageSection {
 	return x
 }
 
-func cellSection(d *ExperimentDoc) report.PageSection {
+func cellSection(d *Document) report.PageSection {
 	x := report.PageSection{ID: "cells", Nav: "Cells", Title: "All configurations",
 		Lead: "Goodput is requests that met every target of their class over all that arrived: a rejected request counts as missed."}
 	x.Blocks = append(x.Blocks, report.FigureBlocks(some(goodputFigure(d)))...)
@@ -160,7 +160,7 @@ func cellSection(d *ExperimentDoc) report.PageSection {
 	return x
 }
 
-func predictionSection(d *ExperimentDoc) report.PageSection {
+func predictionSection(d *Document) report.PageSection {
 	x := report.PageSection{ID: "predictions", Nav: "Predictions", Title: "Predicted and observed TTFT",
 		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate that is never told about what " +
 			"it rejects can be wrong for ever. The copy goes on receiving what the engine is sent; a request is followed for four " +
@@ -183,7 +183,7 @@ func predictionSection(d *ExperimentDoc) report.PageSection {
 	return x
 }
 
-func robustSection(d *ExperimentDoc) report.PageSection {
+func robustSection(d *Document) report.PageSection {
 	x := report.PageSection{ID: "robust", Nav: "Sensitivity", Title: "How far it carries",
 		Lead: "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the published figures beside ours."}
 	t := &report.Table{ID: "controllers", Caption: "Predictive against always-admit, by the gate's coefficients",
@@ -198,7 +198,7 @@ func robustSection(d *ExperimentDoc) report.PageSection {
 				holds = append(holds, v.ID)
 			}
 		}
-		g := []experimentContrast{c.Goodput}
+		g := []contrastDoc{c.Goodput}
 		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS),
 			report.Num(c.Rho),
 			report.Num(c.HorizonS), difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted),
@@ -230,7 +230,7 @@ func robustSection(d *ExperimentDoc) report.PageSection {
 
 // loadTable is the gates at another load, with what each changes of always-admit's
 // goodput.
-func loadTable(i int, at *experimentLoad) *report.Table {
+func loadTable(i int, at *loadDoc) *report.Table {
 	caption := fmt.Sprintf("The gates at %g of capacity, %s requests/s, arrivals from %g to %g s", at.Rho, report.Short(at.RateRPS),
 		at.WindowS[0], at.WindowS[1])
 	if at.Rho < 0.7 {
@@ -259,13 +259,13 @@ func some(f *report.Figure) []*report.Figure {
 	return []*report.Figure{f}
 }
 
-func frontierSection(d *ExperimentDoc) report.PageSection {
+func frontierSection(d *Document) report.PageSection {
 	return report.PageSection{ID: "frontier", Nav: "Frontiers", Title: "What each gate can reach",
 		Lead:   "One dot a setting: thresholds of slo-gated, tolerated misses of predictive. Better lies up and to the left.",
 		Blocks: report.FigureBlocks(some(frontierFigure(d)))}
 }
 
-func newcomerSection(d *ExperimentDoc) report.PageSection {
+func newcomerSection(d *Document) report.PageSection {
 	x := report.PageSection{ID: "newcomer", Nav: "Newcomer", Title: "A group that nobody knows"}
 	x.Blocks = report.FigureBlocks(some(newcomerFigure(d)))
 	t := &report.Table{ID: "reached", Caption: "First second at 0.8 of the others' admission", Cols: []report.Column{{Head: "Configuration"},

@@ -121,7 +121,7 @@ type outcome struct {
 }
 
 // run runs a preset. The document has no header.
-func run(ctx context.Context, o Options) (*ExperimentDoc, error) {
+func run(ctx context.Context, o Options) (*Document, error) {
 	l := &lab{Options: o, ctx: ctx, seeds: seedsOf(o.Seeds)}
 	var ok bool
 	if l.preset, ok = presetOf(o.Preset); !ok {

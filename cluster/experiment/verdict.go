@@ -27,21 +27,21 @@ const fewestSeeds = 8
 type statement struct {
 	id, text string
 	blocked  []string // preconditions that do not hold
-	evidence []experimentContrast
+	evidence []contrastDoc
 }
 
 // judge writes the verdicts of the headline (spec#verdicts).
-func (l *lab) judge(d *ExperimentDoc) {
+func (l *lab) judge(d *Document) {
 	own := l.sides()
 	d.Verdicts = l.verdicts(d, append([]statement{l.first(d, own.main)}, l.beyondFirst(d, own)...))
 }
 
 // beyondFirst are the statements that need no frontier.
-func (l *lab) beyondFirst(d *ExperimentDoc, s sides) []statement {
+func (l *lab) beyondFirst(d *Document, s sides) []statement {
 	return []statement{l.feedback(d, s), l.latency(s), throughput(s)}
 }
 
-func (l *lab) verdicts(d *ExperimentDoc, list []statement) []experimentVerdict {
+func (l *lab) verdicts(d *Document, list []statement) []verdictDoc {
 	var p []float64
 	for _, s := range list {
 		for _, e := range s.evidence {
@@ -49,7 +49,7 @@ func (l *lab) verdicts(d *ExperimentDoc, list []statement) []experimentVerdict {
 		}
 	}
 	holm, k := stat.Holm(p), 0
-	var out []experimentVerdict
+	var out []verdictDoc
 	for _, s := range list {
 		for i := range s.evidence {
 			s.evidence[i].Holm = result.OrNull(holm[k])
@@ -69,10 +69,10 @@ func knownOrNaN(v *float64) float64 {
 
 // verdict: what cannot be tested is said first; then every endpoint must lie above 0
 // for a confirmation, and one below refutes.
-func (s *statement) verdict(l *lab, d *ExperimentDoc) experimentVerdict {
-	v := experimentVerdict{ID: s.id, Statement: s.text, Evidence: s.evidence, Verdict: inconclusive}
+func (s *statement) verdict(l *lab, d *Document) verdictDoc {
+	v := verdictDoc{ID: s.id, Statement: s.text, Evidence: s.evidence, Verdict: inconclusive}
 	if v.Evidence == nil {
-		v.Evidence = []experimentContrast{}
+		v.Evidence = []contrastDoc{}
 	}
 	above, below, missing := 0, 0, 0
 	for _, e := range s.evidence {
@@ -105,7 +105,7 @@ func (s *statement) verdict(l *lab, d *ExperimentDoc) experimentVerdict {
 
 // carry says of a confirmation under which coefficients in the gate it holds, and of
 // one that needs the engines' own that it does.
-func carry(d *ExperimentDoc) {
+func carry(d *Document) {
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
 		var holds, fails []string
@@ -131,7 +131,7 @@ func carry(d *ExperimentDoc) {
 }
 
 // selects are the preconditions that the first two statements share.
-func selects(d *ExperimentDoc, main []*outcome) (blocked []string) {
+func selects(d *Document, main []*outcome) (blocked []string) {
 	rejects := 1 - stat.Mean(values(main, figureBy("admitted_share")))
 	if rejects <= 0.05 {
 		blocked = append(blocked, fmt.Sprintf("predictive rejects %.1f %%, want more than 5 %%", 100*rejects))
@@ -144,7 +144,7 @@ func selects(d *ExperimentDoc, main []*outcome) (blocked []string) {
 }
 
 // first compares the two gates where both give critical the same P99.
-func (l *lab) first(d *ExperimentDoc, main []*outcome) statement {
+func (l *lab) first(d *Document, main []*outcome) statement {
 	s := statement{id: "H14-1", text: "at equal critical P99 predictive admits at least 30 % more than slo-gated, and its goodput is higher",
 		blocked: selects(d, main)}
 	gate, ours := l.frontier("slo-gated"), l.frontier("predictive")
@@ -162,7 +162,7 @@ func (l *lab) first(d *ExperimentDoc, main []*outcome) statement {
 		s.blocked = append(s.blocked, "the two frontiers share no critical P99")
 		return s
 	}
-	s.evidence = []experimentContrast{
+	s.evidence = []contrastDoc{
 		pairedContrast("predictive", "1.3 x slo-gated, same critical P99", "admitted_share", more, less),
 		pairedContrast("predictive", "slo-gated, same critical P99", "goodput", better, worse)}
 	return s
@@ -216,13 +216,13 @@ func (x level) on(f []point) point {
 	return point{float64(x), a.admitted + float64(t*(b.admitted-a.admitted)), a.goodput + float64(t*(b.goodput-a.goodput))}
 }
 
-func (l *lab) feedback(d *ExperimentDoc, r sides) statement {
+func (l *lab) feedback(d *Document, r sides) statement {
 	s := statement{id: "H14-2", text: "rejecting by prediction raises the potential cached share of all arrivals above that of a random " +
 		"gate with the same rates", blocked: selects(d, r.main)}
 	if window := l.preset.Seconds - l.preset.WarmupS; window < 10*d.LifetimeS {
 		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than ten lifetimes of %.1f s", window, d.LifetimeS))
 	}
-	s.evidence = []experimentContrast{contrast(mainCell, matchedCell, r.main, r.matched, "potential_share")}
+	s.evidence = []contrastDoc{contrast(mainCell, matchedCell, r.main, r.matched, "potential_share")}
 	return s
 }
 
@@ -241,7 +241,7 @@ func (l *lab) latency(r sides) statement {
 	for i := range floor {
 		floor[i] -= 0.01
 	}
-	s.evidence = []experimentContrast{
+	s.evidence = []contrastDoc{
 		pairedContrast("100 ms", mainCell, "ttft_p99_admitted_ms", limit, values(main, figureBy("ttft_p99_admitted_ms"))),
 		pairedContrast(mainCell, secondCell+" less 1 point", "goodput", values(main, figureBy("goodput")), floor)}
 	return s
@@ -253,7 +253,7 @@ func throughput(r sides) statement {
 		second[i] *= 0.95
 	}
 	return statement{id: "H14-4", text: "output tokens per second stay at 95 % of configuration 2 or above",
-		evidence: []experimentContrast{pairedContrast(mainCell, "0.95 x "+secondCell, "output_tokens_per_s",
+		evidence: []contrastDoc{pairedContrast(mainCell, "0.95 x "+secondCell, "output_tokens_per_s",
 			values(main, figureBy("output_tokens_per_s")), second)}}
 }
 

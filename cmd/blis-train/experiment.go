@@ -50,7 +50,7 @@ func runIsolation(c *cli.Context, con *console) error {
 	return con.document(doc)
 }
 
-func showIsolation(con *console, d *experiment.ExperimentDoc) {
+func showIsolation(con *console, d *experiment.Document) {
 	var rows []cells
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }

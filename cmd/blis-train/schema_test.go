@@ -24,7 +24,7 @@ var documents = map[string]any{
 	"inspect":    result.Inspect{},
 	"queue":      result.Queue{},
 
-	"experiment":       experiment.ExperimentDoc{},
+	"experiment":       experiment.Document{},
 	"optimise":         experiment.OptimiseDoc{},
 	"predictor":        predictor.Document{},
 	"predictor_rows":   predictor.RowsDocument{},
