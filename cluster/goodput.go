@@ -30,7 +30,6 @@ type Window struct{ FromUs, ToUs int64 }
 type Class struct {
 	Name              string
 	Arrived, Admitted int
-	Completed         int
 	Good              int // completed within every target
 	Late              int // admitted and past the TTFT target
 	Judged            int // admitted with a TTFT target
@@ -90,7 +89,6 @@ type Goodput struct {
 	PotentialCV       float64 // of expected cached tokens between requests
 	PhantomShare      float64 // expected and not found / expected
 	Jain              float64 // of goodput_g / arrived_g over groups
-	MaxMin            float64 // largest / smallest of those; +Inf where one got nothing
 	OutputPerS        float64 // tokens produced inside the window per second
 	Shed              int     // rejected
 	Tries             int     // arrivals, those that came again included
@@ -145,9 +143,6 @@ func inWindow(all []Record, w Window) []*Record {
 
 func (c *Class) add(r *Record, t Target) {
 	c.Arrived++
-	if r.Outcome == sim.OutcomeFinished {
-		c.Completed++
-	}
 	if t.Meets(r) {
 		c.Good++
 	}
@@ -246,15 +241,12 @@ func (out *Goodput) fairness(recs []*Record, targets map[string]Target) {
 		}
 		g.add(r, targets[r.Class])
 	}
-	sum, squares, lo, hi := 0.0, 0.0, math.Inf(1), 0.0
+	sum, squares := 0.0, 0.0
 	for _, name := range names {
 		x := groups[name].Goodput()
-		sum, squares, lo, hi = sum+x, squares+float64(x*x), math.Min(lo, x), math.Max(hi, x)
+		sum, squares = sum+x, squares+float64(x*x)
 	}
-	out.Jain, out.MaxMin = over(sum*sum, float64(len(names))*squares), hi/lo
-	if len(names) == 0 {
-		out.MaxMin = math.NaN()
-	}
+	out.Jain = over(sum*sum, float64(len(names))*squares)
 }
 
 // outputPerS counts tokens inside the window: a request's tokens lie evenly between

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -89,14 +90,11 @@ func ParseShare(text string) (share, error) {
 	return s, nil
 }
 
-// span is a half-open interval of the run's clock.
-type span struct{ StartNs, EndNs int64 }
-
 // source is one recorded run.
 type source struct {
 	Run        *trace.Run
 	Deployment *deploy.Deployment
-	Saturated  []span // requests that arrived inside are dropped as saturated
+	Saturated  []rows.Span // requests that arrived inside are dropped as saturated
 }
 
 // Result is what a run gave.
@@ -104,19 +102,8 @@ type Result struct {
 	Rows      []Row
 	Requests  int            // rows + sum of drops
 	Dropped   map[reason]int // by reason
-	Agreement agreement
+	Agreement stateAgreement
 	Warnings  []trace.Finding
-}
-
-// agreement compares the two sources of state on the rows where both are known.
-type agreement struct {
-	Rows  int `json:"rows"`
-	Equal int `json:"equal"` // waiting and running are the same
-	// Of the others: the decision fell between a pick-up or a finish and the next
-	// schedule(), inside schedule(), or elsewhere.
-	Between int `json:"between_steps"`
-	Inside  int `json:"inside_schedule"`
-	Other   int `json:"other"`
 }
 
 // Build makes the rows of a run.

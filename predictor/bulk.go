@@ -37,7 +37,7 @@ const batchEntries = 1000
 // Sample is the stratified sample of rows for one target: at most
 // decision.BucketRows in each bucket, bucket by bucket.
 func Sample(rows []Row, tpot bool, seed uint64) []entry {
-	r := newReservoir[*Row](buckets, bucketRows, seed, false)
+	r := newReservoir[*Row](buckets, bucketRows, seed)
 	for i := range rows {
 		row := &rows[i]
 		if tpot && !row.TPOTMs.OK {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -342,7 +343,7 @@ func TestDrops(t *testing.T) {
 		{warmUp, func(r *trace.Request, d *deploy.Deployment, _ *source) {
 			d.Phases, r.ArrivedNs = nil, trace.Some(int64(100*ms)) // before the eleventh step
 		}},
-		{saturated, func(_ *trace.Request, _ *deploy.Deployment, s *source) { s.Saturated = []span{{0, 1 << 60}} }},
+		{saturated, func(_ *trace.Request, _ *deploy.Deployment, s *source) { s.Saturated = []rows.Span{{EndNs: 1 << 60}} }},
 		{noFirstToken, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.FirstTokenNs.OK = false }},
 		{negativeLatency, func(r *trace.Request, _ *deploy.Deployment, _ *source) { r.FirstTokenNs.V = 499 * ms }},
 		{incompleteJourneys, func(_ *trace.Request, d *deploy.Deployment, _ *source) { d.Tracing.JourneySampleRate = trace.Some(0.5) }},

@@ -1,10 +1,7 @@
 package predictor
 
 import (
-	"math"
-
 	"github.com/blis-train/blis-train/coeff/forest"
-	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -19,7 +16,6 @@ type grower struct {
 	spare   []int32
 	spared  []cell
 	free    [][]cell // histograms of no further use
-	isFlat  bool     // no column is constrained
 }
 
 // cell sums gradients and weights of rows.
@@ -27,11 +23,10 @@ type cell struct{ g, h float64 }
 
 // node is a node that may still be split.
 type node struct {
-	lo, hi       int // rows
-	sum          cell
-	lower, upper float64 // what constraints allow its leaf, before the rate
-	hist         []cell
-	best         treesSplit
+	lo, hi int // rows
+	sum    cell
+	hist   []cell
+	best   treesSplit
 }
 
 // treesSplit parts a node: bins <= bin of column go left.
@@ -49,16 +44,13 @@ type binned struct {
 }
 
 func newGrower(b *booster) *grower {
-	g := &grower{booster: b, inBag: make([]bool, b.m.rows), isFlat: true}
+	g := &grower{booster: b, inBag: make([]bool, b.m.rows)}
 	at := 0
 	for _, edges := range b.m.edges {
 		g.offset = append(g.offset, at)
 		at += len(edges) + 1
 	}
 	g.offset = append(g.offset, at)
-	for _, m := range b.o.Monotone {
-		g.isFlat = g.isFlat && m == 0
-	}
 	g.spare, g.spared = make([]int32, b.m.rows), make([]cell, b.m.rows)
 	return g
 }
@@ -66,12 +58,14 @@ func newGrower(b *booster) *grower {
 // grow grows tree t, adds it to the margins and returns it.
 func (g *grower) grow(t uint64) forest.Tree {
 	root, loss := g.root(t)
-	least := math.Max(g.o.Gamma, 1e-12) * loss
+	least := 1e-12 * loss
 	var nodes []binned
 	level := []*node{root}
 	for depth := 0; len(level) > 0; depth++ {
 		if depth < g.o.Depth {
-			par.Each(g.o.Workers, len(level), func(_, i int) { level[i].best = g.best(level[i]) })
+			for _, n := range level {
+				n.best = g.best(n)
+			}
 		}
 		var next []*node
 		var parents []*node
@@ -82,7 +76,6 @@ func (g *grower) grow(t uint64) forest.Tree {
 				g.recycle(n)
 				continue
 			}
-			g.gain[n.best.column] += n.best.gain
 			left, right := g.split(n)
 			nodes = append(nodes, binned{column: n.best.column, bin: uint8(n.best.bin), left: first + len(next)})
 			parents, next = append(parents, n), append(next, left, right)
@@ -111,7 +104,7 @@ func (g *grower) root(t uint64) (*node, float64) {
 			g.sums = append(g.sums, cell{g.gradient(i), g.w[i]})
 		}
 	}
-	n := &node{hi: len(g.rows), lower: math.Inf(-1), upper: math.Inf(1)}
+	n := &node{hi: len(g.rows)}
 	loss := 0.0
 	for _, s := range g.sums {
 		n.sum.g += s.g
@@ -141,32 +134,21 @@ func (g *grower) split(n *node) (left, right *node) {
 	}
 	copy(g.rows[at:n.hi], g.spare[:over])
 	copy(g.sums[at:n.hi], g.spared[:over])
-	left = &node{lo: n.lo, hi: at, sum: n.best.left, lower: n.lower, upper: n.upper}
-	right = &node{lo: at, hi: n.hi, sum: cell{n.sum.g - left.sum.g, n.sum.h - left.sum.h}, lower: n.lower, upper: n.upper}
-	if g.isFlat || g.o.Monotone[n.best.column] == 0 {
-		return left, right
-	}
-	middle := (g.value(left) + g.value(right)) / 2
-	if g.o.Monotone[n.best.column] > 0 {
-		left.upper, right.lower = middle, middle
-	} else {
-		left.lower, right.upper = middle, middle
-	}
-	return left, right
+	left = &node{lo: n.lo, hi: at, sum: n.best.left}
+	return left, &node{lo: at, hi: n.hi, sum: cell{n.sum.g - left.sum.g, n.sum.h - left.sum.h}}
 }
 
 // value is what the leaf of a node would be before the rate.
 func (g *grower) value(n *node) float64 {
-	v := g.weight(n.sum)
-	if g.o.Loss == Pinball && n.hi > n.lo {
+	if g.o.Loss == pinballLoss && n.hi > n.lo {
 		rest := make([]weighted, 0, n.hi-n.lo)
 		for k := n.lo; k < n.hi; k++ {
 			row := g.rows[k]
 			rest = append(rest, weighted{g.y[row] - g.margin[row], g.w[row]})
 		}
-		v = quantile(rest, g.o.Quantile)
+		return quantile(rest, g.o.Quantile)
 	}
-	return math.Min(math.Max(v, n.lower), n.upper)
+	return g.weight(n.sum)
 }
 
 // leaf adds a node's leaf to the margins of its rows and returns it.
@@ -183,23 +165,20 @@ func (g *grower) addOutOfBag(nodes []binned) {
 	if g.o.RowFrac == 1 {
 		return
 	}
-	const chunk = 8192
-	par.Each(g.o.Workers, (g.m.rows+chunk-1)/chunk, func(_, k int) {
-		for i := k * chunk; i < min((k+1)*chunk, g.m.rows); i++ {
-			if g.inBag[i] {
-				continue
-			}
-			n := &nodes[0]
-			for n.column != forest.Leaf {
-				next := n.left
-				if g.m.bins[n.column][i] > n.bin {
-					next++
-				}
-				n = &nodes[next]
-			}
-			g.margin[i] += float64(n.value)
+	for i := range g.m.rows {
+		if g.inBag[i] {
+			continue
 		}
-	})
+		n := &nodes[0]
+		for n.column != forest.Leaf {
+			next := n.left
+			if g.m.bins[n.column][i] > n.bin {
+				next++
+			}
+			n = &nodes[next]
+		}
+		g.margin[i] += float64(n.value)
+	}
 }
 
 func (g *grower) tree(nodes []binned) forest.Tree {

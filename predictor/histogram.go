@@ -1,11 +1,5 @@
 package predictor
 
-import (
-	"math"
-
-	"github.com/blis-train/blis-train/internal/par"
-)
-
 // take returns an empty histogram of all columns.
 func (g *grower) take() []cell {
 	if n := len(g.free); n > 0 {
@@ -37,7 +31,7 @@ func (g *grower) histograms(parents, children []*node) {
 		small[i].hist = g.take()
 	}
 	g.fill(small)
-	par.Each(g.workers(len(parents)*g.offset[len(g.offset)-1]), len(parents), func(_, i int) {
+	for i := range parents {
 		h := parents[i].hist
 		for _, c := range g.columns {
 			for k := g.offset[c]; k < g.offset[c+1]; k++ {
@@ -50,20 +44,16 @@ func (g *grower) histograms(parents, children []*node) {
 			large = children[2*i+1]
 		}
 		large.hist, parents[i].hist = h, nil
-	})
+	}
 }
 
 // fill sums histograms of nodes from their rows, a column of a node at a time.
 func (g *grower) fill(nodes []*node) {
-	total := 0
 	for _, n := range nodes {
-		total += n.hi - n.lo
+		for _, c := range g.columns {
+			sumColumn(n.hist[g.offset[c]:g.offset[c+1]], g.m.bins[c], g.rows[n.lo:n.hi], g.sums[n.lo:n.hi])
+		}
 	}
-	k := len(g.columns)
-	par.Each(g.workers(total*k), len(nodes)*k, func(_, i int) {
-		n, c := nodes[i/k], g.columns[i%k]
-		sumColumn(n.hist[g.offset[c]:g.offset[c+1]], g.m.bins[c], g.rows[n.lo:n.hi], g.sums[n.lo:n.hi])
-	})
 }
 
 // sumColumn adds the sums of rows to the bins they are in.
@@ -78,7 +68,7 @@ func sumColumn(hist []cell, bins []uint8, rows []int32, sums []cell) {
 // best is the split of a node that lowers the loss most.
 func (g *grower) best(n *node) treesSplit {
 	var best treesSplit
-	parent := g.score(n.sum, n)
+	parent := g.score(n.sum)
 	for _, c := range g.columns {
 		hist := n.hist[g.offset[c]:g.offset[c+1]]
 		var left cell
@@ -92,26 +82,12 @@ func (g *grower) best(n *node) treesSplit {
 			if right.h < g.o.MinChild || right.h <= 0 {
 				break
 			}
-			if !g.isFlat && !g.allowed(left, right, c) {
-				continue
-			}
-			if gain := g.score(left, n) + g.score(right, n) - parent; gain > best.gain {
+			if gain := g.score(left) + g.score(right) - parent; gain > best.gain {
 				best = treesSplit{gain, c, b, left}
 			}
 		}
 	}
 	return best
-}
-
-// allowed reports whether a split keeps its column's constraint.
-func (g *grower) allowed(left, right cell, column int) bool {
-	switch rise := g.weight(right) - g.weight(left); g.o.Monotone[column] {
-	case +1:
-		return rise >= 0
-	case -1:
-		return rise <= 0
-	}
-	return true
 }
 
 // weight minimises  sum.g*v + (sum.h+lambda)*v^2/2 + alpha*|v|.
@@ -122,17 +98,13 @@ func (g *grower) weight(sum cell) float64 {
 	return -shrink(sum.g, g.o.Alpha) / (sum.h + g.o.Lambda)
 }
 
-// score is twice the loss that the best leaf inside the node's bounds removes.
-func (g *grower) score(sum cell, n *node) float64 {
+// score is twice the loss that the best leaf removes.
+func (g *grower) score(sum cell) float64 {
 	if sum.h+g.o.Lambda <= 0 {
 		return 0
 	}
-	if g.isFlat || g.o.Loss == Pinball {
-		s := shrink(sum.g, g.o.Alpha)
-		return s * s / (sum.h + g.o.Lambda)
-	}
-	v := math.Min(math.Max(g.weight(sum), n.lower), n.upper)
-	return float64(-2*sum.g*v) - float64((sum.h+g.o.Lambda)*v*v) - float64(2*g.o.Alpha*math.Abs(v))
+	s := shrink(sum.g, g.o.Alpha)
+	return s * s / (sum.h + g.o.Lambda)
 }
 
 // shrink moves v towards 0 by a, and not beyond.
@@ -144,9 +116,4 @@ func shrink(v, a float64) float64 {
 		return v + a
 	}
 	return 0
-}
-
-// workers is how many goroutines some additions are worth.
-func (g *grower) workers(additions int) int {
-	return max(1, min(par.Workers(g.o.Workers), additions/20_000))
 }

@@ -53,14 +53,8 @@ func newMatrix(columns [][]float64, maxBins int) (*matrix, error) {
 	return m, nil
 }
 
-// Rows is the number of rows.
-func (m *matrix) Rows() int { return m.rows }
-
 // Columns is the number of columns.
 func (m *matrix) Columns() int { return len(m.bins) }
-
-// Edges are the thresholds a split of the column can have, ascending.
-func (m *matrix) Edges(column int) []float32 { return m.edges[column] }
 
 // binEdges parts ascending values into at most maxBins bins.
 func binEdges(sorted []float32, maxBins int) []float32 {

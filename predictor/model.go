@@ -109,7 +109,7 @@ type boosted struct {
 func newTrees(t *columns, rows []int, w []float64, o growOptions) (*boosted, error) {
 	opt := treesDefaultOptions()
 	if o.Quantile > 0 {
-		opt.Loss, opt.Quantile = Pinball, o.Quantile
+		opt.Loss, opt.Quantile = pinballLoss, o.Quantile
 	}
 	return boostLogs(t, rows, w, o, opt, false)
 }
@@ -207,11 +207,11 @@ func boostLogs(t *columns, rows []int, w []float64, o growOptions, opt treesOpti
 			y[k] -= portable.Log(t.Physics[i])
 		}
 	}
-	r, err := Train(m, y, w, opt)
+	f, err := growForest(m, y, w, opt)
 	if err != nil {
 		return nil, err
 	}
-	return loaded(&r.Forest, len(t.X), isResidual)
+	return loaded(f, len(t.X), isResidual)
 }
 
 // loaded makes a finished forest a model.
@@ -309,33 +309,4 @@ func modelsOf(t *forest.Target) (map[string]model, error) {
 		out[nameResidual] = residual
 	}
 	return out, nil
-}
-
-// quantiles are forests of several levels whose estimates never cross.
-type quantiles struct {
-	Levels []float64
-	Of     []*boosted
-}
-
-// newQuantiles grows a forest for each level, ascending.
-func newQuantiles(t *columns, rows []int, w []float64, levels []float64, o growOptions) (*quantiles, error) {
-	q := &quantiles{Levels: slices.Clone(levels)}
-	for _, level := range levels {
-		o.Quantile = level
-		b, err := newTrees(t, rows, w, o)
-		if err != nil {
-			return nil, err
-		}
-		q.Of = append(q.Of, b)
-	}
-	return q, nil
-}
-
-// At is the estimate of the k-th level, not below those before.
-func (q *quantiles) At(t *columns, i, k int) float64 {
-	most := math.Inf(-1)
-	for _, b := range q.Of[:k+1] {
-		most = math.Max(most, b.Predict(t, i))
-	}
-	return most
 }

@@ -30,6 +30,18 @@ var pitfalls = []struct {
 	{"together", "all of the above at once, judged on rows after the training rows", habits{true, true, true, true, false}},
 }
 
+// newestOf are the last rows of each bucket, as many as the stratified sample keeps.
+func newestOf(t *columns, train []int) (rows []int) {
+	kept := map[int]int{}
+	for _, i := range slices.Backward(train) {
+		if kept[t.Bucket[i]]++; kept[t.Bucket[i]] <= bucketRows {
+			rows = append(rows, i)
+		}
+	}
+	slices.Sort(rows)
+	return rows
+}
+
 // under trains a mean and a P90 forest on split time with some habits of an online
 // predictor and judges both on the test rows; claimed is the error that the habit's own
 // test would show.
@@ -43,12 +55,11 @@ func under(t *testing.T, a *rowSet, h habits, target string, o TrainOptions) (ma
 		c := changed(a, &tab, h, target)
 		seen = &c
 	}
-	weights := natural
-	if h.isNewest {
-		weights = flat
-	}
 	grow := func(train []int, q float64) model {
-		rows, w := stratified(seen, train, weights, h.isNewest, o.Seed)
+		rows, w := stratified(seen, train, natural, o.Seed)
+		if h.isNewest {
+			rows, w = newestOf(seen, train), nil
+		}
 		m, err := newModel(nameTrees, seen, rows, w, growOptions{Seed: o.Seed, Bins: o.bins, Quantile: q})
 		if err != nil {
 			t.Fatal(err)

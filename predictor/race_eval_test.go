@@ -55,7 +55,7 @@ func race(t *testing.T, runs []*runRows, target, name string, o TrainOptions, ph
 			t.Fatal(err)
 		}
 		a.setPhysics(all, target)
-		rows, w := stratified(a.table, f.train, o.Weights, false, o.Seed)
+		rows, w := stratified(a.table, f.train, o.Weights, o.Seed)
 		most := 0.0
 		for _, i := range f.train {
 			most = math.Max(most, a.table.Y[i])
@@ -107,7 +107,7 @@ func (r *raced) coverage(t *testing.T, name string, o TrainOptions) (before, aft
 	t.Helper()
 	f, tab := &r.split.folds[0], r.rows.table
 	head, tail := splitTail(tab, f.train, trainShare)
-	rows, w := stratified(tab, head, o.Weights, false, o.Seed)
+	rows, w := stratified(tab, head, o.Weights, o.Seed)
 	opt := growOptions{Seed: o.Seed, Bins: o.bins}
 	if name == treesQ90 {
 		name, opt.Quantile = nameTrees, level

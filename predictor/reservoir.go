@@ -19,10 +19,7 @@ func Bucket(r *Row) int {
 	return (queueBucket(r.NumRequestWaiting)*kvBuckets+kv)*prefixBuckets + int(scoreBucket(max(0, min(1, r.PrefixCacheScore))))
 }
 
-// queueNames are the buckets of waiting requests.
-var queueNames = []string{"0", "1-2", "3-5", "6-10", "11+"}
-
-// queueBucket is the place of a number of waiting requests in QueueNames.
+// queueBucket is the place of a number of waiting requests among the queue buckets.
 func queueBucket(waiting int64) int {
 	for b, most := range []int64{0, 2, 5, 10} {
 		if waiting <= most {
@@ -33,12 +30,11 @@ func queueBucket(waiting int64) int {
 }
 
 // reservoir keeps at most a number of items per bucket of a stream: a uniform
-// sample of all that came, or the newest (spec#predictor-sample). Which items a sample keeps depends on
+// sample of all that came (spec#predictor-sample). Which items a sample keeps depends on
 // the seed, the bucket and the order in it alone.
 type reservoir[T any] struct {
 	keep    int
 	seed    uint64
-	newest  bool
 	buckets []bucket[T]
 }
 
@@ -48,8 +44,8 @@ type bucket[T any] struct {
 }
 
 // newReservoir makes an empty one.
-func newReservoir[T any](buckets, keep int, seed uint64, newest bool) *reservoir[T] {
-	return &reservoir[T]{keep: keep, seed: seed, newest: newest, buckets: make([]bucket[T], buckets)}
+func newReservoir[T any](buckets, keep int, seed uint64) *reservoir[T] {
+	return &reservoir[T]{keep: keep, seed: seed, buckets: make([]bucket[T], buckets)}
 }
 
 // Add offers an item.
@@ -59,8 +55,6 @@ func (r *reservoir[T]) Add(in int, item T) {
 	switch {
 	case len(b.items) < r.keep:
 		b.items = append(b.items, item)
-	case r.newest:
-		b.items[(b.seen-1)%r.keep] = item
 	default: // algorithm R (Vitter, ACM TOMS 11, 1985): the n-th stays with probability keep/n
 		if j := stat.DrawN(uint64(b.seen), r.seed, uint64(in), uint64(b.seen)); j < uint64(r.keep) {
 			b.items[j] = item
@@ -68,17 +62,8 @@ func (r *reservoir[T]) Add(in int, item T) {
 	}
 }
 
-// Seen is how many items came.
-func (r *reservoir[T]) Seen() int {
-	n := 0
-	for i := range r.buckets {
-		n += r.buckets[i].seen
-	}
-	return n
-}
-
 // Each hands every kept item to use, bucket by bucket, with the number of items it
-// stands for; those numbers add up to Seen.
+// stands for; those numbers add up to all that came.
 func (r *reservoir[T]) Each(use func(in int, item T, weight float64)) {
 	for i := range r.buckets {
 		b := &r.buckets[i]

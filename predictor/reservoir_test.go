@@ -12,7 +12,7 @@ import (
 func TestReservoirIsUniform(t *testing.T) {
 	const n, keep, blocks = 100_000, 5000, 100
 	for seed := range uint64(5) {
-		r := newReservoir[int](1, keep, seed, false)
+		r := newReservoir[int](1, keep, seed)
 		for i := range n {
 			r.Add(0, i)
 		}
@@ -38,8 +38,8 @@ func TestReservoirIsUniform(t *testing.T) {
 // Weights add up to the rows seen, bucket by bucket and in all; what a bucket
 // keeps does not depend on the rows of others.
 func TestReservoirWeights(t *testing.T) {
-	r := newReservoir[int](3, 10, 1, false)
-	alone := newReservoir[int](3, 10, 1, false)
+	r := newReservoir[int](3, 10, 1)
+	alone := newReservoir[int](3, 10, 1)
 	for i := range 1000 {
 		in := 0
 		if i%10 == 3 {
@@ -57,26 +57,13 @@ func TestReservoirWeights(t *testing.T) {
 		}
 	})
 	alone.Each(func(_ int, i int, _ float64) { keptAlone = append(keptAlone, i) })
-	if sums != [3]float64{900, 0, 100} || r.Seen() != 1000 {
-		t.Errorf("got weights %v of %d, want 900, 0, 100 of 1000", sums, r.Seen())
+	if sums != [3]float64{900, 0, 100} {
+		t.Errorf("got weights %v, want 900, 0, 100", sums)
 	}
 	for k := range kept {
 		if kept[k] != keptAlone[k] {
 			t.Fatalf("got %v beside other buckets, %v alone", kept, keptAlone)
 		}
-	}
-}
-
-// With newest, a bucket is a window on the last rows that came.
-func TestReservoirNewest(t *testing.T) {
-	r := newReservoir[int](1, 5, 1, true)
-	for i := range 13 {
-		r.Add(0, i)
-	}
-	sum := 0
-	r.Each(func(_ int, i int, _ float64) { sum += i })
-	if sum != 8+9+10+11+12 {
-		t.Errorf("got a sum of %d, want the last five", sum)
 	}
 }
 
@@ -86,7 +73,7 @@ func TestEvalReservoirMemory(t *testing.T) {
 	if repo.Eval() {
 		n = 10_000_000
 	}
-	r := newReservoir[Row](buckets, bucketRows, 1, false)
+	r := newReservoir[Row](buckets, bucketRows, 1)
 	row := Row{RequestID: "x"}
 	for i := range n {
 		row.NumRequestWaiting, row.KVCachePercentage, row.PrefixCacheScore = int64(i%17), float64(i%101)/100, float64(i%7)/7
@@ -95,9 +82,6 @@ func TestEvalReservoirMemory(t *testing.T) {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	if r.Seen() != n {
-		t.Fatalf("seen %d, want %d", r.Seen(), n)
-	}
 	t.Logf("%d rows seen, heap %d MB", n, m.HeapAlloc>>20)
 	if m.HeapAlloc > 200<<20 {
 		t.Errorf("heap: got %d MB, want below 200", m.HeapAlloc>>20)

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -49,7 +50,7 @@ func (b *builder) isWarmUp(l *life) bool {
 	return l.arrived.V < b.warmUpNs
 }
 
-func inside(spans []span, ns int64) bool {
+func inside(spans []rows.Span, ns int64) bool {
 	for _, s := range spans {
 		if ns >= s.StartNs && ns < s.EndNs {
 			return true

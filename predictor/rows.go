@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -64,12 +65,9 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Deci
 			return err
 		}
 		src := source{Run: run, Deployment: r.Deployment}
-		reason, spans := validate.Judge(run, r.Deployment)
-		for _, s := range spans {
-			src.Saturated = append(src.Saturated, span{StartNs: s.StartNs, EndNs: s.EndNs})
-		}
-		if reason != "" {
-			src.Saturated = []span{{StartNs: math.MinInt64, EndNs: math.MaxInt64}}
+		var reason string
+		if reason, src.Saturated = validate.Judge(run, r.Deployment); reason != "" {
+			src.Saturated = []rows.Span{{StartNs: math.MinInt64, EndNs: math.MaxInt64}}
 		}
 		made, err := Build(src, o)
 		if err != nil {
@@ -97,7 +95,7 @@ func writePredictorRows(dir string, list []Row) error {
 
 func predictorRun(r *result.ExtractRun, made *Result) runAccount {
 	out := runAccount{ID: r.ID, Config: r.Deployment.Config(), Requests: made.Requests, Rows: len(made.Rows),
-		Dropped: map[string]int{}, Agreement: stateAgreement(made.Agreement), Warnings: append([]trace.Finding{}, made.Warnings...)}
+		Dropped: map[string]int{}, Agreement: made.Agreement, Warnings: append([]trace.Finding{}, made.Warnings...)}
 	for reason, n := range made.Dropped {
 		out.Dropped[string(reason)] = n
 	}

@@ -60,7 +60,7 @@ func TestSharedRuns(t *testing.T) {
 		if c.set == "composed" && !repo.Eval() {
 			continue
 		}
-		var all agreement
+		var all stateAgreement
 		rows := 0
 		for _, x := range extracted(t, c.set) {
 			run, o := x.run, DefaultOptions()

@@ -178,8 +178,8 @@ func (a *rowSet) byTime() (train, test []int, dropped int) {
 
 // stratified keeps at most decision.BucketRows rows of each bucket, in the order
 // they came, with their weights.
-func stratified(t *columns, train []int, weights string, isNewest bool, seed uint64) (rows []int, w []float64) {
-	r := newReservoir[int](buckets, bucketRows, seed, isNewest)
+func stratified(t *columns, train []int, weights string, seed uint64) (rows []int, w []float64) {
+	r := newReservoir[int](buckets, bucketRows, seed)
 	for _, i := range train {
 		r.Add(t.Bucket[i], i)
 	}
@@ -277,7 +277,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 		return nil, nil
 	}
 	tab := a.table
-	rows, w := stratified(tab, early, o.Weights, false, o.Seed)
+	rows, w := stratified(tab, early, o.Weights, o.Seed)
 	opt := growOptions{Seed: o.Seed, Bins: o.bins}
 	names := []string{nameTrees, nameGated}
 	j := &judged{models: map[string]model{}, upper: map[string]func(int) float64{}, reason: map[string]string{}, early: early}
@@ -304,7 +304,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 			continue
 		}
 		// P90 is judged on factors that the test rows did not set.
-		part, weights := stratified(tab, head, o.Weights, false, o.Seed)
+		part, weights := stratified(tab, head, o.Weights, o.Seed)
 		before, err := newModel(name, tab, part, weights, opt)
 		if err != nil {
 			return nil, err
@@ -319,12 +319,12 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 	if m := j.models[nameResidual]; m != nil {
 		out.Residual = &m.(*boosted).Forest
 	}
-	q, err := newQuantiles(tab, rows, w, levels, opt)
-	if err != nil {
-		return nil, err
-	}
-	for k, level := range q.Levels {
-		out.Quantiles = append(out.Quantiles, forest.LevelForest{Level: level, Forest: q.Of[k].Forest})
+	for _, opt.Quantile = range levels {
+		q, err := newTrees(tab, rows, w, opt)
+		if err != nil {
+			return nil, err
+		}
+		out.Quantiles = append(out.Quantiles, forest.LevelForest{Level: opt.Quantile, Forest: q.Forest})
 	}
 	a.judge(doc, target, j, test, o.Seed)
 	doc.HoldOut[0].Dropped = dropped

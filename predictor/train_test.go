@@ -43,17 +43,17 @@ func row(columns [][]float64, i int) []float64 {
 	return x
 }
 
-func treesTrain(t testing.TB, columns [][]float64, y, w []float64, o treesOptions) (*treesResult, *forest.Evaluator) {
+func treesTrain(t testing.TB, columns [][]float64, y, w []float64, o treesOptions) (*forest.Forest, *forest.Evaluator) {
 	t.Helper()
 	m, err := newMatrix(columns, MaxBins)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Train(m, y, w, o)
+	r, err := growForest(m, y, w, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := r.Forest.Compile(len(columns))
+	e, err := r.Compile(len(columns))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,22 +83,16 @@ func TestPlantedSteps(t *testing.T) {
 	o := treesDefaultOptions()
 	o.Trees, o.Depth, o.Rate, o.RowFrac, o.ColFrac, o.Lambda, o.Alpha, o.MinChild = 1, 2, 1, 1, 1, 0, 0, 1
 	r, e := treesTrain(t, columns, y, nil, o)
-	if len(r.Forest.Trees[0]) != 7 {
-		t.Errorf("got %d nodes, want 7: %v", len(r.Forest.Trees[0]), r.Forest.Trees[0])
+	if len(r.Trees[0]) != 7 {
+		t.Errorf("got %d nodes, want 7: %v", len(r.Trees[0]), r.Trees[0])
 	}
 	for i := range y {
 		if got := e.Margin(row(columns, i)); math.Abs(got-y[i]) > 1e-6 {
 			t.Fatalf("row %d: got %g, want %g", i, got, y[i])
 		}
 	}
-	if edge := r.Forest.Trees[0][0]; edge.Feature != 1 || edge.Value != 2.5 {
+	if edge := r.Trees[0][0]; edge.Feature != 1 || edge.Value != 2.5 {
 		t.Errorf("first split: got column %d at %g, want 1 at 2.5", edge.Feature, edge.Value)
-	}
-	if r.Gain[2] != 0 {
-		t.Errorf("the column that says nothing has a share of %g of the gain, want 0", r.Gain[2])
-	}
-	if one := (treesOptions{}); one.Check(3) == nil {
-		t.Error("zero options: got no error")
 	}
 }
 
@@ -136,60 +130,6 @@ func noisy(rng *rand.Rand, n, p int) (columns [][]float64, y, w []float64) {
 	return columns, y, w
 }
 
-func TestSameBytesForAnyNumberOfWorkers(t *testing.T) {
-	columns, y, w := noisy(rand.New(rand.NewPCG(3, 1)), 30_000, 6)
-	for _, loss := range []loss{squared, Pinball} {
-		o := treesDefaultOptions()
-		o.Loss, o.Trees, o.Quantile = loss, 8, 0.9
-		var want string
-		for _, workers := range []int{1, 2, 8} {
-			o.Workers = workers
-			r, _ := treesTrain(t, columns, y, w, o)
-			text := fmt.Sprint(r.Forest, r.Gain)
-			if want == "" {
-				want = text
-			}
-			if text != want {
-				t.Errorf("%s: %d workers: another forest than with one", loss, workers)
-			}
-		}
-	}
-}
-
-// 100,000 random pairs that differ in one constrained column, upward: no
-// prediction of a forest grown under the constraint moves against it, although
-// the target does.
-func TestMonotone(t *testing.T) {
-	rng := rand.New(rand.NewPCG(4, 1))
-	columns, y, w := noisy(rng, 4000, 4)
-	for i := range y {
-		y[i] += 2*columns[2][i] - columns[3][i] + math.Sin(12*columns[2][i]) // bends both ways
-	}
-	for _, loss := range []loss{squared, Pinball} {
-		o := treesDefaultOptions()
-		o.Loss, o.Quantile, o.Trees, o.Monotone = loss, 0.9, 60, []int8{0, 0, +1, -1}
-		_, e := treesTrain(t, columns, y, w, o)
-		o.Monotone = nil
-		_, free := treesTrain(t, columns, y, w, o)
-		against, freeAgainst := 0, 0
-		for k := range 100_000 {
-			x := []float64{rng.Float64(), float64(rng.IntN(6)), rng.Float64(), float64(rng.IntN(6))}
-			more := append([]float64(nil), x...)
-			c, sign := 2+k%2, 1-2*float64(k%2)
-			more[c] += rng.Float64() * 2
-			if sign*(e.Margin(more)-e.Margin(x)) < 0 {
-				against++
-			}
-			if sign*(free.Margin(more)-free.Margin(x)) < 0 {
-				freeAgainst++
-			}
-		}
-		if against > 0 || freeAgainst < 1000 {
-			t.Errorf("%s: got %d of 100,000 pairs against the constraint, want 0 (without it %d, want many)", loss, against, freeAgainst)
-		}
-	}
-}
-
 // A quantile forest leaves its share of rows below, in every leaf's region.
 func TestPinballCoverage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 1))
@@ -201,7 +141,7 @@ func TestPinballCoverage(t *testing.T) {
 	}
 	for _, q := range []float64{0.5, 0.9, 0.99} {
 		o := treesDefaultOptions()
-		o.Loss, o.Quantile, o.Depth = Pinball, q, 3
+		o.Loss, o.Quantile, o.Depth = pinballLoss, q, 3
 		_, e := treesTrain(t, columns, y, nil, o)
 		for v := range 6 {
 			below, rows := 0.0, 0.0
@@ -249,11 +189,11 @@ func TestWeightIsRepetition(t *testing.T) {
 		}
 		md.bins = append(md.bins, binOf(values, m.edges[c]))
 	}
-	r, err := Train(md, yTwice, nil, o)
+	r, err := growForest(md, yTwice, nil, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, _ := r.Forest.Compile(len(columns))
+	b, _ := r.Compile(len(columns))
 	for i := range y {
 		if x := row(columns, i); math.Abs(a.Margin(x)-b.Margin(x)) > 1e-5 {
 			t.Fatalf("row %d: weighted %g, repeated %g", i, a.Margin(x), b.Margin(x))
@@ -266,14 +206,14 @@ func TestBins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(m.Edges(0), m.Edges(1), m.bins[0]); got != "[1.5 2.5] [] [2 0 0 1 2]" {
+	if got := fmt.Sprint(m.edges[0], m.edges[1], m.bins[0]); got != "[1.5 2.5] [] [2 0 0 1 2]" {
 		t.Errorf("got %s", got)
 	}
 	m, err = newMatrix([][]float64{{2, math.NaN(), 1}}, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(m.Edges(0), m.bins[0]); got != "[1 1.5] [2 0 1]" {
+	if got := fmt.Sprint(m.edges[0], m.bins[0]); got != "[1 1.5] [2 0 1]" {
 		t.Errorf("NaN: got %s, want a bin below all values", got)
 	}
 	lo := math.Nextafter32(1, 2)
@@ -308,7 +248,7 @@ func BenchmarkTrain(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := Train(m, y, nil, treesDefaultOptions()); err != nil {
+		if _, err := growForest(m, y, nil, treesDefaultOptions()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package predictor
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -8,18 +9,9 @@ import (
 	"github.com/blis-train/blis-train/coeff/forest"
 )
 
-// Result is what training leaves.
-type treesResult struct {
-	Forest forest.Forest
-	Gain   []float64 // per column: the loss its splits removed, as a share of all splits
-}
-
-// Train grows a forest for y. Weights w are scaled to mean 1; nil weighs all rows
+// growForest grows a forest for y. Weights w are scaled to mean 1; nil weighs all rows
 // the same. The target is used as it is: pass logarithms for relative errors.
-func Train(m *matrix, y, w []float64, o treesOptions) (*treesResult, error) {
-	if err := o.Check(m.Columns()); err != nil {
-		return nil, err
-	}
+func growForest(m *matrix, y, w []float64, o treesOptions) (*forest.Forest, error) {
 	if m.rows == 0 || len(y) != m.rows || w != nil && len(w) != m.rows {
 		return nil, fmt.Errorf("forest: got %d targets and %d weights for %d rows, want one each and at least one", len(y), len(w), m.rows)
 	}
@@ -64,36 +56,24 @@ type booster struct {
 	o      treesOptions
 	y, w   []float64
 	margin []float64 // per row: base + trees so far
-	gain   []float64 // per column
 }
 
-func (b *booster) boost() *treesResult {
+func (b *booster) boost() *forest.Forest {
 	base := b.base()
 	for i := range b.margin {
 		b.margin[i] = base
 	}
-	b.gain = make([]float64, b.m.Columns())
 	g := newGrower(b)
-	out := &treesResult{Forest: forest.Forest{Base: base, Trees: make([]forest.Tree, 0, b.o.Trees)}}
+	out := &forest.Forest{Base: base, Trees: make([]forest.Tree, 0, b.o.Trees)}
 	for t := range b.o.Trees {
-		out.Forest.Trees = append(out.Forest.Trees, g.grow(uint64(t)))
-	}
-	total := 0.0
-	for _, v := range b.gain {
-		total += v
-	}
-	out.Gain = make([]float64, len(b.gain))
-	if total > 0 {
-		for c, v := range b.gain {
-			out.Gain[c] = v / total
-		}
+		out.Trees = append(out.Trees, g.grow(uint64(t)))
 	}
 	return out
 }
 
 // base is the best constant.
 func (b *booster) base() float64 {
-	if b.o.Loss == Pinball {
+	if b.o.Loss == pinballLoss {
 		all := make([]weighted, b.m.rows)
 		for i := range all {
 			all[i] = weighted{b.y[i], b.w[i]}
@@ -126,15 +106,7 @@ type weighted struct{ value, weight float64 }
 // quantile is the smallest value whose weight, with that of all below, reaches q
 // of the whole. It reorders v.
 func quantile(v []weighted, q float64) float64 {
-	slices.SortFunc(v, func(a, b weighted) int {
-		switch {
-		case a.value < b.value:
-			return -1
-		case a.value > b.value:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(v, func(a, b weighted) int { return cmp.Compare(a.value, b.value) })
 	total := 0.0
 	for _, x := range v {
 		total += x.weight

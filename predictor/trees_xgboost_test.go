@@ -61,7 +61,7 @@ func TestEvalXGBoostHoldOut(t *testing.T) {
 			for _, q := range []float64{0, 0.9} {
 				o := treesDefaultOptions()
 				if q > 0 {
-					o.Loss, o.Quantile = Pinball, q
+					o.Loss, o.Quantile = pinballLoss, q
 				}
 				cut := len(d.y) * 2 / 3
 				ours := holdOut(t, d, o, cut)
@@ -123,12 +123,12 @@ func peer(t *testing.T, interpreter string, d dataset, o treesOptions, cut int) 
 	write("train.y", d.y[:cut])
 	write("test.y", d.y[cut:])
 	q := 0.0
-	if o.Loss == Pinball {
+	if o.Loss == pinballLoss {
 		q = o.Quantile
 	}
 	settings, _ := json.Marshal(map[string]any{"columns": len(d.columns), "quantile": q, "depth": o.Depth, "rate": o.Rate,
 		"rows": o.RowFrac, "cols": o.ColFrac, "lambda": o.Lambda, "alpha": o.Alpha,
-		"min_child": o.MinChild, "seed": o.Seed, "trees": o.Trees, "monotone": o.Monotone})
+		"min_child": o.MinChild, "seed": o.Seed, "trees": o.Trees})
 	if err := os.WriteFile(filepath.Join(folder, "settings.json"), settings, 0o600); err != nil {
 		t.Fatal(err)
 	}

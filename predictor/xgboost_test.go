@@ -53,11 +53,11 @@ func trained(t *testing.T, rng *rand.Rand) *forest.Forest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Train(m, y, nil, treesDefaultOptions())
+	r, err := growForest(m, y, nil, treesDefaultOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &r.Forest
+	return r
 }
 
 // rowsFor are n random rows, a third of them with values on thresholds of the
