@@ -20,7 +20,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-const docs = "../../docs"
+const docs = "../docs"
 
 func formatsPtr(v float64) *float64 { return &v }
 

@@ -4,17 +4,20 @@ import "github.com/blis-train/blis-train/trace"
 
 // Codes of the queueing product.
 const (
-	BadOption        trace.Code = "bad_queue_option"
-	BadModel         trace.Code = "bad_queue_model"
-	BadProblem       trace.Code = "bad_allocation_problem"
-	TargetBelowRange trace.Code = "target_below_range"
-	sizingRemark     trace.Code = "sizing_remark"
-	NoWindows        trace.Code = "no_windows"
-	HeldParameter    trace.Code = "held_parameter"
-	fewRequests      trace.Code = "few_requests"
-	SaturatedWindow  trace.Code = "saturated_window"
-	ClosedLoop       trace.Code = "closed_loop_window"
-	NoLatency        trace.Code = "no_latency"
+	BadOption         trace.Code = "bad_queue_option"
+	BadModel          trace.Code = "bad_queue_model"
+	BadProblem        trace.Code = "bad_allocation_problem"
+	TargetBelowRange  trace.Code = "target_below_range"
+	sizingRemark      trace.Code = "sizing_remark"
+	NoWindows         trace.Code = "no_windows"
+	HeldParameter     trace.Code = "held_parameter"
+	fewRequests       trace.Code = "few_requests"
+	SaturatedWindow   trace.Code = "saturated_window"
+	ClosedLoop        trace.Code = "closed_loop_window"
+	NoLatency         trace.Code = "no_latency"
+	unlikelyParameter trace.Code = "unlikely_parameter"
+	noParameters      trace.Code = "no_queue_parameters"
+	beyondLoads       trace.Code = "beyond_loads"
 )
 
 // Codes describes every code of this package.
@@ -49,4 +52,13 @@ var Codes = []trace.CodeEntry{
 		Action: "Nothing; record an open loop with constant or Poisson rates."},
 	{Code: NoLatency, Kind: "drop", Meaning: "A window has no time to first token or no gap between tokens, or a benchmark no usable mean.",
 		Action: "Record requests with two output tokens or more; medians of a sweep are the default."},
+	{Code: unlikelyParameter, Kind: "finding", Meaning: "A fitted parameter is below what the hardware allows, or more than twice or less " +
+		"than half its physical value.",
+		Action: "Check the hardware figures of run.yaml; else the fit has moved cost between terms, or the queueing model makes up for " +
+			"something it leaves out: other lengths will be off."},
+	{Code: noParameters, Kind: "error", Meaning: "queue.json has no server of the name or model asked for, or it lacks the parameters or " +
+		"the lengths that are needed.",
+		Action: "Use one of those the message lists; read the server's reason in queue.json, and fit it again."},
+	{Code: beyondLoads, Kind: "drop", Meaning: "A benchmark of a sweep comes after the number of loads asked for.",
+		Action: "Nothing, or another --loads."},
 }

@@ -1,6 +1,6 @@
 // Package autoscale holds the queueing models by which autoscalers of LLM
 // servers size replicas, one closed form for all of them, the estimation of their
-// parameters, and the sizing and allocation built on them. It is pure: numbers in, numbers out.
+// parameters, the sizing and allocation built on them, and the files of autoscalers.
 //
 // # What goes in
 //
@@ -64,4 +64,45 @@
 // Every window is kept or dropped for a counted reason. The same windows give
 // the same numbers. Nothing panics above capacity, where the autoscalers' own
 // code returns nothing.
+//
+// # Calibration
+//
+// [FitQueues] joins steps, windows and a simulation of the same server into queue.json.
+//
+//	servers.go   output folders and benchmark files -> servers
+//	input.go     recordings and benchmark sweeps -> servers with windows
+//	physical.go  a recording's steps -> parameters, floors, implied utilisation
+//	fit.go       windows -> effective parameters, scored on windows the fit has not seen
+//	track.go     the online estimators over the same windows
+//	windows.go   windows.parquet: what each estimator said of each window
+//	simulate.go  one server at one rate in the simulator, with the same parameters
+//	size.go      targets -> rates; allocate.go a fleet -> replicas
+//	steady.go    a deployment in the simulator -> the parameters that give its latencies
+//	use.go       queue size, allocate and validate; sections.go, figures.go the page
+//
+// The result is result.Queue, written as queue.json.
+//
+// # What is promised
+//
+// Physical parameters come from step traces alone and effective ones from latencies alone,
+// pulled towards the physical; the shift between the two is the queueing model's error and
+// is printed. A direction that the windows do not show is held at the physical value and
+// tagged; without physical values such a fit is refused, with the sweep that would cure it.
+// Every window is kept or dropped for a counted reason. The same input gives the same
+// bytes, for any number of workers.
+//
+// # Files of autoscalers
+//
+// They are written whether the numbers come from a
+// physics fit (fit.json) or from a queueing calibration (queue.json).
+//
+//	writers.go    the formats, their options, and what each makes of which document
+//	forms.go      the files as their readers define them
+//	readers.go    which version of which reader takes which file
+//	calibration.go, tuner.go  queue.json -> files
+//	wva.go, inferno.go, linear.go, accelerator.go  fit.json -> files
+//
+// What is refused: a version of the reader that no longer takes the file, a flavour that
+// is not the reader's, a server without parameters, and forms that lack what they must
+// have; each says why. docs/contracts/autoscaler.yaml is the contract the forms are tested against.
 package autoscale

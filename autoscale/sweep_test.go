@@ -22,7 +22,7 @@ var published = []struct {
 
 func readSweep(t *testing.T, name string, o *Options) *QueueServer {
 	t.Helper()
-	r, err := os.Open(filepath.Join("../../testdata/sweeps", name))
+	r, err := os.Open(filepath.Join("../testdata/sweeps", name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ const (
 	NoExperts      trace.Code = "kernel_experts_missing"
 	NoDistribution trace.Code = "kernel_distribution_missing"
 	unknownRules   trace.Code = "unknown_kernel_rules"
+	noFamily       trace.Code = "no_library_family"
 )
 
 // Codes describes the codes of this package.
@@ -44,4 +45,6 @@ var Codes = []trace.CodeEntry{
 		Action: "use one the message names"},
 	{Code: unknownRules, Kind: "error", Meaning: "there are no rules of this name for putting kernels together",
 		Action: "use engine or composed"},
+	{Code: noFamily, Kind: "error", Meaning: "measured points or runs are of a GPU or weights whose kernel tables are not in the folder",
+		Action: "add the tables of that GPU, or leave the measurements out"},
 }

@@ -289,7 +289,7 @@ func (p *page) parameters(c *correction) {
 	}
 }
 
-const accuracyFile = "../../docs/accuracy.md"
+const accuracyFile = "../docs/accuracy.md"
 
 func writeAccuracy(t *testing.T, b *builder, table string) {
 	t.Helper()

@@ -29,7 +29,7 @@ func TestInterconnectsAreTheTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := interconnectFile(tables)
-		path := filepath.Join("..", "..", "deploy", "interconnect", tables.Hardware.Name+".json")
+		path := filepath.Join("..", "deploy", "interconnect", tables.Hardware.Name+".json")
 		if *update {
 			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 				t.Fatal(err)

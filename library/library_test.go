@@ -235,11 +235,11 @@ func TestMissingTablesAreNamed(t *testing.T) {
 
 // TestREADMEShowsTheAccuracyTable: its figures are those of the generated page.
 func TestREADMEShowsTheAccuracyTable(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	accuracy, err := os.ReadFile("../../docs/accuracy.md")
+	accuracy, err := os.ReadFile("../docs/accuracy.md")
 	if err != nil {
 		t.Fatal(err)
 	}

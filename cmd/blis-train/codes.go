@@ -46,7 +46,7 @@ type codeRoom struct {
 // codeRooms lists every package that declares codes.
 func codeRooms() []codeRoom {
 	return []codeRoom{
-		{"autoscale", slices.Concat(autoscale.Codes, autoscale.QueueCodes)},
+		{"autoscale", autoscale.Codes},
 		{"cluster", cluster.Codes},
 		{"cluster/experiment", experiment.Codes},
 		{"cluster/gateway", gateway.Codes},
@@ -54,8 +54,8 @@ func codeRooms() []codeRoom {
 		{"coeff/library", embedded.Codes},
 		{"deploy", deploy.Codes},
 		{"internal/files", files.Codes},
-		{"library", slices.Concat(library.Codes, library.LibraryCodes)},
-		{"pipeline/export", slices.Concat(export.Codes, export.CompareCodes, export.LedgerCodes, export.ProjectCodes)},
+		{"library", library.Codes},
+		{"pipeline/export", export.Codes},
 		{"pipeline/extract", slices.Concat(extract.Codes, extract.TablesCodes)},
 		{"pipeline/extract/forms", slices.Concat(forms.Codes, forms.ForeignCodes, forms.SweepCodes)},
 		{"pipeline/extract/source", source.Codes},

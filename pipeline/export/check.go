@@ -1,5 +1,3 @@
-// Package compare holds a coefficient file against what it is used for: [Check]
-// against a deployment, [Diff] against another coefficient file.
 package export
 
 import (
@@ -13,29 +11,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// Codes of mismatches between an artifact and a deployment, or another artifact.
-const (
-	outsideTraining trace.Code = "outside_training"
-	NotReplayable   trace.Code = "not_replayable"
-	InputChanged    trace.Code = "input_changed"
-	notComparable   trace.Code = "not_comparable"
-)
-
-// Codes describes every code of this package.
-var CompareCodes = []trace.CodeEntry{
-	{Code: outsideTraining, Kind: "finding", Meaning: "The deployment is outside what the coefficients were trained on: another vLLM minor " +
-		"version, a switch or precision that no training configuration had, batches that push a feature beyond 1.5 times its training maximum, " +
-		"or a term that was not learned.",
-		Action: "Validate the file against a run of the deployment, or add such runs and refit; predictions there extrapolate."},
-	{Code: InputChanged, Kind: "finding", Meaning: "A file that the coefficients were made from is there, with other bytes than were read.",
-		Action: "Restore the recording, or fit again from what is there now."},
-	{Code: NotReplayable, Kind: "finding", Meaning: "The file has no overhead target that a replay may add.",
-		Action: "Give --overhead-us in replays, or fit runs with API spans."},
-	{Code: notComparable, Kind: "error", Meaning: "Two coefficient files of different spec versions or targets were compared, or a limit of " +
-		"the comparison is out of its range.",
-		Action: "Refit one of them, for their terms mean different things; or correct the option the message names."},
-}
 
 // rangeFactor is how far above its training maximum a feature may go (spec#training-range).
 const rangeFactor = 1.5

@@ -13,6 +13,12 @@ const (
 	AssumedValue    trace.Code = "assumed_value"
 	notValidated    trace.Code = "not_validated"
 	NotReproducible trace.Code = "not_reproducible"
+	PoorProjection  trace.Code = "poor_projection"
+	BadLedger       trace.Code = "bad_ledger"
+	outsideTraining trace.Code = "outside_training"
+	NotReplayable   trace.Code = "not_replayable"
+	InputChanged    trace.Code = "input_changed"
+	notComparable   trace.Code = "not_comparable"
 )
 
 // Codes describes every code of this package.
@@ -40,4 +46,21 @@ var Codes = []trace.CodeEntry{
 		Action: "Run validate and export with --validation validation.json; read the report before anybody relies on the file."},
 	{Code: NotReproducible, Kind: "error", Meaning: "A coefficient file does not say, or the data do not hold, what a refit needs.",
 		Action: "Give the folder the runs came from, and the blis-train version the file names."},
+	{Code: PoorProjection, Kind: "error", Meaning: "The consumer's terms, line or formula cannot follow the step-time model: too far off " +
+		"in the mean, for one kind of batch, or in simulation (spec#projection). A projection needs lengths and seats above 0.",
+		Action: "Give the lengths of your own traffic, use a consumer that reads the native file, or accept it with --force poor_projection."},
+	{Code: BadLedger, Kind: "error", Meaning: "The ledger holds no entry at all, or a line of it is none or of another schema version.",
+		Action: "Check the path (fit, validate and run append with --ledger FILE), or look at the line, which a crashed job may have cut; the " +
+			"other lines are read."},
+	{Code: outsideTraining, Kind: "finding", Meaning: "The deployment is outside what the coefficients were trained on: another vLLM minor " +
+		"version, a switch or precision that no training configuration had, batches that push a feature beyond 1.5 times its training maximum, " +
+		"or a term that was not learned.",
+		Action: "Validate the file against a run of the deployment, or add such runs and refit; predictions there extrapolate."},
+	{Code: InputChanged, Kind: "finding", Meaning: "A file that the coefficients were made from is there, with other bytes than were read.",
+		Action: "Restore the recording, or fit again from what is there now."},
+	{Code: NotReplayable, Kind: "finding", Meaning: "The file has no overhead target that a replay may add.",
+		Action: "Give --overhead-us in replays, or fit runs with API spans."},
+	{Code: notComparable, Kind: "error", Meaning: "Two coefficient files of different spec versions or targets were compared, or a limit of " +
+		"the comparison is out of its range.",
+		Action: "Refit one of them, for their terms mean different things; or correct the option the message names."},
 }

@@ -1,5 +1,3 @@
-// Package ledger keeps the ledger of fits: one JSON line a job, appended under a
-// lock, for trends of accuracy over months.
 package export
 
 import (
@@ -14,16 +12,6 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// BadLedger is a ledger without an entry, or a line that is none.
-const BadLedger trace.Code = "bad_ledger"
-
-// Codes describes every code of this package.
-var LedgerCodes = []trace.CodeEntry{
-	{Code: BadLedger, Kind: "error", Meaning: "The ledger holds no entry at all, or a line of it is none or of another schema version.",
-		Action: "Check the path (fit, validate and run append with --ledger FILE), or look at the line, which a crashed job may have cut; the " +
-			"other lines are read."},
-}
 
 // Entry is one line of a ledger: one fit, validate or run.
 type Entry struct {

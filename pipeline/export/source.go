@@ -16,8 +16,8 @@
 // unless [Options].Force names it: negative and non-finite values, values the data
 // did not teach and the deployment would use, and poor projections. Every refusal says what the value would do in the consumer.
 //
-// Package compare holds an artifact against a deployment or another artifact,
-// ledger keeps the ledger of fits. The formats as read, and the commits they were
+// [Check] holds an artifact against a deployment, [Diff] against another artifact, and
+// [Entry] is a line of the ledger of fits. The formats as read, and the commits they were
 // read at, are in docs/formats.md.
 package export
 
