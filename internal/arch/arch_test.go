@@ -57,7 +57,7 @@ func TestStoreys(t *testing.T) {
 	root := repo.Root(t)
 	for _, rel := range repoFiles(t, root) {
 		dir := path.Dir(rel)
-		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || 
+		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") ||
 			strings.HasPrefix(dir, "cmd/blis-train-beam") {
 			continue
 		}
