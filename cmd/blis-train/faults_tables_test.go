@@ -100,7 +100,8 @@ func cache() (out []fault) {
 		return w.freshEqual(append([]string{"run", w.in, "--max-bad-frac", "1", "--bootstraps", "50"}, w.flags(options)...)...)
 	}
 	first := func(w *world, options []string) error {
-		_, err := w.call(append([]string{"run", w.in, "-o", w.out, "--max-bad-frac", "1", "--quiet", "--bootstraps", "50"}, w.flags(options)...)...)
+		_, err := w.call(append([]string{"run", w.in, "-o", w.out, "--max-bad-frac", "1", "--quiet", "--bootstraps", "50"},
+			w.flags(options)...)...)
 		return err
 	}
 	for i, options := range settingsOfRuns {
@@ -155,7 +156,8 @@ func cache() (out []fault) {
 
 // killed starts a whole run and kills it.
 func (w *world) killed(after time.Duration, options []string) error {
-	cmd := exec.Command(w.program, append([]string{"run", w.in, "-o", w.out, "--max-bad-frac", "1", "--bootstraps", "50"}, w.flags(options)...)...)
+	cmd := exec.Command(w.program, append([]string{"run", w.in, "-o", w.out, "--max-bad-frac", "1", "--bootstraps", "50"},
+		w.flags(options)...)...)
 	if err := cmd.Start(); err != nil {
 		return err
 	}

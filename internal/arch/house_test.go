@@ -58,7 +58,8 @@ func TestHouse(t *testing.T) {
 	for _, l := range []struct {
 		what      string
 		got, most int
-	}{{"packages", len(imports), mostPackages}, {"imports", edges, mostEdges}, {"chain", longest, longestChain}, {"lines of code", code, mostCode}} {
+	}{{"packages", len(imports), mostPackages}, {"imports", edges, mostEdges}, {"chain", longest, longestChain}, {"lines of code",
+		code, mostCode}} {
 		if l.got > l.most {
 			t.Errorf("%s: got %d, want at most %d", l.what, l.got, l.most)
 		}
