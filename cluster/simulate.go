@@ -272,11 +272,7 @@ func Estimator(cfg *sim.Config) *predict.Engine {
 func Prior(set *coeff.Set) func(p float64) float64 {
 	var points [][2]float64
 	if set != nil {
-		for _, r := range set.Residuals {
-			if r.Regime == "mixed" {
-				points = r.Quantiles
-			}
-		}
+		points = set.Residuals["mixed"]
 	}
 	return func(p float64) float64 {
 		for i, q := range points {

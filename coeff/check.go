@@ -2,6 +2,7 @@ package coeff
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -22,12 +23,11 @@ func (s *Set) Check() error {
 	if err := checkCovariance("covariance", s.Covariance, len(s.Beta)); err != nil {
 		return err
 	}
-	for _, f := range slices.Concat(s.DeploymentFactors, s.PromptFactors, s.HardwareFactors) {
-		if err := finite("factor of "+f.Name, f.Value); err != nil {
-			return err
-		}
-		if f.Value <= 0 {
-			return trace.Errorf(BadFile, "factor of %s: got %g, want a number above 0", f.Name, f.Value)
+	for _, factors := range []map[string]float64{s.DeploymentFactors, s.PromptFactors, s.HardwareFactors} {
+		for _, name := range slices.Sorted(maps.Keys(factors)) {
+			if f := factors[name]; !(f > 0) || math.IsInf(f, 0) {
+				return trace.Errorf(BadFile, "factor of %s: got %g, want a finite number above 0", name, f)
+			}
 		}
 	}
 	for i := range s.Alpha {
@@ -74,16 +74,13 @@ func (m *AlphaModel) check() error {
 }
 
 func (m *AlphaModel) checkDeployments(path string) error {
-	for i, d := range m.Deployments {
-		at := path + "." + d.Name
-		if len(d.Values) != len(m.Coefficients) {
-			return trace.Errorf(BadFile, "%s: got %d values, want %d", at, len(d.Values), len(m.Coefficients))
+	for _, name := range slices.Sorted(maps.Keys(m.Deployments)) {
+		values := m.Deployments[name]
+		if len(values) != len(m.Coefficients) {
+			return trace.Errorf(BadFile, "%s.%s: got %d values, want %d", path, name, len(values), len(m.Coefficients))
 		}
-		if err := finite(at, d.Values...); err != nil {
+		if err := finite(path+"."+name, values...); err != nil {
 			return err
-		}
-		if i > 0 && d.Name <= m.Deployments[i-1].Name {
-			return trace.Errorf(BadFile, "%s: got %q after %q, want sorted names, each once", path, d.Name, m.Deployments[i-1].Name)
 		}
 	}
 	return nil
@@ -117,7 +114,7 @@ func (c *Coefficient) numbers() []float64 {
 }
 
 func checkCovariance(path string, rows [][]float64, n int) error {
-	if rows == nil {
+	if len(rows) == 0 {
 		return nil
 	}
 	if len(rows) != n {
@@ -141,14 +138,14 @@ func (s *Set) checkNumbers() error {
 	if err := finite("trained_on.lambda", s.TrainedOn.Lambda, s.TrainedOn.Gamma); err != nil {
 		return err
 	}
-	for _, r := range s.TrainedOn.HoldOutRMSE {
-		if err := finite("trained_on.hold_out_rmse."+r.Target, r.Us); err != nil {
+	for _, target := range slices.Sorted(maps.Keys(s.TrainedOn.HoldOutRMSE)) {
+		if err := finite("trained_on.hold_out_rmse."+target, s.TrainedOn.HoldOutRMSE[target]); err != nil {
 			return err
 		}
 	}
-	for _, r := range s.Residuals {
-		for _, q := range r.Quantiles {
-			if err := finite("residual_quantiles."+r.Regime, q[:]...); err != nil {
+	for _, regime := range slices.Sorted(maps.Keys(s.Residuals)) {
+		for _, q := range s.Residuals[regime] {
+			if err := finite("residual_quantiles."+regime, q[:]...); err != nil {
 				return err
 			}
 		}

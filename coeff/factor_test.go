@@ -16,9 +16,9 @@ import (
 func TestFactorsOnADeployment(t *testing.T) {
 	s, _ := ownOverhead()
 	d := testDeployment()
-	s.DeploymentFactors = []Factor{{d.Label(), 2}, {d.Config(), 3}}
-	s.PromptFactors = []Factor{{d.Label(), 5}, {d.Config(), 7}}
-	s.HardwareFactors = []Factor{{d.Hardware.Name, 11}}
+	s.DeploymentFactors = map[string]float64{d.Label(): 2, d.Config(): 3}
+	s.PromptFactors = map[string]float64{d.Label(): 5, d.Config(): 7}
+	s.HardwareFactors = map[string]float64{d.Hardware.Name: 11}
 	other, elsewhere := *d, *d
 	other.Engine.MaxNumSeqs++
 	elsewhere.TP *= 8

@@ -23,9 +23,9 @@ type Library struct {
 // HostWork is time of the host that no term of a step holds, each with its
 // standard error.
 type HostWork struct {
-	RankUs         flow[float64] `yaml:"rank_us"`          // per step and further tensor-parallel rank
-	SyncStepUs     flow[float64] `yaml:"sync_step_us"`     // per step of an engine without asynchronous scheduling, on top
-	SyncSequenceUs flow[float64] `yaml:"sync_sequence_us"` // per sequence of such a step, on top
+	RankUs         []float64 `yaml:"rank_us"`          // per step and further tensor-parallel rank
+	SyncStepUs     []float64 `yaml:"sync_step_us"`     // per step of an engine without asynchronous scheduling, on top
+	SyncSequenceUs []float64 `yaml:"sync_sequence_us"` // per sequence of such a step, on top
 }
 
 // ExpectedError is how far predictions were off where the library had not been

@@ -21,44 +21,44 @@ const (
 )
 
 // Set is one coefficient file: two linear models over the features of one spec
-// version, and everything needed to judge, check and reproduce them.
+// version, and everything needed to judge, check and reproduce them. The order of fields is that of the file's keys.
 type Set struct {
-	SchemaVersion string
-	ToolVersion   string
-	Platform      string // of the build that fitted it, as result.Platform names it; "" in older files
-	Command       string // the fit and the options that can change it
-	Inputs        []Input
+	SchemaVersion string  `yaml:"-"`
+	ToolVersion   string  `yaml:"-"`
+	Platform      string  `yaml:"-"` // of the build that fitted it, as result.Platform names it; "" in older files
+	Command       string  `yaml:"-"` // the fit and the options that can change it
+	Inputs        []Input `yaml:"-"`
 
-	SpecVersion Version
-	FeatureSet  FeatureSet // zero in files older than it
-	Recipe      string     // relative | frozen
-	Refit       bool       // fitted on all rows after the choice was made
-	TrainedOn   TrainedOn
-	BetaTarget  string        // cadence | duration
-	Beta        []Coefficient // one per slot, in slot order
-	Alpha       []AlphaModel  // sorted by target
+	SpecVersion Version       `yaml:"spec_version"`
+	FeatureSet  FeatureSet    `yaml:"feature_set,omitempty"` // zero in files older than it
+	Recipe      string        `yaml:"recipe"`                // relative | frozen
+	Refit       bool          `yaml:"refit,omitempty"`       // fitted on all rows after the choice was made
+	TrainedOn   TrainedOn     `yaml:"trained_on"`
+	BetaTarget  string        `yaml:"beta_target"`       // cadence | duration
+	Beta        []Coefficient `yaml:"beta_coefficients"` // one per slot, in slot order
 	// DeploymentFactors multiply the step time on the configurations of the fit
 	// (named by deploy.Deployment.Config) and on other configurations of their
 	// deployments (named by Label); elsewhere HardwareFactors do, by device. Without
 	// any the factor is 1. PromptFactors, named like DeploymentFactors, multiply the
-	// terms of prompt work (features.Feature.Prompt) on top.
-	DeploymentFactors []Factor
-	PromptFactors     []Factor
-	HardwareFactors   []Factor
-	Covariance        [][]float64 // of Beta, in its order; nil when not estimated
-	Residuals         []RegimeQuantiles
-	Gamma             float64           // of the preemption average (spec#preemption-average)
-	PipelineLag       map[string]RunLag // by run
-	Gates             []Gate
-	Purposes          []PurposeVerdict // what the set was judged to be good for; none: not validated
-	ValidatedFor      string           // the purpose that decided; "": not validated
+	// terms of prompt work (features.Feature.Prompt) on top. All are above 0.
+	DeploymentFactors map[string]float64      `yaml:"deployment_factors,omitempty"`
+	PromptFactors     map[string]float64      `yaml:"prompt_factors,omitempty"`
+	HardwareFactors   map[string]float64      `yaml:"hardware_factors,omitempty"`
+	Alpha             alphaModels             `yaml:"alpha"`              // sorted by target
+	Covariance        [][]float64             `yaml:"covariance"`         // of Beta, in its order; empty when not estimated
+	Residuals         map[string][][2]float64 `yaml:"residual_quantiles"` // target/prediction on the hold-out as [probability, ratio], by regime
+	Gamma             float64                 `yaml:"gamma"`              // of the preemption average (spec#preemption-average)
+	PipelineLag       map[string]RunLag       `yaml:"pipeline_lag"`       // by run
+	Gates             []Gate                  `yaml:"gates"`
+	Purposes          []PurposeVerdict        `yaml:"purposes,omitempty"`      // what the set was judged to be good for; none: not validated
+	ValidatedFor      string                  `yaml:"validated_for,omitempty"` // the purpose that decided; "": not validated
 	// Identifiability says in words what the data could not tell apart.
-	Identifiability []string
-	Certificate     *Certificate
-	Warnings        []trace.Finding
-	Configs         []Config
-	Library         *Library // of the library; nil: fitted to traces
-	Changed         bool     // the file it was read from is not as it was written; not saved
+	Identifiability []string        `yaml:"identifiability"`
+	Certificate     *Certificate    `yaml:"certificate"`
+	Warnings        []trace.Finding `yaml:"warnings"`
+	Configs         []Config        `yaml:"configs"`
+	Library         *Library        `yaml:"library,omitempty"` // of the library; nil: fitted to traces
+	Changed         bool            `yaml:"-"`                 // the file it was read from is not as it was written; not saved
 }
 
 // Input is one file a result was made from, named relative to the given RUNDIR
@@ -71,22 +71,15 @@ type Input struct {
 
 // TrainedOn says where the coefficients hold.
 type TrainedOn struct {
-	Models       []string
-	Hardware     []string
-	TPs          []int64
-	VLLMVersions []string
-	Date         string // UTC date of the latest wall-clock stamp in the inputs; "" unknown
-	Samples      int64  // beta rows the coefficients were fitted on
-	Lambda       float64
-	Gamma        float64
-	// HoldOutRMSE is by target, in us; a target without a hold-out is absent.
-	HoldOutRMSE []TargetRMSE
-}
-
-// TargetRMSE is the hold-out error of one target in us.
-type TargetRMSE struct {
-	Target string
-	Us     float64
+	Models       oneOrMany[string]  `yaml:"model"`
+	Hardware     oneOrMany[string]  `yaml:"hardware"`
+	TPs          oneOrMany[int64]   `yaml:"tp"`
+	VLLMVersions oneOrMany[string]  `yaml:"vllm_version"`
+	Date         string             `yaml:"training_date"` // UTC date of the latest wall-clock stamp in the inputs; "" unknown
+	Samples      int64              `yaml:"n_samples"`     // beta rows the coefficients were fitted on
+	Lambda       float64            `yaml:"lambda"`
+	Gamma        float64            `yaml:"gamma"`
+	HoldOutRMSE  map[string]float64 `yaml:"hold_out_rmse"` // in us, by target; a target without a hold-out is absent
 }
 
 // How well the data determine a coefficient (spec#identified).
@@ -105,36 +98,36 @@ const (
 
 // Coefficient is one term of a linear model, in fit.json and in the artifact.
 type Coefficient struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"` // us per second for time-like features, else us
-	Unit  string  `json:"unit"`  // "us/s" or "us"
+	Name  string  `json:"name" yaml:"name"`
+	Value float64 `json:"value" yaml:"value"` // us per second for time-like features, else us
+	Unit  string  `json:"unit" yaml:"unit"`   // "us/s" or "us"
 	// CI95 is 95 % for the true coefficient and always holds Value; nil when not estimated. It is that of the
 	// posterior with a prior, else EstimateCI95, widened to Value where the penalty moved that outside (spec#value-interval).
-	CI95 *[2]float64 `json:"ci95"`
+	CI95 *[2]float64 `json:"ci95" yaml:"ci95"`
 	// Estimate is least squares without penalty, EstimateCI95 its own interval; nil with a prior and where CI95 is.
-	Estimate     *float64    `json:"estimate"`
-	EstimateCI95 *[2]float64 `json:"estimate_ci95"`
-	Identified   string      `json:"identified"` // within | between-configs | prior-only; "" unknown (1.0's flat form)
-	Range        *[2]float64 `json:"range"`      // training minimum and maximum of the feature, per step; nil unknown
+	Estimate     *float64    `json:"estimate" yaml:"estimate,omitempty"`
+	EstimateCI95 *[2]float64 `json:"estimate_ci95" yaml:"estimate_ci95,omitempty"`
+	Identified   string      `json:"identified" yaml:"identified"` // within | between-configs | prior-only; "" unknown (1.0's flat form)
+	Range        *[2]float64 `json:"range" yaml:"range"`           // training minimum and maximum of the feature, per step; nil unknown
 	// Evidence says what a coefficient with a prior rests on: Kernels, KernelsAndSilicon or Silicon in
 	// the library, the share that the data of a fit have in it ("data 0.93"); "" without a prior.
-	Evidence string `json:"evidence,omitempty"`
+	Evidence string `json:"evidence,omitempty" yaml:"evidence,omitempty"`
 }
 
 // AlphaModel predicts one delay of a request.
 type AlphaModel struct {
-	Target string
+	Target string `yaml:"-"`
 	// Replay is true only for delays a simulator must add itself: overhead and
 	// egress. The other targets contain a wait that a simulator produces.
-	Replay       bool
-	Lambda       float64
-	Coefficients []Coefficient
-	Covariance   [][]float64
-	// Deployments take the place of the coefficients' values on the deployments of
-	// the fit (deploy.Deployment.Label); sorted by name.
-	Deployments []DeploymentValues
+	Replay       bool          `yaml:"replay"`
+	Lambda       float64       `yaml:"lambda"`
+	Coefficients []Coefficient `yaml:"coefficients"`
+	Covariance   [][]float64   `yaml:"covariance"`
+	// Deployments are values, one per slot, that take the place of the coefficients' on the deployments of
+	// the fit (deploy.Deployment.Label).
+	Deployments map[string][]float64 `yaml:"deployments,omitempty"`
 	// Gamma is that of the target's own preemption average (amendment separate-averages); 0: the set's.
-	Gamma float64
+	Gamma float64 `yaml:"gamma,omitempty"`
 }
 
 // GammaOf is the gamma of a delay's preemption average.
@@ -145,19 +138,6 @@ func (s *Set) GammaOf(m *AlphaModel) float64 {
 	return s.Gamma
 }
 
-// DeploymentValues are the values of a model's coefficients on one deployment.
-type DeploymentValues struct {
-	Name   string
-	Values []float64 // one per slot, in slot order
-}
-
-// Factor is what one configuration, deployment or device needs on top of the
-// common coefficients.
-type Factor struct {
-	Name  string
-	Value float64 // > 0
-}
-
 // Interval is what the data themselves say of the coefficient: the estimate's interval,
 // or with a prior that of the value; nil when not estimated.
 func (c *Coefficient) Interval() *[2]float64 {
@@ -165,13 +145,6 @@ func (c *Coefficient) Interval() *[2]float64 {
 		return c.EstimateCI95
 	}
 	return c.CI95
-}
-
-// RegimeQuantiles are quantiles of target/prediction on the hold-out, as
-// [probability, ratio] in ascending probability.
-type RegimeQuantiles struct {
-	Regime    string       `json:"regime"` // decode | prefill | mixed
-	Quantiles [][2]float64 `json:"quantiles"`
 }
 
 // RunLag is how many steps the cadence of one run lags behind its batches.

@@ -445,8 +445,9 @@ type Reweighting struct {
 
 // RegimeQuantiles are quantiles of y/prediction on the hold-out.
 type RegimeQuantiles struct {
-	coeff.RegimeQuantiles
-	Rows int `json:"rows"`
+	Regime    string       `json:"regime"`    // decode | prefill | mixed
+	Quantiles [][2]float64 `json:"quantiles"` // [probability, ratio] in ascending probability
+	Rows      int          `json:"rows"`
 }
 
 // BoundHit counts rows whose feature hit its bound (spec#bound-hits).

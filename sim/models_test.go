@@ -55,10 +55,10 @@ func TestPreemptionEMA(t *testing.T) {
 // TestNoiseIsWhatWasValidated: the ends of a residual distribution are single
 // rows; validation leaves them out, and simulate --noise draws from the same.
 func TestNoiseIsWhatWasValidated(t *testing.T) {
-	set := &coeff.Set{Residuals: []coeff.RegimeQuantiles{
-		{Regime: RegimeDecode, Quantiles: [][2]float64{{0, 0.1}, {0.1, 0.9}, {0.5, 1}, {0.9, 1.1}, {1, 40}}},
-		{Regime: regimeMixed, Quantiles: [][2]float64{{0, 0.8}, {1, 1.2}}}, // nothing else is known
-		{Regime: "waiting", Quantiles: [][2]float64{{0.5, 3}}},
+	set := &coeff.Set{Residuals: map[string][][2]float64{
+		RegimeDecode: {{0, 0.1}, {0.1, 0.9}, {0.5, 1}, {0.9, 1.1}, {1, 40}},
+		regimeMixed:  {{0, 0.8}, {1, 1.2}}, // nothing else is known
+		"waiting":    {{0.5, 3}},
 	}}
 	n := SetNoise(set)
 	if len(n.Decode) != 3 || len(n.Mixed) != 2 || n.Prefill != nil {
@@ -70,7 +70,7 @@ func TestNoiseIsWhatWasValidated(t *testing.T) {
 			t.Fatalf("drew %v, want 0.9 to 1.1", r)
 		}
 	}
-	if SetNoise(&coeff.Set{}) != nil || SetNoise(&coeff.Set{Residuals: set.Residuals[2:]}) != nil {
+	if SetNoise(&coeff.Set{}) != nil || SetNoise(&coeff.Set{Residuals: map[string][][2]float64{"waiting": {{0.5, 3}}}}) != nil {
 		t.Error("no residuals of a step's regime: want no noise")
 	}
 }

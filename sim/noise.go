@@ -25,13 +25,13 @@ type Noise struct {
 // they are left out, and the next quantiles hold there.
 func SetNoise(set *coeff.Set) *Noise {
 	n := &Noise{}
-	for _, r := range set.Residuals {
-		q := n.of(r.Regime)
+	for regime, quantiles := range set.Residuals {
+		q := n.of(regime)
 		if q == nil {
 			continue
 		}
-		for _, p := range r.Quantiles {
-			if isEnd := p[0] <= 0 || p[0] >= 1; !isEnd || len(r.Quantiles) <= 2 {
+		for _, p := range quantiles {
+			if isEnd := p[0] <= 0 || p[0] >= 1; !isEnd || len(quantiles) <= 2 {
 				*q = append(*q, Quantile{Q: p[0], Ratio: p[1]})
 			}
 		}

@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
+	"strings"
 
 	"gopkg.in/yaml.v3"
 
@@ -90,4 +93,34 @@ func Decode(text []byte, file string, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	return dec.Decode(into)
+}
+
+// DecodeNode is Decode for a part of a document, into a pointer to a struct or to a map of structs: a decoder of
+// the library forgets that keys must be known where a type decodes itself. Errors are [trace.SyntaxError] without a file.
+func DecodeNode(n *yaml.Node, into any) error {
+	if err := knownKeys(n, reflect.TypeOf(into).Elem()); err != nil {
+		return err
+	}
+	return n.Decode(into)
+}
+
+func knownKeys(n *yaml.Node, t reflect.Type) error {
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		key := n.Content[i]
+		switch t.Kind() {
+		case reflect.Map:
+			if err := knownKeys(n.Content[i+1], t.Elem()); err != nil {
+				return err
+			}
+		case reflect.Struct:
+			isKey := func(f reflect.StructField) bool {
+				name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+				return name == key.Value
+			}
+			if !slices.ContainsFunc(reflect.VisibleFields(t), isKey) {
+				return at(key, "", "unknown key %q", key.Value)
+			}
+		}
+	}
+	return nil
 }

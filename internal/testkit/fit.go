@@ -100,8 +100,8 @@ func PhysicsFit() *result.Fit {
 	fit.Beta.Rows.ByRegime = []result.RegimeRows{{Config: "c1", Regime: "decode", Rows: 60}, {Config: "c1", Regime: "mixed", Rows: 15},
 		{Config: "c2", Regime: "decode", Rows: 25}}
 	fit.Beta.PipelineLag = map[string]result.RunLag{"run-c": {Lag: 1}, "run-a": {Lag: 0, Measured: true}}
-	fit.Beta.ResidualQuant = []result.RegimeQuantiles{{Rows: 9, RegimeQuantiles: coeff.RegimeQuantiles{
-		Regime: "decode", Quantiles: [][2]float64{{0.05, 0.9}, {0.5, 1}, {0.95, 1.2}}}}}
+	fit.Beta.ResidualQuant = []result.RegimeQuantiles{{Rows: 9, Regime: "decode",
+		Quantiles: [][2]float64{{0.05, 0.9}, {0.5, 1}, {0.95, 1.2}}}}
 	fit.Beta.NullDirections = []string{"only the sum of two terms is known"}
 	fit.Beta.Certificate = &result.Certificate{MaxActiveGradient: 1e-12, OK: true}
 	for i := range fit.Alpha {

@@ -173,7 +173,7 @@ func TestDiffPredictionsAndUnknownIntervals(t *testing.T) {
 // A device's factor multiplies every step there, so its move counts like a term's.
 func TestDiffHardwareFactors(t *testing.T) {
 	a, b := exampleSet(t), exampleSet(t)
-	b.HardwareFactors = []coeff.Factor{{Name: "H100-SXM-80GB", Value: 1.2}}
+	b.HardwareFactors = map[string]float64{"H100-SXM-80GB": 1.2}
 	d, err := Diff(a, b, nil, DefaultDiffOptions())
 	if err != nil || !d.Changed || !strings.Contains(d.Reasons[0], "factor H100-SXM-80GB") {
 		t.Errorf("%v %v", err, d.Reasons)

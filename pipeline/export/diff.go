@@ -184,12 +184,13 @@ func diffFactors(a, b *coeff.Set) []TermDiff {
 	names := map[string]bool{}
 	of := func(s *coeff.Set) map[string]float64 {
 		m := map[string]float64{}
-		for _, f := range slices.Concat(s.HardwareFactors, s.DeploymentFactors) {
-			m[f.Name], names[f.Name] = f.Value, true
+		maps.Copy(m, s.HardwareFactors)
+		maps.Copy(m, s.DeploymentFactors)
+		for name, f := range s.PromptFactors {
+			m[name+", prompt work"] = f
 		}
-		for _, f := range s.PromptFactors {
-			name := f.Name + ", prompt work"
-			m[name], names[name] = f.Value, true
+		for name := range m {
+			names[name] = true
 		}
 		return m
 	}

@@ -26,12 +26,12 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit),
 	}
 	set.SpecVersion = coeff.Version(b.SpecVersion)
+	set.HardwareFactors, set.DeploymentFactors, set.PromptFactors = map[string]float64{}, map[string]float64{}, map[string]float64{}
 	for _, h := range b.HardwareFactors {
-		set.HardwareFactors = append(set.HardwareFactors, coeff.Factor{Name: h.Hardware, Value: h.Factor})
+		set.HardwareFactors[h.Hardware] = h.Factor
 	}
 	for _, d := range b.DeploymentFactors {
-		set.DeploymentFactors = append(set.DeploymentFactors, coeff.Factor{Name: d.Name(), Value: d.Factor})
-		set.PromptFactors = append(set.PromptFactors, coeff.Factor{Name: d.Name(), Value: d.Prompt})
+		set.DeploymentFactors[d.Name()], set.PromptFactors[d.Name()] = d.Factor, d.Prompt
 	}
 	for i := range fit.Alpha {
 		m := &fit.Alpha[i]
@@ -41,7 +41,6 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 			Gamma: ownGamma(m, set.Gamma),
 		})
 	}
-	sort.Slice(set.HardwareFactors, func(i, j int) bool { return set.HardwareFactors[i].Name < set.HardwareFactors[j].Name })
 	sort.Slice(set.Alpha, func(i, j int) bool { return set.Alpha[i].Target < set.Alpha[j].Target })
 	err := features.CheckSet(set)
 	if err == nil {
@@ -79,20 +78,19 @@ func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
 	return out
 }
 
-func nativeResiduals(rq []result.RegimeQuantiles) []coeff.RegimeQuantiles {
-	var out []coeff.RegimeQuantiles
+func nativeResiduals(rq []result.RegimeQuantiles) map[string][][2]float64 {
+	out := map[string][][2]float64{}
 	for _, r := range rq {
-		out = append(out, r.RegimeQuantiles)
+		out[r.Regime] = r.Quantiles
 	}
 	return out
 }
 
-func nativeDeployments(ds []result.DeploymentCoefficients) []coeff.DeploymentValues {
-	var out []coeff.DeploymentValues
+func nativeDeployments(ds []result.DeploymentCoefficients) map[string][]float64 {
+	out := map[string][]float64{}
 	for _, d := range ds {
-		out = append(out, coeff.DeploymentValues{Name: d.Deployment, Values: d.Values})
+		out[d.Deployment] = d.Values
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
 
@@ -178,7 +176,7 @@ func trainedOn(fit *result.Fit) coeff.TrainedOn {
 	t := coeff.TrainedOn{
 		Models: slices.Sorted(maps.Keys(models)), Hardware: slices.Sorted(maps.Keys(hw)), VLLMVersions: slices.Sorted(maps.Keys(versions)),
 		Date: fit.TrainingDate, Samples: int64(fit.Beta.Rows.Kept), Lambda: valueOr(fit.Beta.Lambda, 0),
-		Gamma: valueOr(fit.Beta.GammaEMA, defaultGamma),
+		Gamma: valueOr(fit.Beta.GammaEMA, defaultGamma), HoldOutRMSE: map[string]float64{},
 	}
 	if !fit.Options.RefitAll {
 		t.Samples -= int64(fit.Beta.Rows.Holdout)
@@ -190,17 +188,8 @@ func trainedOn(fit *result.Fit) coeff.TrainedOn {
 	all := append([]result.Model{fit.Beta}, fit.Alpha...)
 	for i := range all {
 		if e := all[i].Holdout; e != nil && e.RMSEUs != nil {
-			t.HoldOutRMSE = append(t.HoldOutRMSE, coeff.TargetRMSE{Target: all[i].Target, Us: *e.RMSEUs})
+			t.HoldOutRMSE[all[i].Target] = *e.RMSEUs
 		}
 	}
-	slices.SortStableFunc(t.HoldOutRMSE, func(a, b coeff.TargetRMSE) int {
-		switch {
-		case a.Target < b.Target:
-			return -1
-		case a.Target > b.Target:
-			return 1
-		}
-		return 0
-	})
 	return t
 }

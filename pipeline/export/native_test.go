@@ -34,7 +34,7 @@ func TestNative(t *testing.T) {
 	}
 	want := coeff.TrainedOn{Models: []string{"meta-llama/Llama-3.1-8B"}, Hardware: []string{"H100-SXM-80GB"}, TPs: []int64{1, 2},
 		VLLMVersions: []string{"0.15.1"},
-		Date:         "2026-02-17", Samples: 80, Lambda: 1e-4, Gamma: 0.3, HoldOutRMSE: []coeff.TargetRMSE{{Target: "cadence", Us: 321.5}}}
+		Date:         "2026-02-17", Samples: 80, Lambda: 1e-4, Gamma: 0.3, HoldOutRMSE: map[string]float64{"cadence": 321.5}}
 	if d := cmp.Diff(want, set.TrainedOn); d != "" {
 		t.Error(d)
 	}
@@ -44,7 +44,7 @@ func TestNative(t *testing.T) {
 	if d := cmp.Diff(map[string]coeff.RunLag{"run-a": {Measured: true}, "run-c": {Lag: 1}}, set.PipelineLag); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]coeff.Factor{{Name: "a", Value: 1.1}, {Name: "b", Value: 0.9}}, set.HardwareFactors); d != "" {
+	if d := cmp.Diff(map[string]float64{"a": 1.1, "b": 0.9}, set.HardwareFactors); d != "" {
 		t.Error(d)
 	}
 	if len(set.Gates) != 2 || set.Gates[1].Pass != nil || set.Gates[0].Threshold != 0.15 {

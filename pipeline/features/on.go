@@ -24,12 +24,10 @@ func promptFactorOn(s *coeff.Set, d *deploy.Deployment) float64 {
 }
 
 // named is the factor of the first name that has one, else 1.
-func named(factors []coeff.Factor, names ...string) (value float64, known bool) {
+func named(factors map[string]float64, names ...string) (value float64, known bool) {
 	for _, name := range names {
-		for _, f := range factors {
-			if f.Name == name {
-				return f.Value, true
-			}
+		if f, known := factors[name]; known {
+			return f, true
 		}
 	}
 	return 1, false
@@ -101,10 +99,9 @@ func alphaOn(s *coeff.Set, label string) *coeff.Set {
 	on.Alpha = slices.Clone(s.Alpha)
 	for i := range on.Alpha {
 		m := &on.Alpha[i]
-		k := slices.IndexFunc(m.Deployments, func(v coeff.DeploymentValues) bool { return v.Name == label })
-		if k >= 0 {
+		if values, known := m.Deployments[label]; known {
 			m.Coefficients, m.Covariance = slices.Clone(m.Coefficients), nil
-			for j, v := range m.Deployments[k].Values {
+			for j, v := range values {
 				m.Coefficients[j].Value = v
 				forgetIntervals(&m.Coefficients[j])
 			}

@@ -200,16 +200,16 @@ func predictRun(t *testing.T, src OptionsSource, doc *result.Fit) (y, common, pr
 
 // setOf is the step-time part of the artifact of a fit.
 func setOf(m *result.Model) *coeff.Set {
-	set := &coeff.Set{SpecVersion: features.V11}
+	set := &coeff.Set{SpecVersion: features.V11, HardwareFactors: map[string]float64{}, DeploymentFactors: map[string]float64{},
+		PromptFactors: map[string]float64{}}
 	for _, c := range m.Coefficients {
 		set.Beta = append(set.Beta, coeff.Coefficient{Name: c.Name, Value: c.Value})
 	}
 	for _, h := range m.HardwareFactors {
-		set.HardwareFactors = append(set.HardwareFactors, coeff.Factor{Name: h.Hardware, Value: h.Factor})
+		set.HardwareFactors[h.Hardware] = h.Factor
 	}
 	for _, d := range m.DeploymentFactors {
-		set.DeploymentFactors = append(set.DeploymentFactors, coeff.Factor{Name: d.Name(), Value: d.Factor})
-		set.PromptFactors = append(set.PromptFactors, coeff.Factor{Name: d.Name(), Value: d.Prompt})
+		set.DeploymentFactors[d.Name()], set.PromptFactors[d.Name()] = d.Factor, d.Prompt
 	}
 	return set
 }

@@ -3,7 +3,6 @@ package fit
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -83,7 +82,7 @@ func (s *Solved) Ratios() []result.RegimeQuantiles {
 			continue
 		}
 		slices.Sort(v)
-		q := result.RegimeQuantiles{RegimeQuantiles: coeff.RegimeQuantiles{Regime: rows.Regime(r).String()}, Rows: len(v)}
+		q := result.RegimeQuantiles{Regime: rows.Regime(r).String(), Rows: len(v)}
 		for _, level := range quantileLevels {
 			q.Quantiles = append(q.Quantiles, [2]float64{level, stat.Quantile(v, level)})
 		}

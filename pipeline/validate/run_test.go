@@ -244,7 +244,7 @@ func TestWorkersDoNotChangeTheBytes(t *testing.T) {
 	set := planted.Set(dep)
 	a, b := planted.Record(t, set, dep, planted.Load(120, 2, 7), nil), planted.Record(t, set, dep, planted.Load(120, 2, 8), nil)
 	b.ID = "second"
-	set.Residuals = []coeff.RegimeQuantiles{{Regime: "decode", Quantiles: [][2]float64{{0, 0.9}, {0.5, 1}, {1, 1.2}}}}
+	set.Residuals = map[string][][2]float64{"decode": {{0, 0.9}, {0.5, 1}, {1, 1.2}}}
 	var docs [][]byte
 	for _, workers := range []int{1, 2, 8} {
 		o := DefaultOptions()
