@@ -1,3 +1,19 @@
+// Package stat holds the statistics that more than one package reports: each has
+// one definition here, and its name or doc comment says which. Every package may
+// import it; it imports gonum only.
+//
+//	sample.go      quantile (type 7), median, weighted median, mean, order, evenly thinned rows
+//	errors.go      errors of predictions: MAPE, WAPE, median and P95 APE, bias, RMSE, skill
+//	ks.go          Kolmogorov-Smirnov distance with p-values, Wasserstein distance
+//	series.go      effective size of a series in time order
+//	bands.go       quantile bands along a quantity
+//	nearest.go     the nearest rows' prediction, for the noise floor
+//	saturation.go  the five saturation checks and their limits
+//	linear.go      Cholesky factor and solve, Student's t
+//	draw.go        uniform draws that depend on their keys alone
+//
+// Unknown numbers are NaN; the caller writes them as null. Nothing here depends
+// on the order of a map, on the clock or on the number of workers.
 package stat
 
 import (
@@ -132,4 +148,170 @@ func Round(v float64, n int) float64 {
 	}
 	scale := portable.Pow(10, float64(n-1)-math.Floor(portable.Log10(math.Abs(v))))
 	return math.Round(v*scale) / scale
+}
+
+// Bounds on the cost of EffectiveSize.
+const (
+	maxSeriesLag = 500
+	maxSeries    = 20_000
+)
+
+// EffectiveSize is the number of independent observations that a series in time
+// order is worth: n / (1 + 2*sum rho_k), the autocorrelations of the ranks summed
+// while the sums of neighbouring pairs stay positive (Geyer's initial positive
+// sequence). It lies in [1, n].
+//
+// Source: Geyer, Statistical Science 7 (1992), section 3.3.
+func EffectiveSize(series []float64) float64 {
+	n := len(series)
+	if n < 4 {
+		return float64(n)
+	}
+	window := series
+	if n > maxSeries {
+		window = series[(n-maxSeries)/2:][:maxSeries]
+	}
+	r := ranks(window)
+	m := Mean(r)
+	for i := range r {
+		r[i] -= m
+	}
+	c0 := autocovariance(r, 0)
+	if c0 == 0 {
+		return float64(n)
+	}
+	tau, last := -1.0, math.Inf(1)
+	for k := 0; k+1 < min(len(r)/2, maxSeriesLag); k += 2 {
+		pair := (autocovariance(r, k) + autocovariance(r, k+1)) / c0
+		if pair <= 0 {
+			break
+		}
+		last = min(last, pair)
+		tau += float64(2 * last)
+	}
+	return math.Max(1, math.Min(float64(n), float64(n)/tau))
+}
+
+// autocovariance is that of a series whose mean is 0.
+func autocovariance(x []float64, lag int) float64 {
+	sum := 0.0
+	for i := 0; i+lag < len(x); i++ {
+		sum += float64(x[i] * x[i+lag])
+	}
+	return sum / float64(len(x))
+}
+
+// ranks count from 0; ties stand at their mean rank.
+func ranks(x []float64) []float64 {
+	order := Order(x)
+	out := make([]float64, len(x))
+	for i := 0; i < len(order); {
+		j := i
+		for j < len(order) && x[order[j]] == x[order[i]] {
+			j++
+		}
+		for _, k := range order[i:j] {
+			out[k] = float64(i+j-1) / 2
+		}
+		i = j
+	}
+	return out
+}
+
+// Draw is a uniform number in [0, 1) that depends on its keys alone: a draw keyed
+// by (seed, stream, index) is the same whatever was drawn before, and by whom.
+//
+// Source: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) over a
+// chain of the keys.
+func Draw(keys ...uint64) float64 {
+	x := uint64(0)
+	for _, k := range keys {
+		x = mix(x ^ k)
+	}
+	return float64(x>>11) / (1 << 53)
+}
+
+// DrawN is Draw as a whole number in [0, n).
+func DrawN(n uint64, keys ...uint64) uint64 { return uint64(Draw(keys...) * float64(n)) }
+
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// LogNormal is the u-quantile, 0 < u < 1, of the log-normal law with a mean and a squared
+// coefficient of variation (variance / mean^2).
+func LogNormal(mean, cv2, u float64) float64 {
+	sigma2 := portable.Log1p(cv2)
+	return mean * portable.Exp(float64(math.Sqrt(2*sigma2)*math.Erfinv(float64(2*u)-1))-float64(sigma2/2))
+}
+
+// Histogram counts values >= 0 in bins of a fixed relative width of about 0.4 %:
+// quantiles of a stream, no sample kept.
+type Histogram struct {
+	count []int64 // by bin
+	n     int64
+	sum   float64
+	max   float64
+}
+
+const (
+	binsPerOctave = 177 // 2^(1/177) - 1 = 0.39 %
+	binOctaves    = 48
+)
+
+// NewHistogram returns an empty histogram.
+func NewHistogram() *Histogram {
+	return &Histogram{count: make([]int64, binsPerOctave*binOctaves+1)}
+}
+
+// Add counts x (>= 0) w times.
+func (h *Histogram) Add(x float64, w int64) {
+	bin := 0
+	if x > 1 {
+		bin = min(len(h.count)-1, 1+int(portable.Log2(x)*binsPerOctave))
+	}
+	h.count[bin] += w
+	h.n += w
+	h.sum += float64(x * float64(w))
+	h.max = math.Max(h.max, x)
+}
+
+// Merge adds the values of another histogram.
+func (h *Histogram) Merge(other *Histogram) {
+	for i, w := range other.count {
+		h.count[i] += w
+	}
+	h.n, h.sum, h.max = h.n+other.n, h.sum+other.sum, math.Max(h.max, other.max)
+}
+
+// N is the number of values.
+func (h *Histogram) N() int64 { return h.n }
+
+// Mean is exact; 0 without values.
+func (h *Histogram) Mean() float64 {
+	if h.n == 0 {
+		return 0
+	}
+	return h.sum / float64(h.n)
+}
+
+// Quantile is the p-quantile within 0.4 %: the geometric middle of the bin that
+// holds it (0 without values).
+func (h *Histogram) Quantile(p float64) float64 {
+	want := int64(math.Ceil(p * float64(h.n)))
+	seen := int64(0)
+	for bin, c := range h.count {
+		seen += c
+		if c == 0 || seen < want {
+			continue
+		}
+		if bin == 0 {
+			return math.Min(1, h.max)
+		}
+		return math.Min(h.max, portable.Exp2((float64(bin-1)+0.5)/binsPerOctave))
+	}
+	return h.max
 }

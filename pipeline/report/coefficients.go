@@ -3,10 +3,285 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"html/template"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/result"
 )
+
+func coefficients(in Input, figs []*Figure) PageSection {
+	s := PageSection{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",
+		Lead: "Each number with its unit, its 95 % interval, and whether these data know it."}
+	if in.Fit == nil {
+		s.Missing = "No fit.json: run `blis-train fit OUT` to make coefficients."
+		return s
+	}
+	f := in.Fit
+	s.Blocks = append(s.Blocks, headed("Step time (beta)", modelBlocks(f.Beta))...)
+	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
+	s.Blocks = append(s.Blocks, alternativeBlocks(f)...)
+	for _, m := range f.Alpha {
+		title := "Wait or overhead: " + m.Name + " (alpha)"
+		if !m.Replay {
+			title += ", not to be added as a delay"
+		}
+		s.Blocks = append(s.Blocks, folded(title, modelBlocks(m))...)
+	}
+	if in.Inspect != nil && in.Inspect.Identify != nil {
+		s.Blocks = append(s.Blocks, identifyBlocks(in.Inspect.Identify)...)
+	}
+	s.Blocks = append(s.Blocks, FindingBlocks("Findings of the fit", f.Warnings, f.Beta.Warnings)...)
+	return s
+}
+
+// modelBlocks show a model: what a reader uses in the open, what certifies it folded.
+func modelBlocks(m result.Model) []Block {
+	out := Tables(coefficientTable(m))
+	if len(m.NullDirections) > 0 {
+		out = append(out, Block{Text: "What these data cannot tell apart:"},
+			Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
+	}
+	title := "For experts: penalty, degrees of freedom, variance inflation, training ranges of " + m.Name
+	return append(out, folded(title, expertBlocks(m))...)
+}
+
+func expertBlocks(m result.Model) []Block {
+	facts := knownFacts(
+		FactOf("Target", m.Target), FactOf("Penalty λ", ShortOr(m.Lambda)),
+		FactOf("Preemption memory γ", ShortOr(m.GammaEMA)),
+		FactOf("Effective degrees of freedom", freedom(m)), FactOf("Condition number", ShortOr(m.ConditionNumber)),
+		FactOf("Optimality certificate", certificate(m.Certificate)), FactOf("Folds", folds(m.FoldFingerprints)))
+	if r := m.Reweighting; r != nil {
+		kept := "kept"
+		if !r.Kept {
+			kept = "not kept"
+		}
+		facts = append(facts, FactOf("Reweighting", fmt.Sprintf("%d passes, %s; bias %s before, %s after", r.Passes, kept,
+			Signed(r.BiasBefore), Signed(r.BiasAfter))))
+	}
+	out := []Block{{Facts: facts}}
+	out = append(out, Tables(expertTable(m))...)
+	if t := boundTable(m); t != nil {
+		out = append(out, Block{Table: t})
+	}
+	return out
+}
+
+func freedom(m result.Model) string {
+	if m.DFEff == nil {
+		return Unknown
+	}
+	return fmt.Sprintf("%s of %d terms", Short(*m.DFEff), len(m.Coefficients))
+}
+
+// knownFacts leaves out what is unknown or does not apply.
+func knownFacts(fs ...Fact) []Fact {
+	return slices.DeleteFunc(fs, func(f Fact) bool { return f.Value == Unknown || f.Value == "" })
+}
+
+func certificate(c *result.Certificate) string {
+	if c == nil {
+		return Unknown
+	}
+	verdict := "holds"
+	if !c.OK {
+		verdict = "BROKEN"
+	}
+	return fmt.Sprintf("%s (largest active gradient %s)", verdict, Short(c.MaxActiveGradient))
+}
+
+func folds(prints []string) string {
+	if len(prints) == 0 {
+		return Unknown
+	}
+	var distinct []string
+	for _, p := range prints {
+		distinct = AppendNew(distinct, p)
+	}
+	if len(distinct) == len(prints) {
+		return fmt.Sprintf("%d, all with coefficients of their own", len(prints))
+	}
+	return fmt.Sprintf("%d, but only %d distinct: NOT a cross-validation", len(prints), len(distinct))
+}
+
+// coefficientTable lists the terms of a model. Only the step time's
+// time-like terms have a utilisation: waits are not work of the hardware.
+func coefficientTable(m result.Model) *Table {
+	t := &Table{ID: "coef-" + slug(m.Name), Caption: "Coefficients of " + m.Name,
+		Cols: []Column{
+			{Head: "#", Num: true}, {Head: "Term"},
+			{Head: "Estimate", Num: true, Help: "least squares without penalty; none with a prior, where the interval is the published value's"},
+			{Head: "95 % interval", Help: "for the true coefficient, around the estimate"}, {Head: "Published", Num: true}, {Head: "Unit"},
+			{Head: "Spread", Help: "from 0 to twice the published value; the tick is the value, the bar the 95 % interval"},
+			{Head: "Share", Num: true, Help: "mean share of the prediction on training rows"},
+		}}
+	beta := m.Name == "beta"
+	if beta {
+		t.Cols = append(t.Cols, Column{Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 " +
+			"is the roofline"})
+	}
+	t.Cols = append(t.Cols, Column{Head: "Identified"})
+	for i, c := range m.Coefficients {
+		v, unit := Milli(c.Value, c.Unit)
+		cells := []Cell{
+			Count(i + 1), Name(c.Name), estimateCell(c), intervalCell(c),
+			{Text: FourDigits(v), Key: sortKey(v), Class: "n"}, {Text: unit, Class: "nb"},
+			{Mini: template.HTML(intervalBar(c))}, Percent(c.Share),
+		}
+		if beta {
+			cells = append(cells, utilisationCell(c.ImpliedUtilisation))
+		}
+		r := Row{Cells: append(cells, identifiedCell(c))}
+		if c.Value == 0 {
+			r.Class = "dim"
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	return t
+}
+
+// expertTable says of each term how much the data decided it, and where it was seen.
+func expertTable(m result.Model) *Table {
+	t := &Table{ID: "expert-" + slug(m.Name), Caption: "How well the terms of " + m.Name + " are known",
+		Cols: []Column{{Head: "Term"}, {Head: "Prior share", Num: true, Help: "how much of the value is the penalty's"},
+			{Head: "df", Num: true, Help: "effective degrees of freedom"},
+			{Head: "VIF", Num: true, Help: "variance inflation: how much its neighbours blur it"},
+			{Head: "Training range", Help: "smallest and largest value of the feature in training"}}}
+	for _, c := range m.Coefficients {
+		t.Rows = append(t.Rows, Row{Cells: []Cell{Name(c.Name), Percent(c.PriorShare), Number(c.DF),
+			Number(c.VIF), rangeCell(c.Range)}})
+	}
+	return t
+}
+
+// estimateCell is the estimate without penalty; there is none with a prior.
+func estimateCell(c result.Coefficient) Cell {
+	if c.Estimate == nil {
+		return Cell{Text: Unknown, Class: "n dim"}
+	}
+	v, _ := Milli(*c.Estimate, c.Unit)
+	return Cell{Text: FourDigits(v), Key: sortKey(v), Class: "n"}
+}
+
+func intervalCell(c result.Coefficient) Cell {
+	ci := c.Interval()
+	if ci == nil {
+		return Cell{Text: Unknown, Class: "dim"}
+	}
+	lo, _ := Milli(ci[0], c.Unit)
+	hi, _ := Milli(ci[1], c.Unit)
+	return Cell{Text: Range(lo, hi), Class: "nb", Key: sortKey(hi - lo)}
+}
+
+func utilisationCell(u *float64) Cell {
+	c := Number(u)
+	if u != nil && *u > 1 {
+		c.Class, c.Text = "n ko", "▲ "+c.Text
+	}
+	return c
+}
+
+func identifiedCell(c result.Coefficient) Cell {
+	out := Cell{Text: c.Identified, Class: "nb"}
+	if c.Identified != "within" {
+		out.Class = "nb na"
+	}
+	if c.NotLearned {
+		out.Sub = "not learned"
+	}
+	return out
+}
+
+func boundTable(m result.Model) *Table {
+	t := &Table{ID: "bounds-" + slug(m.Name), Caption: "Features at their bound, " + m.Name, Closed: true,
+		Cols: []Column{{Head: "Feature"}, {Head: "Rows", Num: true}, {Head: "Share", Num: true}}}
+	for _, b := range m.BoundHits {
+		if b.Rows > 0 {
+			t.Rows = append(t.Rows, Row{Cells: []Cell{Name(b.Name), Count(b.Rows), PercentOf(b.Share)}})
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return Capped(t, "in the order of the file", "fit.json, bound_hits")
+}
+
+// alternativeBlocks compare the other parameterisations on the same rows.
+func alternativeBlocks(f *result.Fit) []Block {
+	if len(f.Models) == 0 {
+		return nil
+	}
+	t := &Table{ID: "models", Caption: "Other models on the same rows, held out",
+		Cols: []Column{{Head: "Model"}, {Head: "Terms", Num: true}, {Head: "MAPE", Num: true}, {Head: "WAPE", Num: true},
+			{Head: "Bias", Num: true}, {Head: "P95 error", Num: true}, {Head: "Unseen configuration, median", Num: true},
+			{Head: "worst", Num: true}},
+		Note: "blackbox and trained-physics are fitted on the training rows; roofline has nothing to fit."}
+	for _, m := range append([]result.Model{f.Beta}, f.Models...) {
+		h := m.Holdout
+		if h == nil {
+			h = &result.Errors{}
+		}
+		n := m.Name
+		if m.Name == "beta" {
+			n = "physics (this artifact)"
+		}
+		t.Rows = append(t.Rows, Row{Cells: []Cell{
+			Name(n), Count(len(m.Coefficients)), Percent(h.MAPE), Percent(h.WAPE), Percent(h.Bias), Percent(h.P95APE),
+			Percent(m.LocoMedian), Percent(m.LocoWorst)}})
+	}
+	return Tables(t)
+}
+
+func identifyBlocks(i *result.Identify) []Block {
+	out := []Block{}
+	if len(i.MissingRegimes) > 0 {
+		out = append(out, Block{Text: "Regimes these data do not contain:"}, Block{List: i.MissingRegimes})
+	}
+	t := &Table{ID: "experiments", Caption: "What to measure next", Note: "Half-widths are those of the 95 % interval relative to " +
+		"the value.",
+		Cols: []Column{{Head: "Experiment"}, {Head: "Term it pins down"}, {Head: "Half-width now", Num: true}, {Head: "after", Num: true},
+			{Head: "Information gained", Unit: "log det", Num: true}}}
+	for _, e := range i.Experiments {
+		t.Rows = append(t.Rows, Row{Cells: []Cell{Prose(e.Description), Name(e.Term), Percent(e.HalfWidth),
+			Percent(e.After), Num(e.GainLogDet)}})
+	}
+	out = append(out, Tables(Capped(t, "in the order of the file", "inspect.json, identify"))...)
+	return headed("What these data can identify", out)
+}
+
+// rangeCell is what a feature was in training.
+func rangeCell(r *[2]float64) Cell {
+	if r == nil {
+		return Cell{Text: Unknown, Class: "dim"}
+	}
+	return Cell{Text: Short(r[0]) + " .. " + Short(r[1]), Class: "nb"}
+}
+
+// intervalBar draws the interval on the scale of the value itself, -2 to +2
+// times when it is negative or its interval crosses zero, else 0 to 2 times.
+func intervalBar(c result.Coefficient) string {
+	ci := c.Interval()
+	if ci == nil || c.Value == 0 {
+		return ""
+	}
+	size := math.Abs(c.Value)
+	a := axis{Lo: 0, Hi: 2 * size, P0: 4, P1: barW - 4}
+	if ci[0] < 0 || c.Value < 0 {
+		a.Lo = -2 * size
+	}
+	d := Drawing{W: barW, H: 14}
+	d.Seg(At(a.P0, 7), At(a.P1, 7), gridLine, 1, Solid)
+	if a.Lo < 0 {
+		d.Seg(At(a.Px(0), 1), At(a.Px(0), 13), AxisLine, 1, Solid)
+	}
+	d.Rect(At(a.Px(ci[0]), 2.5), At(math.Max(a.Px(ci[1]), a.Px(ci[0])+1), 11.5), Decode, 0.4, "")
+	d.Seg(At(a.Px(c.Value), 1), At(a.Px(c.Value), 13), Decode, 2, Solid)
+	v, unit := Milli(c.Value, c.Unit)
+	lo, _ := Milli(ci[0], c.Unit)
+	hi, _ := Milli(ci[1], c.Unit)
+	return inline(&d, fmt.Sprintf("%s; 95 %% interval %s %s", FourDigits(v), Range(lo, hi), unit))
+}
 
 // utilisationFigure shows what the time-like coefficients say about the hardware.
 func utilisationFigure(in Input) *Figure {

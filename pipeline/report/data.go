@@ -153,3 +153,152 @@ func clockTable(i *result.Inspect) *Table {
 	}
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
+
+// saturationTable has one column per check, named by the first run.
+func saturationTable(i *result.Inspect) *Table {
+	t := &Table{ID: "saturation", Caption: "Saturation checks",
+		Note: "A value over its threshold is marked. Two or more marks: the run is saturated and left out of the fit.",
+		Cols: []Column{{Head: "Run"}, {Head: "Saturated"}}}
+	var names []string
+	for _, r := range i.Runs {
+		for _, c := range r.Saturation {
+			if len(AppendNew(names, c.Name)) > len(names) {
+				names = append(names, c.Name)
+				t.Cols = append(t.Cols, Column{Head: strings.ReplaceAll(c.Name, "_", " "), Unit: "≤ " + Short(c.Threshold), Help: c.Doc,
+					Num: true})
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	for _, r := range i.Runs {
+		verdict := Cell{Text: "no", Class: "dim"}
+		if r.Saturated {
+			verdict = Cell{Text: "yes", Class: "ko"}
+		}
+		cells := []Cell{Name(r.ID), verdict}
+		for _, n := range names {
+			cells = append(cells, saturationCell(r.Saturation, n))
+		}
+		t.Rows = append(t.Rows, Row{Cells: cells})
+	}
+	return Capped(t, "in the order of the file", "inspect.json, runs")
+}
+
+func saturationCell(checks []result.SaturationCheck, name string) Cell {
+	for _, c := range checks {
+		if c.Name == name {
+			out := Number(c.Value)
+			if c.Hit {
+				out.Class, out.Text = "n ko", "▲ "+out.Text
+			}
+			return out
+		}
+	}
+	return Number(nil)
+}
+
+// fitRunTable says which runs the fit used and why not the others.
+func fitRunTable(f *result.Fit) *Table {
+	t := &Table{ID: "fit-runs", Caption: "What the fit used",
+		Cols: []Column{{Head: "Run"}, {Head: "Used"}, {Head: "Rows read", Num: true}, {Head: "Kept", Num: true},
+			{Head: "Dropped, by reason"}, {Head: "Configuration"}, {Head: "Steps recorded", Num: true}, {Head: "Known", Num: true},
+			{Head: "From snapshots", Num: true}, {Head: "Rebuilt", Num: true}, {Head: "Contradictions", Num: true}}}
+	byRun := map[string]result.RunRows{}
+	for _, r := range f.Beta.Rows.ByRun {
+		byRun[r.Run] = r
+	}
+	labels := configLabels(f)
+	for _, r := range f.Runs {
+		used := Cell{Text: "yes", Class: "ok"}
+		if !r.Used {
+			used = Cell{Text: "no", Class: "na w", Sub: r.Reason}
+		}
+		rows := byRun[r.ID]
+		t.Rows = append(t.Rows, Row{Cells: []Cell{
+			Name(r.ID), used, Count(rows.Read), Count(rows.Kept), Prose(Reasons(rows.Dropped)),
+			Name(label(labels, r.Config)), Count(r.Steps.Recorded), Percent(r.Steps.KnownShare),
+			ZeroDim(r.Steps.FromSnapshots), ZeroDim(r.Steps.Reconstructed), ZeroDim(r.Steps.Contradictions),
+		}})
+	}
+	return Capped(t, "in the order of the file", "fit.json, runs")
+}
+
+// rowTable accounts for the rows of every model: read = kept + dropped.
+func rowTable(f *result.Fit) *Table {
+	t := &Table{ID: "rows", Caption: "Rows: read = kept + dropped",
+		Cols: []Column{{Head: "Model"}, {Head: "Read", Num: true}, {Head: "Kept", Num: true}, {Head: "of these held out", Num: true},
+			{Head: "Dropped, by reason"}}}
+	add := func(m result.Model) {
+		t.Rows = append(t.Rows, Row{Cells: []Cell{
+			Name(m.Name), Count(m.Rows.Read), Count(m.Rows.Kept), Count(m.Rows.Holdout),
+			Prose(Reasons(m.Rows.Dropped))}})
+	}
+	add(f.Beta)
+	for _, m := range f.Alpha {
+		add(m)
+	}
+	return t
+}
+
+func configLabels(f *result.Fit) map[string]string {
+	out := map[string]string{}
+	for _, c := range f.Configs {
+		out[c.Key] = c.Label
+	}
+	return out
+}
+
+func label(labels map[string]string, key string) string {
+	if l := labels[key]; l != "" {
+		return l
+	}
+	return key
+}
+
+// recordBlocks is the account of extraction: every record read is kept or
+// dropped for a reason.
+func recordBlocks(e *result.Extract) []Block {
+	t := &Table{ID: "records", Caption: "Records: read = kept + dropped",
+		Cols: []Column{{Head: "Run"}, {Head: "Files", Num: true}, {Head: "Bytes", Num: true}, {Head: "Read", Num: true},
+			{Head: "Kept", Num: true}, {Head: "Dropped, by reason"},
+			{Head: "Bad", Num: true, Help: "unreadable bytes or records dropped by an error, whichever share is larger"},
+			{Head: "Steps", Num: true}, {Head: "Missing", Num: true}, {Head: "Requests", Num: true}, {Head: "Linked to API", Num: true},
+			{Head: "Span events lost", Num: true}, {Head: "Truncated", Num: true}, {Head: "Duplicate spans", Num: true}}}
+	for _, r := range e.Runs {
+		var bytes int64
+		for _, f := range r.Files {
+			bytes += f.Bytes
+		}
+		t.Rows = append(t.Rows, Row{Cells: []Cell{
+			Name(r.ID), Count(len(r.Files)), Count64(bytes), Count64(r.Records.Read), Count64(r.Records.Kept),
+			Prose(reasons64(r.Records.Dropped)), PercentOf(r.Records.BadFrac),
+			Count64(r.Steps.Summaries), dim64(r.Steps.Missing), Count64(r.Requests.Engine + r.Requests.Stock),
+			Count64(r.Requests.APILinked),
+			dim64(r.Losses.DroppedSpanEvents), dim64(r.Losses.TruncatedMessages), dim64(r.Losses.DuplicateSpans),
+		}})
+	}
+	out := append([]Block{{Text: totalsText(e)}}, Tables(Capped(t, "in the order of the file", "extract.json, runs"))...)
+	return append(out, Tables(exampleTable(e))...)
+}
+
+// exampleTable shows the first drops of each reason where they happened.
+func exampleTable(e *result.Extract) *Table {
+	t := &Table{ID: "drops", Caption: "Dropped records, first of each reason", Closed: true,
+		Cols: []Column{{Head: "Run"}, {Head: "Reason"}, {Head: "Where"}, {Head: "What"}}}
+	for _, r := range e.Runs {
+		for _, x := range r.Examples {
+			t.Rows = append(t.Rows, Row{Cells: []Cell{Name(r.ID), Name(string(x.Reason)), {Text: x.Place, Class: "mono nb"},
+				Prose(x.What)}})
+		}
+	}
+	return Capped(t, "in the order of the file", "extract.json, runs")
+}
+
+// totalsText is the sentence above the accounts.
+func totalsText(e *result.Extract) string {
+	r := e.Totals.Records
+	return fmt.Sprintf("%s records read from %s bytes: %s kept, dropped: %s.", grouped(fmt.Sprint(r.Read)),
+		grouped(fmt.Sprint(e.Totals.BytesRead)), grouped(fmt.Sprint(r.Kept)), reasons64(r.Dropped))
+}

@@ -1,5 +1,14 @@
 package report
 
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"math"
+	"strconv"
+	"strings"
+)
+
 // point is a place in a drawing, in CSS pixels from the top left.
 type point struct{ X, Y float64 }
 
@@ -96,4 +105,337 @@ func (d *Drawing) Place(src *Drawing, dx, dy float64) {
 		m.pts = pts
 		d.add(m)
 	}
+}
+
+// svgBuf writes SVG text. Every string passes html.EscapeString; numbers are
+// rounded to a tenth of a pixel, so that the bytes do not depend on the last bits
+// of a float.
+type svgBuf struct {
+	bytes.Buffer
+	flat bool // standalone: colours as attributes instead of classes
+}
+
+// inline renders for the page: colours come from the page's style sheet.
+// desc is read out by screen readers.
+func inline(d *Drawing, desc string) string {
+	var b svgBuf
+	b.WriteString(`<svg viewBox="0 0 `)
+	b.num(d.W)
+	b.WriteByte(' ')
+	b.num(d.H)
+	b.WriteString(`" width="`)
+	b.num(d.W)
+	b.WriteString(`" role="img" aria-label="`)
+	b.text(desc)
+	b.WriteString(`">`)
+	for i := range d.Marks {
+		b.mark(&d.Marks[i])
+	}
+	b.WriteString("</svg>")
+	return b.String()
+}
+
+// svg renders a standalone file on a white ground.
+func svg(d *Drawing, desc string) []byte {
+	b := svgBuf{flat: true}
+	b.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 `)
+	b.num(d.W)
+	b.WriteByte(' ')
+	b.num(d.H)
+	b.WriteString(`" width="`)
+	b.num(d.W)
+	b.WriteString(`" height="`)
+	b.num(d.H)
+	b.WriteString(`" font-family="system-ui,'Segoe UI',Roboto,'Liberation Sans',Arial,sans-serif">` + "\n<title>")
+	b.text(desc)
+	b.WriteString("</title>\n" + `<rect width="100%" height="100%" fill="#ffffff"/>` + "\n")
+	for i := range d.Marks {
+		b.mark(&d.Marks[i])
+		b.WriteByte('\n')
+	}
+	b.WriteString("</svg>\n")
+	return b.Bytes()
+}
+
+func (b *svgBuf) mark(m *mark) {
+	switch m.kind {
+	case markPath:
+		b.WriteString(`<path d="`)
+		b.path(m.pts, m.closed)
+		b.WriteByte('"')
+		b.style(m)
+		b.end("path", m.tip)
+	case markRect:
+		x0, x1 := math.Min(m.pts[0].X, m.pts[1].X), math.Max(m.pts[0].X, m.pts[1].X)
+		y0, y1 := math.Min(m.pts[0].Y, m.pts[1].Y), math.Max(m.pts[0].Y, m.pts[1].Y)
+		b.WriteString("<rect")
+		b.attr("x", x0)
+		b.attr("y", y0)
+		b.attr("width", x1-x0)
+		b.attr("height", y1-y0)
+		b.style(m)
+		b.end("rect", m.tip)
+	case markCircle:
+		b.WriteString("<circle")
+		b.attr("cx", m.pts[0].X)
+		b.attr("cy", m.pts[0].Y)
+		b.attr("r", m.radius)
+		b.style(m)
+		b.end("circle", m.tip)
+	case markText:
+		b.WriteString("<text")
+		b.attr("x", m.pts[0].X)
+		b.attr("y", m.pts[0].Y)
+		b.attr("font-size", m.size)
+		if m.bold {
+			b.WriteString(` font-weight="600"`)
+		}
+		if a := [...]string{"", "middle", "end"}[m.anchor]; a != "" {
+			b.WriteString(` text-anchor="` + a + `"`)
+		}
+		b.style(m)
+		b.WriteByte('>')
+		b.text(m.text)
+		b.WriteString("</text>")
+	}
+}
+
+func (b *svgBuf) end(tag, tip string) {
+	if tip == "" {
+		b.WriteString("/>")
+		return
+	}
+	b.WriteString("><title>")
+	b.text(tip)
+	b.WriteString("</title></" + tag + ">")
+}
+
+func (b *svgBuf) style(m *mark) {
+	if b.flat {
+		b.flatStyle(m)
+	} else {
+		b.classStyle(m)
+	}
+	if m.stroke != none {
+		b.attr("stroke-width", m.width)
+		if pat := dashPatterns[m.dash]; pat != nil {
+			b.WriteString(` stroke-dasharray="`)
+			b.num(pat[0])
+			b.WriteByte(' ')
+			b.num(pat[1])
+			b.WriteByte('"')
+		}
+		if m.kind == markPath {
+			b.WriteString(` stroke-linejoin="round"`)
+		}
+	}
+	if m.opacity > 0 && m.opacity < 1 {
+		b.WriteString(` opacity="` + strconv.FormatFloat(m.opacity, 'f', 2, 64) + `"`)
+	}
+}
+
+func (b *svgBuf) classStyle(m *mark) {
+	b.WriteString(` class="`)
+	if m.fill != none {
+		b.WriteString("f-" + m.fill.name())
+	} else {
+		b.WriteString("nf")
+	}
+	if m.stroke != none {
+		b.WriteString(" s-" + m.stroke.name())
+	}
+	b.WriteByte('"')
+}
+
+func (b *svgBuf) flatStyle(m *mark) {
+	fill := "none"
+	if m.fill != none {
+		fill = paints[m.fill].light
+	}
+	b.WriteString(` fill="` + fill + `"`)
+	if m.stroke != none {
+		b.WriteString(` stroke="` + paints[m.stroke].light + `"`)
+	}
+}
+
+func (b *svgBuf) path(pts []point, closed bool) {
+	for i, p := range pts {
+		if i == 0 {
+			b.WriteByte('M')
+		} else {
+			b.WriteByte('L')
+		}
+		b.num(p.X)
+		b.WriteByte(' ')
+		b.num(p.Y)
+	}
+	if closed {
+		b.WriteByte('Z')
+	}
+}
+
+func (b *svgBuf) attr(name string, v float64) {
+	b.WriteString(" " + name + `="`)
+	b.num(v)
+	b.WriteByte('"')
+}
+
+func (b *svgBuf) num(v float64) {
+	r := math.Round(v*10) / 10
+	if r == 0 || math.IsNaN(r) || math.IsInf(r, 0) {
+		r = 0
+	}
+	b.WriteString(strconv.FormatFloat(r, 'f', -1, 64))
+}
+
+func (b *svgBuf) text(s string) { b.WriteString(html.EscapeString(limited(s))) }
+
+// Paint is a named colour of the page; it has a light and a dark value, and a
+// figure names paints only, so that one inline SVG serves both schemes.
+type Paint int
+
+const (
+	none Paint = iota
+	ink
+	Mute
+	AxisLine
+	gridLine
+	surface
+	Decode
+	Prefill
+	Mixed
+	Other
+	good
+	bad
+	warn
+	onRamp // text on the upper half of the ramp
+	ramp0  // first of rampSteps sequential colours, low to high
+)
+
+const rampSteps = 7
+
+// paints lists name, light and dark value in the order of the constants. The
+// three regimes are blue, vermilion and plum, which stay apart under every
+// dichromacy; figures also tell them apart by
+// marker or dash. The ramp is one hue by lightness, so it survives grey print.
+var paints = []struct{ name, light, dark string }{
+	{"none", "#ffffff", "#000000"},
+	{"ink", "#1c2430", "#e7ebf1"},
+	{"mute", "#596475", "#a0abba"},
+	{"axis", "#98a3b3", "#5d6878"},
+	{"grid", "#e5e9ef", "#29313d"},
+	{"surface", "#ffffff", "#171c24"},
+	{"decode", "#0a68b4", "#62b5f5"},
+	{"prefill", "#c75300", "#f7994d"},
+	{"mixed", "#885566", "#d9a3bd"},
+	{"other", "#00826a", "#41c9a6"},
+	{"good", "#17774a", "#62d193"},
+	{"bad", "#b3261e", "#ff8d84"},
+	{"warn", "#8a5d00", "#f0c050"},
+	{"onramp", "#ffffff", "#0b1118"},
+	{"r0", "#eaf1f9", "#1a2634"},
+	{"r1", "#cde0f2", "#1d3955"},
+	{"r2", "#a5c8e8", "#215079"},
+	{"r3", "#74a9d8", "#2a6ca6"},
+	{"r4", "#4686c2", "#428cc9"},
+	{"r5", "#22639f", "#77b3e4"},
+	{"r6", "#103f6d", "#bbdcfb"},
+}
+
+// ramp returns the sequential paint of a fraction in [0, 1].
+func ramp(frac float64) Paint {
+	i := int(frac * rampSteps)
+	return ramp0 + Paint(min(max(i, 0), rampSteps-1))
+}
+
+// onRampText is the readable text colour on ramp(frac).
+func onRampText(frac float64) Paint {
+	if frac*rampSteps >= 4 {
+		return onRamp
+	}
+	return ink
+}
+
+// regimePaint colours a regime everywhere on the page alike.
+func regimePaint(regime string) Paint {
+	switch {
+	case regime == "decode" || regime == "idle":
+		return Decode
+	case strings.HasPrefix(regime, "prefill") || regime == "waiting":
+		return Prefill
+	case regime == "mixed":
+		return Mixed
+	}
+	return Other
+}
+
+// cssVars are the custom properties of one scheme.
+func cssVars(dark bool) string {
+	var b strings.Builder
+	for _, p := range paints[1:] {
+		v := p.light
+		if dark {
+			v = p.dark
+		}
+		fmt.Fprintf(&b, "--%s:%s;", p.name, v)
+	}
+	return b.String()
+}
+
+// cssMarks are the fill and stroke classes figures use.
+func cssMarks() string {
+	var b strings.Builder
+	for _, p := range paints[1:] {
+		fmt.Fprintf(&b, ".f-%[1]s{fill:var(--%[1]s)}.s-%[1]s{stroke:var(--%[1]s)}.b-%[1]s{background:var(--%[1]s)}\n", p.name)
+	}
+	return b.String()
+}
+
+func (p Paint) name() string { return paints[p].name }
+
+// textWidth estimates the width of text in pixels; a bit generous, since
+// fonts differ.
+func textWidth(text string, size float64) float64 {
+	w := 0.0
+	for _, r := range text {
+		switch {
+		case r == 'i' || r == 'l' || r == '.' || r == ',' || r == ' ' || r == ':' || r == 'j' || r == 't' || r == 'f':
+			w += 0.32
+		case r == 'm' || r == 'w' || r == 'M' || r == 'W':
+			w += 0.86
+		case r >= 'A' && r <= 'Z':
+			w += 0.68
+		default:
+			w += 0.61
+		}
+	}
+	return w * size
+}
+
+// clip shortens text to about width pixels, keeping both ends, where run
+// names differ. Its cost does not grow with the length of the text.
+func clip(text string, size, width float64) string {
+	if len(text) <= maxClip && textWidth(text, size) <= width {
+		return text
+	}
+	r := []rune(ends(text))
+	for keep := min(len(r)-1, maxClip); keep > 2; keep-- {
+		head := keep * 3 / 5
+		s := string(r[:head]) + "…" + string(r[len(r)-(keep-head):])
+		if textWidth(s, size) <= width {
+			return s
+		}
+	}
+	return "…"
+}
+
+// maxClip is more bytes than any panel has room for.
+const maxClip = 160
+
+// ends returns the first and last bytes of a long text.
+func ends(text string) string {
+	if len(text) <= 2*maxClip {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxClip], "") + strings.ToValidUTF8(text[len(text)-maxClip:], "")
 }

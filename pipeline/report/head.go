@@ -127,3 +127,266 @@ func runCounts(f *result.Fit) string {
 	}
 	return s
 }
+
+// line says what the coefficients of one configuration are good for. The report's
+// head and the terminal show the same lines.
+type line struct {
+	Class  string // pass | fail | insufficient | none: of the purpose that decides
+	Scope  string // the configuration, or the test run
+	Uses   string // purposes that passed, failed and lack data
+	Region string // how far the recordings reach; empty: not known
+	Error  string // the error to expect; empty: nothing was compared
+}
+
+// Lines are one for every configuration and test run of the validation, or of the fit
+// without one.
+func Lines(in Input) []line {
+	if in.Validation == nil {
+		return fittedLines(in.Fit)
+	}
+	var out []line
+	for i := range in.Validation.Configs {
+		c := &in.Validation.Configs[i]
+		out = append(out, line{Scope: c.Scope, Class: classOf(in.Validation.VerdictFor(in.Validation.For, c.Scope).Verdict),
+			Uses: uses(in.Validation, c.Scope), Region: region(in.Fit, c), Error: expected(in.Validation, c)})
+	}
+	return out
+}
+
+// fittedLines are about coefficients that nothing has judged yet.
+func fittedLines(f *result.Fit) []line {
+	if f == nil {
+		return nil
+	}
+	var out []line
+	for i := range f.Configs {
+		c := &f.Configs[i]
+		l := line{Scope: c.Label, Class: "none", Uses: "not validated yet", Region: covered(c.Covered)}
+		if e := result.HoldoutOf(f, c.Key); e != nil {
+			l.Error = "steps " + Pct(*e) + " (held-out rows)"
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// classOf is the style of a verdict.
+func classOf(verdict string) string {
+	if verdict == coeff.VerdictNotApplicable {
+		return "none"
+	}
+	return verdict
+}
+
+// uses lists the purposes by what became of them.
+func uses(v *result.Validation, scope string) string {
+	by := map[string][]string{}
+	for _, p := range coeff.Purposes {
+		got := v.VerdictFor(p, scope).Verdict
+		by[got] = append(by[got], p)
+	}
+	var parts []string
+	for _, w := range []struct{ verdict, words string }{{coeff.VerdictPass, "usable for "}, {coeff.VerdictFail, "not "},
+		{coeff.VerdictInsufficient, "too few data for "}} {
+		if names := by[w.verdict]; len(names) > 0 {
+			parts = append(parts, w.words+strings.Join(names, ", "))
+		}
+	}
+	switch {
+	case len(parts) == 0:
+		return "nothing could be judged"
+	case len(by[coeff.VerdictPass]) == 0 && len(by[coeff.VerdictFail]) > 0:
+		parts[0] = "not usable for " + strings.Join(by[coeff.VerdictFail], ", ")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// region is what the recordings behind a configuration cover.
+func region(f *result.Fit, c *result.ConfigErrors) string {
+	if f == nil {
+		return ""
+	}
+	i := slices.IndexFunc(f.Configs, func(fc result.FitConfig) bool { return fc.Key == c.Config })
+	if i < 0 {
+		return "never fitted"
+	}
+	return covered(f.Configs[i].Covered)
+}
+
+// covered is a covered region in words (spec#covered-region).
+func covered(c *result.Covered) string {
+	if c == nil {
+		return ""
+	}
+	load := Plural(int(c.Running), "running request")
+	if c.RequestsPerS != nil {
+		load += fmt.Sprintf(" (%s/s)", brief(*c.RequestsPerS))
+	}
+	return fmt.Sprintf("up to %s, prompts of %s and outputs of %s tokens", load, Thousands(c.PromptTokens),
+		Thousands(c.OutputTokens))
+}
+
+// expected is the mean error of the step time, and the median error of a request in
+// the worst of the replays that were judged: those of requests the fit never saw where
+// there are enough, else whole phases.
+func expected(v *result.Validation, c *result.ConfigErrors) string {
+	var parts []string
+	if c.Steps != nil && c.Steps.MAPE != nil {
+		parts = append(parts, "steps "+Pct(*c.Steps.MAPE))
+	}
+	runs := judged(v, c)
+	for _, name := range metricNames {
+		worst := -1.0
+		for _, r := range runs {
+			if m := metric(r.Metrics, name); m != nil && m.MedianRelErrPaired != nil {
+				worst = max(worst, *m.MedianRelErrPaired)
+			}
+		}
+		if worst >= 0 {
+			parts = append(parts, strings.ToUpper(name)+" "+Pct(worst))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	s := strings.Join(parts, ", ")
+	if slices.ContainsFunc(runs, func(r *result.ValidationRun) bool { return r.Split.Kind == result.SplitInSample }) {
+		s += " (in-sample)"
+	}
+	return s
+}
+
+// judged are the replays of a configuration with enough requests to be judged.
+func judged(v *result.Validation, c *result.ConfigErrors) []*result.ValidationRun {
+	var unseen, all []*result.ValidationRun
+	for i := range v.Runs {
+		r := &v.Runs[i]
+		if r.Metrics == nil || !r.Sufficient || r.Saturated || !slices.Contains(c.Runs, r.ID) {
+			continue
+		}
+		all = append(all, r)
+		if r.Split.Kind != result.SplitInSample {
+			unseen = append(unseen, r)
+		}
+	}
+	if len(unseen) > 0 {
+		return unseen
+	}
+	return all
+}
+
+// Next says what to do about the verdict, most useful first; empty without a validation.
+func Next(in Input) []string {
+	if in.Validation == nil {
+		return nil
+	}
+	return nextSteps(in)
+}
+
+// nextSteps says what to do about the verdict, most useful first: what the
+// diagnoses and the findings of the fit ask for, each once.
+func nextSteps(in Input) []string {
+	v := in.Validation
+	by := map[string][]result.Diagnosis{}
+	for _, d := range v.Diagnoses {
+		by[d.Cause] = append(by[d.Cause], d)
+	}
+	var out []string
+	if slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == "target_floor" && gateRank(g) == 0 }) {
+		out = append(out, "The target is shorter than reading the weights takes, so that it is no step time: fit with `--beta-target "+
+			"cadence`, or correct what run.yaml says of the hardware. Nothing else counts before.")
+	}
+	drifted := driftedRuns(in.Fit)
+	if v.Verdict == coeff.VerdictFail && len(drifted)+len(by[result.CauseMachineDrift]) > 0 {
+		during := "the recording"
+		if len(drifted) > 0 {
+			during = listOf(drifted, 3)
+		}
+		out = append(out, fmt.Sprintf("The machine changed speed during %s: repeat the recording on a quiet machine; until then, judge the "+
+			"model by the drift-corrected replay.", during))
+	}
+	if ds := by[result.CauseSaturated]; len(ds) > 0 {
+		out = append(out, fmt.Sprintf("Lower the load of %s: a saturated run tells how long it was recorded, not how fast the engine is.",
+			places(ds, diagnosedScope)))
+	}
+	if ds := by[result.CauseUnseenRegime]; len(ds) > 0 {
+		out = append(out, fmt.Sprintf("Record load like that of the failing steps, %s: the fit never saw its like.", places(ds, diagnosedTerm)))
+	}
+	if ds := by[result.CauseModelError]; len(ds) > 0 {
+		out = append(out, fmt.Sprintf("Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of "+
+			"the hardware.", places(ds, diagnosedTerm)))
+	}
+	if ds := by[result.CauseLag]; len(ds) > 0 {
+		out = append(out, fmt.Sprintf("Fit %s again: its lag is not the one that its rows tell.", places(ds, diagnosedScope)))
+	}
+	if ds := slices.Concat(by[result.CauseHardware], by[result.CauseScheduler]); len(ds) > 0 {
+		out = append(out, fmt.Sprintf("Compare run.yaml with the server's log for %s: device, KV blocks, scheduler limits.",
+			places(ds, diagnosedScope)))
+	}
+	if n := shortOfRequests(v.Gates); n > 0 {
+		out = append(out, fmt.Sprintf("Record longer: %s for want of requests (164 in the compared part decide one).",
+			pluralVerb(n, "replay gate has no verdict", "replay gates have no verdict")))
+	}
+	if v.Verdict == coeff.VerdictPass {
+		out = append(out, "Use coefficients.yaml, or `blis-train export` for BLIS and autoscalers.")
+	}
+	return out
+}
+
+// places lists what of the diagnoses, each once and a few of many.
+func places(ds []result.Diagnosis, of func(result.Diagnosis) string) string {
+	var names []string
+	for _, d := range ds {
+		names = AppendNew(names, of(d))
+	}
+	return listOf(names, 4)
+}
+
+func diagnosedScope(d result.Diagnosis) string { return d.Scope }
+
+// diagnosedTerm is "term in mixed steps", as far as it is known.
+func diagnosedTerm(d result.Diagnosis) string {
+	switch {
+	case d.Term == "" && d.Regime == "":
+		return d.Scope
+	case d.Term == "":
+		return d.Regime + " steps"
+	case d.Regime == "":
+		return d.Term
+	}
+	return fmt.Sprintf("%s in %s steps", d.Term, d.Regime)
+}
+
+// driftedRuns are the runs whose held-out part ran at another speed than what was fitted.
+func driftedRuns(f *result.Fit) []string {
+	if f == nil {
+		return nil
+	}
+	var out []string
+	for _, w := range slices.Concat(f.Warnings, f.Beta.Warnings) {
+		run, _, ok := strings.Cut(w.Message, ": ")
+		if ok && string(w.Code) == result.CauseMachineDrift && !isComposed(f, run) {
+			out = AppendNew(out, run)
+		}
+	}
+	return out
+}
+
+// isComposed reports whether a run of the fit was put together from measured kernels:
+// there was no machine that could have been quieter.
+func isComposed(f *result.Fit, run string) bool {
+	return slices.ContainsFunc(f.Configs, func(c result.FitConfig) bool {
+		return slices.Contains(c.Runs, run) && c.Deployment.IsComposed()
+	})
+}
+
+// shortOfRequests counts the required gates that lack requests.
+func shortOfRequests(gates []result.Gate) int {
+	n := 0
+	for _, g := range gates {
+		if gateRank(g) == 1 && strings.HasPrefix(g.Note, "insufficient data") {
+			n++
+		}
+	}
+	return n
+}

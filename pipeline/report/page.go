@@ -4,10 +4,14 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"fmt"
 	"html"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 var (
@@ -73,4 +77,299 @@ func policy(style, script string) string {
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// Head is the answer at the top of the page.
+type PageHead struct {
+	Class, Badge, Kicker, Sentence string
+	Lines                          []use
+	Failed                         []string
+	Next                           []string // what to do about it
+	Facts                          []Fact
+}
+
+// use says what one configuration's coefficients are good for: up to where, and how well.
+type use struct{ Class, Scope, Uses, Region, Error string }
+
+// The types below are what page.html shows. Strings are plain text; the
+// template escapes them. template.HTML is only ever made of what inlineSVG
+// and prose return.
+
+type PageSection struct {
+	ID, Nav, Title, Lead string
+	Missing              string // why the section is empty and which command fills it
+	Blocks               []Block
+}
+
+// Block is one thing in a section; exactly one field is set.
+type Block struct {
+	Heading  string
+	Text     string
+	Code     string
+	Facts    []Fact
+	Cards    []card
+	List     []string
+	Causes   []cause
+	Findings []findingGroup
+	Table    *Table
+	Figure   *figureView
+	Fold     *fold
+}
+
+// fold is what experts open: closed on the page, and on paper.
+type fold struct {
+	Title  string
+	Blocks []Block
+}
+
+// folded puts blocks, when there are any, behind a line.
+func folded(title string, bs ...[]Block) []Block {
+	all := slices.Concat(bs...)
+	if len(all) == 0 {
+		return nil
+	}
+	return []Block{{Fold: &fold{Title: title, Blocks: all}}}
+}
+
+// Fact is a name and its value in a definition list.
+type Fact struct{ Name, Value string }
+
+// FactOf is a fact.
+func FactOf(name, value string) Fact { return Fact{name, value} }
+
+// card is one large number with its unit and what it is compared with.
+type card struct {
+	Name, Value, Sub string
+	Class            string // good | bad | warn | ""
+}
+
+// cause is one diagnosis: why gates failed, and the figure that shows it.
+type cause struct{ Label, Scope, Sentence, Gates, Anchor, FigureTitle string }
+
+// findingGroup is every finding of one code.
+type findingGroup struct {
+	Code     string
+	Count    int
+	Messages []string
+	More     int
+}
+
+// page is the whole document.
+type page struct {
+	Title    string
+	Policy   string
+	Style    template.CSS
+	Script   template.JS
+	Head     PageHead
+	Sections []PageSection
+}
+
+// figureView is a figure as the page shows it.
+type figureView struct {
+	ID, Title, Note, More string
+	Wide, Closed          bool
+	Panels                []template.HTML
+	Legend                []keyView
+}
+
+type keyView struct {
+	Mini template.HTML
+	Text string
+}
+
+// Table is sortable by every column.
+type Table struct {
+	ID, Caption, Note string
+	Cols              []Column
+	Rows              []Row
+	More              string
+	Closed            bool // shown folded
+	Total             int  // rows there are, when grow left some out
+}
+
+type Column struct {
+	Head, Unit, Help string
+	Num              bool
+}
+
+type Row struct {
+	Class string
+	Cells []Cell
+}
+
+// Cell is shown as Text, sorted by Key when it is not empty, else by Text.
+type Cell struct {
+	Text, Sub, Key, Class string
+	Href                  string // where Text leads
+	Mini                  template.HTML
+}
+
+// limit cuts and cleans every string that may have come from a recording.
+func (p *page) limit() {
+	p.Head.Sentence = limited(p.Head.Sentence)
+	for i := range p.Head.Lines {
+		l := &p.Head.Lines[i]
+		l.Scope, l.Uses, l.Region, l.Error = limited(l.Scope), limited(l.Uses), limited(l.Region), limited(l.Error)
+	}
+	p.Head.Failed, p.Head.Next = limitAll(p.Head.Failed), limitAll(p.Head.Next)
+	limitFacts(p.Head.Facts)
+	for i := range p.Sections {
+		for j := range p.Sections[i].Blocks {
+			p.Sections[i].Blocks[j].limit()
+		}
+	}
+}
+
+func limitFacts(fs []Fact) {
+	for i := range fs {
+		fs[i].Value = limited(fs[i].Value)
+	}
+}
+
+// limit does the same to one block. Text inside figures is limited
+// where it is written.
+func (b *Block) limit() {
+	b.Heading, b.Text = limited(b.Heading), limited(b.Text)
+	limitFacts(b.Facts)
+	for i := range b.Cards {
+		b.Cards[i].Value, b.Cards[i].Sub = limited(b.Cards[i].Value), limited(b.Cards[i].Sub)
+	}
+	b.List = limitAll(b.List)
+	b.Code = strings.Join(limitAll(strings.Split(b.Code, "\n")), "\n")
+	for i := range b.Causes {
+		c := &b.Causes[i]
+		c.Label, c.Scope, c.Sentence, c.Gates = limited(c.Label), limited(c.Scope), limited(c.Sentence), limited(c.Gates)
+	}
+	for i := range b.Findings {
+		b.Findings[i].Code = limited(b.Findings[i].Code)
+		b.Findings[i].Messages = limitAll(b.Findings[i].Messages)
+	}
+	if b.Table != nil {
+		b.Table.limit()
+	}
+	if b.Fold != nil {
+		b.Fold.Title = limited(b.Fold.Title)
+		for i := range b.Fold.Blocks {
+			b.Fold.Blocks[i].limit()
+		}
+	}
+	if f := b.Figure; f != nil {
+		f.Title, f.Note, f.More = limited(f.Title), limited(f.Note), limited(f.More)
+		for i := range f.Legend {
+			f.Legend[i].Text = limited(f.Legend[i].Text)
+		}
+	}
+}
+
+func (t *Table) limit() {
+	t.Caption, t.Note, t.More = limited(t.Caption), limited(t.Note), limited(t.More)
+	for i := range t.Cols {
+		t.Cols[i].Head, t.Cols[i].Help = limited(t.Cols[i].Head), limited(t.Cols[i].Help)
+	}
+	for _, r := range t.Rows {
+		for i := range r.Cells {
+			r.Cells[i].Text, r.Cells[i].Sub = limited(r.Cells[i].Text), limited(r.Cells[i].Sub)
+		}
+	}
+}
+
+// maxText is the most bytes of one string on the page: enough for a
+// sentence, a path or a command, not for a hostile one.
+const maxText = 1200
+
+func limited(s string) string {
+	if len(s) <= maxText {
+		return printable(s)
+	}
+	return printable(strings.ToValidUTF8(s[:maxText], "")) + "…"
+}
+
+func limitAll(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = limited(s)
+	}
+	return out
+}
+
+// printable drops what XML 1.0 cannot hold and bidirectional overrides, which
+// would let a run's name rewrite the words around it.
+func printable(s string) string {
+	out := make([]rune, 0, len(s))
+	for _, r := range s {
+		switch {
+		case r == '\t' || r == '\n':
+			out = append(out, ' ')
+		case r < 0x20 || r == 0x7f || r == 0xfffe || r == 0xffff || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069):
+			out = append(out, '\uFFFD')
+		default:
+			out = append(out, r)
+		}
+	}
+	return string(out)
+}
+
+func FigureBlocks(fs []*Figure) []Block {
+	var out []Block
+	for _, f := range fs {
+		out = append(out, Block{Figure: viewOf(f)})
+	}
+	return out
+}
+
+// viewOf draws a figure for the page.
+func viewOf(f *Figure) *figureView {
+	v := &figureView{ID: f.ID, Title: f.Title, Note: f.Note, More: f.More, Wide: f.Wide(), Closed: f.Closed}
+	for _, p := range f.Panels {
+		html := inline(p.D, p.Desc)
+		if p.Narrow != nil {
+			html = `<div class="wd">` + html + `</div><div class="nr">` + inline(p.Narrow, p.Desc) + `</div>`
+		}
+		v.Panels = append(v.Panels, template.HTML(html))
+	}
+	for _, k := range f.Legend {
+		v.Legend = append(v.Legend, keyView{template.HTML(k.Svg()), k.Text})
+	}
+	return v
+}
+
+// Bounds of what findings show.
+const maxCodes, maxMessages = 40, 5
+
+// findings groups by code in the order the codes first appear.
+func findings(lists ...[]trace.Finding) []findingGroup {
+	index := map[trace.Code]int{}
+	var out []findingGroup
+	for _, fs := range lists {
+		for _, f := range fs {
+			i, seen := index[f.Code]
+			if !seen {
+				i = len(out)
+				index[f.Code] = i
+				out = append(out, findingGroup{Code: string(f.Code)})
+			}
+			g := &out[i]
+			g.Count++
+			switch {
+			case slices.Contains(g.Messages, f.Message):
+			case len(g.Messages) < maxMessages:
+				g.Messages = append(g.Messages, f.Message)
+			default:
+				g.More++
+			}
+		}
+	}
+	return out[:min(len(out), maxCodes)]
+}
+
+func FindingBlocks(title string, lists ...[]trace.Finding) []Block {
+	gs := findings(lists...)
+	if len(gs) == 0 {
+		return nil
+	}
+	n := 0
+	for _, g := range gs {
+		n += g.Count
+	}
+	return folded(fmt.Sprintf("%s (%d)", title, n), []Block{{Findings: gs}})
 }

@@ -1,7 +1,11 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"html/template"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -61,4 +65,382 @@ func gateClass(g result.Gate) string {
 		return "good"
 	}
 	return "bad"
+}
+
+var causeWords = map[string]string{
+	result.CauseMachineDrift: "The machine drifted",
+	result.CauseUnseenRegime: "A regime was unseen in training",
+	result.CauseModelError:   "The model is wrong",
+	result.CauseSaturated:    "The run is saturated",
+	result.CauseLag:          "Steps are joined to the wrong batches",
+	result.CauseHardware:     "The hardware is not what run.yaml says",
+	result.CauseScheduler:    "The simulator forms other batches",
+	result.CauseUnknown:      "Unknown",
+}
+
+// maxCauses is how many diagnoses the page spells out.
+const maxCauses = 8
+
+func causes(in Input, figs []*Figure) []Block {
+	ds := in.Validation.Diagnoses
+	if len(ds) == 0 {
+		return nil
+	}
+	ds = joined(ds)
+	anchors := anchorsOf(figs)
+	var out []cause
+	for _, d := range ds[:min(len(ds), maxCauses)] {
+		label := causeWords[d.Cause]
+		if label == "" {
+			label = d.Cause
+		}
+		if d.Term != "" {
+			label += ": term " + d.Term
+		}
+		if d.Regime != "" {
+			label += ", regime " + d.Regime
+		}
+		c := cause{Label: label, Scope: d.Scope, Sentence: sentence(strings.TrimPrefix(d.Sentence, d.Scope+": ")),
+			Gates: strings.Join(d.Gates, ", ")}
+		if id := figureOf(d.Figure, anchors); id != "" {
+			c.Anchor, c.FigureTitle = "fig-"+id, anchors[id]
+		} else if d.Figure == "saturation" && in.Inspect != nil {
+			c.Anchor, c.FigureTitle = "saturation", "the saturation checks"
+		}
+		out = append(out, c)
+	}
+	blocks := []Block{{Heading: "Why gates failed"}, {Causes: out}}
+	if more := len(ds) - maxCauses; more > 0 {
+		blocks = append(blocks, Block{Text: fmt.Sprintf("And %d more in validation.json, diagnoses.", more)})
+	}
+	return blocks
+}
+
+// joined gives diagnoses that say the same one entry: with a single
+// configuration, "all" is that configuration again.
+func joined(ds []result.Diagnosis) []result.Diagnosis {
+	var out []result.Diagnosis
+	for _, d := range ds {
+		i := slices.IndexFunc(out, func(o result.Diagnosis) bool { return o.Sentence == d.Sentence && o.Cause == d.Cause })
+		if i < 0 {
+			out = append(out, d)
+			continue
+		}
+		out[i].Scope += ", " + d.Scope
+		out[i].Gates = slices.Clone(out[i].Gates)
+		for _, g := range d.Gates {
+			out[i].Gates = AppendNew(out[i].Gates, g)
+		}
+	}
+	return out
+}
+
+// figureOf is the id of the figure a diagnosis points at, the validation's own
+// before that of the fit; empty when the page has none.
+func figureOf(kind string, anchors map[string]string) string {
+	id := strings.ReplaceAll(kind, "_", "-")
+	for _, id := range []string{"test-" + id, id} {
+		if anchors[id] != "" {
+			return id
+		}
+	}
+	return ""
+}
+
+// anchorsOf maps figure ids to titles.
+func anchorsOf(figs []*Figure) map[string]string {
+	out := map[string]string{}
+	for _, f := range figs {
+		out[f.ID] = f.Title
+	}
+	return out
+}
+
+// maxJudged is how many judged gates stand in one table; beyond, those that
+// passed are folded away.
+const maxJudged = 40
+
+// gateTables are the judged gates, those that lack data, and, folded, those
+// that are not required.
+func gateTables(v *result.Validation) []Block {
+	judged := &Table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3. Under " +
+		"each threshold stands why; a gate's name leads to its clause in the specification, and `blis-train validate --gate list` prints " +
+		"them all."}
+	open := &Table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(),
+		Note: "A gate without a verdict is never a pass."}
+	rest := &Table{ID: "gates-rest", Caption: "Gates that are not required here", Cols: gateCols(), Closed: true}
+	others := &Table{ID: "gates-others", Caption: "Gates that failed for other purposes", Cols: gateCols(), Closed: true}
+	passed := judged
+	if judgedGates(v.Gates) > maxJudged {
+		passed = &Table{ID: "gates-passed", Caption: "Gates that passed", Cols: gateCols(), Closed: true}
+		judged.Caption = "Gates that failed"
+	}
+	for _, g := range sortedGates(v.Gates) {
+		t := judged
+		switch gateRank(g) {
+		case 0:
+			if !isDecisive(v, &g) {
+				t = others
+			}
+		case 1:
+			t = open
+		case 2:
+			t = passed
+		case 3:
+			t = rest
+		}
+		t.Grow(func() Row { return gateRow(g) })
+	}
+	open.Closed = v.Verdict != coeff.VerdictInsufficient
+	out := Tables(Capped(judged, "failed ones first", "validation.json, gates"))
+	out = append(out, Tables(Capped(others, "in the order of the file", "validation.json, gates"))...)
+	out = append(out, Tables(Capped(open, "in the order of the file", "validation.json, gates"))...)
+	if passed != judged {
+		out = append(out, Tables(Capped(passed, "in the order of the file", "validation.json, gates"))...)
+	}
+	return append(out, Tables(Capped(rest, "in the order of the file", "validation.json, gates"))...)
+}
+
+// isDecisive reports whether a gate belongs to the purpose that decides.
+func isDecisive(v *result.Validation, g *result.Gate) bool {
+	return v.For == "" || v.For == coeff.PurposeAll || len(g.Purposes) == 0 || slices.Contains(g.Purposes, v.For)
+}
+
+func judgedGates(gs []result.Gate) int {
+	n := 0
+	for _, g := range gs {
+		if g.Pass != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func gateCols() []Column {
+	return []Column{
+		{Head: "Result"}, {Head: "Gate"}, {Head: "Value", Num: true}, {Head: "Must be"},
+		{Head: "Against threshold", Help: "the tick is the threshold; the bar ends at twice the threshold"}, {Head: "Scope"},
+	}
+}
+
+func gateRow(g result.Gate) Row {
+	verdict := Cell{Text: "pass", Class: "ok nb", Key: "2"}
+	switch gateRank(g) {
+	case 0:
+		verdict = Cell{Text: "FAIL", Class: "ko nb", Key: "0"}
+	case 1:
+		verdict = Cell{Text: "no data", Class: "na nb", Key: "1"}
+	case 3:
+		verdict = Cell{Text: "not judged", Class: "dim nb", Key: "3"}
+	}
+	value := Cell{Text: GateValue(g.Name, g.Value), Class: "n"}
+	if g.Value != nil {
+		value.Key = sortKey(*g.Value)
+	}
+	name := Cell{Text: g.Name, Sub: gateWords[g.Name], Class: "id"}
+	if name.Sub != "" { // a gate we know has a clause
+		name.Href = result.GateClause(g.Name)
+	}
+	scope := Cell{Text: g.Scope, Class: "w"}
+	if g.Pass == nil {
+		scope.Sub = g.Note
+	}
+	return Row{Cells: []Cell{
+		verdict,
+		name,
+		value,
+		{Text: strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op) + "\u00a0" + GateThreshold(g), Sub: g.Source},
+		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
+		scope,
+	}}
+}
+
+// gateBar is the value as a bar on a track that ends at twice the threshold.
+func gateBar(g result.Gate) string {
+	if g.Value == nil || !(g.Threshold > 0) {
+		return ""
+	}
+	d := Drawing{W: barW, H: barH}
+	d.Rect(At(0, 3), At(barW, barH-3), gridLine, 0, "")
+	frac := max(0, *g.Value) / (2 * g.Threshold)
+	p := good
+	if gateRank(g) == 0 {
+		p = bad
+	} else if g.Pass == nil {
+		p = AxisLine
+	}
+	d.Rect(At(0, 3), At(min(frac, 1)*barW, barH-3), p, 0, "")
+	d.Seg(At(barW/2, 0), At(barW/2, barH), ink, 1.5, Solid)
+	return inline(&d, fmt.Sprintf("%s, threshold %s", GateValue(g.Name, g.Value), GateThreshold(g)))
+}
+
+func gateBarKey(g result.Gate) string {
+	if g.Value == nil || g.Threshold == 0 {
+		return ""
+	}
+	return sortKey(*g.Value / g.Threshold)
+}
+
+// gateWords says in plain words what a gate compares.
+var gateWords = map[string]string{
+	"beta_mape":                  "step time error on hold-out rows (MAPE)",
+	"beta_mape_loco":             "step time error on a configuration left out (MAPE)",
+	"beta_max_error":             "largest step time error over the median step",
+	"beta_signs":                 "physical terms with a sign physics forbids",
+	"beta_beats_constant":        "step time error over that of the best constant",
+	"beta_skill":                 "skill between the best constant (0) and the noise floor (1)",
+	"bias":                       "size of the total signed bias of the step time",
+	"bound_hits":                 "share of rows with a feature at its bound",
+	"certificate":                "the solver's optimality certificate holds (1)",
+	"folds_distinct":             "folds that repeat the coefficients of another",
+	"target_floor":               "median target over what the hardware can reach",
+	"worst_configuration":        "step time error of the worst configuration (MAPE)",
+	"overhead_of_ttft":           "error of the overhead as a share of TTFT",
+	"overhead_inside_loco":       "overhead inside its interval, configuration left out",
+	"admission_window_mape":      "admission wait error of 10-second means (MAPE)",
+	"admission_window_mape_loco": "admission wait error of 10-second means, configuration left out (MAPE)",
+	"admission_max_error":        "largest error of a 10-second mean over the median one",
+	"admission_beats_constant":   "admission error over that of the best constant",
+	"egress_of_e2e":              "error of the egress as a share of E2E",
+	"queue_mape":                 "queue wait error per request (MAPE)",
+	"queue_mape_loco":            "queue wait error per request, configuration left out (MAPE)",
+	"queue_max_error":            "largest queue wait error over the median wait",
+	"queue_beats_constant":       "queue wait error over that of the best constant",
+	"ks_ttft":                    "TTFT distribution, largest gap real to simulated (KS)",
+	"ks_itl":                     "ITL distribution, largest gap real to simulated (KS)",
+	"ks_e2e":                     "E2E distribution, largest gap real to simulated (KS)",
+	"median_rel_err_ttft":        "TTFT, median relative error",
+	"median_rel_err_itl":         "ITL, median relative error",
+	"median_rel_err_e2e":         "E2E, median relative error",
+}
+
+// gateIsPercent tells gates whose values are fractions of a measured time.
+func gateIsPercent(name string) bool {
+	for _, part := range []string{"mape", "wape", "median_rel_err", "bias", "inside", "bound_hits"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return name == "worst_configuration"
+}
+
+// GateValue is what a gate measured, in the words of every output: a share in percent.
+func GateValue(name string, v *float64) string {
+	switch {
+	case v == nil:
+		return Unknown
+	case gateIsPercent(name):
+		return Pct(*v)
+	case strings.HasPrefix(name, "ks_"):
+		return statistic(*v)
+	}
+	return Short(*v)
+}
+
+// GateThreshold is what a gate wants, in the words of its value.
+func GateThreshold(g result.Gate) string {
+	if gateIsPercent(g.Name) {
+		return threshold(g.Threshold)
+	}
+	return Short(g.Threshold)
+}
+
+// gateRank orders gates by what needs a decision: failed, then undecided, then passed.
+func gateRank(g result.Gate) int {
+	switch {
+	case g.Pass != nil && !*g.Pass:
+		return 0
+	case g.Pass == nil && g.Required:
+		return 1
+	case g.Pass == nil:
+		return 3
+	}
+	return 2
+}
+
+// sortedGates keeps the file's order inside a rank.
+func sortedGates(gs []result.Gate) []result.Gate {
+	out := slices.Clone(gs)
+	slices.SortStableFunc(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
+	return out
+}
+
+// headlines says which gates failed: one sentence a gate, with the worst scope.
+func headlines(gates []result.Gate) []string {
+	scopes := map[string][]result.Gate{}
+	var names []string
+	for _, g := range gates {
+		if gateRank(g) == 0 {
+			names = AppendNew(names, g.Name)
+			scopes[g.Name] = append(scopes[g.Name], g)
+		}
+	}
+	var out []string
+	for _, name := range names {
+		out = append(out, gateSentence(scopes[name]))
+	}
+	return out
+}
+
+// gateSentence is about one gate that failed in the given scopes.
+func gateSentence(failed []result.Gate) string {
+	g := failed[0]
+	for _, o := range failed[1:] {
+		if gateBadness(o) > gateBadness(g) {
+			g = o
+		}
+	}
+	what := gateWords[g.Name]
+	if what == "" {
+		what = g.Name
+	}
+	limit := fmt.Sprintf("must be %s %s (%s)", strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op), GateThreshold(g), g.Name)
+	if len(failed) == 1 {
+		return fmt.Sprintf("%s: %s is %s, %s", g.Scope, what, GateValue(g.Name, g.Value), limit)
+	}
+	return fmt.Sprintf("%d scopes: %s is at worst %s in %s, %s", len(failed), what, GateValue(g.Name, g.Value), g.Scope, limit)
+}
+
+// gateBadness grows with the distance from the threshold, on the wrong side.
+func gateBadness(g result.Gate) float64 {
+	switch {
+	case g.Value == nil:
+		return math.Inf(-1)
+	case strings.HasPrefix(g.Op, ">"):
+		return g.Threshold - *g.Value
+	}
+	return *g.Value - g.Threshold
+}
+
+// undecided says which required gates have no verdict, and why: one sentence a reason.
+func undecided(gates []result.Gate) []string {
+	type group struct{ names, scopes []string }
+	groups := map[string]*group{}
+	var reasons []string
+	for _, g := range gates {
+		if gateRank(g) != 1 {
+			continue
+		}
+		if groups[g.Note] == nil {
+			groups[g.Note] = &group{}
+			reasons = append(reasons, g.Note)
+		}
+		groups[g.Note].names = AppendNew(groups[g.Note].names, g.Name)
+		groups[g.Note].scopes = AppendNew(groups[g.Note].scopes, g.Scope)
+	}
+	var out []string
+	for _, why := range reasons {
+		out = append(out, fmt.Sprintf("%s of %s: %s", listOf(groups[why].names, 3), listOf(groups[why].scopes, 2), why))
+	}
+	return out
+}
+
+// worstGate is the judged gate of that name with the largest value.
+func worstGate(gs []result.Gate, name string) (worst result.Gate, ok bool) {
+	for _, g := range gs {
+		if g.Name == name && g.Pass != nil && g.Value != nil && (!ok || *g.Value > *worst.Value) {
+			worst, ok = g, true
+		}
+	}
+	return worst, ok
 }

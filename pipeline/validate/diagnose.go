@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim/workload"
 )
 
 const (
@@ -409,4 +410,154 @@ func (s *scope) drift() (farthest, swing float64) {
 		}
 	}
 	return farthest, swing
+}
+
+// lagCandidate joins the steps of a scope at the other lags and says how much of the
+// error the best of them removes; nil where no other lag is better, and for
+// targets without one.
+func (j *job) lagCandidate(s *scope) *candidate {
+	if j.set.BetaTarget != rows.Cadence {
+		return nil
+	}
+	var loss [lags]float64
+	used := -1
+	for _, t := range s.runs {
+		if used >= 0 && t.lag.lag != used {
+			return nil // the runs of the scope do not share one
+		}
+		used = t.lag.lag
+		of, ok := j.lagLosses(t)
+		if !ok {
+			return nil
+		}
+		for lag := range loss {
+			loss[lag] += of[lag]
+		}
+	}
+	best := 0
+	for lag := range loss {
+		if loss[lag] < loss[best] {
+			best = lag
+		}
+	}
+	if used < 0 || used >= lags || best == used {
+		return nil
+	}
+	c := &candidate{cause: result.CauseLag, figure: "pred_vs_measured", share: 1 - loss[best]/loss[used], evidence: float64(best)}
+	c.premise, c.change = "steps are joined to the wrong batches", fmt.Sprintf("a lag of %d in place of %d", best, used)
+	return c
+}
+
+// lagLosses are the sums of the relative errors of a run's judged rows at each lag.
+func (j *job) lagLosses(t *judgedRun) (loss [lags]float64, ok bool) {
+	steps, _, err := j.rebuilt(t)
+	if err != nil {
+		return loss, false
+	}
+	sp, err := features.New(t.set.SpecVersion, t.dep)
+	if err != nil {
+		return loss, false
+	}
+	err = t.atLags(steps, sp, j.o, func(lag int, b *rows.Table) bool {
+		x := b.Reader()
+		for k := range b.Kept {
+			if !t.training || b.HoldOut[k] {
+				loss[lag] += math.Abs(b.Y[k]-t.set.Predict(x.Row(k))) / math.Max(b.Y[k], leastUs)
+			}
+		}
+		return true
+	})
+	return loss, err == nil
+}
+
+// rebuilt loads the run again with its batches.
+func (j *job) rebuilt(t *judgedRun) (*rows.Steps, *workload.Forced, error) {
+	run, dep, err := j.sources[slices.Index(j.all, t)].Load()
+	if err != nil {
+		return nil, nil, err
+	}
+	forced, _ := workload.ForceLater(run, dep) // nil for a run that cannot be forced
+	steps, err := rows.RebuildLean(run, dep, t.set.SpecVersion)
+	return steps, forced, err
+}
+
+// lagOfBatches is the lag at which a replay forms the recorded batches, where the one
+// used does not and the other way of scheduling does, with the share it reproduces.
+func (j *job) lagOfBatches(t *judgedRun) (lag int, share float64, ok bool) {
+	steps, forced, err := j.rebuilt(t)
+	if err != nil {
+		return 0, 0, false
+	}
+	async := t.lag.lag == 0
+	same, err := identicalBatches(forced, t.dep, steps, async)
+	if err != nil || same == nil || *same < sameBatches {
+		return 0, 0, false
+	}
+	if async {
+		lag = 1
+	}
+	return lag, *same, true
+}
+
+// otherCache is how far the stated number of KV blocks may be from the recorded one.
+const otherCache = 0.02
+
+// diagnoseReplay says why a replay fails whose step times passed (spec#diagnosis):
+// the engine had another KV cache than run.yaml says; the simulator's scheduler
+// forms other batches; the machine drifted, and the drift-corrected replay is good;
+// or it is unknown.
+func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName string, failed []string) result.Diagnosis {
+	d := result.Diagnosis{Scope: scopeName, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}
+	var tried []string
+	if t.blocks > 0 {
+		if stated, _, err := t.dep.KVBlocks(); err == nil && math.Abs(float64(stated)/float64(t.blocks)-1) > otherCache {
+			ratio := float64(stated) / float64(t.blocks)
+			d.Cause, d.Evidence = result.CauseScheduler, &ratio
+			d.Sentence = fmt.Sprintf("run.yaml gives the engine %d KV blocks, its steps recorded %d: correct vllm.kv_blocks_total_gpu",
+				stated, t.blocks)
+			return d
+		}
+		tried = append(tried, "the KV cache is the recorded one")
+	}
+	if t.identical != nil {
+		if lag, share, ok := j.lagOfBatches(t); *t.identical < sameBatches && ok {
+			d.Cause, d.Evidence = result.CauseLag, &share
+			d.Sentence = fmt.Sprintf("steps are joined to the wrong batches: with a lag of %d in place of %d the simulator forms %.0f %% of the "+
+				"recorded batches as they were, not %.0f %%", lag, t.lag.lag, 100*share, 100**t.identical)
+			return d
+		}
+		if *t.identical < sameBatches {
+			d.Cause, d.Evidence = result.CauseScheduler, t.identical
+			d.Sentence = fmt.Sprintf("the simulator forms %.0f %% of the recorded batches as they were: compare max_num_seqs, "+
+				"max_num_batched_tokens, chunked prefill and prefix caching of run.yaml with the server's", 100**t.identical)
+			return d
+		}
+		tried = append(tried, fmt.Sprintf("%.0f %% of the batches are reproduced", 100**t.identical))
+	}
+	if !t.dep.IsComposed() {
+		if run := replayOf(v, scopeName); run != nil && j.rules.Good(run.MetricsDrift) {
+			swing := t.drift.Swing()
+			d.Cause, d.Figure, d.Evidence = result.CauseMachineDrift, "drift", &swing
+			d.Sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured: "+
+				"the drift-corrected replay passes", swing)
+			return d
+		}
+		tried = append(tried, "the drift-corrected replay fails too")
+	}
+	if steps := diagnose(&scope{name: scopeName, runs: []*judgedRun{t}}, failed, nil); steps.Cause != result.CauseUnknown {
+		steps.Sentence = "step times pass their gates, but " + steps.Sentence
+		return steps
+	}
+	d.Sentence = "step times pass and no cause is found; " + strings.Join(tried, "; ")
+	return d
+}
+
+// replayOf is the entry that a replay gate's scope names.
+func replayOf(v *result.Validation, scope string) *result.ValidationRun {
+	for i := range v.Runs {
+		if scopeOf(&v.Runs[i]) == scope {
+			return &v.Runs[i]
+		}
+	}
+	return nil
 }

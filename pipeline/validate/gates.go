@@ -1,5 +1,3 @@
-// Package gates holds every gate with its threshold, what each one reads, and the
-// verdict they make together.
 package validate
 
 import (
@@ -13,6 +11,9 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
+
+// This file holds every gate with its threshold, what each one reads, and the
+// verdict they make together.
 
 // decide fills the gates, the verdicts by purpose and the one of v: that of the
 // purpose asked for (empty: replay, or steps where nothing is replayed). fit may be
@@ -372,4 +373,90 @@ func scopeOf(run *result.ValidationRun) string {
 		s += " (in-sample)"
 	}
 	return s
+}
+
+// mustBePositive are the terms no server does without; the bias may be 0.
+var mustBePositive = []string{"prefill_linear_compute", "decode_weight_load", "fixed_step_overhead"}
+
+const mayBeZero = "bias"
+
+// checkSigns counts the terms with an impossible sign among those that the data
+// identify within configurations.
+func checkSigns(set *coeff.Set) signCheck {
+	var s signCheck
+	for i := range set.Beta {
+		c := &set.Beta[i]
+		positive := slices.Contains(mustBePositive, c.Name)
+		if c.Identified != coeff.Within || !positive && c.Name != mayBeZero {
+			continue
+		}
+		s.checked++
+		if c.Value < 0 || positive && c.Value == 0 {
+			s.violations++
+		}
+	}
+	return s
+}
+
+// signCheck counts impossible signs among identified terms.
+type signCheck struct {
+	checked, violations int
+}
+
+func (s signCheck) gate(r *rules) result.Gate {
+	if s.checked == 0 {
+		g := r.gate(gateBetaSigns, scopeAll, nil, noteNotIdentified)
+		g.Required = false
+		return g
+	}
+	v := float64(s.violations)
+	return r.gate(gateBetaSigns, scopeAll, &v, "")
+}
+
+// Notes of null gates.
+const (
+	noteInsufficient  = "insufficient data: %d requests, want at least %d for a critical distance below %.2f"
+	noteSaturated     = "saturated"
+	noteInSample      = "in_sample"
+	noteRebuilt       = "load rebuilt from steps"
+	noteOneConfig     = "not applicable with one configuration"
+	noteNoFit         = "no fit report given"
+	noteNoRows        = "no rows"
+	noteNoSteps       = "learned from requests: no steps were recorded"
+	noteNoFloor       = "no noise floor: fewer than 50 rows"
+	noteOtherSource   = "%s requests: errors are printed, not gated"
+	noteSampled       = "journeys are sampled at %g: the rest of the load is unknown"
+	noteNoStamps      = "stamps missing on one side"
+	noteNoReplay      = "not replayed"
+	noteNotIdentified = "no term is identified"
+)
+
+// scopeAll is the scope of a gate that judges all runs together.
+const scopeAll = coeff.ScopeAll
+
+// replayGateNames are the gates that stand per replayed run, phase and split.
+var replayGateNames = []string{gateKSTTFT, gateMedianTTFT, gateKSITL, gateMedianITL, gateKSE2E, gateMedianE2E}
+
+// failedByScope lists the names of failed gates per scope prefix, in gate order.
+func failedByScope(gates []result.Gate) ([]string, map[string][]string) {
+	var order []string
+	names := map[string][]string{}
+	for _, g := range gates {
+		if g.Pass == nil || *g.Pass {
+			continue
+		}
+		if names[g.Scope] == nil {
+			order = append(order, g.Scope)
+		}
+		if !slices.Contains(names[g.Scope], g.Name) {
+			names[g.Scope] = append(names[g.Scope], g.Name)
+		}
+	}
+	return order, names
+}
+
+// runOfScope is the run id of a replay scope "id/phase (in-sample)".
+func runOfScope(scope string) string {
+	id, _, _ := strings.Cut(strings.TrimSuffix(scope, " (in-sample)"), "/")
+	return id
 }

@@ -251,3 +251,161 @@ func halfStepNs(run *trace.Run) int64 {
 	}
 	return int64(stat.Median(gaps) / 2)
 }
+
+// This part reads requests as a recording tells them: which clock and stamps
+// say when they came, produced and left, whatever recorded them, and why one cannot
+// be compared with a replay.
+
+// ttftMs is FIRST_TOKEN - ARRIVED in ms, or a stock span's time to first token.
+func ttftMs(r *trace.Request) (float64, bool) {
+	if r.Source == trace.SourceStock {
+		return r.StockTTFTUs.V / 1e3, r.StockTTFTUs.OK
+	}
+	return betweenMs(r.ArrivedNs, r.FirstTokenNs)
+}
+
+// e2EMs is DEPARTED - ARRIVED in ms, or a stock span's e2e. Only requests that
+// succeeded have one.
+func e2EMs(r *trace.Request) (float64, bool) {
+	if r.Success.OK && !r.Success.V {
+		return 0, false
+	}
+	if r.Source == trace.SourceStock {
+		return r.StockE2EUs.V / 1e3, r.StockE2EUs.OK
+	}
+	return betweenMs(r.ArrivedNs, r.DepartedNs)
+}
+
+// itlMs is (FINISHED - FIRST_TOKEN)/(outputs - 1) in ms, or a stock span's decode
+// time over the same count; requests with at least two output tokens have one.
+func itlMs(r *trace.Request) (float64, bool) {
+	if !r.OutputTokens.OK || r.OutputTokens.V < 2 {
+		return 0, false
+	}
+	total, ok := betweenMs(r.FirstTokenNs, r.FinishedNs)
+	if r.Source == trace.SourceStock {
+		total, ok = r.StockDecodeUs.V/1e3, r.StockDecodeUs.OK
+	}
+	return total / float64(r.OutputTokens.V-1), ok
+}
+
+func betweenMs(from, to trace.Opt[int64]) (float64, bool) {
+	if !from.OK || !to.OK {
+		return 0, false
+	}
+	return float64(to.V-from.V) / 1e6, true
+}
+
+// arrivalNs is ARRIVED, else QUEUED, else the stock span's wall-clock start.
+func arrivalNs(r *trace.Request) (int64, bool) {
+	for _, at := range []trace.Opt[int64]{r.ArrivedNs, r.QueuedNs} {
+		if at.OK {
+			return at.V, true
+		}
+	}
+	return r.StartWallNs.V, r.StartWallNs.OK && r.Source == trace.SourceStock
+}
+
+// clientDisconnect is the reason of an abort that the client asked for.
+const clientDisconnect = "client_disconnect"
+
+// isFailure reports a request that ended without success through no wish of its client.
+func isFailure(r *trace.Request) bool {
+	return r.Success.OK && !r.Success.V && !isClientAbort(r)
+}
+
+// isClientAbort reports a request that its client gave up.
+func isClientAbort(r *trace.Request) bool {
+	if !r.Success.OK || r.Success.V {
+		return false
+	}
+	if r.AbortReason.OK {
+		return r.AbortReason.V == clientDisconnect
+	}
+	return r.FinishStatus.Or("") == trace.FinishAborted
+}
+
+// departureNs is when the request left, on the clock of ArrivalNs.
+func departureNs(r *trace.Request) (int64, bool) {
+	if r.Source == trace.SourceStock {
+		return r.StartWallNs.V + int64(r.StockE2EUs.V*1e3), r.StockE2EUs.OK && r.StartWallNs.OK
+	}
+	for _, at := range []trace.Opt[int64]{r.DepartedNs, r.FinishedNs, r.AbortedNs} {
+		if at.OK {
+			return at.V, true
+		}
+	}
+	return 0, false
+}
+
+// idle is what the API adds around the engine, measured on requests that met a
+// server with nothing else in flight: nothing hides in their stamps.
+type idle struct {
+	OverheadUs float64 // median
+	EgressUs   float64 // median, 0 when unknown
+	Requests   int
+}
+
+// measureIdle looks at stock spans (time to first token - queue - prefill; e2e -
+// queue - inference - overhead) and at journeys (QUEUED - ARRIVED; DEPARTED -
+// FINISHED) of requests that arrived after every other one had left. ok is false
+// when there is none.
+//
+// With the passes of an unmodified engine on the clock of its clients, both are
+// one: TTFT less the pass of those that met an idle server.
+func measureIdle(run *trace.Run) (idle, bool) {
+	if a := run.Aggregate; a != nil && len(a.DelaysUs) > 0 {
+		return idle{OverheadUs: max(0, stat.Median(a.DelaysUs)), Requests: len(a.DelaysUs)}, true
+	}
+	type span struct {
+		from, to int64
+		r        *trace.Request
+	}
+	var spans []span
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		from, ok := arrivalNs(r)
+		if !ok {
+			continue
+		}
+		to := from
+		for _, at := range []trace.Opt[int64]{r.FinishedNs, r.DepartedNs, r.AbortedNs} {
+			to = max(to, at.V)
+		}
+		if r.Source == trace.SourceStock {
+			to = r.EndWallNs.Or(from + int64(r.StockE2EUs.V*1e3))
+		}
+		spans = append(spans, span{from, to, r})
+	}
+	slices.SortStableFunc(spans, func(a, b span) int { return int(max(-1, min(1, a.from-b.from))) })
+	var overhead, egress []float64
+	busyUntil := int64(-1 << 62)
+	for i, s := range spans {
+		alone := s.from >= busyUntil && (i+1 == len(spans) || spans[i+1].from > s.from)
+		busyUntil = max(busyUntil, s.to)
+		if !alone {
+			continue
+		}
+		if o, e, ok := around(s.r); ok {
+			overhead, egress = append(overhead, o), append(egress, e)
+		}
+	}
+	if len(overhead) == 0 {
+		return idle{}, false
+	}
+	return idle{OverheadUs: max(0, stat.Median(overhead)), EgressUs: max(0, stat.Median(egress)), Requests: len(overhead)}, true
+}
+
+// around is the time before and after the engine of one request, us.
+func around(r *trace.Request) (overhead, egress float64, ok bool) {
+	if r.Source == trace.SourceStock {
+		if !r.StockTTFTUs.OK || !r.StockQueueUs.OK || !r.StockPrefillUs.OK || !r.StockE2EUs.OK || !r.StockInferUs.OK {
+			return 0, 0, false
+		}
+		overhead = r.StockTTFTUs.V - r.StockQueueUs.V - r.StockPrefillUs.V
+		return overhead, r.StockE2EUs.V - r.StockQueueUs.V - r.StockInferUs.V - overhead, true
+	}
+	before, known := betweenMs(r.ArrivedNs, r.QueuedNs)
+	after, departed := betweenMs(r.FinishedNs, r.DepartedNs)
+	return before * 1e3, after * 1e3, known && departed
+}

@@ -1,5 +1,3 @@
-// Package saturation runs the five checks for an overloaded server on the phases of
-// a run.
 package validate
 
 import (
@@ -15,6 +13,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
+
+// This file runs the five checks for an overloaded server on the phases of
+// a run.
 
 // Verdicts is the verdict on one run and on each of its phases. Phases are in
 // run.yaml's order without the warm-up; a run without phases has one, unnamed.

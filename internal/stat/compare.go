@@ -1,0 +1,367 @@
+package stat
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
+
+// ks is a two-sided two-sample Kolmogorov-Smirnov comparison.
+type ks struct {
+	D           float64
+	N, M        int
+	At          float64 // the value where D occurs, in the samples' unit
+	AShare      float64 // ECDF of a at At
+	BShare      float64 // ECDF of b at At
+	PAsymptotic float64 // Kolmogorov limit at sqrt(nm/(n+m))*D
+	PExact      float64 // no tie correction; NaN above maxExactPairs
+}
+
+// maxExactPairs bounds n*m for the exact p-value, whose cost is n*m additions.
+const maxExactPairs = 16_000_000
+
+// KolmogorovSmirnov compares two non-empty samples. The distance is taken after
+// all observations equal to a value, in both samples, so that ties cannot
+// produce a gap that neither distribution has. The first of several equal
+// maxima is reported. Neither argument is changed. Counts are integers, so that
+// the distance is exact and names the paths PExact counts; gonum's distance adds
+// up rounded shares and does not say where it occurs.
+//
+// Source: Hodges, Ark. Mat. 3 (1958) for the lattice-path count behind PExact.
+func KolmogorovSmirnov(a, b []float64) ks {
+	a, b = Sorted(a), Sorted(b)
+	k := ks{N: len(a), M: len(b)}
+	n, m := int64(len(a)), int64(len(b))
+	best := int64(-1)
+	walk(a, b, func(i, j int, v float64) {
+		if d := abs64(int64(i)*m - int64(j)*n); d > best {
+			best, k.At = d, v
+			k.AShare, k.BShare = float64(i)/float64(n), float64(j)/float64(m)
+		}
+	})
+	k.D = math.Abs(k.AShare - k.BShare)
+	k.PAsymptotic = KolmogorovSurvival(math.Sqrt(effectiveN(k.N, k.M)) * k.D)
+	k.PExact = exactP(n, m, best)
+	return k
+}
+
+// effectiveN is nm/(n+m).
+func effectiveN(n, m int) float64 {
+	return float64(n) * float64(m) / float64(n+m)
+}
+
+// fivePercent is the 95 % point of the Kolmogorov distribution.
+const fivePercent = 1.3581
+
+// CriticalD is the distance two samples of one distribution exceed 5 % of the
+// time, in the Kolmogorov limit.
+func CriticalD(n, m int) float64 {
+	if n == 0 || m == 0 {
+		return math.Inf(1)
+	}
+	return fivePercent * math.Sqrt(float64(n+m)/(float64(n)*float64(m)))
+}
+
+// EnoughFor is the least size of two equal samples whose critical distance is
+// below limit.
+func EnoughFor(limit float64) int {
+	return int(math.Floor(2*portable.Pow(fivePercent/limit, 2))) + 1
+}
+
+// KolmogorovSurvival is P(K >= x) of the Kolmogorov distribution. Below 1.18 the
+// theta-function form converges, above it the alternating one; both to double
+// precision within a few terms.
+func KolmogorovSurvival(x float64) float64 {
+	switch {
+	case x <= 0:
+		return 1
+	case x < 1.18:
+		sum := 0.0
+		for k := 1; k <= 8; k++ {
+			odd := float64(2*k - 1)
+			sum += portable.Exp(-odd * odd * math.Pi * math.Pi / (8 * x * x))
+		}
+		return 1 - float64(math.Sqrt(2*math.Pi)/x*sum)
+	}
+	sum, sign := 0.0, 1.0
+	for k := 1; k <= 20; k++ {
+		sum += float64(sign * portable.Exp(-2*float64(k)*float64(k)*x*x))
+		sign = -sign
+	}
+	return 2 * sum
+}
+
+// exactP is the share of the lattice paths from (0,0) to (n,m) that somewhere
+// reach |i*m - j*n| >= dist. q(i,j), the share among the paths through (i,j) that
+// did so up to there, is the mean of its two predecessors weighted by i and j:
+// a sum of non-negative terms, so that small p-values keep their digits. Of a row only
+// the j between the two borders are visited: beyond them q is 1.
+func exactP(n, m, dist int64) float64 {
+	if n*m > maxExactPairs {
+		return math.NaN()
+	}
+	if dist <= 0 {
+		return 1
+	}
+	q := make([]float64, m+1)
+	for j := range q {
+		q[j] = 1
+	}
+	for i := int64(0); i <= n; i++ {
+		first, last := int64(0), min(m, (i*m+dist-1)/n)
+		left := 0.0 // q(i, j-1)
+		if i*m >= dist {
+			first, left = (i*m-dist)/n+1, 1
+		}
+		for j := first; j <= last; j++ {
+			if i+j > 0 {
+				left = (float64(float64(i)*q[j]) + float64(float64(j)*left)) / float64(i+j)
+			}
+			q[j] = left
+		}
+	}
+	return q[m]
+}
+
+// Wasserstein is the first Wasserstein distance of two non-empty samples, the
+// area between their ECDFs, in the samples' unit. One pass over the sorted
+// values; gonum's WassersteinDistance looks every share up from the start, which
+// is quadratic (the tests compare the two).
+func Wasserstein(a, b []float64) float64 {
+	a, b = Sorted(a), Sorted(b)
+	area, last, gap := 0.0, 0.0, 0.0
+	walk(a, b, func(i, j int, v float64) {
+		area += float64(gap * (v - last))
+		last, gap = v, math.Abs(float64(i)/float64(len(a))-float64(j)/float64(len(b)))
+	})
+	return area
+}
+
+// walk visits the distinct values of two sorted samples in order, with the
+// number of values of each at or below.
+func walk(a, b []float64, visit func(i, j int, v float64)) {
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		var v float64
+		switch {
+		case i == len(a):
+			v = b[j]
+		case j == len(b):
+			v = a[i]
+		default:
+			v = min(a[i], b[j])
+		}
+		i, j = past(a, i, v), past(b, j, v)
+		visit(i, j, v)
+	}
+}
+
+func past(s []float64, i int, v float64) int {
+	for i < len(s) && s[i] <= v {
+		i++
+	}
+	return i
+}
+
+func abs64(v int64) int64 { return max(v, -v) }
+
+// StudentT is the p-quantile of Student's t with df > 0 degrees of freedom, 0 < p < 1,
+// within 1e-12 of itself; NaN for another df.
+//
+// Source: Newton's method on the upper tail, 1/2 I_x(df/2, 1/2) at x = df/(df+t^2)
+// (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.5.27), kept between
+// bounds that close in. gonum's quantile takes the last bits of package math, which are
+// not the same on every architecture.
+func StudentT(p, df float64) float64 {
+	switch {
+	case !(df > 0):
+		return math.NaN()
+	case p < 0.5:
+		return -StudentT(1-p, df)
+	case p == 0.5:
+		return 0
+	}
+	lo, hi := 0.0, 1.0
+	for studentTail(hi, df) > 1-p {
+		lo, hi = hi, 2*hi
+	}
+	t := float64((lo + hi) / 2)
+	for range 100 {
+		off := studentTail(t, df) - (1 - p)
+		if off > 0 {
+			lo = t
+		} else {
+			hi = t
+		}
+		next := t + off/studentDensity(t, df)
+		if !(next > lo && next < hi) {
+			next = (lo + hi) / 2
+		}
+		if math.Abs(next-t) <= 1e-15*t {
+			return next
+		}
+		t = next
+	}
+	return t
+}
+
+// studentDensity is Student's density.
+func studentDensity(t, df float64) float64 {
+	return gammaRatio(df/2) / math.Sqrt(df*math.Pi) * portable.Exp(-(df+1)/2*portable.Log1p(t*t/df))
+}
+
+// studentTail is the chance of more than t > 0. With b = 1/2 the continued fraction of
+// I_x(a, b) (Abramowitz and Stegun, 26.5.8) is summed by Lentz's method (Applied Optics
+// 15, 1976), on the side of x where it converges within a few terms.
+func studentTail(t, df float64) float64 {
+	a, b := float64(df/2), 0.5
+	square := float64(t * t)
+	x, y := df/(df+square), square/(df+square)
+	front := gammaRatio(a) / math.SqrtPi * portable.Exp(-a*portable.Log1p(square/df)) * math.Sqrt(y) // x^a y^b / B(a, b)
+	if x < (a+1)/(a+b+2) {
+		return front / a * betaFraction(a, b, x) / 2
+	}
+	near := float64(front * betaFraction(b, a, y))
+	return (1 - float64(near/b)) / 2
+}
+
+// betaFraction is the continued fraction of the incomplete beta function at x.
+func betaFraction(a, b, x float64) float64 {
+	const tiny = 1e-300
+	c, d := 1.0, 1/(1-(a+b)*x/(a+1))
+	out := d
+	step := func(factor float64) float64 {
+		d = 1 / math.Max(tiny, 1+float64(factor*d))
+		c = math.Max(tiny, 1+factor/c)
+		return float64(c * d)
+	}
+	for m := 1.0; m < 10000; m++ {
+		out *= step(m * (b - m) * x / ((a + float64(2*m) - 1) * (a + float64(2*m))))
+		turn := step(-(a + m) * (a + b + m) * x / ((a + float64(2*m)) * (a + float64(2*m) + 1)))
+		out *= turn
+		if math.Abs(turn-1) < 1e-16 {
+			break
+		}
+	}
+	return out
+}
+
+// gammaRatio is gamma(a+1/2)/gamma(a): the asymptotic series from 20 on (Tricomi and
+// Erdelyi, Pacific J. Math. 1, 1951), the recurrence of both below.
+func gammaRatio(a float64) float64 {
+	ratio := 1.0
+	for ; a < 20; a++ {
+		ratio *= a / (a + 0.5)
+	}
+	u := 1 / a
+	series := 1 + float64(u*(-1.0/8+float64(u*(1.0/128+float64(u*(5.0/1024+float64(u*(-21.0/32768+float64(u*(-399.0/262144+
+		float64(u*(869.0/4194304+float64(u*39325.0/33554432)))))))))))))
+	return ratio * math.Sqrt(a) * series
+}
+
+// difference is a mean of paired differences.
+type difference struct {
+	N            int
+	Mean, Lo, Hi float64 // 95 % t interval
+	P            float64 // of sign flips, two-sided
+}
+
+// maxFlips is how many pairs are flipped exhaustively.
+const maxFlips = 22
+
+// Paired is the mean of a[i] - b[i] with a t interval, and the share of all sign
+// patterns whose mean is at least as far from 0: exact up to 22 pairs (Fisher's
+// randomisation test), a million seeded patterns beyond. NaN without a pair.
+func Paired(a, b []float64) difference {
+	n := len(a)
+	d := make([]float64, n)
+	for i := range a {
+		d[i] = a[i] - b[i]
+	}
+	if n == 0 {
+		return difference{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), P: math.NaN()}
+	}
+	out := difference{N: n, P: signFlips(d)}
+	out.Mean, out.Lo, out.Hi = MeanInterval(d)
+	return out
+}
+
+// MeanInterval is the mean of values that are numbers with its 95 % t interval, infinite
+// of one.
+func MeanInterval(v []float64) (mean, lo, hi float64) {
+	mean = Mean(v)
+	half := math.Inf(1)
+	if n := len(v); n > 1 {
+		half = float64(StudentT(0.975, float64(n-1)) * StdErr(v))
+	}
+	return mean, mean - half, mean + half
+}
+
+// signFlips walks sign patterns in Gray order, one flip at a time: those that leave the
+// last pair alone, for their opposites are as far from 0.
+func signFlips(d []float64) float64 {
+	sum, scale := 0.0, 0.0
+	for _, x := range d {
+		sum, scale = sum+x, scale+math.Abs(x)
+	}
+	limit := math.Abs(sum) - float64(1e-9*scale)
+	if len(d) > maxFlips {
+		return sampledFlips(d, limit)
+	}
+	sign := make([]float64, len(d))
+	for i := range sign {
+		sign[i] = 1
+	}
+	total, far := 1<<(len(d)-1), 0
+	for k := 1; ; k++ {
+		if math.Abs(sum) >= limit {
+			far++
+		}
+		if k == total {
+			return float64(far) / float64(total)
+		}
+		bit := 0
+		for k>>bit&1 == 0 {
+			bit++
+		}
+		sign[bit] = -sign[bit]
+		sum += float64(2 * sign[bit] * d[bit])
+	}
+}
+
+func sampledFlips(d []float64, limit float64) float64 {
+	const patterns = 1_000_000
+	far := 1
+	for k := range uint64(patterns) {
+		sum := 0.0
+		for i, x := range d {
+			if Draw(k, uint64(i)) < 0.5 {
+				x = -x
+			}
+			sum += x
+		}
+		if math.Abs(sum) >= limit {
+			far++
+		}
+	}
+	return float64(far) / (patterns + 1)
+}
+
+// Holm adjusts p-values of a family for the chance that any is small by luck
+// (Holm, Scand. J. Statistics 6, 1979); NaN stays.
+func Holm(p []float64) []float64 {
+	out, floor, left := make([]float64, len(p)), 0.0, 0
+	for i := range out {
+		if out[i] = math.NaN(); !math.IsNaN(p[i]) {
+			left++
+		}
+	}
+	for _, i := range Order(p) {
+		if math.IsNaN(p[i]) {
+			continue
+		}
+		floor = math.Max(floor, math.Min(1, p[i]*float64(left)))
+		out[i] = floor
+		left--
+	}
+	return out
+}

@@ -1,0 +1,572 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Figure is a titled group of panels with a legend and one sentence that says
+// what to look at and what would be bad.
+type Figure struct {
+	ID     string // anchor and file name
+	Title  string
+	Note   string
+	Panels []Panel
+	Legend []Key
+	Closed bool   // folded on the page
+	More   string // which panels were left out; empty for none
+}
+
+// Panel is one drawing and what a screen reader says about it. A wide drawing
+// has a narrow twin, which phones show instead.
+type Panel struct {
+	D      *Drawing
+	Desc   string
+	Narrow *Drawing
+}
+
+// BothWidths draws a panel for a desk and for a phone; nil when there is
+// nothing to draw.
+func BothWidths(desc string, draw func(w float64) *Drawing) []Panel {
+	d := draw(wideW)
+	if d == nil {
+		return nil
+	}
+	return []Panel{{d, desc, draw(PanelW)}}
+}
+
+// Key is one legend entry.
+type Key struct {
+	P    Paint
+	Dash int
+	Area bool // a filled swatch instead of a line
+	Text string
+}
+
+// Wide reports whether the figure's panels want the full width.
+func (f *Figure) Wide() bool { return len(f.Panels) > 0 && f.Panels[0].D.W > PanelW+20 }
+
+const exportPad, exportGap = 16.0, 18.0
+
+// Sheet lays title, legend and panels out on one canvas for export.
+func (f *Figure) Sheet() *Drawing {
+	cols := 1
+	if !f.Wide() {
+		cols = min(max(len(f.Panels), 1), 3)
+	}
+	cellW := PanelW
+	for _, p := range f.Panels {
+		cellW = math.Max(cellW, p.D.W)
+	}
+	out := &Drawing{W: 2*exportPad + float64(float64(cols)*cellW) + float64(float64(cols-1)*exportGap)}
+	out.Heading(point{exportPad, exportPad + 12}, f.Title, 15, ink, anchorStart)
+	y := f.drawLegend(out, exportPad+36)
+	for i := 0; i < len(f.Panels); i += cols {
+		rowH := 0.0
+		for j, p := range f.Panels[i:min(i+cols, len(f.Panels))] {
+			out.Place(p.D, exportPad+float64(float64(j)*(cellW+exportGap)), y)
+			rowH = math.Max(rowH, p.D.H)
+		}
+		y += rowH + exportGap
+	}
+	out.H = y - exportGap + exportPad
+	return out
+}
+
+// drawLegend draws the legend from y down and returns where the panels start.
+func (f *Figure) drawLegend(out *Drawing, y float64) float64 {
+	if len(f.Legend) == 0 {
+		return y
+	}
+	x := exportPad
+	for _, k := range f.Legend {
+		w := 30 + textWidth(k.Text, labelSize) + 16
+		if x > exportPad && x+w > out.W-exportPad {
+			x, y = exportPad, y+18
+		}
+		if k.Area {
+			out.Rect(point{x, y - 8}, point{x + 22, y + 1}, k.P, 0, "")
+		} else {
+			out.Seg(point{x, y - 3.5}, point{x + 22, y - 3.5}, k.P, 2, k.Dash)
+		}
+		out.Label(point{x + 28, y}, k.Text, labelSize, ink, anchorStart)
+		x += w
+	}
+	return y + 16
+}
+
+func (k Key) Svg() string {
+	d := Drawing{W: 22, H: 10}
+	if k.Area {
+		d.Rect(point{0, 1}, point{22, 9}, k.P, 0, "")
+	} else {
+		d.Seg(point{0, 5}, point{22, 5}, k.P, 2, k.Dash)
+	}
+	return inline(&d, k.Text)
+}
+
+// axis maps values of one quantity to pixels.
+type axis struct {
+	Label  string // "step time (ms)": what and unit
+	Lo, Hi float64
+	log    bool
+	Ticks  []tick
+	P0, P1 float64 // pixels of lo and hi
+}
+
+type tick struct {
+	V     float64
+	Label string
+}
+
+// Linear makes an axis over [lo, hi] widened to round ticks.
+func Linear(label string, lo, hi float64, about int) axis {
+	if !(hi > lo) {
+		lo, hi = lo-0.5, lo+0.5
+	}
+	step := niceStep((hi - lo) / float64(max(about, 1)))
+	first, last := math.Floor(lo/step+1e-9), math.Ceil(hi/step-1e-9)
+	a := axis{Label: label, Lo: first * step, Hi: last * step}
+	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
+	for k := first; k <= last; k++ {
+		v := k * step
+		a.Ticks = append(a.Ticks, tick{v, grouped(strconv.FormatFloat(v, 'f', decimals, 64))})
+	}
+	return a
+}
+
+// integers is linear with ticks at whole numbers only.
+func integers(label string, lo, hi float64, about int) axis {
+	if hi-lo < float64(about) {
+		about = max(1, int(hi-lo))
+	}
+	return Linear(label, math.Floor(lo), math.Max(math.Ceil(hi), math.Floor(lo)+1), about)
+}
+
+// Logarithmic makes a log axis over [lo, hi], both positive, with labels at
+// 1-2-5 when few decades are shown, else at powers of ten.
+func Logarithmic(label string, lo, hi float64) axis {
+	if !(lo > 0) {
+		lo = math.Max(hi/1e6, 1e-9)
+	}
+	if !(hi > lo) {
+		lo, hi = lo/2, lo*2
+	}
+	a := axis{Label: label, log: true}
+	var mult []float64
+	switch decades := math.Log10(hi / lo); {
+	case decades < 1.5:
+		mult = []float64{1, 2, 3, 5, 7}
+	case decades < 3:
+		mult = []float64{1, 2, 5}
+	default:
+		mult = []float64{1}
+	}
+	a.Lo, a.Hi = lo, hi
+	e0, e1 := int(math.Floor(math.Log10(lo)-1e-9)), int(math.Ceil(math.Log10(hi)+1e-9))
+	skip := 1 + (e1-e0)/7
+	for e := e0; e <= e1; e++ {
+		if len(mult) == 1 && (e-e0)%skip != 0 {
+			continue
+		}
+		for _, m := range mult {
+			v := m * math.Pow(10, float64(e))
+			if v >= lo*(1-1e-9) && v <= hi*(1+1e-9) {
+				a.Ticks = append(a.Ticks, tick{v, Short(v)})
+			}
+		}
+	}
+	return a
+}
+
+// Widened gives a log axis a little air on both sides.
+func Widened(lo, hi float64) (float64, float64) {
+	if !(lo > 0) || !(hi >= lo) {
+		return lo, hi
+	}
+	return lo / 1.12, hi * 1.12
+}
+
+// Px is the pixel of v; values outside are held at the border.
+func (a *axis) Px(v float64) float64 {
+	lo, hi := a.Lo, a.Hi
+	if a.log {
+		v, lo, hi = math.Log(math.Max(v, a.Lo*1e-3)), math.Log(lo), math.Log(hi)
+	}
+	f := (v - lo) / (hi - lo)
+	return a.P0 + float64(math.Min(math.Max(f, 0), 1)*(a.P1-a.P0))
+}
+
+// niceStep rounds a step up to 1, 2 or 5 times a power of ten.
+func niceStep(raw float64) float64 {
+	if !(raw > 0) {
+		return 1
+	}
+	base := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, m := range []float64{1, 2, 5} {
+		if raw <= m*base*(1+1e-9) {
+			return m * base
+		}
+	}
+	return 10 * base
+}
+
+// axisTitle stands centred below the plotting area, or further left when it
+// would not fit.
+func axisTitle(d *Drawing, x axis, label string) {
+	label = clip(label, labelSize, d.W-8)
+	half := textWidth(label, labelSize) / 2
+	at := math.Max(math.Min((x.P0+x.P1)/2, d.W-half-4), half+4)
+	d.Label(point{at, d.H - 6}, label, labelSize, Mute, anchorMiddle)
+}
+
+// maxCurve is the most points one line may have.
+const maxCurve = 240
+
+// sparse keeps at most maxCurve points, the first and the last among them.
+func sparse(xy [][2]float64) [][2]float64 {
+	if len(xy) <= maxCurve {
+		return xy
+	}
+	out := make([][2]float64, 0, maxCurve)
+	for i := range maxCurve {
+		out = append(out, xy[i*(len(xy)-1)/(maxCurve-1)])
+	}
+	return out
+}
+
+// Span is the smallest and largest finite value seen.
+type Span struct {
+	Lo, Hi float64
+	Ok     bool
+}
+
+func (s *Span) Take(vs ...float64) {
+	for _, v := range vs {
+		switch {
+		case math.IsNaN(v) || math.IsInf(v, 0):
+		case !s.Ok:
+			s.Lo, s.Hi, s.Ok = v, v, true
+		default:
+			s.Lo, s.Hi = math.Min(s.Lo, v), math.Max(s.Hi, v)
+		}
+	}
+}
+
+// TakePositive is take for log axes.
+func (s *Span) TakePositive(vs ...float64) {
+	for _, v := range vs {
+		if v > 0 {
+			s.Take(v)
+		}
+	}
+}
+
+// Sizes of panels and text, CSS pixels. A panel is as wide as a phone shows.
+const (
+	PanelW, PanelH = 340.0, 250.0
+	tickSize       = 10.5
+	labelSize      = 11.0
+	headSize       = 12.0
+	barW, barH     = 110.0, 12.0 // of a bar in a table
+)
+
+// frame is a panel with a plotting area and two axes.
+type frame struct {
+	Drawing
+	X, y axis
+}
+
+// NewFrame draws title, grid, ticks and axis labels. The y label stands above
+// the axis, horizontally, where it can be read.
+func NewFrame(w, h float64, title string, x, y axis) *frame {
+	f := &frame{Drawing: Drawing{W: w, H: h}, X: x, y: y}
+	left := 14.0
+	for _, t := range y.Ticks {
+		left = math.Max(left, textWidth(t.Label, tickSize)+12)
+	}
+	top := 24.0
+	if title != "" {
+		f.Heading(point{0, 13}, clip(title, headSize, w), headSize, ink, anchorStart)
+		top += 18
+	}
+	f.Label(point{0, top - 9}, clip(y.Label, labelSize, w), labelSize, Mute, anchorStart)
+	f.X.P0, f.X.P1 = left, w-12
+	f.y.P0, f.y.P1 = h-38, top
+	f.grid()
+	f.Label(point{(f.X.P0 + f.X.P1) / 2, h - 6}, clip(x.Label, labelSize, w-20), labelSize, Mute, anchorMiddle)
+	return f
+}
+
+func (f *frame) grid() {
+	for _, t := range f.y.Ticks {
+		y := f.y.Px(t.V)
+		f.Seg(point{f.X.P0, y}, point{f.X.P1, y}, gridLine, 1, Solid)
+		f.Label(point{f.X.P0 - 6, y + 3.5}, t.Label, tickSize, Mute, anchorEnd)
+	}
+	right := math.Inf(-1)
+	for _, t := range f.X.Ticks {
+		x := f.X.Px(t.V)
+		f.Seg(point{x, f.y.P0}, point{x, f.y.P0 + 4}, AxisLine, 1, Solid)
+		w := textWidth(t.Label, tickSize)
+		if at := math.Min(x, f.W-w/2); at-w/2 > right+4 {
+			f.Label(point{at, f.y.P0 + 16}, t.Label, tickSize, Mute, anchorMiddle)
+			right = at + w/2
+		}
+	}
+	f.Seg(point{f.X.P0, f.y.P0}, point{f.X.P1, f.y.P0}, AxisLine, 1, Solid)
+}
+
+// At is the pixel of a value pair.
+func (f *frame) At(x, y float64) point { return point{f.X.Px(x), f.y.Px(y)} }
+
+// Inside reports whether a value pair lies on the axes.
+func (f *frame) Inside(x, y float64) bool {
+	return x >= f.X.Lo && x <= f.X.Hi && y >= f.y.Lo && y <= f.y.Hi
+}
+
+// Curve draws a polyline through values, thinned to at most maxCurve points.
+func (f *frame) Curve(xy [][2]float64, p Paint, width float64, dash int) {
+	pts := make([]point, 0, min(len(xy), maxCurve))
+	for _, v := range sparse(xy) {
+		pts = append(pts, f.At(v[0], v[1]))
+	}
+	if len(pts) > 0 {
+		f.line(pts, p, width, dash)
+	}
+}
+
+// Stairs draws an empirical distribution: flat, then up at each value.
+func (f *frame) Stairs(xy [][2]float64, p Paint, width float64, dash int) {
+	var pts []point
+	prev := 0.0
+	for _, v := range sparse(xy) {
+		pts = append(pts, f.At(v[0], prev), f.At(v[0], v[1]))
+		prev = v[1]
+	}
+	if len(pts) > 0 {
+		f.line(pts, p, width, dash)
+	}
+}
+
+// Area fills between lower and upper values at the same x.
+func (f *frame) Area(x, lower, upper []float64, p Paint, opacity float64) {
+	if len(x) < 2 {
+		return
+	}
+	pts := make([]point, 0, 2*len(x))
+	for i := range x {
+		pts = append(pts, f.At(x[i], upper[i]))
+	}
+	for i := len(x) - 1; i >= 0; i-- {
+		pts = append(pts, f.At(x[i], lower[i]))
+	}
+	f.add(mark{kind: markPath, pts: pts, closed: true, fill: p, opacity: opacity})
+}
+
+// Level draws a horizontal reference line with a word at its right end.
+func (f *frame) Level(y float64, p Paint, dash int, word string) {
+	if y < f.y.Lo || y > f.y.Hi {
+		return
+	}
+	f.Seg(f.At(f.X.Lo, y), f.At(f.X.Hi, y), p, 1.2, dash)
+	if word != "" {
+		f.Label(point{f.X.P1, f.y.Px(y) - 4}, word, tickSize, p, anchorEnd)
+	}
+}
+
+// Diagonal draws y = factor * x across the area.
+func (f *frame) Diagonal(factor float64, p Paint, dash int) {
+	lo := math.Max(f.X.Lo, f.y.Lo/factor)
+	hi := math.Min(f.X.Hi, f.y.Hi/factor)
+	if lo < hi {
+		f.Seg(f.At(lo, lo*factor), f.At(hi, hi*factor), p, 1.2, dash)
+	}
+}
+
+// wideW is the width of a figure whose rows carry names.
+const wideW, rowH, nameW = 720.0, 21.0, 230.0
+
+// RowMark is one value in a row of a row chart.
+type RowMark struct {
+	V    float64
+	P    Paint
+	Ring bool // drawn as a ring around the dot
+	Bar  bool // a vertical tick instead of a dot: limits
+	Tip  string
+}
+
+// ChartRow is a name and its values.
+type ChartRow struct {
+	Name  string
+	Marks []RowMark
+	Join  bool // a line from the smallest to the largest dot
+}
+
+// RowChart draws one row per name over a shared horizontal axis.
+func RowChart(w float64, rows []ChartRow, x axis, refs ...RowMark) *Drawing {
+	top, bottom := 20.0, 40.0
+	d := &Drawing{W: w, H: top + float64(float64(len(rows))*rowH) + bottom}
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.Name)
+	}
+	left := nameWidth(w, names)
+	x.P0, x.P1 = left, w-20
+	y1, right := d.H-bottom, 0.0
+	for _, t := range x.Ticks {
+		d.Seg(point{x.Px(t.V), top - 4}, point{x.Px(t.V), y1}, gridLine, 1, Solid)
+		if half := textWidth(t.Label, tickSize) / 2; x.Px(t.V)-half > right+4 {
+			d.Label(point{x.Px(t.V), y1 + 15}, t.Label, tickSize, Mute, anchorMiddle)
+			right = x.Px(t.V) + half
+		}
+	}
+	axisTitle(d, x, x.Label)
+	for _, r := range refs {
+		if r.V >= x.Lo && r.V <= x.Hi {
+			d.Seg(point{x.Px(r.V), top - 6}, point{x.Px(r.V), y1}, r.P, 1.3, Dashed)
+			d.Label(point{x.Px(r.V), top - 9}, r.Tip, tickSize, r.P, anchorMiddle)
+		}
+	}
+	for i, r := range rows {
+		drawRow(d, r, &x, left, top+float64((float64(i)+0.5)*rowH))
+	}
+	return d
+}
+
+func drawRow(d *Drawing, r ChartRow, x *axis, left, y float64) {
+	d.Label(point{left - 12, y + 4}, clip(r.Name, labelSize, left-14), labelSize, ink, anchorEnd)
+	var s Span
+	for _, m := range r.Marks {
+		if !m.Bar {
+			s.Take(m.V)
+		}
+	}
+	if r.Join && s.Ok && s.Hi > s.Lo {
+		d.Seg(point{x.Px(s.Lo), y}, point{x.Px(s.Hi), y}, AxisLine, 1.5, Solid)
+	}
+	for _, m := range r.Marks {
+		px := x.Px(m.V)
+		switch {
+		case m.Bar:
+			d.add(mark{kind: markPath, pts: []point{{px, y - 7}, {px, y + 7}}, stroke: m.P, width: 2, tip: m.Tip})
+		case m.Ring:
+			d.add(mark{kind: markCircle, pts: []point{{px, y}}, radius: 7, stroke: m.P, width: 1.6, tip: m.Tip})
+		default:
+			d.Dot(point{px, y}, 4.2, m.P, 0, m.Tip)
+		}
+	}
+}
+
+// nameWidth is the room names need left of a chart, at most nameW and a good third of the
+// drawing.
+func nameWidth(width float64, names []string) float64 {
+	w := 60.0
+	for _, n := range names {
+		w = math.Max(w, textWidth(n[:min(len(n), maxClip)], labelSize)+16)
+	}
+	return math.Min(w, math.Min(nameW, 0.38*width))
+}
+
+// rowFigure finishes a figure of named rows on a log axis.
+func rowFigure(fig *Figure, rows []ChartRow, s Span, label string, total int) *Figure {
+	if len(rows) == 0 || !s.Ok {
+		return nil
+	}
+	if len(rows) > maxChartRows {
+		fig.More = fmt.Sprintf("The first %d of %d runs; the table holds more.", maxChartRows, total)
+		rows = rows[:maxChartRows]
+	}
+	lo, hi := Widened(s.Lo, s.Hi)
+	fig.Panels = BothWidths(fig.Title+", one row per run", func(w float64) *Drawing {
+		return RowChart(w, rows, Logarithmic(label, lo, hi))
+	})
+	return fig
+}
+
+// maxChartRows is the most named rows of one chart; tables hold more.
+const maxChartRows = 30
+
+// Heat is a matrix of values drawn as coloured cells.
+type Heat struct {
+	Rows, Cols []string
+	XLabel     string
+	Value      [][]*float64 // [row][col]; nil is drawn empty
+	Tip        [][]string
+	Print      func(float64) string
+	Log        bool
+	Mark       [2]int // row, col of a ringed cell; -1 for none
+}
+
+// Draw draws the matrix; cells share the width left of the names.
+func (h *Heat) Draw(w float64) *Drawing {
+	s := h.extent()
+	left := nameWidth(w, h.Rows)
+	cw := math.Min(92, (w-left)/float64(max(len(h.Cols), 1)))
+	ch := 24.0
+	d := &Drawing{W: w, H: 8 + float64(ch*float64(len(h.Rows))) + 42}
+	for i, name := range h.Rows {
+		y := 4 + float64(ch*float64(i))
+		d.Label(point{left - 10, y + ch/2 + 4}, clip(name, labelSize, left-12), labelSize, ink, anchorEnd)
+		for j := range h.Cols {
+			h.cell(d, i, j, point{left + float64(cw*float64(j)), y}, cw, ch, s)
+		}
+	}
+	y, right := 4+float64(ch*float64(len(h.Rows))), 0.0
+	for j, name := range h.Cols {
+		x, half := left+float64(cw*(float64(j)+0.5)), textWidth(name, tickSize)/2
+		if half > cw {
+			name, half = clip(name, tickSize, cw+6), cw/2
+		}
+		if x-half > right+2 {
+			d.Label(point{x, y + 15}, name, tickSize, Mute, anchorMiddle)
+			right = x + half
+		}
+	}
+	axisTitle(d, axis{P0: left, P1: left + float64(cw*float64(len(h.Cols)))}, h.XLabel)
+	return d
+}
+
+func (h *Heat) extent() (s Span) {
+	for _, vs := range h.Value {
+		for _, v := range vs {
+			switch {
+			case v == nil:
+			case h.Log:
+				s.TakePositive(*v)
+			default:
+				s.Take(*v)
+			}
+		}
+	}
+	return s
+}
+
+func (h *Heat) cell(d *Drawing, i, j int, at point, w, hh float64, s Span) {
+	v := h.Value[i][j]
+	far := point{at.X + w - 2, at.Y + hh - 2}
+	if v == nil {
+		d.Seg(point{at.X + w/2 - 5, at.Y + hh/2}, point{at.X + w/2 + 5, at.Y + hh/2}, gridLine, 1.5, Solid)
+		return
+	}
+	frac := h.frac(*v, s)
+	d.Rect(at, far, ramp(frac), 0, h.Tip[i][j])
+	if s := h.Print(*v); textWidth(s, tickSize) <= w+2 {
+		d.Label(point{at.X + (w-2)/2, at.Y + hh/2 + 3}, s, tickSize, onRampText(frac), anchorMiddle)
+	}
+	if h.Mark == [2]int{i, j} {
+		d.add(mark{kind: markPath, closed: true, stroke: Prefill, width: 3,
+			pts: []point{at, {far.X, at.Y}, far, {at.X, far.Y}}})
+	}
+}
+
+func (h *Heat) frac(v float64, s Span) float64 {
+	if !(s.Hi > s.Lo) {
+		return 0
+	}
+	if h.Log {
+		return math.Log(math.Max(v, s.Lo)/s.Lo) / math.Log(s.Hi/s.Lo)
+	}
+	return (v - s.Lo) / (s.Hi - s.Lo)
+}

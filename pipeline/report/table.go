@@ -1,0 +1,327 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+)
+
+// maxRows is the most rows of one table on the page; the JSON files hold all.
+const maxRows = 150
+
+// Grow adds a row while there is room and counts it in any case, so that a
+// table of thousands costs no more than the rows it shows.
+func (t *Table) Grow(fill func() Row) {
+	t.Total++
+	if len(t.Rows) < maxRows {
+		t.Rows = append(t.Rows, fill())
+	}
+}
+
+// Capped cuts a table to maxRows and says so. where names the file and key
+// that hold every row; how says which rows came first.
+func Capped(t *Table, how, where string) *Table {
+	t.dropEmpty()
+	t.Total = max(t.Total, len(t.Rows))
+	if t.Total > maxRows {
+		t.More = fmt.Sprintf("%d of %d rows shown, %s; all of them are in %s.", maxRows, t.Total, how, where)
+		t.Rows = t.Rows[:maxRows]
+	}
+	return t
+}
+
+// dropEmpty removes columns in which no row says anything, not even that a
+// value is unknown.
+func (t *Table) dropEmpty() {
+	for j := len(t.Cols) - 1; j >= 0; j-- {
+		empty := len(t.Rows) > 0
+		for _, r := range t.Rows {
+			c := r.Cells[j]
+			empty = empty && c.Text == "" && c.Sub == "" && c.Mini == ""
+		}
+		if !empty {
+			continue
+		}
+		t.Cols = slices.Delete(t.Cols, j, j+1)
+		for i := range t.Rows {
+			t.Rows[i].Cells = slices.Delete(t.Rows[i].Cells, j, j+1)
+		}
+	}
+}
+
+// Tables returns the block of a table, or nothing for one without rows.
+func Tables(t *Table) []Block {
+	if t == nil || len(t.Rows) == 0 {
+		return nil
+	}
+	return []Block{{Table: t}}
+}
+
+// slug makes an id of a name.
+func slug(s string) string {
+	keep := func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}
+	return strings.Map(keep, s[:min(len(s), 60)])
+}
+
+func Plain(s string) Cell { return Cell{Text: s} }
+
+func Prose(s string) Cell { return Cell{Text: s, Class: "w"} }
+
+func Name(s string) Cell { return Cell{Text: s, Class: "id"} }
+
+// Number is a right-aligned cell; nil is shown as unknown and sorts last.
+func Number(v *float64) Cell { return Shown(v, Short) }
+
+// Percent is number for a fraction.
+func Percent(v *float64) Cell { return Shown(v, Pct) }
+
+// millis is number for microseconds shown as milliseconds.
+func millis(v *float64) Cell {
+	return Shown(v, func(us float64) string { return Short(us / 1000) })
+}
+
+func Shown(v *float64, print func(float64) string) Cell {
+	if v == nil {
+		return Cell{Text: Unknown, Class: "n dim"}
+	}
+	return Cell{Text: print(*v), Key: sortKey(*v), Class: "n"}
+}
+
+func Num(v float64) Cell { return Number(&v) }
+
+func PercentOf(v float64) Cell { return Percent(&v) }
+
+func Count(n int) Cell {
+	return Count64(int64(n))
+}
+
+// ZeroDim greys a zero, so that the counts that matter stand out.
+func ZeroDim(n int) Cell {
+	c := Count(n)
+	if n == 0 {
+		c.Class = "n dim"
+	}
+	return c
+}
+
+// headed puts a sub-heading before blocks, when there are any.
+func headed(title string, bs []Block) []Block {
+	if len(bs) == 0 {
+		return nil
+	}
+	return append([]Block{{Heading: title}}, bs...)
+}
+
+func Count64(n int64) Cell {
+	return Cell{Text: Thousands(n), Key: strconv.FormatInt(n, 10), Class: "n"}
+}
+
+func dim64(n int64) Cell {
+	c := Count64(n)
+	if n == 0 {
+		c.Class = "n dim"
+	}
+	return c
+}
+
+// NewTable is a table with these headings.
+func NewTable(caption string, heads ...string) *Table {
+	t := &Table{Caption: caption}
+	for _, h := range heads {
+		t.Cols = append(t.Cols, Column{Head: h})
+	}
+	return t
+}
+
+// Add appends a row of plain cells.
+func (t *Table) Add(cells ...string) {
+	var r Row
+	for _, c := range cells {
+		r.Cells = append(r.Cells, Plain(c))
+	}
+	t.Rows = append(t.Rows, r)
+}
+
+// Markdown is the table in GitHub's form. Cells are Markdown: escape escapes what stands in
+// them, nil where they may hold marks.
+func (t *Table) Markdown(escape func(string) string) string {
+	var b strings.Builder
+	line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+	var heads []string
+	for _, c := range t.Cols {
+		heads = append(heads, c.Head)
+	}
+	line(heads)
+	b.WriteString("|" + strings.Repeat("---|", len(t.Cols)) + "\n")
+	for _, r := range t.Rows {
+		var cells []string
+		for _, c := range r.Cells {
+			text := c.Text
+			switch {
+			case c.Href != "": // what leads somewhere is a name of ours
+				text = "[" + text + "](" + c.Href + ")"
+			case escape != nil:
+				text = escape(text)
+			}
+			cells = append(cells, text)
+		}
+		line(cells)
+	}
+	return b.String()
+}
+
+// Terminal is the table as text within width columns; 0 sets no limit. Long cells are wrapped
+// first; where that is not enough every row becomes a list of its cells.
+func (t *Table) Terminal(width int) string {
+	var b strings.Builder
+	b.WriteString(" " + t.Caption + "\n")
+	widths, longest := t.widths()
+	limits, fits := fitted(widths, longest, width)
+	if !fits {
+		t.list(&b, width)
+		return b.String()
+	}
+	var head Row
+	rules := make([]string, len(limits))
+	for i, c := range t.Cols {
+		head.Cells = append(head.Cells, Cell{Text: c.Head})
+		rules[i] = strings.Repeat("─", limits[i]+2)
+	}
+	t.line(&b, head, limits)
+	b.WriteString(strings.Join(rules, "┼") + "\n")
+	for _, r := range t.Rows {
+		t.line(&b, r, limits)
+	}
+	return b.String()
+}
+
+// widths are the columns' natural widths, and the widths of their longest words.
+func (t *Table) widths() (widths, longest []int) {
+	widths, longest = make([]int, len(t.Cols)), make([]int, len(t.Cols))
+	see := func(i int, s string) {
+		for line := range strings.SplitSeq(s, "\n") {
+			widths[i] = max(widths[i], runewidth.StringWidth(line))
+		}
+		for _, word := range strings.Fields(s) {
+			longest[i] = max(longest[i], runewidth.StringWidth(word))
+		}
+	}
+	for i, c := range t.Cols {
+		see(i, c.Head)
+		for _, r := range t.Rows {
+			if i < len(r.Cells) {
+				see(i, r.Cells[i].Text)
+			}
+		}
+	}
+	return widths, longest
+}
+
+// fitted shortens the widest columns until the table fits into width; it says whether that can be
+// done without breaking a word.
+func fitted(widths, longest []int, width int) ([]int, bool) {
+	limits := append([]int(nil), widths...)
+	total := 3 * len(widths) // " cell │" around each
+	for _, w := range widths {
+		total += w
+	}
+	for ; width > 0 && total > width; total-- {
+		widest := -1
+		for i, w := range limits {
+			if w > longest[i] && (widest < 0 || w > limits[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return nil, false
+		}
+		limits[widest]--
+	}
+	return limits, true
+}
+
+// line writes one row, on as many lines as its longest cell needs.
+func (t *Table) line(b *strings.Builder, r Row, limits []int) {
+	cells, height := make([][]string, len(limits)), 1
+	for i := range limits {
+		if i < len(r.Cells) {
+			cells[i] = Wrap(r.Cells[i].Text, limits[i], 0)
+		}
+		height = max(height, len(cells[i]))
+	}
+	for k := range height {
+		var parts []string
+		for i, limit := range limits {
+			text := ""
+			if k < len(cells[i]) {
+				text = cells[i][k]
+			}
+			pad := strings.Repeat(" ", max(0, limit-runewidth.StringWidth(text)))
+			if t.Cols[i].Num {
+				text = pad + text
+			} else {
+				text += pad
+			}
+			parts = append(parts, " "+text+" ")
+		}
+		b.WriteString(strings.TrimRight(strings.Join(parts, "│"), " ") + "\n")
+	}
+}
+
+// list writes every row as one line a cell.
+func (t *Table) list(b *strings.Builder, width int) {
+	for _, r := range t.Rows {
+		for i, c := range r.Cells {
+			indent, name := "   ", t.Cols[i].Head+": "
+			if i == 0 {
+				indent, name = " - ", ""
+			}
+			if c.Text == "" {
+				continue
+			}
+			for k, l := range Wrap(name+c.Text, max(width-5, 16), 0) {
+				if k > 0 {
+					indent = "     "
+				}
+				b.WriteString(indent + l + "\n")
+			}
+		}
+	}
+}
+
+// Wrap breaks text at spaces into lines of at most width columns, all but the first of them
+// hang columns shorter; a longer word has a line of its own.
+func Wrap(s string, width, hang int) []string {
+	var lines []string
+	for part := range strings.SplitSeq(s, "\n") {
+		if runewidth.StringWidth(part) <= width { // as it stands, with its spaces
+			lines = append(lines, part)
+			continue
+		}
+		line, limit := "", width
+		for _, word := range strings.Fields(part) {
+			switch {
+			case line == "":
+				line = word
+			case runewidth.StringWidth(line)+1+runewidth.StringWidth(word) <= limit:
+				line += " " + word
+			default:
+				lines, line = append(lines, line), word
+				limit = width - hang
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
