@@ -26,49 +26,20 @@ type event struct {
 	req  int32
 }
 
-// events is a binary heap by (time, kind, sequence).
-type events struct {
-	heap []event
-	seq  int64
+// Before is the order by time, kind and sequence.
+func (a event) Before(b event) bool {
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.seq, b.seq)) < 0
 }
 
-func (a *event) before(b *event) bool {
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.seq, b.seq)) < 0
+// events are those to come at the gateway.
+type events struct {
+	heap sim.Heap[event]
+	seq  int64
 }
 
 func (q *events) push(at int64, k kind, req int) {
 	q.seq++
-	q.heap = append(q.heap, event{at, k, q.seq, int32(req)})
-	for i := len(q.heap) - 1; i > 0; {
-		p := (i - 1) / 2
-		if !q.heap[i].before(&q.heap[p]) {
-			return
-		}
-		q.heap[i], q.heap[p] = q.heap[p], q.heap[i]
-		i = p
-	}
-}
-
-func (q *events) pop() event {
-	h := q.heap
-	top, last := h[0], len(h)-1
-	h[0] = h[last]
-	h = h[:last]
-	q.heap = h
-	for i := 0; ; {
-		c := 2*i + 1
-		if c >= len(h) {
-			return top
-		}
-		if c+1 < len(h) && h[c+1].before(&h[c]) {
-			c++
-		}
-		if !h[c].before(&h[i]) {
-			return top
-		}
-		h[i], h[c] = h[c], h[i]
-		i = c
-	}
+	q.heap.Push(event{at, k, q.seq, int32(req)})
 }
 
 // happen lets the gateway's next event happen. Arrivals come first.
@@ -78,7 +49,7 @@ func (c *cluster) happen(now int64) error {
 		c.arrive(i, now)
 		return nil
 	}
-	switch ev := c.events.pop(); ev.kind {
+	switch ev := c.events.heap.Pop(); ev.kind {
 	case arrival:
 		c.out.Retries++
 		c.arrive(int(ev.req), now)

@@ -348,7 +348,7 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 	if err != nil {
 		return nil, err
 	}
-	sum := sim.New()
+	sum := sim.NewCollector()
 	for i := range run.Records {
 		sum.Add(&run.Records[i].RequestResult)
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -139,4 +140,18 @@ func (c *Config) Check() error {
 		return c.Noise.check()
 	}
 	return nil
+}
+
+// kvBlocks is the number of GPU KV blocks without the null block: what cfg
+// says, else what the deployment states or its memory has room for.
+func kvBlocks(cfg *Config) (int64, error) {
+	if cfg.KVBlocks > 0 {
+		return cfg.KVBlocks, nil
+	}
+	n, _, err := cfg.Deployment.KVBlocks()
+	var coded *trace.Error
+	if errors.As(err, &coded) {
+		return 0, trace.Errorf(codeNoKVBlocks, "%s", coded.Msg).WithHint("set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks")
+	}
+	return n, err
 }

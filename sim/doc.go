@@ -4,9 +4,8 @@
 // same bytes.
 //
 // Run keeps every result, Stream none; an Engine lets a caller drive it, or
-// several of them, request by request. How long a step takes is asked of a model
-// of sim/latency, the KV cache is sim/kv's, and sim/summary reduces a run to
-// numbers.
+// several of them, request by request. A Collector reduces a run to numbers, request by request,
+// so that no run has to be kept.
 //
 // # One engine iteration
 //
@@ -38,4 +37,44 @@
 // A request that can never be scheduled is rejected with a reason instead of
 // blocking the queue for ever. The output length is used for one thing: to
 // answer "stop now" when a token arrives; no policy reads it.
+//
+// # Parts
+//
+// The KV cache is blocks as counts, and with prefix
+// caching also as identities with reference counts, content hashes and an
+// eviction order.
+//
+// Models say how long a step executes and how long a request is outside the engine: sums
+// over a batch in, microseconds out. A model keeps scratch space: one per run, or per
+// goroutine.
+//
+//	batch.go     a step as sums over its sequences
+//	model.go     the interfaces: a step time, a delay, a recorded timeline
+//	physics.go   a coefficient set through the trainer's features
+//	basis.go     trained-physics and blackbox, the forms BLIS reads
+//	roofline.go  the analytic model: nothing is fitted
+//	recorded.go  the times of a trace, teacher-forced
+//	draw.go      coefficients drawn from their covariance
+//
+// A replay judges a candidate set of coefficients by replaying measured
+// requests: how far the simulated times are from the measured ones, and, for
+// linear latency models, the normal equations of the step that brings them
+// nearer.
+//
+// # Objective of a replay
+//
+// The mean of Huber(log simulated - log measured) over TTFT, span (first to last
+// token) and E2E of every request that has them, plus half the sum of |log ratio|
+// of their 50, 90 and 99 % quantiles. It is relative, so that short requests
+// count as much as long ones, and it sees distributions as well as pairs. What a
+// replay does not finish counts as wrong by a factor of 100 and never drops out.
+// Every pair adds to it and nothing takes away, so a losing candidate is stopped
+// as soon as the pairs seen so far exceed the bound.
+//
+// # Twins of a replay
+//
+// A replay is a step function of the coefficients. Twins are the same requests
+// sent a little earlier or later; their mean is smoother, and their spread is how
+// near any coefficients can come. The jitter of a request depends on the seed, the
+// twin and the request alone, so that all candidates meet the same draws.
 package sim

@@ -168,7 +168,7 @@ func (e *Engine) RunTo(untilUs int64) error {
 			if e.outside.heap[0].at >= e.until {
 				return nil
 			}
-			if err := e.handle(e.outside.pop()); err != nil {
+			if err := e.handle(e.outside.heap.Pop()); err != nil {
 				return err
 			}
 			continue

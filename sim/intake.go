@@ -22,14 +22,15 @@ type outsideEvent struct {
 	req  int32
 }
 
-// outsideQueue is a binary heap of outside events, by (time, sequence number).
-type outsideQueue struct {
-	heap []outsideEvent
-	seq  int64
+// Before is the order by time and sequence number.
+func (a outsideEvent) Before(b outsideEvent) bool {
+	return a.at < b.at || a.at == b.at && a.seq < b.seq
 }
 
-func (a *outsideEvent) before(b *outsideEvent) bool {
-	return a.at < b.at || a.at == b.at && a.seq < b.seq
+// outsideQueue are the outside events to come.
+type outsideQueue struct {
+	heap Heap[outsideEvent]
+	seq  int64
 }
 
 // before reports whether something happens at or before at.
@@ -37,38 +38,7 @@ func (q *outsideQueue) before(at int64) bool { return len(q.heap) > 0 && q.heap[
 
 func (q *outsideQueue) push(at int64, kind outsideKind, req int) {
 	q.seq++
-	q.heap = append(q.heap, outsideEvent{at, q.seq, kind, int32(req)})
-	h := q.heap
-	for i := len(h) - 1; i > 0; {
-		p := (i - 1) / 2
-		if !h[i].before(&h[p]) {
-			return
-		}
-		h[i], h[p] = h[p], h[i]
-		i = p
-	}
-}
-
-func (q *outsideQueue) pop() outsideEvent {
-	h := q.heap
-	top, last := h[0], len(h)-1
-	h[0] = h[last]
-	q.heap = h[:last]
-	h = q.heap
-	for i := 0; ; {
-		c := 2*i + 1
-		if c >= len(h) {
-			return top
-		}
-		if c+1 < len(h) && h[c+1].before(&h[c]) {
-			c++
-		}
-		if !h[c].before(&h[i]) {
-			return top
-		}
-		h[i], h[c] = h[c], h[i]
-		i = c
-	}
+	q.heap.Push(outsideEvent{at, q.seq, kind, int32(req)})
 }
 
 // handle lets an outside event happen. An idle engine's clock goes with it.

@@ -221,7 +221,6 @@ type Result struct {
 	PeakRunning     int64
 	PeakWaiting     int64
 	PeakBlocks      int64
-	Extrapolated    uint64          // slots (bit s-1) that hit their bound in a prediction
 	Gaps            *stat.Histogram // of all token gaps, us; nil without Config.TokenGaps
 	Stopped         bool            // by the caller, before all had left
 	Findings        []trace.Finding

@@ -11,7 +11,7 @@ type Source struct {
 	reqs      []Request
 	open      []int32 // requests that arrive by themselves, by arrival
 	next      int
-	due       []dueRequest    // a heap by (time, order)
+	due       Heap[dueRequest]
 	order     int64           // requests that became due so far
 	followers map[int][]int32 // by predecessor: requests that come after it
 	queues    map[int][]int32 // by loop: requests not sent yet
@@ -25,8 +25,9 @@ type dueRequest struct {
 	req   int32
 }
 
-func (a *dueRequest) compare(b *dueRequest) int {
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
+// Before is the order by time and by when it became due.
+func (a dueRequest) Before(b dueRequest) bool {
+	return a.at < b.at || a.at == b.at && a.order < b.order
 }
 
 // NewSource checks the requests and puts them in order; equal arrivals keep
@@ -73,11 +74,7 @@ func (s *Source) Take() (i int, atUs int64) {
 		i = int(s.open[s.next])
 		s.next++
 	} else {
-		i = int(s.due[0].req)
-		last := len(s.due) - 1
-		s.due[0] = s.due[last]
-		s.due = s.due[:last]
-		s.sink()
+		i = int(s.due.Pop().req)
 	}
 	if others := s.samples[i]; len(others) > 0 && s.inside[i] == 0 {
 		s.inside[i] = 1 + len(others)
@@ -117,31 +114,5 @@ func (s *Source) Left(i int, atUs int64, sent func(j int, atUs int64, followed b
 // Again makes request i arrive at atUs: a client that tries again.
 func (s *Source) Again(i int, atUs int64) {
 	s.order++
-	s.due = append(s.due, dueRequest{atUs, s.order, int32(i)})
-	for at := len(s.due) - 1; at > 0; {
-		parent := (at - 1) / 2
-		if s.due[at].compare(&s.due[parent]) > 0 {
-			return
-		}
-		s.due[at], s.due[parent] = s.due[parent], s.due[at]
-		at = parent
-	}
-}
-
-// sink restores the heap below its top.
-func (s *Source) sink() {
-	for at := 0; ; {
-		c := 2*at + 1
-		if c >= len(s.due) {
-			return
-		}
-		if c+1 < len(s.due) && s.due[c+1].compare(&s.due[c]) < 0 {
-			c++
-		}
-		if s.due[at].compare(&s.due[c]) < 0 {
-			return
-		}
-		s.due[at], s.due[c] = s.due[c], s.due[at]
-		at = c
-	}
+	s.due.Push(dueRequest{atUs, s.order, int32(i)})
 }

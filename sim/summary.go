@@ -1,5 +1,3 @@
-// Package summary reduces what the requests of a simulated run experienced to
-// numbers, request by request, so that no run has to be kept. It is pure.
 package sim
 
 import (
@@ -19,15 +17,15 @@ type Spread struct {
 	Mean, P50, P90, P95, P99 float64
 }
 
-// Run is a run in numbers. Rates divide by DurationS: first arrival to last
+// Summary is a run in numbers. Rates divide by DurationS: first arrival to last
 // departure, one clock.
-type SummaryRun struct {
+type Summary struct {
 	Injected, Completed, Rejected, Aborted, TimedOut, Unfinished int
 	LengthCapped                                                 int
 	InputTokens, OutputTokens                                    int64 // of completed requests
 	DurationS                                                    float64
 	ResponsesPerSec, TokensPerSec                                float64
-	TTFT, E2E, ITL, QueueWait, Admission                         Spread
+	TTFT, E2E, ITL, QueueWait                                    Spread
 	TokenGap                                                     Spread // over all gaps, within 0.4 %; N = 0 without Config.TokenGaps
 	Preemptions                                                  int64
 	CacheHitRate                                                 trace.Opt[float64] // prompt tokens from the cache / looked up
@@ -54,12 +52,12 @@ type Class struct {
 
 // Collector takes the requests of one run.
 type Collector struct {
-	run                                  SummaryRun
-	ttft, e2e, itl, queueWait, admission []float64 // us
-	arrivals                             []stat.Arrival
-	first, last                          int64
-	classes                              map[string]*class
-	judged, met                          int
+	run                       Summary
+	ttft, e2e, itl, queueWait []float64 // us
+	arrivals                  []stat.Arrival
+	first, last               int64
+	classes                   map[string]*class
+	judged, met               int
 }
 
 type class struct {
@@ -67,8 +65,8 @@ type class struct {
 	ttft, e2e []float64
 }
 
-// New is an empty collector.
-func New() *Collector {
+// NewCollector is an empty collector.
+func NewCollector() *Collector {
 	return &Collector{first: math.MaxInt64, classes: map[string]*class{}}
 }
 
@@ -85,7 +83,6 @@ func (c *Collector) Add(r *RequestResult) {
 	keep(&c.e2e, e2e, hasE2E)
 	keep(&c.itl, itl, hasITL && finished)
 	keep(&c.queueWait, float64(r.ScheduledUs.V-r.QueuedUs.V), r.ScheduledUs.OK)
-	keep(&c.admission, float64(r.ScheduledUs.V-r.ArrivalUs), r.ScheduledUs.OK)
 	c.arrivals = append(c.arrivals, arrivalOf(r))
 	if r.SLOClass != "" || r.SLOMet.OK {
 		c.classify(r)
@@ -159,12 +156,12 @@ func (c *Collector) classify(r *RequestResult) {
 }
 
 // Close adds what the engine counted and returns the run.
-func (c *Collector) Close(res *Result) *SummaryRun {
+func (c *Collector) Close(res *Result) *Summary {
 	s := &c.run
 	s.Preemptions, s.Steps, s.EmptySteps, s.WastedTokens = res.Preemptions, res.Steps, res.EmptySteps, res.WastedTokens
 	s.PeakRunning, s.PeakWaiting, s.PeakBlocks = res.PeakRunning, res.PeakWaiting, res.PeakBlocks
 	s.TTFT, s.E2E, s.ITL = spreadOf(c.ttft), spreadOf(c.e2e), spreadOf(c.itl)
-	s.QueueWait, s.Admission = spreadOf(c.queueWait), spreadOf(c.admission)
+	s.QueueWait = spreadOf(c.queueWait)
 	if g := res.Gaps; g != nil && g.N() > 0 {
 		s.TokenGap = Spread{int(g.N()), g.Mean() / 1e3, g.Quantile(.5) / 1e3, g.Quantile(.9) / 1e3, g.Quantile(.95) / 1e3, g.Quantile(.99) / 1e3}
 	}

@@ -19,7 +19,7 @@ func TestSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New()
+	c := NewCollector()
 	for i := range res.Requests {
 		c.Add(&res.Requests[i])
 	}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -98,15 +97,6 @@ func scorerNames() []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// scorersText is the weights as ParseScorers reads them.
-func scorersText(list []Scorer) string {
-	parts := make([]string, len(list))
-	for i, s := range list {
-		parts[i] = fmt.Sprintf("%s:%g", s.Name, s.Weight)
-	}
-	return strings.Join(parts, ",")
 }
 
 func trailing(word uint64) int { return bits.TrailingZeros64(word) }

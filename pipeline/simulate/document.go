@@ -168,23 +168,23 @@ func (s *Simulation) Document(runs []*Replication) *Document {
 func intervals(runs []*Replication, percentiles bool) []Interval {
 	type key struct {
 		name string
-		of   func(*sim.SummaryRun) float64
+		of   func(*sim.Summary) float64
 	}
 	keys := []key{
-		{"responses_per_sec", func(s *sim.SummaryRun) float64 { return s.ResponsesPerSec }},
-		{"tokens_per_sec", func(s *sim.SummaryRun) float64 { return s.TokensPerSec }},
+		{"responses_per_sec", func(s *sim.Summary) float64 { return s.ResponsesPerSec }},
+		{"tokens_per_sec", func(s *sim.Summary) float64 { return s.TokensPerSec }},
 	}
 	for _, m := range []struct {
 		name string
-		of   func(*sim.SummaryRun) *sim.Spread
-	}{{"ttft", func(s *sim.SummaryRun) *sim.Spread { return &s.TTFT }}, {"itl", func(s *sim.SummaryRun) *sim.Spread { return &s.ITL }},
-		{"e2e", func(s *sim.SummaryRun) *sim.Spread { return &s.E2E }}} {
+		of   func(*sim.Summary) *sim.Spread
+	}{{"ttft", func(s *sim.Summary) *sim.Spread { return &s.TTFT }}, {"itl", func(s *sim.Summary) *sim.Spread { return &s.ITL }},
+		{"e2e", func(s *sim.Summary) *sim.Spread { return &s.E2E }}} {
 		keys = append(keys,
-			key{m.name + "_mean_ms", func(s *sim.SummaryRun) float64 { return m.of(s).Mean }},
-			key{m.name + "_p50_ms", func(s *sim.SummaryRun) float64 { return m.of(s).P50 }},
-			key{m.name + "_p90_ms", func(s *sim.SummaryRun) float64 { return m.of(s).P90 }},
-			key{m.name + "_p95_ms", func(s *sim.SummaryRun) float64 { return m.of(s).P95 }},
-			key{m.name + "_p99_ms", func(s *sim.SummaryRun) float64 { return m.of(s).P99 }})
+			key{m.name + "_mean_ms", func(s *sim.Summary) float64 { return m.of(s).Mean }},
+			key{m.name + "_p50_ms", func(s *sim.Summary) float64 { return m.of(s).P50 }},
+			key{m.name + "_p90_ms", func(s *sim.Summary) float64 { return m.of(s).P90 }},
+			key{m.name + "_p95_ms", func(s *sim.Summary) float64 { return m.of(s).P95 }},
+			key{m.name + "_p99_ms", func(s *sim.Summary) float64 { return m.of(s).P99 }})
 	}
 	var out []Interval
 	for _, k := range keys {

@@ -37,7 +37,7 @@ type Simulation struct {
 
 // Replication is the outcome of one seed.
 type Replication struct {
-	Summary  *sim.SummaryRun
+	Summary  *sim.Summary
 	Findings []trace.Finding
 }
 
@@ -222,7 +222,7 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sim.New()
+	sum := sim.NewCollector()
 	var res *sim.Result
 	if first {
 		res, err = s.recorded(cfg, reqs, sum)

@@ -233,10 +233,11 @@ func (e *emitted) checkSteps(t *testing.T) {
 // checkReplay replays the extracted run teacher-forced: same steps, same tokens.
 func (e *emitted) checkReplay(t *testing.T, caching bool) {
 	t.Helper()
-	w, err := workload.Force(e.run, e.dep, e.dep.Engine.IsAsync())
+	w, err := workload.ForceLater(e.run, e.dep)
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.Under(e.dep.Engine.IsAsync())
 	res, err := sim.Run(sim.DefaultConfig(e.dep, w.Timeline), w.Requests, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -18,19 +18,9 @@ type Forced struct {
 	ByStep bool
 }
 
-// Force prepares run. The execution of a step ends at the last token stamp it
-// produced, else just before the next step that had to wait for it.
-func Force(run *trace.Run, d *deploy.Deployment, async bool) (*Forced, error) {
-	f, err := ForceLater(run, d)
-	if err != nil {
-		return nil, err
-	}
-	f.Under(async)
-	return f, nil
-}
-
-// ForceLater is Force where it is not known yet whether the engine schedules
-// asynchronously: Under says so. The run may go in between.
+// ForceLater prepares a run whose engine may schedule asynchronously or not: Under says
+// so. The execution of a step ends at the last token stamp it produced, else just before
+// the next step that had to wait for it. The run may go in between.
 func ForceLater(run *trace.Run, d *deploy.Deployment) (*Forced, error) {
 	if len(run.Steps) == 0 {
 		return nil, trace.Errorf(codeEmptyWorkload, "run %q: got no recorded step, want them for a teacher-forced replay", run.ID)

@@ -131,10 +131,11 @@ func (v *verdict) differ(format string, args ...any) {
 
 func teacherForced(t *testing.T, r recording) verdict {
 	t.Helper()
-	w, err := workload.Force(r.run, r.dep, r.dep.Engine.IsAsync())
+	w, err := workload.ForceLater(r.run, r.dep)
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.Under(r.dep.Engine.IsAsync())
 	cfg := sim.DefaultConfig(r.dep, w.Timeline)
 	cfg.FreeStored = r.id == "h100-codellama-34b-tp2"
 	got := &replayed{w: w, batch: map[int64]map[string]trace.Chunk{}, totals: map[int64]totals{}, events: map[string][]sim.Event{}}
