@@ -51,7 +51,7 @@ func hardwareTable() string {
 		"interconnect_latency_us | source |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, h := range Datasheets() {
 		fmt.Fprintf(&b, "| %s | %g | %g | %g | %g | %g | %g | %g | %s |\n", h.Name, h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.MemoryGB,
-			h.PCIeBandwidthGBs, h.InterconnectBandwidthGBs, h.InterconnectLatencyUs, DatasheetSource(h.Name))
+			h.PCIeBandwidthGBs, h.InterconnectBandwidthGBs, h.InterconnectLatencyUs, datasheetSource(h.Name))
 	}
 	return b.String()
 }

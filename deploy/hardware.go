@@ -61,16 +61,6 @@ func Datasheets() []Hardware {
 	return out
 }
 
-// DatasheetSource says where the figures of a built-in device are from, with the date.
-func DatasheetSource(name string) string {
-	for _, h := range builtin() {
-		if h.Name == name {
-			return h.source
-		}
-	}
-	return ""
-}
-
 // Datasheet finds a built-in device by full name, by its driver's name or by alias,
 // ignoring case: "H100-SXM-80GB", "NVIDIA H100 80GB HBM3", "H100", "RTX 4090". An
 // alias of two devices is that of the one with more memory.

@@ -72,9 +72,6 @@ var limits = []Limit{
 		"give hardware.interconnect_bandwidth_gb_s and interconnect_latency_us as measured between them", above("nnodes", 1)},
 }
 
-// Limits lists every knob that is refused or warned about, refused ones first.
-func Limits() []Limit { return slices.Clone(limits) }
-
 func above(key string, most float64) func(knobs) string {
 	return func(get knobs) string {
 		var v float64

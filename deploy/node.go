@@ -40,7 +40,7 @@ func (d *document) fail(at *yaml.Node, code trace.Code, hint, format string, arg
 	d.err = e
 }
 
-// sectionOf checks that node is a mapping without duplicate keys.
+// sectionOf checks that node is a mapping.
 func (d *document) sectionOf(node *yaml.Node, path string) *section {
 	s := &section{doc: d, path: path, node: node}
 	if node == nil || isNull(node) {
@@ -51,14 +51,6 @@ func (d *document) sectionOf(node *yaml.Node, path string) *section {
 		d.fail(node, badRunYAML, "", "%s: got %s, want a mapping", pathOr(path, "run.yaml"), kindName(node))
 		s.node = nil
 		return s
-	}
-	seen := map[string]bool{}
-	for i := 0; i < len(node.Content); i += 2 {
-		key := node.Content[i]
-		if seen[key.Value] {
-			d.fail(key, badRunYAML, "", "%s: the key stands twice", s.pathOf(key.Value))
-		}
-		seen[key.Value] = true
 	}
 	return s
 }
@@ -128,7 +120,7 @@ func (s *section) integer(key string) trace.Opt[int64] {
 	}
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
-		s.doc.fail(n, badRunYAML, "", "%s: got %s, want an integer", s.pathOf(key), showNode(n))
+		s.doc.fail(n, badRunYAML, "", "%s: got %s, want an integer", s.pathOf(key), kindName(n))
 		return trace.Opt[int64]{}
 	}
 	return trace.Some(v)
@@ -150,7 +142,7 @@ func (s *section) number(key, unit string) trace.Opt[float64] {
 	}
 	v, err := strconv.ParseFloat(n.Value, 64)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		s.doc.fail(n, badRunYAML, "", "%s: got %s, want a number in %s", s.pathOf(key), showNode(n), unit)
+		s.doc.fail(n, badRunYAML, "", "%s: got %s, want a number in %s", s.pathOf(key), kindName(n), unit)
 		return trace.Opt[float64]{}
 	}
 	return trace.Some(v)
@@ -171,7 +163,7 @@ func (s *section) boolean(key string) trace.Opt[bool] {
 		return trace.Opt[bool]{}
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
-		s.doc.fail(n, badRunYAML, "", "%s: got %s, want true or false", s.pathOf(key), showNode(n))
+		s.doc.fail(n, badRunYAML, "", "%s: got %s, want true or false", s.pathOf(key), kindName(n))
 		return trace.Opt[bool]{}
 	}
 	return trace.Some(strings.EqualFold(n.Value, "true"))
@@ -274,8 +266,6 @@ func kindName(n *yaml.Node) string {
 	}
 	return "nothing"
 }
-
-func showNode(n *yaml.Node) string { return kindName(n) }
 
 func pathOr(path, def string) string {
 	if path == "" {

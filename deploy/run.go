@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -43,15 +42,6 @@ func LoadRun(dir string, set ...string) (*Deployment, error) {
 func LoadRunFile(name string, set ...string) (*Deployment, error) {
 	dir := filepath.Dir(name)
 	return loadRun(files.DirFS(dir), filepath.Base(name), dir, set)
-}
-
-// loadRunFS is LoadRun over a file system; name is run.yaml's path in it.
-func loadRunFS(fsys fs.FS, name string, set ...string) (*Deployment, error) {
-	sub, err := fs.Sub(fsys, path.Dir(name))
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", name, err)
-	}
-	return loadRun(sub, path.Base(name), path.Dir(name), set)
 }
 
 func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
@@ -146,13 +136,12 @@ func override(root *yaml.Node, set []string, doc *document) error {
 		if !ok || key == "" || root.Kind != yaml.MappingNode {
 			return trace.Errorf(BadSetting, "setting %q: want key=value, such as vllm.max_num_seqs=128", s)
 		}
-		var node yaml.Node
-		if err := yaml.Unmarshal([]byte(value), &node); err != nil || len(node.Content) != 1 {
+		node, err := strictyaml.Parse([]byte(value), key)
+		if node == nil || err != nil {
 			return trace.Errorf(BadSetting, "setting %s: got %q, want a YAML value", key, value)
 		}
-		value1 := node.Content[0]
-		value1.Line, value1.Column = 0, 0
-		if err := setPath(root, strings.Split(key, "."), value1); err != nil {
+		node.Line, node.Column = 0, 0
+		if err := setPath(root, strings.Split(key, "."), node); err != nil {
 			return trace.Errorf(BadSetting, "setting %s: %v", key, err)
 		}
 	}

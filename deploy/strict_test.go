@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -189,7 +190,7 @@ func TestBuiltInDatasheets(t *testing.T) {
 		t.Errorf("got %d datasheets, want %d", len(Datasheets()), len(latency))
 	}
 	for _, h := range Datasheets() {
-		if h.InterconnectLatencyUs != latency[h.Name] || !(h.MemoryGB > 0) || !regexp.MustCompile(`, 20\d\d`).MatchString(DatasheetSource(h.Name)) {
+		if h.InterconnectLatencyUs != latency[h.Name] || !(h.MemoryGB > 0) || !regexp.MustCompile(`, 20\d\d`).MatchString(datasheetSource(h.Name)) {
 			t.Errorf("got %+v, want latency %g us", h, latency[h.Name])
 		}
 	}
@@ -352,4 +353,19 @@ func FuzzRunYAML(f *testing.F) {
 			t.Errorf("error without a code: %v", err)
 		}
 	})
+}
+
+// loadRunFS is LoadRun over a file system; name is run.yaml's path in it.
+func loadRunFS(fsys fs.FS, name string, set ...string) (*Deployment, error) {
+	return loadRun(fsys, name, ".", set)
+}
+
+// datasheetSource says where the figures of a built-in device are from, with the date.
+func datasheetSource(name string) string {
+	for _, h := range builtin() {
+		if h.Name == name {
+			return h.source
+		}
+	}
+	return ""
 }
