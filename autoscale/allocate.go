@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -63,25 +64,6 @@ const (
 
 // Policies lists them.
 var Policies = []Policy{PolicyNone, policyPriorityExhaustive, policyPriorityRoundRobin, policyRoundRobin}
-
-// Given is what a demand gets.
-type Given struct {
-	Name     string
-	Priority int
-	Placement
-	Value  float64 // penalty of the transition from Current
-	Wanted int     // replicas that meet the targets on that accelerator; 0 = nothing fits
-	Full   bool    // Replicas reaches Wanted
-}
-
-// Plan is an allocation of a fleet, demands by name.
-type Plan struct {
-	Given    []Given
-	Cost     float64 // cents per hour
-	Value    float64
-	Unserved []string   // demands without a replica, by name
-	Left     []Capacity // by type
-}
 
 // candidate is one option of a demand with its replicas.
 type candidate struct {
@@ -176,11 +158,11 @@ func (d *Demand) check() error {
 }
 
 // plan sums up what was given.
-func (f *Fleet) plan(given []Given, left map[string]int) *Plan {
-	p := &Plan{Given: given, Unserved: []string{}, Left: []Capacity{}}
-	slices.SortStableFunc(p.Given, func(a, b Given) int { return cmp.Compare(a.Name, b.Name) })
-	for i := range p.Given {
-		g := &p.Given[i]
+func (f *Fleet) plan(given []result.QueueGiven, left map[string]int) *result.QueuePlan {
+	p := &result.QueuePlan{Servers: given, Unserved: []string{}, Left: map[string]int{}}
+	slices.SortStableFunc(p.Servers, func(a, b result.QueueGiven) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range p.Servers {
+		g := &p.Servers[i]
 		p.Cost += g.Cost
 		p.Value += g.Value
 		if g.Replicas == 0 && !g.Full {
@@ -188,9 +170,8 @@ func (f *Fleet) plan(given []Given, left map[string]int) *Plan {
 		}
 	}
 	for _, c := range f.Capacity {
-		p.Left = append(p.Left, Capacity{c.Type, left[c.Type]})
+		p.Left[c.Type] = left[c.Type]
 	}
-	slices.SortStableFunc(p.Left, func(a, b Capacity) int { return cmp.Compare(a.Type, b.Type) })
 	return p
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/blis-train/blis-train/result"
 )
 
 // randomFleet draws a fleet whose capacity may or may not suffice.
@@ -44,7 +46,7 @@ func randomFleet(rng *rand.Rand) (Fleet, []Demand) {
 }
 
 // checkPlan verifies capacity and priority of a plan.
-func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *Plan) {
+func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *result.QueuePlan) {
 	t.Helper()
 	left := f.available()
 	byName := map[string]*Demand{}
@@ -60,7 +62,7 @@ func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *Plan) {
 		return "", 0
 	}
 	freed := map[int]map[string]int{} // priority -> units its servers hold
-	for _, g := range p.Given {
+	for _, g := range p.Servers {
 		typ, n := units(byName[g.Name], g.Accelerator)
 		if left[typ] -= n * g.Replicas; left[typ] < 0 {
 			t.Fatalf("%s: %d x %s exceed the capacity of %s", g.Name, g.Replicas, g.Accelerator, typ)
@@ -73,15 +75,15 @@ func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *Plan) {
 		}
 		freed[g.Priority][typ] += n * g.Replicas
 	}
-	for _, c := range p.Left {
-		if left[c.Type] != c.Units {
-			t.Fatalf("left of %s: got %d, want %d", c.Type, c.Units, left[c.Type])
+	for typ, n := range p.Left {
+		if left[typ] != n {
+			t.Fatalf("left of %s: got %d, want %d", typ, n, left[typ])
 		}
 	}
 	// nobody of a lower priority holds what would have served this one in full; with
 	// best effort someone of its own priority may hold a part of it
-	partly := slices.ContainsFunc(p.Given, func(g Given) bool { return g.Replicas > 0 && !g.Full })
-	for _, g := range p.Given {
+	partly := slices.ContainsFunc(p.Servers, func(g result.QueueGiven) bool { return g.Replicas > 0 && !g.Full })
+	for _, g := range p.Servers {
 		if g.Full {
 			continue
 		}
@@ -169,9 +171,9 @@ func TestAllocate(t *testing.T) {
 }
 
 // lexicographic is a number that grows with the demands served, first priority first.
-func lexicographic(p *Plan) int {
+func lexicographic(p *result.QueuePlan) int {
 	n := 0
-	for _, g := range p.Given {
+	for _, g := range p.Servers {
 		if g.Full {
 			n += []int{0, 10000, 100, 1}[g.Priority]
 		}
@@ -209,7 +211,7 @@ func TestGreedyByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprintf("%s %d %s %d %g", p.Given[0].Accelerator, p.Given[0].Replicas, p.Given[1].Accelerator, p.Given[1].Replicas,
+	if got := fmt.Sprintf("%s %d %s %d %g", p.Servers[0].Accelerator, p.Servers[0].Replicas, p.Servers[1].Accelerator, p.Servers[1].Replicas,
 		p.Cost); got != "A100 4 H100 2 440" {
 		t.Errorf("got %s, want chat on 4 A100, code on 2 H100, 440 cents/h", got)
 	}
@@ -261,7 +263,7 @@ func TestAbsurdRateIsNotServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := plan.Given[0]; g.Accelerator != "" || g.Replicas != 0 || !slices.Contains(plan.Unserved, "chat") {
+	if g := plan.Servers[0]; g.Accelerator != "" || g.Replicas != 0 || !slices.Contains(plan.Unserved, "chat") {
 		t.Errorf("got %+v, unserved %v, want chat unserved", g, plan.Unserved)
 	}
 }

@@ -24,8 +24,8 @@ const (
 	All     = "all"
 )
 
-// QueueFitted is a server with its effective parameters.
-type QueueFitted struct {
+// Calibrated is a server with its effective parameters.
+type Calibrated struct {
 	*QueueServer
 	Doc   result.QueueServer
 	X     []float64 // effective parameters, nil without
@@ -33,10 +33,10 @@ type QueueFitted struct {
 	speed []float64 // of the machine in each window, nil without steps
 }
 
-// QueueFit estimates the effective parameters of a server and scores them on windows that a
+// Calibrate estimates the effective parameters of a server and scores them on windows that a
 // second fit has not seen (spec#queue-hold-out). A refusal is a reason in the document, not an error.
-func QueueFit(s *QueueServer, o *Options) (*QueueFitted, error) {
-	f := &QueueFitted{QueueServer: s, Split: len(s.Windows)}
+func Calibrate(s *QueueServer, o *Options) (*Calibrated, error) {
+	f := &Calibrated{QueueServer: s, Split: len(s.Windows)}
 	f.describe(o)
 	if s.Reason != "" {
 		return f, nil
@@ -74,7 +74,7 @@ func QueueFit(s *QueueServer, o *Options) (*QueueFitted, error) {
 // calibrationPoints is how many operating points the document keeps.
 const calibrationPoints = 8
 
-func (f *QueueFitted) points(flavour Flavour) []result.QueueOperating {
+func (f *Calibrated) points(flavour Flavour) []result.QueueOperating {
 	out := []result.QueueOperating{}
 	for _, i := range Informative(f.Windows, flavour, f.X, calibrationPoints) {
 		w := &f.Windows[i]
@@ -95,7 +95,7 @@ func (s *QueueServer) fitOptions(o *Options) FitOptions {
 }
 
 // describe fills what is known before any fit.
-func (f *QueueFitted) describe(o *Options) {
+func (f *Calibrated) describe(o *Options) {
 	s := f.QueueServer
 	f.Doc = result.QueueServer{
 		ID: s.ID, Source: s.Source, Model: s.Model, Accelerator: s.Accelerator, AccCount: s.AccCount, Reason: s.Reason,
@@ -183,7 +183,7 @@ func identifyDoc(id *Identifiability) *result.QueueIdentify {
 
 // score judges on the training windows and on the hold-out: parameters fitted to the former
 // alone, the physical ones, and the medians of the training windows.
-func (f *QueueFitted) score(o *Options, opt FitOptions) {
+func (f *Calibrated) score(o *Options, opt FitOptions) {
 	train, held := f.Windows[:f.Split], f.Windows[f.Split:]
 	set := func(estimator, name string, s Score) {
 		f.Doc.Scores = append(f.Doc.Scores, scoreDoc(estimator, name, s))

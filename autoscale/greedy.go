@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/result"
 )
 
 // entry is a demand on its way through the greedy allocation.
@@ -12,7 +14,7 @@ type entry struct {
 	c      []candidate // by value
 	at     int         // the candidate it asks for
 	regret float64     // what falling to the next candidate would cost
-	given  Given
+	given  result.QueueGiven
 }
 
 func (e *entry) weigh() {
@@ -34,7 +36,7 @@ func (e *entry) take(c *candidate, replicas int) {
 	if c.Replicas > 0 {
 		share = float64(replicas) / float64(c.Replicas)
 	}
-	e.given.Placement = Placement{Accelerator: c.Accelerator, Replicas: replicas, Cost: c.Cost * share}
+	e.given.Accelerator, e.given.Replicas, e.given.Cost = c.Accelerator, replicas, c.Cost*share
 	e.given.Value, e.given.Wanted, e.given.Full = c.value*share, c.Replicas, replicas == c.Replicas
 }
 
@@ -43,7 +45,7 @@ func (e *entry) take(c *candidate, replicas int) {
 // its best option or falls to the next; what cannot be met in full is left to
 // the policy. Equal choices go by name. Unlimited fleets give every demand its
 // best option.
-func (f *Fleet) Allocate(demands []Demand) (*Plan, error) {
+func (f *Fleet) Allocate(demands []Demand) (*result.QueuePlan, error) {
 	if err := f.Check(demands); err != nil {
 		return nil, err
 	}
@@ -51,7 +53,7 @@ func (f *Fleet) Allocate(demands []Demand) (*Plan, error) {
 	var waiting []*entry
 	for i := range demands {
 		d := &demands[i]
-		e := &entry{d: d, c: d.candidates(), given: Given{Name: d.Name, Priority: d.Priority}}
+		e := &entry{d: d, c: d.candidates(), given: result.QueueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS}}
 		entries = append(entries, e)
 		if len(e.c) == 0 {
 			continue
@@ -68,7 +70,7 @@ func (f *Fleet) Allocate(demands []Demand) (*Plan, error) {
 		slices.SortFunc(waiting, (*entry).compare)
 		f.share(waiting, left)
 	}
-	given := make([]Given, len(entries))
+	given := make([]result.QueueGiven, len(entries))
 	for i, e := range entries {
 		given[i] = e.given
 	}

@@ -102,12 +102,3 @@ func (m *Model) check() error {
 	}
 	return nil
 }
-
-// Flavour of the model.
-func (m *Model) Flavour() Flavour { return m.flavour }
-
-// Seats is N as the chain has it.
-func (m *Model) Seats() int { return m.n }
-
-// Shape of the requests.
-func (m *Model) Shape() Shape { return m.s }

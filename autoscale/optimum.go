@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/result"
 )
 
 // optimumServers is the largest fleet that Optimum solves.
@@ -13,14 +15,14 @@ const optimumServers = 10
 // as possible, then of the second, and so on; among those the smallest sum of
 // values. It searches all of them with bounds, and is nil for more than
 // optimumServers demands.
-func (f *Fleet) Optimum(demands []Demand) (*Plan, error) {
+func (f *Fleet) Optimum(demands []Demand) (*result.QueuePlan, error) {
 	if err := f.Check(demands); err != nil || len(demands) > optimumServers {
 		return nil, err
 	}
 	s := search{left: f.available(), unlimited: f.Unlimited}
 	for i := range demands {
 		s.all = append(s.all, &entry{d: &demands[i], c: demands[i].candidates(),
-			given: Given{Name: demands[i].Name, Priority: demands[i].Priority}})
+			given: result.QueueGiven{Name: demands[i].Name, Priority: demands[i].Priority, RateRPS: demands[i].RateRPS}})
 	}
 	slices.SortFunc(s.all, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.d.Priority, b.d.Priority), cmp.Compare(a.d.Name, b.d.Name))
@@ -30,7 +32,7 @@ func (f *Fleet) Optimum(demands []Demand) (*Plan, error) {
 		s.visit(0, 0)
 	}
 	left := f.available()
-	given := make([]Given, len(s.all))
+	given := make([]result.QueueGiven, len(s.all))
 	for i, e := range s.all {
 		if k := s.bestPick[i]; k >= 0 {
 			e.take(&e.c[k], e.c[k].Replicas)

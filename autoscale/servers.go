@@ -17,9 +17,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// QueueCommand is the `command` of queue.json: the verb and every option that can change
+// CommandLine is the `command` of queue.json: the verb and every option that can change
 // its numbers.
-func QueueCommand(verb string, o *Options) string {
+func CommandLine(verb string, o *Options) string {
 	r := o.Record()
 	return fmt.Sprintf("queue %s --flavour %s --hold-out %g --hop %gs --loads %d --max-num-batched-tokens %d --max-num-seqs %d "+
 		"--min-requests %d "+
@@ -28,9 +28,9 @@ func QueueCommand(verb string, o *Options) string {
 		r.MinRequests, r.QueueRatio, r.Semantics, r.Observation, r.WindowS)
 }
 
-// QueueServers makes a server of every run of an output folder but those named: its windows,
+// RunServers makes a server of every run of an output folder but those named: its windows,
 // and the physical parameters that its steps give.
-func QueueServers(ctx context.Context, out string, ext *result.Extract, without []string, o *Options,
+func RunServers(ctx context.Context, out string, ext *result.Extract, without []string, o *Options,
 	progress trace.Progress) ([]*QueueServer, error) {
 	sources := pipeline.FitSources(out, ext)
 	sources = slices.DeleteFunc(sources, func(s fit.Source) bool { return slices.Contains(without, s.ID) })
@@ -145,10 +145,10 @@ func sweepFiles(paths []string) ([]string, error) {
 // FitQueues fits every server and lets more, unless nil, add to each. The rows are those
 // of windows.parquet, in the servers' order.
 func FitQueues(ctx context.Context, servers []*QueueServer, o *Options,
-	more func(*QueueFitted, *Options) []WindowRow) ([]*QueueFitted, []WindowRow, error) {
-	fitted, extra := make([]*QueueFitted, len(servers)), make([][]WindowRow, len(servers))
+	more func(*Calibrated, *Options) []WindowRow) ([]*Calibrated, []WindowRow, error) {
+	fitted, extra := make([]*Calibrated, len(servers)), make([][]WindowRow, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) (err error) {
-		if fitted[i], err = QueueFit(servers[i], o); err != nil {
+		if fitted[i], err = Calibrate(servers[i], o); err != nil {
 			return fmt.Errorf("%s: %w", servers[i].ID, err)
 		}
 		if more != nil {

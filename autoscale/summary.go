@@ -78,17 +78,6 @@ func lag1(v []float64) float64 {
 	return next / all
 }
 
-// Lag is the number of windows after a jump at window `at` until parameter j
-// first comes within tol of want; -1 when it never does.
-func Lag(steps []Step, at, j int, want, tol float64) int {
-	for i := at; i < len(steps); i++ {
-		if math.Abs(steps[i].X[j]/want-1) <= tol {
-			return i - at + 1
-		}
-	}
-	return -1
-}
-
 // Score is the error of parameters on windows: WAPE, the sum of absolute errors
 // over the sum of observations, and signed bias the same way.
 type Score struct {

@@ -20,7 +20,7 @@ type run struct {
 // adds them to the document beside the batch fit: the autoscalers' tuners bug for bug, our
 // own filter, and the refit over the last windows. A sweep has no time order; its
 // benchmarks are taken by load, sweep after sweep. It returns their rows of windows.parquet.
-func Track(f *QueueFitted, o *Options) []WindowRow {
+func Track(f *Calibrated, o *Options) []WindowRow {
 	if f.Reason != "" || len(f.Windows) == 0 {
 		return nil
 	}
@@ -34,7 +34,7 @@ func Track(f *QueueFitted, o *Options) []WindowRow {
 }
 
 // runs are the estimators. Replicas observe what their autoscaler's model observes.
-func (f *QueueFitted) runs(o *Options) []run {
+func (f *Calibrated) runs(o *Options) []run {
 	var out []run
 	for _, replica := range []ReplicaOptions{WVATuner(), ModelTuner()} {
 		out = append(out, run{"replica:" + replica.Name, replica.Flavour, AsTuned, Replica(f.Windows, replica)})
@@ -46,7 +46,7 @@ func (f *QueueFitted) runs(o *Options) []run {
 		run{"sliding", o.Flavour, AsSized, Sliding(f.Windows, sliding)})
 }
 
-func (f *QueueFitted) trackDoc(r run) result.QueueTrack {
+func (f *Calibrated) trackDoc(r run) result.QueueTrack {
 	s := Summarize(f.Windows, r.steps)
 	last := r.steps[len(r.steps)-1]
 	return result.QueueTrack{
@@ -106,7 +106,7 @@ const lockedOut = 4
 
 // trackScores judge what an estimator predicted of each window before it saw it, and its
 // parameters at the end of the training windows on the hold-out.
-func (f *QueueFitted) trackScores(r run) []result.QueueScore {
+func (f *Calibrated) trackScores(r run) []result.QueueScore {
 	out := []result.QueueScore{scoreDoc(r.name, oneAhead, EvaluateAhead(f.Windows, r.steps))}
 	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {
 		out = append(out, scoreDoc(r.name, holdOut, Evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))

@@ -193,13 +193,13 @@ func TestJump(t *testing.T) {
 		r := DefaultRobust(f)
 		r.Start, r.Observation = truth[f], AsTuned
 		ours := Robust(w, r)
-		lag := Lag(ours, at, 0, after[0], 0.1)
+		delay := lag(ours, at, 0, after[0], 0.1)
 		t.Logf("%s: replica alpha %.2f after %d rejections; robust within 10 %% of %.2f after %d windows", o.Name, steps[len(steps)-1].X[0],
-			s.LockedOut, after[0], lag)
-		if lag < 0 || lag > 5 {
-			t.Errorf("%s: robust needs %d windows, want at most 5", f, lag)
+			s.LockedOut, after[0], delay)
+		if delay < 0 || delay > 5 {
+			t.Errorf("%s: robust needs %d windows, want at most 5", f, delay)
 		}
-		for i := at + lag; i < len(ours); i++ {
+		for i := at + delay; i < len(ours); i++ {
 			if e := math.Abs(ours[i].X[0]/after[0] - 1); e > 0.1 {
 				t.Errorf("%s: alpha %.0f %% off again at window %d", f, 100*e, i)
 			}
@@ -375,4 +375,15 @@ func TestSlidingFollows(t *testing.T) {
 	if v := one[19].Verdict; v != heldBack {
 		t.Errorf("one operating point: got %s, want %s", v, heldBack)
 	}
+}
+
+// lag is the number of windows after a jump at window `at` until parameter j
+// first comes within tol of want; -1 when it never does.
+func lag(steps []Step, at, j int, want, tol float64) int {
+	for i := at; i < len(steps); i++ {
+		if math.Abs(steps[i].X[j]/want-1) <= tol {
+			return i - at + 1
+		}
+	}
+	return -1
 }

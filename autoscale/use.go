@@ -106,7 +106,7 @@ func AllocateQueues(doc *result.Queue, p *Problem) error {
 	if err != nil {
 		return err
 	}
-	doc.Plan, doc.Optimum = PlanDoc(plan, demands), PlanDoc(best, demands)
+	doc.Plan, doc.Optimum = plan, best
 	return nil
 }
 
@@ -138,8 +138,8 @@ func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*QueueS
 	return out, err
 }
 
-// QueueReport is the page of queue.json.
-func QueueReport(doc *result.Queue) ([]byte, error) {
+// Page is the page of queue.json.
+func Page(doc *result.Queue) ([]byte, error) {
 	var b bytes.Buffer
 	err := writePage(&b, doc)
 	return b.Bytes(), err

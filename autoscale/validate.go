@@ -23,7 +23,7 @@ const (
 // fitted server's, with the scores of set "validation" and this server's windows.
 func ValidateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requests int, done <-chan struct{}) (*result.QueueServer,
 	error) {
-	f := &QueueFitted{QueueServer: s}
+	f := &Calibrated{QueueServer: s}
 	f.describe(o)
 	doc := f.Doc
 	doc.Physical, doc.Effective, doc.Steps = fitted.Physical, fitted.Effective, fitted.Steps

@@ -43,7 +43,7 @@ type WindowRow struct {
 }
 
 // Rows are the windows of a server under its effective and physical parameters.
-func (f *QueueFitted) Rows(flavour Flavour) []WindowRow {
+func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 	var out []WindowRow
 	for _, e := range []struct {
 		name string
@@ -72,7 +72,7 @@ func (s *QueueServer) physicalVector(f Flavour) []float64 {
 }
 
 // row is the measured part of window i.
-func (f *QueueFitted) row(i int, flavour Flavour, estimator string) WindowRow {
+func (f *Calibrated) row(i int, flavour Flavour, estimator string) WindowRow {
 	w := &f.Windows[i]
 	var speed trace.Opt[float64]
 	if f.speed != nil {
@@ -90,7 +90,7 @@ func (f *QueueFitted) row(i int, flavour Flavour, estimator string) WindowRow {
 }
 
 // stepRows are the rows of an online estimator's run.
-func (f *QueueFitted) stepRows(flavour Flavour, estimator string, steps []Step) []WindowRow {
+func (f *Calibrated) stepRows(flavour Flavour, estimator string, steps []Step) []WindowRow {
 	out := make([]WindowRow, len(steps))
 	for k := range steps {
 		s := &steps[k]

@@ -116,7 +116,7 @@ func queueFitCommand() *cli.Command {
 
 // runQueueFit fits every server, and follows each over time with --track.
 func runQueueFit(c *cli.Context) error {
-	verb, more := "fit", (func(*autoscale.QueueFitted, *autoscale.Options) []autoscale.WindowRow)(nil)
+	verb, more := "fit", (func(*autoscale.Calibrated, *autoscale.Options) []autoscale.WindowRow)(nil)
 	if c.Bool("track") {
 		verb, more = "fit --track", autoscale.Track
 	}
@@ -154,7 +154,7 @@ func runQueueFit(c *cli.Context) error {
 }
 
 func newQueueDoc(con *console, verb string, o *autoscale.Options) *result.Queue {
-	return &result.Queue{Header: con.header(autoscale.QueueCommand(verb, o)), Flavour: string(o.Flavour), Options: o.Record(),
+	return &result.Queue{Header: con.header(autoscale.CommandLine(verb, o)), Flavour: string(o.Flavour), Options: o.Record(),
 		Servers: []result.QueueServer{}, Warnings: []trace.Finding{}}
 }
 
@@ -177,7 +177,7 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue,
 			return nil, err
 		}
 		doc.Inputs = append(doc.Inputs, ext.Inputs...)
-		some, err := autoscale.QueueServers(c.Context, a, ext, without, o, con.progress())
+		some, err := autoscale.RunServers(c.Context, a, ext, without, o, con.progress())
 		if err != nil {
 			return nil, err
 		}

@@ -174,7 +174,7 @@ func finishQueue(c *cli.Context, con *console, doc *result.Queue) error {
 	if err := writeDoc(filepath.Join(c.String("out"), queueFile), doc); err != nil {
 		return err
 	}
-	html, err := autoscale.QueueReport(doc)
+	html, err := autoscale.Page(doc)
 	if err != nil {
 		return err
 	}

@@ -150,25 +150,3 @@ func (p *Problem) demand(s *ProblemServer, q *result.Queue) (Demand, []trace.Fin
 	}
 	return d, findings, nil
 }
-
-// PlanDoc is a plan as it stands in queue.json; nil for nil.
-func PlanDoc(p *Plan, demands []Demand) *result.QueuePlan {
-	if p == nil {
-		return nil
-	}
-	rate := map[string]float64{}
-	for i := range demands {
-		rate[demands[i].Name] = demands[i].RateRPS
-	}
-	out := &result.QueuePlan{Cost: p.Cost, Value: p.Value, Unserved: p.Unserved, Left: map[string]int{}, Servers: []result.QueueGiven{}}
-	for _, g := range p.Given {
-		out.Servers = append(out.Servers, result.QueueGiven{
-			Name: g.Name, Priority: g.Priority, RateRPS: rate[g.Name], Accelerator: g.Accelerator, Replicas: g.Replicas, Wanted: g.Wanted,
-			Cost: g.Cost, Value: g.Value, Full: g.Full,
-		})
-	}
-	for _, c := range p.Left {
-		out.Left[c.Type] = c.Units
-	}
-	return out
-}
