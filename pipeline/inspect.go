@@ -31,7 +31,7 @@ func DefaultInspectOptions() InspectOptions { return InspectOptions{Extract: Def
 func (o *InspectOptions) Table() option.Table {
 	return append(option.Table{
 		option.Switch("identify", &o.Identify, "also say which terms these data can tell apart, and which experiment would help most").Recorded(),
-		option.Whole("points", &o.Points, "propose the `N` load levels that would teach most of each deployment, for fit --from points; "+
+		option.Whole("points", &o.Points, "propose the `N` most informative load levels of each deployment, for fit --from points; "+
 			"0: none").Recorded().Unless("0"),
 	}, o.Extract.Table()...)
 }

@@ -188,12 +188,12 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		return cli.ShowAppHelp(c)
 	}
 	for _, cmd := range app.Commands {
-		dress(cmd)
+		prepare(cmd)
 		if len(cmd.Subcommands) > 0 {
 			cmd.Action = wantsSubcommand
 		}
 		for _, sub := range cmd.Subcommands {
-			dress(sub)
+			prepare(sub)
 		}
 	}
 	return app
@@ -219,8 +219,8 @@ func wantsSubcommand(c *cli.Context) error {
 	return e
 }
 
-// dress gives a command our words for wrong flags, and the environment.
-func dress(cmd *cli.Command) {
+// prepare gives a command our words for wrong flags, and the environment.
+func prepare(cmd *cli.Command) {
 	cmd.OnUsageError = onUsageError
 	for _, f := range cmd.Flags {
 		name := f.Names()[0]

@@ -145,7 +145,7 @@ func showRequests(con *console, doc *result.Fit) {
 		}
 	}
 	if next != "" {
-		con.sayf("would teach one more: %s", next)
+		con.sayf("one more could be learned from: %s", next)
 	}
 	con.sayf("fit: learned from %d %s of %d requests (%s): %d of %d directions, the others are the prior's (%s); "+
 		"objective %s, of which jitter %s; %d evaluations, %d steps simulated, %.0f steps/s", len(r.Loads),

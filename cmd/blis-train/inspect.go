@@ -104,7 +104,7 @@ func showInspect(con *console, doc *result.Inspect) {
 	showIdentify(con, doc.Identify)
 }
 
-// showLearnable prints what requests or load levels teach, of a run without steps.
+// showLearnable prints what requests or load levels show, of a run without steps.
 func showLearnable(con *console, r *result.InspectRun) {
 	if len(r.Learnable) == 0 {
 		return
@@ -117,7 +117,7 @@ func showLearnable(con *console, r *result.InspectRun) {
 		}
 		rows = append(rows, cells{d.Direction, d.ShownBy, d.Got, verdict, d.Adds})
 	}
-	con.table(fmt.Sprintf("what the %s of %s can teach", r.Tier, r.ID), cells{"direction", "what shows it", "in these data", "",
+	con.table(fmt.Sprintf("what can be learned from the %s of %s", r.Tier, r.ID), cells{"direction", "what shows it", "in these data", "",
 		"what would add it"}, rows)
 	if n := r.NoiseFloor; n != nil {
 		con.sayf("%s: replays whose sends differ by a millisecond differ by %.1f %% in TTFT and %.1f %% in span: no fit can beat that",
@@ -131,7 +131,7 @@ func showPlanned(con *console, r *result.InspectRun) {
 	for i, p := range r.Planned {
 		rows = append(rows, cells{i + 1, p.InputTokens, p.OutputTokens, p.Clients})
 	}
-	con.table("load levels that would teach most of "+r.ID, cells{"", "input tokens", "output tokens", "clients"}, rows)
+	con.table("most informative load levels for "+r.ID, cells{"", "input tokens", "output tokens", "clients"}, rows)
 }
 
 // showIdentify prints what the data can tell apart.

@@ -39,7 +39,7 @@ func manual(app *cli.App) string {
 	r.items([2]string{"run.yaml", "in a run folder: what was running; init writes it"},
 		[2]string{configName, "of the working folder, or --config: options by stage and gate thresholds"},
 		[2]string{"OUT/tables/run=ID/*.parquet, OUT/" + extractFile, "what extract read, kept and dropped"},
-		[2]string{"OUT/" + fitFile, "the fit, with its doubts"},
+		[2]string{"OUT/" + fitFile, "the fit, with its warnings"},
 		[2]string{"OUT/" + coefficientsFile, "the product: coefficients with everything needed to judge and repeat them"},
 		[2]string{"OUT/" + validationFile + ", OUT/" + reportFile, "gates, verdicts and why"},
 		[2]string{"OUT/" + simulationFile + ", OUT/requests.parquet", "what a simulated server did"},
