@@ -226,11 +226,11 @@ func planSection(q *result.Queue) report.PageSection {
 func originSection(q *result.Queue) report.PageSection {
 	x := report.PageSection{ID: "origin", Nav: "Origin", Title: "Provenance", Lead: "The command and its inputs."}
 	x.Blocks = append(report.FindingBlocks("Warnings", q.Warnings), report.Block{Heading: "How to reproduce"},
-		report.Block{Code: "blis-train " + q.Command})
+		report.Block{Code: []string{"blis-train " + q.Command}})
 	t := &report.Table{ID: "inputs", Caption: "Inputs", Closed: true,
 		Cols: []report.Column{{Head: "Name"}, {Head: "Bytes", Num: true}, {Head: "SHA-256"}}}
 	for _, in := range q.Inputs {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(in.Name), report.Count64(in.Bytes), {Text: in.SHA256,
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(in.Name), report.Count(in.Bytes), {Text: in.SHA256,
 			Class: "mono"}}})
 	}
 	x.Blocks = append(x.Blocks, report.Tables(report.Capped(t, "in the order of the files", "queue.json, inputs"))...)

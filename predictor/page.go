@@ -39,7 +39,7 @@ func WritePage(w io.Writer, s *Scores) error {
 			Blocks: append(report.Tables(scoreTable(s)), append(report.Tables(holdOutTable(s)), report.Tables(modelTable())...)...)},
 		{ID: "rows", Nav: "Rows", Title: "Rows", Lead: "One row a request at its decision; every other request is dropped for one reason.",
 			Blocks: append(append(report.Tables(rowTable(s)), report.FindingBlocks("Warnings", s.Warnings)...),
-				report.Block{Heading: "How to reproduce"}, report.Block{Code: "blis-train " + s.Command})}})
+				report.Block{Heading: "How to reproduce"}, report.Block{Code: []string{"blis-train " + s.Command}})}})
 }
 
 func scoreTable(s *Scores) *report.Table {

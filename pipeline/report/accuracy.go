@@ -189,11 +189,7 @@ func cellFigure(f *result.Fit) *Figure {
 	if len(cells) == 0 {
 		return nil
 	}
-	regimes := regimesIn(func(yield func(string)) {
-		for _, c := range cells {
-			yield(c.Regime)
-		}
-	})
+	regimes := regimesIn(cells, func(c result.Cell) string { return c.Regime })
 	rows, more := worstRuns(cells)
 	h := Heat{Rows: rows, Cols: regimes, XLabel: "regime of the step", Print: Pct, Mark: [2]int{-1, -1}}
 	h.Value = make([][]*float64, len(rows))

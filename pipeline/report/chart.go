@@ -225,11 +225,11 @@ func axisTitle(d *Drawing, x axis, label string) {
 const maxCurve = 240
 
 // sparse keeps at most maxCurve points, the first and the last among them.
-func sparse(xy [][2]float64) [][2]float64 {
+func sparse[T any](xy []T) []T {
 	if len(xy) <= maxCurve {
 		return xy
 	}
-	out := make([][2]float64, 0, maxCurve)
+	out := make([]T, 0, maxCurve)
 	for i := range maxCurve {
 		out = append(out, xy[i*(len(xy)-1)/(maxCurve-1)])
 	}

@@ -272,11 +272,11 @@ func recordBlocks(e *result.Extract) []Block {
 			bytes += f.Bytes
 		}
 		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(r.ID), Count(len(r.Files)), Count64(bytes), Count64(r.Records.Read), Count64(r.Records.Kept),
-			Prose(reasons64(r.Records.Dropped)), PercentOf(r.Records.BadFrac),
-			Count64(r.Steps.Summaries), dim64(r.Steps.Missing), Count64(r.Requests.Engine + r.Requests.Stock),
-			Count64(r.Requests.APILinked),
-			dim64(r.Losses.DroppedSpanEvents), dim64(r.Losses.TruncatedMessages), dim64(r.Losses.DuplicateSpans),
+			Name(r.ID), Count(len(r.Files)), Count(bytes), Count(r.Records.Read), Count(r.Records.Kept),
+			Prose(Reasons(r.Records.Dropped)), PercentOf(r.Records.BadFrac),
+			Count(r.Steps.Summaries), ZeroDim(r.Steps.Missing), Count(r.Requests.Engine + r.Requests.Stock),
+			Count(r.Requests.APILinked),
+			ZeroDim(r.Losses.DroppedSpanEvents), ZeroDim(r.Losses.TruncatedMessages), ZeroDim(r.Losses.DuplicateSpans),
 		}})
 	}
 	out := append([]Block{{Text: totalsText(e)}}, Tables(Capped(t, "in the order of the file", "extract.json, runs"))...)
@@ -300,5 +300,5 @@ func exampleTable(e *result.Extract) *Table {
 func totalsText(e *result.Extract) string {
 	r := e.Totals.Records
 	return fmt.Sprintf("%s records read from %s bytes: %s kept, dropped: %s.", grouped(fmt.Sprint(r.Read)),
-		grouped(fmt.Sprint(e.Totals.BytesRead)), grouped(fmt.Sprint(r.Kept)), reasons64(r.Dropped))
+		grouped(fmt.Sprint(e.Totals.BytesRead)), grouped(fmt.Sprint(r.Kept)), Reasons(r.Dropped))
 }

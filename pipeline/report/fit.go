@@ -51,11 +51,7 @@ func predictedFigure(f *result.FitFigures, prefix, rows string) *Figure {
 		s.TakePositive(b.X/1000, b.Y/1000)
 		most = max(most, b.N)
 	}
-	regimes := regimesIn(func(yield func(string)) {
-		for _, b := range bins {
-			yield(b.Regime)
-		}
-	})
+	regimes := regimesIn(bins, func(b result.Bin2D) string { return b.Regime })
 	fig := &Figure{
 		ID: prefix + "pred-vs-measured", Title: "Predicted against measured step time, " + rows,
 		Note: "Look for dots along the solid line; the dashed lines are 20 % off. Bad: a regime that leaves the band as a whole, or a " +
@@ -112,11 +108,7 @@ func residualFigure(f *result.FitFigures, prefix, rows string) *Figure {
 	if len(f.Residuals) == 0 {
 		return nil
 	}
-	regimes := regimesIn(func(yield func(string)) {
-		for _, b := range f.Residuals {
-			yield(b.Regime)
-		}
-	})
+	regimes := regimesIn(f.Residuals, func(b result.ResidualBand) string { return b.Regime })
 	fig := &Figure{
 		ID: prefix + "residuals", Title: "Relative error against batch, context and time, " + rows,
 		Note: "Lines are medians of prediction/measured − 1, bands the middle 80 %. Good: flat around zero. Bad: a trend with batch or " +
@@ -179,32 +171,13 @@ func thinBands(bands []result.ResidualBand, against, regime string) []result.Res
 			out = append(out, b)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b result.ResidualBand) int {
-		switch {
-		case a.X < b.X:
-			return -1
-		case a.X > b.X:
-			return 1
-		}
-		return 0
-	})
-	if len(out) <= maxCurve {
-		return out
-	}
-	kept := make([]result.ResidualBand, 0, maxCurve)
-	for i := range maxCurve {
-		kept = append(kept, out[i*(len(out)-1)/(maxCurve-1)])
-	}
-	return kept
+	slices.SortStableFunc(out, func(a, b result.ResidualBand) int { return cmp.Compare(a.X, b.X) })
+	return sparse(out)
 }
 
 // contributionFigure is the mean step of each regime as a waterfall of terms.
 func contributionFigure(f *result.FitFigures, prefix, rows string) *Figure {
-	regimes := regimesIn(func(yield func(string)) {
-		for _, c := range f.Contributions {
-			yield(c.Regime)
-		}
-	})
+	regimes := regimesIn(f.Contributions, func(c result.Contribution) string { return c.Regime })
 	fig := &Figure{
 		ID: prefix + "contributions", Title: "What a mean step is made of, " + rows,
 		Note: "Each bar starts where the one above ends; the last is the mean prediction. Look for the term that dominates a regime: an " +
@@ -448,9 +421,11 @@ func driftPanel(r result.ValidationRun) *Drawing {
 var regimeOrder = []string{"decode", "mixed", "prefill", "idle", "waiting"}
 
 // regimesIn lists the regimes that occur, known ones first.
-func regimesIn(next func(yield func(string))) []string {
+func regimesIn[T any](list []T, regime func(T) string) []string {
 	var seen []string
-	next(func(r string) { seen = AppendNew(seen, r) })
+	for _, x := range list {
+		seen = AppendNew(seen, regime(x))
+	}
 	slices.SortStableFunc(seen, func(a, b string) int { return regimeIndex(a) - regimeIndex(b) })
 	return seen
 }

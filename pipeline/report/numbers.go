@@ -176,10 +176,10 @@ func sentence(s string) string {
 }
 
 // Reasons prints counts by reason, largest first, ties by name.
-func Reasons(m map[string]int) string {
+func Reasons[N int | int64](m map[string]N) string {
 	type pair struct {
 		name string
-		n    int
+		n    N
 	}
 	var ps []pair
 	for k, n := range m {
@@ -196,7 +196,7 @@ func Reasons(m map[string]int) string {
 			out = append(out, fmt.Sprintf("and %d other reasons", len(ps)-8))
 			break
 		}
-		out = append(out, fmt.Sprintf("%s %s", p.name, grouped(strconv.Itoa(p.n))))
+		out = append(out, fmt.Sprintf("%s %s", p.name, Thousands(int64(p.n))))
 	}
 	if len(out) == 0 {
 		return "none"
@@ -239,12 +239,4 @@ func pluralVerb(n int, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
-}
-
-func reasons64(m map[string]int64) string {
-	out := make(map[string]int, len(m))
-	for k, n := range m {
-		out[k] = int(n)
-	}
-	return Reasons(out)
 }

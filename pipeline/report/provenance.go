@@ -48,8 +48,7 @@ func provenance(in Input) PageSection {
 	s.Blocks = append(s.Blocks, Block{Heading: "How to reproduce"},
 		Block{Text: "The same inputs and options give the same bytes, whatever the number of workers. Check the inputs' hashes below, " +
 			"install the same version, and run:"},
-		Block{Code: strings.Join(append(commands, "blis-train check coefficients.yaml --data PARENT --refit   # exit 3: other bytes"),
-			"\n")})
+		Block{Code: append(commands, "blis-train check coefficients.yaml --data PARENT --refit   # exit 3: other bytes")})
 	s.Blocks = append(s.Blocks, Tables(Capped(inputTable(docs), "in the order of the files", "the JSON files, inputs"))...)
 	return s
 }
@@ -71,7 +70,7 @@ func inputTable(docs []document) *Table {
 			if !seen {
 				i = len(t.Rows)
 				index[f] = i
-				t.Rows = append(t.Rows, Row{Cells: []Cell{Plain(f.Name), Count64(f.Bytes), {Text: f.SHA256, Class: "mono"},
+				t.Rows = append(t.Rows, Row{Cells: []Cell{Plain(f.Name), Count(f.Bytes), {Text: f.SHA256, Class: "mono"},
 					Plain(d.file)}})
 				continue
 			}

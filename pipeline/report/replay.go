@@ -85,7 +85,7 @@ func metricTables(v *result.Validation) []Block {
 			t = rest
 		}
 		for _, n := range append(slices.Clone(metricNames), "itl_gap") {
-			if m := metricOf(r.Metrics, n); m != nil {
+			if m := metric(r.Metrics, n); m != nil {
 				t.Grow(func() Row { return metricRow(r, n, m) })
 			}
 		}
@@ -107,7 +107,7 @@ func metricCols() []Column {
 }
 
 func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
-	noise, drift := metricOf(r.MetricsNoise, n), metricOf(r.MetricsDrift, n)
+	noise, drift := metric(r.MetricsNoise, n), metric(r.MetricsDrift, n)
 	pick := func(m *result.Metric, get func(*result.Metric) float64) *float64 {
 		if m == nil {
 			return nil
@@ -193,7 +193,7 @@ func overheadWords(o result.ValidationOptions) string {
 
 var metricNames = []string{"ttft", "itl", "e2e"}
 
-// metric picks one of the gated metrics by name.
+// metric picks one by name: those that gate, and the gaps between tokens.
 func metric(m *result.Metrics, name string) *result.Metric {
 	switch {
 	case m == nil:
@@ -204,6 +204,8 @@ func metric(m *result.Metrics, name string) *result.Metric {
 		return m.ITL
 	case name == "e2e":
 		return m.E2E
+	case name == "itl_gap":
+		return m.ITLGap
 	}
 	return nil
 }
@@ -235,13 +237,6 @@ func splitWords(s result.Split) string {
 		return "unseen run"
 	}
 	return s.Kind
-}
-
-func metricOf(m *result.Metrics, name string) *result.Metric {
-	if name == "itl_gap" && m != nil {
-		return m.ITLGap
-	}
-	return metric(m, name)
 }
 
 // maxReplayRuns is how many runs get their own panels of curves, three each.

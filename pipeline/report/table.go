@@ -102,12 +102,13 @@ func Num(v float64) Cell { return Number(&v) }
 
 func PercentOf(v float64) Cell { return Percent(&v) }
 
-func Count(n int) Cell {
-	return Count64(int64(n))
+// Count is a cell of a count.
+func Count[N int | int64](n N) Cell {
+	return Cell{Text: Thousands(int64(n)), Key: strconv.FormatInt(int64(n), 10), Class: "n"}
 }
 
 // ZeroDim greys a zero, so that the counts that matter stand out.
-func ZeroDim(n int) Cell {
+func ZeroDim[N int | int64](n N) Cell {
 	c := Count(n)
 	if n == 0 {
 		c.Class = "n dim"
@@ -121,18 +122,6 @@ func headed(title string, bs []Block) []Block {
 		return nil
 	}
 	return append([]Block{{Heading: title}}, bs...)
-}
-
-func Count64(n int64) Cell {
-	return Cell{Text: Thousands(n), Key: strconv.FormatInt(n, 10), Class: "n"}
-}
-
-func dim64(n int64) Cell {
-	c := Count64(n)
-	if n == 0 {
-		c.Class = "n dim"
-	}
-	return c
 }
 
 // NewTable is a table with these headings.
