@@ -29,7 +29,7 @@ const (
 )
 
 // Options decide what rows hold.
-type DecisionOptions struct {
+type Options struct {
 	Target      string  // token: TTFT and TPOT; e2e: the whole answer, of servers that do not stream
 	Features    string  // llmd or full: what two of llm-d's columns mean
 	State       string  // auto, step or journey
@@ -49,12 +49,12 @@ type share struct {
 func (s share) String() string { return s.Runs + "=" + strconv.FormatInt(s.Tokens, 10) }
 
 // DefaultOptions are everything the traces offer, nothing stale, an index.
-func DefaultOptions() DecisionOptions {
-	return DecisionOptions{Target: TargetToken, Features: featuresFull, State: stateAuto, PrefixScore: prefixIndex}
+func DefaultOptions() Options {
+	return Options{Target: TargetToken, Features: featuresFull, State: stateAuto, PrefixScore: prefixIndex}
 }
 
 // Check names the first option out of bounds.
-func (o *DecisionOptions) Check() error {
+func (o *Options) Check() error {
 	switch {
 	case o.Target != TargetToken && o.Target != TargetE2E:
 		return fmt.Errorf("--target: got %q, want %s or %s", o.Target, TargetToken, TargetE2E)
@@ -107,7 +107,7 @@ type Result struct {
 }
 
 // Build makes the rows of a run.
-func Build(src source, o DecisionOptions) (*Result, error) {
+func Build(src source, o Options) (*Result, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func Build(src source, o DecisionOptions) (*Result, error) {
 // builder builds the rows of one run.
 type builder struct {
 	src      source
-	o        DecisionOptions
+	o        Options
 	lives    []life
 	complete bool
 	steps    *steps
@@ -132,7 +132,7 @@ type builder struct {
 	out      *Result
 }
 
-func newBuilder(src source, o DecisionOptions) *builder {
+func newBuilder(src source, o Options) *builder {
 	d := src.Deployment
 	b := &builder{src: src, o: o, out: &Result{Dropped: map[reason]int{}}}
 	b.lives, b.complete, b.out.Warnings = livesOf(src.Run, d.Tracing.JourneySampleRate.Or(1), o.Target == TargetE2E)

@@ -26,28 +26,28 @@ const (
 	noCachedTokens     reason = "no_cached_tokens"
 )
 
-// twoClocks says that arrivals were moved to the engine's clock.
-const twoClocks trace.Code = "decision_two_clocks"
+// codeTwoClocks says that arrivals were moved to the engine's clock.
+const codeTwoClocks trace.Code = "decision_two_clocks"
 
-// leakingScore says that a column was measured after the decision.
-const leakingScore trace.Code = "prefix_score_leaks"
+// codeLeakingScore says that a column was measured after the decision.
+const codeLeakingScore trace.Code = "prefix_score_leaks"
 
-// judgedOnTraining says that a predictor is judged on what it was trained on.
-const judgedOnTraining trace.Code = "judged_on_training"
+// codeJudgedOnTraining says that a predictor is judged on what it was trained on.
+const codeJudgedOnTraining trace.Code = "judged_on_training"
 
-// otherColumns says that an export has columns its reader does not feed.
-const otherColumns trace.Code = "other_columns"
+// codeOtherColumns says that an export has columns its reader does not feed.
+const codeOtherColumns trace.Code = "other_columns"
 
 // Codes describes the codes of this package.
 var Codes = []trace.CodeEntry{
-	{Code: judgedOnTraining, Kind: "warning", Meaning: "a predictor was judged on a recording that it was trained on",
+	{Code: codeJudgedOnTraining, Kind: "warning", Meaning: "a predictor was judged on a recording that it was trained on",
 		Action: "evaluate it on other runs; predictor fit holds rows out by itself"},
-	{Code: twoClocks, Kind: "warning", Meaning: "arrivals and engine stamps are on two clocks; the smallest pick-up wait of the run was " +
+	{Code: codeTwoClocks, Kind: "warning", Meaning: "arrivals and engine stamps are on two clocks; the smallest pick-up wait of the run was " +
 		"taken as 0",
 		Action: "record both on one clock"},
-	{Code: leakingScore, Kind: "finding", Meaning: "the share of the prompt in the cache was measured after the decision, so no router " +
+	{Code: codeLeakingScore, Kind: "finding", Meaning: "the share of the prompt in the cache was measured after the decision, so no router " +
 		"can know it",
 		Action: "use --prefix-score index for what is to be exported"},
-	{Code: otherColumns, Kind: "finding", Meaning: "the exported trees read columns that llm-d's server does not feed",
+	{Code: codeOtherColumns, Kind: "finding", Meaning: "the exported trees read columns that llm-d's server does not feed",
 		Action: "make the rows with --features llmd"},
 }

@@ -46,7 +46,7 @@ func step(id int64, startMs float64, running, waiting, prefill int64, usage floa
 		PrefillTokens: prefill, KVUsage: usage, BlocksTotal: 1000, BlocksFree: int64(math.Round((1 - usage) * 1000))}
 }
 
-func build(t *testing.T, run *trace.Run, d *deploy.Deployment, o DecisionOptions) *Result {
+func build(t *testing.T, run *trace.Run, d *deploy.Deployment, o Options) *Result {
 	t.Helper()
 	r, err := Build(source{Run: run, Deployment: d}, o)
 	if err != nil {
@@ -97,10 +97,10 @@ func crowd() *trace.Run {
 func TestCrowd(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		options func(o *DecisionOptions)
+		options func(o *Options)
 		want    map[string]any
 	}{
-		{"full", func(o *DecisionOptions) {}, map[string]any{
+		{"full", func(o *Options) {}, map[string]any{
 			"is_queued": int64(1), "kv_cache_percentage": 0.25, "input_token_length": int64(50), "num_request_waiting": int64(2),
 			"num_request_running": int64(3), "prefill_tokens_in_flight": int64(200 + 30 + 40 + 70),
 			"decode_tokens_in_flight": int64(100 + 3 + 60 + 1),
@@ -114,14 +114,14 @@ func TestCrowd(t *testing.T) {
 			"state":              "journey", "state_age_us": trace.Some(10_000.0), "phase": trace.Opt[string]{}, "stage": trace.Some(int64(0)),
 			"ttft_ms": 130.0, "tpot_ms": trace.Some(20.0), "e2e_ms": trace.Some(340.0), "output_tokens": trace.Some(int64(11)),
 			"end_num_request_waiting": trace.Some(int64(2)), "end_kv_cache_percentage": trace.Some(0.25)}},
-		{"llmd", func(o *DecisionOptions) { o.Features = featuresLLMD }, map[string]any{"num_request_running": int64(6),
+		{"llmd", func(o *Options) { o.Features = featuresLLMD }, map[string]any{"num_request_running": int64(6),
 			"decode_tokens_in_flight": int64(0),
 			"running_engine":          int64(3), "decode_tokens_resident": int64(164)}},
-		{"step", func(o *DecisionOptions) { o.State = stateStep }, map[string]any{"state": "step", "num_request_waiting": int64(2),
+		{"step", func(o *Options) { o.State = stateStep }, map[string]any{"state": "step", "num_request_waiting": int64(2),
 			"num_request_running": int64(3)}},
 		// 20 ms earlier: c, d, e and h have arrived, nobody is picked up, b is in the
 		// running step, f has not arrived
-		{"stale by 20 ms", func(o *DecisionOptions) { o.StalenessUs = 20_000 }, map[string]any{
+		{"stale by 20 ms", func(o *Options) { o.StalenessUs = 20_000 }, map[string]any{
 			"num_request_waiting": int64(0), "num_request_running": int64(2), "prefill_tokens_in_flight": int64(60 + 200 + 30 + 40 + 55),
 			"decode_batch": int64(1), "decode_tokens_in_flight": int64(100 + 2), "running_inflight": int64(6), "step_prefill_tokens": int64(60),
 			"requests_ahead": int64(4), "state_age_us": trace.Some(30_000.0), "since_step_us": trace.Some(30_000.0)}},
@@ -177,7 +177,7 @@ func TestBucketEdges(t *testing.T) {
 }
 
 // pair is a first request and a second that meets it; the second's row is returned.
-func pair(t *testing.T, d *deploy.Deployment, o DecisionOptions, first, second trace.Request, events ...trace.JourneyEvent) Row {
+func pair(t *testing.T, d *deploy.Deployment, o Options, first, second trace.Request, events ...trace.JourneyEvent) Row {
 	t.Helper()
 	run := &trace.Run{ID: "pair", Requests: []trace.Request{first, second}, Events: events}
 	for k := range int64(60) {

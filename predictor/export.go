@@ -35,12 +35,12 @@ func ExportXGBoost(p *Document, model string) ([]targetModel, []trace.Finding, e
 	var out []targetModel
 	var warnings []trace.Finding
 	if p.Options.Rows.Features != featuresLLMD {
-		warnings = append(warnings, trace.Findingf(otherColumns,
+		warnings = append(warnings, trace.Findingf(codeOtherColumns,
 			"the rows were made with --features %s: llm-d's server feeds other columns; make them with --features llmd for it",
 			p.Options.Rows.Features))
 	}
 	if p.Options.Rows.PrefixScore == prefixActual {
-		warnings = append(warnings, trace.Findingf(leakingScore, "prefix_cache_score is what was measured after the decision: no "+
+		warnings = append(warnings, trace.Findingf(codeLeakingScore, "prefix_cache_score is what was measured after the decision: no "+
 			"router can feed it"))
 	}
 	for i := range p.Targets {

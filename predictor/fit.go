@@ -214,7 +214,7 @@ func warningsOf(made *RowsDocument) []trace.Finding {
 		out = append(out, r.Warnings...)
 	}
 	if made.Options.PrefixScore == prefixActual {
-		out = append(out, trace.Findingf(leakingScore, "prefix_cache_score is what was measured after the decision"))
+		out = append(out, trace.Findingf(codeLeakingScore, "prefix_cache_score is what was measured after the decision"))
 	}
 	return out
 }
@@ -274,7 +274,7 @@ func seenBefore(p *Document, ext *result.Extract) (out []trace.Finding) {
 	for _, in := range ext.Inputs {
 		same := func(of result.Input) bool { return of.SHA256 == in.SHA256 }
 		if b := path.Base(in.Name); b != deploy.RunFile && b != "config.json" && slices.ContainsFunc(p.Inputs, same) {
-			out = append(out, trace.Findingf(judgedOnTraining,
+			out = append(out, trace.Findingf(codeJudgedOnTraining,
 				"%s: the predictor was trained on it: what is called unseen is in-sample there", in.Name))
 		}
 	}

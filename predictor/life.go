@@ -195,7 +195,7 @@ func observedLives(run *trace.Run, endToEnd bool) ([]life, []trace.Finding) {
 	if !found {
 		return lives, nil
 	}
-	return lives, []trace.Finding{trace.Findingf(twoClocks, "run %s: arrivals and engine stamps are on two clocks; the smallest pick-up "+
+	return lives, []trace.Finding{trace.Findingf(codeTwoClocks, "run %s: arrivals and engine stamps are on two clocks; the smallest pick-up "+
 		"wait was taken as 0", run.ID)}
 }
 

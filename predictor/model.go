@@ -107,7 +107,7 @@ type boosted struct {
 
 // newTrees grows 200 trees of depth 6.
 func newTrees(t *columns, rows []int, w []float64, o growOptions) (*boosted, error) {
-	opt := treesDefaultOptions()
+	opt := defaultBoost()
 	if o.Quantile > 0 {
 		opt.Loss, opt.Quantile = pinballLoss, o.Quantile
 	}
@@ -121,7 +121,7 @@ var residualShares = []float64{0, 0.5, 1}
 // them as trees grown on the first 80 % of the rows helped on the rest: what is only
 // noise, or drifts away, is left to physics.
 func newResidual(t *columns, rows []int, w []float64, o growOptions) (*boosted, error) {
-	opt := treesDefaultOptions()
+	opt := defaultBoost()
 	opt.Trees, opt.Depth = 50, 3
 	weight := map[int]float64{}
 	var known []int
@@ -194,7 +194,7 @@ func scaled(f *forest.Forest, share float64) *forest.Forest {
 	return out
 }
 
-func boostLogs(t *columns, rows []int, w []float64, o growOptions, opt treesOptions, isResidual bool) (*boosted, error) {
+func boostLogs(t *columns, rows []int, w []float64, o growOptions, opt boostOptions, isResidual bool) (*boosted, error) {
 	opt.Seed = o.Seed
 	m, err := newMatrix(t.pick(rows), o.Bins)
 	if err != nil {

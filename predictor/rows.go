@@ -22,7 +22,7 @@ import (
 const RowsFile = folder.PredictorRows
 
 // RowsCommand is the `command` of predictor_rows.json.
-func RowsCommand(o DecisionOptions) string {
+func RowsCommand(o Options) string {
 	flags := []string{"--features " + o.Features, "--prefix-score " + o.PrefixScore, fmt.Sprintf("--staleness-us %d", o.StalenessUs),
 		"--state " + o.State}
 	if o.Target != TargetToken {
@@ -39,7 +39,7 @@ func RowsCommand(o DecisionOptions) string {
 }
 
 // rowOptions are the options of rows as documents show them.
-func rowOptions(o DecisionOptions) RowOptions {
+func rowOptions(o Options) RowOptions {
 	out := RowOptions{Target: o.Target, Features: o.Features, State: o.State, StalenessUs: o.StalenessUs, PrefixScore: o.PrefixScore,
 		KeepSaturated: o.Saturated, Shared: []string{}}
 	for _, s := range o.Shared {
@@ -50,7 +50,7 @@ func rowOptions(o DecisionOptions) RowOptions {
 
 // MakeRows makes the rows of every run of an output folder and writes them to
 // tables/run=<id> of dest, each run's table as soon as it is made.
-func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o DecisionOptions, h result.Header,
+func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Options, h result.Header,
 	workers int) (*RowsDocument, error) {
 	if err := o.Check(); err != nil {
 		return nil, err

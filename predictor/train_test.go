@@ -43,7 +43,7 @@ func row(columns [][]float64, i int) []float64 {
 	return x
 }
 
-func treesTrain(t testing.TB, columns [][]float64, y, w []float64, o treesOptions) (*forest.Forest, *forest.Evaluator) {
+func grown(t testing.TB, columns [][]float64, y, w []float64, o boostOptions) (*forest.Forest, *forest.Evaluator) {
 	t.Helper()
 	m, err := newMatrix(columns, MaxBins)
 	if err != nil {
@@ -80,9 +80,9 @@ func TestPlantedSteps(t *testing.T) {
 	for i := range y {
 		y[i] = step(row(columns, i))
 	}
-	o := treesDefaultOptions()
+	o := defaultBoost()
 	o.Trees, o.Depth, o.Rate, o.RowFrac, o.ColFrac, o.Lambda, o.Alpha, o.MinChild = 1, 2, 1, 1, 1, 0, 0, 1
-	r, e := treesTrain(t, columns, y, nil, o)
+	r, e := grown(t, columns, y, nil, o)
 	if len(r.Trees[0]) != 7 {
 		t.Errorf("got %d nodes, want 7: %v", len(r.Trees[0]), r.Trees[0])
 	}
@@ -109,9 +109,9 @@ func TestPlantedStepsByBoosting(t *testing.T) {
 			}
 		}
 	}
-	o := treesDefaultOptions()
+	o := defaultBoost()
 	o.RowFrac, o.ColFrac, o.Lambda, o.Alpha = 1, 1, 0, 0
-	_, e := treesTrain(t, columns, y, nil, o)
+	_, e := grown(t, columns, y, nil, o)
 	for i := range y {
 		if got := e.Margin(row(columns, i)); math.Abs(got-y[i]) > 0.01 {
 			t.Fatalf("row %d: got %g, want %g", i, got, y[i])
@@ -140,9 +140,9 @@ func TestPinballCoverage(t *testing.T) {
 		y[i] = (1 + columns[1][i]) * rng.ExpFloat64()
 	}
 	for _, q := range []float64{0.5, 0.9, 0.99} {
-		o := treesDefaultOptions()
+		o := defaultBoost()
 		o.Loss, o.Quantile, o.Depth = pinballLoss, q, 3
-		_, e := treesTrain(t, columns, y, nil, o)
+		_, e := grown(t, columns, y, nil, o)
 		for v := range 6 {
 			below, rows := 0.0, 0.0
 			for i := range y {
@@ -176,9 +176,9 @@ func TestWeightIsRepetition(t *testing.T) {
 			}
 		}
 	}
-	o := treesDefaultOptions()
+	o := defaultBoost()
 	o.RowFrac, o.Lambda, o.Alpha, o.MinChild, o.Trees = 1, 0, 0, 0, 20
-	_, a := treesTrain(t, columns, y, w, o)
+	_, a := grown(t, columns, y, w, o)
 	// the same edges: bins of the doubled rows would lie elsewhere
 	m, _ := newMatrix(columns, MaxBins)
 	md := &matrix{rows: len(yTwice), edges: m.edges}
@@ -248,7 +248,7 @@ func BenchmarkTrain(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := growForest(m, y, nil, treesDefaultOptions()); err != nil {
+		if _, err := growForest(m, y, nil, defaultBoost()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -59,7 +59,7 @@ func TestEvalXGBoostHoldOut(t *testing.T) {
 	for _, interpreter := range repo.XGBoosts(t) {
 		for _, d := range datasets(12_000) {
 			for _, q := range []float64{0, 0.9} {
-				o := treesDefaultOptions()
+				o := defaultBoost()
 				if q > 0 {
 					o.Loss, o.Quantile = pinballLoss, q
 				}
@@ -84,8 +84,8 @@ func part(columns [][]float64, lo, hi int) [][]float64 {
 	return out
 }
 
-func holdOut(t *testing.T, d dataset, o treesOptions, cut int) float64 {
-	_, e := treesTrain(t, part(d.columns, 0, cut), d.y[:cut], nil, o)
+func holdOut(t *testing.T, d dataset, o boostOptions, cut int) float64 {
+	_, e := grown(t, part(d.columns, 0, cut), d.y[:cut], nil, o)
 	loss := 0.0
 	for i := cut; i < len(d.y); i++ {
 		r := d.y[i] - e.Margin(row(d.columns, i))
@@ -98,7 +98,7 @@ func holdOut(t *testing.T, d dataset, o treesOptions, cut int) float64 {
 	return loss / float64(len(d.y)-cut)
 }
 
-func peer(t *testing.T, interpreter string, d dataset, o treesOptions, cut int) (version string, loss float64) {
+func peer(t *testing.T, interpreter string, d dataset, o boostOptions, cut int) (version string, loss float64) {
 	t.Helper()
 	folder := t.TempDir()
 	write := func(name string, v any) {

@@ -53,7 +53,7 @@ func trained(t *testing.T, rng *rand.Rand) *forest.Forest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := growForest(m, y, nil, treesDefaultOptions())
+	r, err := growForest(m, y, nil, defaultBoost())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,8 +55,8 @@ func rowFlags() []cli.Flag {
 	}
 }
 
-func rowOptionsOf(c *cli.Context) (predictor.DecisionOptions, error) {
-	o := predictor.DecisionOptions{Target: c.String("target"), Features: c.String("features"), State: c.String("state"),
+func rowOptionsOf(c *cli.Context) (predictor.Options, error) {
+	o := predictor.Options{Target: c.String("target"), Features: c.String("features"), State: c.String("state"),
 		StalenessUs: c.Int64("staleness-us"), PrefixScore: c.String("prefix-score"), Saturated: c.Bool("keep-saturated")}
 	for _, text := range listOf(c, "shared-prefix-tokens") {
 		s, err := predictor.ParseShare(text)
@@ -104,7 +104,7 @@ func outOr(c *cli.Context, in string) string {
 }
 
 // makeRows makes the rows of every run and prints the account.
-func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.DecisionOptions) (*predictor.RowsDocument,
+func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.Options) (*predictor.RowsDocument,
 	error) {
 	doc, err := predictor.MakeRows(c.Context, in, out, ext, o, con.header(predictor.RowsCommand(o)), c.Int("workers"))
 	if err != nil {

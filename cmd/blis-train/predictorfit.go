@@ -134,7 +134,7 @@ func extractFor(c *cli.Context, con *console, out string) (*result.Extract, erro
 
 // rowsFor reads the rows of a folder, or makes them when there are none made with
 // these options and tool.
-func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.DecisionOptions) (*predictor.RowsDocument,
+func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.Options) (*predictor.RowsDocument,
 	error) {
 	doc := &predictor.RowsDocument{}
 	err := con.readDoc(filepath.Join(out, predictor.RowsFile), doc)
@@ -321,9 +321,9 @@ func (con *console) loadPredictor(path string) (*loadedPredictor, result.Input, 
 
 // rowOptions are the options the predictor's rows were made with; only what
 // requests share is the caller's.
-func (p *loadedPredictor) rowOptions(c *cli.Context) (predictor.DecisionOptions, error) {
+func (p *loadedPredictor) rowOptions(c *cli.Context) (predictor.Options, error) {
 	r := p.Options.Rows
-	o := predictor.DecisionOptions{Target: cmp.Or(r.Target, predictor.TargetToken), Features: r.Features, State: r.State,
+	o := predictor.Options{Target: cmp.Or(r.Target, predictor.TargetToken), Features: r.Features, State: r.State,
 		StalenessUs: r.StalenessUs, PrefixScore: r.PrefixScore, Saturated: r.KeepSaturated}
 	for _, text := range listOf(c, "shared-prefix-tokens") {
 		s, err := predictor.ParseShare(text)
