@@ -25,8 +25,8 @@ func TestEvalWVASteadyState(t *testing.T) {
 		t.Fatal(err)
 	}
 	sources := pipeline.FitSources(eo.Out, ext)
-	o := fit.Default()
-	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.OptionsMinBootstraps, []string{}, []string{coeff.Overhead}, 2
+	o := fit.DefaultOptions()
+	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.MinBootstraps, []string{}, []string{coeff.Overhead}, 2
 	f, err := fit.Fit(context.Background(), sources, o, nil)
 	if err != nil {
 		t.Fatal(err)

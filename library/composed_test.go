@@ -62,7 +62,7 @@ func kernelRows(t testing.TB, run *trace.Run, d *deploy.Deployment, s *Stepper) 
 		x[0], x[1] = p.TotalMs(), in.NumSampledSeqs
 		return 0, nil
 	}}
-	tab, err := steps.BetaBasis(sp, vec, rows.BetaOptions{Lag: rows.AssumedLag(d)})
+	tab, err := steps.BetaBasis(sp, vec, rows.Options{Lag: rows.AssumedLag(d)})
 	if err != nil {
 		t.Fatal(err)
 	}

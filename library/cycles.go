@@ -94,7 +94,7 @@ func cyclesOf(name string, run *trace.Run, d *deploy.Deployment) (*cycles, error
 	if err != nil {
 		return nil, err
 	}
-	tab, err := steps.Beta(space, rows.BetaOptions{Lag: rows.AssumedLag(d)})
+	tab, err := steps.Beta(space, rows.Options{Lag: rows.AssumedLag(d)})
 	if err != nil {
 		return nil, err
 	}

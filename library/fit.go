@@ -47,15 +47,8 @@ func (t *design) solve(o ridge.Options) (ridge.Fit, error) {
 	if err != nil {
 		return ridge.Fit{}, err
 	}
-	fit, err := ridge.FitRows(&t.Data, w, nil, sel[0].Lambda, o)
-	if err != nil {
-		return fit, err
-	}
-	polished, err := ridge.Reweight(&t.Data, w, fit, o)
-	if err != nil {
-		return fit, err
-	}
-	return polished.Best(), nil
+	fit, _, err := ridge.FitPublished(&t.Data, w, sel[0].Lambda, o)
+	return fit, err
 }
 
 // fit evaluates the family's design points and fits them; without any it has no rows.

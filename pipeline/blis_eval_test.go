@@ -25,9 +25,9 @@ func TestEvalBLISProjection(t *testing.T) {
 	}
 }
 
-func evalBLISProjection(t *testing.T, sources []fit.OptionsSource) {
-	o := fit.Default()
-	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.OptionsMinBootstraps, []string{fit.TrainedPhysics}, []string{coeff.Overhead}, 2
+func evalBLISProjection(t *testing.T, sources []fit.Source) {
+	o := fit.DefaultOptions()
+	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.MinBootstraps, []string{fit.TrainedPhysics}, []string{coeff.Overhead}, 2
 	f, err := fit.Fit(context.Background(), sources, o, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func errorOfRun(cells []result.Cell, run string) (float64, bool) {
 }
 
 // projectedError is that of coefficients of BLIS.
-func projectedError(t *testing.T, src fit.OptionsSource, o fit.OptionsOptions, beta []float64) (float64, bool) {
+func projectedError(t *testing.T, src fit.Source, o fit.Options, beta []float64) (float64, bool) {
 	t.Helper()
 	o, err := o.Resolve()
 	if err != nil {
@@ -109,7 +109,7 @@ func projectedError(t *testing.T, src fit.OptionsSource, o fit.OptionsOptions, b
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := steps.BetaBasis(space, *vec, rows.BetaOptions{Target: o.BetaTarget, Lag: run.Lag.Lag, Gamma: features.DefaultGamma,
+	table, err := steps.BetaBasis(space, *vec, rows.Options{Target: o.BetaTarget, Lag: run.Lag.Lag, Gamma: features.DefaultGamma,
 		Split: o.Split, Saturated: run.Spans})
 	if err != nil {
 		t.Fatal(err)

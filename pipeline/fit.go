@@ -274,7 +274,7 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 	if err != nil {
 		return nil, err
 	}
-	doc, err := fit.GramsFit(ctx, sums, o.Options)
+	doc, err := fit.FromGrams(ctx, sums, o.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -64,13 +64,13 @@ func (o *FitOptions) writeForm(ctx context.Context) error {
 // checkRequests refuses options of a fit from requests or points that cannot be.
 func (o *FitOptions) checkRequests() error {
 	if !slices.Contains(searches, o.Search) {
-		return trace.Errorf(fit.CodeBadOption, "--search: got %q, want one of %s", o.Search, strings.Join(searches, ", "))
+		return trace.Errorf(rows.BadOption, "--search: got %q, want one of %s", o.Search, strings.Join(searches, ", "))
 	}
 	if o.Form != FormPhysics && o.Form != FormTrained {
-		return trace.Errorf(fit.CodeBadOption, "--form: got %q, want %s or %s", o.Form, FormPhysics, FormTrained)
+		return trace.Errorf(rows.BadOption, "--form: got %q, want %s or %s", o.Form, FormPhysics, FormTrained)
 	}
 	if !slices.Contains([]string{"", FromSteps, FromRequests, FromPoints}, o.From) {
-		return trace.Errorf(fit.CodeBadOption, "--from: got %q, want %s, %s or %s", o.From, FromSteps, FromRequests, FromPoints)
+		return trace.Errorf(rows.BadOption, "--from: got %q, want %s, %s or %s", o.From, FromSteps, FromRequests, FromPoints)
 	}
 	_, err := o.steps()
 	return err
@@ -114,7 +114,7 @@ func (o *FitOptions) steps() (int64, error) {
 	}
 	d, err := time.ParseDuration(o.Budget)
 	if err != nil || d <= 0 {
-		return 0, trace.Errorf(fit.CodeBadOption, "--budget: got %q, want a time above 0, as 60s", o.Budget)
+		return 0, trace.Errorf(rows.BadOption, "--budget: got %q, want a time above 0, as 60s", o.Budget)
 	}
 	return max(1, int64(d.Seconds()*stepsPerSecond)), nil
 }
@@ -258,7 +258,7 @@ func (f *requestFit) read(t Tables) error {
 			out.Reason = "left out (--without)"
 		case out.Saturated && !f.o.KeepSaturated:
 		case f.key != "" && f.key != out.Config:
-			return trace.Errorf(fit.CodeBadOption, "fit --from requests: got runs of %s and of %s, want one configuration", f.dep.Label(),
+			return trace.Errorf(rows.BadOption, "fit --from requests: got runs of %s and of %s, want one configuration", f.dep.Label(),
 				r.Deployment.Label()).WithHint("leave the others out with --without, or fit them into folders of their own")
 		default:
 			if err := f.take(run, r.Deployment, &out); err != nil {
@@ -268,7 +268,7 @@ func (f *requestFit) read(t Tables) error {
 		f.runs = append(f.runs, out)
 	}
 	if len(f.loads) == 0 && len(f.held) > 0 {
-		return trace.Errorf(fit.CodeBadOption, "--holdout: got every run with a request, want one at least to learn from")
+		return trace.Errorf(rows.BadOption, "--holdout: got every run with a request, want one at least to learn from")
 	}
 	if len(f.loads) == 0 {
 		return trace.Errorf(learn.NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(t.Runs)).
@@ -281,7 +281,7 @@ func (f *requestFit) read(t Tables) error {
 func (f *requestFit) knows(ext *result.Extract) error {
 	for _, id := range f.o.Holdout {
 		if !slices.ContainsFunc(ext.Runs, func(r result.ExtractRun) bool { return r.ID == id }) {
-			return trace.Errorf(fit.CodeBadOption, "--holdout: got %q, want the id of a run of this folder", id)
+			return trace.Errorf(rows.BadOption, "--holdout: got %q, want the id of a run of this folder", id)
 		}
 	}
 	return nil
@@ -342,7 +342,7 @@ func (f *requestFit) prior() (*learn.Prior, error) {
 	}
 	r, err := os.Open(f.o.Prior)
 	if err != nil {
-		return nil, trace.Errorf(fit.CodeBadOption, "--prior: got %q, want roofline, library or a coefficient file (%v)", f.o.Prior, err)
+		return nil, trace.Errorf(rows.BadOption, "--prior: got %q, want roofline, library or a coefficient file (%v)", f.o.Prior, err)
 	}
 	set, err := coeff.Load(r, f.o.Prior, features.CheckSet)
 	return &learn.Prior{Name: f.o.Prior, Set: set}, errors.Join(err, r.Close())

@@ -43,13 +43,13 @@ func composedPrior(t *testing.T, without *deploy.Model) func(*deploy.Deployment)
 }
 
 // composedSources are the composed runs, extracted.
-func composedSources(t *testing.T) []fit.OptionsSource {
+func composedSources(t *testing.T) []fit.Source {
 	t.Helper()
 	return extractedSources(t, "composed")
 }
 
 // extractedSources are the runs of a folder of the shared data, extracted.
-func extractedSources(t *testing.T, folder string) []fit.OptionsSource {
+func extractedSources(t *testing.T, folder string) []fit.Source {
 	t.Helper()
 	repo.NeedEval(t)
 	found, err := extract.Discover([]string{repo.Shared(t, "data", folder)}, nil, nil)
@@ -65,9 +65,9 @@ func extractedSources(t *testing.T, folder string) []fit.OptionsSource {
 	return FitSources(o.Out, doc)
 }
 
-func priorOptions(lib func(*deploy.Deployment) (*coeff.Set, error)) fit.OptionsOptions {
-	o := fit.Default()
-	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.OptionsMinBootstraps, []string{}, []string{coeff.Overhead}, 2
+func priorOptions(lib func(*deploy.Deployment) (*coeff.Set, error)) fit.Options {
+	o := fit.DefaultOptions()
+	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.MinBootstraps, []string{}, []string{coeff.Overhead}, 2
 	if lib != nil {
 		o.Prior, o.Library = fit.PriorLibrary, lib
 		o.Spec = ""
@@ -76,8 +76,8 @@ func priorOptions(lib func(*deploy.Deployment) (*coeff.Set, error)) fit.OptionsO
 }
 
 // sameFamily are the sources of one GPU and kind of model.
-func sameFamily(all []fit.OptionsSource, of *deploy.Deployment) []fit.OptionsSource {
-	return slices.DeleteFunc(slices.Clone(all), func(s fit.OptionsSource) bool {
+func sameFamily(all []fit.Source, of *deploy.Deployment) []fit.Source {
+	return slices.DeleteFunc(slices.Clone(all), func(s fit.Source) bool {
 		return s.Deployment.Hardware.Name != of.Hardware.Name || s.Deployment.Model.IsMoE() != of.Model.IsMoE()
 	})
 }
@@ -138,8 +138,8 @@ func certain(lib func(*deploy.Deployment) (*coeff.Set, error)) func(*deploy.Depl
 func TestEvalPriorFirstRows(t *testing.T) {
 	all := composedSources(t)
 	priors := map[string]func(*deploy.Deployment) (*coeff.Set, error){}
-	fitted := func(s fit.OptionsSource, o fit.OptionsOptions) *result.Fit {
-		doc, err := fit.Fit(context.Background(), []fit.OptionsSource{s}, o, nil)
+	fitted := func(s fit.Source, o fit.Options) *result.Fit {
+		doc, err := fit.Fit(context.Background(), []fit.Source{s}, o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestEvalPriorFirstRows(t *testing.T) {
 		plain.Spec = "1.2"
 		a, b := fitted(s, whole), fitted(s, plain)
 		share := 100 / float64(a.Beta.Rows.Kept)
-		few := func(o fit.OptionsOptions) float64 {
+		few := func(o fit.Options) float64 {
 			o.Split = share
 			return 100 * *fitted(s, o).Beta.Holdout.MAPE
 		}
@@ -207,11 +207,11 @@ func TestEvalPriorAllRows(t *testing.T) {
 }
 
 // fittedRows is a fit and the table of its step times.
-func fittedRows(t *testing.T, s fit.OptionsSource, o fit.OptionsOptions) (*result.Fit, *rows.Table) {
+func fittedRows(t *testing.T, s fit.Source, o fit.Options) (*result.Fit, *rows.Table) {
 	t.Helper()
 	var table *rows.Table
 	o.Rows = func(d *fit.Dump) error { table = d.Tables[0]; return nil }
-	doc, err := fit.Fit(context.Background(), []fit.OptionsSource{s}, o, nil)
+	doc, err := fit.Fit(context.Background(), []fit.Source{s}, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestEvalPriorFindsTheWrongDevice(t *testing.T) {
 				}
 				s.Deployment.Hardware, _ = deploy.Datasheet(name)
 			}
-			doc, err := fit.Fit(context.Background(), []fit.OptionsSource{s}, priorOptions(lib), nil)
+			doc, err := fit.Fit(context.Background(), []fit.Source{s}, priorOptions(lib), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -120,7 +120,7 @@ func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) 
 	if err != nil {
 		return result.StepQuality{}, err
 	}
-	return rows.StepQuality(steps.Quality), nil
+	return steps.Quality.StepQuality, nil
 }
 
 // warnings about the files that a stage reads: told at once, and put into the

@@ -75,7 +75,7 @@ func (p *original) judgedBy(t *testing.T, st *fit.StepTime) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := p.steps.Beta(space, rows.BetaOptions{Lag: st.Runs[0].Lag.Lag})
+	all, err := p.steps.Beta(space, rows.Options{Lag: st.Runs[0].Lag.Lag})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -427,6 +427,11 @@ type TargetAudit struct {
 	Verdict             string    `json:"verdict"`
 }
 
+// BelowFloor reports whether the median cadence is shorter than reading the weights once.
+func (a *TargetAudit) BelowFloor() bool {
+	return a.CadenceUsP50 != nil && a.PhysicalFloorUs != nil && *a.CadenceUsP50 < *a.PhysicalFloorUs
+}
+
 // DriftBlock is the signed error of one time block.
 type DriftBlock struct {
 	Run   string  `json:"run"`

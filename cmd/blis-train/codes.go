@@ -63,7 +63,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/fit", fit.Codes},
 		{"pipeline/folder", folder.Codes},
 		{"pipeline/learn", learn.Codes},
-		{"pipeline/rows", slices.Concat(rows.Codes, rows.AggregateCodes)},
+		{"pipeline/rows", rows.Codes},
 		{"pipeline/shard", shard.Codes},
 		{"pipeline/validate", validate.Codes},
 		{"predictor", predictor.Codes},

@@ -316,11 +316,7 @@ func solve(sets []*rowSet) ([]float64, error) {
 		}
 	}
 	o := ridge.DefaultOptions(d.P)
-	f, err := ridge.FitRows(d, w, nil, barely, o)
-	if err != nil {
-		return nil, err
-	}
-	polish, err := ridge.Reweight(d, w, f, o)
+	_, polish, err := ridge.FitPublished(d, w, barely, o)
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +333,8 @@ func solve(sets []*rowSet) ([]float64, error) {
 		x, us := s.sum()
 		add(x, us, sumWeight*weight)
 	}
-	if f, err = ridge.FitRows(d, w, nil, barely, o); err != nil {
+	f, err := ridge.FitRows(d, w, nil, barely, o)
+	if err != nil {
 		return nil, err
 	}
 	return f.Beta, nil

@@ -49,7 +49,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a.counts = RowCounts(tables)
 	p := Pooled(tables, f.gammas)
 	if len(p.Train) < ridge.DefaultOptions(1).Folds+1 {
-		f.warn(trace.Findingf(OptionsFewRows, "alpha %s: %d training rows: not fitted", target, len(p.Train)))
+		f.warn(trace.Findingf(CodeFewRows, "alpha %s: %d training rows: not fitted", target, len(p.Train)))
 		return a, nil
 	}
 	p.Embargo(alphaPerStep(p, f.used))
@@ -177,7 +177,7 @@ func (f *fitter) nestOverhead(a *alphaFit) error {
 func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	out.DeploymentCoefficients = a.on
 	all, groups := a.s.Samples(rows.HoldOut, a.s.Pred)
-	held := rows.NewDelays(groups)
+	held := rows.JudgeDelays(groups)
 	out.Interval = held.Intervals(nil)
 	if out.Interval == nil {
 		out.Interval = &result.IntervalErrors{}
@@ -189,7 +189,7 @@ func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 		}
 	}
 	_, groups = a.s.Samples(rows.Whole, a.s.Pred)
-	if rows.NewDelays(groups).Intervals(nil).InformativeRows == 0 {
+	if rows.JudgeDelays(groups).Intervals(nil).InformativeRows == 0 {
 		out.Warnings = append(out.Warnings, trace.Findingf(rows.OverheadUnknown,
 			"no interval has a lower end above 0 or an upper end below 3 ms"))
 	}
@@ -198,7 +198,7 @@ func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 // judgeAlpha reports the errors of a plain alpha target.
 func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	all, groups := a.s.Samples(rows.HoldOut, clipped(a.s.Pred))
-	held := rows.NewDelays(groups)
+	held := rows.JudgeDelays(groups)
 	out.TargetErrors = held.Errors(nil)
 	for t, one := range all {
 		if e := held.Errors(func(s *rows.Sample) bool { return s == one }); e != nil {
@@ -219,7 +219,7 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 			return err
 		}
 		_, groups := s.Samples(rows.Whole, clipped(ridge.Predict(s.Data, beta)))
-		l, delays := result.Loco{Config: key, Label: key}, rows.NewDelays(groups[c:c+1])
+		l, delays := result.Loco{Config: key, Label: key}, rows.JudgeDelays(groups[c:c+1])
 		if a.target == rows.Overhead {
 			e := delays.Intervals(nil)
 			l.Rows, l.InsideShare = e.Rows, e.InsideShare

@@ -21,7 +21,7 @@ func TestEvalAmendments(t *testing.T) {
 	repo.NeedEval(t)
 	for _, set := range []string{"composed", "real_vllm_cpu"} {
 		sources := SourcesOf(t, repo.Shared(t, "data", set))
-		tried, err := TryEach(context.Background(), sources, Default())
+		tried, err := TryEach(context.Background(), sources, DefaultOptions())
 		if err != nil {
 			t.Fatal(err)
 		}

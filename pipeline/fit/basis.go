@@ -7,7 +7,7 @@ import (
 )
 
 // skipOthers says which bases the deployment has no form of.
-func (p *Run) skipOthers(space *features.Space, o OptionsOptions) {
+func (p *Run) skipOthers(space *features.Space, o Options) {
 	for _, name := range o.Models {
 		if _, err := Vectorizer(name, space); err != nil {
 			p.Findings = append(p.Findings, trace.Findingf(ModelSkipped, "%s: %s: %v", p.Src.ID, name, err))
@@ -17,7 +17,7 @@ func (p *Run) skipOthers(space *features.Space, o OptionsOptions) {
 
 // Again reads the recording and rebuilds its batches once more, for rows under other
 // bases. Of stored rows there is nothing to do, and slices are read for each basis.
-func (p *Run) Again(o OptionsOptions) error {
+func (p *Run) Again(o Options) error {
 	if p.Src.Rows != "" || p.Src.Slices != nil {
 		return nil
 	}
@@ -44,7 +44,7 @@ func withoutRequests(steps *rows.Steps) *rows.Steps {
 
 // OtherTable makes the same rows under another basis, after Again; nil where the
 // deployment has no form of it.
-func (p *Run) OtherTable(name string, o OptionsOptions) (*rows.Table, error) {
+func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 	if p.Src.Rows != "" {
 		return p.restoreOther(name)
 	}
@@ -55,7 +55,7 @@ func (p *Run) OtherTable(name string, o OptionsOptions) (*rows.Table, error) {
 	if vec == nil || err != nil { // skipOthers has said so
 		return nil, nil
 	}
-	t, err := p.steps.BetaBasis(p.space, *vec, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
+	t, err := p.steps.BetaBasis(p.space, *vec, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
 		Split: o.Split, Saturated: p.Spans, Slim: true})
 	t.Thin(p.Src.Stride)
 	return t, err
@@ -121,7 +121,7 @@ func (p *Run) refused10(steps *rows.Steps) error {
 
 // frozenTable is the run's cadence rows with 1.0 features, an error where 1.0 has
 // no input for them.
-func (p *Run) frozenTable(as *rows.Steps, o OptionsOptions) (*rows.Table, error) {
+func (p *Run) frozenTable(as *rows.Steps, o Options) (*rows.Table, error) {
 	steps, err := as.As(features.V10)
 	if err != nil {
 		return nil, err
@@ -130,5 +130,5 @@ func (p *Run) frozenTable(as *rows.Steps, o OptionsOptions) (*rows.Table, error)
 	if err != nil {
 		return nil, err
 	}
-	return steps.Beta(space, rows.BetaOptions{Target: rows.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans, Slim: true})
+	return steps.Beta(space, rows.Options{Target: rows.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans, Slim: true})
 }

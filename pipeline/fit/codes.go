@@ -1,31 +1,25 @@
 package fit
 
-import (
-	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/trace"
-)
-
-// CodeBadOption is that of the rows.
-const CodeBadOption = rows.BadOption
+import "github.com/blis-train/blis-train/trace"
 
 // Codes of a fit.
 const (
-	CodeNoRows     trace.Code = "no_rows"
-	OptionsFewRows trace.Code = "few_rows"
-	NotConverged   trace.Code = "not_converged"
-	NotIdentified  trace.Code = "not_identified"
-	AtLimit        trace.Code = "at_limit"
-	Implausible    trace.Code = "implausible_value"
-	LagUncertain   trace.Code = "lag_uncertain"
-	ModelSkipped   trace.Code = "model_skipped"
-	GramRefused    trace.Code = "gram_refused"
+	CodeNoRows    trace.Code = "no_rows"
+	CodeFewRows   trace.Code = "few_rows"
+	NotConverged  trace.Code = "not_converged"
+	NotIdentified trace.Code = "not_identified"
+	AtLimit       trace.Code = "at_limit"
+	Implausible   trace.Code = "implausible_value"
+	LagUncertain  trace.Code = "lag_uncertain"
+	ModelSkipped  trace.Code = "model_skipped"
+	GramRefused   trace.Code = "gram_refused"
 )
 
 // Codes describes them for people.
 var Codes = []trace.CodeEntry{
 	{Code: CodeNoRows, Kind: "error", Meaning: "no training row is left of a run, or of all of them, after joins and cleaning",
 		Action: "look at rows.dropped in fit.json: the largest reason says what is missing from the dump"},
-	{Code: OptionsFewRows, Kind: "warning",
+	{Code: CodeFewRows, Kind: "warning",
 		Meaning: "fewer rows or configurations than the fit needs: below the guidance of 200 beta or 100 alpha rows per configuration, " +
 			"too few for the folds, folds with the same coefficients, or more than one effective degree of freedom per ten configurations",
 		Action: "record longer, or add configurations; the gate folds_distinct fails where folds repeat each other"},

@@ -50,13 +50,8 @@ func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 		}
 	}
 	for i := range run.Observed { // of an unmodified engine, its clients tell
-		r := &run.Observed[i]
-		if run.Aggregate == nil || !run.Aggregate.OffsetNs.OK || !r.SendNs.OK || inside(r.SendNs.V) {
-			continue
-		}
-		arrivals = append(arrivals, r.SendNs.V)
-		if r.Success.Or(false) {
-			c.PromptTokens, c.OutputTokens = max(c.PromptTokens, r.PromptTokens.Or(0)), max(c.OutputTokens, r.OutputTokens.Or(0))
+		if r := &run.Observed[i]; run.Aggregate != nil && run.Aggregate.OffsetNs.OK {
+			take(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
 		}
 	}
 	slices.Sort(arrivals)

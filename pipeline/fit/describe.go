@@ -1,13 +1,16 @@
-// Package describe says in a document and in words what a solved model is worth: intervals,
-// what its rows tell apart, and warnings.
 package fit
 
+// describe.go says in a document and in words what a solved model is worth: intervals,
+// what its rows tell apart, and warnings.
+
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -16,7 +19,7 @@ import (
 
 // Model fills what every fitted model reports: choice, coefficients with
 // intervals, identifiability, counts.
-func Model(s *Solved, m Selections, o *OptionsOptions, name, target string) *result.Model {
+func Model(s *Solved, m Selections, o *Options, name, target string) *result.Model {
 	out := &result.Model{
 		Name: name, SpecVersion: string(o.Spec), Recipe: o.Recipe, Target: target,
 		Lambda: result.OrNull(s.Fit.Lambda), GammaEMA: result.OrNull(s.Pool.Gammas[s.Variant]), DFEff: result.OrNull(s.Fit.DF),
@@ -56,7 +59,7 @@ type Evidence struct {
 }
 
 // coefficients fills values, intervals and identifiability.
-func coefficients(s *Solved, o *OptionsOptions, out *result.Model) {
+func coefficients(s *Solved, o *Options, out *result.Model) {
 	e := Evidence{Tags: ridge.Identify(ridge.WithinVariation(s.Train, s.Weights)), Diag: DiagnoseRows(s, o.Workers), Share: meanShares(s)}
 	for j, t := range s.Terms {
 		if t.Constant && len(s.Pool.Configs) == 1 {
@@ -158,7 +161,7 @@ func termFindings(t *Term, c result.Coefficient, configs int) []trace.Finding {
 }
 
 // Confidence is nil for recipes without block weights.
-func Confidence(s *Solved, tags []ridge.Identification, o *OptionsOptions) *ridge.Confidence {
+func Confidence(s *Solved, tags []ridge.Identification, o *Options) *ridge.Confidence {
 	opt := ridge.BootstrapOptions{Draws: o.Bootstraps, Level: 0.95, Seed: uint64(o.Seed)}
 	switch {
 	case s.Frozen != nil:
@@ -298,4 +301,141 @@ func rowGuidance(s *Solved, out *result.Model) {
 			out.Warnings = append(out.Warnings, FewRows(out.Name, s.Pool.Configs[c], n, want))
 		}
 	}
+}
+
+// advice names the experiment that separates a term from its companions.
+var advice = []struct {
+	term string
+	what string
+}{
+	{"tp_communication", "a run with another tensor_parallel_size"},
+	{"fixed_step_overhead", "a model with another depth"},
+	{"gqa_efficiency", "a model with another ratio of KV heads to heads"},
+	{"moe_activation", "batches of very different size on the MoE model"},
+	{"prefill_attention", "prompts of very different length"},
+	{"prefill_linear_compute", "prompts of very different length at the same batch"},
+	{"decode_attention", "contexts of very different length at the same batch"},
+	{"kv_cache_read", "contexts of very different length at the same batch"},
+	{"decode_weight_load", "another model or GPU, or batches from 1 to max_num_seqs"},
+	{"batch_utilization", "batches from 1 to max_num_seqs at short contexts"},
+	{"chunked_prefill_mixed", "steps that mix prefill and decode, and steps that do not"},
+	{"prefill_decode_mix", "steps that mix prefill and decode, and steps that do not"},
+	{"cpu_offload_transfer", "load with CPU offloading active"},
+	{"bias", "another model or GPU"},
+}
+
+// NullSentence says which terms the rows cannot tell apart, what is known of
+// them together, and which experiment would separate them.
+func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
+	var names []string
+	for _, j := range g.Terms {
+		names = append(names, terms[j].Name)
+	}
+	if len(names) == 1 {
+		return fmt.Sprintf("%s leaves no mark on these rows; %s would show it", names[0], experimentFor(names))
+	}
+	list := strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+	known := fmt.Sprintf("only their sum, %.3g ms of a typical step, is known", g.SumUs/1000)
+	switch {
+	case g.Dim == 0:
+		return fmt.Sprintf("%s nearly move together: %.3g ms of a typical step is known of their sum, little of each; add %s", list,
+			g.SumUs/1000, experimentFor(names))
+	case g.Dim < len(names)-1:
+		known = fmt.Sprintf("%d combinations of them are unknown; together they make %.3g ms of a typical step", g.Dim, g.SumUs/1000)
+	}
+	return fmt.Sprintf("%s cannot be told apart: %s; add %s", list, known, experimentFor(names))
+}
+
+// experimentFor is the advice of the first two terms that have one.
+func experimentFor(names []string) string {
+	var what []string
+	for _, a := range advice {
+		if slices.Contains(names, a.term) && !slices.Contains(what, a.what) {
+			what = append(what, a.what)
+		}
+	}
+	if len(what) == 0 {
+		return "runs that vary them separately"
+	}
+	return strings.Join(what[:min(2, len(what))], ", or ")
+}
+
+// Guidance: rows per configuration.
+const (
+	GuidanceBeta  = 200
+	guidanceAlpha = 100
+)
+
+// FloorFindings names runs whose target is no step time (spec#target-audit).
+func FloorFindings(s *Solved, target string, out *result.Model) {
+	for _, table := range s.Pool.Tables {
+		if found := TableBelowFloor(table, target); found != nil {
+			out.Warnings = append(out.Warnings, *found)
+		}
+	}
+}
+
+// TableBelowFloor is the finding of one run, nil when its target may be a step time.
+func TableBelowFloor(t *rows.Table, target string) *trace.Finding {
+	y, floor := stat.Median(perStep(t, t.Y)), stat.Median(perStep(t, t.FloorUs))
+	if !(y < floor) {
+		return nil
+	}
+	found := trace.Findingf(Implausible,
+		"%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: it cannot be the "+
+			"step time", t.Run, target, y, floor)
+	return &found
+}
+
+func perStep(t *rows.Table, v []float64) []float64 {
+	out := make([]float64, len(v))
+	for i := range v {
+		out[i] = v[i] / t.Steps[i]
+	}
+	return out
+}
+
+// OrderFinding warns of a prediction that falls as tokens are added (spec#err-decode-linear).
+func OrderFinding(out *result.Model) {
+	value := map[string]float64{}
+	for _, c := range out.Coefficients {
+		value[c.Name] = c.Value
+	}
+	if w, c := value["decode_weight_load"], value["prefill_linear_compute"]; w > c && c > 0 {
+		out.Warnings = append(out.Warnings, trace.Findingf(Implausible,
+			"decode_weight_load %.3g us/s exceeds prefill_linear_compute %.3g us/s: the predicted time can fall as tokens are added", w, c))
+	}
+}
+
+// DriftFindings name machines that change speed while measured: the signed
+// hold-out error of a block leaves ten percent. Of runs that no machine ran there is
+// nothing to say.
+func DriftFindings(out *result.Model, measured func(run string) bool) {
+	worst := map[string]result.DriftBlock{}
+	var order []string
+	for _, d := range out.Drift {
+		w, seen := worst[d.Run]
+		if !seen {
+			order = append(order, d.Run)
+		}
+		if !seen || math.Abs(d.Bias) > math.Abs(w.Bias) {
+			worst[d.Run] = d
+		}
+	}
+	for _, run := range order {
+		if d := worst[run]; math.Abs(d.Bias) > 0.1 && measured(run) {
+			direction := "slower"
+			if d.Bias > 0 {
+				direction = "faster"
+			}
+			out.Warnings = append(out.Warnings, trace.Findingf(rows.MachineDrift,
+				"%s: in block %d of %d of the hold-out the engine ran %s than the training part predicts (signed error %+.0f %%)", run, d.Block,
+				DriftBlocks, direction, 100*d.Bias))
+		}
+	}
+}
+
+// FewRows says that a configuration has fewer training rows than the guidance.
+func FewRows(model, config string, n, want int) trace.Finding {
+	return trace.Findingf(CodeFewRows, "%s: %s has %d training rows, guidance is %d", model, config, n, want)
 }

@@ -17,14 +17,14 @@ import (
 )
 
 // evaluation skips a slow evaluation unless it is asked for.
-func evaluation(t *testing.T, set string) []OptionsSource {
+func evaluation(t *testing.T, set string) []Source {
 	t.Helper()
 	repo.NeedEval(t)
 	return SourcesOf(t, repo.Shared(t, "data", set))
 }
 
 // stepsOnly are the options of a fit that is looked at for its step times.
-func stepsOnly() OptionsOptions {
+func stepsOnly() Options {
 	o := Quick()
 	o.AlphaTargets = []string{rows.Overhead}
 	return o
@@ -43,7 +43,7 @@ func TestEvalRealStepSummaries(t *testing.T) {
 	fmt.Println("real step summaries, each run fitted alone, pure-decode hold-out, MAPE %")
 	seen := 0
 	for _, src := range evaluation(t, "real_step_summaries") {
-		doc := fitted(t, []OptionsSource{src}, stepsOnly())
+		doc := fitted(t, []Source{src}, stepsOnly())
 		for _, c := range doc.Beta.Cells {
 			if c.Regime != rows.Decode.String() || c.Bucket != "" {
 				continue
@@ -84,7 +84,7 @@ func TestEvalRealCPUHoldout(t *testing.T) {
 	fmt.Println("real CPU runs, each fitted alone: hold-out MAPE %")
 	for _, src := range evaluation(t, "real_vllm_cpu") {
 		reason, _ := judged(t, src)
-		doc, err := Fit(context.Background(), []OptionsSource{src}, o, nil)
+		doc, err := Fit(context.Background(), []Source{src}, o, nil)
 		if err != nil {
 			fmt.Printf("  %-16s not fitted: %v\n", src.ID, err)
 			continue
@@ -137,7 +137,7 @@ func beats(t *testing.T, what string, ours []float64, b float64) {
 	}
 }
 
-func judged(t *testing.T, src OptionsSource) (string, []rows.Span) {
+func judged(t *testing.T, src Source) (string, []rows.Span) {
 	t.Helper()
 	run, err := src.Load()
 	if err != nil {
@@ -175,7 +175,7 @@ func TestEvalRealCPULeaveOneRunOut(t *testing.T) {
 // predictRun is the target of every cleaned row of a run at its own lag and the
 // fit's gamma, and what the common coefficients and the set as it holds on the
 // run's deployment predict.
-func predictRun(t *testing.T, src OptionsSource, doc *result.Fit) (y, common, pred []float64) {
+func predictRun(t *testing.T, src Source, doc *result.Fit) (y, common, pred []float64) {
 	t.Helper()
 	o, err := stepsOnly().Resolve()
 	if err != nil {
@@ -185,7 +185,7 @@ func predictRun(t *testing.T, src OptionsSource, doc *result.Fit) (y, common, pr
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := steps.Beta(space, rows.BetaOptions{Target: rows.Cadence, Lag: p.Lag.Lag, Gamma: *doc.Beta.GammaEMA, Split: o.Split})
+	table, err := steps.Beta(space, rows.Options{Target: rows.Cadence, Lag: p.Lag.Lag, Gamma: *doc.Beta.GammaEMA, Split: o.Split})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,14 +237,14 @@ func TestEvalComposedLeaveOneConfigurationOut(t *testing.T) {
 	fmt.Println("composed, what each choice brings: median / worst without and with hardware factors, own hold-out, lambda")
 	for _, v := range []struct {
 		name   string
-		change func(*OptionsOptions)
+		change func(*Options)
 		drop   bool
 	}{
-		{"the recipe", func(*OptionsOptions) {}, false},
-		{"prior at the roofline", func(o *OptionsOptions) { o.Prior = PriorRoofline }, false},
-		{"objective minimax", func(o *OptionsOptions) { o.Objective = "minimax" }, false},
-		{"objective within", func(o *OptionsOptions) { o.Objective = "within" }, false},
-		{"adjacent steps only, no interval rows", func(*OptionsOptions) {}, true},
+		{"the recipe", func(*Options) {}, false},
+		{"prior at the roofline", func(o *Options) { o.Prior = PriorRoofline }, false},
+		{"objective minimax", func(o *Options) { o.Objective = "minimax" }, false},
+		{"objective within", func(o *Options) { o.Objective = "within" }, false},
+		{"adjacent steps only, no interval rows", func(*Options) {}, true},
 	} {
 		o := stepsOnly()
 		v.change(&o)
@@ -259,7 +259,7 @@ func TestEvalComposedLeaveOneConfigurationOut(t *testing.T) {
 }
 
 // pooled is the step-time model of all sources, without interval rows if asked.
-func pooled(t *testing.T, sources []OptionsSource, o OptionsOptions, adjacentOnly bool) *result.Model {
+func pooled(t *testing.T, sources []Source, o Options, adjacentOnly bool) *result.Model {
 	t.Helper()
 	f, err := newFitter(context.Background(), sources, o, nil)
 	if err != nil {
@@ -295,7 +295,7 @@ func TestEvalLagFollowsScheduling(t *testing.T) {
 	measured := 0
 	for _, set := range []string{"composed", "real_vllm_cpu"} {
 		for _, src := range evaluation(t, set) {
-			lag, evidence, err := MeasureLag(src, Default())
+			lag, evidence, err := MeasureLag(src, DefaultOptions())
 			if err != nil {
 				t.Fatal(err)
 			}

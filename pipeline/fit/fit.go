@@ -4,24 +4,20 @@
 // (from rows) and how a fit is made (from ridge); neither of those knows the
 // other.
 //
-// The packages below it:
+// Its files, in the order of a fit:
 //
-//	options     what a fit is asked for
-//	estimate    tables of all runs -> one gram.Data, solved and judged
-//	prepare     one run: batches, lag evidence, tables, audit
-//	describe    coefficients with intervals, findings and null directions as sentences
-//	factors     what runs, deployments and devices take on top of common coefficients
-//
-// and in this package:
-//
-//	beta.go     the step-time model
+//	options.go  what a fit is asked for
+//	fitter.go   the runs that take part
+//	prepare.go  one run: batches, lag, tables, audit; store.go keeps them in a folder
+//	pool.go     tables of all runs -> one ridge.Data; solve.go chooses and solves
+//	beta.go     the step-time model; prior.go its prior, loco.go leave one configuration out
 //	alpha.go    admission, egress, queue, and what all targets share
 //	overhead.go overhead (interval-censored), with values per deployment
 //	models.go   other parameterisations on the same rows
-//	loco.go     leave one configuration out
-//
-// Above it, grams saves sums that travel in place of rows and fits them, and
-// identify says what the data can tell apart.
+//	factors.go  what runs, deployments and devices take on top of common coefficients
+//	describe.go coefficients with intervals, findings and null directions as sentences
+//	grams.go    sums that travel in place of rows, and fits from them
+//	identify.go what the data can tell apart
 //
 // The hold-out (the last share of each phase) never enters selection,
 // leave-one-out or the published coefficients unless RefitAll is set.
@@ -39,7 +35,7 @@ import (
 
 // Fit fits every model asked for on the given runs (sorted by id inside) and
 // returns fit.json without its header.
-func Fit(ctx context.Context, sources []OptionsSource, o OptionsOptions, progress trace.Progress) (*result.Fit, error) {
+func Fit(ctx context.Context, sources []Source, o Options, progress trace.Progress) (*result.Fit, error) {
 	f, err := newFitter(ctx, sources, o, progress)
 	if err != nil {
 		return nil, err

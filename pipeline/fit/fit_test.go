@@ -27,7 +27,7 @@ func TestBytesDoNotDependOnWorkersOrOrder(t *testing.T) {
 	sources := Bundled(t)
 	var want string
 	for _, workers := range []int{1, 2, 8} {
-		o := Default()
+		o := DefaultOptions()
 		o.Workers = workers
 		got := BytesOf(t, fitted(t, sources, o))
 		if want == "" {
@@ -44,15 +44,15 @@ func TestBytesDoNotDependOnWorkersOrOrder(t *testing.T) {
 func TestDocumentsFollowTheirSchema(t *testing.T) {
 	schema := compiled(t)
 	sources := Bundled(t)
-	duration, old := Quick(), OptionsOptions{Spec: features.V10, Models: []string{}, Bootstraps: OptionsMinBootstraps}
+	duration, old := Quick(), Options{Spec: features.V10, Models: []string{}, Bootstraps: MinBootstraps}
 	duration.BetaTarget = rows.Duration
-	docs := map[string]*result.Fit{"default": fitted(t, sources, Default()), "duration": fitted(t, sources, duration),
+	docs := map[string]*result.Fit{"default": fitted(t, sources, DefaultOptions()), "duration": fitted(t, sources, duration),
 		"1.0": fitted(t, sources, old)}
 	g, err := Save(context.Background(), sources, Quick(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if docs["gram"], err = GramsFit(context.Background(), []ridge.File{g}, Quick()); err != nil {
+	if docs["gram"], err = FromGrams(context.Background(), []ridge.File{g}, Quick()); err != nil {
 		t.Fatal(err)
 	}
 	for name, doc := range docs {
@@ -97,7 +97,7 @@ func compiled(t *testing.T) *jsonschema.Schema {
 // A saturated run is left out and named, and kept when asked for.
 func TestSaturatedRunIsNamed(t *testing.T) {
 	sources := Bundled(t)
-	k := slices.IndexFunc(sources, func(s OptionsSource) bool { return s.ID == "cpu-gqa-async" })
+	k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == "cpu-gqa-async" })
 	sources[k].Judge = func(*trace.Run) (string, []rows.Span) { return "queue_growth 0.8 (limit 0.5)", nil }
 	o := Quick()
 	doc := fitted(t, sources, o)
@@ -167,9 +167,9 @@ func TestLagVerdicts(t *testing.T) {
 // A run whose config contradicts the measured lag warns, and the measurement wins.
 func TestLagContradiction(t *testing.T) {
 	sources := Bundled(t)
-	k := slices.IndexFunc(sources, func(s OptionsSource) bool { return s.ID == "cpu-gqa-low" })
+	k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == "cpu-gqa-low" })
 	sources[k].Deployment.Engine.AsyncScheduling = trace.Some(true)
-	lag, _, err := MeasureLag(sources[k], OptionsOptions{})
+	lag, _, err := MeasureLag(sources[k], Options{})
 	if err != nil || lag != (result.RunLag{Lag: 0, Measured: true}) {
 		t.Errorf("got %+v (%v), want the measured 0", lag, err)
 	}
@@ -181,7 +181,7 @@ func TestLagContradiction(t *testing.T) {
 
 // Read = kept + dropped, whole and per run, for every model.
 func TestReadIsKeptPlusDropped(t *testing.T) {
-	doc := fitted(t, Bundled(t), Default())
+	doc := fitted(t, Bundled(t), DefaultOptions())
 	models := slices.Concat([]result.Model{doc.Beta}, doc.Alpha, doc.Models)
 	if len(models) != 7 {
 		t.Fatalf("%d models, want beta, 3 alphas and 3 others", len(models))
@@ -250,7 +250,7 @@ func TestWithout(t *testing.T) {
 // Options out of range are refused by name.
 func TestOptionsAreChecked(t *testing.T) {
 	two := 3
-	for _, o := range []OptionsOptions{
+	for _, o := range []Options{
 		{Recipe: "loose"}, {BetaTarget: "wall"}, {Split: 2}, {Prior: "mine"}, {Bootstraps: 3}, {Lag: &two},
 		{Objective: "best"}, {AlphaTargets: []string{"ingress"}}, {Models: []string{"forest"}}, {Spec: "2.0"},
 	} {
@@ -264,7 +264,7 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestDumpHoldsTheRowsOfTheFit(t *testing.T) {
 	o, dir := Quick(), t.TempDir()
 	var n int
-	o.Rows = func(d *OptionsDump) error {
+	o.Rows = func(d *Dump) error {
 		for _, table := range d.Tables {
 			n += table.Kept
 		}
@@ -283,7 +283,7 @@ func TestDumpHoldsTheRowsOfTheFit(t *testing.T) {
 	}
 }
 
-func fitted(t testing.TB, sources []OptionsSource, o OptionsOptions) *result.Fit {
+func fitted(t testing.TB, sources []Source, o Options) *result.Fit {
 	t.Helper()
 	doc, err := Fit(context.Background(), sources, o, nil)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
@@ -16,25 +15,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// A fit is asked for with these.
-type (
-	Options = OptionsOptions
-	Source  = OptionsSource
-	Dump    = OptionsDump
-)
-
-// MinBootstraps is the smallest useful number of draws for a 95 % interval.
-const MinBootstraps = OptionsMinBootstraps
-
-// DefaultOptions are the options of spec 1.1.
-func DefaultOptions() Options { return Default() }
-
-// BareOptions are DefaultOptions but for what depends on the spec version.
-func BareOptions() Options { return Bare() }
-
 // fitter is one fit in progress.
 type fitter struct {
-	o        OptionsOptions
+	o        Options
 	gammas   []float64
 	gamma    int // chosen position in gammas
 	prepared []*Run
@@ -45,7 +28,7 @@ type fitter struct {
 	prior    *libraryPrior // of the step time; nil: none with a covariance
 }
 
-func newFitter(ctx context.Context, sources []OptionsSource, o OptionsOptions, progress trace.Progress) (*fitter, error) {
+func newFitter(ctx context.Context, sources []Source, o Options, progress trace.Progress) (*fitter, error) {
 	sources, o, err := TakingPart(sources, o)
 	if err != nil {
 		return nil, err
@@ -79,15 +62,9 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	return sources, o, nil
 }
 
-// StoreRows makes the rows of a run as a fit with options of TakingPart does, and writes them to a
-// folder that [options.Source.Rows] may name in such a fit.
-func StoreRows(src Source, o Options, dir string) error {
-	return MakeStored(src, o, features.Gammas(), dir)
-}
-
 // prepareAll makes the rows of every run, several runs at a time; the order of
 // the result is that of sources.
-func (f *fitter) prepareAll(ctx context.Context, sources []OptionsSource) error {
+func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	f.prepared = make([]*Run, len(sources))
 	err := par.Try(ctx, f.o.Workers, len(sources), func(i int) (err error) {
 		f.prepared[i], err = Make(sources[i], f.o, f.gammas)
@@ -106,36 +83,16 @@ func (f *fitter) prepareAll(ctx context.Context, sources []OptionsSource) error 
 
 // describe fills the runs and configurations of the document.
 func (f *fitter) describe() {
-	var latest int64
+	var ids []string
+	var facts []*runFacts
 	for _, p := range f.prepared {
-		latest = max(latest, p.WallNs)
-		f.out.Runs = append(f.out.Runs, result.FitRun{
-			ID: p.Src.ID, Config: p.Config, Used: p.Reason == "", Saturated: p.Saturated, Reason: p.Reason,
-			Steps: p.Quality, Findings: p.Findings,
-		})
+		ids, facts = append(ids, p.Src.ID), append(facts, &p.runFacts)
 	}
-	if latest > 0 {
-		f.out.TrainingDate = time.Unix(0, latest).UTC().Format(time.DateOnly)
-	}
+	describeRuns(f.out, ids, facts)
 	for _, p := range f.used {
 		f.warn(p.Src.Deployment.Assumed()...)
 		k := slices.IndexFunc(f.out.Configs, func(c result.FitConfig) bool { return c.Key == p.Config })
-		if k < 0 {
-			k = len(f.out.Configs)
-			f.out.Configs = append(f.out.Configs, result.FitConfig{Key: p.Config, Label: p.Src.Deployment.Label(), Deployment: p.Src.Deployment})
-		}
-		f.out.Configs[k].Runs = append(f.out.Configs[k].Runs, p.Src.ID)
-	}
-	for k := range f.out.Configs {
-		c := &f.out.Configs[k]
-		var sum Lengths
-		for _, p := range f.used {
-			if p.Config == c.Key {
-				sum.Add(p.Lengths)
-				c.Covered = Cover(c.Covered, p.Covered)
-			}
-		}
-		c.MeanPromptTokens, c.MeanOutputTokens = sum.Means()
+		f.out.Configs[k].Covered = Cover(f.out.Configs[k].Covered, p.Covered)
 	}
 }
 
@@ -175,7 +132,7 @@ func (f *fitter) dump() error {
 	if f.o.Rows == nil {
 		return nil
 	}
-	d := &OptionsDump{Spec: f.o.Spec, Phases: map[string][]deploy.Phase{}}
+	d := &Dump{Spec: f.o.Spec, Phases: map[string][]deploy.Phase{}}
 	for _, p := range f.used {
 		d.Tables = append(d.Tables, p.Beta.At(f.gammas[f.gamma]))
 		d.Phases[p.Src.ID] = p.Src.Deployment.Phases

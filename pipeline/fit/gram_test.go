@@ -28,7 +28,7 @@ func through(t *testing.T, g ridge.File) ridge.File {
 	return out
 }
 
-func gramsOfRuns(t *testing.T, sources []OptionsSource, o OptionsOptions) ridge.File {
+func gramsOfRuns(t *testing.T, sources []Source, o Options) ridge.File {
 	t.Helper()
 	g, err := Save(context.Background(), sources, o, nil)
 	if err != nil {
@@ -37,9 +37,9 @@ func gramsOfRuns(t *testing.T, sources []OptionsSource, o OptionsOptions) ridge.
 	return through(t, g)
 }
 
-func fromGrams(t *testing.T, o OptionsOptions, g ...ridge.File) *result.Fit {
+func fromGrams(t *testing.T, o Options, g ...ridge.File) *result.Fit {
 	t.Helper()
-	doc, err := GramsFit(context.Background(), g, o)
+	doc, err := FromGrams(context.Background(), g, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,12 +72,12 @@ func TestGramEqualsDirect(t *testing.T) {
 	for _, src := range Bundled(t) {
 		o := Quick()
 		o.AlphaTargets = []string{"admission"} // gamma by beta alone, as from sums
-		st, err := FitStepTime(context.Background(), []OptionsSource{src}, o)
+		st, err := FitStepTime(context.Background(), []Source{src}, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := st.Model
-		doc := fromGrams(t, o, gramsOfRuns(t, []OptionsSource{src}, o))
+		doc := fromGrams(t, o, gramsOfRuns(t, []Source{src}, o))
 		if *doc.Beta.Lambda != s.Sel.Lambda || *doc.Beta.GammaEMA != s.Pool.Gammas[s.Variant] {
 			t.Errorf("%s: chose lambda %g gamma %g, want %g and %g", src.ID, *doc.Beta.Lambda, *doc.Beta.GammaEMA, s.Sel.Lambda,
 				s.Pool.Gammas[s.Variant])
@@ -126,28 +126,28 @@ func TestGramRefused(t *testing.T) {
 	good := gramsOfRuns(t, Bundled(t)[:1], o)
 	for _, c := range []struct {
 		name   string
-		change func(g *ridge.File, o *OptionsOptions)
+		change func(g *ridge.File, o *Options)
 		want   string
 	}{
-		{"features", func(g *ridge.File, _ *OptionsOptions) { g.Meta[metaFeatures] = "0" }, metaFeatures},
-		{"version", func(g *ridge.File, _ *OptionsOptions) { g.Meta[metaSpec] = "1.2" }, metaSpec},
-		{"target", func(_ *ridge.File, o *OptionsOptions) { o.BetaTarget = "duration" }, metaTarget},
-		{"split", func(_ *ridge.File, o *OptionsOptions) { o.Split = 0.5 }, metaSplit},
-		{"recipe", func(_ *ridge.File, o *OptionsOptions) { o.Recipe = Frozen }, metaRecipe},
-		{"schema", func(g *ridge.File, _ *OptionsOptions) { g.Meta[metaSchema] = "0" }, metaSchema},
-		{"sets", func(g *ridge.File, _ *OptionsOptions) { g.Sets = g.Sets[:3] }, "sets"},
-		{"run", func(g *ridge.File, _ *OptionsOptions) { g.Meta[metaRunPrefix+g.Runs[0]] = "{" }, "run " + good.Runs[0]},
+		{"features", func(g *ridge.File, _ *Options) { g.Meta[metaFeatures] = "0" }, metaFeatures},
+		{"version", func(g *ridge.File, _ *Options) { g.Meta[metaSpec] = "1.2" }, metaSpec},
+		{"target", func(_ *ridge.File, o *Options) { o.BetaTarget = "duration" }, metaTarget},
+		{"split", func(_ *ridge.File, o *Options) { o.Split = 0.5 }, metaSplit},
+		{"recipe", func(_ *ridge.File, o *Options) { o.Recipe = Frozen }, metaRecipe},
+		{"schema", func(g *ridge.File, _ *Options) { g.Meta[metaSchema] = "0" }, metaSchema},
+		{"sets", func(g *ridge.File, _ *Options) { g.Sets = g.Sets[:3] }, "sets"},
+		{"run", func(g *ridge.File, _ *Options) { g.Meta[metaRunPrefix+g.Runs[0]] = "{" }, "run " + good.Runs[0]},
 	} {
 		g, o := through(t, good), o
 		c.change(&g, &o)
-		_, err := GramsFit(context.Background(), []ridge.File{g}, o)
+		_, err := FromGrams(context.Background(), []ridge.File{g}, o)
 		refusedWith(t, c.name, err, c.want)
 	}
-	_, err := GramsFit(context.Background(), []ridge.File{good, good}, o)
+	_, err := FromGrams(context.Background(), []ridge.File{good, good}, o)
 	refusedWith(t, "twice", err, "two files")
 	other := through(t, good)
 	other.Meta[metaFeatures] = "0"
-	_, err = GramsFit(context.Background(), []ridge.File{good, other}, o)
+	_, err = FromGrams(context.Background(), []ridge.File{good, other}, o)
 	refusedWith(t, "mixed", err, metaFeatures)
 }
 
@@ -168,7 +168,7 @@ func TestGramOfARunWithoutRows(t *testing.T) {
 	if doc.Runs[k].Used || doc.Runs[k].Reason == "" {
 		t.Errorf("%+v", doc.Runs[k])
 	}
-	_, err := GramsFit(context.Background(), []ridge.File{gramsOfRuns(t, sources[:1], o)}, o)
+	_, err := FromGrams(context.Background(), []ridge.File{gramsOfRuns(t, sources[:1], o)}, o)
 	if e := (*trace.Error)(nil); !errors.As(err, &e) || e.Code != CodeNoRows {
 		t.Errorf("got %v, want no_rows", err)
 	}

@@ -12,7 +12,7 @@ import (
 // hold no long context, and prompts of different length would shrink the
 // interval of prefill attention.
 func TestIdentify(t *testing.T) {
-	id, err := Identify(context.Background(), Bundled(t), Default())
+	id, err := Identify(context.Background(), Bundled(t), DefaultOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestIdentify(t *testing.T) {
 	if !seen {
 		t.Errorf("no experiment for prefill_attention: %+v", id.Experiments)
 	}
-	one := Default()
+	one := DefaultOptions()
 	one.Workers = 1
 	again, err := Identify(context.Background(), Bundled(t), one)
 	if err != nil || BytesOf(t, again) != BytesOf(t, id) {

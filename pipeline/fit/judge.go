@@ -14,7 +14,7 @@ const DriftBlocks = 5
 
 // Samples are the rows of the model's runs with predictions of them, in order of
 // runs, and the same by configuration.
-func (s *Solved) Samples(part rows.ScorePart, pred []float64) (all []*rows.Sample, groups [][]*rows.Sample) {
+func (s *Solved) Samples(part rows.Judged, pred []float64) (all []*rows.Sample, groups [][]*rows.Sample) {
 	groups = make([][]*rows.Sample, len(s.Pool.Configs))
 	from := 0
 	for _, t := range s.Pool.Tables {
@@ -27,14 +27,14 @@ func (s *Solved) Samples(part rows.ScorePart, pred []float64) (all []*rows.Sampl
 }
 
 // Judge fills the errors of a step-time model.
-func (s *Solved) Judge(out *result.Model, floor bool, workers int) *rows.ScoreSteps {
+func (s *Solved) Judge(out *result.Model, floor bool, workers int) *rows.StepErrors {
 	all, groups := s.Samples(rows.HoldOut, s.Pred)
-	held := rows.NewSteps(groups, floor, workers)
+	held := rows.JudgeSteps(groups, floor, workers)
 	for _, one := range all {
 		out.Cells = append(out.Cells, held.Cells(one, true)...)
 	}
 	_, groups = s.Samples(rows.Training, s.Pred)
-	out.Holdout, out.Train = held.Errors(), rows.NewSteps(groups, false, workers).Errors()
+	out.Holdout, out.Train = held.Errors(), rows.JudgeSteps(groups, false, workers).Errors()
 	return held
 }
 

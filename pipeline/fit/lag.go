@@ -22,14 +22,14 @@ const (
 )
 
 // chooseLag measures the schedule-to-execution lag of one run, or assumes it.
-func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o OptionsOptions) error {
+func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
 	assumed := rows.AssumedLag(&p.Src.Deployment)
 	p.Lag = result.RunLag{Lag: assumed}
 	if o.BetaTarget != rows.Cadence || steps.Quality.Recorded == 0 {
 		p.Lag.Lag = 0
 		return nil
 	}
-	e, err := steps.LagEvidence(space, rows.BetaOptions{Target: rows.Cadence, Gamma: features.DefaultGamma})
+	e, err := steps.LagEvidence(space, rows.Options{Target: rows.Cadence, Gamma: features.DefaultGamma})
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o OptionsOptio
 
 // lagError fits the relative recipe on the training rows and scores the common
 // hold-out intervals; NaN where there are too few rows.
-func lagError(train, test *rows.Table, space *features.Space, o OptionsOptions) float64 {
+func lagError(train, test *rows.Table, space *features.Space, o Options) float64 {
 	if train.Kept < lagMinIntervals || test.Kept == 0 {
 		return math.NaN()
 	}
@@ -82,18 +82,13 @@ func lagError(train, test *rows.Table, space *features.Space, o OptionsOptions) 
 		return math.NaN()
 	}
 	w := ridge.Weights(pool.Data, opt)
-	ls, err := ridge.FitRows(pool.Data, w, nil, sel[0].Lambda, opt)
+	fit, _, err := ridge.FitPublished(pool.Data, w, sel[0].Lambda, opt)
 	if err != nil {
 		return math.NaN()
 	}
-	polish, err := ridge.Reweight(pool.Data, w, ls, opt)
-	if err != nil {
-		return math.NaN()
-	}
-	beta := polish.Best().Beta
 	pred, x := make([]float64, test.Kept), test.Reader()
 	for i := range pred {
-		pred[i] = ridge.Dot(x.Row(i), beta)
+		pred[i] = ridge.Dot(x.Row(i), fit.Beta)
 	}
 	scored := stat.Rows{Y: test.Y, Pred: pred}
 	return scored.Errors(nil).MAPE

@@ -71,11 +71,7 @@ func (f *fitter) leaveOut(s *Solved, m Selections, c int32) ([]float64, error) {
 	for k, i := range rest {
 		w[k] = s.Weights[i]
 	}
-	ls, err := ridge.FitRows(sub, w, nil, lambda, s.Opt)
-	if err != nil {
-		return nil, err
-	}
-	fit, _, err := Published(sub, w, ls, s.Opt)
+	fit, _, err := ridge.FitPublished(sub, w, lambda, s.Opt)
 	return fit.Beta, err
 }
 

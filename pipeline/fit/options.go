@@ -1,4 +1,3 @@
-// Package options is what a fit is asked for: its runs and its choices.
 package fit
 
 import (
@@ -31,7 +30,7 @@ const (
 )
 
 // Options decide a fit. The zero value of a field is its default unless said otherwise.
-type OptionsOptions struct {
+type Options struct {
 	Spec         features.Version // default 1.1
 	Recipe       string           // default: relative for 1.1, frozen for 1.0
 	BetaTarget   string           // default: cadence for 1.1, duration for 1.0
@@ -51,34 +50,34 @@ type OptionsOptions struct {
 	MaxRows       int      // rows of steps learned from, at most; 0: all of them
 	Workers       int      // 0: all cores; never changes a result
 	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
-	Rows func(*OptionsDump) error
+	Rows func(*Dump) error
 
 	OneConfig bool // all runs have one configuration: none is left out
 	BetaOnly  bool // rows and coverage of the step time are all that is needed
 }
 
 // Default are the options of spec 1.1.
-func Default() OptionsOptions {
-	o, _ := OptionsOptions{Seed: 1, MaxRows: rows.DefaultMaxRows}.Resolve()
+func DefaultOptions() Options {
+	o, _ := Options{Seed: 1, MaxRows: rows.DefaultMaxRows}.Resolve()
 	return o
 }
 
-// Bare are DefaultOptions but for what depends on the spec version: recipe,
+// BareOptions are DefaultOptions but for what depends on the spec version: recipe,
 // targets and models are filled in by Resolve.
-func Bare() OptionsOptions {
-	d := Default()
-	return OptionsOptions{Split: d.Split, Bootstraps: d.Bootstraps, Seed: d.Seed, MaxRows: d.MaxRows}
+func BareOptions() Options {
+	d := DefaultOptions()
+	return Options{Split: d.Split, Bootstraps: d.Bootstraps, Seed: d.Seed, MaxRows: d.MaxRows}
 }
 
 // PriorOpen reports that nobody asked for a prior, nor for what a library's prior does not go with:
 // whoever knows the deployments may choose it (spec#prior-default).
-func (o *OptionsOptions) PriorOpen() bool {
+func (o *Options) PriorOpen() bool {
 	usual := (o.Recipe == "" || o.Recipe == Relative) && (o.BetaTarget == "" || o.BetaTarget == rows.Cadence)
 	return usual && o.Prior == "" && o.Spec == ""
 }
 
 // Table is the options of a fit as flags and as recorded.
-func (o *OptionsOptions) Table() option.Table {
+func (o *Options) Table() option.Table {
 	return option.Table{
 		option.String("spec", &o.Spec, "feature specification `VERSION`: 1.0, 1.1, 1.2 or experimental, with amendments as in 1.1+queue-pole "+
 			"(default: 1.2 with a library's prior, else 1.1)").Recorded(),
@@ -105,7 +104,7 @@ func (o *OptionsOptions) Table() option.Table {
 }
 
 // lagOption is the lag, -1 where it is measured.
-func (o *OptionsOptions) lagOption() option.Option {
+func (o *Options) lagOption() option.Option {
 	measured := -1
 	opt := option.Whole("lag", &measured, "`STEPS` between schedule() and execution; -1 measures it per run")
 	opt.Set = func(v any) error {
@@ -131,16 +130,16 @@ func (o *OptionsOptions) lagOption() option.Option {
 
 // Command is the `command` of fit.json: the stage and every option that can
 // change its numbers (spec#documents).
-func (o OptionsOptions) Command() (string, error) {
+func (o Options) Command() (string, error) {
 	o, err := o.Resolve()
 	return o.Table().Command("fit"), err
 }
 
 // MinBootstraps is the smallest useful number of draws for a 95 % interval.
-const OptionsMinBootstraps = 50
+const MinBootstraps = 50
 
 // Resolve fills defaults and checks ranges.
-func (o OptionsOptions) Resolve() (OptionsOptions, error) {
+func (o Options) Resolve() (Options, error) {
 	if setDefault(&o.Prior, PriorZero); o.FromSets() && (o.Spec == "" || o.Spec == features.V11) {
 		o.Spec = features.V12 // the version of such sets
 	}
@@ -151,7 +150,10 @@ func (o OptionsOptions) Resolve() (OptionsOptions, error) {
 		return o, err
 	}
 	old := o.Spec == features.V10
-	setDefault(&o.Recipe, pickString(old, Frozen, Relative))
+	if old {
+		setDefault(&o.Recipe, Frozen)
+	}
+	setDefault(&o.Recipe, Relative)
 	setDefault(&o.BetaTarget, rows.DefaultBetaTarget(o.Spec))
 	if len(o.AlphaTargets) == 0 {
 		o.AlphaTargets = []string{rows.Admission, rows.Egress, rows.Overhead}
@@ -176,9 +178,9 @@ func (o OptionsOptions) Resolve() (OptionsOptions, error) {
 	return o, o.check()
 }
 
-func (o OptionsOptions) check() error {
+func (o Options) check() error {
 	bad := func(name string, got any, want string) error {
-		return trace.Errorf(CodeBadOption, "--%s: got %v, want %s", name, got, want)
+		return trace.Errorf(rows.BadOption, "--%s: got %v, want %s", name, got, want)
 	}
 	switch {
 	case o.Recipe != Relative && o.Recipe != Frozen:
@@ -193,8 +195,8 @@ func (o OptionsOptions) check() error {
 		return bad("prior", o.Prior, "zero or roofline with spec 1.0")
 	case o.FromSets() && o.Recipe == Frozen:
 		return bad("prior", o.Prior, "zero or roofline with the frozen recipe")
-	case o.Bootstraps < OptionsMinBootstraps:
-		return bad("bootstraps", o.Bootstraps, fmt.Sprintf("at least %d", OptionsMinBootstraps))
+	case o.Bootstraps < MinBootstraps:
+		return bad("bootstraps", o.Bootstraps, fmt.Sprintf("at least %d", MinBootstraps))
 	case o.Lag != nil && (*o.Lag < 0 || *o.Lag > 2):
 		return bad("lag", *o.Lag, "0, 1 or 2")
 	}
@@ -218,12 +220,12 @@ func (o OptionsOptions) check() error {
 }
 
 // Others reports whether a model is asked for that has rows of its own.
-func (o *OptionsOptions) Others() bool {
+func (o *Options) Others() bool {
 	return slices.ContainsFunc(o.Models, func(name string) bool { return name != Roofline })
 }
 
 // FromSets reports whether the prior is a coefficient set.
-func (o *OptionsOptions) FromSets() bool { return o.Prior != PriorZero && o.Prior != PriorRoofline }
+func (o *Options) FromSets() bool { return o.Prior != PriorZero && o.Prior != PriorRoofline }
 
 func isSetFile(name string) bool {
 	st, err := os.Stat(name)
@@ -231,7 +233,7 @@ func isSetFile(name string) bool {
 }
 
 // Record is what the document says of the options.
-func (o OptionsOptions) Record() result.FitOptions {
+func (o Options) Record() result.FitOptions {
 	r := result.FitOptions{
 		Spec: string(o.Spec), Recipe: o.Recipe, BetaTarget: o.BetaTarget, Objective: o.Objective, Split: o.Split,
 		Seed: o.Seed, Bootstraps: o.Bootstraps, RefitAll: o.RefitAll, Prior: o.Prior, Without: append([]string{}, o.Without...),
@@ -243,7 +245,7 @@ func (o OptionsOptions) Record() result.FitOptions {
 }
 
 // Source is one run to fit.
-type OptionsSource struct {
+type Source struct {
 	ID         string
 	Deployment deploy.Deployment
 	Load       func() (*trace.Run, error)
@@ -267,19 +269,12 @@ func setDefault(s *string, v string) {
 	}
 }
 
-func pickString(first bool, a, b string) string {
-	if first {
-		return a
-	}
-	return b
-}
-
 // Without leaves out the named runs; a name without a run is an error.
-func Without(sources []OptionsSource, names []string) ([]OptionsSource, error) {
+func Without(sources []Source, names []string) ([]Source, error) {
 	for _, name := range names {
-		k := slices.IndexFunc(sources, func(s OptionsSource) bool { return s.ID == name })
+		k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == name })
 		if k < 0 {
-			return nil, trace.Errorf(CodeBadOption, "--without: no run %q", name)
+			return nil, trace.Errorf(rows.BadOption, "--without: no run %q", name)
 		}
 		sources = slices.Delete(sources, k, k+1)
 	}
@@ -287,7 +282,7 @@ func Without(sources []OptionsSource, names []string) ([]OptionsSource, error) {
 }
 
 // RowsLearned decides how many rows of each source are learned from; a warning says that some are left out.
-func RowsLearned(sources []OptionsSource, maxRows int) []trace.Finding {
+func RowsLearned(sources []Source, maxRows int) []trace.Finding {
 	var most []int64
 	var configs []string
 	for i := range sources {
@@ -309,3 +304,23 @@ const (
 	// tokens computed and the KV tokens read. It is fitted when asked for.
 	Linear3 = "linear3"
 )
+
+// Dump is the rows of a fit at the chosen gamma, after cleaning: step-time
+// tables first, then each alpha target, runs in sorted order.
+type Dump struct {
+	Tables []*rows.Table
+	Spec   features.Version
+	Phases map[string][]deploy.Phase
+}
+
+// Write makes rows.parquet in dir.
+func (d *Dump) Write(dir string) error {
+	return rows.WriteParquet(dir, d.Tables, d.names, func(run string) []deploy.Phase { return d.Phases[run] })
+}
+
+func (d *Dump) names(t *rows.Table) []string {
+	if t.Target == rows.Cadence || t.Target == rows.Duration {
+		return features.Names(features.BetaFeatures(d.Spec))
+	}
+	return features.Names(features.AlphaFeatures(d.Spec))
+}

@@ -23,7 +23,7 @@ func TestEvalOverheadOfComposedRuns(t *testing.T) {
 	misses, judged := map[string]int{}, 0
 	for _, src := range sources {
 		want := emulatedOverhead(t, src)
-		alone, together := overheads(t, []OptionsSource{src})[src.ID], pooled[src.ID]
+		alone, together := overheads(t, []Source{src})[src.ID], pooled[src.ID]
 		mark := " "
 		if alone.InformativeRows >= 50 {
 			judged++
@@ -57,7 +57,7 @@ const overheadAim = 0.2
 
 // overheads is how the overhead meets the intervals of every run, all of its rows:
 // the hold-out alone has too few that say something.
-func overheads(t *testing.T, sources []OptionsSource) map[string]*result.IntervalErrors {
+func overheads(t *testing.T, sources []Source) map[string]*result.IntervalErrors {
 	t.Helper()
 	f, err := newFitter(context.Background(), sources, stepsOnly(), nil)
 	if err != nil {
@@ -72,7 +72,7 @@ func overheads(t *testing.T, sources []OptionsSource) map[string]*result.Interva
 		t.Fatal(err)
 	}
 	all, groups := a.s.Samples(rows.Whole, a.s.Pred)
-	whole, out := rows.NewDelays(groups), map[string]*result.IntervalErrors{}
+	whole, out := rows.JudgeDelays(groups), map[string]*result.IntervalErrors{}
 	for k, one := range all {
 		out[a.s.Pool.Runs[k]] = whole.Intervals(func(s *rows.Sample) bool { return s == one })
 	}
@@ -83,7 +83,7 @@ func overheads(t *testing.T, sources []OptionsSource) map[string]*result.Interva
 // run's requests: 0.30 ms + 0.40 ms per 1000 prompt tokens + 0.008 ms per
 // concurrent request of the load stage, times a lognormal of mean 1 and cv 0.25,
 // within 0.3 and 3 ms, us.
-func emulatedOverhead(t *testing.T, src OptionsSource) float64 {
+func emulatedOverhead(t *testing.T, src Source) float64 {
 	t.Helper()
 	median := 1 / math.Sqrt(1+0.25*0.25)
 	var out []float64
@@ -102,7 +102,7 @@ func emulatedOverhead(t *testing.T, src OptionsSource) float64 {
 // requests that run. The stamps of the other delay it enters confirm it: DEPARTED -
 // FINISHED is 0.2 ms + 0.0006 ms per output token + 0.010 ms per concurrent
 // request, times a noise of mean 1.
-func stageConcurrency(t *testing.T, src OptionsSource, stage []*trace.Request, k, stages int) float64 {
+func stageConcurrency(t *testing.T, src Source, stage []*trace.Request, k, stages int) float64 {
 	t.Helper()
 	nominal := float64(src.Deployment.Engine.MaxNumSeqs) / 2 * float64(k+1) / float64(stages)
 	var n, sum, squares float64
@@ -120,7 +120,7 @@ func stageConcurrency(t *testing.T, src OptionsSource, stage []*trace.Request, k
 }
 
 // stagesOf are the requests of each load stage, in order of arrival.
-func stagesOf(t *testing.T, src OptionsSource) [][]*trace.Request {
+func stagesOf(t *testing.T, src Source) [][]*trace.Request {
 	t.Helper()
 	run, err := src.Load()
 	if err != nil {
@@ -169,7 +169,7 @@ func TestEvalOverheadOfRealRuns(t *testing.T) {
 	for _, src := range evaluation(t, "real_vllm_cpu") {
 		o := stepsOnly()
 		o.KeepSaturated = true
-		doc, err := Fit(context.Background(), []OptionsSource{src}, o, nil)
+		doc, err := Fit(context.Background(), []Source{src}, o, nil)
 		if err != nil || len(doc.Alpha) == 0 || len(doc.Alpha[0].AlphaRuns) == 0 {
 			fmt.Printf("  %-16s no overhead (%v)\n", src.ID, err)
 			continue

@@ -39,7 +39,7 @@ func fitterOf(t *testing.T, tables ...*rows.Table) *fitter {
 	o.AlphaTargets = []string{rows.Overhead}
 	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{}}
 	for _, table := range tables {
-		p := &Run{Src: OptionsSource{ID: table.Run}, Config: table.Config, Beta: table}
+		p := &Run{Src: Source{ID: table.Run}, runFacts: runFacts{Config: table.Config}, Beta: table}
 		p.Src.Deployment.Hardware.Name = strings.SplitN(table.Config, "/", 2)[0]
 		p.Src.Deployment.Model.ID = table.Config
 		f.used = append(f.used, p)
@@ -90,12 +90,12 @@ func vector(t testing.TB, values map[string]float64) []float64 {
 // every fold the same coefficients.
 func TestRepeatedFoldsAreNamed(t *testing.T) {
 	same := planted("r", "gpu/a", 96, func(int) ([]float64, float64) { return vector(t, nil), 1024 })
-	if m := fitterOf(t, same).solveBeta(t); !Has(m.Warnings, OptionsFewRows, "same coefficients") {
+	if m := fitterOf(t, same).solveBeta(t); !Has(m.Warnings, CodeFewRows, "same coefficients") {
 		t.Errorf("%v", m.Warnings)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	apart := planted("r", "gpu/a", 96, func(int) ([]float64, float64) { return vector(t, nil), 1000 + 100*rng.Float64() })
-	if m := fitterOf(t, apart).solveBeta(t); Has(m.Warnings, OptionsFewRows, "same coefficients") {
+	if m := fitterOf(t, apart).solveBeta(t); Has(m.Warnings, CodeFewRows, "same coefficients") {
 		t.Error("distinct folds are called repeated")
 	}
 }

@@ -1,6 +1,7 @@
-// Package estimate pools the rows of runs and solves a linear model on them: its terms,
-// the choice of its penalty, and how its predictions meet the hold-out.
 package fit
+
+// pool.go pools the rows of runs and solves a linear model on them: its terms,
+// the choice of its penalty, and how its predictions meet the hold-out.
 
 import (
 	"math"

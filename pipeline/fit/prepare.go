@@ -1,32 +1,126 @@
-// Package prepare turns one recording into the rows of a fit: batches, lag, targets and
-// tables, under every basis asked for.
 package fit
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
+// Run is one run as rows, its recording released.
+type Run struct {
+	runFacts
+	Src      Source
+	Contexts string      // where those of a logged pass come from; empty for steps of the fork
+	Spans    []rows.Span // saturated parts of a run that is not
+	Beta     *rows.Table
+	Alpha    map[string]*rows.Table // per alpha target
+	Frozen   *rows.Table            // 1.0 duration-free comparison: 1.0 features on the cadence
+	Covered  *result.Covered
+	Coverage rows.Coverage // of the steps; with BetaOnly
+
+	kept    int         // beta rows
+	largest string      // reason for which there are none
+	steps   *rows.Steps // for rows under other bases; rebuilt by Again
+	space   *features.Space
+}
+
+// runFacts is what the document of a fit says of a run whatever its rows: what stored rows and Gram
+// files carry beside them.
+type runFacts struct {
+	Config     string               `json:"config"`
+	Deployment deploy.Deployment    `json:"deployment"`
+	Lag        result.RunLag        `json:"lag"`
+	Evidence   []result.LagEvidence `json:"lag_evidence"`
+	Audit      result.TargetAudit   `json:"target_audit"`
+	Quality    result.StepQuality   `json:"steps"`
+	Findings   []trace.Finding      `json:"findings"`
+	Reason     string               `json:"reason"` // why it takes no part; empty when used
+	Saturated  bool                 `json:"saturated"`
+	WallNs     int64                `json:"wall_ns"` // latest wall-clock stamp
+	Lengths    lengths              `json:"requests"`
+}
+
+// describeRuns fills the runs and configurations of the document; ids are those of the runs.
+func describeRuns(out *result.Fit, ids []string, runs []*runFacts) {
+	var latest int64
+	sums := map[string]*lengths{}
+	for i, r := range runs {
+		latest = max(latest, r.WallNs)
+		out.Runs = append(out.Runs, result.FitRun{ID: ids[i], Config: r.Config, Used: r.Reason == "", Saturated: r.Saturated,
+			Reason: r.Reason, Steps: r.Quality, Findings: r.Findings})
+		if r.Reason != "" {
+			continue
+		}
+		k := slices.IndexFunc(out.Configs, func(c result.FitConfig) bool { return c.Key == r.Config })
+		if k < 0 {
+			k, sums[r.Config] = len(out.Configs), &lengths{}
+			out.Configs = append(out.Configs, result.FitConfig{Key: r.Config, Label: r.Deployment.Label(), Deployment: r.Deployment})
+		}
+		out.Configs[k].Runs = append(out.Configs[k].Runs, ids[i])
+		sums[r.Config].add(r.Lengths)
+	}
+	if latest > 0 {
+		out.TrainingDate = time.Unix(0, latest).UTC().Format(time.DateOnly)
+	}
+	for k := range out.Configs {
+		c := &out.Configs[k]
+		c.MeanPromptTokens, c.MeanOutputTokens = sums[c.Key].means()
+	}
+}
+
+// lengths are the number of finished requests and the sums of their prompt and output tokens.
+type lengths [3]int64
+
+func (l *lengths) add(o lengths) {
+	for k, v := range o {
+		l[k] += v
+	}
+}
+
+// means are the mean prompt and output, nil without requests.
+func (l *lengths) means() (prompt, output *float64) {
+	n := float64(l[0])
+	return result.OrNull(float64(l[1]) / n), result.OrNull(float64(l[2]) / n)
+}
+
+func lengthsOf(run *trace.Run) lengths {
+	var l lengths
+	for i := range run.Requests {
+		if r := &run.Requests[i]; run.AsksFor(r) && r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
+			l.add(lengths{1, r.PromptTokens.V, r.OutputTokens.V})
+		}
+	}
+	logged := run.Aggregate != nil && l[0] == 0
+	for i := range run.Observed {
+		if r := &run.Observed[i]; logged && r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
+			l.add(lengths{1, r.PromptTokens.V, r.OutputTokens.V})
+		}
+	}
+	return l
+}
+
 // Load loads one run, rebuilds its batches, measures its lag and audits its
 // targets: all that comes before rows.
-func Load(src OptionsSource, o OptionsOptions) (*Run, *rows.Steps, *features.Space, error) {
+func Load(src Source, o Options) (*Run, *rows.Steps, *features.Space, error) {
 	return loadSlice(src, o, nil)
 }
 
 // loadSlice is Load; a slice has lag and audit of the slices before it.
-func loadSlice(src OptionsSource, o OptionsOptions, before *Run) (*Run, *rows.Steps, *features.Space, error) {
+func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features.Space, error) {
 	run, err := src.Load()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	p := &Run{Src: src, Config: src.Deployment.Config(), Alpha: map[string]*rows.Table{},
-		WallNs: latestWall(run), Lengths: lengthsOf(run)}
+	p := &Run{Src: src, Alpha: map[string]*rows.Table{}, runFacts: runFacts{Config: src.Deployment.Config(), Deployment: src.Deployment,
+		WallNs: latestWall(run), Lengths: lengthsOf(run)}}
 	if src.Judge != nil {
 		p.judge(run, o)
 	}
@@ -36,7 +130,7 @@ func loadSlice(src OptionsSource, o OptionsOptions, before *Run) (*Run, *rows.St
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
-	p.Quality = rows.StepQuality(steps.Quality)
+	p.Quality = steps.Quality.StepQuality
 	p.Findings = append(p.Findings, steps.Findings...)
 	space, err := features.New(o.Spec, &src.Deployment)
 	if err != nil {
@@ -49,12 +143,12 @@ func loadSlice(src OptionsSource, o OptionsOptions, before *Run) (*Run, *rows.St
 	if err := p.chooseLag(steps, space, o); err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: lag: %w", src.ID, err)
 	}
-	p.Audit = rows.ScoreAudit(steps.Run.ID, steps.Audit(space))
+	p.Audit = steps.Audit(space)
 	return p, steps, space, nil
 }
 
 // Make makes every table the fit needs of one run.
-func Make(src OptionsSource, o OptionsOptions, gammas []float64) (*Run, error) {
+func Make(src Source, o Options, gammas []float64) (*Run, error) {
 	if src.Rows != "" {
 		return restore(src)
 	}
@@ -62,7 +156,7 @@ func Make(src OptionsSource, o OptionsOptions, gammas []float64) (*Run, error) {
 }
 
 // makePart makes the tables of a slice, or of a run that has none.
-func makePart(src OptionsSource, o OptionsOptions, gammas []float64, before *Run) (*Run, error) {
+func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error) {
 	p, steps, space, err := loadSlice(src, o, before)
 	if err != nil {
 		return nil, err
@@ -110,7 +204,7 @@ func latestWall(run *trace.Run) int64 {
 }
 
 // judge leaves a saturated run out, and of other runs their saturated spans. A slice is a span.
-func (p *Run) judge(run *trace.Run, o OptionsOptions) {
+func (p *Run) judge(run *trace.Run, o Options) {
 	if run.Slice != nil {
 		p.judgeSlice(run, o)
 		return
@@ -130,9 +224,9 @@ func (p *Run) judge(run *trace.Run, o OptionsOptions) {
 }
 
 // tables makes the beta table and the alpha tables, thinned.
-func (p *Run) tables(steps *rows.Steps, space *features.Space, o OptionsOptions, gammas []float64) error {
+func (p *Run) tables(steps *rows.Steps, space *features.Space, o Options, gammas []float64) error {
 	var err error
-	p.Beta, err = steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.Spans,
+	p.Beta, err = steps.Beta(space, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.Spans,
 		Slim: o.Rows == nil})
 	if err != nil {
 		return err
@@ -142,7 +236,7 @@ func (p *Run) tables(steps *rows.Steps, space *features.Space, o OptionsOptions,
 		return nil
 	}
 	for _, target := range o.AlphaTargets {
-		p.Alpha[target], err = steps.Alpha(space, rows.AlphaOptions{Target: target, Gammas: gammas, Split: o.Split, Saturated: p.Spans})
+		p.Alpha[target], err = steps.Alpha(space, rows.Options{Target: target, Gammas: gammas, Split: o.Split, Saturated: p.Spans})
 		if err != nil {
 			return err
 		}
@@ -157,7 +251,7 @@ func (p *Run) tables(steps *rows.Steps, space *features.Space, o OptionsOptions,
 
 // tables10 makes the rows with 1.0 features for the comparison in
 // leave-one-configuration-out.
-func (p *Run) tables10(steps *rows.Steps, o OptionsOptions) {
+func (p *Run) tables10(steps *rows.Steps, o Options) {
 	var err error
 	if o.OneConfig {
 		err = p.refused10(steps)
@@ -174,13 +268,13 @@ func (p *Run) tables10(steps *rows.Steps, o OptionsOptions) {
 var errEnough = errors.New("enough")
 
 // MeasureLag is the lag of one run with its evidence, as a fit would use it.
-func MeasureLag(src OptionsSource, o OptionsOptions) (result.RunLag, []result.LagEvidence, error) {
+func MeasureLag(src Source, o Options) (result.RunLag, []result.LagEvidence, error) {
 	o, err := o.Resolve()
 	if err != nil {
 		return result.RunLag{}, nil, err
 	}
 	var p *Run
-	err = parts(src, o, func(src OptionsSource) (err error) {
+	err = parts(src, o, func(src Source) (err error) {
 		if p, _, _, err = Load(src, o); err == nil {
 			err = errEnough
 		}
@@ -190,4 +284,108 @@ func MeasureLag(src OptionsSource, o OptionsOptions) (result.RunLag, []result.La
 		return result.RunLag{}, nil, err
 	}
 	return p.Lag, p.Evidence, nil
+}
+
+// parts visits a source slice by slice where it has slices, else as it is.
+func parts(src Source, o Options, visit func(Source) error) error {
+	if src.Slices == nil || o.BetaOnly {
+		return visit(src)
+	}
+	return src.Slices(func(run *trace.Run) error {
+		part := src
+		part.Load, part.Slices = func() (*trace.Run, error) { return run, nil }, nil
+		return visit(part)
+	})
+}
+
+// makeParts makes the tables of a run part by part. done is told of each part before it joins
+// those before it, and may take its tables away.
+func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (p *Run, err error) {
+	err = parts(src, o, func(src Source) error {
+		q, err := makePart(src, o, gammas, p)
+		if err == nil {
+			err = done(q)
+		}
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			p.join(q)
+		} else {
+			p = q
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.Src = src
+	if p.Reason == "" && p.kept == 0 {
+		p.Reason = "no beta rows: " + p.largest
+		p.Findings = append(p.Findings, trace.Findingf(CodeNoRows, "%s: %s", src.ID, p.Reason))
+	}
+	return p, nil
+}
+
+// join adds the next slice of the run.
+func (p *Run) join(q *Run) {
+	p.Saturated = p.Saturated && q.Saturated
+	p.Spans, p.Findings = append(p.Spans, q.Spans...), append(p.Findings, q.Findings...)
+	p.Quality, p.Covered = rows.JoinedQuality(p.Quality, q.Quality), Cover(p.Covered, q.Covered)
+	p.Lengths.add(q.Lengths)
+	p.WallNs, p.kept = max(p.WallNs, q.WallNs), p.kept+q.kept
+	p.Beta, p.Frozen = joinTables(p.Beta, q.Beta), joinTables(p.Frozen, q.Frozen)
+	for target, t := range q.Alpha {
+		p.Alpha[target] = joinTables(p.Alpha[target], t)
+	}
+}
+
+// joinTables is the rows of a run and its next slice; either may be nil.
+func joinTables(t, next *rows.Table) *rows.Table {
+	if t == nil || next == nil {
+		return orOther(t, next)
+	}
+	t.Join(next)
+	return t
+}
+
+// otherParts makes the rows under another basis part by part.
+func (p *Run) otherParts(name string, o Options) (all *rows.Table, err error) {
+	err = parts(p.Src, o, func(src Source) error {
+		q := &Run{Src: src, Spans: p.Spans, runFacts: runFacts{Lag: p.Lag}}
+		if err := q.Again(o); err != nil {
+			return err
+		}
+		t, err := q.OtherTable(name, o)
+		all = joinTables(all, t)
+		return err
+	})
+	return all, err
+}
+
+// judgeSlice drops the rows of a saturated slice, or of its saturated spans.
+func (p *Run) judgeSlice(run *trace.Run, o Options) {
+	asked, of := *run, run.Slice
+	asked.Requests = nil
+	for i := range run.Requests {
+		if run.AsksFor(&run.Requests[i]) {
+			asked.Requests = append(asked.Requests, run.Requests[i])
+		}
+	}
+	reason, spans := p.Src.Judge(&asked)
+	if p.Saturated = reason != ""; p.Saturated {
+		spans = []rows.Span{{StartNs: of.FromNs, EndNs: of.ToNs}}
+		p.Findings = append(p.Findings, trace.Findingf(rows.Saturated, "%s: from %s to %s s after its first step: %s", p.Src.ID,
+			sinceStart(of, of.FromNs), sinceStart(of, of.ToNs), reason))
+	}
+	for _, s := range spans {
+		if s = (rows.Span{StartNs: max(s.StartNs, of.FromNs), EndNs: min(s.EndNs, of.ToNs)}); s.StartNs < s.EndNs && !o.KeepSaturated {
+			p.Spans = append(p.Spans, s)
+		}
+	}
+}
+
+// sinceStart is when a border of a slice lies, in seconds since the first step of the run.
+func sinceStart(of *trace.Slice, ns int64) string {
+	return fmt.Sprintf("%.0f", float64(min(max(ns, of.FirstNs), of.LastNs)-of.FirstNs)/1e9)
 }

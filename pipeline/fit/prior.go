@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -26,7 +27,7 @@ type libraryPrior struct {
 }
 
 // priorSets is where the sets come from: the caller, the library or a file.
-func priorSets(o *OptionsOptions) (func(*deploy.Deployment) (*coeff.Set, error), error) {
+func priorSets(o *Options) (func(*deploy.Deployment) (*coeff.Set, error), error) {
 	if o.Library != nil {
 		return o.Library, nil
 	}
@@ -38,7 +39,7 @@ func priorSets(o *OptionsOptions) (func(*deploy.Deployment) (*coeff.Set, error),
 	}
 	r, err := os.Open(o.Prior)
 	if err != nil {
-		return nil, trace.Errorf(CodeBadOption, "--prior: got %q, want zero, roofline, library or a coefficient file (%v)", o.Prior, err)
+		return nil, trace.Errorf(rows.BadOption, "--prior: got %q, want zero, roofline, library or a coefficient file (%v)", o.Prior, err)
 	}
 	set, err := coeff.Load(r, o.Prior, features.CheckSet)
 	return func(*deploy.Deployment) (*coeff.Set, error) { return set, nil }, errors.Join(err, r.Close())
@@ -69,7 +70,7 @@ func (f *fitter) setPrior(s *Solved) error {
 		}
 		known := len(set.Covariance) // terms the set tells of; those that are tried out stand behind them
 		if !priorFits(set, f.o.Spec, p) {
-			return trace.Errorf(CodeBadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
+			return trace.Errorf(rows.BadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
 				f.o.Prior, set.SpecVersion, known, f.o.Spec, p)
 		}
 		if i == 0 {
@@ -131,7 +132,7 @@ func (l *libraryPrior) apply(s *Solved) error {
 	}
 	inv := stat.Inverse(scaled, p)
 	if inv == nil {
-		return trace.Errorf(CodeBadOption, "--prior %s: got a covariance that is not positive definite", l.name)
+		return trace.Errorf(rows.BadOption, "--prior %s: got a covariance that is not positive definite", l.name)
 	}
 	for j := range p {
 		for k := range p {

@@ -1,10 +1,97 @@
 package fit
 
 import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
+
+// Constants of the weights (spec#weights), us per step.
+const (
+	EpsBetaUs      = 50
+	EpsAlphaUs     = 1000
+	EpsAdmissionUs = 1e6
+)
+
+// RooflinePrior is the coefficient of a time-like term at the hardware's peak (spec#peaks), us/s.
+const RooflinePrior = 1e6
+
+// FeatureTerms are the terms of a physics model over the given number of configurations.
+func FeatureTerms(fs []features.Feature, configs int, prior string) []Term {
+	out := make([]Term, len(fs))
+	for j := range fs {
+		f := &fs[j]
+		out[j] = Term{Name: f.Name, Unit: f.CoefficientUnit(), penalty: f.PenaltyIn(configs), free: f.Free, Prompt: f.Prompt, IsTime: f.IsTime()}
+		if prior == PriorRoofline && f.IsTime() {
+			out[j].prior = RooflinePrior
+		}
+	}
+	return out
+}
+
+// AlphaTerms are the terms of a delay over the given number of configurations.
+// Their seconds are nominal: a delay is host work, so neither a prior at the
+// hardware's peak nor a utilisation has a meaning.
+func AlphaTerms(fs []features.Feature, configs int) []Term {
+	out := FeatureTerms(fs, configs, PriorZero)
+	for j := range out {
+		out[j].IsTime = false
+	}
+	return out
+}
+
+// BasisTerms are the non-negative terms of a basis. The constant of a fit over
+// several configurations is penalised like the bias.
+func BasisTerms(name string, configs int) []Term {
+	list, constant := features.BlackboxBeta, 0
+	switch name {
+	case TrainedPhysics:
+		list, constant = features.TrainedPhysicsBeta, features.PerStep
+	case Linear3:
+		list = features.Linear3Beta
+	}
+	out := make([]Term, len(list))
+	for j, t := range list {
+		out[j] = Term{Name: t.Name, Unit: t.Unit, penalty: 1, PerUs: t.Unit == "dimensionless"}
+	}
+	if configs > 1 && name == TrainedPhysics {
+		out[constant].penalty = 100
+	}
+	out[constant].Constant = name == Linear3
+	return out
+}
+
+// NominalTerm is the time-like term whose second is nominal, not the hardware's.
+const NominalTerm = "fixed_step_overhead"
+
+// Term is one column of a linear model, for ridge and for people.
+type Term struct {
+	Name, Unit string
+	penalty    float64
+	free       bool
+	IsTime     bool    // value in seconds: 1e6/coefficient is a utilisation
+	PerUs      bool    // value in us at peak: 1/coefficient is a utilisation
+	Prompt     bool    // mostly work on prompt tokens
+	Constant   bool    // 1 in every row: one configuration's level shows it, its variation cannot
+	prior      float64 // prior coefficient
+}
+
+// RidgeOptions are the options of a model over the given terms.
+func RidgeOptions(terms []Term, epsUs float64, o Options) ridge.Options {
+	ro := ridge.DefaultOptions(len(terms))
+	ro.EpsUs = epsUs
+	ro.Free = make([]bool, len(terms))
+	ro.Prior = make([]float64, len(terms))
+	for j, t := range terms {
+		ro.Penalty[j], ro.Free[j], ro.Prior[j] = t.penalty, t.free, t.prior
+	}
+	ro.Objective = ridge.Objective(o.Objective)
+	ro.Workers = o.Workers
+	return ro
+}
 
 // Solved is a fitted linear model on a pool: what every result.Model is made from.
 type Solved struct {
@@ -29,39 +116,17 @@ type Solved struct {
 func (s *Solved) SolveRelative(variant int, sel *ridge.Selection, refitAll bool) error {
 	s.Variant, s.Sel = variant, sel
 	s.Data = s.Pool.Data.With(variant)
-	rows := s.Pool.Train
-	if refitAll {
-		rows = nil
-	}
 	s.Train = s.Data
-	if rows != nil {
-		s.Train = s.Data.Subset(rows)
+	if !refitAll {
+		s.Train = s.Data.Subset(s.Pool.Train)
 	}
 	s.Weights = ridge.Weights(s.Train, s.Opt)
-	ls, err := ridge.FitRows(s.Train, s.Weights, nil, sel.Lambda, s.Opt)
-	if err != nil {
-		return err
-	}
-	if s.Fit, s.Polish, err = Published(s.Train, s.Weights, ls, s.Opt); err != nil {
+	var err error
+	if s.Fit, s.Polish, err = ridge.FitPublished(s.Train, s.Weights, sel.Lambda, s.Opt); err != nil {
 		return err
 	}
 	s.Pred = ridge.Predict(s.Data, s.Fit.Beta)
 	return nil
-}
-
-// Published is what a least-squares fit with weights w becomes: the posterior mean with
-// a prior of known precision (spec#posterior), else the fit after the reweighting passes
-// (spec#reweighting) with how they went.
-func Published(d *ridge.Data, w []float64, ls ridge.Fit, o ridge.Options) (ridge.Fit, *ridge.Polish, error) {
-	if o.Posterior {
-		fit, err := ridge.PosteriorMean(d, ls, o)
-		return fit, nil, err
-	}
-	p, err := ridge.Reweight(d, w, ls, o)
-	if err != nil {
-		return ls, nil, err
-	}
-	return p.Best(), &p, nil
 }
 
 // solveFrozen is the frozen recipe on the training rows.
@@ -114,7 +179,7 @@ func (s *Solved) Names() []string {
 
 // codeOf maps ridge's codes to ours.
 var codeOf = map[string]trace.Code{
-	ridge.TooFewRows: OptionsFewRows, ridge.LambdaAtEdge: AtLimit, ridge.FoldsNotDistinct: OptionsFewRows,
+	ridge.TooFewRows: CodeFewRows, ridge.LambdaAtEdge: AtLimit, ridge.FoldsNotDistinct: CodeFewRows,
 	ridge.IntervalNotConverged: NotConverged, ridge.CertificateFailed: NotConverged,
 }
 
@@ -132,4 +197,59 @@ func (p *Pool) Words(found []ridge.Finding) []trace.Finding {
 		out = append(out, trace.Finding{Code: codeOf[f.Code], Message: msg})
 	}
 	return out
+}
+
+// Selections scores the grid of one model for every gamma.
+type Selections struct {
+	Rel    []ridge.Selection // relative recipe
+	Frozen []ridge.FrozenFit // Frozen recipe
+}
+
+// Scores are the model's part in the choice of gamma (spec#selection).
+func (m Selections) Scores() []ridge.Selection {
+	if m.Rel != nil {
+		return m.Rel
+	}
+	out := make([]ridge.Selection, len(m.Frozen))
+	for g, f := range m.Frozen {
+		out[g] = ridge.Selection{Score: f.Grid[f.Index].Score}
+	}
+	return out
+}
+
+// Choose scores the grid of a plain (not interval) target.
+func (s *Solved) Choose(recipe, name string) (m Selections, err error) {
+	train := s.Pool.TrainData()
+	if recipe == Relative {
+		m.Rel, err = ridge.Select(train, s.Opt)
+		if err != nil {
+			return m, fmt.Errorf("%s: %w", name, err)
+		}
+		return m, nil
+	}
+	for g := range s.Pool.Gammas {
+		fit, err := ridge.Frozen(train.With(g), s.Opt)
+		if err != nil {
+			return m, fmt.Errorf("%s: %w", name, err)
+		}
+		m.Frozen = append(m.Frozen, fit)
+	}
+	return m, nil
+}
+
+// SolveAt solves a plain target at a gamma.
+func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
+	if m.Rel != nil {
+		s.Findings = append(s.Findings, s.Pool.Words(m.Rel[gamma].Findings)...)
+		return s.SolveRelative(gamma, &m.Rel[gamma], refitAll)
+	}
+	if err := s.solveFrozen(gamma); err != nil {
+		return err
+	}
+	s.Findings = append(s.Findings, s.Pool.Words(s.Frozen.Findings)...)
+	if s.Frozen.Overfitted {
+		s.Findings = append(s.Findings, trace.Findingf(CodeFewRows, "effective degrees of freedom %.2f over %d configurations",
+			s.Frozen.DF, len(s.Pool.Configs)))
+	}
+	return nil
 }

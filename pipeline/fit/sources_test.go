@@ -1,5 +1,6 @@
-// Package fittest reads the recordings that tests of a fit share.
 package fit
+
+// sources_test.go reads the recordings that tests of a fit share.
 
 import (
 	"context"
@@ -18,15 +19,15 @@ import (
 )
 
 // Bundled are the recordings in the repository.
-func Bundled(t testing.TB) []OptionsSource {
+func Bundled(t testing.TB) []Source {
 	return SourcesOf(t, filepath.Join(repo.Root(t), "testdata", "traces", "real"))
 }
 
 // extracts keeps what has been read: many tests look at the same runs.
-var extracts = map[string][]OptionsSource{}
+var extracts = map[string][]Source{}
 
 // SourcesOf extracts a folder of runs and holds them in memory.
-func SourcesOf(t testing.TB, dir string) []OptionsSource {
+func SourcesOf(t testing.TB, dir string) []Source {
 	t.Helper()
 	if s, ok := extracts[dir]; ok {
 		return slices.Clone(s)
@@ -41,14 +42,14 @@ func SourcesOf(t testing.TB, dir string) []OptionsSource {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []OptionsSource
+	var out []Source
 	for i := range ext.Runs {
 		run, err := table.Read(table.RunDir(o.Out, ext.Runs[i].ID))
 		if err != nil {
 			t.Fatal(err)
 		}
 		d := *ext.Runs[i].Deployment
-		out = append(out, OptionsSource{
+		out = append(out, Source{
 			ID: ext.Runs[i].ID, Deployment: d,
 			Load:  func() (*trace.Run, error) { return run, nil },
 			Judge: func(run *trace.Run) (string, []rows.Span) { return validate.Judge(run, &d) },
@@ -59,9 +60,9 @@ func SourcesOf(t testing.TB, dir string) []OptionsSource {
 }
 
 // Quick are options of a fit that tests repeat often.
-func Quick() OptionsOptions {
-	o := Default()
-	o.Bootstraps, o.Models = OptionsMinBootstraps, []string{}
+func Quick() Options {
+	o := DefaultOptions()
+	o.Bootstraps, o.Models = MinBootstraps, []string{}
 	return o
 }
 

@@ -10,9 +10,9 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // Files of a stored run: what is no table, the tables of the fit, those of one other model.
@@ -24,19 +24,11 @@ const (
 
 // stored is a run but for its tables and what its source tells.
 type stored struct {
-	Reason    string               `json:"reason"`
-	Saturated bool                 `json:"saturated"`
-	Contexts  string               `json:"contexts"`
-	Spans     []rows.Span          `json:"spans"`
-	Quality   result.StepQuality   `json:"quality"`
-	Findings  []trace.Finding      `json:"findings"`
-	Lag       result.RunLag        `json:"lag"`
-	Evidence  []result.LagEvidence `json:"evidence"`
-	Audit     result.TargetAudit   `json:"audit"`
-	WallNs    int64                `json:"wall_ns"`
-	Lengths   Lengths              `json:"lengths"`
-	Covered   *result.Covered      `json:"covered"`
-	Tables    []string             `json:"tables"` // names of those in storedRows, in order
+	runFacts
+	Contexts string          `json:"contexts"`
+	Spans    []rows.Span     `json:"spans"`
+	Covered  *result.Covered `json:"covered"`
+	Tables   []string        `json:"tables"` // names of those in storedRows, in order
 }
 
 // Names of tables; the others are those of alpha targets.
@@ -45,16 +37,16 @@ const (
 	frozenTable = "frozen"
 )
 
-// MakeStored makes the rows of a run, and its rows under every other basis, and writes them, slice
-// by slice, to a folder that [options.Source.Rows] may name.
-func MakeStored(src OptionsSource, o OptionsOptions, gammas []float64, dir string) error {
+// StoreRows makes the rows of a run as a fit with options of TakingPart does, and its rows under every
+// other basis, and writes them, slice by slice, to a folder that [Source.Rows] may name in such a fit.
+func StoreRows(src Source, o Options, dir string) error {
 	var names []string
 	w := tableWriters{dir: dir}
 	err := w.open(storedRows)
 	if err != nil {
 		return err
 	}
-	p, err := makeParts(src, o, gammas, func(q *Run) error {
+	p, err := makeParts(src, o, features.Gammas(), func(q *Run) error {
 		add := func(name string, t *rows.Table) {
 			if t != nil && err == nil {
 				names, err = append(names, name), w.add(storedRows, t)
@@ -75,8 +67,7 @@ func MakeStored(src OptionsSource, o OptionsOptions, gammas []float64, dir strin
 	if err = errors.Join(err, w.close()); err != nil {
 		return err
 	}
-	return files.WriteJSON(filepath.Join(dir, storedRun), stored{p.Reason, p.Saturated, p.Contexts, p.Spans, p.Quality, p.Findings, p.Lag,
-		p.Evidence, p.Audit, p.WallNs, p.Lengths, p.Covered, names})
+	return files.WriteJSON(filepath.Join(dir, storedRun), stored{p.runFacts, p.Contexts, p.Spans, p.Covered, names})
 }
 
 // tableWriters append tables to files of a folder.
@@ -106,7 +97,7 @@ func (w *tableWriters) add(name string, t *rows.Table) error {
 }
 
 // addOthers makes and adds the tables of the other models.
-func (w *tableWriters) addOthers(q *Run, o OptionsOptions) error {
+func (w *tableWriters) addOthers(q *Run, o Options) error {
 	for _, name := range o.Models {
 		t, err := q.OtherTable(name, o)
 		if err == nil && t != nil {
@@ -127,26 +118,25 @@ func (w *tableWriters) close() error {
 	return errors.Join(errs...)
 }
 
-// restore reads the run that MakeStored wrote to src.Rows.
-func restore(src OptionsSource) (*Run, error) {
+// restore reads the run that StoreRows wrote to src.Rows.
+func restore(src Source) (*Run, error) {
 	var s stored
 	if err := files.ReadJSON(filepath.Join(src.Rows, storedRun), &s); err != nil {
 		return nil, err
 	}
-	p := &Run{Src: src, Config: src.Deployment.Config(), Reason: s.Reason, Saturated: s.Saturated, Contexts: s.Contexts, Spans: s.Spans,
-		Quality: s.Quality, Findings: s.Findings, Lag: s.Lag, Evidence: s.Evidence, Audit: s.Audit, Alpha: map[string]*rows.Table{},
-		WallNs: s.WallNs, Lengths: s.Lengths, Covered: s.Covered}
+	p := &Run{Src: src, runFacts: s.runFacts, Contexts: s.Contexts, Spans: s.Spans, Covered: s.Covered, Alpha: map[string]*rows.Table{}}
+	p.Deployment = src.Deployment
 	n, err := rows.RestoreTables(filepath.Join(src.Rows, storedRows), func(i int, t *rows.Table) {
 		if i >= len(s.Tables) {
 			return
 		}
 		switch name := s.Tables[i]; name {
 		case betaTable:
-			p.Beta = prepareJoined(p.Beta, t)
+			p.Beta = joinTables(p.Beta, t)
 		case frozenTable:
-			p.Frozen = prepareJoined(p.Frozen, t)
+			p.Frozen = joinTables(p.Frozen, t)
 		default:
-			p.Alpha[name] = prepareJoined(p.Alpha[name], t)
+			p.Alpha[name] = joinTables(p.Alpha[name], t)
 		}
 	})
 	if err != nil || n != len(s.Tables) {
@@ -158,7 +148,7 @@ func restore(src OptionsSource) (*Run, error) {
 // restoreOther reads the rows under another basis; nil where there are none.
 func (p *Run) restoreOther(model string) (all *rows.Table, err error) {
 	name := filepath.Join(p.Src.Rows, fmt.Sprintf(storedOther, model))
-	_, err = rows.RestoreTables(name, func(_ int, t *rows.Table) { all = prepareJoined(all, t) })
+	_, err = rows.RestoreTables(name, func(_ int, t *rows.Table) { all = joinTables(all, t) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -62,8 +62,8 @@ func TestThinnedTablesHoldTheSameSteps(t *testing.T) {
 // sameWhenStored compares a fit of sources with one of their stored rows.
 func sameWhenStored(t *testing.T, sources []Source, spec features.Version) {
 	t.Helper()
-	o := Bare()
-	o.Spec, o.Bootstraps = spec, OptionsMinBootstraps
+	o := BareOptions()
+	o.Spec, o.Bootstraps = spec, MinBootstraps
 	want, err := Fit(context.Background(), sources, o, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -95,15 +95,10 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 		}
 	}
 	w := ridge.Weights(rows, o)
-	fit, err := ridge.FitRows(rows, w, nil, documentLambda, o)
+	best, _, err := ridge.FitPublished(rows, w, documentLambda, o)
 	if err != nil {
 		return nil, err
 	}
-	polished, err := ridge.Reweight(rows, w, fit, o)
-	if err != nil {
-		return nil, err
-	}
-	best := polished.Best()
 	cs := make([]coeff.Coefficient, rows.P)
 	for j, t := range features.TrainedPhysicsBeta {
 		cs[j] = coeff.Coefficient{Name: t.Name, Unit: t.Unit, Value: best.Beta[j], Identified: coeff.Within}

@@ -1,6 +1,7 @@
-// Package cells weighs rows so that every regime of every configuration counts the same,
-// cuts runs into the blocks of forward folds, and sums each piece into a Gram matrix.
 package ridge
+
+// cells.go weighs rows so that every regime of every configuration counts the same,
+// cuts runs into the blocks of forward folds, and sums each piece into a Gram matrix.
 
 import (
 	"fmt"

@@ -1,6 +1,7 @@
-// Package bootstrap says how far a fit can be trusted: intervals from blocks of runs
-// drawn with replacement, and from configurations left out.
 package ridge
+
+// confidence.go says how far a fit can be trusted: intervals from blocks of runs
+// drawn with replacement, and from configurations left out.
 
 import (
 	"math"

@@ -1,6 +1,7 @@
-// Package gram holds rows and what a quadratic loss knows of them: a Data, its Gram
-// matrix, and the one order in which rows are summed.
 package ridge
+
+// gram.go holds rows and what a quadratic loss knows of them: a Data, its Gram
+// matrix, and the one order in which rows are summed.
 
 import "math"
 

@@ -54,6 +54,25 @@ func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
 	return p, nil
 }
 
+// FitPublished is the fit to publish of all rows with weights w at one lambda: the posterior mean with a
+// prior of known precision (spec#posterior), else the least-squares fit after the reweighting passes
+// (spec#reweighting) with how they went.
+func FitPublished(d *Data, w []float64, lambda float64, o Options) (Fit, *Polish, error) {
+	ls, err := FitRows(d, w, nil, lambda, o)
+	if err != nil {
+		return ls, nil, err
+	}
+	if o.Posterior {
+		fit, err := PosteriorMean(d, ls, o)
+		return fit, nil, err
+	}
+	p, err := Reweight(d, w, ls, o)
+	if err != nil {
+		return ls, nil, err
+	}
+	return p.Best(), &p, nil
+}
+
 func reweight(d *Data, w, beta []float64, o Options, out []float64) {
 	par.Each(o.Threads(), (len(w)+ChunkRows-1)/ChunkRows, func(_, c int) {
 		rows := d.Reader()

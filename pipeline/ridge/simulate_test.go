@@ -1,5 +1,6 @@
-// Package ridgetest makes rows with known coefficients, for the tests of ridge.
 package ridge
+
+// simulate_test.go makes rows with known coefficients, for the tests of ridge.
 
 import (
 	"math"

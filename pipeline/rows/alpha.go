@@ -10,8 +10,8 @@ import (
 // Alpha makes the request rows of one target (spec#delay-targets): every request of
 // the run is kept or dropped for one reason. The space's version must be the
 // one of Rebuild.
-func (s *Steps) Alpha(sp *features.Space, o AlphaOptions) (*Table, error) {
-	o, err := o.resolve(s.Version)
+func (s *Steps) Alpha(sp *features.Space, o Options) (*Table, error) {
+	o, err := o.resolve("alpha", DefaultAlphaTarget(s.Version), Overhead, Admission, Egress, Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ type alphaBuilder struct {
 	s     *Steps
 	from  *view
 	sp    *features.Space
-	o     AlphaOptions
+	o     Options
 	t     *Table
 	ema   []float64
 	parts []Part
@@ -56,7 +56,7 @@ type lastEnd struct {
 	row int
 }
 
-func newAlphaBuilder(s *Steps, sp *features.Space, o AlphaOptions) *alphaBuilder {
+func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	p := len(sp.AlphaFeatures())
 	b := &alphaBuilder{s: s, from: s.view(), sp: sp, o: o, ema: s.emas(o.Gamma), parts: s.parts(o.Split),
 		warm: s.newWarmUp(), x: make([]float64, p),

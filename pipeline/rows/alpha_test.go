@@ -30,7 +30,7 @@ func stepsEvery10ms(n int) []trace.Step {
 	return steps
 }
 
-func alphaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o AlphaOptions) *Table {
+func alphaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o Options) *Table {
 	t.Helper()
 	s := mustRebuild(t, run, d, features.V11)
 	table, err := s.Alpha(testSpace(t, d, features.V11), o)
@@ -45,11 +45,11 @@ func alphaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o AlphaOptions)
 func TestJoin(t *testing.T) {
 	run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{
 		request("tie", 200*ms, 405*ms), request("between", 215*ms, 430*ms)}}
-	queue := alphaOf(t, run, testDeployment(), AlphaOptions{Target: Queue})
+	queue := alphaOf(t, run, testDeployment(), Options{Target: Queue})
 	if !slices.Equal(queue.FirstStep, []int64{20, 21}) || !slices.Equal(queue.Regime, []Regime{Waiting, Idle}) {
 		t.Errorf("queue joins %v, regimes %v", queue.FirstStep, queue.Regime)
 	}
-	egress := alphaOf(t, run, testDeployment(), AlphaOptions{Target: Egress})
+	egress := alphaOf(t, run, testDeployment(), Options{Target: Egress})
 	if !slices.Equal(egress.FirstStep, []int64{40, 43}) {
 		t.Errorf("egress joins %v", egress.FirstStep)
 	}
@@ -102,7 +102,7 @@ func TestOverheadIntervals(t *testing.T) {
 		run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{request("a", 150*ms, 200*ms), request("b", 241*ms, 300*ms)}}
 		d := testDeployment()
 		c.change(run, d)
-		table := alphaOf(t, run, d, AlphaOptions{})
+		table := alphaOf(t, run, d, Options{})
 		k := slices.Index(table.ID, "b")
 		if k < 0 || table.Lo[k] != c.lo || table.Exact[k] != c.exact || table.Hi[k] != table.Y[k] {
 			t.Errorf("%s: row %d lo %v hi %v exact %v, want %g %t", c.name, k, table.Lo, table.Hi, table.Exact, c.lo, c.exact)
@@ -132,7 +132,7 @@ func TestAlphaDrops(t *testing.T) {
 	} {
 		run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{request("a", 241*ms, 300*ms), request("b", 242*ms, 301*ms)}}
 		c.change(&run.Requests[0])
-		table := alphaOf(t, run, testDeployment(), AlphaOptions{Target: c.target})
+		table := alphaOf(t, run, testDeployment(), Options{Target: c.target})
 		if table.Read != 2 || table.Kept != 1 || table.ID[0] != "b" || table.DroppedFor(c.code) != 1 {
 			t.Errorf("%s: kept %v, dropped %v, want %s", c.name, table.ID, table.Dropped, c.code)
 		}
@@ -145,7 +145,7 @@ func TestAlphaRowsAreInTimeOrder(t *testing.T) {
 	late := request("late", 400*ms, 500*ms)
 	late.ArrivedNs.OK = false
 	run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{late, request("early", 200*ms, 300*ms)}}
-	table := alphaOf(t, run, testDeployment(), AlphaOptions{Target: Queue})
+	table := alphaOf(t, run, testDeployment(), Options{Target: Queue})
 	if !slices.Equal(table.ID, []string{"early", "late"}) || !slices.IsSorted(table.TimeNs) || table.FirstStep[0] != 20 {
 		t.Errorf("%v %v %v", table.ID, table.TimeNs, table.FirstStep)
 	}
@@ -162,7 +162,7 @@ func TestPrefixHits(t *testing.T) {
 	d := testDeployment()
 	d.Engine.PrefixCaching = true
 	slot := slices.Index(features.Names(features.AlphaFeatures(features.V11)), "prefix_cache_benefit")
-	table := alphaOf(t, run, d, AlphaOptions{Target: Queue})
+	table := alphaOf(t, run, d, Options{Target: Queue})
 	g := 2.0/256 + 0.6 - 2.0/256*0.6
 	if got, want := table.Row(0)[slot], g*0.75*100/8192; math.Abs(got-want) > 1e-15 {
 		t.Errorf("hit 0.75: got %g, want %g", got, want)
@@ -171,7 +171,7 @@ func TestPrefixHits(t *testing.T) {
 		t.Errorf("no snapshot: %g, %v", table.Row(1)[slot], table.Findings)
 	}
 	d.Engine.PrefixCaching = false
-	if table := alphaOf(t, run, d, AlphaOptions{Target: Queue}); table.Row(0)[slot] != 0 || len(table.Findings) > 0 {
+	if table := alphaOf(t, run, d, Options{Target: Queue}); table.Row(0)[slot] != 0 || len(table.Findings) > 0 {
 		t.Errorf("caching off: %g, %v", table.Row(0)[slot], table.Findings)
 	}
 }
@@ -185,7 +185,7 @@ func TestAlphaHoldOut(t *testing.T) {
 	}
 	d := testDeployment()
 	d.Phases = []deploy.Phase{{Name: deploy.WarmupPhase, StartNs: 0, EndNs: 150 * ms}, {Name: "open", StartNs: 200 * ms, EndNs: 400 * ms}}
-	table := alphaOf(t, run, d, AlphaOptions{Target: Admission, Saturated: []Span{{420 * ms, 450 * ms}}})
+	table := alphaOf(t, run, d, Options{Target: Admission, Saturated: []Span{{420 * ms, 450 * ms}}})
 	if table.DroppedFor(codeWarmUp) != 4 || table.DroppedFor(Saturated) != 3 {
 		t.Errorf("dropped %v", table.Dropped)
 	}

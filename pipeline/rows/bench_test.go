@@ -41,7 +41,7 @@ func BenchmarkRebuild(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				s, err := Rebuild(run, d, features.V11)
-				if err != nil || s.Quality.Journey != len(run.Steps) {
+				if err != nil || s.Quality.Reconstructed != len(run.Steps) {
 					b.Fatalf("%v %+v", err, s.Quality)
 				}
 			}
@@ -63,7 +63,7 @@ func BenchmarkRows(b *testing.B) {
 	b.Run("beta", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if t, err := s.Beta(sp, BetaOptions{Lag: 1}); err != nil || t.Kept < 990_000 {
+			if t, err := s.Beta(sp, Options{Lag: 1}); err != nil || t.Kept < 990_000 {
 				b.Fatal(err, t.Kept, t.Dropped)
 			}
 		}
@@ -71,7 +71,7 @@ func BenchmarkRows(b *testing.B) {
 	})
 	b.Run("alpha", func(b *testing.B) {
 		for b.Loop() {
-			if t, err := s.Alpha(sp, AlphaOptions{}); err != nil || t.Kept < 100_000 {
+			if t, err := s.Alpha(sp, Options{}); err != nil || t.Kept < 100_000 {
 				b.Fatal(err, t.Kept)
 			}
 		}

@@ -28,15 +28,15 @@ func physics(sp *features.Space) Vectorizer {
 
 // Beta makes the step-time rows of the run, cadence or duration. The space gives
 // features and physical floor; its version must be the one of Rebuild.
-func (s *Steps) Beta(sp *features.Space, o BetaOptions) (*Table, error) {
+func (s *Steps) Beta(sp *features.Space, o Options) (*Table, error) {
 	return s.BetaBasis(sp, physics(sp), o)
 }
 
 // BetaBasis makes the same rows with another basis in place of the features.
 // The same candidates are dropped for the same reasons, except that bounds are
 // those of the basis.
-func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o BetaOptions) (*Table, error) {
-	o, err := o.resolve(s.Version)
+func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o Options) (*Table, error) {
+	o, err := o.resolve("beta", DefaultBetaTarget(s.Version), Cadence, Duration)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ type betaBuilder struct {
 	from   *view
 	sp     *features.Space
 	vec    Vectorizer
-	o      BetaOptions
+	o      Options
 	t      *Table
 	ema    []float64
 	parts  []Part
@@ -79,7 +79,7 @@ type betaBuilder struct {
 	x      []float64
 }
 
-func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o BetaOptions) *betaBuilder {
+func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *betaBuilder {
 	from, to := s.asked()
 	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
 		Hits: make([]int, vec.P), Min: filled(vec.P, math.Inf(1)), Max: filled(vec.P, math.Inf(-1))}
@@ -307,4 +307,16 @@ func codeOf(err error) trace.Code {
 		return e.Code
 	}
 	return features.BadInput
+}
+
+// emas is the preemption average after every recorded step (spec#preemption-average): over all
+// of them in order, before any cleaning.
+func (s *Steps) emas(gamma float64) []float64 {
+	out, v := make([]float64, s.summaries.len()), s.view()
+	average := features.Average{Version: s.Version, Gamma: gamma}
+	for i := range out {
+		step := v.recorded(i)
+		out[i] = average.Step(step.TsStartNs, float64(step.NumPreempted), float64(step.RunningDepth))
+	}
+	return out
 }

@@ -26,7 +26,7 @@ func decodeRun(n int) *trace.Run {
 	return run
 }
 
-func betaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o BetaOptions) *Table {
+func betaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o Options) *Table {
 	t.Helper()
 	s := mustRebuild(t, run, d, features.V11)
 	table, err := s.Beta(testSpace(t, d, features.V11), o)
@@ -50,8 +50,8 @@ func TestIntervalRowsSumTheirSteps(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		run.Steps = slices.DeleteFunc(slices.Clone(run.Steps), func(s trace.Step) bool { return s.ID > 12 && r.IntN(4) > 0 })
 		for lag := range 3 {
-			one := betaOf(t, &full, d, BetaOptions{Lag: lag})
-			many := betaOf(t, run, d, BetaOptions{Lag: lag})
+			one := betaOf(t, &full, d, Options{Lag: lag})
+			many := betaOf(t, run, d, Options{Lag: lag})
 			if many.Kept == 0 || slices.Max(many.Steps) < 2 {
 				t.Fatalf("seed %d lag %d: no interval rows", seed, lag)
 			}
@@ -104,7 +104,7 @@ func TestRowsPartitionTheSteps(t *testing.T) {
 	run := thin(y, firstOnly(y.run.Snapshots))
 	r := rand.New(rand.NewPCG(4, 4))
 	run.Steps = slices.DeleteFunc(run.Steps, func(trace.Step) bool { return r.IntN(3) == 0 })
-	table := betaOf(t, run, toyDeployment(y), BetaOptions{Lag: 1})
+	table := betaOf(t, run, toyDeployment(y), Options{Lag: 1})
 	for i := 1; i < table.Kept; i++ {
 		if table.FirstStep[i] <= table.LastStep[i-1] {
 			t.Errorf("rows %d and %d overlap", i-1, i)
@@ -116,36 +116,36 @@ func TestRowsPartitionTheSteps(t *testing.T) {
 func TestDrops(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(run *trace.Run, d *deploy.Deployment, o *BetaOptions)
+		change func(run *trace.Run, d *deploy.Deployment, o *Options)
 		code   trace.Code
 		n      int
 	}{
-		{"none", func(*trace.Run, *deploy.Deployment, *BetaOptions) {}, codeWarmUp, 10},
-		{"last step", func(*trace.Run, *deploy.Deployment, *BetaOptions) {}, codeNoInterval, 1},
-		{"idle", func(run *trace.Run, _ *deploy.Deployment, o *BetaOptions) {
+		{"none", func(*trace.Run, *deploy.Deployment, *Options) {}, codeWarmUp, 10},
+		{"last step", func(*trace.Run, *deploy.Deployment, *Options) {}, codeNoInterval, 1},
+		{"idle", func(run *trace.Run, _ *deploy.Deployment, o *Options) {
 			run.Steps[50].RunningDepth, run.Steps[50].ScheduledTokens = 0, 0
 			o.Lag = 2
 		}, codeNoInterval, 4}, // and the last step
-		{"gap", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
+		{"gap", func(run *trace.Run, _ *deploy.Deployment, _ *Options) {
 			run.Steps = slices.Delete(run.Steps, 50, 70)
 		}, codeNoInterval, 2}, // and the last step
-		{"unknown", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
+		{"unknown", func(run *trace.Run, _ *deploy.Deployment, _ *Options) {
 			run.Steps = slices.Delete(run.Steps, 50, 60)
 		}, UnknownBatch, 1},
-		{"negative", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
+		{"negative", func(run *trace.Run, _ *deploy.Deployment, _ *Options) {
 			run.Steps[50].TsStartNs = run.Steps[49].TsStartNs - 1
 		}, codeNoTarget, 1},
-		{"spike", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
+		{"spike", func(run *trace.Run, _ *deploy.Deployment, _ *Options) {
 			for i := 51; i < len(run.Steps); i++ {
 				run.Steps[i].TsStartNs += 90e6 + 1
 			}
 		}, codeOutlier, 1},
-		{"no spike", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
+		{"no spike", func(run *trace.Run, _ *deploy.Deployment, _ *Options) {
 			for i := 51; i < len(run.Steps); i++ {
 				run.Steps[i].TsStartNs += 90e6
 			}
 		}, codeOutlier, 0},
-		{"long prompt", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
+		{"long prompt", func(run *trace.Run, _ *deploy.Deployment, _ *Options) {
 			st := &run.Steps[50]
 			st.RunningDepth, st.NumPrefillReqs, st.PrefillTokens, st.ScheduledTokens = 2, 1, 500, 501
 			run.Snapshots = append(run.Snapshots, trace.Snapshot{StepID: st.ID, CoreID: "p", Phase: "PREFILL", PromptTokens: 500,
@@ -154,18 +154,18 @@ func TestDrops(t *testing.T) {
 				run.Steps[i].TsStartNs += 900e6
 			}
 		}, codeOutlier, 0},
-		{"saturated", func(_ *trace.Run, _ *deploy.Deployment, o *BetaOptions) {
+		{"saturated", func(_ *trace.Run, _ *deploy.Deployment, o *Options) {
 			o.Saturated = []Span{{StartNs: 500e6, EndNs: 600e6}}
 		}, Saturated, 10},
-		{"out of range", func(run *trace.Run, d *deploy.Deployment, _ *BetaOptions) {
+		{"out of range", func(run *trace.Run, d *deploy.Deployment, _ *Options) {
 			run.Steps[50].RunningDepth = 1
 			run.Steps[49].NumPreempted = 1 << 20
 		}, features.FeatureOutOfRange, 20},
-		{"warm-up phase", func(_ *trace.Run, d *deploy.Deployment, _ *BetaOptions) {
+		{"warm-up phase", func(_ *trace.Run, d *deploy.Deployment, _ *Options) {
 			d.Phases = []deploy.Phase{{Name: "load", StartNs: 300e6, EndNs: 900e6}, {Name: deploy.WarmupPhase, StartNs: 0, EndNs: 300e6}}
 		}, codeWarmUp, 29},
 	} {
-		run, d, o := decodeRun(120), testDeployment(), BetaOptions{Gamma: 0.5}
+		run, d, o := decodeRun(120), testDeployment(), Options{Gamma: 0.5}
 		c.change(run, d, &o)
 		table := betaOf(t, run, d, o)
 		got := table.DroppedFor(c.code)
@@ -221,7 +221,7 @@ func TestLagApproximate(t *testing.T) {
 	run := decodeRun(300)
 	run.Snapshots = nil
 	run.Steps = slices.DeleteFunc(run.Steps, func(s trace.Step) bool { return s.ID > 12 && s.ID%10 > 1 })
-	table := betaOf(t, run, testDeployment(), BetaOptions{Lag: 1})
+	table := betaOf(t, run, testDeployment(), Options{Lag: 1})
 	n := 0
 	for i := range table.Kept {
 		if table.Tag[i] == tagLagApproximate {
@@ -245,7 +245,7 @@ func TestLagApproximate(t *testing.T) {
 func TestDurationTarget(t *testing.T) {
 	run := decodeRun(40)
 	run.Steps[20].ScheduledTokens, run.Steps[20].RunningDepth = 0, 0
-	table := betaOf(t, run, testDeployment(), BetaOptions{Target: Duration, Lag: 1})
+	table := betaOf(t, run, testDeployment(), Options{Target: Duration, Lag: 1})
 	if table.Kept != 29 || table.DroppedFor(codeNoTarget) != 1 || table.Lag != 0 {
 		t.Fatalf("kept %d, dropped %v, lag %d", table.Kept, table.Dropped, table.Lag)
 	}
@@ -259,7 +259,7 @@ func TestDurationTarget(t *testing.T) {
 // TestFloor: the duration target lies below the time to read the weights, the cadence does not.
 func TestFloor(t *testing.T) {
 	run, d := decodeRun(40), testDeployment()
-	duration, cadence := betaOf(t, run, d, BetaOptions{Target: Duration}), betaOf(t, run, d, BetaOptions{})
+	duration, cadence := betaOf(t, run, d, Options{Target: Duration}), betaOf(t, run, d, Options{})
 	// 15,009,316,864 bytes of weights less the embedding, read at 3.35 TB/s (spec#worked-example)
 	floor := cadence.FloorUs[0] / cadence.Steps[0]
 	if math.Abs(floor-15009316864/3.35e6) > 1 || duration.Y[0] >= floor || cadence.Y[0]/cadence.Steps[0] <= floor {
@@ -271,7 +271,7 @@ func TestFloor(t *testing.T) {
 func TestEMARunsOverAllRecordedSteps(t *testing.T) {
 	run, d := decodeRun(60), testDeployment()
 	run.Steps[3].NumPreempted = 1 // inside the warm-up
-	table := betaOf(t, run, d, BetaOptions{Gamma: 0.5})
+	table := betaOf(t, run, d, Options{Gamma: 0.5})
 	slot := slices.Index(features.Names(features.BetaFeatures(features.V11)), "preemption_overhead")
 	if got, want := table.Row(0)[slot], math.Pow(0.5, 8); math.Abs(got-want) > 1e-15 {
 		t.Errorf("EMA at step 11: got %g, want %g", got, want)
@@ -294,14 +294,14 @@ func TestPreemptionFactor(t *testing.T) {
 // phases are training rows of no phase.
 func TestHoldOut(t *testing.T) {
 	run, d := decodeRun(200), testDeployment()
-	table := betaOf(t, run, d, BetaOptions{})
+	table := betaOf(t, run, d, Options{})
 	for i := range table.Kept {
 		if want := table.TimeNs[i] >= 10e6+1592e6; table.HoldOut[i] != want || table.Phase[i] != -1 {
 			t.Errorf("row at %d: hold-out %t phase %d", table.TimeNs[i], table.HoldOut[i], table.Phase[i])
 		}
 	}
 	d.Phases = []deploy.Phase{{Name: "a", StartNs: 200e6, EndNs: 700e6}, {Name: "b", StartNs: 1000e6, EndNs: 2000e6}}
-	table = betaOf(t, run, d, BetaOptions{})
+	table = betaOf(t, run, d, Options{})
 	for i := range table.Kept {
 		ts := table.TimeNs[i]
 		phase, held := int32(-1), false
@@ -326,7 +326,7 @@ func TestStressSets(t *testing.T) {
 	run.Steps[30].NumPreempted, run.Steps[31].KVUsage = 1, 0.95
 	d := toyDeployment(y)
 	d.Phases = []deploy.Phase{{Name: deploy.WarmupPhase, EndNs: 1}}
-	table := betaOf(t, &run, d, BetaOptions{})
+	table := betaOf(t, &run, d, Options{})
 	for _, c := range []struct {
 		step   int64
 		regime Regime
@@ -348,7 +348,7 @@ func TestRanges(t *testing.T) {
 	for i := range run.Steps {
 		run.Snapshots[i].ComputedTokens = int64(i + 10)
 	}
-	table := betaOf(t, run, d, BetaOptions{})
+	table := betaOf(t, run, d, Options{})
 	lo, hi := Ranges([]*Table{table})
 	slot := slices.Index(features.Names(features.BetaFeatures(features.V11)), "kv_cache_read")
 	perToken := 131072 / 3.35e12
@@ -370,12 +370,12 @@ func TestRanges(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	s := mustRebuild(t, decodeRun(20), testDeployment(), features.V11)
 	sp := testSpace(t, testDeployment(), features.V11)
-	for _, o := range []BetaOptions{{Lag: 3}, {Lag: -1}, {Gamma: 2}, {Split: -1}, {Target: "wall"}} {
+	for _, o := range []Options{{Lag: 3}, {Lag: -1}, {Gamma: 2}, {Split: -1}, {Target: "wall"}} {
 		if _, err := s.Beta(sp, o); codeOf(err) != BadOption {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := s.Alpha(sp, AlphaOptions{Target: "ingress"}); codeOf(err) != BadOption {
+	if _, err := s.Alpha(sp, Options{Target: "ingress"}); codeOf(err) != BadOption {
 		t.Errorf("ingress: %v", err)
 	}
 }
@@ -386,7 +386,7 @@ func TestBetaBasis(t *testing.T) {
 	d := toyDeployment(y)
 	s := mustRebuild(t, y.run, d, features.V11)
 	sp := testSpace(t, d, features.V11)
-	physics, err := s.Beta(sp, BetaOptions{})
+	physics, err := s.Beta(sp, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func TestBetaBasis(t *testing.T) {
 		x[0], x[1] = 1, float64(len(members))
 		return 0, nil
 	}}
-	basis, err := s.BetaBasis(sp, count, BetaOptions{})
+	basis, err := s.BetaBasis(sp, count, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +420,7 @@ func TestLagEvidence(t *testing.T) {
 	y.play(js)
 	d := toyDeployment(y)
 	s := mustRebuild(t, y.run, d, features.V11)
-	e, err := s.LagEvidence(testSpace(t, d, features.V11), BetaOptions{Lag: 2, Saturated: []Span{{0, math.MaxInt64}}})
+	e, err := s.LagEvidence(testSpace(t, d, features.V11), Options{Lag: 2, Saturated: []Span{{0, math.MaxInt64}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -161,7 +161,7 @@ func (b *builder) crossCheck(id int64, snaps []trace.Snapshot, why Reason) {
 // Refused10 says why spec 1.0 cannot read the run: chunked prefill without any
 // complete snapshot (spec#frozen-sourcing). Nil where it can.
 func (s *Steps) Refused10() error {
-	if s.summaries.len() == 0 || !s.Dep.Engine.ChunkedPrefill || s.Quality.Rich > 0 {
+	if s.summaries.len() == 0 || !s.Dep.Engine.ChunkedPrefill || s.Quality.FromSnapshots > 0 {
 		return nil
 	}
 	return trace.Errorf(codeChunkedNoSnapshots, "run %s: spec 1.0 with chunked prefill: got no complete step snapshots, want some",

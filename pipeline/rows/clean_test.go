@@ -73,7 +73,7 @@ func TestOverheadIsNotCleaned(t *testing.T) {
 func TestFilterMovesEveryColumn(t *testing.T) {
 	y, _ := play(1, false, true)
 	d := toyDeployment(y)
-	whole := alphaOf(t, y.run, d, AlphaOptions{})
+	whole := alphaOf(t, y.run, d, Options{})
 	odd := func(i int) bool { return i%2 == 1 }
 	half := whole.Select(odd)
 	if half.Kept != whole.Kept/2 || half.Kept < 5 {
@@ -95,7 +95,7 @@ func TestDumpRows(t *testing.T) {
 	y, _ := play(1, false, true)
 	d := toyDeployment(y)
 	d.Phases = []deploy.Phase{{Name: "open", StartNs: 0, EndNs: 1 << 40}}
-	beta, alpha := betaOf(t, y.run, d, BetaOptions{}), alphaOf(t, y.run, d, AlphaOptions{})
+	beta, alpha := betaOf(t, y.run, d, Options{}), alphaOf(t, y.run, d, Options{})
 	dir := t.TempDir()
 	names := func(t *Table) []string {
 		if t.ID == nil {
@@ -154,13 +154,13 @@ func TestAudit(t *testing.T) {
 	run.Requests = []trace.Request{request("a", 150*ms, 200*ms), request("b", 241*ms, 300*ms)}
 	s := mustRebuild(t, run, d, features.V11)
 	a := s.Audit(testSpace(t, d, features.V11))
-	if a.CadenceUsP50.V != 10000 || a.DurationUsP50.V != 120 || a.BelowFloor || a.QueuedToScheduledUs.P50 != 200 ||
-		a.ArrivedToQueuedUs.P90 != 2000 {
+	if *a.CadenceUsP50 != 10000 || *a.DurationUsP50 != 120 || a.BelowFloor() || *a.QueuedToScheduledUs.P50 != 200 ||
+		*a.ArrivedToQueuedUs.P90 != 2000 {
 		t.Errorf("%+v", a)
 	}
 	slow := *d
 	slow.Hardware.BwPeakTBs = 0.1
-	if a := s.Audit(testSpace(t, &slow, features.V11)); !a.BelowFloor {
+	if a := s.Audit(testSpace(t, &slow, features.V11)); !a.BelowFloor() {
 		t.Errorf("%+v", a)
 	}
 }

@@ -69,14 +69,14 @@ func TestDamagedTablesGiveFiniteRows(t *testing.T) {
 			s.Each(func(*Step, []trace.Member) {})
 			sp := testSpace(t, d, v)
 			for lag := range 3 {
-				table, err := s.Beta(sp, BetaOptions{Target: Cadence, Lag: lag})
+				table, err := s.Beta(sp, Options{Target: Cadence, Lag: lag})
 				finite(t, seed, table, err)
 			}
 			for _, target := range []string{Overhead, Admission, Egress, Queue} {
-				table, err := s.Alpha(sp, AlphaOptions{Target: target})
+				table, err := s.Alpha(sp, Options{Target: target})
 				finite(t, seed, table, err)
 			}
-			if _, err := s.LagEvidence(sp, BetaOptions{}); err != nil {
+			if _, err := s.LagEvidence(sp, Options{}); err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 			}
 			s.Coverage()

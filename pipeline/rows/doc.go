@@ -5,8 +5,8 @@
 // lags, smoothing factors and targets:
 //
 //	steps, err := rows.Rebuild(run, dep, features.V11)  // batches, section 8
-//	beta, err  := steps.Beta(sp, rows.BetaOptions{Lag: 1, Gamma: 0.3})
-//	alpha, err := steps.Alpha(sp, rows.AlphaOptions{Target: rows.Overhead, Gamma: 0.3})
+//	beta, err  := steps.Beta(sp, rows.Options{Lag: 1, Gamma: 0.3})
+//	alpha, err := steps.Alpha(sp, rows.Options{Target: rows.Overhead, Gamma: 0.3})
 //	rows.Clean(tables, rows.Relative)                   // outliers, pooled
 //
 // # Stage one: what ran in each step
@@ -39,6 +39,40 @@
 // Every candidate row is kept or dropped for exactly one reason: read = kept +
 // dropped is asserted. Hold-out, phase, regime, weight factor and physical
 // floor travel with the row, so that fitting needs nothing else.
+//
+// # Engines that write no steps
+//
+// [Fill] turns the iterations that an unmodified engine writes into
+// steps that rows are made from: when each began (fill_audit.go says
+// what its time may be taken for, clock.go puts the passes on one clock, align.go
+// on that of the clients), and what ran in it (contexts.go fills in what counts
+// do not tell).
+//
+// Counts and sums of a pass are exact. What they cannot give gets a value and a
+// mark: contexts of decodes come from clients, from the trace's own sums, from KV
+// usage, or are one mean for the whole run, and then the term they drive is merged
+// with that of decodes. A time that may not be taken for the step's is refused
+// with the option that would give one.
+//
+// # How far predictions are off
+//
+// [JudgeSteps] and [JudgeDelays] say how far predictions are from training rows, in the form of
+// the documents. fit.json and validation.json print what it returns, so that one
+// name is one figure in both.
+//
+// What comes in are samples: the rows of one run with what is predicted of them
+// and which of them judge it. Samples of one configuration make a group: they
+// share the best constant, made from the rows that trained, and the noise floor,
+// made from the nearest rows of the group. A run that the coefficients never saw
+// is a group of its own.
+//
+//	judge  := rows.JudgeSteps(groups, true, workers) // step times
+//	errors := judge.Errors(nil)                     // all judged rows
+//	cells  := judge.Cells(sample)                   // by regime and stress set
+//	delays := rows.JudgeDelays(groups)               // an alpha target
+//
+// Rows are visited in the order of the groups, so nothing depends on the number
+// of workers.
 //
 // Nothing here depends on the order of a map, on the clock or on the number of
 // workers.

@@ -38,7 +38,7 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 // recorded steps, not of its phases. A hold-out interval [i, i+1] has i-2..i+1
 // recorded, i-2..i busy and known, and more than 64 prefill tokens in one of
 // i-2..i.
-func (s *Steps) LagEvidence(sp *features.Space, o BetaOptions) (*LagEvidence, error) {
+func (s *Steps) LagEvidence(sp *features.Space, o Options) (*LagEvidence, error) {
 	o.Target, o.Saturated = Cadence, nil
 	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut()}
 	e.table = func(lag int) (*Table, error) {

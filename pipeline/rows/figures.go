@@ -19,7 +19,7 @@ const (
 
 // Figures aggregate the judged rows: predicted against measured, residuals against
 // batch, context and time, and what each term contributes to a mean step.
-func (s *ScoreSteps) Figures(terms []string) *result.FitFigures {
+func (s *StepErrors) Figures(terms []string) *result.FitFigures {
 	f := &result.FitFigures{PredVsMeasured: []result.Bin2D{}, Residuals: []result.ResidualBand{}, Contributions: []result.Contribution{}}
 	f.PredVsMeasured = append(f.PredVsMeasured, s.bins()...)
 	for _, axis := range []struct {
@@ -41,7 +41,7 @@ func (s *ScoreSteps) Figures(terms []string) *result.FitFigures {
 }
 
 // of visits the judged rows of one regime.
-func (s *ScoreSteps) of(r Regime, visit func(sample *Sample, k int, row int32)) {
+func (s *StepErrors) of(r Regime, visit func(sample *Sample, k int, row int32)) {
 	for k, ref := range s.refs {
 		if sample := s.samples[ref.sample]; sample.Table.Regime[ref.row] == r {
 			visit(sample, k, ref.row)
@@ -51,7 +51,7 @@ func (s *ScoreSteps) of(r Regime, visit func(sample *Sample, k int, row int32)) 
 
 // bins count rows in log-log cells of measured and predicted time per step, by
 // regime, measured, predicted.
-func (s *ScoreSteps) bins() []result.Bin2D {
+func (s *StepErrors) bins() []result.Bin2D {
 	var out []result.Bin2D
 	bin := func(us float64) int { return int(math.Floor(portable.Log10(us) * binsPerDecade)) }
 	centre := func(bin int) float64 { return portable.Pow(10, (float64(bin)+0.5)/binsPerDecade) }
@@ -76,7 +76,7 @@ func (s *ScoreSteps) bins() []result.Bin2D {
 }
 
 // bands are quantiles of (prediction - y)/y along one quantity.
-func (s *ScoreSteps) bands(against string, r Regime, of func(t *Table, i int32) float64) []result.ResidualBand {
+func (s *StepErrors) bands(against string, r Regime, of func(t *Table, i int32) float64) []result.ResidualBand {
 	var x, residual []float64
 	s.of(r, func(sample *Sample, k int, row int32) {
 		if y := s.rows.Y[k]; y > 0 {
@@ -95,7 +95,7 @@ func (s *ScoreSteps) bands(against string, r Regime, of func(t *Table, i int32) 
 
 // contributions are the mean us per engine step of each term; terms that
 // contribute nothing are left out.
-func (s *ScoreSteps) contributions(r Regime, terms []string) []result.Contribution {
+func (s *StepErrors) contributions(r Regime, terms []string) []result.Contribution {
 	sum := make([]float64, len(terms))
 	var steps float64
 	var read Readers

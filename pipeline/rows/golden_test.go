@@ -412,7 +412,7 @@ func goldenTargets(t *testing.T, g *golden) {
 		if !r.QueuedNs.OK {
 			r.QueuedNs = trace.Some(min(r.ScheduledNs.Or(math.MaxInt64), r.FinishedNs.Or(math.MaxInt64)))
 		}
-		b := &alphaBuilder{s: &Steps{Run: &trace.Run{Requests: []trace.Request{r}}}, o: AlphaOptions{Target: c.Target}}
+		b := &alphaBuilder{s: &Steps{Run: &trace.Run{Requests: []trace.Request{r}}}, o: Options{Target: c.Target}}
 		if c.Target == Overhead {
 			if c.PriorNs != nil {
 				step := trace.Step{ID: 1, TsStartNs: *c.PriorNs, RunningDepth: 1}
@@ -457,7 +457,7 @@ func goldenCadenceRows(t *testing.T, g *golden) {
 		d := testDeployment()
 		d.Phases = []deploy.Phase{{Name: deploy.WarmupPhase, StartNs: 0, EndNs: 1}} // no step is warm-up
 		s := mustRebuild(t, run, d, features.V11)
-		table, err := s.Beta(testSpace(t, d, features.V11), BetaOptions{Lag: c.Lag})
+		table, err := s.Beta(testSpace(t, d, features.V11), Options{Lag: c.Lag})
 		if err != nil {
 			t.Fatal(err)
 		}

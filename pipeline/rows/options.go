@@ -1,6 +1,9 @@
 package rows
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
@@ -37,25 +40,16 @@ const DefaultSplit = 0.8
 // Span is a half-open time interval on the monotonic clock, ns.
 type Span struct{ StartNs, EndNs int64 }
 
-// BetaOptions decide how recorded steps become rows. The zero value asks for
+// Options decide how recorded steps (Beta) or requests (Alpha) become rows. The zero value asks for
 // the version's default target at lag 0.
-type BetaOptions struct {
-	Target    string    // cadence or duration; empty: the version's default
-	Lag       int       // steps between schedule() and execution, 0..2 (spec#lag); cadence only
+type Options struct {
+	Target    string    // cadence or duration; overhead, admission, egress or queue; empty: the version's default
+	Lag       int       // of Beta: steps between schedule() and execution, 0..2 (spec#lag); cadence only
 	Gamma     float64   // preemption EMA, in (0, 1]; 0: features.DefaultGamma
 	Gammas    []float64 // factors whose columns are wanted too (Table.Variants); Gamma may be among them
 	Split     float64   // training share of each phase, in (0, 1]; 0: DefaultSplit
-	Saturated []Span    // rows starting inside are dropped as saturated
-	Slim      bool      // without FirstStep and LastStep, which only rows that are written out need
-}
-
-// AlphaOptions decide how requests become rows.
-type AlphaOptions struct {
-	Target    string    // overhead, admission, egress or queue; empty: the version's default
-	Gamma     float64   // as in BetaOptions
-	Gammas    []float64 // as in BetaOptions
-	Split     float64   // as in BetaOptions
-	Saturated []Span    // requests arriving inside are dropped as saturated
+	Saturated []Span    // rows that start, and requests that arrive, inside are dropped as saturated
+	Slim      bool      // of Beta: without FirstStep and LastStep, which only rows that are written out need
 }
 
 // DefaultBetaTarget is the version's beta target (spec#spec-version).
@@ -74,49 +68,29 @@ func DefaultAlphaTarget(v features.Version) string {
 	return Overhead
 }
 
-func (o BetaOptions) resolve(v features.Version) (BetaOptions, error) {
+// resolve fills defaults and checks ranges: of the targets that are known, the default one where none is named.
+func (o Options) resolve(kind, usual string, known ...string) (Options, error) {
 	if o.Target == "" {
-		o.Target = DefaultBetaTarget(v)
+		o.Target = usual
 	}
-	if o.Target != Cadence && o.Target != Duration {
-		return o, trace.Errorf(BadOption, "beta target: got %q, want cadence or duration", o.Target)
+	if o.Gamma == 0 {
+		o.Gamma = features.DefaultGamma
 	}
-	if o.Lag < 0 || o.Lag > 2 {
+	if o.Split == 0 {
+		o.Split = DefaultSplit
+	}
+	last := len(known) - 1
+	switch {
+	case !slices.Contains(known, o.Target):
+		return o, trace.Errorf(BadOption, "%s target: got %q, want %s or %s", kind, o.Target, strings.Join(known[:last], ", "), known[last])
+	case o.Lag < 0 || o.Lag >= evidenceLags:
 		return o, trace.Errorf(BadOption, "lag: got %d steps, want 0, 1 or 2", o.Lag)
+	case !(o.Gamma > 0 && o.Gamma <= 1):
+		return o, trace.Errorf(BadOption, "gamma: got %g, want a number in (0, 1]", o.Gamma)
+	case !(o.Split > 0 && o.Split <= 1):
+		return o, trace.Errorf(BadOption, "split: got %g, want a share in (0, 1]", o.Split)
 	}
-	var err error
-	o.Gamma, o.Split, err = resolveShared(o.Gamma, o.Split)
-	return o, err
-}
-
-func (o AlphaOptions) resolve(v features.Version) (AlphaOptions, error) {
-	if o.Target == "" {
-		o.Target = DefaultAlphaTarget(v)
-	}
-	switch o.Target {
-	case Overhead, Admission, Egress, Queue:
-	default:
-		return o, trace.Errorf(BadOption, "alpha target: got %q, want overhead, admission, egress or queue", o.Target)
-	}
-	var err error
-	o.Gamma, o.Split, err = resolveShared(o.Gamma, o.Split)
-	return o, err
-}
-
-func resolveShared(gamma, split float64) (float64, float64, error) {
-	if gamma == 0 {
-		gamma = features.DefaultGamma
-	}
-	if split == 0 {
-		split = DefaultSplit
-	}
-	if !(gamma > 0 && gamma <= 1) {
-		return 0, 0, trace.Errorf(BadOption, "gamma: got %g, want a number in (0, 1]", gamma)
-	}
-	if !(split > 0 && split <= 1) {
-		return 0, 0, trace.Errorf(BadOption, "split: got %g, want a share in (0, 1]", split)
-	}
-	return gamma, split, nil
+	return o, nil
 }
 
 // AssumedLag is the lag of a run whose data cannot tell (spec#lag).

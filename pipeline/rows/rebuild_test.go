@@ -363,7 +363,7 @@ func TestIncompleteSnapshotsAreNotRich(t *testing.T) {
 	if s.At(id).Tag != TagJourney || s.Quality.CrossWrong != 0 {
 		t.Errorf("step %d is %s, want journey; %+v", id, s.At(id).Tag, s.Quality)
 	}
-	if q := s.Quality; q.Rich == 0 || q.Recorded != q.Rich+q.Journey+q.Approximate+q.Unknown {
+	if q := s.Quality; q.FromSnapshots == 0 || q.Recorded != q.FromSnapshots+q.Reconstructed+q.Approximate+q.Unknown {
 		t.Errorf("quality %+v", q)
 	}
 }
@@ -434,7 +434,7 @@ func TestNoSteps(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	s.Each(func(*Step, []trace.Member) { t.Error("a step") })
-	a, err := s.Alpha(testSpace(t, testDeployment(), features.V11), AlphaOptions{})
+	a, err := s.Alpha(testSpace(t, testDeployment(), features.V11), Options{})
 	if err != nil || a.Read != 1 || a.DroppedFor(codeNoTarget) != 1 {
 		t.Errorf("%+v %v", a, err)
 	}
@@ -472,7 +472,7 @@ func TestStoredSnapshotsAreThoseInMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(allSteps(got), allSteps(want)) || !reflect.DeepEqual(got.seen, want.seen) || got.Quality.Rich == 0 {
+		if !reflect.DeepEqual(allSteps(got), allSteps(want)) || !reflect.DeepEqual(got.seen, want.seen) || got.Quality.FromSnapshots == 0 {
 			t.Errorf("seed %d: batches differ, or none is rich", seed)
 		}
 		compare(t, "stored", got, y)

@@ -130,7 +130,7 @@ func checkBounds(t *testing.T, run *trace.Run) {
 func overheadOf(t *testing.T, l loaded) *Table {
 	t.Helper()
 	s := mustRebuild(t, l.run, l.dep, features.V11)
-	table, err := s.Alpha(testSpace(t, l.dep, features.V11), AlphaOptions{})
+	table, err := s.Alpha(testSpace(t, l.dep, features.V11), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,19 +226,19 @@ func TestRowsOfSharedRuns(t *testing.T) {
 		for _, l := range extracted(t, set) {
 			s, sp := mustRebuild(t, l.run, l.dep, features.V11), testSpace(t, l.dep, features.V11)
 			lag := AssumedLag(l.dep)
-			table, err := s.Beta(sp, BetaOptions{Lag: lag})
+			table, err := s.Beta(sp, Options{Lag: lag})
 			if err != nil {
 				t.Fatal(err)
 			}
 			findings := Clean([]*Table{table}, Relative)
-			e, err := s.LagEvidence(sp, BetaOptions{})
+			e, err := s.LagEvidence(sp, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			a := s.Audit(sp)
 			fmt.Printf("rows: %-24s read %d = kept %d + dropped %v; lag evidence %d; cadence %.1f ms, duration %.2f ms, floor %.1f ms\n",
-				l.run.ID, table.Read, table.Kept, table.Dropped, e.N(), a.CadenceUsP50.V/1000, a.DurationUsP50.V/1000, a.FloorUsP50.V/1000)
-			if a.BelowFloor {
+				l.run.ID, table.Read, table.Kept, table.Dropped, e.N(), *a.CadenceUsP50/1000, *a.DurationUsP50/1000, *a.PhysicalFloorUs/1000)
+			if a.BelowFloor() {
 				t.Errorf("%s: %s", l.run.ID, a.Verdict)
 			}
 			if table.Read != len(l.run.Steps) || count(table.HoldOut) == 0 {

@@ -4,6 +4,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -76,20 +77,24 @@ type Steps struct {
 	seen      *survey
 }
 
-// Quality are the reconstruction's figures. Recorded = Rich + Journey +
-// Approximate + Unknown.
+// Quality are the reconstruction's figures: those of the documents, and more. Recorded =
+// FromSnapshots + Reconstructed + Approximate + Unknown.
 type Quality struct {
-	Recorded       int // steps with a BATCH_SUMMARY
-	Rich           int // from complete snapshots
-	Journey        int // from journeys
-	Approximate    int // from totals only
-	Unknown        int // no usable batch
-	Contradictions int // rebuilt batches that contradict their summary
-	Unrecorded     int // steps between the first and the last id without a summary
-	Rebuilt        int // unrecorded steps rebuilt from journeys
-	FromJourneys   int // recorded steps that journeys and summaries alone tell, rich or not
-	CrossChecked   int // rich steps that journeys tell too
-	CrossWrong     int // of these, steps where the two differ
+	result.StepQuality
+	Unknown      int // no usable batch
+	Unrecorded   int // steps between the first and the last id without a summary
+	Rebuilt      int // unrecorded steps rebuilt from journeys
+	FromJourneys int // recorded steps that journeys and summaries alone tell, rich or not
+	CrossChecked int // rich steps that journeys tell too
+	CrossWrong   int // of these, steps where the two differ
+}
+
+// JoinedQuality are the figures of two parts of a run together.
+func JoinedQuality(a, b result.StepQuality) result.StepQuality {
+	a.Recorded, a.Known, a.FromSnapshots = a.Recorded+b.Recorded, a.Known+b.Known, a.FromSnapshots+b.FromSnapshots
+	a.Reconstructed, a.Approximate = a.Reconstructed+b.Reconstructed, a.Approximate+b.Approximate
+	a.Contradictions, a.KnownShare = a.Contradictions+b.Contradictions, result.Share(a.Known, a.Recorded)
+	return a
 }
 
 // CodeCount is a number of things with one reason.

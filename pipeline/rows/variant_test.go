@@ -33,7 +33,7 @@ func TestVariantsAreTheTablesOfTheirFactors(t *testing.T) {
 		d := toyDeployment(y)
 		s, sp := mustRebuild(t, y.run, d, features.V11), testSpace(t, d, features.V11)
 		for _, thin := range []bool{false, true} {
-			beta := func(o BetaOptions) *Table {
+			beta := func(o Options) *Table {
 				table, err := s.Beta(sp, o)
 				if err != nil {
 					t.Fatal(err)
@@ -43,7 +43,7 @@ func TestVariantsAreTheTablesOfTheirFactors(t *testing.T) {
 				}
 				return table
 			}
-			alpha := func(o AlphaOptions) *Table {
+			alpha := func(o Options) *Table {
 				o.Target = Queue
 				table, err := s.Alpha(sp, o)
 				if err != nil {
@@ -51,9 +51,9 @@ func TestVariantsAreTheTablesOfTheirFactors(t *testing.T) {
 				}
 				return table.Select(func(i int) bool { return !thin || i%3 != 1 })
 			}
-			all, queue := beta(BetaOptions{Gammas: features.Gammas()}), alpha(AlphaOptions{Gammas: features.Gammas()})
+			all, queue := beta(Options{Gammas: features.Gammas()}), alpha(Options{Gammas: features.Gammas()})
 			for _, g := range features.Gammas() {
-				for _, pair := range [][2]*Table{{all.At(g), beta(BetaOptions{Gamma: g})}, {queue.At(g), alpha(AlphaOptions{Gamma: g})}} {
+				for _, pair := range [][2]*Table{{all.At(g), beta(Options{Gamma: g})}, {queue.At(g), alpha(Options{Gamma: g})}} {
 					got, want := pair[0], pair[1]
 					if !slices.Equal(allOf(got), allOf(want)) || !reflect.DeepEqual(got.Y, want.Y) || got.Gamma != g {
 						t.Errorf("seed %d, %s, factor %g: other rows", seed, got.Target, g)

@@ -66,13 +66,12 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 	if err != nil {
 		return err
 	}
-	id := run.ID
 	steps, err := rows.RebuildLean(run, dep, features.V11)
 	if err != nil {
 		return err
 	}
-	out.Steps = rows.StepQuality(steps.Quality)
-	audit := rows.ScoreAudit(id, steps.Audit(sp))
+	out.Steps = steps.Quality.StepQuality
+	audit := steps.Audit(sp)
 	out.Audit = &audit
 	c := steps.Coverage()
 	out.Coverage = coverage(c)
@@ -93,17 +92,13 @@ func unfitReason(r *result.InspectRun, refused *trace.Error, points int, request
 	case r.Steps.Recorded == 0 && (points > 0 || requests): // a fit learns from requests and load levels too
 	case r.Steps.Recorded == 0:
 		return fmt.Sprintf("run %s holds no step summaries, so no step time can be fitted", r.ID)
-	case r.Audit != nil && belowFloor(r.Audit):
+	case r.Audit != nil && r.Audit.BelowFloor():
 		return fmt.Sprintf("run %s has a median step cadence of %.0f us, below the %.0f us that reading the weights once takes", r.ID,
 			*r.Audit.CadenceUsP50, *r.Audit.PhysicalFloorUs)
 	case r.Steps.Known == 0:
 		return fmt.Sprintf("run %s has no step whose batch is known, so no row can be built", r.ID)
 	}
 	return ""
-}
-
-func belowFloor(a *result.TargetAudit) bool {
-	return a.CadenceUsP50 != nil && a.PhysicalFloorUs != nil && *a.CadenceUsP50 < *a.PhysicalFloorUs
 }
 
 func inspectPhases(run *trace.Run, sat *Verdicts) []result.InspectPhase {

@@ -135,7 +135,7 @@ func (t *judgedRun) fillEntry(v result.ValidationRun, p *deploy.Phase) result.Va
 	v.Drift = append([]result.DriftPoint{}, t.drift.Points...)
 	if v.Replay != nil && t.quality.Recorded > 0 {
 		q := t.quality
-		v.Replay.KnownBatchesShare = result.Share(q.Rich+q.Journey+q.Approximate, q.Recorded)
+		v.Replay.KnownBatchesShare = q.KnownShare
 		v.Replay.IdenticalBatchesShare = t.identical
 	}
 	if v.Findings == nil {

@@ -83,7 +83,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	if err := t.measureLag(steps, sp, set, o); err != nil {
 		return nil, err
 	}
-	t.beta, err = steps.Beta(sp, rows.BetaOptions{Target: set.BetaTarget, Lag: t.lag.lag, Gamma: set.Gamma, Split: o.Split,
+	t.beta, err = steps.Beta(sp, rows.Options{Target: set.BetaTarget, Lag: t.lag.lag, Gamma: set.Gamma, Split: o.Split,
 		Saturated: t.spans(), Slim: true})
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	}
 	for i := range set.Alpha {
 		m := &set.Alpha[i]
-		a, err := steps.Alpha(sp, rows.AlphaOptions{Target: m.Target, Gamma: set.GammaOf(m), Split: o.Split, Saturated: t.spans()})
+		a, err := steps.Alpha(sp, rows.Options{Target: m.Target, Gamma: set.GammaOf(m), Split: o.Split, Saturated: t.spans()})
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +159,7 @@ const lags = 3
 // atLags joins the steps at every lag until use says no.
 func (t *judgedRun) atLags(steps *rows.Steps, sp *features.Space, o *Options, use func(lag int, b *rows.Table) bool) error {
 	for lag := range lags {
-		b, err := steps.Beta(sp, rows.BetaOptions{Target: t.set.BetaTarget, Lag: lag, Gamma: t.set.Gamma, Split: o.Split,
+		b, err := steps.Beta(sp, rows.Options{Target: t.set.BetaTarget, Lag: lag, Gamma: t.set.Gamma, Split: o.Split,
 			Saturated: t.spans(), Slim: true})
 		if err != nil {
 			return err
@@ -234,7 +234,7 @@ func (t *judgedRun) predictions(p *features.Predictor, of *rows.Table) ([]float6
 
 // part is what judges the coefficients: the hold-out of a training run, every row
 // of another.
-func (t *judgedRun) part() rows.ScorePart {
+func (t *judgedRun) part() rows.Judged {
 	if t.training {
 		return rows.HoldOut
 	}
@@ -297,7 +297,7 @@ func scopes(all []*judgedRun, label func(config string) string) []*scope {
 
 // scores are the rows of all scopes with what is predicted of them.
 type scores struct {
-	steps   *rows.ScoreSteps
+	steps   *rows.StepErrors
 	targets []string
 	delays  []*rows.Delays // by target
 }
@@ -311,7 +311,7 @@ func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
 		}
 		steps = append(steps, group)
 	}
-	j := &scores{steps: rows.NewSteps(steps, true, workers)}
+	j := &scores{steps: rows.JudgeSteps(steps, true, workers)}
 	for _, m := range set.Alpha {
 		var delays [][]*rows.Sample
 		for _, s := range groups {
@@ -323,7 +323,7 @@ func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
 			}
 			delays = append(delays, group)
 		}
-		j.targets, j.delays = append(j.targets, m.Target), append(j.delays, rows.NewDelays(delays))
+		j.targets, j.delays = append(j.targets, m.Target), append(j.delays, rows.JudgeDelays(delays))
 	}
 	return j
 }

@@ -329,8 +329,8 @@ func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 	return c, true
 }
 
-// Verdict says in one sentence what stands for the time of a pass.
-func Verdict(a *trace.TimeAudit) string {
+// timeVerdict says in one sentence what stands for the time of a pass.
+func timeVerdict(a *trace.TimeAudit) string {
 	what := map[string]string{timeCadence: "the stamps of neighbouring lines are the step time",
 		timeElapsed: fmt.Sprintf("the logged elapsed time and %.2f ms a pass are the step time", a.ConstantUs.V/1000),
 		timeTicks:   "the time between whole seconds is that of the passes between them"}[a.Time]

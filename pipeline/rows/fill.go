@@ -1,14 +1,3 @@
-// Package aggregate turns the iterations that an unmodified engine writes into
-// steps that rows are made from: when each began (audit.go says
-// what its time may be taken for, clock.go puts the passes on one clock, align.go
-// on that of the clients), and what ran in it (contexts.go fills in what counts
-// do not tell).
-//
-// Counts and sums of a pass are exact. What they cannot give gets a value and a
-// mark: contexts of decodes come from clients, from the trace's own sums, from KV
-// usage, or are one mean for the whole run, and then the term they drive is merged
-// with that of decodes. A time that may not be taken for the step's is refused
-// with the option that would give one.
 package rows
 
 import (

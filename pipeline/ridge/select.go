@@ -1,0 +1,430 @@
+package ridge
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// Point is one lambda of the grid.
+type Point struct {
+	Lambda       float64
+	FoldScores   []float64 // one per forward fold
+	Fingerprints []string  // of the folds' coefficients
+	Within       float64   // mean of FoldScores
+	SE           float64   // sample standard deviation of FoldScores / sqrt(folds)
+	Loco         []float64 // score of each configuration left out, in Configs order; nil with one
+	Cross        float64   // mean of Loco; NaN with one configuration
+	Worst        float64   // largest of Loco; NaN with one configuration
+}
+
+// Nested is the honest score of one configuration: lambda was chosen without it.
+type Nested struct {
+	Config int32
+	Lambda float64
+	Inner  float64   // mean score that chose lambda, other configurations left out in turn
+	Outer  float64   // score of Config under the fit without it
+	Beta   []float64 // that fit
+}
+
+// Selection is the scored grid of one variant and the choice.
+type Selection struct {
+	Gamma   float64 // label of the variant
+	Configs []int32
+	Grid    []Point
+
+	MinWithin int // index of the smallest Within
+	OneSE     int // largest lambda within one standard error of it
+	Cross     int // index of the smallest Cross; -1 below three configurations
+	Minimax   int // index of the smallest Worst; -1 with one configuration
+
+	Objective Objective // what decided
+	Index     int       // the chosen grid point
+	Lambda    float64
+	Score     float64  // its score under Objective
+	Nested    []Nested // nil below three configurations
+	Findings  []Finding
+}
+
+// NestedMean is the mean outer score; NaN without nested scores.
+func (s *Selection) NestedMean() float64 {
+	var v []float64
+	for _, n := range s.Nested {
+		v = append(v, n.Outer)
+	}
+	return stat.Mean(v)
+}
+
+// ChooseVariant is the position with the smallest sum of scores over the given
+// models, each a list with one Selection per variant; ties go to the smaller gamma.
+func ChooseVariant(models ...[]Selection) int {
+	best, bestScore := 0, math.Inf(1)
+	for v := range models[0] {
+		var score float64
+		for _, m := range models {
+			score += m[v].Score
+		}
+		tie := score == bestScore && models[0][v].Gamma < models[0][best].Gamma
+		if score < bestScore || tie {
+			best, bestScore = v, score
+		}
+	}
+	return best
+}
+
+// choose applies the rules of the choice (spec#selection); a tie goes to the larger lambda.
+func (s *Selection) choose(o *Options) {
+	want := o.Objective
+	within := func(p Point) float64 { return p.Within }
+	cross := func(p Point) float64 { return p.Cross }
+	worst := func(p Point) float64 { return p.Worst }
+	s.MinWithin = argmin(s.Grid, within)
+	s.OneSE = s.MinWithin
+	limit := s.Grid[s.MinWithin].Within + s.Grid[s.MinWithin].SE
+	for i, p := range s.Grid {
+		if p.Within <= limit && i > s.OneSE {
+			s.OneSE = i
+		}
+	}
+	s.Cross, s.Minimax = -1, -1
+	if len(s.Configs) >= 3 {
+		s.Cross = argmin(s.Grid, cross)
+	}
+	if len(s.Configs) >= 2 {
+		s.Minimax = argmin(s.Grid, worst)
+	}
+	switch {
+	case (want == Auto || want == Cross) && s.Cross >= 0:
+		s.Objective, s.Index, s.Score = Cross, s.Cross, s.Grid[s.Cross].Cross
+	case want == Minimax && s.Minimax >= 0:
+		s.Objective, s.Index, s.Score = Minimax, s.Minimax, s.Grid[s.Minimax].Worst
+	case o.SmallestWithin && o.Precision != nil:
+		k := max(0, slices.IndexFunc(s.Grid, func(p Point) bool { return p.Within <= limit })) // -1: one fold has no error
+		s.Objective, s.Index, s.Score = Within, k, s.Grid[k].Within
+	case o.SmallestWithin:
+		s.Objective, s.Index, s.Score = Within, s.MinWithin, s.Grid[s.MinWithin].Within
+	default:
+		s.Objective, s.Index, s.Score = Within, s.OneSE, s.Grid[s.OneSE].Within
+	}
+	s.Lambda = s.Grid[s.Index].Lambda
+}
+
+// argmin is the last position of the smallest value.
+func argmin(grid []Point, f func(Point) float64) int {
+	best := 0
+	for i, p := range grid {
+		if f(p) <= f(grid[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+// warn names a choice at the grid's edge and folds that repeat each other.
+func (s *Selection) warn() {
+	if len(s.Grid) > 1 && (s.Index == 0 || s.Index == len(s.Grid)-1) {
+		s.Findings = append(s.Findings, Finding{
+			Code: LambdaAtEdge, Config: -1, Run: -1,
+			Message: fmt.Sprintf("lambda %g is an end of its grid %g..%g", s.Lambda, s.Grid[0].Lambda, s.Grid[len(s.Grid)-1].Lambda),
+		})
+	}
+	if a, b, ok := repeated(s.Grid[s.Index].Fingerprints); ok {
+		s.Findings = append(s.Findings, Finding{
+			Code: FoldsNotDistinct, Config: -1, Run: -1,
+			Message: fmt.Sprintf("folds %d and %d have the same coefficients", a+1, b+1),
+		})
+	}
+}
+
+// repeated finds two equal fingerprints.
+func repeated(prints []string) (a, b int, found bool) {
+	for b := range prints {
+		if a := slices.Index(prints[:b], prints[b]); a >= 0 {
+			return a, b, true
+		}
+	}
+	return 0, 0, false
+}
+
+// trial is one training set, fitted and scored at every lambda: the rows before a
+// block of a fold, or those without one or two configurations.
+type trial struct {
+	fold   int         // position of the fold; -1: configurations are left out
+	out    [2]int      // positions of the configurations left out; -1: none
+	betas  [][]float64 // per lambda
+	scores [][]float64 // per lambda and configuration; NaN where it is not scored
+}
+
+func (t *trial) leavesOut(config int) bool { return config == t.out[0] || config == t.out[1] }
+
+func (t *trial) add(beta, scores []float64) {
+	t.betas, t.scores = append(t.betas, beta), append(t.scores, scores)
+}
+
+// trials are all training sets of a choice: folds, configurations left out, pairs
+// left out.
+type trials struct {
+	o       *Options
+	configs []int32
+	folds   []*trial
+	loco    []*trial
+	pairs   map[[2]int]*trial
+	list    []*trial
+}
+
+func newTrials(configs []int32, o *Options) *trials {
+	t := &trials{o: o, configs: configs, pairs: map[[2]int]*trial{}}
+	add := func(fold, a, b int) *trial {
+		s := &trial{fold: fold, out: [2]int{a, b}}
+		t.list = append(t.list, s)
+		return s
+	}
+	for j := range o.Folds {
+		t.folds = append(t.folds, add(j, -1, -1))
+	}
+	n := len(configs)
+	for a := 0; a < n && n > 1; a++ {
+		t.loco = append(t.loco, add(-1, a, -1))
+	}
+	for a := 0; a < n && n > 2 && !o.SkipNested; a++ {
+		for b := a + 1; b < n; b++ {
+			t.pairs[[2]int{a, b}] = add(-1, a, b)
+		}
+	}
+	return t
+}
+
+// selection is the choice among the lambdas of solved trials.
+func (t *trials) selection(gamma float64) Selection {
+	s := Selection{Gamma: gamma, Configs: t.configs}
+	for i, lambda := range t.o.Lambdas {
+		s.Grid = append(s.Grid, t.point(i, lambda))
+	}
+	s.choose(t.o)
+	s.Nested = t.nested()
+	s.warn()
+	return s
+}
+
+func (t *trials) point(i int, lambda float64) Point {
+	p := Point{Lambda: lambda, Cross: math.NaN(), Worst: math.NaN()}
+	for _, s := range t.folds {
+		p.FoldScores = append(p.FoldScores, stat.Mean(s.scores[i]))
+		p.Fingerprints = append(p.Fingerprints, Fingerprint(s.betas[i]))
+	}
+	p.Within, p.SE = stat.Mean(p.FoldScores), stat.StdErr(p.FoldScores)
+	for k, s := range t.loco {
+		p.Loco = append(p.Loco, s.scores[i][k])
+	}
+	if p.Loco != nil {
+		p.Cross, p.Worst = stat.Mean(p.Loco), slices.Max(p.Loco)
+	}
+	return p
+}
+
+// nested repeats the leave-one-out choice without the outer configuration.
+func (t *trials) nested() []Nested {
+	if len(t.pairs) == 0 {
+		return nil
+	}
+	var out []Nested
+	for a, label := range t.configs {
+		best, bestScore := 0, math.Inf(1)
+		for i := range t.o.Lambdas {
+			if score := t.inner(a, i); score <= bestScore {
+				best, bestScore = i, score
+			}
+		}
+		s := t.loco[a]
+		out = append(out, Nested{
+			Config: label, Lambda: t.o.Lambdas[best], Inner: bestScore,
+			Outer: s.scores[best][a], Beta: s.betas[best],
+		})
+	}
+	return out
+}
+
+// inner is the mean score at lambda i of the other configurations, each left
+// out together with a.
+func (t *trials) inner(a, i int) float64 {
+	var v []float64
+	for b := range t.configs {
+		if b != a {
+			v = append(v, t.pairs[[2]int{min(a, b), max(a, b)}].scores[i][b])
+		}
+	}
+	return stat.Mean(v)
+}
+
+// Select scores the lambda grid for every variant of d (one when it has none).
+// The score of a fit on rows it has not seen is the mean over configurations of
+// sum w(y - x.beta)^2/sum w y^2.
+func Select(d *Data, o Options) ([]Selection, error) {
+	cells, found, err := Cut(d, o)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Selection, len(cells))
+	for v, c := range cells {
+		if out[v], err = SelectCells(c, o); err != nil {
+			return nil, err
+		}
+		out[v].Findings = append(slices.Clone(found), out[v].Findings...)
+	}
+	return out, nil
+}
+
+// SelectCells is Select on Gram matrices alone.
+func SelectCells(c *Cells, o Options) (Selection, error) {
+	if err := o.Check(c.P); err != nil {
+		return Selection{}, err
+	}
+	if o.EpsUs != c.EpsUs || o.Folds != c.Folds {
+		return Selection{}, fmt.Errorf("ridge: cells were cut with eps_us=%v folds=%d, want %v and %d", c.EpsUs, c.Folds, o.EpsUs, o.Folds)
+	}
+	t := newTrials(c.Configs(), &o)
+	t.solveGrams(c)
+	return t.selection(c.Gamma), nil
+}
+
+// gramTrial is a trial as Gram matrices: what it trains on, and the configurations
+// it is scored on (nil entries are not scored).
+type gramTrial struct {
+	train *Gram
+	test  []*Gram
+}
+
+// gramTrials are those of t.list, in its order.
+func (t *trials) gramTrials(c *Cells) []gramTrial {
+	factor := c.Balance(t.o.MinCellRows)
+	perConfig := func(keep func(CellKey) bool) []*Gram {
+		out := make([]*Gram, len(t.configs))
+		for k, label := range t.configs {
+			out[k] = c.Sum(factor, func(key CellKey) bool { return key.Config == label && keep(key) })
+		}
+		return out
+	}
+	totals := perConfig(func(CellKey) bool { return true })
+	out := make([]gramTrial, len(t.list))
+	for i, s := range t.list {
+		if j := int32(s.fold); j >= 0 {
+			out[i].train = c.Sum(factor, func(k CellKey) bool { return k.From <= j })
+			out[i].test = perConfig(func(k CellKey) bool { return k.Block == j+1 })
+			continue
+		}
+		out[i].train, out[i].test = New(c.P), make([]*Gram, len(totals))
+		for k, g := range totals {
+			if s.leavesOut(k) {
+				out[i].test[k] = g
+			} else {
+				out[i].train.Add(g)
+			}
+		}
+	}
+	return out
+}
+
+// solveGrams solves every trial at every lambda.
+func (t *trials) solveGrams(c *Cells) {
+	grams := t.gramTrials(c)
+	paths := make([]*Path, t.o.Threads())
+	par.Each(t.o.Threads(), len(grams), func(worker, i int) {
+		if paths[worker] == nil {
+			paths[worker] = NewPath(c.P, t.o)
+		}
+		p, g := paths[worker], grams[i]
+		p.Start(g.train)
+		for _, lambda := range t.o.Lambdas {
+			beta := p.Beta(lambda)
+			scores := make([]float64, len(g.test))
+			for k, test := range g.test {
+				scores[k] = math.NaN()
+				if test != nil {
+					scores[k] = test.Score(beta)
+				}
+			}
+			t.list[i].add(beta, scores)
+		}
+	})
+}
+
+// SelectIntervals scores the lambda grid on interval targets, one Selection per
+// variant of d: the folds, objectives and ties of Select with the score of
+// intervals (spec#interval-fit).
+func SelectIntervals(d *Data, b Bounds, o Options) ([]Selection, error) {
+	if err := o.CheckData(d); err != nil {
+		return nil, err
+	}
+	if err := b.Check(d.Len()); err != nil {
+		return nil, err
+	}
+	out := make([]Selection, max(1, len(d.Variants)))
+	w := CensoredWeights(d, o)
+	for v := range out {
+		embargo, gamma := o.EmbargoRows, 0.0
+		if len(d.Variants) > 0 {
+			embargo, gamma = d.Variants[v].EmbargoRows, d.Variants[v].Gamma
+		}
+		folds, found, err := Folds(d.With(v), o, embargo)
+		if err != nil {
+			return nil, err
+		}
+		t := newTrials(d.Configs(), &o)
+		if err := t.solveIntervals(d.With(v), b, w, folds); err != nil {
+			return nil, err
+		}
+		out[v] = t.selection(gamma)
+		out[v].Findings = append(found, out[v].Findings...)
+	}
+	return out, nil
+}
+
+// solveIntervals solves every trial at every lambda on its rows: an interval has
+// no Gram.
+func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) error {
+	return par.Try(context.Background(), t.o.Threads(), len(t.list), func(i int) error {
+		s := t.list[i]
+		train, test := t.intervalRows(d, s, folds)
+		path := NewIntervalPath(d, b, w, train, t.o)
+		for _, lambda := range t.o.Lambdas {
+			beta, err := path.Beta(lambda)
+			if err != nil {
+				return fmt.Errorf("%d training rows: %w", len(train), err)
+			}
+			scores := make([]float64, len(test))
+			for k, rows := range test {
+				scores[k] = math.NaN()
+				if rows != nil {
+					scores[k] = b.Score(d, w, rows, t.o.SpreadUs, func(i int32) float64 { return Dot(d.Row(int(i)), beta) })
+				}
+			}
+			s.add(beta, scores)
+		}
+		return nil
+	}, nil)
+}
+
+// intervalRows are the rows a trial trains on and those it is scored on: a fold
+// once over all configurations, else each configuration that is left out.
+func (t *trials) intervalRows(d *Data, s *trial, folds []Fold) (train []int32, test [][]int32) {
+	if s.fold >= 0 {
+		return folds[s.fold].Train, [][]int32{folds[s.fold].Test}
+	}
+	test = make([][]int32, len(t.configs))
+	for i, c := range d.Config {
+		k := 0
+		for t.configs[k] != c {
+			k++
+		}
+		if s.leavesOut(k) {
+			test[k] = append(test[k], int32(i))
+		} else {
+			train = append(train, int32(i))
+		}
+	}
+	return train, test
+}
