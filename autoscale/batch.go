@@ -46,8 +46,8 @@ func (o *FitOptions) Names() []string {
 	return names
 }
 
-// DefaultFit are the options of a bare fit.
-func DefaultFit(f Flavour) FitOptions {
+// defaultFit are the options of a bare fit.
+func defaultFit(f Flavour) FitOptions {
 	return FitOptions{Flavour: f, Pull: 0.5, Floor: 0.02, Huber: 1.345, MaxCondition: 1000}
 }
 

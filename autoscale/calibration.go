@@ -176,7 +176,7 @@ func resource(s *queueEntry, o *queueOptions) *VariantAutoscaling {
 		Spec: Spec{ModelID: s.Model},
 	}
 	v, err := releaseOf(o.Settings["version"])
-	old := NamesServiceClass(o.Settings["version"])
+	old := namesServiceClass(o.Settings["version"])
 	if old {
 		ref := ConfigRef{Name: o.Settings["slo-class-name"], Key: cmp.Or(o.Settings["slo-class-key"], s.Model)}
 		r.Spec.SLOClassRef = &ref
@@ -187,9 +187,9 @@ func resource(s *queueEntry, o *queueOptions) *VariantAutoscaling {
 	return r
 }
 
-// NamesServiceClass says whether the resource of a version has sloClassRef: its CRD demands it, a
+// namesServiceClass says whether the resource of a version has sloClassRef: its CRD demands it, a
 // later one does not know it. Without a version it is the first.
-func NamesServiceClass(version string) bool {
+func namesServiceClass(version string) bool {
 	v, err := releaseOf(version)
 	return version == "" || err != nil || v[0] == 0 && v[1] == 0 && v[2] <= 5
 }

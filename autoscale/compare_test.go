@@ -82,7 +82,7 @@ func (g *grid) solve(c *cell) error {
 	physical := Physical{Params: g.params, Prompt: drawn.Prompt, Output: drawn.Output}
 	c.errors = map[Flavour][2]float64{}
 	for _, f := range Flavours {
-		m, err := New(f, FromVector(physical.vector(f)), drawn, g.server)
+		m, err := New(f, fromVector(physical.vector(f)), drawn, g.server)
 		if err != nil {
 			return err
 		}

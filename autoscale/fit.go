@@ -76,7 +76,7 @@ const calibrationPoints = 8
 
 func (f *Calibrated) points(flavour Flavour) []result.QueueOperating {
 	out := []result.QueueOperating{}
-	for _, i := range Informative(f.Windows, flavour, f.X, calibrationPoints) {
+	for _, i := range informative(f.Windows, flavour, f.X, calibrationPoints) {
 		w := &f.Windows[i]
 		out = append(out, result.QueueOperating{
 			Name: w.Name, RateRPS: w.RateRPS, PromptTokens: w.Shape.Prompt, OutputTokens: w.Shape.Output, TTFTMs: w.TTFTMs, ITLMs: w.ITLMs,
@@ -87,7 +87,7 @@ func (f *Calibrated) points(flavour Flavour) []result.QueueOperating {
 
 // fitOptions are the flavour's defaults with the physical values in their place.
 func (s *QueueServer) fitOptions(o *Options) FitOptions {
-	opt := DefaultFit(o.Flavour)
+	opt := defaultFit(o.Flavour)
 	if s.Physical != nil {
 		opt.Physical = s.Physical.vector(o.Flavour)
 	}
@@ -215,7 +215,7 @@ func (f *Calibrated) score(o *Options, opt FitOptions) {
 		if f.speed != nil && len(f.Windows) > f.Split {
 			set(estAtSpeed, part.name, atSpeed(part.windows, o.Flavour, x, f.speed[part.from:]))
 		}
-		set(estConstant, part.name, EvaluateConstant(train, part.windows))
+		set(estConstant, part.name, evaluateConstant(train, part.windows))
 	}
 }
 
@@ -233,7 +233,7 @@ func noiseOf(w []Window, f Flavour, x []float64) *result.QueueNoise {
 	var se, residual [2][]float64
 	for i := range w {
 		se[0], se[1] = append(se[0], w[i].TTFTSeMs/w[i].TTFTMs), append(se[1], w[i].ITLSeMs/w[i].ITLMs)
-		if ttft, itl, ok := PredictWindow(f, &w[i], x, AsSized); ok {
+		if ttft, itl, ok := predictWindow(f, &w[i], x, AsSized); ok {
 			residual[0], residual[1] = append(residual[0], math.Abs(ttft/w[i].TTFTMs-1)), append(residual[1], math.Abs(itl/w[i].ITLMs-1))
 		}
 	}

@@ -41,7 +41,7 @@ func (f Flavour) Parameters() []string {
 // chunked reports whether prompts are cut by the token budget.
 func (f Flavour) chunked() bool { return f == Inferno3P || f == Corrected }
 
-// Vector and FromVector turn parameters into a state vector and back.
+// Vector and fromVector turn parameters into a state vector and back.
 func (p Params) Vector(f Flavour) []float64 {
 	if f == WVA4P {
 		return []float64{p.AlphaMs, p.BetaMs, p.GammaMs, p.DeltaMs}
@@ -49,8 +49,8 @@ func (p Params) Vector(f Flavour) []float64 {
 	return []float64{p.AlphaMs, p.BetaMs, p.GammaMs}
 }
 
-// FromVector is the inverse of Vector.
-func FromVector(x []float64) Params {
+// fromVector is the inverse of Vector.
+func fromVector(x []float64) Params {
 	p := Params{AlphaMs: x[0], BetaMs: x[1], GammaMs: x[2]}
 	if len(x) > 3 {
 		p.DeltaMs = x[3]

@@ -184,7 +184,7 @@ func (p *problem) sweep(x []float64) []SweepPoint {
 	var out []SweepPoint
 	for _, times := range []float64{1, 4} {
 		s := Shape{Prompt: math.Round(times * stat.Median(prompt)), Output: math.Round(times * stat.Median(output))}
-		m, err := New(p.o.Flavour, FromVector(x), s, p.windows[0].Server)
+		m, err := New(p.o.Flavour, fromVector(x), s, p.windows[0].Server)
 		if err != nil {
 			continue
 		}
@@ -254,11 +254,11 @@ func (p *problem) jacobian(z []float64) (j, r []float64) {
 	return j, r
 }
 
-// Informative picks at most n windows that together tell the flavour's parameters apart
+// informative picks at most n windows that together tell the flavour's parameters apart
 // best, near x: one after the other the window that adds most to the determinant of J'J, the
 // relative derivatives of TTFT and ITL by log parameters. Positions come in that order.
-func Informative(windows []Window, f Flavour, x []float64, n int) []int {
-	opt := DefaultFit(f)
+func informative(windows []Window, f Flavour, x []float64, n int) []int {
+	opt := defaultFit(f)
 	p := evenProblem(windows, &opt, logs(x))
 	p.quick = false
 	j, _ := p.jacobian(make([]float64, len(x)))

@@ -76,9 +76,9 @@ func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	if s.Limits.OverheadMs, known = idleOverheadMs(run); !known {
 		s.Findings = append(s.Findings, trace.Findingf(HeldParameter, "%s: no ARRIVED stamps: overhead taken as 0 ms", id))
 	}
-	samples, skipped := FromRequests(run.Requests)
+	samples, skipped := fromRequests(run.Requests)
 	if len(samples) == 0 {
-		samples, skipped = FromObserved(run.Observed)
+		samples, skipped = fromObserved(run.Observed)
 	}
 	s.Account.Skipped = skipped
 	cut := o.Cut

@@ -53,9 +53,9 @@ func TestBatchFitAgainstReplica(t *testing.T) {
 		p, v := drawn(rng)
 		w := recording(t, rng, p, v, 20, 200)
 		train, held := w[:14], w[14:]
-		for _, tuner := range []ReplicaOptions{WVATuner(), ModelTuner()} {
+		for _, tuner := range []ReplicaOptions{WVATuner(), modelTuner()} {
 			steps := Replica(train, tuner)
-			fit, err := Fit(train, DefaultFit(tuner.Flavour))
+			fit, err := Fit(train, defaultFit(tuner.Flavour))
 			if err != nil {
 				t.Fatal(err)
 			}

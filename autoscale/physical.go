@@ -177,11 +177,11 @@ func (p *Physical) speedIn(w *Window) float64 {
 // atSpeed scores parameters whose times follow the machine: no forecast, since it reads the
 // windows' own steps, but what is left of a miss when the machine's part is taken out.
 func atSpeed(windows []Window, f Flavour, x, speed []float64) Score {
-	return EvaluateAny(windows, func(i int, w *Window) (ttft, itl float64, ok bool) {
+	return evaluateAny(windows, func(i int, w *Window) (ttft, itl float64, ok bool) {
 		scaled := slices.Clone(x)
 		for j := range scaled {
 			scaled[j] *= speed[i]
 		}
-		return PredictWindow(f, w, scaled, AsSized)
+		return predictWindow(f, w, scaled, AsSized)
 	})
 }

@@ -20,7 +20,7 @@ func predict(f Flavour, w *Window, x []float64, as Observation) (ttft, itl float
 	if f == Corrected && len(x) == 4 {
 		server.OverheadMs = x[3]
 	}
-	m, err := New(f, FromVector(x), w.Shape, server)
+	m, err := New(f, fromVector(x), w.Shape, server)
 	if err != nil {
 		return 0, 0, p, false
 	}
@@ -84,9 +84,9 @@ func positive(x []float64) bool {
 	return true
 }
 
-// PredictWindow is TTFT and ITL of a window under parameters x, ms; ok is false where the
+// predictWindow is TTFT and ITL of a window under parameters x, ms; ok is false where the
 // model has no answer.
-func PredictWindow(f Flavour, w *Window, x []float64, as Observation) (ttftMs, itlMs float64, ok bool) {
+func predictWindow(f Flavour, w *Window, x []float64, as Observation) (ttftMs, itlMs float64, ok bool) {
 	ttftMs, itlMs, _, ok = predict(f, w, x, as)
 	return ttftMs, itlMs, ok
 }

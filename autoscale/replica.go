@@ -38,8 +38,8 @@ func WVATuner() ReplicaOptions {
 	}
 }
 
-// ModelTuner is llm-inferno/model-tuner@6dba8ce with its default configuration.
-func ModelTuner() ReplicaOptions {
+// modelTuner is llm-inferno/model-tuner@6dba8ce with its default configuration.
+func modelTuner() ReplicaOptions {
 	return ReplicaOptions{
 		Name: "model-tuner", Flavour: Inferno3P, Percent: 0.15, ErrorLevel: 0.5, TPercentile: 1.96, GammaFactor: 1,
 		ExpectedTTFTMs: 200, ExpectedITLMs: 40, Low: 0.1, High: 10, BoundsMove: true, MaxNIS: maxNIS, FreeUpdates: 5, UnboundedRate: true,

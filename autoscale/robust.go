@@ -24,8 +24,8 @@ type RobustOptions struct {
 	Start       []float64 // nil: guessed from the first window
 }
 
-// DefaultRobust are the options of a bare run.
-func DefaultRobust(f Flavour) RobustOptions {
+// defaultRobust are the options of a bare run.
+func defaultRobust(f Flavour) RobustOptions {
 	return RobustOptions{Flavour: f, DriftPerHour: 0.1, StartSD: 0.5, Floor: 0.02, Jump: math.Ln2, MaxNIS: maxNIS}
 }
 

@@ -25,7 +25,7 @@ func SizedOf(s *result.QueueServer, f Flavour, prompt, output float64) (*Sized, 
 		return nil, trace.Errorf(noParameters, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
 			len(f.Parameters())).WithHint("its reason: " + s.Reason)
 	}
-	z := &Sized{Flavour: f, Params: FromVector(valuesOf(params)), Limits: Server{
+	z := &Sized{Flavour: f, Params: fromVector(valuesOf(params)), Limits: Server{
 		MaxBatch: s.Limits.MaxBatch, Queue: s.Limits.Queue, MaxBatchedTokens: s.Limits.MaxBatchedTokens, OverheadMs: s.Limits.OverheadMs,
 		Async: s.Limits.Async,
 	}}

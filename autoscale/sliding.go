@@ -15,8 +15,8 @@ type SlidingOptions struct {
 	Start        []float64
 }
 
-// DefaultSliding are model-tuner's defaults.
-func DefaultSliding(f Flavour) SlidingOptions {
+// defaultSliding are model-tuner's defaults.
+func defaultSliding(f Flavour) SlidingOptions {
 	return SlidingOptions{Flavour: f, Windows: 10, Least: 5, Outlier: 0.5, MaxCondition: 1000}
 }
 

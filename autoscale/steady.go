@@ -55,16 +55,16 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Fla
 			ITLMs:  got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs})
 		out.Points = append(out.Points, export.SteadyPoint{LoadFrac: load, RateRPS: rate, TTFTMs: got.TTFTMs, ITLMs: got.ITLMs})
 	}
-	o := DefaultFit(f)
+	o := defaultFit(f)
 	o.Physical = startOf(windows)
 	fit, err := Fit(windows, o)
 	if err != nil {
 		return nil, err
 	}
-	out.Params = FromVector(fit.X)
+	out.Params = fromVector(fit.X)
 	for i := range windows {
 		p := &out.Points[i]
-		if ttft, itl, ok := PredictWindow(f, &windows[i], fit.X, AsSized); ok {
+		if ttft, itl, ok := predictWindow(f, &windows[i], fit.X, AsSized); ok {
 			p.TTFTErr, p.ITLErr = result.OrNull(ttft/p.TTFTMs-1), result.OrNull(itl/p.ITLMs-1)
 		}
 	}

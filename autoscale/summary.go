@@ -22,8 +22,8 @@ type Summary struct {
 	LockedOut int
 }
 
-// Summarize reduces a run.
-func Summarize(windows []Window, steps []Step) Summary {
+// summarize reduces a run.
+func summarize(windows []Window, steps []Step) Summary {
 	s := Summary{Windows: len(steps), MeanNIS: math.NaN()}
 	var nis float64
 	predicted, rejected := 0, 0
@@ -89,24 +89,24 @@ type Score struct {
 
 // Evaluate scores parameters on windows; those without a prediction are counted apart.
 func Evaluate(windows []Window, f Flavour, x []float64, as Observation) Score {
-	return EvaluateAny(windows, func(_ int, w *Window) (float64, float64, bool) {
+	return evaluateAny(windows, func(_ int, w *Window) (float64, float64, bool) {
 		ttft, itl, _, ok := predict(f, w, x, as)
 		return ttft, itl, ok
 	})
 }
 
-// EvaluateConstant scores the medians of the training windows.
-func EvaluateConstant(train, windows []Window) Score {
+// evaluateConstant scores the medians of the training windows.
+func evaluateConstant(train, windows []Window) Score {
 	ttft, itl := make([]float64, len(train)), make([]float64, len(train))
 	for i := range train {
 		ttft[i], itl[i] = train[i].TTFTMs, train[i].ITLMs
 	}
 	a, b := stat.Median(ttft), stat.Median(itl)
-	return EvaluateAny(windows, func(int, *Window) (float64, float64, bool) { return a, b, len(train) > 0 })
+	return evaluateAny(windows, func(int, *Window) (float64, float64, bool) { return a, b, len(train) > 0 })
 }
 
-// EvaluateAny scores any predictor: TTFT and ITL of window i in ms, or none.
-func EvaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl float64, ok bool)) Score {
+// evaluateAny scores any predictor: TTFT and ITL of window i in ms, or none.
+func evaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl float64, ok bool)) Score {
 	var s Score
 	var ttft, itl float64
 	for i := range windows {
@@ -128,13 +128,13 @@ func EvaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl f
 	return s
 }
 
-// EvaluateAhead scores what an online estimator predicted of each window before it used it.
-func EvaluateAhead(windows []Window, steps []Step) Score {
+// evaluateAhead scores what an online estimator predicted of each window before it used it.
+func evaluateAhead(windows []Window, steps []Step) Score {
 	used := make([]Window, len(steps))
 	for i := range steps {
 		used[i] = windows[steps[i].Window]
 	}
-	return EvaluateAny(used, func(i int, w *Window) (ttft, itl float64, ok bool) {
+	return evaluateAny(used, func(i int, w *Window) (ttft, itl float64, ok bool) {
 		y := steps[i].Innovation
 		return w.TTFTMs - y[0], w.ITLMs - y[1], y != [2]float64{}
 	})

@@ -71,7 +71,7 @@ func TestPublishedSweeps(t *testing.T) {
 				t.Fatalf("%s: got %d windows, want 112 of 160: %+v", p.file, len(s.Windows), s.Account)
 			}
 			fitted := func(w []Window) []float64 {
-				fit, err := Fit(w, DefaultFit(f))
+				fit, err := Fit(w, defaultFit(f))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -36,10 +36,10 @@ func Track(f *Calibrated, o *Options) []WindowRow {
 // runs are the estimators. Replicas observe what their autoscaler's model observes.
 func (f *Calibrated) runs(o *Options) []run {
 	var out []run
-	for _, replica := range []ReplicaOptions{WVATuner(), ModelTuner()} {
+	for _, replica := range []ReplicaOptions{WVATuner(), modelTuner()} {
 		out = append(out, run{"replica:" + replica.Name, replica.Flavour, AsTuned, Replica(f.Windows, replica)})
 	}
-	robust, sliding := DefaultRobust(o.Flavour), DefaultSliding(o.Flavour)
+	robust, sliding := defaultRobust(o.Flavour), defaultSliding(o.Flavour)
 	robust.Start, sliding.Start = f.physicalVector(o.Flavour), f.physicalVector(o.Flavour)
 	return append(out,
 		run{"robust", o.Flavour, AsSized, Robust(f.Windows, robust)},
@@ -47,7 +47,7 @@ func (f *Calibrated) runs(o *Options) []run {
 }
 
 func (f *Calibrated) trackDoc(r run) result.QueueTrack {
-	s := Summarize(f.Windows, r.steps)
+	s := summarize(f.Windows, r.steps)
 	last := r.steps[len(r.steps)-1]
 	return result.QueueTrack{
 		Estimator: r.name, Flavour: string(r.flavour), Names: r.flavour.Parameters(), Final: last.X, Covariance: last.P,
@@ -107,7 +107,7 @@ const lockedOut = 4
 // trackScores judge what an estimator predicted of each window before it saw it, and its
 // parameters at the end of the training windows on the hold-out.
 func (f *Calibrated) trackScores(r run) []result.QueueScore {
-	out := []result.QueueScore{scoreDoc(r.name, oneAhead, EvaluateAhead(f.Windows, r.steps))}
+	out := []result.QueueScore{scoreDoc(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
 	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {
 		out = append(out, scoreDoc(r.name, holdOut, Evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
 	}

@@ -35,7 +35,7 @@ func multiLoadAs(t testing.TB, f Flavour, n int, x func(i int) []float64, noise 
 	for i := range out {
 		w := Window{StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: 100, Arrivals: 100, Shape: shapes[i%len(shapes)],
 			Server: Server{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}}
-		m, err := New(f, FromVector(truth[f]), w.Shape, w.Server)
+		m, err := New(f, fromVector(truth[f]), w.Shape, w.Server)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestConsistency(t *testing.T) {
 	const noise = 0.05
 	for _, f := range []Flavour{Inferno3P, Corrected, WVA4P} {
 		rng := rand.New(rand.NewPCG(22, 11))
-		o := DefaultRobust(f)
+		o := defaultRobust(f)
 		o.Floor, o.Start, o.StartSD = 0, truth[f], 0.05
 		theta := logs(truth[f])
 		drift := func(i int) []float64 {
@@ -153,7 +153,7 @@ func TestConsistency(t *testing.T) {
 			return exp(theta)
 		}
 		w := multiLoad(t, f, 2000, drift, noise, rng)
-		s := Summarize(w, Robust(w, o))
+		s := summarize(w, Robust(w, o))
 		t.Logf("%s: mean NIS %.3f, rejected %.2f %%, whiteness %.3f %.3f", f, s.MeanNIS, 100*s.RejectedFrac, s.Whiteness[0], s.Whiteness[1])
 		if s.MeanNIS < 1.8 || s.MeanNIS > 2.2 || s.RejectedFrac < 0.015 || s.RejectedFrac > 0.035 {
 			t.Errorf("%s: mean NIS %.3f and %.2f %% rejected, want 1.8..2.2 and 1.5..3.5 %%", f, s.MeanNIS, 100*s.RejectedFrac)
@@ -166,7 +166,7 @@ func TestConsistency(t *testing.T) {
 // within five windows.
 func TestJump(t *testing.T) {
 	const at = 50
-	for _, o := range []ReplicaOptions{WVATuner(), ModelTuner()} {
+	for _, o := range []ReplicaOptions{WVATuner(), modelTuner()} {
 		f := o.Flavour
 		rng := rand.New(rand.NewPCG(22, 12))
 		after := append([]float64(nil), truth[f]...)
@@ -183,14 +183,14 @@ func TestJump(t *testing.T) {
 			o.ErrorLevel = 0.05
 		}
 		steps := Replica(w, o)
-		s := Summarize(w, steps)
+		s := summarize(w, steps)
 		if s.LockedOut < len(w)-at {
 			t.Errorf("%s: %d windows rejected at the end, want all %d after the jump", o.Name, s.LockedOut, len(w)-at)
 		}
 		if x := steps[len(steps)-1].X[0]; math.Abs(x/truth[f][0]-1) > 0.2 {
 			t.Errorf("%s: alpha at the end is %.3g, want it stuck near %.3g", o.Name, x, truth[f][0])
 		}
-		r := DefaultRobust(f)
+		r := defaultRobust(f)
 		r.Start, r.Observation = truth[f], AsTuned
 		ours := Robust(w, r)
 		delay := lag(ours, at, 0, after[0], 0.1)
@@ -211,7 +211,7 @@ func TestJump(t *testing.T) {
 func TestFitRecovers(t *testing.T) {
 	for _, f := range Flavours {
 		w := multiLoad(t, f, 40, constant(truth[f]), 0, nil)
-		got, err := Fit(w, DefaultFit(f))
+		got, err := Fit(w, defaultFit(f))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +232,7 @@ func TestFitCovers(t *testing.T) {
 	f := Inferno3P
 	hits, all := 0, 0
 	for range 40 {
-		o := DefaultFit(f)
+		o := defaultFit(f)
 		o.Floor = 0
 		got, err := Fit(multiLoad(t, f, 40, constant(truth[f]), 0.03, rng), o)
 		if err != nil {
@@ -267,7 +267,7 @@ func TestSingleOperatingPointIsRefused(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 14))
 	for _, f := range Flavours {
 		w := onePoint(t, f, 50, 0.02, rng)
-		_, err := Fit(w, DefaultFit(f))
+		_, err := Fit(w, defaultFit(f))
 		var coded *trace.Error
 		if !errors.As(err, &coded) || coded.Code != NoWindows {
 			t.Fatalf("%s: got %v, want %s", f, err, NoWindows)
@@ -284,7 +284,7 @@ func TestSingleOperatingPointIsHeld(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 15))
 	f := Corrected
 	w := onePoint(t, f, 50, 0.01, rng)
-	o := DefaultFit(f)
+	o := defaultFit(f)
 	o.Physical = []float64{truth[f][0] * 0.8, truth[f][1] * 1.1, truth[f][2] * 3}
 	got, err := Fit(w, o)
 	if err != nil {
@@ -323,17 +323,17 @@ func TestAboveCapacity(t *testing.T) {
 		for i := range w {
 			w[i].RateRPS *= 5
 		}
-		for _, o := range []ReplicaOptions{WVATuner(), ModelTuner()} {
+		for _, o := range []ReplicaOptions{WVATuner(), modelTuner()} {
 			o.Flavour = f
 			steps := Replica(w, o)
 			finite(t, string(f)+" "+o.Name, steps)
-			if s := Summarize(w, steps); o.Name == "wva" && s.Unpredicted == 0 {
+			if s := summarize(w, steps); o.Name == "wva" && s.Unpredicted == 0 {
 				t.Errorf("%s: the replica has an answer above capacity, the original does not", f)
 			}
 		}
-		finite(t, string(f)+" robust", Robust(w, DefaultRobust(f)))
-		finite(t, string(f)+" sliding", Sliding(w, DefaultSliding(f)))
-		if got, err := Fit(w, DefaultFit(f)); err == nil {
+		finite(t, string(f)+" robust", Robust(w, defaultRobust(f)))
+		finite(t, string(f)+" sliding", Sliding(w, defaultSliding(f)))
+		if got, err := Fit(w, defaultFit(f)); err == nil {
 			for _, x := range got.X {
 				if !(x > 0) || math.IsInf(x, 0) {
 					t.Errorf("%s: fit gives %v", f, got.X)
@@ -364,14 +364,14 @@ func TestSlidingFollows(t *testing.T) {
 		}
 		return after
 	}, 0, nil)
-	steps := Sliding(w, DefaultSliding(f))
+	steps := Sliding(w, defaultSliding(f))
 	if got := steps[39].X[0] / truth[f][0]; math.Abs(got-1) > 1e-4 {
 		t.Errorf("before the jump: alpha off by %g", got-1)
 	}
 	if got := steps[50].X[0] / after[0]; math.Abs(got-1) > 1e-4 {
 		t.Errorf("ten windows after it: alpha off by %g", got-1)
 	}
-	one := Sliding(onePoint(t, f, 20, 0, rand.New(rand.NewPCG(1, 1))), DefaultSliding(f))
+	one := Sliding(onePoint(t, f, 20, 0, rand.New(rand.NewPCG(1, 1))), defaultSliding(f))
 	if v := one[19].Verdict; v != heldBack {
 		t.Errorf("one operating point: got %s, want %s", v, heldBack)
 	}

@@ -12,9 +12,9 @@ func BenchmarkTrack(b *testing.B) {
 		name string
 		of   func() []Step
 	}{
-		{"replica", func() []Step { return Replica(w, ModelTuner()) }},
-		{"robust", func() []Step { return Robust(w, DefaultRobust(Inferno3P)) }},
-		{"sliding", func() []Step { return Sliding(w, DefaultSliding(Inferno3P)) }},
+		{"replica", func() []Step { return Replica(w, modelTuner()) }},
+		{"robust", func() []Step { return Robust(w, defaultRobust(Inferno3P)) }},
+		{"sliding", func() []Step { return Sliding(w, defaultSliding(Inferno3P)) }},
 	} {
 		b.Run(run.name, func(b *testing.B) {
 			for range b.N {
@@ -36,7 +36,7 @@ func BenchmarkFit(b *testing.B) {
 				w[i].Server.MaxBatch, w[i].Server.Queue = 256, 256
 			}
 			for range b.N {
-				if _, err := Fit(w, DefaultFit(f)); err != nil {
+				if _, err := Fit(w, defaultFit(f)); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -129,7 +129,7 @@ func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*QueueS
 			return trace.Errorf(noParameters, "parameters of server %q: got none, have %s", id,
 				trace.OneOf(known)).WithHint("--server ID takes those of another server")
 		}
-		doc, err := ValidateServer(from, servers[i], o, requests, ctx.Done())
+		doc, err := validateServer(from, servers[i], o, requests, ctx.Done())
 		if err == nil {
 			out[i] = *doc
 		}

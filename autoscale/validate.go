@@ -17,11 +17,11 @@ const (
 	MaxITLWape  = 0.10
 )
 
-// ValidateServer scores the parameters of an earlier fit on the windows of a server they have not
+// validateServer scores the parameters of an earlier fit on the windows of a server they have not
 // seen, beside the medians of the fitted windows and, for flavours whose parameters are a
 // step time, the simulator with the same parameters (requests > 0). The document is the
 // fitted server's, with the scores of set "validation" and this server's windows.
-func ValidateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requests int, done <-chan struct{}) (*result.QueueServer,
+func validateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requests int, done <-chan struct{}) (*result.QueueServer,
 	error) {
 	f := &Calibrated{QueueServer: s}
 	f.describe(o)
@@ -50,7 +50,7 @@ func ValidateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requ
 		if o.Flavour == WVA4P || requests == 0 {
 			continue
 		}
-		score, err := s.simulated(FromVector(x), requests, done)
+		score, err := s.simulated(fromVector(x), requests, done)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +58,7 @@ func ValidateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requ
 	}
 	if l := fitted.Load; l != nil {
 		constant := []Window{{TTFTMs: l.TTFTMs, ITLMs: l.ITLMs}}
-		doc.Scores = append(doc.Scores, scoreDoc(estConstant, validation, EvaluateConstant(constant, s.Windows)))
+		doc.Scores = append(doc.Scores, scoreDoc(estConstant, validation, evaluateConstant(constant, s.Windows)))
 	}
 	return &doc, nil
 }
@@ -77,7 +77,7 @@ func valuesOf(params []result.QueueParameter) []float64 {
 // simulated scores the simulator on the windows: each window's rate and lengths, n requests.
 func (s *QueueServer) simulated(p Params, n int, done <-chan struct{}) (Score, error) {
 	var failed error
-	score := EvaluateAny(s.Windows, func(_ int, w *Window) (ttft, itl float64, ok bool) {
+	score := evaluateAny(s.Windows, func(_ int, w *Window) (ttft, itl float64, ok bool) {
 		t := workload.Traffic{Shape: workload.Lengths(w.Shape), Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
 			RateRPS: w.RateRPS, Requests: n, Seed: 1}
 		got, _, err := simulate(p, w.Server, t, done)

@@ -16,10 +16,10 @@ type Sample struct {
 	OK                         bool  // finished and complete; others count as arrivals only
 }
 
-// FromRequests takes the engine's requests: ARRIVED (QUEUED without it),
+// fromRequests takes the engine's requests: ARRIVED (QUEUED without it),
 // FIRST_TOKEN, FINISHED, or the wall clock and latencies of stock spans. n is the
 // number without an arrival stamp.
-func FromRequests(requests []trace.Request) (samples []Sample, n int) {
+func fromRequests(requests []trace.Request) (samples []Sample, n int) {
 	for i := range requests {
 		r := &requests[i]
 		if r.Source == trace.SourceStock {
@@ -56,9 +56,9 @@ func stockSample(r *trace.Request) (Sample, bool) {
 	return s, r.StartWallNs.OK
 }
 
-// FromObserved takes the client's view: send, first chunk, last chunk. Where a recording has
+// fromObserved takes the client's view: send, first chunk, last chunk. Where a recording has
 // the engine's clock alone, it is the pick-up and the engine's tokens.
-func FromObserved(observed []trace.ObservedRequest) (samples []Sample, n int) {
+func fromObserved(observed []trace.ObservedRequest) (samples []Sample, n int) {
 	for i := range observed {
 		o := &observed[i]
 		at, first, last := o.SendNs, o.FirstChunkNs, o.LastChunkNs

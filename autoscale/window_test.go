@@ -106,7 +106,7 @@ func TestObservedClocks(t *testing.T) {
 	engine.SendNs, engine.FirstChunkNs, engine.LastChunkNs = trace.Opt[int64]{}, trace.Opt[int64]{}, trace.Opt[int64]{}
 	none := engine
 	none.QueuedNs = trace.Opt[int64]{}
-	got, skipped := FromObserved([]trace.ObservedRequest{client, engine, none})
+	got, skipped := fromObserved([]trace.ObservedRequest{client, engine, none})
 	if len(got) != 2 || skipped != 1 || !got[0].OK || !got[1].OK || got[0].FirstNs-got[0].ArrivedNs != 15 ||
 		got[1].FirstNs-got[1].ArrivedNs != 13 {
 		t.Errorf("got %+v and %d skipped", got, skipped)

@@ -55,7 +55,7 @@ func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 		for i := range f.Windows {
 			r := f.row(i, flavour, e.name)
 			r.X = e.x
-			if ttft, itl, ok := PredictWindow(flavour, &f.Windows[i], e.x, AsSized); ok {
+			if ttft, itl, ok := predictWindow(flavour, &f.Windows[i], e.x, AsSized); ok {
 				r.TTFTPred, r.ITLPred = trace.Some(ttft), trace.Some(itl)
 			}
 			out = append(out, r)

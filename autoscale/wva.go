@@ -93,7 +93,7 @@ func newVA(modelID, acc string, opt export.Options) *VariantAutoscaling {
 		},
 		Spec: Spec{ModelID: modelID},
 	}
-	if NamesServiceClass(opt.Settings["version"]) {
+	if namesServiceClass(opt.Settings["version"]) {
 		va.Spec.SLOClassRef = &ConfigRef{Name: opt.Settings["slo-class-name"], Key: key}
 	}
 	return va
