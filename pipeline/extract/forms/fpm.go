@@ -56,14 +56,7 @@ type fpmReader struct {
 // object walks an object, member by member; a member that field does not take
 // is skipped.
 func (r *fpmReader) object(field func(key string) bool) {
-	if r.Null() || !r.Take('{') {
-		return
-	}
-	for first := true; r.More('}', &first); {
-		key, ok := r.Key()
-		if !ok {
-			return
-		}
+	for key := range r.MembersOrNull {
 		if !field(string(key)) {
 			r.Skip(0)
 		}

@@ -24,9 +24,7 @@ func unwrap(line []byte) ([]byte, stamp) {
 	c := source.Cursor{B: trimmed}
 	var text []byte
 	var at stamp
-	c.Take('{')
-	for first := true; c.More('}', &first); {
-		key, _ := c.Key()
+	for key := range c.Members {
 		switch name := string(key); {
 		case slices.Contains(textMembers, name):
 			if got := messageOf(&c); bytes.Contains(got, mark) {

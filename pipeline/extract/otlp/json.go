@@ -32,15 +32,8 @@ func parseJSON(text []byte, b *builder, out *Message) *source.Error {
 
 func (r *jsonReader) document() {
 	at := r.I
-	if !r.Take('{') {
-		return
-	}
 	var d documentKeys
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return
-		}
+	for k := range r.Members {
 		if d.spans(k) {
 			r.each(r.resourceSpans)
 			continue
@@ -96,16 +89,9 @@ func (r *jsonReader) each(f func()) {
 }
 
 func (r *jsonReader) resourceSpans() {
-	if !r.Take('{') {
-		return
-	}
 	from := len(r.out.Spans)
 	resource := noIdentity
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return
-		}
+	for k := range r.Members {
 		switch string(k) {
 		case "resource":
 			resource = r.resource()
@@ -123,14 +109,7 @@ func (r *jsonReader) resourceSpans() {
 // resource hashes what identifies the process that wrote the spans.
 func (r *jsonReader) resource() uint64 {
 	var id identity
-	if r.Null() || !r.Take('{') {
-		return noIdentity
-	}
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return noIdentity
-		}
+	for k := range r.MembersOrNull {
 		if string(k) == "attributes" {
 			r.each(func() { r.identify(&id) })
 			continue
@@ -142,15 +121,8 @@ func (r *jsonReader) resource() uint64 {
 
 // identify reads one resource attribute.
 func (r *jsonReader) identify(id *identity) {
-	if r.Null() || !r.Take('{') {
-		return
-	}
 	key, value, has := "", []byte(nil), false
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return
-		}
+	for k := range r.MembersOrNull {
 		r.Space()
 		switch {
 		case string(k) == "key" && r.Peek() == '"':
@@ -169,12 +141,7 @@ func (r *jsonReader) identify(id *identity) {
 
 // firstText reads an AnyValue and returns its text, or its integer's digits.
 func (r *jsonReader) firstText() (out []byte, has bool) {
-	r.Take('{')
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return nil, false
-		}
+	for k := range r.Members {
 		if r.Peek() == 'n' {
 			r.Word("null")
 			continue
@@ -196,16 +163,9 @@ func (r *jsonReader) firstText() (out []byte, has bool) {
 }
 
 func (r *jsonReader) scopeSpans() {
-	if !r.Take('{') {
-		return
-	}
 	scope, spansAt := "", -1
 	known := false
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return
-		}
+	for k := range r.Members {
 		switch string(k) {
 		case "scope", "instrumentationLibrary", "instrumentation_library":
 			scope, known = r.scope(), true
@@ -231,14 +191,7 @@ func (r *jsonReader) scopeSpans() {
 
 func (r *jsonReader) scope() string {
 	name := ""
-	if r.Null() || !r.Take('{') {
-		return name
-	}
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return ""
-		}
+	for k := range r.MembersOrNull {
 		if string(k) == "name" && !r.Null() {
 			r.Space()
 			if v, ok := r.Str(); ok {
@@ -255,17 +208,10 @@ func (r *jsonReader) scope() string {
 
 func (r *jsonReader) span(scope string) {
 	start := r.I
-	if !r.Take('{') {
-		return
-	}
 	r.begin()
 	s := r.cur
 	name := ""
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return
-		}
+	for k := range r.Members {
 		if r.Peek() == 'n' {
 			r.Word("null")
 			continue
@@ -339,18 +285,14 @@ func (r *jsonReader) uint32() (int64, bool) {
 }
 
 func (r *jsonReader) spanEvent() {
-	if r.quickEvent() || !r.Take('{') {
+	if r.quickEvent() {
 		return
 	}
 	var name []byte
 	var wall int64
 	attrsAt, named := -1, false
 	r.ev.reset(noSlot)
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return
-		}
+	for k := range r.Members {
 		if r.Peek() == 'n' {
 			r.Word("null")
 			continue
@@ -359,8 +301,8 @@ func (r *jsonReader) spanEvent() {
 		case "timeUnixNano", "time_unix_nano":
 			wall = r.time(r.Stamp())
 		case "name":
-			if name, ok = r.Str(); ok {
-				named = true
+			if v, ok := r.Str(); ok {
+				name, named = v, true
 				if e, ok := eventByName[string(name)]; ok {
 					r.ev.next = firstSlot[e]
 				}

@@ -20,15 +20,8 @@ func (r *jsonReader) pairs(a *attrs) {
 
 // pair reads one key-value pair in any legal form.
 func (r *jsonReader) pair(a *attrs) {
-	if !r.Take('{') {
-		return
-	}
 	s, valueAt, keyed := noSlot, -1, false
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return
-		}
+	for k := range r.Members {
 		switch string(k) {
 		case "key":
 			r.Space()
@@ -57,15 +50,8 @@ func (r *jsonReader) pair(a *attrs) {
 
 // value reads an AnyValue into slot s; the last of several values counts.
 func (r *jsonReader) value(a *attrs, s slot) {
-	if r.Null() || !r.Take('{') {
-		return
-	}
 	var v anyValue
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return
-		}
+	for k := range r.MembersOrNull {
 		if r.Peek() == 'n' {
 			r.Word("null")
 			continue

@@ -112,6 +112,25 @@ func (c *Cursor) Key() ([]byte, bool) {
 	return k, true
 }
 
+// Members are the keys of an object; whoever takes one reads its value. They end at a fault.
+func (c *Cursor) Members(yield func(key []byte) bool) {
+	if !c.Take('{') {
+		return
+	}
+	for first := true; c.More('}', &first); {
+		if k, ok := c.Key(); !ok || !yield(k) {
+			return
+		}
+	}
+}
+
+// MembersOrNull are those of an object, none of null.
+func (c *Cursor) MembersOrNull(yield func(key []byte) bool) {
+	if !c.Null() {
+		c.Members(yield)
+	}
+}
+
 // Str reads a string. Without escapes it is a part of the text, otherwise a
 // part of scratch; both live until the next message.
 func (c *Cursor) Str() ([]byte, bool) {
@@ -342,11 +361,8 @@ func (c *Cursor) Skip(depth int) bool {
 		_, ok := c.Str()
 		return ok
 	case '{':
-		c.I++
-		for first := true; c.More('}', &first); {
-			if _, ok := c.Key(); !ok || !c.Skip(depth+1) {
-				return false
-			}
+		for range c.Members {
+			c.Skip(depth + 1)
 		}
 	case '[':
 		c.I++
