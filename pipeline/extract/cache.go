@@ -37,12 +37,12 @@ type Entry struct {
 }
 
 func newCache(o *Options) *cache {
-	return &cache{Key: fmt.Sprintf("%s/%s/%s/%s/%v/%d/%d/%v", table.SchemaVersion, o.ToolVersion, Program(),
+	return &cache{Key: fmt.Sprintf("%s/%s/%s/%s/%v/%d/%d/%v", table.SchemaVersion, o.ToolVersion, program(),
 		o.Format, o.SplitEngines, o.MaxLine, o.MaxExpansion, o.Batches != nil)}
 }
 
-// Program tells builds of this program apart: another one reads everything again.
-func Program() string {
+// program tells builds of this program apart: another one reads everything again.
+func program() string {
 	name, err := os.Executable()
 	if err != nil {
 		return "unknown"

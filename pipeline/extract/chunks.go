@@ -27,8 +27,8 @@ const (
 	leastStamps = 1000 // ns: clients write microseconds
 )
 
-// Quality says how good the clusters are.
-type Quality struct {
+// quality says how good the clusters are.
+type quality struct {
 	Clusters   int
 	WholeShare float64    // in which every running request has exactly one chunk
 	TokenShare float64    // chunks over tokens served
@@ -37,7 +37,7 @@ type Quality struct {
 }
 
 // Verdict says in words why the clusters are no steps; "" where they are.
-func (q *Quality) Verdict() string {
+func (q *quality) Verdict() string {
 	switch {
 	case q.Clusters < leastSteps:
 		return "too few of them"
@@ -77,7 +77,7 @@ type part struct{ tokens, before, prompt int64 }
 
 // Recover finds the steps behind the chunks of rows; budget is the engine's
 // max_num_batched_tokens, most its long_prefill_token_threshold (0: none).
-func Recover(rows []trace.ObservedRequest, budget, most int64) ([]trace.Iteration, Quality) {
+func Recover(rows []trace.ObservedRequest, budget, most int64) ([]trace.Iteration, quality) {
 	r := &recovery{rows: rows, budget: budget, most: most, clusterOf: make([][]int, len(rows))}
 	if !r.read() {
 		return nil, r.q
@@ -96,7 +96,7 @@ type recovery struct {
 	clusters     []cluster
 	clusterOf    [][]int // of each chunk of each request
 	from         int64   // before it nobody knows who ran
-	q            Quality
+	q            quality
 }
 
 // read lists the chunks in order of time; false without any.

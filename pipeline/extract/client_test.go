@@ -10,7 +10,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // TestServerEqualsClient: for every real run the requests that completed and
@@ -19,7 +18,7 @@ import (
 // less one per request wherever every step was recorded with its snapshots.
 func TestServerEqualsClient(t *testing.T) {
 	out := extractTo(t, realRuns(t), nil)
-	runs, err := table.ReadAll(out)
+	runs, err := readAll(out)
 	if err != nil {
 		t.Fatal(err)
 	}

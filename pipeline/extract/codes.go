@@ -14,6 +14,9 @@ const (
 	CodeNotOurs        trace.Code = "not_our_file"
 	codeClockOffset    trace.Code = "clock_offset_spread"
 	codeChunkSteps     trace.Code = "chunk_steps"
+	codeInputsChanged  trace.Code = "inputs_changed"
+	codeIncomplete     trace.Code = "incomplete_trace" // which records of a run are missing
+	codeSeveralEngines trace.Code = "several_engines"
 )
 
 // Codes describes every code of this package.
@@ -44,4 +47,11 @@ var Codes = []trace.CodeEntry{
 		Action: "record the chunks of all clients of one engine, near to it, one token a chunk"},
 	{Code: codeClockOffset, Kind: "warning", Meaning: "the offset between wall and monotonic clock moved by more than 10 ms within the run",
 		Action: "do not mix wall-clock and monotonic stamps of this run"},
+	{Code: codeSeveralEngines, Kind: "error", Meaning: "one dump holds several engines or restarts whose stamps overlap; as a warning: each " +
+		"became a run of its own, <id>.1, <id>.2, with one run.yaml",
+		Action: "rerun with --split-engines, or give each engine its own file and run.yaml"},
+	{Code: codeIncomplete, Kind: "warning", Meaning: "records of the run are missing: span events the SDK dropped, snapshots without their " +
+		"summary, step ids, API spans of core spans, span ids, or core spans of client requests",
+		Action: "record with OTEL_SPAN_EVENT_COUNT_LIMIT=100000 and --step-tracing-sample-rate 1.0, export the API process too, and wait " +
+			"ten idle seconds before stopping the server"},
 }

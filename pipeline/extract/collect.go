@@ -18,8 +18,8 @@ type spanKey struct {
 	Span  [8]byte
 }
 
-// Collector gathers the spans of one run folder in input order.
-type Collector struct {
+// collector gathers the spans of one run folder in input order.
+type collector struct {
 	names    []source.Input
 	acc      *source.Account
 	mem      *source.Memory
@@ -39,29 +39,29 @@ type Collector struct {
 	observed []trace.ObservedRequest
 }
 
-func New(names []source.Input, acc *source.Account, mem *source.Memory, format table.Format) *Collector {
-	return &Collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: spanSet{}, byID: map[digest]int32{},
+func New(names []source.Input, acc *source.Account, mem *source.Memory, format table.Format) *collector {
+	return &collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: spanSet{}, byID: map[digest]int32{},
 		pack: newPacking(mem), journeys: mem.Spool()}
 }
 
 // dir is where the tables of the n-th engine found are written.
-func (c *Collector) dir(n int) string { return filepath.Join(c.stage, strconv.Itoa(n)) }
+func (c *collector) dir(n int) string { return filepath.Join(c.stage, strconv.Itoa(n)) }
 
 // Runs is how many engine runs there are.
-func (c *Collector) Runs() int { return max(1, len(c.engines)) }
+func (c *collector) Runs() int { return max(1, len(c.engines)) }
 
 // Clock is the offset wall - monotonic of the requests' events, ns.
-func (c *Collector) Clock() (median, spread int64, ok bool) { return c.offsets.stats() }
+func (c *collector) Clock() (median, spread int64, ok bool) { return c.offsets.stats() }
 
 // Close gives up what is still being written.
-func (c *Collector) Close() {
+func (c *collector) Close() {
 	for _, e := range c.engines {
 		e.tables.abort()
 	}
 	c.mem.Close()
 }
 
-func (c *Collector) at(s *otlp.Span) source.Place {
+func (c *collector) at(s *otlp.Span) source.Place {
 	return source.Place{File: c.names[s.File].Name, Line: s.Line}
 }
 

@@ -19,7 +19,7 @@ import (
 // together, so a span belongs to an engine where all three fit between what is
 // known of it, in whatever order spans arrive. Where a span fits into none, a
 // new engine run begins (a restart, or a data-parallel sibling).
-func (c *Collector) steps(s *otlp.Span) error {
+func (c *collector) steps(s *otlp.Span) error {
 	defer s.Rows.Free()
 	sortRows(s.Rows)
 	p := stretchOf(s)
@@ -38,7 +38,7 @@ func (c *Collector) steps(s *otlp.Span) error {
 	return e.tables.add(s.Rows)
 }
 
-func (c *Collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
+func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 	var best, latest *engine
 	var bestFit fit
 	for _, e := range c.engines {
@@ -68,7 +68,7 @@ func (c *Collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 
 // partition orders the engines and gives every request to one. Engines whose
 // stamps overlap are refused unless split says to go on.
-func (c *Collector) partition(split bool) error {
+func (c *collector) partition(split bool) error {
 	if len(c.engines) < 2 {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (c *Collector) partition(split bool) error {
 		disjoint = disjoint && byTime[i-1].maxNs < byTime[i].minNs
 	}
 	if !disjoint && !split {
-		return (&trace.Error{Code: CodeSeveralEngines, Msg: fmt.Sprintf("got %d engine runs whose stamps overlap in one dump (step ids "+
+		return (&trace.Error{Code: codeSeveralEngines, Msg: fmt.Sprintf("got %d engine runs whose stamps overlap in one dump (step ids "+
 			"return to 1, from span sequences of %d and %d spans)",
 			len(c.engines), c.engines[0].spans, c.engines[1].spans)}).WithHint("rerun with --split-engines, or give each engine its own run folder")
 	}
@@ -110,7 +110,7 @@ func (c *Collector) partition(split bool) error {
 type stepTimes map[int64][2]int64
 
 // stepIndex reads the times of the steps back from their tables.
-func (c *Collector) stepIndex() ([]stepTimes, error) {
+func (c *collector) stepIndex() ([]stepTimes, error) {
 	out := make([]stepTimes, len(c.engines))
 	for i, e := range c.engines {
 		out[i] = stepTimes{}
@@ -128,7 +128,7 @@ func (c *Collector) stepIndex() ([]stepTimes, error) {
 // running at its time, the one that was writing at its place in the file, or,
 // where siblings wrote at the same time, the one whose recorded step holds its
 // SCHEDULED stamp.
-func (c *Collector) assign(k *coreHead, disjoint bool, byStep []stepTimes) int {
+func (c *collector) assign(k *coreHead, disjoint bool, byStep []stepTimes) int {
 	same := c.siblings(k.Resource)
 	if len(same) == 1 {
 		return same[0]
@@ -154,7 +154,7 @@ func (c *Collector) assign(k *coreHead, disjoint bool, byStep []stepTimes) int {
 }
 
 // siblings are the engines of one resource, or all when it has none.
-func (c *Collector) siblings(resource uint64) []int {
+func (c *collector) siblings(resource uint64) []int {
 	var same, all []int
 	for i, e := range c.engines {
 		all = append(all, i)
@@ -169,7 +169,7 @@ func (c *Collector) siblings(resource uint64) []int {
 }
 
 // inTurn reports whether engines wrote one after another in the file.
-func (c *Collector) inTurn(same []int) bool {
+func (c *collector) inTurn(same []int) bool {
 	for n, i := range same[1:] {
 		if c.engines[i].order < c.engines[same[n]].lastOrder {
 			return false
@@ -182,7 +182,7 @@ func (c *Collector) inTurn(same []int) bool {
 // is written only when it closes, so requests of the run may stand before it:
 // the run begins with the first line, after the last step span of the run
 // before, in which a request ends in a step that lies before that span.
-func (c *Collector) begins() error {
+func (c *collector) begins() error {
 	for i, e := range c.engines {
 		e.begin = e.order
 		prev := (*engine)(nil)

@@ -23,7 +23,6 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // formatsEnv moves the folder of collector formats.
@@ -79,7 +78,7 @@ func dumpRun(t testing.TB, files []string, change func(*Options)) (*result.Extra
 	if doc == nil {
 		return nil, nil, err
 	}
-	tables, rerr := table.ReadAll(o.Out)
+	tables, rerr := readAll(o.Out)
 	if rerr != nil {
 		t.Fatal(rerr)
 	}
@@ -298,8 +297,8 @@ func testVariant(t *testing.T, dir string) {
 	if several {
 		_, _, err := dumpRun(t, files, nil)
 		var e *trace.Error
-		if !errors.As(err, &e) || e.Code != CodeSeveralEngines {
-			t.Errorf("overlapping engines: got %v, want %s", err, CodeSeveralEngines)
+		if !errors.As(err, &e) || e.Code != codeSeveralEngines {
+			t.Errorf("overlapping engines: got %v, want %s", err, codeSeveralEngines)
 		}
 	}
 	doc, runs, err := dumpRun(t, files, func(o *Options) { o.SplitEngines = true })

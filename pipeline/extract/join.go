@@ -14,7 +14,7 @@ import (
 // join links core spans to API spans: by parentSpanId within the trace, else
 // by the request id's prefix. Stock spans beside API and core spans of the
 // same trace are dropped (fork v0.3.0 writes both).
-func (c *Collector) join() error {
+func (c *collector) join() error {
 	if len(c.apis) == 0 {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (c *Collector) join() error {
 }
 
 // apiSpans are the API spans by their keys and, where there are stock spans, their traces.
-func (c *Collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool, err error) {
+func (c *collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool, err error) {
 	bySpan = make(map[digest]int32, len(c.apis))
 	if slices.ContainsFunc(c.apis, func(p api) bool { return p.isStock }) {
 		fork = map[[16]byte]bool{}
@@ -72,7 +72,7 @@ func (c *Collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool,
 
 // byPrefix links cores by the ids their own ones may begin with; of API spans with one id the
 // first counts.
-func (c *Collector) byPrefix(cores []int32) error {
+func (c *collector) byPrefix(cores []int32) error {
 	if len(cores) == 0 {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (c *Collector) byPrefix(cores []int32) error {
 }
 
 // supersede drops the stock spans of traces that have spans of the fork.
-func (c *Collector) supersede(fork map[[16]byte]bool) error {
+func (c *collector) supersede(fork map[[16]byte]bool) error {
 	if len(fork) == 0 || len(c.cores) == 0 {
 		return nil
 	}
@@ -166,7 +166,7 @@ func isDigits(s string) bool {
 
 // placeAPIs gives API spans to engines: with their core span, else by the
 // nearest core span before them in the input.
-func (c *Collector) placeAPIs() error {
+func (c *collector) placeAPIs() error {
 	if len(c.engines) < 2 {
 		return nil
 	}
@@ -211,7 +211,7 @@ const unknownNs = math.MaxInt64
 
 // requestKeys lists the requests of one engine in the table's order. whole
 // says that none of them lost a journey.
-func (c *Collector) requestKeys(engine int32) (keys []requestKey, whole bool, err error) {
+func (c *collector) requestKeys(engine int32) (keys []requestKey, whole bool, err error) {
 	str := source.NewInterner()
 	n := 0
 	for i := range c.cores {
@@ -258,7 +258,7 @@ func (c *Collector) requestKeys(engine int32) (keys []requestKey, whole bool, er
 
 // byIDs orders requests with the same stamps: by the ids of their core spans, then of their
 // API spans.
-func (c *Collector) byIDs(a, b requestKey, str *source.Interner) (int, error) {
+func (c *collector) byIDs(a, b requestKey, str *source.Interner) (int, error) {
 	var core, api [2]string
 	for i, k := range []requestKey{a, b} {
 		if k.core >= 0 {
@@ -279,7 +279,7 @@ func hexID(b []byte) trace.Opt[string] { return trace.Some(hex.EncodeToString(b)
 
 // requestRow unpacks a request: a core span with or without its API span, or
 // an API or stock span alone. Overhead and phase are filled in by others.
-func (c *Collector) requestRow(core, api int32, str *source.Interner) (r trace.Request, err error) {
+func (c *collector) requestRow(core, api int32, str *source.Interner) (r trace.Request, err error) {
 	var p apiRow
 	if api >= 0 {
 		if p, err = c.pack.getAPI(c.apis[api].row, str); err != nil {
@@ -338,7 +338,7 @@ func fillAPI(r *trace.Request, p *apiRow) {
 }
 
 // apiRow is a request without a core span, or a stock span.
-func (c *Collector) apiRow(p *apiRow, isStock bool) trace.Request {
+func (c *collector) apiRow(p *apiRow, isStock bool) trace.Request {
 	r := p.request
 	r.Source, r.Link, r.File, r.APILine = trace.SourceFork, linkNone.String(), c.names[p.File].Name, trace.Some(p.Line)
 	r.TraceID, r.APISpanID = hexID(p.Key.Trace[:]), hexID(p.Key.Span[:])

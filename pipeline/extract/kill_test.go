@@ -55,7 +55,7 @@ func testKills(t *testing.T, kills int) {
 	if b, err := child(out).CombinedOutput(); err != nil {
 		t.Fatalf("rerun: %v\n%s", err, b)
 	}
-	if _, err := table.ReadAll(out); err != nil {
+	if _, err := readAll(out); err != nil {
 		t.Error(err)
 	}
 	left, _ := filepath.Glob(filepath.Join(out, tablesDir, stagePrefix+"*"))

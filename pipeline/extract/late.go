@@ -14,32 +14,28 @@ import (
 
 // lateRows holds rows whose step was written already when they arrived.
 type lateRows struct {
-	steps, snaps *source.Spool
-	stepCodec    *table.Codec[trace.Step]
-	snapCodec    *table.Codec[trace.Snapshot]
-	buf          source.Rows
-	rows         int64
+	steps *source.Sorter[trace.Step]
+	snaps *source.Sorter[trace.Snapshot]
+	rows  int64
 }
 
 func newLateRows(mem *source.Memory) lateRows {
-	return lateRows{steps: mem.Spool(), snaps: mem.Spool(), stepCodec: table.NewCodec[trace.Step](),
-		snapCodec: table.NewCodec[trace.Snapshot]()}
+	return lateRows{steps: source.NewSorter[trace.Step](mem), snaps: source.NewSorter[trace.Snapshot](mem)}
 }
 
 func (l *lateRows) add(g otlp.StepRows) error {
 	l.rows += int64(len(g.Steps) + len(g.Snaps))
-	l.buf.Reset()
 	for i := range g.Steps {
-		l.buf.Add(g.Steps[i].ID, l.stepCodec.Append(l.buf.Data, &g.Steps[i]))
+		if err := l.steps.Put(g.Steps[i].ID, &g.Steps[i]); err != nil {
+			return err
+		}
 	}
-	if err := l.steps.Add(&l.buf); err != nil {
-		return err
-	}
-	l.buf.Reset()
 	for i := range g.Snaps {
-		l.buf.Add(g.Snaps[i].StepID, l.snapCodec.Append(l.buf.Data, &g.Snaps[i]))
+		if err := l.snaps.Put(g.Snaps[i].StepID, &g.Snaps[i]); err != nil {
+			return err
+		}
 	}
-	return l.snaps.Add(&l.buf)
+	return nil
 }
 
 func firstID(steps *twoWay[trace.Step], snaps *twoWay[trace.Snapshot]) (int64, bool) {
@@ -133,21 +129,20 @@ func fileRows[T any](dir, name string, format table.Format) iter.Seq2[T, error] 
 	}
 }
 
-// spoolRows reads a spool in order.
-func spoolRows[T any](s *source.Spool, codec *table.Codec[T], str *source.Interner) iter.Seq2[T, error] {
+// sortedRows reads rows that were late in order.
+func sortedRows[T any](s *source.Sorter[T]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		rd, err := s.Read()
-		for err == nil {
-			if _, ok := rd.Peek(); !ok {
-				return
+		err := s.Rows(func(_ int64, row *T) error {
+			if !yield(*row, nil) {
+				return errEnough
 			}
-			var row T
-			err = rd.Next(func(_ int64, b []byte) error { return codec.Decode(b, &row, str.Get) })
-			if err == nil && !yield(row, nil) {
-				return
-			}
-		}
+			return nil
+		})
 		var none T
-		yield(none, err)
+		if err != nil && err != errEnough {
+			yield(none, err)
+		}
 	}
 }
+
+var errEnough = errors.New("nobody wants more rows")

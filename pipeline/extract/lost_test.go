@@ -138,8 +138,8 @@ func TestSpansWithoutIDs(t *testing.T) {
 	if n := doc.Runs[0].Records.Dropped["duplicate"]; n == 0 || doc.Runs[0].Losses.DuplicateSpans != 3 {
 		t.Errorf("got %d duplicates, want the three spans of the repeated line", doc.Runs[0].Losses.DuplicateSpans)
 	}
-	if !hasCode(doc.Runs[0].Warnings, CodeIncomplete) {
-		t.Errorf("got the warnings %v, want %s", doc.Runs[0].Warnings, CodeIncomplete)
+	if !hasCode(doc.Runs[0].Warnings, codeIncomplete) {
+		t.Errorf("got the warnings %v, want %s", doc.Runs[0].Warnings, codeIncomplete)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // joinObserved finds the core span of each client request: the client sends
 // its id as X-Request-Id, so the API span's id is cmpl-<id> or chatcmpl-<id>.
-func (c *Collector) joinObserved(rows []trace.ObservedRequest) error {
+func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -57,7 +57,7 @@ func sendTime(r *trace.ObservedRequest) int64 {
 }
 
 // observedOf are the client requests of one engine.
-func (c *Collector) observedOf(engine int32) []trace.ObservedRequest {
+func (c *collector) observedOf(engine int32) []trace.ObservedRequest {
 	if len(c.engines) < 2 {
 		return c.observed
 	}
@@ -84,6 +84,6 @@ func (w *writer) unjoined(rows []trace.ObservedRequest) {
 	}
 	if lost > 0 && len(w.c.cores) > 0 && w.sampledAll() {
 		w.out.Warnings = append(w.out.Warnings,
-			trace.Findingf(CodeIncomplete, "%d of %d client requests have no core span", lost, len(rows)))
+			trace.Findingf(codeIncomplete, "%d of %d client requests have no core span", lost, len(rows)))
 	}
 }

@@ -44,7 +44,7 @@ func besideDump(t *testing.T, lines []string, clients, kv map[string]string) (*r
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs, err := table.ReadAll(o.Out)
+	runs, err := readAll(o.Out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestClientRequestsJoinByID(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"1": "cmpl-1-0-aaaaaaaa", "9": "none"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	lost := trace.Finding{Code: CodeIncomplete, Message: "1 of 2 client requests have no core span"}
+	lost := trace.Finding{Code: codeIncomplete, Message: "1 of 2 client requests have no core span"}
 	if !slices.Contains(doc.Warnings, lost) {
 		t.Errorf("got %v, want %v", doc.Warnings, lost)
 	}

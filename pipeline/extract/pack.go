@@ -53,7 +53,6 @@ type packing struct {
 	apis     *source.RowFile
 	row      coreRow // of the span at hand
 	buf      []byte
-	spool    source.Rows
 }
 
 func newPacking(mem *source.Memory) packing {

@@ -8,8 +8,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-const codeInputsChanged trace.Code = "inputs_changed"
-
 // Planned is a run folder as a plan keeps it: where it is and what it holds.
 type Planned struct {
 	ID         string   `json:"id"`

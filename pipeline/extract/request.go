@@ -20,7 +20,7 @@ import (
 var eventSeed = maphash.MakeSeed()
 
 // core collects an engine request.
-func (c *Collector) core(s *otlp.Span, key spanKey) error {
+func (c *collector) core(s *otlp.Span, key spanKey) error {
 	if !s.RequestID.OK {
 		c.acc.Drop(source.CodeBadRecord, 1+int64(len(s.Journey)), c.at(s), "llm_core without gen_ai.request.id")
 		return nil
@@ -31,20 +31,20 @@ func (c *Collector) core(s *otlp.Span, key spanKey) error {
 	}
 	row.request.EndWallNs = trace.Some(max(row.request.EndWallNs.V, s.EndNs))
 	row.request.DroppedEvents += s.DroppedEvents
-	c.pack.spool.Reset()
 	for i := range s.Journey {
 		ev := &s.Journey[i]
 		ev.CoreID = ""
-		from := len(c.pack.spool.Data)
-		data := c.pack.events.Append(c.pack.spool.Data, ev)
-		hash := maphash.Bytes(eventSeed, data[from:])
+		c.pack.buf = c.pack.events.Append(c.pack.buf[:0], ev)
+		hash := maphash.Bytes(eventSeed, c.pack.buf)
 		if slices.Contains(row.hashes, hash) {
 			c.acc.Drop(source.CodeDuplicate, 1, c.at(s), "%s of %s", ev.Kind, s.RequestID.V)
 			continue
 		}
 		row.hashes = append(row.hashes, hash)
 		row.take(ev)
-		c.pack.spool.Add(int64(at), data)
+		if err := c.journeys.Add(int64(at), c.pack.buf); err != nil {
+			return err
+		}
 		summarise(&row.request, ev)
 		c.acc.Keep(1)
 		if ev.TsNs.OK {
@@ -52,15 +52,13 @@ func (c *Collector) core(s *otlp.Span, key spanKey) error {
 		}
 	}
 	c.acc.Keep(1)
-	if c.cores[at].row, err = c.pack.putCore(row); err != nil {
-		return err
-	}
-	return c.journeys.Add(&c.pack.spool)
+	c.cores[at].row, err = c.pack.putCore(row)
+	return err
 }
 
 // coreOf is the request of a core span, by its place among the cores, and what is known of it:
 // a new one, or the one of an earlier span with the same id.
-func (c *Collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, err error) {
+func (c *collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, err error) {
 	id, row := digestID(s.RequestID.V), &c.pack.row
 	if at, ok := c.byID[id]; ok {
 		if err = c.pack.getCore(c.cores[at].row, row, source.NewInterner()); err != nil || row.Resource == s.Resource {
@@ -122,7 +120,7 @@ func summarise(r *trace.Request, e *trace.JourneyEvent) {
 }
 
 // api collects a request as the API process saw it, or a stock span.
-func (c *Collector) api(s *otlp.Span, key spanKey) (err error) {
+func (c *collector) api(s *otlp.Span, key spanKey) (err error) {
 	row := apiRow{apiHead: apiHead{Key: key, Order: c.order, File: s.File, Line: s.Line, Kept: 1}}
 	p, r := api{isStock: s.Class == otlp.ClassStock}, &row.request
 	*r = trace.Request{APIID: s.RequestID, Route: s.Route, Model: s.Model, PromptTokens: s.Prompt, OutputTokens: s.Completion,

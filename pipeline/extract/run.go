@@ -211,7 +211,7 @@ type extraction struct {
 	stage   string
 	set     *inputSet
 	stamps  []fileStamp // of the inputs before they were read
-	col     *Collector
+	col     *collector
 	kv      *forms.Collector
 	dep     *deploy.Deployment // run.yaml's, with the phases that client files tell
 	obs     []trace.ObservedRequest
@@ -434,8 +434,8 @@ func (x *extraction) chunks() error {
 func (x *extraction) engineRuns() int { return max(x.col.Runs(), len(x.lives)) }
 
 // output writes the tables of the i-th engine run.
-func (x *extraction) output(i int) (*Output, error) {
-	w := &Output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
+func (x *extraction) output(i int) (*output, error) {
+	w := &output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
 	if i < x.col.Runs() {
 		var err error
 		if w, err = x.col.Write(i, x.dep, x.kv); err != nil {
@@ -465,7 +465,7 @@ func (x *extraction) output(i int) (*Output, error) {
 // write writes the tables of each engine run and gives them their final names.
 func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 	n := x.engineRuns()
-	outputs := make([]*Output, n)
+	outputs := make([]*output, n)
 	for i := range n {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -551,7 +551,7 @@ func (x *extraction) batches(r *result.ExtractRun) {
 
 // result is the entry of one engine run in extract.json. The account of a
 // folder with several engine runs stands with the first of them.
-func (x *extraction) result(id string, i, n int, w *Output, records result.Records) result.ExtractRun {
+func (x *extraction) result(id string, i, n int, w *output, records result.Records) result.ExtractRun {
 	dep := *x.dep
 	r := result.ExtractRun{
 		ID: id, Folder: x.run.Folder, Tables: w.Tables, Steps: w.Steps, Requests: w.Requests,
@@ -583,7 +583,7 @@ func firstUnreadable(examples []result.Example) string {
 }
 
 // warnings are the findings of one engine run.
-func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *Output) []trace.Finding {
+func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace.Finding {
 	out := append(slices.Clone(w.Warnings), r.Deployment.Assumed()...)
 	add := func(on bool, code trace.Code, format string, args ...any) {
 		if on {
@@ -594,20 +594,20 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *Output) []trace
 	if i == 0 {
 		out = append(append(out, x.empty...), x.clients...)
 		ids := x.col.NoIDs()
-		add(ids > 0, CodeIncomplete, "%d spans without a span id are told apart by their content", ids)
+		add(ids > 0, codeIncomplete, "%d spans without a span id are told apart by their content", ids)
 	}
-	add(n > 1, CodeSeveralEngines, "engine run %d of %d in this dump", i+1, n)
-	add(l.DroppedSpanEvents > 0, CodeIncomplete, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when "+
+	add(n > 1, codeSeveralEngines, "engine run %d of %d in this dump", i+1, n)
+	add(l.DroppedSpanEvents > 0, codeIncomplete, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when "+
 		"recording", l.DroppedSpanEvents)
-	add(l.OrphanSnapshots > 0, CodeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
+	add(l.OrphanSnapshots > 0, codeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
 	add(l.TruncatedMessages > 0, source.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of what was read)%s",
 		l.TruncatedMessages, 100*r.Records.BadFrac, firstUnreadable(r.Examples))
 	add(r.Records.Dropped[string(source.CodeConflict)] > 0, source.CodeConflict,
 		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(source.CodeConflict)])
 	add(r.Records.Dropped[string(source.CodeNulPadding)] > 0, source.CodeNulPadding, "NUL padding at the end of the input")
 	span := r.Steps.Summaries + r.Steps.Missing
-	add(r.Steps.Missing > 0, CodeIncomplete, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
-	add(r.Requests.APIUnlinked > 0, CodeIncomplete, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
+	add(r.Steps.Missing > 0, codeIncomplete, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
+	add(r.Requests.APIUnlinked > 0, codeIncomplete, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
 	add(r.Requests.StopString > 0, codeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes",
 		r.Requests.StopString)
 	add(i == 0 && len(x.acc.BadText) > 0, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),

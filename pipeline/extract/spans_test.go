@@ -199,7 +199,7 @@ func TestRestartsAndSiblings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := writeDump(t, "traces.json", []byte(strings.Join(c.lines, "\n")))
 			_, _, err := dumpRun(t, []string{path}, nil)
-			if refused := err != nil && strings.Contains(err.Error(), string(CodeSeveralEngines)); refused != c.refused {
+			if refused := err != nil && strings.Contains(err.Error(), string(codeSeveralEngines)); refused != c.refused {
 				t.Errorf("got %v, want refused: %v", err, c.refused)
 			}
 			doc, runs, err := dumpRun(t, []string{path}, func(o *Options) { o.SplitEngines = true })

@@ -326,11 +326,10 @@ func (m *stepTables) mergeLate() error {
 		return err
 	}
 	defer m.abort()
-	str := source.NewInterner()
 	steps := mergeTwo(func(s *trace.Step) int64 { return s.ID },
-		fileRows[trace.Step](early, table.Steps, m.format), spoolRows(m.late.steps, m.late.stepCodec, str))
+		fileRows[trace.Step](early, table.Steps, m.format), sortedRows(m.late.steps))
 	snaps := mergeTwo(func(s *trace.Snapshot) int64 { return s.StepID },
-		fileRows[trace.Snapshot](early, table.Snapshots, m.format), spoolRows(m.late.snaps, m.late.snapCodec, str))
+		fileRows[trace.Snapshot](early, table.Snapshots, m.format), sortedRows(m.late.snaps))
 	defer steps.stop()
 	defer snaps.stop()
 	for {

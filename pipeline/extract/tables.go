@@ -21,7 +21,7 @@ import (
 )
 
 // Add takes the result of one batch.
-func (c *Collector) Add(p *source.Parsed[*otlp.Message]) error {
+func (c *collector) Add(p *source.Parsed[*otlp.Message]) error {
 	name := c.names[p.Batch.File].Name
 	p.Account(c.acc, name)
 	for _, s := range p.Records.Ignored {
@@ -40,7 +40,7 @@ func (c *Collector) Add(p *source.Parsed[*otlp.Message]) error {
 }
 
 // span takes one span.
-func (c *Collector) span(s *otlp.Span) error {
+func (c *collector) span(s *otlp.Span) error {
 	c.order++
 	a := c.acc
 	c.count(s)
@@ -93,10 +93,10 @@ func ownKey(s *otlp.Span) spanKey {
 }
 
 // NoIDs is how many spans of ours had no span id.
-func (c *Collector) NoIDs() int64 { return c.noIDs }
+func (c *collector) NoIDs() int64 { return c.noIDs }
 
 // count counts a span and its events by scope and name.
-func (c *Collector) count(s *otlp.Span) {
+func (c *collector) count(s *otlp.Span) {
 	c.acc.Read += 1 + s.Events()
 	c.acc.Scope(s.Scope, "", 1)
 	for e, n := range s.Counts {
@@ -110,11 +110,11 @@ func (c *Collector) count(s *otlp.Span) {
 }
 
 // Empty reports that no span was of use.
-func (c *Collector) Empty() bool { return len(c.cores)+len(c.apis)+len(c.engines) == 0 }
+func (c *collector) Empty() bool { return len(c.cores)+len(c.apis)+len(c.engines) == 0 }
 
 // Finish tells engine runs apart and joins requests, spans and what clients
 // saw. Engine runs that overlap in time are refused unless split says to go on.
-func (c *Collector) Finish(split bool, observed []trace.ObservedRequest) error {
+func (c *collector) Finish(split bool, observed []trace.ObservedRequest) error {
 	for _, e := range c.engines {
 		if err := e.tables.close(); err != nil {
 			return err
@@ -141,7 +141,7 @@ func (c *Collector) Finish(split bool, observed []trace.ObservedRequest) error {
 }
 
 // snapped tells requests where stands what their snapshots say first.
-func (c *Collector) snapped() error {
+func (c *collector) snapped() error {
 	for n, e := range c.engines {
 		t := e.tables
 		err := t.seen.Each(func(at int64, row []byte) {
@@ -162,8 +162,8 @@ func (c *Collector) snapped() error {
 
 // Write writes every table of an engine run, those of requests beside the
 // others; kv is nil without KV events.
-func (c *Collector) Write(run int, dep *deploy.Deployment, kv *forms.Collector) (*Output, error) {
-	w := &writer{c: c, engine: int32(run), dep: dep, out: Output{Dir: c.dir(run), Tables: map[string]int64{}}}
+func (c *collector) Write(run int, dep *deploy.Deployment, kv *forms.Collector) (*output, error) {
+	w := &writer{c: c, engine: int32(run), dep: dep, out: output{Dir: c.dir(run), Tables: map[string]int64{}}}
 	if len(c.engines) > 0 {
 		t := c.engines[run].tables
 		w.out.Dir = t.dir

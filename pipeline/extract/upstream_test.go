@@ -74,7 +74,7 @@ func TestUpstreamFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs, err := table.ReadAll(out)
+	runs, err := readAll(out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestBenchBesideLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs, err := table.ReadAll(out)
+	runs, err := readAll(out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestBenchBesideLog(t *testing.T) {
 // those of the clients.
 func TestStockRecordings(t *testing.T) {
 	out := extractTo(t, repo.Shared(t, "data", "real_vllm_stock"), nil)
-	runs, err := table.ReadAll(out)
+	runs, err := readAll(out)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // TestWrappedDumps: an array of documents, Tempo's answers and a bare request give
@@ -39,7 +38,7 @@ func dumpRows(t *testing.T, text string) int64 {
 	dir := upstreamFolder(t, upstreamRun)
 	put(t, filepath.Join(dir, "traces.jsonl"), text)
 	out := extractTo(t, dir, nil)
-	runs, err := table.ReadAll(out)
+	runs, err := readAll(out)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Output is what writing one engine run found out.
-type Output struct {
+// output is what writing one engine run found out.
+type output struct {
 	Dir      string // of its tables
 	Steps    result.ExtractSteps
 	Requests result.ExtractRequests
@@ -24,11 +24,11 @@ type Output struct {
 
 // writer writes the tables of one engine run.
 type writer struct {
-	c      *Collector
+	c      *collector
 	engine int32
 	dep    *deploy.Deployment
 	strays bool // some snapshots are of requests without a core span
-	out    Output
+	out    output
 }
 
 // rows notes the rows of a table that has any.
@@ -134,34 +134,28 @@ func (w *writer) journeys() (int64, error) {
 	if int(w.engine) == w.c.Runs()-1 { // nobody reads them again
 		w.c.journeys.Close()
 	}
-	rd, err := byRank.Read()
-	if err != nil {
-		return 0, err
-	}
 	str := source.NewInterner()
 	id, last := "", int64(-1)
-	for {
-		rank, ok := rd.Peek()
-		if !ok {
-			return t.Rows(), t.Close()
-		}
+	err = byRank.Each(func(rank int64, row []byte) error {
 		var ev trace.JourneyEvent
-		if err := rd.Next(func(_ int64, row []byte) error { return w.c.pack.events.Decode(row, &ev, str.Get) }); err != nil {
-			return 0, err
+		if err := w.c.pack.events.Decode(row, &ev, str.Get); err != nil {
+			return err
 		}
 		if rank != last {
 			id, last = string(w.c.ids.get(w.c.cores[order[rank]].id)), rank
 		}
 		ev.CoreID = id
-		if err := t.Append(ev); err != nil {
-			return 0, err
-		}
+		return t.Append(ev)
+	})
+	if err != nil {
+		return 0, err
 	}
+	return t.Rows(), t.Close()
 }
 
 // journeysByID sorts the cores of an engine by id and puts their journey
 // events into out by that order.
-func (c *Collector) journeysByID(engine int32, out *source.Spool) (order []int32, err error) {
+func (c *collector) journeysByID(engine int32, out *source.Spool) (order []int32, err error) {
 	for i := range c.cores {
 		if c.cores[i].engine == engine {
 			order = append(order, int32(i))
@@ -172,27 +166,12 @@ func (c *Collector) journeysByID(engine int32, out *source.Spool) (order []int32
 	for r, i := range order {
 		rank[i] = int32(r)
 	}
-	rd, err := c.journeys.Read()
-	if err != nil {
-		return nil, err
-	}
-	var one source.Rows
-	for {
-		at, ok := rd.Peek()
-		if !ok {
-			return order, nil
-		}
-		one.Reset()
-		if err := rd.Next(func(_ int64, row []byte) error { one.Add(int64(rank[at]), append(one.Data, row...)); return nil }); err != nil {
-			return nil, err
-		}
+	return order, c.journeys.Each(func(at int64, row []byte) error {
 		if c.cores[at].engine != engine {
-			continue
+			return nil
 		}
-		if err := out.Add(&one); err != nil {
-			return nil, err
-		}
-	}
+		return out.Add(int64(rank[at]), row)
+	})
 }
 
 func (w *writer) kvEvents(kv *forms.Collector) (int64, error) {
@@ -212,7 +191,7 @@ func (w *writer) kvEvents(kv *forms.Collector) (int64, error) {
 }
 
 // engineOfKV places a KV event: with its request, else by the wall clock.
-func (c *Collector) engineOfKV(ev *trace.KVEvent) int32 {
+func (c *collector) engineOfKV(ev *trace.KVEvent) int32 {
 	if len(c.engines) < 2 {
 		return 0
 	}

@@ -213,7 +213,7 @@ func maxTokens(r *sim.Request) int64 {
 
 func (p *Dump) endCore(j *journey) {
 	var b buffer
-	p.spanHead(&b, j.traceID, j.coreSpan, j.apiSpan, 768, "llm_core", 1, j.queuedWall, j.finishedWall)
+	spanHead(&b, j.traceID, j.coreSpan, j.apiSpan, 768, "llm_core", 1, j.queuedWall, j.finishedWall)
 	b.raw(`,"attributes":[`)
 	b.text("gen_ai.request.id", j.coreID)
 	b.raw(`],"events":[`)
@@ -224,7 +224,7 @@ func (p *Dump) endCore(j *journey) {
 		b = append(b, ev...)
 	}
 	b.raw(`]`)
-	p.spanTail(&b, j.dropped, "")
+	spanTail(&b, j.dropped)
 	p.core = append(p.core, span{head: b})
 }
 
@@ -241,7 +241,7 @@ func (p *Dump) departed(j *journey, e *sim.Event) {
 		p.apiEvent(j, ns, "api.ABORTED", "client_disconnect")
 	}
 	var b buffer
-	p.spanHead(&b, j.traceID, j.apiSpan, "", 256, "llm_request", 2, j.arrivedWall, p.wall(ns))
+	spanHead(&b, j.traceID, j.apiSpan, "", 256, "llm_request", 2, j.arrivedWall, p.wall(ns))
 	b.raw(`,"attributes":[`)
 	b.text("gen_ai.request.id", j.apiID)
 	b.text("http.route", p.route())
@@ -257,7 +257,7 @@ func (p *Dump) departed(j *journey, e *sim.Event) {
 	b.raw(`],"events":[`)
 	b = append(b, j.apiEvents...)
 	b.raw(`]`)
-	p.spanTail(&b, 0, "")
+	spanTail(&b, 0)
 	p.api = append(p.api, span{head: b})
 	p.line(p.wall(ns), false)
 }

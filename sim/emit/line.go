@@ -8,7 +8,7 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 // and never copied.
 type span struct{ head, events, tail buffer }
 
-func (p *Dump) spanHead(b *buffer, traceID, spanID, parent string, flags int64, name string, kind, start, end int64) {
+func spanHead(b *buffer, traceID, spanID, parent string, flags int64, name string, kind, start, end int64) {
 	b.raw(`{"traceId":"` + traceID + `","spanId":"` + spanID + `"`)
 	if parent != "" {
 		b.raw(`,"parentSpanId":"` + parent + `"`)
@@ -17,17 +17,11 @@ func (p *Dump) spanHead(b *buffer, traceID, spanID, parent string, flags int64, 
 	b.raw(`,"startTimeUnixNano":"` + decimal(start) + `","endTimeUnixNano":"` + decimal(max(start, end)) + `"`)
 }
 
-func (p *Dump) spanTail(b *buffer, dropped int64, status string) {
+func spanTail(b *buffer, dropped int64) {
 	if dropped > 0 {
 		b.raw(`,"droppedEventsCount":` + decimal(dropped))
 	}
-	if status == "" {
-		b.raw(`,"status":{}}`)
-		return
-	}
-	b.raw(`,"status":{"code":2,"message":`)
-	b.quoted(status)
-	b.raw(`}}`)
+	b.raw(`,"status":{}}`)
 }
 
 // The producer's exporter: a line every five seconds, or when it holds many spans.

@@ -113,7 +113,7 @@ func (p *Dump) closeStepSpan(last, endWall int64) {
 	s := &p.step
 	var b buffer
 	id := func(salt uint64) string { return hex(sim.Mix(uint64(p.opt.Seed)^salt, uint64(s.sequence)), 16) }
-	p.spanHead(&b, id(5)+id(6), id(7), "", 256, "scheduler_steps_"+decimal(s.sequence), 1, s.openedWall, endWall)
+	spanHead(&b, id(5)+id(6), id(7), "", 256, "scheduler_steps_"+decimal(s.sequence), 1, s.openedWall, endWall)
 	b.raw(`,"attributes":[`)
 	b.int("scheduler.span_sequence", s.sequence)
 	b.int("scheduler.step_range_start", s.first)
@@ -122,7 +122,7 @@ func (p *Dump) closeStepSpan(last, endWall int64) {
 	b.raw(`],"events":[`)
 	var tail buffer
 	tail.raw(`]`)
-	p.spanTail(&tail, s.dropped, "")
+	spanTail(&tail, s.dropped)
 	p.steps = append(p.steps, span{b, s.events[s.starts[s.dropped]:], tail})
 	p.line(endWall, false)
 }

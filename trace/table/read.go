@@ -44,21 +44,6 @@ func RunIDs(out string) ([]string, error) {
 	return ids, nil
 }
 
-// ReadAll reads every run of an output folder, sorted by id.
-func ReadAll(out string) ([]*trace.Run, error) {
-	ids, err := RunIDs(out)
-	if err != nil {
-		return nil, err
-	}
-	runs := make([]*trace.Run, len(ids))
-	for i, id := range ids {
-		if runs[i], err = Read(RunDir(out, id)); err != nil {
-			return nil, err
-		}
-	}
-	return runs, nil
-}
-
 // Read reads the folder of one run into memory, Parquet or Arrow IPC: the named
 // tables, or all. A missing table is an empty one. A long recording takes
 // gigabytes this way; Open reads a table in bounded memory.
@@ -115,23 +100,10 @@ func ReadFile[T any](path string) ([]T, error) {
 
 // CountRows reads a file of the named table to its end and counts its rows.
 func CountRows(path, name string) (int64, error) {
-	switch name {
-	case Requests:
-		return countFile[trace.Request](path)
-	case JourneyEvents:
-		return countFile[trace.JourneyEvent](path)
-	case Steps:
-		return countFile[trace.Step](path)
-	case Snapshots:
-		return countFile[trace.Snapshot](path)
-	case KVEvents:
-		return countFile[trace.KVEvent](path)
-	case ObservedRequests:
-		return countFile[trace.ObservedRequest](path)
-	case Iterations:
-		return countFile[trace.Iteration](path)
-	case Points:
-		return countFile[trace.LoadPoint](path)
+	for _, t := range Tables {
+		if t.Name == name {
+			return t.count(path)
+		}
 	}
 	return 0, fmt.Errorf("table %q: no table of that name", name)
 }

@@ -3,7 +3,6 @@ package table
 import (
 	"fmt"
 	"reflect"
-	"strings"
 	"sync"
 
 	"github.com/apache/arrow/go/v17/arrow"
@@ -65,19 +64,21 @@ type rows[T any] interface {
 
 // Tables lists the tables of a run folder in the order they are documented.
 var Tables = []struct {
-	Name string
-	Doc  string
-	row  reflect.Type
+	Name  string
+	Doc   string
+	row   reflect.Type
+	count func(path string) (int64, error)
 }{
-	{Requests, "one row per core span, per API span without a core span, and per stock span", reflect.TypeFor[trace.Request]()},
-	{JourneyEvents, "journey.* events of core spans in emission order", reflect.TypeFor[trace.JourneyEvent]()},
-	{Steps, "step.BATCH_SUMMARY events by step id", reflect.TypeFor[trace.Step]()},
-	{Snapshots, "step.REQUEST_SNAPSHOT events by step id, then file order", reflect.TypeFor[trace.Snapshot]()},
-	{KVEvents, "KV-cache events in file order, copies of TP workers merged", reflect.TypeFor[trace.KVEvent]()},
-	{ObservedRequests, "requests as their clients saw them", reflect.TypeFor[trace.ObservedRequest]()},
+	{Requests, "one row per core span, per API span without a core span, and per stock span",
+		reflect.TypeFor[trace.Request](), countFile[trace.Request]},
+	{JourneyEvents, "journey.* events of core spans in emission order", reflect.TypeFor[trace.JourneyEvent](), countFile[trace.JourneyEvent]},
+	{Steps, "step.BATCH_SUMMARY events by step id", reflect.TypeFor[trace.Step](), countFile[trace.Step]},
+	{Snapshots, "step.REQUEST_SNAPSHOT events by step id, then file order", reflect.TypeFor[trace.Snapshot](), countFile[trace.Snapshot]},
+	{KVEvents, "KV-cache events in file order, copies of TP workers merged", reflect.TypeFor[trace.KVEvent](), countFile[trace.KVEvent]},
+	{ObservedRequests, "requests as their clients saw them", reflect.TypeFor[trace.ObservedRequest](), countFile[trace.ObservedRequest]},
 	{Iterations, "passes as unmodified vLLM logs them (--enable-logging-iteration-details) or Dynamo's forward-pass trace has them, in the " +
-		"engine's order", reflect.TypeFor[trace.Iteration]()},
-	{Points, "load levels as benchmarks print them, by file and line", reflect.TypeFor[trace.LoadPoint]()},
+		"engine's order", reflect.TypeFor[trace.Iteration](), countFile[trace.Iteration]},
+	{Points, "load levels as benchmarks print them, by file and line", reflect.TypeFor[trace.LoadPoint](), countFile[trace.LoadPoint]},
 }
 
 // Names of the tables of a run folder.
@@ -103,11 +104,9 @@ func IsFile(name string) bool {
 }
 
 // Columns lists the columns of the table whose rows are of type T.
-func Columns[T any]() []Column { return publicColumns(reflect.TypeFor[T]()) }
-
-func publicColumns(t reflect.Type) []Column {
+func Columns[T any]() []Column {
 	var out []Column
-	for _, c := range columnsOf(t) {
+	for _, c := range columnsOf(reflect.TypeFor[T]()) {
 		out = append(out, c.Column)
 	}
 	return out
@@ -224,25 +223,4 @@ func primitive(name string, rep parquet.Repetition, k kind) schema.Node {
 		return schema.NewBooleanNode(name, rep, -1)
 	}
 	return schema.MustPrimitive(schema.NewPrimitiveNodeLogical(name, rep, schema.StringLogicalType{}, parquet.Types.ByteArray, 0, -1))
-}
-
-// Markdown renders docs/tables.md from the struct tags.
-func Markdown() string {
-	var b strings.Builder
-	b.WriteString("# Tables\n\nGenerated from the struct tags in `trace/run.go` (`go generate ./trace/table`); do not edit.\n\n")
-	fmt.Fprintf(&b, "`extract` writes one folder `tables/run=<id>/` per engine run, one file per table (`<table>.parquet`, or `.arrow` "+
-		"with `--format arrow`); a table without rows is not written. Schema version %s. "+
-		"Columns marked *null* may be unknown. Stamps are int64 nanoseconds of the producer's monotonic clock unless the name says `wall`.\n",
-		SchemaVersion)
-	for _, t := range Tables {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n| column | type | unit | null | meaning |\n|---|---|---|---|---|\n", t.Name, t.Doc)
-		for _, c := range publicColumns(t.row) {
-			null := ""
-			if c.Nullable {
-				null = "null"
-			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", c.Name, c.Type, c.Unit, null, c.Doc)
-		}
-	}
-	return b.String()
 }

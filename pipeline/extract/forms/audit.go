@@ -14,25 +14,6 @@ import (
 	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
-// Codes of what files of clients are known to get wrong (spec#client-traps).
-const (
-	clientFile      trace.Code = "client_file"
-	runContradicted trace.Code = "run_contradicted"
-	CodeCapped      trace.Code = "capped_client" // arrivals followed the server: a replay of them informs only
-)
-
-var auditCodes = []trace.CodeEntry{
-	{Code: clientFile, Kind: "finding", Meaning: "what a client's file leaves out or counts in its own way: order, columns, token counts, " +
-		"chunks, warm-up, clock, prefixes, the server's limits, levels in place of requests",
-		Action: "Nothing, unless the message names what to record or to state in run.yaml."},
-	{Code: runContradicted, Kind: "warning", Meaning: "a client's file contradicts run.yaml: the header's limits, more tokens at once than " +
-		"the KV blocks hold, or times of another unit",
-		Action: "Correct run.yaml, or the unit: TraceV2 is in us, points are in ms, stamps in ns."},
-	{Code: CodeCapped, Kind: "finding", Meaning: "the number of requests in flight has a flat maximum: the client waited for " +
-		"answers, so arrivals followed the server",
-		Action: "Raise the client's limit to measure open arrivals; recorded sends are replayed, and the verdict informs only."},
-}
-
 // traceFile is one TraceV2 file: its rows and what stands around them.
 type traceFile struct {
 	stem             string

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// IsBench recognises the result of `vllm bench serve --save-result`.
-func IsBench(head []byte) bool {
+// isBench recognises the result of `vllm bench serve --save-result`.
+func isBench(head []byte) bool {
 	return bytes.Contains(head, []byte(`"total_input_tokens"`)) && bytes.Contains(head, []byte(`"completed"`))
 }
 

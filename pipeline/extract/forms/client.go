@@ -55,7 +55,7 @@ func (c *Reader) Finish(dep *deploy.Deployment) {
 // IsRead says that a file is of a form that Reader knows by itself, by its beginning.
 func IsRead(head []byte) bool {
 	head = bytes.TrimLeft(head, " \t\r\n\ufeff")
-	return bytes.Contains(head, []byte(`"guidellm_version"`)) || isAIPerf(head) || isInferencePerf(head) || Is(head) ||
+	return bytes.Contains(head, []byte(`"guidellm_version"`)) || isAIPerf(head) || isInferencePerf(head) || is(head) ||
 		isTraceV2(head)
 }
 
@@ -86,7 +86,7 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 		if err = c.guideLLM(src); err == nil && len(c.Rows) == rows {
 			err = c.points(in, how, "guidellm without a limit on the requests it keeps")
 		}
-	case IsBench(head):
+	case isBench(head):
 		if err = c.bench(src); err == errNoDetails {
 			err = c.points(in, how, "vllm bench serve --save-detailed")
 		}
@@ -100,7 +100,7 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 			return r, err
 		})
 		c.offered(load)
-	case Is(trimmed):
+	case is(trimmed):
 		err = c.points(in, how, "")
 	case bytes.HasPrefix(trimmed, []byte(chunkHeader)):
 		err = c.chunkFile(src)
@@ -118,15 +118,6 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 	}
 	return c.Acc.Err
 }
-
-// CodeUnknownFile refuses a client file of none of the forms.
-const CodeUnknownFile trace.Code = "unknown_client_file"
-
-// Codes describes every code of this package.
-var Codes = append([]trace.CodeEntry{
-	{Code: CodeUnknownFile, Kind: "error", Meaning: "a client file is of none of the forms that are read",
-		Action: "write client_requests.jsonl (docs/spec.md#wire-client), or measure with vllm bench serve or GuideLLM"},
-}, auditCodes...)
 
 // unknownFile names the keys of a file that gave no request.
 func unknownFile(name string, head []byte) error {

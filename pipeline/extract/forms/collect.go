@@ -78,7 +78,7 @@ func (c *Lives) Add(p *source.Parsed[*Records]) error {
 	return c.acc.Err
 }
 
-func (c *Lives) add(row *Row) error {
+func (c *Lives) add(row *row) error {
 	key := row.Form + " " + row.Engine
 	life := c.open[key]
 	if life != nil && row.Index <= life.last.Index {

@@ -11,8 +11,8 @@ import (
 
 // Records are the iterations of one batch of lines, with what was lost.
 type Records struct {
-	Rows   []Row
-	Bad    []Bad
+	Rows   []row
+	Bad    []bad
 	Other  int64 // lines of a log without an iteration
 	before struct {
 		rows, bad int
@@ -20,14 +20,14 @@ type Records struct {
 	}
 }
 
-// Row is an iteration and the engine core, rank or producer that made it.
-type Row struct {
+// row is an iteration and the engine core, rank or producer that made it.
+type row struct {
 	trace.Iteration
 	Engine string
 }
 
-// Bad is a record that could not be read whole.
-type Bad struct {
+// bad is a record that could not be read whole.
+type bad struct {
 	Line int64
 	What string
 }
@@ -64,7 +64,7 @@ func (r *Records) Number(before int64) {
 
 func (r *Records) bad(what []byte) {
 	const most = 120
-	r.Bad = append(r.Bad, Bad{What: string(what[:min(len(what), most)])})
+	r.Bad = append(r.Bad, bad{What: string(what[:min(len(what), most)])})
 }
 
 // names keeps one copy of each engine's name.

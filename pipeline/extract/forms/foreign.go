@@ -8,15 +8,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// CodeForeign refuses a file of another tool.
-const CodeForeign trace.Code = "foreign_export"
-
-// Codes describes every code of this package.
-var ForeignCodes = []trace.CodeEntry{
-	{Code: CodeForeign, Kind: "error", Meaning: "a file is an export of another tool, whose form is not read",
-		Action: "take the way out that the message names"},
-}
-
 // tool is a form of another tool: all words of one of its sets stand in the first
 // bytes of a file, and it begins as said.
 type tool struct {

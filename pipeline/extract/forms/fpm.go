@@ -29,7 +29,7 @@ func (d *fpmDecoder) Message([]byte, *Records) *source.Error {
 
 func (d *fpmDecoder) Line(line []byte, out *Records) *source.Error {
 	r := fpmReader{Cursor: source.Cursor{B: line}}
-	r.object(r.outer)
+	r.object(fpmRecord)
 	if r.Space(); r.Err == nil && r.I < len(r.B) {
 		r.Unexpected("the end of the line")
 	}
@@ -40,7 +40,7 @@ func (d *fpmDecoder) Line(line []byte, out *Records) *source.Error {
 		return r.Err
 	}
 	r.it.Form = trace.IterationFPM
-	out.Rows = append(out.Rows, Row{Iteration: r.it, Engine: d.text.Get([]byte(r.engine()))})
+	out.Rows = append(out.Rows, row{Iteration: r.it, Engine: d.text.Get([]byte(r.engine()))})
 	return nil
 }
 
@@ -53,114 +53,66 @@ type fpmReader struct {
 	hasScheduled, hasTime, isFPM bool
 }
 
-// object walks an object, member by member; a member that field does not take
-// is skipped.
-func (r *fpmReader) object(field func(key string) bool) {
+// fpmFields are the members of an object that are read; others are skipped.
+type fpmFields map[string]func(r *fpmReader)
+
+// object reads an object of the fields.
+func (r *fpmReader) object(fields fpmFields) {
 	for key := range r.MembersOrNull {
-		if !field(string(key)) {
+		if read := fields[string(key)]; read != nil {
+			read(r)
+		} else {
 			r.Skip(0)
 		}
 	}
 }
 
-func (r *fpmReader) outer(key string) bool {
-	if key == "event" {
-		r.object(r.event)
-		return true
-	}
-	return false
-}
-
-func (r *fpmReader) event(key string) bool {
-	switch key {
-	case "schema":
-		r.schema = r.word()
-	case "source":
-		r.object(func(key string) bool {
-			if key != "producer_id" {
-				return false
+var (
+	fpmRecord = fpmFields{"event": func(r *fpmReader) { r.object(fpmEvent) }}
+	fpmEvent  = fpmFields{
+		"schema": func(r *fpmReader) { r.schema = r.word() },
+		"source": func(r *fpmReader) {
+			r.object(fpmFields{"producer_id": func(r *fpmReader) { r.producer = r.word() }})
+		},
+		"capture_mode": func(r *fpmReader) { r.it.Sampled = r.word() != "full" },
+		"observed_at_unix_ms": func(r *fpmReader) {
+			if ms, ok := r.Int64(); ok && ms > 0 && ms < math.MaxInt64/1_000_000 {
+				r.it.StampNs, r.it.StampStepNs, r.it.StampWall = trace.Some(ms*1_000_000), trace.Some[int64](1_000_000), true
 			}
-			r.producer = r.word()
-			return true
-		})
-	case "capture_mode":
-		r.it.Sampled = r.word() != "full"
-	case "observed_at_unix_ms":
-		if ms, ok := r.Int64(); ok && ms > 0 && ms < math.MaxInt64/1_000_000 {
-			r.it.StampNs, r.it.StampStepNs, r.it.StampWall = trace.Some(ms*1_000_000), trace.Some[int64](1_000_000), true
-		}
-	case "fpm":
-		r.isFPM = true
-		r.object(r.fpm)
-	default:
-		return false
+		},
+		"fpm": func(r *fpmReader) { r.isFPM = true; r.object(fpmPass) },
 	}
-	return true
-}
-
-func (r *fpmReader) fpm(key string) bool {
-	switch key {
-	case "version":
-		r.version, _ = r.Int64()
-	case "worker_id":
-		r.worker = r.word()
-	case "dp_rank":
-		r.rank, _ = r.Int64()
-	case "counter_id":
-		r.it.Index, _ = r.Int64()
-	case "wall_time":
-		var seconds float64
-		seconds, r.hasTime = r.Float()
-		r.it.ElapsedUs = seconds * 1e6
-	case "scheduled_requests":
-		r.hasScheduled = true
-		r.object(r.scheduled)
-	case "queued_requests":
-		r.object(r.queued)
-	default:
-		return false
+	fpmPass = fpmFields{
+		"version":    func(r *fpmReader) { r.version, _ = r.Int64() },
+		"worker_id":  func(r *fpmReader) { r.worker = r.word() },
+		"dp_rank":    func(r *fpmReader) { r.rank, _ = r.Int64() },
+		"counter_id": func(r *fpmReader) { r.it.Index, _ = r.Int64() },
+		"wall_time": func(r *fpmReader) {
+			var seconds float64
+			seconds, r.hasTime = r.Float()
+			r.it.ElapsedUs = seconds * 1e6
+		},
+		"scheduled_requests": func(r *fpmReader) { r.hasScheduled = true; r.object(fpmScheduled) },
+		"queued_requests":    func(r *fpmReader) { r.object(fpmQueued) },
 	}
-	return true
-}
-
-func (r *fpmReader) scheduled(key string) bool {
-	it := &r.it
-	switch key {
-	case "num_prefill_requests":
-		it.ContextReqs = r.count()
-	case "sum_prefill_tokens":
-		it.ContextTokens = r.count()
-	case "var_prefill_length":
-		it.PromptVariance = r.variance()
-	case "sum_prefill_kv_tokens":
-		it.ContextKVTokens = trace.Some(r.count())
-	case "num_decode_requests":
-		it.GenerationReqs = r.count()
-		it.GenerationTokens = it.GenerationReqs
-	case "sum_decode_kv_tokens":
-		it.DecodeKVTokens = trace.Some(r.count())
-	case "var_decode_kv_tokens":
-		it.DecodeKVVariance = r.variance()
-	default:
-		return false
+	fpmScheduled = fpmFields{
+		"num_prefill_requests":  func(r *fpmReader) { r.it.ContextReqs = r.count() },
+		"sum_prefill_tokens":    func(r *fpmReader) { r.it.ContextTokens = r.count() },
+		"var_prefill_length":    func(r *fpmReader) { r.it.PromptVariance = r.variance() },
+		"sum_prefill_kv_tokens": func(r *fpmReader) { r.it.ContextKVTokens = trace.Some(r.count()) },
+		"num_decode_requests": func(r *fpmReader) {
+			r.it.GenerationReqs = r.count()
+			r.it.GenerationTokens = r.it.GenerationReqs
+		},
+		"sum_decode_kv_tokens": func(r *fpmReader) { r.it.DecodeKVTokens = trace.Some(r.count()) },
+		"var_decode_kv_tokens": func(r *fpmReader) { r.it.DecodeKVVariance = r.variance() },
 	}
-	return true
-}
-
-func (r *fpmReader) queued(key string) bool {
-	it := &r.it
-	switch key {
-	case "num_prefill_requests":
-		it.QueuedContext = trace.Some(r.count())
-	case "sum_prefill_tokens":
-		it.QueuedTokens = trace.Some(r.count())
-	case "num_decode_requests":
-		it.QueuedDecode = trace.Some(r.count())
-	default:
-		return false
+	fpmQueued = fpmFields{
+		"num_prefill_requests": func(r *fpmReader) { r.it.QueuedContext = trace.Some(r.count()) },
+		"sum_prefill_tokens":   func(r *fpmReader) { r.it.QueuedTokens = trace.Some(r.count()) },
+		"num_decode_requests":  func(r *fpmReader) { r.it.QueuedDecode = trace.Some(r.count()) },
 	}
-	return true
-}
+)
 
 // word is a string or a number as text; null is none.
 func (r *fpmReader) word() string {

@@ -33,15 +33,15 @@ func wall(ns, step int64) stamp { return stamp{ns, step, true} }
 // at2321 is 2026-11-21T23:21:43.123456789Z.
 const at2321 = int64(1795303303123456789)
 
-func logRow(at stamp, line int64) Row {
-	r := Row{Engine: "1", Iteration: trace.Iteration{Index: 8, Form: trace.IterationLog,
+func logRow(at stamp, line int64) row {
+	r := row{Engine: "1", Iteration: trace.Iteration{Index: 8, Form: trace.IterationLog,
 		ContextReqs: 1, ContextTokens: 212, GenerationReqs: 1, GenerationTokens: 1, ElapsedUs: 180680, KVUsage: trace.Some(0.004), Line: line}}
 	at.set(&r.Iteration)
 	return r
 }
 
-func coreRow(at stamp, line int64) Row {
-	r := Row{Engine: "0", Iteration: trace.Iteration{Index: 7, Form: trace.IterationLog,
+func coreRow(at stamp, line int64) row {
+	r := row{Engine: "0", Iteration: trace.Iteration{Index: 7, Form: trace.IterationLog,
 		GenerationReqs: 2, GenerationTokens: 2, ElapsedUs: 26080, Line: line}}
 	at.set(&r.Iteration)
 	return r
@@ -89,7 +89,7 @@ func TestPrefixes(t *testing.T) {
 		{"glued prefix", "(APIServer pid=3115) (EngineCore pid=3267) " + front32, local(23, 21, 43)},
 	} {
 		got := read(t, NewLogDecoder(), c.line)
-		if diff := cmp.Diff([]Row{logRow(c.at, 1)}, got.Rows); diff != "" {
+		if diff := cmp.Diff([]row{logRow(c.at, 1)}, got.Rows); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}
@@ -98,7 +98,7 @@ func TestPrefixes(t *testing.T) {
 // TestIterationForms: both forms of the line and what may follow.
 func TestIterationForms(t *testing.T) {
 	base := front32[:strings.Index(front32, ", CPU")]
-	with := func(f func(*trace.Iteration)) Row {
+	with := func(f func(*trace.Iteration)) row {
 		r := logRow(local(23, 21, 43), 1)
 		r.KVUsage = trace.Opt[float64]{}
 		f(&r.Iteration)
@@ -106,22 +106,22 @@ func TestIterationForms(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, line string
-		want       []Row
+		want       []row
 		bad        int
 	}{
-		{"core", core25, []Row{coreRow(local(23, 36, 6), 1)}, 0},
-		{"dummy, core", base + " (dummy)", []Row{with(func(it *trace.Iteration) { it.Dummy = true })}, 0},
+		{"core", core25, []row{coreRow(local(23, 36, 6), 1)}, 0},
+		{"dummy, core", base + " (dummy)", []row{with(func(it *trace.Iteration) { it.Dummy = true })}, 0},
 		{"dummy, front end", base + " (dummy), GPU KV cache usage: 12.5%",
-			[]Row{with(func(it *trace.Iteration) { it.Dummy, it.KVUsage = true, trace.Some(0.125) })}, 0},
+			[]row{with(func(it *trace.Iteration) { it.Dummy, it.KVUsage = true, trace.Some(0.125) })}, 0},
 		{"multimodal", base + ", GPU KV cache usage: 50.0%, encoder inputs: 4, encoder output embeddings: 3520",
-			[]Row{with(func(it *trace.Iteration) {
+			[]row{with(func(it *trace.Iteration) {
 				it.KVUsage, it.EncoderInputs, it.EncoderOutputs = trace.Some(0.5), trace.Some[int64](4), trace.Some[int64](3520)
 			})}, 0},
-		{"two in one line", core25 + front32, []Row{coreRow(local(23, 36, 6), 1), logRow(local(23, 21, 43), 1)}, 0},
-		{"rank of an older process", strings.Replace(core25, "(EngineCore ", "(EngineCore_DP0 ", 1), []Row{coreRow(local(23, 36, 6), 1)}, 0},
+		{"two in one line", core25 + front32, []row{coreRow(local(23, 36, 6), 1), logRow(local(23, 21, 43), 1)}, 0},
+		{"rank of an older process", strings.Replace(core25, "(EngineCore ", "(EngineCore_DP0 ", 1), []row{coreRow(local(23, 36, 6), 1)}, 0},
 		{"torn", front32[:120], nil, 1},
-		{"torn in the usage", front32[:len(front32)-6], []Row{with(func(*trace.Iteration) {})}, 0},
-		{"torn, then whole", front32[:120] + core25, []Row{coreRow(local(23, 36, 6), 1)}, 1},
+		{"torn in the usage", front32[:len(front32)-6], []row{with(func(*trace.Iteration) {})}, 0},
+		{"torn, then whole", front32[:120] + core25, []row{coreRow(local(23, 36, 6), 1)}, 1},
 		{"negative time", strings.Replace(core25, "26.08", "-26.08", 1), nil, 1},
 		{"not a number", strings.Replace(core25, "26.08", "nan", 1), nil, 1},
 		{"count beyond 64 bits", strings.Replace(core25, "0 context tokens", "99999999999999999999 context tokens", 1), nil, 1},
@@ -154,12 +154,12 @@ const fpmLine = `{"timestamp":12,"event":{"schema":"dynamo.fpm.trace.v1","source
 "queued_requests":{"num_prefill_requests":5,"sum_prefill_tokens":700,"var_prefill_length":0,"num_decode_requests":1,"sum_decode_kv_tokens":10,"var_decode_kv_tokens":0}}}}`
 
 func TestFPM(t *testing.T) {
-	want := Row{Engine: "w7", Iteration: trace.Iteration{Index: 41, Form: trace.IterationFPM, ElapsedUs: 12500,
+	want := row{Engine: "w7", Iteration: trace.Iteration{Index: 41, Form: trace.IterationFPM, ElapsedUs: 12500,
 		ContextReqs: 2, ContextTokens: 300, GenerationReqs: 3, GenerationTokens: 3, PromptVariance: trace.Some(25.5),
 		ContextKVTokens: trace.Some[int64](64), DecodeKVTokens: trace.Some[int64](900), DecodeKVVariance: trace.Some(4.0),
 		QueuedContext: trace.Some[int64](5), QueuedTokens: trace.Some[int64](700), QueuedDecode: trace.Some[int64](1), Line: 1}}
 	stamp{1795303303123 * 1e6, 1e6, true}.set(&want.Iteration)
-	if diff := cmp.Diff([]Row{want}, read(t, NewFPMDecoder(), fpmLine).Rows); diff != "" {
+	if diff := cmp.Diff([]row{want}, read(t, NewFPMDecoder(), fpmLine).Rows); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for from, to := range map[string]string{

@@ -16,15 +16,15 @@ import (
 // dumps (spec#wire-kv-lines).
 type kvDecoder struct{ text *source.Interner }
 
-func NewDecoder() source.Decoder[*Events] { return &kvDecoder{source.NewInterner()} }
+func NewDecoder() source.Decoder[*events] { return &kvDecoder{source.NewInterner()} }
 
-func (d *kvDecoder) Records() *Events { return new(Events) }
+func (d *kvDecoder) Records() *events { return new(events) }
 
-func (d *kvDecoder) Message([]byte, *Events) *source.Error {
+func (d *kvDecoder) Message([]byte, *events) *source.Error {
 	return &source.Error{Msg: "got a length-prefixed message, want JSON lines"}
 }
 
-func (d *kvDecoder) Line(text []byte, out *Events) *source.Error {
+func (d *kvDecoder) Line(text []byte, out *events) *source.Error {
 	r := kvReader{Cursor: source.Cursor{B: text}, Interner: d.text, out: out}
 	r.Line()
 	if r.Space(); r.Err == nil && r.I < len(r.B) {
@@ -33,18 +33,18 @@ func (d *kvDecoder) Line(text []byte, out *Events) *source.Error {
 	return r.Err
 }
 
-// Events are the KV events of one batch.
-type Events struct {
+// events are the KV events of one batch.
+type events struct {
 	kv     []trace.KVEvent
 	bad    []badKV
 	before struct{ kv, bad int }
 }
 
-func (e *Events) Mark() { e.before.kv, e.before.bad = len(e.kv), len(e.bad) }
+func (e *events) Mark() { e.before.kv, e.before.bad = len(e.kv), len(e.bad) }
 
-func (e *Events) Undo() { e.kv, e.bad = e.kv[:e.before.kv], e.bad[:e.before.bad] }
+func (e *events) Undo() { e.kv, e.bad = e.kv[:e.before.kv], e.bad[:e.before.bad] }
 
-func (e *Events) Keep(_ int32, line int64) {
+func (e *events) Keep(_ int32, line int64) {
 	for i := range e.kv[e.before.kv:] {
 		e.kv[e.before.kv+i].Line = line
 	}
@@ -53,7 +53,7 @@ func (e *Events) Keep(_ int32, line int64) {
 	}
 }
 
-func (e *Events) Number(before int64) {
+func (e *events) Number(before int64) {
 	for i := range e.kv {
 		e.kv[i].Line += before
 	}
@@ -65,9 +65,9 @@ func (e *Events) Number(before int64) {
 var eventCodec = table.NewCodec[trace.KVEvent]()
 
 // Transfer stores the events, or restores them.
-func (e *Events) Transfer(x *source.Pen) {
-	source.TableRows(x, eventCodec, &e.kv)
-	source.Repeated(x, &e.bad, func(b *badKV) {
+func (e *events) Transfer(x *table.Pen, _ int32) {
+	table.Rows(x, eventCodec, &e.kv)
+	table.Repeated(x, &e.bad, func(b *badKV) {
 		x.Int(&b.line)
 		x.Text(&b.what)
 	})
@@ -82,7 +82,7 @@ type badKV struct {
 type kvReader struct {
 	source.Cursor
 	*source.Interner
-	out *Events
+	out *events
 }
 
 func (r *kvReader) Line() {

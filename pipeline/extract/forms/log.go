@@ -84,7 +84,7 @@ func (d *logDecoder) iterations(text []byte, outer stamp, out *Records) {
 		before := text[:at]
 		f.it.Form = trace.IterationLog
 		outer.better(vllmStamp(before)).set(&f.it)
-		out.Rows = append(out.Rows, Row{Iteration: f.it, Engine: d.text.Get(engineOf(before))})
+		out.Rows = append(out.Rows, row{Iteration: f.it, Engine: d.text.Get(engineOf(before))})
 		text = text[at+len(mark)+n:]
 	}
 }

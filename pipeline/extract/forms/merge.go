@@ -10,11 +10,10 @@ import (
 type Collector struct {
 	names  []source.Input
 	acc    *source.Account
-	events *source.Spool
+	events *source.Sorter[trace.KVEvent]
 	open   map[kvKey]*kvCopy
 	copies map[int64]*kvCopy // by sequence number of the first copy
 	n      int64
-	buf    source.Rows
 }
 
 // kvKey is what the copies of one transfer share (spec#wire-kv-copies).
@@ -29,12 +28,11 @@ type kvCopy struct {
 }
 
 func NewCollector(names []source.Input, acc *source.Account, mem *source.Memory) *Collector {
-	k := &Collector{names: names, acc: acc, open: map[kvKey]*kvCopy{}, copies: map[int64]*kvCopy{}}
-	k.events = mem.Spool()
-	return k
+	return &Collector{names: names, acc: acc, events: source.NewSorter[trace.KVEvent](mem), open: map[kvKey]*kvCopy{},
+		copies: map[int64]*kvCopy{}}
 }
 
-func (k *Collector) Add(p *source.Parsed[*Events]) error {
+func (k *Collector) Add(p *source.Parsed[*events]) error {
 	a := k.acc
 	name := k.names[p.Batch.File].Name
 	p.Account(a, name)
@@ -66,39 +64,22 @@ func (k *Collector) event(ev *trace.KVEvent, name string) error {
 		k.copies[k.n] = c
 	}
 	k.acc.Keep(1)
-	k.buf.Data, k.buf.Keys, k.buf.Ends = k.buf.Data[:0], k.buf.Keys[:0], k.buf.Ends[:0]
-	k.buf.Add(k.n, eventCodec.Append(k.buf.Data, ev))
 	k.n++
-	return k.events.Add(&k.buf)
+	return k.events.Put(k.n-1, ev)
 }
 
 // Write streams the events that mine accepts into their table.
 func (k *Collector) Write(w *table.Writer[trace.KVEvent], mine func(*trace.KVEvent) bool) error {
-	rd, err := k.events.Read()
-	if err != nil {
-		return err
-	}
-	str := source.NewInterner()
-	for {
-		seq, ok := rd.Peek()
-		if !ok {
-			return nil
-		}
-		var ev trace.KVEvent
-		if err := rd.Next(func(_ int64, row []byte) error { return eventCodec.Decode(row, &ev, str.Get) }); err != nil {
-			return err
-		}
+	return k.events.Rows(func(seq int64, ev *trace.KVEvent) error {
 		if c := k.copies[seq]; c != nil {
 			ev.Copies = c.n
 			if ev.Success.OK {
 				ev.Success.V = c.success
 			}
 		}
-		if !mine(&ev) {
-			continue
+		if !mine(ev) {
+			return nil
 		}
-		if err := w.Append(ev); err != nil {
-			return err
-		}
-	}
+		return w.Append(*ev)
+	})
 }

@@ -3,7 +3,6 @@ package forms
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -172,14 +171,4 @@ func (f *File) perfTable(rows [][]string, name string) error {
 func perfName(text string) (key, unit string) {
 	words, rest, _ := strings.Cut(text, " (")
 	return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(words), " ", "_")), strings.TrimSuffix(rest, ")")
-}
-
-// inFlight is the mean number of requests in flight, rate times latency (Little's
-// law); 0 when one of them is not known.
-func (p *Point) inFlight() float64 { return p.RateRPS * p.E2EMs / 1e3 }
-
-// Inferred is what a closed loop would have run with whose load nobody states.
-func (p *Point) Inferred() (clients int, words string) {
-	n := p.inFlight()
-	return max(1, int(math.Round(n))), fmt.Sprintf("%.3g requests/s for %.4g ms each", p.RateRPS, p.E2EMs)
 }

@@ -116,7 +116,7 @@ func Read(r io.Reader, name string) (*File, error) {
 // object reads a JSON document of the tool that its keys name.
 func (f *File) object(data []byte, name string) error {
 	switch {
-	case IsBench(data):
+	case isBench(data):
 		return f.bench(data, name)
 	case isStages(data):
 		return f.stage(data, name)
@@ -126,11 +126,11 @@ func (f *File) object(data []byte, name string) error {
 	return f.report(data, name)
 }
 
-// Is says that a file is of a form that Read knows and its beginning tells.
-func Is(head []byte) bool {
+// is says that a file is of a form that Read knows and its beginning tells.
+func is(head []byte) bool {
 	head = bytes.TrimSpace(bytes.TrimPrefix(head, []byte(byteOrderMark)))
 	if len(head) > 0 && head[0] == '{' {
-		return IsBench(head) || isStages(head) || isPerf(head)
+		return isBench(head) || isStages(head) || isPerf(head)
 	}
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	return isLevels(first) || bytes.HasPrefix(head, []byte(perfHeader))

@@ -17,7 +17,7 @@ type builder struct {
 	rows      *StepRows // of the span being read, or of the next one
 	stepFrom  int       // where the snapshots of the latest step begin in rows
 	guess     int       // the snapshot of the step before that likely has the same request
-	lastEvent EventName
+	lastEvent eventName
 	journey   []trace.JourneyEvent
 }
 
@@ -57,8 +57,8 @@ func (b *builder) begin() {
 	b.sp.reset(spanRequestID)
 }
 
-func (b *builder) drop(e EventName, code trace.Code, msg string) {
-	b.cur.Faults = append(b.cur.Faults, Fault{e, code, EventNames[e] + msg})
+func (b *builder) drop(e eventName, code trace.Code, msg string) {
+	b.cur.Faults = append(b.cur.Faults, fault{e, code, EventNames[e] + msg})
 }
 
 // event adds the event whose attributes stand in b.ev.
@@ -71,7 +71,7 @@ func (b *builder) event(name []byte, wallNs int64) {
 	b.addEvent(e, wallNs)
 }
 
-func (b *builder) addEvent(e EventName, wallNs int64) {
+func (b *builder) addEvent(e eventName, wallNs int64) {
 	b.cur.Counts[e]++
 	switch {
 	case e <= APIAborted:
@@ -86,7 +86,7 @@ func (b *builder) addEvent(e EventName, wallNs int64) {
 }
 
 // need drops the event unless every slot of want is there.
-func (b *builder) need(e EventName, want uint64) bool {
+func (b *builder) need(e eventName, want uint64) bool {
 	if b.ev.set&want == want && b.ev.wrong == 0 {
 		return true
 	}
@@ -112,11 +112,11 @@ var (
 	snapshotNeeds = slots(snapRequest, snapComputed) | 1<<snapScheduled | 1<<stepID
 )
 
-func (b *builder) apiEvent(e EventName, wallNs int64) {
+func (b *builder) apiEvent(e eventName, wallNs int64) {
 	if !b.need(e, 1<<apiTs) {
 		return
 	}
-	ev := APIEvent{Name: e, TsNs: secondsToNs(b.ev.float(apiTs)), wallNs: wallNs}
+	ev := apiEvent{Name: e, TsNs: secondsToNs(b.ev.float(apiTs)), wallNs: wallNs}
 	if b.ev.has(apiReason) {
 		ev.Reason = trace.Some(b.intern(b.ev.text[apiReason]))
 	}
@@ -125,7 +125,7 @@ func (b *builder) apiEvent(e EventName, wallNs int64) {
 
 func secondsToNs(s float64) int64 { return int64(math.Round(s * 1e9)) }
 
-func (b *builder) journeyEvent(e EventName, wallNs int64) {
+func (b *builder) journeyEvent(e eventName, wallNs int64) {
 	if !b.need(e, 0) {
 		return
 	}

@@ -340,7 +340,7 @@ var eventStart = func() (out [numEvents]string) {
 }()
 
 // eventAfter finds the event whose start b begins with, guess first.
-func eventAfter(b []byte, guess EventName) (EventName, bool) {
+func eventAfter(b []byte, guess eventName) (eventName, bool) {
 	if is(b, eventStart[guess]) {
 		return guess, true
 	}

@@ -1,7 +1,6 @@
 package otlp
 
 import (
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -9,15 +8,15 @@ import (
 // Message is what a decoder finds in the OTLP messages of one batch.
 type Message struct {
 	Spans   []*Span
-	Ignored []Signals
+	Ignored []signals
 	Texts   []int64 // lines with invalid Unicode
 	strange bool    // invalid Unicode was replaced in the message being read
 	others  int64   // metrics or logs objects in it
 	before  struct{ spans int }
 }
 
-// Signals are metrics or logs objects of a line.
-type Signals struct{ Line, N int64 }
+// signals are metrics or logs objects of a line.
+type signals struct{ Line, N int64 }
 
 func (m *Message) Mark() { m.before.spans, m.others, m.strange = len(m.Spans), 0, false }
 
@@ -31,7 +30,7 @@ func (m *Message) Keep(file int32, line int64) {
 		m.Texts = append(m.Texts, line)
 	}
 	if m.others > 0 {
-		m.Ignored = append(m.Ignored, Signals{line, m.others})
+		m.Ignored = append(m.Ignored, signals{line, m.others})
 	}
 }
 
@@ -54,23 +53,23 @@ var (
 )
 
 // Transfer stores the message, or restores it; one that was stored is of no more use.
-func (m *Message) Transfer(x *source.Pen) {
-	source.Repeated(x, &m.Texts, x.Int)
-	source.Repeated(x, &m.Ignored, func(s *Signals) {
+func (m *Message) Transfer(x *table.Pen, file int32) {
+	table.Repeated(x, &m.Texts, x.Int)
+	table.Repeated(x, &m.Ignored, func(s *signals) {
 		x.Int(&s.Line)
 		x.Int(&s.N)
 	})
-	source.Repeated(x, &m.Spans, func(s **Span) {
+	table.Repeated(x, &m.Spans, func(s **Span) {
 		if *s == nil {
 			*s = &Span{}
 		}
+		(*s).File = file
 		(*s).transfer(x)
 	})
 }
 
-func (s *Span) transfer(x *source.Pen) {
+func (s *Span) transfer(x *table.Pen) {
 	class := int64(s.Class)
-	s.File = x.File
 	for _, v := range []*int64{&class, &s.StartNs, &s.EndNs, &s.DroppedEvents, &s.Line, &s.FirstStep, &s.LastStep} {
 		x.Int(v)
 	}
@@ -86,40 +85,40 @@ func (s *Span) transfer(x *source.Pen) {
 	x.Word(&s.Resource)
 	x.Word(&s.Hash)
 	for _, v := range []*trace.Opt[string]{&s.RequestID, &s.Route, &s.Model} {
-		source.Optional(x, v, x.Text)
+		table.Optional(x, v, x.Text)
 	}
 	for _, v := range []*trace.Opt[int64]{&s.Prompt, &s.Completion, &s.MaxTokens, &s.N, &s.Sequence} {
-		source.Optional(x, v, x.Int)
+		table.Optional(x, v, x.Int)
 	}
 	for i := range s.Stock {
-		source.Optional(x, &s.Stock[i], x.Float)
+		table.Optional(x, &s.Stock[i], x.Float)
 	}
-	source.Repeated(x, &s.API, func(e *APIEvent) {
+	table.Repeated(x, &s.API, func(e *apiEvent) {
 		name := int64(e.Name)
 		for _, v := range []*int64{&name, &e.TsNs, &e.wallNs} {
 			x.Int(v)
 		}
-		e.Name = EventName(name)
-		source.Optional(x, &e.Reason, x.Text)
+		e.Name = eventName(name)
+		table.Optional(x, &e.Reason, x.Text)
 	})
-	source.TableRows(x, journeyCodec, &s.Journey)
+	table.Rows(x, journeyCodec, &s.Journey)
 	s.transferRows(x)
 	for i := range s.Counts {
 		n := int64(s.Counts[i])
 		x.Int(&n)
 		s.Counts[i] = int32(n)
 	}
-	source.Repeated(x, &s.Others, x.Text)
-	source.Repeated(x, &s.Faults, func(f *Fault) {
-		event, code := int64(f.event), string(f.Code)
+	table.Repeated(x, &s.Others, x.Text)
+	table.Repeated(x, &s.Faults, func(f *fault) {
+		event := int64(f.event)
 		x.Int(&event)
-		x.Text(&code)
+		f.event = eventName(event)
+		x.Text((*string)(&f.Code))
 		x.Text(&f.Msg)
-		f.event, f.Code = EventName(event), trace.Code(code)
 	})
 }
 
-func (s *Span) transferRows(x *source.Pen) {
+func (s *Span) transferRows(x *table.Pen) {
 	has := s.Rows != nil
 	if x.Flag(&has); !has {
 		return
@@ -127,8 +126,8 @@ func (s *Span) transferRows(x *source.Pen) {
 	if s.Rows == nil {
 		s.Rows = rowPool.Get().(*StepRows)
 	}
-	source.TableRows(x, stepCodec, &s.Rows.Steps)
-	source.TableRows(x, snapCodec, &s.Rows.Snaps)
+	table.Rows(x, stepCodec, &s.Rows.Steps)
+	table.Rows(x, snapCodec, &s.Rows.Snaps)
 	if x.Stores() {
 		s.Rows.Free()
 		s.Rows = nil

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // fill gives every field below v a value other than zero, another one each.
@@ -54,17 +55,22 @@ func TestSpansWaitOnDiskWhole(t *testing.T) {
 		return m
 	}
 	want, got := made(), &Message{}
-	out := &source.Pen{File: 7}
-	made().Transfer(out)
+	out := &table.Pen{}
+	made().Transfer(out, 7)
 	text := out.B
-	if err := source.Restore(text, 7, got); err != nil {
+	restore := func(text []byte, to *Message) error {
+		x := table.Reading(text, source.NewInterner().Get)
+		to.Transfer(x, 7)
+		return x.End()
+	}
+	if err := restore(text, got); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", *got.Spans[0], *want.Spans[0])
 	}
 	for n := range text {
-		if source.Restore(text[:n], 7, &Message{}) == nil {
+		if restore(text[:n], &Message{}) == nil {
 			t.Fatalf("the first %d of %d bytes pass for a message", n, len(text))
 		}
 	}

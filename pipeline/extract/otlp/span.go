@@ -18,11 +18,11 @@ const (
 	ClassStock         // vllm.llm_engine/llm_request with gen_ai.latency.*
 )
 
-// EventName numbers the events of our schema.
-type EventName uint8
+// eventName numbers the events of our schema.
+type eventName uint8
 
 const (
-	APIArrived EventName = iota
+	APIArrived eventName = iota
 	APIHandoff
 	APIFirst
 	APIDeparted
@@ -48,10 +48,10 @@ var journeyKinds = [numEvents]string{
 	journeyPreempted: trace.Preempted, journeyFinished: trace.Finished,
 }
 
-var eventByName = func() map[string]EventName {
-	m := map[string]EventName{}
+var eventByName = func() map[string]eventName {
+	m := map[string]eventName{}
 	for e, n := range EventNames {
-		m[n] = EventName(e)
+		m[n] = eventName(e)
 	}
 	return m
 }()
@@ -63,9 +63,9 @@ var firstSlot = [numEvents]slot{
 	stepID, stepID,
 }
 
-// APIEvent is one api.* event.
-type APIEvent struct {
-	Name   EventName
+// apiEvent is one api.* event.
+type apiEvent struct {
+	Name   eventName
 	TsNs   int64
 	wallNs int64
 	Reason trace.Opt[string]
@@ -94,17 +94,17 @@ type Span struct {
 	Sequence           trace.Opt[int64]
 	FirstStep          int64 // lowest step id of the span, or step_range_start
 	LastStep           int64
-	API                []APIEvent
+	API                []apiEvent
 	Journey            []trace.JourneyEvent
 	Rows               *StepRows        // of a step span; the collector frees them
 	Counts             [numEvents]int32 // events by name, kept or not
 	Others             []string         // names of events outside our schema
-	Faults             []Fault          // dropped events
+	Faults             []fault          // dropped events
 }
 
-// Fault is a dropped event of a span.
-type Fault struct {
-	event EventName
+// fault is a dropped event of a span.
+type fault struct {
+	event eventName
 	Code  trace.Code
 	Msg   string
 }
@@ -131,7 +131,7 @@ func classify(s *Span, journey bool) Class {
 }
 
 // allowed are the events that belong to a class.
-func (c Class) allowed(e EventName) bool {
+func (c Class) allowed(e eventName) bool {
 	switch c {
 	case classAPI:
 		return e <= APIAborted
@@ -157,7 +157,7 @@ func (s *Span) dropForeignEvents() {
 	if s.Class != classAPI {
 		s.API = nil
 	}
-	s.Faults = slices.DeleteFunc(s.Faults, func(f Fault) bool { return !s.Class.allowed(f.event) }) // they count as others
+	s.Faults = slices.DeleteFunc(s.Faults, func(f fault) bool { return !s.Class.allowed(f.event) }) // they count as others
 }
 
 // Events is how many events the span holds, kept or not.

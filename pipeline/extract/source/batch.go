@@ -10,9 +10,9 @@ import (
 // batch of lines: what one worker parses at a time.
 const blockBytes = 1 << 20
 
-// Batch is a piece of one input that a worker can parse alone: whole lines, or
+// batch is a piece of one input that a worker can parse alone: whole lines, or
 // whole messages.
-type Batch struct {
+type batch struct {
 	File    int32
 	form    form
 	data    []byte
@@ -44,7 +44,7 @@ type fault struct {
 }
 
 // orNil is the batch, nil when it is empty.
-func (b *Batch) orNil() *Batch {
+func (b *batch) orNil() *batch {
 	if len(b.ends) == 0 {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (b *Batch) orNil() *Batch {
 }
 
 // lose adds a message that could not be read.
-func (b *Batch) lose(f fault) {
+func (b *batch) lose(f fault) {
 	f.line, f.byMessage = int64(len(b.ends))+1, true
 	b.faults = append(b.faults, f)
 	b.lost++
@@ -64,4 +64,4 @@ func tooLong(line, offset, bytes, limit int64) fault {
 		msg: fmt.Sprintf("line of more than %d bytes (--max-line)", limit)}
 }
 
-func (b *Batch) hash() { b.link.finish() }
+func (b *batch) hash() { b.link.finish() }

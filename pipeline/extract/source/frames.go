@@ -61,19 +61,19 @@ func (f *frames) note(part []byte) {
 	f.pos += int64(len(part))
 }
 
-// Gap is a broken place in a compressed stream that goes on behind it.
-type Gap struct {
+// gap is a broken place in a compressed stream that goes on behind it.
+type gap struct {
 	at, Lost int64 // compressed bytes
 	err      error
 }
 
-func (g *Gap) Error() string {
+func (g *gap) Error() string {
 	return fmt.Sprintf("zstd frame at byte %d is broken, read on at byte %d: %v", g.at, g.at+g.Lost, g.err)
 }
 
 // AsGap is the gap that err reports, or nil.
-func AsGap(err error) *Gap {
-	var g *Gap
+func AsGap(err error) *gap {
+	var g *gap
 	if errors.As(err, &g) {
 		return g
 	}
@@ -98,7 +98,7 @@ func (f *frames) Read(p []byte) (int, error) {
 
 // resume finds the next frame and returns the gap, or broken when there is none.
 func (f *frames) resume(broken error) error {
-	g := &Gap{at: f.at, err: broken}
+	g := &gap{at: f.at, err: broken}
 	skipped, found := seekMagic(f.in)
 	f.pos += skipped
 	f.tail = f.tail[:0]

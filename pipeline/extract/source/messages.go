@@ -22,8 +22,8 @@ type messages struct {
 
 // next makes the next batch, unpacking framed messages. A lost message ends the
 // batch, so that numbers stay consecutive in it.
-func (r *messages) next(buf *[]byte) (*Batch, error) {
-	b := &Batch{form: formProto, data: (*buf)[:0]}
+func (r *messages) next(buf *[]byte) (*batch, error) {
+	b := &batch{form: formProto, data: (*buf)[:0]}
 	defer func() { *buf = b.data[:0] }()
 	for len(b.data) < blockBytes {
 		var prefix [4]byte

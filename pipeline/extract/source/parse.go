@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Records are what a decoder finds in one batch. What a broken message gave is
+// records are what a decoder finds in one batch. What a broken message gave is
 // forgotten, the rest gets its place.
-type Records interface {
+type records interface {
 	Mark()                       // a message begins
 	Undo()                       // it is broken
 	Keep(file int32, line int64) // it is whole and stands there
@@ -17,7 +17,7 @@ type Records interface {
 }
 
 // Decoder reads the messages of one form of input; a worker has one of its own.
-type Decoder[R Records] interface {
+type Decoder[R records] interface {
 	Records() R // for a batch
 	// line reads a line of text, or a document of several.
 	Line(text []byte, out R) *Error
@@ -26,8 +26,8 @@ type Decoder[R Records] interface {
 }
 
 // Parsed is what a worker makes of a batch.
-type Parsed[R Records] struct {
-	Batch   *Batch
+type Parsed[R records] struct {
+	Batch   *batch
 	Records R
 	faults  []fault
 	lines   int64
@@ -46,7 +46,7 @@ func (p *Parsed[R]) Number(before int64) {
 }
 
 // parse decodes a batch.
-func parse[R Records](b *Batch, d Decoder[R]) *Parsed[R] {
+func parse[R records](b *batch, d Decoder[R]) *Parsed[R] {
 	out := &Parsed[R]{Batch: b, Records: d.Records(), bytes: int64(len(b.data)), faults: b.faults}
 	switch {
 	case b.form == formStored:

@@ -24,7 +24,7 @@ type reader struct {
 	skipped int64
 	rest    []byte // unfinished line after the last batch
 	carry   []byte // unfinished last line of the file before, in a rotated set
-	queue   []*Batch
+	queue   []*batch
 	sums    hashChain
 	framed  messages // of src
 	long    func()   // waits for the one place for long lines
@@ -36,7 +36,7 @@ func newReader(in []Input, o *Options) *reader {
 
 // next returns the next batch, its data in buf, which grows when it must; nil
 // at the end of the last input.
-func (r *reader) next(buf *[]byte) (*Batch, error) {
+func (r *reader) next(buf *[]byte) (*batch, error) {
 	for len(r.queue) == 0 {
 		if r.src == nil {
 			if r.file++; r.file >= len(r.in) {
@@ -67,7 +67,7 @@ func (r *reader) next(buf *[]byte) (*Batch, error) {
 }
 
 // push queues a batch of the current file.
-func (r *reader) push(b *Batch) {
+func (r *reader) push(b *batch) {
 	b.File += int32(r.file)
 	b.maxLine = r.limits.MaxLine
 	b.read = r.src.Offset()
@@ -117,7 +117,7 @@ func (r *reader) close() {
 }
 
 // broken is the fault of a file whose rest is lost.
-func (r *reader) broken(err error) *Batch {
+func (r *reader) broken(err error) *batch {
 	f := fault{code: CodeUnreadable, line: 1, offset: r.src.Offset(), bytes: max(1, r.src.Size-r.src.Offset()), msg: err.Error()}
 	if e := AsSyntax(err); e != nil {
 		f.code, f.msg = e.Code, e.Msg
@@ -130,13 +130,13 @@ func (r *reader) broken(err error) *Batch {
 
 // gap is the fault of a broken place after which the input goes on; the line
 // or message it cut is lost with it.
-func (r *reader) gap(g *Gap) *Batch {
+func (r *reader) gap(g *gap) *batch {
 	b := r.fault(fault{code: CodeUnreadable, line: 1, offset: g.at, bytes: max(1, g.Lost), msg: g.Error()})
 	b.lost = 1
 	return b
 }
 
-func (r *reader) fault(f fault) *Batch { return &Batch{form: r.src.form, faults: []fault{f}} }
+func (r *reader) fault(f fault) *batch { return &batch{form: r.src.form, faults: []fault{f}} }
 
 func AsSyntax(err error) *trace.SyntaxError {
 	var e *trace.SyntaxError
@@ -148,7 +148,7 @@ func AsSyntax(err error) *trace.SyntaxError {
 
 // cut makes the next batch of the current input. An error, io.EOF among them,
 // ends the input after the batch.
-func (r *reader) cut(buf *[]byte) (*Batch, error) {
+func (r *reader) cut(buf *[]byte) (*batch, error) {
 	switch r.src.form {
 	case formEmpty:
 		return nil, io.EOF
@@ -169,7 +169,7 @@ func (r *reader) cut(buf *[]byte) (*Batch, error) {
 }
 
 // lines cuts at a newline.
-func (r *reader) lines(buf *[]byte) (*Batch, error) {
+func (r *reader) lines(buf *[]byte) (*batch, error) {
 	if r.fresh {
 		r.fresh, r.rest = false, r.rest[:0]
 		if b, err := r.join(); b != nil || err != nil || len(r.queue) > 0 {
@@ -228,17 +228,17 @@ func lastNewline(data []byte) int {
 }
 
 // lineBatch makes a batch of whole lines; nil of none.
-func (r *reader) lineBatch(data []byte) *Batch {
+func (r *reader) lineBatch(data []byte) *batch {
 	if len(data) == 0 {
 		return nil
 	}
-	b := &Batch{form: formLines, data: data, offset: r.pos}
+	b := &batch{form: formLines, data: data, offset: r.pos}
 	r.pos += int64(len(data))
 	return b
 }
 
 // skipLine forgets a line that is too long, up to its newline.
-func (r *reader) skipLine(seen int64) (*Batch, error) {
+func (r *reader) skipLine(seen int64) (*batch, error) {
 	f := tooLong(1, r.pos, 0, r.limits.MaxLine)
 	for {
 		part, err := r.src.R.ReadSlice('\n')
@@ -260,7 +260,7 @@ func (r *reader) skipLine(seen int64) (*Batch, error) {
 
 // join decides about the unfinished last line of the file before: it is whole and
 // only lacks its newline, or it goes on in this file, or it was cut for good.
-func (r *reader) join() (*Batch, error) {
+func (r *reader) join() (*batch, error) {
 	tail := r.carry
 	if tail == nil {
 		return nil, nil
@@ -299,7 +299,7 @@ func (r *reader) join() (*Batch, error) {
 }
 
 // tail is a batch of a line that began in the file before.
-func (r *reader) tail(data []byte) *Batch { return &Batch{File: -1, form: formLines, data: data} }
+func (r *reader) tail(data []byte) *batch { return &batch{File: -1, form: formLines, data: data} }
 
 // wholeJSON reports whether text is one or more complete JSON values.
 func wholeJSON(text []byte) bool {
@@ -313,7 +313,7 @@ func wholeJSON(text []byte) bool {
 }
 
 // whole reads a document that is spread over many lines.
-func (r *reader) whole(buf *[]byte) (*Batch, error) {
+func (r *reader) whole(buf *[]byte) (*batch, error) {
 	if r.src.Size == 0 || r.src.Size > longBytes {
 		r.long()
 	}
@@ -327,5 +327,5 @@ func (r *reader) whole(buf *[]byte) (*Batch, error) {
 		return r.fault(fault{code: CodeOverLimit, line: 1, bytes: r.src.Size,
 			msg: fmt.Sprintf("JSON document over many lines of more than %d bytes (--max-line); JSON lines are expected", r.limits.MaxLine)}), io.EOF
 	}
-	return &Batch{form: formWhole, data: *buf}, io.EOF
+	return &batch{form: formWhole, data: *buf}, io.EOF
 }

@@ -75,7 +75,7 @@ type Source struct {
 	Size   int64 // bytes of the file, 0 when unknown
 	raw    *counter
 	first  *bufio.Reader // of raw
-	gaps   []*Gap        // before any content
+	gaps   []*gap        // before any content
 	R      *bufio.Reader
 	form   form
 	packed bool      // compressed as a stream

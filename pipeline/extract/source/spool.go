@@ -9,22 +9,9 @@ import (
 	"io"
 	"os"
 	"slices"
+
+	"github.com/blis-train/blis-train/trace/table"
 )
-
-// Rows holds rows in the codec's form with their sort keys.
-type Rows struct {
-	Data []byte
-	Keys []int64
-	Ends []uint32
-}
-
-func (p *Rows) Reset() { p.Data, p.Keys, p.Ends = p.Data[:0], p.Keys[:0], p.Ends[:0] }
-
-func (p *Rows) Add(key int64, data []byte) {
-	p.Data = data
-	p.Keys = append(p.Keys, key)
-	p.Ends = append(p.Ends, uint32(len(data)))
-}
 
 // Spool sorts packed rows by (key, arrival) in bounded memory: what does not
 // fit is written to a temporary file as a sorted part, and the parts are merged
@@ -34,7 +21,6 @@ type Spool struct {
 	data  []byte
 	recs  []spoolRec
 	parts []*os.File
-	rows  int64
 	seq   int64
 	held  int // bytes accounted in mem
 }
@@ -46,16 +32,11 @@ type spoolRec struct {
 
 func recLess(a, b spoolRec) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.seq, b.seq)) }
 
-// Add appends the rows of one span. Rows of one add share nothing but their order.
-func (s *Spool) Add(p *Rows) error {
-	base, from := uint32(len(s.data)), uint32(0)
-	s.data = append(s.data, p.Data...)
-	for i, key := range p.Keys {
-		s.recs = append(s.recs, spoolRec{key, s.seq, base + from, p.Ends[i] - from})
-		from = p.Ends[i]
-		s.seq++
-	}
-	s.rows += int64(len(p.Keys))
+// Add keeps a copy of a row.
+func (s *Spool) Add(key int64, row []byte) error {
+	s.recs = append(s.recs, spoolRec{key, s.seq, uint32(len(s.data)), uint32(len(row))})
+	s.data = append(s.data, row...)
+	s.seq++
 	return s.mem.grown(s)
 }
 
@@ -127,7 +108,6 @@ func (s *Spool) spill() error {
 	return w.Flush()
 }
 
-// Close removes the parts.
 // Close gives up the rows; its memory closes what is left.
 func (s *Spool) Close() {
 	for _, f := range s.parts {
@@ -135,11 +115,6 @@ func (s *Spool) Close() {
 		os.Remove(f.Name())
 	}
 	s.parts, s.data, s.recs = nil, nil, nil
-}
-
-// Reader reads a spool back in order.
-type Reader struct {
-	heads []*spoolHead
 }
 
 type spoolHead struct {
@@ -151,23 +126,38 @@ type spoolHead struct {
 	done bool
 }
 
-// Read starts reading; the spool takes no more rows.
-func (s *Spool) Read() (*Reader, error) {
+// Each hands the rows to use in order, each valid during the call; the spool takes no more.
+func (s *Spool) Each(use func(key int64, row []byte) error) error {
 	slices.SortFunc(s.recs, recLess)
-	rd := &Reader{}
+	heads := []*spoolHead{{s: s}}
 	for _, f := range s.parts {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return nil, err
+			return err
 		}
-		rd.heads = append(rd.heads, &spoolHead{r: bufio.NewReaderSize(f, 1<<16)})
+		heads = append(heads, &spoolHead{r: bufio.NewReaderSize(f, 1<<16)})
 	}
-	rd.heads = append(rd.heads, &spoolHead{s: s})
-	for _, h := range rd.heads {
+	for _, h := range heads {
 		if err := h.advance(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return rd, nil
+	for {
+		var next *spoolHead
+		for _, h := range heads {
+			if !h.done && (next == nil || recLess(h.rec, next.rec) < 0) {
+				next = h
+			}
+		}
+		if next == nil {
+			return nil
+		}
+		if err := use(next.rec.key, next.row); err != nil {
+			return err
+		}
+		if err := next.advance(); err != nil {
+			return err
+		}
+	}
 }
 
 func (h *spoolHead) advance() error {
@@ -199,32 +189,34 @@ func (h *spoolHead) advance() error {
 	return err
 }
 
-// Peek returns the key of the next row; ok is false at the end.
-func (rd *Reader) Peek() (key int64, ok bool) {
-	h := rd.min()
-	if h == nil {
-		return 0, false
-	}
-	return h.rec.key, true
+// Sorter is a spool of rows of a table.
+type Sorter[T any] struct {
+	*Spool
+	codec *table.Codec[T]
+	buf   []byte
 }
 
-func (rd *Reader) min() *spoolHead {
-	var best *spoolHead
-	for _, h := range rd.heads {
-		if !h.done && (best == nil || recLess(h.rec, best.rec) < 0) {
-			best = h
+// NewSorter makes one more spool, of rows of type T.
+func NewSorter[T any](m *Memory) *Sorter[T] {
+	return &Sorter[T]{Spool: m.Spool(), codec: table.NewCodec[T]()}
+}
+
+// Put keeps a row.
+func (s *Sorter[T]) Put(key int64, row *T) error {
+	s.buf = s.codec.Append(s.buf[:0], row)
+	return s.Add(key, s.buf)
+}
+
+// Rows hands the rows to use in order.
+func (s *Sorter[T]) Rows(use func(key int64, row *T) error) error {
+	texts := NewInterner()
+	return s.Each(func(key int64, packed []byte) error {
+		var row T
+		if err := s.codec.Decode(packed, &row, texts.Get); err != nil {
+			return err
 		}
-	}
-	return best
-}
-
-// Next hands the next row to use; the bytes are valid during the call.
-func (rd *Reader) Next(use func(seq int64, row []byte) error) error {
-	h := rd.min()
-	if err := use(h.rec.seq, h.row); err != nil {
-		return err
-	}
-	return h.advance()
+		return use(key, &row)
+	})
 }
 
 // Interner shares equal strings up to a bound.

@@ -3,6 +3,7 @@ package source
 import (
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
@@ -13,36 +14,22 @@ func TestSpilledRowsReadInOrder(t *testing.T) {
 		mem := &Memory{Dir: t.TempDir(), Limit: limit}
 		s := mem.Spool()
 		for i := range 500 {
-			var p Rows
-			p.Add(int64(i*7919%97), []byte(fmt.Sprintf("%03d", i)))
-			if err := s.Add(&p); err != nil {
+			if err := s.Add(int64(i*7919%97), []byte(fmt.Sprintf("%03d", i))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		rd, err := s.Read()
+		n, lastKey, lastSeq := 0, int64(-1), -1
+		err := s.Each(func(key int64, row []byte) error {
+			seq, err := strconv.Atoi(string(row))
+			if err != nil || key < lastKey || key == lastKey && seq <= lastSeq || key != int64(seq*7919%97) {
+				t.Fatalf("limit %d: (%d, %q) after (%d, %d)", limit, key, row, lastKey, lastSeq)
+			}
+			lastKey, lastSeq = key, seq
+			n++
+			return nil
+		})
 		if err != nil {
 			t.Fatal(err)
-		}
-		n, lastKey, lastSeq := 0, int64(-1), int64(-1)
-		for {
-			key, ok := rd.Peek()
-			if !ok {
-				break
-			}
-			err := rd.Next(func(seq int64, row []byte) error {
-				if key < lastKey || key == lastKey && seq <= lastSeq {
-					t.Fatalf("limit %d: (%d, %d) after (%d, %d)", limit, key, seq, lastKey, lastSeq)
-				}
-				if want := fmt.Sprintf("%03d", seq); string(row) != want {
-					t.Fatalf("row %d: got %q, want %q", seq, row, want)
-				}
-				lastKey, lastSeq = key, seq
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			n++
 		}
 		if n != 500 {
 			t.Errorf("limit %d: got %d rows, want 500", limit, n)

@@ -11,7 +11,7 @@ import (
 // at the input: who has the turn reads the next range, which ends at a line
 // end, into its own buffer, and parses it while the next one reads. So every
 // byte is read once, and memory is one buffer per worker.
-func Stream[R Records](ctx context.Context, in []Input, o Options, fresh func() Decoder[R], sink func(*Parsed[R]) error) error {
+func Stream[R records](ctx context.Context, in []Input, o Options, fresh func() Decoder[R], sink func(*Parsed[R]) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t := &turns[R]{r: newReader(in, &o), order: make(chan chan *Parsed[R], o.Workers+1), long: make(chan struct{}, 1), progress: o.Progress}
@@ -46,7 +46,7 @@ type Options struct {
 }
 
 // turns hands the reader from worker to worker.
-type turns[R Records] struct {
+type turns[R records] struct {
 	mu    sync.Mutex // held by the worker whose turn it is
 	r     *reader
 	order chan chan *Parsed[R] // results to come, in input order
@@ -84,13 +84,13 @@ func (t *turns[R]) work(ctx context.Context, d Decoder[R]) {
 }
 
 // take reads the next batch into buf; nil at the end.
-func (t *turns[R]) take(ctx context.Context, buf *[]byte) (*Batch, chan *Parsed[R]) {
+func (t *turns[R]) take(ctx context.Context, buf *[]byte) (*batch, chan *Parsed[R]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
 		return nil, nil
 	}
-	var b *Batch
+	var b *batch
 	held := false
 	t.r.long = func() {
 		if held {
