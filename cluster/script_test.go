@@ -3,8 +3,6 @@ package cluster
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,31 +18,7 @@ var update = flag.Bool("update", false, "rewrite what testdata/*.txt tell")
 
 // TestScripts runs the scenarios of testdata: prose, a cluster and requests in, what
 // became of each request out. -update rewrites what they tell; read the difference.
-func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scripts", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			head, want, _ := strings.Cut(string(data), "---\n")
-			got := runScript(t, head)
-			if *update {
-				if err := os.WriteFile(file, []byte(head+"---\n"+got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != want {
-				t.Errorf("differs; got\n%s\nwant\n%s", got, want)
-			}
-		})
-	}
-}
+func TestScripts(t *testing.T) { testkit.Scripts(t, *update, runScript) }
 
 // script is a cluster of small engines: 64 tokens a step, blocks of 4.
 type script struct {
@@ -69,32 +43,20 @@ func runScript(t *testing.T, text string) string {
 		}
 		switch words[0] {
 		case "cluster":
-			s.cluster(s.pairs(n, words[1:]))
+			s.cluster(testkit.Pairs(s.t, n, words[1:]))
 		case "step":
-			p := s.pairs(n, words[1:])
+			p := testkit.Pairs(s.t, n, words[1:])
 			s.step = [3]float64{s.number(p["base"]), s.number(p["prefill"]), s.number(p["decode"])}
 		case "gate":
-			s.gate = s.pairs(n, words[2:])
+			s.gate = testkit.Pairs(s.t, n, words[2:])
 			s.gate["policy"] = words[1]
 		case "request":
-			s.request(words[1], s.pairs(n, words[2:]))
+			s.request(words[1], testkit.Pairs(s.t, n, words[2:]))
 		default:
 			t.Fatalf("line %d: %q", n+1, line)
 		}
 	}
 	return s.run()
-}
-
-func (s *script) pairs(n int, words []string) map[string]string {
-	out := map[string]string{}
-	for _, w := range words {
-		k, v, ok := strings.Cut(w, "=")
-		if !ok {
-			s.t.Fatalf("line %d: %q", n+1, w)
-		}
-		out[k] = v
-	}
-	return out
 }
 
 func (s *script) number(text string) float64 {

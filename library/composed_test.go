@@ -1,16 +1,15 @@
 package library
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -21,19 +20,10 @@ import (
 // extracted reads all runs of a data set.
 func extracted(t testing.TB, name string) (*result.Extract, []*trace.Run) {
 	t.Helper()
-	found, err := extract.Discover([]string{repo.Shared(t, "data", name)}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := extract.DefaultOptions()
-	o.Out = t.TempDir()
-	doc, err := extract.Run(context.Background(), found, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, doc := planted.Extracted(t, name)
 	var runs []*trace.Run
 	for _, r := range doc.Runs {
-		run, err := table.Read(table.RunDir(o.Out, r.ID))
+		run, err := table.Read(table.RunDir(out, r.ID))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// planted is a family whose tables are the terms themselves.
-func planted(t *testing.T, beta []float64) *fitted {
+// plantedTerms is a family whose tables are the terms themselves.
+func plantedTerms(t *testing.T, beta []float64) *fitted {
 	t.Helper()
 	h, _ := deploy.Datasheet("H100")
 	f := &fitted{tables: &Tables{GPU: "h100_sxm", Hardware: h}, design: &design{family: Family{"h100_sxm", libraryBf16, false}}}
@@ -65,7 +65,7 @@ func plantedBeta() []float64 {
 // so that the design tells every one of them apart.
 func TestFitFindsPlantedTerms(t *testing.T) {
 	want := plantedBeta()
-	f := planted(t, want)
+	f := plantedTerms(t, want)
 	fit, err := f.solve(termOptions(betaSlots))
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestFitFindsPlantedTerms(t *testing.T) {
 // TestCorrectionFindsPlantedHost: points and served runs simulated with other host times and
 // another factor on kernels lead back to them.
 func TestCorrectionFindsPlantedHost(t *testing.T) {
-	f := planted(t, plantedBeta())
+	f := plantedTerms(t, plantedBeta())
 	f.beta, f.covariance = plantedBeta(), make([][]float64, betaSlots)
 	for j := range f.covariance {
 		f.covariance[j] = make([]float64, betaSlots)

@@ -2,16 +2,14 @@ package library
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -61,18 +59,9 @@ type servedRequest struct{ arrivalUs, prompt, output, ttftMs, tpotMs, e2eMs floa
 // realRequests are runs that recorded requests alone.
 func realRequests(t *testing.T) (deps []*deploy.Deployment, lists [][]servedRequest) {
 	t.Helper()
-	found, err := extract.Discover([]string{repo.Shared(t, "data", "real_requests_llmservingsim")}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := extract.DefaultOptions()
-	o.Out = t.TempDir()
-	doc, err := extract.Run(context.Background(), found, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, doc := planted.Extracted(t, "real_requests_llmservingsim")
 	for i := range doc.Runs {
-		run, err := table.Read(table.RunDir(o.Out, doc.Runs[i].ID))
+		run, err := table.Read(table.RunDir(out, doc.Runs[i].ID))
 		if err != nil {
 			t.Fatal(err)
 		}

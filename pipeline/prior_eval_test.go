@@ -11,10 +11,10 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
-	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -52,17 +52,8 @@ func composedSources(t *testing.T) []fit.Source {
 func extractedSources(t *testing.T, folder string) []fit.Source {
 	t.Helper()
 	repo.NeedEval(t)
-	found, err := extract.Discover([]string{repo.Shared(t, "data", folder)}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := extract.DefaultOptions()
-	o.Out = t.TempDir()
-	doc, err := extract.Run(context.Background(), found, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return FitSources(o.Out, doc)
+	out, doc := planted.Extracted(t, folder)
+	return FitSources(out, doc)
 }
 
 func priorOptions(lib func(*deploy.Deployment) (*coeff.Set, error)) fit.Options {

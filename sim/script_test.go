@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,31 +17,7 @@ var update = flag.Bool("update", false, "rewrite the logs of testdata/*.txt")
 
 // TestScripts runs the scenarios of testdata: prose, an engine and requests in,
 // the event log out. -update rewrites the logs; read the difference.
-func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scripts", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			head, want, _ := strings.Cut(string(data), "---\n")
-			got := runScript(t, head)
-			if *update {
-				if err := os.WriteFile(file, []byte(head+"---\n"+got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != want {
-				t.Errorf("log differs; got\n%s\nwant\n%s", got, want)
-			}
-		})
-	}
-}
+func TestScripts(t *testing.T) { testkit.Scripts(t, *update, runScript) }
 
 // runScript understands `engine k=v ...`, `step k=v ...` and `request id k=v ...`; # starts prose.
 func runScript(t *testing.T, text string) string {
@@ -58,15 +32,15 @@ func runScript(t *testing.T, text string) string {
 		}
 		switch words[0] {
 		case "engine":
-			for k, v := range pairs(t, n, words[1:]) {
+			for k, v := range testkit.Pairs(t, n, words[1:]) {
 				setEngine(t, &cfg, d, k, v)
 			}
 		case "step":
-			p := pairs(t, n, words[1:])
+			p := testkit.Pairs(t, n, words[1:])
 			beta := []float64{float64(whole(t, p["base"])), float64(whole(t, p["prefill"])), float64(whole(t, p["decode"]))}
 			cfg.Latency = &Blackbox{Beta: beta}
 		case "request":
-			reqs = append(reqs, requestOfScript(t, words[1], pairs(t, n, words[2:])))
+			reqs = append(reqs, requestOfScript(t, words[1], testkit.Pairs(t, n, words[2:])))
 		default:
 			t.Fatalf("line %d: %q", n+1, line)
 		}
@@ -80,19 +54,6 @@ func runScript(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return out.String()
-}
-
-func pairs(t *testing.T, line int, words []string) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	for _, w := range words {
-		k, v, ok := strings.Cut(w, "=")
-		if !ok {
-			t.Fatalf("line %d: got %q, want key=value", line+1, w)
-		}
-		out[k] = v
-	}
-	return out
 }
 
 func whole(t *testing.T, s string) int64 {

@@ -287,18 +287,7 @@ func TestChromium(t *testing.T) {
 // BLIS_TRAIN_OUT=DIR opens the report of that run folder
 // instead of a made-up one.
 func showViews(t *testing.T, b *browser) {
-	dir := t.TempDir()
-	if d := os.Getenv("BLIS_TRAIN_SHOTS"); d != "" {
-		dir = d
-	}
-	in := made(small, plainRun)
-	if out := os.Getenv("BLIS_TRAIN_OUT"); out != "" {
-		in = folder(t, out)
-	}
-	file := filepath.Join(dir, "report.html")
-	if err := os.WriteFile(file, []byte(render(t, in)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	dir, file := writtenReport(t)
 	for _, view := range []struct {
 		name, scheme  string
 		width, height int
@@ -364,11 +353,9 @@ func openHostile(t *testing.T, b *browser) {
 // one is as long.
 const maxSheets = 11
 
-// printPage: the page prints on few sheets, what is for experts stays folded,
-// and what the reader opened prints. BLIS_TRAIN_OUT=DIR prints the report of that run
-// folder.
-func printPage(t *testing.T, b *browser) {
-	dir := t.TempDir()
+// writtenReport is a report to open, and the folder it stands in.
+func writtenReport(t *testing.T) (dir, file string) {
+	dir = t.TempDir()
 	if d := os.Getenv("BLIS_TRAIN_SHOTS"); d != "" {
 		dir = d
 	}
@@ -376,10 +363,18 @@ func printPage(t *testing.T, b *browser) {
 	if out := os.Getenv("BLIS_TRAIN_OUT"); out != "" {
 		in = folder(t, out)
 	}
-	file := filepath.Join(dir, "report.html")
+	file = filepath.Join(dir, "report.html")
 	if err := os.WriteFile(file, []byte(render(t, in)), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	return dir, file
+}
+
+// printPage: the page prints on few sheets, what is for experts stays folded,
+// and what the reader opened prints. BLIS_TRAIN_OUT=DIR prints the report of that run
+// folder.
+func printPage(t *testing.T, b *browser) {
+	dir, file := writtenReport(t)
 	b.open(file, 1280, 900, "dark")
 	var pdf struct {
 		Data string `json:"data"`
