@@ -31,9 +31,6 @@ const (
 	Weighted    = "weighted"
 )
 
-// policies are the names of the routers.
-var policies = []string{RoundRobin, LeastLoaded, Weighted}
-
 // streamTies keys the draws that decide ties.
 const streamTies = 1
 

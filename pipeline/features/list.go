@@ -1,7 +1,5 @@
 package features
 
-import "slices"
-
 // lists are the slots of one version in order.
 type lists struct{ beta, alpha []Feature }
 
@@ -77,26 +75,81 @@ var released11 = lists{
 	}),
 }
 
-// released12 adds four terms of a step to 1.1.
 var released12 = lists{
-	beta: numbered(slices.Concat(released11.beta, []Feature{
+	beta: numbered([]Feature{
+		linearCompute11,
+		prefillAttention11,
+		weightLoad11,
+		decodeAttention11,
+		kvCacheRead11,
+		batchUtilization11,
+		prefillDecodeMix11,
+		moeActivation11,
+		tpCommunication11,
+		gqaEfficiency11,
+		fixedStepOverhead11,
+		preemptionOverhead11,
+		cpuOffloadTransfer11,
+		cpuOffloadKVRead11,
+		chunkedPrefillMixed11,
+		bias11,
 		weightLoadHidden12,
 		activationTraffic12,
 		collectiveTime12,
 		expertLoad12,
-	})),
-	alpha: slices.Clone(released11.alpha),
+	}),
+	alpha: numbered([]Feature{
+		batchSaturation11,
+		kvPressure11,
+		admissionCompute11,
+		baseBias11,
+		queueDrain11,
+		queueMemoryInteraction11,
+		prefixCacheBenefit11,
+		memoryAdmissionGap11,
+		preemptionDisruption11,
+		cpuOffloadExpansion11,
+		queuedRegimeBias11,
+	}),
 }
 
 // experimental starts as 1.2 and grows at the ends of its lists.
 var experimental = lists{
-	beta: numbered(slices.Concat(released11.beta, []Feature{
+	beta: numbered([]Feature{
+		linearCompute11,
+		prefillAttention11,
+		weightLoad11,
+		decodeAttention11,
+		kvCacheRead11,
+		batchUtilization11,
+		prefillDecodeMix11,
+		moeActivation11,
+		tpCommunication11,
+		gqaEfficiency11,
+		fixedStepOverhead11,
+		preemptionOverhead11,
+		cpuOffloadTransfer11,
+		cpuOffloadKVRead11,
+		chunkedPrefillMixed11,
+		bias11,
 		weightLoadHidden12,
 		activationTraffic12,
 		collectiveTime12,
 		expertLoad12,
-	})),
-	alpha: slices.Clone(released11.alpha),
+	}),
+	alpha: numbered([]Feature{
+		batchSaturation11,
+		kvPressure11,
+		admissionCompute11,
+		baseBias11,
+		queueDrain11,
+		queueMemoryInteraction11,
+		prefixCacheBenefit11,
+		memoryAdmissionGap11,
+		preemptionDisruption11,
+		cpuOffloadExpansion11,
+		queuedRegimeBias11,
+	}),
 }
 
 // listsOf are the lists of a version without its amendments; nil for an unknown version.
