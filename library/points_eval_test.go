@@ -79,7 +79,11 @@ func judgeGroup(t *testing.T, loads []*learn.Load, prior *learn.Prior) {
 		}
 	}
 	none := map[int]bool{}
-	t.Logf("   library alone             %s", restErrors(t, fair, none, prior.Set))
+	alone := restErrors(t, fair, none, prior.Set)
+	t.Logf("   library alone             %s", alone)
+	if tpot, ttft := stat.Mean(alone.tpot), stat.Median(alone.ttft); tpot > 0.08 || ttft > 0.23 {
+		t.Errorf("library alone: TPOT MAPE %.1f %%, TTFT median %.1f %%, want at most 8 and 23 %%", 100*tpot, 100*ttft)
+	}
 	o := learn.DefaultOptions()
 	o.Search = learn.SearchNone
 	for _, n := range []int{9, 3} {
@@ -107,7 +111,7 @@ func isFull(t *testing.T, l *learn.Load, prior *learn.Prior) bool {
 	return full
 }
 
-func fitRest(t *testing.T, loads []*learn.Load, chosen []int, prior *learn.Prior, o learn.Options) (string, *coeff.Set) {
+func fitRest(t *testing.T, loads []*learn.Load, chosen []int, prior *learn.Prior, o learn.Options) (*pointErrors, *coeff.Set) {
 	t.Helper()
 	var seen []*learn.Load
 	left := map[int]bool{}
@@ -132,7 +136,7 @@ func (e *pointErrors) add(tpot, ttft float64) {
 	e.tpot, e.ttft = append(e.tpot, math.Abs(tpot-1)), append(e.ttft, math.Abs(ttft-1))
 }
 
-func restErrors(t *testing.T, loads []*learn.Load, without map[int]bool, set *coeff.Set) string {
+func restErrors(t *testing.T, loads []*learn.Load, without map[int]bool, set *coeff.Set) *pointErrors {
 	t.Helper()
 	e := &pointErrors{}
 	for i, l := range loads {
@@ -145,7 +149,7 @@ func restErrors(t *testing.T, loads []*learn.Load, without map[int]bool, set *co
 		}
 		e.add(p.TPOTMs/l.Point.TPOTMs, p.TTFTMs/l.Point.TTFTMs)
 	}
-	return e.String()
+	return e
 }
 
 // factorErrors take one factor on TPOT and one on TTFT from the chosen points.

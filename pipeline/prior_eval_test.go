@@ -100,7 +100,11 @@ func TestEvalPriorLeaveOneConfigurationOut(t *testing.T) {
 		fmt.Printf("  %-26s of %d runs: %.2f %%\n", all[i].ID, len(family), 100*mape)
 	}
 	known := slices.DeleteFunc(mapes, math.IsNaN)
-	fmt.Printf("  median %.2f %%, worst %.2f %% of %d\n", 100*stat.Median(known), 100*slices.Max(known), len(known))
+	median, worst := stat.Median(known), slices.Max(known)
+	fmt.Printf("  median %.2f %%, worst %.2f %% of %d\n", 100*median, 100*worst, len(known))
+	if median > 0.035 || worst > 0.065 || len(known) < 15 {
+		t.Errorf("got median %.2f %%, worst %.2f %% of %d, want at most 3.5 and 6.5 %% of 15", 100*median, 100*worst, len(known))
+	}
 }
 
 // certain is a library that no data move.
@@ -161,6 +165,9 @@ func TestEvalPriorFirstRows(t *testing.T) {
 		fmt.Printf("  %-26s %5.2f | %5.2f | %5.2f || %5.2f %5.2f\n", s.ID, both, alone, data, 100**a.Beta.Holdout.MAPE, 100**b.Beta.Holdout.MAPE)
 	}
 	fmt.Printf("at least as good as the better of the two (within 2 %% of it) on %d of %d\n", good, len(all))
+	if good < 14 {
+		t.Errorf("got %d, want at least 14", good)
+	}
 }
 
 // TestEvalPriorAllRows: with all training rows the library (without the run's model) moves the error
@@ -168,7 +175,7 @@ func TestEvalPriorFirstRows(t *testing.T) {
 func TestEvalPriorAllRows(t *testing.T) {
 	all := composedSources(t)
 	priors := map[string]func(*deploy.Deployment) (*coeff.Set, error){}
-	within := 0
+	within, worse := 0, 0
 	fmt.Println("hold-out MAPE, %: zero prior | library's | difference in standard errors of the first | coefficients inside its intervals")
 	for _, s := range all {
 		d := &s.Deployment
@@ -189,12 +196,18 @@ func TestEvalPriorAllRows(t *testing.T) {
 				}
 			}
 		}
-		if math.Abs(moved) <= 2 {
+		switch {
+		case math.Abs(moved) <= 2:
 			within++
+		case moved > 2:
+			worse++
 		}
 		fmt.Printf("  %-26s %5.2f | %5.2f | %+5.1f | %d of %d\n", s.ID, 100**a.Beta.Holdout.MAPE, 100**b.Beta.Holdout.MAPE, moved, inside, of)
 	}
-	fmt.Printf("within two standard errors on %d of %d\n", within, len(all))
+	fmt.Printf("within two standard errors on %d of %d, worse beyond them on %d\n", within, len(all), worse)
+	if worse > 1 {
+		t.Errorf("the library's prior makes %d fits worse, want at most 1", worse)
+	}
 }
 
 // fittedRows is a fit and the table of its step times.
@@ -261,7 +274,9 @@ func TestEvalPriorFindsTheWrongDevice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			k := slices.IndexFunc(doc.Beta.Warnings, func(f trace.Finding) bool { return f.Code == "prior_contradicted" })
+			k := slices.IndexFunc(doc.Beta.Warnings, func(f trace.Finding) bool {
+				return f.Code == fit.Implausible && strings.Contains(f.Message, "prior")
+			})
 			if wrong && k >= 0 {
 				found++
 				fmt.Println("  ", s.ID, doc.Beta.Warnings[k].Message)

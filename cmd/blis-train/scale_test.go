@@ -231,6 +231,7 @@ func TestEvalScaleCost(t *testing.T) {
 		dumpBytes, wanted = 200e6, 100e12
 		shared            = 1.5  // engine, skew and retries
 		dollars           = 0.05 // a core-hour, assumed
+		mostDollars       = 300
 	)
 	in, job := s.generatedDump(t, dumpBytes), filepath.Join(t.TempDir(), "job")
 	st, err := os.Stat(filepath.Join(in, "traces.jsonl"))
@@ -265,6 +266,9 @@ func TestEvalScaleCost(t *testing.T) {
 	}
 	fmt.Printf("| sum; x%.1f | | %.0f; %.0f |\n%.1f h on 100 cores, $%.0f at $%.2f a core-hour\n", shared, sum, shared*sum, shared*sum/100,
 		shared*sum*dollars, dollars)
+	if shared*sum*dollars > mostDollars {
+		t.Errorf("100 TB would cost $%.0f, want at most $%d: several times what docs/scale-out.md says", shared*sum*dollars, mostDollars)
+	}
 }
 
 // TestEvalScaleFaults does every task twice, kills and delays some, kills the driver at

@@ -85,6 +85,9 @@ func TestEvalCoverage(t *testing.T) {
 		}
 	}
 	t.Logf("all learned directions together: %d of %d", together, repetitions)
+	if together < repetitions*85/100 {
+		t.Errorf("the truth lies in the joint interval in %d of %d, want at least 85 %%", together, repetitions)
+	}
 	for k := range held {
 		if all[k] > 0 {
 			t.Logf("direction %d: %d of %d", k, held[k], all[k])
