@@ -73,9 +73,11 @@ WITH_BEAM = work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
 beam:
 	$(WITH_BEAM) cd cmd/blis-train-beam && $(GO) vet ./... && $(GO) test ./... && $(GO) build -trimpath -o ../../blis-train-beam .
 
-# Never in go.mod. The image is left out, as it is pushed where it is made.
+# Never in go.mod. The image is left out: ko pushes it where it is made.
 GORELEASER = github.com/goreleaser/goreleaser/v2@v2.12.0
+CYCLONEDX = github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0
 
 release:
-	@if $(GO) list -m $(GORELEASER) >/dev/null 2>&1; then $(GO) run $(GORELEASER) release --snapshot --clean --skip=ko; \
-	else echo "skipped: no module proxy has $(GORELEASER)"; fi
+	@$(GO) list -m $(GORELEASER) >/dev/null 2>&1 || { echo "skipped: no module proxy has $(GORELEASER)"; exit 0; }; \
+	skip=ko; $(GO) run $(CYCLONEDX) version >/dev/null 2>&1 || { skip=ko,sbom; echo "no bill of materials: no module proxy has $(CYCLONEDX)"; }; \
+	$(GO) run $(GORELEASER) release --snapshot --clean --skip=$$skip
