@@ -241,14 +241,6 @@ func limited(s string) string {
 	return printable(strings.ToValidUTF8(s[:maxText], "")) + "…"
 }
 
-func limitAll(list []string) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = limited(s)
-	}
-	return out
-}
-
 // printable drops what XML 1.0 cannot hold and bidirectional overrides, which
 // would let a run's name rewrite the words around it.
 func printable(s string) string {
