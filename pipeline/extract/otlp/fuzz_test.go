@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -91,9 +92,11 @@ func pairLine(pair string) string {
 // reference reads every object of a text with OpenTelemetry's own JSON decoder.
 func reference(text []byte, b *builder, out *Message) *source.Error {
 	dec := json.NewDecoder(bytes.NewReader(text))
-	for dec.More() {
+	for {
 		var document json.RawMessage
-		if err := dec.Decode(&document); err != nil || document[0] != '{' {
+		if err := dec.Decode(&document); err == io.EOF {
+			return nil
+		} else if err != nil || document[0] != '{' {
 			return &source.Error{Msg: fmt.Sprintf("no object: %v", err)}
 		}
 		var u ptrace.JSONUnmarshaler
@@ -103,7 +106,6 @@ func reference(text []byte, b *builder, out *Message) *source.Error {
 		}
 		readTraces(t, b, out)
 	}
-	return nil
 }
 
 // FuzzJSON: our reader takes what OpenTelemetry's takes, keeps the same of it, and
