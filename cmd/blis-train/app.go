@@ -44,31 +44,46 @@ func (e *gateError) Error() string { return e.msg }
 
 func gatef(format string, args ...any) error { return &gateError{msg: fmt.Sprintf(format, args...)} }
 
-// subcommands lists the commands in the order help shows them; each lives in a file of its own.
-func subcommands() []*cli.Command {
-	return []*cli.Command{
-		runCommand(),
-		extractCommand(),
-		fitCommand(),
-		validateCommand(),
-		inspectCommand(),
-		simulateCommand(),
-		predictorCommand(),
-		experimentCommand(),
-		exportCommand(),
-		checkCommand(),
-		diffCommand(),
-		featuresCommand(),
-		queueCommand(),
-		planCommand(),
-		taskCommand(),
-		collectCommand(),
-		libraryCommand(),
-		logCommand(),
-		initCommand(),
-		explainCommand(),
-		completionCommand(),
+// subcommands are the commands in the order help shows them; each lives in a file of its own.
+// Where the first word of a call names one, that one alone is made.
+func subcommands(word string) []*cli.Command {
+	type command struct {
+		name  string
+		table func() *cli.Command
 	}
+	list := []command{
+		{"run", runCommand},
+		{"extract", extractCommand},
+		{"fit", fitCommand},
+		{"validate", validateCommand},
+		{"inspect", inspectCommand},
+		{"simulate", simulateCommand},
+		{"predictor", predictorCommand},
+		{"experiment", experimentCommand},
+		{"export", exportCommand},
+		{"check", checkCommand},
+		{"diff", diffCommand},
+		{"features", featuresCommand},
+		{"queue", queueCommand},
+		{"plan", planCommand},
+		{"task", taskCommand},
+		{"collect", collectCommand},
+		{"library", libraryCommand},
+		{"log", logCommand},
+		{"init", initCommand},
+		{"explain", explainCommand},
+		{"completion", completionCommand},
+	}
+	if i := slices.IndexFunc(list, func(c command) bool { return c.name == word }); i >= 0 {
+		list = list[i : i+1]
+	}
+	var all []*cli.Command
+	for _, c := range list {
+		cmd := c.table()
+		cmd.Name = c.name
+		all = append(all, cmd)
+	}
+	return all
 }
 
 // run is the whole program: it returns the exit code and touches nothing but
@@ -78,7 +93,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	defer held.release()
 	ctx, stop := interruptible()
 	defer stop()
-	app := newApp(stdin, out, talk)
+	word := ""
+	if len(args) > 1 {
+		word = args[1]
+	}
+	app := newApp(word, stdin, out, talk)
 	app.Metadata = map[string]any{sessionKey: held}
 	args = rearrange(app, args)
 	err := attempt(ctx, app, args)
@@ -160,14 +179,14 @@ func attempt(ctx context.Context, app *cli.App, args []string) (err error) {
 // sessionKey is where commands find their session.
 const sessionKey = "session"
 
-func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
+func newApp(word string, stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
 		Name:    "blis-train",
 		Usage:   "latency coefficients you can trust, from vLLM traces",
 		Version: versionText(),
 		Description: "Reads OTLP trace dumps of a running vLLM, fits the physics of its step time and\noverheads, validates the " +
 			"fit by replaying the traces, and writes versioned\ncoefficient files.\n\nExample:\n   blis-train run testdata/traces/demo -o out",
-		Commands:             subcommands(),
+		Commands:             subcommands(word),
 		Reader:               stdin,
 		Writer:               stdout,
 		ErrWriter:            stderr,

@@ -22,7 +22,7 @@ func TestAutomationExamples(t *testing.T) {
 	if err != nil || len(files) < 3 {
 		t.Fatalf("got %d example files (%v), want 3 and more", len(files), err)
 	}
-	app := newApp(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+	app := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {

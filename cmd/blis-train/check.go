@@ -21,7 +21,6 @@ import (
 
 func checkCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "check",
 		Usage:     "say whether a coefficient file fits a deployment, or can be made again",
 		ArgsUsage: "coefficients.yaml",
 		Description: "Without --against only the file itself is judged. One line a mismatch; exit 3 when\nthere is one. " +

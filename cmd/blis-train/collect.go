@@ -15,7 +15,6 @@ import (
 func collectCommand() *cli.Command {
 	o := pipeline.DefaultRunOptions()
 	return &cli.Command{
-		Name:      "collect",
 		Usage:     "say which tasks of a plan are open, or write its results",
 		ArgsUsage: "DIR",
 		Description: "Reads the receipts in DIR and prints the ids of open tasks, one a line. When the last pass is done it prints\n" +

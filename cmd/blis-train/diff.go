@@ -17,7 +17,6 @@ func diffCommand() *cli.Command {
 	def := export.DefaultDiffOptions()
 	ref := pipeline.DefaultReference()
 	return &cli.Command{
-		Name:      "diff",
 		Usage:     "say which coefficients moved between two files, and what it does to predictions",
 		ArgsUsage: "A B",
 		Description: "Significance comes from the intervals stored in the files, or from a block bootstrap\non the tables given with " +

@@ -11,7 +11,6 @@ import (
 
 func experimentCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "experiment",
 		Usage: "compare admission and routing policies on simulated clusters, with verdicts",
 		Description: "Runs configurations of a cluster on equal arrivals, seed by seed (docs/clusters.md).\n\n" +
 			"Example:\n   blis-train experiment isolation --preset seed --seeds 20 -o out",

@@ -11,7 +11,6 @@ import (
 
 func explainCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "explain",
 		Usage:     "say what a code means and what to do about it",
 		ArgsUsage: "[CODE...]",
 		Description: "Every drop, warning, finding and rejection has a code. Without an argument all are\nlisted; a part of a code lists " +

@@ -24,7 +24,6 @@ func exportCommand() *cli.Command {
 	format.Aliases = []string{"f"}
 	format.Usage += ", " + strings.Join(predictor.Formats, ", ")
 	return &cli.Command{
-		Name:      "export",
 		Usage:     "write coefficients in the format a consumer loads",
 		ArgsUsage: "fit.json|queue.json|predictor.json",
 		Description: "native is the artifact itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +

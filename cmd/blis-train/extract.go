@@ -19,7 +19,6 @@ import (
 
 func extractCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "extract",
 		Usage:     "turn trace dumps into tables, accounting for every record",
 		ArgsUsage: "RUNDIR|PARENT|GLOB|FILE|-...",
 		Description: "Reads OTLP dumps of the collector's file exporter (JSON lines, protobuf, zstd, gzip, rotated sets),\n" +

@@ -17,7 +17,6 @@ import (
 
 func featuresCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "features",
 		Usage:     "explain one step: inputs, every feature with its formula, the prediction per term; or its kernels",
 		ArgsUsage: "OUT",
 		Description: "Reads the extracted tables of one run and shows how the step's feature vector comes about.\n" +

@@ -18,7 +18,6 @@ import (
 
 func fitCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "fit",
 		Usage:     "fit coefficients to extracted tables",
 		ArgsUsage: "OUT",
 		Description: "Reads OUT/tables and OUT/extract.json, measures the lag, fits step time and delays,\n" +

@@ -20,7 +20,6 @@ import (
 
 func initCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "init",
 		Usage: "write a run.yaml from the server's command line or start-up log",
 		Description: "Whatever the command line, its --config file and the log say goes into run.yaml; what vLLM takes by\n" +
 			"default on the given hardware is filled in and marked; what nobody says is left as a line to fill in,\n" +

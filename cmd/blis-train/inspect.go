@@ -13,7 +13,6 @@ import (
 
 func inspectCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "inspect",
 		Usage:     "judge the data before any fit: losses, clocks, saturation, coverage, targets",
 		ArgsUsage: "RUNDIR|PARENT|OUT...",
 		Description: "Reads run directories, or folders that extract has written. Exit 3 when a run is unfit for\n" +

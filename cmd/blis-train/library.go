@@ -18,7 +18,6 @@ import (
 func libraryCommand() *cli.Command {
 	def := library.DefaultOptions()
 	return &cli.Command{
-		Name:  "library",
 		Usage: "coefficients for deployments nobody has traced yet",
 		Description: "The coefficient files that ship with this tool: one per GPU and kind of weights, for any model, made from\n" +
 			"published kernel times and measured servers. simulate, features and export take them when no file is given.\n\n" +

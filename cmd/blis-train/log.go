@@ -16,7 +16,6 @@ import (
 
 func logCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "log",
 		Usage:     "print a ledger as a table and a trend",
 		ArgsUsage: "LEDGER",
 		Description: "Reads the file that fit, validate and run append to with --ledger FILE.\n\n" +

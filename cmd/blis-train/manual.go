@@ -134,18 +134,18 @@ compdef _blis_train blis-train
 
 func completionCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "completion",
 		Usage:       "print the completion script of a shell, or the man page",
 		ArgsUsage:   "bash|zsh|fish|powershell|man",
 		Description: "Example:\n   source <(blis-train completion bash)\n   blis-train completion man > blis-train.1",
 		Action: func(c *cli.Context) error {
-			shell := c.Args().First()
+			shell, whole := c.Args().First(), newApp("", c.App.Reader, c.App.Writer, c.App.ErrWriter)
+			whole.Setup() // the library's own commands
 			if shell == "man" {
-				fmt.Fprint(c.App.Writer, manual(c.App))
+				fmt.Fprint(c.App.Writer, manual(whole))
 				return nil
 			}
 			if shell == "fish" {
-				script, err := c.App.ToFishCompletion()
+				script, err := whole.ToFishCompletion()
 				if err != nil {
 					return err
 				}

@@ -25,7 +25,7 @@ type leaf struct {
 }
 
 func leaves() (all []leaf) {
-	app := newApp(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+	app := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
 	for _, c := range app.Commands {
 		for _, sub := range c.Subcommands {
 			all = append(all, leaf{c.Name + " " + sub.Name, sub})

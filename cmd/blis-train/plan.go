@@ -15,7 +15,6 @@ import (
 
 func planCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "plan",
 		Usage:     "cut a run into tasks for many processes",
 		ArgsUsage: "RUNDIR|PARENT...",
 		Description: "Writes DIR/plan.json and the first tasks. `blis-train task DIR TASK` does one of them, on any machine\n" +

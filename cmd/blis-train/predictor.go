@@ -12,7 +12,6 @@ import (
 
 func predictorCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "predictor",
 		Usage: "train latency predictors on traces, beside physics",
 		Description: "TTFT and TPOT per request, from what a router can know when it decides. docs/predictor.md.\n\n" +
 			"Example:\n   blis-train predictor fit testdata/traces/real -o out",

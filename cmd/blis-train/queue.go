@@ -16,7 +16,6 @@ import (
 
 func queueCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "queue",
 		Usage: "calibrate the queueing models autoscalers size with, and use them",
 		Description: "Inputs are folders that extract has written, benchmark sweeps (GuideLLM's JSON or CSV, or folders of\n" +
 			"them), or the queue.json of an earlier command. Results go to OUT/queue.json and OUT/windows.parquet.\n\n" +

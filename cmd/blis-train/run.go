@@ -13,7 +13,6 @@ import (
 
 func runCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "run",
 		Usage:     "extract, fit, validate and export in one go",
 		ArgsUsage: "RUNDIR|PARENT...",
 		Description: "Writes tables, extract.json, fit.json, validation.json, coefficients.yaml and report.html\n" +

@@ -13,7 +13,6 @@ import (
 
 func simulateCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "simulate",
 		Usage: "run a workload through the embedded simulator",
 		Description: "Simulates a vLLM engine, or several behind a gateway: the deployment of run.yaml, step times from coefficients,\n" +
 			"requests from an extracted or recorded run, a Mooncake, Azure, TraceV2 or workload-spec file, or a generator in YAML:\n\n" +

@@ -16,7 +16,6 @@ import (
 
 func taskCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "task",
 		Usage:     "do one task of a plan, or one's share of a list of them",
 		ArgsUsage: "DIR TASK | DIR --tasks-dir LIST --share I/N",
 		Description: "Writes the task's files and then its receipt, under names that hold hashes of task and content. It may be\n" +

@@ -20,7 +20,6 @@ import (
 
 func validateCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "validate",
 		Usage:     "replay the traces with fitted coefficients and judge them",
 		ArgsUsage: "OUT",
 		Description: "Compares predicted steps with recorded ones and replays every phase through the simulator:\n" +
