@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -61,7 +61,7 @@ type ProblemServer struct {
 // ReadProblem reads an allocation problem strictly; name is the file in messages.
 func ReadProblem(data []byte, name string) (*Problem, error) {
 	p := &Problem{Policy: PolicyNone}
-	if err := strictyaml.Decode(data, name, p); err != nil {
+	if err := files.DecodeYAML(data, name, p); err != nil {
 		if at := (*trace.SyntaxError)(nil); errors.As(err, &at) {
 			return nil, err
 		}

@@ -12,7 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/cluster/gateway"
-	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -197,7 +197,7 @@ func DefaultSpec() Spec {
 // parseSpec reads cluster.yaml strictly.
 func parseSpec(text []byte, file string) (*Spec, error) {
 	s := DefaultSpec()
-	if err := strictyaml.Decode(text, file, &s); err != nil {
+	if err := files.DecodeYAML(text, file, &s); err != nil {
 		e := (*trace.SyntaxError)(nil)
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(file, err)

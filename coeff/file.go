@@ -12,7 +12,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/strictyaml"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -47,7 +46,7 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 		return nil, err
 	}
 	var doc document
-	if err = strictyaml.Decode(text, file, &doc); err == nil && len(bytes.TrimSpace(text)) == 0 {
+	if err = files.DecodeYAML(text, file, &doc); err == nil && len(bytes.TrimSpace(text)) == 0 {
 		err = io.EOF
 	}
 	if err != nil {
@@ -185,7 +184,7 @@ func placed(file string, text []byte, err error) error {
 // place finds the key path that the message starts with, below
 // physics_coefficients or at the top; 0, 0 when there is none.
 func place(text []byte, msg string) (line, col int64) {
-	root, err := strictyaml.Parse(text, "")
+	root, err := files.ParseYAML(text, "")
 	if root == nil || err != nil {
 		return 0, 0
 	}

@@ -10,7 +10,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -64,7 +64,7 @@ func (c *Coefficient) UnmarshalYAML(n *yaml.Node) error {
 		return n.Decode(&c.Value)
 	}
 	type plain Coefficient
-	return strictyaml.DecodeNode(n, (*plain)(c))
+	return files.DecodeYAMLNode(n, (*plain)(c))
 }
 
 // oneOrMany is a bare value when there is one, else a list on one line.
@@ -108,7 +108,7 @@ func (l alphaModels) MarshalYAML() (any, error) {
 // UnmarshalYAML reads them, sorted by target.
 func (l *alphaModels) UnmarshalYAML(n *yaml.Node) error {
 	var byTarget map[string]AlphaModel
-	if err := strictyaml.DecodeNode(n, &byTarget); err != nil {
+	if err := files.DecodeYAMLNode(n, &byTarget); err != nil {
 		return err
 	}
 	for _, target := range slices.Sorted(maps.Keys(byTarget)) {
@@ -154,7 +154,7 @@ func (c Config) MarshalYAML() (any, error) {
 // UnmarshalYAML reads a configuration and checks its deployment.
 func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	var w writtenConfig
-	if err := strictyaml.DecodeNode(n, &w); err != nil {
+	if err := files.DecodeYAMLNode(n, &w); err != nil {
 		return err
 	}
 	c.Key, c.Runs, c.Samples = w.Key, w.Runs, w.Samples

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/internal/strictyaml"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -55,7 +55,7 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 		d.find(trace.Findingf(unknownFlag, "--config %s: %v; what it says is missing here", name, err))
 		return nil
 	}
-	node, err := strictyaml.Parse(text, name)
+	node, err := files.ParseYAML(text, name)
 	if err != nil {
 		return err
 	}

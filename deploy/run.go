@@ -11,7 +11,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/strictyaml"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -88,7 +87,7 @@ func (d *document) parse(fsys fs.FS, base string) (root *yaml.Node, exists bool,
 	if err != nil {
 		return nil, false, fmt.Errorf("read %s: %w", d.file, err)
 	}
-	node, err := strictyaml.Parse(text, d.file)
+	node, err := files.ParseYAML(text, d.file)
 	if e := (*trace.SyntaxError)(nil); errors.As(err, &e) {
 		e.Code, e.Hint = badRunYAML, "run.yaml is one document of UTF-8 text, indented with blanks and not with tabs"
 		return nil, true, e
@@ -136,7 +135,7 @@ func override(root *yaml.Node, set []string, doc *document) error {
 		if !ok || key == "" || root.Kind != yaml.MappingNode {
 			return trace.Errorf(BadSetting, "setting %q: want key=value, such as vllm.max_num_seqs=128", s)
 		}
-		node, err := strictyaml.Parse([]byte(value), key)
+		node, err := files.ParseYAML([]byte(value), key)
 		if node == nil || err != nil {
 			return trace.Errorf(BadSetting, "setting %s: got %q, want a YAML value", key, value)
 		}

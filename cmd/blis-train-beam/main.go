@@ -26,7 +26,7 @@ import (
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/log"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/shard"
@@ -154,7 +154,7 @@ func (c *call) work(ctx context.Context) error {
 		}
 	}
 	for {
-		heap.Lean() // rows of all runs
+		par.LeanHeap() // rows of all runs
 		got, err := shard.Collect(ctx, dir, c.o)
 		if err != nil {
 			return err

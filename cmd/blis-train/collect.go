@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
@@ -32,7 +32,7 @@ func collectCommand() *cli.Command {
 }
 
 func runCollect(c *cli.Context, con *console) error {
-	heap.Lean()
+	par.LeanHeap()
 	con.text, con.outWidth = con.err, columns(con.err) // stdout is ids alone, for loops that end when there are none
 	if c.NArg() != 1 {
 		return usagef("collect: got %d arguments, want one folder with a plan", c.NArg())

@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -60,7 +60,7 @@ func (con *console) configure(c *cli.Context, given string, inputs []string) err
 		return err
 	}
 	var cfg pipelineConfig
-	if err := strictyaml.Decode(data, path, &cfg); err != nil {
+	if err := files.DecodeYAML(data, path, &cfg); err != nil {
 		e := (*trace.SyntaxError)(nil)
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(path, err)

@@ -6,7 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/cluster/experiment"
-	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/internal/par"
 )
 
 func experimentCommand() *cli.Command {
@@ -39,7 +39,7 @@ func runIsolation(c *cli.Context, con *console) error {
 	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
-	heap.Wide()
+	par.WideHeap()
 	doc, err := experiment.Isolation(c.Context, o)
 	if err != nil {
 		return err

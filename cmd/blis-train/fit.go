@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -35,7 +35,7 @@ func fitCommand() *cli.Command {
 
 func runFit(c *cli.Context, con *console) error {
 	var err error
-	heap.Lean()
+	par.LeanHeap()
 	grams := listOf(c, "from-gram")
 	if len(grams) == 0 && c.String("from") != pipeline.FromPoints && c.NArg() != 1 {
 		return usagef("fit: got %d arguments, want one extracted folder", c.NArg())

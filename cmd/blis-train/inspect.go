@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 )
@@ -26,7 +26,7 @@ func inspectCommand() *cli.Command {
 
 func runInspect(c *cli.Context, con *console) error {
 	var err error
-	heap.Lean()
+	par.LeanHeap()
 	inputs := c.Args().Slice()
 	if len(inputs) == 0 {
 		return usagef("inspect: got no argument, want a run directory, a parent of them or an extracted folder")

@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/cluster/experiment"
-	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/internal/par"
 )
 
 func optimiseCommand() *cli.Command {
@@ -34,7 +34,7 @@ func runOptimise(c *cli.Context, con *console) error {
 	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
-	heap.Wide()
+	par.WideHeap()
 	doc, err := experiment.Optimise(c.Context, o)
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
@@ -82,7 +82,7 @@ func (con *console) runOptions(c *cli.Context, out string) (pipeline.RunOptions,
 	o.Done = func(doc any) {
 		switch doc := doc.(type) {
 		case *result.Extract:
-			heap.Lean()
+			par.LeanHeap()
 			extracted(doc)
 			con.release()
 		case *result.Fit:

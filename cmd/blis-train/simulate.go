@@ -6,7 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/cluster"
-	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 )
@@ -50,7 +50,7 @@ func runSimulate(c *cli.Context, con *console) error {
 		showSimulation(con, doc, nil)
 		return con.document(doc)
 	}
-	heap.Lean() // records of every request beside several engines
+	par.LeanHeap() // records of every request beside several engines
 	doc, err := cluster.Simulate(c.Context, o)
 	if err != nil {
 		return err

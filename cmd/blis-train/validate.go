@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/report"
@@ -69,7 +69,7 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 }
 
 func runValidate(c *cli.Context, con *console) error {
-	heap.Lean()
+	par.LeanHeap()
 	if done, err := listGates(c, con); done || err != nil {
 		return err
 	}

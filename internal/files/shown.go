@@ -1,9 +1,3 @@
-// Package shown writes foreign text where it cannot do harm: names from a
-// recording may hold terminal escapes, line ends or shell words of their own.
-//
-//	Line    one line of text: control characters are escaped, line ends too
-//	Word    one word of a POSIX shell
-//	Writer  a stream whose control characters are escaped, tabs and line ends kept
 package files
 
 import (
@@ -13,6 +7,13 @@ import (
 	"unicode"
 	"unicode/utf8"
 )
+
+// This file writes foreign text where it cannot do harm: names from a
+// recording may hold terminal escapes, line ends or shell words of their own.
+//
+//	Line    one line of text: control characters are escaped, line ends too
+//	Word    one word of a POSIX shell
+//	Writer  a stream whose control characters are escaped, tabs and line ends kept
 
 // Line returns s on one line, every control character as \u001b, every byte
 // that is no UTF-8 as \x9b, line ends as \n. Plain text comes back as it is.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -146,9 +145,9 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) 
 	}
 	switch t.Pass {
 	case passParse, passTables, passRows: // many of them share a machine
-		heap.Task()
+		par.TaskHeap()
 	default:
-		heap.Lean()
+		par.LeanHeap()
 	}
 	return job.Do(ctx, t, func(out string) error {
 		switch t.Pass {

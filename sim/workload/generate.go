@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/internal/strictyaml"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -93,7 +93,7 @@ func loadGenerator(r io.Reader, name string) (*Generator, error) {
 		return nil, err
 	}
 	g := &Generator{}
-	if err := strictyaml.Decode(text, name, g); err != nil {
+	if err := files.DecodeYAML(text, name, g); err != nil {
 		e := (*trace.SyntaxError)(nil)
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(name, err)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -26,9 +26,9 @@ type specV2 struct {
 	NumRequests   int          `yaml:"num_requests"`   // 0 = up to the horizon
 	Clients       []specClient `yaml:"clients"`
 
-	Cohorts  strictyaml.Unread `yaml:"cohorts"`
-	ServeGen strictyaml.Unread `yaml:"servegen_data"`
-	PerfSpec strictyaml.Unread `yaml:"inference_perf"`
+	Cohorts  unread `yaml:"cohorts"`
+	ServeGen unread `yaml:"servegen_data"`
+	PerfSpec unread `yaml:"inference_perf"`
 
 	Targets map[string]specTargets `yaml:"goodput_slo_targets"` // by class
 }
@@ -58,11 +58,11 @@ type specClient struct {
 	TimeoutUs    *int64         `yaml:"timeout"`
 	TargetUs     int64          `yaml:"slo_target_us"`
 
-	Adapter    strictyaml.Unread `yaml:"adapter"`
-	Network    strictyaml.Unread `yaml:"network"`
-	Multimodal strictyaml.Unread `yaml:"multimodal"`
-	Reasoning  strictyaml.Unread `yaml:"reasoning"`
-	ClosedLoop strictyaml.Unread `yaml:"closed_loop"`
+	Adapter    unread `yaml:"adapter"`
+	Network    unread `yaml:"network"`
+	Multimodal unread `yaml:"multimodal"`
+	Reasoning  unread `yaml:"reasoning"`
+	ClosedLoop unread `yaml:"closed_loop"`
 }
 
 type specArrival struct {
@@ -75,7 +75,7 @@ type specArrival struct {
 type specLength struct {
 	Type   string             `yaml:"type"`
 	Params map[string]float64 `yaml:"params"`
-	File   strictyaml.Unread  `yaml:"file"`
+	File   unread             `yaml:"file"`
 }
 
 type specLifecycle struct {
@@ -83,12 +83,12 @@ type specLifecycle struct {
 }
 
 type specWindow struct {
-	StartUs int64             `yaml:"start_us"`
-	EndUs   int64             `yaml:"end_us"`
-	Rate    strictyaml.Unread `yaml:"trace_rate"`
-	Arrival strictyaml.Unread `yaml:"arrival"`
-	Input   strictyaml.Unread `yaml:"input_distribution"`
-	Output  strictyaml.Unread `yaml:"output_distribution"`
+	StartUs int64  `yaml:"start_us"`
+	EndUs   int64  `yaml:"end_us"`
+	Rate    unread `yaml:"trace_rate"`
+	Arrival unread `yaml:"arrival"`
+	Input   unread `yaml:"input_distribution"`
+	Output  unread `yaml:"output_distribution"`
 }
 
 // What the format has where a file says nothing.
@@ -100,13 +100,13 @@ const (
 // isSpecV2 recognises the specification by keys that only it has.
 func isSpecV2(data []byte) bool {
 	only := []string{"clients", "cohorts", "aggregate_rate", "servegen_data", "inference_perf"}
-	return slices.ContainsFunc(strictyaml.TopKeys(data), func(key string) bool { return slices.Contains(only, key) })
+	return slices.ContainsFunc(topKeys(data), func(key string) bool { return slices.Contains(only, key) })
 }
 
 // loadSpecV2 reads a specification as a generator of requests. Codes: bad_workload.
 func loadSpecV2(data []byte, name string) (*Generator, error) {
 	s := &specV2{}
-	if err := strictyaml.Decode(data, name, s); err != nil {
+	if err := files.DecodeYAML(data, name, s); err != nil {
 		e := (*trace.SyntaxError)(nil)
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(name, err)
@@ -130,10 +130,10 @@ func loadSpecV2(data []byte, name string) (*Generator, error) {
 }
 
 // firstUnread names the first key that is of the format and not read.
-func (s *specV2) firstUnread() (key string, at strictyaml.Unread) {
+func (s *specV2) firstUnread() (key string, at unread) {
 	type entry struct {
 		key string
-		at  strictyaml.Unread
+		at  unread
 	}
 	list := []entry{{"cohorts", s.Cohorts}, {"servegen_data", s.ServeGen}, {"inference_perf", s.PerfSpec}}
 	for i := range s.Clients {
@@ -155,7 +155,7 @@ func (s *specV2) firstUnread() (key string, at strictyaml.Unread) {
 			return e.key, e.at
 		}
 	}
-	return "", strictyaml.Unread{}
+	return "", unread{}
 }
 
 // maxTargetMs is a day.

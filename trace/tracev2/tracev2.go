@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -60,7 +60,7 @@ var Generated = Header{Version: 2, TimeUnit: "microseconds", Mode: "generated"}
 
 // ParseHeader reads a header; keys that change nothing here are allowed.
 func ParseHeader(text []byte, file string) (h Header, err error) {
-	node, err := strictyaml.Parse(text, file)
+	node, err := files.ParseYAML(text, file)
 	if err != nil || node == nil {
 		return h, err
 	}

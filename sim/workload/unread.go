@@ -1,4 +1,4 @@
-package strictyaml
+package workload
 
 import (
 	"strings"
@@ -6,12 +6,12 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Unread is a key that a format has and a reader does not: where its value stands, 0 when it is absent, null, false or
+// unread is a key that a format has and a reader does not: where its value stands, 0 when it is absent, null, false or
 // an empty text.
-type Unread struct{ Line, Col int }
+type unread struct{ Line, Col int }
 
 // UnmarshalYAML notes where the value stands.
-func (u *Unread) UnmarshalYAML(n *yaml.Node) error {
+func (u *unread) UnmarshalYAML(n *yaml.Node) error {
 	off := n.Kind == yaml.ScalarNode && (n.Tag == "!!null" || n.Value == "" || n.Tag == "!!bool" && strings.EqualFold(n.Value, "false"))
 	if !off {
 		u.Line, u.Col = n.Line, n.Column
@@ -19,8 +19,8 @@ func (u *Unread) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// TopKeys lists the keys of the document's top mapping in order; nothing for another document or none.
-func TopKeys(text []byte) (keys []string) {
+// topKeys lists the keys of the document's top mapping in order; nothing for another document or none.
+func topKeys(text []byte) (keys []string) {
 	root := yaml.Node{}
 	if yaml.Unmarshal(text, &root) != nil || len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
 		return nil

@@ -1,7 +1,4 @@
-// Package strictyaml reads YAML that people hand us: one document, every key
-// once, no key that the reader does not know, in time and memory that grow with
-// the size of the text.
-package strictyaml
+package files
 
 import (
 	"bytes"
@@ -17,14 +14,17 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// This file reads YAML that people hand us: one document, every key once, no key that the
+// reader does not know, in time and memory that grow with the size of the text.
+
 // maxKeys is far above any mapping of ours. The library compares every key of a
 // mapping with every other when it decodes one.
 const maxKeys = 10_000
 
-// Parse returns the document's root, nil for an empty text. Errors are
+// ParseYAML returns the document's root, nil for an empty text. Errors are
 // [trace.SyntaxError] without a code: no YAML, a second document, a key that
 // stands twice, more than 10,000 keys in a mapping.
-func Parse(text []byte, file string) (*yaml.Node, error) {
+func ParseYAML(text []byte, file string) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
 	var doc, more yaml.Node
 	switch err := dec.Decode(&doc); {
@@ -36,7 +36,7 @@ func Parse(text []byte, file string) (*yaml.Node, error) {
 	}
 	switch err := dec.Decode(&more); {
 	case err == nil:
-		return nil, at(&more, file, "got a second document, want one")
+		return nil, atNode(&more, file, "got a second document, want one")
 	case !errors.Is(err, io.EOF):
 		e, _ := trace.YAMLError(file, err)
 		return nil, e
@@ -44,24 +44,24 @@ func Parse(text []byte, file string) (*yaml.Node, error) {
 	if len(doc.Content) == 0 {
 		return nil, nil
 	}
-	return doc.Content[0], check(&doc, file, map[*yaml.Node]bool{})
+	return doc.Content[0], checkKeys(&doc, file, map[*yaml.Node]bool{})
 }
 
-// check walks the tree as it is written: what an alias stands for is checked
+// checkKeys walks the tree as it is written: what an alias stands for is checked
 // once, where its anchor is.
-func check(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
+func checkKeys(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 	if above[n.Alias] {
-		return at(n, file, "anchor %q contains itself", n.Value)
+		return atNode(n, file, "anchor %q contains itself", n.Value)
 	}
 	if n.Kind == yaml.MappingNode {
 		if len(n.Content) > 2*maxKeys {
-			return at(n, file, "got a mapping of %d keys, want at most %d", len(n.Content)/2, maxKeys)
+			return atNode(n, file, "got a mapping of %d keys, want at most %d", len(n.Content)/2, maxKeys)
 		}
 		seen := make(map[string]bool, len(n.Content)/2)
 		for i := 0; i < len(n.Content); i += 2 {
 			key := n.Content[i]
 			if key.Kind == yaml.ScalarNode && seen[key.Value] {
-				return at(key, file, "key %q stands twice", key.Value)
+				return atNode(key, file, "key %q stands twice", key.Value)
 			}
 			seen[key.Value] = true
 		}
@@ -69,25 +69,25 @@ func check(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 	above[n] = true
 	defer delete(above, n)
 	for _, child := range n.Content {
-		if err := check(child, file, above); err != nil {
+		if err := checkKeys(child, file, above); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func at(n *yaml.Node, file, format string, args ...any) error {
+func atNode(n *yaml.Node, file, format string, args ...any) error {
 	for n.Line == 0 && len(n.Content) > 0 {
 		n = n.Content[0]
 	}
 	return &trace.SyntaxError{File: file, Line: int64(n.Line), Col: int64(n.Column), Msg: fmt.Sprintf(format, args...)}
 }
 
-// Decode reads the document into a struct; a key that has no field is an error,
+// DecodeYAML reads the document into a struct; a key that has no field is an error,
 // an empty text leaves it as it is. The errors of the library itself come back
 // as they are, for [trace.YAMLError].
-func Decode(text []byte, file string, into any) error {
-	if root, err := Parse(text, file); root == nil || err != nil {
+func DecodeYAML(text []byte, file string, into any) error {
+	if root, err := ParseYAML(text, file); root == nil || err != nil {
 		return err
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -95,9 +95,9 @@ func Decode(text []byte, file string, into any) error {
 	return dec.Decode(into)
 }
 
-// DecodeNode is Decode for a part of a document, into a pointer to a struct or to a map of structs: a decoder of
+// DecodeYAMLNode is DecodeYAML for a part of a document, into a pointer to a struct or to a map of structs: a decoder of
 // the library forgets that keys must be known where a type decodes itself. Errors are [trace.SyntaxError] without a file.
-func DecodeNode(n *yaml.Node, into any) error {
+func DecodeYAMLNode(n *yaml.Node, into any) error {
 	if err := knownKeys(n, reflect.TypeOf(into).Elem()); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func knownKeys(n *yaml.Node, t reflect.Type) error {
 				return name == key.Value
 			}
 			if !slices.ContainsFunc(reflect.VisibleFields(t), isKey) {
-				return at(key, "", "unknown key %q", key.Value)
+				return atNode(key, "", "unknown key %q", key.Value)
 			}
 		}
 	}

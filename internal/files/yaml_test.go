@@ -1,4 +1,4 @@
-package strictyaml
+package files
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func TestParseRefuses(t *testing.T) {
+func TestParseYAMLRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: 1\nb: {c: 1,\n c: 2}":         `f:3:2: key "c" stands twice`,
 		"a: 1\n---\nb: 2":                 "f:2:1: got a second document, want one",
@@ -18,7 +18,7 @@ func TestParseRefuses(t *testing.T) {
 		"a: &x [*x]":                      `f:1:8: anchor "x" contains itself`,
 		"":                                "", "# nothing": "", "\xef\xbb\xbfa: 1": "", "a: 1\n---\n": "f:2:1: got a second document, want one",
 	} {
-		_, err := Parse([]byte(text), "f")
+		_, err := ParseYAML([]byte(text), "f")
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -34,23 +34,23 @@ func TestParseRefuses(t *testing.T) {
 func TestManyKeysAreRefused(t *testing.T) {
 	for _, text := range []string{strings.Repeat("a: 1\n", 100_000), "x:\n" + strings.Repeat("  a: 1\n", 70_000)} {
 		var e *trace.SyntaxError
-		if err := Decode([]byte(text), "f", &struct{ A int }{}); !errors.As(err, &e) || !strings.Contains(e.Msg, "want at most 10000") {
+		if err := DecodeYAML([]byte(text), "f", &struct{ A int }{}); !errors.As(err, &e) || !strings.Contains(e.Msg, "want at most 10000") {
 			t.Errorf("got %v", err)
 		}
 	}
 }
 
-func TestDecodeIsStrict(t *testing.T) {
+func TestDecodeYAMLIsStrict(t *testing.T) {
 	var v struct {
 		A int `yaml:"a"`
 	}
-	if err := Decode([]byte("a: 3"), "f", &v); err != nil || v.A != 3 {
+	if err := DecodeYAML([]byte("a: 3"), "f", &v); err != nil || v.A != 3 {
 		t.Errorf("got %v, %v", v, err)
 	}
-	if err := Decode([]byte("b: 3"), "f", &v); err == nil || !strings.Contains(err.Error(), "field b not found") {
+	if err := DecodeYAML([]byte("b: 3"), "f", &v); err == nil || !strings.Contains(err.Error(), "field b not found") {
 		t.Errorf("got %v", err)
 	}
-	if err := Decode(nil, "f", &v); err != nil {
+	if err := DecodeYAML(nil, "f", &v); err != nil {
 		t.Error(err)
 	}
 }

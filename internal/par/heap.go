@@ -1,7 +1,4 @@
-// Package heap says how much garbage a call may leave between collections. It imports
-// the standard library alone, so that it is there before the tables that other packages
-// make when the program starts: a start is not collected.
-package heap
+package par
 
 import (
 	"os"
@@ -10,6 +7,10 @@ import (
 	"runtime/metrics"
 	"sync"
 )
+
+// This file says how much garbage a call may leave between collections. The package imports
+// the standard library alone, so that it is there before the tables that other packages
+// make when the program starts: a start is not collected.
 
 // A stage on rows may leave this much garbage beside what lives, percent, and have
 // this much memory before the collector works for less, bytes: a fit of 1.7 million
@@ -23,9 +24,9 @@ const (
 // calls are small, their start most of them, and simulated clusters have
 // caches of engines, 10 MB a run, that come and go with each of many runs.
 const (
-	leanRoomBytes = 48 << 20
-	wideRoomBytes = 96 << 20
-	taskRoomBytes = 32 << 20
+	leanGarbageBytes = 48 << 20
+	wideGarbageBytes = 96 << 20
+	taskGarbageBytes = 32 << 20
 )
 
 // taskPercent is how much garbage a task may leave beside what lives, percent: many of them
@@ -34,58 +35,58 @@ const taskPercent = 20
 
 var lean sync.Once // a driver collects between passes
 
-// room is what leaveRoom said last.
-var room struct {
+// garbage is what leaveGarbage said last.
+var garbage struct {
 	sync.Mutex
 	percent, bytes int64
 }
 
-// Lean has the memory of a stage on rows collected more often than by default:
+// LeanHeap has the memory of a stage on rows collected more often than by default:
 // the rows of a long recording are a few large arrays without pointers, which cost
 // the collector nothing and would leave as much garbage again. GOGC and GOMEMLIMIT
 // have the last word.
-func Lean() {
-	leaveRoom(leanPercent, leanRoomBytes)
+func LeanHeap() {
+	leaveGarbage(leanPercent, leanGarbageBytes)
 	if os.Getenv("GOMEMLIMIT") == "" {
 		limit()
 		lean.Do(func() { afterCollections(limit) })
 	}
 }
 
-// Wide has the memory of an experiment collected less often than by default while
+// WideHeap has the memory of an experiment collected less often than by default while
 // little of it lives. GOGC has the last word.
-func Wide() { leaveRoom(100, wideRoomBytes) }
+func WideHeap() { leaveGarbage(100, wideGarbageBytes) }
 
-// Task has the memory of a task collected more often still. GOGC has the last word.
-func Task() { leaveRoom(taskPercent, taskRoomBytes) }
+// TaskHeap has the memory of a task collected more often still. GOGC has the last word.
+func TaskHeap() { leaveGarbage(taskPercent, taskGarbageBytes) }
 
 // A call that says nothing else has its memory collected less often than by default
 // while little lives. GOGC has the last word.
 func init() {
-	leaveRoom(100, leanRoomBytes)
-	afterCollections(setRoom)
+	leaveGarbage(100, leanGarbageBytes)
+	afterCollections(setPercent)
 }
 
 // limit sets the soft limit to what lives and an eighth, at least leanBytes. A
 // limit below what lives would have the collector run without end.
 func limit() { debug.SetMemoryLimit(max(leanBytes, liveBytes()*9/8)) }
 
-// leaveRoom leaves room for bytes of garbage, or for percent of what lives, after every
+// leaveGarbage lets bytes of garbage lie, or for percent of what lives, after every
 // collection; before the first one for half of that.
-func leaveRoom(percent, bytes int64) {
-	room.Lock()
-	room.percent, room.bytes = percent, bytes
-	room.Unlock()
-	setRoom()
+func leaveGarbage(percent, bytes int64) {
+	garbage.Lock()
+	garbage.percent, garbage.bytes = percent, bytes
+	garbage.Unlock()
+	setPercent()
 }
 
-func setRoom() {
+func setPercent() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	room.Lock()
-	defer room.Unlock()
-	debug.SetGCPercent(int(max(room.percent, 100*room.bytes/max(8<<20, liveBytes()))))
+	garbage.Lock()
+	defer garbage.Unlock()
+	debug.SetGCPercent(int(max(garbage.percent, 100*garbage.bytes/max(8<<20, liveBytes()))))
 }
 
 // heapMark dies in every collection.
