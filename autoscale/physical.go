@@ -38,17 +38,17 @@ func (s *QueueServer) SetPhysical(src fit.Source, o fit.Options) error {
 		return nil
 	}
 	p := &Physical{Errors: it.Model.Holdout}
-	values, scale := [3]float64{}, meanScale(it.Model.Train)/1000
+	names, values, scale := Corrected.Parameters(), [3]float64{}, meanScale(it.Model.Train)/1000
 	for i, c := range it.Model.Coefficients {
 		values[i], p.Floor[i] = c.Value*scale, it.FloorUs[i]/1000
-		p.CI95[i] = s.interval(names3[i], values[i], c.CI95)
+		p.CI95[i] = s.interval(names[i], values[i], c.CI95)
 		if values[i] > 0 {
 			continue
 		}
 		values[i], p.Bound[i], p.CI95[i] = p.Floor[i], true, nil
 		s.Findings = append(s.Findings, trace.Findingf(HeldParameter,
 			"%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID,
-			names3[i], p.Floor[i]))
+			names[i], p.Floor[i]))
 	}
 	p.Params = Params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
 	if it.Lengths[0] != nil {
@@ -82,8 +82,6 @@ func meanScale(e *result.Errors) float64 {
 	}
 	return 1 / (1 + *e.Bias)
 }
-
-var names3 = Corrected.Parameters()
 
 // vector is the physical parameters as the flavour has them. The four-parameter form is
 // the same iteration at the mean lengths: a decode of n requests computes n tokens and

@@ -9,6 +9,7 @@ const (
 	Extrapolated          trace.Code = "extrapolation"
 	OutsideTraining       trace.Code = "outside_training"
 	ImpossibleCoefficient trace.Code = "impossible_coefficient"
+	NotInLibrary          trace.Code = "not_in_library"
 	fileChanged           trace.Code = "coefficients_changed"
 )
 
@@ -30,4 +31,6 @@ var Codes = []trace.CodeEntry{
 		"Its values are used as they stand.", Action: "Nothing when you edited it on purpose (remove the line then); else export it again."},
 	{Code: ImpossibleCoefficient, Kind: "finding", Meaning: "A step-time coefficient of the relative recipe is negative, which its fit " +
 		"cannot give.", Action: "Restore the file, or refit; a hand-edited value can make steps shorter than nothing."},
+	{Code: NotInLibrary, Kind: "error", Meaning: "The library has no coefficients for the deployment's GPU and weights.",
+		Action: "Give a coefficient file with --coefficients; `blis-train library show` lists what there is."},
 }

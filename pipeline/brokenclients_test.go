@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -23,7 +22,7 @@ func spoiledRun(t *testing.T, rate float64, n int, spoil func(t *testing.T, dir 
 	t.Helper()
 	parent := t.TempDir()
 	dir, dep := chunkRun(t, parent, "r")
-	truth, _, err := library.For(dep)
+	truth, _, err := coeff.LibraryFor(dep)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -206,7 +206,7 @@ func libraryKnows(ext *result.Extract, without []string) bool {
 		if r.Deployment == nil || slices.Contains(without, r.ID) {
 			continue
 		}
-		file, err := library.FileFor(r.Deployment)
+		file, err := coeff.LibraryFileFor(r.Deployment)
 		if err != nil || r.Deployment.Model.IsMoE() || name != "" && file != name {
 			return false
 		}

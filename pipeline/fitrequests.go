@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -331,7 +330,7 @@ func (f *requestFit) prior() (*learn.Prior, error) {
 	case fit.PriorRoofline:
 		return learn.Roofline(), nil
 	case fit.PriorZero, fit.PriorLibrary:
-		set, name, err := library.For(f.dep)
+		set, name, err := coeff.LibraryFor(f.dep)
 		if err == nil {
 			return &learn.Prior{Name: "library/" + name, Set: set}, nil
 		}

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -216,7 +216,7 @@ func occupancy(l *learn.Load) []occupied {
 // sends differ by a millisecond: no fit can beat it. The library times the steps; ok is
 // false where it does not know the device.
 func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span float64, ok bool) {
-	set, _, err := library.For(dep)
+	set, _, err := coeff.LibraryFor(dep)
 	if err != nil {
 		return 0, 0, false
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
@@ -154,8 +153,8 @@ func TestPythonAgrees(t *testing.T) {
 	var cases []pythonCase
 	counts := map[string]int{}
 	add := func(kind string, cs []pythonCase) { cases, counts[kind] = append(cases, cs...), counts[kind]+len(cs) }
-	for _, name := range library.FileNames() {
-		set, err := library.Open(name)
+	for _, name := range coeff.LibraryFiles() {
+		set, err := coeff.OpenLibrary(name)
 		if err != nil {
 			t.Fatal(err)
 		}

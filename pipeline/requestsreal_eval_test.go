@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/learn"
@@ -53,7 +52,7 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 				t.Logf("%s: %s", r.ID, f.Message)
 			}
 			prior := learn.Roofline()
-			if set, name, err := library.For(r.Deployment); err == nil {
+			if set, name, err := coeff.LibraryFor(r.Deployment); err == nil {
 				prior = &learn.Prior{Name: name, Set: set}
 			}
 			var early []*learn.Load

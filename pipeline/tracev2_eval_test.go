@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/sim"
@@ -48,7 +47,7 @@ func TestEvalTraceV2(t *testing.T) {
 	}
 	prior := learn.Roofline()
 	dep := ext.Runs[0].Deployment
-	if set, name, err := library.For(dep); err == nil {
+	if set, name, err := coeff.LibraryFor(dep); err == nil {
 		prior = &learn.Prior{Name: "library/" + name, Set: set}
 	}
 	var seen []*learn.Load

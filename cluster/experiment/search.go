@@ -49,7 +49,7 @@ func (o *optimiseOptions) Table() option.Table {
 }
 
 func (o *optimiseOptions) check() error {
-	names := slices.Sorted(maps.Keys(tunable))
+	names := slices.Sorted(maps.Keys(tunable()))
 	switch {
 	case !slices.Contains(names, o.Policy):
 		return option.Misusef("--policy: got %q, want %s", o.Policy, strings.Join(names, ", "))

@@ -28,13 +28,15 @@ func (p *parameter) value(u float64) float64 {
 }
 
 // tunable are the policies that can be tuned, with their knobs.
-var tunable = map[string][]parameter{
-	"predictive-seed": append([]parameter{budget("critical"), budget("standard"), budget("sheddable"),
-		{"step_ms", 1, 60, func(s *cluster.Spec, v float64) { s.Admission.StepMs = v }}}, weights...),
-	"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weights...),
-	"probabilistic": append([]parameter{{"k", 1, 1000, func(s *cluster.Spec, v float64) { s.Admission.K = v }},
-		{"power", 0.5, 10, func(s *cluster.Spec, v float64) { s.Admission.Power = v }},
-		{"queue_depth_threshold", 1, 100, func(s *cluster.Spec, v float64) { s.Admission.QueueThreshold = v }}}, weights...),
+func tunable() map[string][]parameter {
+	return map[string][]parameter{
+		"predictive-seed": append([]parameter{budget("critical"), budget("standard"), budget("sheddable"),
+			{"step_ms", 1, 60, func(s *cluster.Spec, v float64) { s.Admission.StepMs = v }}}, weights...),
+		"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weights...),
+		"probabilistic": append([]parameter{{"k", 1, 1000, func(s *cluster.Spec, v float64) { s.Admission.K = v }},
+			{"power", 0.5, 10, func(s *cluster.Spec, v float64) { s.Admission.Power = v }},
+			{"queue_depth_threshold", 1, 100, func(s *cluster.Spec, v float64) { s.Admission.QueueThreshold = v }}}, weights...),
+	}
 }
 
 // weights are those of the two scorers. Only their ratio can matter.
@@ -194,7 +196,7 @@ func (t *tuner) goodput(spec *cluster.Spec, plant *plant, seeds []int64, draw fu
 
 func (t *tuner) apply(policy string, x []float64) cluster.Spec {
 	s := specOf(policy, scorersNew, "priority-fcfs")
-	for k, p := range tunable[policy] {
+	for k, p := range tunable()[policy] {
 		p.set(&s, p.value(x[k]))
 	}
 	return s
@@ -202,7 +204,7 @@ func (t *tuner) apply(policy string, x []float64) cluster.Spec {
 
 // tune searches one policy's knobs on the train seeds.
 func (t *tuner) tune(policy string) (*optimisePolicy, error) {
-	knobs := tunable[policy]
+	knobs := tunable()[policy]
 	o := Maximisation{Dims: len(knobs), Method: t.ask.Method, Start: t.ask.Start, Calls: t.ask.Calls, Seed: 1, Constrained: true}
 	for _, c := range t.ask.Before {
 		if c.Policy == policy && c.Key == t.key && c.N == len(o.Before) && len(c.X) == len(knobs) {

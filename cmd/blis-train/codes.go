@@ -11,7 +11,6 @@ import (
 	"github.com/blis-train/blis-train/cluster/experiment"
 	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/coeff"
-	embedded "github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/library"
@@ -51,7 +50,6 @@ func codeRooms() []codeRoom {
 		{"cluster/experiment", experiment.Codes},
 		{"cluster/gateway", gateway.Codes},
 		{"coeff", coeff.Codes},
-		{"coeff/library", embedded.Codes},
 		{"deploy", deploy.Codes},
 		{"internal/files", files.Codes},
 		{"library", library.Codes},

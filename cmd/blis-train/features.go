@@ -7,7 +7,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
-	embedded "github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -93,7 +92,7 @@ func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := embedded.FileFor(run.Deployment); err != nil && name == "" {
+	if _, err := coeff.LibraryFileFor(run.Deployment); err != nil && name == "" {
 		return nil, nil
 	}
 	set, _, err := con.loadSetFor(name, run.Deployment)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	embedded "github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 )
@@ -44,8 +44,8 @@ type libraryFileDoc struct {
 func showLibrary(c *cli.Context, con *console) error {
 	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
 	var rows []cells
-	for _, name := range embedded.FileNames() {
-		s, err := embedded.Open(name)
+	for _, name := range coeff.LibraryFiles() {
+		s, err := coeff.OpenLibrary(name)
 		if err != nil {
 			return err
 		}
@@ -77,8 +77,8 @@ func showLibrary(c *cli.Context, con *console) error {
 // checkLibrary compares the kernel tables in dir with the digests in the embedded files.
 func checkLibrary(con *console, dir string) error {
 	tables, differ := 0, 0
-	for _, name := range embedded.FileNames() {
-		s, err := embedded.Open(name)
+	for _, name := range coeff.LibraryFiles() {
+		s, err := coeff.OpenLibrary(name)
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func checkLibrary(con *console, dir string) error {
 			}
 		}
 	}
-	con.sayf("%d files load, %d of their tables compared", len(embedded.FileNames()), tables)
+	con.sayf("%d files load, %d of their tables compared", len(coeff.LibraryFiles()), tables)
 	if differ > 0 {
 		return gatef("library: %d tables differ from those the library was made from", differ)
 	}

@@ -24,7 +24,7 @@ var storeys = [][]string{
 	{"internal/files", "internal/stat", "trace/table", "coeff/forest"},
 	{"deploy", "trace/tracev2"},
 	{"coeff"},
-	{"result", "coeff/library", "pipeline/features", "pipeline/ridge"},
+	{"result", "pipeline/features", "pipeline/ridge"},
 	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "pipeline/report", "sim"},
 	{"pipeline/extract/forms", "pipeline/extract/otlp", "pipeline/fit", "sim/workload", "sim/emit", "sim/predict"},
 	{"pipeline/export", "pipeline/extract", "pipeline/learn", "pipeline/validate"},

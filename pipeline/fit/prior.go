@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -33,7 +32,7 @@ func priorSets(o *Options) (func(*deploy.Deployment) (*coeff.Set, error), error)
 	}
 	if o.Prior == PriorLibrary {
 		return func(d *deploy.Deployment) (*coeff.Set, error) {
-			set, _, err := library.For(d)
+			set, _, err := coeff.LibraryFor(d)
 			return set, err
 		}, nil
 	}

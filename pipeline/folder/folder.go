@@ -17,7 +17,6 @@ import (
 	"syscall"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract"
@@ -289,11 +288,11 @@ func CoefficientsFor(path string, d *deploy.Deployment, special bool) (set *coef
 		set, in, err = LoadCoefficients(path, special)
 		return set, in, "", err
 	}
-	set, name, err := library.For(d)
+	set, name, err := coeff.LibraryFor(d)
 	if err != nil {
 		return nil, in, "", err
 	}
-	text, err := library.FileText(name)
+	text, err := coeff.LibraryText(name)
 	if err != nil {
 		return nil, in, "", err
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
@@ -72,7 +71,7 @@ func plantedNoisy(t testing.TB, d *deploy.Deployment, set *coeff.Set, rate float
 func plant(t testing.TB) (truth *coeff.Set, prior *Prior, loads []*Load) {
 	t.Helper()
 	d := h100(t)
-	set, _, err := library.For(d)
+	set, _, err := coeff.LibraryFor(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +211,7 @@ func TestPointsAreLearned(t *testing.T) {
 // not one to measure; with the blocks it had it is both fitted and measured.
 func TestSmallCacheIsSeen(t *testing.T) {
 	d := h100(t)
-	set, _, err := library.For(d)
+	set, _, err := coeff.LibraryFor(d)
 	if err != nil {
 		t.Fatal(err)
 	}

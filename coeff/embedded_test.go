@@ -1,4 +1,4 @@
-package library
+package coeff_test
 
 import (
 	"crypto/sha256"
@@ -10,47 +10,47 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/coeff"
+	. "github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// TestEmbeddedFilesLoad: every file loads under this build's features, is its
+// TestLibraryFilesLoad: every file loads under this build's features, is its
 // own deployment's answer, has a covariance, an expected error and an overhead,
 // and together they are small.
-func TestEmbeddedFilesLoad(t *testing.T) {
+func TestLibraryFilesLoad(t *testing.T) {
 	total := 0
-	for _, name := range FileNames() {
-		s, err := Open(name)
+	for _, name := range LibraryFiles() {
+		s, err := OpenLibrary(name)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		text, _ := FileText(name)
+		text, _ := LibraryText(name)
 		total += len(text)
-		if s.Library == nil || s.SpecVersion != features.V12 || len(s.Covariance) != len(s.Beta) || s.AlphaModel(coeff.Overhead) == nil {
+		if s.Library == nil || s.SpecVersion != features.V12 || len(s.Covariance) != len(s.Beta) || s.AlphaModel(Overhead) == nil {
 			t.Errorf("%s: got library %v, spec %s, %d rows of covariance", name, s.Library, s.SpecVersion, len(s.Covariance))
 			continue
 		}
 		if e := s.Library.Expected; !(e.TPOTMape > 0 && e.TTFTMedian > 0) || e.Points == 0 {
 			t.Errorf("%s: expected error %+v, want measured ones", name, e)
 		}
-		if got, err := FileFor(deployment(s.TrainedOn.Hardware[0], s.Library.Weights, s.Library.MoE, 1)); got != name {
+		if got, err := LibraryFileFor(libraryDeployment(s.TrainedOn.Hardware[0], s.Library.Weights, s.Library.MoE, 1)); got != name {
 			t.Errorf("%s: its own deployment's file is %q (%v)", name, got, err)
 		}
 	}
-	if total > 2e6 || len(FileNames()) == 0 {
-		t.Errorf("%d files of %d bytes, want some and less than 2 MB", len(FileNames()), total)
+	if total > 2e6 || len(LibraryFiles()) == 0 {
+		t.Errorf("%d files of %d bytes, want some and less than 2 MB", len(LibraryFiles()), total)
 	}
 }
 
-// TestInputsAreTheSharedTables: the files carry the digests of the tables they name.
-func TestInputsAreTheSharedTables(t *testing.T) {
+// TestLibraryInputsAreTheSharedTables: the files carry the digests of the tables they name.
+func TestLibraryInputsAreTheSharedTables(t *testing.T) {
 	root := repo.Shared(t, "data", "kernels")
-	for _, name := range FileNames() {
-		s, err := Open(name)
+	for _, name := range LibraryFiles() {
+		s, err := OpenLibrary(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestInputsAreTheSharedTables(t *testing.T) {
 	}
 }
 
-func deployment(hardware, weights string, moe bool, tp int64) *deploy.Deployment {
+func libraryDeployment(hardware, weights string, moe bool, tp int64) *deploy.Deployment {
 	h, _ := deploy.Datasheet(hardware)
 	d := &deploy.Deployment{Hardware: h, TP: tp, PP: 1, DP: 1, Model: deploy.Model{ID: "m", NumLayers: 32, HiddenSize: 4096, NumHeads: 32,
 		NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2,
@@ -89,7 +89,7 @@ func deployment(hardware, weights string, moe bool, tp int64) *deploy.Deployment
 // stepMs is the library's time of n decodes at 1000 tokens and a prompt.
 func stepMs(t *testing.T, d *deploy.Deployment, n int, prompt int64) float64 {
 	t.Helper()
-	set, _, err := For(d)
+	set, _, err := LibraryFor(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,10 +111,10 @@ func stepMs(t *testing.T, d *deploy.Deployment, n int, prompt int64) float64 {
 	return features.On(set, d).Predict(x) / 1e3
 }
 
-// TestReferenceSteps: an 8 B model takes what such servers are known to take, the
+// TestLibraryReferenceSteps: an 8 B model takes what such servers are known to take, the
 // order of GPUs, ranks and engines is that of reality, and nothing falls when work is added.
-func TestReferenceSteps(t *testing.T) {
-	h100 := deployment("H100", "bf16", false, 1)
+func TestLibraryReferenceSteps(t *testing.T) {
+	h100 := libraryDeployment("H100", "bf16", false, 1)
 	if ms := stepMs(t, h100, 1, 0); ms < 5 || ms > 9 { // 16 GB over 3.35 TB/s is 4.8 ms
 		t.Errorf("one decode on H100: got %.2f ms, want 5 to 9", ms)
 	}
@@ -122,17 +122,17 @@ func TestReferenceSteps(t *testing.T) {
 		t.Errorf("8192 prompt tokens on H100: got %.1f ms, want 170 to 320", ms)
 	}
 	for _, faster := range [][2]string{{"H100", "A100"}, {"B200", "H100"}, {"A100", "L40S"}} {
-		a, b := stepMs(t, deployment(faster[0], "bf16", false, 1), 32, 0), stepMs(t, deployment(faster[1], "bf16", false, 1), 32, 0)
+		a, b := stepMs(t, libraryDeployment(faster[0], "bf16", false, 1), 32, 0), stepMs(t, libraryDeployment(faster[1], "bf16", false, 1), 32, 0)
 		if a >= b {
 			t.Errorf("32 decodes: %s takes %.2f ms, %s %.2f", faster[0], a, faster[1], b)
 		}
 	}
-	sync := deployment("H100", "bf16", false, 1)
+	sync := libraryDeployment("H100", "bf16", false, 1)
 	sync.Engine.VLLMVersion = "0.12.0"
 	if a, b := stepMs(t, sync, 32, 0), stepMs(t, h100, 32, 0); a < b+0.3 {
 		t.Errorf("32 decodes, synchronous: got %.2f ms, asynchronous %.2f", a, b)
 	}
-	if a, b := stepMs(t, deployment("H100", "fp8", false, 1), 8, 0), stepMs(t, h100, 8, 0); a >= b {
+	if a, b := stepMs(t, libraryDeployment("H100", "fp8", false, 1), 8, 0), stepMs(t, h100, 8, 0); a >= b {
 		t.Errorf("8 decodes with fp8 weights: got %.2f ms, bf16 %.2f", a, b)
 	}
 	last := 0.0
@@ -145,10 +145,10 @@ func TestReferenceSteps(t *testing.T) {
 	}
 }
 
-func TestUnknownDeploymentsAreNamed(t *testing.T) {
-	d := deployment("H100", "bf16", false, 1)
+func TestDeploymentsOutsideTheLibraryAreNamed(t *testing.T) {
+	d := libraryDeployment("H100", "bf16", false, 1)
 	d.Model.BytesPerWeight = 0.5
-	_, _, err := For(d)
+	_, _, err := LibraryFor(d)
 	var coded *trace.Error
 	if !errors.As(err, &coded) || coded.Code != NotInLibrary || !strings.Contains(coded.Msg, "4-bit") ||
 		!strings.Contains(coded.Msg, "H100-SXM-80GB fp8") {
@@ -156,10 +156,10 @@ func TestUnknownDeploymentsAreNamed(t *testing.T) {
 	}
 }
 
-// TestCovarianceIsOne: symmetric and without negative variances, so that it can be a prior.
-func TestCovarianceIsOne(t *testing.T) {
-	for _, name := range FileNames() {
-		s, err := Open(name)
+// TestLibraryCovarianceIsOne: symmetric and without negative variances, so that it can be a prior.
+func TestLibraryCovarianceIsOne(t *testing.T) {
+	for _, name := range LibraryFiles() {
+		s, err := OpenLibrary(name)
 		if err != nil {
 			t.Fatal(err)
 		}
