@@ -298,12 +298,10 @@ func (c *collector) requestRow(core, api int32, str *source.Interner) (r trace.R
 	r.TraceID, r.CoreSpanID = hexID(row.Key.Trace[:]), hexID(row.Key.Span[:])
 	r.File, r.CoreLine = c.names[row.File].Name, trace.Some(row.Line)
 	if k.snap >= 0 {
-		seen, err := c.engines[k.snapBy].tables.seen.Get(k.snap)
+		o, err := headOf(c.engines[k.snapBy].tables.seen, sightCode, k.snap)
 		if err != nil {
 			return r, err
 		}
-		var o sighting
-		takeHead(seen, &o)
 		r.HitTokens, r.CachedTokens = o.Hit, o.Hit
 		if o.Step == row.SchedStep {
 			r.CachedTokens = trace.Some(o.Computed)

@@ -60,11 +60,9 @@ func writeSpans(t *testing.T, format table.Format, spans []*otlp.StepRows) (map[
 func sighted(t *testing.T, m *stepTables) map[digest]sighting {
 	t.Helper()
 	out := map[digest]sighting{}
-	err := m.seen.Each(func(_ int64, row []byte) {
-		var s sighting
-		takeHead(row, &s)
+	err := m.sighted(func(_ int64, s *sighting) {
 		if _, again := out[s.ID]; !again {
-			out[s.ID] = s
+			out[s.ID] = *s
 		}
 	})
 	if err != nil {
@@ -95,8 +93,8 @@ func tablesTableFiles(t *testing.T, dir string) map[string][]byte {
 func TestLateStepSpans(t *testing.T) {
 	for _, format := range []table.Format{table.Parquet, table.Arrow} {
 		want, requests, ordered := writeSpans(t, format, stepSpans(40))
-		if len(want) != 2 || ordered.late.rows != 0 {
-			t.Fatalf("%s: got %d files and %d late rows, want 2 and none", format, len(want), ordered.late.rows)
+		if len(want) != 2 || ordered.isLate {
+			t.Fatalf("%s: got %d files and late rows, want 2 and none", format, len(want))
 		}
 		spans := stepSpans(40)
 		behind := append(append(append([]*otlp.StepRows{}, spans[:5]...), spans[7:]...), spans[5:7]...)
@@ -104,9 +102,9 @@ func TestLateStepSpans(t *testing.T) {
 		if !reflect.DeepEqual(want, got) {
 			t.Errorf("%s: the tables differ", format)
 		}
-		if m.late.rows == 0 || !reflect.DeepEqual(m.out, ordered.out) || len(late) == 0 || !reflect.DeepEqual(late, requests) ||
+		if !m.isLate || !reflect.DeepEqual(m.out, ordered.out) || len(late) == 0 || !reflect.DeepEqual(late, requests) ||
 			m.acc.Kept != ordered.acc.Kept {
-			t.Errorf("%s: got %d late rows, %+v, want the figures of the ordered spans %+v", format, m.late.rows, m.out.steps, ordered.out.steps)
+			t.Errorf("%s: late rows: %t, got %+v, want the figures of the ordered spans %+v", format, m.isLate, m.out.steps, ordered.out.steps)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func TestNoisyLog(t *testing.T) {
 		start = time.Now()
 		how := source.Options{Workers: 1, AnyText: true, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 1000}}
 		err := source.Stream(t.Context(), in, how,
-			forms.NewLogDecoder, func(p *source.Parsed[*forms.Records]) error { p.Account(source.New(nil), "x"); return nil })
+			forms.NewLogDecoder, func(p *source.Parsed[*forms.Iterations]) error { p.Account(source.New(nil), "x"); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // coreRow is what the spans of a core say, packed on disk.
@@ -47,25 +46,30 @@ type apiHead struct {
 
 // packing holds the codecs of what waits, and where it waits.
 type packing struct {
-	requests *table.Codec[trace.Request]
-	events   *table.Codec[trace.JourneyEvent]
+	coreRows *source.Codec[coreRow]
+	apiRows  *source.Codec[apiRow]
+	events   *source.Codec[trace.JourneyEvent]
 	cores    *source.RowFile
 	apis     *source.RowFile
 	row      coreRow // of the span at hand
 	buf      []byte
 }
 
+// Codecs of what is read of a row without the rest, and of sightings.
+var (
+	coreHeads = source.NewCodec[coreHead]()
+	apiHeads  = source.NewCodec[apiHead]()
+	sightCode = source.NewCodec[sighting]()
+)
+
 func newPacking(mem *source.Memory) packing {
-	return packing{requests: table.NewCodec[trace.Request](), events: table.NewCodec[trace.JourneyEvent](),
+	return packing{coreRows: source.NewCodec[coreRow](), apiRows: source.NewCodec[apiRow](), events: source.NewCodec[trace.JourneyEvent](),
 		cores: mem.RowFile(), apis: mem.RowFile()}
 }
 
 func (p *packing) putCore(r *coreRow) (at int64, err error) {
-	p.buf = binary.AppendUvarint(appendHead(p.buf[:0], &r.coreHead), uint64(len(r.hashes)))
-	for _, h := range r.hashes {
-		p.buf = binary.LittleEndian.AppendUint64(p.buf, h)
-	}
-	return p.cores.Put(p.requests.Append(p.buf, &r.request))
+	p.buf = p.coreRows.Append(p.buf[:0], r)
+	return p.cores.Put(p.buf)
 }
 
 // getCore reads what the spans of a core say.
@@ -74,60 +78,34 @@ func (p *packing) getCore(at int64, r *coreRow, str *source.Interner) error {
 	if err != nil {
 		return err
 	}
-	row = takeHead(row, &r.coreHead)
-	n, k := binary.Uvarint(row)
-	r.hashes = r.hashes[:0]
-	for row = row[k:]; n > 0; n, row = n-1, row[8:] {
-		r.hashes = append(r.hashes, binary.LittleEndian.Uint64(row))
-	}
 	r.request = trace.Request{}
-	return p.requests.Decode(row, &r.request, str.Get)
-}
-
-func (p *packing) coreHead(at int64) (h coreHead, err error) {
-	row, err := p.cores.Get(at)
-	if err == nil {
-		takeHead(row, &h)
-	}
-	return h, err
+	return p.coreRows.Decode(row, r, str)
 }
 
 func (p *packing) putAPI(r *apiRow) (at int64, err error) {
-	p.buf = p.requests.Append(appendHead(p.buf[:0], &r.apiHead), &r.request)
+	p.buf = p.apiRows.Append(p.buf[:0], r)
 	return p.apis.Put(p.buf)
 }
 
 func (p *packing) getAPI(at int64, str *source.Interner) (r apiRow, err error) {
 	row, err := p.apis.Get(at)
 	if err == nil {
-		err = p.requests.Decode(takeHead(row, &r.apiHead), &r.request, str.Get)
+		err = p.apiRows.Decode(row, &r, str)
 	}
 	return r, err
 }
 
-func (p *packing) apiHead(at int64) (h apiHead, err error) {
-	row, err := p.apis.Get(at)
+func (p *packing) coreHead(at int64) (coreHead, error) { return headOf(p.cores, coreHeads, at) }
+
+func (p *packing) apiHead(at int64) (apiHead, error) { return headOf(p.apis, apiHeads, at) }
+
+// headOf reads what a row begins with.
+func headOf[T any](rows *source.RowFile, codec *source.Codec[T], at int64) (head T, err error) {
+	row, err := rows.Get(at)
 	if err == nil {
-		takeHead(row, &h)
+		_, err = codec.Head(row, &head, nil)
 	}
-	return h, err
-}
-
-// appendHead and takeHead pack structs of fixed size.
-func appendHead[T any](dst []byte, head *T) []byte {
-	out, err := binary.Append(dst, binary.LittleEndian, head)
-	if err != nil {
-		panic(err) // our own struct is not of fixed size
-	}
-	return out
-}
-
-func takeHead[T any](row []byte, head *T) []byte {
-	n, err := binary.Decode(row, binary.LittleEndian, head)
-	if err != nil {
-		panic(err)
-	}
-	return row[n:]
+	return head, err
 }
 
 // digest stands for an id in maps: its hash of 96 bits, keyed anew in every process. Of a

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,7 +65,8 @@ type stepTables struct {
 	held   otlp.StepRows // the last step: the next span may add to it
 	heldID int64
 	any    bool
-	late   lateRows
+	late   *source.Sorter[otlp.StepRows] // rows whose step was written already when they arrived
+	isLate bool
 	mem    *source.Memory
 	sightings
 	strays bool // some snapshots are of requests without a core span
@@ -123,7 +125,7 @@ func (s *sightings) forget(list int64) error {
 			continue
 		}
 		o.ID = digestID(id)
-		buf = appendHead(buf[:0], &o.sighting)
+		buf = sightCode.Append(buf[:0], &o.sighting)
 		if _, err := s.seen.Put(buf); err != nil {
 			return err
 		}
@@ -132,8 +134,20 @@ func (s *sightings) forget(list int64) error {
 	return nil
 }
 
+// sighted hands over what waits, and where.
+func (s *sightings) sighted(use func(at int64, o *sighting)) error {
+	var broken error
+	err := s.seen.Each(func(at int64, row []byte) {
+		var o sighting
+		broken = errors.Join(broken, sightCode.Decode(row, &o, nil))
+		use(at, &o)
+	})
+	return errors.Join(err, broken)
+}
+
 func newStepTables(dir string, format table.Format, acc *source.Account, at source.Place, mem *source.Memory) (*stepTables, error) {
-	m := &stepTables{dir: dir, format: format, acc: acc, at: at, mem: mem, sightings: newSightings(mem), late: newLateRows(mem)}
+	m := &stepTables{dir: dir, format: format, acc: acc, at: at, mem: mem, sightings: newSightings(mem),
+		late: source.NewSorter[otlp.StepRows](mem)}
 	return m, m.create()
 }
 
@@ -154,7 +168,8 @@ func (m *stepTables) add(rows *otlp.StepRows) error {
 			m.held = otlp.StepRows{Steps: slices.Clone(m.held.Steps), Snaps: slices.Clone(m.held.Snaps)}
 			return nil
 		case m.any && id < m.heldID:
-			if err := m.late.add(g); err != nil {
+			m.isLate = true
+			if err := m.late.Put(id, &g); err != nil {
 				return err
 			}
 			continue
@@ -284,7 +299,7 @@ func (m *stepTables) close() error {
 	if err := m.finish(); err != nil {
 		return err
 	}
-	if m.late.rows > 0 {
+	if m.isLate {
 		if err := m.mergeLate(); err != nil {
 			return err
 		}
@@ -326,23 +341,62 @@ func (m *stepTables) mergeLate() error {
 		return err
 	}
 	defer m.abort()
-	steps := mergeTwo(func(s *trace.Step) int64 { return s.ID },
-		fileRows[trace.Step](early, table.Steps, m.format), sortedRows(m.late.steps))
-	snaps := mergeTwo(func(s *trace.Snapshot) int64 { return s.StepID },
-		fileRows[trace.Snapshot](early, table.Snapshots, m.format), sortedRows(m.late.snaps))
-	defer steps.stop()
-	defer snaps.stop()
-	for {
-		id, ok := firstID(steps, snaps)
-		if !ok {
-			break
+	mem := &source.Memory{Dir: m.mem.Dir, Limit: m.mem.Limit}
+	defer mem.Close()
+	all := source.NewSorter[otlp.StepRows](mem) // of one step, what was written comes first
+	for s, err := range fileRows[trace.Step](early, table.Steps, m.format) {
+		if err == nil {
+			err = all.Put(s.ID, &otlp.StepRows{Steps: []trace.Step{s}})
 		}
-		if err := m.write(otlp.StepRows{Steps: steps.take(id), Snaps: snaps.take(id)}, id); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(steps.err, snaps.err); err != nil {
+	for s, err := range fileRows[trace.Snapshot](early, table.Snapshots, m.format) {
+		if err == nil {
+			err = all.Put(s.StepID, &otlp.StepRows{Snaps: []trace.Snapshot{s}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := m.late.Rows(all.Put); err != nil {
 		return err
 	}
-	return m.finish()
+	var held otlp.StepRows // of step at
+	at := int64(minStep)
+	err := all.Rows(func(id int64, rows *otlp.StepRows) error {
+		if id != at {
+			if err := m.write(held, at); err != nil {
+				return err
+			}
+			held.Steps, held.Snaps, at = held.Steps[:0], held.Snaps[:0], id
+		}
+		held.Steps, held.Snaps = append(held.Steps, rows.Steps...), append(held.Snaps, rows.Snaps...)
+		return nil
+	})
+	if err == nil {
+		err = m.write(held, at)
+	}
+	return errors.Join(err, m.finish())
+}
+
+// fileRows reads a table row by row; a missing one is empty.
+func fileRows[T any](dir, name string, format table.Format) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		c, err := table.OpenFile[T](filepath.Join(dir, name+"."+string(format)))
+		if err == nil {
+			defer c.Close()
+			for c.Next() {
+				if !yield(*c.Row(), nil) {
+					return
+				}
+			}
+			err = c.Err()
+		}
+		var none T
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			yield(none, err)
+		}
+	}
 }

@@ -1,6 +1,6 @@
 // Package tables turns spans into the tables of engine runs: spans are gathered
 // as requests (collect.go, request.go, pack.go), step spans told apart by engine and
-// written as they come (engine.go, steps.go, late.go), requests linked to their
+// written as they come (engine.go, steps.go), requests linked to their
 // API spans and to what clients saw (join.go, observed.go), and the other tables
 // written when the input ends (write.go).
 package extract
@@ -32,6 +32,7 @@ func (c *collector) Add(p *source.Parsed[*otlp.Message]) error {
 		c.acc.BadText = append(c.acc.BadText, fmt.Sprintf("%s:%d", name, line))
 	}
 	for _, s := range p.Records.Spans {
+		s.File = p.Batch.File
 		if err := c.span(s); err != nil {
 			return err
 		}
@@ -144,9 +145,7 @@ func (c *collector) Finish(split bool, observed []trace.ObservedRequest) error {
 func (c *collector) snapped() error {
 	for n, e := range c.engines {
 		t := e.tables
-		err := t.seen.Each(func(at int64, row []byte) {
-			var o sighting
-			takeHead(row, &o)
+		err := t.sighted(func(at int64, o *sighting) {
 			i, known := c.byID[o.ID]
 			t.strays = t.strays || !known
 			if known && o.IsSeen && c.cores[i].snap < 0 {

@@ -138,7 +138,7 @@ func (w *writer) journeys() (int64, error) {
 	id, last := "", int64(-1)
 	err = byRank.Each(func(rank int64, row []byte) error {
 		var ev trace.JourneyEvent
-		if err := w.c.pack.events.Decode(row, &ev, str.Get); err != nil {
+		if err := w.c.pack.events.Decode(row, &ev, str); err != nil {
 			return err
 		}
 		if rank != last {

@@ -183,19 +183,6 @@ func TestTablesDocIsGenerated(t *testing.T) {
 	}
 }
 
-func TestPackedRowsComeBackExactly(t *testing.T) {
-	codec := table.NewCodec[trace.KVEvent]()
-	for i, want := range rows[trace.KVEvent](40) {
-		var got trace.KVEvent
-		if err := codec.Decode(codec.Append(nil, &want), &got, func(b []byte) string { return string(b) }); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("row %d changed (-want +got):\n%s", i, diff)
-		}
-	}
-}
-
 // TestSameBytesOfUnlikeTexts: columns of many long and different texts, lists and
 // plain ones, give the same file every time.
 func TestSameBytesOfUnlikeTexts(t *testing.T) {

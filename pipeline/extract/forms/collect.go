@@ -50,7 +50,7 @@ func (c *Lives) Of(names []source.Input) *Lives {
 }
 
 // Add takes the result of one batch.
-func (c *Lives) Add(p *source.Parsed[*Records]) error {
+func (c *Lives) Add(p *source.Parsed[*Iterations]) error {
 	in := &c.names[p.Batch.File]
 	p.Account(c.acc, in.Name)
 	r := p.Records

@@ -16,18 +16,12 @@ const FPMSchema = "dynamo.fpm.trace.v1"
 // the fields say which: sum_prefill_tokens are the tokens of this pass,
 // var_prefill_length is the variance of whole prompts, the *_kv_tokens stood in
 // KV before the pass (read in Dynamo's instrumented scheduler).
-type fpmDecoder struct{ text *names }
+type fpmDecoder struct{ iterationLines }
 
 // NewFPMDecoder reads the lines of dynamo.fpm.trace.v1.
-func NewFPMDecoder() source.Decoder[*Records] { return &fpmDecoder{source.NewInterner()} }
+func NewFPMDecoder() source.Decoder[*Iterations] { return &fpmDecoder{newIterationLines()} }
 
-func (d *fpmDecoder) Records() *Records { return new(Records) }
-
-func (d *fpmDecoder) Message([]byte, *Records) *source.Error {
-	return &source.Error{Msg: "got a length-prefixed message, want JSON lines"}
-}
-
-func (d *fpmDecoder) Line(line []byte, out *Records) *source.Error {
+func (d *fpmDecoder) Line(line []byte, out *Iterations) *source.Error {
 	r := fpmReader{Cursor: source.Cursor{B: line}}
 	r.object(fpmRecord)
 	if r.Space(); r.Err == nil && r.I < len(r.B) {

@@ -48,7 +48,7 @@ func coreRow(at stamp, line int64) row {
 }
 
 // read gives the lines to a decoder as the reader of files does.
-func read(t testing.TB, d source.Decoder[*Records], lines ...string) *Records {
+func read(t testing.TB, d source.Decoder[*Iterations], lines ...string) *Iterations {
 	t.Helper()
 	out := d.Records()
 	for i, line := range lines {
@@ -58,7 +58,7 @@ func read(t testing.TB, d source.Decoder[*Records], lines ...string) *Records {
 			t.Logf("line %d: %v", i+1, err)
 			continue
 		}
-		out.Keep(0, int64(i+1))
+		out.Keep(int64(i + 1))
 	}
 	return out
 }
@@ -187,7 +187,7 @@ func TestRealLogs(t *testing.T) {
 		var rows, bad int
 		var last, generated, context int64 = -1, 0, 0
 		how := source.Options{Workers: 2, AnyText: true, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 1000}}
-		err := source.Stream(t.Context(), in, how, NewLogDecoder, func(p *source.Parsed[*Records]) error {
+		err := source.Stream(t.Context(), in, how, NewLogDecoder, func(p *source.Parsed[*Iterations]) error {
 			p.Account(source.New(nil), run)
 			for _, r := range p.Records.Rows {
 				if r.Index != last+1 {
@@ -221,7 +221,7 @@ func FuzzFPM(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { checkRows(t, read(t, NewFPMDecoder(), string(data))) })
 }
 
-func checkRows(t *testing.T, got *Records) {
+func checkRows(t *testing.T, got *Iterations) {
 	for _, r := range got.Rows {
 		negative := min(r.ContextReqs, r.ContextTokens, r.GenerationReqs, r.GenerationTokens) < 0 || r.ElapsedUs < 0
 		if negative || r.StampNs.OK && (r.StampNs.V < 0 || r.StampStepNs.V < 1) {

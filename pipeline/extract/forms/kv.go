@@ -8,23 +8,22 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // kvDecoder reads lines of KV-cache events: positional arrays
 // [ts, events, data_parallel_rank, scheduler_step], three elements in older
 // dumps (spec#wire-kv-lines).
-type kvDecoder struct{ text *source.Interner }
-
-func NewDecoder() source.Decoder[*events] { return &kvDecoder{source.NewInterner()} }
-
-func (d *kvDecoder) Records() *events { return new(events) }
-
-func (d *kvDecoder) Message([]byte, *events) *source.Error {
-	return &source.Error{Msg: "got a length-prefixed message, want JSON lines"}
+type kvDecoder struct {
+	source.LineDecoder[trace.KVEvent]
+	text *source.Interner
 }
 
-func (d *kvDecoder) Line(text []byte, out *events) *source.Error {
+// NewDecoder reads lines of KV-cache events.
+func NewDecoder() source.Decoder[*kvEvents] {
+	return &kvDecoder{func(e *trace.KVEvent) *int64 { return &e.Line }, source.NewInterner()}
+}
+
+func (d *kvDecoder) Line(text []byte, out *kvEvents) *source.Error {
 	r := kvReader{Cursor: source.Cursor{B: text}, Interner: d.text, out: out}
 	r.Line()
 	if r.Space(); r.Err == nil && r.I < len(r.B) {
@@ -33,63 +32,20 @@ func (d *kvDecoder) Line(text []byte, out *events) *source.Error {
 	return r.Err
 }
 
-// events are the KV events of one batch.
-type events struct {
-	kv     []trace.KVEvent
-	bad    []badKV
-	before struct{ kv, bad int }
-}
-
-func (e *events) Mark() { e.before.kv, e.before.bad = len(e.kv), len(e.bad) }
-
-func (e *events) Undo() { e.kv, e.bad = e.kv[:e.before.kv], e.bad[:e.before.bad] }
-
-func (e *events) Keep(_ int32, line int64) {
-	for i := range e.kv[e.before.kv:] {
-		e.kv[e.before.kv+i].Line = line
-	}
-	for i := range e.bad[e.before.bad:] {
-		e.bad[e.before.bad+i].line = line
-	}
-}
-
-func (e *events) Number(before int64) {
-	for i := range e.kv {
-		e.kv[i].Line += before
-	}
-	for i := range e.bad {
-		e.bad[i].line += before
-	}
-}
-
-var eventCodec = table.NewCodec[trace.KVEvent]()
-
-// Transfer stores the events, or restores them.
-func (e *events) Transfer(x *table.Pen, _ int32) {
-	table.Rows(x, eventCodec, &e.kv)
-	table.Repeated(x, &e.bad, func(b *badKV) {
-		x.Int(&b.line)
-		x.Text(&b.what)
-	})
-}
-
-// badKV is a KV event that does not fit its class.
-type badKV struct {
-	line int64
-	what string
-}
+// kvEvents are the KV events of one batch.
+type kvEvents = source.Lines[trace.KVEvent]
 
 type kvReader struct {
 	source.Cursor
 	*source.Interner
-	out *events
+	out *kvEvents
 }
 
 func (r *kvReader) Line() {
 	if !r.Take('[') {
 		return
 	}
-	from := len(r.out.kv)
+	from := len(r.out.Rows)
 	var ts float64
 	var rank trace.Opt[int64]
 	for i, first := 0, true; r.More(']', &first); i++ {
@@ -104,8 +60,8 @@ func (r *kvReader) Line() {
 			r.Skip(0)
 		}
 	}
-	for i := range r.out.kv[from:] {
-		r.out.kv[from+i].WallS, r.out.kv[from+i].DPRank = ts, rank
+	for i := range r.out.Rows[from:] {
+		r.out.Rows[from+i].WallS, r.out.Rows[from+i].DPRank = ts, rank
 	}
 }
 
@@ -121,10 +77,10 @@ func (r *kvReader) events() {
 			return
 		}
 		if !ok {
-			r.out.bad = append(r.out.bad, badKV{what: fmt.Sprintf("%.80q", r.B[start:r.I])})
+			r.out.Bad = append(r.out.Bad, source.BadLine{What: fmt.Sprintf("%.80q", r.B[start:r.I])})
 			continue
 		}
-		r.out.kv = append(r.out.kv, ev)
+		r.out.Rows = append(r.out.Rows, ev)
 	}
 }
 

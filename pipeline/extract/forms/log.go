@@ -13,17 +13,13 @@ import (
 // expected at a line's start: two processes may write into one line, and
 // collectors, colours and progress bars stand before the text.
 type logDecoder struct {
-	text  *names
+	iterationLines
 	plain []byte // the line without colours
 }
 
 // NewLogDecoder reads the lines of a vLLM log.
-func NewLogDecoder() source.Decoder[*Records] { return &logDecoder{text: source.NewInterner()} }
-
-func (d *logDecoder) Records() *Records { return new(Records) }
-
-func (d *logDecoder) Message([]byte, *Records) *source.Error {
-	return &source.Error{Msg: "got a length-prefixed message, want lines of a log"}
+func NewLogDecoder() source.Decoder[*Iterations] {
+	return &logDecoder{iterationLines: newIterationLines()}
 }
 
 // Texts of the two forms: up to 0.25 the engine core writes the line, from 0.26
@@ -50,7 +46,7 @@ func HasIteration(text []byte) bool {
 	}
 }
 
-func (d *logDecoder) Line(line []byte, out *Records) *source.Error {
+func (d *logDecoder) Line(line []byte, out *Iterations) *source.Error {
 	if !bytes.Contains(line, mark) && !bytes.Contains(line, byteMark) {
 		out.Other++
 		return nil
@@ -65,7 +61,7 @@ func (d *logDecoder) Line(line []byte, out *Records) *source.Error {
 }
 
 // iterations reads every iteration of one line's text.
-func (d *logDecoder) iterations(text []byte, outer stamp, out *Records) {
+func (d *logDecoder) iterations(text []byte, outer stamp, out *Iterations) {
 	text = d.uncoloured(text)
 	for {
 		at := bytes.Index(text, mark)
@@ -76,7 +72,8 @@ func (d *logDecoder) iterations(text []byte, outer stamp, out *Records) {
 		n, ok := f.read(text[at+len(mark):])
 		if !ok {
 			if digits(text[at+len(mark):]) > 0 { // else another program's word
-				out.bad(text[at:])
+				const most = 120
+				out.Bad = append(out.Bad, source.BadLine{What: string(text[at:min(len(text), at+most)])})
 			}
 			text = text[at+len(mark):]
 			continue

@@ -32,17 +32,17 @@ func NewCollector(names []source.Input, acc *source.Account, mem *source.Memory)
 		copies: map[int64]*kvCopy{}}
 }
 
-func (k *Collector) Add(p *source.Parsed[*events]) error {
+func (k *Collector) Add(p *source.Parsed[*kvEvents]) error {
 	a := k.acc
 	name := k.names[p.Batch.File].Name
 	p.Account(a, name)
-	for _, bad := range p.Records.bad {
+	for _, bad := range p.Records.Bad {
 		a.Read++
-		a.Drop(source.CodeBadRecord, 1, source.Place{File: name, Line: bad.line}, "KV event %s", bad.what)
+		a.Drop(source.CodeBadRecord, 1, source.Place{File: name, Line: bad.Line}, "KV event %s", bad.What)
 	}
-	for i := range p.Records.kv {
+	for i := range p.Records.Rows {
 		k.names[p.Batch.File].Gave++
-		if err := k.event(&p.Records.kv[i], name); err != nil {
+		if err := k.event(&p.Records.Rows[i], name); err != nil {
 			return err
 		}
 	}

@@ -116,7 +116,7 @@ func (b *builder) apiEvent(e eventName, wallNs int64) {
 	if !b.need(e, 1<<apiTs) {
 		return
 	}
-	ev := apiEvent{Name: e, TsNs: secondsToNs(b.ev.float(apiTs)), wallNs: wallNs}
+	ev := apiEvent{Name: e, TsNs: secondsToNs(b.ev.float(apiTs))}
 	if b.ev.has(apiReason) {
 		ev.Reason = trace.Some(b.intern(b.ev.text[apiReason]))
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // fill gives every field below v a value other than zero, another one each.
@@ -49,20 +48,12 @@ func TestSpansWaitOnDiskWhole(t *testing.T) {
 		fill(reflect.ValueOf(&m.Spans).Elem(), &n)
 		fill(reflect.ValueOf(&m.Ignored).Elem(), &n)
 		fill(reflect.ValueOf(&m.Texts).Elem(), &n)
-		for _, s := range m.Spans {
-			s.File = 7
-		}
 		return m
 	}
 	want, got := made(), &Message{}
-	out := &table.Pen{}
-	made().Transfer(out, 7)
-	text := out.B
-	restore := func(text []byte, to *Message) error {
-		x := table.Reading(text, source.NewInterner().Get)
-		to.Transfer(x, 7)
-		return x.End()
-	}
+	codec := source.NewCodec[Message]()
+	text := codec.Append(nil, made())
+	restore := func(text []byte, to *Message) error { return codec.Decode(text, to, source.NewInterner()) }
 	if err := restore(text, got); err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,6 @@ var firstSlot = [numEvents]slot{
 type apiEvent struct {
 	Name   eventName
 	TsNs   int64
-	wallNs int64
 	Reason trace.Opt[string]
 }
 

@@ -16,10 +16,10 @@ type lengths struct {
 	peak  *uint64
 }
 
-func (l *lengths) Mark()             {}
-func (l *lengths) Undo()             {}
-func (l *lengths) Keep(int32, int64) {}
-func (l *lengths) Number(int64)      {}
+func (l *lengths) Mark()        {}
+func (l *lengths) Undo()        {}
+func (l *lengths) Keep(int64)   {}
+func (l *lengths) Number(int64) {}
 
 type lengthDecoder struct{ peak *uint64 }
 

@@ -10,10 +10,10 @@ import (
 // records are what a decoder finds in one batch. What a broken message gave is
 // forgotten, the rest gets its place.
 type records interface {
-	Mark()                       // a message begins
-	Undo()                       // it is broken
-	Keep(file int32, line int64) // it is whole and stands there
-	Number(before int64)         // lines count from the file's start: so many stand before the batch
+	Mark()               // a message begins
+	Undo()               // it is broken
+	Keep(line int64)     // it is whole and stands there
+	Number(before int64) // lines count from the file's start: so many stand before the batch
 }
 
 // Decoder reads the messages of one form of input; a worker has one of its own.
@@ -27,13 +27,14 @@ type Decoder[R records] interface {
 
 // Parsed is what a worker makes of a batch.
 type Parsed[R records] struct {
-	Batch   *batch
+	Batch   *batch `packed:"-"`
 	Records R
+	form    form // of the batch, as it stands in the file
 	faults  []fault
 	lines   int64
 	bytes   int64
 	numbers int64 // lines or messages of the file that the batch used up
-	err     error // what was stored cannot be read
+	err     error `packed:"-"` // what was stored cannot be read
 }
 
 // Number turns line numbers that count from the batch's start into those of
@@ -47,10 +48,10 @@ func (p *Parsed[R]) Number(before int64) {
 
 // parse decodes a batch.
 func parse[R records](b *batch, d Decoder[R]) *Parsed[R] {
-	out := &Parsed[R]{Batch: b, Records: d.Records(), bytes: int64(len(b.data)), faults: b.faults}
+	out := &Parsed[R]{Batch: b, Records: d.Records(), form: b.form, bytes: int64(len(b.data)), faults: b.faults}
 	switch {
 	case b.form == formStored:
-		out.err, b.data = out.restore(b.data), nil
+		out.err, b.data = NewCodec[Parsed[R]]().Decode(b.data, out, NewInterner()), nil
 		return out
 	case b.passed > 0:
 		out.lines, out.bytes = 1, b.passed
@@ -120,7 +121,7 @@ func (p *Parsed[R]) one(data []byte, line, offset int64, run func([]byte, R) *Er
 	p.Records.Mark()
 	err := run(data, p.Records)
 	if err == nil {
-		p.Records.Keep(p.Batch.File, line)
+		p.Records.Keep(line)
 		return
 	}
 	p.Records.Undo()
@@ -131,7 +132,7 @@ func (p *Parsed[R]) one(data []byte, line, offset int64, run func([]byte, R) *Er
 	}
 	p.faults = append(p.faults, fault{
 		code: CodeUnreadable, line: line, col: int64(err.At) + 1, offset: offset + int64(err.At), bytes: int64(len(data)),
-		msg: err.Msg, byMessage: p.Batch.form == formProto,
+		msg: err.Msg, byMessage: p.form == formProto,
 	})
 }
 
@@ -142,7 +143,7 @@ func (p *Parsed[R]) Account(a *Account, name string) {
 	for _, f := range p.faults {
 		a.Read++
 		a.BadBytes += f.bytes
-		if p.bytes == 0 || p.Batch.form == formProto {
+		if p.bytes == 0 || p.form == formProto {
 			a.Bytes += f.bytes
 		}
 		if f.code == CodeUnreadable {

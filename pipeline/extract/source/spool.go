@@ -9,8 +9,6 @@ import (
 	"io"
 	"os"
 	"slices"
-
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // Spool sorts packed rows by (key, arrival) in bounded memory: what does not
@@ -189,16 +187,16 @@ func (h *spoolHead) advance() error {
 	return err
 }
 
-// Sorter is a spool of rows of a table.
+// Sorter is a spool of rows of one type.
 type Sorter[T any] struct {
 	*Spool
-	codec *table.Codec[T]
+	codec *Codec[T]
 	buf   []byte
 }
 
 // NewSorter makes one more spool, of rows of type T.
 func NewSorter[T any](m *Memory) *Sorter[T] {
-	return &Sorter[T]{Spool: m.Spool(), codec: table.NewCodec[T]()}
+	return &Sorter[T]{Spool: m.Spool(), codec: NewCodec[T]()}
 }
 
 // Put keeps a row.
@@ -212,7 +210,7 @@ func (s *Sorter[T]) Rows(use func(key int64, row *T) error) error {
 	texts := NewInterner()
 	return s.Each(func(key int64, packed []byte) error {
 		var row T
-		if err := s.codec.Decode(packed, &row, texts.Get); err != nil {
+		if err := s.codec.Decode(packed, &row, texts); err != nil {
 			return err
 		}
 		return use(key, &row)

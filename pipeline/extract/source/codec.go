@@ -1,0 +1,214 @@
+package source
+
+import (
+	"encoding/binary"
+	"fmt"
+	"reflect"
+	"unsafe"
+)
+
+// Codec packs values of one type into compact bytes and back, for what waits on disk between
+// two passes: every field, unexported ones too, but for those tagged `packed:"-"`. The form is
+// private to one build and not a file format.
+type Codec[T any] struct{ value field }
+
+// NewCodec makes the codec of type T. A field that cannot be packed is our own bug.
+func NewCodec[T any]() *Codec[T] { return &Codec[T]{fieldOf(reflect.TypeFor[T]())} }
+
+// Append packs a value after dst.
+func (c *Codec[T]) Append(dst []byte, v *T) []byte {
+	x := pen{b: dst}
+	c.value(&x, unsafe.Pointer(v))
+	return x.b
+}
+
+// Decode unpacks one value from src into the zero value.
+func (c *Codec[T]) Decode(src []byte, v *T, texts *Interner) error {
+	rest, err := c.Head(src, v, texts)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("got %d bytes behind a packed %T", len(rest), *v)
+	}
+	return err
+}
+
+// Head unpacks the value that src begins with and returns what is behind it.
+func (c *Codec[T]) Head(src []byte, v *T, texts *Interner) (rest []byte, err error) {
+	x := pen{b: src, reads: true, texts: texts}
+	if c.value(&x, unsafe.Pointer(v)); x.bad {
+		err = fmt.Errorf("got %d bytes that are no packed %T", len(src), *v)
+	}
+	return x.b, err
+}
+
+// pen writes fields after b, or reads them from b, with one description for both. What does
+// not fit is bad, and sticks.
+type pen struct {
+	b     []byte
+	reads bool
+	texts *Interner // of what is read
+	bad   bool
+}
+
+// take is the next n bytes.
+func (x *pen) take(n int64) []byte {
+	if n < 0 || int64(len(x.b)) < n {
+		x.bad, x.b = true, nil
+		return nil
+	}
+	v := x.b[:n]
+	x.b = x.b[n:]
+	return v
+}
+
+func (x *pen) int(v *int64) {
+	if !x.reads {
+		x.b = binary.AppendVarint(x.b, *v)
+		return
+	}
+	n, k := binary.Varint(x.b)
+	*v = n
+	if x.take(int64(k)); k == 0 {
+		x.bad = true
+	}
+}
+
+// narrow is an integer of another width.
+func narrow[V int | int32 | uint8](x *pen, v *V) {
+	wide := int64(*v)
+	x.int(&wide)
+	*v = V(wide)
+}
+
+// fixed is bytes whose number is known.
+func (x *pen) fixed(b []byte) {
+	if x.reads {
+		copy(b, x.take(int64(len(b))))
+		return
+	}
+	x.b = append(x.b, b...)
+}
+
+func (x *pen) flag(v *bool) {
+	n := int64(0)
+	if *v {
+		n = 1
+	}
+	x.int(&n)
+	*v = n == 1
+}
+
+func (x *pen) text(v *string) {
+	n := int64(len(*v))
+	if x.int(&n); x.reads {
+		*v = x.texts.Get(x.take(n))
+		return
+	}
+	x.b = append(x.b, *v...)
+}
+
+// field packs or unpacks what stands at p. Offsets come from reflect; whoever calls a codec
+// keeps the value alive.
+type field func(x *pen, p unsafe.Pointer)
+
+func fieldOf(t reflect.Type) field {
+	switch t.Kind() {
+	case reflect.Bool:
+		return func(x *pen, p unsafe.Pointer) { x.flag((*bool)(p)) }
+	case reflect.Int64:
+		return func(x *pen, p unsafe.Pointer) { x.int((*int64)(p)) }
+	case reflect.Int:
+		return func(x *pen, p unsafe.Pointer) { narrow(x, (*int)(p)) }
+	case reflect.Int32:
+		return func(x *pen, p unsafe.Pointer) { narrow(x, (*int32)(p)) }
+	case reflect.Uint8:
+		return func(x *pen, p unsafe.Pointer) { narrow(x, (*uint8)(p)) }
+	case reflect.Uint64, reflect.Float64:
+		return func(x *pen, p unsafe.Pointer) { x.fixed(unsafe.Slice((*byte)(p), 8)) }
+	case reflect.String:
+		return func(x *pen, p unsafe.Pointer) { x.text((*string)(p)) }
+	case reflect.Array:
+		return arrayOf(t)
+	case reflect.Slice:
+		return sliceOf(t)
+	case reflect.Struct:
+		return structOf(t)
+	case reflect.Pointer:
+		return pointerOf(t)
+	}
+	panic(fmt.Sprintf("source: a %s cannot be packed", t))
+}
+
+func arrayOf(t reflect.Type) field {
+	if t.Elem().Kind() == reflect.Uint8 {
+		return func(x *pen, p unsafe.Pointer) { x.fixed(unsafe.Slice((*byte)(p), t.Len())) }
+	}
+	elem, n, size := fieldOf(t.Elem()), t.Len(), t.Elem().Size()
+	return func(x *pen, p unsafe.Pointer) {
+		for i := range n {
+			elem(x, unsafe.Add(p, uintptr(i)*size))
+		}
+	}
+}
+
+func sliceOf(t reflect.Type) field {
+	elem, size := fieldOf(t.Elem()), t.Elem().Size()
+	return func(x *pen, p unsafe.Pointer) {
+		list := reflect.NewAt(t, p).Elem()
+		n := int64(list.Len())
+		if x.int(&n); x.reads {
+			if n < 0 || n > int64(len(x.b)) { // a value takes a byte at least
+				x.bad, n = true, 0
+			}
+			list.SetLen(0)
+			list.Grow(int(n))
+			list.SetLen(int(n))
+			list.Clear()
+		}
+		for i, first := 0, list.UnsafePointer(); i < int(n); i++ {
+			elem(x, unsafe.Add(first, uintptr(i)*size))
+		}
+	}
+}
+
+// structOf is a struct; of a trace.Opt the value stands there only when it is known.
+func structOf(t reflect.Type) field {
+	type member struct {
+		offset uintptr
+		value  field
+	}
+	var list []member
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Tag.Get("packed") != "-" {
+			list = append(list, member{f.Offset, fieldOf(f.Type)})
+		}
+	}
+	if len(list) == 2 && t.Field(1).Name == "OK" {
+		value, known := list[0].value, list[1].offset
+		return func(x *pen, p unsafe.Pointer) {
+			ok := (*bool)(unsafe.Add(p, known))
+			if x.flag(ok); *ok {
+				value(x, p)
+			}
+		}
+	}
+	return func(x *pen, p unsafe.Pointer) {
+		for i := range list {
+			list[i].value(x, unsafe.Add(p, list[i].offset))
+		}
+	}
+}
+
+func pointerOf(t reflect.Type) field {
+	elem := fieldOf(t.Elem())
+	return func(x *pen, p unsafe.Pointer) {
+		to := (*unsafe.Pointer)(p)
+		has := *to != nil
+		if x.flag(&has); !has {
+			return
+		}
+		if *to == nil {
+			*to = reflect.New(t.Elem()).UnsafePointer()
+		}
+		elem(x, *to)
+	}
+}
