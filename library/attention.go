@@ -70,7 +70,7 @@ func (t *Tables) heads(table map[attentionKey]*grid, file string, key attentionK
 		return nil, 0, t.noDType(file, "kv_cache_dtype", key.kvDType, dtypes)
 	}
 	if len(kvs) == 0 {
-		return nil, 0, trace.Errorf(NoHeadSize, "%s: head_dim: got no %d, want one of %v", t.paths[file], key.headDim, distinct(sizes))
+		return nil, 0, trace.Errorf(noRows, "%s: head_dim: got no %d, want one of %v", t.paths[file], key.headDim, distinct(sizes))
 	}
 	kvs = distinct(kvs)
 	for i := len(kvs) - 1; i >= 0; i-- {
@@ -81,7 +81,7 @@ func (t *Tables) heads(table map[attentionKey]*grid, file string, key attentionK
 			}
 		}
 	}
-	return nil, 0, trace.Errorf(NoHeads, "%s: head_dim %d: got no rows for %d query and %d KV heads per GPU, nearest %s",
+	return nil, 0, trace.Errorf(noRows, "%s: head_dim %d: got no rows for %d query and %d KV heads per GPU, nearest %s",
 		t.paths[file], key.headDim, key.heads, key.kvHeads, nearestHeads(table, key))
 }
 

@@ -67,10 +67,8 @@ type movedPart struct {
 	bytesPerToken float64 // of one GPU
 }
 
-// For binds the tables to a deployment. Codes: kernel_dtype_missing,
-// kernel_head_size_missing, kernel_heads_missing, kernel_tp_missing,
-// kernel_experts_missing, kernel_distribution_missing, unknown_kernel_rules and
-// those of deploy.Deployment.Check.
+// For binds the tables to a deployment. Codes: kernel_rows_missing,
+// unknown_kernel_rules and those of deploy.Deployment.Check.
 func (t *Tables) For(d *deploy.Deployment, rules Rules) (*Stepper, error) {
 	if err := rules.Check(); err != nil {
 		return nil, err
@@ -229,7 +227,7 @@ func distinct[T cmp.Ordered](vs []T) []T {
 }
 
 func (t *Tables) noDType(file, column, dtype string, have []string) error {
-	return trace.Errorf(NoDType, "%s: %s: got no %q, want one of %s", t.paths[file], column, dtype, strings.Join(distinct(have), ", "))
+	return trace.Errorf(noRows, "%s: %s: got no %q, want one of %s", t.paths[file], column, dtype, strings.Join(distinct(have), ", "))
 }
 
 // movedParts are the kernels no table holds, by the bytes one GPU moves.

@@ -2,6 +2,7 @@ package library
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 
@@ -160,26 +161,28 @@ func (b *builder) read(ctx context.Context, src Sources) (*measured, error) {
 
 // inputs are the files behind one family: its GPU's tables and all measurements.
 func (b *builder) inputs(f *fitted, m *measured) []coeff.Input {
-	var out []coeff.Input
-	for _, s := range f.tables.Sources {
-		out = append(out, coeff.Input{Name: s.Path, Bytes: s.Bytes, SHA256: s.SHA256})
-	}
-	return append(out, m.inputs...)
+	return slices.Concat(f.tables.Sources, m.inputs)
 }
 
 // expectedOn is the error of groups on the GPU, left out of the correction; on a
 // GPU without any that of the group predicted worst.
 func expectedOn(gpu string, judged []Judged) coeff.ExpectedError {
-	here := func(j *Judged) bool { return strings.HasSuffix(j.Group, ", "+gpu) }
-	e := errorsOf(judged, here)
-	x := coeff.ExpectedError{OnGPU: e.N > 0}
-	if e.N == 0 {
+	of := func(keep func(group string) bool) coeff.ExpectedError {
+		var tpot, ttft []float64
+		for i := range judged {
+			if j := &judged[i]; keep(j.Group) {
+				tpot, ttft = append(tpot, math.Abs(j.TPOTErr)), append(ttft, math.Abs(j.TTFTErr))
+			}
+		}
+		return coeff.ExpectedError{OnGPU: len(tpot) > 0, TPOTMape: stat.Mean(tpot), TTFTMedian: stat.Median(ttft), Points: len(tpot)}
+	}
+	x := of(func(group string) bool { return strings.HasSuffix(group, ", "+gpu) })
+	if !x.OnGPU {
+		x = coeff.ExpectedError{}
 		for _, j := range judged {
-			g := errorsOf(judged, func(k *Judged) bool { return k.Group == j.Group })
+			g := of(func(group string) bool { return group == j.Group })
 			x.TPOTMape, x.TTFTMedian, x.Points = max(x.TPOTMape, g.TPOTMape), max(x.TTFTMedian, g.TTFTMedian), len(judged)
 		}
-	} else {
-		x.TPOTMape, x.TTFTMedian, x.Points = e.TPOTMape, e.TTFTMedian, e.N
 	}
 	x.TPOTMape, x.TTFTMedian = stat.Round(x.TPOTMape, 2), stat.Round(x.TTFTMedian, 2)
 	return x

@@ -81,7 +81,7 @@ func (b *binder) collectives() error {
 					have = append(have, k.gpus)
 				}
 			}
-			return trace.Errorf(NoTP, "%s: %s, num_gpus: got no %d, want one of %v", b.t.paths[c.file], c.how, b.tp, distinct(have))
+			return trace.Errorf(noRows, "%s: %s, num_gpus: got no %d, want one of %v", b.t.paths[c.file], c.how, b.tp, distinct(have))
 		}
 		*c.to = *b.s.rules.clean(found)
 	}

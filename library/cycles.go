@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract"
@@ -68,7 +66,8 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 // sharedTokens are the first prompt tokens that all requests of a run share, as
 // the profile of its load generator (GuideLLM's profile.yaml) says; 0 without one.
 func sharedTokens(dir string) (int64, error) {
-	text, err := os.ReadFile(filepath.Join(dir, "profile.yaml"))
+	path := filepath.Join(dir, "profile.yaml")
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -80,7 +79,7 @@ func sharedTokens(dir string) (int64, error) {
 			PrefixTokens int64 `yaml:"prefix_tokens"`
 		} `yaml:"data"`
 	}
-	err = yaml.Unmarshal(text, &profile)
+	err = decodeYAML(text, path, &profile)
 	return profile.Data.PrefixTokens, err
 }
 

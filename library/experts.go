@@ -26,7 +26,7 @@ func (b *binder) experts() error {
 func (t *Tables) noExperts(want moeKey) error {
 	path := t.paths[moeFile]
 	if path == "" {
-		return trace.Errorf(NoExperts, "%s: GPU %s: got no %s, want it for a mixture of experts", t.dir, t.GPU, moeFile)
+		return trace.Errorf(noRows, "%s: GPU %s: got no %s, want it for a mixture of experts", t.dir, t.GPU, moeFile)
 	}
 	var dtypes, distributions []string
 	var tps []int64
@@ -52,12 +52,12 @@ func (t *Tables) noExperts(want moeKey) error {
 	case !slices.Contains(dtypes, want.dtype):
 		return t.noDType(moeFile, "moe_dtype", want.dtype, dtypes)
 	case len(distributions) > 0:
-		return trace.Errorf(NoDistribution, "%s: %s: got no distribution %q, want %s", path, want.text(), want.distribution,
+		return trace.Errorf(noRows, "%s: %s: got no distribution %q, want %s", path, want.text(), want.distribution,
 			trace.OneOf(distinct(distributions)))
 	case len(tps) > 0:
-		return trace.Errorf(NoTP, "%s: moe_tp_size: got no %d for %s, want one of %v", path, want.tp, want.text(), distinct(tps))
+		return trace.Errorf(noRows, "%s: moe_tp_size: got no %d for %s, want one of %v", path, want.tp, want.text(), distinct(tps))
 	}
-	return trace.Errorf(NoExperts, "%s: got no rows for %s, nearest %s", path, want.text(), nearest.text())
+	return trace.Errorf(noRows, "%s: got no rows for %s, nearest %s", path, want.text(), nearest.text())
 }
 
 func (k moeKey) text() string {

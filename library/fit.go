@@ -26,7 +26,6 @@ type fitted struct {
 type quality struct {
 	Rows            int
 	MedianAPE       float64 // median relative error over all rows
-	MedianMAPE      float64 // median over deployments of their mean relative error
 	Bias            float64 // mean signed relative error
 	Worst           float64 // mean relative error of the worst deployment
 	WorstDeployment string
@@ -84,15 +83,11 @@ func (f *fitted) assess() {
 		}
 		q.Bias /= float64(max(1, q.Rows))
 		q.MedianAPE = stat.Median(slices.Concat(byRun...))
-		var mapes []float64
 		for run, es := range byRun {
-			m := stat.Mean(es)
-			mapes = append(mapes, m)
-			if m > q.Worst {
+			if m := stat.Mean(es); m > q.Worst {
 				q.Worst, q.WorstDeployment = m, f.deps[run].Label()
 			}
 		}
-		q.MedianMAPE = stat.Median(mapes)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/trace"
@@ -228,8 +229,8 @@ func TestBuildIsReproducible(t *testing.T) {
 
 func TestMissingTablesAreNamed(t *testing.T) {
 	_, err := BuildFiles(context.Background(), Sources{Kernels: t.TempDir()}, DefaultOptions())
-	if coded, ok := err.(*trace.Error); !ok || coded.Code != NoTables {
-		t.Errorf("got %v, want %s", err, NoTables)
+	if coded, ok := err.(*trace.Error); !ok || coded.Code != noTables {
+		t.Errorf("got %v, want %s", err, noTables)
 	}
 }
 
@@ -279,4 +280,34 @@ func TestREADMEShowsTheAccuracyTable(t *testing.T) {
 	if seen != 3 {
 		t.Errorf("README shows %d groups, want 3", seen)
 	}
+}
+
+// Errors sums judged points up.
+type Errors struct {
+	N                              int
+	TPOTMape, TPOTMedian, TPOTBias float64
+	TTFTMape, TTFTMedian, TTFTBias float64
+	E2EMape, E2EMedian, E2EBias    float64
+}
+
+// errorsOf are the errors of the points that keep selects; nil keeps all.
+func errorsOf(js []Judged, keep func(j *Judged) bool) Errors {
+	var tpot, ttft, e2e []float64
+	e := Errors{}
+	for i := range js {
+		if keep != nil && !keep(&js[i]) {
+			continue
+		}
+		tpot, ttft = append(tpot, math.Abs(js[i].TPOTErr)), append(ttft, math.Abs(js[i].TTFTErr))
+		e2e = append(e2e, math.Abs(js[i].E2EErr))
+		e.E2EBias += js[i].E2EErr
+		e.TPOTBias += js[i].TPOTErr
+		e.TTFTBias += js[i].TTFTErr
+	}
+	e.N = len(tpot)
+	n := float64(max(1, e.N))
+	e.TPOTMape, e.TPOTMedian, e.TPOTBias = stat.Mean(tpot), stat.Median(tpot), e.TPOTBias/n
+	e.TTFTMape, e.TTFTMedian, e.TTFTBias = stat.Mean(ttft), stat.Median(ttft), e.TTFTBias/n
+	e.E2EMape, e.E2EMedian, e.E2EBias = stat.Mean(e2e), stat.Median(e2e), e.E2EBias/n
+	return e
 }

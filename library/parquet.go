@@ -2,8 +2,6 @@ package library
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"slices"
@@ -12,15 +10,10 @@ import (
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/file"
 
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// Source is one file the tables were read from.
-type Source struct {
-	Path   string // below the tables' folder, with forward slashes
-	Bytes  int64
-	SHA256 string
-}
 
 // columns are the wanted columns of one file; a missing optional column is nil.
 type columns struct {
@@ -41,21 +34,20 @@ type want struct {
 const latencyColumn = "latency"
 
 // readTable reads the wanted columns of a Parquet file, checks the operation,
-// and that every latency is a positive number.
-func readTable(path string, w want) (*columns, *Source, error) {
+// and that every latency is a positive number. The input is called name.
+func readTable(path, name string, w want) (*columns, coeff.Input, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, coeff.Input{}, err
 	}
-	sum := sha256.Sum256(data)
-	src := &Source{Bytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
+	src := folder.InputOf(name, data)
 	c, err := decodeTable(path, data, w)
 	if err != nil {
-		return nil, nil, err
+		return nil, src, err
 	}
 	for i, v := range c.nums[latencyColumn] {
 		if !(v > 0 && v < 1e9) {
-			return nil, nil, trace.Errorf(badTable, "%s: row %d: latency: got %g, want a positive number of ms", path, i+1, v)
+			return nil, src, trace.Errorf(badTable, "%s: row %d: latency: got %g, want a positive number of ms", path, i+1, v)
 		}
 	}
 	return c, src, c.checkOp(w.ops)
@@ -160,7 +152,7 @@ func column[R file.ColumnChunkReader, P, V any](c *columns, rd *file.Reader, nam
 func (c *columns) checkOp(ops []string) error {
 	for i, op := range c.texts["op_name"] {
 		if !slices.Contains(ops, op) {
-			return trace.Errorf(wrongOp, "%s: row %d: op_name: got %q, want %s", c.path, i+1, op, trace.OneOf(ops)).
+			return trace.Errorf(badTable, "%s: row %d: op_name: got %q, want %s", c.path, i+1, op, trace.OneOf(ops)).
 				WithHint("put the table of the right operation in this place")
 		}
 	}

@@ -2,9 +2,7 @@ package library
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/csv"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -46,20 +45,18 @@ func readPoints(path string) ([]Point, coeff.Input, error) {
 		return nil, coeff.Input{}, err
 	}
 	points, err := parsePoints(path, data)
-	sum := sha256.Sum256(data)
-	return points, coeff.Input{Name: filepath.Base(path), Bytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}, err
+	return points, folder.InputOf(filepath.Base(path), data), err
 }
 
 // parsePoints reads rows of pointColumns.
 func parsePoints(path string, data []byte) ([]Point, error) {
 	models := map[string]deploy.Model{}
-	columns := pointColumns
 	r := csv.NewReader(bytes.NewReader(data))
 	header, err := r.Read()
 	if err != nil {
-		return nil, badPoints(path, 1, "got no header (%v), want %s", err, strings.Join(columns, ","))
+		return nil, badPoints(path, 1, "got no header (%v), want %s", err, strings.Join(pointColumns, ","))
 	}
-	for _, want := range columns {
+	for _, want := range pointColumns {
 		if !slices.Contains(header, want) {
 			return nil, badPoints(path, 1, "got no column %q, want it", want)
 		}
@@ -122,9 +119,7 @@ func pointRow(path string, line int64, header, row []string) (*Point, error) {
 	p.Level = learn.Level{Version: text["engine_version"], InputTokens: int64(number("input_tokens", 1)),
 		OutputTokens: int64(number("output_tokens", 2)), Concurrency: int(number("concurrency", 1)), TTFTMs: number("ttft_ms", 1e-9),
 		TPOTMs: number("tpot_ms", 1e-9)}
-	if slices.Contains(header, "tp") {
-		p.TP = int64(number("tp", 1))
-	}
+	p.TP = int64(number("tp", 1))
 	return p, failed
 }
 

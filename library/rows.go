@@ -44,15 +44,8 @@ func tableOf(t *Tables, f Family, o *Options) (*design, error) {
 
 // missing reports whether the tables lack what a deployment needs.
 func missing(err error) bool {
-	var coded *trace.Error
-	if !errors.As(err, &coded) {
-		return false
-	}
-	switch coded.Code {
-	case NoDType, NoHeadSize, NoHeads, NoTP, NoExperts, NoDistribution:
-		return true
-	}
-	return false
+	coded := (*trace.Error)(nil)
+	return errors.As(err, &coded) && coded.Code == noRows
 }
 
 // add evaluates one deployment's batches, regime after regime.

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"gopkg.in/yaml.v3"
-
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/strictyaml"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -23,7 +23,7 @@ type Tables struct {
 	GPU      string          // the folder's name: h100_sxm
 	Hardware deploy.Hardware // the built-in datasheet of that GPU
 	Version  string          // vLLM version of the linear layers' table
-	Sources  []Source        // every file read, in path order
+	Sources  []coeff.Input   // every file read, in path order
 
 	capability int64   // compute capability x 10: 90
 	bandwidth  float64 // B/s of one GPU
@@ -77,7 +77,7 @@ func GPUs(dir string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, trace.Errorf(NoTables, "%s: got no <gpu>.yaml, want kernel tables", dir).
+		return nil, trace.Errorf(noTables, "%s: got no <gpu>.yaml, want kernel tables", dir).
 			WithHint("name the systems folder of the aiconfigurator-core package")
 	}
 	return names, nil
@@ -97,7 +97,7 @@ func GPUOf(dir, hardware string) (string, error) {
 			return name, nil
 		}
 	}
-	return "", trace.Errorf(NoGPU, "%s: hardware %q: got no tables of it, want one of %s", dir, hardware, strings.Join(names, ", "))
+	return "", trace.Errorf(noTables, "%s: hardware %q: got no tables of it, want one of %s", dir, hardware, strings.Join(names, ", "))
 }
 
 // Load reads the tables of a device, which may be named as in the folder or as
@@ -117,7 +117,7 @@ func Load(dir, hardware string) (*Tables, error) {
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(t.Sources, func(a, b Source) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(t.Sources, func(a, b coeff.Input) int { return cmp.Compare(a.Name, b.Name) })
 	return t, nil
 }
 
@@ -138,7 +138,7 @@ func (t *Tables) readSheet() error {
 			Link float64 `yaml:"intra_node_bw"`
 		} `yaml:"node"`
 	}
-	if err := yaml.Unmarshal(data, &sheet); err != nil {
+	if err := decodeYAML(data, path, &sheet); err != nil {
 		return trace.Errorf(badTable, "%s: %v", path, err)
 	}
 	t.capability, t.bandwidth, t.flops, t.link = sheet.GPU.Capability, sheet.GPU.Bandwidth, sheet.GPU.FLOPS, sheet.Node.Link
@@ -146,6 +146,15 @@ func (t *Tables) readSheet() error {
 		return trace.Errorf(badTable, "%s: got no gpu.sm_version, gpu.mem_bw, gpu.bfloat16_tc_flops or node.intra_node_bw, want all four", path)
 	}
 	return nil
+}
+
+// decodeYAML reads what it has fields for of a YAML document of others, with keys of their own.
+func decodeYAML(text []byte, path string, into any) error {
+	root, err := strictyaml.Parse(text, path)
+	if root == nil || err != nil {
+		return err
+	}
+	return root.Decode(into)
 }
 
 // read finds the newest version of a table and reads it.
@@ -158,16 +167,15 @@ func (t *Tables) read(folder, framework, file string, w want) (*columns, error) 
 	slices.SortStableFunc(versions, func(a, b os.DirEntry) int { return compareVersions(b.Name(), a.Name()) })
 	for _, v := range versions {
 		path := filepath.Join(base, v.Name(), file)
-		c, src, err := readTable(path, w)
+		rel, _ := filepath.Rel(t.dir, path)
+		c, src, err := readTable(path, filepath.ToSlash(rel), w)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		rel, _ := filepath.Rel(t.dir, path)
-		src.Path = filepath.ToSlash(rel)
-		t.Sources = append(t.Sources, *src)
+		t.Sources = append(t.Sources, src)
 		t.paths[file] = path
 		if file == gemmFile {
 			t.Version = v.Name()
@@ -179,7 +187,7 @@ func (t *Tables) read(folder, framework, file string, w want) (*columns, error) 
 
 func (t *Tables) missing(base, file string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return trace.Errorf(NoTables, "%s: got no <version>/%s, want the table", base, file)
+		return trace.Errorf(noTables, "%s: got no <version>/%s, want the table", base, file)
 	}
 	return err
 }
@@ -333,7 +341,7 @@ func (t *Tables) loadMoE() error {
 	c, err := t.read("moe", "vllm", moeFile,
 		want{ops: []string{"moe"}, texts: []string{"op_name", "kernel_source", "moe_dtype", "distribution"},
 			ints: []string{"num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"}})
-	if coded := (*trace.Error)(nil); errors.As(err, &coded) && coded.Code == NoTables {
+	if coded := (*trace.Error)(nil); errors.As(err, &coded) && coded.Code == noTables {
 		return nil // a folder of dense models only
 	}
 	if err != nil {
@@ -378,7 +386,7 @@ func (f *floor) check(path string) error {
 	}
 	slices.Sort(f.ratios)
 	if r := f.ratios[len(f.ratios)/2]; r < leastOfFloor || r > mostOverFloor {
-		return trace.Errorf(wrongUnit, "%s: latency: the large rows take %.3g times the GPU's best time, want %g..%g", path, r, leastOfFloor,
+		return trace.Errorf(badTable, "%s: latency: the large rows take %.3g times the GPU's best time, want %g..%g", path, r, leastOfFloor,
 			mostOverFloor).
 			WithHint(fmt.Sprintf("latencies are milliseconds; multiply them by %g", unitFactor(r)))
 	}
