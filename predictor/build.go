@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,27 +31,19 @@ const (
 
 // Options decide what rows hold.
 type Options struct {
-	Target      string  // token: TTFT and TPOT; e2e: the whole answer, of servers that do not stream
-	Features    string  // llmd or full: what two of llm-d's columns mean
-	State       string  // auto, step or journey
-	StalenessUs int64   // age of what is observable at the decision, >= 0
-	PrefixScore string  // index or actual
-	Shared      []share // first prompt tokens that requests share where nothing records it
-	Saturated   bool    // keep requests that arrived while the run was saturated
+	Target      string `json:"target"`       // token: TTFT and TPOT; e2e: the whole answer, of servers that do not stream
+	Features    string `json:"features"`     // llmd or full: what two of llm-d's columns mean
+	State       string `json:"state"`        // auto, step or journey
+	StalenessUs int64  `json:"staleness_us"` // age of what is observable at the decision, >= 0
+	PrefixScore string `json:"prefix_score"` // index or actual
+	// Shared are the first prompt tokens that requests share where nothing records it: RUNGLOB=TOKENS each.
+	Shared        []string `json:"shared_prefix_tokens"`
+	KeepSaturated bool     `json:"keep_saturated"` // requests that arrived while the run was saturated
 }
-
-// share says how many first prompt tokens the requests of some runs share.
-type share struct {
-	Runs   string // glob of run ids
-	Tokens int64
-}
-
-// String is what ParseShare reads.
-func (s share) String() string { return s.Runs + "=" + strconv.FormatInt(s.Tokens, 10) }
 
 // DefaultOptions are everything the traces offer, nothing stale, an index.
 func DefaultOptions() Options {
-	return Options{Target: TargetToken, Features: featuresFull, State: stateAuto, PrefixScore: prefixIndex}
+	return Options{Target: TargetToken, Features: featuresFull, State: stateAuto, PrefixScore: prefixIndex, Shared: []string{}}
 }
 
 // Check names the first option out of bounds.
@@ -67,27 +60,37 @@ func (o *Options) Check() error {
 	case o.PrefixScore != prefixIndex && o.PrefixScore != prefixActual:
 		return fmt.Errorf("--prefix-score: got %q, want %s or %s", o.PrefixScore, prefixIndex, prefixActual)
 	}
-	for _, s := range o.Shared {
-		if _, err := path.Match(s.Runs, ""); err != nil || s.Tokens < 0 {
-			return fmt.Errorf("--shared-prefix-tokens: got %q=%d, want TOKENS or RUNGLOB=TOKENS with tokens >= 0", s.Runs, s.Tokens)
+	for _, text := range o.Shared {
+		if _, _, err := parseShare(text); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// ParseShare reads TOKENS or RUNGLOB=TOKENS.
-func ParseShare(text string) (share, error) {
-	s := share{Runs: "*"}
-	number := text
+// Share adds what requests share, each TOKENS or RUNGLOB=TOKENS.
+func (o *Options) Share(texts []string) error {
+	for _, text := range texts {
+		runs, tokens, err := parseShare(text)
+		if err != nil {
+			return err
+		}
+		o.Shared = append(o.Shared, fmt.Sprintf("%s=%d", runs, tokens))
+	}
+	return nil
+}
+
+// parseShare reads TOKENS or RUNGLOB=TOKENS: which runs, and how many first prompt tokens their requests share.
+func parseShare(text string) (runs string, tokens int64, err error) {
+	runs, number := "*", text
 	if i := strings.LastIndex(text, "="); i >= 0 {
-		s.Runs, number = text[:i], text[i+1:]
+		runs, number = text[:i], text[i+1:]
 	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 0 {
-		return s, fmt.Errorf("--shared-prefix-tokens: got %q, want TOKENS or RUNGLOB=TOKENS", text)
+	tokens, err = strconv.ParseInt(number, 10, 64)
+	if _, bad := path.Match(runs, ""); err != nil || bad != nil || tokens < 0 {
+		return "", 0, fmt.Errorf("--shared-prefix-tokens: got %q, want TOKENS or RUNGLOB=TOKENS with tokens >= 0", text)
 	}
-	s.Tokens = n
-	return s, nil
+	return runs, tokens, nil
 }
 
 // source is one recorded run.
@@ -151,12 +154,7 @@ func newBuilder(src source, o Options) *builder {
 }
 
 func hasWarmUp(d *deploy.Deployment) bool {
-	for _, p := range d.Phases {
-		if p.Name == deploy.WarmupPhase {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.Name == deploy.WarmupPhase })
 }
 
 // scores says for every request what share of its prompt is expected in the
@@ -209,12 +207,13 @@ func (b *builder) shareOut() bool {
 			return true // the client said so for all its requests: those without a group share nothing
 		}
 	}
-	for _, s := range b.o.Shared {
-		if ok, _ := path.Match(s.Runs, b.src.Run.ID); !ok {
+	for _, text := range b.o.Shared {
+		runs, tokens, err := parseShare(text)
+		if ok, _ := path.Match(runs, b.src.Run.ID); err != nil || !ok {
 			continue
 		}
 		for i := range b.lives {
-			b.lives[i].group, b.lives[i].groupTokens = "shared", trace.Some(s.Tokens)
+			b.lives[i].group, b.lives[i].groupTokens = "shared", trace.Some(tokens)
 		}
 		return true
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -14,12 +15,6 @@ const groups = 4
 // leastGroup is how many rows a group needs for a factor of its own.
 const leastGroup = 200
 
-// factors turn predictions into upper quantiles.
-type factors struct {
-	Level float64
-	Of    [groups]float64
-}
-
 // conformal sets the factors of a level from rows that did not train the model:
 // the quantile of measured over predicted, raised as split conformal prediction
 // asks for n rows, in each group from 200 rows on and pooled otherwise
@@ -27,7 +22,7 @@ type factors struct {
 //
 // Source: Lei et al., Distribution-free predictive inference for regression
 // (JASA 113, 2018), section 2.2.
-func conformal(t *columns, m model, rows []int, level float64) factors {
+func conformal(t *columns, m model, rows []int, level float64) forest.LevelFactors {
 	return ratiosOf(t, m, rows).At(level)
 }
 
@@ -57,19 +52,16 @@ func ratiosOf(t *columns, m model, rows []int) *ratios {
 }
 
 // At are the factors of a level.
-func (r *ratios) At(level float64) factors {
-	f := factors{Level: level}
-	for g := range f.Of {
-		f.Of[g] = r.factor(g, level)
+func (r *ratios) At(level float64) forest.LevelFactors {
+	f := forest.LevelFactors{Level: level}
+	for g := range f.Factors {
+		of := r.all
+		if own := r.by[g]; len(own) >= leastGroup {
+			of = own
+		}
+		f.Factors[g] = upper(of, level)
 	}
 	return f
-}
-
-func (r *ratios) factor(group int, level float64) float64 {
-	if own := r.by[group]; len(own) >= leastGroup {
-		return upper(own, level)
-	}
-	return upper(r.all, level)
 }
 
 // upper is the ceil((n+1)*level)-th smallest of ascending values, the largest when
@@ -82,9 +74,9 @@ func upper(v []float64, level float64) float64 {
 	return v[max(0, min(k, len(v)-1))]
 }
 
-// Apply is the calibrated quantile of a row in ms.
-func (f *factors) Apply(t *columns, m model, i int) float64 {
-	return m.Predict(t, i) * f.Of[t.group(i)]
+// calibrated is the quantile of a row in ms.
+func calibrated(f *forest.LevelFactors, t *columns, m model, i int) float64 {
+	return m.Predict(t, i) * f.Factors[t.group(i)]
 }
 
 // coverageOf is the share of targets at or below their predictions, and its 95 %

@@ -224,7 +224,7 @@ func TestPrefixScores(t *testing.T) {
 		t.Errorf("caching off: got %g and %v, want 0 and a known 0", r.PrefixCacheScore, r.PrefixScoreIndex)
 	}
 	index := DefaultOptions()
-	index.Shared = []share{{"p*", 64}}
+	index.Shared = []string{"p*=64"}
 	if r := pair(t, caching, index, first, second); math.Abs(r.PrefixCacheScore-0.4) > 1e-12 || r.OwnUncachedTokens != 96 {
 		t.Errorf("index: got %g and %d uncached tokens, want 64 of 160 tokens found", r.PrefixCacheScore, r.OwnUncachedTokens)
 	}
@@ -232,7 +232,7 @@ func TestPrefixScores(t *testing.T) {
 	if r := pair(t, caching, index, first, early); r.PrefixCacheScore != 0 {
 		t.Errorf("index before the first was scheduled: got %g, want 0", r.PrefixCacheScore)
 	}
-	index.Shared = []share{{"other", 64}}
+	index.Shared = []string{"other=64"}
 	run := &trace.Run{ID: "pair", Requests: []trace.Request{first, second}}
 	if r := build(t, run, caching, index); r.Dropped[noBlockHashes] != 2 {
 		t.Errorf("nothing says what requests share: dropped %v, want two without block hashes", r.Dropped)
@@ -544,7 +544,7 @@ func TestCausality(t *testing.T) {
 		o.StalenessUs = []int64{0, 0, 50_000}[round%3]
 		d := engine()
 		d.Engine.PrefixCaching = round%5 == 0
-		o.Shared = []share{{"*", 64}}
+		o.Shared = []string{"*=64"}
 		want := build(t, run, d, o)
 		for range 10 {
 			row := want.Rows[rng.IntN(len(want.Rows))]

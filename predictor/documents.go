@@ -9,20 +9,9 @@ import (
 // RowsDocument is predictor_rows.json: how rows were made, and what was dropped.
 type RowsDocument struct {
 	result.Header
-	Options  RowOptions      `json:"options"`
+	Options  Options         `json:"options"`
 	Runs     []runAccount    `json:"runs"`
 	Warnings []trace.Finding `json:"warnings"`
-}
-
-// RowOptions decide what rows hold.
-type RowOptions struct {
-	Target        string   `json:"target"`       // token | e2e
-	Features      string   `json:"features"`     // llmd | full
-	State         string   `json:"state"`        // auto | step | journey
-	StalenessUs   int64    `json:"staleness_us"` // age of what is observable at the decision
-	PrefixScore   string   `json:"prefix_score"` // index | actual
-	Shared        []string `json:"shared_prefix_tokens"`
-	KeepSaturated bool     `json:"keep_saturated"`
 }
 
 // runAccount is one run's account: requests = rows + the sum of dropped.
@@ -62,12 +51,12 @@ type Scores struct {
 
 // options decided the numbers.
 type options struct {
-	Rows     RowOptions `json:"rows"`
-	Weights  string     `json:"weights"` // natural | flat | sqrt
-	Seed     uint64     `json:"seed"`
-	Physics  string     `json:"physics"`  // where step times come from; empty: no physics
-	IsRefit  bool       `json:"is_refit"` // coefficients were refitted without the rows held out
-	Evaluate bool       `json:"evaluate"` // a finished predictor was judged, nothing was trained
+	Rows     Options `json:"rows"`
+	Weights  string  `json:"weights"` // natural | flat | sqrt
+	Seed     uint64  `json:"seed"`
+	Physics  string  `json:"physics"`  // where step times come from; empty: no physics
+	IsRefit  bool    `json:"is_refit"` // coefficients were refitted without the rows held out
+	Evaluate bool    `json:"evaluate"` // a finished predictor was judged, nothing was trained
 }
 
 // HoldOut are the rows of a target that the models are judged on.

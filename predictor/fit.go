@@ -85,8 +85,8 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 		spans[h.Run] = append(spans[h.Run], rows.Span{StartNs: h.StartNs, EndNs: h.EndNs})
 	}
 	for _, r := range f.Runs {
-		if !r.Used && !r.Saturated {
-			o.Without = appendMissing(o.Without, r.ID)
+		if !r.Used && !r.Saturated && !slices.Contains(o.Without, r.ID) {
+			o.Without = append(o.Without, r.ID)
 		}
 	}
 	sources := pipeline.FitSources(in, ext)
@@ -105,13 +105,6 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 		return nil, err
 	}
 	return export.Native(doc, nil)
-}
-
-func appendMissing(list []string, name string) []string {
-	if slices.Contains(list, name) {
-		return list
-	}
-	return append(list, name)
 }
 
 // estimatesOf asks physics about every row of a run, ms. End to end is TTFT and the

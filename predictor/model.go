@@ -278,27 +278,18 @@ func (g *gated) Predict(t *columns, i int) float64 {
 func modelsOf(t *forest.Target) (map[string]model, error) {
 	out := map[string]model{}
 	columns := len(t.Columns)
-	load := func(f *forest.Forest, isResidual bool) (*boosted, error) {
-		if f == nil {
-			return nil, nil
+	var trees, idle, queued, residual *boosted
+	for _, of := range []struct {
+		to   **boosted
+		from *forest.Forest
+	}{{&trees, t.Trees}, {&idle, t.Idle}, {&queued, t.Queued}, {&residual, t.Residual}} {
+		if of.from == nil {
+			continue
 		}
-		return loaded(f, columns, isResidual)
-	}
-	trees, err := load(t.Trees, false)
-	if err != nil {
-		return nil, err
-	}
-	idle, err := load(t.Idle, false)
-	if err != nil {
-		return nil, err
-	}
-	queued, err := load(t.Queued, false)
-	if err != nil {
-		return nil, err
-	}
-	residual, err := load(t.Residual, true)
-	if err != nil {
-		return nil, err
+		var err error
+		if *of.to, err = loaded(of.from, columns, of.to == &residual); err != nil {
+			return nil, err
+		}
 	}
 	out[nameTrees], out[namePhysics] = trees, physics{}
 	out[nameGated] = &gated{Idle: idle, Queued: queued}

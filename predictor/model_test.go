@@ -119,7 +119,7 @@ func TestConformalCovers(t *testing.T) {
 		f := conformal(tab, m, held, level)
 		var y, p []float64
 		for _, i := range test {
-			y, p = append(y, tab.Y[i]), append(p, f.Apply(tab, m, i))
+			y, p = append(y, tab.Y[i]), append(p, calibrated(&f, tab, m, i))
 		}
 		if got, _ := coverageOf(y, p); math.Abs(got-level) > 0.03 {
 			t.Errorf("level %g: covers %.3f", level, got)
@@ -152,7 +152,7 @@ func TestAdaptiveFollowsDrift(t *testing.T) {
 	f := r.At(0.9)
 	fixed := make([]float64, len(test))
 	for k, i := range test {
-		fixed[k] = f.Apply(tab, m, i)
+		fixed[k] = calibrated(&f, tab, m, i)
 	}
 	follow := r.Adaptive(tab, m, test, 0.9, at, func(i int) int64 { return int64(i + 50) })
 	if a, b := cover(fixed, 2000), cover(follow, 2000); a > 0.75 || math.Abs(b-0.9) > 0.03 {

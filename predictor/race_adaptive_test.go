@@ -39,7 +39,7 @@ func (r *ratios) Adaptive(t *columns, m model, rows []int, level float64, at, kn
 			now += float64(adaptiveStep * (missed - (1 - level)))
 			return true
 		})
-		out[k] = m.Predict(t, i) * r.factor(t.group(i), math.Max(0, math.Min(1, now)))
+		out[k] = m.Predict(t, i) * r.At(math.Max(0, math.Min(1, now))).Factors[t.group(i)]
 		if over := now - 1; over > 0 { // beyond every ratio that was held back
 			out[k] *= 1 + float64(5*over)
 		}

@@ -118,9 +118,9 @@ func (r *raced) coverage(t *testing.T, name string, o TrainOptions) (before, aft
 	}
 	held := ratiosOf(tab, m, tail)
 	bounds := held.At(level)
-	var y, raw, calibrated []float64
+	var y, raw, within []float64
 	for _, i := range f.test {
-		y, raw, calibrated = append(y, tab.Y[i]), append(raw, m.Predict(tab, i)), append(calibrated, bounds.Apply(tab, m, i))
+		y, raw, within = append(y, tab.Y[i]), append(raw, m.Predict(tab, i)), append(within, calibrated(&bounds, tab, m, i))
 	}
 	known := func(i int) int64 {
 		if d := r.rows.samples[i].row.DepartedNs; d.OK {
@@ -130,7 +130,7 @@ func (r *raced) coverage(t *testing.T, name string, o TrainOptions) (before, aft
 	}
 	follow := held.Adaptive(tab, m, f.test, level, func(i int) int64 { return r.rows.samples[i].row.DecisionNs }, known)
 	before, _ = coverageOf(y, raw)
-	after, _ = coverageOf(y, calibrated)
+	after, _ = coverageOf(y, within)
 	adaptive, _ = coverageOf(y, follow)
 	return before, after, adaptive
 }

@@ -2,6 +2,7 @@ package predictor
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -35,7 +36,7 @@ func (b *builder) refuse(l *life) reason {
 		return l.reason
 	case b.isWarmUp(l):
 		return warmUp
-	case !b.o.Saturated && inside(b.src.Saturated, l.arrived.V):
+	case !b.o.KeepSaturated && inside(b.src.Saturated, l.arrived.V):
 		return saturated
 	case !b.complete:
 		return incompleteJourneys
@@ -51,12 +52,7 @@ func (b *builder) isWarmUp(l *life) bool {
 }
 
 func inside(spans []rows.Span, ns int64) bool {
-	for _, s := range spans {
-		if ns >= s.StartNs && ns < s.EndNs {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(spans, func(s rows.Span) bool { return ns >= s.StartNs && ns < s.EndNs })
 }
 
 // engineState fills what the engine is doing at t.

@@ -28,24 +28,14 @@ func RowsCommand(o Options) string {
 	if o.Target != TargetToken {
 		flags = append(flags, "--target "+o.Target)
 	}
-	if o.Saturated {
+	if o.KeepSaturated {
 		flags = append(flags, "--keep-saturated")
 	}
 	for _, s := range o.Shared {
-		flags = append(flags, "--shared-prefix-tokens "+s.String())
+		flags = append(flags, "--shared-prefix-tokens "+s)
 	}
 	slices.Sort(flags)
 	return "predictor rows " + strings.Join(flags, " ")
-}
-
-// rowOptions are the options of rows as documents show them.
-func rowOptions(o Options) RowOptions {
-	out := RowOptions{Target: o.Target, Features: o.Features, State: o.State, StalenessUs: o.StalenessUs, PrefixScore: o.PrefixScore,
-		KeepSaturated: o.Saturated, Shared: []string{}}
-	for _, s := range o.Shared {
-		out.Shared = append(out.Shared, s.String())
-	}
-	return out
 }
 
 // MakeRows makes the rows of every run of an output folder and writes them to
@@ -55,7 +45,7 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Opti
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	doc := &RowsDocument{Header: h, Options: rowOptions(o), Runs: make([]runAccount, len(ext.Runs)),
+	doc := &RowsDocument{Header: h, Options: o, Runs: make([]runAccount, len(ext.Runs)),
 		Warnings: []trace.Finding{}}
 	doc.Inputs = ext.Inputs
 	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {

@@ -264,8 +264,7 @@ func judgeFile(runs []*runRows, target *forest.Target, physics []estimates, o Tr
 	}
 	for _, fs := range target.Factors {
 		if m := j.models[fs.Model]; m != nil {
-			f := factors{Level: fs.Level, Of: fs.Factors}
-			j.upper[fs.Model] = func(i int) float64 { return f.Apply(a.table, m, i) }
+			j.upper[fs.Model] = func(i int) float64 { return calibrated(&fs, a.table, m, i) }
 		}
 	}
 	test := make([]int, len(a.samples))

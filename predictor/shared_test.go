@@ -66,7 +66,7 @@ func TestSharedRuns(t *testing.T) {
 			run, o := x.run, DefaultOptions()
 			o.PrefixScore = c.score
 			if c.set == "real_stock_otlp" || c.set == "real_requests_llmservingsim" {
-				o.Shared = []share{{"*prefill*", 1024}, {"*", 0}}
+				o.Shared = []string{"*prefill*=1024", "*=0"}
 			}
 			r, err := Build(source{Run: run, Deployment: x.deployment}, o)
 			if err != nil {

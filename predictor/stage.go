@@ -2,9 +2,9 @@ package predictor
 
 import (
 	"math"
-	"sort"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -91,18 +91,16 @@ func windowStages(lives []life, out []trace.Opt[int64]) {
 	width := min(windowNs, span/leastWindows+1)
 	n := int(span/width) + 1
 	window := func(i int) int { return int((known[i].arrived.V - first) / width) }
-	counts, rank, stage := make([]float64, n), make([]int, n), make([]int64, n)
+	counts, stage := make([]float64, n), make([]int64, n)
 	for i := range known {
 		counts[window(i)]++
 	}
 	mean, variance := float64(len(known))/float64(n), 0.0
-	for w, c := range counts {
+	for _, c := range counts {
 		variance += (c - mean) * (c - mean) / math.Max(1, float64(n-1))
-		rank[w] = w
 	}
-	sort.SliceStable(rank, func(a, b int) bool { return counts[rank[a]] < counts[rank[b]] })
 	if variance > leastDispersion*mean {
-		for k, w := range rank {
+		for k, w := range stat.Order(counts) {
 			stage[w] = int64(k * 3 / n)
 		}
 	}

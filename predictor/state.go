@@ -1,7 +1,9 @@
 package predictor
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/blis-train/blis-train/internal/stat"
@@ -42,10 +44,7 @@ func newSteps(run *trace.Run, rate float64, isAsync bool) *steps {
 			s.anchors = append(s.anchors, anchor{e.TsNs.V, e.Step.V})
 		}
 	}
-	sort.Slice(s.anchors, func(i, j int) bool {
-		a, b := s.anchors[i], s.anchors[j]
-		return a.ns < b.ns || a.ns == b.ns && a.step < b.step
-	})
+	slices.SortFunc(s.anchors, func(a, b anchor) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
 	for i := 1; i < len(s.anchors); i++ { // the stamps of one step may be out of order
 		s.anchors[i].step = max(s.anchors[i].step, s.anchors[i-1].step)
 	}
@@ -141,15 +140,8 @@ func eventsOf(lives []life) []event {
 		add(i, evFinished, l.finished)
 		add(i, evDeparted, l.departed)
 	}
-	sort.Slice(out, func(a, b int) bool {
-		x, y := out[a], out[b]
-		if x.at != y.at {
-			return x.at < y.at
-		}
-		if x.kind != y.kind {
-			return x.kind < y.kind
-		}
-		return x.life < y.life
+	slices.SortFunc(out, func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.life, b.life))
 	})
 	return out
 }
@@ -348,11 +340,8 @@ func (c *counts) setAhead(i int, tokens int64) {
 }
 
 func (c *counts) dropPrefilling(i int32) {
-	for k, v := range c.prefilling {
-		if v == i {
-			c.prefilling = append(c.prefilling[:k], c.prefilling[k+1:]...)
-			return
-		}
+	if k := slices.Index(c.prefilling, i); k >= 0 {
+		c.prefilling = slices.Delete(c.prefilling, k, k+1)
 	}
 }
 

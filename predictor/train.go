@@ -296,8 +296,9 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 		}
 		j.models[name] = m
 		if g, ok := m.(*gated); !ok || g.Both == nil {
-			if f := conformal(tab, m, test, level); !math.IsNaN(f.Of[0]) {
-				out.Factors = append(out.Factors, forest.LevelFactors{Model: name, Level: level, Factors: f.Of})
+			if f := conformal(tab, m, test, level); !math.IsNaN(f.Factors[0]) {
+				f.Model = name
+				out.Factors = append(out.Factors, f)
 			}
 		}
 		if len(head) < leastPart || len(tail) < leastPart {
@@ -310,7 +311,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 			return nil, err
 		}
 		f := conformal(tab, before, tail, level)
-		j.upper[name] = func(i int) float64 { return f.Apply(tab, before, i) }
+		j.upper[name] = func(i int) float64 { return calibrated(&f, tab, before, i) }
 	}
 	out.Trees = &j.models[nameTrees].(*boosted).Forest
 	if g := j.models[nameGated].(*gated); g.Both == nil {

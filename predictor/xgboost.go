@@ -43,99 +43,66 @@ func xgBoost(w io.Writer, f *forest.Forest, columns []Column, isLog bool) error 
 	if _, err := f.Compile(len(columns)); err != nil {
 		return err
 	}
-	doc := xgbDocument{Version: [3]int{2, 0, 0}}
-	l := &doc.Learner
-	l.Attributes = struct{}{}
+	var names, types []string
 	for _, c := range columns {
-		l.Names, l.Types = append(l.Names, c.Name), append(l.Types, c.Type)
+		names, types = append(names, c.Name), append(types, c.Type)
 	}
-	l.Param = xgbLearnerParam{BaseScore: strconv.FormatFloat(base, 'E', -1, 32), BoostFromAverage: "1", NumClass: "0",
-		NumFeature: strconv.Itoa(len(columns)), NumTarget: "1"}
-	l.Objective = xgbObjective{Name: objective, Param: map[string]string{"scale_pos_weight": "1"}}
-	l.Booster.Name = "gbtree"
-	m := &l.Booster.Model
-	m.Param = map[string]string{"num_parallel_tree": "1", "num_trees": strconv.Itoa(len(f.Trees))}
-	m.IterationPtr = []int{0}
-	m.TreeInfo, m.Trees = make([]int, len(f.Trees)), make([]xgbTree, 0, len(f.Trees))
+	ends, info, trees := []int{0}, make([]int, len(f.Trees)), make([]any, 0, len(f.Trees))
 	for i, t := range f.Trees {
 		for _, n := range t {
 			if n.Feature != forest.Leaf && columns[n.Feature].Type == category {
 				return fmt.Errorf("tree %d splits on the category %q, want splits on numbers only", i, columns[n.Feature].Name)
 			}
 		}
-		m.IterationPtr = append(m.IterationPtr, i+1)
-		m.Trees = append(m.Trees, xgbTreeOf(i, t, len(columns)))
+		ends, trees = append(ends, i+1), append(trees, xgbTree(i, t, len(columns)))
 	}
-	return json.NewEncoder(w).Encode(doc)
+	return json.NewEncoder(w).Encode(map[string]any{"version": [3]int{2, 0, 0}, "learner": map[string]any{
+		"attributes":    map[string]any{},
+		"feature_names": names,
+		"feature_types": types,
+		"gradient_booster": map[string]any{"name": "gbtree", "model": map[string]any{
+			"gbtree_model_param": map[string]string{"num_parallel_tree": "1", "num_trees": strconv.Itoa(len(f.Trees))},
+			"iteration_indptr":   ends,
+			"tree_info":          info,
+			"trees":              trees,
+		}},
+		"learner_model_param": map[string]string{"base_score": strconv.FormatFloat(base, 'E', -1, 32), "boost_from_average": "1",
+			"num_class": "0", "num_feature": strconv.Itoa(len(columns)), "num_target": "1"},
+		"objective": map[string]any{"name": objective, "reg_loss_param": map[string]string{"scale_pos_weight": "1"}},
+	}})
 }
 
 // xgbNoParent is the parent of a root: the largest int32.
 const xgbNoParent = math.MaxInt32
 
-func xgbTreeOf(id int, t forest.Tree, columns int) xgbTree {
+// xgbTree is a tree as XGBoost names its parts. Statistics that only describe training (gains, hessians) are 0: the
+// reader wants the keys.
+func xgbTree(id int, t forest.Tree, columns int) map[string]any {
 	n := len(t)
-	x := xgbTree{
-		ID: id, Parents: make([]int, n), Left: make([]int, n), Right: make([]int, n), Indices: make([]int, n),
-		DefaultLeft: make([]int, n), SplitType: make([]int, n), Conditions: make([]xgbNumber, n),
-		BaseWeights: make([]xgbNumber, n), LossChanges: make([]xgbNumber, n), SumHessian: make([]xgbNumber, n),
-		Categories: []int{}, CategoriesNodes: []int{}, CategoriesSegments: []int{}, CategoriesSizes: []int{},
-		Param: map[string]string{"num_deleted": "0", "num_feature": strconv.Itoa(columns), "num_nodes": strconv.Itoa(n), "size_leaf_vector": "1"},
-	}
-	x.Parents[0] = xgbNoParent
+	parents, left, right := make([]int, n), make([]int, n), make([]int, n)
+	indices, defaultLeft := make([]int, n), make([]int, n)
+	conditions, weights := make([]xgbNumber, n), make([]xgbNumber, n)
+	parents[0] = xgbNoParent
 	splits := 0
 	for i, node := range t {
-		x.Conditions[i] = xgbNumber(node.Value)
+		conditions[i] = xgbNumber(node.Value)
 		if node.Feature == forest.Leaf {
-			x.Left[i], x.Right[i], x.BaseWeights[i] = -1, -1, xgbNumber(node.Value)
+			left[i], right[i], weights[i] = -1, -1, xgbNumber(node.Value)
 			continue
 		}
-		left := 2*splits + 1
+		first := 2*splits + 1
 		splits++
-		x.Left[i], x.Right[i], x.Indices[i], x.DefaultLeft[i] = left, left+1, node.Feature, 1
-		x.Parents[left], x.Parents[left+1] = i, i
+		left[i], right[i], indices[i], defaultLeft[i] = first, first+1, node.Feature, 1
+		parents[first], parents[first+1] = i, i
 	}
-	return x
-}
-
-// The model document, as XGBoost names it. Statistics that only describe training
-// (gains, hessians) are 0: the reader wants the keys.
-type xgbDocument struct {
-	Learner xgbLearner `json:"learner"`
-	Version [3]int     `json:"version"`
-}
-
-type xgbLearner struct {
-	Attributes struct{}        `json:"attributes"`
-	Names      []string        `json:"feature_names"`
-	Types      []string        `json:"feature_types"`
-	Booster    xgbBooster      `json:"gradient_booster"`
-	Param      xgbLearnerParam `json:"learner_model_param"`
-	Objective  xgbObjective    `json:"objective"`
-}
-
-type xgbLearnerParam struct {
-	BaseScore        string `json:"base_score"`
-	BoostFromAverage string `json:"boost_from_average"`
-	NumClass         string `json:"num_class"`
-	NumFeature       string `json:"num_feature"`
-	NumTarget        string `json:"num_target"`
-}
-
-type xgbObjective struct {
-	Name  string            `json:"name"`
-	Param map[string]string `json:"reg_loss_param"`
-}
-
-type xgbBooster struct {
-	Model xgbModel `json:"model"`
-	Name  string   `json:"name"`
-}
-
-type xgbModel struct {
-	Param        map[string]string `json:"gbtree_model_param"`
-	IterationPtr []int             `json:"iteration_indptr"`
-	TreeInfo     []int             `json:"tree_info"`
-	Trees        []xgbTree         `json:"trees"`
+	return map[string]any{
+		"id": id, "parents": parents, "left_children": left, "right_children": right, "split_indices": indices,
+		"default_left": defaultLeft, "split_conditions": conditions, "base_weights": weights, "split_type": make([]int, n),
+		"loss_changes": make([]xgbNumber, n), "sum_hessian": make([]xgbNumber, n), "categories": []int{}, "categories_nodes": []int{},
+		"categories_segments": []int{}, "categories_sizes": []int{},
+		"tree_param": map[string]string{"num_deleted": "0", "num_feature": strconv.Itoa(columns), "num_nodes": strconv.Itoa(n),
+			"size_leaf_vector": "1"},
+	}
 }
 
 // xgbNumber is a number of a list of reals. XGBoost's reader tells integers from
@@ -144,23 +111,4 @@ type xgbNumber float32
 
 func (n xgbNumber) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(n), 'E', -1, 32), nil
-}
-
-type xgbTree struct {
-	BaseWeights        []xgbNumber       `json:"base_weights"`
-	Categories         []int             `json:"categories"`
-	CategoriesNodes    []int             `json:"categories_nodes"`
-	CategoriesSegments []int             `json:"categories_segments"`
-	CategoriesSizes    []int             `json:"categories_sizes"`
-	DefaultLeft        []int             `json:"default_left"`
-	ID                 int               `json:"id"`
-	Left               []int             `json:"left_children"`
-	LossChanges        []xgbNumber       `json:"loss_changes"`
-	Parents            []int             `json:"parents"`
-	Right              []int             `json:"right_children"`
-	Conditions         []xgbNumber       `json:"split_conditions"`
-	Indices            []int             `json:"split_indices"`
-	SplitType          []int             `json:"split_type"`
-	SumHessian         []xgbNumber       `json:"sum_hessian"`
-	Param              map[string]string `json:"tree_param"`
 }

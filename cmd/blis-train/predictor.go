@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 
@@ -56,15 +57,8 @@ func rowFlags() []cli.Flag {
 
 func rowOptionsOf(c *cli.Context) (predictor.Options, error) {
 	o := predictor.Options{Target: c.String("target"), Features: c.String("features"), State: c.String("state"),
-		StalenessUs: c.Int64("staleness-us"), PrefixScore: c.String("prefix-score"), Saturated: c.Bool("keep-saturated")}
-	for _, text := range listOf(c, "shared-prefix-tokens") {
-		s, err := predictor.ParseShare(text)
-		if err != nil {
-			return o, &usageError{msg: err.Error()}
-		}
-		o.Shared = append(o.Shared, s)
-	}
-	if err := o.Check(); err != nil {
+		StalenessUs: c.Int64("staleness-us"), PrefixScore: c.String("prefix-score"), Shared: []string{}, KeepSaturated: c.Bool("keep-saturated")}
+	if err := cmp.Or(o.Share(listOf(c, "shared-prefix-tokens")), o.Check()); err != nil {
 		return o, &usageError{msg: err.Error()}
 	}
 	return o, nil

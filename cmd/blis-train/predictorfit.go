@@ -322,15 +322,10 @@ func (con *console) loadPredictor(path string) (*loadedPredictor, result.Input, 
 // rowOptions are the options the predictor's rows were made with; only what
 // requests share is the caller's.
 func (p *loadedPredictor) rowOptions(c *cli.Context) (predictor.Options, error) {
-	r := p.Options.Rows
-	o := predictor.Options{Target: cmp.Or(r.Target, predictor.TargetToken), Features: r.Features, State: r.State,
-		StalenessUs: r.StalenessUs, PrefixScore: r.PrefixScore, Saturated: r.KeepSaturated}
-	for _, text := range listOf(c, "shared-prefix-tokens") {
-		s, err := predictor.ParseShare(text)
-		if err != nil {
-			return o, &usageError{msg: err.Error()}
-		}
-		o.Shared = append(o.Shared, s)
+	o := p.Options.Rows
+	o.Target, o.Shared = cmp.Or(o.Target, predictor.TargetToken), []string{}
+	if err := o.Share(listOf(c, "shared-prefix-tokens")); err != nil {
+		return o, &usageError{msg: err.Error()}
 	}
 	return o, nil
 }

@@ -311,31 +311,3 @@ func (c *collection) eachRun(pass string, spec judgeTask, sources []validate.Sou
 	}
 	return c.foldersOf(pass, tasks)
 }
-
-// Count is one figure of a task, for those who watch it.
-type Count struct {
-	Name string // bytes, lines, kept, dropped_CODE
-	N    int64
-}
-
-// CountsOf are the figures of a task that is done: what of its inputs was read, kept and
-// dropped by reason; none but of the pass that reads recordings.
-func CountsOf(dir string, r *Receipt) ([]Count, error) {
-	if !slices.ContainsFunc(r.Files, func(f File) bool { return f.Name == entryFile }) {
-		return nil, nil
-	}
-	entries, err := readEntries(Job{Dir: dir}, []string{r.Folder})
-	if err != nil {
-		return nil, err
-	}
-	e := entries[0]
-	out := []Count{{"bytes", e.Bytes}, {"lines", e.Lines}}
-	for i := range e.Results {
-		records := &e.Results[i].Records
-		out = append(out, Count{"kept", records.Kept})
-		for _, code := range slices.Sorted(maps.Keys(records.Dropped)) {
-			out = append(out, Count{"dropped_" + code, records.Dropped[code]})
-		}
-	}
-	return out, nil
-}

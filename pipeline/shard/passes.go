@@ -103,31 +103,6 @@ func (t *judgeTask) reads() []string {
 	return all
 }
 
-// Reading is what a task reads of inputs: a piece of one, a run folder, or neither.
-type Reading struct {
-	Piece  *extract.Piece
-	Run    *extract.Planned
-	Stored []string // inputs of the run, by name, whose records, read before, are read in their place
-}
-
-// ReadingOf is what a task of a plan reads of inputs.
-func ReadingOf(t *Task) (r Reading, err error) {
-	switch t.Pass {
-	case passParse:
-		var spec parseTask
-		err = json.Unmarshal(t.Spec, &spec)
-		r.Piece = &spec.Piece
-	case passTables:
-		var spec tableTask
-		err = json.Unmarshal(t.Spec, &spec)
-		r.Run = &spec.Run
-		for i := range spec.Stored {
-			r.Stored = append(r.Stored, spec.Stored[i].Name)
-		}
-	}
-	return r, err
-}
-
 // Files that tasks write beside tables and documents.
 const (
 	entryFile      = "entry.json"      // a run folder's part of extract.json
