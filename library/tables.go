@@ -13,7 +13,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -150,7 +150,7 @@ func (t *Tables) readSheet() error {
 
 // decodeYAML reads what it has fields for of a YAML document of others, with keys of their own.
 func decodeYAML(text []byte, path string, into any) error {
-	root, err := strictyaml.Parse(text, path)
+	root, err := files.ParseYAML(text, path)
 	if root == nil || err != nil {
 		return err
 	}

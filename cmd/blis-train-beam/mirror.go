@@ -17,6 +17,7 @@ import (
 	"sync"
 
 	"github.com/blis-train/blis-train/cmd/blis-train-beam/bucket"
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
@@ -123,9 +124,27 @@ func (m *mirror) store(ctx context.Context, url string) (bucket.Store, error) {
 	return s, nil
 }
 
+// reading is what a task reads of inputs: a piece of one, a run folder, or neither.
+type reading struct {
+	Piece  *extract.Piece   `json:"piece"`
+	Run    *extract.Planned `json:"run"`
+	Stored []extract.Stored `json:"stored"` // inputs of the run whose records, read before, are read in their place
+}
+
+func readingOf(t *shard.Task) (r reading, err error) {
+	if t.Pass == "parse" || t.Pass == "tables" {
+		err = json.Unmarshal(t.Spec, &r)
+	}
+	return r, err
+}
+
+func (r *reading) stores(name string) bool {
+	return slices.ContainsFunc(r.Stored, func(s extract.Stored) bool { return s.Name == name })
+}
+
 // prepare fetches what a task reads.
 func (m *mirror) prepare(ctx context.Context, task *shard.Task) error {
-	reads, err := shard.ReadingOf(task)
+	reads, err := readingOf(task)
 	for i := range m.Objects {
 		if err != nil {
 			return err
@@ -139,7 +158,7 @@ func (m *mirror) prepare(ctx context.Context, task *shard.Task) error {
 			err = m.fetchPart(ctx, o, piece.Part.From, piece.Part.To, piece.Part.OfLines())
 		case run != nil:
 			if name, _ := filepath.Rel(run.Dir, path); filepath.IsLocal(name) {
-				err = m.lay(ctx, o, !slices.Contains(reads.Stored, filepath.ToSlash(name)))
+				err = m.lay(ctx, o, !reads.stores(filepath.ToSlash(name)))
 			}
 		}
 	}

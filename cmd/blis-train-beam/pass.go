@@ -14,6 +14,8 @@ import (
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/register"
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/x/beamx"
 
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
@@ -105,14 +107,32 @@ func (f *doTask) ProcessElement(ctx context.Context, id string, emit func(string
 	if err != nil {
 		return err
 	}
-	counts, err := shard.CountsOf(f.Dir, r)
-	if err != nil {
+	emit(r.Folder)
+	return count(ctx, f.Dir, r)
+}
+
+// entryFile is what a task that reads recordings writes of them.
+const entryFile = "entry.json"
+
+// count adds what of its inputs a task that is done read, kept and dropped by reason to the metrics.
+func count(ctx context.Context, dir string, r *shard.Receipt) error {
+	if !slices.ContainsFunc(r.Files, func(f shard.File) bool { return f.Name == entryFile }) {
+		return nil
+	}
+	var e extract.Entry
+	if err := files.ReadJSON(shard.Job{Dir: dir}.Path(r, entryFile), &e); err != nil {
 		return err
 	}
-	for _, c := range counts {
-		beam.NewCounter(namespace, c.Name).Inc(ctx, c.N)
+	add := func(name string, n int64) { beam.NewCounter(namespace, name).Inc(ctx, n) }
+	add("bytes", e.Bytes)
+	add("lines", e.Lines)
+	for i := range e.Results {
+		records := &e.Results[i].Records
+		add("kept", records.Kept)
+		for code, n := range records.Dropped {
+			add("dropped_"+code, n)
+		}
 	}
-	emit(r.Folder)
 	return nil
 }
 
