@@ -100,9 +100,8 @@ func cyclesOf(name string, run *trace.Run, d *deploy.Deployment) (*cycles, error
 	rows.Clean([]*rows.Table{tab}, rows.Relative)
 	y := &cycles{name: name, dep: d}
 	y.P = betaSlots
-	x := tab.Reader()
 	for i := range tab.Kept {
-		y.X, y.Y = append(y.X, x.Row(i)...), append(y.Y, tab.Y[i])
+		y.X, y.Y = append(y.X, tab.Row(i)...), append(y.Y, tab.Y[i])
 		y.Steps = append(y.Steps, tab.Steps[i])
 		y.Regime = append(y.Regime, int32(tab.Regime[i]))
 	}

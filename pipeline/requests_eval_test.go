@@ -118,7 +118,7 @@ func recorded(t *testing.T, out string, r *result.ExtractRun, doc *result.Fit) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps, err := rows.RebuildLean(run, r.Deployment, set.SpecVersion)
+	steps, err := rows.Rebuild(run, r.Deployment, set.SpecVersion)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ const (
 // storeys are the packages from the lowest to the highest: a package imports from lower
 // storeys alone. Packages of one storey know nothing of each other.
 var storeys = [][]string{
-	{"internal/portable", "internal/par", "internal/par", "internal/packed", "internal/repo", "internal/arch", "pipeline/option", "trace"},
+	{"internal/portable", "internal/par", "internal/repo", "internal/arch", "pipeline/option", "trace"},
 	{"internal/files", "internal/stat", "trace/table", "coeff/forest"},
 	{"deploy", "trace/tracev2"},
 	{"coeff"},

@@ -25,7 +25,7 @@ func (p *Run) Again(o Options) error {
 	if err != nil {
 		return err
 	}
-	steps, err := rows.RebuildLean(run, &p.Src.Deployment, o.Spec)
+	steps, err := rows.Rebuild(run, &p.Src.Deployment, o.Spec)
 	if err != nil {
 		return err
 	}
@@ -55,10 +55,8 @@ func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 	if vec == nil || err != nil { // skipOthers has said so
 		return nil, nil
 	}
-	t, err := p.steps.BetaBasis(p.space, *vec, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
-		Split: o.Split, Saturated: p.Spans, Slim: true})
-	t.Thin(p.Src.Stride)
-	return t, err
+	return p.steps.BetaBasis(p.space, *vec, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
+		Split: o.Split, Saturated: p.Spans, Stride: p.Src.Stride, Slim: true})
 }
 
 // Vectorizer is the basis of a parameterisation; nil for roofline, which reads
@@ -130,5 +128,6 @@ func (p *Run) frozenTable(as *rows.Steps, o Options) (*rows.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return steps.Beta(space, rows.Options{Target: rows.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans, Slim: true})
+	return steps.Beta(space, rows.Options{Target: rows.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans, Stride: p.Src.Stride,
+		Slim: true})
 }

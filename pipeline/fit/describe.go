@@ -211,9 +211,8 @@ func RelErr(s *Solved, workers int) float64 {
 func meanShares(s *Solved) []float64 {
 	sum := make([]float64, len(s.Terms))
 	var total float64
-	rows := s.Train.Reader()
 	for i := range s.Train.Len() {
-		for j, x := range rows.Row(i) {
+		for j, x := range s.Train.Row(i) {
 			sum[j] += float64(x * s.Fit.Beta[j])
 			total += float64(x * s.Fit.Beta[j])
 		}

@@ -160,13 +160,13 @@ type runTotals struct {
 
 // totalsByRun adds up the training rows of every run, in order of run labels.
 func totalsByRun(s *Solved) []runTotals {
-	out, x := make([]runTotals, len(s.Pool.Runs)), s.Train.Reader()
+	out := make([]runTotals, len(s.Pool.Runs))
 	for i, r := range s.Train.Run {
 		t, k := &out[r], 0
 		if s.Train.Regime[i] != int32(rows.Decode) {
 			k = 1
 		}
-		rest, prompt := splitPrompt(s, x.Row(i))
+		rest, prompt := splitPrompt(s, s.Train.Row(i))
 		t.config = s.Train.Config[i]
 		t.rows++
 		t.y[k] += s.Train.Y[i]

@@ -109,9 +109,8 @@ func (s *Solved) ScaleBy(factors []result.DeploymentFactor) {
 			s.on[c][j] = s.Fit.Beta[j] * factor
 		}
 	}
-	x := s.Data.Reader()
 	for i := range s.Pred {
-		s.Pred[i] = ridge.Dot(x.Row(i), s.betaIn(s.Data.Config[i]))
+		s.Pred[i] = ridge.Dot(s.Data.Row(i), s.betaIn(s.Data.Config[i]))
 	}
 }
 

@@ -86,9 +86,9 @@ func lagError(train, test *rows.Table, space *features.Space, o Options) float64
 	if err != nil {
 		return math.NaN()
 	}
-	pred, x := make([]float64, test.Kept), test.Reader()
+	pred := make([]float64, test.Kept)
 	for i := range pred {
-		pred[i] = ridge.Dot(x.Row(i), fit.Beta)
+		pred[i] = ridge.Dot(test.Row(i), fit.Beta)
 	}
 	scored := stat.Rows{Y: test.Y, Pred: pred}
 	return scored.Errors(nil).MAPE

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -63,25 +62,11 @@ func Pooled(all []*rows.Table, gammas []float64) *Pool {
 // join makes one column of the tables' and makes theirs parts of it.
 func (p *Pool) join(n int) {
 	d := p.Data
-	p.joinFeatures(n)
+	d.X = joined(p.Tables, n*d.P, func(t *rows.Table) *[]float64 { return &t.X })
 	d.Y = joined(p.Tables, n, func(t *rows.Table) *[]float64 { return &t.Y })
 	d.Steps = joined(p.Tables, n, func(t *rows.Table) *[]float64 { return &t.Steps })
 	d.Factor = joined(p.Tables, n, func(t *rows.Table) *[]float64 { return &t.Factor })
 	d.Time = joined(p.Tables, n, func(t *rows.Table) *[]int64 { return &t.TimeNs })
-}
-
-// joinFeatures is join of the features: packed ones where the tables' are.
-func (p *Pool) joinFeatures(n int) {
-	d := p.Data
-	if len(p.Tables) == 0 || p.Tables[0].Packed == nil {
-		d.X = joined(p.Tables, n*d.P, func(t *rows.Table) *[]float64 { return &t.X })
-		return
-	}
-	var lists []*packed.Floats
-	for _, t := range p.Tables {
-		lists = append(lists, t.Packed)
-	}
-	d.Packed = packed.Joined(lists...)
 }
 
 func joined[T any](tables []*rows.Table, n int, column func(*rows.Table) *[]T) []T {

@@ -126,7 +126,7 @@ func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features
 	}
 	rate := src.Deployment.Tracing.JourneySampleRate
 	p.Covered = coveredBy(run, p.Spans, rate.OK && rate.V < 1)
-	steps, err := rows.RebuildLean(run, &src.Deployment, o.Spec)
+	steps, err := rows.Rebuild(run, &src.Deployment, o.Spec)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
@@ -227,20 +227,19 @@ func (p *Run) judge(run *trace.Run, o Options) {
 func (p *Run) tables(steps *rows.Steps, space *features.Space, o Options, gammas []float64) error {
 	var err error
 	p.Beta, err = steps.Beta(space, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.Spans,
-		Slim: o.Rows == nil})
+		Stride: p.Src.Stride, Slim: o.Rows == nil})
 	if err != nil {
 		return err
 	}
-	p.Beta.Thin(p.Src.Stride)
 	if o.BetaOnly {
 		return nil
 	}
 	for _, target := range o.AlphaTargets {
-		p.Alpha[target], err = steps.Alpha(space, rows.Options{Target: target, Gammas: gammas, Split: o.Split, Saturated: p.Spans})
+		p.Alpha[target], err = steps.Alpha(space, rows.Options{Target: target, Gammas: gammas, Split: o.Split, Saturated: p.Spans,
+			Stride: p.Src.Stride})
 		if err != nil {
 			return err
 		}
-		p.Alpha[target].Thin(p.Src.Stride)
 	}
 	p.skipOthers(space, o)
 	if o.Spec.Base() != features.V10 {
@@ -258,7 +257,6 @@ func (p *Run) tables10(steps *rows.Steps, o Options) {
 	} else {
 		p.Frozen, err = p.frozenTable(steps, o)
 	}
-	p.Frozen.Thin(p.Src.Stride)
 	if err != nil {
 		p.Findings = append(p.Findings, trace.Findingf(ModelSkipped, "%s: %v", p.Src.ID, err))
 	}

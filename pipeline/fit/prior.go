@@ -195,14 +195,13 @@ const contradictionSD = 3
 func (f *fitter) contradictions(s *Solved) []trace.Finding {
 	l, p := f.prior, len(s.Terms)
 	var found []trace.Finding
-	rows := s.Train.Reader()
 	for c, key := range s.Pool.Configs {
 		var logs, sds []float64
 		for i, y := range s.Train.Y {
 			if s.Train.Config[i] != int32(c) {
 				continue
 			}
-			x := rows.Row(i)
+			x := s.Train.Row(i)
 			mean, variance := ridge.Dot(x, l.mean), 0.0
 			for j, u := range x {
 				if u != 0 {

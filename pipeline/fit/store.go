@@ -1,13 +1,10 @@
 package fit
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -41,8 +38,8 @@ const (
 // other basis, and writes them, slice by slice, to a folder that [Source.Rows] may name in such a fit.
 func StoreRows(src Source, o Options, dir string) error {
 	var names []string
-	w := tableWriters{dir: dir}
-	err := w.open(storedRows)
+	w := tableWriters{dir, map[string]rows.TableWriter{}}
+	err := w.add(storedRows)
 	if err != nil {
 		return err
 	}
@@ -73,27 +70,21 @@ func StoreRows(src Source, o Options, dir string) error {
 // tableWriters append tables to files of a folder.
 type tableWriters struct {
 	dir   string
-	names []string
-	files []*os.File
-	bufs  []*bufio.Writer
+	files map[string]rows.TableWriter
 }
 
-func (w *tableWriters) open(name string) error {
-	f, err := os.Create(filepath.Join(w.dir, name))
-	if err != nil {
-		return err
-	}
-	w.names, w.files, w.bufs = append(w.names, name), append(w.files, f), append(w.bufs, bufio.NewWriterSize(f, 1<<18))
-	return nil
-}
-
-func (w *tableWriters) add(name string, t *rows.Table) error {
-	if !slices.Contains(w.names, name) {
-		if err := w.open(name); err != nil {
+func (w *tableWriters) add(name string, tables ...*rows.Table) (err error) {
+	f, known := w.files[name]
+	if !known {
+		if f, err = rows.CreateTables(filepath.Join(w.dir, name)); err != nil {
 			return err
 		}
+		w.files[name] = f
 	}
-	return t.Store(w.bufs[slices.Index(w.names, name)])
+	for _, t := range tables {
+		err = errors.Join(err, f.Encode(t))
+	}
+	return err
 }
 
 // addOthers makes and adds the tables of the other models.
@@ -110,12 +101,11 @@ func (w *tableWriters) addOthers(q *Run, o Options) error {
 	return nil
 }
 
-func (w *tableWriters) close() error {
-	var errs []error
-	for i, f := range w.files {
-		errs = append(errs, w.bufs[i].Flush(), f.Close())
+func (w *tableWriters) close() (err error) {
+	for _, f := range w.files {
+		err = errors.Join(err, f.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // restore reads the run that StoreRows wrote to src.Rows.

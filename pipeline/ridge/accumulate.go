@@ -3,7 +3,6 @@ package ridge
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/internal/par"
 )
 
@@ -34,15 +33,11 @@ type Accumulator struct {
 	nonZero []bool
 	root    []float64
 	offset  []int // of the tile's rows in X
-	packed  *packed.Reader
 }
 
 // NewAccumulator sums rows of d.
 func NewAccumulator(d *Data) *Accumulator {
 	a := &Accumulator{d: d, root: make([]float64, tileRows), offset: make([]int, tileRows)}
-	if d.Packed != nil {
-		a.packed = d.Packed.Reader()
-	}
 	for j := range d.P {
 		a.cols = append(a.cols, column{-1, j, nil})
 	}
@@ -111,10 +106,7 @@ func (a *Accumulator) fill(rows []int32, w []float64) {
 	}
 	a.w += sum
 	a.n += int64(len(rows))
-	if a.packed != nil {
-		a.fillPacked(rows)
-	}
-	for j := 0; j < p && a.packed == nil; j++ {
+	for j := range p {
 		tile := a.tiles[j][:len(rows)]
 		var bits uint64
 		for r, at := range offset {
@@ -128,42 +120,6 @@ func (a *Accumulator) fill(rows []int32, w []float64) {
 	for c := p + 1; c < len(a.cols); c++ {
 		a.fillColumn(c, a.cols[c].values, rows)
 	}
-}
-
-// fillPacked is fill of the columns of packed rows, block by block.
-func (a *Accumulator) fillPacked(rows []int32) {
-	clear(a.nonZero[:a.d.P])
-	place := a.offset[:len(rows)]
-	for r, i := range rows {
-		place[r] = a.d.at(int(i))
-	}
-	for from := 0; from < len(rows); {
-		lo, hi := a.packed.Block(place[from])
-		to := from
-		for ; to < len(rows) && place[to] >= lo && place[to] < hi; to++ {
-			place[to] -= lo
-		}
-		for j := range a.d.P {
-			a.fillPart(j, place[from:to], from, a.packed.Column(j))
-		}
-		from = to
-	}
-}
-
-// fillPart writes the rows of a block into tile j: those at place in col, nil for zeros.
-func (a *Accumulator) fillPart(j int, place []int, from int, col []float64) {
-	tile, root := a.tiles[j][from:from+len(place)], a.root[from:from+len(place)]
-	if col == nil {
-		clear(tile)
-		return
-	}
-	var bits uint64
-	for r, k := range place {
-		x := col[k]
-		bits |= math.Float64bits(x)
-		tile[r] = root[r] * x
-	}
-	a.nonZero[j] = a.nonZero[j] || bits<<1 != 0
 }
 
 func (a *Accumulator) fillColumn(c int, values []float64, rows []int32) {

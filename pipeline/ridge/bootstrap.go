@@ -60,9 +60,8 @@ func correlationRows(d *Data, rows []int32, beta []float64, epsUs float64) float
 	rows = rows[:min(len(rows), maxCorrRows)]
 	e := make([]float64, len(rows))
 	var m float64
-	x := d.Reader()
 	for k, i := range rows {
-		pred := Dot(x.Row(int(i)), beta)
+		pred := Dot(d.Row(int(i)), beta)
 		e[k] = (d.Y[i] - pred) / math.Max(pred, epsUs*d.StepsOf(int(i)))
 		m += e[k] / float64(len(rows))
 	}

@@ -4,22 +4,19 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/blis-train/blis-train/internal/packed"
 )
 
 // Data is a set of rows. Slices have one entry per row; X has P.
 type Data struct {
 	P      int
-	X      []float64      // row-major, len(Y) x P; of a Subset the rows of the whole
-	Packed *packed.Floats // X in little memory, in place of it; nil: X
-	Y      []float64      // target, us
-	Steps  []float64      // StepsOf a row covers; nil: 1
-	Factor []float64      // down-weighting p of a row, 0..1; nil: 1
-	Config []int32        // configuration label >= 0
-	Regime []int32        // regime label >= 0
-	Run    []int32        // RunOf label >= 0, unique over configurations; nil: one run per configuration
-	Time   []int64        // order inside a run, ties by row; nil: row order
+	X      []float64 // row-major, len(Y) x P; of a Subset the rows of the whole
+	Y      []float64 // target, us
+	Steps  []float64 // StepsOf a row covers; nil: 1
+	Factor []float64 // down-weighting p of a row, 0..1; nil: 1
+	Config []int32   // configuration label >= 0
+	Regime []int32   // regime label >= 0
+	Run    []int32   // RunOf label >= 0, unique over configurations; nil: one run per configuration
+	Time   []int64   // order inside a run, ties by row; nil: row order
 
 	// Variants are alternatives of some columns (another EMA constant changes
 	// only the columns fed by the EMA). Empty: X alone.
@@ -39,44 +36,19 @@ type Variant struct {
 // Len is the number of rows.
 func (d *Data) Len() int { return len(d.Y) }
 
-// Row is x of row i, not to be written. Of packed rows a whole block is unpacked
-// for it: many rows are read by a Reader.
-func (d *Data) Row(i int) []float64 { return d.Reader().Row(i) }
-
-// Reader reads rows of X. Each goroutine has its own.
-type Reader struct {
-	d      *Data
-	packed *packed.Reader
-}
-
-// Reader begins to read the rows of X.
-func (d *Data) Reader() *Reader {
-	r := &Reader{d: d}
-	if d.Packed != nil {
-		r.packed = d.Packed.Reader()
-	}
-	return r
-}
-
-// Row is x of row i, not to be written, valid until the next call.
-func (r *Reader) Row(i int) []float64 {
-	if r.packed != nil {
-		return r.packed.Row(r.d.at(i))
-	}
-	at := r.d.offset(i)
-	return r.d.X[at : at+r.d.P]
-}
-
-// at is where row i stands in X.
-func (d *Data) at(i int) int {
-	if d.place != nil {
-		return int(d.place[i])
-	}
-	return i
+// Row is x of row i, not to be written.
+func (d *Data) Row(i int) []float64 {
+	at := d.offset(i)
+	return d.X[at : at+d.P]
 }
 
 // offset is where row i begins in X.
-func (d *Data) offset(i int) int { return d.at(i) * d.P }
+func (d *Data) offset(i int) int {
+	if d.place != nil {
+		i = int(d.place[i])
+	}
+	return i * d.P
+}
 
 // StepsOf is how many steps row i covers.
 func (d *Data) StepsOf(i int) float64 {
@@ -107,10 +79,9 @@ func (d *Data) Check() error {
 	if err := d.CheckShape(); err != nil {
 		return err
 	}
-	r := d.Reader()
 	for i := range d.Len() {
-		if j := firstBad(r.Row(i)); j >= 0 {
-			return fmt.Errorf("ridge: got %v at position %d, want a finite number", r.Row(i)[j], i*d.P+j)
+		if j := firstBad(d.Row(i)); j >= 0 {
+			return fmt.Errorf("ridge: got %v at position %d, want a finite number", d.Row(i)[j], i*d.P+j)
 		}
 	}
 	for _, col := range [][]float64{d.Y, d.Steps, d.Factor} {
@@ -125,12 +96,8 @@ func (d *Data) Check() error {
 // finite proves as much (see CheckSums).
 func (d *Data) CheckShape() error {
 	n := len(d.Y)
-	rows := len(d.X)
-	if d.Packed != nil {
-		rows = d.Packed.Len() * d.P
-	}
-	if d.P <= 0 || d.place == nil && rows != n*d.P {
-		return fmt.Errorf("ridge: len(x)=%d, want %d rows x %d columns", rows, n, d.P)
+	if d.P <= 0 || d.place == nil && len(d.X) != n*d.P {
+		return fmt.Errorf("ridge: len(x)=%d, want %d rows x %d columns", len(d.X), n, d.P)
 	}
 	lens := []struct {
 		name string
@@ -206,7 +173,7 @@ func firstBad(v []float64) int {
 // Subset is the given rows, in the given order, variants included. X is shared:
 // it is most of the data.
 func (d *Data) Subset(rows []int32) *Data {
-	out := &Data{P: d.P, X: d.X, Packed: d.Packed, place: append(make([]int32, 0, len(rows)), rows...)}
+	out := &Data{P: d.P, X: d.X, place: append(make([]int32, 0, len(rows)), rows...)}
 	if d.place != nil {
 		out.place = pick(d.place, rows)
 	}
@@ -242,31 +209,21 @@ func (d *Data) With(k int) *Data {
 	if k >= len(d.Variants) || d.same(d.Variants[k]) {
 		return &out
 	}
-	out.X, out.Packed, out.place = nil, nil, nil
-	keep := func(x []float64) { out.X = append(out.X, x...) }
-	if d.Packed != nil {
-		out.Packed = packed.NewFloats(d.P)
-		defer out.Packed.Seal()
-		keep = out.Packed.Append
-	} else {
-		out.X = make([]float64, 0, d.Len()*d.P)
-	}
-	v, r, x := d.Variants[k], d.Reader(), make([]float64, d.P)
+	out.X, out.place = make([]float64, 0, d.Len()*d.P), nil
+	v := d.Variants[k]
 	for i := range d.Len() {
-		copy(x, r.Row(i))
+		out.X = append(out.X, d.Row(i)...)
 		for c, j := range v.Cols {
-			x[j] = v.Values[c][i]
+			out.X[i*d.P+j] = v.Values[c][i]
 		}
-		keep(x)
 	}
 	return &out
 }
 
 // same reports whether X already holds a variant's columns.
 func (d *Data) same(v Variant) bool {
-	r := d.Reader()
 	for i := range d.Len() {
-		x := r.Row(i)
+		x := d.Row(i)
 		for c, j := range v.Cols {
 			if x[j] != v.Values[c][i] {
 				return false
@@ -302,9 +259,9 @@ func (d *Data) BaseOf(i int, epsUs float64) float64 {
 
 // Predict is x.beta of every row.
 func Predict(d *Data, beta []float64) []float64 {
-	out, r := make([]float64, d.Len()), d.Reader()
+	out := make([]float64, d.Len())
 	for i := range out {
-		out[i] = Dot(r.Row(i), beta)
+		out[i] = Dot(d.Row(i), beta)
 	}
 	return out
 }

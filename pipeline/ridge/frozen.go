@@ -91,9 +91,8 @@ func (f *FrozenFit) score(d *Data, o Options, w []float64, folds []Fold) error {
 
 func squares(d *Data, rows []int32, beta []float64) float64 {
 	var ss float64
-	x := d.Reader()
 	for _, i := range rows {
-		e := d.Y[i] - Dot(x.Row(int(i)), beta)
+		e := d.Y[i] - Dot(d.Row(int(i)), beta)
 		ss += float64(e * e)
 	}
 	return ss

@@ -75,9 +75,8 @@ func FitPublished(d *Data, w []float64, lambda float64, o Options) (Fit, *Polish
 
 func reweight(d *Data, w, beta []float64, o Options, out []float64) {
 	par.Each(o.Threads(), (len(w)+ChunkRows-1)/ChunkRows, func(_, c int) {
-		rows := d.Reader()
 		for i := c * ChunkRows; i < min(len(w), (c+1)*ChunkRows); i++ {
-			rel := math.Abs(d.Y[i]-Dot(rows.Row(i), beta)) / d.BaseOf(i, o.EpsUs)
+			rel := math.Abs(d.Y[i]-Dot(d.Row(i), beta)) / d.BaseOf(i, o.EpsUs)
 			out[i] = w[i] / math.Max(rel, minRelError)
 		}
 	})
@@ -86,9 +85,8 @@ func reweight(d *Data, w, beta []float64, o Options, out []float64) {
 // bias is sum(x.beta - y)/sum y.
 func bias(d *Data, beta []float64) float64 {
 	var diff, sum float64
-	rows := d.Reader()
 	for i, y := range d.Y {
-		diff += Dot(rows.Row(i), beta) - y
+		diff += Dot(d.Row(i), beta) - y
 		sum += y
 	}
 	return diff / sum

@@ -37,18 +37,17 @@ func WithinVariation(d *Data, w []float64) [][]float64 {
 func variation(d *Data, w []float64, rows []int32) []float64 {
 	mean, square, spread := make([]float64, d.P), make([]float64, d.P), make([]float64, d.P)
 	var total float64
-	x := d.Reader()
 	for _, i := range rows {
 		total += w[i]
 	}
 	for _, i := range rows {
-		for j, x := range x.Row(int(i)) {
+		for j, x := range d.Row(int(i)) {
 			mean[j] += w[i] * x / total
 			square[j] += float64(w[i] * x * x)
 		}
 	}
 	for _, i := range rows {
-		for j, x := range x.Row(int(i)) {
+		for j, x := range d.Row(int(i)) {
 			spread[j] += float64(w[i] * (x - mean[j]) * (x - mean[j]))
 		}
 	}

@@ -33,7 +33,6 @@ func (s *Steps) Alpha(sp *features.Space, o Options) (*Table, error) {
 
 type alphaBuilder struct {
 	s     *Steps
-	from  *view
 	sp    *features.Space
 	o     Options
 	t     *Table
@@ -58,13 +57,13 @@ type lastEnd struct {
 
 func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	p := len(sp.AlphaFeatures())
-	b := &alphaBuilder{s: s, from: s.view(), sp: sp, o: o, ema: s.emas(o.Gamma), parts: s.parts(o.Split),
+	b := &alphaBuilder{s: s, sp: sp, o: o, ema: s.emas(o.Gamma), parts: s.parts(o.Split),
 		warm: s.newWarmUp(), x: make([]float64, p),
 		t: &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: p,
 			Hits: make([]int, p), Min: filled(p, math.Inf(1)), Max: filled(p, math.Inf(-1))}}
 	n := len(s.Run.Requests)
-	b.t.reserve(n, false)
-	b.t.Packed, b.t.X, b.t.ID = nil, make([]float64, 0, n*p), make([]string, 0, n)
+	b.t.reserve(n/max(1, o.Stride), false)
+	b.t.ID = make([]string, 0, n/max(1, o.Stride))
 	b.other = s.newVariants(b.t, others(o.Gammas, o.Gamma))
 	if s.Dep.Engine.PrefixCaching {
 		b.hits = s.seen.first
@@ -80,10 +79,10 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 
 // overheads bounds the overhead of every request.
 func (s *Steps) overheads() []trace.OverheadBound {
-	v, requests := s.view(), s.Run.Requests
+	requests := s.Run.Requests
 	marks := func(yield func(trace.StepMark) bool) {
-		for k := range s.summaries.len() {
-			if !yield(v.recorded(k).Mark()) {
+		for k := range s.Run.Steps {
+			if !yield(s.Run.Steps[k].Mark()) {
 				return
 			}
 		}
@@ -128,12 +127,12 @@ func (b *alphaBuilder) row(i int) trace.Code {
 	if why != "" {
 		return why
 	}
-	k := lastStart(b.s.summaries.startNs, v.joinNs)
+	k := lastStart(b.s.Run.Steps, v.joinNs)
 	if k < 0 {
 		return codeNoTarget
 	}
 	at := r.ArrivedNs.Or(r.QueuedNs.V)
-	step := b.from.recorded(k)
+	step := &b.s.Run.Steps[k]
 	switch {
 	case b.warm.holds(at, step.ID):
 		return codeWarmUp
@@ -143,8 +142,7 @@ func (b *alphaBuilder) row(i int) trace.Code {
 	if why := b.vector(r, k); why != "" {
 		return why
 	}
-	b.keep(r, step, at, v)
-	return ""
+	return b.keep(r, step, at, v)
 }
 
 // value is one target: y, or the interval [lo, hi], and the stamp it joins at.
@@ -214,7 +212,7 @@ func (b *alphaBuilder) vector(r *trace.Request, k int) trace.Code {
 
 // input is the state of the joined step and the request's prompt (spec#queue-inputs).
 func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
-	s := b.from.recorded(k)
+	s := &b.s.Run.Steps[k]
 	in := features.QueueInput{
 		RunningDepth: float64(s.RunningDepth), WaitingDepth: float64(s.WaitingDepth), KVUsageRatio: s.KVUsage,
 		PromptTokens: float64(r.PromptTokens.V), PreemptionEMA: b.ema[k],
@@ -235,9 +233,16 @@ func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 	return in
 }
 
-func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) {
+// keep appends a row, unless it is thinned out.
+func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) trace.Code {
 	t := b.t
 	phase, held := place(b.parts, at)
+	if !held {
+		t.widen(b.x)
+	}
+	if !stays(at, b.o.Stride) {
+		return codeRowsThinned
+	}
 	regime, set := Idle, StressSet(0)
 	if s.WaitingDepth > 0 {
 		regime = Waiting
@@ -259,11 +264,7 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 	t.ID = append(t.ID, r.CoreID.Or(r.APIID.V))
 	t.Kept++
 	b.other.keep(t, b.x, func(ema, x []float64) { b.vectorUnder(b.in, ema[b.k], x) })
-	if !held {
-		for j, x := range b.x {
-			t.Min[j], t.Max[j] = math.Min(t.Min[j], x), math.Max(t.Max[j], x)
-		}
-	}
+	return ""
 }
 
 func (b *alphaBuilder) findings() {
@@ -272,7 +273,7 @@ func (b *alphaBuilder) findings() {
 			"%s: %d of %d requests have no snapshot; their prefix hits count as 0",
 			b.s.Run.ID, b.blind, b.t.Read))
 	}
-	if b.o.Target == Overhead && b.s.summaries.len() == 0 {
+	if b.o.Target == Overhead && len(b.s.Run.Steps) == 0 {
 		b.t.Findings = append(b.t.Findings, trace.Findingf(OverheadUnknown, "%s: no steps recorded: the overhead has no lower bound and no "+
 			"queue state to join", b.s.Run.ID))
 	}

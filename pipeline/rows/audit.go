@@ -34,19 +34,18 @@ func (s *Steps) Audit(sp *features.Space) result.TargetAudit {
 // adjacent recorded ones, and of the least time that reading the weights takes.
 func (s *Steps) stepMedians(sp *features.Space) (duration, cadence, floor *float64) {
 	var durations, cadences, floors []float64
-	v, n := s.view(), s.summaries.len()
-	for k := range n {
-		rec := v.recorded(k)
+	for k := range s.Run.Steps {
+		rec := &s.Run.Steps[k]
 		if !isBusy(rec) {
 			continue
 		}
 		durations = append(durations, float64(rec.DurationUs))
-		if k+1 < n {
-			if next := v.recorded(k + 1); next.ID == rec.ID+1 && isBusy(next) {
+		if k+1 < len(s.Run.Steps) {
+			if next := &s.Run.Steps[k+1]; next.ID == rec.ID+1 && isBusy(next) {
 				cadences = append(cadences, SpanUs(rec.TsStartNs, next.TsStartNs))
 			}
 		}
-		if st := v.at(rec.ID); st.Known() {
+		if st := s.At(rec.ID); st.Known() {
 			floors = append(floors, sp.FloorUs(&st.In))
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 
-	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -52,7 +51,6 @@ func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o Options) (*Table
 			b.t.drop(why, 1)
 		}
 	}
-	b.t.Packed.Seal()
 	b.t.check()
 	return b.t, nil
 }
@@ -60,7 +58,6 @@ func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o Options) (*Table
 // betaBuilder makes one table.
 type betaBuilder struct {
 	s      *Steps
-	from   *view
 	sp     *features.Space
 	vec    Vectorizer
 	o      Options
@@ -70,7 +67,7 @@ type betaBuilder struct {
 	warm   warmUp
 	sparse bool                  // steps sampled below 0.5
 	spikes [2]median             // of rows without and with prompts
-	ready  *packed.Reader        // vectors of all steps, for bases that need members
+	ready  []float64             // vectors of all steps, for bases that need members
 	fails  map[int]error         // by step, those refused
 	hits   map[int]features.Hits // by step, those at a bound
 	in     features.StepInput
@@ -83,11 +80,11 @@ func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *be
 	from, to := s.asked()
 	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
 		Hits: make([]int, vec.P), Min: filled(vec.P, math.Inf(1)), Max: filled(vec.P, math.Inf(-1))}
-	t.reserve(to-from, o.Slim)
+	t.reserve((to-from)/max(1, o.Stride), o.Slim)
 	if o.Target == Cadence {
 		t.Lag = o.Lag
 	}
-	b := &betaBuilder{s: s, from: s.view(), sp: sp, vec: vec, o: o, t: t, ema: s.emas(o.Gamma),
+	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: s.emas(o.Gamma),
 		parts: s.parts(o.Split), warm: s.newWarmUp(), sparse: isSparse(s),
 		row1: make([]float64, vec.P), x: make([]float64, vec.P)}
 	b.others = s.newVariants(t, others(o.Gammas, o.Gamma))
@@ -104,21 +101,18 @@ func filled(n int, v float64) []float64 {
 
 // isSparse reports whether fewer than half of the steps are recorded (spec#summary-steps).
 func isSparse(s *Steps) bool {
-	if n := s.summaries.len(); n > 0 {
-		return float64(n) < 0.5*float64(s.summaries.id(n-1)-s.summaries.id(0)+1)
-	}
-	return false
+	n := len(s.Run.Steps)
+	return n > 0 && float64(n) < 0.5*float64(s.Run.Steps[n-1].ID-s.Run.Steps[0].ID+1)
 }
 
 // prepare computes every step's vector in one sweep with its members.
 func (b *betaBuilder) prepare() error {
 	b.fails, b.hits = map[int]error{}, map[int]features.Hits{}
-	all, x, k := packed.NewFloats(b.vec.P), make([]float64, b.vec.P), 0
-	b.ready = all.Reader()
+	b.ready = make([]float64, b.s.Len()*b.vec.P)
 	return b.s.Each(func(st *Step, members []trace.Member) {
-		clear(x)
 		if st.Known() {
-			in := st.In
+			k, in := int(st.ID-b.s.First), st.In
+			x := b.ready[k*b.vec.P : (k+1)*b.vec.P]
 			hits, err := b.vec.Step(&in, members, x)
 			if hits != 0 {
 				b.hits[k] = hits
@@ -127,14 +121,12 @@ func (b *betaBuilder) prepare() error {
 				b.fails[k] = err
 			}
 		}
-		all.Append(x)
-		k++
 	})
 }
 
 // row makes the row that starts at recorded step k, or says why there is none.
 func (b *betaBuilder) row(k int) trace.Code {
-	i := b.from.recorded(k)
+	i := &b.s.Run.Steps[k]
 	switch {
 	case b.warm.holds(i.TsStartNs, i.ID):
 		return codeWarmUp
@@ -151,7 +143,14 @@ func (b *betaBuilder) row(k int) trace.Code {
 	if b.o.Target == Cadence && b.spikes[b.regime(iv)].isSpike(iv.y/iv.steps()) {
 		return codeOutlier
 	}
-	b.keep(i, iv)
+	phase, held := place(b.parts, i.TsStartNs)
+	if !held {
+		b.widen(iv)
+	}
+	if !stays(i.TsStartNs, b.o.Stride) {
+		return codeRowsThinned
+	}
+	b.keep(i, iv, phase, held)
 	return ""
 }
 
@@ -159,7 +158,7 @@ func (b *betaBuilder) row(k int) trace.Code {
 // prefill among decodes does a hundred times their work and is no spike.
 func (b *betaBuilder) regime(iv interval) int {
 	for u := iv.from; u <= iv.to; u++ {
-		if b.from.at(u).In.PrefillTokens > 0 {
+		if b.s.At(u).In.PrefillTokens > 0 {
 			return 1
 		}
 	}
@@ -184,11 +183,11 @@ func (b *betaBuilder) interval(k int) (interval, trace.Code) {
 
 // durationOf is the time inside schedule() of step k itself.
 func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
-	i := b.from.recorded(k)
+	i := &b.s.Run.Steps[k]
 	switch {
 	case !isBusy(i):
 		return interval{}, codeNoTarget
-	case !b.from.at(i.ID).Known():
+	case !b.s.At(i.ID).Known():
 		return interval{}, UnknownBatch
 	case i.DurationUs < 0:
 		return interval{}, codeNoTarget
@@ -200,21 +199,21 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 // recorded step j (spec#cadence), which holds the execution of steps i-lag .. j-1-lag. None of
 // i-lag .. j-1 may be idle.
 func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
-	if k+1 == b.s.summaries.len() {
+	if k+1 == len(b.s.Run.Steps) {
 		return interval{}, codeNoInterval
 	}
-	i, j := b.from.recorded(k), b.from.recorded(k+1)
+	i, j := &b.s.Run.Steps[k], &b.s.Run.Steps[k+1]
 	iv := interval{from: i.ID - int64(b.o.Lag), to: j.ID - 1 - int64(b.o.Lag)}
 	if j.ID-i.ID > maxSteps && b.s.Run.Aggregate == nil { // between ticks of logged passes lie as many as run in a second
 		return iv, codeNoInterval
 	}
-	if b.from.at(i.ID).NoStart {
+	if b.s.At(i.ID).NoStart {
 		return iv, codeNoTarget
 	}
 	if iv.y = float64(j.TsStartNs-i.TsStartNs) / 1000; iv.y < 0 {
 		return iv, codeNoTarget
 	}
-	why := b.from.usable(iv, j.ID-1)
+	why := b.s.usable(iv, j.ID-1)
 	if why == UnknownBatch && b.sparse && j.ID == i.ID+1 && b.isPureDecode(i.ID) && !b.isRecorded(iv.from, i.ID-1) {
 		return interval{y: iv.y, from: i.ID, to: i.ID, approx: true}, ""
 	}
@@ -223,14 +222,14 @@ func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 
 // usable checks the steps from iv.from to last: all busy, and those whose
 // features are summed known.
-func (v *view) usable(iv interval, last int64) trace.Code {
+func (s *Steps) usable(iv interval, last int64) trace.Code {
 	var why trace.Code
 	for u := iv.from; u <= last; u++ {
-		st := v.at(u)
+		st := s.At(u)
 		switch {
 		case st == nil:
 			why = UnknownBatch
-		case st.Recorded >= 0 && !isBusy(v.recorded(int(st.Recorded))), st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0:
+		case st.Recorded >= 0 && !isBusy(&s.Run.Steps[st.Recorded]), st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0:
 			return codeNoInterval
 		case !st.Known() && (u <= iv.to || st.Recorded < 0):
 			why = UnknownBatch
@@ -243,7 +242,7 @@ func (v *view) usable(iv interval, last int64) trace.Code {
 // batch is not decodes like those of its neighbours, or it would be known.
 func (b *betaBuilder) isRecorded(from, last int64) bool {
 	for u := from; u <= last; u++ {
-		if st := b.from.at(u); st != nil && st.Recorded >= 0 {
+		if st := b.s.At(u); st != nil && st.Recorded >= 0 {
 			return true
 		}
 	}
@@ -251,8 +250,8 @@ func (b *betaBuilder) isRecorded(from, last int64) bool {
 }
 
 func (b *betaBuilder) isPureDecode(id int64) bool {
-	st := b.from.at(id)
-	return st.Known() && st.In.PrefillTokens == 0 && st.In.DecodeTokens > 0 && isBusy(b.from.recorded(int(st.Recorded)))
+	st := b.s.At(id)
+	return st.Known() && st.In.PrefillTokens == 0 && st.In.DecodeTokens > 0 && isBusy(&b.s.Run.Steps[st.Recorded])
 }
 
 // isBusy: something runs and tokens are scheduled (spec#cadence).
@@ -285,9 +284,9 @@ func (b *betaBuilder) vector(iv interval) trace.Code {
 func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 	if b.ready != nil {
 		k := int(u - b.s.First)
-		return b.ready.Row(k), b.hits[k], b.fails[k]
+		return b.ready[k*b.vec.P : (k+1)*b.vec.P], b.hits[k], b.fails[k]
 	}
-	b.in = b.from.at(u).In
+	b.in = b.s.At(u).In
 	b.in.PreemptionEMA = b.emaAt(u)
 	h, err := b.vec.Step(&b.in, nil, b.row1)
 	return b.row1, h, err
@@ -295,7 +294,7 @@ func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 
 // emaAt is the average at step u: that of the last recorded step up to u.
 func (b *betaBuilder) emaAt(u int64) float64 {
-	if k := b.s.summaries.upTo(u); k >= 0 {
+	if k := b.s.recordedUpTo(u); k >= 0 {
 		return b.ema[k]
 	}
 	return 0
@@ -312,10 +311,10 @@ func codeOf(err error) trace.Code {
 // emas is the preemption average after every recorded step (spec#preemption-average): over all
 // of them in order, before any cleaning.
 func (s *Steps) emas(gamma float64) []float64 {
-	out, v := make([]float64, s.summaries.len()), s.view()
+	out := make([]float64, len(s.Run.Steps))
 	average := features.Average{Version: s.Version, Gamma: gamma}
 	for i := range out {
-		step := v.recorded(i)
+		step := &s.Run.Steps[i]
 		out[i] = average.Step(step.TsStartNs, float64(step.NumPreempted), float64(step.RunningDepth))
 	}
 	return out

@@ -16,19 +16,18 @@ type builder struct {
 	hasCV2   bool
 	buf      []trace.Member
 	other    []trace.Member
-	from     *view
 	moved    []transfers // still to come
 	checked  int
 	wrong    []int64 // rich steps whose reconstruction differs
 }
 
 func newBuilder(s *Steps) *builder {
-	b := &builder{s: s, from: s.view(), moved: sumTransfers(s.Run.KVEvents), why: s.plan.verdicts(), journeys: len(s.plan.lives) > 0}
+	b := &builder{s: s, moved: sumTransfers(s.Run.KVEvents), why: s.plan.verdicts(), journeys: len(s.plan.lives) > 0}
 	rate := s.Dep.Tracing.JourneySampleRate
 	b.totals = !b.journeys || rate.OK && rate.V < 1
 	b.cv2, b.hasCV2 = s.seen.cv2, s.seen.hasCV2
 	if b.totals && s.Dep.Engine.ChunkedPrefill {
-		b.starts = promptStarts(s.summaries.len(), s.view().recorded, s.Dep)
+		b.starts = promptStarts(s.Run.Steps, s.Dep)
 	}
 	return b
 }
@@ -40,16 +39,15 @@ func (b *builder) fill() error {
 	if err != nil {
 		return err
 	}
-	row := make([]float64, 0, stepWidth)
+	b.s.all = make([]Step, len(b.why))
 	for k := range b.why {
 		id := b.s.First + int64(k)
-		st := Step{ID: id, Recorded: b.s.plan.summary[k]}
+		st := &b.s.all[k]
+		st.ID, st.Recorded = id, b.s.plan.summary[k]
 		b.buf = w.at(id, b.buf[:0])
-		b.source(&st, snaps.at(id), b.why[k])
-		b.transfer(&st)
-		b.s.keep(&st, row)
+		b.source(st, snaps.at(id), b.why[k])
+		b.transfer(st)
 	}
-	b.s.all.Seal()
 	return snaps.close()
 }
 
@@ -66,7 +64,7 @@ func (b *builder) transfer(st *Step) {
 func (b *builder) source(st *Step, snaps []trace.Snapshot, why Reason) {
 	var rec *trace.Step
 	if st.Recorded >= 0 {
-		rec = b.from.recorded(int(st.Recorded))
+		rec = &b.s.Run.Steps[st.Recorded]
 	}
 	if !b.journeys {
 		why = noRequests
@@ -161,7 +159,7 @@ func (b *builder) crossCheck(id int64, snaps []trace.Snapshot, why Reason) {
 // Refused10 says why spec 1.0 cannot read the run: chunked prefill without any
 // complete snapshot (spec#frozen-sourcing). Nil where it can.
 func (s *Steps) Refused10() error {
-	if s.summaries.len() == 0 || !s.Dep.Engine.ChunkedPrefill || s.Quality.FromSnapshots > 0 {
+	if len(s.Run.Steps) == 0 || !s.Dep.Engine.ChunkedPrefill || s.Quality.FromSnapshots > 0 {
 		return nil
 	}
 	return trace.Errorf(codeChunkedNoSnapshots, "run %s: spec 1.0 with chunked prefill: got no complete step snapshots, want some",

@@ -2,17 +2,12 @@ package rows
 
 import (
 	"cmp"
-	"io"
 	"slices"
-
-	"github.com/blis-train/blis-train/internal/packed"
 )
 
-// each calls f for every per-row column but packed features, with its width in values.
+// each calls f for every per-row column, with its width in values.
 func (t *Table) each(f func(c column)) {
-	if t.Packed == nil {
-		f(col[float64]{&t.X, t.P})
-	}
+	f(col[float64]{&t.X, t.P})
 	for _, s := range []*[]float64{&t.Y, &t.Lo, &t.Hi, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
 		f(col[float64]{s, 1})
 	}
@@ -34,9 +29,9 @@ func (t *Table) each(f func(c column)) {
 	}
 }
 
-// reserve allocates columns for n rows; features are packed.
+// reserve allocates columns for n rows.
 func (t *Table) reserve(n int, slim bool) {
-	t.Packed = packed.NewFloats(t.P)
+	t.X = make([]float64, 0, n*t.P)
 	for _, s := range []*[]float64{&t.Y, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
 		*s = make([]float64, 0, n)
 	}
@@ -50,32 +45,13 @@ func (t *Table) reserve(n int, slim bool) {
 
 // column is one per-row column of a table; a nil column stays nil.
 type column interface {
-	without(gone []int)  // ascending, at least one
 	permute(order []int) // the rows of order, in a new column
 	join(behind column)  // of the same kind
-	store(w io.Writer) error
-	restore(r io.Reader) error
 }
 
 type col[T any] struct {
 	s *[]T
 	w int
-}
-
-func (c col[T]) without(gone []int) {
-	if *c.s == nil {
-		return
-	}
-	all := *c.s
-	kept := all[:gone[0]*c.w]
-	for k, i := range gone {
-		end := len(all)
-		if k+1 < len(gone) {
-			end = gone[k+1] * c.w
-		}
-		kept = append(kept, all[(i+1)*c.w:end]...) // in place
-	}
-	*c.s = kept
 }
 
 func (c col[T]) join(behind column) { *c.s = append(*c.s, *behind.(col[T]).s...) }
@@ -104,7 +80,7 @@ func (b *alphaBuilder) sortByTime() {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(t.TimeNs[i], t.TimeNs[j]) })
-	t.each(func(c column) { c.permute(order) })
+	t.pick(order)
 }
 
 // permute puts value order[i] at place i.

@@ -70,11 +70,10 @@ func (s *Steps) Coverage() Coverage {
 		KVUsage:       tenths("KV usage"),
 	}
 	var decode, mixed, prefill int
-	v := s.view()
-	for k := range s.Len() {
-		st := v.number(k)
-		if st.Recorded >= 0 && isBusy(v.recorded(int(st.Recorded))) {
-			c.KVUsage.add(v.recorded(int(st.Recorded)).KVUsage)
+	for k := range s.all {
+		st := &s.all[k]
+		if st.Recorded >= 0 && isBusy(&s.Run.Steps[st.Recorded]) {
+			c.KVUsage.add(s.Run.Steps[st.Recorded].KVUsage)
 		}
 		if !st.Known() || st.In.ScheduledTokens == 0 {
 			continue

@@ -46,9 +46,9 @@ func WriteParquet(dir string, tables []*Table, names func(t *Table) []string, ph
 		return err
 	}
 	for _, t := range tables {
-		columns, ph, x := names(t), phases(t.Run), t.Reader()
+		columns, ph := names(t), phases(t.Run)
 		for i := range t.Kept {
-			if err := w.Append(t.dumpRow(i, slices.Clone(x.Row(i)), columns, ph)); err != nil {
+			if err := w.Append(t.dumpRow(i, slices.Clone(t.Row(i)), columns, ph)); err != nil {
 				w.Abort()
 				return err
 			}

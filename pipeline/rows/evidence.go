@@ -66,32 +66,32 @@ func (s *Steps) LagEvidence(sp *features.Space, o Options) (*LagEvidence, error)
 
 // evidenceCut is the start of the first step after 80 % of the recorded ones.
 func (s *Steps) evidenceCut() int64 {
-	n := s.summaries.len()
+	n := len(s.Run.Steps)
 	if n == 0 {
 		return 0
 	}
-	return s.summaries.startNs[min(n-1, int(math.Ceil(DefaultSplit*float64(n))))]
+	return s.Run.Steps[min(n-1, int(math.Ceil(DefaultSplit*float64(n))))].TsStartNs
 }
 
 // evidenceMarks maps the start of every interval that may serve as evidence
 // to 1; the caller adds one for each lag that has a row there.
 func (s *Steps) evidenceMarks() map[int64]int {
 	marks := make(map[int64]int)
-	m, v := s.summaries, s.view()
-	for k := evidenceLags - 1; k+1 < m.len(); k++ {
-		if m.id(k+1)-m.id(k-2) == evidenceLags && v.hasPrefill(k) {
-			marks[m.startNs[k]] = 1
+	m := s.Run.Steps
+	for k := evidenceLags - 1; k+1 < len(m); k++ {
+		if m[k+1].ID-m[k-2].ID == evidenceLags && s.hasPrefill(k) {
+			marks[m[k].TsStartNs] = 1
 		}
 	}
 	return marks
 }
 
 // hasPrefill checks recorded steps k-2..k of an evidence interval.
-func (v *view) hasPrefill(k int) bool {
+func (s *Steps) hasPrefill(k int) bool {
 	var most float64
 	for j := k - evidenceLags + 1; j <= k; j++ {
-		st := v.at(v.s.summaries.id(j))
-		if !st.Known() || !isBusy(v.recorded(j)) {
+		st := s.At(s.Run.Steps[j].ID)
+		if !st.Known() || !isBusy(&s.Run.Steps[j]) {
 			return false
 		}
 		most = max(most, st.In.PrefillTokens)

@@ -98,10 +98,9 @@ func (s *StepErrors) bands(against string, r Regime, of func(t *Table, i int32) 
 func (s *StepErrors) contributions(r Regime, terms []string) []result.Contribution {
 	sum := make([]float64, len(terms))
 	var steps float64
-	var read Readers
 	s.of(r, func(sample *Sample, _ int, row int32) {
 		steps += sample.Table.Steps[row]
-		for j, x := range read.Row(sample.Table, int(row)) {
+		for j, x := range sample.Table.Row(int(row)) {
 			sum[j] += float64(x * sample.Beta[j])
 		}
 	})

@@ -381,7 +381,11 @@ func goldenJoins(t *testing.T, g *golden) {
 		if c.Expected != nil {
 			want = *c.Expected
 		}
-		if got := lastStart(c.Starts, c.QueuedNs); got != want {
+		var steps []trace.Step
+		for _, ns := range c.Starts {
+			steps = append(steps, trace.Step{TsStartNs: ns})
+		}
+		if got := lastStart(steps, c.QueuedNs); got != want {
 			t.Errorf("queued %d: got step %d, want %d", c.QueuedNs, got, want)
 		}
 	}
@@ -605,7 +609,7 @@ func (c *cleaningCase) table(order []int) *Table {
 	for _, i := range order {
 		steps = append(steps, trace.Step{ID: c.Rows[i].Step})
 	}
-	warm := (&Steps{Run: new(trace.Run), Dep: new(deploy.Deployment), summaries: summariesOf(steps)}).newWarmUp()
+	warm := (&Steps{Run: &trace.Run{Steps: steps}, Dep: new(deploy.Deployment)}).newWarmUp()
 	regimes := map[string]Regime{"decode": Decode, "prefill": Prefill, "mixed": Mixed}
 	t := &Table{Config: c.Rows[order[0]].Config, Target: Cadence}
 	for _, i := range order {

@@ -30,15 +30,10 @@ func Parts(run *trace.Run, d *deploy.Deployment, split float64) []Part {
 
 // parts are those of the run.
 func (s *Steps) parts(split float64) []Part {
-	n := s.summaries.len()
-	if n == 0 {
-		return Parts(s.Run, s.Dep, split)
+	if of := s.Run.Slice; of != nil && len(s.Run.Steps) > 0 {
+		return PartsOf(of.FirstNs, of.LastNs, s.Dep, split)
 	}
-	first, last := s.summaries.startNs[0], s.summaries.startNs[n-1]
-	if of := s.Run.Slice; of != nil {
-		first, last = of.FirstNs, of.LastNs
-	}
-	return PartsOf(first, last, s.Dep, split)
+	return Parts(s.Run, s.Dep, split)
 }
 
 // PartsOf is Parts of a recording from first to last.
@@ -106,8 +101,8 @@ func (s *Steps) newWarmUp() warmUp {
 	d := s.Dep
 	w := warmUp{phases: d.Phases}
 	w.byPhase = slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.Name == deploy.WarmupPhase })
-	if of, n := s.Run.Slice, min(warmUpSteps, s.summaries.len()); n > 0 && (of == nil || of.IsFirst()) {
-		w.lastID = s.summaries.id(n - 1)
+	if of, n := s.Run.Slice, min(warmUpSteps, len(s.Run.Steps)); n > 0 && (of == nil || of.IsFirst()) {
+		w.lastID = s.Run.Steps[n-1].ID
 	}
 	return w
 }

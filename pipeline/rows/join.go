@@ -3,8 +3,6 @@ package rows
 import (
 	"math"
 	"slices"
-
-	"github.com/blis-train/blis-train/internal/packed"
 )
 
 // A run of more recorded steps than SliceSteps is read in slices of that length with SliceMargin
@@ -21,9 +19,6 @@ func (t *Table) Join(next *Table) {
 	var behind []column
 	next.each(func(c column) { behind = append(behind, c) })
 	t.each(func(c column) { c.join(behind[0]); behind = behind[1:] })
-	if t.Packed != nil {
-		t.Packed = packed.Joined(t.Packed, next.Packed)
-	}
 	t.Read, t.Kept, t.Findings = t.Read+next.Read, t.Kept+next.Kept, append(t.Findings, next.Findings...)
 	for _, c := range next.Dropped {
 		t.drop(c.Code, c.N)

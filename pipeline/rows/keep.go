@@ -8,10 +8,9 @@ import (
 )
 
 // keep appends a row that starts at recorded step i.
-func (b *betaBuilder) keep(i *trace.Step, iv interval) {
+func (b *betaBuilder) keep(i *trace.Step, iv interval, phase int32, held bool) {
 	t, k := b.t, b.look(iv)
-	phase, held := place(b.parts, i.TsStartNs)
-	t.Packed.Append(b.x)
+	t.X = append(t.X, b.x...)
 	t.Y = append(t.Y, iv.y)
 	t.Steps = append(t.Steps, iv.steps())
 	t.Regime = append(t.Regime, k.regime())
@@ -29,9 +28,6 @@ func (b *betaBuilder) keep(i *trace.Step, iv interval) {
 	t.Context = append(t.Context, k.context/math.Max(1, k.decodes))
 	t.Kept++
 	b.others.keep(t, b.x, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
-	if !held {
-		b.widen(iv)
-	}
 }
 
 // widen extends the per-step feature range by the interval's steps.
@@ -41,9 +37,14 @@ func (b *betaBuilder) widen(iv interval) {
 		if iv.to > iv.from {
 			x, _, _ = b.step(u)
 		}
-		for j, v := range x {
-			b.t.Min[j], b.t.Max[j] = math.Min(b.t.Min[j], v), math.Max(b.t.Max[j], v)
-		}
+		b.t.widen(x)
+	}
+}
+
+// widen extends the range of the features by x.
+func (t *Table) widen(x []float64) {
+	for j, v := range x {
+		t.Min[j], t.Max[j] = math.Min(t.Min[j], v), math.Max(t.Max[j], v)
 	}
 }
 
@@ -60,11 +61,11 @@ type looks struct {
 func (b *betaBuilder) look(iv interval) looks {
 	k := looks{prefill: true, decode: true, few: true, factor: 1}
 	for u := iv.from; u <= iv.to; u++ {
-		st := b.from.at(u)
+		st := b.s.At(u)
 		k.add(&st.In, b.sp.FloorUs(&st.In))
 		k.tag = max(k.tag, st.Tag)
 		if st.Recorded >= 0 {
-			k.record(b.from.recorded(int(st.Recorded)))
+			k.record(&b.s.Run.Steps[st.Recorded])
 		}
 	}
 	if iv.approx {

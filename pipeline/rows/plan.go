@@ -1,5 +1,7 @@
 package rows
 
+import "github.com/blis-train/blis-train/trace"
+
 // plan is the reconstruction (spec#journeys): who ran in every step, as far as the
 // journeys tell. Arrays are indexed by step id - first.
 type plan struct {
@@ -11,7 +13,7 @@ type plan struct {
 	chunking  bool
 
 	summary  []int32 // index of the step's BATCH_SUMMARY, -1 without one
-	from     *view
+	recorded []trace.Step
 	decodes  []int32 // sure decodes of lives that are not broken
 	tails    []int32 // uncounted decodes (life.tail)
 	firsts   []int32 // decodes right behind the first token: labelled PREFILL under async scheduling
@@ -25,7 +27,7 @@ type plan struct {
 
 func newPlan(lives []life, first, last int64, s *Steps, lost []Span) *plan {
 	n, d := last-first+1, s.Dep
-	p := &plan{lives: lives, first: first, async: d.Engine.IsAsync(), from: s.view(),
+	p := &plan{lives: lives, first: first, async: d.Engine.IsAsync(), recorded: s.Run.Steps,
 		budget: d.Engine.MaxNumBatchedTokens, threshold: d.Engine.LongPrefillThreshold, chunking: d.Engine.ChunkedPrefill,
 		summary: make([]int32, n), decodes: make([]int32, n), tails: make([]int32, n), firsts: make([]int32, n),
 		prefills: make([]int32, n), prompts: make([]int64, n), running: make([]int32, n),
@@ -33,8 +35,8 @@ func newPlan(lives []life, first, last int64, s *Steps, lost []Span) *plan {
 	for i := range p.summary {
 		p.summary[i] = -1
 	}
-	for i := range s.summaries.ids {
-		p.summary[s.summaries.id(i)-first] = int32(i)
+	for i := range s.Run.Steps {
+		p.summary[s.Run.Steps[i].ID-first] = int32(i)
 	}
 	p.count()
 	for _, l := range lost {
@@ -49,7 +51,7 @@ func newPlan(lives []life, first, last int64, s *Steps, lost []Span) *plan {
 // release lets go of what only the reconstruction needed: lives and tails stay.
 func (p *plan) release() {
 	p.summary, p.decodes, p.tails, p.firsts, p.prefills, p.prompts, p.running = nil, nil, nil, nil, nil, nil, nil
-	p.blocked, p.confirm, p.from = nil, nil, nil
+	p.blocked, p.confirm, p.recorded = nil, nil, nil
 }
 
 // span clips a step interval to the plan and returns array indices [lo, hi).
@@ -130,7 +132,7 @@ func (p *plan) promptTokensOf(l *life) (int64, bool) {
 		if p.summary[u] < 0 || p.prefills[u] != 1 || p.blocked[u] != "" {
 			return 0, false
 		}
-		ran += p.from.recorded(int(p.summary[u])).ScheduledTokens - int64(p.decodes[u]+p.tails[u])
+		ran += p.recorded[p.summary[u]].ScheduledTokens - int64(p.decodes[u]+p.tails[u])
 	}
 	return ran, true
 }

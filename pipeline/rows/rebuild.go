@@ -2,9 +2,9 @@ package rows
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -14,37 +14,23 @@ import (
 const maxStepRange = 1 << 25
 
 // Rebuild finds out what ran in every step of the run, as far as its tables
-// tell. Codes: unknown_spec_version, bad_step_ids,
+// tell. Run of the result is the run without events, which no row needs.
+// Codes: unknown_spec_version, bad_step_ids,
 // and in 1.0 chunked_without_snapshots (spec#frozen-sourcing).
 func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
-	return rebuild(run, dep, v, false)
-}
-
-// RebuildLean is Rebuild for a long recording: Run of the result is the run without
-// its step summaries, of which only what rows need stays, in little memory, and
-// without events, which none needs.
-func RebuildLean(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
-	return rebuild(run, dep, v, true)
-}
-
-func rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version, lean bool) (*Steps, error) {
 	if err := features.CheckVersion(v); err != nil {
 		return nil, err
 	}
-	run = sorted(run)
-	if err := checkIDs(run); err != nil {
+	less := *sorted(run)
+	less.Events = nil
+	if err := checkIDs(&less); err != nil {
 		return nil, err
 	}
-	s := &Steps{Run: run, Dep: dep, Version: v, Config: dep.Config(), summaries: summariesOf(run.Steps)}
-	if lean {
-		less := *run
-		less.Steps, less.Events = nil, nil
-		run, s.Run = nil, &less
-	}
-	var err error
-	if s.seen, err = surveyOf(s.Run); err != nil {
+	seen, err := surveyOf(&less)
+	if err != nil {
 		return nil, err
 	}
+	s := &Steps{Run: &less, Dep: dep, Version: v, Config: dep.Config(), seen: seen}
 	return s, s.fill()
 }
 
@@ -53,7 +39,7 @@ func (s *Steps) As(v features.Version) (*Steps, error) {
 	if err := features.CheckVersion(v); err != nil {
 		return nil, err
 	}
-	out := &Steps{Run: s.Run, Dep: s.Dep, Version: v, Config: s.Config, summaries: s.summaries, seen: s.seen}
+	out := &Steps{Run: s.Run, Dep: s.Dep, Version: v, Config: s.Config, seen: s.seen}
 	return out, out.fill()
 }
 
@@ -62,17 +48,17 @@ func (s *Steps) fill() error {
 	if a := s.Run.Aggregate; a != nil {
 		s.Findings = append(s.Findings, a.Findings...)
 	}
-	n := s.summaries.len()
+	n := len(s.Run.Steps)
 	if n == 0 {
 		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: no step summaries: no beta rows, and the preemption average is 0",
 			s.Run.ID))
 		return nil
 	}
 	reader := &lifeReader{async: s.Dep.Engine.IsAsync(), caching: s.Dep.Engine.PrefixCaching,
-		last: s.summaries.id(n - 1), seen: s.seen.first}
+		last: s.Run.Steps[n-1].ID, seen: s.seen.first}
 	lives := reader.lives(s.Run.Requests)
 	first, last := s.stepRange(lives)
-	s.First, s.all = first, packed.NewFloats(stepWidth)
+	s.First = first
 	s.plan = newPlan(lives, first, last, s, s.lost(first, last))
 	b := newBuilder(s)
 	if err := b.fill(); err != nil {
@@ -122,7 +108,7 @@ func checkIDs(run *trace.Run) error {
 // stepRange is every step that a summary or a journey speaks of, as long as it
 // is near the recorded ones.
 func (s *Steps) stepRange(lives []life) (first, last int64) {
-	lo, hi := s.summaries.id(0), s.summaries.id(s.summaries.len()-1)
+	lo, hi := s.Run.Steps[0].ID, s.Run.Steps[len(s.Run.Steps)-1].ID
 	const margin = 4096
 	first, last = lo, hi
 	for i := range lives {
@@ -140,11 +126,12 @@ func (s *Steps) stepRange(lives []life) (first, last int64) {
 func (s *Steps) asked() (from, to int) {
 	of := s.Run.Slice
 	if of == nil {
-		return 0, s.summaries.len()
+		return 0, len(s.Run.Steps)
 	}
-	from, _ = slices.BinarySearch(s.summaries.startNs, of.FromNs)
-	to, _ = slices.BinarySearch(s.summaries.startNs, of.ToNs)
-	return from, to
+	at := func(ns int64) int {
+		return sort.Search(len(s.Run.Steps), func(k int) bool { return s.Run.Steps[k].TsStartNs >= ns })
+	}
+	return at(of.FromNs), at(of.ToNs)
 }
 
 // askedIDs are the same steps and those between them, by id.
@@ -152,10 +139,10 @@ func (s *Steps) askedIDs() (from, to int64) {
 	from, to = s.First, s.First+int64(s.Len())
 	lo, hi := s.asked()
 	if lo > 0 {
-		from = s.summaries.id(lo)
+		from = s.Run.Steps[lo].ID
 	}
-	if hi < s.summaries.len() {
-		to = s.summaries.id(hi)
+	if hi < len(s.Run.Steps) {
+		to = s.Run.Steps[hi].ID
 	}
 	return from, to
 }
@@ -198,14 +185,14 @@ func (s *Steps) missing(r *trace.Request, last int64) (Span, bool) {
 	if !r.ArrivedNs.OK {
 		return Span{s.First, last + 1}, true
 	}
-	m := s.summaries
-	from, to := m.id(0), last+1
-	if k := lastStart(m.startNs, r.ArrivedNs.V); k >= 0 {
-		from = m.id(k)
+	m := s.Run.Steps
+	from, to := m[0].ID, last+1
+	if k := lastStart(m, r.ArrivedNs.V); k >= 0 {
+		from = m[k].ID
 	}
 	if end := r.DepartedNs.Or(r.AbortedNs.V); r.DepartedNs.OK || r.AbortedNs.OK {
-		if k := lastStart(m.startNs, end); k+1 < m.len() {
-			to = m.id(k+1) + 1
+		if k := lastStart(m, end); k+1 < len(m) {
+			to = m[k+1].ID + 1
 		}
 	}
 	return Span{from, to}, true
@@ -213,14 +200,13 @@ func (s *Steps) missing(r *trace.Request, last int64) (Span, bool) {
 
 // lastStart is the index of the last step with ts_start <= ns, ties included;
 // -1 when there is none. Steps are in id order, and so are their stamps.
-func lastStart(startNs []int64, ns int64) int {
-	n, _ := slices.BinarySearchFunc(startNs, ns, func(start, ns int64) int {
-		if start <= ns {
-			return -1
-		}
-		return 1
-	})
-	return n - 1
+func lastStart(steps []trace.Step, ns int64) int {
+	return sort.Search(len(steps), func(k int) bool { return steps[k].TsStartNs > ns }) - 1
+}
+
+// recordedUpTo is the last recorded step up to id; -1 without one.
+func (s *Steps) recordedUpTo(id int64) int {
+	return sort.Search(len(s.Run.Steps), func(k int) bool { return s.Run.Steps[k].ID > id }) - 1
 }
 
 // count fills Quality and the findings that follow from it.
@@ -228,12 +214,12 @@ func (s *Steps) count(b *builder) {
 	if s.Dep.Engine.CPUOffloading && len(s.Run.KVEvents) == 0 {
 		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
 	}
-	q, v := &s.Quality, s.view()
+	q := &s.Quality
 	approximatePrefill := false
 	from, to := s.askedIDs()
 	for id := from; id < to; id++ {
 		k := int(id - s.First)
-		st := v.number(k)
+		st := &s.all[k]
 		if st.Recorded < 0 {
 			s.countUnrecorded(st)
 			continue
@@ -264,7 +250,7 @@ func (s *Steps) count(b *builder) {
 }
 
 func (s *Steps) countUnrecorded(st *Step) {
-	if first, last := s.summaries.id(0), s.summaries.id(s.summaries.len()-1); st.ID < first || st.ID > last {
+	if first, last := s.Run.Steps[0].ID, s.Run.Steps[len(s.Run.Steps)-1].ID; st.ID < first || st.ID > last {
 		return
 	}
 	s.Quality.Unrecorded++

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -233,11 +232,8 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 	if s.At(gone).Known() {
 		t.Error("an unrecorded step is known although journeys are sampled")
 	}
-	if lean, err := RebuildLean(run, d, features.V11); err != nil || lean.Quality.Approximate != s.Quality.Approximate {
-		t.Errorf("without its summaries: got %+v, %v, want %+v", lean.Quality, err, s.Quality)
-	}
 	exact, approximate, prefills := 0, 0, 0
-	for _, st := range allSteps(s) {
+	for _, st := range s.all {
 		switch st.Tag {
 		case TagJourney:
 			exact++
@@ -274,7 +270,7 @@ func TestTotalsTellWholePrompts(t *testing.T) {
 	for seed := range uint64(40) {
 		y, _ := play(seed+100, seed%2 == 1, true)
 		d := toyDeployment(y)
-		for i, n := range promptStarts(len(y.run.Steps), func(k int) *trace.Step { return &y.run.Steps[k] }, d) {
+		for i, n := range promptStarts(y.run.Steps, d) {
 			s := &y.run.Steps[i]
 			if s.NumPrefillReqs == 0 {
 				continue
@@ -379,7 +375,7 @@ func TestChunkedWithoutSnapshotsIsAnError(t *testing.T) {
 	}
 	run.Snapshots = y.run.Snapshots[:len(y.run.Snapshots)/2]
 	s := mustRebuild(t, &run, toyDeployment(y), features.V10)
-	for _, st := range allSteps(s) {
+	for _, st := range s.all {
 		if st.Tag != TagRich && st.Tag != tagUnknown && st.In.ScheduledTokens > 0 {
 			t.Errorf("step %d of a chunked 1.0 run is %s", st.ID, st.Tag)
 		}
@@ -421,7 +417,7 @@ func TestUnsortedTablesGiveTheSameSteps(t *testing.T) {
 	slices.Reverse(run.Snapshots)
 	slices.Reverse(run.Requests)
 	b := mustRebuild(t, &run, toyDeployment(y), features.V11)
-	if !slices.Equal(allSteps(a), allSteps(b)) {
+	if !slices.Equal(a.all, b.all) {
 		t.Error("steps differ")
 	}
 }
@@ -472,46 +468,25 @@ func TestStoredSnapshotsAreThoseInMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(allSteps(got), allSteps(want)) || !reflect.DeepEqual(got.seen, want.seen) || got.Quality.FromSnapshots == 0 {
+		if !reflect.DeepEqual(got.all, want.all) || !reflect.DeepEqual(got.seen, want.seen) || got.Quality.FromSnapshots == 0 {
 			t.Errorf("seed %d: batches differ, or none is rich", seed)
 		}
 		compare(t, "stored", got, y)
-		if err := leanIsWhole(&stored, d, want); err != nil {
-			t.Errorf("seed %d: %v", seed, err)
+		old, err := got.As(features.V10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want10 := mustRebuild(t, &stored, d, features.V10)
+		if !reflect.DeepEqual(old.all, want10.all) || !reflect.DeepEqual(old.Quality, want10.Quality) {
+			t.Errorf("seed %d: batches as 1.0 differ from those rebuilt under 1.0", seed)
 		}
 		stored.Stored = func() (trace.SnapshotCursor, error) { return nil, errors.New("gone") }
 		if _, err := Rebuild(&stored, d, features.V11); err == nil {
 			t.Error("a table that cannot be opened: got no error")
 		}
+		got.Run.Stored = stored.Stored
 		if err := got.Each(func(*Step, []trace.Member) {}); err == nil {
 			t.Error("a table that cannot be opened again: got no error")
 		}
 	}
-}
-
-// leanIsWhole compares a run without its summaries, and the same under 1.0, with what
-// Rebuild says.
-func leanIsWhole(run *trace.Run, d *deploy.Deployment, want *Steps) error {
-	lean, err := RebuildLean(run, d, features.V11)
-	if err != nil {
-		return err
-	}
-	old, err := lean.As(features.V10)
-	if err != nil {
-		return err
-	}
-	want10, err := Rebuild(run, d, features.V10)
-	if err != nil {
-		return err
-	}
-	for _, pair := range [][2]*Steps{{lean, want}, {old, want10}} {
-		got, want := pair[0], pair[1]
-		if !reflect.DeepEqual(allSteps(got), allSteps(want)) || !reflect.DeepEqual(got.Quality, want.Quality) || len(run.Steps) == 0 {
-			return fmt.Errorf("%s: batches differ from those of the whole run", got.Version)
-		}
-		if len(got.Run.Steps) > 0 || !reflect.DeepEqual(got.parts(DefaultSplit), Parts(run, d, DefaultSplit)) {
-			return fmt.Errorf("%s: got %d summaries or other parts", got.Version, len(got.Run.Steps))
-		}
-	}
-	return nil
 }

@@ -89,7 +89,7 @@ func hasPreemption(run *trace.Run) bool {
 // one, its chunks the uncached prompt.
 func checkTokens(t *testing.T, s *Steps) {
 	t.Helper()
-	for _, st := range allSteps(s) {
+	for _, st := range s.all {
 		if st.Tag == TagJourney && st.In.ScheduledTokens > float64(s.Dep.Engine.MaxNumBatchedTokens) {
 			t.Errorf("%s step %d: %g tokens exceed the budget %d", s.Run.ID, st.ID, st.In.ScheduledTokens, s.Dep.Engine.MaxNumBatchedTokens)
 		}
@@ -249,13 +249,4 @@ func TestRowsOfSharedRuns(t *testing.T) {
 			}
 		}
 	}
-}
-
-// allSteps are the steps of a run, unpacked.
-func allSteps(s *Steps) []Step {
-	out, v := make([]Step, s.Len()), s.view()
-	for k := range out {
-		out[k] = *v.number(k)
-	}
-	return out
 }

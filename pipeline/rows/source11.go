@@ -48,16 +48,15 @@ const unknownStarts = -1
 // promptStarts counts, from totals alone, the prompts that begin and end their prefill in
 // each recorded step (spec#summary-steps). A prompt is in pieces only where a step fills
 // its token budget. An asynchronous engine counts the first decode of each as a prefill of
-// one token, so a step after one that began some holds as many of those. at is
-// summary k, valid while the next one is read.
-func promptStarts(n int, at func(k int) *trace.Step, d *deploy.Deployment) []int32 {
-	starts := make([]int32, n)
+// one token, so a step after one that began some holds as many of those.
+func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
+	starts := make([]int32, len(steps))
 	full := func(s *trace.Step) bool {
 		return s.ScheduledTokens >= d.Engine.MaxNumBatchedTokens || s.NumPreempted > 0
 	}
 	var s, before *trace.Step
 	for i := range starts {
-		before, s = s, at(i)
+		before, s = s, &steps[i]
 		if s.NumPrefillReqs == 0 {
 			continue
 		}

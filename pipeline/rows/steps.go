@@ -2,7 +2,6 @@ package rows
 
 import (
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -70,11 +69,20 @@ type Steps struct {
 	Findings []trace.Finding
 	Wrong    []int64 // rich steps whose reconstruction from journeys differs from the snapshots
 
-	summaries *summaries
-	all       *packed.Floats // the steps, dense by id from First
-	reasons   []Reason       // of steps that are unknown, and none
-	plan      *plan
-	seen      *survey
+	all  []Step // dense by id from First
+	plan *plan
+	seen *survey
+}
+
+// Len is the number of steps, recorded or not; their ids are First and the next.
+func (s *Steps) Len() int { return len(s.all) }
+
+// At returns the step with the given id, or nil outside the run.
+func (s *Steps) At(id int64) *Step {
+	if k := id - s.First; k >= 0 && k < int64(len(s.all)) {
+		return &s.all[k]
+	}
+	return nil
 }
 
 // Quality are the reconstruction's figures: those of the documents, and more. Recorded =

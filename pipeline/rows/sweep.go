@@ -77,9 +77,8 @@ func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
 		return err
 	}
 	var buf, rich []trace.Member
-	v := s.view()
-	for k := range s.Len() {
-		st := v.number(k)
+	for k := range s.all {
+		st := &s.all[k]
 		buf = w.at(st.ID, buf[:0])
 		switch st.Tag {
 		case TagRich:

@@ -1,9 +1,9 @@
 package rows
 
 import (
+	"cmp"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -50,7 +50,7 @@ var StressSets = []struct {
 }
 
 // Table holds the training rows of one run and target, by column, in time
-// order. All columns have Kept entries; X has Kept*P, row-major, or Packed Kept rows.
+// order. All columns have Kept entries; X has Kept*P, row-major.
 type Table struct {
 	Run, Config string
 	Target      string // cadence, duration, overhead, admission, egress or queue
@@ -58,13 +58,12 @@ type Table struct {
 	Gamma       float64
 	P           int
 
-	X        []float64      // features, summed over the row's steps
-	Packed   *packed.Floats // X in little memory, in place of it: step-time rows; nil: X
-	Variants []Variant      // other smoothing factors, as asked for
-	Y        []float64      // us; overhead: the upper bound
-	Lo, Hi   []float64      // us; overhead only, nil otherwise
-	Exact    []bool         // overhead only, nil otherwise
-	Steps    []float64      // engine steps the row covers; 1 for alpha
+	X        []float64 // features, summed over the row's steps
+	Variants []Variant // other smoothing factors, as asked for
+	Y        []float64 // us; overhead: the upper bound
+	Lo, Hi   []float64 // us; overhead only, nil otherwise
+	Exact    []bool    // overhead only, nil otherwise
+	Steps    []float64 // engine steps the row covers; 1 for alpha
 	Regime   []Regime
 	TimeNs   []int64 // start of the first interval step, or ARRIVED; monotonic
 	// FirstStep and LastStep are the steps whose features the row sums (alpha:
@@ -92,43 +91,8 @@ type Table struct {
 	Findings []trace.Finding
 }
 
-// Row returns the features of row i. Of packed rows a whole block is unpacked for
-// it: many rows are read by a Reader.
-func (t *Table) Row(i int) []float64 { return t.Reader().Row(i) }
-
-// Reader reads the features of rows. Each goroutine has its own.
-type Reader struct {
-	t      *Table
-	packed *packed.Reader
-}
-
-// Reader begins to read the rows' features.
-func (t *Table) Reader() *Reader {
-	r := &Reader{t: t}
-	if t.Packed != nil {
-		r.packed = t.Packed.Reader()
-	}
-	return r
-}
-
-// Row is the features of row i, valid until the next call.
-func (r *Reader) Row(i int) []float64 {
-	if r.packed != nil {
-		return r.packed.Row(i)
-	}
-	return r.t.X[i*r.t.P : (i+1)*r.t.P]
-}
-
-// Readers reads rows of several tables, one after the other.
-type Readers struct{ last *Reader }
-
-// Row is the features of row i of t, valid until the next call.
-func (r *Readers) Row(t *Table, i int) []float64 {
-	if r.last == nil || r.last.t != t {
-		r.last = t.Reader()
-	}
-	return r.last.Row(i)
-}
+// Row returns the features of row i.
+func (t *Table) Row(i int) []float64 { return t.X[i*t.P : (i+1)*t.P] }
 
 // DroppedFor returns how many rows were dropped for one reason.
 func (t *Table) DroppedFor(code trace.Code) int {
@@ -144,15 +108,7 @@ func (t *Table) DroppedFor(code trace.Code) int {
 func (t *Table) drop(code trace.Code, n int) { t.Dropped = addCount(t.Dropped, code, n) }
 
 func addCount(counts []CodeCount, code trace.Code, n int) []CodeCount {
-	i, found := slices.BinarySearchFunc(counts, code, func(c CodeCount, want trace.Code) int {
-		switch {
-		case c.Code < want:
-			return -1
-		case c.Code > want:
-			return 1
-		}
-		return 0
-	})
+	i, found := slices.BinarySearchFunc(counts, code, func(c CodeCount, want trace.Code) int { return cmp.Compare(c.Code, want) })
 	if found {
 		counts[i].N += n
 		return counts
@@ -163,49 +119,37 @@ func addCount(counts []CodeCount, code trace.Code, n int) []CodeCount {
 // Filter keeps the rows for which keep is true and counts the others under
 // code. Order is preserved.
 func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
-	var gone []int
-	for i := range t.Kept {
-		if !keep(i) {
-			gone = append(gone, i)
-		}
-	}
-	if len(gone) == 0 {
-		return
-	}
-	t.drop(code, len(gone))
-	t.each(func(c column) { c.without(gone) })
-	t.Kept -= len(gone)
-	if t.Packed != nil {
-		t.Packed = t.Packed.Filtered(func(i int) bool {
-			if len(gone) > 0 && gone[0] == i {
-				gone = gone[1:]
-				return false
-			}
-			return true
-		})
+	chosen := t.chosen(keep)
+	if gone := t.Kept - len(chosen); gone > 0 {
+		t.drop(code, gone)
+		t.pick(chosen)
 	}
 }
 
 // Select returns a new table with the rows for which keep is true and no drop
 // counts; the receiver is unchanged.
 func (t *Table) Select(keep func(i int) bool) *Table {
-	var chosen []int
+	c := t.copyOf()
+	c.pick(t.chosen(keep))
+	c.Read, c.Dropped = c.Kept, nil
+	return c
+}
+
+// chosen are the rows that keep says yes to.
+func (t *Table) chosen(keep func(i int) bool) []int {
+	var out []int
 	for i := range t.Kept {
 		if keep(i) {
-			chosen = append(chosen, i)
+			out = append(out, i)
 		}
 	}
-	c := t.copyOf()
-	c.each(func(col column) { col.permute(chosen) })
-	if r := t.Reader(); t.Packed != nil {
-		c.Packed = packed.NewFloats(t.P)
-		for _, i := range chosen {
-			c.Packed.Append(r.Row(i))
-		}
-		c.Packed.Seal()
-	}
-	c.Kept, c.Read, c.Dropped = len(chosen), len(chosen), nil
-	return c
+	return out
+}
+
+// pick makes the table one of the rows of order, in new columns.
+func (t *Table) pick(order []int) {
+	t.each(func(c column) { c.permute(order) })
+	t.Kept = len(order)
 }
 
 // check asserts the accounting; a failure is a bug of this package.
@@ -214,11 +158,7 @@ func (t *Table) check() {
 	for _, c := range t.Dropped {
 		n += c.N
 	}
-	x := len(t.X)
-	if t.Packed != nil {
-		x = t.Packed.Len() * t.P
-	}
-	if n != t.Read || len(t.Y) != t.Kept || x != t.Kept*t.P {
+	if n != t.Read || len(t.Y) != t.Kept || len(t.X) != t.Kept*t.P {
 		panic("rows: rows read differ from rows kept + dropped")
 	}
 }

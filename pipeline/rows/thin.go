@@ -61,27 +61,17 @@ func Strides(most []int64, configs []string, maxRows int) (strides []int, found 
 	return strides, found
 }
 
-// Thin keeps about one row in stride and drops the others (spec#max-rows). What stays depends on a row's
-// time alone: the same steps in every table of a run, however it was cut, and of two strides the longer one's
-// rows are among those of the shorter. Columns get memory of their own. A stride up to 1 keeps all; t may be nil.
-func (t *Table) Thin(stride int) {
-	if t == nil || stride <= 1 {
-		return
-	}
-	thin := t.Select(func(i int) bool { return stays(t.TimeNs[i], stride) })
-	thin.Read, thin.Dropped = t.Read, t.Dropped
-	if gone := t.Kept - thin.Kept; gone > 0 {
-		thin.drop(codeRowsThinned, gone)
-	}
-	thin.check()
-	*t = *thin
-}
-
-// IsThinned reports whether Thin left rows out.
+// IsThinned reports whether rows were left out.
 func (t *Table) IsThinned() bool { return t.DroppedFor(codeRowsThinned) > 0 }
 
-// stays reports whether the hash of a time, of 2^64 values, falls into the first of stride parts.
+// stays reports whether a row is among the one in stride that stays (spec#max-rows): the hash of its time, of 2^64
+// values, falls into the first of stride parts. It depends on the time alone: the same steps stay in every table of a
+// run, however it was cut, and of two strides the longer one's rows are among those of the shorter. A stride up to 1
+// keeps all.
 func stays(ns int64, stride int) bool {
+	if stride <= 1 {
+		return true
+	}
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(ns))
 	part, _ := bits.Mul64(xxh3.Hash(b[:]), uint64(stride))

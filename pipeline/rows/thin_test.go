@@ -4,46 +4,21 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// ticks is a table of n rows whose times are step ns apart, with features packed.
-func ticks(from, n, step int64) *Table {
-	t := &Table{Run: "r", P: 1, Min: []float64{0}, Max: []float64{0}, Hits: []int{0}, Variants: []Variant{{Gamma: 0.1}}}
-	t.reserve(int(n), true)
-	for i := range n {
-		t.TimeNs, t.Y = append(t.TimeNs, from+i*step), append(t.Y, float64(i))
-		t.Packed.Append([]float64{float64(from + i*step)})
-	}
-	t.Packed.Seal()
-	t.Read, t.Kept = int(n)+3, int(n)
-	t.drop(codeWarmUp, 3)
-	for _, s := range []*[]float64{&t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
-		*s = make([]float64, n)
-	}
-	t.Regime, t.Tag, t.Phase = make([]Regime, n), make([]Tag, n), make([]int32, n)
-	t.HoldOut, t.Sets = make([]bool, n), make([]StressSet, n)
-	return t
-}
-
-// TestThinIsEven: whatever the steps between rows, the share that stays is that of the stride to within five
+// TestThinningIsEven: whatever the steps between rows, the share that stays is that of the stride to within five
 // standard deviations, and so it is in every tenth of the run and among every second, third and seventh row.
-func TestThinIsEven(t *testing.T) {
+func TestThinningIsEven(t *testing.T) {
 	const n = 100_000
 	for _, step := range []int64{1, 1000, 1 << 20, 25_000_000, 1e9} {
 		for _, stride := range []int{2, 3, 10, 64} {
-			table := ticks(1_700_000_000e9, n, step)
-			table.Thin(stride)
-			if table.Read != n+3 || table.Kept+table.DroppedFor(codeRowsThinned) != n || table.DroppedFor(codeWarmUp) != 3 {
-				t.Fatalf("got %d of %d, dropped %v", table.Kept, table.Read, table.Dropped)
-			}
 			share := func(what string, of int, in func(i int64) bool) {
 				got := 0
-				for r, i := table.Reader(), 0; i < table.Kept; i++ {
-					if at := (table.TimeNs[i] - 1_700_000_000e9) / step; in(at) {
+				for i := range int64(n) {
+					if in(i) && stays(1_700_000_000e9+i*step, stride) {
 						got++
-					}
-					if r.Row(i)[0] != float64(table.TimeNs[i]) {
-						t.Fatalf("row %d has the features of another", i)
 					}
 				}
 				p := 1 / float64(stride)
@@ -62,27 +37,37 @@ func TestThinIsEven(t *testing.T) {
 	}
 }
 
-// TestThinKnowsNoSlices: slices that are thinned and joined are the whole that is thinned, the rows of a longer
-// stride are among those of a shorter, and stride 1 changes nothing.
-func TestThinKnowsNoSlices(t *testing.T) {
-	whole, joined := ticks(0, 9000, 7), ticks(0, 4000, 7)
-	next := ticks(4000*7, 5000, 7)
-	for _, table := range []*Table{whole, joined, next} {
-		table.Thin(5)
-	}
-	joined.Join(next)
-	if !slices.Equal(joined.TimeNs, whole.TimeNs) || joined.DroppedFor(codeRowsThinned) != whole.DroppedFor(codeRowsThinned) {
-		t.Errorf("got %d rows, want the %d of the whole", joined.Kept, whole.Kept)
-	}
-	longer := ticks(0, 9000, 7)
-	longer.Thin(11)
-	if len(longer.TimeNs) == 0 || slices.ContainsFunc(longer.TimeNs, func(ns int64) bool { return !slices.Contains(whole.TimeNs, ns) }) {
-		t.Errorf("stride 11 keeps rows that stride 5 drops")
-	}
-	same := ticks(0, 100, 7)
-	same.Thin(1)
-	if same.Kept != 100 || len(same.Dropped) != 1 {
-		t.Errorf("stride 1: got %d rows, dropped %v", same.Kept, same.Dropped)
+// TestThinnedTables: of tables that are thinned while they are built, the rows are those of the whole table that stay,
+// with its range and its counts; those of a longer stride are among them, and stride 1 changes nothing.
+func TestThinnedTables(t *testing.T) {
+	y, _ := play(3, true, true)
+	d := toyDeployment(y)
+	s, sp := mustRebuild(t, y.run, d, features.V11), testSpace(t, d, features.V11)
+	for _, make := range []func(o Options) (*Table, error){
+		func(o Options) (*Table, error) { return s.Beta(sp, o) },
+		func(o Options) (*Table, error) { o.Target = Queue; return s.Alpha(sp, o) },
+	} {
+		table := func(stride int) *Table {
+			out, err := make(Options{Stride: stride, Gammas: features.Gammas()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		whole := table(0)
+		for _, stride := range []int{1, 3, 11} {
+			got, want := table(stride), whole.Select(func(i int) bool { return stays(whole.TimeNs[i], stride) })
+			if !slices.Equal(got.X, want.X) || !slices.Equal(got.TimeNs, want.TimeNs) || !slices.Equal(got.HoldOut, want.HoldOut) ||
+				!slices.Equal(got.Min, whole.Min) || !slices.Equal(got.Max, whole.Max) || got.Read != whole.Read ||
+				got.DroppedFor(codeRowsThinned) != whole.Kept-got.Kept || got.IsThinned() != (stride > 1) {
+				t.Errorf("%s, stride %d: got %d rows of %d, want %d", got.Target, stride, got.Kept, got.Read, want.Kept)
+			}
+			for i, ns := range got.TimeNs {
+				if stride == 11 && !stays(ns, 5) {
+					t.Errorf("row %d: stride 11 keeps what stride 5 drops", i)
+				}
+			}
+		}
 	}
 }
 

@@ -91,7 +91,7 @@ func (p *plan) isUncertain(i int, uncertain []int32) bool {
 // agrees compares the rebuilt batch of a step with its summary. Where the tails
 // do not fit and their absence does, they did not run.
 func (p *plan) agrees(u int) bool {
-	s := p.from.recorded(int(p.summary[u]))
+	s := &p.recorded[p.summary[u]]
 	decodes := int64(p.decodes[u])
 	if p.fits(u, s, decodes+int64(p.tails[u])) {
 		p.noTail[u] = false

@@ -3,8 +3,8 @@ package rows
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Variant is what another smoothing factor of the preemption average makes of a
@@ -37,13 +37,7 @@ func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 
 // preempts reports whether some recorded step preempted a request.
 func (s *Steps) preempts() bool {
-	v := s.view()
-	for k := range s.summaries.len() {
-		if v.recorded(k).NumPreempted != 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Run.Steps, func(r trace.Step) bool { return r.NumPreempted != 0 })
 }
 
 // keep notes the row last added to t, whose features are own; at writes them under
@@ -72,9 +66,9 @@ func (v *Variant) add(t *Table, last, x []float64) {
 
 // column is column j of the first n rows.
 func (t *Table) column(j, n int) []float64 {
-	out, r := make([]float64, n, cap(t.Y)), t.Reader()
+	out := make([]float64, n, cap(t.Y))
 	for i := range out {
-		out[i] = r.Row(i)[j]
+		out[i] = t.Row(i)[j]
 	}
 	return out
 }
@@ -108,20 +102,11 @@ func (t *Table) At(gamma float64) *Table {
 	if v == nil || len(v.Cols) == 0 {
 		return &out
 	}
-	out.X, out.Packed = nil, nil
-	keep := func(x []float64) { out.X = append(out.X, x...) }
-	if t.Packed != nil {
-		out.Packed = packed.NewFloats(t.P)
-		defer out.Packed.Seal()
-		keep = out.Packed.Append
-	}
-	r, x := t.Reader(), make([]float64, t.P)
-	for i := range t.Kept {
-		copy(x, r.Row(i))
-		for c, j := range v.Cols {
-			x[j] = v.Values[c][i]
+	out.X = slices.Clone(t.X)
+	for c, j := range v.Cols {
+		for i, x := range v.Values[c] {
+			out.X[i*t.P+j] = x
 		}
-		keep(x)
 	}
 	return &out
 }

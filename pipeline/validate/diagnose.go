@@ -313,7 +313,6 @@ func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
 	s.eachTested(func(t *judgedRun, i int) { count[t.beta.Regime[i]]++; n++ })
 	every := max(1, n/residualRows)
 	r, k := &residuals{}, 0
-	var read rows.Readers
 	s.eachTested(func(t *judgedRun, i int) {
 		if k++; k%every != 0 {
 			return
@@ -321,7 +320,7 @@ func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
 		y := math.Max(t.beta.Y[i], leastUs)
 		r.us, r.y, r.regime = append(r.us, t.beta.Y[i]-predict(t, i)), append(r.y, t.beta.Y[i]), append(r.regime, t.beta.Regime[i])
 		r.weight = append(r.weight, 1/(y*count[t.beta.Regime[i]]))
-		r.rows = append(r.rows, slices.Clone(read.Row(t.beta, i)))
+		r.rows = append(r.rows, slices.Clone(t.beta.Row(i)))
 	})
 	return r
 }
@@ -365,10 +364,9 @@ func (r *residuals) bestChange(x []float64) float64 {
 func (s *scope) unseen(set *coeff.Set) (float64, int) {
 	bySlot := make([]int, len(set.Beta))
 	outside, total := 0.0, 0.0
-	var read rows.Readers
 	s.eachTested(func(t *judgedRun, i int) {
 		hit := false
-		for j, x := range read.Row(t.beta, i) {
+		for j, x := range t.beta.Row(i) {
 			rng := set.Beta[j].Range
 			if rng != nil && x > rangeSlack*rng[1]*t.beta.Steps[i] {
 				bySlot[j]++
@@ -459,10 +457,9 @@ func (j *job) lagLosses(t *judgedRun) (loss [lags]float64, ok bool) {
 		return loss, false
 	}
 	err = t.atLags(steps, sp, j.o, func(lag int, b *rows.Table) bool {
-		x := b.Reader()
 		for k := range b.Kept {
 			if !t.training || b.HoldOut[k] {
-				loss[lag] += math.Abs(b.Y[k]-t.set.Predict(x.Row(k))) / math.Max(b.Y[k], leastUs)
+				loss[lag] += math.Abs(b.Y[k]-t.set.Predict(b.Row(k))) / math.Max(b.Y[k], leastUs)
 			}
 		}
 		return true
@@ -477,7 +474,7 @@ func (j *job) rebuilt(t *judgedRun) (*rows.Steps, *workload.Forced, error) {
 		return nil, nil, err
 	}
 	forced, _ := workload.ForceLater(run, dep) // nil for a run that cannot be forced
-	steps, err := rows.RebuildLean(run, dep, t.set.SpecVersion)
+	steps, err := rows.Rebuild(run, dep, t.set.SpecVersion)
 	return steps, forced, err
 }
 

@@ -66,7 +66,7 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 	if err != nil {
 		return err
 	}
-	steps, err := rows.RebuildLean(run, dep, features.V11)
+	steps, err := rows.Rebuild(run, dep, features.V11)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
@@ -57,16 +56,20 @@ type Phase struct {
 	requests []sim.Request            // one per recorded request
 	results  map[string][]*sim.Result // one per replication
 	findings []trace.Finding
-	gaps     *gapLog // of the plain replay
-	recorded *marks  // steps of the phase
+	gaps     *gapLog    // of the plain replay
+	recorded []stepMark // steps of the phase
 	lag      int
 	load     string // deploy.LoadOpen or deploy.LoadClosed, as replayed
 }
 
 // Run replays the requests of all that arrive in the phase of a run.
-func replayRun(marks *marks, dep *deploy.Deployment, all []Request, phase *deploy.Phase, content Content, e engine) *Phase {
+func replayRun(marks []stepMark, dep *deploy.Deployment, all []Request, phase *deploy.Phase, content Content, e engine) *Phase {
 	p := newPhase(all, phase, content)
-	p.recorded = marks.within(phase)
+	for _, s := range marks {
+		if s.startNs >= phase.StartNs && s.startNs < phase.EndNs {
+			p.recorded = append(p.recorded, s)
+		}
+	}
 	if e.Async {
 		p.lag = 1
 	}
@@ -445,51 +448,13 @@ type stepMark struct {
 	running, decode int64 // requests, as the producer labels them
 }
 
-// marks are those of many steps, in order, in little memory.
-type marks struct {
-	firstID int64
-	startNs []int64
-	rest    *packed.Floats // id - firstID, running, decode
-}
-
 // marksOf are the recorded steps of a run, for the phases that are replayed.
-func marksOf(run *trace.Run) *marks {
-	m := &marks{startNs: make([]int64, 0, len(run.Steps))}
+func marksOf(run *trace.Run) []stepMark {
+	out := make([]stepMark, len(run.Steps))
 	for i := range run.Steps {
 		s := &run.Steps[i]
-		m.add(stepMark{s.ID, s.TsStartNs, s.RunningDepth, s.NumDecodeReqs})
+		out[i] = stepMark{s.ID, s.TsStartNs, s.RunningDepth, s.NumDecodeReqs}
 	}
-	return m
-}
-
-func (m *marks) add(s stepMark) {
-	if m.rest == nil {
-		m.firstID, m.rest = s.id, packed.NewFloats(3)
-	}
-	m.startNs = append(m.startNs, s.startNs)
-	m.rest.Append([]float64{float64(s.id - m.firstID), float64(s.running), float64(s.decode)})
-}
-
-// each visits the marks in order.
-func (m *marks) each(visit func(stepMark)) {
-	if m.rest == nil {
-		return
-	}
-	r := m.rest.Reader()
-	for i, ns := range m.startNs {
-		row := r.Row(i)
-		visit(stepMark{m.firstID + int64(row[0]), ns, int64(row[1]), int64(row[2])})
-	}
-}
-
-// within are the steps of [from, to).
-func (m *marks) within(p *deploy.Phase) *marks {
-	out := &marks{}
-	m.each(func(s stepMark) {
-		if s.startNs >= p.StartNs && s.startNs < p.EndNs {
-			out.add(s)
-		}
-	})
 	return out
 }
 
@@ -497,7 +462,7 @@ func (m *marks) within(p *deploy.Phase) *marks {
 // the time between the starts of adjacent busy steps i and i+1, once for every
 // decode of step i-lag, whose execution that interval holds. Steps that start
 // before fromNs are left out.
-func tokenGaps(steps *marks, lag int, fromNs int64) []float64 {
+func tokenGaps(steps []stepMark, lag int, fromNs int64) []float64 {
 	all := 0
 	eachGap(steps, lag, fromNs, func(_ float64, times int) { all += times })
 	kept := min(all, maxGaps)
@@ -513,30 +478,24 @@ func tokenGaps(steps *marks, lag int, fromNs int64) []float64 {
 }
 
 // eachGap visits the gaps between steps, each with the number of decodes it holds.
-func eachGap(steps *marks, lag int, fromNs int64, visit func(ms float64, times int)) {
-	last := make([]stepMark, 0, lag+2) // steps i-lag .. i+1
-	steps.each(func(next stepMark) {
-		last = append(last, next)
-		if len(last) < lag+2 {
-			return
-		}
-		done, s := last[0], last[lag]
+func eachGap(steps []stepMark, lag int, fromNs int64, visit func(ms float64, times int)) {
+	for i := lag; i+1 < len(steps); i++ {
+		done, s, next := steps[i-lag], steps[i], steps[i+1]
 		if s.startNs >= fromNs && s.running != 0 && next.id == s.id+1 && done.id == s.id-int64(lag) {
 			visit(float64(next.startNs-s.startNs)/1e6, int(max(0, done.decode)))
 		}
-		last = append(last[:0], last[1:]...)
-	})
+	}
 }
 
 // gapLog keeps the marks of a replay on the recording's clock.
 type gapLog struct {
 	originNs int64
-	marks    marks
+	marks    []stepMark
 }
 
 // Step notes the step.
 func (l *gapLog) Step(v *sim.StepView) {
-	l.marks.add(stepMark{v.StepID, l.originNs + v.StartUs*1000, v.Running, v.LabelledDecodeReqs})
+	l.marks = append(l.marks, stepMark{v.StepID, l.originNs + v.StartUs*1000, v.Running, v.LabelledDecodeReqs})
 }
 
 // Event is not needed.
@@ -547,5 +506,5 @@ func (p *Phase) gapMetric(splitNs int64) *result.Metric {
 	if p.gaps == nil {
 		return nil
 	}
-	return Compare(tokenGaps(p.recorded, p.lag, splitNs), tokenGaps(&p.gaps.marks, p.lag, splitNs), false)
+	return Compare(tokenGaps(p.recorded, p.lag, splitNs), tokenGaps(p.gaps.marks, p.lag, splitNs), false)
 }

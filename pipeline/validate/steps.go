@@ -74,7 +74,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	if !o.StepsOnly {
 		forced, _ = workload.ForceLater(run, dep) // a run that cannot be forced is not judged by it
 	}
-	steps, err := rows.RebuildLean(run, dep, set.SpecVersion)
+	steps, err := rows.Rebuild(run, dep, set.SpecVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +84,10 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 		return nil, err
 	}
 	t.beta, err = steps.Beta(sp, rows.Options{Target: set.BetaTarget, Lag: t.lag.lag, Gamma: set.Gamma, Split: o.Split,
-		Saturated: t.spans(), Slim: true})
+		Saturated: t.spans(), Stride: src.Stride, Slim: true})
 	if err != nil {
 		return nil, err
 	}
-	t.beta.Thin(src.Stride)
 	t.findings = append(t.findings, t.beta.Findings...)
 	if !o.StepsOnly {
 		if t.identical, err = identicalBatches(forced, dep, steps, t.lag.lag > 0); err != nil {
@@ -97,11 +96,11 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	}
 	for i := range set.Alpha {
 		m := &set.Alpha[i]
-		a, err := steps.Alpha(sp, rows.Options{Target: m.Target, Gamma: set.GammaOf(m), Split: o.Split, Saturated: t.spans()})
+		a, err := steps.Alpha(sp, rows.Options{Target: m.Target, Gamma: set.GammaOf(m), Split: o.Split, Saturated: t.spans(),
+			Stride: src.Stride})
 		if err != nil {
 			return nil, err
 		}
-		a.Thin(src.Stride)
 		t.alpha = append(t.alpha, a)
 	}
 	return t, nil
@@ -173,10 +172,9 @@ func (t *judgedRun) atLags(steps *rows.Steps, sp *features.Space, o *Options, us
 
 func prefillMAPE(b *rows.Table, set *coeff.Set) (float64, int) {
 	var scored stat.Rows
-	x := b.Reader()
 	for i := range b.Kept {
 		if b.Regime[i] != rows.Decode && b.Steps[i] == 1 {
-			scored.Y, scored.Pred = append(scored.Y, b.Y[i]), append(scored.Pred, set.Predict(x.Row(i)))
+			scored.Y, scored.Pred = append(scored.Y, b.Y[i]), append(scored.Pred, set.Predict(b.Row(i)))
 		}
 	}
 	e := scored.Errors(nil)
@@ -216,10 +214,10 @@ func (t *judgedRun) predict() (err error) {
 
 // predictions of a table's rows; what they warn of are findings of the run.
 func (t *judgedRun) predictions(p *features.Predictor, of *rows.Table) ([]float64, error) {
-	out, x := make([]float64, of.Kept), of.Reader()
+	out := make([]float64, of.Kept)
 	for i := range out {
 		var err error
-		if out[i], err = p.PredictRow(x.Row(i), of.Steps[i], 0); err != nil {
+		if out[i], err = p.PredictRow(of.Row(i), of.Steps[i], 0); err != nil {
 			return nil, err
 		}
 	}
