@@ -20,10 +20,8 @@ func accuracy(in Input, figs []*Figure) PageSection {
 	}
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
 	if f := in.Fit; f != nil {
-		s.Blocks = append(s.Blocks, Tables(cellTable("cells", "Error by run, regime and batch, hold-out rows", f.Beta.Cells,
-			"fit.json, beta.cells", true))...)
-		s.Blocks = append(s.Blocks, Tables(cellTable("stress", "Stress sets, hold-out rows", f.Beta.StressSets, "fit.json, beta.stress_sets",
-			true))...)
+		s.Blocks = append(s.Blocks, Tables(cellTable("cells", f.Beta.Cells, "fit.json, beta.cells"))...)
+		s.Blocks = append(s.Blocks, Tables(cellTable("stress", f.Beta.StressSets, "fit.json, beta.stress_sets"))...)
 		s.Blocks = append(s.Blocks, Tables(locoTable(f))...)
 		s.Blocks = append(s.Blocks, alphaTables(f)...)
 		s.Blocks = append(s.Blocks, Tables(amendmentTable(f))...)
@@ -34,8 +32,7 @@ func accuracy(in Input, figs []*Figure) PageSection {
 		for _, r := range v.Runs {
 			cells = append(cells, r.StepCells...)
 		}
-		s.Blocks = append(s.Blocks, Tables(cellTable("test-cells", "Validation: error by run, regime and stress set", cells,
-			"validation.json, runs", true))...)
+		s.Blocks = append(s.Blocks, Tables(cellTable("test-cells", cells, "validation.json, runs"))...)
 	}
 	return s
 }
@@ -45,11 +42,7 @@ func amendmentTable(f *result.Fit) *Table {
 	if len(f.Amendments) == 0 {
 		return nil
 	}
-	t := &Table{ID: "amendments", Caption: "Amendments of the specification, each tried alone on these rows",
-		Cols: []Column{{Head: "Amendment"}, {Head: "Model"}, {Head: "Worth a try when"}, {Head: "Value", Num: true},
-			{Head: "Above", Num: true},
-			{Head: "Hold-out error without", Num: true}, {Head: "With", Num: true}, {Head: "Configurations left out without", Num: true},
-			{Head: "With", Num: true}, {Head: "Outcome"}}}
+	t := tableOf("amendments")
 	for i := range f.Amendments {
 		a := &f.Amendments[i]
 		name := Name(a.Name)
@@ -59,14 +52,6 @@ func amendmentTable(f *result.Fit) *Table {
 			Percent(a.WithLeftOut), Plain(a.Verdict())}})
 	}
 	return t
-}
-
-var errorCols = []Column{
-	{Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "Constant", Num: true, Help: "MAPE of the best constant"},
-	{Head: "Floor", Num: true, Help: "MAPE of the nearest neighbours: the noise of the measurement"},
-	{Head: "Skill", Num: true, Help: "1 at the floor, 0 at the constant"},
-	{Head: "Bias", Num: true, Help: "sum(prediction)/sum(measured) − 1"},
-	{Head: "Median error", Num: true}, {Head: "P95 error", Num: true}, {Head: "Largest", Unit: "× median step", Num: true},
 }
 
 func errorCells(e result.Errors) []Cell {
@@ -79,7 +64,7 @@ func errorCells(e result.Errors) []Cell {
 }
 
 func summaryTable(f *result.Fit) *Table {
-	t := &Table{ID: "summary", Caption: "Step time, all rows together", Cols: append([]Column{{Head: "Rows of"}}, errorCols...)}
+	t := tableOf("summary")
 	add := func(name string, e *result.Errors) {
 		if e != nil {
 			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Plain(name)}, errorCells(*e)...)})
@@ -92,13 +77,12 @@ func summaryTable(f *result.Fit) *Table {
 
 // cellTable lists cells; when they exceed the page, those with the largest
 // error come first.
-func cellTable(id, caption string, cells []result.Cell, where string, closed bool) *Table {
+func cellTable(name string, cells []result.Cell, where string) *Table {
 	cells = slices.Clone(cells)
 	if len(cells) > maxRows {
 		slices.SortStableFunc(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
 	}
-	t := &Table{ID: id, Caption: caption, Closed: closed,
-		Cols: append([]Column{{Head: "Run"}, {Head: "Regime"}, {Head: "Batch"}, {Head: "Set"}}, errorCols...)}
+	t := tableOf(name)
 	for _, c := range cells {
 		t.Grow(func() Row {
 			return Row{Cells: append([]Cell{Name(c.Run), Plain(c.Regime), Plain(c.Bucket), Plain(c.Set)},
@@ -116,9 +100,7 @@ func orZero(v *float64) float64 {
 }
 
 func locoTable(f *result.Fit) *Table {
-	t := &Table{ID: "loco-table", Caption: "Leave one configuration out", Closed: true,
-		Cols: []Column{{Head: "Configuration"}, {Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "Constant", Num: true},
-			{Head: "Frozen 1.0", Num: true}, {Head: "Bias", Num: true}}}
+	t := tableOf("loco-table")
 	for _, l := range f.Beta.Loco {
 		t.Rows = append(t.Rows, Row{Cells: []Cell{
 			Name(cmp.Or(l.Label, l.Config)), Count(l.Rows), Percent(l.MAPE), Percent(l.MAPEConst), Percent(l.MAPEFrozen10),
@@ -131,11 +113,8 @@ func locoTable(f *result.Fit) *Table {
 // together and, folded, run by run; each target has the figures that make
 // sense for it.
 func alphaTables(f *result.Fit) []Block {
-	all := &Table{ID: "alpha-errors", Caption: "Waits and overheads, hold-out rows", Cols: alphaCols("Target"),
-		Note: "overhead is known only to lie in an interval, so it has the share of intervals that hold the prediction. admission contains " +
-			"a uniform wait for the running step, so per-request error is large by nature and 10-second means are what counts."}
-	runs := &Table{ID: "alpha-runs", Caption: "Waits and overheads by run, hold-out rows",
-		Cols: append([]Column{{Head: "Run"}}, alphaCols("Target")...), Closed: true}
+	all := tableOf("alpha-errors")
+	runs := tableOf("alpha-runs")
 	for _, m := range f.Alpha {
 		if cells := alphaCells(m.Name, m.Interval, m.TargetErrors); cells != nil {
 			all.Grow(func() Row { return Row{Cells: cells} })
@@ -148,14 +127,6 @@ func alphaTables(f *result.Fit) []Block {
 	}
 	out := Tables(Capped(all, "in the order of the file", "fit.json, alpha"))
 	return append(out, Tables(Capped(runs, "in the order of the file", "fit.json, alpha"))...)
-}
-
-func alphaCols(first string) []Column {
-	return []Column{{Head: first}, {Head: "Rows", Num: true}, {Head: "Inside interval", Num: true}, {Head: "Informative", Num: true},
-		{Head: "Median width", Unit: "ms", Num: true},
-		{Head: "Median prediction", Unit: "ms", Num: true}, {Head: "MAPE", Num: true},
-		{Head: "Constant", Num: true, Help: "MAPE of the best constant"}, {Head: "WAPE", Num: true}, {Head: "MAPE of 10 s means", Num: true},
-		{Head: "Constant", Num: true, Help: "MAPE of the best constant of 10-second means"}}
 }
 
 func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []Cell {
@@ -172,8 +143,7 @@ func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors)
 }
 
 func testStepTable(v *result.Validation) *Table {
-	t := &Table{ID: "test-steps", Caption: "Validation: step time of each run, teacher-forced",
-		Cols: append([]Column{{Head: "Run"}, {Head: "Compared"}}, errorCols...)}
+	t := tableOf("test-steps")
 	for _, r := range v.Runs {
 		if r.Steps != nil {
 			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Name(r.ID), {Text: splitWords(r.Split), Class: "nb"}},
@@ -206,12 +176,10 @@ func cellFigure(f *result.Fit) *Figure {
 				pctOr(c.MAPEConst), pctOr(c.MAPEFloor), c.Rows)
 		}
 	}
-	return &Figure{
-		ID: "error-cells", Title: "Step-time error by run and regime (MAPE, hold-out rows)", More: more,
-		Note: "Stronger colour is worse. Look along a column: one strong regime in every run is a term the model gets wrong. Look along a " +
-			"row: one strong run is a machine or a deployment that differs from the rest.",
-		Panels: BothWidths("matrix of step-time MAPE by run and regime; the table below holds the numbers", h.Draw),
-	}
+	fig := figureOf("error-cells")
+	fig.More = more
+	fig.Panels = BothWidths("matrix of step-time MAPE by run and regime; the table below holds the numbers", h.Draw)
+	return fig
 }
 
 // plainCells are the cells of a run and regime without batch bucket or stress set.
@@ -249,14 +217,7 @@ func locoFigure(f *result.Fit) *Figure {
 		return nil
 	}
 	slices.SortStableFunc(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
-	fig := &Figure{
-		ID: "loco", Title: "Step-time error on configurations the fit never saw",
-		Note: "Each row was predicted by a fit without it. Look for dots left of the dashed 25 % gate and left of the constant; a dot " +
-			"right of the constant means the physics did not carry over to that configuration.",
-		Legend: []Key{{P: Decode, Area: true, Text: "this fit"}, {P: AxisLine, Area: true,
-			Text: "best constant of the other configurations' kind"}, {P: Other, Area: true, Text: "frozen recipe, spec 1.0"}},
-	}
-	fig.Legend[1].Text = "best constant"
+	fig := figureOf("loco")
 	if len(ls) > maxChartRows {
 		fig.More = fmt.Sprintf("The %d worst of %d configurations.", maxChartRows, len(ls))
 		ls = ls[:maxChartRows]

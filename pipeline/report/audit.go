@@ -16,11 +16,7 @@ func targetAudit(in Input, figs []*Figure) PageSection {
 		return s
 	}
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
-	t := &Table{ID: "audit-table", Caption: "Medians of what the stamps measure",
-		Cols: []Column{{Head: "Run"}, {Head: "step.duration", Unit: "ms", Num: true}, {Head: "Cadence", Unit: "ms", Num: true},
-			{Head: "Floor", Unit: "ms", Num: true, Help: "weight bytes over memory bandwidth"},
-			{Head: "ARRIVED to QUEUED", Unit: "ms, P50", Num: true}, {Head: "same", Unit: "ms, P90", Num: true},
-			{Head: "QUEUED to SCHEDULED", Unit: "ms, P50", Num: true}, {Head: "same", Unit: "ms, P90", Num: true}, {Head: "Verdict"}}}
+	t := tableOf("audit-table")
 	for _, a := range audits {
 		t.Rows = append(t.Rows, Row{Cells: []Cell{
 			Name(a.Run), millis(a.DurationUsP50), millis(a.CadenceUsP50), millis(a.PhysicalFloorUs),
@@ -28,9 +24,7 @@ func targetAudit(in Input, figs []*Figure) PageSection {
 			millis(a.QueuedToScheduledUs.P50), millis(a.QueuedToScheduledUs.P90), Prose(a.Verdict),
 		}})
 	}
-	lt := &Table{ID: "lag-table", Caption: "Lag evidence", Closed: true,
-		Cols: []Column{{Head: "Run"}, {Head: "Lag", Num: true}, {Head: "MAPE on intervals with prefill", Num: true},
-			{Head: "Intervals", Num: true}, {Head: "Verdict"}, {Head: "Used"}}}
+	lt := tableOf("lag-table")
 	for _, e := range evidence {
 		mark := Cell{}
 		if u, ok := used[e.Run]; ok && u.Lag == e.Lag {
@@ -85,84 +79,55 @@ func lagsOf(in Input) (evidence []result.LagEvidence, used map[string]result.Run
 	return evidence, used
 }
 
-// targetFigure shows what step.duration_us and the cadence are beside the
-// physical floor.
-func targetFigure(in Input) *Figure {
-	audits := auditsOf(in)
-	fig := &Figure{
-		ID: "target-audit", Title: "What the candidate targets measure",
-		Note: "The cadence (time between the starts of two steps) is the step time. Look for the duration far left of it: step.duration_us " +
-			"is scheduler CPU time and no target. Bad: a target left of the tick, which is the time the hardware needs just to read the weights.",
-		Legend: []Key{
-			{P: Decode, Area: true, Text: "cadence, median"}, {P: Prefill, Area: true, Text: "step.duration_us, median"},
-			{P: ink, Area: true, Text: "physical floor (tick)"},
-		},
-	}
-	var s Span
-	var rows []ChartRow
-	for _, a := range audits {
-		r := ChartRow{Name: a.Run}
-		add := func(v *float64, p Paint, bar bool, what string) {
-			if v != nil && *v > 0 {
-				s.Take(*v / 1000)
-				r.Marks = append(r.Marks, RowMark{V: *v / 1000, P: p, Bar: bar,
-					Tip: fmt.Sprintf("%s: %s %s ms", a.Run, what, Short(*v/1000))})
-			}
-		}
-		add(a.PhysicalFloorUs, ink, true, "floor")
-		add(a.DurationUsP50, Prefill, false, "duration")
-		add(a.CadenceUsP50, Decode, false, "cadence")
-		r.Join = true
-		rows = append(rows, r)
-	}
-	return rowFigure(fig, rows, s, "median (ms, logarithmic)", len(audits))
+// auditMark is a median of an audit in its figure.
+type auditMark struct {
+	us   func(*result.TargetAudit) *float64
+	p    Paint
+	what string
 }
 
-// pickupFigure shows where the wait for the running step hides.
-func pickupFigure(in Input) *Figure {
-	fig := &Figure{
-		ID: "pickup-audit", Title: "Arrived, picked up, scheduled",
-		Note: "QUEUED is stamped when the engine loop picks a request up between two steps. Look for ARRIVED to QUEUED near one step time " +
-			"and QUEUED to SCHEDULED near zero: then the wait for the running step hides in what looks like API overhead, and a replay must " +
-			"start from ARRIVED.",
-		Legend: []Key{
-			{P: Decode, Area: true, Text: "ARRIVED to QUEUED, median"}, {P: Mixed, Area: true, Text: "ARRIVED to QUEUED, P90"},
-			{P: Prefill, Area: true, Text: "QUEUED to SCHEDULED, median"}, {P: Other, Area: true, Text: "QUEUED to SCHEDULED, P90"},
-		},
-	}
+// auditFigure is a row of medians for each run.
+func auditFigure(in Input, name, label string, isJoined bool, marks ...auditMark) *Figure {
 	var s Span
 	var rows []ChartRow
 	for _, a := range auditsOf(in) {
-		r := ChartRow{Name: a.Run}
-		add := func(v *float64, p Paint, what string) {
-			if v != nil && *v > 0 {
-				s.Take(*v / 1000)
-				r.Marks = append(r.Marks, RowMark{V: *v / 1000, P: p, Tip: fmt.Sprintf("%s: %s %s ms", a.Run, what, Short(*v/1000))})
+		r := ChartRow{Name: a.Run, Join: isJoined}
+		for _, m := range marks {
+			if us := m.us(&a); us != nil && *us > 0 {
+				s.Take(*us / 1000)
+				r.Marks = append(r.Marks, RowMark{V: *us / 1000, P: m.p, Bar: m.p == ink,
+					Tip: fmt.Sprintf("%s: %s %s ms", a.Run, m.what, Short(*us/1000))})
 			}
 		}
-		add(a.ArrivedToQueuedUs.P50, Decode, "arrived to queued, median")
-		add(a.ArrivedToQueuedUs.P90, Mixed, "arrived to queued, P90")
-		add(a.QueuedToScheduledUs.P50, Prefill, "queued to scheduled, median")
-		add(a.QueuedToScheduledUs.P90, Other, "queued to scheduled, P90")
 		if len(r.Marks) > 0 {
 			rows = append(rows, r)
 		}
 	}
-	return rowFigure(fig, rows, s, "wait (ms, logarithmic)", len(rows))
+	return rowFigure(figureOf(name), rows, s, label, len(rows))
+}
+
+// targetFigure shows what step.duration_us and the cadence are beside the
+// physical floor.
+func targetFigure(in Input) *Figure {
+	return auditFigure(in, "target-audit", "median (ms, logarithmic)", true,
+		auditMark{func(a *result.TargetAudit) *float64 { return a.PhysicalFloorUs }, ink, "floor"},
+		auditMark{func(a *result.TargetAudit) *float64 { return a.DurationUsP50 }, Prefill, "duration"},
+		auditMark{func(a *result.TargetAudit) *float64 { return a.CadenceUsP50 }, Decode, "cadence"})
+}
+
+// pickupFigure shows where the wait for the running step hides.
+func pickupFigure(in Input) *Figure {
+	return auditFigure(in, "pickup-audit", "wait (ms, logarithmic)", false,
+		auditMark{func(a *result.TargetAudit) *float64 { return a.ArrivedToQueuedUs.P50 }, Decode, "arrived to queued, median"},
+		auditMark{func(a *result.TargetAudit) *float64 { return a.ArrivedToQueuedUs.P90 }, Mixed, "arrived to queued, P90"},
+		auditMark{func(a *result.TargetAudit) *float64 { return a.QueuedToScheduledUs.P50 }, Prefill, "queued to scheduled, median"},
+		auditMark{func(a *result.TargetAudit) *float64 { return a.QueuedToScheduledUs.P90 }, Other, "queued to scheduled, P90"})
 }
 
 // lagFigure shows the hold-out error of each candidate lag.
 func lagFigure(in Input) *Figure {
 	evidence, used := lagsOf(in)
-	fig := &Figure{
-		ID: "lag-audit", Title: "Which step an interval times: error by lag",
-		Note: "Error on held-out intervals that contain prefill, per candidate lag; the ring is the lag used (none: the run was left out of " +
-			"the fit). Good: the ringed dot clearly left of the others. Bad: three dots together (the data cannot tell, the lag was assumed) " +
-			"or a ring that is not leftmost.",
-		Legend: []Key{
-			{P: Decode, Area: true, Text: "lag 0"}, {P: Prefill, Area: true, Text: "lag 1"}, {P: Mixed, Area: true, Text: "lag 2"},
-		},
-	}
+	fig := figureOf("lag-audit")
 	lagPaints := []Paint{Decode, Prefill, Mixed}
 	var s Span
 	var rows []ChartRow

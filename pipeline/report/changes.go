@@ -67,10 +67,7 @@ func changesSection(in Input) PageSection {
 	c := in.Changes
 	s := PageSection{ID: "changes", Nav: "Changes", Title: "What changed",
 		Lead: fmt.Sprintf("Since %s: %s, %s as they were.", c.Against, Plural(len(c.Rows), "change"), Plural(c.Same, "figure"))}
-	t := &Table{ID: "changes-table", Caption: "Before and after",
-		Cols: []Column{{Head: "What"}, {Head: "Scope"}, {Head: "Before", Num: true}, {Head: "Now", Num: true}, {Head: "Change", Num: true}},
-		Note: "Verdicts that turned come first, then gates, then coefficients. A gate counts when it moved by more than 1 %, a coefficient " +
-			"when its stored intervals tell the two apart (Holm, 5 %)."}
+	t := tableOf("changes-table")
 	for _, r := range ChangeRows(c) {
 		t.Rows = append(t.Rows, Row{Cells: []Cell{Name(r.What), Plain(r.Scope), {Text: r.Old, Class: "n"},
 			{Text: r.New, Class: strings.TrimSpace("n " + r.Class)}, {Text: r.Change, Class: "n"}}})

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"html/template"
 	"math"
 	"strconv"
 )
@@ -24,6 +25,15 @@ type Panel struct {
 	D      *Drawing
 	Desc   string
 	Narrow *Drawing
+}
+
+// HTML is the drawing as the page shows it.
+func (p Panel) HTML() template.HTML {
+	html := inline(p.D, p.Desc)
+	if p.Narrow != nil {
+		html = `<div class="wd">` + html + `</div><div class="nr">` + inline(p.Narrow, p.Desc) + `</div>`
+	}
+	return template.HTML(html)
 }
 
 // BothWidths draws a panel for a desk and for a phone; nil when there is
@@ -96,14 +106,15 @@ func (f *Figure) drawLegend(out *Drawing, y float64) float64 {
 	return y + 16
 }
 
-func (k Key) Svg() string {
+// Mini is the entry's swatch.
+func (k Key) Mini() template.HTML {
 	d := Drawing{W: 22, H: 10}
 	if k.Area {
 		d.Rect(point{0, 1}, point{22, 9}, k.P, 0, "")
 	} else {
 		d.Seg(point{0, 5}, point{22, 5}, k.P, 2, k.Dash)
 	}
-	return inline(&d, k.Text)
+	return template.HTML(inline(&d, k.Text))
 }
 
 // axis maps values of one quantity to pixels.

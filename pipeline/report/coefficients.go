@@ -108,20 +108,10 @@ func folds(prints []string) string {
 // coefficientTable lists the terms of a model. Only the step time's
 // time-like terms have a utilisation: waits are not work of the hardware.
 func coefficientTable(m result.Model) *Table {
-	t := &Table{ID: "coef-" + slug(m.Name), Caption: "Coefficients of " + m.Name,
-		Cols: []Column{
-			{Head: "#", Num: true}, {Head: "Term"},
-			{Head: "Estimate", Num: true, Help: "least squares without penalty; none with a prior, where the interval is the published value's"},
-			{Head: "95 % interval", Help: "for the true coefficient, around the estimate"}, {Head: "Published", Num: true}, {Head: "Unit"},
-			{Head: "Spread", Help: "from 0 to twice the published value; the tick is the value, the bar the 95 % interval"},
-			{Head: "Share", Num: true, Help: "mean share of the prediction on training rows"},
-		}}
-	beta := m.Name == "beta"
-	if beta {
-		t.Cols = append(t.Cols, Column{Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 " +
-			"is the roofline"})
+	t, beta := tableOf("coef", m.Name), m.Name == "beta"
+	if !beta {
+		t.Cols = slices.DeleteFunc(t.Cols, func(c Column) bool { return c.Head == "Utilisation" })
 	}
-	t.Cols = append(t.Cols, Column{Head: "Identified"})
 	for i, c := range m.Coefficients {
 		v, unit := Milli(c.Value, c.Unit)
 		cells := []Cell{
@@ -143,11 +133,7 @@ func coefficientTable(m result.Model) *Table {
 
 // expertTable says of each term how much the data decided it, and where it was seen.
 func expertTable(m result.Model) *Table {
-	t := &Table{ID: "expert-" + slug(m.Name), Caption: "How well the terms of " + m.Name + " are known",
-		Cols: []Column{{Head: "Term"}, {Head: "Prior share", Num: true, Help: "how much of the value is the penalty's"},
-			{Head: "df", Num: true, Help: "effective degrees of freedom"},
-			{Head: "VIF", Num: true, Help: "variance inflation: how much its neighbours blur it"},
-			{Head: "Training range", Help: "smallest and largest value of the feature in training"}}}
+	t := tableOf("expert", m.Name)
 	for _, c := range m.Coefficients {
 		t.Rows = append(t.Rows, Row{Cells: []Cell{Name(c.Name), Percent(c.PriorShare), Number(c.DF),
 			Number(c.VIF), rangeCell(c.Range)}})
@@ -194,8 +180,7 @@ func identifiedCell(c result.Coefficient) Cell {
 }
 
 func boundTable(m result.Model) *Table {
-	t := &Table{ID: "bounds-" + slug(m.Name), Caption: "Features at their bound, " + m.Name, Closed: true,
-		Cols: []Column{{Head: "Feature"}, {Head: "Rows", Num: true}, {Head: "Share", Num: true}}}
+	t := tableOf("bounds", m.Name)
 	for _, b := range m.BoundHits {
 		if b.Rows > 0 {
 			t.Rows = append(t.Rows, Row{Cells: []Cell{Name(b.Name), Count(b.Rows), PercentOf(b.Share)}})
@@ -212,11 +197,7 @@ func alternativeBlocks(f *result.Fit) []Block {
 	if len(f.Models) == 0 {
 		return nil
 	}
-	t := &Table{ID: "models", Caption: "Other models on the same rows, held out",
-		Cols: []Column{{Head: "Model"}, {Head: "Terms", Num: true}, {Head: "MAPE", Num: true}, {Head: "WAPE", Num: true},
-			{Head: "Bias", Num: true}, {Head: "P95 error", Num: true}, {Head: "Unseen configuration, median", Num: true},
-			{Head: "worst", Num: true}},
-		Note: "blackbox and trained-physics are fitted on the training rows; roofline has nothing to fit."}
+	t := tableOf("models")
 	for _, m := range append([]result.Model{f.Beta}, f.Models...) {
 		h := m.Holdout
 		if h == nil {
@@ -238,10 +219,7 @@ func identifyBlocks(i *result.Identify) []Block {
 	if len(i.MissingRegimes) > 0 {
 		out = append(out, Block{Text: "Regimes these data do not contain:"}, Block{List: i.MissingRegimes})
 	}
-	t := &Table{ID: "experiments", Caption: "What to measure next", Note: "Half-widths are those of the 95 % interval relative to " +
-		"the value.",
-		Cols: []Column{{Head: "Experiment"}, {Head: "Term it pins down"}, {Head: "Half-width now", Num: true}, {Head: "after", Num: true},
-			{Head: "Information gained", Unit: "log det", Num: true}}}
+	t := tableOf("experiments")
 	for _, e := range i.Experiments {
 		t.Rows = append(t.Rows, Row{Cells: []Cell{Prose(e.Description), Name(e.Term), Percent(e.HalfWidth),
 			Percent(e.After), Num(e.GainLogDet)}})
@@ -288,13 +266,7 @@ func utilisationFigure(in Input) *Figure {
 	if in.Fit == nil {
 		return nil
 	}
-	fig := &Figure{
-		ID: "utilisation", Title: "Implied utilisation of the hardware",
-		Note: "A time-like coefficient of 1,000 ms/s is exactly the roofline. Look for dots between 0.1 and 1. Bad: right of 1 (faster than " +
-			"the data sheet allows: a wrong peak, a wrong model, or a term that carries another's cost) or far left (a term that absorbs overhead).",
-		Legend: []Key{{P: Decode, Area: true, Text: "identified within configurations"},
-			{P: Other, Area: true, Text: "only between configurations, or by the prior"}},
-	}
+	fig := figureOf("utilisation")
 	var s Span
 	s.Take(0.1, 1.2)
 	var rows []ChartRow
@@ -327,12 +299,7 @@ func surfaceFigure(in Input) *Figure {
 	if in.Fit == nil || len(in.Fit.Beta.Grid) == 0 {
 		return nil
 	}
-	fig := &Figure{
-		ID: "cv-surface", Title: "For experts: cross-validation surface of the step-time model", Closed: true,
-		Note: "Held-out weighted squared relative error (1e-4 is an error of 1 %) per penalty λ (columns) and memory γ of the preemption " +
-			"average (rows); the orange frame is the choice. Good: a frame among the lowest values, on a flat plain. Bad: a frame on the edge " +
-			"of the grid, or a surface so flat that the penalty decides nothing.",
-	}
+	fig := figureOf("cv-surface")
 	if l, g := gridAxes(in.Fit.Beta.Grid); len(l) > maxGrid || len(g) > maxGrid {
 		fig.More = fmt.Sprintf("The smallest %d values of %d penalties and %d memories; fit.json holds all.", maxGrid, len(l), len(g))
 	}

@@ -20,11 +20,7 @@ func coverageFigure(in Input) *Figure {
 	if in.Inspect == nil {
 		return nil
 	}
-	fig := &Figure{
-		ID: "coverage", Title: "What the recordings cover",
-		Note: "Share of a run's rows in each bin; stronger colour is more. Look for empty stretches: what the simulator will meet there was " +
-			"never seen. Bad: prefill rows in the first bin only, which means that these data cannot price prefill.",
-	}
+	fig := figureOf("coverage")
 	runs := in.Inspect.Runs
 	if len(runs) > maxChartRows {
 		fig.More = fmt.Sprintf("The first %d of %d runs.", maxChartRows, len(runs))
@@ -139,12 +135,7 @@ func loadFigure(in Input) *Figure {
 	if in.Inspect == nil {
 		return nil
 	}
-	fig := &Figure{
-		ID: "load", Title: "Load over time",
-		Note: "Mean requests running and waiting. Good: waiting stays near zero or comes back to it. Bad: waiting that climbs to the end " +
-			"of the run; such a run is saturated, and its latencies say how long it was recorded, not how fast the engine is.",
-		Legend: []Key{{P: Decode, Text: "running"}, {P: Prefill, Dash: Dashed, Text: "waiting"}},
-	}
+	fig := figureOf("load")
 	n := 0
 	for _, r := range in.Inspect.Runs {
 		if r.Series == nil || len(r.Series.Running) == 0 {

@@ -93,16 +93,7 @@ func unfitBlocks(i *result.Inspect) []Block {
 }
 
 func inspectTable(i *result.Inspect) *Table {
-	t := &Table{
-		ID: "runs", Caption: "Runs",
-		Cols: []Column{
-			{Head: "Run"}, {Head: "Verdict"}, {Head: "Model, hardware, TP"},
-			{Head: "Span", Unit: "s", Num: true}, {Head: "Requests", Num: true}, {Head: "Failed", Num: true}, {Head: "Aborted", Num: true},
-			{Head: "Preempted", Num: true},
-			{Head: "Steps recorded", Num: true, Help: "share of the step ids between the first and the last that were recorded"},
-			{Head: "Steps known", Num: true, Help: "share of recorded steps whose batch is known from snapshots or could be rebuilt"},
-		},
-	}
+	t := tableOf("runs")
 	for _, r := range i.Runs {
 		verdict := Cell{Text: "fit", Class: "ok nb"}
 		switch {
@@ -122,11 +113,7 @@ func inspectTable(i *result.Inspect) *Table {
 
 // lossTable says what of each run was lost or does not fit together.
 func lossTable(i *result.Inspect) *Table {
-	t := &Table{ID: "losses", Caption: "Losses", Cols: []Column{{Head: "Run"},
-		{Head: "No API span", Num: true, Help: "core spans without an API span"},
-		{Head: "No core span", Num: true, Help: "API spans without a core span"},
-		{Head: "Contradictions", Num: true, Help: "rebuilt batches that disagree with the step's own summary"},
-		{Head: "Span events lost", Num: true}, {Head: "Records dropped", Num: true}}}
+	t := tableOf("losses")
 	for _, r := range i.Runs {
 		dropped := Cell{Text: Unknown, Class: "n dim"}
 		if r.Losses.RecordsDropped != nil {
@@ -139,11 +126,7 @@ func lossTable(i *result.Inspect) *Table {
 }
 
 func clockTable(i *result.Inspect) *Table {
-	t := &Table{ID: "clocks", Caption: "Clocks and engines", Closed: true,
-		Cols: []Column{{Head: "Run"}, {Head: "Engines", Num: true}, {Head: "Wall − monotonic", Unit: "s", Num: true},
-			{Head: "Spread", Unit: "ms", Num: true, Help: "P95 − P5 of the offset"}, {Head: "Negative intervals", Num: true},
-			{Head: "Steps missing", Num: true}, {Head: "Adjacent", Num: true, Help: "recorded steps whose successor is recorded too"},
-			{Head: "Orphan snapshots", Num: true}}}
+	t := tableOf("clocks")
 	for _, r := range i.Runs {
 		t.Rows = append(t.Rows, Row{Cells: []Cell{
 			Name(r.ID), Count(r.Clocks.Engines), Number(r.Clocks.OffsetS), Number(r.Clocks.OffsetSpreadMs),
@@ -156,9 +139,7 @@ func clockTable(i *result.Inspect) *Table {
 
 // saturationTable has one column per check, named by the first run.
 func saturationTable(i *result.Inspect) *Table {
-	t := &Table{ID: "saturation", Caption: "Saturation checks",
-		Note: "A value over its threshold is marked. Two or more marks: the run is saturated and left out of the fit.",
-		Cols: []Column{{Head: "Run"}, {Head: "Saturated"}}}
+	t := tableOf("saturation")
 	var names []string
 	for _, r := range i.Runs {
 		for _, c := range r.Saturation {
@@ -201,10 +182,7 @@ func saturationCell(checks []result.SaturationCheck, name string) Cell {
 
 // fitRunTable says which runs the fit used and why not the others.
 func fitRunTable(f *result.Fit) *Table {
-	t := &Table{ID: "fit-runs", Caption: "What the fit used",
-		Cols: []Column{{Head: "Run"}, {Head: "Used"}, {Head: "Rows read", Num: true}, {Head: "Kept", Num: true},
-			{Head: "Dropped, by reason"}, {Head: "Configuration"}, {Head: "Steps recorded", Num: true}, {Head: "Known", Num: true},
-			{Head: "From snapshots", Num: true}, {Head: "Rebuilt", Num: true}, {Head: "Contradictions", Num: true}}}
+	t := tableOf("fit-runs")
 	byRun := map[string]result.RunRows{}
 	for _, r := range f.Beta.Rows.ByRun {
 		byRun[r.Run] = r
@@ -227,9 +205,7 @@ func fitRunTable(f *result.Fit) *Table {
 
 // rowTable accounts for the rows of every model: read = kept + dropped.
 func rowTable(f *result.Fit) *Table {
-	t := &Table{ID: "rows", Caption: "Rows: read = kept + dropped",
-		Cols: []Column{{Head: "Model"}, {Head: "Read", Num: true}, {Head: "Kept", Num: true}, {Head: "of these held out", Num: true},
-			{Head: "Dropped, by reason"}}}
+	t := tableOf("rows")
 	add := func(m result.Model) {
 		t.Rows = append(t.Rows, Row{Cells: []Cell{
 			Name(m.Name), Count(m.Rows.Read), Count(m.Rows.Kept), Count(m.Rows.Holdout),
@@ -260,12 +236,7 @@ func label(labels map[string]string, key string) string {
 // recordBlocks is the account of extraction: every record read is kept or
 // dropped for a reason.
 func recordBlocks(e *result.Extract) []Block {
-	t := &Table{ID: "records", Caption: "Records: read = kept + dropped",
-		Cols: []Column{{Head: "Run"}, {Head: "Files", Num: true}, {Head: "Bytes", Num: true}, {Head: "Read", Num: true},
-			{Head: "Kept", Num: true}, {Head: "Dropped, by reason"},
-			{Head: "Bad", Num: true, Help: "unreadable bytes or records dropped by an error, whichever share is larger"},
-			{Head: "Steps", Num: true}, {Head: "Missing", Num: true}, {Head: "Requests", Num: true}, {Head: "Linked to API", Num: true},
-			{Head: "Span events lost", Num: true}, {Head: "Truncated", Num: true}, {Head: "Duplicate spans", Num: true}}}
+	t := tableOf("records")
 	for _, r := range e.Runs {
 		var bytes int64
 		for _, f := range r.Files {
@@ -285,8 +256,7 @@ func recordBlocks(e *result.Extract) []Block {
 
 // exampleTable shows the first drops of each reason where they happened.
 func exampleTable(e *result.Extract) *Table {
-	t := &Table{ID: "drops", Caption: "Dropped records, first of each reason", Closed: true,
-		Cols: []Column{{Head: "Run"}, {Head: "Reason"}, {Head: "Where"}, {Head: "What"}}}
+	t := tableOf("drops")
 	for _, r := range e.Runs {
 		for _, x := range r.Examples {
 			t.Rows = append(t.Rows, Row{Cells: []Cell{Name(r.ID), Name(string(x.Reason)), {Text: x.Place, Class: "mono nb"},

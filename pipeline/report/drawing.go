@@ -115,19 +115,26 @@ type svgBuf struct {
 	flat bool // standalone: colours as attributes instead of classes
 }
 
+// px is a number of a drawing.
+type px float64
+
+func (v px) String() string {
+	r := math.Round(float64(v)*10) / 10
+	if r == 0 || math.IsNaN(r) || math.IsInf(r, 0) {
+		r = 0
+	}
+	return strconv.FormatFloat(r, 'f', -1, 64)
+}
+
+func (b *svgBuf) printf(format string, args ...any) { fmt.Fprintf(b, format, args...) }
+
+func escaped(s string) string { return html.EscapeString(limited(s)) }
+
 // inline renders for the page: colours come from the page's style sheet.
 // desc is read out by screen readers.
 func inline(d *Drawing, desc string) string {
 	var b svgBuf
-	b.WriteString(`<svg viewBox="0 0 `)
-	b.num(d.W)
-	b.WriteByte(' ')
-	b.num(d.H)
-	b.WriteString(`" width="`)
-	b.num(d.W)
-	b.WriteString(`" role="img" aria-label="`)
-	b.text(desc)
-	b.WriteString(`">`)
+	b.printf(`<svg viewBox="0 0 %v %v" width="%v" role="img" aria-label="%s">`, px(d.W), px(d.H), px(d.W), escaped(desc))
 	for i := range d.Marks {
 		b.mark(&d.Marks[i])
 	}
@@ -138,17 +145,9 @@ func inline(d *Drawing, desc string) string {
 // svg renders a standalone file on a white ground.
 func svg(d *Drawing, desc string) []byte {
 	b := svgBuf{flat: true}
-	b.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 `)
-	b.num(d.W)
-	b.WriteByte(' ')
-	b.num(d.H)
-	b.WriteString(`" width="`)
-	b.num(d.W)
-	b.WriteString(`" height="`)
-	b.num(d.H)
-	b.WriteString(`" font-family="system-ui,'Segoe UI',Roboto,'Liberation Sans',Arial,sans-serif">` + "\n<title>")
-	b.text(desc)
-	b.WriteString("</title>\n" + `<rect width="100%" height="100%" fill="#ffffff"/>` + "\n")
+	b.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %v %v" width="%v" height="%v"`, px(d.W), px(d.H), px(d.W), px(d.H))
+	b.printf(` font-family="system-ui,'Segoe UI',Roboto,'Liberation Sans',Arial,sans-serif">`+"\n<title>%s</title>\n", escaped(desc))
+	b.WriteString(`<rect width="100%" height="100%" fill="#ffffff"/>` + "\n")
 	for i := range d.Marks {
 		b.mark(&d.Marks[i])
 		b.WriteByte('\n')
@@ -158,137 +157,78 @@ func svg(d *Drawing, desc string) []byte {
 }
 
 func (b *svgBuf) mark(m *mark) {
-	switch m.kind {
+	tag := ""
+	switch first := m.pts[0]; m.kind {
 	case markPath:
+		tag = "path"
 		b.WriteString(`<path d="`)
-		b.path(m.pts, m.closed)
+		for i, p := range m.pts {
+			b.printf("%c%v %v", "ML"[min(i, 1)], px(p.X), px(p.Y))
+		}
+		if m.closed {
+			b.WriteByte('Z')
+		}
 		b.WriteByte('"')
-		b.style(m)
-		b.end("path", m.tip)
 	case markRect:
-		x0, x1 := math.Min(m.pts[0].X, m.pts[1].X), math.Max(m.pts[0].X, m.pts[1].X)
-		y0, y1 := math.Min(m.pts[0].Y, m.pts[1].Y), math.Max(m.pts[0].Y, m.pts[1].Y)
-		b.WriteString("<rect")
-		b.attr("x", x0)
-		b.attr("y", y0)
-		b.attr("width", x1-x0)
-		b.attr("height", y1-y0)
-		b.style(m)
-		b.end("rect", m.tip)
+		tag = "rect"
+		x0, x1 := math.Min(first.X, m.pts[1].X), math.Max(first.X, m.pts[1].X)
+		y0, y1 := math.Min(first.Y, m.pts[1].Y), math.Max(first.Y, m.pts[1].Y)
+		b.printf(`<rect x="%v" y="%v" width="%v" height="%v"`, px(x0), px(y0), px(x1-x0), px(y1-y0))
 	case markCircle:
-		b.WriteString("<circle")
-		b.attr("cx", m.pts[0].X)
-		b.attr("cy", m.pts[0].Y)
-		b.attr("r", m.radius)
-		b.style(m)
-		b.end("circle", m.tip)
+		tag = "circle"
+		b.printf(`<circle cx="%v" cy="%v" r="%v"`, px(first.X), px(first.Y), px(m.radius))
 	case markText:
-		b.WriteString("<text")
-		b.attr("x", m.pts[0].X)
-		b.attr("y", m.pts[0].Y)
-		b.attr("font-size", m.size)
+		b.printf(`<text x="%v" y="%v" font-size="%v"`, px(first.X), px(first.Y), px(m.size))
 		if m.bold {
 			b.WriteString(` font-weight="600"`)
 		}
-		if a := [...]string{"", "middle", "end"}[m.anchor]; a != "" {
-			b.WriteString(` text-anchor="` + a + `"`)
-		}
-		b.style(m)
-		b.WriteByte('>')
-		b.text(m.text)
-		b.WriteString("</text>")
+		b.WriteString([...]string{"", ` text-anchor="middle"`, ` text-anchor="end"`}[m.anchor])
 	}
-}
-
-func (b *svgBuf) end(tag, tip string) {
-	if tip == "" {
+	b.style(m)
+	switch {
+	case m.kind == markText:
+		b.printf(">%s</text>", escaped(m.text))
+	case m.tip == "":
 		b.WriteString("/>")
-		return
+	default:
+		b.printf("><title>%s</title></%s>", escaped(m.tip), tag)
 	}
-	b.WriteString("><title>")
-	b.text(tip)
-	b.WriteString("</title></" + tag + ">")
 }
 
 func (b *svgBuf) style(m *mark) {
+	fill, stroke := "nf", ""
+	switch {
+	case b.flat && m.fill == none:
+		fill = "none"
+	case b.flat:
+		fill = paints[m.fill].light
+	case m.fill != none:
+		fill = "f-" + paints[m.fill].name
+	}
 	if b.flat {
-		b.flatStyle(m)
+		b.printf(` fill="%s"`, fill)
 	} else {
-		b.classStyle(m)
+		if m.stroke != none {
+			stroke = " s-" + paints[m.stroke].name
+		}
+		b.printf(` class="%s%s"`, fill, stroke)
 	}
 	if m.stroke != none {
-		b.attr("stroke-width", m.width)
+		if b.flat {
+			b.printf(` stroke="%s"`, paints[m.stroke].light)
+		}
+		b.printf(` stroke-width="%v"`, px(m.width))
 		if pat := dashPatterns[m.dash]; pat != nil {
-			b.WriteString(` stroke-dasharray="`)
-			b.num(pat[0])
-			b.WriteByte(' ')
-			b.num(pat[1])
-			b.WriteByte('"')
+			b.printf(` stroke-dasharray="%v %v"`, px(pat[0]), px(pat[1]))
 		}
 		if m.kind == markPath {
 			b.WriteString(` stroke-linejoin="round"`)
 		}
 	}
 	if m.opacity > 0 && m.opacity < 1 {
-		b.WriteString(` opacity="` + strconv.FormatFloat(m.opacity, 'f', 2, 64) + `"`)
+		b.printf(` opacity="%.2f"`, m.opacity)
 	}
 }
-
-func (b *svgBuf) classStyle(m *mark) {
-	b.WriteString(` class="`)
-	if m.fill != none {
-		b.WriteString("f-" + m.fill.name())
-	} else {
-		b.WriteString("nf")
-	}
-	if m.stroke != none {
-		b.WriteString(" s-" + m.stroke.name())
-	}
-	b.WriteByte('"')
-}
-
-func (b *svgBuf) flatStyle(m *mark) {
-	fill := "none"
-	if m.fill != none {
-		fill = paints[m.fill].light
-	}
-	b.WriteString(` fill="` + fill + `"`)
-	if m.stroke != none {
-		b.WriteString(` stroke="` + paints[m.stroke].light + `"`)
-	}
-}
-
-func (b *svgBuf) path(pts []point, closed bool) {
-	for i, p := range pts {
-		if i == 0 {
-			b.WriteByte('M')
-		} else {
-			b.WriteByte('L')
-		}
-		b.num(p.X)
-		b.WriteByte(' ')
-		b.num(p.Y)
-	}
-	if closed {
-		b.WriteByte('Z')
-	}
-}
-
-func (b *svgBuf) attr(name string, v float64) {
-	b.WriteString(" " + name + `="`)
-	b.num(v)
-	b.WriteByte('"')
-}
-
-func (b *svgBuf) num(v float64) {
-	r := math.Round(v*10) / 10
-	if r == 0 || math.IsNaN(r) || math.IsInf(r, 0) {
-		r = 0
-	}
-	b.WriteString(strconv.FormatFloat(r, 'f', -1, 64))
-}
-
-func (b *svgBuf) text(s string) { b.WriteString(html.EscapeString(limited(s))) }
 
 // Paint is a named colour of the page; it has a light and a dark value, and a
 // figure names paints only, so that one inline SVG serves both schemes.
@@ -314,11 +254,13 @@ const (
 
 const rampSteps = 7
 
+type paintValue struct{ name, light, dark string }
+
 // paints lists name, light and dark value in the order of the constants. The
 // three regimes are blue, vermilion and plum, which stay apart under every
 // dichromacy; figures also tell them apart by
 // marker or dash. The ramp is one hue by lightness, so it survives grey print.
-var paints = []struct{ name, light, dark string }{
+var paints = []paintValue{
 	{"none", "#ffffff", "#000000"},
 	{"ink", "#1c2430", "#e7ebf1"},
 	{"mute", "#596475", "#a0abba"},
@@ -390,8 +332,6 @@ func cssMarks() string {
 	}
 	return b.String()
 }
-
-func (p Paint) name() string { return paints[p].name }
 
 // textWidth estimates the width of text in pixels; a bit generous, since
 // fonts differ.

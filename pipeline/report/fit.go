@@ -31,16 +31,16 @@ func stepFigures(f *result.FitFigures, prefix, rows string) []*Figure {
 	if f == nil {
 		return nil
 	}
-	return keep(
-		predictedFigure(f, prefix, rows),
-		residualFigure(f, prefix, rows),
-		contributionFigure(f, prefix, rows),
-	)
+	figs := keep(predictedFigure(f), residualFigure(f), contributionFigure(f))
+	for _, fig := range figs {
+		fig.ID, fig.Title = prefix+fig.ID, fig.Title+", "+rows
+	}
+	return figs
 }
 
 // predictedFigure is predicted against measured time per step, one panel for
 // each regime on the same axes.
-func predictedFigure(f *result.FitFigures, prefix, rows string) *Figure {
+func predictedFigure(f *result.FitFigures) *Figure {
 	bins := positiveBins(f.PredVsMeasured)
 	if len(bins) == 0 {
 		return nil
@@ -52,12 +52,9 @@ func predictedFigure(f *result.FitFigures, prefix, rows string) *Figure {
 		most = max(most, b.N)
 	}
 	regimes := regimesIn(bins, func(b result.Bin2D) string { return b.Regime })
-	fig := &Figure{
-		ID: prefix + "pred-vs-measured", Title: "Predicted against measured step time, " + rows,
-		Note: "Look for dots along the solid line; the dashed lines are 20 % off. Bad: a regime that leaves the band as a whole, or a " +
-			"slope that differs from the line, which means a missing or mis-scaled term. Larger dots hold more rows.",
-		Legend: regimeKeys(regimes),
-	}
+	fig := figureOf("pred-vs-measured")
+	fig.Legend = regimeKeys(regimes)
+
 	add := func(regime string) {
 		lo, hi := Widened(s.Lo, s.Hi)
 		p := NewFrame(PanelW, PanelH+40, regime, Logarithmic("measured (ms per step)", lo, hi),
@@ -104,17 +101,14 @@ var againstLabels = map[string]string{
 }
 
 // residualFigure shows bands of relative error against batch, context and time.
-func residualFigure(f *result.FitFigures, prefix, rows string) *Figure {
+func residualFigure(f *result.FitFigures) *Figure {
 	if len(f.Residuals) == 0 {
 		return nil
 	}
 	regimes := regimesIn(f.Residuals, func(b result.ResidualBand) string { return b.Regime })
-	fig := &Figure{
-		ID: prefix + "residuals", Title: "Relative error against batch, context and time, " + rows,
-		Note: "Lines are medians of prediction/measured − 1, bands the middle 80 %. Good: flat around zero. Bad: a trend with batch or " +
-			"context (a missing or mis-scaled term) or with time (the machine or the model drifted).",
-		Legend: regimeKeys(regimes),
-	}
+	fig := figureOf("residuals")
+	fig.Legend = regimeKeys(regimes)
+
 	for _, r := range regimes {
 		for _, against := range []string{"batch", "context", "time"} {
 			if d := residualPanel(f.Residuals, against, r); d != nil {
@@ -176,14 +170,10 @@ func thinBands(bands []result.ResidualBand, against, regime string) []result.Res
 }
 
 // contributionFigure is the mean step of each regime as a waterfall of terms.
-func contributionFigure(f *result.FitFigures, prefix, rows string) *Figure {
+func contributionFigure(f *result.FitFigures) *Figure {
 	regimes := regimesIn(f.Contributions, func(c result.Contribution) string { return c.Regime })
-	fig := &Figure{
-		ID: prefix + "contributions", Title: "What a mean step is made of, " + rows,
-		Note: "Each bar starts where the one above ends; the last is the mean prediction. Look for the term that dominates a regime: an " +
-			"error in it moves every prediction there. Bad: a bias or fixed overhead larger than the physics, or a prefill step without " +
-			"prefill compute.",
-	}
+	fig := figureOf("contributions")
+
 	for _, r := range regimes {
 		if d := waterfall(f.Contributions, r); d != nil {
 			fig.Panels = append(fig.Panels, Panel{D: d, Desc: "mean contribution of each term to a " + r + " step, ms"})
@@ -254,13 +244,7 @@ func biasFigure(f *result.Fit) *Figure {
 	if len(runs) == 0 {
 		return nil
 	}
-	fig := &Figure{
-		ID: "bias-blocks", Title: "Signed step-time error by time block",
-		Note: "One line per run, sum of predictions against sum of measurements in each block of its held-out rows. Good: lines around " +
-			"zero. Bad: a line that walks away, which is a machine that changed speed, not noise; the farthest runs are named.",
-		Legend: []Key{{P: Decode, Text: "run within ±10 %"}, {P: bad, Dash: Dashed, Text: "run that leaves ±10 %"},
-			{P: AxisLine, Dash: Dashed, Text: "±10 %"}},
-	}
+	fig := figureOf("bias-blocks")
 	const most = 60
 	if len(runs) > most {
 		fig.More = fmt.Sprintf("%d of %d runs shown.", most, len(runs))
@@ -343,15 +327,7 @@ func driftFigure(in Input) *Figure {
 	if in.Validation == nil {
 		return nil
 	}
-	fig := &Figure{
-		ID: "drift", Title: "Did the machine change speed?",
-		Note: "Measured over predicted step time, medians over blocks of 5 to 20 s; the band is 0.9 to 1.1. Good: a flat line inside " +
-			"the band. Bad: a line that leaves it: the machine drifted, and plain replay errors of that run are the machine's " +
-			"as much as the model's. A flat line off 1 is the model's.",
-		Legend: []Key{
-			{P: Decode, Text: "inside 0.9–1.1"}, {P: bad, Text: "leaves 0.9–1.1"}, {P: gridLine, Area: true, Text: "0.9–1.1"},
-		},
-	}
+	fig := figureOf("drift")
 	var seen []string
 	var runs []result.ValidationRun
 	for _, r := range in.Validation.Runs {

@@ -33,9 +33,9 @@ func ptr[T any](v T) *T { return &v }
 
 // made builds an Input whose numbers are plausible and seeded; its strings are
 // as given, so that a test can plant hostile ones.
-func made(sc scale, run func(i int) string) input {
+func made(sc scale, run func(i int) string) Input {
 	r := rand.New(rand.NewPCG(1, 2))
-	return input{Extract: madeExtract(sc, run), Fit: madeFit(sc, run, r), Validation: madeValidation(sc, run, r),
+	return Input{Extract: madeExtract(sc, run), Fit: madeFit(sc, run, r), Validation: madeValidation(sc, run, r),
 		Inspect: madeInspect(sc, run, r)}
 }
 
@@ -300,7 +300,7 @@ func madeExtract(sc scale, run func(int) string) *result.Extract {
 }
 
 // folder reads the documents of a run folder; a missing one stays nil.
-func folder(t *testing.T, dir string) (in input) {
+func folder(t *testing.T, dir string) (in Input) {
 	t.Helper()
 	in.Extract = readDoc[result.Extract](t, dir, "extract.json")
 	in.Fit = readDoc[result.Fit](t, dir, "fit.json")

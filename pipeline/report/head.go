@@ -19,10 +19,7 @@ func head(in Input) PageHead {
 		return h
 	}
 	v := in.Validation
-	h.Next, h.Sentence = nextSteps(in), headline(v)
-	for _, l := range Lines(in) {
-		h.Lines = append(h.Lines, use(l))
-	}
+	h.Next, h.Sentence, h.Lines = Next(in), headline(v), Lines(in)
 	switch v.Verdict {
 	case coeff.VerdictPass:
 		h.Class, h.Badge = "pass", "PASS"
@@ -38,18 +35,9 @@ func head(in Input) PageHead {
 	return h
 }
 
-// purposeWords say what coefficients are used for.
-var purposeWords = map[string]string{
-	coeff.PurposeSteps:    "step times",
-	coeff.PurposeReplay:   "replay in a simulator",
-	coeff.PurposeWaits:    "waits for admission",
-	coeff.PurposeTransfer: "other configurations",
-	coeff.PurposeAll:      "every purpose",
-}
-
 // headline is the verdict on the purpose that decides, in counts of configurations.
 func headline(v *result.Validation) string {
-	what := purposeWords[v.For]
+	what := words().Purposes[v.For]
 	if what == "" {
 		what = "their use"
 	}
@@ -275,18 +263,13 @@ func judged(v *result.Validation, c *result.ConfigErrors) []*result.ValidationRu
 	return all
 }
 
-// Next says what to do about the verdict, most useful first; empty without a validation.
+// Next says what to do about the verdict, most useful first: what the diagnoses and the findings
+// of the fit ask for, each once. Empty without a validation.
 func Next(in Input) []string {
-	if in.Validation == nil {
+	v := in.Validation
+	if v == nil {
 		return nil
 	}
-	return nextSteps(in)
-}
-
-// nextSteps says what to do about the verdict, most useful first: what the
-// diagnoses and the findings of the fit ask for, each once.
-func nextSteps(in Input) []string {
-	v := in.Validation
 	by := map[string][]result.Diagnosis{}
 	for _, d := range v.Diagnoses {
 		by[d.Cause] = append(by[d.Cause], d)
@@ -305,23 +288,23 @@ func nextSteps(in Input) []string {
 		out = append(out, fmt.Sprintf("The machine changed speed during %s: repeat the recording on a quiet machine; until then, judge the "+
 			"model by the drift-corrected replay.", during))
 	}
-	if ds := by[result.CauseSaturated]; len(ds) > 0 {
-		out = append(out, fmt.Sprintf("Lower the load of %s: a saturated run tells how long it was recorded, not how fast the engine is.",
-			places(ds, diagnosedScope)))
-	}
-	if ds := by[result.CauseUnseenRegime]; len(ds) > 0 {
-		out = append(out, fmt.Sprintf("Record load like that of the failing steps, %s: the fit never saw its like.", places(ds, diagnosedTerm)))
-	}
-	if ds := by[result.CauseModelError]; len(ds) > 0 {
-		out = append(out, fmt.Sprintf("Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of "+
-			"the hardware.", places(ds, diagnosedTerm)))
-	}
-	if ds := by[result.CauseLag]; len(ds) > 0 {
-		out = append(out, fmt.Sprintf("Fit %s again: its lag is not the one that its rows tell.", places(ds, diagnosedScope)))
-	}
-	if ds := slices.Concat(by[result.CauseHardware], by[result.CauseScheduler]); len(ds) > 0 {
-		out = append(out, fmt.Sprintf("Compare run.yaml with the server's log for %s: device, KV blocks, scheduler limits.",
-			places(ds, diagnosedScope)))
+	for _, do := range []struct {
+		about []result.Diagnosis
+		says  string
+		of    func(result.Diagnosis) string
+	}{
+		{by[result.CauseSaturated], "Lower the load of %s: a saturated run tells how long it was recorded, not how fast the engine is.",
+			diagnosedScope},
+		{by[result.CauseUnseenRegime], "Record load like that of the failing steps, %s: the fit never saw its like.", diagnosedTerm},
+		{by[result.CauseModelError], "Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of " +
+			"the hardware.", diagnosedTerm},
+		{by[result.CauseLag], "Fit %s again: its lag is not the one that its rows tell.", diagnosedScope},
+		{slices.Concat(by[result.CauseHardware], by[result.CauseScheduler]),
+			"Compare run.yaml with the server's log for %s: device, KV blocks, scheduler limits.", diagnosedScope},
+	} {
+		if len(do.about) > 0 {
+			out = append(out, fmt.Sprintf(do.says, places(do.about, do.of)))
+		}
 	}
 	if n := shortOfRequests(v.Gates); n > 0 {
 		out = append(out, fmt.Sprintf("Record longer: %s for want of requests (164 in the compared part decide one).",

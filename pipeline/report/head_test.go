@@ -47,7 +47,7 @@ func TestNextSteps(t *testing.T) {
 			{Cause: result.CauseUnseenRegime, Scope: "e", Regime: "prefill", Term: "kv_cache_read"},
 		}},
 	}
-	got := nextSteps(in)
+	got := Next(in)
 	starts := []string{"The machine changed speed during run-1: repeat", "Lower the load of run-9:",
 		"Record load like that of the failing steps, kv_cache_read in prefill steps:",
 		"Look at the terms that carry the error, prefill_attention in mixed steps:", "Record longer: 1 replay gate has no verdict"}
@@ -63,11 +63,11 @@ func TestNextSteps(t *testing.T) {
 		t.Errorf("the head has %d steps, want %d", len(head.Next), len(got))
 	}
 	in.Validation.Gates = append(in.Validation.Gates, gate("target_floor", "c", ">", 0.01, 1))
-	if got := nextSteps(in); !strings.HasPrefix(got[0], "The target is shorter than reading the weights takes") {
+	if got := Next(in); !strings.HasPrefix(got[0], "The target is shorter than reading the weights takes") {
 		t.Errorf("a target below the floor: got %q first", got[0])
 	}
 	in.Validation = &result.Validation{Verdict: coeff.VerdictPass}
-	if got := nextSteps(in); len(got) != 1 || !strings.Contains(got[0], "coefficients.yaml") {
+	if got := Next(in); len(got) != 1 || !strings.Contains(got[0], "coefficients.yaml") {
 		t.Errorf("pass: got %q", got)
 	}
 }

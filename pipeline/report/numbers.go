@@ -21,21 +21,22 @@ func Short(v float64) string {
 	case a >= 1e7 || a < 1e-3:
 		s := strconv.FormatFloat(v, 'e', 2, 64)
 		mant, exp, _ := strings.Cut(s, "e")
-		if strings.Contains(mant, ".") {
-			mant = strings.TrimRight(strings.TrimRight(mant, "0"), ".")
-		}
 		n, _ := strconv.Atoi(exp)
-		return minus(mant) + "e" + strconv.Itoa(n)
+		return minus(trimmed(mant)) + "e" + strconv.Itoa(n)
 	case a >= 100:
 		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
 	default:
 		decimals := 2 - int(math.Floor(math.Log10(a)))
-		s := strconv.FormatFloat(v, 'f', max(decimals, 0), 64)
-		if strings.Contains(s, ".") {
-			s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
-		}
-		return minus(s)
+		return minus(trimmed(strconv.FormatFloat(v, 'f', max(decimals, 0), 64)))
 	}
+}
+
+// trimmed is a number without zeros at the end of its decimals.
+func trimmed(s string) string {
+	if !strings.Contains(s, ".") {
+		return s
+	}
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
 }
 
 // minus sets a typographic minus before a number.
@@ -88,11 +89,7 @@ func FourDigits(v float64) string {
 	case a < 1e-4 || a >= 1e12:
 		return Short(v)
 	}
-	s := strconv.FormatFloat(v, 'f', max(3-int(math.Floor(math.Log10(a))), 0), 64)
-	if strings.Contains(s, ".") {
-		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
-	}
-	return grouped(s)
+	return grouped(trimmed(strconv.FormatFloat(v, 'f', max(3-int(math.Floor(math.Log10(a))), 0), 64)))
 }
 
 // Range prints an interval.
@@ -130,27 +127,14 @@ func statistic(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 
 // brief prints two significant digits.
 func brief(v float64) string {
-	return Short(roundTo2(v))
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 2, 64), 64)
+	return Short(rounded)
 }
 
-func roundTo2(v float64) float64 {
-	out, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 2, 64), 64)
-	return out
-}
+func pctOr(v *float64) string { return Shown(v, Pct).Text }
 
-func pctOr(v *float64) string {
-	if v == nil {
-		return Unknown
-	}
-	return Pct(*v)
-}
-
-func ShortOr(v *float64) string {
-	if v == nil {
-		return Unknown
-	}
-	return Short(*v)
-}
+// ShortOr is Short of a number that may be unknown.
+func ShortOr(v *float64) string { return Shown(v, Short).Text }
 
 // Signed prints a fraction as percent with its sign.
 func Signed(v float64) string {

@@ -83,14 +83,11 @@ func digest(s string) string {
 // Head is the answer at the top of the page.
 type PageHead struct {
 	Class, Badge, Kicker, Sentence string
-	Lines                          []use
+	Lines                          []line
 	Failed                         []string
 	Next                           []string // what to do about it
 	Facts                          []Fact
 }
-
-// use says what one configuration's coefficients are good for: up to where, and how well.
-type use struct{ Class, Scope, Uses, Region, Error string }
 
 // The types below are what page.html shows. Strings are plain text; the
 // template escapes them. template.HTML is only ever made of what inlineSVG
@@ -113,7 +110,7 @@ type Block struct {
 	Causes   []cause
 	Findings []findingGroup
 	Table    *Table
-	Figure   *figureView
+	Figure   *Figure
 	Fold     *fold
 }
 
@@ -165,23 +162,10 @@ type page struct {
 	Sections []PageSection
 }
 
-// figureView is a figure as the page shows it.
-type figureView struct {
-	ID, Title, Note, More string
-	Wide, Closed          bool
-	Panels                []template.HTML
-	Legend                []keyView
-}
-
-type keyView struct {
-	Mini template.HTML
-	Text string
-}
-
 // Table is sortable by every column.
 type Table struct {
 	ID, Caption, Note string
-	Cols              []Column
+	Cols              columns
 	Rows              []Row
 	More              string
 	Closed            bool // shown folded
@@ -212,7 +196,7 @@ func (p *page) limit() { limitStrings(reflect.ValueOf(p).Elem()) }
 func limitStrings(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		if v.Type() == reflect.TypeFor[string]() { // not what is HTML, a style or a script already
+		if v.CanSet() && v.Type() == reflect.TypeFor[string]() { // not what is HTML, a style or a script already
 			v.SetString(limited(v.String()))
 		}
 	case reflect.Slice:
@@ -261,25 +245,9 @@ func printable(s string) string {
 func FigureBlocks(fs []*Figure) []Block {
 	var out []Block
 	for _, f := range fs {
-		out = append(out, Block{Figure: viewOf(f)})
+		out = append(out, Block{Figure: f})
 	}
 	return out
-}
-
-// viewOf draws a figure for the page.
-func viewOf(f *Figure) *figureView {
-	v := &figureView{ID: f.ID, Title: f.Title, Note: f.Note, More: f.More, Wide: f.Wide(), Closed: f.Closed}
-	for _, p := range f.Panels {
-		html := inline(p.D, p.Desc)
-		if p.Narrow != nil {
-			html = `<div class="wd">` + html + `</div><div class="nr">` + inline(p.Narrow, p.Desc) + `</div>`
-		}
-		v.Panels = append(v.Panels, template.HTML(html))
-	}
-	for _, k := range f.Legend {
-		v.Legend = append(v.Legend, keyView{template.HTML(k.Svg()), k.Text})
-	}
-	return v
 }
 
 // Bounds of what findings show.

@@ -45,12 +45,12 @@ func TestContrast(t *testing.T) {
 		}
 		for _, p := range []Paint{ink, Mute, good, bad, warn, Decode} {
 			if c := contrast(value(p), value(surface)); c < 4.5 {
-				t.Errorf("dark %v: text in %s has contrast %.2f", dark, p.name(), c)
+				t.Errorf("dark %v: text in %s has contrast %.2f", dark, paints[p].name, c)
 			}
 		}
 		for _, p := range []Paint{Decode, Prefill, Mixed, Other} {
 			if c := contrast(value(p), value(surface)); c < 3 {
-				t.Errorf("dark %v: line in %s has contrast %.2f", dark, p.name(), c)
+				t.Errorf("dark %v: line in %s has contrast %.2f", dark, paints[p].name, c)
 			}
 		}
 		for i := range rampSteps {
@@ -103,7 +103,7 @@ func TestRegimesApart(t *testing.T) {
 				a, b := lab(apply(m, linearRGB(t, hex[0]))), lab(apply(m, linearRGB(t, hex[1])))
 				d := math.Sqrt((a[0]-b[0])*(a[0]-b[0]) + (a[1]-b[1])*(a[1]-b[1]) + (a[2]-b[2])*(a[2]-b[2]))
 				if d < 20 {
-					t.Errorf("%s, %s: %s and %s are %.1f apart", kind, scheme, p[0].name(), p[1].name(), d)
+					t.Errorf("%s, %s: %s and %s are %.1f apart", kind, scheme, paints[p[0]].name, paints[p[1]].name, d)
 				}
 			}
 		}

@@ -27,8 +27,7 @@ func provenance(in Input) PageSection {
 		s.Missing = "No result was given."
 		return s
 	}
-	t := &Table{ID: "documents", Caption: "Documents", Cols: []Column{{Head: "File"}, {Head: "Made by"}, {Head: "Schema"},
-		{Head: "Inputs", Num: true}, {Head: "Command"}}}
+	t := tableOf("documents")
 	var commands []string
 	for _, d := range docs {
 		t.Rows = append(t.Rows, Row{Cells: []Cell{
@@ -61,8 +60,7 @@ type document struct {
 
 // inputTable lists every input once, with the documents made from it.
 func inputTable(docs []document) *Table {
-	t := &Table{ID: "inputs", Caption: "Inputs", Closed: true, Cols: []Column{{Head: "Name"}, {Head: "Bytes", Num: true},
-		{Head: "SHA-256"}, {Head: "Read for"}}}
+	t := tableOf("inputs")
 	index := map[result.Input]int{}
 	for _, d := range docs {
 		for _, f := range d.h.Inputs {
@@ -106,27 +104,9 @@ func validationOptions(o result.ValidationOptions) []Fact {
 }
 
 func glossary() PageSection {
-	return PageSection{ID: "glossary", Nav: "Words", Title: "Words used here",
-		Blocks: []Block{{Table: &Table{ID: "words", Caption: "Words",
-			Cols: []Column{{Head: "Word"}, {Head: "Meaning"}},
-			Rows: []Row{
-				term("step", "one engine iteration; its time is the cadence, the distance between the starts of two steps"),
-				term("regime", "what a step holds: decode (one token for each of its requests), prefill (prompt chunks only), or mixed"),
-				term("TTFT", "time to first token: FIRST_TOKEN − ARRIVED"),
-				term("ITL", "inter-token latency, one value per request: (FINISHED − FIRST_TOKEN) / (output tokens − 1)"),
-				term("E2E", "end to end: DEPARTED − ARRIVED"),
-				term("overhead", "what passes before a request reaches the engine's input queue; a replay adds it"),
-				term("admission", "SCHEDULED − ARRIVED: the whole wait; an estimate for admission control, never added in a replay"),
-				term("egress", "DEPARTED − FINISHED"),
-				term("MAPE, WAPE", "mean of |error|/measured; sum of |error| over sum of measured"),
-				term("floor, skill", "MAPE of the nearest measured neighbours, which is the noise; skill is 1 at the floor and 0 at the best constant"),
-				term("KS D", "two-sample Kolmogorov-Smirnov statistic: the largest vertical gap between two empirical distributions, 0 to 1"),
-				term("lag", "how many steps lie between a schedule call and the interval that its execution fills; 1 with asynchronous scheduling"),
-				term("identified", "within: the data of one configuration know the term; between-configs: only the comparison of configurations "+
-					"does; prior-only: nothing does"),
-			}}}}}
-}
-
-func term(word, meaning string) Row {
-	return Row{Cells: []Cell{Name(word), Plain(meaning)}}
+	t := tableOf("words")
+	for _, w := range words().Glossary {
+		t.Rows = append(t.Rows, Row{Cells: []Cell{Name(w.Word), Plain(w.Meaning)}})
+	}
+	return PageSection{ID: "glossary", Nav: "Words", Title: "Words used here", Blocks: Tables(t)}
 }

@@ -37,13 +37,7 @@ func replay(in Input, figs []*Figure) PageSection {
 // comparedTable is one row per run, phase and split: KS distance and median error of
 // each metric, what gates first.
 func comparedTable(v *result.Validation) *Table {
-	t := &Table{ID: "compared", Caption: "Requests, real against simulated",
-		Note: "KS D is the largest gap between the distributions of the recorded and the simulated requests, 0 to 1; the error beside it " +
-			"is the median over requests of |simulated − real| / real. Grey rows gate nothing: closed loops, saturated runs, too few requests."}
-	t.Cols = []Column{{Head: "Run"}, {Head: "Compared"}, {Head: "Requests", Num: true}}
-	for _, n := range metricNames {
-		t.Cols = append(t.Cols, Column{Head: strings.ToUpper(n), Unit: "KS D", Num: true}, Column{Head: "error", Num: true})
-	}
+	t := tableOf("compared")
 	runs := slices.Clone(v.Runs)
 	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.ReplayRank(&a), result.ReplayRank(&b)) })
 	for _, r := range runs {
@@ -70,11 +64,8 @@ func comparedTable(v *result.Validation) *Table {
 // metricTables are one row per run, phase and metric: first the comparisons
 // that can gate, then, folded, closed loops, saturated runs and too few requests.
 func metricTables(v *result.Validation) []Block {
-	first := &Table{ID: "metrics", Caption: "Distributions, real against simulated", Cols: metricCols(),
-		Note: "KS D is the largest gap between the two distributions; real vs real is D between the two halves of the real run, which no " +
-			"model can beat by much. Below the critical D at 5 %, a gap of this size can be chance."}
-	rest := &Table{ID: "metrics-rest", Caption: "Comparisons that cannot gate: closed loops, saturated runs, too few requests",
-		Cols: metricCols()}
+	first := tableOf("metrics")
+	rest := tableOf("metrics-rest")
 	runs := slices.Clone(v.Runs)
 	if len(runs)*len(metricNames) > maxRows {
 		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.LargestKS(&b), result.LargestKS(&a)) })
@@ -93,17 +84,6 @@ func metricTables(v *result.Validation) []Block {
 	rest.Closed = first.Total > 0
 	out := Tables(Capped(first, "the largest plain KS first", "validation.json, runs"))
 	return append(out, Tables(Capped(rest, "the largest plain KS first", "validation.json, runs"))...)
-}
-
-func metricCols() []Column {
-	return []Column{{Head: "Run"}, {Head: "Compared"}, {Head: "Metric"}, {Head: "Requests", Num: true},
-		{Head: "KS D", Num: true}, {Head: "D with noise", Num: true}, {Head: "D drift-corrected", Num: true},
-		{Head: "D real vs real", Num: true}, {Head: "critical D", Num: true, Help: "1.3581·sqrt((n+m)/(nm))"},
-		{Head: "D at quantile", Num: true}, {Head: "p", Num: true, Help: "asymptotic p-value of the plain replay"},
-		{Head: "n effective", Num: true, Help: "requests are autocorrelated"},
-		{Head: "Median error", Num: true}, {Head: "with noise", Num: true}, {Head: "drift-corrected", Num: true},
-		{Head: "paired", Num: true, Help: "median over requests of |simulated − real| / real"},
-		{Head: "Wasserstein", Unit: "ms", Num: true}}
 }
 
 func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
@@ -135,10 +115,7 @@ func ksCell(v *float64) Cell { return Shown(v, statistic) }
 
 // quantileTable shows the times themselves.
 func quantileTable(v *result.Validation) *Table {
-	t := &Table{ID: "quantiles", Caption: "Times, real and simulated (plain), ms", Closed: true,
-		Cols: []Column{{Head: "Run"}, {Head: "Metric"}, {Head: "P50 real", Num: true}, {Head: "simulated", Num: true},
-			{Head: "P90 real", Num: true}, {Head: "simulated", Num: true},
-			{Head: "P99 real", Num: true}, {Head: "simulated", Num: true}, {Head: "mean real", Num: true}, {Head: "simulated", Num: true}}}
+	t := tableOf("quantiles")
 	for _, r := range v.Runs {
 		for _, n := range metricNames {
 			if m := metric(r.Metrics, n); m != nil {
@@ -154,12 +131,7 @@ func quantileTable(v *result.Validation) *Table {
 
 // replayTable says how the replay was set up and how far it ran the recorded schedule.
 func replayTable(v *result.Validation) *Table {
-	t := &Table{ID: "replays", Caption: "How each replay was run",
-		Cols: []Column{{Head: "Run"}, {Head: "Compared"}, {Head: "Load"}, {Head: "Saturated"}, {Head: "Enough requests"},
-			{Head: "Replayed", Num: true}, {Head: "Compared", Num: true}, {Head: "Left out, by reason"},
-			{Head: "Batches known", Num: true, Help: "recorded steps whose batch is known"},
-			{Head: "Batches identical", Num: true, Help: "simulated batches that also occur in the recording"}, {Head: "Steps", Num: true},
-			{Head: "Clipped", Num: true}, {Head: "Notes"}}}
+	t := tableOf("replays")
 	for _, r := range v.Runs {
 		q := r.Replay
 		if q == nil {
@@ -242,28 +214,19 @@ func splitWords(s result.Split) string {
 // maxReplayRuns is how many runs get their own panels of curves, three each.
 const maxReplayRuns = 8
 
-// variants are the lines of a replay figure.
-var variants = []struct {
-	name string
-	text string
-	p    Paint
-	dash int
-	wide float64
-}{
+// variant is a line of a replay figure.
+type variant struct {
+	name, text string
+	p          Paint
+	dash       int
+	wide       float64
+}
+
+var variants = []variant{
 	{result.VariantReal, "real", ink, Solid, 2.2},
 	{result.VariantPlain, "simulated, plain (gates)", Decode, Solid, 1.8},
 	{result.VariantNoise, "simulated, noise", Mixed, Dashed, 1.5},
 	{result.VariantDrift, "simulated, drift-corrected", Prefill, dotted, 1.8},
-}
-
-func variantKeys(present map[string]bool, skip string) []Key {
-	var out []Key
-	for _, v := range variants {
-		if v.name != skip && present[v.name] {
-			out = append(out, Key{P: v.p, Dash: v.dash, Text: v.text})
-		}
-	}
-	return out
 }
 
 // replayRuns are the runs with curves, those that gate first, and by the
@@ -289,36 +252,52 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 	return runs[:maxReplayRuns], more
 }
 
-// ecdfFigure shows real and simulated distributions with the KS gap marked.
-func ecdfFigure(in Input) *Figure {
+// curveFigure has a panel for each metric of each replay with curves; what describes it, with metric and run.
+func curveFigure(in Input, name, what string, panel func(result.ValidationRun, string, map[string]bool) *Drawing) *Figure {
+	fig, drawn := figureOf(name), map[string]bool{}
 	runs, more := replayRuns(in)
-	fig := &Figure{
-		ID: "ecdf", Title: "TTFT, ITL and E2E, real and simulated", More: more,
-		Note: "Share of requests faster than a time. The red bar is the largest vertical gap between real and plain simulation: KS D. Good: " +
-			"lines on top of each other. Bad: a shift (a wrong overhead or step time), a simulation that is too steep (missing noise), or " +
-			"lines that part only in the tail (queueing).",
-	}
-	present := map[string]bool{}
+	fig.More = more
 	for _, r := range runs {
 		for _, m := range metricNames {
-			if d := ecdfPanel(r, m, present); d != nil {
-				fig.Panels = append(fig.Panels,
-					Panel{D: d, Desc: fmt.Sprintf("distribution of %s of %s, real and simulated", strings.ToUpper(m), runTitle(r))})
+			if d := panel(r, m, drawn); d != nil {
+				fig.Panels = append(fig.Panels, Panel{D: d, Desc: fmt.Sprintf(what, strings.ToUpper(m), runTitle(r))})
 			}
 		}
 	}
-	fig.Legend = variantKeys(present, "")
+	for _, v := range variants {
+		if drawn[v.name] {
+			fig.Legend = append(fig.Legend, Key{P: v.p, Dash: v.dash, Text: v.text})
+		}
+	}
+	return fig
+}
+
+// eachCurve visits the curves of a metric in the order of the variants, and notes which there are.
+func eachCurve(curves []result.Curve, metric string, drawn map[string]bool, visit func(v variant, points [][2]float64)) {
+	for _, v := range variants {
+		for _, c := range curves {
+			if c.Metric == metric && c.Variant == v.name {
+				drawn[v.name] = true
+				visit(v, c.Points)
+			}
+		}
+	}
+}
+
+// ecdfFigure shows real and simulated distributions with the KS gap marked.
+func ecdfFigure(in Input) *Figure {
+	fig := curveFigure(in, "ecdf", "distribution of %s of %s, real and simulated", ecdfPanel)
 	if len(fig.Legend) > 0 {
 		fig.Legend = append(fig.Legend, Key{P: bad, Text: "KS gap"})
 	}
 	return fig
 }
 
-func ecdfPanel(r result.ValidationRun, name string, present map[string]bool) *Drawing {
+func ecdfPanel(r result.ValidationRun, name string, drawn map[string]bool) *Drawing {
 	var xs Span
 	for _, c := range r.Figures.ECDF {
-		if c.Metric == name {
-			for _, v := range c.Points {
+		for _, v := range c.Points {
+			if c.Metric == name {
 				xs.Take(v[0])
 			}
 		}
@@ -326,18 +305,10 @@ func ecdfPanel(r result.ValidationRun, name string, present map[string]bool) *Dr
 	if !xs.Ok {
 		return nil
 	}
-	m := metric(r.Metrics, name)
-	title := strings.ToUpper(name) + " · " + runTitle(r)
-	p := NewFrame(PanelW, PanelH, title, timeAxis(strings.ToUpper(name), xs), Linear("share of requests", 0, 1, 4))
-	for _, v := range variants {
-		for _, c := range r.Figures.ECDF {
-			if c.Metric == name && c.Variant == v.name {
-				present[v.name] = true
-				p.Stairs(c.Points, v.p, v.wide, v.dash)
-			}
-		}
-	}
-	if m != nil {
+	upper := strings.ToUpper(name)
+	p := NewFrame(PanelW, PanelH, upper+" · "+runTitle(r), timeAxis(upper, xs), Linear("share of requests", 0, 1, 4))
+	eachCurve(r.Figures.ECDF, name, drawn, func(v variant, points [][2]float64) { p.Stairs(points, v.p, v.wide, v.dash) })
+	if m := metric(r.Metrics, name); m != nil {
 		markGap(p, m)
 	}
 	return &p.Drawing
@@ -376,30 +347,14 @@ func timeAxis(what string, s Span) axis {
 
 // qqFigure compares quantiles.
 func qqFigure(in Input) *Figure {
-	runs, more := replayRuns(in)
-	fig := &Figure{
-		ID: "qq", Title: "Quantiles, simulated against real (QQ)", More: more, Closed: true,
-		Note: "Each point is the same quantile of both sides. Good: on the line. Bad: a constant offset (overhead), a slope other than one " +
-			"(step time), or an end that bends away (queueing or stalls that the model does not have).",
-	}
-	present := map[string]bool{}
-	for _, r := range runs {
-		for _, m := range metricNames {
-			if d := qqPanel(r, m, present); d != nil {
-				fig.Panels = append(fig.Panels,
-					Panel{D: d, Desc: fmt.Sprintf("quantiles of %s of %s, simulated against real", strings.ToUpper(m), runTitle(r))})
-			}
-		}
-	}
-	fig.Legend = variantKeys(present, result.VariantReal)
-	return fig
+	return curveFigure(in, "qq", "quantiles of %s of %s, simulated against real", qqPanel)
 }
 
-func qqPanel(r result.ValidationRun, name string, present map[string]bool) *Drawing {
+func qqPanel(r result.ValidationRun, name string, drawn map[string]bool) *Drawing {
 	var s Span
 	for _, c := range r.Figures.QQ {
-		if c.Metric == name {
-			for _, v := range c.Points {
+		for _, v := range c.Points {
+			if c.Metric == name {
 				s.Take(v[0], v[1])
 			}
 		}
@@ -410,20 +365,13 @@ func qqPanel(r result.ValidationRun, name string, present map[string]bool) *Draw
 	upper := strings.ToUpper(name)
 	p := NewFrame(PanelW, PanelH, upper+" · "+runTitle(r), timeAxis("real "+upper, s), timeAxis("simulated "+upper, s))
 	p.Diagonal(1, ink, Solid)
-	for _, v := range variants {
-		for _, c := range r.Figures.QQ {
-			if c.Metric == name && c.Variant == v.name {
-				present[v.name] = true
-				p.Curve(c.Points, v.p, v.wide, v.dash)
-				if v.name == result.VariantPlain {
-					for i, xy := range sparse(c.Points) {
-						if i%4 == 0 {
-							p.Dot(p.At(xy[0], xy[1]), 2.2, v.p, 0, "")
-						}
-					}
-				}
+	eachCurve(r.Figures.QQ, name, drawn, func(v variant, points [][2]float64) {
+		p.Curve(points, v.p, v.wide, v.dash)
+		for i, xy := range sparse(points) {
+			if i%4 == 0 && v.name == result.VariantPlain {
+				p.Dot(p.At(xy[0], xy[1]), 2.2, v.p, 0, "")
 			}
 		}
-	}
+	})
 	return &p.Drawing
 }

@@ -41,9 +41,6 @@ type Input struct {
 	Changes    *result.Changes // since an older validation; nil: there is nothing to compare with
 }
 
-// input is what the report shows. Any pointer may be nil.
-type input = Input
-
 // Render writes the report as one HTML file. The same Input gives the same
 // bytes. The error is w's, or a template's.
 func Render(w io.Writer, in Input) error {

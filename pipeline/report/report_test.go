@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 
 func plainRun(i int) string { return fmt.Sprintf("run-%02d_async_open", i) }
 
-func render(t testing.TB, in input) string {
+func render(t testing.TB, in Input) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := Render(&b, in); err != nil {
@@ -130,12 +130,12 @@ func TestVerdicts(t *testing.T) {
 	for verdict, want := range map[string]string{
 		coeff.VerdictPass: "PASS", coeff.VerdictFail: "FAIL", coeff.VerdictInsufficient: "INSUFFICIENT DATA",
 	} {
-		in := input{Validation: &result.Validation{Verdict: verdict, Missing: []string{"ks_ttft needs 164 requests"}}}
+		in := Input{Validation: &result.Validation{Verdict: verdict, Missing: []string{"ks_ttft needs 164 requests"}}}
 		if page := render(t, in); !strings.Contains(page, `class="badge">`+want+"<") {
 			t.Errorf("verdict %q is not shown as %s", verdict, want)
 		}
 	}
-	if page := render(t, input{}); !strings.Contains(page, "NOT VALIDATED") {
+	if page := render(t, Input{}); !strings.Contains(page, "NOT VALIDATED") {
 		t.Error("a report without validation does not say so")
 	}
 }
@@ -166,7 +166,7 @@ func TestDiagnosisLinks(t *testing.T) {
 func TestMissingParts(t *testing.T) {
 	full := made(small, plainRun)
 	for mask := range 16 {
-		var in input
+		var in Input
 		for bit, set := range []func(){
 			func() { in.Extract = full.Extract }, func() { in.Fit = full.Fit },
 			func() { in.Validation = full.Validation }, func() { in.Inspect = full.Inspect },
@@ -190,7 +190,7 @@ func TestMissingParts(t *testing.T) {
 
 // TestEmptyDocuments: documents without runs, gates or figures render.
 func TestEmptyDocuments(t *testing.T) {
-	page := render(t, input{Extract: &result.Extract{}, Fit: &result.Fit{}, Validation: &result.Validation{}, Inspect: &result.Inspect{}})
+	page := render(t, Input{Extract: &result.Extract{}, Fit: &result.Fit{}, Validation: &result.Validation{}, Inspect: &result.Inspect{}})
 	if strings.Contains(page, "<figure") {
 		t.Error("a figure without data was drawn")
 	}
@@ -223,7 +223,7 @@ func poison(v reflect.Value, s string) {
 	}
 }
 
-func poisoned(s string) input {
+func poisoned(s string) Input {
 	in := made(small, func(int) string { return s })
 	poison(reflect.ValueOf(&in), s)
 	return in
@@ -232,7 +232,7 @@ func poisoned(s string) input {
 // TestEscaping: no string of a recording becomes markup, on the page or in an
 // exported figure.
 func TestEscaping(t *testing.T) {
-	for _, in := range []input{made(small, func(int) string { return evil }), poisoned(evil)} {
+	for _, in := range []Input{made(small, func(int) string { return evil }), poisoned(evil)} {
 		page := render(t, in)
 		if n := strings.Count(page, "<script"); n != 1 {
 			t.Errorf("%d script elements, want the page's own", n)
@@ -266,7 +266,7 @@ func TestHostileText(t *testing.T) {
 }
 
 // checkFigures parses every exported figure.
-func checkFigures(t *testing.T, in input) {
+func checkFigures(t *testing.T, in Input) {
 	t.Helper()
 	n := 0
 	for _, f := range New(in).All() {
@@ -422,7 +422,7 @@ func BenchmarkRender(b *testing.B) {
 
 func ExampleRender() {
 	var page bytes.Buffer
-	err := Render(&page, input{Validation: &result.Validation{Verdict: coeff.VerdictPass, Pass: true}})
+	err := Render(&page, Input{Validation: &result.Validation{Verdict: coeff.VerdictPass, Pass: true}})
 	fmt.Println(err, strings.Contains(page.String(), "PASS"))
 	// Output: <nil> true
 }

@@ -164,7 +164,7 @@ func junitCaseOf(v *result.Validation, g *result.Gate) junitCase {
 	case !isDecisive(v, g):
 		c.Skipped = &junitWords{Message: "failed, but decides nothing for " + v.For + ": " + says}
 	default:
-		c.Failure = &junitWords{Message: says, Text: gateWords[g.Name] + "\n" + result.GateClause(g.Name)}
+		c.Failure = &junitWords{Message: says, Text: words().Gates[g.Name] + "\n" + result.GateClause(g.Name)}
 	}
 	return c
 }

@@ -67,17 +67,6 @@ func gateClass(g result.Gate) string {
 	return "bad"
 }
 
-var causeWords = map[string]string{
-	result.CauseMachineDrift: "The machine drifted",
-	result.CauseUnseenRegime: "A regime was unseen in training",
-	result.CauseModelError:   "The model is wrong",
-	result.CauseSaturated:    "The run is saturated",
-	result.CauseLag:          "Steps are joined to the wrong batches",
-	result.CauseHardware:     "The hardware is not what run.yaml says",
-	result.CauseScheduler:    "The simulator forms other batches",
-	result.CauseUnknown:      "Unknown",
-}
-
 // maxCauses is how many diagnoses the page spells out.
 const maxCauses = 8
 
@@ -90,7 +79,7 @@ func causes(in Input, figs []*Figure) []Block {
 	anchors := anchorsOf(figs)
 	var out []cause
 	for _, d := range ds[:min(len(ds), maxCauses)] {
-		label := causeWords[d.Cause]
+		label := words().Causes[d.Cause]
 		if label == "" {
 			label = d.Cause
 		}
@@ -102,7 +91,7 @@ func causes(in Input, figs []*Figure) []Block {
 		}
 		c := cause{Label: label, Scope: d.Scope, Sentence: sentence(strings.TrimPrefix(d.Sentence, d.Scope+": ")),
 			Gates: strings.Join(d.Gates, ", ")}
-		if id := figureOf(d.Figure, anchors); id != "" {
+		if id := shownIn(d.Figure, anchors); id != "" {
 			c.Anchor, c.FigureTitle = "fig-"+id, anchors[id]
 		} else if d.Figure == "saturation" && in.Inspect != nil {
 			c.Anchor, c.FigureTitle = "saturation", "the saturation checks"
@@ -135,9 +124,9 @@ func joined(ds []result.Diagnosis) []result.Diagnosis {
 	return out
 }
 
-// figureOf is the id of the figure a diagnosis points at, the validation's own
+// shownIn is the id of the figure a diagnosis points at, the validation's own
 // before that of the fit; empty when the page has none.
-func figureOf(kind string, anchors map[string]string) string {
+func shownIn(kind string, anchors map[string]string) string {
 	id := strings.ReplaceAll(kind, "_", "-")
 	for _, id := range []string{"test-" + id, id} {
 		if anchors[id] != "" {
@@ -163,16 +152,13 @@ const maxJudged = 40
 // gateTables are the judged gates, those that lack data, and, folded, those
 // that are not required.
 func gateTables(v *result.Validation) []Block {
-	judged := &Table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3. Under " +
-		"each threshold stands why; a gate's name leads to its clause in the specification, and `blis-train validate --gate list` prints " +
-		"them all."}
-	open := &Table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(),
-		Note: "A gate without a verdict is never a pass."}
-	rest := &Table{ID: "gates-rest", Caption: "Gates that are not required here", Cols: gateCols(), Closed: true}
-	others := &Table{ID: "gates-others", Caption: "Gates that failed for other purposes", Cols: gateCols(), Closed: true}
+	judged := tableOf("gates")
+	open := tableOf("gates-open")
+	rest := tableOf("gates-rest")
+	others := tableOf("gates-others")
 	passed := judged
 	if judgedGates(v.Gates) > maxJudged {
-		passed = &Table{ID: "gates-passed", Caption: "Gates that passed", Cols: gateCols(), Closed: true}
+		passed = tableOf("gates-passed")
 		judged.Caption = "Gates that failed"
 	}
 	for _, g := range sortedGates(v.Gates) {
@@ -216,13 +202,6 @@ func judgedGates(gs []result.Gate) int {
 	return n
 }
 
-func gateCols() []Column {
-	return []Column{
-		{Head: "Result"}, {Head: "Gate"}, {Head: "Value", Num: true}, {Head: "Must be"},
-		{Head: "Against threshold", Help: "the tick is the threshold; the bar ends at twice the threshold"}, {Head: "Scope"},
-	}
-}
-
 func gateRow(g result.Gate) Row {
 	verdict := Cell{Text: "pass", Class: "ok nb", Key: "2"}
 	switch gateRank(g) {
@@ -237,7 +216,7 @@ func gateRow(g result.Gate) Row {
 	if g.Value != nil {
 		value.Key = sortKey(*g.Value)
 	}
-	name := Cell{Text: g.Name, Sub: gateWords[g.Name], Class: "id"}
+	name := Cell{Text: g.Name, Sub: words().Gates[g.Name], Class: "id"}
 	if name.Sub != "" { // a gate we know has a clause
 		name.Href = result.GateClause(g.Name)
 	}
@@ -279,39 +258,6 @@ func gateBarKey(g result.Gate) string {
 		return ""
 	}
 	return sortKey(*g.Value / g.Threshold)
-}
-
-// gateWords says in plain words what a gate compares.
-var gateWords = map[string]string{
-	"beta_mape":                  "step time error on hold-out rows (MAPE)",
-	"beta_mape_loco":             "step time error on a configuration left out (MAPE)",
-	"beta_max_error":             "largest step time error over the median step",
-	"beta_signs":                 "physical terms with a sign physics forbids",
-	"beta_beats_constant":        "step time error over that of the best constant",
-	"beta_skill":                 "skill between the best constant (0) and the noise floor (1)",
-	"bias":                       "size of the total signed bias of the step time",
-	"bound_hits":                 "share of rows with a feature at its bound",
-	"certificate":                "the solver's optimality certificate holds (1)",
-	"folds_distinct":             "folds that repeat the coefficients of another",
-	"target_floor":               "median target over what the hardware can reach",
-	"worst_configuration":        "step time error of the worst configuration (MAPE)",
-	"overhead_of_ttft":           "error of the overhead as a share of TTFT",
-	"overhead_inside_loco":       "overhead inside its interval, configuration left out",
-	"admission_window_mape":      "admission wait error of 10-second means (MAPE)",
-	"admission_window_mape_loco": "admission wait error of 10-second means, configuration left out (MAPE)",
-	"admission_max_error":        "largest error of a 10-second mean over the median one",
-	"admission_beats_constant":   "admission error over that of the best constant",
-	"egress_of_e2e":              "error of the egress as a share of E2E",
-	"queue_mape":                 "queue wait error per request (MAPE)",
-	"queue_mape_loco":            "queue wait error per request, configuration left out (MAPE)",
-	"queue_max_error":            "largest queue wait error over the median wait",
-	"queue_beats_constant":       "queue wait error over that of the best constant",
-	"ks_ttft":                    "TTFT distribution, largest gap real to simulated (KS)",
-	"ks_itl":                     "ITL distribution, largest gap real to simulated (KS)",
-	"ks_e2e":                     "E2E distribution, largest gap real to simulated (KS)",
-	"median_rel_err_ttft":        "TTFT, median relative error",
-	"median_rel_err_itl":         "ITL, median relative error",
-	"median_rel_err_e2e":         "E2E, median relative error",
 }
 
 // gateIsPercent tells gates whose values are fractions of a measured time.
@@ -390,7 +336,7 @@ func gateSentence(failed []result.Gate) string {
 			g = o
 		}
 	}
-	what := gateWords[g.Name]
+	what := words().Gates[g.Name]
 	if what == "" {
 		what = g.Name
 	}

@@ -10,11 +10,11 @@ import (
 func TestGateWords(t *testing.T) {
 	known := validate.Defaults()
 	for _, g := range known {
-		if gateWords[g.Name] == "" {
+		if words().Gates[g.Name] == "" {
 			t.Errorf("gate %s has no words", g.Name)
 		}
 	}
-	if len(gateWords) != len(known) {
-		t.Errorf("%d gates with words, %d gates", len(gateWords), len(known))
+	if len(words().Gates) != len(known) {
+		t.Errorf("%d gates with words, %d gates", len(words().Gates), len(known))
 	}
 }
