@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
-	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -83,14 +83,14 @@ func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	s.Account.Skipped = skipped
 	cut := o.Cut
 	cut.Server, cut.Name = s.Limits, id
-	judged := validate.OfRun(run, d)
+	judged := rows.VerdictsOf(run, d)
 	windows, account, err := Cut(samples, spansOf(samples, judged), cut)
 	if err != nil {
 		return nil, err
 	}
 	s.Windows = windows
 	s.count(account)
-	if why, _ := validate.Judge(run, d); why != "" {
+	if why, _ := rows.JudgeLoad(run, d); why != "" {
 		s.Reason = "saturated: " + why
 	}
 	return s, nil
@@ -105,7 +105,7 @@ func (s *QueueServer) count(c Cutting) {
 
 // spansOf are the phases of a run as stretches to cut, those that cannot be used with the
 // reason. A run without phases is one stretch, from its first arrival to its last.
-func spansOf(samples []Sample, judged *validate.Verdicts) []Span {
+func spansOf(samples []Sample, judged *rows.LoadVerdicts) []Span {
 	var out []Span
 	for _, p := range judged.Phases {
 		span := Span{Phase: p.Name, StartNs: p.StartNs, EndNs: p.EndNs}

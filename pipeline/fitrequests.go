@@ -250,7 +250,7 @@ func (f *requestFit) read(t Tables) error {
 			return err
 		}
 		out := result.FitRun{ID: r.ID, Config: r.Deployment.Config(), Findings: []trace.Finding{}}
-		out.Reason, _ = validate.Judge(run, r.Deployment)
+		out.Reason, _ = rows.JudgeLoad(run, r.Deployment)
 		out.Saturated = out.Reason != ""
 		switch {
 		case slices.Contains(f.o.Without, r.ID):

@@ -265,7 +265,7 @@ func requestTier(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment)
 		if v := validate.OfClients(run, dep).Run; v.Saturated {
 			out.Saturated, out.Saturation = true, v.Checks
 			out.Findings = append(out.Findings, trace.Findingf(rows.Saturated, "run %s: %s; its queue teaches little but itself", run.ID,
-				validate.HitText(v.Checks)))
+				rows.HitText(v.Checks)))
 		} else {
 			out.Saturation = v.Checks
 		}

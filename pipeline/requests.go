@@ -6,6 +6,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -30,13 +31,13 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared 
 		content = clientContent(run, content)
 	}
 	findings = append(findings, more...)
-	verdicts := validate.OfRun(run, dep)
+	verdicts := rows.VerdictsOf(run, dep)
 	tier := tierSpans
 	if len(run.Observed) > 0 {
 		tier = tierRequests
 	}
 	var loads []*learn.Load
-	for _, p := range validate.PhasesOf(run, dep) {
+	for _, p := range rows.PhasesOf(run, dep) {
 		if verdicts.Phase(p.Name).Saturated && !saturated {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace/table"
@@ -35,13 +36,13 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			verdict := validate.OfRun(run, r.Deployment)
+			verdict := rows.VerdictsOf(run, r.Deployment)
 			if len(run.Requests) == 0 {
 				verdict = validate.OfClients(run, r.Deployment)
 			}
 			for _, p := range verdict.Phases {
 				if p.Saturated {
-					t.Logf("%s %s is saturated: %s", r.ID, p.Name, validate.HitText(p.Checks))
+					t.Logf("%s %s is saturated: %s", r.ID, p.Name, rows.HitText(p.Checks))
 				}
 			}
 			if ttft, span, ok := noiseFloor(run, r.Deployment, 1); ok {

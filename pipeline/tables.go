@@ -56,7 +56,7 @@ func FitSource(dir string, r *result.ExtractRun) fit.Source {
 	s := fit.Source{
 		ID: r.ID, Deployment: *r.Deployment, Most: mostRows(r),
 		Load:  func() (*trace.Run, error) { return readRun(dir, r.Deployment) },
-		Judge: func(run *trace.Run) (string, []rows.Span) { return validate.Judge(run, r.Deployment) },
+		Judge: func(run *trace.Run) (string, []rows.Span) { return rows.JudgeLoad(run, r.Deployment) },
 	}
 	if table.Len[trace.Step](dir, table.Steps) > rows.SliceSteps && table.Len[trace.Iteration](dir, table.Iterations) == 0 {
 		s.Slices = func(visit func(*trace.Run) error) error {

@@ -12,7 +12,6 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -56,7 +55,7 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Opti
 		}
 		src := source{Run: run, Deployment: r.Deployment}
 		var reason string
-		if reason, src.Saturated = validate.Judge(run, r.Deployment); reason != "" {
+		if reason, src.Saturated = rows.JudgeLoad(run, r.Deployment); reason != "" {
 			src.Saturated = []rows.Span{{StartNs: math.MinInt64, EndNs: math.MaxInt64}}
 		}
 		made, err := Build(src, o)

@@ -12,7 +12,6 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -52,7 +51,7 @@ func SourcesOf(t testing.TB, dir string) []Source {
 		out = append(out, Source{
 			ID: ext.Runs[i].ID, Deployment: d,
 			Load:  func() (*trace.Run, error) { return run, nil },
-			Judge: func(run *trace.Run) (string, []rows.Span) { return validate.Judge(run, &d) },
+			Judge: func(run *trace.Run) (string, []rows.Span) { return rows.JudgeLoad(run, &d) },
 		})
 	}
 	extracts[dir] = out

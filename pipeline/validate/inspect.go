@@ -44,7 +44,7 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 	if in.Extract != nil {
 		addExtract(&out.Losses, in.Extract)
 	}
-	sat := OfRun(run, dep)
+	sat := rows.VerdictsOf(run, dep)
 	out.Saturated, out.Saturation = sat.Run.Saturated, sat.Run.Checks
 	out.Phases = inspectPhases(run, sat)
 	refused := refusedOf(run, dep)
@@ -88,7 +88,7 @@ func unfitReason(r *result.InspectRun, refused *trace.Error, points int, request
 	case refused != nil:
 		return fmt.Sprintf("run %s: %v; %s", r.ID, refused, refused.Hint)
 	case r.Saturated:
-		return fmt.Sprintf("run %s is saturated: %s", r.ID, HitText(r.Saturation))
+		return fmt.Sprintf("run %s is saturated: %s", r.ID, rows.HitText(r.Saturation))
 	case r.Steps.Recorded == 0 && (points > 0 || requests): // a fit learns from requests and load levels too
 	case r.Steps.Recorded == 0:
 		return fmt.Sprintf("run %s holds no step summaries, so no step time can be fitted", r.ID)
@@ -101,7 +101,7 @@ func unfitReason(r *result.InspectRun, refused *trace.Error, points int, request
 	return ""
 }
 
-func inspectPhases(run *trace.Run, sat *Verdicts) []result.InspectPhase {
+func inspectPhases(run *trace.Run, sat *rows.LoadVerdicts) []result.InspectPhase {
 	out := []result.InspectPhase{}
 	for _, p := range sat.Phases {
 		ph := result.InspectPhase{
@@ -118,7 +118,7 @@ func inspectPhases(run *trace.Run, sat *Verdicts) []result.InspectPhase {
 	return out
 }
 
-func phaseSpanS(run *trace.Run, p phaseVerdict) float64 {
+func phaseSpanS(run *trace.Run, p rows.PhaseVerdict) float64 {
 	if p.Name != "" {
 		return float64(p.EndNs-p.StartNs) / nsPerSecond
 	}
@@ -135,7 +135,7 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 		out = append(out, trace.Findingf(code, "run "+r.ID+": "+format, args...))
 	}
 	if r.Saturated {
-		add(rows.Saturated, "%s", HitText(r.Saturation))
+		add(rows.Saturated, "%s", rows.HitText(r.Saturation))
 	}
 	if n := r.Losses.DroppedSpanEvents; n > 0 {
 		add(incomplete, "%d span events were dropped while recording, %d snapshots lost their step", n, r.Losses.OrphanSnapshots)
@@ -203,7 +203,7 @@ func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequest
 			q.Unknown++
 		case r.Success.V:
 			q.Finished++
-		case isClientAbort(r):
+		case r.ClientAborted():
 			q.Aborted++
 		default:
 			q.Failed++
@@ -388,8 +388,8 @@ func loadSeries(run *trace.Run) *result.LoadSeries {
 	}
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		at, known := arrivalNs(r)
-		if v, ok := ttftMs(r); ok && known {
+		at, known := r.ArrivalNs()
+		if v, ok := r.TTFTMs(); ok && known {
 			ttft[bin(at)] = append(ttft[bin(at)], v)
 		}
 	}

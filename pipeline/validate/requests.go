@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -109,7 +111,7 @@ func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 }
 
 func observationOf(r *trace.Request) (Request, bool) {
-	at, known := arrivalNs(r)
+	at, known := r.ArrivalNs()
 	stock := r.Source == trace.SourceStock
 	if !known || !r.PromptTokens.OK || r.PromptTokens.V < 1 || !(r.CoreID.OK || stock) {
 		return Request{}, false
@@ -125,7 +127,7 @@ func observationOf(r *trace.Request) (Request, bool) {
 	case !r.Success.OK:
 		o.Excluded = excludedUnfinished
 	case r.Success.V:
-	case isClientAbort(r):
+	case r.ClientAborted():
 		o.Excluded = excludedAborted
 	default:
 		o.Excluded = excludedFailed
@@ -136,7 +138,7 @@ func observationOf(r *trace.Request) (Request, bool) {
 			break
 		}
 	}
-	o.TTFTMs, o.ITLMs, o.E2EMs = trace.OptOf(ttftMs(r)), trace.OptOf(itlMs(r)), trace.OptOf(e2EMs(r))
+	o.TTFTMs, o.ITLMs, o.E2EMs = trace.OptOf(r.TTFTMs()), trace.OptOf(itlMs(r)), trace.OptOf(r.E2EMs())
 	return o, true
 }
 
@@ -177,9 +179,9 @@ func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
 			o.Excluded = excludedUnsettled
 		}
 		arrival := trace.Some(o.ArrivalNs)
-		o.TTFTMs = trace.OptOf(betweenMs(arrival, first))
-		o.E2EMs = trace.OptOf(betweenMs(arrival, last))
-		out = append(out, callSamples(o, c.N.Or(1), trace.OptOf(betweenMs(first, last)))...)
+		o.TTFTMs = trace.OptOf(trace.BetweenMs(arrival, first))
+		o.E2EMs = trace.OptOf(trace.BetweenMs(arrival, last))
+		out = append(out, callSamples(o, c.N.Or(1), trace.OptOf(trace.BetweenMs(first, last)))...)
 	}
 	return out, findings
 }
@@ -252,90 +254,17 @@ func halfStepNs(run *trace.Run) int64 {
 	return int64(stat.Median(gaps) / 2)
 }
 
-// This part reads requests as a recording tells them: which clock and stamps
-// say when they came, produced and left, whatever recorded them, and why one cannot
-// be compared with a replay.
-
-// ttftMs is FIRST_TOKEN - ARRIVED in ms, or a stock span's time to first token.
-func ttftMs(r *trace.Request) (float64, bool) {
-	if r.Source == trace.SourceStock {
-		return r.StockTTFTUs.V / 1e3, r.StockTTFTUs.OK
-	}
-	return betweenMs(r.ArrivedNs, r.FirstTokenNs)
-}
-
-// e2EMs is DEPARTED - ARRIVED in ms, or a stock span's e2e. Only requests that
-// succeeded have one.
-func e2EMs(r *trace.Request) (float64, bool) {
-	if r.Success.OK && !r.Success.V {
-		return 0, false
-	}
-	if r.Source == trace.SourceStock {
-		return r.StockE2EUs.V / 1e3, r.StockE2EUs.OK
-	}
-	return betweenMs(r.ArrivedNs, r.DepartedNs)
-}
-
 // itlMs is (FINISHED - FIRST_TOKEN)/(outputs - 1) in ms, or a stock span's decode
 // time over the same count; requests with at least two output tokens have one.
 func itlMs(r *trace.Request) (float64, bool) {
 	if !r.OutputTokens.OK || r.OutputTokens.V < 2 {
 		return 0, false
 	}
-	total, ok := betweenMs(r.FirstTokenNs, r.FinishedNs)
+	total, ok := trace.BetweenMs(r.FirstTokenNs, r.FinishedNs)
 	if r.Source == trace.SourceStock {
 		total, ok = r.StockDecodeUs.V/1e3, r.StockDecodeUs.OK
 	}
 	return total / float64(r.OutputTokens.V-1), ok
-}
-
-func betweenMs(from, to trace.Opt[int64]) (float64, bool) {
-	if !from.OK || !to.OK {
-		return 0, false
-	}
-	return float64(to.V-from.V) / 1e6, true
-}
-
-// arrivalNs is ARRIVED, else QUEUED, else the stock span's wall-clock start.
-func arrivalNs(r *trace.Request) (int64, bool) {
-	for _, at := range []trace.Opt[int64]{r.ArrivedNs, r.QueuedNs} {
-		if at.OK {
-			return at.V, true
-		}
-	}
-	return r.StartWallNs.V, r.StartWallNs.OK && r.Source == trace.SourceStock
-}
-
-// clientDisconnect is the reason of an abort that the client asked for.
-const clientDisconnect = "client_disconnect"
-
-// isFailure reports a request that ended without success through no wish of its client.
-func isFailure(r *trace.Request) bool {
-	return r.Success.OK && !r.Success.V && !isClientAbort(r)
-}
-
-// isClientAbort reports a request that its client gave up.
-func isClientAbort(r *trace.Request) bool {
-	if !r.Success.OK || r.Success.V {
-		return false
-	}
-	if r.AbortReason.OK {
-		return r.AbortReason.V == clientDisconnect
-	}
-	return r.FinishStatus.Or("") == trace.FinishAborted
-}
-
-// departureNs is when the request left, on the clock of ArrivalNs.
-func departureNs(r *trace.Request) (int64, bool) {
-	if r.Source == trace.SourceStock {
-		return r.StartWallNs.V + int64(r.StockE2EUs.V*1e3), r.StockE2EUs.OK && r.StartWallNs.OK
-	}
-	for _, at := range []trace.Opt[int64]{r.DepartedNs, r.FinishedNs, r.AbortedNs} {
-		if at.OK {
-			return at.V, true
-		}
-	}
-	return 0, false
 }
 
 // idle is what the API adds around the engine, measured on requests that met a
@@ -364,7 +293,7 @@ func measureIdle(run *trace.Run) (idle, bool) {
 	var spans []span
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		from, ok := arrivalNs(r)
+		from, ok := r.ArrivalNs()
 		if !ok {
 			continue
 		}
@@ -405,7 +334,22 @@ func around(r *trace.Request) (overhead, egress float64, ok bool) {
 		overhead = r.StockTTFTUs.V - r.StockQueueUs.V - r.StockPrefillUs.V
 		return overhead, r.StockE2EUs.V - r.StockQueueUs.V - r.StockInferUs.V - overhead, true
 	}
-	before, known := betweenMs(r.ArrivedNs, r.QueuedNs)
-	after, departed := betweenMs(r.FinishedNs, r.DepartedNs)
+	before, known := trace.BetweenMs(r.ArrivedNs, r.QueuedNs)
+	after, departed := trace.BetweenMs(r.FinishedNs, r.DepartedNs)
 	return before * 1e3, after * 1e3, known && departed
+}
+
+// OfClients runs the checks on what clients saw, for runs of which nothing else was
+// recorded: their send stamps and times stand for those of spans.
+func OfClients(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
+	seen := *run
+	us := func(ms trace.Opt[float64]) trace.Opt[float64] { return trace.Opt[float64]{V: 1e3 * ms.V, OK: ms.OK} }
+	obs, _ := Requests(run)
+	for i := range obs {
+		if o := &obs[i]; o.Excluded != excludedUnsettled {
+			seen.Requests = append(seen.Requests, trace.Request{Source: trace.SourceStock, APIID: trace.Some(o.ID),
+				StartWallNs: trace.Some(o.ArrivalNs), StockTTFTUs: us(o.TTFTMs), StockE2EUs: us(o.E2EMs), Success: trace.Some(o.Excluded == "")})
+		}
+	}
+	return rows.VerdictsOf(&seen, dep)
 }

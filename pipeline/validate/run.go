@@ -257,7 +257,7 @@ func (j *job) replay(i int) (err error) {
 	}
 	content, more := ContentOf(run, dep, j.o.SharedPrefix)
 	findings = append(findings, more...)
-	marks, phases := marksOf(run), PhasesOf(run, dep)
+	marks, phases := marksOf(run), rows.PhasesOf(run, dep)
 	run = nil // its steps are most of a long recording
 	for _, p := range phases {
 		phase := p

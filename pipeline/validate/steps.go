@@ -31,7 +31,7 @@ type judgedRun struct {
 	starved  map[string]starved // by scope of a gate
 	training bool
 	seen     bool // its configuration was part of the fit
-	sat      *Verdicts
+	sat      *rows.LoadVerdicts
 	lag      runLag
 	quality  rows.Quality
 	beta     *rows.Table
@@ -55,7 +55,7 @@ type runLag struct {
 
 // newJudgedRun rebuilds the batches of one run and makes its rows.
 func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, src *Source) (*judgedRun, error) {
-	t := &judgedRun{id: run.ID, dep: dep, source: MeasuredSource(run), training: src.Training, sat: OfRun(run, dep),
+	t := &judgedRun{id: run.ID, dep: dep, source: MeasuredSource(run), training: src.Training, sat: rows.VerdictsOf(run, dep),
 		parts: rows.Parts(run, dep, o.Split)}
 	t.under(set)
 	set = t.set

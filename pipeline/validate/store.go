@@ -27,7 +27,7 @@ const (
 type steps struct {
 	Deployment *deploy.Deployment `json:"deployment"`
 	Source     string             `json:"source"`
-	Saturation *Verdicts          `json:"saturation"`
+	Saturation *rows.LoadVerdicts `json:"saturation"`
 	Lag        int                `json:"lag"`
 	Measured   bool               `json:"measured"`
 	Quality    rows.Quality       `json:"quality"`

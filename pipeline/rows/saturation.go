@@ -1,4 +1,4 @@
-package validate
+package rows
 
 import (
 	"cmp"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -17,31 +16,31 @@ import (
 // This file runs the five checks for an overloaded server on the phases of
 // a run.
 
-// Verdicts is the verdict on one run and on each of its phases. Phases are in
+// LoadVerdicts is the verdict on one run and on each of its phases. Phases are in
 // run.yaml's order without the warm-up; a run without phases has one, unnamed.
-type Verdicts struct {
-	Run    Verdict
-	Phases []phaseVerdict
+type LoadVerdicts struct {
+	Run    LoadVerdict
+	Phases []PhaseVerdict
 }
 
-// Verdict holds the five checks of one stretch of time.
-type Verdict struct {
+// LoadVerdict holds the five checks of one stretch of time.
+type LoadVerdict struct {
 	Saturated bool
 	Checks    []result.SaturationCheck
 }
 
-// phaseVerdict is the verdict on [StartNs, EndNs) of the monotonic clock.
-type phaseVerdict struct {
+// PhaseVerdict is the verdict on [StartNs, EndNs) of the monotonic clock.
+type PhaseVerdict struct {
 	Name           string
 	Load           string
 	StartNs, EndNs int64
 	Requests       int // that arrive in it
 	Steps          int // that start in it
-	Verdict
+	LoadVerdict
 }
 
 // Hits lists the names of the checks over their threshold.
-func (v Verdict) Hits() []string {
+func (v LoadVerdict) Hits() []string {
 	hits := []string{}
 	for _, c := range v.Checks {
 		if c.Hit {
@@ -52,48 +51,48 @@ func (v Verdict) Hits() []string {
 }
 
 // Phase returns the verdict on the named phase, or on the run when there is none.
-func (s *Verdicts) Phase(name string) Verdict {
+func (s *LoadVerdicts) Phase(name string) LoadVerdict {
 	for _, p := range s.Phases {
 		if p.Name == name {
-			return p.Verdict
+			return p.LoadVerdict
 		}
 	}
 	return s.Run
 }
 
 // Spans are the saturated open phases.
-func (s *Verdicts) Spans() []rows.Span {
-	var out []rows.Span
+func (s *LoadVerdicts) Spans() []Span {
+	var out []Span
 	for _, p := range s.Phases {
 		if p.Saturated && p.Load != deploy.LoadClosed {
-			out = append(out, rows.Span{StartNs: p.StartNs, EndNs: p.EndNs})
+			out = append(out, Span{StartNs: p.StartNs, EndNs: p.EndNs})
 		}
 	}
 	return out
 }
 
-// Judge is the reason for which a run is left out of a fit, empty for none, and
+// JudgeLoad is the reason for which a run is left out of a fit, empty for none, and
 // the saturated spans of one that is kept.
-func Judge(run *trace.Run, dep *deploy.Deployment) (reason string, spans []rows.Span) {
-	s := OfRun(run, dep)
+func JudgeLoad(run *trace.Run, dep *deploy.Deployment) (reason string, spans []Span) {
+	s := VerdictsOf(run, dep)
 	if s.Run.Saturated {
 		return HitText(s.Run.Checks), nil
 	}
 	return "", s.Spans()
 }
 
-// OfRun runs the five checks on every phase. The run shows the checks of its
+// VerdictsOf runs the five checks on every phase. The run shows the checks of its
 // worst open phase (most hits, then the first) and is saturated when all of its
 // open phases are; otherwise only those spans are. A closed loop holds the load
 // at what the server can do, so it cannot overrun it: its checks are shown and
 // decide nothing. Without an open phase the whole run is checked.
-func OfRun(run *trace.Run, dep *deploy.Deployment) *Verdicts {
-	s := &Verdicts{}
+func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
+	s := &LoadVerdicts{}
 	worst, all := -1, true
 	for i, p := range PhasesOf(run, dep) {
 		w := windowOf(run, p)
 		v := fiveChecks(w)
-		s.Phases = append(s.Phases, phaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), w.steps, v})
+		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), w.steps, v})
 		if p.Load == deploy.LoadClosed {
 			continue
 		}
@@ -106,24 +105,9 @@ func OfRun(run *trace.Run, dep *deploy.Deployment) *Verdicts {
 		s.Run = fiveChecks(windowOf(run, wholeRun()))
 		return s
 	}
-	s.Run = s.Phases[worst].Verdict
+	s.Run = s.Phases[worst].LoadVerdict
 	s.Run.Saturated = all
 	return s
-}
-
-// OfClients runs the checks on what clients saw, for runs of which nothing else was
-// recorded: their send stamps and times stand for those of spans.
-func OfClients(run *trace.Run, dep *deploy.Deployment) *Verdicts {
-	seen := *run
-	us := func(ms trace.Opt[float64]) trace.Opt[float64] { return trace.Opt[float64]{V: 1e3 * ms.V, OK: ms.OK} }
-	obs, _ := Requests(run)
-	for i := range obs {
-		if o := &obs[i]; o.Excluded != excludedUnsettled {
-			seen.Requests = append(seen.Requests, trace.Request{Source: trace.SourceStock, APIID: trace.Some(o.ID),
-				StartWallNs: trace.Some(o.ArrivalNs), StockTTFTUs: us(o.TTFTMs), StockE2EUs: us(o.E2EMs), Success: trace.Some(o.Excluded == "")})
-		}
-	}
-	return OfRun(&seen, dep)
 }
 
 // PhasesOf are the deployment's phases but the warm-up, or the whole run.
@@ -159,13 +143,13 @@ func windowOf(run *trace.Run, p deploy.Phase) window {
 	var w window
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		if at, ok := arrivalNs(r); ok && at >= p.StartNs && at < p.EndNs {
+		if at, ok := r.ArrivalNs(); ok && at >= p.StartNs && at < p.EndNs {
 			w.requests = append(w.requests, r)
 		}
 	}
 	slices.SortStableFunc(w.requests, func(a, b *trace.Request) int {
-		x, _ := arrivalNs(a)
-		y, _ := arrivalNs(b)
+		x, _ := a.ArrivalNs()
+		y, _ := b.ArrivalNs()
 		return cmp.Compare(x, y)
 	})
 	for i := range run.Steps {
@@ -177,20 +161,20 @@ func windowOf(run *trace.Run, p deploy.Phase) window {
 }
 
 // fiveChecks runs the five checks on the requests of a window.
-func fiveChecks(w window) Verdict {
+func fiveChecks(w window) LoadVerdict {
 	arrivals := make([]stat.Arrival, len(w.requests))
 	for i, r := range w.requests {
-		at, _ := arrivalNs(r)
-		left, hasLeft := departureNs(r)
-		ttft, hasTTFT := ttftMs(r)
-		e2e, hasE2E := e2EMs(r)
+		at, _ := r.ArrivalNs()
+		left, hasLeft := r.DepartureNs()
+		ttft, hasTTFT := r.TTFTMs()
+		e2e, hasE2E := r.E2EMs()
 		arrivals[i] = stat.Arrival{
 			At: float64(at), Left: orNaN(float64(left), hasLeft), TTFT: orNaN(ttft, hasTTFT), E2E: orNaN(e2e, hasE2E),
-			Ended: r.Success.OK, Failed: isFailure(r), Engine: r.CoreID.OK, Preempted: r.Preemptions.Or(0) > 0,
+			Ended: r.Success.OK, Failed: r.Failed(), Engine: r.CoreID.OK, Preempted: r.Preemptions.Or(0) > 0,
 		}
 	}
 	checks, saturated := stat.Saturation(arrivals)
-	v := Verdict{Saturated: saturated}
+	v := LoadVerdict{Saturated: saturated}
 	for _, c := range checks {
 		v.Checks = append(v.Checks, result.SaturationCheck{Name: c.Name, Value: result.OrNull(c.Value), Threshold: c.Limit, Hit: c.Hit,
 			Doc: c.Doc})

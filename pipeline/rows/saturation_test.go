@@ -1,4 +1,4 @@
-package validate
+package rows
 
 import (
 	"fmt"
@@ -64,7 +64,7 @@ func TestSaturationEachCheckHits(t *testing.T) {
 		}},
 	}
 	for _, c := range cases {
-		s := OfRun(c.run(), &deploy.Deployment{})
+		s := VerdictsOf(c.run(), &deploy.Deployment{})
 		if !slices.Equal(s.Run.Hits(), []string{c.check}) {
 			t.Errorf("%s: got hits %v", c.check, s.Run.Hits())
 		}
@@ -76,7 +76,7 @@ func TestSaturationEachCheckHits(t *testing.T) {
 
 func TestSaturationTwoHitsSaturate(t *testing.T) {
 	run := load(60, func(i int) float64 { return 100 * (1 + float64(i)/20) }, rising)
-	s := OfRun(run, &deploy.Deployment{})
+	s := VerdictsOf(run, &deploy.Deployment{})
 	if !s.Run.Saturated || len(s.Spans()) != 1 {
 		t.Errorf("got %v, spans %v", s.Run.Hits(), s.Spans())
 	}
@@ -85,7 +85,7 @@ func TestSaturationTwoHitsSaturate(t *testing.T) {
 // TestSaturationFallingQueueIsNone: a queue that drains has a high R2 too.
 func TestSaturationFallingQueueIsNone(t *testing.T) {
 	run := load(60, flat(100), func(i int) float64 { return max(900, 30000-800*float64(i)) })
-	for _, c := range OfRun(run, &deploy.Deployment{}).Run.Checks {
+	for _, c := range VerdictsOf(run, &deploy.Deployment{}).Run.Checks {
 		if c.Name == stat.CheckQueueRising && c.Hit {
 			t.Errorf("got R2 %v", *c.Value)
 		}
@@ -99,7 +99,7 @@ func TestSaturationClientAbortsAreNoFailures(t *testing.T) {
 		run.Requests[i].Success = trace.Some(false)
 		run.Requests[i].AbortReason = trace.Some("client_disconnect")
 	}
-	if hits := OfRun(run, &deploy.Deployment{}).Run.Hits(); len(hits) != 0 {
+	if hits := VerdictsOf(run, &deploy.Deployment{}).Run.Hits(); len(hits) != 0 {
 		t.Errorf("got %v", hits)
 	}
 }
@@ -119,7 +119,7 @@ func TestSaturationClosedLoopDoesNotDecide(t *testing.T) {
 		{Name: "closed", StartNs: 0, EndNs: 30e9, Load: deploy.LoadClosed},
 		{Name: "open", StartNs: 30e9, EndNs: 90e9, Load: deploy.LoadOpen},
 	}}
-	s := OfRun(run, dep)
+	s := VerdictsOf(run, dep)
 	if !s.Phase("closed").Saturated || s.Run.Saturated || s.Phase("open").Saturated {
 		t.Errorf("closed %v, open %v, run %v", s.Phase("closed").Hits(), s.Phase("open").Hits(), s.Run.Hits())
 	}
@@ -127,7 +127,7 @@ func TestSaturationClosedLoopDoesNotDecide(t *testing.T) {
 
 // TestSaturationTooFewRequestsIsNull, never 0.
 func TestSaturationTooFewRequestsIsNull(t *testing.T) {
-	s := OfRun(load(4, flat(1), flat(2)), &deploy.Deployment{})
+	s := VerdictsOf(load(4, flat(1), flat(2)), &deploy.Deployment{})
 	for _, c := range s.Run.Checks {
 		if (c.Name == stat.CheckTTFTDrift || c.Name == stat.CheckE2ETail || c.Name == stat.CheckQueueRising) && c.Value != nil {
 			t.Errorf("%s: got %v, want null", c.Name, *c.Value)
