@@ -10,7 +10,6 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/predict"
 	"github.com/blis-train/blis-train/trace"
@@ -26,9 +25,9 @@ const (
 	budgetShare = 0.05
 )
 
-// DefaultAdmission is a policy with its published defaults. slo-gated has no signal:
+// defaultAdmission is a policy with its published defaults. slo-gated has no signal:
 // three public definitions exist.
-func DefaultAdmission(policy string) admission {
+func defaultAdmission(policy string) admission {
 	floor := floorShare
 	return admission{Policy: policy, Capacity: 10_000, Refill: 1000, QueueThreshold: 5, KVThreshold: 0.8, K: 300, Power: 5,
 		Variant: "b", Headroom: 1, StepMs: 7, BudgetsMs: map[string]float64{"critical": 200, "standard": 500, "sheddable": 300},
@@ -57,9 +56,9 @@ func (a *admission) check() error {
 	case a.Floor != nil && !(*a.Floor >= 0 && *a.Floor <= 1):
 		return specErrorf("admission.floor: got %g, want 0 to 1", *a.Floor)
 	case a.Policy == "slo-gated":
-		return (&gateway.SLOGated{Signal: a.Signal}).Check()
+		return (&sloGated{Signal: a.Signal}).Check()
 	case a.Policy == "predictive-seed":
-		return (&gateway.Seed{Variant: a.Variant}).Check()
+		return (&Seed{Variant: a.Variant}).Check()
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Eps)) {
 		if e := a.Eps[name]; !(e > 0 && e < 1) {
@@ -69,33 +68,33 @@ func (a *admission) check() error {
 	return nil
 }
 
-// Parts are what a gate needs of the engines it stands before.
-type Parts struct {
+// parts are what a gate needs of the engines it stands before.
+type parts struct {
 	Engines     []sim.Config            // by instance
 	Controllers []*predict.Engine       // by instance, with the coefficients of the gate; for predictions
 	Plants      []*predict.Engine       // the same with those that drive the engines; for clairvoyant
 	Prior       func(p float64) float64 // quantile of observed / predicted; nil: 1
-	Trees       gateway.Estimator       // latency-slo with a predictor file; nil without
+	Trees       estimator               // latency-slo with a predictor file; nil without
 	Observe     func(instance int) sim.Observer
 	Seed        int64
 }
 
 // Build is the cluster that the spec describes.
-func (s *Spec) Build(p Parts) (*Config, error) {
+func (s *Spec) Build(p parts) (*Config, error) {
 	cfg := &Config{Engines: p.Engines, RefreshUs: s.RefreshUs, Aligned: s.Scrape == "aligned", ShowStep: s.ExportStep,
 		Update: s.Routing.IndexUpdate, IndexBlocks: s.Routing.IndexBlocks, EventDelayUs: s.Routing.EventDelayUs, AdmissionUs: s.AdmissionUs,
 		RoutingUs: s.RoutingUs, Priorities: s.Priorities, Scheduler: s.Scheduler, AgeWeight: s.AgeWeight, ShadowShare: s.ShadowShare,
-		Seed: p.Seed, Observe: p.Observe, Routing: gateway.Routing{Policy: s.Routing.Policy, Seed: p.Seed}}
+		Seed: p.Seed, Observe: p.Observe, Routing: RouterOptions{Policy: s.Routing.Policy, Seed: p.Seed}}
 	if s.Retry.Kind == "backoff" {
 		cfg.Retry = retry{Tries: s.Retry.Tries, BaseUs: sim.ToUs(s.Retry.BaseMs * 1e3), Factor: s.Retry.Factor}
 	}
-	if s.Routing.Policy == gateway.Weighted {
+	if s.Routing.Policy == Weighted {
 		var err error
-		if cfg.Routing.Scorers, err = gateway.ParseScorers(s.Routing.ScorersText()); err != nil {
+		if cfg.Routing.Scorers, err = ParseScorers(s.Routing.ScorersText()); err != nil {
 			return nil, err
 		}
 	} else if s.Routing.Scorers != "" {
-		return nil, trace.Errorf(gateway.CodeBadSpec, "routing.scorers: got them with policy %q, want policy weighted", s.Routing.Policy).
+		return nil, trace.Errorf(codeBadSpec, "routing.scorers: got them with policy %q, want policy weighted", s.Routing.Policy).
 			WithHint("add --routing-policy weighted, or policy: weighted beside them")
 	}
 	if s.Admission.Policy == "clairvoyant" {
@@ -108,7 +107,7 @@ func (s *Spec) Build(p Parts) (*Config, error) {
 // byPriority reports whether engines serve better classes first.
 func (s *Spec) byPriority(engines []sim.Config) bool {
 	if s.Scheduler != "" {
-		return s.Scheduler == PriorityFCFS
+		return s.Scheduler == priorityFCFS
 	}
 	return engines[0].Deployment.Engine.SchedulingPolicy == "priority"
 }
@@ -124,29 +123,29 @@ func (s *Spec) NeedsController() bool {
 	return false
 }
 
-func (s *Spec) policy(p *Parts, live *live) gateway.Policy {
+func (s *Spec) policy(p *parts, live *live) Policy {
 	a := &s.Admission
-	rollout := &gateway.Rollout{Engines: p.Controllers, ByPriority: s.byPriority(p.Engines)}
+	rollout := &Rollout{Engines: p.Controllers, ByPriority: s.byPriority(p.Engines)}
 	switch a.Policy {
 	case "token-bucket":
-		return &gateway.TokenBucket{Capacity: a.Capacity, RefillPerS: a.Refill}
+		return &tokenBucket{Capacity: a.Capacity, RefillPerS: a.Refill}
 	case "slo-gated":
-		return &gateway.SLOGated{Signal: a.Signal, Thresholds: a.Thresholds}
+		return &sloGated{Signal: a.Signal, Thresholds: a.Thresholds}
 	case "gaie-legacy":
-		return &gateway.GAIELegacy{Queue: a.QueueThreshold, KV: a.KVThreshold}
+		return &gaieLegacy{Queue: a.QueueThreshold, KV: a.KVThreshold}
 	case "probabilistic":
-		return &gateway.Probabilistic{Queue: a.QueueThreshold, KV: a.KVThreshold, K: a.K, Power: a.Power, Seed: p.Seed}
+		return &probabilistic{Queue: a.QueueThreshold, KV: a.KVThreshold, K: a.K, Power: a.Power, Seed: p.Seed}
 	case "latency-slo":
 		if p.Trees != nil {
-			return &gateway.LatencySLO{Estimate: p.Trees}
+			return &latencySLO{Estimate: p.Trees}
 		}
-		return &gateway.LatencySLO{Estimate: rollout}
+		return &latencySLO{Estimate: rollout}
 	case "predictive-seed":
 		budgets := map[string]float64{}
 		for name, ms := range a.BudgetsMs {
 			budgets[name] = ms * 1e3
 		}
-		return &gateway.Seed{Variant: a.Variant, Headroom: a.Headroom, StepUs: a.StepMs * 1e3, Beta0: a.Beta0, Beta1: a.Beta1,
+		return &Seed{Variant: a.Variant, Headroom: a.Headroom, StepUs: a.StepMs * 1e3, Beta0: a.Beta0, Beta1: a.Beta1,
 			BudgetUs: budgets, AdmitUnmatched: a.AdmitUnmatched}
 	case "predictive":
 		return s.predictive(p, rollout)
@@ -156,14 +155,14 @@ func (s *Spec) policy(p *Parts, live *live) gateway.Policy {
 	case "clairvoyant":
 		return s.predictive(p, live)
 	}
-	return gateway.Always{}
+	return Always{}
 }
 
-func (s *Spec) predictive(p *Parts, e gateway.Estimator) *gateway.Predictive {
-	out := &gateway.Predictive{Estimate: e, Best: s.Admission.PredictOn == "best", Eps: s.Admission.Eps, Prior: p.Prior,
+func (s *Spec) predictive(p *parts, e estimator) *predictive {
+	out := &predictive{Estimate: e, Best: s.Admission.PredictOn == "best", Eps: s.Admission.Eps, Prior: p.Prior,
 		StandardUs: sim.ToUs(s.Targets["standard"].TTFTMs * 1e3)}
 	if f := s.Admission.Floor; f != nil && *f > 0 {
-		out.Floor = &gateway.Floor{Share: *f, BudgetShare: budgetShare}
+		out.Floor = &Floor{Share: *f, BudgetShare: budgetShare}
 	}
 	return out
 }

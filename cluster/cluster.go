@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/sim"
 )
 
@@ -18,13 +17,13 @@ type cluster struct {
 	shadows  [][]*shadow // by instance
 	running  int         // the engine that runs, -1: none
 	events   events
-	router   gateway.Router
-	index    *gateway.Index
-	exact    *gateway.Events // nil: nobody reads them
-	view     gateway.View
+	router   router
+	index    *index
+	exact    *Events // nil: nobody reads them
+	view     View
 	viewOf   int  // request that the view's matches are of, -1: none
 	fresh    bool // nothing was sent since
-	seen     []gateway.Request
+	seen     []Request
 	planned  []int32 // by request: instance of its decision, -1: none
 	prefixes map[uint64]int
 	hashes   map[uint64][]uint64 // of a group's prefix
@@ -67,14 +66,14 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	router, err := gateway.NewRouter(cfg.Routing, n)
+	router, err := newRouter(cfg.Routing, n)
 	if err != nil {
 		return nil, err
 	}
 	c := &cluster{cfg: cfg, reqs: own, src: src, running: -1, router: router, viewOf: -1, prefixes: map[uint64]int{},
-		hashes: map[uint64][]uint64{}, seen: make([]gateway.Request, len(own)), planned: make([]int32, len(own)),
+		hashes: map[uint64][]uint64{}, seen: make([]Request, len(own)), planned: make([]int32, len(own)),
 		closed: slices.ContainsFunc(own, func(r sim.Request) bool { return r.After > 0 || r.Loop > 0 })}
-	c.out.Records, c.shadows = make([]Record, len(own)), make([][]*shadow, n)
+	c.out.Records, c.shadows = make([]record, len(own)), make([][]*shadow, n)
 	if err := c.start(); err != nil {
 		return nil, err
 	}
@@ -82,15 +81,15 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	if cfg.IndexBlocks > 0 {
 		total = cfg.IndexBlocks
 	}
-	c.index = gateway.NewIndex(n, total)
-	c.view = gateway.View{BlockSize: cfg.Engines[0].Deployment.Engine.BlockSize, Snapshots: make([]gateway.Snapshot, n),
-		Ledger: gateway.NewLedger(n, len(own)), Match: make([]int64, n)}
+	c.index = newIndex(n, total)
+	c.view = View{BlockSize: cfg.Engines[0].Deployment.Engine.BlockSize, Snapshots: make([]snapshot, n),
+		Ledger: newLedger(n, len(own)), Match: make([]int64, n)}
 	for i := range c.view.Snapshots {
 		c.scrape(i, 0)
 		c.view.Snapshots[i].AtUs = -1
 	}
-	if cfg.Update == kvEvents || gateway.ReadsEvents(cfg.Routing.Scorers) {
-		c.exact, c.view.Exact = gateway.NewEvents(cfg.EventDelayUs), make([]int64, n)
+	if cfg.Update == kvEvents || readsEvents(cfg.Routing.Scorers) {
+		c.exact, c.view.Exact = newEvents(cfg.EventDelayUs), make([]int64, n)
 		for i, e := range c.engines {
 			e.Watch(func(atUs int64, hash uint64, stored bool) { c.exact.Add(i, atUs, hash, stored) })
 		}
@@ -104,7 +103,7 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 // withPriorities is the requests with the priorities of their classes, where the
 // scheduler goes by them.
 func (c *Config) withPriorities(reqs []sim.Request) []sim.Request {
-	if c.Scheduler != PriorityFCFS {
+	if c.Scheduler != priorityFCFS {
 		return reqs
 	}
 	own := slices.Clone(reqs)
@@ -121,7 +120,7 @@ func (c *cluster) start() error {
 		if c.cfg.Scheduler != "" {
 			d := *ec.Deployment
 			d.Engine.SchedulingPolicy = fcfs
-			if c.cfg.Scheduler == PriorityFCFS {
+			if c.cfg.Scheduler == priorityFCFS {
 				d.Engine.SchedulingPolicy = "priority"
 			}
 			ec.Deployment = &d
@@ -229,7 +228,7 @@ func (c *cluster) scrapeDue(i int, atUs int64) int64 {
 func (c *cluster) scrape(i int, atUs int64) {
 	in := c.engines[i].Inside()
 	s := &c.view.Snapshots[i]
-	*s = gateway.Snapshot{AtUs: atUs, QueueDepth: in.Waiting, BatchSize: in.Running, FreeBlocks: in.FreeBlocks,
+	*s = snapshot{AtUs: atUs, QueueDepth: in.Waiting, BatchSize: in.Running, FreeBlocks: in.FreeBlocks,
 		TotalBlocks: in.TotalBlocks, StepStartUs: -1}
 	if c.cfg.ShowStep {
 		s.StepStartUs = in.StepStartUs

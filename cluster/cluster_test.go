@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
@@ -59,7 +58,7 @@ func several(n int, cfg sim.Config) []sim.Config {
 }
 
 func plain(engines []sim.Config) *Config {
-	return &Config{Engines: engines, Policy: gateway.Always{}, Routing: gateway.Routing{Policy: gateway.RoundRobin}, Update: OnRoute}
+	return &Config{Engines: engines, Policy: Always{}, Routing: RouterOptions{Policy: RoundRobin}, Update: OnRoute}
 }
 
 // One instance gives the log of the engine alone, byte for byte, whatever the
@@ -95,7 +94,7 @@ func TestOneInstanceIsTheEngine(t *testing.T) {
 			}
 			log.Flush()
 			c := plain([]sim.Config{cfg})
-			c.RefreshUs, c.Routing = 50_000, gateway.Routing{Policy: gateway.LeastLoaded}
+			c.RefreshUs, c.Routing = 50_000, RouterOptions{Policy: LeastLoaded}
 			log = &sim.Log{W: bufio.NewWriter(&together), Requests: reqs}
 			c.Observe = func(int) sim.Observer { return log }
 			got, err := Run(c, reqs)

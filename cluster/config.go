@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -16,8 +15,8 @@ const (
 // Config is a cluster.
 type Config struct {
 	Engines []sim.Config // instances; those of one run may share a latency model
-	Routing gateway.Routing
-	Policy  gateway.Policy
+	Routing RouterOptions
+	Policy  Policy
 	Live    *live // the estimator that looks into the engines; nil: nobody does
 
 	RefreshUs    int64 // between two scrapes of an instance; 0: every decision sees the live state
@@ -51,7 +50,7 @@ type retry struct {
 // Schedulers.
 const (
 	fcfs         = "fcfs"
-	PriorityFCFS = "priority-fcfs"
+	priorityFCFS = "priority-fcfs"
 )
 
 // defaultPriorities are those of BLIS and of the gateway API: below 0 a class may
@@ -61,10 +60,10 @@ var defaultPriorities = map[string]int{"critical": 4, "standard": 3, "batch": -1
 const standardPriority = 3
 
 func (c *Config) check() error {
-	bad := func(format string, args ...any) error { return trace.Errorf(gateway.CodeBadSpec, format, args...) }
+	bad := func(format string, args ...any) error { return trace.Errorf(codeBadSpec, format, args...) }
 	switch {
-	case len(c.Engines) < 1 || len(c.Engines) > gateway.MaxInstances:
-		return bad("instances: got %d, want 1 to %d", len(c.Engines), gateway.MaxInstances)
+	case len(c.Engines) < 1 || len(c.Engines) > maxInstances:
+		return bad("instances: got %d, want 1 to %d", len(c.Engines), maxInstances)
 	case c.Policy == nil:
 		return bad("admission: got none, want a policy")
 	case c.RefreshUs < 0 || c.AdmissionUs < 0 || c.RoutingUs < 0 || c.EventDelayUs < 0 || c.IndexBlocks < 0:
@@ -72,7 +71,7 @@ func (c *Config) check() error {
 			c.RefreshUs, c.AdmissionUs, c.RoutingUs, c.EventDelayUs, c.IndexBlocks)
 	case c.Update != OnRoute && c.Update != onFirstToken && c.Update != kvEvents:
 		return bad("index update: got %q, want on-route, on-first-token or kv-events", c.Update)
-	case c.Scheduler != "" && c.Scheduler != fcfs && c.Scheduler != PriorityFCFS:
+	case c.Scheduler != "" && c.Scheduler != fcfs && c.Scheduler != priorityFCFS:
 		return bad("scheduler: got %q, want fcfs or priority-fcfs", c.Scheduler)
 	case !(c.AgeWeight >= 0) || c.AgeWeight > 1:
 		return bad("age weight: got %g, want 0 to 1 a us", c.AgeWeight)

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -76,7 +75,7 @@ type instancePart struct {
 func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 	targets := TargetsOf(reqs) // the workload's own
 	maps.Copy(targets, s.spec.ByClass())
-	g := Reduce(run.Records, targets, Window{ToUs: math.MaxInt64})
+	g := reduce(run.Records, targets, window{ToUs: math.MaxInt64})
 	p := &Part{Instances: len(run.Engines), Admission: s.spec.Admission.Policy, Routing: s.spec.Routing.Policy,
 		Scheduler: s.spec.Scheduler, RefreshUs: s.spec.RefreshUs, Arrived: g.All.Arrived, Admitted: g.All.Admitted, Rejected: g.Shed,
 		Arrivals: g.Tries, Goodput: result.OrNull(g.All.Goodput()), P99Critical: result.OrNull(g.Critical.P99),
@@ -84,7 +83,7 @@ func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 		Potential: result.OrNull(g.PotentialShare), PhantomShare: result.OrNull(g.PhantomShare), Jain: result.OrNull(g.Jain),
 		OutputPerS: result.OrNull(g.OutputPerS), Prediction: auditPart(g.Live), Shadow: auditPart(g.Shadow),
 		Classes: []classPart{}, ByInstance: make([]instancePart, len(run.Engines))}
-	if s.spec.Routing.Policy == gateway.Weighted {
+	if s.spec.Routing.Policy == Weighted {
 		p.Scorers = s.spec.Routing.ScorersText()
 	}
 	for i := range g.Classes {
@@ -104,7 +103,7 @@ func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 	return p
 }
 
-func auditPart(a Audit) *AuditPart {
+func auditPart(a audit) *AuditPart {
 	if a.N == 0 {
 		return nil
 	}

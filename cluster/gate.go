@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -75,7 +74,7 @@ func (c *cluster) meet(i int, now int64) {
 	q, rec := &c.reqs[i], &c.out.Records[i]
 	p := c.cfg.priority(q.SLOClass)
 	r := &c.seen[i]
-	*r = gateway.Request{Index: i, Class: c.view.Ledger.Class(q.SLOClass, p), ClassName: q.SLOClass, Priority: p, PromptTokens: q.PromptTokens,
+	*r = Request{Index: i, Class: c.view.Ledger.Class(q.SLOClass, p), ClassName: q.SLOClass, Priority: p, PromptTokens: q.PromptTokens,
 		SLOTTFTUs: q.SLOTTFTUs, Blocks: q.PromptTokens / c.view.BlockSize}
 	r.Hashes = c.hashesOf(i)
 	if len(r.Hashes) >= groupBlocks {

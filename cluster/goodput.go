@@ -9,22 +9,22 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Target is what a class was promised; 0: nothing.
-type Target struct{ TTFTUs, ITLUs, E2EUs float64 }
+// target is what a class was promised; 0: nothing.
+type target struct{ TTFTUs, ITLUs, E2EUs float64 }
 
 // TargetsOf is what the classes of requests were promised: what the first of each that has any was.
-func TargetsOf(reqs []sim.Request) map[string]Target {
-	out := map[string]Target{}
+func TargetsOf(reqs []sim.Request) map[string]target {
+	out := map[string]target{}
 	for i := range reqs {
-		if q := &reqs[i]; out[q.SLOClass] == (Target{}) {
-			out[q.SLOClass] = Target{TTFTUs: float64(q.SLOTTFTUs), ITLUs: float64(q.SLOITLUs), E2EUs: float64(q.SLOE2EUs)}
+		if q := &reqs[i]; out[q.SLOClass] == (target{}) {
+			out[q.SLOClass] = target{TTFTUs: float64(q.SLOTTFTUs), ITLUs: float64(q.SLOITLUs), E2EUs: float64(q.SLOE2EUs)}
 		}
 	}
 	return out
 }
 
-// Window is the arrivals that count, [FromUs, ToUs).
-type Window struct{ FromUs, ToUs int64 }
+// window is the arrivals that count, [FromUs, ToUs).
+type window struct{ FromUs, ToUs int64 }
 
 // Class is one class, or all of them.
 type Class struct {
@@ -56,21 +56,21 @@ func over(a, b float64) float64 {
 	return a / b
 }
 
-// Tail is a P99 of TTFT in ms with an order-statistic interval; +Inf where too many
+// tail is a P99 of TTFT in ms with an order-statistic interval; +Inf where too many
 // were rejected, NaN without requests.
-type Tail struct {
+type tail struct {
 	N           int
 	P99, Lo, Hi float64
 }
 
-// Audit compares an estimate with what came.
-type Audit struct {
+// audit compares an estimate with what came.
+type audit struct {
 	N                                       int
 	MedianAPE, Bias, Coverage90, FalseShare float64 // NaN without rows
 }
 
-// Pair is one estimate and what came of it, ms.
-type Pair struct {
+// pair is one estimate and what came of it, ms.
+type pair struct {
 	PredictedMs, TookMs float64
 	Shadow              bool
 }
@@ -79,9 +79,9 @@ type Pair struct {
 type Goodput struct {
 	All       Class
 	Classes   []Class // in the order of their first arrival
-	Critical  Tail    // TTFT of class critical, rejected ones as for ever
-	Admitted  Tail    // of admitted requests
-	Everybody Tail    // of all, rejected ones as for ever
+	Critical  tail    // TTFT of class critical, rejected ones as for ever
+	Admitted  tail    // of admitted requests
+	Everybody tail    // of all, rejected ones as for ever
 
 	CachedShare       float64 // prompt tokens of admitted requests found in a cache
 	PotentialShare    float64 // best expectation at arrival, over all arrivals
@@ -92,11 +92,11 @@ type Goodput struct {
 	OutputPerS        float64 // tokens produced inside the window per second
 	Shed              int     // rejected
 	Tries             int     // arrivals, those that came again included
-	Live, Shadow      Audit   // of admitted requests, and of the sample of rejected ones
+	Live, Shadow      audit   // of admitted requests, and of the sample of rejected ones
 }
 
 // Meets reports whether a record met every target of its class.
-func (t Target) Meets(r *Record) bool {
+func (t target) Meets(r *record) bool {
 	if r.Outcome != sim.OutcomeFinished {
 		return false
 	}
@@ -106,8 +106,8 @@ func (t Target) Meets(r *Record) bool {
 	return (t.TTFTUs == 0 || ttft <= t.TTFTUs) && (t.E2EUs == 0 || e2e <= t.E2EUs) && (t.ITLUs == 0 || !hasITL || itl <= t.ITLUs)
 }
 
-// Reduce takes the records of arrivals inside the window.
-func Reduce(all []Record, targets map[string]Target, w Window) *Goodput {
+// reduce takes the records of arrivals inside the window.
+func reduce(all []record, targets map[string]target, w window) *Goodput {
 	recs := inWindow(all, w)
 	out := &Goodput{All: Class{Name: "all"}}
 	for _, r := range recs {
@@ -130,18 +130,18 @@ func Reduce(all []Record, targets map[string]Target, w Window) *Goodput {
 	return out
 }
 
-func inWindow(all []Record, w Window) []*Record {
-	out := make([]*Record, 0, len(all))
+func inWindow(all []record, w window) []*record {
+	out := make([]*record, 0, len(all))
 	for i := range all {
 		if at := all[i].ArrivalUs; at >= w.FromUs && at < w.ToUs && all[i].Tries > 0 {
 			out = append(out, &all[i])
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *Record) int { return int(a.ArrivalUs - b.ArrivalUs) })
+	slices.SortStableFunc(out, func(a, b *record) int { return int(a.ArrivalUs - b.ArrivalUs) })
 	return out
 }
 
-func (c *Class) add(r *Record, t Target) {
+func (c *Class) add(r *record, t target) {
 	c.Arrived++
 	if t.Meets(r) {
 		c.Good++
@@ -167,7 +167,7 @@ func (c *Class) add(r *Record, t Target) {
 	}
 }
 
-func (out *Goodput) tails(recs []*Record) {
+func (out *Goodput) tails(recs []*record) {
 	var critical, admitted, everybody []float64
 	for _, r := range recs {
 		ms := math.Inf(1)
@@ -187,9 +187,9 @@ func (out *Goodput) tails(recs []*Record) {
 // tailOf is the P99 of values in order of arrival. Its interval has the ranks that a
 // binomial of the effective size would leave out at 2.5 % on either side, by its
 // normal limit; the size is that of the indicator of exceedance.
-func tailOf(v []float64) Tail {
+func tailOf(v []float64) tail {
 	if len(v) == 0 {
-		return Tail{P99: math.NaN(), Lo: math.NaN(), Hi: math.NaN()}
+		return tail{P99: math.NaN(), Lo: math.NaN(), Hi: math.NaN()}
 	}
 	sorted := stat.Sorted(v)
 	at := func(q float64) float64 {
@@ -203,10 +203,10 @@ func tailOf(v []float64) Tail {
 		}
 	}
 	half := float64(1.96 * math.Sqrt(0.99*0.01/stat.EffectiveSize(exceeds)))
-	return Tail{N: len(v), P99: p99, Lo: at(0.99 - half), Hi: at(math.Min(1, 0.99+half))}
+	return tail{N: len(v), P99: p99, Lo: at(0.99 - half), Hi: at(math.Min(1, 0.99+half))}
 }
 
-func (out *Goodput) cache(recs []*Record) {
+func (out *Goodput) cache(recs []*record) {
 	var prompts, admitted, cached, potential, potentialIn, expected, phantom float64
 	shares := make([]float64, 0, len(recs))
 	for _, r := range recs {
@@ -229,7 +229,7 @@ func (out *Goodput) cache(recs []*Record) {
 
 // fairness is over groups by what share of their arrivals was good, so that big
 // groups weigh as much as small ones.
-func (out *Goodput) fairness(recs []*Record, targets map[string]Target) {
+func (out *Goodput) fairness(recs []*record, targets map[string]target) {
 	var names []uint64
 	groups := map[uint64]*Class{}
 	for _, r := range recs {
@@ -251,7 +251,7 @@ func (out *Goodput) fairness(recs []*Record, targets map[string]Target) {
 
 // outputPerS counts tokens inside the window: a request's tokens lie evenly between
 // its first and its last.
-func outputPerS(all []Record, w Window) float64 {
+func outputPerS(all []record, w window) float64 {
 	sum := 0.0
 	end := w.ToUs
 	if end == math.MaxInt64 { // the last arrival
@@ -279,17 +279,17 @@ func outputPerS(all []Record, w Window) float64 {
 }
 
 // pairs are the estimates of admitted requests and of the shadow sample.
-func pairs(recs []*Record) []Pair {
-	var out []Pair
+func pairs(recs []*record) []pair {
+	var out []pair
 	for _, r := range recs {
 		p := r.Decision.PredictedUs
 		if math.IsNaN(p) || math.IsInf(p, 0) {
 			continue
 		}
 		if us, ok := r.TookUs(); ok && r.Admitted() {
-			out = append(out, Pair{p / 1e3, float64(us) / 1e3, false})
+			out = append(out, pair{p / 1e3, float64(us) / 1e3, false})
 		} else if r.Shadow.OK && tellable(r) {
-			out = append(out, Pair{p / 1e3, float64(r.Shadow.V) / 1e3, true})
+			out = append(out, pair{p / 1e3, float64(r.Shadow.V) / 1e3, true})
 		}
 	}
 	return out
@@ -297,14 +297,14 @@ func pairs(recs []*Record) []Pair {
 
 // tellable reports whether its shadow was followed for as long as its bound: another
 // one could only be seen to have been quick.
-func tellable(r *Record) bool { return r.Decision.P90Us <= float64(r.FollowedUs()) }
+func tellable(r *record) bool { return r.Decision.P90Us <= float64(r.FollowedUs()) }
 
-// AllPairs are Pairs of a whole run's records inside the window.
-func AllPairs(all []Record, w Window) []Pair { return pairs(inWindow(all, w)) }
+// allPairs are Pairs of a whole run's records inside the window.
+func allPairs(all []record, w window) []pair { return pairs(inWindow(all, w)) }
 
-func auditOf(recs []*Record, pairs []Pair, shadow bool) Audit {
+func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 	nan := math.NaN()
-	a := Audit{MedianAPE: nan, Bias: nan, Coverage90: nan, FalseShare: nan}
+	a := audit{MedianAPE: nan, Bias: nan, Coverage90: nan, FalseShare: nan}
 	var ape []float64
 	predicted, took := 0.0, 0.0
 	for _, p := range pairs {
@@ -343,18 +343,18 @@ func auditOf(recs []*Record, pairs []Pair, shadow bool) Audit {
 	return a
 }
 
-// Newcomer is the admission of one group against the others', by second after it came.
-type Newcomer struct {
+// newcomer is the admission of one group against the others', by second after it came.
+type newcomer struct {
 	Ratio   []float64          // admission ratio, new / established; NaN without arrivals
 	SecondS trace.Opt[float64] // of the first second that reaches 0.8
 }
 
-// NewcomerOf follows a group from its first arrival to the end of the window.
-func NewcomerOf(all []Record, group uint64, w Window) Newcomer {
+// newcomerOf follows a group from its first arrival to the end of the window.
+func newcomerOf(all []record, group uint64, w window) newcomer {
 	recs := inWindow(all, w)
-	first := slices.IndexFunc(recs, func(r *Record) bool { return r.Group == group })
+	first := slices.IndexFunc(recs, func(r *record) bool { return r.Group == group })
 	if first < 0 {
-		return Newcomer{}
+		return newcomer{}
 	}
 	from := recs[first].ArrivalUs
 	var fresh, old []Class
@@ -364,12 +364,12 @@ func NewcomerOf(all []Record, group uint64, w Window) Newcomer {
 			fresh, old = append(fresh, Class{}), append(old, Class{})
 		}
 		if r.Group == group {
-			fresh[s].add(r, Target{})
+			fresh[s].add(r, target{})
 		} else {
-			old[s].add(r, Target{})
+			old[s].add(r, target{})
 		}
 	}
-	var out Newcomer
+	var out newcomer
 	for s := range fresh {
 		out.Ratio = append(out.Ratio, fresh[s].AdmittedShare()/old[s].AdmittedShare())
 		if out.Ratio[s] >= 0.8 && !out.SecondS.OK {

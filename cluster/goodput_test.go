@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
@@ -28,7 +27,7 @@ func published() sim.Config {
 	return cfg
 }
 
-var targets = map[string]Target{"critical": {TTFTUs: 200_000}, "standard": {TTFTUs: 500_000}, "sheddable": {TTFTUs: 300_000}}
+var targets = map[string]target{"critical": {TTFTUs: 200_000}, "standard": {TTFTUs: 500_000}, "sheddable": {TTFTUs: 300_000}}
 
 // classed is some seconds of arrivals, 512 of about 768 prompt tokens in common.
 func classed(perSecond, seconds float64, draw uint64) []sim.Request {
@@ -44,23 +43,23 @@ func classed(perSecond, seconds float64, draw uint64) []sim.Request {
 }
 
 // gated runs requests on eight engines behind predictive.
-func gated(t *testing.T, reqs []sim.Request, fromS float64, floor *gateway.Floor) *Goodput {
+func gated(t *testing.T, reqs []sim.Request, fromS float64, floor *Floor) *Goodput {
 	t.Helper()
 	e := published()
 	c := &Config{Engines: slices.Repeat([]sim.Config{e}, 8), Update: OnRoute, RefreshUs: 50_000,
-		Scheduler: PriorityFCFS, Routing: gateway.Routing{Policy: gateway.Weighted}}
+		Scheduler: priorityFCFS, Routing: RouterOptions{Policy: Weighted}}
 	var err error
-	if c.Routing.Scorers, err = gateway.ParseScorers("pa:4,qde:3"); err != nil {
+	if c.Routing.Scorers, err = ParseScorers("pa:4,qde:3"); err != nil {
 		t.Fatal(err)
 	}
 	engine := predict.NewWith(e.Latency, e.Deployment)
-	c.Policy = &gateway.Predictive{Floor: floor,
-		Estimate: &gateway.Rollout{Engines: slices.Repeat([]*predict.Engine{engine}, 8), ByPriority: true}}
+	c.Policy = &predictive{Floor: floor,
+		Estimate: &Rollout{Engines: slices.Repeat([]*predict.Engine{engine}, 8), ByPriority: true}}
 	res, err := Run(c, reqs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Reduce(res.Records, targets, Window{FromUs: int64(fromS * 1e6), ToUs: math.MaxInt64})
+	return reduce(res.Records, targets, window{FromUs: int64(fromS * 1e6), ToUs: math.MaxInt64})
 }
 
 // Of the requests that predictive lets in by its rule, a class's tolerated share and two
@@ -85,7 +84,7 @@ func keepsItsWord(t *testing.T, fromS, toS float64, draws int, floorCosts float6
 		cost := 0.0
 		for draw := range draws {
 			reqs := classed(rho*capacityPerS, toS, uint64(draw+1))
-			a, b := gated(t, reqs, fromS, &gateway.Floor{Share: 0.2, BudgetShare: 0.05}), gated(t, reqs, fromS, nil)
+			a, b := gated(t, reqs, fromS, &Floor{Share: 0.2, BudgetShare: 0.05}), gated(t, reqs, fromS, nil)
 			if cost += (b.All.Goodput() - a.All.Goodput()) / float64(draws); draw == 0 {
 				with, without = a, b
 			}

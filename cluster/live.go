@@ -3,7 +3,6 @@ package cluster
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/predict"
 )
@@ -19,11 +18,11 @@ type live struct {
 }
 
 // TTFT is predict's rollout over the true state.
-func (l *live) TTFT(r *gateway.Request, v *gateway.View, i int) (gateway.Estimate, error) {
+func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
 	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
 	e, in := l.engines[i], l.engines[i].Inside()
 	s := predict.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
-	gateway.Expect(&s, r, v, i, l.ByPriority)
+	expect(&s, r, v, i, l.ByPriority)
 	if in.StepStartUs >= 0 {
 		s.SinceStepUs = float64(v.NowUs - in.StepStartUs)
 	}
@@ -51,5 +50,5 @@ func (l *live) TTFT(r *gateway.Request, v *gateway.View, i int) (gateway.Estimat
 		s.OutputTokens = math.Max(1, float64(remaining)/float64(s.Decodes))
 	}
 	x, err := l.Engines[i].TTFT(&s, &own)
-	return gateway.Estimate{TTFT: x, Queued: s.AheadTokens > 0}, err
+	return estimate{TTFT: x, Queued: s.AheadTokens > 0}, err
 }

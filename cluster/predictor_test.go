@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -31,7 +30,7 @@ type errorsOf struct {
 }
 
 // judge compares estimates with times, those of requests that have both.
-func judge(res *Result, of func(i int, r *Record) (estimate, boundUs float64, tookUs int64, ok bool)) (e errorsOf) {
+func judge(res *Result, of func(i int, r *record) (estimate, boundUs float64, tookUs int64, ok bool)) (e errorsOf) {
 	var ape []float64
 	predicted, took, covered := 0.0, 0.0, 0.0
 	for i := len(res.Records) / 10; i < len(res.Records); i++ {
@@ -50,12 +49,12 @@ func judge(res *Result, of func(i int, r *Record) (estimate, boundUs float64, to
 	return e
 }
 
-func admitted(_ int, r *Record) (estimate, boundUs float64, tookUs int64, ok bool) {
+func admitted(_ int, r *record) (estimate, boundUs float64, tookUs int64, ok bool) {
 	tookUs, ok = r.TookUs()
 	return r.Decision.PredictedUs, r.Decision.P90Us, tookUs, ok
 }
 
-func shadows(_ int, r *Record) (estimate, boundUs float64, tookUs int64, ok bool) {
+func shadows(_ int, r *record) (estimate, boundUs float64, tookUs int64, ok bool) {
 	return r.Decision.PredictedUs, r.Decision.P90Us, r.Shadow.V, r.Shadow.OK
 }
 
@@ -78,7 +77,7 @@ func TestPredictionOnOneEngine(t *testing.T) {
 		cfg := physical(t)
 		c := plain([]sim.Config{cfg})
 		c.ShowStep = true
-		c.Policy = &gateway.Predictive{Estimate: &gateway.Rollout{Engines: []*predict.Engine{estimatorOf(&cfg)}}}
+		c.Policy = &predictive{Estimate: &Rollout{Engines: []*predict.Engine{estimatorOf(&cfg)}}}
 		res, err := Run(c, critical(mixture(9, 3000, rate)))
 		if err != nil {
 			t.Fatal(err)
@@ -100,23 +99,23 @@ func TestPredictionOnEightEngines(t *testing.T) {
 		cfg := physical(t, func(e *deploy.Engine) { e.SchedulingPolicy = "priority" })
 		cfg.Noise = noisy()
 		c := plain(several(8, cfg))
-		c.RefreshUs, c.Scheduler, c.ShadowShare = 50_000, PriorityFCFS, 0.1
-		list, err := gateway.ParseScorers("pa:4,qd:3")
+		c.RefreshUs, c.Scheduler, c.ShadowShare = 50_000, priorityFCFS, 0.1
+		list, err := ParseScorers("pa:4,qd:3")
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Routing = gateway.Routing{Policy: gateway.Weighted, Scorers: list}
+		c.Routing = RouterOptions{Policy: Weighted, Scorers: list}
 		reqs := mixture(10, 12_000, rate)
-		both := &beside{Rollout: &gateway.Rollout{ByPriority: true}, seed: seedOf(t, &cfg), us: make([]float64, len(reqs))}
+		both := &beside{Rollout: &Rollout{ByPriority: true}, seed: seedOf(t, &cfg), us: make([]float64, len(reqs))}
 		for range 8 {
 			both.Engines = append(both.Engines, estimatorOf(&cfg))
 		}
-		c.Policy = &gateway.Predictive{Estimate: both, Floor: &gateway.Floor{Share: 0.2, BudgetShare: 0.05}}
+		c.Policy = &predictive{Estimate: both, Floor: &Floor{Share: 0.2, BudgetShare: 0.05}}
 		res, err := Run(c, reqs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, seed := judge(res, admitted), judge(res, func(i int, r *Record) (float64, float64, int64, bool) {
+		e, seed := judge(res, admitted), judge(res, func(i int, r *record) (float64, float64, int64, bool) {
 			us, ok := r.TookUs()
 			return both.us[i], both.us[i], us, ok
 		})
@@ -129,11 +128,11 @@ func TestPredictionOnEightEngines(t *testing.T) {
 
 // turnsAway admits everybody but one.
 type turnsAway struct {
-	gateway.Always
+	Always
 	request int
 }
 
-func (p turnsAway) Decide(r *gateway.Request, v *gateway.View, target int) (gateway.Decision, error) {
+func (p turnsAway) Decide(r *Request, v *View, target int) (Decision, error) {
 	d, err := p.Always.Decide(r, v, target)
 	d.Admit = r.Index != p.request
 	return d, err
@@ -142,9 +141,9 @@ func (p turnsAway) Decide(r *gateway.Request, v *gateway.View, target int) (gate
 // byTurns routes by the number of the request, whatever became of those before.
 type byTurns int
 
-func (n byTurns) Route(r *gateway.Request, _ *gateway.View) int { return r.Index % int(n) }
+func (n byTurns) Route(r *Request, _ *View) int { return r.Index % int(n) }
 
-func (byTurns) Routed(*gateway.Request, int) {}
+func (byTurns) Routed(*Request, int) {}
 
 // A shadow has its first token when its request would have had it, had that alone been
 // let in: the copy is sent what its engine is sent later.
@@ -155,9 +154,9 @@ func TestShadowIsWhatWouldHaveBeen(t *testing.T) {
 	for i := range reqs {
 		reqs[i].SLOTTFTUs = 0
 	}
-	run := func(p gateway.Policy) *Result {
+	run := func(p Policy) *Result {
 		c := plain(several(3, cfg))
-		c.RefreshUs, c.Scheduler, c.ShadowShare, c.Policy = 50_000, PriorityFCFS, 1, p
+		c.RefreshUs, c.Scheduler, c.ShadowShare, c.Policy = 50_000, priorityFCFS, 1, p
 		c.Routing.Own = byTurns(3)
 		res, err := Run(c, reqs)
 		if err != nil {
@@ -165,7 +164,7 @@ func TestShadowIsWhatWouldHaveBeen(t *testing.T) {
 		}
 		return res
 	}
-	all, met := run(gateway.Always{}), 0
+	all, met := run(Always{}), 0
 	for k := 20; k < len(reqs); k += 40 {
 		got, want := run(turnsAway{request: k}).Records[k], all.Records[k]
 		us, ok := want.TookUs()
@@ -183,18 +182,18 @@ func TestShadowIsWhatWouldHaveBeen(t *testing.T) {
 
 // beside notes what predictive-seed says of every request.
 type beside struct {
-	*gateway.Rollout
-	seed *gateway.Seed
+	*Rollout
+	seed *Seed
 	us   []float64
 }
 
-func (b *beside) TTFT(r *gateway.Request, v *gateway.View, i int) (gateway.Estimate, error) {
+func (b *beside) TTFT(r *Request, v *View, i int) (estimate, error) {
 	b.us[r.Index] = b.seed.EstimateUs(r, v)
 	return b.Rollout.TTFT(r, v, i)
 }
 
 // seedOf is predictive-seed with the prefill times of an engine.
-func seedOf(t *testing.T, cfg *sim.Config) *gateway.Seed {
+func seedOf(t *testing.T, cfg *sim.Config) *Seed {
 	t.Helper()
 	e := estimatorOf(cfg)
 	one, err := e.StepUs(0, 0, 1, 1)
@@ -205,7 +204,7 @@ func seedOf(t *testing.T, cfg *sim.Config) *gateway.Seed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &gateway.Seed{StepUs: 7000, Beta0: one, Beta1: (many - one) / 1000}
+	return &Seed{StepUs: 7000, Beta0: one, Beta1: (many - one) / 1000}
 }
 
 // noisy multiplies step times by 0.9 to 1.15.
@@ -228,12 +227,12 @@ func random(t *testing.T, rng *rand.Rand) (*Config, []sim.Request) {
 	n := 1 + rng.IntN(5)
 	c := plain(several(n, cfg))
 	c.Seed = rng.Int64N(1000)
-	c.Routing = gateway.Routing{Policy: []string{gateway.RoundRobin, gateway.LeastLoaded, gateway.Weighted}[rng.IntN(3)], Seed: c.Seed}
-	c.Routing.Scorers, _ = gateway.ParseScorers([]string{"pa:3,qd:2,kv:2", "ppc:2,qde:1,kv:1", "lb:1"}[rng.IntN(3)])
+	c.Routing = RouterOptions{Policy: []string{RoundRobin, LeastLoaded, Weighted}[rng.IntN(3)], Seed: c.Seed}
+	c.Routing.Scorers, _ = ParseScorers([]string{"pa:3,qd:2,kv:2", "ppc:2,qde:1,kv:1", "lb:1"}[rng.IntN(3)])
 	c.Update = []string{OnRoute, onFirstToken, kvEvents}[rng.IntN(3)]
 	c.RefreshUs, c.Aligned, c.ShowStep = []int64{0, 10_000, 50_000}[rng.IntN(3)], rng.IntN(2) == 0, rng.IntN(2) == 0
 	c.AdmissionUs, c.RoutingUs, c.EventDelayUs = rng.Int64N(3)*500, rng.Int64N(3)*500, rng.Int64N(30_000)
-	c.Scheduler = []string{"", fcfs, PriorityFCFS}[rng.IntN(3)]
+	c.Scheduler = []string{"", fcfs, priorityFCFS}[rng.IntN(3)]
 	if rng.IntN(3) == 0 {
 		c.Retry = retry{Tries: 2 + rng.IntN(3), BaseUs: 20_000, Factor: 2}
 	}
@@ -241,27 +240,27 @@ func random(t *testing.T, rng *rand.Rand) (*Config, []sim.Request) {
 	if rng.IntN(4) == 0 {
 		c.AgeWeight = 1e-5
 	}
-	rollout := &gateway.Rollout{ByPriority: c.Scheduler == PriorityFCFS}
+	rollout := &Rollout{ByPriority: c.Scheduler == priorityFCFS}
 	for range n {
 		rollout.Engines = append(rollout.Engines, estimatorOf(&cfg))
 	}
-	c.Policy = []func() gateway.Policy{
-		func() gateway.Policy { return gateway.Always{} },
-		func() gateway.Policy { return &gateway.TokenBucket{Capacity: 3000, RefillPerS: 20_000} },
-		func() gateway.Policy {
-			return &gateway.SLOGated{Signal: gateway.MaxQueueDepth, Thresholds: map[string]float64{"sheddable": 1, "standard": 4}}
+	c.Policy = []func() Policy{
+		func() Policy { return Always{} },
+		func() Policy { return &tokenBucket{Capacity: 3000, RefillPerS: 20_000} },
+		func() Policy {
+			return &sloGated{Signal: maxQueueDepth, Thresholds: map[string]float64{"sheddable": 1, "standard": 4}}
 		},
-		func() gateway.Policy { return &gateway.GAIELegacy{Queue: 5, KV: 0.8} },
-		func() gateway.Policy {
-			return &gateway.Probabilistic{Queue: 5, KV: 0.8, K: 300, Power: 5, Seed: c.Seed}
+		func() Policy { return &gaieLegacy{Queue: 5, KV: 0.8} },
+		func() Policy {
+			return &probabilistic{Queue: 5, KV: 0.8, K: 300, Power: 5, Seed: c.Seed}
 		},
-		func() gateway.Policy { return &gateway.LatencySLO{Estimate: rollout} },
-		func() gateway.Policy {
-			return &gateway.Seed{Variant: "b", Headroom: 1, StepUs: 7000, Beta0: 7000, Beta1: 17, BudgetUs: map[string]float64{"standard": 60_000,
+		func() Policy { return &latencySLO{Estimate: rollout} },
+		func() Policy {
+			return &Seed{Variant: "b", Headroom: 1, StepUs: 7000, Beta0: 7000, Beta1: 17, BudgetUs: map[string]float64{"standard": 60_000,
 				"sheddable": 30_000}}
 		},
-		func() gateway.Policy {
-			return &gateway.Predictive{Estimate: rollout, Floor: &gateway.Floor{Share: 0.2, BudgetShare: 0.05}, StandardUs: 300_000}
+		func() Policy {
+			return &predictive{Estimate: rollout, Floor: &Floor{Share: 0.2, BudgetShare: 0.05}, StandardUs: 300_000}
 		},
 	}[rng.IntN(8)]()
 	reqs := mixture(rng.Uint64(), 30+rng.IntN(60), []float64{20, 100, 400}[rng.IntN(3)])
@@ -375,15 +374,15 @@ func BenchmarkCluster(b *testing.B) {
 			for b.Loop() {
 				cfg := sim.DefaultConfig(d, step)
 				c := plain(several(8, cfg))
-				c.RefreshUs, c.Scheduler = 50_000, PriorityFCFS
-				c.Routing = gateway.Routing{Policy: gateway.Weighted}
-				c.Routing.Scorers, _ = gateway.ParseScorers("pa:4,qd:3")
+				c.RefreshUs, c.Scheduler = 50_000, priorityFCFS
+				c.Routing = RouterOptions{Policy: Weighted}
+				c.Routing.Scorers, _ = ParseScorers("pa:4,qd:3")
 				if policy == "predictive" {
-					rollout := &gateway.Rollout{ByPriority: true}
+					rollout := &Rollout{ByPriority: true}
 					for range 8 {
 						rollout.Engines = append(rollout.Engines, predict.NewWith(step, d))
 					}
-					c.Policy = &gateway.Predictive{Estimate: rollout, Floor: &gateway.Floor{Share: 0.2, BudgetShare: 0.05}}
+					c.Policy = &predictive{Estimate: rollout, Floor: &Floor{Share: 0.2, BudgetShare: 0.05}}
 				}
 				if _, err := Run(c, reqs); err != nil {
 					b.Fatal(err)

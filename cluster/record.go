@@ -1,14 +1,13 @@
 package cluster
 
 import (
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Record is what became of one request.
-type Record struct {
+// record is what became of one request.
+type record struct {
 	sim.RequestResult // of its engine; ArrivalUs is when it first came
 	Class             string
 	Priority          int // of its class
@@ -16,10 +15,10 @@ type Record struct {
 	SLOTTFTUs         int64 // its target, 0: none
 	Instance          int   // -1: it was not let in
 	Tries             int
-	DecidedUs         int64            // last decision
-	Decision          gateway.Decision // the last
-	Expected          int64            // cached tokens the index expected where it went
-	Potential         int64            // the most it expected anywhere when it first came
+	DecidedUs         int64    // last decision
+	Decision          Decision // the last
+	Expected          int64    // cached tokens the index expected where it went
+	Potential         int64    // the most it expected anywhere when it first came
 	// Shadowed: it was not let in, and a copy of its engine served it beside what came
 	// later. Shadow is how long its first token took there from the decision, unknown
 	// where it took longer than FollowedUs.
@@ -28,16 +27,16 @@ type Record struct {
 }
 
 // Admitted reports whether the gateway let it in.
-func (r *Record) Admitted() bool { return r.Instance >= 0 }
+func (r *record) Admitted() bool { return r.Instance >= 0 }
 
 // TookUs is the time from the last decision to the first token.
-func (r *Record) TookUs() (us int64, ok bool) {
+func (r *record) TookUs() (us int64, ok bool) {
 	return r.FirstTokenUs.V - r.DecidedUs, r.FirstTokenUs.OK
 }
 
 // Result is one run.
 type Result struct {
-	Records []Record // in workload order
+	Records []record // in workload order
 	Engines []*sim.Result
 	Retries int // arrivals beyond the first
 }

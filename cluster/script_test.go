@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
@@ -34,7 +33,7 @@ type script struct {
 // runScript understands `cluster k=v ...`, `step k=v ...`, `gate policy k=v ...` and
 // `request id k=v ...`, the last with times=N every=US for several; # starts prose.
 func runScript(t *testing.T, text string) string {
-	s := &script{t: t, cfg: &Config{Policy: gateway.Always{}, Routing: gateway.Routing{Policy: gateway.RoundRobin}, Update: OnRoute},
+	s := &script{t: t, cfg: &Config{Policy: Always{}, Routing: RouterOptions{Policy: RoundRobin}, Update: OnRoute},
 		step: [3]float64{1000, 10, 100}, seats: 4, n: 2}
 	for n, line := range strings.Split(text, "\n") {
 		words := strings.Fields(line)
@@ -81,11 +80,11 @@ func (s *script) cluster(p map[string]string) {
 		case "routing":
 			s.cfg.Routing.Policy = v
 		case "scorers":
-			list, err := gateway.ParseScorers(v)
+			list, err := ParseScorers(v)
 			if err != nil {
 				s.t.Fatal(err)
 			}
-			s.cfg.Routing.Policy, s.cfg.Routing.Scorers = gateway.Weighted, list
+			s.cfg.Routing.Policy, s.cfg.Routing.Scorers = Weighted, list
 		case "update":
 			s.cfg.Update = v
 		case "delay":
@@ -163,7 +162,7 @@ func (s *script) run() string {
 	return out.String()
 }
 
-func (s *script) policy(e *predict.Engine) gateway.Policy {
+func (s *script) policy(e *predict.Engine) Policy {
 	num := func(key string, or float64) float64 {
 		if s.gate[key] == "" {
 			return or
@@ -172,15 +171,15 @@ func (s *script) policy(e *predict.Engine) gateway.Policy {
 	}
 	switch s.gate["policy"] {
 	case "slo-gated":
-		return &gateway.SLOGated{Signal: gateway.MaxQueueDepth, Thresholds: map[string]float64{"sheddable": num("sheddable", 0)}}
+		return &sloGated{Signal: maxQueueDepth, Thresholds: map[string]float64{"sheddable": num("sheddable", 0)}}
 	case "predictive":
-		rollout := &gateway.Rollout{ByPriority: s.cfg.Scheduler == PriorityFCFS}
+		rollout := &Rollout{ByPriority: s.cfg.Scheduler == priorityFCFS}
 		for range s.n {
 			rollout.Engines = append(rollout.Engines, e)
 		}
-		p := &gateway.Predictive{Estimate: rollout}
+		p := &predictive{Estimate: rollout}
 		if f := num("floor", 0); f > 0 {
-			p.Floor = &gateway.Floor{Share: f, BudgetShare: 1}
+			p.Floor = &Floor{Share: f, BudgetShare: 1}
 		}
 		return p
 	}
@@ -189,7 +188,7 @@ func (s *script) policy(e *predict.Engine) gateway.Policy {
 }
 
 // tell writes what became of a request in one line.
-func tell(out *strings.Builder, r *Record) {
+func tell(out *strings.Builder, r *record) {
 	fmt.Fprintf(out, "%s came at %d", r.ID, r.ArrivalUs)
 	if r.Tries > 1 {
 		fmt.Fprintf(out, ", tried %d times", r.Tries)

@@ -24,7 +24,7 @@ const followedTargets = 4
 
 // FollowedUs is how long from the decision the shadow of a request was followed: one
 // without a first token then is as good as for ever. -1: it has no shadow.
-func (r *Record) FollowedUs() int64 {
+func (r *record) FollowedUs() int64 {
 	switch {
 	case !r.Shadowed:
 		return -1

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -98,7 +97,7 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 // readSpec is the cluster file with what the flags override.
 func (s *simulation) readSpec() (*Spec, error) {
 	o := s.o
-	spec := DefaultSpec()
+	spec := defaultSpec()
 	if o.File != "" {
 		text, in, err := folder.ReadInput(o.File, s.o.Special)
 		if err != nil {
@@ -115,7 +114,7 @@ func (s *simulation) readSpec() (*Spec, error) {
 		spec.Instances.Groups = []group{{Count: o.Instances}}
 	}
 	if o.RoutingPolicy != "" {
-		if spec.Routing.Policy = o.RoutingPolicy; o.RoutingPolicy != gateway.Weighted {
+		if spec.Routing.Policy = o.RoutingPolicy; o.RoutingPolicy != Weighted {
 			spec.Routing.Scorers = ""
 		}
 	}
@@ -123,7 +122,7 @@ func (s *simulation) readSpec() (*Spec, error) {
 		spec.Routing.Scorers = o.Scorers
 	}
 	if o.Admission != "" && o.Admission != spec.Admission.Policy {
-		spec.Admission = DefaultAdmission(o.Admission)
+		spec.Admission = defaultAdmission(o.Admission)
 	}
 	if o.RefreshUs != nil {
 		if spec.RefreshUs = int64(*o.RefreshUs); float64(spec.RefreshUs) != *o.RefreshUs {
@@ -209,7 +208,7 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 		own.Set, own.Inputs = set, append(own.Inputs, in)
 	}
 	if b := own.Deployment.Engine.BlockSize; b != s.Deployment.Engine.BlockSize {
-		return nil, trace.Errorf(gateway.CodeBadSpec, "instances: got blocks of %d and of %d tokens, want one size for the gateway's index",
+		return nil, trace.Errorf(codeBadSpec, "instances: got blocks of %d and of %d tokens, want one size for the gateway's index",
 			s.Deployment.Engine.BlockSize, b)
 	}
 	s.Inputs = append(s.Inputs, own.Inputs...)
@@ -217,14 +216,14 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 }
 
 // parts are the engines of one seed and what the gate predicts with.
-func (s *simulation) parts(seed int64) (Parts, error) {
-	p := Parts{Seed: seed}
+func (s *simulation) parts(seed int64) (parts, error) {
+	p := parts{Seed: seed}
 	for i, g := range s.groups {
 		cfg, err := g.Engine(seed)
 		if err != nil {
 			return p, err
 		}
-		plant := Estimator(&cfg)
+		plant := rolloutOf(&cfg)
 		controller := plant
 		if s.gate != nil {
 			other, err := simulate.EngineOf(g.Deployment, s.gate)
@@ -234,7 +233,7 @@ func (s *simulation) parts(seed int64) (Parts, error) {
 			if other.Async = cfg.Async; s.o.OverheadUs != nil {
 				other.Overhead = cfg.Overhead
 			}
-			controller = Estimator(&other)
+			controller = rolloutOf(&other)
 		}
 		for range s.spec.Instances.Groups[i].Count {
 			p.Engines, p.Plants, p.Controllers = append(p.Engines, cfg), append(p.Plants, plant), append(p.Controllers, controller)
@@ -244,9 +243,9 @@ func (s *simulation) parts(seed int64) (Parts, error) {
 	if s.gate != nil {
 		set = s.gate
 	}
-	p.Prior = Prior(set)
+	p.Prior = prior(set)
 	if s.predictor != nil {
-		t, err := gateway.NewTrees(s.predictor)
+		t, err := newTrees(s.predictor)
 		if err != nil {
 			return p, err
 		}
@@ -255,8 +254,8 @@ func (s *simulation) parts(seed int64) (Parts, error) {
 	return p, nil
 }
 
-// Estimator is the rollout of an engine with the step times that drive it.
-func Estimator(cfg *sim.Config) *predict.Engine {
+// rolloutOf is the rollout of an engine with the step times that drive it.
+func rolloutOf(cfg *sim.Config) *predict.Engine {
 	d := *cfg.Deployment
 	d.Engine.AsyncScheduling = trace.Some(cfg.Async)
 	if cfg.KVBlocks > 0 {
@@ -267,9 +266,9 @@ func Estimator(cfg *sim.Config) *predict.Engine {
 	return e
 }
 
-// Prior is the quantile of observed / predicted step times of an artifact's mixed
+// prior is the quantile of observed / predicted step times of an artifact's mixed
 // steps, 1 without: what calibration goes by until it has seen some first tokens.
-func Prior(set *coeff.Set) func(p float64) float64 {
+func prior(set *coeff.Set) func(p float64) float64 {
 	var points [][2]float64
 	if set != nil {
 		points = set.Residuals["mixed"]
@@ -309,7 +308,7 @@ type decisionRow struct {
 	PotentialTokens int64              `col:"potential_cached_tokens" unit:"tokens" doc:"the most it expected anywhere at the first arrival"`
 }
 
-func rowOfDecision(r *Record) decisionRow {
+func rowOfDecision(r *record) decisionRow {
 	known := func(us float64) trace.Opt[float64] { return trace.Opt[float64]{V: us / 1e3, OK: us == us} }
 	row := decisionRow{ID: r.ID, ArrivalUs: r.ArrivalUs, DecidedUs: r.DecidedUs, Tries: int64(r.Tries), SLOClass: r.Class,
 		Priority: int64(r.Priority), Admitted: r.Admitted(), Reason: r.Decision.Reason, PredictedTTFTMs: known(r.Decision.PredictedUs),
@@ -358,7 +357,7 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 	}
 	slices.SortFunc(out.Findings, func(a, b trace.Finding) int { return strings.Compare(a.Message, b.Message) })
 	out.Findings = slices.Compact(out.Findings)
-	if t, ok := p.Trees.(*gateway.Trees); ok && t.Outside > 0 {
+	if t, ok := p.Trees.(*trees); ok && t.Outside > 0 {
 		out.Findings = append(out.Findings, trace.Findingf(codeOutsidePredictor,
 			"%d estimates lay outside what the predictor was trained on: trees answer with their nearest leaf", t.Outside))
 	}
@@ -374,14 +373,14 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 
 // write writes requests.parquet and decisions.parquet.
 func (s *simulation) write(run *Result) error {
-	request := func(r *Record) simulate.RequestRow { return simulate.RowOf(&r.RequestResult) }
+	request := func(r *record) simulate.RequestRow { return simulate.RowOf(&r.RequestResult) }
 	if err := writeRows(s.o.Out, "requests", run.Records, request); err != nil {
 		return err
 	}
 	return writeRows(s.o.Out, "decisions", run.Records, rowOfDecision)
 }
 
-func writeRows[R any](dir, name string, records []Record, row func(*Record) R) error {
+func writeRows[R any](dir, name string, records []record, row func(*record) R) error {
 	rows, err := table.Create[R](dir, name, table.Parquet)
 	if err != nil {
 		return err
@@ -423,10 +422,18 @@ func (s *simulation) watchInstances(reqs []sim.Request, n int) (func(int) sim.Ob
 	}, nil
 }
 
+// codeBadSpec is a cluster, a policy, a routing or an experiment that is impossible.
+const codeBadSpec trace.Code = "bad_cluster_spec"
+
 // codeOutsidePredictor is a predictor that was asked about loads it has not seen.
 const codeOutsidePredictor trace.Code = "predictor_extrapolates"
 
 // Codes describes this package's codes.
-var Codes = []trace.CodeEntry{{Code: codeOutsidePredictor, Kind: "warning",
-	Meaning: "a latency predictor estimated requests outside what it was trained on",
-	Action:  "train it on loads like these, or let the rollout predict: leave predictor out of cluster.yaml"}}
+var Codes = []trace.CodeEntry{
+	{Code: codeBadSpec, Kind: "error",
+		Meaning: "cluster.yaml, a cluster flag or an experiment says something impossible",
+		Action:  "correct the named field; docs/clusters.md lists them"},
+	{Code: codeOutsidePredictor, Kind: "warning",
+		Meaning: "a latency predictor estimated requests outside what it was trained on",
+		Action:  "train it on loads like these, or let the rollout predict: leave predictor out of cluster.yaml"},
+}

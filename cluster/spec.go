@@ -11,7 +11,6 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -30,7 +29,7 @@ type Spec struct {
 	Priorities  map[string]int        `yaml:"priorities"`
 	AgeWeight   float64               `yaml:"age_weight"` // priority a request gains per us of age
 	Retry       retrySpec             `yaml:"retry"`
-	Targets     map[string]TargetSpec `yaml:"goodput_slo_targets"`
+	Targets     map[string]targetSpec `yaml:"goodput_slo_targets"`
 	ShadowShare float64               `yaml:"shadow_share"` // of rejected requests served by a copy of their engine, 0..1
 }
 
@@ -102,7 +101,7 @@ type admission struct {
 // UnmarshalYAML takes a name or a mapping.
 func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind == yaml.ScalarNode {
-		*a = DefaultAdmission(node.Value)
+		*a = defaultAdmission(node.Value)
 		return nil
 	}
 	var head struct {
@@ -112,14 +111,14 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 		return err
 	}
 	type plain admission
-	p := plain(DefaultAdmission(head.Policy))
+	p := plain(defaultAdmission(head.Policy))
 	if err := knownFields(node, &p); err != nil {
 		return err
 	}
 	for i := 0; i < len(node.Content); i += 2 {
 		if key := node.Content[i]; key.Value != "policy" && !slices.Contains(parameters[head.Policy], key.Value) {
 			if policies := havePolicies(key.Value); len(policies) > 0 && slices.Contains(Policies, head.Policy) {
-				return &trace.SyntaxError{Line: int64(key.Line), Col: int64(key.Column), Code: gateway.CodeBadSpec,
+				return &trace.SyntaxError{Line: int64(key.Line), Col: int64(key.Column), Code: codeBadSpec,
 					Msg: fmt.Sprintf("admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy, trace.OneOf(policies))}
 			}
 		}
@@ -180,33 +179,33 @@ func (r *retrySpec) UnmarshalYAML(node *yaml.Node) error {
 	return knownFields(node, (*plain)(r))
 }
 
-// TargetSpec is what a class was promised, ms; 0: nothing.
-type TargetSpec struct {
+// targetSpec is what a class was promised, ms; 0: nothing.
+type targetSpec struct {
 	TTFTMs float64 `yaml:"ttft_ms"`
 	ITLMs  float64 `yaml:"itl_ms"`
 	E2EMs  float64 `yaml:"e2e_ms"`
 }
 
-// DefaultSpec is one instance that admits everything, scraped as llm-d does.
-func DefaultSpec() Spec {
+// defaultSpec is one instance that admits everything, scraped as llm-d does.
+func defaultSpec() Spec {
 	return Spec{Instances: instances{Groups: []group{{Count: 1}}}, RefreshUs: 50_000, Scrape: "staggered",
-		Admission: DefaultAdmission("always-admit"),
-		Routing:   Routing{Policy: gateway.RoundRobin, IndexUpdate: OnRoute, EventDelayUs: 50_000}, Retry: retrySpec{Kind: "none"}}
+		Admission: defaultAdmission("always-admit"),
+		Routing:   Routing{Policy: RoundRobin, IndexUpdate: OnRoute, EventDelayUs: 50_000}, Retry: retrySpec{Kind: "none"}}
 }
 
 // parseSpec reads cluster.yaml strictly.
 func parseSpec(text []byte, file string) (*Spec, error) {
-	s := DefaultSpec()
+	s := defaultSpec()
 	if err := files.DecodeYAML(text, file, &s); err != nil {
 		e := (*trace.SyntaxError)(nil)
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(file, err)
 		}
-		e.File, e.Code, e.Msg = file, gateway.CodeBadSpec, "cluster: "+e.Msg
+		e.File, e.Code, e.Msg = file, codeBadSpec, "cluster: "+e.Msg
 		return nil, e
 	}
 	if err := s.Check(); err != nil {
-		return nil, &trace.SyntaxError{File: file, Code: gateway.CodeBadSpec, Msg: err.Error(), Hint: trace.HintOf(err)}
+		return nil, &trace.SyntaxError{File: file, Code: codeBadSpec, Msg: err.Error(), Hint: trace.HintOf(err)}
 	}
 	return &s, nil
 }
@@ -222,11 +221,11 @@ func (s *Spec) Check() error {
 		return specErrorf("retry.tries: got %d, want 2 to 100", s.Retry.Tries)
 	}
 	if len(s.Instances.Groups) == 0 {
-		return specErrorf("instances: got none, want >= 1 and at most %d in all", gateway.MaxInstances)
+		return specErrorf("instances: got none, want >= 1 and at most %d in all", maxInstances)
 	}
 	for _, g := range s.Instances.Groups {
-		if g.Count < 1 || s.Instances.Count() > gateway.MaxInstances {
-			return specErrorf("instances: got %d, want >= 1 and at most %d in all", g.Count, gateway.MaxInstances)
+		if g.Count < 1 || s.Instances.Count() > maxInstances {
+			return specErrorf("instances: got %d, want >= 1 and at most %d in all", g.Count, maxInstances)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Priorities)) {
@@ -243,14 +242,14 @@ func (s *Spec) Check() error {
 }
 
 func specErrorf(format string, args ...any) error {
-	return trace.Errorf(gateway.CodeBadSpec, format, args...)
+	return trace.Errorf(codeBadSpec, format, args...)
 }
 
 // ByClass are the targets in us.
-func (s *Spec) ByClass() map[string]Target {
-	out := map[string]Target{}
+func (s *Spec) ByClass() map[string]target {
+	out := map[string]target{}
 	for name, t := range s.Targets {
-		out[name] = Target{TTFTUs: t.TTFTMs * 1e3, ITLUs: t.ITLMs * 1e3, E2EUs: t.E2EMs * 1e3}
+		out[name] = target{TTFTUs: t.TTFTMs * 1e3, ITLUs: t.ITLMs * 1e3, E2EUs: t.E2EMs * 1e3}
 	}
 	return out
 }
@@ -259,7 +258,7 @@ func (s *Spec) ByClass() map[string]Target {
 func (s *Spec) TakeTTFTTargets(text string) error {
 	out := maps.Clone(s.Targets)
 	if out == nil {
-		out = map[string]TargetSpec{}
+		out = map[string]targetSpec{}
 	}
 	for _, part := range strings.Split(text, ",") {
 		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")

@@ -82,7 +82,7 @@ const (
 
 // Codes describes this package's codes.
 var Codes = []trace.CodeEntry{
-	{Code: CodeBadConfig, Kind: "error", Meaning: "the simulator's configuration is impossible",
+	{Code: CodeBadConfig, Kind: "error", Meaning: "the configuration of the simulator, or of the trace dump it writes, is impossible",
 		Action: "correct the named field"},
 	{Code: codeBadRequest, Kind: "error", Meaning: "a request of the workload is impossible",
 		Action: "correct the named field of the named request"},

@@ -33,8 +33,8 @@ func (c *Content) Clone() Content {
 	return own
 }
 
-// Mix is a 64-bit finaliser (splitmix64) over two words.
-func Mix(a, b uint64) uint64 {
+// mix is a 64-bit finaliser (splitmix64) over two words.
+func mix(a, b uint64) uint64 {
 	x := a*0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
@@ -56,11 +56,11 @@ func (c *Content) Block(b, blockSize int64) (hash uint64, own bool) {
 	case end > c.PromptTokens:
 	case len(c.Hashes) > 0 && end <= int64(len(c.Hashes))*c.HashTokens:
 		span := (end - 1) / c.HashTokens
-		return Mix(Mix(domainSpan, c.spanChain(span)), uint64(b)), false
+		return mix(mix(domainSpan, c.spanChain(span)), uint64(b)), false
 	case c.Group != 0 && end <= c.GroupTokens:
-		return Mix(Mix(domainGroup, c.Group), uint64(b)), false
+		return mix(mix(domainGroup, c.Group), uint64(b)), false
 	}
-	return Mix(Mix(domainOwn, c.Own), uint64(b)), true
+	return mix(mix(domainOwn, c.Own), uint64(b)), true
 }
 
 // Shared is the number of leading blocks that another request may have too: all
@@ -84,7 +84,7 @@ func (c *Content) spanChain(i int64) uint64 {
 		if n > 0 {
 			last = c.chain[n-1]
 		}
-		c.chain = append(c.chain, Mix(last, c.Hashes[n]))
+		c.chain = append(c.chain, mix(last, c.Hashes[n]))
 	}
 	return c.chain[i]
 }

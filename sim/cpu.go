@@ -122,7 +122,7 @@ func (c *cpuTier) startLoad(s *seq, local, n int64) {
 	s.load.nextStore = local + n
 	c.e.batch.LoadBlocks += n
 	c.e.out.LoadedBlocks += n
-	c.event(KVEvent{Kind: CacheLoadCommitted, Request: s.idx, Step: c.e.step - 1, Blocks: n, CPU: true})
+	c.event(KVEvent{Kind: cacheLoadCommitted, Request: s.idx, Step: c.e.step - 1, Blocks: n, CPU: true})
 	c.fly(transfer{s: s, load: true, hashes: s.load.loading})
 }
 
@@ -137,7 +137,7 @@ func (c *cpuTier) fly(t transfer) {
 	t.done = max(c.busyUntil[direction], c.e.now) + int64(c.blockUs*float64(len(t.hashes)))
 	c.busyUntil[direction] = t.done
 	c.flying = append(c.flying, t)
-	c.event(KVEvent{Kind: TransferInitiated, Request: t.s.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})
+	c.event(KVEvent{Kind: transferInitiated, Request: t.s.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})
 }
 
 // loaded reports whether the load of s has arrived; then the request may be
@@ -206,7 +206,7 @@ func (c *cpuTier) planStore(s *seq) {
 		c.index[h] = i
 		c.toEnd(i)
 	}
-	c.event(KVEvent{Kind: CacheStored, Request: s.idx, Step: c.e.step, Blocks: int64(len(store)), CPU: true})
+	c.event(KVEvent{Kind: cacheStored, Request: s.idx, Step: c.e.step, Blocks: int64(len(store)), CPU: true})
 	c.touch(s, full)
 	s.load.stored = true
 	s.load.pending++
@@ -241,8 +241,8 @@ func (c *cpuTier) makeRoom(n int64) bool {
 		c.unlink(i)
 		c.free = append(c.free, i)
 	}
-	c.event(KVEvent{Kind: CacheEviction, Request: -1, Step: c.e.step, Blocks: need, CPU: true})
-	c.event(KVEvent{Kind: BlockRemoved, Request: -1, Step: c.e.step, Hashes: hashes, Blocks: need, CPU: true})
+	c.event(KVEvent{Kind: cacheEviction, Request: -1, Step: c.e.step, Blocks: need, CPU: true})
+	c.event(KVEvent{Kind: blockRemoved, Request: -1, Step: c.e.step, Hashes: hashes, Blocks: need, CPU: true})
 	return true
 }
 
@@ -262,7 +262,7 @@ func (c *cpuTier) completeStore(hashes []uint64) {
 		}
 	}
 	if len(ready) > 0 {
-		c.event(KVEvent{Kind: BlockStored, Request: -1, Step: c.e.step, Hashes: ready, Blocks: int64(len(ready)), CPU: true})
+		c.event(KVEvent{Kind: blockStored, Request: -1, Step: c.e.step, Hashes: ready, Blocks: int64(len(ready)), CPU: true})
 	}
 }
 
@@ -275,7 +275,7 @@ func (c *cpuTier) completeTransfers(now int64) {
 			kept = append(kept, t)
 			continue
 		}
-		c.event(KVEvent{Kind: TransferCompleted, Request: t.s.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})
+		c.event(KVEvent{Kind: transferCompleted, Request: t.s.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})
 		if t.load {
 			c.arrive(t)
 		} else {

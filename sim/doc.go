@@ -77,4 +77,22 @@
 // sent a little earlier or later; their mean is smoother, and their spread is how
 // near any coefficients can come. The jitter of a request depends on the seed, the
 // twin and the request alone, so that all candidates meet the same draws.
+//
+// # Dumps
+//
+// A [Dump] writes a simulated run as a trace dump in the wire schema of
+// the tracing fork of vLLM: OTLP JSON lines of API spans, core
+// spans with journey events and step spans with summaries and snapshots, and
+// KV-event lines. Sampling coins, span closure, the event limit per span, the
+// labels of phases and the step numbers are the producer's, so what extract
+// reads from the dump is the simulated run.
+//
+// # Clocks of a dump
+//
+// Simulated time 0 is DumpOptions.MonotonicNs and DumpOptions.WallNs. Inside one
+// simulated microsecond the producer's order is kept by nanoseconds: tokens and
+// finishes of the step that ended, then QUEUED of the requests picked up, then
+// the start of the next step; SCHEDULED and PREEMPTED follow inside
+// [step.ts_start_ns, step.ts_end_ns], whose length is the scheduler's CPU time
+// and not the step's.
 package sim

@@ -288,7 +288,7 @@ func (e *Engine) emit(ev Event) {
 }
 
 // journey emits one of the five events of a core span.
-func (e *Engine) journey(kind EventKind, s *seq, step int64) {
+func (e *Engine) journey(kind eventKind, s *seq, step int64) {
 	if e.obs == nil {
 		return
 	}

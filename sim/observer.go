@@ -20,25 +20,25 @@ type KVObserver interface {
 	KV(e *KVEvent)
 }
 
-// EventKind names a change of a request.
-type EventKind string
+// eventKind names a change of a request.
+type eventKind string
 
 // Event kinds. The five of the journey carry the names of the trace.
 const (
-	Arrived    EventKind = "ARRIVED"
-	enqueued   EventKind = "ENQUEUED"
-	Queued     EventKind = "QUEUED"
-	Scheduled  EventKind = "SCHEDULED"
-	FirstToken EventKind = "FIRST_TOKEN"
-	Preempted  EventKind = "PREEMPTED"
-	Finished   EventKind = "FINISHED"
-	Departed   EventKind = "DEPARTED"
-	rejected   EventKind = "REJECTED"
+	Arrived    eventKind = "ARRIVED"
+	enqueued   eventKind = "ENQUEUED"
+	Queued     eventKind = "QUEUED"
+	Scheduled  eventKind = "SCHEDULED"
+	FirstToken eventKind = "FIRST_TOKEN"
+	Preempted  eventKind = "PREEMPTED"
+	Finished   eventKind = "FINISHED"
+	Departed   eventKind = "DEPARTED"
+	rejected   eventKind = "REJECTED"
 )
 
 // Event is one change of one request.
 type Event struct {
-	Kind         EventKind
+	Kind         eventKind
 	AtUs         int64
 	Request      int   // index in the workload
 	Step         int64 // scheduler.step as the producer writes it
@@ -82,14 +82,14 @@ type kvKind string
 
 // KV event kinds, named as on the wire.
 const (
-	BlockStored        kvKind = "BlockStored"
-	BlockRemoved       kvKind = "BlockRemoved"
-	CacheLoadCommitted kvKind = "CacheLoadCommitted"
-	CacheStored        kvKind = "CacheStoreCommitted"
-	CacheEviction      kvKind = "CacheEviction"
-	TransferInitiated  kvKind = "TransferInitiated"
-	TransferCompleted  kvKind = "TransferCompleted"
-	Published          kvKind = "" // end of update: what came before is one line
+	blockStored        kvKind = "BlockStored"
+	blockRemoved       kvKind = "BlockRemoved"
+	cacheLoadCommitted kvKind = "CacheLoadCommitted"
+	cacheStored        kvKind = "CacheStoreCommitted"
+	cacheEviction      kvKind = "CacheEviction"
+	transferInitiated  kvKind = "TransferInitiated"
+	transferCompleted  kvKind = "TransferCompleted"
+	published          kvKind = "" // end of update: what came before is one line
 )
 
 // KVEvent is one prefix-cache or transfer event, in the producer's order.
@@ -153,7 +153,7 @@ func (l *kvLog) send(ev KVEvent) {
 
 func (l *kvLog) removed(hash uint64) {
 	l.hashes = append(l.hashes[:0], hash)
-	l.send(KVEvent{Kind: BlockRemoved, Request: -1, Hashes: l.hashes, Blocks: 1})
+	l.send(KVEvent{Kind: blockRemoved, Request: -1, Hashes: l.hashes, Blocks: 1})
 }
 
 func (l *kvLog) stored(e *Engine, s *seq, from, to int64) {
@@ -161,7 +161,7 @@ func (l *kvLog) stored(e *Engine, s *seq, from, to int64) {
 	for b := from; b < to; b++ {
 		l.hashes = append(l.hashes, s.blockHash(b, e.blockSize))
 	}
-	ev := KVEvent{Kind: BlockStored, AtUs: e.now, Request: s.idx, Step: e.step, Hashes: l.hashes, Blocks: to - from}
+	ev := KVEvent{Kind: blockStored, AtUs: e.now, Request: s.idx, Step: e.step, Hashes: l.hashes, Blocks: to - from}
 	if from > 0 {
 		ev.Parent, ev.HasParent = s.blockHash(from-1, e.blockSize), true
 	}
@@ -172,7 +172,7 @@ func (l *kvLog) stored(e *Engine, s *seq, from, to int64) {
 func (l *kvLog) publish(at int64) {
 	if l.pending {
 		l.pending = false
-		l.obs.KV(&KVEvent{Kind: Published, AtUs: at, Request: -1})
+		l.obs.KV(&KVEvent{Kind: published, AtUs: at, Request: -1})
 	}
 }
 

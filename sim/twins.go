@@ -29,7 +29,7 @@ func Twins(reqs []Request, n int, jitterUs, seed int64) [][]Request {
 
 // jitter is even in [-most, most].
 func jitter(seed, twin, request uint64, most int64) int64 {
-	u := Mix(Mix(seed, twin), request)
+	u := mix(mix(seed, twin), request)
 	return int64(u%uint64(2*most+1)) - most
 }
 

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/cluster"
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/sim"
@@ -35,9 +34,9 @@ func TestBLISTargets(t *testing.T) {
 		name, policy, scorers string
 		rate                  float64
 	}{
-		{"round-robin", gateway.RoundRobin, "", 200},
-		{"weighted", gateway.Weighted, "prefix-affinity:3,queue-depth:2,kv-utilization:2", 200},
-		{"weighted, overloaded", gateway.Weighted, "prefix-affinity:3,queue-depth:2,kv-utilization:2", 700},
+		{"round-robin", cluster.RoundRobin, "", 200},
+		{"weighted", cluster.Weighted, "prefix-affinity:3,queue-depth:2,kv-utilization:2", 200},
+		{"weighted, overloaded", cluster.Weighted, "prefix-affinity:3,queue-depth:2,kv-utilization:2", 700},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := blisDeployment()
@@ -46,7 +45,7 @@ func TestBLISTargets(t *testing.T) {
 			theirs := blisTargets(t, blis, d, reqs, c.policy, c.scorers)
 			cfg := blisCluster(t, d)
 			if c.scorers == "" {
-				cfg.Routing = gateway.Routing{Policy: c.policy}
+				cfg.Routing = cluster.RouterOptions{Policy: c.policy}
 				res, err := cluster.Run(cfg, reqs)
 				must(t, err)
 				for i := range reqs {
@@ -56,9 +55,9 @@ func TestBLISTargets(t *testing.T) {
 				}
 				return
 			}
-			list, err := gateway.ParseScorers(c.scorers)
+			list, err := cluster.ParseScorers(c.scorers)
 			must(t, err)
-			w := &watcher{Policy: gateway.Always{}, list: list, reqs: reqs, theirs: theirs, steps: make([][]sim.Member, 8)}
+			w := &watcher{Policy: cluster.Always{}, list: list, reqs: reqs, theirs: theirs, steps: make([][]sim.Member, 8)}
 			cfg.Routing.Own, cfg.Policy = w, w
 			cfg.Observe = func(i int) sim.Observer { return &stepKeeper{to: &w.steps[i]} }
 			_, err = cluster.Run(cfg, reqs)
@@ -122,21 +121,21 @@ func blisCluster(t *testing.T, d *deploy.Deployment) *cluster.Config {
 	one := sim.DefaultConfig(d, nil)
 	one.Apply(m.Parts())
 	one.EmptyStepUs = 1
-	return &cluster.Config{Policy: gateway.Always{}, Update: cluster.OnRoute, IndexBlocks: 10_000,
+	return &cluster.Config{Policy: cluster.Always{}, Update: cluster.OnRoute, IndexBlocks: 10_000,
 		Engines: slices.Repeat([]sim.Config{one}, 8)}
 }
 
 // watcher is a gateway that compares each decision with BLIS's.
 type watcher struct {
-	gateway.Policy
-	list         []gateway.Scorer
+	cluster.Policy
+	list         []cluster.Scorer
 	reqs         []sim.Request
 	theirs       []int
 	steps        [][]sim.Member
 	plain, early int
 }
 
-func (w *watcher) Decide(r *gateway.Request, v *gateway.View, target int) (gateway.Decision, error) {
+func (w *watcher) Decide(r *cluster.Request, v *cluster.View, target int) (cluster.Decision, error) {
 	if w.isFirst(r, v) {
 		w.plain++
 	}
@@ -147,12 +146,12 @@ func (w *watcher) Decide(r *gateway.Request, v *gateway.View, target int) (gatew
 }
 
 // Route goes where BLIS went.
-func (w *watcher) Route(r *gateway.Request, _ *gateway.View) int { return w.theirs[r.Index] }
+func (w *watcher) Route(r *cluster.Request, _ *cluster.View) int { return w.theirs[r.Index] }
 
-func (w *watcher) Routed(*gateway.Request, int) {}
+func (w *watcher) Routed(*cluster.Request, int) {}
 
 // earlier is the view with requests gone whose last step has begun.
-func (w *watcher) earlier(v *gateway.View) *gateway.View {
+func (w *watcher) earlier(v *cluster.View) *cluster.View {
 	own := *v
 	own.Snapshots = slices.Clone(v.Snapshots)
 	for i, members := range w.steps {
@@ -184,11 +183,11 @@ func freeRunning(t *testing.T, d *deploy.Deployment, of *watcher) *free {
 }
 
 // Route draws once for a request, however often it is asked.
-func (f *free) Route(r *gateway.Request, v *gateway.View) int {
+func (f *free) Route(r *cluster.Request, v *cluster.View) int {
 	if r.Index == f.last {
 		return f.target
 	}
-	scores := gateway.Weigh(f.list, r, f.earlier(v))
+	scores := cluster.Weigh(f.list, r, f.earlier(v))
 	var best []int
 	for i, s := range scores {
 		if s == slices.Max(scores) {
@@ -206,8 +205,8 @@ func (f *free) Route(r *gateway.Request, v *gateway.View) int {
 	return f.target
 }
 
-func (w *watcher) isFirst(r *gateway.Request, v *gateway.View) bool {
-	scores := gateway.Weigh(w.list, r, v)
+func (w *watcher) isFirst(r *cluster.Request, v *cluster.View) bool {
+	scores := cluster.Weigh(w.list, r, v)
 	return scores[w.theirs[r.Index]] > slices.Max(scores)-1e-12
 }
 

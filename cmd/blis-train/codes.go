@@ -8,8 +8,6 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/cluster"
-	"github.com/blis-train/blis-train/cluster/experiment"
-	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
@@ -28,7 +26,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/emit"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -47,8 +44,6 @@ func codeRooms() []codeRoom {
 	return []codeRoom{
 		{"autoscale", autoscale.Codes},
 		{"cluster", cluster.Codes},
-		{"cluster/experiment", experiment.Codes},
-		{"cluster/gateway", gateway.Codes},
 		{"coeff", coeff.Codes},
 		{"deploy", deploy.Codes},
 		{"internal/files", files.Codes},
@@ -66,7 +61,6 @@ func codeRooms() []codeRoom {
 		{"pipeline/validate", validate.Codes},
 		{"predictor", predictor.Codes},
 		{"sim", sim.Codes},
-		{"sim/emit", emit.Codes},
 		{"sim/workload", workload.Codes},
 		{"trace/table", table.Codes},
 		{"trace/tracev2", tracev2.Codes},

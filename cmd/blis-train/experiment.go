@@ -5,7 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/cluster/experiment"
+	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/par"
 )
 
@@ -19,7 +19,7 @@ func experimentCommand() *cli.Command {
 }
 
 func isolationCommand() *cli.Command {
-	o := experiment.DefaultIsolationOptions()
+	o := cluster.DefaultIsolationOptions()
 	return &cli.Command{
 		Name:  "isolation",
 		Usage: "thirteen cells, controls, frontiers and four verdicts",
@@ -34,13 +34,13 @@ func runIsolation(c *cli.Context, con *console) error {
 	if c.NArg() > 0 {
 		return usagef("experiment isolation: got argument %q, want flags only", c.Args().First())
 	}
-	o := experiment.DefaultIsolationOptions()
+	o := cluster.DefaultIsolationOptions()
 	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
 	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	par.WideHeap()
-	doc, err := experiment.Isolation(c.Context, o)
+	doc, err := cluster.Isolation(c.Context, o)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func runIsolation(c *cli.Context, con *console) error {
 	return con.document(doc)
 }
 
-func showIsolation(con *console, d *experiment.Document) {
+func showIsolation(con *console, d *cluster.Document) {
 	var rows []cells
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }

@@ -8,12 +8,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/cluster/experiment"
+	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/par"
 )
 
 func optimiseCommand() *cli.Command {
-	o := experiment.DefaultOptimiseOptions()
+	o := cluster.DefaultOptimiseOptions()
 	return &cli.Command{
 		Name:  "optimise",
 		Usage: "tune an admission policy, and its rivals with the same budget",
@@ -29,13 +29,13 @@ func runOptimise(c *cli.Context, con *console) error {
 	if c.NArg() > 0 {
 		return usagef("experiment optimise: got argument %q, want flags only", c.Args().First())
 	}
-	o := experiment.DefaultOptimiseOptions()
+	o := cluster.DefaultOptimiseOptions()
 	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
 	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	par.WideHeap()
-	doc, err := experiment.Optimise(c.Context, o)
+	doc, err := cluster.Optimise(c.Context, o)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func runOptimise(c *cli.Context, con *console) error {
 	return con.document(doc)
 }
 
-func showOptimise(con *console, d *experiment.OptimiseDoc) {
+func showOptimise(con *console, d *cluster.OptimiseDoc) {
 	var rows, transfer, knobs []cells
 	for _, p := range d.Tuned {
 		name, how := p.Policy, "as it is"

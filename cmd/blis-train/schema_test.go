@@ -10,7 +10,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/blis-train/blis-train/cluster/experiment"
+	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/result"
 )
@@ -24,8 +24,8 @@ var documents = map[string]any{
 	"inspect":    result.Inspect{},
 	"queue":      result.Queue{},
 
-	"experiment":       experiment.Document{},
-	"optimise":         experiment.OptimiseDoc{},
+	"experiment":       cluster.Document{},
+	"optimise":         cluster.OptimiseDoc{},
 	"predictor":        predictor.Document{},
 	"predictor_rows":   predictor.RowsDocument{},
 	"predictor_scores": predictor.Scores{},

@@ -26,14 +26,12 @@ var storeys = [][]string{
 	{"coeff"},
 	{"result", "pipeline/features", "pipeline/ridge"},
 	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "pipeline/report", "sim"},
-	{"pipeline/extract/forms", "pipeline/extract/otlp", "pipeline/fit", "sim/workload", "sim/emit", "sim/predict"},
+	{"pipeline/extract/forms", "pipeline/extract/otlp", "pipeline/fit", "sim/workload", "sim/predict"},
 	{"pipeline/export", "pipeline/extract", "pipeline/learn", "pipeline/validate"},
 	{"pipeline/folder", "internal/planted"},
 	{"pipeline/simulate"},
 	{"pipeline"},
-	{"pipeline/shard", "library", "autoscale", "predictor", "cluster/gateway"},
-	{"cluster"},
-	{"cluster/experiment"},
+	{"pipeline/shard", "library", "autoscale", "predictor", "cluster"},
 	{"cmd/blis-train"},
 }
 
@@ -44,7 +42,7 @@ var products = []string{"autoscale", "cluster", "library", "predictor"}
 // pure are the packages that promise no outside world: no files, clocks, logs, network or
 // global random numbers.
 var pure = []string{
-	"cluster/gateway", "coeff/forest", "internal/portable", "internal/stat", "pipeline/features", "pipeline/option", "pipeline/ridge", "sim",
+	"coeff/forest", "internal/portable", "internal/stat", "pipeline/features", "pipeline/option", "pipeline/ridge", "sim",
 	"sim/predict",
 }
 

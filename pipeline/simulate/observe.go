@@ -6,7 +6,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/emit"
 )
 
 // Observers opens the files a run is watched into; done closes them under
@@ -44,7 +43,7 @@ func (s *Simulation) Observers(reqs []sim.Request) (sim.Observer, func(*sim.Resu
 	}, nil
 }
 
-func (s *Simulation) dump(path string, reqs []sim.Request) (*emit.Dump, func(*sim.Result) error, error) {
+func (s *Simulation) dump(path string, reqs []sim.Request) (*sim.Dump, func(*sim.Result) error, error) {
 	f, err := files.Begin(path)
 	if err != nil {
 		return nil, nil, err
@@ -55,13 +54,13 @@ func (s *Simulation) dump(path string, reqs []sim.Request) (*emit.Dump, func(*si
 			return nil, nil, err
 		}
 	}
-	o := emit.Defaults(s.Deployment)
+	o := sim.DefaultDumpOptions(s.Deployment)
 	o.Seed = s.o.Seed
-	var dump *emit.Dump
+	var dump *sim.Dump
 	if kv != nil {
-		dump, err = emit.New(f, kv, s.Deployment, reqs, o)
+		dump, err = sim.NewDump(f, kv, s.Deployment, reqs, o)
 	} else {
-		dump, err = emit.New(f, nil, s.Deployment, reqs, o)
+		dump, err = sim.NewDump(f, nil, s.Deployment, reqs, o)
 	}
 	if err != nil {
 		return nil, nil, err

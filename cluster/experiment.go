@@ -1,0 +1,329 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/sim"
+)
+
+// rival is another gate, and the plant it stands before.
+type rival struct {
+	Plant plant
+	Gate  gate
+	Label string
+}
+
+// preset is a load and how long it lasts.
+type preset struct {
+	Name      string
+	Load      string
+	Rate      float64   // requests per second; 0: Rho
+	Rho       float64   // of the measured capacity; 0 too: the rate at which the recorded requests came
+	Seconds   float64   // of arrivals
+	WarmupS   float64   // not counted
+	Transient bool      // labelled so whatever the backlog does
+	Loads     []float64 // rho at which the gates are compared beside it
+}
+
+// quietRho is a load at which nobody needs to be rejected: every effect must vanish.
+const quietRho = 0.6
+
+// presets by name.
+var presets = []preset{
+	{Name: "seed", Load: "seed", Rate: 2000, Seconds: 1, Transient: true},
+	{Name: "sustained", Load: "seed", Rate: 2000, Seconds: 40, WarmupS: 10},
+	{Name: "sweep", Load: "seed", Rho: 1.1, Seconds: 40, WarmupS: 10, Loads: []float64{0.9, 1.1, 1.5, 2.1}},
+	{Name: "groups", Load: "groups", Rho: 1.5, Seconds: 40, WarmupS: 10},
+	{Name: "newcomer", Load: "newcomer", Rho: 1.5, Seconds: 40, WarmupS: 10},
+	{Name: "bursty", Load: "bursty", Rho: 1.1, Seconds: 40, WarmupS: 10},
+	{Name: recorded, Load: recorded, Rho: 1.5, Seconds: 40, WarmupS: 10},
+	{Name: given, Load: given, Seconds: 40, WarmupS: 10},
+}
+
+// presetNames are the presets as a list of words.
+func presetNames() string {
+	var names []string
+	for _, p := range presets {
+		names = append(names, p.Name)
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// presetOf is the preset of a name.
+func presetOf(name string) (preset, bool) {
+	i := slices.IndexFunc(presets, func(p preset) bool { return p.Name == name })
+	if i < 0 {
+		return preset{}, false
+	}
+	return presets[i], true
+}
+
+// seedsOf are the published three first.
+func seedsOf(n int) []int64 {
+	out := []int64{42, 123, 7777}
+	for k := int64(1); len(out) < n; k++ {
+		out = append(out, k)
+	}
+	return out[:n]
+}
+
+// lab is an experiment under way.
+type lab struct {
+	IsolationOptions
+	inputs
+	ctx      context.Context
+	preset   preset
+	load     load
+	rate     float64
+	capacity float64 // requests per second
+	window   window
+	seeds    []int64
+	cells    []cell
+	runs     [][]*outcome // by cell, by seed
+	done     int
+}
+
+// outcome is one cell on one seed.
+type outcome struct {
+	*Goodput
+	digest    string
+	rates     map[string][]float64 // rejected, by class and second
+	worst     float64              // largest P99 of an instance, ms
+	slope     float64              // of the backlog, requests per second
+	lifetimeS float64
+	newcomer  newcomer
+	points    []pair
+}
+
+// run runs a preset. The document has no header.
+func run(ctx context.Context, o IsolationOptions, in inputs) (*Document, error) {
+	l := &lab{IsolationOptions: o, inputs: in, ctx: ctx, seeds: seedsOf(o.Seeds)}
+	if err := l.prepare(); err != nil {
+		return nil, err
+	}
+	l.window = l.preset.window()
+	l.cells = slices.Concat(thirteen(), extras(), frontiers())
+	if err := l.all(); err != nil {
+		return nil, err
+	}
+	return l.document()
+}
+
+// prepare measures the capacity for the preset's load, and sets the rate.
+func (l *lab) prepare() (err error) {
+	l.preset, _ = presetOf(l.Preset)
+	if l.load, err = loadOf(l.preset.Load, l.hour); err != nil {
+		return err
+	}
+	if l.capacity, err = l.capacityOf(&l.plant, &l.gate); err != nil {
+		return err
+	}
+	switch {
+	case l.preset.Rate > 0:
+		l.rate = l.preset.Rate
+	case l.preset.Rho > 0:
+		l.rate = math.Round(l.preset.Rho * l.capacity)
+	default:
+		l.rate = l.load.hour.perSecond()
+	}
+	return nil
+}
+
+// Recorded reports whether the preset plays recorded requests.
+func (p *preset) Recorded() bool { return p.Load == recorded || p.Load == given }
+
+// window is the arrivals that count.
+func (p *preset) window() window {
+	return window{FromUs: sim.ToUs(p.WarmupS * 1e6), ToUs: sim.ToUs(p.Seconds * 1e6)}
+}
+
+// all runs every cell on every seed; matched cells after those they copy.
+func (l *lab) all() error {
+	l.runs = make([][]*outcome, len(l.cells))
+	for c := range l.cells {
+		l.runs[c] = make([]*outcome, len(l.seeds))
+	}
+	for _, matched := range []bool{false, true} {
+		var jobs [][2]int
+		for c := range l.cells {
+			for s := range l.seeds {
+				if l.cells[c].Matched == matched {
+					jobs = append(jobs, [2]int{c, s})
+				}
+			}
+		}
+		err := par.Try(l.ctx, l.Workers, len(jobs), func(k int) (err error) {
+			c, s := jobs[k][0], jobs[k][1]
+			var rates map[string][]float64
+			if matched {
+				rates = l.of(mainCell)[s].rates
+			}
+			reqs := l.load.Draw(l.seeds[s], l.rate, l.preset.Seconds)
+			l.runs[c][s], err = l.one(&l.cells[c], &l.plant, &l.gate, l.seeds[s], reqs, l.window, rates)
+			return err
+		}, func(n int) { l.Progress.Report("runs", int64(l.done+n), int64(len(l.cells)*len(l.seeds)), "runs") })
+		if err != nil {
+			return err
+		}
+		l.done += len(jobs)
+	}
+	for s := range l.seeds {
+		for c := range l.cells {
+			if l.runs[c][s].digest != l.runs[0][s].digest {
+				return errors.New("experiment: cells saw different arrivals")
+			}
+		}
+	}
+	return nil
+}
+
+// of is the runs of a cell by name.
+func (l *lab) of(name string) []*outcome {
+	return l.runs[slices.IndexFunc(l.cells, func(c cell) bool { return c.Name == name })]
+}
+
+// one runs a cell on the requests of a seed.
+func (l *lab) one(c *cell, plant *plant, gate *gate, seed int64, reqs []sim.Request, w window,
+	rates map[string][]float64) (*outcome, error) {
+	p, err := gate.Parts(plant, l.Instances, seed)
+	if err != nil {
+		return nil, err
+	}
+	spec, promised := c.Spec, TargetsOf(reqs)
+	spec.Targets = targetsOf(promised)
+	cfg, err := spec.Build(p)
+	if err != nil {
+		return nil, err
+	}
+	cfg.ShadowShare = math.Min(cfg.ShadowShare, shadowsOf/float64(len(reqs)))
+	if rates != nil {
+		cfg.Policy = matchedTo(rates, seed)
+	}
+	res, err := Run(cfg, reqs)
+	if err != nil {
+		return nil, err
+	}
+	o := &outcome{Goodput: reduce(res.Records, promised, w), digest: digestOf(reqs), rates: rejectRates(res.Records),
+		worst: worstInstance(res.Records, w), slope: backlogSlope(res.Records, w), newcomer: newcomerOf(res.Records, newcomerGroup, w)}
+	sum, n := 0.0, 0
+	for i := range res.Records {
+		if e2e, ok := res.Records[i].E2EUs(); ok {
+			sum, n = sum+e2e/1e6, n+1
+		}
+	}
+	o.lifetimeS = sum / float64(max(1, n))
+	if c.Name == mainCell && seed == l.seeds[0] {
+		o.points = stat.Thin(allPairs(res.Records, w), 1500)
+	}
+	return o, nil
+}
+
+// rejectRates is the share of tries turned away, by class and second of the decision.
+func rejectRates(recs []record) map[string][]float64 {
+	type count struct{ all, out float64 }
+	counts := map[string][]count{}
+	for i := range recs {
+		r := &recs[i]
+		list, s := counts[r.Class], int(r.DecidedUs/1e6)
+		for len(list) <= s {
+			list = append(list, count{})
+		}
+		if list[s].all++; !r.Admitted() {
+			list[s].out++
+		}
+		counts[r.Class] = list
+	}
+	out := map[string][]float64{}
+	for class, list := range counts {
+		for _, c := range list {
+			out[class] = append(out[class], c.out/math.Max(1, c.all))
+		}
+	}
+	return out
+}
+
+// worstInstance is what was once called the P99 of a cluster: the largest P99 of an
+// instance.
+func worstInstance(recs []record, w window) float64 {
+	by := map[int][]float64{}
+	for i := range recs {
+		r := &recs[i]
+		if us, ok := r.TTFTUs(); ok && r.Admitted() && r.ArrivalUs >= w.FromUs && r.ArrivalUs < w.ToUs {
+			by[r.Instance] = append(by[r.Instance], us/1e3)
+		}
+	}
+	worst := math.NaN()
+	for i := range maxInstances {
+		if v := by[i]; len(v) > 0 {
+			worst = math.Max(finiteOr(worst, 0), stat.Quantile(stat.Sorted(v), 0.99))
+		}
+	}
+	return worst
+}
+
+// backlogSlope is how fast the line of admitted requests without a first token grows
+// inside the window, by least squares over a hundred moments.
+func backlogSlope(recs []record, w window) float64 {
+	const moments = 100
+	span := float64(w.ToUs - w.FromUs)
+	diff := make([]float64, moments+1) // change of the line between moments
+	place := func(us int64) int {
+		return int(math.Ceil(math.Max(0, math.Min(moments, float64(us-w.FromUs)/span*moments))))
+	}
+	for i := range recs {
+		if r := &recs[i]; r.Admitted() && r.ArrivalUs < w.ToUs {
+			diff[place(r.ArrivalUs)]++
+			if r.FirstTokenUs.OK {
+				diff[place(r.FirstTokenUs.V)]--
+			}
+		}
+	}
+	line, n := 0.0, float64(moments)
+	var sx, sy, sxx, sxy float64
+	for k := range moments {
+		line += diff[k]
+		x := float64(k) / n * span / 1e6
+		sx, sy, sxx, sxy = sx+x, sy+line, sxx+float64(x*x), sxy+float64(x*line)
+	}
+	return (float64(n*sxy) - float64(sx*sy)) / (float64(n*sxx) - float64(sx*sx))
+}
+
+// capacityOf is completions per second of engines served in turn while everything
+// has come: the middle of a run whose requests arrive many times too fast.
+func (l *lab) capacityOf(p *plant, g *gate) (float64, error) {
+	const probe, rate = 6000, 20_000.0
+	reqs := l.load.Draw(1, rate, 2*probe/rate)
+	return l.probe(p, g, reqs[:min(probe, len(reqs))])
+}
+
+func (l *lab) probe(plant *plant, gate *gate, reqs []sim.Request) (float64, error) {
+	p, err := gate.Parts(plant, l.Instances, 1)
+	if err != nil {
+		return 0, err
+	}
+	spec := specOf("always-admit", "", "fcfs")
+	cfg, err := spec.Build(p)
+	if err != nil {
+		return 0, err
+	}
+	res, err := Run(cfg, reqs)
+	if err != nil {
+		return 0, err
+	}
+	var done []float64
+	for i := range res.Records {
+		if at := res.Records[i].FinishedUs; at.OK {
+			done = append(done, float64(at.V)/1e6)
+		}
+	}
+	done = stat.Sorted(done)
+	lo, hi := len(done)*3/10, len(done)*7/10
+	return float64(hi-lo) / (done[hi] - done[lo]), nil
+}

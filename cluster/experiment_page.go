@@ -1,0 +1,278 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/report"
+)
+
+// writePage writes the page as one HTML file.
+func writePage(w io.Writer, d *Document) error {
+	sections := []report.PageSection{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d), robustSection(d),
+		newcomerSection(d)}
+	sections = slices.DeleteFunc(sections, func(x report.PageSection) bool { return len(x.Blocks) == 0 && x.Missing == "" })
+	return report.Write(w, head(d), sections)
+}
+
+func head(d *Document) report.PageHead {
+	h := report.PageHead{Class: "none", Badge: strings.ToUpper(d.Label), Kicker: "Admission by predicted TTFT: an experiment that can say no",
+		Sentence: fmt.Sprintf("Preset %s: %s on %d engines at %s requests/s, %.2f of their capacity, for %g s.", d.Preset,
+			report.Plural(len(d.Cells), "configuration"), d.Instances, report.Short(d.RateRPS), d.Rho, d.HorizonS)}
+	for _, v := range d.Verdicts {
+		h.Failed = append(h.Failed, fmt.Sprintf("%s, %s: %s", v.ID, v.Verdict, v.Statement))
+	}
+	h.Facts = []report.Fact{report.FactOf("Workload", d.Workload), report.FactOf("Engines", d.Plant), report.FactOf("Gate", d.Controller),
+		report.FactOf("Capacity", report.Short(d.CapacityRPS)+" requests/s"), report.FactOf("Seeds", fmt.Sprint(len(d.Seeds))),
+		report.FactOf("Window", fmt.Sprintf("arrivals from %g to %g s", d.WindowS[0], d.WindowS[1])),
+		report.FactOf("Lifetime", report.Short(d.LifetimeS)+" s"), report.FactOf("CV of matched tokens", report.ShortOr(d.MatchedCV))}
+	return h
+}
+
+func band(lo, hi *float64) report.Cell {
+	return report.Cell{Text: betweenText("", lo, hi), Class: "nb"}
+}
+
+// betweenText is an interval of a difference of a figure.
+func betweenText(figure string, lo, hi *float64) string {
+	if lo == nil || hi == nil {
+		return report.Unknown
+	}
+	return differing(figure, lo) + " to " + differing(figure, hi)
+}
+
+// differing is a difference of a figure: of shares in points.
+func differing(figure string, v *float64) string {
+	if v == nil {
+		return report.Unknown
+	}
+	if strings.HasPrefix(figure, "goodput") || strings.HasSuffix(figure, "_share") {
+		return report.Short(100 * *v)
+	}
+	return report.Short(*v)
+}
+
+// headings of the figures that are compared.
+var headings = map[string]string{"goodput": "goodput (points)", "goodput_critical": "critical goodput (points)",
+	"admitted_share": "admitted (points)", "potential_share": "potential cached share (points)", "ttft_p99_critical_ms": "P99 critical (ms)",
+	"ttft_p99_admitted_ms": "P99 admitted (ms)", "output_tokens_per_s": "output tokens/s"}
+
+// difference is one contrast as a cell.
+func difference(list []contrastDoc, a, b, figure string) report.Cell {
+	k := slices.IndexFunc(list, func(c contrastDoc) bool { return c.A == a && c.B == b && c.Figure == figure })
+	if k < 0 {
+		return report.Plain(report.Unknown)
+	}
+	c := &list[k]
+	return report.Cell{Text: differing(figure, c.Effect), Sub: betweenText(figure, c.Lo, c.Hi), Class: "n"}
+}
+
+func pairedTable(id, caption string, list []contrastDoc) *report.Table {
+	t := &report.Table{ID: id, Caption: caption, Cols: []report.Column{{Head: "A"}, {Head: "B"}, {Head: "Figure"}, {Head: "A - B", Num: true},
+		{Head: "95 %"}, {Head: "p", Num: true, Help: "exact sign flips, two-sided"}, {Head: "Holm p", Num: true}, {Head: "Same within 5 %"},
+		{Head: "Seeds", Num: true}}}
+	for _, c := range list {
+		same := ""
+		if c.Same != nil && *c.Same {
+			same = "yes"
+		}
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.A), report.Plain(c.B), report.Plain(cmp.Or(headings[c.Figure],
+			c.Figure)),
+			{Text: differing(c.Figure, c.Effect), Class: "n"}, {Text: betweenText(c.Figure, c.Lo, c.Hi), Class: "nb"},
+			report.Number(c.P), report.Number(c.Holm), report.Plain(same), report.Count(c.N)}})
+	}
+	return report.Capped(t, "in the order of the file", "experiment.json")
+}
+
+// componentTable has a row for each pair of configurations.
+func componentTable(list []contrastDoc) *report.Table {
+	t := &report.Table{ID: "contrasts", Caption: "A less B, one component at a time, and its 95 % interval",
+		Cols: []report.Column{{Head: "A"}, {Head: "B"}}}
+	keys := []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"}
+	for _, key := range keys {
+		head := headings[key]
+		t.Cols = append(t.Cols, report.Column{Head: strings.ToUpper(head[:1]) + head[1:], Num: true})
+	}
+	for i := range list {
+		c := &list[i]
+		if c.Figure != keys[0] {
+			continue
+		}
+		row := []report.Cell{report.Plain(c.A), report.Plain(c.B)}
+		for _, key := range keys {
+			row = append(row, difference(list, c.A, c.B, key))
+		}
+		t.Rows = append(t.Rows, report.Row{Cells: row})
+	}
+	return report.Capped(t, "in the order of the file", "experiment.json")
+}
+
+func verdictSection(d *Document) report.PageSection {
+	x := report.PageSection{ID: "verdicts", Nav: "Verdicts", Title: "What the data say",
+		Lead: "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal arrivals."}
+	t := &report.Table{ID: "verdict-table", Caption: "Verdicts", Cols: []report.Column{{Head: "Statement"}, {Head: "Verdict"}, {Head: "Why"}}}
+	var evidence []contrastDoc
+	for _, v := range d.Verdicts {
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Prose(v.ID + ": " + v.Statement), report.Plain(v.Verdict),
+			report.Prose(v.Why)}})
+		evidence = append(evidence, v.Evidence...)
+	}
+	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	x.Blocks = append(x.Blocks, report.Tables(pairedTable("evidence", "What they rest on", evidence))...)
+	return x
+}
+
+func cellSection(d *Document) report.PageSection {
+	x := report.PageSection{ID: "cells", Nav: "Cells", Title: "All configurations",
+		Lead: "Goodput is requests that met every target of their class over all that arrived: a rejected request counts as missed."}
+	x.Blocks = append(x.Blocks, report.FigureBlocks(some(goodputFigure(d)))...)
+	t := &report.Table{ID: "cell-table", Caption: "Means over seeds", Cols: []report.Column{{Head: "No.", Num: true}, {Head: "Configuration"},
+		{Head: "Goodput", Num: true}, {Head: "Critical", Num: true}, {Head: "Standard", Num: true}, {Head: "Sheddable", Num: true},
+		{Head: "Admitted", Num: true}, {Head: "Missed of admitted", Num: true}, {Head: "P99 critical (ms)", Num: true},
+		{Head: "P99 admitted (ms)", Num: true}, {Head: "Cached tokens", Num: true}, {Head: "Potential of all", Num: true}, {Head: "Jain",
+			Num: true},
+		{Head: "Output tokens/s", Num: true}, {Head: "Stationary"}}}
+	for _, c := range d.Cells {
+		if c.Role == "frontier" {
+			continue
+		}
+		f := func(key string) *float64 { return c.Figures[key].Mean }
+		no, still := "", "no"
+		if c.Number > 0 {
+			no = fmt.Sprint(c.Number)
+		}
+		if c.Stationary {
+			still = "yes"
+		}
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(no), {Text: c.Name, Class: "nb"}, report.Percent(f("goodput")),
+			report.Percent(f("goodput_critical")), report.Percent(f("goodput_standard")),
+			report.Percent(f("goodput_sheddable")),
+			report.Percent(f("admitted_share")), report.Percent(f("miss_share")), report.Number(f("ttft_p99_critical_ms")),
+			report.Number(f("ttft_p99_admitted_ms")), report.Percent(f("cached_share")), report.Percent(f("potential_share")),
+			report.Number(f("jain")),
+			report.Number(f("output_tokens_per_s")), report.Plain(still)}})
+	}
+	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	x.Blocks = append(x.Blocks, report.Tables(componentTable(d.Contrasts))...)
+	return x
+}
+
+func predictionSection(d *Document) report.PageSection {
+	x := report.PageSection{ID: "predictions", Nav: "Predictions", Title: "Predicted and observed TTFT",
+		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate that is never told about what " +
+			"it rejects can be wrong for ever. The copy goes on receiving what the engine is sent; a request is followed for four " +
+			"times its target. Bounds are learned from admitted requests: for rejected ones none is promised."}
+	x.Blocks = append(x.Blocks, report.FigureBlocks(some(scatterFigure(d)))...)
+	t := &report.Table{ID: "prediction-table", Caption: "By configuration", Cols: []report.Column{{Head: "Configuration"}, {Head: "Median APE",
+		Num: true},
+		{Head: "Bias", Num: true}, {Head: "P90 coverage", Num: true}, {Head: "Shadow median APE", Num: true}, {Head: "Shadow coverage",
+			Num: true},
+		{Head: "Rejected that would have met it", Num: true}}}
+	for _, c := range d.Cells {
+		f := func(key string) *float64 { return c.Figures[key].Mean }
+		if c.Role != "frontier" && f("prediction_median_ape") != nil {
+			t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.Name), report.Percent(f("prediction_median_ape")),
+				report.Percent(f("prediction_bias")), report.Percent(f("prediction_coverage_p90")), report.Percent(f("shadow_median_ape")),
+				report.Percent(f("shadow_coverage_p90")), report.Percent(f("false_reject_share"))}})
+		}
+	}
+	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	return x
+}
+
+func robustSection(d *Document) report.PageSection {
+	x := report.PageSection{ID: "robust", Nav: "Sensitivity", Title: "How far it carries",
+		Lead: "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the published figures beside ours."}
+	t := &report.Table{ID: "controllers", Caption: "Predictive against always-admit, by the gate's coefficients",
+		Cols: []report.Column{{Head: "Gate"},
+			{Head: "Label"}, {Head: "Requests/s", Num: true}, {Head: "Rho", Num: true}, {Head: "Arrivals (s)", Num: true},
+			{Head: "Goodput gained (points)", Num: true}, {Head: "Admitted", Num: true}, {Head: "Median APE", Num: true},
+			{Head: "Bias", Num: true}, {Head: "P90 coverage", Num: true}, {Head: "Confirmed"}}}
+	for _, c := range d.Controllers {
+		var holds []string
+		for _, v := range d.Verdicts {
+			if c.Verdicts[v.ID] == "CONFIRMED" {
+				holds = append(holds, v.ID)
+			}
+		}
+		g := []contrastDoc{c.Goodput}
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS),
+			report.Num(c.Rho),
+			report.Num(c.HorizonS), difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted),
+			report.Percent(c.MedianAPE), report.Percent(c.Bias), report.Percent(c.Coverage), report.Plain(cmp.Or(strings.Join(holds, ", "),
+				"none"))}})
+	}
+	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	for i, at := range d.Loads {
+		x.Blocks = append(x.Blocks, report.Tables(loadTable(i, &at))...)
+	}
+	t = &report.Table{ID: "published", Caption: "Published P99 and ours", Cols: []report.Column{{Head: "Configuration",
+		Num: true},
+		{Head: "Published (ms)", Num: true}, {Head: "Pooled (ms)", Num: true}, {Head: "Worst instance (ms)", Num: true}}}
+	for _, p := range d.Published {
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Count(p.Configuration), report.Num(p.PublishedMs),
+			report.Number(p.PooledMs),
+			report.Number(p.WorstMs)}})
+	}
+	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	t = &report.Table{ID: "transient", Caption: "Always-admit by the length of arrivals", Cols: []report.Column{{Head: "Arrivals (s)",
+		Num: true},
+		{Head: "P99 (ms)", Num: true}, {Head: "95 %"}}}
+	for _, p := range d.Transient {
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Num(p.ArrivalsS), report.Number(p.P99Ms), band(p.Lo, p.Hi)}})
+	}
+	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	return x
+}
+
+// loadTable is the gates at another load, with what each changes of always-admit's
+// goodput.
+func loadTable(i int, at *loadDoc) *report.Table {
+	caption := fmt.Sprintf("The gates at %g of capacity, %s requests/s, arrivals from %g to %g s", at.Rho, report.Short(at.RateRPS),
+		at.WindowS[0], at.WindowS[1])
+	if at.Rho < 0.7 {
+		caption += ": every effect must vanish"
+	}
+	t := &report.Table{ID: fmt.Sprintf("load-%d", i), Caption: caption, Cols: []report.Column{{Head: "Configuration"},
+		{Head: "Goodput", Num: true}, {Head: "Admitted", Num: true}, {Head: "Standard missed", Num: true}, {Head: "Sheddable missed", Num: true},
+		{Head: "P99 critical (ms)", Num: true}, {Head: "Goodput against the first (points)", Num: true},
+		{Head: "Admitted against it (points)", Num: true}, {Head: "Output tokens/s against it", Num: true}}}
+	for _, c := range at.Cells {
+		f := func(key string) *float64 { return c.Figures[key].Mean }
+		row := []report.Cell{report.Plain(c.Name), report.Percent(f("goodput")), report.Percent(f("admitted_share")),
+			report.Percent(f("miss_share_standard")), report.Percent(f("miss_share_sheddable")), report.Number(f("ttft_p99_critical_ms"))}
+		for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
+			row = append(row, difference(at.Contrasts, c.Name, at.Cells[0].Name, key))
+		}
+		t.Rows = append(t.Rows, report.Row{Cells: row})
+	}
+	return t
+}
+
+func some(f *report.Figure) []*report.Figure {
+	if f == nil {
+		return nil
+	}
+	return []*report.Figure{f}
+}
+
+func frontierSection(d *Document) report.PageSection {
+	return report.PageSection{ID: "frontier", Nav: "Frontiers", Title: "What each gate can reach",
+		Lead:   "One dot a setting: thresholds of slo-gated, tolerated misses of predictive. Better lies up and to the left.",
+		Blocks: report.FigureBlocks(some(frontierFigure(d)))}
+}
+
+func newcomerSection(d *Document) report.PageSection {
+	x := report.PageSection{ID: "newcomer", Nav: "Newcomer", Title: "A group that nobody knows"}
+	x.Blocks = report.FigureBlocks(some(newcomerFigure(d)))
+	t := &report.Table{ID: "reached", Caption: "First second at 0.8 of the others' admission", Cols: []report.Column{{Head: "Configuration"},
+		{Head: "Second", Num: true}}}
+	for _, c := range d.Newcomer {
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.Cell), report.Number(c.ReachedS)}})
+	}
+	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	return x
+}

@@ -1,0 +1,275 @@
+package cluster
+
+import "slices"
+
+// ledger is what the gateway saw itself.
+type ledger struct {
+	Of      []account // by instance
+	Classes []class
+	byName  map[string]int
+	entries []entry // by request of the workload
+	order   []int   // classes by priority
+	lengths lengths
+	leaving [leavingWindows]float64 // as Leaving gave it last
+}
+
+// class is what is known of one class.
+type class struct {
+	Name       string
+	Priority   int
+	Finished   int64 // requests
+	Outputs    int64 // tokens of those
+	rate       float64
+	rateUs     int64
+	Dispatched int64
+}
+
+// account is one instance.
+type account struct {
+	InFlight   int64   // requests sent and not finished
+	Decodes    int64   // of those, past their first token
+	DecodeToks int64   // prompt tokens of those
+	StepEndUs  int64   // last end of a step that was seen, by a first token or an answer's end; -1: none yet
+	Pending    []queue // by class: without a first token
+	All        queue   // the same of all classes together
+	inbound    rate    // prompt tokens to compute that were sent lately
+	prompts    rate    // requests they belong to
+	served     rate    // the same of first tokens that came
+	ages       ages    // of answers under way
+}
+
+// queue is requests without a first token, in the order they were sent.
+type queue struct {
+	Tokens   int64 // prompt tokens to compute of all
+	Requests int64
+	order    []int32 // of the workload; some have had their first token
+	head     int
+}
+
+type state uint8
+
+const (
+	outside state = iota
+	pending
+	decoding
+)
+
+type entry struct {
+	sentUs int64
+	prompt int64
+	cached int64
+	class  int32
+	began  int32 // place in ages.born
+	state  state
+}
+
+// rateWindowUs is the time constant of rates.
+const (
+	rateWindowUs = 2_000_000
+	leastUs      = 100_000
+)
+
+// rate is an exponentially weighted rate of events.
+type rate struct {
+	perUs float64
+	atUs  int64
+}
+
+func (r *rate) add(atUs int64, amount float64) {
+	r.perUs = r.at(atUs) + amount/rateWindowUs
+	r.atUs = atUs
+}
+
+func (r *rate) at(us int64) float64 { return float64(r.perUs * decay(us-r.atUs)) }
+
+// perSecond corrects for the time before the window was full; a start shorter than
+// leastUs counts as that long.
+func (r *rate) perSecond(us int64) float64 { return r.at(us) / (1 - decay(max(us, leastUs))) * 1e6 }
+
+// newLedger is an empty ledger for some instances and n requests.
+func newLedger(instances, n int) *ledger {
+	l := &ledger{Of: make([]account, instances), byName: map[string]int{}, entries: make([]entry, n)}
+	for i := range l.Of {
+		l.Of[i].StepEndUs = -1
+	}
+	return l
+}
+
+// Class is the number of a class; new ones are added.
+func (l *ledger) Class(name string, priority int) int {
+	if c, ok := l.byName[name]; ok {
+		return c
+	}
+	c := len(l.Classes)
+	l.byName[name] = c
+	l.Classes = append(l.Classes, class{Name: name, Priority: priority})
+	for i := range l.Of {
+		l.Of[i].Pending = append(l.Of[i].Pending, queue{})
+	}
+	return c
+}
+
+// Sent notes a request that goes to instance i.
+func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
+	a := &l.Of[i]
+	todo := max(1, r.PromptTokens-cached)
+	l.entries[r.Index] = entry{sentUs: nowUs, prompt: r.PromptTokens, cached: cached, class: int32(r.Class), state: pending}
+	a.InFlight++
+	a.Pending[r.Class].push(int32(r.Index), todo)
+	a.All.push(int32(r.Index), todo)
+	a.inbound.add(nowUs, float64(todo))
+	a.prompts.add(nowUs, 1)
+	l.Classes[r.Class].Dispatched++
+	l.Classes[r.Class].add(nowUs, float64(todo))
+}
+
+func (q *queue) push(request int32, tokens int64) {
+	q.Tokens += tokens
+	q.Requests++
+	q.order = append(q.order, request)
+}
+
+func (c *class) add(nowUs int64, tokens float64) {
+	r := rate{c.rate, c.rateUs}
+	r.add(nowUs, tokens)
+	c.rate, c.rateUs = r.perUs, r.atUs
+}
+
+// TokensPerS is the rate at which prompt tokens of the class were sent lately, to
+// all instances together.
+func (c *class) TokensPerS(nowUs int64) float64 {
+	r := rate{c.rate, c.rateUs}
+	return r.perSecond(nowUs)
+}
+
+// FirstToken notes the first token of a request on instance i.
+func (l *ledger) FirstToken(request, i int, atUs int64) {
+	e, a := &l.entries[request], &l.Of[i]
+	if e.state != pending {
+		return
+	}
+	e.state = decoding
+	l.leaveQueue(e, a)
+	a.served.add(atUs, float64(e.todo()))
+	a.Decodes++
+	a.DecodeToks += e.prompt
+	e.began = a.ages.begin()
+	a.StepEndUs = max(a.StepEndUs, atUs)
+}
+
+// Stepped notes the end of a step of instance i. A gateway sees it by the next token of
+// every answer that is under way, and not without one.
+func (l *ledger) Stepped(i int) {
+	if l.Of[i].Decodes > 0 {
+		l.Of[i].ages.steps++
+	}
+}
+
+// leaveQueue takes a request out of its queue.
+func (l *ledger) leaveQueue(e *entry, a *account) {
+	for _, q := range []*queue{&a.Pending[e.class], &a.All} {
+		q.Tokens -= e.todo()
+		q.Requests--
+		for q.head < len(q.order) && l.entries[q.order[q.head]].state != pending {
+			q.head++
+		}
+		if q.head > 1024 && 2*q.head > len(q.order) {
+			q.order, q.head = slices.Delete(q.order, 0, q.head), 0
+		}
+	}
+}
+
+// Left notes that a request has left instance i, after some output tokens: its step has
+// ended, but for the time the answer takes on its way out.
+func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
+	e, a := &l.entries[request], &l.Of[i]
+	switch e.state {
+	case pending:
+		e.state = outside
+		l.leaveQueue(e, a)
+	case decoding:
+		a.Decodes--
+		a.DecodeToks -= e.prompt
+		a.ages.end(e.began)
+		a.StepEndUs = max(a.StepEndUs, atUs)
+	default:
+		return
+	}
+	e.state = outside
+	a.InFlight--
+	if finished {
+		c := &l.Classes[e.class]
+		c.Finished++
+		c.Outputs += outputs
+		l.lengths.add(outputs)
+	}
+}
+
+// Expected is what was expected to be cached when the request was sent, tokens.
+func (l *ledger) Expected(request int) int64 { return l.entries[request].cached }
+
+// MeanOutputs is the mean output length of finished requests of all classes, in
+// tokens; 0: none has finished.
+func (l *ledger) MeanOutputs() float64 {
+	var n, tokens int64
+	for i := range l.Classes {
+		n, tokens = n+l.Classes[i].Finished, tokens+l.Classes[i].Outputs
+	}
+	if n == 0 {
+		return 0
+	}
+	return float64(tokens) / float64(n)
+}
+
+// InboundPerS is the rate of prompt tokens to compute that were sent to instance i
+// lately.
+func (l *ledger) InboundPerS(i int, nowUs int64) float64 { return l.Of[i].inbound.perSecond(nowUs) }
+
+// InboundPrompt is the mean of the prompt tokens to compute of those; 0: none was sent.
+func (l *ledger) InboundPrompt(i int) float64 {
+	if a := &l.Of[i]; a.prompts.perUs > 0 {
+		return a.inbound.perUs / a.prompts.perUs
+	}
+	return 0
+}
+
+// ServedPerS is the rate of computed prompt tokens whose requests had their first
+// token lately, over all instances.
+func (l *ledger) ServedPerS(nowUs int64) float64 {
+	sum := 0.0
+	for i := range l.Of {
+		sum += l.Of[i].served.perSecond(nowUs)
+	}
+	return sum
+}
+
+// Waiting visits the requests of a queue that have no first token, in the order
+// they were sent, until visit says stop. todo is the prompt tokens to compute.
+func (l *ledger) Waiting(q *queue, visit func(request int, sentUs, todo int64) bool) {
+	for _, r := range q.order[q.head:] {
+		if e := &l.entries[r]; e.state == pending && !visit(int(r), e.sentUs, e.todo()) {
+			return
+		}
+	}
+}
+
+// Pending is a request without a first token: its class, and the prompt tokens to
+// compute.
+func (l *ledger) Pending(request int) (class int, todo int64, ok bool) {
+	e := &l.entries[request]
+	return int(e.class), e.todo(), e.state == pending
+}
+
+func (e *entry) todo() int64 { return max(1, e.prompt-e.cached) }
+
+// ByPriority are the classes, the most important first.
+func (l *ledger) ByPriority() []int {
+	if len(l.order) != len(l.Classes) {
+		l.order = l.order[:0]
+		for c := range l.Classes {
+			l.order = append(l.order, c)
+		}
+		slices.SortStableFunc(l.order, func(a, b int) int { return l.Classes[b].Priority - l.Classes[a].Priority })
+	}
+	return l.order
+}

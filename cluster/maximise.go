@@ -1,0 +1,202 @@
+package cluster
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/optimize"
+
+	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// Value is one answer of the function: value and slack, which must not be negative,
+// with their variances.
+type Value struct {
+	Value, Variance      float64
+	Slack, SlackVariance float64
+}
+
+// Call is one call; calls that were made before may be handed in again.
+type Call struct {
+	N      int       `json:"call"`
+	Method string    `json:"method"`
+	X      []float64 `json:"x"`
+	Value
+}
+
+// search looks for the largest value of a function on the unit cube.
+type search struct {
+	Dims        int
+	Method      string // gp, random or grid
+	Start       int    // calls before the process is asked
+	Calls       int    // calls after them
+	Seed        int64
+	Constrained bool
+	Made        []Call           // at first those of an interrupted search
+	Told        func(Call) error // told of every new call; nil: nobody is
+}
+
+// Methods of searching.
+const (
+	methodGP     = "gp"
+	methodRandom = "random"
+	methodGrid   = "grid"
+)
+
+// found is what a search recommends.
+type found struct {
+	X    []float64
+	Mean float64 // posterior, at X
+}
+
+// maximise calls f and recommends a point.
+func (s *search) maximise(f func(x []float64) (Value, error)) (*found, error) {
+	for n := len(s.Made); n < s.Start+s.Calls; n++ {
+		x := s.next(n)
+		v, err := f(x)
+		if err != nil {
+			return nil, err
+		}
+		c := Call{N: n, Method: s.Method, X: x, Value: v}
+		if s.Made = append(s.Made, c); s.Told != nil {
+			if err := s.Told(c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	best, mean := s.among(s.processes())
+	return &found{X: s.Made[best].X, Mean: mean}, nil
+}
+
+// next is the point of call n.
+func (s *search) next(n int) []float64 {
+	switch {
+	case s.Method == methodGrid:
+		return s.gridPoint(n)
+	case s.Method == methodRandom:
+		x := make([]float64, s.Dims)
+		for k := range x {
+			x[k] = stat.Draw(uint64(s.Seed), uint64(n), uint64(k))
+		}
+		return x
+	case n < s.Start:
+		return halton(n, s.Dims, s.Seed)
+	}
+	return s.propose(n)
+}
+
+// gridPoint walks the finest full grid that the calls allow, in a seeded order.
+func (s *search) gridPoint(n int) []float64 {
+	side := max(2, int(math.Floor(portable.Pow(float64(s.Start+s.Calls), 1/float64(s.Dims))+1e-9)))
+	x := make([]float64, s.Dims)
+	for k := range x {
+		x[k] = float64(n%side) / float64(side-1)
+		n /= side
+	}
+	return x
+}
+
+// halton is point n of the Halton sequence, shifted by the seed.
+func halton(n, dims int, seed int64) []float64 {
+	primes := []int{2, 3, 5, 7, 11, 13, 17, 19, 23, 29}
+	x := make([]float64, dims)
+	for k := range x {
+		base, f, v := primes[k%len(primes)], 1.0, stat.Draw(uint64(seed), 77, uint64(k))
+		for i := n + 1; i > 0; i /= base {
+			f /= float64(base)
+			v += float64(f * float64(i%base))
+		}
+		x[k] = v - math.Floor(v)
+	}
+	return x
+}
+
+// processes are those of value and slack; the second is nil without a constraint.
+func (s *search) processes() (value, slack *process) {
+	var x [][]float64
+	var y, vy, c, vc []float64
+	for _, call := range s.Made {
+		x, y, vy = append(x, call.X), append(y, call.Value.Value), append(vy, call.Variance)
+		c, vc = append(c, call.Slack), append(vc, call.SlackVariance)
+	}
+	if value = regress(x, y, vy); s.Constrained {
+		slack = regress(x, c, vc)
+	}
+	return value, slack
+}
+
+// candidates of a proposal, and how many of them are refined.
+const (
+	candidates = 300
+	refined    = 3
+)
+
+// propose maximises log expected improvement times the chance that the slack holds.
+func (s *search) propose(n int) []float64 {
+	value, slack := s.processes()
+	_, best := s.among(value, slack)
+	gain := func(x []float64) float64 {
+		for _, v := range x {
+			if v < 0 || v > 1 {
+				return math.Inf(-1)
+			}
+		}
+		m, sd := value.at(x)
+		g := logImprovement(m, sd, best)
+		if slack != nil {
+			cm, csd := slack.at(x)
+			g += portable.Log(math.Max(1e-12, normalBelow(cm/csd)))
+		}
+		return g
+	}
+	type scored struct {
+		x []float64
+		g float64
+	}
+	var top []scored
+	for k := range candidates {
+		x := halton(1000+n*candidates+k, s.Dims, s.Seed+1)
+		top = append(top, scored{x, gain(x)})
+		for i := len(top) - 1; i > 0 && top[i].g > top[i-1].g; i-- {
+			top[i], top[i-1] = top[i-1], top[i]
+		}
+		top = top[:min(len(top), refined)]
+	}
+	for i := range top {
+		res, err := optimize.Minimize(optimize.Problem{Func: func(x []float64) float64 { return -gain(x) }}, top[i].x,
+			&optimize.Settings{FuncEvaluations: 40 * s.Dims}, &optimize.NelderMead{})
+		if err == nil && -res.F > top[i].g {
+			top[i] = scored{append([]float64(nil), res.X...), -res.F}
+		}
+		if top[i].g > top[0].g {
+			top[0] = top[i]
+		}
+	}
+	return top[0].x
+}
+
+// among is the call with the best posterior mean of those that probably keep the
+// constraint; of all, by their slack, where none does.
+func (s *search) among(value, slack *process) (best int, mean float64) {
+	best, mean = -1, math.Inf(-1)
+	safest, chance := 0, math.Inf(-1)
+	for i, c := range s.Made {
+		m, _ := value.at(c.X)
+		p := 1.0
+		if slack != nil {
+			cm, csd := slack.at(c.X)
+			p = normalBelow(cm / csd)
+			if cm > chance {
+				safest, chance = i, cm
+			}
+		}
+		if p >= 0.5 && m > mean {
+			best, mean = i, m
+		}
+	}
+	if best < 0 {
+		best = safest
+		mean, _ = value.at(s.Made[best].X)
+	}
+	return best, mean
+}

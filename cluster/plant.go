@@ -1,0 +1,133 @@
+package cluster
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/predict"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// plantBeta are the published blackbox coefficients: us, us per uncached prompt
+// token, us per decode token.
+var plantBeta = []float64{6910.42, 17.67, 2.84}
+
+// otherBeta and otherAlpha drive the engines of controller kind other-form.
+var (
+	otherBeta  = []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
+	otherAlpha = []float64{1500, 700, 0}
+)
+
+// noise are the ratios that multiply step times, in every regime: a declared spread
+// of a few percent with a longer upper tail.
+var noise = []sim.Quantile{{Q: 0.05, Ratio: 0.95}, {Q: 0.25, Ratio: 0.98}, {Q: 0.5, Ratio: 1}, {Q: 0.75, Ratio: 1.03}, {Q: 0.95,
+	Ratio: 1.1}}
+
+// defaultDeployment is Llama-3.1-8B on one H100 with the limits of the published
+// runs: 2,048 tokens a step, 256 seats.
+func defaultDeployment() *deploy.Deployment {
+	return &deploy.Deployment{
+		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8,
+			HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2,
+			BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
+		Hardware: deploy.Hardware{Name: "H100-SXM-80GB", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80, PCIeBandwidthGBs: 64,
+			PCIeEfficiency: 0.75, InterconnectBandwidthGBs: 900},
+		TP: 1, PP: 1, DP: 1,
+		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 256, MaxNumBatchedTokens: 2048,
+			ChunkedPrefill: true, PrefixCaching: true, BlockSize: 16, GPUMemoryUtilization: 0.9, KVBlocksGPU: trace.Some[int64](27_678),
+			AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs"},
+	}
+}
+
+// plant drives the engines.
+type plant struct {
+	Name       string
+	Deployment *deploy.Deployment
+	Set        *coeff.Set // physics coefficients; nil: the published blackbox, or trained-physics with Other
+	Other      bool
+}
+
+// Config is one engine; its model is not shared between runs.
+func (p *plant) Config(seed int64) (sim.Config, error) {
+	var cfg sim.Config
+	switch {
+	case p.Set != nil:
+		var err error
+		if cfg, err = simulate.EngineOf(p.Deployment, p.Set); err != nil {
+			return cfg, err
+		}
+		cfg.Noise = sim.SetNoise(p.Set)
+	case p.Other:
+		m, err := sim.NewTrainedPhysics(otherAlpha, otherBeta, p.Deployment)
+		if err != nil {
+			return cfg, err
+		}
+		cfg = sim.DefaultConfig(p.Deployment, nil)
+		cfg.Apply(m.Parts())
+	default:
+		m, err := sim.NewBlackbox([]float64{0, 0, 0}, plantBeta)
+		if err != nil {
+			return cfg, err
+		}
+		cfg = sim.DefaultConfig(p.Deployment, nil)
+		cfg.Apply(m.Parts())
+	}
+	if cfg.Noise == nil {
+		cfg.Noise = &sim.Noise{Decode: noise, Prefill: noise, Mixed: noise}
+	}
+	cfg.Seed = seed
+	return cfg, nil
+}
+
+// gate is what the gateway predicts with.
+type gate struct {
+	Kind  string
+	Set   *coeff.Set // fitted; nil: the plant's own step times times Scale
+	Scale float64
+}
+
+// scaled is a latency model that is off by a factor.
+type scaled struct {
+	sim.Model
+	by float64
+}
+
+func (s scaled) StepUs(b *sim.Batch) (float64, error) {
+	us, err := s.Model.StepUs(b)
+	return us * s.by, err
+}
+
+// Parts are the engines of one run and what the gate predicts with.
+func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
+	cfg, err := p.Config(seed)
+	if err != nil {
+		return parts{}, err
+	}
+	gate := cfg
+	if g.Set != nil {
+		if gate, err = simulate.EngineOf(p.Deployment, g.Set); err != nil {
+			return parts{}, err
+		}
+	} else if g.Scale != 1 {
+		gate.Latency = scaled{cfg.Latency, g.Scale}
+	}
+	out := parts{Engines: slices.Repeat([]sim.Config{cfg}, instances), Seed: seed}
+	out.Plants = slices.Repeat([]*predict.Engine{rolloutOf(&cfg)}, instances)
+	out.Controllers = slices.Repeat([]*predict.Engine{rolloutOf(&gate)}, instances)
+	if g.Set != nil {
+		out.Prior = prior(g.Set)
+	}
+	return out, nil
+}
+
+// finiteOr is v, or another number where v is none.
+func finiteOr(v, other float64) float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return other
+	}
+	return v
+}

@@ -1,0 +1,262 @@
+package cluster
+
+import (
+	"math"
+	"slices"
+)
+
+// predictive admits a request when its calibrated estimate meets its target
+// (spec#admission-predictive).
+type predictive struct {
+	Estimate estimator
+	Best     bool               // judge by the instance with the smallest estimate, not the one it goes to
+	Eps      map[string]float64 // tolerated share of misses by class; others by their priority
+	// StandardUs is the target of class standard, for requests judged as such.
+	StandardUs int64
+	Floor      *Floor // nil: none
+	// Prior is the quantile of observed / estimated until enough were seen; nil: 1.
+	Prior func(p float64) float64
+
+	seen map[errorGroup]*ratios
+}
+
+// errorGroup is requests whose errors are pooled: of a class, with or without others ahead, by
+// the octave of the estimate.
+type errorGroup struct {
+	class  int // everybody: all of them
+	queued bool
+	octave int // everybody: all of them
+}
+
+// everybody is all classes, or all octaves, together.
+const everybody = math.MinInt
+
+// groups are those that a request belongs to, the narrowest first.
+func groups(class int, queued bool, us float64) [4]errorGroup {
+	_, k := math.Frexp(us)
+	return [4]errorGroup{{class, queued, k}, {everybody, queued, k}, {class, queued, everybody}, {everybody, queued, everybody}}
+}
+
+// epsStandard and epsShed are the tolerated shares of misses of classes without one.
+const (
+	epsStandard = 0.05
+	epsShed     = 0.10
+)
+
+func (p *predictive) eps(name string, priority int) float64 {
+	if e, ok := p.Eps[name]; ok {
+		return e
+	}
+	if priority >= 0 {
+		return epsStandard
+	}
+	return epsShed
+}
+
+// Decide estimates, calibrates and compares.
+func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
+	x, err := p.Estimate.TTFT(r, v, target)
+	if err != nil {
+		return Decision{}, err
+	}
+	if p.Best {
+		for i := range v.Snapshots {
+			y, err := p.Estimate.TTFT(r, v, i)
+			if err != nil {
+				return Decision{}, err
+			}
+			if y.Us < x.Us {
+				x = y
+			}
+		}
+	}
+	g, eps, us := groups(r.Class, x.Queued, x.LikelyUs), p.eps(r.ClassName, r.Priority), x.LikelyUs
+	q, upper := p.ratios(g[:]), us
+	if e, ok := p.Estimate.(fuller); ok && q == nil {
+		full, err := e.FullTTFT(r, v, target)
+		if err != nil {
+			return Decision{}, err
+		}
+		upper = math.Max(us, full.Us)
+	}
+	d := Decision{Admit: true, Queued: x.Queued, RawUs: us, PredictedUs: x.Us * p.quantile(q, median),
+		P90Us: upper * p.quantile(q, 0.9), BoundUs: upper * p.careful(&g, 1-eps)}
+	cold := p.Floor.arrives(r, v.NowUs)
+	if r.Priority >= criticalPriority || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
+		return d, nil
+	}
+	standard := float64(upper*p.careful(&g, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
+	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
+	switch {
+	case cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
+		d.Reason = reasonColdStart
+	case p.Floor.owes(r) && p.Floor.pays(v, cost):
+		p.Floor.charge(r)
+		d.Reason = reasonFloor
+	default:
+		d.Admit, d.Reason = false, reasonPredicted
+	}
+	return d, nil
+}
+
+// fuller is an estimator that knows how long it takes when the request's own step is as
+// full as it may be: what bounds go by before anything is known of errors or arrivals.
+type fuller interface {
+	FullTTFT(r *Request, v *View, instance int) (estimate, error)
+}
+
+// watcher is an estimator that follows the steps of engines.
+type watcher interface {
+	FirstToken(r *Request, v *View, instance int, atUs int64)
+}
+
+// Seen learns how far the estimate was off.
+func (p *predictive) Seen(r *Request, v *View, d *Decision, instance int, atUs, tookUs int64) {
+	if o, ok := p.Estimate.(watcher); ok {
+		o.FirstToken(r, v, instance, atUs)
+	}
+	if !(d.RawUs > 0) {
+		return
+	}
+	if p.seen == nil {
+		p.seen = map[errorGroup]*ratios{}
+	}
+	for _, g := range groups(r.Class, d.Queued, d.RawUs) {
+		if p.seen[g] == nil {
+			p.seen[g] = &ratios{}
+		}
+		p.seen[g].add(float64(tookUs) / d.RawUs)
+	}
+}
+
+// median of observed / estimated is what an estimate is corrected by.
+const median = 0.5
+
+// enough ratios replace the prior.
+const enough = 30
+
+// ratios are those of the narrowest group of which enough were seen, nil: of none.
+func (p *predictive) ratios(list []errorGroup) *ratios {
+	for _, g := range list {
+		if s := p.seen[g]; s != nil && len(s.sorted) >= enough {
+			return s
+		}
+	}
+	return nil
+}
+
+// careful is the larger quantile of those by octave and of those of all octaves: where
+// seats fill, longer estimates than before are off as late ones of other octaves are.
+func (p *predictive) careful(list *[4]errorGroup, level float64) float64 {
+	narrow := p.quantile(p.ratios(list[:]), level)
+	if wide := p.ratios(list[2:]); wide != nil {
+		return math.Max(narrow, wide.quantile(level))
+	}
+	return narrow
+}
+
+// quantile is of ratios, else the prior.
+func (p *predictive) quantile(s *ratios, level float64) float64 {
+	switch {
+	case s != nil:
+		return s.quantile(level)
+	case p.Prior != nil:
+		return p.Prior(level)
+	}
+	return 1
+}
+
+// kept is how many ratios of a group count.
+const kept = 512
+
+// ratios are the last observed / estimated of a group.
+type ratios struct {
+	ring   [kept]float64
+	next   int
+	sorted []float64
+}
+
+func (s *ratios) add(x float64) {
+	if len(s.sorted) == kept {
+		old := s.ring[s.next]
+		at, _ := slices.BinarySearch(s.sorted, old)
+		s.sorted = slices.Delete(s.sorted, at, at+1)
+	}
+	s.ring[s.next] = x
+	s.next = (s.next + 1) % kept
+	at, _ := slices.BinarySearch(s.sorted, x)
+	s.sorted = slices.Insert(s.sorted, at, x)
+}
+
+// quantile is the ceil((n+1)*level)-th smallest, as conformal prediction has it.
+func (s *ratios) quantile(level float64) float64 {
+	n := len(s.sorted)
+	k := int(math.Ceil(float64(n+1) * level))
+	return s.sorted[min(n, max(1, k))-1]
+}
+
+// Floor lets in a share of every prefix group, and the first requests of a new one
+// on easier terms, out of one budget of tokens.
+type Floor struct {
+	Share       float64 // of a group's arrivals
+	BudgetShare float64 // of the prompt tokens served lately
+
+	groups map[uint64]*owed
+	tokens float64
+	atUs   int64
+}
+
+// owed is what a group may claim.
+type owed struct {
+	credit  float64
+	firstUs int64
+	count   int
+}
+
+// A group's first coldRequests within coldUs are judged as standard; credit does not
+// grow beyond maxCredit requests; unspent budget is kept for keptUs of its rate.
+const (
+	coldRequests = 5
+	coldUs       = 60_000_000
+	maxCredit    = 5
+	keptUs       = 1_000_000
+)
+
+// arrives notes an arrival of the group and reports whether it is one of its first.
+func (f *Floor) arrives(r *Request, nowUs int64) (cold bool) {
+	if f == nil || r.Try > 0 {
+		return false
+	}
+	if f.groups == nil {
+		f.groups = map[uint64]*owed{}
+	}
+	g := f.groups[r.Prefix]
+	if g == nil {
+		g = &owed{firstUs: nowUs}
+		f.groups[r.Prefix] = g
+	}
+	g.count++
+	g.credit = math.Min(maxCredit, g.credit+f.Share)
+	return r.Prefix != 0 && g.count <= coldRequests && nowUs-g.firstUs <= coldUs
+}
+
+func (f *Floor) owes(r *Request) bool {
+	return f != nil && f.groups[r.Prefix] != nil && f.groups[r.Prefix].credit >= 1
+}
+
+func (f *Floor) charge(r *Request) { f.groups[r.Prefix].credit-- }
+
+// pays takes tokens from the budget, if they are there.
+func (f *Floor) pays(v *View, tokens float64) bool {
+	if f == nil {
+		return false
+	}
+	perUs := f.BudgetShare * v.Ledger.ServedPerS(v.NowUs) / 1e6
+	f.tokens = math.Min(f.tokens+float64(perUs*float64(v.NowUs-f.atUs)), math.Max(perUs*keptUs, tokens))
+	f.atUs = v.NowUs
+	if f.tokens < tokens {
+		return false
+	}
+	f.tokens -= tokens
+	return true
+}

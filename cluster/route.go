@@ -1,0 +1,148 @@
+package cluster
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// router chooses an instance. Route changes nothing; Routed is told of the requests
+// that really go where it said.
+type router interface {
+	Route(r *Request, v *View) int
+	Routed(r *Request, instance int)
+}
+
+// RouterOptions say which router.
+type RouterOptions struct {
+	Policy  string // round-robin, least-loaded or weighted
+	Scorers []Scorer
+	Seed    int64
+	// Tie chooses among n equal instances; nil: by the seed and the request.
+	Tie func(n int) int
+	Own router // in place of the policy's; nil: that
+}
+
+// Policies of routing.
+const (
+	RoundRobin  = "round-robin"
+	LeastLoaded = "least-loaded"
+	Weighted    = "weighted"
+)
+
+// streamTies keys the draws that decide ties.
+const streamTies = 1
+
+// newRouter makes a router for some instances.
+func newRouter(o RouterOptions, instances int) (router, error) {
+	if o.Own != nil {
+		return o.Own, nil
+	}
+	t := tie{seed: uint64(o.Seed), choose: o.Tie}
+	switch o.Policy {
+	case RoundRobin:
+		return &roundRobin{n: instances}, nil
+	case LeastLoaded:
+		return &leastLoaded{tie: t}, nil
+	case Weighted:
+	default:
+		return nil, trace.Errorf(codeBadSpec, "routing policy: got %q, want round-robin, least-loaded or weighted", o.Policy)
+	}
+	if len(o.Scorers) == 0 {
+		return nil, trace.Errorf(codeBadSpec, "routing policy weighted: got no scorers, want some").
+			WithHint(`such as scorers: "prefix-affinity:3,queue-depth:2,kv-utilization:2"`)
+	}
+	return newWeighted(o.Scorers, t, instances), nil
+}
+
+func newWeighted(list []Scorer, t tie, instances int) *weighted {
+	w := &weighted{tie: t, total: make([]float64, instances), one: make([]float64, instances)}
+	sum := 0.0
+	for _, s := range list {
+		sum += s.Weight
+	}
+	for _, s := range list {
+		w.scores, w.weights = append(w.scores, scorers[s.Name]), append(w.weights, s.Weight/sum)
+	}
+	return w
+}
+
+// Weigh is the weighted score of every instance for a request.
+func Weigh(list []Scorer, r *Request, v *View) []float64 {
+	w := newWeighted(list, tie{}, len(v.Snapshots))
+	w.weigh(r, v)
+	return w.total
+}
+
+// readsEvents reports whether the scorers need the engines' own KV events.
+func readsEvents(list []Scorer) bool {
+	return slices.ContainsFunc(list, func(s Scorer) bool { return s.Name == "precise-prefix-cache" })
+}
+
+type roundRobin struct{ n, next int }
+
+func (r *roundRobin) Route(*Request, *View) int { return r.next }
+
+func (r *roundRobin) Routed(*Request, int) { r.next = (r.next + 1) % r.n }
+
+// tie chooses among equals.
+type tie struct {
+	seed   uint64
+	choose func(n int) int
+	equal  []int
+}
+
+// best is the instance with the largest value.
+func (t *tie) best(r *Request, n int, value func(i int) float64) int {
+	t.equal = append(t.equal[:0], 0)
+	for i := 1; i < n; i++ {
+		switch top := value(t.equal[0]); {
+		case value(i) > top:
+			t.equal = append(t.equal[:0], i)
+		case value(i) == top:
+			t.equal = append(t.equal, i)
+		}
+	}
+	switch {
+	case len(t.equal) == 1:
+		return t.equal[0]
+	case t.choose != nil:
+		return t.equal[t.choose(len(t.equal))]
+	}
+	return t.equal[stat.DrawN(uint64(len(t.equal)), t.seed, streamTies, uint64(r.Index))]
+}
+
+type leastLoaded struct{ tie }
+
+func (l *leastLoaded) Route(r *Request, v *View) int {
+	return l.best(r, len(v.Snapshots), func(i int) float64 { return -float64(v.Load(i)) })
+}
+
+func (l *leastLoaded) Routed(*Request, int) {}
+
+// weighted is the argmax of the weighted sum of scores, each held within [0, 1].
+type weighted struct {
+	tie
+	scores  []score
+	weights []float64
+	total   []float64
+	one     []float64
+}
+
+func (w *weighted) Route(r *Request, v *View) int {
+	w.weigh(r, v)
+	return w.best(r, len(w.total), func(i int) float64 { return w.total[i] })
+}
+
+func (w *weighted) weigh(r *Request, v *View) {
+	clear(w.total)
+	for k, s := range w.scores {
+		s(r, v, w.one)
+		for i := range w.total {
+			w.total[i] += float64(min(1, max(0, w.one[i])) * w.weights[k])
+		}
+	}
+}
+
+func (w *weighted) Routed(*Request, int) {}

@@ -1,0 +1,289 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// parameter is one knob, searched in logarithms.
+type parameter struct {
+	Name   string
+	Lo, Hi float64
+	set    func(s *Spec, v float64)
+}
+
+func (p *parameter) value(u float64) float64 {
+	return portable.Exp(portable.Log(p.Lo) + float64(u*(portable.Log(p.Hi)-portable.Log(p.Lo))))
+}
+
+// tunable are the policies that can be tuned, with their knobs.
+func tunable() map[string][]parameter {
+	return map[string][]parameter{
+		"predictive-seed": append([]parameter{budget("critical"), budget("standard"), budget("sheddable"),
+			{"step_ms", 1, 60, func(s *Spec, v float64) { s.Admission.StepMs = v }}}, weights...),
+		"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weights...),
+		"probabilistic": append([]parameter{{"k", 1, 1000, func(s *Spec, v float64) { s.Admission.K = v }},
+			{"power", 0.5, 10, func(s *Spec, v float64) { s.Admission.Power = v }},
+			{"queue_depth_threshold", 1, 100, func(s *Spec, v float64) { s.Admission.QueueThreshold = v }}}, weights...),
+	}
+}
+
+// weights are those of the two scorers. Only their ratio can matter.
+var weights = []parameter{{"pa", 0.5, 8, func(s *Spec, v float64) { s.Routing.Scorers = rescored(s.Routing.Scorers, 0, v) }},
+	{"qd", 0.5, 8, func(s *Spec, v float64) { s.Routing.Scorers = rescored(s.Routing.Scorers, 1, v) }}}
+
+func rescored(text string, k int, v float64) string {
+	var pa, qd float64
+	fmt.Sscanf(text, "prefix-affinity:%g,queue-depth-effective:%g", &pa, &qd)
+	if k == 0 {
+		pa = v
+	} else {
+		qd = v
+	}
+	return fmt.Sprintf("prefix-affinity:%g,queue-depth-effective:%g", pa, qd)
+}
+
+func budget(class string) parameter {
+	return parameter{"budget_" + class + "_ms", 20, 2000, func(s *Spec, v float64) {
+		s.Admission.BudgetsMs = maps.Clone(s.Admission.BudgetsMs)
+		s.Admission.BudgetsMs[class] = v
+	}}
+}
+
+func threshold(class string) parameter {
+	return parameter{"threshold_" + class, 0.5, 128, func(s *Spec, v float64) {
+		s.Admission.Thresholds = maps.Clone(s.Admission.Thresholds)
+		s.Admission.Thresholds[class] = v
+	}}
+}
+
+// commonScale multiplies both weights: it cannot matter, and the table must say so.
+func commonScale(spec Spec) parameter {
+	var pa, qd float64
+	fmt.Sscanf(spec.Routing.Scorers, "prefix-affinity:%g,queue-depth-effective:%g", &pa, &qd)
+	return parameter{"common scale of pa, qd", 0.1, 10, func(s *Spec, v float64) {
+		s.Routing.Scorers = fmt.Sprintf("prefix-affinity:%g,queue-depth-effective:%g", v*pa, v*qd)
+	}}
+}
+
+// loggedCall is a line of the log that a search can go on from.
+type loggedCall struct {
+	Policy string `json:"policy"`
+	Key    string `json:"key"` // of everything that decides the answer
+	Call
+}
+
+// tuner evaluates specs on seeds.
+type tuner struct {
+	lab
+	ask         optimiseOptions
+	before      []loggedCall // of an interrupted search
+	made        func(loggedCall) error
+	train, test []int64
+	critical    float64 // least goodput of class critical
+	key         string
+	always      map[string]*float64 // goodput of always-admit where policies are tried
+}
+
+// tune tunes the policy and its rivals with the same budget, and tries what they
+// recommend on seeds and loads they have not seen.
+func tune(t *tuner) (*OptimiseDoc, error) {
+	s := &t.ask
+	if err := t.prepare(); err != nil {
+		return nil, err
+	}
+	for k := range s.TrainSeeds {
+		t.train = append(t.train, int64(k+1))
+	}
+	for k := range s.TestSeeds {
+		t.test = append(t.test, int64(101+k))
+	}
+	t.seeds = t.train
+	always := specOf("always-admit", scorersNew, "priority-fcfs")
+	base, critical, err := t.goodput(&always, &t.plant, t.train, t.draw)
+	if err != nil {
+		return nil, err
+	}
+	t.critical = stat.Mean(critical) - 0.01
+	t.key = t.keyOf(base, critical)
+	doc := &OptimiseDoc{Policy: s.Policy, Method: s.Method, Calls: s.Start + s.Calls, Train: t.train, Test: t.test,
+		Baseline: result.OrNull(stat.Mean(base)), Critical: result.OrNull(stat.Mean(critical)), Warnings: []trace.Finding{}}
+	policies := slices.Compact([]string{s.Policy, "slo-gated", "probabilistic"})
+	if s.Policy == "probabilistic" {
+		policies = []string{"probabilistic", "slo-gated"}
+	}
+	for _, policy := range policies {
+		one, err := t.tune(policy)
+		if err != nil {
+			return nil, err
+		}
+		doc.Tuned = append(doc.Tuned, *one)
+	}
+	untuned := specOf("predictive", scorersNew, "priority-fcfs")
+	one, err := t.judged("predictive", &untuned)
+	if err != nil {
+		return nil, err
+	}
+	doc.Tuned = append(doc.Tuned, *one)
+	return doc, nil
+}
+
+// keyOf names everything that decides what a call answers; engines and requests by
+// what always-admit makes of them.
+func (t *tuner) keyOf(base, critical []float64) string {
+	s, points := &t.ask, ""
+	if s.Method == methodGrid { // the finest that the calls allow
+		points = fmt.Sprintf(" of %d", s.Start+s.Calls)
+	}
+	h := fnv.New64a()
+	fmt.Fprintln(h, base, critical)
+	return fmt.Sprintf("%s %s%s from %d, %d engines, %g/s, seeds %d, %016x", s.Preset, s.Method, points, s.Start, s.Instances, t.rate,
+		s.TrainSeeds, h.Sum64())
+}
+
+// draw makes the requests of a seed on the preset's load.
+func (t *tuner) draw(seed int64) []sim.Request { return t.load.Draw(seed, t.rate, t.preset.Seconds) }
+
+// goodput of a spec by seed, of all and of class critical.
+func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all, critical []float64,
+	err error) {
+	all, critical = make([]float64, len(seeds)), make([]float64, len(seeds))
+	c := cell{Spec: *spec}
+	w := window{FromUs: int64(t.preset.WarmupS * 1e6), ToUs: math.MaxInt64}
+	err = par.Try(t.ctx, t.Workers, len(seeds), func(i int) error {
+		o, err := t.one(&c, plant, &t.gate, seeds[i], draw(seeds[i]), w, nil)
+		if err == nil {
+			all[i], critical[i] = o.All.Goodput(), o.class("critical").Goodput()
+		}
+		return err
+	}, nil)
+	return all, critical, err
+}
+
+func (t *tuner) apply(policy string, x []float64) Spec {
+	s := specOf(policy, scorersNew, "priority-fcfs")
+	for k, p := range tunable()[policy] {
+		p.set(&s, p.value(x[k]))
+	}
+	return s
+}
+
+// tune searches one policy's knobs on the train seeds.
+func (t *tuner) tune(policy string) (*optimisePolicy, error) {
+	knobs := tunable()[policy]
+	o := search{Dims: len(knobs), Method: t.ask.Method, Start: t.ask.Start, Calls: t.ask.Calls, Seed: 1, Constrained: true}
+	for _, c := range t.before {
+		if c.Policy == policy && c.Key == t.key && c.N == len(o.Made) && len(c.X) == len(knobs) {
+			o.Made = append(o.Made, c.Call)
+		}
+	}
+	o.Told = func(c Call) error {
+		t.Progress.Report("optimise "+policy, int64(c.N+1), int64(o.Start+o.Calls), "calls")
+		return t.made(loggedCall{policy, t.key, c})
+	}
+	found, err := o.maximise(func(x []float64) (Value, error) {
+		spec := t.apply(policy, x)
+		all, critical, err := t.goodput(&spec, &t.plant, t.train, t.draw)
+		if err != nil {
+			return Value{}, err
+		}
+		a, c := stat.StdErr(all), stat.StdErr(critical)
+		return Value{Value: stat.Mean(all), Variance: a * a, Slack: stat.Mean(critical) - t.critical, SlackVariance: c * c}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	spec := t.apply(policy, found.X)
+	out, err := t.judged(policy, &spec)
+	if err != nil {
+		return nil, err
+	}
+	out.Method, out.Posterior = t.ask.Method, result.OrNull(found.Mean)
+	for k, p := range knobs {
+		out.Parameters[p.Name] = stat.Round(p.value(found.X[k]), 4)
+	}
+	out.Sensitivity, err = t.sensitivity(policy, spec, append(slices.Clone(knobs), commonScale(spec)))
+	return out, err
+}
+
+// judged is a spec on train and test seeds, and where it was not tuned.
+func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
+	out := &optimisePolicy{Policy: policy, Parameters: map[string]float64{}, Transfer: []optimiseTransfer{},
+		Sensitivity: []optimiseParameter{}}
+	train, _, err := t.goodput(spec, &t.plant, t.train, t.draw)
+	if err != nil {
+		return nil, err
+	}
+	test, critical, err := t.goodput(spec, &t.plant, t.test, t.draw)
+	if err != nil {
+		return nil, err
+	}
+	out.Train, out.Test, out.Critical = result.OrNull(stat.Mean(train)), result.OrNull(stat.Mean(test)), result.OrNull(stat.Mean(critical))
+	out.Gap = result.OrNull(stat.Mean(train) - stat.Mean(test))
+	always := specOf("always-admit", scorersNew, "priority-fcfs")
+	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
+	bursty, fresh := loads["bursty"], loads["newcomer"]
+	for _, to := range []struct {
+		name  string
+		plant *plant
+		draw  func(int64) []sim.Request
+	}{
+		{"rate x0.8", &t.plant, func(s int64) []sim.Request { return t.load.Draw(s, 0.8*t.rate, t.preset.Seconds) }},
+		{"rate x1.2", &t.plant, func(s int64) []sim.Request { return t.load.Draw(s, 1.2*t.rate, t.preset.Seconds) }},
+		{"bursty, 0.3 x rate", &t.plant, func(s int64) []sim.Request { return bursty.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
+		{"newcomer, 0.3 x rate", &t.plant, func(s int64) []sim.Request { return fresh.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
+		{"other coefficients", &other, t.draw},
+	} {
+		got, _, err := t.goodput(spec, to.plant, t.test, to.draw)
+		if err != nil {
+			return nil, err
+		}
+		if t.always[to.name] == nil { // the same for every policy
+			base, _, err := t.goodput(&always, to.plant, t.test, to.draw)
+			if err != nil {
+				return nil, err
+			}
+			t.always[to.name] = result.OrNull(stat.Mean(base))
+		}
+		out.Transfer = append(out.Transfer, optimiseTransfer{To: to.name, Goodput: result.OrNull(stat.Mean(got)),
+			Always: t.always[to.name]})
+	}
+	return out, nil
+}
+
+// sensitivity moves one knob at a time over its range, the others as recommended.
+func (t *tuner) sensitivity(policy string, spec Spec, knobs []parameter) ([]optimiseParameter, error) {
+	var out []optimiseParameter
+	for _, p := range knobs {
+		row := optimiseParameter{Name: p.Name, Lo: p.Lo, Hi: p.Hi, Effect: "no effect"}
+		var points [][]float64
+		for _, u := range []float64{0, 0.25, 0.5, 0.75, 1} {
+			s := spec
+			p.set(&s, p.value(u))
+			v, _, err := t.goodput(&s, &t.plant, t.train, t.draw)
+			if err != nil {
+				return nil, err
+			}
+			points = append(points, v)
+		}
+		slices.SortStableFunc(points, func(a, b []float64) int { return cmp.Compare(stat.Mean(a), stat.Mean(b)) })
+		d := stat.Paired(points[len(points)-1], points[0])
+		row.Moves, row.Band = result.OrNull(d.Mean), result.OrNull(d.Hi-d.Mean)
+		if d.Lo > 0 {
+			row.Effect = "yes"
+		}
+		out = append(out, row)
+	}
+	return out, nil
+}

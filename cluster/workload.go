@@ -1,0 +1,196 @@
+package cluster
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+)
+
+// load is a closed set of workloads; a new one needs a new name.
+type load struct {
+	Name      string
+	Groups    int      // prefix groups, by Zipf's law
+	Prefix    [2]int64 // tokens, log-uniform over groups
+	Own       [2]int64 // tokens behind the prefix, uniform
+	Unique    float64  // share of prompts without a group
+	UniqueLen [2]int64
+	Output    [2]int64 // tokens, uniform
+	CV        float64  // of gaps between arrivals; 1: Poisson
+	Newcomer  bool     // one more group from half-time, with a fifth of the grouped requests
+	hour      *hour    // what was recorded, instead of the draws above but for the class
+}
+
+// loads are the workloads of the presets. seed has the means that its text gives (a
+// prefix of 512, about 256 own tokens, 128 outputs); its spreads are assumed.
+var loads = map[string]load{
+	"seed": {Name: "seed", Groups: 1, Prefix: [2]int64{512, 512}, Own: [2]int64{128, 384}, Output: [2]int64{64, 192}, CV: 1},
+	"groups": {Name: "groups", Groups: 32, Prefix: [2]int64{256, 4096}, Own: [2]int64{64, 448}, Unique: 0.25, UniqueLen: [2]int64{512, 4096},
+		Output: [2]int64{64, 192}, CV: 1},
+	"newcomer": {Name: "newcomer", Groups: 32, Prefix: [2]int64{256, 4096}, Own: [2]int64{64, 448}, Unique: 0.25,
+		UniqueLen: [2]int64{512, 4096}, Output: [2]int64{64, 192}, CV: 1, Newcomer: true},
+	"bursty": {Name: "bursty", Groups: 32, Prefix: [2]int64{256, 4096}, Own: [2]int64{64, 448}, Unique: 0.25, UniqueLen: [2]int64{512, 4096},
+		Output: [2]int64{64, 192}, CV: 2},
+	recorded: {Name: recorded},
+	given:    {Name: given},
+}
+
+// loadOf is the workload of a name.
+func loadOf(name string, requests []sim.Request) (load, error) {
+	l := loads[name]
+	var err error
+	switch name {
+	case recorded:
+		l.hour, err = hourOf(requests)
+	case given:
+		l.hour, err = givenOf(requests)
+	}
+	return l, err
+}
+
+// Words say what a load is.
+func (l *load) Words() string {
+	if l.hour != nil {
+		return l.hour.words()
+	}
+	s := fmt.Sprintf("one prefix of %d tokens", l.Prefix[0])
+	if l.Groups > 1 {
+		s = fmt.Sprintf("%d prefix groups of %d to %d tokens", l.Groups, l.Prefix[0], l.Prefix[1])
+	}
+	s += fmt.Sprintf(", %d to %d own tokens", l.Own[0], l.Own[1])
+	if l.Unique > 0 {
+		s += fmt.Sprintf(", %.0f %% unique prompts of %d to %d", 100*l.Unique, l.UniqueLen[0], l.UniqueLen[1])
+	}
+	s += fmt.Sprintf(", %d to %d outputs, gaps of CV %g, 33/34/33 %% critical, standard, sheddable", l.Output[0], l.Output[1], l.CV)
+	if l.Newcomer {
+		s += ", one more group from half-time"
+	}
+	return s
+}
+
+// newcomerGroup is the group that comes at half-time.
+const newcomerGroup = 1000
+
+// publishedTargets are the published budgets as promises (sheddable stricter than standard is
+// odd, and kept).
+var publishedTargets = map[string]target{"critical": {TTFTUs: 200_000}, "standard": {TTFTUs: 500_000}, "sheddable": {TTFTUs: 300_000}}
+
+// Streams of the draws of a request: each of its properties has its own, so that none
+// shifts another.
+const (
+	streamArrival = 10 + iota
+	streamLength
+	streamGroup
+	streamClass
+)
+
+// stream is a generator of its own for one property of one request.
+type stream struct {
+	pcg rand.PCG
+	rng *rand.Rand
+}
+
+func newStream() *stream {
+	s := &stream{}
+	s.rng = rand.New(&s.pcg)
+	return s
+}
+
+func (s *stream) of(seed int64, kind, request int) *rand.Rand {
+	s.pcg.Seed(uint64(seed), uint64(kind)<<40|uint64(request))
+	return s.rng
+}
+
+func between(rng *rand.Rand, r [2]int64) int64 { return r[0] + rng.Int64N(r[1]-r[0]+1) }
+
+// Draw makes the requests of one seed: arrivals at a rate for some seconds.
+func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
+	s := newStream()
+	if l.hour != nil {
+		return l.hour.draw(s, seed, rate, seconds)
+	}
+	var out []sim.Request
+	at, shape := 0.0, 1/(l.CV*l.CV)
+	for i := 0; ; i++ {
+		if rng := s.of(seed, streamArrival, i); l.CV == 1 {
+			at += float64(rng.ExpFloat64() / rate * 1e6)
+		} else {
+			at += float64(workload.Gamma(rng, shape) / shape / rate * 1e6)
+		}
+		if at >= seconds*1e6 {
+			return out
+		}
+		out = append(out, l.request(s, seed, i, at, seconds))
+	}
+}
+
+func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Request {
+	q := s.arrival(seed, i, at)
+	rng := s.of(seed, streamGroup, i)
+	unique, rank, fresh := rng.Float64() < l.Unique, l.zipf(rng.Float64()), rng.Float64() < 0.2
+	if l.Newcomer && fresh && at >= seconds*1e6/2 {
+		rank = newcomerGroup - 1
+	}
+	rng = s.of(seed, streamLength, i)
+	q.OutputTokens = between(rng, l.Output)
+	if own := between(rng, l.Own); unique {
+		q.PromptTokens = between(rng, l.UniqueLen)
+	} else {
+		q.Group, q.GroupTokens = uint64(rank+1), l.prefixOf(rank)
+		q.PromptTokens = q.GroupTokens + own
+	}
+	return q
+}
+
+// arrival is request i with its class.
+func (s *stream) arrival(seed int64, i int, at float64) sim.Request {
+	q := sim.Request{ID: strconv.Itoa(i), ArrivalUs: sim.ToUs(at)}
+	switch u := s.of(seed, streamClass, i).Float64(); {
+	case u < 0.33:
+		q.SLOClass = "critical"
+	case u < 0.67:
+		q.SLOClass = "standard"
+	default:
+		q.SLOClass = "sheddable"
+	}
+	q.SLOTTFTUs = int64(publishedTargets[q.SLOClass].TTFTUs)
+	return q
+}
+
+// zipf is a rank below Groups with weight 1/(rank+1).
+func (l *load) zipf(u float64) int {
+	sum := 0.0
+	for k := range l.Groups {
+		sum += 1 / float64(k+1)
+	}
+	for k := range l.Groups {
+		if u -= 1 / float64(k+1) / sum; u < 0 {
+			return k
+		}
+	}
+	return l.Groups - 1
+}
+
+// prefixOf is a group's prefix, the same for every seed, whole blocks.
+func (l *load) prefixOf(rank int) int64 {
+	if l.Prefix[0] == l.Prefix[1] {
+		return l.Prefix[0]
+	}
+	u := rand.New(rand.NewPCG(uint64(rank), 77)).Float64()
+	lo, hi := portable.Log(float64(l.Prefix[0])), portable.Log(float64(l.Prefix[1]))
+	return int64(portable.Exp(lo+float64(u*(hi-lo)))) / 16 * 16
+}
+
+// digestOf sums up what arrives.
+func digestOf(reqs []sim.Request) string {
+	h := fnv.New64a()
+	for i := range reqs {
+		q := &reqs[i]
+		fmt.Fprintln(h, q.ArrivalUs, q.PromptTokens, q.OutputTokens, q.Group, q.GroupTokens, q.Hashes, q.SLOClass)
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}

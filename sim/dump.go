@@ -1,0 +1,269 @@
+package sim
+
+import (
+	"bufio"
+	"io"
+	"math/rand/v2"
+
+	"github.com/blis-train/blis-train/deploy"
+)
+
+// Dump is an observer that writes the run. Close writes what is still open.
+type Dump struct {
+	opt  DumpOptions
+	dep  *deploy.Deployment
+	reqs []Request
+	out  *bufio.Writer
+	kv   *kvWriter // nil = no KV events
+	err  error
+
+	journeyCoin, stepCoin, richCoin *rand.Rand
+	live                            map[int]*journey
+	step                            stepSpan
+	core, api, steps                []span   // ended spans of the next line
+	spare                           []buffer // memory for the events of step spans
+	lastLine                        int64    // wall ns of the last line
+
+	at    int64 // simulated us of the last event
+	order int64 // events within that us
+}
+
+// journey is one sampled request: its API span and its core span.
+type journey struct {
+	apiID, coreID, traceID, apiSpan, coreSpan string
+	arrivedWall, queuedWall                   int64
+	apiEvents                                 buffer
+	events                                    []buffer
+	dropped                                   int64
+	queued                                    bool
+	finishedWall                              int64
+}
+
+// NewDump returns a dump of the workload's run. kv may be nil.
+func NewDump(w, kv io.Writer, d *deploy.Deployment, reqs []Request, opt DumpOptions) (*Dump, error) {
+	if err := opt.Check(); err != nil {
+		return nil, err
+	}
+	seed := uint64(opt.Seed)
+	p := &Dump{opt: opt, dep: d, reqs: reqs, out: bufio.NewWriterSize(w, 1<<18), live: map[int]*journey{}, lastLine: opt.WallNs,
+		journeyCoin: rand.New(rand.NewPCG(seed, 1)), stepCoin: rand.New(rand.NewPCG(seed, 2)), richCoin: rand.New(rand.NewPCG(seed, 3))}
+	if kv != nil && d.Engine.PrefixCaching {
+		p.kv = &kvWriter{p: p, out: bufio.NewWriterSize(kv, 1<<16)}
+	}
+	p.openStepSpan(1)
+	return p, nil
+}
+
+// CoreID is the internal id of request i: what core span, snapshots and KV
+// events carry.
+func (p *Dump) CoreID(i int) string {
+	suffix := "-" + hex(mix(uint64(p.opt.Seed)^0xc0, uint64(i)), 8)
+	if !p.opt.Chat {
+		suffix = "-0" + suffix
+	}
+	return p.apiID(i) + suffix
+}
+
+func (p *Dump) apiID(i int) string {
+	id := p.reqs[i].ID
+	if id == "" {
+		id = hex(mix(uint64(p.opt.Seed), uint64(i)), 16)
+	}
+	if p.opt.Chat {
+		return "chatcmpl-" + id
+	}
+	return "cmpl-" + id
+}
+
+// Places of the producer's doings inside one simulated microsecond, in ns.
+const (
+	placeToken  = 100
+	placeQueued = 500
+	placeStart  = 999
+)
+
+// stamp is the monotonic ns of an event, in the producer's order.
+func (p *Dump) stamp(us int64, kind eventKind) int64 {
+	if us != p.at {
+		p.at, p.order = us, 0
+	}
+	p.order++
+	base := p.opt.MonotonicNs + us*1000
+	within := min(p.order, 390)
+	switch kind {
+	case FirstToken, Finished:
+		return base + placeToken + within
+	case Queued:
+		return base + placeQueued + within
+	case Scheduled, Preempted:
+		return base + placeStart + min(20*p.order, 900) // a schedule() lasts at least 1000 ns
+	}
+	return base
+}
+
+func (p *Dump) wall(ns int64) int64 { return p.opt.WallNs + ns - p.opt.MonotonicNs }
+
+// Event writes a request's event into its spans.
+func (p *Dump) Event(e *Event) {
+	if e.Kind == Arrived {
+		p.arrived(e)
+		return
+	}
+	j := p.live[e.Request]
+	if j == nil {
+		return
+	}
+	switch e.Kind {
+	case Queued, Scheduled, FirstToken, Preempted, Finished:
+		p.journeyEvent(j, e)
+	case Departed:
+		p.departed(j, e)
+		delete(p.live, e.Request)
+	}
+}
+
+func (p *Dump) arrived(e *Event) {
+	if p.journeyCoin.Float64() >= p.opt.JourneyRate {
+		return
+	}
+	i := uint64(e.Request)
+	seed := uint64(p.opt.Seed)
+	ns := p.opt.MonotonicNs + e.AtUs*1000
+	id := func(salt uint64) string { return hex(mix(seed^salt, i), 16) }
+	j := &journey{
+		apiID: p.apiID(e.Request), coreID: p.CoreID(e.Request), arrivedWall: p.wall(ns),
+		traceID: id(1) + id(2), apiSpan: id(3), coreSpan: id(4),
+	}
+	p.apiEvent(j, ns, "api.ARRIVED", "")
+	p.live[e.Request] = j
+}
+
+func (p *Dump) apiEvent(j *journey, ns int64, name, reason string) {
+	b := &j.apiEvents
+	if len(*b) > 0 {
+		b.raw(",")
+	}
+	b.event(p.wall(ns), name)
+	b.double("event.ts.monotonic", float64(ns)/1e9)
+	if reason != "" {
+		b.text("reason", reason)
+	}
+	b.end()
+}
+
+func (p *Dump) journeyEvent(j *journey, e *Event) {
+	ns := p.stamp(e.AtUs, e.Kind)
+	var b buffer
+	b.event(p.wall(ns), "journey."+string(e.Kind))
+	b.text("event.type", string(e.Kind))
+	b.double("ts.monotonic", float64(ns)/1e9)
+	b.int("ts.monotonic_ns", ns)
+	b.int("scheduler.step", e.Step)
+	b.text("phase", phaseOf(e))
+	b.int("prefill.done_tokens", e.PrefillDone)
+	b.int("prefill.total_tokens", p.reqs[e.Request].PromptTokens)
+	b.int("decode.done_tokens", e.OutputTokens)
+	b.int("decode.max_tokens", maxTokens(&p.reqs[e.Request]))
+	b.int("num_preemptions", e.Preemptions)
+	switch e.Kind {
+	case Scheduled:
+		kind := "FIRST"
+		if e.Resume {
+			kind = "RESUME"
+		}
+		b.text("schedule.kind", kind)
+	case Finished:
+		b.text("finish.status", e.FinishStatus)
+		j.finishedWall = p.wall(ns)
+	case Queued:
+		j.queued, j.queuedWall = true, p.wall(ns)
+	case FirstToken:
+		if p.opt.Chat {
+			p.apiEvent(j, ns+60_000, "api.FIRST_RESPONSE_FROM_CORE", "")
+		}
+	}
+	b.end()
+	j.events = append(j.events, b)
+	if int64(len(j.events)) > p.opt.EventLimit {
+		j.events = j.events[1:]
+		j.dropped++
+	}
+	if e.Kind == Finished {
+		p.endCore(j)
+	}
+}
+
+func phaseOf(e *Event) string {
+	switch {
+	case e.Kind == Queued:
+		return "WAITING"
+	case e.OutputTokens == 0:
+		return "PREFILL"
+	}
+	return "DECODE"
+}
+
+func maxTokens(r *Request) int64 {
+	if r.MaxTokens > 0 {
+		return r.MaxTokens
+	}
+	return r.OutputTokens
+}
+
+func (p *Dump) endCore(j *journey) {
+	var b buffer
+	spanHead(&b, j.traceID, j.coreSpan, j.apiSpan, 768, "llm_core", 1, j.queuedWall, j.finishedWall)
+	b.raw(`,"attributes":[`)
+	b.text("gen_ai.request.id", j.coreID)
+	b.raw(`],"events":[`)
+	for i, ev := range j.events {
+		if i > 0 {
+			b.raw(",")
+		}
+		b = append(b, ev...)
+	}
+	b.raw(`]`)
+	spanTail(&b, j.dropped)
+	p.core = append(p.core, span{head: b})
+}
+
+// departed ends the API span of a request that was answered or given up.
+func (p *Dump) departed(j *journey, e *Event) {
+	r := &p.reqs[e.Request]
+	ns := p.opt.MonotonicNs + e.AtUs*1000 + placeStart
+	switch e.Outcome {
+	case OutcomeFinished:
+		p.apiEvent(j, ns, "api.DEPARTED", "")
+	case OutcomeRejected:
+		p.apiEvent(j, ns, "api.ABORTED", "validation_error")
+	default:
+		p.apiEvent(j, ns, "api.ABORTED", "client_disconnect")
+	}
+	var b buffer
+	spanHead(&b, j.traceID, j.apiSpan, "", 256, "llm_request", 2, j.arrivedWall, p.wall(ns))
+	b.raw(`,"attributes":[`)
+	b.text("gen_ai.request.id", j.apiID)
+	b.text("http.route", p.route())
+	b.text("gen_ai.response.model", p.dep.Model.ID)
+	b.int("gen_ai.usage.prompt_tokens", r.PromptTokens)
+	b.double("gen_ai.request.temperature", 0)
+	b.double("gen_ai.request.top_p", 1)
+	b.int("gen_ai.request.max_tokens", maxTokens(r))
+	b.int("gen_ai.request.n", 1)
+	if p.opt.Chat && e.Outcome == OutcomeFinished {
+		b.int("gen_ai.usage.completion_tokens", e.OutputTokens)
+	}
+	b.raw(`],"events":[`)
+	b = append(b, j.apiEvents...)
+	b.raw(`]`)
+	spanTail(&b, 0)
+	p.api = append(p.api, span{head: b})
+	p.line(p.wall(ns), false)
+}
+
+func (p *Dump) route() string {
+	if p.opt.Chat {
+		return "/v1/chat/completions"
+	}
+	return "/v1/completions"
+}

@@ -1,0 +1,300 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// runYAML is a deployment with everything a replay needs.
+const runYAML = `name: simulated
+provenance: simulated
+model: {id: tiny, config: config.json, dtype: bfloat16, kv_cache_dtype: bfloat16}
+hardware: {name: H100, TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, memory_gb: 80, pcie_bandwidth_gb_s: 64, pcie_efficiency: 0.75, interconnect_bandwidth_gb_s: 900}
+tensor_parallel_size: 1
+pipeline_parallel_size: 1
+data_parallel_size: 1
+vllm: {version: 0.15.1, max_model_len: 4096, max_num_seqs: 8, max_num_batched_tokens: 256, enable_chunked_prefill: true, enable_prefix_caching: %t, block_size: 16,
+  gpu_memory_utilization: 0.9, num_gpu_blocks_override: null, kv_blocks_total_gpu: %d, cpu_offloading: false, kv_blocks_total_cpu: 0, async_scheduling: %t, scheduling_policy: fcfs}
+tracing: {journey_tracing_sample_rate: 1.0, step_tracing_sample_rate: 1.0, step_tracing_rich_subsample_rate: 1.0, step_tracing_closure_interval: 20, otel_span_event_count_limit: %d, api: %s}
+files: {traces: traces.jsonl, kv_events: %s}
+`
+
+const configJSON = `{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"intermediate_size":14336,"vocab_size":128256,"torch_dtype":"bfloat16","max_position_embeddings":8192}`
+
+type affine struct{ a, b, c float64 }
+
+func (m affine) StepUs(b *sim.Batch) (float64, error) {
+	return m.a + m.b*float64(b.PrefillTokens) + m.c*float64(b.DecodeTokens), nil
+}
+
+// workloadOf is n requests that overlap, share prefixes, stop early and give up.
+func workloadOf(n int) []sim.Request {
+	rng := rand.New(rand.NewPCG(3, 4))
+	reqs := make([]sim.Request, n)
+	at := 0.0
+	for i := range reqs {
+		at += rng.ExpFloat64() * 20000
+		out := 1 + rng.Int64N(60)
+		reqs[i] = sim.Request{ArrivalUs: int64(at), PromptTokens: 1 + rng.Int64N(400), OutputTokens: out, MaxTokens: out + rng.Int64N(2)*7}
+		if i%3 == 0 {
+			reqs[i].Group, reqs[i].GroupTokens = uint64(1+i%4), min(96, reqs[i].PromptTokens)
+		}
+		if i%17 == 5 {
+			reqs[i].AbortAtUs, reqs[i].AbortKind = trace.Some(int64(at)+40000), []sim.Outcome{sim.OutcomeAborted, sim.OutcomeFinished}[i%2]
+		}
+	}
+	return reqs
+}
+
+// emitted is one simulated, recorded and extracted run.
+type emitted struct {
+	res  *sim.Result
+	dump *sim.Dump
+	run  *trace.Run
+	dep  *deploy.Deployment
+	reqs []sim.Request
+}
+
+func simulateAndExtract(t *testing.T, yaml string, reqs []sim.Request, mutate func(*sim.DumpOptions)) emitted {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "run.yaml"), yaml)
+	write(t, filepath.Join(dir, "config.json"), configJSON)
+	dep, err := deploy.LoadRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	traces, kv := create(t, dir, "traces.jsonl"), create(t, dir, "kv_events.jsonl")
+	opt := sim.DefaultDumpOptions(dep)
+	if mutate != nil {
+		mutate(&opt)
+	}
+	dump, err := sim.NewDump(traces, kv, dep, reqs, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := sim.DefaultConfig(dep, affine{5000, 20, 100})
+	cfg.Overhead, cfg.Egress = sim.Const(700), sim.Const(300)
+	res, err := sim.Run(cfg, reqs, dump)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dump.Close(res.Steps); err != nil {
+		t.Fatal(err)
+	}
+	traces.Close()
+	kv.Close()
+	return emitted{res: res, dump: dump, run: extracted(t, dir), dep: dep, reqs: reqs}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func create(t *testing.T, dir, name string) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func extracted(t *testing.T, dir string) *trace.Run {
+	t.Helper()
+	runs, err := extract.Discover([]string{dir}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := extract.DefaultOptions()
+	o.Out = t.TempDir()
+	doc, err := extract.Run(context.Background(), runs, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := doc.Runs[0]; r.Records.Read != r.Records.Kept {
+		t.Errorf("records read %d, kept %d: %v", r.Records.Read, r.Records.Kept, r.Records.Dropped)
+	}
+	run, err := table.Read(table.RunDir(o.Out, runs[0].ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.ID = runs[0].ID
+	return run
+}
+
+// What extract reads from an emitted dump is the simulated run: requests with
+// all stamps, steps, and the same schedule when replayed.
+func TestEmitExtractGivesTheRunBack(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		caching, asyn bool
+		blocks, limit int
+		api, kv       string
+	}{
+		{"sync completions", false, false, 4000, 100000, "completions", "null"},
+		{"async chat", false, true, 4000, 100000, "chat", "null"},
+		{"sync prefix caching", true, false, 200, 100000, "chat", "kv_events.jsonl"},
+		{"async prefix caching under pressure", true, true, 90, 100000, "completions", "kv_events.jsonl"},
+		{"preemption", false, false, 70, 100000, "completions", "null"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := simulateAndExtract(t, fmt.Sprintf(runYAML, c.caching, c.blocks, c.asyn, c.limit, c.api, c.kv), workloadOf(120), nil)
+			e.checkRequests(t)
+			e.checkSteps(t)
+			e.checkReplay(t, c.caching)
+			if c.caching && len(e.run.KVEvents) == 0 {
+				t.Error("no KV events")
+			}
+			if c.blocks < 100 && e.res.Preemptions == 0 {
+				t.Error("the case was to preempt")
+			}
+		})
+	}
+}
+
+func (e *emitted) checkRequests(t *testing.T) {
+	t.Helper()
+	byID := map[string]*trace.Request{}
+	for i := range e.run.Requests {
+		byID[e.run.Requests[i].CoreID.V] = &e.run.Requests[i]
+	}
+	opt := sim.DefaultDumpOptions(e.dep)
+	ns := func(us trace.Opt[int64]) int64 { return opt.MonotonicNs + us.V*1000 }
+	for i := range e.res.Requests {
+		want := &e.res.Requests[i]
+		got := byID[e.dump.CoreID(i)]
+		if got == nil {
+			t.Fatalf("request %d is missing", i)
+		}
+		pairs := []struct {
+			name string
+			got  trace.Opt[int64]
+			want trace.Opt[int64]
+			step trace.Opt[int64]
+			at   int64
+		}{
+			{"arrived", got.ArrivedNs, trace.Some(want.ArrivalUs), trace.Opt[int64]{}, 0},
+			{"queued", got.QueuedNs, want.QueuedUs, got.QueuedStep, want.QueuedStep},
+			{"scheduled", got.ScheduledNs, want.ScheduledUs, got.ScheduledStep, want.ScheduledStep},
+			{"first token", got.FirstTokenNs, want.FirstTokenUs, got.FirstTokenStep, want.FirstStep},
+			{"finished", got.FinishedNs, want.FinishedUs, got.FinishedStep, want.FinishedStep},
+		}
+		for _, p := range pairs {
+			if p.got.OK != p.want.OK || p.got.OK && math.Abs(float64(p.got.V-ns(p.want))) >= 2000 || p.step.OK && p.step.V != p.at {
+				t.Errorf("request %d %s: got %v step %v, want %v step %d", i, p.name, p.got, p.step, p.want, p.at)
+			}
+		}
+		if got.PromptTokens.V != want.PromptTokens || got.OutputTokens.V != want.OutputTokens || got.Preemptions.V != want.Preemptions ||
+			got.FinishStatus.V != want.FinishStatus || got.Success.V != (want.Outcome == sim.OutcomeFinished) {
+			t.Errorf("request %d: got %+v, want %+v", i, got, want)
+		}
+		if want.ScheduledUs.OK && got.CachedTokens.V != want.CachedTokens {
+			t.Errorf("request %d: %d cached tokens, want %d", i, got.CachedTokens.V, want.CachedTokens)
+		}
+	}
+}
+
+func (e *emitted) checkSteps(t *testing.T) {
+	t.Helper()
+	if int64(len(e.run.Steps)) != e.res.Steps {
+		t.Errorf("%d steps, want %d", len(e.run.Steps), e.res.Steps)
+	}
+	tokens := int64(0)
+	for i := range e.run.Steps {
+		s := &e.run.Steps[i]
+		tokens += s.ScheduledTokens
+		if i > 0 && s.TsStartNs <= e.run.Steps[i-1].TsStartNs || s.TsEndNs <= s.TsStartNs {
+			t.Errorf("step %d starts at %d and ends at %d after one at %d", s.ID, s.TsStartNs, s.TsEndNs, e.run.Steps[max(0, i-1)].TsStartNs)
+		}
+	}
+	if tokens != e.res.ScheduledTokens {
+		t.Errorf("%d tokens, want %d", tokens, e.res.ScheduledTokens)
+	}
+}
+
+// checkReplay replays the extracted run teacher-forced: same steps, same tokens.
+func (e *emitted) checkReplay(t *testing.T, caching bool) {
+	t.Helper()
+	w, err := workload.ForceLater(e.run, e.dep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Under(e.dep.Engine.IsAsync())
+	res, err := sim.Run(sim.DefaultConfig(e.dep, w.Timeline), w.Requests, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if caching { // cached tokens are taken from snapshots, but who shares blocks is not known
+		return
+	}
+	if res.Steps != e.res.Steps || res.ScheduledTokens != e.res.ScheduledTokens || res.Preemptions != e.res.Preemptions {
+		t.Errorf("replay: %d steps, %d tokens, %d preemptions, want %d, %d, %d",
+			res.Steps, res.ScheduledTokens, res.Preemptions, e.res.Steps, e.res.ScheduledTokens, e.res.Preemptions)
+	}
+}
+
+// Sampling and the event limit lose what the producer would lose, and say so.
+func TestEmitSamplingAndLimit(t *testing.T) {
+	yaml := fmt.Sprintf(runYAML, false, 4000, false, 128, "chat", "null")
+	full := simulateAndExtract(t, yaml, workloadOf(150), func(o *sim.DumpOptions) { o.EventLimit = 100000 })
+	some := simulateAndExtract(t, yaml, workloadOf(150), func(o *sim.DumpOptions) {
+		o.JourneyRate, o.StepRate, o.RichRate, o.EventLimit, o.ClosureInterval = 0.5, 0.25, 0, 100000, 10
+	})
+	if n := len(some.run.Requests); n < 50 || n > 100 {
+		t.Errorf("%d of 150 requests sampled at 0.5", n)
+	}
+	share := float64(len(some.run.Steps)) / float64(len(full.run.Steps))
+	if math.Abs(share-0.25) > 0.03 || len(some.run.Snapshots) != 0 {
+		t.Errorf("%.3f of the steps sampled at 0.25, %d snapshots", share, len(some.run.Snapshots))
+	}
+	lossy := simulateAndExtract(t, yaml, workloadOf(150), func(o *sim.DumpOptions) { o.EventLimit, o.ClosureInterval = 128, 100 })
+	orphans := 0
+	for i := range lossy.run.Snapshots {
+		if lossy.run.Snapshots[i].Orphan {
+			orphans++
+		}
+	}
+	if len(lossy.run.Steps) >= len(full.run.Steps) || orphans == 0 {
+		t.Errorf("limit 128: %d of %d steps, %d orphan snapshots", len(lossy.run.Steps), len(full.run.Steps), orphans)
+	}
+}
+
+// The same run and options give the same bytes.
+func TestEmitIsDeterministic(t *testing.T) {
+	text := fmt.Sprintf(runYAML, true, 200, false, 128, "chat", "kv_events.jsonl")
+	dep, reqs := simulateAndExtract(t, text, workloadOf(40), nil).dep, workloadOf(40)
+	var out [2]strings.Builder
+	for i := range out {
+		dump, err := sim.NewDump(&out[i], &out[i], dep, reqs, sim.DefaultDumpOptions(dep))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := sim.Run(sim.DefaultConfig(dep, affine{5000, 20, 100}), reqs, dump)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := dump.Close(res.Steps); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out[0].String() != out[1].String() || out[0].Len() == 0 {
+		t.Error("two dumps of one run differ")
+	}
+}
