@@ -2,6 +2,7 @@ package autoscale
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -11,13 +12,13 @@ import (
 
 // Demand is one server (a model of one service class) that needs replicas.
 type Demand struct {
-	Name        string
-	Priority    int     // 1 is served first
-	RateRPS     float64 // arrivals to be served, requests per second
-	MinReplicas int
-	Current     Placement // where it runs now; the zero value: nowhere
-	Keep        bool      // stay on the current accelerator
-	Options     []Option
+	Name        string    `yaml:"name"`
+	Priority    int       `yaml:"priority"` // 1 is served first
+	RateRPS     float64   `yaml:"rate_rps"` // arrivals to be served, requests per second
+	MinReplicas int       `yaml:"min_replicas"`
+	Current     Placement `yaml:"current"` // where it runs now; the zero value: nowhere
+	Keep        bool      `yaml:"keep"`    // stay on the current accelerator
+	Options     []Option  `yaml:"-"`
 }
 
 // Option is an accelerator a demand can be served on.
@@ -31,24 +32,18 @@ type Option struct {
 
 // Placement is replicas of one accelerator.
 type Placement struct {
-	Accelerator string
-	Replicas    int
-	Cost        float64 // cents per hour
+	Accelerator string  `yaml:"accelerator"`
+	Replicas    int     `yaml:"replicas"`
+	Cost        float64 `yaml:"-"` // cents per hour
 }
 
 // Fleet is what there is to allocate.
 type Fleet struct {
-	Capacity  []Capacity
-	Unlimited bool // every demand gets its cheapest option
-	Policy    Policy
+	Capacity  map[string]int `yaml:"capacity"`  // units by accelerator type
+	Unlimited bool           `yaml:"unlimited"` // every demand gets its cheapest option
+	Policy    Policy         `yaml:"policy"`
 	// DelayBestEffort serves all priorities before the leftovers are shared.
-	DelayBestEffort bool
-}
-
-// Capacity is the number of units of one accelerator type.
-type Capacity struct {
-	Type  string
-	Units int
+	DelayBestEffort bool `yaml:"delay_best_effort"`
 }
 
 // Policy says who gets what is left when a demand cannot be met in full.
@@ -120,12 +115,10 @@ func (f *Fleet) Check(demands []Demand) error {
 	if !f.Unlimited && !slices.Contains(Policies, f.Policy) {
 		return trace.Errorf(BadProblem, "saturation policy: got %q, want %s", f.Policy, trace.OneOf(Policies))
 	}
-	types := map[string]bool{}
-	for _, c := range f.Capacity {
-		if c.Units < 0 || types[c.Type] {
-			return trace.Errorf(BadProblem, "capacity of %q: got %d units, want >= 0 and each type once", c.Type, c.Units)
+	for _, typ := range slices.Sorted(maps.Keys(f.Capacity)) {
+		if f.Capacity[typ] < 0 {
+			return trace.Errorf(BadProblem, "capacity of %q: got %d units, want >= 0", typ, f.Capacity[typ])
 		}
-		types[c.Type] = true
 	}
 	names := map[string]bool{}
 	for i := range demands {
@@ -169,16 +162,14 @@ func (f *Fleet) plan(given []result.QueueGiven, left map[string]int) *result.Que
 			p.Unserved = append(p.Unserved, g.Name)
 		}
 	}
-	for _, c := range f.Capacity {
-		p.Left[c.Type] = left[c.Type]
+	for typ := range f.Capacity {
+		p.Left[typ] = left[typ]
 	}
 	return p
 }
 
 func (f *Fleet) available() map[string]int {
 	left := map[string]int{}
-	for _, c := range f.Capacity {
-		left[c.Type] = c.Units
-	}
+	maps.Copy(left, f.Capacity)
 	return left
 }

@@ -14,10 +14,10 @@ import (
 // randomFleet draws a fleet whose capacity may or may not suffice.
 func randomFleet(rng *rand.Rand) (Fleet, []Demand) {
 	types := []string{"A100", "H100", "L40S", "MI300X"}[:2+rng.IntN(3)]
-	f := Fleet{Policy: Policies[rng.IntN(len(Policies))], DelayBestEffort: rng.IntN(2) == 0}
+	f := Fleet{Capacity: map[string]int{}, Policy: Policies[rng.IntN(len(Policies))], DelayBestEffort: rng.IntN(2) == 0}
 	cost := map[string]float64{}
 	for _, t := range types {
-		f.Capacity = append(f.Capacity, Capacity{t, rng.IntN(60)})
+		f.Capacity[t] = rng.IntN(60)
 		cost[t] = float64(20 + rng.IntN(300))
 	}
 	var demands []Demand
@@ -191,8 +191,6 @@ func shuffle(rng *rand.Rand, f Fleet, demands []Demand) (Fleet, []Demand) {
 			o[a], o[b] = o[b], o[a]
 		})
 	}
-	f.Capacity = slices.Clone(f.Capacity)
-	rng.Shuffle(len(f.Capacity), func(i, j int) { f.Capacity[i], f.Capacity[j] = f.Capacity[j], f.Capacity[i] })
 	return f, demands
 }
 
@@ -202,7 +200,7 @@ func TestGreedyByHand(t *testing.T) {
 	option := func(acc string, cost, rate float64) Option {
 		return Option{Accelerator: acc, Type: acc, Units: 1, UnitCost: cost, RateRPS: rate}
 	}
-	f := Fleet{Capacity: []Capacity{{"A100", 100}, {"H100", 2}}, Policy: PolicyNone}
+	f := Fleet{Capacity: map[string]int{"A100": 100, "H100": 2}, Policy: PolicyNone}
 	demands := []Demand{
 		{Name: "chat", Priority: 1, RateRPS: 8, Options: []Option{option("H100", 100, 4), option("A100", 60, 2)}}, // 2 H100 = 200 or 4 A100 = 240
 		{Name: "code", Priority: 1, RateRPS: 8, Options: []Option{option("H100", 100, 4), option("A100", 60, 1)}}, // 2 H100 = 200 or 8 A100 = 480
@@ -257,7 +255,7 @@ func bruteForce(left map[string]int, demands []Demand) (served int, value float6
 
 // A rate beyond any server's is not served; the number of its replicas does not wrap around.
 func TestAbsurdRateIsNotServed(t *testing.T) {
-	f := Fleet{Capacity: []Capacity{{"H100", 8}}, Policy: PolicyNone}
+	f := Fleet{Capacity: map[string]int{"H100": 8}, Policy: PolicyNone}
 	plan, err := f.Allocate([]Demand{{Name: "chat", Priority: 1, RateRPS: 1e300,
 		Options: []Option{{Accelerator: "1xH100", Type: "H100", Units: 1, UnitCost: 400, RateRPS: 5}}}})
 	if err != nil {

@@ -30,20 +30,6 @@ type FitOptions struct {
 	// MaxCondition is the condition number of the log-parameter Jacobian above which
 	// a direction counts as not shown (model-tuner: 1000).
 	MaxCondition float64
-	// Observation is the TTFT that is fitted.
-	Observation Observation
-	// Overhead estimates the overhead before the engine too (corrected only), as the
-	// last parameter; without it the windows' server says what it is.
-	Overhead bool
-}
-
-// Names are those of the parameters, in the order of every state.
-func (o *FitOptions) Names() []string {
-	names := o.Flavour.Parameters()
-	if o.Overhead {
-		names = append(names, "overhead")
-	}
-	return names
 }
 
 // defaultFit are the options of a bare fit.
@@ -53,10 +39,8 @@ func defaultFit(f Flavour) FitOptions {
 
 // Check names the first option out of range.
 func (o *FitOptions) Check() error {
-	n := len(o.Names())
+	n := len(o.Flavour.Parameters())
 	switch {
-	case o.Overhead && o.Flavour != Corrected:
-		return trace.Errorf(BadOption, "overhead: got flavour %s, want corrected; the others have none", o.Flavour)
 	case o.Physical != nil && (len(o.Physical) != n || !positive(o.Physical)):
 		return trace.Errorf(BadOption, "physical parameters: got %v, want %d numbers > 0", o.Physical, n)
 	case !(o.Pull > 0) || !(o.Floor >= 0) || !(o.Huber > 0) || !(o.MaxCondition > 1):
@@ -170,15 +154,7 @@ func (p *problem) byLoad() []int {
 
 // guess is Guess of one window in log parameters.
 func (p *problem) guess(window int, seed []float64) []float64 {
-	return p.complete(Guess(p.o.Flavour, &p.windows[window], seed))
-}
-
-// complete adds a tenth of an iteration as overhead when that is estimated.
-func (p *problem) complete(x []float64) []float64 {
-	if p.o.Overhead {
-		x = append(slices.Clone(x), x[0]/10)
-	}
-	return logs(x)
+	return logs(Guess(p.o.Flavour, &p.windows[window], seed))
 }
 
 // nominal are parameters of about the right size, none of them 0, at which to ask
@@ -203,7 +179,7 @@ func (p *problem) start() []float64 {
 		starts = append(starts, p.guess(order[at], nil), p.guess(order[at], defaultState))
 	}
 	if p.o.Flavour != WVA4P {
-		starts = append(starts, p.complete(defaultState))
+		starts = append(starts, logs(defaultState))
 	}
 	squares := *p.o
 	squares.Huber = math.Inf(1)
@@ -242,7 +218,7 @@ func (p *problem) residuals(z, r []float64) (ok bool) {
 	x := exp(theta)
 	for i := range p.windows {
 		w := &p.windows[i]
-		ttft, itl, _, good := predict(p.o.Flavour, w, x, p.o.Observation)
+		ttft, itl, good := predictWindow(p.o.Flavour, w, x, AsSized)
 		if !good {
 			return false
 		}

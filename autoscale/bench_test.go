@@ -6,7 +6,7 @@ var sink Point
 
 func benchModel(b testing.TB, f Flavour) Model {
 	m, err := New(f, Params{AlphaMs: 6.58, BetaMs: 1.93e-2, GammaMs: 5.46e-5, DeltaMs: 1e-4}, Shape{Prompt: 1024, Output: 256},
-		Server{MaxBatch: 256, Queue: 2560})
+		Limits{MaxBatch: 256, Queue: 2560})
 	if err != nil {
 		b.Fatal(err)
 	}

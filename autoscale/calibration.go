@@ -71,15 +71,15 @@ func formatsCalibration(q *result.Queue, o *queueOptions) ([]byte, []trace.Findi
 	if err != nil {
 		return nil, nil, err
 	}
-	write := map[export.Format]func([]queueEntry, *queueOptions) ([]byte, []trace.Finding, error){
+	write := map[export.Format]func([]exported, *queueOptions) ([]byte, []trace.Finding, error){
 		QueueWVA4P: wvaResources, InfernoModels: infernoModels, TunerConfig: tunerConfig, TunerCalibrate: tunerCalibrate, WVASLO: slo,
 	}[o.format]
 	data, more, err := write(servers, o)
 	return data, append(warnings, more...), err
 }
 
-// queueEntry is a server with the parameters that are exported.
-type queueEntry struct {
+// exported is a server with the parameters that are exported.
+type exported struct {
 	*result.QueueServer
 	flavour Flavour
 	x       []float64 // nil where the format needs none
@@ -88,8 +88,8 @@ type queueEntry struct {
 
 // choose picks the servers a file covers. Those without parameters are left out with a
 // warning; two that the reader cannot tell apart are an error.
-func choose(q *result.Queue, r *Reader, o *queueOptions) ([]queueEntry, []trace.Finding, error) {
-	var out []queueEntry
+func choose(q *result.Queue, r *Reader, o *queueOptions) ([]exported, []trace.Finding, error) {
+	var out []exported
 	var warnings []trace.Finding
 	first := map[string]string{}
 	var ids []string
@@ -99,7 +99,7 @@ func choose(q *result.Queue, r *Reader, o *queueOptions) ([]queueEntry, []trace.
 		if o.config != "" && s.ID != o.config {
 			continue
 		}
-		e := queueEntry{QueueServer: s, flavour: Flavour(q.Flavour)}
+		e := exported{QueueServer: s, flavour: Flavour(q.Flavour)}
 		if r.Format != TunerCalibrate && r.Format != WVASLO {
 			params := s.Effective
 			if o.physical() {
@@ -135,7 +135,7 @@ func choose(q *result.Queue, r *Reader, o *queueOptions) ([]queueEntry, []trace.
 }
 
 // wvaResources writes one resource a model.
-func wvaResources(servers []queueEntry, o *queueOptions) ([]byte, []trace.Finding, error) {
+func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	var resources []*VariantAutoscaling
 	var comments [][]string
 	at := map[string]int{}
@@ -144,7 +144,12 @@ func wvaResources(servers []queueEntry, o *queueOptions) ([]byte, []trace.Findin
 		if !seen {
 			k = len(resources)
 			at[s.Model] = k
-			resources = append(resources, resource(&s, o))
+			r := newResource(s.Model, shortName(s.Accelerator), o.Settings)
+			v, err := releaseOf(o.Settings["version"])
+			if cost := o.Float("unit-cost"); cost > 0 && (r.Spec.SLOClassRef == nil || err == nil && v[2] == 5) {
+				r.Spec.VariantCost = exact(cost * float64(s.AccCount))
+			}
+			resources = append(resources, r)
 			comments = append(comments,
 				[]string{"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Fitted to latencies with the autoscaler's own queueing " +
 					"model:"})
@@ -166,27 +171,6 @@ func wvaResources(servers []queueEntry, o *queueOptions) ([]byte, []trace.Findin
 	return data, nil, err
 }
 
-// resource is an empty resource of a model in the shape of the consumer's version: up to
-// v0.0.5 it names a service class, from v0.0.5 it states a cost.
-func resource(s *queueEntry, o *queueOptions) *VariantAutoscaling {
-	r := &VariantAutoscaling{
-		APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling",
-		Metadata: Metadata{Name: o.modelName(s.Model),
-			Labels: map[string]string{"inference.optimization/acceleratorName": shortName(s.Accelerator)}},
-		Spec: Spec{ModelID: s.Model},
-	}
-	v, err := releaseOf(o.Settings["version"])
-	old := namesServiceClass(o.Settings["version"])
-	if old {
-		ref := ConfigRef{Name: o.Settings["slo-class-name"], Key: cmp.Or(o.Settings["slo-class-key"], s.Model)}
-		r.Spec.SLOClassRef = &ref
-	}
-	if cost := o.Float("unit-cost"); cost > 0 && (!old || err == nil && v[2] == 5) {
-		r.Spec.VariantCost = exact(cost * float64(s.AccCount))
-	}
-	return r
-}
-
 // namesServiceClass says whether the resource of a version has sloClassRef: its CRD demands it, a
 // later one does not know it. Without a version it is the first.
 func namesServiceClass(version string) bool {
@@ -194,7 +178,7 @@ func namesServiceClass(version string) bool {
 	return version == "" || err != nil || v[0] == 0 && v[1] == 0 && v[2] <= 5
 }
 
-func load(s *queueEntry) string {
+func load(s *exported) string {
 	if s.Load == nil {
 		return "no windows"
 	}
@@ -203,7 +187,7 @@ func load(s *queueEntry) string {
 }
 
 // tags say how each parameter came to its value.
-func tags(s *queueEntry) []string {
+func tags(s *exported) []string {
 	var out []string
 	for i, name := range s.flavour.Parameters() {
 		out = append(out, name+" "+s.how[i])
@@ -212,10 +196,10 @@ func tags(s *queueEntry) []string {
 }
 
 // infernoModels writes one entry a server.
-func infernoModels(servers []queueEntry, o *queueOptions) ([]byte, []trace.Finding, error) {
-	models := []QueueModel{}
+func infernoModels(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
+	models := []ModelEntry{}
 	for _, s := range servers {
-		m := QueueModel{Name: o.modelName(s.Model), Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
+		m := ModelEntry{Name: o.modelName(s.Model), Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
 			AtTokens: 1}
 		if s.Load != nil {
 			m.AtTokens = max(1, int64(math.Round(s.Load.OutputTokens)))

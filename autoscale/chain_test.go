@@ -55,7 +55,7 @@ func randomModel(rng *rand.Rand) (Model, error) {
 	if rng.IntN(20) == 0 {
 		s.Prompt = 0
 	}
-	v := Server{MaxBatch: int(logUniform(1, 600)), Queue: int(logUniform(1, 5000)) - 1, MaxBatchedTokens: int(logUniform(64, 32768))}
+	v := Limits{MaxBatch: int(logUniform(1, 600)), Queue: int(logUniform(1, 5000)) - 1, MaxBatchedTokens: int(logUniform(64, 32768))}
 	return New(f, p, s, v)
 }
 

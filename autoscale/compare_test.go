@@ -15,7 +15,7 @@ import (
 // lengths x loads, with the same three numbers and the same draws everywhere.
 type grid struct {
 	params   Params
-	server   Server
+	server   Limits
 	shapes   []Shape // means; the laws give the spread
 	outputs  []workload.Law
 	loads    []float64 // of the corrected model's capacity
@@ -26,7 +26,7 @@ type grid struct {
 func exampleGrid() grid {
 	return grid{
 		params: Params{AlphaMs: 6.6, BetaMs: 0.02, GammaMs: 5e-5},
-		server: Server{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
+		server: Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
 		shapes: []Shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512},
 			{Prompt: 2048, Output: 64}},
 		outputs: []workload.Law{workload.ConstantLaw, workload.ExponentialLaw, workload.LogNormalLaw},

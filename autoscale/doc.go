@@ -5,7 +5,7 @@
 // # What goes in
 //
 // A [Params] says how long an engine iteration takes, a [Shape] how long
-// requests are on average, a [Server] how many fit. Times are in milliseconds,
+// requests are on average, a [Limits] how many fit. Times are in milliseconds,
 // rates in requests per second, as the autoscalers state them.
 //
 // # The model

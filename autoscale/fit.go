@@ -26,7 +26,7 @@ const (
 
 // Calibrated is a server with its effective parameters.
 type Calibrated struct {
-	*QueueServer
+	*Server
 	Doc   result.QueueServer
 	X     []float64 // effective parameters, nil without
 	Split int       // windows before it are training windows; all of them where it is len(Windows)
@@ -35,8 +35,8 @@ type Calibrated struct {
 
 // Calibrate estimates the effective parameters of a server and scores them on windows that a
 // second fit has not seen (spec#queue-hold-out). A refusal is a reason in the document, not an error.
-func Calibrate(s *QueueServer, o *Options) (*Calibrated, error) {
-	f := &Calibrated{QueueServer: s, Split: len(s.Windows)}
+func Calibrate(s *Server, o *Options) (*Calibrated, error) {
+	f := &Calibrated{Server: s, Split: len(s.Windows)}
 	f.describe(o)
 	if s.Reason != "" {
 		return f, nil
@@ -86,17 +86,15 @@ func (f *Calibrated) points(flavour Flavour) []result.QueueOperating {
 }
 
 // fitOptions are the flavour's defaults with the physical values in their place.
-func (s *QueueServer) fitOptions(o *Options) FitOptions {
+func (s *Server) fitOptions(o *Options) FitOptions {
 	opt := defaultFit(o.Flavour)
-	if s.Physical != nil {
-		opt.Physical = s.Physical.vector(o.Flavour)
-	}
+	opt.Physical = s.physicalVector(o.Flavour)
 	return opt
 }
 
 // describe fills what is known before any fit.
 func (f *Calibrated) describe(o *Options) {
-	s := f.QueueServer
+	s := f.Server
 	f.Doc = result.QueueServer{
 		ID: s.ID, Source: s.Source, Model: s.Model, Accelerator: s.Accelerator, AccCount: s.AccCount, Reason: s.Reason,
 		Limits: result.QueueLimits{
@@ -140,11 +138,8 @@ func loadOf(w []Window) *result.QueueLoad {
 }
 
 // effective is the batch fit as parameters of the document.
-func (s *QueueServer) effective(f Flavour, fit *Fitted) []result.QueueParameter {
-	var physical []float64
-	if s.Physical != nil {
-		physical = s.Physical.vector(f)
-	}
+func (s *Server) effective(f Flavour, fit *Fitted) []result.QueueParameter {
+	physical := s.physicalVector(f)
 	out := make([]result.QueueParameter, len(fit.X))
 	for i, name := range f.Parameters() {
 		q := result.QueueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured,
@@ -167,14 +162,8 @@ func (s *QueueServer) effective(f Flavour, fit *Fitted) []result.QueueParameter 
 }
 
 func identifyDoc(id *Identifiability) *result.QueueIdentify {
-	out := &result.QueueIdentify{Condition: result.OrNull(id.Condition), Rank: id.Rank, Null: []result.QueueDirection{},
-		Sweep: []result.QueuePoint{}}
-	for _, d := range id.Null {
-		out.Null = append(out.Null, result.QueueDirection{Names: d.Names, Weight: d.Weight})
-	}
-	for _, p := range id.Sweep {
-		out.Sweep = append(out.Sweep, result.QueuePoint{PromptTokens: p.Prompt, OutputTokens: p.Output, RateRPS: p.RateRPS, LoadFrac: p.LoadFrac})
-	}
+	out := &result.QueueIdentify{Condition: result.OrNull(id.Condition), Rank: id.Rank, Null: append([]result.QueueDirection{}, id.Null...),
+		Sweep: append([]result.QueuePoint{}, id.Sweep...)}
 	if len(id.Null) > 0 {
 		out.After = result.OrNull(id.After)
 	}
@@ -185,8 +174,8 @@ func identifyDoc(id *Identifiability) *result.QueueIdentify {
 // alone, the physical ones, and the medians of the training windows.
 func (f *Calibrated) score(o *Options, opt FitOptions) {
 	train, held := f.Windows[:f.Split], f.Windows[f.Split:]
-	set := func(estimator, name string, s Score) {
-		f.Doc.Scores = append(f.Doc.Scores, scoreDoc(estimator, name, s))
+	set := func(estimator, name string, s result.QueueScore) {
+		f.Doc.Scores = append(f.Doc.Scores, scoreOf(estimator, name, s))
 	}
 	x := f.X
 	if len(held) > 0 {
@@ -219,12 +208,10 @@ func (f *Calibrated) score(o *Options, opt FitOptions) {
 	}
 }
 
-func scoreDoc(estimator, set string, s Score) result.QueueScore {
-	return result.QueueScore{
-		Estimator: estimator, Set: set, Windows: s.Windows, Unpredicted: s.Unpredicted,
-		TTFTWape: result.OrNull(s.TTFTWape), ITLWape: result.OrNull(s.ITLWape), TTFTBias: result.OrNull(s.TTFTBias),
-		ITLBias: result.OrNull(s.ITLBias),
-	}
+// scoreOf is the score of an estimator on a set of windows.
+func scoreOf(estimator, set string, s result.QueueScore) result.QueueScore {
+	s.Estimator, s.Set = estimator, set
+	return s
 }
 
 // noiseOf is the median relative standard error of the windows, and the relative spread of

@@ -88,12 +88,12 @@ func WVA(resources []*VariantAutoscaling, comments [][]string) ([]byte, error) {
 
 // ModelData is llm-inferno's model-data.json (optimizer-light pkg/config/types.go@77615bd).
 type ModelData struct {
-	Models []QueueModel `json:"models"`
+	Models []ModelEntry `json:"models"`
 }
 
-// Model is one model on one accelerator. PerfParms has the name ServiceParms inside
+// ModelEntry is one model on one accelerator. PerfParms has the name ServiceParms inside
 // workload-variant-autoscaler; one of the two is there.
-type QueueModel struct {
+type ModelEntry struct {
 	Name         string `json:"name"`
 	Acc          string `json:"acc"`
 	AccCount     int64  `json:"accCount"`
@@ -117,7 +117,7 @@ const InfernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iter
 	"tokens read"
 
 // Inferno writes model-data.json.
-func Inferno(models []QueueModel) ([]byte, error) { return result.Marshal(ModelData{Models: models}) }
+func Inferno(models []ModelEntry) ([]byte, error) { return result.Marshal(ModelData{Models: models}) }
 
 // exact prints a number so that reading it gives the same number.
 func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

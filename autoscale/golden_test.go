@@ -80,7 +80,7 @@ func TestGolden(t *testing.T) {
 	}
 	build := func(f Flavour) Model {
 		m, err := New(f, Params{AlphaMs: g.Problem.Alpha, BetaMs: g.Problem.Beta, GammaMs: g.Problem.Gamma},
-			Shape{Prompt: g.Problem.In, Output: g.Problem.Out}, Server{MaxBatch: g.Problem.N, Queue: g.Problem.Q})
+			Shape{Prompt: g.Problem.In, Output: g.Problem.Out}, Limits{MaxBatch: g.Problem.N, Queue: g.Problem.Q})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestGolden(t *testing.T) {
 	for i := range g.Primitives {
 		x := &g.Primitives[i]
 		m, err := New(Inferno3P, Params{AlphaMs: x.Alpha, BetaMs: x.Beta, GammaMs: x.Gamma}, Shape{Prompt: x.In, Output: x.Out},
-			Server{MaxBatch: x.B})
+			Limits{MaxBatch: x.B})
 		if err != nil {
 			t.Fatal(err)
 		}

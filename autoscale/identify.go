@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -20,20 +21,9 @@ type Identifiability struct {
 	// (pkg/estimator/identifiability.go@6dba8ce); +Inf when a direction is not seen.
 	Condition float64
 	Rank      int // directions above 1/MaxCondition of the largest
-	Null      []Direction
-	Sweep     []SweepPoint // operating points that would show all directions
-	After     float64      // condition number that windows at these points would have
-}
-
-// Direction is a combination of parameters that windows do not show.
-type Direction struct {
-	Names  []string
-	Weight []float64 // of the log parameters, unit length
-}
-
-// SweepPoint is an operating point of a sweep.
-type SweepPoint struct {
-	Prompt, Output, RateRPS, LoadFrac float64
+	Null      []result.QueueDirection
+	Sweep     []result.QueuePoint // operating points that would show all directions
+	After     float64             // condition number that windows at these points would have
 }
 
 // identify examines the windows at log parameters theta.
@@ -58,7 +48,7 @@ func (p *problem) identify(theta []float64) Identifiability {
 		if known := k < len(values) && p.shown(values, k) && (p.prior != nil || k < id.Rank); known {
 			continue
 		}
-		id.Null = append(id.Null, direction(p.o.Names(), vectors[k]))
+		id.Null = append(id.Null, direction(p.o.Flavour.Parameters(), vectors[k]))
 	}
 	if len(id.Null) > 0 {
 		id.Sweep = p.sweep(exp(theta))
@@ -117,7 +107,7 @@ func (p *problem) refuse(id *Identifiability) error {
 		return nil
 	}
 	return trace.Errorf(NoWindows, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank,
-		len(p.o.Names()), id.Condition, p.o.MaxCondition, words(id.Null)).
+		len(p.o.Flavour.Parameters()), id.Condition, p.o.MaxCondition, words(id.Null)).
 		WithHint("record a sweep: " + sweepWords(id.Sweep))
 }
 
@@ -144,8 +134,8 @@ func (p *problem) noPrior() *problem {
 }
 
 // direction names the parameters that take part in a direction.
-func direction(names []string, v []float64) Direction {
-	d := Direction{}
+func direction(names []string, v []float64) result.QueueDirection {
+	d := result.QueueDirection{}
 	for j, name := range names {
 		if math.Abs(v[j]) >= namedShare {
 			d.Names, d.Weight = append(d.Names, name), append(d.Weight, v[j])
@@ -158,7 +148,7 @@ func direction(names []string, v []float64) Direction {
 const namedShare = 0.003
 
 // words says what a direction means.
-func words(null []Direction) string {
+func words(null []result.QueueDirection) string {
 	var all []string
 	for _, d := range null {
 		var parts []string
@@ -176,33 +166,33 @@ func words(null []Direction) string {
 
 // sweep proposes the windows' own shape and four times both lengths, each at 0.2
 // and 0.8 of its capacity.
-func (p *problem) sweep(x []float64) []SweepPoint {
+func (p *problem) sweep(x []float64) []result.QueuePoint {
 	prompt, output := make([]float64, len(p.windows)), make([]float64, len(p.windows))
 	for i := range p.windows {
 		prompt[i], output[i] = p.windows[i].Shape.Prompt, p.windows[i].Shape.Output
 	}
-	var out []SweepPoint
+	var out []result.QueuePoint
 	for _, times := range []float64{1, 4} {
 		s := Shape{Prompt: math.Round(times * stat.Median(prompt)), Output: math.Round(times * stat.Median(output))}
-		m, err := New(p.o.Flavour, fromVector(x), s, p.windows[0].Server)
+		m, err := New(p.o.Flavour, fromVector(x), s, p.windows[0].Limits)
 		if err != nil {
 			continue
 		}
 		for _, load := range []float64{0.2, 0.8} {
-			out = append(out, SweepPoint{Prompt: s.Prompt, Output: s.Output, RateRPS: load * m.MaxRateRPS(), LoadFrac: load})
+			out = append(out, result.QueuePoint{PromptTokens: s.Prompt, OutputTokens: s.Output, RateRPS: load * m.MaxRateRPS(), LoadFrac: load})
 		}
 	}
 	return out
 }
 
 // conditionOf is the condition number that windows at the points would have.
-func (p *problem) conditionOf(points []SweepPoint, theta []float64) float64 {
+func (p *problem) conditionOf(points []result.QueuePoint, theta []float64) float64 {
 	q := *p.noPrior()
 	q.windows, q.sigma = nil, nil
 	for _, at := range points {
-		w := Window{Shape: Shape{Prompt: at.Prompt, Output: at.Output}, Server: p.windows[0].Server, RateRPS: at.RateRPS}
+		w := Window{Shape: Shape{Prompt: at.PromptTokens, Output: at.OutputTokens}, Limits: p.windows[0].Limits, RateRPS: at.RateRPS}
 		var ok bool
-		if w.TTFTMs, w.ITLMs, _, ok = predict(p.o.Flavour, &w, exp(theta), p.o.Observation); !ok {
+		if w.TTFTMs, w.ITLMs, ok = predictWindow(p.o.Flavour, &w, exp(theta), AsSized); !ok {
 			return math.Inf(1)
 		}
 		q.windows, q.sigma = append(q.windows, w), append(q.sigma, [2]float64{1, 1})
@@ -212,10 +202,10 @@ func (p *problem) conditionOf(points []SweepPoint, theta []float64) float64 {
 	return condition(values, len(theta))
 }
 
-func sweepWords(points []SweepPoint) string {
+func sweepWords(points []result.QueuePoint) string {
 	var out []string
 	for _, p := range points {
-		out = append(out, fmt.Sprintf("%.0f/%.0f tokens at %.3g/s", p.Prompt, p.Output, p.RateRPS))
+		out = append(out, fmt.Sprintf("%.0f/%.0f tokens at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS))
 	}
 	return strings.Join(out, ", ") + " (prompt/output; 0.2 and 0.8 of capacity)"
 }

@@ -24,7 +24,7 @@ func inferno(src export.Source, opt export.Options) (*export.Output, error) {
 		return nil, err
 	}
 	side := export.SidecarOf(src, opt, InfernoModels, InfernoReadBy)
-	models := []QueueModel{}
+	models := []ModelEntry{}
 	for i, c := range cfgs {
 		m, sc, w, err := infernoEntry(src, c, accs[i], opt)
 		if err != nil {
@@ -43,26 +43,26 @@ func inferno(src export.Source, opt export.Options) (*export.Output, error) {
 	return side.Beside(warn, export.File{Data: data})
 }
 
-func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt export.Options) (QueueModel, export.SideConfig,
+func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt export.Options) (ModelEntry, export.SideConfig,
 	[]trace.Finding, error) {
 	d := c.Deployment
 	l, warn := export.MeanLengths(c, opt)
 	beyond, err := export.Refuse(extrapolated(c, l), &opt, lengthsHint)
 	if err != nil {
-		return QueueModel{}, export.SideConfig{}, nil, err
+		return ModelEntry{}, export.SideConfig{}, nil, err
 	}
 	warn = append(warn, beyond...)
 	t, err := src.Timer(c)
 	if err != nil {
-		return QueueModel{}, export.SideConfig{}, nil, err
+		return ModelEntry{}, export.SideConfig{}, nil, err
 	}
 	largest := d.Seats(l.Prompt + l.Output)
 	it, err := iterationLine(t, l, largest, d.Engine.MaxNumBatchedTokens)
 	if err != nil {
-		return QueueModel{}, export.SideConfig{}, nil, fmt.Errorf("%s: %w", c.Label, err)
+		return ModelEntry{}, export.SideConfig{}, nil, fmt.Errorf("%s: %w", c.Label, err)
 	}
 	warn = append(warn, lineWarnings(c.Label, "iteration", it)...)
-	m := QueueModel{
+	m := ModelEntry{
 		Name: export.ModelName(d.Model.ID), Acc: name.name, AccCount: name.count,
 		MaxBatchSize: largest, AtTokens: max(1, int64(l.Output+0.5)),
 		PerfParms: &Parms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},

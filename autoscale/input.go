@@ -20,11 +20,11 @@ const (
 )
 
 // Server is one engine as its windows see it.
-type QueueServer struct {
+type Server struct {
 	ID, Source         string
 	Model, Accelerator string
 	AccCount           int64
-	Limits             Server
+	Limits             Limits
 	Windows            []Window
 	Account            result.QueueAccount
 	Physical           *Physical          // nil without step traces
@@ -34,8 +34,8 @@ type QueueServer struct {
 }
 
 // limitsOf are a deployment's limits. The overhead is not one of them: see idleOverheadMs.
-func limitsOf(d *deploy.Deployment, o *Options) Server {
-	s := Server{
+func limitsOf(d *deploy.Deployment, o *Options) Limits {
+	s := Limits{
 		MaxBatch: int(d.Engine.MaxNumSeqs), Queue: o.waiting(int(d.Engine.MaxNumSeqs)),
 		MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens), Async: d.Engine.IsAsync(),
 	}
@@ -66,8 +66,8 @@ const overheadQuantile = 0.05
 
 // ServerOfRun makes the server of a recording: its windows, cut from the engine's own requests,
 // or from what clients saw where there are none.
-func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*QueueServer, error) {
-	s := &QueueServer{
+func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*Server, error) {
+	s := &Server{
 		ID: id, Source: fromRecording, Deployment: d, Limits: limitsOf(d, o),
 		Model: d.Model.ID, Accelerator: d.Hardware.Name, AccCount: d.TP,
 		Account: result.QueueAccount{Dropped: map[string]int{}},
@@ -82,7 +82,7 @@ func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	}
 	s.Account.Skipped = skipped
 	cut := o.Cut
-	cut.Server, cut.Name = s.Limits, id
+	cut.Limits, cut.Name = s.Limits, id
 	judged := rows.VerdictsOf(run, d)
 	windows, account, err := Cut(samples, spansOf(samples, judged), cut)
 	if err != nil {
@@ -96,7 +96,7 @@ func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	return s, nil
 }
 
-func (s *QueueServer) count(c Cutting) {
+func (s *Server) count(c Cutting) {
 	s.Account.Read, s.Account.Kept = c.Windows, len(s.Windows)
 	for code, n := range c.Dropped {
 		s.Account.Dropped[string(code)] = n
@@ -133,10 +133,10 @@ func arrivalSpan(samples []Sample) (first, last int64) {
 }
 
 // ServerOfSweep makes one server of the benchmarks of a sweep over lengths and loads.
-func ServerOfSweep(id string, points []forms.Point, o *Options) *QueueServer {
-	s := &QueueServer{
+func ServerOfSweep(id string, points []forms.Point, o *Options) *Server {
+	s := &Server{
 		ID: id, Source: fromSweep, Model: o.Sweep.Model, Accelerator: o.Sweep.Accelerator, AccCount: o.Sweep.AccCount,
-		Limits:  Server{MaxBatch: o.Sweep.MaxBatch, Queue: o.waiting(o.Sweep.MaxBatch), MaxBatchedTokens: o.Sweep.MaxBatchedTokens},
+		Limits:  Limits{MaxBatch: o.Sweep.MaxBatch, Queue: o.waiting(o.Sweep.MaxBatch), MaxBatchedTokens: o.Sweep.MaxBatchedTokens},
 		Account: result.QueueAccount{Read: len(points), Dropped: map[string]int{}},
 	}
 	taken := map[string]int{}
@@ -172,7 +172,7 @@ func byRate(points []forms.Point) []forms.Point {
 	return points
 }
 
-func (s *QueueServer) windowOf(p *forms.Point, o *Options) (Window, bool) {
+func (s *Server) windowOf(p *forms.Point, o *Options) (Window, bool) {
 	cv2 := func(mean, sd float64) float64 {
 		if !(mean > 0 && sd > 0) { // a report without spreads
 			return 0
@@ -180,7 +180,7 @@ func (s *QueueServer) windowOf(p *forms.Point, o *Options) (Window, bool) {
 		return sd * sd / (mean * mean)
 	}
 	w := Window{
-		Name: p.Sweep, Phase: p.Strategy, Requests: p.Requests, Arrivals: p.Requests, RateRPS: p.RateRPS, Server: s.Limits,
+		Name: p.Sweep, Phase: p.Strategy, Requests: p.Requests, Arrivals: p.Requests, RateRPS: p.RateRPS, Limits: s.Limits,
 		Shape: Shape{
 			Prompt: p.PromptTokens, Output: p.OutputTokens, PromptCV2: cv2(p.PromptTokens, p.PromptSD), OutputCV2: cv2(p.OutputTokens, p.OutputSD),
 		},

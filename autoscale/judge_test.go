@@ -6,20 +6,21 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
 // drawn is a server with parameters near those of published GPUs.
-func drawn(rng *rand.Rand) (Params, Server) {
+func drawn(rng *rand.Rand) (Params, Limits) {
 	scale := math.Exp(0.4 * rng.NormFloat64())
 	return Params{
 		AlphaMs: 6.6 * scale, BetaMs: 0.02 * scale * math.Exp(0.3*rng.NormFloat64()), GammaMs: 5e-5 * scale * math.Exp(0.3*rng.NormFloat64()),
-	}, Server{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}
+	}, Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}
 }
 
 // recording is the windows of one server in the simulator, whose load and lengths change
 // from window to window.
-func recording(t *testing.T, rng *rand.Rand, p Params, v Server, n, requests int) []Window {
+func recording(t *testing.T, rng *rand.Rand, p Params, v Limits, n, requests int) []Window {
 	t.Helper()
 	var out []Window
 	for i := range n {
@@ -37,7 +38,7 @@ func recording(t *testing.T, rng *rand.Rand, p Params, v Server, n, requests int
 			t.Fatal(err)
 		}
 		out = append(out, Window{
-			StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: got.Requests, RateRPS: traffic.DrawnRate(), Shape: shape, Server: v,
+			StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: got.Requests, RateRPS: traffic.DrawnRate(), Shape: shape, Limits: v,
 			TTFTMs: got.TTFTMs, ITLMs: got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs,
 		})
 	}
@@ -59,7 +60,7 @@ func TestBatchFitAgainstReplica(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sum := func(s Score) float64 { return s.TTFTWape + s.ITLWape + float64(s.Unpredicted) }
+			sum := func(s result.QueueScore) float64 { return *s.TTFTWape + *s.ITLWape + float64(s.Unpredicted) }
 			batch := sum(Evaluate(held, tuner.Flavour, fit.X, AsTuned))
 			replica := sum(Evaluate(held, tuner.Flavour, steps[len(steps)-1].X, AsTuned))
 			if batch <= replica {
@@ -121,7 +122,7 @@ func TestIntervalHoldsTheValue(t *testing.T) {
 		want  [2]float64
 		says  int
 	}{{5, [2]float64{4, 6}, 0}, {3, [2]float64{3, 6}, 1}, {7, [2]float64{4, 7}, 1}} {
-		s := &QueueServer{ID: "s"}
+		s := &Server{ID: "s"}
 		if got := s.interval("alpha", c.value, &[2]float64{4000, 6000}); *got != c.want || len(s.Findings) != c.says {
 			t.Errorf("%g ms: got %v and %v, want %v and %d findings", c.value, *got, s.Findings, c.want, c.says)
 		}
@@ -139,7 +140,7 @@ func TestMachineSpeed(t *testing.T) {
 		}
 		it.TimeNs, it.Us, it.PredUs = append(it.TimeNs, i*second/10), append(it.Us, us), append(it.PredUs, 80)
 	}
-	s := &QueueServer{Physical: &Physical{steps: it}}
+	s := &Server{Physical: &Physical{steps: it}}
 	for i := range int64(4) {
 		s.Windows = append(s.Windows, Window{StartNs: i * 10 * second, EndNs: (i + 1) * 10 * second})
 	}
@@ -155,7 +156,7 @@ func TestMachineSpeed(t *testing.T) {
 // recordings have them.
 func TestSizeHoldsNearCapacity(t *testing.T) {
 	p := Params{AlphaMs: 25, BetaMs: 0.35, GammaMs: 0.01}
-	v := Server{MaxBatch: 32, Queue: 320, MaxBatchedTokens: 2048}
+	v := Limits{MaxBatch: 32, Queue: 320, MaxBatchedTokens: 2048}
 	for _, c := range []struct {
 		load float64
 		s    Shape

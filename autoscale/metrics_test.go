@@ -56,7 +56,7 @@ func TestMetricsArePoints(t *testing.T) {
 		for _, w := range s.Windows {
 			checkPoint(t, src.ID, run, w.Requests, w.Shape.Prompt, w.Shape.Output, w.TTFTMs)
 		}
-		if _, _, err := FitQueues(context.Background(), []*QueueServer{s}, &qo, nil); err != nil {
+		if _, _, err := FitQueues(context.Background(), []*Server{s}, &qo, nil); err != nil {
 			t.Errorf("%s: %v", src.ID, err)
 		}
 		t.Logf("%s: %d points of %d answers", src.ID, len(s.Windows), len(inputs))

@@ -26,8 +26,8 @@ type Shape struct {
 	PromptCV2, OutputCV2 float64 // squared coefficients of variation, variance / mean^2
 }
 
-// Server is what limits an engine.
-type Server struct {
+// Limits are those of an engine.
+type Limits struct {
 	MaxBatch         int // N, requests in service
 	Queue            int // Q, requests waiting
 	MaxBatchedTokens int // M, tokens per iteration; 0 = DefaultMaxBatchedTokens
@@ -47,12 +47,12 @@ type Model struct {
 	flavour Flavour
 	p       Params
 	s       Shape
-	v       Server
+	v       Limits
 	n       int // seats the chain has: MaxBatch, or fewer where the KV cache binds
 }
 
 // New checks the numbers and builds a model.
-func New(f Flavour, p Params, s Shape, v Server) (Model, error) {
+func New(f Flavour, p Params, s Shape, v Limits) (Model, error) {
 	if v.MaxBatchedTokens == 0 {
 		v.MaxBatchedTokens = DefaultMaxBatchedTokens
 	}

@@ -27,7 +27,7 @@ type Physical struct {
 // SetPhysical fits the run's steps: iteration = alpha + beta*(tokens computed) +
 // gamma*(KV tokens read) is a linear model of a step, thousands of rows with their
 // composition instead of two means a minute (spec#queue-physical). A run without step rows gets a finding.
-func (s *QueueServer) SetPhysical(src fit.Source, o fit.Options) error {
+func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	it, err := fit.FitIteration(src, o)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (s *QueueServer) SetPhysical(src fit.Source, o fit.Options) error {
 
 // interval is that of the fit without penalty, ms. Its weights do not follow the typical step, so
 // it needs no scale; it reaches to the value, which the penalty may have moved out of it.
-func (s *QueueServer) interval(name string, value float64, us *[2]float64) *[2]float64 {
+func (s *Server) interval(name string, value float64, us *[2]float64) *[2]float64 {
 	if us == nil {
 		return nil
 	}
@@ -134,7 +134,7 @@ const (
 
 // judge adds findings on effective parameters below the hardware's limit, and on those that
 // are far from the physical ones.
-func (s *QueueServer) judge(f Flavour, params []result.QueueParameter) (out []trace.Finding) {
+func (s *Server) judge(f Flavour, params []result.QueueParameter) (out []trace.Finding) {
 	for i := range params {
 		q := &params[i]
 		if q.Utilisation != nil && *q.Utilisation > 1 {
@@ -150,7 +150,7 @@ func (s *QueueServer) judge(f Flavour, params []result.QueueParameter) (out []tr
 
 // speeds are how slow the machine's steps were in each window, relative to the median of the
 // first `split` of them: nil without steps.
-func (s *QueueServer) speeds(split int) []float64 {
+func (s *Server) speeds(split int) []float64 {
 	if s.Physical == nil || split == 0 {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (p *Physical) speedIn(w *Window) float64 {
 
 // atSpeed scores parameters whose times follow the machine: no forecast, since it reads the
 // windows' own steps, but what is left of a miss when the machine's part is taken out.
-func atSpeed(windows []Window, f Flavour, x, speed []float64) Score {
+func atSpeed(windows []Window, f Flavour, x, speed []float64) result.QueueScore {
 	return evaluateAny(windows, func(i int, w *Window) (ttft, itl float64, ok bool) {
 		scaled := slices.Clone(x)
 		for j := range scaled {

@@ -13,14 +13,9 @@ const (
 )
 
 // predict is TTFT and ITL of a window under parameters x, ms; ok is false where
-// the model has none (x out of range). A fourth parameter of the corrected flavour
-// is the overhead before the engine, in place of the server's.
+// the model has none (x out of range).
 func predict(f Flavour, w *Window, x []float64, as Observation) (ttft, itl float64, p Point, ok bool) {
-	server := w.Server
-	if f == Corrected && len(x) == 4 {
-		server.OverheadMs = x[3]
-	}
-	m, err := New(f, fromVector(x), w.Shape, server)
+	m, err := New(f, fromVector(x), w.Shape, w.Limits)
 	if err != nil {
 		return 0, 0, p, false
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
@@ -30,37 +29,26 @@ import (
 //	    current: {accelerator: H100, replicas: 2}
 //	    keep: false
 type Problem struct {
-	Policy          Policy             `yaml:"policy"`
-	Unlimited       bool               `yaml:"unlimited"`
-	DelayBestEffort bool               `yaml:"delay_best_effort"`
-	Capacity        map[string]int     `yaml:"capacity"`
-	UnitCost        map[string]float64 `yaml:"unit_cost"`
-	Servers         []ProblemServer    `yaml:"servers"`
+	Fleet    `yaml:",inline"`
+	UnitCost map[string]float64 `yaml:"unit_cost"`
+	Servers  []ProblemServer    `yaml:"servers"`
 }
 
-// ProblemServer is one demand.
+// ProblemServer is one demand, and what its options are sized for.
 type ProblemServer struct {
-	Name  string `yaml:"name"`
-	Model string `yaml:"model"`
+	Demand `yaml:",inline"`
+	Model  string `yaml:"model"`
 	// Parameters are the ids of the servers of queue.json that count; empty: all of the model.
 	Parameters   []string `yaml:"parameters"`
-	Priority     int      `yaml:"priority"`
-	RateRPS      float64  `yaml:"rate_rps"`
 	TTFTMs       float64  `yaml:"ttft_ms"`
 	ITLMs        float64  `yaml:"itl_ms"`
 	PromptTokens float64  `yaml:"prompt_tokens"`
 	OutputTokens float64  `yaml:"output_tokens"`
-	MinReplicas  int      `yaml:"min_replicas"`
-	Current      struct {
-		Accelerator string `yaml:"accelerator"`
-		Replicas    int    `yaml:"replicas"`
-	} `yaml:"current"`
-	Keep bool `yaml:"keep"`
 }
 
 // ReadProblem reads an allocation problem strictly; name is the file in messages.
 func ReadProblem(data []byte, name string) (*Problem, error) {
-	p := &Problem{Policy: PolicyNone}
+	p := &Problem{Fleet: Fleet{Policy: PolicyNone}}
 	if err := files.DecodeYAML(data, name, p); err != nil {
 		if at := (*trace.SyntaxError)(nil); errors.As(err, &at) {
 			return nil, err
@@ -88,29 +76,23 @@ func acceleratorOf(s *result.QueueServer) string {
 	return s.Accelerator
 }
 
-// Fleet sizes every option of every demand with the servers of queue.json. Options that
+// Demands sizes every option of every demand with the servers of queue.json. Options that
 // miss a target at any load are findings.
-func (p *Problem) Fleet(q *result.Queue) (Fleet, []Demand, []trace.Finding, error) {
-	fleet := Fleet{Unlimited: p.Unlimited, Policy: p.Policy, DelayBestEffort: p.DelayBestEffort}
-	for typ, n := range p.Capacity {
-		fleet.Capacity = append(fleet.Capacity, Capacity{Type: typ, Units: n})
-	}
-	slices.SortStableFunc(fleet.Capacity, func(a, b Capacity) int { return strings.Compare(a.Type, b.Type) })
+func (p *Problem) Demands(q *result.Queue) ([]Demand, []trace.Finding, error) {
 	var demands []Demand
 	var findings []trace.Finding
 	for i := range p.Servers {
 		d, found, err := p.demand(&p.Servers[i], q)
 		if err != nil {
-			return fleet, nil, nil, err
+			return nil, nil, err
 		}
 		demands, findings = append(demands, d), append(findings, found...)
 	}
-	return fleet, demands, findings, nil
+	return demands, findings, nil
 }
 
 func (p *Problem) demand(s *ProblemServer, q *result.Queue) (Demand, []trace.Finding, error) {
-	d := Demand{Name: s.Name, Priority: s.Priority, RateRPS: s.RateRPS, MinReplicas: s.MinReplicas, Keep: s.Keep}
-	d.Current = Placement{Accelerator: s.Current.Accelerator, Replicas: s.Current.Replicas}
+	d := s.Demand
 	var findings []trace.Finding
 	var known []string
 	for i := range q.Servers {

@@ -218,7 +218,7 @@ func (o *RobustOptions) measurement(w *Window) []float64 {
 // observer gives TTFT and ITL at log parameters.
 func (o *RobustOptions) observer(w *Window) observer {
 	return func(theta []float64) ([]float64, bool) {
-		ttft, itl, _, ok := predict(o.Flavour, w, exp(theta), o.Observation)
+		ttft, itl, ok := predictWindow(o.Flavour, w, exp(theta), o.Observation)
 		return []float64{ttft, itl}, ok && ttft > 0 && itl > 0
 	}
 }

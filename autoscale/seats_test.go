@@ -9,7 +9,7 @@ import (
 func seatModel(t *testing.T, seats int, outputCV2 float64) Model {
 	t.Helper()
 	m, err := New(Corrected, Params{AlphaMs: 10, BetaMs: 0.5}, Shape{Output: 101, OutputCV2: outputCV2},
-		Server{MaxBatch: seats, Queue: 200_000, MaxBatchedTokens: 8192})
+		Limits{MaxBatch: seats, Queue: 200_000, MaxBatchedTokens: 8192})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestVariabilityOfTheWork(t *testing.T) {
 	const seats, prompt, output, promptCV2, outputCV2 = 32, 400, 100, 2, 0.5
 	p := Params{AlphaMs: 30, BetaMs: 0.5, GammaMs: 0.01}
 	m, err := New(Corrected, p, Shape{Prompt: prompt, Output: output, PromptCV2: promptCV2, OutputCV2: outputCV2},
-		Server{MaxBatch: seats, Queue: 320, MaxBatchedTokens: 1 << 20})
+		Limits{MaxBatch: seats, Queue: 320, MaxBatchedTokens: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,10 +31,10 @@ func CommandLine(verb string, o *Options) string {
 // RunServers makes a server of every run of an output folder but those named: its windows,
 // and the physical parameters that its steps give.
 func RunServers(ctx context.Context, out string, ext *result.Extract, without []string, o *Options,
-	progress trace.Progress) ([]*QueueServer, error) {
+	progress trace.Progress) ([]*Server, error) {
 	sources := pipeline.FitSources(out, ext)
 	sources = slices.DeleteFunc(sources, func(s fit.Source) bool { return slices.Contains(without, s.ID) })
-	servers := make([]*QueueServer, len(sources))
+	servers := make([]*Server, len(sources))
 	err := par.Try(ctx, o.Workers, len(sources), func(i int) error {
 		src := sources[i]
 		run, err := src.Load()
@@ -52,7 +52,7 @@ func RunServers(ctx context.Context, out string, ext *result.Extract, without []
 
 // SweepServer makes one server of benchmark files; a folder stands for the JSON and CSV
 // files in it.
-func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*QueueServer, []result.Input,
+func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*Server, []result.Input,
 	error) {
 	names, err := sweepFiles(paths)
 	if err != nil {
@@ -144,7 +144,7 @@ func sweepFiles(paths []string) ([]string, error) {
 
 // FitQueues fits every server and lets more, unless nil, add to each. The rows are those
 // of windows.parquet, in the servers' order.
-func FitQueues(ctx context.Context, servers []*QueueServer, o *Options,
+func FitQueues(ctx context.Context, servers []*Server, o *Options,
 	more func(*Calibrated, *Options) []WindowRow) ([]*Calibrated, []WindowRow, error) {
 	fitted, extra := make([]*Calibrated, len(servers)), make([][]WindowRow, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) (err error) {

@@ -20,7 +20,7 @@ const (
 
 // simulatedEngine is the engine with a server's limits; without a size of the KV cache it has
 // room for every seat.
-func simulatedEngine(v Server, longest int64) *deploy.Deployment {
+func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 	kv := int64(v.KVTokens) / simBlock
 	if kv == 0 {
 		kv = min(deploy.MaxKVBlocks, int64(v.MaxBatch+1)*(longest/simBlock+1))
@@ -35,7 +35,7 @@ func simulatedEngine(v Server, longest int64) *deploy.Deployment {
 // simulate runs the traffic through an engine whose steps take alpha + beta*computed +
 // gamma*read. The shape is that of the requests drawn. The waiting room is as large as it
 // needs to be.
-func simulate(p Params, v Server, t workload.Traffic, done <-chan struct{}) (*result.QueueSimPoint,
+func simulate(p Params, v Limits, t workload.Traffic, done <-chan struct{}) (*result.QueueSimPoint,
 	Shape, error) {
 	reqs, drawn := t.Draw()
 	shape := Shape(drawn)

@@ -3,6 +3,7 @@ package autoscale
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -23,18 +24,12 @@ const (
 	byRange = "range" // nothing binds below 0.999 of the largest throughput
 )
 
-// Sizing is the largest rate that meets the targets.
+// Sizing is the largest rate that meets the targets. What stands for a target that is not asked for is the end of the range.
 type Sizing struct {
-	RateRPS float64 // the smallest of the following
-	Binding string  // ttft, itl, tps or range
-	TTFTRPS float64 // largest rate for each target; the end of the range without one
-	ITLRPS  float64
-	TPSRPS  float64
-	MinRPS  float64 // ends of the range searched
-	MaxRPS  float64
-	At      Point // at RateRPS
-	// Findings say which targets do not bind, and where a latency is not monotone.
-	Findings []trace.Finding
+	result.QueueSizing
+	TPSRPS   float64
+	At       Point           // at RateRPS
+	Findings []trace.Finding // which targets do not bind, and where a latency is not monotone
 }
 
 // The range that is searched, and what a TPS target leaves of it, as the
@@ -59,7 +54,8 @@ func (m *Model) Size(t Targets) (Sizing, error) {
 			return Sizing{}, trace.Errorf(BadModel, "%s: got %g, want a finite number >= 0", x.name, x.value)
 		}
 	}
-	s := Sizing{MinRPS: 1000 * rangeEdge / m.tauMs(1), MaxRPS: (1 - rangeEdge) * m.MaxRateRPS()}
+	s := Sizing{QueueSizing: result.QueueSizing{TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS,
+		MinRPS: 1000 * rangeEdge / m.tauMs(1), MaxRPS: (1 - rangeEdge) * m.MaxRateRPS()}}
 	s.MinRPS = math.Min(s.MinRPS, s.MaxRPS)
 	s.TTFTRPS, s.ITLRPS, s.TPSRPS = s.MaxRPS, s.MaxRPS, s.MaxRPS
 	if t.TPS > 0 {
@@ -74,15 +70,13 @@ func (m *Model) Size(t Targets) (Sizing, error) {
 			return s, err
 		}
 	}
-	s.bind(t)
-	s.At = m.Solve(s.RateRPS)
+	s.bind(m)
 	for _, x := range limits(&s, t) { // one latency may rise and fall below where another one binds
 		if x.target > 0 && x.of(s.At) > x.target {
 			*x.rate = m.crossing(s.MinRPS+float64(math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step()), s.RateRPS, x)
 			s.Findings = append(s.Findings, trace.Findingf(sizingRemark, "%s does not grow with the load everywhere; the smallest rate found "+
 				"that misses the target counts", x.name))
-			s.bind(t)
-			s.At = m.Solve(s.RateRPS)
+			s.bind(m)
 		}
 	}
 	return s, nil
@@ -103,10 +97,10 @@ func limits(s *Sizing, t Targets) [2]limit {
 	}
 }
 
-// bind takes the smallest rate.
-func (s *Sizing) bind(t Targets) {
+// bind takes the smallest rate, and what the model says there.
+func (s *Sizing) bind(m *Model) {
 	s.RateRPS, s.Binding = s.MaxRPS, byRange
-	if t.TPS > 0 {
+	if s.TargetTPS > 0 {
 		s.RateRPS, s.Binding = s.TPSRPS, byTPS
 	}
 	if s.TTFTRPS < s.RateRPS {
@@ -115,6 +109,8 @@ func (s *Sizing) bind(t Targets) {
 	if s.ITLRPS < s.RateRPS {
 		s.RateRPS, s.Binding = s.ITLRPS, byITL
 	}
+	s.At = m.Solve(s.RateRPS)
+	s.TTFTMs, s.ITLMs, s.InService = s.At.TTFTMs, s.At.ITLMs, s.At.InService
 }
 
 // step is the distance of the grid's rates.

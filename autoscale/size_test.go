@@ -67,16 +67,16 @@ func TestSizeAtTheEnds(t *testing.T) {
 
 // TestNewRefuses names the value that cannot be.
 func TestNewRefuses(t *testing.T) {
-	p, s, v := Params{AlphaMs: 6, BetaMs: 0.02, GammaMs: 5e-5}, Shape{Prompt: 128, Output: 128}, Server{MaxBatch: 64, Queue: 640}
-	for want, change := range map[string]func(*Params, *Shape, *Server){
-		"alpha ms: got -1":                     func(p *Params, _ *Shape, _ *Server) { p.AlphaMs = -1 },
-		"beta ms: got NaN":                     func(p *Params, _ *Shape, _ *Server) { p.BetaMs = math.NaN() },
-		"gamma ms: got +Inf":                   func(p *Params, _ *Shape, _ *Server) { p.GammaMs = math.Inf(1) },
-		"output tokens: got 0":                 func(_ *Params, s *Shape, _ *Server) { s.Output = 0 },
-		"max batch: got 0":                     func(_ *Params, _ *Shape, v *Server) { v.MaxBatch = 0 },
-		"queue: got -1":                        func(_ *Params, _ *Shape, v *Server) { v.Queue = -1 },
-		"cached tokens: got 129, want at most": func(_ *Params, s *Shape, _ *Server) { s.Cached = 129 },
-		"time in service ms: got 0":            func(p *Params, _ *Shape, _ *Server) { *p = Params{} },
+	p, s, v := Params{AlphaMs: 6, BetaMs: 0.02, GammaMs: 5e-5}, Shape{Prompt: 128, Output: 128}, Limits{MaxBatch: 64, Queue: 640}
+	for want, change := range map[string]func(*Params, *Shape, *Limits){
+		"alpha ms: got -1":                     func(p *Params, _ *Shape, _ *Limits) { p.AlphaMs = -1 },
+		"beta ms: got NaN":                     func(p *Params, _ *Shape, _ *Limits) { p.BetaMs = math.NaN() },
+		"gamma ms: got +Inf":                   func(p *Params, _ *Shape, _ *Limits) { p.GammaMs = math.Inf(1) },
+		"output tokens: got 0":                 func(_ *Params, s *Shape, _ *Limits) { s.Output = 0 },
+		"max batch: got 0":                     func(_ *Params, _ *Shape, v *Limits) { v.MaxBatch = 0 },
+		"queue: got -1":                        func(_ *Params, _ *Shape, v *Limits) { v.Queue = -1 },
+		"cached tokens: got 129, want at most": func(_ *Params, s *Shape, _ *Limits) { s.Cached = 129 },
+		"time in service ms: got 0":            func(p *Params, _ *Shape, _ *Limits) { *p = Params{} },
 	} {
 		p, s, v := p, s, v
 		change(&p, &s, &v)
@@ -116,7 +116,7 @@ func TestSolveAnywhere(t *testing.T) {
 func Example() {
 	p := Params{AlphaMs: 12, BetaMs: 0.05, GammaMs: 0.0005}
 	for _, f := range []Flavour{WVA3P, Inferno3P, Corrected} {
-		m, err := New(f, p, Shape{Prompt: 128, Output: 512}, Server{MaxBatch: 48, Queue: 128})
+		m, err := New(f, p, Shape{Prompt: 128, Output: 512}, Limits{MaxBatch: 48, Queue: 128})
 		if err != nil {
 			fmt.Println(err)
 			return

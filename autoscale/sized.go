@@ -11,7 +11,7 @@ type Sized struct {
 	Flavour Flavour
 	Params  Params
 	Shape   Shape
-	Limits  Server
+	Limits  Limits
 }
 
 // SizedOf reads a server back. Effective parameters go before physical ones; lengths
@@ -25,7 +25,7 @@ func SizedOf(s *result.QueueServer, f Flavour, prompt, output float64) (*Sized, 
 		return nil, trace.Errorf(noParameters, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
 			len(f.Parameters())).WithHint("its reason: " + s.Reason)
 	}
-	z := &Sized{Flavour: f, Params: fromVector(valuesOf(params)), Limits: Server{
+	z := &Sized{Flavour: f, Params: fromVector(valuesOf(params)), Limits: Limits{
 		MaxBatch: s.Limits.MaxBatch, Queue: s.Limits.Queue, MaxBatchedTokens: s.Limits.MaxBatchedTokens, OverheadMs: s.Limits.OverheadMs,
 		Async: s.Limits.Async,
 	}}
@@ -60,11 +60,7 @@ func (z *Sized) Size(t Targets) (*result.QueueSizing, []trace.Finding, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &result.QueueSizing{
-		TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS, RateRPS: s.RateRPS, Binding: s.Binding,
-		TTFTRPS: s.TTFTRPS, ITLRPS: s.ITLRPS, MinRPS: s.MinRPS, MaxRPS: s.MaxRPS, TTFTMs: s.At.TTFTMs, ITLMs: s.At.ITLMs,
-		InService: s.At.InService,
-	}, s.Findings, nil
+	return &s.QueueSizing, s.Findings, nil
 }
 
 // Simulate is what the simulator says of n requests at a rate: Poisson arrivals and

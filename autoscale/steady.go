@@ -31,7 +31,7 @@ const (
 func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Flavour, prompt, output float64) (*Steady,
 	error) {
 	seats := int(d.Seats(prompt + output))
-	v := Server{MaxBatch: seats, Queue: steadyRoom * seats, MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens),
+	v := Limits{MaxBatch: seats, Queue: steadyRoom * seats, MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens),
 		OverheadMs: overheadMs}
 	t := workload.ChatTraffic(d, prompt, output)
 	capacity, err := t.Capacity(d, step)
@@ -50,7 +50,7 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Fla
 			return nil, err
 		}
 		rate := t.DrawnRate()
-		windows = append(windows, Window{Requests: got.Requests, RateRPS: rate, Shape: Shape(drawn), Server: v,
+		windows = append(windows, Window{Requests: got.Requests, RateRPS: rate, Shape: Shape(drawn), Limits: v,
 			TTFTMs: got.TTFTMs,
 			ITLMs:  got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs})
 		out.Points = append(out.Points, export.SteadyPoint{LoadFrac: load, RateRPS: rate, TTFTMs: got.TTFTMs, ITLMs: got.ITLMs})

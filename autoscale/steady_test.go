@@ -10,7 +10,7 @@ import (
 // TestSteadyState: with the parameters of a simulated steady state the four-parameter formula gives
 // the simulator's TTFT and ITL at the loads it was fitted to.
 func TestSteadyState(t *testing.T) {
-	d := simulatedEngine(Server{MaxBatch: 64, MaxBatchedTokens: 2048}, 2000)
+	d := simulatedEngine(Limits{MaxBatch: 64, MaxBatchedTokens: 2048}, 2000)
 	step, err := sim.NewLinear3([]float64{6600, 20, 0.05})
 	if err != nil {
 		t.Fatal(err)

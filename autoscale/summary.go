@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
 )
 
 // Summary says how consistent a filter's run was.
@@ -78,25 +79,13 @@ func lag1(v []float64) float64 {
 	return next / all
 }
 
-// Score is the error of parameters on windows: WAPE, the sum of absolute errors
-// over the sum of observations, and signed bias the same way.
-type Score struct {
-	Windows           int
-	TTFTWape, ITLWape float64
-	TTFTBias, ITLBias float64
-	Unpredicted       int
-}
-
 // Evaluate scores parameters on windows; those without a prediction are counted apart.
-func Evaluate(windows []Window, f Flavour, x []float64, as Observation) Score {
-	return evaluateAny(windows, func(_ int, w *Window) (float64, float64, bool) {
-		ttft, itl, _, ok := predict(f, w, x, as)
-		return ttft, itl, ok
-	})
+func Evaluate(windows []Window, f Flavour, x []float64, as Observation) result.QueueScore {
+	return evaluateAny(windows, func(_ int, w *Window) (float64, float64, bool) { return predictWindow(f, w, x, as) })
 }
 
 // evaluateConstant scores the medians of the training windows.
-func evaluateConstant(train, windows []Window) Score {
+func evaluateConstant(train, windows []Window) result.QueueScore {
 	ttft, itl := make([]float64, len(train)), make([]float64, len(train))
 	for i := range train {
 		ttft[i], itl[i] = train[i].TTFTMs, train[i].ITLMs
@@ -105,10 +94,11 @@ func evaluateConstant(train, windows []Window) Score {
 	return evaluateAny(windows, func(int, *Window) (float64, float64, bool) { return a, b, len(train) > 0 })
 }
 
-// evaluateAny scores any predictor: TTFT and ITL of window i in ms, or none.
-func evaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl float64, ok bool)) Score {
-	var s Score
-	var ttft, itl float64
+// evaluateAny scores any predictor: TTFT and ITL of window i in ms, or none. WAPE is the sum of absolute errors over
+// the sum of observations, the bias that of signed errors.
+func evaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl float64, ok bool)) result.QueueScore {
+	var s result.QueueScore
+	var ttft, itl, ttftOff, itlOff, ttftBias, itlBias float64
 	for i := range windows {
 		w := &windows[i]
 		a, b, ok := predicted(i, w)
@@ -118,18 +108,16 @@ func evaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl f
 		}
 		s.Windows++
 		ttft, itl = ttft+w.TTFTMs, itl+w.ITLMs
-		s.TTFTWape += math.Abs(a - w.TTFTMs)
-		s.ITLWape += math.Abs(b - w.ITLMs)
-		s.TTFTBias += a - w.TTFTMs
-		s.ITLBias += b - w.ITLMs
+		ttftOff, itlOff = ttftOff+math.Abs(a-w.TTFTMs), itlOff+math.Abs(b-w.ITLMs)
+		ttftBias, itlBias = ttftBias+(a-w.TTFTMs), itlBias+(b-w.ITLMs)
 	}
-	s.TTFTWape, s.TTFTBias = s.TTFTWape/ttft, s.TTFTBias/ttft
-	s.ITLWape, s.ITLBias = s.ITLWape/itl, s.ITLBias/itl
+	s.TTFTWape, s.TTFTBias = result.OrNull(ttftOff/ttft), result.OrNull(ttftBias/ttft)
+	s.ITLWape, s.ITLBias = result.OrNull(itlOff/itl), result.OrNull(itlBias/itl)
 	return s
 }
 
 // evaluateAhead scores what an online estimator predicted of each window before it used it.
-func evaluateAhead(windows []Window, steps []Step) Score {
+func evaluateAhead(windows []Window, steps []Step) result.QueueScore {
 	used := make([]Window, len(steps))
 	for i := range steps {
 		used[i] = windows[steps[i].Window]

@@ -39,11 +39,11 @@ func (f *Calibrated) runs(o *Options) []run {
 	for _, replica := range []ReplicaOptions{WVATuner(), modelTuner()} {
 		out = append(out, run{"replica:" + replica.Name, replica.Flavour, AsTuned, Replica(f.Windows, replica)})
 	}
-	robust, sliding := defaultRobust(o.Flavour), defaultSliding(o.Flavour)
-	robust.Start, sliding.Start = f.physicalVector(o.Flavour), f.physicalVector(o.Flavour)
+	robust := defaultRobust(o.Flavour)
+	robust.Start = f.physicalVector(o.Flavour)
 	return append(out,
 		run{"robust", o.Flavour, AsSized, Robust(f.Windows, robust)},
-		run{"sliding", o.Flavour, AsSized, Sliding(f.Windows, sliding)})
+		run{"sliding", o.Flavour, AsSized, Sliding(f.Windows, o.Flavour, robust.Start)})
 }
 
 func (f *Calibrated) trackDoc(r run) result.QueueTrack {
@@ -107,9 +107,9 @@ const lockedOut = 4
 // trackScores judge what an estimator predicted of each window before it saw it, and its
 // parameters at the end of the training windows on the hold-out.
 func (f *Calibrated) trackScores(r run) []result.QueueScore {
-	out := []result.QueueScore{scoreDoc(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
+	out := []result.QueueScore{scoreOf(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
 	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {
-		out = append(out, scoreDoc(r.name, holdOut, Evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
+		out = append(out, scoreOf(r.name, holdOut, Evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
 	}
 	return out
 }

@@ -34,8 +34,8 @@ func multiLoadAs(t testing.TB, f Flavour, n int, x func(i int) []float64, noise 
 	out := make([]Window, n)
 	for i := range out {
 		w := Window{StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: 100, Arrivals: 100, Shape: shapes[i%len(shapes)],
-			Server: Server{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}}
-		m, err := New(f, fromVector(truth[f]), w.Shape, w.Server)
+			Limits: Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}}
+		m, err := New(f, fromVector(truth[f]), w.Shape, w.Limits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -291,8 +291,8 @@ func TestSingleOperatingPointIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := Evaluate(w, f, got.X, AsSized)
-	if s.TTFTWape > 0.02 || s.ITLWape > 0.02 {
-		t.Errorf("got WAPE %.3f and %.3f on its own windows, want the noise of 1 %%", s.TTFTWape, s.ITLWape)
+	if *s.TTFTWape > 0.02 || *s.ITLWape > 0.02 {
+		t.Errorf("got WAPE %.3f and %.3f on its own windows, want the noise of 1 %%", *s.TTFTWape, *s.ITLWape)
 	}
 	if len(got.Evaluated.Null) != 1 || len(got.Findings) != 1 || got.Findings[0].Code != HeldParameter {
 		t.Fatalf("got %d unseen directions and %v, want one of each", len(got.Evaluated.Null), got.Findings)
@@ -332,7 +332,7 @@ func TestAboveCapacity(t *testing.T) {
 			}
 		}
 		finite(t, string(f)+" robust", Robust(w, defaultRobust(f)))
-		finite(t, string(f)+" sliding", Sliding(w, defaultSliding(f)))
+		finite(t, string(f)+" sliding", Sliding(w, f, nil))
 		if got, err := Fit(w, defaultFit(f)); err == nil {
 			for _, x := range got.X {
 				if !(x > 0) || math.IsInf(x, 0) {
@@ -364,14 +364,14 @@ func TestSlidingFollows(t *testing.T) {
 		}
 		return after
 	}, 0, nil)
-	steps := Sliding(w, defaultSliding(f))
+	steps := Sliding(w, f, nil)
 	if got := steps[39].X[0] / truth[f][0]; math.Abs(got-1) > 1e-4 {
 		t.Errorf("before the jump: alpha off by %g", got-1)
 	}
 	if got := steps[50].X[0] / after[0]; math.Abs(got-1) > 1e-4 {
 		t.Errorf("ten windows after it: alpha off by %g", got-1)
 	}
-	one := Sliding(onePoint(t, f, 20, 0, rand.New(rand.NewPCG(1, 1))), defaultSliding(f))
+	one := Sliding(onePoint(t, f, 20, 0, rand.New(rand.NewPCG(1, 1))), f, nil)
 	if v := one[19].Verdict; v != heldBack {
 		t.Errorf("one operating point: got %s, want %s", v, heldBack)
 	}

@@ -14,7 +14,7 @@ func BenchmarkTrack(b *testing.B) {
 	}{
 		{"replica", func() []Step { return Replica(w, modelTuner()) }},
 		{"robust", func() []Step { return Robust(w, defaultRobust(Inferno3P)) }},
-		{"sliding", func() []Step { return Sliding(w, defaultSliding(Inferno3P)) }},
+		{"sliding", func() []Step { return Sliding(w, Inferno3P, nil) }},
 	} {
 		b.Run(run.name, func(b *testing.B) {
 			for range b.N {
@@ -33,7 +33,7 @@ func BenchmarkFit(b *testing.B) {
 		b.Run(string(f), func(b *testing.B) {
 			w := multiLoad(b, f, 128, constant(truth[f]), 0.03, rand.New(rand.NewPCG(22, 21)))
 			for i := range w {
-				w[i].Server.MaxBatch, w[i].Server.Queue = 256, 256
+				w[i].Limits.MaxBatch, w[i].Limits.Queue = 256, 256
 			}
 			for range b.N {
 				if _, err := Fit(w, defaultFit(f)); err != nil {

@@ -45,7 +45,7 @@ const (
 )
 
 // tunerConfig writes the configuration of a tuner for one server, noise and drift measured.
-func tunerConfig(servers []queueEntry, _ *queueOptions) ([]byte, []trace.Finding, error) {
+func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, error) {
 	if len(servers) > 1 {
 		return nil, nil, trace.Errorf(export.BadEntry, "tuner-config: got %d servers, want one: a tuner has one configuration",
 			len(servers)).WithHint("--config " + servers[0].ID)
@@ -85,7 +85,7 @@ func tunerConfig(servers []queueEntry, _ *queueOptions) ([]byte, []trace.Finding
 }
 
 // driftOf is the drift per window that the sliding refit measured; nil without one.
-func driftOf(s *queueEntry) []float64 {
+func driftOf(s *exported) []float64 {
 	for i := range s.Tracks {
 		if t := &s.Tracks[i]; t.Estimator == "sliding" && t.Flavour == string(s.flavour) && len(t.Drift) == len(s.x) {
 			return t.Drift
@@ -127,7 +127,7 @@ type ServerLoad struct {
 const secondsPerMinute = 60
 
 // tunerCalibrate writes the operating points that tell the parameters apart best.
-func tunerCalibrate(servers []queueEntry, o *queueOptions) ([]byte, []trace.Finding, error) {
+func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	specs := []serverSpec{}
 	for _, s := range servers {
 		for _, p := range s.Points {
@@ -172,7 +172,7 @@ type configMap struct {
 const sloMultiplier = 3
 
 // slo writes the targets. Both or none: the autoscaler refuses one alone.
-func slo(servers []queueEntry, o *queueOptions) ([]byte, []trace.Finding, error) {
+func slo(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	tuning := true
 	base, err := yaml.Marshal(sloEntry{Multiplier: sloMultiplier, Tuning: &tuning})
 	if err != nil {

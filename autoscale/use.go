@@ -93,16 +93,16 @@ func SizeQueues(ctx context.Context, doc *result.Queue, o SizeOptions) error {
 // AllocateQueues places a problem's demands with the servers of a document, greedily as the
 // autoscalers do, and to the optimum for up to ten of them.
 func AllocateQueues(doc *result.Queue, p *Problem) error {
-	fleet, demands, findings, err := p.Fleet(doc)
+	demands, findings, err := p.Demands(doc)
 	if err != nil {
 		return err
 	}
 	doc.Warnings = append(doc.Warnings, findings...)
-	plan, err := fleet.Allocate(demands)
+	plan, err := p.Allocate(demands)
 	if err != nil {
 		return err
 	}
-	best, err := fleet.Optimum(demands)
+	best, err := p.Optimum(demands)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func AllocateQueues(doc *result.Queue, p *Problem) error {
 
 // ValidateQueues scores the parameters of a document on servers made of other recordings,
 // each by the fitted server of the same id, or by the one named.
-func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*QueueServer, by string, o *Options,
+func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*Server, by string, o *Options,
 	requests int) ([]result.QueueServer, error) {
 	out := make([]result.QueueServer, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) error {

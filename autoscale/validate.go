@@ -21,9 +21,9 @@ const (
 // seen, beside the medians of the fitted windows and, for flavours whose parameters are a
 // step time, the simulator with the same parameters (requests > 0). The document is the
 // fitted server's, with the scores of set "validation" and this server's windows.
-func validateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requests int, done <-chan struct{}) (*result.QueueServer,
+func validateServer(fitted *result.QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*result.QueueServer,
 	error) {
-	f := &Calibrated{QueueServer: s}
+	f := &Calibrated{Server: s}
 	f.describe(o)
 	doc := f.Doc
 	doc.Physical, doc.Effective, doc.Steps = fitted.Physical, fitted.Effective, fitted.Steps
@@ -46,7 +46,7 @@ func validateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requ
 			continue
 		}
 		x := valuesOf(e.params)
-		doc.Scores = append(doc.Scores, scoreDoc(e.name, validation, Evaluate(s.Windows, o.Flavour, x, AsSized)))
+		doc.Scores = append(doc.Scores, scoreOf(e.name, validation, Evaluate(s.Windows, o.Flavour, x, AsSized)))
 		if o.Flavour == WVA4P || requests == 0 {
 			continue
 		}
@@ -54,11 +54,11 @@ func validateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requ
 		if err != nil {
 			return nil, err
 		}
-		doc.Scores = append(doc.Scores, scoreDoc("simulator:"+e.name, validation, score))
+		doc.Scores = append(doc.Scores, scoreOf("simulator:"+e.name, validation, score))
 	}
 	if l := fitted.Load; l != nil {
 		constant := []Window{{TTFTMs: l.TTFTMs, ITLMs: l.ITLMs}}
-		doc.Scores = append(doc.Scores, scoreDoc(estConstant, validation, evaluateConstant(constant, s.Windows)))
+		doc.Scores = append(doc.Scores, scoreOf(estConstant, validation, evaluateConstant(constant, s.Windows)))
 	}
 	return &doc, nil
 }
@@ -75,12 +75,12 @@ func valuesOf(params []result.QueueParameter) []float64 {
 }
 
 // simulated scores the simulator on the windows: each window's rate and lengths, n requests.
-func (s *QueueServer) simulated(p Params, n int, done <-chan struct{}) (Score, error) {
+func (s *Server) simulated(p Params, n int, done <-chan struct{}) (result.QueueScore, error) {
 	var failed error
 	score := evaluateAny(s.Windows, func(_ int, w *Window) (ttft, itl float64, ok bool) {
 		t := workload.Traffic{Shape: workload.Lengths(w.Shape), Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
 			RateRPS: w.RateRPS, Requests: n, Seed: 1}
-		got, _, err := simulate(p, w.Server, t, done)
+		got, _, err := simulate(p, w.Limits, t, done)
 		if err != nil {
 			failed = err
 			return 0, 0, false

@@ -86,7 +86,7 @@ type Window struct {
 	Arrivals       int
 	RateRPS        float64
 	Shape          Shape
-	Server         Server
+	Limits         Limits
 	TTFTMs, ITLMs  float64 // TTFT over requests, ITL over tokens
 	TTFTSeMs       float64 // standard errors from blocks of requests; 0 = unknown
 	ITLSeMs        float64
@@ -115,7 +115,7 @@ type CutOptions struct {
 	WindowNs, HopNs int64
 	MinRequests     int
 	Semantics       Semantics
-	Server          Server
+	Limits          Limits
 	Name            string
 	SaturatedNs     [][2]int64 // stretches in which the engine was saturated
 }
@@ -181,7 +181,7 @@ func (o *CutOptions) stamp(s *Sample) int64 {
 }
 
 func (o *CutOptions) window(samples []Sample, s Span, at int64) (Window, trace.Code) {
-	w := Window{Name: o.Name, Phase: s.Phase, StartNs: at, EndNs: at + o.WindowNs, Server: o.Server}
+	w := Window{Name: o.Name, Phase: s.Phase, StartNs: at, EndNs: at + o.WindowNs, Limits: o.Limits}
 	switch {
 	case w.EndNs > s.EndNs:
 		return w, fewRequests

@@ -22,7 +22,7 @@ func TestCut(t *testing.T) {
 	samples := every100ms(100)
 	samples[5].OK = false // arrived, never finished
 	o := DefaultCut()
-	o.WindowNs, o.HopNs, o.Server = 20e9, 20e9, Server{MaxBatch: 8}
+	o.WindowNs, o.HopNs, o.Limits = 20e9, 20e9, Limits{MaxBatch: 8}
 	spans := []Span{{Phase: "warmup", StartNs: 0, EndNs: 20e9, Drop: ClosedLoop}, {Phase: "a", StartNs: 20e9, EndNs: 70e9},
 		{Phase: "b", StartNs: 70e9, EndNs: 140e9}}
 	spans[0].Drop = ClosedLoop

@@ -48,7 +48,7 @@ func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 	for _, e := range []struct {
 		name string
 		x    []float64
-	}{{estEffective, f.X}, {estPhysical, f.QueueServer.physicalVector(flavour)}} {
+	}{{estEffective, f.X}, {estPhysical, f.Server.physicalVector(flavour)}} {
 		if e.x == nil {
 			continue
 		}
@@ -64,7 +64,7 @@ func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 	return out
 }
 
-func (s *QueueServer) physicalVector(f Flavour) []float64 {
+func (s *Server) physicalVector(f Flavour) []float64 {
 	if s.Physical == nil {
 		return nil
 	}

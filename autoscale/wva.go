@@ -1,8 +1,10 @@
 package autoscale
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,9 +54,8 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 		return nil, err
 	}
 	side := export.SidecarOf(src, opt, QueueWVA4P, WVAReadBy)
-	var order []string
-	byModel := map[string]*VariantAutoscaling{}
-	comments := map[string][]string{}
+	var resources []*VariantAutoscaling
+	var comments [][]string
 	for i, c := range cfgs {
 		overhead, fromOverhead := overheadMs(src.Fit, &c)
 		acc, sc, note, w, err := simulated(c, accs[i], opt, overhead, steady)
@@ -65,15 +66,24 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 		side.Configs = append(side.Configs, sc)
 		side.Values = append(side.Values, wvaValues(c.Label, acc, fromOverhead)...)
 		id := c.Deployment.Model.ID
-		if byModel[id] == nil {
-			order = append(order, id)
-			byModel[id] = newVA(id, acc.Acc, opt)
+		k := slices.IndexFunc(resources, func(r *VariantAutoscaling) bool { return r.Spec.ModelID == id })
+		if k < 0 {
+			k = len(resources)
+			resources = append(resources, newResource(id, acc.Acc, opt.Settings))
+			comments = append(comments,
+				[]string{"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to the simulated steady state:"})
 		}
-		va := byModel[id]
-		va.Spec.Profile.Accelerators = append(va.Spec.Profile.Accelerators, acc)
-		comments[id] = append(comments[id], note)
+		profile := &resources[k].Spec.Profile
+		profile.Accelerators, comments[k] = append(profile.Accelerators, acc), append(comments[k], "  "+note)
 	}
-	data, err := wvaYAML(order, byModel, comments)
+	for k, r := range resources {
+		last := "The label names the accelerator in use: edit it."
+		if r.Spec.SLOClassRef != nil {
+			last = "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both."
+		}
+		comments[k] = append(comments[k], last)
+	}
+	data, err := WVA(resources, comments)
 	if err != nil {
 		return nil, err
 	}
@@ -81,22 +91,18 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 	return side.Beside(warn, export.File{Data: data})
 }
 
-func newVA(modelID, acc string, opt export.Options) *VariantAutoscaling {
-	key := opt.Settings["slo-class-key"]
-	if key == "" {
-		key = modelID
-	}
-	va := &VariantAutoscaling{
+// newResource is a resource of a model without accelerators, in the shape of the consumer's version: up to v0.0.5 it
+// names a service class, from v0.0.5 it may state a cost.
+func newResource(modelID, acc string, o export.Settings) *VariantAutoscaling {
+	r := &VariantAutoscaling{
 		APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling",
-		Metadata: Metadata{
-			Name: resourceName(opt.Settings["name"], modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc},
-		},
-		Spec: Spec{ModelID: modelID},
+		Metadata: Metadata{Name: resourceName(o["name"], modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc}},
+		Spec:     Spec{ModelID: modelID},
 	}
-	if namesServiceClass(opt.Settings["version"]) {
-		va.Spec.SLOClassRef = &ConfigRef{Name: opt.Settings["slo-class-name"], Key: key}
+	if namesServiceClass(o["version"]) {
+		r.Spec.SLOClassRef = &ConfigRef{Name: o["slo-class-name"], Key: cmp.Or(o["slo-class-key"], modelID)}
 	}
-	return va
+	return r
 }
 
 // Errors of the consumer's formula above which a steady state is warned about.
@@ -150,26 +156,6 @@ func steadyText(points []export.SteadyPoint) (text, far string) {
 		}
 	}
 	return strings.Join(parts, ", ") + " load", far
-}
-
-// wvaYAML writes the resources as one multi-document file with a comment on
-// top of each that says what was assumed.
-func wvaYAML(order []string, byModel map[string]*VariantAutoscaling, comments map[string][]string) ([]byte, error) {
-	var resources []*VariantAutoscaling
-	var lines [][]string
-	for _, id := range order {
-		text := []string{"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to the simulated steady state:"}
-		for _, note := range comments[id] {
-			text = append(text, "  "+note)
-		}
-		resources = append(resources, byModel[id])
-		last := "The label names the accelerator in use: edit it."
-		if byModel[id].Spec.SLOClassRef != nil {
-			last = "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both."
-		}
-		lines = append(lines, append(text, last))
-	}
-	return WVA(resources, lines)
 }
 
 func wvaValues(label string, acc Accelerator, overheadNote string) []export.SideValue {

@@ -159,8 +159,8 @@ func newQueueDoc(con *console, verb string, o *autoscale.Options) *result.Queue 
 
 // queueInputs reads the arguments: extracted folders give a server a run, all sweep files
 // together one server.
-func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue, o *autoscale.Options) ([]*autoscale.QueueServer, error) {
-	var servers []*autoscale.QueueServer
+func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue, o *autoscale.Options) ([]*autoscale.Server, error) {
+	var servers []*autoscale.Server
 	var sweeps []string
 	for _, a := range args {
 		if _, err := os.Stat(filepath.Join(a, extractFile)); err != nil {
