@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -84,7 +85,7 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 			"per-decode term: no run tells the contexts of its decodes, and the prior alone splits them"))
 		for i := range out.Coefficients {
 			if c := &out.Coefficients[i]; c.Name == "decode_attention" || c.Name == "kv_cache_read" {
-				c.Identified = string(ridge.PriorOnly)
+				c.Identified = coeff.PriorOnly
 			}
 		}
 	}

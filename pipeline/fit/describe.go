@@ -51,7 +51,7 @@ func Model(s *Solved, m Selections, o *Options, name, target string) *result.Mod
 // Evidence is what the rows say about the terms of a solved model. It comes
 // from rows, or from Gram matrices alone.
 type Evidence struct {
-	Tags   []ridge.Identification
+	Tags   []string
 	Conf   *ridge.Confidence // nil: no intervals
 	Diag   ridge.Diagnosis
 	Lo, Hi []float64 // range of each feature on training rows
@@ -63,10 +63,10 @@ func coefficients(s *Solved, o *Options, out *result.Model) {
 	e := Evidence{Tags: ridge.Identify(ridge.WithinVariation(s.Train, s.Weights)), Diag: DiagnoseRows(s, o.Workers), Share: meanShares(s)}
 	for j, t := range s.Terms {
 		if t.Constant && len(s.Pool.Configs) == 1 {
-			e.Tags[j] = ridge.IdentifiedWithin
+			e.Tags[j] = coeff.Within
 		}
 	}
-	e.Conf = Confidence(s, e.Tags, o)
+	e.Conf = Confidence(s, e.Tags)
 	e.Lo, e.Hi = rows.Ranges(s.Pool.Tables)
 	e.Describe(s.Terms, s.Fit, len(s.Pool.Configs), out)
 }
@@ -78,7 +78,7 @@ func (e *Evidence) Describe(terms []Term, fit ridge.Fit, configs int, out *resul
 	for j, t := range terms {
 		c := result.Coefficient{
 			Coefficient: coeff.Coefficient{
-				Name: t.Name, Value: fit.Beta[j], Unit: t.Unit, Identified: string(e.Tags[j]), Range: &[2]float64{e.Lo[j], e.Hi[j]},
+				Name: t.Name, Value: fit.Beta[j], Unit: t.Unit, Identified: e.Tags[j], Range: &[2]float64{e.Lo[j], e.Hi[j]},
 			},
 			VIF: result.OrNull(e.Diag.VIF[j]), Share: result.OrNull(e.Share[j]), ImpliedUtilisation: utilisation(&t, fit.Beta[j]),
 		}
@@ -94,7 +94,7 @@ func (e *Evidence) Describe(terms []Term, fit ridge.Fit, configs int, out *resul
 		if ci := c.EstimateCI95; ci != nil && (c.Value < ci[0] || c.Value > ci[1]) {
 			outside = append(outside, t.Name)
 		}
-		c.NotLearned = t.IsTime && (c.Value == 0 || e.Tags[j] == ridge.PriorOnly)
+		c.NotLearned = t.IsTime && (c.Value == 0 || e.Tags[j] == coeff.PriorOnly)
 		out.Coefficients = append(out.Coefficients, c)
 		out.Warnings = append(out.Warnings, termFindings(&t, c, configs)...)
 	}
@@ -149,7 +149,7 @@ func termFindings(t *Term, c result.Coefficient, configs int) []trace.Finding {
 		out = append(out, trace.Findingf(Implausible, "%s: %.3g %s means %.0f %% of the hardware's peak", t.Name, c.Value,
 			c.Unit, 100**u))
 	}
-	if c.Identified != string(ridge.IdentifiedWithin) && c.Range[1] > 0 && configs > 1 {
+	if c.Identified != coeff.Within && c.Range[1] > 0 && configs > 1 {
 		out = append(out, trace.Findingf(NotIdentified, "%s does not vary inside any configuration: its value is %s", t.Name,
 			c.Identified))
 	}
@@ -161,19 +161,18 @@ func termFindings(t *Term, c result.Coefficient, configs int) []trace.Finding {
 }
 
 // Confidence is nil for recipes without block weights.
-func Confidence(s *Solved, tags []ridge.Identification, o *Options) *ridge.Confidence {
-	opt := ridge.BootstrapOptions{Draws: o.Bootstraps, Level: 0.95, Seed: uint64(o.Seed)}
+func Confidence(s *Solved, tags []string) *ridge.Confidence {
 	switch {
 	case s.Frozen != nil:
 		return nil
 	case s.Censored != nil:
-		c := ridge.Blocks(ridge.OfIntervals(s.Train, s.Weights, *s.Censored, s.Opt), tags, s.Opt, opt)
+		c := ridge.Blocks(ridge.OfIntervals(s.Train, s.Weights, *s.Censored, s.Opt), tags, s.Opt)
 		return &c
 	case s.Opt.Posterior:
-		c := ridge.Posterior(s.Train, s.Fit, s.Opt, opt)
+		c := ridge.Posterior(s.Train, s.Fit, s.Opt)
 		return &c
 	}
-	c := ridge.Rows(s.Train, s.Fit, tags, s.Opt, opt)
+	c := ridge.Rows(s.Train, s.Fit, tags, s.Opt)
 	return &c
 }
 

@@ -440,8 +440,7 @@ func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *Evidenc
 		shares[c] = g.within(g.file.Configs[label])
 	}
 	e := &Evidence{Tags: ridge.Identify(shares), Diag: DiagnoseGram(total, fit), Share: make([]float64, len(g.terms))}
-	conf := ridge.Blocks(ridge.OfCells(g.cells(gamma, false), g.opt.MinCellRows), e.Tags, g.opt,
-		ridge.BootstrapOptions{Draws: g.o.Bootstraps, Level: 0.95, Seed: uint64(g.o.Seed)})
+	conf := ridge.Blocks(ridge.OfCells(g.cells(gamma, false), g.opt.MinCellRows), e.Tags, g.opt)
 	e.Conf = &conf
 	for j := range e.Share {
 		e.Share[j] = math.NaN()

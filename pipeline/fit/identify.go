@@ -42,9 +42,9 @@ func Identify(ctx context.Context, sources []Source, o Options) (*result.Identif
 func fillTerms(st *StepTime, out *result.Identify) {
 	s := st.Model
 	tags := ridge.Identify(ridge.WithinVariation(s.Train, s.Weights))
-	conf, diag := Confidence(s, tags, &st.Options), DiagnoseRows(s, st.Options.Workers)
+	conf, diag := Confidence(s, tags), DiagnoseRows(s, st.Options.Workers)
 	for j, t := range s.Terms {
-		it := result.IdentifyTerm{Name: t.Name, Identified: string(tags[j]), VIF: result.OrNull(diag.VIF[j])}
+		it := result.IdentifyTerm{Name: t.Name, Identified: tags[j], VIF: result.OrNull(diag.VIF[j])}
 		if s.Fit.DFTerm != nil {
 			it.DF = result.OrNull(s.Fit.DFTerm[j])
 		}

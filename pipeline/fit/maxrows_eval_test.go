@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
@@ -93,7 +94,7 @@ func (c *cappedFit) errors(data *ridge.Data, list []int32) (median, mape float64
 func (c *cappedFit) moved(all *cappedFit) (moved, wider []float64) {
 	half := func(m *result.Model, j int) float64 { ci := m.Coefficients[j].CI95; return (ci[1] - ci[0]) / 2 }
 	for j, k := range all.model.Coefficients {
-		if k.CI95 == nil || k.Identified != string(ridge.IdentifiedWithin) || half(all.model, j) == 0 || k.Name == NominalTerm {
+		if k.CI95 == nil || k.Identified != string(coeff.Within) || half(all.model, j) == 0 || k.Name == NominalTerm {
 			continue
 		}
 		d := math.Abs(c.model.Coefficients[j].Value-k.Value) / half(all.model, j)

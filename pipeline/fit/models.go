@@ -155,7 +155,7 @@ func (f *fitter) roofline() (*result.Model, error) {
 			s.Fit.Beta[j] = RooflinePrior
 		}
 		out.Coefficients = append(out.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{
-			Name: t.Name, Value: s.Fit.Beta[j], Unit: t.Unit, Identified: string(ridge.PriorOnly),
+			Name: t.Name, Value: s.Fit.Beta[j], Unit: t.Unit, Identified: coeff.PriorOnly,
 		}})
 	}
 	s.Pred = ridge.Predict(s.Data, s.Fit.Beta)

@@ -89,7 +89,7 @@ func RidgeOptions(terms []Term, epsUs float64, o Options) ridge.Options {
 		ro.Penalty[j], ro.Free[j], ro.Prior[j] = t.penalty, t.free, t.prior
 	}
 	ro.Objective = ridge.Objective(o.Objective)
-	ro.Workers = o.Workers
+	ro.Workers, ro.Draws, ro.Seed = o.Workers, o.Bootstraps, uint64(o.Seed)
 	return ro
 }
 

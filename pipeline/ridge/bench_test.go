@@ -90,7 +90,7 @@ func selectAll(b *testing.B, lags []*ridge.Data, o ridge.Options) (best ridge.Se
 		b.Fatal(err)
 	}
 	tags := ridge.Identify(ridge.WithinVariation(d, w))
-	conf := ridge.Rows(d, fit, tags, o, ridge.BootstrapDefaultOptions())
+	conf := ridge.Rows(d, fit, tags, o)
 	return best, len(conf.Terms)
 }
 

@@ -364,16 +364,19 @@ func (b *bootstrap) covariance(out []float64) {
 	}
 }
 
-// quantiles is the Level quantile of |t| over the draws, per column of P.
-func (b *bootstrap) quantiles(c BootstrapOptions, workers int) []float64 {
+// level is the coverage of all intervals.
+const level = 0.95
+
+// quantiles is the level quantile of |t| over the draws, per column of P.
+func (b *bootstrap) quantiles(o Options) []float64 {
 	m := len(b.idx)
-	ts := make([][]float64, c.Draws)
-	spaces := make([]*draw, workers)
-	par.Each(workers, c.Draws, func(worker, i int) {
+	ts := make([][]float64, o.Draws)
+	spaces := make([]*draw, o.Threads())
+	par.Each(o.Threads(), o.Draws, func(worker, i int) {
 		if spaces[worker] == nil {
 			spaces[worker] = newDraw(m)
 		}
-		ts[i] = b.studentised(spaces[worker], rand.New(rand.NewPCG(c.Seed, uint64(i))))
+		ts[i] = b.studentised(spaces[worker], rand.New(rand.NewPCG(o.Seed, uint64(i))))
 	})
 	out := make([]float64, b.p)
 	for r, j := range b.idx {
@@ -386,7 +389,7 @@ func (b *bootstrap) quantiles(c BootstrapOptions, workers int) []float64 {
 		out[j] = math.NaN()
 		if len(v) > 0 {
 			slices.Sort(v)
-			out[j] = v[min(len(v)-1, int(math.Ceil(c.Level*float64(len(v)+1)))-1)]
+			out[j] = v[min(len(v)-1, int(math.Ceil(level*float64(len(v)+1)))-1)]
 		}
 	}
 	return out
@@ -408,16 +411,4 @@ func (b *bootstrap) studentised(d *draw, rng *rand.Rand) []float64 {
 		out[j] = math.Abs(d.gamma[j]-b.gamma[j]) / d.se[j]
 	}
 	return out
-}
-
-// Options are the choices of the intervals.
-type BootstrapOptions struct {
-	Draws int     // bootstrap draws; 500
-	Level float64 // coverage; 0.95
-	Seed  uint64
-}
-
-// DefaultOptions is 500 draws, 95 %, seed 1.
-func BootstrapDefaultOptions() BootstrapOptions {
-	return BootstrapOptions{Draws: 500, Level: 0.95, Seed: 1}
 }

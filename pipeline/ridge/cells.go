@@ -17,26 +17,29 @@ const Never = int32(1) << 30
 // of one run. Fold j trains on cells with From <= j and validates on those with
 // Block = j+1; Block is -1 for runs left out of the folds.
 type CellKey struct {
-	Config, Run, Regime int32
-	Block, From         int32
+	Config int32 `json:"config"`
+	Run    int32 `json:"run"`
+	Regime int32 `json:"regime"`
+	Block  int32 `json:"block"`
+	From   int32 `json:"from"`
 }
 
 // Cell is the Gram of a key with unbalanced weights factor/max(y, eps*steps)^2.
 type Cell struct {
 	CellKey
-	Gram Gram
+	Gram
 }
 
 // Cells are all cells of one data set, runs in order, segments in time order,
 // regimes in order: what Select and Confidence need of the rows.
 type Cells struct {
-	P       int
-	EpsUs   float64
-	Folds   int
-	Gamma   float64 // label of the variant
-	Lag     int     // label, set by the caller
-	Embargo int     // rows
-	List    []Cell
+	P       int     `json:"features"`
+	EpsUs   float64 `json:"eps_us"`
+	Folds   int     `json:"folds"`
+	Gamma   float64 `json:"gamma"` // label of the variant
+	Lag     int     `json:"lag"`   // label, set by the caller
+	Embargo int     `json:"embargo_rows"`
+	List    []Cell  `json:"cells"`
 }
 
 // segment is a range of a sequence no cut point divides.
@@ -51,9 +54,6 @@ type segment struct {
 // Cut sums the rows into cells, one Cells per variant (one when there is none).
 // Weights depend on the target alone, so variants share them.
 func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
-	if err := o.CheckShape(d); err != nil {
-		return nil, nil, err
-	}
 	seqs, found := Sequences(d, o)
 	if len(found) == len(seqs) {
 		return nil, found, &Error{Code: TooFewRows, Msg: fmt.Sprintf("no run has %d rows", o.Folds+1)}
@@ -75,9 +75,6 @@ func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
 		c := &Cells{P: d.P, EpsUs: o.EpsUs, Folds: o.Folds, Gamma: gammas[v], Embargo: embargoes[v]}
 		for k, s := range segs {
 			key := CellKey{s.seq.Config, s.seq.Run, s.regime, s.block, from(s, embargoes[v])}
-			if err := d.CheckSums(grams[k][v]); err != nil {
-				return nil, nil, err
-			}
 			c.List = append(c.List, Cell{key, *grams[k][v]})
 		}
 		out[v] = c

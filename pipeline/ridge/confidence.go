@@ -6,6 +6,7 @@ package ridge
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -42,20 +43,20 @@ type Confidence struct {
 // outside its interval has been moved by more than chance. Neighbouring rows err
 // together, so the unit of chance is a block of a run. Each draw takes, per run,
 // as many blocks with replacement, refits, and is divided by its own
-// cluster-robust standard error; the Level quantile of |t| times the standard
+// cluster-robust standard error; the 95 % quantile of |t| times the standard
 // error of the data is the half width (symmetric studentised block bootstrap).
 // A term that varies only between configurations is widened to the jack-knife
 // over configurations with Student's quantile, and has no interval below three.
 // Signed terms are cut at 0. Terms in a direction the rows do not know
 // (eigenvalue under 1e-6 of the largest) have no interval.
-func Rows(d *Data, fit Fit, tags []Identification, o Options, c BootstrapOptions) Confidence {
+func Rows(d *Data, fit Fit, tags []string, o Options) Confidence {
 	w := PredictionWeights(d, fit.Beta, o)
-	return Blocks(rowBlocks(d, w, fit.Beta, o), tags, o, c)
+	return Blocks(rowBlocks(d, w, fit.Beta, o), tags, o)
 }
 
 // Blocks is Rows on block Grams with balanced weights, e.g.
 // OfCells, whose weights do contain the target.
-func Blocks(blocks []BlockGram, tags []Identification, o Options, c BootstrapOptions) Confidence {
+func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	p := blocks[0].Gram.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Blocks: len(blocks)}
 	b := newBootstrap(blocks)
@@ -66,22 +67,22 @@ func Blocks(blocks []BlockGram, tags []Identification, o Options, c BootstrapOpt
 	if err != nil { // then nothing is known of any term
 		return out.unknown()
 	}
-	q := b.quantiles(c, o.Threads())
+	q := b.quantiles(o)
 	b.covariance(out.Covariance)
 	configs := blockConfigs(blocks)
 	out.JackSE = b.jackknife(blocks, configs)
 	student := math.NaN()
 	if len(configs) > 1 {
-		student = stat.StudentT(0.5+float64(c.Level/2), float64(len(configs)-1))
+		student = stat.StudentT(0.5+level/2, float64(len(configs)-1))
 	}
 	for j := range out.Terms {
 		t := &out.Terms[j]
 		*t = Interval{math.NaN(), math.NaN(), math.NaN(), math.NaN(), FromNothing}
-		if !known[j] || tags[j] == PriorOnly || tags[j] == BetweenConfigs && math.IsNaN(out.JackSE[j]) {
+		if !known[j] || tags[j] == coeff.PriorOnly || tags[j] == coeff.BetweenConfigs && math.IsNaN(out.JackSE[j]) {
 			continue
 		}
 		t.set(FromBlocks, b.beta(j), math.Sqrt(out.Covariance[j*p+j]), q[j])
-		if tags[j] == BetweenConfigs && student*out.JackSE[j] > q[j]*t.SE {
+		if tags[j] == coeff.BetweenConfigs && student*out.JackSE[j] > q[j]*t.SE {
 			t.set(fromConfigs, t.Center, out.JackSE[j], student)
 		}
 		if !o.IsFree(j) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -47,14 +48,14 @@ func posteriorCoverage(t *testing.T, rows, sets int) *covered {
 		s := ridge.PlantDrawn(uint64(k)+1, ridge.Shape{Configs: 1, Rows: rows, Noise: .05, Memory: .6}, 0.2)
 		s.O.Workers = 1
 		fit := posteriorMean(t, s)
-		conf := ridge.Posterior(s.D, fit, s.O, ridge.BootstrapDefaultOptions())
+		conf := ridge.Posterior(s.D, fit, s.O)
 		mu.Lock()
 		defer mu.Unlock()
-		tags := make([]ridge.Identification, ridge.NumColumns)
+		tags := make([]string, ridge.NumColumns)
 		for j := range tags {
-			tags[j] = ridge.IdentifiedWithin
+			tags[j] = coeff.Within
 			if s.Beta[j] == 0 { // no column: nothing to hold
-				tags[j] = ridge.PriorOnly
+				tags[j] = coeff.PriorOnly
 			}
 		}
 		c.count(s, fit, conf, tags)
@@ -117,18 +118,18 @@ func fitted(t *testing.T, s ridge.Planted) ridge.Fit {
 	return polish.Best()
 }
 
-func intervals(s ridge.Planted, fit ridge.Fit) (ridge.Confidence, []ridge.Identification) {
+func intervals(s ridge.Planted, fit ridge.Fit) (ridge.Confidence, []string) {
 	tags := ridge.Identify(ridge.WithinVariation(s.D, ridge.Weights(s.D, s.O)))
-	return ridge.Rows(s.D, fit, tags, s.O, ridge.BootstrapDefaultOptions()), tags
+	return ridge.Rows(s.D, fit, tags, s.O), tags
 }
 
-func (c *covered) count(s ridge.Planted, fit ridge.Fit, conf ridge.Confidence, tags []ridge.Identification) {
+func (c *covered) count(s ridge.Planted, fit ridge.Fit, conf ridge.Confidence, tags []string) {
 	for j, term := range conf.Terms {
 		c.sets[j]++
-		if tags[j] == ridge.IdentifiedWithin && term.Method != ridge.FromNothing {
+		if tags[j] == coeff.Within && term.Method != ridge.FromNothing {
 			c.tagged[j]++
 		}
-		if tags[j] == ridge.BetweenConfigs && term.Method != ridge.FromNothing {
+		if tags[j] == coeff.BetweenConfigs && term.Method != ridge.FromNothing {
 			c.between[j]++
 		}
 		if term.Lo <= s.Beta[j] && s.Beta[j] <= term.Hi {
@@ -193,7 +194,7 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 		fit := fitted(t, s)
 		conf, tags := intervals(s, fit)
 		for j, term := range conf.Terms {
-			if tags[j] == ridge.IdentifiedWithin && term.Method == ridge.FromBlocks {
+			if tags[j] == coeff.Within && term.Method == ridge.FromBlocks {
 				all++
 				if term.Lo <= s.Beta[j] && s.Beta[j] <= term.Hi {
 					hits++

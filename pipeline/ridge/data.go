@@ -1,7 +1,6 @@
 package ridge
 
 import (
-	"fmt"
 	"math"
 	"slices"
 )
@@ -66,108 +65,21 @@ func (d *Data) FactorOf(i int) float64 {
 	return d.Factor[i]
 }
 
+// factors are those of all rows.
+func (d *Data) factors() []float64 {
+	out := make([]float64, d.Len())
+	for i := range out {
+		out[i] = d.FactorOf(i)
+	}
+	return out
+}
+
 // RunOf is the run of row i.
 func (d *Data) RunOf(i int) int32 {
 	if d.Run == nil {
 		return d.Config[i]
 	}
 	return d.Run[i]
-}
-
-// Check finds lengths that do not agree and numbers that are not finite.
-func (d *Data) Check() error {
-	if err := d.CheckShape(); err != nil {
-		return err
-	}
-	for i := range d.Len() {
-		if j := firstBad(d.Row(i)); j >= 0 {
-			return fmt.Errorf("ridge: got %v at position %d, want a finite number", d.Row(i)[j], i*d.P+j)
-		}
-	}
-	for _, col := range [][]float64{d.Y, d.Steps, d.Factor} {
-		if i := firstBad(col); i >= 0 {
-			return fmt.Errorf("ridge: got %v at position %d, want a finite number", col[i], i)
-		}
-	}
-	return d.checkVariants()
-}
-
-// CheckShape is Check without a look at every number: a sum over rows that is
-// finite proves as much (see CheckSums).
-func (d *Data) CheckShape() error {
-	n := len(d.Y)
-	if d.P <= 0 || d.place == nil && len(d.X) != n*d.P {
-		return fmt.Errorf("ridge: len(x)=%d, want %d rows x %d columns", len(d.X), n, d.P)
-	}
-	lens := []struct {
-		name string
-		got  int
-		need bool
-	}{
-		{"place", len(d.place), d.place != nil},
-		{"steps", len(d.Steps), d.Steps != nil}, {"factor", len(d.Factor), d.Factor != nil},
-		{"config", len(d.Config), true}, {"regime", len(d.Regime), true},
-		{"run", len(d.Run), d.Run != nil}, {"time", len(d.Time), d.Time != nil},
-	}
-	for _, l := range lens {
-		if l.need && l.got != n {
-			return fmt.Errorf("ridge: len(%s)=%d, want %d rows", l.name, l.got, n)
-		}
-	}
-	for k, v := range d.Variants {
-		if len(v.Cols) != len(v.Values) {
-			return fmt.Errorf("ridge: variant %d has %d columns, want %d", k, len(v.Values), len(v.Cols))
-		}
-		for c, col := range v.Values {
-			if v.Cols[c] < 0 || v.Cols[c] >= d.P || len(col) != d.Len() {
-				return fmt.Errorf("ridge: variant %d column %d: got %d rows, want %d", k, v.Cols[c], len(col), d.Len())
-			}
-		}
-	}
-	return nil
-}
-
-// CheckSums finds a Gram that is not finite and names the row that made it so.
-// A NaN or an infinity in a row spoils the sums of its column.
-func (d *Data) CheckSums(g *Gram) error {
-	if firstBad(g.G) < 0 && firstBad(g.B) < 0 && firstBad([]float64{g.Q, g.W}) < 0 {
-		return nil
-	}
-	if err := d.Check(); err != nil {
-		return err
-	}
-	return fmt.Errorf("ridge: sums of %d rows overflow, want numbers of ordinary size", g.N)
-}
-
-func (d *Data) checkVariants() error {
-	for k, v := range d.Variants {
-		for c, col := range v.Values {
-			if i := firstBad(col); i >= 0 {
-				return fmt.Errorf("ridge: variant %d column %d row %d: got %v, want a finite number", k, v.Cols[c], i, col[i])
-			}
-		}
-	}
-	return nil
-}
-
-// firstBad is the position of the first NaN or infinity, or -1. Blocks are
-// tested as a whole: x-x is 0 for finite x, NaN otherwise, and NaN stays.
-func firstBad(v []float64) int {
-	const block = 1024
-	for at := 0; at < len(v); at += block {
-		part := v[at:min(at+block, len(v))]
-		var a, b float64
-		for k := 0; k+1 < len(part); k += 2 {
-			a += part[k] - part[k]
-			b += part[k+1] - part[k+1]
-		}
-		last := part[len(part)-1]
-		if a+b+(last-last) == 0 {
-			continue
-		}
-		return at + slices.IndexFunc(part, func(x float64) bool { return x-x != 0 })
-	}
-	return -1
 }
 
 // Subset is the given rows, in the given order, variants included. X is shared:

@@ -40,9 +40,6 @@ func (c Certificate) OK() bool { return !(c.MinZero < -certTol) && c.MaxActive <
 
 // Solve fits one lambda on a Gram of balanced weights.
 func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
-	if err := o.Check(g.P); err != nil {
-		return Fit{}, err
-	}
 	s := newSolver(g.P, &o)
 	s.load(g, 0)
 	s.cold()
@@ -53,14 +50,7 @@ func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
 // FitRows fits one lambda on the given rows with one weight per row of d; rows
 // nil: all. W, s and ybar are those of the rows.
 func FitRows(d *Data, w []float64, rows []int32, lambda float64, o Options) (Fit, error) {
-	if err := o.CheckShape(d); err != nil {
-		return Fit{}, err
-	}
-	g := OfRows(d, w, rows, o.Threads())
-	if err := d.CheckSums(g); err != nil {
-		return Fit{}, err
-	}
-	return Solve(g, lambda, o)
+	return Solve(OfRows(d, w, rows, o.Threads()), lambda, o)
 }
 
 // fit reports the last solution in full.

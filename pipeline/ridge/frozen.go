@@ -34,17 +34,11 @@ type FrozenFit struct {
 // lambda by the smallest mean root mean squared error over forward folds.
 func Frozen(d *Data, o Options) (FrozenFit, error) {
 	o.Lambdas = frozenLambdas()
-	if err := o.CheckData(d); err != nil {
-		return FrozenFit{}, err
-	}
 	folds, found, err := Folds(d, o, 0)
 	if err != nil {
 		return FrozenFit{}, err
 	}
-	w := make([]float64, d.Len())
-	for i := range w {
-		w[i] = d.FactorOf(i)
-	}
+	w := d.factors()
 	f := FrozenFit{Findings: found, Grid: make([]FrozenPoint, len(o.Lambdas))}
 	if err := f.score(d, o, w, folds); err != nil {
 		return FrozenFit{}, err

@@ -7,12 +7,12 @@ import "math"
 
 // Gram is what a weighted quadratic loss knows of its rows.
 type Gram struct {
-	P int
-	N int64     // rows
-	W float64   // sum w
-	Q float64   // sum w y^2
-	B []float64 // sum w x y, P
-	G []float64 // sum w x x', P x P, both triangles
+	P int       `json:"-"`
+	N int64     `json:"rows"`
+	W float64   `json:"w"`   // sum w
+	Q float64   `json:"wyy"` // sum w y^2
+	B []float64 `json:"wxy"` // sum w x y, P
+	G []float64 `json:"wxx"` // sum w x x', P x P, both triangles; in a file the upper one
 }
 
 // New is the Gram of no rows.

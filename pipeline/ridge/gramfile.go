@@ -10,58 +10,33 @@ import (
 // gramFormat names the file layout; another layout is another name.
 const gramFormat = "blis-train gram 1"
 
-// File is a set of cells with the names behind their labels. Numbers are
-// written so that they read back bit for bit.
+// File is a set of cells with the names behind their labels: one JSON document, whose numbers
+// read back bit for bit. Of a Gram it holds the upper triangle by rows.
 type File struct {
-	Meta    map[string]string // opaque to this package; the caller refuses what does not fit
-	Configs []string          // name of each configuration label
-	Runs    []string          // name of each run label
-	Regimes []string          // name of each regime label
-	Sets    []*Cells          // one per (variant, lag)
-}
-
-// gramWire and the types behind it are the wire forms: field order is the file's order.
-type gramWire struct {
 	Format  string            `json:"format"`
-	Meta    map[string]string `json:"meta"`
-	Configs []string          `json:"configs"`
-	Runs    []string          `json:"runs"`
-	Regimes []string          `json:"regimes"`
-	Sets    []setWire         `json:"sets"`
-}
-
-type setWire struct {
-	P       int        `json:"features"`
-	EpsUs   float64    `json:"eps_us"`
-	Folds   int        `json:"folds"`
-	Gamma   float64    `json:"gamma"`
-	Lag     int        `json:"lag"`
-	Embargo int        `json:"embargo_rows"`
-	Cells   []cellWire `json:"cells"`
-}
-
-type cellWire struct {
-	Config int32     `json:"config"`
-	Run    int32     `json:"run"`
-	Regime int32     `json:"regime"`
-	Block  int32     `json:"block"`
-	From   int32     `json:"from"`
-	N      int64     `json:"rows"`
-	W      float64   `json:"w"`
-	Q      float64   `json:"wyy"`
-	B      []float64 `json:"wxy"`
-	G      []float64 `json:"wxx"` // upper triangle by rows
+	Meta    map[string]string `json:"meta"`    // opaque to this package; the caller refuses what does not fit
+	Configs []string          `json:"configs"` // name of each configuration label
+	Runs    []string          `json:"runs"`    // name of each run label
+	Regimes []string          `json:"regimes"` // name of each regime label
+	Sets    []*Cells          `json:"sets"`    // one per (variant, lag)
 }
 
 // Write writes f as one JSON document.
 func Write(w io.Writer, f File) error {
-	out := gramWire{Format: gramFormat, Meta: f.Meta, Configs: f.Configs, Runs: f.Runs, Regimes: f.Regimes}
+	out := f
+	out.Format, out.Sets = gramFormat, nil
 	for _, c := range f.Sets {
-		set := setWire{P: c.P, EpsUs: c.EpsUs, Folds: c.Folds, Gamma: c.Gamma, Lag: c.Lag, Embargo: c.Embargo}
-		for i := range c.List {
-			set.Cells = append(set.Cells, toWire(&c.List[i]))
+		set := *c
+		set.List = slices.Clone(c.List)
+		for i := range set.List {
+			g := &set.List[i].Gram
+			var upper []float64
+			for j := range g.P {
+				upper = append(upper, g.G[j*g.P+j:(j+1)*g.P]...)
+			}
+			g.G = upper
 		}
-		out.Sets = append(out.Sets, set)
+		out.Sets = append(out.Sets, &set)
 	}
 	if err := json.NewEncoder(w).Encode(out); err != nil {
 		return fmt.Errorf("write gram: %w", err)
@@ -69,60 +44,46 @@ func Write(w io.Writer, f File) error {
 	return nil
 }
 
-func toWire(c *Cell) cellWire {
-	g := &c.Gram
-	out := cellWire{c.Config, c.Run, c.Regime, c.Block, c.From, g.N, g.W, g.Q, g.B, nil}
-	for i := range g.P {
-		out.G = append(out.G, g.G[i*g.P+i:(i+1)*g.P]...)
-	}
-	return out
-}
-
 // Read reads what Write wrote. Unknown keys, labels without a name and
 // sums of the wrong length are errors.
 func Read(r io.Reader) (File, error) {
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
-	var in gramWire
-	if err := dec.Decode(&in); err != nil {
+	var f File
+	if err := dec.Decode(&f); err != nil {
 		return File{}, fmt.Errorf("read gram: %w", err)
 	}
-	if in.Format != gramFormat {
-		return File{}, fmt.Errorf("read gram: format: got %q, want %q", in.Format, gramFormat)
+	if f.Format != gramFormat {
+		return File{}, fmt.Errorf("read gram: format: got %q, want %q", f.Format, gramFormat)
 	}
-	f := File{Meta: in.Meta, Configs: in.Configs, Runs: in.Runs, Regimes: in.Regimes}
-	for s, set := range in.Sets {
-		c := &Cells{P: set.P, EpsUs: set.EpsUs, Folds: set.Folds, Gamma: set.Gamma, Lag: set.Lag, Embargo: set.Embargo}
-		for k := range set.Cells {
-			cell, err := fromWire(&set.Cells[k], set.P)
+	for s, c := range f.Sets {
+		for k := range c.List {
+			err := c.List[k].complete(c.P)
 			if err == nil {
-				err = f.checkLabels(cell.CellKey)
+				err = f.checkLabels(c.List[k].CellKey)
 			}
 			if err != nil {
 				return File{}, fmt.Errorf("read gram: set %d cell %d: %w", s, k, err)
 			}
-			c.List = append(c.List, cell)
 		}
-		f.Sets = append(f.Sets, c)
 	}
 	return f, nil
 }
 
-func fromWire(w *cellWire, p int) (Cell, error) {
-	if p < 1 || len(w.B) != p || len(w.G) != p*(p+1)/2 {
-		return Cell{}, fmt.Errorf("got %d and %d sums, want %d and %d", len(w.B), len(w.G), p, p*(p+1)/2)
+// complete makes whole what a file holds of a cell over p columns.
+func (c *Cell) complete(p int) error {
+	if p < 1 || len(c.B) != p || len(c.G) != p*(p+1)/2 {
+		return fmt.Errorf("got %d and %d sums, want %d and %d", len(c.B), len(c.G), p, p*(p+1)/2)
 	}
-	g := New(p)
-	g.N, g.W, g.Q = w.N, w.W, w.Q
-	copy(g.B, w.B)
-	k := 0
+	g, k := make([]float64, p*p), 0
 	for i := range p {
 		for j := i; j < p; j++ {
-			g.G[i*p+j], g.G[j*p+i] = w.G[k], w.G[k]
+			g[i*p+j], g[j*p+i] = c.G[k], c.G[k]
 			k++
 		}
 	}
-	return Cell{CellKey{w.Config, w.Run, w.Regime, w.Block, w.From}, *g}, nil
+	c.P, c.G = p, g
+	return nil
 }
 
 func (f *File) checkLabels(k CellKey) error {

@@ -25,12 +25,6 @@ type CensoredFit struct {
 // for the refreshed target, which always does. With an anchor
 // (Options.Anchor) the penalty pulls toward its best multiple.
 func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
-	if err := o.CheckData(d); err != nil {
-		return CensoredFit{}, err
-	}
-	if err := b.Check(d.Len()); err != nil {
-		return CensoredFit{}, err
-	}
 	if rows == nil {
 		rows = AllRows(d.Len())
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
@@ -12,17 +13,17 @@ import (
 func TestTags(t *testing.T) {
 	s := ridge.ThreeConfigs(33)
 	tags := ridge.Identify(ridge.WithinVariation(s.D, ridge.Weights(s.D, s.O)))
-	for j, want := range map[int]ridge.Identification{
-		ridge.ColWork: ridge.IdentifiedWithin, ridge.ColShape: ridge.BetweenConfigs, ridge.ColConstant: ridge.BetweenConfigs,
-		ridge.ColNever: ridge.PriorOnly, ridge.ColRare: ridge.IdentifiedWithin,
+	for j, want := range map[int]string{
+		ridge.ColWork: coeff.Within, ridge.ColShape: coeff.BetweenConfigs, ridge.ColConstant: coeff.BetweenConfigs,
+		ridge.ColNever: coeff.PriorOnly, ridge.ColRare: coeff.Within,
 	} {
 		if tags[j] != want {
 			t.Errorf("term %d: got %s, want %s", j+1, tags[j], want)
 		}
 	}
 	one := ridge.Plant(33, ridge.Shape{Configs: 1, Rows: 300, Noise: .05})
-	if tag := ridge.Identify(ridge.WithinVariation(one.D, ridge.Weights(one.D, one.O)))[ridge.ColConstant]; tag != ridge.PriorOnly {
-		t.Errorf("constant with one configuration: got %s, want %s", tag, ridge.PriorOnly)
+	if tag := ridge.Identify(ridge.WithinVariation(one.D, ridge.Weights(one.D, one.O)))[ridge.ColConstant]; tag != coeff.PriorOnly {
+		t.Errorf("constant with one configuration: got %s, want %s", tag, coeff.PriorOnly)
 	}
 }
 
@@ -50,8 +51,7 @@ func TestNullDirectionsAreNamed(t *testing.T) {
 	}
 	sum := d.Null[1].SumUs
 	ridge.Near(t, "known sum", []float64{sum}, []float64{one.Beta[ridge.ColShape] + one.Beta[ridge.ColConstant]}, 1e-3)
-	conf := ridge.Rows(one.D, fit, ridge.Identify(ridge.WithinVariation(one.D, w)), one.O,
-		ridge.BootstrapOptions{Draws: 50, Level: .95, Seed: 1})
+	conf := ridge.Rows(one.D, fit, ridge.Identify(ridge.WithinVariation(one.D, w)), one.O)
 	for _, j := range []int{ridge.ColRead, ridge.ColNever, ridge.ColShape, ridge.ColConstant} {
 		if conf.Terms[j].Method != ridge.FromNothing {
 			t.Errorf("term %d cannot be known, got [%g, %g]", j+1, conf.Terms[j].Lo, conf.Terms[j].Hi)
@@ -63,14 +63,15 @@ func TestNullDirectionsAreNamed(t *testing.T) {
 // confidence interval, conflicting ones do.
 func TestIntervalsNeedConflict(t *testing.T) {
 	d, b, o := intervalsOf(25, 2000)
+	o.Draws = 100
 	w := ridge.CensoredWeights(d, o)
-	tags := []ridge.Identification{ridge.IdentifiedWithin, ridge.IdentifiedWithin, ridge.PriorOnly}
+	tags := []string{coeff.Within, coeff.Within, coeff.PriorOnly}
 	interval := func() ridge.Confidence {
 		fit, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ridge.Blocks(ridge.OfIntervals(d, w, fit, o), tags, o, ridge.BootstrapOptions{Draws: 100, Level: .95, Seed: 1})
+		return ridge.Blocks(ridge.OfIntervals(d, w, fit, o), tags, o)
 	}
 	if c := interval(); c.Terms[0].Method != ridge.FromBlocks || c.Terms[0].Hi-c.Terms[0].Lo > 200 || c.Terms[0].Lo > 820 ||
 		c.Terms[0].Hi < 780 {

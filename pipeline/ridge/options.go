@@ -1,9 +1,6 @@
 package ridge
 
 import (
-	"fmt"
-	"math"
-
 	"github.com/blis-train/blis-train/internal/par"
 )
 
@@ -45,6 +42,8 @@ type Options struct {
 	Anchor []float64
 	// AnchorTight holds that multiple near 1, us^2: see Bounds.Multiple; 0: not at all.
 	AnchorTight float64
+	Draws       int // of the block bootstrap of intervals
+	Seed        uint64
 	SkipNested  bool // leave Selection.Nested nil: no fits with two configurations left out
 	Workers     int  // goroutines; 0: all processors. Never changes a result
 }
@@ -58,67 +57,12 @@ func DefaultLambdas() []float64 {
 func DefaultOptions(p int) Options {
 	o := Options{
 		Penalty: make([]float64, p), EpsUs: 50, Lambdas: DefaultLambdas(),
-		MinCellRows: 20, Folds: 5,
+		MinCellRows: 20, Folds: 5, Draws: 500, Seed: 1,
 	}
 	for j := range o.Penalty {
 		o.Penalty[j] = 1
 	}
 	return o
-}
-
-// Check finds values out of bounds for p columns.
-func (o *Options) Check(p int) error {
-	switch {
-	case len(o.Penalty) != p:
-		return fmt.Errorf("ridge: len(penalty)=%d, want %d columns", len(o.Penalty), p)
-	case o.Precision != nil && len(o.Precision) != p*p:
-		return fmt.Errorf("ridge: len(precision)=%d, want %d x %d", len(o.Precision), p, p)
-	case o.Free != nil && len(o.Free) != p:
-		return fmt.Errorf("ridge: len(free)=%d, want %d columns", len(o.Free), p)
-	case o.Prior != nil && len(o.Prior) != p:
-		return fmt.Errorf("ridge: len(prior)=%d, want %d columns", len(o.Prior), p)
-	case o.Anchor != nil && len(o.Anchor) != p:
-		return fmt.Errorf("ridge: len(anchor)=%d, want %d columns", len(o.Anchor), p)
-	case !(o.SpreadUs >= 0) || math.IsInf(o.SpreadUs, 0):
-		return fmt.Errorf("ridge: spread_us: got %v, want >= 0", o.SpreadUs)
-	case !(o.EpsUs > 0) || math.IsInf(o.EpsUs, 0):
-		return fmt.Errorf("ridge: eps_us: got %v, want > 0", o.EpsUs)
-	case o.Folds < 1:
-		return fmt.Errorf("ridge: folds: got %d, want >= 1", o.Folds)
-	case len(o.Lambdas) == 0:
-		return fmt.Errorf("ridge: lambdas: got none, want at least one")
-	}
-	for j, d := range o.Penalty {
-		if !(d > 0) || math.IsInf(d, 0) {
-			return fmt.Errorf("ridge: penalty of term %d: got %v, want > 0", j+1, d)
-		}
-	}
-	for k, l := range o.Lambdas {
-		if !(l > 0) || math.IsInf(l, 0) || k > 0 && l <= o.Lambdas[k-1] {
-			return fmt.Errorf("ridge: lambda %d: got %v, want > 0 and ascending", k+1, l)
-		}
-	}
-	switch o.Objective {
-	case Auto, Within, Cross, Minimax:
-		return nil
-	}
-	return fmt.Errorf("ridge: objective: got %q, want within, cross or minimax", o.Objective)
-}
-
-// CheckData finds values out of bounds for d, and numbers of d that are not finite.
-func (o *Options) CheckData(d *Data) error {
-	if err := d.Check(); err != nil {
-		return err
-	}
-	return o.Check(d.P)
-}
-
-// CheckShape is CheckData without a look at every number of d.
-func (o *Options) CheckShape(d *Data) error {
-	if err := d.CheckShape(); err != nil {
-		return err
-	}
-	return o.Check(d.P)
 }
 
 // IsFree reports a term without a sign constraint.

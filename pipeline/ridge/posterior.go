@@ -20,7 +20,7 @@ const fromPosterior = "posterior"
 // freedom as there are blocks beyond one a run, the prior's is known (Satterthwaite).
 // Signed terms are cut at 0. Without precision, or where A cannot be inverted, no term has
 // an interval.
-func Posterior(d *Data, fit Fit, o Options, c BootstrapOptions) Confidence {
+func Posterior(d *Data, fit Fit, o Options) Confidence {
 	p := d.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Posterior: true}
 	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)
@@ -49,7 +49,7 @@ func Posterior(d *Data, fit Fit, o Options, c BootstrapOptions) Confidence {
 		t, v := &out.Terms[j], out.Covariance[j*p+j]
 		all := v + prior[j*p+j]
 		freedom := float64(max(1, len(blocks)-len(runs))) * (all / v) * (all / v)
-		t.set(fromPosterior, fit.Beta[j], math.Sqrt(all), studentQuantile(freedom, c.Level))
+		t.set(fromPosterior, fit.Beta[j], math.Sqrt(all), studentQuantile(freedom))
 		if !o.IsFree(j) {
 			t.Lo = math.Max(t.Lo, 0)
 		}
@@ -63,12 +63,12 @@ func Posterior(d *Data, fit Fit, o Options, c BootstrapOptions) Confidence {
 
 // studentQuantile is the half width in standard errors that holds the level; from a
 // million degrees of freedom on the normal one, and without a variance too.
-func studentQuantile(freedom, level float64) float64 {
+func studentQuantile(freedom float64) float64 {
 	const many = 1e6
 	if !(freedom < many) {
 		freedom = many
 	}
-	return stat.StudentT(0.5+float64(level/2), freedom)
+	return stat.StudentT(0.5+level/2, freedom)
 }
 
 // posteriorInverse is (G/Q + lambda*P)^-1; nil where that is not positive definite.
@@ -87,14 +87,9 @@ func posteriorInverse(g *Gram, lambda float64, precision []float64) []float64 {
 	if stat.Cholesky(a, p) < p {
 		return nil
 	}
-	inv, col := make([]float64, p*p), make([]float64, p)
-	for k := range p {
-		clear(col)
-		col[k] = 1
-		stat.CholeskySolve(a, p, col)
-		for j, v := range col {
-			inv[j*p+k] = v / (sd[j] * sd[k])
-		}
+	inv := stat.CholeskyInverse(a, p)
+	for k := range inv {
+		inv[k] /= sd[k/p] * sd[k%p]
 	}
 	return inv
 }

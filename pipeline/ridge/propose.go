@@ -71,14 +71,10 @@ func information(a, b *Gram, scale []float64, idx []int) (logDet float64, varian
 	if stat.Cholesky(l, m) < m {
 		panic("ridge: information matrix is not positive definite")
 	}
-	variance = make([]float64, m)
-	e := make([]float64, m)
+	inv := stat.CholeskyInverse(l, m)
 	for r := range m {
 		logDet += float64(2 * portable.Log(l[r*m+r]))
-		clear(e)
-		e[r] = 1
-		stat.CholeskySolve(l, m, e)
-		variance[r] = e[r]
+		variance = append(variance, inv[r*m+r])
 	}
 	return logDet, variance
 }

@@ -1,7 +1,6 @@
 package ridge
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/blis-train/blis-train/internal/portable"
@@ -191,19 +190,6 @@ func (o *Options) withAnchor(d *Data, b Bounds, w []float64, rows []int32) *Opti
 // Bounds say that the target of row i lies in [Lo[i], Hi[i]] us; equal ends are
 // an exact row. Rows with Hi < 0 must be dropped before.
 type Bounds struct{ Lo, Hi []float64 }
-
-// Check finds lengths that do not agree and intervals that are empty.
-func (b Bounds) Check(n int) error {
-	if len(b.Lo) != n || len(b.Hi) != n {
-		return fmt.Errorf("ridge: bounds: got %d and %d ends, want %d rows", len(b.Lo), len(b.Hi), n)
-	}
-	for i, lo := range b.Lo {
-		if hi := b.Hi[i]; !(lo <= hi) || lo-lo != 0 || hi-hi != 0 {
-			return fmt.Errorf("ridge: bounds of row %d: got [%v, %v], want finite and lower <= upper", i, lo, hi)
-		}
-	}
-	return nil
-}
 
 // Subset are the bounds of the given rows.
 func (b Bounds) Subset(rows []int32) Bounds {

@@ -93,7 +93,7 @@ func exportRows(b *testing.B, folder string, lags []*ridge.Data, o ridge.Options
 	meta := map[string]any{
 		"rows": d.Len(), "columns": d.P, "configs": benchConfigs, "lags": len(lags), "penalty": o.Penalty,
 		"lambdas": o.Lambdas, "folds": o.Folds, "eps_us": o.EpsUs, "min_cell_rows": o.MinCellRows,
-		"gamma_column": d.Variants[0].Cols[0], "draws": ridge.BootstrapDefaultOptions().Draws, "blocks": 40,
+		"gamma_column": d.Variants[0].Cols[0], "draws": ridge.DefaultOptions(1).Draws, "blocks": 40,
 	}
 	var gammas []float64
 	var embargo []int

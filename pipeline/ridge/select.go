@@ -280,9 +280,6 @@ func Select(d *Data, o Options) ([]Selection, error) {
 
 // SelectCells is Select on Gram matrices alone.
 func SelectCells(c *Cells, o Options) (Selection, error) {
-	if err := o.Check(c.P); err != nil {
-		return Selection{}, err
-	}
 	if o.EpsUs != c.EpsUs || o.Folds != c.Folds {
 		return Selection{}, fmt.Errorf("ridge: cells were cut with eps_us=%v folds=%d, want %v and %d", c.EpsUs, c.Folds, o.EpsUs, o.Folds)
 	}
@@ -356,12 +353,6 @@ func (t *trials) solveGrams(c *Cells) {
 // variant of d: the folds, objectives and ties of Select with the score of
 // intervals (spec#interval-fit).
 func SelectIntervals(d *Data, b Bounds, o Options) ([]Selection, error) {
-	if err := o.CheckData(d); err != nil {
-		return nil, err
-	}
-	if err := b.Check(d.Len()); err != nil {
-		return nil, err
-	}
 	out := make([]Selection, max(1, len(d.Variants)))
 	w := CensoredWeights(d, o)
 	for v := range out {

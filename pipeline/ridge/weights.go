@@ -32,10 +32,7 @@ func Weights(d *Data, o Options) []float64 {
 // because a weight that depends on an interval's end pulls the fit to the short
 // intervals.
 func CensoredWeights(d *Data, o Options) []float64 {
-	w := make([]float64, d.Len())
-	for i := range w {
-		w[i] = d.FactorOf(i)
-	}
+	w := d.factors()
 	balanceRows(d, o.MinCellRows, w, slices.Clone(w))
 	return w
 }

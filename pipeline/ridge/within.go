@@ -3,6 +3,7 @@ package ridge
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
 )
 
@@ -15,10 +16,7 @@ const identifiedShare = 1e-6
 // configuration; NaN for an all-zero column. w nil: the rows' factors.
 func WithinVariation(d *Data, w []float64) [][]float64 {
 	if w == nil {
-		w = make([]float64, d.Len())
-		for i := range w {
-			w[i] = d.FactorOf(i)
-		}
+		w = d.factors()
 	}
 	configs := d.Configs()
 	rows := make([][]int32, len(configs))
@@ -57,29 +55,19 @@ func variation(d *Data, w []float64, rows []int32) []float64 {
 	return spread
 }
 
-// Identification says where a term's value comes from.
-type Identification string
-
-// The tags (spec#identified). An all-zero column has no tag in the rows at all: the term is not learned.
-const (
-	IdentifiedWithin Identification = "within"
-	BetweenConfigs   Identification = "between-configs"
-	PriorOnly        Identification = "prior-only"
-)
-
 // Identify tags each term from its within-configuration shares: within when it
 // varies inside at least one configuration, else between-configs, or prior-only
-// with one configuration or an all-zero column.
-func Identify(shares [][]float64) []Identification {
-	out := make([]Identification, len(shares[0]))
+// with one configuration or an all-zero column (spec#identified).
+func Identify(shares [][]float64) []string {
+	out := make([]string, len(shares[0]))
 	for j := range out {
-		out[j] = PriorOnly
+		out[j] = coeff.PriorOnly
 		for _, v := range shares {
-			if len(shares) > 1 && v[j] == v[j] && out[j] == PriorOnly {
-				out[j] = BetweenConfigs
+			if len(shares) > 1 && v[j] == v[j] && out[j] == coeff.PriorOnly {
+				out[j] = coeff.BetweenConfigs
 			}
 			if v[j] >= identifiedShare {
-				out[j] = IdentifiedWithin
+				out[j] = coeff.Within
 			}
 		}
 	}
