@@ -83,6 +83,8 @@ const (
 	wantInt attrType = iota
 	wantFloat
 	wantText
+	wantOther   // what no slot wants
+	wantNothing // an empty value
 )
 
 // attrKeys spells the slots as they stand on the wire
@@ -161,86 +163,27 @@ func (a *attrs) find(key []byte) slot {
 
 func (a *attrs) has(s slot) bool { return a.set&(1<<s) != 0 }
 
-// setInt stores an integer value; a float slot takes it too (an integral
-// double may arrive as an integer).
-func (a *attrs) setInt(s slot, v int64) {
-	switch {
-	case s >= numSlots:
+// store puts a value into slot s: num an integer or the bits of a float. A float slot takes an
+// integer too (an integral double may arrive as one).
+func (a *attrs) store(s slot, is attrType, num int64, text []byte) {
+	if s >= numSlots || is == wantNothing {
 		return
-	case attrKeys[s].want == wantInt:
-		a.num[s] = v
-	case attrKeys[s].want == wantFloat:
-		a.num[s] = int64(math.Float64bits(float64(v)))
-	default:
+	}
+	want := attrKeys[s].want
+	if is == wantInt && want == wantFloat {
+		is, num = wantFloat, int64(math.Float64bits(float64(num)))
+	}
+	if v := math.Float64frombits(uint64(num)); is != want || is == wantFloat && (math.IsNaN(v) || math.IsInf(v, 0)) {
 		a.wrong |= 1 << s
 		return
 	}
+	a.num[s], a.text[s] = num, text
 	a.set |= 1 << s
 }
 
-func (a *attrs) setFloat(s slot, v float64) {
-	if s >= numSlots {
-		return
-	}
-	if attrKeys[s].want != wantFloat || math.IsNaN(v) || math.IsInf(v, 0) {
-		a.wrong |= 1 << s
-		return
-	}
-	a.num[s] = int64(math.Float64bits(v))
-	a.set |= 1 << s
-}
-
-func (a *attrs) setText(s slot, v []byte) {
-	if s >= numSlots {
-		return
-	}
-	if attrKeys[s].want != wantText {
-		a.wrong |= 1 << s
-		return
-	}
-	a.text[s] = v
-	a.set |= 1 << s
-}
-
-func (a *attrs) setOther(s slot) {
-	if s < numSlots {
-		a.wrong |= 1 << s
-	}
-}
+func (a *attrs) storeFloat(s slot, v float64) { a.store(s, wantFloat, int64(math.Float64bits(v)), nil) }
 
 func (a *attrs) float(s slot) float64 { return math.Float64frombits(uint64(a.num[s])) }
-
-// anyValue is one decoded AnyValue; the zero value is an empty one.
-type anyValue struct {
-	kind  anyKind
-	num   int64
-	float float64
-	text  []byte
-}
-
-type anyKind uint8
-
-const (
-	anyEmpty anyKind = iota
-	anyInt
-	anyFloat
-	anyText
-	anyOther // a type no slot wants
-)
-
-// store puts a decoded value into slot s.
-func (a *attrs) store(s slot, v *anyValue) {
-	switch v.kind {
-	case anyInt:
-		a.setInt(s, v.num)
-	case anyFloat:
-		a.setFloat(s, v.float)
-	case anyText:
-		a.setText(s, v.text)
-	case anyOther:
-		a.setOther(s)
-	}
-}
 
 // hashOf tells contents apart, the same in every process: spans may wait on disk for another.
 func hashOf(b []byte) uint64 { return xxh3.Hash(b) }

@@ -1,5 +1,7 @@
 package otlp
 
+import "math"
+
 // attributes reads a list of key-value pairs into a. Pairs written the way
 // every exporter writes them take the short path.
 func (r *jsonReader) attributes(a *attrs) {
@@ -12,7 +14,7 @@ func (r *jsonReader) attributes(a *attrs) {
 // pairs reads pairs up to the end of their list.
 func (r *jsonReader) pairs(a *attrs) {
 	for first := true; r.More(']', &first); {
-		if !r.quickRun(a) && !r.quickPair(a) {
+		if !r.quickRun(a) {
 			r.pair(a)
 		}
 	}
@@ -50,7 +52,7 @@ func (r *jsonReader) pair(a *attrs) {
 
 // value reads an AnyValue into slot s; the last of several values counts.
 func (r *jsonReader) value(a *attrs, s slot) {
-	var v anyValue
+	is, num, text := wantNothing, int64(0), []byte(nil)
 	for k := range r.MembersOrNull {
 		if r.Peek() == 'n' {
 			r.Word("null")
@@ -60,28 +62,28 @@ func (r *jsonReader) value(a *attrs, s slot) {
 		case "intValue", "int_value":
 			at := r.I
 			if n, ok := r.Int64(); ok {
-				v = anyValue{kind: anyInt, num: n}
+				is, num, text = wantInt, n, nil
 			} else if s < numSlots && r.Err.At == at {
 				r.Err.Msg = attrKeys[s].key + ": " + r.Err.Msg
 			}
 		case "doubleValue", "double_value":
 			f, _ := r.Float()
-			v = anyValue{kind: anyFloat, float: f}
+			is, num, text = wantFloat, int64(math.Float64bits(f)), nil
 		case "stringValue", "string_value":
 			t, _ := r.Str()
-			v = anyValue{kind: anyText, text: t}
+			is, num, text = wantText, 0, t
 		default:
 			r.Skip(0)
 			if isValue(k) {
-				v = anyValue{kind: anyOther}
+				is = wantOther
 				if string(k) == "stringValueStrindex" || string(k) == "string_value_strindex" {
-					v.kind = anyEmpty // an index into a table that traces do not have
+					is = wantNothing // an index into a table that traces do not have
 				}
 			}
 		}
 	}
 	if r.Err == nil {
-		a.store(s, &v)
+		a.store(s, is, num, text)
 	}
 }
 

@@ -72,14 +72,14 @@ func readMap(m pcommon.Map, a *attrs) {
 		s := a.find(source.Bytes(k))
 		switch v.Type() {
 		case pcommon.ValueTypeInt:
-			a.setInt(s, v.Int())
+			a.store(s, wantInt, v.Int(), nil)
 		case pcommon.ValueTypeDouble:
-			a.setFloat(s, v.Double())
+			a.storeFloat(s, v.Double())
 		case pcommon.ValueTypeStr:
-			a.setText(s, source.Bytes(v.Str()))
+			a.store(s, wantText, 0, source.Bytes(v.Str()))
 		case pcommon.ValueTypeEmpty:
 		default:
-			a.setOther(s)
+			a.store(s, wantOther, 0, nil)
 		}
 	}
 }

@@ -28,16 +28,19 @@ var pairStart = func() (out [numSlots]string) {
 // digits and what closes its pair.
 const valueRoom = 32
 
-// quickRun reads the pairs that follow each other in the guessed order and
-// reports whether there was one; the cursor stands behind the last.
+// quickRun reads pairs of known keys and reports whether there was one; the cursor stands
+// behind the last.
 func (r *jsonReader) quickRun(a *attrs) bool {
 	b, i, end := r.B, r.I, -1
-	for s := a.next; s < numSlots; s++ {
-		j := i + len(pairStart[s])
-		if j+valueRoom > len(b) || string(b[i:j]) != pairStart[s] {
-			break
+	for {
+		s := a.next
+		if s >= numSlots || !starts(b, i, s) {
+			if s = slotAt(b, i); s >= numSlots || !starts(b, i, s) {
+				break
+			}
 		}
-		if j = a.quickValue(s, b, j); j < 0 {
+		j := a.quickValue(s, b, i+len(pairStart[s]))
+		if j < 0 {
 			break
 		}
 		a.set |= 1 << s
@@ -53,6 +56,26 @@ func (r *jsonReader) quickRun(a *attrs) bool {
 	}
 	r.I = end
 	return true
+}
+
+// starts reports that the pair of a slot begins at b[i:], with a value behind it.
+func starts(b []byte, i int, s slot) bool {
+	j := i + len(pairStart[s])
+	return j+valueRoom <= len(b) && string(b[i:j]) == pairStart[s]
+}
+
+// slotAt is the slot of the pair that begins at b[i:]; noSlot where the general parser must look.
+func slotAt(b []byte, i int) slot {
+	const head = `{"key":"`
+	if i += len(head); i >= len(b) || string(b[i-len(head):i]) != head {
+		return noSlot
+	}
+	if n := source.PlainText(b[i:]); n > 0 {
+		if s, ok := slotOf[string(b[i:i+n])]; ok {
+			return s
+		}
+	}
+	return noSlot
 }
 
 // quickValue reads the value of slot s at b[j:], stores it and returns where
@@ -110,73 +133,6 @@ func quickDouble(b []byte) (float64, int) {
 		return 0, 0
 	}
 	return v, n
-}
-
-const pairHead = `{"key":"`
-
-// quickPair reads {"key":"K","value":{"intValue":"N"}} and its like without a
-// general parser; it leaves the cursor alone when anything looks different.
-func (r *jsonReader) quickPair(a *attrs) bool {
-	b := r.B[r.I:]
-	if len(b) < 32 || string(b[:8]) != pairHead {
-		return false
-	}
-	b = b[8:]
-	s, n := a.quickKey(b)
-	if n == 0 || len(b) < n+32 || string(b[n:n+12]) != `","value":{"` {
-		return false
-	}
-	b = b[n+12:]
-	rest := len(b)
-	switch {
-	case string(b[:11]) == `intValue":"`:
-		v, d := source.QuickInt(b[11:])
-		if d == 0 || len(b) < d+14 || string(b[11+d:14+d]) != `"}}` {
-			return false
-		}
-		a.setInt(s, v)
-		b = b[14+d:]
-	case string(b[:14]) == `stringValue":"`:
-		d := source.PlainText(b[14:])
-		if d < 0 || len(b) < d+17 || string(b[14+d:17+d]) != `"}}` {
-			return false
-		}
-		a.setText(s, b[14:14+d])
-		b = b[17+d:]
-	case string(b[:13]) == `doubleValue":`:
-		v, d := quickDouble(b[13:])
-		if d == 0 || len(b) < d+15 || b[13+d] != '}' || b[14+d] != '}' {
-			return false
-		}
-		a.setFloat(s, v)
-		b = b[15+d:]
-	default:
-		return false
-	}
-	if s < numSlots {
-		a.next = s + 1
-	}
-	r.I += 8 + n + 12 + rest - len(b)
-	return true
-}
-
-// quickKey finds the slot of the key that b starts with and the key's length;
-// length 0 means the key needs the general parser.
-func (a *attrs) quickKey(b []byte) (slot, int) {
-	if a.next < numSlots {
-		want := attrKeys[a.next].key
-		if len(b) > len(want) && b[len(want)] == '"' && string(b[:len(want)]) == want {
-			return a.next, len(want)
-		}
-	}
-	n := source.PlainText(b)
-	if n <= 0 {
-		return noSlot, 0
-	}
-	if s, ok := slotOf[string(b[:n])]; ok {
-		return s, n
-	}
-	return noSlot, n
 }
 
 func is(b []byte, start string) bool { return len(b) >= len(start) && string(b[:len(start)]) == start }
