@@ -21,6 +21,7 @@ package forms
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -115,15 +116,22 @@ func Read(r io.Reader, name string) (*File, error) {
 
 // object reads a JSON document of the tool that its keys name.
 func (f *File) object(data []byte, name string) error {
+	if !isBench(data) && !isStages(data) && !isPerf(data) {
+		return f.report(data, name)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return syntax(name, data, err)
+	}
 	switch {
 	case isBench(data):
-		return f.bench(data, name)
+		f.bench(doc, name)
 	case isStages(data):
-		return f.stage(data, name)
-	case isPerf(data):
-		return f.perf(data, name)
+		f.stage(doc, name)
+	default:
+		f.perf(doc, name)
 	}
-	return f.report(data, name)
+	return nil
 }
 
 // is says that a file is of a form that Read knows and its beginning tells.
@@ -186,74 +194,137 @@ func (f *File) drop(code trace.Code, format string, args ...any) {
 	f.Findings = append(f.Findings, trace.Findingf(code, format, args...))
 }
 
-// statuses is a metric of GuideLLM's report by how requests ended.
-type statuses struct {
-	Successful struct {
-		Mean   float64 `json:"mean"`
-		Median float64 `json:"median"`
-		StdDev float64 `json:"std_dev"`
-	} `json:"successful"`
+// look is the value at a path of keys, which may hold dots; an element of a list has its name for a key.
+func look(v any, path string) any {
+	if path == "" {
+		return v
+	}
+	key, rest, _ := strings.Cut(path, ".")
+	switch v := v.(type) {
+	case map[string]any:
+		if whole, ok := v[path]; ok {
+			return whole
+		}
+		return look(v[key], rest)
+	case []any:
+		for _, e := range v {
+			if look(e, "name") == key {
+				return look(e, rest)
+			}
+		}
+	}
+	return nil
 }
 
-// report reads GuideLLM's JSON report.
+// numberAt is the first number other than 0 at paths that semicolons part, as a number or as text; 0 for none.
+func numberAt(doc any, paths string) float64 {
+	for path := range strings.SplitSeq(paths, ";") {
+		v := look(doc, path)
+		if text, ok := v.(string); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) { // vLLM has the rate "inf"
+				v = n
+			}
+		}
+		if n, ok := v.(float64); ok && n != 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// fields are the paths of a point's values in one form.
+type fields struct {
+	strategy, requests, rate, concurrency, prompt, promptSD, output, outputSD, ttft, ttftMedian, itl string
+	e2e, clients, offered                                                                            string
+	timeMs, e2eMs                                                                                    float64 // units of times and of e2e; 0: ms
+}
+
+// forms are the flat forms there are; sweep names the column that overrides the file's name.
+var forms = []fields{
+	{strategy: "Name", requests: "Successful Requests", rate: "Successful Requests per second mean",
+		concurrency: "Successful Request concurrency mean", prompt: "Successful Prompt token count mean",
+		promptSD: "Successful Prompt token count std dev", output: "Successful Output token count mean",
+		outputSD: "Successful Output token count std dev", ttft: "Successful Time to first token ms mean",
+		ttftMedian: "Successful Time to first token ms median", itl: "Successful Inter token latency ms mean"},
+	{strategy: "Benchmark | Strategy", requests: "Request Counts | Successful", rate: "Server Throughput | Successful Requests/Sec | Mean",
+		concurrency: "Server Throughput | Successful Concurrency | Mean", prompt: "Token Metrics | Successful Input Tokens | Mean",
+		promptSD: "Token Metrics | Successful Input Tokens | Std Dev", output: "Token Metrics | Successful Output Tokens | Mean",
+		outputSD: "Token Metrics | Successful Output Tokens | Std Dev", ttft: "Time to First Token | Successful ms | Mean",
+		ttftMedian: "Time to First Token | Successful ms | Median", itl: "Inter Token Latency | Successful ms | Mean"},
+	{strategy: "benchmark", requests: "requests", rate: "rate_rps", concurrency: "concurrency", prompt: "prompt_mean", promptSD: "prompt_sd",
+		output: "output_mean", outputSD: "output_sd", ttft: "ttft_ms_mean", ttftMedian: "ttft_ms_median", itl: "itl_ms_mean"},
+}
+
+// The other forms: GuideLLM's report, v0.2 and v0.3 with args, later with config; vllm bench
+// serve, whose lengths are totals; inference-perf, older versions with lengths that the client
+// counted; the metrics of AIPerf and genai-perf.
+var (
+	guideForm = fields{requests: "request_totals.successful;metrics.request_totals.successful",
+		rate: "metrics.requests_per_second.successful.mean", concurrency: "metrics.request_concurrency.successful.mean",
+		prompt: "metrics.prompt_token_count.successful.mean", promptSD: "metrics.prompt_token_count.successful.std_dev",
+		output: "metrics.output_token_count.successful.mean", outputSD: "metrics.output_token_count.successful.std_dev",
+		ttft: "metrics.time_to_first_token_ms.successful.mean", ttftMedian: "metrics.time_to_first_token_ms.successful.median",
+		itl: "metrics.inter_token_latency_ms.successful.mean", e2e: "metrics.request_latency.successful.mean", e2eMs: 1e3,
+		clients: "strategy.streams", offered: "strategy.rate"}
+	benchForm = fields{requests: "completed", rate: "request_throughput", prompt: "total_input_tokens", output: "total_output_tokens",
+		ttft: "mean_ttft_ms", ttftMedian: "median_ttft_ms", itl: "mean_tpot_ms", e2e: "mean_e2el_ms", clients: "max_concurrency",
+		offered: "request_rate"}
+	stageForm = fields{requests: "successes.count", rate: "successes.throughput.requests_per_sec",
+		prompt: "successes.prompt_tokens.mean;successes.prompt_len.mean", output: "successes.output_tokens.mean;successes.output_len.mean",
+		ttft: "successes.latency.time_to_first_token.mean", ttftMedian: "successes.latency.time_to_first_token.median",
+		itl: "successes.latency.time_per_output_token.mean", e2e: "successes.latency.request_latency.mean", timeMs: 1e3, e2eMs: 1e3,
+		clients: "load_summary.concurrency", offered: "load_summary.requested_rate"}
+	perfForm = fields{requests: "request_count.avg", rate: "request_throughput.avg", prompt: "input_sequence_length.avg",
+		promptSD: "input_sequence_length.std", output: "output_sequence_length.avg", outputSD: "output_sequence_length.std",
+		ttft: "time_to_first_token.avg", ttftMedian: "time_to_first_token.p50", itl: "inter_token_latency.avg", e2e: "request_latency.avg",
+		clients: "concurrency", offered: "request_rate"}
+)
+
+// point makes a point of what a form finds in a document.
+func (form *fields) point(doc any, name string) Point {
+	number := func(path string) float64 { return numberAt(doc, path) }
+	count := func(path string) int { return int(min(max(0, number(path)), mostValue)) }
+	ms, e2eMs := cmp.Or(form.timeMs, 1), cmp.Or(form.e2eMs, 1)
+	p := Point{
+		Sweep: name, Requests: count(form.requests), Clients: count(form.clients), OfferedRPS: number(form.offered),
+		RateRPS: number(form.rate), Concurrency: number(form.concurrency), PromptTokens: number(form.prompt), PromptSD: number(form.promptSD),
+		OutputTokens: number(form.output), OutputSD: number(form.outputSD), TTFTMeanMs: ms * number(form.ttft),
+		TTFTMedianMs: ms * number(form.ttftMedian), ITLMs: ms * number(form.itl), E2EMs: e2eMs * number(form.e2e),
+	}
+	p.Strategy, _ = look(doc, form.strategy).(string)
+	return p
+}
+
+// report reads GuideLLM's JSON report; of its requests nothing is kept.
 func (f *File) report(data []byte, name string) error {
 	var doc struct {
 		Benchmarks []struct {
-			Args   struct{ Strategy strategy } `json:"args"`   // v0.2, v0.3
-			Config struct{ Strategy strategy } `json:"config"` // v0.4 and later
-			Totals struct {
-				Successful int `json:"successful"`
-			} `json:"request_totals"`
-			Metrics struct {
-				Totals struct {
-					Successful int `json:"successful"`
-				} `json:"request_totals"`
-				RPS         statuses `json:"requests_per_second"`
-				Concurrency statuses `json:"request_concurrency"`
-				Prompt      statuses `json:"prompt_token_count"`
-				Output      statuses `json:"output_token_count"`
-				TTFT        statuses `json:"time_to_first_token_ms"`
-				ITL         statuses `json:"inter_token_latency_ms"`
-				Latency     statuses `json:"request_latency"` // s
-			} `json:"metrics"`
+			Args    any `json:"args"`   // v0.2, v0.3
+			Config  any `json:"config"` // v0.4 and later
+			Totals  any `json:"request_totals"`
+			Metrics any `json:"metrics"`
 		} `json:"benchmarks"`
 	}
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return syntax(name, data, err)
 	}
 	for i, b := range doc.Benchmarks {
-		m := &b.Metrics
-		by := b.Config.Strategy
-		if by.Type == "" {
-			by = b.Args.Strategy
+		by := look(b.Config, "strategy")
+		if look(by, "type_") == nil {
+			by = look(b.Args, "strategy")
 		}
-		f.keep(Point{
-			Sweep: name, Strategy: by.String(), Requests: max(b.Totals.Successful, m.Totals.Successful),
-			Clients: by.Streams, OfferedRPS: by.Rate, E2EMs: 1e3 * m.Latency.Successful.Mean,
-			RateRPS: m.RPS.Successful.Mean, Concurrency: m.Concurrency.Successful.Mean,
-			PromptTokens: m.Prompt.Successful.Mean, PromptSD: m.Prompt.Successful.StdDev,
-			OutputTokens: m.Output.Successful.Mean, OutputSD: m.Output.Successful.StdDev,
-			TTFTMeanMs: m.TTFT.Successful.Mean, TTFTMedianMs: m.TTFT.Successful.Median, ITLMs: m.ITL.Successful.Mean,
-		}, fmt.Sprintf("%s: benchmark %d", name, i+1))
+		p := guideForm.point(map[string]any{"strategy": by, "request_totals": b.Totals, "metrics": b.Metrics}, name)
+		p.Strategy, _ = look(by, "type_").(string)
+		switch {
+		case p.OfferedRPS > 0:
+			p.Strategy = fmt.Sprintf("%s@%.4g", p.Strategy, p.OfferedRPS)
+		case p.Clients > 0:
+			p.Strategy = fmt.Sprintf("%s@%d", p.Strategy, p.Clients)
+		}
+		f.keep(p, fmt.Sprintf("%s: benchmark %d", name, i+1))
 	}
 	return nil
-}
-
-// strategy is how a benchmark offered its load.
-type strategy struct {
-	Type    string  `json:"type_"`
-	Rate    float64 `json:"rate"`
-	Streams int     `json:"streams"` // of a closed loop
-}
-
-func (s strategy) String() string {
-	switch {
-	case s.Rate > 0:
-		return fmt.Sprintf("%s@%.4g", s.Type, s.Rate)
-	case s.Streams > 0:
-		return fmt.Sprintf("%s@%d", s.Type, s.Streams)
-	}
-	return s.Type
 }
 
 // list reads a JSON list of flat rows.
@@ -263,62 +334,19 @@ func (f *File) list(data []byte, name string) error {
 		return syntax(name, data, err)
 	}
 	for i, row := range rows {
-		f.flat(func(key string) (string, bool) {
-			v, ok := row[key]
-			if n, isNumber := v.(float64); isNumber {
-				return strconv.FormatFloat(n, 'g', -1, 64), true
-			}
-			return fmt.Sprint(v), ok
-		}, name, fmt.Sprintf("%s: benchmark %d", name, i+1))
+		f.flat(row, name, fmt.Sprintf("%s: benchmark %d", name, i+1))
 	}
 	return nil
 }
 
-// fields are the names of a point's values in one flat form.
-type fields struct {
-	strategy, requests, rate, concurrency, prompt, promptSD, output, outputSD, ttft, ttftMedian, itl string
-}
-
-// forms are the flat forms there are; sweep names the column that overrides the file's name.
-var forms = []fields{
-	{"Name", "Successful Requests", "Successful Requests per second mean", "Successful Request concurrency mean",
-		"Successful Prompt token count mean", "Successful Prompt token count std dev", "Successful Output token count mean",
-		"Successful Output token count std dev",
-		"Successful Time to first token ms mean", "Successful Time to first token ms median", "Successful Inter token latency ms mean"},
-	{"Benchmark | Strategy", "Request Counts | Successful", "Server Throughput | Successful Requests/Sec | Mean",
-		"Server Throughput | Successful Concurrency | Mean",
-		"Token Metrics | Successful Input Tokens | Mean", "Token Metrics | Successful Input Tokens | Std Dev",
-		"Token Metrics | Successful Output Tokens | Mean", "Token Metrics | Successful Output Tokens | Std Dev",
-		"Time to First Token | Successful ms | Mean", "Time to First Token | Successful ms | Median",
-		"Inter Token Latency | Successful ms | Mean"},
-	{"benchmark", "requests", "rate_rps", "concurrency", "prompt_mean", "prompt_sd", "output_mean", "output_sd", "ttft_ms_mean",
-		"ttft_ms_median", "itl_ms_mean"},
-}
-
 // flat makes a point of one row.
-func (f *File) flat(get func(key string) (string, bool), name, at string) {
-	for _, form := range forms {
-		if _, ok := get(form.rate); !ok {
+func (f *File) flat(row map[string]any, name, at string) {
+	for i := range forms {
+		if _, ok := row[forms[i].rate]; !ok {
 			continue
 		}
-		number := func(key string) float64 {
-			text, ok := get(key)
-			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-			if !ok || err != nil {
-				return math.NaN()
-			}
-			return v
-		}
-		p := Point{
-			Sweep: name, RateRPS: number(form.rate), Concurrency: number(form.concurrency),
-			PromptTokens: number(form.prompt), PromptSD: number(form.promptSD), OutputTokens: number(form.output), OutputSD: number(form.outputSD),
-			TTFTMeanMs: number(form.ttft), TTFTMedianMs: number(form.ttftMedian), ITLMs: number(form.itl),
-		}
-		p.Strategy, _ = get(form.strategy)
-		if n := number(form.requests); n > 0 {
-			p.Requests = int(n)
-		}
-		if s, ok := get("sweep"); ok && s != "" {
+		p := forms[i].point(row, name)
+		if s, _ := row["sweep"].(string); s != "" {
 			p.Sweep = s
 		}
 		f.keep(p, at)
@@ -349,7 +377,8 @@ func (f *File) table(data []byte, name string) error {
 	case isLevels([]byte(names)):
 		return f.levels(rows, lines, name)
 	case strings.HasPrefix(names, perfHeader):
-		return f.perfTable(rows, name)
+		f.perfTable(rows, name)
+		return nil
 	}
 	header, first := headerOf(rows)
 	if header == nil {
@@ -363,14 +392,11 @@ func (f *File) table(data []byte, name string) error {
 			f.crooked(header, rows[i], name, at)
 			continue
 		}
-		f.flat(func(key string) (string, bool) {
-			for k, h := range header {
-				if h == key {
-					return rows[i][k], true
-				}
-			}
-			return "", false
-		}, name, at)
+		row := map[string]any{}
+		for k := len(header) - 1; k >= 0; k-- { // of equal names the first counts
+			row[header[k]] = rows[i][k]
+		}
+		f.flat(row, name, at)
 	}
 	return nil
 }
