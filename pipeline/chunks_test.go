@@ -17,7 +17,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace/table"
-	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
 // chunkLog notes the chunks that clients receive of a simulated engine.
@@ -74,8 +73,9 @@ func recordChunks(t *testing.T, dir string, dep *deploy.Deployment, set *coeff.S
 		t.Fatal(err)
 	}
 	const base = int64(1_760_000_000e6)
-	var recs []tracev2.Record
-	var chunks bytes.Buffer
+	var rows, chunks bytes.Buffer
+	rows.WriteString("request_id,streaming,input_tokens,output_tokens,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us," +
+		"last_chunk_time_us,num_chunks,status\n")
 	chunks.WriteString("request_id,chunk_index,timestamp_us\n")
 	for i := range reqs {
 		var stamps []int64
@@ -88,17 +88,11 @@ func recordChunks(t *testing.T, dir string, dep *deploy.Deployment, set *coeff.S
 			fmt.Fprintf(&chunks, "%d,%d,%d\n", i, k, us)
 		}
 		sent := base + reqs[i].ArrivalUs
-		recs = append(recs, tracev2.Record{RequestID: fmt.Sprint(i), Streaming: true, SuffixTokens: reqs[i].PromptTokens,
-			OutputTokens:       int64(len(stamps)),
-			ServerPromptTokens: reqs[i].PromptTokens, ArrivalUs: sent, SendUs: sent, FirstChunkUs: stamps[0], LastChunkUs: stamps[len(stamps)-1],
-			Chunks: int64(len(stamps)), Status: "ok"})
-	}
-	var rows bytes.Buffer
-	if err := tracev2.Write(&rows, recs); err != nil {
-		t.Fatal(err)
+		n := reqs[i].PromptTokens
+		fmt.Fprintf(&rows, "%d,true,%d,%d,%d,%d,%d,%d,%d,%d,ok\n", i, n, len(stamps), n, sent, sent, stamps[0], stamps[len(stamps)-1], len(stamps))
 	}
 	for name, text := range map[string]string{"trace.csv": rows.String(), "trace.itl.csv": chunks.String(),
-		"trace.yaml": tracev2.Header{Version: 2, TimeUnit: "us", Mode: "real"}.YAML()} {
+		"trace.yaml": "trace_version: 2\ntime_unit: us\nmode: real\nwarm_up_requests: 0\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -52,18 +52,6 @@ func (r *Request) Stamps() OverheadStamps {
 	return OverheadStamps{r.ArrivedNs, r.QueuedNs, r.FinishedNs}
 }
 
-// Overheads bounds the overhead of every request of the run, in the order of
-// r.Requests. Steps must be in id order. See BoundOverheads.
-func Overheads(r *Run, complete bool) []OverheadBound {
-	return BoundOverheads(len(r.Requests), func(i int) OverheadStamps { return r.Requests[i].Stamps() }, func(yield func(StepMark) bool) {
-		for i := range r.Steps {
-			if !yield(r.Steps[i].Mark()) {
-				return
-			}
-		}
-	}, complete)
-}
-
 // BoundOverheads bounds the overhead of each of n requests of one engine run; steps
 // in id order, asked for once. complete says that journeys are sampled at 1.0 and no core span
 // is lost; only then is any bound exact: no other request was queued and

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -21,7 +20,6 @@ import (
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
 // TestBLISReplay compares our trained-physics simulation with a `blis` binary
@@ -125,9 +123,8 @@ func blisArgs(t *testing.T, dir string, d *deploy.Deployment, reqs []sim.Request
 		must(t, os.WriteFile(path, []byte(text), 0o644))
 		return path
 	}
-	var csv strings.Builder
-	must(t, workload.WriteTraceV2(&csv, reqs))
-	data, head := file("trace.csv", csv.String()), file("trace.yaml", tracev2.Generated.YAML())
+	data := file("trace.csv", traceV2(reqs))
+	head := file("trace.yaml", "trace_version: 2\ntime_unit: microseconds\nmode: generated\nwarm_up_requests: 0\n")
 	file("config.json", loopConfig)
 	hw := file("hw.json", fmt.Sprintf(`{"H100": {"TFlopsPeak": %g, "TFlopsFP8": %g, "BwPeakTBs": %g, "mfuPrefill": 0.45, "mfuDecode": 0.3, "MemoryGiB": 80}}`, d.Hardware.TFlopsPeak, d.Hardware.TFlopsFP8, d.Hardware.BwPeakTBs))
 	defaults := file("defaults.yaml", "version: \"0.0.1\"\n")
@@ -139,6 +136,38 @@ func blisArgs(t *testing.T, dir string, d *deploy.Deployment, reqs []sim.Request
 		"--max-model-len", fmt.Sprint(d.Engine.MaxModelLen.V)}
 }
 
+// traceV2 is requests as BLIS reads them.
+func traceV2(reqs []sim.Request) string {
+	var b strings.Builder
+	ranked := slices.ContainsFunc(reqs, func(r sim.Request) bool { return r.Priority != 0 })
+	aimed := slices.ContainsFunc(reqs, func(r sim.Request) bool { return r.SLOTTFTUs != 0 })
+	optional := func(on bool, text string) string {
+		if on {
+			return text
+		}
+		return ""
+	}
+	fmt.Fprintf(&b, "request_id,client_id,tenant_id,slo_class,%ssession_id,round_index,prefix_group,prefix_length,streaming,input_tokens,"+
+		"output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,%sserver_input_tokens,"+
+		"arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason\n",
+		optional(ranked, "vllm_priority,"), optional(aimed, "slo_target_us,"))
+	for i := range reqs {
+		r := &reqs[i]
+		group, shared, deadline := "", int64(0), int64(0)
+		if r.Group != 0 {
+			group, shared = fmt.Sprint("g", r.Group), min(r.GroupTokens, r.PromptTokens)
+		}
+		if r.AbortKind == sim.OutcomeTimedOut {
+			deadline = r.AbortAtUs.V
+		}
+		own := r.PromptTokens - shared
+		fmt.Fprintf(&b, "%d,c,t,%s,%s,0,%s,%d,true,%d,%d,%d,0,0,0,0,,%d,%s0,%d,0,0,0,0,ok,,\n", i, r.SLOClass,
+			optional(ranked, fmt.Sprintf("%d,", r.Priority)), group, shared, own, r.OutputTokens, own, deadline,
+			optional(aimed, fmt.Sprintf("%d,", r.SLOTTFTUs)), r.ArrivalUs)
+	}
+	return b.String()
+}
+
 func commas(v []float64) string {
 	parts := make([]string, len(v))
 	for i, x := range v {
@@ -148,7 +177,7 @@ func commas(v []float64) string {
 }
 
 // TestBLISTraceIsReadWhole: a trace that BLIS writes, prefix groups and all, has
-// the prompt tokens that BLIS counted, and is written back byte for byte.
+// the prompt tokens that BLIS counted.
 func TestBLISTraceIsReadWhole(t *testing.T) {
 	blis := repo.BLIS(t)
 	dir := t.TempDir()
@@ -181,18 +210,6 @@ func TestBLISTraceIsReadWhole(t *testing.T) {
 	}
 	if prompt != counted.Prompt {
 		t.Errorf("got %d prompt tokens, BLIS counted %d", prompt, counted.Prompt)
-	}
-	rd, err := tracev2.NewReader(strings.NewReader(string(rows)), "t.csv", nil)
-	must(t, err)
-	var recs []tracev2.Record
-	for rec, err := rd.Read(); err != io.EOF; rec, err = rd.Read() {
-		must(t, err)
-		recs = append(recs, rec)
-	}
-	var back strings.Builder
-	must(t, tracev2.Write(&back, recs))
-	if back.String() != string(rows) {
-		t.Error("the rows are written back otherwise")
 	}
 	t.Logf("%d requests, prompts of %.0f tokens on average", len(w.Requests), float64(prompt)/float64(len(w.Requests)))
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/workload"
 )
 
 // TestEvalBLISSpeed runs 100,000 requests through `simulate` and through a `blis`
@@ -91,9 +90,7 @@ func newSpeed(t *testing.T, blis, ours string, reqs []sim.Request) *speed {
 	deployment := file("run.yaml", strings.Replace(run, "max_num_seqs: 64", "max_num_seqs: 128", 1))
 	d, err := deploy.LoadRunFile(deployment)
 	must(t, err)
-	var csv strings.Builder
-	must(t, workload.WriteTraceV2(&csv, reqs))
-	load := file("load.csv", csv.String())
+	load := file("load.csv", traceV2(reqs))
 	alpha, beta := []float64{1500, 700, 40}, []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
 	theirs := append(blisArgs(t, dir, d, reqs, alpha, beta), "--horizon", "1000000000000", "--cache-signal-delay", "0",
 		"--snapshot-refresh-interval", "0")

@@ -47,8 +47,14 @@ func TestSimulationFollowsItsSchema(t *testing.T) {
 		if err := schema.Validate(doc); err != nil {
 			t.Errorf("%v: %v", flags, err)
 		}
-		rows, err := table.ReadFile[simulate.RequestRow](filepath.Join(out, "requests.parquet"))
+		c, err := table.Open[simulate.RequestRow](out, "requests")
 		must(t, err)
+		var rows []simulate.RequestRow
+		for c.Next() {
+			rows = append(rows, *c.Row())
+		}
+		must(t, c.Err())
+		must(t, c.Close())
 		if len(rows) != 60 || rows[0].Outcome != "finished" || !rows[0].TTFTMs.OK {
 			t.Errorf("%d rows, first %+v", len(rows), rows[0])
 		}

@@ -106,9 +106,17 @@ func TestDumpRows(t *testing.T) {
 	if err := WriteParquet(dir, []*Table{beta, alpha}, names, func(string) []deploy.Phase { return d.Phases }); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := table.ReadFile[DumpRow](dir + "/" + tableName + ".parquet")
+	c, err := table.Open[DumpRow](dir, tableName)
 	if err != nil {
 		t.Fatal(err)
+	}
+	defer c.Close()
+	var rows []DumpRow
+	for c.Next() {
+		rows = append(rows, *c.Row())
+	}
+	if c.Err() != nil {
+		t.Fatal(c.Err())
 	}
 	if len(rows) != beta.Kept+alpha.Kept {
 		t.Fatalf("%d rows, want %d + %d", len(rows), beta.Kept, alpha.Kept)

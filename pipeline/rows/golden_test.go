@@ -425,7 +425,7 @@ func goldenTargets(t *testing.T, g *golden) {
 				}
 				b.s.Run.Steps = []trace.Step{step}
 			}
-			b.bound = trace.Overheads(b.s.Run, c.Exact || c.PriorNs != nil)
+			b.bound = overheads(b.s.Run, c.Exact || c.PriorNs != nil)
 			if b.bound[0].Exact != c.Exact {
 				t.Errorf("%s: exact: got %t, want %t", what, b.bound[0].Exact, c.Exact)
 			}

@@ -109,12 +109,24 @@ func checkTokens(t *testing.T, s *Steps) {
 	}
 }
 
+// overheads bounds the overhead of every request of the run, in order.
+func overheads(r *trace.Run, complete bool) []trace.OverheadBound {
+	return trace.BoundOverheads(len(r.Requests), func(i int) trace.OverheadStamps { return r.Requests[i].Stamps() },
+		func(yield func(trace.StepMark) bool) {
+			for i := range r.Steps {
+				if !yield(r.Steps[i].Mark()) {
+					return
+				}
+			}
+		}, complete)
+}
+
 // checkBounds: the overhead columns of the tables are those the rows use.
 func checkBounds(t *testing.T, run *trace.Run) {
 	t.Helper()
 	for _, complete := range []bool{true, false} {
 		same := true
-		for i, b := range trace.Overheads(run, complete) {
+		for i, b := range overheads(run, complete) {
 			r := &run.Requests[i]
 			if r.OverheadHiUs.OK != b.OK || b.OK && (r.OverheadLoUs.V != b.LoUs || r.OverheadHiUs.V != b.HiUs || r.OverheadExact.V != b.Exact) {
 				same = false
@@ -124,7 +136,7 @@ func checkBounds(t *testing.T, run *trace.Run) {
 			return
 		}
 	}
-	t.Errorf("%s: the overhead columns differ from trace.Overheads", run.ID)
+	t.Errorf("%s: the overhead columns differ from those of its requests", run.ID)
 }
 
 func overheadOf(t *testing.T, l loaded) *Table {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"hash/fnv"
 	"io"
-	"slices"
 	"strconv"
 
 	"github.com/blis-train/blis-train/sim"
@@ -102,35 +101,4 @@ func inSession(q *sim.Request, rec *tracev2.Record) {
 		q.Hashes = append(q.Hashes, h.Sum64())
 	}
 	q.Group, q.GroupTokens = 0, 0
-}
-
-// WriteTraceV2 writes the requests as BLIS's trace CSV; tracev2.Generated is the
-// header that belongs beside it. Content ids of spans have no place in it.
-func WriteTraceV2(out io.Writer, reqs []sim.Request) error {
-	recs := make([]tracev2.Record, len(reqs))
-	for i := range reqs {
-		r := &reqs[i]
-		group := ""
-		if r.Group != 0 {
-			group = "g" + strconv.FormatUint(r.Group, 10)
-		}
-		recs[i] = tracev2.Record{
-			RequestID: strconv.Itoa(i), ClientID: "c", TenantID: "t", SLOClass: r.SLOClass, Streaming: true, OutputTokens: r.OutputTokens,
-			SLOTargetUs: r.SLOTTFTUs, ArrivalUs: r.ArrivalUs, Status: "ok",
-		}
-		if r.Priority != 0 {
-			recs[i].Priority = trace.Some(r.Priority)
-		}
-		if r.AbortKind == sim.OutcomeTimedOut {
-			recs[i].DeadlineUs = r.AbortAtUs.V
-		}
-		recs[i].SetPrompt(r.PromptTokens, group, r.GroupTokens)
-		recs[i].Text = recs[i].SuffixTokens
-	}
-	if slices.ContainsFunc(recs, func(r tracev2.Record) bool { return r.Priority.OK }) {
-		for i := range recs {
-			recs[i].Priority.OK = true
-		}
-	}
-	return tracev2.Write(out, recs)
 }

@@ -1,17 +1,15 @@
 package workload
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
 // TestTraceV2PrefixGroups: prompts are the group's prefix and the request's own
-// tokens, a mean of 809 and not of 297; what is written back is what was read.
+// tokens, a mean of 809 and not of 297.
 func TestTraceV2PrefixGroups(t *testing.T) {
 	var csv strings.Builder
 	csv.WriteString("request_id,prefix_group,prefix_length,input_tokens,output_tokens,arrival_time_us\n")
@@ -32,17 +30,6 @@ func TestTraceV2PrefixGroups(t *testing.T) {
 	}
 	if r := w.Requests[200]; r.PromptTokens != 297 || r.Group != 0 {
 		t.Errorf("got %+v, want 297 tokens of its own", r)
-	}
-	var b bytes.Buffer
-	if err := WriteTraceV2(&b, w.Requests); err != nil {
-		t.Fatal(err)
-	}
-	back := load(t, tracev2.Generated.YAML()+b.String())
-	for i, r := range back.Requests {
-		q := w.Requests[i]
-		if r.PromptTokens != q.PromptTokens || r.Group != q.Group || r.GroupTokens != q.GroupTokens || r.ArrivalUs != q.ArrivalUs {
-			t.Fatalf("request %d: got %+v, want %+v", i, r, q)
-		}
 	}
 }
 

@@ -89,15 +89,6 @@ func readInto[T any](dir, name string, names []string, dst *[]T) error {
 	return err
 }
 
-// ReadFile reads one table file; the extension says the format.
-func ReadFile[T any](path string) ([]T, error) {
-	c, err := OpenFile[T](path)
-	if err != nil {
-		return nil, err
-	}
-	return c.all()
-}
-
 // CountRows reads a file of the named table to its end and counts its rows.
 func CountRows(path, name string) (int64, error) {
 	for _, t := range Tables {

@@ -36,22 +36,17 @@ func (k kind) String() string {
 	return [...]string{"int64", "float64", "bool", "string"}[k]
 }
 
-// Column describes one column of a table, for documentation and writers.
-type Column struct {
+// column is one column of a table, with the place of its field in the row struct.
+type column struct {
 	Name     string
 	Type     string // int64, float64, bool, string, list<float64>, list<string>
 	Unit     string // empty for none
 	Doc      string
 	Nullable bool
-}
-
-// column is a Column with the place of its field in the row struct.
-type column struct {
-	Column
-	kind   kind
-	list   bool
-	offset uintptr // of the field, or of Opt.V
-	known  uintptr // of Opt.OK, when Nullable
+	kind     kind
+	list     bool
+	offset   uintptr // of the field, or of Opt.V
+	known    uintptr // of Opt.OK, when Nullable
 }
 
 // rows reads the rows of one file in order.
@@ -103,15 +98,6 @@ func IsFile(name string) bool {
 	return false
 }
 
-// Columns lists the columns of the table whose rows are of type T.
-func Columns[T any]() []Column {
-	var out []Column
-	for _, c := range columnsOf(reflect.TypeFor[T]()) {
-		out = append(out, c.Column)
-	}
-	return out
-}
-
 var columnCache sync.Map // reflect.Type -> []column
 
 // columnsOf derives the columns of a row struct from its tags. A field without
@@ -127,7 +113,7 @@ func columnsOf(t reflect.Type) []column {
 		if !ok {
 			continue
 		}
-		c := column{Column: Column{Name: name, Unit: f.Tag.Get("unit"), Doc: f.Tag.Get("doc")}, offset: f.Offset}
+		c := column{Name: name, Unit: f.Tag.Get("unit"), Doc: f.Tag.Get("doc"), offset: f.Offset}
 		c.resolve(f.Type)
 		cols = append(cols, c)
 	}

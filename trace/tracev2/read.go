@@ -190,7 +190,7 @@ func (r *Record) check() error {
 			return fmt.Errorf("got %d tokens, want 0 to %d", n, int64(maxTokens))
 		}
 	}
-	for _, us := range []int64{r.ArrivalUs, r.SendUs, r.FirstChunkUs, r.LastChunkUs, r.DeadlineUs, r.SLOTargetUs, r.ThinkUs} {
+	for _, us := range []int64{r.ArrivalUs, r.SendUs, r.FirstChunkUs, r.LastChunkUs, r.DeadlineUs, r.SLOTargetUs} {
 		if us < -maxUs || us > maxUs {
 			return fmt.Errorf("got the time %d us, want at most %d", us, int64(maxUs))
 		}
@@ -221,4 +221,58 @@ func number(text string) (int64, error) {
 		return 0, fmt.Errorf("got %.40q, want an integer", text)
 	}
 	return v, nil
+}
+
+// column is one column: the field of a record it stands for.
+type column struct {
+	name   string
+	text   func(*Record) *string
+	number func(*Record) *int64
+	// optional columns are written by BLIS where any record has a value.
+	optional bool
+}
+
+// columns in the order that BLIS writes them; of some the name only is known.
+var columns = []column{
+	{name: "request_id", text: func(r *Record) *string { return &r.RequestID }},
+	{name: "client_id"},
+	{name: "tenant_id"},
+	{name: "slo_class", text: func(r *Record) *string { return &r.SLOClass }},
+	{name: "vllm_priority", optional: true},
+	{name: "session_id", text: func(r *Record) *string { return &r.SessionID }},
+	{name: "round_index", number: func(r *Record) *int64 { return &r.Round }},
+	{name: "prefix_group", text: func(r *Record) *string { return &r.PrefixGroup }},
+	{name: "prefix_length", number: func(r *Record) *int64 { return &r.PrefixTokens }},
+	{name: "streaming"},
+	{name: "input_tokens", number: func(r *Record) *int64 { return &r.SuffixTokens }},
+	{name: "output_tokens", number: func(r *Record) *int64 { return &r.OutputTokens }},
+	{name: "text_tokens"},
+	{name: "image_tokens"},
+	{name: "audio_tokens"},
+	{name: "video_tokens"},
+	{name: "reason_ratio"},
+	{name: "model"},
+	{name: "deadline_us", number: func(r *Record) *int64 { return &r.DeadlineUs }},
+	{name: "slo_target_us", number: func(r *Record) *int64 { return &r.SLOTargetUs }, optional: true},
+	{name: "server_input_tokens", number: func(r *Record) *int64 { return &r.ServerPromptTokens }},
+	{name: "arrival_time_us", number: func(r *Record) *int64 { return &r.ArrivalUs }},
+	{name: "send_time_us", number: func(r *Record) *int64 { return &r.SendUs }},
+	{name: "first_chunk_time_us", number: func(r *Record) *int64 { return &r.FirstChunkUs }},
+	{name: "last_chunk_time_us", number: func(r *Record) *int64 { return &r.LastChunkUs }},
+	{name: "num_chunks", number: func(r *Record) *int64 { return &r.Chunks }},
+	{name: "status", text: func(r *Record) *string { return &r.Status }},
+	{name: "error_message", text: func(r *Record) *string { return &r.Error }},
+	{name: "finish_reason", text: func(r *Record) *string { return &r.FinishReason }},
+	{name: "x_request_id", optional: true},
+	{name: "adapter", optional: true},
+	{name: "think_time_us", optional: true},
+}
+
+func columnOf(name string) column {
+	for _, c := range columns {
+		if c.name == name {
+			return c
+		}
+	}
+	return column{name: name}
 }

@@ -1,4 +1,4 @@
-// Package tracev2 reads and writes BLIS's TraceV2: a YAML header and a CSV of
+// Package tracev2 reads BLIS's TraceV2: a YAML header and a CSV of
 // requests, in two files or one behind the other. What the columns mean is what
 // BLIS's own reader and writer do with them
 // (https://github.com/inference-sim/inference-sim, sim/workload/tracev2.go and
@@ -55,9 +55,6 @@ type Network struct {
 	RTTMs float64 `yaml:"measured_rtt_ms"` // 0: unknown
 }
 
-// Generated is the header of rows that a generator made.
-var Generated = Header{Version: 2, TimeUnit: "microseconds", Mode: "generated"}
-
 // ParseHeader reads a header; keys that change nothing here are allowed.
 func ParseHeader(text []byte, file string) (h Header, err error) {
 	node, err := files.ParseYAML(text, file)
@@ -81,37 +78,23 @@ func ParseHeader(text []byte, file string) (h Header, err error) {
 	return h, nil
 }
 
-// YAML is the header as text.
-func (h Header) YAML() string {
-	text := fmt.Sprintf("trace_version: %d\ntime_unit: %s\nmode: %s\nwarm_up_requests: %d\n", h.Version, h.TimeUnit, h.Mode, h.WarmUpRequests)
-	if h.Growth != "" {
-		text += "session_context_growth: " + h.Growth + "\n"
-	}
-	return text
-}
-
 // Record is one row. Counts are tokens, times us; 0 and "" are unknown.
 type Record struct {
-	RequestID, ClientID, TenantID, SLOClass string
-	Priority                                trace.Opt[int64] // vllm_priority, where there is such a column
-	SessionID                               string
-	Round                                   int64
-	PrefixGroup                             string
-	PrefixTokens                            int64 // prefix_length: what the group shares, at the head of the prompt
-	Streaming                               bool
-	SuffixTokens                            int64 // input_tokens: the prompt behind the prefix
-	OutputTokens                            int64
-	Text, Image, Audio, Video               int64
-	ReasonRatio                             string
-	Model                                   string
-	DeadlineUs, SLOTargetUs                 int64
-	ServerPromptTokens                      int64 // server_input_tokens: the whole prompt as the server counted it
-	ArrivalUs, SendUs                       int64
-	FirstChunkUs, LastChunkUs               int64
-	Chunks                                  int64
-	Status, Error, FinishReason             string
-	XRequestID, Adapter                     string
-	ThinkUs                                 int64
+	RequestID, SLOClass         string
+	Priority                    trace.Opt[int64] // vllm_priority, where there is such a column
+	SessionID                   string
+	Round                       int64
+	PrefixGroup                 string
+	PrefixTokens                int64 // prefix_length: what the group shares, at the head of the prompt
+	Streaming                   bool
+	SuffixTokens                int64 // input_tokens: the prompt behind the prefix
+	OutputTokens                int64
+	DeadlineUs, SLOTargetUs     int64
+	ServerPromptTokens          int64 // server_input_tokens: the whole prompt as the server counted it
+	ArrivalUs, SendUs           int64
+	FirstChunkUs, LastChunkUs   int64
+	Chunks                      int64
+	Status, Error, FinishReason string
 
 	// ContextTokens are said before in the session: prompts and answers of its
 	// earlier rounds. The reader fills it where sessions accumulate.
@@ -153,15 +136,6 @@ func (r *Record) prefix() int64 {
 		return 0
 	}
 	return r.PrefixTokens
-}
-
-// SetPrompt divides a prompt of n tokens into the group's prefix and the rest.
-func (r *Record) SetPrompt(n int64, group string, shared int64) {
-	r.PrefixGroup = group
-	if r.PrefixTokens = 0; group != "" {
-		r.PrefixTokens = min(shared, n)
-	}
-	r.SuffixTokens = n - r.PrefixTokens
 }
 
 // SentUs is when the request was sent: send_time_us, else the planned arrival.
