@@ -7,7 +7,6 @@ import (
 
 	"gonum.org/v1/gonum/optimize"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -354,7 +353,7 @@ func (p *problem) intervals(f *Fitted, z []float64) {
 			pulled = 0
 		}
 		half := normal975 * math.Sqrt(variance*p.spread(z))
-		f.Lo[j], f.Hi[j] = f.X[j]*portable.Exp(-half), f.X[j]*portable.Exp(half)
+		f.Lo[j], f.Hi[j] = f.X[j]*stat.Exp(-half), f.X[j]*stat.Exp(half)
 		f.PriorPart[j] = math.Min(1, 1-free+free*pulled/variance)
 	}
 }
@@ -401,7 +400,7 @@ const (
 func logs(x []float64) []float64 {
 	out := make([]float64, len(x))
 	for i, v := range x {
-		out[i] = portable.Log(v)
+		out[i] = stat.Log(v)
 	}
 	return out
 }
@@ -409,7 +408,7 @@ func logs(x []float64) []float64 {
 func exp(x []float64) []float64 {
 	out := make([]float64, len(x))
 	for i, v := range x {
-		out[i] = portable.Exp(v)
+		out[i] = stat.Exp(v)
 	}
 	return out
 }

@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Point is the steady state of one server at one arrival rate.
@@ -133,7 +133,7 @@ func (m *Model) finish(h *head, r float64) moments {
 	unit := math.Ldexp(h.p, h.shift)   // the largest member in the head's units
 	if r <= 1 {
 		notLast, waiting = geometric(r, q)
-		last = portable.Pow(r, float64(q))
+		last = stat.Pow(r, float64(q))
 		waiting += float64(float64(q) * last)
 	} else {
 		sum, fromTop := geometric(1/r, q) // over 0 <= i < Q, member j = Q - i is r^-i
@@ -161,9 +161,9 @@ func (m *Model) finish(h *head, r float64) moments {
 // topUnit is p * 2^shift * r^q.
 func topUnit(p float64, shift int, r float64, q int) float64 {
 	if shift == 0 {
-		return p * portable.Pow(r, float64(q))
+		return p * stat.Pow(r, float64(q))
 	}
-	return portable.Exp2(portable.Log2(p) + float64(shift) + float64(float64(q)*portable.Log2(r)))
+	return stat.Exp2(stat.Log2(p) + float64(shift) + float64(float64(q)*stat.Log2(r)))
 }
 
 // geometric sums r^j and j r^j over 0 <= j < n by doubling: every term is

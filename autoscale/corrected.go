@@ -3,7 +3,7 @@ package autoscale
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // The corrected flavour follows one vLLM engine step by step where inferno-3p
@@ -157,7 +157,7 @@ func (m *Model) extraGap(s *stepwise, lambda float64) float64 {
 		return own
 	}
 	// mean overlap of two lifetimes over the mean lifetime, for log-normal outputs
-	overlap := 1 - math.Erf(math.Sqrt(portable.Log1p(m.s.OutputCV2))/2)
+	overlap := 1 - math.Erf(math.Sqrt(stat.Log1p(m.s.OutputCV2))/2)
 	return own + float64(m.correctedDecodeWork()/m.decodes()/room*(1/(g*g)-1)*overlap)
 }
 
@@ -185,7 +185,7 @@ func (m *Model) spill(inService float64, s *stepwise, lambda, running, busy floa
 		return 0
 	}
 	var mean float64
-	p := portable.Exp(-ahead)
+	p := stat.Exp(-ahead)
 	for a := 0.0; a < 64 && (p > 1e-9 || a < ahead); a++ {
 		mean += float64(p * (math.Ceil((a+1)/perStep) - math.Ceil(1/perStep)))
 		p *= ahead / (a + 1)

@@ -8,7 +8,6 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -153,7 +152,7 @@ func words(null []result.QueueDirection) string {
 	for _, d := range null {
 		var parts []string
 		for i, name := range d.Names {
-			parts = append(parts, fmt.Sprintf("%s %+.2g %%", name, 100*portable.Expm1(0.1*d.Weight[i]/math.Abs(d.Weight[largest(d.Weight)]))))
+			parts = append(parts, fmt.Sprintf("%s %+.2g %%", name, 100*stat.Expm1(0.1*d.Weight[i]/math.Abs(d.Weight[largest(d.Weight)]))))
 		}
 		if len(parts) == 1 {
 			all = append(all, fmt.Sprintf("%s shows in neither TTFT nor ITL", d.Names[0]))

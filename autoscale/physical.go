@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -141,7 +140,7 @@ func (s *Server) judge(f Flavour, params []result.QueueParameter) (out []trace.F
 			out = append(out, trace.Findingf(unlikelyParameter, "%s: %s of %.3g ms is below the hardware's %.3g ms (implied utilisation %.2f)",
 				s.ID, q.Name, q.Value, *q.Floor, *q.Utilisation))
 		}
-		if q.Shift != nil && math.Abs(portable.Log(*q.Shift)) > math.Ln2 {
+		if q.Shift != nil && math.Abs(stat.Log(*q.Shift)) > math.Ln2 {
 			out = append(out, trace.Findingf(unlikelyParameter, "%s: effective %s is %.2g times the physical one (%s)", s.ID, q.Name, *q.Shift, f))
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // RobustOptions are those of our own tracker.
@@ -225,7 +225,7 @@ func (o *RobustOptions) observer(w *Window) observer {
 
 // logRatio is log(observed/predicted).
 func logRatio(w *Window, hx []float64) []float64 {
-	return []float64{portable.Log(w.TTFTMs / hx[0]), portable.Log(w.ITLMs / hx[1])}
+	return []float64{stat.Log(w.TTFTMs / hx[0]), stat.Log(w.ITLMs / hx[1])}
 }
 
 // logJacobian is the observations and d log(h)/d theta.
@@ -245,7 +245,7 @@ func logJacobian(h observer, theta []float64) (hx []float64, j *mat.Dense, ok bo
 			return nil, nil, false
 		}
 		for r := range hx {
-			j.Set(r, c, portable.Log(up[r]/down[r])/(2*robustStep))
+			j.Set(r, c, stat.Log(up[r]/down[r])/(2*robustStep))
 		}
 	}
 	return hx, j, true

@@ -3,7 +3,7 @@ package autoscale
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // The wait for a seat is decided by how much the work in the system varies, and that is not
@@ -35,7 +35,7 @@ func (m *Model) variability(n, r float64) (c, psi float64) {
 	spread := 1 + m.s.OutputCV2
 	byOutput := (1 - r) * (1 + output) // the power of the output that the work goes with: 1 without growth of the context
 	both := float64((1 - r) * prompt)
-	c = portable.Expm1(byOutput*byOutput*portable.Log(spread)) +
+	c = stat.Expm1(byOutput*byOutput*stat.Log(spread)) +
 		float64(m.s.PromptCV2*(float64((r+both)*(r+both))+float64(both*both*m.s.OutputCV2)))
 	return c, float64((1-output)*spread/2) + 2*output*spread*spread/3
 }
@@ -55,7 +55,7 @@ func (m *Model) seatWait(p *Point) {
 	h := m.seatHead(lambda, more, lambda*full*float64(m.n))
 	c, psi = m.variability(float64(m.n), last)
 	h.p /= psi * (1 - last)
-	queue := m.finish(&h, portable.Pow(lambda*full, 2/(1+c)))
+	queue := m.finish(&h, stat.Pow(lambda*full, 2/(1+c)))
 	p.WaitMs = queue.queued / (p.ThroughputRPS / 1000)
 }
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"math"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -151,7 +151,7 @@ func (c *cluster) admit(i int, now int64) error {
 		return nil
 	}
 	if rec.Tries < c.cfg.Retry.Tries {
-		wait := float64(c.cfg.Retry.BaseUs) * portable.Pow(c.cfg.Retry.Factor, float64(rec.Tries-1))
+		wait := float64(c.cfg.Retry.BaseUs) * stat.Pow(c.cfg.Retry.Factor, float64(rec.Tries-1))
 		c.events.push(now+sim.ToUs(wait), arrival, i)
 		return nil
 	}

@@ -5,7 +5,6 @@ import (
 
 	"gonum.org/v1/gonum/optimize"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -34,7 +33,7 @@ func (p *process) kernel(a, b []float64) float64 {
 		r2 += float64(d * d)
 	}
 	r := math.Sqrt(5 * r2)
-	return p.amp * (1 + r + r*r/3) * portable.Exp(-r)
+	return p.amp * (1 + r + r*r/3) * stat.Exp(-r)
 }
 
 // regress fits lengths and amplitude to values y at x by the largest marginal
@@ -54,17 +53,17 @@ func regress(x [][]float64, y, variance []float64) *process {
 	cost := func(theta []float64) float64 {
 		sum := 0.0
 		for k := range p.lengths {
-			p.lengths[k] = portable.Exp(theta[k])
-			d := (theta[k] - portable.Log(0.5)) / 1.2
+			p.lengths[k] = stat.Exp(theta[k])
+			d := (theta[k] - stat.Log(0.5)) / 1.2
 			sum += float64(d * d / 2)
 		}
-		p.amp = portable.Exp(theta[len(theta)-1])
+		p.amp = stat.Exp(theta[len(theta)-1])
 		sum += float64(theta[len(theta)-1] * theta[len(theta)-1] / 8)
 		return sum - p.solve(z)
 	}
 	start := make([]float64, len(p.lengths)+1)
 	for k := range p.lengths {
-		start[k] = portable.Log(0.5)
+		start[k] = stat.Log(0.5)
 	}
 	best, value := append([]float64(nil), start...), math.Inf(1)
 	for _, shift := range []float64{0, -0.9, 0.7} {
@@ -98,9 +97,9 @@ func (p *process) solve(z []float64) float64 {
 	}
 	p.chol, p.alpha = a, append([]float64(nil), z...)
 	stat.CholeskySolve(a, n, p.alpha)
-	like := -float64(n) / 2 * portable.Log(2*math.Pi)
+	like := -float64(n) / 2 * stat.Log(2*math.Pi)
 	for i := range n {
-		like -= portable.Log(a[i*n+i]) + float64(z[i]*p.alpha[i]/2)
+		like -= stat.Log(a[i*n+i]) + float64(z[i]*p.alpha[i]/2)
 	}
 	return like
 }
@@ -130,7 +129,7 @@ func normalBelow(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
 func logImprovement(mean, sd, best float64) float64 {
 	u := (mean - best) / sd
 	if u < -6 {
-		return portable.Log(sd) - float64(u*u/2) - float64(portable.Log(2*math.Pi)/2) - float64(2*portable.Log(-u))
+		return stat.Log(sd) - float64(u*u/2) - float64(stat.Log(2*math.Pi)/2) - float64(2*stat.Log(-u))
 	}
-	return portable.Log(sd) + portable.Log(portable.Exp(-u*u/2)/math.Sqrt(2*math.Pi)+float64(u*normalBelow(u)))
+	return stat.Log(sd) + stat.Log(stat.Exp(-u*u/2)/math.Sqrt(2*math.Pi)+float64(u*normalBelow(u)))
 }

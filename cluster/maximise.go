@@ -5,7 +5,6 @@ import (
 
 	"gonum.org/v1/gonum/optimize"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -87,7 +86,7 @@ func (s *search) next(n int) []float64 {
 
 // gridPoint walks the finest full grid that the calls allow, in a seeded order.
 func (s *search) gridPoint(n int) []float64 {
-	side := max(2, int(math.Floor(portable.Pow(float64(s.Start+s.Calls), 1/float64(s.Dims))+1e-9)))
+	side := max(2, int(math.Floor(stat.Pow(float64(s.Start+s.Calls), 1/float64(s.Dims))+1e-9)))
 	x := make([]float64, s.Dims)
 	for k := range x {
 		x[k] = float64(n%side) / float64(side-1)
@@ -145,7 +144,7 @@ func (s *search) propose(n int) []float64 {
 		g := logImprovement(m, sd, best)
 		if slack != nil {
 			cm, csd := slack.at(x)
-			g += portable.Log(math.Max(1e-12, normalBelow(cm/csd)))
+			g += stat.Log(math.Max(1e-12, normalBelow(cm/csd)))
 		}
 		return g
 	}

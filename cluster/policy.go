@@ -3,7 +3,6 @@ package cluster
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -185,7 +184,7 @@ func (p *probabilistic) Decide(r *Request, v *View, _ int) (Decision, error) {
 	if r.Priority >= 0 {
 		return admit(), nil
 	}
-	chance := math.Min(1, p.K*portable.Pow(saturation(v, p.Queue, p.KV), p.Power))
+	chance := math.Min(1, p.K*stat.Pow(saturation(v, p.Queue, p.KV), p.Power))
 	if stat.Draw(uint64(p.Seed), streamProbabilistic, uint64(r.Index), uint64(r.Try)) < chance {
 		return reject(reasonSaturated), nil
 	}

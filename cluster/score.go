@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -101,4 +101,4 @@ func scorerNames() []string {
 
 func trailing(word uint64) int { return bits.TrailingZeros64(word) }
 
-func decay(us int64) float64 { return portable.Exp(-float64(us) / rateWindowUs) }
+func decay(us int64) float64 { return stat.Exp(-float64(us) / rateWindowUs) }

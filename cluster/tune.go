@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -24,7 +23,7 @@ type parameter struct {
 }
 
 func (p *parameter) value(u float64) float64 {
-	return portable.Exp(portable.Log(p.Lo) + float64(u*(portable.Log(p.Hi)-portable.Log(p.Lo))))
+	return stat.Exp(stat.Log(p.Lo) + float64(u*(stat.Log(p.Hi)-stat.Log(p.Lo))))
 }
 
 // tunable are the policies that can be tuned, with their knobs.

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 )
@@ -181,8 +181,8 @@ func (l *load) prefixOf(rank int) int64 {
 		return l.Prefix[0]
 	}
 	u := rand.New(rand.NewPCG(uint64(rank), 77)).Float64()
-	lo, hi := portable.Log(float64(l.Prefix[0])), portable.Log(float64(l.Prefix[1]))
-	return int64(portable.Exp(lo+float64(u*(hi-lo)))) / 16 * 16
+	lo, hi := stat.Log(float64(l.Prefix[0])), stat.Log(float64(l.Prefix[1]))
+	return int64(stat.Exp(lo+float64(u*(hi-lo)))) / 16 * 16
 }
 
 // digestOf sums up what arrives.

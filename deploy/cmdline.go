@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -346,7 +346,7 @@ func humanInt(text string) (int64, bool) {
 	number, suffix := text[:len(text)-1], text[len(text)-1:]
 	if i := strings.Index("kmgt", suffix); i >= 0 {
 		f, err := strconv.ParseFloat(number, 64)
-		scaled := f * portable.Pow(1000, float64(i+1))
+		scaled := f * stat.Pow(1000, float64(i+1))
 		return int64(math.Round(scaled)), err == nil && scaled < 1<<62
 	}
 	if i := strings.Index("KMGT", suffix); i >= 0 {

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -135,7 +135,7 @@ func nearestHeads(table map[attentionKey]*grid, key attentionKey) string {
 		if k.kvDType != key.kvDType || k.headDim != key.headDim {
 			continue
 		}
-		d := math.Abs(portable.Log(float64(k.heads)/float64(key.heads))) + math.Abs(portable.Log(float64(k.kvHeads)/float64(key.kvHeads)))
+		d := math.Abs(stat.Log(float64(k.heads)/float64(key.heads))) + math.Abs(stat.Log(float64(k.kvHeads)/float64(key.kvHeads)))
 		s := fmt.Sprintf("%d and %d", k.heads, k.kvHeads)
 		if d < best || d == best && s < text {
 			best, text = d, s

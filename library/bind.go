@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -218,7 +218,7 @@ func between(sorted []int64, v int64) (lo, hi int64, t, scale float64) {
 		return last, last, 0, float64(v) / float64(last)
 	}
 	lo, hi = sorted[i-1], sorted[i]
-	return lo, hi, portable.Log(float64(v)/float64(lo)) / portable.Log(float64(hi)/float64(lo)), 1
+	return lo, hi, stat.Log(float64(v)/float64(lo)) / stat.Log(float64(hi)/float64(lo)), 1
 }
 
 func distinct[T cmp.Ordered](vs []T) []T {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -225,7 +224,7 @@ func (f *fitted) modelVariance(by []float64, factor float64) float64 {
 
 // relative is the evidence of one prediction with its derivatives by columns.
 func (c *correction) relative(predicted, measured float64, by []float64, effects [][]float64, sd, weight float64) evidence {
-	e := evidence{log: portable.Log(predicted / measured), by: make([]float64, len(c.Theta)), sd: sd, weight: weight}
+	e := evidence{log: stat.Log(predicted / measured), by: make([]float64, len(c.Theta)), sd: sd, weight: weight}
 	for k, effect := range effects {
 		e.by[k] = ridge.Dot(by[:min(len(by), len(effect))], effect) / predicted
 	}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // curve is a measured time over one size: ms at ascending x.
@@ -82,9 +82,9 @@ func blend(cs []*curve, weights []float64) curve {
 	for i, x := range xs {
 		sum := 0.0
 		for j, c := range cs {
-			sum += float64(weights[j] * portable.Log(c.at(x, 1)))
+			sum += float64(weights[j] * stat.Log(c.at(x, 1)))
 		}
-		ys[i] = portable.Exp(sum)
+		ys[i] = stat.Exp(sum)
 	}
 	return curve{xs, ys}
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -68,7 +68,7 @@ func (k moeKey) distance(o moeKey) float64 {
 	sum := 0.0
 	for _, p := range [][2]int64{{k.hidden, o.hidden}, {k.inter, o.inter}, {k.topK, o.topK}, {k.experts, o.experts}, {k.tp, o.tp},
 		{k.ep, o.ep}} {
-		sum += math.Abs(portable.Log(float64(p[0]) / float64(max(1, p[1]))))
+		sum += math.Abs(stat.Log(float64(p[0]) / float64(max(1, p[1]))))
 	}
 	return sum
 }

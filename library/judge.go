@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
@@ -29,7 +29,7 @@ func (b *builder) judge(ctx context.Context, c *correction, ls []*load) ([]Judge
 	out := make([]Judged, len(ls))
 	for i, l := range ls {
 		tpot, ttft := es[2*i], es[2*i+1]
-		out[i] = l.judged(l.ttftMs*portable.Exp(ttft.log), l.tpotMs*portable.Exp(tpot.log))
+		out[i] = l.judged(l.ttftMs*stat.Exp(ttft.log), l.tpotMs*stat.Exp(tpot.log))
 		out[i].TPOTSD = math.Sqrt(tpot.modelVariance + c.variance(tpot.by))
 	}
 	return out, nil

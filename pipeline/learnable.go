@@ -8,7 +8,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -237,8 +236,8 @@ func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span 
 				continue
 			}
 			for i := range got {
-				offTTFT = append(offTTFT, math.Abs(portable.Log(got[i].TTFTUs/first[i].TTFTUs)))
-				offSpan = append(offSpan, math.Abs(portable.Log(got[i].SpanUs/first[i].SpanUs)))
+				offTTFT = append(offTTFT, math.Abs(stat.Log(got[i].TTFTUs/first[i].TTFTUs)))
+				offSpan = append(offSpan, math.Abs(stat.Log(got[i].SpanUs/first[i].SpanUs)))
 			}
 		}
 	}

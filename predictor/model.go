@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff/forest"
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -167,7 +166,7 @@ func (b *boosted) bestShare(t *columns, rows []int, w []float64) float64 {
 		sum := 0.0
 		for k, i := range rows {
 			t.Row(i, x)
-			sum += float64(w[k] * math.Abs(t.Physics[i]*portable.Exp(share*b.eval.Margin(x))/t.Y[i]-1))
+			sum += float64(w[k] * math.Abs(t.Physics[i]*stat.Exp(share*b.eval.Margin(x))/t.Y[i]-1))
 		}
 		if sum < least {
 			best, least = share, sum
@@ -202,9 +201,9 @@ func boostLogs(t *columns, rows []int, w []float64, o growOptions, opt boostOpti
 	}
 	y := make([]float64, len(rows))
 	for k, i := range rows {
-		y[k] = portable.Log(t.Y[i])
+		y[k] = stat.Log(t.Y[i])
 		if isResidual {
-			y[k] -= portable.Log(t.Physics[i])
+			y[k] -= stat.Log(t.Physics[i])
 		}
 	}
 	f, err := growForest(m, y, w, opt)
@@ -227,7 +226,7 @@ func loaded(f *forest.Forest, columns int, isResidual bool) (*boosted, error) {
 func (b *boosted) Predict(t *columns, i int) float64 {
 	x := make([]float64, len(t.X))
 	t.Row(i, x)
-	ms := portable.Exp(b.eval.Margin(x))
+	ms := stat.Exp(b.eval.Margin(x))
 	if b.IsResidual {
 		ms *= t.Physics[i]
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/blis-train/blis-train/coeff/forest"
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Types of XGBoost's columns.
@@ -35,7 +35,7 @@ type Column struct{ Name, Type string }
 func xgBoost(w io.Writer, f *forest.Forest, columns []Column, isLog bool) error {
 	base, objective := f.Base, "reg:squarederror"
 	if isLog {
-		base, objective = portable.Exp(f.Base), "reg:gamma"
+		base, objective = stat.Exp(f.Base), "reg:gamma"
 	}
 	if b := float32(base); math.IsInf(float64(b), 0) || isLog && b == 0 {
 		return fmt.Errorf("base of the forest: got %g, want a float32 that is not 0", base)

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/trace"
@@ -116,7 +115,7 @@ func (e *evaluation) left(i int, r *RequestResult) bool {
 		}
 		off := missing
 		if v > 0 {
-			off = portable.Log(v / want[k])
+			off = stat.Log(v / want[k])
 			e.simulated[k] = append(e.simulated[k], v)
 		} else {
 			e.simulated[k] = append(e.simulated[k], math.Inf(1))
@@ -159,7 +158,7 @@ func (e *evaluation) quantiles() float64 {
 		slices.Sort(e.simulated[k])
 		for _, p := range quantiles {
 			ratio := stat.Quantile(e.simulated[k], p) / stat.Quantile(e.measured[k], p)
-			off := math.Abs(portable.Log(ratio))
+			off := math.Abs(stat.Log(ratio))
 			if !(off < missing) { // beside what never finishes a quantile is no number
 				off = missing
 			}
@@ -179,7 +178,7 @@ func huber(x float64) float64 {
 
 // Pull is the weight of a squared relative error that pulls as its Huber loss does.
 func Pull(simulated, measured float64) float64 {
-	if off := math.Abs(portable.Log(simulated / measured)); off > huberAt {
+	if off := math.Abs(stat.Log(simulated / measured)); off > huberAt {
 		return huberAt / off
 	}
 	return 1

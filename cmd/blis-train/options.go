@@ -23,10 +23,10 @@ type stage struct {
 
 // stagesOf are the groups of pipeline.yaml that a command reads, their options at the defaults.
 func stagesOf(command string) []stage {
-	run := pipeline.DefaultRunOptions()
 	switch command {
 	case "run", "plan":
-		tables := run.Tables()
+		o := pipeline.DefaultRunOptions()
+		tables := o.Tables()
 		if command == "plan" { // these belong to whoever does the tasks
 			for i := range tables {
 				tables[i] = tables[i].Without("why-rejected", "workers", "force", "figures", "baseline")
@@ -34,14 +34,17 @@ func stagesOf(command string) []stage {
 		}
 		return []stage{{"extract", tables[0]}, {"fit", tables[1]}, {"validate", tables[2]}, {"run", nil}}
 	case "extract":
-		return []stage{{"extract", run.Extract.Table()}}
+		o := pipeline.DefaultExtractOptions()
+		return []stage{{"extract", o.Table()}}
 	case "inspect":
 		o := pipeline.DefaultInspectOptions()
 		return []stage{{"extract", o.Table()}}
 	case "fit":
-		return []stage{{"fit", run.Fit.Table()}}
+		o := pipeline.DefaultFitOptions()
+		return []stage{{"fit", o.Table()}}
 	case "validate":
-		return []stage{{"validate", run.Validate.Table()}}
+		o := pipeline.DefaultValidateOptions()
+		return []stage{{"validate", o.Table()}}
 	case "simulate":
 		o := cluster.Options{Options: simulate.DefaultOptions()}
 		return []stage{{"simulate", o.Table()}}

@@ -13,15 +13,15 @@ import (
 
 const (
 	module   = "github.com/blis-train/blis-train"
-	portable = "internal/portable"
+	portable = "internal/stat/portable.go"
 	report   = "pipeline/report" // where the last bit of a number is not seen
 )
 
-// storeys are the packages from the lowest to the highest: a package imports from lower
-// storeys alone. Packages of one storey know nothing of each other.
-var storeys = [][]string{
-	{"internal/portable", "internal/par", "internal/repo", "internal/arch", "pipeline/option", "trace"},
-	{"internal/files", "internal/stat", "trace/table", "coeff/forest"},
+// layers are the packages from the lowest to the highest: a package imports from lower
+// layers alone. Packages of one layer know nothing of each other.
+var layers = [][]string{
+	{"internal/par", "internal/stat", "internal/repo", "internal/arch", "pipeline/option", "trace"},
+	{"internal/files", "trace/table", "coeff/forest"},
 	{"deploy", "trace/tracev2"},
 	{"coeff"},
 	{"result", "pipeline/features", "pipeline/ridge"},
@@ -42,16 +42,16 @@ var products = []string{"autoscale", "cluster", "library", "predictor"}
 // pure are the packages that promise no outside world: no files, clocks, logs, network or
 // global random numbers.
 var pure = []string{
-	"coeff/forest", "internal/portable", "internal/stat", "pipeline/features", "pipeline/option", "pipeline/ridge", "sim",
+	"coeff/forest", "internal/stat", "pipeline/features", "pipeline/option", "pipeline/ridge", "sim",
 	"sim/predict",
 }
 
 var impure = []string{"os", "time", "log", "log/slog", "flag", "net", "net/http", "math/rand"}
 
-// TestStoreys fails with file:line where a package imports from its own storey or above,
+// TestLayers fails with file:line where a package imports from its own layer or above,
 // where a product knows another, and where a pure package imports the outside world. A
-// circle cannot be built; a package without a storey is named.
-func TestStoreys(t *testing.T) {
+// circle cannot be built; a package without a layer is named.
+func TestLayers(t *testing.T) {
 	root := repo.Root(t)
 	for _, rel := range repoFiles(t, root) {
 		dir := path.Dir(rel)
@@ -59,9 +59,9 @@ func TestStoreys(t *testing.T) {
 			strings.HasPrefix(dir, "cmd/blis-train-beam") {
 			continue
 		}
-		own := storeyOf(dir)
+		own := layerOf(dir)
 		if own < 0 {
-			t.Errorf("%s: package %s has no storey in internal/arch", rel, dir)
+			t.Errorf("%s: package %s has no layer in internal/arch", rel, dir)
 		}
 		for _, spec := range parsed(t, filepath.Join(root, rel)).Imports {
 			name, _ := strconv.Unquote(spec.Path.Value)
@@ -73,7 +73,7 @@ func TestStoreys(t *testing.T) {
 			if !ours {
 				continue
 			}
-			if storeyOf(of) >= own {
+			if layerOf(of) >= own {
 				t.Errorf("%s: %s may not import %s, which is not below it", at, dir, of)
 			}
 			if p, q := productOf(dir), productOf(of); q != "" && p != q && !strings.HasPrefix(dir, "cmd/") {
@@ -83,8 +83,8 @@ func TestStoreys(t *testing.T) {
 	}
 }
 
-func storeyOf(dir string) int {
-	return slices.IndexFunc(storeys, func(s []string) bool { return slices.Contains(s, dir) })
+func layerOf(dir string) int {
+	return slices.IndexFunc(layers, func(s []string) bool { return slices.Contains(s, dir) })
 }
 
 // productOf is the product that the package belongs to, "" in the core.

@@ -11,7 +11,7 @@ import (
 )
 
 // unportable are functions of package math whose last bits depend on the architecture,
-// and for which portable has its own.
+// and for which package stat has its own.
 var unportable = []string{"Exp", "Exp2", "Expm1", "Log", "Log1p", "Log2", "Log10", "Pow"}
 
 // TestPortable refuses them outside tests and drawings, where a bit is not seen.
@@ -29,7 +29,7 @@ func TestPortable(t *testing.T) {
 				return true
 			}
 			if of, ok := s.X.(*ast.Ident); ok && of.Name == "math" {
-				t.Errorf("%s:%d: math.%s differs in its last bit between architectures: use portable.%s", rel, positions.Position(s.Pos()).Line,
+				t.Errorf("%s:%d: math.%s differs in its last bit between architectures: use stat.%s", rel, positions.Position(s.Pos()).Line,
 					s.Sel.Name, s.Sel.Name)
 			}
 			return true

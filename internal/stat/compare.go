@@ -2,8 +2,6 @@ package stat
 
 import (
 	"math"
-
-	"github.com/blis-train/blis-train/internal/portable"
 )
 
 // ks is a two-sided two-sample Kolmogorov-Smirnov comparison.
@@ -65,7 +63,7 @@ func CriticalD(n, m int) float64 {
 // EnoughFor is the least size of two equal samples whose critical distance is
 // below limit.
 func EnoughFor(limit float64) int {
-	return int(math.Floor(2*portable.Pow(fivePercent/limit, 2))) + 1
+	return int(math.Floor(2*Pow(fivePercent/limit, 2))) + 1
 }
 
 // KolmogorovSurvival is P(K >= x) of the Kolmogorov distribution. Below 1.18 the
@@ -79,13 +77,13 @@ func KolmogorovSurvival(x float64) float64 {
 		sum := 0.0
 		for k := 1; k <= 8; k++ {
 			odd := float64(2*k - 1)
-			sum += portable.Exp(-odd * odd * math.Pi * math.Pi / (8 * x * x))
+			sum += Exp(-odd * odd * math.Pi * math.Pi / (8 * x * x))
 		}
 		return 1 - float64(math.Sqrt(2*math.Pi)/x*sum)
 	}
 	sum, sign := 0.0, 1.0
 	for k := 1; k <= 20; k++ {
-		sum += float64(sign * portable.Exp(-2*float64(k)*float64(k)*x*x))
+		sum += float64(sign * Exp(-2*float64(k)*float64(k)*x*x))
 		sign = -sign
 	}
 	return 2 * sum
@@ -206,7 +204,7 @@ func StudentT(p, df float64) float64 {
 
 // studentDensity is Student's density.
 func studentDensity(t, df float64) float64 {
-	return gammaRatio(df/2) / math.Sqrt(df*math.Pi) * portable.Exp(-(df+1)/2*portable.Log1p(t*t/df))
+	return gammaRatio(df/2) / math.Sqrt(df*math.Pi) * Exp(-(df+1)/2*Log1p(t*t/df))
 }
 
 // studentTail is the chance of more than t > 0. With b = 1/2 the continued fraction of
@@ -216,7 +214,7 @@ func studentTail(t, df float64) float64 {
 	a, b := float64(df/2), 0.5
 	square := float64(t * t)
 	x, y := df/(df+square), square/(df+square)
-	front := gammaRatio(a) / math.SqrtPi * portable.Exp(-a*portable.Log1p(square/df)) * math.Sqrt(y) // x^a y^b / B(a, b)
+	front := gammaRatio(a) / math.SqrtPi * Exp(-a*Log1p(square/df)) * math.Sqrt(y) // x^a y^b / B(a, b)
 	if x < (a+1)/(a+b+2) {
 		return front / a * betaFraction(a, b, x) / 2
 	}

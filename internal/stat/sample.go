@@ -20,8 +20,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-
-	"github.com/blis-train/blis-train/internal/portable"
 )
 
 // Quantile is the p-quantile of a sorted sample, linear between the order
@@ -146,7 +144,7 @@ func Round(v float64, n int) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return v
 	}
-	scale := portable.Pow(10, float64(n-1)-math.Floor(portable.Log10(math.Abs(v))))
+	scale := Pow(10, float64(n-1)-math.Floor(Log10(math.Abs(v))))
 	return math.Round(v*scale) / scale
 }
 
@@ -244,8 +242,8 @@ func mix(x uint64) uint64 {
 // LogNormal is the u-quantile, 0 < u < 1, of the log-normal law with a mean and a squared
 // coefficient of variation (variance / mean^2).
 func LogNormal(mean, cv2, u float64) float64 {
-	sigma2 := portable.Log1p(cv2)
-	return mean * portable.Exp(float64(math.Sqrt(2*sigma2)*math.Erfinv(float64(2*u)-1))-float64(sigma2/2))
+	sigma2 := Log1p(cv2)
+	return mean * Exp(float64(math.Sqrt(2*sigma2)*math.Erfinv(float64(2*u)-1))-float64(sigma2/2))
 }
 
 // Histogram counts values >= 0 in bins of a fixed relative width of about 0.4 %:
@@ -271,7 +269,7 @@ func NewHistogram() *Histogram {
 func (h *Histogram) Add(x float64, w int64) {
 	bin := 0
 	if x > 1 {
-		bin = min(len(h.count)-1, 1+int(portable.Log2(x)*binsPerOctave))
+		bin = min(len(h.count)-1, 1+int(Log2(x)*binsPerOctave))
 	}
 	h.count[bin] += w
 	h.n += w
@@ -311,7 +309,7 @@ func (h *Histogram) Quantile(p float64) float64 {
 		if bin == 0 {
 			return math.Min(1, h.max)
 		}
-		return math.Min(h.max, portable.Exp2((float64(bin-1)+0.5)/binsPerOctave))
+		return math.Min(h.max, Exp2((float64(bin-1)+0.5)/binsPerOctave))
 	}
 	return h.max
 }

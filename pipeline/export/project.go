@@ -15,7 +15,6 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -140,7 +139,7 @@ func (r Region) batch(kind Kind, n int64, level, k uint64) []trace.Chunk {
 	draw := func(i int64, what uint64) float64 { return stat.Draw(level, k, uint64(i), what, uint64(len(kind))) }
 	prompts, decodes := int64(0), n
 	if kind != Decode { // one prompt in half of them, two in a quarter, ...
-		prompts = min(n, 1-int64(portable.Log2(1-float64(draw(0, keyPrompts)))))
+		prompts = min(n, 1-int64(stat.Log2(1-float64(draw(0, keyPrompts)))))
 		decodes = max(n-prompts, min(n-1, 1))
 	}
 	if kind == Prefill {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -120,14 +120,14 @@ var queuePole = Feature{
 var logQueue = queueMemoryInteraction11.
 	amended("gate(running_depth, kv_usage_ratio)*kv_usage_ratio*ln(1 + waiting_depth/max_num_seqs)").
 	withAlpha(func(s *Space, in *QueueInput) float64 {
-		return s.gate(in) * in.KVUsageRatio * portable.Log1p(in.WaitingDepth/s.maxSeqs)
+		return s.gate(in) * in.KVUsageRatio * stat.Log1p(in.WaitingDepth/s.maxSeqs)
 	})
 
 // seatDrain is queue slot 5 gated by the seats alone.
 var seatDrain = queueDrain11.
 	amended("min(1, running_depth/max_num_seqs)*ln(1 + waiting_depth)*roofline_step_time").
 	withAlpha(func(s *Space, in *QueueInput) float64 {
-		return atMost(1, in.RunningDepth/s.maxSeqs) * portable.Log1p(in.WaitingDepth) * s.rooflineS
+		return atMost(1, in.RunningDepth/s.maxSeqs) * stat.Log1p(in.WaitingDepth) * s.rooflineS
 	})
 
 // memoryDrain is the drain of a queue that waits for KV blocks.
@@ -143,7 +143,7 @@ var memoryDrain = Feature{
 	Formula: "min(1, max(0, kv_usage_ratio))*ln(1 + waiting_depth)*roofline_step_time",
 	Doc:     "log of the queue in front times the roofline of a full step, as far as KV blocks are taken",
 	alpha: func(s *Space, in *QueueInput) float64 {
-		return atMost(1, atLeast(0, in.KVUsageRatio)) * portable.Log1p(in.WaitingDepth) * s.rooflineS
+		return atMost(1, atLeast(0, in.KVUsageRatio)) * stat.Log1p(in.WaitingDepth) * s.rooflineS
 	},
 }
 
@@ -153,7 +153,7 @@ const diverseTokens = "decode_tokens + num_prefill_reqs*(1 + ln(max(1, prefill_t
 
 func diverse(in *StepInput) float64 {
 	n := in.NumPrefillReqs
-	return in.DecodeTokens + float64(n*(1+portable.Log(atLeast(1, in.PrefillTokens/atLeast(1, n)))))
+	return in.DecodeTokens + float64(n*(1+stat.Log(atLeast(1, in.PrefillTokens/atLeast(1, n)))))
 }
 
 // diverseWeightLoad is step slot 3 with the experts that diverse tokens touch.
@@ -203,5 +203,5 @@ func Renewal(v Version, gamma, sinceUs float64) float64 {
 	if !v.Has(TimeAverage) {
 		return gamma
 	}
-	return -portable.Expm1(portable.Log1p(-gamma) * sinceUs / averageUs)
+	return -stat.Expm1(stat.Log1p(-gamma) * sinceUs / averageUs)
 }

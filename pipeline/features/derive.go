@@ -3,7 +3,7 @@ package features
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // setDimensions copies what both versions read of the deployment.
@@ -128,7 +128,7 @@ func (s *Space) divide11() {
 	s.gqa = s.kvHeads / s.heads
 	s.stepOverheadS = s.layers * layerRefS
 	if s.experts > 0 {
-		s.lnIdleExpert = portable.Log1p(-s.topK / s.experts)
+		s.lnIdleExpert = stat.Log1p(-s.topK / s.experts)
 	}
 	if s.tp > 1 {
 		s.commLatencyS = s.allreduces * s.allreduceS

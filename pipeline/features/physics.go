@@ -3,7 +3,7 @@ package features
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // expertShare is the expected share of experts that B tokens touch under uniform routing
@@ -14,9 +14,9 @@ func (s *Space) expertShare(tokens float64) float64 {
 		return 0
 	}
 	if s.version == V10 {
-		return 1 - portable.Pow(1-s.topK/s.experts, math.Max(1, tokens))
+		return 1 - stat.Pow(1-s.topK/s.experts, math.Max(1, tokens))
 	}
-	return -portable.Expm1(tokens * s.lnIdleExpert)
+	return -stat.Expm1(tokens * s.lnIdleExpert)
 }
 
 // weightBytes is W(B, S): what a step of B tokens and S sampled sequences reads of the weights,

@@ -1,6 +1,6 @@
 package features
 
-import "github.com/blis-train/blis-train/internal/portable"
+import "github.com/blis-train/blis-train/internal/stat"
 
 // queueDrain11 is queue slot 5: the time the queue in front needs, compressed.
 //
@@ -21,7 +21,7 @@ var queueDrain11 = Feature{
 }
 
 func queueDrain(s *Space, in *QueueInput) float64 {
-	return s.gate(in) * portable.Log1p(in.WaitingDepth) * s.rooflineS
+	return s.gate(in) * stat.Log1p(in.WaitingDepth) * s.rooflineS
 }
 
 var queueDrain10 = queueDrain11.frozen(queueDrain11.Formula).withAlpha(queueDrain)
@@ -88,7 +88,7 @@ var memoryAdmissionGap11 = Feature{
 	Formula: "gate(running_depth, kv_usage_ratio)*ln(1 + prompt_tokens/(block_size*max(1, kv_free_blocks)))",
 	Doc:     "log of the prompt's KV need relative to the free blocks",
 	alpha: func(s *Space, in *QueueInput) float64 {
-		return s.gate(in) * portable.Log1p(in.PromptTokens/(s.blockTokens*atLeast(1, in.KVFreeBlocks)))
+		return s.gate(in) * stat.Log1p(in.PromptTokens/(s.blockTokens*atLeast(1, in.KVFreeBlocks)))
 	},
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -59,8 +58,8 @@ func Deployments(s *Solved, label []string, out *result.Model) {
 }
 
 func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, members []int) result.DeploymentFactor {
-	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: portable.Exp(logs[0]),
-		Prompt: portable.Exp(logs[1] - logs[0]), Runs: len(members)}
+	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: stat.Exp(logs[0]),
+		Prompt: stat.Exp(logs[1] - logs[0]), Runs: len(members)}
 	for _, r := range members {
 		d.Rows += byRun[r].rows
 	}
@@ -210,7 +209,7 @@ func (t *runTotals) factors() (all, more float64) {
 // and of those that are.
 func (t *runTotals) logs() [2]float64 {
 	all, more := t.factors()
-	return [2]float64{portable.Log(all), portable.Log(all * more)}
+	return [2]float64{stat.Log(all), stat.Log(all * more)}
 }
 
 // factorPrior is how many configurations at factor 1 stand behind every
@@ -225,7 +224,7 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 	logs := make([][]float64, len(hw))
 	for i, c := range d.Config {
 		if c != without && d.Y[i] > 0 && pred[i] > 0 {
-			logs[c] = append(logs[c], portable.Log(d.Y[i]/pred[i]))
+			logs[c] = append(logs[c], stat.Log(d.Y[i]/pred[i]))
 		}
 	}
 	var out []result.HardwareFactor
@@ -245,7 +244,7 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 		return nil
 	}
 	for k := range out {
-		out[k].Factor = portable.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
+		out[k].Factor = stat.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
 	}
 	slices.SortStableFunc(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
 	return out

@@ -8,7 +8,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -209,7 +208,7 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 				}
 			}
 			if mean > 0 {
-				logs, sds = append(logs, portable.Log(y/mean)), append(sds, math.Sqrt(variance)/mean)
+				logs, sds = append(logs, stat.Log(y/mean)), append(sds, math.Sqrt(variance)/mean)
 			}
 		}
 		if len(logs) == 0 {
@@ -218,7 +217,7 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 		off, sd := stat.Median(logs), stat.Median(sds)
 		if math.Abs(off) > contradictionSD*sd && math.Abs(off) > leastContradiction {
 			found = append(found, trace.Findingf(Implausible,
-				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, portable.Exp(off), l.name,
+				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, stat.Exp(off), l.name,
 				f.hardwareOf(key), math.Abs(off)/sd))
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -34,12 +34,12 @@ type Draws struct {
 func NewDraws(d int, seed uint64) *Draws {
 	g := 1.5
 	for range 60 { // g^(d+1) = g + 1
-		g = portable.Pow(1+g, 1/float64(d+1))
+		g = stat.Pow(1+g, 1/float64(d+1))
 	}
 	rng := rand.New(rand.NewPCG(seed, 0x11b))
 	q := &Draws{}
 	for i := range d {
-		q.step = append(q.step, portable.Pow(1/g, float64(i+1)))
+		q.step = append(q.step, stat.Pow(1/g, float64(i+1)))
 		q.at = append(q.at, rng.Float64())
 	}
 	return q
@@ -54,7 +54,7 @@ func (q *Draws) next() []float64 {
 
 // logBetween is log-uniform over whole numbers.
 func logBetween(lo, hi, u float64) int64 {
-	return int64(math.Floor(portable.Exp(portable.Log(lo) + float64(u*(portable.Log(hi+1)-portable.Log(lo))))))
+	return int64(math.Floor(stat.Exp(stat.Log(lo) + float64(u*(stat.Log(hi+1)-stat.Log(lo))))))
 }
 
 // Batch draws one batch of a regime into buf.

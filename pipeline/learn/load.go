@@ -6,7 +6,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
@@ -208,7 +207,7 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 		if !(v.want > 0) {
 			continue
 		}
-		off, weight := portable.Log(v.got/v.want), pointTPOTSD/v.sd
+		off, weight := stat.Log(v.got/v.want), pointTPOTSD/v.sd
 		if !isNumber(off) {
 			off = math.Copysign(mostOff, off)
 		}

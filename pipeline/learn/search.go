@@ -7,7 +7,7 @@ import (
 
 	"gonum.org/v1/gonum/optimize"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 )
 
@@ -125,8 +125,8 @@ func (l *learner) spsa(f func([]float64) float64, n int) {
 	z := make([]float64, n)
 	steps := l.Calls / 2
 	for k := 1; k <= steps; k++ {
-		a := 0.5 / portable.Pow(float64(k)+float64(0.1*float64(steps)), 0.602)
-		c := math.Max(0.01, 0.3/portable.Pow(float64(k), 0.101))
+		a := 0.5 / stat.Pow(float64(k)+float64(0.1*float64(steps)), 0.602)
+		c := math.Max(0.01, 0.3/stat.Pow(float64(k), 0.101))
 		sign := make([]float64, n)
 		up, down := slices.Clone(z), slices.Clone(z)
 		for j := range sign {

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -73,7 +72,7 @@ func information(a, b *Gram, scale []float64, idx []int) (logDet float64, varian
 	}
 	inv := stat.CholeskyInverse(l, m)
 	for r := range m {
-		logDet += float64(2 * portable.Log(l[r*m+r]))
+		logDet += float64(2 * stat.Log(l[r*m+r]))
 		variance = append(variance, inv[r*m+r])
 	}
 	return logDet, variance

@@ -3,7 +3,7 @@ package ridge
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Pull is what one interval does to a prediction v: the loss, half its slope and
@@ -59,12 +59,12 @@ func (b Bounds) silent(i int, v, spreadUs float64) bool {
 
 // end adds the soft hinge of one end, z spreads beyond it.
 func (p *Pull) end(z, sign, s float64) {
-	e := portable.Exp(-math.Abs(z))
+	e := stat.Exp(-math.Abs(z))
 	out, in := 1/(1+e), e/(1+e) // probabilities of a target beyond the end, and inside
 	if z < 0 {
 		out, in = in, out
 	}
-	p.Loss += float64(4 * s * s * (math.Max(z, 0) + portable.Log1p(e)))
+	p.Loss += float64(4 * s * s * (math.Max(z, 0) + stat.Log1p(e)))
 	p.Slope += float64(sign * 2 * s * out)
 	p.Bend += float64(2 * out * in)
 }
@@ -157,7 +157,7 @@ func (b Bounds) agree(pred []float64, rows []int32, m float64) bool {
 func (b Bounds) surprise(i int, v, spreadUs float64) float64 {
 	out := b.Pull(i, v, spreadUs).Loss / (4 * spreadUs * spreadUs)
 	if lo, hi := b.Lo[i], b.Hi[i]; lo > 0 || lo == hi {
-		out -= portable.Log(-portable.Expm1(-math.Max(hi-lo, resolutionUs) / spreadUs))
+		out -= stat.Log(-stat.Expm1(-math.Max(hi-lo, resolutionUs) / spreadUs))
 	}
 	return out
 }

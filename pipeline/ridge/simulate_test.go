@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Planted is a data set with known coefficients.
@@ -98,7 +98,7 @@ func plant(rng *rand.Rand, beta []float64, p Shape) Planted {
 }
 
 func simulateRun(rng *rand.Rand, d *Data, p Shape, beta []float64, config int) {
-	size := portable.Pow(1.7, float64(config%3)) // a larger model: more work, more load
+	size := stat.Pow(1.7, float64(config%3)) // a larger model: more work, more load
 	width := []float64{1, .5, .25, .4, .8}[config%5]
 	x := make([]float64, NumColumns)
 	batch, context, burst, rare, noise := 0.0, 0.0, 0.0, 0.0, rng.NormFloat64()
@@ -124,8 +124,8 @@ func simulateRun(rng *rand.Rand, d *Data, p Shape, beta []float64, config int) {
 
 func fillRow(rng *rand.Rand, x []float64, batch, context, burst, rare, size, width float64) {
 	clear(x)
-	requests := math.Round(64 / (1 + portable.Exp(-batch)))
-	mean := 600 * portable.Exp(.6*context)
+	requests := math.Round(64 / (1 + stat.Exp(-batch)))
+	mean := 600 * stat.Exp(.6*context)
 	if burst > 0 {
 		tokens := 128 + float64(3968*rng.Float64())
 		x[ColWork] = tokens * size * 4e-6

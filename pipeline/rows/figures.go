@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
@@ -53,8 +52,8 @@ func (s *StepErrors) of(r Regime, visit func(sample *Sample, k int, row int32)) 
 // regime, measured, predicted.
 func (s *StepErrors) bins() []result.Bin2D {
 	var out []result.Bin2D
-	bin := func(us float64) int { return int(math.Floor(portable.Log10(us) * binsPerDecade)) }
-	centre := func(bin int) float64 { return portable.Pow(10, (float64(bin)+0.5)/binsPerDecade) }
+	bin := func(us float64) int { return int(math.Floor(stat.Log10(us) * binsPerDecade)) }
+	centre := func(bin int) float64 { return stat.Pow(10, (float64(bin)+0.5)/binsPerDecade) }
 	for r := Decode; r <= Mixed; r++ {
 		count := map[[2]int]int{}
 		s.of(r, func(sample *Sample, k int, row int32) {

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -120,7 +119,7 @@ func (d *drift) error(r *ratios) float64 {
 	sum := 0.0
 	for i, ns := range r.at {
 		if r.of[i] > 0 {
-			sum += math.Abs(portable.Log(r.of[i] / d.At(ns)))
+			sum += math.Abs(stat.Log(r.of[i] / d.At(ns)))
 		}
 	}
 	return sum
@@ -165,7 +164,7 @@ func (d *drift) Follow(us float64, ns int64) float64 {
 func (d *drift) Farthest() (float64, bool) {
 	best, found := 1.0, false
 	for _, p := range d.Points {
-		if !found || math.Abs(portable.Log(p.Factor)) > math.Abs(portable.Log(best)) {
+		if !found || math.Abs(stat.Log(p.Factor)) > math.Abs(stat.Log(best)) {
 			best, found = p.Factor, true
 		}
 	}

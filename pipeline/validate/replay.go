@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -364,7 +363,7 @@ func (p *Phase) Starved(splitNs int64) (s starved) {
 			continue
 		}
 		s.Of++
-		off := math.Abs(portable.Log(sim.V / 1e3 / real.V))
+		off := math.Abs(stat.Log(sim.V / 1e3 / real.V))
 		if all += off; r.Starved {
 			their += off
 			recorded, simulated = append(recorded, real.V), append(simulated, sim.V/1e3)

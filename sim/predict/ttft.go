@@ -3,7 +3,6 @@ package predict
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -259,7 +258,7 @@ func (x *rollout) join(room int64) (err error) {
 		x.batch = batch
 		mean *= (1 - m/math.Ln2) * (1 - m/math.Ln2)
 	default:
-		mean /= -portable.Expm1(-m)
+		mean /= -stat.Expm1(-m)
 	}
 	if n := int64(meanCapped(mean, math.Sqrt(2*mean*x.one), float64(room))); n > 0 {
 		x.batch.AddPrefill(0, n, n)
@@ -274,7 +273,7 @@ func meanCapped(mean, sd, limit float64) float64 {
 	}
 	z := (limit - mean) / sd
 	below := float64(0.5 * math.Erfc(-z/math.Sqrt2))
-	return math.Max(0, float64(mean*below)-float64(sd*portable.Exp(-z*z/2)/math.Sqrt(2*math.Pi))+float64(limit*(1-below)))
+	return math.Max(0, float64(mean*below)-float64(sd*stat.Exp(-z*z/2)/math.Sqrt(2*math.Pi))+float64(limit*(1-below)))
 }
 
 func round(v float64) int64 { return int64(v + 0.5) }

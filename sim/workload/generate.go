@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -258,7 +258,7 @@ func (l *LengthSpec) draw(rng *rand.Rand) int64 {
 	case "empirical":
 		return l.Values[rng.IntN(len(l.Values))]
 	}
-	v := portable.Exp(portable.Log(l.Mean) - float64(l.Sigma*l.Sigma/2) + float64(l.Sigma*rng.NormFloat64()))
+	v := stat.Exp(stat.Log(l.Mean) - float64(l.Sigma*l.Sigma/2) + float64(l.Sigma*rng.NormFloat64()))
 	n := int64(math.Min(v, 1e9) + 0.5)
 	if l.Max > 0 {
 		n = min(n, l.Max)
@@ -320,7 +320,7 @@ func (a *ArrivalSpec) next(rng *rand.Rand, i int, at *float64, q *sim.Request) {
 // (Marsaglia and Tsang 2000; below shape 1 through shape + 1).
 func Gamma(rng *rand.Rand, shape float64) float64 {
 	if shape < 1 {
-		return Gamma(rng, shape+1) * portable.Pow(rng.Float64(), 1/shape)
+		return Gamma(rng, shape+1) * stat.Pow(rng.Float64(), 1/shape)
 	}
 	d := shape - 1.0/3
 	c := 1 / math.Sqrt(9*d)
@@ -331,7 +331,7 @@ func Gamma(rng *rand.Rand, shape float64) float64 {
 			continue
 		}
 		v = v * v * v
-		if portable.Log(rng.Float64()) < float64(0.5*x*x)+d-float64(d*v)+float64(d*portable.Log(v)) {
+		if stat.Log(rng.Float64()) < float64(0.5*x*x)+d-float64(d*v)+float64(d*stat.Log(v)) {
 			return d * v
 		}
 	}

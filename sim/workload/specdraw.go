@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -194,7 +194,7 @@ func (a *specArrival) gaps(rate float64) func(*rand.Rand) float64 {
 		if fitted {
 			shape, scale = *a.Shape, *a.ScaleUs
 		}
-		return func(rng *rand.Rand) float64 { return scale * portable.Pow(rng.ExpFloat64(), 1/shape) }
+		return func(rng *rand.Rand) float64 { return scale * stat.Pow(rng.ExpFloat64(), 1/shape) }
 	}
 	return func(rng *rand.Rand) float64 { return rng.ExpFloat64() / rate }
 }
@@ -207,7 +207,7 @@ func weibullShape(cv float64) float64 {
 		k := (lo + hi) / 2
 		one, _ := math.Lgamma(1 + 1/k)
 		two, _ := math.Lgamma(1 + 2/k)
-		if portable.Expm1(two-float64(2*one)) > cv*cv {
+		if stat.Expm1(two-float64(2*one)) > cv*cv {
 			lo = k
 		} else {
 			hi = k
@@ -228,12 +228,12 @@ func (l *specLength) draw(rng *rand.Rand) int64 {
 	case "exponential":
 		v = p["mean"] * rng.ExpFloat64()
 	case "lognormal":
-		v = portable.Exp(p["mu"] + float64(p["sigma"]*rng.NormFloat64()))
+		v = stat.Exp(p["mu"] + float64(p["sigma"]*rng.NormFloat64()))
 	case "pareto_lognormal":
 		if rng.Float64() < p["mix_weight"] {
-			v = p["xm"] * portable.Exp(rng.ExpFloat64()/p["alpha"])
+			v = p["xm"] * stat.Exp(rng.ExpFloat64()/p["alpha"])
 		} else {
-			v = portable.Exp(p["mu"] + float64(p["sigma"]*rng.NormFloat64()))
+			v = stat.Exp(p["mu"] + float64(p["sigma"]*rng.NormFloat64()))
 		}
 	case "empirical":
 		values, err := l.chances()

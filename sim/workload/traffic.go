@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -66,7 +65,7 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 	var clock float64
 	var prompt, prompt2, output, output2 float64
 	for i := range out {
-		clock -= float64(1e6 / t.RateRPS * portable.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap)))
+		clock -= float64(1e6 / t.RateRPS * stat.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap)))
 		r := &out[i]
 		r.ArrivalUs = int64(clock)
 		r.PromptTokens = lengthOf(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2, stat.Draw(t.Seed, uint64(i), drawPrompt))
@@ -94,7 +93,7 @@ func lengthOf(law Law, mean, cv2, u float64) int64 {
 	v := mean
 	switch law {
 	case ExponentialLaw:
-		v = -mean * portable.Log1p(-u)
+		v = -mean * stat.Log1p(-u)
 	case LogNormalLaw:
 		v = stat.LogNormal(mean, cv2, u)
 	}

@@ -1,4 +1,4 @@
-package portable
+package stat
 
 import (
 	"encoding/binary"
@@ -99,17 +99,17 @@ func TestSpecialValues(t *testing.T) {
 			{"Exp", Exp(x), math.Exp(x)}, {"Exp2", Exp2(x), math.Exp2(x)}, {"Expm1", Expm1(x), math.Expm1(x)}, {"Log", Log(x), math.Log(x)},
 			{"Log1p", Log1p(x), math.Log1p(x)}, {"Log2", Log2(x), math.Log2(x)}, {"Log10", Log10(x), math.Log10(x)},
 		} {
-			if !near(f.got, f.want, 4) {
+			if !nearUlps(f.got, f.want, 4) {
 				t.Errorf("%s(%g) = %g, want %g", f.name, x, f.got, f.want)
 			}
 		}
 		for _, y := range values {
-			if got, want := Pow(x, y), math.Pow(x, y); !near(got, want, 8) {
+			if got, want := Pow(x, y), math.Pow(x, y); !nearUlps(got, want, 8) {
 				t.Errorf("Pow(%g, %g) = %g, want %g", x, y, got, want)
 			}
 		}
 	}
-	if got := Log(0x1p-1070); !near(got, -1070*math.Ln2, 1) { // math.Log of amd64 says -709.1
+	if got := Log(0x1p-1070); !nearUlps(got, -1070*math.Ln2, 1) { // math.Log of amd64 says -709.1
 		t.Errorf("Log(2^-1070) = %g", got)
 	}
 	exact := 1.0
@@ -124,7 +124,7 @@ func TestSpecialValues(t *testing.T) {
 	}
 }
 
-func near(a, b, ulps float64) bool {
+func nearUlps(a, b, ulps float64) bool {
 	if a == b || a != a && b != b {
 		return true
 	}

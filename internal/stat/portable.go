@@ -1,13 +1,14 @@
-// Package portable has the elementary functions of package math with the same bits on
+package stat
+
+import "math"
+
+// This file has the elementary functions of package math with the same bits on
 // every architecture: math.Exp and others are assembly on some, and the compiler may fuse
 // the products and sums of the rest. Here every product that feeds a sum is rounded by an
 // explicit conversion, which the language says forbids it.
 //
 // Not here because they are exact anywhere: Sqrt, Floor, Ceil, Trunc, Round, Abs, Min, Max,
 // Frexp, Ldexp, Modf and FMA.
-package portable
-
-import "math"
 
 // ln2Hi is ln 2 in 32 bits, so that a product with an exponent is exact; ln2Lo is the rest.
 const (
