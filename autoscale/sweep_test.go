@@ -84,7 +84,8 @@ func TestPublishedSweeps(t *testing.T) {
 			pub := Evaluate(s.Windows, f, p.x, AsSized)
 			t.Logf("%s %s: WAPE TTFT/ITL %.1f/%.1f %% in-sample, %.1f/%.1f %% on eight unseen shapes, %.1f/%.1f %% with the published "+
 				"parameters; alpha %.3g beta %.3g gamma %.3g",
-				p.file, f, 100**in.TTFTWape, 100**in.ITLWape, 100**out.TTFTWape, 100**out.ITLWape, 100**pub.TTFTWape, 100**pub.ITLWape, x[0], x[1], x[2])
+				p.file, f, 100**in.TTFTWape, 100**in.ITLWape,
+				100**out.TTFTWape, 100**out.ITLWape, 100**pub.TTFTWape, 100**pub.ITLWape, x[0], x[1], x[2])
 			switch f {
 			case WVA3P:
 				if math.Abs(*pub.TTFTWape-p.ttft) > 0.0015 || math.Abs(*pub.ITLWape-p.itl) > 0.0005 {

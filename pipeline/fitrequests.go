@@ -87,7 +87,7 @@ func (o *FitOptions) unused(requests bool) error {
 	if requests {
 		others, of, hint = onlySteps, FromSteps, ""
 		if o.Spec == features.V10 || o.Recipe == fit.Frozen || o.BetaTarget == rows.Duration {
-			return option.Misusef("--spec %s, --recipe %s, --beta-target %s: go with a fit from steps only", o.Spec, o.Recipe, o.BetaTarget)
+			return option.Misusef("--spec %s, keys recipe: %s and beta-target: %s: go with a fit from steps only", o.Spec, o.Recipe, o.BetaTarget)
 		}
 	}
 	d := DefaultFitOptions()
@@ -100,7 +100,7 @@ func (o *FitOptions) unused(requests bool) error {
 			if opt.Name != "holdout" {
 				hint = ""
 			}
-			return &option.Misuse{Msg: fmt.Sprintf("--%s: goes with a fit from %s only", opt.Name, of), Hint: hint}
+			return &option.Misuse{Msg: fmt.Sprintf("%s: goes with a fit from %s only", opt.Name, of), Hint: hint}
 		}
 	}
 	return nil
@@ -373,14 +373,14 @@ func requestLevel(loads []*learn.Load, got *learn.Learned) *result.RequestLevel 
 		TTFTErrorFrac: result.OrNull(got.TTFTError), Evaluations: got.Calls,
 		SimulatedSteps: got.Steps, Loads: []result.RequestLoad{}, Passes: []result.RequestPass{}, Directions: []result.LearnedDirection{}}
 	if u := got.Scatter; u != nil {
-		r.Unrest = &result.RequestUnrest{StepFrac: u.StepFrac, DriftFrac: u.DriftFrac, TTFTFrac: u.TTFTFrac, OutsideUs: u.OutsideUs,
-			Recordings: u.Recordings}
+		scatter := result.RequestScatter(*u)
+		r.Scatter = &scatter
 	}
 	for _, l := range loads {
 		r.Loads = append(r.Loads, result.RequestLoad{Name: l.Name, Tier: l.Tier, Requests: len(l.Requests)})
 	}
 	for _, p := range got.Passes {
-		r.Passes = append(r.Passes, result.RequestPass{Name: p.Name, Objective: p.Objective, Damping: p.Damping})
+		r.Passes = append(r.Passes, result.RequestPass(p))
 	}
 	for i := range got.Directions {
 		d := &got.Directions[i]

@@ -199,45 +199,27 @@ func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.Inspect
 	if err != nil {
 		return result.InspectRun{}, err
 	}
-	in := inspection(r, f)
-	if f == nil {
-		in.measureLag(run, r)
+	in := validate.Inspection{Extract: r}
+	if f == nil { // measured in place of the fit's evidence; a run whose batches cannot be rebuilt has none
+		src := fit.Source{ID: r.ID, Deployment: *r.Deployment, Load: func() (*trace.Run, error) { return run, nil }}
+		if lag, evidence, err := fit.MeasureLag(src, fit.DefaultOptions()); err == nil {
+			in.Lag, in.Evidence = &lag, evidence
+		}
+	} else {
+		if lag, ok := f.Beta.PipelineLag[r.ID]; ok {
+			in.Lag = &lag
+		}
+		for _, e := range f.Beta.LagEvidence {
+			if e.Run == r.ID {
+				in.Evidence = append(in.Evidence, e)
+			}
+		}
 	}
-	got, err := validate.Inspect(run, r.Deployment, in.Inspection)
+	got, err := validate.Inspect(run, r.Deployment, in)
 	if err != nil {
 		return got, err
 	}
 	got.Findings = append(got.Findings, r.Warnings...)
 	requestTier(&got, run, r.Deployment)
 	return got, nil
-}
-
-// seen is what is known about a run before it is inspected.
-type seen struct{ validate.Inspection }
-
-// measureLag stands in for the fit's evidence. A run whose batches cannot be
-// rebuilt has none: its findings say why.
-func (s *seen) measureLag(run *trace.Run, r *result.ExtractRun) {
-	src := fit.Source{ID: r.ID, Deployment: *r.Deployment, Load: func() (*trace.Run, error) { return run, nil }}
-	lag, evidence, err := fit.MeasureLag(src, fit.DefaultOptions())
-	if err == nil {
-		s.Lag, s.Evidence = &lag, evidence
-	}
-}
-
-// inspection is what extraction and the fit know about a run.
-func inspection(r *result.ExtractRun, f *result.Fit) seen {
-	in := seen{validate.Inspection{Extract: r}}
-	if f == nil {
-		return in
-	}
-	if lag, ok := f.Beta.PipelineLag[r.ID]; ok {
-		in.Lag = &lag
-	}
-	for _, e := range f.Beta.LagEvidence {
-		if e.Run == r.ID {
-			in.Evidence = append(in.Evidence, e)
-		}
-	}
-	return in
 }

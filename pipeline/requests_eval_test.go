@@ -79,7 +79,7 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 		for _, l := range requests.Requests.Loads {
 			n += l.Requests
 		}
-		u := requests.Requests.Unrest
+		u := requests.Requests.Scatter
 		t.Logf("   %v", replayed(t, out, &ext.Runs[i], steps, requests))
 		for k, doc := range []*result.Fit{steps, requests} {
 			off, worst, _ := recorded(t, out, &ext.Runs[i], doc)

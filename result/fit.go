@@ -38,7 +38,7 @@ type RequestLevel struct {
 	SimulatedSteps int64              `json:"simulated_steps"`   // of the replays and of the recordings behind the intervals
 	StepsPerSecond float64            `json:"-"`                 // how fast; on the terminal alone, so that files have the same bytes
 	Directions     []LearnedDirection `json:"directions"`        // most learned first
-	Unrest         *RequestUnrest     `json:"unrest"`            // that the intervals allow for; null of points
+	Scatter        *RequestScatter    `json:"unrest"`            // that the intervals allow for; null of points
 	Holdout        []RequestHoldout   `json:"holdout,omitempty"` // runs that were held out
 }
 
@@ -49,8 +49,8 @@ type RequestHoldout struct {
 	Metrics  Metrics `json:"metrics"`
 }
 
-// RequestUnrest is how a server scatters around its coefficients (spec#request-intervals).
-type RequestUnrest struct {
+// RequestScatter is how a server scatters around its coefficients (spec#request-intervals).
+type RequestScatter struct {
 	StepFrac   float64 `json:"step_frac"`  // standard deviation of one step
 	DriftFrac  float64 `json:"drift_frac"` // of the speed from one 20 s block to the next
 	TTFTFrac   float64 `json:"ttft_frac"`  // of a TTFT beyond what its steps explain

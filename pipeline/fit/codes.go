@@ -39,7 +39,7 @@ var Codes = []trace.CodeEntry{
 			"reading the weights once, more than the hardware's peak, a predicted time that falls as tokens are added, or " +
 			"steps more than " +
 			"3 standard errors from the prior",
-		Action: "check hardware, tensor_parallel_size and dtype in run.yaml and --beta-target (step.duration_us is scheduler CPU " +
+		Action: "check hardware, tensor_parallel_size and dtype in run.yaml and the key beta-target (step.duration_us is scheduler CPU " +
 			"time); if they are right, record more prefill, or fit with --prior zero"},
 	{Code: LagUncertain, Kind: "warning",
 		Meaning: "the schedule-to-execution lag could not be measured and follows async_scheduling, or the measured one contradicts it",

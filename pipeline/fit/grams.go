@@ -282,7 +282,7 @@ func FromGrams(ctx context.Context, files []ridge.File, o Options) (*result.Fit,
 		return nil, err
 	}
 	if o.RefitAll {
-		return nil, trace.Errorf(rows.BadOption, "--refit-all: not with --from-gram: hold-out sums serve the report only")
+		return nil, trace.Errorf(rows.BadOption, "refit-all: not with --from-gram: hold-out sums serve the report only")
 	}
 	if o.Spec.Has(features.Components) {
 		return nil, trace.Errorf(rows.BadOption, "--spec %s: not with --from-gram: sums are fitted in their own columns", o.Spec)

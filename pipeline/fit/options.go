@@ -115,7 +115,7 @@ func (o *Options) lagOption() option.Option {
 		case lag == -1:
 			o.Lag = nil
 		default:
-			return option.Misusef("--lag: got %d, want 0, 1, 2 or -1", lag)
+			return option.Misusef("lag: got %d, want 0, 1, 2 or -1", lag)
 		}
 		return nil
 	}
@@ -180,7 +180,7 @@ func (o Options) Resolve() (Options, error) {
 
 func (o Options) check() error {
 	bad := func(name string, got any, want string) error {
-		return trace.Errorf(rows.BadOption, "--%s: got %v, want %s", name, got, want)
+		return trace.Errorf(rows.BadOption, "%s: got %v, want %s", name, got, want)
 	}
 	switch {
 	case o.Recipe != Relative && o.Recipe != Frozen:

@@ -276,7 +276,7 @@ func Next(in Input) []string {
 	}
 	var out []string
 	if slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == "target_floor" && gateRank(g) == 0 }) {
-		out = append(out, "The target is shorter than reading the weights takes, so that it is no step time: fit with `--beta-target "+
+		out = append(out, "The target is shorter than reading the weights takes, so that it is no step time: fit with the key `beta-target: "+
 			"cadence`, or correct what run.yaml says of the hardware. Nothing else counts before.")
 	}
 	drifted := driftedRuns(in.Fit)

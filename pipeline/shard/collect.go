@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -276,8 +278,8 @@ func (c *collection) judge(in *pipeline.Judged, made string) error {
 			s.Replay = c.job.Folder(r)
 		}
 	}
-	in.Inspect = func(r *result.ExtractRun) (result.InspectRun, error) {
-		return readInspection(c.job.Folder(stepped[inspected+r.ID]))
+	in.Inspect = func(r *result.ExtractRun) (run result.InspectRun, err error) {
+		return run, files.ReadJSON(filepath.Join(c.job.Folder(stepped[inspected+r.ID]), inspectionFile), &run)
 	}
 	return c.job.Verify(slices.Concat(slices.Sorted(maps.Values(stepped)), slices.Sorted(maps.Values(replays))))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -141,13 +142,18 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) 
 	})
 }
 
+// read reads the task's spec, and the options that its command recorded; command is that of the spec.
+func (t *Task) read(spec any, command *string, o option.Table, stage string) error {
+	if err := json.Unmarshal(t.Spec, spec); err != nil {
+		return err
+	}
+	return o.Parse(*command, stage)
+}
+
 // doParse reads a part of an input.
 func doParse(ctx context.Context, t *Task, out string, workers int) error {
 	spec, o := parseTask{}, pipeline.DefaultExtractOptions()
-	if err := json.Unmarshal(t.Spec, &spec); err != nil {
-		return err
-	}
-	if err := o.Options.Table().Parse(spec.Command, "extract"); err != nil {
+	if err := t.read(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
 		return err
 	}
 	o.Out, o.Workers = out, workers
@@ -158,10 +164,7 @@ func doParse(ctx context.Context, t *Task, out string, workers int) error {
 // doTables extracts a run folder.
 func doTables(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec, o := tableTask{}, pipeline.DefaultExtractOptions()
-	if err := json.Unmarshal(t.Spec, &spec); err != nil {
-		return err
-	}
-	if err := o.Options.Table().Parse(spec.Command, "extract"); err != nil {
+	if err := t.read(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
 		return err
 	}
 	o.Out, o.Workers = out, workers
@@ -197,10 +200,7 @@ func writeEntry(dir string, e *extract.Entry) error {
 // doRows makes the rows of an engine run.
 func doRows(job Job, t *Task, out string, workers int) error {
 	spec, o := rowTask{}, pipeline.DefaultFitOptions()
-	if err := json.Unmarshal(t.Spec, &spec); err != nil {
-		return err
-	}
-	if err := errors.Join(o.Learning().Parse(spec.Command, "fit"), o.ResolveFor(nil)); err != nil {
+	if err := errors.Join(t.read(&spec, &spec.Command, o.Learning(), "fit"), o.ResolveFor(nil)); err != nil {
 		return err
 	}
 	o.OneConfig, o.Workers = spec.OneConfig, workers
@@ -213,10 +213,7 @@ func doRows(job Job, t *Task, out string, workers int) error {
 // doFit fits the runs.
 func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec, o := fitTask{}, pipeline.DefaultFitOptions()
-	if err := json.Unmarshal(t.Spec, &spec); err != nil {
-		return err
-	}
-	if err := o.Learning().Parse(spec.Command, "fit"); err != nil {
+	if err := t.read(&spec, &spec.Command, o.Learning(), "fit"); err != nil {
 		return err
 	}
 	o.Out, o.Workers, o.Config = out, workers, spec.Config
@@ -242,20 +239,16 @@ func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error
 
 // doJudge does a task of the passes steps, limits and replay.
 func doJudge(ctx context.Context, job Job, t *Task, out string, workers int) error {
-	var spec judgeTask
-	if err := json.Unmarshal(t.Spec, &spec); err != nil {
-		return err
-	}
-	return job.Reading(spec.reads(), func() error { return spec.do(ctx, job, t.Pass, out, workers) })
-}
-
-// do does the task of a pass.
-func (spec *judgeTask) do(ctx context.Context, job Job, pass, out string, workers int) error {
-	o := pipeline.DefaultValidateOptions()
-	if err := o.Options.Table().Parse(spec.Command, "validate"); err != nil {
+	spec, o := judgeTask{}, pipeline.DefaultValidateOptions()
+	if err := t.read(&spec, &spec.Command, o.Options.Table(), "validate"); err != nil {
 		return err
 	}
 	o.Workers = workers
+	return job.Reading(spec.reads(), func() error { return spec.do(ctx, job, t.Pass, out, o.Options) })
+}
+
+// do does the task of a pass.
+func (spec *judgeTask) do(ctx context.Context, job Job, pass, out string, o validate.Options) error {
 	f, err := readFit(job.Folder(spec.Fit))
 	if err != nil {
 		return err
@@ -280,7 +273,7 @@ func (spec *judgeTask) do(ctx context.Context, job Job, pass, out string, worker
 	}
 	switch pass {
 	case passLimits:
-		limits, err := validate.OutlierLimits(ctx, set, f, sources, o.Options)
+		limits, err := validate.OutlierLimits(ctx, set, f, sources, o)
 		if err != nil {
 			return err
 		}
@@ -291,10 +284,10 @@ func (spec *judgeTask) do(ctx context.Context, job Job, pass, out string, worker
 			return err
 		}
 		sources[0].Load = loading(sources[0].Load)
-		return validate.StoreReplay(ctx, set, f, sources[0], o.Options, limits, out)
+		return validate.StoreReplay(ctx, set, f, sources[0], o, limits, out)
 	}
 	if !spec.Inspect {
-		return validate.StoreSteps(ctx, set, f, sources[0], o.Options, out)
+		return validate.StoreSteps(ctx, set, f, sources[0], o, out)
 	}
 	inspection, err := pipeline.InspectRun(table.RunDir(tables.At[spec.Run], spec.Run), tables.Run(spec.Run), f)
 	if err != nil {
@@ -365,9 +358,4 @@ func readTables(job Job, folders []string) (pipeline.Tables, error) {
 func readFit(dir string) (*result.Fit, error) {
 	f := &result.Fit{}
 	return f, files.ReadJSON(filepath.Join(dir, folder.FitFile), f)
-}
-
-// readInspection reads the inspection of a run that a task wrote.
-func readInspection(dir string) (r result.InspectRun, err error) {
-	return r, files.ReadJSON(filepath.Join(dir, inspectionFile), &r)
 }

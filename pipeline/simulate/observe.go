@@ -3,6 +3,7 @@ package simulate
 import (
 	"bufio"
 	"errors"
+	"io"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/sim"
@@ -49,19 +50,16 @@ func (s *Simulation) dump(path string, reqs []sim.Request) (*sim.Dump, func(*sim
 		return nil, nil, err
 	}
 	var kv *files.Pending
+	var events io.Writer
 	if name := s.o.EmitKVEvents; name != "" {
 		if kv, err = files.Begin(name); err != nil {
 			return nil, nil, err
 		}
+		events = kv
 	}
 	o := sim.DefaultDumpOptions(s.Deployment)
 	o.Seed = s.o.Seed
-	var dump *sim.Dump
-	if kv != nil {
-		dump, err = sim.NewDump(f, kv, s.Deployment, reqs, o)
-	} else {
-		dump, err = sim.NewDump(f, nil, s.Deployment, reqs, o)
-	}
+	dump, err := sim.NewDump(f, events, s.Deployment, reqs, o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -29,8 +29,8 @@ var Codes = []trace.CodeEntry{
 		Meaning: "a replay takes something that was not recorded as known: arrivals, the requests of sampled journeys, cached tokens, the " +
 			"overhead at an idle server, or that clients wait for their answers",
 		Action: "record what the message names, give --overhead-us, or write `load: closed` on the phase in run.yaml"},
-	{Code: notHeldOut, Kind: "warning", Meaning: "the fit used --refit-all, so no row of its runs was held out",
-		Action: "validate on other runs, or without --refit-all"},
+	{Code: notHeldOut, Kind: "warning", Meaning: "the fit used the key refit-all, so no row of its runs was held out",
+		Action: "validate on other runs, or without the key"},
 	{Code: notTheFit, Kind: "warning",
 		Meaning: "the judged coefficient file differs from the fit's report: it was edited, or made by another fit",
 		Action:  "compare the two with blis-train diff; give the fit.json that belongs to the file"},
