@@ -89,7 +89,8 @@ func recordChunks(t *testing.T, dir string, dep *deploy.Deployment, set *coeff.S
 		}
 		sent := base + reqs[i].ArrivalUs
 		n := reqs[i].PromptTokens
-		fmt.Fprintf(&rows, "%d,true,%d,%d,%d,%d,%d,%d,%d,%d,ok\n", i, n, len(stamps), n, sent, sent, stamps[0], stamps[len(stamps)-1], len(stamps))
+		fmt.Fprintf(&rows, "%d,true,%d,%d,%d,%d,%d,%d,%d,%d,ok\n", i, n, len(stamps), n, sent, sent, stamps[0],
+			stamps[len(stamps)-1], len(stamps))
 	}
 	for name, text := range map[string]string{"trace.csv": rows.String(), "trace.itl.csv": chunks.String(),
 		"trace.yaml": "trace_version: 2\ntime_unit: us\nmode: real\nwarm_up_requests: 0\n"} {

@@ -235,9 +235,11 @@ func numberAt(doc any, paths string) float64 {
 
 // fields are the paths of a point's values in one form.
 type fields struct {
-	strategy, requests, rate, concurrency, prompt, promptSD, output, outputSD, ttft, ttftMedian, itl string
-	e2e, clients, offered                                                                            string
-	timeMs, e2eMs                                                                                    float64 // units of times and of e2e; 0: ms
+	strategy, requests, rate, concurrency string
+	prompt, promptSD, output, outputSD    string
+	ttft, ttftMedian, itl                 string
+	e2e, clients, offered                 string
+	timeMs, e2eMs                         float64 // units of times and of e2e; 0: ms
 }
 
 // forms are the flat forms there are; sweep names the column that overrides the file's name.
