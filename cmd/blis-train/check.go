@@ -104,7 +104,7 @@ type checkDoc struct {
 	// Purposes are the verdicts that travel with the file; empty: not validated.
 	Purposes   []coeff.PurposeVerdict `json:"purposes"`
 	Mismatches []trace.Finding        `json:"mismatches"`
-	Inputs     inputsCheck            `json:"inputs"` // the files it was made from
+	Inputs     export.Inputs          `json:"inputs"` // the files it was made from
 }
 
 func check(con *console, file, against, data string) (*coeff.Set, error) {
@@ -130,7 +130,7 @@ func check(con *console, file, against, data string) (*coeff.Set, error) {
 			return nil, fmt.Errorf("--data: %w", err)
 		}
 	}
-	inputs, changed, err := checkInputs(set.Inputs, []string{cmp.Or(data, filepath.Dir(file))})
+	inputs, changed, err := export.CheckInputs(set.Inputs, cmp.Or(data, filepath.Dir(file)))
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,11 @@ func check(con *console, file, against, data string) (*coeff.Set, error) {
 		return nil, gatef("%s: %d %s", file, len(found), plural(len(found), "mismatch", "mismatches"))
 	}
 	if !con.json && !con.quiet {
-		fmt.Fprintln(con.out, files.Line(compatibleLine(file, set, d)+inputs.line()))
+		line := compatibleLine(file, set, d)
+		if there := inputs.Verified + inputs.Changed; there > 0 {
+			line += fmt.Sprintf("; %d of %d inputs are there and unchanged", inputs.Verified, there+inputs.Absent)
+		}
+		fmt.Fprintln(con.out, files.Line(line))
 	}
 	return set, nil
 }

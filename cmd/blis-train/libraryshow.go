@@ -1,18 +1,14 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 )
@@ -76,35 +72,23 @@ func showLibrary(c *cli.Context, con *console) error {
 
 // checkLibrary compares the kernel tables in dir with the digests in the embedded files.
 func checkLibrary(con *console, dir string) error {
-	tables, differ := 0, 0
+	var all export.Inputs
 	for _, name := range coeff.LibraryFiles() {
 		s, err := coeff.OpenLibrary(name)
 		if err != nil {
 			return err
 		}
-		for _, in := range s.Inputs {
-			if !strings.HasSuffix(in.Name, ".parquet") {
-				continue
-			}
-			data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(in.Name)))
-			if errors.Is(err, fs.ErrNotExist) {
-				con.line("warning", fmt.Sprintf("%s: %s is not in %s", name, in.Name, dir))
-				differ++
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			tables++
-			if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != in.SHA256 {
-				con.line("warning", fmt.Sprintf("%s: %s has another digest than the table it was made from", name, in.Name))
-				differ++
-			}
+		tables := slices.DeleteFunc(s.Inputs, func(in coeff.Input) bool { return !strings.HasSuffix(in.Name, ".parquet") })
+		n, changed, err := export.CheckInputs(tables, dir)
+		if err != nil {
+			return err
 		}
+		con.warn(changed)
+		all = export.Inputs{Verified: all.Verified + n.Verified, Changed: all.Changed + n.Changed, Absent: all.Absent + n.Absent}
 	}
-	con.sayf("%d files load, %d of their tables compared", len(coeff.LibraryFiles()), tables)
-	if differ > 0 {
-		return gatef("library: %d tables differ from those the library was made from", differ)
+	con.sayf("%d files load, %d of their tables compared", len(coeff.LibraryFiles()), all.Verified+all.Changed)
+	if all.Changed+all.Absent > 0 {
+		return gatef("library: %d tables differ from those the library was made from, %d are not in %s", all.Changed, all.Absent, dir)
 	}
 	return nil
 }

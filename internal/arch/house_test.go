@@ -138,7 +138,7 @@ func TestEvalWalk(t *testing.T) {
 	}
 	run("go", "build", "-cover", "-coverpkg=./...", "-o", program, "./cmd/blis-train")
 	run(program, "extract", "testdata/traces/smoke", "-o", out)
-	run(program, "fit", out, "--quiet")
+	run(program, "fit", out)
 	ran := map[string]int{}
 	for _, m := range executed.FindAllStringSubmatch(run("go", "tool", "covdata", "func", "-i="+counts), -1) {
 		if m[2] != "init" && m[3] != "0.0" {

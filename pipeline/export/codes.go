@@ -17,7 +17,7 @@ const (
 	BadLedger       trace.Code = "bad_ledger"
 	outsideTraining trace.Code = "outside_training"
 	NotReplayable   trace.Code = "not_replayable"
-	InputChanged    trace.Code = "input_changed"
+	inputChanged    trace.Code = "input_changed"
 	notComparable   trace.Code = "not_comparable"
 )
 
@@ -56,7 +56,7 @@ var Codes = []trace.CodeEntry{
 		"version, a switch or precision that no training configuration had, batches that push a feature beyond 1.5 times its training maximum, " +
 		"or a term that was not learned.",
 		Action: "Validate the file against a run of the deployment, or add such runs and refit; predictions there extrapolate."},
-	{Code: InputChanged, Kind: "finding", Meaning: "A file that the coefficients were made from is there, with other bytes than were read.",
+	{Code: inputChanged, Kind: "finding", Meaning: "A file that the coefficients were made from is there, with other bytes than were read.",
 		Action: "Restore the recording, or fit again from what is there now."},
 	{Code: NotReplayable, Kind: "finding", Meaning: "The file has no overhead target that a replay may add.",
 		Action: "Give --overhead-us in replays, or fit runs with API spans."},
