@@ -86,7 +86,7 @@ func (o *FitOptions) unused(requests bool) error {
 	others, of, hint := onlyRequests, FromRequests, "a run that --without leaves out of a fit from steps is a test run of validate"
 	if requests {
 		others, of, hint = onlySteps, FromSteps, ""
-		if o.Spec == features.V10 || o.Recipe == fit.Frozen || o.BetaTarget == rows.Duration {
+		if o.Spec == features.V10 || o.Recipe == fit.Frozen || o.BetaTarget == coeff.Duration {
 			return option.Misusef("--spec %s, keys recipe: %s and beta-target: %s: go with a fit from steps only", o.Spec, o.Recipe, o.BetaTarget)
 		}
 	}

@@ -55,7 +55,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	p.Embargo(alphaPerStep(p, f.used))
 	a.s = &Solved{Pool: p, Terms: AlphaTerms(features.AlphaFeatures(f.o.Spec), len(p.Configs))}
 	a.s.Opt = RidgeOptions(a.s.Terms, epsOf(target), f.o)
-	if target != rows.Overhead {
+	if target != coeff.Overhead {
 		var err error
 		a.sel, err = a.s.Choose(f.o.Recipe, target)
 		return a, err
@@ -65,7 +65,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	overheadOptions(&a.s.Opt, features.AlphaFeatures(f.o.Spec), train, a.bounds)
 	quick := a.s.Opt
 	quick.SkipNested = true // solveOverhead asks for it at the chosen gamma
-	sels, err := ridge.SelectIntervals(train, a.bounds, quick)
+	sels, err := train.SelectIntervals(a.bounds, quick)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 // rows: an admission of U(0, T) comes out 80 to 95 % too short. Its rows up to
 // one second therefore weigh the same (docs/decisions/0008).
 func epsOf(target string) float64 {
-	if target == rows.Admission {
+	if target == coeff.Admission {
 		return EpsAdmissionUs
 	}
 	return EpsAlphaUs
@@ -100,7 +100,7 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 		return nil, nil
 	}
 	var err error
-	if a.target == rows.Overhead {
+	if a.target == coeff.Overhead {
 		err = f.solveOverhead(a)
 	} else {
 		err = a.s.SolveAt(a.sel, f.gammaOf(a), f.o.RefitAll)
@@ -112,7 +112,7 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	out.Replay = coeff.Replayable(a.target)
 	out.Rows = a.counts
 	out.Rows.Holdout = len(a.s.Pool.Hold)
-	if a.target == rows.Overhead {
+	if a.target == coeff.Overhead {
 		f.judgeOverhead(a, out)
 	} else {
 		f.judgeAlpha(a, out)
@@ -123,7 +123,7 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 // gammaOf is the variant of a target's preemption average: the one of the step times, unless waits
 // choose their own (amendment separate-averages).
 func (f *fitter) gammaOf(a *alphaFit) int {
-	wait := a.target == rows.Admission || a.target == rows.Queue
+	wait := a.target == coeff.Admission || a.target == coeff.Queue
 	if scores := a.sel.Scores(); wait && len(scores) > 0 && f.o.Spec.Has(features.SeparateAverages) {
 		return ridge.ChooseVariant(scores)
 	}
@@ -141,12 +141,12 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	s.Data = s.Pool.Data.With(f.gamma)
 	list := s.Pool.Train
 	if f.o.RefitAll {
-		list = ridge.AllRows(s.Data.Len())
+		list = s.Data.AllRows()
 	}
 	s.Train = s.Data.Subset(list)
 	a.bounds = s.Pool.Bounds(list)
 	s.Weights = ridge.CensoredWeights(s.Train, s.Opt)
-	fit, err := ridge.FitCensored(s.Train, a.bounds, s.Weights, nil, s.Sel.Lambda, s.Opt)
+	fit, err := s.Train.FitCensored(a.bounds, s.Weights, nil, s.Sel.Lambda, s.Opt)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (f *fitter) nestOverhead(a *alphaFit) error {
 	}
 	o, v := s.Opt, s.Pool.Data.Variants[f.gamma]
 	o.EmbargoRows = v.EmbargoRows
-	sels, err := ridge.SelectIntervals(s.Pool.Data.With(f.gamma).Subset(s.Pool.Train), a.bounds, o)
+	sels, err := s.Pool.Data.With(f.gamma).Subset(s.Pool.Train).SelectIntervals(a.bounds, o)
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 		}
 		_, groups := s.Samples(rows.Whole, clipped(ridge.Predict(s.Data, beta)))
 		l, delays := result.Loco{Config: key, Label: key}, rows.JudgeDelays(groups[c:c+1])
-		if a.target == rows.Overhead {
+		if a.target == coeff.Overhead {
 			e := delays.Intervals(nil)
 			l.Rows, l.InsideShare = e.Rows, e.InsideShare
 		} else {
@@ -234,7 +234,7 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 }
 
 func (f *fitter) alphaWithout(a *alphaFit, c int32) ([]float64, error) {
-	if a.target != rows.Overhead {
+	if a.target != coeff.Overhead {
 		return f.leaveOut(a.s, a.sel, c)
 	}
 	lambda := a.s.Sel.Lambda
@@ -244,6 +244,6 @@ func (f *fitter) alphaWithout(a *alphaFit, c int32) ([]float64, error) {
 		}
 	}
 	rest := rowsWhere(a.s.Train.Config, func(k int32) bool { return k != c })
-	fit, err := ridge.FitCensored(a.s.Train, a.bounds, a.s.Weights, rest, lambda, a.s.Opt)
+	fit, err := a.s.Train.FitCensored(a.bounds, a.s.Weights, rest, lambda, a.s.Opt)
 	return fit.Fit.Beta, err
 }

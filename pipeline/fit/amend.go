@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -93,7 +94,7 @@ func missesOf(doc *result.Fit, model string) (holdOut, leftOut *float64) {
 		}
 		return holdOut, m.LocoMedian
 	}
-	if m = doc.AlphaNamed(rows.Admission); m == nil || m.TargetErrors == nil {
+	if m = doc.AlphaNamed(coeff.Admission); m == nil || m.TargetErrors == nil {
 		return nil, nil
 	}
 	return m.TargetErrors.MAPEWindow10s, m.LocoMedian
@@ -109,7 +110,7 @@ func lean(o Options) (Options, error) {
 		return o, trace.Errorf(rows.BadOption, "--try-amendments: got spec %s and recipe %s, want 1.1 or 1.2 and relative", o.Spec,
 			o.Recipe)
 	}
-	o.Bootstraps, o.Models, o.AlphaTargets = MinBootstraps, []string{}, []string{rows.Admission}
+	o.Bootstraps, o.Models, o.AlphaTargets = MinBootstraps, []string{}, []string{coeff.Admission}
 	return o, nil
 }
 
@@ -130,7 +131,7 @@ func newBase(ctx context.Context, sources []Source, o Options) (*base, error) {
 	var tables []*rows.Table
 	o.Rows = func(d *Dump) error {
 		for _, t := range d.Tables {
-			if t.Target == rows.Admission {
+			if t.Target == coeff.Admission {
 				tables = append(tables, t)
 			}
 		}
@@ -140,7 +141,7 @@ func newBase(ctx context.Context, sources []Source, o Options) (*base, error) {
 	if b.doc, err = Fit(ctx, sources, o, nil); err != nil {
 		return nil, err
 	}
-	if m := b.doc.AlphaNamed(rows.Admission); m != nil {
+	if m := b.doc.AlphaNamed(coeff.Admission); m != nil {
 		for _, t := range tables {
 			b.add(t, m, o.Spec)
 		}
@@ -220,7 +221,7 @@ func (b *base) queueTail() float64 {
 
 // gammaDistance is how far apart the two models would choose their preemption averages.
 func (b *base) gammaDistance() float64 {
-	m := b.doc.AlphaNamed(rows.Admission)
+	m := b.doc.AlphaNamed(coeff.Admission)
 	if m == nil || b.preemptionShare() == 0 {
 		return math.NaN() // without preemptions every gamma is as good
 	}

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
@@ -128,6 +129,6 @@ func (p *Run) frozenTable(as *rows.Steps, o Options) (*rows.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return steps.Beta(space, rows.Options{Target: rows.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans, Stride: p.Src.Stride,
+	return steps.Beta(space, rows.Options{Target: coeff.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans, Stride: p.Src.Stride,
 		Slim: true})
 }

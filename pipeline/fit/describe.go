@@ -60,7 +60,7 @@ type Evidence struct {
 
 // coefficients fills values, intervals and identifiability.
 func coefficients(s *Solved, o *Options, out *result.Model) {
-	e := Evidence{Tags: ridge.Identify(ridge.WithinVariation(s.Train, s.Weights)), Diag: DiagnoseRows(s, o.Workers), Share: meanShares(s)}
+	e := Evidence{Tags: ridge.Identify(s.Train.WithinVariation(s.Weights)), Diag: DiagnoseRows(s, o.Workers), Share: meanShares(s)}
 	for j, t := range s.Terms {
 		if t.Constant && len(s.Pool.Configs) == 1 {
 			e.Tags[j] = coeff.Within
@@ -166,13 +166,13 @@ func Confidence(s *Solved, tags []string) *ridge.Confidence {
 	case s.Frozen != nil:
 		return nil
 	case s.Censored != nil:
-		c := ridge.Blocks(ridge.OfIntervals(s.Train, s.Weights, *s.Censored, s.Opt), tags, s.Opt)
+		c := ridge.Blocks(s.Censored.Blocks(s.Train, s.Weights, s.Opt), tags, s.Opt)
 		return &c
 	case s.Opt.Posterior:
-		c := ridge.Posterior(s.Train, s.Fit, s.Opt)
+		c := s.Train.Posterior(s.Fit, s.Opt)
 		return &c
 	}
-	c := ridge.Rows(s.Train, s.Fit, tags, s.Opt)
+	c := s.Train.Confidence(s.Fit, tags, s.Opt)
 	return &c
 }
 
@@ -194,7 +194,7 @@ func DiagnoseGram(g *ridge.Gram, fit ridge.Fit) ridge.Diagnosis {
 		fit.W = g.W
 		fit.Scale, _ = g.Scale()
 	}
-	return ridge.Diagnose(g, fit)
+	return g.Diagnose(fit)
 }
 
 // RelErr is sqrt of the weighted relative squared error of the hold-out.

@@ -26,7 +26,7 @@ func evaluation(t *testing.T, set string) []Source {
 // stepsOnly are the options of a fit that is looked at for its step times.
 func stepsOnly() Options {
 	o := Quick()
-	o.AlphaTargets = []string{rows.Overhead}
+	o.AlphaTargets = []string{coeff.Overhead}
 	return o
 }
 
@@ -185,7 +185,7 @@ func predictRun(t *testing.T, src Source, doc *result.Fit) (y, common, pred []fl
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := steps.Beta(space, rows.Options{Target: rows.Cadence, Lag: p.Lag.Lag, Gamma: *doc.Beta.GammaEMA, Split: o.Split})
+	table, err := steps.Beta(space, rows.Options{Target: coeff.Cadence, Lag: p.Lag.Lag, Gamma: *doc.Beta.GammaEMA, Split: o.Split})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestDocumentsFollowTheirSchema(t *testing.T) {
 	schema := compiled(t)
 	sources := Bundled(t)
 	duration, old := Quick(), Options{Spec: features.V10, Models: []string{}, Bootstraps: MinBootstraps}
-	duration.BetaTarget = rows.Duration
+	duration.BetaTarget = coeff.Duration
 	docs := map[string]*result.Fit{"default": fitted(t, sources, DefaultOptions()), "duration": fitted(t, sources, duration),
 		"1.0": fitted(t, sources, old)}
 	g, err := Save(context.Background(), sources, Quick(), nil)
@@ -127,7 +127,7 @@ func TestTargetBelowFloor(t *testing.T) {
 	if doc := fitted(t, Bundled(t), o); Has(doc.Beta.Warnings, Implausible, "the median") {
 		t.Error("the cadence is called too short")
 	}
-	o.BetaTarget = rows.Duration
+	o.BetaTarget = coeff.Duration
 	doc := fitted(t, Bundled(t), o)
 	for _, r := range doc.Runs {
 		if !Has(doc.Beta.Warnings, Implausible, r.ID+": the median duration") {

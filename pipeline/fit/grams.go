@@ -152,7 +152,7 @@ func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *r
 		train.List = looseCells(p.Data, p.Train, opt)
 		return train, hold, nil
 	}
-	cells, _, err := ridge.Cut(p.TrainData(), opt)
+	cells, _, err := p.TrainData().Cut(opt)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,7 +162,7 @@ func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *r
 
 // looseCells are sums per regime that belong to no fold.
 func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
-	w := ridge.Unbalanced(d, o)
+	w := d.Unbalanced(o)
 	var out []ridge.Cell
 	for r := int32(rows.Decode); r <= int32(rows.Mixed); r++ {
 		var mine []int32
@@ -194,7 +194,7 @@ func lagFigures(t *rows.Table, o Options) gramLagFigures {
 	}
 	train := p.TrainData()
 	opt := RidgeOptions(FeatureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
-	for _, v := range ridge.WithinVariation(train, ridge.Weights(train, opt))[0] {
+	for _, v := range train.WithinVariation(ridge.Weights(train, opt))[0] {
 		out.Within = append(out.Within, result.OrNull(v))
 	}
 	if found := TableBelowFloor(t, o.BetaTarget); found != nil {
@@ -380,7 +380,7 @@ func (g *gramFit) fit() error {
 			return trace.Errorf(CodeNoRows, "no run has the %d rows that folds need", g.opt.Folds+1)
 		}
 		var err error
-		if sels[k], err = ridge.SelectCells(c, g.opt); err != nil {
+		if sels[k], err = c.Select(g.opt); err != nil {
 			return err
 		}
 	}
@@ -440,7 +440,7 @@ func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *Evidenc
 		shares[c] = g.within(g.file.Configs[label])
 	}
 	e := &Evidence{Tags: ridge.Identify(shares), Diag: DiagnoseGram(total, fit), Share: make([]float64, len(g.terms))}
-	conf := ridge.Blocks(ridge.OfCells(g.cells(gamma, false), g.opt.MinCellRows), e.Tags, g.opt)
+	conf := ridge.Blocks(g.cells(gamma, false).Blocks(g.opt.MinCellRows), e.Tags, g.opt)
 	e.Conf = &conf
 	for j := range e.Share {
 		e.Share[j] = math.NaN()

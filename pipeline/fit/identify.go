@@ -41,7 +41,7 @@ func Identify(ctx context.Context, sources []Source, o Options) (*result.Identif
 
 func fillTerms(st *StepTime, out *result.Identify) {
 	s := st.Model
-	tags := ridge.Identify(ridge.WithinVariation(s.Train, s.Weights))
+	tags := ridge.Identify(s.Train.WithinVariation(s.Weights))
 	conf, diag := Confidence(s, tags), DiagnoseRows(s, st.Options.Workers)
 	for j, t := range s.Terms {
 		it := result.IdentifyTerm{Name: t.Name, Identified: tags[j], VIF: result.OrNull(diag.VIF[j])}
@@ -85,13 +85,13 @@ func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment 
 	s, list := st.Model, candidates(st)
 	grams := make([]*ridge.Gram, len(list))
 	for k, c := range list {
-		grams[k] = ridge.OfRows(c.data, ridge.Unbalanced(c.data, s.Opt), nil, 1)
+		grams[k] = ridge.OfRows(c.data, c.data.Unbalanced(s.Opt), nil, 1)
 	}
 	if len(grams) == 0 {
 		return []result.Experiment{}
 	}
-	base := ridge.OfRows(s.Train, ridge.Unbalanced(s.Train, s.Opt), nil, st.Options.Workers)
-	ranked := ridge.Propose(base, grams)
+	base := ridge.OfRows(s.Train, s.Train.Unbalanced(s.Opt), nil, st.Options.Workers)
+	ranked := base.Propose(grams)
 	named := make([]bool, len(terms))
 	out := []result.Experiment{}
 	add := func(p ridge.Proposal, j int) {

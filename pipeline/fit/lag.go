@@ -3,6 +3,7 @@ package fit
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -25,11 +26,11 @@ const (
 func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
 	assumed := rows.AssumedLag(&p.Src.Deployment)
 	p.Lag = result.RunLag{Lag: assumed}
-	if o.BetaTarget != rows.Cadence || steps.Quality.Recorded == 0 {
+	if o.BetaTarget != coeff.Cadence || steps.Quality.Recorded == 0 {
 		p.Lag.Lag = 0
 		return nil
 	}
-	e, err := steps.LagEvidence(space, rows.Options{Target: rows.Cadence, Gamma: features.DefaultGamma})
+	e, err := steps.LagEvidence(space, rows.Options{Target: coeff.Cadence, Gamma: features.DefaultGamma})
 	if err != nil {
 		return err
 	}

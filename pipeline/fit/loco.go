@@ -58,7 +58,7 @@ func (f *fitter) leaveOut(s *Solved, m Selections, c int32) ([]float64, error) {
 	rest := rowsWhere(s.Train.Config, func(k int32) bool { return k != c })
 	sub := s.Train.Subset(rest)
 	if s.Frozen != nil {
-		fit, err := ridge.Frozen(sub, s.Opt)
+		fit, err := sub.FitFrozen(s.Opt)
 		return fit.Beta, err
 	}
 	lambda := s.Sel.Lambda
@@ -113,7 +113,7 @@ func (f *fitter) frozenLoco(s *Solved) ([]float64, error) {
 		}
 		train := p.TrainData()
 		sub := train.Subset(rowsWhere(train.Config, func(x int32) bool { return x != k }))
-		fit, err := ridge.Frozen(sub, opt)
+		fit, err := sub.FitFrozen(opt)
 		if err != nil {
 			continue // too few rows left: no comparison for this configuration
 		}

@@ -72,7 +72,7 @@ func BareOptions() Options {
 // PriorOpen reports that nobody asked for a prior, nor for what a library's prior does not go with:
 // whoever knows the deployments may choose it (spec#prior-default).
 func (o *Options) PriorOpen() bool {
-	usual := (o.Recipe == "" || o.Recipe == Relative) && (o.BetaTarget == "" || o.BetaTarget == rows.Cadence)
+	usual := (o.Recipe == "" || o.Recipe == Relative) && (o.BetaTarget == "" || o.BetaTarget == coeff.Cadence)
 	return usual && o.Prior == "" && o.Spec == ""
 }
 
@@ -156,9 +156,9 @@ func (o Options) Resolve() (Options, error) {
 	setDefault(&o.Recipe, Relative)
 	setDefault(&o.BetaTarget, rows.DefaultBetaTarget(o.Spec))
 	if len(o.AlphaTargets) == 0 {
-		o.AlphaTargets = []string{rows.Admission, rows.Egress, rows.Overhead}
+		o.AlphaTargets = []string{coeff.Admission, coeff.Egress, coeff.Overhead}
 		if old {
-			o.AlphaTargets = []string{rows.Queue}
+			o.AlphaTargets = []string{coeff.Queue}
 		}
 	}
 	if o.Models == nil {
@@ -185,7 +185,7 @@ func (o Options) check() error {
 	switch {
 	case o.Recipe != Relative && o.Recipe != Frozen:
 		return bad("recipe", o.Recipe, "relative or frozen")
-	case o.BetaTarget != rows.Cadence && o.BetaTarget != rows.Duration:
+	case o.BetaTarget != coeff.Cadence && o.BetaTarget != coeff.Duration:
 		return bad("beta-target", o.BetaTarget, "cadence or duration")
 	case !(o.Split > 0 && o.Split <= 1):
 		return bad("split", o.Split, "a share in (0, 1]")
@@ -205,7 +205,7 @@ func (o Options) check() error {
 	default:
 		return bad("objective", o.Objective, "within, cross or minimax")
 	}
-	known := []string{rows.Overhead, rows.Admission, rows.Egress, rows.Queue}
+	known := []string{coeff.Overhead, coeff.Admission, coeff.Egress, coeff.Queue}
 	for _, t := range o.AlphaTargets {
 		if !slices.Contains(known, t) {
 			return bad("alpha-target", t, "overhead, admission, egress or queue")
@@ -319,7 +319,7 @@ func (d *Dump) Write(dir string) error {
 }
 
 func (d *Dump) names(t *rows.Table) []string {
-	if t.Target == rows.Cadence || t.Target == rows.Duration {
+	if t.Target == coeff.Cadence || t.Target == coeff.Duration {
 		return features.Names(features.BetaFeatures(d.Spec))
 	}
 	return features.Names(features.AlphaFeatures(d.Spec))

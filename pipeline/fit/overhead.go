@@ -34,7 +34,7 @@ func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data,
 			o.Anchor[j] = 1
 		}
 	}
-	o.SpreadUs = b.Spread(ridge.CensoredWeights(train, *o), ridge.Predict(train, o.Anchor), ridge.AllRows(train.Len()), spreads)
+	o.SpreadUs = b.Spread(ridge.CensoredWeights(train, *o), ridge.Predict(train, o.Anchor), train.AllRows(), spreads)
 }
 
 // overheadOn fits every deployment of a pooled fit once more on its own rows,
@@ -78,11 +78,11 @@ func (a *alphaFit) deployment(label string, names []string, common []float64) (*
 	o := s.Opt
 	o.Anchor, o.AnchorTight = common, 2*o.SpreadUs*o.SpreadUs/(overheadApart*overheadApart)/float64(len(mine))
 	o.Objective, o.EmbargoRows = ridge.Within, s.Pool.Data.Variants[s.Variant].EmbargoRows
-	sels, err := ridge.SelectIntervals(d, b, o)
+	sels, err := d.SelectIntervals(b, o)
 	if err != nil {
 		return nil, err
 	}
-	fit, err := ridge.FitCensored(d, b, ridge.CensoredWeights(d, o), nil, sels[0].Lambda, o)
+	fit, err := d.FitCensored(b, ridge.CensoredWeights(d, o), nil, sels[0].Lambda, o)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -67,7 +68,7 @@ func overheads(t *testing.T, sources []Source) map[string]*result.IntervalErrors
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := alphas.byTarget(rows.Overhead)
+	a := alphas.byTarget(coeff.Overhead)
 	if _, err := f.alphaModel(a); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -16,7 +17,7 @@ import (
 func pickedUp(run, config string, n int, step float64, seed uint64, delay func(x []float64) float64) *rows.Table {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	fs := features.AlphaFeatures(features.V11)
-	t := &rows.Table{Run: run, Config: config, Target: rows.Overhead, P: len(fs), Read: n, Kept: n, Hits: make([]int, len(fs))}
+	t := &rows.Table{Run: run, Config: config, Target: coeff.Overhead, P: len(fs), Read: n, Kept: n, Hits: make([]int, len(fs))}
 	for range t.P {
 		t.Min, t.Max = append(t.Min, math.Inf(1)), append(t.Max, math.Inf(-1))
 	}
@@ -51,7 +52,7 @@ func overheadFit(t *testing.T, tables ...*rows.Table) *result.Model {
 	t.Helper()
 	f := fitterOf(t, tables...)
 	for i, p := range f.used {
-		p.Alpha = map[string]*rows.Table{rows.Overhead: tables[i]}
+		p.Alpha = map[string]*rows.Table{coeff.Overhead: tables[i]}
 	}
 	fits, err := f.selectAlphas(context.Background())
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -13,7 +14,7 @@ import (
 
 // planted is a table of one run: row i has the features and target of make.
 func planted(run, config string, n int, make func(i int) (x []float64, y float64)) *rows.Table {
-	t := &rows.Table{Run: run, Config: config, Target: rows.Cadence, P: len(features.BetaFeatures(features.V11)), Read: n, Kept: n}
+	t := &rows.Table{Run: run, Config: config, Target: coeff.Cadence, P: len(features.BetaFeatures(features.V11)), Read: n, Kept: n}
 	for range t.P {
 		t.Min, t.Max = append(t.Min, math.Inf(1)), append(t.Max, math.Inf(-1))
 	}
@@ -36,7 +37,7 @@ func planted(run, config string, n int, make func(i int) (x []float64, y float64
 func fitterOf(t *testing.T, tables ...*rows.Table) *fitter {
 	t.Helper()
 	o := Quick()
-	o.AlphaTargets = []string{rows.Overhead}
+	o.AlphaTargets = []string{coeff.Overhead}
 	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{}}
 	for _, table := range tables {
 		p := &Run{Src: Source{ID: table.Run}, runFacts: runFacts{Config: table.Config}, Beta: table}

@@ -134,7 +134,7 @@ func (s *Solved) solveFrozen(variant int) error {
 	s.Variant = variant
 	s.Data = s.Pool.Data.With(variant)
 	s.Train = s.Data.Subset(s.Pool.Train)
-	f, err := ridge.Frozen(s.Train, s.Opt)
+	f, err := s.Train.FitFrozen(s.Opt)
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (s *Solved) Choose(recipe, name string) (m Selections, err error) {
 		return m, nil
 	}
 	for g := range s.Pool.Gammas {
-		fit, err := ridge.Frozen(train.With(g), s.Opt)
+		fit, err := train.With(g).FitFrozen(s.Opt)
 		if err != nil {
 			return m, fmt.Errorf("%s: %w", name, err)
 		}

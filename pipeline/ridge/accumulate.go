@@ -163,7 +163,7 @@ func (a *Accumulator) Fill(v int, g *Gram) {
 // all rows in order. Chunks are summed in order whatever the number of workers.
 func OfRows(d *Data, w []float64, rows []int32, workers int) *Gram {
 	if rows == nil {
-		rows = AllRows(d.Len())
+		rows = d.AllRows()
 	}
 	plain := *d
 	plain.Variants = nil
@@ -186,8 +186,10 @@ func OfRows(d *Data, w []float64, rows []int32, workers int) *Gram {
 	return out
 }
 
-// AllRows are the numbers 0 to n-1.
-func AllRows(n int) []int32 {
+// AllRows are the numbers of all rows.
+func (d *Data) AllRows() []int32 { return upTo(d.Len()) }
+
+func upTo(n int) []int32 {
 	rows := make([]int32, n)
 	for i := range rows {
 		rows[i] = int32(i)

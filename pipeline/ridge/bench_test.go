@@ -89,8 +89,8 @@ func selectAll(b *testing.B, lags []*ridge.Data, o ridge.Options) (best ridge.Se
 	if err != nil {
 		b.Fatal(err)
 	}
-	tags := ridge.Identify(ridge.WithinVariation(d, w))
-	conf := ridge.Rows(d, fit, tags, o)
+	tags := ridge.Identify(d.WithinVariation(w))
+	conf := d.Confidence(fit, tags, o)
 	return best, len(conf.Terms)
 }
 
@@ -111,7 +111,7 @@ func BenchmarkCut1M(b *testing.B) {
 	d := benchData()[0]
 	o := benchOptions()
 	for b.Loop() {
-		if _, _, err := ridge.Cut(d, o); err != nil {
+		if _, _, err := d.Cut(o); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -148,7 +148,7 @@ func BenchmarkSolve(b *testing.B) {
 func BenchmarkSelectCensored(b *testing.B) {
 	d, bounds, o := censoredBench(20000, 8)
 	for b.Loop() {
-		if _, err := ridge.SelectIntervals(d, bounds, o); err != nil {
+		if _, err := d.SelectIntervals(bounds, o); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -84,9 +84,9 @@ func correlationRows(d *Data, rows []int32, beta []float64, epsUs float64) float
 	return tau
 }
 
-// OfCells are the fold blocks of every run, balanced: what the bootstrap draws
+// Blocks are the fold blocks of every run, balanced: what the bootstrap draws
 // when only Gram matrices are left.
-func OfCells(c *Cells, minCellRows int) []BlockGram {
+func (c *Cells) Blocks(minCellRows int) []BlockGram {
 	factor := c.Balance(minCellRows)
 	type key struct{ config, run, block int32 }
 	var keys []key
@@ -105,10 +105,10 @@ func OfCells(c *Cells, minCellRows int) []BlockGram {
 	return out
 }
 
-// OfIntervals are the blocks of an interval-censored fit: the quadratic the
+// Blocks are the blocks of an interval-censored fit: the quadratic the
 // loss of each row is at the fit. Rows that exert no pull say nothing more about
 // the coefficients, so data that every prediction satisfies give no interval.
-func OfIntervals(d *Data, w []float64, fit CensoredFit, o Options) []BlockGram {
+func (fit CensoredFit) Blocks(d *Data, w []float64, o Options) []BlockGram {
 	view := *d
 	view.Variants, view.Y = nil, fit.Y
 	bent := make([]float64, len(w))

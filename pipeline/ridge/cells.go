@@ -53,7 +53,7 @@ type segment struct {
 
 // Cut sums the rows into cells, one Cells per variant (one when there is none).
 // Weights depend on the target alone, so variants share them.
-func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
+func (d *Data) Cut(o Options) ([]*Cells, []Finding, error) {
 	seqs, found := Sequences(d, o)
 	if len(found) == len(seqs) {
 		return nil, found, &Error{Code: TooFewRows, Msg: fmt.Sprintf("no run has %d rows", o.Folds+1)}
@@ -154,7 +154,7 @@ func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
 			pieces = append(pieces, rows)
 		}
 	}
-	w := Unbalanced(d, o)
+	w := d.Unbalanced(o)
 	parts := make([][]*Gram, len(tasks))
 	accs := make([]*Accumulator, o.Threads())
 	par.Each(o.Threads(), len(tasks), func(worker, t int) {

@@ -34,7 +34,7 @@ type Confidence struct {
 	Posterior  bool // the intervals are of the published values, not of an estimate of their own
 }
 
-// Rows builds intervals for the true coefficients behind a fit.
+// Confidence builds intervals for the true coefficients behind a fit.
 //
 // The published estimate is shrunk by its penalty and pulled toward low noise by
 // weights that contain the target, so its own scatter is not centred on the
@@ -49,13 +49,13 @@ type Confidence struct {
 // over configurations with Student's quantile, and has no interval below three.
 // Signed terms are cut at 0. Terms in a direction the rows do not know
 // (eigenvalue under 1e-6 of the largest) have no interval.
-func Rows(d *Data, fit Fit, tags []string, o Options) Confidence {
+func (d *Data) Confidence(fit Fit, tags []string, o Options) Confidence {
 	w := PredictionWeights(d, fit.Beta, o)
 	return Blocks(rowBlocks(d, w, fit.Beta, o), tags, o)
 }
 
-// Blocks is Rows on block Grams with balanced weights, e.g.
-// OfCells, whose weights do contain the target.
+// Blocks is Data.Confidence on block Grams with balanced weights, e.g.
+// those of Cells, whose weights do contain the target.
 func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	p := blocks[0].Gram.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Blocks: len(blocks)}

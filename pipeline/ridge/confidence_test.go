@@ -48,7 +48,7 @@ func posteriorCoverage(t *testing.T, rows, sets int) *covered {
 		s := ridge.PlantDrawn(uint64(k)+1, ridge.Shape{Configs: 1, Rows: rows, Noise: .05, Memory: .6}, 0.2)
 		s.O.Workers = 1
 		fit := posteriorMean(t, s)
-		conf := ridge.Posterior(s.D, fit, s.O)
+		conf := s.D.Posterior(fit, s.O)
 		mu.Lock()
 		defer mu.Unlock()
 		tags := make([]string, ridge.NumColumns)
@@ -119,8 +119,8 @@ func fitted(t *testing.T, s ridge.Planted) ridge.Fit {
 }
 
 func intervals(s ridge.Planted, fit ridge.Fit) (ridge.Confidence, []string) {
-	tags := ridge.Identify(ridge.WithinVariation(s.D, ridge.Weights(s.D, s.O)))
-	return ridge.Rows(s.D, fit, tags, s.O), tags
+	tags := ridge.Identify(s.D.WithinVariation(ridge.Weights(s.D, s.O)))
+	return s.D.Confidence(fit, tags, s.O), tags
 }
 
 func (c *covered) count(s ridge.Planted, fit ridge.Fit, conf ridge.Confidence, tags []string) {

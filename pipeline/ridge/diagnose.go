@@ -26,7 +26,7 @@ type NullGroup struct {
 }
 
 // Diagnose examines the Gram a fit was made on.
-func Diagnose(g *Gram, f Fit) Diagnosis {
+func (g *Gram) Diagnose(f Fit) Diagnosis {
 	idx := NonZero(f.Scale)
 	d := Diagnosis{VIF: make([]float64, g.P), Condition: math.NaN()}
 	for j := range d.VIF {

@@ -16,7 +16,7 @@ type Sequence struct {
 // Sequences are the runs of d, cut into Folds+1 contiguous blocks, the first
 // n%blocks one longer; a finding for each run with fewer rows than blocks.
 func Sequences(d *Data, o Options) ([]Sequence, []Finding) {
-	list := runsOf(d, AllRows(d.Len()))
+	list := runsOf(d, d.AllRows())
 	var found []Finding
 	for k := range list {
 		s := &list[k]

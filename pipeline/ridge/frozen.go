@@ -30,9 +30,9 @@ type FrozenFit struct {
 	Findings   []Finding
 }
 
-// Frozen is the recipe of the 1.0 text (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
+// FitFrozen is the recipe of the 1.0 text (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
 // lambda by the smallest mean root mean squared error over forward folds.
-func Frozen(d *Data, o Options) (FrozenFit, error) {
+func (d *Data) FitFrozen(o Options) (FrozenFit, error) {
 	o.Lambdas = frozenLambdas()
 	folds, found, err := Folds(d, o, 0)
 	if err != nil {

@@ -352,7 +352,7 @@ func goldenIRLS(t *testing.T, c goldenCase, w []float64) {
 }
 
 func goldenVariation(t *testing.T, c goldenCase, w []float64) int {
-	shares := ridge.WithinVariation(c.d, w)
+	shares := c.d.WithinVariation(w)
 	n := 0
 	for k, name := range c.configs {
 		for j, want := range c.want.Within[name] {
@@ -368,7 +368,7 @@ func goldenVariation(t *testing.T, c goldenCase, w []float64) int {
 
 func goldenFrozen(t *testing.T, c goldenCase) int {
 	want := c.want.Frozen
-	got, err := ridge.Frozen(c.d, c.o)
+	got, err := c.d.FitFrozen(c.o)
 	if err != nil {
 		t.Fatal(err)
 	}

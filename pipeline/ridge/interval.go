@@ -24,9 +24,9 @@ type CensoredFit struct {
 // that exert a pull or, where that does not lower the objective, to the minimum
 // for the refreshed target, which always does. With an anchor
 // (Options.Anchor) the penalty pulls toward its best multiple.
-func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
+func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
 	if rows == nil {
-		rows = AllRows(d.Len())
+		rows = d.AllRows()
 	}
 	c := newCensored(d, b, w, rows, &o)
 	passes, err := c.fit(lambda)
@@ -331,8 +331,8 @@ type CensoredErrors struct {
 // informativeUs is the upper end below which an interval says something (spec#interval-fit).
 const informativeUs = 3000
 
-// EvaluateCensored compares predictions with intervals.
-func EvaluateCensored(d *Data, b Bounds, w, pred []float64) CensoredErrors {
+// Evaluate compares predictions with intervals.
+func (b Bounds) Evaluate(d *Data, w, pred []float64) CensoredErrors {
 	e := CensoredErrors{Rows: len(b.Lo), Inside: math.NaN(), ExactWAPE: math.NaN()}
 	var widths []float64
 	var inside int
@@ -352,7 +352,7 @@ func EvaluateCensored(d *Data, b Bounds, w, pred []float64) CensoredErrors {
 			inside++
 		}
 	}
-	e.Distance = b.Score(d, w, AllRows(e.Rows), 0, func(i int32) float64 { return pred[i] })
+	e.Distance = b.Score(d, w, upTo(e.Rows), 0, func(i int32) float64 { return pred[i] })
 	e.MedianWidth = stat.Median(widths)
 	if len(widths) > 0 {
 		e.Inside = float64(inside) / float64(len(widths))

@@ -19,7 +19,7 @@ func TestExactIntervalsArePlainRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ridge.FitCensored(s.D, ridge.Bounds{s.D.Y, s.D.Y}, w, nil, lambda, s.O)
+		got, err := s.D.FitCensored(ridge.Bounds{s.D.Y, s.D.Y}, w, nil, lambda, s.O)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,12 +57,12 @@ func intervalsOf(seed uint64, n int) (*ridge.Data, ridge.Bounds, ridge.Options) 
 func TestRecoversADelayHiddenInIntervals(t *testing.T) {
 	d, b, o := intervalsOf(22, 4000)
 	w := ridge.CensoredWeights(d, o)
-	fit, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
+	fit, err := d.FitCensored(b, w, nil, 1e-6, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ridge.Near(t, "delay", fit.Fit.Beta[:2], []float64{800, 500}, .03)
-	if e := ridge.EvaluateCensored(d, b, w, ridge.Predict(d, fit.Fit.Beta)); e.Inside < .95 || e.Rows != 4000 || e.Exact != 200 {
+	if e := b.Evaluate(d, w, ridge.Predict(d, fit.Fit.Beta)); e.Inside < .95 || e.Rows != 4000 || e.Exact != 200 {
 		t.Errorf("got %+v, want at least 95 %% of the intervals to hold the prediction", e)
 	}
 }
@@ -92,7 +92,7 @@ func TestMatchesPlainPasses(t *testing.T) {
 			break
 		}
 	}
-	fast, err := ridge.FitCensored(d, b, w, nil, lambda, o)
+	fast, err := d.FitCensored(b, w, nil, lambda, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestMatchesPlainPasses(t *testing.T) {
 
 func TestSelectionScoresIntervals(t *testing.T) {
 	d, b, o := intervalsOf(24, 1200)
-	sel, err := ridge.SelectIntervals(d, b, o)
+	sel, err := d.SelectIntervals(b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestSelectionScoresIntervals(t *testing.T) {
 	}
 	p := sel[0].Grid[4]
 	for j, f := range folds {
-		fit, err := ridge.FitCensored(d, b, w, f.Train, p.Lambda, o)
+		fit, err := d.FitCensored(b, w, f.Train, p.Lambda, o)
 		if err != nil {
 			t.Fatal(err)
 		}

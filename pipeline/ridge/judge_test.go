@@ -12,7 +12,7 @@ import (
 // TestTags on columns that vary inside, between and nowhere.
 func TestTags(t *testing.T) {
 	s := ridge.ThreeConfigs(33)
-	tags := ridge.Identify(ridge.WithinVariation(s.D, ridge.Weights(s.D, s.O)))
+	tags := ridge.Identify(s.D.WithinVariation(ridge.Weights(s.D, s.O)))
 	for j, want := range map[int]string{
 		ridge.ColWork: coeff.Within, ridge.ColShape: coeff.BetweenConfigs, ridge.ColConstant: coeff.BetweenConfigs,
 		ridge.ColNever: coeff.PriorOnly, ridge.ColRare: coeff.Within,
@@ -22,7 +22,7 @@ func TestTags(t *testing.T) {
 		}
 	}
 	one := ridge.Plant(33, ridge.Shape{Configs: 1, Rows: 300, Noise: .05})
-	if tag := ridge.Identify(ridge.WithinVariation(one.D, ridge.Weights(one.D, one.O)))[ridge.ColConstant]; tag != coeff.PriorOnly {
+	if tag := ridge.Identify(one.D.WithinVariation(ridge.Weights(one.D, one.O)))[ridge.ColConstant]; tag != coeff.PriorOnly {
 		t.Errorf("constant with one configuration: got %s, want %s", tag, coeff.PriorOnly)
 	}
 }
@@ -40,7 +40,7 @@ func TestNullDirectionsAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := ridge.Diagnose(g, fit)
+	d := g.Diagnose(fit)
 	if len(d.Null) != 2 || !slices.Equal(d.Null[0].Terms, []int{ridge.ColRead, ridge.ColNever}) ||
 		!slices.Equal(d.Null[1].Terms, []int{ridge.ColShape, ridge.ColConstant}) {
 		t.Fatalf("null groups: got %+v, want {%d %d} and {%d %d}", d.Null, ridge.ColRead, ridge.ColNever, ridge.ColShape,
@@ -51,7 +51,7 @@ func TestNullDirectionsAreNamed(t *testing.T) {
 	}
 	sum := d.Null[1].SumUs
 	ridge.Near(t, "known sum", []float64{sum}, []float64{one.Beta[ridge.ColShape] + one.Beta[ridge.ColConstant]}, 1e-3)
-	conf := ridge.Rows(one.D, fit, ridge.Identify(ridge.WithinVariation(one.D, w)), one.O)
+	conf := one.D.Confidence(fit, ridge.Identify(one.D.WithinVariation(w)), one.O)
 	for _, j := range []int{ridge.ColRead, ridge.ColNever, ridge.ColShape, ridge.ColConstant} {
 		if conf.Terms[j].Method != ridge.FromNothing {
 			t.Errorf("term %d cannot be known, got [%g, %g]", j+1, conf.Terms[j].Lo, conf.Terms[j].Hi)
@@ -67,11 +67,11 @@ func TestIntervalsNeedConflict(t *testing.T) {
 	w := ridge.CensoredWeights(d, o)
 	tags := []string{coeff.Within, coeff.Within, coeff.PriorOnly}
 	interval := func() ridge.Confidence {
-		fit, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
+		fit, err := d.FitCensored(b, w, nil, 1e-6, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ridge.Blocks(ridge.OfIntervals(d, w, fit, o), tags, o)
+		return ridge.Blocks(fit.Blocks(d, w, o), tags, o)
 	}
 	if c := interval(); c.Terms[0].Method != ridge.FromBlocks || c.Terms[0].Hi-c.Terms[0].Lo > 200 || c.Terms[0].Lo > 820 ||
 		c.Terms[0].Hi < 780 {
@@ -101,7 +101,7 @@ func TestProposeFindsTheMissingExperiment(t *testing.T) {
 	}
 	base := gramOf([]float64{1, 1, 0}, []float64{2, 2, 0}, []float64{1, 1, 1}, []float64{2, 2, 1})
 	same, apart := gramOf([]float64{1.5, 1.5, 1}, []float64{3, 3, 0}), gramOf([]float64{1, 0, 0}, []float64{2, 1, 0})
-	got := ridge.Propose(base, []*ridge.Gram{same, apart})
+	got := base.Propose([]*ridge.Gram{same, apart})
 	if got[0].Index != 1 || got[0].LogDet <= got[1].LogDet {
 		t.Fatalf("ranking: got %+v, want candidate 1 first", got)
 	}

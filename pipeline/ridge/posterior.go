@@ -13,14 +13,14 @@ const fromPosterior = "posterior"
 // around its own values (spec#posterior). With A = G/Q + lambda*P, G the Gram of the
 // rows with weights from predictions and Q its sum w*y^2, the error of the posterior
 // mean is A^-1 (score - lambda*P*(truth - prior)). The score's variance V comes from
-// blocks of each run, as in Rows; that of the truth about the prior is P^-1. So the
+// blocks of each run, as in Confidence; that of the truth about the prior is P^-1. So the
 // covariance is A^-1 (V + lambda^2*P) A^-1, which is the textbook lambda*A^-1 where
 // lambda is the rows' own noise, and right for the lambda that was chosen where it is
 // not. Half widths take Student's quantile: the score's variance has as many degrees of
 // freedom as there are blocks beyond one a run, the prior's is known (Satterthwaite).
 // Signed terms are cut at 0. Without precision, or where A cannot be inverted, no term has
 // an interval.
-func Posterior(d *Data, fit Fit, o Options) Confidence {
+func (d *Data) Posterior(fit Fit, o Options) Confidence {
 	p := d.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Posterior: true}
 	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)

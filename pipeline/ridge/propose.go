@@ -23,7 +23,7 @@ const proposeRidge = 1e-9
 // each candidate Gram to the base does to the determinant of the information
 // and to each term's standard error. Base and candidates carry the same kind of
 // weights (1/variance up to one factor, e.g. unbalanced relative weights).
-func Propose(base *Gram, candidates []*Gram) []Proposal {
+func (base *Gram) Propose(candidates []*Gram) []Proposal {
 	p := base.P
 	pool := New(p)
 	pool.Add(base)

@@ -75,7 +75,7 @@ func TestMultiple(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 1))
 	n := 200
 	var b ridge.Bounds
-	w, pred, rows := make([]float64, n), make([]float64, n), ridge.AllRows(n)
+	w, pred, rows := make([]float64, n), make([]float64, n), numbers(n)
 	for i := range n {
 		w[i], pred[i] = 0.5+rng.Float64(), 500+1000*rng.Float64()
 		at, delay := 4000*rng.Float64(), 1.7*pred[i]*(1+0.3*rng.NormFloat64())
@@ -128,11 +128,11 @@ func TestSoftMatchesPlainPasses(t *testing.T) {
 	o.Anchor = []float64{1, 0, 0}
 	w := ridge.CensoredWeights(d, o)
 	for _, lambda := range []float64{1e-3, 0.1} {
-		fast, err := ridge.FitCensored(d, b, w, nil, lambda, o)
+		fast, err := d.FitCensored(b, w, nil, lambda, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		plain, rows := o, ridge.AllRows(d.Len())
+		plain, rows := o, d.AllRows()
 		m := b.Multiple(w, ridge.Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
 		plain.Prior, plain.Anchor = []float64{m, 0, 0}, nil
 		view := *d
@@ -168,20 +168,20 @@ func TestAnchorIsWhatThePenaltyPullsTo(t *testing.T) {
 	d, b, o := intervalsOf(26, 4000)
 	o.SpreadUs = 100
 	w := ridge.CensoredWeights(d, o)
-	plain, err := ridge.FitCensored(d, b, w, nil, 1, o)
+	plain, err := d.FitCensored(b, w, nil, 1, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Anchor = []float64{1, 0, 0}
-	held, err := ridge.FitCensored(d, b, w, nil, 1, o)
+	held, err := d.FitCensored(b, w, nil, 1, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
+	free, err := d.FitCensored(b, w, nil, 1e-6, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	constant := b.Multiple(w, filledWith(d.Len(), 1), ridge.AllRows(d.Len()), 100, 0)
+	constant := b.Multiple(w, filledWith(d.Len(), 1), d.AllRows(), 100, 0)
 	if m := stat.Median(ridge.Predict(d, plain.Fit.Beta)); m > 300 {
 		t.Errorf("without an anchor: median %g, want it shrunk below 300 us", m)
 	}
@@ -197,12 +197,12 @@ func TestSoftEndsSurviveLateRows(t *testing.T) {
 		b.Lo[i], b.Hi[i] = 30000, 70000
 	}
 	w := ridge.CensoredWeights(d, o)
-	hard, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
+	hard, err := d.FitCensored(b, w, nil, 1e-6, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.SpreadUs, o.Anchor = 100, []float64{1, 0, 0}
-	soft, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
+	soft, err := d.FitCensored(b, w, nil, 1e-6, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,12 +231,21 @@ func TestSpreadFollowsTheScatter(t *testing.T) {
 			}
 			b.Lo, b.Hi = append(b.Lo, lo), append(b.Hi, hi)
 		}
-		if got := b.Spread(filledWith(n, 1), filledWith(n, 1), ridge.AllRows(n), grid); got < c.least || got > c.most {
+		if got := b.Spread(filledWith(n, 1), filledWith(n, 1), numbers(n), grid); got < c.least || got > c.most {
 			t.Errorf("scatter of %g us: spread %g, want %g to %g", c.sd, got, c.least, c.most)
 		}
 	}
 	silent := ridge.Bounds{Lo: make([]float64, 9), Hi: filledWith(9, 1e6)}
-	if got := silent.Spread(filledWith(9, 1), filledWith(9, 1), ridge.AllRows(9), grid); got != 100 {
+	if got := silent.Spread(filledWith(9, 1), filledWith(9, 1), numbers(9), grid); got != 100 {
 		t.Errorf("silent rows: spread %g, want the largest", got)
 	}
+}
+
+// numbers are 0 to n-1.
+func numbers(n int) []int32 {
+	out := make([]int32, n)
+	for i := range out {
+		out[i] = int32(i)
+	}
+	return out
 }

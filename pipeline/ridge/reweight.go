@@ -39,7 +39,7 @@ func (p *Polish) Best() Fit {
 func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
 	p := Polish{LS: ls, Fit: ls, Weights: make([]float64, len(w))}
 	p.BiasLS = bias(d, ls.Beta)
-	rows := AllRows(d.Len())
+	rows := d.AllRows()
 	for p.Passes < reweightPasses {
 		reweight(d, w, p.Fit.Beta, o, p.Weights)
 		fit, err := Solve(OfRows(d, p.Weights, rows, o.Threads()), ls.Lambda, o)

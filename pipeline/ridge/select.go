@@ -264,13 +264,13 @@ func (t *trials) inner(a, i int) float64 {
 // The score of a fit on rows it has not seen is the mean over configurations of
 // sum w(y - x.beta)^2/sum w y^2.
 func Select(d *Data, o Options) ([]Selection, error) {
-	cells, found, err := Cut(d, o)
+	cells, found, err := d.Cut(o)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]Selection, len(cells))
 	for v, c := range cells {
-		if out[v], err = SelectCells(c, o); err != nil {
+		if out[v], err = c.Select(o); err != nil {
 			return nil, err
 		}
 		out[v].Findings = append(slices.Clone(found), out[v].Findings...)
@@ -278,8 +278,8 @@ func Select(d *Data, o Options) ([]Selection, error) {
 	return out, nil
 }
 
-// SelectCells is Select on Gram matrices alone.
-func SelectCells(c *Cells, o Options) (Selection, error) {
+// Select is Select on Gram matrices alone.
+func (c *Cells) Select(o Options) (Selection, error) {
 	if o.EpsUs != c.EpsUs || o.Folds != c.Folds {
 		return Selection{}, fmt.Errorf("ridge: cells were cut with eps_us=%v folds=%d, want %v and %d", c.EpsUs, c.Folds, o.EpsUs, o.Folds)
 	}
@@ -352,7 +352,7 @@ func (t *trials) solveGrams(c *Cells) {
 // SelectIntervals scores the lambda grid on interval targets, one Selection per
 // variant of d: the folds, objectives and ties of Select with the score of
 // intervals (spec#interval-fit).
-func SelectIntervals(d *Data, b Bounds, o Options) ([]Selection, error) {
+func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
 	out := make([]Selection, max(1, len(d.Variants)))
 	w := CensoredWeights(d, o)
 	for v := range out {

@@ -52,7 +52,7 @@ func TestRulesWithinOneStandardError(t *testing.T) {
 func TestGramRouteIsTheDirectRoute(t *testing.T) {
 	s := ThreeConfigs(11)
 	s.O.EmbargoRows = 7
-	cut, _, err := Cut(s.D, s.O)
+	cut, _, err := s.D.Cut(s.O)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func throughFile(t *testing.T, f File) File {
 // compareDirect scores cells and, row by row, the data they stand for.
 func compareDirect(t *testing.T, d *Data, c *Cells, o Options) {
 	t.Helper()
-	sel, err := SelectCells(c, o)
+	sel, err := c.Select(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestSameBitsForAnyNumberOfWorkers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conf := Rows(d, fit, Identify(WithinVariation(d, w)), s.O)
+		conf := d.Confidence(fit, Identify(d.WithinVariation(w)), s.O)
 		got := fmt.Sprintf("%x %x %x", fmt.Sprint(sel), fmt.Sprint(polish), fmt.Sprint(conf))
 		if want == "" {
 			want = got
@@ -194,7 +194,7 @@ func TestLargeRunsSumInChunks(t *testing.T) {
 func TestRowOrderIsIrrelevant(t *testing.T) {
 	s := ThreeConfigs(13)
 	want := mustSelect(t, s.D, s.O)
-	shuffled := AllRows(s.D.Len())
+	shuffled := s.D.AllRows()
 	rand.New(rand.NewPCG(5, 5)).Shuffle(len(shuffled), func(a, b int) { shuffled[a], shuffled[b] = shuffled[b], shuffled[a] })
 	if got := mustSelect(t, s.D.Subset(shuffled), s.O); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Error("selection depends on the order of the rows")
@@ -237,7 +237,7 @@ func TestMergedGramsAreThePooledGram(t *testing.T) {
 		for i, c := range d.Config {
 			d.Config[i] = int32(slices.Index(configs, c))
 		}
-		cells, _, err := Cut(d, s.O)
+		cells, _, err := d.Cut(s.O)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +250,7 @@ func TestMergedGramsAreThePooledGram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := SelectCells(merged.Sets[0], s.O)
+		got, err := merged.Sets[0].Select(s.O)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,7 @@ func ofRun(d *Data, rows []int32, run int32) []int64 {
 
 func TestTooFewRows(t *testing.T) {
 	s := ThreeConfigs(16)
-	rows := AllRows(s.D.Len())[:605] // five rows of configuration 2
+	rows := s.D.AllRows()[:605] // five rows of configuration 2
 	sel := mustSelect(t, s.D.Subset(rows), s.O)
 	if f := sel[0].Findings; len(f) == 0 || f[0].Code != TooFewRows || f[0].Config != 2 {
 		t.Errorf("findings: got %v, want %s for configuration 2", f, TooFewRows)

@@ -15,7 +15,7 @@ func TestFrozenIsTheNormalEquations(t *testing.T) {
 	for i := range s.D.Factor {
 		s.D.Factor[i] = 1 - .5*float64(i%3/2)
 	}
-	f, err := ridge.Frozen(s.D, s.O)
+	f, err := s.D.FitFrozen(s.O)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestBalancesCells(t *testing.T) {
 	}
 	got := []float64{sums[[2]int32{0, 0}], sums[[2]int32{0, 1}], sums[[2]int32{1, 0}], sums[[2]int32{1, 1}] + sums[[2]int32{1, 2}]}
 	ridge.Near(t, "sum of w*y^2", got, []float64{.25, .25, .25, .25}, 1e-12)
-	plain := ridge.Unbalanced(d, o)
+	plain := d.Unbalanced(o)
 	ridge.Near(t, "one factor for a joined cell", []float64{w[len(w)-1] / plain[len(w)-1]}, []float64{w[110] / plain[110]}, 1e-12)
 }
 
@@ -113,7 +113,7 @@ func TestBalancesCells(t *testing.T) {
 // weigh the same, so every fit agrees.
 func TestDoubledRowIsWeightTwo(t *testing.T) {
 	s := ridge.ThreeConfigs(7)
-	rows := ridge.AllRows(s.D.Len())
+	rows := s.D.AllRows()
 	double := s.D.Subset(append(slices.Clone(rows), rows[:100]...))
 	heavy := s.D.Subset(rows)
 	heavy.Factor = make([]float64, heavy.Len())

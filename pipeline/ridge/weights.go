@@ -18,7 +18,7 @@ type cellSums struct {
 // regime with fewer than MinCellRows rows joins the largest of its
 // configuration. They are computed once, on all rows after cleaning.
 func Weights(d *Data, o Options) []float64 {
-	w := Unbalanced(d, o)
+	w := d.Unbalanced(o)
 	mass := make([]float64, len(w))
 	for i, v := range w {
 		mass[i] = v * d.Y[i] * d.Y[i]
@@ -38,7 +38,7 @@ func CensoredWeights(d *Data, o Options) []float64 {
 }
 
 // Unbalanced are the weights before balancing, factor/max(y, eps*steps)^2.
-func Unbalanced(d *Data, o Options) []float64 {
+func (d *Data) Unbalanced(o Options) []float64 {
 	w := make([]float64, d.Len())
 	for i := range w {
 		b := d.BaseOf(i, o.EpsUs)

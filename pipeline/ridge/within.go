@@ -14,7 +14,7 @@ const identifiedShare = 1e-6
 // WithinVariation is, per configuration (in d.Configs order) and term, the share
 // v_j = sum w(x - mean_w)^2/sum w x^2 of a column that varies inside the
 // configuration; NaN for an all-zero column. w nil: the rows' factors.
-func WithinVariation(d *Data, w []float64) [][]float64 {
+func (d *Data) WithinVariation(w []float64) [][]float64 {
 	if w == nil {
 		w = d.factors()
 	}

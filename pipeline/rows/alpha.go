@@ -3,6 +3,7 @@ package rows
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -11,7 +12,7 @@ import (
 // the run is kept or dropped for one reason. The space's version must be the
 // one of Rebuild.
 func (s *Steps) Alpha(sp *features.Space, o Options) (*Table, error) {
-	o, err := o.resolve("alpha", DefaultAlphaTarget(s.Version), Overhead, Admission, Egress, Queue)
+	o, err := o.resolve("alpha", DefaultAlphaTarget(s.Version), coeff.Overhead, coeff.Admission, coeff.Egress, coeff.Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +70,9 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 		b.hits = s.seen.first
 	}
 	switch o.Target {
-	case Overhead:
+	case coeff.Overhead:
 		b.bound = s.overheads()
-	case Egress:
+	case coeff.Egress:
 		b.ends = lastEnds(s.Run.Requests)
 	}
 	return b
@@ -159,13 +160,13 @@ func (b *alphaBuilder) target(i int) (value, trace.Code) {
 	v := value{joinNs: r.QueuedNs.V}
 	var from, to trace.Opt[int64]
 	switch b.o.Target {
-	case Overhead:
+	case coeff.Overhead:
 		return b.overheadOf(i)
-	case Admission:
+	case coeff.Admission:
 		from, to = r.ArrivedNs, r.ScheduledNs
-	case Queue:
+	case coeff.Queue:
 		from, to = r.QueuedNs, r.ScheduledNs
-	case Egress:
+	case coeff.Egress:
 		from, to, v.joinNs = r.FinishedNs, r.DepartedNs, r.FinishedNs.V
 	}
 	if !from.OK || !to.OK || !r.QueuedNs.OK || !r.PromptTokens.OK {
@@ -252,7 +253,7 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 	}
 	t.X = append(t.X, b.x...)
 	t.Y, t.Steps, t.Factor = append(t.Y, v.y), append(t.Steps, 1), append(t.Factor, 1)
-	if t.Target == Overhead {
+	if t.Target == coeff.Overhead {
 		t.Lo, t.Hi, t.Exact = append(t.Lo, v.lo), append(t.Hi, v.hi), append(t.Exact, v.exact)
 	}
 	t.Regime, t.TimeNs = append(t.Regime, regime), append(t.TimeNs, at)
@@ -273,7 +274,7 @@ func (b *alphaBuilder) findings() {
 			"%s: %d of %d requests have no snapshot; their prefix hits count as 0",
 			b.s.Run.ID, b.blind, b.t.Read))
 	}
-	if b.o.Target == Overhead && len(b.s.Run.Steps) == 0 {
+	if b.o.Target == coeff.Overhead && len(b.s.Run.Steps) == 0 {
 		b.t.Findings = append(b.t.Findings, trace.Findingf(OverheadUnknown, "%s: no steps recorded: the overhead has no lower bound and no "+
 			"queue state to join", b.s.Run.ID))
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
@@ -45,11 +46,11 @@ func alphaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o Options) *Tab
 func TestJoin(t *testing.T) {
 	run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{
 		request("tie", 200*ms, 405*ms), request("between", 215*ms, 430*ms)}}
-	queue := alphaOf(t, run, testDeployment(), Options{Target: Queue})
+	queue := alphaOf(t, run, testDeployment(), Options{Target: coeff.Queue})
 	if !slices.Equal(queue.FirstStep, []int64{20, 21}) || !slices.Equal(queue.Regime, []Regime{Waiting, Idle}) {
 		t.Errorf("queue joins %v, regimes %v", queue.FirstStep, queue.Regime)
 	}
-	egress := alphaOf(t, run, testDeployment(), Options{Target: Egress})
+	egress := alphaOf(t, run, testDeployment(), Options{Target: coeff.Egress})
 	if !slices.Equal(egress.FirstStep, []int64{40, 43}) {
 		t.Errorf("egress joins %v", egress.FirstStep)
 	}
@@ -118,15 +119,15 @@ func TestAlphaDrops(t *testing.T) {
 		change func(r *trace.Request)
 		code   trace.Code
 	}{
-		{"before the first step", Queue, func(r *trace.Request) { r.QueuedNs.V, r.ArrivedNs.V = ms, 0 }, codeNoTarget},
-		{"warm-up", Queue, func(r *trace.Request) { r.QueuedNs.V = 101 * ms }, codeWarmUp},
-		{"no schedule", Admission, func(r *trace.Request) { r.ScheduledNs.OK = false }, codeNoTarget},
-		{"no arrival", Overhead, func(r *trace.Request) { r.ArrivedNs.OK = false }, codeNoTarget},
-		{"aborted", Egress, func(r *trace.Request) { r.DepartedNs.OK = false }, codeNoTarget},
-		{"clocks", Overhead, func(r *trace.Request) { r.ArrivedNs.V = r.QueuedNs.V + 1 }, codeNoTarget},
-		{"stop string", Egress, func(r *trace.Request) { r.DepartedNs.V = r.FinishedNs.V - 1 }, codeNoTarget},
-		{"stock", Overhead, func(r *trace.Request) { r.Source = trace.SourceStock }, codeNoTarget},
-		{"earlier sample of n = 2", Egress, func(r *trace.Request) {
+		{"before the first step", coeff.Queue, func(r *trace.Request) { r.QueuedNs.V, r.ArrivedNs.V = ms, 0 }, codeNoTarget},
+		{"warm-up", coeff.Queue, func(r *trace.Request) { r.QueuedNs.V = 101 * ms }, codeWarmUp},
+		{"no schedule", coeff.Admission, func(r *trace.Request) { r.ScheduledNs.OK = false }, codeNoTarget},
+		{"no arrival", coeff.Overhead, func(r *trace.Request) { r.ArrivedNs.OK = false }, codeNoTarget},
+		{"aborted", coeff.Egress, func(r *trace.Request) { r.DepartedNs.OK = false }, codeNoTarget},
+		{"clocks", coeff.Overhead, func(r *trace.Request) { r.ArrivedNs.V = r.QueuedNs.V + 1 }, codeNoTarget},
+		{"stop string", coeff.Egress, func(r *trace.Request) { r.DepartedNs.V = r.FinishedNs.V - 1 }, codeNoTarget},
+		{"stock", coeff.Overhead, func(r *trace.Request) { r.Source = trace.SourceStock }, codeNoTarget},
+		{"earlier sample of n = 2", coeff.Egress, func(r *trace.Request) {
 			r.APISpanID.V, r.FinishedNs.V = "span-b", r.FinishedNs.V-ms
 		}, codeNoTarget},
 	} {
@@ -145,7 +146,7 @@ func TestAlphaRowsAreInTimeOrder(t *testing.T) {
 	late := request("late", 400*ms, 500*ms)
 	late.ArrivedNs.OK = false
 	run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{late, request("early", 200*ms, 300*ms)}}
-	table := alphaOf(t, run, testDeployment(), Options{Target: Queue})
+	table := alphaOf(t, run, testDeployment(), Options{Target: coeff.Queue})
 	if !slices.Equal(table.ID, []string{"early", "late"}) || !slices.IsSorted(table.TimeNs) || table.FirstStep[0] != 20 {
 		t.Errorf("%v %v %v", table.ID, table.TimeNs, table.FirstStep)
 	}
@@ -162,7 +163,7 @@ func TestPrefixHits(t *testing.T) {
 	d := testDeployment()
 	d.Engine.PrefixCaching = true
 	slot := slices.Index(features.Names(features.AlphaFeatures(features.V11)), "prefix_cache_benefit")
-	table := alphaOf(t, run, d, Options{Target: Queue})
+	table := alphaOf(t, run, d, Options{Target: coeff.Queue})
 	g := 2.0/256 + 0.6 - 2.0/256*0.6
 	if got, want := table.Row(0)[slot], g*0.75*100/8192; math.Abs(got-want) > 1e-15 {
 		t.Errorf("hit 0.75: got %g, want %g", got, want)
@@ -171,7 +172,7 @@ func TestPrefixHits(t *testing.T) {
 		t.Errorf("no snapshot: %g, %v", table.Row(1)[slot], table.Findings)
 	}
 	d.Engine.PrefixCaching = false
-	if table := alphaOf(t, run, d, Options{Target: Queue}); table.Row(0)[slot] != 0 || len(table.Findings) > 0 {
+	if table := alphaOf(t, run, d, Options{Target: coeff.Queue}); table.Row(0)[slot] != 0 || len(table.Findings) > 0 {
 		t.Errorf("caching off: %g, %v", table.Row(0)[slot], table.Findings)
 	}
 }
@@ -185,7 +186,7 @@ func TestAlphaHoldOut(t *testing.T) {
 	}
 	d := testDeployment()
 	d.Phases = []deploy.Phase{{Name: deploy.WarmupPhase, StartNs: 0, EndNs: 150 * ms}, {Name: "open", StartNs: 200 * ms, EndNs: 400 * ms}}
-	table := alphaOf(t, run, d, Options{Target: Admission, Saturated: []Span{{420 * ms, 450 * ms}}})
+	table := alphaOf(t, run, d, Options{Target: coeff.Admission, Saturated: []Span{{420 * ms, 450 * ms}}})
 	if table.DroppedFor(codeWarmUp) != 4 || table.DroppedFor(Saturated) != 3 {
 		t.Errorf("dropped %v", table.Dropped)
 	}

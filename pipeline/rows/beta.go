@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -35,7 +36,7 @@ func (s *Steps) Beta(sp *features.Space, o Options) (*Table, error) {
 // The same candidates are dropped for the same reasons, except that bounds are
 // those of the basis.
 func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o Options) (*Table, error) {
-	o, err := o.resolve("beta", DefaultBetaTarget(s.Version), Cadence, Duration)
+	o, err := o.resolve("beta", DefaultBetaTarget(s.Version), coeff.Cadence, coeff.Duration)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *be
 	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
 		Hits: make([]int, vec.P), Min: filled(vec.P, math.Inf(1)), Max: filled(vec.P, math.Inf(-1))}
 	t.reserve((to-from)/max(1, o.Stride), o.Slim)
-	if o.Target == Cadence {
+	if o.Target == coeff.Cadence {
 		t.Lag = o.Lag
 	}
 	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: s.emas(o.Gamma),
@@ -140,7 +141,7 @@ func (b *betaBuilder) row(k int) trace.Code {
 	if why := b.vector(iv); why != "" {
 		return why
 	}
-	if b.o.Target == Cadence && b.spikes[b.regime(iv)].isSpike(iv.y/iv.steps()) {
+	if b.o.Target == coeff.Cadence && b.spikes[b.regime(iv)].isSpike(iv.y/iv.steps()) {
 		return codeOutlier
 	}
 	phase, held := place(b.parts, i.TsStartNs)
@@ -175,7 +176,7 @@ type interval struct {
 func (iv interval) steps() float64 { return float64(iv.to - iv.from + 1) }
 
 func (b *betaBuilder) interval(k int) (interval, trace.Code) {
-	if b.o.Target == Duration {
+	if b.o.Target == coeff.Duration {
 		return b.durationOf(k)
 	}
 	return b.cadenceOf(k)

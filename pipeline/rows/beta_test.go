@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -245,7 +246,7 @@ func TestLagApproximate(t *testing.T) {
 func TestDurationTarget(t *testing.T) {
 	run := decodeRun(40)
 	run.Steps[20].ScheduledTokens, run.Steps[20].RunningDepth = 0, 0
-	table := betaOf(t, run, testDeployment(), Options{Target: Duration, Lag: 1})
+	table := betaOf(t, run, testDeployment(), Options{Target: coeff.Duration, Lag: 1})
 	if table.Kept != 29 || table.DroppedFor(codeNoTarget) != 1 || table.Lag != 0 {
 		t.Fatalf("kept %d, dropped %v, lag %d", table.Kept, table.Dropped, table.Lag)
 	}
@@ -259,7 +260,7 @@ func TestDurationTarget(t *testing.T) {
 // TestFloor: the duration target lies below the time to read the weights, the cadence does not.
 func TestFloor(t *testing.T) {
 	run, d := decodeRun(40), testDeployment()
-	duration, cadence := betaOf(t, run, d, Options{Target: Duration}), betaOf(t, run, d, Options{})
+	duration, cadence := betaOf(t, run, d, Options{Target: coeff.Duration}), betaOf(t, run, d, Options{})
 	// 15,009,316,864 bytes of weights less the embedding, read at 3.35 TB/s (spec#worked-example)
 	floor := cadence.FloorUs[0] / cadence.Steps[0]
 	if math.Abs(floor-15009316864/3.35e6) > 1 || duration.Y[0] >= floor || cadence.Y[0]/cadence.Steps[0] <= floor {

@@ -3,6 +3,7 @@ package rows
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -69,7 +70,7 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe) []trace.Finding {
 	}
 	gone := make([]int, len(limits))
 	for _, t := range tables {
-		if t.Target == Overhead {
+		if t.Target == coeff.Overhead {
 			continue
 		}
 		t.Filter(codeOutlier, func(i int) bool {

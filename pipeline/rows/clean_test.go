@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
@@ -11,7 +12,7 @@ import (
 )
 
 func yTable(config string, regime Regime, ys ...float64) *Table {
-	t := &Table{Config: config, Target: Cadence, Read: len(ys), Kept: len(ys), Y: ys}
+	t := &Table{Config: config, Target: coeff.Cadence, Read: len(ys), Kept: len(ys), Y: ys}
 	for i := range ys {
 		t.Steps, t.Regime, t.FirstStep = append(t.Steps, 1), append(t.Regime, regime), append(t.FirstStep, int64(i))
 	}
@@ -63,7 +64,7 @@ func TestComparesTimePerStep(t *testing.T) {
 // TestOverheadIsNotCleaned.
 func TestOverheadIsNotCleaned(t *testing.T) {
 	a := yTable("A", Idle, 1, 1, 1, 1000)
-	a.Target = Overhead
+	a.Target = coeff.Overhead
 	if Clean([]*Table{a}, Relative); a.Kept != 4 {
 		t.Errorf("kept %d", a.Kept)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -69,10 +70,10 @@ func TestDamagedTablesGiveFiniteRows(t *testing.T) {
 			s.Each(func(*Step, []trace.Member) {})
 			sp := testSpace(t, d, v)
 			for lag := range 3 {
-				table, err := s.Beta(sp, Options{Target: Cadence, Lag: lag})
+				table, err := s.Beta(sp, Options{Target: coeff.Cadence, Lag: lag})
 				finite(t, seed, table, err)
 			}
-			for _, target := range []string{Overhead, Admission, Egress, Queue} {
+			for _, target := range []string{coeff.Overhead, coeff.Admission, coeff.Egress, coeff.Queue} {
 				table, err := s.Alpha(sp, Options{Target: target})
 				finite(t, seed, table, err)
 			}

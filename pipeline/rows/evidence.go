@@ -3,6 +3,7 @@ package rows
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
@@ -39,7 +40,7 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 // recorded, i-2..i busy and known, and more than 64 prefill tokens in one of
 // i-2..i.
 func (s *Steps) LagEvidence(sp *features.Space, o Options) (*LagEvidence, error) {
-	o.Target, o.Saturated = Cadence, nil
+	o.Target, o.Saturated = coeff.Cadence, nil
 	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut()}
 	e.table = func(lag int) (*Table, error) {
 		o := o

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
@@ -417,7 +418,7 @@ func goldenTargets(t *testing.T, g *golden) {
 			r.QueuedNs = trace.Some(min(r.ScheduledNs.Or(math.MaxInt64), r.FinishedNs.Or(math.MaxInt64)))
 		}
 		b := &alphaBuilder{s: &Steps{Run: &trace.Run{Requests: []trace.Request{r}}}, o: Options{Target: c.Target}}
-		if c.Target == Overhead {
+		if c.Target == coeff.Overhead {
 			if c.PriorNs != nil {
 				step := trace.Step{ID: 1, TsStartNs: *c.PriorNs, RunningDepth: 1}
 				if c.Exact {
@@ -611,7 +612,7 @@ func (c *cleaningCase) table(order []int) *Table {
 	}
 	warm := (&Steps{Run: &trace.Run{Steps: steps}, Dep: new(deploy.Deployment)}).newWarmUp()
 	regimes := map[string]Regime{"decode": Decode, "prefill": Prefill, "mixed": Mixed}
-	t := &Table{Config: c.Rows[order[0]].Config, Target: Cadence}
+	t := &Table{Config: c.Rows[order[0]].Config, Target: coeff.Cadence}
 	for _, i := range order {
 		r := &c.Rows[i]
 		t.Read++

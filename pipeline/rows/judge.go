@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
@@ -293,7 +294,7 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 		MaxErrorRatio: num(e.MaxErrorRatio),
 		Windows:       w.Rows, MAPEWindow10s: num(w.MAPE), ConstWindow: num(w.MAPEConst), MedianPredUs: num(stat.Median(single.Pred)),
 	}
-	if target == Admission {
+	if target == coeff.Admission {
 		out.MaxErrorRatio = num(w.MaxErrorRatio)
 	}
 	return out
@@ -322,7 +323,7 @@ func (d *Delays) Intervals(keep func(*Sample) bool) *result.IntervalErrors {
 	if len(pred) == 0 {
 		return nil
 	}
-	e := ridge.EvaluateCensored(data, bounds, ridge.CensoredWeights(data, ridge.DefaultOptions(1)), pred)
+	e := bounds.Evaluate(data, ridge.CensoredWeights(data, ridge.DefaultOptions(1)), pred)
 	missed := 0.0
 	for i, p := range pred {
 		missed += bounds.Distance(i, p)

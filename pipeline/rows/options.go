@@ -4,24 +4,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
-)
-
-// Beta targets (spec#cadence, spec#duration).
-const (
-	Cadence  = "cadence"
-	Duration = "duration"
-)
-
-// Alpha targets (spec#delay-targets). A target that contains a wait must not be added as a
-// delay in a replay.
-const (
-	Overhead  = "overhead"
-	Admission = "admission"
-	Egress    = "egress"
-	Queue     = "queue"
 )
 
 // Constants of rows and cleaning.
@@ -56,17 +42,17 @@ type Options struct {
 // DefaultBetaTarget is the version's beta target (spec#spec-version).
 func DefaultBetaTarget(v features.Version) string {
 	if v == features.V10 {
-		return Duration
+		return coeff.Duration
 	}
-	return Cadence
+	return coeff.Cadence
 }
 
 // DefaultAlphaTarget is the version's alpha target (spec#spec-version).
 func DefaultAlphaTarget(v features.Version) string {
 	if v == features.V10 {
-		return Queue
+		return coeff.Queue
 	}
-	return Overhead
+	return coeff.Overhead
 }
 
 // resolve fills defaults and checks ranges: of the targets that are known, the default one where none is named.

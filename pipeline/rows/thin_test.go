@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
@@ -45,7 +46,7 @@ func TestThinnedTables(t *testing.T) {
 	s, sp := mustRebuild(t, y.run, d, features.V11), testSpace(t, d, features.V11)
 	for _, make := range []func(o Options) (*Table, error){
 		func(o Options) (*Table, error) { return s.Beta(sp, o) },
-		func(o Options) (*Table, error) { o.Target = Queue; return s.Alpha(sp, o) },
+		func(o Options) (*Table, error) { o.Target = coeff.Queue; return s.Alpha(sp, o) },
 	} {
 		table := func(stride int) *Table {
 			out, err := make(Options{Stride: stride, Gammas: features.Gammas()})

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
@@ -34,7 +35,7 @@ func TestVariantsAreTheTablesOfTheirFactors(t *testing.T) {
 				return table
 			}
 			alpha := func(o Options) *Table {
-				o.Target = Queue
+				o.Target = coeff.Queue
 				table, err := s.Alpha(sp, o)
 				if err != nil {
 					t.Fatal(err)

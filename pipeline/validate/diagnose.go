@@ -414,7 +414,7 @@ func (s *scope) drift() (farthest, swing float64) {
 // error the best of them removes; nil where no other lag is better, and for
 // targets without one.
 func (j *job) lagCandidate(s *scope) *candidate {
-	if j.set.BetaTarget != rows.Cadence {
+	if j.set.BetaTarget != coeff.Cadence {
 		return nil
 	}
 	var loss [lags]float64
