@@ -347,7 +347,7 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 	if err != nil {
 		return nil, err
 	}
-	sum := sim.NewCollector()
+	sum := simulate.NewCollector()
 	for i := range run.Records {
 		sum.Add(&run.Records[i].RequestResult)
 	}

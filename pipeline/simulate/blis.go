@@ -12,8 +12,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// BLISFile is the name of the results in BLIS's form.
-const BLISFile = "blis_results.json"
+// blisFile is the name of the results in BLIS's form.
+const blisFile = "blis_results.json"
 
 // blisRequest is one finished request as `blis replay` writes and `blis calibrate` reads it
 // (sim/workload/calibrate.go, inference-sim@f90a1e3).
@@ -38,7 +38,7 @@ func (o *Options) blisWriter() (*blisWriter, error) {
 	if o.Format == "" {
 		return nil, nil
 	}
-	f, err := files.Begin(filepath.Join(o.Out, BLISFile))
+	f, err := files.Begin(filepath.Join(o.Out, blisFile))
 	if err != nil {
 		return nil, err
 	}

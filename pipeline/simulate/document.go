@@ -21,142 +21,27 @@ type Document struct {
 	SampledCoefficients bool   `json:"sampled_coefficients"`
 	Noise               string `json:"noise"`
 
-	InjectedRequests     int      `json:"injected_requests"`
-	CompletedRequests    int      `json:"completed_requests"`
-	RejectedRequests     int      `json:"dropped_unservable"`
-	AbortedRequests      int      `json:"aborted_requests"`
-	TimedOutRequests     int      `json:"timed_out_requests"`
-	UnfinishedRequests   int      `json:"unfinished_requests"`
-	LengthCappedRequests int      `json:"length_capped_requests"`
-	TotalInputTokens     int64    `json:"total_input_tokens"`
-	TotalOutputTokens    int64    `json:"total_output_tokens"`
-	DurationS            float64  `json:"vllm_estimated_duration_s"`
-	ResponsesPerSec      float64  `json:"responses_per_sec"`
-	TokensPerSec         float64  `json:"tokens_per_sec"`
-	E2EMeanMs            *float64 `json:"e2e_mean_ms"`
-	E2EP50Ms             *float64 `json:"e2e_p50_ms"`
-	E2EP90Ms             *float64 `json:"e2e_p90_ms"`
-	E2EP95Ms             *float64 `json:"e2e_p95_ms"`
-	E2EP99Ms             *float64 `json:"e2e_p99_ms"`
-	TTFTMeanMs           *float64 `json:"ttft_mean_ms"`
-	TTFTP50Ms            *float64 `json:"ttft_p50_ms"`
-	TTFTP90Ms            *float64 `json:"ttft_p90_ms"`
-	TTFTP95Ms            *float64 `json:"ttft_p95_ms"`
-	TTFTP99Ms            *float64 `json:"ttft_p99_ms"`
-	ITLMeanMs            *float64 `json:"itl_mean_ms"`
-	ITLP50Ms             *float64 `json:"itl_p50_ms"`
-	ITLP90Ms             *float64 `json:"itl_p90_ms"`
-	ITLP95Ms             *float64 `json:"itl_p95_ms"`
-	ITLP99Ms             *float64 `json:"itl_p99_ms"`
-	TokenGapP50Ms        *float64 `json:"token_gap_p50_ms"`
-	TokenGapP99Ms        *float64 `json:"token_gap_p99_ms"`
-	SchedulingMeanMs     *float64 `json:"scheduling_delay_mean_ms"`
-	SchedulingP50Ms      *float64 `json:"scheduling_delay_p50_ms"`
-	SchedulingP90Ms      *float64 `json:"scheduling_delay_p90_ms"`
-	SchedulingP95Ms      *float64 `json:"scheduling_delay_p95_ms"`
-	SchedulingP99Ms      *float64 `json:"scheduling_delay_p99_ms"`
-	PreemptionCount      int64    `json:"preemption_count"`
-	CacheHitRate         *float64 `json:"cache_hit_rate"`
-	GoodputRPS           *float64 `json:"goodput_rps"`
+	Summary
 
-	Steps        int64   `json:"steps"`
-	EmptySteps   int64   `json:"empty_steps"`
-	WastedTokens int64   `json:"wasted_tokens"`
-	BusyShare    float64 `json:"busy_share"`
-	PeakRunning  int64   `json:"peak_running"`
-	PeakWaiting  int64   `json:"peak_waiting"`
-	PeakBlocks   int64   `json:"peak_kv_blocks"`
-
-	Saturation Saturation      `json:"saturation"`
-	Classes    []Class         `json:"per_class"`
-	Intervals  []Interval      `json:"intervals"`
-	Warnings   []trace.Finding `json:"warnings"`
+	Intervals []interval      `json:"intervals"`
+	Warnings  []trace.Finding `json:"warnings"`
 }
 
-type Saturation struct {
-	Saturated bool    `json:"saturated"`
-	Checks    []Check `json:"checks"`
-}
-
-type Check struct {
-	Name  string   `json:"name"`
-	Value *float64 `json:"value"` // null: not measurable on these requests
-	Limit float64  `json:"limit"`
-	Hit   bool     `json:"hit"`
-}
-
-type Class struct {
-	Name       string   `json:"name"`
-	Requests   int      `json:"requests"`
-	Completed  int      `json:"completed"`
-	Judged     int      `json:"judged"`
-	Met        int      `json:"met"`
-	Attainment *float64 `json:"slo_attainment"`
-	GoodputRPS *float64 `json:"goodput_rps"`
-	TTFTP50Ms  *float64 `json:"ttft_p50_ms"`
-	TTFTP99Ms  *float64 `json:"ttft_p99_ms"`
-	E2EP50Ms   *float64 `json:"e2e_p50_ms"`
-	E2EP99Ms   *float64 `json:"e2e_p99_ms"`
-}
-
-// Interval is one key over the replications: with sampled
+// interval is one key over the replications: with sampled
 // coefficients the 2.5 and 97.5 percentiles, else a 95 % interval of the mean.
-type Interval struct {
+type interval struct {
 	Key  string  `json:"key"`
 	Mean float64 `json:"mean"`
 	Lo   float64 `json:"lo"`
 	Hi   float64 `json:"hi"`
 }
 
-type metricMs struct{ Mean, P50, P90, P95, P99 *float64 }
-
-func metricOf(s sim.Spread) metricMs {
-	if s.N == 0 {
-		return metricMs{}
-	}
-	return metricMs{&s.Mean, &s.P50, &s.P90, &s.P95, &s.P99}
-}
-
-func optFloat(v trace.Opt[float64]) *float64 {
-	if !v.OK {
-		return nil
-	}
-	return &v.V
-}
-
 // Document is simulation.json of the seeds.
 func (s *Simulation) Document(runs []*Replication) *Document {
-	sum := runs[0].Summary
 	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.o.Model, Seed: s.o.Seed,
-		Replications:        len(runs),
-		SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise,
-		InjectedRequests: sum.Injected, CompletedRequests: sum.Completed, RejectedRequests: sum.Rejected, AbortedRequests: sum.Aborted,
-		TimedOutRequests:   sum.TimedOut,
-		UnfinishedRequests: sum.Unfinished, LengthCappedRequests: sum.LengthCapped, TotalInputTokens: sum.InputTokens,
-		TotalOutputTokens: sum.OutputTokens,
-		DurationS:         sum.DurationS, ResponsesPerSec: sum.ResponsesPerSec, TokensPerSec: sum.TokensPerSec, PreemptionCount: sum.Preemptions,
-		CacheHitRate: optFloat(sum.CacheHitRate), GoodputRPS: optFloat(sum.Goodput), Steps: sum.Steps, EmptySteps: sum.EmptySteps,
-		WastedTokens: sum.WastedTokens,
-		BusyShare:    sum.BusyShare, PeakRunning: sum.PeakRunning, PeakWaiting: sum.PeakWaiting, PeakBlocks: sum.PeakBlocks,
-		Saturation: Saturation{Saturated: sum.Saturated, Checks: []Check{}}, Classes: []Class{}, Intervals: []Interval{},
-		Warnings: []trace.Finding{}}
+		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Summary: *runs[0].Summary,
+		Intervals: []interval{}, Warnings: []trace.Finding{}}
 	d.Inputs = append(d.Inputs, s.Inputs...)
-	ttft, itl, e2e, wait := metricOf(sum.TTFT), metricOf(sum.ITL), metricOf(sum.E2E), metricOf(sum.QueueWait)
-	d.TTFTMeanMs, d.TTFTP50Ms, d.TTFTP90Ms, d.TTFTP95Ms, d.TTFTP99Ms = ttft.Mean, ttft.P50, ttft.P90, ttft.P95, ttft.P99
-	d.E2EMeanMs, d.E2EP50Ms, d.E2EP90Ms, d.E2EP95Ms, d.E2EP99Ms = e2e.Mean, e2e.P50, e2e.P90, e2e.P95, e2e.P99
-	d.ITLMeanMs, d.ITLP50Ms, d.ITLP90Ms, d.ITLP95Ms, d.ITLP99Ms = itl.Mean, itl.P50, itl.P90, itl.P95, itl.P99
-	d.SchedulingMeanMs, d.SchedulingP50Ms, d.SchedulingP90Ms, d.SchedulingP95Ms, d.SchedulingP99Ms = wait.Mean, wait.P50, wait.P90, wait.P95,
-		wait.P99
-	gap := metricOf(sum.TokenGap)
-	d.TokenGapP50Ms, d.TokenGapP99Ms = gap.P50, gap.P99
-	for _, c := range sum.SaturationChecks {
-		d.Saturation.Checks = append(d.Saturation.Checks, Check{c.Name, result.OrNull(c.Value), c.Limit, c.Hit})
-	}
-	for _, c := range sum.Classes {
-		ttft, e2e := metricOf(c.TTFT), metricOf(c.E2E)
-		d.Classes = append(d.Classes, Class{c.Name, c.Requests, c.Completed, c.Judged, c.Met, optFloat(c.Attainment), optFloat(c.Goodput),
-			ttft.P50, ttft.P99, e2e.P50, e2e.P99})
-	}
 	d.Warnings = append(append(d.Warnings, s.notes...), runs[0].Findings...)
 	if len(runs) > 1 {
 		d.Intervals = intervals(runs, d.SampledCoefficients)
@@ -165,45 +50,37 @@ func (s *Simulation) Document(runs []*Replication) *Document {
 }
 
 // intervals summarizes the replications by key.
-func intervals(runs []*Replication, percentiles bool) []Interval {
-	type key struct {
-		name string
-		of   func(*sim.Summary) float64
-	}
-	keys := []key{
-		{"responses_per_sec", func(s *sim.Summary) float64 { return s.ResponsesPerSec }},
-		{"tokens_per_sec", func(s *sim.Summary) float64 { return s.TokensPerSec }},
-	}
-	for _, m := range []struct {
-		name string
-		of   func(*sim.Summary) *sim.Spread
-	}{{"ttft", func(s *sim.Summary) *sim.Spread { return &s.TTFT }}, {"itl", func(s *sim.Summary) *sim.Spread { return &s.ITL }},
-		{"e2e", func(s *sim.Summary) *sim.Spread { return &s.E2E }}} {
-		keys = append(keys,
-			key{m.name + "_mean_ms", func(s *sim.Summary) float64 { return m.of(s).Mean }},
-			key{m.name + "_p50_ms", func(s *sim.Summary) float64 { return m.of(s).P50 }},
-			key{m.name + "_p90_ms", func(s *sim.Summary) float64 { return m.of(s).P90 }},
-			key{m.name + "_p95_ms", func(s *sim.Summary) float64 { return m.of(s).P95 }},
-			key{m.name + "_p99_ms", func(s *sim.Summary) float64 { return m.of(s).P99 }})
-	}
-	var out []Interval
-	for _, k := range keys {
+func intervals(runs []*Replication, percentiles bool) []interval {
+	var out []interval
+	add := func(name string, of func(*Summary) float64) {
 		v := make([]float64, len(runs))
 		for i, r := range runs {
-			v[i] = k.of(r.Summary)
+			v[i] = of(r.Summary)
 		}
-		out = append(out, intervalOf(k.name, v, percentiles))
+		out = append(out, intervalOf(name, v, percentiles))
+	}
+	add("responses_per_sec", func(s *Summary) float64 { return s.ResponsesPerSec })
+	add("tokens_per_sec", func(s *Summary) float64 { return s.TokensPerSec })
+	for k, of := range []string{"ttft", "itl", "e2e"} {
+		for m, figure := range []string{"_mean_ms", "_p50_ms", "_p90_ms", "_p95_ms", "_p99_ms"} {
+			add(of+figure, func(s *Summary) float64 {
+				if v := s.spreads[k][m]; v != nil {
+					return *v
+				}
+				return 0
+			})
+		}
 	}
 	return out
 }
 
-func intervalOf(name string, v []float64, percentiles bool) Interval {
+func intervalOf(name string, v []float64, percentiles bool) interval {
 	mean, lo, hi := stat.MeanInterval(v)
 	if percentiles {
 		slices.Sort(v)
 		lo, hi = stat.Quantile(v, .025), stat.Quantile(v, .975)
 	}
-	return Interval{name, mean, lo, hi}
+	return interval{name, mean, lo, hi}
 }
 
 // RequestRow is one row of requests.parquet.

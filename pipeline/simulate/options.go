@@ -89,7 +89,7 @@ func (o *Options) Table() option.Table {
 		option.Whole("workers", &o.Workers, "`N` replications at a time; 0 uses every core"),
 		option.String("emit-otlp", &o.EmitOTLP, "write the run as a trace dump to `FILE` (JSON lines)"),
 		option.String("emit-kv-events", &o.EmitKVEvents, "write KV events to `FILE` (prefix caching only)"),
-		option.String("format", &o.Format, "`FORMAT` of the requests beside requests.parquet: blis ("+BLISFile+", for blis calibrate)"),
+		option.String("format", &o.Format, "`FORMAT` of the requests beside requests.parquet: blis ("+blisFile+", for blis calibrate)"),
 		option.String("event-log", &o.EventLog, "write every event and step as text to `FILE`"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
 	}, o.loadTable()...)

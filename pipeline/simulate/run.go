@@ -37,7 +37,7 @@ type Simulation struct {
 
 // Replication is the outcome of one seed.
 type Replication struct {
-	Summary  *sim.Summary
+	Summary  *Summary
 	Findings []trace.Finding
 }
 
@@ -222,7 +222,7 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sim.NewCollector()
+	sum := NewCollector()
 	var res *sim.Result
 	if first {
 		res, err = s.recorded(cfg, reqs, sum)
@@ -241,7 +241,7 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 }
 
 // recorded is the run whose requests and events go to files as they happen.
-func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *sim.Collector) (*sim.Result, error) {
+func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *collector) (*sim.Result, error) {
 	obs, done, err := s.Observers(reqs)
 	if err != nil {
 		return nil, err
