@@ -1,10 +1,12 @@
 package deploy
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,8 +28,8 @@ var sheetFiles embed.FS
 // driver calls it.
 type datasheet struct {
 	Hardware
-	source string
-	names  []string
+	Source string   `json:"source"` // where the figures are from, and when
+	Names  []string `json:"names"`
 }
 
 // builtin parses the embedded datasheets once.
@@ -71,7 +73,7 @@ func Datasheet(name string) (Hardware, bool) {
 	}
 	var found Hardware
 	for _, h := range builtin() {
-		if slices.ContainsFunc(append(h.names, h.Name), func(n string) bool { return aliasKey(n) == want }) {
+		if slices.ContainsFunc(append(h.Names, h.Name), func(n string) bool { return aliasKey(n) == want }) {
 			return h.Hardware, true
 		}
 		if slices.Contains(aliases(h.Name), want) && h.MemoryGB > found.MemoryGB {
@@ -103,20 +105,6 @@ func datasheetNames() string {
 	return strings.Join(names, ", ")
 }
 
-// sheet is one device in a datasheet file; absent numbers are defaults.
-type sheet struct {
-	TFlopsPeak               float64  `json:"TFlopsPeak"`
-	TFlopsFP8                float64  `json:"TFlopsFP8"`
-	BwPeakTBs                float64  `json:"BwPeakTBs"`
-	MemoryGB                 float64  `json:"memory_gb"`
-	PCIeBandwidthGBs         float64  `json:"pcie_bandwidth_gb_s"`
-	PCIeEfficiency           *float64 `json:"pcie_efficiency"`
-	InterconnectBandwidthGBs float64  `json:"interconnect_bandwidth_gb_s"`
-	InterconnectLatencyUs    *float64 `json:"interconnect_latency_us"`
-	Source                   string   `json:"source"` // where the figures are from, and when
-	Names                    []string `json:"names"`  // what drivers call the device
-}
-
 // readDatasheets reads {"name": {TFlopsPeak, ...}}, sorted by name;
 // unknown keys are errors.
 func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
@@ -130,38 +118,24 @@ func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
 
 func readSheets(r io.Reader, file string) ([]datasheet, error) {
 	dec := json.NewDecoder(r)
-	dec.DisallowUnknownFields()
-	var sheets map[string]sheet
+	var sheets map[string]json.RawMessage
 	err := dec.Decode(&sheets)
 	if err == nil && dec.Decode(&json.RawMessage{}) != io.EOF {
 		err = errors.New("got text behind the JSON object, want nothing")
 	}
+	list := make([]datasheet, 0, len(sheets))
+	for _, name := range slices.Sorted(maps.Keys(sheets)) {
+		h := datasheet{Hardware: Hardware{PCIeEfficiency: DefaultPCIeEfficiency, InterconnectLatencyUs: DefaultLatencyUs}}
+		dec := json.NewDecoder(bytes.NewReader(sheets[name]))
+		dec.DisallowUnknownFields()
+		if err == nil {
+			err = dec.Decode(&h)
+		}
+		h.Name = name
+		list = append(list, h)
+	}
 	if err != nil {
 		return nil, &trace.SyntaxError{File: file, Code: BadHardware, Msg: err.Error()}
 	}
-	names := make([]string, 0, len(sheets))
-	for name := range sheets {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	list := make([]datasheet, len(names))
-	for i, name := range names {
-		list[i] = datasheet{sheets[name].hardware(name), sheets[name].Source, sheets[name].Names}
-	}
 	return list, nil
-}
-
-func (s sheet) hardware(name string) Hardware {
-	h := Hardware{
-		Name: name, TFlopsPeak: s.TFlopsPeak, TFlopsFP8: s.TFlopsFP8, BwPeakTBs: s.BwPeakTBs, MemoryGB: s.MemoryGB,
-		PCIeBandwidthGBs: s.PCIeBandwidthGBs, PCIeEfficiency: DefaultPCIeEfficiency,
-		InterconnectBandwidthGBs: s.InterconnectBandwidthGBs, InterconnectLatencyUs: DefaultLatencyUs,
-	}
-	if s.PCIeEfficiency != nil {
-		h.PCIeEfficiency = *s.PCIeEfficiency
-	}
-	if s.InterconnectLatencyUs != nil {
-		h.InterconnectLatencyUs = *s.InterconnectLatencyUs
-	}
-	return h
 }

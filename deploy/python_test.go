@@ -64,7 +64,7 @@ func pythonRules() ([]byte, error) {
 	}
 	for _, h := range builtin() {
 		s := sheet{Sheet: h.Hardware, Aliases: aliases(h.Name)}
-		for _, n := range append([]string{h.Name}, h.names...) {
+		for _, n := range append([]string{h.Name}, h.Names...) {
 			s.Names = append(s.Names, aliasKey(n))
 		}
 		doc.Sheets = append(doc.Sheets, s)

@@ -364,7 +364,7 @@ func loadRunFS(fsys fs.FS, name string, set ...string) (*Deployment, error) {
 func datasheetSource(name string) string {
 	for _, h := range builtin() {
 		if h.Name == name {
-			return h.source
+			return h.Source
 		}
 	}
 	return ""

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"math/rand/v2"
 
@@ -15,7 +16,6 @@ type Dump struct {
 	reqs []Request
 	out  *bufio.Writer
 	kv   *kvWriter // nil = no KV events
-	err  error
 
 	journeyCoin, stepCoin, richCoin *rand.Rand
 	live                            map[int]*journey
@@ -57,7 +57,7 @@ func NewDump(w, kv io.Writer, d *deploy.Deployment, reqs []Request, opt DumpOpti
 // CoreID is the internal id of request i: what core span, snapshots and KV
 // events carry.
 func (p *Dump) CoreID(i int) string {
-	suffix := "-" + hex(mix(uint64(p.opt.Seed)^0xc0, uint64(i)), 8)
+	suffix := "-" + fmt.Sprintf("%08x", uint32(mix(uint64(p.opt.Seed)^0xc0, uint64(i))))
 	if !p.opt.Chat {
 		suffix = "-0" + suffix
 	}
@@ -67,7 +67,7 @@ func (p *Dump) CoreID(i int) string {
 func (p *Dump) apiID(i int) string {
 	id := p.reqs[i].ID
 	if id == "" {
-		id = hex(mix(uint64(p.opt.Seed), uint64(i)), 16)
+		id = fmt.Sprintf("%016x", mix(uint64(p.opt.Seed), uint64(i)))
 	}
 	if p.opt.Chat {
 		return "chatcmpl-" + id
@@ -129,7 +129,7 @@ func (p *Dump) arrived(e *Event) {
 	i := uint64(e.Request)
 	seed := uint64(p.opt.Seed)
 	ns := p.opt.MonotonicNs + e.AtUs*1000
-	id := func(salt uint64) string { return hex(mix(seed^salt, i), 16) }
+	id := func(salt uint64) string { return fmt.Sprintf("%016x", mix(seed^salt, i)) }
 	j := &journey{
 		apiID: p.apiID(e.Request), coreID: p.CoreID(e.Request), arrivedWall: p.wall(ns),
 		traceID: id(1) + id(2), apiSpan: id(3), coreSpan: id(4),

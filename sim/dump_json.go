@@ -53,15 +53,3 @@ func (b *buffer) event(wallNs int64, name string) {
 }
 
 func (b *buffer) end() { b.raw(`]}`) }
-
-const hexDigits = "0123456789abcdef"
-
-// hex writes the low digits of v, most significant first.
-func hex(v uint64, digits int) string {
-	out := make([]byte, digits)
-	for i := digits - 1; i >= 0; i-- {
-		out[i] = hexDigits[v&15]
-		v >>= 4
-	}
-	return string(out)
-}

@@ -33,9 +33,7 @@ func (k *kvWriter) add(e *KVEvent) {
 		head = append(head, ",["...)
 		head = append(head, *b...)
 		head = append(head, "],0,null]\n"...)
-		if _, err := k.out.Write(head); err != nil && k.p.err == nil {
-			k.p.err = err
-		}
+		k.out.Write(head)
 		*b = (*b)[:0]
 		return
 	}

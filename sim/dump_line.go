@@ -1,6 +1,9 @@
 package sim
 
-import "strconv"
+import (
+	"errors"
+	"strconv"
+)
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
@@ -65,9 +68,7 @@ func (p *Dump) line(wall int64, force bool) {
 }
 
 func (p *Dump) write(s string) {
-	if _, err := p.out.WriteString(s); err != nil && p.err == nil {
-		p.err = err
-	}
+	p.out.WriteString(s) // the writer keeps its first error until Close
 }
 
 func (p *Dump) resource() {
@@ -91,9 +92,7 @@ func (p *Dump) scope(name string, spans []span) {
 			p.write(",")
 		}
 		for _, part := range []buffer{spans[i].head, spans[i].events, spans[i].tail} {
-			if _, err := p.out.Write(part); err != nil && p.err == nil {
-				p.err = err
-			}
+			p.out.Write(part)
 		}
 	}
 	p.write(`]}`)
@@ -106,13 +105,9 @@ func (p *Dump) Close(lastStep int64) error {
 		p.closeStepSpan(lastStep, p.lastWall())
 	}
 	p.line(0, true)
-	if err := p.out.Flush(); err != nil && p.err == nil {
-		p.err = err
-	}
+	err := p.out.Flush()
 	if p.kv != nil {
-		if err := p.kv.out.Flush(); err != nil && p.err == nil {
-			p.err = err
-		}
+		err = errors.Join(err, p.kv.out.Flush())
 	}
-	return p.err
+	return err
 }

@@ -1,5 +1,7 @@
 package sim
 
+import "fmt"
+
 // stepSpan is the open scheduler_steps span.
 type stepSpan struct {
 	sequence, first int64
@@ -110,7 +112,9 @@ func (p *Dump) snapshots(v *StepView, at int64) {
 func (p *Dump) closeStepSpan(last, endWall int64) {
 	s := &p.step
 	var b buffer
-	id := func(salt uint64) string { return hex(mix(uint64(p.opt.Seed)^salt, uint64(s.sequence)), 16) }
+	id := func(salt uint64) string {
+		return fmt.Sprintf("%016x", mix(uint64(p.opt.Seed)^salt, uint64(s.sequence)))
+	}
 	spanHead(&b, id(5)+id(6), id(7), "", 256, "scheduler_steps_"+decimal(s.sequence), 1, s.openedWall, endWall)
 	b.raw(`,"attributes":[`)
 	b.int("scheduler.span_sequence", s.sequence)
