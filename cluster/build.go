@@ -1,14 +1,10 @@
 package cluster
 
 import (
-	"bytes"
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
-
-	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/predict"
@@ -180,20 +176,6 @@ func (s *Spec) TakeTargets(reqs []sim.Request) []sim.Request {
 		}
 	}
 	return own
-}
-
-// knownFields decodes a mapping and refuses keys that into has no field for.
-func knownFields(node *yaml.Node, into any) error {
-	text, err := yaml.Marshal(node)
-	if err != nil {
-		return err
-	}
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("line %d: %w", node.Line, err)
-	}
-	return nil
 }
 
 // defaultScorers are llm-d's default profile.

@@ -1,6 +1,10 @@
 package cluster
 
-import "math"
+import (
+	"container/list"
+	"math"
+	"math/bits"
+)
 
 // maxInstances is how many instances a gateway serves: one bit of a word each.
 const maxInstances = 64
@@ -14,29 +18,24 @@ type index struct {
 	lru      []recency
 }
 
-// recency orders what one instance was sent.
+// recency orders what one instance was sent, the most recent first.
 type recency struct {
-	nodes      map[uint64]int32
-	list       []node
-	free       []int32
-	head, tail int32 // most and least recent; -1: none
-	blocks     int64
+	nodes  map[uint64]*list.Element
+	order  list.List // of *node
+	blocks int64
 }
 
 type node struct {
-	hash       uint64
-	blocks     int64 // 1 of shared content, more of a prompt's own
-	prev, next int32
-	own        bool
+	hash   uint64
+	blocks int64 // 1 of shared content, more of a prompt's own
+	own    bool
 }
-
-const nobody = int32(-1)
 
 // newIndex is an empty index of capacity blocks an instance.
 func newIndex(instances int, capacity int64) *index {
 	x := &index{capacity: capacity, where: map[uint64]uint64{}, lru: make([]recency, instances)}
 	for i := range x.lru {
-		x.lru[i] = recency{nodes: map[uint64]int32{}, head: nobody, tail: nobody}
+		x.lru[i].nodes = map[uint64]*list.Element{}
 	}
 	return x
 }
@@ -51,14 +50,14 @@ func (x *index) Match(hashes []uint64, to []int64) {
 	for n, h := range hashes {
 		still := all & x.where[h]
 		for lost := all &^ still; lost != 0; lost &= lost - 1 {
-			to[trailing(lost)] = int64(n)
+			to[bits.TrailingZeros64(lost)] = int64(n)
 		}
 		if all = still; all == 0 {
 			return
 		}
 	}
 	for ; all != 0; all &= all - 1 {
-		to[trailing(all)] = int64(len(hashes))
+		to[bits.TrailingZeros64(all)] = int64(len(hashes))
 	}
 }
 
@@ -74,24 +73,18 @@ func (x *index) Record(r *Request, i int) {
 }
 
 func (x *index) touch(l *recency, i int, hash uint64, blocks int64, own bool) {
-	at, ok := l.nodes[hash]
-	switch {
-	case ok:
-		l.unlink(at)
-		l.blocks -= l.list[at].blocks
-	case len(l.free) > 0:
-		at, l.free = l.free[len(l.free)-1], l.free[:len(l.free)-1]
-	default:
-		at = int32(len(l.list))
-		l.list = append(l.list, node{})
+	if at, ok := l.nodes[hash]; ok {
+		n := at.Value.(*node)
+		l.blocks -= n.blocks
+		n.blocks = blocks
+		l.order.MoveToFront(at)
+	} else {
+		l.nodes[hash] = l.order.PushFront(&node{hash: hash, blocks: blocks, own: own})
 	}
-	l.nodes[hash] = at
-	l.list[at] = node{hash: hash, blocks: blocks, own: own}
 	if !own {
 		x.where[hash] |= 1 << i
 	}
 	l.blocks += blocks
-	l.link(at)
 	for l.blocks > x.capacity {
 		x.evict(l, i, l.blocks-x.capacity)
 	}
@@ -99,49 +92,24 @@ func (x *index) touch(l *recency, i int, hash uint64, blocks int64, own bool) {
 
 // evict forgets up to n blocks of the least recent node.
 func (x *index) evict(l *recency, i int, n int64) {
-	at := l.tail
-	last := &l.list[at]
+	at := l.order.Back()
+	last := at.Value.(*node)
 	if last.blocks > n {
 		last.blocks -= n
 		l.blocks -= n
 		return
 	}
 	l.blocks -= last.blocks
-	l.unlink(at)
+	l.order.Remove(at)
 	delete(l.nodes, last.hash)
-	if !last.own {
-		if w := x.where[last.hash] &^ (1 << i); w == 0 {
-			delete(x.where, last.hash)
-		} else {
-			x.where[last.hash] = w
-		}
+	if last.own {
+		return
 	}
-	l.free = append(l.free, at)
-}
-
-func (l *recency) unlink(at int32) {
-	n := &l.list[at]
-	if n.prev != nobody {
-		l.list[n.prev].next = n.next
+	if w := x.where[last.hash] &^ (1 << i); w == 0 {
+		delete(x.where, last.hash)
 	} else {
-		l.head = n.next
+		x.where[last.hash] = w
 	}
-	if n.next != nobody {
-		l.list[n.next].prev = n.prev
-	} else {
-		l.tail = n.prev
-	}
-}
-
-func (l *recency) link(at int32) {
-	n := &l.list[at]
-	n.prev, n.next = nobody, l.head
-	if l.head != nobody {
-		l.list[l.head].prev = at
-	} else {
-		l.tail = at
-	}
-	l.head = at
 }
 
 // Events is which blocks each engine said it has, some time ago.

@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"math"
-	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +97,5 @@ func scorerNames() []string {
 	slices.Sort(out)
 	return out
 }
-
-func trailing(word uint64) int { return bits.TrailingZeros64(word) }
 
 func decay(us int64) float64 { return stat.Exp(-float64(us) / rateWindowUs) }

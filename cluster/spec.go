@@ -112,7 +112,7 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 	}
 	type plain admission
 	p := plain(defaultAdmission(head.Policy))
-	if err := knownFields(node, &p); err != nil {
+	if err := files.DecodeYAMLNode(node, &p); err != nil {
 		return err
 	}
 	for i := 0; i < len(node.Content); i += 2 {
@@ -176,7 +176,7 @@ func (r *retrySpec) UnmarshalYAML(node *yaml.Node) error {
 		return nil
 	}
 	type plain retrySpec
-	return knownFields(node, (*plain)(r))
+	return files.DecodeYAMLNode(node, (*plain)(r))
 }
 
 // targetSpec is what a class was promised, ms; 0: nothing.

@@ -107,7 +107,7 @@ func (e *Engine) Clone(hooks Hooks) *Engine {
 		}
 		return out
 	}
-	c.running, c.inbox, c.waiting.ring = of(e.running), of(e.inbox), of(e.waiting.ring)
+	c.running, c.inbox, c.waiting.ring, c.waiting.heap = of(e.running), of(e.inbox), of(e.waiting.ring), of(e.waiting.heap)
 	c.flight = slices.Clone(e.flight)
 	for k := range c.flight {
 		items := slices.Clone(c.flight[k].items)

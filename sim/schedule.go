@@ -176,7 +176,7 @@ func (e *Engine) victim() *seq {
 	}
 	worst := e.running[0]
 	for _, s := range e.running[1:] {
-		if before(worst, s) {
+		if worst.Before(s) {
 			worst = s
 		}
 	}

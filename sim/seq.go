@@ -87,13 +87,19 @@ func (s *seq) blockHash(b, blockSize int64) uint64 {
 // waitQueue holds waiting requests: a deque (fcfs) or a heap (priority).
 type waitQueue struct {
 	byPriority bool
-	ring       []*seq
+	heap       Heap[*seq] // by priority
+	ring       []*seq     // else: n of them from head on
 	head, n    int
 }
 
-func (q *waitQueue) len() int { return q.n }
+func (q *waitQueue) len() int { return q.n + len(q.heap) }
 
-func (q *waitQueue) at(i int) *seq { return q.ring[(q.head+i)%len(q.ring)] }
+func (q *waitQueue) at(i int) *seq {
+	if q.byPriority {
+		return q.heap[i]
+	}
+	return q.ring[(q.head+i)%len(q.ring)]
+}
 
 func (q *waitQueue) set(i int, s *seq) { q.ring[(q.head+i)%len(q.ring)] = s }
 
@@ -113,18 +119,19 @@ func (q *waitQueue) peek() *seq { return q.at(0) }
 
 // push adds a new request.
 func (q *waitQueue) push(s *seq) {
+	if q.byPriority {
+		q.heap.Push(s)
+		return
+	}
 	q.reserve()
 	q.n++
 	q.set(q.n-1, s)
-	if q.byPriority {
-		q.up(q.n - 1)
-	}
 }
 
 // prepend puts a request at the head (fcfs) or back into its order (priority).
 func (q *waitQueue) prepend(s *seq) {
 	if q.byPriority {
-		q.push(s)
+		q.heap.Push(s)
 		return
 	}
 	q.reserve()
@@ -135,14 +142,10 @@ func (q *waitQueue) prepend(s *seq) {
 
 // pop removes the request that is served next.
 func (q *waitQueue) pop() *seq {
-	s := q.at(0)
 	if q.byPriority {
-		q.n--
-		q.set(0, q.at(q.n))
-		q.set(q.n, nil)
-		q.down(0)
-		return s
+		return q.heap.Pop()
 	}
+	s := q.at(0)
 	q.set(0, nil)
 	q.head = (q.head + 1) % len(q.ring)
 	q.n--
@@ -151,6 +154,14 @@ func (q *waitQueue) pop() *seq {
 
 // remove takes s out wherever it is.
 func (q *waitQueue) remove(s *seq) {
+	if q.byPriority {
+		rest := remove(q.heap, s)
+		q.heap = nil
+		for _, x := range rest {
+			q.heap.Push(x)
+		}
+		return
+	}
 	kept := 0
 	for i := range q.n {
 		if x := q.at(i); x != s {
@@ -162,15 +173,10 @@ func (q *waitQueue) remove(s *seq) {
 		q.set(i, nil)
 	}
 	q.n = kept
-	if q.byPriority {
-		for i := q.n/2 - 1; i >= 0; i-- {
-			q.down(i)
-		}
-	}
 }
 
-// before is vLLM's order of requests: priority, arrival, id.
-func before(a, b *seq) bool {
+// Before is vLLM's order of requests: priority, arrival, id.
+func (a *seq) Before(b *seq) bool {
 	switch {
 	case a.req.Priority != b.req.Priority:
 		return a.req.Priority < b.req.Priority
@@ -180,36 +186,4 @@ func before(a, b *seq) bool {
 		return a.req.ID < b.req.ID
 	}
 	return a.idx < b.idx
-}
-
-func (q *waitQueue) up(i int) {
-	for i > 0 {
-		p := (i - 1) / 2
-		if !before(q.at(i), q.at(p)) {
-			return
-		}
-		a, b := q.at(i), q.at(p)
-		q.set(i, b)
-		q.set(p, a)
-		i = p
-	}
-}
-
-func (q *waitQueue) down(i int) {
-	for {
-		c := 2*i + 1
-		if c >= q.n {
-			return
-		}
-		if c+1 < q.n && before(q.at(c+1), q.at(c)) {
-			c++
-		}
-		if !before(q.at(c), q.at(i)) {
-			return
-		}
-		a, b := q.at(i), q.at(c)
-		q.set(i, b)
-		q.set(c, a)
-		i = c
-	}
 }
