@@ -36,19 +36,6 @@ func defaultFit(f Flavour) FitOptions {
 	return FitOptions{Flavour: f, Pull: 0.5, Floor: 0.02, Huber: 1.345, MaxCondition: 1000}
 }
 
-// Check names the first option out of range.
-func (o *FitOptions) Check() error {
-	n := len(o.Flavour.Parameters())
-	switch {
-	case o.Physical != nil && (len(o.Physical) != n || !positive(o.Physical)):
-		return trace.Errorf(BadOption, "physical parameters: got %v, want %d numbers > 0", o.Physical, n)
-	case !(o.Pull > 0) || !(o.Floor >= 0) || !(o.Huber > 0) || !(o.MaxCondition > 1):
-		return trace.Errorf(BadOption, "pull %g, floor %g, huber %g, condition %g: want > 0, >= 0, > 0, > 1", o.Pull, o.Floor, o.Huber,
-			o.MaxCondition)
-	}
-	return nil
-}
-
 // Fitted is a batch fit.
 type Fitted struct {
 	X         []float64   // parameters in the flavour's order, ms
@@ -79,8 +66,8 @@ type problem struct {
 
 // Fit estimates the parameters of a flavour from windows.
 func Fit(windows []Window, o FitOptions) (*Fitted, error) {
-	if err := o.Check(); err != nil {
-		return nil, err
+	if n := len(o.Flavour.Parameters()); o.Physical != nil && (len(o.Physical) != n || !positive(o.Physical)) {
+		return nil, trace.Errorf(BadOption, "physical parameters: got %v, want %d numbers > 0", o.Physical, n)
 	}
 	if len(windows) == 0 {
 		return nil, trace.Errorf(NoWindows, "windows: got none").WithHint("shorter --window or smaller --min-requests, if the drops say so")

@@ -152,13 +152,13 @@ func (m *Model) extraGap(s *stepwise, lambda float64) float64 {
 	}
 	g := 1 - s.branch
 	own := (s.prompt + float64(s.branch*s.kappa)) * s.branch / g / m.decodes()
-	room := g - float64(lambda*m.correctedDecodeWork())
-	if room <= 0 {
+	free := g - float64(lambda*m.correctedDecodeWork())
+	if free <= 0 {
 		return own
 	}
 	// mean overlap of two lifetimes over the mean lifetime, for log-normal outputs
 	overlap := 1 - math.Erf(math.Sqrt(stat.Log1p(m.s.OutputCV2))/2)
-	return own + float64(m.correctedDecodeWork()/m.decodes()/room*(1/(g*g)-1)*overlap)
+	return own + float64(m.correctedDecodeWork()/m.decodes()/free*(1/(g*g)-1)*overlap)
 }
 
 // shared is what other prompts add to the last step of one that is cut into chunks: they
@@ -192,5 +192,3 @@ func (m *Model) spill(inService float64, s *stepwise, lambda, running, busy floa
 	}
 	return mean
 }
-
-func (m *Model) correctedWork(c float64) float64 { return m.prefillWork(c) + m.correctedDecodeWork() }

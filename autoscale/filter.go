@@ -124,22 +124,14 @@ func (g *gaussian) cycle(h observer, z []float64, q *mat.Dense, r []float64, rel
 
 // correct is the textbook update: K = P H' S^-1, x + K y, (I - K H) P.
 func (g *gaussian) correct(y []float64, h, sInv *mat.Dense) {
-	var k, kh, p mat.Dense
+	var k, kh, rest, p mat.Dense
 	k.Product(g.p, h.T(), sInv)
 	var step mat.VecDense
 	step.MulVec(&k, mat.NewVecDense(len(y), y))
 	g.x.AddVec(g.x, &step)
 	kh.Mul(&k, h)
 	n, _ := g.p.Dims()
-	for i := range n {
-		for j := range n {
-			v := -kh.At(i, j)
-			if i == j {
-				v++
-			}
-			kh.Set(i, j, v)
-		}
-	}
-	p.Mul(&kh, g.p)
+	rest.Sub(scaledIdentity(n, 1), &kh)
+	p.Mul(&rest, g.p)
 	g.p = &p
 }

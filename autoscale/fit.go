@@ -21,7 +21,6 @@ const (
 const (
 	Train   = "train"
 	holdOut = "hold_out"
-	All     = "all"
 )
 
 // Calibrated is a server with its effective parameters.
@@ -45,7 +44,8 @@ func Calibrate(s *Server, o *Options) (*Calibrated, error) {
 		f.Split -= int(math.Ceil(o.HoldOut * float64(len(s.Windows))))
 	}
 	f.speed = s.speeds(f.Split)
-	opt := s.fitOptions(o)
+	opt := defaultFit(o.Flavour)
+	opt.Physical = s.physicalVector(o.Flavour)
 	all, err := Fit(s.Windows, opt)
 	if err != nil {
 		var refused *trace.Error
@@ -83,13 +83,6 @@ func (f *Calibrated) points(flavour Flavour) []result.QueueOperating {
 		})
 	}
 	return out
-}
-
-// fitOptions are the flavour's defaults with the physical values in their place.
-func (s *Server) fitOptions(o *Options) FitOptions {
-	opt := defaultFit(o.Flavour)
-	opt.Physical = s.physicalVector(o.Flavour)
-	return opt
 }
 
 // describe fills what is known before any fit.

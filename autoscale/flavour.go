@@ -91,7 +91,7 @@ func (m *Model) line(c float64) (a, b float64) {
 		return float64((1+out)*p.AlphaMs) + float64((p.BetaMs+p.GammaMs)*k) + float64(out*decode), (1 + out) * slope
 	}
 	if m.flavour == Corrected {
-		return (c + m.decodes()) * p.AlphaMs, m.correctedWork(c)
+		return (c + m.decodes()) * p.AlphaMs, m.prefillWork(c) + m.correctedDecodeWork()
 	}
 	return (c + out) * p.AlphaMs, m.prefillWork(c) + m.decodeWork()
 }

@@ -17,6 +17,10 @@ type entry struct {
 	given  result.QueueGiven
 }
 
+func newEntry(d *Demand) *entry {
+	return &entry{d: d, c: d.candidates(), given: result.QueueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS}}
+}
+
 func (e *entry) weigh() {
 	e.regret = math.Inf(1) // the last choice
 	if e.at+1 < len(e.c) {
@@ -52,8 +56,7 @@ func (f *Fleet) Allocate(demands []Demand) (*result.QueuePlan, error) {
 	entries := make([]*entry, 0, len(demands))
 	var waiting []*entry
 	for i := range demands {
-		d := &demands[i]
-		e := &entry{d: d, c: d.candidates(), given: result.QueueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS}}
+		e := newEntry(&demands[i])
 		entries = append(entries, e)
 		if len(e.c) == 0 {
 			continue

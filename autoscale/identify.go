@@ -31,10 +31,7 @@ func (p *problem) identify(theta []float64) Identifiability {
 	q.base, q.basis, q.prior = theta, identity(len(theta)), nil
 	q.scale = [2]float64{1, 1}
 	plain := q
-	plain.sigma = make([][2]float64, len(p.windows))
-	for i := range plain.sigma {
-		plain.sigma[i] = [2]float64{1, 1}
-	}
+	plain.sigma = evenSigma(len(p.windows))
 	values, _ := plain.directions()
 	id := Identifiability{Condition: condition(values, len(theta))}
 	for _, s := range values {

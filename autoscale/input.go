@@ -88,19 +88,14 @@ func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	if err != nil {
 		return nil, err
 	}
-	s.Windows = windows
-	s.count(account)
+	s.Windows, s.Account.Read, s.Account.Kept = windows, account.Windows, len(windows)
+	for code, n := range account.Dropped {
+		s.Account.Dropped[string(code)] = n
+	}
 	if why, _ := rows.JudgeLoad(run, d); why != "" {
 		s.Reason = "saturated: " + why
 	}
 	return s, nil
-}
-
-func (s *Server) count(c Cutting) {
-	s.Account.Read, s.Account.Kept = c.Windows, len(s.Windows)
-	for code, n := range c.Dropped {
-		s.Account.Dropped[string(code)] = n
-	}
 }
 
 // spansOf are the phases of a run as stretches to cut, those that cannot be used with the

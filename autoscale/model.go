@@ -3,6 +3,7 @@ package autoscale
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -17,14 +18,8 @@ type Params struct {
 	DeltaMs float64 // wva-4p only: ms per prompt token and request
 }
 
-// Shape is how long requests are, means over requests.
-type Shape struct {
-	Prompt, Output float64 // tokens
-
-	// Read by the corrected flavour alone.
-	Cached               float64 // tokens of the prompt found in the prefix cache
-	PromptCV2, OutputCV2 float64 // squared coefficients of variation, variance / mean^2
-}
+// Shape is how long requests are, means over requests; the corrected flavour alone reads more than the two lengths.
+type Shape = workload.Lengths
 
 // Limits are those of an engine.
 type Limits struct {

@@ -21,8 +21,7 @@ func (f *Fleet) Optimum(demands []Demand) (*result.QueuePlan, error) {
 	}
 	s := search{left: f.available(), unlimited: f.Unlimited}
 	for i := range demands {
-		s.all = append(s.all, &entry{d: &demands[i], c: demands[i].candidates(),
-			given: result.QueueGiven{Name: demands[i].Name, Priority: demands[i].Priority, RateRPS: demands[i].RateRPS}})
+		s.all = append(s.all, newEntry(&demands[i]))
 	}
 	slices.SortFunc(s.all, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.d.Priority, b.d.Priority), cmp.Compare(a.d.Name, b.d.Name))

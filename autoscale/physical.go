@@ -128,7 +128,6 @@ const (
 	measured = "measured" // the data show it
 	Held     = "held"     // at the physical value: the windows do not show it
 	atBound  = "bound"    // at the hardware's limit
-	given    = "given"    // by hand
 )
 
 // judge adds findings on effective parameters below the hardware's limit, and on those that

@@ -52,29 +52,33 @@ func parameterSection(q *result.Queue) report.PageSection {
 	x := report.PageSection{ID: "parameters", Nav: "Parameters", Title: "Parameters, physical and effective",
 		Lead: "Physical: what the steps say. Effective: what the queueing model needs to give the windows' latencies. The shift between them " +
 			"is the model's error; held means that the windows do not show it."}
-	t := &report.Table{ID: "parameter-table", Caption: "Parameters",
-		Cols: []report.Column{{Head: "Server"}, {Head: "From"}, {Head: "Parameter"}, {Head: "Value", Num: true}, {Head: "95 %"}, {Head: "Unit"},
-			{Head: "Identified"}, {Head: "Floor", Num: true, Help: "what the hardware allows"}, {Head: "Utilisation", Num: true,
-				Help: "floor / value"}, {Head: "Shift", Num: true, Help: "effective / physical"},
-			{Head: "Prior", Num: true, Help: "share of what is known that the physical value brought"}}}
-	for i := range q.Servers {
-		s := &q.Servers[i]
+	cols := []report.Column{{Head: "Server"}, {Head: "From"}, {Head: "Parameter"}, {Head: "Value", Num: true}, {Head: "95 %"}, {Head: "Unit"},
+		{Head: "Identified"}, {Head: "Floor", Num: true, Help: "what the hardware allows"}, {Head: "Utilisation", Num: true,
+			Help: "floor / value"}, {Head: "Shift", Num: true, Help: "effective / physical"},
+		{Head: "Prior", Num: true, Help: "share of what is known that the physical value brought"}}
+	x.Blocks = serverTable(q, "parameter-table", "Parameters", "servers", cols, func(s *result.QueueServer, add func(...report.Cell)) {
 		for _, set := range []struct {
 			name string
 			list []result.QueueParameter
 		}{{"steps", s.Physical}, {"latencies", s.Effective}} {
 			for _, p := range set.list {
-				t.Grow(func() report.Row {
-					return report.Row{Cells: []report.Cell{report.Name(s.ID), report.Plain(set.name), report.Name(p.Name), report.Num(p.Value),
-						span(p.CI95),
-						report.Plain(p.Unit), report.Plain(p.Identified),
-						report.Number(p.Floor), report.Number(p.Utilisation), report.Number(p.Shift), report.Percent(p.PriorShare)}}
-				})
+				add(report.Name(s.ID), report.Plain(set.name), report.Name(p.Name), report.Num(p.Value), span(p.CI95), report.Plain(p.Unit),
+					report.Plain(p.Identified), report.Number(p.Floor), report.Number(p.Utilisation), report.Number(p.Shift),
+					report.Percent(p.PriorShare))
 			}
 		}
-	}
-	x.Blocks = report.Tables(report.Capped(t, "in the order of the file", "queue.json, servers"))
+	})
 	return x
+}
+
+// serverTable is a table of what stands under a key of queue.json; rows adds those of one server.
+func serverTable(q *result.Queue, id, caption, key string, cols []report.Column,
+	rows func(s *result.QueueServer, add func(cells ...report.Cell))) []report.Block {
+	t := &report.Table{ID: id, Caption: caption, Cols: cols}
+	for i := range q.Servers {
+		rows(&q.Servers[i], func(cells ...report.Cell) { t.Rows = append(t.Rows, report.Row{Cells: cells}) })
+	}
+	return report.Tables(report.Capped(t, "in the order of the file", "queue.json, "+key))
 }
 
 func span(b *[2]float64) report.Cell {
@@ -89,21 +93,18 @@ func scoreSection(q *result.Queue) report.PageSection {
 		Lead: "WAPE of the windows' mean TTFT and ITL. The constant is the median of the training windows; a model must beat it to be worth " +
 			"anything. one_ahead: each window predicted from those before it."}
 	x.Blocks = report.FigureBlocks(figuresOf(scoreFigure(q, "ttft", "TTFT"), scoreFigure(q, "itl", "ITL")))
-	t := &report.Table{ID: "score-table", Caption: "Errors by estimator",
-		Cols: []report.Column{{Head: "Server"}, {Head: "Estimator"}, {Head: "Windows of"}, {Head: "Windows", Num: true},
-			{Head: "TTFT WAPE", Num: true}, {Head: "TTFT bias", Num: true}, {Head: "ITL WAPE", Num: true}, {Head: "ITL bias",
-				Num: true}, {Head: "No answer", Num: true}}}
-	for i := range q.Servers {
-		for _, s := range q.Servers[i].Scores {
-			t.Grow(func() report.Row {
-				return report.Row{Cells: []report.Cell{report.Name(q.Servers[i].ID), report.Name(s.Estimator), report.Plain(s.Set),
-					report.Count(s.Windows),
-					report.Percent(s.TTFTWape), report.Shown(s.TTFTBias, report.Signed),
-					report.Percent(s.ITLWape), report.Shown(s.ITLBias, report.Signed), report.ZeroDim(s.Unpredicted)}}
-			})
-		}
-	}
-	x.Blocks = append(x.Blocks, report.Tables(report.Capped(t, "in the order of the file", "queue.json, servers[].scores"))...)
+	cols := []report.Column{{Head: "Server"}, {Head: "Estimator"}, {Head: "Windows of"}, {Head: "Windows", Num: true},
+		{Head: "TTFT WAPE", Num: true}, {Head: "TTFT bias", Num: true}, {Head: "ITL WAPE", Num: true}, {Head: "ITL bias", Num: true},
+		{Head: "No answer", Num: true}}
+	scores := serverTable(q, "score-table", "Errors by estimator", "servers[].scores", cols,
+		func(of *result.QueueServer, add func(...report.Cell)) {
+			for _, s := range of.Scores {
+				add(report.Name(of.ID), report.Name(s.Estimator), report.Plain(s.Set), report.Count(s.Windows), report.Percent(s.TTFTWape),
+					report.Shown(s.TTFTBias, report.Signed), report.Percent(s.ITLWape), report.Shown(s.ITLBias, report.Signed),
+					report.ZeroDim(s.Unpredicted))
+			}
+		})
+	x.Blocks = append(x.Blocks, scores...)
 	return x
 }
 
@@ -111,22 +112,19 @@ func showSection(q *result.Queue) report.PageSection {
 	x := report.PageSection{ID: "shown", Nav: "Shown", Title: "What the windows show",
 		Lead: "A window gives two numbers for three unknowns. At one operating point they show two directions, however many windows there " +
 			"are; the sweep would show the rest."}
-	t := &report.Table{ID: "shown-table", Caption: "Windows and what they tell apart",
-		Cols: []report.Column{{Head: "Server"}, {Head: "Windows", Num: true}, {Head: "Kept", Num: true}, {Head: "Dropped, by reason"},
-			{Head: "Rank", Num: true}, {Head: "Condition", Num: true}, {Head: "Not shown"}, {Head: "Sweep that would show it"}}}
-	for i := range q.Servers {
-		s := &q.Servers[i]
-		cells := []report.Cell{report.Name(s.ID), report.Count(s.Windows.Read), report.Count(s.Windows.Kept),
-			report.Prose(report.Reasons(s.Windows.Dropped))}
-		if id := s.Identify; id != nil {
-			cells = append(cells, report.Count(id.Rank), report.Number(id.Condition), report.Prose(directions(id.Null)),
-				report.Prose(sweepOf(id.Sweep)))
-		} else {
-			cells = append(cells, report.Plain(report.Unknown), report.Plain(report.Unknown), report.Prose(s.Reason), report.Plain(""))
-		}
-		t.Rows = append(t.Rows, report.Row{Cells: cells})
-	}
-	x.Blocks = report.Tables(report.Capped(t, "in the order of the file", "queue.json, servers"))
+	cols := []report.Column{{Head: "Server"}, {Head: "Windows", Num: true}, {Head: "Kept", Num: true}, {Head: "Dropped, by reason"},
+		{Head: "Rank", Num: true}, {Head: "Condition", Num: true}, {Head: "Not shown"}, {Head: "Sweep that would show it"}}
+	x.Blocks = serverTable(q, "shown-table", "Windows and what they tell apart", "servers", cols,
+		func(s *result.QueueServer, add func(...report.Cell)) {
+			cells := []report.Cell{report.Name(s.ID), report.Count(s.Windows.Read), report.Count(s.Windows.Kept),
+				report.Prose(report.Reasons(s.Windows.Dropped))}
+			if id := s.Identify; id != nil {
+				add(append(cells, report.Count(id.Rank), report.Number(id.Condition), report.Prose(directions(id.Null)),
+					report.Prose(sweepOf(id.Sweep)))...)
+			} else {
+				add(append(cells, report.Plain(report.Unknown), report.Plain(report.Unknown), report.Prose(s.Reason), report.Plain(""))...)
+			}
+		})
 	for i := range q.Servers {
 		x.Blocks = append(x.Blocks, report.FindingBlocks(q.Servers[i].ID, q.Servers[i].Findings)...)
 	}
@@ -153,50 +151,43 @@ func trackSection(q *result.Queue) report.PageSection {
 	x := report.PageSection{ID: "tracks", Nav: "Tuners", Title: "Online tuners over the same windows",
 		Lead: "Mean NIS is 2 for a filter whose noise is right; below it is underconfident, above overconfident. A replica that rejects a " +
 			"window takes its covariance back too, so after a lasting jump it rejects all: locked out."}
-	t := &report.Table{ID: "track-table", Caption: "Tuners", Cols: []report.Column{{Head: "Server"}, {Head: "Estimator"}, {Head: "Flavour"},
+	cols := []report.Column{{Head: "Server"}, {Head: "Estimator"}, {Head: "Flavour"},
 		{Head: "Windows", Num: true}, {Head: "Accepted", Num: true}, {Head: "Mean NIS", Num: true},
-		{Head: "Rejected", Num: true}, {Head: "No answer", Num: true}, {Head: "Locked out", Num: true}, {Head: "Final"}, {Head: "Verdict"}}}
-	for i := range q.Servers {
-		for _, r := range q.Servers[i].Tracks {
-			t.Grow(func() report.Row {
-				var final []string
-				for _, v := range r.Final {
-					final = append(final, report.Short(v))
-				}
-				return report.Row{Cells: []report.Cell{report.Name(q.Servers[i].ID), report.Name(r.Estimator), report.Plain(r.Flavour),
-					report.Count(r.Windows),
-					report.Count(r.Accepted), report.Number(r.MeanNIS), report.PercentOf(r.RejectedFrac),
-					report.ZeroDim(r.Unpredicted), report.ZeroDim(r.LockedOut), report.Plain(strings.Join(final, " ")), report.Prose(r.Verdict)}}
-			})
+		{Head: "Rejected", Num: true}, {Head: "No answer", Num: true}, {Head: "Locked out", Num: true}, {Head: "Final"}, {Head: "Verdict"}}
+	x.Blocks = serverTable(q, "track-table", "Tuners", "servers[].tracks", cols, func(s *result.QueueServer, add func(...report.Cell)) {
+		for _, r := range s.Tracks {
+			var final []string
+			for _, v := range r.Final {
+				final = append(final, report.Short(v))
+			}
+			add(report.Name(s.ID), report.Name(r.Estimator), report.Plain(r.Flavour), report.Count(r.Windows), report.Count(r.Accepted),
+				report.Number(r.MeanNIS), report.PercentOf(r.RejectedFrac), report.ZeroDim(r.Unpredicted), report.ZeroDim(r.LockedOut),
+				report.Plain(strings.Join(final, " ")), report.Prose(r.Verdict))
 		}
-	}
-	x.Blocks = report.Tables(report.Capped(t, "in the order of the file", "queue.json, servers[].tracks"))
+	})
 	return x
 }
 
 func sizeSection(q *result.Queue) report.PageSection {
 	x := report.PageSection{ID: "sizes", Nav: "Sizes", Title: "The largest rate that meets the targets",
 		Lead: "Targets are means, as the autoscalers' are. The simulator ran at the rate with the same parameters."}
-	t := &report.Table{ID: "size-table", Caption: "Rates of one replica",
-		Cols: []report.Column{{Head: "Server"}, {Head: "Target TTFT ms", Num: true}, {Head: "Target ITL ms", Num: true},
-			{Head: "Requests/s", Num: true}, {Head: "Binding"},
-			{Head: "TTFT ms", Num: true}, {Head: "ITL ms", Num: true}, {Head: "Simulated TTFT", Num: true}, {Head: "Simulated ITL",
-				Num: true}, {Head: "TTFT P95", Num: true}, {Head: "ITL P95", Num: true}}}
-	for i := range q.Servers {
-		z := q.Servers[i].Sizing
-		if z == nil {
-			continue
-		}
-		row := []report.Cell{report.Name(q.Servers[i].ID), report.Num(z.TargetTTFTMs), report.Num(z.TargetITLMs), report.Num(z.RateRPS),
-			report.Plain(z.Binding), report.Num(z.TTFTMs), report.Num(z.ITLMs)}
-		if p := z.Simulated; p != nil {
-			row = append(row, report.Num(p.TTFTMs), report.Num(p.ITLMs), report.Num(p.TTFTP95Ms), report.Num(p.ITLP95Ms))
-		} else {
-			row = append(row, report.Number(nil), report.Number(nil), report.Number(nil), report.Number(nil))
-		}
-		t.Rows = append(t.Rows, report.Row{Cells: row})
-	}
-	x.Blocks = report.Tables(report.Capped(t, "in the order of the file", "queue.json, servers[].sizing"))
+	cols := []report.Column{{Head: "Server"}, {Head: "Target TTFT ms", Num: true}, {Head: "Target ITL ms", Num: true},
+		{Head: "Requests/s", Num: true}, {Head: "Binding"}, {Head: "TTFT ms", Num: true}, {Head: "ITL ms", Num: true},
+		{Head: "Simulated TTFT", Num: true}, {Head: "Simulated ITL", Num: true}, {Head: "TTFT P95", Num: true}, {Head: "ITL P95", Num: true}}
+	x.Blocks = serverTable(q, "size-table", "Rates of one replica", "servers[].sizing", cols,
+		func(s *result.QueueServer, add func(...report.Cell)) {
+			z := s.Sizing
+			if z == nil {
+				return
+			}
+			row := []report.Cell{report.Name(s.ID), report.Num(z.TargetTTFTMs), report.Num(z.TargetITLMs), report.Num(z.RateRPS),
+				report.Plain(z.Binding), report.Num(z.TTFTMs), report.Num(z.ITLMs)}
+			if p := z.Simulated; p != nil {
+				add(append(row, report.Num(p.TTFTMs), report.Num(p.ITLMs), report.Num(p.TTFTP95Ms), report.Num(p.ITLP95Ms))...)
+			} else {
+				add(append(row, report.Number(nil), report.Number(nil), report.Number(nil), report.Number(nil))...)
+			}
+		})
 	return x
 }
 

@@ -37,8 +37,7 @@ func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 // needs to be.
 func simulate(p Params, v Limits, t workload.Traffic, done <-chan struct{}) (*result.QueueSimPoint,
 	Shape, error) {
-	reqs, drawn := t.Draw()
-	shape := Shape(drawn)
+	reqs, shape := t.Draw()
 	if v.MaxBatchedTokens == 0 {
 		v.MaxBatchedTokens = DefaultMaxBatchedTokens
 	}

@@ -71,7 +71,7 @@ func (z *Sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct
 		return nil, trace.Errorf(BadOption,
 			"simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")
 	}
-	t := workload.Traffic{Shape: workload.Lengths(z.Shape), Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
+	t := workload.Traffic{Shape: z.Shape, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
 		RateRPS: rateRPS, Requests: n, Seed: seed}
 	p, _, err := simulate(z.Params, z.Limits, t, done)
 	return p, err

@@ -1,6 +1,9 @@
 package autoscale
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // A refit over the last windows as model-tuner's sliding-window mode has it (pkg/estimator@6dba8ce): squared relative
 // errors, one outlier dropped, an unidentified fit held back.
@@ -58,13 +61,12 @@ func refit(buffer []Window, opt *FitOptions, from []float64) ([]float64, bool) {
 
 // evenProblem is one in which every window weighs the same and all directions move.
 func evenProblem(windows []Window, opt *FitOptions, theta []float64) *problem {
-	p := &problem{o: opt, windows: windows, scale: [2]float64{1, 1}, base: theta, basis: identity(len(theta)), quick: true}
-	p.sigma = make([][2]float64, len(windows))
-	for i := range p.sigma {
-		p.sigma[i] = [2]float64{1, 1}
-	}
-	return p
+	return &problem{o: opt, windows: windows, sigma: evenSigma(len(windows)), scale: [2]float64{1, 1}, base: theta,
+		basis: identity(len(theta)), quick: true}
 }
+
+// evenSigma weighs n windows the same.
+func evenSigma(n int) [][2]float64 { return slices.Repeat([][2]float64{{1, 1}}, n) }
 
 // worst is the window with the largest relative error, and that error.
 func (p *problem) worst(theta []float64) (at int, err float64) {

@@ -50,7 +50,7 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Fla
 			return nil, err
 		}
 		rate := t.DrawnRate()
-		windows = append(windows, Window{Requests: got.Requests, RateRPS: rate, Shape: Shape(drawn), Limits: v,
+		windows = append(windows, Window{Requests: got.Requests, RateRPS: rate, Shape: drawn, Limits: v,
 			TTFTMs: got.TTFTMs,
 			ITLMs:  got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs})
 		out.Points = append(out.Points, export.SteadyPoint{LoadFrac: load, RateRPS: rate, TTFTMs: got.TTFTMs, ITLMs: got.ITLMs})

@@ -78,7 +78,7 @@ func valuesOf(params []result.QueueParameter) []float64 {
 func (s *Server) simulated(p Params, n int, done <-chan struct{}) (result.QueueScore, error) {
 	var failed error
 	score := evaluateAny(s.Windows, func(_ int, w *Window) (ttft, itl float64, ok bool) {
-		t := workload.Traffic{Shape: workload.Lengths(w.Shape), Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
+		t := workload.Traffic{Shape: w.Shape, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
 			RateRPS: w.RateRPS, Requests: n, Seed: 1}
 		got, _, err := simulate(p, w.Limits, t, done)
 		if err != nil {

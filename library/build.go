@@ -125,7 +125,8 @@ func BuildFiles(ctx context.Context, src Sources, o Options) ([]File, error) {
 	}
 	var out []File
 	for _, f := range b.families {
-		out = append(out, File{f.fileName(), b.artifact(f, c, expectedOn(f.tables.Hardware.Name, judged), b.inputs(f, e))})
+		inputs := slices.Concat(f.tables.Sources, e.inputs) // its GPU's tables and all measurements
+		out = append(out, File{f.fileName(), b.artifact(f, c, expectedOn(f.tables.Hardware.Name, judged), inputs)})
 	}
 	slices.SortStableFunc(out, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
@@ -157,11 +158,6 @@ func (b *builder) read(ctx context.Context, src Sources) (*measured, error) {
 	m.cycles, m.served, ins, err = readRuns(ctx, src.Runs)
 	m.inputs = append(m.inputs, ins...)
 	return m, err
-}
-
-// inputs are the files behind one family: its GPU's tables and all measurements.
-func (b *builder) inputs(f *fitted, m *measured) []coeff.Input {
-	return slices.Concat(f.tables.Sources, m.inputs)
 }
 
 // expectedOn is the error of groups on the GPU, left out of the correction; on a

@@ -76,8 +76,7 @@ func blend(cs []*curve, weights []float64) curve {
 	for _, c := range cs {
 		xs = append(xs, c.x...)
 	}
-	slices.Sort(xs)
-	xs = slices.Compact(xs)
+	xs = distinct(xs)
 	ys := make([]float64, len(xs))
 	for i, x := range xs {
 		sum := 0.0

@@ -68,8 +68,7 @@ func groupsOf(ls []*load) []string {
 	for _, l := range ls {
 		out = append(out, l.group)
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return distinct(out)
 }
 
 // leaveGroupsOut judges every group of points by a correction that has not seen

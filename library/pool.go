@@ -10,7 +10,7 @@ import (
 
 // poolTerms fits every family again with the terms of all families of its kind as
 // the prior: each term is pulled towards the median over GPUs and weights as
-// strongly as it is alike there. How strongly altogether each family decides by
+// strongly as it is the same there. How strongly altogether each family decides by
 // leaving models out.
 func poolTerms(families []*fitted) error {
 	for _, moe := range []bool{false, true} {

@@ -112,7 +112,13 @@ func Load(dir, hardware string) (*Tables, error) {
 	if err := t.readSheet(); err != nil {
 		return nil, err
 	}
-	for _, load := range []func() error{t.loadGEMM, t.loadContext, t.loadGeneration, t.loadAllReduce, t.loadNCCL, t.loadMoE} {
+	if t.context, err = t.attention(contextFile, "context_attention", "isl"); err != nil {
+		return nil, err
+	}
+	if t.generation, err = t.attention(generationFile, "generation_attention", "step"); err != nil {
+		return nil, err
+	}
+	for _, load := range []func() error{t.loadGEMM, t.loadAllReduce, t.loadNCCL, t.loadMoE} {
 		if err := load(); err != nil {
 			return nil, err
 		}
@@ -283,16 +289,6 @@ func (t *Tables) attention(file, op, size string) (map[attentionKey]*grid, error
 		g.x, g.rows = append(g.x, float64(k.batch)), append(g.rows, *rows[k])
 	}
 	return grids, f.check(c.path)
-}
-
-func (t *Tables) loadContext() (err error) {
-	t.context, err = t.attention(contextFile, "context_attention", "isl")
-	return err
-}
-
-func (t *Tables) loadGeneration() (err error) {
-	t.generation, err = t.attention(generationFile, "generation_attention", "step")
-	return err
 }
 
 func (t *Tables) loadAllReduce() error {

@@ -219,9 +219,6 @@ func newMatrix(columns [][]float64, maxBins int) (*matrix, error) {
 	return m, nil
 }
 
-// Columns is the number of columns.
-func (m *matrix) Columns() int { return len(m.bins) }
-
 // binEdges parts ascending values into at most maxBins bins.
 func binEdges(sorted []float32, maxBins int) []float32 {
 	distinct := 0
@@ -242,7 +239,7 @@ func binEdges(sorted []float32, maxBins int) []float32 {
 	return edges
 }
 
-// between is a float32 above lo and at most hi, halfway where there is room; hi
+// between is a float32 above lo and at most hi, halfway where one lies between; hi
 // itself where lo stands for unknown.
 func between(lo, hi float32) float32 {
 	if mid := float32((float64(lo) + float64(hi)) / 2); mid > lo {
@@ -353,7 +350,7 @@ func (g *grower) grow(t uint64) forest.Tree {
 
 // root draws rows and columns and returns the root and its loss.
 func (g *grower) root(t uint64) (*node, float64) {
-	g.columns = drawColumns(g.m.Columns(), g.o.ColFrac, g.o.Seed, t)
+	g.columns = drawColumns(len(g.m.bins), g.o.ColFrac, g.o.Seed, t)
 	g.rows, g.sums = g.rows[:0], g.sums[:0]
 	for i := range g.m.rows {
 		g.inBag[i] = g.o.RowFrac == 1 || stat.Draw(g.o.Seed, streamRows, t, uint64(i)) < g.o.RowFrac

@@ -75,11 +75,8 @@ type Feature struct {
 	Definition string
 	Category   bool // no number: models give it a constant
 	Integer    bool
-	of         func(*Row) float64
+	of         func(*Row) float64 // the column's value; NaN when unknown
 }
-
-// Of is the column's value; NaN when unknown.
-func (f *Feature) Of(r *Row) float64 { return f.of(r) }
 
 // The columns of llm-d's models, in their order (llm-d-latency-predictor 04e44cd,
 // training/training_server.py), and what the traces offer beside them.

@@ -432,23 +432,23 @@ func (c *counts) prefillNow(at int, budget int64) prefill {
 		return p
 	}
 	// tokens of the running step, and with asynchronous scheduling of the one behind
-	room := []int64{s.list[at].PrefillTokens}
+	budgets := []int64{s.list[at].PrefillTokens}
 	if s.async == 1 && at > 0 {
-		room = []int64{s.list[at-1].PrefillTokens, s.list[at].PrefillTokens}
+		budgets = []int64{s.list[at-1].PrefillTokens, s.list[at].PrefillTokens}
 	}
-	done := c.computedBefore(at + 1 - len(room))
+	done := c.computedBefore(at + 1 - len(budgets))
 	var taken, ends [2]int64
 	for _, i := range c.prefilling {
 		rest := c.uncached[i]
 		was := min(rest, done)
 		rest, done = rest-was, done-was
-		k := len(room) - 1
-		for step := range room {
-			if st := c.lives[i].scheduledStep; st.OK && st.V > s.list[at+1-len(room)+step].ID {
+		k := len(budgets) - 1
+		for step := range budgets {
+			if st := c.lives[i].scheduledStep; st.OK && st.V > s.list[at+1-len(budgets)+step].ID {
 				continue // not yet scheduled then
 			}
-			n := min(rest, room[step])
-			rest, room[step], taken[step] = rest-n, room[step]-n, taken[step]+n
+			n := min(rest, budgets[step])
+			rest, budgets[step], taken[step] = rest-n, budgets[step]-n, taken[step]+n
 			if rest == 0 {
 				k = step
 				break
@@ -462,7 +462,7 @@ func (c *counts) prefillNow(at int, budget int64) prefill {
 		ends[k]++
 	}
 	p.now, p.ending = taken[0], ends[0]
-	if len(room) == 2 {
+	if len(budgets) == 2 {
 		p.next, p.nextEnding = taken[1], ends[1]
 	}
 	return p

@@ -23,7 +23,7 @@ func newColumns(target, features string, rows []*Row, run []int32) *columns {
 		t.X[c] = make([]float64, len(rows))
 		for i, r := range rows {
 			if !f.Category {
-				t.X[c][i] = f.Of(r)
+				t.X[c][i] = f.of(r)
 			}
 		}
 	}

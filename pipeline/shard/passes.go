@@ -190,7 +190,7 @@ func doTables(ctx context.Context, job Job, t *Task, out string, workers int) er
 }
 
 // writeEntry writes what a task found in a run folder, without the times of its files: of a twin on
-// another machine, or of one before they had settled, they are others.
+// another machine, or of one before the file system made them final, they are others.
 func writeEntry(dir string, e *extract.Entry) error {
 	timeless := *e
 	timeless.Stamps = nil

@@ -77,7 +77,7 @@ func (j Job) Do(ctx context.Context, t *Task, do func(dir string) error) (*Recei
 		return nil, err
 	}
 	r.Folder = id + "-" + shortHash(list)
-	if err := j.settle(dir, r); err != nil {
+	if err := j.publish(dir, r); err != nil {
 		return nil, err
 	}
 	name, err := r.name()
@@ -90,8 +90,8 @@ func (j Job) Do(ctx context.Context, t *Task, do func(dir string) error) (*Recei
 // halfPrefix begins the names of folders in which a task is being done.
 const halfPrefix = ".half-"
 
-// settle gives the folder its name, unless a twin was faster and its files are whole.
-func (j Job) settle(dir string, r *Receipt) error {
+// publish gives the folder its name, unless a twin was faster and its files are whole.
+func (j Job) publish(dir string, r *Receipt) error {
 	to := j.path(dataDir, r.Folder)
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err

@@ -94,11 +94,6 @@ func (s *Simulation) With(o *Options) *Simulation {
 	return &own
 }
 
-// readInput reads a file of the options.
-func (s *Simulation) readInput(path string) ([]byte, result.Input, error) {
-	return folder.ReadInput(path, s.o.Special)
-}
-
 // LoadDeployment reads run.yaml, or that of a folder, with its overrides.
 func (s *Simulation) LoadDeployment(path string, set []string) error {
 	info, err := os.Stat(path)
@@ -108,7 +103,7 @@ func (s *Simulation) LoadDeployment(path string, set []string) error {
 	if info.IsDir() {
 		path = filepath.Join(path, "run.yaml")
 	}
-	_, in, err := s.readInput(path)
+	_, in, err := folder.ReadInput(path, s.o.Special)
 	if err != nil {
 		return err
 	}
