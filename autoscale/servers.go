@@ -136,7 +136,7 @@ func sweepFiles(paths []string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, trace.Errorf(forms.BadSweep, "%s: got neither extract.json nor benchmark files, want one of them", paths[0]).
+		return nil, trace.Errorf(forms.CodeUnknownFile, "%s: got neither extract.json nor benchmark files, want one of them", paths[0]).
 			WithHint("blis-train extract RUNDIR -o OUT makes an extracted folder")
 	}
 	return names, nil

@@ -114,7 +114,7 @@ func TestBrokenClientFiles(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "stage_0_lifecycle_metrics.json"), []byte(cut), 0o644); err != nil {
 				t.Fatal(err)
 			}
-		}, "bad_sweep"},
+		}, "unknown_client_file"},
 		"warm-up missing": {edit("trace.yaml", func(s string) string {
 			return strings.Replace(s, "warm_up_requests: 0", "warm_up_requests: 200", 1)
 		}), "of the warm-up are not in the file"},

@@ -59,7 +59,7 @@ func TestForeignFilesAreNamed(t *testing.T) {
 		put(t, filepath.Join(dir, name), text)
 		_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 		var coded *trace.Error
-		if !errors.As(err, &coded) || coded.Code != forms.CodeForeign || coded.Hint == "" {
+		if !errors.As(err, &coded) || coded.Code != forms.CodeUnknownFile || coded.Hint == "" {
 			t.Errorf("%s: got %v, want the tool's name and a way out", name, err)
 		}
 	}

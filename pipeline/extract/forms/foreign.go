@@ -38,7 +38,7 @@ func Refuse(name string, head []byte) *trace.Error {
 	}
 	for i := range tools {
 		if t := &tools[i]; t.is(head) {
-			return trace.Errorf(CodeForeign, "%s: this is %s", name, t.name).WithHint(t.way)
+			return trace.Errorf(CodeUnknownFile, "%s: this is %s", name, t.name).WithHint(t.way)
 		}
 	}
 	return nil

@@ -152,7 +152,7 @@ func TestLevelsOfBenchmarks(t *testing.T) {
 		codes []string
 	}{
 		"inference-perf": {map[string]string{"stage_0_lifecycle_metrics.json": stageText, "summary_lifecycle_metrics.json": stageText},
-			"poisson@4 n60 c0 r4 in200.5 out62.35 ttft33 tpot7.286 e2e480", 1, []string{"benchmark_remark"}},
+			"poisson@4 n60 c0 r4 in200.5 out62.35 ttft33 tpot7.286 e2e480", 1, []string{"client_file"}},
 		"genai-perf": {map[string]string{"profile_export_genai_perf.json": genaiText, "profile_export_genai_perf.csv": perfCSV},
 			"concurrent@4 n70 c4 r0 in550 out100 ttft45 tpot8.1 e2e900", 1, nil},
 		"CSV alone": {map[string]string{"a.csv": perfCSV}, " n70 c0 r0 in1550 out100 ttft45 tpot8.1 e2e900", 0, nil},

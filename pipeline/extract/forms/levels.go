@@ -36,7 +36,7 @@ func isRate(column string) bool { return strings.TrimSpace(column) == "rate_rps"
 // and TPOT in ms. Codes: bad_points.
 func (f *File) levels(rows [][]string, lines []int, name string) error {
 	bad := func(line int, format string, args ...any) error {
-		return &trace.SyntaxError{File: name, Line: int64(line), Col: 1, Code: BadSweep,
+		return &trace.SyntaxError{File: name, Line: int64(line), Col: 1, Code: CodeUnknownFile,
 			Msg:  "measured points: " + fmt.Sprintf(format, args...),
 			Hint: "the columns are " + strings.Join(levelColumns, ",") + "; rate_rps may stand in place of concurrency"}
 	}
@@ -51,7 +51,7 @@ func (f *File) levels(rows [][]string, lines []int, name string) error {
 		}
 	}
 	if len(unused) > 0 {
-		f.Findings = append(f.Findings, trace.Findingf(remark, "%s: nothing is taken from %s: every row counts as a load level of the "+
+		f.Findings = append(f.Findings, trace.Findingf(clientFile, "%s: nothing is taken from %s: every row counts as a load level of the "+
 			"one deployment", name, strings.Join(unused, ", ")))
 	}
 	for _, want := range levelColumns {

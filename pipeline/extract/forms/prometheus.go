@@ -49,7 +49,7 @@ func ReadSnapshot(data []byte, name string, atNs int64) (*Snapshot, error) {
 			continue
 		}
 		if err := s.line(strings.TrimSpace(line)); err != "" {
-			return nil, &trace.SyntaxError{File: name, Line: int64(number), Code: BadSweep, Msg: err}
+			return nil, &trace.SyntaxError{File: name, Line: int64(number), Code: CodeUnknownFile, Msg: err}
 		}
 	}
 	for _, e := range s.engines {
@@ -58,7 +58,7 @@ func ReadSnapshot(data []byte, name string, atNs int64) (*Snapshot, error) {
 		}
 	}
 	if len(s.engines) == 0 {
-		return nil, &trace.SyntaxError{File: name, Line: 1, Code: BadSweep,
+		return nil, &trace.SyntaxError{File: name, Line: 1, Code: CodeUnknownFile,
 			Msg: "got no histogram of vLLM, want /metrics of a server that has served"}
 	}
 	return s, nil

@@ -97,7 +97,7 @@ func Read(r io.Reader, name string) (*File, error) {
 	trimmed := bytes.TrimSpace(data)
 	switch {
 	case len(trimmed) == 0:
-		err = &trace.SyntaxError{File: name, Code: BadSweep, Msg: "benchmark sweep: got an empty file, want GuideLLM JSON or CSV"}
+		err = &trace.SyntaxError{File: name, Code: CodeUnknownFile, Msg: "benchmark sweep: got an empty file, want GuideLLM JSON or CSV"}
 	case trimmed[0] == '{':
 		err = f.object(trimmed, name)
 	case trimmed[0] == '[':
@@ -109,7 +109,7 @@ func Read(r io.Reader, name string) (*File, error) {
 		return nil, err
 	}
 	if f.Read == 0 {
-		return nil, &trace.SyntaxError{File: name, Code: BadSweep, Msg: "benchmark sweep: got no benchmark, want at least one"}
+		return nil, &trace.SyntaxError{File: name, Code: CodeUnknownFile, Msg: "benchmark sweep: got no benchmark, want at least one"}
 	}
 	return f, nil
 }
@@ -173,7 +173,7 @@ func (f *File) keep(p Point, at string) {
 		return
 	}
 	if !(p.TTFTMeanMs > 0) || math.IsInf(p.TTFTMeanMs, 0) {
-		f.Findings = append(f.Findings, trace.Findingf(remark, "%s: mean TTFT: got %g ms; only the median is used", at, p.TTFTMeanMs))
+		f.Findings = append(f.Findings, trace.Findingf(clientFile, "%s: mean TTFT: got %g ms; only the median is used", at, p.TTFTMeanMs))
 		p.TTFTMeanMs = 0
 	}
 	f.Points = append(f.Points, p)
@@ -384,7 +384,7 @@ func (f *File) table(data []byte, name string) error {
 	}
 	header, first := headerOf(rows)
 	if header == nil {
-		return &trace.SyntaxError{File: name, Line: 1, Code: BadSweep, Msg: fmt.Sprintf("benchmark sweep: got columns %.60q, want "+
+		return &trace.SyntaxError{File: name, Line: 1, Code: CodeUnknownFile, Msg: fmt.Sprintf("benchmark sweep: got columns %.60q, want "+
 			"GuideLLM's, or those of load levels (%s), or %s", strings.Join(rows[0], ","), strings.Join(levelColumns, ","),
 			strings.Join(columns, ",")), Hint: "columns are cut at commas, not at semicolons or tabs"}
 	}
@@ -439,7 +439,7 @@ func headerOf(rows [][]string) (header []string, first int) {
 
 // syntax places a JSON error.
 func syntax(name string, data []byte, err error) error {
-	e := &trace.SyntaxError{File: name, Code: BadSweep, Msg: "benchmark sweep: " + err.Error()}
+	e := &trace.SyntaxError{File: name, Code: CodeUnknownFile, Msg: "benchmark sweep: " + err.Error()}
 	var at *json.SyntaxError
 	if errors.As(err, &at) {
 		e.Line, e.Col = trace.Position(data, at.Offset)
@@ -448,7 +448,7 @@ func syntax(name string, data []byte, err error) error {
 }
 
 func syntaxCSV(name string, err error) error {
-	e := &trace.SyntaxError{File: name, Code: BadSweep, Msg: "benchmark sweep: " + err.Error()}
+	e := &trace.SyntaxError{File: name, Code: CodeUnknownFile, Msg: "benchmark sweep: " + err.Error()}
 	var at *csv.ParseError
 	if errors.As(err, &at) {
 		e.Line, e.Col, e.Msg = int64(at.Line), int64(at.Column), "benchmark sweep: "+at.Err.Error()
