@@ -2,12 +2,10 @@ package extract
 
 import (
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -41,40 +39,36 @@ func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
 // checkTable compares one table of a run: the file that will be read.
 func checkTable(out string, run *result.ExtractRun, name string, owner map[string]string) ([]trace.Finding, error) {
 	dir, want := table.RunDir(out, run.ID), run.Tables[name]
-	in := source.Input{}
+	file := ""
 	for _, format := range []table.Format{table.Parquet, table.Arrow} {
-		file := filepath.Join(dir, name+"."+string(format))
-		if _, err := os.Stat(file); err == nil {
-			in = source.Input{Path: file, Name: filepath.Base(file)}
-			break
+		if at := filepath.Join(dir, name+"."+string(format)); file == "" && exists(at) {
+			file = at
 		}
 	}
 	hint := fmt.Sprintf("blis-train extract RUNDIR -o %s --force", out)
 	switch {
-	case in.Path == "" && want == 0:
+	case file == "" && want == 0:
 		return nil, nil
-	case in.Path == "":
+	case file == "":
 		return nil, trace.Errorf(table.CodeDamaged, "%s: missing, %s counts %d rows in it",
 			filepath.Join(dir, name+"."+string(table.Parquet)), documentName, want).WithHint(hint)
 	case want == 0:
-		return nil, trace.Errorf(table.CodeDamaged, "%s: %s knows no such table of run %s", in.Path, documentName,
+		return nil, trace.Errorf(table.CodeDamaged, "%s: %s knows no such table of run %s", file, documentName,
 			run.ID).WithHint("remove the file, or " + hint)
 	}
-	if err := hashFile(&in); err != nil {
+	in, err := inputOf(file, filepath.Base(file))
+	if err != nil || slices.Contains(run.TableFiles, in) {
 		return nil, err
 	}
-	if slices.Contains(run.TableFiles, result.Input{Name: in.Name, Bytes: in.Size, SHA256: in.Sum}) {
-		return nil, nil
+	if was := owner[in.SHA256]; was != "" {
+		return nil, trace.Errorf(table.CodeDamaged, "%s: this is %s", file, was).WithHint(hint)
 	}
-	if was := owner[in.Sum]; was != "" {
-		return nil, trace.Errorf(table.CodeDamaged, "%s: this is %s", in.Path, was).WithHint(hint)
-	}
-	n, err := table.CountRows(in.Path, name)
+	n, err := table.CountRows(file, name)
 	if err != nil {
 		return nil, err
 	}
 	if n != want {
-		return nil, trace.Errorf(table.CodeDamaged, "%s: got %d rows, %s counts %d", in.Path, n, documentName, want).WithHint(hint)
+		return nil, trace.Errorf(table.CodeDamaged, "%s: got %d rows, %s counts %d", file, n, documentName, want).WithHint(hint)
 	}
 	return []trace.Finding{trace.Findingf(table.CodeDamaged, "%s is not the file that extract wrote; its values are used as they stand",
 		path.Join(tablesDir, runPrefix+run.ID, in.Name))}, nil

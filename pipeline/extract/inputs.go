@@ -54,6 +54,13 @@ func hashFile(in *source.Input) (err error) {
 	return err
 }
 
+// inputOf is a file as documents name it.
+func inputOf(path, name string) (in result.Input, err error) {
+	in.Name = name
+	in.Bytes, in.SHA256, err = files.Hash(path)
+	return in, err
+}
+
 // kinds lists the files with what they are, in a fixed order.
 func (s *inputSet) kinds() []struct {
 	kind string

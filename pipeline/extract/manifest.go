@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -62,8 +61,8 @@ func sameFile(path string, want result.Input) bool {
 	if err != nil || !st.Mode().IsRegular() || st.Size() != want.Bytes {
 		return false
 	}
-	in := source.Input{Path: path}
-	return hashFile(&in) == nil && in.Sum == want.SHA256
+	in, err := inputOf(path, want.Name)
+	return err == nil && in == want
 }
 
 // tableFiles lists the tables of a folder by name, with their hashes.
@@ -77,11 +76,11 @@ func tableFiles(dir string) ([]result.Input, error) {
 		if !table.IsFile(e.Name()) {
 			continue
 		}
-		in := source.Input{Path: filepath.Join(dir, e.Name())}
-		if err := hashFile(&in); err != nil {
+		in, err := inputOf(filepath.Join(dir, e.Name()), e.Name())
+		if err != nil {
 			return nil, err
 		}
-		out = append(out, result.Input{Name: e.Name(), Bytes: in.Size, SHA256: in.Sum})
+		out = append(out, in)
 	}
 	return out, nil
 }

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
@@ -105,19 +103,9 @@ func TestNoisyLog(t *testing.T) {
 		t.Errorf("got %d iterations in %d runs, account %+v; want %d in 4, %d torn and a cut file", kept, len(doc.Runs), r, whole+2, torn)
 	}
 	if eval {
-		in := []source.Input{{Path: filepath.Join(dir, "server.log.1"), Name: "server.log.1"}}
-		runtime.GC()
-		start = time.Now()
-		how := source.Options{Workers: 1, AnyText: true, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 1000}}
-		err := source.Stream(t.Context(), in, how,
-			forms.NewLogDecoder, func(p *source.Parsed[*forms.Iterations]) error { p.Account(source.New(nil), "x"); return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		alone := time.Since(start)
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		fmt.Printf("  %d MB of log, %d iterations: %.1f s with tables, two workers, %.0f MB/s; read alone on one %.0f MB/s; heap held %d MB\n",
-			size>>20, whole, took.Seconds(), float64(size)/1e6/took.Seconds(), float64(size)/1e6/alone.Seconds(), m.HeapSys>>20)
+		fmt.Printf("  %d MB of log, %d iterations: %.1f s with tables, two workers, %.0f MB/s; heap held %d MB\n",
+			size>>20, whole, took.Seconds(), float64(size)/1e6/took.Seconds(), m.HeapSys>>20)
 	}
 }

@@ -184,11 +184,8 @@ func (r *rejects) sum() (*result.Input, error) {
 	if r == nil {
 		return nil, nil
 	}
-	in := source.Input{Path: r.file.Name()}
-	if err := hashFile(&in); err != nil {
-		return nil, err
-	}
-	return &result.Input{Name: rejectedName, Bytes: in.Size, SHA256: in.Sum}, nil
+	in, err := inputOf(r.file.Name(), rejectedName)
+	return &in, err
 }
 
 func (r *rejects) close() error {

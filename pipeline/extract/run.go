@@ -389,15 +389,13 @@ func (x *extraction) iterations(ctx context.Context, how source.Options) error {
 		debug.SetMemoryLimit(min(old, logLimit))
 		defer debug.SetMemoryLimit(old)
 	}
-	anyText := how
-	anyText.AnyText = true
-	if err := source.Stream(ctx, x.set.logs, anyText, forms.NewLogDecoder, x.iter.Of(x.set.logs).Add); err != nil {
+	err := x.iter.Logs(ctx, x.set.logs, how)
+	if err == nil {
+		err = x.iter.Passes(ctx, x.set.passes, how)
+	}
+	if err != nil {
 		return err
 	}
-	if err := source.Stream(ctx, x.set.passes, how, forms.NewFPMDecoder, x.iter.Of(x.set.passes).Add); err != nil {
-		return err
-	}
-	var err error
 	if x.lives, err = x.iter.Close(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package forms
 
 import (
 	"cmp"
+	"context"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -38,19 +39,25 @@ type Life struct {
 	out    *table.Writer[trace.Iteration]
 }
 
-// NewLives writes below stage; names are the inputs that Add speaks of.
+// NewLives writes below stage.
 func NewLives(acc *source.Account, stage string, format table.Format) *Lives {
 	return &Lives{acc: acc, stage: stage, format: format, open: map[string]*Life{}}
 }
 
-// Of takes the inputs whose batches come next.
-func (c *Lives) Of(names []source.Input) *Lives {
-	c.names = names
-	return c
+// Logs reads the lines of vLLM's logs.
+func (c *Lives) Logs(ctx context.Context, in []source.Input, how source.Options) error {
+	c.names, how.AnyText = in, true
+	return source.Stream(ctx, in, how, newLogDecoder, c.add)
 }
 
-// Add takes the result of one batch.
-func (c *Lives) Add(p *source.Parsed[*Iterations]) error {
+// Passes reads the lines of dynamo.fpm.trace.v1.
+func (c *Lives) Passes(ctx context.Context, in []source.Input, how source.Options) error {
+	c.names = in
+	return source.Stream(ctx, in, how, newFPMDecoder, c.add)
+}
+
+// add takes the result of one batch.
+func (c *Lives) add(p *source.Parsed[*Iterations]) error {
 	in := &c.names[p.Batch.File]
 	p.Account(c.acc, in.Name)
 	r := p.Records
@@ -71,14 +78,14 @@ func (c *Lives) Add(p *source.Parsed[*Iterations]) error {
 		}
 		c.acc.Scope(scope, "iterations", 1)
 		in.Gave++
-		if err := c.add(row); err != nil {
+		if err := c.row(row); err != nil {
 			return err
 		}
 	}
 	return c.acc.Err
 }
 
-func (c *Lives) add(row *row) error {
+func (c *Lives) row(row *row) error {
 	key := row.Form + " " + row.Engine
 	life := c.open[key]
 	if life != nil && row.Index <= life.last.Index {
@@ -124,24 +131,13 @@ func (c *Lives) Close() ([]*Life, error) {
 	slices.SortStableFunc(c.lives, func(a, b *Life) int {
 		return cmp.Or(cmp.Compare(len(a.Engine), len(b.Engine)), cmp.Compare(a.Engine, b.Engine))
 	})
-	for _, l := range c.lives {
-		if c.isOpen(l) {
-			if err := l.out.Close(); err != nil {
-				return nil, err
-			}
+	for _, l := range c.open {
+		if err := l.out.Close(); err != nil {
+			return nil, err
 		}
 	}
 	c.open = map[string]*Life{}
 	return c.lives, nil
-}
-
-func (c *Lives) isOpen(l *Life) bool {
-	for _, o := range c.open {
-		if o == l {
-			return true
-		}
-	}
-	return false
 }
 
 // Abort gives up the tables that are still being written.

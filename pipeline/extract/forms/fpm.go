@@ -18,8 +18,8 @@ const FPMSchema = "dynamo.fpm.trace.v1"
 // KV before the pass (read in Dynamo's instrumented scheduler).
 type fpmDecoder struct{ iterationLines }
 
-// NewFPMDecoder reads the lines of dynamo.fpm.trace.v1.
-func NewFPMDecoder() source.Decoder[*Iterations] { return &fpmDecoder{newIterationLines()} }
+// newFPMDecoder reads the lines of dynamo.fpm.trace.v1.
+func newFPMDecoder() source.Decoder[*Iterations] { return &fpmDecoder{newIterationLines()} }
 
 func (d *fpmDecoder) Line(line []byte, out *Iterations) *source.Error {
 	r := fpmReader{Cursor: source.Cursor{B: line}}

@@ -88,7 +88,7 @@ func TestPrefixes(t *testing.T) {
 		{"progress bar", "Loading: 100%|█████| 4/4\r" + front32 + "\r", local(23, 21, 43)},
 		{"glued prefix", "(APIServer pid=3115) (EngineCore pid=3267) " + front32, local(23, 21, 43)},
 	} {
-		got := read(t, NewLogDecoder(), c.line)
+		got := read(t, newLogDecoder(), c.line)
 		if diff := cmp.Diff([]row{logRow(c.at, 1)}, got.Rows); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
@@ -127,7 +127,7 @@ func TestIterationForms(t *testing.T) {
 		{"count beyond 64 bits", strings.Replace(core25, "0 context tokens", "99999999999999999999 context tokens", 1), nil, 1},
 		{"another program's word", "solver: Iteration(s) done", nil, 0},
 	} {
-		got := read(t, NewLogDecoder(), c.line)
+		got := read(t, newLogDecoder(), c.line)
 		if diff := cmp.Diff(c.want, got.Rows); diff != "" || len(got.Bad) != c.bad {
 			t.Errorf("%s: %d bad, want %d (-want +got):\n%s", c.name, len(got.Bad), c.bad, diff)
 		}
@@ -159,13 +159,13 @@ func TestFPM(t *testing.T) {
 		ContextKVTokens: trace.Some[int64](64), DecodeKVTokens: trace.Some[int64](900), DecodeKVVariance: trace.Some(4.0),
 		QueuedContext: trace.Some[int64](5), QueuedTokens: trace.Some[int64](700), QueuedDecode: trace.Some[int64](1), Line: 1}}
 	stamp{1795303303123 * 1e6, 1e6, true}.set(&want.Iteration)
-	if diff := cmp.Diff([]row{want}, read(t, NewFPMDecoder(), fpmLine).Rows); diff != "" {
+	if diff := cmp.Diff([]row{want}, read(t, newFPMDecoder(), fpmLine).Rows); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for from, to := range map[string]string{
 		`"full"`: `"sampled"`, `"dp_rank":0`: `"dp_rank":2`, `"worker_id":"w7",`: ``,
 	} {
-		if got := read(t, NewFPMDecoder(), strings.Replace(fpmLine, from, to, 1)).Rows; len(got) != 1 || cmp.Equal(got[0], want) {
+		if got := read(t, newFPMDecoder(), strings.Replace(fpmLine, from, to, 1)).Rows; len(got) != 1 || cmp.Equal(got[0], want) {
 			t.Errorf("%s: got %+v, want another row", to, got)
 		}
 	}
@@ -173,7 +173,7 @@ func TestFPM(t *testing.T) {
 		"trace.v1": "trace.v2", `"version":1`: `"version":2`, `0.0125`: `-1`, `"wall_time":0.0125,`: ``,
 		`"sum_prefill_tokens":300`: `"sum_prefill_tokens":-3`, `}}}}`: `}}}`,
 	} {
-		if got := read(t, NewFPMDecoder(), strings.Replace(fpmLine, from, to, 1)).Rows; len(got) != 0 {
+		if got := read(t, newFPMDecoder(), strings.Replace(fpmLine, from, to, 1)).Rows; len(got) != 0 {
 			t.Errorf("%s: got %+v, want an error", to, got)
 		}
 	}
@@ -187,7 +187,7 @@ func TestRealLogs(t *testing.T) {
 		var rows, bad int
 		var last, generated, context int64 = -1, 0, 0
 		how := source.Options{Workers: 2, AnyText: true, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 1000}}
-		err := source.Stream(t.Context(), in, how, NewLogDecoder, func(p *source.Parsed[*Iterations]) error {
+		err := source.Stream(t.Context(), in, how, newLogDecoder, func(p *source.Parsed[*Iterations]) error {
 			p.Account(source.New(nil), run)
 			for _, r := range p.Records.Rows {
 				if r.Index != last+1 {
@@ -213,12 +213,12 @@ func FuzzLog(f *testing.F) {
 	for _, s := range []string{core25, front32, "2026-11-21T23:21:43.123456789Z " + core25, docker} {
 		f.Add([]byte(s))
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { checkRows(t, read(t, NewLogDecoder(), string(data))) })
+	f.Fuzz(func(t *testing.T, data []byte) { checkRows(t, read(t, newLogDecoder(), string(data))) })
 }
 
 func FuzzFPM(f *testing.F) {
 	f.Add([]byte(fpmLine))
-	f.Fuzz(func(t *testing.T, data []byte) { checkRows(t, read(t, NewFPMDecoder(), string(data))) })
+	f.Fuzz(func(t *testing.T, data []byte) { checkRows(t, read(t, newFPMDecoder(), string(data))) })
 }
 
 func checkRows(t *testing.T, got *Iterations) {
@@ -232,7 +232,7 @@ func checkRows(t *testing.T, got *Iterations) {
 
 // BenchmarkLog is the speed on log text of which one line in ten is an iteration.
 func BenchmarkLog(b *testing.B) {
-	d := NewLogDecoder()
+	d := newLogDecoder()
 	other := []byte(`(APIServer pid=3115) INFO:     127.0.0.1:42636 - "POST /v1/completions HTTP/1.1" 200 OK and more text to fill the line`)
 	line := []byte(front32)
 	b.SetBytes(int64(9*len(other) + len(line)))

@@ -17,8 +17,8 @@ type logDecoder struct {
 	plain []byte // the line without colours
 }
 
-// NewLogDecoder reads the lines of a vLLM log.
-func NewLogDecoder() source.Decoder[*Iterations] {
+// newLogDecoder reads the lines of a vLLM log.
+func newLogDecoder() source.Decoder[*Iterations] {
 	return &logDecoder{iterationLines: newIterationLines()}
 }
 

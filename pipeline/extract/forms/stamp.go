@@ -2,6 +2,7 @@ package forms
 
 import (
 	"bytes"
+	"strconv"
 	"time"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -83,14 +84,7 @@ func fraction(text []byte) int {
 	if at < 0 {
 		return 0
 	}
-	n := 0
-	for _, ch := range text[at+1:] {
-		if ch < '0' || ch > '9' {
-			break
-		}
-		n++
-	}
-	return n
+	return digits(text[at+1:])
 }
 
 // resolution of a time with so many digits behind the seconds, ns.
@@ -105,8 +99,9 @@ func resolution(digits int) int64 {
 // epochStamp reads seconds, milliseconds, microseconds or nanoseconds since 1970,
 // told apart by their number of digits.
 func epochStamp(text []byte) stamp {
-	whole, n := source.QuickInt(text)
-	if n < 10 || n > 18 { // 19 digits of nanoseconds do not fit QuickInt
+	n := digits(text)
+	whole, err := strconv.ParseInt(source.Text(text[:n]), 10, 64)
+	if err != nil || n < 10 || n > 18 {
 		return stamp{}
 	}
 	unit := int64(time.Second)
@@ -125,12 +120,12 @@ func epochStamp(text []byte) stamp {
 	case rest[0] != '.' || unit != int64(time.Second):
 		return stamp{}
 	default:
-		digits := fraction(rest)
-		if digits == 0 || digits+1 != len(rest) {
+		places := fraction(rest)
+		if places == 0 || places+1 != len(rest) {
 			return stamp{}
 		}
-		s.step = resolution(digits)
-		for i, scale := 1, unit/10; i <= min(digits, 9); i, scale = i+1, scale/10 {
+		s.step = resolution(places)
+		for i, scale := 1, unit/10; i <= min(places, 9); i, scale = i+1, scale/10 {
 			s.ns += int64(rest[i]-'0') * scale
 		}
 	}
@@ -139,9 +134,6 @@ func epochStamp(text []byte) stamp {
 	}
 	return s
 }
-
-// daysBefore the months of a leap year, so that 29 February has a place.
-var daysBefore = [13]int64{0, 0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335}
 
 // vllmStamp reads the last stamp of vLLM's own prefix, `MM-DD HH:MM:SS [`, in
 // text: local time in whole seconds, from 1 January of an unnamed leap year.
@@ -161,21 +153,8 @@ func vllmStamp(text []byte) stamp {
 	}
 }
 
-func shortStamp(t []byte) (stamp, bool) {
-	if t[2] != '-' || t[5] != ' ' || t[8] != ':' || t[11] != ':' {
-		return stamp{}, false
-	}
-	two := func(i int) int64 {
-		a, b := t[i]-'0', t[i+1]-'0'
-		if a > 9 || b > 9 {
-			return -1
-		}
-		return int64(a)*10 + int64(b)
-	}
-	month, day, hour, minute, second := two(0), two(3), two(6), two(9), two(12)
-	if month < 1 || month > 12 || day < 1 || day > 31 || hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60 {
-		return stamp{}, false
-	}
-	s := ((daysBefore[month]+day-1)*24+hour)*3600 + minute*60 + second
-	return stamp{s * int64(time.Second), int64(time.Second), false}, true
+func shortStamp(text []byte) (stamp, bool) {
+	const leap = "2000-" // so that 29 February has a place
+	t, err := time.Parse("2006-01-02 15:04:05", leap+string(text))
+	return stamp{t.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds(), int64(time.Second), false}, err == nil
 }

@@ -358,7 +358,7 @@ func (r *jsonReader) quickEvent() bool {
 	if len(b) < len(stampStart)+valueRoom || string(b[:len(stampStart)]) != stampStart {
 		return false
 	}
-	wall, n := source.Digits(b[len(stampStart):])
+	wall, n := leadingDigits(b[len(stampStart):])
 	if n == 0 {
 		return false
 	}

@@ -56,7 +56,7 @@ func readSpan(sp ptrace.Span, scope string, b *builder) *Span {
 	s.DroppedEvents = int64(sp.DroppedEventsCount())
 	readMap(sp.Attributes(), &b.sp)
 	for _, e := range sp.Events().All() {
-		name := source.Bytes(e.Name())
+		name := bytesOf(e.Name())
 		b.ev.reset(noSlot)
 		if known, ok := eventByName[string(name)]; ok {
 			b.ev.next = firstSlot[known]
@@ -64,19 +64,19 @@ func readSpan(sp ptrace.Span, scope string, b *builder) *Span {
 		readMap(e.Attributes(), &b.ev)
 		b.event(name, b.time(uint64(e.Timestamp()), true))
 	}
-	return b.end(scope, b.intern(source.Bytes(sp.Name())))
+	return b.end(scope, b.intern(bytesOf(sp.Name())))
 }
 
 func readMap(m pcommon.Map, a *attrs) {
 	for k, v := range m.All() {
-		s := a.find(source.Bytes(k))
+		s := a.find(bytesOf(k))
 		switch v.Type() {
 		case pcommon.ValueTypeInt:
 			a.store(s, wantInt, v.Int(), nil)
 		case pcommon.ValueTypeDouble:
 			a.storeFloat(s, v.Double())
 		case pcommon.ValueTypeStr:
-			a.store(s, wantText, 0, source.Bytes(v.Str()))
+			a.store(s, wantText, 0, bytesOf(v.Str()))
 		case pcommon.ValueTypeEmpty:
 		default:
 			a.store(s, wantOther, 0, nil)

@@ -88,7 +88,7 @@ func (a *attrs) quickValue(s slot, b []byte, j int) int {
 		if neg {
 			j++
 		}
-		v, n := source.Digits(b[j:])
+		v, n := leadingDigits(b[j:])
 		if n == 0 || n > 18 {
 			return -1
 		}

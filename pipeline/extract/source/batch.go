@@ -41,7 +41,10 @@ type fault struct {
 	bytes     int64 // lost
 	msg       string
 	byMessage bool // line counts messages
+	isLast    bool // the framing is lost with it
 }
+
+func (f *fault) Error() string { return f.msg }
 
 // orNil is the batch, nil when it is empty.
 func (b *batch) orNil() *batch {

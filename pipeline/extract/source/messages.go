@@ -7,8 +7,6 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
-
-	"github.com/blis-train/blis-train/trace"
 )
 
 // messages cuts a length-prefixed stream into batches.
@@ -45,13 +43,14 @@ func (r *messages) next(buf *[]byte) (*batch, error) {
 			r.pos += 4 + want
 			continue
 		}
-		e, ok := err.(*messageError)
+		lost, ok := err.(*fault)
 		if !ok {
 			return b.orNil(), r.src.ReadError(err)
 		}
-		b.lose(fault{code: e.code, offset: r.pos, bytes: e.lost, msg: e.msg})
+		lost.offset = r.pos
+		b.lose(*lost)
 		r.pos += 4 + want
-		if e.fatal {
+		if lost.isLast {
 			return b, io.EOF
 		}
 		return b, nil
@@ -59,30 +58,19 @@ func (r *messages) next(buf *[]byte) (*batch, error) {
 	return b, nil
 }
 
-// messageError is a message that could not be read; fatal when the framing is
-// lost with it.
-type messageError struct {
-	code  trace.Code
-	msg   string
-	lost  int64
-	fatal bool
-}
-
-func (e *messageError) Error() string { return e.msg }
-
 // message appends the next message of want bytes to dst. The length is never
 // trusted for an allocation.
 func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	if want > r.src.Limits.MaxLine {
 		have, err := io.CopyN(io.Discard, r.src.R, want)
 		if err == io.EOF {
-			return dst, &messageError{code: CodeUnreadable, lost: have + 4, fatal: true,
+			return dst, &fault{code: CodeUnreadable, bytes: have + 4, isLast: true,
 				msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
 		}
 		if err != nil {
 			return dst, err
 		}
-		return dst, &messageError{code: CodeOverLimit, lost: want + 4,
+		return dst, &fault{code: CodeOverLimit, bytes: want + 4,
 			msg: fmt.Sprintf("message of %d bytes, want at most %d (--max-line)", want, r.src.Limits.MaxLine)}
 	}
 	if want > longBytes {
@@ -94,7 +82,7 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	}
 	have, err := io.CopyN(buf, r.src.R, want)
 	if err == io.EOF {
-		return dst, &messageError{code: CodeUnreadable, lost: have + 4, fatal: true,
+		return dst, &fault{code: CodeUnreadable, bytes: have + 4, isLast: true,
 			msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
 	}
 	if err != nil {
@@ -118,15 +106,15 @@ func (r *messages) unframe(dst, frame []byte) ([]byte, error) {
 		r.src.close = append(r.src.close, d.Close)
 	}
 	if err := r.dec.Reset(bytes.NewReader(frame)); err != nil {
-		return dst, &messageError{code: CodeUnreadable, lost: lost, msg: "zstd: " + err.Error()}
+		return dst, &fault{code: CodeUnreadable, bytes: lost, msg: "zstd: " + err.Error()}
 	}
 	buf := bytes.NewBuffer(dst)
 	n, err := io.Copy(buf, io.LimitReader(r.dec, r.src.Limits.MaxLine+1))
 	switch {
 	case err != nil:
-		return dst, &messageError{code: CodeUnreadable, lost: lost, msg: fmt.Sprintf("zstd frame at byte %d: %v", r.pos+4, err)}
+		return dst, &fault{code: CodeUnreadable, bytes: lost, msg: fmt.Sprintf("zstd frame at byte %d: %v", r.pos+4, err)}
 	case n > r.src.Limits.MaxLine:
-		return dst, &messageError{code: CodeOverLimit, lost: lost,
+		return dst, &fault{code: CodeOverLimit, bytes: lost,
 			msg: fmt.Sprintf("message expands to more than %d bytes (--max-line)", r.src.Limits.MaxLine)}
 	}
 	return buf.Bytes(), nil
