@@ -47,9 +47,8 @@ func amendmentTable(f *result.Fit) *Table {
 		a := &f.Amendments[i]
 		name := Name(a.Name)
 		name.Sub = a.Doc
-		t.Rows = append(t.Rows, Row{Cells: []Cell{name, Plain(a.Model), Prose(a.Trigger), Number(a.Value),
-			Number(&a.Threshold), Percent(a.Without), Percent(a.With), Percent(a.WithoutLeftOut),
-			Percent(a.WithLeftOut), Plain(a.Verdict())}})
+		t.Put(name, Plain(a.Model), Prose(a.Trigger), Number(a.Value), Number(&a.Threshold), Percent(a.Without), Percent(a.With),
+			Percent(a.WithoutLeftOut), Percent(a.WithLeftOut), Plain(a.Verdict()))
 	}
 	return t
 }
@@ -102,9 +101,8 @@ func orZero(v *float64) float64 {
 func locoTable(f *result.Fit) *Table {
 	t := tableOf("loco-table")
 	for _, l := range f.Beta.Loco {
-		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(cmp.Or(l.Label, l.Config)), Count(l.Rows), Percent(l.MAPE), Percent(l.MAPEConst), Percent(l.MAPEFrozen10),
-			Percent(l.Bias)}})
+		t.Put(Name(cmp.Or(l.Label, l.Config)), Count(l.Rows), Percent(l.MAPE), Percent(l.MAPEConst), Percent(l.MAPEFrozen10),
+			Percent(l.Bias))
 	}
 	return Capped(t, "in the order of the file", "fit.json, beta.loco")
 }

@@ -18,11 +18,8 @@ func targetAudit(in Input, figs []*Figure) PageSection {
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
 	t := tableOf("audit-table")
 	for _, a := range audits {
-		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(a.Run), millis(a.DurationUsP50), millis(a.CadenceUsP50), millis(a.PhysicalFloorUs),
-			millis(a.ArrivedToQueuedUs.P50), millis(a.ArrivedToQueuedUs.P90),
-			millis(a.QueuedToScheduledUs.P50), millis(a.QueuedToScheduledUs.P90), Prose(a.Verdict),
-		}})
+		t.Put(Name(a.Run), millis(a.DurationUsP50), millis(a.CadenceUsP50), millis(a.PhysicalFloorUs), millis(a.ArrivedToQueuedUs.P50),
+			millis(a.ArrivedToQueuedUs.P90), millis(a.QueuedToScheduledUs.P50), millis(a.QueuedToScheduledUs.P90), Prose(a.Verdict))
 	}
 	lt := tableOf("lag-table")
 	for _, e := range evidence {
@@ -33,8 +30,7 @@ func targetAudit(in Input, figs []*Figure) PageSection {
 				mark.Text = "used, measured"
 			}
 		}
-		lt.Rows = append(lt.Rows, Row{Cells: []Cell{Name(e.Run), Count(e.Lag), Percent(e.HoldoutMAPEPrefill),
-			Count(e.N), Plain(e.Verdict), mark}})
+		lt.Put(Name(e.Run), Count(e.Lag), Percent(e.HoldoutMAPEPrefill), Count(e.N), Plain(e.Verdict), mark)
 	}
 	s.Blocks = append(s.Blocks, folded("For experts: medians of the stamps and evidence of the lag, run by run",
 		Tables(Capped(t, "in the order of the file", "fit.json, beta.target_audit")),

@@ -69,8 +69,8 @@ func changesSection(in Input) PageSection {
 		Lead: fmt.Sprintf("Since %s: %s, %s as they were.", c.Against, Plural(len(c.Rows), "change"), Plural(c.Same, "figure"))}
 	t := tableOf("changes-table")
 	for _, r := range ChangeRows(c) {
-		t.Rows = append(t.Rows, Row{Cells: []Cell{Name(r.What), Plain(r.Scope), {Text: r.Old, Class: "n"},
-			{Text: r.New, Class: strings.TrimSpace("n " + r.Class)}, {Text: r.Change, Class: "n"}}})
+		t.Put(Name(r.What), Plain(r.Scope), Cell{Text: r.Old, Class: "n"}, Cell{Text: r.New, Class: strings.TrimSpace("n " + r.Class)},
+			Cell{Text: r.Change, Class: "n"})
 	}
 	s.Blocks = Tables(Capped(t, "what matters most first", "the two files"))
 	if len(c.Notes) > 0 {

@@ -135,8 +135,7 @@ func coefficientTable(m result.Model) *Table {
 func expertTable(m result.Model) *Table {
 	t := tableOf("expert", m.Name)
 	for _, c := range m.Coefficients {
-		t.Rows = append(t.Rows, Row{Cells: []Cell{Name(c.Name), Percent(c.PriorShare), Number(c.DF),
-			Number(c.VIF), rangeCell(c.Range)}})
+		t.Put(Name(c.Name), Percent(c.PriorShare), Number(c.DF), Number(c.VIF), rangeCell(c.Range))
 	}
 	return t
 }
@@ -183,7 +182,7 @@ func boundTable(m result.Model) *Table {
 	t := tableOf("bounds", m.Name)
 	for _, b := range m.BoundHits {
 		if b.Rows > 0 {
-			t.Rows = append(t.Rows, Row{Cells: []Cell{Name(b.Name), Count(b.Rows), PercentOf(b.Share)}})
+			t.Put(Name(b.Name), Count(b.Rows), PercentOf(b.Share))
 		}
 	}
 	if len(t.Rows) == 0 {
@@ -207,9 +206,8 @@ func alternativeBlocks(f *result.Fit) []Block {
 		if m.Name == "beta" {
 			n = "physics (this artifact)"
 		}
-		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(n), Count(len(m.Coefficients)), Percent(h.MAPE), Percent(h.WAPE), Percent(h.Bias), Percent(h.P95APE),
-			Percent(m.LocoMedian), Percent(m.LocoWorst)}})
+		t.Put(Name(n), Count(len(m.Coefficients)), Percent(h.MAPE), Percent(h.WAPE), Percent(h.Bias), Percent(h.P95APE),
+			Percent(m.LocoMedian), Percent(m.LocoWorst))
 	}
 	return Tables(t)
 }
@@ -221,8 +219,7 @@ func identifyBlocks(i *result.Identify) []Block {
 	}
 	t := tableOf("experiments")
 	for _, e := range i.Experiments {
-		t.Rows = append(t.Rows, Row{Cells: []Cell{Prose(e.Description), Name(e.Term), Percent(e.HalfWidth),
-			Percent(e.After), Num(e.GainLogDet)}})
+		t.Put(Prose(e.Description), Name(e.Term), Percent(e.HalfWidth), Percent(e.After), Num(e.GainLogDet))
 	}
 	out = append(out, Tables(Capped(t, "in the order of the file", "inspect.json, identify"))...)
 	return headed("What these data can identify", out)

@@ -102,11 +102,9 @@ func inspectTable(i *result.Inspect) *Table {
 		case r.Saturated:
 			verdict = Cell{Text: "saturated", Class: "na nb"}
 		}
-		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(r.ID), verdict, Name(fmt.Sprintf("%s · %s · tp%d", r.Model, r.Hardware, r.TP)),
-			Number(r.SpanS), Count(r.Requests.Total), ZeroDim(r.Requests.Failed), ZeroDim(r.Requests.Aborted),
-			ZeroDim(r.Requests.Preempted), Percent(r.Losses.RecordedStepShare), Percent(r.Steps.KnownShare),
-		}})
+		t.Put(Name(r.ID), verdict, Name(fmt.Sprintf("%s · %s · tp%d", r.Model, r.Hardware, r.TP)), Number(r.SpanS),
+			Count(r.Requests.Total), ZeroDim(r.Requests.Failed), ZeroDim(r.Requests.Aborted), ZeroDim(r.Requests.Preempted),
+			Percent(r.Losses.RecordedStepShare), Percent(r.Steps.KnownShare))
 	}
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
@@ -119,8 +117,8 @@ func lossTable(i *result.Inspect) *Table {
 		if r.Losses.RecordsDropped != nil {
 			dropped = ZeroDim(*r.Losses.RecordsDropped)
 		}
-		t.Rows = append(t.Rows, Row{Cells: []Cell{Name(r.ID), ZeroDim(r.Requests.APIUnlinked),
-			ZeroDim(r.Requests.CoreMissing), ZeroDim(r.Steps.Contradictions), ZeroDim(r.Losses.DroppedSpanEvents), dropped}})
+		t.Put(Name(r.ID), ZeroDim(r.Requests.APIUnlinked), ZeroDim(r.Requests.CoreMissing), ZeroDim(r.Steps.Contradictions),
+			ZeroDim(r.Losses.DroppedSpanEvents), dropped)
 	}
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
@@ -128,11 +126,9 @@ func lossTable(i *result.Inspect) *Table {
 func clockTable(i *result.Inspect) *Table {
 	t := tableOf("clocks")
 	for _, r := range i.Runs {
-		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(r.ID), Count(r.Clocks.Engines), Number(r.Clocks.OffsetS), Number(r.Clocks.OffsetSpreadMs),
-			ZeroDim(r.Clocks.NegativeIntervals),
-			ZeroDim(r.Losses.MissingSteps), Percent(r.Losses.AdjacentShare), ZeroDim(r.Losses.OrphanSnapshots),
-		}})
+		t.Put(Name(r.ID), Count(r.Clocks.Engines), Number(r.Clocks.OffsetS), Number(r.Clocks.OffsetSpreadMs),
+			ZeroDim(r.Clocks.NegativeIntervals), ZeroDim(r.Losses.MissingSteps), Percent(r.Losses.AdjacentShare),
+			ZeroDim(r.Losses.OrphanSnapshots))
 	}
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
@@ -194,11 +190,9 @@ func fitRunTable(f *result.Fit) *Table {
 			used = Cell{Text: "no", Class: "na w", Sub: r.Reason}
 		}
 		rows := byRun[r.ID]
-		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(r.ID), used, Count(rows.Read), Count(rows.Kept), Prose(Reasons(rows.Dropped)),
-			Name(label(labels, r.Config)), Count(r.Steps.Recorded), Percent(r.Steps.KnownShare),
-			ZeroDim(r.Steps.FromSnapshots), ZeroDim(r.Steps.Reconstructed), ZeroDim(r.Steps.Contradictions),
-		}})
+		t.Put(Name(r.ID), used, Count(rows.Read), Count(rows.Kept), Prose(Reasons(rows.Dropped)), Name(label(labels, r.Config)),
+			Count(r.Steps.Recorded), Percent(r.Steps.KnownShare), ZeroDim(r.Steps.FromSnapshots), ZeroDim(r.Steps.Reconstructed),
+			ZeroDim(r.Steps.Contradictions))
 	}
 	return Capped(t, "in the order of the file", "fit.json, runs")
 }
@@ -207,9 +201,7 @@ func fitRunTable(f *result.Fit) *Table {
 func rowTable(f *result.Fit) *Table {
 	t := tableOf("rows")
 	add := func(m result.Model) {
-		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(m.Name), Count(m.Rows.Read), Count(m.Rows.Kept), Count(m.Rows.Holdout),
-			Prose(Reasons(m.Rows.Dropped))}})
+		t.Put(Name(m.Name), Count(m.Rows.Read), Count(m.Rows.Kept), Count(m.Rows.Holdout), Prose(Reasons(m.Rows.Dropped)))
 	}
 	add(f.Beta)
 	for _, m := range f.Alpha {
@@ -242,13 +234,10 @@ func recordBlocks(e *result.Extract) []Block {
 		for _, f := range r.Files {
 			bytes += f.Bytes
 		}
-		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(r.ID), Count(len(r.Files)), Count(bytes), Count(r.Records.Read), Count(r.Records.Kept),
-			Prose(Reasons(r.Records.Dropped)), PercentOf(r.Records.BadFrac),
-			Count(r.Steps.Summaries), ZeroDim(r.Steps.Missing), Count(r.Requests.Engine + r.Requests.Stock),
-			Count(r.Requests.APILinked),
-			ZeroDim(r.Losses.DroppedSpanEvents), ZeroDim(r.Losses.TruncatedMessages), ZeroDim(r.Losses.DuplicateSpans),
-		}})
+		t.Put(Name(r.ID), Count(len(r.Files)), Count(bytes), Count(r.Records.Read), Count(r.Records.Kept),
+			Prose(Reasons(r.Records.Dropped)), PercentOf(r.Records.BadFrac), Count(r.Steps.Summaries), ZeroDim(r.Steps.Missing),
+			Count(r.Requests.Engine+r.Requests.Stock), Count(r.Requests.APILinked), ZeroDim(r.Losses.DroppedSpanEvents),
+			ZeroDim(r.Losses.TruncatedMessages), ZeroDim(r.Losses.DuplicateSpans))
 	}
 	out := append([]Block{{Text: totalsText(e)}}, Tables(Capped(t, "in the order of the file", "extract.json, runs"))...)
 	return append(out, Tables(exampleTable(e))...)
@@ -259,8 +248,7 @@ func exampleTable(e *result.Extract) *Table {
 	t := tableOf("drops")
 	for _, r := range e.Runs {
 		for _, x := range r.Examples {
-			t.Rows = append(t.Rows, Row{Cells: []Cell{Name(r.ID), Name(string(x.Reason)), {Text: x.Place, Class: "mono nb"},
-				Prose(x.What)}})
+			t.Put(Name(r.ID), Name(string(x.Reason)), Cell{Text: x.Place, Class: "mono nb"}, Prose(x.What))
 		}
 	}
 	return Capped(t, "in the order of the file", "extract.json, runs")

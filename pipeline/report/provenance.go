@@ -30,9 +30,8 @@ func provenance(in Input) PageSection {
 	t := tableOf("documents")
 	var commands []string
 	for _, d := range docs {
-		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(d.file), Name("blis-train " + d.h.ToolVersion), Plain(d.h.SchemaVersion), Count(len(d.h.Inputs)),
-			{Text: d.h.Command, Class: "mono w"}}})
+		t.Put(Name(d.file), Name("blis-train "+d.h.ToolVersion), Plain(d.h.SchemaVersion), Count(len(d.h.Inputs)),
+			Cell{Text: d.h.Command, Class: "mono w"})
 		if d.h.Command != "" {
 			commands = AppendNew(commands, "blis-train "+d.h.Command)
 		}
@@ -68,8 +67,7 @@ func inputTable(docs []document) *Table {
 			if !seen {
 				i = len(t.Rows)
 				index[f] = i
-				t.Rows = append(t.Rows, Row{Cells: []Cell{Plain(f.Name), Count(f.Bytes), {Text: f.SHA256, Class: "mono"},
-					Plain(d.file)}})
+				t.Put(Plain(f.Name), Count(f.Bytes), Cell{Text: f.SHA256, Class: "mono"}, Plain(d.file))
 				continue
 			}
 			if c := &t.Rows[i].Cells[3]; !strings.HasSuffix(c.Text, d.file) {
@@ -106,7 +104,7 @@ func validationOptions(o result.ValidationOptions) []Fact {
 func glossary() PageSection {
 	t := tableOf("words")
 	for _, w := range words().Glossary {
-		t.Rows = append(t.Rows, Row{Cells: []Cell{Name(w.Word), Plain(w.Meaning)}})
+		t.Put(Name(w.Word), Plain(w.Meaning))
 	}
 	return PageSection{ID: "glossary", Nav: "Words", Title: "Words used here", Blocks: Tables(t)}
 }

@@ -119,10 +119,8 @@ func quantileTable(v *result.Validation) *Table {
 	for _, r := range v.Runs {
 		for _, n := range metricNames {
 			if m := metric(r.Metrics, n); m != nil {
-				t.Rows = append(t.Rows, Row{Cells: []Cell{
-					Name(runTitle(r)), Plain(strings.ToUpper(n)), Num(m.RealMs.P50), Num(m.SimMs.P50), Num(m.RealMs.P90),
-					Num(m.SimMs.P90),
-					Num(m.RealMs.P99), Num(m.SimMs.P99), Num(m.RealMs.Mean), Num(m.SimMs.Mean)}})
+				t.Put(Name(runTitle(r)), Plain(strings.ToUpper(n)), Num(m.RealMs.P50), Num(m.SimMs.P50), Num(m.RealMs.P90),
+					Num(m.SimMs.P90), Num(m.RealMs.P99), Num(m.SimMs.P99), Num(m.RealMs.Mean), Num(m.SimMs.Mean))
 			}
 		}
 	}
@@ -145,12 +143,9 @@ func replayTable(v *result.Validation) *Table {
 		if !r.Sufficient {
 			enough = Cell{Text: "no", Class: "na"}
 		}
-		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, Plain(r.Load), saturated, enough,
-			Count(r.Replayed), Count(r.Requests), Prose(Reasons(r.Excluded)),
-			Percent(q.KnownBatchesShare), Percent(q.IdenticalBatchesShare), Count(q.Steps), ZeroDim(q.ClippedPredictions),
-			Prose(strings.Join(q.Notes, "; ")),
-		}})
+		t.Put(Name(phaseTitle(r)), Cell{Text: splitWords(r.Split), Class: "nb"}, Plain(r.Load), saturated, enough, Count(r.Replayed),
+			Count(r.Requests), Prose(Reasons(r.Excluded)), Percent(q.KnownBatchesShare), Percent(q.IdenticalBatchesShare),
+			Count(q.Steps), ZeroDim(q.ClippedPredictions), Prose(strings.Join(q.Notes, "; ")))
 	}
 	return Capped(t, "in the order of the file", "validation.json, runs")
 }

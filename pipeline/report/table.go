@@ -133,13 +133,16 @@ func NewTable(caption string, heads ...string) *Table {
 	return t
 }
 
+// Put appends a row.
+func (t *Table) Put(cells ...Cell) { t.Rows = append(t.Rows, Row{Cells: cells}) }
+
 // Add appends a row of plain cells.
 func (t *Table) Add(cells ...string) {
-	var r Row
+	var row []Cell
 	for _, c := range cells {
-		r.Cells = append(r.Cells, Plain(c))
+		row = append(row, Plain(c))
 	}
-	t.Rows = append(t.Rows, r)
+	t.Put(row...)
 }
 
 // Markdown is the table in GitHub's form. Cells are Markdown: escape escapes what stands in
