@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -151,9 +150,9 @@ func (d *Demand) check() error {
 }
 
 // plan sums up what was given.
-func (f *Fleet) plan(given []result.QueueGiven, left map[string]int) *result.QueuePlan {
-	p := &result.QueuePlan{Servers: given, Unserved: []string{}, Left: map[string]int{}}
-	slices.SortStableFunc(p.Servers, func(a, b result.QueueGiven) int { return cmp.Compare(a.Name, b.Name) })
+func (f *Fleet) plan(given []QueueGiven, left map[string]int) *QueuePlan {
+	p := &QueuePlan{Servers: given, Unserved: []string{}, Left: map[string]int{}}
+	slices.SortStableFunc(p.Servers, func(a, b QueueGiven) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range p.Servers {
 		g := &p.Servers[i]
 		p.Cost += g.Cost

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/blis-train/blis-train/result"
 )
 
 // randomFleet draws a fleet whose capacity may or may not suffice.
@@ -46,7 +44,7 @@ func randomFleet(rng *rand.Rand) (Fleet, []Demand) {
 }
 
 // checkPlan verifies capacity and priority of a plan.
-func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *result.QueuePlan) {
+func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *QueuePlan) {
 	t.Helper()
 	left := f.available()
 	byName := map[string]*Demand{}
@@ -82,7 +80,7 @@ func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *result.QueuePlan) {
 	}
 	// nobody of a lower priority holds what would have served this one in full; with
 	// best effort someone of its own priority may hold a part of it
-	partly := slices.ContainsFunc(p.Servers, func(g result.QueueGiven) bool { return g.Replicas > 0 && !g.Full })
+	partly := slices.ContainsFunc(p.Servers, func(g QueueGiven) bool { return g.Replicas > 0 && !g.Full })
 	for _, g := range p.Servers {
 		if g.Full {
 			continue
@@ -171,7 +169,7 @@ func TestAllocate(t *testing.T) {
 }
 
 // lexicographic is a number that grows with the demands served, first priority first.
-func lexicographic(p *result.QueuePlan) int {
+func lexicographic(p *QueuePlan) int {
 	n := 0
 	for _, g := range p.Servers {
 		if g.Full {

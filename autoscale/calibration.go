@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -27,11 +28,11 @@ func (o *queueOptions) modelName(id string) string {
 	if o.format == QueueWVA4P || o.format == WVASLO {
 		return resourceName(o.Settings["name"], id)
 	}
-	return export.ModelName(id)
+	return deploy.ModelName(id)
 }
 
 // Calibration writes a queueing calibration in the format of an autoscaler, with a sidecar.
-func Calibration(q *result.Queue, in result.Input, f export.Format, o export.Options) (*export.Output, error) {
+func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (*export.Output, error) {
 	if !slices.Contains(Formats, f) {
 		return nil, trace.Errorf(export.UnknownFormat, "format of a queueing calibration: got %q, want %s", f, trace.OneOf(Formats)).
 			WithHint("blis-train fit OUT writes fit.json, which the others are made of")
@@ -47,7 +48,7 @@ func Calibration(q *result.Queue, in result.Input, f export.Format, o export.Opt
 		by += " (" + r.Note + ")"
 	}
 	side := export.NewSidecar(&q.Header, in, string(f), o.Command, by)
-	side.SpecVersion, side.Warnings = export.TextOrNull(q.Flavour), append(side.Warnings, warnings...)
+	side.SpecVersion, side.Warnings = result.TextOrNull(q.Flavour), append(side.Warnings, warnings...)
 	for i := range q.Servers {
 		s := &q.Servers[i]
 		if o.Config == "" || s.ID == o.Config {
@@ -59,7 +60,7 @@ func Calibration(q *result.Queue, in result.Input, f export.Format, o export.Opt
 }
 
 // formatsCalibration is the file alone, and what its reader should know.
-func formatsCalibration(q *result.Queue, o *queueOptions) ([]byte, []trace.Finding, error) {
+func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, error) {
 	r := ReaderOf(o.format)
 	if err := r.CheckVersion(o.Settings["version"]); err != nil {
 		return nil, nil, err
@@ -80,7 +81,7 @@ func formatsCalibration(q *result.Queue, o *queueOptions) ([]byte, []trace.Findi
 
 // exported is a server with the parameters that are exported.
 type exported struct {
-	*result.QueueServer
+	*QueueServer
 	flavour Flavour
 	x       []float64 // nil where the format needs none
 	how     []string  // how each came to its value
@@ -88,7 +89,7 @@ type exported struct {
 
 // choose picks the servers a file covers. Those without parameters are left out with a
 // warning; two that the reader cannot tell apart are an error.
-func choose(q *result.Queue, r *Reader, o *queueOptions) ([]exported, []trace.Finding, error) {
+func choose(q *Queue, r *Reader, o *queueOptions) ([]exported, []trace.Finding, error) {
 	var out []exported
 	var warnings []trace.Finding
 	first := map[string]string{}
@@ -215,7 +216,7 @@ func infernoModels(servers []exported, o *queueOptions) ([]byte, []trace.Finding
 	return data, nil, err
 }
 
-func queueValues(s *result.QueueServer, physical bool) []export.SideValue {
+func queueValues(s *QueueServer, physical bool) []export.SideValue {
 	params := s.Effective
 	if physical {
 		params = s.Physical
@@ -231,7 +232,7 @@ func queueValues(s *result.QueueServer, physical bool) []export.SideValue {
 	return out
 }
 
-func queueConfig(s *result.QueueServer) export.SideConfig {
+func queueConfig(s *QueueServer) export.SideConfig {
 	c := export.SideConfig{Label: s.ID, Seats: int64(s.Limits.MaxBatch), Note: s.Reason}
 	if s.Load != nil {
 		c.PromptTokens, c.OutputTokens = &s.Load.PromptTokens, &s.Load.OutputTokens

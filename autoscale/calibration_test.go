@@ -16,7 +16,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -25,28 +24,28 @@ const docs = "../docs"
 func formatsPtr(v float64) *float64 { return &v }
 
 // example is a queue.json of a flavour with numbers that do not round.
-func example(f Flavour) *result.Queue {
-	s := result.QueueServer{
+func example(f Flavour) *Queue {
+	s := QueueServer{
 		ID: "h100", Source: "sweep", Model: "meta-llama/Llama-3.1-8B", Accelerator: "H100", AccCount: 2,
-		Limits: result.QueueLimits{MaxBatch: 128, Queue: 1280, MaxBatchedTokens: 8192},
-		Load:   &result.QueueLoad{RateRPS: 3, PromptTokens: 512, OutputTokens: 127.6, TTFTMs: 41.3, ITLMs: 8.7},
-		Noise:  &result.QueueNoise{TTFTResidual: formatsPtr(0.04), ITLResidual: formatsPtr(0.02)},
-		Points: []result.QueueOperating{
+		Limits: QueueLimits{MaxBatch: 128, Queue: 1280, MaxBatchedTokens: 8192},
+		Load:   &QueueLoad{RateRPS: 3, PromptTokens: 512, OutputTokens: 127.6, TTFTMs: 41.3, ITLMs: 8.7},
+		Noise:  &QueueNoise{TTFTResidual: formatsPtr(0.04), ITLResidual: formatsPtr(0.02)},
+		Points: []QueueOperating{
 			{Name: "a", RateRPS: 1.5, PromptTokens: 512, OutputTokens: 128, TTFTMs: 40, ITLMs: 8}, {Name: "b", RateRPS: 2.5, PromptTokens: 1024,
 				OutputTokens: 64, TTFTMs: 60, ITLMs: 9},
 		},
-		Tracks: []result.QueueTrack{{Estimator: "sliding", Flavour: string(f)}, {Estimator: "robust", MeanNIS: formatsPtr(1.9)}},
-		Sizing: &result.QueueSizing{TargetTTFTMs: 500, TargetITLMs: 40},
+		Tracks: []QueueTrack{{Estimator: "sliding", Flavour: string(f)}, {Estimator: "robust", MeanNIS: formatsPtr(1.9)}},
+		Sizing: &QueueSizing{TargetTTFTMs: 500, TargetITLMs: 40},
 	}
 	values := []float64{6.621754782151419, 0.02039241961647948, 5.418995871597606e-05, 1.0 / 3000}
 	for i, name := range f.Parameters() {
-		s.Effective = append(s.Effective, result.QueueParameter{Name: name, Value: values[i], Identified: "measured"})
+		s.Effective = append(s.Effective, QueueParameter{Name: name, Value: values[i], Identified: "measured"})
 		s.Tracks[0].Drift = append(s.Tracks[0].Drift, 0.01)
 		row := make([]float64, len(f.Parameters()))
 		row[i] = 1e-5 * values[i]
 		s.Covar = append(s.Covar, row)
 	}
-	return &result.Queue{Flavour: string(f), Servers: []result.QueueServer{s}}
+	return &Queue{Flavour: string(f), Servers: []QueueServer{s}}
 }
 
 // wordsOf are the options of a format with its defaults, a namespace and a service class; words change them.

@@ -80,7 +80,7 @@
 //	steady.go    a deployment in the simulator -> the parameters that give its latencies
 //	use.go       queue size, allocate and validate; sections.go, figures.go the page
 //
-// The result is result.Queue, written as queue.json.
+// The result is Queue, written as queue.json.
 //
 // # What is promised
 //

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/report"
-	"github.com/blis-train/blis-train/result"
 )
 
 // shownSets are the sets of windows a figure takes, the most telling first.
@@ -13,7 +12,7 @@ var shownSets = []string{"validation", "hold_out", "train"}
 
 // scoreFigure is the error of each estimator on each server as a matrix, on windows it has
 // not seen where there are some.
-func scoreFigure(q *result.Queue, id, metric string) *report.Figure {
+func scoreFigure(q *Queue, id, metric string) *report.Figure {
 	var servers, estimators []string
 	for i := range q.Servers {
 		for _, s := range q.Servers[i].Scores {

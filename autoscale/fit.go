@@ -26,7 +26,7 @@ const (
 // Calibrated is a server with its effective parameters.
 type Calibrated struct {
 	*Server
-	Doc   result.QueueServer
+	Doc   QueueServer
 	X     []float64 // effective parameters, nil without
 	Split int       // windows before it are training windows; all of them where it is len(Windows)
 	speed []float64 // of the machine in each window, nil without steps
@@ -63,7 +63,7 @@ func Calibrate(s *Server, o *Options) (*Calibrated, error) {
 	f.Doc.Effective = s.effective(o.Flavour, all)
 	f.Doc.Findings = append(f.Doc.Findings, s.judge(o.Flavour, f.Doc.Effective)...)
 	f.Doc.Identify = identifyDoc(&all.Evaluated)
-	f.Doc.Objective = &result.QueueObjective{Value: result.OrNull(all.Objective), NelderMead: result.OrNull(all.NelderMead)}
+	f.Doc.Objective = &QueueObjective{Value: result.OrNull(all.Objective), NelderMead: result.OrNull(all.NelderMead)}
 	f.Doc.Noise = noiseOf(s.Windows, o.Flavour, all.X)
 	f.Doc.Covar = all.Cov
 	f.Doc.Points = f.points(o.Flavour)
@@ -74,11 +74,11 @@ func Calibrate(s *Server, o *Options) (*Calibrated, error) {
 // calibrationPoints is how many operating points the document keeps.
 const calibrationPoints = 8
 
-func (f *Calibrated) points(flavour Flavour) []result.QueueOperating {
-	out := []result.QueueOperating{}
+func (f *Calibrated) points(flavour Flavour) []QueueOperating {
+	out := []QueueOperating{}
 	for _, i := range informative(f.Windows, flavour, f.X, calibrationPoints) {
 		w := &f.Windows[i]
-		out = append(out, result.QueueOperating{
+		out = append(out, QueueOperating{
 			Name: w.Name, RateRPS: w.RateRPS, PromptTokens: w.Shape.Prompt, OutputTokens: w.Shape.Output, TTFTMs: w.TTFTMs, ITLMs: w.ITLMs,
 		})
 	}
@@ -88,14 +88,14 @@ func (f *Calibrated) points(flavour Flavour) []result.QueueOperating {
 // describe fills what is known before any fit.
 func (f *Calibrated) describe(o *Options) {
 	s := f.Server
-	f.Doc = result.QueueServer{
+	f.Doc = QueueServer{
 		ID: s.ID, Source: s.Source, Model: s.Model, Accelerator: s.Accelerator, AccCount: s.AccCount, Reason: s.Reason,
-		Limits: result.QueueLimits{
+		Limits: QueueLimits{
 			MaxBatch: s.Limits.MaxBatch, Queue: s.Limits.Queue, MaxBatchedTokens: s.Limits.MaxBatchedTokens,
 			OverheadMs: s.Limits.OverheadMs, Async: s.Limits.Async,
 		},
 		Load: loadOf(s.Windows), Physical: s.Physical.document(o.Flavour), Windows: s.Account, Findings: append([]trace.Finding{}, s.Findings...),
-		Scores: []result.QueueScore{}, Tracks: []result.QueueTrack{},
+		Scores: []QueueScore{}, Tracks: []QueueTrack{},
 	}
 	if s.Limits.KVTokens > 0 {
 		f.Doc.Limits.KVTokens = &s.Limits.KVTokens
@@ -107,7 +107,7 @@ func (f *Calibrated) describe(o *Options) {
 }
 
 // loadOf are the medians over the windows; nil without any.
-func loadOf(w []Window) *result.QueueLoad {
+func loadOf(w []Window) *QueueLoad {
 	if len(w) == 0 {
 		return nil
 	}
@@ -118,7 +118,7 @@ func loadOf(w []Window) *result.QueueLoad {
 		}
 		return stat.Median(v)
 	}
-	return &result.QueueLoad{
+	return &QueueLoad{
 		RateRPS:      of(func(w *Window) float64 { return w.RateRPS }),
 		PromptTokens: of(func(w *Window) float64 { return w.Shape.Prompt }),
 		CachedTokens: of(func(w *Window) float64 { return w.Shape.Cached }),
@@ -131,11 +131,11 @@ func loadOf(w []Window) *result.QueueLoad {
 }
 
 // effective is the batch fit as parameters of the document.
-func (s *Server) effective(f Flavour, fit *Fitted) []result.QueueParameter {
+func (s *Server) effective(f Flavour, fit *Fitted) []QueueParameter {
 	physical := s.physicalVector(f)
-	out := make([]result.QueueParameter, len(fit.X))
+	out := make([]QueueParameter, len(fit.X))
 	for i, name := range f.Parameters() {
-		q := result.QueueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured,
+		q := QueueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured,
 			PriorShare: result.OrNull(fit.PriorPart[i])}
 		if !math.IsNaN(fit.Lo[i]) {
 			q.CI95 = &[2]float64{fit.Lo[i], fit.Hi[i]}
@@ -154,9 +154,9 @@ func (s *Server) effective(f Flavour, fit *Fitted) []result.QueueParameter {
 	return out
 }
 
-func identifyDoc(id *Identifiability) *result.QueueIdentify {
-	out := &result.QueueIdentify{Condition: result.OrNull(id.Condition), Rank: id.Rank, Null: append([]result.QueueDirection{}, id.Null...),
-		Sweep: append([]result.QueuePoint{}, id.Sweep...)}
+func identifyDoc(id *Identifiability) *QueueIdentify {
+	out := &QueueIdentify{Condition: result.OrNull(id.Condition), Rank: id.Rank, Null: append([]QueueDirection{}, id.Null...),
+		Sweep: append([]QueuePoint{}, id.Sweep...)}
 	if len(id.Null) > 0 {
 		out.After = result.OrNull(id.After)
 	}
@@ -167,7 +167,7 @@ func identifyDoc(id *Identifiability) *result.QueueIdentify {
 // alone, the physical ones, and the medians of the training windows.
 func (f *Calibrated) score(o *Options, opt FitOptions) {
 	train, held := f.Windows[:f.Split], f.Windows[f.Split:]
-	set := func(estimator, name string, s result.QueueScore) {
+	set := func(estimator, name string, s QueueScore) {
 		f.Doc.Scores = append(f.Doc.Scores, scoreOf(estimator, name, s))
 	}
 	x := f.X
@@ -202,14 +202,14 @@ func (f *Calibrated) score(o *Options, opt FitOptions) {
 }
 
 // scoreOf is the score of an estimator on a set of windows.
-func scoreOf(estimator, set string, s result.QueueScore) result.QueueScore {
+func scoreOf(estimator, set string, s QueueScore) QueueScore {
 	s.Estimator, s.Set = estimator, set
 	return s
 }
 
 // noiseOf is the median relative standard error of the windows, and the relative spread of
 // the observations about the fit.
-func noiseOf(w []Window, f Flavour, x []float64) *result.QueueNoise {
+func noiseOf(w []Window, f Flavour, x []float64) *QueueNoise {
 	var se, residual [2][]float64
 	for i := range w {
 		se[0], se[1] = append(se[0], w[i].TTFTSeMs/w[i].TTFTMs), append(se[1], w[i].ITLSeMs/w[i].ITLMs)
@@ -223,6 +223,6 @@ func noiseOf(w []Window, f Flavour, x []float64) *result.QueueNoise {
 		}
 		return result.OrNull(stat.Median(v))
 	}
-	return &result.QueueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]),
+	return &QueueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]),
 		ITLResidual: median(residual[1])}
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-
-	"github.com/blis-train/blis-train/result"
 )
 
 // entry is a demand on its way through the greedy allocation.
@@ -14,11 +12,11 @@ type entry struct {
 	c      []candidate // by value
 	at     int         // the candidate it asks for
 	regret float64     // what falling to the next candidate would cost
-	given  result.QueueGiven
+	given  QueueGiven
 }
 
 func newEntry(d *Demand) *entry {
-	return &entry{d: d, c: d.candidates(), given: result.QueueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS}}
+	return &entry{d: d, c: d.candidates(), given: QueueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS}}
 }
 
 func (e *entry) weigh() {
@@ -49,7 +47,7 @@ func (e *entry) take(c *candidate, replicas int) {
 // its best option or falls to the next; what cannot be met in full is left to
 // the policy. Equal choices go by name. Unlimited fleets give every demand its
 // best option.
-func (f *Fleet) Allocate(demands []Demand) (*result.QueuePlan, error) {
+func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 	if err := f.Check(demands); err != nil {
 		return nil, err
 	}
@@ -73,7 +71,7 @@ func (f *Fleet) Allocate(demands []Demand) (*result.QueuePlan, error) {
 		slices.SortFunc(waiting, (*entry).compare)
 		f.share(waiting, left)
 	}
-	given := make([]result.QueueGiven, len(entries))
+	given := make([]QueueGiven, len(entries))
 	for i, e := range entries {
 		given[i] = e.given
 	}

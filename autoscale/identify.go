@@ -9,7 +9,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -20,9 +19,9 @@ type Identifiability struct {
 	// (pkg/estimator/identifiability.go@6dba8ce); +Inf when a direction is not seen.
 	Condition float64
 	Rank      int // directions above 1/MaxCondition of the largest
-	Null      []result.QueueDirection
-	Sweep     []result.QueuePoint // operating points that would show all directions
-	After     float64             // condition number that windows at these points would have
+	Null      []QueueDirection
+	Sweep     []QueuePoint // operating points that would show all directions
+	After     float64      // condition number that windows at these points would have
 }
 
 // identify examines the windows at log parameters theta.
@@ -130,8 +129,8 @@ func (p *problem) noPrior() *problem {
 }
 
 // direction names the parameters that take part in a direction.
-func direction(names []string, v []float64) result.QueueDirection {
-	d := result.QueueDirection{}
+func direction(names []string, v []float64) QueueDirection {
+	d := QueueDirection{}
 	for j, name := range names {
 		if math.Abs(v[j]) >= namedShare {
 			d.Names, d.Weight = append(d.Names, name), append(d.Weight, v[j])
@@ -144,7 +143,7 @@ func direction(names []string, v []float64) result.QueueDirection {
 const namedShare = 0.003
 
 // words says what a direction means.
-func words(null []result.QueueDirection) string {
+func words(null []QueueDirection) string {
 	var all []string
 	for _, d := range null {
 		var parts []string
@@ -162,12 +161,12 @@ func words(null []result.QueueDirection) string {
 
 // sweep proposes the windows' own shape and four times both lengths, each at 0.2
 // and 0.8 of its capacity.
-func (p *problem) sweep(x []float64) []result.QueuePoint {
+func (p *problem) sweep(x []float64) []QueuePoint {
 	prompt, output := make([]float64, len(p.windows)), make([]float64, len(p.windows))
 	for i := range p.windows {
 		prompt[i], output[i] = p.windows[i].Shape.Prompt, p.windows[i].Shape.Output
 	}
-	var out []result.QueuePoint
+	var out []QueuePoint
 	for _, times := range []float64{1, 4} {
 		s := Shape{Prompt: math.Round(times * stat.Median(prompt)), Output: math.Round(times * stat.Median(output))}
 		m, err := New(p.o.Flavour, fromVector(x), s, p.windows[0].Limits)
@@ -175,14 +174,14 @@ func (p *problem) sweep(x []float64) []result.QueuePoint {
 			continue
 		}
 		for _, load := range []float64{0.2, 0.8} {
-			out = append(out, result.QueuePoint{PromptTokens: s.Prompt, OutputTokens: s.Output, RateRPS: load * m.MaxRateRPS(), LoadFrac: load})
+			out = append(out, QueuePoint{PromptTokens: s.Prompt, OutputTokens: s.Output, RateRPS: load * m.MaxRateRPS(), LoadFrac: load})
 		}
 	}
 	return out
 }
 
 // conditionOf is the condition number that windows at the points would have.
-func (p *problem) conditionOf(points []result.QueuePoint, theta []float64) float64 {
+func (p *problem) conditionOf(points []QueuePoint, theta []float64) float64 {
 	q := *p.noPrior()
 	q.windows, q.sigma = nil, nil
 	for _, at := range points {
@@ -198,7 +197,7 @@ func (p *problem) conditionOf(points []result.QueuePoint, theta []float64) float
 	return condition(values, len(theta))
 }
 
-func sweepWords(points []result.QueuePoint) string {
+func sweepWords(points []QueuePoint) string {
 	var out []string
 	for _, p := range points {
 		out = append(out, fmt.Sprintf("%.0f/%.0f tokens at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -11,7 +12,7 @@ import (
 
 // inferno writes one model entry per configuration.
 func inferno(src export.Source, opt export.Options) (*export.Output, error) {
-	cfgs, err := export.Configs(src, opt.Config)
+	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -19,11 +20,11 @@ func inferno(src export.Source, opt export.Options) (*export.Output, error) {
 		return nil, err
 	}
 	accs, dup := accelerators(cfgs)
-	warn, err := export.Refuse(dup, &opt, export.OneConfigHint)
+	warn, err := opt.Refuse(dup, oneConfigHint)
 	if err != nil {
 		return nil, err
 	}
-	side := export.SidecarOf(src, opt, InfernoModels, InfernoReadBy)
+	side := src.Sidecar(opt, InfernoModels, InfernoReadBy)
 	models := []ModelEntry{}
 	for i, c := range cfgs {
 		m, sc, w, err := infernoEntry(src, c, accs[i], opt)
@@ -39,15 +40,15 @@ func inferno(src export.Source, opt export.Options) (*export.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side.Warnings = append(export.ValidationWarnings(src), warn...)
+	side.Warnings = append(src.ValidationWarnings(), warn...)
 	return side.Beside(warn, export.File{Data: data})
 }
 
 func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt export.Options) (ModelEntry, export.SideConfig,
 	[]trace.Finding, error) {
 	d := c.Deployment
-	l, warn := export.MeanLengths(c, opt)
-	beyond, err := export.Refuse(extrapolated(c, l), &opt, lengthsHint)
+	l, warn := opt.MeanLengths(c)
+	beyond, err := opt.Refuse(extrapolated(c, l), lengthsHint)
 	if err != nil {
 		return ModelEntry{}, export.SideConfig{}, nil, err
 	}
@@ -63,7 +64,7 @@ func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt e
 	}
 	warn = append(warn, lineWarnings(c.Label, "iteration", it)...)
 	m := ModelEntry{
-		Name: export.ModelName(d.Model.ID), Acc: name.name, AccCount: name.count,
+		Name: deploy.ModelName(d.Model.ID), Acc: name.name, AccCount: name.count,
 		MaxBatchSize: largest, AtTokens: max(1, int64(l.Output+0.5)),
 		PerfParms: &Parms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -26,7 +25,7 @@ type Server struct {
 	AccCount           int64
 	Limits             Limits
 	Windows            []Window
-	Account            result.QueueAccount
+	Account            QueueAccount
 	Physical           *Physical          // nil without step traces
 	Deployment         *deploy.Deployment // nil for a sweep
 	Reason             string             // why its windows are not used; empty when they are
@@ -70,7 +69,7 @@ func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	s := &Server{
 		ID: id, Source: fromRecording, Deployment: d, Limits: limitsOf(d, o),
 		Model: d.Model.ID, Accelerator: d.Hardware.Name, AccCount: d.TP,
-		Account: result.QueueAccount{Dropped: map[string]int{}},
+		Account: QueueAccount{Dropped: map[string]int{}},
 	}
 	var known bool
 	if s.Limits.OverheadMs, known = idleOverheadMs(run); !known {
@@ -132,7 +131,7 @@ func ServerOfSweep(id string, points []forms.Point, o *Options) *Server {
 	s := &Server{
 		ID: id, Source: fromSweep, Model: o.Sweep.Model, Accelerator: o.Sweep.Accelerator, AccCount: o.Sweep.AccCount,
 		Limits:  Limits{MaxBatch: o.Sweep.MaxBatch, Queue: o.waiting(o.Sweep.MaxBatch), MaxBatchedTokens: o.Sweep.MaxBatchedTokens},
-		Account: result.QueueAccount{Read: len(points), Dropped: map[string]int{}},
+		Account: QueueAccount{Read: len(points), Dropped: map[string]int{}},
 	}
 	taken := map[string]int{}
 	for _, p := range byRate(points) {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
@@ -60,7 +59,7 @@ func TestBatchFitAgainstReplica(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sum := func(s result.QueueScore) float64 { return *s.TTFTWape + *s.ITLWape + float64(s.Unpredicted) }
+			sum := func(s QueueScore) float64 { return *s.TTFTWape + *s.ITLWape + float64(s.Unpredicted) }
 			batch := sum(Evaluate(held, tuner.Flavour, fit.X, AsTuned))
 			replica := sum(Evaluate(held, tuner.Flavour, steps[len(steps)-1].X, AsTuned))
 			if batch <= replica {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-
-	"github.com/blis-train/blis-train/result"
 )
 
 // optimumServers is the largest fleet that Optimum solves.
@@ -15,7 +13,7 @@ const optimumServers = 10
 // as possible, then of the second, and so on; among those the smallest sum of
 // values. It searches all of them with bounds, and is nil for more than
 // optimumServers demands.
-func (f *Fleet) Optimum(demands []Demand) (*result.QueuePlan, error) {
+func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
 	if err := f.Check(demands); err != nil || len(demands) > optimumServers {
 		return nil, err
 	}
@@ -31,7 +29,7 @@ func (f *Fleet) Optimum(demands []Demand) (*result.QueuePlan, error) {
 		s.visit(0, 0)
 	}
 	left := f.available()
-	given := make([]result.QueueGiven, len(s.all))
+	given := make([]QueueGiven, len(s.all))
 	for i, e := range s.all {
 		if k := s.bestPick[i]; k >= 0 {
 			e.take(&e.c[k], e.c[k].Replicas)

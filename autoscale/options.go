@@ -3,7 +3,6 @@ package autoscale
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -64,8 +63,8 @@ func (o *Options) Check() error {
 }
 
 // Record is what of the options stands in the document.
-func (o *Options) Record() result.QueueOptions {
-	r := result.QueueOptions{
+func (o *Options) Record() QueueOptions {
+	r := QueueOptions{
 		WindowS: float64(o.Cut.WindowNs) / 1e9, HopS: float64(o.Cut.HopNs) / 1e9, MinRequests: o.Cut.MinRequests,
 		Semantics: string(o.Cut.Semantics), Observation: "median", HoldOut: o.HoldOut, QueueRatio: o.QueueRatio,
 	}

@@ -103,14 +103,14 @@ func units(f Flavour) []string {
 }
 
 // document is the parameters with what is known of them.
-func (p *Physical) document(f Flavour) []result.QueueParameter {
+func (p *Physical) document(f Flavour) []QueueParameter {
 	if p == nil {
 		return nil
 	}
-	var out []result.QueueParameter
+	var out []QueueParameter
 	x := p.vector(f)
 	for i, name := range f.Parameters() {
-		q := result.QueueParameter{Name: name, Unit: units(f)[i], Value: x[i], Identified: measured}
+		q := QueueParameter{Name: name, Unit: units(f)[i], Value: x[i], Identified: measured}
 		if f != WVA4P {
 			q.CI95, q.Floor = p.CI95[i], result.OrNull(p.Floor[i])
 			q.Utilisation = result.OrNull(p.Floor[i] / x[i])
@@ -132,7 +132,7 @@ const (
 
 // judge adds findings on effective parameters below the hardware's limit, and on those that
 // are far from the physical ones.
-func (s *Server) judge(f Flavour, params []result.QueueParameter) (out []trace.Finding) {
+func (s *Server) judge(f Flavour, params []QueueParameter) (out []trace.Finding) {
 	for i := range params {
 		q := &params[i]
 		if q.Utilisation != nil && *q.Utilisation > 1 {
@@ -172,7 +172,7 @@ func (p *Physical) speedIn(w *Window) float64 {
 
 // atSpeed scores parameters whose times follow the machine: no forecast, since it reads the
 // windows' own steps, but what is left of a miss when the machine's part is taken out.
-func atSpeed(windows []Window, f Flavour, x, speed []float64) result.QueueScore {
+func atSpeed(windows []Window, f Flavour, x, speed []float64) QueueScore {
 	return evaluateAny(windows, func(i int, w *Window) (ttft, itl float64, ok bool) {
 		scaled := slices.Clone(x)
 		for j := range scaled {

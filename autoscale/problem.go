@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -69,7 +68,7 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 }
 
 // acceleratorOf names an option: the device, with its number where a replica takes several.
-func acceleratorOf(s *result.QueueServer) string {
+func acceleratorOf(s *QueueServer) string {
 	if s.AccCount > 1 {
 		return fmt.Sprintf("%dx%s", s.AccCount, s.Accelerator)
 	}
@@ -78,7 +77,7 @@ func acceleratorOf(s *result.QueueServer) string {
 
 // Demands sizes every option of every demand with the servers of queue.json. Options that
 // miss a target at any load are findings.
-func (p *Problem) Demands(q *result.Queue) ([]Demand, []trace.Finding, error) {
+func (p *Problem) Demands(q *Queue) ([]Demand, []trace.Finding, error) {
 	var demands []Demand
 	var findings []trace.Finding
 	for i := range p.Servers {
@@ -91,7 +90,7 @@ func (p *Problem) Demands(q *result.Queue) ([]Demand, []trace.Finding, error) {
 	return demands, findings, nil
 }
 
-func (p *Problem) demand(s *ProblemServer, q *result.Queue) (Demand, []trace.Finding, error) {
+func (p *Problem) demand(s *ProblemServer, q *Queue) (Demand, []trace.Finding, error) {
 	d := s.Demand
 	var findings []trace.Finding
 	var known []string

@@ -10,27 +10,27 @@ import (
 
 func ptr(v float64) *float64 { return &v }
 
-func calibration() *result.Queue {
-	return &result.Queue{
+func calibration() *Queue {
+	return &Queue{
 		Header: result.Header{Command: "queue fit --flavour corrected"}, Flavour: "corrected",
-		Servers: []result.QueueServer{
+		Servers: []QueueServer{
 			{
-				ID: "a<b>", Effective: []result.QueueParameter{{Name: "alpha", Unit: "ms/iteration", Value: 6.6, CI95: &[2]float64{6.5, 6.7},
+				ID: "a<b>", Effective: []QueueParameter{{Name: "alpha", Unit: "ms/iteration", Value: 6.6, CI95: &[2]float64{6.5, 6.7},
 					Identified: "held", Shift: ptr(1.25)}},
-				Windows: result.QueueAccount{Read: 9, Kept: 7, Dropped: map[string]int{"few_requests": 2}},
-				Scores: []result.QueueScore{
+				Windows: QueueAccount{Read: 9, Kept: 7, Dropped: map[string]int{"few_requests": 2}},
+				Scores: []QueueScore{
 					{Estimator: "effective", Set: "train", Windows: 5, TTFTWape: ptr(0.11), ITLWape: ptr(0.05)}, {Estimator: "effective", Set: "hold_out",
 						Windows: 2, TTFTWape: ptr(0.17), ITLWape: ptr(0.08)},
 				},
-				Identify: &result.QueueIdentify{Rank: 2, Null: []result.QueueDirection{{Names: []string{"alpha", "gamma"}}},
-					Sweep: []result.QueuePoint{{PromptTokens: 512, OutputTokens: 128, RateRPS: 2}}},
-				Tracks: []result.QueueTrack{{Estimator: "replica:wva", Flavour: "wva-3p", Final: []float64{1, 2, 3}, LockedOut: 5,
+				Identify: &QueueIdentify{Rank: 2, Null: []QueueDirection{{Names: []string{"alpha", "gamma"}}},
+					Sweep: []QueuePoint{{PromptTokens: 512, OutputTokens: 128, RateRPS: 2}}},
+				Tracks: []QueueTrack{{Estimator: "replica:wva", Flavour: "wva-3p", Final: []float64{1, 2, 3}, LockedOut: 5,
 					Verdict: "locked out"}},
-				Sizing: &result.QueueSizing{RateRPS: 3.5, Binding: "itl"},
+				Sizing: &QueueSizing{RateRPS: 3.5, Binding: "itl"},
 			},
 			{ID: "b", Reason: "saturated: queue_rising_r2 0.97"},
 		},
-		Plan: &result.QueuePlan{Servers: []result.QueueGiven{{Name: "chat", Accelerator: "H100", Replicas: 2}}, Cost: 800},
+		Plan: &QueuePlan{Servers: []QueueGiven{{Name: "chat", Accelerator: "H100", Replicas: 2}}, Cost: 800},
 	}
 }
 
@@ -56,7 +56,7 @@ func TestPage(t *testing.T) {
 	if strings.Contains(page, "a<b>") {
 		t.Error("a server's name is not escaped")
 	}
-	if err := writePage(&one, &result.Queue{}); err != nil {
+	if err := writePage(&one, &Queue{}); err != nil {
 		t.Errorf("an empty document: %v", err)
 	}
 }

@@ -7,12 +7,11 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/report"
-	"github.com/blis-train/blis-train/result"
 )
 
 // writePage writes the page of queue.json as one HTML file: the parameters and where they come
 // from, how well they hold, what online tuners would have said, and what follows.
-func writePage(w io.Writer, q *result.Queue) error {
+func writePage(w io.Writer, q *Queue) error {
 	sections := []report.PageSection{
 		parameterSection(q), scoreSection(q), showSection(q), trackSection(q), sizeSection(q), planSection(q),
 		originSection(q),
@@ -21,7 +20,7 @@ func writePage(w io.Writer, q *result.Queue) error {
 	return report.Write(w, headOf(q), sections)
 }
 
-func headOf(q *result.Queue) report.PageHead {
+func headOf(q *Queue) report.PageHead {
 	h := report.PageHead{Class: "none", Badge: "QUEUE", Kicker: "Parameters of an autoscaler's queueing model",
 		Sentence: "The flavours of queueing models beside the simulator."}
 	fitted := 0
@@ -48,7 +47,7 @@ func headOf(q *result.Queue) report.PageHead {
 	return h
 }
 
-func parameterSection(q *result.Queue) report.PageSection {
+func parameterSection(q *Queue) report.PageSection {
 	x := report.PageSection{ID: "parameters", Nav: "Parameters", Title: "Parameters, physical and effective",
 		Lead: "Physical: what the steps say. Effective: what the queueing model needs to give the windows' latencies. The shift between them " +
 			"is the model's error; held means that the windows do not show it."}
@@ -56,10 +55,10 @@ func parameterSection(q *result.Queue) report.PageSection {
 		{Head: "Identified"}, {Head: "Floor", Num: true, Help: "what the hardware allows"}, {Head: "Utilisation", Num: true,
 			Help: "floor / value"}, {Head: "Shift", Num: true, Help: "effective / physical"},
 		{Head: "Prior", Num: true, Help: "share of what is known that the physical value brought"}}
-	x.Blocks = serverTable(q, "parameter-table", "Parameters", "servers", cols, func(s *result.QueueServer, add func(...report.Cell)) {
+	x.Blocks = serverTable(q, "parameter-table", "Parameters", "servers", cols, func(s *QueueServer, add func(...report.Cell)) {
 		for _, set := range []struct {
 			name string
-			list []result.QueueParameter
+			list []QueueParameter
 		}{{"steps", s.Physical}, {"latencies", s.Effective}} {
 			for _, p := range set.list {
 				add(report.Name(s.ID), report.Plain(set.name), report.Name(p.Name), report.Num(p.Value), span(p.CI95), report.Plain(p.Unit),
@@ -72,8 +71,8 @@ func parameterSection(q *result.Queue) report.PageSection {
 }
 
 // serverTable is a table of what stands under a key of queue.json; rows adds those of one server.
-func serverTable(q *result.Queue, id, caption, key string, cols []report.Column,
-	rows func(s *result.QueueServer, add func(cells ...report.Cell))) []report.Block {
+func serverTable(q *Queue, id, caption, key string, cols []report.Column,
+	rows func(s *QueueServer, add func(cells ...report.Cell))) []report.Block {
 	t := &report.Table{ID: id, Caption: caption, Cols: cols}
 	for i := range q.Servers {
 		rows(&q.Servers[i], func(cells ...report.Cell) { t.Rows = append(t.Rows, report.Row{Cells: cells}) })
@@ -88,7 +87,7 @@ func span(b *[2]float64) report.Cell {
 	return report.Cell{Text: report.Short(b[0]) + " to " + report.Short(b[1]), Class: "nb"}
 }
 
-func scoreSection(q *result.Queue) report.PageSection {
+func scoreSection(q *Queue) report.PageSection {
 	x := report.PageSection{ID: "scores", Nav: "Errors", Title: "Errors on windows",
 		Lead: "WAPE of the windows' mean TTFT and ITL. The constant is the median of the training windows; a model must beat it to be worth " +
 			"anything. one_ahead: each window predicted from those before it."}
@@ -97,7 +96,7 @@ func scoreSection(q *result.Queue) report.PageSection {
 		{Head: "TTFT WAPE", Num: true}, {Head: "TTFT bias", Num: true}, {Head: "ITL WAPE", Num: true}, {Head: "ITL bias", Num: true},
 		{Head: "No answer", Num: true}}
 	scores := serverTable(q, "score-table", "Errors by estimator", "servers[].scores", cols,
-		func(of *result.QueueServer, add func(...report.Cell)) {
+		func(of *QueueServer, add func(...report.Cell)) {
 			for _, s := range of.Scores {
 				add(report.Name(of.ID), report.Name(s.Estimator), report.Plain(s.Set), report.Count(s.Windows), report.Percent(s.TTFTWape),
 					report.Shown(s.TTFTBias, report.Signed), report.Percent(s.ITLWape), report.Shown(s.ITLBias, report.Signed),
@@ -108,14 +107,14 @@ func scoreSection(q *result.Queue) report.PageSection {
 	return x
 }
 
-func showSection(q *result.Queue) report.PageSection {
+func showSection(q *Queue) report.PageSection {
 	x := report.PageSection{ID: "shown", Nav: "Shown", Title: "What the windows show",
 		Lead: "A window gives two numbers for three unknowns. At one operating point they show two directions, however many windows there " +
 			"are; the sweep would show the rest."}
 	cols := []report.Column{{Head: "Server"}, {Head: "Windows", Num: true}, {Head: "Kept", Num: true}, {Head: "Dropped, by reason"},
 		{Head: "Rank", Num: true}, {Head: "Condition", Num: true}, {Head: "Not shown"}, {Head: "Sweep that would show it"}}
 	x.Blocks = serverTable(q, "shown-table", "Windows and what they tell apart", "servers", cols,
-		func(s *result.QueueServer, add func(...report.Cell)) {
+		func(s *QueueServer, add func(...report.Cell)) {
 			cells := []report.Cell{report.Name(s.ID), report.Count(s.Windows.Read), report.Count(s.Windows.Kept),
 				report.Prose(report.Reasons(s.Windows.Dropped))}
 			if id := s.Identify; id != nil {
@@ -131,7 +130,7 @@ func showSection(q *result.Queue) report.PageSection {
 	return x
 }
 
-func directions(null []result.QueueDirection) string {
+func directions(null []QueueDirection) string {
 	var out []string
 	for _, d := range null {
 		out = append(out, strings.Join(d.Names, " with "))
@@ -139,7 +138,7 @@ func directions(null []result.QueueDirection) string {
 	return strings.Join(out, "; ")
 }
 
-func sweepOf(points []result.QueuePoint) string {
+func sweepOf(points []QueuePoint) string {
 	var out []string
 	for _, p := range points {
 		out = append(out, fmt.Sprintf("%.0f/%.0f at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS))
@@ -147,14 +146,14 @@ func sweepOf(points []result.QueuePoint) string {
 	return strings.Join(out, ", ")
 }
 
-func trackSection(q *result.Queue) report.PageSection {
+func trackSection(q *Queue) report.PageSection {
 	x := report.PageSection{ID: "tracks", Nav: "Tuners", Title: "Online tuners over the same windows",
 		Lead: "Mean NIS is 2 for a filter whose noise is right; below it is underconfident, above overconfident. A replica that rejects a " +
 			"window takes its covariance back too, so after a lasting jump it rejects all: locked out."}
 	cols := []report.Column{{Head: "Server"}, {Head: "Estimator"}, {Head: "Flavour"},
 		{Head: "Windows", Num: true}, {Head: "Accepted", Num: true}, {Head: "Mean NIS", Num: true},
 		{Head: "Rejected", Num: true}, {Head: "No answer", Num: true}, {Head: "Locked out", Num: true}, {Head: "Final"}, {Head: "Verdict"}}
-	x.Blocks = serverTable(q, "track-table", "Tuners", "servers[].tracks", cols, func(s *result.QueueServer, add func(...report.Cell)) {
+	x.Blocks = serverTable(q, "track-table", "Tuners", "servers[].tracks", cols, func(s *QueueServer, add func(...report.Cell)) {
 		for _, r := range s.Tracks {
 			var final []string
 			for _, v := range r.Final {
@@ -168,14 +167,14 @@ func trackSection(q *result.Queue) report.PageSection {
 	return x
 }
 
-func sizeSection(q *result.Queue) report.PageSection {
+func sizeSection(q *Queue) report.PageSection {
 	x := report.PageSection{ID: "sizes", Nav: "Sizes", Title: "The largest rate that meets the targets",
 		Lead: "Targets are means, as the autoscalers' are. The simulator ran at the rate with the same parameters."}
 	cols := []report.Column{{Head: "Server"}, {Head: "Target TTFT ms", Num: true}, {Head: "Target ITL ms", Num: true},
 		{Head: "Requests/s", Num: true}, {Head: "Binding"}, {Head: "TTFT ms", Num: true}, {Head: "ITL ms", Num: true},
 		{Head: "Simulated TTFT", Num: true}, {Head: "Simulated ITL", Num: true}, {Head: "TTFT P95", Num: true}, {Head: "ITL P95", Num: true}}
 	x.Blocks = serverTable(q, "size-table", "Rates of one replica", "servers[].sizing", cols,
-		func(s *result.QueueServer, add func(...report.Cell)) {
+		func(s *QueueServer, add func(...report.Cell)) {
 			z := s.Sizing
 			if z == nil {
 				return
@@ -191,12 +190,12 @@ func sizeSection(q *result.Queue) report.PageSection {
 	return x
 }
 
-func planSection(q *result.Queue) report.PageSection {
+func planSection(q *Queue) report.PageSection {
 	x := report.PageSection{ID: "plan", Nav: "Plan", Title: "Allocation",
 		Lead: "By priority, largest regret first, as the autoscalers do; the optimum stands beside it for up to ten servers."}
 	for _, p := range []struct {
 		id, name string
-		plan     *result.QueuePlan
+		plan     *QueuePlan
 	}{{"greedy", "Greedy", q.Plan}, {"optimum", "Optimum", q.Optimum}} {
 		if p.plan == nil {
 			continue
@@ -214,7 +213,7 @@ func planSection(q *result.Queue) report.PageSection {
 	return x
 }
 
-func originSection(q *result.Queue) report.PageSection {
+func originSection(q *Queue) report.PageSection {
 	x := report.PageSection{ID: "origin", Nav: "Origin", Title: "Provenance", Lead: "The command and its inputs."}
 	x.Blocks = append(report.FindingBlocks("Warnings", q.Warnings), report.Block{Heading: "How to reproduce"},
 		report.Block{Code: []string{"blis-train " + q.Command}})

@@ -61,7 +61,7 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	var points []forms.Point
 	var inputs []result.Input
 	var findings []trace.Finding
-	account := result.QueueAccount{Dropped: map[string]int{}}
+	account := QueueAccount{Dropped: map[string]int{}}
 	var snapshots []*forms.Snapshot
 	take := func(f *forms.File) {
 		points, findings = append(points, f.Points...), append(findings, f.Findings...)

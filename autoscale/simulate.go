@@ -6,7 +6,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -35,7 +34,7 @@ func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 // simulate runs the traffic through an engine whose steps take alpha + beta*computed +
 // gamma*read. The shape is that of the requests drawn. The waiting room is as large as it
 // needs to be.
-func simulate(p Params, v Limits, t workload.Traffic, done <-chan struct{}) (*result.QueueSimPoint,
+func simulate(p Params, v Limits, t workload.Traffic, done <-chan struct{}) (*QueueSimPoint,
 	Shape, error) {
 	reqs, shape := t.Draw()
 	if v.MaxBatchedTokens == 0 {
@@ -55,7 +54,7 @@ func simulate(p Params, v Limits, t workload.Traffic, done <-chan struct{}) (*re
 }
 
 // play runs requests, and says what they experienced after the warm-up.
-func play(cfg sim.Config, reqs []sim.Request) (*result.QueueSimPoint, error) {
+func play(cfg sim.Config, reqs []sim.Request) (*QueueSimPoint, error) {
 	m := meter{from: int(warmUpFrac * float64(len(reqs))), n: len(reqs)}
 	if _, err := sim.Stream(cfg, reqs, nil, sim.InOrder(len(reqs), m.add)); err != nil {
 		return nil, err
@@ -92,7 +91,7 @@ func (m *meter) add(i int, r *sim.RequestResult) bool {
 	return true
 }
 
-func (m *meter) point() (*result.QueueSimPoint, error) {
+func (m *meter) point() (*QueueSimPoint, error) {
 	if len(m.ttft) == 0 {
 		return nil, workload.ErrNothingFinished
 	}
@@ -104,7 +103,7 @@ func (m *meter) point() (*result.QueueSimPoint, error) {
 			ttft, itl = append(ttft, b.ttft/b.n), append(itl, b.decode/b.gaps)
 		}
 	}
-	p := &result.QueueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)),
+	p := &QueueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)),
 		TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95)}
 	if gaps > 0 {
 		p.ITLMs, p.ITLP95Ms = decode/gaps, stat.Quantile(stat.Sorted(m.itl), 0.95)

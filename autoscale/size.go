@@ -3,7 +3,6 @@ package autoscale
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -26,7 +25,7 @@ const (
 
 // Sizing is the largest rate that meets the targets. What stands for a target that is not asked for is the end of the range.
 type Sizing struct {
-	result.QueueSizing
+	QueueSizing
 	TPSRPS   float64
 	At       Point           // at RateRPS
 	Findings []trace.Finding // which targets do not bind, and where a latency is not monotone
@@ -54,7 +53,7 @@ func (m *Model) Size(t Targets) (Sizing, error) {
 			return Sizing{}, trace.Errorf(BadModel, "%s: got %g, want a finite number >= 0", x.name, x.value)
 		}
 	}
-	s := Sizing{QueueSizing: result.QueueSizing{TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS,
+	s := Sizing{QueueSizing: QueueSizing{TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS,
 		MinRPS: 1000 * rangeEdge / m.tauMs(1), MaxRPS: (1 - rangeEdge) * m.MaxRateRPS()}}
 	s.MinRPS = math.Min(s.MinRPS, s.MaxRPS)
 	s.TTFTRPS, s.ITLRPS, s.TPSRPS = s.MaxRPS, s.MaxRPS, s.MaxRPS

@@ -1,7 +1,6 @@
 package autoscale
 
 import (
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -16,7 +15,7 @@ type Sized struct {
 
 // SizedOf reads a server back. Effective parameters go before physical ones; lengths
 // above 0 replace those of its windows.
-func SizedOf(s *result.QueueServer, f Flavour, prompt, output float64) (*Sized, error) {
+func SizedOf(s *QueueServer, f Flavour, prompt, output float64) (*Sized, error) {
 	params := s.Effective
 	if len(params) == 0 {
 		params = s.Physical
@@ -51,7 +50,7 @@ func SizedOf(s *result.QueueServer, f Flavour, prompt, output float64) (*Sized, 
 }
 
 // Size finds the largest rate that meets the targets.
-func (z *Sized) Size(t Targets) (*result.QueueSizing, []trace.Finding, error) {
+func (z *Sized) Size(t Targets) (*QueueSizing, []trace.Finding, error) {
 	m, err := New(z.Flavour, z.Params, z.Shape, z.Limits)
 	if err != nil {
 		return nil, nil, err
@@ -66,7 +65,7 @@ func (z *Sized) Size(t Targets) (*result.QueueSizing, []trace.Finding, error) {
 // Simulate is what the simulator says of n requests at a rate: Poisson arrivals and
 // log-normal lengths of the server's own spread. The parameters must be those of an
 // iteration.
-func (z *Sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*result.QueueSimPoint, error) {
+func (z *Sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*QueueSimPoint, error) {
 	if z.Flavour == WVA4P {
 		return nil, trace.Errorf(BadOption,
 			"simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")

@@ -80,12 +80,12 @@ func lag1(v []float64) float64 {
 }
 
 // Evaluate scores parameters on windows; those without a prediction are counted apart.
-func Evaluate(windows []Window, f Flavour, x []float64, as Observation) result.QueueScore {
+func Evaluate(windows []Window, f Flavour, x []float64, as Observation) QueueScore {
 	return evaluateAny(windows, func(_ int, w *Window) (float64, float64, bool) { return predictWindow(f, w, x, as) })
 }
 
 // evaluateConstant scores the medians of the training windows.
-func evaluateConstant(train, windows []Window) result.QueueScore {
+func evaluateConstant(train, windows []Window) QueueScore {
 	ttft, itl := make([]float64, len(train)), make([]float64, len(train))
 	for i := range train {
 		ttft[i], itl[i] = train[i].TTFTMs, train[i].ITLMs
@@ -96,8 +96,8 @@ func evaluateConstant(train, windows []Window) result.QueueScore {
 
 // evaluateAny scores any predictor: TTFT and ITL of window i in ms, or none. WAPE is the sum of absolute errors over
 // the sum of observations, the bias that of signed errors.
-func evaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl float64, ok bool)) result.QueueScore {
-	var s result.QueueScore
+func evaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl float64, ok bool)) QueueScore {
+	var s QueueScore
 	var ttft, itl, ttftOff, itlOff, ttftBias, itlBias float64
 	for i := range windows {
 		w := &windows[i]
@@ -117,7 +117,7 @@ func evaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl f
 }
 
 // evaluateAhead scores what an online estimator predicted of each window before it used it.
-func evaluateAhead(windows []Window, steps []Step) result.QueueScore {
+func evaluateAhead(windows []Window, steps []Step) QueueScore {
 	used := make([]Window, len(steps))
 	for i := range steps {
 		used[i] = windows[steps[i].Window]

@@ -46,10 +46,10 @@ func (f *Calibrated) runs(o *Options) []run {
 		run{"sliding", o.Flavour, AsSized, Sliding(f.Windows, o.Flavour, robust.Start)})
 }
 
-func (f *Calibrated) trackDoc(r run) result.QueueTrack {
+func (f *Calibrated) trackDoc(r run) QueueTrack {
 	s := summarize(f.Windows, r.steps)
 	last := r.steps[len(r.steps)-1]
-	return result.QueueTrack{
+	return QueueTrack{
 		Estimator: r.name, Flavour: string(r.flavour), Names: r.flavour.Parameters(), Final: last.X, Covariance: last.P,
 		Windows: s.Windows, Accepted: s.Accepted, MeanNIS: result.OrNull(s.MeanNIS), RejectedFrac: s.RejectedFrac, Unpredicted: s.Unpredicted,
 		Whiteness: [2]*float64{result.OrNull(s.Whiteness[0]), result.OrNull(s.Whiteness[1])}, LockedOut: s.LockedOut, Verdict: trackVerdict(&s),
@@ -106,8 +106,8 @@ const lockedOut = 4
 
 // trackScores judge what an estimator predicted of each window before it saw it, and its
 // parameters at the end of the training windows on the hold-out.
-func (f *Calibrated) trackScores(r run) []result.QueueScore {
-	out := []result.QueueScore{scoreOf(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
+func (f *Calibrated) trackScores(r run) []QueueScore {
+	out := []QueueScore{scoreOf(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
 	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {
 		out = append(out, scoreOf(r.name, holdOut, Evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
 	}

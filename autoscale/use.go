@@ -7,7 +7,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -46,7 +45,7 @@ func (o *SizeOptions) check(f Flavour) error {
 // SizeQueues finds the rate of every server of a document, and simulates it. A server whose
 // targets no load meets, or that has no parameters, gets a finding; it is an error when all
 // are like that.
-func SizeQueues(ctx context.Context, doc *result.Queue, o SizeOptions) error {
+func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 	if err := o.check(Flavour(doc.Flavour)); err != nil {
 		return err
 	}
@@ -92,7 +91,7 @@ func SizeQueues(ctx context.Context, doc *result.Queue, o SizeOptions) error {
 
 // AllocateQueues places a problem's demands with the servers of a document, greedily as the
 // autoscalers do, and to the optimum for up to ten of them.
-func AllocateQueues(doc *result.Queue, p *Problem) error {
+func AllocateQueues(doc *Queue, p *Problem) error {
 	demands, findings, err := p.Demands(doc)
 	if err != nil {
 		return err
@@ -112,9 +111,9 @@ func AllocateQueues(doc *result.Queue, p *Problem) error {
 
 // ValidateQueues scores the parameters of a document on servers made of other recordings,
 // each by the fitted server of the same id, or by the one named.
-func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*Server, by string, o *Options,
-	requests int) ([]result.QueueServer, error) {
-	out := make([]result.QueueServer, len(servers))
+func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by string, o *Options,
+	requests int) ([]QueueServer, error) {
+	out := make([]QueueServer, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) error {
 		id := by
 		if id == "" {
@@ -139,7 +138,7 @@ func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*Server
 }
 
 // Page is the page of queue.json.
-func Page(doc *result.Queue) ([]byte, error) {
+func Page(doc *Queue) ([]byte, error) {
 	var b bytes.Buffer
 	err := writePage(&b, doc)
 	return b.Bytes(), err

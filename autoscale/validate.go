@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -21,7 +20,7 @@ const (
 // seen, beside the medians of the fitted windows and, for flavours whose parameters are a
 // step time, the simulator with the same parameters (requests > 0). The document is the
 // fitted server's, with the scores of set "validation" and this server's windows.
-func validateServer(fitted *result.QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*result.QueueServer,
+func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*QueueServer,
 	error) {
 	f := &Calibrated{Server: s}
 	f.describe(o)
@@ -40,7 +39,7 @@ func validateServer(fitted *result.QueueServer, s *Server, o *Options, requests 
 	}
 	for _, e := range []struct {
 		name   string
-		params []result.QueueParameter
+		params []QueueParameter
 	}{{estEffective, fitted.Effective}, {estPhysical, fitted.Physical}} {
 		if len(e.params) == 0 {
 			continue
@@ -66,7 +65,7 @@ func validateServer(fitted *result.QueueServer, s *Server, o *Options, requests 
 // validation is the set of windows of another recording.
 const validation = "validation"
 
-func valuesOf(params []result.QueueParameter) []float64 {
+func valuesOf(params []QueueParameter) []float64 {
 	x := make([]float64, len(params))
 	for i := range params {
 		x[i] = params[i].Value
@@ -75,7 +74,7 @@ func valuesOf(params []result.QueueParameter) []float64 {
 }
 
 // simulated scores the simulator on the windows: each window's rate and lengths, n requests.
-func (s *Server) simulated(p Params, n int, done <-chan struct{}) (result.QueueScore, error) {
+func (s *Server) simulated(p Params, n int, done <-chan struct{}) (QueueScore, error) {
 	var failed error
 	score := evaluateAny(s.Windows, func(_ int, w *Window) (ttft, itl float64, ok bool) {
 		t := workload.Traffic{Shape: w.Shape, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
@@ -92,7 +91,7 @@ func (s *Server) simulated(p Params, n int, done <-chan struct{}) (result.QueueS
 
 // Passed reports whether the effective parameters of a validated server, or the physical
 // ones without them, are within the limits.
-func Passed(s *result.QueueServer) bool {
+func Passed(s *QueueServer) bool {
 	for _, x := range s.Scores {
 		if x.Set == validation && (x.Estimator == estEffective || x.Estimator == estPhysical && len(s.Effective) == 0) {
 			return x.Unpredicted == 0 && x.TTFTWape != nil && *x.TTFTWape <= MaxTTFTWape && *x.ITLWape <= MaxITLWape

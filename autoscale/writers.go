@@ -36,3 +36,6 @@ func SettingsOf(f export.Format) []export.Setting {
 		WVASLO:         {version, name, namespace, ttftMs, itlMs},
 	}[f]
 }
+
+// oneConfigHint stands beside configurations that the reader cannot tell apart.
+const oneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"

@@ -41,7 +41,7 @@ func wva(src export.Source, opt export.Options) (*export.Output, error) {
 // wvaOf writes one VariantAutoscaling per model, one accelerator entry per
 // (hardware, tp) of the fit.
 func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.Output, error) {
-	cfgs, err := export.Configs(src, opt.Config)
+	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -49,11 +49,11 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 		return nil, err
 	}
 	accs, dup := accelerators(cfgs)
-	warn, err := export.Refuse(dup, &opt, export.OneConfigHint)
+	warn, err := opt.Refuse(dup, oneConfigHint)
 	if err != nil {
 		return nil, err
 	}
-	side := export.SidecarOf(src, opt, QueueWVA4P, WVAReadBy)
+	side := src.Sidecar(opt, QueueWVA4P, WVAReadBy)
 	var resources []*VariantAutoscaling
 	var comments [][]string
 	for i, c := range cfgs {
@@ -87,7 +87,7 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 	if err != nil {
 		return nil, err
 	}
-	side.Warnings = append(export.ValidationWarnings(src), warn...)
+	side.Warnings = append(src.ValidationWarnings(), warn...)
 	return side.Beside(warn, export.File{Data: data})
 }
 
@@ -115,7 +115,7 @@ const (
 func simulated(c result.FitConfig, name accelerator, opt export.Options, overheadMs float64, steady steadyState) (Accelerator,
 	export.SideConfig, string, []trace.Finding, error) {
 	d := c.Deployment
-	l, warn := export.MeanLengths(c, opt)
+	l, warn := opt.MeanLengths(c)
 	s, err := steady(&d, overheadMs, l.Prompt, l.Output)
 	if err != nil {
 		return Accelerator{}, export.SideConfig{}, "", nil, fmt.Errorf("%s: steady state: %w", c.Label, err)
@@ -179,7 +179,7 @@ func wvaValues(label string, acc Accelerator, overheadNote string) []export.Side
 
 // overheadMs is the API overhead that TTFT contains on a configuration, in ms.
 func overheadMs(fit *result.Fit, c *result.FitConfig) (float64, string) {
-	us, of, ok := export.MedianDelayUs(fit, coeff.Overhead, c)
+	us, of, ok := fit.MedianDelayUs(coeff.Overhead, c)
 	if !ok {
 		return 0, "without an API overhead (the fit has none)"
 	}
@@ -191,7 +191,7 @@ func six(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 // resourceName is a DNS-1123 name.
 func resourceName(prefix, modelID string) string {
-	s := strings.ToLower(prefix + "-" + export.ModelName(modelID))
+	s := strings.ToLower(prefix + "-" + deploy.ModelName(modelID))
 	var b strings.Builder
 	for _, r := range s {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {

@@ -44,15 +44,6 @@ func (s *Set) Check() error {
 	return s.checkNumbers()
 }
 
-// Names lists the coefficients' names in order.
-func Names(cs []Coefficient) []string {
-	out := make([]string, len(cs))
-	for i := range cs {
-		out[i] = cs[i].Name
-	}
-	return out
-}
-
 func (m *AlphaModel) check() error {
 	path := "alpha." + m.Target
 	if !slices.Contains([]string{Overhead, Admission, Egress, Queue}, m.Target) {

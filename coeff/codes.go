@@ -5,8 +5,6 @@ import "github.com/blis-train/blis-train/trace"
 // Codes of coefficient files and predictions.
 const (
 	BadFile               trace.Code = "bad_coefficient_file"
-	NoSuchTarget          trace.Code = "no_such_target"
-	Extrapolated          trace.Code = "extrapolation"
 	OutsideTraining       trace.Code = "outside_training"
 	ImpossibleCoefficient trace.Code = "impossible_coefficient"
 	NotInLibrary          trace.Code = "not_in_library"
@@ -18,15 +16,10 @@ var Codes = []trace.CodeEntry{
 	{Code: BadFile, Kind: "error", Meaning: "The coefficient file is not what its format says: no YAML, a key or a schema that this " +
 		"version does not know, a term of another name, unit or number than its slot, a value that is not finite.",
 		Action: "Fix the named line, or write the file again with `blis-train export --format native`."},
-	{Code: NoSuchTarget, Kind: "error", Meaning: "The coefficient set has no model of the delay asked for, or one that contains a wait, " +
-		"which a replay produces itself and would count twice.",
-		Action: "Fit that target, name one that the message lists, or give a constant with --overhead-us."},
-	{Code: Extrapolated, Kind: "warning", Meaning: "A prediction uses a feature above 1.5 times its largest value in training, or a term " +
-		"that the training data did not teach (coefficient 0, or the prior alone).",
-		Action: "Do not trust the prediction there; add training data of that regime, for example prefill-heavy steps."},
-	{Code: OutsideTraining, Kind: "warning", Meaning: "The deployment's model, hardware or tensor-parallel size is not one the " +
-		"coefficients were trained on.",
-		Action: "Trust the leave-one-configuration-out error, not the hold-out error."},
+	{Code: OutsideTraining, Kind: "warning", Meaning: "The deployment is outside what the coefficients were trained on: model, hardware, " +
+		"tensor-parallel size, vLLM minor version, a switch or precision that no training configuration had, batches that push a feature beyond " +
+		"1.5 times its training maximum, or a term that was not learned.",
+		Action: "Trust the leave-one-configuration-out error; validate on a run of the deployment, or add such runs and refit."},
 	{Code: fileChanged, Kind: "warning", Meaning: "The coefficient file is not as it was written: the digest in its last line is another. " +
 		"Its values are used as they stand.", Action: "Nothing when you edited it on purpose (remove the line then); else export it again."},
 	{Code: ImpossibleCoefficient, Kind: "finding", Meaning: "A step-time coefficient of the relative recipe is negative, which its fit " +

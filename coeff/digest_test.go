@@ -37,7 +37,7 @@ func TestChangedFileIsSaid(t *testing.T) {
 	edited := strings.Replace(text, "gamma: 0.3", "gamma: 0.25", 1)
 	for _, c := range []struct {
 		name, text string
-		doubts     int
+		warnings   int
 	}{
 		{"as written", text, 0},
 		{"line ends of Windows", strings.ReplaceAll(text, "\n", "\r\n"), 0},
@@ -47,12 +47,12 @@ func TestChangedFileIsSaid(t *testing.T) {
 		{"no digest", edited[:strings.LastIndex(edited, "digest: ")], 0},
 	} {
 		set := load(c.text)
-		if len(set.Doubts()) != c.doubts {
-			t.Errorf("%s: got %v, want %d doubts", c.name, set.Doubts(), c.doubts)
+		if len(set.FileWarnings()) != c.warnings {
+			t.Errorf("%s: got %v, want %d warnings", c.name, set.FileWarnings(), c.warnings)
 		}
-		if again := load(save(set)); len(again.Doubts()) != 0 || len(again.Warnings) != len(set.Warnings) ||
-			c.doubts > 0 && (len(again.Warnings) == 0 || again.Warnings[0] != set.Doubts()[0]) {
-			t.Errorf("%s: written again: doubts %v, warnings %v", c.name, again.Doubts(), again.Warnings)
+		if again := load(save(set)); len(again.FileWarnings()) != 0 || len(again.Warnings) != len(set.Warnings) ||
+			c.warnings > 0 && (len(again.Warnings) == 0 || again.Warnings[0] != set.FileWarnings()[0]) {
+			t.Errorf("%s: written again: of the file %v, warnings %v", c.name, again.FileWarnings(), again.Warnings)
 		}
 	}
 }

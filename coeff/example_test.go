@@ -3,6 +3,7 @@ package coeff_test
 import (
 	"fmt"
 	"log"
+	"math"
 	"os"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -49,7 +50,7 @@ func ExampleLoad() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("step:", coeff.RoundUs(us), "us")
+	fmt.Println("step:", math.Floor(us+0.5), "us")
 	for _, finding := range predictor.Warnings() {
 		fmt.Println("warning:", finding.Message)
 	}

@@ -66,7 +66,7 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 	}
 	if doc.Digest != "" && !intact(text) {
 		s.Changed = true
-		if found := s.Doubts(); !slices.Contains(s.Warnings, found[0]) {
+		if found := s.FileWarnings(); !slices.Contains(s.Warnings, found[0]) {
 			s.Warnings = append(found, s.Warnings...)
 		}
 	}
@@ -141,9 +141,9 @@ func intact(text []byte) bool {
 	return bound && bytes.Equal(withDigest(body), text)
 }
 
-// Doubts are what a user of the set must hear of its file: that it was changed after
+// FileWarnings are what a user of the set must hear of its file: that it was changed after
 // it was written. They stand among the set's warnings too.
-func (s *Set) Doubts() []trace.Finding {
+func (s *Set) FileWarnings() []trace.Finding {
 	if !s.Changed {
 		return nil
 	}

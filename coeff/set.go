@@ -89,13 +89,6 @@ const (
 	PriorOnly      = "prior-only"      // the penalty alone decides it
 )
 
-// What a coefficient of the library rests on.
-const (
-	Kernels           = "kernels"         // published kernel times
-	KernelsAndSilicon = "kernels+silicon" // those, corrected by measured servers of that GPU
-	Silicon           = "silicon"         // measured servers alone
-)
-
 // Coefficient is one term of a linear model, in fit.json and in the artifact.
 type Coefficient struct {
 	Name  string  `json:"name" yaml:"name"`
@@ -109,7 +102,7 @@ type Coefficient struct {
 	EstimateCI95 *[2]float64 `json:"estimate_ci95" yaml:"estimate_ci95,omitempty"`
 	Identified   string      `json:"identified" yaml:"identified"` // within | between-configs | prior-only; "" unknown (1.0's flat form)
 	Range        *[2]float64 `json:"range" yaml:"range"`           // training minimum and maximum of the feature, per step; nil unknown
-	// Evidence says what a coefficient with a prior rests on: Kernels, KernelsAndSilicon or Silicon in
+	// Evidence says what a coefficient with a prior rests on: kernels, kernels+silicon or silicon in
 	// the library, the share that the data of a fit have in it ("data 0.93"); "" without a prior.
 	Evidence string `json:"evidence,omitempty" yaml:"evidence,omitempty"`
 }

@@ -205,8 +205,3 @@ func nodeOf(dec *json.Decoder) (*yaml.Node, error) {
 	n := &yaml.Node{}
 	return n, n.Encode(token)
 }
-
-// SortConfigs puts configurations into the order Save expects: by key.
-func SortConfigs(cs []Config) {
-	slices.SortStableFunc(cs, func(a, b Config) int { return strings.Compare(a.Key, b.Key) })
-}

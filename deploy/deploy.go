@@ -16,6 +16,8 @@
 // runs with equal strings are fitted, weighted and judged together.
 package deploy
 
+import "strings"
+
 import "github.com/blis-train/blis-train/trace"
 
 // Model is the loaded architecture (spec#model-fields). Counts are whole-model; Bytes*
@@ -149,4 +151,9 @@ func (d *Deployment) PhaseAt(ns int64) *Phase {
 		}
 	}
 	return nil
+}
+
+// ModelName is the last element of a Hugging Face id, in lower case.
+func ModelName(id string) string {
+	return strings.ToLower(id[strings.LastIndex(id, "/")+1:])
 }

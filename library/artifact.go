@@ -109,14 +109,14 @@ func (f *fitted) describe(s *coeff.Set, measured bool) {
 		}
 		switch {
 		case j == slotBias-1:
-			t.Evidence, t.Identified, lo, hi = coeff.Silicon, coeff.BetweenConfigs, 1, 1
+			t.Evidence, t.Identified, lo, hi = onSilicon, coeff.BetweenConfigs, 1, 1
 		case hi == 0:
 			t.Identified = coeff.PriorOnly
 			continue
 		case measured:
-			t.Evidence, t.Identified = coeff.KernelsAndSilicon, coeff.Within
+			t.Evidence, t.Identified = onKernelsAndSilicon, coeff.Within
 		default:
-			t.Evidence, t.Identified = coeff.Kernels, coeff.Within
+			t.Evidence, t.Identified = onKernels, coeff.Within
 		}
 		if feature.IsTime() || j == slotBias-1 {
 			t.Range = &[2]float64{lo, hi}
@@ -125,7 +125,14 @@ func (f *fitted) describe(s *coeff.Set, measured bool) {
 	for i := range s.Alpha[0].Coefficients {
 		t := &s.Alpha[0].Coefficients[i]
 		if t.Identified = coeff.PriorOnly; i == slotBase-1 {
-			t.Identified, t.Evidence = coeff.BetweenConfigs, coeff.Silicon
+			t.Identified, t.Evidence = coeff.BetweenConfigs, onSilicon
 		}
 	}
 }
+
+// What a coefficient of the library rests on.
+const (
+	onKernels           = "kernels"         // published kernel times
+	onKernelsAndSilicon = "kernels+silicon" // those, corrected by measured servers of that GPU
+	onSilicon           = "silicon"         // measured servers alone
+)

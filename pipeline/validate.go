@@ -203,7 +203,7 @@ func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validat
 	val, err := in.validate(ctx, set, o.Options, h)
 	if err == nil {
 		val.Inputs = append(append([]result.Input{}, val.Inputs...), file)
-		val.Warnings = append(set.Doubts(), val.Warnings...)
+		val.Warnings = append(set.FileWarnings(), val.Warnings...)
 	}
 	return val, err
 }

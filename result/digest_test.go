@@ -16,7 +16,7 @@ func TestDigestBindsADocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	var back Inspect
-	if err := ReadText(text, &back); err != nil || len(back.Digest) != 64 || !Intact(text) {
+	if err := Read(text, &back); err != nil || len(back.Digest) != 64 || !Intact(text) {
 		t.Fatalf("got %v, digest %q, intact %v\n%s", err, back.Digest, Intact(text), text)
 	}
 	if again, err := Marshal(&back); err != nil || !bytes.Equal(again, text) {

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// MaxFigures is how many comparisons keep their curves in validation.json: a
+// maxFigures is how many comparisons keep their curves in validation.json: a
 // report draws a few, and the curves are most of the document.
-const MaxFigures = 64
+const maxFigures = 64
 
 // ReplayRank puts what gates first: open loops with enough requests, then
 // other open loops, the longer comparison first, then closed loops and
 // saturated runs.
-func ReplayRank(r *ValidationRun) int {
+func (r *ValidationRun) ReplayRank() int {
 	switch {
 	case r.Load == "closed" || r.Saturated:
 		return 3
@@ -25,7 +25,7 @@ func ReplayRank(r *ValidationRun) int {
 }
 
 // LargestKS is the largest plain KS D of the compared metrics; -1 without one.
-func LargestKS(r *ValidationRun) float64 {
+func (r *ValidationRun) LargestKS() float64 {
 	worst := -1.0
 	if r.Metrics == nil {
 		return worst
@@ -40,22 +40,23 @@ func LargestKS(r *ValidationRun) float64 {
 
 // ByReplayRank orders comparisons for drawing: those that gate first, then by
 // the largest plain KS.
-func ByReplayRank(a, b *ValidationRun) int {
-	return cmp.Or(cmp.Compare(ReplayRank(a), ReplayRank(b)), cmp.Compare(LargestKS(b), LargestKS(a)))
+func (r *ValidationRun) ByReplayRank(o *ValidationRun) int {
+	return cmp.Or(cmp.Compare(r.ReplayRank(), o.ReplayRank()), cmp.Compare(o.LargestKS(), r.LargestKS()))
 }
 
-// LimitFigures takes the curves from all but the first MaxFigures comparisons in
-// the order of ByReplayRank and says how many had some.
-func LimitFigures(runs []ValidationRun) (drawn int) {
+// LimitFigures takes the curves from all but the first maxFigures comparisons in
+// the order of ByReplayRank and says how many had some and how many are left.
+func (v *Validation) LimitFigures() (drawn, kept int) {
 	var with []*ValidationRun
-	for i := range runs {
-		if runs[i].Figures != nil {
-			with = append(with, &runs[i])
+	for i := range v.Runs {
+		if v.Runs[i].Figures != nil {
+			with = append(with, &v.Runs[i])
 		}
 	}
-	slices.SortStableFunc(with, ByReplayRank)
-	for _, r := range with[min(MaxFigures, len(with)):] {
+	slices.SortStableFunc(with, (*ValidationRun).ByReplayRank)
+	kept = min(maxFigures, len(with))
+	for _, r := range with[kept:] {
 		r.Figures = nil
 	}
-	return len(with)
+	return len(with), kept
 }

@@ -38,7 +38,7 @@ type RequestLevel struct {
 	SimulatedSteps int64              `json:"simulated_steps"`   // of the replays and of the recordings behind the intervals
 	StepsPerSecond float64            `json:"-"`                 // how fast; on the terminal alone, so that files have the same bytes
 	Directions     []LearnedDirection `json:"directions"`        // most learned first
-	Scatter        *RequestScatter    `json:"unrest"`            // that the intervals allow for; null of points
+	Scatter        *RequestScatter    `json:"scatter"`           // that the intervals allow for; null of points
 	Holdout        []RequestHoldout   `json:"holdout,omitempty"` // runs that were held out
 }
 

@@ -133,16 +133,7 @@ func Intact(text []byte) bool {
 }
 
 // Read decodes a document strictly: another schema version and unknown keys are errors.
-func Read(r io.Reader, doc any) error {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return err
-	}
-	return ReadText(text, doc)
-}
-
-// ReadText is Read from memory.
-func ReadText(text []byte, doc any) error {
+func Read(text []byte, doc any) error {
 	var head struct {
 		SchemaVersion string `json:"schema_version"`
 	}

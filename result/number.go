@@ -19,3 +19,11 @@ func Share(part, whole int) *float64 {
 	s := float64(part) / float64(whole)
 	return &s
 }
+
+// TextOrNull is a text that may not be.
+func TextOrNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -402,7 +401,7 @@ func (e *Engine) stepUs() (int64, error) {
 			e.grad.factor = 0
 		}
 	}
-	return max(1, int64(coeff.RoundUs(y))), nil
+	return max(1, roundUs(y)), nil
 }
 
 // delayUs is the delay, before and after rounding.
@@ -421,8 +420,11 @@ func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error)
 		e.out.ClippedDelays++
 		y = 0
 	}
-	return y, int64(coeff.RoundUs(y)), nil
+	return y, roundUs(y), nil
 }
+
+// roundUs rounds half up to the integer clock (spec#prediction-use).
+func roundUs(us float64) int64 { return int64(math.Floor(us + 0.5)) }
 
 // Close ends the run: requests that are still inside leave unfinished. The
 // result has no Requests; the hooks were told of them.

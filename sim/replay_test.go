@@ -211,3 +211,11 @@ func TestTwins(t *testing.T) {
 		t.Errorf("bound %g: got %g after %d twins, %v, want a stop", bound, least, len(few), err)
 	}
 }
+
+func TestRoundHalfUp(t *testing.T) {
+	for us, want := range map[float64]int64{0.4: 0, 0.5: 1, 1.5: 2, 2.5: 3, 1e9 + 0.49: 1e9} {
+		if got := roundUs(us); got != want {
+			t.Errorf("roundUs(%g): got %d, want %d", us, got, want)
+		}
+	}
+}

@@ -111,11 +111,10 @@ func command(t *testing.T, want int, args ...string) {
 
 func loopDoc[T any](t *testing.T, path string) *T {
 	t.Helper()
-	f, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	must(t, err)
-	defer f.Close()
 	doc := new(T)
-	must(t, result.Read(f, doc))
+	must(t, result.Read(text, doc))
 	return doc
 }
 

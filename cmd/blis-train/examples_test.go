@@ -78,7 +78,7 @@ func checkSidecar(t *testing.T, schema *jsonschema.Schema, path string, format e
 		t.Fatal(err)
 	}
 	var side export.Sidecar
-	if err := result.Read(bytes.NewReader(data), &side); err != nil {
+	if err := result.Read(data, &side); err != nil {
 		t.Errorf("%s: %v", path, err)
 	}
 	if side.Format != string(format) || len(side.Values) == 0 || len(side.FitInputs) == 0 {

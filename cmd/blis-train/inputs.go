@@ -51,7 +51,7 @@ func inputsExist(names ...string) error {
 func (con *console) loadSet(path string) (*coeff.Set, result.Input, error) {
 	set, in, err := folder.LoadCoefficients(path, con.special)
 	if err == nil {
-		con.warn(set.Doubts())
+		con.warn(set.FileWarnings())
 	}
 	return set, in, err
 }

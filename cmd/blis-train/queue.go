@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/autoscale"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -152,14 +151,15 @@ func runQueueFit(c *cli.Context) error {
 	return finishQueue(c, con, doc)
 }
 
-func newQueueDoc(con *console, verb string, o *autoscale.Options) *result.Queue {
-	return &result.Queue{Header: con.header(autoscale.CommandLine(verb, o)), Flavour: string(o.Flavour), Options: o.Record(),
-		Servers: []result.QueueServer{}, Warnings: []trace.Finding{}}
+func newQueueDoc(con *console, verb string, o *autoscale.Options) *autoscale.Queue {
+	return &autoscale.Queue{Header: con.header(autoscale.CommandLine(verb, o)), Flavour: string(o.Flavour), Options: o.Record(),
+		Servers: []autoscale.QueueServer{}, Warnings: []trace.Finding{}}
 }
 
 // queueInputs reads the arguments: extracted folders give a server a run, all sweep files
 // together one server.
-func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue, o *autoscale.Options) ([]*autoscale.Server, error) {
+func queueInputs(c *cli.Context, con *console, args []string, doc *autoscale.Queue,
+	o *autoscale.Options) ([]*autoscale.Server, error) {
 	var servers []*autoscale.Server
 	var sweeps []string
 	for _, a := range args {
@@ -199,13 +199,13 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue,
 }
 
 // showQueue prints the servers for people.
-func showQueue(con *console, doc *result.Queue) {
+func showQueue(con *console, doc *autoscale.Queue) {
 	var params, scores, tracks []cells
 	for i := range doc.Servers {
 		s := &doc.Servers[i]
 		for _, set := range []struct {
 			name   string
-			params []result.QueueParameter
+			params []autoscale.QueueParameter
 		}{{"physical", s.Physical}, {"effective", s.Effective}} {
 			for _, p := range set.params {
 				ci := "-"

@@ -10,11 +10,11 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/result"
 )
 
-func queueRun(t *testing.T, args ...string) *result.Queue {
+func queueRun(t *testing.T, args ...string) *autoscale.Queue {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
 	var stderr strings.Builder
@@ -37,7 +37,7 @@ func queueRun(t *testing.T, args ...string) *result.Queue {
 	if err := schema.Validate(doc); err != nil {
 		t.Errorf("%v: %v", args, err)
 	}
-	q := &result.Queue{}
+	q := &autoscale.Queue{}
 	if err := json.Unmarshal(data, q); err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func queueSizeCommand() *cli.Command {
 			}
 			command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
 				o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
-			return useQueue(c, command, 1, func(_ *console, doc *result.Queue) error { return autoscale.SizeQueues(c.Context, doc, o) })
+			return useQueue(c, command, 1, func(_ *console, doc *autoscale.Queue) error { return autoscale.SizeQueues(c.Context, doc, o) })
 		},
 	}
 }
@@ -119,7 +119,7 @@ func queueAllocateCommand() *cli.Command {
 			outFlag("`FOLDER` of queue.json"), &cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
 		}, talkFlags()),
 		Action: func(c *cli.Context) error {
-			return useQueue(c, "queue allocate", 2, func(con *console, doc *result.Queue) error {
+			return useQueue(c, "queue allocate", 2, func(con *console, doc *autoscale.Queue) error {
 				data, in, err := con.readInput(c.Args().Get(1))
 				if err != nil {
 					return err
@@ -136,7 +136,7 @@ func queueAllocateCommand() *cli.Command {
 }
 
 // useQueue reads queue.json, lets the command add to it, and writes and shows the result.
-func useQueue(c *cli.Context, command string, args int, add func(*console, *result.Queue) error) error {
+func useQueue(c *cli.Context, command string, args int, add func(*console, *autoscale.Queue) error) error {
 	con, err := newConsole(c)
 	if err != nil {
 		return err
@@ -160,17 +160,17 @@ func useQueue(c *cli.Context, command string, args int, add func(*console, *resu
 }
 
 // readQueue reads a queue.json.
-func (con *console) readQueue(path string) (*result.Queue, result.Input, error) {
+func (con *console) readQueue(path string) (*autoscale.Queue, result.Input, error) {
 	_, in, err := con.readInput(path)
 	if err != nil {
 		return nil, in, err
 	}
-	doc := &result.Queue{}
+	doc := &autoscale.Queue{}
 	return doc, in, con.readDoc(path, doc)
 }
 
 // finishQueue writes and shows a document.
-func finishQueue(c *cli.Context, con *console, doc *result.Queue) error {
+func finishQueue(c *cli.Context, con *console, doc *autoscale.Queue) error {
 	if err := writeDoc(filepath.Join(c.String("out"), queueFile), doc); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func finishQueue(c *cli.Context, con *console, doc *result.Queue) error {
 }
 
 // showUse prints sizings and plans.
-func showUse(con *console, doc *result.Queue) {
+func showUse(con *console, doc *autoscale.Queue) {
 	var sizes, plan []cells
 	for i := range doc.Servers {
 		s := &doc.Servers[i]
@@ -205,7 +205,7 @@ func showUse(con *console, doc *result.Queue) {
 	}
 	for _, p := range []struct {
 		name string
-		plan *result.QueuePlan
+		plan *autoscale.QueuePlan
 	}{{"greedy", doc.Plan}, {"optimum", doc.Optimum}} {
 		if p.plan == nil {
 			continue

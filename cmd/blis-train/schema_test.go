@@ -10,6 +10,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/result"
@@ -22,7 +23,7 @@ var documents = map[string]any{
 	"fit":        result.Fit{},
 	"validation": result.Validation{},
 	"inspect":    result.Inspect{},
-	"queue":      result.Queue{},
+	"queue":      autoscale.Queue{},
 
 	"experiment":       cluster.Document{},
 	"optimise":         cluster.OptimiseDoc{},

@@ -27,7 +27,7 @@ type blisCoeff struct {
 // blisDefaults writes a defaults.yaml for each configuration, one for all of them together, a
 // hardware file with the peaks the fit used, and the sidecar with the equivalent command lines.
 func blisDefaults(src Source, opt Options) (*Output, error) {
-	cfgs, err := Configs(src, opt.Config)
+	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	for _, e := range entries {
 		refused = append(refused, e.refusals(src.Fit)...)
 	}
-	forced, err := Refuse(refused, &opt, forceHint)
+	forced, err := opt.Refuse(refused, forceHint)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := SidecarOf(src, opt, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may "+
+	side := src.Sidecar(opt, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may "+
 		"stand in the file")
 	var files []File
 	var projections []Projected
@@ -66,7 +66,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 			projections = append(projections, e.projected())
 		}
 	}
-	side.Warnings = append(ValidationWarnings(src), warn...)
+	side.Warnings = append(src.ValidationWarnings(), warn...)
 	out, err := side.Beside(warn, append(files, File{".hardware.json", hw})...)
 	if err == nil {
 		out.Projections = projections

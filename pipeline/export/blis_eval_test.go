@@ -1,7 +1,6 @@
 package export
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"math/rand"
@@ -86,7 +85,7 @@ func TestEvalBLISWorkloads(t *testing.T) {
 		src.Fit.Configs[0].MeanOutputTokens, src.Fit.Configs[0].MeanPromptTokens = new(float64), new(float64)
 		out := mustExport(t, src, FormatBLIS, forced())
 		var side Sidecar
-		if err := result.Read(bytes.NewReader(fileOf(t, out, SidecarSuffix)), &side); err != nil {
+		if err := result.Read(fileOf(t, out, SidecarSuffix), &side); err != nil {
 			t.Fatal(err)
 		}
 		entries, _, err := blisEntries(src, forced(), src.Fit.Configs)

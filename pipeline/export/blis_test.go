@@ -53,7 +53,7 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 	}
 	out := mustExport(t, src, FormatBLIS, forced())
 	var side Sidecar
-	if err := result.Read(bytes.NewReader(fileOf(t, out, SidecarSuffix)), &side); err != nil {
+	if err := result.Read(fileOf(t, out, SidecarSuffix), &side); err != nil {
 		t.Fatal(err)
 	}
 	if *side.SpecVersion != "1.1" || *side.FeatureHash != "f00d" || *side.Purpose != "replay" || side.Verdict != "pass" ||

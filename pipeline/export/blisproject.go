@@ -32,7 +32,7 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 		if err != nil {
 			return nil, nil, err
 		}
-		l, w := MeanLengths(cfgs[i], opt)
+		l, w := opt.MeanLengths(cfgs[i])
 		warn = append(warn, w...)
 		d := &cfgs[i].Deployment
 		targets[i] = Target{Deployment: d, Model: t, Region: RegionOf(d, l.Prompt, l.Output)}

@@ -86,7 +86,7 @@ func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
 			return nil, trace.Errorf(NothingToExport, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
 		}
 		v := blisValue{blisTerm: blisAlpha[i], origin: fmt.Sprintf("no %s target in the fit", target)}
-		if us, of, ok := MedianDelayUs(fit, target, c); ok {
+		if us, of, ok := fit.MedianDelayUs(target, c); ok {
 			v.value, v.learned, v.identified = us, true, "within"
 			v.origin = fmt.Sprintf("median prediction of the %s target%s", target, of)
 		}
@@ -94,41 +94,6 @@ func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
 	}
 	return append(out, blisValue{blisTerm: blisAlpha[2], learned: true, identified: "by definition",
 		origin: "0: TTFT and ITL are measured inside the engine"}), nil
-}
-
-// MedianDelayUs is a target's median prediction on the hold-out of a configuration, the mean over its
-// runs by rows; on everything where c is nil or no run of it has rows, and of says so. Not ok: none.
-func MedianDelayUs(fit *result.Fit, target string, c *result.FitConfig) (us float64, of string, ok bool) {
-	m := fit.AlphaNamed(target)
-	if m == nil {
-		return 0, "", false
-	}
-	var rows float64
-	for i := range m.AlphaRuns {
-		r := &m.AlphaRuns[i]
-		if n, median := medianPrediction(r.Interval, r.Errors); median != nil && c != nil && r.Config == c.Key {
-			rows, us = rows+float64(n), us+float64(float64(n)**median)
-		}
-	}
-	if rows > 0 {
-		return us / rows, " on " + c.Label, true
-	}
-	_, median := medianPrediction(m.Interval, m.TargetErrors)
-	if median == nil {
-		return 0, "", false
-	}
-	return *median, " on all configurations", true
-}
-
-// medianPrediction is the median prediction of whichever errors a delay has, and of how many rows.
-func medianPrediction(i *result.IntervalErrors, e *result.TargetErrors) (rows int, us *float64) {
-	switch {
-	case i != nil:
-		return i.Rows, i.MedianPredUs
-	case e != nil:
-		return e.Rows, e.MedianPredUs
-	}
-	return 0, nil
 }
 
 // Refusal is one value a consumer should not be given.
@@ -160,20 +125,17 @@ func refusals(kind string, values []blisValue) []Refusal {
 	return out
 }
 
-// Hints beside refusals.
-const (
-	forceHint     = "choose other configurations with --config LABEL, or write them all the same with --force %s"
-	OneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"
-)
+// forceHint stands beside refusals.
+const forceHint = "choose other configurations with --config LABEL, or write them all the same with --force %s"
 
 // Refuse turns refusals into an error, but those that the options overrule into warnings. The
 // hint takes the codes that would have to be named.
-func Refuse(rs []Refusal, opt *Options, hint string) ([]trace.Finding, error) {
+func (o *Options) Refuse(rs []Refusal, hint string) ([]trace.Finding, error) {
 	var warn []trace.Finding
 	var msg, names []string
 	var first trace.Code
 	for _, r := range rs {
-		if said := (trace.Finding{Code: r.Code, Message: r.Sentence}); opt.Overrules(r.Code) {
+		if said := (trace.Finding{Code: r.Code, Message: r.Sentence}); o.Overrules(r.Code) {
 			if !slices.Contains(warn, said) {
 				warn = append(warn, said)
 			}

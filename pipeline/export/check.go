@@ -24,7 +24,7 @@ type Vectorizer func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, erro
 // that were not learned, and whether the artifact can drive a replay. With a
 // nil deployment only the artifact itself is judged.
 func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
-	out := slices.Concat(set.Doubts(), replayable(set), features.Impossible(set))
+	out := slices.Concat(set.FileWarnings(), replayable(set), features.Impossible(set))
 	if d == nil {
 		return out, nil
 	}
@@ -58,7 +58,7 @@ func engineVersion(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 	if len(trained) == 0 {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(outsideTraining, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, trained)}
+	return []trace.Finding{trace.Findingf(coeff.OutsideTraining, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, trained)}
 }
 
 // minor is "major.minor" of a version.
@@ -84,7 +84,7 @@ func widths(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 		return nil
 	}
 	slices.Sort(have)
-	return []trace.Finding{trace.Findingf(outsideTraining, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model),
+	return []trace.Finding{trace.Findingf(coeff.OutsideTraining, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model),
 		strings.Join(slices.Compact(have), "; "))}
 }
 
@@ -117,7 +117,7 @@ func knobs(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 			continue
 		}
 		slices.Sort(trained)
-		out = append(out, trace.Findingf(outsideTraining, "%s: got %v, trained on %s", k.name, got, strings.Join(slices.Compact(trained), ", ")))
+		out = append(out, trace.Findingf(coeff.OutsideTraining, "%s: got %v, trained on %s", k.name, got, strings.Join(slices.Compact(trained), ", ")))
 	}
 	return out
 }
@@ -168,9 +168,9 @@ func featureRanges(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trac
 			}
 			switch {
 			case slices.Contains(unlearned, i+1):
-				out = append(out, trace.Findingf(outsideTraining, "%s: not learned, but %s uses it", c.Name, p.what))
+				out = append(out, trace.Findingf(coeff.OutsideTraining, "%s: not learned, but %s uses it", c.Name, p.what))
 			case c.Range != nil && x[i] > rangeFactor*c.Range[1]:
-				out = append(out, trace.Findingf(outsideTraining, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what,
+				out = append(out, trace.Findingf(coeff.OutsideTraining, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what,
 					three(c.Range[1])))
 			default:
 				continue

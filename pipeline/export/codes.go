@@ -15,7 +15,6 @@ const (
 	NotReproducible trace.Code = "not_reproducible"
 	PoorProjection  trace.Code = "poor_projection"
 	BadLedger       trace.Code = "bad_ledger"
-	outsideTraining trace.Code = "outside_training"
 	NotReplayable   trace.Code = "not_replayable"
 	inputChanged    trace.Code = "input_changed"
 	notComparable   trace.Code = "not_comparable"
@@ -52,10 +51,6 @@ var Codes = []trace.CodeEntry{
 	{Code: BadLedger, Kind: "error", Meaning: "The ledger holds no entry at all, or a line of it is none or of another schema version.",
 		Action: "Check the path (fit, validate and run append with --ledger FILE), or look at the line, which a crashed job may have cut; the " +
 			"other lines are read."},
-	{Code: outsideTraining, Kind: "finding", Meaning: "The deployment is outside what the coefficients were trained on: another vLLM minor " +
-		"version, a switch or precision that no training configuration had, batches that push a feature beyond 1.5 times its training maximum, " +
-		"or a term that was not learned.",
-		Action: "Validate the file against a run of the deployment, or add such runs and refit; predictions there extrapolate."},
 	{Code: inputChanged, Kind: "finding", Meaning: "A file that the coefficients were made from is there, with other bytes than were read.",
 		Action: "Restore the recording, or fit again from what is there now."},
 	{Code: NotReplayable, Kind: "finding", Meaning: "The file has no overhead target that a replay may add.",

@@ -54,17 +54,17 @@ func TestCheckMismatches(t *testing.T) {
 		{"model", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.ID = "other/model" }, 1, coeff.OutsideTraining},
 		{"GPU", func(_ *coeff.Set, d *deploy.Deployment) { d.Hardware.Name = "L40S-48GB" }, 1, coeff.OutsideTraining},
 		{"tp", func(_ *coeff.Set, d *deploy.Deployment) { d.TP = 8 }, 1, coeff.OutsideTraining},
-		{"engine", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.VLLMVersion = "0.16.0" }, 1, outsideTraining},
-		{"knob", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.ChunkedPrefill = false }, 1, outsideTraining},
-		{"precision", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.BytesPerWeight = 1 }, 1, outsideTraining},
+		{"engine", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.VLLMVersion = "0.16.0" }, 1, coeff.OutsideTraining},
+		{"knob", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.ChunkedPrefill = false }, 1, coeff.OutsideTraining},
+		{"precision", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.BytesPerWeight = 1 }, 1, coeff.OutsideTraining},
 		{"range", func(s *coeff.Set, _ *deploy.Deployment) {
 			for i := range s.Beta {
 				if i != 4 {
 					s.Beta[i].Range = &[2]float64{0, 100}
 				}
 			}
-		}, 1.6, outsideTraining},
-		{"not learned", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = 0 }, 1, outsideTraining},
+		}, 1.6, coeff.OutsideTraining},
+		{"not learned", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = 0 }, 1, coeff.OutsideTraining},
 		{"a negative term", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = -5 }, 1, coeff.ImpossibleCoefficient},
 		{"no overhead", func(s *coeff.Set, _ *deploy.Deployment) { s.Alpha = s.Alpha[:1] }, 1, NotReplayable},
 	} {

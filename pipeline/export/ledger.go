@@ -134,7 +134,7 @@ func Read(r io.Reader, name string) ([]Entry, []error) {
 		line, err := in.ReadBytes('\n')
 		if len(bytes.TrimSpace(line)) > 0 {
 			var e Entry
-			if jerr := result.Read(bytes.NewReader(line), &e); jerr != nil {
+			if jerr := result.Read(line, &e); jerr != nil {
 				bad = append(bad, &trace.SyntaxError{File: name, Line: n, Code: BadLedger, Msg: "not a ledger entry: " + jerr.Error(),
 					Hint: "a crashed job may have cut the line; the others are read"})
 			} else {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -160,7 +161,7 @@ func nativeConfigs(fit *result.Fit) []coeff.Config {
 		c := &fit.Configs[i]
 		out = append(out, coeff.ConfigOf(&c.Deployment, c.Runs, samplesOf(fit, c.Key)))
 	}
-	coeff.SortConfigs(out)
+	slices.SortStableFunc(out, func(a, b coeff.Config) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }
 

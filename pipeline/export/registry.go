@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -72,7 +73,7 @@ func registryScope(cfgs []result.FitConfig) regScope {
 	hw, model, tp := map[string]bool{}, map[string]bool{}, map[int64]bool{}
 	for _, c := range cfgs {
 		hw[registryChip(c.Deployment.Hardware.Name)] = true
-		model[ModelName(c.Deployment.Model.ID)] = true
+		model[deploy.ModelName(c.Deployment.Model.ID)] = true
 		tp[c.Deployment.TP] = true
 	}
 	s := regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(model))}
@@ -95,9 +96,4 @@ func registryChip(name string) string {
 		return chip
 	}
 	return strings.ToLower(strings.ReplaceAll(name, " ", "-"))
-}
-
-// ModelName is the last element of a Hugging Face id, in lower case.
-func ModelName(id string) string {
-	return strings.ToLower(id[strings.LastIndex(id, "/")+1:])
 }

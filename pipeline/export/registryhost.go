@@ -30,7 +30,7 @@ var registryParts = []string{"a100-80", "a100-sxm", "b200", "b300", "gb200-nvl72
 // costs before its answer leaves (egress), and what a prompt token costs before the engine has it
 // (the slope of overhead). What the data do not show is left out and said.
 func hostRegistry(src Source, opt Options) (*Output, error) {
-	cfgs, err := Configs(src, opt.Config)
+	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 		}
 	}
 	set := regSet{Kind: "CoefficientSet", Name: hostSet}
-	side := SidecarOf(src, opt, FormatRegistryHost, "readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 "+
+	side := src.Sidecar(opt, FormatRegistryHost, "readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 "+
 		"(inference-sim/blis-schemas)")
 	if e := completion(src, cfgs); e != nil {
 		set.Coefficients = append(set.Coefficients, map[string]regEntry{hostCompletion: *e})
@@ -50,7 +50,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	} else {
 		rs = append(rs, Refusal{unlearnedValue, hostCompletion + ": no egress target in the fit"})
 	}
-	warn, err := Refuse(rs, &opt, "choose other configurations with --config LABEL, or write them all the same with --force %s")
+	warn, err := opt.Refuse(rs, "choose other configurations with --config LABEL, or write them all the same with --force %s")
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	}
 	lines, assumed := regions(cfgs, opt)
 	side.Configs, warn = lines, append(warn, assumed...)
-	side.Warnings = append(ValidationWarnings(src), warn...)
+	side.Warnings = append(src.ValidationWarnings(), warn...)
 	return side.Beside(warn, File{"", buf.Bytes()})
 }
 

@@ -127,7 +127,7 @@ func TestBLISReplay(t *testing.T) {
 			reqs := tracedWorkload(300, tc.gapUs)
 			writeTraceV2(t, dir, reqs)
 			var side Sidecar
-			if err := result.Read(bytes.NewReader(fileOf(t, out, SidecarSuffix)), &side); err != nil {
+			if err := result.Read(fileOf(t, out, SidecarSuffix), &side); err != nil {
 				t.Fatal(err)
 			}
 			fromFile, said := blisReplay(t, blis, dir, side.Configs[0].DefaultsCommandLine)

@@ -92,14 +92,14 @@ func NewSidecar(of *result.Header, in result.Input, format, command, readBy stri
 	return s
 }
 
-// SidecarOf is that of an export of coefficients.
-func SidecarOf(src Source, opt Options, f Format, readBy string) *Sidecar {
+// Sidecar is that of an export of coefficients.
+func (src *Source) Sidecar(opt Options, f Format, readBy string) *Sidecar {
 	s := NewSidecar(&src.Fit.Header, src.FitInput, string(f), opt.Command, readBy)
 	s.TrainingDate = src.Fit.TrainingDate
-	s.SpecVersion, s.FeatureHash = TextOrNull(src.Fit.Beta.SpecVersion), TextOrNull(src.Fit.FeatureSet.Hash)
-	s.Library = TextOrNull(src.Library)
+	s.SpecVersion, s.FeatureHash = result.TextOrNull(src.Fit.Beta.SpecVersion), result.TextOrNull(src.Fit.FeatureSet.Hash)
+	s.Library = result.TextOrNull(src.Library)
 	if src.Validation != nil {
-		s.Verdict, s.Purpose = src.Validation.Verdict, TextOrNull(src.Validation.For)
+		s.Verdict, s.Purpose = src.Validation.Verdict, result.TextOrNull(src.Validation.For)
 	}
 	if m := modelNamed(src.Fit, blisModel); m != nil && f == FormatBLIS {
 		s.Holdout = m.Holdout
@@ -107,18 +107,10 @@ func SidecarOf(src Source, opt Options, f Format, readBy string) *Sidecar {
 	return s
 }
 
-// TextOrNull is a text that may not be.
-func TextOrNull(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
-
 // regions are the configurations of a file without lines of their own: how they will be used.
 func regions(cfgs []result.FitConfig, opt Options) (out []SideConfig, warn []trace.Finding) {
 	for _, c := range cfgs {
-		l, w := MeanLengths(c, opt)
+		l, w := opt.MeanLengths(c)
 		out, warn = append(out, SideConfig{Label: c.Label, Seats: c.Deployment.Seats(l.Prompt + l.Output), PromptTokens: &l.Prompt,
 			OutputTokens: &l.Output}), append(warn, w...)
 	}

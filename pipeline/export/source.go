@@ -158,12 +158,12 @@ func Export(src Source, w Writer, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, fmt.Errorf("export %s: %w", w.Format, err)
 	}
-	out.Warnings = append(ValidationWarnings(src), out.Warnings...)
+	out.Warnings = append(src.ValidationWarnings(), out.Warnings...)
 	return out, nil
 }
 
 // ValidationWarnings says what a reader of the export should know first.
-func ValidationWarnings(src Source) []trace.Finding {
+func (src *Source) ValidationWarnings() []trace.Finding {
 	return append(slices.Clip(src.Warnings), verdictWarnings(src.Validation)...)
 }
 
@@ -197,7 +197,7 @@ func modelNamed(fit *result.Fit, name string) *result.Model {
 }
 
 // Configs returns the configurations an export covers, in the fit's order.
-func Configs(src Source, want string) ([]result.FitConfig, error) {
+func (src *Source) Configs(want string) ([]result.FitConfig, error) {
 	var out []result.FitConfig
 	var labels []string
 	for _, c := range src.Fit.Configs {
@@ -222,8 +222,8 @@ const (
 type Lengths struct{ Prompt, Output float64 }
 
 // MeanLengths takes the options, else the fit's means, else a stated assumption.
-func MeanLengths(c result.FitConfig, opt Options) (Lengths, []trace.Finding) {
-	l := Lengths{opt.PromptTokens, opt.OutputTokens}
+func (o *Options) MeanLengths(c result.FitConfig) (Lengths, []trace.Finding) {
+	l := Lengths{o.PromptTokens, o.OutputTokens}
 	assumed := false
 	pick := func(v *float64, mean *float64, def float64) {
 		if *v > 0 {

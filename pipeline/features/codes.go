@@ -8,6 +8,8 @@ const (
 	BadInput           trace.Code = "bad_input"
 	FeatureOutOfRange  trace.Code = "feature_out_of_range"
 	WrongFeatureSet    trace.Code = "wrong_feature_set"
+	noSuchTarget       trace.Code = "no_such_target"
+	extrapolated       trace.Code = "extrapolation"
 )
 
 // Codes describes every code of this package.
@@ -23,4 +25,10 @@ var Codes = []trace.CodeEntry{
 	{Code: WrongFeatureSet, Kind: "error", Meaning: "A fit or a coefficient file was made with other features than this build has under " +
 		"the same version, or a vector has another length than the version has terms.",
 		Action: "Use the blis-train that made it, or fit again: the message names the terms that differ."},
+	{Code: noSuchTarget, Kind: "error", Meaning: "The coefficient set has no model of the delay asked for, or one that contains a wait, " +
+		"which a replay produces itself and would count twice.",
+		Action: "Fit that target, name one that the message lists, or give a constant with --overhead-us."},
+	{Code: extrapolated, Kind: "warning", Meaning: "A prediction uses a feature above 1.5 times its largest value in training, or a term " +
+		"that the training data did not teach (coefficient 0, or the prior alone).",
+		Action: "Do not trust the prediction there; add training data of that regime, for example prefill-heavy steps."},
 }

@@ -25,9 +25,9 @@ func CheckSet(s *coeff.Set) error {
 	beta, alpha := BetaFeatures(s.SpecVersion), AlphaFeatures(s.SpecVersion)
 	var alphaNames []string // all delays share one list
 	for i := range s.Alpha {
-		alphaNames = coeff.Names(s.Alpha[i].Coefficients)
+		alphaNames = names(s.Alpha[i].Coefficients)
 	}
-	if err := checkFeatures(s.FeatureSet, s.SpecVersion, coeff.Names(s.Beta), alphaNames); err != nil {
+	if err := checkFeatures(s.FeatureSet, s.SpecVersion, names(s.Beta), alphaNames); err != nil {
 		return err
 	}
 	if err := checkTerms(s.SpecVersion, "beta_coefficients", s.Beta, beta); err != nil {
@@ -84,4 +84,13 @@ func RenewalOf(s *coeff.Set) func(sinceUs float64) float64 {
 		return nil
 	}
 	return func(sinceUs float64) float64 { return Renewal(s.SpecVersion, s.Gamma, sinceUs) }
+}
+
+// names lists the coefficients' names in order.
+func names(cs []coeff.Coefficient) []string {
+	out := make([]string, len(cs))
+	for i := range cs {
+		out[i] = cs[i].Name
+	}
+	return out
 }

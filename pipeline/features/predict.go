@@ -41,17 +41,18 @@ func BetaPredictor(s *coeff.Set) *Predictor {
 func AlphaPredictor(s *coeff.Set, target string) (*Predictor, error) {
 	m := s.AlphaModel(target)
 	if m == nil {
-		return nil, trace.Errorf(coeff.NoSuchTarget, "alpha target %q: got none in the coefficient set, want %s", target,
+		return nil, trace.Errorf(noSuchTarget, "alpha target %q: got none in the coefficient set, want %s", target,
 			trace.OneOf(s.AlphaTargets()))
 	}
-	return newPredictor(m.Coefficients, AlphaFeatures(s.SpecVersion), coeff.MinDelayUs), nil
+	return newPredictor(m.Coefficients, AlphaFeatures(s.SpecVersion), 0), nil
 }
 
 // DelayPredictor is AlphaPredictor for a delay that a replay adds itself; it
-// refuses targets that contain a wait. Codes: no_such_target, wait_as_delay.
+// refuses targets that contain a wait. Code: no_such_target.
 func DelayPredictor(s *coeff.Set, target string) (*Predictor, error) {
 	if m := s.AlphaModel(target); m != nil && !m.Replay {
-		return nil, coeff.WaitAsDelay(target)
+		return nil, trace.Errorf(noSuchTarget, "alpha target %q contains a wait that a replay produces itself, want overhead or egress", target).
+			WithHint("fit the overhead target, or give --overhead-us")
 	}
 	return AlphaPredictor(s, target)
 }
@@ -124,10 +125,10 @@ func (p *Predictor) Warnings() []trace.Finding {
 	for _, slot := range p.beyond.Slots() {
 		name := p.terms[slot-1].Name
 		if !p.learned[slot-1] {
-			fs = append(fs, trace.Findingf(coeff.Extrapolated, "%s is part of a prediction, but the training data did not teach its cost", name))
+			fs = append(fs, trace.Findingf(extrapolated, "%s is part of a prediction, but the training data did not teach its cost", name))
 			continue
 		}
-		fs = append(fs, trace.Findingf(coeff.Extrapolated, "%s exceeds 1.5 x its training maximum %s", name,
+		fs = append(fs, trace.Findingf(extrapolated, "%s exceeds 1.5 x its training maximum %s", name,
 			quantity(p.limits[slot-1]/extrapolationFactor, p.terms[slot-1].Unit())))
 	}
 	for _, slot := range p.bounded.Slots() {

@@ -72,7 +72,7 @@ func (f *fitter) setPrior(s *Solved) error {
 				f.o.Prior, set.SpecVersion, known, f.o.Spec, p)
 		}
 		if i == 0 {
-			f.warn(set.Doubts()...)
+			f.warn(set.FileWarnings()...)
 		}
 		on := features.On(set, d)
 		values := make([]float64, p)

@@ -172,7 +172,7 @@ func ReadDocument(path string, doc any, warn func([]trace.Finding)) error {
 
 // ParseDocument is ReadDocument of the text of the file.
 func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)) error {
-	if err := result.ReadText(text, doc); err != nil {
+	if err := result.Read(text, doc); err != nil {
 		return inJSON(path, text, err)
 	}
 	if warn != nil && !result.Intact(text) {

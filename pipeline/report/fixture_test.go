@@ -311,16 +311,15 @@ func folder(t *testing.T, dir string) (in Input) {
 
 func readDoc[T any](t *testing.T, dir, name string) *T {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dir, name))
+	text, err := os.ReadFile(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	doc := new(T)
-	if err := result.Read(f, doc); err != nil {
+	if err := result.Read(text, doc); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 	return doc

@@ -150,7 +150,7 @@ func fittedLines(f *result.Fit) []line {
 	for i := range f.Configs {
 		c := &f.Configs[i]
 		l := line{Scope: c.Label, Class: "none", Uses: "not validated yet", Region: covered(c.Covered)}
-		if e := result.HoldoutOf(f, c.Key); e != nil {
+		if e := f.HoldoutOf(c.Key); e != nil {
 			l.Error = "steps " + Pct(*e) + " (held-out rows)"
 		}
 		out = append(out, l)

@@ -39,14 +39,14 @@ func replay(in Input, figs []*Figure) PageSection {
 func comparedTable(v *result.Validation) *Table {
 	t := tableOf("compared")
 	runs := slices.Clone(v.Runs)
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.ReplayRank(&a), result.ReplayRank(&b)) })
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
 	for _, r := range runs {
 		if r.Metrics == nil {
 			continue
 		}
 		row := Row{Cells: []Cell{Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"},
 			Count(r.Requests)}}
-		if result.ReplayRank(&r) > 0 {
+		if r.ReplayRank() > 0 {
 			row.Class = "dim"
 		}
 		for _, n := range metricNames {
@@ -68,11 +68,11 @@ func metricTables(v *result.Validation) []Block {
 	rest := tableOf("metrics-rest")
 	runs := slices.Clone(v.Runs)
 	if len(runs)*len(metricNames) > maxRows {
-		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.LargestKS(&b), result.LargestKS(&a)) })
+		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(b.LargestKS(), a.LargestKS()) })
 	}
 	for _, r := range runs {
 		t := first
-		if result.ReplayRank(&r) > 0 {
+		if r.ReplayRank() > 0 {
 			t = rest
 		}
 		for _, n := range append(slices.Clone(metricNames), "itl_gap") {
@@ -235,15 +235,13 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 			runs = append(runs, r)
 		}
 	}
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.ReplayRank(&a), result.ReplayRank(&b)) })
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
 	if len(runs) <= maxReplayRuns {
 		return runs, ""
 	}
 	more = fmt.Sprintf("%d of %d comparisons: those that gate first, then the largest plain KS; the table holds all.", maxReplayRuns,
 		len(runs))
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int {
-		return result.ByReplayRank(&a, &b)
-	})
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return a.ByReplayRank(&b) })
 	return runs[:maxReplayRuns], more
 }
 

@@ -76,7 +76,7 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 		if sentence != "" && o.Say != nil {
 			o.Say(sentence)
 		}
-		s.Set, s.Inputs, s.notes = set, append(s.Inputs, in), append(s.notes, set.Doubts()...)
+		s.Set, s.Inputs, s.notes = set, append(s.Inputs, in), append(s.notes, set.FileWarnings()...)
 	}
 	var err error
 	if s.alpha, err = numbers("--alpha-coeffs", o.Alpha); err != nil {

@@ -331,9 +331,9 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 		j.entries[i][0].Findings = append(j.entries[i][0].Findings, j.all[i].findings...)
 		v.Runs = append(v.Runs, j.entries[i]...)
 	}
-	if drawn := result.LimitFigures(v.Runs); drawn > result.MaxFigures {
+	if drawn, kept := v.LimitFigures(); drawn > kept {
 		v.Warnings = append(v.Warnings, trace.Findingf(figuresLeftOut, "%d of %d comparisons have their curves here: those that gate "+
-			"first, then the largest plain KS", result.MaxFigures, drawn))
+			"first, then the largest plain KS", kept, drawn))
 	}
 	v.Figures = scored.steps.Figures(termNames(j.set))
 	decide(v, fit, j.set, j.rules, j.o.For)

@@ -1,11 +1,14 @@
-package result
+package autoscale
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
 
 // Queue is queue.json: the parameters of a queueing model for each server, how good they
 // are, and what follows from them.
 type Queue struct {
-	Header
+	result.Header
 	Flavour  string          `json:"flavour"` // wva-4p, wva-3p, inferno-3p, corrected
 	Options  QueueOptions    `json:"options"`
 	Servers  []QueueServer   `json:"servers"`
@@ -49,7 +52,7 @@ type QueueServer struct {
 	// is none, for Reason.
 	Physical  []QueueParameter `json:"physical"`
 	Effective []QueueParameter `json:"effective"`
-	Steps     *Errors          `json:"step_errors"` // of the physical parameters, on the step hold-out
+	Steps     *result.Errors   `json:"step_errors"` // of the physical parameters, on the step hold-out
 	Reason    string           `json:"reason"`      // why there are no effective parameters; empty when there are
 	Windows   QueueAccount     `json:"windows"`     // read = kept + dropped
 	Scores    []QueueScore     `json:"scores"`      // by estimator, on training and hold-out windows
