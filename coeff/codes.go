@@ -17,8 +17,8 @@ var Codes = []trace.CodeEntry{
 		"version does not know, a term of another name, unit or number than its slot, a value that is not finite.",
 		Action: "Fix the named line, or write the file again with `blis-train export --format native`."},
 	{Code: OutsideTraining, Kind: "warning", Meaning: "The deployment is outside what the coefficients were trained on: model, hardware, " +
-		"tensor-parallel size, vLLM minor version, a switch or precision that no training configuration had, batches that push a feature beyond " +
-		"1.5 times its training maximum, or a term that was not learned.",
+		"tensor-parallel size, vLLM minor version, a switch or precision that no training configuration had, batches that push a feature " +
+		"beyond 1.5 times its training maximum, or a term that was not learned.",
 		Action: "Trust the leave-one-configuration-out error; validate on a run of the deployment, or add such runs and refit."},
 	{Code: fileChanged, Kind: "warning", Meaning: "The coefficient file is not as it was written: the digest in its last line is another. " +
 		"Its values are used as they stand.", Action: "Nothing when you edited it on purpose (remove the line then); else export it again."},

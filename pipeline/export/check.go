@@ -117,7 +117,8 @@ func knobs(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 			continue
 		}
 		slices.Sort(trained)
-		out = append(out, trace.Findingf(coeff.OutsideTraining, "%s: got %v, trained on %s", k.name, got, strings.Join(slices.Compact(trained), ", ")))
+		out = append(out, trace.Findingf(coeff.OutsideTraining, "%s: got %v, trained on %s", k.name, got,
+			strings.Join(slices.Compact(trained), ", ")))
 	}
 	return out
 }
