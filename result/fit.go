@@ -90,9 +90,44 @@ func (f *Fit) AlphaNamed(target string) *Model {
 	return nil
 }
 
+// MedianDelayUs is a target's median prediction on the hold-out of a configuration, the mean over its
+// runs by rows; on everything where c is nil or no run of it has rows, and of says so. Not ok: none.
+func (f *Fit) MedianDelayUs(target string, c *FitConfig) (us float64, of string, ok bool) {
+	m := f.AlphaNamed(target)
+	if m == nil {
+		return 0, "", false
+	}
+	var rows float64
+	for i := range m.AlphaRuns {
+		r := &m.AlphaRuns[i]
+		if n, median := medianPrediction(r.Interval, r.Errors); median != nil && c != nil && r.Config == c.Key {
+			rows, us = rows+float64(n), us+float64(float64(n)**median)
+		}
+	}
+	if rows > 0 {
+		return us / rows, " on " + c.Label, true
+	}
+	_, median := medianPrediction(m.Interval, m.TargetErrors)
+	if median == nil {
+		return 0, "", false
+	}
+	return *median, " on all configurations", true
+}
+
+// medianPrediction is the median prediction of whichever errors a delay has, and of how many rows.
+func medianPrediction(i *IntervalErrors, e *TargetErrors) (rows int, us *float64) {
+	switch {
+	case i != nil:
+		return i.Rows, i.MedianPredUs
+	case e != nil:
+		return e.Rows, e.MedianPredUs
+	}
+	return 0, nil
+}
+
 // HoldoutOf is the MAPE of the step time on a configuration's hold-out rows: its cells
 // by regime, weighted by their rows. Nil without any.
-func HoldoutOf(f *Fit, config string) *float64 {
+func (f *Fit) HoldoutOf(config string) *float64 {
 	sum, n := 0.0, 0
 	for i := range f.Beta.Cells {
 		if c := &f.Beta.Cells[i]; c.Config == config && c.Bucket == "" && c.MAPE != nil {
