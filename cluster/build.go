@@ -76,28 +76,13 @@ type parts struct {
 }
 
 // Build is the cluster that the spec describes.
-func (s *Spec) Build(p parts) (*Config, error) {
-	cfg := &Config{Engines: p.Engines, RefreshUs: s.RefreshUs, Aligned: s.Scrape == "aligned", ShowStep: s.ExportStep,
-		Update: s.Routing.IndexUpdate, IndexBlocks: s.Routing.IndexBlocks, EventDelayUs: s.Routing.EventDelayUs, AdmissionUs: s.AdmissionUs,
-		RoutingUs: s.RoutingUs, Priorities: s.Priorities, Scheduler: s.Scheduler, AgeWeight: s.AgeWeight, ShadowShare: s.ShadowShare,
-		Seed: p.Seed, Observe: p.Observe, Routing: RouterOptions{Policy: s.Routing.Policy, Seed: p.Seed}}
-	if s.Retry.Kind == "backoff" {
-		cfg.Retry = retry{Tries: s.Retry.Tries, BaseUs: sim.ToUs(s.Retry.BaseMs * 1e3), Factor: s.Retry.Factor}
-	}
-	if s.Routing.Policy == Weighted {
-		var err error
-		if cfg.Routing.Scorers, err = ParseScorers(s.Routing.ScorersText()); err != nil {
-			return nil, err
-		}
-	} else if s.Routing.Scorers != "" {
-		return nil, trace.Errorf(codeBadSpec, "routing.scorers: got them with policy %q, want policy weighted", s.Routing.Policy).
-			WithHint("add --routing-policy weighted, or policy: weighted beside them")
-	}
+func (s *Spec) Build(p parts) *Config {
+	cfg := &Config{Spec: *s, parts: p}
 	if s.Admission.Policy == "clairvoyant" {
 		cfg.Live = &live{Engines: p.Plants, ByPriority: s.byPriority(p.Engines)}
 	}
 	cfg.Policy = s.policy(&p, cfg.Live)
-	return cfg, nil
+	return cfg
 }
 
 // byPriority reports whether engines serve better classes first.
@@ -180,6 +165,18 @@ func (s *Spec) TakeTargets(reqs []sim.Request) []sim.Request {
 
 // defaultScorers are llm-d's default profile.
 const defaultScorers = "precise-prefix-cache:2,queue-depth:1,kv-utilization:1"
+
+// scorers are those of policy weighted.
+func (r *Routing) scorers() ([]Scorer, error) {
+	switch {
+	case r.Policy == Weighted:
+		return ParseScorers(r.ScorersText())
+	case r.Scorers != "":
+		return nil, trace.Errorf(codeBadSpec, "routing.scorers: got them with policy %q, want policy weighted", r.Policy).
+			WithHint("add --routing-policy weighted, or policy: weighted beside them")
+	}
+	return nil, nil
+}
 
 // ScorersText is the scorers of policy weighted.
 func (r *Routing) ScorersText() string { return cmp.Or(r.Scorers, defaultScorers) }

@@ -66,9 +66,15 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	router, err := newRouter(cfg.Routing, n)
+	scorers, err := cfg.Routing.scorers()
 	if err != nil {
 		return nil, err
+	}
+	router := cfg.Router
+	if router == nil {
+		if router, err = newRouter(cfg.Routing.Policy, scorers, tie{seed: uint64(cfg.Seed)}, n); err != nil {
+			return nil, err
+		}
 	}
 	c := &cluster{cfg: cfg, reqs: own, src: src, running: -1, router: router, viewOf: -1, prefixes: map[uint64]int{},
 		hashes: map[uint64][]uint64{}, seen: make([]Request, len(own)), planned: make([]int32, len(own)),
@@ -78,8 +84,8 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 		return nil, err
 	}
 	total := c.engines[0].Inside().TotalBlocks
-	if cfg.IndexBlocks > 0 {
-		total = cfg.IndexBlocks
+	if cfg.Routing.IndexBlocks > 0 {
+		total = cfg.Routing.IndexBlocks
 	}
 	c.index = newIndex(n, total)
 	c.view = View{BlockSize: cfg.Engines[0].Deployment.Engine.BlockSize, Snapshots: make([]snapshot, n),
@@ -88,8 +94,8 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 		c.scrape(i, 0)
 		c.view.Snapshots[i].AtUs = -1
 	}
-	if cfg.Update == kvEvents || readsEvents(cfg.Routing.Scorers) {
-		c.exact, c.view.Exact = newEvents(cfg.EventDelayUs), make([]int64, n)
+	if cfg.Routing.IndexUpdate == kvEvents || readsEvents(scorers) {
+		c.exact, c.view.Exact = newEvents(cfg.Routing.EventDelayUs), make([]int64, n)
 		for i, e := range c.engines {
 			e.Watch(func(atUs int64, hash uint64, stored bool) { c.exact.Add(i, atUs, hash, stored) })
 		}
@@ -216,7 +222,7 @@ func (c *cluster) scrapeDue(i int, atUs int64) int64 {
 		return -1
 	}
 	phase := int64(0)
-	if !c.cfg.Aligned {
+	if c.cfg.Scrape != "aligned" {
 		phase = int64(i) * c.cfg.RefreshUs / int64(len(c.engines))
 	}
 	if atUs < phase {
@@ -230,7 +236,7 @@ func (c *cluster) scrape(i int, atUs int64) {
 	s := &c.view.Snapshots[i]
 	*s = snapshot{AtUs: atUs, QueueDepth: in.Waiting, BatchSize: in.Running, FreeBlocks: in.FreeBlocks,
 		TotalBlocks: in.TotalBlocks, StepStartUs: -1}
-	if c.cfg.ShowStep {
+	if c.cfg.ExportStep {
 		s.StepStartUs = in.StepStartUs
 	}
 }

@@ -58,7 +58,7 @@ func several(n int, cfg sim.Config) []sim.Config {
 }
 
 func plain(engines []sim.Config) *Config {
-	return &Config{Engines: engines, Policy: Always{}, Routing: RouterOptions{Policy: RoundRobin}, Update: OnRoute}
+	return &Config{Spec: Spec{Routing: Routing{Policy: RoundRobin, IndexUpdate: OnRoute}}, parts: parts{Engines: engines}, Policy: Always{}}
 }
 
 // One instance gives the log of the engine alone, byte for byte, whatever the
@@ -94,7 +94,7 @@ func TestOneInstanceIsTheEngine(t *testing.T) {
 			}
 			log.Flush()
 			c := plain([]sim.Config{cfg})
-			c.RefreshUs, c.Routing = 50_000, RouterOptions{Policy: LeastLoaded}
+			c.RefreshUs, c.Routing.Policy = 50_000, LeastLoaded
 			log = &sim.Log{W: bufio.NewWriter(&together), Requests: reqs}
 			c.Observe = func(int) sim.Observer { return log }
 			got, err := Run(c, reqs)

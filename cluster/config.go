@@ -1,8 +1,9 @@
 package cluster
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // Updates of the index.
@@ -12,39 +13,13 @@ const (
 	kvEvents     = "kv-events"      // what engines say of their caches, some time later
 )
 
-// Config is a cluster.
+// Config is a cluster: what its file says, and what stands behind and before the gateway.
 type Config struct {
-	Engines []sim.Config // instances; those of one run may share a latency model
-	Routing RouterOptions
-	Policy  Policy
-	Live    *live // the estimator that looks into the engines; nil: nobody does
-
-	RefreshUs    int64 // between two scrapes of an instance; 0: every decision sees the live state
-	Aligned      bool  // all instances are scraped at once; otherwise one after another
-	ShowStep     bool  // engines export when their step started
-	Update       string
-	IndexBlocks  int64 // of an instance's index; 0: as many as its engine has
-	EventDelayUs int64 // of KV events
-
-	AdmissionUs, RoutingUs int64 // what the decisions take
-
-	Priorities map[string]int // of classes, beside DefaultPriorities
-	Scheduler  string         // "", the deployments' and the requests' own; fcfs; priority-fcfs
-	AgeWeight  float64        // priority gained per us of age, with priority-fcfs
-
-	Retry       retry
-	ShadowShare float64 // of rejected requests that a copy of their engine serves, to see what would have been
-	Seed        int64
-	// Observe gives the observer of an instance; nil: nobody watches.
-	Observe func(instance int) sim.Observer
-}
-
-// retry says what rejected clients do: come back after BaseUs, then Factor times
-// as long, until they have come Tries times. Tries 0 or 1: they do not.
-type retry struct {
-	Tries  int
-	BaseUs int64
-	Factor float64
+	Spec
+	parts
+	Policy Policy // in place of what the spec names
+	Router router // the same; nil: the spec's
+	Live   *live  // the estimator that looks into the engines; nil: nobody does
 }
 
 // Schedulers.
@@ -60,29 +35,28 @@ var defaultPriorities = map[string]int{"critical": 4, "standard": 3, "batch": -1
 const standardPriority = 3
 
 func (c *Config) check() error {
-	bad := func(format string, args ...any) error { return trace.Errorf(codeBadSpec, format, args...) }
 	switch {
 	case len(c.Engines) < 1 || len(c.Engines) > maxInstances:
-		return bad("instances: got %d, want 1 to %d", len(c.Engines), maxInstances)
+		return specErrorf("instances: got %d, want 1 to %d", len(c.Engines), maxInstances)
 	case c.Policy == nil:
-		return bad("admission: got none, want a policy")
-	case c.RefreshUs < 0 || c.AdmissionUs < 0 || c.RoutingUs < 0 || c.EventDelayUs < 0 || c.IndexBlocks < 0:
-		return bad("times and blocks: got refresh %d, admission %d, routing %d, event delay %d us, %d index blocks, want all >= 0",
-			c.RefreshUs, c.AdmissionUs, c.RoutingUs, c.EventDelayUs, c.IndexBlocks)
-	case c.Update != OnRoute && c.Update != onFirstToken && c.Update != kvEvents:
-		return bad("index update: got %q, want on-route, on-first-token or kv-events", c.Update)
+		return specErrorf("admission: got none, want a policy")
+	case c.RefreshUs < 0 || c.AdmissionUs < 0 || c.RoutingUs < 0 || c.Routing.EventDelayUs < 0 || c.Routing.IndexBlocks < 0:
+		return specErrorf("times and blocks: got refresh %d, admission %d, routing %d, event delay %d us, %d index blocks, want all >= 0",
+			c.RefreshUs, c.AdmissionUs, c.RoutingUs, c.Routing.EventDelayUs, c.Routing.IndexBlocks)
+	case !slices.Contains([]string{OnRoute, onFirstToken, kvEvents}, c.Routing.IndexUpdate):
+		return specErrorf("index update: got %q, want on-route, on-first-token or kv-events", c.Routing.IndexUpdate)
 	case c.Scheduler != "" && c.Scheduler != fcfs && c.Scheduler != priorityFCFS:
-		return bad("scheduler: got %q, want fcfs or priority-fcfs", c.Scheduler)
+		return specErrorf("scheduler: got %q, want fcfs or priority-fcfs", c.Scheduler)
 	case !(c.AgeWeight >= 0) || c.AgeWeight > 1:
-		return bad("age weight: got %g, want 0 to 1 a us", c.AgeWeight)
-	case c.Retry.Tries > 1 && (c.Retry.BaseUs < 1 || !(c.Retry.Factor >= 1)):
-		return bad("retry: got base %d us and factor %g, want >= 1 and >= 1", c.Retry.BaseUs, c.Retry.Factor)
+		return specErrorf("age weight: got %g, want 0 to 1 a us", c.AgeWeight)
+	case c.Retry.Kind == "backoff" && (c.Retry.baseUs() < 1 || !(c.Retry.Factor >= 1)):
+		return specErrorf("retry: got base %d us and factor %g, want >= 1 and >= 1", c.Retry.baseUs(), c.Retry.Factor)
 	case !(c.ShadowShare >= 0 && c.ShadowShare <= 1):
-		return bad("shadow share: got %g, want 0 to 1", c.ShadowShare)
+		return specErrorf("shadow share: got %g, want 0 to 1", c.ShadowShare)
 	}
 	for i := range c.Engines {
 		if e := &c.Engines[i]; e.Gradient || e.StopUs != 0 {
-			return bad("instance %d: got derivatives or a stop, want none in a cluster", i)
+			return specErrorf("instance %d: got derivatives or a stop, want none in a cluster", i)
 		}
 	}
 	return nil

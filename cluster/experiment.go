@@ -198,10 +198,7 @@ func (l *lab) one(c *cell, plant *plant, gate *gate, seed int64, reqs []sim.Requ
 	}
 	spec, promised := c.Spec, TargetsOf(reqs)
 	spec.Targets = targetsOf(promised)
-	cfg, err := spec.Build(p)
-	if err != nil {
-		return nil, err
-	}
+	cfg := spec.Build(p)
 	cfg.ShadowShare = math.Min(cfg.ShadowShare, shadowsOf/float64(len(reqs)))
 	if rates != nil {
 		cfg.Policy = matchedTo(rates, seed)
@@ -309,10 +306,7 @@ func (l *lab) probe(plant *plant, gate *gate, reqs []sim.Request) (float64, erro
 		return 0, err
 	}
 	spec := specOf("always-admit", "", "fcfs")
-	cfg, err := spec.Build(p)
-	if err != nil {
-		return 0, err
-	}
+	cfg := spec.Build(p)
 	res, err := Run(cfg, reqs)
 	if err != nil {
 		return 0, err

@@ -83,10 +83,7 @@ func fittedRun(t *testing.T, plant *plant, gate *gate, reqs []sim.Request) (live
 	s := defaultSpec()
 	s.Admission, s.Routing.Policy, s.Routing.Scorers = defaultAdmission("predictive"), Weighted, "pa:4,qde:3"
 	s.Scheduler, s.ShadowShare, s.Targets = priorityFCFS, 0.05, map[string]targetSpec{"standard": {TTFTMs: 500}}
-	cfg, err := s.Build(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := s.Build(p)
 	gated := cfg.Policy.(*predictive)
 	both := &besideSeed{gated.Estimate.(*Rollout), Seed{StepUs: 7000, Beta0: 6910.42, Beta1: 17.67},
 		make([]float64, len(reqs))}

@@ -121,7 +121,7 @@ func (c *cluster) look(i int, now int64) {
 	if c.exact != nil {
 		c.exact.Match(r.Hashes, now, c.view.Exact)
 	}
-	if c.cfg.Update == kvEvents {
+	if c.cfg.Routing.IndexUpdate == kvEvents {
 		copy(c.view.Match, c.view.Exact)
 	} else {
 		c.index.Match(r.Hashes, c.view.Match)
@@ -150,8 +150,8 @@ func (c *cluster) admit(i int, now int64) error {
 		c.events.push(now+c.cfg.RoutingUs, routing, i)
 		return nil
 	}
-	if rec.Tries < c.cfg.Retry.Tries {
-		wait := float64(c.cfg.Retry.BaseUs) * stat.Pow(c.cfg.Retry.Factor, float64(rec.Tries-1))
+	if r := &c.cfg.Retry; r.Kind == "backoff" && rec.Tries < r.Tries {
+		wait := float64(r.baseUs()) * stat.Pow(r.Factor, float64(rec.Tries-1))
 		c.events.push(now+sim.ToUs(wait), arrival, i)
 		return nil
 	}
@@ -176,7 +176,7 @@ func (c *cluster) send(i int, now int64) error {
 	c.router.Routed(r, target)
 	rec.Instance, rec.Expected = target, c.view.CachedTokens(r, target)
 	c.view.Ledger.Sent(r, target, now, rec.Expected)
-	if c.cfg.Update == OnRoute {
+	if c.cfg.Routing.IndexUpdate == OnRoute {
 		c.index.Record(r, target)
 	}
 	c.fresh = false
@@ -190,7 +190,7 @@ func (c *cluster) firstToken(i, instance int, atUs int64) {
 	rec := &c.out.Records[i]
 	c.cfg.Policy.Seen(&c.seen[i], &c.view, &rec.Decision, instance, atUs, atUs-rec.DecidedUs)
 	c.view.Ledger.FirstToken(i, instance, atUs)
-	if c.cfg.Update == onFirstToken {
+	if c.cfg.Routing.IndexUpdate == onFirstToken {
 		c.index.Record(&c.seen[i], instance)
 	}
 }

@@ -160,10 +160,10 @@ func TestRouters(t *testing.T) {
 		{LeastLoaded, "", nil, 1},
 		{LeastLoaded, "", func(v *View) { v.Ledger.Of[1].InFlight = 9 }, 0},
 	} {
-		o := RouterOptions{Policy: c.policy, Tie: func(int) int { return 0 }}
+		var list []Scorer
 		if c.scorers != "" {
 			var err error
-			if o.Scorers, err = ParseScorers(c.scorers); err != nil {
+			if list, err = ParseScorers(c.scorers); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -171,7 +171,7 @@ func TestRouters(t *testing.T) {
 		if c.change != nil {
 			c.change(v)
 		}
-		r, err := newRouter(o, 4)
+		r, err := newRouter(c.policy, list, tie{choose: func(int) int { return 0 }}, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestRouters(t *testing.T) {
 			t.Errorf("%s %s: got %d, want %d", c.policy, c.scorers, got, c.want)
 		}
 	}
-	turns, _ := newRouter(RouterOptions{Policy: RoundRobin}, 3)
+	turns, _ := newRouter(RoundRobin, nil, tie{}, 3)
 	for _, c := range []struct {
 		want int
 		sent bool // one that is not sent takes no turn
@@ -196,7 +196,7 @@ func TestRouters(t *testing.T) {
 		equal.Snapshots[i] = snapshot{}
 		equal.Ledger.Of[i].InFlight = 0
 	}
-	least, _ := newRouter(RouterOptions{Policy: LeastLoaded, Seed: 5}, 4)
+	least, _ := newRouter(LeastLoaded, nil, tie{seed: 5}, 4)
 	count := make([]int, 4)
 	for k := range 4000 {
 		i := least.Route(&Request{Index: k}, equal)
@@ -216,10 +216,8 @@ func TestScorersRefused(t *testing.T) {
 			t.Errorf("%q: got no error", text)
 		}
 	}
-	for _, o := range []RouterOptions{{Policy: "what"}, {Policy: Weighted}} {
-		if _, err := newRouter(o, 2); err == nil {
-			t.Errorf("%+v: got no error", o)
-		}
+	if _, err := newRouter("what", nil, tie{}, 2); err == nil {
+		t.Error("policy what: got no error")
 	}
 }
 

@@ -46,12 +46,8 @@ func classed(perSecond, seconds float64, draw uint64) []sim.Request {
 func gated(t *testing.T, reqs []sim.Request, fromS float64, floor *Floor) *Goodput {
 	t.Helper()
 	e := published()
-	c := &Config{Engines: slices.Repeat([]sim.Config{e}, 8), Update: OnRoute, RefreshUs: 50_000,
-		Scheduler: priorityFCFS, Routing: RouterOptions{Policy: Weighted}}
-	var err error
-	if c.Routing.Scorers, err = ParseScorers("pa:4,qde:3"); err != nil {
-		t.Fatal(err)
-	}
+	c := plain(slices.Repeat([]sim.Config{e}, 8))
+	c.RefreshUs, c.Scheduler, c.Routing.Policy, c.Routing.Scorers = 50_000, priorityFCFS, Weighted, "pa:4,qde:3"
 	engine := predict.NewWith(e.Latency, e.Deployment)
 	c.Policy = &predictive{Floor: floor,
 		Estimate: &Rollout{Engines: slices.Repeat([]*predict.Engine{engine}, 8), ByPriority: true}}

@@ -76,7 +76,7 @@ func TestPredictionOnOneEngine(t *testing.T) {
 	for _, rate := range []float64{5, 15, 25, 45, 60} {
 		cfg := physical(t)
 		c := plain([]sim.Config{cfg})
-		c.ShowStep = true
+		c.ExportStep = true
 		c.Policy = &predictive{Estimate: &Rollout{Engines: []*predict.Engine{estimatorOf(&cfg)}}}
 		res, err := Run(c, critical(mixture(9, 3000, rate)))
 		if err != nil {
@@ -100,11 +100,7 @@ func TestPredictionOnEightEngines(t *testing.T) {
 		cfg.Noise = noisy()
 		c := plain(several(8, cfg))
 		c.RefreshUs, c.Scheduler, c.ShadowShare = 50_000, priorityFCFS, 0.1
-		list, err := ParseScorers("pa:4,qd:3")
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Routing = RouterOptions{Policy: Weighted, Scorers: list}
+		c.Routing.Policy, c.Routing.Scorers = Weighted, "pa:4,qd:3"
 		reqs := mixture(10, 12_000, rate)
 		both := &beside{Rollout: &Rollout{ByPriority: true}, seed: seedOf(t, &cfg), us: make([]float64, len(reqs))}
 		for range 8 {
@@ -157,7 +153,7 @@ func TestShadowIsWhatWouldHaveBeen(t *testing.T) {
 	run := func(p Policy) *Result {
 		c := plain(several(3, cfg))
 		c.RefreshUs, c.Scheduler, c.ShadowShare, c.Policy = 50_000, priorityFCFS, 1, p
-		c.Routing.Own = byTurns(3)
+		c.Router = byTurns(3)
 		res, err := Run(c, reqs)
 		if err != nil {
 			t.Fatal(err)
@@ -227,14 +223,15 @@ func random(t *testing.T, rng *rand.Rand) (*Config, []sim.Request) {
 	n := 1 + rng.IntN(5)
 	c := plain(several(n, cfg))
 	c.Seed = rng.Int64N(1000)
-	c.Routing = RouterOptions{Policy: []string{RoundRobin, LeastLoaded, Weighted}[rng.IntN(3)], Seed: c.Seed}
-	c.Routing.Scorers, _ = ParseScorers([]string{"pa:3,qd:2,kv:2", "ppc:2,qde:1,kv:1", "lb:1"}[rng.IntN(3)])
-	c.Update = []string{OnRoute, onFirstToken, kvEvents}[rng.IntN(3)]
-	c.RefreshUs, c.Aligned, c.ShowStep = []int64{0, 10_000, 50_000}[rng.IntN(3)], rng.IntN(2) == 0, rng.IntN(2) == 0
-	c.AdmissionUs, c.RoutingUs, c.EventDelayUs = rng.Int64N(3)*500, rng.Int64N(3)*500, rng.Int64N(30_000)
+	if c.Routing.Policy = []string{RoundRobin, LeastLoaded, Weighted}[rng.IntN(3)]; c.Routing.Policy == Weighted {
+		c.Routing.Scorers = []string{"pa:3,qd:2,kv:2", "ppc:2,qde:1,kv:1", "lb:1"}[rng.IntN(3)]
+	}
+	c.Routing.IndexUpdate = []string{OnRoute, onFirstToken, kvEvents}[rng.IntN(3)]
+	c.RefreshUs, c.Scrape, c.ExportStep = []int64{0, 10_000, 50_000}[rng.IntN(3)], []string{"aligned", ""}[rng.IntN(2)], rng.IntN(2) == 0
+	c.AdmissionUs, c.RoutingUs, c.Routing.EventDelayUs = rng.Int64N(3)*500, rng.Int64N(3)*500, rng.Int64N(30_000)
 	c.Scheduler = []string{"", fcfs, priorityFCFS}[rng.IntN(3)]
 	if rng.IntN(3) == 0 {
-		c.Retry = retry{Tries: 2 + rng.IntN(3), BaseUs: 20_000, Factor: 2}
+		c.Retry = retrySpec{Kind: "backoff", Tries: 2 + rng.IntN(3), BaseMs: 20, Factor: 2}
 	}
 	c.ShadowShare = 0.3
 	if rng.IntN(4) == 0 {
@@ -375,8 +372,7 @@ func BenchmarkCluster(b *testing.B) {
 				cfg := sim.DefaultConfig(d, step)
 				c := plain(several(8, cfg))
 				c.RefreshUs, c.Scheduler = 50_000, priorityFCFS
-				c.Routing = RouterOptions{Policy: Weighted}
-				c.Routing.Scorers, _ = ParseScorers("pa:4,qd:3")
+				c.Routing.Policy, c.Routing.Scorers = Weighted, "pa:4,qd:3"
 				if policy == "predictive" {
 					rollout := &Rollout{ByPriority: true}
 					for range 8 {

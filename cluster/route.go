@@ -14,16 +14,6 @@ type router interface {
 	Routed(r *Request, instance int)
 }
 
-// RouterOptions say which router.
-type RouterOptions struct {
-	Policy  string // round-robin, least-loaded or weighted
-	Scorers []Scorer
-	Seed    int64
-	// Tie chooses among n equal instances; nil: by the seed and the request.
-	Tie func(n int) int
-	Own router // in place of the policy's; nil: that
-}
-
 // Policies of routing.
 const (
 	RoundRobin  = "round-robin"
@@ -35,25 +25,16 @@ const (
 const streamTies = 1
 
 // newRouter makes a router for some instances.
-func newRouter(o RouterOptions, instances int) (router, error) {
-	if o.Own != nil {
-		return o.Own, nil
-	}
-	t := tie{seed: uint64(o.Seed), choose: o.Tie}
-	switch o.Policy {
+func newRouter(policy string, list []Scorer, t tie, instances int) (router, error) {
+	switch policy {
 	case RoundRobin:
 		return &roundRobin{n: instances}, nil
 	case LeastLoaded:
 		return &leastLoaded{tie: t}, nil
 	case Weighted:
-	default:
-		return nil, trace.Errorf(codeBadSpec, "routing policy: got %q, want round-robin, least-loaded or weighted", o.Policy)
+		return newWeighted(list, t, instances), nil
 	}
-	if len(o.Scorers) == 0 {
-		return nil, trace.Errorf(codeBadSpec, "routing policy weighted: got no scorers, want some").
-			WithHint(`such as scorers: "prefix-affinity:3,queue-depth:2,kv-utilization:2"`)
-	}
-	return newWeighted(o.Scorers, t, instances), nil
+	return nil, trace.Errorf(codeBadSpec, "routing policy: got %q, want round-robin, least-loaded or weighted", policy)
 }
 
 func newWeighted(list []Scorer, t tie, instances int) *weighted {
@@ -89,7 +70,7 @@ func (r *roundRobin) Routed(*Request, int) { r.next = (r.next + 1) % r.n }
 // tie chooses among equals.
 type tie struct {
 	seed   uint64
-	choose func(n int) int
+	choose func(n int) int // among n equal instances; nil: by the seed and the request
 	equal  []int
 }
 

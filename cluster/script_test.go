@@ -33,7 +33,7 @@ type script struct {
 // runScript understands `cluster k=v ...`, `step k=v ...`, `gate policy k=v ...` and
 // `request id k=v ...`, the last with times=N every=US for several; # starts prose.
 func runScript(t *testing.T, text string) string {
-	s := &script{t: t, cfg: &Config{Policy: Always{}, Routing: RouterOptions{Policy: RoundRobin}, Update: OnRoute},
+	s := &script{t: t, cfg: plain(nil),
 		step: [3]float64{1000, 10, 100}, seats: 4, n: 2}
 	for n, line := range strings.Split(text, "\n") {
 		words := strings.Fields(line)
@@ -76,25 +76,21 @@ func (s *script) cluster(p map[string]string) {
 		case "refresh":
 			s.cfg.RefreshUs = int64(s.number(v))
 		case "scrape":
-			s.cfg.Aligned = v == "aligned"
+			s.cfg.Scrape = v
 		case "routing":
 			s.cfg.Routing.Policy = v
 		case "scorers":
-			list, err := ParseScorers(v)
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			s.cfg.Routing.Policy, s.cfg.Routing.Scorers = Weighted, list
+			s.cfg.Routing.Policy, s.cfg.Routing.Scorers = Weighted, v
 		case "update":
-			s.cfg.Update = v
+			s.cfg.Routing.IndexUpdate = v
 		case "delay":
-			s.cfg.EventDelayUs = int64(s.number(v))
+			s.cfg.Routing.EventDelayUs = int64(s.number(v))
 		case "scheduler":
 			s.cfg.Scheduler = v
 		case "age":
 			s.cfg.AgeWeight = s.number(v)
 		case "tries":
-			s.cfg.Retry = retry{Tries: int(s.number(v)), BaseUs: 10_000, Factor: 2}
+			s.cfg.Retry = retrySpec{Kind: "backoff", Tries: int(s.number(v)), BaseMs: 10, Factor: 2}
 		case "shadow":
 			s.cfg.ShadowShare = s.number(v)
 		default:

@@ -339,10 +339,7 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 			return nil, err
 		}
 	}
-	cfg, err := s.spec.Build(p)
-	if err != nil {
-		return nil, err
-	}
+	cfg := s.spec.Build(p)
 	run, err := Run(cfg, reqs)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -178,6 +179,8 @@ func (r *retrySpec) UnmarshalYAML(node *yaml.Node) error {
 	type plain retrySpec
 	return files.DecodeYAMLNode(node, (*plain)(r))
 }
+
+func (r *retrySpec) baseUs() int64 { return sim.ToUs(r.BaseMs * 1e3) }
 
 // targetSpec is what a class was promised, ms; 0: nothing.
 type targetSpec struct {

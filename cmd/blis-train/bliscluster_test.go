@@ -45,7 +45,7 @@ func TestBLISTargets(t *testing.T) {
 			theirs := blisTargets(t, blis, d, reqs, c.policy, c.scorers)
 			cfg := blisCluster(t, d)
 			if c.scorers == "" {
-				cfg.Routing = cluster.RouterOptions{Policy: c.policy}
+				cfg.Routing.Policy = c.policy
 				res, err := cluster.Run(cfg, reqs)
 				must(t, err)
 				for i := range reqs {
@@ -58,7 +58,7 @@ func TestBLISTargets(t *testing.T) {
 			list, err := cluster.ParseScorers(c.scorers)
 			must(t, err)
 			w := &watcher{Policy: cluster.Always{}, list: list, reqs: reqs, theirs: theirs, steps: make([][]sim.Member, 8)}
-			cfg.Routing.Own, cfg.Policy = w, w
+			cfg.Router, cfg.Policy = w, w
 			cfg.Observe = func(i int) sim.Observer { return &stepKeeper{to: &w.steps[i]} }
 			_, err = cluster.Run(cfg, reqs)
 			must(t, err)
@@ -121,8 +121,10 @@ func blisCluster(t *testing.T, d *deploy.Deployment) *cluster.Config {
 	one := sim.DefaultConfig(d, nil)
 	one.Apply(m.Parts())
 	one.EmptyStepUs = 1
-	return &cluster.Config{Policy: cluster.Always{}, Update: cluster.OnRoute, IndexBlocks: 10_000,
-		Engines: slices.Repeat([]sim.Config{one}, 8)}
+	cfg := &cluster.Config{Policy: cluster.Always{}}
+	cfg.Routing = cluster.Routing{IndexUpdate: cluster.OnRoute, IndexBlocks: 10_000}
+	cfg.Engines = slices.Repeat([]sim.Config{one}, 8)
+	return cfg
 }
 
 // watcher is a gateway that compares each decision with BLIS's.
@@ -176,7 +178,7 @@ func freeRunning(t *testing.T, d *deploy.Deployment, of *watcher) *free {
 	f := &free{watcher: &watcher{list: of.list, reqs: of.reqs, theirs: of.theirs, steps: make([][]sim.Member, 8)},
 		rng: rand.New(rand.NewSource(42 ^ int64(h.Sum64()))), last: -1, first: -1}
 	cfg := blisCluster(t, d)
-	cfg.Routing.Own, cfg.Observe = f, func(i int) sim.Observer { return &stepKeeper{to: &f.steps[i]} }
+	cfg.Router, cfg.Observe = f, func(i int) sim.Observer { return &stepKeeper{to: &f.steps[i]} }
 	_, err := cluster.Run(cfg, of.reqs)
 	must(t, err)
 	return f
