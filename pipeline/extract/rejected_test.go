@@ -63,7 +63,7 @@ func TestWhyRejectedNamesEveryDroppedRecord(t *testing.T) {
 		}
 		got := rejectedCounts(t, b)
 		diff(t, "rejected records", doc.Totals.Records.Dropped, got)
-		want := map[string]int64{"not_used": 6, "bad_record": 3, "duplicate": 12, "unreadable": 4}
+		want := map[string]int64{"not_used": 4, "ignored_signal": 2, "bad_record": 3, "duplicate": 12, "unreadable": 4}
 		diff(t, "dropped records", want, doc.Totals.Records.Dropped)
 		if first == nil {
 			first = b

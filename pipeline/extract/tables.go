@@ -26,7 +26,7 @@ func (c *collector) Add(p *source.Parsed[*otlp.Message]) error {
 	p.Account(c.acc, name)
 	for _, s := range p.Records.Ignored {
 		c.acc.Read += s.N
-		c.acc.Drop(source.CodeNotUsed, s.N, source.Place{File: name, Line: s.Line}, "metrics or logs")
+		c.acc.Drop(source.CodeIgnoredSignal, s.N, source.Place{File: name, Line: s.Line}, "metrics or logs")
 	}
 	for _, line := range p.Records.Texts {
 		c.acc.BadText = append(c.acc.BadText, fmt.Sprintf("%s:%d", name, line))

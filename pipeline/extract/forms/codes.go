@@ -20,8 +20,8 @@ var Codes = []trace.CodeEntry{
 		"answers.",
 		Action: "Look at the benchmark; it probably finished no request, or the server started again. benchmarks.json of " +
 			"GuideLLM needs no repair."},
-	{Code: CodeUnknownFile, Kind: "error", Meaning: "a file of a client or a benchmark is of none of the forms that are read, a table of load " +
-		"levels lacks a column, a value in it is none, or a file is an export of another tool",
+	{Code: CodeUnknownFile, Kind: "error", Meaning: "a file of a client or a benchmark is of none of the forms that are read, a table of " +
+		"load levels lacks a column, a value in it is none, or a file is an export of another tool",
 		Action: "take the way out that the message names; write client_requests.jsonl (docs/spec.md#wire-client), measure with vllm bench " +
 			"serve, GuideLLM, AIPerf, genai-perf or inference-perf, or give a table of load levels in tokens, clients or requests/s, and ms"},
 	{Code: clientFile, Kind: "finding", Meaning: "what a file of a client or a benchmark leaves out, counts in its own way or has to be put " +

@@ -5,14 +5,15 @@ import "github.com/blis-train/blis-train/trace"
 // Drops: every record that is read and not kept has one of these reasons; the
 // last one also refuses a file.
 const (
-	CodeUnreadable trace.Code = "unreadable"
-	CodeOverLimit  trace.Code = "over_limit"
-	CodeBadRecord  trace.Code = "bad_record"
-	CodeNotUsed    trace.Code = "not_used"
-	CodeDuplicate  trace.Code = "duplicate"
-	CodeConflict   trace.Code = "duplicate_conflict"
-	CodeNulPadding trace.Code = "nul_padding"
-	CodeNotOTLP    trace.Code = "not_otlp"
+	CodeUnreadable    trace.Code = "unreadable"
+	CodeOverLimit     trace.Code = "over_limit"
+	CodeBadRecord     trace.Code = "bad_record"
+	CodeNotUsed       trace.Code = "not_used"
+	CodeDuplicate     trace.Code = "duplicate"
+	CodeConflict      trace.Code = "duplicate_conflict"
+	CodeIgnoredSignal trace.Code = "ignored_signal"
+	CodeNulPadding    trace.Code = "nul_padding"
+	CodeNotOTLP       trace.Code = "not_otlp"
 )
 
 // Codes describes every code of this package.
@@ -25,8 +26,8 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeBadRecord, Kind: "drop", Meaning: "an event lacks an attribute the tables need or has one of another type, a core span has " +
 		"no gen_ai.request.id, or a KV-cache event is not the positional array its class wants",
 		Action: "check the producer's version; a KV file is the JSONL subscriber's output"},
-	{Code: CodeNotUsed, Kind: "drop", Meaning: "a span of an instrumentation scope that is not vLLM's tracing, an event that is not " +
-		"part of the schema, or a metrics or logs object in a trace file",
+	{Code: CodeNotUsed, Kind: "drop", Meaning: "a span of an instrumentation scope that is not vLLM's tracing, or an event that is not " +
+		"part of the schema",
 		Action: "nothing: web-framework spans are expected; a new fork version may have added events"},
 	{Code: CodeDuplicate, Kind: "drop", Meaning: "the same content was recorded before: a repeated export, an event in two spans, a " +
 		"KV event of another tensor-parallel worker, a stock span beside the API and core spans of its trace",
@@ -34,6 +35,8 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeConflict, Kind: "drop", Meaning: "a span has the ids of an earlier one but another content, or a step id has other stamps; " +
 		"the first one is kept",
 		Action: "look for two producers that share ids, or a second engine in the dump"},
+	{Code: CodeIgnoredSignal, Kind: "drop", Meaning: "a metrics or logs object in a trace file",
+		Action: "nothing"},
 	{Code: CodeNulPadding, Kind: "drop", Meaning: "a block of NUL bytes, as a host crash leaves at the end of a file",
 		Action: "nothing, but expect the last lines to be missing"},
 	{Code: CodeNotOTLP, Kind: "error", Meaning: "a file is neither OTLP JSON nor length-prefixed protobuf, or is UTF-16",
