@@ -38,7 +38,7 @@ var pointColumns = []string{"id", "model", "system", "weights", "tp", "input_tok
 
 // readPoints reads measured points: a CSV with the columns of pointColumns, and
 // beside it models/<name>/config.json of every model in it. Codes: bad_points,
-// bad_point_unit and those of deploy.LoadModel.
+// and those of deploy.LoadModel.
 func readPoints(path string) ([]Point, coeff.Input, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 // FitPoints learns the coefficients of one deployment from load levels: what
 // benchmarks printed of each, in any form that sweep reads. It writes what Fit
-// writes. Codes: unknown_client_file, bad_points, bad_point_unit, those of the prior
+// writes. Codes: unknown_client_file, bad_points, those of the prior
 // and the simulator.
 func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o FitOptions) (*result.Fit, error) {
 	if o.Out == "" {

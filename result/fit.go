@@ -178,6 +178,13 @@ type StepQuality struct {
 	KnownShare     *float64 `json:"known_share"`
 }
 
+// Join adds the figures of another part of the run.
+func (q *StepQuality) Join(o StepQuality) {
+	q.Recorded, q.Known, q.FromSnapshots = q.Recorded+o.Recorded, q.Known+o.Known, q.FromSnapshots+o.FromSnapshots
+	q.Reconstructed, q.Approximate = q.Reconstructed+o.Reconstructed, q.Approximate+o.Approximate
+	q.Contradictions, q.KnownShare = q.Contradictions+o.Contradictions, Share(q.Known, q.Recorded)
+}
+
 // FitConfig is one configuration (spec#configuration) of the fit.
 type FitConfig struct {
 	Key        string            `json:"key"`   // stable id

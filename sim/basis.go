@@ -3,6 +3,7 @@ package sim
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
@@ -36,11 +37,11 @@ func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*trainedPhy
 
 func checkAlphas(alpha []float64) error {
 	if len(alpha) != 3 {
-		return trace.Errorf(features.CodeBadCoefficients, "alpha coefficients: got %d values, want 3", len(alpha))
+		return trace.Errorf(coeff.BadFile, "alpha coefficients: got %d values, want 3", len(alpha))
 	}
 	for i, a := range alpha {
 		if math.IsNaN(a) || math.IsInf(a, 0) || a < 0 {
-			return trace.Errorf(features.CodeBadCoefficients, "alpha coefficient %d: got %g us, want finite and >= 0", i, a)
+			return trace.Errorf(coeff.BadFile, "alpha coefficient %d: got %g us, want finite and >= 0", i, a)
 		}
 	}
 	return nil
@@ -76,7 +77,7 @@ func NewBlackbox(alpha, beta []float64) (*Blackbox, error) {
 		return nil, err
 	}
 	if len(beta) != len(features.BlackboxBeta) {
-		return nil, trace.Errorf(features.CodeBadCoefficients, "blackbox beta coefficients: got %d values, want %d",
+		return nil, trace.Errorf(coeff.BadFile, "blackbox beta coefficients: got %d values, want %d",
 			len(beta), len(features.BlackboxBeta))
 	}
 	return &Blackbox{Alpha: alpha, Beta: beta}, nil

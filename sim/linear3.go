@@ -3,7 +3,7 @@ package sim
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -18,11 +18,11 @@ type linear3 struct {
 // NewLinear3 checks the three numbers, in the order of the fields.
 func NewLinear3(beta []float64) (*linear3, error) {
 	if len(beta) != 3 {
-		return nil, trace.Errorf(features.CodeBadCoefficients, "linear3 coefficients: got %d values, want 3", len(beta))
+		return nil, trace.Errorf(coeff.BadFile, "linear3 coefficients: got %d values, want 3", len(beta))
 	}
 	for _, v := range beta {
 		if !(v >= 0) || math.IsInf(v, 0) {
-			return nil, trace.Errorf(features.CodeBadCoefficients, "linear3 coefficients: got %g us, want finite and >= 0", v)
+			return nil, trace.Errorf(coeff.BadFile, "linear3 coefficients: got %g us, want finite and >= 0", v)
 		}
 	}
 	return &linear3{AlphaUs: beta[0], BetaUs: beta[1], GammaUs: beta[2]}, nil

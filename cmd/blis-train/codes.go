@@ -52,7 +52,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/extract", extract.Codes},
 		{"pipeline/extract/forms", forms.Codes},
 		{"pipeline/extract/source", source.Codes},
-		{"pipeline/features", slices.Concat(features.Codes, features.BasisCodes)},
+		{"pipeline/features", features.Codes},
 		{"pipeline/fit", fit.Codes},
 		{"pipeline/folder", folder.Codes},
 		{"pipeline/learn", learn.Codes},

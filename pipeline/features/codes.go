@@ -23,7 +23,8 @@ var Codes = []trace.CodeEntry{
 	{Code: FeatureOutOfRange, Kind: "drop", Meaning: "A feature exceeded the upper bound of its slot, so the stored value is clipped.",
 		Action: "Check the inputs of the named slot; training leaves such rows out, prediction warns once per slot."},
 	{Code: WrongFeatureSet, Kind: "error", Meaning: "A fit or a coefficient file was made with other features than this build has under " +
-		"the same version, or a vector has another length than the version has terms.",
+		"the same version, Gram files with other features, recipe or grid than each other, or a vector has another length than the " +
+		"version has terms.",
 		Action: "Use the blis-train that made it, or fit again: the message names the terms that differ."},
 	{Code: noSuchTarget, Kind: "error", Meaning: "The coefficient set has no model of the delay asked for, or one that contains a wait, " +
 		"which a replay produces itself and would count twice.",

@@ -3,6 +3,7 @@ package features
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -44,20 +45,6 @@ const (
 	decodeKV
 	moEDispatch
 )
-
-// CodeBadCoefficients rejects a coefficient list of a length or sign the model does not know.
-const CodeBadCoefficients trace.Code = "bad_basis_coefficients"
-
-// codeBadDeployment rejects a deployment the trained-physics basis is not defined for.
-const codeBadDeployment trace.Code = "bad_basis_deployment"
-
-// Codes describes this package's codes.
-var BasisCodes = []trace.CodeEntry{
-	{Code: CodeBadCoefficients, Kind: "error", Meaning: "the coefficient list has a length, sign or value that the model does not define",
-		Action: "give 3 alpha and 7 to 11 beta values, finite and not negative"},
-	{Code: codeBadDeployment, Kind: "error", Meaning: "the trained-physics basis is not defined for this deployment",
-		Action: "heads and KV heads must be divisible by the tensor-parallel size; peaks and dimensions must be positive"},
-}
 
 // bytesPerKV is BLIS's fixed KV width: 16 bit, whatever kv_cache_dtype says.
 const bytesPerKV = 2.0
@@ -130,12 +117,12 @@ func checkTrainedPhysics(d *deploy.Deployment) error {
 	tp := max(1, d.TP)
 	switch {
 	case !(h.TFlopsPeak > 0) || math.IsInf(h.TFlopsPeak, 0) || !(h.BwPeakTBs > 0) || math.IsInf(h.BwPeakTBs, 0):
-		return trace.Errorf(codeBadDeployment, "peaks: got %g TFLOP/s and %g TB/s, want finite and > 0", h.TFlopsPeak, h.BwPeakTBs)
+		return trace.Errorf(deploy.BadHardware, "peaks: got %g TFLOP/s and %g TB/s, want finite and > 0", h.TFlopsPeak, h.BwPeakTBs)
 	case m.NumLayers <= 0 || m.NumHeads <= 0 || m.HiddenSize <= 0 || m.NumKVHeads <= 0:
-		return trace.Errorf(codeBadDeployment, "model: got %d layers, %d heads, %d KV heads, hidden size %d, want all > 0", m.NumLayers,
+		return trace.Errorf(deploy.BadModel, "model: got %d layers, %d heads, %d KV heads, hidden size %d, want all > 0", m.NumLayers,
 			m.NumHeads, m.NumKVHeads, m.HiddenSize)
 	case m.NumHeads%tp != 0 || m.NumKVHeads%tp != 0:
-		return trace.Errorf(codeBadDeployment, "heads: got %d heads and %d KV heads, want multiples of tensor_parallel_size %d", m.NumHeads,
+		return trace.Errorf(deploy.BadModel, "heads: got %d heads and %d KV heads, want multiples of tensor_parallel_size %d", m.NumHeads,
 			m.NumKVHeads, tp)
 	}
 	return nil
@@ -160,11 +147,11 @@ func (t *TrainedPhysics) Beta(s *Step, x []float64) {
 // CheckBetas accepts 7 to 11 finite, non-negative values.
 func CheckBetas(beta []float64) error {
 	if len(beta) < 7 || len(beta) > len(TrainedPhysicsBeta) {
-		return trace.Errorf(CodeBadCoefficients, "beta coefficients: got %d values, want 7 to %d", len(beta), len(TrainedPhysicsBeta))
+		return trace.Errorf(coeff.BadFile, "beta coefficients: got %d values, want 7 to %d", len(beta), len(TrainedPhysicsBeta))
 	}
 	for i, b := range beta {
 		if math.IsNaN(b) || math.IsInf(b, 0) || b < 0 {
-			return trace.Errorf(CodeBadCoefficients, "beta coefficient %d (%s): got %g, want finite and >= 0", i, TrainedPhysicsBeta[i].Name, b)
+			return trace.Errorf(coeff.BadFile, "beta coefficient %d (%s): got %g, want finite and >= 0", i, TrainedPhysicsBeta[i].Name, b)
 		}
 	}
 	return nil

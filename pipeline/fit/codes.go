@@ -12,7 +12,6 @@ const (
 	Implausible   trace.Code = "implausible_value"
 	LagUncertain  trace.Code = "lag_uncertain"
 	ModelSkipped  trace.Code = "model_skipped"
-	GramRefused   trace.Code = "gram_refused"
 )
 
 // Codes describes them for people.
@@ -47,7 +46,4 @@ var Codes = []trace.CodeEntry{
 	{Code: ModelSkipped, Kind: "warning",
 		Meaning: "another parameterisation, the comparison with spec 1.0, or what needs rows in a fit from Gram files was left out",
 		Action:  "the message says why; 1.0 needs snapshots for chunked prefill: --step-tracing-rich-subsample-rate"},
-	{Code: GramRefused, Kind: "error",
-		Meaning: "the Gram files do not belong together: another feature-set version, recipe or grid",
-		Action:  "save them again with this version"},
 }

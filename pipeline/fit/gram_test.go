@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -154,8 +155,8 @@ func TestGramRefused(t *testing.T) {
 func refusedWith(t *testing.T, name string, err error, text string) {
 	t.Helper()
 	e := (*trace.Error)(nil)
-	if !errors.As(err, &e) || e.Code != GramRefused || !strings.Contains(e.Msg, text) || e.Hint == "" {
-		t.Errorf("%s: got %v, want gram_refused with %q", name, err, text)
+	if !errors.As(err, &e) || e.Code != features.WrongFeatureSet || !strings.Contains(e.Msg, text) || e.Hint == "" {
+		t.Errorf("%s: got %v, want wrong_feature_set with %q", name, err, text)
 	}
 }
 

@@ -236,7 +236,7 @@ func sameMeta(want, got map[string]string) error {
 }
 
 func refused(format string, args ...any) error {
-	return trace.Errorf(GramRefused, "gram: "+format,
+	return trace.Errorf(features.WrongFeatureSet, "gram: "+format,
 		args...).WithHint("save the Gram files again with one version and one set of options: blis-train fit OUT --save-gram FILE")
 }
 

@@ -163,27 +163,29 @@ const (
 
 func kindsOf(c rows.Coverage) kinds {
 	k := kinds{heavy: c.Heavy}
-	for _, b := range c.DecodeBatch.Bins {
-		if b.N > 0 {
-			k.batch = int(b.Lo)
+	for i, n := range c.DecodeBatch.Counts {
+		lo := c.DecodeBatch.Edges[i]
+		if n > 0 {
+			k.batch = int(lo)
 		}
-		if b.Lo >= largeBatch {
-			k.decodeLarge += b.N
-		} else if b.Hi <= 4 {
-			k.decodeSmall += b.N
-		}
-	}
-	for _, b := range c.Context.Bins {
-		if b.N > 0 {
-			k.context = int(b.Lo)
-		}
-		if b.Lo >= longContext {
-			k.longContext += b.N
+		if lo >= largeBatch {
+			k.decodeLarge += n
+		} else if lo < 4 {
+			k.decodeSmall += n
 		}
 	}
-	for _, b := range c.KVUsage.Bins {
-		if b.Lo >= fullUsage {
-			k.fullCache += b.N
+	for i, n := range c.Context.Counts {
+		lo := c.Context.Edges[i]
+		if n > 0 {
+			k.context = int(lo)
+		}
+		if lo >= longContext {
+			k.longContext += n
+		}
+	}
+	for i, n := range c.KVUsage.Counts {
+		if c.KVUsage.Edges[i] >= fullUsage {
+			k.fullCache += n
 		}
 	}
 	return k

@@ -177,19 +177,10 @@ func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error
 	if err := p.tables(steps, space, o, gammas); err != nil {
 		return nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
-	p.kept, p.largest = p.Beta.Kept, largestReason(p.Beta)
+	code, n := p.Beta.Largest("no step summaries")
+	p.kept, p.largest = p.Beta.Kept, fmt.Sprintf("%s (%d of %d candidates)", code, n, p.Beta.Read)
 	p.steps, p.space = withoutRequests(steps), space
 	return p, nil
-}
-
-func largestReason(t *rows.Table) string {
-	best := rows.CodeCount{Code: "no step summaries"}
-	for _, c := range t.Dropped {
-		if c.N > best.N {
-			best = c
-		}
-	}
-	return fmt.Sprintf("%s (%d of %d candidates)", best.Code, best.N, t.Read)
 }
 
 func latestWall(run *trace.Run) int64 {
@@ -329,7 +320,8 @@ func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (
 func (p *Run) join(q *Run) {
 	p.Saturated = p.Saturated && q.Saturated
 	p.Spans, p.Findings = append(p.Spans, q.Spans...), append(p.Findings, q.Findings...)
-	p.Quality, p.Covered = rows.JoinedQuality(p.Quality, q.Quality), Cover(p.Covered, q.Covered)
+	p.Quality.Join(q.Quality)
+	p.Covered = Cover(p.Covered, q.Covered)
 	p.Lengths.add(q.Lengths)
 	p.WallNs, p.kept = max(p.WallNs, q.WallNs), p.kept+q.kept
 	p.Beta, p.Frozen = joinTables(p.Beta, q.Beta), joinTables(p.Frozen, q.Frozen)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"gonum.org/v1/gonum/mat"
 )
@@ -133,13 +132,4 @@ func (d *Direction) Needs() string {
 		return ""
 	}
 	return needs[d.Terms[0]]
-}
-
-// String is a direction in words.
-func (d *Direction) String() string {
-	what := "prior"
-	if d.IsLearned() {
-		what = "learned"
-	}
-	return fmt.Sprintf("%s (%.0f %%): %s", what, 100*d.Learned, strings.Join(d.Terms, " with "))
 }

@@ -231,16 +231,13 @@ const (
 	NothingMeasured trace.Code = "nothing_measured"
 	ReplayUnlike    trace.Code = "replay_unlike"
 	BadPoints       trace.Code = "bad_points"
-	pointUnit       trace.Code = "bad_point_unit"
 )
 
 // Codes describes the codes of this package.
 var Codes = []trace.CodeEntry{
-	{Code: BadPoints, Kind: "error", Meaning: "a file of measured points lacks a column, or a row has no valid number in one",
-		Action: "add the column or mend the row; a point needs its concurrency, lengths, TTFT and TPOT"},
-	{Code: pointUnit, Kind: "error", Meaning: "times of a measured point cannot be milliseconds: they lie below what reading the weights " +
-		"takes, or far above",
-		Action: "convert ttft_ms and tpot_ms to milliseconds"},
+	{Code: BadPoints, Kind: "error", Meaning: "a file of measured points lacks a column, a row has no valid number in one, or its times " +
+		"cannot be milliseconds: they lie below what reading the weights takes, or far above",
+		Action: "add the column or mend the row; a point needs its concurrency, lengths, TTFT and TPOT, in milliseconds"},
 	{Code: ReplayUnlike, Kind: "warning",
 		Meaning: "the replay of a load is unlike the measured server: TTFT is three times the measured one or a third of it, or the simulated " +
 			"server runs out of KV blocks where the measured one did not and the level is left out",

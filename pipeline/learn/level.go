@@ -26,8 +26,7 @@ type Level struct {
 }
 
 // LevelOf is what a benchmark printed of one load level of a deployment. Where the
-// load is not stated, its clients are what was in flight. Codes: bad_points,
-// bad_point_unit.
+// load is not stated, its clients are what was in flight. Code: bad_points.
 func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 	p := &Level{Version: d.Engine.VLLMVersion, Deployment: d, TTFTMs: l.TTFTMs.Or(math.NaN()),
 		InputTokens: max(1, int64(math.Round(l.PromptTokens))), OutputTokens: max(2, int64(math.Round(l.OutputTokens))), TPOTMs: l.TPOTMs,
@@ -62,7 +61,7 @@ func (p *Level) CheckUnit(path string, line int64) error {
 	if us := 1e3 * p.TPOTMs; !ok || us >= least && us <= most {
 		return nil
 	}
-	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: pointUnit, Hint: "times are milliseconds",
+	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: BadPoints, Hint: "times are milliseconds",
 		Msg: fmt.Sprintf("measured points: tpot_ms: got %g, want %.3g to %.3g: the weights alone take %.3g ms", p.TPOTMs, least/1e3, most/1e3,
 			2*least/1e3)}
 }

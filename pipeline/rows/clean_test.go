@@ -139,22 +139,15 @@ func TestDumpRows(t *testing.T) {
 func TestCoverage(t *testing.T) {
 	s := mustRebuild(t, decodeRun(100), testDeployment(), features.V11)
 	c := s.Coverage()
-	if n := total(c.DecodeBatch); n != 100 || total(c.Context) != 100 || total(c.KVUsage) != 100 || total(c.PrefillTokens) != 0 {
+	if c.DecodeBatch.Rows != 100 || c.Context.Rows != 100 || c.KVUsage.Rows != 100 || c.PrefillTokens.Rows != 0 {
 		t.Errorf("%+v", c)
 	}
-	if c.KVUsage.Bins[5].N != 100 || c.DecodeBatch.Bins[1].N != 100 {
+	if c.KVUsage.Counts[5] != 100 || c.DecodeBatch.Counts[1] != 100 {
 		t.Errorf("%+v", c)
 	}
 	if len(c.Findings) != 3 || c.Findings[0].Code != codeRegimeAbsent {
 		t.Errorf("findings %v", c.Findings)
 	}
-}
-
-func total(h Histogram) (n int) {
-	for _, b := range h.Bins {
-		n += b.N
-	}
-	return n
 }
 
 // TestAudit: cadence and duration medians and the pick-up quantiles.

@@ -3,27 +3,16 @@ package rows
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Bin counts steps with Lo <= value < Hi; Hi is +Inf in the last one.
-type Bin struct {
-	Lo, Hi float64
-	N      int
-}
-
-// Histogram counts busy known steps by one quantity.
-type Histogram struct {
-	Name, Unit string
-	Bins       []Bin
-}
-
 // Coverage says which kinds of steps a run holds.
 type Coverage struct {
-	PrefillTokens Histogram // tokens per step, steps with prefill
-	DecodeBatch   Histogram // decodes per step, steps with decodes
-	Context       Histogram // tokens in KV per decode
-	KVUsage       Histogram // share of GPU blocks, recorded steps
+	PrefillTokens result.Histogram // tokens per step, steps with prefill
+	DecodeBatch   result.Histogram // decodes per step, steps with decodes
+	Context       result.Histogram // tokens in KV per decode
+	KVUsage       result.Histogram // share of GPU blocks, recorded steps
 	// Heavy counts steps with more than 64 prefill tokens: without enough of
 	// them the prefill cost is not identifiable.
 	Heavy    int
@@ -33,29 +22,29 @@ type Coverage struct {
 // scarce is how many steps of a kind make it present.
 const scarce = 20
 
-// powers are bin edges 1, 2, 4 .. max; the first bin starts at 0.
-func powers(name, unit string, largest float64) Histogram {
-	h := Histogram{Name: name, Unit: unit, Bins: []Bin{{Hi: 1}}}
+// powers counts in bins with the edges 0, 1, 2, 4 .. largest.
+func powers(name, unit string, largest float64) result.Histogram {
+	edges := []float64{0}
 	for lo := 1.0; lo < largest; lo *= 2 {
-		h.Bins = append(h.Bins, Bin{Lo: lo, Hi: lo * 2})
+		edges = append(edges, lo)
 	}
-	h.Bins[len(h.Bins)-1].Hi = math.Inf(1)
-	return h
+	return result.Histogram{Name: name, Unit: unit, Edges: edges, Counts: make([]int, len(edges))}
 }
 
-func tenths(name string) Histogram {
-	h := Histogram{Name: name, Unit: "1"}
+func tenths(name string) result.Histogram {
+	h := result.Histogram{Name: name, Unit: "1", Counts: make([]int, 10)}
 	for i := range 10 {
-		h.Bins = append(h.Bins, Bin{Lo: float64(i) / 10, Hi: float64(i+1) / 10})
+		h.Edges = append(h.Edges, float64(i)/10)
 	}
-	h.Bins[9].Hi = math.Inf(1)
 	return h
 }
 
-func (h *Histogram) add(v float64) {
-	for i := len(h.Bins) - 1; i >= 0; i-- {
-		if v >= h.Bins[i].Lo {
-			h.Bins[i].N++
+// countIn adds one value to a histogram.
+func countIn(h *result.Histogram, v float64) {
+	for i := len(h.Edges) - 1; i >= 0; i-- {
+		if v >= h.Edges[i] {
+			h.Counts[i]++
+			h.Rows++
 			return
 		}
 	}
@@ -64,16 +53,16 @@ func (h *Histogram) add(v float64) {
 // Coverage counts the run's busy steps and names the regimes it lacks.
 func (s *Steps) Coverage() Coverage {
 	c := Coverage{
-		PrefillTokens: powers("prefill tokens per step", "tokens", 32768),
-		DecodeBatch:   powers("decodes per step", "requests", 1024),
-		Context:       powers("context per decode", "tokens", 131072),
-		KVUsage:       tenths("KV usage"),
+		PrefillTokens: powers("prefill_tokens", "tokens", 32768),
+		DecodeBatch:   powers("decode_batch", "requests", 1024),
+		Context:       powers("context_tokens", "tokens", 131072),
+		KVUsage:       tenths("kv_usage"),
 	}
 	var decode, mixed, prefill int
 	for k := range s.all {
 		st := &s.all[k]
 		if st.Recorded >= 0 && isBusy(&s.Run.Steps[st.Recorded]) {
-			c.KVUsage.add(s.Run.Steps[st.Recorded].KVUsage)
+			countIn(&c.KVUsage, s.Run.Steps[st.Recorded].KVUsage)
 		}
 		if !st.Known() || st.In.ScheduledTokens == 0 {
 			continue
@@ -88,11 +77,11 @@ func (s *Steps) Coverage() Coverage {
 			decode++
 		}
 		if hasPrefill {
-			c.PrefillTokens.add(st.In.PrefillTokens)
+			countIn(&c.PrefillTokens, st.In.PrefillTokens)
 		}
 		if hasDecode {
-			c.DecodeBatch.add(st.In.NumDecodeReqs)
-			c.Context.add(st.In.DecodeContextTokens / st.In.NumDecodeReqs)
+			countIn(&c.DecodeBatch, st.In.NumDecodeReqs)
+			countIn(&c.Context, st.In.DecodeContextTokens/st.In.NumDecodeReqs)
 		}
 		if st.In.PrefillTokens > evidenceTokens {
 			c.Heavy++

@@ -97,16 +97,8 @@ type Quality struct {
 	CrossWrong   int // of these, steps where the two differ
 }
 
-// JoinedQuality are the figures of two parts of a run together.
-func JoinedQuality(a, b result.StepQuality) result.StepQuality {
-	a.Recorded, a.Known, a.FromSnapshots = a.Recorded+b.Recorded, a.Known+b.Known, a.FromSnapshots+b.FromSnapshots
-	a.Reconstructed, a.Approximate = a.Reconstructed+b.Reconstructed, a.Approximate+b.Approximate
-	a.Contradictions, a.KnownShare = a.Contradictions+b.Contradictions, result.Share(a.Known, a.Recorded)
-	return a
-}
-
-// CodeCount is a number of things with one reason.
-type CodeCount struct {
+// codeCount is a number of things with one reason.
+type codeCount struct {
 	Code trace.Code
 	N    int
 }

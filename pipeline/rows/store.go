@@ -2,7 +2,6 @@ package rows
 
 import (
 	"encoding/gob"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,18 +21,6 @@ func CreateTables(path string) (TableWriter, error) {
 
 // Close ends the file.
 func (w TableWriter) Close() error { return w.file.Close() }
-
-// StoreTables writes the tables to a file.
-func StoreTables(path string, tables ...*Table) error {
-	w, err := CreateTables(path)
-	if err != nil {
-		return err
-	}
-	for _, t := range tables {
-		err = errors.Join(err, w.Encode(t))
-	}
-	return errors.Join(err, w.Close())
-}
 
 // RestoreTables reads the tables of a file, n of them.
 func RestoreTables(path string, use func(i int, t *Table)) (n int, err error) {

@@ -80,7 +80,7 @@ type Table struct {
 	ID                  []string  // alpha: core id; nil for beta
 
 	Read, Kept int
-	Dropped    []CodeCount // sorted by code
+	Dropped    []codeCount // sorted by code
 	// Hits counts candidate rows by 1-based slot whose value hit its bound in
 	// some step (spec#bounds); such rows are dropped in both versions.
 	Hits []int
@@ -104,16 +104,27 @@ func (t *Table) DroppedFor(code trace.Code) int {
 	return 0
 }
 
+// Largest is the reason for which most rows were dropped, with its count; usual where none were.
+func (t *Table) Largest(usual trace.Code) (trace.Code, int) {
+	best := codeCount{Code: usual}
+	for _, c := range t.Dropped {
+		if c.N > best.N {
+			best = c
+		}
+	}
+	return best.Code, best.N
+}
+
 // drop counts n rows under code, keeping Dropped sorted.
 func (t *Table) drop(code trace.Code, n int) { t.Dropped = addCount(t.Dropped, code, n) }
 
-func addCount(counts []CodeCount, code trace.Code, n int) []CodeCount {
-	i, found := slices.BinarySearchFunc(counts, code, func(c CodeCount, want trace.Code) int { return cmp.Compare(c.Code, want) })
+func addCount(counts []codeCount, code trace.Code, n int) []codeCount {
+	i, found := slices.BinarySearchFunc(counts, code, func(c codeCount, want trace.Code) int { return cmp.Compare(c.Code, want) })
 	if found {
 		counts[i].N += n
 		return counts
 	}
-	return slices.Insert(counts, i, CodeCount{code, n})
+	return slices.Insert(counts, i, codeCount{code, n})
 }
 
 // Filter keeps the rows for which keep is true and counts the others under

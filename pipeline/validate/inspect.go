@@ -74,7 +74,7 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 	audit := steps.Audit(sp)
 	out.Audit = &audit
 	c := steps.Coverage()
-	out.Coverage = coverage(c)
+	out.Coverage = []result.Histogram{c.PrefillTokens, c.DecodeBatch, c.Context, c.KVUsage}
 	out.Findings = append(out.Findings, steps.Findings...)
 	out.Findings = append(out.Findings, c.Findings...)
 	return nil
@@ -354,22 +354,6 @@ func spanS(run *trace.Run) *float64 {
 	s := float64(hi-lo) / nsPerSecond
 	return &s
 }
-
-// coverage are the histograms a simulator's user looks at: did the run hold the
-// steps that will be simulated?
-func coverage(c rows.Coverage) []result.Histogram {
-	out := []result.Histogram{}
-	for i, h := range []rows.Histogram{c.PrefillTokens, c.DecodeBatch, c.Context, c.KVUsage} {
-		g := result.Histogram{Name: coverageNames[i], Unit: h.Unit}
-		for _, b := range h.Bins {
-			g.Edges, g.Counts, g.Rows = append(g.Edges, b.Lo), append(g.Counts, b.N), g.Rows+b.N
-		}
-		out = append(out, g)
-	}
-	return out
-}
-
-var coverageNames = []string{"prefill_tokens", "decode_batch", "context_tokens", "kv_usage"}
 
 // loadSeries is the run in at most seriesBins equal bins of time.
 func loadSeries(run *trace.Run) *result.LoadSeries {

@@ -2,6 +2,7 @@ package validate
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -59,7 +60,14 @@ func StoreSteps(ctx context.Context, set *coeff.Set, fit *result.Fit, src Source
 	if err != nil || t.beta == nil {
 		return err
 	}
-	return rows.StoreTables(filepath.Join(dir, storedTables), append([]*rows.Table{t.beta}, t.alpha...)...)
+	w, err := rows.CreateTables(filepath.Join(dir, storedTables))
+	if err != nil {
+		return err
+	}
+	for _, t := range append([]*rows.Table{t.beta}, t.alpha...) {
+		err = errors.Join(err, w.Encode(t))
+	}
+	return errors.Join(err, w.Close())
 }
 
 func restoreSteps(src *Source, set *coeff.Set) (*judgedRun, error) {
