@@ -36,16 +36,12 @@ func calibration() *Queue {
 
 // TestPage: every part of the document is on the page, escaped, and the same the second time.
 func TestPage(t *testing.T) {
-	var one, two bytes.Buffer
-	for _, b := range []*bytes.Buffer{&one, &two} {
-		if err := writePage(b, calibration()); err != nil {
-			t.Fatal(err)
-		}
+	one, _, err := Page(calibration())
+	two, _, again := Page(calibration())
+	if err != nil || again != nil || !bytes.Equal(one, two) {
+		t.Fatalf("other bytes the second time, or %v", err)
 	}
-	if !bytes.Equal(one.Bytes(), two.Bytes()) {
-		t.Error("other bytes the second time")
-	}
-	page := one.String()
+	page := string(one)
 	for _, want := range []string{"1 of 2 servers have effective parameters", "saturated: queue_rising_r2", "a&lt;b&gt;", "held", "6.5 to 6.7",
 		"few_requests", "alpha with gamma", "512/128 at 2/s",
 		"17.0", "locked out", "replica:wva", "800", "blis-train queue fit --flavour corrected"} {
@@ -56,7 +52,7 @@ func TestPage(t *testing.T) {
 	if strings.Contains(page, "a<b>") {
 		t.Error("a server's name is not escaped")
 	}
-	if err := writePage(&one, &Queue{}); err != nil {
+	if _, _, err := Page(&Queue{}); err != nil {
 		t.Errorf("an empty document: %v", err)
 	}
 }

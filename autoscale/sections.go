@@ -2,23 +2,11 @@ package autoscale
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/report"
 )
-
-// writePage writes the page of queue.json as one HTML file: the parameters and where they come
-// from, how well they hold, what online tuners would have said, and what follows.
-func writePage(w io.Writer, q *Queue) error {
-	sections := []report.PageSection{
-		parameterSection(q), scoreSection(q), showSection(q), trackSection(q), sizeSection(q), planSection(q),
-		originSection(q),
-	}
-	sections = slices.DeleteFunc(sections, func(x report.PageSection) bool { return len(x.Blocks) == 0 && x.Missing == "" })
-	return report.Write(w, headOf(q), sections)
-}
 
 func headOf(q *Queue) report.PageHead {
 	h := report.PageHead{Class: "none", Badge: "QUEUE", Kicker: "Parameters of an autoscaler's queueing model",

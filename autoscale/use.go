@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -137,9 +139,15 @@ func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by st
 	return out, err
 }
 
-// Page is the page of queue.json.
-func Page(doc *Queue) ([]byte, error) {
+// Page is the page of queue.json as one HTML file, and its sections: the parameters and where
+// they come from, how well they hold, what online tuners would have said, and what follows.
+func Page(q *Queue) ([]byte, []report.PageSection, error) {
+	sections := []report.PageSection{
+		parameterSection(q), scoreSection(q), showSection(q), trackSection(q), sizeSection(q), planSection(q),
+		originSection(q),
+	}
+	sections = slices.DeleteFunc(sections, func(x report.PageSection) bool { return len(x.Blocks) == 0 && x.Missing == "" })
 	var b bytes.Buffer
-	err := writePage(&b, doc)
-	return b.Bytes(), err
+	err := report.Write(&b, headOf(q), sections)
+	return b.Bytes(), sections, err
 }

@@ -1,8 +1,8 @@
 package predictor
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 
 	"github.com/blis-train/blis-train/pipeline/report"
 )
@@ -10,9 +10,9 @@ import (
 // targetWords name the predicted latencies.
 var targetWords = map[string]string{targetTTFT: "TTFT", targetTPOT: "TPOT", targetE2E: "end to end"}
 
-// WritePage writes the page of predictor_scores.json as one HTML file: the error and
+// Page is the page of predictor_scores.json as one HTML file, and its sections: the error and
 // the P90 coverage of every model on rows it did not see.
-func WritePage(w io.Writer, s *Scores) error {
+func Page(s *Scores) ([]byte, []report.PageSection, error) {
 	h := report.PageHead{Class: "none", Badge: "TRAINED", Kicker: "Latency predictors from recorded vLLM traces",
 		Sentence: "Trees and physics on the last fifth of each run, from what was known when each request arrived."}
 	if s.Options.Evaluate {
@@ -32,14 +32,17 @@ func WritePage(w io.Writer, s *Scores) error {
 		report.FactOf("Rows", fmt.Sprintf("%d of %d requests", rows, requests)),
 		report.FactOf("Features", s.Options.Rows.Features), report.FactOf("Prefix score", s.Options.Rows.PrefixScore),
 		report.FactOf("Physics", physics), report.FactOf("Weights", s.Options.Weights), report.FactOf("Seed", fmt.Sprint(s.Options.Seed))}
-	return report.Write(w, h, []report.PageSection{
+	sections := []report.PageSection{
 		{ID: "error", Nav: "Error", Title: "Error and P90 coverage on rows held out",
 			Lead: "Mean absolute percentage error with the constant and the noise floor beside it; the share of requests within the " +
 				"calibrated P90.",
 			Blocks: append(report.Tables(scoreTable(s)), append(report.Tables(holdOutTable(s)), report.Tables(modelTable())...)...)},
 		{ID: "rows", Nav: "Rows", Title: "Rows", Lead: "One row a request at its decision; every other request is dropped for one reason.",
 			Blocks: append(append(report.Tables(rowTable(s)), report.FindingBlocks("Warnings", s.Warnings)...),
-				report.Block{Heading: "How to reproduce"}, report.Block{Code: []string{"blis-train " + s.Command}})}})
+				report.Block{Heading: "How to reproduce"}, report.Block{Code: []string{"blis-train " + s.Command}})}}
+	var b bytes.Buffer
+	err := report.Write(&b, h, sections)
+	return b.Bytes(), sections, err
 }
 
 func scoreTable(s *Scores) *report.Table {

@@ -1,7 +1,6 @@
 package predictor
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 )
@@ -14,16 +13,17 @@ func TestScoresPage(t *testing.T) {
 		{Scope: "all", Target: targetE2E, Model: namePhysics, Reason: "no coefficients were given"}}
 	s.HoldOut = []HoldOut{{Scope: "<b>s1</b>", Target: targetTPOT, Reason: "10 rows, want 30"}}
 	s.Runs = []runAccount{{ID: "<script>alert(1)</script>", Requests: 12, Rows: 10, Dropped: map[string]int{"no_arrival": 2}}}
-	var b bytes.Buffer
-	if err := WritePage(&b, s); err != nil {
+	html, _, err := Page(s)
+	if err != nil {
 		t.Fatal(err)
 	}
+	page := string(html)
 	for _, want := range []string{"50.0", "no coefficients were given", "10 rows, want 30", "no_arrival 2", "end to end"} {
-		if !strings.Contains(b.String(), want) {
+		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if strings.Contains(b.String(), "<script>alert") || strings.Contains(b.String(), "<b>s1") {
+	if strings.Contains(page, "<script>alert") || strings.Contains(page, "<b>s1") {
 		t.Error("a name from a recording became markup")
 	}
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -186,7 +184,7 @@ func predictorPhysics(c *cli.Context, con *console, in string, o *predictor.Trai
 	return &predictor.Coefficients{Name: filepath.Base(path), Set: set, Fit: doc}, filepath.Base(path), err
 }
 
-// writeScores writes the scores and their report, and prints the race.
+// writeScores writes the scores and their report, and prints them.
 func (con *console) writeScores(out string, scores *predictor.Scores) error {
 	if err := writeDoc(filepath.Join(out, scoresFile), scores); err != nil {
 		return err
@@ -195,43 +193,16 @@ func (con *console) writeScores(out string, scores *predictor.Scores) error {
 	if _, err := os.Stat(filepath.Join(out, validationFile)); err == nil {
 		name = predictorReport // report.html is validate's here
 	}
-	var html bytes.Buffer
-	if err := predictor.WritePage(&html, scores); err != nil {
-		return err
+	html, sections, err := predictor.Page(scores)
+	if err == nil {
+		err = files.Write(filepath.Join(out, name), html)
 	}
-	if err := files.Write(filepath.Join(out, name), html.Bytes()); err != nil {
+	if err != nil {
 		return err
 	}
 	con.warn(scores.Warnings)
-	showScores(con, scores)
+	con.tables(sections)
 	return con.document(scores)
-}
-
-// showScores prints the scores for people.
-func showScores(con *console, doc *predictor.Scores) {
-	var rows []cells
-	for _, h := range doc.HoldOut {
-		rows = append(rows, cells{h.Scope, h.Target, h.Train, h.Test, h.Dropped, share(h.AboveMax), h.Reason})
-	}
-	con.table("rows held out", cells{"scope", "target", "train", "test", "alive at border", "test above training max", "why none"}, rows)
-	rows = nil
-	for _, c := range doc.Models {
-		if c.Reason != "" {
-			rows = append(rows, cells{c.Scope, c.Target, c.Model, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", c.Reason})
-			continue
-		}
-		rows = append(rows, cells{c.Scope, c.Target, c.Model, c.Rows, share(c.MAPE), bandText(c.MAPEBand), share(c.MedianAPE),
-			share(c.Bias), share(c.MAPEConst), share(c.MAPEFloor), share(c.AboveMaxMAPE), share(c.Coverage), bandText(c.CoverageBand), ""})
-	}
-	con.table("error on them (MAPE with 95 % interval of a block bootstrap) and coverage of the calibrated P90", cells{"scope", "target",
-		"model", "rows", "MAPE", "interval", "median APE", "bias", "constant", "floor", "above max", "P90 coverage", "interval", "why not"}, rows)
-}
-
-func bandText(b *[2]float64) string {
-	if b == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f .. %.1f %%", 100*b[0], 100*b[1])
 }
 
 func predictorEvaluateCommand() *cli.Command {

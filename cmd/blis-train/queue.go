@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -147,8 +145,7 @@ func runQueueFit(c *cli.Context) error {
 	if err := autoscale.WriteRows(c.String("out"), rows); err != nil {
 		return err
 	}
-	showQueue(con, doc)
-	return finishQueue(c, con, doc)
+	return finishFit(c, con, doc)
 }
 
 func newQueueDoc(con *console, verb string, o *autoscale.Options) *autoscale.Queue {
@@ -198,49 +195,13 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *autoscale.Que
 	return append(servers, s), nil
 }
 
-// showQueue prints the servers for people.
-func showQueue(con *console, doc *autoscale.Queue) {
-	var params, scores, tracks []cells
-	for i := range doc.Servers {
-		s := &doc.Servers[i]
-		for _, set := range []struct {
-			name   string
-			params []autoscale.QueueParameter
-		}{{"physical", s.Physical}, {"effective", s.Effective}} {
-			for _, p := range set.params {
-				ci := "-"
-				if p.CI95 != nil {
-					ci = fmt.Sprintf("%.3g .. %.3g", p.CI95[0], p.CI95[1])
-				}
-				params = append(params, cells{s.ID, set.name, p.Name, fmt.Sprintf("%.4g", p.Value), ci, p.Unit, p.Identified, number(p.Utilisation),
-					number(p.Shift)})
-			}
-		}
-		for _, x := range s.Scores {
-			scores = append(scores, cells{s.ID, x.Estimator, x.Set, x.Windows, share(x.TTFTWape), share(x.TTFTBias), share(x.ITLWape),
-				share(x.ITLBias)})
-		}
-		for _, x := range s.Tracks {
-			tracks = append(tracks, cells{s.ID, x.Estimator, x.Windows, x.Accepted, number(x.MeanNIS),
-				fmt.Sprintf("%.1f %%", 100*x.RejectedFrac), x.LockedOut, floats(x.Final), x.Verdict})
-		}
+// finishFit is finishQueue after the servers were fitted or judged.
+func finishFit(c *cli.Context, con *console, doc *autoscale.Queue) error {
+	for _, s := range doc.Servers {
 		if s.Reason != "" {
 			con.line("warning", s.ID+": "+s.Reason)
 		}
 		con.warn(s.Findings)
 	}
-	con.table("parameters ("+doc.Flavour+")", cells{"server", "from", "parameter", "value", "95 % interval", "unit", "identified",
-		"utilisation", "shift"}, params)
-	con.table("errors on windows", cells{"server", "estimator", "windows of", "n", "TTFT WAPE", "TTFT bias", "ITL WAPE", "ITL bias"},
-		scores)
-	con.table("online estimators", cells{"server", "estimator", "windows", "accepted", "mean NIS", "rejected", "locked out", "final",
-		"verdict"}, tracks)
-}
-
-func floats(v []float64) string {
-	var parts []string
-	for _, x := range v {
-		parts = append(parts, fmt.Sprintf("%.3g", x))
-	}
-	return strings.Join(parts, " ")
+	return finishQueue(c, con, doc, "parameters", "scores", "tracks")
 }

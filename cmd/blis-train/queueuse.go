@@ -58,8 +58,7 @@ func runQueueValidate(c *cli.Context, con *console) error {
 	if doc.Servers, err = autoscale.ValidateQueues(c.Context, fitted, servers, c.String("server"), &o, c.Int("simulate")); err != nil {
 		return err
 	}
-	showQueue(con, doc)
-	if err := finishQueue(c, con, doc); err != nil {
+	if err := finishFit(c, con, doc); err != nil {
 		return err
 	}
 	judged := false
@@ -156,7 +155,12 @@ func useQueue(c *cli.Context, command string, args int, add func(*console, *auto
 	if err := add(con, doc); err != nil {
 		return err
 	}
-	return finishQueue(c, con, doc)
+	for i, plan := range []*autoscale.QueuePlan{doc.Plan, doc.Optimum} {
+		if plan != nil && len(plan.Unserved) > 0 {
+			con.line("warning", fmt.Sprintf("%s plan: no capacity for %s", []string{"greedy", "optimum"}[i], strings.Join(plan.Unserved, ", ")))
+		}
+	}
+	return finishQueue(c, con, doc, "sizes", "plan")
 }
 
 // readQueue reads a queue.json.
@@ -169,58 +173,19 @@ func (con *console) readQueue(path string) (*autoscale.Queue, result.Input, erro
 	return doc, in, con.readDoc(path, doc)
 }
 
-// finishQueue writes and shows a document.
-func finishQueue(c *cli.Context, con *console, doc *autoscale.Queue) error {
+// finishQueue writes a document and its page, and shows the sections named.
+func finishQueue(c *cli.Context, con *console, doc *autoscale.Queue, shown ...string) error {
 	if err := writeDoc(filepath.Join(c.String("out"), queueFile), doc); err != nil {
 		return err
 	}
-	html, err := autoscale.Page(doc)
+	html, sections, err := autoscale.Page(doc)
+	if err == nil {
+		err = files.Write(filepath.Join(c.String("out"), folder.QueuePage), html)
+	}
 	if err != nil {
 		return err
 	}
-	if err := files.Write(filepath.Join(c.String("out"), folder.QueuePage), html); err != nil {
-		return err
-	}
-	showUse(con, doc)
+	con.tables(sections, shown...)
 	con.warn(doc.Warnings)
 	return con.document(doc)
-}
-
-// showUse prints sizings and plans.
-func showUse(con *console, doc *autoscale.Queue) {
-	var sizes, plan []cells
-	for i := range doc.Servers {
-		s := &doc.Servers[i]
-		z := s.Sizing
-		if z == nil {
-			continue
-		}
-		row := cells{s.ID, fmt.Sprintf("%.4g", z.RateRPS), z.Binding, fmt.Sprintf("%.4g", z.TTFTMs), fmt.Sprintf("%.4g", z.ITLMs), "-", "-",
-			"-", "-"}
-		if p := z.Simulated; p != nil {
-			row = append(row[:5], fmt.Sprintf("%.4g ± %.2g", p.TTFTMs, p.TTFTSeMs), fmt.Sprintf("%.4g ± %.2g", p.ITLMs, p.ITLSeMs),
-				fmt.Sprintf("%.4g", p.TTFTP95Ms), fmt.Sprintf("%.4g", p.ITLP95Ms))
-		}
-		sizes = append(sizes, row)
-	}
-	for _, p := range []struct {
-		name string
-		plan *autoscale.QueuePlan
-	}{{"greedy", doc.Plan}, {"optimum", doc.Optimum}} {
-		if p.plan == nil {
-			continue
-		}
-		for _, g := range p.plan.Servers {
-			plan = append(plan, cells{p.name, g.Name, g.Priority, fmt.Sprintf("%.4g", g.RateRPS), g.Accelerator, g.Replicas, g.Wanted,
-				fmt.Sprintf("%.4g", g.Cost), fmt.Sprintf("%.4g", g.Value)})
-		}
-		if len(p.plan.Unserved) > 0 {
-			con.line("warning", fmt.Sprintf("%s plan: no capacity for %s", p.name, strings.Join(p.plan.Unserved, ", ")))
-		}
-		plan = append(plan, cells{p.name, "all", "", "", "", "", "", fmt.Sprintf("%.4g", p.plan.Cost), fmt.Sprintf("%.4g", p.plan.Value)})
-	}
-	con.table("rates of one replica", cells{"server", "requests/s", "binding", "TTFT ms", "ITL ms", "simulated TTFT", "simulated ITL",
-		"TTFT P95", "ITL P95"}, sizes)
-	con.table("allocation", cells{"plan", "server", "priority", "requests/s", "accelerator", "replicas", "wanted", "cents/h", "penalty"},
-		plan)
 }

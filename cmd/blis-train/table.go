@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/report"
@@ -12,13 +13,30 @@ type cells []any
 
 // show prints rows for people on stdout; nothing with --json or --quiet.
 func (con *console) show(title string, header cells, rows []cells) {
-	if con.json || con.quiet || con.summary || len(rows) == 0 {
+	if len(rows) > 0 {
+		con.print(tableOf(title, header, rows))
+	}
+}
+
+// tables prints the tables of a page's sections, of all or of those named.
+func (con *console) tables(sections []report.PageSection, ids ...string) {
+	for _, s := range sections {
+		for _, b := range s.Blocks {
+			if b.Table != nil && (len(ids) == 0 || slices.Contains(ids, s.ID)) {
+				con.print(b.Table)
+			}
+		}
+	}
+}
+
+func (con *console) print(t *report.Table) {
+	if con.json || con.quiet || con.summary {
 		return
 	}
 	con.mu.Lock()
 	defer con.mu.Unlock()
 	con.clearBar()
-	fmt.Fprintln(con.text, tableOf(title, header, rows).Terminal(con.outWidth))
+	fmt.Fprintln(con.text, t.Terminal(con.outWidth))
 }
 
 // tableOf is the table of some values: columns of numbers alone stand at the right.
