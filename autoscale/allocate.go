@@ -112,18 +112,18 @@ func (d *Demand) candidates() []candidate {
 // Check names the first impossible value.
 func (f *Fleet) Check(demands []Demand) error {
 	if !f.Unlimited && !slices.Contains(Policies, f.Policy) {
-		return trace.Errorf(BadProblem, "saturation policy: got %q, want %s", f.Policy, trace.OneOf(Policies))
+		return trace.Errorf(BadModel, "saturation policy: got %q, want %s", f.Policy, trace.OneOf(Policies))
 	}
 	for _, typ := range slices.Sorted(maps.Keys(f.Capacity)) {
 		if f.Capacity[typ] < 0 {
-			return trace.Errorf(BadProblem, "capacity of %q: got %d units, want >= 0", typ, f.Capacity[typ])
+			return trace.Errorf(BadModel, "capacity of %q: got %d units, want >= 0", typ, f.Capacity[typ])
 		}
 	}
 	names := map[string]bool{}
 	for i := range demands {
 		d := &demands[i]
 		if d.Name == "" || names[d.Name] {
-			return trace.Errorf(BadProblem, "server %q: want a name, each once", d.Name)
+			return trace.Errorf(BadModel, "server %q: want a name, each once", d.Name)
 		}
 		names[d.Name] = true
 		if err := d.check(); err != nil {
@@ -135,13 +135,13 @@ func (f *Fleet) Check(demands []Demand) error {
 
 func (d *Demand) check() error {
 	if !(d.RateRPS >= 0) || math.IsInf(d.RateRPS, 0) || d.MinReplicas < 0 || d.Priority < 1 {
-		return trace.Errorf(BadProblem, "server %q: got rate %g/s, at least %d replicas, priority %d, want finite >= 0, >= 0, >= 1", d.Name,
+		return trace.Errorf(BadModel, "server %q: got rate %g/s, at least %d replicas, priority %d, want finite >= 0, >= 0, >= 1", d.Name,
 			d.RateRPS, d.MinReplicas, d.Priority)
 	}
 	seen := map[string]bool{}
 	for _, o := range d.Options {
 		if o.Accelerator == "" || seen[o.Accelerator] || o.Units < 1 || !(o.UnitCost >= 0) || !(o.RateRPS > 0) || math.IsInf(o.UnitCost, 0) {
-			return trace.Errorf(BadProblem, "server %q on %q: got %d units at %g cents/h and %g requests/s, want a name once, >= 1, >= 0 and > 0",
+			return trace.Errorf(BadModel, "server %q on %q: got %d units at %g cents/h and %g requests/s, want a name once, >= 1, >= 0 and > 0",
 				d.Name, o.Accelerator, o.Units, o.UnitCost, o.RateRPS)
 		}
 		seen[o.Accelerator] = true

@@ -27,7 +27,7 @@ func formatsPtr(v float64) *float64 { return &v }
 func example(f Flavour) *Queue {
 	s := QueueServer{
 		ID: "h100", Source: "sweep", Model: "meta-llama/Llama-3.1-8B", Accelerator: "H100", AccCount: 2,
-		Limits: QueueLimits{MaxBatch: 128, Queue: 1280, MaxBatchedTokens: 8192},
+		Limits: Limits{MaxBatch: 128, Queue: 1280, MaxBatchedTokens: 8192},
 		Load:   &QueueLoad{RateRPS: 3, PromptTokens: 512, OutputTokens: 127.6, TTFTMs: 41.3, ITLMs: 8.7},
 		Noise:  &QueueNoise{TTFTResidual: formatsPtr(0.04), ITLResidual: formatsPtr(0.02)},
 		Points: []QueueOperating{

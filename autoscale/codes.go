@@ -6,7 +6,6 @@ import "github.com/blis-train/blis-train/trace"
 const (
 	BadOption         trace.Code = "bad_queue_option"
 	BadModel          trace.Code = "bad_queue_model"
-	BadProblem        trace.Code = "bad_allocation_problem"
 	TargetBelowRange  trace.Code = "target_below_range"
 	sizingRemark      trace.Code = "sizing_remark"
 	NoWindows         trace.Code = "no_windows"
@@ -25,10 +24,9 @@ var Codes = []trace.CodeEntry{
 	{Code: BadOption, Kind: trace.KindUsage, Meaning: "An option of a queue command, of the window cut or of the estimation is out of its " +
 		"range, or the queueing model is none of wva-4p, wva-3p, inferno-3p, corrected.",
 		Action: "Correct the value the message names; docs/queueing.md says which consumer reads which model."},
-	{Code: BadModel, Kind: "error", Meaning: "A parameter, length or limit of a queueing model is one that no server can have.",
-		Action: "Correct the named value."},
-	{Code: BadProblem, Kind: "error", Meaning: "A server, accelerator, capacity or value of an allocation problem is missing or impossible.",
-		Action: "Correct it; blis-train queue allocate --help shows the form."},
+	{Code: BadModel, Kind: "error", Meaning: "A parameter, length or limit of a queueing model, or a server, accelerator, capacity or value " +
+		"of an allocation problem is missing or impossible.",
+		Action: "Correct the named value; blis-train queue allocate --help shows the form of a problem."},
 	{Code: TargetBelowRange, Kind: "error", Meaning: "A latency target is missed even at the smallest load.",
 		Action: "Raise the target, or use a faster accelerator or a shorter prompt."},
 	{Code: sizingRemark, Kind: "finding", Meaning: "A latency target is met up to the largest throughput, so that the throughput limits the " +

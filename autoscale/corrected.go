@@ -64,8 +64,8 @@ func (m *Model) residentTokens() float64 {
 // correctedSeats is how many requests fit: seats, KV cache, token budget.
 func (m *Model) correctedSeats() int {
 	n := float64(m.v.MaxBatch)
-	if m.v.KVTokens > 0 {
-		n = math.Min(n, m.v.KVTokens/m.residentTokens())
+	if kv := m.v.KVTokens; kv != nil && *kv > 0 {
+		n = math.Min(n, *kv/m.residentTokens())
 	}
 	if tokens := m.s.Prompt + m.decodes(); tokens > 0 {
 		budget := float64(m.v.MaxBatchedTokens)

@@ -44,10 +44,10 @@ type QueueServer struct {
 	Source string `json:"source"` // recording | sweep
 	Model  string `json:"model"`
 	// Accelerator is the hardware's name, AccCount how many of it one replica takes.
-	Accelerator string      `json:"accelerator"`
-	AccCount    int64       `json:"acc_count"`
-	Limits      QueueLimits `json:"limits"`
-	Load        *QueueLoad  `json:"load"` // medians over the windows; null without any
+	Accelerator string     `json:"accelerator"`
+	AccCount    int64      `json:"acc_count"`
+	Limits      Limits     `json:"limits"`
+	Load        *QueueLoad `json:"load"` // medians over the windows; null without any
 	// Physical is what the step traces say, Effective what latencies say; null where there
 	// is none, for Reason.
 	Physical  []QueueParameter `json:"physical"`
@@ -67,14 +67,16 @@ type QueueServer struct {
 	Covar  [][]float64      `json:"covariance"` // of the effective parameters; null when held or unknown
 }
 
-// QueueLimits are what limits the engine.
-type QueueLimits struct {
-	MaxBatch         int      `json:"max_batch"`
-	Queue            int      `json:"queue"`
-	MaxBatchedTokens int      `json:"max_batched_tokens"`
-	KVTokens         *float64 `json:"kv_tokens"` // null: not known, taken as enough
-	OverheadMs       float64  `json:"overhead_ms"`
-	Async            bool     `json:"async"`
+// Limits are what limits the engine.
+type Limits struct {
+	MaxBatch         int `json:"max_batch"`          // N, requests in service
+	Queue            int `json:"queue"`              // Q, requests waiting
+	MaxBatchedTokens int `json:"max_batched_tokens"` // M, tokens per iteration; 0 = DefaultMaxBatchedTokens
+
+	// Read by the corrected flavour alone.
+	KVTokens   *float64 `json:"kv_tokens"`   // null: not known, taken as enough
+	OverheadMs float64  `json:"overhead_ms"` // from arrival to the engine's input queue
+	Async      bool     `json:"async"`       // schedule(s+1) overlaps step s
 }
 
 // QueueLoad is the traffic of a server, medians over its windows.

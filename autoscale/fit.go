@@ -90,15 +90,10 @@ func (f *Calibrated) describe(o *Options) {
 	s := f.Server
 	f.Doc = QueueServer{
 		ID: s.ID, Source: s.Source, Model: s.Model, Accelerator: s.Accelerator, AccCount: s.AccCount, Reason: s.Reason,
-		Limits: QueueLimits{
-			MaxBatch: s.Limits.MaxBatch, Queue: s.Limits.Queue, MaxBatchedTokens: s.Limits.MaxBatchedTokens,
-			OverheadMs: s.Limits.OverheadMs, Async: s.Limits.Async,
-		},
-		Load: loadOf(s.Windows), Physical: s.Physical.document(o.Flavour), Windows: s.Account, Findings: append([]trace.Finding{}, s.Findings...),
-		Scores: []QueueScore{}, Tracks: []QueueTrack{},
-	}
-	if s.Limits.KVTokens > 0 {
-		f.Doc.Limits.KVTokens = &s.Limits.KVTokens
+		Limits: s.Limits,
+		Load:   loadOf(s.Windows), Physical: s.Physical.document(o.Flavour), Windows: s.Account,
+		Findings: append([]trace.Finding{}, s.Findings...),
+		Scores:   []QueueScore{}, Tracks: []QueueTrack{},
 	}
 	if s.Physical != nil {
 		f.Doc.Steps = s.Physical.Errors

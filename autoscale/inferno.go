@@ -109,14 +109,15 @@ func validity(c result.FitConfig, l export.Lengths, largest, budget int64) *expo
 
 func infernoValues(label string, p Parms) []export.SideValue {
 	const origin = "non-negative least squares in relative error over a grid of batches, depths and prompt chunks of the physics model"
-	at := func(key, unit string, v float64, effect string) export.SideValue {
-		return export.SideValue{Key: label + "." + key, Name: key, Value: result.OrNull(v), Unit: unit, Identified: "derived", Learned: true,
-			Origin: origin,
-			Effect: effect}
-	}
 	return []export.SideValue{
-		at("alpha", "ms", p.Alpha, "time of an iteration before any token"),
-		at("beta", "ms/token", p.Beta, "time per computed token"),
-		at("gamma", "ms/token", p.Gamma, "time per KV token read"),
+		derived(label, "alpha", "ms", p.Alpha, origin, "time of an iteration before any token"),
+		derived(label, "beta", "ms/token", p.Beta, origin, "time per computed token"),
+		derived(label, "gamma", "ms/token", p.Gamma, origin, "time per KV token read"),
 	}
+}
+
+// derived is a value of a configuration that follows from learned coefficients.
+func derived(label, key, unit string, v float64, origin, effect string) export.SideValue {
+	return export.SideValue{Key: label + "." + key, Name: key, Value: result.OrNull(v), Unit: unit, Identified: "derived", Learned: true,
+		Origin: origin, Effect: effect}
 }

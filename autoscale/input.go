@@ -38,8 +38,9 @@ func limitsOf(d *deploy.Deployment, o *Options) Limits {
 		MaxBatch: int(d.Engine.MaxNumSeqs), Queue: o.waiting(int(d.Engine.MaxNumSeqs)),
 		MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens), Async: d.Engine.IsAsync(),
 	}
-	if blocks, _, err := d.KVBlocks(); err == nil {
-		s.KVTokens = float64(blocks * d.Engine.BlockSize)
+	if blocks, _, err := d.KVBlocks(); err == nil && blocks > 0 {
+		tokens := float64(blocks * d.Engine.BlockSize)
+		s.KVTokens = &tokens
 	}
 	return s
 }

@@ -21,18 +21,6 @@ type Params struct {
 // Shape is how long requests are, means over requests; the corrected flavour alone reads more than the two lengths.
 type Shape = workload.Lengths
 
-// Limits are those of an engine.
-type Limits struct {
-	MaxBatch         int // N, requests in service
-	Queue            int // Q, requests waiting
-	MaxBatchedTokens int // M, tokens per iteration; 0 = DefaultMaxBatchedTokens
-
-	// Read by the corrected flavour alone.
-	KVTokens   float64 // KV cache in tokens; 0 = enough
-	OverheadMs float64 // from arrival to the engine's input queue
-	Async      bool    // schedule(s+1) overlaps step s
-}
-
 // DefaultMaxBatchedTokens is what queue-analysis assumes (pkg/analyzer/queueanalyzer.go@cfadd1c).
 const DefaultMaxBatchedTokens = 8192
 
@@ -73,6 +61,10 @@ func (m *Model) check() error {
 	if !m.flavour.known() {
 		return trace.Errorf(BadOption, "flavour: got %q, want %s", m.flavour, trace.OneOf(Flavours))
 	}
+	var kv float64
+	if m.v.KVTokens != nil {
+		kv = *m.v.KVTokens
+	}
 	numbers := [...]number{
 		{"alpha ms", m.p.AlphaMs, 0, false}, {"beta ms", m.p.BetaMs, 0, false}, {"gamma ms", m.p.GammaMs, 0, false},
 		{"delta ms", m.p.DeltaMs, 0, false},
@@ -80,7 +72,7 @@ func (m *Model) check() error {
 		{"cached tokens", m.s.Cached, 0, false}, {"prompt cv2", m.s.PromptCV2, 0, false}, {"output cv2", m.s.OutputCV2, 0, false},
 		{"max batch", float64(m.v.MaxBatch), 1, false}, {"queue", float64(m.v.Queue), 0, false},
 		{"max batched tokens", float64(m.v.MaxBatchedTokens), 1, false},
-		{"kv tokens", m.v.KVTokens, 0, false}, {"overhead ms", m.v.OverheadMs, 0, false},
+		{"kv tokens", kv, 0, false}, {"overhead ms", m.v.OverheadMs, 0, false},
 		{"time in service ms", m.tauMs(1), 0, true},
 	}
 	if m.s.Cached > m.s.Prompt {

@@ -53,11 +53,11 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 			return nil, err
 		}
 		at, _ := trace.YAMLError(name, err)
-		at.Code = BadProblem
+		at.Code = BadModel
 		return nil, at
 	}
 	if len(p.Servers) == 0 {
-		return nil, trace.Errorf(BadProblem, "%s: got no servers, want at least one", name)
+		return nil, trace.Errorf(BadModel, "%s: got no servers, want at least one", name)
 	}
 	for i := range p.Servers {
 		if s := &p.Servers[i]; s.Priority == 0 {
@@ -100,13 +100,13 @@ func (p *Problem) demand(s *ProblemServer, q *Queue) (Demand, []trace.Finding, e
 			continue
 		}
 		if slices.ContainsFunc(d.Options, func(o Option) bool { return o.Accelerator == acceleratorOf(at) }) {
-			return d, nil, trace.Errorf(BadProblem, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model,
+			return d, nil, trace.Errorf(BadModel, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model,
 				acceleratorOf(at)).
 				WithHint("choose with parameters: [" + at.ID + "]")
 		}
 		cost, ok := p.UnitCost[at.Accelerator]
 		if !ok {
-			return d, nil, trace.Errorf(BadProblem, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
+			return d, nil, trace.Errorf(BadModel, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
 		}
 		z, err := SizedOf(at, Flavour(q.Flavour), s.PromptTokens, s.OutputTokens)
 		if err != nil {

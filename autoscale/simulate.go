@@ -20,7 +20,10 @@ const (
 // simulatedEngine is the engine with a server's limits; without a size of the KV cache it has
 // room for every seat.
 func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
-	kv := int64(v.KVTokens) / simBlock
+	var kv int64
+	if v.KVTokens != nil {
+		kv = int64(*v.KVTokens) / simBlock
+	}
 	if kv == 0 {
 		kv = min(deploy.MaxKVBlocks, int64(v.MaxBatch+1)*(longest/simBlock+1))
 	}

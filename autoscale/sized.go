@@ -24,13 +24,7 @@ func SizedOf(s *QueueServer, f Flavour, prompt, output float64) (*Sized, error) 
 		return nil, trace.Errorf(noParameters, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
 			len(f.Parameters())).WithHint("its reason: " + s.Reason)
 	}
-	z := &Sized{Flavour: f, Params: fromVector(valuesOf(params)), Limits: Limits{
-		MaxBatch: s.Limits.MaxBatch, Queue: s.Limits.Queue, MaxBatchedTokens: s.Limits.MaxBatchedTokens, OverheadMs: s.Limits.OverheadMs,
-		Async: s.Limits.Async,
-	}}
-	if s.Limits.KVTokens != nil {
-		z.Limits.KVTokens = *s.Limits.KVTokens
-	}
+	z := &Sized{Flavour: f, Params: fromVector(valuesOf(params)), Limits: s.Limits}
 	if l := s.Load; l != nil {
 		z.Shape = Shape{Prompt: l.PromptTokens, Cached: l.CachedTokens, Output: l.OutputTokens, PromptCV2: l.PromptCV2,
 			OutputCV2: l.OutputCV2}

@@ -7,25 +7,10 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Summary says how consistent a filter's run was.
-type Summary struct {
-	Windows  int
-	Accepted int
-	// MeanNIS is 2 for a filter whose noise is right; below 2 it is underconfident
-	// (its R or P is too large), above 2 overconfident. NaN without a prediction.
-	MeanNIS      float64
-	RejectedFrac float64 // of the windows with a prediction
-	Unpredicted  int     // windows without one
-	// Whiteness is the lag-1 correlation of the innovations relative to the
-	// observations, of TTFT and ITL: near 0 when nothing is left to learn.
-	Whiteness [2]float64
-	// LockedOut is the number of windows at the end that were all rejected.
-	LockedOut int
-}
-
-// summarize reduces a run.
-func summarize(windows []Window, steps []Step) Summary {
-	s := Summary{Windows: len(steps), MeanNIS: math.NaN()}
+// summarize says how consistent a filter's run was: MeanNIS is 2 for one whose noise is right; below 2 it is underconfident
+// (its R or P is too large), above 2 overconfident. Innovations that are white leave nothing to learn.
+func summarize(windows []Window, steps []Step) QueueTrack {
+	s := QueueTrack{Windows: len(steps)}
 	var nis float64
 	predicted, rejected := 0, 0
 	var innovations [2][]float64
@@ -51,11 +36,11 @@ func summarize(windows []Window, steps []Step) Summary {
 		innovations[1] = append(innovations[1], st.Innovation[1]/w.ITLMs)
 	}
 	if predicted > 0 {
-		s.MeanNIS = nis / float64(predicted)
+		s.MeanNIS = result.OrNull(nis / float64(predicted))
 		s.RejectedFrac = float64(rejected) / float64(predicted)
 	}
 	for m := range innovations {
-		s.Whiteness[m] = lag1(innovations[m])
+		s.Whiteness[m] = result.OrNull(lag1(innovations[m]))
 	}
 	return s
 }

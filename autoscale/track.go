@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/result"
 )
 
 // run is one online estimator over a server's windows.
@@ -49,12 +48,9 @@ func (f *Calibrated) runs(o *Options) []run {
 func (f *Calibrated) trackDoc(r run) QueueTrack {
 	s := summarize(f.Windows, r.steps)
 	last := r.steps[len(r.steps)-1]
-	return QueueTrack{
-		Estimator: r.name, Flavour: string(r.flavour), Names: r.flavour.Parameters(), Final: last.X, Covariance: last.P,
-		Windows: s.Windows, Accepted: s.Accepted, MeanNIS: result.OrNull(s.MeanNIS), RejectedFrac: s.RejectedFrac, Unpredicted: s.Unpredicted,
-		Whiteness: [2]*float64{result.OrNull(s.Whiteness[0]), result.OrNull(s.Whiteness[1])}, LockedOut: s.LockedOut, Verdict: trackVerdict(&s),
-		Drift: drift(r.steps),
-	}
+	s.Estimator, s.Flavour, s.Names, s.Final, s.Covariance = r.name, string(r.flavour), r.flavour.Parameters(), last.X, last.P
+	s.Drift, s.Verdict = drift(r.steps), trackVerdict(&s)
+	return s
 }
 
 // drift is the median relative change of each parameter from one accepted window to the next.
@@ -85,17 +81,17 @@ func drift(steps []Step) []float64 {
 }
 
 // trackVerdict says what a run's summary means.
-func trackVerdict(s *Summary) string {
+func trackVerdict(s *QueueTrack) string {
 	switch {
 	case s.Accepted == 0:
 		return "no window was accepted"
 	case s.LockedOut >= lockedOut:
 		return fmt.Sprintf("locked out: the last %d windows were all rejected", s.LockedOut)
-	case math.IsNaN(s.MeanNIS):
+	case s.MeanNIS == nil:
 		return "a refit, no filter"
-	case s.MeanNIS < 1:
+	case *s.MeanNIS < 1:
 		return "underconfident: its noise is set too large"
-	case s.MeanNIS > 4:
+	case *s.MeanNIS > 4:
 		return "overconfident: its noise is set too small, or the model is off"
 	}
 	return "consistent"

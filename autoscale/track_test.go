@@ -154,9 +154,9 @@ func TestConsistency(t *testing.T) {
 		}
 		w := multiLoad(t, f, 2000, drift, noise, rng)
 		s := summarize(w, Robust(w, o))
-		t.Logf("%s: mean NIS %.3f, rejected %.2f %%, whiteness %.3f %.3f", f, s.MeanNIS, 100*s.RejectedFrac, s.Whiteness[0], s.Whiteness[1])
-		if s.MeanNIS < 1.8 || s.MeanNIS > 2.2 || s.RejectedFrac < 0.015 || s.RejectedFrac > 0.035 {
-			t.Errorf("%s: mean NIS %.3f and %.2f %% rejected, want 1.8..2.2 and 1.5..3.5 %%", f, s.MeanNIS, 100*s.RejectedFrac)
+		t.Logf("%s: mean NIS %.3f, rejected %.2f %%, whiteness %.3f %.3f", f, *s.MeanNIS, 100*s.RejectedFrac, *s.Whiteness[0], *s.Whiteness[1])
+		if *s.MeanNIS < 1.8 || *s.MeanNIS > 2.2 || s.RejectedFrac < 0.015 || s.RejectedFrac > 0.035 {
+			t.Errorf("%s: mean NIS %.3f and %.2f %% rejected, want 1.8..2.2 and 1.5..3.5 %%", f, *s.MeanNIS, 100*s.RejectedFrac)
 		}
 	}
 }

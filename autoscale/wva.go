@@ -165,8 +165,7 @@ func wvaValues(label string, acc Accelerator, overheadNote string) []export.Side
 		if err != nil {
 			panic("wva: " + err.Error()) // six wrote it
 		}
-		return export.SideValue{Key: label + "." + key, Name: key, Value: &v, Unit: unit, Identified: "derived", Learned: true, Origin: origin,
-			Effect: effect}
+		return derived(label, key, unit, v, origin, effect)
 	}
 	p := acc.PerfParms
 	return []export.SideValue{

@@ -85,7 +85,7 @@ func ColumnsOf(tpot bool, features string) []Column {
 	for _, f := range featuresOf(tpot, features) {
 		c := Column{f.Name, float}
 		switch {
-		case f.Category:
+		case f.IsCategory:
 			c.Type = category
 		case f.Integer:
 			c.Type = Int

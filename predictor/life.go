@@ -80,27 +80,24 @@ func lifeOf(r *trace.Request, endToEnd bool) life {
 		l.scheduledStep, l.firstStep = r.ScheduledStep, r.FirstTokenStep
 		l.departed = firstKnown(r.DepartedNs, r.AbortedNs, r.FinishedNs)
 	}
-	switch {
-	case !l.arrived.OK:
-		l.reason = noArrival
-	case r.Source != trace.SourceStock && !r.CoreID.OK:
-		l.reason = noEngineStamps
-	case !l.prompt.OK || l.prompt.V < 1:
-		l.reason = noPromptLength
-	case r.AbortedNs.OK && !r.Success.V:
-		l.reason = aborted
-	case !r.Success.V:
-		l.reason = failed
-	default:
-		l.judge(endToEnd)
-	}
+	l.judge(r.Source == trace.SourceStock || r.CoreID.OK, r.AbortedNs.OK && !r.Success.V, !r.Success.V, endToEnd)
 	return l
 }
 
-// judge looks at the stamps of a request that succeeded. End to end, its departure
-// counts and its first token need not be known.
-func (l *life) judge(endToEnd bool) {
+// judge says why a request cannot be a row: what its record lacks, how it ended, and the stamps of one that succeeded.
+// End to end, its departure counts and its first token need not be known.
+func (l *life) judge(wasInEngine, wasAborted, hasFailed, endToEnd bool) {
 	switch {
+	case !l.arrived.OK:
+		l.reason = noArrival
+	case !wasInEngine:
+		l.reason = noEngineStamps
+	case !l.prompt.OK || l.prompt.V < 1:
+		l.reason = noPromptLength
+	case wasAborted:
+		l.reason = aborted
+	case hasFailed:
+		l.reason = failed
 	case !l.scheduled.OK:
 		l.reason = noEngineStamps
 	case endToEnd && !l.departed.OK:
@@ -178,18 +175,7 @@ func observedLives(run *trace.Run, endToEnd bool) ([]life, []trace.Finding) {
 			prompt:   c.PromptTokens, output: c.OutputTokens, phase: c.Phase, priority: c.Priority.V, group: c.PrefixGroup.V,
 			groupTokens: c.PrefixTokens}
 		l.departed = l.finished
-		switch {
-		case !at.OK:
-			l.reason = noArrival
-		case !l.prompt.OK || l.prompt.V < 1:
-			l.reason = noPromptLength
-		case c.Aborted.V:
-			l.reason = aborted
-		case c.Success.OK && !c.Success.V:
-			l.reason = failed
-		default:
-			l.judge(endToEnd)
-		}
+		l.judge(true, c.Aborted.V, c.Success.OK && !c.Success.V, endToEnd)
 		lives = append(lives, l)
 	}
 	if !found {

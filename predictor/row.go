@@ -4,6 +4,7 @@ import (
 	"math"
 	"reflect"
 
+	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -70,12 +71,9 @@ type Row struct {
 
 // Feature is one column of a row as models see it.
 type Feature struct {
-	Name       string
-	Unit       string
-	Definition string
-	Category   bool // no number: models give it a constant
-	Integer    bool
-	of         func(*Row) float64 // the column's value; NaN when unknown
+	forest.Column // what training saw of it is not known yet
+	Integer       bool
+	of            func(*Row) float64 // the column's value; NaN when unknown
 }
 
 // The columns of llm-d's models, in their order (llm-d-latency-predictor 04e44cd,
@@ -121,7 +119,7 @@ func feature(name string) Feature {
 		if tag.Get("col") != name {
 			continue
 		}
-		f := Feature{Name: name, Unit: tag.Get("unit"), Definition: tag.Get("doc"), Category: categories[name],
+		f := Feature{Column: forest.Column{Name: name, Unit: tag.Get("unit"), Definition: tag.Get("doc"), IsCategory: categories[name]},
 			Integer: t.Field(i).Type.Kind() == reflect.Int64}
 		switch reflect.Zero(t.Field(i).Type).Interface().(type) {
 		case int64:

@@ -22,7 +22,7 @@ func newColumns(target, features string, rows []*Row, run []int32) *columns {
 		f := &t.Features[c]
 		t.X[c] = make([]float64, len(rows))
 		for i, r := range rows {
-			if !f.Category {
+			if !f.IsCategory {
 				t.X[c][i] = f.of(r)
 			}
 		}

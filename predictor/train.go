@@ -345,7 +345,8 @@ func columnsFor(t *columns, train []int) []forest.Column {
 		if lo > hi {
 			lo, hi = 0, 0 // never known
 		}
-		out = append(out, forest.Column{Name: f.Name, Unit: f.Unit, Definition: f.Definition, IsCategory: f.Category, Min: lo, Max: hi})
+		f.Min, f.Max = lo, hi
+		out = append(out, f.Column)
 	}
 	return out
 }
