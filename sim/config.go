@@ -71,8 +71,6 @@ func (c *Config) Apply(p Parts) {
 // Codes of this package.
 const (
 	CodeBadConfig      trace.Code = "bad_sim_config"
-	codeBadRequest     trace.Code = "bad_sim_request"
-	codeNoKVBlocks     trace.Code = "no_kv_blocks"
 	codePromptTooLong  trace.Code = "prompt_exceeds_max_model_len"
 	codePromptNoBudget trace.Code = "prompt_exceeds_token_budget"
 	codeNeverFits      trace.Code = "never_fits_kv_cache"
@@ -82,12 +80,8 @@ const (
 
 // Codes describes this package's codes.
 var Codes = []trace.CodeEntry{
-	{Code: CodeBadConfig, Kind: "error", Meaning: "the configuration of the simulator, or of the trace dump it writes, is impossible",
-		Action: "correct the named field"},
-	{Code: codeBadRequest, Kind: "error", Meaning: "a request of the workload is impossible",
-		Action: "correct the named field of the named request"},
-	{Code: codeNoKVBlocks, Kind: "error", Meaning: "the number of KV blocks is neither given nor derivable",
-		Action: "set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks"},
+	{Code: CodeBadConfig, Kind: "error", Meaning: "the configuration of the simulator or of its trace dump, or a request, is impossible",
+		Action: "correct the named field; without KV blocks set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks"},
 	{Code: codePromptTooLong, Kind: "finding",
 		Meaning: "the prompt leaves no room for an output token below max_model_len; vLLM refuses such a request",
 		Action:  "shorten the prompt or raise max_model_len"},
@@ -151,7 +145,7 @@ func kvBlocks(cfg *Config) (int64, error) {
 	n, _, err := cfg.Deployment.KVBlocks()
 	var coded *trace.Error
 	if errors.As(err, &coded) {
-		return 0, trace.Errorf(codeNoKVBlocks, "%s", coded.Msg).WithHint("set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks")
+		return 0, trace.Errorf(CodeBadConfig, "%s", coded.Msg).WithHint("set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks")
 	}
 	return n, err
 }

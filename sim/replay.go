@@ -66,7 +66,7 @@ type Score struct {
 // assess replays the requests once and compares them with what was measured.
 func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, error) {
 	if len(seen) != len(reqs) {
-		return nil, trace.Errorf(codeBadRequest, "measured requests: got %d for %d, want one each", len(seen), len(reqs))
+		return nil, trace.Errorf(CodeBadConfig, "measured requests: got %d for %d, want one each", len(seen), len(reqs))
 	}
 	if cfg.Gradient, cfg.Restarts = o.BlockUs > 0, true; cfg.Gradient && o.Theta != nil {
 		if c, err := gradientColumns(&cfg); err != nil || len(o.Theta) != c.N() {
@@ -83,7 +83,7 @@ func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, err
 		}
 	}
 	if e.score.Pairs == 0 {
-		return nil, trace.Errorf(codeBadRequest, "measured requests: got no time of %d requests, want at least one", len(reqs))
+		return nil, trace.Errorf(CodeBadConfig, "measured requests: got no time of %d requests, want at least one", len(reqs))
 	}
 	res, err := Stream(cfg, reqs, nil, e.left)
 	if err != nil {

@@ -175,7 +175,7 @@ func ToUs(v float64) int64 {
 // check verifies request i of n.
 func (r *Request) check(i, n int) error {
 	bad := func(format string, args ...any) error {
-		return trace.Errorf(codeBadRequest, "request %d (%q): got "+format, append([]any{i, r.ID}, args...)...)
+		return trace.Errorf(CodeBadConfig, "request %d (%q): got "+format, append([]any{i, r.ID}, args...)...)
 	}
 	switch {
 	case r.PromptTokens < 1 || r.OutputTokens < 1 || r.MaxTokens < 0:

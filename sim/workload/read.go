@@ -33,7 +33,7 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 		read = readAzure
 	case IsTraceV2(data):
 	case len(bytes.TrimSpace(data)) == 0:
-		return nil, nil, &trace.SyntaxError{File: name, Code: codeEmptyWorkload, Msg: "workload: got an empty file, want requests"}
+		return nil, nil, &trace.SyntaxError{File: name, Code: codeBadWorkload, Msg: "workload: got an empty file, want requests"}
 	case isSpecV2(data):
 		g, err := loadSpecV2(data, name)
 		return nil, g, err
@@ -95,7 +95,7 @@ func (w *Workload) add(q sim.Request) { w.Requests = append(w.Requests, q) }
 
 func (w *Workload) check(name string) (*Workload, error) {
 	if len(w.Requests) == 0 {
-		return nil, &trace.SyntaxError{File: name, Code: codeEmptyWorkload, Msg: "workload: got no request, want at least one"}
+		return nil, &trace.SyntaxError{File: name, Code: codeBadWorkload, Msg: "workload: got no request, want at least one"}
 	}
 	return w, nil
 }

@@ -78,23 +78,21 @@ func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, e
 	w.place(run, opt)
 	w.Notes = append(w.Notes, prefixes.notes...)
 	if skipped > 0 {
-		w.Notes = append(w.Notes, trace.Findingf(codeNoLength, "%d requests without prompt length were left out", skipped))
+		w.Notes = append(w.Notes, trace.Findingf(codeIncomplete, "%d requests without prompt length were left out", skipped))
 	}
 	if guessed > 0 {
-		w.Notes = append(w.Notes, trace.Findingf(codeNoArrival,
+		w.Notes = append(w.Notes, trace.Findingf(codeIncomplete,
 			"%d requests without ARRIVED: QUEUED less %d us stands for it", guessed, opt.MissingArrivalUs))
 	}
 	if len(w.Requests) == 0 {
-		return nil, trace.Errorf(codeEmptyWorkload, "run %q: got no request with arrival and prompt length, want at least one", run.ID)
+		return nil, trace.Errorf(codeBadWorkload, "run %q: got no request with arrival and prompt length, want at least one", run.ID)
 	}
 	return w, nil
 }
 
 // Codes of this package.
 const (
-	codeNoLength      trace.Code = "workload_no_length"
-	codeNoArrival     trace.Code = "workload_no_arrival"
-	codeEmptyWorkload trace.Code = "empty_workload"
+	codeIncomplete    trace.Code = "workload_incomplete"
 	CodePrefixUnknown trace.Code = "workload_prefix_unknown"
 	codeBadWorkload   trace.Code = "bad_workload"
 	CodeReclosed      trace.Code = "replayed_closed_loop"
@@ -104,18 +102,14 @@ const (
 var Codes = []trace.CodeEntry{
 	{Code: CodeReclosed, Kind: "finding", Meaning: "a recorded closed loop is replayed as one: clients send when they are answered",
 		Action: "nothing; give another --concurrency to change the number of clients"},
-	{Code: codeNoLength, Kind: "warning",
-		Meaning: "requests without a prompt length cannot be replayed and were left out of the workload",
-		Action:  "sample journeys at 1.0"},
-	{Code: codeNoArrival, Kind: "warning", Meaning: "requests without an API span were placed half a step before their pick-up",
-		Action: "record API spans with the core spans"},
-	{Code: codeEmptyWorkload, Kind: "error", Meaning: "no request of the input can be replayed",
-		Action: "check the phase and the input file"},
+	{Code: codeIncomplete, Kind: "warning",
+		Meaning: "requests without a prompt length were left out of the workload; those without an API span were placed before their pick-up",
+		Action:  "sample journeys at 1.0 and record API spans with the core spans"},
 	{Code: CodePrefixUnknown, Kind: "warning",
 		Meaning: "prefix caching was on but nothing says which requests share tokens; those without a snapshot are replayed uncached",
 		Action:  "record KV events, snapshots, or give the client file with prefix groups"},
-	{Code: codeBadWorkload, Kind: "error", Meaning: "a line of a workload file cannot be understood",
-		Action: "correct the named line"},
+	{Code: codeBadWorkload, Kind: "error", Meaning: "a line of a workload file cannot be understood, or nothing of the input can be replayed",
+		Action: "correct the named line, or check the phase and the input file"},
 }
 
 func arrivalNs(r *trace.Request, opt RunOptions) (int64, bool) {

@@ -44,7 +44,7 @@ func (s *specV2) generate(seed int64) (*Workload, error) {
 	}
 	s.promise(w)
 	if len(w.Requests) == 0 {
-		return nil, trace.Errorf(codeEmptyWorkload, "workload specification: got no request before the horizon, want at least one")
+		return nil, trace.Errorf(codeBadWorkload, "workload specification: got no request before the horizon, want at least one")
 	}
 	return w, nil
 }
