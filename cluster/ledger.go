@@ -19,8 +19,7 @@ type class struct {
 	Priority   int
 	Finished   int64 // requests
 	Outputs    int64 // tokens of those
-	rate       float64
-	rateUs     int64
+	sent       rate  // prompt tokens to compute that were sent lately
 	Dispatched int64
 }
 
@@ -120,7 +119,7 @@ func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	a.inbound.add(nowUs, float64(todo))
 	a.prompts.add(nowUs, 1)
 	l.Classes[r.Class].Dispatched++
-	l.Classes[r.Class].add(nowUs, float64(todo))
+	l.Classes[r.Class].sent.add(nowUs, float64(todo))
 }
 
 func (q *queue) push(request int32, tokens int64) {
@@ -129,18 +128,9 @@ func (q *queue) push(request int32, tokens int64) {
 	q.order = append(q.order, request)
 }
 
-func (c *class) add(nowUs int64, tokens float64) {
-	r := rate{c.rate, c.rateUs}
-	r.add(nowUs, tokens)
-	c.rate, c.rateUs = r.perUs, r.atUs
-}
-
 // TokensPerS is the rate at which prompt tokens of the class were sent lately, to
 // all instances together.
-func (c *class) TokensPerS(nowUs int64) float64 {
-	r := rate{c.rate, c.rateUs}
-	return r.perSecond(nowUs)
-}
+func (c *class) TokensPerS(nowUs int64) float64 { return c.sent.perSecond(nowUs) }
 
 // FirstToken notes the first token of a request on instance i.
 func (l *ledger) FirstToken(request, i int, atUs int64) {

@@ -182,7 +182,11 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 		d.inner(key, strings.Split(inner, "."), flagValue(key, value))
 		return rest, nil
 	}
-	d.flag(key, value, hasValue, negated)
+	var v any = !negated
+	if hasValue {
+		v = flagValue(key, value)
+	}
+	d.store(key, v)
 	return rest, nil
 }
 
@@ -258,15 +262,6 @@ func isSwitch(key string) bool { return flagsRead().kinds[key] == flagSwitch }
 // one word of JSON.
 func isList(key string) bool {
 	return flagsRead().kinds[key] == flagList && !strings.HasPrefix(key, "allowed_") && key != "middleware"
-}
-
-// flag stores one flag of the command line.
-func (d *Draft) flag(key, value string, hasValue, negated bool) {
-	var v any = !negated
-	if hasValue {
-		v = flagValue(key, value)
-	}
-	d.store(key, v)
 }
 
 // store keeps the value of a flag where run.yaml has it; secrets are dropped.

@@ -113,17 +113,24 @@ func (s *section) oneOf(key, def string, legal ...string) string {
 	return v
 }
 
-func (s *section) integer(key string) trace.Opt[int64] {
+// scalarOf is a scalar with one of some tags, as parse reads it; unknown where it is absent or something else.
+func scalarOf[T any](s *section, key, want string, tags []string, parse func(text string) (T, error)) (out trace.Opt[T]) {
 	n := s.find(key)
 	if n == nil {
-		return trace.Opt[int64]{}
+		return out
 	}
-	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
-		s.doc.fail(n, badRunYAML, "", "%s: got %s, want an integer", s.pathOf(key), kindName(n))
-		return trace.Opt[int64]{}
+	v, err := parse(n.Value)
+	if n.Kind != yaml.ScalarNode || !slices.Contains(tags, n.Tag) || err != nil {
+		s.doc.fail(n, badRunYAML, "", "%s: got %s, want %s", s.pathOf(key), kindName(n), want)
+		return out
 	}
 	return trace.Some(v)
+}
+
+func (s *section) integer(key string) trace.Opt[int64] {
+	return scalarOf(s, key, "an integer", []string{"!!int"}, func(text string) (int64, error) {
+		return strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
+	})
 }
 
 // atLeast is integer with a lower bound.
@@ -136,16 +143,13 @@ func (s *section) atLeast(key string, least int64, unit string) trace.Opt[int64]
 }
 
 func (s *section) number(key, unit string) trace.Opt[float64] {
-	n := s.find(key)
-	if n == nil {
-		return trace.Opt[float64]{}
-	}
-	v, err := strconv.ParseFloat(n.Value, 64)
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		s.doc.fail(n, badRunYAML, "", "%s: got %s, want a number in %s", s.pathOf(key), kindName(n), unit)
-		return trace.Opt[float64]{}
-	}
-	return trace.Some(v)
+	return scalarOf(s, key, "a number in "+unit, []string{"!!int", "!!float"}, func(text string) (float64, error) {
+		v, err := strconv.ParseFloat(text, 64)
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			err = strconv.ErrRange
+		}
+		return v, err
+	})
 }
 
 // within is number with legal bounds, both included.
@@ -158,15 +162,7 @@ func (s *section) within(key, unit string, lo, hi float64) trace.Opt[float64] {
 }
 
 func (s *section) boolean(key string) trace.Opt[bool] {
-	n := s.find(key)
-	if n == nil {
-		return trace.Opt[bool]{}
-	}
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
-		s.doc.fail(n, badRunYAML, "", "%s: got %s, want true or false", s.pathOf(key), kindName(n))
-		return trace.Opt[bool]{}
-	}
-	return trace.Some(strings.EqualFold(n.Value, "true"))
+	return scalarOf(s, key, "true or false", []string{"!!bool"}, func(text string) (bool, error) { return strings.EqualFold(text, "true"), nil })
 }
 
 // names is a string or a list of strings; null and absent are none.

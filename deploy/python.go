@@ -55,50 +55,44 @@ func (p *pythonReader) value() (any, bool) {
 	return p.word()
 }
 
+// items reads what stands between a bracket and its end, commas between, each by one.
+func (p *pythonReader) items(end byte, one func() bool) bool {
+	for p.pos++; p.peek() != end; {
+		if !one() {
+			return false
+		}
+		if p.peek() == ',' {
+			p.pos++
+		} else if p.peek() != end {
+			return false
+		}
+	}
+	p.pos++
+	return true
+}
+
 func (p *pythonReader) dict() (any, bool) {
 	values := map[string]any{}
-	for p.pos++; ; {
-		if p.peek() == '}' {
-			p.pos++
-			return values, true
-		}
+	return values, p.items('}', func() bool {
 		key, ok := p.value()
 		name, isText := key.(string)
 		if !ok || !isText || p.peek() != ':' {
-			return nil, false
+			return false
 		}
 		p.pos++
-		v, ok := p.value()
-		if !ok {
-			return nil, false
-		}
-		values[name] = v
-		if p.peek() == ',' {
-			p.pos++
-		} else if p.peek() != '}' {
-			return nil, false
-		}
-	}
+		values[name], ok = p.value()
+		return ok
+	})
 }
 
 func (p *pythonReader) list(end byte) (any, bool) {
 	values := []any{}
-	for p.pos++; ; {
-		if p.peek() == end {
-			p.pos++
-			return values, true
-		}
+	ok := p.items(end, func() bool {
 		v, ok := p.value()
-		if !ok {
-			return nil, false
-		}
 		values = append(values, v)
-		if p.peek() == ',' {
-			p.pos++
-		} else if p.peek() != end {
-			return nil, false
-		}
-	}
+		return ok
+	})
+	return values, ok
 }
 
 func (p *pythonReader) str(quote byte) (any, bool) {
