@@ -15,12 +15,11 @@ type ledger struct {
 
 // class is what is known of one class.
 type class struct {
-	Name       string
-	Priority   int
-	Finished   int64 // requests
-	Outputs    int64 // tokens of those
-	sent       rate  // prompt tokens to compute that were sent lately
-	Dispatched int64
+	Name     string
+	Priority int
+	Finished int64 // requests
+	Outputs  int64 // tokens of those
+	sent     rate  // prompt tokens to compute that were sent lately
 }
 
 // account is one instance.
@@ -118,7 +117,6 @@ func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	a.All.push(int32(r.Index), todo)
 	a.inbound.add(nowUs, float64(todo))
 	a.prompts.add(nowUs, 1)
-	l.Classes[r.Class].Dispatched++
 	l.Classes[r.Class].sent.add(nowUs, float64(todo))
 }
 
