@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/report"
 )
 
-func headOf(q *Queue) report.PageHead {
-	h := report.PageHead{Class: "none", Badge: "QUEUE", Kicker: "Parameters of an autoscaler's queueing model",
+func headOf(q *Queue) report.Head {
+	h := report.Head{Class: "none", Badge: "QUEUE", Kicker: "Parameters of an autoscaler's queueing model",
 		Sentence: "The flavours of queueing models beside the simulator."}
 	fitted := 0
 	for i := range q.Servers {
@@ -35,8 +35,8 @@ func headOf(q *Queue) report.PageHead {
 	return h
 }
 
-func parameterSection(q *Queue) report.PageSection {
-	x := report.PageSection{ID: "parameters", Nav: "Parameters", Title: "Parameters, physical and effective",
+func parameterSection(q *Queue) report.Section {
+	x := report.Section{ID: "parameters", Nav: "Parameters", Title: "Parameters, physical and effective",
 		Lead: "Physical: what the steps say. Effective: what the queueing model needs to give the windows' latencies. The shift between them " +
 			"is the model's error; held means that the windows do not show it."}
 	cols := []report.Column{{Head: "Server"}, {Head: "From"}, {Head: "Parameter"}, {Head: "Value", Num: true}, {Head: "95 %"}, {Head: "Unit"},
@@ -75,8 +75,8 @@ func span(b *[2]float64) report.Cell {
 	return report.Cell{Text: report.Short(b[0]) + " to " + report.Short(b[1]), Class: "nb"}
 }
 
-func scoreSection(q *Queue) report.PageSection {
-	x := report.PageSection{ID: "scores", Nav: "Errors", Title: "Errors on windows",
+func scoreSection(q *Queue) report.Section {
+	x := report.Section{ID: "scores", Nav: "Errors", Title: "Errors on windows",
 		Lead: "WAPE of the windows' mean TTFT and ITL. The constant is the median of the training windows; a model must beat it to be worth " +
 			"anything. one_ahead: each window predicted from those before it."}
 	x.Blocks = report.FigureBlocks(figuresOf(scoreFigure(q, "ttft", "TTFT"), scoreFigure(q, "itl", "ITL")))
@@ -95,8 +95,8 @@ func scoreSection(q *Queue) report.PageSection {
 	return x
 }
 
-func showSection(q *Queue) report.PageSection {
-	x := report.PageSection{ID: "shown", Nav: "Shown", Title: "What the windows show",
+func showSection(q *Queue) report.Section {
+	x := report.Section{ID: "shown", Nav: "Shown", Title: "What the windows show",
 		Lead: "A window gives two numbers for three unknowns. At one operating point they show two directions, however many windows there " +
 			"are; the sweep would show the rest."}
 	cols := []report.Column{{Head: "Server"}, {Head: "Windows", Num: true}, {Head: "Kept", Num: true}, {Head: "Dropped, by reason"},
@@ -134,8 +134,8 @@ func sweepOf(points []QueuePoint) string {
 	return strings.Join(out, ", ")
 }
 
-func trackSection(q *Queue) report.PageSection {
-	x := report.PageSection{ID: "tracks", Nav: "Tuners", Title: "Online tuners over the same windows",
+func trackSection(q *Queue) report.Section {
+	x := report.Section{ID: "tracks", Nav: "Tuners", Title: "Online tuners over the same windows",
 		Lead: "Mean NIS is 2 for a filter whose noise is right; below it is underconfident, above overconfident. A replica that rejects a " +
 			"window takes its covariance back too, so after a lasting jump it rejects all: locked out."}
 	cols := []report.Column{{Head: "Server"}, {Head: "Estimator"}, {Head: "Flavour"},
@@ -155,8 +155,8 @@ func trackSection(q *Queue) report.PageSection {
 	return x
 }
 
-func sizeSection(q *Queue) report.PageSection {
-	x := report.PageSection{ID: "sizes", Nav: "Sizes", Title: "The largest rate that meets the targets",
+func sizeSection(q *Queue) report.Section {
+	x := report.Section{ID: "sizes", Nav: "Sizes", Title: "The largest rate that meets the targets",
 		Lead: "Targets are means, as the autoscalers' are. The simulator ran at the rate with the same parameters."}
 	cols := []report.Column{{Head: "Server"}, {Head: "Target TTFT ms", Num: true}, {Head: "Target ITL ms", Num: true},
 		{Head: "Requests/s", Num: true}, {Head: "Binding"}, {Head: "TTFT ms", Num: true}, {Head: "ITL ms", Num: true},
@@ -178,8 +178,8 @@ func sizeSection(q *Queue) report.PageSection {
 	return x
 }
 
-func planSection(q *Queue) report.PageSection {
-	x := report.PageSection{ID: "plan", Nav: "Plan", Title: "Allocation",
+func planSection(q *Queue) report.Section {
+	x := report.Section{ID: "plan", Nav: "Plan", Title: "Allocation",
 		Lead: "By priority, largest regret first, as the autoscalers do; the optimum stands beside it for up to ten servers."}
 	for _, p := range []struct {
 		id, name string
@@ -201,8 +201,8 @@ func planSection(q *Queue) report.PageSection {
 	return x
 }
 
-func originSection(q *Queue) report.PageSection {
-	x := report.PageSection{ID: "origin", Nav: "Origin", Title: "Provenance", Lead: "The command and its inputs."}
+func originSection(q *Queue) report.Section {
+	x := report.Section{ID: "origin", Nav: "Origin", Title: "Provenance", Lead: "The command and its inputs."}
 	x.Blocks = append(report.FindingBlocks("Warnings", q.Warnings), report.Block{Heading: "How to reproduce"},
 		report.Block{Code: []string{"blis-train " + q.Command}})
 	t := &report.Table{ID: "inputs", Caption: "Inputs", Closed: true,

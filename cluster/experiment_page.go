@@ -12,14 +12,14 @@ import (
 
 // writePage writes the page as one HTML file.
 func writePage(w io.Writer, d *Document) error {
-	sections := []report.PageSection{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d), robustSection(d),
+	sections := []report.Section{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d), robustSection(d),
 		newcomerSection(d)}
-	sections = slices.DeleteFunc(sections, func(x report.PageSection) bool { return len(x.Blocks) == 0 && x.Missing == "" })
+	sections = slices.DeleteFunc(sections, func(x report.Section) bool { return len(x.Blocks) == 0 && x.Missing == "" })
 	return report.Write(w, head(d), sections)
 }
 
-func head(d *Document) report.PageHead {
-	h := report.PageHead{Class: "none", Badge: strings.ToUpper(d.Label), Kicker: "Admission by predicted TTFT: an experiment that can say no",
+func head(d *Document) report.Head {
+	h := report.Head{Class: "none", Badge: strings.ToUpper(d.Label), Kicker: "Admission by predicted TTFT: an experiment that can say no",
 		Sentence: fmt.Sprintf("Preset %s: %s on %d engines at %s requests/s, %.2f of their capacity, for %g s.", d.Preset,
 			report.Plural(len(d.Cells), "configuration"), d.Instances, report.Short(d.RateRPS), d.Rho, d.HorizonS)}
 	for _, v := range d.Verdicts {
@@ -110,8 +110,8 @@ func componentTable(list []contrastDoc) *report.Table {
 	return report.Capped(t, "in the order of the file", "experiment.json")
 }
 
-func verdictSection(d *Document) report.PageSection {
-	x := report.PageSection{ID: "verdicts", Nav: "Verdicts", Title: "What the data say",
+func verdictSection(d *Document) report.Section {
+	x := report.Section{ID: "verdicts", Nav: "Verdicts", Title: "What the data say",
 		Lead: "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal arrivals."}
 	t := &report.Table{ID: "verdict-table", Caption: "Verdicts", Cols: []report.Column{{Head: "Statement"}, {Head: "Verdict"}, {Head: "Why"}}}
 	var evidence []contrastDoc
@@ -125,8 +125,8 @@ func verdictSection(d *Document) report.PageSection {
 	return x
 }
 
-func cellSection(d *Document) report.PageSection {
-	x := report.PageSection{ID: "cells", Nav: "Cells", Title: "All configurations",
+func cellSection(d *Document) report.Section {
+	x := report.Section{ID: "cells", Nav: "Cells", Title: "All configurations",
 		Lead: "Goodput is requests that met every target of their class over all that arrived: a rejected request counts as missed."}
 	x.Blocks = append(x.Blocks, report.FigureBlocks(some(goodputFigure(d)))...)
 	t := &report.Table{ID: "cell-table", Caption: "Means over seeds", Cols: []report.Column{{Head: "No.", Num: true}, {Head: "Configuration"},
@@ -160,8 +160,8 @@ func cellSection(d *Document) report.PageSection {
 	return x
 }
 
-func predictionSection(d *Document) report.PageSection {
-	x := report.PageSection{ID: "predictions", Nav: "Predictions", Title: "Predicted and observed TTFT",
+func predictionSection(d *Document) report.Section {
+	x := report.Section{ID: "predictions", Nav: "Predictions", Title: "Predicted and observed TTFT",
 		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate that is never told about what " +
 			"it rejects can be wrong for ever. The copy goes on receiving what the engine is sent; a request is followed for four " +
 			"times its target. Bounds are learned from admitted requests: for rejected ones none is promised."}
@@ -183,8 +183,8 @@ func predictionSection(d *Document) report.PageSection {
 	return x
 }
 
-func robustSection(d *Document) report.PageSection {
-	x := report.PageSection{ID: "robust", Nav: "Sensitivity", Title: "How far it carries",
+func robustSection(d *Document) report.Section {
+	x := report.Section{ID: "robust", Nav: "Sensitivity", Title: "How far it carries",
 		Lead: "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the published figures beside ours."}
 	t := &report.Table{ID: "controllers", Caption: "Predictive against always-admit, by the gate's coefficients",
 		Cols: []report.Column{{Head: "Gate"},
@@ -259,14 +259,14 @@ func some(f *report.Figure) []*report.Figure {
 	return []*report.Figure{f}
 }
 
-func frontierSection(d *Document) report.PageSection {
-	return report.PageSection{ID: "frontier", Nav: "Frontiers", Title: "What each gate can reach",
+func frontierSection(d *Document) report.Section {
+	return report.Section{ID: "frontier", Nav: "Frontiers", Title: "What each gate can reach",
 		Lead:   "One dot a setting: thresholds of slo-gated, tolerated misses of predictive. Better lies up and to the left.",
 		Blocks: report.FigureBlocks(some(frontierFigure(d)))}
 }
 
-func newcomerSection(d *Document) report.PageSection {
-	x := report.PageSection{ID: "newcomer", Nav: "Newcomer", Title: "A group that nobody knows"}
+func newcomerSection(d *Document) report.Section {
+	x := report.Section{ID: "newcomer", Nav: "Newcomer", Title: "A group that nobody knows"}
 	x.Blocks = report.FigureBlocks(some(newcomerFigure(d)))
 	t := &report.Table{ID: "reached", Caption: "First second at 0.8 of the others' admission", Cols: []report.Column{{Head: "Configuration"},
 		{Head: "Second", Num: true}}}

@@ -255,7 +255,7 @@ func requestTier(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment)
 	case "", tierSteps, tierChunks:
 		return
 	case tierSpans, tierRequests:
-		if validate.MeasuredSource(run) == validate.SourceJourneys {
+		if validate.SourceOf(run) == validate.SourceJourneys {
 			return
 		}
 	}

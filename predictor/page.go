@@ -12,8 +12,8 @@ var targetWords = map[string]string{targetTTFT: "TTFT", targetTPOT: "TPOT", targ
 
 // Page is the page of predictor_scores.json as one HTML file, and its sections: the error and
 // the P90 coverage of every model on rows it did not see.
-func Page(s *Scores) ([]byte, []report.PageSection, error) {
-	h := report.PageHead{Class: "none", Badge: "TRAINED", Kicker: "Latency predictors from recorded vLLM traces",
+func Page(s *Scores) ([]byte, []report.Section, error) {
+	h := report.Head{Class: "none", Badge: "TRAINED", Kicker: "Latency predictors from recorded vLLM traces",
 		Sentence: "Trees and physics on the last fifth of each run, from what was known when each request arrived."}
 	if s.Options.Evaluate {
 		h.Badge, h.Sentence = "JUDGED", "A finished predictor on runs it never saw."
@@ -32,7 +32,7 @@ func Page(s *Scores) ([]byte, []report.PageSection, error) {
 		report.FactOf("Rows", fmt.Sprintf("%d of %d requests", rows, requests)),
 		report.FactOf("Features", s.Options.Rows.Features), report.FactOf("Prefix score", s.Options.Rows.PrefixScore),
 		report.FactOf("Physics", physics), report.FactOf("Weights", s.Options.Weights), report.FactOf("Seed", fmt.Sprint(s.Options.Seed))}
-	sections := []report.PageSection{
+	sections := []report.Section{
 		{ID: "error", Nav: "Error", Title: "Error and P90 coverage on rows held out",
 			Lead: "Mean absolute percentage error with the constant and the noise floor beside it; the share of requests within the " +
 				"calibrated P90.",

@@ -6,7 +6,7 @@ import "github.com/blis-train/blis-train/trace"
 type ExtractTotals struct {
 	Records   Records           `json:"records"`
 	Tables    map[string]int64  `json:"tables"`
-	Steps     ExtractStepTotals `json:"steps"`
+	Steps     extractStepTotals `json:"steps"`
 	Requests  ExtractRequests   `json:"requests"`
 	Losses    Losses            `json:"losses"`
 	Summaries int64             `json:"step_summaries"` // = steps.summaries
@@ -14,9 +14,9 @@ type ExtractTotals struct {
 	LinesRead int64             `json:"lines_read"`
 }
 
-// ExtractStepTotals sums the steps of all runs. The last three are null when a
+// extractStepTotals sums the steps of all runs. The last three are null when a
 // run's batches were not rebuilt.
-type ExtractStepTotals struct {
+type extractStepTotals struct {
 	Summaries      int64            `json:"summaries"`
 	Missing        int64            `json:"missing"`
 	WithSnapshots  int64            `json:"with_snapshots"`
@@ -33,7 +33,7 @@ func (e *Extract) SumRuns() {
 	t := &e.Totals
 	t.Records = Records{Dropped: map[string]int64{}}
 	t.Tables, t.Requests, t.Losses = map[string]int64{}, ExtractRequests{}, Losses{}
-	t.Steps = ExtractStepTotals{Reconstructed: zero, Unknown: zero, Contradictions: zero}
+	t.Steps = extractStepTotals{Reconstructed: zero, Unknown: zero, Contradictions: zero}
 	for i := range e.Runs {
 		r := &e.Runs[i]
 		t.Records.add(&r.Records)
@@ -56,7 +56,7 @@ func (t *Records) add(r *Records) {
 	t.BadFrac = max(t.BadFrac, r.BadFrac)
 }
 
-func (t *ExtractStepTotals) add(r *ExtractSteps) {
+func (t *extractStepTotals) add(r *ExtractSteps) {
 	t.Summaries += r.Summaries
 	t.Missing += r.Missing
 	t.WithSnapshots += r.WithSnapshots

@@ -19,7 +19,7 @@ func (con *console) show(title string, header cells, rows []cells) {
 }
 
 // tables prints the tables of a page's sections, of all or of those named.
-func (con *console) tables(sections []report.PageSection, ids ...string) {
+func (con *console) tables(sections []report.Section, ids ...string) {
 	for _, s := range sections {
 		for _, b := range s.Blocks {
 			if b.Table != nil && (len(ids) == 0 || slices.Contains(ids, s.ID)) {

@@ -99,7 +99,7 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 				t.Errorf("%s: no %q in %q", c.Label, part, c.CommandLine)
 			}
 		}
-		if len(c.Projection) != 4 || !(*c.Projection[0].MAPE <= MaxMAPE) || len(c.Loads) != 2 {
+		if len(c.Projection) != 4 || !(*c.Projection[0].MAPE <= maxMAPE) || len(c.Loads) != 2 {
 			t.Errorf("%s: projection %+v", c.Label, c.Projection)
 		}
 	}

@@ -168,18 +168,18 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 // tooFar says where a projection is beyond its limits.
 func (e *blisEntry) tooFar() []string {
 	var out []string
-	if all := e.fits.Errors[0]; !(all.MAPE <= MaxMAPE) {
-		out = append(out, fmt.Sprintf("steps %.1f %% off on average, want at most %g %%", 100*all.MAPE, 100*MaxMAPE))
+	if all := e.fits.Errors[0]; !(all.MAPE <= maxMAPE) {
+		out = append(out, fmt.Sprintf("steps %.1f %% off on average, want at most %g %%", 100*all.MAPE, 100*maxMAPE))
 	}
 	for _, x := range e.fits.Errors[1:] {
-		if !(math.Abs(x.Bias) <= MaxBias) {
-			out = append(out, fmt.Sprintf("%s batches %+.1f %% together, want within %g %%", x.Kind, 100*x.Bias, 100*MaxBias))
+		if !(math.Abs(x.Bias) <= maxBias) {
+			out = append(out, fmt.Sprintf("%s batches %+.1f %% together, want within %g %%", x.Kind, 100*x.Bias, 100*maxBias))
 		}
 	}
 	for _, p := range e.loads {
-		if !(math.Abs(p.E2ERatio-1) <= MaxE2E) {
+		if !(math.Abs(p.E2ERatio-1) <= maxE2E) {
 			out = append(out, fmt.Sprintf("mean E2E %.2f times the model's at %.0f %% load, want within %g %%", p.E2ERatio, 100*p.LoadFrac,
-				100*MaxE2E))
+				100*maxE2E))
 		}
 	}
 	return out
@@ -201,7 +201,7 @@ func (e *blisEntry) lacking() string {
 	switch {
 	case e.config.Deployment.Model.IsMoE():
 		why = "a step loads the experts that its tokens reach, few in small batches and all in large ones; BLIS loads all of them every time"
-	case worst.Kind == Decode:
+	case worst.Kind == decode:
 		why = "decode steps follow no straight line in requests and context"
 	}
 	return fmt.Sprintf("worst for %s batches (%.1f %%): %s", worst.Kind, 100*worst.MAPE, why)
@@ -213,7 +213,7 @@ func (e *blisEntry) side() SideConfig {
 		CommandLine:         flagsCommand(e.config.Deployment, numbers(e.alpha), e.beta, e.suffix),
 		DefaultsCommandLine: defaultsCommand(e.config.Deployment, e.suffix), PromptTokens: &e.region.Prompt, OutputTokens: &e.region.Output,
 		Projection: e.errors()}
-	if e.fits.Errors[0].MAPE > MaxMAPE/2 {
+	if e.fits.Errors[0].MAPE > maxMAPE/2 {
 		c.Note = e.lacking()
 	}
 	if !e.config.Deployment.Engine.PrefixCaching {
@@ -226,13 +226,13 @@ func (e *blisEntry) side() SideConfig {
 type Projected struct {
 	Label  string            `json:"label"`
 	File   string            `json:"file"`   // suffix of the file's name
-	Errors []ProjectionError `json:"errors"` // by kind of batch, all of them first
+	Errors []projectionError `json:"errors"` // by kind of batch, all of them first
 	Loads  []LoadPoint       `json:"simulated_loads"`
-	Limits ProjectionLimits  `json:"limits"` // beyond them the export is refused
+	Limits projectionLimits  `json:"limits"` // beyond them the export is refused
 }
 
-// ProjectionLimits are those of every projection.
-type ProjectionLimits struct {
+// projectionLimits are those of every projection.
+type projectionLimits struct {
 	MAPE float64 `json:"mape"` // all batches
 	Bias float64 `json:"bias"` // any kind of batch, either sign
 	E2E  float64 `json:"e2e"`  // of the ratio from 1, at any load
@@ -240,14 +240,14 @@ type ProjectionLimits struct {
 
 func (e *blisEntry) projected() Projected {
 	return Projected{Label: e.config.Label, File: e.suffix, Errors: e.errors(), Loads: e.loads,
-		Limits: ProjectionLimits{MAPE: MaxMAPE, Bias: MaxBias, E2E: MaxE2E}}
+		Limits: projectionLimits{MAPE: maxMAPE, Bias: maxBias, E2E: maxE2E}}
 }
 
 // errors are the projection's, as documents have them.
-func (e *blisEntry) errors() []ProjectionError {
-	var out []ProjectionError
+func (e *blisEntry) errors() []projectionError {
+	var out []projectionError
 	for _, x := range e.fits.Errors {
-		out = append(out, ProjectionError{Batches: string(cmp.Or(x.Kind, "all")), Steps: x.Steps, MAPE: result.OrNull(x.MAPE),
+		out = append(out, projectionError{Batches: string(cmp.Or(x.Kind, "all")), Steps: x.Steps, MAPE: result.OrNull(x.MAPE),
 			Worst: result.OrNull(x.Worst), Bias: result.OrNull(x.Bias)})
 	}
 	return out

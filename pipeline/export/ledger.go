@@ -22,11 +22,11 @@ type Entry struct {
 	Command       string         `json:"command"` // stage and options, as in the documents
 	Inputs        []result.Input `json:"inputs"`
 	Artifact      *result.Input  `json:"artifact"` // coefficients.yaml, or validation.json of a validate
-	Headline      Headline       `json:"headline"`
+	Headline      headline       `json:"headline"`
 }
 
-// Headline is what a trend is drawn of; null where a stage has no such figure.
-type Headline struct {
+// headline is what a trend is drawn of; null where a stage has no such figure.
+type headline struct {
 	BetaMAPE       *float64 `json:"beta_mape"` // hold-out
 	BetaMAPEConst  *float64 `json:"beta_mape_const"`
 	BetaSkill      *float64 `json:"beta_skill"`
@@ -42,8 +42,8 @@ type Headline struct {
 }
 
 // NewHeadline takes the headline errors of a fit and, when given, a validation.
-func NewHeadline(fit *result.Fit, val *result.Validation) Headline {
-	var h Headline
+func NewHeadline(fit *result.Fit, val *result.Validation) headline {
+	var h headline
 	if fit != nil {
 		h.Configs, h.Rows = len(fit.Configs), fit.Beta.Rows.Kept
 		h.LocoMedian, h.LocoWorst = fit.Beta.LocoMedian, fit.Beta.LocoWorst

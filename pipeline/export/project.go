@@ -21,8 +21,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Stepper predicts how long one engine step takes, in us.
-type Stepper interface {
+// stepper predicts how long one engine step takes, in us.
+type stepper interface {
 	StepUs(batch []trace.Chunk) (float64, error)
 }
 
@@ -41,34 +41,34 @@ func RegionOf(d *deploy.Deployment, prompt, output float64) Region {
 		Longest: d.LongestSequence().Or(0), Whole: !d.Engine.ChunkedPrefill}
 }
 
-// Kind is what a batch is made of.
-type Kind string
+// kind is what a batch is made of.
+type kind string
 
 // The kinds of batches, and how many of each are drawn at every concurrency.
 const (
-	Decode  Kind = "decode"  // decodes alone
-	Mixed   Kind = "mixed"   // decodes and prompts
-	Prefill Kind = "prefill" // prompts alone
+	decode  kind = "decode"  // decodes alone
+	mixed   kind = "mixed"   // decodes and prompts
+	prefill kind = "prefill" // prompts alone
 )
 
-var kinds = []Kind{Decode, Mixed, Prefill}
+var kinds = []kind{decode, mixed, prefill}
 
 var draws = []struct {
-	kind Kind
+	kind kind
 	n    int
-}{{Decode, 24}, {Mixed, 24}, {Prefill, 8}}
+}{{decode, 24}, {mixed, 24}, {prefill, 8}}
 
 // Limits above which a projection misleads: whoever simulates with it gets other latencies than the
 // model gives.
 const (
-	MaxMAPE = 0.10  // of all batches: more than twice what the step-time models themselves are off
-	MaxBias = 0.075 // of the sum of times of any kind of batch
-	MaxE2E  = 0.10  // of mean E2E at any simulated load
+	maxMAPE = 0.10  // of all batches: more than twice what the step-time models themselves are off
+	maxBias = 0.075 // of the sum of times of any kind of batch
+	maxE2E  = 0.10  // of mean E2E at any simulated load
 )
 
 // Error is how far a projection is from the model, on batches that were not fitted.
 type Error struct {
-	Kind  Kind // empty: all
+	Kind  kind // empty: all
 	Steps int
 	MAPE  float64 // mean of |projected/model - 1|
 	Worst float64 // signed, the one farthest from 0
@@ -85,8 +85,8 @@ type Projection struct {
 
 // Draws are the batches of a region: concurrencies 1, 2, 4, ... up to the seats, requests at a
 // uniform point of their lives, lengths log-normal about the region's means.
-func Draws(r Region) map[Kind][][]trace.Chunk {
-	out := map[Kind][][]trace.Chunk{}
+func Draws(r Region) map[kind][][]trace.Chunk {
+	out := map[kind][][]trace.Chunk{}
 	level := uint64(0)
 	for n := int64(1); ; n = min(2*n, r.Seats) {
 		for _, d := range draws {
@@ -135,14 +135,14 @@ func (r Region) cut(tokens float64, quarters int64) int64 {
 }
 
 // batch is one step of n requests.
-func (r Region) batch(kind Kind, n int64, level, k uint64) []trace.Chunk {
+func (r Region) batch(kind kind, n int64, level, k uint64) []trace.Chunk {
 	draw := func(i int64, what uint64) float64 { return stat.Draw(level, k, uint64(i), what, uint64(len(kind))) }
 	prompts, decodes := int64(0), n
-	if kind != Decode { // one prompt in half of them, two in a quarter, ...
+	if kind != decode { // one prompt in half of them, two in a quarter, ...
 		prompts = min(n, 1-int64(stat.Log2(1-float64(draw(0, keyPrompts)))))
 		decodes = max(n-prompts, min(n-1, 1))
 	}
-	if kind == Prefill {
+	if kind == prefill {
 		decodes = 0
 	}
 	left := r.Budget
@@ -171,7 +171,7 @@ func (r Region) batch(kind Kind, n int64, level, k uint64) []trace.Chunk {
 // Target is a deployment with the model of its steps, and how it will be used.
 type Target struct {
 	Deployment *deploy.Deployment
-	Model      Stepper
+	Model      stepper
 	Region     Region
 }
 
@@ -180,7 +180,7 @@ type featured interface{ Features() []float64 }
 
 // sampled are a target's batches by kind: half to fit, half to judge.
 type sampled struct {
-	fitted, held map[Kind]*rowSet
+	fitted, held map[kind]*rowSet
 	seen         []float64
 }
 
@@ -195,7 +195,7 @@ func (g *Target) sample() (*sampled, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &sampled{fitted: map[Kind]*rowSet{}, held: map[Kind]*rowSet{}}
+	out := &sampled{fitted: map[kind]*rowSet{}, held: map[kind]*rowSet{}}
 	drawn := Draws(r)
 	for _, kind := range kinds {
 		out.fitted[kind], out.held[kind] = &rowSet{}, &rowSet{}
@@ -222,7 +222,7 @@ func (g *Target) sample() (*sampled, error) {
 }
 
 // see keeps the largest value of each of the model's own terms.
-func (s *sampled) see(m Stepper) {
+func (s *sampled) see(m stepper) {
 	f, ok := m.(featured)
 	if !ok {
 		return
@@ -261,7 +261,7 @@ func OnBLIS(targets ...Target) ([]Projection, error) {
 	for i, s := range samples {
 		p := &out[i]
 		*p = Projection{Beta: beta, Used: s.used(), Seen: s.seen}
-		p.Errors = append(p.Errors, p.errorOf("", s.held[Decode], s.held[Mixed], s.held[Prefill]))
+		p.Errors = append(p.Errors, p.errorOf("", s.held[decode], s.held[mixed], s.held[prefill]))
 		for _, kind := range kinds {
 			p.Errors = append(p.Errors, p.errorOf(kind, s.held[kind]))
 		}
@@ -346,7 +346,7 @@ const sumWeight = 3
 // barely is the penalty that decides between terms the batches cannot tell apart.
 const barely = 1e-9
 
-func (p *Projection) errorOf(kind Kind, sets ...*rowSet) Error {
+func (p *Projection) errorOf(kind kind, sets ...*rowSet) Error {
 	e := Error{Kind: kind}
 	var sum, diff float64
 	for _, s := range sets {

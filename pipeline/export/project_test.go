@@ -91,7 +91,7 @@ func TestDraws(t *testing.T) {
 					t.Fatalf("%s: chunk %+v", kind, c)
 				}
 			}
-			if tokens > r.Budget || len(batch) == 0 || kind == Decode && decodes < len(batch) || kind == Prefill && decodes > 0 {
+			if tokens > r.Budget || len(batch) == 0 || kind == decode && decodes < len(batch) || kind == prefill && decodes > 0 {
 				t.Fatalf("%s: %d tokens in %d chunks, %d decodes", kind, tokens, len(batch), decodes)
 			}
 			largest = max(largest, len(batch))

@@ -51,12 +51,12 @@ type SideConfig struct {
 	MaxRelErr           *float64 `json:"max_rel_err,omitempty"`  // straight line against the physics model, on the grid
 	MeanRelErr          *float64 `json:"mean_rel_err,omitempty"` // the same, mean of absolute values
 	GridPoints          int      `json:"grid_points,omitempty"`
-	// ValidFor is where the line was held against the model; the JSON of the consumer has no room for it.
+	// ValidFor is where the line was held against the model; the JSON of the consumer has no place for it.
 	ValidFor *Validity `json:"valid_for,omitempty"`
 	// Steady is the consumer's own formula against our simulator, by load.
 	Steady []SteadyPoint `json:"steady_state,omitempty"`
 	// Projection is the consumer's terms against the step-time model, on batches that were not fitted.
-	Projection []ProjectionError `json:"projection,omitempty"`
+	Projection []projectionError `json:"projection,omitempty"`
 	// Loads are the consumer's terms in simulated traffic, beside the model.
 	Loads []LoadPoint `json:"simulated_loads,omitempty"`
 	Note  string      `json:"note,omitempty"`
@@ -72,8 +72,8 @@ type Validity struct {
 	MostRunning   int64    `json:"trained_running,omitempty"`
 }
 
-// ProjectionError is how far the consumer's terms are from the model they stand for.
-type ProjectionError struct {
+// projectionError is how far the consumer's terms are from the model they stand for.
+type projectionError struct {
 	Batches string   `json:"batches"` // all, decode, mixed or prefill
 	Steps   int      `json:"steps"`
 	MAPE    *float64 `json:"mape"`

@@ -107,14 +107,14 @@ func gateChanges(out *result.Changes, old *Old, v *result.Validation) {
 		}
 		c := result.Change{Kind: result.ChangeGate, Name: g.Name, Scope: g.Scope, Old: before.Value, New: g.Value, Was: passWord(before.Pass),
 			Is: passWord(g.Pass)}
-		if c.Was == c.Is && Relative(c.Old, c.New) <= figureTolerance {
+		if c.Was == c.Is && relative(c.Old, c.New) <= figureTolerance {
 			out.Same++
 			continue
 		}
 		rows = append(rows, c)
 	}
 	slices.SortStableFunc(rows, func(a, b result.Change) int {
-		return cmp.Or(cmp.Compare(turned(b), turned(a)), cmp.Compare(Relative(b.Old, b.New), Relative(a.Old, a.New)))
+		return cmp.Or(cmp.Compare(turned(b), turned(a)), cmp.Compare(relative(b.Old, b.New), relative(a.Old, a.New)))
 	})
 	out.Rows = append(out.Rows, rows...)
 }
@@ -137,9 +137,9 @@ func passWord(pass *bool) string {
 	return coeff.VerdictFail
 }
 
-// Relative is the size of the change over the old value; infinite where one is unknown
+// relative is the size of the change over the old value; infinite where one is unknown
 // or the old one zero.
-func Relative(a, b *float64) float64 {
+func relative(a, b *float64) float64 {
 	switch {
 	case a == nil || b == nil:
 		return math.Inf(1)

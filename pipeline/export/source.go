@@ -6,7 +6,7 @@
 //	blis-registry-host  entries of the registry's cost-model-host-overheads set
 //
 // In goes a [Source]: fit.json, validation.json when there is one, and functions
-// that predict a step and simulate. Out come [File]s. A foreign format has no room
+// that predict a step and simulate. Out come [File]s. A foreign format has no place
 // for provenance (BLIS calls an unknown key a fatal error), so each comes with a
 // sidecar that has: inputs with hashes, every value with its origin and what it does
 // in the consumer, the equivalent command lines, warnings. A product beside the core

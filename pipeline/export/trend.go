@@ -16,15 +16,15 @@ type Trend struct {
 var figures = []struct {
 	name   string
 	higher bool
-	of     func(Headline) *float64
+	of     func(headline) *float64
 }{
-	{"beta_mape", false, func(h Headline) *float64 { return h.BetaMAPE }},
-	{"beta_skill", true, func(h Headline) *float64 { return h.BetaSkill }},
-	{"loco_median", false, func(h Headline) *float64 { return h.LocoMedian }},
-	{"overhead_inside", true, func(h Headline) *float64 { return h.OverheadInside }},
-	{"ks_ttft", false, func(h Headline) *float64 { return h.KSTTFT }},
-	{"ks_itl", false, func(h Headline) *float64 { return h.KSITL }},
-	{"ks_e2e", false, func(h Headline) *float64 { return h.KSE2E }},
+	{"beta_mape", false, func(h headline) *float64 { return h.BetaMAPE }},
+	{"beta_skill", true, func(h headline) *float64 { return h.BetaSkill }},
+	{"loco_median", false, func(h headline) *float64 { return h.LocoMedian }},
+	{"overhead_inside", true, func(h headline) *float64 { return h.OverheadInside }},
+	{"ks_ttft", false, func(h headline) *float64 { return h.KSTTFT }},
+	{"ks_itl", false, func(h headline) *float64 { return h.KSITL }},
+	{"ks_e2e", false, func(h headline) *float64 { return h.KSE2E }},
 }
 
 // Trends are those of every headline figure that some entry has.

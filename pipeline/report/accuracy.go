@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func accuracy(in Input, figs []*Figure) PageSection {
-	s := PageSection{ID: "fit", Nav: "Accuracy", Title: "Step-time accuracy",
+func accuracy(in Input, figs []*Figure) Section {
+	s := Section{ID: "fit", Nav: "Accuracy", Title: "Step-time accuracy",
 		Lead: "Predictions from recorded batches (teacher-forced): no simulator, no queue, only the step-time model."}
 	if in.Fit == nil && in.Validation == nil {
 		s.Missing = "No fit.json: run `blis-train fit OUT`."

@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func targetAudit(in Input, figs []*Figure) PageSection {
-	s := PageSection{ID: "audit", Nav: "Audit", Title: "Target and lag audit",
+func targetAudit(in Input, figs []*Figure) Section {
+	s := Section{ID: "audit", Nav: "Audit", Title: "Target and lag audit",
 		Lead: "Whether the numbers that were fitted are what they are called."}
 	audits := auditsOf(in)
 	evidence, used := lagsOf(in)

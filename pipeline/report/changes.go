@@ -63,9 +63,9 @@ func relativeChange(c *result.Change) string {
 }
 
 // changesSection shows what changed since an older validation.
-func changesSection(in Input) PageSection {
+func changesSection(in Input) Section {
 	c := in.Changes
-	s := PageSection{ID: "changes", Nav: "Changes", Title: "What changed",
+	s := Section{ID: "changes", Nav: "Changes", Title: "What changed",
 		Lead: fmt.Sprintf("Since %s: %s, %s as they were.", c.Against, Plural(len(c.Rows), "change"), Plural(c.Same, "figure"))}
 	t := tableOf("changes-table")
 	for _, r := range ChangeRows(c) {

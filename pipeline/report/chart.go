@@ -470,7 +470,7 @@ func drawRow(d *Drawing, r ChartRow, x *axis, left, y float64) {
 	}
 }
 
-// nameWidth is the room names need left of a chart, at most nameW and a good third of the
+// nameWidth is the width names need left of a chart, at most nameW and a good third of the
 // drawing.
 func nameWidth(width float64, names []string) float64 {
 	w := 60.0

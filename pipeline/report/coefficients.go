@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func coefficients(in Input, figs []*Figure) PageSection {
-	s := PageSection{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",
+func coefficients(in Input, figs []*Figure) Section {
+	s := Section{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",
 		Lead: "Each number with its unit, its 95 % interval, and whether these data know it."}
 	if in.Fit == nil {
 		s.Missing = "No fit.json: run `blis-train fit OUT` to make coefficients."

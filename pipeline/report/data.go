@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func data(in Input, figs []*Figure) PageSection {
-	s := PageSection{ID: "data", Nav: "Data", Title: "Data quality",
+func data(in Input, figs []*Figure) Section {
+	s := Section{ID: "data", Nav: "Data", Title: "Data quality",
 		Lead: "What was recorded, what was lost, and which runs are fit to learn from. Nothing below is worth more than this section."}
 	if in.Inspect == nil && in.Fit == nil && in.Extract == nil {
 		s.Missing = "No inspect.json, extract.json or fit.json: run `blis-train inspect OUT -o OUT` for the data-quality report."

@@ -298,7 +298,7 @@ func onRampText(frac float64) Paint {
 	return ink
 }
 
-// regimePaint colours a regime everywhere on the page alike.
+// regimePaint colours a regime the same everywhere on the page.
 func regimePaint(regime string) Paint {
 	switch {
 	case regime == "decode" || regime == "idle":
@@ -369,7 +369,7 @@ func clip(text string, size, width float64) string {
 	return "…"
 }
 
-// maxClip is more bytes than any panel has room for.
+// maxClip is more bytes than fit any panel.
 const maxClip = 160
 
 // ends returns the first and last bytes of a long text.

@@ -287,7 +287,7 @@ func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 	return out
 }
 
-// nameBlock writes the run's name beside its dot, on the side with room.
+// nameBlock writes the run's name beside its dot, on the side that is free.
 func nameBlock(p *frame, b result.DriftBlock) {
 	at, anchor := p.At(float64(b.Block), b.Bias*100), anchorMiddle
 	switch {

@@ -12,8 +12,8 @@ import (
 // maxHeadlines is how many failed gates the head spells out.
 const maxHeadlines = 5
 
-func head(in Input) PageHead {
-	h := PageHead{Class: "none", Badge: "NOT VALIDATED", Kicker: "Latency coefficients from recorded vLLM traces", Facts: headFacts(in)}
+func head(in Input) Head {
+	h := Head{Class: "none", Badge: "NOT VALIDATED", Kicker: "Latency coefficients from recorded vLLM traces", Facts: headFacts(in)}
 	if in.Validation == nil {
 		h.Sentence = "No validation was run: these coefficients are untested."
 		return h

@@ -43,7 +43,7 @@ func prose(s string) template.HTML {
 }
 
 // Write executes the template. The error is w's, or the template's.
-func Write(w io.Writer, h PageHead, sections []PageSection) error {
+func Write(w io.Writer, h Head, sections []Section) error {
 	style := sheetCSS()
 	p := page{
 		Title:    "blis-train report",
@@ -81,7 +81,7 @@ func digest(s string) string {
 }
 
 // Head is the answer at the top of the page.
-type PageHead struct {
+type Head struct {
 	Class, Badge, Kicker, Sentence string
 	Lines                          []line
 	Failed                         []string
@@ -93,7 +93,8 @@ type PageHead struct {
 // template escapes them. template.HTML is only ever made of what inlineSVG
 // and prose return.
 
-type PageSection struct {
+// Section is one section of the page.
+type Section struct {
 	ID, Nav, Title, Lead string
 	Missing              string // why the section is empty and which command fills it
 	Blocks               []Block
@@ -158,8 +159,8 @@ type page struct {
 	Policy   string
 	Style    template.CSS
 	Script   template.JS
-	Head     PageHead
-	Sections []PageSection
+	Head     Head
+	Sections []Section
 }
 
 // Table is sortable by every column.

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func provenance(in Input) PageSection {
-	s := PageSection{ID: "provenance", Nav: "Provenance", Title: "Provenance",
+func provenance(in Input) Section {
+	s := Section{ID: "provenance", Nav: "Provenance", Title: "Provenance",
 		Lead: "Where every number comes from, and how to get the same bytes again."}
 	var docs []document
 	if in.Extract != nil {
@@ -101,10 +101,10 @@ func validationOptions(o result.ValidationOptions) []Fact {
 	}
 }
 
-func glossary() PageSection {
+func glossary() Section {
 	t := tableOf("words")
 	for _, w := range words().Glossary {
 		t.Put(Name(w.Word), Plain(w.Meaning))
 	}
-	return PageSection{ID: "glossary", Nav: "Words", Title: "Words used here", Blocks: Tables(t)}
+	return Section{ID: "glossary", Nav: "Words", Title: "Words used here", Blocks: Tables(t)}
 }

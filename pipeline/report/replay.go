@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func replay(in Input, figs []*Figure) PageSection {
-	s := PageSection{ID: "replay", Nav: "Replay", Title: "Replay: do requests feel it?",
+func replay(in Input, figs []*Figure) Section {
+	s := Section{ID: "replay", Nav: "Replay", Title: "Replay: do requests feel it?",
 		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain " +
 			"replay gates; noise and drift-corrected tell the model's error from the machine's."}
 	if in.Validation == nil {

@@ -15,7 +15,7 @@
 //	page             sections -> HTML through html/template, which escapes every
 //	                 string that came out of a recording
 //
-// The room does no arithmetic of its own beyond scaling to pixels, sorting and
+// The package does no arithmetic of its own beyond scaling to pixels, sorting and
 // counting what it shows: every number on the page stands in a result struct.
 // It refuses nothing and hides nothing silently: a table or a set of panels
 // that would make the file too large is cut, worst rows first, and the line
@@ -45,7 +45,7 @@ type Input struct {
 // bytes. The error is w's, or a template's.
 func Render(w io.Writer, in Input) error {
 	figs := New(in)
-	all := []PageSection{section(in, figs.All())}
+	all := []Section{section(in, figs.All())}
 	if in.Changes != nil {
 		all = append(all, changesSection(in))
 	}

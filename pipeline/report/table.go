@@ -12,7 +12,7 @@ import (
 // maxRows is the most rows of one table on the page; the JSON files hold all.
 const maxRows = 150
 
-// Grow adds a row while there is room and counts it in any case, so that a
+// Grow adds a row while the table is not full and counts it in any case, so that a
 // table of thousands costs no more than the rows it shows.
 func (t *Table) Grow(fill func() Row) {
 	t.Total++

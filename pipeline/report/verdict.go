@@ -12,8 +12,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func section(in Input, figs []*Figure) PageSection {
-	s := PageSection{ID: "verdict", Nav: "Verdict", Title: "Verdict and gates",
+func section(in Input, figs []*Figure) Section {
+	s := Section{ID: "verdict", Nav: "Verdict", Title: "Verdict and gates",
 		Lead: "What was promised, what was measured, and what to do about the difference."}
 	s.Blocks = append(s.Blocks, cards(in)...)
 	if in.Validation == nil {

@@ -115,7 +115,7 @@ func ruledOut(tried []*candidate, constant float64) string {
 // which no machine ran, and for curves that hardly swing.
 func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 	for _, t := range s.runs {
-		if t.dep.IsComposed() {
+		if t.Deployment.IsComposed() {
 			return nil
 		}
 	}
@@ -136,7 +136,7 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 // device with those figures and no other: its coefficients hold whatever is wrong with them.
 func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	if configs := s.runs[0].set.Configs; len(configs) > 0 && !slices.ContainsFunc(configs, func(c coeff.Config) bool {
-		return c.Deployment.Hardware != s.runs[0].dep.Hardware
+		return c.Deployment.Hardware != s.runs[0].Deployment.Hardware
 	}) {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	c.premise = "the hardware is not the one that run.yaml names, or its figures are wrong"
 	if !s.knownDevice(s.runs[0].set) {
 		c.premise = fmt.Sprintf("the hardware is not the %s that run.yaml names, or its coefficients, of which the fit saw none, are others",
-			s.runs[0].dep.Hardware.Name)
+			s.runs[0].Deployment.Hardware.Name)
 	}
 	c.change = fmt.Sprintf("other hardware, terms on prompts times %.2f and the others times %.2f,", 1+a, 1+b)
 	return c
@@ -394,7 +394,7 @@ func (s *scope) unseen(set *coeff.Set) (float64, int) {
 // knownDevice reports whether the fit saw the hardware of the scope: only then do the
 // trained ranges, which are times on that hardware, say what it saw.
 func (s *scope) knownDevice(set *coeff.Set) bool {
-	device := s.runs[0].dep.Hardware.Name
+	device := s.runs[0].Deployment.Hardware.Name
 	return len(set.Configs) == 0 || slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Deployment.Hardware.Name == device })
 }
 
@@ -420,10 +420,10 @@ func (j *job) lagCandidate(s *scope) *candidate {
 	var loss [lags]float64
 	used := -1
 	for _, t := range s.runs {
-		if used >= 0 && t.lag.lag != used {
+		if used >= 0 && t.Lag != used {
 			return nil // the runs of the scope do not share one
 		}
-		used = t.lag.lag
+		used = t.Lag
 		of, ok := j.lagLosses(t)
 		if !ok {
 			return nil
@@ -452,7 +452,7 @@ func (j *job) lagLosses(t *judgedRun) (loss [lags]float64, ok bool) {
 	if err != nil {
 		return loss, false
 	}
-	sp, err := features.New(t.set.SpecVersion, t.dep)
+	sp, err := features.New(t.set.SpecVersion, t.Deployment)
 	if err != nil {
 		return loss, false
 	}
@@ -485,8 +485,8 @@ func (j *job) lagOfBatches(t *judgedRun) (lag int, share float64, ok bool) {
 	if err != nil {
 		return 0, 0, false
 	}
-	async := t.lag.lag == 0
-	same, err := identicalBatches(forced, t.dep, steps, async)
+	async := t.Lag == 0
+	same, err := identicalBatches(forced, t.Deployment, steps, async)
 	if err != nil || same == nil || *same < sameBatches {
 		return 0, 0, false
 	}
@@ -506,32 +506,32 @@ const otherCache = 0.02
 func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName string, failed []string) result.Diagnosis {
 	d := result.Diagnosis{Scope: scopeName, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}
 	var tried []string
-	if t.blocks > 0 {
-		if stated, _, err := t.dep.KVBlocks(); err == nil && math.Abs(float64(stated)/float64(t.blocks)-1) > otherCache {
-			ratio := float64(stated) / float64(t.blocks)
+	if t.Blocks > 0 {
+		if stated, _, err := t.Deployment.KVBlocks(); err == nil && math.Abs(float64(stated)/float64(t.Blocks)-1) > otherCache {
+			ratio := float64(stated) / float64(t.Blocks)
 			d.Cause, d.Evidence = result.CauseScheduler, &ratio
 			d.Sentence = fmt.Sprintf("run.yaml gives the engine %d KV blocks, its steps recorded %d: correct vllm.kv_blocks_total_gpu",
-				stated, t.blocks)
+				stated, t.Blocks)
 			return d
 		}
 		tried = append(tried, "the KV cache is the recorded one")
 	}
-	if t.identical != nil {
-		if lag, share, ok := j.lagOfBatches(t); *t.identical < sameBatches && ok {
+	if t.Identical != nil {
+		if lag, share, ok := j.lagOfBatches(t); *t.Identical < sameBatches && ok {
 			d.Cause, d.Evidence = result.CauseLag, &share
 			d.Sentence = fmt.Sprintf("steps are joined to the wrong batches: with a lag of %d in place of %d the simulator forms %.0f %% of the "+
-				"recorded batches as they were, not %.0f %%", lag, t.lag.lag, 100*share, 100**t.identical)
+				"recorded batches as they were, not %.0f %%", lag, t.Lag, 100*share, 100**t.Identical)
 			return d
 		}
-		if *t.identical < sameBatches {
-			d.Cause, d.Evidence = result.CauseScheduler, t.identical
+		if *t.Identical < sameBatches {
+			d.Cause, d.Evidence = result.CauseScheduler, t.Identical
 			d.Sentence = fmt.Sprintf("the simulator forms %.0f %% of the recorded batches as they were: compare max_num_seqs, "+
-				"max_num_batched_tokens, chunked prefill and prefix caching of run.yaml with the server's", 100**t.identical)
+				"max_num_batched_tokens, chunked prefill and prefix caching of run.yaml with the server's", 100**t.Identical)
 			return d
 		}
-		tried = append(tried, fmt.Sprintf("%.0f %% of the batches are reproduced", 100**t.identical))
+		tried = append(tried, fmt.Sprintf("%.0f %% of the batches are reproduced", 100**t.Identical))
 	}
-	if !t.dep.IsComposed() {
+	if !t.Deployment.IsComposed() {
 		if run := replayOf(v, scopeName); run != nil && j.rules.Good(run.MetricsDrift) {
 			swing := t.drift.Swing()
 			d.Cause, d.Figure, d.Evidence = result.CauseMachineDrift, "drift", &swing

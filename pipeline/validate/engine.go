@@ -14,7 +14,7 @@ import (
 // engine is how a run is replayed: the coefficients' step times (or the latency
 // model of the options), delays from the artifact or the options.
 func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engine, []trace.Finding, error) {
-	e := engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Renewal: features.RenewalOf(j.set),
+	e := engine{Async: t.Lag > 0, Gamma: j.set.Gamma, Renewal: features.RenewalOf(j.set),
 		Seed: j.o.Seed, Drift: t.drift, Done: j.done}
 	if t.beta == nil {
 		e.Async = dep.Engine.IsAsync()

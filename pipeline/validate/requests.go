@@ -13,12 +13,12 @@ import (
 // Reasons for which a replayed request is not compared (excluded{} of
 // validation.json).
 const (
-	excludedFailed     = "failed"            // ended without success, through no wish of its client
-	excludedAborted    = "aborted"           // its client gave up
-	excludedUnfinished = "unfinished"        // no end recorded
-	excludedUnsettled  = "unsettled"         // sent while requests that the file leaves out may have run
-	excludedRejected   = "rejected_by_model" // the simulator could not serve it
-	excludedTraining   = "before_split"      // arrived in the training share
+	excludedFailed      = "failed"            // ended without success, through no wish of its client
+	excludedAborted     = "aborted"           // its client gave up
+	excludedUnfinished  = "unfinished"        // no end recorded
+	excludedUnknownLoad = "unsettled"         // sent while requests that the file leaves out may have run
+	excludedRejected    = "rejected_by_model" // the simulator could not serve it
+	excludedTraining    = "before_split"      // arrived in the training share
 )
 
 // Where the recorded requests of a run come from.
@@ -29,8 +29,8 @@ const (
 	sourcePasses   = "client_passes" // clients, with the engine's passes on their clock
 )
 
-// Source says which of them Requests takes.
-func MeasuredSource(run *trace.Run) string {
+// SourceOf says which of them Requests takes.
+func SourceOf(run *trace.Run) string {
 	stock := false
 	for i := range run.Requests {
 		r := &run.Requests[i]
@@ -176,7 +176,7 @@ func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
 			}
 			o.EndNs = c.EndNs
 		} else if c.Unsettled.V {
-			o.Excluded = excludedUnsettled
+			o.Excluded = excludedUnknownLoad
 		}
 		arrival := trace.Some(o.ArrivalNs)
 		o.TTFTMs = trace.OptOf(trace.BetweenMs(arrival, first))
@@ -346,7 +346,7 @@ func OfClients(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
 	us := func(ms trace.Opt[float64]) trace.Opt[float64] { return trace.Opt[float64]{V: 1e3 * ms.V, OK: ms.OK} }
 	obs, _ := Requests(run)
 	for i := range obs {
-		if o := &obs[i]; o.Excluded != excludedUnsettled {
+		if o := &obs[i]; o.Excluded != excludedUnknownLoad {
 			seen.Requests = append(seen.Requests, trace.Request{Source: trace.SourceStock, APIID: trace.Some(o.ID),
 				StartWallNs: trace.Some(o.ArrivalNs), StockTTFTUs: us(o.TTFTMs), StockE2EUs: us(o.E2EMs), Success: trace.Some(o.Excluded == "")})
 		}

@@ -100,7 +100,7 @@ func RowsJudged(fit *result.Fit, sources []Source, o Options) []trace.Finding {
 
 // cut is where the hold-out of a phase begins.
 func (t *judgedRun) cut(p *deploy.Phase) int64 {
-	for _, part := range t.parts {
+	for _, part := range t.Parts {
 		if part.Name == p.Name {
 			return part.CutNs
 		}
@@ -121,10 +121,10 @@ func (t *judgedRun) entry(p *deploy.Phase) result.ValidationRun {
 }
 
 func (t *judgedRun) fillEntry(v result.ValidationRun, p *deploy.Phase) result.ValidationRun {
-	sat := t.sat.Phase(p.Name)
-	v.ID, v.Config, v.Phase, v.Load, v.Source = t.id, t.dep.Config(), p.Name, cmp.Or(v.Load, p.Load), t.source
+	sat := t.Saturation.Phase(p.Name)
+	v.ID, v.Config, v.Phase, v.Load, v.Source = t.id, t.Deployment.Config(), p.Name, cmp.Or(v.Load, p.Load), t.Source
 	v.Informs = t.informs
-	if rate := t.dep.Tracing.JourneySampleRate; rate.OK {
+	if rate := t.Deployment.Tracing.JourneySampleRate; rate.OK {
 		v.JourneySampleRate = &rate.V
 	}
 	v.Saturated, v.SaturationHits = sat.Saturated, sat.Hits()
@@ -133,10 +133,10 @@ func (t *judgedRun) fillEntry(v result.ValidationRun, p *deploy.Phase) result.Va
 		v.SaturationChecks[c.Name] = c.Value
 	}
 	v.Drift = append([]result.DriftPoint{}, t.drift.Points...)
-	if v.Replay != nil && t.quality.Recorded > 0 {
-		q := t.quality
+	if v.Replay != nil && t.Quality.Recorded > 0 {
+		q := t.Quality
 		v.Replay.KnownBatchesShare = q.KnownShare
-		v.Replay.IdenticalBatchesShare = t.identical
+		v.Replay.IdenticalBatchesShare = t.Identical
 	}
 	if v.Findings == nil {
 		v.Findings = []trace.Finding{}
@@ -189,7 +189,7 @@ type Limits struct {
 // tables are the rows that are cleaned together.
 func (j *job) tables(training bool, target string) (tables []*rows.Table) {
 	for _, t := range j.all {
-		if t.training != training || t.sat.Run.Saturated || t.beta == nil {
+		if t.training != training || t.Saturation.Run.Saturated || t.beta == nil {
 			continue
 		}
 		for _, table := range append([]*rows.Table{t.beta}, t.alpha...) {
@@ -248,12 +248,12 @@ func (j *job) replay(i int) (err error) {
 	}
 	obs, more := Requests(run)
 	findings = append(findings, more...)
-	if t.source == SourceJourneys && dep.Tracing.JourneySampleRate.Or(1) < 1 {
+	if t.Source == SourceJourneys && dep.Tracing.JourneySampleRate.Or(1) < 1 {
 		obs, more = withUnrecorded(run, obs, engine.Async)
 		findings = append(findings, more...)
 	}
-	if n := len(obs); len(t.parts) == 0 && n > 0 { // clients alone
-		t.parts = rows.PartsOf(obs[0].ArrivalNs, obs[n-1].ArrivalNs, dep, j.o.Split)
+	if n := len(obs); len(t.Parts) == 0 && n > 0 { // clients alone
+		t.Parts = rows.PartsOf(obs[0].ArrivalNs, obs[n-1].ArrivalNs, dep, j.o.Split)
 	}
 	content, more := ContentOf(run, dep, j.o.SharedPrefix)
 	findings = append(findings, more...)
@@ -328,7 +328,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	v.Steps = scored.steps.Errors()
 	j.fillSteps(groups, scored)
 	for i := range j.entries {
-		j.entries[i][0].Findings = append(j.entries[i][0].Findings, j.all[i].findings...)
+		j.entries[i][0].Findings = append(j.entries[i][0].Findings, j.all[i].Findings...)
 		v.Runs = append(v.Runs, j.entries[i]...)
 	}
 	if drawn, kept := v.LimitFigures(); drawn > kept {
@@ -353,8 +353,8 @@ func (j *job) fillSteps(groups []*scope, scored *scores) {
 			continue
 		}
 		first := &j.entries[i][0]
-		first.Steps = scored.steps.Errors(t.steps())
-		first.StepCells = append(scored.steps.Cells(t.steps(), false), scored.steps.StressCells(t.steps())...)
+		first.Steps = scored.steps.Errors(t.sample)
+		first.StepCells = append(scored.steps.Cells(t.sample, false), scored.steps.StressCells(t.sample)...)
 		first.Alpha = scored.alphaErrors([]*judgedRun{t})
 	}
 }
@@ -475,10 +475,10 @@ func (j *job) clientConfigs(fit *result.Fit, known []result.ConfigErrors) []resu
 	var out []result.ConfigErrors
 	label := configLabels(j.all)
 	for _, t := range j.all {
-		if t.beta != nil || t.sat.Run.Saturated {
+		if t.beta != nil || t.Saturation.Run.Saturated {
 			continue
 		}
-		c := result.ConfigErrors{Scope: t.id, Config: t.dep.Config(), Runs: []string{t.id}, Seen: t.seen, TestRun: !t.training}
+		c := result.ConfigErrors{Scope: t.id, Config: t.Deployment.Config(), Runs: []string{t.id}, Seen: t.seen, TestRun: !t.training}
 		if t.training {
 			c.Scope, c.Seen = label(c.Config), true
 		}
@@ -515,7 +515,7 @@ func (t *judgedRun) diagnoseRequests(scope string, failed []string) result.Diagn
 			"requests waited for some in the replay and hold %.0f %% of the error of TTFT", s.Requests, s.Of, 100*s.ErrorShare)
 		return d
 	}
-	blocks, _, _ := t.dep.KVBlocks()
+	blocks, _, _ := t.Deployment.KVBlocks()
 	d.Cause, d.Regime, d.Evidence = result.CauseScheduler, "requests that waited for KV blocks", &s.ErrorShare
 	d.Sentence = fmt.Sprintf("%d of %d requests waited for KV blocks in the replay and hold %.0f %% of the error of TTFT: %.0f ms in the "+
 		"median there, %.0f ms as measured; run.yaml gives the engine %d KV blocks: compare vllm.kv_blocks_total_gpu with "+

@@ -23,49 +23,48 @@ const (
 // judgedRun is one run with its training rows: what the teacher-forced part and
 // the drift curve need, without the recording itself.
 type judgedRun struct {
+	stored
 	id       string
-	dep      *deploy.Deployment
 	set      *coeff.Set         // as it holds on the run's device
-	source   string             // of the recorded requests
 	informs  string             // why its replay decides nothing
 	starved  map[string]starved // by scope of a gate
 	training bool
 	seen     bool // its configuration was part of the fit
-	sat      *rows.LoadVerdicts
-	lag      runLag
-	quality  rows.Quality
 	beta     *rows.Table
 	pred     []float64 // us, of the kept beta rows
 	alpha    []*rows.Table
 	sample   *rows.Sample   // of beta, once asked for
 	samples  []*rows.Sample // of alpha
 	drift    *drift
-	findings []trace.Finding
-	parts    []rows.Part
-	// identical is the share of batches a forced replay reproduces; nil unknown.
-	identical *float64
-	blocks    int64 // KV blocks that the steps recorded; 0 unknown
 }
 
-// runLag is the lag used and whether the data told it.
-type runLag struct {
-	lag      int
-	measured bool
+// stored is what of a judgedRun is kept beside its tables before it is cleaned.
+type stored struct {
+	Deployment *deploy.Deployment `json:"deployment"`
+	Source     string             `json:"source"` // of the recorded requests
+	Saturation *rows.LoadVerdicts `json:"saturation"`
+	Lag        int                `json:"lag"`
+	Measured   bool               `json:"measured"` // the data told the lag
+	Quality    rows.Quality       `json:"quality"`
+	Findings   []trace.Finding    `json:"findings"`
+	Parts      []rows.Part        `json:"parts"`
+	Identical  *float64           `json:"identical"` // share of batches a forced replay reproduces; nil unknown
+	Blocks     int64              `json:"blocks"`    // KV blocks that the steps recorded; 0 unknown
 }
 
 // newJudgedRun rebuilds the batches of one run and makes its rows.
 func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, src *Source) (*judgedRun, error) {
-	t := &judgedRun{id: run.ID, dep: dep, source: MeasuredSource(run), training: src.Training, sat: rows.VerdictsOf(run, dep),
-		parts: rows.Parts(run, dep, o.Split)}
+	t := &judgedRun{id: run.ID, training: src.Training, stored: stored{Deployment: dep, Source: SourceOf(run),
+		Saturation: rows.VerdictsOf(run, dep), Parts: rows.Parts(run, dep, o.Split)}}
 	t.under(set)
 	set = t.set
 	if len(run.Steps) == 0 {
 		if len(run.Requests) == 0 {
-			t.sat = OfClients(run, dep)
+			t.Saturation = OfClients(run, dep)
 		}
 		return t, nil
 	}
-	t.blocks = run.Steps[0].BlocksTotal
+	t.Blocks = run.Steps[0].BlocksTotal
 	sp, err := features.New(set.SpecVersion, dep)
 	if err != nil {
 		return nil, err
@@ -78,19 +77,19 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	if err != nil {
 		return nil, err
 	}
-	t.quality = steps.Quality
-	t.findings = append(t.findings, steps.Findings...)
+	t.Quality = steps.Quality
+	t.Findings = append(t.Findings, steps.Findings...)
 	if err := t.measureLag(steps, sp, set, o); err != nil {
 		return nil, err
 	}
-	t.beta, err = steps.Beta(sp, rows.Options{Target: set.BetaTarget, Lag: t.lag.lag, Gamma: set.Gamma, Split: o.Split,
+	t.beta, err = steps.Beta(sp, rows.Options{Target: set.BetaTarget, Lag: t.Lag, Gamma: set.Gamma, Split: o.Split,
 		Saturated: t.spans(), Stride: src.Stride, Slim: true})
 	if err != nil {
 		return nil, err
 	}
-	t.findings = append(t.findings, t.beta.Findings...)
+	t.Findings = append(t.Findings, t.beta.Findings...)
 	if !o.StepsOnly {
-		if t.identical, err = identicalBatches(forced, dep, steps, t.lag.lag > 0); err != nil {
+		if t.Identical, err = identicalBatches(forced, dep, steps, t.Lag > 0); err != nil {
 			return nil, err
 		}
 	}
@@ -108,17 +107,17 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 
 // under sets the coefficients that judge the run.
 func (t *judgedRun) under(set *coeff.Set) {
-	t.set = features.On(set, t.dep)
-	t.seen = slices.ContainsFunc(t.set.Configs, func(c coeff.Config) bool { return c.Key == t.dep.Config() })
+	t.set = features.On(set, t.Deployment)
+	t.seen = slices.ContainsFunc(t.set.Configs, func(c coeff.Config) bool { return c.Key == t.Deployment.Config() })
 }
 
 // spans are the saturated parts of a run that is not saturated as a whole: no
 // rows come from there, as in the fit.
 func (t *judgedRun) spans() []rows.Span {
-	if t.sat.Run.Saturated {
+	if t.Saturation.Run.Saturated {
 		return nil
 	}
-	return t.sat.Spans()
+	return t.Saturation.Spans()
 }
 
 // measureLag takes the lag of a training run from the artifact. For another run
@@ -126,10 +125,10 @@ func (t *judgedRun) spans() []rows.Span {
 // rows with prefill best, if it wins clearly, else the engine's default.
 func (t *judgedRun) measureLag(steps *rows.Steps, sp *features.Space, set *coeff.Set, o *Options) error {
 	if l, known := set.PipelineLag[t.id]; known && t.training {
-		t.lag = runLag{l.Lag, l.Measured}
+		t.Lag, t.Measured = l.Lag, l.Measured
 		return nil
 	}
-	t.lag = runLag{lag: rows.AssumedLag(t.dep)}
+	t.Lag = rows.AssumedLag(t.Deployment)
 	if set.BetaTarget != coeff.Cadence {
 		return nil
 	}
@@ -147,7 +146,7 @@ func (t *judgedRun) measureLag(steps *rows.Steps, sp *features.Space, set *coeff
 	}
 	order := stat.Order(mapes)
 	if mapes[order[0]] <= lagMargin*mapes[order[1]] {
-		t.lag = runLag{order[0], true}
+		t.Lag, t.Measured = order[0], true
 	}
 	return nil
 }
@@ -203,11 +202,11 @@ func (t *judgedRun) predict() (err error) {
 		t.samples = append(t.samples, &rows.Sample{Table: a, Pred: pred, Part: t.part()})
 	}
 	t.drift = DriftOf(t.beta.TimeNs, t.beta.Y, t.pred, t.beta.IsThinned())
-	if !t.dep.IsComposed() {
-		t.findings = append(t.findings, t.drift.Finding(t.id)...)
+	if !t.Deployment.IsComposed() {
+		t.Findings = append(t.Findings, t.drift.Finding(t.id)...)
 	}
-	if t.dep.Tracing.JourneySampleRate.Or(1) < 1 {
-		t.identical = nil // whoever left no journey is missing from every batch
+	if t.Deployment.Tracing.JourneySampleRate.Or(1) < 1 {
+		t.Identical = nil // whoever left no journey is missing from every batch
 	}
 	return nil
 }
@@ -225,7 +224,7 @@ func (t *judgedRun) predictions(p *features.Predictor, of *rows.Table) ([]float6
 		if of.Target != t.beta.Target {
 			w.Message = of.Target + ": " + w.Message
 		}
-		t.findings = append(t.findings, w)
+		t.Findings = append(t.Findings, w)
 	}
 	return out, nil
 }
@@ -238,9 +237,6 @@ func (t *judgedRun) part() rows.Judged {
 	}
 	return rows.Whole
 }
-
-// steps are the run's step times with their predictions.
-func (t *judgedRun) steps() *rows.Sample { return t.sample }
 
 // delays are the run's rows of an alpha target; nil without.
 func (t *judgedRun) delays(target string) *rows.Sample {
@@ -274,10 +270,10 @@ func scopes(all []*judgedRun, label func(config string) string) []*scope {
 	var train, test []*scope
 	at := map[string]*scope{}
 	for _, t := range all {
-		if t.sat.Run.Saturated || t.beta == nil {
+		if t.Saturation.Run.Saturated || t.beta == nil {
 			continue
 		}
-		config := t.dep.Config()
+		config := t.Deployment.Config()
 		if !t.training {
 			test = append(test, &scope{name: t.id, config: config, seen: t.seen, test: true, runs: []*judgedRun{t}})
 			continue
@@ -305,7 +301,7 @@ func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
 	for _, s := range groups {
 		var group []*rows.Sample
 		for _, t := range s.runs {
-			group = append(group, t.steps())
+			group = append(group, t.sample)
 		}
 		steps = append(steps, group)
 	}
@@ -331,7 +327,7 @@ func (j *scores) config(s *scope) result.ConfigErrors {
 	c := result.ConfigErrors{Scope: s.name, Config: s.config, Runs: []string{}, Seen: s.seen, TestRun: s.test}
 	var group []*rows.Sample
 	for _, t := range s.runs {
-		c.Runs, group = append(c.Runs, t.id), append(group, t.steps())
+		c.Runs, group = append(c.Runs, t.id), append(group, t.sample)
 	}
 	if c.Steps = j.steps.Errors(group...); c.Steps != nil {
 		c.TargetOverFloor = s.overFloor()
@@ -402,10 +398,10 @@ func (s *scope) boundHits() *float64 {
 func configLabels(all []*judgedRun) func(string) string {
 	label, count := map[string]string{}, map[string]int{}
 	for _, t := range all {
-		key := t.dep.Config()
+		key := t.Deployment.Config()
 		if _, ok := label[key]; !ok {
-			label[key] = t.dep.Label()
-			count[t.dep.Label()]++
+			label[key] = t.Deployment.Label()
+			count[t.Deployment.Label()]++
 		}
 	}
 	return func(key string) string {

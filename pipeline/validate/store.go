@@ -7,11 +7,9 @@ import (
 	"path/filepath"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // Run is cut in three, so that runs may be judged by many processes: StoreSteps of each,
@@ -23,20 +21,6 @@ const (
 	storedTables = "steps.bin"
 	storedReplay = "replay.json"
 )
-
-// steps is a judgedRun before it is cleaned, but for its tables.
-type steps struct {
-	Deployment *deploy.Deployment `json:"deployment"`
-	Source     string             `json:"source"`
-	Saturation *rows.LoadVerdicts `json:"saturation"`
-	Lag        int                `json:"lag"`
-	Measured   bool               `json:"measured"`
-	Quality    rows.Quality       `json:"quality"`
-	Findings   []trace.Finding    `json:"findings"`
-	Parts      []rows.Part        `json:"parts"`
-	Identical  *float64           `json:"identical"`
-	Blocks     int64              `json:"blocks"`
-}
 
 // replayed are the entries of a run and, by scope of a gate, what its requests waited for.
 type replayed struct {
@@ -55,8 +39,7 @@ func StoreSteps(ctx context.Context, set *coeff.Set, fit *result.Fit, src Source
 		return err
 	}
 	t := j.all[0]
-	err = files.WriteJSON(filepath.Join(dir, storedSteps), steps{t.dep, t.source, t.sat, t.lag.lag, t.lag.measured, t.quality, t.findings,
-		t.parts, t.identical, t.blocks})
+	err = files.WriteJSON(filepath.Join(dir, storedSteps), t.stored)
 	if err != nil || t.beta == nil {
 		return err
 	}
@@ -71,12 +54,10 @@ func StoreSteps(ctx context.Context, set *coeff.Set, fit *result.Fit, src Source
 }
 
 func restoreSteps(src *Source, set *coeff.Set) (*judgedRun, error) {
-	var s steps
-	if err := files.ReadJSON(filepath.Join(src.Steps, storedSteps), &s); err != nil {
+	t := &judgedRun{id: src.ID, informs: src.Informs, training: src.Training}
+	if err := files.ReadJSON(filepath.Join(src.Steps, storedSteps), &t.stored); err != nil {
 		return nil, err
 	}
-	t := &judgedRun{id: src.ID, dep: s.Deployment, source: s.Source, informs: src.Informs, training: src.Training, sat: s.Saturation,
-		lag: runLag{s.Lag, s.Measured}, quality: s.Quality, findings: s.Findings, parts: s.Parts, identical: s.Identical, blocks: s.Blocks}
 	t.under(set)
 	path := filepath.Join(src.Steps, storedTables)
 	if _, err := os.Stat(path); os.IsNotExist(err) {

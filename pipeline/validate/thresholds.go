@@ -1,9 +1,14 @@
 package validate
 
 import (
+	_ "embed"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"sync"
+
+	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
@@ -14,7 +19,7 @@ import (
 type threshold struct {
 	Name   string  `json:"name"`
 	Op     string  `json:"op"` // < | <= | > | >=
-	Limit  float64 `json:"threshold"`
+	Limit  float64 `json:"threshold" yaml:"threshold"`
 	Source string  `json:"source"` // why the threshold is what it is
 	Doc    string  `json:"doc"`    // what the value is
 	Spec   string  `json:"spec"`   // address of the gate's clause in the book
@@ -24,108 +29,55 @@ type threshold struct {
 
 // Gate names (spec#gates). A name is also that of the gate's clause.
 const (
-	gateBetaMAPE             = "beta_mape"
-	gateBetaMAPELoco         = "beta_mape_loco"
-	gateBetaMaxError         = "beta_max_error"
-	gateBetaSigns            = "beta_signs"
-	gateBetaBeatsConstant    = "beta_beats_constant"
-	gateBetaSkill            = "beta_skill"
-	gateBias                 = "bias"
-	gateBoundHits            = "bound_hits"
-	gateCertificate          = "certificate"
-	gateFoldsDistinct        = "folds_distinct"
-	gateTargetFloor          = "target_floor"
-	gateWorstConfiguration   = "worst_configuration"
-	gateOverheadOfTTFT       = "overhead_of_ttft"
-	gateOverheadInsideLoco   = "overhead_inside_loco"
-	gateAdmissionWindow      = "admission_window_mape"
-	gateAdmissionWindowLoco  = "admission_window_mape_loco"
-	gateAdmissionMaxError    = "admission_max_error"
-	gateAdmissionBeatsConst  = "admission_beats_constant"
-	gateEgressOfE2E          = "egress_of_e2e"
-	gateQueueMAPE            = "queue_mape"
-	gateQueueMAPELoco        = "queue_mape_loco"
-	gateQueueMaxError        = "queue_max_error"
-	gateQueueBeatsConst      = "queue_beats_constant"
-	gateKSTTFT               = "ks_ttft"
-	gateKSITL                = "ks_itl"
-	gateKSE2E                = "ks_e2e"
-	gateMedianTTFT           = "median_rel_err_ttft"
-	gateMedianITL            = "median_rel_err_itl"
-	gateMedianE2E            = "median_rel_err_e2e"
-	worstOverMAPE            = 2.0
-	biasTerm                 = "bias"
-	defaultLimitKS           = 0.15
-	defaultLimitMedianRelErr = 0.20
+	gateBetaMAPE            = "beta_mape"
+	gateBetaMAPELoco        = "beta_mape_loco"
+	gateBetaMaxError        = "beta_max_error"
+	gateBetaSigns           = "beta_signs"
+	gateBetaBeatsConstant   = "beta_beats_constant"
+	gateBetaSkill           = "beta_skill"
+	gateBias                = "bias"
+	gateBoundHits           = "bound_hits"
+	gateCertificate         = "certificate"
+	gateFoldsDistinct       = "folds_distinct"
+	gateTargetFloor         = "target_floor"
+	gateWorstConfiguration  = "worst_configuration"
+	gateOverheadOfTTFT      = "overhead_of_ttft"
+	gateOverheadInsideLoco  = "overhead_inside_loco"
+	gateAdmissionWindow     = "admission_window_mape"
+	gateAdmissionWindowLoco = "admission_window_mape_loco"
+	gateAdmissionMaxError   = "admission_max_error"
+	gateAdmissionBeatsConst = "admission_beats_constant"
+	gateEgressOfE2E         = "egress_of_e2e"
+	gateQueueMAPE           = "queue_mape"
+	gateQueueMAPELoco       = "queue_mape_loco"
+	gateQueueMaxError       = "queue_max_error"
+	gateQueueBeatsConst     = "queue_beats_constant"
+	gateKSTTFT              = "ks_ttft"
+	gateKSITL               = "ks_itl"
+	gateKSE2E               = "ks_e2e"
+	gateMedianTTFT          = "median_rel_err_ttft"
+	gateMedianITL           = "median_rel_err_itl"
+	gateMedianE2E           = "median_rel_err_e2e"
 )
 
-// Defaults lists every gate with its default threshold, and why it is that.
-func Defaults() []threshold {
-	return []threshold{
-		rule(forSteps, gateBetaMAPE, "<", 0.15, "what capacity planning needs inside a configuration",
-			"step-time MAPE of each configuration, hold-out rows"),
-		rule(forTransfer, gateBetaMAPELoco, "<", 0.25, "what capacity planning needs on an unseen configuration",
-			"step-time MAPE of each configuration when it is left out of the fit, or of a test run of an unseen one"),
-		rule(forSteps, gateBetaMaxError, "<", 3, "no single step may be far off",
-			"largest absolute step-time error / median hold-out target of the configuration"),
-		rule(forSteps, gateBetaSigns, "<=", 0, "work cannot shorten a step",
-			"identified terms with an impossible sign: prefill_linear_compute, decode_weight_load, fixed_step_overhead <= 0; bias < 0"),
-		rule(forSteps, gateBetaBeatsConstant, "<", 1, "a model must beat a constant",
-			"step-time MAPE / MAPE of the configuration's best constant"),
-		rule(forSteps, gateBetaSkill, ">", 0.5, "nearer to the noise floor than to a constant",
-			"1 - (MAPE - floor)/(constant - floor)"),
-		rule(forSteps, gateBias, "<", 0.03, "what is used are sums of steps",
-			"size of sum(prediction - target) / sum(target), all hold-out rows"),
-		rule(forSteps, gateBoundHits, "<=", 0.01, "a feature at its bound says nothing",
-			"largest share of rows whose feature hit its bound"),
-		rule(forSteps, gateCertificate, ">=", 1, "the solver proves its answer",
-			"1 when the solver's certificate holds for every model"),
-		rule(forSteps, gateFoldsDistinct, "<=", 0, "folds that agree to the bit validate nothing",
-			"folds that repeat the coefficients of another"),
-		rule(forSteps, gateTargetFloor, ">=", 1, "no step is shorter than reading its weights",
-			"median step-time target / median physical floor"),
-		rule(forSteps, gateWorstConfiguration, "<", worstOverMAPE*0.15, "no configuration may pay for the others",
-			"largest step-time MAPE over the configurations; twice the beta_mape threshold"),
-		rule(forReplay, gateOverheadOfTTFT, "<", 0.02, "a delay counts by the error it causes where it is used",
-			"mean absolute error of the overhead / mean TTFT of the replayed requests"),
-		rule(forReplay, gateEgressOfE2E, "<", 0.01, "a delay counts by the error it causes where it is used",
-			"mean absolute error of the egress / mean E2E of the replayed requests"),
-		rule(forTransfer, gateOverheadInsideLoco, ">=", 0.85, "an overhead must lie in its interval, unseen configuration",
-			"share of non-exact intervals that hold the predicted overhead, configuration left out"),
-		rule(forWaits, gateAdmissionWindow, "<", 0.25, "an admission controller sees window means",
-			"MAPE of 10-second window means of the wait before scheduling"),
-		rule(forWaits, gateAdmissionWindowLoco, "<", 0.40, "an admission controller sees window means, unseen configuration",
-			"MAPE of 10-second window means of the wait before scheduling, configuration left out"),
-		rule(forWaits, gateAdmissionMaxError, "<", 5, "no single window may be far off",
-			"largest error of a window mean / median window"),
-		rule(forWaits, gateAdmissionBeatsConst, "<", 1, "a model must beat a constant",
-			"window MAPE / window MAPE of the best constant"),
-		rule(forWaits, gateQueueMAPE, "<", 0.25, "what specification 1.0 asks",
-			"per-request MAPE of SCHEDULED - QUEUED; frozen recipe only"),
-		rule(forWaits, gateQueueMAPELoco, "<", 0.40, "what specification 1.0 asks on an unseen configuration",
-			"per-request MAPE of SCHEDULED - QUEUED, configuration left out; frozen recipe only"),
-		rule(forWaits, gateQueueMaxError, "<", 5, "no single request may be far off",
-			"largest error / median target; frozen recipe only"),
-		rule(forWaits, gateQueueBeatsConst, "<", 1, "a model must beat a constant",
-			"MAPE / MAPE of the best constant; frozen recipe only"),
-		rule(forReplay, gateKSTTFT, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
-			"Kolmogorov-Smirnov distance of TTFT, plain replay"),
-		rule(forReplay, gateKSITL, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
-			"Kolmogorov-Smirnov distance of ITL, plain replay"),
-		rule(forReplay, gateKSE2E, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
-			"Kolmogorov-Smirnov distance of E2E, plain replay"),
-		rule(forReplay, gateMedianTTFT, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
-			"median paired relative error of TTFT, plain replay"),
-		rule(forReplay, gateMedianITL, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
-			"median paired relative error of ITL, plain replay"),
-		rule(forReplay, gateMedianE2E, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
-			"median paired relative error of E2E, plain replay"),
-	}
-}
+//go:embed gates.yaml
+var gatesYAML []byte
 
-func rule(purposes []string, name, op string, limit float64, source, doc string) threshold {
-	return threshold{Name: name, Op: op, Limit: limit, Source: source, Doc: doc, Spec: result.GateClause(name), Purposes: purposes}
-}
+var defaults = sync.OnceValue(func() (all []threshold) {
+	if err := yaml.Unmarshal(gatesYAML, &all); err != nil {
+		panic("validate: gates.yaml: " + err.Error())
+	}
+	for i := range all {
+		all[i].Spec = result.GateClause(all[i].Name)
+	}
+	return all
+})
+
+// Defaults lists every gate with its default threshold, and why it is that.
+func Defaults() []threshold { return slices.Clone(defaults()) }
+
+// worstOverMAPE is what the worst configuration may have of the limit of all.
+const worstOverMAPE = 2
 
 // rules are the thresholds in force.
 type rules struct {
@@ -141,12 +93,7 @@ func newRules(overrides map[string]float64) (*rules, error) {
 	for _, t := range r.order {
 		r.byName[t.Name] = t
 	}
-	names := make([]string, 0, len(overrides))
-	for name := range overrides {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(overrides)) {
 		t, ok := r.byName[name]
 		if !ok {
 			return nil, trace.Errorf(badGate, "gates: got %q, want one of %d names", name, len(r.order)).
@@ -232,14 +179,6 @@ func holds(v float64, op string, limit float64) bool {
 	}
 	panic("validate: gate with operator " + op)
 }
-
-// The purposes a gate belongs to: those that use what it judges (spec#purposes).
-var (
-	forSteps    = []string{coeff.PurposeSteps, coeff.PurposeReplay}
-	forReplay   = []string{coeff.PurposeReplay}
-	forWaits    = []string{coeff.PurposeWaits}
-	forTransfer = []string{coeff.PurposeTransfer}
-)
 
 // CheckPurpose reports whether the name is a purpose, or all of them.
 func CheckPurpose(name string) bool {
