@@ -2,6 +2,7 @@ package stat
 
 import (
 	"math"
+	"slices"
 )
 
 // ks is a two-sided two-sample Kolmogorov-Smirnov comparison.
@@ -101,10 +102,7 @@ func exactP(n, m, dist int64) float64 {
 	if dist <= 0 {
 		return 1
 	}
-	q := make([]float64, m+1)
-	for j := range q {
-		q[j] = 1
-	}
+	q := slices.Repeat([]float64{1}, int(m+1))
 	for i := int64(0); i <= n; i++ {
 		first, last := int64(0), min(m, (i*m+dist-1)/n)
 		left := 0.0 // q(i, j-1)
@@ -305,10 +303,7 @@ func signFlips(d []float64) float64 {
 	if len(d) > maxFlips {
 		return sampledFlips(d, limit)
 	}
-	sign := make([]float64, len(d))
-	for i := range sign {
-		sign[i] = 1
-	}
+	sign := slices.Repeat([]float64{1}, len(d))
 	total, far := 1<<(len(d)-1), 0
 	for k := 1; ; k++ {
 		if math.Abs(sum) >= limit {

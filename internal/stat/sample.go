@@ -98,24 +98,11 @@ func StdErr(v []float64) float64 {
 // Order lists the positions of the values from small to large, equal ones as
 // they stand.
 func Order(v []float64) []int {
-	type placed struct {
-		v float64
-		i int
-	}
-	all := make([]placed, len(v))
-	for i := range all {
-		all[i] = placed{v[i], i}
-	}
-	slices.SortFunc(all, func(a, b placed) int {
-		if c := cmp.Compare(a.v, b.v); c != 0 {
-			return c
-		}
-		return a.i - b.i
-	})
 	order := make([]int, len(v))
-	for k := range all {
-		order[k] = all[k].i
+	for i := range order {
+		order[i] = i
 	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(v[a], v[b]) })
 	return order
 }
 

@@ -10,11 +10,11 @@ import (
 // rules, NaN and infinity alone.
 func (s *Space) checkStep(in *StepInput) error {
 	if s.version == V10 {
-		return in.checkFinite()
+		return checkFinite(in, stepFields)
 	}
 	switch {
 	case !in.allCounts():
-		return in.badField()
+		return badField(in, stepFields, "step input")
 	case in.PrefillTokens+in.DecodeTokens != in.ScheduledTokens:
 		return trace.Errorf(BadInput, "scheduled_tokens: got %g, want prefill %g + decode %g",
 			in.ScheduledTokens, in.PrefillTokens, in.DecodeTokens)
@@ -33,7 +33,7 @@ func (s *Space) checkStep(in *StepInput) error {
 // checkQueue is checkStep for a queue input.
 func (s *Space) checkQueue(in *QueueInput) error {
 	if s.version == V10 {
-		return in.checkFinite()
+		return checkFinite(in, queueFields)
 	}
 	signs := in.RunningDepth >= 0 && in.WaitingDepth >= 0 && in.KVUsageRatio >= 0 && in.KVUsageRatio <= 1 &&
 		in.PromptTokens >= 0 && in.PrefixHitRatio >= 0 && in.PrefixHitRatio <= 1 && in.KVFreeBytes >= 0 &&
@@ -42,11 +42,12 @@ func (s *Space) checkQueue(in *QueueInput) error {
 	if signs && sum <= math.MaxFloat64 {
 		return nil
 	}
-	return in.badField()
+	return badField(in, queueFields, "queue input")
 }
 
-func (in *QueueInput) badField() error {
-	for _, f := range queueFields {
+// badField names the first field that is not a finite count, or no ratio where it must be one.
+func badField[T any](in *T, fields []field[T], whole string) error {
+	for _, f := range fields {
 		v := *f.at(in)
 		if !isCount(v) {
 			return badInput(f.name, v, "a finite number >= 0")
@@ -55,11 +56,11 @@ func (in *QueueInput) badField() error {
 			return badInput(f.name, v, "a ratio in 0..1")
 		}
 	}
-	return badInput("queue input", math.Inf(1), "a finite sum of its fields")
+	return badInput(whole, math.Inf(1), "a finite sum of its fields")
 }
 
-func (in *QueueInput) checkFinite() error {
-	for _, f := range queueFields {
+func checkFinite[T any](in *T, fields []field[T]) error {
+	for _, f := range fields {
 		if v := *f.at(in); math.IsNaN(v) || math.IsInf(v, 0) {
 			return badInput(f.name, v, "a finite number")
 		}
@@ -78,25 +79,6 @@ func (in *StepInput) allCounts() bool {
 		in.NumSampledSeqs + in.PrefillCausalWork + in.SumPrefillAttnWork + in.DecodeContextTokens + in.KVReadTokens +
 		in.SumDecodeKVBlocks + in.RunningDepth + in.PreemptionEMA + in.TransferBlocks + in.CPUResidentReadBlocks
 	return signs && sum <= math.MaxFloat64
-}
-
-// badField names the first field that is not a finite count.
-func (in *StepInput) badField() error {
-	for _, f := range stepFields {
-		if v := *f.at(in); !isCount(v) {
-			return badInput(f.name, v, "a finite number >= 0")
-		}
-	}
-	return badInput("step input", math.Inf(1), "a finite sum of its fields")
-}
-
-func (in *StepInput) checkFinite() error {
-	for _, f := range stepFields {
-		if v := *f.at(in); math.IsNaN(v) || math.IsInf(v, 0) {
-			return badInput(f.name, v, "a finite number")
-		}
-	}
-	return nil
 }
 
 func isCount(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }

@@ -1,37 +1,31 @@
 package features
 
-// stepField and queueField name the inputs as golden vectors, tables and
-// formulas do.
-type stepField struct {
-	name, unit string
-	at         func(*StepInput) *float64
-}
-
-type queueField struct {
+// field names one number of an input as golden vectors, tables and formulas do.
+type field[T any] struct {
 	name, unit string
 	isFrac     bool // legal range 0..1
-	at         func(*QueueInput) *float64
+	at         func(*T) *float64
 }
 
-var stepFields = []stepField{
-	{"prefill_tokens", "tokens", func(in *StepInput) *float64 { return &in.PrefillTokens }},
-	{"decode_tokens", "tokens", func(in *StepInput) *float64 { return &in.DecodeTokens }},
-	{"scheduled_tokens", "tokens", func(in *StepInput) *float64 { return &in.ScheduledTokens }},
-	{"num_prefill_reqs", "requests", func(in *StepInput) *float64 { return &in.NumPrefillReqs }},
-	{"num_decode_reqs", "requests", func(in *StepInput) *float64 { return &in.NumDecodeReqs }},
-	{"num_sampled_seqs", "requests", func(in *StepInput) *float64 { return &in.NumSampledSeqs }},
-	{"prefill_causal_work", "token pairs", func(in *StepInput) *float64 { return &in.PrefillCausalWork }},
-	{"sum_prefill_attn_work", "token pairs", func(in *StepInput) *float64 { return &in.SumPrefillAttnWork }},
-	{"decode_context_tokens", "tokens", func(in *StepInput) *float64 { return &in.DecodeContextTokens }},
-	{"kv_read_tokens", "tokens", func(in *StepInput) *float64 { return &in.KVReadTokens }},
-	{"sum_decode_kv_blocks", "blocks", func(in *StepInput) *float64 { return &in.SumDecodeKVBlocks }},
-	{"running_depth", "requests", func(in *StepInput) *float64 { return &in.RunningDepth }},
-	{"preemption_ema", "1", func(in *StepInput) *float64 { return &in.PreemptionEMA }},
-	{"transfer_blocks", "blocks", func(in *StepInput) *float64 { return &in.TransferBlocks }},
-	{"cpu_resident_read_blocks", "blocks", func(in *StepInput) *float64 { return &in.CPUResidentReadBlocks }},
+var stepFields = []field[StepInput]{
+	{"prefill_tokens", "tokens", false, func(in *StepInput) *float64 { return &in.PrefillTokens }},
+	{"decode_tokens", "tokens", false, func(in *StepInput) *float64 { return &in.DecodeTokens }},
+	{"scheduled_tokens", "tokens", false, func(in *StepInput) *float64 { return &in.ScheduledTokens }},
+	{"num_prefill_reqs", "requests", false, func(in *StepInput) *float64 { return &in.NumPrefillReqs }},
+	{"num_decode_reqs", "requests", false, func(in *StepInput) *float64 { return &in.NumDecodeReqs }},
+	{"num_sampled_seqs", "requests", false, func(in *StepInput) *float64 { return &in.NumSampledSeqs }},
+	{"prefill_causal_work", "token pairs", false, func(in *StepInput) *float64 { return &in.PrefillCausalWork }},
+	{"sum_prefill_attn_work", "token pairs", false, func(in *StepInput) *float64 { return &in.SumPrefillAttnWork }},
+	{"decode_context_tokens", "tokens", false, func(in *StepInput) *float64 { return &in.DecodeContextTokens }},
+	{"kv_read_tokens", "tokens", false, func(in *StepInput) *float64 { return &in.KVReadTokens }},
+	{"sum_decode_kv_blocks", "blocks", false, func(in *StepInput) *float64 { return &in.SumDecodeKVBlocks }},
+	{"running_depth", "requests", false, func(in *StepInput) *float64 { return &in.RunningDepth }},
+	{"preemption_ema", "1", false, func(in *StepInput) *float64 { return &in.PreemptionEMA }},
+	{"transfer_blocks", "blocks", false, func(in *StepInput) *float64 { return &in.TransferBlocks }},
+	{"cpu_resident_read_blocks", "blocks", false, func(in *StepInput) *float64 { return &in.CPUResidentReadBlocks }},
 }
 
-var queueFields = []queueField{
+var queueFields = []field[QueueInput]{
 	{"running_depth", "requests", false, func(in *QueueInput) *float64 { return &in.RunningDepth }},
 	{"waiting_depth", "requests", false, func(in *QueueInput) *float64 { return &in.WaitingDepth }},
 	{"kv_usage_ratio", "1", true, func(in *QueueInput) *float64 { return &in.KVUsageRatio }},

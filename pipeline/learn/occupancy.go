@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -337,13 +338,7 @@ func (s *sums) span(o *occupancy, i int, x []float64) {
 
 // stampsUntil is the number of stamps at or before t.
 func stampsUntil(ends []float64, t float64) int {
-	k, _ := slices.BinarySearchFunc(ends, t, func(e, t float64) int {
-		if e <= t {
-			return -1
-		}
-		return 1
-	})
-	return k
+	return sort.Search(len(ends), func(k int) bool { return ends[k] > t })
 }
 
 // firstFrom is the first stretch that begins at t or later.

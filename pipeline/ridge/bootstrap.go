@@ -185,10 +185,7 @@ func (b *bootstrap) beta(j int) float64 {
 func (b *bootstrap) solveAll() ([]bool, error) {
 	m := len(b.idx)
 	d := newDraw(m)
-	once := make([]int, len(b.a))
-	for k := range once {
-		once[k] = 1
-	}
+	once := slices.Repeat([]int{1}, len(b.a))
 	b.fit(d, once)
 	b.gamma, b.inv, b.se = d.gamma, d.inv, d.se
 	known := make([]bool, b.p)
@@ -315,10 +312,7 @@ func (b *bootstrap) influence(d *draw, k int) {
 // jackknife is the standard error over configurations left out, per column of P:
 // sqrt((C - 1)/C sum (beta_c - mean)^2); NaN below three configurations.
 func (b *bootstrap) jackknife(blocks []BlockGram, configs []int32) []float64 {
-	out := make([]float64, b.p)
-	for j := range out {
-		out[j] = math.NaN()
-	}
+	out := slices.Repeat([]float64{math.NaN()}, b.p)
 	if len(configs) < 3 {
 		return out
 	}
@@ -351,10 +345,7 @@ func (b *bootstrap) covariance(out []float64) {
 	d := newDraw(m)
 	copy(d.gamma, b.gamma)
 	copy(d.inv, b.inv)
-	once := make([]int, len(b.a))
-	for k := range once {
-		once[k] = 1
-	}
+	once := slices.Repeat([]int{1}, len(b.a))
 	cov := make([]float64, m*m)
 	b.sandwich(d, once, cov)
 	for r, j := range b.idx {

@@ -1,6 +1,7 @@
 package ridge
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -170,15 +171,7 @@ func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, 
 
 // unit divides by the entry of largest size.
 func unit(v []float64) []float64 {
-	big := slices.MaxFunc(v, func(a, b float64) int {
-		switch {
-		case math.Abs(a) < math.Abs(b):
-			return -1
-		case math.Abs(a) > math.Abs(b):
-			return 1
-		}
-		return 0
-	})
+	big := slices.MaxFunc(v, func(a, b float64) int { return cmp.Compare(math.Abs(a), math.Abs(b)) })
 	out := make([]float64, len(v))
 	for k, x := range v {
 		out[k] = x / big

@@ -1,12 +1,12 @@
 package ridge
 
 import (
-	"cmp"
 	"errors"
 	"math"
-	"slices"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // ErrEigen says that the eigenvalues of a matrix were not found: an entry of it is
@@ -32,13 +32,11 @@ func Eigen(a *mat.SymDense) ([]float64, *mat.Dense, error) {
 	if !(norm <= math.MaxFloat64) || !diagonalise(rows, vectors, offDiagonal*norm) {
 		return nil, nil, ErrEigen
 	}
-	order := make([]int, m)
-	for k := range order {
-		order[k] = k
+	diagonal, values, out := make([]float64, m), make([]float64, m), mat.NewDense(m, m, nil)
+	for k := range diagonal {
+		diagonal[k] = rows[k][k]
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rows[a][a], rows[b][b]) })
-	values, out := make([]float64, m), mat.NewDense(m, m, nil)
-	for k, from := range order {
+	for k, from := range stat.Order(diagonal) {
 		if values[k] = rows[from][from]; math.IsNaN(values[k]) || math.IsInf(values[k], 0) {
 			return nil, nil, ErrEigen
 		}

@@ -3,6 +3,7 @@ package rows
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -92,13 +93,8 @@ func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *be
 	return b
 }
 
-func filled(n int, v float64) []float64 {
-	s := make([]float64, n)
-	for i := range s {
-		s[i] = v
-	}
-	return s
-}
+// filled is n times v.
+func filled(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
 // isSparse reports whether fewer than half of the steps are recorded (spec#summary-steps).
 func isSparse(s *Steps) bool {

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -62,12 +63,7 @@ func (s *StepErrors) bins() []result.Bin2D {
 				count[[2]int{bin(y), bin(p)}]++
 			}
 		})
-		keys := make([][2]int, 0, len(count))
-		for k := range count {
-			keys = append(keys, k)
-		}
-		slices.SortFunc(keys, func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
-		for _, k := range keys {
+		for _, k := range slices.SortedFunc(maps.Keys(count), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
 			out = append(out, result.Bin2D{Regime: r.String(), X: centre(k[0]), Y: centre(k[1]), N: count[k]})
 		}
 	}

@@ -3,8 +3,10 @@ package rows
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -192,17 +194,18 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float64 {
 	sum, n := 0.0, 0
 	for half := range 2 {
-		var m normal
+		m := ridge.New(len(f.passes[0].counts()))
 		for k, i := range rows {
 			if k/50%2 == half {
-				m.add(f.passes[i-lag].counts(), y[k], 1/math.Max(y[k], least))
+				weight := 1 / math.Max(y[k], least)
+				m.AddRow(weight*weight, f.passes[i-lag].counts(), y[k])
 			}
 		}
-		b := m.solve()
+		b := solveNormal(m)
 		for k, i := range rows {
 			most := max(f.passes[i].prefillTokens, f.passes[i-1].prefillTokens, f.passes[i-2].prefillTokens)
 			if k/50%2 != half && most > prefillNear {
-				sum += math.Abs(y[k]-b.of(f.passes[i-lag].counts())) / math.Max(y[k], least)
+				sum += math.Abs(y[k]-ridge.Dot(f.passes[i-lag].counts(), b)) / math.Max(y[k], least)
 				n++
 			}
 		}
@@ -211,49 +214,20 @@ func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float
 }
 
 // counts are the regressors of a pass.
-func (p *pass) counts() [5]float64 {
+func (p *pass) counts() []float64 {
 	t := float64(p.prefillTokens)
-	return [5]float64{1, t / 1e3, t * t / 1e6, float64(p.prefills), float64(p.decodes)}
+	return []float64{1, t / 1e3, t * t / 1e6, float64(p.prefills), float64(p.decodes)}
 }
 
-// normal are the normal equations of a small regression.
-type normal struct {
-	a [25]float64
-	b [5]float64
-}
-
-func (m *normal) add(x [5]float64, y, weight float64) {
-	w := weight * weight
-	for r := range x {
-		for c := range r + 1 {
-			m.a[r*5+c] += float64(w * x[r] * x[c])
-		}
-		m.b[r] += float64(w * x[r] * y)
+// solveNormal solves small normal equations; a regressor that never varies stays out.
+func solveNormal(g *ridge.Gram) []float64 {
+	a, b := slices.Clone(g.G), slices.Clone(g.B)
+	for r := range b {
+		a[r*g.P+r] += float64(1e-9*a[r*g.P+r]) + 1e-30
 	}
-}
-
-func (m *normal) solve() weights {
-	a, b := m.a, m.b
-	for r := range b { // a regressor that never varies stays out
-		a[r*5+r] += float64(1e-9*a[r*5+r]) + 1e-30
-		for c := range r {
-			a[c*5+r] = a[r*5+c]
-		}
-	}
-	stat.Cholesky(a[:], 5)
-	stat.CholeskySolve(a[:], 5, b[:])
+	stat.Cholesky(a, g.P)
+	stat.CholeskySolve(a, g.P, b)
 	return b
-}
-
-// weights are the solution of a small regression.
-type weights [5]float64
-
-func (w weights) of(x [5]float64) float64 {
-	sum := 0.0
-	for i := range x {
-		sum += float64(x[i] * w[i])
-	}
-	return sum
 }
 
 // constant is what lies between two passes beside elapsed, us: the median of

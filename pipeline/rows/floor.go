@@ -2,6 +2,7 @@ package rows
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -40,10 +41,7 @@ func nearestRows(group []*Sample, workers int) []float64 {
 			all = append(all, p)
 		}
 	}
-	answer := make([]float64, judged)
-	for i := range answer {
-		answer[i] = math.NaN()
-	}
+	answer := slices.Repeat([]float64{math.NaN()}, judged)
 	if len(all) < floorMinRows {
 		return answer
 	}

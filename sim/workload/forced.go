@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -106,10 +108,4 @@ func (w *Workload) noteEnds(run *trace.Run, end []int64) {
 	}
 }
 
-func unknown(n int) []int64 {
-	s := make([]int64, n)
-	for i := range s {
-		s[i] = sim.Unknown
-	}
-	return s
-}
+func unknown(n int) []int64 { return slices.Repeat([]int64{sim.Unknown}, n) }
