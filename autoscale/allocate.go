@@ -40,24 +40,24 @@ type Placement struct {
 type Fleet struct {
 	Capacity  map[string]int `yaml:"capacity"`  // units by accelerator type
 	Unlimited bool           `yaml:"unlimited"` // every demand gets its cheapest option
-	Policy    Policy         `yaml:"policy"`
+	Policy    policy         `yaml:"policy"`
 	// DelayBestEffort serves all priorities before the leftovers are shared.
 	DelayBestEffort bool `yaml:"delay_best_effort"`
 }
 
-// Policy says who gets what is left when a demand cannot be met in full.
-type Policy string
+// policy says who gets what is left when a demand cannot be met in full.
+type policy string
 
 // The policies of pkg/config/types.go@b08b1c7.
 const (
-	PolicyNone               Policy = "None"
-	policyPriorityExhaustive Policy = "PriorityExhaustive"
-	policyPriorityRoundRobin Policy = "PriorityRoundRobin"
-	policyRoundRobin         Policy = "RoundRobin"
+	policyNone               policy = "None"
+	policyPriorityExhaustive policy = "PriorityExhaustive"
+	policyPriorityRoundRobin policy = "PriorityRoundRobin"
+	policyRoundRobin         policy = "RoundRobin"
 )
 
-// Policies lists them.
-var Policies = []Policy{PolicyNone, policyPriorityExhaustive, policyPriorityRoundRobin, policyRoundRobin}
+// policies lists them.
+var policies = []policy{policyNone, policyPriorityExhaustive, policyPriorityRoundRobin, policyRoundRobin}
 
 // candidate is one option of a demand with its replicas.
 type candidate struct {
@@ -111,19 +111,19 @@ func (d *Demand) candidates() []candidate {
 
 // Check names the first impossible value.
 func (f *Fleet) Check(demands []Demand) error {
-	if !f.Unlimited && !slices.Contains(Policies, f.Policy) {
-		return trace.Errorf(BadModel, "saturation policy: got %q, want %s", f.Policy, trace.OneOf(Policies))
+	if !f.Unlimited && !slices.Contains(policies, f.Policy) {
+		return trace.Errorf(badModel, "saturation policy: got %q, want %s", f.Policy, trace.OneOf(policies))
 	}
 	for _, typ := range slices.Sorted(maps.Keys(f.Capacity)) {
 		if f.Capacity[typ] < 0 {
-			return trace.Errorf(BadModel, "capacity of %q: got %d units, want >= 0", typ, f.Capacity[typ])
+			return trace.Errorf(badModel, "capacity of %q: got %d units, want >= 0", typ, f.Capacity[typ])
 		}
 	}
 	names := map[string]bool{}
 	for i := range demands {
 		d := &demands[i]
 		if d.Name == "" || names[d.Name] {
-			return trace.Errorf(BadModel, "server %q: want a name, each once", d.Name)
+			return trace.Errorf(badModel, "server %q: want a name, each once", d.Name)
 		}
 		names[d.Name] = true
 		if err := d.check(); err != nil {
@@ -135,13 +135,13 @@ func (f *Fleet) Check(demands []Demand) error {
 
 func (d *Demand) check() error {
 	if !(d.RateRPS >= 0) || math.IsInf(d.RateRPS, 0) || d.MinReplicas < 0 || d.Priority < 1 {
-		return trace.Errorf(BadModel, "server %q: got rate %g/s, at least %d replicas, priority %d, want finite >= 0, >= 0, >= 1", d.Name,
+		return trace.Errorf(badModel, "server %q: got rate %g/s, at least %d replicas, priority %d, want finite >= 0, >= 0, >= 1", d.Name,
 			d.RateRPS, d.MinReplicas, d.Priority)
 	}
 	seen := map[string]bool{}
 	for _, o := range d.Options {
 		if o.Accelerator == "" || seen[o.Accelerator] || o.Units < 1 || !(o.UnitCost >= 0) || !(o.RateRPS > 0) || math.IsInf(o.UnitCost, 0) {
-			return trace.Errorf(BadModel, "server %q on %q: got %d units at %g cents/h and %g requests/s, want a name once, >= 1, >= 0 and > 0",
+			return trace.Errorf(badModel, "server %q on %q: got %d units at %g cents/h and %g requests/s, want a name once, >= 1, >= 0 and > 0",
 				d.Name, o.Accelerator, o.Units, o.UnitCost, o.RateRPS)
 		}
 		seen[o.Accelerator] = true
@@ -150,9 +150,9 @@ func (d *Demand) check() error {
 }
 
 // plan sums up what was given.
-func (f *Fleet) plan(given []QueueGiven, left map[string]int) *QueuePlan {
+func (f *Fleet) plan(given []queueGiven, left map[string]int) *QueuePlan {
 	p := &QueuePlan{Servers: given, Unserved: []string{}, Left: map[string]int{}}
-	slices.SortStableFunc(p.Servers, func(a, b QueueGiven) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(p.Servers, func(a, b queueGiven) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range p.Servers {
 		g := &p.Servers[i]
 		p.Cost += g.Cost

@@ -12,7 +12,7 @@ import (
 // randomFleet draws a fleet whose capacity may or may not suffice.
 func randomFleet(rng *rand.Rand) (Fleet, []Demand) {
 	types := []string{"A100", "H100", "L40S", "MI300X"}[:2+rng.IntN(3)]
-	f := Fleet{Capacity: map[string]int{}, Policy: Policies[rng.IntN(len(Policies))], DelayBestEffort: rng.IntN(2) == 0}
+	f := Fleet{Capacity: map[string]int{}, Policy: policies[rng.IntN(len(policies))], DelayBestEffort: rng.IntN(2) == 0}
 	cost := map[string]float64{}
 	for _, t := range types {
 		f.Capacity[t] = rng.IntN(60)
@@ -80,7 +80,7 @@ func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *QueuePlan) {
 	}
 	// nobody of a lower priority holds what would have served this one in full; with
 	// best effort someone of its own priority may hold a part of it
-	partly := slices.ContainsFunc(p.Servers, func(g QueueGiven) bool { return g.Replicas > 0 && !g.Full })
+	partly := slices.ContainsFunc(p.Servers, func(g queueGiven) bool { return g.Replicas > 0 && !g.Full })
 	for _, g := range p.Servers {
 		if g.Full {
 			continue
@@ -133,7 +133,7 @@ func TestAllocate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Policy = PolicyNone
+		f.Policy = policyNone
 		plain, _ := f.Allocate(demands)
 		checkPlan(t, &f, demands, plain)
 		checkPlan(t, &f, demands, best)
@@ -198,7 +198,7 @@ func TestGreedyByHand(t *testing.T) {
 	option := func(acc string, cost, rate float64) Option {
 		return Option{Accelerator: acc, Type: acc, Units: 1, UnitCost: cost, RateRPS: rate}
 	}
-	f := Fleet{Capacity: map[string]int{"A100": 100, "H100": 2}, Policy: PolicyNone}
+	f := Fleet{Capacity: map[string]int{"A100": 100, "H100": 2}, Policy: policyNone}
 	demands := []Demand{
 		{Name: "chat", Priority: 1, RateRPS: 8, Options: []Option{option("H100", 100, 4), option("A100", 60, 2)}}, // 2 H100 = 200 or 4 A100 = 240
 		{Name: "code", Priority: 1, RateRPS: 8, Options: []Option{option("H100", 100, 4), option("A100", 60, 1)}}, // 2 H100 = 200 or 8 A100 = 480
@@ -253,7 +253,7 @@ func bruteForce(left map[string]int, demands []Demand) (served int, value float6
 
 // A rate beyond any server's is not served; the number of its replicas does not wrap around.
 func TestAbsurdRateIsNotServed(t *testing.T) {
-	f := Fleet{Capacity: map[string]int{"H100": 8}, Policy: PolicyNone}
+	f := Fleet{Capacity: map[string]int{"H100": 8}, Policy: policyNone}
 	plan, err := f.Allocate([]Demand{{Name: "chat", Priority: 1, RateRPS: 1e300,
 		Options: []Option{{Accelerator: "1xH100", Type: "H100", Units: 1, UnitCost: 400, RateRPS: 5}}}})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// FitOptions say how parameters are estimated.
-type FitOptions struct {
+// fitOptions say how parameters are estimated.
+type fitOptions struct {
 	Flavour Flavour
 	// Physical parameters, in the flavour's order: directions the windows do not show
 	// are held there, and the fit is pulled towards them. Nil: none are known.
@@ -32,12 +32,12 @@ type FitOptions struct {
 }
 
 // defaultFit are the options of a bare fit.
-func defaultFit(f Flavour) FitOptions {
-	return FitOptions{Flavour: f, Pull: 0.5, Floor: 0.02, Huber: 1.345, MaxCondition: 1000}
+func defaultFit(f Flavour) fitOptions {
+	return fitOptions{Flavour: f, Pull: 0.5, Floor: 0.02, Huber: 1.345, MaxCondition: 1000}
 }
 
-// Fitted is a batch fit.
-type Fitted struct {
+// fitted is a batch fit.
+type fitted struct {
 	X         []float64   // parameters in the flavour's order, ms
 	Lo, Hi    []float64   // 95 % intervals; NaN where the value is held
 	Held      []bool      // the windows say nothing of it: it is the physical value
@@ -47,14 +47,14 @@ type Fitted struct {
 	// NelderMead is the objective an independent search from X reaches; the smaller of
 	// the two is taken.
 	NelderMead float64
-	Evaluated  Identifiability
+	Evaluated  identifiability
 	Findings   []trace.Finding
 }
 
 // problem is one fit in log parameters.
 type problem struct {
-	o       *FitOptions
-	windows []Window
+	o       *fitOptions
+	windows []window
 	sigma   [][2]float64 // per window: relative standard deviation of TTFT and ITL
 	scale   [2]float64   // misfit beyond them, per metric
 	prior   []float64    // log physical, nil without
@@ -65,15 +65,15 @@ type problem struct {
 }
 
 // Fit estimates the parameters of a flavour from windows.
-func Fit(windows []Window, o FitOptions) (*Fitted, error) {
+func Fit(windows []window, o fitOptions) (*fitted, error) {
 	if n := len(o.Flavour.Parameters()); o.Physical != nil && (len(o.Physical) != n || !positive(o.Physical)) {
-		return nil, trace.Errorf(BadOption, "physical parameters: got %v, want %d numbers > 0", o.Physical, n)
+		return nil, trace.Errorf(badOption, "physical parameters: got %v, want %d numbers > 0", o.Physical, n)
 	}
 	if len(windows) == 0 {
-		return nil, trace.Errorf(NoWindows, "windows: got none").WithHint("shorter --window or smaller --min-requests, if the drops say so")
+		return nil, trace.Errorf(noWindows, "windows: got none").WithHint("shorter --window or smaller --min-requests, if the drops say so")
 	}
 	p := newProblem(windows, &o)
-	f := &Fitted{Evaluated: p.identify(p.nominal())}
+	f := &fitted{Evaluated: p.identify(p.nominal())}
 	if f.Evaluated.Condition > sameWindows {
 		if err := p.refuse(&f.Evaluated); err != nil {
 			return nil, err
@@ -92,7 +92,7 @@ func Fit(windows []Window, o FitOptions) (*Fitted, error) {
 	f.X = exp(p.theta(z))
 	f.Objective = p.objective(z)
 	if held := len(start) - len(p.basis); held > 0 {
-		f.Findings = append(f.Findings, trace.Findingf(HeldParameter, "%d of %d directions are held at physical values: %s", held, len(start),
+		f.Findings = append(f.Findings, trace.Findingf(heldParameter, "%d of %d directions are held at physical values: %s", held, len(start),
 			words(f.Evaluated.Null)))
 	} else {
 		f.Evaluated = p.identify(p.theta(z)) // at the solution, for people
@@ -109,7 +109,7 @@ const unknownSE = 0.1
 // at whatever parameters it is asked.
 const sameWindows = 1e8
 
-func newProblem(windows []Window, o *FitOptions) *problem {
+func newProblem(windows []window, o *fitOptions) *problem {
 	p := &problem{o: o, windows: windows, scale: [2]float64{1, 1}}
 	for i := range windows {
 		w := &windows[i]
@@ -140,7 +140,7 @@ func (p *problem) byLoad() []int {
 
 // guess is Guess of one window in log parameters.
 func (p *problem) guess(window int, seed []float64) []float64 {
-	return logs(Guess(p.o.Flavour, &p.windows[window], seed))
+	return logs(guess(p.o.Flavour, &p.windows[window], seed))
 }
 
 // nominal are parameters of about the right size, none of them 0, at which to ask
@@ -164,7 +164,7 @@ func (p *problem) start() []float64 {
 	for _, at := range []int{0, len(order) / 2, len(order) - 1} {
 		starts = append(starts, p.guess(order[at], nil), p.guess(order[at], defaultState))
 	}
-	if p.o.Flavour != WVA4P {
+	if p.o.Flavour != wvA4P {
 		starts = append(starts, logs(defaultState))
 	}
 	squares := *p.o
@@ -204,7 +204,7 @@ func (p *problem) residuals(z, r []float64) (ok bool) {
 	x := exp(theta)
 	for i := range p.windows {
 		w := &p.windows[i]
-		ttft, itl, good := predictWindow(p.o.Flavour, w, x, AsSized)
+		ttft, itl, good := predictWindow(p.o.Flavour, w, x, asSized)
 		if !good {
 			return false
 		}
@@ -307,7 +307,7 @@ func (p *problem) check(z []float64) float64 {
 }
 
 // intervals fills the 95 % intervals and the prior's part from the curvature at z.
-func (p *problem) intervals(f *Fitted, z []float64) {
+func (p *problem) intervals(f *fitted, z []float64) {
 	n, moving := len(f.X), len(p.basis)
 	f.Lo, f.Hi, f.Held, f.PriorPart = make([]float64, n), make([]float64, n), make([]bool, n), make([]float64, n)
 	var cov []float64

@@ -2,10 +2,10 @@ package autoscale
 
 import "testing"
 
-var sink Point
+var sink point
 
-func benchModel(b testing.TB, f Flavour) Model {
-	m, err := New(f, Params{AlphaMs: 6.58, BetaMs: 1.93e-2, GammaMs: 5.46e-5, DeltaMs: 1e-4}, Shape{Prompt: 1024, Output: 256},
+func benchModel(b testing.TB, f Flavour) model {
+	m, err := New(f, params{AlphaMs: 6.58, BetaMs: 1.93e-2, GammaMs: 5.46e-5, DeltaMs: 1e-4}, shape{Prompt: 1024, Output: 256},
 		Limits{MaxBatch: 256, Queue: 2560})
 	if err != nil {
 		b.Fatal(err)
@@ -16,7 +16,7 @@ func benchModel(b testing.TB, f Flavour) Model {
 // BenchmarkSolve is one solve at N = 256 with a waiting room of 10 N; Sums is the
 // same chain by direct sums over its 2,817 states.
 func BenchmarkSolve(b *testing.B) {
-	for _, f := range Flavours {
+	for _, f := range flavours {
 		b.Run(string(f), func(b *testing.B) {
 			m := benchModel(b, f)
 			rate := 0.7 * m.MaxRateRPS()
@@ -27,7 +27,7 @@ func BenchmarkSolve(b *testing.B) {
 		})
 	}
 	b.Run("direct-sums", func(b *testing.B) {
-		m := benchModel(b, Inferno3P)
+		m := benchModel(b, inferno3P)
 		rate := 0.7 * m.MaxRateRPS() / 1000
 		b.ReportAllocs()
 		for range b.N {
@@ -38,7 +38,7 @@ func BenchmarkSolve(b *testing.B) {
 
 // TestSolveAllocatesNothing holds for every flavour.
 func TestSolveAllocatesNothing(t *testing.T) {
-	for _, f := range Flavours {
+	for _, f := range flavours {
 		m := benchModel(t, f)
 		rate := 0.7 * m.MaxRateRPS()
 		if n := testing.AllocsPerRun(100, func() { sink = m.Solve(rate) }); n != 0 {

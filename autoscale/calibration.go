@@ -25,7 +25,7 @@ func (o *queueOptions) physical() bool { return o.Settings["physical"] == "true"
 
 // modelName is how the format calls a model: a Kubernetes name, or the last part of its id.
 func (o *queueOptions) modelName(id string) string {
-	if o.format == QueueWVA4P || o.format == WVASLO {
+	if o.format == QueueWVA4P || o.format == wvaslo {
 		return resourceName(o.Settings["name"], id)
 	}
 	return deploy.ModelName(id)
@@ -42,7 +42,7 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 	if err != nil {
 		return nil, err
 	}
-	r := ReaderOf(f)
+	r := readerOf(f)
 	by := r.Consumer
 	if r.Note != "" {
 		by += " (" + r.Note + ")"
@@ -61,7 +61,7 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 
 // formatsCalibration is the file alone, and what its reader should know.
 func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, error) {
-	r := ReaderOf(o.format)
+	r := readerOf(o.format)
 	if err := r.CheckVersion(o.Settings["version"]); err != nil {
 		return nil, nil, err
 	}
@@ -73,7 +73,7 @@ func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, err
 		return nil, nil, err
 	}
 	write := map[export.Format]func([]exported, *queueOptions) ([]byte, []trace.Finding, error){
-		QueueWVA4P: wvaResources, InfernoModels: infernoModels, TunerConfig: tunerConfig, TunerCalibrate: tunerCalibrate, WVASLO: slo,
+		QueueWVA4P: wvaResources, InfernoModels: infernoModels, TunerConfig: tunerConfig, TunerCalibrate: tunerCalibrate, wvaslo: slo,
 	}[o.format]
 	data, more, err := write(servers, o)
 	return data, append(warnings, more...), err
@@ -89,7 +89,7 @@ type exported struct {
 
 // choose picks the servers a file covers. Those without parameters are left out with a
 // warning; two that the reader cannot tell apart are an error.
-func choose(q *Queue, r *Reader, o *queueOptions) ([]exported, []trace.Finding, error) {
+func choose(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Finding, error) {
 	var out []exported
 	var warnings []trace.Finding
 	first := map[string]string{}
@@ -101,7 +101,7 @@ func choose(q *Queue, r *Reader, o *queueOptions) ([]exported, []trace.Finding, 
 			continue
 		}
 		e := exported{QueueServer: s, flavour: Flavour(q.Flavour)}
-		if r.Format != TunerCalibrate && r.Format != WVASLO {
+		if r.Format != TunerCalibrate && r.Format != wvaslo {
 			params := s.Effective
 			if o.physical() {
 				params = s.Physical
@@ -137,7 +137,7 @@ func choose(q *Queue, r *Reader, o *queueOptions) ([]exported, []trace.Finding, 
 
 // wvaResources writes one resource a model.
 func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
-	var resources []*VariantAutoscaling
+	var resources []*variantAutoscaling
 	var comments [][]string
 	at := map[string]int{}
 	for _, s := range servers {
@@ -158,7 +158,7 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 		profile := &resources[k].Spec.Profile
 		profile.Accelerators = append(profile.Accelerators, Accelerator{
 			Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
-			PerfParms: PerfParm{
+			PerfParms: perfParm{
 				Decode:  map[string]string{"alpha": exact(s.x[0]), "beta": exact(s.x[1])},
 				Prefill: map[string]string{"gamma": exact(s.x[2]), "delta": exact(s.x[3])},
 			},
@@ -198,14 +198,14 @@ func tags(s *exported) []string {
 
 // infernoModels writes one entry a server.
 func infernoModels(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
-	models := []ModelEntry{}
+	models := []modelEntry{}
 	for _, s := range servers {
-		m := ModelEntry{Name: o.modelName(s.Model), Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
+		m := modelEntry{Name: o.modelName(s.Model), Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
 			AtTokens: 1}
 		if s.Load != nil {
 			m.AtTokens = max(1, int64(math.Round(s.Load.OutputTokens)))
 		}
-		if p := (&Parms{s.x[0], s.x[1], s.x[2]}); o.Settings["key"] == "serviceParms" {
+		if p := (&parms{s.x[0], s.x[1], s.x[2]}); o.Settings["key"] == "serviceParms" {
 			m.ServiceParms = p
 		} else {
 			m.PerfParms = p

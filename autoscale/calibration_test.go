@@ -28,18 +28,18 @@ func example(f Flavour) *Queue {
 	s := QueueServer{
 		ID: "h100", Source: "sweep", Model: "meta-llama/Llama-3.1-8B", Accelerator: "H100", AccCount: 2,
 		Limits: Limits{MaxBatch: 128, Queue: 1280, MaxBatchedTokens: 8192},
-		Load:   &QueueLoad{RateRPS: 3, PromptTokens: 512, OutputTokens: 127.6, TTFTMs: 41.3, ITLMs: 8.7},
-		Noise:  &QueueNoise{TTFTResidual: formatsPtr(0.04), ITLResidual: formatsPtr(0.02)},
-		Points: []QueueOperating{
+		Load:   &queueLoad{RateRPS: 3, PromptTokens: 512, OutputTokens: 127.6, TTFTMs: 41.3, ITLMs: 8.7},
+		Noise:  &queueNoise{TTFTResidual: formatsPtr(0.04), ITLResidual: formatsPtr(0.02)},
+		Points: []queueOperating{
 			{Name: "a", RateRPS: 1.5, PromptTokens: 512, OutputTokens: 128, TTFTMs: 40, ITLMs: 8}, {Name: "b", RateRPS: 2.5, PromptTokens: 1024,
 				OutputTokens: 64, TTFTMs: 60, ITLMs: 9},
 		},
-		Tracks: []QueueTrack{{Estimator: "sliding", Flavour: string(f)}, {Estimator: "robust", MeanNIS: formatsPtr(1.9)}},
+		Tracks: []queueTrack{{Estimator: "sliding", Flavour: string(f)}, {Estimator: "robust", MeanNIS: formatsPtr(1.9)}},
 		Sizing: &QueueSizing{TargetTTFTMs: 500, TargetITLMs: 40},
 	}
 	values := []float64{6.621754782151419, 0.02039241961647948, 5.418995871597606e-05, 1.0 / 3000}
 	for i, name := range f.Parameters() {
-		s.Effective = append(s.Effective, QueueParameter{Name: name, Value: values[i], Identified: "measured"})
+		s.Effective = append(s.Effective, queueParameter{Name: name, Value: values[i], Identified: "measured"})
 		s.Tracks[0].Drift = append(s.Tracks[0].Drift, 0.01)
 		row := make([]float64, len(f.Parameters()))
 		row[i] = 1e-5 * values[i]
@@ -152,7 +152,7 @@ func check(t *testing.T, schema string, data []byte) {
 // TestExportsFollowTheContract: every format in every flavour its reader has, against its schema.
 func TestExportsFollowTheContract(t *testing.T) {
 	for _, f := range contract(t) {
-		for _, flavour := range Flavours {
+		for _, flavour := range flavours {
 			out, _, err := formatsCalibration(example(flavour), wordsOf(f.Format))
 			if !slices.Contains(f.Flavours, flavour) {
 				if code(err) != export.UnknownFormat {
@@ -194,8 +194,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", what, got, want)
 		}
 	}
-	var va VariantAutoscaling
-	dec := yaml.NewDecoder(bytes.NewReader(render(WVA4P, QueueWVA4P, "version=v0.4.2", "unit-cost=412.5")))
+	var va variantAutoscaling
+	dec := yaml.NewDecoder(bytes.NewReader(render(wvA4P, QueueWVA4P, "version=v0.4.2", "unit-cost=412.5")))
 	dec.KnownFields(true)
 	if err := dec.Decode(&va); err != nil {
 		t.Fatal(err)
@@ -209,13 +209,13 @@ func TestRoundTrip(t *testing.T) {
 		}
 		got = append(got, v)
 	}
-	same("wva-4p", got, want(WVA4P))
+	same("wva-4p", got, want(wvA4P))
 	if va.Spec.SLOClassRef != nil || va.Spec.VariantCost != "825" {
 		t.Errorf("v0.4.2 has no sloClassRef and a cost per replica: got %+v", va.Spec)
 	}
 	for _, key := range []string{"perfParms", "serviceParms"} {
-		var models ModelData
-		if err := json.Unmarshal(render(Inferno3P, InfernoModels, "key="+key), &models); err != nil {
+		var models modelData
+		if err := json.Unmarshal(render(inferno3P, InfernoModels, "key="+key), &models); err != nil {
 			t.Fatal(err)
 		}
 		m := models.Models[0]
@@ -223,26 +223,26 @@ func TestRoundTrip(t *testing.T) {
 		if key == "serviceParms" {
 			q = m.ServiceParms
 		}
-		same(key, []float64{q.Alpha, q.Beta, q.Gamma}, want(Inferno3P))
+		same(key, []float64{q.Alpha, q.Beta, q.Gamma}, want(inferno3P))
 	}
 	var c configData
-	if err := json.Unmarshal(render(WVA3P, TunerConfig), &c); err != nil {
+	if err := json.Unmarshal(render(wvA3P, TunerConfig), &c); err != nil {
 		t.Fatal(err)
 	}
-	same("tuner-config", c.Model.InitState, want(WVA3P))
+	same("tuner-config", c.Model.InitState, want(wvA3P))
 	if got := c.Filter.ErrorLevel / c.Filter.TPercentile; math.Abs(got/(medianToSD*0.04)-1) > 1e-12 ||
 		math.Abs(c.Model.PercentChange[0]/(medianToSD*0.01)-1) > 1e-12 {
 		t.Errorf("noise %g and drift %v, want the measured ones", got, c.Model.PercentChange)
 	}
 	var specs []serverSpec
-	if err := json.Unmarshal(render(Corrected, TunerCalibrate), &specs); err != nil {
+	if err := json.Unmarshal(render(corrected, TunerCalibrate), &specs); err != nil {
 		t.Fatal(err)
 	}
 	if l := specs[1].CurrentAlloc.Load; l.ArrivalRate != 150 || l.AvgInTokens != 1024 {
 		t.Errorf("got %+v, want 150 requests per minute of 1024 tokens", l)
 	}
 	var m configMap
-	if err := yaml.Unmarshal(render(Corrected, WVASLO), &m); err != nil {
+	if err := yaml.Unmarshal(render(corrected, wvaslo), &m); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range m.Data {
@@ -258,18 +258,18 @@ func TestRoundTrip(t *testing.T) {
 func TestVersions(t *testing.T) {
 	for version, gone := range map[string]bool{"": false, "v0.0.1": false, "v0.4.2": false, "0.4.2": false, "v0.5.0": true,
 		"v0.5.0-rc.1": true, "v0.10.0": true, "v1.0": true} {
-		_, _, err := formatsCalibration(example(WVA4P), wordsOf(QueueWVA4P, "version="+version))
+		_, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version="+version))
 		if gone != (code(err) == export.UnknownFormat) || gone && !strings.Contains(err.Error(), "v0.5.0 removed spec.modelProfile") {
 			t.Errorf("%q: got %v, want a refusal with the reason: %t", version, err, gone)
 		}
 	}
-	if _, _, err := formatsCalibration(example(WVA4P), wordsOf(QueueWVA4P, "version=main")); code(err) != export.UnknownFormat {
+	if _, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version=main")); code(err) != export.UnknownFormat {
 		t.Errorf("main: got %v", err)
 	}
 }
 
 func TestRefusals(t *testing.T) {
-	q := example(Inferno3P)
+	q := example(inferno3P)
 	q.Servers = append(q.Servers, q.Servers[0])
 	q.Servers[1].ID = "again"
 	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); code(err) != export.BadEntry {
@@ -280,19 +280,19 @@ func TestRefusals(t *testing.T) {
 	if _, _, err := formatsCalibration(q, o); err != nil {
 		t.Error(err)
 	}
-	q = example(Inferno3P)
+	q = example(inferno3P)
 	q.Servers[0].Effective = nil
 	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); code(err) != export.NothingToExport {
 		t.Errorf("no parameters: got %v", err)
 	}
-	q = example(Inferno3P)
+	q = example(inferno3P)
 	q.Servers[0].Accelerator = ""
 	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); code(err) != export.NothingToExport {
 		t.Errorf("no accelerator: got %v", err)
 	}
-	q = example(Inferno3P)
+	q = example(inferno3P)
 	q.Servers[0].Sizing = nil
-	if _, _, err := formatsCalibration(q, wordsOf(WVASLO, "ttft-ms=500")); code(err) != export.NothingToExport {
+	if _, _, err := formatsCalibration(q, wordsOf(wvaslo, "ttft-ms=500")); code(err) != export.NothingToExport {
 		t.Errorf("one target alone: got %v", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Point is the steady state of one server at one arrival rate.
-type Point struct {
+// point is the steady state of one server at one arrival rate.
+type point struct {
 	RateRPS       float64 // offered, requests per second
 	ThroughputRPS float64 // accepted
 	BlockedFrac   float64 // of the arrivals
@@ -26,13 +26,13 @@ type Point struct {
 }
 
 // MaxRateRPS is the largest throughput, N/tau(N).
-func (m *Model) MaxRateRPS() float64 { return 1000 * float64(m.n) / m.tauMs(m.n) }
+func (m *model) MaxRateRPS() float64 { return 1000 * float64(m.n) / m.tauMs(m.n) }
 
 // Solve gives the steady state at a rate of > 0 requests per second. It has an
 // answer at any rate: above MaxRateRPS the throughput levels off and the rest
 // is blocked.
-func (m *Model) Solve(rateRPS float64) Point {
-	pt := Point{RateRPS: rateRPS, MaxRateRPS: m.MaxRateRPS()}
+func (m *model) Solve(rateRPS float64) point {
+	pt := point{RateRPS: rateRPS, MaxRateRPS: m.MaxRateRPS()}
 	pt.Overloaded = rateRPS > pt.MaxRateRPS
 	c := m.chain(rateRPS / 1000)
 	pt.BlockedFrac = c.blocked
@@ -40,7 +40,7 @@ func (m *Model) Solve(rateRPS float64) Point {
 	perMs := pt.ThroughputRPS / 1000
 	pt.InService = c.inService
 	pt.WaitMs = c.queued / perMs
-	if m.flavour == Corrected {
+	if m.flavour == corrected {
 		m.seatWait(&pt)
 	}
 	pt.ServiceMs = c.inService / perMs
@@ -99,7 +99,7 @@ func (h *head) rescale() {
 
 // chain solves p_{n+1} = p_n lambda tau(n+1)/(n+1) for n < N and the geometric
 // tail of the waiting room, lambda in requests per ms.
-func (m *Model) chain(lambda float64) moments {
+func (m *model) chain(lambda float64) moments {
 	h := head{none: 1, p: 1}
 	for n := 0; n < m.n; {
 		c := m.chunksAt(float64(n + 1))
@@ -127,7 +127,7 @@ func (m *Model) chain(lambda float64) moments {
 // finish adds the waiting room to the head: states N..N+Q, geometric with ratio
 // r = lambda/mu(N). The tail is summed in units of its largest member, p_N when
 // r <= 1 and p_{N+Q} when r > 1, so that nothing overflows and nothing cancels.
-func (m *Model) finish(h *head, r float64) moments {
+func (m *model) finish(h *head, r float64) moments {
 	q, seats := m.v.Queue, float64(m.n)
 	var notLast, last, waiting float64 // sums over 0 <= j < Q and j = Q of p_{N+j}, and of j p_{N+j}
 	unit := math.Ldexp(h.p, h.shift)   // the largest member in the head's units

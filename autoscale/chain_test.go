@@ -8,7 +8,7 @@ import (
 
 // twin solves the chain by direct sums over all K+1 states, each probability a
 // mantissa with its own exponent.
-func twin(m *Model, lambda float64) moments {
+func twin(m *model, lambda float64) moments {
 	k := m.n + m.v.Queue
 	type scaled struct {
 		frac float64
@@ -44,14 +44,14 @@ func closeTo(a, b, rel float64) bool {
 }
 
 // randomModel draws a server that could exist, and now and then an odd one.
-func randomModel(rng *rand.Rand) (Model, error) {
+func randomModel(rng *rand.Rand) (model, error) {
 	logUniform := func(lo, hi float64) float64 { return lo * math.Pow(hi/lo, rng.Float64()) }
-	p := Params{AlphaMs: logUniform(0.1, 100), BetaMs: logUniform(1e-4, 1), GammaMs: logUniform(1e-7, 1e-3)}
-	f := Flavours[rng.IntN(len(Flavours))]
-	if f == WVA4P {
+	p := params{AlphaMs: logUniform(0.1, 100), BetaMs: logUniform(1e-4, 1), GammaMs: logUniform(1e-7, 1e-3)}
+	f := flavours[rng.IntN(len(flavours))]
+	if f == wvA4P {
 		p.GammaMs, p.DeltaMs = logUniform(0.1, 100), logUniform(1e-5, 1e-1)
 	}
-	s := Shape{Prompt: math.Floor(logUniform(1, 1e5)), Output: math.Floor(logUniform(1, 1e4))}
+	s := shape{Prompt: math.Floor(logUniform(1, 1e5)), Output: math.Floor(logUniform(1, 1e4))}
 	if rng.IntN(20) == 0 {
 		s.Prompt = 0
 	}

@@ -32,7 +32,7 @@ func TestClosedForms(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 64, 256} {
 		for _, q := range []int{0, 1, 10, 500, 2560} {
 			for _, rho := range []float64{1e-3, 0.1, 0.5, 0.9, 1 - 1e-9, 1, 1 + 1e-9, 1.1, 3} {
-				m, err := New(WVA4P, Params{AlphaMs: 2}, Shape{Output: 1}, Limits{MaxBatch: n, Queue: q})
+				m, err := New(wvA4P, params{AlphaMs: 2}, shape{Output: 1}, Limits{MaxBatch: n, Queue: q})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -55,7 +55,7 @@ func TestClosedForms(t *testing.T) {
 
 // TestMM1KFormula: the textbook's two lines for one server.
 func TestMM1KFormula(t *testing.T) {
-	m, err := New(WVA4P, Params{AlphaMs: 4}, Shape{Output: 1}, Limits{MaxBatch: 1, Queue: 3})
+	m, err := New(wvA4P, params{AlphaMs: 4}, shape{Output: 1}, Limits{MaxBatch: 1, Queue: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

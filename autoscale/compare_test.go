@@ -14,9 +14,9 @@ import (
 // grid is what queueing models and simulator are compared on: shapes x laws of the output
 // lengths x loads, with the same three numbers and the same draws everywhere.
 type grid struct {
-	params   Params
+	params   params
 	server   Limits
-	shapes   []Shape // means; the laws give the spread
+	shapes   []shape // means; the laws give the spread
 	outputs  []workload.Law
 	loads    []float64 // of the corrected model's capacity
 	requests int       // per cell
@@ -25,9 +25,9 @@ type grid struct {
 // exampleGrid is an 8 B model on one H100 as the published sweep has it.
 func exampleGrid() grid {
 	return grid{
-		params: Params{AlphaMs: 6.6, BetaMs: 0.02, GammaMs: 5e-5},
+		params: params{AlphaMs: 6.6, BetaMs: 0.02, GammaMs: 5e-5},
 		server: Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
-		shapes: []Shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512},
+		shapes: []shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512},
 			{Prompt: 2048, Output: 64}},
 		outputs: []workload.Law{workload.ConstantLaw, workload.ExponentialLaw, workload.LogNormalLaw},
 		loads:   []float64{0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95}, requests: 100_000,
@@ -40,7 +40,7 @@ var outputCV2 = map[workload.Law]float64{workload.ExponentialLaw: 1, workload.Lo
 
 // cell is one load of one shape: the signed relative errors of mean TTFT and ITL by flavour.
 type cell struct {
-	shape  Shape
+	shape  shape
 	law    workload.Law
 	load   float64
 	errors map[Flavour][2]float64
@@ -69,7 +69,7 @@ func (g *grid) compare(t *testing.T) []cell {
 
 func (g *grid) solve(c *cell) error {
 	c.shape.OutputCV2 = outputCV2[c.law]
-	m, err := New(Corrected, g.params, c.shape, g.server)
+	m, err := New(corrected, g.params, c.shape, g.server)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (g *grid) solve(c *cell) error {
 	}
 	physical := Physical{Params: g.params, Prompt: drawn.Prompt, Output: drawn.Output}
 	c.errors = map[Flavour][2]float64{}
-	for _, f := range Flavours {
+	for _, f := range flavours {
 		m, err := New(f, fromVector(physical.vector(f)), drawn, g.server)
 		if err != nil {
 			return err
@@ -117,7 +117,7 @@ func TestCorrectedFollowsTheSimulator(t *testing.T) {
 	for _, budget := range []int{8192, 2048} {
 		g := exampleGrid()
 		g.requests, g.loads, g.server.MaxBatchedTokens = 2500, []float64{0.2, 0.5, 0.7}, budget
-		good, all := hits(t, g.compare(t), Corrected, 0.7)
+		good, all := hits(t, g.compare(t), corrected, 0.7)
 		t.Logf("%d tokens a step: %d of %d cells", budget, good, all)
 		if least := 0.9; float64(good) < least*float64(all) {
 			t.Errorf("%d tokens a step: %d of %d cells agree, want %.0f %%", budget, good, all, 100*least)
@@ -131,14 +131,14 @@ func TestEvalQueueModels(t *testing.T) {
 	repo.NeedEval(t)
 	g := exampleGrid()
 	cells := g.compare(t)
-	for _, f := range Flavours {
+	for _, f := range flavours {
 		low, lows := hits(t, cells, f, 0.7)
 		good, all := hits(t, cells, f, 1)
 		t.Logf("%-10s hits %d of %d at load 0.7 and below, %d of %d at all loads", f, low, lows, good, all)
-		if f == Corrected && (low < lows || float64(good) < 0.9*float64(all)) {
+		if f == corrected && (low < lows || float64(good) < 0.9*float64(all)) {
 			t.Errorf("%s: want %d of %d, and nine of ten of %d", f, lows, lows, all)
 		}
-		if f != Corrected && 2*good > all {
+		if f != corrected && 2*good > all {
 			t.Errorf("%s: got %d of %d, want the corrected model alone to follow the simulator", f, good, all)
 		}
 	}

@@ -42,11 +42,11 @@ import (
 // two moments (those of log-normal lengths stand for higher ones).
 
 // decodes is the number of decode steps of a request.
-func (m *Model) decodes() float64 { return m.s.Output - 1 }
+func (m *model) decodes() float64 { return m.s.Output - 1 }
 
 // seatSteps is how many steps a request keeps its seat: with asynchronous scheduling the
 // step after its last one is formed before it is known to have ended.
-func (m *Model) seatSteps(c float64) float64 {
+func (m *model) seatSteps(c float64) float64 {
 	if m.v.Async {
 		c++
 	}
@@ -54,15 +54,15 @@ func (m *Model) seatSteps(c float64) float64 {
 }
 
 // secondMoment is E[m^2] of the output length.
-func (m *Model) secondMoment() float64 { return float64(m.s.Output * m.s.Output * (1 + m.s.OutputCV2)) }
+func (m *model) secondMoment() float64 { return float64(m.s.Output * m.s.Output * (1 + m.s.OutputCV2)) }
 
 // residentTokens is the mean KV footprint of a request in service, tokens.
-func (m *Model) residentTokens() float64 {
+func (m *model) residentTokens() float64 {
 	return m.s.Prompt + m.secondMoment()/(2*m.s.Output)
 }
 
 // correctedSeats is how many requests fit: seats, KV cache, token budget.
-func (m *Model) correctedSeats() int {
+func (m *model) correctedSeats() int {
 	n := float64(m.v.MaxBatch)
 	if kv := m.v.KVTokens; kv != nil && *kv > 0 {
 		n = math.Min(n, *kv/m.residentTokens())
@@ -76,16 +76,16 @@ func (m *Model) correctedSeats() int {
 
 // correctedDecodeWork is the work of a request's m-1 decodes, the j-th of which
 // reads k+j tokens, ms.
-func (m *Model) correctedDecodeWork() float64 {
+func (m *model) correctedDecodeWork() float64 {
 	context := float64(m.decodes()*m.s.Prompt) + float64((m.secondMoment()-m.s.Output)/2)
 	return float64(m.p.BetaMs*m.decodes()) + float64(m.p.GammaMs*context)
 }
 
 // lineAt is tau(n) = a + b*n for n < N at arrival rate lambda; the same as line
 // in all flavours but corrected.
-func (m *Model) lineAt(c, lambda float64) (a, b float64) {
+func (m *model) lineAt(c, lambda float64) (a, b float64) {
 	idle := 1 - float64(lambda*m.prefillWork(c))
-	if m.flavour != Corrected || idle <= 0 {
+	if m.flavour != corrected || idle <= 0 {
 		return m.line(c)
 	}
 	return m.seatSteps(c) * m.p.AlphaMs / idle, m.correctedDecodeWork() / idle
@@ -101,7 +101,7 @@ type stepwise struct {
 	full          float64 // a step with all seats taken
 }
 
-func (m *Model) stepwise(inService, lambda float64) stepwise {
+func (m *model) stepwise(inService, lambda float64) stepwise {
 	s := stepwise{chunks: m.chunksAt(inService)}
 	s.steps = m.seatSteps(s.chunks)
 	s.prompt = m.prefillWork(s.chunks)
@@ -113,7 +113,7 @@ func (m *Model) stepwise(inService, lambda float64) stepwise {
 }
 
 // correctedPhases are the latencies at a solution of the chain.
-func (m *Model) correctedPhases(p *Point, h *moments) latencies {
+func (m *model) correctedPhases(p *point, h *moments) latencies {
 	lambda := p.RateRPS / 1000
 	s := m.stepwise(p.InService, lambda)
 	waiting := 1 - h.idle - h.busy // share that finds all seats taken
@@ -146,7 +146,7 @@ func (m *Model) correctedPhases(p *Point, h *moments) latencies {
 }
 
 // extraGap is what own and slow add to the mean gap between tokens.
-func (m *Model) extraGap(s *stepwise, lambda float64) float64 {
+func (m *model) extraGap(s *stepwise, lambda float64) float64 {
 	if m.decodes() == 0 {
 		return 0
 	}
@@ -163,7 +163,7 @@ func (m *Model) extraGap(s *stepwise, lambda float64) float64 {
 
 // shared is what other prompts add to the last step of one that is cut into chunks: they
 // fill what it leaves of the budget whenever one is waiting, ms.
-func (m *Model) shared(inService float64, s *stepwise, lambda, base float64) float64 {
+func (m *model) shared(inService float64, s *stepwise, lambda, base float64) float64 {
 	if s.chunks < 2 {
 		return 0
 	}
@@ -175,7 +175,7 @@ func (m *Model) shared(inService float64, s *stepwise, lambda, base float64) flo
 
 // spill is the mean number of steps a prompt takes beyond its own because those
 // ahead of it in the same step fill the token budget.
-func (m *Model) spill(inService float64, s *stepwise, lambda, running, busy float64) float64 {
+func (m *model) spill(inService float64, s *stepwise, lambda, running, busy float64) float64 {
 	perStep := math.Max(1, float64(m.v.MaxBatchedTokens)-inService) / m.s.Prompt
 	ahead := lambda * running / 2
 	if busy > 0 {

@@ -47,23 +47,23 @@ type QueueServer struct {
 	Accelerator string     `json:"accelerator"`
 	AccCount    int64      `json:"acc_count"`
 	Limits      Limits     `json:"limits"`
-	Load        *QueueLoad `json:"load"` // medians over the windows; null without any
+	Load        *queueLoad `json:"load"` // medians over the windows; null without any
 	// Physical is what the step traces say, Effective what latencies say; null where there
 	// is none, for Reason.
-	Physical  []QueueParameter `json:"physical"`
-	Effective []QueueParameter `json:"effective"`
+	Physical  []queueParameter `json:"physical"`
+	Effective []queueParameter `json:"effective"`
 	Steps     *result.Errors   `json:"step_errors"` // of the physical parameters, on the step hold-out
 	Reason    string           `json:"reason"`      // why there are no effective parameters; empty when there are
-	Windows   QueueAccount     `json:"windows"`     // read = kept + dropped
-	Scores    []QueueScore     `json:"scores"`      // by estimator, on training and hold-out windows
-	Identify  *QueueIdentify   `json:"identify"`    // what the windows can tell apart
-	Objective *QueueObjective  `json:"objective"`   // of the batch fit, found twice
-	Tracks    []QueueTrack     `json:"tracks"`      // queue fit --track
+	Windows   queueAccount     `json:"windows"`     // read = kept + dropped
+	Scores    []queueScore     `json:"scores"`      // by estimator, on training and hold-out windows
+	Identify  *queueIdentify   `json:"identify"`    // what the windows can tell apart
+	Objective *queueObjective  `json:"objective"`   // of the batch fit, found twice
+	Tracks    []queueTrack     `json:"tracks"`      // queue fit --track
 	Sizing    *QueueSizing     `json:"sizing"`      // queue size
 	Findings  []trace.Finding  `json:"findings"`
-	Noise     *QueueNoise      `json:"noise"` // of a window, and from window to window
+	Noise     *queueNoise      `json:"noise"` // of a window, and from window to window
 	// Points are the windows that tell the parameters apart best, best first.
-	Points []QueueOperating `json:"operating_points"`
+	Points []queueOperating `json:"operating_points"`
 	Covar  [][]float64      `json:"covariance"` // of the effective parameters; null when held or unknown
 }
 
@@ -79,8 +79,8 @@ type Limits struct {
 	Async      bool     `json:"async"`       // schedule(s+1) overlaps step s
 }
 
-// QueueLoad is the traffic of a server, medians over its windows.
-type QueueLoad struct {
+// queueLoad is the traffic of a server, medians over its windows.
+type queueLoad struct {
 	RateRPS      float64 `json:"rate_rps"`
 	PromptTokens float64 `json:"prompt_tokens"`
 	CachedTokens float64 `json:"cached_tokens"`
@@ -91,8 +91,8 @@ type QueueLoad struct {
 	ITLMs        float64 `json:"itl_ms"`
 }
 
-// QueueParameter is one coefficient of the model.
-type QueueParameter struct {
+// queueParameter is one coefficient of the model.
+type queueParameter struct {
 	Name        string      `json:"name"`
 	Unit        string      `json:"unit"`
 	Value       float64     `json:"value"`
@@ -106,8 +106,8 @@ type QueueParameter struct {
 	Shift      *float64 `json:"shift"`       // effective / physical: the queueing model's error
 }
 
-// QueueOperating is what a server showed at one operating point.
-type QueueOperating struct {
+// queueOperating is what a server showed at one operating point.
+type queueOperating struct {
 	Name         string  `json:"name"`
 	RateRPS      float64 `json:"rate_rps"`
 	PromptTokens float64 `json:"prompt_tokens"`
@@ -116,17 +116,17 @@ type QueueOperating struct {
 	ITLMs        float64 `json:"itl_ms"`
 }
 
-// QueueAccount counts windows.
-type QueueAccount struct {
+// queueAccount counts windows.
+type queueAccount struct {
 	Read    int            `json:"read"`
 	Kept    int            `json:"kept"`
 	Dropped map[string]int `json:"dropped"`
 	Skipped int            `json:"requests_without_arrival"`
 }
 
-// QueueScore is the error of an estimator on windows: WAPE = sum |error| / sum of observations,
+// queueScore is the error of an estimator on windows: WAPE = sum |error| / sum of observations,
 // bias the same with its sign.
-type QueueScore struct {
+type queueScore struct {
 	Estimator   string   `json:"estimator"` // physical, effective, effective_at_speed, constant, replica, robust, sliding, simulator
 	Set         string   `json:"set"`       // train | hold_out | all
 	Windows     int      `json:"windows"`
@@ -137,46 +137,46 @@ type QueueScore struct {
 	Unpredicted int      `json:"unpredicted"`
 }
 
-// QueueIdentify says what the windows can tell apart.
-type QueueIdentify struct {
+// queueIdentify says what the windows can tell apart.
+type queueIdentify struct {
 	Condition *float64         `json:"condition_number"` // null: infinite
 	Rank      int              `json:"rank"`
-	Null      []QueueDirection `json:"null_directions"`
-	Sweep     []QueuePoint     `json:"proposed_sweep"` // that would tell the rest apart
+	Null      []queueDirection `json:"null_directions"`
+	Sweep     []queuePoint     `json:"proposed_sweep"` // that would tell the rest apart
 	After     *float64         `json:"condition_after"`
 }
 
-// QueueDirection is a combination of parameters that the windows do not show.
-type QueueDirection struct {
+// queueDirection is a combination of parameters that the windows do not show.
+type queueDirection struct {
 	Names  []string  `json:"names"`
 	Weight []float64 `json:"weight"` // of the log parameters, unit length
 }
 
-// QueuePoint is an operating point to record.
-type QueuePoint struct {
+// queuePoint is an operating point to record.
+type queuePoint struct {
 	PromptTokens float64 `json:"prompt_tokens"`
 	OutputTokens float64 `json:"output_tokens"`
 	RateRPS      float64 `json:"rate_rps"`
 	LoadFrac     float64 `json:"load_frac"`
 }
 
-// QueueObjective is the loss at the solution, and where a search without derivatives ended.
-type QueueObjective struct {
+// queueObjective is the loss at the solution, and where a search without derivatives ended.
+type queueObjective struct {
 	Value      *float64 `json:"value"`
 	NelderMead *float64 `json:"nelder_mead"`
 }
 
-// QueueNoise is measured: relative standard error of a window's means, and what is left of
+// queueNoise is measured: relative standard error of a window's means, and what is left of
 // the windows' spread beyond it after the fit.
-type QueueNoise struct {
+type queueNoise struct {
 	TTFTRel      *float64 `json:"ttft_rel"`
 	ITLRel       *float64 `json:"itl_rel"`
 	TTFTResidual *float64 `json:"ttft_residual"`
 	ITLResidual  *float64 `json:"itl_residual"`
 }
 
-// QueueTrack is one online estimator over the windows.
-type QueueTrack struct {
+// queueTrack is one online estimator over the windows.
+type queueTrack struct {
 	Estimator    string      `json:"estimator"` // replica:wva, replica:model-tuner, robust, sliding
 	Flavour      string      `json:"flavour"`
 	Names        []string    `json:"names"`
@@ -208,11 +208,11 @@ type QueueSizing struct {
 	TTFTMs       float64        `json:"ttft_ms"`
 	ITLMs        float64        `json:"itl_ms"`
 	InService    float64        `json:"in_service"`
-	Simulated    *QueueSimPoint `json:"simulated"` // null without --simulate
+	Simulated    *queueSimPoint `json:"simulated"` // null without --simulate
 }
 
-// QueueSimPoint is what the simulator says at a rate with the same parameters.
-type QueueSimPoint struct {
+// queueSimPoint is what the simulator says at a rate with the same parameters.
+type queueSimPoint struct {
 	Requests  int     `json:"requests"`
 	TTFTMs    float64 `json:"ttft_ms"`
 	TTFTSeMs  float64 `json:"ttft_se_ms"`
@@ -224,15 +224,15 @@ type QueueSimPoint struct {
 
 // QueuePlan is an allocation of a fleet.
 type QueuePlan struct {
-	Servers  []QueueGiven   `json:"servers"`
+	Servers  []queueGiven   `json:"servers"`
 	Cost     float64        `json:"cost_cents_per_hour"`
 	Value    float64        `json:"value"` // sum of the transition penalties
 	Unserved []string       `json:"unserved"`
 	Left     map[string]int `json:"left"` // units by accelerator type
 }
 
-// QueueGiven is what one server gets.
-type QueueGiven struct {
+// queueGiven is what one server gets.
+type queueGiven struct {
 	Name        string  `json:"name"`
 	Priority    int     `json:"priority"`
 	RateRPS     float64 `json:"rate_rps"`

@@ -9,32 +9,32 @@ import (
 // observer maps a state to the observations; ok is false where there are none.
 type observer func(x []float64) (z []float64, ok bool)
 
-// Verdict is what an online estimator did with a window; windows.parquet has it.
-type Verdict string
+// verdict is what an online estimator did with a window; windows.parquet has it.
+type verdict string
 
 // The verdicts of filters and of refits.
 const (
-	accepted        Verdict = "accepted"               // the window moved the state
-	acceptedOpening Verdict = "gate_opened"            // the second in a row beyond the gate: something has changed
-	rejectedNIS     Verdict = "innovation_too_large"   // for the filter's noise
-	rejectedSign    Verdict = "parameter_not_positive" // after the update
-	rejectedModel   Verdict = "model_has_no_answer"    // at the window's rate and the filter's state, or beside it
-	heldBack        Verdict = "held_back"              // the last windows do not tell the parameters apart: the last good refit is kept
-	filling         Verdict = "filling"                // too few windows yet for a refit
+	accepted        verdict = "accepted"               // the window moved the state
+	acceptedOpening verdict = "gate_opened"            // the second in a row beyond the gate: something has changed
+	rejectedNIS     verdict = "innovation_too_large"   // for the filter's noise
+	rejectedSign    verdict = "parameter_not_positive" // after the update
+	rejectedModel   verdict = "model_has_no_answer"    // at the window's rate and the filter's state, or beside it
+	heldBack        verdict = "held_back"              // the last windows do not tell the parameters apart: the last good refit is kept
+	filling         verdict = "filling"                // too few windows yet for a refit
 )
 
-// Step is what a filter did with one window.
-type Step struct {
+// step is what a filter did with one window.
+type step struct {
 	Window     int // position in the input
 	X          []float64
 	P          [][]float64 // covariance of X
 	Innovation [2]float64  // observed - predicted TTFT and ITL, ms
 	NIS        float64     // normalised innovation squared; NaN without a prediction
-	Verdict    Verdict
+	Verdict    verdict
 }
 
 // Accepted reports whether the window moved the state.
-func (s *Step) Accepted() bool { return s.Verdict == accepted || s.Verdict == acceptedOpening }
+func (s *step) Accepted() bool { return s.Verdict == accepted || s.Verdict == acceptedOpening }
 
 // gaussian is the state of a filter.
 type gaussian struct {

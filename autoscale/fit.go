@@ -32,9 +32,9 @@ type Calibrated struct {
 	speed []float64 // of the machine in each window, nil without steps
 }
 
-// Calibrate estimates the effective parameters of a server and scores them on windows that a
+// calibrate estimates the effective parameters of a server and scores them on windows that a
 // second fit has not seen (spec#queue-hold-out). A refusal is a reason in the document, not an error.
-func Calibrate(s *Server, o *Options) (*Calibrated, error) {
+func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	f := &Calibrated{Server: s, Split: len(s.Windows)}
 	f.describe(o)
 	if s.Reason != "" {
@@ -49,7 +49,7 @@ func Calibrate(s *Server, o *Options) (*Calibrated, error) {
 	all, err := Fit(s.Windows, opt)
 	if err != nil {
 		var refused *trace.Error
-		if !errors.As(err, &refused) || refused.Code == BadOption {
+		if !errors.As(err, &refused) || refused.Code == badOption {
 			return nil, err
 		}
 		f.Doc.Reason = refused.Error()
@@ -63,7 +63,7 @@ func Calibrate(s *Server, o *Options) (*Calibrated, error) {
 	f.Doc.Effective = s.effective(o.Flavour, all)
 	f.Doc.Findings = append(f.Doc.Findings, s.judge(o.Flavour, f.Doc.Effective)...)
 	f.Doc.Identify = identifyDoc(&all.Evaluated)
-	f.Doc.Objective = &QueueObjective{Value: result.OrNull(all.Objective), NelderMead: result.OrNull(all.NelderMead)}
+	f.Doc.Objective = &queueObjective{Value: result.OrNull(all.Objective), NelderMead: result.OrNull(all.NelderMead)}
 	f.Doc.Noise = noiseOf(s.Windows, o.Flavour, all.X)
 	f.Doc.Covar = all.Cov
 	f.Doc.Points = f.points(o.Flavour)
@@ -74,11 +74,11 @@ func Calibrate(s *Server, o *Options) (*Calibrated, error) {
 // calibrationPoints is how many operating points the document keeps.
 const calibrationPoints = 8
 
-func (f *Calibrated) points(flavour Flavour) []QueueOperating {
-	out := []QueueOperating{}
+func (f *Calibrated) points(flavour Flavour) []queueOperating {
+	out := []queueOperating{}
 	for _, i := range informative(f.Windows, flavour, f.X, calibrationPoints) {
 		w := &f.Windows[i]
-		out = append(out, QueueOperating{
+		out = append(out, queueOperating{
 			Name: w.Name, RateRPS: w.RateRPS, PromptTokens: w.Shape.Prompt, OutputTokens: w.Shape.Output, TTFTMs: w.TTFTMs, ITLMs: w.ITLMs,
 		})
 	}
@@ -93,7 +93,7 @@ func (f *Calibrated) describe(o *Options) {
 		Limits: s.Limits,
 		Load:   loadOf(s.Windows), Physical: s.Physical.document(o.Flavour), Windows: s.Account,
 		Findings: append([]trace.Finding{}, s.Findings...),
-		Scores:   []QueueScore{}, Tracks: []QueueTrack{},
+		Scores:   []queueScore{}, Tracks: []queueTrack{},
 	}
 	if s.Physical != nil {
 		f.Doc.Steps = s.Physical.Errors
@@ -102,45 +102,45 @@ func (f *Calibrated) describe(o *Options) {
 }
 
 // loadOf are the medians over the windows; nil without any.
-func loadOf(w []Window) *QueueLoad {
+func loadOf(w []window) *queueLoad {
 	if len(w) == 0 {
 		return nil
 	}
-	of := func(get func(*Window) float64) float64 {
+	of := func(get func(*window) float64) float64 {
 		v := make([]float64, len(w))
 		for i := range w {
 			v[i] = get(&w[i])
 		}
 		return stat.Median(v)
 	}
-	return &QueueLoad{
-		RateRPS:      of(func(w *Window) float64 { return w.RateRPS }),
-		PromptTokens: of(func(w *Window) float64 { return w.Shape.Prompt }),
-		CachedTokens: of(func(w *Window) float64 { return w.Shape.Cached }),
-		OutputTokens: of(func(w *Window) float64 { return w.Shape.Output }),
-		PromptCV2:    of(func(w *Window) float64 { return w.Shape.PromptCV2 }),
-		OutputCV2:    of(func(w *Window) float64 { return w.Shape.OutputCV2 }),
-		TTFTMs:       of(func(w *Window) float64 { return w.TTFTMs }),
-		ITLMs:        of(func(w *Window) float64 { return w.ITLMs }),
+	return &queueLoad{
+		RateRPS:      of(func(w *window) float64 { return w.RateRPS }),
+		PromptTokens: of(func(w *window) float64 { return w.Shape.Prompt }),
+		CachedTokens: of(func(w *window) float64 { return w.Shape.Cached }),
+		OutputTokens: of(func(w *window) float64 { return w.Shape.Output }),
+		PromptCV2:    of(func(w *window) float64 { return w.Shape.PromptCV2 }),
+		OutputCV2:    of(func(w *window) float64 { return w.Shape.OutputCV2 }),
+		TTFTMs:       of(func(w *window) float64 { return w.TTFTMs }),
+		ITLMs:        of(func(w *window) float64 { return w.ITLMs }),
 	}
 }
 
 // effective is the batch fit as parameters of the document.
-func (s *Server) effective(f Flavour, fit *Fitted) []QueueParameter {
+func (s *Server) effective(f Flavour, fit *fitted) []queueParameter {
 	physical := s.physicalVector(f)
-	out := make([]QueueParameter, len(fit.X))
+	out := make([]queueParameter, len(fit.X))
 	for i, name := range f.Parameters() {
-		q := QueueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured,
+		q := queueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured,
 			PriorShare: result.OrNull(fit.PriorPart[i])}
 		if !math.IsNaN(fit.Lo[i]) {
 			q.CI95 = &[2]float64{fit.Lo[i], fit.Hi[i]}
 		}
 		if fit.Held[i] {
-			q.Identified = Held
+			q.Identified = held
 		}
 		if physical != nil {
 			q.Shift = result.OrNull(fit.X[i] / physical[i])
-			if f != WVA4P {
+			if f != wvA4P {
 				q.Floor, q.Utilisation = result.OrNull(s.Physical.Floor[i]), result.OrNull(s.Physical.Floor[i]/fit.X[i])
 			}
 		}
@@ -149,9 +149,9 @@ func (s *Server) effective(f Flavour, fit *Fitted) []QueueParameter {
 	return out
 }
 
-func identifyDoc(id *Identifiability) *QueueIdentify {
-	out := &QueueIdentify{Condition: result.OrNull(id.Condition), Rank: id.Rank, Null: append([]QueueDirection{}, id.Null...),
-		Sweep: append([]QueuePoint{}, id.Sweep...)}
+func identifyDoc(id *identifiability) *queueIdentify {
+	out := &queueIdentify{Condition: result.OrNull(id.Condition), Rank: id.Rank, Null: append([]queueDirection{}, id.Null...),
+		Sweep: append([]queuePoint{}, id.Sweep...)}
 	if len(id.Null) > 0 {
 		out.After = result.OrNull(id.After)
 	}
@@ -160,16 +160,16 @@ func identifyDoc(id *Identifiability) *QueueIdentify {
 
 // score judges on the training windows and on the hold-out: parameters fitted to the former
 // alone, the physical ones, and the medians of the training windows.
-func (f *Calibrated) score(o *Options, opt FitOptions) {
+func (f *Calibrated) score(o *Options, opt fitOptions) {
 	train, held := f.Windows[:f.Split], f.Windows[f.Split:]
-	set := func(estimator, name string, s QueueScore) {
+	set := func(estimator, name string, s queueScore) {
 		f.Doc.Scores = append(f.Doc.Scores, scoreOf(estimator, name, s))
 	}
 	x := f.X
 	if len(held) > 0 {
 		fit, err := Fit(train, opt)
 		if err != nil {
-			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(NoWindows,
+			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(noWindows,
 				"%s: no hold-out score, the first %d windows alone: %v", f.ID,
 				len(train), err))
 			held = nil
@@ -179,15 +179,15 @@ func (f *Calibrated) score(o *Options, opt FitOptions) {
 	}
 	for _, part := range []struct {
 		name    string
-		windows []Window
+		windows []window
 		from    int
 	}{{Train, train, 0}, {holdOut, held, f.Split}} {
 		if len(part.windows) == 0 {
 			continue
 		}
-		set(estEffective, part.name, Evaluate(part.windows, o.Flavour, x, AsSized))
+		set(estEffective, part.name, evaluate(part.windows, o.Flavour, x, asSized))
 		if f.Physical != nil {
-			set(estPhysical, part.name, Evaluate(part.windows, o.Flavour, f.Physical.vector(o.Flavour), AsSized))
+			set(estPhysical, part.name, evaluate(part.windows, o.Flavour, f.Physical.vector(o.Flavour), asSized))
 		}
 		if f.speed != nil && len(f.Windows) > f.Split {
 			set(estAtSpeed, part.name, atSpeed(part.windows, o.Flavour, x, f.speed[part.from:]))
@@ -197,18 +197,18 @@ func (f *Calibrated) score(o *Options, opt FitOptions) {
 }
 
 // scoreOf is the score of an estimator on a set of windows.
-func scoreOf(estimator, set string, s QueueScore) QueueScore {
+func scoreOf(estimator, set string, s queueScore) queueScore {
 	s.Estimator, s.Set = estimator, set
 	return s
 }
 
 // noiseOf is the median relative standard error of the windows, and the relative spread of
 // the observations about the fit.
-func noiseOf(w []Window, f Flavour, x []float64) *QueueNoise {
+func noiseOf(w []window, f Flavour, x []float64) *queueNoise {
 	var se, residual [2][]float64
 	for i := range w {
 		se[0], se[1] = append(se[0], w[i].TTFTSeMs/w[i].TTFTMs), append(se[1], w[i].ITLSeMs/w[i].ITLMs)
-		if ttft, itl, ok := predictWindow(f, &w[i], x, AsSized); ok {
+		if ttft, itl, ok := predictWindow(f, &w[i], x, asSized); ok {
 			residual[0], residual[1] = append(residual[0], math.Abs(ttft/w[i].TTFTMs-1)), append(residual[1], math.Abs(itl/w[i].ITLMs-1))
 		}
 	}
@@ -218,6 +218,6 @@ func noiseOf(w []Window, f Flavour, x []float64) *QueueNoise {
 		}
 		return result.OrNull(stat.Median(v))
 	}
-	return &QueueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]),
+	return &queueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]),
 		ITLResidual: median(residual[1])}
 }

@@ -40,8 +40,8 @@ func exampleSource() export.Source {
 }
 
 // exampleSteady is a steady state that was not simulated.
-func exampleSteady(*deploy.Deployment, float64, float64, float64) (*Steady, error) {
-	return &Steady{Params: Params{AlphaMs: 2.5, BetaMs: 0.01302084, GammaMs: 31, DeltaMs: 0.0002},
+func exampleSteady(*deploy.Deployment, float64, float64, float64) (*steady, error) {
+	return &steady{Params: params{AlphaMs: 2.5, BetaMs: 0.01302084, GammaMs: 31, DeltaMs: 0.0002},
 		Points: []export.SteadyPoint{
 			{LoadFrac: 0.2, RateRPS: 1, TTFTMs: 30, ITLMs: 3, TTFTErr: testkit.Ptr(0.02), ITLErr: testkit.Ptr(-0.01)},
 			{LoadFrac: 0.8, RateRPS: 4, TTFTMs: 50, ITLMs: 4, TTFTErr: testkit.Ptr(0.2), ITLErr: testkit.Ptr(0.01)},
@@ -106,7 +106,7 @@ func TestWVASteadyState(t *testing.T) {
 		opt.PromptTokens = 200
 		out := mustExport(t, src, w, opt)
 		data := fileOf(t, out, "")
-		var va VariantAutoscaling
+		var va variantAutoscaling
 		dec := yaml.NewDecoder(bytes.NewReader(data))
 		dec.KnownFields(true)
 		if err := dec.Decode(&va); err != nil {
@@ -141,7 +141,7 @@ func TestInfernoRecoversALine(t *testing.T) {
 	src := exampleSource()
 	_, w := writers()
 	out := mustExport(t, src, w, optionsOf(t, w))
-	var doc ModelData
+	var doc modelData
 	dec := json.NewDecoder(bytes.NewReader(fileOf(t, out, "")))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&doc); err != nil {
@@ -150,7 +150,7 @@ func TestInfernoRecoversALine(t *testing.T) {
 	if len(doc.Models) != 2 {
 		t.Fatalf("%d models", len(doc.Models))
 	}
-	for i, want := range []Parms{{Alpha: 2, Beta: 0.008, Gamma: 0.00002}, {Alpha: 2, Beta: 0.004, Gamma: 0.00002}} {
+	for i, want := range []parms{{Alpha: 2, Beta: 0.008, Gamma: 0.00002}, {Alpha: 2, Beta: 0.004, Gamma: 0.00002}} {
 		got := doc.Models[i].PerfParms
 		for _, d := range []float64{got.Alpha/want.Alpha - 1, got.Beta/want.Beta - 1, got.Gamma/want.Gamma - 1} {
 			if math.Abs(d) > 1e-9 {

@@ -11,47 +11,47 @@ type Flavour string
 
 // The flavours there are.
 const (
-	WVA4P     Flavour = "wva-4p"
-	WVA3P     Flavour = "wva-3p"
-	Inferno3P Flavour = "inferno-3p"
-	Corrected Flavour = "corrected"
+	wvA4P     Flavour = "wva-4p"
+	wvA3P     Flavour = "wva-3p"
+	inferno3P Flavour = "inferno-3p"
+	corrected Flavour = "corrected"
 )
 
-// Flavours lists them in the order help shows them.
-var Flavours = []Flavour{WVA4P, WVA3P, Inferno3P, Corrected}
+// flavours lists them in the order help shows them.
+var flavours = []Flavour{wvA4P, wvA3P, inferno3P, corrected}
 
-// ParseFlavour returns the flavour called name.
-func ParseFlavour(name string) (Flavour, error) {
+// parseFlavour returns the flavour called name.
+func parseFlavour(name string) (Flavour, error) {
 	if f := Flavour(name); f.known() {
 		return f, nil
 	}
-	return "", trace.Errorf(BadOption, "flavour: got %q, want %s", name, trace.OneOf(Flavours))
+	return "", trace.Errorf(badOption, "flavour: got %q, want %s", name, trace.OneOf(flavours))
 }
 
-func (f Flavour) known() bool { return f == WVA4P || f == WVA3P || f == Inferno3P || f == Corrected }
+func (f Flavour) known() bool { return f == wvA4P || f == wvA3P || f == inferno3P || f == corrected }
 
 // Parameters are the names of the flavour's parameters, in the order of a state vector.
 func (f Flavour) Parameters() []string {
-	if f == WVA4P {
+	if f == wvA4P {
 		return []string{"alpha", "beta", "gamma", "delta"}
 	}
 	return []string{"alpha", "beta", "gamma"}
 }
 
 // chunked reports whether prompts are cut by the token budget.
-func (f Flavour) chunked() bool { return f == Inferno3P || f == Corrected }
+func (f Flavour) chunked() bool { return f == inferno3P || f == corrected }
 
 // Vector and fromVector turn parameters into a state vector and back.
-func (p Params) Vector(f Flavour) []float64 {
-	if f == WVA4P {
+func (p params) Vector(f Flavour) []float64 {
+	if f == wvA4P {
 		return []float64{p.AlphaMs, p.BetaMs, p.GammaMs, p.DeltaMs}
 	}
 	return []float64{p.AlphaMs, p.BetaMs, p.GammaMs}
 }
 
 // fromVector is the inverse of Vector.
-func fromVector(x []float64) Params {
-	p := Params{AlphaMs: x[0], BetaMs: x[1], GammaMs: x[2]}
+func fromVector(x []float64) params {
+	p := params{AlphaMs: x[0], BetaMs: x[1], GammaMs: x[2]}
 	if len(x) > 3 {
 		p.DeltaMs = x[3]
 	}
@@ -70,10 +70,10 @@ func fromVector(x []float64) Params {
 //
 // Source: workload-variant-autoscaler pkg/analyzer/queueanalyzer.go@ce39598 (4p) and
 // @b08b1c7 (wva-3p), llm-inferno/queue-analysis pkg/analyzer/queueanalyzer.go@cfadd1c.
-func (m *Model) line(c float64) (a, b float64) {
+func (m *model) line(c float64) (a, b float64) {
 	p, k, out := m.p, m.s.Prompt, m.s.Output
 	switch m.flavour {
-	case WVA4P:
+	case wvA4P:
 		decodes := out - 1
 		if k == 0 {
 			if out == 1 {
@@ -82,7 +82,7 @@ func (m *Model) line(c float64) (a, b float64) {
 			return decodes * p.AlphaMs, decodes * p.BetaMs
 		}
 		return p.GammaMs + float64(decodes*p.AlphaMs), float64(p.DeltaMs*k) + float64(decodes*p.BetaMs)
-	case WVA3P:
+	case wvA3P:
 		slope := m.wvaSlope()
 		decode := p.BetaMs + float64(p.GammaMs*(k+float64(out/2)))
 		if k == 0 {
@@ -90,35 +90,35 @@ func (m *Model) line(c float64) (a, b float64) {
 		}
 		return float64((1+out)*p.AlphaMs) + float64((p.BetaMs+p.GammaMs)*k) + float64(out*decode), (1 + out) * slope
 	}
-	if m.flavour == Corrected {
+	if m.flavour == corrected {
 		return (c + m.decodes()) * p.AlphaMs, m.prefillWork(c) + m.correctedDecodeWork()
 	}
 	return (c + out) * p.AlphaMs, m.prefillWork(c) + m.decodeWork()
 }
 
 // wvaSlope is what one more request adds to an iteration of wva-3p, ms.
-func (m *Model) wvaSlope() float64 {
+func (m *model) wvaSlope() float64 {
 	k, out := m.s.Prompt, m.s.Output
 	return m.p.BetaMs*(k+out)/(out+1) + float64(m.p.GammaMs*(k+float64(out/2)))
 }
 
 // prefillWork and decodeWork are one request's own work in inferno-3p, ms; each
 // of c chunks reads what the prompt has by then.
-func (m *Model) prefillWork(c float64) float64 {
+func (m *model) prefillWork(c float64) float64 {
 	computed := m.s.Prompt
-	if m.flavour == Corrected {
+	if m.flavour == corrected {
 		computed -= m.s.Cached
 	}
 	return float64(m.p.BetaMs*computed) + float64(m.p.GammaMs*(c+1)/2*m.s.Prompt)
 }
 
-func (m *Model) decodeWork() float64 {
+func (m *model) decodeWork() float64 {
 	out := m.s.Output
 	return float64(m.p.BetaMs*out) + float64(m.p.GammaMs*out*(m.s.Prompt+float64((out+1)/2)))
 }
 
 // tauMs is the time in service at concurrency n, ms.
-func (m *Model) tauMs(n int) float64 {
+func (m *model) tauMs(n int) float64 {
 	a, b := m.line(m.chunksAt(float64(n)))
 	return a + float64(b*float64(n))
 }
@@ -126,14 +126,14 @@ func (m *Model) tauMs(n int) float64 {
 // chunksAt is the number of steps that a prompt is cut into with n requests in
 // the batch: the smallest i for which (i+m)(M-k/i)/(k+m) >= n, which is the
 // upper end of the quadratic M i^2 + (m M - k - n(k+m)) i - m k.
-func (m *Model) chunksAt(n float64) float64 {
+func (m *model) chunksAt(n float64) float64 {
 	if !m.flavour.chunked() {
 		return 1
 	}
 	n = math.Floor(n + 0.5)
 	n = math.Min(math.Max(n, 1), float64(m.n))
 	budget, k, out := float64(m.v.MaxBatchedTokens), m.s.Prompt, m.s.Output
-	if m.flavour == Corrected {
+	if m.flavour == corrected {
 		return math.Max(1, math.Ceil(k/math.Max(1, budget-n)))
 	}
 	if m.fitting(1) >= n {
@@ -152,9 +152,9 @@ func (m *Model) chunksAt(n float64) float64 {
 }
 
 // fitting is the largest batch in which prompts need no more than c chunks.
-func (m *Model) fitting(c float64) float64 {
+func (m *model) fitting(c float64) float64 {
 	k, out := m.s.Prompt, m.s.Output
-	if m.flavour == Corrected {
+	if m.flavour == corrected {
 		if c >= k {
 			return math.Inf(1)
 		}
@@ -167,13 +167,13 @@ func (m *Model) fitting(c float64) float64 {
 type latencies struct{ prefillMs, itlMs, ttftMs, tunerTTFTMs float64 }
 
 // phases splits the time in service s.ServiceMs at concurrency X into prefill and decode.
-func (m *Model) phases(p *Point, h *moments) latencies {
+func (m *model) phases(p *point, h *moments) latencies {
 	out := m.s.Output
 	var l latencies
 	switch m.flavour {
-	case Corrected:
+	case corrected:
 		return m.correctedPhases(p, h)
-	case WVA4P:
+	case wvA4P:
 		n := m.effectiveBatch(p.ServiceMs)
 		if m.s.Prompt > 0 {
 			l.prefillMs = m.p.GammaMs + float64(m.p.DeltaMs*m.s.Prompt*n)
@@ -182,7 +182,7 @@ func (m *Model) phases(p *Point, h *moments) latencies {
 		l.ttftMs = p.WaitMs + l.prefillMs
 		l.tunerTTFTMs = l.ttftMs
 		return l
-	case WVA3P:
+	case wvA3P:
 		if m.s.Prompt > 0 {
 			l.prefillMs = m.p.AlphaMs + float64(p.InService*m.wvaSlope()) + float64((m.p.BetaMs+m.p.GammaMs)*m.s.Prompt)
 		}
@@ -192,7 +192,7 @@ func (m *Model) phases(p *Point, h *moments) latencies {
 	l.itlMs = (p.ServiceMs - l.prefillMs) / out
 	l.ttftMs = p.WaitMs + l.prefillMs + l.itlMs
 	l.tunerTTFTMs = l.ttftMs
-	if m.flavour == WVA3P {
+	if m.flavour == wvA3P {
 		l.tunerTTFTMs = p.WaitMs + l.prefillMs
 	}
 	return l
@@ -200,14 +200,14 @@ func (m *Model) phases(p *Point, h *moments) latencies {
 
 // prefillMs is inferno-3p's prefill at concurrency x: c iterations beside the
 // other requests, and the prompt's own work.
-func (m *Model) prefillMs(x float64) float64 {
+func (m *model) prefillMs(x float64) float64 {
 	c := m.chunksAt(x)
 	share := (m.prefillWork(c) + m.decodeWork()) / (c + m.s.Output)
 	return float64(c*math.Max(0, m.p.AlphaMs+float64((x-1)*share))) + m.prefillWork(c)
 }
 
 // effectiveBatch is the concurrency at which wva-4p's phases add up to the time in service.
-func (m *Model) effectiveBatch(serviceMs float64) float64 {
+func (m *model) effectiveBatch(serviceMs float64) float64 {
 	decodes := m.s.Output - 1
 	n := (serviceMs - m.p.GammaMs - float64(m.p.AlphaMs*decodes)) / (float64(m.p.DeltaMs*m.s.Prompt) + float64(m.p.BetaMs*decodes))
 	return math.Min(math.Max(n, 0), float64(m.n))

@@ -11,38 +11,38 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// VariantAutoscaling is the resource of llmd.ai/v1alpha1 as workload-variant-autoscaler
+// variantAutoscaling is the resource of llmd.ai/v1alpha1 as workload-variant-autoscaler
 // v0.0.1 to v0.4.2 define it (api/v1alpha1/variantautoscaling_types.go). SLOClassRef is
 // there up to v0.0.5, spec.variantCost from v0.0.5.
-type VariantAutoscaling struct {
+type variantAutoscaling struct {
 	APIVersion string   `yaml:"apiVersion"`
 	Kind       string   `yaml:"kind"`
-	Metadata   Metadata `yaml:"metadata"`
-	Spec       Spec     `yaml:"spec"`
+	Metadata   metadata `yaml:"metadata"`
+	Spec       spec     `yaml:"spec"`
 }
 
-// Metadata of a resource.
-type Metadata struct {
+// metadata of a resource.
+type metadata struct {
 	Name   string            `yaml:"name"`
 	Labels map[string]string `yaml:"labels"`
 }
 
-// Spec of a VariantAutoscaling.
-type Spec struct {
+// spec of a VariantAutoscaling.
+type spec struct {
 	ModelID     string     `yaml:"modelID"`
-	SLOClassRef *ConfigRef `yaml:"sloClassRef,omitempty"`
-	Profile     Profile    `yaml:"modelProfile"`
+	SLOClassRef *configRef `yaml:"sloClassRef,omitempty"`
+	Profile     profile    `yaml:"modelProfile"`
 	VariantCost string     `yaml:"variantCost,omitempty"` // cents per replica and hour
 }
 
-// ConfigRef names a key of a configMap.
-type ConfigRef struct {
+// configRef names a key of a configMap.
+type configRef struct {
 	Name string `yaml:"name"`
 	Key  string `yaml:"key"`
 }
 
-// Profile lists what a model runs on.
-type Profile struct {
+// profile lists what a model runs on.
+type profile struct {
 	Accelerators []Accelerator `yaml:"accelerators"`
 }
 
@@ -50,27 +50,27 @@ type Profile struct {
 type Accelerator struct {
 	Acc          string   `yaml:"acc"`
 	AccCount     int64    `yaml:"accCount"`
-	PerfParms    PerfParm `yaml:"perfParms"`
+	PerfParms    perfParm `yaml:"perfParms"`
 	MaxBatchSize int64    `yaml:"maxBatchSize"`
 }
 
-// PerfParm holds the four parameters as strings, in ms, as the CRD wants them.
-type PerfParm struct {
+// perfParm holds the four parameters as strings, in ms, as the CRD wants them.
+type perfParm struct {
 	Decode  map[string]string `yaml:"decodeParms"`
 	Prefill map[string]string `yaml:"prefillParms"`
 }
 
-// WVAReadBy says who reads a VariantAutoscaling with parameters.
-const WVAReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
+// wvaReadBy says who reads a VariantAutoscaling with parameters.
+const wvaReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
 
 // WVA writes resources as one multi-document file, each under its comment lines.
-func WVA(resources []*VariantAutoscaling, comments [][]string) ([]byte, error) {
+func WVA(resources []*variantAutoscaling, comments [][]string) ([]byte, error) {
 	var buf bytes.Buffer
 	for i, r := range resources {
 		if i > 0 {
 			buf.WriteString("---\n")
 		}
-		fmt.Fprintf(&buf, "# Read by %s.\n", WVAReadBy)
+		fmt.Fprintf(&buf, "# Read by %s.\n", wvaReadBy)
 		for _, line := range comments[i] {
 			fmt.Fprintf(&buf, "# %s\n", files.Line(line))
 		}
@@ -86,14 +86,14 @@ func WVA(resources []*VariantAutoscaling, comments [][]string) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// ModelData is llm-inferno's model-data.json (optimizer-light pkg/config/types.go@77615bd).
-type ModelData struct {
-	Models []ModelEntry `json:"models"`
+// modelData is llm-inferno's model-data.json (optimizer-light pkg/config/types.go@77615bd).
+type modelData struct {
+	Models []modelEntry `json:"models"`
 }
 
-// ModelEntry is one model on one accelerator. PerfParms has the name ServiceParms inside
+// modelEntry is one model on one accelerator. PerfParms has the name ServiceParms inside
 // workload-variant-autoscaler; one of the two is there.
-type ModelEntry struct {
+type modelEntry struct {
 	Name         string `json:"name"`
 	Acc          string `json:"acc"`
 	AccCount     int64  `json:"accCount"`
@@ -101,23 +101,23 @@ type ModelEntry struct {
 	// AtTokens is the mean output length behind MaxBatchSize: the optimizer scales the
 	// batch by AtTokens over the load's mean output length.
 	AtTokens     int64  `json:"atTokens"`
-	PerfParms    *Parms `json:"perfParms,omitempty"`
-	ServiceParms *Parms `json:"serviceParms,omitempty"`
+	PerfParms    *parms `json:"perfParms,omitempty"`
+	ServiceParms *parms `json:"serviceParms,omitempty"`
 }
 
-// Parms are ms, ms per computed token and ms per KV token read.
-type Parms struct {
+// parms are ms, ms per computed token and ms per KV token read.
+type parms struct {
 	Alpha float64 `json:"alpha"`
 	Beta  float64 `json:"beta"`
 	Gamma float64 `json:"gamma"`
 }
 
-// InfernoReadBy says who reads model-data.json.
-const InfernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + gamma*KV " +
+// infernoReadBy says who reads model-data.json.
+const infernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + gamma*KV " +
 	"tokens read"
 
 // Inferno writes model-data.json.
-func Inferno(models []ModelEntry) ([]byte, error) { return result.Marshal(ModelData{Models: models}) }
+func Inferno(models []modelEntry) ([]byte, error) { return result.Marshal(modelData{Models: models}) }
 
 // exact prints a number so that reading it gives the same number.
 func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

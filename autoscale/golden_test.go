@@ -78,15 +78,15 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s: got %.6f ms, want %.6f ms", name, got, want)
 		}
 	}
-	build := func(f Flavour) Model {
-		m, err := New(f, Params{AlphaMs: g.Problem.Alpha, BetaMs: g.Problem.Beta, GammaMs: g.Problem.Gamma},
-			Shape{Prompt: g.Problem.In, Output: g.Problem.Out}, Limits{MaxBatch: g.Problem.N, Queue: g.Problem.Q})
+	build := func(f Flavour) model {
+		m, err := New(f, params{AlphaMs: g.Problem.Alpha, BetaMs: g.Problem.Beta, GammaMs: g.Problem.Gamma},
+			shape{Prompt: g.Problem.In, Output: g.Problem.Out}, Limits{MaxBatch: g.Problem.N, Queue: g.Problem.Q})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m
 	}
-	check := func(name string, p Point, maxRPS float64, w goldenSolution) {
+	check := func(name string, p point, maxRPS float64, w goldenSolution) {
 		t.Helper()
 		same(name+" throughput", p.ThroughputRPS, w.Throughput)
 		same(name+" response", p.ResponseMs, w.RespTime)
@@ -116,7 +116,7 @@ func TestGolden(t *testing.T) {
 	}
 	for i := range g.Primitives {
 		x := &g.Primitives[i]
-		m, err := New(Inferno3P, Params{AlphaMs: x.Alpha, BetaMs: x.Beta, GammaMs: x.Gamma}, Shape{Prompt: x.In, Output: x.Out},
+		m, err := New(inferno3P, params{AlphaMs: x.Alpha, BetaMs: x.Beta, GammaMs: x.Gamma}, shape{Prompt: x.In, Output: x.Out},
 			Limits{MaxBatch: x.B})
 		if err != nil {
 			t.Fatal(err)

@@ -12,11 +12,11 @@ type entry struct {
 	c      []candidate // by value
 	at     int         // the candidate it asks for
 	regret float64     // what falling to the next candidate would cost
-	given  QueueGiven
+	given  queueGiven
 }
 
 func newEntry(d *Demand) *entry {
-	return &entry{d: d, c: d.candidates(), given: QueueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS}}
+	return &entry{d: d, c: d.candidates(), given: queueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS}}
 }
 
 func (e *entry) weigh() {
@@ -71,7 +71,7 @@ func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 		slices.SortFunc(waiting, (*entry).compare)
 		f.share(waiting, left)
 	}
-	given := make([]QueueGiven, len(entries))
+	given := make([]queueGiven, len(entries))
 	for i, e := range entries {
 		given[i] = e.given
 	}

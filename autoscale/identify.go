@@ -12,27 +12,27 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Identifiability says what windows tell of parameters.
-type Identifiability struct {
+// identifiability says what windows tell of parameters.
+type identifiability struct {
 	// Condition is the ratio of the singular values of the Jacobian of relative
 	// residuals with respect to log parameters, as model-tuner has it
 	// (pkg/estimator/identifiability.go@6dba8ce); +Inf when a direction is not seen.
 	Condition float64
 	Rank      int // directions above 1/MaxCondition of the largest
-	Null      []QueueDirection
-	Sweep     []QueuePoint // operating points that would show all directions
+	Null      []queueDirection
+	Sweep     []queuePoint // operating points that would show all directions
 	After     float64      // condition number that windows at these points would have
 }
 
 // identify examines the windows at log parameters theta.
-func (p *problem) identify(theta []float64) Identifiability {
+func (p *problem) identify(theta []float64) identifiability {
 	q := *p
 	q.base, q.basis, q.prior = theta, identity(len(theta)), nil
 	q.scale = [2]float64{1, 1}
 	plain := q
 	plain.sigma = evenSigma(len(p.windows))
 	values, _ := plain.directions()
-	id := Identifiability{Condition: condition(values, len(theta))}
+	id := identifiability{Condition: condition(values, len(theta))}
 	for _, s := range values {
 		if s*p.o.MaxCondition >= values[0] && s > 0 {
 			id.Rank++
@@ -97,18 +97,18 @@ func condition(values []float64, n int) float64 {
 
 // refuse is the error of windows that do not show all parameters when nothing
 // else is known of the rest.
-func (p *problem) refuse(id *Identifiability) error {
+func (p *problem) refuse(id *identifiability) error {
 	if p.prior != nil || len(id.Null) == 0 {
 		return nil
 	}
-	return trace.Errorf(NoWindows, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank,
+	return trace.Errorf(noWindows, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank,
 		len(p.o.Flavour.Parameters()), id.Condition, p.o.MaxCondition, words(id.Null)).
 		WithHint("record a sweep: " + sweepWords(id.Sweep))
 }
 
 // restrict sets where the search starts and which directions move: all, or those
 // that the windows show.
-func (p *problem) restrict(start []float64, id *Identifiability) {
+func (p *problem) restrict(start []float64, id *identifiability) {
 	p.base, p.basis = start, identity(len(start))
 	if len(id.Null) == 0 {
 		return
@@ -129,8 +129,8 @@ func (p *problem) noPrior() *problem {
 }
 
 // direction names the parameters that take part in a direction.
-func direction(names []string, v []float64) QueueDirection {
-	d := QueueDirection{}
+func direction(names []string, v []float64) queueDirection {
+	d := queueDirection{}
 	for j, name := range names {
 		if math.Abs(v[j]) >= namedShare {
 			d.Names, d.Weight = append(d.Names, name), append(d.Weight, v[j])
@@ -143,7 +143,7 @@ func direction(names []string, v []float64) QueueDirection {
 const namedShare = 0.003
 
 // words says what a direction means.
-func words(null []QueueDirection) string {
+func words(null []queueDirection) string {
 	var all []string
 	for _, d := range null {
 		var parts []string
@@ -161,33 +161,33 @@ func words(null []QueueDirection) string {
 
 // sweep proposes the windows' own shape and four times both lengths, each at 0.2
 // and 0.8 of its capacity.
-func (p *problem) sweep(x []float64) []QueuePoint {
+func (p *problem) sweep(x []float64) []queuePoint {
 	prompt, output := make([]float64, len(p.windows)), make([]float64, len(p.windows))
 	for i := range p.windows {
 		prompt[i], output[i] = p.windows[i].Shape.Prompt, p.windows[i].Shape.Output
 	}
-	var out []QueuePoint
+	var out []queuePoint
 	for _, times := range []float64{1, 4} {
-		s := Shape{Prompt: math.Round(times * stat.Median(prompt)), Output: math.Round(times * stat.Median(output))}
+		s := shape{Prompt: math.Round(times * stat.Median(prompt)), Output: math.Round(times * stat.Median(output))}
 		m, err := New(p.o.Flavour, fromVector(x), s, p.windows[0].Limits)
 		if err != nil {
 			continue
 		}
 		for _, load := range []float64{0.2, 0.8} {
-			out = append(out, QueuePoint{PromptTokens: s.Prompt, OutputTokens: s.Output, RateRPS: load * m.MaxRateRPS(), LoadFrac: load})
+			out = append(out, queuePoint{PromptTokens: s.Prompt, OutputTokens: s.Output, RateRPS: load * m.MaxRateRPS(), LoadFrac: load})
 		}
 	}
 	return out
 }
 
 // conditionOf is the condition number that windows at the points would have.
-func (p *problem) conditionOf(points []QueuePoint, theta []float64) float64 {
+func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
 	q := *p.noPrior()
 	q.windows, q.sigma = nil, nil
 	for _, at := range points {
-		w := Window{Shape: Shape{Prompt: at.PromptTokens, Output: at.OutputTokens}, Limits: p.windows[0].Limits, RateRPS: at.RateRPS}
+		w := window{Shape: shape{Prompt: at.PromptTokens, Output: at.OutputTokens}, Limits: p.windows[0].Limits, RateRPS: at.RateRPS}
 		var ok bool
-		if w.TTFTMs, w.ITLMs, ok = predictWindow(p.o.Flavour, &w, exp(theta), AsSized); !ok {
+		if w.TTFTMs, w.ITLMs, ok = predictWindow(p.o.Flavour, &w, exp(theta), asSized); !ok {
 			return math.Inf(1)
 		}
 		q.windows, q.sigma = append(q.windows, w), append(q.sigma, [2]float64{1, 1})
@@ -197,7 +197,7 @@ func (p *problem) conditionOf(points []QueuePoint, theta []float64) float64 {
 	return condition(values, len(theta))
 }
 
-func sweepWords(points []QueuePoint) string {
+func sweepWords(points []queuePoint) string {
 	var out []string
 	for _, p := range points {
 		out = append(out, fmt.Sprintf("%.0f/%.0f tokens at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS))
@@ -242,7 +242,7 @@ func (p *problem) jacobian(z []float64) (j, r []float64) {
 // informative picks at most n windows that together tell the flavour's parameters apart
 // best, near x: one after the other the window that adds most to the determinant of J'J, the
 // relative derivatives of TTFT and ITL by log parameters. Positions come in that order.
-func informative(windows []Window, f Flavour, x []float64, n int) []int {
+func informative(windows []window, f Flavour, x []float64, n int) []int {
 	opt := defaultFit(f)
 	p := evenProblem(windows, &opt, logs(x))
 	p.quick = false

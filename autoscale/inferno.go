@@ -16,7 +16,7 @@ func inferno(src export.Source, opt export.Options) (*export.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ReaderOf(InfernoModels).CheckVersion(opt.Settings["version"]); err != nil {
+	if err := readerOf(InfernoModels).CheckVersion(opt.Settings["version"]); err != nil {
 		return nil, err
 	}
 	accs, dup := accelerators(cfgs)
@@ -24,8 +24,8 @@ func inferno(src export.Source, opt export.Options) (*export.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := src.Sidecar(opt, InfernoModels, InfernoReadBy)
-	models := []ModelEntry{}
+	side := src.Sidecar(opt, InfernoModels, infernoReadBy)
+	models := []modelEntry{}
 	for i, c := range cfgs {
 		m, sc, w, err := infernoEntry(src, c, accs[i], opt)
 		if err != nil {
@@ -44,29 +44,29 @@ func inferno(src export.Source, opt export.Options) (*export.Output, error) {
 	return side.Beside(warn, export.File{Data: data})
 }
 
-func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt export.Options) (ModelEntry, export.SideConfig,
+func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt export.Options) (modelEntry, export.SideConfig,
 	[]trace.Finding, error) {
 	d := c.Deployment
 	l, warn := opt.MeanLengths(c)
 	beyond, err := opt.Refuse(extrapolated(c, l), lengthsHint)
 	if err != nil {
-		return ModelEntry{}, export.SideConfig{}, nil, err
+		return modelEntry{}, export.SideConfig{}, nil, err
 	}
 	warn = append(warn, beyond...)
 	t, err := src.Timer(c)
 	if err != nil {
-		return ModelEntry{}, export.SideConfig{}, nil, err
+		return modelEntry{}, export.SideConfig{}, nil, err
 	}
 	largest := d.Seats(l.Prompt + l.Output)
 	it, err := iterationLine(t, l, largest, d.Engine.MaxNumBatchedTokens)
 	if err != nil {
-		return ModelEntry{}, export.SideConfig{}, nil, fmt.Errorf("%s: %w", c.Label, err)
+		return modelEntry{}, export.SideConfig{}, nil, fmt.Errorf("%s: %w", c.Label, err)
 	}
 	warn = append(warn, lineWarnings(c.Label, "iteration", it)...)
-	m := ModelEntry{
+	m := modelEntry{
 		Name: deploy.ModelName(d.Model.ID), Acc: name.name, AccCount: name.count,
 		MaxBatchSize: largest, AtTokens: max(1, int64(l.Output+0.5)),
-		PerfParms: &Parms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
+		PerfParms: &parms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
 	}
 	sc := export.SideConfig{Label: c.Label, Seats: largest, PromptTokens: &l.Prompt, OutputTokens: &l.Output,
 		MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr,
@@ -107,7 +107,7 @@ func validity(c result.FitConfig, l export.Lengths, largest, budget int64) *expo
 	return v
 }
 
-func infernoValues(label string, p Parms) []export.SideValue {
+func infernoValues(label string, p parms) []export.SideValue {
 	const origin = "non-negative least squares in relative error over a grid of batches, depths and prompt chunks of the physics model"
 	return []export.SideValue{
 		derived(label, "alpha", "ms", p.Alpha, origin, "time of an iteration before any token"),

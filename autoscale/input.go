@@ -24,8 +24,8 @@ type Server struct {
 	Model, Accelerator string
 	AccCount           int64
 	Limits             Limits
-	Windows            []Window
-	Account            QueueAccount
+	Windows            []window
+	Account            queueAccount
 	Physical           *Physical          // nil without step traces
 	Deployment         *deploy.Deployment // nil for a sweep
 	Reason             string             // why its windows are not used; empty when they are
@@ -64,17 +64,17 @@ func idleOverheadMs(run *trace.Run) (ms float64, ok bool) {
 
 const overheadQuantile = 0.05
 
-// ServerOfRun makes the server of a recording: its windows, cut from the engine's own requests,
+// serverOfRun makes the server of a recording: its windows, cut from the engine's own requests,
 // or from what clients saw where there are none.
-func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*Server, error) {
+func serverOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*Server, error) {
 	s := &Server{
 		ID: id, Source: fromRecording, Deployment: d, Limits: limitsOf(d, o),
 		Model: d.Model.ID, Accelerator: d.Hardware.Name, AccCount: d.TP,
-		Account: QueueAccount{Dropped: map[string]int{}},
+		Account: queueAccount{Dropped: map[string]int{}},
 	}
 	var known bool
 	if s.Limits.OverheadMs, known = idleOverheadMs(run); !known {
-		s.Findings = append(s.Findings, trace.Findingf(HeldParameter, "%s: no ARRIVED stamps: overhead taken as 0 ms", id))
+		s.Findings = append(s.Findings, trace.Findingf(heldParameter, "%s: no ARRIVED stamps: overhead taken as 0 ms", id))
 	}
 	samples, skipped := fromRequests(run.Requests)
 	if len(samples) == 0 {
@@ -100,15 +100,15 @@ func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 
 // spansOf are the phases of a run as stretches to cut, those that cannot be used with the
 // reason. A run without phases is one stretch, from its first arrival to its last.
-func spansOf(samples []Sample, judged *rows.LoadVerdicts) []Span {
+func spansOf(samples []sample, judged *rows.LoadVerdicts) []Span {
 	var out []Span
 	for _, p := range judged.Phases {
 		span := Span{Phase: p.Name, StartNs: p.StartNs, EndNs: p.EndNs}
 		switch {
 		case p.Load == deploy.LoadClosed:
-			span.Drop = ClosedLoop
+			span.Drop = closedLoop
 		case p.Saturated:
-			span.Drop = SaturatedWindow
+			span.Drop = saturatedWindow
 		}
 		if first, last := arrivalSpan(samples); p.StartNs < first || p.EndNs > last {
 			span.StartNs, span.EndNs = max(p.StartNs, first), min(p.EndNs, last)
@@ -119,7 +119,7 @@ func spansOf(samples []Sample, judged *rows.LoadVerdicts) []Span {
 }
 
 // arrivalSpan is the time of arrivals, [first, last].
-func arrivalSpan(samples []Sample) (first, last int64) {
+func arrivalSpan(samples []sample) (first, last int64) {
 	first, last = math.MaxInt64, math.MinInt64
 	for i := range samples {
 		first, last = min(first, samples[i].ArrivedNs), max(last, samples[i].ArrivedNs)
@@ -127,22 +127,22 @@ func arrivalSpan(samples []Sample) (first, last int64) {
 	return first, last
 }
 
-// ServerOfSweep makes one server of the benchmarks of a sweep over lengths and loads.
-func ServerOfSweep(id string, points []forms.Point, o *Options) *Server {
+// serverOfSweep makes one server of the benchmarks of a sweep over lengths and loads.
+func serverOfSweep(id string, points []forms.Point, o *Options) *Server {
 	s := &Server{
 		ID: id, Source: fromSweep, Model: o.Sweep.Model, Accelerator: o.Sweep.Accelerator, AccCount: o.Sweep.AccCount,
 		Limits:  Limits{MaxBatch: o.Sweep.MaxBatch, Queue: o.waiting(o.Sweep.MaxBatch), MaxBatchedTokens: o.Sweep.MaxBatchedTokens},
-		Account: QueueAccount{Read: len(points), Dropped: map[string]int{}},
+		Account: queueAccount{Read: len(points), Dropped: map[string]int{}},
 	}
 	taken := map[string]int{}
 	for _, p := range byRate(points) {
 		switch w, ok := s.windowOf(&p, o); {
 		case p.Closed():
-			s.Account.Dropped[string(ClosedLoop)]++
+			s.Account.Dropped[string(closedLoop)]++
 		case o.Sweep.Loads > 0 && taken[p.Sweep] == o.Sweep.Loads:
 			s.Account.Dropped[string(beyondLoads)]++
 		case !ok:
-			s.Account.Dropped[string(NoLatency)]++
+			s.Account.Dropped[string(noLatency)]++
 		default:
 			taken[p.Sweep]++
 			s.Windows = append(s.Windows, w)
@@ -167,16 +167,16 @@ func byRate(points []forms.Point) []forms.Point {
 	return points
 }
 
-func (s *Server) windowOf(p *forms.Point, o *Options) (Window, bool) {
+func (s *Server) windowOf(p *forms.Point, o *Options) (window, bool) {
 	cv2 := func(mean, sd float64) float64 {
 		if !(mean > 0 && sd > 0) { // a report without spreads
 			return 0
 		}
 		return sd * sd / (mean * mean)
 	}
-	w := Window{
+	w := window{
 		Name: p.Sweep, Phase: p.Strategy, Requests: p.Requests, Arrivals: p.Requests, RateRPS: p.RateRPS, Limits: s.Limits,
-		Shape: Shape{
+		Shape: shape{
 			Prompt: p.PromptTokens, Output: p.OutputTokens, PromptCV2: cv2(p.PromptTokens, p.PromptSD), OutputCV2: cv2(p.OutputTokens, p.OutputSD),
 		},
 		TTFTMs: p.TTFTMedianMs, ITLMs: p.ITLMs,

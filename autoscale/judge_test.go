@@ -10,22 +10,22 @@ import (
 )
 
 // drawn is a server with parameters near those of published GPUs.
-func drawn(rng *rand.Rand) (Params, Limits) {
+func drawn(rng *rand.Rand) (params, Limits) {
 	scale := math.Exp(0.4 * rng.NormFloat64())
-	return Params{
+	return params{
 		AlphaMs: 6.6 * scale, BetaMs: 0.02 * scale * math.Exp(0.3*rng.NormFloat64()), GammaMs: 5e-5 * scale * math.Exp(0.3*rng.NormFloat64()),
 	}, Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}
 }
 
 // recording is the windows of one server in the simulator, whose load and lengths change
 // from window to window.
-func recording(t *testing.T, rng *rand.Rand, p Params, v Limits, n, requests int) []Window {
+func recording(t *testing.T, rng *rand.Rand, p params, v Limits, n, requests int) []window {
 	t.Helper()
-	var out []Window
+	var out []window
 	for i := range n {
-		s := Shape{Prompt: math.Round(128 * math.Pow(2, 4*rng.Float64())), Output: math.Round(64 * math.Pow(2, 3*rng.Float64())),
+		s := shape{Prompt: math.Round(128 * math.Pow(2, 4*rng.Float64())), Output: math.Round(64 * math.Pow(2, 3*rng.Float64())),
 			OutputCV2: 0.5, PromptCV2: 0.3}
-		m, err := New(Corrected, p, s, v)
+		m, err := New(corrected, p, s, v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func recording(t *testing.T, rng *rand.Rand, p Params, v Limits, n, requests int
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, Window{
+		out = append(out, window{
 			StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: got.Requests, RateRPS: traffic.DrawnRate(), Shape: shape, Limits: v,
 			TTFTMs: got.TTFTMs, ITLMs: got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs,
 		})
@@ -53,15 +53,15 @@ func TestBatchFitAgainstReplica(t *testing.T) {
 		p, v := drawn(rng)
 		w := recording(t, rng, p, v, 20, 200)
 		train, held := w[:14], w[14:]
-		for _, tuner := range []ReplicaOptions{WVATuner(), modelTuner()} {
+		for _, tuner := range []replicaOptions{wvaTuner(), modelTuner()} {
 			steps := Replica(train, tuner)
 			fit, err := Fit(train, defaultFit(tuner.Flavour))
 			if err != nil {
 				t.Fatal(err)
 			}
-			sum := func(s QueueScore) float64 { return *s.TTFTWape + *s.ITLWape + float64(s.Unpredicted) }
-			batch := sum(Evaluate(held, tuner.Flavour, fit.X, AsTuned))
-			replica := sum(Evaluate(held, tuner.Flavour, steps[len(steps)-1].X, AsTuned))
+			sum := func(s queueScore) float64 { return *s.TTFTWape + *s.ITLWape + float64(s.Unpredicted) }
+			batch := sum(evaluate(held, tuner.Flavour, fit.X, asTuned))
+			replica := sum(evaluate(held, tuner.Flavour, steps[len(steps)-1].X, asTuned))
 			if batch <= replica {
 				wins[tuner.Name]++
 			}
@@ -82,8 +82,8 @@ func TestSizeHoldsInTheSimulator(t *testing.T) {
 	worst := 0.0
 	for i := range 12 {
 		p, v := drawn(rng)
-		s := Shape{Prompt: []float64{256, 1024, 512}[i%3], Output: []float64{128, 256, 64, 512}[i%4], PromptCV2: 0.3, OutputCV2: 0.5}
-		z := Sized{Flavour: Corrected, Params: p, Shape: s, Limits: v}
+		s := shape{Prompt: []float64{256, 1024, 512}[i%3], Output: []float64{128, 256, 64, 512}[i%4], PromptCV2: 0.3, OutputCV2: 0.5}
+		z := sized{Flavour: corrected, Params: p, Shape: s, Limits: v}
 		m, err := New(z.Flavour, p, s, v)
 		if err != nil {
 			t.Fatal(err)
@@ -141,7 +141,7 @@ func TestMachineSpeed(t *testing.T) {
 	}
 	s := &Server{Physical: &Physical{steps: it}}
 	for i := range int64(4) {
-		s.Windows = append(s.Windows, Window{StartNs: i * 10 * second, EndNs: (i + 1) * 10 * second})
+		s.Windows = append(s.Windows, window{StartNs: i * 10 * second, EndNs: (i + 1) * 10 * second})
 	}
 	got := s.speeds(3)
 	for i, want := range []float64{1, 1, 1, 1.5} {
@@ -154,18 +154,18 @@ func TestMachineSpeed(t *testing.T) {
 // TestSizeHoldsNearCapacity: also where the wait for a seat is a third of TTFT, with lengths as chat
 // recordings have them.
 func TestSizeHoldsNearCapacity(t *testing.T) {
-	p := Params{AlphaMs: 25, BetaMs: 0.35, GammaMs: 0.01}
+	p := params{AlphaMs: 25, BetaMs: 0.35, GammaMs: 0.01}
 	v := Limits{MaxBatch: 32, Queue: 320, MaxBatchedTokens: 2048}
 	for _, c := range []struct {
 		load float64
-		s    Shape
+		s    shape
 	}{
-		{0.83, Shape{Prompt: 130, Output: 48, PromptCV2: 0.65, OutputCV2: 0.45}},
-		{0.83, Shape{Prompt: 130, Output: 48}},
-		{0.75, Shape{Prompt: 200, Output: 135, PromptCV2: 3, OutputCV2: 0.25}},
+		{0.83, shape{Prompt: 130, Output: 48, PromptCV2: 0.65, OutputCV2: 0.45}},
+		{0.83, shape{Prompt: 130, Output: 48}},
+		{0.75, shape{Prompt: 200, Output: 135, PromptCV2: 3, OutputCV2: 0.25}},
 	} {
 		s := c.s
-		z := Sized{Flavour: Corrected, Params: p, Shape: s, Limits: v}
+		z := sized{Flavour: corrected, Params: p, Shape: s, Limits: v}
 		m, err := New(z.Flavour, p, s, v)
 		if err != nil {
 			t.Fatal(err)

@@ -7,43 +7,43 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Params are the coefficients of an iteration. The three-parameter flavours say
+// params are the coefficients of an iteration. The three-parameter flavours say
 // iteration = alpha + beta*(tokens computed) + gamma*(KV tokens read);
 // wva-4p says decode = alpha + beta*n and prefill = gamma + delta*k*n for n
 // requests in the batch and prompts of k tokens.
-type Params struct {
+type params struct {
 	AlphaMs float64 // ms
 	BetaMs  float64 // ms per computed token; wva-4p: ms per request
 	GammaMs float64 // ms per KV token read; wva-4p: ms
 	DeltaMs float64 // wva-4p only: ms per prompt token and request
 }
 
-// Shape is how long requests are, means over requests; the corrected flavour alone reads more than the two lengths.
-type Shape = workload.Lengths
+// shape is how long requests are, means over requests; the corrected flavour alone reads more than the two lengths.
+type shape = workload.Lengths
 
-// DefaultMaxBatchedTokens is what queue-analysis assumes (pkg/analyzer/queueanalyzer.go@cfadd1c).
-const DefaultMaxBatchedTokens = 8192
+// defaultMaxBatchedTokens is what queue-analysis assumes (pkg/analyzer/queueanalyzer.go@cfadd1c).
+const defaultMaxBatchedTokens = 8192
 
-// Model is one flavour with its numbers in place. It is a value without
+// model is one flavour with its numbers in place. It is a value without
 // pointers: copy it, use it from several goroutines.
-type Model struct {
+type model struct {
 	flavour Flavour
-	p       Params
-	s       Shape
+	p       params
+	s       shape
 	v       Limits
 	n       int // seats the chain has: MaxBatch, or fewer where the KV cache binds
 }
 
 // New checks the numbers and builds a model.
-func New(f Flavour, p Params, s Shape, v Limits) (Model, error) {
+func New(f Flavour, p params, s shape, v Limits) (model, error) {
 	if v.MaxBatchedTokens == 0 {
-		v.MaxBatchedTokens = DefaultMaxBatchedTokens
+		v.MaxBatchedTokens = defaultMaxBatchedTokens
 	}
-	m := Model{flavour: f, p: p, s: s, v: v, n: v.MaxBatch}
+	m := model{flavour: f, p: p, s: s, v: v, n: v.MaxBatch}
 	if err := m.check(); err != nil {
-		return Model{}, err
+		return model{}, err
 	}
-	if f == Corrected {
+	if f == corrected {
 		m.n = m.correctedSeats()
 	}
 	return m, nil
@@ -57,9 +57,9 @@ type number struct {
 	open  bool
 }
 
-func (m *Model) check() error {
+func (m *model) check() error {
 	if !m.flavour.known() {
-		return trace.Errorf(BadOption, "flavour: got %q, want %s", m.flavour, trace.OneOf(Flavours))
+		return trace.Errorf(badOption, "flavour: got %q, want %s", m.flavour, trace.OneOf(flavours))
 	}
 	var kv float64
 	if m.v.KVTokens != nil {
@@ -76,7 +76,7 @@ func (m *Model) check() error {
 		{"time in service ms", m.tauMs(1), 0, true},
 	}
 	if m.s.Cached > m.s.Prompt {
-		return trace.Errorf(BadModel, "cached tokens: got %g, want at most the %g of the prompt", m.s.Cached, m.s.Prompt)
+		return trace.Errorf(badModel, "cached tokens: got %g, want at most the %g of the prompt", m.s.Cached, m.s.Prompt)
 	}
 	for _, x := range numbers {
 		if !(x.value >= x.least) || math.IsInf(x.value, 0) || x.open && x.value == x.least {
@@ -84,7 +84,7 @@ func (m *Model) check() error {
 			if x.open {
 				want = ">"
 			}
-			return trace.Errorf(BadModel, "%s: got %g, want a finite number %s %g", x.name, x.value, want, x.least)
+			return trace.Errorf(badModel, "%s: got %g, want a finite number %s %g", x.name, x.value, want, x.least)
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
 		s.visit(0, 0)
 	}
 	left := f.available()
-	given := make([]QueueGiven, len(s.all))
+	given := make([]queueGiven, len(s.all))
 	for i, e := range s.all {
 		if k := s.bestPick[i]; k >= 0 {
 			e.take(&e.c[k], e.c[k].Replicas)

@@ -9,7 +9,7 @@ import (
 // Options say how servers are made of recordings and sweeps, and how they are fitted.
 type Options struct {
 	Flavour Flavour
-	Cut     CutOptions
+	Cut     cutOptions
 	// QueueRatio is the waiting room over the seats: 10 in workload-variant-autoscaler's
 	// allocation, 1 in llm-inferno's model-trainer.
 	QueueRatio float64
@@ -37,14 +37,14 @@ const leastHoldOut = 10
 // DefaultOptions are those of a bare `queue fit`.
 func DefaultOptions() Options {
 	return Options{
-		Flavour: Corrected, Cut: DefaultCut(), QueueRatio: 10, HoldOut: 0.3,
-		Sweep: SweepOptions{MaxBatch: 256, MaxBatchedTokens: DefaultMaxBatchedTokens, AccCount: 1},
+		Flavour: corrected, Cut: defaultCut(), QueueRatio: 10, HoldOut: 0.3,
+		Sweep: SweepOptions{MaxBatch: 256, MaxBatchedTokens: defaultMaxBatchedTokens, AccCount: 1},
 	}
 }
 
 // Check names the first option out of range.
 func (o *Options) Check() error {
-	if _, err := ParseFlavour(string(o.Flavour)); err != nil {
+	if _, err := parseFlavour(string(o.Flavour)); err != nil {
 		return err
 	}
 	if err := o.Cut.Check(); err != nil {
@@ -52,11 +52,11 @@ func (o *Options) Check() error {
 	}
 	switch {
 	case !(o.QueueRatio >= 0) || o.QueueRatio > 1000:
-		return trace.Errorf(BadOption, "queue ratio: got %g, want 0 to 1000", o.QueueRatio)
+		return trace.Errorf(badOption, "queue ratio: got %g, want 0 to 1000", o.QueueRatio)
 	case !(o.HoldOut > 0 && o.HoldOut < 1):
-		return trace.Errorf(BadOption, "hold-out: got %g, want a share between 0 and 1", o.HoldOut)
+		return trace.Errorf(badOption, "hold-out: got %g, want a share between 0 and 1", o.HoldOut)
 	case o.Sweep.MaxBatch < 1 || o.Sweep.MaxBatchedTokens < 1 || o.Sweep.AccCount < 1 || o.Sweep.Loads < 0:
-		return trace.Errorf(BadOption, "sweep: got %d seats, %d tokens a step, %d devices, %d loads, want >= 1, >= 1, >= 1, >= 0",
+		return trace.Errorf(badOption, "sweep: got %d seats, %d tokens a step, %d devices, %d loads, want >= 1, >= 1, >= 1, >= 0",
 			o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens, o.Sweep.AccCount, o.Sweep.Loads)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 
 // Physical is what the steps of a recording say of an iteration.
 type Physical struct {
-	Params Params         // ms; of the three-parameter flavours
+	Params params         // ms; of the three-parameter flavours
 	CI95   [3]*[2]float64 // ms
 	Floor  [3]float64     // ms: what the hardware allows
 	Bound  [3]bool        // not shown by the steps: the floor stands in
@@ -33,11 +33,11 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	}
 	s.Findings = append(s.Findings, it.Findings...)
 	if it.Model == nil {
-		s.Findings = append(s.Findings, trace.Findingf(HeldParameter, "%s: %s", s.ID, it.Reason))
+		s.Findings = append(s.Findings, trace.Findingf(heldParameter, "%s: %s", s.ID, it.Reason))
 		return nil
 	}
 	p := &Physical{Errors: it.Model.Holdout}
-	names, values, scale := Corrected.Parameters(), [3]float64{}, meanScale(it.Model.Train)/1000
+	names, values, scale := corrected.Parameters(), [3]float64{}, meanScale(it.Model.Train)/1000
 	for i, c := range it.Model.Coefficients {
 		values[i], p.Floor[i] = c.Value*scale, it.FloorUs[i]/1000
 		p.CI95[i] = s.interval(names[i], values[i], c.CI95)
@@ -45,11 +45,11 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 			continue
 		}
 		values[i], p.Bound[i], p.CI95[i] = p.Floor[i], true, nil
-		s.Findings = append(s.Findings, trace.Findingf(HeldParameter,
+		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
 			"%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID,
 			names[i], p.Floor[i]))
 	}
-	p.Params = Params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
+	p.Params = params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
 	if it.Lengths[0] != nil {
 		p.Prompt, p.Output = *it.Lengths[0], *it.Lengths[1]
 	}
@@ -66,7 +66,7 @@ func (s *Server) interval(name string, value float64, us *[2]float64) *[2]float6
 	}
 	out := &[2]float64{us[0] / 1000, us[1] / 1000}
 	if value < out[0] || value > out[1] {
-		s.Findings = append(s.Findings, trace.Findingf(HeldParameter,
+		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
 			"%s: %s of %.4g ms stood outside %.4g to %.4g ms, the interval of the fit without penalty", s.ID, name, value, out[0], out[1]))
 		out[0], out[1] = math.Min(out[0], value), math.Max(out[1], value)
 	}
@@ -87,7 +87,7 @@ func meanScale(e *result.Errors) float64 {
 // reads n(k + m/2), a prefill of n prompts computes and reads n k, so that its delta is
 // beta + gamma.
 func (p *Physical) vector(f Flavour) []float64 {
-	if f != WVA4P {
+	if f != wvA4P {
 		return p.Params.Vector(f)
 	}
 	q := p.Params
@@ -96,22 +96,22 @@ func (p *Physical) vector(f Flavour) []float64 {
 
 // units of the parameters, in the flavour's order.
 func units(f Flavour) []string {
-	if f == WVA4P {
+	if f == wvA4P {
 		return []string{"ms", "ms/request", "ms", "ms/(token request)"}
 	}
 	return []string{"ms/iteration", "ms/token computed", "ms/KV token read"}
 }
 
 // document is the parameters with what is known of them.
-func (p *Physical) document(f Flavour) []QueueParameter {
+func (p *Physical) document(f Flavour) []queueParameter {
 	if p == nil {
 		return nil
 	}
-	var out []QueueParameter
+	var out []queueParameter
 	x := p.vector(f)
 	for i, name := range f.Parameters() {
-		q := QueueParameter{Name: name, Unit: units(f)[i], Value: x[i], Identified: measured}
-		if f != WVA4P {
+		q := queueParameter{Name: name, Unit: units(f)[i], Value: x[i], Identified: measured}
+		if f != wvA4P {
 			q.CI95, q.Floor = p.CI95[i], result.OrNull(p.Floor[i])
 			q.Utilisation = result.OrNull(p.Floor[i] / x[i])
 			if p.Bound[i] {
@@ -126,13 +126,13 @@ func (p *Physical) document(f Flavour) []QueueParameter {
 // How a parameter came to its value.
 const (
 	measured = "measured" // the data show it
-	Held     = "held"     // at the physical value: the windows do not show it
+	held     = "held"     // at the physical value: the windows do not show it
 	atBound  = "bound"    // at the hardware's limit
 )
 
 // judge adds findings on effective parameters below the hardware's limit, and on those that
 // are far from the physical ones.
-func (s *Server) judge(f Flavour, params []QueueParameter) (out []trace.Finding) {
+func (s *Server) judge(f Flavour, params []queueParameter) (out []trace.Finding) {
 	for i := range params {
 		q := &params[i]
 		if q.Utilisation != nil && *q.Utilisation > 1 {
@@ -164,7 +164,7 @@ func (s *Server) speeds(split int) []float64 {
 }
 
 // speedIn is measured over predicted time of the steps that begin in the window.
-func (p *Physical) speedIn(w *Window) float64 {
+func (p *Physical) speedIn(w *window) float64 {
 	lo, _ := slices.BinarySearch(p.steps.TimeNs, w.StartNs)
 	hi, _ := slices.BinarySearch(p.steps.TimeNs, w.EndNs)
 	return validate.DriftOf(p.steps.TimeNs[lo:hi], p.steps.Us[lo:hi], p.steps.PredUs[lo:hi], false).At(w.StartNs)
@@ -172,12 +172,12 @@ func (p *Physical) speedIn(w *Window) float64 {
 
 // atSpeed scores parameters whose times follow the machine: no forecast, since it reads the
 // windows' own steps, but what is left of a miss when the machine's part is taken out.
-func atSpeed(windows []Window, f Flavour, x, speed []float64) QueueScore {
-	return evaluateAny(windows, func(i int, w *Window) (ttft, itl float64, ok bool) {
+func atSpeed(windows []window, f Flavour, x, speed []float64) queueScore {
+	return evaluateAny(windows, func(i int, w *window) (ttft, itl float64, ok bool) {
 		scaled := slices.Clone(x)
 		for j := range scaled {
 			scaled[j] *= speed[i]
 		}
-		return predictWindow(f, w, scaled, AsSized)
+		return predictWindow(f, w, scaled, asSized)
 	})
 }

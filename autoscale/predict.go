@@ -2,32 +2,32 @@ package autoscale
 
 import "math"
 
-// Observation is which TTFT of a flavour stands against the measured one.
-type Observation int
+// observation is which TTFT of a flavour stands against the measured one.
+type observation int
 
 // wva-3p sizes with one ITL more than its tuner observes; all other flavours
 // agree with themselves.
 const (
-	AsSized Observation = iota
-	AsTuned
+	asSized observation = iota
+	asTuned
 )
 
 // predict is TTFT and ITL of a window under parameters x, ms; ok is false where
 // the model has none (x out of range).
-func predict(f Flavour, w *Window, x []float64, as Observation) (ttft, itl float64, p Point, ok bool) {
+func predict(f Flavour, w *window, x []float64, as observation) (ttft, itl float64, p point, ok bool) {
 	m, err := New(f, fromVector(x), w.Shape, w.Limits)
 	if err != nil {
 		return 0, 0, p, false
 	}
 	p = m.Solve(w.RateRPS)
 	ttft = p.TTFTMs
-	if as == AsTuned {
+	if as == asTuned {
 		ttft = p.TunerTTFTMs
 	}
 	return ttft, p.ITLMs, p, !math.IsNaN(ttft) && !math.IsNaN(p.ITLMs)
 }
 
-// Guess inverts a flavour at light load from one window: 0.9 of the ITL is
+// guess inverts a flavour at light load from one window: 0.9 of the ITL is
 // alpha, the rest follows from TTFT = alpha + (beta+gamma)k and ITL = alpha +
 // beta + gamma(k+(m+1)/2). A seed pins gamma to its own, which leaves no
 // arbitrary constant. Where that gives nothing positive, the seed or (5, 0.05,
@@ -35,9 +35,9 @@ func predict(f Flavour, w *Window, x []float64, as Observation) (ttft, itl float
 //
 // Source: model-tuner pkg/estimator/guess.go@6dba8ce, workload-variant-autoscaler
 // internal/engines/analyzers/queueingmodel@v0.8.0.
-func Guess(f Flavour, w *Window, seed []float64) []float64 {
+func guess(f Flavour, w *window, seed []float64) []float64 {
 	k, half := w.Shape.Prompt, float64((w.Shape.Output+1)/2)
-	if f == WVA4P {
+	if f == wvA4P {
 		return guess4P(w)
 	}
 	if len(seed) == 3 && k > 1 {
@@ -64,7 +64,7 @@ const baseShare = 0.9
 var defaultState = []float64{5, 0.05, 5e-5}
 
 // guess4P splits ITL and TTFT the same way, at the mean number in service.
-func guess4P(w *Window) []float64 {
+func guess4P(w *window) []float64 {
 	n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+float64((w.Shape.Output-1)*w.ITLMs)))
 	return []float64{baseShare * w.ITLMs, (1 - baseShare) * w.ITLMs / n, baseShare * w.TTFTMs,
 		(1 - baseShare) * w.TTFTMs / (n * math.Max(1, w.Shape.Prompt))}
@@ -81,7 +81,7 @@ func positive(x []float64) bool {
 
 // predictWindow is TTFT and ITL of a window under parameters x, ms; ok is false where the
 // model has no answer.
-func predictWindow(f Flavour, w *Window, x []float64, as Observation) (ttftMs, itlMs float64, ok bool) {
+func predictWindow(f Flavour, w *window, x []float64, as observation) (ttftMs, itlMs float64, ok bool) {
 	ttftMs, itlMs, _, ok = predict(f, w, x, as)
 	return ttftMs, itlMs, ok
 }

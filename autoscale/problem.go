@@ -30,11 +30,11 @@ import (
 type Problem struct {
 	Fleet    `yaml:",inline"`
 	UnitCost map[string]float64 `yaml:"unit_cost"`
-	Servers  []ProblemServer    `yaml:"servers"`
+	Servers  []problemServer    `yaml:"servers"`
 }
 
-// ProblemServer is one demand, and what its options are sized for.
-type ProblemServer struct {
+// problemServer is one demand, and what its options are sized for.
+type problemServer struct {
 	Demand `yaml:",inline"`
 	Model  string `yaml:"model"`
 	// Parameters are the ids of the servers of queue.json that count; empty: all of the model.
@@ -47,17 +47,17 @@ type ProblemServer struct {
 
 // ReadProblem reads an allocation problem strictly; name is the file in messages.
 func ReadProblem(data []byte, name string) (*Problem, error) {
-	p := &Problem{Fleet: Fleet{Policy: PolicyNone}}
+	p := &Problem{Fleet: Fleet{Policy: policyNone}}
 	if err := files.DecodeYAML(data, name, p); err != nil {
 		if at := (*trace.SyntaxError)(nil); errors.As(err, &at) {
 			return nil, err
 		}
 		at, _ := trace.YAMLError(name, err)
-		at.Code = BadModel
+		at.Code = badModel
 		return nil, at
 	}
 	if len(p.Servers) == 0 {
-		return nil, trace.Errorf(BadModel, "%s: got no servers, want at least one", name)
+		return nil, trace.Errorf(badModel, "%s: got no servers, want at least one", name)
 	}
 	for i := range p.Servers {
 		if s := &p.Servers[i]; s.Priority == 0 {
@@ -90,7 +90,7 @@ func (p *Problem) Demands(q *Queue) ([]Demand, []trace.Finding, error) {
 	return demands, findings, nil
 }
 
-func (p *Problem) demand(s *ProblemServer, q *Queue) (Demand, []trace.Finding, error) {
+func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, error) {
 	d := s.Demand
 	var findings []trace.Finding
 	var known []string
@@ -100,15 +100,15 @@ func (p *Problem) demand(s *ProblemServer, q *Queue) (Demand, []trace.Finding, e
 			continue
 		}
 		if slices.ContainsFunc(d.Options, func(o Option) bool { return o.Accelerator == acceleratorOf(at) }) {
-			return d, nil, trace.Errorf(BadModel, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model,
+			return d, nil, trace.Errorf(badModel, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model,
 				acceleratorOf(at)).
 				WithHint("choose with parameters: [" + at.ID + "]")
 		}
 		cost, ok := p.UnitCost[at.Accelerator]
 		if !ok {
-			return d, nil, trace.Errorf(BadModel, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
+			return d, nil, trace.Errorf(badModel, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
 		}
-		z, err := SizedOf(at, Flavour(q.Flavour), s.PromptTokens, s.OutputTokens)
+		z, err := sizedOf(at, Flavour(q.Flavour), s.PromptTokens, s.OutputTokens)
 		if err != nil {
 			findings = append(findings, trace.Findingf(noParameters, "%s on %s: %v", s.Name, at.ID, err))
 			continue
@@ -116,7 +116,7 @@ func (p *Problem) demand(s *ProblemServer, q *Queue) (Demand, []trace.Finding, e
 		size, found, err := z.Size(Targets{TTFTMs: s.TTFTMs, ITLMs: s.ITLMs})
 		findings = append(findings, found...)
 		if err != nil {
-			findings = append(findings, trace.Findingf(TargetBelowRange, "%s on %s: %v", s.Name, acceleratorOf(at), err))
+			findings = append(findings, trace.Findingf(targetBelowRange, "%s on %s: %v", s.Name, acceleratorOf(at), err))
 			continue
 		}
 		o := Option{Accelerator: acceleratorOf(at), Type: at.Accelerator, Units: int(at.AccCount), UnitCost: cost,

@@ -15,15 +15,15 @@ const (
 	InfernoModels  export.Format = "inferno-models"
 	TunerConfig    export.Format = "tuner-config"
 	TunerCalibrate export.Format = "tuner-calibrate"
-	WVASLO         export.Format = "wva-slo"
+	wvaslo         export.Format = "wva-slo"
 )
 
 // Formats lists them in the order help shows them.
-var Formats = []export.Format{QueueWVA4P, InfernoModels, TunerConfig, TunerCalibrate, WVASLO}
+var Formats = []export.Format{QueueWVA4P, InfernoModels, TunerConfig, TunerCalibrate, wvaslo}
 
-// Reader says who takes a file, since and until which of its versions, and which queueing
+// reader says who takes a file, since and until which of its versions, and which queueing
 // models it has.
-type Reader struct {
+type reader struct {
 	Format   export.Format
 	Consumer string
 	Since    string // first version; empty: all
@@ -35,33 +35,33 @@ type Reader struct {
 }
 
 // readers is the table of docs/contracts/autoscaler.yaml, read at the commits named there.
-var readers = []Reader{
+var readers = []reader{
 	{
-		Format: QueueWVA4P, Consumer: "workload-variant-autoscaler", Since: "v0.0.1", Until: "v0.5.0", Flavours: []Flavour{WVA4P},
+		Format: QueueWVA4P, Consumer: "workload-variant-autoscaler", Since: "v0.0.1", Until: "v0.5.0", Flavours: []Flavour{wvA4P},
 		Why: "v0.5.0 removed spec.modelProfile and with it decodeParms and prefillParms from the CRD; its parameters live in the controller's " +
 			"memory alone, learned online",
 		Instead: "--format inferno-models is for llm-inferno's optimizer, --format wva-slo writes the targets that v0.6.0 and later read; " +
 			"v0.4.2 is the last version that reads parameters",
 	},
 	{
-		Format: InfernoModels, Consumer: "llm-inferno control-loop, optimizer-light", Flavours: []Flavour{Inferno3P,
-			WVA3P},
+		Format: InfernoModels, Consumer: "llm-inferno control-loop, optimizer-light", Flavours: []Flavour{inferno3P,
+			wvA3P},
 		Note: "inferno-3p for queue-analysis v0.7 and later, wva-3p before and with --option key=serviceParms",
 	},
-	{Format: TunerConfig, Consumer: "llm-inferno model-tuner", Flavours: []Flavour{Inferno3P, WVA3P}},
-	{Format: TunerCalibrate, Consumer: "llm-inferno model-tuner, POST /calibrate", Flavours: Flavours,
+	{Format: TunerConfig, Consumer: "llm-inferno model-tuner", Flavours: []Flavour{inferno3P, wvA3P}},
+	{Format: TunerCalibrate, Consumer: "llm-inferno model-tuner, POST /calibrate", Flavours: flavours,
 		Note: "operating points, no parameters: the tuner fits them itself"},
-	{Format: WVASLO, Consumer: "workload-variant-autoscaler", Since: "v0.6.0", Flavours: Flavours, Note: "targets, no parameters"},
+	{Format: wvaslo, Consumer: "workload-variant-autoscaler", Since: "v0.6.0", Flavours: flavours, Note: "targets, no parameters"},
 }
 
-// ReaderOf returns the reader of a format.
-func ReaderOf(f export.Format) *Reader {
-	i := slices.IndexFunc(readers, func(r Reader) bool { return r.Format == f })
+// readerOf returns the reader of a format.
+func readerOf(f export.Format) *reader {
+	i := slices.IndexFunc(readers, func(r reader) bool { return r.Format == f })
 	return &readers[i]
 }
 
 // CheckVersion says why a version of the consumer does not take the format; empty version: any.
-func (r *Reader) CheckVersion(version string) error {
+func (r *reader) CheckVersion(version string) error {
 	if version == "" {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (r *Reader) CheckVersion(version string) error {
 }
 
 // CheckFlavour says why the consumer cannot use parameters of a queueing model.
-func (r *Reader) CheckFlavour(f Flavour) error {
+func (r *reader) CheckFlavour(f Flavour) error {
 	if slices.Contains(r.Flavours, f) {
 		return nil
 	}

@@ -6,8 +6,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ReplicaOptions describe an autoscaler's online tuner.
-type ReplicaOptions struct {
+// replicaOptions describe an autoscaler's online tuner.
+type replicaOptions struct {
 	Name        string
 	Flavour     Flavour
 	Percent     float64 // p: Q = diag((p x)^2), and P before the first window
@@ -29,19 +29,19 @@ type ReplicaOptions struct {
 	Start         []float64 // first state; nil: guessed from the first window
 }
 
-// WVATuner is the tuner of workload-variant-autoscaler v0.6.0 to v0.8.0
+// wvaTuner is the tuner of workload-variant-autoscaler v0.6.0 to v0.8.0
 // (internal/engines/analyzers/queueingmodel; tuner/ as of b08b1c7).
-func WVATuner() ReplicaOptions {
-	return ReplicaOptions{
-		Name: "wva", Flavour: WVA3P, Percent: 0.05, ErrorLevel: 0.05, TPercentile: 1.96, GammaFactor: 1,
+func wvaTuner() replicaOptions {
+	return replicaOptions{
+		Name: "wva", Flavour: wvA3P, Percent: 0.05, ErrorLevel: 0.05, TPercentile: 1.96, GammaFactor: 1,
 		Low: 0.01, High: 100, MaxNIS: maxNIS,
 	}
 }
 
 // modelTuner is llm-inferno/model-tuner@6dba8ce with its default configuration.
-func modelTuner() ReplicaOptions {
-	return ReplicaOptions{
-		Name: "model-tuner", Flavour: Inferno3P, Percent: 0.15, ErrorLevel: 0.5, TPercentile: 1.96, GammaFactor: 1,
+func modelTuner() replicaOptions {
+	return replicaOptions{
+		Name: "model-tuner", Flavour: inferno3P, Percent: 0.15, ErrorLevel: 0.5, TPercentile: 1.96, GammaFactor: 1,
 		ExpectedTTFTMs: 200, ExpectedITLMs: 40, Low: 0.1, High: 10, BoundsMove: true, MaxNIS: maxNIS, FreeUpdates: 5, UnboundedRate: true,
 	}
 }
@@ -59,8 +59,8 @@ const replicaStep = 0.01
 // lasting jump every later window is rejected; clamping leaves the covariance as
 // it was; above its capacity the model gives nothing, and where that happens
 // beside the state the original dereferences a nil.
-func Replica(windows []Window, o ReplicaOptions) []Step {
-	steps := make([]Step, 0, len(windows))
+func Replica(windows []window, o replicaOptions) []step {
+	steps := make([]step, 0, len(windows))
 	var g gaussian
 	updates := 0
 	for i := range windows {
@@ -69,7 +69,7 @@ func Replica(windows []Window, o ReplicaOptions) []Step {
 		if first {
 			x := o.Start
 			if x == nil {
-				x = Guess(o.Flavour, w, nil)
+				x = guess(o.Flavour, w, nil)
 			}
 			g.x = mat.NewVecDense(len(x), append([]float64(nil), x...))
 			g.p = o.noise(x)
@@ -95,7 +95,7 @@ func Replica(windows []Window, o ReplicaOptions) []Step {
 }
 
 // noise is diag((p x)^2).
-func (o *ReplicaOptions) noise(x []float64) *mat.Dense {
+func (o *replicaOptions) noise(x []float64) *mat.Dense {
 	d := mat.NewDense(len(x), len(x), nil)
 	for i, v := range x {
 		d.Set(i, i, o.Percent*v*o.Percent*v)
@@ -104,21 +104,21 @@ func (o *ReplicaOptions) noise(x []float64) *mat.Dense {
 }
 
 // limit clamps the state.
-func (o *ReplicaOptions) limit(x *mat.VecDense, reference []float64) {
+func (o *replicaOptions) limit(x *mat.VecDense, reference []float64) {
 	for i, v := range reference {
 		x.SetVec(i, math.Min(math.Max(x.AtVec(i), o.Low*v), o.High*v))
 	}
 }
 
 // update is one cycle of the tuner on g; the caller takes it back when it is not accepted.
-func (o *ReplicaOptions) update(g *gaussian, w *Window, first, free bool) Step {
+func (o *replicaOptions) update(g *gaussian, w *window, first, free bool) step {
 	start := g.state()
 	reference := start
-	if !first && !o.BoundsMove && o.Flavour != WVA4P {
+	if !first && !o.BoundsMove && o.Flavour != wvA4P {
 		reference = defaultState
 	}
 	o.limit(g.x, reference)
-	s := Step{Verdict: rejectedModel}
+	s := step{Verdict: rejectedModel}
 	y, nis, failed := g.cycle(o.observer(w), []float64{w.TTFTMs, w.ITLMs}, o.noise(start), o.measurement(w), replicaStep)
 	if s.NIS = nis; y != nil {
 		s.Innovation = [2]float64{y[0], y[1]}
@@ -138,7 +138,7 @@ func (o *ReplicaOptions) update(g *gaussian, w *Window, first, free bool) Step {
 }
 
 // measurement is the diagonal of R.
-func (o *ReplicaOptions) measurement(w *Window) []float64 {
+func (o *replicaOptions) measurement(w *window) []float64 {
 	z := []float64{w.TTFTMs, w.ITLMs}
 	if o.ExpectedTTFTMs > 0 {
 		z = []float64{o.ExpectedTTFTMs, o.ExpectedITLMs}
@@ -151,9 +151,9 @@ func (o *ReplicaOptions) measurement(w *Window) []float64 {
 }
 
 // observer is the tuner's observation function in one window.
-func (o *ReplicaOptions) observer(w *Window) observer {
+func (o *replicaOptions) observer(w *window) observer {
 	return func(x []float64) ([]float64, bool) {
-		ttft, itl, p, ok := predict(o.Flavour, w, x, AsTuned)
+		ttft, itl, p, ok := predict(o.Flavour, w, x, asTuned)
 		if !ok || !o.UnboundedRate && p.RateRPS > (1-0.001)*p.MaxRateRPS {
 			return nil, false
 		}

@@ -15,22 +15,22 @@ func calibration() *Queue {
 		Header: result.Header{Command: "queue fit --flavour corrected"}, Flavour: "corrected",
 		Servers: []QueueServer{
 			{
-				ID: "a<b>", Effective: []QueueParameter{{Name: "alpha", Unit: "ms/iteration", Value: 6.6, CI95: &[2]float64{6.5, 6.7},
+				ID: "a<b>", Effective: []queueParameter{{Name: "alpha", Unit: "ms/iteration", Value: 6.6, CI95: &[2]float64{6.5, 6.7},
 					Identified: "held", Shift: ptr(1.25)}},
-				Windows: QueueAccount{Read: 9, Kept: 7, Dropped: map[string]int{"few_requests": 2}},
-				Scores: []QueueScore{
+				Windows: queueAccount{Read: 9, Kept: 7, Dropped: map[string]int{"few_requests": 2}},
+				Scores: []queueScore{
 					{Estimator: "effective", Set: "train", Windows: 5, TTFTWape: ptr(0.11), ITLWape: ptr(0.05)}, {Estimator: "effective", Set: "hold_out",
 						Windows: 2, TTFTWape: ptr(0.17), ITLWape: ptr(0.08)},
 				},
-				Identify: &QueueIdentify{Rank: 2, Null: []QueueDirection{{Names: []string{"alpha", "gamma"}}},
-					Sweep: []QueuePoint{{PromptTokens: 512, OutputTokens: 128, RateRPS: 2}}},
-				Tracks: []QueueTrack{{Estimator: "replica:wva", Flavour: "wva-3p", Final: []float64{1, 2, 3}, LockedOut: 5,
+				Identify: &queueIdentify{Rank: 2, Null: []queueDirection{{Names: []string{"alpha", "gamma"}}},
+					Sweep: []queuePoint{{PromptTokens: 512, OutputTokens: 128, RateRPS: 2}}},
+				Tracks: []queueTrack{{Estimator: "replica:wva", Flavour: "wva-3p", Final: []float64{1, 2, 3}, LockedOut: 5,
 					Verdict: "locked out"}},
 				Sizing: &QueueSizing{RateRPS: 3.5, Binding: "itl"},
 			},
 			{ID: "b", Reason: "saturated: queue_rising_r2 0.97"},
 		},
-		Plan: &QueuePlan{Servers: []QueueGiven{{Name: "chat", Accelerator: "H100", Replicas: 2}}, Cost: 800},
+		Plan: &QueuePlan{Servers: []queueGiven{{Name: "chat", Accelerator: "H100", Replicas: 2}}, Cost: 800},
 	}
 }
 

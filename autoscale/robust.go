@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// RobustOptions are those of our own tracker.
-type RobustOptions struct {
+// robustOptions are those of our own tracker.
+type robustOptions struct {
 	Flavour Flavour
 	// DriftPerHour is the standard deviation of log parameters after an hour.
 	DriftPerHour float64
@@ -20,13 +20,13 @@ type RobustOptions struct {
 	// Jump is the standard deviation of log parameters that opening the gate assumes.
 	Jump        float64
 	MaxNIS      float64
-	Observation Observation
+	Observation observation
 	Start       []float64 // nil: guessed from the first window
 }
 
 // defaultRobust are the options of a bare run.
-func defaultRobust(f Flavour) RobustOptions {
-	return RobustOptions{Flavour: f, DriftPerHour: 0.1, StartSD: 0.5, Floor: 0.02, Jump: math.Ln2, MaxNIS: maxNIS}
+func defaultRobust(f Flavour) robustOptions {
+	return robustOptions{Flavour: f, DriftPerHour: 0.1, StartSD: 0.5, Floor: 0.02, Jump: math.Ln2, MaxNIS: maxNIS}
 }
 
 // noStdErr is the relative standard deviation of an observation without one.
@@ -44,8 +44,8 @@ const (
 // is. The update is iterated and in Joseph's form. A rejected window keeps its
 // time update; the second in a row opens the gate: something has changed, so the
 // shown directions may have moved by Jump.
-func Robust(windows []Window, o RobustOptions) []Step {
-	steps := make([]Step, 0, len(windows))
+func Robust(windows []window, o robustOptions) []step {
+	steps := make([]step, 0, len(windows))
 	var g gaussian
 	rejected, lastNs := 0, int64(0)
 	for i := range windows {
@@ -53,7 +53,7 @@ func Robust(windows []Window, o RobustOptions) []Step {
 		if g.x == nil {
 			x := o.Start
 			if x == nil {
-				x = Guess(o.Flavour, w, nil)
+				x = guess(o.Flavour, w, nil)
 			}
 			g.x = mat.NewVecDense(len(x), logs(x))
 			g.p = scaledIdentity(len(x), o.StartSD*o.StartSD)
@@ -76,10 +76,10 @@ func Robust(windows []Window, o RobustOptions) []Step {
 }
 
 // update is one window.
-func (o *RobustOptions) update(g *gaussian, w *Window, hours float64, open bool) Step {
+func (o *robustOptions) update(g *gaussian, w *window, hours float64, open bool) step {
 	r := o.measurement(w)
 	observe := o.observer(w)
-	s := Step{NIS: math.NaN(), Verdict: rejectedModel}
+	s := step{NIS: math.NaN(), Verdict: rejectedModel}
 	x0 := g.state()
 	hx, h, ok := logJacobian(observe, x0)
 	if !ok {
@@ -112,7 +112,7 @@ type linear struct {
 
 // iterate is the iterated update: linearise at the latest estimate, until it
 // rests; at is the linearisation at the state.
-func (o *RobustOptions) iterate(g *gaussian, w *Window, observe observer, at linear, r []float64) {
+func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at linear, r []float64) {
 	x0 := g.state()
 	x := g.state()
 	var k mat.Dense
@@ -205,7 +205,7 @@ func spread(p, h *mat.Dense, r []float64, v float64) {
 }
 
 // measurement is the variance of the logarithm of each observation.
-func (o *RobustOptions) measurement(w *Window) []float64 {
+func (o *robustOptions) measurement(w *window) []float64 {
 	relative := func(se, v float64) float64 {
 		if se == 0 {
 			se = noStdErr * v
@@ -216,7 +216,7 @@ func (o *RobustOptions) measurement(w *Window) []float64 {
 }
 
 // observer gives TTFT and ITL at log parameters.
-func (o *RobustOptions) observer(w *Window) observer {
+func (o *robustOptions) observer(w *window) observer {
 	return func(theta []float64) ([]float64, bool) {
 		ttft, itl, ok := predictWindow(o.Flavour, w, exp(theta), o.Observation)
 		return []float64{ttft, itl}, ok && ttft > 0 && itl > 0
@@ -224,7 +224,7 @@ func (o *RobustOptions) observer(w *Window) observer {
 }
 
 // logRatio is log(observed/predicted).
-func logRatio(w *Window, hx []float64) []float64 {
+func logRatio(w *window, hx []float64) []float64 {
 	return []float64{stat.Log(w.TTFTMs / hx[0]), stat.Log(w.ITLMs / hx[1])}
 }
 

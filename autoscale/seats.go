@@ -27,7 +27,7 @@ import (
 
 // variability of the work of a request with n in service, of which prompts are the share r:
 // c is its squared coefficient of variation, psi what is left of the decodes of one in service.
-func (m *Model) variability(n, r float64) (c, psi float64) {
+func (m *model) variability(n, r float64) (c, psi float64) {
 	decodes := m.seatSteps(m.chunksAt(n))*m.p.AlphaMs/n + m.correctedDecodeWork()
 	// what reading prompts and outputs has of the decodes: the latter grows with the square of the output
 	prompt := m.p.GammaMs * m.decodes() * m.s.Prompt / decodes
@@ -42,7 +42,7 @@ func (m *Model) variability(n, r float64) (c, psi float64) {
 
 // seatWait replaces the chain's wait for a seat by that of a chain whose number in the system
 // has the same drift and the variance of the work (spec#queue-seats).
-func (m *Model) seatWait(p *Point) {
+func (m *model) seatWait(p *point) {
 	lambda := p.RateRPS / 1000
 	full := m.tauMs(m.n) / float64(m.n)
 	share, last := float64(lambda*m.prefillWork(m.chunksAt(p.InService))), m.prefillWork(m.chunksAt(float64(m.n)))/full
@@ -61,7 +61,7 @@ func (m *Model) seatWait(p *Point) {
 
 // seatHead is the head of that chain: lambda tau(n) = t, with last for n = N, makes births
 // 1 + more(1+n/t) and deaths n/t + more(1+n/t) an arrival.
-func (m *Model) seatHead(lambda, more, last float64) head {
+func (m *model) seatHead(lambda, more, last float64) head {
 	h := head{none: 1, zero: 1, p: 1}
 	birth, over := 1+more, 1.0 // of the state reached, birth/over
 	for n := 1; n < m.n; {

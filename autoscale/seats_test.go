@@ -6,9 +6,9 @@ import (
 )
 
 // seatModel has requests of 100 steps that cost the same whatever they hold, and no prompts.
-func seatModel(t *testing.T, seats int, outputCV2 float64) Model {
+func seatModel(t *testing.T, seats int, outputCV2 float64) model {
 	t.Helper()
-	m, err := New(Corrected, Params{AlphaMs: 10, BetaMs: 0.5}, Shape{Output: 101, OutputCV2: outputCV2},
+	m, err := New(corrected, params{AlphaMs: 10, BetaMs: 0.5}, shape{Output: 101, OutputCV2: outputCV2},
 		Limits{MaxBatch: seats, Queue: 200_000, MaxBatchedTokens: 8192})
 	if err != nil {
 		t.Fatal(err)
@@ -47,8 +47,8 @@ func TestSeatWaitInHeavyTraffic(t *testing.T) {
 // TestVariabilityOfTheWork is checked against the moments of log-normal lengths.
 func TestVariabilityOfTheWork(t *testing.T) {
 	const seats, prompt, output, promptCV2, outputCV2 = 32, 400, 100, 2, 0.5
-	p := Params{AlphaMs: 30, BetaMs: 0.5, GammaMs: 0.01}
-	m, err := New(Corrected, p, Shape{Prompt: prompt, Output: output, PromptCV2: promptCV2, OutputCV2: outputCV2},
+	p := params{AlphaMs: 30, BetaMs: 0.5, GammaMs: 0.01}
+	m, err := New(corrected, p, shape{Prompt: prompt, Output: output, PromptCV2: promptCV2, OutputCV2: outputCV2},
 		Limits{MaxBatch: seats, Queue: 320, MaxBatchedTokens: 1 << 20})
 	if err != nil {
 		t.Fatal(err)

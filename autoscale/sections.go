@@ -46,7 +46,7 @@ func parameterSection(q *Queue) report.Section {
 	x.Blocks = serverTable(q, "parameter-table", "Parameters", "servers", cols, func(s *QueueServer, add func(...report.Cell)) {
 		for _, set := range []struct {
 			name string
-			list []QueueParameter
+			list []queueParameter
 		}{{"steps", s.Physical}, {"latencies", s.Effective}} {
 			for _, p := range set.list {
 				add(report.Name(s.ID), report.Plain(set.name), report.Name(p.Name), report.Num(p.Value), span(p.CI95), report.Plain(p.Unit),
@@ -118,7 +118,7 @@ func showSection(q *Queue) report.Section {
 	return x
 }
 
-func directions(null []QueueDirection) string {
+func directions(null []queueDirection) string {
 	var out []string
 	for _, d := range null {
 		out = append(out, strings.Join(d.Names, " with "))
@@ -126,7 +126,7 @@ func directions(null []QueueDirection) string {
 	return strings.Join(out, "; ")
 }
 
-func sweepOf(points []QueuePoint) string {
+func sweepOf(points []queuePoint) string {
 	var out []string
 	for _, p := range points {
 		out = append(out, fmt.Sprintf("%.0f/%.0f at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS))

@@ -41,7 +41,7 @@ func RunServers(ctx context.Context, out string, ext *result.Extract, without []
 		if err != nil {
 			return err
 		}
-		if servers[i], err = ServerOfRun(src.ID, run, &src.Deployment, o); err != nil {
+		if servers[i], err = serverOfRun(src.ID, run, &src.Deployment, o); err != nil {
 			return err
 		}
 		src.Load = func() (*trace.Run, error) { return run, nil }
@@ -61,7 +61,7 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	var points []forms.Point
 	var inputs []result.Input
 	var findings []trace.Finding
-	account := QueueAccount{Dropped: map[string]int{}}
+	account := queueAccount{Dropped: map[string]int{}}
 	var snapshots []*forms.Snapshot
 	take := func(f *forms.File) {
 		points, findings = append(points, f.Points...), append(findings, f.Findings...)
@@ -101,7 +101,7 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	if id == "" {
 		id = "sweep"
 	}
-	s := ServerOfSweep(id, points, o)
+	s := serverOfSweep(id, points, o)
 	s.Findings = append(s.Findings, findings...)
 	s.Account.Read = account.Read
 	for code, n := range account.Dropped {
@@ -148,7 +148,7 @@ func FitQueues(ctx context.Context, servers []*Server, o *Options,
 	more func(*Calibrated, *Options) []WindowRow) ([]*Calibrated, []WindowRow, error) {
 	fitted, extra := make([]*Calibrated, len(servers)), make([][]WindowRow, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) (err error) {
-		if fitted[i], err = Calibrate(servers[i], o); err != nil {
+		if fitted[i], err = calibrate(servers[i], o); err != nil {
 			return fmt.Errorf("%s: %w", servers[i].ID, err)
 		}
 		if more != nil {

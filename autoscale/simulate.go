@@ -37,11 +37,11 @@ func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 // simulate runs the traffic through an engine whose steps take alpha + beta*computed +
 // gamma*read. The shape is that of the requests drawn. The waiting room is as large as it
 // needs to be.
-func simulate(p Params, v Limits, t workload.Traffic, done <-chan struct{}) (*QueueSimPoint,
-	Shape, error) {
+func simulate(p params, v Limits, t workload.Traffic, done <-chan struct{}) (*queueSimPoint,
+	shape, error) {
 	reqs, shape := t.Draw()
 	if v.MaxBatchedTokens == 0 {
-		v.MaxBatchedTokens = DefaultMaxBatchedTokens
+		v.MaxBatchedTokens = defaultMaxBatchedTokens
 	}
 	step, err := sim.NewLinear3([]float64{1000 * p.AlphaMs, 1000 * p.BetaMs, 1000 * p.GammaMs})
 	if err != nil {
@@ -57,7 +57,7 @@ func simulate(p Params, v Limits, t workload.Traffic, done <-chan struct{}) (*Qu
 }
 
 // play runs requests, and says what they experienced after the warm-up.
-func play(cfg sim.Config, reqs []sim.Request) (*QueueSimPoint, error) {
+func play(cfg sim.Config, reqs []sim.Request) (*queueSimPoint, error) {
 	m := meter{from: int(warmUpFrac * float64(len(reqs))), n: len(reqs)}
 	if _, err := sim.Stream(cfg, reqs, nil, sim.InOrder(len(reqs), m.add)); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (m *meter) add(i int, r *sim.RequestResult) bool {
 	return true
 }
 
-func (m *meter) point() (*QueueSimPoint, error) {
+func (m *meter) point() (*queueSimPoint, error) {
 	if len(m.ttft) == 0 {
 		return nil, workload.ErrNothingFinished
 	}
@@ -106,7 +106,7 @@ func (m *meter) point() (*QueueSimPoint, error) {
 			ttft, itl = append(ttft, b.ttft/b.n), append(itl, b.decode/b.gaps)
 		}
 	}
-	p := &QueueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)),
+	p := &queueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)),
 		TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95)}
 	if gaps > 0 {
 		p.ITLMs, p.ITLP95Ms = decode/gaps, stat.Quantile(stat.Sorted(m.itl), 0.95)

@@ -23,11 +23,11 @@ const (
 	byRange = "range" // nothing binds below 0.999 of the largest throughput
 )
 
-// Sizing is the largest rate that meets the targets. What stands for a target that is not asked for is the end of the range.
-type Sizing struct {
+// sizing is the largest rate that meets the targets. What stands for a target that is not asked for is the end of the range.
+type sizing struct {
 	QueueSizing
 	TPSRPS   float64
-	At       Point           // at RateRPS
+	At       point           // at RateRPS
 	Findings []trace.Finding // which targets do not bind, and where a latency is not monotone
 }
 
@@ -47,13 +47,13 @@ const (
 // every target holds. A TPS target is no search in the autoscalers' code: it
 // takes 0.9 of the range's end. The error says that a target is missed even at
 // the smallest rate.
-func (m *Model) Size(t Targets) (Sizing, error) {
+func (m *model) Size(t Targets) (sizing, error) {
 	for _, x := range []number{{"target ttft ms", t.TTFTMs, 0, false}, {"target itl ms", t.ITLMs, 0, false}, {"target tps", t.TPS, 0, false}} {
 		if !(x.value >= 0) || math.IsInf(x.value, 0) {
-			return Sizing{}, trace.Errorf(BadModel, "%s: got %g, want a finite number >= 0", x.name, x.value)
+			return sizing{}, trace.Errorf(badModel, "%s: got %g, want a finite number >= 0", x.name, x.value)
 		}
 	}
-	s := Sizing{QueueSizing: QueueSizing{TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS,
+	s := sizing{QueueSizing: QueueSizing{TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS,
 		MinRPS: 1000 * rangeEdge / m.tauMs(1), MaxRPS: (1 - rangeEdge) * m.MaxRateRPS()}}
 	s.MinRPS = math.Min(s.MinRPS, s.MaxRPS)
 	s.TTFTRPS, s.ITLRPS, s.TPSRPS = s.MaxRPS, s.MaxRPS, s.MaxRPS
@@ -85,19 +85,19 @@ func (m *Model) Size(t Targets) (Sizing, error) {
 type limit struct {
 	name   string
 	target float64
-	of     func(Point) float64
+	of     func(point) float64
 	rate   *float64
 }
 
-func limits(s *Sizing, t Targets) [2]limit {
+func limits(s *sizing, t Targets) [2]limit {
 	return [2]limit{
-		{byTTFT, t.TTFTMs, func(p Point) float64 { return p.TTFTMs }, &s.TTFTRPS},
-		{byITL, t.ITLMs, func(p Point) float64 { return p.ITLMs }, &s.ITLRPS},
+		{byTTFT, t.TTFTMs, func(p point) float64 { return p.TTFTMs }, &s.TTFTRPS},
+		{byITL, t.ITLMs, func(p point) float64 { return p.ITLMs }, &s.ITLRPS},
 	}
 }
 
 // bind takes the smallest rate, and what the model says there.
-func (s *Sizing) bind(m *Model) {
+func (s *sizing) bind(m *model) {
 	s.RateRPS, s.Binding = s.MaxRPS, byRange
 	if s.TargetTPS > 0 {
 		s.RateRPS, s.Binding = s.TPSRPS, byTPS
@@ -113,16 +113,16 @@ func (s *Sizing) bind(m *Model) {
 }
 
 // step is the distance of the grid's rates.
-func (s *Sizing) step() float64 {
+func (s *sizing) step() float64 {
 	return math.Max((s.MaxRPS-s.MinRPS)/sizeGrid, math.SmallestNonzeroFloat64)
 }
 
 // largestRate is the rate below which the latency stays at or under the target:
 // the first crossing on a grid, then bisection.
-func (m *Model) largestRate(s *Sizing, x limit) (float64, error) {
+func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 	lo, before, falls := s.MinRPS, x.of(m.Solve(s.MinRPS)), 0
 	if before > x.target {
-		return 0, trace.Errorf(TargetBelowRange, "target %s: got %g ms, want at least %.6g ms, which the server takes at %.3g requests/s", x.name,
+		return 0, trace.Errorf(targetBelowRange, "target %s: got %g ms, want at least %.6g ms, which the server takes at %.3g requests/s", x.name,
 			x.target, before, lo).
 			WithHint("raise the target, or use a faster accelerator")
 	}
@@ -154,7 +154,7 @@ func (m *Model) largestRate(s *Sizing, x limit) (float64, error) {
 }
 
 // crossing bisects between a rate that meets the target and one that misses it.
-func (m *Model) crossing(lo, hi float64, x limit) float64 {
+func (m *model) crossing(lo, hi float64, x limit) float64 {
 	for hi-lo > sizeTol*hi {
 		if mid := (lo + hi) / 2; x.of(m.Solve(mid)) > x.target {
 			hi = mid

@@ -47,10 +47,10 @@ func TestSizeIsTheLargestRate(t *testing.T) {
 }
 
 func TestSizeAtTheEnds(t *testing.T) {
-	m := benchModel(t, Inferno3P)
+	m := benchModel(t, inferno3P)
 	var coded *trace.Error
-	if _, err := m.Size(Targets{TTFTMs: 1}); !errors.As(err, &coded) || coded.Code != TargetBelowRange {
-		t.Errorf("a TTFT of 1 ms: got %v, want %s", err, TargetBelowRange)
+	if _, err := m.Size(Targets{TTFTMs: 1}); !errors.As(err, &coded) || coded.Code != targetBelowRange {
+		t.Errorf("a TTFT of 1 ms: got %v, want %s", err, targetBelowRange)
 	}
 	s, err := m.Size(Targets{TTFTMs: 1e9})
 	if err != nil || s.Binding != byRange || len(s.Findings) != 1 || s.Findings[0].Code != sizingRemark {
@@ -60,32 +60,32 @@ func TestSizeAtTheEnds(t *testing.T) {
 	if err != nil || s.Binding != byTPS || !closeTo(s.RateRPS, 0.9*0.999*m.MaxRateRPS(), 1e-12) {
 		t.Errorf("a TPS target: got %+v, %v, want 0.9 of the range", s, err)
 	}
-	if _, err = m.Size(Targets{ITLMs: math.NaN()}); !errors.As(err, &coded) || coded.Code != BadModel {
-		t.Errorf("a NaN target: got %v, want %s", err, BadModel)
+	if _, err = m.Size(Targets{ITLMs: math.NaN()}); !errors.As(err, &coded) || coded.Code != badModel {
+		t.Errorf("a NaN target: got %v, want %s", err, badModel)
 	}
 }
 
 // TestNewRefuses names the value that cannot be.
 func TestNewRefuses(t *testing.T) {
-	p, s, v := Params{AlphaMs: 6, BetaMs: 0.02, GammaMs: 5e-5}, Shape{Prompt: 128, Output: 128}, Limits{MaxBatch: 64, Queue: 640}
-	for want, change := range map[string]func(*Params, *Shape, *Limits){
-		"alpha ms: got -1":                     func(p *Params, _ *Shape, _ *Limits) { p.AlphaMs = -1 },
-		"beta ms: got NaN":                     func(p *Params, _ *Shape, _ *Limits) { p.BetaMs = math.NaN() },
-		"gamma ms: got +Inf":                   func(p *Params, _ *Shape, _ *Limits) { p.GammaMs = math.Inf(1) },
-		"output tokens: got 0":                 func(_ *Params, s *Shape, _ *Limits) { s.Output = 0 },
-		"max batch: got 0":                     func(_ *Params, _ *Shape, v *Limits) { v.MaxBatch = 0 },
-		"queue: got -1":                        func(_ *Params, _ *Shape, v *Limits) { v.Queue = -1 },
-		"cached tokens: got 129, want at most": func(_ *Params, s *Shape, _ *Limits) { s.Cached = 129 },
-		"time in service ms: got 0":            func(p *Params, _ *Shape, _ *Limits) { *p = Params{} },
+	p, s, v := params{AlphaMs: 6, BetaMs: 0.02, GammaMs: 5e-5}, shape{Prompt: 128, Output: 128}, Limits{MaxBatch: 64, Queue: 640}
+	for want, change := range map[string]func(*params, *shape, *Limits){
+		"alpha ms: got -1":                     func(p *params, _ *shape, _ *Limits) { p.AlphaMs = -1 },
+		"beta ms: got NaN":                     func(p *params, _ *shape, _ *Limits) { p.BetaMs = math.NaN() },
+		"gamma ms: got +Inf":                   func(p *params, _ *shape, _ *Limits) { p.GammaMs = math.Inf(1) },
+		"output tokens: got 0":                 func(_ *params, s *shape, _ *Limits) { s.Output = 0 },
+		"max batch: got 0":                     func(_ *params, _ *shape, v *Limits) { v.MaxBatch = 0 },
+		"queue: got -1":                        func(_ *params, _ *shape, v *Limits) { v.Queue = -1 },
+		"cached tokens: got 129, want at most": func(_ *params, s *shape, _ *Limits) { s.Cached = 129 },
+		"time in service ms: got 0":            func(p *params, _ *shape, _ *Limits) { *p = params{} },
 	} {
 		p, s, v := p, s, v
 		change(&p, &s, &v)
-		if _, err := New(Corrected, p, s, v); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(corrected, p, s, v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := New("mm1", p, s, v); err == nil || !strings.Contains(err.Error(), string(BadOption)) {
-		t.Errorf("flavour mm1: got %v, want %s", err, BadOption)
+	if _, err := New("mm1", p, s, v); err == nil || !strings.Contains(err.Error(), string(badOption)) {
+		t.Errorf("flavour mm1: got %v, want %s", err, badOption)
 	}
 }
 
@@ -114,9 +114,9 @@ func TestSolveAnywhere(t *testing.T) {
 
 // The example of llm-inferno/queue-analysis, sized by both of its models.
 func Example() {
-	p := Params{AlphaMs: 12, BetaMs: 0.05, GammaMs: 0.0005}
-	for _, f := range []Flavour{WVA3P, Inferno3P, Corrected} {
-		m, err := New(f, p, Shape{Prompt: 128, Output: 512}, Limits{MaxBatch: 48, Queue: 128})
+	p := params{AlphaMs: 12, BetaMs: 0.05, GammaMs: 0.0005}
+	for _, f := range []Flavour{wvA3P, inferno3P, corrected} {
+		m, err := New(f, p, shape{Prompt: 128, Output: 512}, Limits{MaxBatch: 48, Queue: 128})
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -5,17 +5,17 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Sized is a server of queue.json as a queueing model: its parameters, traffic and limits.
-type Sized struct {
+// sized is a server of queue.json as a queueing model: its parameters, traffic and limits.
+type sized struct {
 	Flavour Flavour
-	Params  Params
-	Shape   Shape
+	Params  params
+	Shape   shape
 	Limits  Limits
 }
 
-// SizedOf reads a server back. Effective parameters go before physical ones; lengths
+// sizedOf reads a server back. Effective parameters go before physical ones; lengths
 // above 0 replace those of its windows.
-func SizedOf(s *QueueServer, f Flavour, prompt, output float64) (*Sized, error) {
+func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (*sized, error) {
 	params := s.Effective
 	if len(params) == 0 {
 		params = s.Physical
@@ -24,9 +24,9 @@ func SizedOf(s *QueueServer, f Flavour, prompt, output float64) (*Sized, error) 
 		return nil, trace.Errorf(noParameters, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
 			len(f.Parameters())).WithHint("its reason: " + s.Reason)
 	}
-	z := &Sized{Flavour: f, Params: fromVector(valuesOf(params)), Limits: s.Limits}
+	z := &sized{Flavour: f, Params: fromVector(valuesOf(params)), Limits: s.Limits}
 	if l := s.Load; l != nil {
-		z.Shape = Shape{Prompt: l.PromptTokens, Cached: l.CachedTokens, Output: l.OutputTokens, PromptCV2: l.PromptCV2,
+		z.Shape = shape{Prompt: l.PromptTokens, Cached: l.CachedTokens, Output: l.OutputTokens, PromptCV2: l.PromptCV2,
 			OutputCV2: l.OutputCV2}
 	}
 	if prompt > 0 {
@@ -44,7 +44,7 @@ func SizedOf(s *QueueServer, f Flavour, prompt, output float64) (*Sized, error) 
 }
 
 // Size finds the largest rate that meets the targets.
-func (z *Sized) Size(t Targets) (*QueueSizing, []trace.Finding, error) {
+func (z *sized) Size(t Targets) (*QueueSizing, []trace.Finding, error) {
 	m, err := New(z.Flavour, z.Params, z.Shape, z.Limits)
 	if err != nil {
 		return nil, nil, err
@@ -59,9 +59,9 @@ func (z *Sized) Size(t Targets) (*QueueSizing, []trace.Finding, error) {
 // Simulate is what the simulator says of n requests at a rate: Poisson arrivals and
 // log-normal lengths of the server's own spread. The parameters must be those of an
 // iteration.
-func (z *Sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*QueueSimPoint, error) {
-	if z.Flavour == WVA4P {
-		return nil, trace.Errorf(BadOption,
+func (z *sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*queueSimPoint, error) {
+	if z.Flavour == wvA4P {
+		return nil, trace.Errorf(badOption,
 			"simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")
 	}
 	t := workload.Traffic{Shape: z.Shape, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,

@@ -14,21 +14,21 @@ const (
 	slidingCondition = 1000 // above which a fit is held back
 )
 
-// Sliding refits at every window over the last ones, starting from the fit
+// sliding refits at every window over the last ones, starting from the fit
 // before, the first from start, or from a guess without it. The minimum is found by Levenberg-Marquardt; the original searches with
 // 500 evaluations of Nelder-Mead. NIS and innovations are not defined: the
 // innovation is that of the fit before.
-func Sliding(windows []Window, f Flavour, start []float64) []Step {
-	opt := FitOptions{Flavour: f, Pull: 1, Huber: math.Inf(1), MaxCondition: slidingCondition}
+func sliding(windows []window, f Flavour, start []float64) []step {
+	opt := fitOptions{Flavour: f, Pull: 1, Huber: math.Inf(1), MaxCondition: slidingCondition}
 	last := start
-	steps := make([]Step, 0, len(windows))
+	steps := make([]step, 0, len(windows))
 	for i := range windows {
 		w := &windows[i]
 		if last == nil {
-			last = Guess(f, w, nil)
+			last = guess(f, w, nil)
 		}
-		s := Step{Window: i, X: last, NIS: math.NaN(), Verdict: filling}
-		if ttft, itl, ok := predictWindow(f, w, last, AsSized); ok {
+		s := step{Window: i, X: last, NIS: math.NaN(), Verdict: filling}
+		if ttft, itl, ok := predictWindow(f, w, last, asSized); ok {
 			s.Innovation = [2]float64{w.TTFTMs - ttft, w.ITLMs - itl}
 		}
 		if i+1 >= slidingLeast {
@@ -46,11 +46,11 @@ func Sliding(windows []Window, f Flavour, start []float64) []Step {
 
 // refit is one fit of the buffer, once more without its worst window when that
 // is an outlier.
-func refit(buffer []Window, opt *FitOptions, from []float64) ([]float64, bool) {
+func refit(buffer []window, opt *fitOptions, from []float64) ([]float64, bool) {
 	p := evenProblem(buffer, opt, logs(from))
 	theta := p.theta(p.marquardt(make([]float64, len(from)), tracking))
 	if worst, err := p.worst(theta); err > slidingOutlier && len(buffer) > 2 {
-		kept := append(append([]Window(nil), buffer[:worst]...), buffer[worst+1:]...)
+		kept := append(append([]window(nil), buffer[:worst]...), buffer[worst+1:]...)
 		p = evenProblem(kept, opt, theta)
 		theta = p.theta(p.marquardt(make([]float64, len(from)), tracking))
 	}
@@ -60,7 +60,7 @@ func refit(buffer []Window, opt *FitOptions, from []float64) ([]float64, bool) {
 }
 
 // evenProblem is one in which every window weighs the same and all directions move.
-func evenProblem(windows []Window, opt *FitOptions, theta []float64) *problem {
+func evenProblem(windows []window, opt *fitOptions, theta []float64) *problem {
 	return &problem{o: opt, windows: windows, sigma: evenSigma(len(windows)), scale: [2]float64{1, 1}, base: theta,
 		basis: identity(len(theta)), quick: true}
 }

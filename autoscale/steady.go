@@ -10,9 +10,9 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
-// Steady are the parameters of a queueing model that give a deployment's simulated steady state.
-type Steady struct {
-	Params Params
+// steady are the parameters of a queueing model that give a deployment's simulated steady state.
+type steady struct {
+	Params params
 	Points []export.SteadyPoint // simulated, and what the fitted model says of it
 }
 
@@ -28,7 +28,7 @@ const (
 // the means, and fits a queueing model to mean TTFT and ITL there: what an autoscaler that solves
 // this model needs in order to see what the deployment does, waits and prefills beside decodes
 // included.
-func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Flavour, prompt, output float64) (*Steady,
+func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Flavour, prompt, output float64) (*steady,
 	error) {
 	seats := int(d.Seats(prompt + output))
 	v := Limits{MaxBatch: seats, Queue: steadyRoom * seats, MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens),
@@ -38,8 +38,8 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Fla
 	if err != nil {
 		return nil, err
 	}
-	out := &Steady{}
-	var windows []Window
+	out := &steady{}
+	var windows []window
 	for _, load := range steadyLoads {
 		t.Requests, t.RateRPS = steadyRequests, load*capacity
 		cfg := sim.DefaultConfig(d, step)
@@ -50,7 +50,7 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Fla
 			return nil, err
 		}
 		rate := t.DrawnRate()
-		windows = append(windows, Window{Requests: got.Requests, RateRPS: rate, Shape: drawn, Limits: v,
+		windows = append(windows, window{Requests: got.Requests, RateRPS: rate, Shape: drawn, Limits: v,
 			TTFTMs: got.TTFTMs,
 			ITLMs:  got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs})
 		out.Points = append(out.Points, export.SteadyPoint{LoadFrac: load, RateRPS: rate, TTFTMs: got.TTFTMs, ITLMs: got.ITLMs})
@@ -64,7 +64,7 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Fla
 	out.Params = fromVector(fit.X)
 	for i := range windows {
 		p := &out.Points[i]
-		if ttft, itl, ok := predictWindow(f, &windows[i], fit.X, AsSized); ok {
+		if ttft, itl, ok := predictWindow(f, &windows[i], fit.X, asSized); ok {
 			p.TTFTErr, p.ITLErr = result.OrNull(ttft/p.TTFTMs-1), result.OrNull(itl/p.ITLMs-1)
 		}
 	}
@@ -73,7 +73,7 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Fla
 
 // startOf reads the four-parameter form off the lightest and the heaviest load: what stands where
 // the loads show no more.
-func startOf(w []Window) []float64 {
+func startOf(w []window) []float64 {
 	lo, hi := &w[0], &w[len(w)-1]
 	busy := math.Max(1, hi.RateRPS/1000*hi.ITLMs*hi.Shape.Output) // requests in service, about
 	slope := func(a, b float64) float64 { return math.Max(b-a, 1e-3*a) / busy }

@@ -15,7 +15,7 @@ func TestSteadyState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := SteadyState(d, step, 2, WVA4P, 300, 120)
+	s, err := SteadyState(d, step, 2, wvA4P, 300, 120)
 	if err != nil {
 		t.Fatal(err)
 	}

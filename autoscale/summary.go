@@ -9,8 +9,8 @@ import (
 
 // summarize says how consistent a filter's run was: MeanNIS is 2 for one whose noise is right; below 2 it is underconfident
 // (its R or P is too large), above 2 overconfident. Innovations that are white leave nothing to learn.
-func summarize(windows []Window, steps []Step) QueueTrack {
-	s := QueueTrack{Windows: len(steps)}
+func summarize(windows []window, steps []step) queueTrack {
+	s := queueTrack{Windows: len(steps)}
 	var nis float64
 	predicted, rejected := 0, 0
 	var innovations [2][]float64
@@ -64,25 +64,25 @@ func lag1(v []float64) float64 {
 	return next / all
 }
 
-// Evaluate scores parameters on windows; those without a prediction are counted apart.
-func Evaluate(windows []Window, f Flavour, x []float64, as Observation) QueueScore {
-	return evaluateAny(windows, func(_ int, w *Window) (float64, float64, bool) { return predictWindow(f, w, x, as) })
+// evaluate scores parameters on windows; those without a prediction are counted apart.
+func evaluate(windows []window, f Flavour, x []float64, as observation) queueScore {
+	return evaluateAny(windows, func(_ int, w *window) (float64, float64, bool) { return predictWindow(f, w, x, as) })
 }
 
 // evaluateConstant scores the medians of the training windows.
-func evaluateConstant(train, windows []Window) QueueScore {
+func evaluateConstant(train, windows []window) queueScore {
 	ttft, itl := make([]float64, len(train)), make([]float64, len(train))
 	for i := range train {
 		ttft[i], itl[i] = train[i].TTFTMs, train[i].ITLMs
 	}
 	a, b := stat.Median(ttft), stat.Median(itl)
-	return evaluateAny(windows, func(int, *Window) (float64, float64, bool) { return a, b, len(train) > 0 })
+	return evaluateAny(windows, func(int, *window) (float64, float64, bool) { return a, b, len(train) > 0 })
 }
 
 // evaluateAny scores any predictor: TTFT and ITL of window i in ms, or none. WAPE is the sum of absolute errors over
 // the sum of observations, the bias that of signed errors.
-func evaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl float64, ok bool)) QueueScore {
-	var s QueueScore
+func evaluateAny(windows []window, predicted func(i int, w *window) (ttft, itl float64, ok bool)) queueScore {
+	var s queueScore
 	var ttft, itl, ttftOff, itlOff, ttftBias, itlBias float64
 	for i := range windows {
 		w := &windows[i]
@@ -102,12 +102,12 @@ func evaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl f
 }
 
 // evaluateAhead scores what an online estimator predicted of each window before it used it.
-func evaluateAhead(windows []Window, steps []Step) QueueScore {
-	used := make([]Window, len(steps))
+func evaluateAhead(windows []window, steps []step) queueScore {
+	used := make([]window, len(steps))
 	for i := range steps {
 		used[i] = windows[steps[i].Window]
 	}
-	return evaluateAny(used, func(i int, w *Window) (ttft, itl float64, ok bool) {
+	return evaluateAny(used, func(i int, w *window) (ttft, itl float64, ok bool) {
 		y := steps[i].Innovation
 		return w.TTFTMs - y[0], w.ITLMs - y[1], y != [2]float64{}
 	})

@@ -31,7 +31,7 @@ func readSweep(t *testing.T, name string, o *Options) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ServerOfSweep(name, f.Points, o)
+	return serverOfSweep(name, f.Points, o)
 }
 
 // sweepOptions are model-trainer's: 256 seats, as much waiting room, seven loads a sweep.
@@ -42,7 +42,7 @@ func sweepOptions(f Flavour) Options {
 }
 
 // halves splits the windows into two times eight shapes, a chessboard over prompt and output.
-func halves(w []Window) (train, held []Window) {
+func halves(w []window) (train, held []window) {
 	shapes := map[string]int{}
 	for i := range w {
 		k, seen := shapes[w[i].Name]
@@ -64,13 +64,13 @@ func halves(w []Window) (train, held []Window) {
 // published errors to the digit), and a fit to eight shapes holds on the other eight.
 func TestPublishedSweeps(t *testing.T) {
 	for _, p := range published {
-		for _, f := range []Flavour{WVA3P, Inferno3P} {
+		for _, f := range []Flavour{wvA3P, inferno3P} {
 			o := sweepOptions(f)
 			s := readSweep(t, p.file, &o)
 			if len(s.Windows) != 112 || s.Account.Read != 160 {
 				t.Fatalf("%s: got %d windows, want 112 of 160: %+v", p.file, len(s.Windows), s.Account)
 			}
-			fitted := func(w []Window) []float64 {
+			fitted := func(w []window) []float64 {
 				fit, err := Fit(w, defaultFit(f))
 				if err != nil {
 					t.Fatal(err)
@@ -78,23 +78,23 @@ func TestPublishedSweeps(t *testing.T) {
 				return fit.X
 			}
 			x := fitted(s.Windows)
-			in := Evaluate(s.Windows, f, x, AsSized)
+			in := evaluate(s.Windows, f, x, asSized)
 			train, held := halves(s.Windows)
-			out := Evaluate(held, f, fitted(train), AsSized)
-			pub := Evaluate(s.Windows, f, p.x, AsSized)
+			out := evaluate(held, f, fitted(train), asSized)
+			pub := evaluate(s.Windows, f, p.x, asSized)
 			t.Logf("%s %s: WAPE TTFT/ITL %.1f/%.1f %% in-sample, %.1f/%.1f %% on eight unseen shapes, %.1f/%.1f %% with the published "+
 				"parameters; alpha %.3g beta %.3g gamma %.3g",
 				p.file, f, 100**in.TTFTWape, 100**in.ITLWape,
 				100**out.TTFTWape, 100**out.ITLWape, 100**pub.TTFTWape, 100**pub.ITLWape, x[0], x[1], x[2])
 			switch f {
-			case WVA3P:
+			case wvA3P:
 				if math.Abs(*pub.TTFTWape-p.ttft) > 0.0015 || math.Abs(*pub.ITLWape-p.itl) > 0.0005 {
 					t.Errorf("%s: published parameters give %.4f and %.4f, published %.3f and %.3f", p.file, *pub.TTFTWape, *pub.ITLWape, p.ttft, p.itl)
 				}
 				if *in.TTFTWape > p.ttft || *in.ITLWape > p.itl+0.0005 {
 					t.Errorf("%s %s: in-sample %.4f and %.4f, want at most %.3f and %.3f", p.file, f, *in.TTFTWape, *in.ITLWape, p.ttft, p.itl)
 				}
-			case Inferno3P:
+			case inferno3P:
 				if *in.TTFTWape > p.ttft || *in.ITLWape > p.itl+0.0005 || *out.TTFTWape > 0.2 || *out.ITLWape > 0.08 {
 					t.Errorf("%s %s: %.4f and %.4f in-sample, %.4f and %.4f held out, want at most %.3f, %.3f, 0.2, 0.08",
 						p.file, f, *in.TTFTWape, *in.ITLWape, *out.TTFTWape, *out.ITLWape, p.ttft, p.itl)

@@ -11,8 +11,8 @@ import (
 type run struct {
 	name    string
 	flavour Flavour
-	as      Observation
-	steps   []Step
+	as      observation
+	steps   []step
 }
 
 // Track runs the online estimators over the windows of a fitted server, in time order, and
@@ -35,17 +35,17 @@ func Track(f *Calibrated, o *Options) []WindowRow {
 // runs are the estimators. Replicas observe what their autoscaler's model observes.
 func (f *Calibrated) runs(o *Options) []run {
 	var out []run
-	for _, replica := range []ReplicaOptions{WVATuner(), modelTuner()} {
-		out = append(out, run{"replica:" + replica.Name, replica.Flavour, AsTuned, Replica(f.Windows, replica)})
+	for _, replica := range []replicaOptions{wvaTuner(), modelTuner()} {
+		out = append(out, run{"replica:" + replica.Name, replica.Flavour, asTuned, Replica(f.Windows, replica)})
 	}
 	robust := defaultRobust(o.Flavour)
 	robust.Start = f.physicalVector(o.Flavour)
 	return append(out,
-		run{"robust", o.Flavour, AsSized, Robust(f.Windows, robust)},
-		run{"sliding", o.Flavour, AsSized, Sliding(f.Windows, o.Flavour, robust.Start)})
+		run{"robust", o.Flavour, asSized, Robust(f.Windows, robust)},
+		run{"sliding", o.Flavour, asSized, sliding(f.Windows, o.Flavour, robust.Start)})
 }
 
-func (f *Calibrated) trackDoc(r run) QueueTrack {
+func (f *Calibrated) trackDoc(r run) queueTrack {
 	s := summarize(f.Windows, r.steps)
 	last := r.steps[len(r.steps)-1]
 	s.Estimator, s.Flavour, s.Names, s.Final, s.Covariance = r.name, string(r.flavour), r.flavour.Parameters(), last.X, last.P
@@ -54,7 +54,7 @@ func (f *Calibrated) trackDoc(r run) QueueTrack {
 }
 
 // drift is the median relative change of each parameter from one accepted window to the next.
-func drift(steps []Step) []float64 {
+func drift(steps []step) []float64 {
 	var last []float64
 	var moves [][]float64
 	for i := range steps {
@@ -81,7 +81,7 @@ func drift(steps []Step) []float64 {
 }
 
 // trackVerdict says what a run's summary means.
-func trackVerdict(s *QueueTrack) string {
+func trackVerdict(s *queueTrack) string {
 	switch {
 	case s.Accepted == 0:
 		return "no window was accepted"
@@ -102,10 +102,10 @@ const lockedOut = 4
 
 // trackScores judge what an estimator predicted of each window before it saw it, and its
 // parameters at the end of the training windows on the hold-out.
-func (f *Calibrated) trackScores(r run) []QueueScore {
-	out := []QueueScore{scoreOf(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
+func (f *Calibrated) trackScores(r run) []queueScore {
+	out := []queueScore{scoreOf(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
 	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {
-		out = append(out, scoreOf(r.name, holdOut, Evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
+		out = append(out, scoreOf(r.name, holdOut, evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
 	}
 	return out
 }

@@ -14,26 +14,26 @@ import (
 
 // truth are the parameters behind the windows of these tests.
 var truth = map[Flavour][]float64{
-	WVA4P:     {7, 0.05, 20, 1e-4},
-	WVA3P:     {6.6, 0.02, 5e-5},
-	Inferno3P: {6.6, 0.02, 5e-5},
-	Corrected: {6.6, 0.02, 5e-5},
+	wvA4P:     {7, 0.05, 20, 1e-4},
+	wvA3P:     {6.6, 0.02, 5e-5},
+	inferno3P: {6.6, 0.02, 5e-5},
+	corrected: {6.6, 0.02, 5e-5},
 }
 
 // multiLoad makes n windows, one minute each, whose shape and load go through a
 // cycle; x(i) are the parameters of window i, and noise the relative standard
 // deviation of TTFT and ITL.
-func multiLoad(t testing.TB, f Flavour, n int, x func(i int) []float64, noise float64, rng *rand.Rand) []Window {
-	return multiLoadAs(t, f, n, x, noise, rng, AsSized)
+func multiLoad(t testing.TB, f Flavour, n int, x func(i int) []float64, noise float64, rng *rand.Rand) []window {
+	return multiLoadAs(t, f, n, x, noise, rng, asSized)
 }
 
-func multiLoadAs(t testing.TB, f Flavour, n int, x func(i int) []float64, noise float64, rng *rand.Rand, as Observation) []Window {
+func multiLoadAs(t testing.TB, f Flavour, n int, x func(i int) []float64, noise float64, rng *rand.Rand, as observation) []window {
 	t.Helper()
-	shapes := []Shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512}, {Prompt: 2048, Output: 64}}
+	shapes := []shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512}, {Prompt: 2048, Output: 64}}
 	loads := []float64{0.2, 0.5, 0.7, 0.35, 0.6}
-	out := make([]Window, n)
+	out := make([]window, n)
 	for i := range out {
-		w := Window{StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: 100, Arrivals: 100, Shape: shapes[i%len(shapes)],
+		w := window{StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: 100, Arrivals: 100, Shape: shapes[i%len(shapes)],
 			Limits: Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}}
 		m, err := New(f, fromVector(truth[f]), w.Shape, w.Limits)
 		if err != nil {
@@ -139,7 +139,7 @@ func TestJoseph(t *testing.T) {
 // is told, the mean NIS is 2 and 2.5 percent are beyond the gate.
 func TestConsistency(t *testing.T) {
 	const noise = 0.05
-	for _, f := range []Flavour{Inferno3P, Corrected, WVA4P} {
+	for _, f := range []Flavour{inferno3P, corrected, wvA4P} {
 		rng := rand.New(rand.NewPCG(22, 11))
 		o := defaultRobust(f)
 		o.Floor, o.Start, o.StartSD = 0, truth[f], 0.05
@@ -166,7 +166,7 @@ func TestConsistency(t *testing.T) {
 // within five windows.
 func TestJump(t *testing.T) {
 	const at = 50
-	for _, o := range []ReplicaOptions{WVATuner(), modelTuner()} {
+	for _, o := range []replicaOptions{wvaTuner(), modelTuner()} {
 		f := o.Flavour
 		rng := rand.New(rand.NewPCG(22, 12))
 		after := append([]float64(nil), truth[f]...)
@@ -176,7 +176,7 @@ func TestJump(t *testing.T) {
 				return truth[f]
 			}
 			return after
-		}, 0.02, rng, AsTuned)
+		}, 0.02, rng, asTuned)
 		o.Start = truth[f]
 		if o.Name == "model-tuner" {
 			o.ExpectedTTFTMs, o.ExpectedITLMs = 0, 0 // constants of 51 and 10 ms of noise hide any jump
@@ -191,7 +191,7 @@ func TestJump(t *testing.T) {
 			t.Errorf("%s: alpha at the end is %.3g, want it stuck near %.3g", o.Name, x, truth[f][0])
 		}
 		r := defaultRobust(f)
-		r.Start, r.Observation = truth[f], AsTuned
+		r.Start, r.Observation = truth[f], asTuned
 		ours := Robust(w, r)
 		delay := lag(ours, at, 0, after[0], 0.1)
 		t.Logf("%s: replica alpha %.2f after %d rejections; robust within 10 %% of %.2f after %d windows", o.Name, steps[len(steps)-1].X[0],
@@ -209,7 +209,7 @@ func TestJump(t *testing.T) {
 
 // TestFitRecovers: without noise the batch fit returns what made the windows.
 func TestFitRecovers(t *testing.T) {
-	for _, f := range Flavours {
+	for _, f := range flavours {
 		w := multiLoad(t, f, 40, constant(truth[f]), 0, nil)
 		got, err := Fit(w, defaultFit(f))
 		if err != nil {
@@ -229,7 +229,7 @@ func TestFitRecovers(t *testing.T) {
 // TestFitCovers: with known noise the 95 % intervals hold the truth about as often.
 func TestFitCovers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 13))
-	f := Inferno3P
+	f := inferno3P
 	hits, all := 0, 0
 	for range 40 {
 		o := defaultFit(f)
@@ -251,9 +251,9 @@ func TestFitCovers(t *testing.T) {
 }
 
 // onePoint is a server that always sees the same load.
-func onePoint(t testing.TB, f Flavour, n int, noise float64, rng *rand.Rand) []Window {
+func onePoint(t testing.TB, f Flavour, n int, noise float64, rng *rand.Rand) []window {
 	w := multiLoad(t, f, 1, constant(truth[f]), 0, nil)
-	out := make([]Window, n)
+	out := make([]window, n)
 	for i := range out {
 		out[i] = w[0]
 		out[i].TTFTMs *= math.Exp(noise * rng.NormFloat64())
@@ -265,12 +265,12 @@ func onePoint(t testing.TB, f Flavour, n int, noise float64, rng *rand.Rand) []W
 
 func TestSingleOperatingPointIsRefused(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 14))
-	for _, f := range Flavours {
+	for _, f := range flavours {
 		w := onePoint(t, f, 50, 0.02, rng)
 		_, err := Fit(w, defaultFit(f))
 		var coded *trace.Error
-		if !errors.As(err, &coded) || coded.Code != NoWindows {
-			t.Fatalf("%s: got %v, want %s", f, err, NoWindows)
+		if !errors.As(err, &coded) || coded.Code != noWindows {
+			t.Fatalf("%s: got %v, want %s", f, err, noWindows)
 		}
 		if !strings.Contains(coded.Hint, "1024/512 tokens") || !strings.Contains(coded.Msg, "changes neither TTFT nor ITL") {
 			t.Errorf("%s: got %q, hint %q: want the direction and the sweep", f, coded.Msg, coded.Hint)
@@ -282,7 +282,7 @@ func TestSingleOperatingPointIsRefused(t *testing.T) {
 // TestSingleOperatingPointIsHeld: with physical values the unseen direction stays there.
 func TestSingleOperatingPointIsHeld(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 15))
-	f := Corrected
+	f := corrected
 	w := onePoint(t, f, 50, 0.01, rng)
 	o := defaultFit(f)
 	o.Physical = []float64{truth[f][0] * 0.8, truth[f][1] * 1.1, truth[f][2] * 3}
@@ -290,11 +290,11 @@ func TestSingleOperatingPointIsHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Evaluate(w, f, got.X, AsSized)
+	s := evaluate(w, f, got.X, asSized)
 	if *s.TTFTWape > 0.02 || *s.ITLWape > 0.02 {
 		t.Errorf("got WAPE %.3f and %.3f on its own windows, want the noise of 1 %%", *s.TTFTWape, *s.ITLWape)
 	}
-	if len(got.Evaluated.Null) != 1 || len(got.Findings) != 1 || got.Findings[0].Code != HeldParameter {
+	if len(got.Evaluated.Null) != 1 || len(got.Findings) != 1 || got.Findings[0].Code != heldParameter {
 		t.Fatalf("got %d unseen directions and %v, want one of each", len(got.Evaluated.Null), got.Findings)
 	}
 	if got.Evaluated.After > 1000 {
@@ -318,12 +318,12 @@ func TestSingleOperatingPointIsHeld(t *testing.T) {
 // give NaN, in every estimator and flavour.
 func TestAboveCapacity(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 16))
-	for _, f := range Flavours {
+	for _, f := range flavours {
 		w := multiLoad(t, f, 40, constant(truth[f]), 0.02, rng)
 		for i := range w {
 			w[i].RateRPS *= 5
 		}
-		for _, o := range []ReplicaOptions{WVATuner(), modelTuner()} {
+		for _, o := range []replicaOptions{wvaTuner(), modelTuner()} {
 			o.Flavour = f
 			steps := Replica(w, o)
 			finite(t, string(f)+" "+o.Name, steps)
@@ -332,7 +332,7 @@ func TestAboveCapacity(t *testing.T) {
 			}
 		}
 		finite(t, string(f)+" robust", Robust(w, defaultRobust(f)))
-		finite(t, string(f)+" sliding", Sliding(w, f, nil))
+		finite(t, string(f)+" sliding", sliding(w, f, nil))
 		if got, err := Fit(w, defaultFit(f)); err == nil {
 			for _, x := range got.X {
 				if !(x > 0) || math.IsInf(x, 0) {
@@ -343,7 +343,7 @@ func TestAboveCapacity(t *testing.T) {
 	}
 }
 
-func finite(t *testing.T, what string, steps []Step) {
+func finite(t *testing.T, what string, steps []step) {
 	t.Helper()
 	for _, s := range steps {
 		for _, x := range s.X {
@@ -356,7 +356,7 @@ func finite(t *testing.T, what string, steps []Step) {
 
 // TestSlidingFollows: the refit over ten windows is at the new value once they are all new.
 func TestSlidingFollows(t *testing.T) {
-	f := Inferno3P
+	f := inferno3P
 	after := []float64{truth[f][0] * 2, truth[f][1], truth[f][2]}
 	w := multiLoad(t, f, 80, func(i int) []float64 {
 		if i < 40 {
@@ -364,14 +364,14 @@ func TestSlidingFollows(t *testing.T) {
 		}
 		return after
 	}, 0, nil)
-	steps := Sliding(w, f, nil)
+	steps := sliding(w, f, nil)
 	if got := steps[39].X[0] / truth[f][0]; math.Abs(got-1) > 1e-4 {
 		t.Errorf("before the jump: alpha off by %g", got-1)
 	}
 	if got := steps[50].X[0] / after[0]; math.Abs(got-1) > 1e-4 {
 		t.Errorf("ten windows after it: alpha off by %g", got-1)
 	}
-	one := Sliding(onePoint(t, f, 20, 0, rand.New(rand.NewPCG(1, 1))), f, nil)
+	one := sliding(onePoint(t, f, 20, 0, rand.New(rand.NewPCG(1, 1))), f, nil)
 	if v := one[19].Verdict; v != heldBack {
 		t.Errorf("one operating point: got %s, want %s", v, heldBack)
 	}
@@ -379,7 +379,7 @@ func TestSlidingFollows(t *testing.T) {
 
 // lag is the number of windows after a jump at window `at` until parameter j
 // first comes within tol of want; -1 when it never does.
-func lag(steps []Step, at, j int, want, tol float64) int {
+func lag(steps []step, at, j int, want, tol float64) int {
 	for i := at; i < len(steps); i++ {
 		if math.Abs(steps[i].X[j]/want-1) <= tol {
 			return i - at + 1

@@ -7,14 +7,14 @@ import (
 
 // BenchmarkTrack is 10,000 windows through each tracker, N = 64.
 func BenchmarkTrack(b *testing.B) {
-	w := multiLoad(b, Inferno3P, 10_000, constant(truth[Inferno3P]), 0.03, rand.New(rand.NewPCG(22, 20)))
+	w := multiLoad(b, inferno3P, 10_000, constant(truth[inferno3P]), 0.03, rand.New(rand.NewPCG(22, 20)))
 	for _, run := range []struct {
 		name string
-		of   func() []Step
+		of   func() []step
 	}{
-		{"replica", func() []Step { return Replica(w, modelTuner()) }},
-		{"robust", func() []Step { return Robust(w, defaultRobust(Inferno3P)) }},
-		{"sliding", func() []Step { return Sliding(w, Inferno3P, nil) }},
+		{"replica", func() []step { return Replica(w, modelTuner()) }},
+		{"robust", func() []step { return Robust(w, defaultRobust(inferno3P)) }},
+		{"sliding", func() []step { return sliding(w, inferno3P, nil) }},
 	} {
 		b.Run(run.name, func(b *testing.B) {
 			for range b.N {
@@ -29,7 +29,7 @@ func BenchmarkTrack(b *testing.B) {
 
 // BenchmarkFit is a batch fit of 128 points at N = 256.
 func BenchmarkFit(b *testing.B) {
-	for _, f := range []Flavour{Inferno3P, Corrected} {
+	for _, f := range []Flavour{inferno3P, corrected} {
 		b.Run(string(f), func(b *testing.B) {
 			w := multiLoad(b, f, 128, constant(truth[f]), 0.03, rand.New(rand.NewPCG(22, 21)))
 			for i := range w {

@@ -12,19 +12,19 @@ import (
 
 // configData is model-tuner's configuration (pkg/config/types.go@6dba8ce).
 type configData struct {
-	Filter FilterData     `json:"filterData"`
-	Model  TunerModelData `json:"modelData"`
+	Filter filterData     `json:"filterData"`
+	Model  tunerModelData `json:"modelData"`
 }
 
-// FilterData sets the measurement noise, R = diag((errorLevel/tPercentile)^2 z^2/gammaFactor).
-type FilterData struct {
+// filterData sets the measurement noise, R = diag((errorLevel/tPercentile)^2 z^2/gammaFactor).
+type filterData struct {
 	GammaFactor float64 `json:"gammaFactor"`
 	ErrorLevel  float64 `json:"errorLevel"`
 	TPercentile float64 `json:"tPercentile"`
 }
 
-// TunerModelData is the state, its drift (Q = diag((percentChange x)^2)) and bounds, and z in R.
-type TunerModelData struct {
+// tunerModelData is the state, its drift (Q = diag((percentChange x)^2)) and bounds, and z in R.
+type tunerModelData struct {
 	InitState     []float64 `json:"initState"` // alpha, beta, gamma
 	PercentChange []float64 `json:"percentChange"`
 	BoundedState  bool      `json:"boundedState"`
@@ -53,8 +53,8 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 	s := &servers[0]
 	var warnings []trace.Finding
 	c := configData{
-		Filter: FilterData{GammaFactor: 1, ErrorLevel: tunerErrorLevel, TPercentile: tunerPercentile},
-		Model:  TunerModelData{InitState: s.x, BoundedState: true, Expected: []float64{200, 40}},
+		Filter: filterData{GammaFactor: 1, ErrorLevel: tunerErrorLevel, TPercentile: tunerPercentile},
+		Model:  tunerModelData{InitState: s.x, BoundedState: true, Expected: []float64{200, 40}},
 	}
 	if s.Load != nil {
 		c.Model.Expected = []float64{s.Load.TTFTMs, s.Load.ITLMs}
@@ -102,21 +102,21 @@ type serverSpec struct {
 	Model        string     `json:"model"`
 	MaxBatchSize int        `json:"maxBatchSize"`
 	MaxQueueSize int        `json:"maxQueueSize"`
-	CurrentAlloc Allocation `json:"currentAlloc"`
+	CurrentAlloc allocation `json:"currentAlloc"`
 }
 
-// Allocation is what a server showed.
-type Allocation struct {
+// allocation is what a server showed.
+type allocation struct {
 	Accelerator string     `json:"accelerator"`
 	NumReplicas int        `json:"numReplicas"`
 	MaxBatch    int        `json:"maxBatch"`
 	ITLAverage  float64    `json:"itlAverage"`
 	TTFTAverage float64    `json:"ttftAverage"`
-	Load        ServerLoad `json:"load"`
+	Load        serverLoad `json:"load"`
 }
 
-// ServerLoad is the load of one replica.
-type ServerLoad struct {
+// serverLoad is the load of one replica.
+type serverLoad struct {
 	ArrivalRate  float64 `json:"arrivalRate"` // requests per minute
 	Throughput   float64 `json:"throughput"`
 	AvgInTokens  int     `json:"avgInTokens"`
@@ -134,9 +134,9 @@ func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Findin
 			rate := secondsPerMinute * p.RateRPS
 			specs = append(specs, serverSpec{
 				Name: s.ID, Class: "default", Model: o.modelName(s.Model), MaxBatchSize: s.Limits.MaxBatch, MaxQueueSize: s.Limits.Queue,
-				CurrentAlloc: Allocation{
+				CurrentAlloc: allocation{
 					Accelerator: shortName(s.Accelerator), NumReplicas: 1, MaxBatch: s.Limits.MaxBatch, ITLAverage: p.ITLMs, TTFTAverage: p.TTFTMs,
-					Load: ServerLoad{ArrivalRate: rate, Throughput: rate, AvgInTokens: int(math.Round(p.PromptTokens)),
+					Load: serverLoad{ArrivalRate: rate, Throughput: rate, AvgInTokens: int(math.Round(p.PromptTokens)),
 						AvgOutTokens: int(math.Round(p.OutputTokens))},
 				},
 			})
@@ -163,7 +163,7 @@ type sloEntry struct {
 type configMap struct {
 	APIVersion string            `yaml:"apiVersion"`
 	Kind       string            `yaml:"kind"`
-	Metadata   Metadata          `yaml:"metadata"`
+	Metadata   metadata          `yaml:"metadata"`
 	Data       map[string]string `yaml:"data"`
 }
 
@@ -180,7 +180,7 @@ func slo(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	}
 	m := configMap{
 		APIVersion: "v1", Kind: "ConfigMap", Data: map[string]string{"default": string(base)},
-		Metadata: Metadata{Name: "wva-queueing-model-config", Labels: map[string]string{"app.kubernetes.io/name": "workload-variant-autoscaler"}},
+		Metadata: metadata{Name: "wva-queueing-model-config", Labels: map[string]string{"app.kubernetes.io/name": "workload-variant-autoscaler"}},
 	}
 	for _, s := range servers {
 		e := sloEntry{ModelID: s.Model, Namespace: o.Settings["namespace"], TTFT: o.Float("ttft-ms"), ITL: o.Float("itl-ms")}

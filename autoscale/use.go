@@ -38,7 +38,7 @@ func (o *SizeOptions) check(f Flavour) error {
 	switch {
 	case o.Requests < 0:
 		return option.Misusef("--simulate: got %d requests, want >= 0", o.Requests)
-	case o.Requests > 0 && f == WVA4P:
+	case o.Requests > 0 && f == wvA4P:
 		return option.Misusef("--simulate: got flavour %s, whose parameters are no step time, want one of three parameters", f)
 	}
 	return nil
@@ -55,7 +55,7 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 	err := par.Try(ctx, o.Workers, len(doc.Servers), func(i int) error {
 		s := &doc.Servers[i]
 		s.Sizing = nil
-		z, err := SizedOf(s, Flavour(doc.Flavour), o.Prompt, o.Output)
+		z, err := sizedOf(s, Flavour(doc.Flavour), o.Prompt, o.Output)
 		if err != nil {
 			failed[i] = err
 			return nil

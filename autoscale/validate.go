@@ -34,19 +34,19 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 		for _, reason := range slices.Sorted(maps.Keys(doc.Windows.Dropped)) {
 			why = append(why, fmt.Sprintf("%s %d", reason, doc.Windows.Dropped[reason]))
 		}
-		doc.Reason = trace.Errorf(NoWindows, "no window is left (%s)", strings.Join(why, ", ")).Error()
+		doc.Reason = trace.Errorf(noWindows, "no window is left (%s)", strings.Join(why, ", ")).Error()
 		return &doc, nil
 	}
 	for _, e := range []struct {
 		name   string
-		params []QueueParameter
+		params []queueParameter
 	}{{estEffective, fitted.Effective}, {estPhysical, fitted.Physical}} {
 		if len(e.params) == 0 {
 			continue
 		}
 		x := valuesOf(e.params)
-		doc.Scores = append(doc.Scores, scoreOf(e.name, validation, Evaluate(s.Windows, o.Flavour, x, AsSized)))
-		if o.Flavour == WVA4P || requests == 0 {
+		doc.Scores = append(doc.Scores, scoreOf(e.name, validation, evaluate(s.Windows, o.Flavour, x, asSized)))
+		if o.Flavour == wvA4P || requests == 0 {
 			continue
 		}
 		score, err := s.simulated(fromVector(x), requests, done)
@@ -56,7 +56,7 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 		doc.Scores = append(doc.Scores, scoreOf("simulator:"+e.name, validation, score))
 	}
 	if l := fitted.Load; l != nil {
-		constant := []Window{{TTFTMs: l.TTFTMs, ITLMs: l.ITLMs}}
+		constant := []window{{TTFTMs: l.TTFTMs, ITLMs: l.ITLMs}}
 		doc.Scores = append(doc.Scores, scoreOf(estConstant, validation, evaluateConstant(constant, s.Windows)))
 	}
 	return &doc, nil
@@ -65,7 +65,7 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 // validation is the set of windows of another recording.
 const validation = "validation"
 
-func valuesOf(params []QueueParameter) []float64 {
+func valuesOf(params []queueParameter) []float64 {
 	x := make([]float64, len(params))
 	for i := range params {
 		x[i] = params[i].Value
@@ -74,9 +74,9 @@ func valuesOf(params []QueueParameter) []float64 {
 }
 
 // simulated scores the simulator on the windows: each window's rate and lengths, n requests.
-func (s *Server) simulated(p Params, n int, done <-chan struct{}) (QueueScore, error) {
+func (s *Server) simulated(p params, n int, done <-chan struct{}) (queueScore, error) {
 	var failed error
-	score := evaluateAny(s.Windows, func(_ int, w *Window) (ttft, itl float64, ok bool) {
+	score := evaluateAny(s.Windows, func(_ int, w *window) (ttft, itl float64, ok bool) {
 		t := workload.Traffic{Shape: w.Shape, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
 			RateRPS: w.RateRPS, Requests: n, Seed: 1}
 		got, _, err := simulate(p, w.Limits, t, done)

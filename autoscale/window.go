@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Sample is one request as a window sees it.
-type Sample struct {
+// sample is one request as a window sees it.
+type sample struct {
 	ArrivedNs, FirstNs, LastNs int64 // arrival, first token, last token
 	Prompt, Cached, Output     int64 // tokens
 	OK                         bool  // finished and complete; others count as arrivals only
@@ -19,7 +19,7 @@ type Sample struct {
 // fromRequests takes the engine's requests: ARRIVED (QUEUED without it),
 // FIRST_TOKEN, FINISHED, or the wall clock and latencies of stock spans. n is the
 // number without an arrival stamp.
-func fromRequests(requests []trace.Request) (samples []Sample, n int) {
+func fromRequests(requests []trace.Request) (samples []sample, n int) {
 	for i := range requests {
 		r := &requests[i]
 		if r.Source == trace.SourceStock {
@@ -38,7 +38,7 @@ func fromRequests(requests []trace.Request) (samples []Sample, n int) {
 			n++
 			continue
 		}
-		samples = append(samples, Sample{
+		samples = append(samples, sample{
 			ArrivedNs: at.V, FirstNs: r.FirstTokenNs.V, LastNs: r.FinishedNs.V,
 			Prompt: r.PromptTokens.V, Cached: r.CachedTokens.Or(0), Output: r.OutputTokens.V,
 			OK: r.Success.Or(false) && r.FirstTokenNs.OK && r.FinishedNs.OK && r.PromptTokens.OK && r.OutputTokens.OK && r.OutputTokens.V > 0,
@@ -48,8 +48,8 @@ func fromRequests(requests []trace.Request) (samples []Sample, n int) {
 }
 
 // stockSample is a span of unmodified vLLM: start, and three durations.
-func stockSample(r *trace.Request) (Sample, bool) {
-	s := Sample{ArrivedNs: r.StartWallNs.V, Prompt: r.PromptTokens.V, Output: r.OutputTokens.V}
+func stockSample(r *trace.Request) (sample, bool) {
+	s := sample{ArrivedNs: r.StartWallNs.V, Prompt: r.PromptTokens.V, Output: r.OutputTokens.V}
 	s.FirstNs = s.ArrivedNs + int64(r.StockTTFTUs.V*1000)
 	s.LastNs = s.FirstNs + int64(r.StockDecodeUs.V*1000)
 	s.OK = r.StockTTFTUs.OK && r.StockDecodeUs.OK && r.PromptTokens.OK && r.OutputTokens.OK && s.Output > 0
@@ -58,7 +58,7 @@ func stockSample(r *trace.Request) (Sample, bool) {
 
 // fromObserved takes the client's view: send, first chunk, last chunk. Where a recording has
 // the engine's clock alone, it is the pick-up and the engine's tokens.
-func fromObserved(observed []trace.ObservedRequest) (samples []Sample, n int) {
+func fromObserved(observed []trace.ObservedRequest) (samples []sample, n int) {
 	for i := range observed {
 		o := &observed[i]
 		at, first, last := o.SendNs, o.FirstChunkNs, o.LastChunkNs
@@ -69,7 +69,7 @@ func fromObserved(observed []trace.ObservedRequest) (samples []Sample, n int) {
 			n++
 			continue
 		}
-		samples = append(samples, Sample{
+		samples = append(samples, sample{
 			ArrivedNs: at.V, FirstNs: first.V, LastNs: last.V, Prompt: o.PromptTokens.V, Output: o.OutputTokens.V,
 			OK: o.Success.Or(false) && !o.Aborted.Or(false) && first.OK && last.OK && o.PromptTokens.OK && o.OutputTokens.OK && o.OutputTokens.V > 0,
 		})
@@ -77,15 +77,15 @@ func fromObserved(observed []trace.ObservedRequest) (samples []Sample, n int) {
 	return samples, n
 }
 
-// Window is what one stretch of an engine's time showed on average.
-type Window struct {
+// window is what one stretch of an engine's time showed on average.
+type window struct {
 	Name           string // run, or file and benchmark
 	Phase          string
 	StartNs, EndNs int64
 	Requests       int // behind the means
 	Arrivals       int
 	RateRPS        float64
-	Shape          Shape
+	Shape          shape
 	Limits         Limits
 	TTFTMs, ITLMs  float64 // TTFT over requests, ITL over tokens
 	TTFTSeMs       float64 // standard errors from blocks of requests; 0 = unknown
@@ -96,8 +96,8 @@ type Window struct {
 type Semantics string
 
 const (
-	// ByArrival takes the requests that arrived in the window.
-	ByArrival Semantics = "arrival"
+	// byArrival takes the requests that arrived in the window.
+	byArrival Semantics = "arrival"
 	// byPrometheus takes those that finished in it, and their number as the rate, as
 	// rate(sum)/rate(count) of vLLM's histograms and vllm:request_success_total do.
 	byPrometheus Semantics = "prometheus"
@@ -110,8 +110,8 @@ type Span struct {
 	Drop           trace.Code // why its windows are not used; empty: they are
 }
 
-// CutOptions say how windows are cut.
-type CutOptions struct {
+// cutOptions say how windows are cut.
+type cutOptions struct {
 	WindowNs, HopNs int64
 	MinRequests     int
 	Semantics       Semantics
@@ -120,41 +120,41 @@ type CutOptions struct {
 	SaturatedNs     [][2]int64 // stretches in which the engine was saturated
 }
 
-// DefaultCut is what the autoscalers look at: a minute, with 20 requests at least.
-func DefaultCut() CutOptions {
-	return CutOptions{WindowNs: 60e9, HopNs: 60e9, MinRequests: 20, Semantics: ByArrival}
+// defaultCut is what the autoscalers look at: a minute, with 20 requests at least.
+func defaultCut() cutOptions {
+	return cutOptions{WindowNs: 60e9, HopNs: 60e9, MinRequests: 20, Semantics: byArrival}
 }
 
 // Check names the first option out of range.
-func (o *CutOptions) Check() error {
+func (o *cutOptions) Check() error {
 	switch {
 	case o.WindowNs < 1e9 || o.HopNs < 1e6:
-		return trace.Errorf(BadOption, "window and hop: got %g s and %g s, want >= 1 s and >= 1 ms", float64(o.WindowNs)/1e9,
+		return trace.Errorf(badOption, "window and hop: got %g s and %g s, want >= 1 s and >= 1 ms", float64(o.WindowNs)/1e9,
 			float64(o.HopNs)/1e9)
 	case o.MinRequests < 2:
-		return trace.Errorf(BadOption, "min-requests: got %d, want >= 2", o.MinRequests)
-	case o.Semantics != ByArrival && o.Semantics != byPrometheus:
-		return trace.Errorf(BadOption, "semantics: got %q, want %s", o.Semantics, trace.OneOf([]Semantics{ByArrival, byPrometheus}))
+		return trace.Errorf(badOption, "min-requests: got %d, want >= 2", o.MinRequests)
+	case o.Semantics != byArrival && o.Semantics != byPrometheus:
+		return trace.Errorf(badOption, "semantics: got %q, want %s", o.Semantics, trace.OneOf([]Semantics{byArrival, byPrometheus}))
 	}
 	return nil
 }
 
-// Cutting counts what Cut did: Windows = len(kept) + sum of Dropped.
-type Cutting struct {
+// cutting counts what Cut did: Windows = len(kept) + sum of Dropped.
+type cutting struct {
 	Windows int
 	Dropped map[trace.Code]int
 }
 
 // Cut makes the windows of a run, none across two spans. A rest of a span that
 // is shorter than a window is dropped and counted.
-func Cut(samples []Sample, spans []Span, o CutOptions) ([]Window, Cutting, error) {
+func Cut(samples []sample, spans []Span, o cutOptions) ([]window, cutting, error) {
 	if err := o.Check(); err != nil {
-		return nil, Cutting{}, err
+		return nil, cutting{}, err
 	}
 	samples = slices.Clone(samples)
-	slices.SortStableFunc(samples, func(a, b Sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
-	var out []Window
-	c := Cutting{Dropped: map[trace.Code]int{}}
+	slices.SortStableFunc(samples, func(a, b sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
+	var out []window
+	c := cutting{Dropped: map[trace.Code]int{}}
 	for _, s := range spans {
 		for at := s.StartNs; at < s.EndNs; at += o.HopNs {
 			c.Windows++
@@ -173,30 +173,30 @@ func Cut(samples []Sample, spans []Span, o CutOptions) ([]Window, Cutting, error
 }
 
 // stamp places a sample: its arrival, or its end.
-func (o *CutOptions) stamp(s *Sample) int64 {
+func (o *cutOptions) stamp(s *sample) int64 {
 	if o.Semantics == byPrometheus {
 		return s.LastNs
 	}
 	return s.ArrivedNs
 }
 
-func (o *CutOptions) window(samples []Sample, s Span, at int64) (Window, trace.Code) {
-	w := Window{Name: o.Name, Phase: s.Phase, StartNs: at, EndNs: at + o.WindowNs, Limits: o.Limits}
+func (o *cutOptions) window(samples []sample, s Span, at int64) (window, trace.Code) {
+	w := window{Name: o.Name, Phase: s.Phase, StartNs: at, EndNs: at + o.WindowNs, Limits: o.Limits}
 	switch {
 	case w.EndNs > s.EndNs:
 		return w, fewRequests
 	case s.Drop != "":
 		return w, s.Drop
 	case slices.ContainsFunc(o.SaturatedNs, func(sat [2]int64) bool { return sat[0] < w.EndNs && w.StartNs < sat[1] }):
-		return w, SaturatedWindow
+		return w, saturatedWindow
 	}
-	var used []*Sample
-	lo, _ := slices.BinarySearchFunc(samples, w.StartNs, func(s Sample, t int64) int { return cmp.Compare(o.stamp(&s), t) })
+	var used []*sample
+	lo, _ := slices.BinarySearchFunc(samples, w.StartNs, func(s sample, t int64) int { return cmp.Compare(o.stamp(&s), t) })
 	for i := lo; i < len(samples) && o.stamp(&samples[i]) < w.EndNs; i++ {
 		if samples[i].OK {
 			used = append(used, &samples[i])
 		}
-		if samples[i].OK || o.Semantics == ByArrival {
+		if samples[i].OK || o.Semantics == byArrival {
 			w.Arrivals++
 		}
 	}
@@ -207,7 +207,7 @@ func (o *CutOptions) window(samples []Sample, s Span, at int64) (Window, trace.C
 	w.RateRPS = float64(w.Arrivals) / float64(o.WindowNs) * 1e9
 	w.measure(used)
 	if !(w.ITLMs > 0) || !(w.TTFTMs > 0) {
-		return w, NoLatency
+		return w, noLatency
 	}
 	return w, ""
 }
@@ -218,7 +218,7 @@ const seBlocks = 5
 // measure fills the means. Standard errors come from the means of five blocks of
 // consecutive requests, so that neighbours that waited for the same step do not
 // count as independent.
-func (w *Window) measure(used []*Sample) {
+func (w *window) measure(used []*sample) {
 	n := float64(len(used))
 	var prompt, cached, output, prompt2, output2 float64
 	for _, s := range used {
@@ -232,7 +232,7 @@ func (w *Window) measure(used []*Sample) {
 		}
 		return math.Max(0, squares*n/(sum*sum)-1)
 	}
-	w.Shape = Shape{Prompt: prompt / n, Cached: math.Min(cached, prompt) / n, Output: output / n, PromptCV2: cv2(prompt, prompt2),
+	w.Shape = shape{Prompt: prompt / n, Cached: math.Min(cached, prompt) / n, Output: output / n, PromptCV2: cv2(prompt, prompt2),
 		OutputCV2: cv2(output, output2)}
 	w.TTFTMs, w.ITLMs = meansOf(used)
 	blocks := min(seBlocks, len(used)/2)
@@ -247,7 +247,7 @@ func (w *Window) measure(used []*Sample) {
 }
 
 // meansOf are the mean TTFT over requests and the mean gap over tokens, ms.
-func meansOf(used []*Sample) (ttftMs, itlMs float64) {
+func meansOf(used []*sample) (ttftMs, itlMs float64) {
 	var ttft, decode, gaps float64
 	for _, s := range used {
 		ttft += float64(s.FirstNs - s.ArrivedNs)

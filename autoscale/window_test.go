@@ -9,11 +9,11 @@ import (
 
 // every100ms are requests that arrive ten a second for n seconds: TTFT 50 ms, 11
 // tokens 20 ms apart.
-func every100ms(n int) []Sample {
-	var out []Sample
+func every100ms(n int) []sample {
+	var out []sample
 	for i := range 10 * n {
 		at := int64(i) * 100e6
-		out = append(out, Sample{ArrivedNs: at, FirstNs: at + 50e6, LastNs: at + 250e6, Prompt: 100 + int64(i%2)*200, Output: 11, OK: true})
+		out = append(out, sample{ArrivedNs: at, FirstNs: at + 50e6, LastNs: at + 250e6, Prompt: 100 + int64(i%2)*200, Output: 11, OK: true})
 	}
 	return out
 }
@@ -21,18 +21,18 @@ func every100ms(n int) []Sample {
 func TestCut(t *testing.T) {
 	samples := every100ms(100)
 	samples[5].OK = false // arrived, never finished
-	o := DefaultCut()
+	o := defaultCut()
 	o.WindowNs, o.HopNs, o.Limits = 20e9, 20e9, Limits{MaxBatch: 8}
-	spans := []Span{{Phase: "warmup", StartNs: 0, EndNs: 20e9, Drop: ClosedLoop}, {Phase: "a", StartNs: 20e9, EndNs: 70e9},
+	spans := []Span{{Phase: "warmup", StartNs: 0, EndNs: 20e9, Drop: closedLoop}, {Phase: "a", StartNs: 20e9, EndNs: 70e9},
 		{Phase: "b", StartNs: 70e9, EndNs: 140e9}}
-	spans[0].Drop = ClosedLoop
+	spans[0].Drop = closedLoop
 	o.SaturatedNs = [][2]int64{{89e9, 90e9}}
 	w, c, err := Cut(samples, spans, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// warm-up 1; a: 2 and a rest; b: 70-90 saturated, 90-110, 110-130 empty, rest
-	want := map[trace.Code]int{ClosedLoop: 1, fewRequests: 3, SaturatedWindow: 1}
+	want := map[trace.Code]int{closedLoop: 1, fewRequests: 3, saturatedWindow: 1}
 	kept := 0
 	for code, n := range want {
 		if c.Dropped[code] != n {
@@ -63,7 +63,7 @@ func TestSemantics(t *testing.T) {
 	for i := range 100 {
 		samples[i].OK = false
 	}
-	o := DefaultCut()
+	o := defaultCut()
 	o.WindowNs, o.HopNs = 30e9, 30e9
 	spans := []Span{{StartNs: 0, EndNs: 60e9}}
 	byArrival, _, _ := Cut(samples, spans, o)
@@ -77,17 +77,17 @@ func TestSemantics(t *testing.T) {
 
 // TestTokenWeighted: the gap is the mean over tokens, not over requests.
 func TestTokenWeighted(t *testing.T) {
-	used := []*Sample{{LastNs: 100e6, Output: 2}, {LastNs: 900e6, Output: 101}}
+	used := []*sample{{LastNs: 100e6, Output: 2}, {LastNs: 900e6, Output: 101}}
 	if _, itl := meansOf(used); math.Abs(itl-1000.0/101) > 1e-9 {
 		t.Errorf("got %g ms, want 1000 ms over 101 gaps", itl)
 	}
 }
 
 func TestCutRefuses(t *testing.T) {
-	for _, change := range []func(*CutOptions){
-		func(o *CutOptions) { o.WindowNs = 0 }, func(o *CutOptions) { o.MinRequests = 1 }, func(o *CutOptions) { o.Semantics = "mean" },
+	for _, change := range []func(*cutOptions){
+		func(o *cutOptions) { o.WindowNs = 0 }, func(o *cutOptions) { o.MinRequests = 1 }, func(o *cutOptions) { o.Semantics = "mean" },
 	} {
-		o := DefaultCut()
+		o := defaultCut()
 		change(&o)
 		if _, _, err := Cut(nil, nil, o); err == nil {
 			t.Errorf("%+v: got no error", o)

@@ -55,7 +55,7 @@ func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 		for i := range f.Windows {
 			r := f.row(i, flavour, e.name)
 			r.X = e.x
-			if ttft, itl, ok := predictWindow(flavour, &f.Windows[i], e.x, AsSized); ok {
+			if ttft, itl, ok := predictWindow(flavour, &f.Windows[i], e.x, asSized); ok {
 				r.TTFTPred, r.ITLPred = trace.Some(ttft), trace.Some(itl)
 			}
 			out = append(out, r)
@@ -90,7 +90,7 @@ func (f *Calibrated) row(i int, flavour Flavour, estimator string) WindowRow {
 }
 
 // stepRows are the rows of an online estimator's run.
-func (f *Calibrated) stepRows(flavour Flavour, estimator string, steps []Step) []WindowRow {
+func (f *Calibrated) stepRows(flavour Flavour, estimator string, steps []step) []WindowRow {
 	out := make([]WindowRow, len(steps))
 	for k := range steps {
 		s := &steps[k]

@@ -33,7 +33,7 @@ func SettingsOf(f export.Format) []export.Setting {
 		InfernoModels:  {version, parmsKey, physical},
 		TunerConfig:    {version, physical},
 		TunerCalibrate: {version},
-		WVASLO:         {version, name, namespace, ttftMs, itlMs},
+		wvaslo:         {version, name, namespace, ttftMs, itlMs},
 	}[f]
 }
 

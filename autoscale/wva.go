@@ -18,11 +18,11 @@ import (
 
 // steadyState simulates a deployment at several loads, with mean lengths in tokens and the API overhead
 // in ms, and fits the autoscaler's four parameters to it.
-type steadyState func(d *deploy.Deployment, overheadMs, prompt, output float64) (*Steady, error)
+type steadyState func(d *deploy.Deployment, overheadMs, prompt, output float64) (*steady, error)
 
 // wva writes the resources of a fit under its own coefficients.
 func wva(src export.Source, opt export.Options) (*export.Output, error) {
-	return wvaOf(src, opt, func(d *deploy.Deployment, overheadMs, prompt, output float64) (*Steady, error) {
+	return wvaOf(src, opt, func(d *deploy.Deployment, overheadMs, prompt, output float64) (*steady, error) {
 		if src.Set == nil {
 			return nil, trace.Errorf(export.NothingToExport, "no coefficients to simulate with")
 		}
@@ -34,7 +34,7 @@ func wva(src export.Source, opt export.Options) (*export.Output, error) {
 		if err != nil {
 			return nil, err
 		}
-		return SteadyState(d, step, overheadMs, WVA4P, prompt, output)
+		return SteadyState(d, step, overheadMs, wvA4P, prompt, output)
 	})
 }
 
@@ -45,7 +45,7 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 	if err != nil {
 		return nil, err
 	}
-	if err := ReaderOf(QueueWVA4P).CheckVersion(opt.Settings["version"]); err != nil {
+	if err := readerOf(QueueWVA4P).CheckVersion(opt.Settings["version"]); err != nil {
 		return nil, err
 	}
 	accs, dup := accelerators(cfgs)
@@ -53,8 +53,8 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 	if err != nil {
 		return nil, err
 	}
-	side := src.Sidecar(opt, QueueWVA4P, WVAReadBy)
-	var resources []*VariantAutoscaling
+	side := src.Sidecar(opt, QueueWVA4P, wvaReadBy)
+	var resources []*variantAutoscaling
 	var comments [][]string
 	for i, c := range cfgs {
 		overhead, fromOverhead := overheadMs(src.Fit, &c)
@@ -66,7 +66,7 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 		side.Configs = append(side.Configs, sc)
 		side.Values = append(side.Values, wvaValues(c.Label, acc, fromOverhead)...)
 		id := c.Deployment.Model.ID
-		k := slices.IndexFunc(resources, func(r *VariantAutoscaling) bool { return r.Spec.ModelID == id })
+		k := slices.IndexFunc(resources, func(r *variantAutoscaling) bool { return r.Spec.ModelID == id })
 		if k < 0 {
 			k = len(resources)
 			resources = append(resources, newResource(id, acc.Acc, opt.Settings))
@@ -93,14 +93,14 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 
 // newResource is a resource of a model without accelerators, in the shape of the consumer's version: up to v0.0.5 it
 // names a service class, from v0.0.5 it may state a cost.
-func newResource(modelID, acc string, o export.Settings) *VariantAutoscaling {
-	r := &VariantAutoscaling{
+func newResource(modelID, acc string, o export.Settings) *variantAutoscaling {
+	r := &variantAutoscaling{
 		APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling",
-		Metadata: Metadata{Name: resourceName(o["name"], modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc}},
-		Spec:     Spec{ModelID: modelID},
+		Metadata: metadata{Name: resourceName(o["name"], modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc}},
+		Spec:     spec{ModelID: modelID},
 	}
 	if namesServiceClass(o["version"]) {
-		r.Spec.SLOClassRef = &ConfigRef{Name: o["slo-class-name"], Key: cmp.Or(o["slo-class-key"], modelID)}
+		r.Spec.SLOClassRef = &configRef{Name: o["slo-class-name"], Key: cmp.Or(o["slo-class-key"], modelID)}
 	}
 	return r
 }
@@ -122,7 +122,7 @@ func simulated(c result.FitConfig, name accelerator, opt export.Options, overhea
 	}
 	acc := Accelerator{
 		Acc: name.name, AccCount: name.count,
-		PerfParms: PerfParm{
+		PerfParms: perfParm{
 			Decode:  map[string]string{"alpha": six(s.Params.AlphaMs), "beta": six(s.Params.BetaMs)},
 			Prefill: map[string]string{"gamma": six(s.Params.GammaMs), "delta": six(s.Params.DeltaMs)},
 		},

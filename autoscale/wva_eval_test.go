@@ -41,7 +41,7 @@ func TestEvalWVASteadyState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := SteadyState(&c.Deployment, step, 1, WVA4P, *c.MeanPromptTokens, *c.MeanOutputTokens)
+		s, err := SteadyState(&c.Deployment, step, 1, wvA4P, *c.MeanPromptTokens, *c.MeanOutputTokens)
 		if err != nil {
 			t.Errorf("%s: %v", c.Label, err)
 			continue

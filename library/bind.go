@@ -55,14 +55,14 @@ type Stepper struct {
 
 // linearPart is a measured kernel whose time depends on the tokens of the step.
 type linearPart struct {
-	part  Part
+	part  part
 	times float64
 	ms    curve
 }
 
 // movedPart is a kernel charged by its bytes.
 type movedPart struct {
-	part          Part
+	part          part
 	times         float64
 	bytesPerToken float64 // of one GPU
 }
@@ -120,18 +120,18 @@ func (b *binder) layers() error {
 	all, dtype := float64(m.NumLayers), weightDType(m)
 	up := m.NumMLPProj - 1
 	shapes := []struct {
-		part  Part
+		part  part
 		times float64
 		dtype string
 		n, k  int64
 	}{
-		{QKV, all, dtype, q + 2*kv, m.HiddenSize},
-		{OProj, all, dtype, m.HiddenSize, q},
-		{GateUp, dense, dtype, up * m.IntermediateSize / tp, m.HiddenSize},
-		{Down, dense, dtype, m.HiddenSize, m.IntermediateSize / tp},
-		{Router, moe, bf16, m.NumExperts, m.HiddenSize},
-		{SharedExpert, moe, dtype, up * m.SharedExpertSize / tp, m.HiddenSize},
-		{SharedExpert, moe, dtype, m.HiddenSize, m.SharedExpertSize / tp},
+		{qkv, all, dtype, q + 2*kv, m.HiddenSize},
+		{oProj, all, dtype, m.HiddenSize, q},
+		{gateUp, dense, dtype, up * m.IntermediateSize / tp, m.HiddenSize},
+		{down, dense, dtype, m.HiddenSize, m.IntermediateSize / tp},
+		{router, moe, bf16, m.NumExperts, m.HiddenSize},
+		{sharedExpert, moe, dtype, up * m.SharedExpertSize / tp, m.HiddenSize},
+		{sharedExpert, moe, dtype, m.HiddenSize, m.SharedExpertSize / tp},
 	}
 	for _, s := range shapes {
 		if s.times == 0 || s.n == 0 || s.k == 0 {
@@ -240,17 +240,17 @@ func (b *binder) movedParts() {
 	dense, moe := layers-float64(b.moeLayers()), float64(b.moeLayers())
 	b.s.moved = []movedPart{
 		// read and write the hidden state and the residual
-		{Norm, 2 * layers, 4 * hidden * a},
-		{Rope, layers, 2 * (q + kv) * a},
+		{norm, 2 * layers, 4 * hidden * a},
+		{rope, layers, 2 * (q + kv) * a},
 	}
 	if dense > 0 {
-		b.s.moved = append(b.s.moved, movedPart{Activation, dense, float64(m.NumMLPProj) * float64(m.IntermediateSize) / tp * a})
+		b.s.moved = append(b.s.moved, movedPart{activation, dense, float64(m.NumMLPProj) * float64(m.IntermediateSize) / tp * a})
 	}
 	if moe > 0 && m.SharedExpertSize > 0 {
-		b.s.moved = append(b.s.moved, movedPart{Activation, moe, float64(m.NumMLPProj) * float64(m.SharedExpertSize) / tp * a})
+		b.s.moved = append(b.s.moved, movedPart{activation, moe, float64(m.NumMLPProj) * float64(m.SharedExpertSize) / tp * a})
 	}
 	if b.s.rules == Engine {
-		b.s.moved = append(b.s.moved, movedPart{KVWrite, layers, 2 * kv * (a + m.BytesPerKV)},
-			movedPart{Embedding, 1, 2 * hidden * a}, movedPart{Norm, 1, 4 * hidden * a})
+		b.s.moved = append(b.s.moved, movedPart{kvWrite, layers, 2 * kv * (a + m.BytesPerKV)},
+			movedPart{embedding, 1, 2 * hidden * a}, movedPart{norm, 1, 4 * hidden * a})
 	}
 }

@@ -38,7 +38,7 @@ type builder struct {
 
 // newBuilder loads the tables of every GPU in the folder and fits its families.
 func newBuilder(ctx context.Context, dir string, o Options) (*builder, error) {
-	gpus, err := GPUs(dir)
+	gpus, err := gpUs(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func newBuilder(ctx context.Context, dir string, o Options) (*builder, error) {
 	for i := range b.tables {
 		for _, weights := range []string{libraryBf16, libraryFp8} {
 			for _, moe := range []bool{false, true} {
-				all = append(all, &fitted{tables: b.tables[i], design: &design{family: Family{gpus[i], weights, moe}}})
+				all = append(all, &fitted{tables: b.tables[i], design: &design{family: family{gpus[i], weights, moe}}})
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func (b *builder) read(ctx context.Context, src Sources) (*measured, error) {
 		if err != nil {
 			return nil, err
 		}
-		ls, err := loads(points, func(p *Point) learn.Harness { return p.Harness() })
+		ls, err := loads(points, func(p *point) learn.Harness { return p.Harness() })
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ func (b *builder) read(ctx context.Context, src Sources) (*measured, error) {
 
 // expectedOn is the error of groups on the GPU, left out of the correction; on a
 // GPU without any that of the group predicted worst.
-func expectedOn(gpu string, judged []Judged) coeff.ExpectedError {
+func expectedOn(gpu string, judged []judged) coeff.ExpectedError {
 	of := func(keep func(group string) bool) coeff.ExpectedError {
 		var tpot, ttft []float64
 		for i := range judged {

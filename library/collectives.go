@@ -96,17 +96,17 @@ func hasSymmetricMemory(e *deploy.Engine) bool {
 }
 
 // collectives adds what the GPUs of the group exchange.
-func (s *Stepper) collectives(p *Parts, tokens, seqs float64, captured bool) {
+func (s *Stepper) collectives(p *parts, tokens, seqs float64, captured bool) {
 	if s.tp == 1 {
 		return
 	}
 	bytes, one := tokens*s.hiddenBytes, s.reduceMs(tokens, captured)
 	p[AllReduce] = s.reductions * one
 	if s.fused != nil && bytes <= s.fusedMax { // all but the embedding's, with the norms in them
-		p[AllReduce], p[Norm] = one+(s.reductions-1)*s.fused.Us(bytes)/1e3, 0
+		p[AllReduce], p[norm] = one+(s.reductions-1)*s.fused.Us(bytes)/1e3, 0
 	}
 	if s.rules == Engine {
-		p[LogitsGather] = s.gather.at(seqs*s.vocabBytes, 1)
+		p[logitsGather] = s.gather.at(seqs*s.vocabBytes, 1)
 	}
 }
 

@@ -123,7 +123,7 @@ func TestEvalComposed(t *testing.T) {
 			}
 		}
 		var stepper [2]*Stepper
-		for k, rules := range AllRules() {
+		for k, rules := range allRules() {
 			var err error
 			if stepper[k], err = tables[d.Hardware.Name].For(d, rules); err != nil {
 				t.Fatal(err)

@@ -5,9 +5,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/learn"
 )
 
-// Family is one coefficient file of the library: a GPU, a kind of weights, and
+// family is one coefficient file of the library: a GPU, a kind of weights, and
 // dense models or mixtures of experts, whose experts take terms of their own.
-type Family struct {
+type family struct {
 	GPU     string // the tables' name: h100_sxm
 	Weights string // BF16 | FP8
 	MoE     bool
@@ -20,7 +20,7 @@ var regimeNames = [learn.NumRegimes]string{"decode", "mixed", "prefill"}
 const memoryShare = 0.85
 
 // deployments are the design's deployments of a family that fit the memory.
-func (f Family) deployments(h deploy.Hardware, without *deploy.Model) []*deploy.Deployment {
+func (f family) deployments(h deploy.Hardware, without *deploy.Model) []*deploy.Deployment {
 	var out []*deploy.Deployment
 	for i := range shapes {
 		s := &shapes[i]

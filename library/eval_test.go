@@ -20,7 +20,7 @@ import (
 var updateAccuracy = flag.Bool("update-accuracy", false, "rewrite docs/accuracy.md")
 
 // realData is a builder with everything that real servers said.
-func realData(t *testing.T) (*builder, *measured, []Point) {
+func realData(t *testing.T) (*builder, *measured, []point) {
 	t.Helper()
 	repo.NeedEval(t)
 	src := Sources{Kernels: repo.Shared(t, "data", "kernels"), Points: []string{repo.Shared(t, "data", "silicon", "points.csv")},
@@ -45,11 +45,11 @@ type page struct{ strings.Builder }
 
 func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-func (p *page) errors(set, method string, js []Judged) {
+func (p *page) errors(set, method string, js []judged) {
 	e := errorsOf(js, nil)
 	worst, at := 0.0, int64(0)
 	for _, tp := range []int64{1, 2, 4, 8} {
-		if x := errorsOf(js, func(j *Judged) bool { return j.TP == tp }); x.N > 0 && x.TPOTMape > worst {
+		if x := errorsOf(js, func(j *judged) bool { return j.TP == tp }); x.N > 0 && x.TPOTMape > worst {
 			worst, at = x.TPOTMape, tp
 		}
 	}
@@ -57,8 +57,8 @@ func (p *page) errors(set, method string, js []Judged) {
 		100*e.TPOTBias, 100*e.TTFTMape, 100*e.TTFTMedian, 100*e.TTFTBias, 100*e.E2EMape, 100*e.E2EMedian, 100*e.E2EBias, 100*worst, at)
 }
 
-func inGroup(js []Judged, group string) []Judged {
-	return slices.DeleteFunc(slices.Clone(js), func(j Judged) bool { return j.Group != group })
+func inGroup(js []judged, group string) []judged {
+	return slices.DeleteFunc(slices.Clone(js), func(j judged) bool { return j.Group != group })
 }
 
 // TestEvalReal prints what the README shows: the library on every public real
@@ -66,7 +66,7 @@ func inGroup(js []Judged, group string) []Judged {
 func TestEvalReal(t *testing.T) {
 	b, m, points := realData(t)
 	ctx := context.Background()
-	must := func(js []Judged, err error) []Judged {
+	must := func(js []judged, err error) []judged {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestEvalReal(t *testing.T) {
 }
 
 // checkReal are the figures that must not be lost: each a little above today's.
-func checkReal(t *testing.T, zero, left, in []Judged) {
+func checkReal(t *testing.T, zero, left, in []judged) {
 	for _, g := range []struct {
 		name            string
 		zero, left, in  float64 // TPOT MAPE
@@ -132,7 +132,7 @@ func checkReal(t *testing.T, zero, left, in []Judged) {
 		{"llama-3.1-70b fp8, B200-SXM-180GB", 0.10, 0.07, 0.065, 0.30, 0.08},
 	} {
 		z, l, i := errorsOf(inGroup(zero, g.name), nil), errorsOf(inGroup(left, g.name), nil), errorsOf(inGroup(in, g.name), nil)
-		tp8 := errorsOf(inGroup(left, g.name), func(j *Judged) bool { return j.TP == 8 })
+		tp8 := errorsOf(inGroup(left, g.name), func(j *judged) bool { return j.TP == 8 })
 		if z.TPOTMape > g.zero || l.TPOTMape > g.left || i.TPOTMape > g.in || l.TTFTMedian > g.leftTTFT || tp8.TPOTMape > g.atTP8 {
 			t.Errorf("%s: got TPOT %.3f, %.3f, %.3f, TTFT %.3f, tp 8 %.3f, want at most %v", g.name, z.TPOTMape, l.TPOTMape, i.TPOTMape,
 				l.TTFTMedian, tp8.TPOTMape, g)
@@ -141,9 +141,9 @@ func checkReal(t *testing.T, zero, left, in []Judged) {
 }
 
 // others are AIConfigurator's predictions where it gives one.
-func others(t *testing.T, points []Point) []Judged {
+func others(t *testing.T, points []point) []judged {
 	t.Helper()
-	var out []Judged
+	var out []judged
 	for i := range points {
 		p := &points[i]
 		if !math.IsNaN(p.OtherTPOTMs) && !math.IsNaN(p.OtherTTFTMs) {
@@ -158,8 +158,8 @@ func others(t *testing.T, points []Point) []Judged {
 }
 
 // rooflines are the predictions of perfect efficiency.
-func rooflines(ls []*load) ([]Judged, error) {
-	var out []Judged
+func rooflines(ls []*load) ([]judged, error) {
+	var out []judged
 	for _, l := range ls {
 		step, err := sim.NewRoofline(l.dep)
 		if err != nil {
@@ -239,14 +239,14 @@ func cycleFloor(y *cycles) float64 {
 }
 
 // harnesses is the part of TTFT's error that the unstated benchmark decides.
-func (p *page) harnesses(t *testing.T, b *builder, c *correction, points []Point) {
+func (p *page) harnesses(t *testing.T, b *builder, c *correction, points []point) {
 	p.line("\nTTFT by what the benchmark is taken to have done (all measurements in, TTFT median error / bias, %%):\n")
 	p.line("| measured | lengths 80-100 %%, together | constant prompts, together | 80-100 %%, staggered over 2 s |\n|---|---|---|---|")
 	staggered := learn.SpreadHarness
 	staggered.RampS = 2
 	cells := map[string][]string{}
 	for _, h := range []learn.Harness{learn.SpreadHarness, learn.ConstantHarness, staggered} {
-		ls, err := loads(points, func(*Point) learn.Harness { return h })
+		ls, err := loads(points, func(*point) learn.Harness { return h })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +265,7 @@ func (p *page) harnesses(t *testing.T, b *builder, c *correction, points []Point
 }
 
 // coverage is how many of the points left out lie inside the library's own 90 % interval.
-func (p *page) coverage(left []Judged) {
+func (p *page) coverage(left []judged) {
 	inside := 0
 	var widths []float64
 	for i := range left {

@@ -17,7 +17,7 @@ func (b *binder) experts() error {
 	m := b.m
 	want := moeKey{weightDType(m), m.HiddenSize, m.MoEIntermediateSize, m.TopK, m.NumExperts, b.tp, 1, distribution}
 	if c := b.t.moe[want]; c != nil {
-		b.s.linear = append(b.s.linear, linearPart{Experts, float64(b.moeLayers()), *b.s.rules.clean(c)})
+		b.s.linear = append(b.s.linear, linearPart{experts, float64(b.moeLayers()), *b.s.rules.clean(c)})
 		return nil
 	}
 	return b.t.noExperts(want)

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite deploy/interconnect from ../sha
 // published tables they are taken from.
 func TestInterconnectsAreTheTables(t *testing.T) {
 	dir := repo.Shared(t, "data", "kernels")
-	gpus, err := GPUs(dir)
+	gpus, err := gpUs(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

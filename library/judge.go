@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
-// Judged is one measured point beside what was predicted for it.
-type Judged struct {
+// judged is one measured point beside what was predicted for it.
+type judged struct {
 	Group, Name    string
 	TP             int64
 	TPOTMs, TTFTMs float64 // predicted
@@ -21,12 +21,12 @@ type Judged struct {
 }
 
 // judge predicts loads with a correction.
-func (b *builder) judge(ctx context.Context, c *correction, ls []*load) ([]Judged, error) {
+func (b *builder) judge(ctx context.Context, c *correction, ls []*load) ([]judged, error) {
 	es, err := b.evidence(ctx, c, ls, nil)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Judged, len(ls))
+	out := make([]judged, len(ls))
 	for i, l := range ls {
 		tpot, ttft := es[2*i], es[2*i+1]
 		out[i] = l.judged(l.ttftMs*stat.Exp(ttft.log), l.tpotMs*stat.Exp(tpot.log))
@@ -36,12 +36,12 @@ func (b *builder) judge(ctx context.Context, c *correction, ls []*load) ([]Judge
 }
 
 // judged is the load beside a prediction of its means.
-func (l *load) judged(ttftMs, tpotMs float64) Judged {
+func (l *load) judged(ttftMs, tpotMs float64) judged {
 	gaps := 0.0
 	for i := range l.reqs {
 		gaps += float64(l.reqs[i].OutputTokens-1) / float64(len(l.reqs))
 	}
-	return Judged{Group: l.group, Name: l.name, TP: l.dep.TP, TPOTMs: tpotMs, TTFTMs: ttftMs, TPOTErr: tpotMs/l.tpotMs - 1,
+	return judged{Group: l.group, Name: l.name, TP: l.dep.TP, TPOTMs: tpotMs, TTFTMs: ttftMs, TPOTErr: tpotMs/l.tpotMs - 1,
 		TTFTErr: ttftMs/l.ttftMs - 1, E2EErr: (float64(ttftMs)+float64(gaps*tpotMs))/(l.ttftMs+float64(gaps*l.tpotMs)) - 1}
 }
 
@@ -73,8 +73,8 @@ func groupsOf(ls []*load) []string {
 
 // leaveGroupsOut judges every group of points by a correction that has not seen
 // it. always are loads that every correction sees.
-func (b *builder) leaveGroupsOut(ctx context.Context, points, always []*load, ys []*cycles) ([]Judged, error) {
-	var out []Judged
+func (b *builder) leaveGroupsOut(ctx context.Context, points, always []*load, ys []*cycles) ([]judged, error) {
+	var out []judged
 	for _, g := range groupsOf(points) {
 		in, left := slices.Clone(always), []*load(nil)
 		for _, l := range points {

@@ -86,18 +86,18 @@ func TestEveryPartOfAStepIsItsTablesRow(t *testing.T) {
 	tables, d := loaded(t), llama()
 	s := bound(t, d, Composed)
 	p := s.StepMs(decodes(8, 1023))
-	near(t, "o_proj", p[OProj], 32*raw(t, tables, 4096, 4096, 8))
-	near(t, "gate_up", p[GateUp], 32*raw(t, tables, 16384, 4096, 8))
-	near(t, "down", p[Down], 32*raw(t, tables, 4096, 8192, 8))
-	near(t, "lm_head", p[LMHead], raw(t, tables, 65536, 4096, 8))
-	near(t, "qkv, between two columns", p[QKV],
+	near(t, "o_proj", p[oProj], 32*raw(t, tables, 4096, 4096, 8))
+	near(t, "gate_up", p[gateUp], 32*raw(t, tables, 16384, 4096, 8))
+	near(t, "down", p[down], 32*raw(t, tables, 4096, 8192, 8))
+	near(t, "lm_head", p[lmHead], raw(t, tables, 65536, 4096, 8))
+	near(t, "qkv, between two columns", p[qkv],
 		32*math.Exp(math.Log(raw(t, tables, 4096, 4096, 8))*(1-math.Log2(1.5))+math.Log(raw(t, tables, 8192, 4096, 8))*math.Log2(1.5)))
 	g := tables.generation[attentionKey{bf16, 128, 32, 8}]
-	near(t, "decode attention", p[DecodeAttention], 32*g.at(8, 1023))
-	near(t, "norm", p[Norm], 64*(8*4*4096*2*1e3/(0.8*3.35e12)+0.002))
-	near(t, "rope", p[Rope], 32*(8*2*(4096+1024)*2*1e3/(0.8*3.35e12)+0.002))
-	near(t, "activation", p[Activation], 32*(8*3*8192*2*1e3/(0.8*3.35e12)+0.002))
-	if p[KVWrite] != 0 || p[Sampling] != 0 || p[AllReduce] != 0 {
+	near(t, "decode attention", p[decodeAttention], 32*g.at(8, 1023))
+	near(t, "norm", p[norm], 64*(8*4*4096*2*1e3/(0.8*3.35e12)+0.002))
+	near(t, "rope", p[rope], 32*(8*2*(4096+1024)*2*1e3/(0.8*3.35e12)+0.002))
+	near(t, "activation", p[activation], 32*(8*3*8192*2*1e3/(0.8*3.35e12)+0.002))
+	if p[kvWrite] != 0 || p[sampling] != 0 || p[AllReduce] != 0 {
 		t.Errorf("parts of the host term: got %v", p)
 	}
 	sum := 0.0
@@ -110,14 +110,14 @@ func TestEveryPartOfAStepIsItsTablesRow(t *testing.T) {
 func TestPrefillBehindCachedTokensIsItsShareOfPairs(t *testing.T) {
 	s := bound(t, llama(), Composed)
 	whole, late := s.StepMs([]trace.Chunk{prompt(0, 2048)}), s.StepMs([]trace.Chunk{prompt(1536, 512)})
-	near(t, "late chunk", late[PrefillAttention], whole[PrefillAttention]*(2048.0*2048-1536*1536)/(2048*2048))
+	near(t, "late chunk", late[prefillAttention], whole[prefillAttention]*(2048.0*2048-1536*1536)/(2048*2048))
 	beyond, last := s.StepMs([]trace.Chunk{prompt(0, 32768)}), s.StepMs([]trace.Chunk{prompt(0, 16384)})
-	near(t, "beyond the table quadratic", beyond[PrefillAttention], 4*last[PrefillAttention])
+	near(t, "beyond the table quadratic", beyond[prefillAttention], 4*last[prefillAttention])
 	two, one := s.StepMs([]trace.Chunk{prompt(0, 512), prompt(0, 512)}), s.StepMs([]trace.Chunk{prompt(0, 512)})
-	near(t, "chunks one by one", two[PrefillAttention], 2*one[PrefillAttention])
+	near(t, "chunks one by one", two[prefillAttention], 2*one[prefillAttention])
 	e := bound(t, llama(), Engine)
 	two = e.StepMs([]trace.Chunk{prompt(0, 512), prompt(0, 512)})
-	near(t, "one launch for all chunks", two[PrefillAttention], 2*one[PrefillAttention]-32*e.context.y[0])
+	near(t, "one launch for all chunks", two[prefillAttention], 2*one[prefillAttention]-32*e.context.y[0])
 }
 
 func TestEngineReadsTablesFromBelowAndPads(t *testing.T) {
@@ -129,7 +129,7 @@ func TestEngineReadsTablesFromBelowAndPads(t *testing.T) {
 			}
 		}
 	}
-	near(t, "17 tokens run as 24", bound(t, llama(), Engine).StepMs(decodes(17, 100))[GateUp], s.StepMs(decodes(24, 100))[GateUp])
+	near(t, "17 tokens run as 24", bound(t, llama(), Engine).StepMs(decodes(17, 100))[gateUp], s.StepMs(decodes(24, 100))[gateUp])
 }
 
 func TestHeadsBeyondTheTableAreMoreRequests(t *testing.T) {
@@ -137,7 +137,7 @@ func TestHeadsBeyondTheTableAreMoreRequests(t *testing.T) {
 	d.Model.NumHeads, d.Model.NumKVHeads, d.Model.HiddenSize = 64, 16, 4096 // = twice the requests of 32 and 8
 	d.Model.HeadDim = 128
 	a, b := bound(t, d, Composed).StepMs(decodes(8, 1023)), bound(t, llama(), Composed).StepMs(decodes(16, 1023))
-	near(t, "decode attention", a[DecodeAttention], b[DecodeAttention])
+	near(t, "decode attention", a[decodeAttention], b[decodeAttention])
 	d = llama()
 	d.Model.NumHeads, d.Model.NumKVHeads = 24, 8 // no rows between 32 and 8 and nothing below
 	if _, err := loaded(t).For(d, Engine); code(err) != noRows || !strings.Contains(err.Error(), "nearest 32 and 8") {
@@ -170,8 +170,8 @@ func TestCollectivesFollowTheEngine(t *testing.T) {
 	at := func(how string, bytes float64) float64 { return tables.allReduce[reduceKey{how, 2}].at(bytes, 1) }
 	pe, pc := e.StepMs(decodes(16, 100)), c.StepMs(decodes(16, 100))
 	near(t, "composed: two per layer", pc[AllReduce], 64*at(graph, 16*8192))
-	if pe[AllReduce] > 65*at(graph, 16*8192) || pe[LogitsGather] <= 0 {
-		t.Errorf("engine: got all-reduce %g, gather %g", pe[AllReduce], pe[LogitsGather])
+	if pe[AllReduce] > 65*at(graph, 16*8192) || pe[logitsGather] <= 0 {
+		t.Errorf("engine: got all-reduce %g, gather %g", pe[AllReduce], pe[logitsGather])
 	}
 	large := []trace.Chunk{prompt(0, 2048)}
 	if way := e.Way(2048); way != waySymmetric {
@@ -186,15 +186,15 @@ func TestCollectivesFollowTheEngine(t *testing.T) {
 func TestExpertsAndFP8(t *testing.T) {
 	d := mixtral()
 	p := bound(t, d, Composed).StepMs(decodes(32, 100))
-	near(t, "experts", p[Experts], 32*loaded(t).moe[moeKey{bf16, 4096, 14336, 2, 8, 1, 1, distribution}].at(32, 1))
-	if p[GateUp] != 0 || p[Router] <= 0 {
-		t.Errorf("mixture of experts: got gate_up %g, router %g", p[GateUp], p[Router])
+	near(t, "experts", p[experts], 32*loaded(t).moe[moeKey{bf16, 4096, 14336, 2, 8, 1, 1, distribution}].at(32, 1))
+	if p[gateUp] != 0 || p[router] <= 0 {
+		t.Errorf("mixture of experts: got gate_up %g, router %g", p[gateUp], p[router])
 	}
 	d = llama()
 	d.Model.BytesPerWeight, d.Model.LinearCompute = 1, fp8
 	a, b := bound(t, d, Composed).StepMs(decodes(1, 1)), bound(t, llama(), Composed).StepMs(decodes(1, 1))
-	if a[GateUp] >= b[GateUp] || a[LMHead] != b[LMHead] {
-		t.Errorf("fp8: got gate_up %g of %g, lm_head %g of %g: the head stays 16-bit", a[GateUp], b[GateUp], a[LMHead], b[LMHead])
+	if a[gateUp] >= b[gateUp] || a[lmHead] != b[lmHead] {
+		t.Errorf("fp8: got gate_up %g of %g, lm_head %g of %g: the head stays 16-bit", a[gateUp], b[gateUp], a[lmHead], b[lmHead])
 	}
 }
 

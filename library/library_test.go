@@ -20,7 +20,7 @@ import (
 func plantedTerms(t *testing.T, beta []float64) *fitted {
 	t.Helper()
 	h, _ := deploy.Datasheet("H100")
-	f := &fitted{tables: &Tables{GPU: "h100_sxm", Hardware: h}, design: &design{family: Family{"h100_sxm", libraryBf16, false}}}
+	f := &fitted{tables: &Tables{GPU: "h100_sxm", Hardware: h}, design: &design{family: family{"h100_sxm", libraryBf16, false}}}
 	f.P = betaSlots
 	x := make([]float64, betaSlots)
 	for run, d := range f.family.deployments(h, nil) {
@@ -102,7 +102,7 @@ func TestCorrectionFindsPlantedHost(t *testing.T) {
 			for _, clients := range []int{1, 8, 64} {
 				d := &deploy.Deployment{Model: shapes[5].model(libraryBf16, 2), Hardware: f.tables.Hardware, TP: tp, PP: 1, DP: 1, Engine: designEngine}
 				d.Engine.VLLMVersion = version
-				p := Point{ID: "p", Weights: libraryBf16, Level: learn.Level{InputTokens: 512, OutputTokens: 40, Concurrency: clients, Deployment: d}}
+				p := point{ID: "p", Weights: libraryBf16, Level: learn.Level{InputTokens: 512, OutputTokens: 40, Concurrency: clients, Deployment: d}}
 				l, err := p.load(learn.Harness{PromptLeast: 0.8, PromptMost: 1, OutputLeast: 0.8, OutputMost: 1, Rounds: 4}, 1)
 				if err != nil {
 					t.Fatal(err)
@@ -291,7 +291,7 @@ type Errors struct {
 }
 
 // errorsOf are the errors of the points that keep selects; nil keeps all.
-func errorsOf(js []Judged, keep func(j *Judged) bool) Errors {
+func errorsOf(js []judged, keep func(j *judged) bool) Errors {
 	var tpot, ttft, e2e []float64
 	e := Errors{}
 	for i := range js {

@@ -20,8 +20,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Point is one measured load level of a named server.
-type Point struct {
+// point is one measured load level of a named server.
+type point struct {
 	learn.Level
 	ID, Model, System, Weights string
 	TP                         int64
@@ -29,7 +29,7 @@ type Point struct {
 }
 
 // Group names the points judged together: model, weights and GPU.
-func (p *Point) Group() string {
+func (p *point) Group() string {
 	return p.Deployment.Model.ID + " " + p.Weights + ", " + p.Deployment.Hardware.Name
 }
 
@@ -39,7 +39,7 @@ var pointColumns = []string{"id", "model", "system", "weights", "tp", "input_tok
 // readPoints reads measured points: a CSV with the columns of pointColumns, and
 // beside it models/<name>/config.json of every model in it. Codes: bad_points,
 // and those of deploy.LoadModel.
-func readPoints(path string) ([]Point, coeff.Input, error) {
+func readPoints(path string) ([]point, coeff.Input, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, coeff.Input{}, err
@@ -49,7 +49,7 @@ func readPoints(path string) ([]Point, coeff.Input, error) {
 }
 
 // parsePoints reads rows of pointColumns.
-func parsePoints(path string, data []byte) ([]Point, error) {
+func parsePoints(path string, data []byte) ([]point, error) {
 	models := map[string]deploy.Model{}
 	r := csv.NewReader(bytes.NewReader(data))
 	header, err := r.Read()
@@ -61,7 +61,7 @@ func parsePoints(path string, data []byte) ([]Point, error) {
 			return nil, badPoints(path, 1, "got no column %q, want it", want)
 		}
 	}
-	var out []Point
+	var out []point
 	for line := int64(2); ; line++ {
 		row, err := r.Read()
 		if errors.Is(err, io.EOF) {
@@ -94,7 +94,7 @@ func badPoints(path string, line int64, format string, args ...any) error {
 }
 
 // pointRow reads one row.
-func pointRow(path string, line int64, header, row []string) (*Point, error) {
+func pointRow(path string, line int64, header, row []string) (*point, error) {
 	text := map[string]string{}
 	for i, name := range header {
 		text[name] = row[i]
@@ -114,7 +114,7 @@ func pointRow(path string, line int64, header, row []string) (*Point, error) {
 		}
 		return v
 	}
-	p := &Point{ID: text["id"], Model: text["model"], System: text["system"], Weights: text["weights"],
+	p := &point{ID: text["id"], Model: text["model"], System: text["system"], Weights: text["weights"],
 		OtherTTFTMs: optional("aiconfigurator_ttft_ms"), OtherTPOTMs: optional("aiconfigurator_tpot_ms")}
 	p.Level = learn.Level{Version: text["engine_version"], InputTokens: int64(number("input_tokens", 1)),
 		OutputTokens: int64(number("output_tokens", 2)), Concurrency: int(number("concurrency", 1)), TTFTMs: number("ttft_ms", 1e-9),
@@ -124,7 +124,7 @@ func pointRow(path string, line int64, header, row []string) (*Point, error) {
 }
 
 // deployment is what the row ran on, as far as it is stated.
-func (p *Point) deployment(dir string, models map[string]deploy.Model) (*deploy.Deployment, error) {
+func (p *point) deployment(dir string, models map[string]deploy.Model) (*deploy.Deployment, error) {
 	h, ok := deploy.Datasheet(p.System)
 	if !ok {
 		return nil, trace.Errorf(deploy.BadHardware, "system: got %q, want a built-in device", p.System)

@@ -32,7 +32,7 @@ func TestEvalPoints(t *testing.T) {
 			t.Fatal(err)
 		}
 		var loads []*learn.Load
-		var others []Point
+		var others []point
 		for i := range points {
 			p := &points[i]
 			if p.Group() != g {
@@ -177,7 +177,7 @@ func factorErrors(t *testing.T, loads []*learn.Load, chosen []int, set *coeff.Se
 	return e.String()
 }
 
-func otherErrors(points []Point) string {
+func otherErrors(points []point) string {
 	e := &pointErrors{}
 	for i := range points {
 		if p := &points[i]; !math.IsNaN(p.OtherTPOTMs) && !math.IsNaN(p.OtherTTFTMs) {

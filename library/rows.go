@@ -14,7 +14,7 @@ import (
 // batch's kernels take, us. Config is the model, Run the deployment.
 type design struct {
 	ridge.Data
-	family Family
+	family family
 	models []string
 	deps   []*deploy.Deployment // by Run
 }
@@ -22,7 +22,7 @@ type design struct {
 // tableOf evaluates the design points of one family. Deployments that the
 // tables do not hold (a head size, experts over tp) are left out; a family
 // without any has no rows.
-func tableOf(t *Tables, f Family, o *Options) (*design, error) {
+func tableOf(t *Tables, f family, o *Options) (*design, error) {
 	out := &design{family: f, Data: ridge.Data{P: len(features.BetaFeatures(features.V12))}}
 	for _, d := range f.deployments(t.Hardware, o.Without) {
 		stepper, err := t.For(d, o.Rules)

@@ -14,13 +14,13 @@ const (
 	Composed Rules = "composed"
 )
 
-// AllRules lists the rules, the default first.
-func AllRules() []Rules { return []Rules{Engine, Composed} }
+// allRules lists the rules, the default first.
+func allRules() []Rules { return []Rules{Engine, Composed} }
 
 // Check refuses unknown rules.
 func (r Rules) Check() error {
 	if r != Engine && r != Composed {
-		return trace.Errorf(unknownRules, "rules: got %q, want %s", string(r), trace.OneOf(AllRules()))
+		return trace.Errorf(unknownRules, "rules: got %q, want %s", string(r), trace.OneOf(allRules()))
 	}
 	return nil
 }

@@ -7,14 +7,14 @@ import (
 )
 
 // load is the point under the harness; its group counts ttftCount points of TTFT.
-func (p *Point) load(h learn.Harness, groupSize int) (*load, error) {
+func (p *point) load(h learn.Harness, groupSize int) (*load, error) {
 	reqs, err := p.Requests(h)
 	return &load{name: p.ID, group: p.Group(), dep: p.Deployment, reqs: reqs, ttftMs: p.TTFTMs, tpotMs: p.TPOTMs,
 		tpotWeight: 1, ttftWeight: min(1, ttftCount/float64(groupSize))}, err
 }
 
 // loads are the points, each under the harness of its group.
-func loads(points []Point, harness func(p *Point) learn.Harness) ([]*load, error) {
+func loads(points []point, harness func(p *point) learn.Harness) ([]*load, error) {
 	size := map[string]int{}
 	for i := range points {
 		size[points[i].Group()]++

@@ -2,29 +2,29 @@ package library
 
 import "github.com/blis-train/blis-train/trace"
 
-// Part is one kind of kernel of a step.
-type Part uint8
+// part is one kind of kernel of a step.
+type part uint8
 
 // The parts of a step, in the order of a layer.
 const (
-	Norm Part = iota
-	QKV
-	Rope
-	KVWrite
-	PrefillAttention
-	DecodeAttention
-	OProj
+	norm part = iota
+	qkv
+	rope
+	kvWrite
+	prefillAttention
+	decodeAttention
+	oProj
 	AllReduce
-	GateUp
-	Activation
-	Down
-	Router
-	Experts
-	SharedExpert
-	Embedding
-	LMHead
-	LogitsGather
-	Sampling
+	gateUp
+	activation
+	down
+	router
+	experts
+	sharedExpert
+	embedding
+	lmHead
+	logitsGather
+	sampling
 	NumParts
 )
 
@@ -32,23 +32,23 @@ var partNames = [NumParts]string{"norm", "qkv", "rope", "kv_write", "prefill_att
 	"gate_up", "activation", "down", "router", "experts", "shared_expert", "embedding", "lm_head", "logits_gather", "sampling"}
 
 // String is the part's name in tables.
-func (p Part) String() string { return partNames[p] }
+func (p part) String() string { return partNames[p] }
 
 // Measured reports whether the part's time comes from a table; the others are
 // charged by their bytes.
-func (p Part) Measured() bool {
+func (p part) Measured() bool {
 	switch p {
-	case Norm, Rope, KVWrite, Activation, Embedding, Sampling:
+	case norm, rope, kvWrite, activation, embedding, sampling:
 		return false
 	}
 	return true
 }
 
-// Parts are the milliseconds of each part, all layers together.
-type Parts [NumParts]float64
+// parts are the milliseconds of each part, all layers together.
+type parts [NumParts]float64
 
 // TotalMs is the whole step.
-func (p *Parts) TotalMs() float64 {
+func (p *parts) TotalMs() float64 {
 	sum := 0.0
 	for _, v := range p {
 		sum += v
@@ -58,8 +58,8 @@ func (p *Parts) TotalMs() float64 {
 
 // StepMs is what the batch's kernels take, by part. It allocates nothing. An
 // empty batch takes no time.
-func (s *Stepper) StepMs(batch []trace.Chunk) Parts {
-	var p Parts
+func (s *Stepper) StepMs(batch []trace.Chunk) parts {
+	var p parts
 	var tokens, seqs, decodes, context float64
 	for _, c := range batch {
 		if c.New == 0 {
@@ -72,7 +72,7 @@ func (s *Stepper) StepMs(batch []trace.Chunk) Parts {
 			context += float64(c.Computed)
 			continue
 		}
-		p[PrefillAttention] += s.prefillMs(float64(c.New), float64(c.Computed), p[PrefillAttention] == 0)
+		p[prefillAttention] += s.prefillMs(float64(c.New), float64(c.Computed), p[prefillAttention] == 0)
 	}
 	if seqs == 0 {
 		return p
@@ -82,9 +82,9 @@ func (s *Stepper) StepMs(batch []trace.Chunk) Parts {
 		run, captured = s.engine.GraphTokens(tokens)
 	}
 	layers := float64(s.layers)
-	p[PrefillAttention] *= layers
+	p[prefillAttention] *= layers
 	if decodes > 0 {
-		p[DecodeAttention] = layers * s.generation.at(decodes*s.generationRatio, context/decodes)
+		p[decodeAttention] = layers * s.generation.at(decodes*s.generationRatio, context/decodes)
 	}
 	for i := range s.linear {
 		l := &s.linear[i]
@@ -94,10 +94,10 @@ func (s *Stepper) StepMs(batch []trace.Chunk) Parts {
 		m := &s.moved[i]
 		p[m.part] += float64(m.times * (float64(m.bytesPerToken*run*s.msPerByte) + launchMs))
 	}
-	p[LMHead] = s.head.at(seqs, 1)
+	p[lmHead] = s.head.at(seqs, 1)
 	s.collectives(&p, run, seqs, captured)
 	if s.rules == Engine {
-		p[Sampling] = float64(s.vocabBytes*seqs*s.msPerByte) + launchMs
+		p[sampling] = float64(s.vocabBytes*seqs*s.msPerByte) + launchMs
 	}
 	return p
 }

@@ -64,8 +64,8 @@ type moeKey struct {
 	distribution                 string
 }
 
-// GPUs lists the GPUs whose datasheet lies in the folder, sorted.
-func GPUs(dir string) ([]string, error) {
+// gpUs lists the GPUs whose datasheet lies in the folder, sorted.
+func gpUs(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -83,10 +83,10 @@ func GPUs(dir string) ([]string, error) {
 	return names, nil
 }
 
-// GPUOf finds the folder's GPU for a device name: its own name or one of the
+// gpuOf finds the folder's GPU for a device name: its own name or one of the
 // built-in datasheets' (H100-SXM-80GB, H100).
-func GPUOf(dir, hardware string) (string, error) {
-	names, err := GPUs(dir)
+func gpuOf(dir, hardware string) (string, error) {
+	names, err := gpUs(dir)
 	if err != nil {
 		return "", err
 	}
@@ -103,7 +103,7 @@ func GPUOf(dir, hardware string) (string, error) {
 // Load reads the tables of a device, which may be named as in the folder or as
 // in run.yaml. Of several vLLM versions of a table the newest is taken.
 func Load(dir, hardware string) (*Tables, error) {
-	gpu, err := GPUOf(dir, hardware)
+	gpu, err := gpuOf(dir, hardware)
 	if err != nil {
 		return nil, err
 	}
