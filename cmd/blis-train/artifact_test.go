@@ -172,7 +172,7 @@ func TestExportUsage(t *testing.T) {
 		"missing fit":     {[]string{"export", "nowhere.json", "-o", out}, 1, "nowhere.json"},
 		"refused":         {[]string{"export", fit, "-o", out, "--format", "blis-defaults"}, 1, "--force"},
 		"no such config":  {[]string{"export", fit, "-o", out, "--format", "inferno-models", "--config", "x"}, 1, "llama"},
-		"bad length":      {[]string{"export", fit, "-o", out, "--format", "wva-4p", "--prompt-tokens", "-3"}, 2, "--prompt-tokens"},
+		"bad length":      {[]string{"export", fit, "-o", out, "--format", "wva-4p", "--prompt-tokens", "-3", "--output-tokens", "9"}, 2, "--prompt-tokens"},
 		"missing verdict": {[]string{"export", fit, "-o", out, "--validation", "no.json"}, 1, "no.json"},
 	} {
 		rc, _, stderr := call(tc.args...)

@@ -50,31 +50,47 @@ func TestFewCommandsAndFlags(t *testing.T) {
 	}
 }
 
-// TestFlagsAreTested: every flag of every command stands in a script or in another test of the
-// command line, every key in a page of its own stage.
+// TestFlagsAreTested: every flag stands in a script, on a line that calls its command, or in a
+// Go test that does. Commands that share a flag, with its help, share the test.
 func TestFlagsAreTested(t *testing.T) {
-	var tests strings.Builder
+	all, said := leaves(), map[string]bool{} // help of a flag, which has its name
+	flag := regexp.MustCompile(`--?([a-z][a-z0-9-]*)`)
 	for _, glob := range []string{"testdata/script/*.txtar", "*_test.go"} {
 		names, err := filepath.Glob(glob)
 		must(t, err)
 		for _, n := range names {
 			text, err := os.ReadFile(n)
 			must(t, err)
-			tests.Write(text)
-		}
-	}
-	said := map[string]bool{}
-	for _, m := range regexp.MustCompile(`--?([a-z][a-z0-9-]*)`).FindAllStringSubmatch(tests.String(), -1) {
-		said[m[1]] = true
-	}
-	for _, l := range leaves() {
-		for _, f := range l.Flags {
-			names := f.Names()
-			if !slices.ContainsFunc(names, func(n string) bool { return said[n] }) {
-				t.Errorf("%s --%s: in no script of testdata/script and in no test", l.name, names[0])
+			parts := []string{string(text)} // the arguments of a Go test have many lines
+			if strings.HasSuffix(n, ".txtar") {
+				parts = strings.Split(parts[0], "\n")
+			}
+			for _, part := range parts {
+				var given []string
+				for _, m := range flag.FindAllStringSubmatch(part, -1) {
+					given = append(given, m[1])
+				}
+				for _, l := range all {
+					for _, f := range l.Flags {
+						named := slices.ContainsFunc(f.Names(), func(n string) bool { return slices.Contains(given, n) })
+						said[f.String()] = said[f.String()] || named && calls(part, l.name)
+					}
+				}
 			}
 		}
 	}
+	for _, l := range all {
+		for _, f := range l.Flags {
+			if !said[f.String()] {
+				t.Errorf("%s --%s: in no script or test that calls the command", l.name, f.Names()[0])
+			}
+		}
+	}
+}
+
+// calls reports whether a line of a script or of a test calls the command.
+func calls(line, name string) bool {
+	return strings.Contains(line, "blis-train "+name+" ") || strings.Contains(line, `"`+strings.ReplaceAll(name, " ", `", "`)+`"`)
 }
 
 // TestPagesAreGenerated: docs/commands.md has every flag of every command, docs/pipeline-yaml.md

@@ -117,7 +117,7 @@ var executed = regexp.MustCompile(`(?m)^` + module + `/(\S+)/[^/]+\.go:\d+:\s+(\
 
 // TestEvalWalk runs extract and fit of the smoke run with a program that counts, and
 // prints the packages of which a function ran: what one span passes from a dump to
-// coefficients.yaml. At most 22.
+// coefficients.yaml. At most 22, and those that CONTRIBUTING.md draws.
 func TestEvalWalk(t *testing.T) {
 	if !repo.Eval() {
 		t.Skip("BLIS_TRAIN_EVAL is not set: the walk of a span was not counted")
@@ -151,6 +151,24 @@ func TestEvalWalk(t *testing.T) {
 	}
 	slices.Sort(list)
 	t.Logf("%d packages:\n%s", len(list), strings.Join(list, "\n"))
+	_, drawing, _ := strings.Cut(readFile(t, filepath.Join(root, "CONTRIBUTING.md")), "\nextract:  ")
+	drawing, _, _ = strings.Cut(drawing, "```")
+	drawn := map[string]bool{}
+	for _, word := range regexp.MustCompile(`[a-z][a-z/-]*`).FindAllString(drawing, -1) {
+		if _, err := os.Stat(filepath.Join(root, word)); err == nil {
+			drawn[word] = true
+		}
+	}
+	for p := range ran {
+		if !drawn[p] {
+			t.Errorf("CONTRIBUTING.md does not draw %s", p)
+		}
+	}
+	for p := range drawn {
+		if ran[p] == 0 {
+			t.Errorf("CONTRIBUTING.md draws %s, of which nothing ran", p)
+		}
+	}
 	if len(list) == 0 || len(list) > 22 {
 		t.Errorf("got %d packages, want 1 to 22", len(list))
 	}
