@@ -193,8 +193,8 @@ func planSection(q *Queue) report.Section {
 			Cols: []report.Column{{Head: "Server"}, {Head: "Priority", Num: true}, {Head: "Requests/s", Num: true}, {Head: "Accelerator"},
 				{Head: "Replicas", Num: true}, {Head: "Wanted", Num: true}, {Head: "Cents/h", Num: true}, {Head: "Penalty", Num: true}}}
 		for _, g := range p.plan.Servers {
-			t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Name(g.Name), report.Count(g.Priority), report.Num(g.RateRPS),
-				report.Plain(g.Accelerator), report.Count(g.Replicas), report.Count(g.Wanted), report.Num(g.Cost), report.Num(g.Value)}})
+			t.Put(report.Name(g.Name), report.Count(g.Priority), report.Num(g.RateRPS), report.Plain(g.Accelerator),
+				report.Count(g.Replicas), report.Count(g.Wanted), report.Num(g.Cost), report.Num(g.Value))
 		}
 		x.Blocks = append(x.Blocks, report.Tables(report.Capped(t, "by name", "queue.json"))...)
 	}
@@ -208,8 +208,7 @@ func originSection(q *Queue) report.Section {
 	t := &report.Table{ID: "inputs", Caption: "Inputs", Closed: true,
 		Cols: []report.Column{{Head: "Name"}, {Head: "Bytes", Num: true}, {Head: "SHA-256"}}}
 	for _, in := range q.Inputs {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(in.Name), report.Count(in.Bytes), {Text: in.SHA256,
-			Class: "mono"}}})
+		t.Put(report.Plain(in.Name), report.Count(in.Bytes), report.Cell{Text: in.SHA256, Class: "mono"})
 	}
 	x.Blocks = append(x.Blocks, report.Tables(report.Capped(t, "in the order of the files", "queue.json, inputs"))...)
 	return x

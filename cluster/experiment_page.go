@@ -79,10 +79,10 @@ func pairedTable(id, caption string, list []contrastDoc) *report.Table {
 		if c.Same != nil && *c.Same {
 			same = "yes"
 		}
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.A), report.Plain(c.B), report.Plain(cmp.Or(headings[c.Figure],
-			c.Figure)),
-			{Text: differing(c.Figure, c.Effect), Class: "n"}, {Text: betweenText(c.Figure, c.Lo, c.Hi), Class: "nb"},
-			report.Number(c.P), report.Number(c.Holm), report.Plain(same), report.Count(c.N)}})
+		t.Put(report.Plain(c.A), report.Plain(c.B), report.Plain(cmp.Or(headings[c.Figure], c.Figure)),
+			report.Cell{Text: differing(c.Figure, c.Effect), Class: "n"},
+			report.Cell{Text: betweenText(c.Figure, c.Lo, c.Hi), Class: "nb"}, report.Number(c.P), report.Number(c.Holm),
+			report.Plain(same), report.Count(c.N))
 	}
 	return report.Capped(t, "in the order of the file", "experiment.json")
 }
@@ -116,8 +116,7 @@ func verdictSection(d *Document) report.Section {
 	t := &report.Table{ID: "verdict-table", Caption: "Verdicts", Cols: []report.Column{{Head: "Statement"}, {Head: "Verdict"}, {Head: "Why"}}}
 	var evidence []contrastDoc
 	for _, v := range d.Verdicts {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Prose(v.ID + ": " + v.Statement), report.Plain(v.Verdict),
-			report.Prose(v.Why)}})
+		t.Put(report.Prose(v.ID+": "+v.Statement), report.Plain(v.Verdict), report.Prose(v.Why))
 		evidence = append(evidence, v.Evidence...)
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
@@ -147,13 +146,11 @@ func cellSection(d *Document) report.Section {
 		if c.Stationary {
 			still = "yes"
 		}
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(no), {Text: c.Name, Class: "nb"}, report.Percent(f("goodput")),
-			report.Percent(f("goodput_critical")), report.Percent(f("goodput_standard")),
-			report.Percent(f("goodput_sheddable")),
+		t.Put(report.Plain(no), report.Cell{Text: c.Name, Class: "nb"}, report.Percent(f("goodput")),
+			report.Percent(f("goodput_critical")), report.Percent(f("goodput_standard")), report.Percent(f("goodput_sheddable")),
 			report.Percent(f("admitted_share")), report.Percent(f("miss_share")), report.Number(f("ttft_p99_critical_ms")),
 			report.Number(f("ttft_p99_admitted_ms")), report.Percent(f("cached_share")), report.Percent(f("potential_share")),
-			report.Number(f("jain")),
-			report.Number(f("output_tokens_per_s")), report.Plain(still)}})
+			report.Number(f("jain")), report.Number(f("output_tokens_per_s")), report.Plain(still))
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
 	x.Blocks = append(x.Blocks, report.Tables(componentTable(d.Contrasts))...)
@@ -174,9 +171,9 @@ func predictionSection(d *Document) report.Section {
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
 		if c.Role != "frontier" && f("prediction_median_ape") != nil {
-			t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.Name), report.Percent(f("prediction_median_ape")),
-				report.Percent(f("prediction_bias")), report.Percent(f("prediction_coverage_p90")), report.Percent(f("shadow_median_ape")),
-				report.Percent(f("shadow_coverage_p90")), report.Percent(f("false_reject_share"))}})
+			t.Put(report.Plain(c.Name), report.Percent(f("prediction_median_ape")), report.Percent(f("prediction_bias")),
+				report.Percent(f("prediction_coverage_p90")), report.Percent(f("shadow_median_ape")),
+				report.Percent(f("shadow_coverage_p90")), report.Percent(f("false_reject_share")))
 		}
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
@@ -199,11 +196,9 @@ func robustSection(d *Document) report.Section {
 			}
 		}
 		g := []contrastDoc{c.Goodput}
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS),
-			report.Num(c.Rho),
-			report.Num(c.HorizonS), difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted),
-			report.Percent(c.MedianAPE), report.Percent(c.Bias), report.Percent(c.Coverage), report.Plain(cmp.Or(strings.Join(holds, ", "),
-				"none"))}})
+		t.Put(report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS), report.Num(c.Rho), report.Num(c.HorizonS),
+			difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted), report.Percent(c.MedianAPE),
+			report.Percent(c.Bias), report.Percent(c.Coverage), report.Plain(cmp.Or(strings.Join(holds, ", "), "none")))
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
 	for i, at := range d.Loads {
@@ -213,16 +208,14 @@ func robustSection(d *Document) report.Section {
 		Num: true},
 		{Head: "Published (ms)", Num: true}, {Head: "Pooled (ms)", Num: true}, {Head: "Worst instance (ms)", Num: true}}}
 	for _, p := range d.Published {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Count(p.Configuration), report.Num(p.PublishedMs),
-			report.Number(p.PooledMs),
-			report.Number(p.WorstMs)}})
+		t.Put(report.Count(p.Configuration), report.Num(p.PublishedMs), report.Number(p.PooledMs), report.Number(p.WorstMs))
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
 	t = &report.Table{ID: "transient", Caption: "Always-admit by the length of arrivals", Cols: []report.Column{{Head: "Arrivals (s)",
 		Num: true},
 		{Head: "P99 (ms)", Num: true}, {Head: "95 %"}}}
 	for _, p := range d.Transient {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Num(p.ArrivalsS), report.Number(p.P99Ms), band(p.Lo, p.Hi)}})
+		t.Put(report.Num(p.ArrivalsS), report.Number(p.P99Ms), band(p.Lo, p.Hi))
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
 	return x
@@ -271,7 +264,7 @@ func newcomerSection(d *Document) report.Section {
 	t := &report.Table{ID: "reached", Caption: "First second at 0.8 of the others' admission", Cols: []report.Column{{Head: "Configuration"},
 		{Head: "Second", Num: true}}}
 	for _, c := range d.Newcomer {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.Cell), report.Number(c.ReachedS)}})
+		t.Put(report.Plain(c.Cell), report.Number(c.ReachedS))
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
 	return x

@@ -53,10 +53,10 @@ func scoreTable(s *Scores) *report.Table {
 		{Head: "Above max", Num: true, Help: "MAPE of the rows above the largest training target"},
 		{Head: "P90 coverage", Num: true}, {Head: "95 %"}, {Head: "Why not"}}}
 	for _, c := range s.Models {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Prose(c.Scope), report.Plain(targetWords[c.Target]), report.Name(c.Model),
-			report.Count(c.Rows), report.Percent(c.MAPE), rangeWords(c.MAPEBand), report.Percent(c.MAPEConst), report.Percent(c.MAPEFloor),
-			report.Percent(c.MedianAPE), report.Percent(c.P95APE), report.Percent(c.WAPE), report.Percent(c.Bias), report.Percent(c.AboveMaxMAPE),
-			report.Percent(c.Coverage), rangeWords(c.CoverageBand), report.Prose(c.Reason)}})
+		t.Put(report.Prose(c.Scope), report.Plain(targetWords[c.Target]), report.Name(c.Model), report.Count(c.Rows),
+			report.Percent(c.MAPE), rangeWords(c.MAPEBand), report.Percent(c.MAPEConst), report.Percent(c.MAPEFloor),
+			report.Percent(c.MedianAPE), report.Percent(c.P95APE), report.Percent(c.WAPE), report.Percent(c.Bias),
+			report.Percent(c.AboveMaxMAPE), report.Percent(c.Coverage), rangeWords(c.CoverageBand), report.Prose(c.Reason))
 	}
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, models")
 }
@@ -73,8 +73,8 @@ func holdOutTable(s *Scores) *report.Table {
 		{Head: "Training", Num: true}, {Head: "Test", Num: true}, {Head: "Alive at the border", Num: true},
 		{Head: "Above training maximum", Num: true}, {Head: "Why none"}}}
 	for _, h := range s.HoldOut {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Count(h.Train),
-			report.Count(h.Test), report.Count(h.Dropped), report.Percent(h.AboveMax), report.Prose(h.Reason)}})
+		t.Put(report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Count(h.Train), report.Count(h.Test),
+			report.Count(h.Dropped), report.Percent(h.AboveMax), report.Prose(h.Reason))
 	}
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, hold_out")
 }
@@ -82,7 +82,7 @@ func holdOutTable(s *Scores) *report.Table {
 func modelTable() *report.Table {
 	t := &report.Table{ID: "models", Caption: "What they are", Cols: []report.Column{{Head: "Model"}, {Head: "What it is"}}}
 	for _, name := range scored {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Name(name), report.Prose(modelDocs[name])}})
+		t.Put(report.Name(name), report.Prose(modelDocs[name]))
 	}
 	return t
 }
@@ -91,9 +91,8 @@ func rowTable(s *Scores) *report.Table {
 	t := &report.Table{ID: "runs", Caption: "Requests by run", Cols: []report.Column{{Head: "Run"}, {Head: "Configuration"},
 		{Head: "Requests", Num: true}, {Head: "Rows", Num: true}, {Head: "Dropped"}}}
 	for _, r := range s.Runs {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests),
-			report.Count(r.Rows),
-			report.Prose(report.Reasons(r.Dropped))}})
+		t.Put(report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests), report.Count(r.Rows),
+			report.Prose(report.Reasons(r.Dropped)))
 	}
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, runs")
 }

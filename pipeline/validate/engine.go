@@ -14,31 +14,38 @@ import (
 // engine is how a run is replayed: the coefficients' step times (or the latency
 // model of the options), delays from the artifact or the options.
 func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engine, []trace.Finding, error) {
-	e := engine{Async: t.Lag > 0, Gamma: j.set.Gamma, Renewal: features.RenewalOf(j.set),
-		Seed: j.o.Seed, Drift: t.drift, Done: j.done}
-	if t.beta == nil {
-		e.Async = dep.Engine.IsAsync()
-	}
-	var err error
-	if j.o.Latency != nil {
-		e.Latency, err = j.o.Latency(dep)
-	} else {
-		e.Latency, err = sim.NewPhysics(j.set, dep)
-	}
+	e := engine{Drift: t.drift}
+	step, err := j.stepTime(dep)
 	if err != nil {
 		return e, nil, err
+	}
+	e.Config = sim.DefaultConfig(dep, step)
+	e.Seed, e.Done = j.o.Seed, j.done
+	if t.beta != nil {
+		e.Async = t.Lag > 0
+	}
+	if j.set.Gamma > 0 {
+		e.GammaEMA, e.Renewal = j.set.Gamma, features.RenewalOf(j.set)
 	}
 	findings, err := j.delays(&e, run, dep)
 	if err != nil {
 		return e, nil, err
 	}
 	if j.o.Noise {
-		e.Noise = sim.SetNoise(j.set)
+		e.residuals = sim.SetNoise(j.set)
 	}
 	for _, f := range dep.AssumedInSimulation() {
 		findings = append(findings, trace.Findingf(f.Code, "run %s: %s", run.ID, f.Message))
 	}
 	return e, findings, nil
+}
+
+// stepTime is the model of the replays: the coefficients, or that of the options.
+func (j *job) stepTime(dep *deploy.Deployment) (sim.Model, error) {
+	if j.o.Latency != nil {
+		return j.o.Latency(dep)
+	}
+	return sim.NewPhysics(j.set, dep)
 }
 
 // delays sets what happens outside the engine: a constant that was given, one

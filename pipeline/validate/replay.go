@@ -25,18 +25,10 @@ type Content func(id string, r *sim.Request)
 // engine is how the replay's clock runs: step times, the delays outside the
 // engine, and the residuals for the two replays that are noisy.
 type engine struct {
-	Latency  sim.Model
-	Overhead sim.Delay
-	Egress   sim.Delay
-	Async    bool
-	Gamma    float64 // preemption EMA; 0 = the simulator's default
-	Renewal  func(sinceUs float64) float64
-	KVBlocks int64 // 0 = from the deployment
-	Seed     int64
-	Done     <-chan struct{} // see sim.Config
-	Noise    *sim.Noise      // residual ratios of the artifact; nil = no noise replay
-	Spreads  *spreads        // residual ratios relative to the drift curve; nil = no corrected replay
-	Drift    *drift
+	sim.Config            // of the plain replay
+	residuals  *sim.Noise // ratios of the artifact; nil = no noise replay
+	Spreads    *spreads   // residual ratios relative to the drift curve; nil = no corrected replay
+	Drift      *drift
 }
 
 // noiseReplications is how often a noisy replay is repeated with other seeds; the
@@ -62,7 +54,7 @@ type Phase struct {
 }
 
 // Run replays the requests of all that arrive in the phase of a run.
-func replayRun(marks []stepMark, dep *deploy.Deployment, all []Request, phase *deploy.Phase, content Content, e engine) *Phase {
+func replayRun(marks []stepMark, all []Request, phase *deploy.Phase, content Content, e engine) *Phase {
 	p := newPhase(all, phase, content)
 	for _, s := range marks {
 		if s.startNs >= phase.StartNs && s.startNs < phase.EndNs {
@@ -75,12 +67,12 @@ func replayRun(marks []stepMark, dep *deploy.Deployment, all []Request, phase *d
 	if len(p.obs) == 0 {
 		return p
 	}
-	p.run(result.VariantPlain, e.config(dep), nil)
-	if e.Noise != nil {
-		p.run(result.VariantNoise, e.config(dep), func(c *sim.Config) { c.Noise = e.Noise })
+	p.run(result.VariantPlain, e.Config, nil)
+	if e.residuals != nil {
+		p.run(result.VariantNoise, e.Config, func(c *sim.Config) { c.Noise = e.residuals })
 	}
 	if e.Spreads != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
-		p.run(result.VariantDrift, e.config(dep), func(c *sim.Config) {
+		p.run(result.VariantDrift, e.Config, func(c *sim.Config) {
 			c.Latency = &recorded{
 				Model: e.Latency, Drift: e.Drift, OriginNs: p.originNs, Spreads: e.Spreads,
 				Rng: rand.New(rand.NewPCG(uint64(c.Seed), spreadStream)),
@@ -116,16 +108,6 @@ func newPhase(all []Request, phase *deploy.Phase, content Content) *Phase {
 func Workload(all []Request, phase *deploy.Phase, content Content) ([]sim.Request, []Request, []trace.Finding) {
 	p := newPhase(all, phase, content)
 	return p.requests, p.obs, p.findings
-}
-
-func (e engine) config(dep *deploy.Deployment) sim.Config {
-	c := sim.DefaultConfig(dep, e.Latency)
-	c.Overhead, c.Egress, c.Async, c.Seed, c.KVBlocks = e.Overhead, e.Egress, e.Async, e.Seed, e.KVBlocks
-	c.Done = e.Done
-	if e.Gamma > 0 {
-		c.GammaEMA, c.Renewal = e.Gamma, e.Renewal
-	}
-	return c
 }
 
 // spreadStream separates the spread's random numbers from others of a seed.

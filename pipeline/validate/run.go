@@ -265,7 +265,7 @@ func (j *job) replay(i int) (err error) {
 		if j.o.Noise && t.beta != nil {
 			e.Spreads = spreadsOf(t.beta, t.pred, t.drift, p.StartNs, t.cut(&phase), p.EndNs)
 		}
-		rp := replayRun(marks, dep, obs, &phase, content, e)
+		rp := replayRun(marks, obs, &phase, content, e)
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp)...)
 	}
 	if len(j.entries[i]) == 0 {
