@@ -18,7 +18,7 @@ type Iteration struct {
 	StampStepNs      Opt[int64]   `col:"stamp_step_ns" unit:"ns" doc:"resolution of stamp_ns: 1 s for vLLM's own stamp, the digits written for that of docker, kubectl, CRI, journald, ts or JSON logs"`
 	StampWall        bool         `col:"stamp_wall" doc:"stamp_ns counts from 1970 UTC"`
 	ElapsedUs        float64      `col:"elapsed_us" unit:"us" doc:"iteration elapsed time (log) or wall_time (fpm): waiting for the model and sampling, NOT the step time"`
-	ContextReqs      int64        `col:"context_requests" unit:"requests" doc:"requests without an output token yet: prompts and chunks of prompts alike"`
+	ContextReqs      int64        `col:"context_requests" unit:"requests" doc:"requests without an output token yet: whole prompts and chunks of prompts"`
 	ContextTokens    int64        `col:"context_tokens" unit:"tokens" doc:"their scheduled tokens, prefix-cache hits excluded"`
 	GenerationReqs   int64        `col:"generation_requests" unit:"requests" doc:"all other scheduled requests"`
 	GenerationTokens int64        `col:"generation_tokens" unit:"tokens" doc:"their tokens; more than requests after a preemption or with speculative decoding"`

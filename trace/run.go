@@ -237,7 +237,7 @@ type ObservedRequest struct {
 	E2EUs         Opt[float64] `col:"e2e_us" unit:"us" doc:"last chunk - send"`
 	ChunkGapsUs   []float64    `col:"chunk_gaps_us" unit:"us" doc:"gaps between chunks"`
 	CachedTokens  Opt[int64]   `col:"cached_tokens" unit:"tokens" doc:"prompt tokens that the server took from its prefix cache, as its usage says"`
-	Unsettled     Opt[bool]    `col:"unsettled" doc:"sent while requests that the file leaves out may still have run: part of the load, compared with nothing"`
+	LoadOnly      Opt[bool]    `col:"load_only" doc:"sent while requests that the file leaves out may still have run: part of the load, compared with nothing"`
 	Line          int64        `col:"line" doc:"line in the client file"`
 }
 

@@ -111,7 +111,7 @@ func (r *recovery) read() bool {
 	for i := range r.rows {
 		o := &r.rows[i]
 		tokens += o.OutputTokens.V
-		if o.Unsettled.V {
+		if o.LoadOnly.V {
 			r.from = max(r.from, o.SendNs.V)
 		}
 		if !o.FirstChunkNs.OK || !o.Chunks.OK && len(o.ChunkGapsUs) == 0 {
@@ -226,16 +226,16 @@ func (r *recovery) prompt(i, c int) {
 		return
 	}
 	need := max(1, o.PromptTokens.V-o.CachedTokens.V)
-	room := func(c int) int64 {
+	left := func(c int) int64 {
 		if r.most > 0 {
 			return min(r.most, r.clusters[c].left)
 		}
 		return r.clusters[c].left
 	}
-	first, sum := c, room(c)
-	for sum < need && first > 0 && r.clusters[first].held && r.clusters[first-1].ns > o.SendNs.V && room(first-1) > 0 {
+	first, sum := c, left(c)
+	for sum < need && first > 0 && r.clusters[first].held && r.clusters[first-1].ns > o.SendNs.V && left(first-1) > 0 {
 		first--
-		sum += room(first)
+		sum += left(first)
 	}
 	if sum < need { // steps that delivered nothing computed the rest
 		for k := first; k <= c; k++ {
@@ -246,7 +246,7 @@ func (r *recovery) prompt(i, c int) {
 	}
 	done := o.CachedTokens.V
 	for k := first; k <= c; k++ {
-		n := min(room(k), need)
+		n := min(left(k), need)
 		r.clusters[k].prompts = append(r.clusters[k].prompts, part{n, done, o.PromptTokens.V})
 		r.clusters[k].left -= n
 		done, need = done+n, need-n

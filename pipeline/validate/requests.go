@@ -16,7 +16,7 @@ const (
 	excludedFailed      = "failed"            // ended without success, through no wish of its client
 	excludedAborted     = "aborted"           // its client gave up
 	excludedUnfinished  = "unfinished"        // no end recorded
-	excludedUnknownLoad = "unsettled"         // sent while requests that the file leaves out may have run
+	excludedUnknownLoad = "load_only"         // sent while requests that the file leaves out may have run
 	excludedRejected    = "rejected_by_model" // the simulator could not serve it
 	excludedTraining    = "before_split"      // arrived in the training share
 )
@@ -175,7 +175,7 @@ func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
 				o.Excluded = excludedAborted
 			}
 			o.EndNs = c.EndNs
-		} else if c.Unsettled.V {
+		} else if c.LoadOnly.V {
 			o.Excluded = excludedUnknownLoad
 		}
 		arrival := trace.Some(o.ArrivalNs)

@@ -88,7 +88,7 @@ func aiperfRequest(text []byte) (trace.ObservedRequest, error) {
 	}
 	r.Success = trace.Some(j.Error == nil && !j.Metadata.Cancelled)
 	if j.Metadata.Phase == deploy.WarmupPhase {
-		r.Unsettled = trace.Some(true)
+		r.LoadOnly = trace.Some(true)
 	}
 	ttft, e2e, scale := math.NaN(), math.NaN(), 1.0
 	if err := j.us("time_to_first_token", &ttft, &scale); err != nil {

@@ -192,7 +192,7 @@ func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
 	if int64(present)*2 >= w {
 		for i := range rows {
 			if id, err := strconv.ParseInt(rows[i].ID, 10, 64); err == nil && id < w {
-				rows[i].Unsettled = trace.Some(true)
+				rows[i].LoadOnly = trace.Some(true)
 			}
 		}
 		c.finding(clientFile, "%s: warm_up_requests is %d, and %d of them stand in the file; they are load and compared with nothing",
@@ -202,7 +202,7 @@ func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
 	drained, n := first+int64(longest*1e3), 0
 	for i := range rows {
 		if sent(&rows[i]) < drained {
-			rows[i].Unsettled = trace.Some(true)
+			rows[i].LoadOnly = trace.Some(true)
 			n++
 		}
 	}

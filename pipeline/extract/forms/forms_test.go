@@ -122,7 +122,7 @@ func TestRequestsOfBenchmarks(t *testing.T) {
 		}
 	}
 	got := readFiles(t, map[string]string{"p.jsonl": aiperfText})
-	if !got.Rows[2].Unsettled.V || got.Rows[0].Unsettled.V {
+	if !got.Rows[2].LoadOnly.V || got.Rows[0].LoadOnly.V {
 		t.Error("the warm-up is not told apart")
 	}
 	odd := strings.Replace(aiperfText, `{"value":100.0,"unit":"ms"}`, `{"value":100.0,"unit":"fortnights"}`, 1)
@@ -211,10 +211,10 @@ func TestTraps(t *testing.T) {
 		"shuffle": {reversed(traceRows(30, 3e6, 10, 10)), 0, []string{"sent before the row above"}, nil},
 		"warm-up missing": {renumbered(traceRows(30, 300_000, 10, 10), 50), 50, []string{"warm-up are not in the file"},
 			func(rows []trace.ObservedRequest) bool {
-				return rows[0].Unsettled.V && rows[3].Unsettled.V && !rows[4].Unsettled.V // sent 1.2 s after the first, whose likes take 1 s
+				return rows[0].LoadOnly.V && rows[3].LoadOnly.V && !rows[4].LoadOnly.V // sent 1.2 s after the first, whose likes take 1 s
 			}},
 		"warm-up present": {traceRows(30, 300_000, 10, 10), 5, []string{"of them stand in the file"}, func(rows []trace.ObservedRequest) bool {
-			return rows[4].Unsettled.V && !rows[5].Unsettled.V
+			return rows[4].LoadOnly.V && !rows[5].LoadOnly.V
 		}},
 		"one chunk more": {traceRows(30, 3e6, 10, 11), 0, []string{"one chunk more than tokens"}, func(rows []trace.ObservedRequest) bool {
 			return rows[0].OutputTokens.V == 10 && rows[0].Chunks.V == 10

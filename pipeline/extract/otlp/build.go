@@ -40,7 +40,7 @@ func (b *builder) intern(v []byte) string {
 	return s
 }
 
-// time stores a time in 63 bits; the tables have no room for more.
+// time stores a time in 63 bits; the tables hold no more.
 func (b *builder) time(ns uint64, ok bool) int64 {
 	if ns > math.MaxInt64 {
 		b.cur.FarTime = true

@@ -21,7 +21,7 @@ type Cursor struct {
 	Err       *Error
 	scratch   []byte // unescaped strings of this message
 	cut       bool   // the text ended too early
-	Surrogate bool   // a lone surrogate was replaced
+	Surrogate bool   // half of a surrogate pair was replaced
 }
 
 func (c *Cursor) Fail(format string, args ...any) bool {
