@@ -7,7 +7,7 @@
 // Recorded stamps are int64 nanoseconds of the producer's CLOCK_MONOTONIC and
 // end in Ns; wall-clock stamps end in WallNs and are never subtracted from
 // monotonic ones. Durations and targets are float64 microseconds and end in Us.
-// [Micros] is the simulator's integer clock. Unknown is the zero [Opt], never
+// The simulator counts int64 microseconds. Unknown is the zero [Opt], never
 // 0 or -1.
 //
 // # Glossary: which stamps are subtracted

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 )
 
-// Micros is the simulator's clock and duration: integer microseconds.
-type Micros int64
-
 // Opt is a value that may be unknown. The zero Opt is unknown; on disk it is null.
 type Opt[T any] struct {
 	V  T

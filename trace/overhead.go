@@ -14,13 +14,13 @@ type OverheadBound struct {
 	OK         bool    // ARRIVED and QUEUED are known
 }
 
-// OverheadInterval bounds the overhead between ARRIVED and QUEUED, ns:
+// overheadInterval bounds the overhead between ARRIVED and QUEUED, ns:
 //
 //	[max(0, prior - arrived), queued - arrived]   us
 //
 // prior is the start of the last recorded step before QUEUED; unknown gives 0.
 // An exact interval is the single point queued - arrived.
-func OverheadInterval(arrivedNs, queuedNs int64, priorNs Opt[int64], exact bool) (loUs, hiUs float64) {
+func overheadInterval(arrivedNs, queuedNs int64, priorNs Opt[int64], exact bool) (loUs, hiUs float64) {
 	hiUs = float64(queuedNs-arrivedNs) / 1000
 	switch {
 	case exact:
@@ -78,7 +78,7 @@ func BoundOverheads(n int, stamps func(i int) OverheadStamps, steps iter.Seq[Ste
 		isAlone := busyUntil <= q.QueuedNs.V && !isTied
 		if q.ArrivedNs.OK {
 			exact := complete && isAlone && (isIdle || prior.V <= busyUntil)
-			lo, hi := OverheadInterval(q.ArrivedNs.V, q.QueuedNs.V, prior, exact)
+			lo, hi := overheadInterval(q.ArrivedNs.V, q.QueuedNs.V, prior, exact)
 			out[i] = OverheadBound{LoUs: lo, HiUs: hi, Exact: exact, OK: true}
 		}
 		busyUntil = max(busyUntil, q.FinishedNs.Or(math.MaxInt64))

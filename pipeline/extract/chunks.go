@@ -75,9 +75,9 @@ type cluster struct {
 // part is what of a prompt a step computed.
 type part struct{ tokens, before, prompt int64 }
 
-// Recover finds the steps behind the chunks of rows; budget is the engine's
+// recoverSteps finds the steps behind the chunks of rows; budget is the engine's
 // max_num_batched_tokens, most its long_prefill_token_threshold (0: none).
-func Recover(rows []trace.ObservedRequest, budget, most int64) ([]trace.Iteration, quality) {
+func recoverSteps(rows []trace.ObservedRequest, budget, most int64) ([]trace.Iteration, quality) {
 	r := &recovery{rows: rows, budget: budget, most: most, clusterOf: make([][]int, len(rows))}
 	if !r.read() {
 		return nil, r.q

@@ -23,7 +23,7 @@ func stream(sentUs, prompt int64, firstStep, n int) trace.ObservedRequest {
 func TestPromptsArePlaced(t *testing.T) {
 	// The first request decodes from step 2 on; the second sends 250 tokens in step 4,
 	// which take steps 5, 6 and 7 of 99 tokens beside the one decode.
-	steps, q := Recover([]trace.ObservedRequest{stream(5000, 40, 1, 119), stream(45_000, 250, 7, 3)}, 100, 0)
+	steps, q := recoverSteps([]trace.ObservedRequest{stream(5000, 40, 1, 119), stream(45_000, 250, 7, 3)}, 100, 0)
 	if q.Clusters != 119 || q.WholeShare != 1 || q.Verdict() != "" || len(steps) != 119 {
 		t.Fatalf("got %d steps, %+v: %s", len(steps), q, q.Verdict())
 	}
@@ -42,7 +42,7 @@ func TestPromptsArePlaced(t *testing.T) {
 // TestHiddenSteps: a prompt of several budgets on an idle engine takes steps that
 // deliver nothing: they leave a gap, and its own step is no row.
 func TestHiddenSteps(t *testing.T) {
-	steps, q := Recover([]trace.ObservedRequest{stream(0, 40, 1, 60), stream(900_000, 350, 100, 60)}, 100, 0)
+	steps, q := recoverSteps([]trace.ObservedRequest{stream(0, 40, 1, 60), stream(900_000, 350, 100, 60)}, 100, 0)
 	if q.Verdict() != "" || len(steps) != 119 {
 		t.Fatalf("got %d steps of %d: %s", len(steps), q.Clusters, q.Verdict())
 	}
@@ -67,11 +67,11 @@ func TestNoSteps(t *testing.T) {
 		"several": {[]trace.ObservedRequest{several}, "not tokens"},
 		"others":  {[]trace.ObservedRequest{stream(0, 40, 1, 150), other}, "without a chunk"},
 	} {
-		if _, q := Recover(c.rows, 1000, 0); !strings.Contains(q.Verdict(), c.want) {
+		if _, q := recoverSteps(c.rows, 1000, 0); !strings.Contains(q.Verdict(), c.want) {
 			t.Errorf("%s: got %q (%+v), want %q", name, q.Verdict(), q, c.want)
 		}
 	}
-	if steps, q := Recover([]trace.ObservedRequest{{ID: "no chunks"}}, 1000, 0); steps != nil || q.Clusters != 0 {
+	if steps, q := recoverSteps([]trace.ObservedRequest{{ID: "no chunks"}}, 1000, 0); steps != nil || q.Clusters != 0 {
 		t.Errorf("got %+v, %+v of nothing", steps, q)
 	}
 }

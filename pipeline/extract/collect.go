@@ -39,7 +39,8 @@ type collector struct {
 	observed []trace.ObservedRequest
 }
 
-func New(names []source.Input, acc *source.Account, mem *source.Memory, format table.Format) *collector {
+// newCollector gathers the spans of the named inputs.
+func newCollector(names []source.Input, acc *source.Account, mem *source.Memory, format table.Format) *collector {
 	return &collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: spanSet{}, byID: map[digest]int32{},
 		pack: newPacking(mem), journeys: mem.Spool()}
 }

@@ -322,7 +322,7 @@ func (x *extraction) inputs(ctx context.Context) error {
 	if err := refuseForeign(set.traces); err != nil {
 		return err
 	}
-	x.col = New(set.traces, x.acc, mem, o.Format)
+	x.col = newCollector(set.traces, x.acc, mem, o.Format)
 	done, total := int64(0), set.bytes()
 	how := o.streaming()
 	how.Progress = func(n int64) {
@@ -409,7 +409,7 @@ func (x *extraction) chunks() error {
 		return nil
 	}
 	e := &x.dep.Engine
-	steps, q := Recover(x.obs, e.MaxNumBatchedTokens, e.LongPrefillThreshold)
+	steps, q := recoverSteps(x.obs, e.MaxNumBatchedTokens, e.LongPrefillThreshold)
 	if q.Clusters == 0 {
 		return nil
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Class is what a span means to us.
-type Class uint8
+// class is what a span means to us.
+type class uint8
 
 const (
-	ClassForeign Class = iota
+	ClassForeign class = iota
 	classAPI           // vllm.api/llm_request
 	ClassCore          // vllm.scheduler/llm_core, and llm_request with journey events of the oldest forks
 	ClassStep          // scheduler_steps, scheduler_steps_<N>
@@ -73,7 +73,7 @@ type apiEvent struct {
 // Span is one decoded span. Steps and snapshots are rows already, so that the
 // one goroutine that collects spans has little to do.
 type Span struct {
-	Class              Class
+	Class              class
 	Scope, Name        string
 	TraceID            [16]byte
 	SpanID, Parent     [8]byte
@@ -109,7 +109,7 @@ type fault struct {
 }
 
 // classify decides what a span is from scope, name and content (spec#wire-versions).
-func classify(s *Span, journey bool) Class {
+func classify(s *Span, journey bool) class {
 	steps := len(s.Name) >= len("scheduler_steps") && s.Name[:len("scheduler_steps")] == "scheduler_steps"
 	switch {
 	case s.Scope == "vllm.api" && s.Name == "llm_request":
@@ -130,7 +130,7 @@ func classify(s *Span, journey bool) Class {
 }
 
 // allowed are the events that belong to a class.
-func (c Class) allowed(e eventName) bool {
+func (c class) allowed(e eventName) bool {
 	switch c {
 	case classAPI:
 		return e <= APIAborted
