@@ -6,7 +6,7 @@
 //
 //	steps, err := rows.Rebuild(run, dep, features.V11)  // batches, section 8
 //	beta, err  := steps.Beta(sp, rows.Options{Lag: 1, Gamma: 0.3})
-//	alpha, err := steps.Alpha(sp, rows.Options{Target: rows.Overhead, Gamma: 0.3})
+//	alpha, err := steps.Alpha(sp, rows.Options{Target: coeff.Overhead, Gamma: 0.3})
 //	rows.Clean(tables, rows.Relative)                   // outliers, pooled
 //
 // # Stage one: what ran in each step
