@@ -162,7 +162,9 @@ func (s *section) within(key, unit string, lo, hi float64) trace.Opt[float64] {
 }
 
 func (s *section) boolean(key string) trace.Opt[bool] {
-	return scalarOf(s, key, "true or false", []string{"!!bool"}, func(text string) (bool, error) { return strings.EqualFold(text, "true"), nil })
+	return scalarOf(s, key, "true or false", []string{"!!bool"}, func(text string) (bool, error) {
+		return strings.EqualFold(text, "true"), nil
+	})
 }
 
 // names is a string or a list of strings; null and absent are none.
