@@ -34,11 +34,11 @@ func (d *RunDir) found(s *inputSet) error {
 		return err
 	}
 	for i := range in {
-		if contentOf(&in[i]) == kindPasses {
-			s.passes = append(s.passes, in[i])
-		} else {
-			s.logs = append(s.logs, in[i])
+		k := contentOf(&in[i])
+		if k != kindPasses {
+			k = kindLog
 		}
+		s.put(k, in[i])
 	}
 	if d.Files != nil {
 		s.sortOut()
@@ -53,13 +53,10 @@ func (d *RunDir) found(s *inputSet) error {
 		return err
 	}
 	for i := range rest {
-		switch k := contentOf(&rest[i]); {
-		case k == kindClient && clients:
-			s.clients = append(s.clients, rest[i])
-		case len(named) == 0 && (k == kindLog || k == kindSilent && len(s.traces) == 0):
-			s.logs = append(s.logs, rest[i])
-		case k == kindPasses && len(named) == 0:
-			s.passes = append(s.passes, rest[i])
+		k := contentOf(&rest[i])
+		isClient := k == kindClient
+		if isClient && clients || !isClient && len(named) == 0 && (k != kindSilent || len(s.traces) == 0) {
+			s.put(k, rest[i])
 		}
 	}
 	s.logs, s.passes, s.clients = inReadingOrder(s.logs), inSegments(s.passes), inReadingOrder(s.clients)
@@ -68,25 +65,33 @@ func (d *RunDir) found(s *inputSet) error {
 
 // sortOut puts files given as dumps that are something else where they belong.
 func (s *inputSet) sortOut() {
-	var traces []source.Input
-	for i := range s.traces {
-		in := &s.traces[i]
+	given := s.traces
+	s.traces = nil
+	for i := range given {
 		k := kindOther
-		if in.Path != "-" && !isPipe(in.Path) {
-			k = contentOf(in)
+		if given[i].Path != "-" && !isPipe(given[i].Path) {
+			k = contentOf(&given[i])
 		}
-		switch k {
-		case kindLog, kindSilent:
-			s.logs = append(s.logs, *in)
-		case kindPasses:
-			s.passes = append(s.passes, *in)
-		case kindClient:
-			s.clients = append(s.clients, *in)
-		default:
-			traces = append(traces, *in)
+		if !s.put(k, given[i]) {
+			s.traces = append(s.traces, given[i])
 		}
 	}
-	s.traces, s.passes = traces, inSegments(s.passes)
+	s.passes = inSegments(s.passes)
+}
+
+// put takes a file for what it is; false for one of no use.
+func (s *inputSet) put(k kind, in source.Input) bool {
+	switch k {
+	case kindLog, kindSilent:
+		s.logs = append(s.logs, in)
+	case kindPasses:
+		s.passes = append(s.passes, in)
+	case kindClient:
+		s.clients = append(s.clients, in)
+	default:
+		return false
+	}
+	return true
 }
 
 func isPipe(path string) bool {
