@@ -424,13 +424,3 @@ const codeBadSpec trace.Code = "bad_cluster_spec"
 
 // codeOutsidePredictor is a predictor that was asked about loads it has not seen.
 const codeOutsidePredictor trace.Code = "predictor_extrapolates"
-
-// Codes describes this package's codes.
-var Codes = []trace.CodeEntry{
-	{Code: codeBadSpec, Kind: "error",
-		Meaning: "cluster.yaml, a cluster flag or an experiment says something impossible",
-		Action:  "correct the named field; docs/clusters.md lists them"},
-	{Code: codeOutsidePredictor, Kind: "warning",
-		Meaning: "a latency predictor estimated requests outside what it was trained on",
-		Action:  "train it on loads like these, or let the rollout predict: leave predictor out of cluster.yaml"},
-}

@@ -334,16 +334,6 @@ func TestKVCacheEstimateNeedsRoom(t *testing.T) {
 	}
 }
 
-func TestEveryCodeIsDescribedOnce(t *testing.T) {
-	seen := map[trace.Code]bool{}
-	for _, e := range Codes {
-		if seen[e.Code] || e.Meaning == "" || e.Action == "" || e.Kind == "" {
-			t.Errorf("%+v", e)
-		}
-		seen[e.Code] = true
-	}
-}
-
 func FuzzRunYAML(f *testing.F) {
 	f.Add(goodRun)
 	f.Add(minimalRunYAML)

@@ -37,17 +37,3 @@ const codeJudgedOnTraining trace.Code = "judged_on_training"
 
 // codeOtherColumns says that an export has columns its reader does not feed.
 const codeOtherColumns trace.Code = "other_columns"
-
-// Codes describes the codes of this package.
-var Codes = []trace.CodeEntry{
-	{Code: codeJudgedOnTraining, Kind: "warning", Meaning: "a predictor was judged on a recording that it was trained on",
-		Action: "evaluate it on other runs; predictor fit holds rows out by itself"},
-	{Code: codeTwoClocks, Kind: "warning", Meaning: "arrivals and engine stamps are on two clocks; the smallest pick-up wait of the run was " +
-		"taken as 0",
-		Action: "record both on one clock"},
-	{Code: codeLeakingScore, Kind: "finding", Meaning: "the share of the prompt in the cache was measured after the decision, so no router " +
-		"can know it",
-		Action: "use --prefix-score index for what is to be exported"},
-	{Code: codeOtherColumns, Kind: "finding", Meaning: "the exported trees read columns that llm-d's server does not feed",
-		Action: "make the rows with --features llmd"},
-}

@@ -78,24 +78,6 @@ const (
 	codeBadPrediction  trace.Code = "bad_prediction"
 )
 
-// Codes describes this package's codes.
-var Codes = []trace.CodeEntry{
-	{Code: CodeBadConfig, Kind: "error", Meaning: "the configuration of the simulator or of its trace dump, or a request, is impossible",
-		Action: "correct the named field; without KV blocks set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks"},
-	{Code: codePromptTooLong, Kind: "finding",
-		Meaning: "the prompt leaves no room for an output token below max_model_len; vLLM refuses such a request",
-		Action:  "shorten the prompt or raise max_model_len"},
-	{Code: codePromptNoBudget, Kind: "finding",
-		Meaning: "chunked prefill is off and the tokens to compute exceed max_num_batched_tokens, so the request can never be scheduled",
-		Action:  "raise max_num_batched_tokens or turn chunked prefill on"},
-	{Code: codeNeverFits, Kind: "finding", Meaning: "the request needs more KV blocks than exist",
-		Action: "give the engine more KV blocks or shorten the request"},
-	{Code: codeClipped, Kind: "warning", Meaning: "predicted step times below 1 us or delays below 0 were clipped",
-		Action: "look at the coefficients: a term is probably negative or missing"},
-	{Code: codeBadPrediction, Kind: "error", Meaning: "the latency model returned NaN or infinity",
-		Action: "look at the coefficients and the named step"},
-}
-
 // Check verifies the configuration.
 func (c *Config) Check() error {
 	if c.Deployment == nil || c.Latency == nil {

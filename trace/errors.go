@@ -10,20 +10,9 @@ import (
 // of the outputs' promise: add freely, never rename.
 //
 // Every Code is declared as a constant of this type beside the code that emits
-// it and described in that package's `Codes` list; `blis-train explain` and
-// docs/codes.md come from those lists and a test finds constants without an entry.
+// it and described in cmd/blis-train/codes.yaml; `blis-train explain` and docs/codes.md
+// come from that file and a test finds constants without an entry.
 type Code string
-
-// CodeEntry describes one Code for people.
-type CodeEntry struct {
-	Code    Code
-	Kind    string // drop | warning | error | finding | tag | KindUsage
-	Meaning string // what happened, one sentence
-	Action  string // what to do about it, one sentence
-}
-
-// KindUsage is an error in how a command was called (spec#exit-status).
-const KindUsage = "usage"
 
 // Finding is a coded message that does not stop the work: it is printed,
 // written to the output file and shown in the report.

@@ -35,8 +35,8 @@ func TestCodesPageIsCurrent(t *testing.T) {
 	}
 }
 
-// TestCodesAreExplained finds constants of type trace.Code without an entry,
-// packages missing from the catalogue, and entries without words.
+// TestCodesAreExplained finds constants of type trace.Code without an entry, entries
+// without a constant, and entries without words.
 func TestCodesAreExplained(t *testing.T) {
 	known := map[string]map[string]bool{}
 	for _, e := range catalogue() {
@@ -51,6 +51,7 @@ func TestCodesAreExplained(t *testing.T) {
 		}
 		known[e.Room][string(e.Code)] = true
 	}
+	declared := map[string]bool{}
 	root := filepath.Join("..", "..")
 	n := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -66,8 +67,9 @@ func TestCodesAreExplained(t *testing.T) {
 		}
 		for _, c := range codeConstants(file) {
 			n++
+			declared[room+" "+c.value] = true
 			if !known[room][c.value] {
-				t.Errorf("%s:%d: code %q has no entry in the Codes of %s", rel, fset.Position(c.pos).Line, c.value, room)
+				t.Errorf("%s:%d: code %q has no entry under %s in codes.yaml", rel, fset.Position(c.pos).Line, c.value, room)
 			}
 		}
 		for _, pos := range literalCodes(file) {
@@ -77,6 +79,13 @@ func TestCodesAreExplained(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for room, codes := range known {
+		for code := range codes {
+			if !declared[room+" "+code] {
+				t.Errorf("codes.yaml: %s has no code %q", room, code)
+			}
+		}
 	}
 	if n < 30 {
 		t.Errorf("found %d constants of type trace.Code, expected many more: the search is broken", n)

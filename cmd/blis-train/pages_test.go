@@ -185,3 +185,16 @@ func commandsWith(group, name string) (all []string) {
 	}
 	return all
 }
+
+// sentence makes s start with a capital and end with a stop.
+func sentence(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return s
+	}
+	s = strings.ToUpper(s[:1]) + s[1:]
+	if !strings.HasSuffix(s, ".") {
+		s += "."
+	}
+	return s
+}

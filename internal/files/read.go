@@ -40,20 +40,6 @@ const (
 	maxNameShown = 60
 )
 
-// Codes describes them for people.
-var Codes = []trace.CodeEntry{
-	{Code: specialFile, Kind: "error", Meaning: "A FIFO, socket or device stands where a file should: reading it could wait or last for ever.",
-		Action: "Copy the data to a file, or say --allow-special when a pipe is meant."},
-	{Code: silentMount, Kind: "error", Meaning: "The file system did not answer within five seconds.",
-		Action: "Look at the mount; a server may be gone."},
-	{Code: tooLarge, Kind: "error", Meaning: "A file is far larger than its kind ever is.", Action: "Check that it is the file you mean."},
-	{Code: nameTooLong, Kind: "error", Meaning: "A file name is longer than the file system allows.", Action: "Use a shorter name or folder."},
-	{Code: Packed, Kind: "error", Meaning: "A file is compressed in a way that is not read here.", Action: "Decompress it first."},
-	{Code: Expands, Kind: "error", Meaning: "A compressed file unfolds to more than 200 times its size, which no real text does.",
-		Action: "Check the file; decompress it yourself if it is what you mean."},
-	{Code: isFolder, Kind: "error", Meaning: "A folder stands where a file should.", Action: "Name a file in it."},
-}
-
 // Open opens a regular file, or a pipe or device when special is true. Codes:
 // special_file, silent_file_system, name_too_long, folder_for_file.
 func Open(name string, special bool) (*os.File, error) {

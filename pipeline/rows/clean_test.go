@@ -166,19 +166,3 @@ func TestAudit(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
-
-// TestCodesAreDescribed: every entry is complete and unique.
-func TestCodesAreDescribed(t *testing.T) {
-	seen := map[trace.Code]bool{}
-	for _, c := range Codes {
-		if c.Meaning == "" || c.Action == "" || c.Kind == "" || seen[c.Code] {
-			t.Errorf("%+v", c)
-		}
-		seen[c.Code] = true
-	}
-	for _, c := range []trace.Code{BadOption, codeBadStepIDs} {
-		if !seen[c] {
-			t.Errorf("%s has no entry", c)
-		}
-	}
-}

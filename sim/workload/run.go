@@ -98,20 +98,6 @@ const (
 	CodeReclosed      trace.Code = "replayed_closed_loop"
 )
 
-// Codes describes this package's codes.
-var Codes = []trace.CodeEntry{
-	{Code: CodeReclosed, Kind: "finding", Meaning: "a recorded closed loop is replayed as one: clients send when they are answered",
-		Action: "nothing; give another --concurrency to change the number of clients"},
-	{Code: codeIncomplete, Kind: "warning",
-		Meaning: "requests without a prompt length were left out of the workload; those without an API span were placed before their pick-up",
-		Action:  "sample journeys at 1.0 and record API spans with the core spans"},
-	{Code: CodePrefixUnknown, Kind: "warning",
-		Meaning: "prefix caching was on but nothing says which requests share tokens; those without a snapshot are replayed uncached",
-		Action:  "record KV events, snapshots, or give the client file with prefix groups"},
-	{Code: codeBadWorkload, Kind: "error", Meaning: "a line of a workload file cannot be understood, or nothing of the input can be replayed",
-		Action: "correct the named line, or check the phase and the input file"},
-}
-
 func arrivalNs(r *trace.Request, opt RunOptions) (int64, bool) {
 	switch {
 	case opt.Queued:

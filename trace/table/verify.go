@@ -12,15 +12,6 @@ const (
 	CodeDamaged  trace.Code = "table_damaged"
 )
 
-// Codes describes the codes of this package.
-var Codes = []trace.CodeEntry{
-	{Code: CodeNoTables, Kind: "error", Meaning: "the folder holds no extracted run",
-		Action: "run `blis-train extract RUNDIR... -o OUT` first and pass the same OUT"},
-	{Code: CodeDamaged, Kind: "error", Meaning: "a table is not what its run needs: missing, cut, of another schema version, with a column " +
-		"or rows that do not fit; as a warning: another program wrote it anew",
-		Action: "run `blis-train extract RUNDIR... -o OUT --force` again, or write the column as docs/tables.md has it"},
-}
-
 // What may be wrong with a column.
 var (
 	errMissing    = errors.New("not in the file")

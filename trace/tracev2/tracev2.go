@@ -17,13 +17,6 @@ import (
 // badHeader is the code of this package.
 const badHeader trace.Code = "tracev2_header"
 
-// Codes describes them.
-var Codes = []trace.CodeEntry{
-	{Code: badHeader, Kind: "error", Meaning: "the header of a TraceV2 file cannot be used: another version, another unit, an unknown " +
-		"way in which sessions grow",
-		Action: "use trace_version 1 to 3, microseconds, and session_context_growth empty or accumulate"},
-}
-
 // accumulate is the growth of sessions whose rounds hold what was said before.
 const accumulate = "accumulate"
 
