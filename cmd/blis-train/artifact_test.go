@@ -166,13 +166,14 @@ func TestExportUsage(t *testing.T) {
 		rc   int
 		says string
 	}{
-		"no output":       {[]string{"export", fit}, 2, "-o FILE"},
-		"no input":        {[]string{"export", "-o", out}, 2, "want one fit.json"},
-		"unknown format":  {[]string{"export", fit, "-o", out, "--format", "toml"}, 2, "blis-defaults"},
-		"missing fit":     {[]string{"export", "nowhere.json", "-o", out}, 1, "nowhere.json"},
-		"refused":         {[]string{"export", fit, "-o", out, "--format", "blis-defaults"}, 1, "--force"},
-		"no such config":  {[]string{"export", fit, "-o", out, "--format", "inferno-models", "--config", "x"}, 1, "llama"},
-		"bad length":      {[]string{"export", fit, "-o", out, "--format", "wva-4p", "--prompt-tokens", "-3", "--output-tokens", "9"}, 2, "--prompt-tokens"},
+		"no output":      {[]string{"export", fit}, 2, "-o FILE"},
+		"no input":       {[]string{"export", "-o", out}, 2, "want one fit.json"},
+		"unknown format": {[]string{"export", fit, "-o", out, "--format", "toml"}, 2, "blis-defaults"},
+		"missing fit":    {[]string{"export", "nowhere.json", "-o", out}, 1, "nowhere.json"},
+		"refused":        {[]string{"export", fit, "-o", out, "--format", "blis-defaults"}, 1, "--force"},
+		"no such config": {[]string{"export", fit, "-o", out, "--format", "inferno-models", "--config", "x"}, 1, "llama"},
+		"bad length": {[]string{"export", fit, "-o", out, "--format", "wva-4p", "--prompt-tokens", "-3", "--output-tokens", "9"}, 2,
+			"--prompt-tokens"},
 		"missing verdict": {[]string{"export", fit, "-o", out, "--validation", "no.json"}, 1, "no.json"},
 	} {
 		rc, _, stderr := call(tc.args...)
