@@ -188,6 +188,26 @@ func (s *Set) VerdictFor(purpose string) string {
 	return out
 }
 
+// Accept says which verdicts are taken beside a pass (spec#exit-status).
+type Accept struct {
+	Asked        bool // the purpose was named: that nothing can be judged is not taken
+	Insufficient bool // --allow-insufficient
+	Any          bool // --ignore-verdict
+}
+
+// Takes reports whether a verdict is taken; that nobody validated always is.
+func (a Accept) Takes(verdict string) bool {
+	switch verdict {
+	case VerdictFail:
+		return a.Any
+	case VerdictInsufficient:
+		return a.Any || a.Insufficient
+	case VerdictNotApplicable:
+		return a.Any || !a.Asked
+	}
+	return true
+}
+
 // WorseVerdict of two; none and not applicable are better than any.
 func WorseVerdict(a, b string) string {
 	order := []string{"", VerdictNotApplicable, VerdictPass, VerdictInsufficient, VerdictFail}

@@ -112,7 +112,7 @@ func TestRunEqualsItsStages(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := pipeline.DefaultExportOptions()
-	e.Out, e.Ignore = filepath.Join(parts, folder.CoefficientsFile), true // two runs fail, and say so
+	e.Out, e.Accept.Any = filepath.Join(parts, folder.CoefficientsFile), true // two runs fail, and say so
 	got, err := pipeline.Export(ctx, filepath.Join(parts, folder.FitFile), e)
 	if err != nil || got.Format != export.FormatNative || len(got.Files) != 1 {
 		t.Fatalf("got %+v, %v", got, err)

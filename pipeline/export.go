@@ -32,7 +32,7 @@ type ExportOptions struct {
 	Out        string          // file to write
 	Validation string          // validation.json with the gates; "": that beside fit.json, where there is one; "none": none
 	For        string          // the purpose whose verdict may refuse the export; "": the one the validation decided by
-	Ignore     bool            // write it whatever the verdict
+	Accept     coeff.Accept    // verdicts that are taken beside a pass
 	Special    bool            // read pipes and devices given as files
 }
 
@@ -48,7 +48,8 @@ func (o *ExportOptions) Table() option.Table {
 		option.List("option", &o.Given, "an option of the format, `KEY=VALUE` (repeatable)").Recorded(),
 		option.String("validation", &o.Validation, "validation.json with the gates, `FILE`; default the one beside fit.json, none for none"),
 		option.String("for", &o.For, "the `PURPOSE` whose verdict may refuse the export (default: the validation's own)").Recorded(),
-		option.Switch("ignore-verdict", &o.Ignore, "write the export though its purpose failed or could not be judged").Recorded(),
+		option.Switch("allow-insufficient", &o.Accept.Insufficient, "write the export also when too few data judge the purpose").Recorded(),
+		option.Switch("ignore-verdict", &o.Accept.Any, "write the export whatever the verdict").Recorded(),
 		option.String("force", &o.Force, "write what the format's reader should not be given, by the `CODE` of the refusal; several by comma").
 			Recorded(),
 		option.String("config", &o.Config, "only this configuration, by `LABEL` or key").Recorded(),
@@ -145,7 +146,7 @@ func (o *ExportOptions) refused(v *result.Validation) error {
 	if o.For != "" && !validate.CheckPurpose(o.For) {
 		return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	}
-	if v == nil || o.Ignore {
+	if v == nil {
 		return nil
 	}
 	purpose := cmp.Or(o.For, v.For, coeff.PurposeReplay)
@@ -156,16 +157,24 @@ func (o *ExportOptions) refused(v *result.Validation) error {
 		}
 	}
 	got := v.VerdictFor(purpose, scope)
-	if got.Verdict != coeff.VerdictFail && got.Verdict != coeff.VerdictInsufficient {
+	return o.Judge(purpose, scope, got.Verdict, slices.Concat(got.Failed, got.Missing))
+}
+
+// Judge is the error when a verdict forbids the export, with the first reasons why.
+func (o *ExportOptions) Judge(purpose, scope, verdict string, why []string) error {
+	accept := o.Accept
+	if accept.Asked = o.For != ""; accept.Takes(verdict) {
 		return nil
 	}
-	why := slices.Concat(got.Failed, got.Missing)
+	said := fmt.Sprintf("verdict for %s of %s: %s", purpose, scope, verdict)
 	const most = 3
 	if more := len(why) - most; more > 0 {
 		why = append(why[:most], fmt.Sprintf("and %d more", more))
 	}
-	return &VerdictError{fmt.Sprintf("verdict for %s of %s: %s (%s); --ignore-verdict exports all the same", purpose, scope,
-		got.Verdict, strings.Join(why, "; "))}
+	if len(why) > 0 {
+		said += " (" + strings.Join(why, "; ") + ")"
+	}
+	return &VerdictError{said}
 }
 
 // WriteExport writes the files of a format: name, and those beside it.

@@ -197,22 +197,21 @@ func (t *Tables) fitSteps(ctx context.Context, sources []fit.Source, o fit.Optio
 	return doc, nil
 }
 
-// libraryKnows reports that one file of the library has all runs of a fit, and that it is one of dense
-// models (spec#prior-default).
+// libraryKnows reports that files of the library have all runs of a fit, and that their models are
+// dense (spec#prior-default).
 func libraryKnows(ext *result.Extract, without []string) bool {
-	name := ""
+	known := false
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
 		if r.Deployment == nil || slices.Contains(without, r.ID) {
 			continue
 		}
-		file, err := coeff.LibraryFileFor(r.Deployment)
-		if err != nil || r.Deployment.Model.IsMoE() || name != "" && file != name {
+		if _, err := coeff.LibraryFileFor(r.Deployment); err != nil || r.Deployment.Model.IsMoE() {
 			return false
 		}
-		name = file
+		known = true
 	}
-	return name != ""
+	return known
 }
 
 // WriteFit writes fit.json, coefficients.yaml without gates and the form asked for to o.Out.

@@ -9,14 +9,13 @@ import (
 // report draws a few, and the curves are most of the document.
 const maxFigures = 64
 
-// ReplayRank puts what gates first: open loops with enough requests, then
-// other open loops, the longer comparison first, then closed loops and
+// ReplayRank puts what gates first, then what is in-sample, then closed loops and
 // saturated runs.
 func (r *ValidationRun) ReplayRank() int {
 	switch {
 	case r.Load == "closed" || r.Saturated:
 		return 3
-	case r.Sufficient:
+	case r.Judged():
 		return 0
 	case r.Split.Kind == SplitInSample:
 		return 1

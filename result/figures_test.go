@@ -7,7 +7,7 @@ import "testing"
 func TestCurvesOfManyRunsAreThoseThatCount(t *testing.T) {
 	runs := make([]ValidationRun, 3*maxFigures)
 	for i := range runs {
-		runs[i] = ValidationRun{Figures: &RunFigures{}, Sufficient: i%6 == 0, Metrics: &Metrics{E2E: &Metric{KSD: float64(i)}}}
+		runs[i] = ValidationRun{Figures: &RunFigures{}, Saturated: i%6 != 0, Metrics: &Metrics{E2E: &Metric{KSD: float64(i)}}}
 	}
 	if drawn, _ := (&Validation{Runs: runs[:maxFigures]}).LimitFigures(); drawn != maxFigures || runs[maxFigures-1].Figures == nil {
 		t.Errorf("at the limit: got %d drawn, want all of %d kept", drawn, maxFigures)
@@ -19,7 +19,7 @@ func TestCurvesOfManyRunsAreThoseThatCount(t *testing.T) {
 	for i := range runs {
 		if runs[i].Figures != nil {
 			kept++
-		} else if runs[i].Sufficient {
+		} else if runs[i].Judged() {
 			t.Errorf("run %d gates and lost its curves", i)
 		}
 	}

@@ -124,9 +124,7 @@ type ValidationRun struct {
 	Saturated         bool                `json:"saturated"` // two or more checks hit
 	SaturationChecks  map[string]*float64 `json:"saturation_checks"`
 	SaturationHits    []string            `json:"saturation_hits"`
-	Sufficient        bool                `json:"sufficient"`      // 1.3581*sqrt((n+m)/(nm)) < threshold of the KS gate
-	CriticalD         *float64            `json:"critical_d_5pct"` // that number
-	Metrics           *Metrics            `json:"metrics"`         // plain replay; the only one that gates
+	Metrics           *Metrics            `json:"metrics"` // plain replay; the only one that gates
 	MetricsNoise      *Metrics            `json:"metrics_noise"`
 	MetricsDrift      *Metrics            `json:"metrics_drift_corrected"`
 	Drift             []DriftPoint        `json:"drift"`
@@ -136,6 +134,12 @@ type ValidationRun struct {
 	Alpha             *AlphaErrors        `json:"alpha"`
 	Figures           *RunFigures         `json:"figures,omitempty"`
 	Findings          []trace.Finding     `json:"findings"`
+}
+
+// Judged reports whether the replay decides: it was compared with requests that the
+// coefficients never saw, of a server that was not saturated.
+func (r *ValidationRun) Judged() bool {
+	return r.Metrics != nil && !r.Saturated && r.Informs == "" && r.Split.Kind != SplitInSample
 }
 
 // AlphaErrors are teacher-forced alpha errors, the forms of fit.json.
@@ -158,29 +162,27 @@ type Metrics struct {
 
 // Metric compares one real and one simulated sample of milliseconds.
 type Metric struct {
-	KSD         float64  `json:"ks_d"`
-	PAsymptotic float64  `json:"p_asymptotic"`
-	PExact      *float64 `json:"p_exact"` // null when the samples are too large for the exact count
-	// PEffective is the asymptotic p at n_effective.
-	PEffective    float64 `json:"p_effective"`
-	NReal         int     `json:"n_real"`
-	NSim          int     `json:"n_sim"`
-	NEffective    float64 `json:"n_effective"`   // nm/(n+m) with n, m reduced for autocorrelation
-	DAtQuantile   float64 `json:"d_at_quantile"` // quantile of the real sample where D occurs
-	DAtMs         float64 `json:"d_at_ms"`
-	DRealCDF      float64 `json:"d_real_cdf"` // the two ECDFs at d_at_ms
-	DSimCDF       float64 `json:"d_sim_cdf"`
-	WassersteinMs float64 `json:"wasserstein_ms"`
+	KSD           float64  `json:"ks_d"`
+	PAsymptotic   float64  `json:"p_asymptotic"`
+	PExact        *float64 `json:"p_exact"` // null when the samples are too large for the exact count
+	NReal         int      `json:"n_real"`
+	NSim          int      `json:"n_sim"`
+	DAtQuantile   float64  `json:"d_at_quantile"` // quantile of the real sample where D occurs
+	DAtMs         float64  `json:"d_at_ms"`
+	DRealCDF      float64  `json:"d_real_cdf"` // the two ECDFs at d_at_ms
+	DSimCDF       float64  `json:"d_sim_cdf"`
+	WassersteinMs float64  `json:"wasserstein_ms"`
 	// MedianRelErr is |median(sim)-median(real)|/median(real); MedianRelErrPaired
 	// the median over requests of |sim-real|/real, null with noise.
 	MedianRelErr       float64  `json:"median_rel_err"`
 	MedianRelErrPaired *float64 `json:"median_rel_err_paired"`
 	RealVsRealD        *float64 `json:"real_vs_real_d"` // first against second half of the real requests
-	// TwinD is D of one noisy replication against the others, the median: what chance leaves
-	// of a model that is exactly right; null for a single replay.
-	TwinD  *float64    `json:"twin_d,omitempty"`
-	RealMs SampleStats `json:"real_ms"`
-	SimMs  SampleStats `json:"sim_ms"`
+	// ChanceKSD and ChanceMedian are the largest ks_d and median_rel_err_paired of 99 noisy
+	// replays against the plain one (spec#chance); null where they decide nothing.
+	ChanceKSD    *float64    `json:"chance_ks_d"`
+	ChanceMedian *float64    `json:"chance_median_rel_err"`
+	RealMs       SampleStats `json:"real_ms"`
+	SimMs        SampleStats `json:"sim_ms"`
 }
 
 // SampleStats describe one sample in ms.
@@ -217,6 +219,8 @@ type Gate struct {
 	Source   string `json:"source"` // why the threshold is what it is
 	Spec     string `json:"spec"`   // address of the gate's clause
 	Required bool   `json:"required"`
+	// Chance is what chance alone reaches where that decides too; null elsewhere.
+	Chance *float64 `json:"chance"`
 	// Purposes are what the gate decides for.
 	Purposes []string `json:"purposes"`
 }

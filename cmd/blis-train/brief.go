@@ -77,7 +77,14 @@ func (con *console) hold(findings []trace.Finding) {
 	}
 	con.mu.Lock()
 	defer con.mu.Unlock()
-	con.held = append(con.held, findings...)
+	if con.told == nil {
+		con.told = map[trace.Finding]bool{}
+	}
+	for _, f := range findings {
+		if !con.told[f] {
+			con.held = append(con.held, f)
+		}
+	}
 }
 
 // release says what hold kept: few in full, else how many of which code.
@@ -91,6 +98,7 @@ func (con *console) release() {
 	count := map[trace.Code]int{}
 	var codes []string
 	for _, f := range held {
+		con.told[f] = true
 		if count[f.Code]++; count[f.Code] == 1 {
 			codes = append(codes, string(f.Code))
 		}
@@ -195,6 +203,9 @@ func (con *console) judged(val *result.Validation, f *result.Fit, out string) {
 	con.configurations(in)
 	con.release()
 	con.sinceBaseline()
+	for _, s := range failedWords(val) {
+		con.aside("failed: " + s)
+	}
 	for _, s := range diagnosisLines(val) {
 		con.aside("why: " + s)
 	}

@@ -34,11 +34,10 @@ func checkCommand() *cli.Command {
 			&cli.StringFlag{Name: "data", Usage: "`PARENT` of the run folders it was made from; default its own folder"},
 			&cli.StringFlag{Name: "for", Usage: "the `PURPOSE` it must have passed: steps, replay, waits, transfer or all " +
 				"(default: the one its validation decided by)"},
-			&cli.BoolFlag{Name: "ignore-verdict", Usage: "say the verdict, and go on though it is no pass"},
 			&cli.BoolFlag{Name: "refit", Usage: "fit the recorded inputs again and compare the bytes; exit 3 when they differ"},
 			&cli.StringSliceFlag{Name: "set", Usage: "with --refit: what overrode run.yaml when the file was made, `KEY.PATH=VALUE` (repeatable)"},
 			&cli.IntFlag{Name: "workers", Usage: "with --refit: `N` workers; 0 uses every core"},
-		}, talkFlags()),
+		}, judgeFlags(), talkFlags()),
 		Action: withConsole(func(c *cli.Context, con *console) error {
 			if c.NArg() != 1 {
 				return usagef("check: got %d arguments, want one coefficient file", c.NArg())
@@ -53,10 +52,14 @@ func checkCommand() *cli.Command {
 				return usagef("check: --for: got %q, want %s or %s", p, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 			}
 			set, err := check(con, c.Args().First(), c.String("against"), c.String("data"))
-			if err != nil || c.Bool("ignore-verdict") {
+			if err != nil {
 				return err
 			}
-			return verdictOfSet(c.Args().First(), set, c.String("for"))
+			purpose := cmp.Or(c.String("for"), set.ValidatedFor)
+			if v := set.VerdictFor(purpose); !accepted(c).Takes(v) {
+				return gatef("%s: verdict for %s: %s", c.Args().First(), purpose, v)
+			}
+			return nil
 		}),
 	}
 }
@@ -66,7 +69,7 @@ func refit(c *cli.Context, con *console) error {
 	if c.String("data") == "" {
 		return usagef("check --refit: missing --data PARENT")
 	}
-	if err := goesWith(c, "a check without --refit", "against", "for", "ignore-verdict"); err != nil {
+	if err := goesWith(c, "a check without --refit", "against", "for", "allow-insufficient", "ignore-verdict"); err != nil {
 		return err
 	}
 	file := c.Args().First()
@@ -175,18 +178,6 @@ func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment) string {
 		s += fmt.Sprintf("; fits %s on %s, tp %d", d.Model.ID, d.Hardware.Name, d.TP)
 	}
 	return s
-}
-
-// verdictOfSet turns the verdict that travels with a coefficient file into the exit
-// code; a file that was not validated says so and passes.
-func verdictOfSet(file string, set *coeff.Set, purpose string) error {
-	asked := purpose != ""
-	purpose = cmp.Or(purpose, set.ValidatedFor)
-	switch v := set.VerdictFor(purpose); {
-	case v == coeff.VerdictFail, v == coeff.VerdictInsufficient, asked && v == coeff.VerdictNotApplicable:
-		return gatef("%s: verdict for %s: %s", file, purpose, v)
-	}
-	return nil
 }
 
 func gateCounts(set *coeff.Set) map[string]int {

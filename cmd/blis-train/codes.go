@@ -33,6 +33,20 @@ func isUsage(code trace.Code) bool {
 	return slices.ContainsFunc(catalogue(), func(e explained) bool { return e.Code == code && e.Kind == "usage" })
 }
 
+// gateReasons are what failed gates and diagnoses say beside codes.
+func gateReasons() (all []explained) {
+	for kind, of := range map[string]map[string]report.Meaning{"gate": report.Gates(), "reason": report.Causes()} {
+		for name, m := range of {
+			all = append(all, explained{trace.Code(name), "pipeline/validate", kind, asSentence(m.What + ": " + m.Means), asSentence(m.Do)})
+		}
+	}
+	slices.SortFunc(all, func(a, b explained) int { return cmp.Compare(a.Code, b.Code) })
+	return all
+}
+
+// asSentence makes s start with a capital and end with a stop.
+func asSentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
+
 // catalogue is every code of every package, sorted by code and package.
 var catalogue = sync.OnceValue(func() (all []explained) {
 	var packages map[string]map[trace.Code]explained

@@ -25,7 +25,7 @@ func explainCommand() *cli.Command {
 
 // explain prints the codes asked for; every argument must name at least one.
 func explain(con *console, args []string) error {
-	all := catalogue()
+	all := append(catalogue(), gateReasons()...)
 	var found []explained
 	if len(args) == 0 {
 		found = all

@@ -20,7 +20,7 @@ var evidence = []struct {
 	files, known []string
 }{
 	{"native", "fit", []string{""}, nil}, // its own fields: the artifact's schema
-	{"blis-defaults", "fit", []string{"", ".hardware.json", ".llama-2-70b-hf-b200-sxm-180gb-tp2.yaml",
+	{"blis-defaults", "fit", []string{"", ".hardware.json", ".codellama-34b-instruct-hf-a100-sxm-80gb-tp2.yaml",
 		".llama-3.1-8b-b200-sxm-180gb-tp1.yaml", export.SidecarSuffix}, ofFit},
 	{"blis-registry-host", "fit", beside, ofFit},
 	{"wva-4p", "fit", beside, ofFit},
@@ -54,7 +54,7 @@ func TestExportsSayTheirEvidence(t *testing.T) {
 		}
 	}
 	do("run", traces, "-o", filepath.Join(dir, "fit"), "--bootstraps", "50")
-	sources := map[string][]string{"fit": {filepath.Join(dir, "fit", "fit.json")},
+	sources := map[string][]string{"fit": {filepath.Join(dir, "fit", "fit.json"), "--force", "poor_projection"},
 		"library": {"--deployment", filepath.Join(traces, "b200-llama-3.1-8b-tp1", "run.yaml")}}
 	for _, flavour := range []string{"wva-4p", "inferno-3p"} {
 		out := filepath.Join(dir, flavour)

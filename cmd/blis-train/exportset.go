@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -25,6 +27,10 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	}
 	set, in, err := con.loadSetFor(c.String("coefficients"), dep)
 	if err != nil {
+		return err
+	}
+	purpose := cmp.Or(o.For, set.ValidatedFor)
+	if err := asGate(o.Judge(purpose, coeff.ScopeAll, set.VerdictFor(purpose), nil)); err != nil {
 		return err
 	}
 	out := &export.Output{}

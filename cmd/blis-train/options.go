@@ -59,13 +59,13 @@ func stagesOf(command string) []stage {
 // own; the others are keys of pipeline.yaml alone (docs/pipeline-yaml.md). A command that is
 // not named here has a flag for every option.
 var usual = map[string][]string{
-	"run": {"set", "only", "exclude", "max-bad-frac", "workers", "force", "from", "holdout", "prior", "bootstraps", "max-rows", "gate",
+	"run": {"set", "only", "exclude", "max-bad-frac", "workers", "force", "from", "holdout", "prior", "bootstraps", "gate",
 		"for", "baseline"},
 	"plan": {"set", "only", "exclude", "max-bad-frac", "from", "holdout", "prior", "bootstraps", "max-rows", "gate", "for"},
 	"fit": {"from", "holdout", "prior", "spec", "bootstraps", "max-rows", "model", "search", "save-gram", "seed", "only", "exclude",
 		"without", "workers", "force"},
 	"validate": {"fit", "coefficients", "gate", "for", "baseline", "figures", "steps-only", "noise", "overhead-us", "idle-delays", "split",
-		"max-rows", "workers", "force"},
+		"workers", "force"},
 	"simulate": {"deployment", "workload", "coefficients", "set", "latency-model", "alpha-coeffs", "beta-coeffs", "input-len", "output-len",
 		"num-prompts", "request-rate", "rate-scale", "cluster", "num-instances", "seed", "replications", "workers", "emit-otlp", "force"},
 }

@@ -38,7 +38,7 @@ func (con *console) tellCI(c *cli.Context, val *result.Validation, fit *result.F
 		fmt.Fprint(con.out, report.SummaryMarkdown(report.Input{Fit: fit, Validation: val, Changes: con.changes}))
 	}
 	if path := c.String("junit"); path != "" {
-		text, err := report.JUnit(val)
+		text, err := report.JUnit(val, c.Bool("allow-insufficient"))
 		if err != nil {
 			return err
 		}

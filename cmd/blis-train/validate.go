@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -33,11 +34,17 @@ func validateCommand() *cli.Command {
 	}
 }
 
-// judgeFlags are what the commands that judge know beside a validation's options.
+// judgeFlags say which verdicts beside a pass end with exit status 0, in every command that has one.
 func judgeFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "require-all-gates", Usage: "exit 3 when a required gate cannot be judged"},
+		&cli.BoolFlag{Name: "allow-insufficient", Usage: "exit 0 also when too few data judge the purpose"},
+		&cli.BoolFlag{Name: "ignore-verdict", Usage: "exit 0 whatever the verdict"},
 	}
+}
+
+// accepted is what the flags take beside a pass.
+func accepted(c *cli.Context) coeff.Accept {
+	return coeff.Accept{Asked: c.String("for") != "", Insufficient: c.Bool("allow-insufficient"), Any: c.Bool("ignore-verdict")}
 }
 
 // validateOptions are the defaults with what pipeline.yaml says about gates.
@@ -112,25 +119,27 @@ func runValidate(c *cli.Context, con *console) error {
 
 // exitFor turns the judgement into the exit code (spec#exit-status).
 func exitFor(c *cli.Context, con *console, val *result.Validation) error {
-	switch {
-	case val.Verdict == coeff.VerdictFail:
+	said := fmt.Sprintf("verdict for %s: %s", val.For, val.Verdict)
+	switch val.Verdict {
+	case coeff.VerdictFail:
 		n, failed := failedGates(val.Gates, val.For)
-		return gatef("verdict for %s: fail: %d %s failed (%s)", val.For, n, plural(n, "gate", "gates"), strings.Join(failed, "; "))
-	case val.Verdict == coeff.VerdictNotApplicable && c.String("for") != "":
-		return gatef("verdict for %s: not applicable: these data hold nothing to judge it by", val.For)
-	case val.Verdict == coeff.VerdictInsufficient:
+		said += fmt.Sprintf(": %d %s failed (%s)", n, plural(n, "gate", "gates"), strings.Join(failed, "; "))
+	case coeff.VerdictNotApplicable:
+		said += ": these data hold nothing to judge it by"
+	case coeff.VerdictInsufficient:
 		var missing []string
 		for _, r := range unjudged(val.Gates, func(g result.Gate) bool { return g.Required && decidesFor(g, val.For) }) {
 			missing = append(missing, fmt.Sprintf("%s of %s: %s", r...))
 		}
-		msg := fmt.Sprintf("verdict for %s: insufficient: %s", val.For, strings.Join(missing, "; "))
-		if c.Bool("require-all-gates") {
-			return gatef("%s", msg)
-		}
-		con.line("info", msg)
+		said += ": " + strings.Join(missing, "; ")
+	default:
+		con.sayf("%s%s", said, loosenedText(val))
 		return nil
 	}
-	con.sayf("verdict for %s: %s%s", val.For, val.Verdict, loosenedText(val))
+	if !accepted(c).Takes(val.Verdict) {
+		return gatef("%s", said)
+	}
+	con.line("info", said)
 	return nil
 }
 
@@ -202,6 +211,9 @@ func showValidation(con *console, val *result.Validation, fit *result.Fit, out s
 	failed, silent := openGates(val.Gates)
 	con.table("verdicts", append(cells{"configuration"}, anyOf(coeff.Purposes)...), verdictRows(val))
 	con.table("failed gates", cells{"gate", "scope", "value", "want", "note"}, failed)
+	for _, s := range failedWords(val) {
+		con.sayf("failed: %s", s)
+	}
 	con.table("gates not judged", cells{"gates", "scopes", "why"}, silent)
 	for _, s := range diagnosisLines(val) {
 		con.sayf("diagnosis: %s", s)
@@ -261,6 +273,38 @@ func openGates(gates []result.Gate) (failed, silent []cells) {
 	return failed, unjudged(gates, func(result.Gate) bool { return true })
 }
 
+// failedWords say what the failed gates of the purpose that decides mean: those that mean
+// the same in one sentence, each with its worst value.
+func failedWords(val *result.Validation) (out []string) {
+	worst, names := map[string]result.Gate{}, map[string][]string{}
+	var sentences []string
+	for _, g := range val.Gates {
+		if g.Pass == nil || *g.Pass || !decidesFor(g, val.For) {
+			continue
+		}
+		s := report.Gates()[g.Name].Failing()
+		if names[s] == nil {
+			sentences = append(sentences, s)
+		}
+		if w, known := worst[g.Name]; !known {
+			names[s] = append(names[s], g.Name)
+		} else if math.Abs(*w.Value-w.Threshold) > math.Abs(*g.Value-g.Threshold) {
+			continue
+		}
+		worst[g.Name] = g
+	}
+	for _, s := range sentences {
+		var values []string
+		for _, name := range names[s] {
+			value, _ := gateWords(worst[name])
+			values = append(values, name+" "+value)
+		}
+		_, want := gateWords(worst[names[s][0]])
+		out = append(out, fmt.Sprintf("%s, want %s: %s", strings.Join(values, ", "), want, s))
+	}
+	return out
+}
+
 // unjudged are the gates of a kind that have no verdict, by the reason why.
 func unjudged(gates []result.Gate, of func(result.Gate) bool) (out []cells) {
 	names, scopes := map[string]map[string]bool{}, map[string]map[string]bool{}
@@ -303,8 +347,8 @@ func replayRows(val *result.Validation) []cells {
 		note := r.Load
 		if r.Saturated {
 			note = "saturated, excluded"
-		} else if !r.Sufficient {
-			note += ", insufficient data"
+		} else if !r.Judged() {
+			note += ", decides nothing"
 		}
 		row := cells{r.ID, r.Phase, r.Split.Kind, r.Requests, metricText(r.Metrics.TTFT), metricText(r.Metrics.ITL),
 			metricText(r.Metrics.E2E)}

@@ -44,27 +44,19 @@ func KolmogorovSmirnov(a, b []float64) ks {
 	return k
 }
 
+// Distance is the largest difference of the distributions of two samples.
+func Distance(a, b []float64) float64 {
+	a, b = Sorted(a), Sorted(b)
+	d := 0.0
+	walk(a, b, func(i, j int, _ float64) {
+		d = max(d, math.Abs(float64(i)/float64(len(a))-float64(j)/float64(len(b))))
+	})
+	return d
+}
+
 // effectiveN is nm/(n+m).
 func effectiveN(n, m int) float64 {
 	return float64(n) * float64(m) / float64(n+m)
-}
-
-// fivePercent is the 95 % point of the Kolmogorov distribution.
-const fivePercent = 1.3581
-
-// CriticalD is the distance two samples of one distribution exceed 5 % of the
-// time, in the Kolmogorov limit.
-func CriticalD(n, m int) float64 {
-	if n == 0 || m == 0 {
-		return math.Inf(1)
-	}
-	return fivePercent * math.Sqrt(float64(n+m)/(float64(n)*float64(m)))
-}
-
-// EnoughFor is the least size of two equal samples whose critical distance is
-// below limit.
-func EnoughFor(limit float64) int {
-	return int(math.Floor(2*Pow(fivePercent/limit, 2))) + 1
 }
 
 // KolmogorovSurvival is P(K >= x) of the Kolmogorov distribution. Below 1.18 the

@@ -74,13 +74,6 @@ func TestKolmogorovSurvivalIsContinuous(t *testing.T) {
 	}
 }
 
-// TestNeedsAtLeast164Requests on each side for D < 0.15.
-func TestNeedsAtLeast164Requests(t *testing.T) {
-	if CriticalD(163, 163) < 0.15 || CriticalD(164, 164) >= 0.15 {
-		t.Errorf("got %v at 163 and %v at 164", CriticalD(163, 163), CriticalD(164, 164))
-	}
-}
-
 func TestWassersteinOfAShiftIsTheShift(t *testing.T) {
 	a := []float64{1, 5, 2, 9}
 	b := []float64{4, 8, 5, 12}
@@ -138,18 +131,4 @@ func shareUpTo(s []float64, v float64) float64 {
 		}
 	}
 	return float64(n) / float64(len(s))
-}
-
-// TestEnoughFor: a limit of 0.15 needs 164 requests on each side, and the size
-// is the least whose critical distance is below the limit.
-func TestEnoughFor(t *testing.T) {
-	if n := EnoughFor(0.15); n != 164 {
-		t.Errorf("got %d requests for 0.15, want 164", n)
-	}
-	for _, limit := range []float64{0.05, 0.1, 0.15, 0.3} {
-		n := EnoughFor(limit)
-		if CriticalD(n, n) >= limit || CriticalD(n-1, n-1) < limit {
-			t.Errorf("%v: got %d requests with critical distance %v, before it %v", limit, n, CriticalD(n, n), CriticalD(n-1, n-1))
-		}
-	}
 }

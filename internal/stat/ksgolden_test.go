@@ -57,9 +57,6 @@ func TestGolden(t *testing.T) {
 		if !near(k.PExact, c.PExact) {
 			t.Errorf("%s: exact p: got %v, want %v", c.ID, k.PExact, c.PExact)
 		}
-		if math.Abs(CriticalD(c.N, c.M)/c.Critical-1) > 1e-5 || CriticalD(c.N, c.M) < 0.15 != c.Enough {
-			t.Errorf("%s: critical D: got %v, want %v (enough %v)", c.ID, CriticalD(c.N, c.M), c.Critical, c.Enough)
-		}
 	}
 	fmt.Printf("golden: %d cases of two-sample KS\n", len(doc.Cases))
 	if len(doc.Cases) == 0 {

@@ -89,7 +89,7 @@ func (o *Options) Table() option.Table {
 		o.lagOption().Recorded(),
 		option.String("prior", &o.Prior,
 			"`PRIOR` of step-time coefficients: zero, roofline, library or a coefficient file (the last two: spec 1.2; default: library "+
-				"for dense models on one GPU that it knows, else zero)").Recorded(),
+				"for dense models on GPUs that it knows, else zero)").Recorded(),
 		option.Whole("bootstraps", &o.Bootstraps, "block bootstrap `DRAWS` of the intervals").Recorded(),
 		option.Whole("seed", &o.Seed, "`SEED` of bootstrap, noise and sampling").Recorded(),
 		option.Switch("refit-all", &o.RefitAll, "refit with the chosen lambda, gamma and lag on all rows").Recorded(),

@@ -48,7 +48,7 @@ func TestMarkdownIsSafe(t *testing.T) {
 // What exits with 3 is a failure, and nothing else is: gates of other purposes and
 // gates without data are skipped.
 func TestJUnit(t *testing.T) {
-	text, err := JUnit(judgedForCI())
+	text, err := JUnit(judgedForCI(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +64,10 @@ func TestJUnit(t *testing.T) {
 	}
 	if f := got.Suites[0].Cases[0].Failure; f == nil || !strings.Contains(f.Message, "ks_itl is 0.300, must be < 0.15") {
 		t.Errorf("failure: got %+v", f)
+	}
+	strict, err := JUnit(judgedForCI(), false)
+	if err != nil || !strings.Contains(string(strict), `failures="2"`) {
+		t.Errorf("what could not be judged is a failure too: got %s, %v", strict, err)
 	}
 	if s := got.Suites[1].Cases[1].Skipped; s == nil || !strings.Contains(s.Message, "decides nothing for replay") {
 		t.Errorf("a gate of another purpose: got %+v", s)
@@ -83,7 +87,7 @@ func TestJUnitForm(t *testing.T) {
 		"testcase": {required: []string{"name"}, optional: []string{"classname", "time"}, children: []string{"failure", "skipped"}},
 		"failure":  words, "skipped": words,
 	}
-	text, err := JUnit(judgedForCI())
+	text, err := JUnit(judgedForCI(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

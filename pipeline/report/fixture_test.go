@@ -185,7 +185,8 @@ func madeCurves(r *rand.Rand, scaleMs float64, n int) (ecdf [][2]float64, qq [][
 
 func madeMetric(d, at float64) *result.Metric {
 	s := result.SampleStats{P50: at, P90: 2 * at, P99: 4 * at, Mean: 1.2 * at}
-	return &result.Metric{KSD: d, PAsymptotic: 0.11, NReal: 240, NSim: 240, NEffective: 71, DAtQuantile: 0.4, DAtMs: at, DRealCDF: 0.5,
+	return &result.Metric{KSD: d, PAsymptotic: 0.11, NReal: 240, NSim: 240, ChanceKSD: ptr(0.08), ChanceMedian: ptr(0.03),
+		DAtQuantile: 0.4, DAtMs: at, DRealCDF: 0.5,
 		DSimCDF:       0.5 - d,
 		WassersteinMs: 3.1, MedianRelErr: 0.031, MedianRelErrPaired: ptr(0.06), RealVsRealD: ptr(0.08), RealMs: s, SimMs: s}
 }
@@ -196,7 +197,7 @@ func madeValidation(sc scale, run func(int) string, r *rand.Rand) *result.Valida
 	for i := range sc.runs {
 		vr := result.ValidationRun{ID: run(i), Phase: "open", Load: deploy.LoadOpen,
 			Split: result.Split{Kind: result.SplitHoldout, Train: 0.8, Test: 0.2}, Requests: 240, Replayed: 1200,
-			Excluded: map[string]int{"aborted": 3}, Sufficient: true, CriticalD: ptr(0.124), Figures: &result.RunFigures{},
+			Excluded: map[string]int{"aborted": 3}, Figures: &result.RunFigures{},
 			Replay:   &result.ReplayQuality{KnownBatchesShare: ptr(0.99), IdenticalBatchesShare: ptr(0.31), Steps: 9000},
 			Findings: []trace.Finding{trace.Findingf("machine_drift", "%s: the drift curve leaves 0.9-1.1 (1.34)", run(i))}}
 		ms := func(f float64) *result.Metrics {

@@ -237,30 +237,17 @@ func expected(v *result.Validation, c *result.ConfigErrors) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	s := strings.Join(parts, ", ")
-	if slices.ContainsFunc(runs, func(r *result.ValidationRun) bool { return r.Split.Kind == result.SplitInSample }) {
-		s += " (in-sample)"
-	}
-	return s
+	return strings.Join(parts, ", ")
 }
 
-// judged are the replays of a configuration with enough requests to be judged.
-func judged(v *result.Validation, c *result.ConfigErrors) []*result.ValidationRun {
-	var unseen, all []*result.ValidationRun
+// judged are the replays of a configuration that decide.
+func judged(v *result.Validation, c *result.ConfigErrors) (out []*result.ValidationRun) {
 	for i := range v.Runs {
-		r := &v.Runs[i]
-		if r.Metrics == nil || !r.Sufficient || r.Saturated || !slices.Contains(c.Runs, r.ID) {
-			continue
-		}
-		all = append(all, r)
-		if r.Split.Kind != result.SplitInSample {
-			unseen = append(unseen, r)
+		if r := &v.Runs[i]; r.Judged() && slices.Contains(c.Runs, r.ID) {
+			out = append(out, r)
 		}
 	}
-	if len(unseen) > 0 {
-		return unseen
-	}
-	return all
+	return out
 }
 
 // Next says what to do about the verdict, most useful first: what the diagnoses and the findings
@@ -307,7 +294,7 @@ func Next(in Input) []string {
 		}
 	}
 	if n := shortOfRequests(v.Gates); n > 0 {
-		out = append(out, fmt.Sprintf("Record longer: %s for want of requests (164 in the compared part decide one).",
+		out = append(out, fmt.Sprintf("Record longer: %s for want of requests; each says how many would decide it.",
 			pluralVerb(n, "replay gate has no verdict", "replay gates have no verdict")))
 	}
 	if v.Verdict == coeff.VerdictPass {

@@ -100,9 +100,9 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 	title := strings.Replace(strings.ToUpper(n), "_GAP", " gaps", 1)
 	out := Row{Cells: []Cell{
 		Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, {Text: title, Class: "nb"}, Count(m.NReal),
-		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(r.CriticalD),
-		PercentOf(m.DAtQuantile), Shown(&m.PAsymptotic, brief), Shown(&m.NEffective, brief),
-		PercentOf(m.MedianRelErr), Percent(pick(noise, med)), Percent(pick(drift, med)), Percent(m.MedianRelErrPaired),
+		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(m.ChanceKSD),
+		PercentOf(m.DAtQuantile), Shown(&m.PAsymptotic, brief),
+		PercentOf(m.MedianRelErr), Percent(pick(noise, med)), Percent(pick(drift, med)), Percent(m.MedianRelErrPaired), Percent(m.ChanceMedian),
 		Num(m.WassersteinMs),
 	}}
 	if n == "itl_gap" {
@@ -139,11 +139,11 @@ func replayTable(v *result.Validation) *Table {
 		if r.Saturated {
 			saturated = Cell{Text: "yes", Class: "ko", Sub: strings.Join(r.SaturationHits, ", ")}
 		}
-		enough := Cell{Text: "yes", Class: "dim"}
-		if !r.Sufficient {
-			enough = Cell{Text: "no", Class: "na"}
+		decides := Cell{Text: "yes", Class: "dim"}
+		if !r.Judged() {
+			decides = Cell{Text: "no", Class: "na"}
 		}
-		t.Put(Name(phaseTitle(r)), Cell{Text: splitWords(r.Split), Class: "nb"}, Plain(r.Load), saturated, enough, Count(r.Replayed),
+		t.Put(Name(phaseTitle(r)), Cell{Text: splitWords(r.Split), Class: "nb"}, Plain(r.Load), saturated, decides, Count(r.Replayed),
 			Count(r.Requests), Prose(Reasons(r.Excluded)), Percent(q.KnownBatchesShare), Percent(q.IdenticalBatchesShare),
 			Count(q.Steps), ZeroDim(q.ClippedPredictions), Prose(strings.Join(q.Notes, "; ")))
 	}

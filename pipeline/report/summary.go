@@ -128,10 +128,10 @@ type (
 )
 
 // JUnit is the gates of a validation as a JUnit report: a suite for each scope, a case
-// for each gate. A gate without a verdict is skipped; one that failed for another
-// purpose than the one that decides is skipped too and says so, because the exit status
-// does not count it.
-func JUnit(v *result.Validation) ([]byte, error) {
+// for each gate. What the exit status does not count is skipped and says so: a gate that
+// failed for another purpose than the one that decides, and one without a verdict that is
+// not required, or none with allowInsufficient.
+func JUnit(v *result.Validation, allowInsufficient bool) ([]byte, error) {
 	out := junitSuites{Name: "blis-train gates for " + v.For}
 	at := map[string]int{}
 	for _, g := range v.Gates {
@@ -140,7 +140,7 @@ func JUnit(v *result.Validation) ([]byte, error) {
 			i = len(out.Suites)
 			at[g.Scope], out.Suites = i, append(out.Suites, junitSuite{Name: printable(g.Scope)})
 		}
-		s, c := &out.Suites[i], junitCaseOf(v, &g)
+		s, c := &out.Suites[i], junitCaseOf(v, &g, allowInsufficient)
 		s.Tests, out.Tests = s.Tests+1, out.Tests+1
 		if c.Failure != nil {
 			s.Failures, out.Failures = s.Failures+1, out.Failures+1
@@ -154,17 +154,19 @@ func JUnit(v *result.Validation) ([]byte, error) {
 	return append([]byte(xml.Header), append(text, '\n')...), err
 }
 
-func junitCaseOf(v *result.Validation, g *result.Gate) junitCase {
+func junitCaseOf(v *result.Validation, g *result.Gate, allowInsufficient bool) junitCase {
 	c := junitCase{Class: "blis-train." + strings.Join(g.Purposes, "+"), Name: g.Name}
 	says := fmt.Sprintf("%s is %s, must be %s %s", g.Name, GateValue(g.Name, g.Value), g.Op, GateThreshold(*g))
 	switch {
+	case g.Pass == nil && g.Required && isDecisive(v, g) && !allowInsufficient:
+		c.Failure = &junitWords{Message: printable(g.Note), Text: Gates()[g.Name].Failing() + "\n" + result.GateClause(g.Name)}
 	case g.Pass == nil:
 		c.Skipped = &junitWords{Message: printable(g.Note)}
 	case *g.Pass:
 	case !isDecisive(v, g):
 		c.Skipped = &junitWords{Message: "failed, but decides nothing for " + v.For + ": " + says}
 	default:
-		c.Failure = &junitWords{Message: says, Text: words().Gates[g.Name] + "\n" + result.GateClause(g.Name)}
+		c.Failure = &junitWords{Message: says, Text: Gates()[g.Name].Failing() + "\n" + result.GateClause(g.Name)}
 	}
 	return c
 }

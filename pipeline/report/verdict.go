@@ -79,7 +79,7 @@ func causes(in Input, figs []*Figure) []Block {
 	anchors := anchorsOf(figs)
 	var out []cause
 	for _, d := range ds[:min(len(ds), maxCauses)] {
-		label := words().Causes[d.Cause]
+		label := words().Causes[d.Cause].What
 		if label == "" {
 			label = d.Cause
 		}
@@ -216,13 +216,17 @@ func gateRow(g result.Gate) Row {
 	if g.Value != nil {
 		value.Key = sortKey(*g.Value)
 	}
-	name := Cell{Text: g.Name, Sub: words().Gates[g.Name], Class: "id"}
+	text := Gates()[g.Name]
+	name := Cell{Text: g.Name, Sub: text.What, Class: "id"}
 	if name.Sub != "" { // a gate we know has a clause
 		name.Href = result.GateClause(g.Name)
 	}
 	scope := Cell{Text: g.Scope, Class: "w"}
-	if g.Pass == nil {
+	switch {
+	case g.Pass == nil:
 		scope.Sub = g.Note
+	case !*g.Pass:
+		scope.Sub = text.Failing()
 	}
 	return Row{Cells: []Cell{
 		verdict,
@@ -336,7 +340,7 @@ func gateSentence(failed []result.Gate) string {
 			g = o
 		}
 	}
-	what := words().Gates[g.Name]
+	what := Gates()[g.Name].What
 	if what == "" {
 		what = g.Name
 	}

@@ -18,11 +18,24 @@ type wording struct {
 	Columns  map[string]columns `yaml:"columns"` // that several tables share
 	Tables   map[string]Table   `yaml:"tables"`
 	Figures  map[string]Figure  `yaml:"figures"`
-	Gates    map[string]string  `yaml:"gates"`
-	Causes   map[string]string  `yaml:"causes"`
+	Gates    map[string]Meaning `yaml:"gates"`
+	Causes   map[string]Meaning `yaml:"causes"` // of a failed gate
 	Purposes map[string]string  `yaml:"purposes"`
 	Glossary []struct{ Word, Meaning string }
 }
+
+// Meaning says in plain words what a gate compares or a cause is and, for somebody who
+// simulates with the coefficients, what it means and what to do.
+type Meaning struct{ What, Means, Do string }
+
+// Failing is the sentence under a gate that failed.
+func (m Meaning) Failing() string { return m.Means + "; " + m.Do }
+
+// Gates are those of every gate, by name.
+func Gates() map[string]Meaning { return words().Gates }
+
+// Causes are those of the causes of a diagnosis, by name.
+func Causes() map[string]Meaning { return words().Causes }
 
 var words = sync.OnceValue(func() *wording {
 	w := &wording{}

@@ -10,8 +10,8 @@ import (
 func TestGateWords(t *testing.T) {
 	known := validate.Defaults()
 	for _, g := range known {
-		if words().Gates[g.Name] == "" {
-			t.Errorf("gate %s has no words", g.Name)
+		if m := Gates()[g.Name]; m.What == "" || m.Means == "" || m.Do == "" {
+			t.Errorf("gate %s lacks words", g.Name)
 		}
 	}
 	if len(words().Gates) != len(known) {

@@ -2,7 +2,6 @@ package validate
 
 import (
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
@@ -18,13 +17,12 @@ func Compare(real, sim []float64, paired bool) *result.Metric {
 	k := stat.KolmogorovSmirnov(real, sim)
 	m := &result.Metric{
 		KSD: k.D, PAsymptotic: k.PAsymptotic, PExact: result.OrNull(k.PExact),
-		NReal: k.N, NSim: k.M, NEffective: effectivePair(real, sim),
+		NReal: k.N, NSim: k.M,
 		DAtQuantile: k.AShare, DAtMs: k.At, DRealCDF: k.AShare, DSimCDF: k.BShare,
 		WassersteinMs: stat.Wasserstein(real, sim),
 		RealVsRealD:   halvesD(real),
 		RealMs:        statsOf(real), SimMs: statsOf(sim),
 	}
-	m.PEffective = stat.KolmogorovSurvival(math.Sqrt(m.NEffective) * k.D)
 	m.MedianRelErr = math.Abs(m.SimMs.P50-m.RealMs.P50) / m.RealMs.P50
 	if paired {
 		m.MedianRelErrPaired = result.OrNull(medianPairedError(real, sim))
@@ -58,27 +56,6 @@ func halvesD(real []float64) *float64 {
 	return &d
 }
 
-// twinD is the median D of one replication against all the others: how far the
-// recording of a machine that is exactly as modelled would be from its replay, by the
-// chance of single steps alone (spec#twins). ends are the lengths of sim after each
-// replication; nil with fewer than two.
-func twinD(sim []float64, ends []int) *float64 {
-	var ds []float64
-	from := 0
-	for _, to := range ends {
-		others := slices.Concat(sim[:from], sim[to:])
-		if to > from && len(others) > 0 {
-			ds = append(ds, stat.KolmogorovSmirnov(sim[from:to], others).D)
-		}
-		from = to
-	}
-	if len(ds) < 2 {
-		return nil
-	}
-	d := stat.Median(ds)
-	return &d
-}
-
 // statsOf describes a non-empty sample.
 func statsOf(s []float64) result.SampleStats {
 	o := stat.Sorted(s)
@@ -86,11 +63,6 @@ func statsOf(s []float64) result.SampleStats {
 		P50: stat.Quantile(o, 0.5), P90: stat.Quantile(o, 0.9), P99: stat.Quantile(o, 0.99),
 		Mean: stat.Mean(s),
 	}
-}
-
-func effectivePair(a, b []float64) float64 {
-	n, m := stat.EffectiveSize(a), stat.EffectiveSize(b)
-	return n * m / (n + m)
 }
 
 // Sizes of aggregated figures: they bound the report whatever the number of rows.

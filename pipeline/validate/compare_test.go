@@ -41,19 +41,3 @@ func TestCurvesAreBounded(t *testing.T) {
 		t.Errorf("single value: got %v", one)
 	}
 }
-
-// TestTwinsMeasureChance: replications that are the same are at distance 0, one step that
-// decides for a third of the requests is a distance of a third.
-func TestTwinsMeasureChance(t *testing.T) {
-	same := []float64{1, 2, 3, 1, 2, 3, 1, 2, 3}
-	if d := twinD(same, []int{3, 6, 9}); d == nil || *d != 0 {
-		t.Errorf("the same thrice: got %v, want 0", d)
-	}
-	third := []float64{1, 2, 3, 1, 2, 4, 1, 2, 5}
-	if d := twinD(third, []int{3, 6, 9}); d == nil || math.Abs(*d-1.0/3) > 1e-12 {
-		t.Errorf("one of three differs: got %v, want 1/3", d)
-	}
-	if d := twinD(same, []int{9}); d != nil {
-		t.Errorf("one replication: got %v, want nil", *d)
-	}
-}

@@ -14,12 +14,7 @@ import (
 // engine is how a run is replayed: the coefficients' step times (or the latency
 // model of the options), delays from the artifact or the options.
 func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engine, []trace.Finding, error) {
-	e := engine{Drift: t.drift}
-	step, err := j.stepTime(dep)
-	if err != nil {
-		return e, nil, err
-	}
-	e.Config = sim.DefaultConfig(dep, step)
+	e := engine{Config: sim.DefaultConfig(dep, nil), Drift: t.drift, overheadUs: j.o.OverheadUs, egressUs: j.o.EgressUs}
 	e.Seed, e.Done = j.o.Seed, j.done
 	if t.beta != nil {
 		e.Async = t.Lag > 0
@@ -27,8 +22,8 @@ func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engi
 	if j.set.Gamma > 0 {
 		e.GammaEMA, e.Renewal = j.set.Gamma, features.RenewalOf(j.set)
 	}
-	findings, err := j.delays(&e, run, dep)
-	if err != nil {
+	findings := j.idleDelays(&e, run)
+	if err := j.models(&e, dep); err != nil {
 		return e, nil, err
 	}
 	if j.o.Noise {
@@ -40,51 +35,43 @@ func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engi
 	return e, findings, nil
 }
 
-// stepTime is the model of the replays: the coefficients, or that of the options.
-func (j *job) stepTime(dep *deploy.Deployment) (sim.Model, error) {
-	if j.o.Latency != nil {
-		return j.o.Latency(dep)
+// idleDelays takes the delays of requests that met an idle server, where asked for.
+func (j *job) idleDelays(e *engine, run *trace.Run) []trace.Finding {
+	if !j.o.IdleDelays {
+		return nil
 	}
-	return sim.NewPhysics(j.set, dep)
+	if idle, ok := measureIdle(run); ok {
+		e.overheadUs, e.egressUs = &idle.OverheadUs, &idle.EgressUs
+		return nil
+	}
+	if run.Aggregate != nil && j.set.AlphaModel(coeff.Overhead) == nil {
+		e.overheadUs = new(float64) // nothing of the run tells it, as the finding says
+	}
+	return []trace.Finding{trace.Findingf(ReplayAssumes, "run %s: no request met an idle server", run.ID)}
 }
 
-// delays sets what happens outside the engine: a constant that was given, one
-// measured on idle requests, or the artifact's alphas.
-func (j *job) delays(e *engine, run *trace.Run, dep *deploy.Deployment) ([]trace.Finding, error) {
-	var findings []trace.Finding
-	overhead, egress := j.o.OverheadUs, j.o.EgressUs
-	if j.o.IdleDelays {
-		idle, ok := measureIdle(run)
-		if !ok {
-			findings = append(findings, trace.Findingf(ReplayAssumes, "run %s: no request met an idle server", run.ID))
-			if run.Aggregate != nil && j.set.AlphaModel(coeff.Overhead) == nil {
-				overhead = new(float64) // nothing of the run tells it: the finding above says so
-			}
-		} else {
-			overhead, egress = &idle.OverheadUs, &idle.EgressUs
-		}
+// models makes the step times and the delays outside the engine: a constant, or the
+// artifact's alphas. They have scratch space of their own.
+func (j *job) models(e *engine, dep *deploy.Deployment) (err error) {
+	if j.o.Latency != nil {
+		e.Latency, err = j.o.Latency(dep)
+	} else {
+		e.Latency, err = sim.NewPhysics(j.set, dep)
 	}
-	switch {
-	case overhead != nil:
-		e.Overhead = sim.Const(*overhead)
-	default:
-		d, err := sim.NewAlphaDelay(j.set, coeff.Overhead, dep)
-		if err != nil {
-			return nil, trace.Errorf(NoReplay, "replay of run %s: %v", run.ID, err).WithHint("give --overhead-us")
-		}
-		e.Overhead = d
+	if err != nil {
+		return err
 	}
-	switch {
-	case egress != nil:
-		e.Egress = sim.Const(*egress)
-	case j.set.AlphaModel(coeff.Egress) != nil:
-		d, err := sim.NewAlphaDelay(j.set, coeff.Egress, dep)
-		if err != nil {
-			return nil, err
-		}
-		e.Egress = d
+	if e.overheadUs != nil {
+		e.Overhead = sim.Const(*e.overheadUs)
+	} else if e.Overhead, err = sim.NewAlphaDelay(j.set, coeff.Overhead, dep); err != nil {
+		return trace.Errorf(NoReplay, "replay: %v", err).WithHint("give --overhead-us")
 	}
-	return findings, nil
+	if e.egressUs != nil {
+		e.Egress = sim.Const(*e.egressUs)
+	} else if j.set.AlphaModel(coeff.Egress) != nil {
+		e.Egress, err = sim.NewAlphaDelay(j.set, coeff.Egress, dep)
+	}
+	return err
 }
 
 // ContentOf tells what requests of the run share, from package workload. Runs

@@ -1,6 +1,7 @@
 package validate_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -315,7 +316,7 @@ var closedRuns = []string{"async-long", "mha-long", "gqa-low", "mha-mixed", "gqa
 
 // TestEvalClosedLoops replays the closed phases of the real CPU recordings as closed
 // loops, every run with coefficients of its own, over the whole phase: distances plain and
-// drift-corrected, beside those of the replay's twins (what chance leaves of a model that is
+// drift-corrected, beside those of the replay's chances (what chance leaves of a model that is
 // exactly right) and of the recording's two halves. Phases under 100
 // requests are printed and not judged.
 func TestEvalClosedLoops(t *testing.T) {
@@ -337,9 +338,9 @@ func TestEvalClosedLoops(t *testing.T) {
 		runs = append(runs, v.Runs...)
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "run/phase\tn\tTTFT plain\tdrift\ttwin\treal-real\tITL plain\tdrift\ttwin\treal-real\tE2E plain\tdrift\ttwin\t"+
+	fmt.Fprintln(w, "run/phase\tn\tTTFT plain\tdrift\tchance\treal-real\tITL plain\tdrift\tchance\treal-real\tE2E plain\tdrift\tchance\t"+
 		"real-real\tmedian error E2E")
-	corrected, twins := make([][]float64, 3), make([][]float64, 3)
+	corrected, chances := make([][]float64, 3), make([][]float64, 3)
 	for i := range runs {
 		r := &runs[i]
 		if r.Load != deploy.LoadClosed || r.Metrics == nil {
@@ -351,9 +352,9 @@ func TestEvalClosedLoops(t *testing.T) {
 		}
 		fmt.Fprintf(w, "%s/%s\t%d", r.ID, r.Phase, r.Requests)
 		for k, m := range plain {
-			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", distance(m), distance(drift[k]), twin(drift[k]), halves(m))
+			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", distance(m), distance(drift[k]), chance(m), halves(m))
 			if drift[k] != nil && r.Requests >= 100 && !r.Saturated {
-				corrected[k], twins[k] = append(corrected[k], drift[k].KSD), append(twins[k], *drift[k].TwinD)
+				corrected[k], chances[k] = append(corrected[k], drift[k].KSD), append(chances[k], *cmp.Or(m.ChanceKSD, new(float64)))
 			}
 		}
 		fmt.Fprintf(w, "\t%.3f\n", *r.Metrics.E2E.MedianRelErrPaired)
@@ -362,8 +363,8 @@ func TestEvalClosedLoops(t *testing.T) {
 	for k, limit := range []float64{0.10, 0.15, 0.10} {
 		name := []string{"TTFT", "ITL", "E2E"}[k]
 		median := stat.Median(corrected[k])
-		fmt.Printf("%s: median drift-corrected KS %.3f over %d phases, want at most %.2f; of twins of the replay %.3f\n", name, median,
-			len(corrected[k]), limit, stat.Median(twins[k]))
+		fmt.Printf("%s: median drift-corrected KS %.3f over %d phases, want at most %.2f; by chance %.3f\n", name, median,
+			len(corrected[k]), limit, stat.Median(chances[k]))
 		if !(median <= limit) {
 			t.Errorf("%s: got %.3f", name, median)
 		}
@@ -384,9 +385,9 @@ func halves(m *result.Metric) string {
 	return fmt.Sprintf("%.3f", *m.RealVsRealD)
 }
 
-func twin(m *result.Metric) string {
-	if m == nil || m.TwinD == nil {
+func chance(m *result.Metric) string {
+	if m == nil || m.ChanceKSD == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%.3f", *m.TwinD)
+	return fmt.Sprintf("%.3f", *m.ChanceKSD)
 }

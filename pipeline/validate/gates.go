@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -257,36 +256,35 @@ var replayNames = []struct {
 	{gateKSE2E, gateMedianE2E, func(m *result.Metrics) *result.Metric { return m.E2E }},
 }
 
-// replayGates judge the plain replay of every run, phase and split. A
-// saturated phase is outside the rule: null and not required. Too few
-// requests in the hold-out are null; then the replay of the whole phase decides,
-// where that has enough, because the step gates have judged the same coefficients
-// on rows they never saw (spec#replay-in-sample).
+// replayGates judge the plain replay of every run and phase on requests that the
+// coefficients never saw (spec#held-out-replay). A saturated phase is outside the rule: null and
+// not required. What is in-sample decides nothing and has no gates.
 func replayGates(v *result.Validation, r *rules, clients bool) []result.Gate {
 	var gates []result.Gate
-	decided := false
+	decided, why := false, "nothing was held out of the fit"
 	for i := range v.Runs {
 		run := &v.Runs[i]
-		note, required := runNote(run, r, clients)
-		if required && !run.Sufficient && coveredInSample(v.Runs, run) {
-			required = false
+		if run.Split.Kind == result.SplitInSample {
+			continue
 		}
+		why = "no unsaturated phase with requests that the coefficients never saw was replayed"
+		note, required := runNote(run, clients)
 		decided = decided || required
 		for _, n := range replayNames {
-			var ks, median *float64
+			var ks, median, chanceKS, chanceMedian *float64
 			if note == "" {
 				if m := metricOf(run.Metrics, n.of); m != nil {
-					ks, median = &m.KSD, m.MedianRelErrPaired
+					ks, median, chanceKS, chanceMedian = &m.KSD, m.MedianRelErrPaired, m.ChanceKSD, m.ChanceMedian
 				}
 			}
 			gates = append(gates,
-				replayGate(r, n.ks, run, ks, note, required),
-				replayGate(r, n.median, run, median, note, required))
+				replayGate(r, n.ks, run, ks, chanceKS, note, required),
+				replayGate(r, n.median, run, median, chanceMedian, note, required))
 		}
 	}
 	if !decided {
 		for _, n := range replayNames {
-			gates = append(gates, r.gate(n.ks, scopeAll, nil, "no unsaturated open phase was replayed"))
+			gates = append(gates, r.gate(n.ks, scopeAll, nil, why))
 		}
 	}
 	return gates
@@ -321,7 +319,7 @@ func metricOf(m *result.Metrics, of func(*result.Metrics) *result.Metric) *resul
 
 // runNote says why a replay cannot be judged (empty: it can) and whether a
 // verdict on it is required. clients: those of clients are judged as journeys are.
-func runNote(run *result.ValidationRun, r *rules, clients bool) (note string, required bool) {
+func runNote(run *result.ValidationRun, clients bool) (note string, required bool) {
 	switch {
 	case run.Saturated:
 		return noteSaturated, false
@@ -333,34 +331,34 @@ func runNote(run *result.ValidationRun, r *rules, clients bool) (note string, re
 		return fmt.Sprintf(noteSampled, *run.JourneySampleRate), true
 	case run.Metrics == nil:
 		return noteNoReplay, true
-	case !run.Sufficient:
-		limit := r.KSLimit()
-		return fmt.Sprintf(noteInsufficient, run.Requests, stat.EnoughFor(limit), limit), true
+	case run.Requests == 0:
+		return noteEmpty, false
 	}
 	return "", true
 }
 
-func replayGate(r *rules, name string, run *result.ValidationRun, value *float64, note string, required bool) result.Gate {
+// replayGate fails where the value is at or over the threshold and over what chance
+// reaches, passes where both are under the threshold, and is null between.
+func replayGate(r *rules, name string, run *result.ValidationRun, value, chance *float64, note string, required bool) result.Gate {
 	if value == nil && note == "" {
 		note = noteNoStamps
 	}
 	g := r.gate(name, scopeOf(run), value, note)
-	g.Required = required
-	if run.Split.Kind == result.SplitInSample && g.Note == "" {
-		g.Note = noteInSample
+	g.Required, g.Chance = required, chance
+	if value == nil {
+		return g
 	}
-	if run.Rebuilt > 0 && value != nil {
+	switch {
+	case chance == nil:
+		g.Pass, g.Note = nil, noteNoChance
+	case *chance >= g.Threshold && !(*value >= g.Threshold && *value > *chance):
+		enough := math.Ceil(float64(run.Requests) * *chance / g.Threshold * *chance / g.Threshold)
+		g.Pass, g.Note = nil, fmt.Sprintf(noteInsufficient, *chance, run.Requests, g.Threshold, max(enough, float64(run.Requests)+1))
+	}
+	if run.Rebuilt > 0 {
 		g.Note = strings.TrimPrefix(g.Note+", "+noteRebuilt, ", ")
 	}
 	return g
-}
-
-// coveredInSample reports whether the whole phase was replayed beside a hold-out
-// with too few requests.
-func coveredInSample(runs []result.ValidationRun, short *result.ValidationRun) bool {
-	return short.Split.Kind == result.SplitHoldout && slices.ContainsFunc(runs, func(r result.ValidationRun) bool {
-		return r.ID == short.ID && r.Phase == short.Phase && r.Split.Kind == result.SplitInSample
-	})
 }
 
 // scopeOf names a run, phase and split in one word.
@@ -415,9 +413,10 @@ func (s signCheck) gate(r *rules) result.Gate {
 
 // Notes of null gates.
 const (
-	noteInsufficient  = "insufficient data: %d requests, want at least %d for a critical distance below %.2f"
+	noteInsufficient  = "insufficient data: chance alone reaches %.3g with %d requests, want below %g: about %.0f would decide"
+	noteEmpty         = "no request to compare arrives in this part of the phase"
+	noteNoChance      = "insufficient data: too few step times tell what chance alone reaches"
 	noteSaturated     = "saturated"
-	noteInSample      = "in_sample"
 	noteRebuilt       = "load rebuilt from steps"
 	noteOneConfig     = "not applicable with one configuration"
 	noteNoFit         = "no fit report given"

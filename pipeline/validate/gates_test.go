@@ -18,7 +18,8 @@ func num(v float64) *float64 { return &v }
 // good is a validation of two configurations in which every gate passes.
 func good() (*result.Validation, *result.Fit) {
 	metric := func() *result.Metric {
-		return &result.Metric{KSD: 0.08, MedianRelErrPaired: num(0.05), NReal: 400, RealMs: result.SampleStats{Mean: 100}}
+		return &result.Metric{KSD: 0.08, ChanceKSD: num(0.06), MedianRelErrPaired: num(0.05), ChanceMedian: num(0.02),
+			NReal: 400, RealMs: result.SampleStats{Mean: 100}}
 	}
 	config := func(scope string) result.ConfigErrors {
 		return result.ConfigErrors{
@@ -37,7 +38,7 @@ func good() (*result.Validation, *result.Fit) {
 		Steps:   &result.Errors{Rows: 1800, Bias: num(-0.02)},
 		Runs: []result.ValidationRun{{
 			ID: "r", Phase: "open", Load: deploy.LoadOpen, Split: result.Split{Kind: result.SplitHoldout},
-			Requests: 400, Sufficient: true, Metrics: &result.Metrics{TTFT: metric(), ITL: metric(), E2E: metric()},
+			Requests: 400, Metrics: &result.Metrics{TTFT: metric(), ITL: metric(), E2E: metric()},
 		}},
 	}
 	loco := []result.Loco{{Config: "a", MAPE: num(0.1), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
@@ -116,29 +117,38 @@ func TestEachGateCanFail(t *testing.T) {
 	}
 }
 
-// TestInsufficientIsNotAPass: a hold-out with too few requests decides nothing; the
-// replay of the whole phase beside it does, either way.
-func TestInsufficientIsNotAPass(t *testing.T) {
+// TestChanceDecidesWithTheThreshold: over both is a fail, under both a pass, and between
+// them nothing, with the number of requests that would decide; what is in-sample has no gate.
+func TestChanceDecidesWithTheThreshold(t *testing.T) {
+	for _, c := range []struct {
+		value, chance float64
+		want, note    string
+	}{
+		{0.14, 0.10, coeff.VerdictPass, ""},
+		{0.20, 0.10, coeff.VerdictFail, ""},
+		{0.20, 0.17, coeff.VerdictFail, ""},
+		{0.16, 0.17, coeff.VerdictInsufficient, "about 514 would decide"},
+		{0.10, 0.30, coeff.VerdictInsufficient, "chance alone reaches 0.3 with 400 requests, want below 0.15: about 1600 would decide"},
+		{0.20, 0.20, coeff.VerdictInsufficient, "about 712 would decide"},
+	} {
+		v, fit := good()
+		v.Runs[0].Metrics.TTFT.KSD, v.Runs[0].Metrics.TTFT.ChanceKSD = c.value, num(c.chance)
+		whole := v.Runs[0]
+		whole.Split.Kind, whole.Metrics = result.SplitInSample, &result.Metrics{TTFT: &result.Metric{KSD: 0.9, ChanceKSD: num(0)}}
+		v.Runs = append(v.Runs, whole)
+		if judged(t, v, fit, nil); v.Verdict != c.want {
+			t.Errorf("%+v: got %s, missing %v", c, v.Verdict, v.Missing)
+		}
+		for _, g := range v.Gates {
+			if g.Name == gateKSTTFT && (g.Scope != "r/open" || !strings.Contains(g.Note, c.note) || *g.Value != c.value || *g.Chance != c.chance) {
+				t.Errorf("%+v: got %+v", c, g)
+			}
+		}
+	}
 	v, fit := good()
-	v.Runs[0].Sufficient, v.Runs[0].Requests = false, 80
-	judged(t, v, fit, nil)
-	if v.Verdict != coeff.VerdictInsufficient || v.Pass || len(v.Missing) != 6 {
-		t.Errorf("got %s, missing %v", v.Verdict, v.Missing)
-	}
-	whole := v.Runs[0]
-	whole.Split.Kind, whole.Sufficient, whole.Requests = result.SplitInSample, true, 400
-	v, fit = good()
-	v.Runs[0].Sufficient = false
-	v.Runs = append(v.Runs, whole)
-	if judged(t, v, fit, nil); v.Verdict != coeff.VerdictPass {
-		t.Errorf("with the whole phase: got %s, missing %v", v.Verdict, v.Missing)
-	}
-	v, fit = good()
-	whole.Metrics = &result.Metrics{TTFT: &result.Metric{KSD: 0.4, MedianRelErrPaired: num(0.05)}}
-	v.Runs[0].Sufficient = false
-	v.Runs = append(v.Runs, whole)
-	if judged(t, v, fit, nil).Verdict != coeff.VerdictFail {
-		t.Error("a bad in-sample comparison must fail")
+	v.Runs[0].Metrics.ITL.ChanceMedian = nil
+	if judged(t, v, fit, nil); v.Verdict != coeff.VerdictInsufficient || !strings.Contains(v.Missing[0], noteNoChance) {
+		t.Errorf("without noise: got %s, missing %v", v.Verdict, v.Missing)
 	}
 }
 
@@ -223,9 +233,9 @@ func TestWhatDecides(t *testing.T) {
 // one, does.
 func TestSaturatedPhasesDoNotGate(t *testing.T) {
 	v, fit := good()
-	bad := &result.Metrics{TTFT: &result.Metric{KSD: 0.9}}
+	bad := &result.Metrics{TTFT: &result.Metric{KSD: 0.9, ChanceKSD: num(0.1)}}
 	v.Runs = append(v.Runs,
-		result.ValidationRun{ID: "s", Phase: "open", Load: deploy.LoadOpen, Saturated: true, Requests: 400, Sufficient: true, Metrics: bad})
+		result.ValidationRun{ID: "s", Phase: "open", Load: deploy.LoadOpen, Saturated: true, Requests: 400, Metrics: bad})
 	judged(t, v, fit, nil)
 	if v.Verdict != coeff.VerdictPass {
 		t.Errorf("got %s: %v %v", v.Verdict, failed(v), v.Missing)

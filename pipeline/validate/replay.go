@@ -29,6 +29,8 @@ type engine struct {
 	residuals  *sim.Noise // ratios of the artifact; nil = no noise replay
 	Spreads    *spreads   // residual ratios relative to the drift curve; nil = no corrected replay
 	Drift      *drift
+	// Constants in place of the artifact's delays; nil: those.
+	overheadUs, egressUs *float64
 }
 
 // noiseReplications is how often a noisy replay is repeated with other seeds; the
@@ -139,6 +141,14 @@ func (p *Phase) run(variant string, c sim.Config, draw func(*sim.Config)) {
 	}
 }
 
+// plain is the result of the plain replay; nil: none.
+func (p *Phase) plain() *sim.Result {
+	if r := p.results[result.VariantPlain]; len(r) > 0 {
+		return r[0]
+	}
+	return nil
+}
+
 // simRequest is one recorded request as the simulator takes it. A request that
 // did not succeed asks for all it was allowed to and leaves at its recorded end.
 func (p *Phase) simRequest(o Request, content Content) sim.Request {
@@ -164,7 +174,6 @@ func (p *Phase) us(ns int64) int64 {
 // sample is what one replay and the recording say about the compared requests.
 type sample struct {
 	real, sim map[string][]float64 // ms by metric, in order of arrival
-	ends      map[string][]int     // by metric: len(sim) after each replication
 	compared  int
 	excluded  map[string]int
 }
@@ -180,14 +189,11 @@ func (p *Phase) sample(variant string, splitNs int64) *sample {
 	if len(replications) == 0 {
 		return nil
 	}
-	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, ends: map[string][]int{}, excluded: map[string]int{}}
+	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, excluded: map[string]int{}}
 	for k, res := range replications {
 		departed := lastDeparture(p.obs, res)
 		for i := range p.obs {
 			s.pair(&p.obs[i], &res.Requests[i], splitNs, departed, k == 0)
-		}
-		for _, metric := range metricNames {
-			s.ends[metric] = append(s.ends[metric], len(s.sim[metric]))
 		}
 	}
 	return s
@@ -252,11 +258,7 @@ func (s *sample) metrics(paired bool) *result.Metrics {
 		return nil
 	}
 	of := func(name string) *result.Metric {
-		m := Compare(s.real[name], s.sim[name], paired)
-		if m != nil {
-			m.TwinD = twinD(s.sim[name], s.ends[name])
-		}
-		return m
+		return Compare(s.real[name], s.sim[name], paired)
 	}
 	return &result.Metrics{TTFT: of("ttft"), ITL: of("itl"), E2E: of("e2e")}
 }
@@ -291,7 +293,7 @@ func figures(byVariant map[string]*sample) *result.RunFigures {
 }
 
 // Entry is one ValidationRun of the phase: the requests arriving from splitNs on.
-func (p *Phase) Entry(splitNs int64, ksLimit float64) result.ValidationRun {
+func (p *Phase) Entry(splitNs int64) result.ValidationRun {
 	by := map[string]*sample{}
 	for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
 		by[variant] = p.sample(variant, splitNs)
@@ -312,10 +314,6 @@ func (p *Phase) Entry(splitNs int64, ksLimit float64) result.ValidationRun {
 		if p.obs[i].Excluded == excludedUnrecorded {
 			v.Rebuilt++
 		}
-	}
-	if v.Requests > 0 {
-		d := stat.CriticalD(v.Requests, v.Requests)
-		v.CriticalD, v.Sufficient = &d, d < ksLimit
 	}
 	return v
 }

@@ -60,7 +60,7 @@ func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source,
 	if err := j.clean(j.limits()); err != nil {
 		return nil, err
 	}
-	if err := j.each(ctx, "replay", j.replay); err != nil {
+	if err := j.each(ctx, "replay", func(i int) error { return j.replay(ctx, i) }); err != nil {
 		return nil, err
 	}
 	return j.document(fit), nil
@@ -228,7 +228,7 @@ func (j *job) clean(limits []Limits) error {
 
 // replay makes the entries of one run, one per phase and split, or reads those that
 // StoreReplay wrote.
-func (j *job) replay(i int) (err error) {
+func (j *job) replay(ctx context.Context, i int) (err error) {
 	t := j.all[i]
 	if from := j.sources[i].Replay; from != "" {
 		j.entries[i], t.starved, err = restoreReplay(from)
@@ -242,14 +242,14 @@ func (j *job) replay(i int) (err error) {
 	if err != nil {
 		return err
 	}
-	engine, findings, err := j.engine(t, run, dep)
+	base, findings, err := j.engine(t, run, dep)
 	if err != nil {
 		return err
 	}
 	obs, more := Requests(run)
 	findings = append(findings, more...)
 	if t.Source == SourceJourneys && dep.Tracing.JourneySampleRate.Or(1) < 1 {
-		obs, more = withUnrecorded(run, obs, engine.Async)
+		obs, more = withUnrecorded(run, obs, base.Async)
 		findings = append(findings, more...)
 	}
 	if n := len(obs); len(t.Parts) == 0 && n > 0 { // clients alone
@@ -261,12 +261,19 @@ func (j *job) replay(i int) (err error) {
 	run = nil // its steps are most of a long recording
 	for _, p := range phases {
 		phase := p
-		e := engine
+		e := base
 		if j.o.Noise && t.beta != nil {
 			e.Spreads = spreadsOf(t.beta, t.pred, t.drift, p.StartNs, t.cut(&phase), p.EndNs)
 		}
 		rp := replayRun(marks, obs, &phase, content, e)
-		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp)...)
+		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp, func(splitNs int64) chance {
+			if t.beta != nil {
+				if from := stepNoiseOf(t.beta, t.pred, phase.StartNs, phase.EndNs); from != nil {
+					return rp.chances(ctx, j.o.Workers, func() (engine, error) { f := e; return f, j.models(&f, dep) }, from, splitNs)
+				}
+			}
+			return rp.requestChances(e.Seed, splitNs)
+		})...)
 	}
 	if len(j.entries[i]) == 0 {
 		j.entries[i] = []result.ValidationRun{t.entry(nil)}
@@ -276,38 +283,34 @@ func (j *job) replay(i int) (err error) {
 	return nil
 }
 
-// phaseEntries compares one replayed phase: a training run on its hold-out, and
-// in-sample where that is too small; a test run on the whole phase.
-func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *Phase) []result.ValidationRun {
-	limit := j.rules.KSLimit()
+// phaseEntries compares one replayed phase: a training run on its hold-out, which
+// decides, and in-sample, which does not; a test run on the whole phase. chances says
+// what chance alone does to requests that arrive from a moment on.
+func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *Phase, chances func(splitNs int64) chance) []result.ValidationRun {
 	if t.starved == nil {
 		t.starved = map[string]starved{}
 	}
-	starved := func(v result.ValidationRun, fromNs int64) result.ValidationRun {
+	entry := func(kind string, fromNs int64, split result.Split) result.ValidationRun {
+		v := rp.Entry(fromNs)
+		split.Kind = kind
+		v.Split = split
+		v = t.fillEntry(v, p)
 		t.starved[scopeOf(&v)] = rp.Starved(fromNs)
+		if v.Judged() {
+			chances(fromNs).fill(v.Metrics)
+		}
 		return v
 	}
-	whole := func(kind string) result.ValidationRun {
-		v := rp.Entry(p.StartNs, limit)
-		v.Split = result.Split{Kind: kind, Train: 0, Test: 1}
-		if kind == result.SplitInSample {
-			v.Split.Train = j.o.Split
-		}
-		return starved(t.fillEntry(v, p), p.StartNs)
+	if !t.training {
+		return []result.ValidationRun{entry(result.SplitTestRun, p.StartNs, result.Split{Test: 1})}
 	}
-	switch {
-	case !t.training:
-		return []result.ValidationRun{whole(result.SplitTestRun)}
-	case j.refit: // nothing was held out
-		return []result.ValidationRun{whole(result.SplitInSample)}
+	whole := entry(result.SplitInSample, p.StartNs, result.Split{Train: j.o.Split, Test: 1})
+	if j.refit { // nothing was held out
+		return []result.ValidationRun{whole}
 	}
-	v := rp.Entry(t.cut(p), limit)
-	v.Split = result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: math.Round((1-j.o.Split)*1e9) / 1e9}
-	if v = starved(t.fillEntry(v, p), t.cut(p)); v.Sufficient {
-		return []result.ValidationRun{v}
-	}
-	v.Figures = nil // the whole phase is drawn in its place
-	return []result.ValidationRun{v, whole(result.SplitInSample)}
+	held := entry(result.SplitHoldout, t.cut(p), result.Split{Train: j.o.Split, Test: math.Round((1-j.o.Split)*1e9) / 1e9})
+	whole.Figures = nil
+	return []result.ValidationRun{held, whole}
 }
 
 // document puts everything together, in the order of the sources.

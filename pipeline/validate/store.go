@@ -104,7 +104,7 @@ func StoreReplay(ctx context.Context, set *coeff.Set, fit *result.Fit, src Sourc
 		err = j.clean(limits)
 	}
 	if err == nil {
-		err = j.each(ctx, "replay", j.replay)
+		err = j.each(ctx, "replay", func(i int) error { return j.replay(ctx, i) })
 	}
 	if err != nil {
 		return err

@@ -140,9 +140,6 @@ func CheckThresholds(overrides map[string]float64) error {
 	return err
 }
 
-// KSLimit is the largest Kolmogorov-Smirnov distance of TTFT that passes.
-func (r *rules) KSLimit() float64 { return r.byName[gateKSTTFT].Limit }
-
 // Limits are the thresholds in force, by name.
 func (r *rules) Limits() map[string]float64 {
 	out := map[string]float64{}

@@ -44,6 +44,7 @@ func TestEvalVerdicts(t *testing.T) {
 			steps, sim, n := printVerdicts(all)
 			for _, v := range all {
 				if v != nil {
+					checkHeldOut(t, v)
 					checkCauses(t, v, set.name == "composed")
 				}
 			}
@@ -51,6 +52,24 @@ func TestEvalVerdicts(t *testing.T) {
 			if steps < set.leastSteps || sim < set.leastSim {
 				t.Errorf("%s, alone %v: got steps %d, replay %d of %d, want at least %d and %d", set.name, alone, steps, sim, n, set.leastSteps,
 					set.leastSim)
+			}
+		}
+	}
+}
+
+// checkHeldOut: no configuration passes beside a hold-out at or over a threshold.
+func checkHeldOut(t *testing.T, v *result.Validation) {
+	t.Helper()
+	for i := range v.Configs {
+		c := &v.Configs[i]
+		if v.VerdictFor(coeff.PurposeReplay, c.Scope).Verdict != coeff.VerdictPass {
+			continue
+		}
+		for _, r := range judgedEntries(v, c) {
+			for _, m := range []*result.Metric{r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E} {
+				if m != nil && (m.KSD >= 0.15 || m.MedianRelErrPaired != nil && *m.MedianRelErrPaired >= 0.2) {
+					t.Errorf("%s passes replay beside a hold-out of %s with KS %.3f", c.Scope, r.ID, m.KSD)
+				}
 			}
 		}
 	}
@@ -100,7 +119,8 @@ func validated(t *testing.T, out string, ext *result.Extract) *result.Validation
 
 func printVerdicts(all []*result.Validation) (steps, sim, n int) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "run\tsteps\treplay\twaits\ttransfer\tphase\tn\tTTFT plain\tdrift\tITL plain\tdrift\tE2E plain\tdrift\twhy")
+	fmt.Fprintln(w, "run\tsteps\treplay\twaits\ttransfer\tphase\tn\t"+
+		"TTFT\tby chance\tin-sample\tITL\tby chance\tin-sample\tE2E\tby chance\tin-sample\twhy")
 	for _, v := range all {
 		if v == nil {
 			continue
@@ -117,7 +137,7 @@ func printVerdicts(all []*result.Validation) (steps, sim, n int) {
 				if k > 0 {
 					fmt.Fprint(w, "\t\t\t\t")
 				}
-				fmt.Fprintf(w, "\t%s\t%d\t%s", r.Phase+" "+r.Split.Kind, r.Requests, distances(r))
+				fmt.Fprintf(w, "\t%s\t%d\t%s", r.Phase+" "+r.Split.Kind, r.Requests, distances(v, r))
 				if k == 0 {
 					fmt.Fprintf(w, "\t%s", whyNot(v, c))
 				}
@@ -141,7 +161,7 @@ func judgedEntries(v *result.Validation, c *result.ConfigErrors) []*result.Valid
 	var out []*result.ValidationRun
 	for i := range v.Runs {
 		r := &v.Runs[i]
-		if slices.Contains(c.Runs, r.ID) && r.Metrics != nil && (r.Sufficient || r.Split.Kind == result.SplitInSample) {
+		if slices.Contains(c.Runs, r.ID) && r.Metrics != nil && r.Judged() {
 			out = append(out, r)
 		}
 	}
@@ -155,17 +175,21 @@ func judgedEntries(v *result.Validation, c *result.ConfigErrors) []*result.Valid
 	return out
 }
 
-func distances(r *result.ValidationRun) string {
-	if r.Metrics == nil {
-		return "-\t-\t-\t-\t-\t-"
+// distances are those of the hold-out, what chance reaches, and those of the whole phase.
+func distances(v *result.Validation, r *result.ValidationRun) string {
+	whole := &result.Metrics{}
+	for i := range v.Runs {
+		if w := &v.Runs[i]; w.ID == r.ID && w.Phase == r.Phase && w.Split.Kind == result.SplitInSample && w.Metrics != nil {
+			whole = w.Metrics
+		}
+	}
+	held := r.Metrics
+	if held == nil {
+		held = &result.Metrics{}
 	}
 	var cells []string
-	for k, m := range []*result.Metric{r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E} {
-		var d *result.Metric
-		if x := r.MetricsDrift; x != nil {
-			d = []*result.Metric{x.TTFT, x.ITL, x.E2E}[k]
-		}
-		cells = append(cells, distance(m), distance(d))
+	for _, m := range [][2]*result.Metric{{held.TTFT, whole.TTFT}, {held.ITL, whole.ITL}, {held.E2E, whole.E2E}} {
+		cells = append(cells, distance(m[0]), chance(m[0]), distance(m[1]))
 	}
 	return strings.Join(cells, "\t")
 }
