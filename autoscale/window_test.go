@@ -1,10 +1,23 @@
 package autoscale
 
 import (
+	"bytes"
+	"context"
+	"io"
 	"math"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/klauspost/compress/zstd"
 )
 
 // every100ms are requests that arrive ten a second for n seconds: TTFT 50 ms, 11
@@ -110,5 +123,213 @@ func TestObservedClocks(t *testing.T) {
 	if len(got) != 2 || skipped != 1 || !got[0].OK || !got[1].OK || got[0].FirstNs-got[0].ArrivedNs != 15 ||
 		got[1].FirstNs-got[1].ArrivedNs != 13 {
 		t.Errorf("got %+v and %d skipped", got, skipped)
+	}
+}
+
+// TestMetricsArePoints: answers of /metrics before and after the phases of two
+// recordings become operating points. Means and counts are those of the clients and
+// of the server's spans, medians lie in their bucket, and the points are fitted as
+// those of a sweep are.
+func TestMetricsArePoints(t *testing.T) {
+	parent := repo.Shared(t, "data", "real_vllm_stock")
+	o := pipeline.DefaultExtractOptions()
+	o.Out, o.Batches = t.TempDir(), nil
+	ext, err := pipeline.Extract(context.Background(), []string{parent}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, src := range pipeline.FitSources(o.Out, ext) {
+		run, err := src.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &ext.Runs[i]
+		dir := filepath.Join(parent, r.Folder)
+		out := t.TempDir()
+		phases := metricsOf(t, dir, out, r.Deployment.Workload)
+		qo := DefaultOptions()
+		qo.Sweep.MaxBatch, qo.Sweep.MaxBatchedTokens = 16, 1024
+		s, inputs, err := SweepServer([]string{out}, func(name string) ([]byte, result.Input, error) {
+			b, err := os.ReadFile(name)
+			return b, result.Input{Name: filepath.Base(name)}, err
+		}, &qo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(inputs) != 2*len(phases) || s.Account.Kept == 0 || len(s.Windows) != s.Account.Kept {
+			t.Fatalf("%s: got %d windows of %d answers, %+v", src.ID, len(s.Windows), len(inputs), s.Account)
+		}
+		for _, w := range s.Windows {
+			checkPoint(t, src.ID, run, w.Requests, w.Shape.Prompt, w.Shape.Output, w.TTFTMs)
+		}
+		if _, _, err := FitQueues(context.Background(), []*Server{s}, &qo, nil); err != nil {
+			t.Errorf("%s: %v", src.ID, err)
+		}
+		t.Logf("%s: %d points of %d answers", src.ID, len(s.Windows), len(inputs))
+	}
+}
+
+// metricsOf unpacks the answers of a run's phases, written when they were asked for.
+func metricsOf(t *testing.T, dir, out string, workload map[string]any) []string {
+	t.Helper()
+	var names []string
+	for _, p := range workload["phases"].([]any) {
+		phase := p.(map[string]any)
+		name := phase["name"].(string)
+		if phase["metrics_before"] == nil {
+			continue
+		}
+		names = append(names, name)
+		for _, side := range []string{"before", "after"} {
+			packed, err := os.ReadFile(filepath.Join(dir, phase["metrics_"+side].(string)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rd, err := zstd.NewReader(bytes.NewReader(packed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(rd)
+			rd.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(out, name+"_"+side+".prom")
+			if err := os.WriteFile(file, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			at := time.Unix(0, int64(phase["metrics_"+side+"_ns"].(int)))
+			if err := os.Chtimes(file, at, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return names
+}
+
+// checkPoint compares a point with the phase that has its number of requests.
+func checkPoint(t *testing.T, id string, run *trace.Run, requests int, prompt, output, ttftMs float64) {
+	t.Helper()
+	counts, prompts, outputs, ttfts := map[string]int{}, map[string]float64{}, map[string]float64{}, map[string][]float64{}
+	byID := map[string]*trace.Request{}
+	for i := range run.Requests {
+		byID[strings.TrimSuffix(strings.TrimPrefix(run.Requests[i].APIID.V, "cmpl-"), "-0")] = &run.Requests[i]
+	}
+	for i := range run.Observed {
+		c := &run.Observed[i]
+		counts[c.Phase.V]++
+		prompts[c.Phase.V] += float64(c.PromptTokens.V)
+		outputs[c.Phase.V] += float64(c.OutputTokens.V)
+		if r := byID[c.ID]; r != nil {
+			ttfts[c.Phase.V] = append(ttfts[c.Phase.V], r.StockTTFTUs.V/1000)
+		}
+	}
+	for phase, n := range counts {
+		if n != requests {
+			continue
+		}
+		if p, o := prompts[phase]/float64(n), outputs[phase]/float64(n); math.Abs(p-prompt) > 1e-9*p || math.Abs(o-output) > 1e-9*o {
+			continue
+		}
+		if mean := stat.Mean(ttfts[phase]); len(ttfts[phase]) != n || math.Abs(mean-ttftMs) > 1e-6*mean {
+			t.Errorf("%s %s: got a mean TTFT of %.6f ms, the spans' is %.6f (%d of %d)", id, phase, ttftMs, mean, len(ttfts[phase]), n)
+		}
+		return
+	}
+	t.Errorf("%s: no phase of %d requests with %.3f and %.3f tokens", id, requests, prompt, output)
+}
+
+// published are the parameters and errors that llm-inferno/model-trainer reports for its two
+// sweeps (scripts/VALIDATION_SCATTER_README.md@047f0ae).
+var published = []struct {
+	file      string
+	x         []float64
+	ttft, itl float64
+}{
+	{"llama-3.1-8b.csv", []float64{6.58, 1.93e-2, 5.46e-5}, 0.146, 0.060},
+	{"qwen2.5-14b-report.csv", []float64{9.87, 3.58e-2, 8.63e-5}, 0.163, 0.080},
+}
+
+func readSweep(t *testing.T, name string, o *Options) *Server {
+	t.Helper()
+	r, err := os.Open(filepath.Join("../testdata/sweeps", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	f, err := forms.Read(r, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serverOfSweep(name, f.Points, o)
+}
+
+// sweepOptions are model-trainer's: 256 seats, as much waiting room, seven loads a sweep.
+func sweepOptions(f Flavour) Options {
+	o := DefaultOptions()
+	o.Flavour, o.QueueRatio, o.Sweep.Loads = f, 1, 7
+	return o
+}
+
+// halves splits the windows into two times eight shapes, a chessboard over prompt and output.
+func halves(w []window) (train, held []window) {
+	shapes := map[string]int{}
+	for i := range w {
+		k, seen := shapes[w[i].Name]
+		if !seen {
+			k = len(shapes)
+			shapes[w[i].Name] = k
+		}
+		if (k/4+k%4)%2 == 0 {
+			train = append(train, w[i])
+		} else {
+			held = append(held, w[i])
+		}
+	}
+	return train, held
+}
+
+// TestPublishedSweeps: on the 112 points of each of two published sweeps the fit is no worse
+// than the published parameters, in the flavour they were made with (wva-3p reproduces the
+// published errors to the digit), and a fit to eight shapes holds on the other eight.
+func TestPublishedSweeps(t *testing.T) {
+	for _, p := range published {
+		for _, f := range []Flavour{wvA3P, inferno3P} {
+			o := sweepOptions(f)
+			s := readSweep(t, p.file, &o)
+			if len(s.Windows) != 112 || s.Account.Read != 160 {
+				t.Fatalf("%s: got %d windows, want 112 of 160: %+v", p.file, len(s.Windows), s.Account)
+			}
+			fitted := func(w []window) []float64 {
+				fit, err := Fit(w, defaultFit(f))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return fit.X
+			}
+			x := fitted(s.Windows)
+			in := evaluate(s.Windows, f, x, asSized)
+			train, held := halves(s.Windows)
+			out := evaluate(held, f, fitted(train), asSized)
+			pub := evaluate(s.Windows, f, p.x, asSized)
+			t.Logf("%s %s: WAPE TTFT/ITL %.1f/%.1f %% in-sample, %.1f/%.1f %% on eight unseen shapes, %.1f/%.1f %% with the published "+
+				"parameters; alpha %.3g beta %.3g gamma %.3g",
+				p.file, f, 100**in.TTFTWape, 100**in.ITLWape,
+				100**out.TTFTWape, 100**out.ITLWape, 100**pub.TTFTWape, 100**pub.ITLWape, x[0], x[1], x[2])
+			switch f {
+			case wvA3P:
+				if math.Abs(*pub.TTFTWape-p.ttft) > 0.0015 || math.Abs(*pub.ITLWape-p.itl) > 0.0005 {
+					t.Errorf("%s: published parameters give %.4f and %.4f, published %.3f and %.3f", p.file, *pub.TTFTWape, *pub.ITLWape, p.ttft, p.itl)
+				}
+				if *in.TTFTWape > p.ttft || *in.ITLWape > p.itl+0.0005 {
+					t.Errorf("%s %s: in-sample %.4f and %.4f, want at most %.3f and %.3f", p.file, f, *in.TTFTWape, *in.ITLWape, p.ttft, p.itl)
+				}
+			case inferno3P:
+				if *in.TTFTWape > p.ttft || *in.ITLWape > p.itl+0.0005 || *out.TTFTWape > 0.2 || *out.ITLWape > 0.08 {
+					t.Errorf("%s %s: %.4f and %.4f in-sample, %.4f and %.4f held out, want at most %.3f, %.3f, 0.2, 0.08",
+						p.file, f, *in.TTFTWape, *in.ITLWape, *out.TTFTWape, *out.ITLWape, p.ttft, p.itl)
+				}
+			}
+		}
 	}
 }

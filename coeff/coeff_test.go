@@ -2,19 +2,22 @@ package coeff_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	. "github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"gopkg.in/yaml.v3"
 )
 
 // sample is a full set with awkward numbers.
@@ -259,4 +262,104 @@ func code(err error) trace.Code {
 		return syntax.Code
 	}
 	return ""
+}
+
+// TestChangedFileIsSaid: a value edited by hand is used with a warning that travels
+// with the set; another line ending is no edit, and a file without a digest is nobody's.
+func TestChangedFileIsSaid(t *testing.T) {
+	old, err := os.ReadFile("library/h100-sxm-80gb-bf16.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(text string) *Set {
+		t.Helper()
+		set, err := Load(strings.NewReader(text), "test.yaml", features.CheckSet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	save := func(set *Set) string {
+		t.Helper()
+		var b bytes.Buffer
+		if err := set.Save(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	text := save(load(string(old)))
+	edited := strings.Replace(text, "gamma: 0.3", "gamma: 0.25", 1)
+	for _, c := range []struct {
+		name, text string
+		warnings   int
+	}{
+		{"as written", text, 0},
+		{"line ends of Windows", strings.ReplaceAll(text, "\n", "\r\n"), 0},
+		{"a value", edited, 1},
+		{"the digest", text[:len(text)-3] + "0\"\n", 1},
+		{"a remark after the digest", text + "# mine\n", 1},
+		{"no digest", edited[:strings.LastIndex(edited, "digest: ")], 0},
+	} {
+		set := load(c.text)
+		if len(set.FileWarnings()) != c.warnings {
+			t.Errorf("%s: got %v, want %d warnings", c.name, set.FileWarnings(), c.warnings)
+		}
+		if again := load(save(set)); len(again.FileWarnings()) != 0 || len(again.Warnings) != len(set.Warnings) ||
+			c.warnings > 0 && (len(again.Warnings) == 0 || again.Warnings[0] != set.FileWarnings()[0]) {
+			t.Errorf("%s: written again: of the file %v, warnings %v", c.name, again.FileWarnings(), again.Warnings)
+		}
+	}
+}
+
+const schemaFile = "../docs/schema/coefficients.schema.json"
+
+// asJSON turns a YAML text into the values a JSON schema judges.
+func asJSON(t *testing.T, text string) any {
+	t.Helper()
+	var values any
+	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func schema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	s, err := jsonschema.NewCompiler().Compile(schemaFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Every file we write is valid against its schema, and the schema refuses what Load refuses.
+func TestFilesFollowTheirSchema(t *testing.T) {
+	s := schema(t)
+	text := save(t, sample())
+	if err := s.Validate(asJSON(t, text)); err != nil {
+		t.Error(err)
+	}
+	for name, edit := range map[string][2]string{
+		"unknown key":   {"command:", "surprise: 1\ncommand:"},
+		"spec version":  {`spec_version: "1.1"`, `spec_version: "2.0"`},
+		"wait as delay": {"replay: false", "replay: true"},
+		"unit":          {"unit: us/s", "unit: ms"},
+		"text":          {"value: 250000", "value: x"},
+	} {
+		bad := strings.Replace(text, edit[0], edit[1], 1)
+		if bad == text {
+			t.Fatalf("%s: nothing was changed", name)
+		}
+		if err := s.Validate(asJSON(t, bad)); err == nil {
+			t.Errorf("%s: the schema accepts it", name)
+		}
+	}
 }

@@ -1,6 +1,13 @@
 package deploy
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,4 +89,146 @@ func TestPositionLimitWithinTheWindow(t *testing.T) {
 	if _, err := LoadModel(strings.NewReader(config+"8192}"), "c.json", ModelOptions{}); syntaxCode(err) != unsupportedModel {
 		t.Errorf("got %v, want %s", err, unsupportedModel)
 	}
+}
+
+func TestGraphTokens(t *testing.T) {
+	for _, c := range []struct {
+		seqs           int64
+		tokens, padded float64
+		captured       bool
+	}{{256, 1, 1, true}, {256, 2, 2, true}, {256, 3, 4, true}, {256, 5, 8, true}, {256, 17, 24, true}, {256, 250, 256, true},
+		{256, 257, 272, true},
+		{256, 512, 512, true}, {256, 513, 513, false}, {1024, 600, 600, false}, {3, 5, 6, true}, {3, 7, 7, false}} {
+		e := &Engine{MaxNumSeqs: c.seqs}
+		if padded, captured := e.GraphTokens(c.tokens); padded != c.padded || captured != c.captured {
+			t.Errorf("%g tokens at %d sequences: got %g, %v, want %g, %v", c.tokens, c.seqs, padded, captured, c.padded, c.captured)
+		}
+	}
+}
+
+func TestAllReduceCurves(t *testing.T) {
+	graph, eager := AllReduceOf("H100", 8)
+	if graph == nil || eager == nil || graph.Us(1) != graph.TimeUs[0] || graph.Us(2*512*mib) != 2*graph.Us(512*mib) ||
+		eager.Us(4*mib) <= graph.Us(4*mib) {
+		t.Errorf("H100: got %v and %v", graph, eager)
+	}
+	if mid := graph.Us(96 * kib); mid != (graph.Us(64*kib)+graph.Us(128*kib))/2 {
+		t.Errorf("between two sizes: got %g", mid)
+	}
+	if graph, _ := AllReduceOf("H100", 3); graph != nil {
+		t.Errorf("3 GPUs: got %v", graph)
+	}
+	if graph, _ := AllReduceOf("RTX 4090", 2); graph != nil {
+		t.Errorf("a device without a table: got %v", graph)
+	}
+	d := &Deployment{Hardware: Hardware{Name: "B200-SXM-180GB"}, TP: 8,
+		Engine: Engine{Extra: map[string]any{
+			"compilation_config": map[string]any{"pass_config": map[string]any{"enable_fi_allreduce_fusion": true}}}}}
+	if c, most := d.FusedAllReduce(); c == nil || most != 8*mib {
+		t.Errorf("fused: got %v, %g", c, most)
+	}
+	d.Hardware.Name = "H100-SXM-80GB"
+	if c, _ := d.FusedAllReduce(); c != nil {
+		t.Errorf("fused on H100: got %v", c)
+	}
+}
+
+type goldenLoad struct {
+	ID        string          `json:"id"`
+	Config    json.RawMessage `json:"config_json"`
+	Overrides struct {
+		NumMLPProj          trace.Opt[int64] `json:"n_mlp_proj"`
+		AssumeFullAttention bool             `json:"assume_full_attention"`
+		MaxModelLen         trace.Opt[int64] `json:"max_model_len"`
+		DType               string           `json:"dtype"`
+		KVCacheDType        string           `json:"kv_cache_dtype"`
+	} `json:"overrides"`
+	Want   *goldenModel `json:"expected"`
+	Reason trace.Code   `json:"reason"`
+}
+
+type goldenModel struct {
+	Model
+	Warnings []trace.Code `json:"warnings"`
+}
+
+// goldenLoads reads the load cases of the file that BLIS_TRAIN_GOLDEN names,
+// or of the copy beside the features.
+func goldenLoads(t *testing.T) []goldenLoad {
+	t.Helper()
+	names, err := filepath.Glob("../pipeline/features/testdata/features_golden*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := os.Getenv("BLIS_TRAIN_GOLDEN"); name != "" {
+		names = []string{name}
+	}
+	var loads []goldenLoad
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file struct {
+			Loads []goldenLoad `json:"load_cases"`
+		}
+		if err := json.Unmarshal(text, &file); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		loads = append(loads, file.Loads...)
+	}
+	return loads
+}
+
+// The golden models, loaded field by field (spec#model-fields).
+func TestGolden(t *testing.T) {
+	loads := goldenLoads(t)
+	var accepted, rejected int
+	for _, c := range loads {
+		t.Run(c.ID, func(t *testing.T) { c.check(t) })
+		if c.Reason == "" {
+			accepted++
+		} else {
+			rejected++
+		}
+	}
+	fmt.Printf("golden: %d cases of load, %d accepted and %d rejected\n", len(loads), accepted, rejected)
+	if accepted == 0 || rejected == 0 {
+		t.Errorf("golden: got %d accepted and %d rejected load cases, want some of each", accepted, rejected)
+	}
+}
+
+func (c *goldenLoad) check(t *testing.T) {
+	o := c.Overrides
+	m, err := LoadModel(bytes.NewReader(c.Config), c.ID+".json", ModelOptions{NumMLPProj: o.NumMLPProj,
+		AssumeFullAttention: o.AssumeFullAttention, MaxModelLen: o.MaxModelLen, DType: o.DType, KVCacheDType: o.KVCacheDType})
+	if c.Reason != "" {
+		if code := syntaxCode(err); code != c.Reason {
+			t.Errorf("got %q (%v), want %q", code, err, c.Reason)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	warnings := m.Warnings
+	m.Warnings, m.ModelType, m.MaxPositionEmbeddings, m.Encoders, m.UnknownKeys = nil, "", 0, nil, nil
+	if want := c.Want.Model; fmt.Sprintf("%+v", m) != fmt.Sprintf("%+v", want) {
+		t.Errorf("model:\n got %+v\nwant %+v", m, want)
+	}
+	if !slices.Equal(warnings, c.Want.Warnings) && len(warnings)+len(c.Want.Warnings) > 0 {
+		t.Errorf("warnings: got %q, want %q", warnings, c.Want.Warnings)
+	}
+}
+
+func syntaxCode(err error) trace.Code {
+	var syntax *trace.SyntaxError
+	if errors.As(err, &syntax) {
+		return syntax.Code
+	}
+	var coded *trace.Error
+	if errors.As(err, &coded) {
+		return coded.Code
+	}
+	return ""
 }

@@ -1,13 +1,22 @@
 package predictor
 
 import (
+	"bufio"
 	"bytes"
+	_ "embed"
+	"encoding/json"
 	"fmt"
+	"io"
+	"math"
 	"math/rand/v2"
+	"os"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -74,4 +83,242 @@ func TestReadBulkRefuses(t *testing.T) {
 	if _, err := readBulk(strings.NewReader(`{}`)); err == nil {
 		t.Error("no entries: got no error")
 	}
+}
+
+// fieldsJSON is the field table of TrainingEntry (llm-d-latency-predictor 04e44cd,
+// training/training_server.py): names, types and ranges.
+//
+//go:embed fields.json
+var fieldsJSON []byte
+
+// field is one field of an entry.
+type field struct {
+	Name     string   `json:"name"`
+	Type     string   `json:"type"` // integer | number | string | timestamp
+	Min      *float64 `json:"min"`
+	Max      *float64 `json:"max"`
+	Required bool     `json:"required"`
+}
+
+// fields is the committed field table.
+func fields() []field {
+	var out []field
+	if err := json.Unmarshal(fieldsJSON, &out); err != nil {
+		panic(err) // compiled in
+	}
+	return out
+}
+
+// readBulk reads batches, checks every entry against the field table and returns
+// all entries. Errors name the line and the entry.
+func readBulk(r io.Reader) ([]entry, error) {
+	var out []entry
+	lines := bufio.NewReader(r)
+	for line := 1; ; line++ {
+		text, err := lines.ReadBytes('\n')
+		if len(bytes.TrimSpace(text)) > 0 {
+			entries, err := readBatch(text)
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", line, err)
+			}
+			out = append(out, entries...)
+		}
+		if err == io.EOF {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func readBatch(text []byte) ([]entry, error) {
+	var loose struct {
+		Entries []map[string]any `json:"entries"`
+	}
+	if err := json.Unmarshal(text, &loose); err != nil {
+		return nil, err
+	}
+	if loose.Entries == nil {
+		return nil, fmt.Errorf("got no entries, want {\"entries\": [...]}")
+	}
+	fields := fields()
+	for i, e := range loose.Entries {
+		if err := checkEntry(fields, e); err != nil {
+			return nil, fmt.Errorf("entry %d: %w", i, err)
+		}
+	}
+	var b batch
+	err := json.Unmarshal(text, &b)
+	return b.Entries, err
+}
+
+// checkEntry holds an entry against the table.
+func checkEntry(fields []field, e map[string]any) error {
+	known := 0
+	for _, f := range fields {
+		v, ok := e[f.Name]
+		if !ok {
+			if f.Required {
+				return fmt.Errorf("%s: missing", f.Name)
+			}
+			continue
+		}
+		known++
+		if err := f.check(v); err != nil {
+			return err
+		}
+	}
+	if known < len(e) {
+		return fmt.Errorf("got %d fields that are not in the table", len(e)-known)
+	}
+	return nil
+}
+
+func (f *field) check(v any) error {
+	if f.Type == "string" || f.Type == "timestamp" {
+		text, ok := v.(string)
+		if !ok {
+			return fmt.Errorf("%s: got %v, want text", f.Name, v)
+		}
+		if _, err := time.Parse(time.RFC3339Nano, text); f.Type == "timestamp" && err != nil {
+			return fmt.Errorf("%s: got %q, want an RFC 3339 time", f.Name, text)
+		}
+		return nil
+	}
+	x, ok := v.(float64)
+	switch {
+	case !ok:
+		return fmt.Errorf("%s: got %v, want a number", f.Name, v)
+	case f.Type == "integer" && x != math.Trunc(x):
+		return fmt.Errorf("%s: got %g, want a whole number", f.Name, x)
+	case f.Min != nil && x < *f.Min || f.Max != nil && x > *f.Max:
+		return fmt.Errorf("%s: got %g, want it in its range", f.Name, x)
+	}
+	return nil
+}
+
+// docs/predictor.md describes every column of a row as the struct does.
+func TestColumnsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../docs/predictor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := reflect.TypeFor[Row]()
+	for i := range row.NumField() {
+		f := row.Field(i)
+		kind, null := f.Type, ""
+		if kind.Kind() == reflect.Struct { // trace.Opt
+			kind, null = kind.Field(0).Type, "null"
+		}
+		line := fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", f.Tag.Get("col"), kind.Kind(), f.Tag.Get("unit"), null, f.Tag.Get("doc"))
+		if !strings.Contains(string(page), line) {
+			t.Errorf("docs/predictor.md lacks\n%s", line)
+		}
+	}
+}
+
+// The page shows figures, reasons and drops, and keeps names from recordings inert.
+func TestScoresPage(t *testing.T) {
+	half := 0.5
+	s := newScores()
+	s.Models = []modelScore{{Scope: "all", Target: targetTTFT, Model: nameTrees, MAPE: &half, Coverage: &half},
+		{Scope: "all", Target: targetE2E, Model: namePhysics, Reason: "no coefficients were given"}}
+	s.HoldOut = []HoldOut{{Scope: "<b>s1</b>", Target: targetTPOT, Reason: "10 rows, want 30"}}
+	s.Runs = []runAccount{{ID: "<script>alert(1)</script>", Requests: 12, Rows: 10, Dropped: map[string]int{"no_arrival": 2}}}
+	html, _, err := Page(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(html)
+	for _, want := range []string{"50.0", "no coefficients were given", "10 rows, want 30", "no_arrival 2", "end to end"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "<script>alert") || strings.Contains(page, "<b>s1") {
+		t.Error("a name from a recording became markup")
+	}
+}
+
+// Of 100,000 rows in one bucket each is kept with the same chance: over blocks of
+// the stream the counts pass a chi-square test, for several seeds.
+func TestReservoirIsUniform(t *testing.T) {
+	const n, keep, blocks = 100_000, 5000, 100
+	for seed := range uint64(5) {
+		r := newReservoir[int](1, keep, seed)
+		for i := range n {
+			r.Add(0, i)
+		}
+		var count [blocks]float64
+		seen := map[int]bool{}
+		r.Each(func(_ int, i int, _ float64) {
+			count[i*blocks/n]++
+			seen[i] = true
+		})
+		if len(seen) != keep {
+			t.Fatalf("seed %d: kept %d different rows, want %d", seed, len(seen), keep)
+		}
+		chi2 := 0.0
+		for _, c := range count {
+			chi2 += (c - keep/blocks) * (c - keep/blocks) / (keep / blocks * (1 - keep/float64(n)))
+		}
+		if chi2 > 149 { // 0.999 quantile at 99 degrees of freedom
+			t.Errorf("seed %d: chi-square %.0f over %d blocks of the stream", seed, chi2, blocks)
+		}
+	}
+}
+
+// Weights add up to the rows seen, bucket by bucket and in all; what a bucket
+// keeps does not depend on the rows of others.
+func TestReservoirWeights(t *testing.T) {
+	r := newReservoir[int](3, 10, 1)
+	alone := newReservoir[int](3, 10, 1)
+	for i := range 1000 {
+		in := 0
+		if i%10 == 3 {
+			in = 2
+			alone.Add(2, i)
+		}
+		r.Add(in, i)
+	}
+	var sums [3]float64
+	var kept, keptAlone []int
+	r.Each(func(in int, i int, w float64) {
+		sums[in] += w
+		if in == 2 {
+			kept = append(kept, i)
+		}
+	})
+	alone.Each(func(_ int, i int, _ float64) { keptAlone = append(keptAlone, i) })
+	if sums != [3]float64{900, 0, 100} {
+		t.Errorf("got weights %v, want 900, 0, 100", sums)
+	}
+	for k := range kept {
+		if kept[k] != keptAlone[k] {
+			t.Fatalf("got %v beside other buckets, %v alone", kept, keptAlone)
+		}
+	}
+}
+
+// Ten million rows over all buckets (one in go test) stay below 200 MB.
+func TestEvalReservoirMemory(t *testing.T) {
+	n := 1_000_000
+	if repo.Eval() {
+		n = 10_000_000
+	}
+	r := newReservoir[Row](buckets, bucketRows, 1)
+	row := Row{RequestID: "x"}
+	for i := range n {
+		row.NumRequestWaiting, row.KVCachePercentage, row.PrefixCacheScore = int64(i%17), float64(i%101)/100, float64(i%7)/7
+		r.Add(Bucket(&row), row)
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	t.Logf("%d rows seen, heap %d MB", n, m.HeapAlloc>>20)
+	if m.HeapAlloc > 200<<20 {
+		t.Errorf("heap: got %d MB, want below 200", m.HeapAlloc>>20)
+	}
+	runtime.KeepAlive(r)
 }

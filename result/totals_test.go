@@ -1,6 +1,9 @@
 package result
 
 import (
+	"bytes"
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/trace"
@@ -38,5 +41,127 @@ func TestTotalsAreSumsOverRuns(t *testing.T) {
 	e.Runs[1].Steps.Unknown = trace.Opt[int64]{}
 	if e.SumRuns(); e.Totals.Steps.Unknown.OK || !e.Totals.Steps.Reconstructed.OK {
 		t.Errorf("unknown: got %+v", e.Totals.Steps)
+	}
+}
+
+// TestDigestBindsADocument: every change of a value or a key is seen, another layout
+// is not, and the digest does not depend on the one that was there before.
+func TestDigestBindsADocument(t *testing.T) {
+	doc := &Inspect{Header: NewHeader("1.2.3", "inspect"), Unfit: []string{"a \n  \"document_digest\": \"\" b"}, Pass: true}
+	text, err := Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Inspect
+	if err := Read(text, &back); err != nil || len(back.Digest) != 64 || !Intact(text) {
+		t.Fatalf("got %v, digest %q, intact %v\n%s", err, back.Digest, Intact(text), text)
+	}
+	if again, err := Marshal(&back); err != nil || !bytes.Equal(again, text) {
+		t.Errorf("written again: %v\n%s", err, again)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil || !Intact(compact.Bytes()) {
+		t.Errorf("compact: %v, intact %v", err, Intact(compact.Bytes()))
+	}
+	for _, edit := range [][2]string{{"1.2.3", "1.2.4"}, {"true", "false"}, {`"unfit"`, `"Unfit"`}, {back.Digest, strings.Repeat("0", 64)},
+		{`"pass"`, `"pass": false, "pass"`}} {
+		changed := strings.Replace(string(text), edit[0], edit[1], 1)
+		if changed == string(text) || Intact([]byte(changed)) {
+			t.Errorf("%s -> %s is not seen", edit[0], edit[1])
+		}
+	}
+	if old := strings.Replace(string(text), back.Digest, "", 1); !Intact([]byte(old)) {
+		t.Error("a document without a digest counts as changed")
+	}
+}
+
+// TestCurvesOfManyRunsAreThoseThatCount: every comparison keeps its curves up to
+// the limit; beyond it those that gate and then those that differ most.
+func TestCurvesOfManyRunsAreThoseThatCount(t *testing.T) {
+	runs := make([]ValidationRun, 3*maxFigures)
+	for i := range runs {
+		runs[i] = ValidationRun{Figures: &RunFigures{}, Saturated: i%6 != 0, Metrics: &Metrics{E2E: &Metric{KSD: float64(i)}}}
+	}
+	if drawn, _ := (&Validation{Runs: runs[:maxFigures]}).LimitFigures(); drawn != maxFigures || runs[maxFigures-1].Figures == nil {
+		t.Errorf("at the limit: got %d drawn, want all of %d kept", drawn, maxFigures)
+	}
+	if drawn, _ := (&Validation{Runs: runs}).LimitFigures(); drawn != len(runs) {
+		t.Errorf("got %d, want %d", drawn, len(runs))
+	}
+	kept := 0
+	for i := range runs {
+		if runs[i].Figures != nil {
+			kept++
+		} else if runs[i].Judged() {
+			t.Errorf("run %d gates and lost its curves", i)
+		}
+	}
+	if kept != maxFigures || runs[len(runs)-1].Figures == nil {
+		t.Errorf("got %d kept, want %d and the largest KS among them", kept, maxFigures)
+	}
+}
+
+// TestOnLines: lists of numbers stand on one line, nothing else moves, and the values
+// stay.
+func TestOnLines(t *testing.T) {
+	text := []byte(`{
+  "text": "[ 1,\n \"2 ]",
+  "curve": [
+    [
+      0.5,
+      -1e-9
+    ],
+    [
+      1,
+      null
+    ]
+  ],
+  "none": [],
+  "names": [
+    "a"
+  ],
+  "list": [
+    {
+      "x": [
+        1,
+        2
+      ]
+    }
+  ]
+}
+`)
+	want := `{
+  "text": "[ 1,\n \"2 ]",
+  "curve": [[0.5, -1e-9], [1, null]],
+  "none": [],
+  "names": [
+    "a"
+  ],
+  "list": [
+    {
+      "x": [1, 2]
+    }
+  ]
+}
+`
+	got := onLines(text)
+	if string(got) != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	var a, b bytes.Buffer
+	if json.Compact(&a, text) != nil || json.Compact(&b, got) != nil || a.String() != b.String() {
+		t.Error("values differ")
+	}
+}
+
+// TestValidationIsShort: its curves are lines, its digest holds, and it is read back.
+func TestValidationIsShort(t *testing.T) {
+	v := &Validation{Runs: []ValidationRun{{Drift: []DriftPoint{}}}}
+	b, err := Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(b, onLines(b)) || !Intact(b) {
+		t.Error("got lists of several lines, or another digest")
 	}
 }

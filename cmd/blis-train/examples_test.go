@@ -4,19 +4,25 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/urfave/cli/v2"
+	"gopkg.in/yaml.v3"
 )
 
 var updateExamples = flag.Bool("update-examples", false, "rewrite docs/examples")
@@ -193,4 +199,334 @@ func compareExample(t *testing.T, made, committed string) {
 			t.Errorf("%s: differs from what its command writes (%v)", target, err)
 		}
 	}
+}
+
+// TestAutomationExamples: the YAML of docs/examples/automation parses, its command lines
+// are ones this program takes, volumes that are mounted exist, and what runs our image
+// is not root.
+func TestAutomationExamples(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(repo.Root(t), "docs/examples/automation/*.yaml"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("got %d example files (%v), want 3 and more", len(files), err)
+	}
+	app := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, calls := filepath.Base(f), 0
+		for _, part := range strings.Split(string(text), "\n---\n") { // each alone, as kubectl reads them: no anchor reaches further
+			var doc any
+			if err := yaml.Unmarshal([]byte(part), &doc); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			walkYAML(doc, func(m map[string]any) {
+				calls += checkRun(t, app, name, m) + checkContainer(t, app, name, m)
+				checkVolumes(t, name, m)
+			})
+		}
+		if calls == 0 {
+			t.Errorf("%s calls blis-train nowhere", name)
+		}
+	}
+}
+
+// walkYAML visits every mapping.
+func walkYAML(v any, visit func(map[string]any)) {
+	switch v := v.(type) {
+	case map[string]any:
+		visit(v)
+		for _, x := range v {
+			walkYAML(x, visit)
+		}
+	case []any:
+		for _, x := range v {
+			walkYAML(x, visit)
+		}
+	}
+}
+
+// checkRun judges the shell lines of a workflow's step.
+func checkRun(t *testing.T, app *cli.App, name string, m map[string]any) (calls int) {
+	script, _ := m["run"].(string)
+	for _, line := range strings.Split(strings.ReplaceAll(script, "\\\n", " "), "\n") {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "blis-train" {
+			calls++
+			if i := slices.Index(words, ">>"); i >= 0 {
+				words = words[:i]
+			}
+			checkCall(t, app, name, words)
+		}
+	}
+	return calls
+}
+
+// checkContainer judges a container of our image.
+func checkContainer(t *testing.T, app *cli.App, name string, m map[string]any) int {
+	image, _ := m["image"].(string)
+	if !strings.Contains(image, "/blis-train:") {
+		return 0
+	}
+	words := []string{"blis-train"}
+	for _, a := range m["args"].([]any) {
+		words = append(words, a.(string))
+	}
+	checkCall(t, app, name, words)
+	if s, _ := m["securityContext"].(map[string]any); s["allowPrivilegeEscalation"] != false {
+		t.Errorf("%s: the container may become root", name)
+	}
+	return 1
+}
+
+// checkCall looks every flag of a command line up.
+func checkCall(t *testing.T, app *cli.App, name string, words []string) {
+	cmd, _ := commandOf(app, words)
+	if cmd == nil {
+		t.Errorf("%s: %q names no command", name, words)
+		return
+	}
+	known := flagNames(cmd.Flags)
+	for _, w := range words[2:] {
+		flag, _, _ := strings.Cut(strings.TrimLeft(w, "-"), "=")
+		if strings.HasPrefix(w, "-") && !slices.Contains(known, flag) {
+			t.Errorf("%s: %s has no flag %s", name, cmd.Name, w)
+		}
+	}
+}
+
+// checkVolumes compares the mounts of a pod's containers with its volumes.
+func checkVolumes(t *testing.T, name string, pod map[string]any) {
+	containers, ok := pod["containers"].([]any)
+	if !ok {
+		return
+	}
+	have := map[any]bool{}
+	volumes, _ := pod["volumes"].([]any)
+	for _, v := range volumes {
+		have[v.(map[string]any)["name"]] = true
+	}
+	more, _ := pod["initContainers"].([]any)
+	for _, c := range slices.Concat(containers, more) {
+		mounts, _ := c.(map[string]any)["volumeMounts"].([]any)
+		for _, m := range mounts {
+			if v := m.(map[string]any)["name"]; !have[v] {
+				t.Errorf("%s: %v is mounted and is no volume of the pod", name, v)
+			}
+		}
+	}
+}
+
+// tutorialPictures are figures of reports of the tutorial: what is judged again to draw
+// them, and which it is.
+var tutorialPictures = map[string]struct{ judge, figure string }{
+	"tutorial-library.svg": {"validate unseen -o judged-library --coefficients coeff/library/b200-sxm-180gb-bf16.yaml", "ecdf"},
+	"tutorial-drift.svg":   {"validate out-logs", "drift"},
+	"tutorial-replay.svg":  {"validate out", "ecdf"},
+}
+
+// largestPicture is what a picture may take in the repository, in bytes.
+const largestPicture = 300_000
+
+// landmark is what of an output may not change unnoticed: verdicts, uses and statuses.
+var landmark = regexp.MustCompile(`(?m)^(?:\[exit \d+\]|(?:error: )?verdict for \w+: \w+|.*: (?:not )?usable for .*)`)
+
+// quotedErrors are the expected errors that the text explains.
+var quotedErrors = regexp.MustCompile(`\*Expected error\*: ([0-9.]+ %) of a step time.*; ([0-9.]+ %) of the median request's TTFT`)
+
+// TestTutorial runs the commands of docs/tutorial.md one after the other; verdicts, uses
+// and statuses must be those it shows, and with BLIS_TRAIN_EVAL every line. -update
+// rewrites output and pictures.
+func TestTutorial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: the tutorial was not walked")
+	}
+	root := repo.Root(t)
+	path := filepath.Join(root, "docs/tutorial.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"testdata", "coeff"} {
+		if err := os.Symlink(filepath.Join(root, name), name); err != nil {
+			t.Skipf("no symbolic links here: %v", err)
+		}
+	}
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n(?:\n```text\n.*?```\n)?")
+	got := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
+		script := blocks.FindStringSubmatch(block)[1]
+		said := walked(t, script)
+		if said == "" {
+			return "```sh\n" + script + "```\n"
+		}
+		return "```sh\n" + script + "```\n\n```text\n" + said + "```\n"
+	})
+	want, have := strings.Join(landmark.FindAllString(string(text), -1), "\n"), strings.Join(landmark.FindAllString(got, -1), "\n")
+	if repo.Eval() {
+		want, have = string(text), got
+	}
+	if want != have && !*updateScripts {
+		t.Errorf("docs/tutorial.md does not show what its commands print (-update rewrites it): %s", firstDifference(want, have))
+	}
+	if m := quotedErrors.FindStringSubmatch(got); m == nil || !strings.Contains(got, "expected error: steps "+m[1]+", TTFT "+m[2]) {
+		t.Errorf("docs/tutorial.md explains errors %q that no command of it prints", m)
+	}
+	for name, p := range tutorialPictures {
+		checkPicture(t, filepath.Join(root, "docs/img", name), p.judge, p.figure)
+	}
+	if *updateScripts {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// walked runs the commands of one block and is what they print, a bad status at the end.
+func walked(t *testing.T, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	for _, line := range strings.Split(strings.TrimSpace(strings.ReplaceAll(script, "\\\n", " ")), "\n") {
+		if status := run(shellWords(line), strings.NewReader(""), &out, &out); status != 0 {
+			fmt.Fprintf(&out, "[exit %d]\n", status)
+		}
+	}
+	return out.String()
+}
+
+// shellWords splits a line at spaces outside double quotes.
+func shellWords(line string) (words []string) {
+	for i, part := range strings.Split(line, `"`) {
+		if i%2 == 1 {
+			words = append(words, part)
+			continue
+		}
+		words = append(words, strings.Fields(part)...)
+	}
+	return words
+}
+
+func firstDifference(want, got string) string {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range w {
+		if i >= len(g) || w[i] != g[i] {
+			return fmt.Sprintf("line %d: got %q, want %q", i+1, strings.Join(g[min(i, len(g)):min(i+1, len(g))], ""), w[i])
+		}
+	}
+	return "more lines"
+}
+
+// checkPicture opens a picture of the tutorial; -update draws it anew.
+func checkPicture(t *testing.T, path, judge, figure string) {
+	t.Helper()
+	if *updateScripts {
+		words := append([]string{"blis-train"}, strings.Fields(judge+" --quiet --figures figures")...)
+		if status := run(words, strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}); status != 0 && status != exitGate {
+			t.Errorf("%s: exit %d", judge, status)
+		}
+		drawn, err := os.ReadFile(filepath.Join("figures", figure+".svg"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, drawn, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.HasPrefix(text, []byte("<svg ")) || !bytes.HasSuffix(text, []byte("</svg>\n")) || len(text) > largestPicture {
+		t.Errorf("%s: %d bytes, want one whole SVG of at most %d", filepath.Base(path), len(text), largestPicture)
+	}
+}
+
+// TestReadmeForAutoscalers runs the README's commands for autoscalers on the extracted demo.
+func TestReadmeForAutoscalers(t *testing.T) {
+	root := repo.Root(t)
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	demo := filepath.Join(root, "testdata/traces/demo")
+	if said := walked(t, "blis-train extract "+demo+" -o out --quiet"); strings.Contains(said, "[exit") {
+		t.Fatal(said)
+	}
+	_, rest, _ := strings.Cut(string(text), "## Parameters for autoscalers")
+	_, rest, _ = strings.Cut(rest, "```sh\n")
+	block, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("no block of commands")
+	}
+	for _, line := range strings.Split(strings.TrimSpace(block), "\n") {
+		line, _, _ = strings.Cut(line, " #")
+		if said := walked(t, line); strings.Contains(said, "[exit") {
+			t.Errorf("%s: %s", line, said)
+		}
+	}
+}
+
+// TestHowWrong: the figures of docs/how-wrong.md are those of the examples; -update
+// rewrites them.
+func TestHowWrong(t *testing.T) {
+	root := repo.Root(t)
+	composed, configs := judgedErrors(t, filepath.Join(root, "docs/examples/composed"))
+	noisy, real := judgedErrors(t, filepath.Join(root, "docs/examples/real"))
+	metrics := []string{"beta_mape", "median_rel_err_ttft", "median_rel_err_itl", "median_rel_err_e2e"}
+	rows := []string{
+		fmt.Sprintf("| traces of the configuration, a machine without noise | %d composed GPU configurations |%s", configs,
+			cellsOf(composed, metrics...)),
+		fmt.Sprintf("| traces of the configuration, a shared machine that drifts | %d configurations of real runs on two noisy cores |%s", real,
+			cellsOf(noisy, metrics...)),
+		fmt.Sprintf("| traces of other configurations only | the same %d, each left out in turn |%s | | |", configs,
+			cellsOf(composed, "beta_mape_loco")),
+	}
+	path := filepath.Join(root, "docs/how-wrong.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), "docs/examples -->\n")
+	_, tail, ended := strings.Cut(rest, "<!-- end -->")
+	if !ok || !ended {
+		t.Fatal("the marks around the measured rows are gone")
+	}
+	want := head + "docs/examples -->\n" + strings.Join(rows, "\n") + "\n<!-- end -->" + tail
+	if want == string(text) {
+		return
+	}
+	if !*updateScripts {
+		t.Fatalf("docs/how-wrong.md: got other figures than the examples have, want\n%s\n(-update rewrites them)", strings.Join(rows, "\n"))
+	}
+	if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// judgedErrors are the judged values of every gate of an example, and of how many
+// configurations.
+func judgedErrors(t *testing.T, example string) (map[string][]float64, int) {
+	t.Helper()
+	set, _, err := folder.LoadCoefficients(filepath.Join(example, folder.CoefficientsFile), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]float64{}
+	for _, g := range set.Gates {
+		if g.Pass != nil && g.Value != nil {
+			out[g.Name] = append(out[g.Name], *g.Value)
+		}
+	}
+	return out, len(out["beta_mape"])
+}
+
+// cellsOf are "median / worst" of gates as cells of a table.
+func cellsOf(values map[string][]float64, names ...string) string {
+	var b strings.Builder
+	for _, n := range names {
+		v := values[n]
+		fmt.Fprintf(&b, " %.0f %% / %.0f %% |", 100*stat.Median(v), 100*slices.Max(v))
+	}
+	return b.String()
 }

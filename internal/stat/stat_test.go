@@ -351,3 +351,103 @@ func stepTimes() []float64 {
 	}
 	return v
 }
+
+// Draws are uniform over cells and do not follow their index, for keys that
+// differ in the last place, in the first, or in both.
+func TestDraw(t *testing.T) {
+	const n, cells = 100_000, 100
+	for name, key := range map[string]func(i uint64) float64{
+		"index":  func(i uint64) float64 { return Draw(1, 2, i) },
+		"seed":   func(i uint64) float64 { return Draw(i, 2, 3) },
+		"both":   func(i uint64) float64 { return Draw(i, i) },
+		"number": func(i uint64) float64 { return (float64(DrawN(1000, 7, i)) + 0.5) / 1000 },
+	} {
+		var count [cells]float64
+		last, together := 0.0, 0.0
+		for i := range uint64(n) {
+			u := key(i)
+			if !(u >= 0 && u < 1) {
+				t.Fatalf("%s: got %g, want in [0, 1)", name, u)
+			}
+			count[int(u*cells)]++
+			together += (u - 0.5) * (last - 0.5)
+			last = u
+		}
+		chi2 := 0.0
+		for _, c := range count {
+			chi2 += (c - n/cells) * (c - n/cells) / (n / cells)
+		}
+		if chi2 > 149 { // 0.999 quantile at 99 degrees of freedom
+			t.Errorf("%s: chi-square %.0f over %d cells", name, chi2, cells)
+		}
+		if r := together / n * 12; math.Abs(r) > 4/math.Sqrt(n) {
+			t.Errorf("%s: neighbours correlate by %.4f", name, r)
+		}
+	}
+	if Draw(1, 2) == Draw(2, 1) {
+		t.Error("the order of keys does not matter, want it to")
+	}
+}
+
+// Histogram quantiles are within half a percent of the exact ones.
+func TestHistogramQuantilesAreClose(t *testing.T) {
+	q := NewHistogram()
+	var v []float64
+	rng := rand.New(rand.NewPCG(2, 2))
+	for range 50000 {
+		x := math.Exp(8 + 2*rng.NormFloat64())
+		q.Add(x, 1)
+		v = append(v, x)
+	}
+	slices.Sort(v)
+	for _, p := range []float64{0.01, 0.5, 0.9, 0.99, 0.999} {
+		exact := v[int(math.Ceil(p*float64(len(v))))-1]
+		if got := q.Quantile(p); math.Abs(got/exact-1) > 0.005 {
+			t.Errorf("p%g: got %g, want %g", p*100, got, exact)
+		}
+	}
+	if q.N() != 50000 || q.max != v[len(v)-1] {
+		t.Error("count or maximum")
+	}
+}
+
+func TestPaired(t *testing.T) {
+	zero := make([]float64, 20)
+	for _, c := range []struct {
+		d []float64
+		p float64
+	}{
+		{[]float64{1, 2, 3}, 0.25}, // two of eight patterns; one-sided it would be 0.125
+		{[]float64{1, -1}, 1},
+		{[]float64{3, 1, -1}, 0.75}, // |sum| = 3 or more: +3+1-1, +3-1+1, +3+1+1 and their opposites: 6 of 8
+		{[]float64{0, 0, 0}, 1},
+	} {
+		got := Paired(c.d, zero[:len(c.d)])
+		if got.P != c.p {
+			t.Errorf("%v: got p %g, want %g", c.d, got.P, c.p)
+		}
+	}
+	d := Paired([]float64{1, 2, 3, 4}, zero[:4])
+	if half := 3.182446 * math.Sqrt(5.0/12); math.Abs(d.Mean-2.5) > 1e-12 || math.Abs(d.Hi-2.5-half) > 1e-5 || math.Abs(d.Lo-2.5+half) > 1e-5 {
+		t.Errorf("got %+v, want 2.5 +- %g", d, half)
+	}
+	all := Paired([]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, zero)
+	if all.P != 2.0/(1<<20) {
+		t.Errorf("twenty alike: got p %g, want 2 of 2^20", all.P)
+	}
+	if long := Paired(make([]float64, 30), make([]float64, 30)); long.P != 1 {
+		t.Errorf("thirty zeros: got p %g, want 1", long.P)
+	}
+}
+
+func TestHolm(t *testing.T) {
+	got := Holm([]float64{0.01, 0.04, 0.03, math.NaN()})
+	for i, want := range []float64{0.03, 0.06, 0.06} { // 3*0.01, then 2*0.03, then max(0.06, 0.04)
+		if math.Abs(got[i]-want) > 1e-12 {
+			t.Errorf("got %v, want 0.03, 0.06, 0.06", got)
+		}
+	}
+	if !math.IsNaN(got[3]) {
+		t.Error("NaN did not stay")
+	}
+}

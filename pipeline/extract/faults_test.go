@@ -8,14 +8,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/klauspost/compress/gzip"
-
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+	"github.com/klauspost/compress/gzip"
 )
 
 // goodLines are the requests 1..n, one a line.
@@ -299,5 +303,211 @@ func TestInterruptWhileInputIsSilent(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(o.Out, tablesDir, "*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// realRuns is the folder of the bundled real runs; of all, with slow evaluations.
+func realRuns(t *testing.T) string {
+	if repo.Eval() {
+		return repo.Shared(t, "data", "real_vllm_cpu")
+	}
+	return filepath.Join(repo.Root(t), "testdata", "traces", "real")
+}
+
+// killedExtraction is the child: it extracts until it is killed or done.
+func killedExtraction(t *testing.T, out string) {
+	runs, err := Discover([]string{realRuns(t)}, []string{"cpu-gqa-*"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultOptions()
+	o.Out, o.Memory = out, 1<<16
+	if _, err := Run(context.Background(), runs, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testKills(t *testing.T, kills int) {
+	out := filepath.Join(t.TempDir(), "out")
+	start := time.Now()
+	child(out).Run() // how long it takes undisturbed
+	took := time.Since(start)
+	for i := range kills {
+		os.RemoveAll(filepath.Join(out, tablesDir))
+		os.Remove(filepath.Join(out, cacheName))
+		cmd := child(out)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(took * time.Duration(i+1) / time.Duration(kills+1))
+		cmd.Process.Kill()
+		cmd.Wait()
+		noHalfFiles(t, out)
+	}
+	if b, err := child(out).CombinedOutput(); err != nil {
+		t.Fatalf("rerun: %v\n%s", err, b)
+	}
+	if _, err := readAll(out); err != nil {
+		t.Error(err)
+	}
+	left, _ := filepath.Glob(filepath.Join(out, tablesDir, stagePrefix+"*"))
+	if len(left) != 0 {
+		t.Errorf("the rerun left %v", left)
+	}
+	fmt.Printf("killed %d times, no half file, rerun succeeded\n", kills)
+}
+
+func child(out string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "-test.run=TestKilledExtraction")
+	cmd.Env = append(os.Environ(), "EXTRACT_KILL_OUT="+out)
+	return cmd
+}
+
+// noHalfFiles checks that whatever has a final name can be read whole.
+func noHalfFiles(t *testing.T, out string) {
+	t.Helper()
+	dirs, _ := filepath.Glob(filepath.Join(out, tablesDir, "run=*"))
+	for _, dir := range dirs {
+		run, err := table.Read(dir)
+		if err != nil {
+			t.Errorf("%s: %v", dir, err)
+			continue
+		}
+		if len(run.Requests) == 0 || len(run.Steps) == 0 || len(run.Snapshots) == 0 {
+			t.Errorf("%s is incomplete", dir)
+		}
+		files, _ := os.ReadDir(dir)
+		for _, f := range files {
+			if strings.HasPrefix(f.Name(), ".") && f.Name() != manifestName {
+				t.Errorf("%s holds the temporary file %s", dir, f.Name())
+			}
+		}
+	}
+}
+
+// TestCancelledExtractionLeavesNothing: an interrupt ends the extraction with an error and
+// nothing left behind.
+func TestCancelledExtractionLeavesNothing(t *testing.T) {
+	runs, err := Discover([]string{repo.Shared(t, "data", "smoke")}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultOptions()
+	o.Out = filepath.Join(t.TempDir(), "out")
+	if err := os.MkdirAll(filepath.Join(o.Out, tablesDir, stagePrefix+"x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	o.Progress = func(string, int64, int64, string) { cancel() }
+	if _, err := Run(ctx, runs, o); err == nil {
+		t.Error("a cancelled extraction succeeded")
+	}
+	left, _ := filepath.Glob(filepath.Join(o.Out, tablesDir, "*"))
+	if len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func writeDump(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// coreIDs are the ids of the core spans that made it into the tables.
+func coreIDs(runs []*trace.Run) string {
+	var ids []string
+	for _, run := range runs {
+		for _, r := range run.Requests {
+			ids = append(ids, strings.TrimSuffix(strings.TrimPrefix(r.CoreID.Or("-"), "cmpl-"), "-0-aaaaaaaa"))
+		}
+	}
+	return strings.Join(ids, " ")
+}
+
+// TestFlippedByteLosesItsFrameOnly: a stream of several zstd frames loses the
+// frame whose byte was flipped, wherever in the frame, and keeps the requests
+// before and after; so does a length-prefixed one of either framing.
+func TestFlippedByteLosesItsFrameOnly(t *testing.T) {
+	forms := map[string]func(n int64) []byte{
+		"native json": func(n int64) []byte { return otlpCompress([]byte(otlpRequest(n) + "\n")) },
+		"native proto": func(n int64) []byte {
+			return otlpCompress(otlpFramed(otlpProto([]byte(otlpRequest(n)))))
+		},
+		"legacy json": func(n int64) []byte { return otlpFramed(otlpCompress([]byte(otlpRequest(n)))) },
+		"legacy proto": func(n int64) []byte {
+			return otlpFramed(otlpCompress(otlpProto([]byte(otlpRequest(n)))))
+		},
+	}
+	for name, form := range forms {
+		header := 0
+		if strings.HasPrefix(name, "legacy") {
+			header = 4 // a flip in the length loses the framing
+		}
+		for _, damaged := range []int64{1, 3, 5} {
+			frame := form(damaged)
+			for at := header; at < len(frame); at += 1 + len(frame)/5 {
+				t.Run(fmt.Sprintf("%s/frame %d byte %d of %d", name, damaged, at, len(frame)), func(t *testing.T) {
+					var dump []byte
+					var want []string
+					for n := int64(1); n <= 5; n++ {
+						f := form(n)
+						if n == damaged {
+							f[at] ^= 0x10
+						} else {
+							want = append(want, fmt.Sprint(n))
+						}
+						dump = append(dump, f...)
+					}
+					doc, runs, err := dumpRun(t, []string{writeDump(t, "traces", dump)}, nil)
+					if damaged == 1 && at < header+len(source.ZstdMagic) { // the file cannot be told
+						wantNoSpans(t, err, "traces")
+						return
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					got := coreIDs(runs)
+					if got == "1 2 3 4 5" { // a bit nobody looks at
+						return
+					}
+					if got != strings.Join(want, " ") {
+						t.Errorf("got the requests %s, want %v; drops %v", got, want, doc.Runs[0].Examples)
+					}
+					if doc.Totals.Records.Dropped[string(source.CodeUnreadable)] == 0 || !strings.Contains(doc.Runs[0].Examples[0].What, "byte ") {
+						t.Errorf("got the drops %v, want one with the place of the damage", doc.Runs[0].Examples)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestGapKeepsItsShareOfTheLoss: the bytes of a broken frame count towards the
+// bad fraction.
+func TestGapKeepsItsShareOfTheLoss(t *testing.T) {
+	var dump []byte
+	for n := int64(1); n <= 4; n++ {
+		f := otlpCompress([]byte(otlpRequest(n) + "\n"))
+		if n == 2 {
+			f[len(f)/2] ^= 0xff
+		}
+		dump = append(dump, f...)
+	}
+	doc, _, err := dumpRun(t, []string{writeDump(t, "traces", dump)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := doc.Runs[0].Records.BadFrac; f < 0.03 || f > 0.6 {
+		t.Errorf("got a bad fraction of %v after one of four frames was lost", f)
+	}
+	second := bytes.Index(dump[1:], source.ZstdMagic) + 1
+	third := second + 1 + bytes.Index(dump[second+1:], source.ZstdMagic)
+	if want := fmt.Sprintf("zstd frame at byte %d is broken, read on at byte %d", second,
+		third); !strings.Contains(doc.Runs[0].Examples[0].What, want) {
+		t.Errorf("got %q, want %q", doc.Runs[0].Examples[0].What, want)
 	}
 }

@@ -1,12 +1,18 @@
 package features
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -62,4 +68,276 @@ func TestDigestCoversTheDefinition(t *testing.T) {
 			seen[d] = true
 		}
 	}
+}
+
+// released are the lists of the released versions: how many slots, and a hash of everything that
+// is said of each. Never edit an entry: a coefficient file that names its version would mean
+// something else in this build. A new term goes to the experimental lists; a new version gets lists
+// and an entry of its own.
+var released = map[Version][2]string{
+	V10: {"16", "6a6f16e9697a3d23a1a819a3cb9775e87d436f96fdddd20c741722a704bfc4c1"},
+	V11: {"16", "193f3737e5092f3659ef2c3cf0906c356dff407d92da0b26aa30a53d508287a0"},
+	V12: {"20", "5262e96918944fdf22f2776a055e02531c58c63730cb5c25eac8c0a528db396b"},
+}
+
+func TestReleasedListsNeverChange(t *testing.T) {
+	for v, want := range released {
+		beta, alpha := describe(BetaFeatures(v)), describe(AlphaFeatures(v))
+		got := [2]string{fmt.Sprint(len(BetaFeatures(v))), fmt.Sprintf("%x", sha256.Sum256([]byte(beta+"\n"+alpha)))}
+		if got != want {
+			t.Errorf("version %s is released and its features changed: got %q, want %q; put the term into the list experimental\n%s\n%s",
+				v, got, want, beta, alpha)
+		}
+	}
+	if len(Versions()) != len(released)+1 {
+		t.Errorf("got versions %v, want one entry in released for each but %s", Versions(), Experimental)
+	}
+}
+
+// describe is every slot with all its data, one a line; what its function computes is the formula,
+// by another test.
+func describe(fs []Feature) string {
+	lines := make([]string, len(fs))
+	for i := range fs {
+		f := &fs[i]
+		lines[i] = fmt.Sprintf("%d %s %s %g %g %t %t %g %s", f.Slot, f.Name, f.Kind, f.Penalty, f.PenaltyOne, f.Free, f.Prompt,
+			f.Bound, f.Formula)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// No version shares its list with another: an append to one must not show in a second.
+func TestListsAreTheirOwn(t *testing.T) {
+	seen := map[uintptr]Version{}
+	for _, v := range Versions() {
+		for _, fs := range [][]Feature{BetaFeatures(v), AlphaFeatures(v)} {
+			at := reflect.ValueOf(fs).Pointer()
+			if other, ok := seen[at]; ok {
+				t.Errorf("versions %s and %s share a list", other, v)
+			}
+			seen[at] = v
+		}
+	}
+}
+
+func llama(tp int64) *deploy.Deployment {
+	return &deploy.Deployment{
+		Model: deploy.Model{NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336,
+			VocabSize: 128256, NumMLPProj: 3, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2},
+		Hardware: deploy.Hardware{TFlopsPeak: 989.5, BwPeakTBs: 3.35}, TP: tp, PP: 1, DP: 1,
+	}
+}
+
+// The formulas of the basis, written once more the slow way.
+func TestTrainedPhysicsAgainstLongForm(t *testing.T) {
+	for _, tp := range []int64{1, 2, 4} {
+		d := llama(tp)
+		b, err := NewTrainedPhysics(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch := []trace.Chunk{{Computed: 0, Prompt: 700, New: 512}, {Computed: 300, Prompt: 400, New: 100},
+			{Computed: 1000, Prompt: 900, New: 1}, {Computed: 64, Prompt: 64, New: 1}}
+		x := make([]float64, len(TrainedPhysicsBeta))
+		s := BasisSum(batch)
+		b.Beta(&s, x)
+		L, hid, dKV, dff, H, dh := 32.0, 4096.0, 1024.0, 14336.0, 32.0, 128.0
+		n := float64(tp)
+		peak, bw := 989.5e6, 3.35e6
+		attn := 4 * (H / n) * dh * (512*(700+256.0) + 100*(400+50.0))
+		want := []float64{
+			prefillCompute:  (2*L*612*hid*(2*hid+2*dKV)/n + L*attn + 6*hid*dff*612*L/n) / peak,
+			decodeCompute:   (2*L*2*hid*(2*hid+2*dKV)/n + L*4*(H/n)*(1064)*dh + 6*hid*dff*2*L/n) / peak,
+			basisWeightLoad: (L*hid*(2*hid+2*dKV) + 3*hid*dff*L) * 2 / n / bw,
+			allReduce:       2 * L * 614 * hid * 2 * 2 * (n - 1) / n / bw,
+			perLayer:        32, perRequest: 4, PerStep: 1, perMoELayer: 0,
+			prefillKV: 4 * L * dKV * 612 / n / bw, decodeKV: 4 * L * dKV * (1064 + 2) / n / bw, moEDispatch: 0,
+		}
+		for i := range want {
+			if math.Abs(x[i]-want[i]) > 1e-12*math.Max(1, want[i]) {
+				t.Errorf("tp %d %s: got %g, want %g", tp, TrainedPhysicsBeta[i].Name, x[i], want[i])
+			}
+		}
+	}
+}
+
+// The number of betas selects the formula: an explicit 0 is not an absent one.
+func TestLengthSelectsFormula(t *testing.T) {
+	b, err := NewTrainedPhysics(llama(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := BasisSum([]trace.Chunk{{Computed: 3000, Prompt: 10, New: 1}})
+	x := make([]float64, len(TrainedPhysicsBeta))
+	short := b.StepUs(&s, []float64{0, 1, 0, 0, 0, 0, 0, 0}, x)
+	long := b.StepUs(&s, []float64{0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, x)
+	if short != math.Max(x[decodeCompute], x[decodeKV]) || long != x[decodeCompute] || short <= long {
+		t.Errorf("8 betas: %g, 10 betas: %g, compute %g, kv %g", short, long, x[decodeCompute], x[decodeKV])
+	}
+	if CheckBetas(make([]float64, 6)) == nil || CheckBetas(make([]float64, 12)) == nil || CheckBetas([]float64{0, 0, 0, 0, 0, 0, -1}) == nil {
+		t.Error("CheckBetas accepts 6, 12 or negative values")
+	}
+}
+
+// Kept for parity: the prefill attention of the basis is 1.5 P^2 for one chunk
+// and falls towards P^2 when the prompt is split, where the causal count is P^2/2 always.
+func TestPrefillAttnGap(t *testing.T) {
+	one := BasisSum([]trace.Chunk{{Computed: 0, Prompt: 1024, New: 1024}})
+	var split Step
+	for c := int64(0); c < 1024; c += 64 {
+		split.Add(trace.Chunk{Computed: c, Prompt: 1024, New: 64})
+	}
+	if one.PrefillAttn != 1.5*1024*1024 || split.PrefillAttn != 1024*(1024+32) {
+		t.Errorf("one chunk %g, sixteen %g", one.PrefillAttn, split.PrefillAttn)
+	}
+}
+
+// TestTermsAreTheStep: the dot product of terms and betas is the step time for
+// every number of betas.
+func TestTermsAreTheStep(t *testing.T) {
+	d := llama(2)
+	b, err := NewTrainedPhysics(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []float64{0.4, 0.3, 1.3, 0.7, 31, 4.4, 120, 9, 0.2, 1.9, 0.6}
+	x := make([]float64, len(TrainedPhysicsBeta))
+	for n := 7; n <= len(all); n++ {
+		for _, chunk := range []trace.Chunk{{Computed: 0, Prompt: 700, New: 512}, {Computed: 4000, Prompt: 900, New: 1}} {
+			s := BasisSum([]trace.Chunk{chunk, {Computed: 30, Prompt: 30, New: 1}})
+			y, sum := b.StepUs(&s, all[:n], x), 0.0
+			for j, v := range Terms(x, make([]float64, n)) {
+				sum += v * all[j]
+			}
+			if math.Abs(sum/y-1) > 1e-12 {
+				t.Errorf("%d betas: terms give %g us, the step lasts %g", n, sum, y)
+			}
+		}
+	}
+}
+
+// everyAmendment is a version with all of them.
+func everyAmendment(v Version) Version {
+	for _, a := range Amendments() {
+		v = v.With(a.Name)
+	}
+	return v
+}
+
+// The formula of every slot of an amended version is what its function computes, on dense models
+// and mixtures.
+func TestAmendedFormulas(t *testing.T) {
+	r := rand.New(rand.NewPCG(17, 1))
+	for _, base := range []Version{V11, V12} {
+		v := everyAmendment(base)
+		for _, d := range []*deploy.Deployment{dense(2), moe(2)} {
+			s := space(t, v, d)
+			x, y := make([]float64, len(s.beta)), make([]float64, len(s.alpha))
+			for range 200 {
+				in, q := randomStep(r, s), randomQueue(r, s)
+				if _, err := s.Beta(&in, x); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Alpha(&q, y); err != nil {
+					t.Fatal(err)
+				}
+				compareFormulas(t, s.scope(in.Values(), s.beta, x), s.beta, x)
+				compareFormulas(t, s.scope(q.Values(), s.alpha, y), s.alpha, y)
+			}
+		}
+	}
+}
+
+func compareFormulas(t *testing.T, sc *scope, fs []Feature, x []float64) {
+	t.Helper()
+	for i := range fs {
+		got, err := sc.eval(fs[i].Formula)
+		if err != nil || !close(min(fs[i].Bound, got), x[i]) {
+			t.Fatalf("%s: the formula gives %g (%v), the function %g", fs[i].Name, got, err, x[i])
+		}
+	}
+}
+
+func TestAmendmentsChangeWhatTheySay(t *testing.T) {
+	if !slices.IsSortedFunc(Amendments(), func(a, b Amendment) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Error("the amendments are not sorted by name")
+	}
+	plain := SetOf(V11)
+	for _, a := range Amendments() {
+		got := SetOf(V11.With(a.Name))
+		if changes := len(a.beta)+len(a.alpha) > 0; changes == (got.Hash == plain.Hash) {
+			t.Errorf("%s: hash %s beside %s of 1.1", a.Name, got.Hash, plain.Hash)
+		}
+		if got := V11.With(a.Name).Base(); got != V11 {
+			t.Errorf("%s: got base %s, want 1.1", a.Name, got)
+		}
+	}
+	var q QueueInput
+	s := space(t, V11.With("queue-pole"), dense(1))
+	for running, want := range map[float64]float64{0: 0, 128: 1, 256: 100} {
+		q.RunningDepth = running
+		if got := queuePole.alpha(s, &q); !close(got, want) {
+			t.Errorf("pole at %g of 256 seats: got %g, want %g", running, got, want)
+		}
+	}
+	in := StepInput{PrefillTokens: 512, NumPrefillReqs: 1, DecodeTokens: 3}
+	if got := diverse(&in); got < 10 || got > 11 {
+		t.Errorf("3 decodes and a prompt of 512 tokens: got %g tokens' worth of experts, want 4 + ln(512)", got)
+	}
+}
+
+func TestUnknownAmendmentsAreRefused(t *testing.T) {
+	for v, want := range map[Version]string{
+		"1.1+pole":                  `got amendment "pole", want log-queue, `,
+		"1.1+queue-pole+log-queue":  "sorted by name",
+		"1.1+queue-pole+queue-pole": "once each",
+		"1.0+queue-pole":            "want 1.0 as it is",
+		"2.0+queue-pole":            "want 1.0, 1.1, 1.2 or experimental",
+	} {
+		if err := CheckVersion(v); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", v, err, want)
+		}
+		if BetaFeatures(v) != nil || AlphaFeatures(v) != nil {
+			t.Errorf("%s has features", v)
+		}
+	}
+}
+
+// A time-based average forgets as much in 100 ms as gamma says, in one step or in ten.
+func TestRenewalByTime(t *testing.T) {
+	v := V11.With(TimeAverage)
+	if got := Renewal(V11, 0.3, 5e6); got != 0.3 {
+		t.Errorf("by step: got %g, want 0.3", got)
+	}
+	if got := Renewal(v, 0.3, 100_000); !close(got, 0.3) {
+		t.Errorf("after 100 ms: got %g, want 0.3", got)
+	}
+	kept := 1.0
+	for range 10 {
+		kept *= 1 - Renewal(v, 0.3, 10_000)
+	}
+	if !close(kept, 0.7) {
+		t.Errorf("after ten steps of 10 ms: got %g kept, want 0.7", kept)
+	}
+}
+
+// The book has the amendments as the code has them.
+func TestSpecHasEveryAmendment(t *testing.T) {
+	text := specText(t)
+	for _, a := range Amendments() {
+		for _, row := range append([]string{fmt.Sprintf("| `%s` | %s | %s |", a.Name, a.Model, a.Doc)}, formulaRows(a)...) {
+			if !strings.Contains(text, row+"\n") {
+				t.Errorf("docs/spec.md lacks\n%s", row)
+			}
+		}
+	}
+}
+
+func formulaRows(a Amendment) []string {
+	var rows []string
+	for _, f := range slices.Concat(a.beta, a.alpha) {
+		rows = append(rows, fmt.Sprintf("| `%s` | `%s` | %s | %s | %s | %s | `%s` |", a.Name, f.Name, f.Kind, short(f.Penalty), signText(&f),
+			short(f.Bound), f.Formula))
+	}
+	return rows
 }

@@ -1,18 +1,20 @@
 package forms
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/google/go-cmp/cmp"
 )
 
 // readFiles reads files, given as name, content, as those of one run.
@@ -328,4 +330,161 @@ func TestOddUnit(t *testing.T) {
 			t.Errorf("%g us a token: called odd %v, want %v (%v)", us, got, odd, c.Findings)
 		}
 	}
+}
+
+// TestNames: the first bytes of each tool's export name it with a way out; what is
+// read here is nobody's.
+func TestNames(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"data":[{"traceID":"ab","spans":[{"traceID":"ab","spanID":"c","operationName":"llm_request","startTime":1}]}]}`: "a Jaeger export",
+		`{"data":[{"traceID":"ab","processes":{"p1":{}}}]}`:                                                               "a Jaeger export",
+		`[{"traceId":"ab","id":"c","name":"x","timestamp":1,"duration":2,"localEndpoint":{"serviceName":"v"}}]`:           "a Zipkin export",
+		`{"Timestamp":"2026-01-01","TraceId":"ab","SpanId":"c","SpanName":"llm_request","SpanAttributes":{}}`:             "rows of ClickHouse",
+		"Timestamp,TraceId,SpanId,ParentSpanId,SpanName,SpanAttributes\n":                                                 "rows of ClickHouse",
+		"PAR1\x15\x04": "a Parquet file",
+		`{"service_kind":"openai","endpoint":"v1/completions","experiments":[{"requests":[]}]}`:       "Perf Analyzer",
+		`{"experiments":[{"requests":[{"timestamp":1,"response_timestamps":[2]}]}]}`:                  "Perf Analyzer",
+		`{"load_summary":{"count":3},"successes":{"count":3},"failures":{}}`:                          "",
+		`[{"start_time":1.5,"info":{"input_tokens":3,"output_token_times":[1.6]}}]`:                   "",
+		`{"resourceSpans":[{"resource":{"attributes":[{"key":"traceID"},{"key":"operationName"}]}}]}`: "",
+		`{"id":"r1","send_ns":1,"itl_us":[1,2]}`:                                                      "",
+		`{"batches":[{"resource":{},"scopeSpans":[]}]}`:                                               "",
+		`{"date":"x","completed":3,"total_input_tokens":1}`:                                           "",
+		`(APIServer pid=7) INFO 11-21 23:19:33 [api_utils.py:339] vLLM API server version 0.25.1`:     "",
+	} {
+		err := Refuse("f", []byte(text))
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%.60s: got %v, want nobody's", text, err)
+		case want != "" && (err == nil || !strings.Contains(err.Msg, want) || err.Hint == ""):
+			t.Errorf("%.60s: got %v, want %s and a way out", text, err, want)
+		}
+	}
+}
+
+// FuzzKV: no KV line panics the reader, and what it takes is JSON.
+func FuzzKV(f *testing.F) {
+	data, err := os.ReadFile(filepath.Join("testdata", "kv_events.jsonl"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, line := range bytes.Split(bytes.TrimSpace(data), source.Newline) {
+		if len(line) < 400 {
+			f.Add(line)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := NewDecoder().Line(data, NewDecoder().Records()); err == nil && !json.Valid(data) && len(bytes.TrimSpace(data)) > 0 {
+			t.Errorf("%q: taken, but not JSON", data)
+		}
+	})
+}
+
+// TestGuideLLMIsStreamed: a result file takes the memory of its rows, not of its
+// bytes; what stands around the requests may come in any order.
+func TestGuideLLMIsStreamed(t *testing.T) {
+	const n = 600
+	path := filepath.Join(t.TempDir(), "g.json")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := strings.Repeat("lorem ipsum ", 1<<13) // 96 kB, as prompts with documents have
+	fmt.Fprintf(f, `{"guidellm_version":"0.4.0","args":{"x":[1,{"y":null}]},"benchmarks":[{"metrics":{"a":[1,2]},"requests":{"total":[%q],"errored":null,"successful":[`, body)
+	for i := range n {
+		if i > 0 {
+			fmt.Fprint(f, ",")
+		}
+		fmt.Fprintf(f, `{"request_id":"r%d","request_start_time":1.5,"prompt_tokens":40,"request_args":{"stream":true,"body":{"max_tokens":8,"prompt":%q}}}`, i, body)
+	}
+	fmt.Fprint(f, `]},"config":{"strategy":{"type_":"constant"}}}]}`)
+	size, _ := f.Seek(0, 1)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	in := []source.Input{{Path: path, Name: "g.json"}}
+	c := &Reader{Names: in, Acc: source.New(nil)}
+	if err := c.File(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if len(c.Rows) != n || c.Rows[0].Phase.V != "constant" || c.Rows[n-1].AskedTokens.V != 8 || in[0].Gave != n || c.Acc.Bytes != size {
+		t.Errorf("got %d rows, the first %+v, %d of %d bytes", len(c.Rows), c.Rows[0], c.Acc.Bytes, size)
+	}
+	if grown := int64(after.HeapSys - before.HeapSys); grown > size/3 {
+		t.Errorf("the heap grew by %d MB for a file of %d MB", grown>>20, size>>20)
+	}
+}
+
+// TestBrokenGuideLLM: what is cut or of another form is an error with what was
+// read before it.
+func TestBrokenGuideLLM(t *testing.T) {
+	const good = `{"guidellm_version":"1","benchmarks":[{"requests":{"successful":[{"request_id":"a"},{"request_id":"b"}]}}]}`
+	for text, rows := range map[string]int{
+		good: 2, good[:len(good)-10]: 1, strings.Replace(good, `[{"request_id":"a"},`, `[7,`, 1): 0, strings.Replace(good, `{"successful"`, `[{"successful"`, 1): 0,
+		strings.Replace(good, `"benchmarks":[`, `"benchmarks":null,"x":[`, 1): 0,
+	} {
+		path := filepath.Join(t.TempDir(), "g.json")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		in := []source.Input{{Path: path, Name: "g.json"}}
+		c := &Reader{Names: in, Acc: source.New(nil)}
+		if err := c.File(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
+			t.Fatal(err)
+		}
+		if lost := c.Acc.Records().Dropped["unreadable"]; len(c.Rows) != rows || (lost == 1) != (rows < 2 && !strings.Contains(text, "null")) {
+			t.Errorf("%s: got %d rows and %d lost, want %d", text, len(c.Rows), lost, rows)
+		}
+	}
+}
+
+const benchText = `{"completed": 2, "total_input_tokens": 3, "input_lens": [10, 20], "output_lens": [3, 1], "ttfts": [0.5, 0.25], "itls": [[0.1, 0.2], []],
+"start_times": [100.0, 100.5], "errors": ["", "boom"], "max_concurrency": 4}`
+
+// TestBenchLists: lists that do not belong together are refused with their sizes.
+func TestBenchLists(t *testing.T) {
+	for from, want := range map[string]string{
+		"":                 "",
+		`[3, 1]`:           "got 1 output_lens for 2 input_lens",
+		`[0.5, 0.25]`:      "got 1 ttfts for 2 input_lens",
+		`[[0.1, 0.2], []]`: "got 1 itls for 2 input_lens",
+		`["", "boom"]`:     "got 1 errors for 2 input_lens",
+	} {
+		text := benchText
+		if from != "" {
+			first, _, _ := strings.Cut(from, ", ")
+			if strings.HasPrefix(from, "[[") {
+				first = "[[0.1]"
+			}
+			text = strings.Replace(text, from, first+"]", 1)
+		}
+		var b benchResult
+		err := b.read(walker{json.NewDecoder(strings.NewReader(text))})
+		if err == nil {
+			err = b.check()
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", from, err, want)
+		}
+	}
+}
+
+// FuzzBench: no text panics the reader of vllm bench results.
+func FuzzBench(f *testing.F) {
+	f.Add(benchText)
+	f.Fuzz(func(t *testing.T, text string) {
+		var b benchResult
+		if b.read(walker{json.NewDecoder(strings.NewReader(text))}) != nil || b.check() != nil {
+			return
+		}
+		for i := range b.inputs {
+			if r := b.row(i); !r.PromptTokens.OK || !r.Success.OK {
+				t.Errorf("got %+v", r)
+			}
+		}
+	})
 }

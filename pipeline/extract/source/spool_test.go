@@ -1,7 +1,9 @@
 package source
 
 import (
+	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -38,5 +40,55 @@ func TestSpilledRowsReadInOrder(t *testing.T) {
 		if left, _ := filepath.Glob(filepath.Join(mem.Dir, "*")); len(left) != 0 {
 			t.Errorf("left behind: %v", left)
 		}
+	}
+}
+
+// TestRowFileKeepsRows: rows of all lengths come back in any order, while others are
+// still put, and nothing is left behind.
+func TestRowFileKeepsRows(t *testing.T) {
+	mem := &Memory{Dir: t.TempDir()}
+	s := mem.RowFile()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var at []int64
+	row := func(i int) []byte {
+		n := i * 7919 % 500
+		if i == 1500 {
+			n = 3 * rowFileBuffer
+		}
+		return bytes.Repeat([]byte{byte(i), byte(i >> 8)}, n)
+	}
+	check := func(i int) {
+		t.Helper()
+		if got, err := s.Get(at[i]); err != nil || !bytes.Equal(got, row(i)) {
+			t.Fatalf("row %d: got %d bytes, %v, want %d", i, len(got), err, len(row(i)))
+		}
+	}
+	for i := range 3000 {
+		place, err := s.Put(row(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = append(at, place)
+		check(rng.IntN(i + 1))
+	}
+	for _, i := range rng.Perm(len(at)) {
+		check(i)
+	}
+	n := 0
+	err := s.Each(func(place int64, got []byte) {
+		if place != at[n] || !bytes.Equal(got, row(n)) {
+			t.Fatalf("row %d of each: got %d bytes at %d, want %d at %d", n, len(got), place, len(row(n)), at[n])
+		}
+		n++
+	})
+	if err != nil || n != len(at) {
+		t.Errorf("got %d rows of each, %v, want %d", n, err, len(at))
+	}
+	if s.file == nil {
+		t.Error("3,000 rows stayed in memory")
+	}
+	mem.Close()
+	if left, _ := filepath.Glob(filepath.Join(mem.Dir, "*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }
