@@ -3,6 +3,7 @@ package extract
 import (
 	"cmp"
 	"encoding/hex"
+	"github.com/blis-train/blis-train/internal/files"
 	"math"
 	"slices"
 	"strings"
@@ -76,7 +77,7 @@ func (c *collector) byPrefix(cores []int32) error {
 	if len(cores) == 0 {
 		return nil
 	}
-	byID, str := map[digest]int32{}, source.NewInterner()
+	byID, str := map[digest]int32{}, files.NewInterner()
 	for i := range c.apis {
 		if c.apis[i].isStock {
 			continue
@@ -108,7 +109,7 @@ func (c *collector) supersede(fork map[[16]byte]bool) error {
 	if len(fork) == 0 || len(c.cores) == 0 {
 		return nil
 	}
-	kept, str := c.apis[:0], source.NewInterner()
+	kept, str := c.apis[:0], files.NewInterner()
 	moved := make([]int32, len(c.apis)) // where each of them is afterwards
 	for i, p := range c.apis {
 		moved[i] = int32(len(kept))
@@ -212,7 +213,7 @@ const unknownNs = math.MaxInt64
 // requestKeys lists the requests of one engine in the table's order. whole
 // says that none of them lost a journey.
 func (c *collector) requestKeys(engine int32) (keys []requestKey, whole bool, err error) {
-	str := source.NewInterner()
+	str := files.NewInterner()
 	n := 0
 	for i := range c.cores {
 		if c.cores[i].engine == engine {
@@ -258,7 +259,7 @@ func (c *collector) requestKeys(engine int32) (keys []requestKey, whole bool, er
 
 // byIDs orders requests with the same stamps: by the ids of their core spans, then of their
 // API spans.
-func (c *collector) byIDs(a, b requestKey, str *source.Interner) (int, error) {
+func (c *collector) byIDs(a, b requestKey, str *files.Interner) (int, error) {
 	var core, api [2]string
 	for i, k := range []requestKey{a, b} {
 		if k.core >= 0 {
@@ -279,7 +280,7 @@ func hexID(b []byte) trace.Opt[string] { return trace.Some(hex.EncodeToString(b)
 
 // requestRow unpacks a request: a core span with or without its API span, or
 // an API or stock span alone. Overhead and phase are filled in by others.
-func (c *collector) requestRow(core, api int32, str *source.Interner) (r trace.Request, err error) {
+func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Request, err error) {
 	var p apiRow
 	if api >= 0 {
 		if p, err = c.pack.getAPI(c.apis[api].row, str); err != nil {

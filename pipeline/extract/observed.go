@@ -3,9 +3,9 @@ package extract
 import (
 	"bytes"
 	"cmp"
+	"github.com/blis-train/blis-train/internal/files"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -15,7 +15,7 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	byAPI, str := map[digest]int32{}, source.NewInterner()
+	byAPI, str := map[digest]int32{}, files.NewInterner()
 	for i := range c.cores {
 		k, id := &c.cores[i], ""
 		if k.api >= 0 {

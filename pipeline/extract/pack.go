@@ -2,6 +2,7 @@ package extract
 
 import (
 	"encoding/binary"
+	"github.com/blis-train/blis-train/internal/files"
 	"hash/maphash"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -46,9 +47,9 @@ type apiHead struct {
 
 // packing holds the codecs of what waits, and where it waits.
 type packing struct {
-	coreRows *source.Codec[coreRow]
-	apiRows  *source.Codec[apiRow]
-	events   *source.Codec[trace.JourneyEvent]
+	coreRows *files.Codec[coreRow]
+	apiRows  *files.Codec[apiRow]
+	events   *files.Codec[trace.JourneyEvent]
 	cores    *source.RowFile
 	apis     *source.RowFile
 	row      coreRow // of the span at hand
@@ -57,13 +58,13 @@ type packing struct {
 
 // Codecs of what is read of a row without the rest, and of sightings.
 var (
-	coreHeads = source.NewCodec[coreHead]()
-	apiHeads  = source.NewCodec[apiHead]()
-	sightCode = source.NewCodec[sighting]()
+	coreHeads = files.NewCodec[coreHead]()
+	apiHeads  = files.NewCodec[apiHead]()
+	sightCode = files.NewCodec[sighting]()
 )
 
 func newPacking(mem *source.Memory) packing {
-	return packing{coreRows: source.NewCodec[coreRow](), apiRows: source.NewCodec[apiRow](), events: source.NewCodec[trace.JourneyEvent](),
+	return packing{coreRows: files.NewCodec[coreRow](), apiRows: files.NewCodec[apiRow](), events: files.NewCodec[trace.JourneyEvent](),
 		cores: mem.RowFile(), apis: mem.RowFile()}
 }
 
@@ -73,7 +74,7 @@ func (p *packing) putCore(r *coreRow) (at int64, err error) {
 }
 
 // getCore reads what the spans of a core say.
-func (p *packing) getCore(at int64, r *coreRow, str *source.Interner) error {
+func (p *packing) getCore(at int64, r *coreRow, str *files.Interner) error {
 	row, err := p.cores.Get(at)
 	if err != nil {
 		return err
@@ -87,7 +88,7 @@ func (p *packing) putAPI(r *apiRow) (at int64, err error) {
 	return p.apis.Put(p.buf)
 }
 
-func (p *packing) getAPI(at int64, str *source.Interner) (r apiRow, err error) {
+func (p *packing) getAPI(at int64, str *files.Interner) (r apiRow, err error) {
 	row, err := p.apis.Get(at)
 	if err == nil {
 		err = p.apiRows.Decode(row, &r, str)
@@ -100,7 +101,7 @@ func (p *packing) coreHead(at int64) (coreHead, error) { return headOf(p.cores, 
 func (p *packing) apiHead(at int64) (apiHead, error) { return headOf(p.apis, apiHeads, at) }
 
 // headOf reads what a row begins with.
-func headOf[T any](rows *source.RowFile, codec *source.Codec[T], at int64) (head T, err error) {
+func headOf[T any](rows *source.RowFile, codec *files.Codec[T], at int64) (head T, err error) {
 	row, err := rows.Get(at)
 	if err == nil {
 		_, err = codec.Head(row, &head, nil)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -61,7 +62,7 @@ func (c *collector) core(s *otlp.Span, key spanKey) error {
 func (c *collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, err error) {
 	id, row := digestID(s.RequestID.V), &c.pack.row
 	if at, ok := c.byID[id]; ok {
-		if err = c.pack.getCore(c.cores[at].row, row, source.NewInterner()); err != nil || row.Resource == s.Resource {
+		if err = c.pack.getCore(c.cores[at].row, row, files.NewInterner()); err != nil || row.Resource == s.Resource {
 			return at, row, err
 		}
 	}

@@ -2,6 +2,7 @@ package extract
 
 import (
 	"bytes"
+	"github.com/blis-train/blis-train/internal/files"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -65,7 +66,7 @@ func (w *writer) requests() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	str := source.NewInterner()
+	str := files.NewInterner()
 	for i := range keys {
 		r, err := w.c.requestRow(keys[i].core, keys[i].api, str)
 		if err != nil {
@@ -134,7 +135,7 @@ func (w *writer) journeys() (int64, error) {
 	if int(w.engine) == w.c.Runs()-1 { // nobody reads them again
 		w.c.journeys.Close()
 	}
-	str := source.NewInterner()
+	str := files.NewInterner()
 	id, last := "", int64(-1)
 	err = byRank.Each(func(rank int64, row []byte) error {
 		var ev trace.JourneyEvent

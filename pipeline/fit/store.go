@@ -38,7 +38,7 @@ const (
 // other basis, and writes them, slice by slice, to a folder that [Source.Rows] may name in such a fit.
 func StoreRows(src Source, o Options, dir string) error {
 	var names []string
-	w := tableWriters{dir, map[string]rows.TableWriter{}}
+	w := tableWriters{dir, map[string]*rows.TableWriter{}}
 	err := w.add(storedRows)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func StoreRows(src Source, o Options, dir string) error {
 // tableWriters append tables to files of a folder.
 type tableWriters struct {
 	dir   string
-	files map[string]rows.TableWriter
+	files map[string]*rows.TableWriter
 }
 
 func (w *tableWriters) add(name string, tables ...*rows.Table) (err error) {

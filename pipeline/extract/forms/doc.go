@@ -1,6 +1,7 @@
 package forms
 
 import (
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -19,9 +20,9 @@ type row struct {
 // iterationLines is the part that both decoders share.
 type iterationLines struct {
 	source.LineDecoder[row]
-	text *source.Interner // one copy of each engine's name
+	text *files.Interner // one copy of each engine's name
 }
 
 func newIterationLines() iterationLines {
-	return iterationLines{func(r *row) *int64 { return &r.Line }, source.NewInterner()}
+	return iterationLines{func(r *row) *int64 { return &r.Line }, files.NewInterner()}
 }

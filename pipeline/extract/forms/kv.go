@@ -4,6 +4,7 @@ package forms
 
 import (
 	"fmt"
+	"github.com/blis-train/blis-train/internal/files"
 	"strconv"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -15,12 +16,12 @@ import (
 // dumps (spec#wire-kv-lines).
 type kvDecoder struct {
 	source.LineDecoder[trace.KVEvent]
-	text *source.Interner
+	text *files.Interner
 }
 
 // NewDecoder reads lines of KV-cache events.
 func NewDecoder() source.Decoder[*kvEvents] {
-	return &kvDecoder{func(e *trace.KVEvent) *int64 { return &e.Line }, source.NewInterner()}
+	return &kvDecoder{func(e *trace.KVEvent) *int64 { return &e.Line }, files.NewInterner()}
 }
 
 func (d *kvDecoder) Line(text []byte, out *kvEvents) *source.Error {
@@ -37,7 +38,7 @@ type kvEvents = source.Lines[trace.KVEvent]
 
 type kvReader struct {
 	source.Cursor
-	*source.Interner
+	*files.Interner
 	out *kvEvents
 }
 

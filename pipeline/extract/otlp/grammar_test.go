@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/internal/files"
 )
 
 // choices turns bytes into decisions, so that a fuzzer that changes a byte
@@ -403,9 +403,9 @@ func TestSpansWaitOnDiskWhole(t *testing.T) {
 		return m
 	}
 	want, got := made(), &Message{}
-	codec := source.NewCodec[Message]()
+	codec := files.NewCodec[Message]()
 	text := codec.Append(nil, made())
-	restore := func(text []byte, to *Message) error { return codec.Decode(text, to, source.NewInterner()) }
+	restore := func(text []byte, to *Message) error { return codec.Decode(text, to, files.NewInterner()) }
 	if err := restore(text, got); err != nil {
 		t.Fatal(err)
 	}

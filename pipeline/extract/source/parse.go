@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"github.com/blis-train/blis-train/internal/files"
 	"slices"
 )
 
@@ -51,7 +52,7 @@ func parse[R records](b *batch, d Decoder[R]) *Parsed[R] {
 	out := &Parsed[R]{Batch: b, Records: d.Records(), form: b.form, bytes: int64(len(b.data)), faults: b.faults}
 	switch {
 	case b.form == formStored:
-		out.err, b.data = NewCodec[Parsed[R]]().Decode(b.data, out, NewInterner()), nil
+		out.err, b.data = files.NewCodec[Parsed[R]]().Decode(b.data, out, files.NewInterner()), nil
 		return out
 	case b.passed > 0:
 		out.lines, out.bytes = 1, b.passed

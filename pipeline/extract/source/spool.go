@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/binary"
+	"github.com/blis-train/blis-train/internal/files"
 	"io"
 	"os"
 	"slices"
@@ -190,13 +191,13 @@ func (h *spoolHead) advance() error {
 // Sorter is a spool of rows of one type.
 type Sorter[T any] struct {
 	*Spool
-	codec *Codec[T]
+	codec *files.Codec[T]
 	buf   []byte
 }
 
 // NewSorter makes one more spool, of rows of type T.
 func NewSorter[T any](m *Memory) *Sorter[T] {
-	return &Sorter[T]{Spool: m.Spool(), codec: NewCodec[T]()}
+	return &Sorter[T]{Spool: m.Spool(), codec: files.NewCodec[T]()}
 }
 
 // Put keeps a row.
@@ -207,7 +208,7 @@ func (s *Sorter[T]) Put(key int64, row *T) error {
 
 // Rows hands the rows to use in order.
 func (s *Sorter[T]) Rows(use func(key int64, row *T) error) error {
-	texts := NewInterner()
+	texts := files.NewInterner()
 	return s.Each(func(key int64, packed []byte) error {
 		var row T
 		if err := s.codec.Decode(packed, &row, texts); err != nil {
@@ -215,21 +216,4 @@ func (s *Sorter[T]) Rows(use func(key int64, row *T) error) error {
 		}
 		return use(key, &row)
 	})
-}
-
-// Interner shares equal strings up to a bound.
-type Interner struct{ m map[string]string }
-
-func NewInterner() *Interner { return &Interner{map[string]string{}} }
-
-func (s *Interner) Get(b []byte) string {
-	if v, ok := s.m[string(b)]; ok {
-		return v
-	}
-	if len(s.m) >= 1<<16 {
-		clear(s.m)
-	}
-	v := string(b)
-	s.m[v] = v
-	return v
 }

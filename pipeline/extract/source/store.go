@@ -20,7 +20,7 @@ import (
 func Store[R records](ctx context.Context, in Input, o Options, fresh func() Decoder[R], w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<18)
 	o.unnumbered = true
-	codec, packed := NewCodec[Parsed[R]](), []byte(nil)
+	codec, packed := files.NewCodec[Parsed[R]](), []byte(nil)
 	err := Stream(ctx, []Input{in}, o, fresh, func(p *Parsed[R]) error {
 		packed = codec.Append(packed[:0], p)
 		if r, ok := any(p.Records).(interface{ Free() }); ok {

@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"encoding/binary"
@@ -135,7 +135,7 @@ func fieldOf(t reflect.Type) field {
 	case reflect.Pointer:
 		return pointerOf(t)
 	}
-	panic(fmt.Sprintf("source: a %s cannot be packed", t))
+	panic(fmt.Sprintf("files: a %s cannot be packed", t))
 }
 
 func arrayOf(t reflect.Type) field {
@@ -211,4 +211,21 @@ func pointerOf(t reflect.Type) field {
 		}
 		elem(x, *to)
 	}
+}
+
+// Interner shares equal strings up to a bound.
+type Interner struct{ m map[string]string }
+
+func NewInterner() *Interner { return &Interner{map[string]string{}} }
+
+func (s *Interner) Get(b []byte) string {
+	if v, ok := s.m[string(b)]; ok {
+		return v
+	}
+	if len(s.m) >= 1<<16 {
+		clear(s.m)
+	}
+	v := string(b)
+	s.m[v] = v
+	return v
 }
