@@ -126,7 +126,7 @@ func (con *console) extractedLine(doc *result.Extract) {
 	dropped := "none of " + report.Thousands(t.Records.Read) + " records dropped"
 	if n := t.Records.Read - t.Records.Kept; n > 0 {
 		dropped = fmt.Sprintf("%s of %s records dropped (%s)", report.Thousands(n), report.Thousands(t.Records.Read),
-			dropText(t.Records.Dropped))
+			report.Reasons(t.Records.Dropped))
 	}
 	// What clients saw stands for what the engine did not tell.
 	requests := max(t.Requests.Engine+t.Requests.APIOnly+t.Requests.Stock, t.Tables[rows.ObservedRequests])
@@ -179,27 +179,28 @@ func (con *console) sinceBaseline() {
 	if c == nil {
 		return
 	}
-	all := report.ChangeRows(c)
-	var rows []cells
-	for _, r := range all {
-		if con.brief && len(rows) == mostChanges {
-			break
+	if t := report.ChangesTable(c); len(t.Rows) > 0 {
+		more := 0
+		if con.brief {
+			more = t.First(mostChanges)
 		}
-		rows = append(rows, cells{r.What, r.Scope, r.Old, r.New, r.Change})
+		t.Caption = "changed since " + c.Against
+		con.print(t)
+		if more > 0 {
+			con.aside(fmt.Sprintf("and %d more changes: -v, or the report", more))
+		}
 	}
-	con.show("changed since "+c.Against, cells{"what", "scope", "before", "now", "change"}, rows)
-	if n := len(all) - len(rows); n > 0 {
-		con.aside(fmt.Sprintf("and %d more changes: -v, or the report", n))
-	}
-	con.aside(fmt.Sprintf("since %s: %d %s, %d figures as they were", c.Against, len(all), plural(len(all), "change", "changes"), c.Same))
+	con.aside(fmt.Sprintf("since %s: %s, %d figures as they were", c.Against, report.Plural(len(c.Rows), "change"), c.Same))
 	for _, n := range c.Notes {
 		con.aside("since " + c.Against + ": " + n)
 	}
 }
 
-// judged prints a validation in the short form.
+// judged prints a validation, of results in out.
 func (con *console) judged(val *result.Validation, f *result.Fit, out string) {
 	in := report.Input{Fit: f, Validation: val}
+	con.page(in, "verdict", "replay")
+	con.hold(val.Warnings)
 	con.configurations(in)
 	con.release()
 	con.sinceBaseline()

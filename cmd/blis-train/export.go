@@ -166,7 +166,7 @@ func projectionRows(path string, all []export.Projected) []cells {
 	for _, p := range all {
 		row := cells{p.Label, path + p.File}
 		for _, e := range p.Errors {
-			row = append(row, share(e.MAPE)+optional(e.Bias, 100, " (%+.1f)"))
+			row = append(row, percent(e.MAPE)+optional(e.Bias, 100, " (%+.1f)"))
 		}
 		var loads []string
 		for _, l := range p.Loads {

@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"sort"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -12,9 +10,9 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 func extractCommand() *cli.Command {
@@ -101,58 +99,11 @@ func (con *console) extracted() func(*result.Extract) {
 
 // printExtract prints the account as tables and the warnings.
 func printExtract(con *console, doc *result.Extract) {
-	var rows []cells
-	for i := range doc.Runs {
-		r := &doc.Runs[i]
-		rows = append(rows, cells{r.ID, r.Records.Read, r.Records.Kept, dropText(r.Records.Dropped), r.Steps.Summaries, r.Steps.Missing,
-			r.Steps.WithSnapshots, optText(r.Steps.Reconstructed), optText(r.Steps.Unknown),
-			r.Tables[table.Snapshots], r.Requests.Engine + r.Requests.APIOnly + r.Requests.Stock, r.Requests.Finished, r.Requests.Failed,
-			r.Tables[table.KVEvents], r.Tables[table.ObservedRequests], r.Tables[table.Iterations]})
-	}
-	con.table("records: read = kept + dropped", cells{"run", "read", "kept", "dropped", "steps", "missing", "with snapshots",
-		"rebuilt", "unknown", "snapshots", "requests", "succeeded", "failed", "kv events", "observed", "iterations"}, rows)
-	var drops []cells
-	for i := range doc.Runs {
-		for _, e := range doc.Runs[i].Examples {
-			drops = append(drops, cells{doc.Runs[i].ID, e.Reason, e.Place, clip(e.What, 90)})
-		}
-	}
-	const most = 20
-	if len(drops) > most {
-		drops = drops[:most]
-	}
-	con.table("dropped, first examples (all: --why-rejected)", cells{"run", "reason", "place", "what"}, drops)
+	con.page(report.Input{Extract: doc}, "data")
 	for i := range doc.Runs {
 		for _, f := range doc.Runs[i].Warnings {
 			f.Message = doc.Runs[i].ID + ": " + f.Message
 			con.hold([]trace.Finding{f})
 		}
 	}
-}
-
-func dropText(dropped map[string]int64) string {
-	var parts []string
-	for reason, n := range dropped {
-		parts = append(parts, fmt.Sprintf("%s %d", reason, n))
-	}
-	sort.Strings(parts)
-	if len(parts) == 0 {
-		return "0"
-	}
-	return strings.Join(parts, ", ")
-}
-
-// optText is a number, or - where nobody knows.
-func optText(n trace.Opt[int64]) string {
-	if !n.OK {
-		return "-"
-	}
-	return fmt.Sprint(n.V)
-}
-
-func clip(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n-1]) + "…"
-	}
-	return s
 }

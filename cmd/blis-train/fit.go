@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 func fitCommand() *cli.Command {
@@ -166,31 +167,19 @@ func tiers(loads []result.RequestLoad) string {
 // showFit prints the fit for people.
 func showFit(con *console, doc *result.Fit) {
 	if doc.Requests != nil {
-		con.table("step-time coefficients", coefficientHeader, coefficientRows(doc.Beta))
+		con.page(report.Input{Fit: doc}, "coefficients")
 		showRequests(con, doc)
 		con.warnAll(doc)
 		return
 	}
-	con.table("target and lag audit", cells{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
-		"queued-arrived p50/p90 us", "lag", "lag evidence (MAPE at 0/1/2)", "known steps"}, auditRows(doc))
-	con.table("rows (read = kept + dropped)", cells{"run", "read", "kept", "dropped by reason"}, rowRows(doc))
-	con.table("step-time coefficients", coefficientHeader, coefficientRows(doc.Beta))
-	con.table("step-time errors on the hold-out", cells{"run", "regime", "rows", "MAPE", "constant", "floor", "skill", "bias"},
-		cellRows(doc))
-	con.table("leave one configuration out", cells{"configuration", "rows", "MAPE", "constant", "frozen 1.0", "bias"}, locoRows(doc.Beta))
-	con.table("delays", cells{"target", "rows", "inside", "informative", "MAPE", "constant", "WAPE", "10 s windows",
-		"their constant", "replay"},
-		alphaRows(doc))
-	con.table("other parameterisations", cells{"model", "hold-out MAPE", "bias", "leave-one-out median", "worst"}, modelRows(doc))
-	con.show("amendments of the specification, each tried alone", cells{"amendment", "model", "trigger", "value", "from",
-		"hold-out without", "with", "left out without", "with", "verdict"}, amendmentRows(doc))
+	con.page(report.Input{Fit: doc}, "data", "audit", "coefficients", "fit")
+	if con.brief {
+		con.tables(report.Sections(report.Input{Fit: doc}), "amendments")
+	}
 	con.warnAll(doc)
 	con.sayf("fit: %d of %d runs, %d %s, %slambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),
 		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), number(doc.Beta.Lambda), number(doc.Beta.GammaEMA))
 }
-
-// coefficientHeader is above coefficientRows.
-var coefficientHeader = cells{"term", "estimate", "95 % interval", "published", "unit", "identified", "share", "utilisation"}
 
 // priorWords names a prior that is a coefficient set.
 func priorWords(doc *result.Fit) string {
@@ -208,4 +197,25 @@ func used(doc *result.Fit) int {
 		}
 	}
 	return n
+}
+
+// warnAll prints the warnings of every model once, and those of the runs.
+func (con *console) warnAll(doc *result.Fit) {
+	seen := map[trace.Finding]bool{}
+	print := func(list []trace.Finding) {
+		for _, w := range list {
+			if !seen[w] {
+				seen[w] = true
+				con.hold([]trace.Finding{w})
+			}
+		}
+	}
+	for _, r := range doc.Runs {
+		print(r.Findings)
+	}
+	print(doc.Warnings)
+	print(doc.Beta.Warnings)
+	for _, m := range doc.Alpha {
+		print(m.Warnings)
+	}
 }

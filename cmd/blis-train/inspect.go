@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -71,28 +72,7 @@ func unfit(con *console, doc *result.Inspect) error {
 }
 
 func showInspect(con *console, doc *result.Inspect) {
-	var quality, saturation, audit []cells
-	for _, r := range doc.Runs {
-		quality = append(quality, cells{r.ID, r.Requests.Total, r.Requests.Finished, r.Requests.Failed, r.Requests.Aborted,
-			r.Requests.APIUnlinked,
-			r.Steps.Recorded, percent(r.Steps.KnownShare), r.Losses.MissingSteps, percent(r.Losses.AdjacentShare), r.Losses.DroppedSpanEvents,
-			r.Losses.OrphanSnapshots, number(r.Clocks.OffsetSpreadMs)})
-		row := cells{r.ID}
-		for _, s := range r.Saturation {
-			row = append(row, hitMark(s))
-		}
-		saturation = append(saturation, append(row, verdictWord(r.Saturated)))
-		if a := r.Audit; a != nil {
-			audit = append(audit, cells{r.ID, micros(a.DurationUsP50), micros(a.CadenceUsP50), micros(a.PhysicalFloorUs),
-				pair(a.QueuedToScheduledUs), pair(a.ArrivedToQueuedUs), lagWord(r.Lag), a.Verdict})
-		}
-	}
-	con.table("data quality", cells{"run", "requests", "succeeded", "failed", "aborted", "unlinked", "steps", "known", "missing",
-		"adjacent", "lost events", "orphans", "clock spread ms"}, quality)
-	con.table("saturation: two or more checks over their limit (*)", cells{"run", "failed > 5 %", "queue R2 > 0.5",
-		"preempted > 15 %", "TTFT drift > 2", "E2E p99/p50 > 10", "verdict"}, saturation)
-	con.table("target and pick-up audit", cells{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
-		"queued-arrived p50/p90 us", "lag", "verdict"}, audit)
+	con.page(report.Input{Inspect: doc}, "data", "audit")
 	for i := range doc.Runs {
 		showLearnable(con, &doc.Runs[i])
 		showPlanned(con, &doc.Runs[i])
@@ -157,40 +137,3 @@ func showIdentify(con *console, id *result.Identify) {
 	}
 	con.warn(id.Warnings)
 }
-
-func hitMark(s result.SaturationCheck) string {
-	if s.Value == nil {
-		return "-"
-	}
-	mark := ""
-	if s.Hit {
-		mark = " *"
-	}
-	return fmt.Sprintf("%.2f%s", *s.Value, mark)
-}
-
-func verdictWord(saturated bool) string {
-	if saturated {
-		return "saturated"
-	}
-	return "ok"
-}
-
-func lagWord(l *result.RunLag) string {
-	if l == nil {
-		return "-"
-	}
-	if !l.Measured {
-		return fmt.Sprintf("%d (assumed)", l.Lag)
-	}
-	return fmt.Sprint(l.Lag)
-}
-
-func percent(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f %%", 100**v)
-}
-
-func pair(q result.Quantiles) string { return micros(q.P50) + " / " + micros(q.P90) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/result"
 )
@@ -115,7 +116,7 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 		if a.Rows > 0 {
 			agree = fmt.Sprintf("%d of %d (%d between steps, %d inside schedule(), %d other)", a.Equal, a.Rows, a.Between, a.Inside, a.Other)
 		}
-		rows = append(rows, cells{r.ID, r.Requests, r.Rows, reasons(r.Dropped), agree, share(r.PrefixGap)})
+		rows = append(rows, cells{r.ID, r.Requests, r.Rows, report.Reasons(r.Dropped), agree, percent(r.PrefixGap)})
 		total, requests = total+r.Rows, requests+r.Requests
 	}
 	con.table("rows at the decision (requests = rows + dropped)", cells{"run", "requests", "rows", "dropped by reason",

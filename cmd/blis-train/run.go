@@ -90,7 +90,7 @@ func (con *console) runOptions(c *cli.Context, out string) (pipeline.RunOptions,
 			showFit(con, doc)
 			con.release()
 		case *result.Validation:
-			showValidation(con, doc, fit, out)
+			con.judged(doc, fit, out)
 		}
 	}
 	return o, con.setOptions(c, o.Tables()...)

@@ -18,14 +18,28 @@ func (con *console) show(title string, header cells, rows []cells) {
 	}
 }
 
-// tables prints the tables of a page's sections, of all or of those named.
+// page prints the tables of the report, those of the sections named, in the long form.
+func (con *console) page(in report.Input, ids ...string) {
+	if !con.brief {
+		con.tables(report.Sections(in), ids...)
+	}
+}
+
+// tables prints the tables of a page's sections, all or those named by themselves or by their section.
 func (con *console) tables(sections []report.Section, ids ...string) {
-	for _, s := range sections {
-		for _, b := range s.Blocks {
-			if b.Table != nil && (len(ids) == 0 || slices.Contains(ids, s.ID)) {
+	var visit func(blocks []report.Block, all bool)
+	visit = func(blocks []report.Block, all bool) {
+		for _, b := range blocks {
+			if b.Fold != nil {
+				visit(b.Fold.Blocks, all)
+			}
+			if b.Table != nil && (all || slices.Contains(ids, b.Table.ID)) {
 				con.print(b.Table)
 			}
 		}
+	}
+	for _, s := range sections {
+		visit(s.Blocks, len(ids) == 0 || slices.Contains(ids, s.ID))
 	}
 }
 
@@ -37,6 +51,18 @@ func (con *console) print(t *report.Table) {
 	defer con.mu.Unlock()
 	con.clearBar()
 	fmt.Fprintln(con.text, t.Terminal(con.outWidth))
+}
+
+// number, percent and micros print unknown as a dash.
+func number(v *float64) string  { return optional(v, 1, "%.3g") }
+func percent(v *float64) string { return optional(v, 100, "%.1f %%") }
+func micros(v *float64) string  { return optional(v, 1, "%.0f") }
+
+func optional(v *float64, factor float64, format string) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *v*factor)
 }
 
 // tableOf is the table of some values: columns of numbers alone stand at the right.

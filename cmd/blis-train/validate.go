@@ -5,7 +5,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -103,7 +102,7 @@ func runValidate(c *cli.Context, con *console) error {
 	if out == "" {
 		out = c.Args().First()
 	}
-	showValidation(con, val, fit, out)
+	con.judged(val, fit, out)
 	if err := con.tellCI(c, val, fit); err != nil {
 		return err
 	}
@@ -122,16 +121,12 @@ func exitFor(c *cli.Context, con *console, val *result.Validation) error {
 	said := fmt.Sprintf("verdict for %s: %s", val.For, val.Verdict)
 	switch val.Verdict {
 	case coeff.VerdictFail:
-		n, failed := failedGates(val.Gates, val.For)
+		n, failed := failedGates(report.Decisive(val))
 		said += fmt.Sprintf(": %d %s failed (%s)", n, plural(n, "gate", "gates"), strings.Join(failed, "; "))
 	case coeff.VerdictNotApplicable:
 		said += ": these data hold nothing to judge it by"
 	case coeff.VerdictInsufficient:
-		var missing []string
-		for _, r := range unjudged(val.Gates, func(g result.Gate) bool { return g.Required && decidesFor(g, val.For) }) {
-			missing = append(missing, fmt.Sprintf("%s of %s: %s", r...))
-		}
-		said += ": " + strings.Join(missing, "; ")
+		said += ": " + strings.Join(report.Undecided(report.Decisive(val)), "; ")
 	default:
 		con.sayf("%s%s", said, loosenedText(val))
 		return nil
@@ -157,18 +152,13 @@ func loosenedText(val *result.Validation) string {
 	return fmt.Sprintf(", %d of them loosened", n)
 }
 
-// decidesFor says that a gate is one of those of a purpose.
-func decidesFor(g result.Gate, purpose string) bool {
-	return purpose == coeff.PurposeAll || slices.Contains(g.Purposes, purpose)
-}
-
-// failedGates counts the failed gates of a purpose and names each with its value,
+// failedGates counts the failed gates and names each with its value,
 // the first one's where several scopes fail.
-func failedGates(gates []result.Gate, purpose string) (n int, sentences []string) {
+func failedGates(gates []result.Gate) (n int, sentences []string) {
 	first, times := map[string]result.Gate{}, map[string]int{}
 	var names []string
 	for _, g := range gates {
-		if g.Pass == nil || *g.Pass || !decidesFor(g, purpose) {
+		if g.Pass == nil || *g.Pass {
 			continue
 		}
 		if n++; times[g.Name] == 0 {
@@ -198,31 +188,6 @@ func gateWords(g result.Gate) (value, want string) {
 	return plain.Replace(report.GateValue(g.Name, g.Value)), g.Op + " " + plain.Replace(report.GateThreshold(g))
 }
 
-// showValidation prints the judgement for people: failed gates first. out is where
-// the report is.
-func showValidation(con *console, val *result.Validation, fit *result.Fit, out string) {
-	if con.brief {
-		con.hold(val.Warnings)
-		con.judged(val, fit, out)
-		return
-	}
-	con.table("replay: requests, real against simulated (KS, median error of a request)", cells{"run", "phase", "split", "n",
-		"TTFT", "ITL", "E2E", "drift-corrected TTFT (KS)", "ITL", "E2E", "note"}, replayRows(val))
-	failed, silent := openGates(val.Gates)
-	con.table("verdicts", append(cells{"configuration"}, anyOf(coeff.Purposes)...), verdictRows(val))
-	con.table("failed gates", cells{"gate", "scope", "value", "want", "note"}, failed)
-	for _, s := range failedWords(val) {
-		con.sayf("failed: %s", s)
-	}
-	con.table("gates not judged", cells{"gates", "scopes", "why"}, silent)
-	for _, s := range diagnosisLines(val) {
-		con.sayf("diagnosis: %s", s)
-	}
-	con.warn(val.Warnings)
-	con.sinceBaseline()
-	con.sayf("report: %s", filepath.Join(out, folder.ReportFile))
-}
-
 // diagnosisLines are the diagnoses with their scope, each sentence once: with one
 // configuration "all" says the same again.
 func diagnosisLines(val *result.Validation) []string {
@@ -237,49 +202,13 @@ func diagnosisLines(val *result.Validation) []string {
 	return out
 }
 
-// verdictRows are the verdicts of each configuration by purpose, those over
-// everything last.
-func verdictRows(val *result.Validation) []cells {
-	var rows []cells
-	at := map[string]int{}
-	for _, p := range val.Purposes {
-		i, known := at[p.Scope]
-		if !known {
-			i = len(rows)
-			at[p.Scope], rows = i, append(rows, cells{p.Scope})
-		}
-		rows[i] = append(rows[i], p.Verdict)
-	}
-	return rows
-}
-
-// anyOf are names as cells of a table.
-func anyOf(names []string) []any {
-	out := make([]any, len(names))
-	for i, n := range names {
-		out[i] = n
-	}
-	return out
-}
-
-// openGates are the failed gates, and those not judged grouped by reason.
-func openGates(gates []result.Gate) (failed, silent []cells) {
-	for _, g := range gates {
-		if g.Pass != nil && !*g.Pass {
-			value, want := gateWords(g)
-			failed = append(failed, cells{g.Name, g.Scope, value, want, g.Note})
-		}
-	}
-	return failed, unjudged(gates, func(result.Gate) bool { return true })
-}
-
 // failedWords say what the failed gates of the purpose that decides mean: those that mean
 // the same in one sentence, each with its worst value.
 func failedWords(val *result.Validation) (out []string) {
 	worst, names := map[string]result.Gate{}, map[string][]string{}
 	var sentences []string
-	for _, g := range val.Gates {
-		if g.Pass == nil || *g.Pass || !decidesFor(g, val.For) {
+	for _, g := range report.Decisive(val) {
+		if g.Pass == nil || *g.Pass {
 			continue
 		}
 		s := report.Gates()[g.Name].Failing()
@@ -303,76 +232,4 @@ func failedWords(val *result.Validation) (out []string) {
 		out = append(out, fmt.Sprintf("%s, want %s: %s", strings.Join(values, ", "), want, s))
 	}
 	return out
-}
-
-// unjudged are the gates of a kind that have no verdict, by the reason why.
-func unjudged(gates []result.Gate, of func(result.Gate) bool) (out []cells) {
-	names, scopes := map[string]map[string]bool{}, map[string]map[string]bool{}
-	var reasons []string
-	for _, g := range gates {
-		if g.Pass != nil || !of(g) {
-			continue
-		}
-		if names[g.Note] == nil {
-			reasons = append(reasons, g.Note)
-			names[g.Note], scopes[g.Note] = map[string]bool{}, map[string]bool{}
-		}
-		names[g.Note][g.Name], scopes[g.Note][g.Scope] = true, true
-	}
-	for _, why := range reasons {
-		out = append(out, cells{fewOf(names[why]), fewOf(scopes[why]), why})
-	}
-	return out
-}
-
-// fewOf prints up to three members of a set and how many more there are.
-func fewOf(set map[string]bool) string {
-	all := make([]string, 0, len(set))
-	for name := range set {
-		all = append(all, name)
-	}
-	sort.Strings(all)
-	if n := len(all); n > 3 {
-		return strings.Join(all[:3], ", ") + fmt.Sprintf(" and %d more", n-3)
-	}
-	return strings.Join(all, ", ")
-}
-
-func replayRows(val *result.Validation) []cells {
-	var out []cells
-	for _, r := range val.Runs {
-		if r.Metrics == nil {
-			continue
-		}
-		note := r.Load
-		if r.Saturated {
-			note = "saturated, excluded"
-		} else if !r.Judged() {
-			note += ", decides nothing"
-		}
-		row := cells{r.ID, r.Phase, r.Split.Kind, r.Requests, metricText(r.Metrics.TTFT), metricText(r.Metrics.ITL),
-			metricText(r.Metrics.E2E)}
-		if d := r.MetricsDrift; d != nil {
-			row = append(row, ksText(d.TTFT), ksText(d.ITL), ksText(d.E2E))
-		} else {
-			row = append(row, "-", "-", "-")
-		}
-		out = append(out, append(row, note))
-	}
-	return out
-}
-
-// metricText is KS and the error that gates judge, as the report has them.
-func metricText(m *result.Metric) string {
-	if m == nil {
-		return "-"
-	}
-	return ksText(m) + fmt.Sprintf(" %7s", percent(m.MedianRelErrPaired))
-}
-
-func ksText(m *result.Metric) string {
-	if m == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.3f", m.KSD)
 }

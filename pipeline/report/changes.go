@@ -9,37 +9,38 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// ChangeRow is one change in words. The report and the terminal show the same rows.
-type ChangeRow struct{ What, Scope, Old, New, Change, Class string }
-
-// ChangeRows are the changes since an older validation, what matters most first.
-func ChangeRows(c *result.Changes) []ChangeRow {
-	var out []ChangeRow
+// ChangesTable are the changes since an older validation, what matters most first. The report, the summary of a job and
+// the terminal show it.
+func ChangesTable(c *result.Changes) *Table {
+	t := tableOf("changes-table")
 	for i := range c.Rows {
-		out = append(out, changeRow(&c.Rows[i]))
+		t.Rows = append(t.Rows, changeRow(&c.Rows[i]))
 	}
-	return out
+	return t
 }
 
-func changeRow(c *result.Change) ChangeRow {
-	r := ChangeRow{What: c.Name, Scope: c.Scope, Class: turnClass(c.Was, c.Is)}
+func changeRow(c *result.Change) Row {
+	what, old, now, change := c.Name, "", "", relativeChange(c)
 	switch c.Kind {
 	case result.ChangeVerdict:
-		r.What, r.Old, r.New = "verdict for "+c.Name, c.Was, c.Is
+		what, old, now, change = "verdict for "+c.Name, c.Was, c.Is, ""
 	case result.ChangeGate:
-		r.Old, r.New, r.Change = GateValue(c.Name, c.Old), GateValue(c.Name, c.New), relativeChange(c)
+		old, now = GateValue(c.Name, c.Old), GateValue(c.Name, c.New)
 		if c.Was != c.Is {
-			r.Old, r.New = r.Old+" "+c.Was, r.New+" "+c.Is
+			old, now = old+" "+c.Was, now+" "+c.Is
 		}
 	case result.ChangeTerm:
 		was, unit := Milli(*c.Old, c.Unit)
 		is, _ := Milli(*c.New, c.Unit)
-		r.Old, r.New, r.Change = FourDigits(was)+" "+unit, FourDigits(is)+" "+unit, relativeChange(c)+" (no interval)"
+		old, now = FourDigits(was)+" "+unit, FourDigits(is)+" "+unit
 		if c.P != nil {
-			r.Change = fmt.Sprintf("%s (p=%s)", relativeChange(c), brief(*c.P))
+			change += fmt.Sprintf(" (p=%s)", brief(*c.P))
+		} else {
+			change += " (no interval)"
 		}
 	}
-	return r
+	return Row{Cells: []Cell{Name(what), Plain(c.Scope), {Text: old, Class: "n"},
+		{Text: now, Class: strings.TrimSpace("n " + turnClass(c.Was, c.Is))}, {Text: change, Class: "n"}}}
 }
 
 // turnClass is the style of a verdict that turned.
@@ -67,12 +68,7 @@ func changesSection(in Input) Section {
 	c := in.Changes
 	s := Section{ID: "changes", Nav: "Changes", Title: "What changed",
 		Lead: fmt.Sprintf("Since %s: %s, %s as they were.", c.Against, Plural(len(c.Rows), "change"), Plural(c.Same, "figure"))}
-	t := tableOf("changes-table")
-	for _, r := range ChangeRows(c) {
-		t.Put(Name(r.What), Plain(r.Scope), Cell{Text: r.Old, Class: "n"}, Cell{Text: r.New, Class: strings.TrimSpace("n " + r.Class)},
-			Cell{Text: r.Change, Class: "n"})
-	}
-	s.Blocks = Tables(Capped(t, "what matters most first", "the two files"))
+	s.Blocks = Tables(Capped(ChangesTable(c), "what matters most first", "the two files"))
 	if len(c.Notes) > 0 {
 		s.Blocks = append(s.Blocks, Block{List: c.Notes})
 	}

@@ -25,12 +25,12 @@ func head(in Input) Head {
 		h.Class, h.Badge = "pass", "PASS"
 	case coeff.VerdictFail:
 		h.Class, h.Badge = "fail", "FAIL"
-		h.Failed = FirstOf(headlines(decisive(v)), maxHeadlines, "the gates below")
+		h.Failed = FirstOf(headlines(Decisive(v)), maxHeadlines, "the gates below")
 	case coeff.VerdictNotApplicable:
 		h.Class, h.Badge = "insufficient", "NOT APPLICABLE"
 	default:
 		h.Class, h.Badge = "insufficient", "INSUFFICIENT DATA"
-		h.Failed = FirstOf(undecided(decisive(v)), maxHeadlines, "the gates below")
+		h.Failed = FirstOf(Undecided(Decisive(v)), maxHeadlines, "the gates below")
 	}
 	return h
 }
@@ -67,8 +67,8 @@ func headline(v *result.Validation) string {
 	return fmt.Sprintf("For %s: %s.", what, strings.Join(parts, ", "))
 }
 
-// decisive are the gates of the purpose that decides.
-func decisive(v *result.Validation) []result.Gate {
+// Decisive are the gates of the purpose that decides.
+func Decisive(v *result.Validation) []result.Gate {
 	return slices.DeleteFunc(slices.Clone(v.Gates), func(g result.Gate) bool { return !isDecisive(v, &g) })
 }
 

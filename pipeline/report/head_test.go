@@ -88,7 +88,7 @@ func TestSameReasonsAreOne(t *testing.T) {
 	a, b, c := gate("ks_ttft", "r", "<", 0, 1), gate("ks_itl", "r", "<", 0, 1), gate("beta_mape_loco", "all", "<", 0, 1)
 	a.Pass, b.Pass, c.Pass = nil, nil, nil
 	a.Note, b.Note, c.Note = "few", "few", "one configuration"
-	if got := undecided([]result.Gate{a, b, c}); len(got) != 2 || got[0] != "ks_ttft, ks_itl of r: few" ||
+	if got := Undecided([]result.Gate{a, b, c}); len(got) != 2 || got[0] != "ks_ttft, ks_itl of r: few" ||
 		got[1] != "beta_mape_loco of all: one configuration" {
 		t.Errorf("got %q", got)
 	}
@@ -149,10 +149,18 @@ func TestMarkdownIsSafe(t *testing.T) {
 	if strings.Contains(got, "<img") || strings.Contains(got, "@team") || strings.Contains(got, "\n# h") || strings.Contains(got, "\x1b") {
 		t.Errorf("hostile text came through:\n%s", got)
 	}
+	want := 0
 	for _, l := range strings.Split(got, "\n") {
 		cells := strings.Count(strings.ReplaceAll(l, `\|`, ""), "|")
-		if strings.HasPrefix(l, "|") && cells != 5 {
-			t.Errorf("%d bars in the table's line %q, want 5", cells, l)
+		if !strings.HasPrefix(l, "|") {
+			want = 0
+			continue
+		}
+		if want == 0 { // the headings
+			want = cells
+		}
+		if cells != want {
+			t.Errorf("%d bars in the table's line %q, want %d", cells, l, want)
 		}
 	}
 }

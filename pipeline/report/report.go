@@ -44,19 +44,25 @@ type Input struct {
 // Render writes the report as one HTML file. The same Input gives the same
 // bytes. The error is w's, or a template's.
 func Render(w io.Writer, in Input) error {
-	figs := New(in)
+	return Write(w, head(in), sections(in, New(in)))
+}
+
+// Sections are those of the page without its figures: what a terminal can show of them.
+func Sections(in Input) []Section { return sections(in, set{}) }
+
+func sections(in Input, figs set) []Section {
 	all := []Section{section(in, figs.All())}
 	if in.Changes != nil {
 		all = append(all, changesSection(in))
 	}
-	return Write(w, head(in), append(all,
+	return append(all,
 		data(in, figs.Data),
 		targetAudit(in, figs.Audit),
 		coefficients(in, figs.Coeff),
 		accuracy(in, figs.Fit),
 		replay(in, figs.Replay),
 		provenance(in),
-		glossary()))
+		glossary())
 }
 
 // Figures hands every figure that the Input can fill to write, as <id>.svg, in the

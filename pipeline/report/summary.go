@@ -43,7 +43,7 @@ func SummaryMarkdown(in Input) string {
 
 func failedMarkdown(v *result.Validation) string {
 	var failed []result.Gate
-	for _, g := range decisive(v) {
+	for _, g := range Decisive(v) {
 		if gateRank(g) == 0 {
 			failed = append(failed, g)
 		}
@@ -53,13 +53,13 @@ func failedMarkdown(v *result.Validation) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s failed**\n\n", Plural(len(failed), "gate"))
-	t := NewTable("", "gate", "scope", "value", "must be")
-	for _, g := range failed[:min(len(failed), maxSummaryGates)] {
-		t.Add(g.Name, g.Scope, GateValue(g.Name, g.Value), g.Op+" "+GateThreshold(g))
-		t.Rows[len(t.Rows)-1].Cells[0].Href = result.GateClause(g.Name)
+	t := tableOf("gates")
+	for _, g := range failed {
+		t.Rows = append(t.Rows, gateRow(g))
 	}
+	n := t.First(maxSummaryGates)
 	b.WriteString(t.Markdown(marked))
-	if n := len(failed) - maxSummaryGates; n > 0 {
+	if n > 0 {
 		fmt.Fprintf(&b, "\nAnd %d more in validation.json.\n", n)
 	}
 	b.WriteString("\n")
@@ -70,16 +70,13 @@ func changesMarkdown(c *result.Changes) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**Since %s:** %s, %s as they were\n\n", marked(c.Against), Plural(len(c.Rows), "change"),
 		Plural(c.Same, "figure"))
-	rows := ChangeRows(c)
-	if len(rows) == 0 {
+	t := ChangesTable(c)
+	if len(t.Rows) == 0 {
 		return b.String()
 	}
-	t := NewTable("", "what", "scope", "before", "now", "change")
-	for _, r := range rows[:min(len(rows), maxSummaryChanges)] {
-		t.Add(r.What, r.Scope, r.Old, r.New, r.Change)
-	}
+	n := t.First(maxSummaryChanges)
 	b.WriteString(t.Markdown(marked))
-	if n := len(rows) - maxSummaryChanges; n > 0 {
+	if n > 0 {
 		fmt.Fprintf(&b, "\nAnd %d more in the report.\n", n)
 	}
 	b.WriteString("\n")

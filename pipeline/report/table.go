@@ -145,9 +145,44 @@ func (t *Table) Add(cells ...string) {
 	t.Put(row...)
 }
 
+// First keeps the first n rows and says how many others there are.
+func (t *Table) First(n int) (others int) {
+	others = max(len(t.Rows)-n, 0)
+	t.Rows = t.Rows[:len(t.Rows)-others]
+	return others
+}
+
+// text is the table as text alone can show it: without the columns of drawings, units behind their headings, what
+// stands below the text of a cell on a line of its own where there is room for lines.
+func (t *Table) text(lines bool) *Table {
+	out := &Table{Caption: t.Caption, Rows: make([]Row, len(t.Rows))}
+	for j, c := range t.Cols {
+		if slices.ContainsFunc(t.Rows, func(r Row) bool { return j < len(r.Cells) && r.Cells[j].Mini != "" }) {
+			continue
+		}
+		if c.Unit != "" {
+			c.Head += " [" + c.Unit + "]"
+		}
+		out.Cols = append(out.Cols, c)
+		for i, r := range t.Rows {
+			cell := Cell{}
+			if j < len(r.Cells) {
+				cell = r.Cells[j]
+			}
+			if lines && cell.Sub != "" {
+				cell.Text += "\n" + cell.Sub
+			}
+			cell.Text = strings.ReplaceAll(cell.Text, "\u00a0", " ")
+			out.Rows[i].Cells = append(out.Rows[i].Cells, cell)
+		}
+	}
+	return out
+}
+
 // Markdown is the table in GitHub's form. Cells are Markdown: escape escapes what stands in
 // them, nil where they may hold marks.
 func (t *Table) Markdown(escape func(string) string) string {
+	t = t.text(false)
 	var b strings.Builder
 	line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 	var heads []string
@@ -176,6 +211,7 @@ func (t *Table) Markdown(escape func(string) string) string {
 // Terminal is the table as text within width columns; 0 sets no limit. Long cells are wrapped
 // first; where that is not enough every row becomes a list of its cells.
 func (t *Table) Terminal(width int) string {
+	t = t.text(true)
 	var b strings.Builder
 	b.WriteString(" " + t.Caption + "\n")
 	widths, longest := t.widths()
@@ -212,9 +248,7 @@ func (t *Table) widths() (widths, longest []int) {
 	for i, c := range t.Cols {
 		see(i, c.Head)
 		for _, r := range t.Rows {
-			if i < len(r.Cells) {
-				see(i, r.Cells[i].Text)
-			}
+			see(i, r.Cells[i].Text)
 		}
 	}
 	return widths, longest
@@ -247,9 +281,7 @@ func fitted(widths, longest []int, width int) ([]int, bool) {
 func (t *Table) line(b *strings.Builder, r Row, limits []int) {
 	cells, height := make([][]string, len(limits)), 1
 	for i := range limits {
-		if i < len(r.Cells) {
-			cells[i] = Wrap(r.Cells[i].Text, limits[i], 0)
-		}
+		cells[i] = Wrap(r.Cells[i].Text, limits[i], 0)
 		height = max(height, len(cells[i]))
 	}
 	for k := range height {

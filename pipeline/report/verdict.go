@@ -23,7 +23,7 @@ func section(in Input, figs []*Figure) Section {
 	s.Blocks = append(s.Blocks, causes(in, figs)...)
 	if m := in.Validation.Missing; len(m) > 0 && in.Validation.Verdict == coeff.VerdictFail {
 		s.Blocks = append(s.Blocks, Block{Heading: "What could not be judged"},
-			Block{List: FirstOf(undecided(in.Validation.Gates), 4, "the gates without enough data below")})
+			Block{List: FirstOf(Undecided(in.Validation.Gates), 4, "the gates without enough data below")})
 	}
 	s.Blocks = append(s.Blocks, gateTables(in.Validation)...)
 	s.Blocks = append(s.Blocks, FindingBlocks("Findings of the validation", in.Validation.Warnings)...)
@@ -362,8 +362,8 @@ func gateBadness(g result.Gate) float64 {
 	return *g.Value - g.Threshold
 }
 
-// undecided says which required gates have no verdict, and why: one sentence a reason.
-func undecided(gates []result.Gate) []string {
+// Undecided says which required gates have no verdict, and why: one sentence a reason.
+func Undecided(gates []result.Gate) []string {
 	type group struct{ names, scopes []string }
 	groups := map[string]*group{}
 	var reasons []string
