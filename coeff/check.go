@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
@@ -176,8 +177,8 @@ func finite(path string, values ...float64) error {
 	return nil
 }
 
-// Outside lists what of the deployment the coefficients were not trained on: model, hardware, tp.
-// Empty when all of it was.
+// Outside lists what of the deployment the coefficients were not trained on: model, hardware, tp,
+// minor version of vLLM. Empty when all of it was.
 func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 	var fs []trace.Finding
 	if t := s.TrainedOn.Models; len(t) > 0 && !slices.Contains(t, d.Model.ID) {
@@ -188,6 +189,14 @@ func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 	}
 	if t := s.TrainedOn.TPs; len(t) > 0 && !slices.Contains(t, d.TP) {
 		fs = append(fs, trace.Findingf(OutsideTraining, "tensor_parallel_size: got %d, trained on %d", d.TP, t))
+	}
+	minor := func(v string) string { // patch releases do not change the engine
+		parts := strings.SplitN(strings.TrimPrefix(v, "v"), ".", 3)
+		return strings.Join(parts[:min(2, len(parts))], ".")
+	}
+	same := func(v string) bool { return minor(v) == minor(d.Engine.VLLMVersion) }
+	if t := s.TrainedOn.VLLMVersions; len(t) > 0 && !slices.ContainsFunc(t, same) {
+		fs = append(fs, trace.Findingf(OutsideTraining, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, t))
 	}
 	return fs
 }

@@ -123,7 +123,7 @@ type ScopeCount struct {
 // ExtractFile is one input file of a run.
 type ExtractFile struct {
 	Input
-	Kind  string `json:"kind"` // traces, kv_events, client_requests, iterations
+	Kind  string `json:"kind"` // traces, kv_events, client_requests, iterations (a log), passes
 	Lines int64  `json:"lines"`
 }
 

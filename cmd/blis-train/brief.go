@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -131,15 +132,36 @@ func (con *console) extractedLine(doc *result.Extract) {
 	// What clients saw stands for what the engine did not tell.
 	requests := max(t.Requests.Engine+t.Requests.APIOnly+t.Requests.Stock, t.Tables[rows.ObservedRequests])
 	steps := report.Thousands(t.Steps.Summaries) + " steps"
-	if n := t.Tables[rows.Iterations]; n > 0 {
-		logged := report.Thousands(n) + " logged iterations"
-		if steps += ", " + logged; t.Steps.Summaries == 0 {
-			steps = logged
+	if passes := passesText(doc); passes != "" {
+		if steps += ", " + passes; t.Steps.Summaries == 0 {
+			steps = passes
 		}
 	}
 	s := fmt.Sprintf("extracted %d %s: %s requests, %s; %s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
 		report.Thousands(requests), steps, dropped)
 	con.aside(s)
+}
+
+// passesText counts the engine's passes by where they were read; empty without.
+func passesText(doc *result.Extract) string {
+	var parts []string
+	sources := []struct{ kind, words string }{{"iterations", "logged iterations"}, {"passes", "traced passes"},
+		{"", "steps told by the chunks of clients"}}
+	counts := make([]int64, len(sources))
+	for _, r := range doc.Runs {
+		for k, s := range sources {
+			if s.kind == "" || slices.ContainsFunc(r.Files, func(f result.ExtractFile) bool { return f.Kind == s.kind }) {
+				counts[k] += r.Tables[rows.Iterations]
+				break
+			}
+		}
+	}
+	for k, n := range counts {
+		if n > 0 {
+			parts = append(parts, report.Thousands(n)+" "+sources[k].words)
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // aside is a line of talk, wrapped where people read it; nothing with --quiet.

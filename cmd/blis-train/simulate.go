@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -46,21 +48,19 @@ func runSimulate(c *cli.Context, con *console) error {
 		if err != nil {
 			return err
 		}
-		con.warn(doc.Warnings)
-		showSimulation(con, doc, nil)
-		return con.document(doc)
+		return showSimulation(con, doc, nil, doc)
 	}
 	par.LeanHeap() // records of every request beside several engines
 	doc, err := cluster.Simulate(c.Context, o)
 	if err != nil {
 		return err
 	}
-	con.warn(doc.Warnings)
-	showSimulation(con, &doc.Document, doc.Cluster)
-	return con.document(doc)
+	return showSimulation(con, &doc.Document, doc.Cluster, doc)
 }
 
-func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part) {
+// showSimulation prints a simulation and its whole document; an error where no request completed.
+func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, whole any) error {
+	con.warn(d.Warnings)
 	row := func(name string, figures ...*float64) cells {
 		out := cells{name}
 		for _, f := range figures {
@@ -90,7 +90,18 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part) {
 		bands = append(bands, cells{b.Key, decimals(&b.Mean), decimals(&b.Lo), decimals(&b.Hi)})
 	}
 	con.table(fmt.Sprintf("over %d replications, 95 percent", d.Replications), cells{"key", "mean", "lo", "hi"}, bands)
-	con.sayf("simulated %d requests, %d steps, %.1f s", d.InjectedRequests, d.Steps, d.DurationS)
+	said := fmt.Sprintf("simulated %d requests, %d steps, %.1f s", d.InjectedRequests, d.Steps, d.DurationS)
+	for _, reason := range slices.Sorted(maps.Keys(d.Rejections)) {
+		said += fmt.Sprintf("; %d rejected: %s", d.Rejections[reason], reason)
+	}
+	if err := con.document(whole); err != nil {
+		return err
+	}
+	if d.CompletedRequests == 0 {
+		return fmt.Errorf("%s: no request completed", said)
+	}
+	con.sayf("%s", said)
+	return nil
 }
 
 // showCluster prints what a cluster adds; nil: nothing.

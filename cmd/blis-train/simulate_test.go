@@ -72,6 +72,34 @@ func TestSimulationFollowsItsSchema(t *testing.T) {
 	}
 }
 
+// A simulation in which no request completes fails and says why; one that is outside what its coefficients were
+// trained on is warned of and done.
+func TestSimulateSaysWhatItLacks(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(loopRunText(false)), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(loopConfig), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "planted.yaml"), plantedFile(t), 0o644))
+	args := []string{"blis-train", "simulate", "--coefficients", filepath.Join(dir, "planted.yaml"), "--deployment", filepath.Join(dir, "run.yaml"),
+		"-o", filepath.Join(dir, "out"), "--output-len", "5", "--num-prompts", "3"}
+	for _, c := range []struct {
+		exit  int
+		flags []string
+		want  []string
+	}{
+		{exitFailed, []string{"--input-len", "1000000"}, []string{"3 rejected: prompt_exceeds_max_model_len", "no request completed"}},
+		{exitOK, []string{"--input-len", "10", "--set", "vllm.version=0.99.0", "--set", "model.id=some/other"},
+			[]string{"outside_training: vllm", "outside_training: model"}},
+	} {
+		var said bytes.Buffer
+		code := run(append(args, c.flags...), strings.NewReader(""), io.Discard, &said)
+		for _, want := range c.want {
+			if code != c.exit || !strings.Contains(said.String(), want) {
+				t.Errorf("%v: got exit %d and %s, want %d and %s", c.flags, code, said.String(), c.exit, want)
+			}
+		}
+	}
+}
+
 // The same inputs give the same bytes, whatever the number of workers and the folder.
 func TestSimulateIsDeterministic(t *testing.T) {
 	read := func(dir, name string) []byte {

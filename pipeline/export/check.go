@@ -29,7 +29,6 @@ func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Findin
 		return out, nil
 	}
 	out = append(out, set.Outside(d)...)
-	out = append(out, engineVersion(set, d)...)
 	out = append(out, widths(set, d)...)
 	out = append(out, knobs(set, d)...)
 	if vec == nil {
@@ -45,26 +44,6 @@ func replayable(set *coeff.Set) []trace.Finding {
 	}
 	return []trace.Finding{trace.Findingf(NotReplayable, "no replayable overhead target, got %q: a replay needs --overhead-us",
 		set.AlphaTargets())}
-}
-
-// engineVersion compares major.minor: patch releases do not change the engine.
-func engineVersion(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
-	trained := set.TrainedOn.VLLMVersions
-	for _, v := range trained {
-		if minor(v) == minor(d.Engine.VLLMVersion) {
-			return nil
-		}
-	}
-	if len(trained) == 0 {
-		return nil
-	}
-	return []trace.Finding{trace.Findingf(coeff.OutsideTraining, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, trained)}
-}
-
-// minor is "major.minor" of a version.
-func minor(v string) string {
-	parts := strings.SplitN(strings.TrimPrefix(v, "v"), ".", 3)
-	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
 // widths catches the same model name in another precision.

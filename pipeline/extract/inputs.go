@@ -70,7 +70,7 @@ func (s *inputSet) kinds() []struct {
 		kind string
 		list []source.Input
 	}{{"configuration", s.config}, {kindTraces, s.traces}, {kindKV, s.kv}, {"client_requests", s.clients},
-		{"iterations", s.logs}, {"iterations", s.passes}}
+		{"iterations", s.logs}, {"passes", s.passes}}
 }
 
 func (s *inputSet) files() []result.ExtractFile {

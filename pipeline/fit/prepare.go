@@ -70,8 +70,15 @@ func describeRuns(out *result.Fit, ids []string, runs []*runFacts) {
 	if latest > 0 {
 		out.TrainingDate = time.Unix(0, latest).UTC().Format(time.DateOnly)
 	}
+	named := map[string]int{}
+	for _, c := range out.Configs {
+		named[c.Label]++
+	}
 	for k := range out.Configs {
 		c := &out.Configs[k]
+		if named[c.Label] > 1 {
+			c.Label = c.Key // two configurations never have one label
+		}
 		c.MeanPromptTokens, c.MeanOutputTokens = sums[c.Key].means()
 	}
 }

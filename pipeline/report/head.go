@@ -136,7 +136,7 @@ func Lines(in Input) []line {
 	for i := range in.Validation.Configs {
 		c := &in.Validation.Configs[i]
 		out = append(out, line{Scope: c.Scope, Class: classOf(in.Validation.VerdictFor(in.Validation.For, c.Scope).Verdict),
-			Uses: uses(in.Validation, c.Scope), Region: region(in.Fit, c), Error: expected(in.Validation, c)})
+			Uses: uses(in.Validation, c.Scope), Region: region(in.Fit, c), Error: expected(in, c)})
 	}
 	return out
 }
@@ -151,7 +151,7 @@ func fittedLines(f *result.Fit) []line {
 		c := &f.Configs[i]
 		l := line{Scope: c.Label, Class: "none", Uses: "not validated yet", Region: covered(c.Covered)}
 		if e := f.HoldoutOf(c.Key); e != nil {
-			l.Error = "steps " + Pct(*e) + " (held-out rows)"
+			l.Error = stepTarget(f) + Pct(*e) + " (held-out rows)"
 		}
 		out = append(out, l)
 	}
@@ -217,12 +217,12 @@ func covered(c *result.Covered) string {
 // expected is the mean error of the step time, and the median error of a request in
 // the worst of the replays that were judged: those of requests the fit never saw where
 // there are enough, else whole phases.
-func expected(v *result.Validation, c *result.ConfigErrors) string {
+func expected(in Input, c *result.ConfigErrors) string {
 	var parts []string
 	if c.Steps != nil && c.Steps.MAPE != nil {
-		parts = append(parts, "steps "+Pct(*c.Steps.MAPE))
+		parts = append(parts, stepTarget(in.Fit)+Pct(*c.Steps.MAPE))
 	}
-	runs := judged(v, c)
+	runs := judged(in.Validation, c)
 	for _, name := range metricNames {
 		worst := -1.0
 		for _, r := range runs {
@@ -238,6 +238,14 @@ func expected(v *result.Validation, c *result.ConfigErrors) string {
 		return ""
 	}
 	return strings.Join(parts, ", ")
+}
+
+// stepTarget says what the error of steps is one of: those of 1.0 are of what the scheduler took.
+func stepTarget(f *result.Fit) string {
+	if f != nil && f.Beta.Target == coeff.Duration {
+		return "step.duration_us (the scheduler's time, not the step's) "
+	}
+	return "steps "
 }
 
 // judged are the replays of a configuration that decide.

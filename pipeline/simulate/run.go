@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,7 +77,7 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 		if sentence != "" && o.Say != nil {
 			o.Say(sentence)
 		}
-		s.Set, s.Inputs, s.notes = set, append(s.Inputs, in), append(s.notes, set.FileWarnings()...)
+		s.Set, s.Inputs, s.notes = set, append(s.Inputs, in), slices.Concat(s.notes, set.FileWarnings(), set.Outside(s.Deployment))
 	}
 	var err error
 	if s.alpha, err = numbers("--alpha-coeffs", o.Alpha); err != nil {

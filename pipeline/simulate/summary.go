@@ -15,43 +15,44 @@ import (
 // Summary is a run in numbers. Rates divide by DurationS: first arrival to last
 // departure, one clock.
 type Summary struct {
-	InjectedRequests     int      `json:"injected_requests"`
-	CompletedRequests    int      `json:"completed_requests"`
-	RejectedRequests     int      `json:"dropped_unservable"`
-	AbortedRequests      int      `json:"aborted_requests"`
-	TimedOutRequests     int      `json:"timed_out_requests"`
-	UnfinishedRequests   int      `json:"unfinished_requests"`
-	LengthCappedRequests int      `json:"length_capped_requests"`
-	TotalInputTokens     int64    `json:"total_input_tokens"`
-	TotalOutputTokens    int64    `json:"total_output_tokens"`
-	DurationS            float64  `json:"vllm_estimated_duration_s"`
-	ResponsesPerSec      float64  `json:"responses_per_sec"`
-	TokensPerSec         float64  `json:"tokens_per_sec"`
-	E2EMeanMs            *float64 `json:"e2e_mean_ms"`
-	E2EP50Ms             *float64 `json:"e2e_p50_ms"`
-	E2EP90Ms             *float64 `json:"e2e_p90_ms"`
-	E2EP95Ms             *float64 `json:"e2e_p95_ms"`
-	E2EP99Ms             *float64 `json:"e2e_p99_ms"`
-	TTFTMeanMs           *float64 `json:"ttft_mean_ms"`
-	TTFTP50Ms            *float64 `json:"ttft_p50_ms"`
-	TTFTP90Ms            *float64 `json:"ttft_p90_ms"`
-	TTFTP95Ms            *float64 `json:"ttft_p95_ms"`
-	TTFTP99Ms            *float64 `json:"ttft_p99_ms"`
-	ITLMeanMs            *float64 `json:"itl_mean_ms"`
-	ITLP50Ms             *float64 `json:"itl_p50_ms"`
-	ITLP90Ms             *float64 `json:"itl_p90_ms"`
-	ITLP95Ms             *float64 `json:"itl_p95_ms"`
-	ITLP99Ms             *float64 `json:"itl_p99_ms"`
-	TokenGapP50Ms        *float64 `json:"token_gap_p50_ms"`
-	TokenGapP99Ms        *float64 `json:"token_gap_p99_ms"`
-	SchedulingMeanMs     *float64 `json:"scheduling_delay_mean_ms"`
-	SchedulingP50Ms      *float64 `json:"scheduling_delay_p50_ms"`
-	SchedulingP90Ms      *float64 `json:"scheduling_delay_p90_ms"`
-	SchedulingP95Ms      *float64 `json:"scheduling_delay_p95_ms"`
-	SchedulingP99Ms      *float64 `json:"scheduling_delay_p99_ms"`
-	PreemptionCount      int64    `json:"preemption_count"`
-	CacheHitRate         *float64 `json:"cache_hit_rate"`
-	GoodputRPS           *float64 `json:"goodput_rps"`
+	InjectedRequests     int            `json:"injected_requests"`
+	CompletedRequests    int            `json:"completed_requests"`
+	RejectedRequests     int            `json:"dropped_unservable"`
+	Rejections           map[string]int `json:"rejected_by_reason"` // of codes of the engine or words of the gateway
+	AbortedRequests      int            `json:"aborted_requests"`
+	TimedOutRequests     int            `json:"timed_out_requests"`
+	UnfinishedRequests   int            `json:"unfinished_requests"`
+	LengthCappedRequests int            `json:"length_capped_requests"`
+	TotalInputTokens     int64          `json:"total_input_tokens"`
+	TotalOutputTokens    int64          `json:"total_output_tokens"`
+	DurationS            float64        `json:"vllm_estimated_duration_s"`
+	ResponsesPerSec      float64        `json:"responses_per_sec"`
+	TokensPerSec         float64        `json:"tokens_per_sec"`
+	E2EMeanMs            *float64       `json:"e2e_mean_ms"`
+	E2EP50Ms             *float64       `json:"e2e_p50_ms"`
+	E2EP90Ms             *float64       `json:"e2e_p90_ms"`
+	E2EP95Ms             *float64       `json:"e2e_p95_ms"`
+	E2EP99Ms             *float64       `json:"e2e_p99_ms"`
+	TTFTMeanMs           *float64       `json:"ttft_mean_ms"`
+	TTFTP50Ms            *float64       `json:"ttft_p50_ms"`
+	TTFTP90Ms            *float64       `json:"ttft_p90_ms"`
+	TTFTP95Ms            *float64       `json:"ttft_p95_ms"`
+	TTFTP99Ms            *float64       `json:"ttft_p99_ms"`
+	ITLMeanMs            *float64       `json:"itl_mean_ms"`
+	ITLP50Ms             *float64       `json:"itl_p50_ms"`
+	ITLP90Ms             *float64       `json:"itl_p90_ms"`
+	ITLP95Ms             *float64       `json:"itl_p95_ms"`
+	ITLP99Ms             *float64       `json:"itl_p99_ms"`
+	TokenGapP50Ms        *float64       `json:"token_gap_p50_ms"`
+	TokenGapP99Ms        *float64       `json:"token_gap_p99_ms"`
+	SchedulingMeanMs     *float64       `json:"scheduling_delay_mean_ms"`
+	SchedulingP50Ms      *float64       `json:"scheduling_delay_p50_ms"`
+	SchedulingP90Ms      *float64       `json:"scheduling_delay_p90_ms"`
+	SchedulingP95Ms      *float64       `json:"scheduling_delay_p95_ms"`
+	SchedulingP99Ms      *float64       `json:"scheduling_delay_p99_ms"`
+	PreemptionCount      int64          `json:"preemption_count"`
+	CacheHitRate         *float64       `json:"cache_hit_rate"`
+	GoodputRPS           *float64       `json:"goodput_rps"`
 
 	Steps        int64   `json:"steps"`
 	EmptySteps   int64   `json:"empty_steps"`
@@ -113,7 +114,7 @@ type class struct {
 
 // NewCollector is an empty collector.
 func NewCollector() *collector {
-	return &collector{first: math.MaxInt64, classes: map[string]*class{}}
+	return &collector{run: Summary{Rejections: map[string]int{}}, first: math.MaxInt64, classes: map[string]*class{}}
 }
 
 // Add counts a request that has left, or never did. r is not kept.
@@ -153,6 +154,7 @@ func (c *collector) count(r *sim.RequestResult) {
 		}
 	case sim.OutcomeRejected:
 		s.RejectedRequests++
+		s.Rejections[string(r.Reason)]++
 	case sim.OutcomeAborted:
 		s.AbortedRequests++
 	case sim.OutcomeTimedOut:
