@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -84,10 +84,7 @@ type contractFile struct {
 
 func contract(t *testing.T) []contractFile {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(docs, "contracts", "autoscaler.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := repo.Read(t, docs, "contracts", "autoscaler.yaml")
 	var c struct {
 		Files []contractFile `yaml:"files"`
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"os"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/par"
@@ -193,10 +192,7 @@ const (
 
 // TestGolden: the published vectors of llm-inferno/queue-analysis.
 func TestGolden(t *testing.T) {
-	data, err := os.ReadFile("testdata/golden.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := repo.Read(t, "testdata/golden.json")
 	var g goldenFile
 	if err := json.Unmarshal(data, &g); err != nil {
 		t.Fatal(err)

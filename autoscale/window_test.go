@@ -181,10 +181,7 @@ func metricsOf(t *testing.T, dir, out string, workload map[string]any) []string 
 		}
 		names = append(names, name)
 		for _, side := range []string{"before", "after"} {
-			packed, err := os.ReadFile(filepath.Join(dir, phase["metrics_"+side].(string)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			packed := repo.Read(t, dir, phase["metrics_"+side].(string))
 			rd, err := zstd.NewReader(bytes.NewReader(packed))
 			if err != nil {
 				t.Fatal(err)
@@ -195,9 +192,7 @@ func metricsOf(t *testing.T, dir, out string, workload map[string]any) []string 
 				t.Fatal(err)
 			}
 			file := filepath.Join(out, name+"_"+side+".prom")
-			if err := os.WriteFile(file, text, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			repo.Write(t, text, file)
 			at := time.Unix(0, int64(phase["metrics_"+side+"_ns"].(int)))
 			if err := os.Chtimes(file, at, at); err != nil {
 				t.Fatal(err)

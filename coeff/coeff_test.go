@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
 	. "github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/google/go-cmp/cmp"
@@ -267,10 +267,7 @@ func code(err error) trace.Code {
 // TestChangedFileIsSaid: a value edited by hand is used with a warning that travels
 // with the set; another line ending is no edit, and a file without a digest is nobody's.
 func TestChangedFileIsSaid(t *testing.T) {
-	old, err := os.ReadFile("library/h100-sxm-80gb-bf16.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := repo.Read(t, "library/h100-sxm-80gb-bf16.yaml")
 	load := func(text string) *Set {
 		t.Helper()
 		set, err := Load(strings.NewReader(text), "test.yaml", features.CheckSet)

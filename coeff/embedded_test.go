@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,10 +56,7 @@ func TestLibraryInputsAreTheSharedTables(t *testing.T) {
 			if !strings.HasSuffix(in.Name, ".parquet") {
 				continue
 			}
-			data, err := os.ReadFile(filepath.Join(root, in.Name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := repo.Read(t, root, in.Name)
 			if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != in.SHA256 {
 				t.Errorf("%s: %s has another digest: make library", name, in.Name)
 			}

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	. "github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -18,10 +17,7 @@ import (
 // Whatever text is given, Load answers with a set that saves and loads to
 // itself, or with one error that has a code.
 func FuzzCoefficients(f *testing.F) {
-	text, err := os.ReadFile(filepath.Join("testdata", "example", "coefficients.yaml"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	text := repo.Read(f, "testdata", "example", "coefficients.yaml")
 	f.Add(string(text))
 	zeros := func(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
 	f.Add("physics_coefficients: {spec_version: \"1.0\", alpha_coefficients: " + zeros(11) + ", beta_coefficients: " + zeros(16) + "}")
@@ -65,10 +61,7 @@ func TestManyKeysInACoefficientFile(t *testing.T) {
 
 // One file is one set: what follows it is not read over.
 func TestTrailingDocumentsAreRefused(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "example", "coefficients.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, "testdata", "example", "coefficients.yaml")
 	for _, more := range []string{"\n---\nschema_version: 2\n", "\n...\nrubbish: [\n", "\nschema_version: \"1\"\n"} {
 		if _, err := Load(strings.NewReader(string(text)+more), "f", features.CheckSet); err == nil {
 			t.Errorf("%q behind the set: no error", more)
@@ -110,14 +103,9 @@ func exampleSet(t *testing.T) *Set {
 func TestExampleFileIsCurrent(t *testing.T) {
 	text := save(t, exampleSet(t))
 	if *update {
-		if err := os.WriteFile(exampleFile, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, exampleFile)
 	}
-	got, err := os.ReadFile(exampleFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := repo.Read(t, exampleFile)
 	if string(got) != text {
 		t.Errorf("%s differs from what Save writes; rerun with -update and read the diff", exampleFile)
 	}

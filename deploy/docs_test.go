@@ -3,10 +3,11 @@ package deploy
 import (
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 var update = flag.Bool("update", false, "rewrite generated parts of docs")
@@ -15,17 +16,12 @@ const runYAMLDoc = "../docs/run-yaml.md"
 
 // The generated parts of docs/run-yaml.md are current; -update rewrites them.
 func TestRunYAMLDocIsGenerated(t *testing.T) {
-	text, err := os.ReadFile(runYAMLDoc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, runYAMLDoc)
 	want := replaceBetween(t, string(text), "hardware", hardwareTable())
 	want = replaceBetween(t, want, "knobs", knobTable(t))
 	want = replaceBetween(t, want, "flags", flagsTable())
 	if *update {
-		if err := os.WriteFile(runYAMLDoc, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, want, runYAMLDoc)
 		return
 	}
 	if string(text) != want {
@@ -154,10 +150,7 @@ func TestServeFlagsAreSortedAndDistinctFromOurs(t *testing.T) {
 
 // Every key the loader knows stands in the page.
 func TestRunYAMLDocNamesEveryKey(t *testing.T) {
-	text, err := os.ReadFile(runYAMLDoc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, runYAMLDoc)
 	for _, s := range sections {
 		for _, key := range s.keys {
 			if !strings.Contains(string(text), key) {
@@ -170,10 +163,7 @@ func TestRunYAMLDocNamesEveryKey(t *testing.T) {
 // The command that README.md tells people to start vLLM with is one that
 // `init` understands, to the last flag.
 func TestReadmeServeCommandIsRead(t *testing.T) {
-	text, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, "../README.md")
 	n := 0
 	for i, block := range strings.Split(string(text), "```") {
 		if i%2 == 0 || !strings.Contains(block, "step-tracing-enabled") {

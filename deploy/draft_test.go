@@ -28,20 +28,13 @@ func loadDraft(t *testing.T, d *Draft) (*Deployment, string) {
 	if err := d.Write(&b); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, RunFile), b.String())
-	write(t, filepath.Join(dir, "config.json"), llamaConfig)
+	repo.Write(t, b.String(), dir, RunFile)
+	repo.Write(t, llamaConfig, dir, "config.json")
 	dep, err := LoadRun(dir)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, b.String())
 	}
 	return dep, b.String()
-}
-
-func write(t *testing.T, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestCommandLineBecomesARunYAML(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -165,10 +166,7 @@ func goldenLoads(t *testing.T) []goldenLoad {
 	}
 	var loads []goldenLoad
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := repo.Read(t, name)
 		var file struct {
 			Loads []goldenLoad `json:"load_cases"`
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -136,9 +137,7 @@ func TestPythonDeployments(t *testing.T) {
 	}
 	path := filepath.Join(root, "blis_train_coefficients", "deployments.json")
 	if *updatePython {
-		if err := os.WriteFile(path, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, want, path)
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("%s is stale (%v): go test ./deploy -run TestPythonDeployments -update-python", path, err)
@@ -155,9 +154,7 @@ func TestPythonDeployments(t *testing.T) {
 		text := strings.Replace(pythonRun, r.from, r.to, 1)
 		dir := t.TempDir()
 		for name, data := range map[string]string{RunFile: text, "config.json": pythonConfig} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			repo.Write(t, data, dir, name)
 		}
 		runs = append(runs, filepath.Join(dir, RunFile))
 	}

@@ -159,7 +159,7 @@ func TestMissingFieldsAreListedAtOnce(t *testing.T) {
 // Flags supply or override every field, so a bare dump works too.
 func TestSettingsReplaceRunYAML(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "config.json"), llamaConfig)
+	repo.Write(t, llamaConfig, dir, "config.json")
 	d, err := LoadRun(dir, "model.config=config.json", "hardware.name=H100", "vllm.version=0.15.1", "vllm.max_num_seqs=4",
 		"vllm.max_num_batched_tokens=128", "name=bare")
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -311,9 +310,7 @@ func writeAccuracy(t *testing.T, b *builder, table string) {
 		"spread nor engine flags: 8192 batched tokens, 1024 sequences, ten requests per client are taken, a bf16 KV cache, and on B200 " +
 		"the fused\n" +
 		"all-reduce of that benchmark's public recipe.\n\n" + table + "\n" + b.representation()
-	if err := os.WriteFile(accuracyFile, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, text, accuracyFile)
 }
 
 // representation is how well the terms hold the tables at all.

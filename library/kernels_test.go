@@ -256,16 +256,11 @@ func TestBadTablesAreRefusedByName(t *testing.T) {
 	gemm, context := base+"gemm/vllm/0.24.0/gemm_perf.parquet", base+"attention/vllm/0.24.0/context_attention_perf.parquet"
 	write := func(to string, data []byte) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
-			if err := os.WriteFile(filepath.Join(dir, to), data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			repo.Write(t, data, dir, to)
 		}
 	}
 	read := func(name string) []byte {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := repo.Read(t, name)
 		return data
 	}
 	whole := read(filepath.Join(fixture, gemm))
@@ -304,9 +299,7 @@ func TestNewestVersionAndDigests(t *testing.T) {
 	if err := os.MkdirAll(old, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(old, gemmFile), []byte("older"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, "older", old, gemmFile)
 	tables, err := Load(dir, "H100-SXM-80GB")
 	if err != nil {
 		t.Fatal(err)
@@ -362,9 +355,7 @@ func TestInterconnectsAreTheTables(t *testing.T) {
 		want := interconnectFile(tables)
 		path := filepath.Join("..", "deploy", "interconnect", tables.Hardware.Name+".json")
 		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			repo.Write(t, want, path)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
 			t.Errorf("%s differs from the tables: go test ./library -run Interconnects -update (%v)", path, err)

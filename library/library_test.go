@@ -164,9 +164,7 @@ func writePoints(t *testing.T, text string) string {
 			data = `{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
 				"intermediate_size": 14336, "vocab_size": 128256, "torch_dtype": "bfloat16"}`
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, data, dir, name)
 	}
 	return filepath.Join(dir, "points.csv")
 }
@@ -236,14 +234,8 @@ func TestMissingTablesAreNamed(t *testing.T) {
 
 // TestREADMEShowsTheAccuracyTable: its figures are those of the generated page.
 func TestREADMEShowsTheAccuracyTable(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	accuracy, err := os.ReadFile("../docs/accuracy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := repo.Read(t, "../README.md")
+	accuracy := repo.Read(t, "../docs/accuracy.md")
 	cells := func(line string) []string {
 		var out []string
 		for _, c := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "|"), "|"), "|") {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -84,13 +85,8 @@ func TestTooFewKVBlocks(t *testing.T) {
 
 func edited(t *testing.T, path string, change func(text string) string) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(change(string(b))), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	b := repo.Read(t, path)
+	repo.Write(t, change(string(b)), path)
 }
 
 // TestBrokenClientFiles: what is broken about a client's files has a finding or a
@@ -111,9 +107,7 @@ func TestBrokenClientFiles(t *testing.T) {
 		}, `time_unit: got "ms", want microseconds`},
 		"truncated JSON": {func(t *testing.T, dir string) {
 			const cut = `{"load_summary":{"requested_rate":2},"successes":{"count":10,"lat`
-			if err := os.WriteFile(filepath.Join(dir, "stage_0_lifecycle_metrics.json"), []byte(cut), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			repo.Write(t, cut, dir, "stage_0_lifecycle_metrics.json")
 		}, "unknown_client_file"},
 		"warm-up missing": {edit("trace.yaml", func(s string) string {
 			return strings.Replace(s, "warm_up_requests: 0", "warm_up_requests: 200", 1)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -94,34 +93,25 @@ func recordChunks(t *testing.T, dir string, dep *deploy.Deployment, set *coeff.S
 	}
 	for name, text := range map[string]string{"trace.csv": rows.String(), "trace.itl.csv": chunks.String(),
 		"trace.yaml": "trace_version: 2\ntime_unit: us\nmode: real\nwarm_up_requests: 0\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, dir, name)
 	}
 	return log
 }
 
 // chunkRun makes a run folder of the demo's deployment.
-func chunkRun(t *testing.T, parent, name string) (dir string, dep *deploy.Deployment) {
+func chunkRun(t *testing.T, parent, name string) (string, *deploy.Deployment) {
 	t.Helper()
-	dir = filepath.Join(parent, name)
+	dir := filepath.Join(parent, name)
 	demo := filepath.Join(repo.Root(t), "testdata", "traces", "demo", "b200-llama-3.1-8b-tp1")
-	config, err := os.ReadFile(filepath.Join(demo, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := repo.Read(t, demo, "config.json")
 	run := "name: " + name + "\nmodel: {id: m, config: config.json}\nhardware: {name: H100-SXM-80GB}\nvllm: {version: " +
 		"0.15.1, max_num_seqs: 128, max_num_batched_tokens: 2048, enable_prefix_caching: false, kv_blocks_total_gpu: 40000, " +
 		"async_scheduling: false}\n"
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	for file, text := range map[string][]byte{"config.json": config, "run.yaml": []byte(run)} {
-		if err := os.WriteFile(filepath.Join(dir, file), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, dir, file)
 	}
-	if dep, err = deploy.LoadRun(dir); err != nil {
+	dep, err := deploy.LoadRun(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return dir, dep

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -125,20 +126,11 @@ func sameRun(t *testing.T, whole, other string) {
 	t.Helper()
 	for _, name := range []string{folder.ExtractFile, folder.FitFile, folder.ValidationFile, folder.CoefficientsFile,
 		folder.ReportFile} {
-		a, b := read(t, filepath.Join(whole, name)), read(t, filepath.Join(other, name))
+		a, b := repo.Read(t, whole, name), repo.Read(t, other, name)
 		if !bytes.Equal(a, b) {
 			t.Errorf("%s: a run and its stages, or one that was killed, write different bytes", name)
 		}
 	}
-}
-
-func read(t *testing.T, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // What is recorded is what was said, and mistakes in options are told from failures.

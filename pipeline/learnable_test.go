@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/planted"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -51,9 +52,7 @@ func TestLearnable(t *testing.T) {
 			}
 		}
 		const levels = "input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms\n500,100,1,20,10\n500,100,16,40,12\n3000,100,4,90,11\n"
-		if err := os.WriteFile(filepath.Join(dir, "levels.csv"), []byte(levels), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, levels, dir, "levels.csv")
 	})
 	if points.Unfit || points.Tier != tierPoints || points.Points != 3 || !points.Learnable[0].Shown || !points.Learnable[1].Shown ||
 		points.Learnable[5].Shown {

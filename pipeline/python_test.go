@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -63,9 +63,7 @@ func TestPythonPackage(t *testing.T) {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "coefficients.yaml")
-	if err := os.WriteFile(file, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, data, file)
 	batches := [][]trace.Chunk{{{Computed: 700, Prompt: 512, New: 1}, {Computed: 300, Prompt: 256, New: 1}},
 		{{Prompt: 512, New: 512}, {Computed: 100, Prompt: 90, New: 1}}, {{Computed: 1024, Prompt: 4096, New: 2048}}}
 	queue := sim.Queue{Running: 12, Waiting: 3, FreeBlocks: 900, TotalBlocks: 4000, PromptTokens: 700}

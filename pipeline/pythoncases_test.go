@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -165,10 +165,7 @@ func TestPythonAgrees(t *testing.T) {
 	}
 	for _, of := range []string{"composed", "real"} {
 		path := filepath.Join("..", "docs", "examples", of, "coefficients.yaml")
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := repo.Read(t, path)
 		set, err := coeff.Load(bytes.NewReader(data), path, features.CheckSet)
 		if err != nil {
 			t.Fatal(err)

@@ -4,14 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
@@ -130,10 +129,7 @@ var (
 func (w rewriting) folder(t testing.TB, src string, run *trace.Run, dep *deploy.Deployment) string {
 	t.Helper()
 	dir := t.TempDir()
-	text, err := os.ReadFile(filepath.Join(src, "run.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, src, "run.yaml")
 	yaml := filesSection.ReplaceAllString(string(text), "")
 	if w.silent {
 		yaml = asyncLine.ReplaceAllString(yaml, "")
@@ -144,10 +140,7 @@ func (w rewriting) folder(t testing.TB, src string, run *trace.Run, dep *deploy.
 	if w.version != "" {
 		yaml = versionLine.ReplaceAllString(yaml, "  version: \""+w.version+"\"\n")
 	}
-	config, err := os.ReadFile(filepath.Join(src, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := repo.Read(t, src, "config.json")
 	name := "server.log"
 	var b strings.Builder
 	passes := w.passes(run)
@@ -171,14 +164,10 @@ func (w rewriting) folder(t testing.TB, src string, run *trace.Run, dep *deploy.
 		}
 	}
 	for name, text := range map[string]string{"run.yaml": yaml, "config.json": string(config), name: b.String()} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, dir, name)
 	}
 	if w.clients {
-		if err := os.WriteFile(filepath.Join(dir, "client_requests.jsonl"), []byte(clientFile(run)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, clientFile(run), dir, "client_requests.jsonl")
 	}
 	return dir
 }

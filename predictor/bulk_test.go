@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"runtime"
 	"strings"
@@ -200,10 +199,7 @@ func (f *field) check(v any) error {
 
 // docs/predictor.md describes every column of a row as the struct does.
 func TestColumnsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../docs/predictor.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := repo.Read(t, "../docs/predictor.md")
 	row := reflect.TypeFor[Row]()
 	for i := range row.NumField() {
 		f := row.Field(i)

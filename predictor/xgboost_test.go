@@ -103,9 +103,7 @@ func xgbPredict(t *testing.T, interpreter string, model []byte, rows [][]float64
 		}
 	}
 	for name, data := range map[string][]byte{"model.json": model, "rows": b.Bytes()} {
-		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, data, folder, name)
 	}
 	in := func(name string) string { return filepath.Join(folder, name) }
 	cmd := exec.Command(interpreter, "testdata/xgboost_predict.py", in("model.json"), in("rows"), in("y"))
@@ -114,10 +112,7 @@ func xgbPredict(t *testing.T, interpreter string, model []byte, rows [][]float64
 	if err != nil {
 		t.Fatalf("%s: %v", interpreter, err)
 	}
-	data, err := os.ReadFile(filepath.Join(folder, "y"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := repo.Read(t, folder, "y")
 	y = make([]float64, len(rows))
 	if err := binary.Read(bytes.NewReader(data), binary.LittleEndian, y); err != nil {
 		t.Fatal(err)
@@ -314,9 +309,7 @@ func peer(t *testing.T, interpreter string, d dataset, o boostOptions, cut int) 
 		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(folder, name), b.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, b.Bytes(), folder, name)
 	}
 	var train, test []float64
 	for i := range d.y {
@@ -337,9 +330,7 @@ func peer(t *testing.T, interpreter string, d dataset, o boostOptions, cut int) 
 	settings, _ := json.Marshal(map[string]any{"columns": len(d.columns), "quantile": q, "depth": o.Depth, "rate": o.Rate,
 		"rows": o.RowFrac, "cols": o.ColFrac, "lambda": o.Lambda, "alpha": o.Alpha,
 		"min_child": o.MinChild, "seed": o.Seed, "trees": o.Trees})
-	if err := os.WriteFile(filepath.Join(folder, "settings.json"), settings, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, settings, folder, "settings.json")
 	cmd := exec.Command(interpreter, "testdata/xgboost_train.py", folder)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/sim"
@@ -72,8 +73,8 @@ type emitted struct {
 func simulateAndExtract(t *testing.T, yaml string, reqs []sim.Request, mutate func(*sim.DumpOptions)) emitted {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "run.yaml"), yaml)
-	write(t, filepath.Join(dir, "config.json"), configJSON)
+	repo.Write(t, yaml, dir, "run.yaml")
+	repo.Write(t, configJSON, dir, "config.json")
 	dep, err := deploy.LoadRun(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -99,13 +100,6 @@ func simulateAndExtract(t *testing.T, yaml string, reqs []sim.Request, mutate fu
 	traces.Close()
 	kv.Close()
 	return emitted{res: res, dump: dump, run: extracted(t, dir), dep: dep, reqs: reqs}
-}
-
-func write(t *testing.T, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func create(t *testing.T, dir, name string) *os.File {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -203,9 +204,7 @@ func runFolder(t *testing.T, hardware, tp string) string {
 	config := `{"model_type":"llama","num_hidden_layers":32,"hidden_size":4096,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256,"torch_dtype":"bfloat16","max_position_embeddings":131072}`
 	text := strings.Replace(strings.Replace(runYAML, "%s", hardware, 1), "%s", tp, 1)
 	for name, data := range map[string]string{"run.yaml": text, "config.json": config} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, data, dir, name)
 	}
 	return filepath.Join(dir, "run.yaml")
 }
@@ -232,10 +231,7 @@ func TestCheckCommand(t *testing.T) {
 // Unknown key, wrong length, NaN, wrong spec version, wrong order: exit 1
 // and an error that names the place, each another one.
 func TestCheckRejects(t *testing.T) {
-	good, err := os.ReadFile(nativeFile(t, artifactFit()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := repo.Read(t, nativeFile(t, artifactFit()))
 	seen := map[string]string{}
 	for name, edit := range map[string]func(string) string{
 		"unknown key": func(s string) string { return strings.Replace(s, "recipe:", "receipe: x\n  recipe:", 1) },
@@ -257,9 +253,7 @@ func TestCheckRejects(t *testing.T) {
 			continue
 		}
 		path := filepath.Join(t.TempDir(), "c.yaml")
-		if err := os.WriteFile(path, []byte(bad), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, bad, path)
 		rc, _, stderr := call("check", path)
 		if rc != 1 || !strings.Contains(stderr, path) {
 			t.Errorf("%s: exit %d, %q; want 1 and the file's name", name, rc, stderr)

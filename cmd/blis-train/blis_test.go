@@ -124,7 +124,7 @@ func blisArgs(t *testing.T, dir string, d *deploy.Deployment, reqs []sim.Request
 	t.Helper()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), 0o644))
+		repo.Write(t, text, path)
 		return path
 	}
 	data := file("trace.csv", traceV2(reqs))
@@ -186,9 +186,9 @@ func TestBLISTraceIsReadWhole(t *testing.T) {
 	blis := repo.BLIS(t)
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	must(t, os.WriteFile(at("config.json"), []byte(loopConfig), 0o644))
-	must(t, os.WriteFile(at("defaults.yaml"), []byte("version: \"0.0.1\"\n"), 0o644))
-	must(t, os.WriteFile(at("hw.json"), []byte(`{"H100": {"TFlopsPeak": 989.5, "BwPeakTBs": 3.35, "mfuPrefill": 0.45, "mfuDecode": 0.3, "MemoryGiB": 80}}`), 0o644))
+	repo.Write(t, loopConfig, at("config.json"))
+	repo.Write(t, "version: \"0.0.1\"\n", at("defaults.yaml"))
+	repo.Write(t, `{"H100": {"TFlopsPeak": 989.5, "BwPeakTBs": 3.35, "mfuPrefill": 0.45, "mfuDecode": 0.3, "MemoryGiB": 80}}`, at("hw.json"))
 	out, err := exec.Command(blis, "run", "--model", "meta-llama/Llama-3.1-8B", "--model-config-folder", dir, "--hardware-config",
 		at("hw.json"),
 		"--hardware", "H100", "--tp", "1", "--defaults-filepath", at("defaults.yaml"), "--alpha-coeffs", "1500,700,40",

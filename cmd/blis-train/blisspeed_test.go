@@ -82,7 +82,7 @@ func newSpeed(t *testing.T, blis, ours string, reqs []sim.Request) *speed {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), 0o644))
+		repo.Write(t, text, path)
 		return path
 	}
 	file("config.json", loopConfig)

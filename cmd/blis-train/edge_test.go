@@ -99,10 +99,7 @@ func TestInterruptedExtract(t *testing.T) {
 	for _, name := range []string{"run.yaml", "config.json", "kv_events.jsonl"} {
 		copyFile(t, filepath.Join("../../testdata/traces/smoke", name), filepath.Join(dir, name))
 	}
-	dump, err := os.ReadFile("../../testdata/traces/smoke/traces.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dump := repo.Read(t, "../../testdata/traces/smoke/traces.jsonl")
 	cmd := blisTrain("extract", "-", "-o", out)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
@@ -144,8 +141,8 @@ func TestInterruptedSimulation(t *testing.T) {
 	text := "requests: 3\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: constant, value: 10}\noutput: {kind: constant, value: " +
 		"200000000}\n"
 	keys := filepath.Join(dir, "keys.yaml")
-	must(t, os.WriteFile(load, []byte(text), 0o644))
-	must(t, os.WriteFile(keys, []byte("simulate: {kv-blocks: 16000000}\n"), 0o644))
+	repo.Write(t, text, load)
+	repo.Write(t, "simulate: {kv-blocks: 16000000}\n", keys)
 	cmd := blisTrain("simulate", "--latency-model", "roofline", "--deployment", "../../testdata/traces/smoke", "--workload", load,
 		"--set", "vllm.max_model_len=240000000", "--config", keys, "-o", filepath.Join(dir, "out"))
 	var stderr bytes.Buffer
@@ -199,7 +196,7 @@ func TestEvalKilledSearchGoesOn(t *testing.T) {
 	}
 	text := read(out, "optimise.jsonl")
 	lines := bytes.Count(text, []byte("\n"))
-	must(t, os.WriteFile(log, append(text[:bytes.LastIndexByte(text, '\n')+1], []byte(`{"policy":"proba`)...), 0o644))
+	repo.Write(t, append(text[:bytes.LastIndexByte(text, '\n')+1], []byte(`{"policy":"proba`)...), log)
 	must(t, search(out).Run())
 	if lines < 3 || !bytes.HasPrefix(read(out, "optimise.jsonl"), text) {
 		t.Errorf("got %d lines before the kill, want 3 at least and kept", lines)

@@ -54,10 +54,7 @@ func TestExamplesLoad(t *testing.T) {
 	schema := compileSchema(t, "export-provenance")
 	for _, set := range exampleSets {
 		path := filepath.Join(examplesDir, set.dir, folder.CoefficientsFile)
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := repo.Read(t, path)
 		s, err := coeff.Load(bytes.NewReader(data), path, features.CheckSet)
 		if err != nil {
 			t.Fatal(err)
@@ -79,10 +76,7 @@ func checkSidecar(t *testing.T, schema *jsonschema.Schema, path string, format e
 	if st, err := os.Stat(path); err != nil || st.Size() == 0 {
 		t.Fatalf("%s: %v", path, err)
 	}
-	data, err := os.ReadFile(path + export.SidecarSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := repo.Read(t, path+export.SidecarSuffix)
 	var side export.Sidecar
 	if err := result.Read(data, &side); err != nil {
 		t.Errorf("%s: %v", path, err)
@@ -104,10 +98,7 @@ func TestLedgerAndSidecarSchemas(t *testing.T) {
 	if err := (&console{}).appendLedger(path, "fit", fit.Header, fit, nil, ""); err != nil {
 		t.Fatal(err)
 	}
-	line, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := repo.Read(t, path)
 	if err := ledger.Validate(jsonValue(t, line)); err != nil {
 		t.Error(err)
 	}
@@ -131,10 +122,7 @@ func jsonValue(t *testing.T, data []byte) any {
 func compileSchema(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
 	path := filepath.Join("..", "..", "docs", "schema", name+".schema.json")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := repo.Read(t, path)
 	var raw json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {
 		t.Fatal(err)
@@ -184,15 +172,10 @@ func compareExample(t *testing.T, made, committed string) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		got, err := os.ReadFile(filepath.Join(made, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := repo.Read(t, made, f.Name())
 		target := filepath.Join(committed, f.Name())
 		if *updateExamples {
-			if err := os.WriteFile(target, got, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			repo.Write(t, got, target)
 		}
 		want, err := os.ReadFile(target)
 		if err != nil || !bytes.Equal(got, want) {
@@ -211,10 +194,7 @@ func TestAutomationExamples(t *testing.T) {
 	}
 	app := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
 	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := repo.Read(t, f)
 		name, calls := filepath.Base(f), 0
 		for _, part := range strings.Split(string(text), "\n---\n") { // each alone, as kubectl reads them: no anchor reaches further
 			var doc any
@@ -343,10 +323,7 @@ func TestTutorial(t *testing.T) {
 	}
 	root := repo.Root(t)
 	path := filepath.Join(root, "docs/tutorial.md")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, path)
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"testdata", "coeff"} {
 		if err := os.Symlink(filepath.Join(root, name), name); err != nil {
@@ -376,9 +353,7 @@ func TestTutorial(t *testing.T) {
 		checkPicture(t, filepath.Join(root, "docs/img", name), p.judge, p.figure)
 	}
 	if *updateScripts {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, got, path)
 	}
 }
 
@@ -424,18 +399,10 @@ func checkPicture(t *testing.T, path, judge, figure string) {
 		if status := run(words, strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}); status != 0 && status != exitGate {
 			t.Errorf("%s: exit %d", judge, status)
 		}
-		drawn, err := os.ReadFile(filepath.Join("figures", figure+".svg"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, drawn, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		drawn := repo.Read(t, "figures", figure+".svg")
+		repo.Write(t, drawn, path)
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, path)
 	if !bytes.HasPrefix(text, []byte("<svg ")) || !bytes.HasSuffix(text, []byte("</svg>\n")) || len(text) > largestPicture {
 		t.Errorf("%s: %d bytes, want one whole SVG of at most %d", filepath.Base(path), len(text), largestPicture)
 	}
@@ -444,10 +411,7 @@ func checkPicture(t *testing.T, path, judge, figure string) {
 // TestReadmeForAutoscalers runs the README's commands for autoscalers on the extracted demo.
 func TestReadmeForAutoscalers(t *testing.T) {
 	root := repo.Root(t)
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, root, "README.md")
 	t.Chdir(t.TempDir())
 	demo := filepath.Join(root, "testdata/traces/demo")
 	if said := walked(t, "blis-train extract "+demo+" -o out --quiet"); strings.Contains(said, "[exit") {
@@ -483,10 +447,7 @@ func TestHowWrong(t *testing.T) {
 			cellsOf(composed, "beta_mape_loco")),
 	}
 	path := filepath.Join(root, "docs/how-wrong.md")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, path)
 	head, rest, ok := strings.Cut(string(text), "docs/examples -->\n")
 	_, tail, ended := strings.Cut(rest, "<!-- end -->")
 	if !ok || !ended {
@@ -499,9 +460,7 @@ func TestHowWrong(t *testing.T) {
 	if !*updateScripts {
 		t.Fatalf("docs/how-wrong.md: got other figures than the examples have, want\n%s\n(-update rewrites them)", strings.Join(rows, "\n"))
 	}
-	if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, want, path)
 }
 
 // judgedErrors are the judged values of every gate of an example, and of how many

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 )
@@ -206,7 +207,7 @@ func tables() (out []fault) {
 			}})
 		}
 	}
-	write := func(w *world, path, text string) { must(w.t, os.WriteFile(path, []byte(text), 0o644)) }
+	write := func(w *world, path, text string) { repo.Write(w.t, text, path) }
 	for k := range 5 {
 		add(fmt.Sprintf("cut at %d/5", k), func(w *world, path, s string) { write(w, path, s[:k*len(s)/5]) })
 		add(fmt.Sprintf("a bit at %d/5", k), func(w *world, path, s string) { write(w, path, flipped(s, k*len(s)/5+1)) })
@@ -257,7 +258,7 @@ func (w *world) flags(options []string) []string {
 		return options
 	}
 	name := filepath.Join(w.dir, "settings.yaml")
-	must(w.t, os.WriteFile(name, []byte(options[0]+"\n"), 0o666))
+	repo.Write(w.t, options[0]+"\n", name)
 	return []string{"--config", name}
 }
 

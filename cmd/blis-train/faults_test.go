@@ -243,7 +243,7 @@ func TestEvalMutants(t *testing.T) {
 				mutate = structuralMutant
 			}
 			changed := mutate(rng, string(text))
-			must(t, os.WriteFile(path, []byte(changed), 0o644))
+			repo.Write(t, changed, path)
 			got, err := w.outcome(m.call)
 			tried[m.kind]++
 			if err != nil {
@@ -253,7 +253,7 @@ func TestEvalMutants(t *testing.T) {
 				silent[m.kind]++
 			}
 		}
-		must(t, os.WriteFile(path, text, 0o644))
+		repo.Write(t, text, path)
 	}
 	for _, kind := range []string{"tables", "extract.json", "fit.json", "coefficients.yaml", "dumps"} {
 		t.Logf("%-20s %4d mutants, %d other results without a word", kind, tried[kind], silent[kind])

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -214,7 +215,7 @@ func (w *world) refused(r *reply, err error, words ...string) error {
 
 // put writes a file of the recording.
 func (w *world) put(name, text string) {
-	must(w.t, os.WriteFile(filepath.Join(w.in, name), []byte(text), 0o644))
+	repo.Write(w.t, text, w.in, name)
 }
 
 // get reads one.
@@ -281,7 +282,7 @@ func (w *world) strangers() {
 	for _, name := range []string{"notes.txt", "out/tables/run=mine/thesis.parquet", "out/tables/mine.txt", "in/notes.md"} {
 		path := filepath.Join(w.dir, name)
 		must(w.t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(w.t, os.WriteFile(path, []byte(name), 0o644))
+		repo.Write(w.t, name, path)
 		w.strange[path] = name
 	}
 }
@@ -341,7 +342,7 @@ func surroundings() (out []fault) {
 			if name == "out/extract.json" {
 				must(w.t, os.MkdirAll(filepath.Join(path, "x"), 0o755))
 			} else {
-				must(w.t, os.WriteFile(path, []byte("mine"), 0o644))
+				repo.Write(w.t, "mine", path)
 			}
 			r, err := w.extract()
 			return w.refused(r, err)
@@ -352,7 +353,7 @@ func surroundings() (out []fault) {
 			w.strange = map[string]string{filepath.Join(precious, "steps.parquet"): "mine",
 				filepath.Join(precious, "run=smoke", "steps.parquet"): "mine"}
 			for p, text := range w.strange {
-				must(w.t, os.WriteFile(p, []byte(text), 0o644))
+				repo.Write(w.t, text, p)
 			}
 			must(w.t, os.RemoveAll(path))
 			must(w.t, os.MkdirAll(filepath.Dir(path), 0o755))

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/urfave/cli/v2"
 )
@@ -110,7 +111,7 @@ func TestPagesAreGenerated(t *testing.T) {
 				t.Errorf("%s is stale: go generate ./cmd/blis-train", path)
 				continue
 			}
-			must(t, os.WriteFile(path, []byte(text), 0o644))
+			repo.Write(t, text, path)
 		}
 	}
 }
@@ -212,14 +213,9 @@ func TestCodesPageIsCurrent(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "codes.md")
 	want := codesMarkdown(catalogue())
 	if *updateCodes {
-		if err := os.WriteFile(page, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, want, page)
 	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := repo.Read(t, page)
 	if !bytes.Equal(got, want) {
 		t.Error("docs/codes.md is stale: go test ./cmd/blis-train -run TestCodes -update-codes")
 	}

@@ -3,15 +3,13 @@ package main
 import (
 	"encoding/json"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 func queueRun(t *testing.T, args ...string) *autoscale.Queue {
@@ -22,10 +20,7 @@ func queueRun(t *testing.T, args ...string) *autoscale.Queue {
 		&stderr); code != exitOK {
 		t.Fatalf("%v: exit %d: %s", args, code, stderr.String())
 	}
-	data, err := os.ReadFile(filepath.Join(out, queueFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := repo.Read(t, out, queueFile)
 	schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "docs", "schema", "queue.schema.json"))
 	if err != nil {
 		t.Fatal(err)

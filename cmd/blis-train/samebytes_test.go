@@ -89,10 +89,7 @@ func sameOnAll(t *testing.T, programs []platformProgram, data string) {
 
 func fileBytes(t *testing.T, dir, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := repo.Read(t, dir, name)
 	return b
 }
 

@@ -154,9 +154,7 @@ func (s *processes) generatedDump(t *testing.T, bytes int64) string {
 	}
 	out := t.TempDir()
 	noisy := filepath.Join(out, "noisy.yaml")
-	if err := os.WriteFile(noisy, []byte("simulate: {noise: residual}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, "simulate: {noise: residual}\n", noisy)
 	s.must(t, "run", filepath.Dir(demo), "-o", filepath.Join(out, "fit"), "-q", "--bootstraps", "50")
 	s.must(t, "simulate", "--deployment", dir, "--workload", filepath.Join(dir, "..", "load.yaml"), "--coefficients",
 		filepath.Join(out, "fit", "coefficients.yaml"), "--config", noisy, "-o", filepath.Join(out, "sim"), "-q",
@@ -395,14 +393,9 @@ func (s *processes) damaged(t *testing.T, in, one, out string) {
 	if err != nil || len(names) == 0 {
 		t.Fatalf("got %v, %v", names, err)
 	}
-	text, err := os.ReadFile(names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, names[0])
 	text[len(text)/2]++
-	if err := os.WriteFile(names[0], text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, text, names[0])
 	if _, _, err := s.call(0, "task", job, open[0], "-q"); err == nil || !strings.Contains(err.Error(), "result_damaged") {
 		t.Errorf("got %v, want result_damaged", err)
 	}

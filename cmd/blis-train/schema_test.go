@@ -14,6 +14,7 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/result"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -44,9 +45,7 @@ func TestSchemasAreCurrent(t *testing.T) {
 		}
 		path := filepath.Join("..", "..", "docs", "schema", name+".schema.json")
 		if *updateSchemas {
-			if err := os.WriteFile(path, want, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			repo.Write(t, want, path)
 		}
 		got, err := os.ReadFile(path)
 		if err != nil {

@@ -32,12 +32,12 @@ import (
 func simulateInto(t *testing.T, flags ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(loopRunText(false)), 0o644))
-	must(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(loopConfig), 0o644))
-	must(t, os.WriteFile(filepath.Join(dir, "planted.yaml"), plantedFile(t), 0o644))
+	repo.Write(t, loopRunText(false), dir, "run.yaml")
+	repo.Write(t, loopConfig, dir, "config.json")
+	repo.Write(t, plantedFile(t), dir, "planted.yaml")
 	load := "requests: 60\narrivals: {kind: bursts, burst: 10, every_s: 1}\nprompt: {kind: uniform, min: 5, max: 900}\noutput: {kind: " +
 		"empirical, values: [1, 20, 60]}\nclasses: [{name: chat, share: 3, ttft_ms: 60}, {name: batch, share: 1}]\n"
-	must(t, os.WriteFile(filepath.Join(dir, "load.yaml"), []byte(load), 0o644))
+	repo.Write(t, load, dir, "load.yaml")
 	out := filepath.Join(dir, "out")
 	args := append([]string{"simulate", "--coefficients", filepath.Join(dir, "planted.yaml"), "--deployment", filepath.Join(dir, "run.yaml"),
 		"--workload", filepath.Join(dir, "load.yaml"), "-o", out, "--quiet"}, flags...)
@@ -186,10 +186,10 @@ func closeLoop(t *testing.T, async bool) {
 	dir := t.TempDir()
 	in := filepath.Join(dir, "loop")
 	must(t, os.Mkdir(in, 0o755))
-	must(t, os.WriteFile(filepath.Join(in, "run.yaml"), []byte(loopRunText(async)), 0o644))
-	must(t, os.WriteFile(filepath.Join(in, "config.json"), []byte(loopConfig), 0o644))
-	must(t, os.WriteFile(filepath.Join(dir, "load.yaml"), []byte(loopWorkload), 0o644))
-	must(t, os.WriteFile(filepath.Join(dir, "planted.yaml"), plantedFile(t), 0o644))
+	repo.Write(t, loopRunText(async), in, "run.yaml")
+	repo.Write(t, loopConfig, in, "config.json")
+	repo.Write(t, loopWorkload, dir, "load.yaml")
+	repo.Write(t, plantedFile(t), dir, "planted.yaml")
 	command(t, 0, "simulate", "--coefficients", filepath.Join(dir, "planted.yaml"), "--deployment", in, "--workload",
 		filepath.Join(dir, "load.yaml"),
 		"-o", filepath.Join(dir, "sim"), "--emit-otlp", filepath.Join(in, "traces.jsonl"), "--quiet")

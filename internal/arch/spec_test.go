@@ -205,10 +205,7 @@ func parsed(t *testing.T, path string) *ast.File {
 
 func readFile(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, name)
 	return string(text)
 }
 

@@ -67,3 +67,26 @@ func BLIS(t testing.TB) string {
 	}
 	return name
 }
+
+// Read is the content of the file whose path the parts join to.
+func Read(t testing.TB, parts ...string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(parts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Write makes the file whose path the parts join to, and its folder, or replaces it.
+func Write[T string | []byte](t testing.TB, data T, parts ...string) {
+	t.Helper()
+	name := filepath.Join(parts...)
+	err := os.MkdirAll(filepath.Dir(name), 0o755)
+	if err == nil {
+		err = os.WriteFile(name, []byte(data), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -6,9 +6,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // TestTiesAreResolvedAfterAllEqualValues: a gap inside a run of ties is no gap.
@@ -161,10 +162,7 @@ func TestGolden(t *testing.T) {
 			Enough     bool    `json:"enough_data_for_0_15"`
 		}
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "ks.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := repo.Read(t, dir, "ks.json")
 	if err := json.Unmarshal(data, &doc); err != nil {
 		t.Fatal(err)
 	}

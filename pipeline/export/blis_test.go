@@ -364,16 +364,12 @@ func blisFolder(t *testing.T, out *Output, d *deploy.Deployment) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, f := range out.Files {
-		if err := os.WriteFile(filepath.Join(dir, "FILE"+f.Suffix), f.Data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, f.Data, dir, "FILE"+f.Suffix)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "MODELDIR"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "MODELDIR", "config.json"), hfConfig(t, *d), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, hfConfig(t, *d), dir, "MODELDIR", "config.json")
 	return dir
 }
 

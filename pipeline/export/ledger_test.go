@@ -9,11 +9,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
+	"github.com/google/go-cmp/cmp"
 )
 
 func entry(n int) Entry {
@@ -41,10 +41,7 @@ func TestLedgerConcurrentAppend(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := repo.Read(t, path)
 	got, bad := Read(bytes.NewReader(data), path)
 	if len(got) != jobs*each || len(bad) != 0 {
 		t.Errorf("%d entries, %d bad lines, want %d and 0", len(got), len(bad), jobs*each)

@@ -134,9 +134,7 @@ func TestCheckInputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	write := func(path, text string) string {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, path)
 		sum := sha256.Sum256([]byte(text))
 		return hex.EncodeToString(sum[:])
 	}
@@ -182,9 +180,7 @@ func writeTraceV2(t *testing.T, dir string, reqs []tracedRequest) {
 	}
 	for name, text := range map[string]string{"TRACE.csv": b.String(), "TRACE.yaml": "trace_version: 2\ntime_unit: us\nmode: " +
 		"generated\nwarm_up_requests: 0\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, dir, name)
 	}
 }
 
@@ -226,10 +222,7 @@ func blisReplay(t *testing.T, blis, dir, line string) ([]blisResult, string) {
 	if out, err := cmd.Output(); err != nil {
 		t.Fatalf("%s\n%v\n%s\n%s", line, err, out, stderr.Bytes())
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "results.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := repo.Read(t, dir, "results.json")
 	var res []blisResult
 	if err := json.Unmarshal(data, &res); err != nil {
 		t.Fatal(err)
@@ -270,9 +263,7 @@ func TestBLISReplay(t *testing.T) {
 				t.Errorf("blis replay with the file says: %s", said)
 			}
 			// Without coefficients in the file only the flags can supply them.
-			if err := os.WriteFile(filepath.Join(dir, "FILE"), []byte("version: none\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			repo.Write(t, "version: none\n", dir, "FILE")
 			fromFlags, said := blisReplay(t, blis, dir, side.Configs[0].CommandLine)
 			if said != "" {
 				t.Errorf("blis replay with the flags says: %s", said)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -27,26 +28,16 @@ vllm: {version: 0.15.1, max_num_seqs: 256, max_num_batched_tokens: 8192}
 func smallRun(t *testing.T, parent, id string, lines []string) string {
 	t.Helper()
 	dir := filepath.Join(parent, id)
-	put(t, filepath.Join(dir, "run.yaml"), fmt.Sprintf(smallRunYAML, id, "config.json"))
-	put(t, filepath.Join(dir, "config.json"), modelConfig(t))
-	put(t, filepath.Join(dir, "traces.jsonl"), strings.Join(lines, "\n")+"\n")
+	repo.Write(t, fmt.Sprintf(smallRunYAML, id, "config.json"), dir, "run.yaml")
+	repo.Write(t, modelConfig(t), dir, "config.json")
+	repo.Write(t, strings.Join(lines, "\n")+"\n", dir, "traces.jsonl")
 	return dir
 }
 
 func modelConfig(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "..", "testdata", "traces", "smoke", "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := repo.Read(t, "..", "..", "testdata", "traces", "smoke", "config.json")
 	return string(b)
-}
-
-func put(t *testing.T, path, text string) {
-	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // extractArgs extracts what args name and returns the document.
@@ -87,20 +78,20 @@ func TestStaleCache(t *testing.T) {
 	}{
 		{"--set", []string{"vllm.max_num_seqs=7"}, func(string) {}, "run.yaml"},
 		{"hardware.json", nil, func(dir string) {
-			put(t, filepath.Join(dir, "hardware.json"), `{"H100": {"TFlopsPeak": 1, "BwPeakTBs": 2}}`)
+			repo.Write(t, `{"H100": {"TFlopsPeak": 1, "BwPeakTBs": 2}}`, dir, "hardware.json")
 		}, "hardware.json"},
 		{"a model file of another name", nil, func(dir string) {
-			put(t, filepath.Join(dir, "run.yaml"), fmt.Sprintf(smallRunYAML, "a", "model.json"))
-			put(t, filepath.Join(dir, "model.json"), strings.Replace(modelConfig(t), `"vocab_size": `, `"vocab_size": 1`, 1))
+			repo.Write(t, fmt.Sprintf(smallRunYAML, "a", "model.json"), dir, "run.yaml")
+			repo.Write(t, strings.Replace(modelConfig(t), `"vocab_size": `, `"vocab_size": 1`, 1), dir, "model.json")
 		}, "model.json"},
 		{"same size and time", nil, func(dir string) {
 			path := filepath.Join(dir, "traces.jsonl")
 			st, _ := os.Stat(path)
-			put(t, path, strings.Join(goodLines(3), "\n")[:len(goodLines(3)[0])]+"\n"+strings.Join(goodLines(3)[1:], "\n ")+"\n")
+			repo.Write(t, strings.Join(goodLines(3), "\n")[:len(goodLines(3)[0])]+"\n"+strings.Join(goodLines(3)[1:], "\n ")+"\n", path)
 			os.Truncate(path, st.Size())
 			os.Chtimes(path, st.ModTime(), st.ModTime())
 		}, "traces.jsonl"},
-		{"a dump more", nil, func(dir string) { put(t, filepath.Join(dir, "traces-2.jsonl"), otlpRequest(9)+"\n") }, "traces-2.jsonl"},
+		{"a dump more", nil, func(dir string) { repo.Write(t, otlpRequest(9)+"\n", dir, "traces-2.jsonl") }, "traces-2.jsonl"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "out")
@@ -122,11 +113,8 @@ func TestCrashBetweenTablesAndDocument(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	dir := smallRun(t, t.TempDir(), "a", goodLines(9))
 	sameAsFresh(t, out, nil, dir)
-	kept, err := os.ReadFile(filepath.Join(out, cacheName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	put(t, filepath.Join(dir, "traces.jsonl"), strings.Join(goodLines(3), "\n")+"\n")
+	kept := repo.Read(t, out, cacheName)
+	repo.Write(t, strings.Join(goodLines(3), "\n")+"\n", dir, "traces.jsonl")
 	runs, err := Discover([]string{dir}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -145,8 +133,8 @@ func TestCrashBetweenTablesAndDocument(t *testing.T) {
 	if exists(filepath.Join(out, documentName)) {
 		t.Error("extract.json stands beside tables it does not describe")
 	}
-	put(t, filepath.Join(dir, "traces.jsonl"), strings.Join(goodLines(9), "\n")+"\n")
-	put(t, filepath.Join(out, cacheName), string(kept))
+	repo.Write(t, strings.Join(goodLines(9), "\n")+"\n", dir, "traces.jsonl")
+	repo.Write(t, string(kept), out, cacheName)
 	if doc := sameAsFresh(t, out, nil, dir); doc.Runs[0].Steps.Summaries != 18 {
 		t.Errorf("got %d steps, want 18", doc.Runs[0].Steps.Summaries)
 	}
@@ -188,7 +176,7 @@ func TestStrayTemporariesAreCleaned(t *testing.T) {
 	}
 	others := []string{"notes.tmp", "fit.json.tmp", "extract.json.tmp12345678.bak", "tables/.stage-mine/x"}
 	for _, name := range append(slices.Clone(mine), others...) {
-		put(t, filepath.Join(out, name), "x")
+		repo.Write(t, "x", out, name)
 	}
 	if _, err := extractArgs(t, out, nil, dir); err != nil {
 		t.Fatal(err)
@@ -230,7 +218,7 @@ func TestOnlyOwnTablesAreRemoved(t *testing.T) {
 	others := []string{filepath.Join(table.RunDir(out, "b"), "notes.txt"), filepath.Join(out, tablesDir, "thesis", "chapter.md"), changed,
 		filepath.Join(out, tablesDir, "run=mine", "steps.parquet")}
 	for _, name := range others {
-		put(t, name, "mine")
+		repo.Write(t, "mine", name)
 	}
 	doc, err := extractArgs(t, out, nil, filepath.Join(parent, "a"))
 	if err != nil {
@@ -257,7 +245,7 @@ func TestForeignTableIsNotReplaced(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	dir := smallRun(t, t.TempDir(), "a", goodLines(3))
 	mine := filepath.Join(table.RunDir(out, "a"), "steps.parquet")
-	put(t, mine, "mine")
+	repo.Write(t, "mine", mine)
 	_, err := extractArgs(t, out, nil, dir)
 	var e *trace.Error
 	if b, _ := os.ReadFile(mine); !errors.As(err, &e) || e.Code != CodeNotOurs || string(b) != "mine" {
@@ -272,8 +260,8 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	for _, link := range []string{"tables", "tables/run=a", "tables/run=old", "tables/" + stagePrefix + "a"} {
 		t.Run(link, func(t *testing.T) {
 			out, precious := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "precious")
-			put(t, filepath.Join(precious, "steps.parquet"), "mine")
-			put(t, filepath.Join(precious, "run=old", "steps.parquet"), "mine")
+			repo.Write(t, "mine", precious, "steps.parquet")
+			repo.Write(t, "mine", precious, "run=old", "steps.parquet")
 			if err := os.MkdirAll(filepath.Dir(filepath.Join(out, link)), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -351,7 +339,7 @@ func TestTablesAreComparedWithDocument(t *testing.T) {
 // their stamps, the inode's among them.
 func TestOldFilesNeedNoHash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
-	put(t, path, "x")
+	repo.Write(t, "x", path)
 	st, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)

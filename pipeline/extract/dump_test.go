@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sort"
 	"strconv"
@@ -251,10 +250,7 @@ var accepted = map[string]bool{
 var slow = map[string]bool{"bomb_many_lines.json.zst": true, "bomb_one_line.json.zst": true}
 
 func testCorrupted(t *testing.T, dir string) int {
-	b, err := os.ReadFile(filepath.Join(dir, "expected.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := repo.Read(t, dir, "expected.json")
 	var doc struct {
 		Files map[string]damaged `json:"files"`
 	}

@@ -411,9 +411,7 @@ func TestCancelledExtractionLeavesNothing(t *testing.T) {
 func writeDump(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, data, path)
 	return path
 }
 

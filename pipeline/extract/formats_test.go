@@ -16,13 +16,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 )
 
 // formatsEnv moves the folder of collector formats.
@@ -189,10 +188,7 @@ func diff(t *testing.T, what string, want, got any) {
 
 func readContent(t *testing.T, path string) (total content, perService map[string]content) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := repo.Read(t, path)
 	var doc struct {
 		Total      content            `json:"total"`
 		PerService map[string]content `json:"per_service"`

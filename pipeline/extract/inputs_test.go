@@ -118,9 +118,7 @@ func TestRotatedSetIsReadInTimeOrder(t *testing.T) {
 	var files []string
 	for _, p := range parts {
 		files = append(files, filepath.Join(dir, p.name))
-		if err := os.WriteFile(files[len(files)-1], []byte(p.text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, p.text, files[len(files)-1])
 	}
 	doc, runs, err := dumpRun(t, files, nil)
 	if err != nil {
@@ -148,9 +146,7 @@ func TestGroupByTree(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, path)
 	}
 	run := RunDir{ID: "tree", Dir: dir, Folder: ".", Deployment: &deploy.Deployment{Name: "tree",
 		Files: deploy.Files{Traces: []string{"dumps"}}}}
@@ -183,20 +179,13 @@ func TestSeveralInputsAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"run.yaml", "config.json"} {
-			b, err := os.ReadFile(filepath.Join(src, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := repo.Read(t, src, name)
 			b = bytes.Replace(b, []byte(`name: "smoke"`), []byte("name: "+filepath.Base(id)), 1)
-			if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			repo.Write(t, b, dir, name)
 		}
 	}
 	dump := filepath.Join(parent, "b", "extra.json")
-	if err := os.WriteFile(dump, []byte(otlpRequest(1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, otlpRequest(1), dump)
 	for _, c := range []struct {
 		args []string
 		want string
@@ -234,15 +223,9 @@ const smallMaxLine = 64 << 10
 // one read or for us, blank ones, CRLF, NUL bytes.
 func wildLines(t *testing.T, rng *rand.Rand) []string {
 	t.Helper()
-	smoke, err := os.ReadFile(filepath.Join("..", "..", "testdata", "traces", "smoke", "traces.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	smoke := repo.Read(t, "..", "..", "testdata", "traces", "smoke", "traces.jsonl")
 	lines := strings.Split(strings.TrimSuffix(string(smoke), "\n"), "\n")
-	dump, err := os.ReadFile(filepath.Join(rejectedDump(t).Dir, "traces.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dump := repo.Read(t, rejectedDump(t).Dir, "traces.jsonl")
 	lines = append(lines, strings.Split(string(dump), "\n")...)
 	lines = append(lines, goodLines(40)...)
 	for _, n := range []int{smallMaxLine, smallMaxLine + 1, 3 << 20} {
@@ -322,7 +305,7 @@ func TestPartsGiveTheSameBytes(t *testing.T) {
 			run.Files = nil
 			size := 0
 			for name, text := range dump {
-				put(t, filepath.Join(run.Dir, name), text)
+				repo.Write(t, text, run.Dir, name)
 				run.Files, size = append(run.Files, filepath.Join(run.Dir, name)), size+len(text)
 			}
 			slices.Sort(run.Files)
@@ -417,13 +400,8 @@ func TestUnchangedInputIsNotParsedAgain(t *testing.T) {
 	src := repo.Shared(t, "data", "smoke")
 	dir := t.TempDir()
 	for _, name := range []string{"run.yaml", "config.json", "traces.jsonl", "kv_events.jsonl"} {
-		b, err := os.ReadFile(filepath.Join(src, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		b := repo.Read(t, src, name)
+		repo.Write(t, b, dir, name)
 	}
 	runs, err := Discover([]string{dir}, nil, nil)
 	if err != nil {
@@ -455,8 +433,6 @@ func TestUnchangedInputIsNotParsedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	compareOutputs(t, first, run(false), "")
-	if err := os.WriteFile(traces, append(b, '\n'), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, append(b, '\n'), traces)
 	run(true)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -227,7 +228,7 @@ func TestLogrotateOrder(t *testing.T) {
 			if strings.HasSuffix(name, ".gz") {
 				part = gzipped(part)
 			}
-			put(t, filepath.Join(dir, name), string(part))
+			repo.Write(t, string(part), dir, name)
 		}
 		runs, err := Discover([]string{dir}, nil, nil)
 		if err != nil {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // A Kubernetes volume shows every file as a link into ..data, which is a link to a
@@ -17,9 +19,7 @@ func TestRunsBelowFollowsLinksOnce(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(top, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(top, dir, "run.yaml"), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, "", top, dir, "run.yaml")
 	}
 	link := func(to, name string) {
 		t.Helper()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,9 +23,7 @@ func besideDump(t *testing.T, lines []string, clients, kv map[string]string) (*r
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, dir, name)
 		return name
 	}
 	dep := &deploy.Deployment{Name: "run"}
@@ -246,12 +243,9 @@ const upstreamRun = "hardware: {name: H100}\nmodel: {config: config.json}\n" +
 func upstreamFolder(t *testing.T, runYAML string) string {
 	t.Helper()
 	dir := t.TempDir()
-	config, err := os.ReadFile(filepath.Join(repo.Root(t), "testdata", "traces", "real", "gqa-low", "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	put(t, filepath.Join(dir, "config.json"), string(config))
-	put(t, filepath.Join(dir, "run.yaml"), runYAML)
+	config := repo.Read(t, repo.Root(t), "testdata", "traces", "real", "gqa-low", "config.json")
+	repo.Write(t, string(config), dir, "config.json")
+	repo.Write(t, runYAML, dir, "run.yaml")
 	return dir
 }
 
@@ -266,8 +260,8 @@ func TestUpstreamFolder(t *testing.T) {
 		log.WriteString(logLine(0, i, i) + logLine(1, 100+i, i) + "INFO: \"POST /v1/completions HTTP/1.1\" 200 OK\n")
 	}
 	log.WriteString(logLine(0, 40, 40)[:140] + "\n" + logLine(0, 39, 39)) // torn; again
-	put(t, filepath.Join(dir, "server.log.1"), log.String())
-	put(t, filepath.Join(dir, "server.log"), logLine(0, 0, 90)+logLine(0, 1, 91)) // a restart, in the live file of the set
+	repo.Write(t, log.String(), dir, "server.log.1")
+	repo.Write(t, logLine(0, 0, 90)+logLine(0, 1, 91), dir, "server.log") // a restart, in the live file of the set
 	var parts [3]strings.Builder
 	for i := range 30 {
 		parts[i/10].WriteString(fpmLine("w1", 1000+i))
@@ -277,9 +271,9 @@ func TestUpstreamFolder(t *testing.T) {
 		if i == 2 {
 			text = text[:len(text)-12] // a killed writer
 		}
-		put(t, filepath.Join(dir, fmt.Sprintf("fpm.w1.%d.jsonl.gz", 9+i)), text)
+		repo.Write(t, text, dir, fmt.Sprintf("fpm.w1.%d.jsonl.gz", 9+i))
 	}
-	put(t, filepath.Join(dir, "fpm.w2.0.jsonl"), fpmLine("w2", 5))
+	repo.Write(t, fpmLine("w2", 5), dir, "fpm.w2.0.jsonl")
 	out := filepath.Join(t.TempDir(), "out")
 	doc, err := extractArgs(t, out, []string{}, dir)
 	if err != nil {
@@ -308,11 +302,11 @@ func TestUpstreamFolder(t *testing.T) {
 // load is a phase, and a result without requests is a load level, with the flag that is missing.
 func TestBenchBesideLog(t *testing.T) {
 	dir := upstreamFolder(t, upstreamRun)
-	put(t, filepath.Join(dir, "vllm.out"), logLine(0, 0, 0)+logLine(0, 1, 1))
+	repo.Write(t, logLine(0, 0, 0)+logLine(0, 1, 1), dir, "vllm.out")
 	const head = `{"date": "20261121-232246", "backend": "vllm", "completed": 2, "failed": 1, "total_input_tokens": 123, "max_concurrency": null`
 	const lists = `, "input_lens": [10, 20, 30], "output_lens": [3, 1, 0], "ttfts": [0.5, 0.25, 0.0], "itls": [[0.1, 0.2], [], []],
 "start_times": [100.0, 100.5, 101.0], "generated_texts": ["a", "b", ""], "errors": ["", "", "Traceback\nTimeoutError: x"]}`
-	put(t, filepath.Join(dir, "bench_open.json"), head+lists)
+	repo.Write(t, head+lists, dir, "bench_open.json")
 	out := filepath.Join(t.TempDir(), "out")
 	doc, err := extractArgs(t, out, nil, dir)
 	if err != nil {
@@ -336,8 +330,8 @@ func TestBenchBesideLog(t *testing.T) {
 	if p := doc.Runs[0].Deployment.Phases; len(p) != 1 || p[0].Name != "bench_open" || p[0].Load != "open" || p[0].StartNs != 100e9 {
 		t.Errorf("got phases %+v", p)
 	}
-	put(t, filepath.Join(dir, "bench_open.json"), head+`, "total_output_tokens": 20, "request_throughput": 2.5, "request_rate": "inf",
-"mean_ttft_ms": 40, "median_ttft_ms": 35, "mean_tpot_ms": 8}`)
+	repo.Write(t, head+`, "total_output_tokens": 20, "request_throughput": 2.5, "request_rate": "inf",
+"mean_ttft_ms": 40, "median_ttft_ms": 35, "mean_tpot_ms": 8}`, dir, "bench_open.json")
 	doc, err = extractArgs(t, out, nil, dir)
 	if err != nil || doc.Runs[0].Tables[table.Points] != 1 || !slices.ContainsFunc(doc.Runs[0].Warnings, func(f trace.Finding) bool {
 		return f.Code == "client_file" && strings.Contains(f.Message, "--save-detailed")
@@ -382,7 +376,7 @@ func TestStockRecordings(t *testing.T) {
 // TestSilentLog: a log of vLLM without iterations names the flag.
 func TestSilentLog(t *testing.T) {
 	dir := upstreamFolder(t, upstreamRun)
-	put(t, filepath.Join(dir, "server.log"), "(APIServer pid=1) INFO 11-21 23:19:33 [a.py:1] vLLM API server version 0.32.0\nready\n")
+	repo.Write(t, "(APIServer pid=1) INFO 11-21 23:19:33 [a.py:1] vLLM API server version 0.32.0\nready\n", dir, "server.log")
 	_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 	if e := (*trace.Error)(nil); !errors.As(err, &e) || !strings.Contains(e.Hint, "--enable-logging-iteration-details") {
 		t.Errorf("got %v, want the flag", err)

@@ -44,9 +44,7 @@ func rejectedDump(t *testing.T) RunDir {
 `
 	dir := t.TempDir()
 	for name, text := range map[string]string{"traces.jsonl": strings.Join(lines, "\n") + "\n", "kv.jsonl": kv, "clients.jsonl": client} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, dir, name)
 	}
 	run := dumpDir(filepath.Join(dir, "traces.jsonl"))
 	run.Deployment.Files.KVEvents, run.Deployment.Files.ClientRequests = []string{"kv.jsonl"}, []string{"clients.jsonl"}
@@ -66,10 +64,7 @@ func TestWhyRejectedNamesEveryDroppedRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := os.ReadFile(filepath.Join(o.Out, rejectedName))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := repo.Read(t, o.Out, rejectedName)
 		got := rejectedCounts(t, b)
 		diff(t, "rejected records", doc.Totals.Records.Dropped, got)
 		want := map[string]int64{"not_used": 4, "ignored_signal": 2, "bad_record": 3, "duplicate": 12, "unreadable": 4}
@@ -112,17 +107,11 @@ func TestWhyRejectedOfRealRuns(t *testing.T) {
 	for _, set := range []string{"real_vllm_cpu/gqa-overflow", "real_vllm_cpu/mha-mixed", "smoke60"} {
 		out := extractTo(t, repo.Shared(t, "data", set), func(o *Options) { o.WhyRejected = true })
 		var doc result.Extract
-		b, err := os.ReadFile(filepath.Join(out, documentName))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := repo.Read(t, out, documentName)
 		if err := json.Unmarshal(b, &doc); err != nil {
 			t.Fatal(err)
 		}
-		b, err = os.ReadFile(filepath.Join(out, rejectedName))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b = repo.Read(t, out, rejectedName)
 		want := map[string]int64{}
 		merge(want, doc.Totals.Records.Dropped)
 		got := map[string]int64{}
@@ -206,7 +195,7 @@ func TestNoisyLog(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	put(t, filepath.Join(dir, "other.log.gz"), tail.String()[:tail.Len()-20]) // a killed writer
+	repo.Write(t, tail.String()[:tail.Len()-20], dir, "other.log.gz") // a killed writer
 	start := time.Now()
 	doc, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 	took := time.Since(start)

@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -46,7 +46,7 @@ func TestWrappedDumps(t *testing.T) {
 func dumpRows(t *testing.T, text string) int64 {
 	t.Helper()
 	dir := upstreamFolder(t, upstreamRun)
-	put(t, filepath.Join(dir, "traces.jsonl"), text)
+	repo.Write(t, text, dir, "traces.jsonl")
 	out := extractTo(t, dir, nil)
 	runs, err := readAll(out)
 	if err != nil {
@@ -66,7 +66,7 @@ func TestForeignFilesAreNamed(t *testing.T) {
 		if name == "spans.parquet" {
 			dir = upstreamFolder(t, upstreamRun+"files: {traces: spans.parquet}\n")
 		}
-		put(t, filepath.Join(dir, name), text)
+		repo.Write(t, text, dir, name)
 		_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 		var coded *trace.Error
 		if !errors.As(err, &coded) || coded.Code != forms.CodeUnknownFile || coded.Hint == "" {
@@ -74,7 +74,7 @@ func TestForeignFilesAreNamed(t *testing.T) {
 		}
 	}
 	dir := upstreamFolder(t, upstreamRun)
-	put(t, filepath.Join(dir, "client_requests.jsonl"), `{"when":1,"tokens":3}`+"\n")
+	repo.Write(t, `{"when":1,"tokens":3}`+"\n", dir, "client_requests.jsonl")
 	_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 	if err == nil || !strings.Contains(err.Error(), "unknown kind (the keys tokens, when)") {
 		t.Errorf("got %v, want the keys of the unknown file", err)
@@ -340,14 +340,11 @@ func TestInputThatGivesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := smallRun(t, t.TempDir(), "a", goodLines(2))
 			for name, text := range c.extra {
-				put(t, filepath.Join(dir, name), text)
+				repo.Write(t, text, dir, name)
 			}
 			if c.files != "" {
-				b, err := os.ReadFile(filepath.Join(dir, "run.yaml"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				put(t, filepath.Join(dir, "run.yaml"), string(b)+"files: "+c.files+"\n")
+				b := repo.Read(t, dir, "run.yaml")
+				repo.Write(t, string(b)+"files: "+c.files+"\n", dir, "run.yaml")
 			}
 			doc, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 			var e *trace.Error

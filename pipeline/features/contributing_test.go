@@ -24,10 +24,7 @@ func TestFirstChangeOfContributing(t *testing.T) {
 	}
 	root, dir := repo.Root(t), t.TempDir()
 	copyTree(t, root, dir)
-	page, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := repo.Read(t, root, "CONTRIBUTING.md")
 	_, section, _ := strings.Cut(string(page), "## Your first change")
 	section, _, _ = strings.Cut(section, "\n## ")
 	steps := regexp.MustCompile("(?ms)^\\d\\. \\*\\*[^\n]*?(?:`(pipeline/[^`]+)`[^\n]*)?\n   ```(go|sh)\n(.*?)   ```$").
@@ -44,16 +41,13 @@ func TestFirstChangeOfContributing(t *testing.T) {
 				execute(t, dir, strings.Fields(line))
 			}
 		case missing != nil:
-			write(t, path, text)
+			repo.Write(t, text, path)
 		default:
-			list, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			list := repo.Read(t, path)
 			at := strings.Index(string(list), "var experimental ")
 			at += strings.Index(string(list[at:]), "beta:")
 			at += strings.Index(string(list[at:]), "\n\t})") + 1
-			write(t, path, string(list[:at])+"\t\t"+text+string(list[at:]))
+			repo.Write(t, string(list[:at])+"\t\t"+text+string(list[at:]), path)
 		}
 	}
 }
@@ -110,11 +104,4 @@ func copyFile(from, to string) error {
 		return err
 	}
 	return os.WriteFile(to, data, 0o644)
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -99,10 +100,7 @@ func goldenFiles(t *testing.T) []goldenFile {
 	}
 	files := make([]goldenFile, len(names))
 	for i, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := repo.Read(t, name)
 		if err := json.Unmarshal(text, &files[i]); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

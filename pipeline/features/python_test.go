@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 var updatePython = flag.Bool("update-python", false, "rewrite the formulas of the Python package")
@@ -115,9 +116,7 @@ func TestPython(t *testing.T) {
 	root := filepath.Join("..", "..", "python")
 	path := filepath.Join(root, "blis_train_coefficients", "formulas.json")
 	if *updatePython {
-		if err := os.WriteFile(path, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, want, path)
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("%s is stale (%v): go test ./pipeline/features -run TestPython -update-python", path, err)

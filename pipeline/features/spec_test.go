@@ -2,13 +2,13 @@ package features
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -132,10 +132,7 @@ func workedExample(t *testing.T, v Version) *Space {
 
 func specText(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/spec.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, "../../docs/spec.md")
 	return string(text)
 }
 

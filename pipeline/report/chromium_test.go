@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // browser drives a headless Chromium over its debugging pipe: messages are
@@ -231,9 +233,7 @@ func (b *browser) screenshot(file string) {
 	if err != nil || img.Width < 300 || img.Height < 300 {
 		b.t.Fatalf("%s: %v, %d x %d", file, err, img.Width, img.Height)
 	}
-	if err := os.WriteFile(file, raw, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	repo.Write(b.t, raw, file)
 	b.t.Logf("screenshot %s: %d x %d, %d bytes", file, img.Width, img.Height, len(raw))
 }
 
@@ -309,9 +309,7 @@ func showViews(t *testing.T, b *browser) {
 // pressButtons: sorting and the colour switch work, also by keyboard.
 func pressButtons(t *testing.T, b *browser) {
 	file := filepath.Join(t.TempDir(), "report.html")
-	if err := os.WriteFile(file, []byte(render(t, made(small, plainRun))), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, render(t, made(small, plainRun)), file)
 	b.open(file, 1280, 900, "light")
 	b.truth("[...document.querySelectorAll('th button')].every(e => e.tabIndex === 0)", "every header can be reached by keyboard")
 	b.truth("[...document.querySelectorAll('.scroll')].every(e => e.tabIndex === 0)", "every wide table can be scrolled by keyboard")
@@ -341,9 +339,7 @@ func pressButtons(t *testing.T, b *browser) {
 // openHostile: hostile strings everywhere run nothing and ask for nothing.
 func openHostile(t *testing.T, b *browser) {
 	file := filepath.Join(t.TempDir(), "report.html")
-	if err := os.WriteFile(file, []byte(render(t, poisoned(evil))), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, render(t, poisoned(evil)), file)
 	b.open(file, 1280, 900, "light")
 	b.truth("document.querySelectorAll('img').length === 0 && document.scripts.length === 1", "no foreign element")
 	b.quiet()
@@ -364,9 +360,7 @@ func writtenReport(t *testing.T) (dir, file string) {
 		in = folder(t, out)
 	}
 	file = filepath.Join(dir, "report.html")
-	if err := os.WriteFile(file, []byte(render(t, in)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, render(t, in), file)
 	return dir, file
 }
 
@@ -384,9 +378,7 @@ func printPage(t *testing.T, b *browser) {
 	if err != nil || !bytes.HasPrefix(raw, []byte("%PDF")) {
 		t.Fatalf("print: %v, %d bytes", err, len(raw))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "report.pdf"), raw, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, raw, dir, "report.pdf")
 	if n := len(regexp.MustCompile(`/Type\s*/Page\b`).FindAll(raw, -1)); n == 0 || n > maxSheets {
 		t.Errorf("the report prints on %d sheets, want 1 to %d", n, maxSheets)
 	} else {

@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 var picture = flag.String("picture", "", "write the README's picture of the report of the run folder BLIS_TRAIN_OUT to this file")
@@ -32,9 +34,7 @@ func TestPicture(t *testing.T) {
 	}
 	b := startBrowser(t)
 	file := filepath.Join(t.TempDir(), "report.html")
-	if err := os.WriteFile(file, []byte(render(t, folder(t, out))), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, render(t, folder(t, out)), file)
 	b.open(file, 1240, 1400, "light")
 	left := b.clip("document.body", 1240, 1400)
 	b.open(file, 1240, 1400, "dark")
@@ -53,9 +53,7 @@ func TestPicture(t *testing.T) {
 	if buf.Len() > maxPicture {
 		t.Fatalf("picture of %d bytes, want at most %d", buf.Len(), maxPicture)
 	}
-	if err := os.WriteFile(*picture, buf.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, buf.Bytes(), *picture)
 	t.Logf("%s: %v, %d bytes", *picture, sheet.Bounds(), buf.Len())
 }
 

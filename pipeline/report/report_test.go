@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -77,14 +77,9 @@ func TestStructureGolden(t *testing.T) {
 	got := skeleton(render(t, made(small, plainRun)))
 	const file = "testdata/structure.golden"
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, got, file)
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := repo.Read(t, file)
 	if got != string(want) {
 		t.Errorf("the page's structure changed (go test ./report -run TestStructureGolden -update, and read the diff):\n%s",
 			firstDifference(string(want), got))

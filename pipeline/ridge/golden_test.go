@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
@@ -112,10 +113,7 @@ type goldenCase struct {
 
 func loadGolden(t *testing.T, path string) goldenCase {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := repo.Read(t, path)
 	var c goldenCase
 	if err := json.Unmarshal(b, &c.want); err != nil {
 		t.Fatalf("%s: %v", path, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -194,10 +195,7 @@ func loadGolden(t *testing.T) *golden {
 	if path == "" {
 		path = "testdata/sourcing_golden.json"
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := repo.Read(t, path)
 	g := new(golden)
 	if err := json.Unmarshal(b, g); err != nil {
 		t.Fatalf("%s: %v", path, err)
@@ -546,10 +544,7 @@ func goldenCleaning(t *testing.T) {
 		t.Fatalf("%s: no cleaning_*.json (%v)", dir, err)
 	}
 	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := repo.Read(t, file)
 		var c cleaningCase
 		if err := json.Unmarshal(b, &c); err != nil {
 			t.Fatalf("%s: %v", file, err)

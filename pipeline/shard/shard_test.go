@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline"
 )
 
@@ -240,9 +241,7 @@ func TestTasksAreWhatTheySay(t *testing.T) {
 		t.Error("got a task of two")
 	}
 	path := job.path(tasksDir, ids[0]+".json")
-	if err := os.WriteFile(path, []byte(`{"pass":"double","name":"number","spec":7}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	repo.Write(t, `{"pass":"double","name":"number","spec":7}`, path)
 	if _, err := job.Task(ids[0]); err == nil || !strings.Contains(err.Error(), "was changed") {
 		t.Errorf("got %v", err)
 	}

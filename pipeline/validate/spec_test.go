@@ -2,17 +2,15 @@ package validate
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // TestSpecHasEveryGate: the book's table of gates is that of the code.
 func TestSpecHasEveryGate(t *testing.T) {
-	text, err := os.ReadFile("../../docs/spec.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, "../../docs/spec.md")
 	for _, g := range Defaults() {
 		_, clause, _ := strings.Cut(g.Spec, "#")
 		purposes := strings.Join(g.Purposes, ", ")

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -200,9 +198,7 @@ func TestSpecV2BLIS(t *testing.T) {
 		"config.json": `{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096,
  "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "torch_dtype": "bfloat16",
  "hidden_act": "silu", "max_position_embeddings": 131072}`} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, dir, name)
 	}
 	cmd := exec.Command(blis, strings.Fields("run --model x --hardware H100 --tp 1 --latency-model roofline --model-config-folder . "+
 		"--hardware-config hardware.json --total-kv-blocks 100000 --workload-spec spec.yaml --horizon 1000000000 --trace-output theirs")...)
@@ -210,18 +206,12 @@ func TestSpecV2BLIS(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out[max(0, len(out)-2000):])
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "theirs.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := repo.Read(t, dir, "theirs.yaml")
 	header, err := tracev2.ParseHeader(text, "theirs.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := os.ReadFile(filepath.Join(dir, "theirs.csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := repo.Read(t, dir, "theirs.csv")
 	theirs, err := ReadTraceV2(rows, "theirs.csv", &header)
 	if err != nil {
 		t.Fatal(err)

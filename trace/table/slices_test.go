@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -109,19 +109,13 @@ func FuzzTable(f *testing.F) {
 			f.Fatalf("no seeds: %v", err)
 		}
 		for _, name := range files {
-			data, err := os.ReadFile(name)
-			if err != nil {
-				f.Fatal(err)
-			}
+			data := repo.Read(f, name)
 			f.Add(data, format == Arrow)
 		}
 	}
 	for _, name := range []string{"duckdb/steps", "int32/snapshots", "pyarrow-plain/snapshots", "pyarrow-plain/journey_events",
 		"polars/kv_events"} { // packed another way, or not
-		data, err := os.ReadFile(filepath.Join("testdata", "rewritten", name+".parquet"))
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := repo.Read(f, "testdata", "rewritten", name+".parquet")
 		f.Add(data, false)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, isArrow bool) {

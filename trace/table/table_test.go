@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 	"github.com/google/go-cmp/cmp"
@@ -136,10 +137,7 @@ func TestSameRowsSameBytes(t *testing.T) {
 		if err := table.Write(dir, table.Steps, table.Parquet, rows[trace.Step](1000)); err != nil {
 			t.Fatal(err)
 		}
-		b, err := os.ReadFile(filepath.Join(dir, "steps.parquet"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := repo.Read(t, dir, "steps.parquet")
 		return b
 	}
 	if first, second := read(), read(); string(first) != string(second) {
@@ -173,9 +171,7 @@ var update = flag.Bool("update", false, "rewrite generated files")
 func TestTablesDocIsGenerated(t *testing.T) {
 	const path = "../../docs/tables.md"
 	if *update {
-		if err := os.WriteFile(path, []byte(table.Markdown()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, table.Markdown(), path)
 	}
 	got, err := os.ReadFile(path)
 	if err != nil || string(got) != table.Markdown() {
@@ -197,10 +193,7 @@ func TestSameBytesOfUnlikeTexts(t *testing.T) {
 		if err := table.Write(dir, "x", table.Parquet, rows); err != nil {
 			t.Fatal(err)
 		}
-		b, err := os.ReadFile(filepath.Join(dir, "x.parquet"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := repo.Read(t, dir, "x.parquet")
 		if first == nil {
 			first = b
 		}

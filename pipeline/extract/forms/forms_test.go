@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/google/go-cmp/cmp"
@@ -24,9 +25,7 @@ func readFiles(t *testing.T, files map[string]string) *Reader {
 	c := &Reader{Acc: source.New(nil)}
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, path)
 		c.Names = append(c.Names, source.Input{Path: path, Name: name})
 	}
 	slices.SortFunc(c.Names, func(a, b source.Input) int { return strings.Compare(a.Name, b.Name) })
@@ -364,10 +363,7 @@ func TestNames(t *testing.T) {
 
 // FuzzKV: no KV line panics the reader, and what it takes is JSON.
 func FuzzKV(f *testing.F) {
-	data, err := os.ReadFile(filepath.Join("testdata", "kv_events.jsonl"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := repo.Read(f, "testdata", "kv_events.jsonl")
 	for _, line := range bytes.Split(bytes.TrimSpace(data), source.Newline) {
 		if len(line) < 400 {
 			f.Add(line)
@@ -428,9 +424,7 @@ func TestBrokenGuideLLM(t *testing.T) {
 		strings.Replace(good, `"benchmarks":[`, `"benchmarks":null,"x":[`, 1): 0,
 	} {
 		path := filepath.Join(t.TempDir(), "g.json")
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, path)
 		in := []source.Input{{Path: path, Name: "g.json"}}
 		c := &Reader{Names: in, Acc: source.New(nil)}
 		if err := c.File(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -114,10 +115,7 @@ type htmlBenchmark struct {
 // reportOf takes the benchmarks out of GuideLLM's HTML report.
 func reportOf(t *testing.T, path string) []htmlBenchmark {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := repo.Read(t, path)
 	at := regexp.MustCompile(`window\.benchmarks\s*=\s*`).FindIndex(data)
 	if at == nil {
 		t.Fatalf("%s: no benchmarks", path)

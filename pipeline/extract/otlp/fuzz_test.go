@@ -268,10 +268,7 @@ func testLines(t testing.TB) [][]byte {
 	t.Helper()
 	var out [][]byte
 	for _, name := range []string{"smoke.json", "edge.json", "stock.json"} {
-		b, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := repo.Read(t, "testdata", name)
 		out = append(out, bytes.Split(bytes.TrimSpace(b), source.Newline)...)
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -23,9 +24,7 @@ func TestBatchesKeepToTheirBuffers(t *testing.T) {
 	in := []Input{{Name: "a", Joins: true}, {Name: "b"}, {Name: "c"}}
 	for i, text := range []string{"one\ntw", "o\nthree\n", "another text\n"} {
 		in[i].Path = filepath.Join(dir, in[i].Name)
-		if err := os.WriteFile(in[i].Path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		repo.Write(t, text, in[i].Path)
 	}
 	r := newReader(in, &Options{AnyText: true, Limits: Limits{MaxLine: 1 << 20, MaxExpansion: 100}})
 	defer r.close()
