@@ -184,7 +184,7 @@ func TestWaitOfMD1(t *testing.T) {
 }
 
 // A copy of an engine goes on as the engine does, and leaves it alone.
-func TestCloneGoesOnAlike(t *testing.T) {
+func TestCloneGoesOnAsItsOriginal(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		cfg := physical(t, func(e *deploy.Engine) { e.KVBlocksGPU = trace.Some(int64(900)) })
 		cfg.Async = async

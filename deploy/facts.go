@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// What follows from a description without being written in it. Every room asks
+// What follows from a description without being written in it. Every package asks
 // here, so that a fit, a replay and a simulation of one run.yaml agree.
 
 // asyncSchedulingSince is the first vLLM version that schedules asynchronously

@@ -61,7 +61,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	return int64(math.Min(blocks, MaxKVBlocks)), nil
 }
 
-// mostReads is how many times reading the weights a token may take before its unit is in doubt.
+// mostReads is how many times reading the weights a token may take before its unit is questionable.
 const mostReads = 1000
 
 // TokenTimesUs is the range that the time of an output token can lie in, us: from reading half the weights (precisions

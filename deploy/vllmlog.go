@@ -215,7 +215,7 @@ func (d *Draft) args(text string) {
 
 func isSecret(key string) bool { return slices.Contains(secrets, key) }
 
-// fromArgs settles what several lines say about one thing.
+// fromArgs decides between several lines about one thing.
 func (d *Draft) fromArgs() {
 	if id, ok := d.Get("model.id").(string); ok {
 		d.Set("model.id", strings.TrimSuffix(id, "/"))

@@ -22,7 +22,7 @@ var codeText []byte
 // explained is one code as explain prints it.
 type explained struct {
 	Code    trace.Code `json:"code"`
-	Room    string     `json:"room"`
+	Package string     `json:"package"`
 	Kind    string     `json:"kind" yaml:"kind"` // drop, warning, error, finding, tag or usage
 	Meaning string     `json:"meaning" yaml:"meaning"`
 	Action  string     `json:"action" yaml:"action"`
@@ -55,11 +55,11 @@ var catalogue = sync.OnceValue(func() (all []explained) {
 	}
 	for name, codes := range packages {
 		for code, e := range codes {
-			e.Code, e.Room = code, name
+			e.Code, e.Package = code, name
 			all = append(all, e)
 		}
 	}
-	slices.SortFunc(all, func(a, b explained) int { return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Room, b.Room)) })
+	slices.SortFunc(all, func(a, b explained) int { return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Package, b.Package)) })
 	return all
 })
 
@@ -70,7 +70,7 @@ func codesMarkdown(all []explained) []byte {
 	b.WriteString("This page is generated: `go test ./cmd/blis-train -run TestCodesPage -update-codes`.\n\n")
 	t := report.NewTable("", "code", "kind", "where", "what it means", "what to do")
 	for _, e := range all {
-		t.Add(fmt.Sprintf("`%s`", e.Code), e.Kind, e.Room, e.Meaning, e.Action)
+		t.Add(fmt.Sprintf("`%s`", e.Code), e.Kind, e.Package, e.Meaning, e.Action)
 	}
 	return []byte(b.String() + t.Markdown(cell))
 }

@@ -48,7 +48,7 @@ func explain(con *console, args []string) error {
 			fmt.Fprintf(con.out, "%-32s %-8s %s\n", e.Code, e.Kind, e.Meaning)
 			continue
 		}
-		fmt.Fprintf(con.out, "%s (%s, %s)\n  %s\n  %s\n", e.Code, e.Kind, e.Room, e.Meaning, e.Action)
+		fmt.Fprintf(con.out, "%s (%s, %s)\n  %s\n  %s\n", e.Code, e.Kind, e.Package, e.Meaning, e.Action)
 	}
 	return nil
 }

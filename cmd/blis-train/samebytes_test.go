@@ -24,7 +24,7 @@ var emulators = []string{"qemu-aarch64-static", "qemu-aarch64"}
 
 // TestEvalSameBytes runs both examples of docs/examples and the demo on amd64, on amd64
 // with the instructions of GOAMD64=v3, and on arm64 under an emulator: every document has
-// the same bytes. The arm64 program has no fused multiply-add in a room of ours outside
+// the same bytes. The arm64 program has no fused multiply-add in a package of ours outside
 // the drawings.
 func TestEvalSameBytes(t *testing.T) {
 	repo.NeedEval(t)
@@ -105,7 +105,7 @@ func buildFor(t *testing.T, dir, variable string) string {
 	return out
 }
 
-// fusedIn lists where a program of arm64 multiplies and adds in one instruction: rooms of
+// fusedIn lists where a program of arm64 multiplies and adds in one instruction: packages of
 // ours outside the drawings, file, line and function.
 //
 // Source: Arm Architecture Reference Manual, "Floating-point data-processing (3 source)":

@@ -1,3 +1,3 @@
-// Package arch holds the tests that keep the house in order: which room may
-// import which, which rooms are pure, and that no room is missing from the map.
+// Package arch holds the tests that keep the packages in order: which may
+// import which, which are pure, and that none is missing from the map.
 package arch

@@ -18,7 +18,7 @@ type Amendment struct {
 	beta, alpha []Feature // take the place of the slot of their name, or stand behind the last
 }
 
-// Names of the amendments that other rooms read.
+// Names of the amendments that other packages read.
 const (
 	TimeAverage      = "time-average"
 	SeparateAverages = "separate-averages"
@@ -181,18 +181,18 @@ type Average struct {
 	Version Version
 	Gamma   float64
 
-	value  float64
-	lastNs int64
-	begun  bool
+	value   float64
+	lastNs  int64
+	started bool
 }
 
 // Step takes one recorded step by its start and returns the average after it.
 func (a *Average) Step(startNs int64, numPreempted, runningDepth float64) float64 {
 	share := a.Gamma
-	if a.begun {
+	if a.started {
 		share = Renewal(a.Version, a.Gamma, float64(startNs-a.lastNs)/1000)
 	}
-	a.value, a.lastNs, a.begun = EMA(a.value, share, numPreempted, runningDepth), startNs, true
+	a.value, a.lastNs, a.started = EMA(a.value, share, numPreempted, runningDepth), startNs, true
 	return a.value
 }
 

@@ -117,7 +117,7 @@ func (s *Space) derive11() {
 	s.rooflineS = math.Max(s.linearS(s.maxTokens, seqs), s.weightBytes(s.maxTokens, seqs)/s.bandwidth)
 }
 
-// divide11 settles the quotients that every vector needs.
+// divide11 computes the quotients that every vector needs.
 func (s *Space) divide11() {
 	s.bodyS, s.headS = s.linearFLOPs/s.linearPeak, s.headFLOPs/s.peak
 	s.attnS = 4 * s.qDim * s.layers / s.peak
