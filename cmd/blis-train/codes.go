@@ -59,7 +59,9 @@ var catalogue = sync.OnceValue(func() (all []explained) {
 			all = append(all, e)
 		}
 	}
-	slices.SortFunc(all, func(a, b explained) int { return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Package, b.Package)) })
+	slices.SortFunc(all, func(a, b explained) int {
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Package, b.Package))
+	})
 	return all
 })
 

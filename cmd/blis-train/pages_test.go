@@ -227,15 +227,15 @@ func TestCodesAreExplained(t *testing.T) {
 	known := map[string]map[string]bool{}
 	for _, e := range catalogue() {
 		if e.Kind == "" || e.Meaning == "" || e.Action == "" {
-			t.Errorf("%s of %s: an empty field in %+v", e.Code, e.Room, e)
+			t.Errorf("%s of %s: an empty field in %+v", e.Code, e.Package, e)
 		}
-		if known[e.Room] == nil {
-			known[e.Room] = map[string]bool{}
+		if known[e.Package] == nil {
+			known[e.Package] = map[string]bool{}
 		}
-		if known[e.Room][string(e.Code)] {
-			t.Errorf("%s: two entries for %q", e.Room, e.Code)
+		if known[e.Package][string(e.Code)] {
+			t.Errorf("%s: two entries for %q", e.Package, e.Code)
 		}
-		known[e.Room][string(e.Code)] = true
+		known[e.Package][string(e.Code)] = true
 	}
 	declared := map[string]bool{}
 	root := filepath.Join("..", "..")
@@ -245,7 +245,7 @@ func TestCodesAreExplained(t *testing.T) {
 			return err
 		}
 		rel, _ := filepath.Rel(root, path)
-		room := filepath.ToSlash(filepath.Dir(rel))
+		pkg := filepath.ToSlash(filepath.Dir(rel))
 		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, path, nil, 0)
 		if err != nil {
@@ -253,9 +253,9 @@ func TestCodesAreExplained(t *testing.T) {
 		}
 		for _, c := range codeConstants(file) {
 			n++
-			declared[room+" "+c.value] = true
-			if !known[room][c.value] {
-				t.Errorf("%s:%d: code %q has no entry under %s in codes.yaml", rel, fset.Position(c.pos).Line, c.value, room)
+			declared[pkg+" "+c.value] = true
+			if !known[pkg][c.value] {
+				t.Errorf("%s:%d: code %q has no entry under %s in codes.yaml", rel, fset.Position(c.pos).Line, c.value, pkg)
 			}
 		}
 		for _, pos := range literalCodes(file) {
@@ -266,10 +266,10 @@ func TestCodesAreExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for room, codes := range known {
+	for pkg, codes := range known {
 		for code := range codes {
-			if !declared[room+" "+code] {
-				t.Errorf("codes.yaml: %s has no code %q", room, code)
+			if !declared[pkg+" "+code] {
+				t.Errorf("codes.yaml: %s has no code %q", pkg, code)
 			}
 		}
 	}

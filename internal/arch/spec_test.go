@@ -229,14 +229,14 @@ func TestOutsideCitationPattern(t *testing.T) {
 
 // coded is a constant of type trace.Code.
 type coded struct {
-	room, name, value, at string
-	used                  int
+	pkg, name, value, at string
+	used                 int
 }
 
 // TestCodesAppear: something can emit every code.
 func TestCodesAppear(t *testing.T) {
 	root := repo.Root(t)
-	codes := map[string]*coded{} // by room and name
+	codes := map[string]*coded{} // by package and name
 	var files []*ast.File
 	var rels []string
 	for _, rel := range repoFiles(t, root) {
@@ -258,7 +258,7 @@ func TestCodesAppear(t *testing.T) {
 }
 
 // declaredCodes collects `Name trace.Code = "value"`.
-func declaredCodes(fset *token.FileSet, f *ast.File, room string, codes map[string]*coded) {
+func declaredCodes(fset *token.FileSet, f *ast.File, pkg string, codes map[string]*coded) {
 	for _, d := range f.Decls {
 		g, ok := d.(*ast.GenDecl)
 		if !ok || g.Tok != token.CONST {
@@ -274,14 +274,14 @@ func declaredCodes(fset *token.FileSet, f *ast.File, room string, codes map[stri
 				continue
 			}
 			value, _ := strconv.Unquote(lit.Value)
-			codes[room+"."+v.Names[0].Name] = &coded{room: room, name: v.Names[0].Name, value: value, at: fset.Position(v.Pos()).String()}
+			codes[pkg+"."+v.Names[0].Name] = &coded{pkg: pkg, name: v.Names[0].Name, value: value, at: fset.Position(v.Pos()).String()}
 		}
 	}
 }
 
 // countCodes counts what uses a code.
-func countCodes(f *ast.File, room string, codes map[string]*coded) {
-	rooms := map[string]string{}
+func countCodes(f *ast.File, pkg string, codes map[string]*coded) {
+	packages := map[string]string{}
 	for _, imp := range f.Imports {
 		p, _ := strconv.Unquote(imp.Path.Value)
 		if own, ok := strings.CutPrefix(p, module+"/"); ok {
@@ -289,16 +289,16 @@ func countCodes(f *ast.File, room string, codes map[string]*coded) {
 			if imp.Name != nil {
 				name = imp.Name.Name
 			}
-			rooms[name] = own
+			packages[name] = own
 		}
 	}
 	find := func(e ast.Expr) *coded {
 		switch e := e.(type) {
 		case *ast.Ident:
-			return codes[room+"."+e.Name]
+			return codes[pkg+"."+e.Name]
 		case *ast.SelectorExpr:
 			if x, ok := e.X.(*ast.Ident); ok {
-				return codes[rooms[x.Name]+"."+e.Sel.Name]
+				return codes[packages[x.Name]+"."+e.Sel.Name]
 			}
 		}
 		return nil
@@ -324,7 +324,7 @@ func countCodes(f *ast.File, room string, codes map[string]*coded) {
 		}
 		for _, s := range g.Specs {
 			for _, name := range s.(*ast.ValueSpec).Names {
-				if c := codes[room+"."+name.Name]; c != nil {
+				if c := codes[pkg+"."+name.Name]; c != nil {
 					c.used--
 				}
 			}

@@ -15,23 +15,15 @@ package features
 //	prefill; grows with the prompt; scales with 1/tp for a dense model
 //
 // Omits:  prefix-cache hits, which are queue slot 7
-var admissionCompute11 = Feature{
-	Name: "admission_compute", Kind: Time, Penalty: 1, Bound: boundS,
-	Formula: "prompt_tokens*flops_body_per_token/group_peak_linear_flops + pos(prompt_tokens)*(flops_lm_head_per_seq + " +
-		"4*q_dim*num_hidden_layers*prompt_tokens*(prompt_tokens+1)/2)/group_peak_flops",
-	Doc: "time of the whole prompt at peak arithmetic rate",
-	alpha: func(s *Space, in *QueueInput) float64 {
-		p := in.PromptTokens
-		if p == 0 {
-			return 0
-		}
-		return float64(p*s.bodyS) + s.headS + float64(s.attnS*p*(p+1)/2)
-	},
+func admissionCompute11(s *Space, in *QueueInput) float64 {
+	p := in.PromptTokens
+	if p == 0 {
+		return 0
+	}
+	return float64(p*s.bodyS) + s.headS + float64(s.attnS*p*(p+1)/2)
 }
 
 // admissionCompute10 has no attention and the head on every token.
-var admissionCompute10 = admissionCompute11.
-	frozen("prompt_tokens*flops_linear_per_token/max(1e-6, hw_peak_flops)").
-	withAlpha(func(s *Space, in *QueueInput) float64 {
-		return in.PromptTokens * s.linearFLOPs / over(s.peak)
-	})
+func admissionCompute10(s *Space, in *QueueInput) float64 {
+	return in.PromptTokens * s.linearFLOPs / over(s.peak)
+}

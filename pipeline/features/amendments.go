@@ -15,7 +15,7 @@ type Amendment struct {
 	Model string // steps or waits: whose errors show it
 	Doc   string // what changes, in one sentence
 
-	beta, alpha []Feature // take the place of the slot of their name, or stand behind the last
+	slots []string // of features.yaml: take the place of the slot of their name, or stand behind the last
 }
 
 // Names of the amendments that other packages read.
@@ -27,15 +27,16 @@ const (
 
 // amendments, sorted by name: a version names them in this order.
 var amendments = []Amendment{
-	{Name: "log-queue", Model: "waits", Doc: "slot 6 of the waits takes the log of the queue per seat", alpha: []Feature{logQueue}},
+	{Name: "log-queue", Model: "waits", Doc: "slot 6 of the waits takes the log of the queue per seat",
+		slots: []string{"queue_memory_interaction@log-queue"}},
 	{Name: "prefill-diversity", Model: "steps", Doc: "a prompt touches experts as 1 + ln(n) tokens do, not as its n",
-		beta: []Feature{diverseWeightLoad, diverseActivation}},
+		slots: []string{"decode_weight_load@prefill-diversity", "moe_activation@prefill-diversity"}},
 	{Name: Components, Model: "steps", Doc: "step times are fitted in the leading principal components of the rows"},
 	{Name: "queue-pole", Model: "waits", Doc: "waits get a slot gate/max(0.01, 1 - gate), the pole of a full server",
-		alpha: []Feature{queuePole}},
+		slots: []string{"queue_pole@queue-pole"}},
 	{Name: SeparateAverages, Model: "waits", Doc: "waits choose the gamma of their preemption average themselves"},
 	{Name: "split-gates", Model: "waits", Doc: "the queue's drain is gated by seats and by memory, each with its own coefficient",
-		alpha: []Feature{seatDrain, memoryDrain}},
+		slots: []string{"queue_drain@split-gates", "queue_drain_memory@split-gates"}},
 	{Name: TimeAverage, Model: "steps", Doc: "the preemption average forgets by time, 1 - exp(-dt/tau), not by step"},
 }
 
@@ -66,7 +67,7 @@ func checkAmendments(v Version) error {
 }
 
 // amendedList is a version's list with what its amendments change; nil for a version that is not known.
-func amendedList(v Version, base []Feature, of func(*Amendment) []Feature) []Feature {
+func amendedList(v Version, base []Feature, model string) []Feature {
 	if !strings.Contains(string(v), "+") {
 		return base
 	}
@@ -75,10 +76,10 @@ func amendedList(v Version, base []Feature, of func(*Amendment) []Feature) []Fea
 	}
 	out := slices.Clone(base)
 	for i := range amendments {
-		if !v.Has(amendments[i].Name) {
+		if !v.Has(amendments[i].Name) || amendments[i].Model != model {
 			continue
 		}
-		for _, f := range of(&amendments[i]) {
+		for _, f := range slotsOf(amendments[i].slots) {
 			if k := slices.IndexFunc(out, func(g Feature) bool { return g.Name == f.Name }); k >= 0 {
 				out[k] = f
 			} else {
@@ -87,12 +88,6 @@ func amendedList(v Version, base []Feature, of func(*Amendment) []Feature) []Fea
 		}
 	}
 	return numbered(out)
-}
-
-// amended is a slot with another formula; withAlpha or withBeta gives its function.
-func (f Feature) amended(formula string) Feature {
-	f.Formula = formula
-	return f
 }
 
 // poleLeast is the smallest distance of the gate from 1 that the pole sees.
@@ -106,29 +101,20 @@ const poleLeast = 0.01
 // Source: spec#amendments; the wait of M/M/1 is rho/(1-rho) services (Kleinrock, Queueing Systems I, 1975)
 // Bounds: 0..100; 0 on an idle server, 1 at half load
 // Omits:  how much work the running requests have left
-var queuePole = Feature{
-	Name: "queue_pole", Kind: Ratio, Penalty: 10, Bound: 100,
-	Formula: "gate(running_depth, kv_usage_ratio)/max(0.01, 1 - gate(running_depth, kv_usage_ratio))",
-	Doc:     "the gate's odds: without limit as seats or KV blocks fill up",
-	alpha: func(s *Space, in *QueueInput) float64 {
-		g := s.gate(in)
-		return g / atLeast(poleLeast, 1-g)
-	},
+func queuePole(s *Space, in *QueueInput) float64 {
+	g := s.gate(in)
+	return g / atLeast(poleLeast, 1-g)
 }
 
 // logQueue is queue slot 6 with the log of the queue.
-var logQueue = queueMemoryInteraction11.
-	amended("gate(running_depth, kv_usage_ratio)*kv_usage_ratio*ln(1 + waiting_depth/max_num_seqs)").
-	withAlpha(func(s *Space, in *QueueInput) float64 {
-		return s.gate(in) * in.KVUsageRatio * stat.Log1p(in.WaitingDepth/s.maxSeqs)
-	})
+func logQueue(s *Space, in *QueueInput) float64 {
+	return s.gate(in) * in.KVUsageRatio * stat.Log1p(in.WaitingDepth/s.maxSeqs)
+}
 
 // seatDrain is queue slot 5 gated by the seats alone.
-var seatDrain = queueDrain11.
-	amended("min(1, running_depth/max_num_seqs)*ln(1 + waiting_depth)*roofline_step_time").
-	withAlpha(func(s *Space, in *QueueInput) float64 {
-		return atMost(1, in.RunningDepth/s.maxSeqs) * stat.Log1p(in.WaitingDepth) * s.rooflineS
-	})
+func seatDrain(s *Space, in *QueueInput) float64 {
+	return atMost(1, in.RunningDepth/s.maxSeqs) * stat.Log1p(in.WaitingDepth) * s.rooflineS
+}
 
 // memoryDrain is the drain of a queue that waits for KV blocks.
 //
@@ -138,40 +124,29 @@ var seatDrain = queueDrain11.
 // Source: spec#amendments, spec#roofline-step-time
 // Bounds: >= 0; 0 with an empty cache or an empty queue
 // Omits:  lengths of the waiting prompts
-var memoryDrain = Feature{
-	Name: "queue_drain_memory", Kind: Time, Penalty: 1, Bound: boundS,
-	Formula: "min(1, max(0, kv_usage_ratio))*ln(1 + waiting_depth)*roofline_step_time",
-	Doc:     "log of the queue in front times the roofline of a full step, as far as KV blocks are taken",
-	alpha: func(s *Space, in *QueueInput) float64 {
-		return atMost(1, atLeast(0, in.KVUsageRatio)) * stat.Log1p(in.WaitingDepth) * s.rooflineS
-	},
+func memoryDrain(s *Space, in *QueueInput) float64 {
+	return atMost(1, atLeast(0, in.KVUsageRatio)) * stat.Log1p(in.WaitingDepth) * s.rooflineS
 }
 
-// diverseTokens is the number of tokens that choose experts as many as the step's: tokens of one
-// prompt go to the same experts more often than chance would have them.
-const diverseTokens = "decode_tokens + num_prefill_reqs*(1 + ln(max(1, prefill_tokens/max(1, num_prefill_reqs))))"
-
+// diverse is the number of tokens that choose experts as many as the step's: tokens of one prompt go to
+// the same experts more often than chance would have them.
 func diverse(in *StepInput) float64 {
 	n := in.NumPrefillReqs
 	return in.DecodeTokens + float64(n*(1+stat.Log(atLeast(1, in.PrefillTokens/atLeast(1, n)))))
 }
 
 // diverseWeightLoad is step slot 3 with the experts that diverse tokens touch.
-var diverseWeightLoad = weightLoad11.
-	amended("max(0, weight_bytes(" + diverseTokens + ", num_sampled_seqs)/group_peak_bandwidth - prefill_linear_compute)").
-	withBeta(func(s *Space, in *StepInput) float64 {
-		return atLeast(0, s.weightBytes(diverse(in), in.NumSampledSeqs)/s.bandwidth-linearCompute(s, in))
-	})
+func diverseWeightLoad(s *Space, in *StepInput) float64 {
+	return atLeast(0, s.weightBytes(diverse(in), in.NumSampledSeqs)/s.bandwidth-linearCompute(s, in))
+}
 
 // diverseActivation is step slot 8 with the same.
-var diverseActivation = moeActivation11.
-	amended("num_moe_layers/num_hidden_layers*expert_share(" + diverseTokens + ")").
-	withBeta(func(s *Space, in *StepInput) float64 {
-		if s.moeLayers == 0 {
-			return 0
-		}
-		return s.moeLayerShare * s.expertShare(diverse(in))
-	})
+func diverseActivation(s *Space, in *StepInput) float64 {
+	if s.moeLayers == 0 {
+		return 0
+	}
+	return s.moeLayerShare * s.expertShare(diverse(in))
+}
 
 // averageUs is the time in which a gamma renews its share of a time-based average.
 const averageUs = 100_000

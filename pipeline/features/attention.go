@@ -1,6 +1,6 @@
 package features
 
-// prefillAttention11 is step slot 2: the time prefill attention would take at peak arithmetic rate.
+// prefillAttention is step slot 2: the time prefill attention would take at peak arithmetic rate.
 //
 //	f2 = 4*q*L*P/F     [s],   P = sum of n*c + n(n+1)/2 over prefill chunks
 //
@@ -15,25 +15,16 @@ package features
 //	does not depend on how it is chunked
 //
 // Omits:  softmax and kernel launch
-var prefillAttention11 = Feature{
-	Name: "prefill_attention", Kind: Time, Penalty: 1, Prompt: true, Bound: boundS,
-	Formula: "4*q_dim*num_hidden_layers*prefill_causal_work/group_peak_flops",
-	Doc:     "time of prefill attention scores at peak arithmetic rate",
-	beta:    prefillAttention,
-}
-
 func prefillAttention(s *Space, in *StepInput) float64 {
 	return s.attnS * in.PrefillCausalWork
 }
 
 // prefillAttention10 counts half the work of a late chunk (spec#err-attention).
-var prefillAttention10 = prefillAttention11.
-	frozen("sum_prefill_attn_work*num_hidden_layers*2*hidden_size/max(1e-6, hw_peak_flops)").
-	withBeta(func(s *Space, in *StepInput) float64 {
-		return 2 * in.SumPrefillAttnWork * s.layers * s.hidden / over(s.peak)
-	})
+func prefillAttention10(s *Space, in *StepInput) float64 {
+	return 2 * in.SumPrefillAttnWork * s.layers * s.hidden / over(s.peak)
+}
 
-// decodeAttention11 is step slot 4: the time decode attention would take at peak arithmetic rate.
+// decodeAttention is step slot 4: the time decode attention would take at peak arithmetic rate.
 //
 //	f4 = 4*q*L*C/F     [s],   C = sum of c + 1 over decodes
 //
@@ -44,20 +35,11 @@ var prefillAttention10 = prefillAttention11.
 // Source: spec#beta-decode-attention, spec#step-sums
 // Bounds: >= 0; 0 without decodes; linear in context, L and 1/tp
 // Omits:  softmax; the KV traffic, which is f5
-var decodeAttention11 = Feature{
-	Name: "decode_attention", Kind: Time, Penalty: 1, Bound: boundS,
-	Formula: "4*q_dim*num_hidden_layers*decode_context_tokens/group_peak_flops",
-	Doc:     "time of decode attention scores at peak arithmetic rate",
-	beta:    decodeAttention,
-}
-
 func decodeAttention(s *Space, in *StepInput) float64 {
 	return s.attnS * in.DecodeContextTokens
 }
 
 // decodeAttention10 counts half the work (spec#err-attention).
-var decodeAttention10 = decodeAttention11.
-	frozen("decode_context_tokens*2*num_hidden_layers*hidden_size/max(1e-6, hw_peak_flops)").
-	withBeta(func(s *Space, in *StepInput) float64 {
-		return in.DecodeContextTokens * 2 * s.layers * s.hidden / over(s.peak)
-	})
+func decodeAttention10(s *Space, in *StepInput) float64 {
+	return in.DecodeContextTokens * 2 * s.layers * s.hidden / over(s.peak)
+}

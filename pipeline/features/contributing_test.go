@@ -46,7 +46,7 @@ func TestFirstChangeOfContributing(t *testing.T) {
 			list := repo.Read(t, path)
 			at := strings.Index(string(list), "var experimental ")
 			at += strings.Index(string(list[at:]), "beta:")
-			at += strings.Index(string(list[at:]), "\n\t})") + 1
+			at += strings.Index(string(list[at:]), "\n\t},") + 1
 			repo.Write(t, string(list[:at])+"\t\t"+text+string(list[at:]), path)
 		}
 	}

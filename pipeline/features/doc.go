@@ -19,10 +19,10 @@
 // 1.67e6 is 60 % efficiency. All others are dimensionless and their
 // coefficients are microseconds.
 //
-// One file holds one family of slots, each with the formula, its unit, where
+// One file holds the functions of one family of slots, each with the formula, its unit, where
 // it comes from, what bounds it and what it leaves out; every bound is a test
 // of the same words, and every formula is evaluated as text against the
-// function it describes. A new feature is one file, one line in list.go and
+// function it describes. What else is said of released slots is features.yaml. A new feature is one file, one line in list.go and
 // one test; the lengths of all vectors follow from the lists.
 //
 // # What it promises and refuses

@@ -14,18 +14,11 @@ package features
 //	KV heads are replicated (tp > KV heads)
 //
 // Omits:  KV writes; the reuse of a prefill's KV between query tiles
-var kvCacheRead11 = Feature{
-	Name: "kv_cache_read", Kind: Time, Penalty: 1, Bound: boundS,
-	Formula: "kv_read_tokens*kv_bytes_per_token/group_peak_bandwidth",
-	Doc:     "time to read the scheduled requests' KV cache once",
-	beta: func(s *Space, in *StepInput) float64 {
-		return in.KVReadTokens * s.kvReadS
-	},
+func kvCacheRead11(s *Space, in *StepInput) float64 {
+	return in.KVReadTokens * s.kvReadS
 }
 
 // kvCacheRead10 reads whole blocks of decodes, at twice their size (spec#err-kv-bytes).
-var kvCacheRead10 = kvCacheRead11.
-	frozen("sum_decode_kv_blocks*block_size_bytes/max(1e-6, hw_peak_bandwidth)").
-	withBeta(func(s *Space, in *StepInput) float64 {
-		return in.SumDecodeKVBlocks * s.blockBytes / over(s.bandwidth)
-	})
+func kvCacheRead10(s *Space, in *StepInput) float64 {
+	return in.SumDecodeKVBlocks * s.blockBytes / over(s.bandwidth)
+}

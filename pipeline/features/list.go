@@ -1,179 +1,149 @@
 package features
 
+import (
+	"cmp"
+	_ "embed"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/blis-train/blis-train/internal/files"
+)
+
 // lists are the slots of one version in order.
 type lists struct{ beta, alpha []Feature }
 
-// The slots of each version. Released lists never change: a coefficient file names its version and
-// must mean the same in every later build (a test pins them). A new feature is one file that declares
-// it and one line at the end of a list of experimental; lengths of all vectors follow from the lists.
-
-var released10 = lists{
-	beta: numbered([]Feature{
-		linearCompute10,
-		prefillAttention10,
-		weightLoad10,
-		decodeAttention10,
-		kvCacheRead10,
-		batchUtilization10,
-		prefillDecodeMix10,
-		moeActivation10,
-		tpCommunication10,
-		gqaEfficiency10,
-		fixedStepOverhead10,
-		preemptionOverhead10,
-		cpuOffloadTransfer10,
-		cpuOffloadKVRead10,
-		chunkedPrefillMixed10,
-		bias10,
-	}),
-	alpha: numbered([]Feature{
-		batchSaturation10,
-		kvPressure10,
-		admissionCompute10,
-		baseBias10,
-		queueDrain10,
-		queueMemoryInteraction10,
-		prefixCacheBenefit10,
-		memoryAdmissionGap10,
-		preemptionDisruption10,
-		cpuOffloadExpansion10,
-		queuedRegimeBias10,
-	}),
-}
-
-var released11 = lists{
-	beta: numbered([]Feature{
-		linearCompute11,
-		prefillAttention11,
-		weightLoad11,
-		decodeAttention11,
-		kvCacheRead11,
-		batchUtilization11,
-		prefillDecodeMix11,
-		moeActivation11,
-		tpCommunication11,
-		gqaEfficiency11,
-		fixedStepOverhead11,
-		preemptionOverhead11,
-		cpuOffloadTransfer11,
-		cpuOffloadKVRead11,
-		chunkedPrefillMixed11,
-		bias11,
-	}),
-	alpha: numbered([]Feature{
-		batchSaturation11,
-		kvPressure11,
-		admissionCompute11,
-		baseBias11,
-		queueDrain11,
-		queueMemoryInteraction11,
-		prefixCacheBenefit11,
-		memoryAdmissionGap11,
-		preemptionDisruption11,
-		cpuOffloadExpansion11,
-		queuedRegimeBias11,
-	}),
-}
-
-var released12 = lists{
-	beta: numbered([]Feature{
-		linearCompute11,
-		prefillAttention11,
-		weightLoad11,
-		decodeAttention11,
-		kvCacheRead11,
-		batchUtilization11,
-		prefillDecodeMix11,
-		moeActivation11,
-		tpCommunication11,
-		gqaEfficiency11,
-		fixedStepOverhead11,
-		preemptionOverhead11,
-		cpuOffloadTransfer11,
-		cpuOffloadKVRead11,
-		chunkedPrefillMixed11,
-		bias11,
-		weightLoadHidden12,
-		activationTraffic12,
-		collectiveTime12,
-		expertLoad12,
-	}),
-	alpha: numbered([]Feature{
-		batchSaturation11,
-		kvPressure11,
-		admissionCompute11,
-		baseBias11,
-		queueDrain11,
-		queueMemoryInteraction11,
-		prefixCacheBenefit11,
-		memoryAdmissionGap11,
-		preemptionDisruption11,
-		cpuOffloadExpansion11,
-		queuedRegimeBias11,
-	}),
-}
-
-// experimental starts as 1.2 and grows at the ends of its lists.
+// experimental has the new slots that stand behind those of 1.2. A new feature is one file that declares
+// it and one line at the end of a list here; lengths of all vectors follow from the lists.
 var experimental = lists{
-	beta: numbered([]Feature{
-		linearCompute11,
-		prefillAttention11,
-		weightLoad11,
-		decodeAttention11,
-		kvCacheRead11,
-		batchUtilization11,
-		prefillDecodeMix11,
-		moeActivation11,
-		tpCommunication11,
-		gqaEfficiency11,
-		fixedStepOverhead11,
-		preemptionOverhead11,
-		cpuOffloadTransfer11,
-		cpuOffloadKVRead11,
-		chunkedPrefillMixed11,
-		bias11,
-		weightLoadHidden12,
-		activationTraffic12,
-		collectiveTime12,
-		expertLoad12,
-	}),
-	alpha: numbered([]Feature{
-		batchSaturation11,
-		kvPressure11,
-		admissionCompute11,
-		baseBias11,
-		queueDrain11,
-		queueMemoryInteraction11,
-		prefixCacheBenefit11,
-		memoryAdmissionGap11,
-		preemptionDisruption11,
-		cpuOffloadExpansion11,
-		queuedRegimeBias11,
-	}),
+	beta: []Feature{
+		// new slots of steps
+	},
+	alpha: []Feature{
+		// new slots of waits
+	},
 }
+
+// featuresYAML is what is said of every slot beside its function, with the slots of each released
+// version. Released lists never change: a coefficient file names its version and must mean the same
+// in every later build (a test pins them).
+//
+//go:embed features.yaml
+var featuresYAML []byte
+
+// declarations are the slots of each version by their keys, and what is said of each.
+type declarations struct {
+	Lists    map[Version]struct{ Beta, Alpha []string }
+	Features map[string]Feature
+}
+
+// declared is what features.yaml says: the slots of each version, and by NAME@VERSION what each is.
+// The bound of 1.0 is its one clamp, 100 (spec#frozen-guards); that of a time-like slot of 1.1 is one
+// hour (spec#bounds).
+var declared = sync.OnceValue(func() *declarations {
+	d := &declarations{}
+	if err := files.DecodeYAML(featuresYAML, "features.yaml", d); err != nil {
+		panic("features.yaml: " + err.Error())
+	}
+	return d
+})
+
+// slotsOf are the slots of keys, with their functions.
+func slotsOf(keys []string) (out []Feature) {
+	for _, key := range keys {
+		f, known := declared().Features[key]
+		f.Name, _, _ = strings.Cut(key, "@")
+		f.beta, f.alpha = stepSlots[f.Name], queueSlots[f.Name]
+		if own := stepSlots[key]; own != nil {
+			f.beta = own
+		}
+		if own := queueSlots[key]; own != nil {
+			f.alpha = own
+		}
+		if !known || f.beta == nil && f.alpha == nil {
+			panic("features.yaml: " + key + " is not declared, or has no function")
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// versions are the lists of every version without its amendments.
+var versions = sync.OnceValue(func() map[Version]*lists {
+	all := map[Version]*lists{}
+	for v, l := range declared().Lists {
+		all[v] = &lists{numbered(slotsOf(l.Beta)), numbered(slotsOf(l.Alpha))}
+	}
+	all[Experimental] = &lists{numbered(slices.Concat(all[V12].beta, experimental.beta)),
+		numbered(slices.Concat(all[V12].alpha, experimental.alpha))}
+	return all
+})
 
 // listsOf are the lists of a version without its amendments; nil for an unknown version.
-func listsOf(v Version) *lists {
-	switch v.Base() {
-	case V10:
-		return &released10
-	case V11:
-		return &released11
-	case V12:
-		return &released12
-	case Experimental:
-		return &experimental
-	}
-	return nil
-}
+func listsOf(v Version) *lists { return versions()[v.Base()] }
 
 // numbered sets slots and single-configuration penalties.
 func numbered(fs []Feature) []Feature {
 	for i := range fs {
 		fs[i].Slot = i + 1
-		if fs[i].PenaltyOne == 0 {
-			fs[i].PenaltyOne = fs[i].Penalty
-		}
+		fs[i].PenaltyOne = cmp.Or(fs[i].PenaltyOne, fs[i].Penalty)
 	}
 	return fs
+}
+
+// stepSlots are the functions of step slots by name; where a version has one of its own, by NAME@VERSION.
+var stepSlots = map[string]func(*Space, *StepInput) float64{
+	"prefill_linear_compute":               linearCompute,
+	"prefill_linear_compute@1.0":           linearCompute10,
+	"batch_utilization":                    batchUtilization11,
+	"batch_utilization@1.0":                batchUtilization10,
+	"prefill_decode_mix":                   prefillDecodeMix,
+	"chunked_prefill_mixed":                chunkedPrefillMixed,
+	"prefill_attention":                    prefillAttention,
+	"prefill_attention@1.0":                prefillAttention10,
+	"decode_attention":                     decodeAttention,
+	"decode_attention@1.0":                 decodeAttention10,
+	"tp_communication":                     tpCommunication,
+	"tp_communication@1.0":                 tpCommunication10,
+	"fixed_step_overhead":                  fixedStepOverhead11,
+	"fixed_step_overhead@1.0":              fixedStepOverhead10,
+	"gqa_efficiency":                       gqaEfficiency,
+	"bias":                                 bias11,
+	"kv_cache_read":                        kvCacheRead11,
+	"kv_cache_read@1.0":                    kvCacheRead10,
+	"moe_activation":                       moeActivation11,
+	"moe_activation@1.0":                   moeActivation10,
+	"moe_activation@prefill-diversity":     diverseActivation,
+	"cpu_offload_transfer":                 cpuOffloadTransfer,
+	"cpu_offload_kv_read":                  cpuOffloadKVRead,
+	"preemption_overhead":                  preemptionOverhead,
+	"decode_weight_load":                   weightLoad,
+	"decode_weight_load@1.0":               weightLoad10,
+	"decode_weight_load@prefill-diversity": diverseWeightLoad,
+	"weight_load_hidden":                   weightLoadHidden12,
+	"activation_traffic":                   activationTraffic12,
+	"collective_time":                      collectiveTime12,
+	"expert_load":                          expertLoad12,
+}
+
+// queueSlots are those of queue slots.
+var queueSlots = map[string]func(*Space, *QueueInput) float64{
+	"base_bias":                          baseBias11,
+	"batch_saturation":                   batchSaturation,
+	"kv_pressure":                        kvPressure,
+	"queued_regime_bias":                 queuedRegimeBias11,
+	"cpu_offload_expansion":              cpuOffloadExpansion11,
+	"cpu_offload_expansion@1.0":          cpuOffloadExpansion10,
+	"preemption_disruption":              preemptionDisruption,
+	"admission_compute":                  admissionCompute11,
+	"admission_compute@1.0":              admissionCompute10,
+	"queue_drain":                        queueDrain,
+	"queue_drain@split-gates":            seatDrain,
+	"queue_memory_interaction":           queueMemoryInteraction,
+	"queue_memory_interaction@log-queue": logQueue,
+	"prefix_cache_benefit":               prefixCacheBenefit,
+	"memory_admission_gap":               memoryAdmissionGap11,
+	"memory_admission_gap@1.0":           memoryAdmissionGap10,
+	"queue_pole":                         queuePole,
+	"queue_drain_memory":                 memoryDrain,
 }

@@ -84,7 +84,13 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		doc.Versions[v] = of
 	}
 	for _, a := range amendments {
-		doc.Amendments = append(doc.Amendments, amendment{a.Name, list(a.beta), list(a.alpha)})
+		own := amendment{Name: a.Name, Beta: list(nil), Alpha: list(nil)}
+		if a.Model == "steps" {
+			own.Beta = list(slotsOf(a.slots))
+		} else {
+			own.Alpha = list(slotsOf(a.slots))
+		}
+		doc.Amendments = append(doc.Amendments, own)
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -265,7 +265,7 @@ func TestAmendmentsChangeWhatTheySay(t *testing.T) {
 	plain := SetOf(V11)
 	for _, a := range Amendments() {
 		got := SetOf(V11.With(a.Name))
-		if changes := len(a.beta)+len(a.alpha) > 0; changes == (got.Hash == plain.Hash) {
+		if changes := len(a.slots) > 0; changes == (got.Hash == plain.Hash) {
 			t.Errorf("%s: hash %s beside %s of 1.1", a.Name, got.Hash, plain.Hash)
 		}
 		if got := V11.With(a.Name).Base(); got != V11 {
@@ -276,7 +276,7 @@ func TestAmendmentsChangeWhatTheySay(t *testing.T) {
 	s := space(t, V11.With("queue-pole"), dense(1))
 	for running, want := range map[float64]float64{0: 0, 128: 1, 256: 100} {
 		q.RunningDepth = running
-		if got := queuePole.alpha(s, &q); !close(got, want) {
+		if got := queuePole(s, &q); !close(got, want) {
 			t.Errorf("pole at %g of 256 seats: got %g, want %g", running, got, want)
 		}
 	}
@@ -335,7 +335,7 @@ func TestSpecHasEveryAmendment(t *testing.T) {
 
 func formulaRows(a Amendment) []string {
 	var rows []string
-	for _, f := range slices.Concat(a.beta, a.alpha) {
+	for _, f := range slotsOf(a.slots) {
 		rows = append(rows, fmt.Sprintf("| `%s` | `%s` | %s | %s | %s | %s | `%s` |", a.Name, f.Name, f.Kind, short(f.Penalty), signText(&f),
 			short(f.Bound), f.Formula))
 	}

@@ -15,13 +15,8 @@ import "github.com/blis-train/blis-train/deploy"
 // Source: spec#beta-weight-load-hidden, spec#weight-bytes
 // Bounds: >= 0; 0 for an empty step; f1 + f3 + f17 = f1 + W/Bw
 // Omits:  tile and wave quantisation
-var weightLoadHidden12 = Feature{
-	Name: "weight_load_hidden", Kind: Time, Penalty: 1, Prompt: true, Bound: boundS,
-	Formula: "min(prefill_linear_compute, weight_bytes(scheduled_tokens, num_sampled_seqs)/group_peak_bandwidth)",
-	Doc:     "time of weight streaming hidden by linear compute",
-	beta: func(s *Space, in *StepInput) float64 {
-		return atMost(linearCompute(s, in), s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs)/s.bandwidth)
-	},
+func weightLoadHidden12(s *Space, in *StepInput) float64 {
+	return atMost(linearCompute(s, in), s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs)/s.bandwidth)
 }
 
 // activationTraffic12 is step slot 18: the time to move activations between kernels.
@@ -36,13 +31,8 @@ var weightLoadHidden12 = Feature{
 // Source: spec#beta-activation-traffic
 // Bounds: >= 0; 0 for an empty step; linear in tokens
 // Omits:  launches, inputs and outputs of linear layers, fusion with quantisation
-var activationTraffic12 = Feature{
-	Name: "activation_traffic", Kind: Time, Penalty: 1, Prompt: true, Bound: boundS,
-	Formula: "scheduled_tokens*activation_bytes_per_token/group_peak_bandwidth",
-	Doc:     "time to move activations between the kernels",
-	beta: func(s *Space, in *StepInput) float64 {
-		return in.ScheduledTokens * s.activationS
-	},
+func activationTraffic12(s *Space, in *StepInput) float64 {
+	return in.ScheduledTokens * s.activationS
 }
 
 // collectiveTime12 is step slot 19: the collectives of a step as published for the device.
@@ -56,16 +46,11 @@ var activationTraffic12 = Feature{
 // Source: spec#beta-collective-time; published kernel times, see deploy/interconnect
 // Bounds: >= 0; 0 at tp = 1 and for an empty step; never falls when a token is added
 // Omits:  waiting for the slowest device
-var collectiveTime12 = Feature{
-	Name: "collective_time", Kind: Time, Penalty: 1, Bound: boundS,
-	Formula: "pos(scheduled_tokens)*pos(tp - 1)*(allreduces_per_step*all_reduce_s(scheduled_tokens) + logits_gather_s(num_sampled_seqs))",
-	Doc:     "time of all collectives as published for the device",
-	beta: func(s *Space, in *StepInput) float64 {
-		if s.tp <= 1 || in.ScheduledTokens <= 0 {
-			return 0
-		}
-		return float64(s.allreduces*s.reduceS(in.ScheduledTokens)) + s.gatheredS(in.NumSampledSeqs)
-	},
+func collectiveTime12(s *Space, in *StepInput) float64 {
+	if s.tp <= 1 || in.ScheduledTokens <= 0 {
+		return 0
+	}
+	return float64(s.allreduces*s.reduceS(in.ScheduledTokens)) + s.gatheredS(in.NumSampledSeqs)
 }
 
 // expertLoad12 is step slot 20: a nominal microsecond for each expert a step touches.
@@ -78,13 +63,8 @@ var collectiveTime12 = Feature{
 // Source: spec#beta-expert-load, spec#expert-share
 // Bounds: >= 0; 0 for a dense model and an empty step; grows with tokens to Lm*E us
 // Omits:  skew (uniform routing assumed)
-var expertLoad12 = Feature{
-	Name: "expert_load", Kind: Time, Penalty: 1, Bound: boundS,
-	Formula: "num_moe_layers*num_experts*expert_share(scheduled_tokens)*1e-6",
-	Doc:     "experts touched in all layers, 1 us each",
-	beta: func(s *Space, in *StepInput) float64 {
-		return s.moeLayers * s.experts * s.expertShare(in.ScheduledTokens) * expertRefS
-	},
+func expertLoad12(s *Space, in *StepInput) float64 {
+	return s.moeLayers * s.experts * s.expertShare(in.ScheduledTokens) * expertRefS
 }
 
 // expertRefS is the nominal time of one expert.

@@ -1,6 +1,6 @@
 package features
 
-// weightLoad11 is step slot 3: the time of weight streaming that linear compute does not hide.
+// weightLoad is step slot 3: the time of weight streaming that linear compute does not hide.
 //
 //	f3 = max(0, W(B, S)/Bw - f1)     [s]
 //
@@ -15,24 +15,15 @@ package features
 //	coefficients give the roofline; scales with 1/tp for a dense model
 //
 // Omits:  quantisation scales; skew of the expert choice (uniform routing)
-var weightLoad11 = Feature{
-	Name: "decode_weight_load", Kind: Time, Penalty: 1, Bound: boundS,
-	Formula: "max(0, weight_bytes(scheduled_tokens, num_sampled_seqs)/group_peak_bandwidth - prefill_linear_compute)",
-	Doc:     "time of weight streaming not hidden by linear compute",
-	beta:    weightLoad,
-}
-
 func weightLoad(s *Space, in *StepInput) float64 {
 	unhidden := s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs)/s.bandwidth - linearCompute(s, in)
 	return atLeast(0, unhidden)
 }
 
 // weightLoad10 charges the weights in full, in steps with decodes only.
-var weightLoad10 = weightLoad11.
-	frozen("pos(decode_tokens)*weight_bytes(scheduled_tokens, 0)/max(1e-6, hw_peak_bandwidth)").
-	withBeta(func(s *Space, in *StepInput) float64 {
-		if in.DecodeTokens <= 0 {
-			return 0
-		}
-		return s.stepBytes10(in.ScheduledTokens) / over(s.bandwidth)
-	})
+func weightLoad10(s *Space, in *StepInput) float64 {
+	if in.DecodeTokens <= 0 {
+		return 0
+	}
+	return s.stepBytes10(in.ScheduledTokens) / over(s.bandwidth)
+}
