@@ -11,8 +11,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// This file holds every gate with its threshold, what each one reads, and the
-// verdict they make together.
+// This file computes what each gate of gates.yaml compares.
 
 // decide fills the gates, the verdicts by purpose and the one of v: that of the
 // purpose asked for (empty: replay, or steps where nothing is replayed). fit may be

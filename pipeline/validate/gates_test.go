@@ -79,6 +79,19 @@ func TestEverythingGoodPasses(t *testing.T) {
 	}
 }
 
+// TestEveryGateIsComputed: no gate of gates.yaml is without code that gives it its value.
+func TestEveryGateIsComputed(t *testing.T) {
+	v, fit := good()
+	v.Configs[0].Alpha.Queue = &result.TargetErrors{Rows: 200, MAPE: num(0.1), MAPEConst: num(0.3), MaxErrorRatio: num(2)}
+	fit.Alpha = append(fit.Alpha, result.Model{Name: "queue", Loco: fit.Alpha[0].Loco})
+	judged(t, v, fit, nil)
+	for _, want := range Defaults() {
+		if !slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == want.Name && g.Value != nil }) {
+			t.Errorf("%s: no gate of that name has a value: compute it in gates.go, from a figure that good() of this test holds", want.Name)
+		}
+	}
+}
+
 // TestEachGateCanFail: one figure out of bounds fails exactly its gates.
 func TestEachGateCanFail(t *testing.T) {
 	cases := []struct {
