@@ -110,7 +110,7 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 		}
 		z, err := sizedOf(at, Flavour(q.Flavour), s.PromptTokens, s.OutputTokens)
 		if err != nil {
-			findings = append(findings, trace.Findingf(noParameters, "%s on %s: %v", s.Name, at.ID, err))
+			findings = append(findings, trace.Findingf(badModel, "%s on %s: %v", s.Name, at.ID, err))
 			continue
 		}
 		size, found, err := z.Size(Targets{TTFTMs: s.TTFTMs, ITLMs: s.ITLMs})
@@ -127,7 +127,7 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 		d.Options = append(d.Options, o)
 	}
 	if !slices.Contains(known, s.Model) {
-		return d, nil, trace.Errorf(noParameters, "server %q: got model %q, want one of queue.json: %s", s.Name, s.Model, trace.OneOf(known))
+		return d, nil, trace.Errorf(badModel, "server %q: got model %q, want one of queue.json: %s", s.Name, s.Model, trace.OneOf(known))
 	}
 	return d, findings, nil
 }

@@ -21,7 +21,7 @@ func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (*sized, error) 
 		params = s.Physical
 	}
 	if len(params) != len(f.Parameters()) {
-		return nil, trace.Errorf(noParameters, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
+		return nil, trace.Errorf(badModel, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
 			len(f.Parameters())).WithHint("its reason: " + s.Reason)
 	}
 	z := &sized{Flavour: f, Params: fromVector(valuesOf(params)), Limits: s.Limits}
@@ -37,7 +37,7 @@ func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (*sized, error) 
 		z.Shape.Output = output
 	}
 	if z.Shape.Output == 0 {
-		return nil, trace.Errorf(noParameters, "server %q: no window says how long its requests are",
+		return nil, trace.Errorf(badModel, "server %q: no window says how long its requests are",
 			s.ID).WithHint("give --prompt-tokens and --output-tokens")
 	}
 	return z, nil

@@ -127,7 +127,7 @@ func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by st
 			for k := range fitted.Servers {
 				known = append(known, fitted.Servers[k].ID)
 			}
-			return trace.Errorf(noParameters, "parameters of server %q: got none, have %s", id,
+			return trace.Errorf(badModel, "parameters of server %q: got none, have %s", id,
 				trace.OneOf(known)).WithHint("--server ID takes those of another server")
 		}
 		doc, err := validateServer(from, servers[i], o, requests, ctx.Done())

@@ -355,7 +355,7 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 	slices.SortFunc(out.Findings, func(a, b trace.Finding) int { return strings.Compare(a.Message, b.Message) })
 	out.Findings = slices.Compact(out.Findings)
 	if t, ok := p.Trees.(*trees); ok && t.Outside > 0 {
-		out.Findings = append(out.Findings, trace.Findingf(codeOutsidePredictor,
+		out.Findings = append(out.Findings, trace.Findingf(coeff.OutsideTraining,
 			"%d estimates lay outside what the predictor was trained on: trees answer with their nearest leaf", t.Outside))
 	}
 	if !first {
@@ -421,6 +421,3 @@ func (s *simulation) watchInstances(reqs []sim.Request, n int) (func(int) sim.Ob
 
 // codeBadSpec is a cluster, a policy, a routing or an experiment that is impossible.
 const codeBadSpec trace.Code = "bad_cluster_spec"
-
-// codeOutsidePredictor is a predictor that was asked about loads it has not seen.
-const codeOutsidePredictor trace.Code = "predictor_extrapolates"

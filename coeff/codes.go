@@ -8,5 +8,5 @@ const (
 	OutsideTraining       trace.Code = "outside_training"
 	ImpossibleCoefficient trace.Code = "impossible_coefficient"
 	NotInLibrary          trace.Code = "not_in_library"
-	fileChanged           trace.Code = "coefficients_changed"
+	DocumentChanged       trace.Code = "document_changed" // or a coefficient file
 )

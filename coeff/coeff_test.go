@@ -194,7 +194,7 @@ func TestPredictClipsCountsAndWarnsOnce(t *testing.T) {
 	for _, w := range p.Warnings() {
 		codes = append(codes, w.Code)
 	}
-	if diff := cmp.Diff([]trace.Code{"extrapolation", "extrapolation", features.FeatureOutOfRange}, codes); diff != "" {
+	if diff := cmp.Diff([]trace.Code{OutsideTraining, OutsideTraining, features.FeatureOutOfRange}, codes); diff != "" {
 		t.Error(diff)
 	}
 	x[0] = 1.4 * s.Beta[0].Range[1]

@@ -147,7 +147,7 @@ func (s *Set) FileWarnings() []trace.Finding {
 	if !s.Changed {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(fileChanged,
+	return []trace.Finding{trace.Findingf(DocumentChanged,
 		"the coefficient file was changed after it was written; its values are used as they stand")}
 }
 

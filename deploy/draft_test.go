@@ -204,8 +204,8 @@ func TestHostileLogs(t *testing.T) {
 		z.Write(bytes.Repeat([]byte("\n"), 1<<20))
 	}
 	z.Close()
-	if _, err := FromLog(&bomb, "log.gz"); syntaxCode(err) != files.Expands {
-		t.Errorf("got %v, want %s", err, files.Expands)
+	if _, err := FromLog(&bomb, "log.gz"); syntaxCode(err) != files.TooLarge {
+		t.Errorf("got %v, want %s", err, files.TooLarge)
 	}
 }
 

@@ -81,7 +81,7 @@ func (b *builder) familyOf(d *deploy.Deployment) (*fitted, error) {
 			return f, nil
 		}
 	}
-	return nil, trace.Errorf(noFamily, "library: got no coefficients for %s", d.Label())
+	return nil, trace.Errorf(noTables, "library: got no coefficients for %s", d.Label())
 }
 
 // weightsOf is the kind of a model's weights.

@@ -8,5 +8,4 @@ const (
 	badTable     trace.Code = "bad_kernel_table"
 	noRows       trace.Code = "kernel_rows_missing"
 	unknownRules trace.Code = "unknown_kernel_rules"
-	noFamily     trace.Code = "no_library_family"
 )

@@ -29,11 +29,8 @@ const (
 // codeTwoClocks says that arrivals were moved to the engine's clock.
 const codeTwoClocks trace.Code = "decision_two_clocks"
 
-// codeLeakingScore says that a column was measured after the decision.
-const codeLeakingScore trace.Code = "prefix_score_leaks"
-
 // codeJudgedOnTraining says that a predictor is judged on what it was trained on.
 const codeJudgedOnTraining trace.Code = "judged_on_training"
 
-// codeOtherColumns says that an export has columns its reader does not feed.
+// codeOtherColumns says that there are columns which no router can feed.
 const codeOtherColumns trace.Code = "other_columns"

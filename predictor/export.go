@@ -40,7 +40,7 @@ func ExportXGBoost(p *Document, model string) ([]targetModel, []trace.Finding, e
 			p.Options.Rows.Features))
 	}
 	if p.Options.Rows.PrefixScore == prefixActual {
-		warnings = append(warnings, trace.Findingf(codeLeakingScore, "prefix_cache_score is what was measured after the decision: no "+
+		warnings = append(warnings, trace.Findingf(codeOtherColumns, "prefix_cache_score is what was measured after the decision: no "+
 			"router can feed it"))
 	}
 	for i := range p.Targets {

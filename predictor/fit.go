@@ -207,7 +207,7 @@ func warningsOf(made *RowsDocument) []trace.Finding {
 		out = append(out, r.Warnings...)
 	}
 	if made.Options.PrefixScore == prefixActual {
-		out = append(out, trace.Findingf(codeLeakingScore, "prefix_cache_score is what was measured after the decision"))
+		out = append(out, trace.Findingf(codeOtherColumns, "prefix_cache_score is what was measured after the decision"))
 	}
 	return out
 }

@@ -41,8 +41,8 @@ func TestSpecialFilesAreRefusedBeforeOpening(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", name, err, specialFile)
 		}
 	}
-	if _, err := Read(dir, 10, true); codeOf(err) != isFolder {
-		t.Errorf("got %v, want %s", err, isFolder)
+	if _, err := Read(dir, 10, true); codeOf(err) != specialFile {
+		t.Errorf("got %v, want %s", err, specialFile)
 	}
 	if _, err := fs.ReadFile(DirFS(dir), "fifo"); codeOf(err) != specialFile {
 		t.Errorf("got %v, want %s", err, specialFile)
@@ -51,8 +51,8 @@ func TestSpecialFilesAreRefusedBeforeOpening(t *testing.T) {
 	if got, err := Read(fifo, 10, true); err != nil || string(got) != "hello" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if _, err := Read("/dev/zero", 1<<20, true); codeOf(err) != tooLarge {
-		t.Errorf("got %v, want %s", err, tooLarge)
+	if _, err := Read("/dev/zero", 1<<20, true); codeOf(err) != TooLarge {
+		t.Errorf("got %v, want %s", err, TooLarge)
 	}
 }
 
@@ -97,8 +97,8 @@ func TestWriteFollowsTheUmask(t *testing.T) {
 	if data, _ := os.ReadFile(name); string(data) != "22" {
 		t.Errorf("got %q", data)
 	}
-	if err := Write(dir, nil); codeOf(err) != isFolder {
-		t.Errorf("got %v, want %s", err, isFolder)
+	if err := Write(dir, nil); codeOf(err) != specialFile {
+		t.Errorf("got %v, want %s", err, specialFile)
 	}
 	if err := Write(os.DevNull, []byte("x")); err != nil {
 		t.Error(err)

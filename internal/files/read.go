@@ -27,11 +27,9 @@ import (
 const (
 	specialFile trace.Code = "special_file"
 	silentMount trace.Code = "silent_file_system"
-	tooLarge    trace.Code = "file_too_large"
+	TooLarge    trace.Code = "file_too_large"
 	nameTooLong trace.Code = "name_too_long"
-	isFolder    trace.Code = "folder_for_file"
 	Packed      trace.Code = "unknown_compression"
-	Expands     trace.Code = "file_expands"
 )
 
 const (
@@ -41,7 +39,7 @@ const (
 )
 
 // Open opens a regular file, or a pipe or device when special is true. Codes:
-// special_file, silent_file_system, name_too_long, folder_for_file.
+// special_file, silent_file_system, name_too_long.
 func Open(name string, special bool) (*os.File, error) {
 	st, err := stat(name)
 	if err != nil {
@@ -70,7 +68,7 @@ func CheckInput(name string, special bool) error {
 func check(name string, st fs.FileInfo, special bool) error {
 	switch mode := st.Mode(); {
 	case mode.IsDir():
-		return trace.Errorf(isFolder, "%s: got a folder, want a file", name)
+		return trace.Errorf(specialFile, "%s: got a folder, want a file", name)
 	case !mode.IsRegular() && !special:
 		return trace.Errorf(specialFile, "%s: got %s, want a file", name, kindOf(mode)).WithHint(specialHint)
 	}
@@ -158,7 +156,7 @@ func ReadBounded(r io.Reader, name string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if int64(len(data)) > most {
-		return nil, trace.Errorf(tooLarge, "%s: got more than %d MiB, want less", name, most>>20)
+		return nil, trace.Errorf(TooLarge, "%s: got more than %d MiB, want less", name, most>>20)
 	}
 	return data, nil
 }

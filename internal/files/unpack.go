@@ -18,7 +18,7 @@ const (
 )
 
 // Unpack returns what r holds: decompressed when it begins like gzip. Reading
-// fails with file_expands when far more comes out than any real text gives.
+// fails with file_too_large when far more comes out than any real text gives.
 func Unpack(r io.Reader, name string) (io.Reader, error) {
 	packed := &counted{r: r}
 	head := bufio.NewReaderSize(packed, 1<<16)
@@ -56,7 +56,7 @@ type unpacked struct {
 func (u *unpacked) Read(p []byte) (int, error) {
 	n, err := u.z.Read(p)
 	if u.n += int64(n); u.n > freeBytes && u.n > maxExpansion*u.packed.n {
-		return n, trace.Errorf(Expands, "%s: got %d bytes from %d, want at most %d times as many", u.name, u.n, u.packed.n, maxExpansion)
+		return n, trace.Errorf(TooLarge, "%s: got %d bytes from %d, want at most %d times as many", u.name, u.n, u.packed.n, maxExpansion)
 	}
 	return n, err
 }

@@ -9,5 +9,4 @@ const (
 	FeatureOutOfRange  trace.Code = "feature_out_of_range"
 	WrongFeatureSet    trace.Code = "wrong_feature_set"
 	noSuchTarget       trace.Code = "no_such_target"
-	extrapolated       trace.Code = "extrapolation"
 )

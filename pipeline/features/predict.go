@@ -125,10 +125,10 @@ func (p *Predictor) Warnings() []trace.Finding {
 	for _, slot := range p.beyond.Slots() {
 		name := p.terms[slot-1].Name
 		if !p.learned[slot-1] {
-			fs = append(fs, trace.Findingf(extrapolated, "%s is part of a prediction, but the training data did not teach its cost", name))
+			fs = append(fs, trace.Findingf(coeff.OutsideTraining, "%s is part of a prediction, but the training data did not teach its cost", name))
 			continue
 		}
-		fs = append(fs, trace.Findingf(extrapolated, "%s exceeds 1.5 x its training maximum %s", name,
+		fs = append(fs, trace.Findingf(coeff.OutsideTraining, "%s exceeds 1.5 x its training maximum %s", name,
 			quantity(p.limits[slot-1]/extrapolationFactor, p.terms[slot-1].Unit())))
 	}
 	for _, slot := range p.bounded.Slots() {

@@ -2,8 +2,5 @@ package folder
 
 import "github.com/blis-train/blis-train/trace"
 
-// Codes of this package.
-const (
-	codeDocumentChanged trace.Code = "document_changed"
-	codeBadDocument     trace.Code = "bad_document"
-)
+// codeBadDocument is a document that is no JSON.
+const codeBadDocument trace.Code = "bad_document"

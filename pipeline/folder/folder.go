@@ -176,7 +176,7 @@ func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)
 		return inJSON(path, text, err)
 	}
 	if warn != nil && !result.Intact(text) {
-		warn([]trace.Finding{trace.Findingf(codeDocumentChanged, "%s was changed after it was written; its values are used as they stand",
+		warn([]trace.Finding{trace.Findingf(coeff.DocumentChanged, "%s was changed after it was written; its values are used as they stand",
 			filepath.Base(path))})
 	}
 	return nil
