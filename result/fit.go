@@ -358,8 +358,11 @@ type Errors struct {
 	MedianAPE *float64 `json:"median_ape"`
 	P95APE    *float64 `json:"p95_ape"`
 	RMSEUs    *float64 `json:"rmse_us"`
-	// MaxErrorRatio is the largest absolute error over the cell's median target.
-	MaxErrorRatio *float64 `json:"max_error_ratio"`
+	// MaxErrorRatio is the largest absolute error over the cell's median target, of rows that are no outliers where those are 1 %
+	// of the rows or fewer (spec#outliers); LargestOutlier is that of the outliers.
+	MaxErrorRatio  *float64 `json:"max_error_ratio"`
+	Outliers       int      `json:"outliers"`
+	LargestOutlier *float64 `json:"largest_outlier_ratio"`
 	// RelErr is the weighted relative error sqrt(sum w(y-xb)^2/sum w y^2).
 	RelErr *float64 `json:"weighted_relative_error"`
 }
@@ -431,17 +434,19 @@ type IntervalErrors struct {
 
 // TargetErrors are the errors of admission, egress and queue.
 type TargetErrors struct {
-	Rows          int      `json:"rows"`
-	MAPE          *float64 `json:"mape"`
-	WAPE          *float64 `json:"wape"`
-	MAEUs         *float64 `json:"mae_us"` // mean absolute error
-	MAPEWindow10s *float64 `json:"mape_window10s"`
-	MAPEConst     *float64 `json:"mape_const"`
-	Windows       int      `json:"windows"`
-	ConstWindow   *float64 `json:"mape_const_window10s"`
-	MedianPredUs  *float64 `json:"median_prediction_us"`
-	MaxErrorRatio *float64 `json:"max_error_ratio"`
-	Bias          *float64 `json:"bias"`
+	Rows           int      `json:"rows"`
+	MAPE           *float64 `json:"mape"`
+	WAPE           *float64 `json:"wape"`
+	MAEUs          *float64 `json:"mae_us"` // mean absolute error
+	MAPEWindow10s  *float64 `json:"mape_window10s"`
+	MAPEConst      *float64 `json:"mape_const"`
+	Windows        int      `json:"windows"`
+	ConstWindow    *float64 `json:"mape_const_window10s"`
+	MedianPredUs   *float64 `json:"median_prediction_us"`
+	MaxErrorRatio  *float64 `json:"max_error_ratio"`
+	Outliers       int      `json:"outliers"`
+	LargestOutlier *float64 `json:"largest_outlier_ratio"`
+	Bias           *float64 `json:"bias"`
 }
 
 // AlphaRun is one run's figures of one alpha target, hold-out rows.

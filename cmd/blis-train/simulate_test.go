@@ -79,14 +79,15 @@ func TestSimulateSaysWhatItLacks(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(loopRunText(false)), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(loopConfig), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "planted.yaml"), plantedFile(t), 0o644))
-	args := []string{"blis-train", "simulate", "--coefficients", filepath.Join(dir, "planted.yaml"), "--deployment", filepath.Join(dir, "run.yaml"),
-		"-o", filepath.Join(dir, "out"), "--output-len", "5", "--num-prompts", "3"}
+	args := []string{"blis-train", "simulate", "--coefficients", filepath.Join(dir, "planted.yaml"), "--deployment",
+		filepath.Join(dir, "run.yaml"), "-o", filepath.Join(dir, "out"), "--output-len", "5", "--num-prompts", "3"}
 	for _, c := range []struct {
 		exit  int
 		flags []string
 		want  []string
 	}{
-		{exitFailed, []string{"--input-len", "1000000"}, []string{"3 rejected: prompt_exceeds_max_model_len", "no request completed"}},
+		{exitFailed, []string{"--input-len", "1000000"},
+			[]string{"3 rejected: prompt_exceeds_max_model_len", "no request completed"}},
 		{exitOK, []string{"--input-len", "10", "--set", "vllm.version=0.99.0", "--set", "model.id=some/other"},
 			[]string{"outside_training: vllm", "outside_training: model"}},
 	} {

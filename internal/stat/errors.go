@@ -15,6 +15,7 @@ type Rows struct {
 	Steps   []float64 // engine steps a row covers; nil: 1
 	Const   []float64 // predictions of the best constant; nil or NaN: unknown
 	Floor   []float64 // predictions of the nearest rows; nil or NaN: unknown
+	Outlier []bool    // left out of the largest error; nil: none
 }
 
 // Errors are the errors of predictions on a set of rows; NaN where no row tells.
@@ -32,9 +33,17 @@ type Errors struct {
 	Bias      float64 // sum(pred - y) / sum y
 	RMSEUs    float64
 	MAEUs     float64 // mean of |pred - y|, us
-	// MaxErrorRatio is the largest |pred - y| over the median y.
-	MaxErrorRatio float64
+	// MaxErrorRatio is the largest |pred - y| over the median y, outliers left out unless they are many.
+	MaxErrorRatio  float64
+	Outliers       int
+	LargestOutlier float64 // their largest |pred - y| over the median y
 }
+
+// outlierShare is the share of rows that may be left out of the largest error (spec#outliers).
+const outlierShare = 0.01
+
+// HasFewOutliers reports whether outliers may be left out of the largest error.
+func (e *Errors) HasFewOutliers() bool { return float64(e.Outliers) <= outlierShare*float64(e.Rows) }
 
 // Errors compares the predictions with the targets on the rows keep says yes to
 // (nil: all). Rows without a prediction (NaN) do not count.
@@ -42,9 +51,9 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 	nan := math.NaN()
 	e := Errors{
 		MAPE: nan, MAPEConst: nan, MAPEFloor: nan, Skill: nan, MedianAPE: nan, P95APE: nan,
-		WAPE: nan, Bias: nan, RMSEUs: nan, MAEUs: nan, MaxErrorRatio: nan,
+		WAPE: nan, Bias: nan, RMSEUs: nan, MAEUs: nan, MaxErrorRatio: nan, LargestOutlier: nan,
 	}
-	var sumAbs, sumDiff, sumY, sumAbsY, squares, largest float64
+	var sumAbs, sumDiff, sumY, sumAbsY, squares, largest, outlier float64
 	n := r.count(keep)
 	ape, targets := make([]float64, 0, n), make([]float64, 0, n)
 	for i, y := range r.Y {
@@ -55,7 +64,11 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 		e.Rows++
 		sumAbs, sumDiff, squares = sumAbs+math.Abs(d), sumDiff+d, squares+float64(d*d)
 		sumY, sumAbsY = sumY+y, sumAbsY+math.Abs(y)
-		largest = math.Max(largest, math.Abs(d))
+		if r.Outlier != nil && r.Outlier[i] {
+			e.Outliers, outlier = e.Outliers+1, math.Max(outlier, math.Abs(d))
+		} else {
+			largest = math.Max(largest, math.Abs(d))
+		}
 		targets = append(targets, y)
 		if math.Abs(y) < minTargetUs {
 			e.Excluded++
@@ -69,7 +82,14 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 	e.WAPE, e.Bias, e.RMSEUs = sumAbs/sumAbsY, sumDiff/sumY, math.Sqrt(squares/float64(e.Rows))
 	e.MAEUs = sumAbs / float64(e.Rows)
 	slices.Sort(targets)
-	e.MaxErrorRatio = largest / Quantile(targets, 0.5)
+	median := Quantile(targets, 0.5)
+	if e.Outliers > 0 {
+		e.LargestOutlier = outlier / median
+	}
+	if !e.HasFewOutliers() {
+		largest = math.Max(largest, outlier)
+	}
+	e.MaxErrorRatio = largest / median
 	e.MAPE = Mean(ape)
 	slices.Sort(ape)
 	e.MedianAPE, e.P95APE = Quantile(ape, 0.5), Quantile(ape, 0.95)

@@ -66,13 +66,16 @@ func (s *Solved) Drift() []result.DriftBlock {
 // quantileLevels are the probabilities of the stored residual ratios.
 var quantileLevels = []float64{0, .01, .025, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .975, .99, 1}
 
-// Ratios are quantiles of y/prediction on the hold-out per regime.
+// Ratios are quantiles of y/prediction on the hold-out, outliers apart, per regime.
 func (s *Solved) Ratios() []result.RegimeQuantiles {
 	byRegime := map[int32][]float64{}
-	for _, i := range s.Pool.Hold {
-		if s.Pred[i] > 0 {
-			r := s.Data.Regime[i]
-			byRegime[r] = append(byRegime[r], s.Data.Y[i]/s.Pred[i])
+	all, _ := s.Samples(rows.HoldOut, s.Pred)
+	for _, one := range all {
+		for i, pred := range one.Pred {
+			if one.Judges(i) && pred > 0 && !one.Table.IsOutlier(i) {
+				r := int32(one.Table.Regime[i])
+				byRegime[r] = append(byRegime[r], one.Table.Y[i]/pred)
+			}
 		}
 	}
 	var out []result.RegimeQuantiles

@@ -37,13 +37,13 @@ type Limit struct {
 	Rows  int // of the cell
 }
 
-// Clean drops outliers (spec#outliers) from tables of one target: rows whose
+// Clean drops outliers (spec#outliers) from the training rows of tables of one target and marks those of the hold-out: rows whose
 // time per step is more than 5 times the median of their configuration (frozen)
 // or of their configuration and regime (relative), pooled over the tables.
 // Overhead tables are left alone. It returns a many_outliers finding for
 // every cell that lost more than 20 % and more than one row.
 func Clean(tables []*Table, recipe Recipe) []trace.Finding {
-	return CleanTo(tables, LimitsOf(tables, recipe), recipe)
+	return CleanTo(tables, LimitsOf(tables, recipe), recipe, false)
 }
 
 // LimitsOf are those of the tables' cells, in order of first appearance.
@@ -62,8 +62,9 @@ func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 	return out
 }
 
-// CleanTo is Clean with limits that are known; rows of a cell that has none stay.
-func CleanTo(tables []*Table, limits []Limit, recipe Recipe) []trace.Finding {
+// CleanTo is Clean with limits that are known; rows of a cell that has none stay. judged: every row
+// judges, and none trains.
+func CleanTo(tables []*Table, limits []Limit, recipe Recipe, judged bool) []trace.Finding {
 	at := make(map[cell]int, len(limits))
 	for k, l := range limits {
 		at[l.cell] = k
@@ -73,12 +74,19 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe) []trace.Finding {
 		if t.Target == coeff.Overhead {
 			continue
 		}
+		marks := make([]StressSet, t.Kept) // in a column of its own: copies of the table may share theirs
+		copy(marks, t.Sets)
+		t.Sets = marks
 		t.Filter(codeOutlier, func(i int) bool {
 			k, known := at[t.cellOf(i, recipe)]
 			if !known || t.Y[i]/t.Steps[i] <= limits[k].MaxUs {
 				return true
 			}
 			gone[k]++
+			if judged || t.HoldOut != nil && t.HoldOut[i] {
+				t.Sets[i] |= Outlier
+				return true
+			}
 			return false
 		})
 		t.check()

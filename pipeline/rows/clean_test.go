@@ -48,8 +48,23 @@ func TestOutliers(t *testing.T) {
 func TestLimitsOfOthers(t *testing.T) {
 	limits := LimitsOf([]*Table{yTable("A", Decode, 10, 10, 10)}, Relative)
 	a, other := yTable("A", Decode, 50, 51), yTable("B", Decode, 51)
-	if CleanTo([]*Table{a, other}, limits, Relative); a.Kept != 1 || other.Kept != 1 {
+	if CleanTo([]*Table{a, other}, limits, Relative, false); a.Kept != 1 || other.Kept != 1 {
 		t.Errorf("kept %d and %d, want 1 and 1", a.Kept, other.Kept)
+	}
+}
+
+// What judges stays, marked: the hold-out of a training run, every row of another.
+func TestOutliersOfTheHoldOutStay(t *testing.T) {
+	a, test := yTable("A", Decode, 10, 10, 10, 60, 61), yTable("A", Decode, 10, 62)
+	a.HoldOut = []bool{4: true}
+	limits := LimitsOf([]*Table{a}, Relative)
+	CleanTo([]*Table{a}, limits, Relative, false)
+	CleanTo([]*Table{test}, limits, Relative, true)
+	if want := []StressSet{0, 0, 0, Outlier}; a.DroppedFor(codeOutlier) != 1 || !slices.Equal(a.Sets, want) {
+		t.Errorf("training run: dropped %d, sets %v, want 1 and %v", a.DroppedFor(codeOutlier), a.Sets, want)
+	}
+	if want := []StressSet{0, Outlier}; !slices.Equal(test.Sets, want) {
+		t.Errorf("test run: sets %v, want %v", test.Sets, want)
 	}
 }
 

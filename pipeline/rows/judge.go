@@ -69,7 +69,7 @@ func JudgeSteps(groups [][]*Sample, floor bool, workers int) *StepErrors {
 			sample.each(func(i int) {
 				s.refs = append(s.refs, ref{int32(len(s.samples)), int32(i)})
 				s.rows.Y, s.rows.Pred = append(s.rows.Y, t.Y[i]), append(s.rows.Pred, sample.Pred[i])
-				s.rows.Const = append(s.rows.Const, constUs*t.Steps[i])
+				s.rows.Const, s.rows.Outlier = append(s.rows.Const, constUs*t.Steps[i]), append(s.rows.Outlier, t.IsOutlier(i))
 			})
 			s.samples, s.from = append(s.samples, sample), append(s.from, len(s.refs))
 		}
@@ -90,6 +90,7 @@ func (s *StepErrors) reserve(groups [][]*Sample) {
 	}
 	s.refs = make([]ref, 0, n)
 	s.rows.Y, s.rows.Pred, s.rows.Const = make([]float64, 0, n), make([]float64, 0, n), make([]float64, 0, n)
+	s.rows.Outlier = make([]bool, 0, n)
 }
 
 // bestConstant is the time per step that predicts the group's training rows best.
@@ -125,7 +126,7 @@ func (s *StepErrors) span(group []*Sample) (lo, hi int) {
 // errors are those of the rows keep says yes to (nil: all).
 func (s *StepErrors) errors(of []*Sample, keep func(t *Table, i int) bool) *result.Errors {
 	lo, hi := s.span(of)
-	part := stat.Rows{Y: s.rows.Y[lo:hi], Pred: s.rows.Pred[lo:hi], Const: s.rows.Const[lo:hi]}
+	part := stat.Rows{Y: s.rows.Y[lo:hi], Pred: s.rows.Pred[lo:hi], Const: s.rows.Const[lo:hi], Outlier: s.rows.Outlier[lo:hi]}
 	if s.rows.Floor != nil {
 		part.Floor = s.rows.Floor[lo:hi]
 	}
@@ -144,7 +145,7 @@ func document(e stat.Errors) *result.Errors {
 	return &result.Errors{
 		Rows: e.Rows, Excluded: e.Excluded, MAPE: num(e.MAPE), MAPEConst: num(e.MAPEConst), MAPEFloor: num(e.MAPEFloor),
 		Skill: num(e.Skill), Bias: num(e.Bias), WAPE: num(e.WAPE), MedianAPE: num(e.MedianAPE), P95APE: num(e.P95APE),
-		RMSEUs: num(e.RMSEUs), MaxErrorRatio: num(e.MaxErrorRatio),
+		RMSEUs: num(e.RMSEUs), MaxErrorRatio: num(e.MaxErrorRatio), Outliers: e.Outliers, LargestOutlier: num(e.LargestOutlier),
 	}
 }
 
@@ -232,7 +233,7 @@ func JudgeDelays(groups [][]*Sample) *Delays {
 				part.Part = Whole
 			}
 			part.each(func(i int) { single.Y = append(single.Y, s.Table.Y[i]) })
-			addWindows(&means, part, math.NaN())
+			addWindows(&means, part, math.NaN(), true)
 		}
 		d.consts = append(d.consts, constants{single.BestConstant(nil), means.BestConstant(nil)})
 	}
@@ -241,7 +242,7 @@ func JudgeDelays(groups [][]*Sample) *Delays {
 
 // addWindows appends the means over 10-second windows of a sample's judged rows,
 // counted from the first of them; windows of two runs never mix.
-func addWindows(to *stat.Rows, s *Sample, constUs float64) {
+func addWindows(to *stat.Rows, s *Sample, constUs float64, outliers bool) {
 	t := s.Table
 	var y, pred, n float64
 	var first, window int64
@@ -260,7 +261,9 @@ func addWindows(to *stat.Rows, s *Sample, constUs float64) {
 			flush()
 			window = w
 		}
-		y, pred, n = y+t.Y[i], pred+s.Pred[i], n+1
+		if outliers || !s.Table.IsOutlier(i) {
+			y, pred, n = y+t.Y[i], pred+s.Pred[i], n+1
+		}
 	})
 	flush()
 }
@@ -269,7 +272,7 @@ func addWindows(to *stat.Rows, s *Sample, constUs float64) {
 // rows. For admission, what an operator sees is the window: its largest error
 // replaces that of the rows.
 func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
-	var single, means stat.Rows
+	var single, means, usual stat.Rows // usual: without outliers
 	target := ""
 	for g, group := range d.groups {
 		for _, s := range group {
@@ -279,9 +282,10 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 			target = s.Table.Target
 			s.each(func(i int) {
 				single.Y, single.Pred = append(single.Y, s.Table.Y[i]), append(single.Pred, s.Pred[i])
-				single.Const = append(single.Const, d.consts[g].row)
+				single.Const, single.Outlier = append(single.Const, d.consts[g].row), append(single.Outlier, s.Table.IsOutlier(i))
 			})
-			addWindows(&means, s, d.consts[g].window)
+			addWindows(&means, s, d.consts[g].window, true)
+			addWindows(&usual, s, d.consts[g].window, false)
 		}
 	}
 	e, w := single.Errors(nil), means.Errors(nil)
@@ -291,10 +295,13 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 	num := result.OrNull
 	out := &result.TargetErrors{
 		Rows: e.Rows, MAPE: num(e.MAPE), WAPE: num(e.WAPE), MAEUs: num(e.MAEUs), Bias: num(e.Bias), MAPEConst: num(e.MAPEConst),
-		MaxErrorRatio: num(e.MaxErrorRatio),
-		Windows:       w.Rows, MAPEWindow10s: num(w.MAPE), ConstWindow: num(w.MAPEConst), MedianPredUs: num(stat.Median(single.Pred)),
+		MaxErrorRatio: num(e.MaxErrorRatio), Outliers: e.Outliers, LargestOutlier: num(e.LargestOutlier),
+		Windows: w.Rows, MAPEWindow10s: num(w.MAPE), ConstWindow: num(w.MAPEConst), MedianPredUs: num(stat.Median(single.Pred)),
 	}
 	if target == coeff.Admission {
+		if e.HasFewOutliers() {
+			w = usual.Errors(nil)
+		}
 		out.MaxErrorRatio = num(w.MaxErrorRatio)
 	}
 	return out

@@ -35,6 +35,7 @@ const (
 	purePrefill                       // no decode in the row
 	PureDecode                        // no prefill in the row
 	fewTokens                         // 1 to 4 scheduled tokens in every step
+	Outlier                           // beyond the limit of its cell: judged, and no part of a largest error; never trained on
 )
 
 // StressSets lists the sets with their names, in report order.
@@ -93,6 +94,9 @@ type Table struct {
 
 // Row returns the features of row i.
 func (t *Table) Row(i int) []float64 { return t.X[i*t.P : (i+1)*t.P] }
+
+// IsOutlier reports whether row i judges and is left out of largest errors.
+func (t *Table) IsOutlier(i int) bool { return t.Sets != nil && t.Sets[i]&Outlier != 0 }
 
 // DroppedFor returns how many rows were dropped for one reason.
 func (t *Table) DroppedFor(code trace.Code) int {

@@ -39,7 +39,7 @@ type stepNoise struct {
 func stepNoiseOf(t *rows.Table, predUs []float64, from, to int64) *stepNoise {
 	var all, single []int
 	for _, i := range inTime(t.TimeNs) {
-		if at := t.TimeNs[i]; at < from || at >= to || !(predUs[i] > 0 && t.Y[i] > 0) {
+		if at := t.TimeNs[i]; at < from || at >= to || !(predUs[i] > 0 && t.Y[i] > 0) || t.IsOutlier(i) {
 			continue
 		}
 		if all = append(all, i); t.Steps[i] == 1 {

@@ -224,7 +224,7 @@ func spreadOfRows(t *rows.Table, predUs []float64, d *drift, from, to int64) *sp
 	var pred, ratio [rows.Mixed + 1][]float64
 	for i := range t.Kept {
 		at, r := t.TimeNs[i], t.Regime[i]
-		if t.Steps[i] == 1 && at >= from && at < to {
+		if t.Steps[i] == 1 && at >= from && at < to && !t.IsOutlier(i) {
 			pred[r], ratio[r] = append(pred[r], predUs[i]), append(ratio[r], t.Y[i]/(predUs[i]*d.At(at)))
 		}
 	}

@@ -53,7 +53,7 @@ func excuseSteps(gates []result.Gate) {
 func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r *rules) []result.Gate {
 	gates := []result.Gate{signs.gate(r)}
 	if fit == nil {
-		for _, name := range []string{gateBetaMAPELoco, gateCertificate, gateFoldsDistinct} {
+		for _, name := range []string{gateBetaMAPELoco, gateBiasLoco, gateCertificate, gateFoldsDistinct} {
 			g := r.gate(name, scopeAll, nil, noteNoFit)
 			g.Required = false
 			gates = append(gates, g)
@@ -61,6 +61,7 @@ func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r
 		return gates
 	}
 	gates = append(gates, locoGates(&fit.Beta, configs, r, gateBetaMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
+	gates = append(gates, locoGates(&fit.Beta, configs, r, gateBiasLoco, func(l result.Loco) *float64 { return size(l.Bias) })...)
 	for i := range fit.Alpha {
 		m := &fit.Alpha[i]
 		switch m.Name {
@@ -135,6 +136,12 @@ func configGates(c *result.ConfigErrors, r *rules) []result.Gate {
 	add := func(name string, value *float64, note string) {
 		gates = append(gates, r.gate(name, c.Scope, value, note))
 	}
+	largest := func(name string, value *float64, outliers, rows int, ratio *float64) {
+		add(name, value, noteNoRows)
+		if g := &gates[len(gates)-1]; value != nil && outliers > 0 {
+			g.Note = strings.TrimPrefix(g.Note+", "+fmt.Sprintf(noteOutliers, outliers, rows, 100*float64(outliers)/float64(rows), *ratio), ", ")
+		}
+	}
 	mape := gateBetaMAPE
 	if c.TestRun && !c.Seen {
 		mape = gateBetaMAPELoco
@@ -144,7 +151,10 @@ func configGates(c *result.ConfigErrors, r *rules) []result.Gate {
 		add(mape, nil, noteNoRows)
 	} else {
 		add(mape, e.MAPE, noteNoRows)
-		add(gateBetaMaxError, e.MaxErrorRatio, noteNoRows)
+		if mape == gateBetaMAPELoco {
+			add(gateBiasLoco, size(e.Bias), noteNoRows)
+		}
+		largest(gateBetaMaxError, e.MaxErrorRatio, e.Outliers, e.Rows, e.LargestOutlier)
 		add(gateBetaBeatsConstant, ratio(e.MAPE, e.MAPEConst), noteNoRows)
 		add(gateBetaSkill, e.Skill, noteNoFloor)
 		add(gateBoundHits, c.BoundHits, noteNoRows)
@@ -155,12 +165,12 @@ func configGates(c *result.ConfigErrors, r *rules) []result.Gate {
 	}
 	if a := c.Alpha.Admission; a != nil {
 		add(gateAdmissionWindow, a.MAPEWindow10s, noteNoRows)
-		add(gateAdmissionMaxError, a.MaxErrorRatio, noteNoRows)
+		largest(gateAdmissionMaxError, a.MaxErrorRatio, a.Outliers, a.Rows, a.LargestOutlier)
 		add(gateAdmissionBeatsConst, ratio(a.MAPEWindow10s, a.ConstWindow), noteNoRows)
 	}
 	if a := c.Alpha.Queue; a != nil {
 		add(gateQueueMAPE, a.MAPE, noteNoRows)
-		add(gateQueueMaxError, a.MaxErrorRatio, noteNoRows)
+		largest(gateQueueMaxError, a.MaxErrorRatio, a.Outliers, a.Rows, a.LargestOutlier)
 		add(gateQueueBeatsConst, ratio(a.MAPE, a.MAPEConst), noteNoRows)
 	}
 	return gates
@@ -218,6 +228,15 @@ func overMs(us, ms *float64) *float64 {
 	return ratio(&v, ms)
 }
 
+// size is an error without its sign.
+func size(v *float64) *float64 {
+	if v == nil {
+		return nil
+	}
+	a := math.Abs(*v)
+	return &a
+}
+
 func ratio(a, b *float64) *float64 {
 	if a == nil || b == nil || *b == 0 {
 		return nil
@@ -229,9 +248,8 @@ func ratio(a, b *float64) *float64 {
 // overallGates: total bias and the worst configuration.
 func overallGates(v *result.Validation, r *rules) []result.Gate {
 	var bias *float64
-	if v.Steps != nil && v.Steps.Bias != nil {
-		b := math.Abs(*v.Steps.Bias)
-		bias = &b
+	if v.Steps != nil {
+		bias = size(v.Steps.Bias)
 	}
 	var worst *float64
 	for _, c := range v.Configs {
@@ -420,6 +438,7 @@ const (
 	noteOneConfig     = "not applicable with one configuration"
 	noteNoFit         = "no fit report given"
 	noteNoRows        = "no rows"
+	noteOutliers      = "%d of %d rows are outliers (%.1f %%; left out here up to 1 %%), the largest error %.3g times the median"
 	noteNoSteps       = "learned from requests: no steps were recorded"
 	noteNoFloor       = "no noise floor: fewer than 50 rows"
 	noteOtherSource   = "%s requests: errors are printed, not gated"

@@ -41,8 +41,8 @@ func good() (*result.Validation, *result.Fit) {
 			Requests: 400, Metrics: &result.Metrics{TTFT: metric(), ITL: metric(), E2E: metric()},
 		}},
 	}
-	loco := []result.Loco{{Config: "a", MAPE: num(0.1), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
-		{Config: "b", MAPE: num(0.1), InsideShare: num(0.9), MAPEWindow10s: num(0.2)}}
+	loco := []result.Loco{{Config: "a", MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
+		{Config: "b", MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2)}}
 	fit := &result.Fit{
 		Beta:  result.Model{Name: "beta", Loco: loco, Certificate: &result.Certificate{OK: true}, FoldFingerprints: []string{"1", "2"}},
 		Alpha: []result.Model{{Name: "overhead", Loco: loco}, {Name: "admission", Loco: loco}},
@@ -107,6 +107,7 @@ func TestEachGateCanFail(t *testing.T) {
 		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].TargetOverFloor = num(0.9) }, []string{gateTargetFloor + " a"}},
 		{func(v *result.Validation, _ *result.Fit) { v.Steps.Bias = num(-0.031) }, []string{gateBias + " all"}},
 		{func(_ *result.Validation, f *result.Fit) { f.Beta.Loco[0].MAPE = num(0.3) }, []string{gateBetaMAPELoco + " a"}},
+		{func(_ *result.Validation, f *result.Fit) { f.Beta.Loco[0].Bias = num(-0.12) }, []string{gateBiasLoco + " a"}},
 		{func(_ *result.Validation, f *result.Fit) { f.Beta.Certificate.OK = false }, []string{gateCertificate + " all"}},
 		{func(_ *result.Validation, f *result.Fit) { f.Beta.FoldFingerprints = []string{"1", "1"} }, []string{gateFoldsDistinct + " all"}},
 		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Alpha.Overhead.MAEUs = num(2000) },

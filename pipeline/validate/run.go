@@ -216,7 +216,7 @@ func (j *job) limits() (out []Limits) {
 func (j *job) clean(limits []Limits) error {
 	recipe := j.o.recipe(j.set.Recipe, j.set.SpecVersion)
 	for _, l := range limits {
-		j.warned = append(j.warned, rows.CleanTo(j.tables(l.Training, l.Target), l.Cells, recipe)...)
+		j.warned = append(j.warned, rows.CleanTo(j.tables(l.Training, l.Target), l.Cells, recipe, !l.Training)...)
 	}
 	for _, t := range j.all {
 		if err := t.predict(); err != nil {

@@ -31,6 +31,7 @@ type threshold struct {
 const (
 	gateBetaMAPE            = "beta_mape"
 	gateBetaMAPELoco        = "beta_mape_loco"
+	gateBiasLoco            = "bias_loco"
 	gateBetaMaxError        = "beta_max_error"
 	gateBetaSigns           = "beta_signs"
 	gateBetaBeatsConstant   = "beta_beats_constant"
