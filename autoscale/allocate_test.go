@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // randomFleet draws a fleet whose capacity may or may not suffice.
@@ -292,7 +293,7 @@ func TestDuplicateEntries(t *testing.T) {
 	for _, w := range []export.Writer{one, two} {
 		opt := optionsOf(t, w)
 		_, err := export.Export(src, w, opt)
-		if testkit.CodeOf(err) != export.BadEntry || !strings.Contains(err.Error(), "other knobs") {
+		if trace.CodeOf(err) != export.BadEntry || !strings.Contains(err.Error(), "other knobs") {
 			t.Errorf("%s: %v", w.Format, err)
 		}
 		opt.Config = "c3"

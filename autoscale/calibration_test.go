@@ -3,7 +3,6 @@ package autoscale
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"math"
 	"path/filepath"
 	"slices"
@@ -63,13 +62,6 @@ func wordsOf(f export.Format, words ...string) *queueOptions {
 		panic(err)
 	}
 	return &queueOptions{Settings: s, format: f}
-}
-
-func code(err error) trace.Code {
-	if coded := (*trace.Error)(nil); errors.As(err, &coded) {
-		return coded.Code
-	}
-	return ""
 }
 
 // contractFile is one row of the contract.
@@ -152,7 +144,7 @@ func TestExportsFollowTheContract(t *testing.T) {
 		for _, flavour := range flavours {
 			out, _, err := formatsCalibration(example(flavour), wordsOf(f.Format))
 			if !slices.Contains(f.Flavours, flavour) {
-				if code(err) != export.UnknownFormat {
+				if trace.CodeOf(err) != export.UnknownFormat {
 					t.Errorf("%s with %s: got %v, want %s", f.Format, flavour, err, export.UnknownFormat)
 				}
 				continue
@@ -256,11 +248,11 @@ func TestVersions(t *testing.T) {
 	for version, gone := range map[string]bool{"": false, "v0.0.1": false, "v0.4.2": false, "0.4.2": false, "v0.5.0": true,
 		"v0.5.0-rc.1": true, "v0.10.0": true, "v1.0": true} {
 		_, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version="+version))
-		if gone != (code(err) == export.UnknownFormat) || gone && !strings.Contains(err.Error(), "v0.5.0 removed spec.modelProfile") {
+		if gone != (trace.CodeOf(err) == export.UnknownFormat) || gone && !strings.Contains(err.Error(), "v0.5.0 removed spec.modelProfile") {
 			t.Errorf("%q: got %v, want a refusal with the reason: %t", version, err, gone)
 		}
 	}
-	if _, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version=main")); code(err) != export.UnknownFormat {
+	if _, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version=main")); trace.CodeOf(err) != export.UnknownFormat {
 		t.Errorf("main: got %v", err)
 	}
 }
@@ -269,7 +261,7 @@ func TestRefusals(t *testing.T) {
 	q := example(inferno3P)
 	q.Servers = append(q.Servers, q.Servers[0])
 	q.Servers[1].ID = "again"
-	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); code(err) != export.BadEntry {
+	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); trace.CodeOf(err) != export.BadEntry {
 		t.Errorf("two entries of one key: got %v", err)
 	}
 	o := wordsOf(InfernoModels)
@@ -279,17 +271,17 @@ func TestRefusals(t *testing.T) {
 	}
 	q = example(inferno3P)
 	q.Servers[0].Effective = nil
-	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); code(err) != export.NothingToExport {
+	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); trace.CodeOf(err) != export.NothingToExport {
 		t.Errorf("no parameters: got %v", err)
 	}
 	q = example(inferno3P)
 	q.Servers[0].Accelerator = ""
-	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); code(err) != export.NothingToExport {
+	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); trace.CodeOf(err) != export.NothingToExport {
 		t.Errorf("no accelerator: got %v", err)
 	}
 	q = example(inferno3P)
 	q.Servers[0].Sizing = nil
-	if _, _, err := formatsCalibration(q, wordsOf(wvaslo, "ttft-ms=500")); code(err) != export.NothingToExport {
+	if _, _, err := formatsCalibration(q, wordsOf(wvaslo, "ttft-ms=500")); trace.CodeOf(err) != export.NothingToExport {
 		t.Errorf("one target alone: got %v", err)
 	}
 }

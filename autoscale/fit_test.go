@@ -99,7 +99,7 @@ func TestWVASteadyState(t *testing.T) {
 	w, _ := writers()
 	src := exampleSource()
 	src.Fit.Configs = src.Fit.Configs[:1]
-	if _, err := export.Export(src, Writers()[0], optionsOf(t, w)); testkit.CodeOf(err) != export.NothingToExport {
+	if _, err := export.Export(src, Writers()[0], optionsOf(t, w)); trace.CodeOf(err) != export.NothingToExport {
 		t.Errorf("without a model: %v", err)
 	}
 	for _, tc := range []struct {
@@ -183,7 +183,7 @@ func TestInfernoBeyondTraining(t *testing.T) {
 	opt := optionsOf(t, w)
 	for _, c := range []struct{ prompt, output float64 }{{901, 100}, {500, 301}} {
 		opt.PromptTokens, opt.OutputTokens, opt.Force = c.prompt, c.output, ""
-		if _, err := export.Export(src, w, opt); testkit.CodeOf(err) != export.BeyondTraining {
+		if _, err := export.Export(src, w, opt); trace.CodeOf(err) != export.BeyondTraining {
 			t.Errorf("%+v: got %v, want %s", c, err, export.BeyondTraining)
 		}
 		opt.Force = string(export.BeyondTraining)

@@ -1,7 +1,6 @@
 package autoscale
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -50,8 +49,7 @@ func TestSizeIsTheLargestRate(t *testing.T) {
 
 func TestSizeAtTheEnds(t *testing.T) {
 	m := benchModel(t, inferno3P)
-	var coded *trace.Error
-	if _, err := m.Size(Targets{TTFTMs: 1}); !errors.As(err, &coded) || coded.Code != targetBelowRange {
+	if _, err := m.Size(Targets{TTFTMs: 1}); trace.CodeOf(err) != targetBelowRange {
 		t.Errorf("a TTFT of 1 ms: got %v, want %s", err, targetBelowRange)
 	}
 	s, err := m.Size(Targets{TTFTMs: 1e9})
@@ -62,7 +60,7 @@ func TestSizeAtTheEnds(t *testing.T) {
 	if err != nil || s.Binding != byTPS || !closeTo(s.RateRPS, 0.9*0.999*m.MaxRateRPS(), 1e-12) {
 		t.Errorf("a TPS target: got %+v, %v, want 0.9 of the range", s, err)
 	}
-	if _, err = m.Size(Targets{ITLMs: math.NaN()}); !errors.As(err, &coded) || coded.Code != badModel {
+	if _, err = m.Size(Targets{ITLMs: math.NaN()}); trace.CodeOf(err) != badModel {
 		t.Errorf("a NaN target: got %v, want %s", err, badModel)
 	}
 }

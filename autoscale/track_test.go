@@ -1,7 +1,6 @@
 package autoscale
 
 import (
-	"errors"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -267,14 +266,13 @@ func TestSingleOperatingPointIsRefused(t *testing.T) {
 	for _, f := range flavours {
 		w := onePoint(t, f, 50, 0.02, rng)
 		_, err := Fit(w, defaultFit(f))
-		var coded *trace.Error
-		if !errors.As(err, &coded) || coded.Code != noWindows {
+		if trace.CodeOf(err) != noWindows {
 			t.Fatalf("%s: got %v, want %s", f, err, noWindows)
 		}
-		if !strings.Contains(coded.Hint, "1024/512 tokens") || !strings.Contains(coded.Msg, "changes neither TTFT nor ITL") {
-			t.Errorf("%s: got %q, hint %q: want the direction and the sweep", f, coded.Msg, coded.Hint)
+		if !strings.Contains(trace.HintOf(err), "1024/512 tokens") || !strings.Contains(err.Error(), "changes neither TTFT nor ITL") {
+			t.Errorf("%s: got %q, hint %q: want the direction and the sweep", f, err.Error(), trace.HintOf(err))
 		}
-		t.Logf("%v\nhint: %s", err, coded.Hint)
+		t.Logf("%v\nhint: %s", err, trace.HintOf(err))
 	}
 }
 

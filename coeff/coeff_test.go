@@ -149,7 +149,7 @@ func TestFaultsHaveTheirOwnCode(t *testing.T) {
 func TestSaveRefusesWhatLoadRefuses(t *testing.T) {
 	s := sample()
 	s.Alpha[1].Coefficients[3].Value = math.NaN()
-	if err := s.Save(&bytes.Buffer{}); code(err) != BadFile {
+	if err := s.Save(&bytes.Buffer{}); trace.CodeOf(err) != BadFile {
 		t.Errorf("got %v, want %s", err, BadFile)
 	}
 }
@@ -167,7 +167,7 @@ func TestFlatFormOfTheFrozenText(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	_, err = Load(strings.NewReader(strings.Replace(text, list(11), list(10), 1)), "flat.yaml", features.CheckSet)
-	if code(err) != BadFile {
+	if trace.CodeOf(err) != BadFile {
 		t.Errorf("ten alphas: got %v, want %s", err, BadFile)
 	}
 }
@@ -208,10 +208,10 @@ func TestPredictClipsCountsAndWarnsOnce(t *testing.T) {
 		t.Errorf("the same per step over 20 steps: got %v %v, want no warning", err, q.Warnings())
 	}
 	x[3] = math.Inf(1)
-	if _, err := q.Predict(x, 0); code(err) != features.BadInput {
+	if _, err := q.Predict(x, 0); trace.CodeOf(err) != features.BadInput {
 		t.Errorf("infinite feature: got %v, want %s", err, features.BadInput)
 	}
-	if _, err := q.Predict(x[:3], 0); code(err) != features.WrongFeatureSet {
+	if _, err := q.Predict(x[:3], 0); trace.CodeOf(err) != features.WrongFeatureSet {
 		t.Errorf("short vector: got %v, want %s", err, features.WrongFeatureSet)
 	}
 }
@@ -219,13 +219,13 @@ func TestPredictClipsCountsAndWarnsOnce(t *testing.T) {
 // A wait is never a delay.
 func TestAWaitIsNeverADelay(t *testing.T) {
 	s := sample()
-	if _, err := features.DelayPredictor(s, Admission); code(err) != "no_such_target" {
+	if _, err := features.DelayPredictor(s, Admission); trace.CodeOf(err) != "no_such_target" {
 		t.Errorf("admission: got %v, want %s", err, "no_such_target")
 	}
 	if _, err := features.DelayPredictor(s, Overhead); err != nil {
 		t.Errorf("overhead: %v", err)
 	}
-	if _, err := features.AlphaPredictor(s, Egress); code(err) != "no_such_target" {
+	if _, err := features.AlphaPredictor(s, Egress); trace.CodeOf(err) != "no_such_target" {
 		t.Errorf("egress: got %v, want %s", err, "no_such_target")
 	}
 }
@@ -250,18 +250,6 @@ func TestPredictAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _, _ = p.Predict(x, 0) }); n != 0 {
 		t.Errorf("got %g allocations, want 0", n)
 	}
-}
-
-func code(err error) trace.Code {
-	var coded *trace.Error
-	if errors.As(err, &coded) {
-		return coded.Code
-	}
-	var syntax *trace.SyntaxError
-	if errors.As(err, &syntax) {
-		return syntax.Code
-	}
-	return ""
 }
 
 // TestChangedFileIsSaid: a value edited by hand is used with a warning that travels

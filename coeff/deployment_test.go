@@ -2,7 +2,6 @@ package coeff_test
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"testing"
 
@@ -42,8 +41,7 @@ func TestDeploymentValues(t *testing.T) {
 		want      trace.Code
 	}{{": [33.333333333333336, ", ": [", BadFile}, {"[33.333333333333336, ", "[.nan, ", BadFile}} {
 		_, err := Load(strings.NewReader(strings.Replace(text, c.old, c.with, 1)), "c.yaml", features.CheckSet)
-		var syntax *trace.SyntaxError
-		if !errors.As(err, &syntax) || syntax.Code != c.want {
+		if trace.CodeOf(err) != c.want {
 			t.Errorf("%q: got %v, want %s", c.with, err, c.want)
 		}
 	}

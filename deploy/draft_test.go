@@ -108,7 +108,7 @@ func TestBadCommandLines(t *testing.T) {
 		"vllm serve m 'open": badCommandLine,
 		"vllm serve m other": badCommandLine,
 	} {
-		if _, err := FromCommandLine(line, nil); syntaxCode(err) != want {
+		if _, err := FromCommandLine(line, nil); trace.CodeOf(err) != want {
 			t.Errorf("%q: got %v, want %s", line, err, want)
 		}
 	}
@@ -173,7 +173,7 @@ func TestRealServerLogs(t *testing.T) {
 }
 
 func TestALogOfSomethingElseIsRefused(t *testing.T) {
-	if _, err := FromLog(strings.NewReader("hello\nworld\n"), "x.log"); syntaxCode(err) != badCommandLine {
+	if _, err := FromLog(strings.NewReader("hello\nworld\n"), "x.log"); trace.CodeOf(err) != badCommandLine {
 		t.Errorf("got %v, want %s", err, badCommandLine)
 	}
 }
@@ -191,7 +191,7 @@ func TestHostileLogs(t *testing.T) {
 	if runtime.ReadMemStats(after); after.TotalAlloc-before.TotalAlloc > 16<<20 {
 		t.Errorf("allocated %d MB for one long line", (after.TotalAlloc-before.TotalAlloc)>>20)
 	}
-	if _, err := FromLog(strings.NewReader("\x28\xb5\x2f\xfdxxxx"), "log.zst"); syntaxCode(err) != files.Packed {
+	if _, err := FromLog(strings.NewReader("\x28\xb5\x2f\xfdxxxx"), "log.zst"); trace.CodeOf(err) != files.Packed {
 		t.Errorf("got %v", err)
 	}
 	if testing.Short() {
@@ -204,7 +204,7 @@ func TestHostileLogs(t *testing.T) {
 		z.Write(bytes.Repeat([]byte("\n"), 1<<20))
 	}
 	z.Close()
-	if _, err := FromLog(&bomb, "log.gz"); syntaxCode(err) != files.TooLarge {
+	if _, err := FromLog(&bomb, "log.gz"); trace.CodeOf(err) != files.TooLarge {
 		t.Errorf("got %v, want %s", err, files.TooLarge)
 	}
 }
@@ -231,7 +231,7 @@ func FuzzLog(f *testing.F) {
 		if err := d.Write(&text); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := loadRunFS(runFS(text.String()), "run.yaml"); err != nil && syntaxCode(err) == "" {
+		if _, err := loadRunFS(runFS(text.String()), "run.yaml"); err != nil && trace.CodeOf(err) == "" {
 			t.Errorf("error without a code: %v", err)
 		} else if e := (*trace.SyntaxError)(nil); errors.As(err, &e) && strings.Contains(e.Msg, "did not find") {
 			t.Errorf("a draft that is no YAML: %v\n%s", err, text.String())

@@ -3,7 +3,6 @@ package deploy
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -87,7 +86,7 @@ func TestPositionLimitWithinTheWindow(t *testing.T) {
 	if _, err := LoadModel(strings.NewReader(config+"4096}"), "c.json", ModelOptions{}); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if _, err := LoadModel(strings.NewReader(config+"8192}"), "c.json", ModelOptions{}); syntaxCode(err) != unsupportedModel {
+	if _, err := LoadModel(strings.NewReader(config+"8192}"), "c.json", ModelOptions{}); trace.CodeOf(err) != unsupportedModel {
 		t.Errorf("got %v, want %s", err, unsupportedModel)
 	}
 }
@@ -201,7 +200,7 @@ func (c *goldenLoad) check(t *testing.T) {
 	m, err := LoadModel(bytes.NewReader(c.Config), c.ID+".json", ModelOptions{NumMLPProj: o.NumMLPProj,
 		AssumeFullAttention: o.AssumeFullAttention, MaxModelLen: o.MaxModelLen, DType: o.DType, KVCacheDType: o.KVCacheDType})
 	if c.Reason != "" {
-		if code := syntaxCode(err); code != c.Reason {
+		if code := trace.CodeOf(err); code != c.Reason {
 			t.Errorf("got %q (%v), want %q", code, err, c.Reason)
 		}
 		return
@@ -217,16 +216,4 @@ func (c *goldenLoad) check(t *testing.T) {
 	if !slices.Equal(warnings, c.Want.Warnings) && len(warnings)+len(c.Want.Warnings) > 0 {
 		t.Errorf("warnings: got %q, want %q", warnings, c.Want.Warnings)
 	}
-}
-
-func syntaxCode(err error) trace.Code {
-	var syntax *trace.SyntaxError
-	if errors.As(err, &syntax) {
-		return syntax.Code
-	}
-	var coded *trace.Error
-	if errors.As(err, &coded) {
-		return coded.Code
-	}
-	return ""
 }

@@ -139,7 +139,7 @@ func TestPublishedFamilies(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
 			m, err := LoadModel(strings.NewReader(f.config), "config.json", f.opts)
-			if code := syntaxCode(err); code != f.reject || (err != nil) != (f.reject != "") {
+			if code := trace.CodeOf(err); code != f.reject || (err != nil) != (f.reject != "") {
 				t.Fatalf("got %v, want code %q", err, f.reject)
 			}
 			if err != nil {
@@ -184,7 +184,7 @@ func TestEveryModelOfTheDataSetsLoads(t *testing.T) {
 		f.Close()
 		want, known := params[name]
 		switch {
-		case err != nil && (known || syntaxCode(err) == ""):
+		case err != nil && (known || trace.CodeOf(err) == ""):
 			t.Errorf("%s: %v", name, err)
 		case err != nil || !known:
 			t.Logf("%s: %.4g billion parameters, %v", name, parameters(m, false), err)
@@ -224,7 +224,7 @@ func FuzzLoadModel(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, config string) {
 		m, err := LoadModel(strings.NewReader(config), "config.json", ModelOptions{})
-		if err != nil && syntaxCode(err) == "" {
+		if err != nil && trace.CodeOf(err) == "" {
 			t.Errorf("error without a code: %v", err)
 		}
 		if err == nil && (m.NumLayers <= 0 || m.NumKVHeads <= 0 || m.NumHeads%m.NumKVHeads != 0 || !(m.BytesPerWeight > 0)) {
@@ -250,7 +250,7 @@ func TestEveryRunOfTheDataSetsLoads(t *testing.T) {
 			}
 		}
 		if err != nil {
-			if syntaxCode(err) == "" {
+			if trace.CodeOf(err) == "" {
 				t.Errorf("%s: %v: no code", name, err)
 			}
 			t.Log(err)

@@ -190,7 +190,7 @@ func comparePython(t *testing.T, run, answer string) bool {
 	if err == nil {
 		err = d.CheckSupported()
 	}
-	if code := syntaxCode(err); err != nil || got.Code != "" {
+	if code := trace.CodeOf(err); err != nil || got.Code != "" {
 		if code != got.Code {
 			t.Errorf("%s: got code %q, want %q (%v)\n%s", run, got.Code, code, err, text)
 		}

@@ -138,20 +138,18 @@ func TestMissingFieldsAreListedAtOnce(t *testing.T) {
 		"model: null\nhardware: null\n": {"model.config", "hardware.name", "vllm.version"},
 	} {
 		_, err := loadRunFS(runFS(text), "run.yaml")
-		var syntax *trace.SyntaxError
-		if !errors.As(err, &syntax) || syntax.Code != badRunYAML || !strings.Contains(syntax.Hint, "blis-train init") {
+		if trace.CodeOf(err) != badRunYAML || !strings.Contains(trace.HintOf(err), "blis-train init") {
 			t.Errorf("%q: got %v", text, err)
 			continue
 		}
 		for _, path := range want {
-			if !strings.Contains(syntax.Msg, path) {
+			if !strings.Contains(err.Error(), path) {
 				t.Errorf("%q: got %v, want %s in it", text, err, path)
 			}
 		}
 	}
 	_, err := LoadRun(t.TempDir())
-	var syntax *trace.SyntaxError
-	if !errors.As(err, &syntax) || syntax.Code != missingRunYAML || !strings.Contains(syntax.Hint, minimalRunYAML) {
+	if trace.CodeOf(err) != missingRunYAML || !strings.Contains(trace.HintOf(err), minimalRunYAML) {
 		t.Errorf("no run.yaml: got %v", err)
 	}
 }
@@ -249,7 +247,7 @@ func TestDatasheetsBesideRunYAMLGoFirst(t *testing.T) {
 		t.Errorf("got %+v, %v", d, err)
 	}
 	fsys[hardwareFile] = &fstest.MapFile{Data: []byte(`{"x": {"peak": 1}}`)}
-	if _, err = loadRunFS(fsys, "run.yaml"); syntaxCode(err) != BadHardware {
+	if _, err = loadRunFS(fsys, "run.yaml"); trace.CodeOf(err) != BadHardware {
 		t.Errorf("got %v, want %s", err, BadHardware)
 	}
 }
@@ -262,7 +260,7 @@ func TestSecretsStayOutOfProvenance(t *testing.T) {
 }
 
 func TestDatasheetFilesAreStrict(t *testing.T) {
-	if _, err := readDatasheets(strings.NewReader(`{"x": {"TFlops": 1}}`), "x.json"); syntaxCode(err) != BadHardware {
+	if _, err := readDatasheets(strings.NewReader(`{"x": {"TFlops": 1}}`), "x.json"); trace.CodeOf(err) != BadHardware {
 		t.Errorf("got %v, want %s", err, BadHardware)
 	}
 }
@@ -328,11 +326,11 @@ func TestKVCacheEstimateNeedsRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.EstimateKVBlocks(); syntaxCode(err) != BadHardware {
+	if _, err := d.EstimateKVBlocks(); trace.CodeOf(err) != BadHardware {
 		t.Errorf("8B on 16 GB: got %v, want %s", err, BadHardware)
 	}
 	d.Hardware.MemoryGB = 0
-	if _, err := d.EstimateKVBlocks(); syntaxCode(err) != BadHardware {
+	if _, err := d.EstimateKVBlocks(); trace.CodeOf(err) != BadHardware {
 		t.Errorf("unknown memory: got %v, want %s", err, BadHardware)
 	}
 }
@@ -342,7 +340,7 @@ func FuzzRunYAML(f *testing.F) {
 	f.Add(minimalRunYAML)
 	f.Fuzz(func(t *testing.T, text string) {
 		_, err := loadRunFS(runFS(text), "run.yaml")
-		if err != nil && syntaxCode(err) == "" {
+		if err != nil && trace.CodeOf(err) == "" {
 			t.Errorf("error without a code: %v", err)
 		}
 	})
@@ -394,7 +392,7 @@ func TestNothingUnsupportedPassesInSilence(t *testing.T) {
 			t.Errorf("%s: got %v, want one %s with the next step %q", l.Key, found, l.Code, l.Next)
 		}
 		err = d.CheckSupported()
-		if l.Refused != (err != nil) || l.Refused && syntaxCode(err) != l.Code {
+		if l.Refused != (err != nil) || l.Refused && trace.CodeOf(err) != l.Code {
 			t.Errorf("%s: got %v, want refused %v", l.Key, err, l.Refused)
 		}
 		if l.Refused && hintOf(err) != l.Next {
@@ -421,7 +419,7 @@ func TestOtherAttentionIsRefusedWhateverIsSaid(t *testing.T) {
 	for _, key := range otherAttention {
 		text := strings.Replace(llamaConfig, `"llama"`, `"qwen3_next", "`+key+`": 4`, 1)
 		_, err := LoadModel(strings.NewReader(text), "config.json", ModelOptions{NumMLPProj: trace.Some(int64(3)), AssumeFullAttention: true})
-		if syntaxCode(err) != unsupportedModel {
+		if trace.CodeOf(err) != unsupportedModel {
 			t.Errorf("%s: got %v, want %s", key, err, unsupportedModel)
 		}
 	}

@@ -1,7 +1,6 @@
 package library
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -142,7 +141,7 @@ func TestHeadsBeyondTheTableAreMoreRequests(t *testing.T) {
 	near(t, "decode attention", a[decodeAttention], b[decodeAttention])
 	d = llama()
 	d.Model.NumHeads, d.Model.NumKVHeads = 24, 8 // no rows between 32 and 8 and nothing below
-	if _, err := loaded(t).For(d, Engine); code(err) != noRows || !strings.Contains(err.Error(), "nearest 32 and 8") {
+	if _, err := loaded(t).For(d, Engine); trace.CodeOf(err) != noRows || !strings.Contains(err.Error(), "nearest 32 and 8") {
 		t.Errorf("24 and 8 heads: got %v", err)
 	}
 }
@@ -200,15 +199,6 @@ func TestExpertsAndFP8(t *testing.T) {
 	}
 }
 
-func code(err error) trace.Code {
-	var coded *trace.Error
-	errors.As(err, &coded)
-	if coded == nil {
-		return ""
-	}
-	return coded.Code
-}
-
 func TestWhatTheTablesLackIsNamed(t *testing.T) {
 	tables := loaded(t)
 	for name, c := range map[string]struct {
@@ -229,14 +219,14 @@ func TestWhatTheTablesLackIsNamed(t *testing.T) {
 	} {
 		d := llama()
 		c.change(d)
-		if _, err := tables.For(d, c.rules); code(err) != c.code || !strings.Contains(err.Error(), c.text) {
+		if _, err := tables.For(d, c.rules); trace.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: got %v, want %s: %s", name, err, c.code, c.text)
 		}
 	}
-	if _, err := Load(fixture, "A100"); code(err) != noTables || !strings.Contains(err.Error(), "h100_sxm") {
+	if _, err := Load(fixture, "A100"); trace.CodeOf(err) != noTables || !strings.Contains(err.Error(), "h100_sxm") {
 		t.Errorf("another GPU: got %v", err)
 	}
-	if _, err := Load("testdata", "H100"); code(err) != noTables {
+	if _, err := Load("testdata", "H100"); trace.CodeOf(err) != noTables {
 		t.Errorf("no tables: got %v", err)
 	}
 }
@@ -280,7 +270,7 @@ func TestBadTablesAreRefusedByName(t *testing.T) {
 	} {
 		dir := copied(t)
 		c.damage(t, dir)
-		if _, err := Load(dir, "H100"); code(err) != c.code || !strings.Contains(err.Error(), c.text) {
+		if _, err := Load(dir, "H100"); trace.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: got %v, want %s: %s", name, err, c.code, c.text)
 		}
 	}
@@ -288,7 +278,7 @@ func TestBadTablesAreRefusedByName(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, gemm)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(dir, "H100"); code(err) != noTables || !strings.Contains(err.Error(), "gemm_perf.parquet") {
+	if _, err := Load(dir, "H100"); trace.CodeOf(err) != noTables || !strings.Contains(err.Error(), "gemm_perf.parquet") {
 		t.Errorf("missing table: got %v", err)
 	}
 }

@@ -92,6 +92,19 @@ func (e *hinted) Unwrap() error { return e.err }
 // Hinted adds a hint to an error; its text stays.
 func Hinted(err error, hint string) error { return &hinted{err, hint} }
 
+// CodeOf is the code of an error; "" where there is none.
+func CodeOf(err error) Code {
+	var coded *Error
+	var syntax *SyntaxError
+	switch {
+	case errors.As(err, &coded):
+		return coded.Code
+	case errors.As(err, &syntax):
+		return syntax.Code
+	}
+	return ""
+}
+
 // HintOf is the hint of an error, the outermost one; "" where there is none.
 func HintOf(err error) string {
 	var added *hinted

@@ -3,7 +3,6 @@
 package files
 
 import (
-	"errors"
 	"io/fs"
 	"net"
 	"os"
@@ -14,15 +13,6 @@ import (
 
 	"github.com/blis-train/blis-train/trace"
 )
-
-func codeOf(err error) trace.Code {
-	var coded *trace.Error
-	errors.As(err, &coded)
-	if coded == nil {
-		return ""
-	}
-	return coded.Code
-}
 
 // A pipe nobody writes to would wait for ever: it is refused before it is opened.
 func TestSpecialFilesAreRefusedBeforeOpening(t *testing.T) {
@@ -37,28 +27,28 @@ func TestSpecialFilesAreRefusedBeforeOpening(t *testing.T) {
 	}
 	defer l.Close()
 	for _, name := range []string{fifo, sock, "/dev/zero"} {
-		if _, err := Read(name, 10, false); codeOf(err) != specialFile {
+		if _, err := Read(name, 10, false); trace.CodeOf(err) != specialFile {
 			t.Errorf("%s: got %v, want %s", name, err, specialFile)
 		}
 	}
-	if _, err := Read(dir, 10, true); codeOf(err) != specialFile {
+	if _, err := Read(dir, 10, true); trace.CodeOf(err) != specialFile {
 		t.Errorf("got %v, want %s", err, specialFile)
 	}
-	if _, err := fs.ReadFile(DirFS(dir), "fifo"); codeOf(err) != specialFile {
+	if _, err := fs.ReadFile(DirFS(dir), "fifo"); trace.CodeOf(err) != specialFile {
 		t.Errorf("got %v, want %s", err, specialFile)
 	}
 	go func() { os.WriteFile(fifo, []byte("hello"), 0) }()
 	if got, err := Read(fifo, 10, true); err != nil || string(got) != "hello" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if _, err := Read("/dev/zero", 1<<20, true); codeOf(err) != TooLarge {
+	if _, err := Read("/dev/zero", 1<<20, true); trace.CodeOf(err) != TooLarge {
 		t.Errorf("got %v, want %s", err, TooLarge)
 	}
 }
 
 func TestLongNamesAreNamedInWords(t *testing.T) {
 	_, err := Read(filepath.Join(t.TempDir(), strings.Repeat("x", 5000)), 1, false)
-	if codeOf(err) != nameTooLong || len(err.Error()) > 200 {
+	if trace.CodeOf(err) != nameTooLong || len(err.Error()) > 200 {
 		t.Errorf("got %v", err)
 	}
 }
@@ -97,7 +87,7 @@ func TestWriteFollowsTheUmask(t *testing.T) {
 	if data, _ := os.ReadFile(name); string(data) != "22" {
 		t.Errorf("got %q", data)
 	}
-	if err := Write(dir, nil); codeOf(err) != specialFile {
+	if err := Write(dir, nil); trace.CodeOf(err) != specialFile {
 		t.Errorf("got %v, want %s", err, specialFile)
 	}
 	if err := Write(os.DevNull, []byte("x")); err != nil {

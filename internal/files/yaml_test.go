@@ -1,11 +1,8 @@
 package files
 
 import (
-	"errors"
 	"strings"
 	"testing"
-
-	"github.com/blis-train/blis-train/trace"
 )
 
 func TestParseYAMLRefuses(t *testing.T) {
@@ -33,8 +30,7 @@ func TestParseYAMLRefuses(t *testing.T) {
 // library alone needs a minute for it.
 func TestManyKeysAreRefused(t *testing.T) {
 	for _, text := range []string{strings.Repeat("a: 1\n", 100_000), "x:\n" + strings.Repeat("  a: 1\n", 70_000)} {
-		var e *trace.SyntaxError
-		if err := DecodeYAML([]byte(text), "f", &struct{ A int }{}); !errors.As(err, &e) || !strings.Contains(e.Msg, "want at most 10000") {
+		if err := DecodeYAML([]byte(text), "f", &struct{ A int }{}); err == nil || !strings.HasPrefix(err.Error(), "f:") || !strings.Contains(err.Error(), "want at most 10000") {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -1,8 +1,6 @@
 package testkit
 
 import (
-	"errors"
-
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -63,19 +61,6 @@ func ExampleFit() *result.Fit {
 	}
 	fit.Models = []result.Model{{Name: "blackbox"}, tp}
 	return fit
-}
-
-// CodeOf is the code of err, or "".
-func CodeOf(err error) trace.Code {
-	var coded *trace.Error
-	var syntax *trace.SyntaxError
-	switch {
-	case errors.As(err, &coded):
-		return coded.Code
-	case errors.As(err, &syntax):
-		return syntax.Code
-	}
-	return ""
 }
 
 // PhysicsFit is ExampleFit with beta and alpha coefficients of spec 1.1.

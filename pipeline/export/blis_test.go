@@ -180,7 +180,7 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		src := exampleSource()
 		tc.edit(&src)
 		_, err := Export(src, writerOf(FormatBLIS), Options{})
-		if got := testkit.CodeOf(err); got != tc.want {
+		if got := trace.CodeOf(err); got != tc.want {
 			t.Errorf("%s: got code %q (%v), want %q", tc.name, got, err, tc.want)
 			continue
 		}
@@ -197,7 +197,7 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 			t.Errorf("%s with --force %s: err %v, want a warning with the same code", tc.name, tc.want, err)
 		}
 		if opt.Force = string(impossibleValue); tc.want != impossibleValue {
-			if _, err := Export(src, writerOf(FormatBLIS), opt); testkit.CodeOf(err) != tc.want {
+			if _, err := Export(src, writerOf(FormatBLIS), opt); trace.CodeOf(err) != tc.want {
 				t.Errorf("%s with another code forced: %v", tc.name, err)
 			}
 		}
@@ -211,7 +211,7 @@ func TestBLISAlphaNeverFromQueue(t *testing.T) {
 		src.Fit.Alpha[i].Target, src.Fit.Alpha[i].Name = "queue", "queue"
 	}
 	_, err := Export(src, writerOf(FormatBLIS), Options{})
-	if testkit.CodeOf(err) != unlearnedValue {
+	if trace.CodeOf(err) != unlearnedValue {
 		t.Errorf("got %v, want %s", err, unlearnedValue)
 	}
 }
@@ -230,7 +230,7 @@ func TestExportIsDeterministic(t *testing.T) {
 func TestUnknownConfiguration(t *testing.T) {
 	opt := forced()
 	opt.Config = "nope"
-	if _, err := Export(exampleSource(), writerOf(FormatBLIS), opt); testkit.CodeOf(err) != NothingToExport {
+	if _, err := Export(exampleSource(), writerOf(FormatBLIS), opt); trace.CodeOf(err) != NothingToExport {
 		t.Errorf("configuration: %v", err)
 	}
 	opt.PromptTokens = -1

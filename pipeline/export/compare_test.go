@@ -186,15 +186,15 @@ func TestDiffHardwareFactors(t *testing.T) {
 func TestDiffRefuses(t *testing.T) {
 	a, b := exampleSet(t), exampleSet(t)
 	b.BetaTarget = "duration"
-	if _, err := Diff(a, b, nil, DefaultDiffOptions()); testkit.CodeOf(err) != notComparable {
+	if _, err := Diff(a, b, nil, DefaultDiffOptions()); trace.CodeOf(err) != notComparable {
 		t.Errorf("other target: %v", err)
 	}
 	b = exampleSet(t)
 	b.SpecVersion = "1.0"
-	if _, err := Diff(a, b, nil, DefaultDiffOptions()); testkit.CodeOf(err) != notComparable {
+	if _, err := Diff(a, b, nil, DefaultDiffOptions()); trace.CodeOf(err) != notComparable {
 		t.Errorf("other spec: %v", err)
 	}
-	if _, err := Diff(a, a, nil, DiffOptions{Level: 2, Tolerance: 1}); testkit.CodeOf(err) != notComparable {
+	if _, err := Diff(a, a, nil, DiffOptions{Level: 2, Tolerance: 1}); trace.CodeOf(err) != notComparable {
 		t.Errorf("level 2: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -78,7 +79,7 @@ func TestLedgerTornLine(t *testing.T) {
 	}
 	data, _ := os.ReadFile(path)
 	got, bad := Read(bytes.NewReader(data), "l")
-	if len(got) != 2 || len(bad) != 1 || testkit.CodeOf(bad[0]) != BadLedger || !strings.HasPrefix(bad[0].Error(), "l:2: ") {
+	if len(got) != 2 || len(bad) != 1 || trace.CodeOf(bad[0]) != BadLedger || !strings.HasPrefix(bad[0].Error(), "l:2: ") {
 		t.Errorf("%d entries, bad %v", len(got), bad)
 	}
 }

@@ -117,7 +117,7 @@ func TestNativeRefuses(t *testing.T) {
 		fit := testkit.PhysicsFit()
 		edit(fit)
 		_, err := Native(fit, nil)
-		if testkit.CodeOf(err) == "" || messages[err.Error()] {
+		if trace.CodeOf(err) == "" || messages[err.Error()] {
 			t.Errorf("%s: got %v, want an error with a code and a message of its own", name, err)
 			continue
 		}

@@ -200,8 +200,7 @@ func TestSplitRunKeepsOthersID(t *testing.T) {
 	smallRun(t, parent, "a", append(lifeOfEngine(3, 1, 1e9, 2e7), lifeOfEngine(3, 11, 9e9, 2e7)...))
 	smallRun(t, parent, "a.1", goodLines(3))
 	_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, parent)
-	var e *trace.Error
-	if !errors.As(err, &e) || e.Code != codeDuplicateRunID || !strings.Contains(e.Msg, `"a.1"`) {
+	if trace.CodeOf(err) != codeDuplicateRunID || !strings.Contains(err.Error(), `"a.1"`) {
 		t.Errorf("got %v, want %s of a.1", err, codeDuplicateRunID)
 	}
 }
@@ -247,8 +246,7 @@ func TestForeignTableIsNotReplaced(t *testing.T) {
 	mine := filepath.Join(table.RunDir(out, "a"), "steps.parquet")
 	repo.Write(t, "mine", mine)
 	_, err := extractArgs(t, out, nil, dir)
-	var e *trace.Error
-	if b, _ := os.ReadFile(mine); !errors.As(err, &e) || e.Code != CodeNotOurs || string(b) != "mine" {
+	if b, _ := os.ReadFile(mine); trace.CodeOf(err) != CodeNotOurs || string(b) != "mine" {
 		t.Errorf("got %v and %q, want %s and the file as it was", err, b, CodeNotOurs)
 	}
 }
@@ -323,11 +321,10 @@ func TestTablesAreComparedWithDocument(t *testing.T) {
 			}
 			defer os.Remove(filepath.Join(table.RunDir(out, "a"), "kv_events.arrow"))
 			w, err := CheckTables(out, doc)
-			var e *trace.Error
 			switch {
 			case c.name == "rewritten" && (err != nil || len(w) != 1 || w[0].Code != c.code):
 				t.Errorf("got %v and %v, want a warning", w, err)
-			case c.name != "rewritten" && (!errors.As(err, &e) || e.Code != c.code || e.Hint == ""):
+			case c.name != "rewritten" && (trace.CodeOf(err) != c.code || trace.HintOf(err) == ""):
 				t.Errorf("got %v, want %s", err, c.code)
 			}
 			os.Remove(filepath.Join(table.RunDir(out, "a"), "steps.arrow"))

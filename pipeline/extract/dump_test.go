@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sort"
@@ -339,8 +338,7 @@ func wantPlace(t *testing.T, place, name string, line int64) {
 
 func wantNoSpans(t *testing.T, err error, name string) {
 	t.Helper()
-	var e *trace.Error
-	if !errors.As(err, &e) || e.Code != codeNoInput || !strings.Contains(e.Msg, filepath.Base(name)) {
+	if trace.CodeOf(err) != codeNoInput || !strings.Contains(err.Error(), filepath.Base(name)) {
 		t.Errorf("got %v, want %s naming %s", err, codeNoInput, name)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -292,8 +291,7 @@ func testVariant(t *testing.T, dir string) {
 	several := second == nil || perService != nil
 	if several {
 		_, _, err := dumpRun(t, files, nil)
-		var e *trace.Error
-		if !errors.As(err, &e) || e.Code != codeSeveralEngines {
+		if trace.CodeOf(err) != codeSeveralEngines {
 			t.Errorf("overlapping engines: got %v, want %s", err, codeSeveralEngines)
 		}
 	}

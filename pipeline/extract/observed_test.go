@@ -2,7 +2,6 @@ package extract
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -378,7 +377,7 @@ func TestSilentLog(t *testing.T) {
 	dir := upstreamFolder(t, upstreamRun)
 	repo.Write(t, "(APIServer pid=1) INFO 11-21 23:19:33 [a.py:1] vLLM API server version 0.32.0\nready\n", dir, "server.log")
 	_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
-	if e := (*trace.Error)(nil); !errors.As(err, &e) || !strings.Contains(e.Hint, "--enable-logging-iteration-details") {
+	if trace.CodeOf(err) == "" || !strings.Contains(trace.HintOf(err), "--enable-logging-iteration-details") {
 		t.Errorf("got %v, want the flag", err)
 	}
 }

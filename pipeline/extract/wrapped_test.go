@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"math"
 	"path/filepath"
 	"strconv"
@@ -68,8 +67,7 @@ func TestForeignFilesAreNamed(t *testing.T) {
 		}
 		repo.Write(t, text, dir, name)
 		_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
-		var coded *trace.Error
-		if !errors.As(err, &coded) || coded.Code != forms.CodeUnknownFile || coded.Hint == "" {
+		if trace.CodeOf(err) != forms.CodeUnknownFile || trace.HintOf(err) == "" {
 			t.Errorf("%s: got %v, want the tool's name and a way out", name, err)
 		}
 	}
@@ -347,13 +345,12 @@ func TestInputThatGivesNothing(t *testing.T) {
 				repo.Write(t, string(b)+"files: "+c.files+"\n", dir, "run.yaml")
 			}
 			doc, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
-			var e *trace.Error
 			code := codeNoInput
 			if strings.Contains(c.says, "unknown kind") {
 				code = forms.CodeUnknownFile
 			}
 			switch {
-			case c.refused && (!errors.As(err, &e) || e.Code != code || !strings.Contains(e.Msg, c.says) || e.Hint == ""):
+			case c.refused && (trace.CodeOf(err) != code || !strings.Contains(err.Error(), c.says) || trace.HintOf(err) == ""):
 				t.Errorf("got %v, want %s with %q", err, code, c.says)
 			case !c.refused && err != nil:
 				t.Error(err)

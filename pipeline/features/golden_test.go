@@ -2,7 +2,6 @@ package features
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -229,7 +228,7 @@ func fill(t *testing.T, fields map[string]float64, set func(string, float64) boo
 
 func checkRejectedConfig(t *testing.T, c goldenCase) {
 	_, err := New(c.Version, c.Config.deployment())
-	if code := codeOf(err); code != c.Reason {
+	if code := trace.CodeOf(err); code != c.Reason {
 		t.Errorf("got %q (%v), want %q", code, err, c.Reason)
 	}
 }
@@ -248,7 +247,7 @@ func checkRejectedInput(t *testing.T, c goldenCase) {
 		fill(t, c.Input, in.Set)
 		_, err = s.Beta(&in, make([]float64, len(s.BetaFeatures())))
 	}
-	if code := codeOf(err); code != c.Reason {
+	if code := trace.CodeOf(err); code != c.Reason {
 		t.Errorf("got %q (%v), want %q", code, err, c.Reason)
 	}
 }
@@ -283,14 +282,6 @@ func checkBounds(t *testing.T, v Version, model string, fs []Feature, want []flo
 			t.Errorf("%s %s bound of %s: got %g, want %g", v, model, fs[i].Name, fs[i].Bound, want[i])
 		}
 	}
-}
-
-func codeOf(err error) trace.Code {
-	var coded *trace.Error
-	if errors.As(err, &coded) {
-		return coded.Code
-	}
-	return ""
 }
 
 // Values lists the input's fields under the names that golden vectors and formulas use.

@@ -173,14 +173,14 @@ func TestNaNAndInfAreErrors(t *testing.T) {
 			for _, f := range stepFields {
 				in := Sum(s.Version(), []trace.Chunk{{Prompt: 10, New: 10}})
 				*f.at(&in) = bad
-				if _, err := s.Beta(&in, x); codeOf(err) != BadInput {
+				if _, err := s.Beta(&in, x); trace.CodeOf(err) != BadInput {
 					t.Errorf("%s %s = %g: got %v, want %s", s.Version(), f.name, bad, err, BadInput)
 				}
 			}
 			for _, f := range queueFields {
 				in := QueueInput{}
 				*f.at(&in) = bad
-				if _, err := s.Alpha(&in, q); codeOf(err) != BadInput {
+				if _, err := s.Alpha(&in, q); trace.CodeOf(err) != BadInput {
 					t.Errorf("%s %s = %g: got %v, want %s", s.Version(), f.name, bad, err, BadInput)
 				}
 			}
@@ -190,7 +190,7 @@ func TestNaNAndInfAreErrors(t *testing.T) {
 	slow.Hardware.TFlopsPeak = 1e-9
 	s := space(t, V11, slow)
 	in := StepInput{PrefillCausalWork: math.MaxFloat64}
-	if _, err := s.Beta(&in, make([]float64, len(s.BetaFeatures()))); codeOf(err) != BadInput {
+	if _, err := s.Beta(&in, make([]float64, len(s.BetaFeatures()))); trace.CodeOf(err) != BadInput {
 		t.Errorf("overflow inside a feature: got %v, want %s", err, BadInput)
 	}
 }
@@ -216,7 +216,7 @@ func TestContradictions(t *testing.T) {
 	for _, c := range cases {
 		in := legal
 		c.edit(&in)
-		if _, err := s.Beta(&in, make([]float64, len(s.BetaFeatures()))); codeOf(err) != c.want {
+		if _, err := s.Beta(&in, make([]float64, len(s.BetaFeatures()))); trace.CodeOf(err) != c.want {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -369,7 +369,7 @@ func TestExplainAddsUp(t *testing.T) {
 	if e.Features[10].Numbers != "pos(513)*32*1e-5" {
 		t.Errorf("got %q", e.Features[10].Numbers)
 	}
-	if _, err := s.ExplainBeta(&in, coefficients[:2]); codeOf(err) != WrongFeatureSet {
+	if _, err := s.ExplainBeta(&in, coefficients[:2]); trace.CodeOf(err) != WrongFeatureSet {
 		t.Errorf("two coefficients: got %v", err)
 	}
 }
@@ -405,7 +405,7 @@ func TestListsAreComplete(t *testing.T) {
 }
 
 func TestUnknownVersionsAreRefused(t *testing.T) {
-	if _, err := New("2.0", dense(1)); codeOf(err) != UnknownSpecVersion {
+	if _, err := New("2.0", dense(1)); trace.CodeOf(err) != UnknownSpecVersion {
 		t.Errorf("got %v, want %s", err, UnknownSpecVersion)
 	}
 	if BetaFeatures("2.0") != nil || AlphaFeatures("") != nil {
@@ -449,7 +449,7 @@ func TestRejectedDeployments(t *testing.T) {
 		c.edit(d)
 		_, err10 := New(V10, d)
 		_, err11 := New(V11, d)
-		if codeOf(err10) != c.v10 || codeOf(err11) != c.v11 {
+		if trace.CodeOf(err10) != c.v10 || trace.CodeOf(err11) != c.v11 {
 			t.Errorf("%s: got %v and %v, want %q and %q", c.name, err10, err11, c.v10, c.v11)
 		}
 	}

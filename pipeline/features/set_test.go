@@ -2,7 +2,6 @@ package features
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -33,14 +32,13 @@ func TestFeatureSetsNameTheTermsThatDiffer(t *testing.T) {
 	grown := coeff.FeatureSet{Hash: "0", Beta: append(slices.Clone(ours.Beta), "abcdef"), Alpha: slices.Clone(ours.Alpha)}
 	grown.Beta[0], grown.Alpha[2] = "000000", "111111"
 	err := checkFeatures(grown, V11, append(slices.Clone(beta[:15]), "single_prefill"), alpha)
-	var coded *trace.Error
-	if !errors.As(err, &coded) || coded.Code != WrongFeatureSet {
+	if trace.CodeOf(err) != WrongFeatureSet {
 		t.Fatalf("got %v, want %s", err, WrongFeatureSet)
 	}
 	for _, want := range []string{"single_prefill is not in this build", beta[15] + " is not in the file",
 		beta[0] + " has another definition", alpha[2] + " has another definition"} {
-		if !strings.Contains(coded.Msg, want) {
-			t.Errorf("got %q, want %q in it", coded.Msg, want)
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q, want %q in it", err.Error(), want)
 		}
 	}
 	moved := coeff.FeatureSet{Hash: "1", Beta: slices.Clone(ours.Beta), Alpha: ours.Alpha}

@@ -3,13 +3,10 @@ package fit
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
@@ -19,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // Same inputs, same options, the same bytes for any number of workers
@@ -116,7 +114,7 @@ func TestSaturatedRunIsNamed(t *testing.T) {
 		sources[i].Judge = sources[k].Judge
 	}
 	_, err := Fit(context.Background(), sources, o, nil)
-	if e := (*trace.Error)(nil); !errors.As(err, &e) || e.Code != CodeNoRows || e.Hint == "" {
+	if trace.CodeOf(err) != CodeNoRows || trace.HintOf(err) == "" {
 		t.Errorf("all saturated: %v", err)
 	}
 }

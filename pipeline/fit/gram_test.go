@@ -3,7 +3,6 @@ package fit
 import (
 	"bytes"
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -154,8 +153,7 @@ func TestGramRefused(t *testing.T) {
 
 func refusedWith(t *testing.T, name string, err error, text string) {
 	t.Helper()
-	e := (*trace.Error)(nil)
-	if !errors.As(err, &e) || e.Code != features.WrongFeatureSet || !strings.Contains(e.Msg, text) || e.Hint == "" {
+	if trace.CodeOf(err) != features.WrongFeatureSet || !strings.Contains(err.Error(), text) || trace.HintOf(err) == "" {
 		t.Errorf("%s: got %v, want wrong_feature_set with %q", name, err, text)
 	}
 }
@@ -170,7 +168,7 @@ func TestGramOfARunWithoutRows(t *testing.T) {
 		t.Errorf("%+v", doc.Runs[k])
 	}
 	_, err := FromGrams(context.Background(), []ridge.File{gramsOfRuns(t, sources[:1], o)}, o)
-	if e := (*trace.Error)(nil); !errors.As(err, &e) || e.Code != CodeNoRows {
+	if trace.CodeOf(err) != CodeNoRows {
 		t.Errorf("got %v, want no_rows", err)
 	}
 }

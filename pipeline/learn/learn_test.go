@@ -2,7 +2,6 @@ package learn
 
 import (
 	"context"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -268,8 +267,7 @@ func TestNothingMeasured(t *testing.T) {
 		loads[0].Seen[i] = sim.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
 	}
 	for _, ls := range [][]*Load{nil, loads[:1]} {
-		var e *trace.Error
-		if _, err := Fit(context.Background(), ls, prior, DefaultOptions()); !errors.As(err, &e) || e.Code != NothingMeasured {
+		if _, err := Fit(context.Background(), ls, prior, DefaultOptions()); trace.CodeOf(err) != NothingMeasured {
 			t.Errorf("%d loads: got %v, want %s", len(ls), err, NothingMeasured)
 		}
 	}

@@ -372,11 +372,11 @@ func TestBadOptions(t *testing.T) {
 	s := mustRebuild(t, decodeRun(20), testDeployment(), features.V11)
 	sp := testSpace(t, testDeployment(), features.V11)
 	for _, o := range []Options{{Lag: 3}, {Lag: -1}, {Gamma: 2}, {Split: -1}, {Target: "wall"}} {
-		if _, err := s.Beta(sp, o); codeOf(err) != BadOption {
+		if _, err := s.Beta(sp, o); trace.CodeOf(err) != BadOption {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := s.Alpha(sp, Options{Target: "ingress"}); codeOf(err) != BadOption {
+	if _, err := s.Alpha(sp, Options{Target: "ingress"}); trace.CodeOf(err) != BadOption {
 		t.Errorf("ingress: %v", err)
 	}
 }

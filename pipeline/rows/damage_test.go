@@ -69,7 +69,7 @@ func TestDamagedTablesGiveFiniteRows(t *testing.T) {
 		for _, v := range features.Versions() {
 			s, err := Rebuild(run, d, v)
 			if err != nil {
-				if c := codeOf(err); c != codeChunkedNoSnapshots && c != codeBadStepIDs {
+				if c := trace.CodeOf(err); c != codeChunkedNoSnapshots && c != codeBadStepIDs {
 					t.Errorf("seed %d: %v", seed, err)
 				}
 				continue

@@ -370,7 +370,7 @@ func TestChunkedWithoutSnapshotsIsAnError(t *testing.T) {
 	run := *y.run
 	run.Snapshots = nil
 	_, err := Rebuild(&run, toyDeployment(y), features.V10)
-	if codeOf(err) != codeChunkedNoSnapshots {
+	if trace.CodeOf(err) != codeChunkedNoSnapshots {
 		t.Fatalf("got %v, want %s", err, codeChunkedNoSnapshots)
 	}
 	run.Snapshots = y.run.Snapshots[:len(y.run.Snapshots)/2]
@@ -444,7 +444,7 @@ func TestBadStepIDs(t *testing.T) {
 	}{{1, codeBadStepIDs}, {1 << 40, codeBadStepIDs}} {
 		run := decodeRun(2)
 		run.Steps[1].ID = c.second
-		if _, err := Rebuild(run, testDeployment(), features.V11); codeOf(err) != c.code {
+		if _, err := Rebuild(run, testDeployment(), features.V11); trace.CodeOf(err) != c.code {
 			t.Errorf("second step %d: got %v, want %s", c.second, err, c.code)
 		}
 	}

@@ -1,7 +1,6 @@
 package validate
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -296,11 +295,10 @@ func TestThresholdsAreOptions(t *testing.T) {
 	if got := r.byName[gateWorstConfiguration].Limit; math.Abs(got-0.8) > 1e-12 {
 		t.Errorf("worst_configuration follows beta_mape: got %v, want 0.8", got)
 	}
-	var coded *trace.Error
-	if _, err := newRules(map[string]float64{"beta_mapp": 1}); !errors.As(err, &coded) || coded.Code != badGate {
+	if _, err := newRules(map[string]float64{"beta_mapp": 1}); trace.CodeOf(err) != badGate {
 		t.Errorf("unknown gate: got %v", err)
 	}
-	if _, err := newRules(map[string]float64{gateBias: math.NaN()}); !errors.As(err, &coded) || coded.Code != badGate {
+	if _, err := newRules(map[string]float64{gateBias: math.NaN()}); trace.CodeOf(err) != badGate {
 		t.Errorf("NaN: got %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os/exec"
@@ -182,8 +181,7 @@ func TestSpecV2Refused(t *testing.T) {
 		{"rate_fraction: 0.25", "concurrency: 4", "concurrency: got it beside other clients"},
 	} {
 		_, _, err := Read([]byte(strings.Replace(testSpec, c.from, c.to, 1)), "spec.yaml")
-		e := (*trace.SyntaxError)(nil)
-		if !errors.As(err, &e) || e.Code != codeBadWorkload || !strings.Contains(err.Error(), c.want) {
+		if trace.CodeOf(err) != codeBadWorkload || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: got %v, want %s with %q", c.to, err, codeBadWorkload, c.want)
 		}
 	}

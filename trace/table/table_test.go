@@ -2,7 +2,6 @@ package table_test
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -160,8 +159,7 @@ func TestForeignParquetIsRefused(t *testing.T) {
 
 func TestRunIDsNamesTheCommand(t *testing.T) {
 	_, err := table.RunIDs(t.TempDir())
-	var e *trace.Error
-	if !errors.As(err, &e) || e.Code != table.CodeNoTables || e.Hint == "" {
+	if trace.CodeOf(err) != table.CodeNoTables || trace.HintOf(err) == "" {
 		t.Errorf("got %v, want %s with a hint", err, table.CodeNoTables)
 	}
 }

@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/trace"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-
-	"github.com/blis-train/blis-train/trace"
 )
 
 // file holds every column: prefix groups, a session of three rounds, tokens as
