@@ -72,7 +72,7 @@ func knobTable(t *testing.T) string {
 		if _, known := flagsRead().kinds[key]; !known && !own {
 			t.Errorf("%s is no flag of vLLM", key)
 		}
-		for _, l := range limits {
+		for _, l := range limits() {
 			if l.Key != key {
 				continue
 			}

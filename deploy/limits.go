@@ -1,141 +1,89 @@
 package deploy
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Limit is a knob of vLLM whose effect on a step is not modelled (spec#unmodelled-knobs).
+// Limit is a knob of vLLM whose effect on a step is not modelled (spec#unmodelled-knobs), by one of the
+// rules Most, On, Given and Words.
 type Limit struct {
-	Code    trace.Code
-	Key     string // the flag that turns it on, as run.yaml spells it
-	Refused bool   // fit and simulate refuse it; else they warn
-	What    string // what is not modelled
-	Next    string // the next step
-	on      func(knobs) string
+	Code    trace.Code `yaml:"-"`
+	Key     string     // the flag that turns it on, as run.yaml spells it
+	Refused bool       // fit and simulate refuse it; else they warn
+	What    string     // what is not modelled
+	Next    string     // the next step
+	Most    *float64   // the largest value that is modelled
+	On      bool       // it must be off
+	Given   []string   // flags that must be absent or off
+	Words   []string   // values that it must not have
+	Experts bool       // of models with experts alone
 }
 
 // knobs gives the value of a flag of vllm serve in run.yaml's spelling, nil for none.
 type knobs func(key string) any
 
+//go:embed limits.yaml
+var limitsYAML []byte
+
 // limits is every knob of its kind, refused ones first.
-var limits = []Limit{
-	{UnsupportedEngine, "pipeline_parallel_size", true, "pipeline parallelism", "trace a server with pipeline_parallel_size 1",
-		above("pipeline_parallel_size", 1)},
-	{UnsupportedEngine, "enable_expert_parallel", true, "expert parallelism", "trace a server without --enable-expert-parallel",
-		isOn("enable_expert_parallel")},
-	{UnsupportedEngine, "speculative_config", true, "speculative decoding", "trace a server without --speculative-config",
-		isGiven("speculative_config", "speculative_model", "num_speculative_tokens", "speculative_decoding", "spec_method", "spec_model",
-			"spec_tokens")},
-	{UnsupportedEngine, "data_parallel_size", true,
-		"data parallelism of a model with experts, whose engines wait for each other in every step",
-		"trace a server with data_parallel_size 1", nil},
-	{UnsupportedEngine, "decode_context_parallel_size", true, "context parallelism: KV caches split over devices",
-		"trace a server with decode_context_parallel_size 1", above("decode_context_parallel_size", 1)},
-	{UnsupportedEngine, "prefill_context_parallel_size", true, "context parallelism: prompts split over devices",
-		"trace a server with prefill_context_parallel_size 1", above("prefill_context_parallel_size", 1)},
-	{UnsupportedEngine, "kv_transfer_config", true, "KV caches of other servers (prefill apart from decode, remote caches)",
-		"trace a server without --kv-transfer-config; OffloadingConnector, a CPU tier, is modelled", transfers},
-	{UnsupportedEngine, "ec_transfer_config", true, "encoder outputs of other servers", "trace a server without --ec-transfer-config",
-		isGiven("ec_transfer_config")},
-	{UnsupportedEngine, "cpu_offload_gb", true, "weights kept in CPU memory", "trace a server without --cpu-offload-gb",
-		above("cpu_offload_gb", 0)},
-	{UnsupportedEngine, "offload_group_size", true, "weights fetched from CPU memory by layer", "trace a server without --offload-group-size",
-		above("offload_group_size", 0)},
-	{UnsupportedEngine, "enable_dbo", true, "dual-batch overlap", "trace a server without --enable-dbo", isOn("enable_dbo")},
-	{UnsupportedEngine, "ubatch_size", true, "steps cut into micro-batches", "trace a server without --ubatch-size", above("ubatch_size", 0)},
-	{UnsupportedEngine, "runner", true, "models that pool instead of generating", "trace a server that generates",
-		isWord("runner", "pooling", "draft")},
-	{UnsupportedEngine, "task", true, "models that pool instead of generating", "trace a server that generates",
-		isWord("task", "embed", "embedding", "classify", "score", "reward", "pooling", "transcription")},
-	{notModelled, "data_parallel_size", false, "data parallelism: everything here is one engine of them, and its own trace",
-		"give the trace of one engine; capacity is that of one, times their number", above("data_parallel_size", 1)},
-	{notModelled, "enable_lora", false, "LoRA adapters: their part of a step goes into the other terms",
-		"expect other step times with another mix of adapters", isOn("enable_lora")},
-	{notModelled, "lora_modules", false, "LoRA adapters: their part of a step goes into the other terms",
-		"expect other step times with another mix of adapters", isGiven("lora_modules")},
-	{notModelled, "limit_mm_per_prompt", false, "images, video and audio: the encoder's time is not told apart",
-		"use recordings of text requests alone", isGiven("limit_mm_per_prompt")},
-	{notModelled, "scheduler_cls", false, "a scheduler other than vLLM's own", "do not simulate it: the replay takes vLLM's own rules",
-		isGiven("scheduler_cls")},
-	{notModelled, "max_num_partial_prefills", false, "several prompts in chunks at a time", "trace and simulate with one",
-		above("max_num_partial_prefills", 1)},
-	{notModelled, "num_scheduler_steps", false, "several steps to a schedule (V0 engine)", "trace a V1 engine",
-		above("num_scheduler_steps", 1)},
-	{notModelled, "hf_overrides", false, "a model that is not what its config.json says",
-		"write the overridden values into the config.json beside run.yaml", isGiven("hf_overrides")},
-	{notModelled, "nnodes", false, "several nodes: collectives go over the network, not over the datasheet's interconnect",
-		"give hardware.interconnect_bandwidth_gb_s and interconnect_latency_us as measured between them", above("nnodes", 1)},
-}
+var limits = sync.OnceValue(func() (all []Limit) {
+	if err := files.DecodeYAML(limitsYAML, "limits.yaml", &all); err != nil {
+		panic("deploy: limits.yaml: " + err.Error())
+	}
+	for i := range all {
+		if all[i].Code = notModelled; all[i].Refused {
+			all[i].Code = UnsupportedEngine
+		}
+	}
+	return all
+})
 
-func above(key string, most float64) func(knobs) string {
-	return func(get knobs) string {
-		var v float64
-		switch n := get(key).(type) {
+// reached says how the knobs reach the limit; "" where they do not.
+func (l *Limit) reached(get knobs) string {
+	switch v := get(l.Key); {
+	case l.Most != nil:
+		var n float64
+		switch v := v.(type) {
 		case int64:
-			v = float64(n)
+			n = float64(v)
 		case int:
-			v = float64(n)
+			n = float64(v)
 		case float64:
-			v = n
+			n = v
 		}
-		if v > most {
-			return fmt.Sprintf("%s: got %g, want at most %g", key, v, most)
+		if n > *l.Most {
+			return fmt.Sprintf("%s: got %g, want at most %g", l.Key, n, *l.Most)
 		}
-		return ""
+	case l.On && v == true:
+		return l.Key + ": got true, want false"
+	case l.Words != nil:
+		if v, _ := v.(string); slices.Contains(l.Words, v) {
+			return fmt.Sprintf("%s: got %q, want generate", l.Key, v)
+		}
 	}
-}
-
-func isOn(key string) func(knobs) string {
-	return func(get knobs) string {
-		if get(key) == true {
-			return key + ": got true, want false"
-		}
-		return ""
-	}
-}
-
-// isGiven reports the first of some flags that is neither absent nor off.
-func isGiven(keys ...string) func(knobs) string {
-	return func(get knobs) string {
-		for _, key := range keys {
-			if v := get(key); v != nil && v != false && v != "" {
-				return key + ": got a value, want none"
+	for _, key := range l.Given {
+		v := get(key)
+		if config, _ := v.(map[string]any); config != nil && key == "kv_transfer_config" {
+			if name, _ := config["kv_connector"].(string); name != "" && name != offloadingConnector {
+				return fmt.Sprintf("kv_transfer_config: got connector %q, want none or %s", name, offloadingConnector)
 			}
-		}
-		return ""
-	}
-}
-
-func isWord(key string, words ...string) func(knobs) string {
-	return func(get knobs) string {
-		if v, _ := get(key).(string); slices.Contains(words, v) {
-			return fmt.Sprintf("%s: got %q, want generate", key, v)
-		}
-		return ""
-	}
-}
-
-// offloadingConnector is the connector of a CPU tier, which is modelled.
-const offloadingConnector = "OffloadingConnector"
-
-func transfers(get knobs) string {
-	switch v := get("kv_transfer_config").(type) {
-	case map[string]any:
-		if name, _ := v["kv_connector"].(string); name != "" && name != offloadingConnector {
-			return fmt.Sprintf("kv_transfer_config: got connector %q, want none or %s", name, offloadingConnector)
-		}
-	case string:
-		if v != "" {
-			return "kv_transfer_config: got a value, want none"
+		} else if v != nil && v != false && v != "" {
+			return key + ": got a value, want none"
 		}
 	}
 	return ""
 }
+
+// offloadingConnector is the connector of a CPU tier, which is modelled.
+const offloadingConnector = "OffloadingConnector"
 
 // hit is a limit that is reached, and by what.
 type hit struct {
@@ -147,15 +95,14 @@ type hit struct {
 // is refused.
 func hits(get knobs, isMoE bool) []hit {
 	var out []hit
-	for i := range limits {
-		l := &limits[i]
-		on := l.on
-		if on == nil { // the refusal that rests on the model too
-			if on = above(l.Key, 1); !isMoE {
-				continue
-			}
+	all := limits()
+	for i := range all {
+		l := &all[i]
+		if l.Experts && !isMoE {
+			continue
 		}
-		if got := on(get); got != "" && !slices.ContainsFunc(out, func(h hit) bool { return h.What == l.What || h.Refused && h.Key == l.Key }) {
+		got := l.reached(get)
+		if got != "" && !slices.ContainsFunc(out, func(h hit) bool { return h.What == l.What || h.Refused && h.Key == l.Key }) {
 			out = append(out, hit{l, got})
 		}
 	}

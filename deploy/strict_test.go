@@ -377,7 +377,7 @@ func TestNothingUnsupportedPassesInSilence(t *testing.T) {
 		"num_scheduler_steps": "vllm.num_scheduler_steps=8", "nnodes": "vllm.nnodes=2",
 		"hf_overrides": "vllm.hf_overrides={num_hidden_layers: 2}"}
 	experts := strings.Replace(llamaConfig, `"llama"`, `"mixtral", "num_local_experts": 8, "num_experts_per_tok": 2`, 1)
-	for _, l := range limits {
+	for _, l := range limits() {
 		fsys := fstest.MapFS{"run.yaml": {Data: []byte(minimalRunYAML)}, "config.json": {Data: []byte(llamaConfig)}}
 		if l.Code == UnsupportedEngine {
 			fsys["config.json"].Data = []byte(experts)

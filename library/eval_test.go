@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -333,7 +333,7 @@ func (b *builder) representation() string {
 // extracted reads all runs of a data set.
 func extracted(t testing.TB, name string) (*result.Extract, []*trace.Run) {
 	t.Helper()
-	out, doc := planted.Extracted(t, name)
+	out, doc := extractedSet(t, name)
 	var runs []*trace.Run
 	for _, r := range doc.Runs {
 		run, err := table.Read(table.RunDir(out, r.ID))
@@ -465,4 +465,19 @@ func TestEvalComposed(t *testing.T) {
 	for _, tp := range []int64{1, 2, 4} {
 		fmt.Printf("  engine over composed rules, tp %d: median %+.1f %% over %d runs\n", tp, 100*(stat.Median(engine[tp])-1), len(engine[tp]))
 	}
+}
+
+// extractedSet are all runs of a data set beside the repository, and the folder of their tables.
+func extractedSet(t testing.TB, set string) (out string, doc *result.Extract) {
+	t.Helper()
+	found, err := extract.Discover([]string{repo.Shared(t, "data", set)}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := extract.DefaultOptions()
+	o.Out = t.TempDir()
+	if doc, err = extract.Run(context.Background(), found, o); err != nil {
+		t.Fatal(err)
+	}
+	return o.Out, doc
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -237,7 +236,7 @@ type servedRequest struct{ arrivalUs, prompt, output, ttftMs, tpotMs, e2eMs floa
 // realRequests are runs that recorded requests alone.
 func realRequests(t *testing.T) (deps []*deploy.Deployment, lists [][]servedRequest) {
 	t.Helper()
-	out, doc := planted.Extracted(t, "real_requests_llmservingsim")
+	out, doc := extractedSet(t, "real_requests_llmservingsim")
 	for i := range doc.Runs {
 		run, err := table.Read(table.RunDir(out, doc.Runs[i].ID))
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace/table"
@@ -127,7 +127,7 @@ func TestStepsFromChunks(t *testing.T) {
 	for _, rate := range []float64{2, 5, 8} {
 		var dir string
 		dir, dep = chunkRun(t, parent, fmt.Sprintf("r%g", rate))
-		truth = planted.Set(dep)
+		truth = testkit.PlantedOn(dep)
 		logs = append(logs, recordChunks(t, dir, dep, truth, rate, 150, 300))
 	}
 	eo := DefaultExtractOptions()

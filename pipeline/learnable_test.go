@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -16,7 +16,7 @@ func inspectClients(t *testing.T, rate float64, n int, edit func(dir string)) re
 	t.Helper()
 	parent := t.TempDir()
 	dir, dep := chunkRun(t, parent, "r")
-	recordChunks(t, dir, dep, planted.Set(dep), rate, n, 0)
+	recordChunks(t, dir, dep, testkit.PlantedOn(dep), rate, n, 0)
 	if err := os.Remove(filepath.Join(dir, "trace.itl.csv")); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
@@ -52,7 +52,7 @@ func composedSources(t *testing.T) []fit.Source {
 func extractedSources(t *testing.T, folder string) []fit.Source {
 	t.Helper()
 	repo.NeedEval(t)
-	out, doc := planted.Extracted(t, folder)
+	out, doc := extractedSet(t, folder)
 	return FitSources(out, doc)
 }
 
@@ -293,4 +293,19 @@ func TestEvalPriorFindsTheWrongDevice(t *testing.T) {
 	if found < 14 || quiet < 14 {
 		t.Errorf("got %d found and %d quiet, want at least 14 each", found, quiet)
 	}
+}
+
+// extractedSet are all runs of a data set beside the repository, and the folder of their tables.
+func extractedSet(t testing.TB, set string) (out string, doc *result.Extract) {
+	t.Helper()
+	found, err := extract.Discover([]string{repo.Shared(t, "data", set)}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := extract.DefaultOptions()
+	o.Out = t.TempDir()
+	if doc, err = extract.Run(context.Background(), found, o); err != nil {
+		t.Fatal(err)
+	}
+	return o.Out, doc
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -293,7 +293,7 @@ func TestEvalAsynchronousElapsed(t *testing.T) {
 type stepsOf struct{ run *trace.Run }
 
 func (r *stepsOf) Step(s *sim.StepView) {
-	ns := planted.BaseNs + s.StartUs*1000
+	ns := plantedNs + s.StartUs*1000
 	r.run.Steps = append(r.run.Steps, trace.Step{ID: s.StepID, TsStartNs: ns, TsEndNs: ns + 200e3, DurationUs: 200, RunningDepth: s.Running,
 		WaitingDepth: s.Waiting, NumPrefillReqs: s.LabelledPrefillReqs, NumDecodeReqs: s.LabelledDecodeReqs, ScheduledTokens: s.Tokens(),
 		PrefillTokens: s.LabelledPrefillTokens, DecodeTokens: s.LabelledDecodeTokens, BlocksTotal: s.TotalBlocks, BlocksFree: s.FreeBlocks,
@@ -305,7 +305,7 @@ func (r *stepsOf) Event(*sim.Event) {}
 // hour simulates an hour of load with planted coefficients and residual noise.
 func hour(t *testing.T, dep *deploy.Deployment, rps float64) (*trace.Run, *coeff.Set) {
 	t.Helper()
-	set := planted.Set(dep)
+	set := testkit.PlantedOn(dep)
 	model, err := sim.NewPhysics(set, dep)
 	if err != nil {
 		t.Fatal(err)
@@ -328,12 +328,12 @@ func hour(t *testing.T, dep *deploy.Deployment, rps float64) (*trace.Run, *coeff
 		t.Fatal(err)
 	}
 	ns := func(us trace.Opt[int64]) trace.Opt[int64] {
-		return trace.Opt[int64]{V: planted.BaseNs + us.V*1000, OK: us.OK}
+		return trace.Opt[int64]{V: plantedNs + us.V*1000, OK: us.OK}
 	}
 	for i := range res.Requests {
 		q := &res.Requests[i]
 		rec.run.Requests = append(rec.run.Requests, trace.Request{CoreID: trace.Some(q.ID), APIID: trace.Some("a" + q.ID),
-			Source: trace.SourceFork, Link: "parent", ArrivedNs: trace.Some(planted.BaseNs + q.ArrivalUs*1000), QueuedNs: ns(q.QueuedUs),
+			Source: trace.SourceFork, Link: "parent", ArrivedNs: trace.Some(plantedNs + q.ArrivalUs*1000), QueuedNs: ns(q.QueuedUs),
 			ScheduledNs:  ns(q.ScheduledUs),
 			FirstTokenNs: ns(q.FirstTokenUs), FinishedNs: ns(q.FinishedUs), DepartedNs: ns(q.DepartedUs), QueuedStep: trace.Some(q.QueuedStep),
 			ScheduledStep: trace.Some(q.ScheduledStep), FirstTokenStep: trace.Some(q.FirstStep), FinishedStep: trace.Some(q.FinishedStep),
@@ -383,3 +383,6 @@ func TestEvalWholeSeconds(t *testing.T) {
 		}
 	}
 }
+
+// plantedNs is the stamp of simulated time 0.
+const plantedNs = int64(1000e9)

@@ -123,7 +123,7 @@ func xgbPredict(t *testing.T, interpreter string, model []byte, rows [][]float64
 // XGBoost predicts from our document what we predict from the forest, on 10,000
 // rows of which many lie on thresholds, with llm-d's columns and categories.
 func TestXGBoostPredictsTheSame(t *testing.T) {
-	interpreters := repo.XGBoosts(t)
+	found := xgboosts(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	f := trained(t, rng)
 	e, err := f.Compile(len(ttft))
@@ -136,7 +136,7 @@ func TestXGBoostPredictsTheSame(t *testing.T) {
 		if err := xgBoost(&model, f, ttft, isLog); err != nil {
 			t.Fatal(err)
 		}
-		for _, interpreter := range interpreters {
+		for _, interpreter := range found {
 			version, y := xgbPredict(t, interpreter, model.Bytes(), rows)
 			worst := 0.0
 			for i, x := range rows {
@@ -157,7 +157,7 @@ func TestXGBoostPredictsTheSame(t *testing.T) {
 // base_score as a list, which versions from 3.1 on write, is silently misread by
 // older ones; that is why the scalar is written, which all read.
 func TestXGBoostBaseScoreForms(t *testing.T) {
-	interpreters := repo.XGBoosts(t)
+	found := xgboosts(t)
 	f := &forest.Forest{Base: math.Log(80), Trees: []forest.Tree{{{Feature: forest.Leaf, Value: 0}}}}
 	var model bytes.Buffer
 	if err := xgBoost(&model, f, []Column{{"a", float}}, true); err != nil {
@@ -171,7 +171,7 @@ func TestXGBoostBaseScoreForms(t *testing.T) {
 		t.Fatalf("base_score: got %v, want 8E+01", got)
 	}
 	list := bytes.Replace(model.Bytes(), []byte(`"8E+01"`), []byte(`"[8E+01]"`), 1)
-	for _, interpreter := range interpreters {
+	for _, interpreter := range found {
 		version, y := xgbPredict(t, interpreter, model.Bytes(), [][]float64{{0}})
 		if math.Abs(y[0]-80) > 1e-4 {
 			t.Errorf("XGBoost %s: got %g from the scalar, want 80", version, y[0])
@@ -259,7 +259,7 @@ func datasets(n int) []dataset {
 // the losses cannot be equal.
 func TestEvalXGBoostHoldOut(t *testing.T) {
 	repo.NeedEval(t)
-	for _, interpreter := range repo.XGBoosts(t) {
+	for _, interpreter := range xgboosts(t) {
 		for _, d := range datasets(12_000) {
 			for _, q := range []float64{0, 0.9} {
 				o := defaultBoost()
@@ -345,4 +345,36 @@ func peer(t *testing.T, interpreter string, d dataset, o boostOptions, cut int) 
 		t.Fatalf("%s: %v in %q", interpreter, err, out)
 	}
 	return got.Version, got.Loss
+}
+
+// interpreters are the interpreters that can run check: those the environment
+// variable lists (as PATH does), else python3. Each prints what check prints, its
+// library's version. Without any the test is skipped with the reason.
+func interpreters(t testing.TB, variable, check string) []string {
+	t.Helper()
+	list := filepath.SplitList(os.Getenv(variable))
+	if len(list) == 0 {
+		list = []string{"python3"}
+	}
+	var found []string
+	for _, name := range list {
+		out, err := exec.Command(name, "-c", check).CombinedOutput()
+		text := bytes.TrimSpace(out)
+		if err != nil {
+			t.Logf("%s: not usable: %v: %s", name, err, text[max(0, len(text)-80):])
+			continue
+		}
+		t.Logf("%s: %s", name, text)
+		found = append(found, name)
+	}
+	if len(found) == 0 {
+		t.Skipf("skipped: no Python that can run %q; %s names interpreters", check, variable)
+	}
+	return found
+}
+
+// xgboosts are the interpreters with XGBoost, numpy and pandas (BLIS_TRAIN_XGBOOST).
+func xgboosts(t testing.TB) []string {
+	t.Helper()
+	return interpreters(t, "BLIS_TRAIN_XGBOOST", "import numpy, pandas, xgboost; print('XGBoost', xgboost.__version__)")
 }

@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "pipeline/report", "sim"},
 	{"pipeline/extract/forms", "pipeline/extract/otlp", "pipeline/fit", "sim/workload", "sim/predict"},
 	{"pipeline/export", "pipeline/extract", "pipeline/learn", "pipeline/validate"},
-	{"pipeline/folder", "internal/planted"},
+	{"pipeline/folder"},
 	{"pipeline/simulate"},
 	{"pipeline"},
 	{"pipeline/shard", "library", "autoscale", "predictor", "cluster"},

@@ -61,3 +61,33 @@ func Planted() *coeff.Set {
 	}
 	return s
 }
+
+// PlantedOn has steps of some tens of milliseconds on the deployment's machine.
+func PlantedOn(dep *deploy.Deployment) *coeff.Set {
+	set := &coeff.Set{
+		SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V11, Recipe: "relative", BetaTarget: coeff.Cadence, Gamma: 0.3,
+		Beta:        features.NewCoefficients(features.BetaFeatures(features.V11)),
+		Configs:     []coeff.Config{coeff.ConfigOf(dep, []string{"planted"}, 1000)},
+		PipelineLag: map[string]coeff.RunLag{"planted": {Lag: 0, Measured: true}},
+	}
+	for name, v := range map[string]float64{
+		"prefill_linear_compute": 1.4e6, "prefill_attention": 1.2e6, "decode_weight_load": 1.2e6, "kv_cache_read": 2e6,
+		"batch_utilization": 60e3, "fixed_step_overhead": 4e6, "bias": 3000,
+	} {
+		for i := range set.Beta {
+			if c := &set.Beta[i]; c.Name == name {
+				c.Value, c.Identified = v, coeff.Within
+			}
+		}
+	}
+	for _, target := range []string{coeff.Egress, coeff.Overhead} {
+		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))}
+		for i := range m.Coefficients {
+			if m.Coefficients[i].Name == "base_bias" {
+				m.Coefficients[i].Value = 2000
+			}
+		}
+		set.Alpha = append(set.Alpha, m)
+	}
+	return set
+}

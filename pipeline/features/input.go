@@ -3,31 +3,31 @@ package features
 // StepInput is what one step did, as sums (spec#step-sums, spec#frozen-sourcing, spec#input-table).
 // Fields of one version only are zero in the other.
 type StepInput struct {
-	PrefillTokens         float64 // tokens; phases by c, p, n in 1.1 (spec#phases), as labelled in 1.0
-	DecodeTokens          float64 // tokens
-	ScheduledTokens       float64 // tokens
-	NumPrefillReqs        float64 // requests
-	NumDecodeReqs         float64 // requests
-	NumSampledSeqs        float64 // 1.1: sequences that get logits
-	PrefillCausalWork     float64 // 1.1: token pairs, sum n*c + n(n+1)/2
-	SumPrefillAttnWork    float64 // 1.0: sum (computed+n)*n
-	DecodeContextTokens   float64 // tokens; definitions differ by version
-	KVReadTokens          float64 // 1.1: tokens, sum c+n over all rows
-	SumDecodeKVBlocks     float64 // 1.0: blocks
-	RunningDepth          float64 // requests
-	PreemptionEMA         float64 // preemptions per running request (spec#preemption-average)
-	TransferBlocks        float64 // blocks GPU->CPU
-	CPUResidentReadBlocks float64 // blocks CPU->GPU
+	PrefillTokens         float64 `name:"prefill_tokens" unit:"tokens"` // tokens; phases by c, p, n in 1.1 (spec#phases), as labelled in 1.0
+	DecodeTokens          float64 `name:"decode_tokens" unit:"tokens"`
+	ScheduledTokens       float64 `name:"scheduled_tokens" unit:"tokens"`
+	NumPrefillReqs        float64 `name:"num_prefill_reqs" unit:"requests"`
+	NumDecodeReqs         float64 `name:"num_decode_reqs" unit:"requests"`
+	NumSampledSeqs        float64 `name:"num_sampled_seqs" unit:"requests"`         // 1.1: sequences that get logits
+	PrefillCausalWork     float64 `name:"prefill_causal_work" unit:"token pairs"`   // 1.1: token pairs, sum n*c + n(n+1)/2
+	SumPrefillAttnWork    float64 `name:"sum_prefill_attn_work" unit:"token pairs"` // 1.0: sum (computed+n)*n
+	DecodeContextTokens   float64 `name:"decode_context_tokens" unit:"tokens"`      // tokens; definitions differ by version
+	KVReadTokens          float64 `name:"kv_read_tokens" unit:"tokens"`             // 1.1: tokens, sum c+n over all rows
+	SumDecodeKVBlocks     float64 `name:"sum_decode_kv_blocks" unit:"blocks"`       // 1.0: blocks
+	RunningDepth          float64 `name:"running_depth" unit:"requests"`
+	PreemptionEMA         float64 `name:"preemption_ema" unit:"1"`                // preemptions per running request (spec#preemption-average)
+	TransferBlocks        float64 `name:"transfer_blocks" unit:"blocks"`          // blocks GPU->CPU
+	CPUResidentReadBlocks float64 `name:"cpu_resident_read_blocks" unit:"blocks"` // blocks CPU->GPU
 }
 
 // QueueInput is the queue and cache state a request meets (spec#queue-inputs).
 type QueueInput struct {
-	RunningDepth   float64 // requests
-	WaitingDepth   float64 // requests
-	KVUsageRatio   float64 // 0..1
-	PromptTokens   float64 // tokens
-	PrefixHitRatio float64 // 0..1
-	KVFreeBytes    float64 // 1.0 (spec#kv-free-bytes)
-	KVFreeBlocks   float64 // 1.1
-	PreemptionEMA  float64
+	RunningDepth   float64 `name:"running_depth" unit:"requests"`
+	WaitingDepth   float64 `name:"waiting_depth" unit:"requests"`
+	KVUsageRatio   float64 `name:"kv_usage_ratio" unit:"1" range:"0..1"`
+	PromptTokens   float64 `name:"prompt_tokens" unit:"tokens"`
+	PrefixHitRatio float64 `name:"prefix_hit_ratio" unit:"1" range:"0..1"`
+	KVFreeBytes    float64 `name:"kv_free_bytes" unit:"B"`       // 1.0 (spec#kv-free-bytes)
+	KVFreeBlocks   float64 `name:"kv_free_blocks" unit:"blocks"` // 1.1
+	PreemptionEMA  float64 `name:"preemption_ema" unit:"1"`
 }

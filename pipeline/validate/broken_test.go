@@ -8,7 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/planted"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -17,9 +17,9 @@ import (
 // right purpose fails, and the diagnosis names the cause or says unknown, never another.
 // TestEvalBrokenOnPurpose does the same to twenty composed runs.
 func TestBrokenOnPurpose(t *testing.T) {
-	dep := planted.Deployment(t)
+	dep := plantedDeployment(t)
 	dep.Engine.KVBlocksGPU = trace.Some(int64(110))
-	truth := planted.Set(dep)
+	truth := testkit.PlantedOn(dep)
 	const term = "decode_weight_load"
 	for _, c := range []struct {
 		what, purpose, cause, mentions string
@@ -29,7 +29,7 @@ func TestBrokenOnPurpose(t *testing.T) {
 	}{
 		{what: "nothing", purpose: ""},
 		{what: "a term x3", purpose: coeff.PurposeSteps, cause: result.CauseModelError, mentions: term,
-			set: func(s *coeff.Set) { planted.SetTerm(s, term, 3*planted.Term(s, term)) }},
+			set: func(s *coeff.Set) { setTerm(s, term, 3*termOf(s, term)) }},
 		{what: "lag", purpose: coeff.PurposeSteps, cause: result.CauseLag, mentions: "a lag of 0",
 			set: func(s *coeff.Set) { s.PipelineLag = map[string]coeff.RunLag{"planted": {Lag: 1, Measured: true}} }},
 		{what: "KV blocks x0.5", purpose: coeff.PurposeReplay, cause: result.CauseScheduler, mentions: "KV blocks",
@@ -38,8 +38,8 @@ func TestBrokenOnPurpose(t *testing.T) {
 			dep: func(d *deploy.Deployment) { d.Hardware, _ = deploy.Datasheet("L40S") }},
 		{what: "targets shuffled", purpose: coeff.PurposeSteps, record: shuffleSteps},
 	} {
-		set, d := planted.Copy(truth), *dep
-		run := planted.Record(t, truth, dep, planted.Load(400, 4, 9), nil)
+		set, d := copyOf(truth), *dep
+		run := recordPlanted(t, truth, dep, plantedLoad(400, 4, 9), nil)
 		if c.set != nil {
 			c.set(set)
 		}

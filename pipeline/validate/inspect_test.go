@@ -4,15 +4,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/planted"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
 func inspected(t *testing.T, change func(*trace.Run)) result.InspectRun {
 	t.Helper()
-	dep := planted.Deployment(t)
-	run := planted.Record(t, planted.Set(dep), dep, planted.Load(150, 2, 11), nil)
+	dep := plantedDeployment(t)
+	run := recordPlanted(t, testkit.PlantedOn(dep), dep, plantedLoad(150, 2, 11), nil)
 	if change != nil {
 		change(run)
 	}
@@ -58,7 +58,7 @@ func TestInspectUnfitForOneReason(t *testing.T) {
 		}, "is saturated: failure_share"},
 		{func(r *trace.Run) {
 			for i := range r.Steps {
-				r.Steps[i].TsStartNs = planted.BaseNs + int64(i)*1000 // steps of 1 us
+				r.Steps[i].TsStartNs = plantedNs + int64(i)*1000 // steps of 1 us
 			}
 		}, "below the"},
 	}
@@ -100,10 +100,10 @@ func TestInspectFindings(t *testing.T) {
 	}
 	base := inspected(t, nil)
 	for _, c := range cases {
-		if planted.HasCode(base.Findings, c.code) {
+		if hasCode(base.Findings, c.code) {
 			t.Errorf("%s is found in a good run", c.code)
 		}
-		if r := inspected(t, c.change); !planted.HasCode(r.Findings, c.code) {
+		if r := inspected(t, c.change); !hasCode(r.Findings, c.code) {
 			t.Errorf("%s: got %v", c.code, r.Findings)
 		}
 	}

@@ -3,7 +3,7 @@ package validate
 import (
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/planted"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -31,12 +31,12 @@ func TestIdleDelaysComeFromRequestsAlone(t *testing.T) {
 
 // TestObservedAssumesWhatItSays: a missing ARRIVED is QUEUED less half a step.
 func TestObservedAssumesWhatItSays(t *testing.T) {
-	dep := planted.Deployment(t)
-	run := planted.Record(t, planted.Set(dep), dep, planted.Load(60, 2, 12), nil)
+	dep := plantedDeployment(t)
+	run := recordPlanted(t, testkit.PlantedOn(dep), dep, plantedLoad(60, 2, 12), nil)
 	half := halfStepNs(run)
 	run.Requests[4].ArrivedNs = trace.Opt[int64]{}
 	obs, findings := Requests(run)
-	if !planted.HasCode(findings, ReplayAssumes) || len(obs) != 60 || half <= 0 {
+	if !hasCode(findings, ReplayAssumes) || len(obs) != 60 || half <= 0 {
 		t.Fatalf("got %v, %d requests, half a step %d ns", findings, len(obs), half)
 	}
 	for _, o := range obs {
@@ -48,8 +48,8 @@ func TestObservedAssumesWhatItSays(t *testing.T) {
 
 // TestObservedSamplesOfOneRequestShareADeparture: E2E belongs to the last one.
 func TestObservedSamplesOfOneRequestShareADeparture(t *testing.T) {
-	dep := planted.Deployment(t)
-	run := planted.Record(t, planted.Set(dep), dep, planted.Load(10, 2, 13), nil)
+	dep := plantedDeployment(t)
+	run := recordPlanted(t, testkit.PlantedOn(dep), dep, plantedLoad(10, 2, 13), nil)
 	for i := range 2 {
 		run.Requests[i].APIID, run.Requests[i].N = trace.Some("both"), trace.Some(int64(2))
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/planted"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -38,9 +38,9 @@ func gatesOf(v *result.Validation, name string) []result.Gate {
 // TestPlantedCoefficientsReplayExactly: with the coefficients that made the
 // recording, steps and replay agree, in every metric.
 func TestPlantedCoefficientsReplayExactly(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(400, 2, 1), nil)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	run := recordPlanted(t, set, dep, plantedLoad(400, 2, 1), nil)
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitTestRun || v.Runs[0].Requests != 400 {
 		t.Fatalf("got %+v", v.Runs)
@@ -72,9 +72,9 @@ func TestPlantedCoefficientsReplayExactly(t *testing.T) {
 
 // TestIdenticalBatchesSeesAWrongOne: one snapshot that is off by a token.
 func TestIdenticalBatchesSeesAWrongOne(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(60, 2, 16), nil)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	run := recordPlanted(t, set, dep, plantedLoad(60, 2, 16), nil)
 	s := &run.Snapshots[len(run.Snapshots)/2]
 	if s.ComputedTokens <= s.PromptTokens {
 		t.Fatalf("snapshot %+v is no decode; pick another", s)
@@ -90,11 +90,11 @@ func TestIdenticalBatchesSeesAWrongOne(t *testing.T) {
 // TestBrokenPrefillFailsAndIsNamed: prefill x 0.3 fails gates, and the diagnosis
 // names the regime and the term.
 func TestBrokenPrefillFailsAndIsNamed(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(400, 2, 2), nil)
-	broken := planted.Copy(set)
-	planted.SetTerm(broken, "prefill_linear_compute", 0.3*planted.Term(set, "prefill_linear_compute"))
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	run := recordPlanted(t, set, dep, plantedLoad(400, 2, 2), nil)
+	broken := copyOf(set)
+	setTerm(broken, "prefill_linear_compute", 0.3*termOf(set, "prefill_linear_compute"))
 	v := validateValidate(t, broken, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	if v.Verdict != coeff.VerdictFail {
 		t.Fatalf("verdict: got %s", v.Verdict)
@@ -115,9 +115,9 @@ func TestBrokenPrefillFailsAndIsNamed(t *testing.T) {
 // TestDriftingMachineIsToldFromAWrongModel: the plain replay fails, the
 // drift-corrected one does not, and the diagnosis says so.
 func TestDriftingMachineIsToldFromAWrongModel(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(400, 1.8, 3), func(c *sim.Config) {
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	run := recordPlanted(t, set, dep, plantedLoad(400, 1.8, 3), func(c *sim.Config) {
 		c.Drift = []sim.DriftPoint{{FromUs: 0, Factor: 1}, {FromUs: 60e6, Factor: 1.5}, {FromUs: 140e6, Factor: 1.1}}
 	})
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
@@ -137,10 +137,10 @@ func TestDriftingMachineIsToldFromAWrongModel(t *testing.T) {
 
 // TestComposedRunsHaveNoMachine: what no machine ran is never said to have drifted.
 func TestComposedRunsHaveNoMachine(t *testing.T) {
-	dep := planted.Deployment(t)
+	dep := plantedDeployment(t)
 	dep.Provenance = "step times composed from kernels; not a serving run"
-	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(200, 1.8, 3), func(c *sim.Config) {
+	set := testkit.PlantedOn(dep)
+	run := recordPlanted(t, set, dep, plantedLoad(200, 1.8, 3), func(c *sim.Config) {
 		c.Drift = []sim.DriftPoint{{FromUs: 0, Factor: 1}, {FromUs: 60e6, Factor: 1.6}}
 	})
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
@@ -152,16 +152,16 @@ func TestComposedRunsHaveNoMachine(t *testing.T) {
 			t.Errorf("%s: got %s: %s", d.Scope, d.Cause, d.Sentence)
 		}
 	}
-	if planted.HasCode(v.Runs[0].Findings, "machine_drift") {
+	if hasCode(v.Runs[0].Findings, "machine_drift") {
 		t.Errorf("got %v", v.Runs[0].Findings)
 	}
 }
 
 // TestTrainingRunsAreJudgedOnTheirHoldout: what is in-sample is there and decides nothing.
 func TestTrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(400, 2, 4), nil)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	run := recordPlanted(t, set, dep, plantedLoad(400, 2, 4), nil)
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, true)}, DefaultOptions())
 	if len(v.Runs) != 2 || v.Runs[0].Split.Kind != result.SplitHoldout || v.Runs[1].Split.Kind != result.SplitInSample {
 		t.Fatalf("got %d runs", len(v.Runs))
@@ -185,10 +185,10 @@ func TestTrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
 
 // TestAbortedRequestsLoadTheSimulatorAndAreNotCompared.
 func TestAbortedRequestsLoadTheSimulatorAndAreNotCompared(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	reqs := planted.Load(300, 2, 5)
-	run := planted.Record(t, set, dep, reqs, nil)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	reqs := plantedLoad(300, 2, 5)
+	run := recordPlanted(t, set, dep, reqs, nil)
 	for i := 10; i < 40; i++ {
 		r := &run.Requests[i]
 		r.Success, r.FinishStatus, r.AbortReason = trace.Some(false), trace.Some(trace.FinishAborted), trace.Some("client_disconnect")
@@ -207,21 +207,21 @@ func TestAbortedRequestsLoadTheSimulatorAndAreNotCompared(t *testing.T) {
 // TestClosedLoopIsReplayedAsOne: eight clients that wait for their answers, simulated
 // from planted coefficients; whether run.yaml says so or calls the load open.
 func TestClosedLoopIsReplayedAsOne(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	load := planted.Load(400, 2, 6)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	load := plantedLoad(400, 2, 6)
 	for i := range load {
 		load[i].Loop, load[i].Queued, load[i].ArrivalUs = 1, i >= 8, int64(min(i, 8))*1000
 		if load[i].Queued {
 			load[i].ArrivalUs = 0
 		}
 	}
-	run := planted.Record(t, set, dep, load, nil)
-	broken := planted.Copy(set)
-	planted.SetTerm(broken, "decode_weight_load", 3*planted.Term(set, "decode_weight_load"))
+	run := recordPlanted(t, set, dep, load, nil)
+	broken := copyOf(set)
+	setTerm(broken, "decode_weight_load", 3*termOf(set, "decode_weight_load"))
 	for _, stated := range []string{deploy.LoadClosed, deploy.LoadOpen} {
 		phased := *dep
-		phased.Phases = []deploy.Phase{{Name: "one", StartNs: planted.BaseNs, EndNs: run.Steps[len(run.Steps)-1].TsStartNs + 1, Load: stated}}
+		phased.Phases = []deploy.Phase{{Name: "one", StartNs: plantedNs, EndNs: run.Steps[len(run.Steps)-1].TsStartNs + 1, Load: stated}}
 		r := validateValidate(t, set, []Source{sourceOf(run, &phased, false)}, DefaultOptions()).Runs[0]
 		for name, m := range map[string]*result.Metric{"TTFT": r.Metrics.TTFT, "ITL": r.Metrics.ITL, "E2E": r.Metrics.E2E} {
 			if r.Load != deploy.LoadClosed || m.KSD > 0.03 {
@@ -239,9 +239,9 @@ func TestClosedLoopIsReplayedAsOne(t *testing.T) {
 
 // TestWorkersDoNotChangeTheBytes.
 func TestWorkersDoNotChangeTheBytes(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	a, b := planted.Record(t, set, dep, planted.Load(120, 2, 7), nil), planted.Record(t, set, dep, planted.Load(120, 2, 8), nil)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	a, b := recordPlanted(t, set, dep, plantedLoad(120, 2, 7), nil), recordPlanted(t, set, dep, plantedLoad(120, 2, 8), nil)
 	b.ID = "second"
 	set.Residuals = map[string][][2]float64{"decode": {{0, 0.9}, {0.5, 1}, {1, 1.2}}}
 	var docs [][]byte
@@ -261,9 +261,9 @@ func TestWorkersDoNotChangeTheBytes(t *testing.T) {
 
 // TestStepsOnlyMakesNoReplay and asks for none.
 func TestStepsOnlyMakesNoReplay(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(200, 2, 9), nil)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	run := recordPlanted(t, set, dep, plantedLoad(200, 2, 9), nil)
 	o := DefaultOptions()
 	o.StepsOnly = true
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, o)
@@ -274,9 +274,9 @@ func TestStepsOnlyMakesNoReplay(t *testing.T) {
 
 // TestReplayWithoutOverheadIsRefused: an alpha that contains a wait is no delay.
 func TestReplayWithoutOverheadIsRefused(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(50, 2, 10), nil)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	run := recordPlanted(t, set, dep, plantedLoad(50, 2, 10), nil)
 	set.Alpha = set.Alpha[:1]
 	_, err := Run(context.Background(), set, nil, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	if err == nil || !strings.Contains(err.Error(), string(NoReplay)) {
@@ -292,9 +292,9 @@ func TestReplayWithoutOverheadIsRefused(t *testing.T) {
 
 // TestAHoldoutTheFitHasSeenIsRefused, and a refit has none.
 func TestAHoldoutTheFitHasSeenIsRefused(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(100, 2, 17), nil)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	run := recordPlanted(t, set, dep, plantedLoad(100, 2, 17), nil)
 	fit := &result.Fit{Options: result.FitOptions{Split: 0.8}}
 	o := DefaultOptions()
 	o.Split = 0.5
@@ -307,7 +307,7 @@ func TestAHoldoutTheFitHasSeenIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !planted.HasCode(v.Warnings, notHeldOut) ||
+	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !hasCode(v.Warnings, notHeldOut) ||
 		v.Verdict == coeff.VerdictPass {
 		t.Errorf("refit: got %d entries, %v, verdict %s", len(v.Runs), v.Warnings, v.Verdict)
 	}
@@ -315,9 +315,9 @@ func TestAHoldoutTheFitHasSeenIsRefused(t *testing.T) {
 
 // TestClientTimingsAreReplayedAndNeverGate.
 func TestClientTimingsAreReplayedAndNeverGate(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
-	full := planted.Record(t, set, dep, planted.Load(200, 2, 14), nil)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	full := recordPlanted(t, set, dep, plantedLoad(200, 2, 14), nil)
 	run := &trace.Run{ID: "planted"}
 	for i := range full.Requests {
 		r := &full.Requests[i]
@@ -342,11 +342,11 @@ func TestClientTimingsAreReplayedAndNeverGate(t *testing.T) {
 
 // TestNoisyReplayUsesTheArtifactsResiduals: residual quantiles of the artifact widen the replay.
 func TestNoisyReplayUsesTheArtifactsResiduals(t *testing.T) {
-	dep := planted.Deployment(t)
-	set := planted.Set(dep)
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
 	noise := &sim.Noise{Decode: []sim.Quantile{{Q: 0, Ratio: 0.5}, {Q: 1, Ratio: 1.5}},
 		Mixed: []sim.Quantile{{Q: 0, Ratio: 0.5}, {Q: 1, Ratio: 1.5}}, Prefill: []sim.Quantile{{Q: 0, Ratio: 0.5}, {Q: 1, Ratio: 1.5}}}
-	run := planted.Record(t, set, dep, planted.Load(300, 2, 15), func(c *sim.Config) { c.Noise = noise })
+	run := recordPlanted(t, set, dep, plantedLoad(300, 2, 15), func(c *sim.Config) { c.Noise = noise })
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	r := v.Runs[0]
 	if r.MetricsNoise != nil {
@@ -367,10 +367,10 @@ func sourceOf(run *trace.Run, dep *deploy.Deployment, training bool) Source {
 // TestSampledJourneysAreJudged: half of the journeys and every step tell the whole load; the
 // recorded half is compared. Where steps are missing nothing is.
 func TestSampledJourneysAreJudged(t *testing.T) {
-	dep := planted.Deployment(t)
+	dep := plantedDeployment(t)
 	dep.Tracing.JourneySampleRate = trace.Some(0.5)
-	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(400, 2, 30), nil)
+	set := testkit.PlantedOn(dep)
+	run := recordPlanted(t, set, dep, plantedLoad(400, 2, 30), nil)
 	var half []trace.Request
 	for i := 0; i < len(run.Requests); i += 2 {
 		half = append(half, run.Requests[i])
@@ -393,7 +393,7 @@ func TestSampledJourneysAreJudged(t *testing.T) {
 	}
 	run.Steps = slices.Delete(run.Steps, 100, 101)
 	v = validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
-	if g := gatesOf(v, "ks_itl")[0]; g.Pass != nil || v.Runs[0].Rebuilt != 0 || !planted.HasCode(v.Runs[0].Findings, NoReplay) {
+	if g := gatesOf(v, "ks_itl")[0]; g.Pass != nil || v.Runs[0].Rebuilt != 0 || !hasCode(v.Runs[0].Findings, NoReplay) {
 		t.Errorf("with a step missing: got %v, %d rebuilt, %v", g.Pass, v.Runs[0].Rebuilt, v.Runs[0].Findings)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/planted"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -26,9 +26,9 @@ func sampled(run *trace.Run) (kept *trace.Run, dropped []trace.Request) {
 // TestUnrecordedRequestsAreRebuiltFromSteps: as many as were dropped, with their prompts, at
 // their time, and with as many tokens to decode.
 func TestUnrecordedRequestsAreRebuiltFromSteps(t *testing.T) {
-	dep := planted.Deployment(t)
+	dep := plantedDeployment(t)
 	for _, async := range []bool{false, true} {
-		run := planted.Record(t, planted.Set(dep), dep, planted.Load(300, 1.5, 21), func(c *sim.Config) { c.Async = async })
+		run := recordPlanted(t, testkit.PlantedOn(dep), dep, plantedLoad(300, 1.5, 21), func(c *sim.Config) { c.Async = async })
 		half, dropped := sampled(run)
 		got, reason := unrecorded(half, async)
 		if reason != "" || len(got) != len(dropped) {
@@ -55,9 +55,9 @@ func TestUnrecordedRequestsAreRebuiltFromSteps(t *testing.T) {
 // TestUnrecordedNeedsWhatStepsTell: a missing step, a queue, a preemption and steps that
 // count what nobody ran each have their reason.
 func TestUnrecordedNeedsWhatStepsTell(t *testing.T) {
-	dep := planted.Deployment(t)
+	dep := plantedDeployment(t)
 	record := func() *trace.Run {
-		half, _ := sampled(planted.Record(t, planted.Set(dep), dep, planted.Load(100, 1.5, 22), nil))
+		half, _ := sampled(recordPlanted(t, testkit.PlantedOn(dep), dep, plantedLoad(100, 1.5, 22), nil))
 		return half
 	}
 	for what, spoil := range map[string]func(*trace.Run){

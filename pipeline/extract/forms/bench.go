@@ -10,7 +10,7 @@ func isBench(head []byte) bool {
 // bench reads the summary of vllm bench serve: means over the requests that
 // completed, times in ms.
 func (f *File) bench(doc any, name string) {
-	p := benchForm.point(doc, name)
+	p := forms().Bench.point(doc, name)
 	n := float64(p.Requests)
 	p.PromptTokens, p.OutputTokens = p.PromptTokens/n, p.OutputTokens/n
 	if p.Clients == 0 && p.OfferedRPS == 0 {

@@ -37,7 +37,7 @@ func (f *File) perfPoint(metrics map[string]any, name string) {
 		}
 		metrics[key] = map[string]any{"avg": numberAt(m, "avg") * scale, "p50": numberAt(m, "p50") * scale}
 	}
-	p := perfForm.point(metrics, name)
+	p := forms().Perf.point(metrics, name)
 	p.offered()
 	f.keep(p, name)
 }

@@ -20,7 +20,7 @@ const tpotTol = 0.1
 // are seconds. Its TPOT divides by the stamps it took of the stream, which in some
 // versions are two a token: what latency, TTFT and tokens say goes before it.
 func (f *File) stage(doc any, name string) {
-	p := stageForm.point(doc, name)
+	p := forms().Stage.point(doc, name)
 	if gap := (p.E2EMs - p.TTFTMeanMs) / (p.OutputTokens - 1); gap > 0 && !math.IsInf(gap, 0) {
 		if math.Abs(p.ITLMs/gap-1) > tpotTol {
 			f.Findings = append(f.Findings, trace.Findingf(clientFile, "%s: time_per_output_token: got %.3g ms, but latency, TTFT and "+

@@ -22,15 +22,19 @@ package forms
 import (
 	"bytes"
 	"cmp"
+	_ "embed"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -235,66 +239,41 @@ func numberAt(doc any, paths string) float64 {
 
 // fields are the paths of a point's values in one form.
 type fields struct {
-	strategy, requests, rate, concurrency string
-	prompt, promptSD, output, outputSD    string
-	ttft, ttftMedian, itl                 string
-	e2e, clients, offered                 string
-	timeMs, e2eMs                         float64 // units of times and of e2e; 0: ms
+	Strategy, Requests, Rate, Concurrency, Prompt, Output, TTFT, ITL, E2E, Clients, Offered string
+
+	PromptSD   string  `yaml:"prompt_sd"`
+	OutputSD   string  `yaml:"output_sd"`
+	TTFTMedian string  `yaml:"ttft_median"`
+	TimeMs     float64 `yaml:"time_ms"` // units of times and of e2e; 0: ms
+	E2EMs      float64 `yaml:"e2e_ms"`
 }
 
-// forms are the flat forms there are; sweep names the column that overrides the file's name.
-var forms = []fields{
-	{strategy: "Name", requests: "Successful Requests", rate: "Successful Requests per second mean",
-		concurrency: "Successful Request concurrency mean", prompt: "Successful Prompt token count mean",
-		promptSD: "Successful Prompt token count std dev", output: "Successful Output token count mean",
-		outputSD: "Successful Output token count std dev", ttft: "Successful Time to first token ms mean",
-		ttftMedian: "Successful Time to first token ms median", itl: "Successful Inter token latency ms mean"},
-	{strategy: "Benchmark | Strategy", requests: "Request Counts | Successful", rate: "Server Throughput | Successful Requests/Sec | Mean",
-		concurrency: "Server Throughput | Successful Concurrency | Mean", prompt: "Token Metrics | Successful Input Tokens | Mean",
-		promptSD: "Token Metrics | Successful Input Tokens | Std Dev", output: "Token Metrics | Successful Output Tokens | Mean",
-		outputSD: "Token Metrics | Successful Output Tokens | Std Dev", ttft: "Time to First Token | Successful ms | Mean",
-		ttftMedian: "Time to First Token | Successful ms | Median", itl: "Inter Token Latency | Successful ms | Mean"},
-	{strategy: "benchmark", requests: "requests", rate: "rate_rps", concurrency: "concurrency", prompt: "prompt_mean", promptSD: "prompt_sd",
-		output: "output_mean", outputSD: "output_sd", ttft: "ttft_ms_mean", ttftMedian: "ttft_ms_median", itl: "itl_ms_mean"},
-}
+//go:embed sweep.yaml
+var sweepYAML []byte
 
-// The other forms: GuideLLM's report, v0.2 and v0.3 with args, later with config; vllm bench
-// serve, whose lengths are totals; inference-perf, older versions with lengths that the client
-// counted; the metrics of AIPerf and genai-perf.
-var (
-	guideForm = fields{requests: "request_totals.successful;metrics.request_totals.successful",
-		rate: "metrics.requests_per_second.successful.mean", concurrency: "metrics.request_concurrency.successful.mean",
-		prompt: "metrics.prompt_token_count.successful.mean", promptSD: "metrics.prompt_token_count.successful.std_dev",
-		output: "metrics.output_token_count.successful.mean", outputSD: "metrics.output_token_count.successful.std_dev",
-		ttft: "metrics.time_to_first_token_ms.successful.mean", ttftMedian: "metrics.time_to_first_token_ms.successful.median",
-		itl: "metrics.inter_token_latency_ms.successful.mean", e2e: "metrics.request_latency.successful.mean", e2eMs: 1e3,
-		clients: "strategy.streams", offered: "strategy.rate"}
-	benchForm = fields{requests: "completed", rate: "request_throughput", prompt: "total_input_tokens", output: "total_output_tokens",
-		ttft: "mean_ttft_ms", ttftMedian: "median_ttft_ms", itl: "mean_tpot_ms", e2e: "mean_e2el_ms", clients: "max_concurrency",
-		offered: "request_rate"}
-	stageForm = fields{requests: "successes.count", rate: "successes.throughput.requests_per_sec",
-		prompt: "successes.prompt_tokens.mean;successes.prompt_len.mean", output: "successes.output_tokens.mean;successes.output_len.mean",
-		ttft: "successes.latency.time_to_first_token.mean", ttftMedian: "successes.latency.time_to_first_token.median",
-		itl: "successes.latency.time_per_output_token.mean", e2e: "successes.latency.request_latency.mean", timeMs: 1e3, e2eMs: 1e3,
-		clients: "load_summary.concurrency", offered: "load_summary.requested_rate"}
-	perfForm = fields{requests: "request_count.avg", rate: "request_throughput.avg", prompt: "input_sequence_length.avg",
-		promptSD: "input_sequence_length.std", output: "output_sequence_length.avg", outputSD: "output_sequence_length.std",
-		ttft: "time_to_first_token.avg", ttftMedian: "time_to_first_token.p50", itl: "inter_token_latency.avg", e2e: "request_latency.avg",
-		clients: "concurrency", offered: "request_rate"}
-)
+// forms are the forms there are; a column sweep of a flat one overrides the file's name.
+var forms = sync.OnceValue(func() (all struct {
+	Flat                         []fields
+	GuideLLM, Bench, Stage, Perf fields
+}) {
+	if err := files.DecodeYAML(sweepYAML, "sweep.yaml", &all); err != nil {
+		panic("forms: sweep.yaml: " + err.Error())
+	}
+	return all
+})
 
 // point makes a point of what a form finds in a document.
-func (form *fields) point(doc any, name string) Point {
+func (form fields) point(doc any, name string) Point {
 	number := func(path string) float64 { return numberAt(doc, path) }
 	count := func(path string) int { return int(min(max(0, number(path)), mostValue)) }
-	ms, e2eMs := cmp.Or(form.timeMs, 1), cmp.Or(form.e2eMs, 1)
+	ms, e2eMs := cmp.Or(form.TimeMs, 1), cmp.Or(form.E2EMs, 1)
 	p := Point{
-		Sweep: name, Requests: count(form.requests), Clients: count(form.clients), OfferedRPS: number(form.offered),
-		RateRPS: number(form.rate), Concurrency: number(form.concurrency), PromptTokens: number(form.prompt), PromptSD: number(form.promptSD),
-		OutputTokens: number(form.output), OutputSD: number(form.outputSD), TTFTMeanMs: ms * number(form.ttft),
-		TTFTMedianMs: ms * number(form.ttftMedian), ITLMs: ms * number(form.itl), E2EMs: e2eMs * number(form.e2e),
+		Sweep: name, Requests: count(form.Requests), Clients: count(form.Clients), OfferedRPS: number(form.Offered),
+		RateRPS: number(form.Rate), Concurrency: number(form.Concurrency), PromptTokens: number(form.Prompt), PromptSD: number(form.PromptSD),
+		OutputTokens: number(form.Output), OutputSD: number(form.OutputSD), TTFTMeanMs: ms * number(form.TTFT),
+		TTFTMedianMs: ms * number(form.TTFTMedian), ITLMs: ms * number(form.ITL), E2EMs: e2eMs * number(form.E2E),
 	}
-	p.Strategy, _ = look(doc, form.strategy).(string)
+	p.Strategy, _ = look(doc, form.Strategy).(string)
 	return p
 }
 
@@ -316,7 +295,7 @@ func (f *File) report(data []byte, name string) error {
 		if look(by, "type_") == nil {
 			by = look(b.Args, "strategy")
 		}
-		p := guideForm.point(map[string]any{"strategy": by, "request_totals": b.Totals, "metrics": b.Metrics}, name)
+		p := forms().GuideLLM.point(map[string]any{"strategy": by, "request_totals": b.Totals, "metrics": b.Metrics}, name)
 		p.Strategy, _ = look(by, "type_").(string)
 		switch {
 		case p.OfferedRPS > 0:
@@ -343,11 +322,12 @@ func (f *File) list(data []byte, name string) error {
 
 // flat makes a point of one row.
 func (f *File) flat(row map[string]any, name, at string) {
-	for i := range forms {
-		if _, ok := row[forms[i].rate]; !ok {
+	flat := forms().Flat
+	for i := range flat {
+		if _, ok := row[flat[i].Rate]; !ok {
 			continue
 		}
-		p := forms[i].point(row, name)
+		p := flat[i].point(row, name)
 		if s, _ := row["sweep"].(string); s != "" {
 			p.Sweep = s
 		}
@@ -355,7 +335,7 @@ func (f *File) flat(row map[string]any, name, at string) {
 		return
 	}
 	f.Read++
-	f.drop(incomplete, "%s: got none of the request-rate columns %q, %q, %q", at, forms[0].rate, forms[1].rate, forms[2].rate)
+	f.drop(incomplete, "%s: got none of the request-rate columns %q, %q, %q", at, flat[0].Rate, flat[1].Rate, flat[2].Rate)
 }
 
 // table reads CSV with one or three header rows.
@@ -407,14 +387,7 @@ func (f *File) table(data []byte, name string) error {
 // columns are none we know.
 func headerOf(rows [][]string) (header []string, first int) {
 	known := func(header []string) bool {
-		for _, form := range forms {
-			for _, h := range header {
-				if h == form.rate {
-					return true
-				}
-			}
-		}
-		return false
+		return slices.ContainsFunc(forms().Flat, func(form fields) bool { return slices.Contains(header, form.Rate) })
 	}
 	if known(rows[0]) {
 		return rows[0], 1

@@ -1,6 +1,4 @@
-// Package planted makes recordings whose truth is known: the simulator runs with
-// planted coefficients and is read back as tables. Tests judge them.
-package planted
+package validate
 
 import (
 	"fmt"
@@ -13,16 +11,18 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// BaseNs is the stamp of simulated time 0.
-const BaseNs = int64(1000e9)
+// This file makes recordings whose truth is known: the simulator runs with planted coefficients and is
+// read back as tables.
 
-// Deployment is that of a recording of the repository, without its phases.
-func Deployment(t *testing.T) *deploy.Deployment {
+// plantedNs is the stamp of simulated time 0.
+const plantedNs = int64(1000e9)
+
+// plantedDeployment is that of a recording of the repository, without its phases.
+func plantedDeployment(t *testing.T) *deploy.Deployment {
 	t.Helper()
 	dep, err := deploy.LoadRun(filepath.Join(repo.Root(t), "testdata/traces/real/gqa-low"))
 	if err != nil {
@@ -32,34 +32,8 @@ func Deployment(t *testing.T) *deploy.Deployment {
 	return dep
 }
 
-// Set has steps of some tens of milliseconds on the deployment's machine.
-func Set(dep *deploy.Deployment) *coeff.Set {
-	set := &coeff.Set{
-		SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V11, Recipe: "relative", BetaTarget: coeff.Cadence, Gamma: 0.3,
-		Beta:        features.NewCoefficients(features.BetaFeatures(features.V11)),
-		Configs:     []coeff.Config{coeff.ConfigOf(dep, []string{"planted"}, 1000)},
-		PipelineLag: map[string]coeff.RunLag{"planted": {Lag: 0, Measured: true}},
-	}
-	for name, v := range map[string]float64{
-		"prefill_linear_compute": 1.4e6, "prefill_attention": 1.2e6, "decode_weight_load": 1.2e6, "kv_cache_read": 2e6,
-		"batch_utilization": 60e3, "fixed_step_overhead": 4e6, "bias": 3000,
-	} {
-		SetTerm(set, name, v)
-	}
-	for _, target := range []string{coeff.Egress, coeff.Overhead} {
-		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))}
-		for i := range m.Coefficients {
-			if m.Coefficients[i].Name == "base_bias" {
-				m.Coefficients[i].Value = 2000
-			}
-		}
-		set.Alpha = append(set.Alpha, m)
-	}
-	return set
-}
-
-// SetTerm gives a term a value that the data identify.
-func SetTerm(set *coeff.Set, name string, v float64) {
+// setTerm gives a term a value that the data identify.
+func setTerm(set *coeff.Set, name string, v float64) {
 	for i := range set.Beta {
 		if set.Beta[i].Name == name {
 			set.Beta[i].Value, set.Beta[i].Identified = v, coeff.Within
@@ -69,8 +43,8 @@ func SetTerm(set *coeff.Set, name string, v float64) {
 	panic("no term " + name)
 }
 
-// Term is the value of a term.
-func Term(set *coeff.Set, name string) float64 {
+// termOf is the value of a term.
+func termOf(set *coeff.Set, name string) float64 {
 	for _, c := range set.Beta {
 		if c.Name == name {
 			return c.Value
@@ -79,15 +53,15 @@ func Term(set *coeff.Set, name string) float64 {
 	panic("no term " + name)
 }
 
-// Copy is a set whose coefficients may be changed.
-func Copy(s *coeff.Set) *coeff.Set {
+// copyOf is a set whose coefficients may be changed.
+func copyOf(s *coeff.Set) *coeff.Set {
 	c := *s
 	c.Beta = append([]coeff.Coefficient{}, s.Beta...)
 	return &c
 }
 
-// Load is n Poisson requests with lognormal lengths.
-func Load(n int, rps float64, seed uint64) []sim.Request {
+// plantedLoad is n Poisson requests with lognormal lengths.
+func plantedLoad(n int, rps float64, seed uint64) []sim.Request {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	at := 0.0
 	reqs := make([]sim.Request, n)
@@ -102,12 +76,12 @@ func Load(n int, rps float64, seed uint64) []sim.Request {
 	return reqs
 }
 
-// recording turns what the simulator shows into tables.
-type recording struct{ run *trace.Run }
+// plantedRecording turns what the simulator shows into tables.
+type plantedRecording struct{ run *trace.Run }
 
 // Step keeps a step and its members.
-func (r *recording) Step(s *sim.StepView) {
-	ns := BaseNs + s.StartUs*1000
+func (r *plantedRecording) Step(s *sim.StepView) {
+	ns := plantedNs + s.StartUs*1000
 	r.run.Steps = append(r.run.Steps, trace.Step{
 		ID: s.StepID, TsStartNs: ns, TsEndNs: ns + 100e3, DurationUs: 100, WallNs: ns + 100e3 + 5e17,
 		RunningDepth: s.Running, WaitingDepth: s.Waiting, NumPrefillReqs: s.LabelledPrefillReqs, NumDecodeReqs: s.LabelledDecodeReqs,
@@ -125,10 +99,10 @@ func (r *recording) Step(s *sim.StepView) {
 }
 
 // Event is not needed.
-func (r *recording) Event(*sim.Event) {}
+func (r *plantedRecording) Event(*sim.Event) {}
 
-// Record simulates the load and returns it as a recording named "planted".
-func Record(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []sim.Request, change func(*sim.Config)) *trace.Run {
+// recordPlanted simulates the load and returns it as a recording named "planted".
+func recordPlanted(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []sim.Request, change func(*sim.Config)) *trace.Run {
 	t.Helper()
 	model, err := sim.NewPhysics(set, dep)
 	if err != nil {
@@ -139,19 +113,19 @@ func Record(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []sim.Req
 	if change != nil {
 		change(&c)
 	}
-	rec := &recording{run: &trace.Run{ID: "planted"}}
+	rec := &plantedRecording{run: &trace.Run{ID: "planted"}}
 	res, err := sim.Run(c, reqs, rec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ns := func(us trace.Opt[int64]) trace.Opt[int64] {
-		return trace.Opt[int64]{V: BaseNs + us.V*1000, OK: us.OK}
+		return trace.Opt[int64]{V: plantedNs + us.V*1000, OK: us.OK}
 	}
 	for i := range res.Requests {
 		q := &res.Requests[i]
 		rec.run.Requests = append(rec.run.Requests, trace.Request{
 			CoreID: trace.Some(q.ID), APIID: trace.Some("a" + q.ID), Source: trace.SourceFork, Link: "parent",
-			ArrivedNs: trace.Some(BaseNs + q.ArrivalUs*1000), QueuedNs: ns(q.QueuedUs), ScheduledNs: ns(q.ScheduledUs),
+			ArrivedNs: trace.Some(plantedNs + q.ArrivalUs*1000), QueuedNs: ns(q.QueuedUs), ScheduledNs: ns(q.ScheduledUs),
 			FirstTokenNs: ns(q.FirstTokenUs), FinishedNs: ns(q.FinishedUs), DepartedNs: ns(q.DepartedUs),
 			QueuedStep: trace.Some(q.QueuedStep), ScheduledStep: trace.Some(q.ScheduledStep), FirstTokenStep: trace.Some(q.FirstStep),
 			FinishedStep: trace.Some(q.FinishedStep),
@@ -163,7 +137,7 @@ func Record(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []sim.Req
 	return rec.run
 }
 
-// HasCode reports a finding of the code.
-func HasCode(findings []trace.Finding, code trace.Code) bool {
+// hasCode reports a finding of the code.
+func hasCode(findings []trace.Finding, code trace.Code) bool {
 	return slices.ContainsFunc(findings, func(f trace.Finding) bool { return f.Code == code })
 }
