@@ -42,14 +42,12 @@
 //
 // [Fit] and the online estimators make the parameters from what a server did, window by window.
 //
-//	window.go   requests -> windows: rate, lengths, mean TTFT and ITL with standard errors
+//	window.go   requests -> windows: rate, lengths, mean TTFT and ITL with standard errors; windows.parquet
 //	batch.go    windows -> parameters: robust least squares in log parameters
 //	identify.go what the windows cannot tell apart, in words, and the sweep that would
-//	filter.go   the extended Kalman filter both trackers share
-//	replica.go  the autoscalers' online tuner, bug for bug
-//	robust.go   ours: measured noise, log state, iterated update, a gate that opens
-//	sliding.go  a refit over the last windows
-//	summary.go  how consistent a filter's run was
+//	replica.go  the autoscalers' online tuner, bug for bug; a refit over the last windows
+//	robust.go   ours: measured noise, log state, iterated update, a gate that opens; the extended Kalman filter both share
+//	validate.go how well parameters hold on other windows, how consistent a filter's run was
 //
 // # What a window can say
 //
@@ -69,16 +67,12 @@
 //
 // [FitQueues] joins steps, windows and a simulation of the same server into queue.json.
 //
-//	servers.go   output folders and benchmark files -> servers
-//	input.go     recordings and benchmark sweeps -> servers with windows
+//	input.go     recordings, output folders and benchmark sweeps -> servers with windows
 //	physical.go  a recording's steps -> parameters, floors, implied utilisation
 //	fit.go       windows -> effective parameters, scored on windows the fit has not seen
-//	track.go     the online estimators over the same windows
-//	windows.go   windows.parquet: what each estimator said of each window
-//	simulate.go  one server at one rate in the simulator, with the same parameters
-//	size.go      targets -> rates; allocate.go a fleet -> replicas
-//	steady.go    a deployment in the simulator -> the parameters that give its latencies
-//	use.go       queue size, allocate and validate; sections.go, figures.go the page
+//	simulate.go  one server, or a deployment at several loads, in the simulator
+//	size.go      targets -> rates; problem.go, greedy.go a fleet -> replicas
+//	use.go       queue size, allocate and validate; sections.go the page
 //
 // The result is Queue, written as queue.json.
 //
@@ -96,11 +90,9 @@
 // They are written whether the numbers come from a
 // physics fit (fit.json) or from a queueing calibration (queue.json).
 //
-//	writers.go    the formats, their options, and what each makes of which document
-//	forms.go      the files as their readers define them
-//	readers.go    which version of which reader takes which file
-//	calibration.go, tuner.go  queue.json -> files
-//	wva.go, inferno.go, linear.go, accelerator.go  fit.json -> files
+//	readers.go      the formats, their options, and which version of which reader takes which file
+//	calibration.go  queue.json -> files
+//	wva.go, inferno.go  fit.json -> files
 //
 // What is refused: a version of the reader that no longer takes the file, a flavour that
 // is not the reader's, a server without parameters, and forms that lack what they must

@@ -89,3 +89,210 @@ func (m *model) check() error {
 	}
 	return nil
 }
+
+// Flavour names a queueing model.
+type Flavour string
+
+// The flavours there are.
+const (
+	wvA4P     Flavour = "wva-4p"
+	wvA3P     Flavour = "wva-3p"
+	inferno3P Flavour = "inferno-3p"
+	corrected Flavour = "corrected"
+)
+
+// flavours lists them in the order help shows them.
+var flavours = []Flavour{wvA4P, wvA3P, inferno3P, corrected}
+
+// parseFlavour returns the flavour called name.
+func parseFlavour(name string) (Flavour, error) {
+	if f := Flavour(name); f.known() {
+		return f, nil
+	}
+	return "", trace.Errorf(badOption, "flavour: got %q, want %s", name, trace.OneOf(flavours))
+}
+
+func (f Flavour) known() bool { return f == wvA4P || f == wvA3P || f == inferno3P || f == corrected }
+
+// Parameters are the names of the flavour's parameters, in the order of a state vector.
+func (f Flavour) Parameters() []string {
+	if f == wvA4P {
+		return []string{"alpha", "beta", "gamma", "delta"}
+	}
+	return []string{"alpha", "beta", "gamma"}
+}
+
+// chunked reports whether prompts are cut by the token budget.
+func (f Flavour) chunked() bool { return f == inferno3P || f == corrected }
+
+// Vector and fromVector turn parameters into a state vector and back.
+func (p params) Vector(f Flavour) []float64 {
+	if f == wvA4P {
+		return []float64{p.AlphaMs, p.BetaMs, p.GammaMs, p.DeltaMs}
+	}
+	return []float64{p.AlphaMs, p.BetaMs, p.GammaMs}
+}
+
+// fromVector is the inverse of Vector.
+func fromVector(x []float64) params {
+	p := params{AlphaMs: x[0], BetaMs: x[1], GammaMs: x[2]}
+	if len(x) > 3 {
+		p.DeltaMs = x[3]
+	}
+	return p
+}
+
+// line is the time in service at concurrency n with c prefill chunks,
+// tau(n) = a + b*n, in ms.
+//
+//	wva-4p      gamma + delta*k*n + (m-1)(alpha + beta*n); without prompts the
+//	            prefill is nothing, and one decode is left for m = 1
+//	wva-3p      T(n) + (beta+gamma)k + m(T(n) + beta + gamma(k+m/2)) with
+//	            T(n) = alpha + n(beta(k+m)/(m+1) + gamma(k+m/2)); without prompts
+//	            the prefill is nothing
+//	inferno-3p  (c+m)*alpha + n*w, w the work of one request
+//
+// Source: workload-variant-autoscaler pkg/analyzer/queueanalyzer.go@ce39598 (4p) and
+// @b08b1c7 (wva-3p), llm-inferno/queue-analysis pkg/analyzer/queueanalyzer.go@cfadd1c.
+func (m *model) line(c float64) (a, b float64) {
+	p, k, out := m.p, m.s.Prompt, m.s.Output
+	switch m.flavour {
+	case wvA4P:
+		decodes := out - 1
+		if k == 0 {
+			if out == 1 {
+				decodes = 1
+			}
+			return decodes * p.AlphaMs, decodes * p.BetaMs
+		}
+		return p.GammaMs + float64(decodes*p.AlphaMs), float64(p.DeltaMs*k) + float64(decodes*p.BetaMs)
+	case wvA3P:
+		slope := m.wvaSlope()
+		decode := p.BetaMs + float64(p.GammaMs*(k+float64(out/2)))
+		if k == 0 {
+			return out * (p.AlphaMs + decode), out * slope
+		}
+		return float64((1+out)*p.AlphaMs) + float64((p.BetaMs+p.GammaMs)*k) + float64(out*decode), (1 + out) * slope
+	}
+	if m.flavour == corrected {
+		return (c + m.decodes()) * p.AlphaMs, m.prefillWork(c) + m.correctedDecodeWork()
+	}
+	return (c + out) * p.AlphaMs, m.prefillWork(c) + m.decodeWork()
+}
+
+// wvaSlope is what one more request adds to an iteration of wva-3p, ms.
+func (m *model) wvaSlope() float64 {
+	k, out := m.s.Prompt, m.s.Output
+	return m.p.BetaMs*(k+out)/(out+1) + float64(m.p.GammaMs*(k+float64(out/2)))
+}
+
+// prefillWork and decodeWork are one request's own work in inferno-3p, ms; each
+// of c chunks reads what the prompt has by then.
+func (m *model) prefillWork(c float64) float64 {
+	computed := m.s.Prompt
+	if m.flavour == corrected {
+		computed -= m.s.Cached
+	}
+	return float64(m.p.BetaMs*computed) + float64(m.p.GammaMs*(c+1)/2*m.s.Prompt)
+}
+
+func (m *model) decodeWork() float64 {
+	out := m.s.Output
+	return float64(m.p.BetaMs*out) + float64(m.p.GammaMs*out*(m.s.Prompt+float64((out+1)/2)))
+}
+
+// tauMs is the time in service at concurrency n, ms.
+func (m *model) tauMs(n int) float64 {
+	a, b := m.line(m.chunksAt(float64(n)))
+	return a + float64(b*float64(n))
+}
+
+// chunksAt is the number of steps that a prompt is cut into with n requests in
+// the batch: the smallest i for which (i+m)(M-k/i)/(k+m) >= n, which is the
+// upper end of the quadratic M i^2 + (m M - k - n(k+m)) i - m k.
+func (m *model) chunksAt(n float64) float64 {
+	if !m.flavour.chunked() {
+		return 1
+	}
+	n = math.Floor(n + 0.5)
+	n = math.Min(math.Max(n, 1), float64(m.n))
+	budget, k, out := float64(m.v.MaxBatchedTokens), m.s.Prompt, m.s.Output
+	if m.flavour == corrected {
+		return math.Max(1, math.Ceil(k/math.Max(1, budget-n)))
+	}
+	if m.fitting(1) >= n {
+		return 1
+	}
+	half := float64((float64(out*budget) - k - float64(n*(k+out))) / 2)
+	root := (math.Sqrt(float64(half*half)+float64(budget*out*k)) - half) / budget
+	c := math.Max(1, math.Ceil(root))
+	for c > 1 && m.fitting(c-1) >= n { // rounding of the root
+		c--
+	}
+	for m.fitting(c) < n {
+		c++
+	}
+	return c
+}
+
+// fitting is the largest batch in which prompts need no more than c chunks.
+func (m *model) fitting(c float64) float64 {
+	k, out := m.s.Prompt, m.s.Output
+	if m.flavour == corrected {
+		if c >= k {
+			return math.Inf(1)
+		}
+		return math.Floor(float64(m.v.MaxBatchedTokens) - k/c)
+	}
+	return math.Floor(math.Max(0, (c+out)*(float64(m.v.MaxBatchedTokens)-k/c)/(k+out)))
+}
+
+// latencies are the two phases at a solution of the chain.
+type latencies struct{ prefillMs, itlMs, ttftMs, tunerTTFTMs float64 }
+
+// phases splits the time in service s.ServiceMs at concurrency X into prefill and decode.
+func (m *model) phases(p *point, h *moments) latencies {
+	out := m.s.Output
+	var l latencies
+	switch m.flavour {
+	case corrected:
+		return m.correctedPhases(p, h)
+	case wvA4P:
+		n := m.effectiveBatch(p.ServiceMs)
+		if m.s.Prompt > 0 {
+			l.prefillMs = m.p.GammaMs + float64(m.p.DeltaMs*m.s.Prompt*n)
+		}
+		l.itlMs = m.p.AlphaMs + float64(m.p.BetaMs*n)
+		l.ttftMs = p.WaitMs + l.prefillMs
+		l.tunerTTFTMs = l.ttftMs
+		return l
+	case wvA3P:
+		if m.s.Prompt > 0 {
+			l.prefillMs = m.p.AlphaMs + float64(p.InService*m.wvaSlope()) + float64((m.p.BetaMs+m.p.GammaMs)*m.s.Prompt)
+		}
+	default:
+		l.prefillMs = m.prefillMs(p.InService)
+	}
+	l.itlMs = (p.ServiceMs - l.prefillMs) / out
+	l.ttftMs = p.WaitMs + l.prefillMs + l.itlMs
+	l.tunerTTFTMs = l.ttftMs
+	if m.flavour == wvA3P {
+		l.tunerTTFTMs = p.WaitMs + l.prefillMs
+	}
+	return l
+}
+
+// prefillMs is inferno-3p's prefill at concurrency x: c iterations beside the
+// other requests, and the prompt's own work.
+func (m *model) prefillMs(x float64) float64 {
+	c := m.chunksAt(x)
+	share := (m.prefillWork(c) + m.decodeWork()) / (c + m.s.Output)
+	return float64(c*math.Max(0, m.p.AlphaMs+float64((x-1)*share))) + m.prefillWork(c)
+}
+
+// effectiveBatch is the concurrency at which wva-4p's phases add up to the time in service.
+func (m *model) effectiveBatch(serviceMs float64) float64 {
+	decodes := m.s.Output - 1
+	n := (serviceMs - m.p.GammaMs - float64(m.p.AlphaMs*decodes)) / (float64(m.p.DeltaMs*m.s.Prompt) + float64(m.p.BetaMs*decodes))
+	return math.Min(math.Max(n, 0), float64(m.n))
+}

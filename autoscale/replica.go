@@ -1,9 +1,13 @@
 package autoscale
 
 import (
+	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // replicaOptions describe an autoscaler's online tuner.
@@ -159,4 +163,189 @@ func (o *replicaOptions) observer(w *window) observer {
 		}
 		return []float64{ttft, itl}, true
 	}
+}
+
+// run is one online estimator over a server's windows.
+type run struct {
+	name    string
+	flavour Flavour
+	as      observation
+	steps   []step
+}
+
+// Track runs the online estimators over the windows of a fitted server, in time order, and
+// adds them to the document beside the batch fit: the autoscalers' tuners bug for bug, our
+// own filter, and the refit over the last windows. A sweep has no time order; its
+// benchmarks are taken by load, sweep after sweep. It returns their rows of windows.parquet.
+func Track(f *Calibrated, o *Options) []WindowRow {
+	if f.Reason != "" || len(f.Windows) == 0 {
+		return nil
+	}
+	var rows []WindowRow
+	for _, r := range f.runs(o) {
+		rows = append(rows, f.stepRows(r.flavour, r.name, r.steps)...)
+		f.Doc.Tracks = append(f.Doc.Tracks, f.trackDoc(r))
+		f.Doc.Scores = append(f.Doc.Scores, f.trackScores(r)...)
+	}
+	return rows
+}
+
+// runs are the estimators. Replicas observe what their autoscaler's model observes.
+func (f *Calibrated) runs(o *Options) []run {
+	var out []run
+	for _, replica := range []replicaOptions{wvaTuner(), modelTuner()} {
+		out = append(out, run{"replica:" + replica.Name, replica.Flavour, asTuned, Replica(f.Windows, replica)})
+	}
+	robust := defaultRobust(o.Flavour)
+	robust.Start = f.physicalVector(o.Flavour)
+	return append(out,
+		run{"robust", o.Flavour, asSized, Robust(f.Windows, robust)},
+		run{"sliding", o.Flavour, asSized, sliding(f.Windows, o.Flavour, robust.Start)})
+}
+
+func (f *Calibrated) trackDoc(r run) queueTrack {
+	s := summarize(f.Windows, r.steps)
+	last := r.steps[len(r.steps)-1]
+	s.Estimator, s.Flavour, s.Names, s.Final, s.Covariance = r.name, string(r.flavour), r.flavour.Parameters(), last.X, last.P
+	s.Drift, s.Verdict = drift(r.steps), trackVerdict(&s)
+	return s
+}
+
+// drift is the median relative change of each parameter from one accepted window to the next.
+func drift(steps []step) []float64 {
+	var last []float64
+	var moves [][]float64
+	for i := range steps {
+		s := &steps[i]
+		if !s.Accepted() {
+			continue
+		}
+		for j := range last {
+			moves[j] = append(moves[j], math.Abs(s.X[j]/last[j]-1))
+		}
+		if last == nil {
+			moves = make([][]float64, len(s.X))
+		}
+		last = s.X
+	}
+	var out []float64
+	for _, m := range moves {
+		if len(m) == 0 {
+			return nil
+		}
+		out = append(out, stat.Median(m))
+	}
+	return out
+}
+
+// trackVerdict says what a run's summary means.
+func trackVerdict(s *queueTrack) string {
+	switch {
+	case s.Accepted == 0:
+		return "no window was accepted"
+	case s.LockedOut >= lockedOut:
+		return fmt.Sprintf("locked out: the last %d windows were all rejected", s.LockedOut)
+	case s.MeanNIS == nil:
+		return "a refit, no filter"
+	case *s.MeanNIS < 1:
+		return "underconfident: its noise is set too large"
+	case *s.MeanNIS > 4:
+		return "overconfident: its noise is set too small, or the model is off"
+	}
+	return "consistent"
+}
+
+// lockedOut is the number of rejections in a row that the gate alone gives once in a million runs.
+const lockedOut = 4
+
+// trackScores judge what an estimator predicted of each window before it saw it, and its
+// parameters at the end of the training windows on the hold-out.
+func (f *Calibrated) trackScores(r run) []queueScore {
+	out := []queueScore{scoreOf(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
+	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {
+		out = append(out, scoreOf(r.name, holdOut, evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
+	}
+	return out
+}
+
+// oneAhead is the set of all windows, each predicted from those before it.
+const oneAhead = "one_ahead"
+
+// A refit over the last windows as model-tuner's sliding-window mode has it (pkg/estimator@6dba8ce): squared relative
+// errors, one outlier dropped, an unidentified fit held back.
+const (
+	slidingWindows   = 10   // in the buffer
+	slidingLeast     = 5    // before the first fit
+	slidingOutlier   = 0.5  // relative error above which the worst window is dropped
+	slidingCondition = 1000 // above which a fit is held back
+)
+
+// sliding refits at every window over the last ones, starting from the fit
+// before, the first from start, or from a guess without it. The minimum is found by Levenberg-Marquardt; the original searches with
+// 500 evaluations of Nelder-Mead. NIS and innovations are not defined: the
+// innovation is that of the fit before.
+func sliding(windows []window, f Flavour, start []float64) []step {
+	opt := fitOptions{Flavour: f, Pull: 1, Huber: math.Inf(1), MaxCondition: slidingCondition}
+	last := start
+	steps := make([]step, 0, len(windows))
+	for i := range windows {
+		w := &windows[i]
+		if last == nil {
+			last = guess(f, w, nil)
+		}
+		s := step{Window: i, X: last, NIS: math.NaN(), Verdict: filling}
+		if ttft, itl, ok := predictWindow(f, w, last, asSized); ok {
+			s.Innovation = [2]float64{w.TTFTMs - ttft, w.ITLMs - itl}
+		}
+		if i+1 >= slidingLeast {
+			buffer := windows[max(0, i+1-slidingWindows) : i+1]
+			if x, ok := refit(buffer, &opt, last); ok {
+				last, s.X, s.Verdict = x, x, accepted
+			} else {
+				s.Verdict = heldBack
+			}
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// refit is one fit of the buffer, once more without its worst window when that
+// is an outlier.
+func refit(buffer []window, opt *fitOptions, from []float64) ([]float64, bool) {
+	p := evenProblem(buffer, opt, logs(from))
+	theta := p.theta(p.marquardt(make([]float64, len(from)), tracking))
+	if worst, err := p.worst(theta); err > slidingOutlier && len(buffer) > 2 {
+		kept := append(append([]window(nil), buffer[:worst]...), buffer[worst+1:]...)
+		p = evenProblem(kept, opt, theta)
+		theta = p.theta(p.marquardt(make([]float64, len(from)), tracking))
+	}
+	p.base = theta
+	values, _ := p.directions()
+	return exp(theta), condition(values, len(from)) <= opt.MaxCondition
+}
+
+// evenProblem is one in which every window weighs the same and all directions move.
+func evenProblem(windows []window, opt *fitOptions, theta []float64) *problem {
+	return &problem{o: opt, windows: windows, sigma: evenSigma(len(windows)), scale: [2]float64{1, 1}, base: theta,
+		basis: identity(len(theta)), quick: true}
+}
+
+// evenSigma weighs n windows the same.
+func evenSigma(n int) [][2]float64 { return slices.Repeat([][2]float64{{1, 1}}, n) }
+
+// worst is the window with the largest relative error, and that error.
+func (p *problem) worst(theta []float64) (at int, err float64) {
+	r := make([]float64, p.size())
+	q := *p
+	q.base = theta
+	if !q.residuals(make([]float64, len(p.basis)), r) {
+		return 0, 0
+	}
+	for i := range p.windows {
+		if e := math.Hypot(r[2*i], r[2*i+1]); e > err {
+			at, err = i, e
+		}
+	}
+	return at, err
 }

@@ -3,6 +3,7 @@ package autoscale
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -163,4 +164,153 @@ func (m *model) crossing(lo, hi float64, x limit) float64 {
 		}
 	}
 	return lo
+}
+
+// sized is a server of queue.json as a queueing model: its parameters, traffic and limits.
+type sized struct {
+	Flavour Flavour
+	Params  params
+	Shape   shape
+	Limits  Limits
+}
+
+// sizedOf reads a server back. Effective parameters go before physical ones; lengths
+// above 0 replace those of its windows.
+func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (*sized, error) {
+	params := s.Effective
+	if len(params) == 0 {
+		params = s.Physical
+	}
+	if len(params) != len(f.Parameters()) {
+		return nil, trace.Errorf(badModel, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
+			len(f.Parameters())).WithHint("its reason: " + s.Reason)
+	}
+	z := &sized{Flavour: f, Params: fromVector(valuesOf(params)), Limits: s.Limits}
+	if l := s.Load; l != nil {
+		z.Shape = shape{Prompt: l.PromptTokens, Cached: l.CachedTokens, Output: l.OutputTokens, PromptCV2: l.PromptCV2,
+			OutputCV2: l.OutputCV2}
+	}
+	if prompt > 0 {
+		z.Shape.Cached *= prompt / max(z.Shape.Prompt, 1)
+		z.Shape.Prompt = prompt
+	}
+	if output > 0 {
+		z.Shape.Output = output
+	}
+	if z.Shape.Output == 0 {
+		return nil, trace.Errorf(badModel, "server %q: no window says how long its requests are",
+			s.ID).WithHint("give --prompt-tokens and --output-tokens")
+	}
+	return z, nil
+}
+
+// Size finds the largest rate that meets the targets.
+func (z *sized) Size(t Targets) (*QueueSizing, []trace.Finding, error) {
+	m, err := New(z.Flavour, z.Params, z.Shape, z.Limits)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := m.Size(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &s.QueueSizing, s.Findings, nil
+}
+
+// Simulate is what the simulator says of n requests at a rate: Poisson arrivals and
+// log-normal lengths of the server's own spread. The parameters must be those of an
+// iteration.
+func (z *sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*queueSimPoint, error) {
+	if z.Flavour == wvA4P {
+		return nil, trace.Errorf(badOption,
+			"simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")
+	}
+	t := workload.Traffic{Shape: z.Shape, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
+		RateRPS: rateRPS, Requests: n, Seed: seed}
+	p, _, err := simulate(z.Params, z.Limits, t, done)
+	return p, err
+}
+
+// observation is which TTFT of a flavour stands against the measured one.
+type observation int
+
+// wva-3p sizes with one ITL more than its tuner observes; all other flavours
+// agree with themselves.
+const (
+	asSized observation = iota
+	asTuned
+)
+
+// predict is TTFT and ITL of a window under parameters x, ms; ok is false where
+// the model has none (x out of range).
+func predict(f Flavour, w *window, x []float64, as observation) (ttft, itl float64, p point, ok bool) {
+	m, err := New(f, fromVector(x), w.Shape, w.Limits)
+	if err != nil {
+		return 0, 0, p, false
+	}
+	p = m.Solve(w.RateRPS)
+	ttft = p.TTFTMs
+	if as == asTuned {
+		ttft = p.TunerTTFTMs
+	}
+	return ttft, p.ITLMs, p, !math.IsNaN(ttft) && !math.IsNaN(p.ITLMs)
+}
+
+// guess inverts a flavour at light load from one window: 0.9 of the ITL is
+// alpha, the rest follows from TTFT = alpha + (beta+gamma)k and ITL = alpha +
+// beta + gamma(k+(m+1)/2). A seed pins gamma to its own, which leaves no
+// arbitrary constant. Where that gives nothing positive, the seed or (5, 0.05,
+// 5e-5) is returned.
+//
+// Source: model-tuner pkg/estimator/guess.go@6dba8ce, workload-variant-autoscaler
+// internal/engines/analyzers/queueingmodel@v0.8.0.
+func guess(f Flavour, w *window, seed []float64) []float64 {
+	k, half := w.Shape.Prompt, float64((w.Shape.Output+1)/2)
+	if f == wvA4P {
+		return guess4P(w)
+	}
+	if len(seed) == 3 && k > 1 {
+		beta := (w.TTFTMs - w.ITLMs + float64(seed[2]*half)) / (k - 1)
+		alpha := w.ITLMs - beta - float64(seed[2]*(k+half))
+		if alpha > 0 && beta > 0 {
+			return []float64{alpha, beta, seed[2]}
+		}
+		return append([]float64(nil), seed...)
+	}
+	alpha := float64(baseShare * w.ITLMs)
+	both := (w.TTFTMs - alpha) / k
+	gamma := (w.ITLMs - alpha - both) / (k + half - 1)
+	if x := []float64{alpha, both - gamma, gamma}; k > 0 && positive(x) {
+		return x
+	}
+	return append([]float64(nil), defaultState...)
+}
+
+// baseShare of a latency is taken for its constant part; defaultState is where
+// the autoscalers start without a usable window.
+const baseShare = 0.9
+
+var defaultState = []float64{5, 0.05, 5e-5}
+
+// guess4P splits ITL and TTFT the same way, at the mean number in service.
+func guess4P(w *window) []float64 {
+	n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+float64((w.Shape.Output-1)*w.ITLMs)))
+	return []float64{baseShare * w.ITLMs, (1 - baseShare) * w.ITLMs / n, baseShare * w.TTFTMs,
+		(1 - baseShare) * w.TTFTMs / (n * math.Max(1, w.Shape.Prompt))}
+}
+
+func positive(x []float64) bool {
+	for _, v := range x {
+		if !(v > 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// predictWindow is TTFT and ITL of a window under parameters x, ms; ok is false where the
+// model has no answer.
+func predictWindow(f Flavour, w *window, x []float64, as observation) (ttftMs, itlMs float64, ok bool) {
+	ttftMs, itlMs, _, ok = predict(f, w, x, as)
+	return ttftMs, itlMs, ok
 }

@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"math"
@@ -8,8 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -201,3 +205,171 @@ func resourceName(prefix, modelID string) string {
 	}
 	return strings.Trim(b.String(), "-.")
 }
+
+// accelerator is how the autoscalers name what a configuration runs on: both
+// key a model's performance by this name, so a model may have one entry each.
+type accelerator struct {
+	name  string
+	count int64 // units of it per replica
+}
+
+// accelerators names the configurations. A device is called by its short name
+// with one unit per rank, "H100" x 2; where a model runs on several counts of
+// one device, all but the single one become units of their own, "2xH100" x 1,
+// which the reader must know as an accelerator of that multiplicity.
+func accelerators(cfgs []result.FitConfig) ([]accelerator, []export.Refusal) {
+	type key struct{ model, name string }
+	counts := map[key]map[int64]bool{}
+	plain := make([]accelerator, len(cfgs))
+	for i, c := range cfgs {
+		d := c.Deployment
+		plain[i] = accelerator{shortName(d.Hardware.Name), max(1, d.TP) * max(1, d.PP)}
+		k := key{d.Model.ID, plain[i].name}
+		if counts[k] == nil {
+			counts[k] = map[int64]bool{}
+		}
+		counts[k][plain[i].count] = true
+	}
+	var out []export.Refusal
+	first := map[string]string{}
+	for i, c := range cfgs {
+		a := &plain[i]
+		if len(counts[key{c.Deployment.Model.ID, a.name}]) > 1 && a.count > 1 {
+			*a = accelerator{fmt.Sprintf("%dx%s", a.count, a.name), 1}
+		}
+		id := c.Deployment.Model.ID + "\x00" + a.name
+		if other, ok := first[id]; ok {
+			out = append(out, export.Refusal{Code: export.BadEntry,
+				Sentence: fmt.Sprintf("%s and %s would both be %q of one model; the reader keeps the last", other,
+					c.Label, a.name)})
+			continue
+		}
+		first[id] = c.Label
+	}
+	return plain, out
+}
+
+// shortName is the device's name as clusters label it: "H100" of "H100-SXM-80GB".
+func shortName(hw string) string {
+	name, _, _ := strings.Cut(hw, "-")
+	return name
+}
+
+// renamedNote says which names the reader must be told about.
+func renamedNote(a accelerator, c result.FitConfig) string {
+	if n := max(1, c.Deployment.TP) * max(1, c.Deployment.PP); a.count != n {
+		return fmt.Sprintf("%s stands for %d x %s", a.name, n, shortName(c.Deployment.Hardware.Name))
+	}
+	return ""
+}
+
+// variantAutoscaling is the resource of llmd.ai/v1alpha1 as workload-variant-autoscaler
+// v0.0.1 to v0.4.2 define it (api/v1alpha1/variantautoscaling_types.go). SLOClassRef is
+// there up to v0.0.5, spec.variantCost from v0.0.5.
+type variantAutoscaling struct {
+	APIVersion string   `yaml:"apiVersion"`
+	Kind       string   `yaml:"kind"`
+	Metadata   metadata `yaml:"metadata"`
+	Spec       spec     `yaml:"spec"`
+}
+
+// metadata of a resource.
+type metadata struct {
+	Name   string            `yaml:"name"`
+	Labels map[string]string `yaml:"labels"`
+}
+
+// spec of a VariantAutoscaling.
+type spec struct {
+	ModelID     string     `yaml:"modelID"`
+	SLOClassRef *configRef `yaml:"sloClassRef,omitempty"`
+	Profile     profile    `yaml:"modelProfile"`
+	VariantCost string     `yaml:"variantCost,omitempty"` // cents per replica and hour
+}
+
+// configRef names a key of a configMap.
+type configRef struct {
+	Name string `yaml:"name"`
+	Key  string `yaml:"key"`
+}
+
+// profile lists what a model runs on.
+type profile struct {
+	Accelerators []Accelerator `yaml:"accelerators"`
+}
+
+// Accelerator is a model on one accelerator.
+type Accelerator struct {
+	Acc          string   `yaml:"acc"`
+	AccCount     int64    `yaml:"accCount"`
+	PerfParms    perfParm `yaml:"perfParms"`
+	MaxBatchSize int64    `yaml:"maxBatchSize"`
+}
+
+// perfParm holds the four parameters as strings, in ms, as the CRD wants them.
+type perfParm struct {
+	Decode  map[string]string `yaml:"decodeParms"`
+	Prefill map[string]string `yaml:"prefillParms"`
+}
+
+// wvaReadBy says who reads a VariantAutoscaling with parameters.
+const wvaReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
+
+// WVA writes resources as one multi-document file, each under its comment lines.
+func WVA(resources []*variantAutoscaling, comments [][]string) ([]byte, error) {
+	var buf bytes.Buffer
+	for i, r := range resources {
+		if i > 0 {
+			buf.WriteString("---\n")
+		}
+		fmt.Fprintf(&buf, "# Read by %s.\n", wvaReadBy)
+		for _, line := range comments[i] {
+			fmt.Fprintf(&buf, "# %s\n", files.Line(line))
+		}
+		enc := yaml.NewEncoder(&buf)
+		enc.SetIndent(2)
+		if err := enc.Encode(r); err != nil {
+			return nil, err
+		}
+		if err := enc.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return buf.Bytes(), nil
+}
+
+// modelData is llm-inferno's model-data.json (optimizer-light pkg/config/types.go@77615bd).
+type modelData struct {
+	Models []modelEntry `json:"models"`
+}
+
+// modelEntry is one model on one accelerator. PerfParms has the name ServiceParms inside
+// workload-variant-autoscaler; one of the two is there.
+type modelEntry struct {
+	Name         string `json:"name"`
+	Acc          string `json:"acc"`
+	AccCount     int64  `json:"accCount"`
+	MaxBatchSize int64  `json:"maxBatchSize"`
+	// AtTokens is the mean output length behind MaxBatchSize: the optimizer scales the
+	// batch by AtTokens over the load's mean output length.
+	AtTokens     int64  `json:"atTokens"`
+	PerfParms    *parms `json:"perfParms,omitempty"`
+	ServiceParms *parms `json:"serviceParms,omitempty"`
+}
+
+// parms are ms, ms per computed token and ms per KV token read.
+type parms struct {
+	Alpha float64 `json:"alpha"`
+	Beta  float64 `json:"beta"`
+	Gamma float64 `json:"gamma"`
+}
+
+// infernoReadBy says who reads model-data.json.
+const infernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + gamma*KV " +
+	"tokens read"
+
+// Inferno writes model-data.json.
+func Inferno(models []modelEntry) ([]byte, error) { return result.Marshal(modelData{Models: models}) }
+
+// exact prints a number so that reading it gives the same number.
+func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -82,3 +88,69 @@ func unknownCode(all []explained, arg string) error {
 	}
 	return (&trace.Error{Msg: fmt.Sprintf("no code %q", arg)}).WithHint(hint)
 }
+
+// codeText says of every code what happened and what to do about it, by package. A code
+// means the same wherever it appears, but a package may say more about its own case.
+//
+//go:embed codes.yaml
+var codeText []byte
+
+// explained is one code as explain prints it.
+type explained struct {
+	Code    trace.Code `json:"code"`
+	Package string     `json:"package"`
+	Kind    string     `json:"kind" yaml:"kind"` // drop, warning, error, finding, tag or usage
+	Meaning string     `json:"meaning" yaml:"meaning"`
+	Action  string     `json:"action" yaml:"action"`
+}
+
+// isUsage reports whether a code says that a command was called wrongly.
+func isUsage(code trace.Code) bool {
+	return slices.ContainsFunc(catalogue(), func(e explained) bool { return e.Code == code && e.Kind == "usage" })
+}
+
+// gateReasons are what failed gates and diagnoses say beside codes.
+func gateReasons() (all []explained) {
+	for kind, of := range map[string]map[string]report.Meaning{"gate": report.Gates(), "reason": report.Causes()} {
+		for name, m := range of {
+			all = append(all, explained{trace.Code(name), "pipeline/validate", kind, asSentence(m.What + ": " + m.Means), asSentence(m.Do)})
+		}
+	}
+	slices.SortFunc(all, func(a, b explained) int { return cmp.Compare(a.Code, b.Code) })
+	return all
+}
+
+// asSentence makes s start with a capital and end with a stop.
+func asSentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
+
+// catalogue is every code of every package, sorted by code and package.
+var catalogue = sync.OnceValue(func() (all []explained) {
+	var packages map[string]map[trace.Code]explained
+	if err := files.DecodeYAML(codeText, "codes.yaml", &packages); err != nil {
+		panic("codes.yaml: " + err.Error())
+	}
+	for name, codes := range packages {
+		for code, e := range codes {
+			e.Code, e.Package = code, name
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b explained) int {
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Package, b.Package))
+	})
+	return all
+})
+
+// codesMarkdown is docs/codes.md.
+func codesMarkdown(all []explained) []byte {
+	var b strings.Builder
+	b.WriteString("# Codes\n\nEvery drop, warning, finding and rejection has a code. `blis-train explain CODE` prints the same.\n")
+	b.WriteString("This page is generated: `go test ./cmd/blis-train -run TestCodesPage -update-codes`.\n\n")
+	t := report.NewTable("", "code", "kind", "where", "what it means", "what to do")
+	for _, e := range all {
+		t.Add(fmt.Sprintf("`%s`", e.Code), e.Kind, e.Package, e.Meaning, e.Action)
+	}
+	return []byte(b.String() + t.Markdown(cell))
+}
+
+func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

@@ -1,17 +1,23 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/autoscale"
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -175,4 +181,100 @@ func projectionRows(path string, all []export.Projected) []cells {
 		rows = append(rows, append(row, strings.Join(loads, ", ")))
 	}
 	return rows
+}
+
+// runPredictorExport writes a predictor.json in a router's format.
+func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) error {
+	if err := o.ResolveFor(predictorSettings[o.Format]); err != nil {
+		return err
+	}
+	format := string(o.Format)
+	path := c.Args().First()
+	if stageOf(path) != "predictor" {
+		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", path), "blis-train predictor fit OUT writes one")
+	}
+	p, in, err := con.loadPredictor(path)
+	if err != nil {
+		return err
+	}
+	out := &export.Output{}
+	switch format {
+	case predictor.FormatXGBoost:
+		docs, warnings, err := predictor.ExportXGBoost(&p.Document, o.Settings["model"])
+		if err != nil {
+			return err
+		}
+		out.Warnings = warnings
+		for _, d := range docs {
+			out.Files = append(out.Files, export.File{Suffix: "." + d.Target + ".json", Data: d.Data})
+		}
+	case predictor.FormatBulk:
+		var b bytes.Buffer
+		if err := predictor.ExportBulk(&b, filepath.Dir(path), &p.Document); err != nil {
+			return err
+		}
+		out.Files = []export.File{{Data: b.Bytes()}}
+	}
+	out, err = predictor.Sidecar(&p.Document, in, format, o.Command).Beside(out.Warnings, out.Files...)
+	if err != nil {
+		return err
+	}
+	got, err := pipeline.WriteExport(c.String("out"), export.Format(format), out)
+	if err != nil {
+		return err
+	}
+	return showExport(con, c.String("out"), got)
+}
+
+// exportSet writes what a coefficient set says of one deployment: without a
+// fit, from a file or the library.
+func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
+	write, err := o.Resolve()
+	if err != nil {
+		return err
+	}
+	dep, err := loadDeployment(c.String("deployment"))
+	if err != nil {
+		return err
+	}
+	set, in, err := con.loadSetFor(c.String("coefficients"), dep)
+	if err != nil {
+		return err
+	}
+	purpose := cmp.Or(o.For, set.ValidatedFor)
+	if err := asGate(o.Judge(purpose, coeff.ScopeAll, set.VerdictFor(purpose), nil)); err != nil {
+		return err
+	}
+	out := &export.Output{}
+	if o.Format == export.FormatNative {
+		data, err := setBytes(features.On(set, dep))
+		if err != nil {
+			return err
+		}
+		out.Files = []export.File{{Data: data}}
+	} else {
+		doc, err := learn.Document(set, dep)
+		if err != nil {
+			return err
+		}
+		doc.Header = result.NewHeader(folder.ToolVersion, "export --coefficients "+in.Name)
+		doc.Inputs = []result.Input{in}
+		src := export.Source{Fit: doc, FitInput: in}
+		pipeline.Predicts(&src, func() (*coeff.Set, error) { return set, nil })
+		if set.Library != nil { // nothing of it was left unlearned by a recording: a zero is what its terms say, and warned about
+			o.Force += ",unlearned_value"
+			src.Library = set.Library.Version
+		}
+		if out, err = export.Export(src, write, o.Options); err != nil {
+			return err
+		}
+		if err := asGate(o.TooFarOff(out)); err != nil {
+			return err
+		}
+	}
+	got, err := pipeline.WriteExport(o.Out, o.Format, out)
+	if err != nil {
+		return err
+	}
+	return showExport(con, o.Out, got)
 }

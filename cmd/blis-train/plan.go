@@ -1,15 +1,20 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
@@ -108,4 +113,148 @@ func writeTasks(dir string, open []string) error {
 			return err
 		}
 	}
+}
+
+func taskCommand() *cli.Command {
+	return &cli.Command{
+		Usage:     "do one task of a plan, or one's share of a list of them",
+		ArgsUsage: "DIR TASK | DIR --tasks-dir LIST --share I/N",
+		Description: "Writes the task's files and then its receipt, under names that hold hashes of task and content. It may be\n" +
+			"done twice, or killed: only whole files get their names. A task that fails leaves a receipt with the reason\n" +
+			"and, of a mistake of ours, the stack. In a job array, number I of N does every N-th task of the list.\n\n" +
+			"Example:\n   blis-train task job tables-0a1b",
+		Flags: flags([]cli.Flag{&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
+			&cli.StringFlag{Name: "tasks-dir", Usage: "`LIST` of open tasks that plan or collect wrote"},
+			&cli.StringFlag{Name: "share", Usage: "which tasks of the list: number `I/N` of an array, from 0", Value: "0/1"}}, talkFlags()),
+		Action: withConsole(runTasks),
+	}
+}
+
+func runTasks(c *cli.Context, con *console) error {
+	var err error
+	dir, list := c.Args().First(), c.String("tasks-dir")
+	var ids []string
+	switch {
+	case list != "" && c.NArg() == 1:
+		ids, err = shareOf(list, c.String("share"))
+	case list == "" && c.NArg() == 2:
+		ids = []string{c.Args().Get(1)}
+	default:
+		return usagef("task: got %d arguments, want DIR TASK, or DIR with --tasks-dir", c.NArg())
+	}
+	if err != nil {
+		return err
+	}
+	done := []*shard.Receipt{}
+	var errs []error
+	for _, id := range ids {
+		r, err := shard.DoTask(c.Context, dir, id, c.Int("workers"))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		con.sayf("task %s: %d files in %s", r.Task, len(r.Files), r.Folder)
+		done = append(done, r)
+	}
+	return errors.Join(append(errs, con.document(done))...)
+}
+
+// shareOf are the tasks of a list that number i of n does, given as i/n.
+func shareOf(list, share string) ([]string, error) {
+	a, b, _ := strings.Cut(share, "/")
+	i, errI := strconv.Atoi(a)
+	n, errN := strconv.Atoi(b)
+	if errI != nil || errN != nil || i < 0 || i >= n {
+		return nil, usagef("--share: got %q, want I/N with 0 <= I < N", share)
+	}
+	if _, err := os.Stat(list); err != nil {
+		return nil, fmt.Errorf("--tasks-dir: %w", err)
+	}
+	var ids []string
+	for ; ; i += n {
+		text, err := os.ReadFile(filepath.Join(list, strconv.Itoa(i)))
+		if errors.Is(err, fs.ErrNotExist) {
+			return ids, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, strings.TrimSpace(string(text)))
+	}
+}
+
+func collectCommand() *cli.Command {
+	o := pipeline.DefaultRunOptions()
+	return &cli.Command{
+		Usage:     "say which tasks of a plan are open, or write its results",
+		ArgsUsage: "DIR",
+		Description: "Reads the receipts in DIR and prints the ids of open tasks, one a line. When the last pass is done it prints\n" +
+			"none, writes what `blis-train run` writes to DIR/out and says on stderr what that says; exit 3 when a gate fails.\n\n" +
+			"Example:\n   blis-train collect job",
+		Flags: flags([]cli.Flag{tasksDirFlag(), verboseFlag(),
+			&cli.BoolFlag{Name: "gc", Usage: "only list what killed and repeated tasks left over: half-written folders, folders without a " +
+				"receipt, damaged receipts, failures of tasks that were done in the end"},
+			&cli.BoolFlag{Name: "remove", Usage: "with --gc: remove what is listed; only when no task is under way, which has a half-written " +
+				"folder too"}},
+			flagsOf(append(o.Extract.Table().Only("workers"), o.Validate.Table().Only("figures", "baseline")...)), judgeFlags(), ciFlags(),
+			talkFlags()),
+		Action: withConsole(runCollect),
+	}
+}
+
+func runCollect(c *cli.Context, con *console) error {
+	par.LeanHeap()
+	con.text, con.outWidth = con.err, columns(con.err) // stdout is ids alone, for loops that end when there are none
+	if c.NArg() != 1 {
+		return usagef("collect: got %d arguments, want one folder with a plan", c.NArg())
+	}
+	if c.Bool("gc") {
+		return listGarbage(c, con)
+	}
+	if err := goesWith(c, "--gc", "remove"); err != nil {
+		return err
+	}
+	o, err := con.runOptions(c, filepath.Join(c.Args().First(), "out"))
+	if err != nil {
+		return err
+	}
+	if err := con.checkSummary(c); err != nil {
+		return err
+	}
+	defer con.release()
+	got, err := shard.Collect(c.Context, c.Args().First(), o)
+	if err != nil {
+		return err
+	}
+	if len(got.Open) > 0 {
+		con.sayf("pass %s: %d of %d tasks done", got.Pass, got.Done, got.Done+len(got.Open))
+		return con.tellOpen(c, got.Open, got)
+	}
+	if err := con.tellOpen(c, nil, got); err != nil {
+		return err
+	}
+	if err := con.tellCI(c, got.Validation, got.Fit); err != nil {
+		return err
+	}
+	return exitFor(c, con, got.Validation)
+}
+
+// listGarbage prints what tasks left over in the folder of a plan, and removes it with --remove.
+func listGarbage(c *cli.Context, con *console) error {
+	garbage, err := shard.Job{Dir: c.Args().First()}.Garbage()
+	if err != nil {
+		return err
+	}
+	if con.json {
+		err = con.document(append([]string{}, garbage...))
+	}
+	for _, name := range garbage {
+		if !con.json {
+			fmt.Fprintln(con.out, name)
+		}
+		if c.Bool("remove") && err == nil {
+			err = os.RemoveAll(name)
+		}
+	}
+	return err
 }

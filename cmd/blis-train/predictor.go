@@ -2,14 +2,24 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 func predictorCommand() *cli.Command {
@@ -123,4 +133,285 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 		"step and journey state agree", "index - actual score"}, rows)
 	con.sayf("predictor rows: %d rows of %d requests in %d %s", total, requests, len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
 	return doc, nil
+}
+
+func predictorFitCommand() *cli.Command {
+	d := predictor.DefaultTrainOptions()
+	return &cli.Command{
+		Name:      "fit",
+		Usage:     "train the trees a router loads, and hold rows out to say what they are worth",
+		ArgsUsage: "OUT|RUNDIR...",
+		Description: "Reads OUT/tables and OUT/predictor_rows.json (made first when missing or made with other options; run folders\n" +
+			"are extracted and fitted first, with -o) and writes predictor.json, predictor_scores.json and report.html\n" +
+			"(predictor.html where report.html is that of validate).\n\n" +
+			"Example:\n   blis-train predictor fit testdata/traces/real -o out",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; default OUT/fit.json, none for none"},
+			&cli.StringFlag{Name: "weights", Value: d.Weights, Usage: "`WEIGHTS` of the stratified sample: natural, flat or sqrt"},
+			&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "`SEED` of samples, trees and draws"},
+			outFlag("`FOLDER` of the results (default: OUT itself)"),
+		}, rowFlags(), workFlags(), talkFlags()),
+		Action: withConsole(runPredictorFit),
+	}
+}
+
+func runPredictorFit(c *cli.Context, con *console) error {
+	if c.NArg() == 0 {
+		return usagef("predictor fit: got no argument, want an extracted folder, or run folders and -o")
+	}
+	o := predictor.DefaultTrainOptions()
+	o.Weights, o.Seed, o.Workers = c.String("weights"), c.Uint64("seed"), c.Int("workers")
+	if err := o.Check(); err != nil {
+		return &usageError{msg: err.Error()}
+	}
+	ro, err := rowOptionsOf(c)
+	if err != nil {
+		return err
+	}
+	in, out, ext, err := predictorInput(c, con)
+	if err != nil || ext == nil {
+		return err
+	}
+	made, err := rowsFor(c, con, in, out, ext, ro)
+	if err != nil {
+		return err
+	}
+	physics, name, err := predictorPhysics(c, con, in, &o)
+	if err != nil {
+		return err
+	}
+	scores, p, err := predictor.Fit(c.Context, in, out, ext, made, physics, o, con.header(predictor.FitCommand(made, name, o)))
+	path := filepath.Join(out, predictorFile)
+	if err != nil {
+		if stale := os.Remove(path); !errors.Is(stale, fs.ErrNotExist) { // that of other rows
+			err = errors.Join(err, stale)
+		}
+		return err
+	}
+	return errors.Join(writeDoc(path, p), con.writeScores(out, scores))
+}
+
+// predictorInput is the extracted folder; run folders are extracted and their
+// coefficients fitted first. No extraction comes back after a dry run.
+func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.Extract, err error) {
+	in = c.Args().First()
+	if _, err := os.Stat(filepath.Join(in, extractFile)); err == nil && c.NArg() == 1 {
+		if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
+			return "", "", nil, err
+		}
+		out = outOr(c, in)
+		if err := con.claim(out, c.Bool("force") || out == in); err != nil {
+			return "", "", nil, err
+		}
+		ext, err = readExtract(con, in)
+		return in, out, ext, err
+	}
+	if _, err := extract.Discover(c.Args().Slice(), nil, nil); err != nil && c.NArg() == 1 {
+		_, err := readExtract(con, in)
+		return "", "", nil, err
+	}
+	if out = c.String("out"); out == "" {
+		return "", "", nil, usagef("missing -o OUT")
+	}
+	if ext, err = extractFor(c, con, out); ext == nil || err != nil {
+		return "", "", nil, err
+	}
+	f := pipeline.DefaultFitOptions()
+	f.Progress = con.progress()
+	_, err = pipeline.Fit(c.Context, out, f)
+	var coded *trace.Error
+	// client files and stock spans have no steps: the trees are trained without physics
+	if errors.As(err, &coded) && coded.Code == fit.CodeNoRows {
+		con.warn([]trace.Finding{{Code: coded.Code, Message: coded.Msg}})
+		err = nil
+	}
+	if err == nil {
+		err = con.claim(out, true)
+	}
+	return out, out, ext, err
+}
+
+// extractFor extracts the run folders given to a predictor; nothing comes back after
+// a dry run.
+func extractFor(c *cli.Context, con *console, out string) (*result.Extract, error) {
+	o, err := con.extractOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	if c.Bool("dry-run") {
+		return nil, listRuns(con, c.Args().Slice(), o)
+	}
+	o.Out = out
+	return pipeline.Extract(c.Context, c.Args().Slice(), o)
+}
+
+// rowsFor reads the rows of a folder, or makes them when there are none made with
+// these options and tool.
+func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.Options) (*predictor.RowsDocument,
+	error) {
+	doc := &predictor.RowsDocument{}
+	err := con.readDoc(filepath.Join(out, predictor.RowsFile), doc)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case doc.Command == predictor.RowsCommand(o) && doc.ToolVersion == folder.ToolVersion && sameInputs(doc.Inputs, ext.Inputs):
+		return doc, nil
+	}
+	return makeRows(c, con, in, out, ext, o)
+}
+
+func sameInputs(a, b []result.Input) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// predictorPhysics loads where step times come from; nil without, the reason in o.
+func predictorPhysics(c *cli.Context, con *console, in string, o *predictor.TrainOptions) (*predictor.Coefficients, string, error) {
+	path := c.String("fit")
+	if path == "none" {
+		o.PhysicsReason = "--fit none"
+		return nil, "", nil
+	}
+	if path == "" {
+		path = filepath.Join(in, fitFile)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			o.PhysicsReason = "there is no " + fitFile + " beside the rows; blis-train fit makes one"
+			return nil, "", nil
+		}
+	}
+	if stageOf(path) == "" { // a coefficient file
+		set, _, err := con.loadSet(path)
+		return &predictor.Coefficients{Name: filepath.Base(path), Set: set}, filepath.Base(path), err
+	}
+	doc := &result.Fit{}
+	if err := con.readDoc(path, doc); err != nil {
+		return nil, "", err
+	}
+	set, err := export.Native(doc, nil)
+	return &predictor.Coefficients{Name: filepath.Base(path), Set: set, Fit: doc}, filepath.Base(path), err
+}
+
+// writeScores writes the scores and their report, and prints them.
+func (con *console) writeScores(out string, scores *predictor.Scores) error {
+	if err := writeDoc(filepath.Join(out, scoresFile), scores); err != nil {
+		return err
+	}
+	name := reportFile
+	if _, err := os.Stat(filepath.Join(out, validationFile)); err == nil {
+		name = predictorReport // report.html is validate's here
+	}
+	html, sections, err := predictor.Page(scores)
+	if err == nil {
+		err = files.Write(filepath.Join(out, name), html)
+	}
+	if err != nil {
+		return err
+	}
+	con.warn(scores.Warnings)
+	con.tables(sections)
+	return con.document(scores)
+}
+
+func predictorEvaluateCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "evaluate",
+		Usage:     "judge a finished predictor on runs it never saw",
+		ArgsUsage: "OUT|RUNDIR...",
+		Description: "Makes rows of the runs with the predictor's own options and writes predictor_scores.json and report.html.\n\n" +
+			"Example:\n   blis-train predictor evaluate --predictor out/predictor.json newruns -o judged",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "predictor", Usage: "predictor.json `FILE`"},
+			&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; none for none", Value: "none"},
+			&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, " +
+				"`[RUNGLOB=]TOKENS` (repeatable)"},
+			outFlag("`FOLDER` of the results"),
+		}, workFlags(), talkFlags()),
+		Action: withConsole(runPredictorEvaluate),
+	}
+}
+
+func runPredictorEvaluate(c *cli.Context, con *console) error {
+	switch {
+	case c.NArg() == 0:
+		return usagef("predictor evaluate: got no argument, want an extracted folder or run folders")
+	case c.String("predictor") == "":
+		return usagef("predictor evaluate: missing --predictor predictor.json")
+	case c.String("out") == "":
+		return usagef("missing -o OUT")
+	}
+	p, head, err := con.loadPredictor(c.String("predictor"))
+	if err != nil {
+		return err
+	}
+	in, out := c.Args().First(), c.String("out")
+	var ext *result.Extract
+	if _, statErr := os.Stat(filepath.Join(in, extractFile)); statErr == nil && c.NArg() == 1 {
+		if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
+			return err
+		}
+		if err := con.claim(out, c.Bool("force") || out == in); err != nil {
+			return err
+		}
+		ext, err = readExtract(con, in)
+	} else {
+		if ext, err = extractFor(c, con, out); ext != nil && err == nil {
+			err = con.claim(out, true)
+		}
+		in = out
+	}
+	if err != nil || ext == nil {
+		return err
+	}
+	ro, err := p.rowOptions(c)
+	if err != nil {
+		return err
+	}
+	made, err := rowsFor(c, con, in, out, ext, ro)
+	if err != nil {
+		return err
+	}
+	o := predictor.DefaultTrainOptions()
+	o.Workers, o.Seed = c.Int("workers"), p.Options.Seed
+	physics, name, err := predictorPhysics(c, con, in, &o)
+	if err != nil {
+		return err
+	}
+	h := con.header("predictor evaluate --fit " + name + " --predictor " + head.Name)
+	h.Inputs = append(h.Inputs, head)
+	scores, err := predictor.Evaluate(c.Context, in, out, ext, made, &p.Document, physics, o, h)
+	if err != nil {
+		return err
+	}
+	return con.writeScores(out, scores)
+}
+
+// loadedPredictor is predictor.json.
+type loadedPredictor struct{ predictor.Document }
+
+func (con *console) loadPredictor(path string) (*loadedPredictor, result.Input, error) {
+	_, in, err := con.readInput(path)
+	if err != nil {
+		return nil, in, err
+	}
+	p := &loadedPredictor{}
+	return p, in, con.readDoc(path, &p.Document)
+}
+
+// rowOptions are the options the predictor's rows were made with; only what
+// requests share is the caller's.
+func (p *loadedPredictor) rowOptions(c *cli.Context) (predictor.Options, error) {
+	o := p.Options.Rows
+	o.Target, o.Shared = cmp.Or(o.Target, predictor.TargetToken), []string{}
+	if err := o.Share(listOf(c, "shared-prefix-tokens")); err != nil {
+		return o, &usageError{msg: err.Error()}
+	}
+	return o, nil
 }

@@ -1,7 +1,10 @@
 package export
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // blisFile is all that BLIS's strict decoder needs of a defaults file: any
@@ -165,6 +169,248 @@ func sideValues(key string, values []blisValue) []SideValue {
 			s.Effect = "0: " + v.zero
 		}
 		out = append(out, s)
+	}
+	return out
+}
+
+// blisEntry is one set of coefficients for BLIS: of one configuration, or of all.
+type blisEntry struct {
+	suffix string            // of the file that holds it
+	config *result.FitConfig // nil: all of them
+	alpha  []blisValue
+	beta   []float64  // by position
+	fits   Projection // of config
+	region Region
+	loads  []LoadPoint // of config
+}
+
+// blisEntries projects the fit on every configuration, and on all of them when there are
+// several: that one is FILE, the others are FILE.<label>.yaml.
+func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry, []trace.Finding, error) {
+	var warn []trace.Finding
+	targets := make([]Target, len(cfgs))
+	for i := range cfgs {
+		t, err := src.Timer(cfgs[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		l, w := opt.MeanLengths(cfgs[i])
+		warn = append(warn, w...)
+		d := &cfgs[i].Deployment
+		targets[i] = Target{Deployment: d, Model: t, Region: RegionOf(d, l.Prompt, l.Output)}
+	}
+	var out []blisEntry
+	if len(targets) > 1 {
+		all, err := OnBLIS(targets...)
+		if err != nil {
+			return nil, nil, err
+		}
+		joint := blisEntry{beta: all[0].Beta}
+		if joint.alpha, err = blisAlphas(src.Fit, nil); err != nil {
+			return nil, nil, err
+		}
+		for _, p := range all {
+			joint.fits.Used = either(joint.fits.Used, p.Used)
+		}
+		joint.fillUnused()
+		out = append(out, joint)
+	}
+	taken := map[string]int{}
+	for i := range cfgs {
+		one, err := OnBLIS(targets[i])
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", cfgs[i].Label, err)
+		}
+		e := blisEntry{config: &cfgs[i], beta: one[0].Beta, fits: one[0], region: targets[i].Region}
+		if e.alpha, err = blisAlphas(src.Fit, e.config); err != nil {
+			return nil, nil, err
+		}
+		if len(targets) > 1 {
+			e.suffix = "." + slug(cfgs[i].Label)
+			if taken[e.suffix]++; taken[e.suffix] > 1 {
+				e.suffix += fmt.Sprintf("-%d", taken[e.suffix])
+			}
+			e.suffix += ".yaml"
+		}
+		e.fillUnused()
+		if src.Loads == nil {
+			return nil, nil, trace.Errorf(NothingToExport, "%s: no coefficients to simulate with", e.config.Label)
+		}
+		if e.loads, err = src.Loads(cfgs[i].Deployment, e.beta, e.region.Prompt, e.region.Output); err != nil {
+			return nil, nil, fmt.Errorf("%s: simulated loads: %w", e.config.Label, err)
+		}
+		out = append(out, e)
+	}
+	return out, warn, nil
+}
+
+func either(a, b []bool) []bool {
+	out := slices.Clone(b)
+	for i, v := range a {
+		out[i] = out[i] || v
+	}
+	return out
+}
+
+// slug is a label as a part of a file name.
+func slug(label string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, label), "-.")
+}
+
+// fillUnused gives the dispatch term, where the deployment never has it, the value that BLIS
+// itself gives it when it is absent: the all-reduce's.
+func (e *blisEntry) fillUnused() {
+	if !e.fits.Used[blisMoEDispatch] {
+		e.beta[blisMoEDispatch] = e.beta[blisAllReduce]
+	}
+}
+
+func (e *blisEntry) key(name string) string {
+	if e.config == nil || e.suffix == "" {
+		return name
+	}
+	return e.config.Label + "." + name
+}
+
+// values are the entry's coefficients with what is known of them.
+func (e *blisEntry) values() []blisValue {
+	out := make([]blisValue, len(blisBeta))
+	for i, t := range blisBeta {
+		v := blisValue{blisTerm: t, value: e.beta[i], identified: "derived", learned: true,
+			origin: "projection of the step-time model on all configurations together"}
+		if e.config != nil {
+			v.origin = "projection of the step-time model on " + e.config.Label
+		}
+		if e.config != nil && !e.fits.Used[i] {
+			v.identified, v.learned = "not used by this deployment", false
+			v.origin = "nothing: the deployment never has this term"
+			if i == blisMoEDispatch {
+				v.origin = "copied from " + blisBeta[blisAllReduce].name + ", as BLIS does when the value is absent; the deployment never has this term"
+			}
+		}
+		out[i] = v
+	}
+	return out
+}
+
+// refusals are terms of the model that no data show and that the configuration would use, and
+// a projection that is too far off.
+func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
+	out := refusals("alpha", e.alpha)
+	if e.config == nil {
+		return out
+	}
+	for j, c := range fit.Beta.Coefficients {
+		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && c.Value == 0 && c.Identified == "prior-only" {
+			out = append(out, Refusal{unlearnedValue, fmt.Sprintf("%s: %s has no value, neither learned nor prior, and this deployment would use it",
+				e.config.Label, c.Name)})
+		}
+	}
+	if why := e.tooFar(); len(why) > 0 {
+		out = append(out, Refusal{PoorProjection, fmt.Sprintf("%s: BLIS's terms miss the step-time model: %s; %s", e.config.Label,
+			strings.Join(why, ", "), e.lacking())})
+	}
+	for i, v := range e.beta {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			out = append(out, Refusal{impossibleValue, fmt.Sprintf("%s: %s = %g: BLIS stops at start-up with \"must be a finite non-negative "+
+				"number\"", e.config.Label, blisBeta[i].name, v)})
+		}
+	}
+	return out
+}
+
+// tooFar says where a projection is beyond its limits.
+func (e *blisEntry) tooFar() []string {
+	var out []string
+	if all := e.fits.Errors[0]; !(all.MAPE <= maxMAPE) {
+		out = append(out, fmt.Sprintf("steps %.1f %% off on average, want at most %g %%", 100*all.MAPE, 100*maxMAPE))
+	}
+	for _, x := range e.fits.Errors[1:] {
+		if !(math.Abs(x.Bias) <= maxBias) {
+			out = append(out, fmt.Sprintf("%s batches %+.1f %% together, want within %g %%", x.Kind, 100*x.Bias, 100*maxBias))
+		}
+	}
+	for _, p := range e.loads {
+		if !(math.Abs(p.E2ERatio-1) <= maxE2E) {
+			out = append(out, fmt.Sprintf("mean E2E %.2f times the model's at %.0f %% load, want within %g %%", p.E2ERatio, 100*p.LoadFrac,
+				100*maxE2E))
+		}
+	}
+	return out
+}
+
+// alwaysCaches is said of a deployment without prefix caching.
+const alwaysCaches = "this deployment has prefix caching off, BLIS cannot: shared and preempted prompts cost it less"
+
+// lacking says what the terms of BLIS cannot follow.
+func (e *blisEntry) lacking() string {
+	worst := e.fits.Errors[1]
+	for _, x := range e.fits.Errors[2:] {
+		if x.MAPE > worst.MAPE {
+			worst = x
+		}
+	}
+	why := "a prompt's time grows otherwise with its length: compute that overlaps with memory reads, or attention far off " +
+		"the arithmetic's rate"
+	switch {
+	case e.config.Deployment.Model.IsMoE():
+		why = "a step loads the experts that its tokens reach, few in small batches and all in large ones; BLIS loads all of them every time"
+	case worst.Kind == decode:
+		why = "decode steps follow no straight line in requests and context"
+	}
+	return fmt.Sprintf("worst for %s batches (%.1f %%): %s", worst.Kind, 100*worst.MAPE, why)
+}
+
+// side is the configuration as the sidecar has it.
+func (e *blisEntry) side() SideConfig {
+	c := SideConfig{Label: e.config.Label, Seats: e.region.Seats, Loads: e.loads,
+		CommandLine:         flagsCommand(e.config.Deployment, numbers(e.alpha), e.beta, e.suffix),
+		DefaultsCommandLine: defaultsCommand(e.config.Deployment, e.suffix), PromptTokens: &e.region.Prompt, OutputTokens: &e.region.Output,
+		Projection: e.errors()}
+	if e.fits.Errors[0].MAPE > maxMAPE/2 {
+		c.Note = e.lacking()
+	}
+	if !e.config.Deployment.Engine.PrefixCaching {
+		c.Note = strings.TrimPrefix(c.Note+"; "+alwaysCaches, "; ")
+	}
+	return c
+}
+
+// Projected is how well a configuration's file holds its model.
+type Projected struct {
+	Label  string            `json:"label"`
+	File   string            `json:"file"`   // suffix of the file's name
+	Errors []projectionError `json:"errors"` // by kind of batch, all of them first
+	Loads  []LoadPoint       `json:"simulated_loads"`
+	Limits projectionLimits  `json:"limits"` // beyond them the export is refused
+}
+
+// projectionLimits are those of every projection.
+type projectionLimits struct {
+	MAPE float64 `json:"mape"` // all batches
+	Bias float64 `json:"bias"` // any kind of batch, either sign
+	E2E  float64 `json:"e2e"`  // of the ratio from 1, at any load
+}
+
+func (e *blisEntry) projected() Projected {
+	return Projected{Label: e.config.Label, File: e.suffix, Errors: e.errors(), Loads: e.loads,
+		Limits: projectionLimits{MAPE: maxMAPE, Bias: maxBias, E2E: maxE2E}}
+}
+
+// errors are the projection's, as documents have them.
+func (e *blisEntry) errors() []projectionError {
+	var out []projectionError
+	for _, x := range e.fits.Errors {
+		out = append(out, projectionError{Batches: string(cmp.Or(x.Kind, "all")), Steps: x.Steps, MAPE: result.OrNull(x.MAPE),
+			Worst: result.OrNull(x.Worst), Bias: result.OrNull(x.Bias)})
 	}
 	return out
 }

@@ -1,13 +1,18 @@
 package export
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // regSet is the registry's CoefficientSet (schema v0.2.2). Field order is the
@@ -96,4 +101,147 @@ func registryChip(name string) string {
 		return chip
 	}
 	return strings.ToLower(strings.ReplaceAll(name, " ", "-"))
+}
+
+// The registry's readers of today load sets of the resource-decomposed cost model; of those the
+// engine's host work is what recordings of a server measure. Names and vocabularies as
+// coefficients/cost-model-host-overheads.yaml@1dd3dc7 and docs/reference/format.md@81bd9a6 of
+// inference-sim/blis-registry have them, schema v0.2.2.
+const (
+	hostSet        = "cost-model-host-overheads"
+	hostCompletion = "host_completion"
+	hostAdmission  = "host_admission_per_token"
+)
+
+// registryParts are the parts of the registry's catalog: a scope may name no other.
+var registryParts = []string{"a100-80", "a100-sxm", "b200", "b300", "gb200-nvl72", "h100", "h200", "l40s"}
+
+// hostRegistry writes the host work that the recordings measured: what a finished request still
+// costs before its answer leaves (egress), and what a prompt token costs before the engine has it
+// (the slope of overhead). What the data do not show is left out and said.
+func hostRegistry(src Source, opt Options) (*Output, error) {
+	cfgs, err := src.Configs(opt.Config)
+	if err != nil {
+		return nil, err
+	}
+	var rs []Refusal
+	for _, c := range cfgs {
+		if part := registryChip(c.Deployment.Hardware.Name); !slices.Contains(registryParts, part) {
+			rs = append(rs, Refusal{BadEntry, fmt.Sprintf("%s: the registry's catalog has no part %q, want %s", c.Label, part,
+				trace.OneOf(registryParts))})
+		}
+	}
+	set := regSet{Kind: "CoefficientSet", Name: hostSet}
+	side := src.Sidecar(opt, FormatRegistryHost, "readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 "+
+		"(inference-sim/blis-schemas)")
+	if e := completion(src, cfgs); e != nil {
+		set.Coefficients = append(set.Coefficients, map[string]regEntry{hostCompletion: *e})
+		side.Values = append(side.Values, hostValue(hostCompletion, e, "each request at completion, E2E only"))
+	} else {
+		rs = append(rs, Refusal{unlearnedValue, hostCompletion + ": no egress target in the fit"})
+	}
+	warn, err := opt.Refuse(rs, "choose other configurations with --config LABEL, or write them all the same with --force %s")
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cfgs {
+		e, why, err := admission(src, c)
+		if err != nil {
+			return nil, err
+		}
+		if e == nil {
+			warn = append(warn, trace.Findingf(unlearnedValue, "%s: %s is left out: %s", c.Label, hostAdmission, why))
+			continue
+		}
+		set.Coefficients = append(set.Coefficients, map[string]regEntry{hostAdmission: *e})
+		side.Values = append(side.Values, hostValue(c.Label+"."+hostAdmission, e, "each prompt token, before the request can be scheduled"))
+	}
+	if len(set.Coefficients) == 0 {
+		return nil, trace.Errorf(unlearnedValue, "the fit measures neither %s nor %s", hostCompletion, hostAdmission)
+	}
+	var buf bytes.Buffer
+	enc := yaml.NewEncoder(&buf)
+	enc.SetIndent(2)
+	if err := enc.Encode(set); err != nil {
+		return nil, err
+	}
+	lines, assumed := regions(cfgs, opt)
+	side.Configs, warn = lines, append(warn, assumed...)
+	side.Warnings = append(src.ValidationWarnings(), warn...)
+	return side.Beside(warn, File{"", buf.Bytes()})
+}
+
+// completion is the median egress with the interval of its constant about it.
+func completion(src Source, cfgs []result.FitConfig) *regEntry {
+	m := src.Fit.AlphaNamed(coeff.Egress)
+	if m == nil || m.TargetErrors == nil || m.TargetErrors.MedianPredUs == nil || !(*m.TargetErrors.MedianPredUs > 0) {
+		return nil
+	}
+	e := measuredHost(src, cfgs, *m.TargetErrors.MedianPredUs, "us_per_request")
+	if i := slices.IndexFunc(m.Coefficients, func(c result.Coefficient) bool { return c.Name == "base_bias" }); i >= 0 {
+		if c := m.Coefficients[i]; c.CI95 != nil {
+			e.CI95 = within(e.Value, e.Value+c.CI95[0]-c.Value, e.Value+c.CI95[1]-c.Value)
+		}
+	}
+	return e
+}
+
+// admission is what one more prompt token adds to the overhead of a configuration's idle server.
+func admission(src Source, c result.FitConfig) (*regEntry, string, error) {
+	m := src.Fit.AlphaNamed(coeff.Overhead)
+	if m == nil || src.OverheadUs == nil {
+		return nil, "no overhead target in the fit", nil
+	}
+	i := slices.IndexFunc(m.Coefficients, func(c result.Coefficient) bool { return c.Name == "admission_compute" })
+	if i < 0 || !learned(m.Coefficients[i]) {
+		return nil, "the overhead does not grow with the prompt in these data", nil
+	}
+	prompt := int64(assumedPrompt)
+	if c.MeanPromptTokens != nil {
+		prompt = max(1, int64(*c.MeanPromptTokens))
+	}
+	var us [2]float64
+	for k, tokens := range []int64{prompt, 2 * prompt} {
+		var err error
+		if us[k], err = src.OverheadUs(c.Deployment, tokens); err != nil {
+			return nil, "", fmt.Errorf("%s: overhead: %w", c.Label, err)
+		}
+	}
+	slope := (us[1] - us[0]) / float64(prompt)
+	if !(slope > 0) {
+		return nil, "the overhead does not grow with the prompt in these data", nil
+	}
+	e := measuredHost(src, []result.FitConfig{c}, slope, "us_per_token")
+	if t := m.Coefficients[i]; t.CI95 != nil {
+		e.CI95 = within(slope, slope*t.CI95[0]/t.Value, slope*t.CI95[1]/t.Value)
+	}
+	return e, "", nil
+}
+
+// measuredHost is an entry with its source: the fit, and the recordings it was made from.
+func measuredHost(src Source, cfgs []result.FitConfig, value float64, units string) *regEntry {
+	var runs []string
+	for _, c := range cfgs {
+		runs = append(runs, c.Runs...)
+	}
+	slices.Sort(runs)
+	return &regEntry{Value: value, Units: units, Method: "measured", Fitted: true, Scope: registryScope(cfgs), Sources: []regSource{{
+		Kind: "model", Cite: registryCite(src) + "; recordings " + strings.Join(slices.Compact(runs), ", "), Role: "primary"}}}
+}
+
+// within is an interval the registry takes: it holds the value; nil otherwise.
+func within(value, lo, hi float64) []float64 {
+	if lo = max(0, lo); lo <= value && value <= hi {
+		return []float64{lo, hi}
+	}
+	return nil
+}
+
+func hostValue(key string, e *regEntry, effect string) SideValue {
+	v := SideValue{Key: key, Name: key, Value: result.OrNull(e.Value), Unit: e.Units, Identified: "measured", Learned: true,
+		Origin: e.Sources[0].Cite, Effect: "charged to " + effect}
+	if e.CI95 != nil {
+		v.CI95 = &[2]float64{e.CI95[0], e.CI95[1]}
+	}
+	return v
 }
