@@ -97,7 +97,7 @@ func (c *Coefficient) numbers() []float64 {
 	if c.Estimate != nil {
 		all = append(all, *c.Estimate)
 	}
-	for _, pair := range []*[2]float64{c.CI95, c.EstimateCI95, c.Range} {
+	for _, pair := range []*[2]float64{c.CI95, c.FoldSpread, c.EstimateCI95, c.Range} {
 		if pair != nil {
 			all = append(all, pair[:]...)
 		}

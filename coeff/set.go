@@ -49,10 +49,12 @@ type Set struct {
 	Covariance        [][]float64             `yaml:"covariance"`         // of Beta, in its order; empty when not estimated
 	Residuals         map[string][][2]float64 `yaml:"residual_quantiles"` // target/prediction on the hold-out as [probability, ratio], by regime
 	Gamma             float64                 `yaml:"gamma"`              // of the preemption average (spec#preemption-average)
-	PipelineLag       map[string]RunLag       `yaml:"pipeline_lag"`       // by run
-	Gates             []Gate                  `yaml:"gates"`
-	Purposes          []PurposeVerdict        `yaml:"purposes,omitempty"`      // what the set was judged to be good for; none: not validated
-	ValidatedFor      string                  `yaml:"validated_for,omitempty"` // the purpose that decided; "": not validated
+	// GammaIdentified says that the rows told Gamma from its candidates; false: the default is kept; nil: not known.
+	GammaIdentified *bool             `yaml:"gamma_identified,omitempty"`
+	PipelineLag     map[string]RunLag `yaml:"pipeline_lag"` // by run
+	Gates           []Gate            `yaml:"gates"`
+	Purposes        []PurposeVerdict  `yaml:"purposes,omitempty"`      // what the set was judged to be good for; none: not validated
+	ValidatedFor    string            `yaml:"validated_for,omitempty"` // the purpose that decided; "": not validated
 	// Identifiability says in words what the data could not tell apart.
 	Identifiability []string        `yaml:"identifiability"`
 	Certificate     *Certificate    `yaml:"certificate"`
@@ -98,6 +100,10 @@ type Coefficient struct {
 	// CI95 is 95 % for the true coefficient and always holds Value; nil when not estimated. It is that of the
 	// posterior with a prior, else EstimateCI95, widened to Value where the penalty moved that outside (spec#value-interval).
 	CI95 *[2]float64 `json:"ci95" yaml:"ci95"`
+	// CI95Given is GivenPrior where CI95 is that of the posterior: 95 % provided that the prior holds; else "".
+	CI95Given string `json:"ci95_given,omitempty" yaml:"ci95_given,omitempty"`
+	// FoldSpread is the smallest and largest value over the folds; nil unknown (spec#fold-spread).
+	FoldSpread *[2]float64 `json:"fold_spread" yaml:"fold_spread,omitempty"`
 	// Estimate is least squares without penalty, EstimateCI95 its own interval; nil with a prior and where CI95 is.
 	Estimate     *float64    `json:"estimate" yaml:"estimate,omitempty"`
 	EstimateCI95 *[2]float64 `json:"estimate_ci95" yaml:"estimate_ci95,omitempty"`
@@ -107,6 +113,9 @@ type Coefficient struct {
 	// the library, the share that the data of a fit have in it ("data 0.93"); "" without a prior.
 	Evidence string `json:"evidence,omitempty" yaml:"evidence,omitempty"`
 }
+
+// GivenPrior marks an interval that holds the truth as often as it says only where the prior does.
+const GivenPrior = "prior"
 
 // AlphaModel predicts one delay of a request.
 type AlphaModel struct {

@@ -275,7 +275,7 @@ func TestEvalPriorFindsTheWrongDevice(t *testing.T) {
 				t.Fatal(err)
 			}
 			k := slices.IndexFunc(doc.Beta.Warnings, func(f trace.Finding) bool {
-				return f.Code == fit.Implausible && strings.Contains(f.Message, "prior")
+				return f.Code == fit.Implausible && strings.Contains(f.Message, "what the prior")
 			})
 			if wrong && k >= 0 {
 				found++

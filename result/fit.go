@@ -220,6 +220,7 @@ type Model struct {
 	LagEvidence      []LagEvidence     `json:"lag_evidence"`
 	Lambda           *float64          `json:"lambda"`
 	GammaEMA         *float64          `json:"gamma_ema"`
+	GammaIdentified  *bool             `json:"gamma_identified,omitempty"` // beta: the rows told gamma from its candidates
 	Grid             []GridPoint       `json:"grid"`
 	Coefficients     []Coefficient     `json:"coefficients"`
 	Covariance       [][]float64       `json:"covariance"`

@@ -178,7 +178,16 @@ func showFit(con *console, doc *result.Fit) {
 	}
 	con.warnAll(doc)
 	con.sayf("fit: %d of %d runs, %d %s, %slambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),
-		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), number(doc.Beta.Lambda), number(doc.Beta.GammaEMA))
+		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), number(doc.Beta.Lambda),
+		number(doc.Beta.GammaEMA)+gammaWords(&doc.Beta))
+}
+
+// gammaWords says where gamma is the default because the rows do not tell it.
+func gammaWords(m *result.Model) string {
+	if m.GammaIdentified != nil && !*m.GammaIdentified {
+		return " (the default: not identified)"
+	}
+	return ""
 }
 
 // priorWords names a prior that is a coefficient set.

@@ -22,7 +22,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		FeatureSet: fit.FeatureSet, Recipe: b.Recipe, Refit: fit.Options.RefitAll,
 		TrainedOn: trainedOn(fit), BetaTarget: b.Target,
 		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance, Residuals: nativeResiduals(b.ResidualQuant),
-		Gamma: valueOr(b.GammaEMA, defaultGamma), PipelineLag: b.PipelineLag,
+		Gamma: valueOr(b.GammaEMA, defaultGamma), GammaIdentified: b.GammaIdentified, PipelineLag: b.PipelineLag,
 		Gates: nativeGates(val), Purposes: nativePurposes(val), ValidatedFor: validatedFor(val), Certificate: b.Certificate,
 		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit),
 	}

@@ -74,3 +74,6 @@ const DefaultGamma = 0.3
 
 // Gammas returns the EMA's candidates, ascending.
 func Gammas() []float64 { return []float64{0.1, 0.3, 0.5} }
+
+// MemorySteps is how long the slowest of them remembers a preemption: ceil(5/0.1) steps.
+const MemorySteps = 50

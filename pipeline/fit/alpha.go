@@ -52,9 +52,9 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 		f.warn(trace.Findingf(CodeFewRows, "alpha %s: %d training rows: not fitted", target, len(p.Train)))
 		return a, nil
 	}
-	p.Embargo(alphaPerStep(p, f.used))
 	a.s = &Solved{Pool: p, Terms: AlphaTerms(features.AlphaFeatures(f.o.Spec), len(p.Configs))}
 	a.s.Opt = RidgeOptions(a.s.Terms, epsOf(target), f.o)
+	a.s.Opt.EmbargoRows = embargo(alphaPerStep(p, f.used))
 	if target != coeff.Overhead {
 		var err error
 		a.sel, err = a.s.Choose(f.o.Recipe, target)
@@ -124,8 +124,9 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 // choose their own (amendment separate-averages).
 func (f *fitter) gammaOf(a *alphaFit) int {
 	wait := a.target == coeff.Admission || a.target == coeff.Queue
-	if scores := a.sel.Scores(); wait && len(scores) > 0 && f.o.Spec.Has(features.SeparateAverages) {
-		return ridge.ChooseVariant(scores)
+	if scores := a.sel.scores(f.gammas); wait && len(scores) > 0 && f.o.Spec.Has(features.SeparateAverages) {
+		own, _ := ridge.ChooseVariant(scores, features.DefaultGamma)
+		return own
 	}
 	return f.gamma
 }
@@ -162,13 +163,11 @@ func (f *fitter) nestOverhead(a *alphaFit) error {
 	if len(s.Pool.Configs) < 3 {
 		return nil
 	}
-	o, v := s.Opt, s.Pool.Data.Variants[f.gamma]
-	o.EmbargoRows = v.EmbargoRows
-	sels, err := s.Pool.Data.With(f.gamma).Subset(s.Pool.Train).SelectIntervals(a.bounds, o)
+	sels, err := s.Pool.Data.With(f.gamma).Subset(s.Pool.Train).SelectIntervals(a.bounds, s.Opt)
 	if err != nil {
 		return err
 	}
-	sels[0].Gamma = v.Gamma
+	sels[0].Gamma = s.Pool.Data.Variants[f.gamma].Gamma
 	a.sel.Rel[f.gamma] = sels[0]
 	return nil
 }

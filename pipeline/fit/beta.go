@@ -1,8 +1,10 @@
 package fit
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -15,7 +17,7 @@ import (
 // componentShare is the share of the columns' variance that a fit in components keeps.
 const componentShare = 0.999
 
-// selectBeta scores the grid of the step-time model.
+// selectBeta scores the grid of the step-time model and chooses gamma.
 func (f *fitter) selectBeta() (*Solved, Selections, error) {
 	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Beta })
 	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
@@ -23,10 +25,10 @@ func (f *fitter) selectBeta() (*Solved, Selections, error) {
 	if len(p.Train) == 0 {
 		return nil, Selections{}, trace.Errorf(CodeNoRows, "beta: no training row is left of %d runs", len(f.used))
 	}
-	p.Embargo(1 / float64(f.leastStride()))
 	f.beta = p
 	s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
 	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
+	s.Opt.EmbargoRows = embargo(1 / float64(f.leastStride()))
 	if f.o.FromSets() {
 		if err := f.setPrior(s); err != nil {
 			return nil, Selections{}, err
@@ -39,6 +41,9 @@ func (f *fitter) selectBeta() (*Solved, Selections, error) {
 		}
 	}
 	sel, err := s.Choose(f.o.Recipe, "beta")
+	if err == nil {
+		f.gamma, f.within = ridge.ChooseVariant(sel.scores(f.gammas), features.DefaultGamma)
+	}
 	return s, sel, err
 }
 
@@ -60,6 +65,9 @@ func (f *fitter) isMeasured(run string) bool {
 func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	out := Model(s, m, &f.o, "beta", f.o.BetaTarget)
 	f.provenance(s, out)
+	if err := f.describeGamma(s, m, out); err != nil {
+		return nil, err
+	}
 	out.PipelineLag = map[string]result.RunLag{}
 	for _, p := range f.prepared {
 		out.TargetAudit = append(out.TargetAudit, p.Audit)
@@ -90,6 +98,59 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 		}
 	}
 	return out, nil
+}
+
+// preemptionTerm is the step-time term that gamma belongs to.
+const preemptionTerm = "preemption_overhead"
+
+// describeGamma says whether the rows tell gamma, and lets the interval of the preemption
+// term hold those of every gamma that is as good (spec#gamma-choice).
+func (f *fitter) describeGamma(s *Solved, m Selections, out *result.Model) error {
+	j := slices.IndexFunc(s.Terms, func(t Term) bool { return t.Name == preemptionTerm })
+	if sayGamma(f.gammas, f.gamma, f.within, j, out); m.Rel == nil || j < 0 {
+		return nil
+	}
+	for _, v := range f.within {
+		if c := &out.Coefficients[j]; v != f.gamma && c.CI95 != nil {
+			other := *s
+			if err := other.SolveRelative(v, &m.Rel[v], f.o.RefitAll); err != nil {
+				return err
+			}
+			tags := slices.Repeat([]string{c.Identified}, len(s.Terms))
+			unite(&c.Coefficient, Confidence(&other, tags).Terms[j])
+		}
+	}
+	return nil
+}
+
+// sayGamma notes whether the rows tell gamma: the usual one is better than the others by more than
+// a standard error, or worse than the best. j is the preemption term, -1: none.
+func sayGamma(gammas []float64, chosen int, within []int, j int, out *result.Model) {
+	told := gammas[chosen] != features.DefaultGamma || len(within) == 1
+	out.GammaIdentified = &told
+	if told || j < 0 || !(out.Coefficients[j].Range[1] > 0) {
+		return
+	}
+	var also []string
+	for _, v := range within {
+		also = append(also, fmt.Sprint(gammas[v]))
+	}
+	out.Warnings = append(out.Warnings, trace.Findingf(NotIdentified, "gamma of the preemption average: the scores of %s lie within one "+
+		"standard error, the default %g is kept, and the interval of %s holds those of all of them",
+		strings.Join(also, ", "), gammas[chosen], preemptionTerm))
+}
+
+// unite widens the interval of a coefficient to hold another; one that is not known leaves none.
+func unite(c *coeff.Coefficient, t ridge.Interval) {
+	if t.Method == ridge.FromNothing {
+		c.CI95, c.Estimate, c.EstimateCI95 = nil, nil, nil
+		return
+	}
+	for _, ci := range []*[2]float64{c.CI95, c.EstimateCI95} {
+		if ci != nil {
+			ci[0], ci[1] = math.Min(ci[0], t.Lo), math.Max(ci[1], t.Hi)
+		}
+	}
 }
 
 // contextsMerged says that in every run one mean context stands for all decodes.

@@ -43,9 +43,25 @@ func Model(s *Solved, m Selections, o *Options, name, target string) *result.Mod
 	out.Rows = RowCounts(s.Pool.Tables)
 	out.Rows.Holdout = len(s.Pool.Hold)
 	coefficients(s, o, out)
+	if m.Rel != nil {
+		setFolds(out, &m.Rel[s.Variant])
+	}
 	boundHits(s, out)
 	rowGuidance(s, out)
 	return out
+}
+
+// setFolds gives every coefficient its smallest and largest value over the folds (spec#fold-spread).
+func setFolds(out *result.Model, sel *ridge.Selection) {
+	for j := range out.Coefficients {
+		lo, hi := math.Inf(1), math.Inf(-1)
+		for _, beta := range sel.FoldBetas {
+			lo, hi = math.Min(lo, beta[j]), math.Max(hi, beta[j])
+		}
+		if lo <= hi {
+			out.Coefficients[j].FoldSpread = &[2]float64{lo, hi}
+		}
+	}
 }
 
 // Evidence is what the rows say about the terms of a solved model. It comes
@@ -124,7 +140,9 @@ func setInterval(c *coeff.Coefficient, t ridge.Interval, posterior bool) {
 	}
 	lo, hi := t.Holding(c.Value)
 	c.CI95 = &[2]float64{lo, hi}
-	if !posterior {
+	if posterior {
+		c.CI95Given = coeff.GivenPrior
+	} else {
 		c.Estimate, c.EstimateCI95 = result.OrNull(t.Center), &[2]float64{t.Lo, t.Hi}
 	}
 }

@@ -278,7 +278,6 @@ func pooled(t *testing.T, sources []Source, o Options, adjacentOnly bool) *resul
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.gamma = ridge.ChooseVariant(m.Scores())
 	if err := s.SolveAt(m, f.gamma, f.o.RefitAll); err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -46,25 +44,16 @@ func Fit(ctx context.Context, sources []Source, o Options, progress trace.Progre
 	return f.out, nil
 }
 
-// choose scores every grid and takes the gamma that is best for beta and the default
-// alpha target together.
+// choose scores every grid and takes the gamma of the step time for all models.
 func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alphas alphaFits, err error) {
 	if beta, sel, err = f.selectBeta(); err != nil {
 		return nil, sel, nil, err
 	}
-	if alphas, err = f.selectAlphas(ctx); err != nil {
-		return nil, sel, nil, err
-	}
-	scores := [][]ridge.Selection{sel.Scores()}
-	if a := alphas.byTarget(rows.DefaultAlphaTarget(f.o.Spec)); a != nil && a.sel.Scores() != nil {
-		scores = append(scores, a.sel.Scores())
-	}
-	f.gamma = ridge.ChooseVariant(scores...)
-	return beta, sel, alphas, nil
+	alphas, err = f.selectAlphas(ctx)
+	return beta, sel, alphas, err
 }
 
-// fit chooses gamma for beta and the default alpha target together, then
-// solves every model at it.
+// fit chooses the gamma of the step time, then solves every model at it.
 func (f *fitter) fit(ctx context.Context) error {
 	beta, betaSel, alphas, err := f.choose(ctx)
 	if err != nil {

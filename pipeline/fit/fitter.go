@@ -19,7 +19,8 @@ import (
 type fitter struct {
 	o        Options
 	gammas   []float64
-	gamma    int // chosen position in gammas
+	gamma    int   // chosen position in gammas
+	within   []int // positions within one standard error of the best
 	prepared []*Run
 	used     []*Run
 	beta     *Pool // the rows of the step-time model
@@ -73,7 +74,11 @@ func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	if err != nil {
 		return err
 	}
+	alone := !slices.ContainsFunc(f.prepared, func(p *Run) bool { return p.Reason == "" })
 	for _, p := range f.prepared {
+		if p.Reason != "" && !alone && p.Saturated && p.Beta != nil && p.Beta.Kept > 0 {
+			p.Reason = "" // its preemptions teach what they cost
+		}
 		if p.Reason == "" {
 			f.used = append(f.used, p)
 		}

@@ -122,7 +122,7 @@ func gramsOf(src Source, o Options) (ridge.File, error) {
 // out has none.
 func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Options) ([]*rows.Table, error) {
 	t, err := steps.Beta(space, rows.Options{Target: o.BetaTarget, Lag: lag, Gammas: features.Gammas(), Split: o.Split,
-		Saturated: p.Spans})
+		Saturated: p.Spans, Preempting: true})
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Opti
 func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *ridge.Cells, err error) {
 	opt := RidgeOptions(FeatureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
 	opt.Workers = 1
-	opt.EmbargoRows = int(math.Ceil(5 / gamma))
+	opt.EmbargoRows = embargo(1)
 	empty := ridge.Cells{P: len(opt.Penalty), EpsUs: opt.EpsUs, Folds: opt.Folds, Gamma: gamma, Lag: lag}
 	train, hold = new(ridge.Cells), new(ridge.Cells)
 	*train, *hold = empty, empty
@@ -384,13 +384,21 @@ func (g *gramFit) fit() error {
 			return err
 		}
 	}
-	gamma := ridge.ChooseVariant(sels)
+	gamma, within := ridge.ChooseVariant(sels, features.DefaultGamma)
 	total := g.cells(gamma, false).Total(g.opt.MinCellRows)
 	fit, err := ridge.Solve(total, sels[gamma].Lambda, g.opt)
 	if err != nil {
 		return err
 	}
 	g.report(sels, gamma, total, fit)
+	j := slices.IndexFunc(g.terms, func(t Term) bool { return t.Name == preemptionTerm })
+	sayGamma(g.gammas, gamma, within, j, &g.out.Beta)
+	for _, v := range within {
+		if c := &g.out.Beta.Coefficients[j]; v != gamma && c.CI95 != nil {
+			tags := slices.Repeat([]string{c.Identified}, len(g.terms))
+			unite(&c.Coefficient, ridge.Blocks(g.cells(v, false).Blocks(g.opt.MinCellRows), tags, g.opt).Terms[j])
+		}
+	}
 	return nil
 }
 
@@ -411,6 +419,7 @@ func (g *gramFit) report(sels []ridge.Selection, gamma int, total *ridge.Gram, f
 	g.countRows(out)
 	e := g.evidence(gamma, total, fit)
 	e.Describe(g.terms, fit, len(g.configs), out)
+	setFolds(out, sel)
 	g.errors(gamma, sel, fit.Beta, out)
 	for k, r := range g.runs {
 		if r.Audit.Run == "" {

@@ -77,7 +77,7 @@ func (a *alphaFit) deployment(label string, names []string, common []float64) (*
 	d, b := s.Train.Subset(mine), a.bounds.Subset(mine)
 	o := s.Opt
 	o.Anchor, o.AnchorTight = common, 2*o.SpreadUs*o.SpreadUs/(overheadApart*overheadApart)/float64(len(mine))
-	o.Objective, o.EmbargoRows = ridge.Within, s.Pool.Data.Variants[s.Variant].EmbargoRows
+	o.Objective = ridge.Within
 	sels, err := d.SelectIntervals(b, o)
 	if err != nil {
 		return nil, err

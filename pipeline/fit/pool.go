@@ -120,13 +120,10 @@ func (p *Pool) rowOf(i int32) (t *rows.Table, row int) {
 	return p.Tables[k], int(i) - first
 }
 
-// Embargo sets the rows dropped before a validation block: ceil(5/gamma) steps,
-// as rows (spec#folds).
-func (p *Pool) Embargo(rowsPerStep float64) {
-	for g := range p.Data.Variants {
-		v := &p.Data.Variants[g]
-		v.EmbargoRows = int(math.Ceil(math.Ceil(5/v.Gamma) * rowsPerStep))
-	}
+// embargo is how many rows are dropped before a validation block, one number for all
+// smoothing factors: the steps that the longest average remembers (spec#folds).
+func embargo(rowsPerStep float64) int {
+	return int(math.Ceil(features.MemorySteps * rowsPerStep))
 }
 
 // TrainData are the rows outside the hold-out.

@@ -3,6 +3,7 @@ package fit
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -178,7 +179,7 @@ func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error
 		p.Reason = strings.TrimPrefix(a.Refused.Msg, "run "+src.ID+": ") + "; " + a.Refused.Hint
 		p.Findings = append(p.Findings, trace.Findingf(a.Refused.Code, "%s; %s", a.Refused.Msg, a.Refused.Hint))
 	}
-	if p.Reason != "" {
+	if p.Reason != "" && (!p.Saturated || steps.Run.Aggregate != nil || !steps.Preempts()) {
 		return p, nil
 	}
 	if err := p.tables(steps, space, o, gammas); err != nil {
@@ -217,6 +218,7 @@ func (p *Run) judge(run *trace.Run, o Options) {
 	}
 	if p.Saturated {
 		p.Reason = "saturated: " + reason
+		spans = []rows.Span{{StartNs: math.MinInt64, EndNs: math.MaxInt64}}
 	}
 	p.Spans = spans
 }
@@ -225,7 +227,7 @@ func (p *Run) judge(run *trace.Run, o Options) {
 func (p *Run) tables(steps *rows.Steps, space *features.Space, o Options, gammas []float64) error {
 	var err error
 	p.Beta, err = steps.Beta(space, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.Spans,
-		Stride: p.Src.Stride, Slim: o.Rows == nil})
+		Preempting: true, Stride: p.Src.Stride, Slim: o.Rows == nil})
 	if err != nil {
 		return err
 	}

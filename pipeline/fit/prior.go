@@ -184,7 +184,15 @@ func (f *fitter) provenance(s *Solved, out *result.Model) {
 		}
 	}
 	out.Warnings = append(out.Warnings, f.contradictions(s)...)
+	if t := s.Train.OffPrior(s.Fit, s.Opt, l.cov); t.Distance > t.Limit {
+		out.Warnings = append(out.Warnings, trace.Findingf(Implausible, "%s (%s): in the %d directions that these rows tell, "+
+			"the coefficients lie %.1f of its standard errors off it (root mean square, limit %.1f); their intervals hold only where it does",
+			offPrior, l.name, t.Directions, t.Distance, t.Limit))
+	}
 }
+
+// offPrior begins the finding of data that contradict the prior (spec#prior-contradicted).
+const offPrior = "the data contradict the prior"
 
 // contradictionSD is the standardised distance from which data contradict a prior.
 const contradictionSD = 3

@@ -205,14 +205,15 @@ type Selections struct {
 	Frozen []ridge.FrozenFit // Frozen recipe
 }
 
-// Scores are the model's part in the choice of gamma (spec#selection).
-func (m Selections) Scores() []ridge.Selection {
+// scores are what gamma is chosen by (spec#gamma-choice); the frozen recipe has one score a gamma.
+func (m Selections) scores(gammas []float64) []ridge.Selection {
 	if m.Rel != nil {
 		return m.Rel
 	}
 	out := make([]ridge.Selection, len(m.Frozen))
 	for g, f := range m.Frozen {
-		out[g] = ridge.Selection{Score: f.Grid[f.Index].Score}
+		score := f.Grid[f.Index].Score
+		out[g] = ridge.Selection{Gamma: gammas[g], Grid: []ridge.Point{{Within: score, FoldScores: []float64{score}}}}
 	}
 	return out
 }

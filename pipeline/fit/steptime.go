@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -30,7 +29,6 @@ func FitStepTime(ctx context.Context, sources []Source, o Options) (*StepTime, e
 	if err != nil {
 		return nil, err
 	}
-	f.gamma = ridge.ChooseVariant(m.Scores())
 	if err := s.SolveAt(m, f.gamma, f.o.RefitAll); err != nil {
 		return nil, err
 	}

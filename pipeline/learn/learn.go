@@ -201,7 +201,7 @@ func (l *learner) describe(out *Learned, s *state) {
 	for k, v := range s.values {
 		c := l.m.at(out.Set, k)
 		half := float64(normal95 * math.Sqrt(out.Covariance[k][k]))
-		c.CI95 = &[2]float64{math.Max(0, v-half), v + half}
+		c.CI95, c.CI95Given = &[2]float64{math.Max(0, v-half), v + half}, coeff.GivenPrior
 		share := 1 - out.Covariance[k][k]/(l.m.sd[k]*l.m.sd[k])
 		if !slices.ContainsFunc(s.blocks, func(b *ridge.Gram) bool { return b.G[k*n+k] > 0 }) {
 			share = 0

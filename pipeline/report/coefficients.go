@@ -49,7 +49,7 @@ func modelBlocks(m result.Model) []Block {
 func expertBlocks(m result.Model) []Block {
 	facts := knownFacts(
 		FactOf("Target", m.Target), FactOf("Penalty λ", ShortOr(m.Lambda)),
-		FactOf("Preemption memory γ", ShortOr(m.GammaEMA)),
+		FactOf("Preemption memory γ", gammaText(m)),
 		FactOf("Effective degrees of freedom", freedom(m)), FactOf("Condition number", ShortOr(m.ConditionNumber)),
 		FactOf("Optimality certificate", certificate(m.Certificate)), FactOf("Folds", folds(m.FoldFingerprints)))
 	if r := m.Reweighting; r != nil {
@@ -66,6 +66,14 @@ func expertBlocks(m result.Model) []Block {
 		out = append(out, Block{Table: t})
 	}
 	return out
+}
+
+// gammaText is gamma, and whether the rows told it.
+func gammaText(m result.Model) string {
+	if told := m.GammaIdentified; told != nil && !*told {
+		return ShortOr(m.GammaEMA) + ", the default: not identified"
+	}
+	return ShortOr(m.GammaEMA)
 }
 
 func freedom(m result.Model) string {
@@ -115,7 +123,7 @@ func coefficientTable(m result.Model) *Table {
 	for i, c := range m.Coefficients {
 		v, unit := Milli(c.Value, c.Unit)
 		cells := []Cell{
-			Count(i + 1), Name(c.Name), estimateCell(c), intervalCell(c),
+			Count(i + 1), Name(c.Name), estimateCell(c), intervalCell(c), rangeIn(c.FoldSpread, c.Unit),
 			{Text: FourDigits(v), Key: sortKey(v), Class: "n"}, {Text: unit, Class: "nb"},
 			{Mini: template.HTML(intervalBar(c))}, Percent(c.Share),
 		}
@@ -150,12 +158,20 @@ func estimateCell(c result.Coefficient) Cell {
 }
 
 func intervalCell(c result.Coefficient) Cell {
-	ci := c.Interval()
-	if ci == nil {
+	out := rangeIn(c.Interval(), c.Unit)
+	if c.CI95Given != "" && c.CI95 != nil {
+		out.Sub = "given the " + c.CI95Given
+	}
+	return out
+}
+
+// rangeIn is two values of a unit, sorted by their distance.
+func rangeIn(of *[2]float64, unit string) Cell {
+	if of == nil {
 		return Cell{Text: Unknown, Class: "dim"}
 	}
-	lo, _ := Milli(ci[0], c.Unit)
-	hi, _ := Milli(ci[1], c.Unit)
+	lo, _ := Milli(of[0], unit)
+	hi, _ := Milli(of[1], unit)
 	return Cell{Text: Range(lo, hi), Class: "nb", Key: sortKey(hi - lo)}
 }
 

@@ -38,8 +38,8 @@ func benchRowsOf(seed uint64) *ridge.Data {
 	}
 	for g := range benchGammas {
 		d.Variants = append(d.Variants, ridge.Variant{
-			Gamma: []float64{.02, .05, .1}[g], EmbargoRows: []int{250, 100, 50}[g],
-			Cols: []int{11}, Values: [][]float64{make([]float64, n)},
+			Gamma: []float64{.02, .05, .1}[g],
+			Cols:  []int{11}, Values: [][]float64{make([]float64, n)},
 		})
 	}
 	for i := range n {
@@ -78,7 +78,7 @@ func selectAll(b *testing.B, lags []*ridge.Data, o ridge.Options) (best ridge.Se
 		if err != nil {
 			b.Fatal(err)
 		}
-		v := ridge.ChooseVariant(sel)
+		v, _ := ridge.ChooseVariant(sel, .05)
 		if chosen < 0 || sel[v].Score < best.Score {
 			best, chosen, variant = sel[v], l, v
 		}

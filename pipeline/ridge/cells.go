@@ -58,23 +58,15 @@ func (d *Data) Cut(o Options) ([]*Cells, []Finding, error) {
 	if len(found) == len(seqs) {
 		return nil, found, &Error{Code: TooFewRows, Msg: fmt.Sprintf("no run has %d rows", o.Folds+1)}
 	}
-	embargoes := []int{o.EmbargoRows}
-	gammas := []float64{0}
-	if len(d.Variants) > 0 {
-		embargoes, gammas = nil, nil
-		for _, v := range d.Variants {
-			embargoes, gammas = append(embargoes, v.EmbargoRows), append(gammas, v.Gamma)
-		}
-	}
 	parts := make([][]segment, len(seqs))
-	par.Each(o.Threads(), len(seqs), func(_, k int) { parts[k] = segments(d, &seqs[k], embargoes) })
+	par.Each(o.Threads(), len(seqs), func(_, k int) { parts[k] = segments(d, &seqs[k], o.EmbargoRows) })
 	segs := slices.Concat(parts...)
-	grams := sumSegments(d, o, segs, len(embargoes))
-	out := make([]*Cells, len(embargoes))
+	out := make([]*Cells, max(1, len(d.Variants)))
+	grams := sumSegments(d, o, segs, len(out))
 	for v := range out {
-		c := &Cells{P: d.P, EpsUs: o.EpsUs, Folds: o.Folds, Gamma: gammas[v], Embargo: embargoes[v]}
+		c := &Cells{P: d.P, EpsUs: o.EpsUs, Folds: o.Folds, Gamma: d.gamma(v), Embargo: o.EmbargoRows}
 		for k, s := range segs {
-			key := CellKey{s.seq.Config, s.seq.Run, s.regime, s.block, from(s, embargoes[v])}
+			key := CellKey{s.seq.Config, s.seq.Run, s.regime, s.block, from(s, o.EmbargoRows)}
 			c.List = append(c.List, Cell{key, *grams[k][v]})
 		}
 		out[v] = c
@@ -96,16 +88,14 @@ func from(s segment, embargo int) int32 {
 }
 
 // segments cuts a sequence at its block bounds and at every place where a fold
-// of a variant stops training, and splits each piece by regime in time order.
-func segments(d *Data, s *Sequence, embargoes []int) []segment {
+// stops training, and splits each piece by regime in time order.
+func segments(d *Data, s *Sequence, embargo int) []segment {
 	cuts := slices.Clone(s.bounds)
 	if cuts == nil {
 		cuts = []int{0, len(s.Rows)}
 	}
 	for j := 0; s.bounds != nil && j+2 < len(s.bounds); j++ {
-		for _, e := range embargoes {
-			cuts = append(cuts, s.trainEnd(j, e))
-		}
+		cuts = append(cuts, s.trainEnd(j, embargo))
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)

@@ -48,7 +48,8 @@ type Confidence struct {
 // A term that varies only between configurations is widened to the jack-knife
 // over configurations with Student's quantile, and has no interval below three.
 // Signed terms are cut at 0. Terms in a direction the rows do not know
-// (eigenvalue under 1e-6 of the largest) have no interval.
+// (eigenvalue under 1e-6 of the largest) have no interval, nor have those whose quantile
+// exceeds Student's with one degree of freedom: draws without their few blocks decide it.
 func (d *Data) Confidence(fit Fit, tags []string, o Options) Confidence {
 	w := PredictionWeights(d, fit.Beta, o)
 	return Blocks(rowBlocks(d, w, fit.Beta, o), tags, o)
@@ -69,7 +70,7 @@ func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	}
 	q := b.quantiles(o)
 	b.covariance(out.Covariance)
-	configs := blockConfigs(blocks)
+	configs, widest := blockConfigs(blocks), stat.StudentT(0.5+level/2, 1)
 	out.JackSE = b.jackknife(blocks, configs)
 	student := math.NaN()
 	if len(configs) > 1 {
@@ -78,7 +79,7 @@ func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	for j := range out.Terms {
 		t := &out.Terms[j]
 		*t = Interval{math.NaN(), math.NaN(), math.NaN(), math.NaN(), FromNothing}
-		if !known[j] || tags[j] == coeff.PriorOnly || tags[j] == coeff.BetweenConfigs && math.IsNaN(out.JackSE[j]) {
+		if !known[j] || !(q[j] <= widest) || tags[j] == coeff.PriorOnly || tags[j] == coeff.BetweenConfigs && math.IsNaN(out.JackSE[j]) {
 			continue
 		}
 		t.set(FromBlocks, b.beta(j), math.Sqrt(out.Covariance[j*p+j]), q[j])

@@ -3,6 +3,7 @@ package ridge_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -207,5 +208,30 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 	}
 	if all < 90 || float64(hits) < .88*float64(all) || hits == all {
 		t.Errorf("%d of %d intervals hold the truth, want about 95 %%", hits, all)
+	}
+}
+
+// A term that one block holds has no interval, however many draws hold that block; one in all blocks has.
+func TestNoIntervalFromOneBlock(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 7))
+	for _, held := range []int{5, 2000} {
+		d := &ridge.Data{P: 2}
+		for i := range 2000 {
+			x := 0.0
+			if i%5 == 0 && i < held {
+				x = 1
+			}
+			d.X, d.Y = append(d.X, 1, x), append(d.Y, (1000+300*x)*(1+0.02*rng.NormFloat64()))
+			d.Config, d.Regime = append(d.Config, 0), append(d.Regime, 0)
+		}
+		o := ridge.DefaultOptions(2)
+		fit, err := ridge.FitRows(d, ridge.Weights(d, o), nil, 1e-6, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := d.Confidence(fit, []string{coeff.Within, coeff.Within}, o).Terms[1]
+		if known := got.Method != ridge.FromNothing; known != (held > 5) || known && (got.Lo < 200 || got.Hi > 400) {
+			t.Errorf("%d rows: got %+v", held, got)
+		}
 	}
 }

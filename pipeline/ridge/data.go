@@ -26,10 +26,9 @@ type Data struct {
 
 // Variant replaces columns of X. Values[k][i] is row i of column Cols[k].
 type Variant struct {
-	Gamma       float64 // label; breaks ties (smaller wins)
-	EmbargoRows int     // training rows dropped before a validation block, per run
-	Cols        []int
-	Values      [][]float64
+	Gamma  float64 // label
+	Cols   []int
+	Values [][]float64
 }
 
 // Len is the number of rows.
@@ -93,7 +92,7 @@ func (d *Data) Subset(rows []int32) *Data {
 	out.Config, out.Regime, out.Run = pick(d.Config, rows), pick(d.Regime, rows), pick(d.Run, rows)
 	out.Time = pick(d.Time, rows)
 	for _, v := range d.Variants {
-		w := Variant{Gamma: v.Gamma, EmbargoRows: v.EmbargoRows, Cols: v.Cols}
+		w := Variant{Gamma: v.Gamma, Cols: v.Cols}
 		for _, col := range v.Values {
 			w.Values = append(w.Values, pick(col, rows))
 		}
@@ -130,6 +129,14 @@ func (d *Data) With(k int) *Data {
 		}
 	}
 	return &out
+}
+
+// gamma is the label of variant k, 0 without variants.
+func (d *Data) gamma(k int) float64 {
+	if k >= len(d.Variants) {
+		return 0
+	}
+	return d.Variants[k].Gamma
 }
 
 // same reports whether X already holds a variant's columns.

@@ -104,7 +104,7 @@ type Fold struct{ Train, Test []int32 }
 // Folds lists the rows of each forward fold: per run, blocks 0..j less the
 // embargo train and block j+1 validates. Runs with fewer rows than blocks are
 // left out with a finding; an error when none is left.
-func Folds(d *Data, o Options, embargo int) ([]Fold, []Finding, error) {
+func Folds(d *Data, o Options) ([]Fold, []Finding, error) {
 	seqs, found := Sequences(d, o)
 	if len(found) == len(seqs) {
 		return nil, found, &Error{Code: TooFewRows, Msg: "no run has enough rows for the folds"}
@@ -115,7 +115,7 @@ func Folds(d *Data, o Options, embargo int) ([]Fold, []Finding, error) {
 			if s.bounds == nil {
 				continue
 			}
-			folds[j].Train = append(folds[j].Train, s.Rows[:s.trainEnd(j, embargo)]...)
+			folds[j].Train = append(folds[j].Train, s.Rows[:s.trainEnd(j, o.EmbargoRows)]...)
 			folds[j].Test = append(folds[j].Test, s.Rows[s.bounds[j+1]:s.bounds[j+2]]...)
 		}
 	}

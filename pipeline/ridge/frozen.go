@@ -33,8 +33,8 @@ type FrozenFit struct {
 // FitFrozen is the recipe of the 1.0 text (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
 // lambda by the smallest mean root mean squared error over forward folds.
 func (d *Data) FitFrozen(o Options) (FrozenFit, error) {
-	o.Lambdas = frozenLambdas()
-	folds, found, err := Folds(d, o, 0)
+	o.Lambdas, o.EmbargoRows = frozenLambdas(), 0
+	folds, found, err := Folds(d, o)
 	if err != nil {
 		return FrozenFit{}, err
 	}

@@ -109,7 +109,7 @@ func TestSelectionScoresIntervals(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := ridge.CensoredWeights(d, o)
-	folds, _, err := ridge.Folds(d, o, 0)
+	folds, _, err := ridge.Folds(d, o)
 	if err != nil {
 		t.Fatal(err)
 	}

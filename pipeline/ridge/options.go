@@ -29,7 +29,7 @@ type Options struct {
 	Lambdas     []float64 // penalty grid, ascending, > 0
 	MinCellRows int       // a regime with fewer rows joins the largest of its configuration
 	Folds       int       // forward folds; blocks are one more
-	EmbargoRows int       // rows dropped before a validation block when Data has no variants
+	EmbargoRows int       // training rows of a run dropped before a validation block
 	Objective   Objective
 	// SmallestWithin takes the smallest Within in place of the largest lambda within
 	// one standard error of it; with a Precision the smallest lambda within that error.

@@ -2,6 +2,7 @@ package ridge
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 )
@@ -57,6 +58,96 @@ func (d *Data) Posterior(fit Fit, o Options) Confidence {
 	}
 	for k, v := range prior {
 		out.Covariance[k] += v
+	}
+	return out
+}
+
+// PriorDistance is how far the rows lie from a prior.
+type PriorDistance struct {
+	Directions int     // in which the rows say more than the prior
+	Distance   float64 // root mean square over them, in standard errors
+	Limit      float64 // that one in a hundred truths drawn from the prior exceeds
+}
+
+// OffPrior compares the rows with the prior of a fit, of covariance cov (spec#prior-contradicted). With cov = L*L' the
+// coefficients are prior + L*theta, theta standard normal where the prior holds. The score of the rows at the prior, in
+// theta, is H*theta and noise, H = L'*G*L/Q; along an eigenvector of H it is h*theta_i and noise of variance n, from
+// blocks of each run as in Posterior. Where h^2 > 4n the rows decide: there score/sqrt(h^2 + n) is standard normal.
+func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
+	p := d.P
+	blocks, total := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o), New(p)
+	for _, b := range blocks {
+		total.Add(b.Gram)
+	}
+	up := transposedRoot(cov, p)
+	h, score := product(product(up, total.G, p), transposed(up, p), p), make([]float64, p)
+	for k := range h {
+		h[k] /= total.Q
+	}
+	for j := range score {
+		score[j] = (total.B[j] - Dot(total.G[j*p:(j+1)*p], o.Prior)) / total.Q
+	}
+	values, vectors, err := Eigen(Symmetric(h, p))
+	if err != nil {
+		return PriorDistance{}
+	}
+	noise, sum := scoreVariance(blocks, total.Q, fit.Beta), 0.0
+	var out PriorDistance
+	for i, v := range values {
+		in := make([]float64, p) // the direction among the coefficients
+		for r := range p {
+			for j := range p {
+				in[j] += float64(vectors.At(r, i) * up[r*p+j])
+			}
+		}
+		var n float64
+		for j := range p {
+			n += float64(in[j] * Dot(noise[j*p:(j+1)*p], in))
+		}
+		if u := Dot(in, score); v > 0 && v*v > 4*n {
+			out.Directions++
+			sum += float64(u*u) / (float64(v*v) + n)
+		}
+	}
+	if k := float64(out.Directions); k > 0 { // Wilson and Hilferty: the cube root of chi-squared over k is nearly normal
+		root := 1 - 2/(9*k) + float64(normal99*math.Sqrt(2/(9*k)))
+		out.Distance, out.Limit = math.Sqrt(sum/k), math.Sqrt(root*root*root)
+	}
+	return out
+}
+
+// normal99 is the 99 % quantile of the normal distribution.
+const normal99 = 2.3263478740408408
+
+// transposedRoot is L' of a covariance L*L', which may have fewer directions than terms.
+func transposedRoot(cov []float64, p int) []float64 {
+	l := slices.Clone(cov)
+	stat.Cholesky(l, p)
+	for k := range l {
+		if k%p > k/p {
+			l[k] = 0
+		}
+	}
+	return transposed(l, p)
+}
+
+func transposed(a []float64, p int) []float64 {
+	out := make([]float64, p*p)
+	for k := range out {
+		out[k] = a[k%p*p+k/p]
+	}
+	return out
+}
+
+// product is a*b, both p x p.
+func product(a, b []float64, p int) []float64 {
+	out := make([]float64, p*p)
+	for j := range p {
+		for i := range p {
+			for k := range p {
+				out[j*p+k] += float64(a[j*p+i] * b[i*p+k])
+			}
+		}
 	}
 	return out
 }
@@ -128,17 +219,5 @@ func scoreVariance(blocks []BlockGram, q float64, beta []float64) []float64 {
 
 // sandwich writes inv*middle*inv, all p x p and symmetric; out may be middle.
 func sandwich(inv, middle []float64, p int, out []float64) {
-	half := make([]float64, p*p)
-	for j := range p {
-		for k := range p {
-			for i := range p {
-				half[j*p+k] += float64(inv[j*p+i] * middle[i*p+k])
-			}
-		}
-	}
-	for j := range p {
-		for k := range p {
-			out[j*p+k] = Dot(half[j*p:(j+1)*p], inv[k*p:(k+1)*p])
-		}
-	}
+	copy(out, product(product(inv, middle, p), inv, p))
 }

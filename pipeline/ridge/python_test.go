@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -96,11 +97,10 @@ func exportRows(b *testing.B, folder string, lags []*ridge.Data, o ridge.Options
 		"gamma_column": d.Variants[0].Cols[0], "draws": ridge.DefaultOptions(1).Draws, "blocks": 40,
 	}
 	var gammas []float64
-	var embargo []int
 	for _, v := range d.Variants {
-		gammas, embargo = append(gammas, v.Gamma), append(embargo, v.EmbargoRows)
+		gammas = append(gammas, v.Gamma)
 	}
-	meta["gammas"], meta["embargo"] = gammas, embargo
+	meta["gammas"], meta["embargo"] = gammas, slices.Repeat([]int{o.EmbargoRows}, len(gammas))
 	js, err := json.Marshal(meta)
 	if err != nil {
 		b.Fatal(err)

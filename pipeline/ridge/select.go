@@ -45,8 +45,9 @@ type Selection struct {
 	Objective Objective // what decided
 	Index     int       // the chosen grid point
 	Lambda    float64
-	Score     float64  // its score under Objective
-	Nested    []Nested // nil below three configurations
+	Score     float64     // its score under Objective
+	FoldBetas [][]float64 // coefficients of each fold at Lambda
+	Nested    []Nested    // nil below three configurations
 	Findings  []Finding
 }
 
@@ -59,22 +60,36 @@ func (s *Selection) NestedMean() float64 {
 	return stat.Mean(v)
 }
 
-// ChooseVariant is the position with the smallest sum of scores over the given
-// models, each a list with one Selection per variant; ties go to the smaller gamma.
-func ChooseVariant(models ...[]Selection) int {
-	best, bestScore := 0, math.Inf(1)
-	for v := range models[0] {
-		var score float64
-		for _, m := range models {
-			score += m[v].Score
-		}
-		tie := score == bestScore && models[0][v].Gamma < models[0][best].Gamma
-		if score < bestScore || tie {
-			best, bestScore = v, score
+// ChooseVariant chooses among variants by their fold scores, each at its own best
+// lambda (spec#gamma-choice). Within are the variants whose mean difference from the
+// best, paired by fold, is at most its standard error; the usual one is chosen when it
+// is among them, else the best.
+func ChooseVariant(sels []Selection, usual float64) (chosen int, within []int) {
+	best := 0
+	for v := range sels {
+		if sels[v].best().Within < sels[best].best().Within {
+			best = v
 		}
 	}
-	return best
+	chosen = best
+	for v := range sels {
+		var d []float64
+		for j, score := range sels[v].best().FoldScores {
+			d = append(d, score-sels[best].best().FoldScores[j])
+		}
+		if m := stat.Mean(d); m > 0 && !(m <= stat.StdErr(d)) {
+			continue
+		}
+		within = append(within, v)
+		if sels[v].Gamma == usual {
+			chosen = v
+		}
+	}
+	return chosen, within
 }
+
+// best is the grid point of the smallest mean over folds.
+func (s *Selection) best() *Point { return &s.Grid[s.MinWithin] }
 
 // choose applies the rules of the choice (spec#selection); a tie goes to the larger lambda.
 func (s *Selection) choose(o *Options) {
@@ -205,6 +220,9 @@ func (t *trials) selection(gamma float64) Selection {
 		s.Grid = append(s.Grid, t.point(i, lambda))
 	}
 	s.choose(t.o)
+	for _, f := range t.folds {
+		s.FoldBetas = append(s.FoldBetas, f.betas[s.Index])
+	}
 	s.Nested = t.nested()
 	s.warn()
 	return s
@@ -356,11 +374,7 @@ func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
 	out := make([]Selection, max(1, len(d.Variants)))
 	w := CensoredWeights(d, o)
 	for v := range out {
-		embargo, gamma := o.EmbargoRows, 0.0
-		if len(d.Variants) > 0 {
-			embargo, gamma = d.Variants[v].EmbargoRows, d.Variants[v].Gamma
-		}
-		folds, found, err := Folds(d.With(v), o, embargo)
+		folds, found, err := Folds(d.With(v), o)
 		if err != nil {
 			return nil, err
 		}
@@ -368,7 +382,7 @@ func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
 		if err := t.solveIntervals(d.With(v), b, w, folds); err != nil {
 			return nil, err
 		}
-		out[v] = t.selection(gamma)
+		out[v] = t.selection(d.gamma(v))
 		out[v].Findings = append(found, out[v].Findings...)
 	}
 	return out, nil

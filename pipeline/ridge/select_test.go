@@ -27,8 +27,7 @@ func withVariants(d *Data) *Data {
 		for i := range col {
 			col[i] = d.Row(i)[ColRare] * math.Pow(f, float64(i%3))
 		}
-		d.Variants = append(d.Variants, Variant{Gamma: float64(g+1) / 50, EmbargoRows: 5 * (g + 1), Cols: []int{ColRare},
-			Values: [][]float64{col}})
+		d.Variants = append(d.Variants, Variant{Gamma: float64(g+1) / 50, Cols: []int{ColRare}, Values: [][]float64{col}})
 	}
 	return d
 }
@@ -99,7 +98,7 @@ func compareDirect(t *testing.T, d *Data, c *Cells, o Options) {
 		t.Fatal(err)
 	}
 	w := Weights(d, o)
-	folds, _, err := Folds(d, o, o.EmbargoRows)
+	folds, _, err := Folds(d, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,9 +207,7 @@ func TestVariantsShareSums(t *testing.T) {
 	withVariants(s.D)
 	together := mustSelect(t, s.D, s.O)
 	for v := range s.D.Variants {
-		o := s.O
-		o.EmbargoRows = s.D.Variants[v].EmbargoRows
-		alone := mustSelect(t, s.D.With(v), o)[0]
+		alone := mustSelect(t, s.D.With(v), s.O)[0]
 		for i, p := range alone.Grid {
 			Near(t, "fold scores", together[v].Grid[i].FoldScores, p.FoldScores, 1e-10)
 			Near(t, "left out", together[v].Grid[i].Loco, p.Loco, 1e-10)
@@ -274,7 +271,8 @@ func TestForwardFolds(t *testing.T) {
 	}
 	o := DefaultOptions(1)
 	for _, embargo := range []int{0, 3, 1000} {
-		folds, _, err := Folds(d, o, embargo)
+		o.EmbargoRows = embargo
+		folds, _, err := Folds(d, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,10 +347,28 @@ func TestChoice(t *testing.T) {
 			t.Errorf("%s: got %d by %s, want %d by %s", c.name, s.Index, s.Objective, c.index, c.used)
 		}
 	}
-	a := []Selection{{Gamma: .1, Score: 2}, {Gamma: .05, Score: 1}, {Gamma: .02, Score: 1}}
-	b := []Selection{{Score: 0}, {Score: 1}, {Score: 1}}
-	if v := ChooseVariant(a, b); v != 2 {
-		t.Errorf("variant: got %d, want 2 (the smaller gamma of a tie)", v)
+}
+
+// The usual variant stands unless another is better by more than the standard error of their paired difference.
+func TestChooseVariant(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		scores [][]float64
+		chosen int
+		within []int
+	}{
+		{"equal", [][]float64{{1, 2}, {1, 2}, {1, 2}}, 1, []int{0, 1, 2}},
+		{"one fold decides", [][]float64{{1, 9, 4}, {2, 9, 4}, {3, 10, 5}}, 1, []int{0, 1}},
+		{"better in every fold", [][]float64{{1, 8, 3}, {2, 9.1, 4}, {3, 10, 5}}, 0, []int{0}},
+		{"the usual is the best", [][]float64{{2, 3}, {1, 2.1}, {2, 3}}, 1, []int{1}},
+	} {
+		var sels []Selection
+		for v, scores := range c.scores {
+			sels = append(sels, Selection{Gamma: float64(v), Grid: []Point{{FoldScores: scores, Within: stat.Mean(scores)}}})
+		}
+		if chosen, within := ChooseVariant(sels, 1); chosen != c.chosen || !slices.Equal(within, c.within) {
+			t.Errorf("%s: got %d of %v, want %d of %v", c.name, chosen, within, c.chosen, c.within)
+		}
 	}
 }
 

@@ -124,10 +124,11 @@ func (b *betaBuilder) prepare() error {
 // row makes the row that starts at recorded step k, or says why there is none.
 func (b *betaBuilder) row(k int) trace.Code {
 	i := &b.s.Run.Steps[k]
+	phase, held := place(b.parts, i.TsStartNs)
 	switch {
 	case b.warm.holds(i.TsStartNs, i.ID):
 		return codeWarmUp
-	case inside(b.o.Saturated, i.TsStartNs):
+	case inside(b.o.Saturated, i.TsStartNs) && (held || !b.o.Preempting || !b.remembers(k)):
 		return Saturated
 	}
 	iv, why := b.interval(k)
@@ -140,7 +141,6 @@ func (b *betaBuilder) row(k int) trace.Code {
 	if b.o.Target == coeff.Cadence && b.spikes[b.regime(iv)].isSpike(iv.y/iv.steps()) {
 		return codeOutlier
 	}
-	phase, held := place(b.parts, i.TsStartNs)
 	if !held {
 		b.widen(iv)
 	}
@@ -149,6 +149,17 @@ func (b *betaBuilder) row(k int) trace.Code {
 	}
 	b.keep(i, iv, phase, held)
 	return ""
+}
+
+// remembers reports a preemption in recorded step k or in the steps before it that the slowest average remembers.
+func (b *betaBuilder) remembers(k int) bool {
+	steps := b.s.Run.Steps
+	for last := steps[k].ID; k >= 0 && last-steps[k].ID < features.MemorySteps; k-- {
+		if steps[k].NumPreempted > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // regime is 1 where a step of the interval holds a prompt's tokens: a long

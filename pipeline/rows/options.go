@@ -35,8 +35,10 @@ type Options struct {
 	Gammas    []float64 // factors whose columns are wanted too (Table.Variants); Gamma may be among them
 	Split     float64   // training share of each phase, in (0, 1]; 0: DefaultSplit
 	Saturated []Span    // rows that start, and requests that arrive, inside are dropped as saturated
-	Stride    int       // one row in so many is kept (spec#max-rows); up to 1: all
-	Slim      bool      // of Beta: without FirstStep and LastStep, which only rows that are written out need
+	// Preempting keeps such rows of Beta for training within features.MemorySteps of a preemption (spec#saturation).
+	Preempting bool
+	Stride     int  // one row in so many is kept (spec#max-rows); up to 1: all
+	Slim       bool // of Beta: without FirstStep and LastStep, which only rows that are written out need
 }
 
 // DefaultBetaTarget is the version's beta target (spec#spec-version).

@@ -25,7 +25,7 @@ func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 	for _, g := range gammas {
 		t.Variants = append(t.Variants, Variant{Gamma: g})
 	}
-	if !s.preempts() {
+	if !s.Preempts() {
 		return variants{}
 	}
 	v := variants{x: make([]float64, t.P)}
@@ -35,8 +35,8 @@ func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 	return v
 }
 
-// preempts reports whether some recorded step preempted a request.
-func (s *Steps) preempts() bool {
+// Preempts reports whether some recorded step preempted a request.
+func (s *Steps) Preempts() bool {
 	return slices.ContainsFunc(s.Run.Steps, func(r trace.Step) bool { return r.NumPreempted != 0 })
 }
 

@@ -1,0 +1,139 @@
+package fit
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	recorded "github.com/blis-train/blis-train/internal/planted"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// plantedOverheadUs is what a preemption costs in planted recordings, us per unit of the average.
+const plantedOverheadUs = 30e3
+
+// preempting is a recording with so few KV blocks that requests are preempted, and how often they were.
+func preempting(t *testing.T, gamma float64, seed uint64, requests int, rps float64, blocks int64) (Source, int64) {
+	t.Helper()
+	dep := recorded.Deployment(t)
+	set := recorded.Set(dep)
+	recorded.SetTerm(set, preemptionTerm, plantedOverheadUs)
+	run := recorded.Record(t, set, dep, recorded.Load(requests, rps, seed), func(c *sim.Config) {
+		c.GammaEMA, c.Seed, c.KVBlocks = gamma, int64(seed), blocks
+		var q []sim.Quantile
+		for k := 1; k < 40; k++ {
+			p := float64(k) / 40
+			q = append(q, sim.Quantile{Q: p, Ratio: stat.Exp(0.03 * math.Sqrt2 * math.Erfinv(2*p-1))})
+		}
+		c.Noise = &sim.Noise{Decode: q, Prefill: q, Mixed: q}
+	})
+	run.ID = fmt.Sprintf("planted-%g-%d-%d", gamma, seed, blocks)
+	var n int64
+	for i := range run.Steps {
+		n += run.Steps[i].NumPreempted
+	}
+	return Source{ID: run.ID, Deployment: *dep, Load: func() (*trace.Run, error) { return run, nil },
+		Judge: func(run *trace.Run) (string, []rows.Span) { return rows.JudgeLoad(run, dep) }}, n
+}
+
+// term is a coefficient of the step time.
+func term(t *testing.T, m *result.Model, name string) *result.Coefficient {
+	t.Helper()
+	for i := range m.Coefficients {
+		if m.Coefficients[i].Name == name {
+			return &m.Coefficients[i]
+		}
+	}
+	t.Fatalf("no term %s", name)
+	return nil
+}
+
+// Planted gammas and overheads return, ten recordings each (spec#gamma-choice).
+func TestEvalGamma(t *testing.T) {
+	repo.NeedEval(t)
+	o := stepsOnly()
+	o.KeepSaturated, o.Bootstraps = true, 500
+	right, wrong, inside, narrow := 0, 0, 0, 0
+	fmt.Println("planted gamma, 30 ms overhead: preemptions, steps | gamma | overhead us, its interval")
+	for _, gamma := range features.Gammas() {
+		for seed := range uint64(10) {
+			src, n := preempting(t, gamma, rand.New(rand.NewPCG(seed, 5)).Uint64(), 2800, 12, 80)
+			m := &fitted(t, []Source{src}, o).Beta
+			c, verdict := term(t, m, preemptionTerm), "not identified"
+			switch {
+			case *m.GammaIdentified && *m.GammaEMA == gamma:
+				right, verdict = right+1, "right"
+			case *m.GammaIdentified:
+				wrong, verdict = wrong+1, "WRONG"
+			}
+			if ci := c.CI95; ci != nil && ci[0] <= plantedOverheadUs && plantedOverheadUs <= ci[1] {
+				inside++
+			}
+			if ci := c.CI95; ci != nil && ci[1] < 2*ci[0] {
+				narrow++
+			}
+			fmt.Printf("  %g %d: %4d, %5d | %g %-14s | %6.0f %.0f\n", gamma, seed, n, m.Rows.Kept, *m.GammaEMA, verdict, c.Value, c.Interval())
+			if n < 200 {
+				t.Errorf("%d preemptions, want at least 200", n)
+			}
+		}
+	}
+	fmt.Printf("  right %d, wrong %d, overhead inside its interval %d, interval narrower than a factor of 2 %d of 30\n", right, wrong, inside,
+		narrow)
+	if right < 20 || wrong > 3 || inside < 27 || narrow < 20 {
+		t.Errorf("got %d right, %d wrong, %d inside, %d narrow; want at least 20, at most 3, at least 27 and 20", right, wrong, inside, narrow)
+	}
+}
+
+// No request of the bundled recordings is preempted: gamma is the default and said to be not identified.
+func TestGammaOfBundledRuns(t *testing.T) {
+	o := stepsOnly()
+	m := &fitted(t, Bundled(t), o).Beta
+	if *m.GammaIdentified || *m.GammaEMA != features.DefaultGamma {
+		t.Errorf("got gamma %g, identified %v, want the default and false", *m.GammaEMA, *m.GammaIdentified)
+	}
+}
+
+// A saturated run that preempts teaches the overhead beside one that does not, with its training rows
+// near preemptions alone; by itself it is not fitted.
+func TestSaturatedRunTeachesPreemption(t *testing.T) {
+	calm, none := preempting(t, 0.3, 107, 600, 4, 4000)
+	full, n := preempting(t, 0.3, 7, 2000, 12, 80)
+	full.Judge = func(*trace.Run) (string, []rows.Span) { return "two checks", nil }
+	if none != 0 || n < 20 {
+		t.Fatalf("%d and %d preemptions", none, n)
+	}
+	doc := fitted(t, []Source{calm, full}, stepsOnly())
+	c := term(t, &doc.Beta, preemptionTerm)
+	if c.CI95 == nil || c.CI95[0] > plantedOverheadUs || c.CI95[1] < plantedOverheadUs || c.FoldSpread == nil {
+		t.Errorf("overhead %g, interval %v, folds %v", c.Value, c.CI95, c.FoldSpread)
+	}
+	for _, cell := range doc.Beta.Cells {
+		if cell.Run == full.ID {
+			t.Errorf("the saturated run is judged: %+v", cell)
+		}
+	}
+	for _, r := range doc.Beta.Rows.ByRun {
+		if r.Run == full.ID && (r.Kept == 0 || r.Dropped[string(rows.Saturated)] == 0) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if a := doc.AlphaNamed(coeff.Overhead); a != nil {
+		for _, r := range a.Rows.ByRun {
+			if r.Run == full.ID && r.Kept > 0 {
+				t.Errorf("delays of a saturated run: %+v", r)
+			}
+		}
+	}
+	if _, err := Fit(t.Context(), []Source{full}, stepsOnly(), nil); err == nil {
+		t.Error("a saturated run is fitted alone")
+	}
+}
