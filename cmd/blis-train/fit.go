@@ -178,16 +178,15 @@ func showFit(con *console, doc *result.Fit) {
 	}
 	con.warnAll(doc)
 	con.sayf("fit: %d of %d runs, %d %s, %slambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),
-		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), number(doc.Beta.Lambda),
-		number(doc.Beta.GammaEMA)+gammaWords(&doc.Beta))
+		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), number(doc.Beta.Lambda), gammaWords(&doc.Beta))
 }
 
-// gammaWords says where gamma is the default because the rows do not tell it.
+// gammaWords is gamma, or that the rows do not tell it and the default is kept.
 func gammaWords(m *result.Model) string {
 	if m.GammaIdentified != nil && !*m.GammaIdentified {
-		return " (the default: not identified)"
+		return "default"
 	}
-	return ""
+	return number(m.GammaEMA)
 }
 
 // priorWords names a prior that is a coefficient set.
