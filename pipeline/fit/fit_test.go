@@ -349,3 +349,12 @@ func priorOf(m *result.Model) *coeff.Set {
 	}
 	return set
 }
+
+// No request of the bundled recordings is preempted: gamma is the default and said to be not identified.
+func TestGammaOfBundledRuns(t *testing.T) {
+	o := stepsOnly()
+	m := &fitted(t, Bundled(t), o).Beta
+	if *m.GammaIdentified || *m.GammaEMA != features.DefaultGamma {
+		t.Errorf("got gamma %g, identified %v, want the default and false", *m.GammaEMA, *m.GammaIdentified)
+	}
+}

@@ -1,4 +1,4 @@
-package fit
+package validate
 
 import (
 	"fmt"
@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	recorded "github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -21,12 +22,12 @@ import (
 const plantedOverheadUs = 30e3
 
 // preempting is a recording with so few KV blocks that requests are preempted, and how often they were.
-func preempting(t *testing.T, gamma float64, seed uint64, requests int, rps float64, blocks int64) (Source, int64) {
+func preempting(t *testing.T, gamma float64, seed uint64, requests int, rps float64, blocks int64) (fit.Source, int64) {
 	t.Helper()
-	dep := recorded.Deployment(t)
-	set := recorded.Set(dep)
-	recorded.SetTerm(set, preemptionTerm, plantedOverheadUs)
-	run := recorded.Record(t, set, dep, recorded.Load(requests, rps, seed), func(c *sim.Config) {
+	dep := plantedDeployment(t)
+	set := testkit.PlantedOn(dep)
+	setTerm(set, "preemption_overhead", plantedOverheadUs)
+	run := recordPlanted(t, set, dep, plantedLoad(requests, rps, seed), func(c *sim.Config) {
 		c.GammaEMA, c.Seed, c.KVBlocks = gamma, int64(seed), blocks
 		var q []sim.Quantile
 		for k := 1; k < 40; k++ {
@@ -40,8 +41,24 @@ func preempting(t *testing.T, gamma float64, seed uint64, requests int, rps floa
 	for i := range run.Steps {
 		n += run.Steps[i].NumPreempted
 	}
-	return Source{ID: run.ID, Deployment: *dep, Load: func() (*trace.Run, error) { return run, nil },
+	return fit.Source{ID: run.ID, Deployment: *dep, Load: func() (*trace.Run, error) { return run, nil },
 		Judge: func(run *trace.Run) (string, []rows.Span) { return rows.JudgeLoad(run, dep) }}, n
+}
+
+// stepTimes are the options of a fit that is looked at for its step times.
+func stepTimes() fit.Options {
+	o := fit.DefaultOptions()
+	o.Bootstraps, o.Models, o.AlphaTargets = fit.MinBootstraps, []string{}, []string{coeff.Overhead}
+	return o
+}
+
+func stepTimesOf(t *testing.T, sources []fit.Source, o fit.Options) *result.Fit {
+	t.Helper()
+	doc, err := fit.Fit(t.Context(), sources, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
 }
 
 // term is a coefficient of the step time.
@@ -59,15 +76,15 @@ func term(t *testing.T, m *result.Model, name string) *result.Coefficient {
 // Planted gammas and overheads return, ten recordings each (spec#gamma-choice).
 func TestEvalGamma(t *testing.T) {
 	repo.NeedEval(t)
-	o := stepsOnly()
+	o := stepTimes()
 	o.KeepSaturated, o.Bootstraps = true, 500
 	right, wrong, inside, narrow := 0, 0, 0, 0
 	fmt.Println("planted gamma, 30 ms overhead: preemptions, steps | gamma | overhead us, its interval")
 	for _, gamma := range features.Gammas() {
 		for seed := range uint64(10) {
 			src, n := preempting(t, gamma, rand.New(rand.NewPCG(seed, 5)).Uint64(), 2800, 12, 80)
-			m := &fitted(t, []Source{src}, o).Beta
-			c, verdict := term(t, m, preemptionTerm), "not identified"
+			m := &stepTimesOf(t, []fit.Source{src}, o).Beta
+			c, verdict := term(t, m, "preemption_overhead"), "not identified"
 			switch {
 			case *m.GammaIdentified && *m.GammaEMA == gamma:
 				right, verdict = right+1, "right"
@@ -93,15 +110,6 @@ func TestEvalGamma(t *testing.T) {
 	}
 }
 
-// No request of the bundled recordings is preempted: gamma is the default and said to be not identified.
-func TestGammaOfBundledRuns(t *testing.T) {
-	o := stepsOnly()
-	m := &fitted(t, Bundled(t), o).Beta
-	if *m.GammaIdentified || *m.GammaEMA != features.DefaultGamma {
-		t.Errorf("got gamma %g, identified %v, want the default and false", *m.GammaEMA, *m.GammaIdentified)
-	}
-}
-
 // A saturated run that preempts teaches the overhead beside one that does not, with its training rows
 // near preemptions alone; by itself it is not fitted.
 func TestSaturatedRunTeachesPreemption(t *testing.T) {
@@ -111,8 +119,8 @@ func TestSaturatedRunTeachesPreemption(t *testing.T) {
 	if none != 0 || n < 20 {
 		t.Fatalf("%d and %d preemptions", none, n)
 	}
-	doc := fitted(t, []Source{calm, full}, stepsOnly())
-	c := term(t, &doc.Beta, preemptionTerm)
+	doc := stepTimesOf(t, []fit.Source{calm, full}, stepTimes())
+	c := term(t, &doc.Beta, "preemption_overhead")
 	if c.CI95 == nil || c.CI95[0] > plantedOverheadUs || c.CI95[1] < plantedOverheadUs || c.FoldSpread == nil {
 		t.Errorf("overhead %g, interval %v, folds %v", c.Value, c.CI95, c.FoldSpread)
 	}
@@ -133,7 +141,7 @@ func TestSaturatedRunTeachesPreemption(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Fit(t.Context(), []Source{full}, stepsOnly(), nil); err == nil {
+	if _, err := fit.Fit(t.Context(), []fit.Source{full}, stepTimes(), nil); err == nil {
 		t.Error("a saturated run is fitted alone")
 	}
 }
