@@ -2,7 +2,6 @@ package coeff_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -16,8 +15,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"gopkg.in/yaml.v3"
 )
 
 // sample is a full set with awkward numbers.
@@ -292,59 +289,6 @@ func TestChangedFileIsSaid(t *testing.T) {
 		if again := load(save(set)); len(again.FileWarnings()) != 0 || len(again.Warnings) != len(set.Warnings) ||
 			c.warnings > 0 && (len(again.Warnings) == 0 || again.Warnings[0] != set.FileWarnings()[0]) {
 			t.Errorf("%s: written again: of the file %v, warnings %v", c.name, again.FileWarnings(), again.Warnings)
-		}
-	}
-}
-
-const schemaFile = "../docs/schema/coefficients.schema.json"
-
-// asJSON turns a YAML text into the values a JSON schema judges.
-func asJSON(t *testing.T, text string) any {
-	t.Helper()
-	var values any
-	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := json.Marshal(values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return doc
-}
-
-func schema(t *testing.T) *jsonschema.Schema {
-	t.Helper()
-	s, err := jsonschema.NewCompiler().Compile(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// Every file we write is valid against its schema, and the schema refuses what Load refuses.
-func TestFilesFollowTheirSchema(t *testing.T) {
-	s := schema(t)
-	text := save(t, sample())
-	if err := s.Validate(asJSON(t, text)); err != nil {
-		t.Error(err)
-	}
-	for name, edit := range map[string][2]string{
-		"unknown key":   {"command:", "surprise: 1\ncommand:"},
-		"spec version":  {`spec_version: "1.1"`, `spec_version: "2.0"`},
-		"wait as delay": {"replay: false", "replay: true"},
-		"unit":          {"unit: us/s", "unit: ms"},
-		"text":          {"value: 250000", "value: x"},
-	} {
-		bad := strings.Replace(text, edit[0], edit[1], 1)
-		if bad == text {
-			t.Fatalf("%s: nothing was changed", name)
-		}
-		if err := s.Validate(asJSON(t, bad)); err == nil {
-			t.Errorf("%s: the schema accepts it", name)
 		}
 	}
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+)
+
+var updateCodes = flag.Bool("update-codes", false, "rewrite docs/codes.md")
+
+// Every warning, drop and rejection has a code, explain knows it,
+// and docs/codes.md is generated from the same table.
+func TestCodesPageIsCurrent(t *testing.T) {
+	page := filepath.Join("..", "..", "docs", "codes.md")
+	want := codesMarkdown(catalogue())
+	if *updateCodes {
+		repo.Write(t, want, page)
+	}
+	got := repo.Read(t, page)
+	if !bytes.Equal(got, want) {
+		t.Error("docs/codes.md is stale: go test ./cmd/blis-train -run TestCodes -update-codes")
+	}
+}
+
+// TestCodesAreExplained finds constants of type trace.Code without an entry, entries
+// without a constant, and entries without words.
+func TestCodesAreExplained(t *testing.T) {
+	known := map[string]map[string]bool{}
+	for _, e := range catalogue() {
+		if e.Kind == "" || e.Meaning == "" || e.Action == "" {
+			t.Errorf("%s of %s: an empty field in %+v", e.Code, e.Package, e)
+		}
+		if known[e.Package] == nil {
+			known[e.Package] = map[string]bool{}
+		}
+		if known[e.Package][string(e.Code)] {
+			t.Errorf("%s: two entries for %q", e.Package, e.Code)
+		}
+		known[e.Package][string(e.Code)] = true
+	}
+	declared := map[string]bool{}
+	root := filepath.Join("..", "..")
+	n := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		pkg := filepath.ToSlash(filepath.Dir(rel))
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, path, nil, 0)
+		if err != nil {
+			return err
+		}
+		for _, c := range codeConstants(file) {
+			n++
+			declared[pkg+" "+c.value] = true
+			if !known[pkg][c.value] {
+				t.Errorf("%s:%d: code %q has no entry under %s in codes.yaml", rel, fset.Position(c.pos).Line, c.value, pkg)
+			}
+		}
+		for _, pos := range literalCodes(file) {
+			t.Errorf("%s:%d: a code written as a literal; declare a trace.Code constant", rel, fset.Position(pos).Line)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg, codes := range known {
+		for code := range codes {
+			if !declared[pkg+" "+code] {
+				t.Errorf("codes.yaml: %s has no code %q", pkg, code)
+			}
+		}
+	}
+	if n < 30 {
+		t.Errorf("found %d constants of type trace.Code, expected many more: the search is broken", n)
+	}
+}
+
+type codeConstant struct {
+	value string
+	pos   token.Pos
+}
+
+// codeConstants are the constants declared with type trace.Code (or Code inside trace).
+func codeConstants(file *ast.File) []codeConstant {
+	var out []codeConstant
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !isCodeType(spec.Type) {
+			return true
+		}
+		for _, v := range spec.Values {
+			if lit, ok := v.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				s, _ := strconv.Unquote(lit.Value)
+				out = append(out, codeConstant{s, lit.Pos()})
+			}
+		}
+		return true
+	})
+	return out
+}
+
+func isCodeType(e ast.Expr) bool {
+	sel, ok := e.(*ast.SelectorExpr)
+	return ok && ofTrace(e) && sel.Sel.Name == "Code"
+}
+
+// literalCodes are calls of trace.Errorf and trace.Findingf, and Code fields,
+// whose code is a string literal.
+func literalCodes(file *ast.File) []token.Pos {
+	var out []token.Pos
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch x := n.(type) {
+		case *ast.CallExpr:
+			sel, ok := x.Fun.(*ast.SelectorExpr)
+			if !ok || len(x.Args) == 0 || sel.Sel.Name != "Errorf" && sel.Sel.Name != "Findingf" {
+				return true
+			}
+			if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "trace" && isLiteral(x.Args[0]) {
+				out = append(out, x.Args[0].Pos())
+			}
+		case *ast.CompositeLit:
+			if !ofTrace(x.Type) {
+				return true
+			}
+			for _, e := range x.Elts {
+				if kv, ok := e.(*ast.KeyValueExpr); ok && isLiteral(kv.Value) {
+					if key, ok := kv.Key.(*ast.Ident); ok && key.Name == "Code" {
+						out = append(out, kv.Pos())
+					}
+				}
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// ofTrace reports whether the type is one of package trace.
+func ofTrace(e ast.Expr) bool {
+	sel, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	pkg, ok := sel.X.(*ast.Ident)
+	return ok && pkg.Name == "trace"
+}
+
+// isLiteral reports a string literal; an empty one means "no code".
+func isLiteral(e ast.Expr) bool {
+	lit, ok := e.(*ast.BasicLit)
+	return ok && lit.Kind == token.STRING && lit.Value != `""`
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/export"
+)
+
+// evidence is what each format says of where its numbers come from: the files it writes, by suffix, and the
+// fields of its sidecar that are known; the others are null.
+var evidence = []struct {
+	format, from string
+	files, known []string
+}{
+	{"native", "fit", []string{""}, nil}, // its own fields: the artifact's schema
+	{"blis-defaults", "fit", []string{"", ".hardware.json", ".codellama-34b-instruct-hf-a100-sxm-80gb-tp2.yaml",
+		".llama-3.1-8b-b200-sxm-180gb-tp1.yaml", export.SidecarSuffix}, ofFit},
+	{"blis-registry-host", "fit", beside, ofFit},
+	{"wva-4p", "fit", beside, ofFit},
+	{"inferno-models", "fit", beside, ofFit},
+	{"blis-defaults", "library", []string{"", ".hardware.json", export.SidecarSuffix}, ofLibrary},
+	{"inferno-models", "library", beside, ofLibrary},
+	{"wva-4p", "wva-4p", beside, ofQueue},
+	{"inferno-models", "inferno-3p", beside, ofQueue},
+	{"tuner-config", "inferno-3p", beside, ofQueue},
+	{"tuner-calibrate", "inferno-3p", beside, ofQueue},
+	{"wva-slo", "targets", beside, ofQueue},
+}
+
+var (
+	beside    = []string{"", export.SidecarSuffix}
+	ofFit     = []string{"purpose", "spec_version", "feature_set_hash"}
+	ofLibrary = []string{"spec_version", "feature_set_hash", "library_version"}
+	ofQueue   = []string{"spec_version"} // the queueing model
+)
+
+// TestExportsSayTheirEvidence: every format, exported twice, is the same bytes, and says verdict, purpose,
+// region, feature-set hash and library version, those that it has.
+func TestExportsSayTheirEvidence(t *testing.T) {
+	dir, traces := t.TempDir(), filepath.Join("..", "..", "testdata", "traces", "demo")
+	sweep := filepath.Join("..", "..", "testdata", "sweeps", "llama-3.1-8b.csv")
+	do := func(args ...string) {
+		t.Helper()
+		var stderr strings.Builder
+		if code := run(append([]string{"blis-train"}, append(args, "-q")...), strings.NewReader(""), io.Discard, &stderr); code != exitOK {
+			t.Fatalf("%v: exit %d: %s", args, code, stderr.String())
+		}
+	}
+	do("run", traces, "-o", filepath.Join(dir, "fit"), "--bootstraps", "50")
+	sources := map[string][]string{"fit": {filepath.Join(dir, "fit", "fit.json"), "--force", "poor_projection"},
+		"library": {"--deployment", filepath.Join(traces, "b200-llama-3.1-8b-tp1", "run.yaml")}}
+	for _, flavour := range []string{"wva-4p", "inferno-3p"} {
+		out := filepath.Join(dir, flavour)
+		do("queue", "fit", sweep, "-o", out, "--flavour", flavour, "--loads", "7", "--queue-ratio", "1", "--model", "a/b", "--accelerator",
+			"H100")
+		sources[flavour] = []string{filepath.Join(out, queueFile)}
+	}
+	sources["targets"] = append(slices.Clone(sources["inferno-3p"]), "--option", "ttft-ms=500", "--option", "itl-ms=40", "--option",
+		"namespace=llm")
+	schema := compileSchema(t, "export-provenance")
+	for _, e := range evidence {
+		name := e.format + " of " + e.from
+		var twice [2]map[string][]byte
+		for i := range twice {
+			to := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"), string(rune('a'+i)))
+			if err := os.MkdirAll(to, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			do(append([]string{"export", "--format", e.format, "-o", filepath.Join(to, "F")}, sources[e.from]...)...)
+			twice[i] = map[string][]byte{}
+			entries, err := os.ReadDir(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var suffixes []string
+			for _, f := range entries {
+				suffix := strings.TrimPrefix(f.Name(), "F")
+				suffixes = append(suffixes, suffix)
+				if twice[i][suffix], err = os.ReadFile(filepath.Join(to, f.Name())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if slices.Sort(e.files); !slices.Equal(suffixes, e.files) {
+				t.Errorf("%s: files %q, want %q", name, suffixes, e.files)
+			}
+		}
+		for suffix, data := range twice[0] {
+			if !bytes.Equal(data, twice[1][suffix]) {
+				t.Errorf("%s: %q differs between two exports", name, suffix)
+			}
+		}
+		if data, ok := twice[0][export.SidecarSuffix]; ok {
+			if err := schema.Validate(jsonValue(t, data)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			saysEvidence(t, name, data, e.known)
+		}
+	}
+}
+
+// saysEvidence holds a sidecar's fields against those that its format knows.
+func saysEvidence(t *testing.T, name string, data []byte, known []string) {
+	t.Helper()
+	var side map[string]any
+	if err := json.Unmarshal(data, &side); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"purpose", "spec_version", "feature_set_hash", "library_version"} {
+		v, ok := side[field]
+		if !ok || (v != nil) != slices.Contains(known, field) {
+			t.Errorf("%s: %s is %v, want known ones %q", name, field, v, known)
+		}
+	}
+	if want := slices.Contains(known, "purpose"); (side["verdict"] == "pass") != want || !want && side["verdict"] != "not validated" {
+		t.Errorf("%s: verdict %v", name, side["verdict"])
+	}
+	configs, _ := side["configs"].([]any)
+	for _, c := range configs {
+		c := c.(map[string]any)
+		for _, field := range []string{"label", "seats", "prompt_tokens", "output_tokens"} {
+			if c[field] == nil {
+				t.Errorf("%s: %v: no %s: the file says no region", name, c["label"], field)
+			}
+		}
+	}
+	if len(configs) == 0 {
+		t.Errorf("%s: no configuration", name)
+	}
+}
