@@ -82,9 +82,6 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	if err := s.load(); err != nil {
 		return nil, err
 	}
-	if err := s.LoadWorkload(); err != nil {
-		return nil, err
-	}
 	runs, err := s.Replicate(s.one)
 	if err != nil {
 		return nil, err

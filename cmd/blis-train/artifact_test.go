@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -21,18 +21,8 @@ import (
 // artifactFit is a fit with everything export, check and diff read: the
 // roofline as coefficients, and plausible overheads.
 func artifactFit() *result.Fit {
-	d := deploy.Deployment{
-		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8,
-			HeadDim:          128,
-			IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2,
-			BytesPerLMHead: 2, LinearCompute: "native"},
-		Hardware: deploy.Hardware{Name: "H100-SXM-80GB", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80, PCIeBandwidthGBs: 64,
-			PCIeEfficiency: 0.75, InterconnectBandwidthGBs: 900, InterconnectLatencyUs: 10},
-		TP: 1, PP: 1, DP: 1,
-		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 64, MaxNumBatchedTokens: 2048,
-			ChunkedPrefill: true, BlockSize: 16,
-			GPUMemoryUtilization: 0.9, KVBlocksGPU: trace.Some[int64](4000), AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs"},
-	}
+	d := testkit.DeploymentOf(1)
+	d.Name, d.Provenance, d.Engine.AsyncScheduling = "", "", trace.Some(false)
 	v := func(x float64) *float64 { return &x }
 	terms := func(fs []features.Feature, of func(features.Feature) float64) (cs []result.Coefficient) {
 		for _, f := range fs {

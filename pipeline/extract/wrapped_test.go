@@ -109,34 +109,22 @@ func (p edgeParser) anyJSON(r *source.Cursor) {
 
 func (p edgeParser) object(r *source.Cursor) {
 	key := ""
-	r.Take('{')
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return
-		}
-		r.Space()
+	eachKey(r, func(k string) {
 		switch {
-		case string(k) == "key" && r.Peek() == '"':
+		case k == "key" && r.Peek() == '"':
 			v, _ := r.Str()
 			key = string(v)
-		case string(k) == "value" && r.Peek() == '{':
+		case k == "value" && r.Peek() == '{':
 			p.value(r, key)
 		default:
 			p.anyJSON(r)
 		}
-	}
+	})
 }
 
 func (p edgeParser) value(r *source.Cursor, key string) {
-	r.Take('{')
-	for first := true; r.More('}', &first); {
-		k, ok := r.Key()
-		if !ok {
-			return
-		}
-		r.Space()
-		switch string(k) {
+	eachKey(r, func(k string) {
+		switch k {
 		case "intValue":
 			v, _ := r.Int64()
 			p.out.ints[key] = strconv.FormatInt(v, 10)
@@ -148,6 +136,19 @@ func (p edgeParser) value(r *source.Cursor, key string) {
 		default:
 			p.anyJSON(r)
 		}
+	})
+}
+
+// eachKey stops at the value of each key of an object, which visit reads.
+func eachKey(r *source.Cursor, visit func(key string)) {
+	r.Take('{')
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return
+		}
+		r.Space()
+		visit(string(k))
 	}
 }
 

@@ -35,12 +35,7 @@ func stepsEvery10ms(n int) []trace.Step {
 
 func alphaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o Options) *Table {
 	t.Helper()
-	s := mustRebuild(t, run, d, features.V11)
-	table, err := s.Alpha(testSpace(t, d, features.V11), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
+	return tableOf(t, run, d, (*Steps).Alpha, o)
 }
 
 // TestJoin: the last step up to QUEUED, ties included; egress joins at

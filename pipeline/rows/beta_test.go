@@ -29,8 +29,13 @@ func decodeRun(n int) *trace.Run {
 
 func betaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o Options) *Table {
 	t.Helper()
-	s := mustRebuild(t, run, d, features.V11)
-	table, err := s.Beta(testSpace(t, d, features.V11), o)
+	return tableOf(t, run, d, (*Steps).Beta, o)
+}
+
+// tableOf is one of the tables of a run's steps.
+func tableOf(t *testing.T, run *trace.Run, d *deploy.Deployment, of func(*Steps, *features.Space, Options) (*Table, error), o Options) *Table {
+	t.Helper()
+	table, err := of(mustRebuild(t, run, d, features.V11), testSpace(t, d, features.V11), o)
 	if err != nil {
 		t.Fatal(err)
 	}

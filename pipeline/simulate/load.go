@@ -70,8 +70,8 @@ func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 	return own.Requests, own.Close(loop)
 }
 
-// LoadWorkload reads what arrives, or draws it from a point's lengths.
-func (s *Simulation) LoadWorkload() error {
+// loadWorkload reads what arrives, or draws it from a point's lengths.
+func (s *Simulation) loadWorkload() error {
 	s.load.loop = loopOf(s.o)
 	path := s.o.Workload
 	if path == "" {

@@ -49,9 +49,6 @@ func Run(ctx context.Context, o Options) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.LoadWorkload(); err != nil {
-		return nil, err
-	}
 	runs, err := s.Replicate(s.one)
 	if err != nil {
 		return nil, err
@@ -59,7 +56,7 @@ func Run(ctx context.Context, o Options) (*Document, error) {
 	return s.Document(runs), nil
 }
 
-// New checks the options and reads what runs; LoadWorkload reads what arrives.
+// New checks the options and reads what runs; Replicate what arrives.
 func New(ctx context.Context, o *Options) (*Simulation, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -196,9 +193,12 @@ func (s *Simulation) model(set *coeff.Set) (sim.Config, error) {
 	return EngineOf(s.Deployment, set)
 }
 
-// Replicate runs every seed, several at a time, and keeps them in seed order; the first
-// writes files.
+// Replicate reads what arrives, runs every seed, several at a time, and keeps them in seed
+// order; the first writes files.
 func (s *Simulation) Replicate(run func(seed int64, first bool) (*Replication, error)) ([]*Replication, error) {
+	if err := s.loadWorkload(); err != nil {
+		return nil, err
+	}
 	n := s.o.Replications
 	out := make([]*Replication, n)
 	err := par.Try(s.ctx, s.o.Workers, n, func(i int) (err error) {
