@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -11,8 +12,10 @@ import (
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // FitPoints learns the coefficients of one deployment from load levels: what
@@ -31,8 +34,9 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		return nil, err
 	}
 	defer release()
-	f := &requestFit{o: o, dep: dep, key: dep.Config()}
-	var inputs []result.Input
+	ext := &result.Extract{Header: folder.Header("fit --from points", o.Config), Runs: []result.ExtractRun{levelsRun(dep)}}
+	r := &ext.Runs[0]
+	var points []trace.LoadPoint
 	for _, name := range tables {
 		data, in, err := folder.ReadInput(name, o.Special)
 		if err != nil {
@@ -42,30 +46,60 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		if err != nil {
 			return nil, pathed(err, name)
 		}
-		f.warn = append(f.warn, file.Findings...)
+		r.Warnings = append(r.Warnings, file.Findings...)
 		for i := range file.Points {
 			p := forms.PointOf(&file.Points[i])
-			if err := f.level(&p); err != nil {
+			if _, err := learn.LevelOf(&p, dep); err != nil {
 				return nil, pathed(err, name)
 			}
+			points = append(points, p)
 		}
-		inputs = append(inputs, in)
-		f.runs = append(f.runs, result.FitRun{ID: in.Name, Config: f.key, Used: true})
+		ext.Inputs = append(ext.Inputs, in)
+		r.Files = append(r.Files, result.ExtractFile{Input: in, Kind: "client_requests"})
 	}
-	prior, err := f.prior()
-	if err != nil {
-		return nil, err
-	}
-	doc, err := f.fit(ctx, prior)
-	if err != nil {
+	t := Tables{Extract: ext, Dir: o.Out, Warnings: r.Warnings}
+	if err := t.writeLevels(points); err != nil {
 		return nil, err
 	}
 	command, err := o.Command()
 	if err != nil {
 		return nil, err
 	}
-	doc.Header, doc.Inputs = folder.Header(command, o.Config), inputs
+	doc, err := fitRequests(ctx, t, folder.Header(command, o.Config), o)
+	if err != nil {
+		return nil, err
+	}
+	doc.Warnings = joined(t.Warnings, doc.Warnings)
 	return doc, WriteFit(ctx, doc, o)
+}
+
+// levelsRun is the run that load levels stand for.
+func levelsRun(d *deploy.Deployment) result.ExtractRun {
+	return result.ExtractRun{ID: "levels", Folder: ".", Deployment: d, Scopes: []result.ScopeCount{}, Examples: []result.Example{},
+		Warnings: []trace.Finding{}, Engine: result.ExtractEngine{InstanceID: "1", VLLMVersion: d.Engine.VLLMVersion, Model: d.Model.ID,
+			Hardware: d.Hardware.Name, TP: d.TP}}
+}
+
+// writeLevels writes the levels as the table of the one run, and extract.json: what reads
+// extracted folders reads them.
+func (t *Tables) writeLevels(points []trace.LoadPoint) error {
+	r, dir := &t.Runs[0], t.runDir(t.Runs[0].ID)
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o777)); err != nil {
+		return err
+	}
+	if err := table.Write(dir, table.Points, table.Parquet, points); err != nil {
+		return err
+	}
+	name := table.Points + "." + string(table.Parquet)
+	_, in, err := folder.ReadInput(filepath.Join(dir, name), false)
+	if err != nil {
+		return err
+	}
+	n := int64(len(points))
+	r.TableFiles, r.Tables = []result.Input{in}, map[string]int64{table.Points: n}
+	r.Records = result.Records{Read: n, Kept: n, Dropped: map[string]int64{}}
+	t.Totals.Records, t.Totals.Tables = r.Records, r.Tables
+	return folder.WriteDocument(filepath.Join(t.Dir, folder.ExtractFile), t.Extract)
 }
 
 // pathed is an error in a file as its reader was given it: readers know base names.
@@ -76,19 +110,27 @@ func pathed(err error, path string) error {
 	return err
 }
 
-// level adds one load level, under the harness that it states or is taken to have had.
-func (f *requestFit) level(l *trace.LoadPoint) error {
-	p, err := learn.LevelOf(l, f.dep)
+// levelLoad is a load level under the harness that it states or is taken to have had.
+func levelLoad(l *trace.LoadPoint, d *deploy.Deployment) (*learn.Load, error) {
+	p, err := learn.LevelOf(l, d)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	reqs, err := p.Requests(p.Harness())
-	if err != nil {
-		return err
+	return &learn.Load{Name: l.Name, Tier: tierPoints, Deployment: d, Requests: reqs,
+		Point: &learn.Point{TTFTMs: p.TTFTMs, TPOTMs: p.TPOTMs}}, err
+}
+
+// keptUp is the share of an offered rate below which a server was overrun.
+const keptUp = 0.8
+
+// overrun warns of a level whose arrivals the server could not keep up with.
+func overrun(l *trace.LoadPoint) []trace.Finding {
+	if !l.OfferedRPS.OK || !l.RateRPS.OK || l.Clients.OK || l.RateRPS.V >= keptUp*l.OfferedRPS.V {
+		return nil
 	}
-	f.loads = append(f.loads, &learn.Load{Name: l.Name, Tier: tierPoints, Deployment: f.dep, Requests: reqs,
-		Point: &learn.Point{TTFTMs: p.TTFTMs, TPOTMs: p.TPOTMs}})
-	return nil
+	return []trace.Finding{trace.Findingf(rows.Saturated, "%s: served %.3g of %.3g requests/s: the level teaches how long it was "+
+		"recorded as well as what a step costs", l.Name, l.RateRPS.V, l.OfferedRPS.V)}
 }
 
 // leaveFull leaves out the load levels that say that the KV cache is larger than stated.

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -141,7 +142,7 @@ func (o *FitOptions) FromRequests(ext *result.Extract) (bool, error) {
 
 // fitRequests fits the runs of tables from their requests; options are resolved.
 func fitRequests(ctx context.Context, t Tables, h result.Header, o FitOptions) (*result.Fit, error) {
-	f := &requestFit{o: o}
+	f := &requestFit{o: o, of: map[*learn.Load]string{}}
 	if err := f.read(t); err != nil {
 		return nil, err
 	}
@@ -182,13 +183,20 @@ func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, 
 		f.warn = append(f.warn, more...)
 	}
 	doc, err := f.document(got)
-	if err == nil {
-		doc.Requests.StepsPerSecond = float64(got.Steps) / seconds
+	if err != nil {
+		return nil, err
+	}
+	doc.Requests.StepsPerSecond = float64(got.Steps) / seconds
+	if f.loads[0].Point != nil {
+		doc.Requests.Levels, err = f.levelHoldout(ctx, prior, got.Set, lo)
 	}
 	if err != nil || len(f.o.Holdout) == 0 {
 		return doc, err
 	}
 	for _, l := range f.held {
+		if l.Point != nil {
+			continue
+		}
 		one, err := heldOut(l, got.Set)
 		if err != nil {
 			return nil, err
@@ -235,6 +243,55 @@ type requestFit struct {
 	loads []*learn.Load
 	held  []*learn.Load // what judges: runs held out, or the same, of which only the last arrivals count
 	warn  []trace.Finding
+	of    map[*learn.Load]string // runs of load levels
+}
+
+// besideRequests is why load levels are not fitted.
+const besideRequests = "requests teach; load levels beside them do not"
+
+// levelFolds is in how many parts load levels are left out, one after the other.
+const levelFolds = 5
+
+// levelHoldout predicts every load level with coefficients that never saw it: those held out with
+// the answer, else each fifth with a fit of the others.
+func (f *requestFit) levelHoldout(ctx context.Context, prior *learn.Prior, set *coeff.Set, o learn.Options) ([]result.LevelHoldout, error) {
+	var out []result.LevelHoldout
+	add := func(l *learn.Load, set *coeff.Set) error {
+		got, err := l.PredictPoint(set)
+		out = append(out, result.LevelHoldout{Run: f.of[l], Name: l.Name, TTFTMs: result.OrNull(l.Point.TTFTMs), TPOTMs: l.Point.TPOTMs,
+			PredictedTTFTMs: result.OrNull(got.TTFTMs), PredictedTPOTMs: result.OrNull(got.TPOTMs)})
+		return err
+	}
+	for _, l := range f.held {
+		if l.Point != nil {
+			if err := add(l, set); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(out) > 0 || len(f.loads) < 2 {
+		return out, nil
+	}
+	sets := make([]*coeff.Set, min(levelFolds, len(f.loads)))
+	for k := range sets {
+		var others []*learn.Load
+		for i, l := range f.loads {
+			if i%len(sets) != k {
+				others = append(others, l)
+			}
+		}
+		got, err := learn.Fit(ctx, others, prior, o)
+		if err != nil {
+			return nil, err
+		}
+		sets[k] = got.Set
+	}
+	for i, l := range f.loads {
+		if err := add(l, sets[i%len(sets)]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // read makes the loads of all runs; those of the first configuration with an
@@ -250,8 +307,10 @@ func (f *requestFit) read(t Tables) error {
 			return err
 		}
 		out := result.FitRun{ID: r.ID, Config: r.Deployment.Config(), Findings: []trace.Finding{}}
-		out.Reason, _ = rows.JudgeLoad(run, r.Deployment)
-		out.Saturated = out.Reason != ""
+		if v := loadVerdicts(run, r.Deployment).Run; v.Saturated {
+			out.Saturated, out.Reason = true, rows.HitText(v.Checks)
+			f.saturated(&out)
+		}
 		switch {
 		case slices.Contains(f.o.Without, r.ID):
 			out.Reason = "left out (--without)"
@@ -269,11 +328,48 @@ func (f *requestFit) read(t Tables) error {
 	if len(f.loads) == 0 && len(f.held) > 0 {
 		return trace.Errorf(rows.BadOption, "--holdout: got every run with a request, want one at least to learn from")
 	}
+	if len(f.loads) == 0 && slices.ContainsFunc(f.runs, func(r result.FitRun) bool { return r.Saturated }) {
+		return trace.Errorf(learn.NothingMeasured, "fit --from requests: got saturated runs alone, want one that the server kept up with").
+			WithHint("the key keep-saturated: true in pipeline.yaml, --config FILE, learns from them all the same; replays of them decide nothing")
+	}
 	if len(f.loads) == 0 {
 		return trace.Errorf(learn.NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(t.Runs)).
 			WithHint("blis-train inspect says what each run holds")
 	}
+	f.requestsOnly()
 	return nil
+}
+
+// saturated tells what becomes of a saturated run.
+func (f *requestFit) saturated(r *result.FitRun) {
+	what := "it is left out; the key keep-saturated: true learns from it"
+	if f.o.KeepSaturated {
+		what = "it teaches all the same (keep-saturated)"
+	}
+	f.warn = append(f.warn, trace.Findingf(rows.Saturated, "run %s: saturated, %s: %s", r.ID, r.Reason, what))
+}
+
+// requestsOnly leaves load levels out where there are requests, and says so.
+func (f *requestFit) requestsOnly() {
+	isLevel := func(l *learn.Load) bool { return l.Point != nil }
+	if !slices.ContainsFunc(f.loads, isLevel) || !slices.ContainsFunc(f.loads, func(l *learn.Load) bool { return !isLevel(l) }) {
+		return
+	}
+	f.loads = slices.DeleteFunc(f.loads, isLevel)
+	f.held = slices.DeleteFunc(f.held, isLevel)
+	for _, id := range f.of {
+		for i := range f.runs {
+			if r := &f.runs[i]; r.ID == id && r.Used {
+				r.Used, r.Reason = false, besideRequests
+				f.beside(r.ID)
+			}
+		}
+	}
+}
+
+func (f *requestFit) beside(id string) {
+	f.warn = append(f.warn, trace.Findingf(forms.CodeClientFile, "run %s: %s: fit the levels into a folder of their own with --only", id,
+		besideRequests))
 }
 
 // knows refuses runs held out that are not there.
@@ -290,15 +386,12 @@ func (f *requestFit) knows(ext *result.Extract) error {
 // the last arrivals do.
 func (f *requestFit) take(run *trace.Run, dep *deploy.Deployment, out *result.FitRun) error {
 	loads, findings := clientLoads(run, dep, f.o.KeepSaturated, f.o.Shared)
-	out.Findings = append(out.Findings, findings...)
 	if len(loads) == 0 && len(run.Points) > 0 {
-		out.Used, f.dep, f.key = true, dep, out.Config
-		for i := range run.Points {
-			if err := f.level(&run.Points[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return f.takeLevels(run.Points, dep, out)
+	}
+	out.Findings = append(out.Findings, findings...)
+	if len(run.Points) > 0 {
+		f.beside(out.ID)
 	}
 	if len(loads) == 0 {
 		out.Reason = "no request with a time"
@@ -319,6 +412,24 @@ func (f *requestFit) take(run *trace.Run, dep *deploy.Deployment, out *result.Fi
 			f.held = append(f.held, later)
 		}
 		f.loads = append(f.loads, l.Before(f.o.Split))
+	}
+	return nil
+}
+
+// takeLevels adds load levels.
+func (f *requestFit) takeLevels(points []trace.LoadPoint, dep *deploy.Deployment, out *result.FitRun) error {
+	f.dep, f.key, out.Used = dep, out.Config, !slices.Contains(f.o.Holdout, out.ID)
+	to := &f.loads
+	if !out.Used {
+		to, out.Reason = &f.held, "held out (--holdout)"
+	}
+	for i := range points {
+		l, err := levelLoad(&points[i], dep)
+		if err != nil {
+			return err
+		}
+		f.warn = append(f.warn, overrun(&points[i])...)
+		f.of[l], *to = out.ID, append(*to, l)
 	}
 	return nil
 }
@@ -356,6 +467,13 @@ func (f *requestFit) document(got *learn.Learned) (*result.Fit, error) {
 	o := &f.o.Options
 	doc.Options = result.FitOptions{Spec: string(got.Set.SpecVersion), Recipe: got.Set.Recipe, BetaTarget: got.Set.BetaTarget, Split: o.Split,
 		Seed: o.Seed, Prior: got.Prior, Without: append([]string{}, o.Without...)}
+	prompts, outputs, n := 0.0, 0.0, 0.0
+	for _, l := range f.loads {
+		for i := range l.Requests {
+			prompts, outputs, n = prompts+float64(l.Requests[i].PromptTokens), outputs+float64(l.Requests[i].OutputTokens), n+1
+		}
+	}
+	doc.Configs[0].MeanPromptTokens, doc.Configs[0].MeanOutputTokens = result.OrNull(prompts/n), result.OrNull(outputs/n)
 	doc.Runs = f.runs
 	for i := range f.runs {
 		if f.runs[i].Used {

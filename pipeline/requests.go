@@ -31,14 +31,16 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared 
 		content = clientContent(run, content)
 	}
 	findings = append(findings, more...)
-	verdicts := rows.VerdictsOf(run, dep)
+	verdicts := loadVerdicts(run, dep)
 	tier := tierSpans
 	if len(run.Observed) > 0 {
 		tier = tierRequests
 	}
 	var loads []*learn.Load
 	for _, p := range rows.PhasesOf(run, dep) {
-		if verdicts.Phase(p.Name).Saturated && !saturated {
+		if v := verdicts.Phase(p.Name); v.Saturated && !saturated {
+			findings = append(findings, trace.Findingf(rows.Saturated, "run %s: phase %s is saturated, %s: it is left out; the key "+
+				"keep-saturated: true learns from it", run.ID, p.Name, rows.HitText(v.Checks)))
 			continue
 		}
 		reqs, seen, more := validate.Workload(obs, &p, content)
@@ -54,6 +56,14 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared 
 		loads = append(loads, l)
 	}
 	return slices.Clip(loads), findings
+}
+
+// loadVerdicts says which phases are saturated: by spans, or by what clients saw where there are none.
+func loadVerdicts(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
+	if len(run.Requests) == 0 {
+		return validate.OfClients(run, dep)
+	}
+	return rows.VerdictsOf(run, dep)
 }
 
 // experienced is what a request is compared by; nothing of one that did not

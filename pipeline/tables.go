@@ -73,7 +73,8 @@ func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 	for i := range t.Runs {
 		r, dir := &t.Runs[i], t.runDir(t.Runs[i].ID)
 		sources[i] = validate.Source{
-			ID: r.ID, Informs: capped(r, f), Most: mostRows(r), Config: r.Deployment.Config(),
+			ID: r.ID, Informs: informs(r, f), Most: mostRows(r), Config: r.Deployment.Config(),
+			Levels:   levelsOf(r.ID, f),
 			Training: f != nil && slices.ContainsFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID && u.Used }),
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
 				run, err := readRun(dir, r.Deployment)
@@ -89,11 +90,28 @@ func mostRows(r *result.ExtractRun) int64 {
 	return max(r.Tables[table.Steps], r.Tables[table.Iterations], r.Tables[table.Requests])
 }
 
-// capped says why the replay of a client that held requests back decides nothing about
-// coefficients that were learned from what clients saw. Journeys decide: the server
-// recorded when requests came.
-func capped(r *result.ExtractRun, f *result.Fit) string {
-	if f != nil && f.Requests != nil && slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == forms.CodeCapped }) {
+// levelsOf are all load levels of a fit with its first run of them; nil with any other.
+func levelsOf(id string, f *result.Fit) []result.LevelHoldout {
+	if f == nil || f.Requests == nil || len(f.Requests.Levels) == 0 || f.Requests.Levels[0].Run != id {
+		return nil
+	}
+	return f.Requests.Levels
+}
+
+// informs says why the replay of a run decides nothing about coefficients that were learned from
+// what clients saw: a client held requests back, where journeys decide, for the server recorded
+// when requests came; or its load levels are judged with those of another run, or not at all.
+func informs(r *result.ExtractRun, f *result.Fit) string {
+	if f == nil || f.Requests == nil {
+		return ""
+	}
+	if r.Tables[table.Points] > 0 && len(f.Requests.Levels) > 0 && f.Requests.Levels[0].Run != r.ID {
+		return "its load levels are judged with those of " + f.Requests.Levels[0].Run
+	}
+	if i := slices.IndexFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID }); i >= 0 && f.Runs[i].Reason == besideRequests {
+		return besideRequests
+	}
+	if slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == forms.CodeCapped }) {
 		return string(forms.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
 	}
 	return ""

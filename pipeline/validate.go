@@ -179,10 +179,10 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 		Inspect: inspection, Changes: changes})
 }
 
-// ownFit reports whether what is judged is the fit of the folder itself, whose
+// ownFit reports whether what is judged is the fit of the folder of results itself, whose
 // coefficient file stands there.
 func (o *ValidateOptions) ownFit(in string) bool {
-	return o.Coefficients == "" && o.Out == in && (o.Fit == "" || filepath.Clean(o.Fit) == filepath.Join(in, folder.FitFile))
+	return o.Coefficients == "" && filepath.Clean(cmp.Or(o.Fit, filepath.Join(in, folder.FitFile))) == filepath.Join(o.Out, folder.FitFile)
 }
 
 // judge validates the fit's own coefficients, or those of a file.

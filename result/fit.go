@@ -40,6 +40,18 @@ type RequestLevel struct {
 	Directions     []LearnedDirection `json:"directions"`        // most learned first
 	Scatter        *RequestScatter    `json:"scatter"`           // that the intervals allow for; null of points
 	Holdout        []RequestHoldout   `json:"holdout,omitempty"` // runs that were held out
+	Levels         []LevelHoldout     `json:"levels,omitempty"`  // load levels, each as coefficients that never saw it have it
+}
+
+// LevelHoldout is a load level beside what coefficients of the other levels, or of all that were not
+// held out, say of it (spec#level-holdout).
+type LevelHoldout struct {
+	Run             string   `json:"run"`
+	Name            string   `json:"name"`
+	TTFTMs          *float64 `json:"ttft_ms"` // null: not measured
+	TPOTMs          float64  `json:"tpot_ms"`
+	PredictedTTFTMs *float64 `json:"predicted_ttft_ms"` // null: the simulated server does not finish the level
+	PredictedTPOTMs *float64 `json:"predicted_tpot_ms"`
 }
 
 // RequestHoldout is how a load is predicted that the fit has not seen.

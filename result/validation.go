@@ -93,6 +93,7 @@ const (
 	SplitHoldout  = "holdout"   // the last share in time of a training run's phase
 	SplitInSample = "in_sample" // the whole phase of a training run, labelled so
 	SplitTestRun  = "test_run"  // a run the coefficients never saw
+	SplitLevels   = "levels"    // load levels, each predicted by coefficients that never saw it
 )
 
 // Split says which requests were compared.
@@ -107,10 +108,10 @@ type ValidationRun struct {
 	ID     string `json:"id"`
 	Config string `json:"config"`
 	Phase  string `json:"phase"` // empty: the run has no phases
-	Load   string `json:"load"`  // open | closed
-	// Source of the recorded requests: journeys, stock (spans of an unmodified
-	// server) or client (their own timings). The latter two gate coefficients that were
-	// learned from requests.
+	Load   string `json:"load"`  // open | closed | levels
+	// Source of the recorded requests: journeys, stock (spans of an unmodified server), client
+	// (their own timings) or points (means of load levels, which then stand for requests). The
+	// latter three gate coefficients that were learned from requests.
 	Source string `json:"source"`
 	// Informs says why the replay is shown and decides nothing.
 	Informs string `json:"informs,omitempty"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,10 +23,11 @@ func fitCommand() *cli.Command {
 		Usage:     "fit coefficients to extracted tables",
 		ArgsUsage: "OUT",
 		Description: "Reads OUT/tables and OUT/extract.json, measures the lag, fits step time and delays,\n" +
-			"and writes fit.json and coefficients.yaml.\n\n" +
+			"and writes fit.json and coefficients.yaml. From requests or load levels it also judges them, as validate\n" +
+			"does: validation.json, report.html, and exit 3 when a gate fails or too few data judge.\n\n" +
 			"Example:\n   blis-train fit out --prior zero\n   blis-train fit out --save-gram site-a.gram\n   blis-train fit --from-gram " +
 			"site-a.gram site-b.gram -o pooled",
-		Flags: flags(stageFlags("fit"), []cli.Flag{
+		Flags: flags(stageFlags("fit"), judgeFlags(), []cli.Flag{
 			&cli.StringSliceFlag{Name: "from-gram", Usage: "fit these Gram `FILE`s in place of OUT (repeatable, or as arguments); needs -o"},
 			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` of what --from points were measured on"},
 			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
@@ -66,23 +68,50 @@ func runFit(c *cli.Context, con *console) error {
 		return err
 	}
 	showFit(con, doc)
+	in := c.Args().First()
+	out := cmp.Or(o.Out, in)
+	if doc.Requests != nil {
+		return con.judgeFit(c, doc, in, out, &o)
+	}
 	if con.brief {
 		con.configurations(report.Input{Fit: doc})
 		con.release()
 	}
-	out := o.Out
-	if out == "" {
-		out = c.Args().First()
-	}
-	if con.brief && (o.From == pipeline.FromPoints || len(grams) > 0) { // nothing there to replay
+	switch own := filepath.Clean(in) == filepath.Clean(out); {
+	case !con.brief:
+	case len(grams) > 0: // nothing there to replay
 		con.sayf("next: blis-train check %s", files.Word(filepath.Join(out, folder.CoefficientsFile)))
-	} else if con.brief {
+	case own:
 		con.sayf("next: blis-train validate %s", files.Word(out))
+	default:
+		con.sayf("next: blis-train validate %s --fit %s -o %s", files.Word(in), files.Word(filepath.Join(out, folder.FitFile)), files.Word(out))
 	}
 	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, folder.CoefficientsFile)); err != nil {
 		return err
 	}
 	return con.document(doc)
+}
+
+// judgeFit judges a fit from requests or load levels, writes its report, and ends with its verdict.
+func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of *pipeline.FitOptions) error {
+	o := con.validateOptions()
+	o.Out, o.Fit, o.SharedPrefix, o.Workers, o.Seed = out, filepath.Join(out, folder.FitFile), of.Shared, of.Workers, of.Seed
+	if of.From == pipeline.FromPoints {
+		in = out // its tables are there
+	}
+	val, _, err := pipeline.Validate(c.Context, in, o)
+	if err != nil {
+		return err
+	}
+	showValidation(con, val, doc, out)
+	coefficients := filepath.Join(out, folder.CoefficientsFile)
+	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, val, coefficients); err != nil {
+		return err
+	}
+	if err := con.document(doc); err != nil {
+		return err
+	}
+	return exitFor(c, con, val)
 }
 
 // meantForSource refuses flags that have no meaning for what is fitted.

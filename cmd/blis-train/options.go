@@ -63,7 +63,7 @@ var usual = map[string][]string{
 	"run": {"set", "only", "exclude", "max-bad-frac", "workers", "force", "from", "holdout", "prior", "bootstraps", "gate",
 		"for", "baseline"},
 	"plan": {"set", "only", "exclude", "max-bad-frac", "from", "holdout", "prior", "bootstraps", "max-rows", "gate", "for"},
-	"fit": {"from", "holdout", "prior", "spec", "bootstraps", "max-rows", "model", "search", "save-gram", "seed", "only", "exclude",
+	"fit": {"from", "holdout", "prior", "spec", "bootstraps", "model", "search", "save-gram", "only", "exclude",
 		"without", "workers", "force"},
 	"validate": {"fit", "coefficients", "gate", "for", "baseline", "figures", "steps-only", "noise", "overhead-us", "idle-delays", "split",
 		"workers", "force"},

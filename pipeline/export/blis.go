@@ -301,6 +301,12 @@ func (e *blisEntry) values() []blisValue {
 	return out
 }
 
+// libraryPrior reports that a fit from requests gave every term a value of the library, 0 too: what
+// its kernels showed none of.
+func libraryPrior(fit *result.Fit) bool {
+	return fit.Requests != nil && strings.HasPrefix(fit.Requests.Prior, "library/")
+}
+
 // refusals are terms of the model that no data show and that the configuration would use, and
 // a projection that is too far off.
 func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
@@ -309,7 +315,7 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 		return out
 	}
 	for j, c := range fit.Beta.Coefficients {
-		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && c.Value == 0 && c.Identified == "prior-only" {
+		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && !libraryPrior(fit) && c.Value == 0 && c.Identified == "prior-only" {
 			out = append(out, Refusal{unlearnedValue, fmt.Sprintf("%s: %s has no value, neither learned nor prior, and this deployment would use it",
 				e.config.Label, c.Name)})
 		}

@@ -13,6 +13,9 @@ func targetAudit(in Input, figs []*Figure) Section {
 	evidence, used := lagsOf(in)
 	if len(audits) == 0 && len(evidence) == 0 {
 		s.Missing = "No target audit: it is made by `blis-train fit OUT` and by `blis-train inspect OUT`."
+		if in.Fit != nil && in.Fit.Requests != nil {
+			s.Missing = "No steps were recorded: requests or load levels taught the coefficients, and there is no target to audit."
+		}
 		return s
 	}
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)

@@ -18,6 +18,7 @@ func coefficients(in Input, figs []*Figure) Section {
 		return s
 	}
 	f := in.Fit
+	s.Blocks = append(s.Blocks, learnedBlocks(f)...)
 	s.Blocks = append(s.Blocks, headed("Step time (beta)", modelBlocks(f.Beta))...)
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
 	s.Blocks = append(s.Blocks, alternativeBlocks(f)...)

@@ -302,8 +302,12 @@ func Next(in Input) []string {
 		}
 	}
 	if n := shortOfRequests(v.Gates); n > 0 {
-		out = append(out, fmt.Sprintf("Record longer: %s for want of requests; each says how many would decide it.",
-			pluralVerb(n, "replay gate has no verdict", "replay gates have no verdict")))
+		do, want := "Record longer", "requests"
+		if in.Fit != nil && in.Fit.Requests != nil && len(in.Fit.Requests.Levels) > 0 {
+			do, want = "Measure more load levels", "levels"
+		}
+		out = append(out, fmt.Sprintf("%s: %s for want of %s; each says how many would decide it.", do,
+			pluralVerb(n, "replay gate has no verdict", "replay gates have no verdict"), want))
 	}
 	if v.Verdict == coeff.VerdictPass {
 		out = append(out, "Use coefficients.yaml, or `blis-train export` for BLIS and autoscalers.")

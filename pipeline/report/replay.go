@@ -202,6 +202,8 @@ func splitWords(s result.Split) string {
 		return "in-sample"
 	case result.SplitTestRun:
 		return "unseen run"
+	case result.SplitLevels:
+		return "levels, none of them seen"
 	}
 	return s.Kind
 }

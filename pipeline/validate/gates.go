@@ -18,6 +18,9 @@ import (
 // nil: then what only the fit knows is null and not required.
 func decide(v *result.Validation, fit *result.Fit, set *coeff.Set, r *rules, asked string) {
 	judge(v, fit, checkSigns(set), r)
+	if asked == "" && fromRequests(fit) && !v.Options.StepsOnly { // nobody recorded steps
+		asked = coeff.PurposeReplay
+	}
 	setVerdicts(v, asked)
 }
 
@@ -288,15 +291,19 @@ func replayGates(v *result.Validation, r *rules, clients bool) []result.Gate {
 		note, required := runNote(run, clients)
 		decided = decided || required
 		for _, n := range replayNames {
+			if run.Source == sourcePoints && n.ks == gateKSE2E {
+				continue
+			}
 			var ks, median, chanceKS, chanceMedian *float64
 			if note == "" {
 				if m := metricOf(run.Metrics, n.of); m != nil {
 					ks, median, chanceKS, chanceMedian = &m.KSD, m.MedianRelErrPaired, m.ChanceKSD, m.ChanceMedian
 				}
 			}
-			gates = append(gates,
-				replayGate(r, n.ks, run, ks, chanceKS, note, required),
-				replayGate(r, n.median, run, median, chanceMedian, note, required))
+			if run.Source != sourcePoints { // means of a few levels are no distribution
+				gates = append(gates, replayGate(r, n.ks, run, ks, chanceKS, note, required))
+			}
+			gates = append(gates, replayGate(r, n.median, run, median, chanceMedian, note, required))
 		}
 	}
 	if !decided {
@@ -346,6 +353,8 @@ func runNote(run *result.ValidationRun, clients bool) (note string, required boo
 		return fmt.Sprintf(noteOtherSource, run.Source), false
 	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1 && run.Rebuilt == 0:
 		return fmt.Sprintf(noteSampled, *run.JourneySampleRate), true
+	case run.Metrics == nil && run.Source == sourcePoints:
+		return noteFewLevels, true
 	case run.Metrics == nil:
 		return noteNoReplay, true
 	case run.Requests == 0:
@@ -366,16 +375,27 @@ func replayGate(r *rules, name string, run *result.ValidationRun, value, chance 
 		return g
 	}
 	switch {
+	case chance == nil && run.Source == sourcePoints:
+		g.Pass, g.Note = nil, noteFewLevels
 	case chance == nil:
 		g.Pass, g.Note = nil, noteNoChance
 	case *chance >= g.Threshold && !(*value >= g.Threshold && *value > *chance):
 		enough := math.Ceil(float64(run.Requests) * *chance / g.Threshold * *chance / g.Threshold)
-		g.Pass, g.Note = nil, fmt.Sprintf(noteInsufficient, *chance, run.Requests, g.Threshold, max(enough, float64(run.Requests)+1))
+		g.Pass, g.Note = nil, fmt.Sprintf(noteInsufficient, *chance, run.Requests, comparedOf(run), g.Threshold,
+			max(enough, float64(run.Requests)+1))
 	}
 	if run.Rebuilt > 0 {
 		g.Note = strings.TrimPrefix(g.Note+", "+noteRebuilt, ", ")
 	}
 	return g
+}
+
+// comparedOf is what is counted of a replay.
+func comparedOf(run *result.ValidationRun) string {
+	if run.Source == sourcePoints {
+		return "load levels"
+	}
+	return "requests"
 }
 
 // scopeOf names a run, phase and split in one word.
@@ -430,7 +450,8 @@ func (s signCheck) gate(r *rules) result.Gate {
 
 // Notes of null gates.
 const (
-	noteInsufficient  = "insufficient data: chance alone reaches %.3g with %d requests, want below %g: about %.0f would decide"
+	noteInsufficient  = "insufficient data: chance alone reaches %.3g with %d %s, want below %g: about %.0f would decide"
+	noteFewLevels     = "insufficient data: five load levels at least tell what chance alone reaches"
 	noteEmpty         = "no request to compare arrives in this part of the phase"
 	noteNoChance      = "insufficient data: too few step times tell what chance alone reaches"
 	noteSaturated     = "saturated"

@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -26,6 +27,7 @@ type Source struct {
 	Config   string // key of its configuration
 	Stride   int    // one row in so many is judged; 0: Run decides for all sources
 	Load     func() (*trace.Run, *deploy.Deployment, error)
+	Levels   []result.LevelHoldout // what its replay is judged by in place of requests; nil: requests
 	// Steps and Replay are folders of StoreSteps and StoreReplay under the same options, in
 	// place of that work; "": it is done.
 	Steps, Replay string

@@ -27,6 +27,7 @@ const (
 	sourceStock    = "stock"
 	sourceClient   = "client"
 	sourcePasses   = "client_passes" // clients, with the engine's passes on their clock
+	sourcePoints   = "points"        // means of load levels
 )
 
 // SourceOf says which of them Requests takes.

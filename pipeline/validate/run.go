@@ -173,7 +173,7 @@ func (j *job) loadSteps(i int) (err error) {
 		return err
 	}
 	if j.all[i], err = newJudgedRun(run, dep, j.set, j.o, s); err == nil {
-		j.all[i].informs = s.Informs
+		j.all[i].informs, j.all[i].told = s.Informs, s.Levels
 	}
 	return err
 }
@@ -238,6 +238,10 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		j.entries[i] = []result.ValidationRun{t.entry(nil)}
 		return nil
 	}
+	if levels := j.sources[i].Levels; len(levels) > 0 {
+		j.entries[i] = []result.ValidationRun{t.levels(levels, j.o.Seed)}
+		return nil
+	}
 	run, dep, err := j.sources[i].Load()
 	if err != nil {
 		return err
@@ -247,6 +251,11 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		return err
 	}
 	obs, more := Requests(run)
+	if len(obs) == 0 && len(run.Points) > 0 {
+		j.entries[i] = []result.ValidationRun{t.entry(nil)}
+		j.entries[i][0].Source = sourcePoints
+		return nil
+	}
 	findings = append(findings, more...)
 	if t.Source == SourceJourneys && dep.Tracing.JourneySampleRate.Or(1) < 1 {
 		obs, more = withUnrecorded(run, obs, base.Async)
@@ -369,7 +378,10 @@ func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosi
 	order, names := failedByScope(v.Gates)
 	slow := map[string]bool{} // runs whose step times failed
 	for _, name := range order {
-		if t := j.clientRun(name); t != nil {
+		if t := j.clientRun(name); t != nil && len(t.told) > 0 {
+			out = append(out, result.Diagnosis{Scope: name, Gates: names[name], Cause: result.CauseUnknown, Sentence: worstLevels(t.told)})
+			continue
+		} else if t != nil {
 			out = append(out, t.diagnoseRequests(name, names[name]))
 			continue
 		}

@@ -25,8 +25,9 @@ const (
 type judgedRun struct {
 	stored
 	id       string
-	set      *coeff.Set         // as it holds on the run's device
-	informs  string             // why its replay decides nothing
+	set      *coeff.Set // as it holds on the run's device
+	informs  string     // why its replay decides nothing
+	told     []result.LevelHoldout
 	starved  map[string]starved // by scope of a gate
 	training bool
 	seen     bool // its configuration was part of the fit

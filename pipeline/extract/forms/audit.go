@@ -45,11 +45,11 @@ func (c *Reader) audit(dep *deploy.Deployment) {
 		c.columns(f)
 		c.server(f, dep)
 		if n := f.to - f.from; n > f.counted {
-			c.finding(clientFile, "%s: the server counted %d of %d prompts; the others are as their client says", f.stem, f.counted, n)
+			c.finding(CodeClientFile, "%s: the server counted %d of %d prompts; the others are as their client says", f.stem, f.counted, n)
 		}
 		c.warmUp(f, rows)
 		if ms := f.header.Network.RTTMs; ms > 0 {
-			c.finding(clientFile, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead",
+			c.finding(CodeClientFile, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead",
 				f.stem, ms)
 		}
 	}
@@ -134,7 +134,7 @@ func (c *Reader) columns(f *traceFile) {
 		words = append(words, "has "+strings.Join(f.unknown, ", ")+", which nobody here knows")
 	}
 	if len(words) > 0 {
-		c.finding(clientFile, "%s: %s", f.stem, strings.Join(words, "; "))
+		c.finding(CodeClientFile, "%s: %s", f.stem, strings.Join(words, "; "))
 	}
 }
 
@@ -169,7 +169,7 @@ func (c *Reader) server(f *traceFile, dep *deploy.Deployment) {
 		assumed = append(assumed, fmt.Sprintf("async_scheduling %v, by version", e.IsAsync()))
 	}
 	if len(assumed) > 0 {
-		c.finding(clientFile, "%s: the header names the server %q and the model %q; neither it nor run.yaml states %s",
+		c.finding(CodeClientFile, "%s: the header names the server %q and the model %q; neither it nor run.yaml states %s",
 			f.stem, s.Type, s.Model, strings.Join(assumed, "; "))
 	}
 }
@@ -195,7 +195,7 @@ func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
 				rows[i].LoadOnly = trace.Some(true)
 			}
 		}
-		c.finding(clientFile, "%s: warm_up_requests is %d, and %d of them stand in the file; they are load and compared with nothing",
+		c.finding(CodeClientFile, "%s: warm_up_requests is %d, and %d of them stand in the file; they are load and compared with nothing",
 			f.stem, w, present)
 		return
 	}
@@ -206,7 +206,7 @@ func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
 			n++
 		}
 	}
-	c.finding(clientFile, "%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f s, "+
+	c.finding(CodeClientFile, "%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f s, "+
 		"so the %d of %d "+
 		"rows sent in that time are load and compared with nothing", f.stem, w, longest/1e6, n, len(rows))
 }
@@ -223,7 +223,7 @@ func (c *Reader) order() {
 		}
 	}
 	if late > 0 {
-		c.finding(clientFile, "%d of %d rows were sent before the row above them; they are sorted", late, len(c.Rows))
+		c.finding(CodeClientFile, "%d of %d rows were sent before the row above them; they are sorted", late, len(c.Rows))
 	}
 }
 
@@ -256,21 +256,21 @@ func (c *Reader) tokens() {
 				dropChunk(r)
 			}
 		}
-		c.finding(clientFile, "%d of %d answers have one chunk more than tokens; the one without a token is left out", one, n)
+		c.finding(CodeClientFile, "%d of %d answers have one chunk more than tokens; the one without a token is left out", one, n)
 	case ratio >= twoAToken:
 		for i := range c.Rows {
 			if r := &c.Rows[i]; comparable(r) {
 				r.Chunks, r.ChunkGapsUs = trace.Opt[int64]{}, nil
 			}
 		}
-		c.finding(clientFile, "%d answers have %.2f stamps a token: they are not chunks and are left out", n, ratio)
+		c.finding(CodeClientFile, "%d answers have %.2f stamps a token: they are not chunks and are left out", n, ratio)
 	case ratio > moreChunks:
 		for i := range c.Rows {
 			if r := &c.Rows[i]; comparable(r) && r.Chunks.V > r.OutputTokens.V {
 				r.OutputTokens = r.Chunks
 			}
 		}
-		c.finding(clientFile, "%d answers have %d chunks and %d tokens, %.0f %% too few: no chunk is without a token, so chunks count", n,
+		c.finding(CodeClientFile, "%d answers have %d chunks and %d tokens, %.0f %% too few: no chunk is without a token, so chunks count", n,
 			chunks, tokens,
 			100*(1-1/ratio))
 	}
@@ -367,7 +367,7 @@ func (c *Reader) clock() {
 		}
 	}
 	if n > 0 {
-		c.finding(clientFile, "the stamps of %d of %d requests are of the wall clock: a step of it within the run would stand in their "+
+		c.finding(CodeClientFile, "the stamps of %d of %d requests are of the wall clock: a step of it within the run would stand in their "+
 			"times", n, len(c.Rows))
 	}
 }
@@ -387,9 +387,9 @@ func (c *Reader) shared() {
 		}
 	}
 	if counted > 0 {
-		c.finding(clientFile, "the server took %.0f %% of the prompt of %d of %d requests from its cache", 100*stat.Mean(cached),
+		c.finding(CodeClientFile, "the server took %.0f %% of the prompt of %d of %d requests from its cache", 100*stat.Mean(cached),
 			counted, len(c.Rows))
 	} else if group > 0 {
-		c.finding(clientFile, "%d of %d requests share prefixes by the file", group, len(c.Rows))
+		c.finding(CodeClientFile, "%d of %d requests share prefixes by the file", group, len(c.Rows))
 	}
 }

@@ -8,7 +8,7 @@ const (
 	CodeUnknownFile trace.Code = "unknown_client_file"
 
 	// Of what files of clients are known to get wrong (spec#client-traps).
-	clientFile      trace.Code = "client_file"
+	CodeClientFile  trace.Code = "client_file"
 	runContradicted trace.Code = "run_contradicted"
 	CodeCapped      trace.Code = "capped_client" // arrivals followed the server: a replay of them informs only
 )

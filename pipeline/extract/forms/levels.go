@@ -51,7 +51,7 @@ func (f *File) levels(rows [][]string, lines []int, name string) error {
 		}
 	}
 	if len(unused) > 0 {
-		f.Findings = append(f.Findings, trace.Findingf(clientFile, "%s: nothing is taken from %s: every row counts as a load level of the "+
+		f.Findings = append(f.Findings, trace.Findingf(CodeClientFile, "%s: nothing is taken from %s: every row counts as a load level of the "+
 			"one deployment", name, strings.Join(unused, ", ")))
 	}
 	for _, want := range levelColumns {

@@ -32,7 +32,7 @@ func (f *File) perfPoint(metrics map[string]any, name string) {
 		unit, _ := m["unit"].(string)
 		scale, known := millis[strings.ToLower(unit)]
 		if !known {
-			f.Findings = append(f.Findings, trace.Findingf(clientFile, "%s: %s: got the unit %q, want ns, us, ms or sec; "+
+			f.Findings = append(f.Findings, trace.Findingf(CodeClientFile, "%s: %s: got the unit %q, want ns, us, ms or sec; "+
 				"the metric is left out", name, key, unit))
 		}
 		metrics[key] = map[string]any{"avg": numberAt(m, "avg") * scale, "p50": numberAt(m, "p50") * scale}

@@ -36,7 +36,7 @@ func (c *Reader) points(in *source.Input, how source.Options, more string) error
 	}
 	in.Gave += int64(len(f.Points))
 	if len(f.Points) > 0 && more != "" {
-		c.finding(clientFile, "%s: means of %d load levels and no single request; %s would save them", src.Name, len(f.Points), more)
+		c.finding(CodeClientFile, "%s: means of %d load levels and no single request; %s would save them", src.Name, len(f.Points), more)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func (c *Reader) dropRepeatedPoints() {
 		case ext == ".csv" && isTwin:
 			c.Acc.Drop(source.CodeDuplicate, 1, source.Place{File: p.File, Line: p.Line}, "the same level as in %s.json", stem)
 		case isMix:
-			c.Acc.Drop(clientFile, 1, source.Place{File: p.File, Line: p.Line}, "the mean over stages that have reports of their own")
+			c.Acc.Drop(CodeClientFile, 1, source.Place{File: p.File, Line: p.Line}, "the mean over stages that have reports of their own")
 		default:
 			c.Acc.Keep(1)
 			kept = append(kept, p)

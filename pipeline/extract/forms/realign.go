@@ -83,8 +83,8 @@ func (f *File) crooked(header, row []string, name, at string) {
 		return
 	}
 	p.Sweep, p.Strategy, p.Requests, p.Realigned = name, value["strategy"], int(number("successful")), true
-	said := trace.Findingf(clientFile, "%s: rows have more columns than the header (GuideLLM before v0.7.0); put right by requests/s, token "+
-		"sums and latencies", name)
+	said := trace.Findingf(CodeClientFile, "%s: rows have more columns than the header (GuideLLM before v0.7.0); put right by "+
+		"requests/s, token sums and latencies", name)
 	if !slices.Contains(f.Findings, said) {
 		f.Findings = append(f.Findings, said)
 	}

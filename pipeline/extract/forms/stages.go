@@ -23,7 +23,7 @@ func (f *File) stage(doc any, name string) {
 	p := forms().Stage.point(doc, name)
 	if gap := (p.E2EMs - p.TTFTMeanMs) / (p.OutputTokens - 1); gap > 0 && !math.IsInf(gap, 0) {
 		if math.Abs(p.ITLMs/gap-1) > tpotTol {
-			f.Findings = append(f.Findings, trace.Findingf(clientFile, "%s: time_per_output_token: got %.3g ms, but latency, TTFT and "+
+			f.Findings = append(f.Findings, trace.Findingf(CodeClientFile, "%s: time_per_output_token: got %.3g ms, but latency, TTFT and "+
 				"%.4g output tokens say %.3g ms; the latter is used", name, p.ITLMs, p.OutputTokens, gap))
 		}
 		p.ITLMs = gap

@@ -177,7 +177,7 @@ func (f *File) keep(p Point, at string) {
 		return
 	}
 	if !(p.TTFTMeanMs > 0) || math.IsInf(p.TTFTMeanMs, 0) {
-		f.Findings = append(f.Findings, trace.Findingf(clientFile, "%s: mean TTFT: got %g ms; only the median is used", at, p.TTFTMeanMs))
+		f.Findings = append(f.Findings, trace.Findingf(CodeClientFile, "%s: mean TTFT: got %g ms; only the median is used", at, p.TTFTMeanMs))
 		p.TTFTMeanMs = 0
 	}
 	f.Points = append(f.Points, p)

@@ -222,7 +222,7 @@ func TestRealign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Points) != 2 || f.Points[0].Realigned || !f.Points[1].Realigned || len(f.Findings) != 1 || f.Findings[0].Code != clientFile {
+	if len(f.Points) != 2 || f.Points[0].Realigned || !f.Points[1].Realigned || len(f.Findings) != 1 || f.Findings[0].Code != CodeClientFile {
 		t.Fatalf("got %+v", f)
 	}
 	a, b := f.Points[0], f.Points[1]
