@@ -103,7 +103,7 @@ func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of
 	if err != nil {
 		return err
 	}
-	showValidation(con, val, doc, out)
+	con.judged(val, doc, out)
 	coefficients := filepath.Join(out, folder.CoefficientsFile)
 	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, val, coefficients); err != nil {
 		return err

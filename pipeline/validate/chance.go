@@ -187,25 +187,21 @@ func (p *Phase) requestChances(seed, splitNs int64) chance {
 		if len(r.ratio) < spreadMinRows || len(plain) == 0 {
 			continue
 		}
-		q.drawn(metric, r, seed, plain, replayed/measured)
+		block := r.correlation()
+		noise := make([]float64, len(plain))
+		for k := range chanceReplays {
+			rng := rand.New(rand.NewPCG(uint64(seed)+uint64(k), chanceStream))
+			at := 0
+			for i := range noise {
+				if at++; i%block == 0 {
+					at = rng.IntN(len(r.ratio))
+				}
+				noise[i] = plain[i] * r.ratio[at%len(r.ratio)] * replayed / measured
+			}
+			q.raise(metric, difference{stat.Distance(plain, noise), medianPairedError(plain, noise)})
+		}
 	}
 	return q
-}
-
-// drawn raises q to what the plain values reach when each is multiplied by a drawn ratio.
-func (q chance) drawn(metric string, r *stepNoise, seed int64, plain []float64, scale float64) {
-	block, noise := r.correlation(), make([]float64, len(plain))
-	for k := range chanceReplays {
-		rng := rand.New(rand.NewPCG(uint64(seed)+uint64(k), chanceStream))
-		at := 0
-		for i := range noise {
-			if at++; i%block == 0 {
-				at = rng.IntN(len(r.ratio))
-			}
-			noise[i] = plain[i] * r.ratio[at%len(r.ratio)] * scale
-		}
-		q.raise(metric, difference{stat.Distance(plain, noise), medianPairedError(plain, noise)})
-	}
 }
 
 // fill says what chance reaches in each metric of an entry.

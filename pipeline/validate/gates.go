@@ -451,7 +451,7 @@ func (s signCheck) gate(r *rules) result.Gate {
 // Notes of null gates.
 const (
 	noteInsufficient  = "insufficient data: chance alone reaches %.3g with %d %s, want below %g: about %.0f would decide"
-	noteFewLevels     = "insufficient data: five load levels at least tell what chance alone reaches"
+	noteFewLevels     = "insufficient data: five load levels at least decide"
 	noteEmpty         = "no request to compare arrives in this part of the phase"
 	noteNoChance      = "insufficient data: too few step times tell what chance alone reaches"
 	noteSaturated     = "saturated"

@@ -3,13 +3,18 @@ package validate
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
-// fewestLevels tell by their errors what chance alone reaches.
+// fewestLevels decide.
 const fewestLevels = 5
+
+// Relative errors of the means of a level, beyond what coefficients explain: those that a fit from
+// levels takes for known (spec#level-holdout).
+const levelTPOTSD, levelTTFTSD = 0.02, 0.04
 
 // unfinished is how many times the measured time stands for a level that the simulated server does
 // not finish.
@@ -22,29 +27,34 @@ func (t *judgedRun) levels(levels []result.LevelHoldout, seed int64) result.Vali
 	v.Split = result.Split{Kind: result.SplitLevels, Test: 1}
 	v.Metrics = &result.Metrics{}
 	q := chance{}
-	for name, of := range map[string]func(*result.LevelHoldout) (real, simulated *float64){"ttft": levelTTFT, "itl": levelTPOT} {
+	for _, k := range []struct {
+		name string
+		of   func(*result.LevelHoldout) (real, simulated *float64)
+		to   **result.Metric
+		sd   float64
+	}{{"ttft", levelTTFT, &v.Metrics.TTFT, levelTTFTSD}, {"itl", levelTPOT, &v.Metrics.ITL, levelTPOTSD}} {
 		var real, simulated []float64
-		r := &stepNoise{}
 		for i := range levels {
-			a, b := of(&levels[i])
+			a, b := k.of(&levels[i])
 			if a == nil || *a <= 0 {
 				continue
 			}
 			guess := unfinished * *a
 			if b != nil && *b > 0 {
 				guess = *b
-				r.ratio = append(r.ratio, *a/guess)
 			}
 			real, simulated = append(real, *a), append(simulated, guess)
 		}
-		m := Compare(real, simulated, true)
-		if name == "ttft" {
-			v.Metrics.TTFT = m
-		} else {
-			v.Metrics.ITL = m
+		if *k.to = Compare(real, simulated, true); len(real) < fewestLevels {
+			continue
 		}
-		if len(r.ratio) >= fewestLevels {
-			q.drawn(name, r, seed, simulated, 1/stat.Median(r.ratio))
+		noise := make([]float64, len(simulated))
+		for draw := range chanceReplays {
+			rng := rand.New(rand.NewPCG(uint64(seed)+uint64(draw), chanceStream))
+			for i, x := range simulated {
+				noise[i] = x * (1 + float64(k.sd*rng.NormFloat64()))
+			}
+			q.raise(k.name, difference{stat.Distance(simulated, noise), medianPairedError(simulated, noise)})
 		}
 	}
 	q.fill(v.Metrics)
