@@ -78,8 +78,8 @@ func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 	g := reduce(run.Records, targets, window{ToUs: math.MaxInt64})
 	p := &Part{Instances: len(run.Engines), Admission: s.spec.Admission.Policy, Routing: s.spec.Routing.Policy,
 		Scheduler: s.spec.Scheduler, RefreshUs: s.spec.RefreshUs, Arrived: g.All.Arrived, Admitted: g.All.Admitted, Rejected: g.Shed,
-		Arrivals: g.Tries, Goodput: result.OrNull(g.All.Goodput()), P99Critical: result.OrNull(g.Critical.P99),
-		P99Admitted: result.OrNull(g.Admitted.P99), P99Everybody: result.OrNull(g.Everybody.P99), CachedShare: result.OrNull(g.CachedShare),
+		Arrivals: g.Tries, Goodput: result.OrNull(g.All.Goodput()), P99Critical: result.OrNull(g.Critical),
+		P99Admitted: result.OrNull(g.Admitted), P99Everybody: result.OrNull(g.Everybody), CachedShare: result.OrNull(g.CachedShare),
 		Potential: result.OrNull(g.PotentialShare), PhantomShare: result.OrNull(g.PhantomShare), Jain: result.OrNull(g.Jain),
 		OutputPerS: result.OrNull(g.OutputPerS), Prediction: auditPart(g.Live), Shadow: auditPart(g.Shadow),
 		Classes: []classPart{}, ByInstance: make([]instancePart, len(run.Engines))}

@@ -201,7 +201,7 @@ func (l *lab) one(c *cell, plant *plant, gate *gate, seed int64, reqs []sim.Requ
 	cfg := spec.Build(p)
 	cfg.ShadowShare = math.Min(cfg.ShadowShare, shadowsOf/float64(len(reqs)))
 	if rates != nil {
-		cfg.Policy = matchedTo(rates, seed)
+		cfg.Policy = &randomMatched{Rates: rates, Seed: seed}
 	}
 	res, err := Run(cfg, reqs)
 	if err != nil {
@@ -217,7 +217,7 @@ func (l *lab) one(c *cell, plant *plant, gate *gate, seed int64, reqs []sim.Requ
 	}
 	o.lifetimeS = sum / float64(max(1, n))
 	if c.Name == mainCell && seed == l.seeds[0] {
-		o.points = stat.Thin(allPairs(res.Records, w), 1500)
+		o.points = stat.Thin(pairs(inWindow(res.Records, w)), 1500)
 	}
 	return o, nil
 }

@@ -11,10 +11,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func matchedTo(rates map[string][]float64, seed int64) Policy {
-	return &randomMatched{Rates: rates, Seed: seed}
-}
-
 // figures of a cell, by key.
 var figures = []struct {
 	key string
@@ -32,9 +28,9 @@ var figures = []struct {
 	{"miss_share_by_rule", func(o *outcome) float64 { return o.All.RuleMissShare() }},
 	{"miss_share_by_rule_standard", func(o *outcome) float64 { return o.class("standard").RuleMissShare() }},
 	{"miss_share_by_rule_sheddable", func(o *outcome) float64 { return o.class("sheddable").RuleMissShare() }},
-	{"ttft_p99_critical_ms", func(o *outcome) float64 { return o.Critical.P99 }},
-	{"ttft_p99_admitted_ms", func(o *outcome) float64 { return o.Admitted.P99 }},
-	{"ttft_p99_everybody_ms", func(o *outcome) float64 { return o.Everybody.P99 }},
+	{"ttft_p99_critical_ms", func(o *outcome) float64 { return o.Critical }},
+	{"ttft_p99_admitted_ms", func(o *outcome) float64 { return o.Admitted }},
+	{"ttft_p99_everybody_ms", func(o *outcome) float64 { return o.Everybody }},
 	{"ttft_p99_worst_instance_ms", func(o *outcome) float64 { return o.worst }},
 	{"cached_share", func(o *outcome) float64 { return o.CachedShare }},
 	{"potential_share", func(o *outcome) float64 { return o.PotentialShare }},

@@ -32,10 +32,6 @@ func head(d *Document) report.Head {
 	return h
 }
 
-func band(lo, hi *float64) report.Cell {
-	return report.Cell{Text: betweenText("", lo, hi), Class: "nb"}
-}
-
 // betweenText is an interval of a difference of a figure.
 func betweenText(figure string, lo, hi *float64) string {
 	if lo == nil || hi == nil {
@@ -215,7 +211,7 @@ func robustSection(d *Document) report.Section {
 		Num: true},
 		{Head: "P99 (ms)", Num: true}, {Head: "95 %"}}}
 	for _, p := range d.Transient {
-		t.Put(report.Num(p.ArrivalsS), report.Number(p.P99Ms), band(p.Lo, p.Hi))
+		t.Put(report.Num(p.ArrivalsS), report.Number(p.P99Ms), report.Cell{Text: betweenText("", p.Lo, p.Hi), Class: "nb"})
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
 	return x

@@ -261,7 +261,7 @@ func fake(p99, admitted, good, jitter float64) *outcome {
 	wobble := 1 + 0.01*math.Sin(jitter*7)
 	return &outcome{Goodput: &Goodput{All: Class{Arrived: n, Admitted: int(admitted * wobble * float64(n)),
 		Good: int(good * (2 - wobble) * float64(n))},
-		Critical: tail{P99: p99 + jitter}}}
+		Critical: p99 + jitter}}
 }
 
 func num(v float64) *float64 { return &v }

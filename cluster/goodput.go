@@ -56,13 +56,6 @@ func over(a, b float64) float64 {
 	return a / b
 }
 
-// tail is a P99 of TTFT in ms with an order-statistic interval; +Inf where too many
-// were rejected, NaN without requests.
-type tail struct {
-	N           int
-	P99, Lo, Hi float64
-}
-
 // audit compares an estimate with what came.
 type audit struct {
 	N                                       int
@@ -79,9 +72,9 @@ type pair struct {
 type Goodput struct {
 	All       Class
 	Classes   []Class // in the order of their first arrival
-	Critical  tail    // TTFT of class critical, rejected ones as for ever
-	Admitted  tail    // of admitted requests
-	Everybody tail    // of all, rejected ones as for ever
+	Critical  float64 // P99 of TTFT, ms: +Inf where too many were rejected, NaN without requests; of class critical, rejected ones as for ever
+	Admitted  float64 // the same of admitted requests
+	Everybody float64 // of all, rejected ones as for ever
 
 	CachedShare       float64 // prompt tokens of admitted requests found in a cache
 	PotentialShare    float64 // best expectation at arrival, over all arrivals
@@ -181,29 +174,15 @@ func (out *Goodput) tails(recs []*record) {
 			critical = append(critical, ms)
 		}
 	}
-	out.Critical, out.Admitted, out.Everybody = tailOf(critical), tailOf(admitted), tailOf(everybody)
+	out.Critical, out.Admitted, out.Everybody = p99(critical), p99(admitted), p99(everybody)
 }
 
-// tailOf is the P99 of values in order of arrival. Its interval has the ranks that a
-// binomial of the effective size would leave out at 2.5 % on either side, by its
-// normal limit; the size is that of the indicator of exceedance.
-func tailOf(v []float64) tail {
+// p99 is the 99th percentile of values, NaN without any.
+func p99(v []float64) float64 {
 	if len(v) == 0 {
-		return tail{P99: math.NaN(), Lo: math.NaN(), Hi: math.NaN()}
+		return math.NaN()
 	}
-	sorted := stat.Sorted(v)
-	at := func(q float64) float64 {
-		return sorted[min(len(sorted)-1, max(0, int(math.Ceil(q*float64(len(sorted))))-1))]
-	}
-	p99 := at(0.99)
-	exceeds := make([]float64, len(v))
-	for i, x := range v {
-		if x > p99 {
-			exceeds[i] = 1
-		}
-	}
-	half := float64(1.96 * math.Sqrt(0.99*0.01/stat.EffectiveSize(exceeds)))
-	return tail{N: len(v), P99: p99, Lo: at(0.99 - half), Hi: at(math.Min(1, 0.99+half))}
+	return stat.Sorted(v)[max(0, int(math.Ceil(0.99*float64(len(v))))-1)]
 }
 
 func (out *Goodput) cache(recs []*record) {
@@ -298,9 +277,6 @@ func pairs(recs []*record) []pair {
 // tellable reports whether its shadow was followed for as long as its bound: another
 // one could only be seen to have been quick.
 func tellable(r *record) bool { return r.Decision.P90Us <= float64(r.FollowedUs()) }
-
-// allPairs are Pairs of a whole run's records inside the window.
-func allPairs(all []record, w window) []pair { return pairs(inWindow(all, w)) }
 
 func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 	nan := math.NaN()

@@ -179,7 +179,7 @@ func (l *lab) frontier(policy string) [][]point {
 			continue
 		}
 		for k, r := range l.runs[i] {
-			if p := (point{r.Critical.P99, r.All.AdmittedShare(), r.All.Goodput()}); !math.IsInf(p.p99, 0) && !math.IsNaN(p.p99) {
+			if p := (point{r.Critical, r.All.AdmittedShare(), r.All.Goodput()}); !math.IsInf(p.p99, 0) && !math.IsNaN(p.p99) {
 				out[k] = append(out[k], p)
 			}
 		}

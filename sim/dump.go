@@ -35,7 +35,6 @@ type journey struct {
 	apiEvents                                 buffer
 	events                                    []buffer
 	dropped                                   int64
-	queued                                    bool
 	finishedWall                              int64
 }
 
@@ -176,7 +175,7 @@ func (p *Dump) journeyEvent(j *journey, e *Event) {
 		b.text("finish.status", e.FinishStatus)
 		j.finishedWall = p.wall(ns)
 	case Queued:
-		j.queued, j.queuedWall = true, p.wall(ns)
+		j.queuedWall = p.wall(ns)
 	case FirstToken:
 		if p.opt.Chat {
 			p.apiEvent(j, ns+60_000, "api.FIRST_RESPONSE_FROM_CORE", "")

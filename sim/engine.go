@@ -40,7 +40,6 @@ type Engine struct {
 	freeVisits []*visit
 	free       freeList
 	outside    outsideQueue
-	order      int64
 
 	cur      []item // the step being formed
 	batch    Batch

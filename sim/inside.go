@@ -27,7 +27,6 @@ func (e *Engine) Inside() inside {
 
 // Work is one request inside an engine, as only the engine knows it.
 type Work struct {
-	Request   int
 	Computed  int64 // tokens in KV, the step under way included
 	Prompt    int64 // tokens
 	InStep    int64 // tokens of it that the step under way computes
@@ -40,7 +39,7 @@ type Work struct {
 // Each visits every request inside the engine, running ones first.
 func (e *Engine) Each(visit func(Work)) {
 	show := func(s *seq, running bool) {
-		w := Work{Request: s.idx, Computed: s.computed, Prompt: s.prompt, Outputs: s.outputs, Remaining: s.target - s.outputs,
+		w := Work{Computed: s.computed, Prompt: s.prompt, Outputs: s.outputs, Remaining: s.target - s.outputs,
 			Priority: s.req.Priority, Running: running}
 		if running && s.stepMark == e.step {
 			w.InStep = s.newTokens

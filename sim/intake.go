@@ -179,8 +179,7 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	if maxTokens == 0 {
 		maxTokens = r.OutputTokens
 	}
-	e.order++
-	s.req, s.res, s.idx, s.prompt, s.maxTokens, s.cached, s.order = r, &v.res, i, r.PromptTokens, maxTokens, -1, e.order
+	s.req, s.res, s.idx, s.prompt, s.maxTokens, s.cached = r, &v.res, i, r.PromptTokens, maxTokens, -1
 	s.target = min(r.OutputTokens, maxTokens, e.maxLen-r.PromptTokens)
 	if e.pool.Caching {
 		s.content.Reset(r.content(i))

@@ -30,7 +30,6 @@ type seq struct {
 	cached    int64 // prompt tokens cached at first admission, -1 before
 	hiwater   int64 // prompt tokens processed, cached included; survives preemption
 	preempted int64
-	order     int64 // of arrival in the engine
 	doneStep  int64 // step count when it left, for reuse
 	lastToken int64 // us of its last token
 	newTokens int64 // scheduled in the step just formed

@@ -72,11 +72,8 @@ type StepTotals struct {
 
 // TimeAudit are the figures from which the time of a pass is chosen.
 type TimeAudit struct {
-	Time            string       // cadence, elapsed or ticks; empty when refused
-	Passes          int          // iterations read
-	ConstantUs      Opt[float64] // between passes, beside elapsed
-	SumOverWall     Opt[float64] // of elapsed over busy time
-	BelowFloorShare float64      // of the elapsed times below the time of reading the weights once
-	LagErrors       []float64    // of elapsed from the counts of its own line, and of one and two before
-	LagPasses       int          // passes with prefill near that those are judged on
+	Time        string       // cadence, elapsed or ticks; empty when refused
+	ConstantUs  Opt[float64] // between passes, beside elapsed
+	SumOverWall Opt[float64] // of elapsed over busy time
+	LagErrors   []float64    // of elapsed from the counts of its own line, and of one and two before
 }

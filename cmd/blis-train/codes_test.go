@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/report"
 )
 
 var updateCodes = flag.Bool("update-codes", false, "rewrite docs/codes.md")
@@ -163,3 +165,17 @@ func isLiteral(e ast.Expr) bool {
 	lit, ok := e.(*ast.BasicLit)
 	return ok && lit.Kind == token.STRING && lit.Value != `""`
 }
+
+// codesMarkdown is docs/codes.md.
+func codesMarkdown(all []explained) []byte {
+	var b strings.Builder
+	b.WriteString("# Codes\n\nEvery drop, warning, finding and rejection has a code. `blis-train explain CODE` prints the same.\n")
+	b.WriteString("This page is generated: `go test ./cmd/blis-train -run TestCodesPage -update-codes`.\n\n")
+	t := report.NewTable("", "code", "kind", "where", "what it means", "what to do")
+	for _, e := range all {
+		t.Add(fmt.Sprintf("`%s`", e.Code), e.Kind, e.Package, e.Meaning, e.Action)
+	}
+	return []byte(b.String() + t.Markdown(cell))
+}
+
+func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

@@ -69,11 +69,8 @@ func (s *Space) KVFreeBytes(totalBlocks, usage float64) float64 {
 // Roofline is a step's analytic parts in seconds at peak rates, whole group.
 type Roofline struct {
 	LinearS float64 // linear layers and head at their peaks
-	AttnS   float64 // attention scores of prefill and decode at the 16-bit peak
 	WeightS float64 // weights over bandwidth
 	KVS     float64 // KV reads over bandwidth
-	CommS   float64 // collectives: latency and bytes over the link
-	PCIeS   float64 // blocks moved between GPU and CPU tier
 }
 
 // Roofline returns the analytic parts of a step of a 1.1 space; zero for an
@@ -84,11 +81,8 @@ func (s *Space) Roofline(in *StepInput) Roofline {
 	}
 	return Roofline{
 		LinearS: s.linearS(in.ScheduledTokens, in.NumSampledSeqs),
-		AttnS:   (in.PrefillCausalWork + in.DecodeContextTokens) * s.attnS,
 		WeightS: s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs) / s.bandwidth,
 		KVS:     in.KVReadTokens * s.kvReadS,
-		CommS:   tpCommunication(s, in),
-		PCIeS:   cpuOffloadTransfer(s, in) + cpuOffloadKVRead(s, in),
 	}
 }
 

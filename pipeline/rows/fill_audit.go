@@ -46,7 +46,6 @@ type audit struct {
 // else stretches between whole seconds, where they are long enough.
 func (f *filler) audit() audit {
 	var a audit
-	a.figures.Passes = len(f.passes)
 	if f.recovered {
 		a.time, a.coarse, a.figures.Time = timeCadence, f.isCoarse(), timeCadence
 		return a
@@ -54,7 +53,6 @@ func (f *filler) audit() audit {
 	precise, second := f.resolution()
 	lag, conclusive := f.elapsedLag(&a.figures)
 	below := f.belowFloor()
-	a.figures.BelowFloorShare = below
 	a.constantUs = f.constant(precise, second, &a.figures)
 	over := a.figures.SumOverWall.OK && a.figures.SumOverWall.V > sumOverMax
 	wait := conclusive && lag > 0 || below > belowFloorMax && !conclusive || over
@@ -169,7 +167,6 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 			}
 		}
 	}
-	out.LagPasses = near
 	if near < lagPasses || len(rows) < 4*lagPasses {
 		return 0, false
 	}

@@ -18,7 +18,6 @@ import (
 type traceFile struct {
 	stem             string
 	header           tracev2.Header
-	bare             bool
 	from, to         int // of the rows
 	counted          int // prompts that the server counted
 	missing, unknown []string

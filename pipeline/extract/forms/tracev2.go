@@ -29,7 +29,7 @@ func (c *Reader) traceV2(src *source.Source, in *source.Input, how source.Option
 	if err != nil {
 		return place(src, err)
 	}
-	f := traceFile{stem: dataStem(src.Name), header: rd.Header, bare: rd.Bare, from: len(c.Rows)}
+	f := traceFile{stem: dataStem(src.Name), header: rd.Header, from: len(c.Rows)}
 	f.missing, f.unknown = rd.Differ()
 	defer func() {
 		f.to = len(c.Rows)

@@ -20,14 +20,12 @@ type Cursor struct {
 	I         int
 	Err       *Error
 	scratch   []byte // unescaped strings of this message
-	cut       bool   // the text ended too early
 	Surrogate bool   // half of a surrogate pair was replaced
 }
 
 func (c *Cursor) Fail(format string, args ...any) bool {
 	if c.Err == nil {
 		c.Err = &Error{At: c.I, Msg: fmt.Sprintf(format, args...)}
-		c.cut = c.I >= len(c.B)
 	}
 	return false
 }
