@@ -157,10 +157,16 @@ type runTotals struct {
 	rest, prompt [2]float64 // predicted by the terms that are not, and are, prompt work
 }
 
-// totalsByRun adds up the training rows of every run, in order of run labels.
+// totalsByRun adds up the training rows of every run, in order of run labels; a saturated run has none here.
 func totalsByRun(s *Solved) []runTotals {
-	out := make([]runTotals, len(s.Pool.Runs))
+	out, saturated := make([]runTotals, len(s.Pool.Runs)), make([]bool, len(s.Pool.Runs))
+	for r := range saturated {
+		saturated[r] = s.Pool.saturated(int32(r))
+	}
 	for i, r := range s.Train.Run {
+		if saturated[r] {
+			continue
+		}
 		t, k := &out[r], 0
 		if s.Train.Regime[i] != int32(rows.Decode) {
 			k = 1

@@ -29,6 +29,9 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 	hw := f.namesOf(s, hardwareName)
 	var pooled []result.Loco
 	for c, key := range s.Pool.Configs {
+		if s.Pool.saturatedConfig(key) {
+			continue
+		}
 		beta, err := f.leaveOut(s, m, int32(c))
 		if err != nil {
 			return err

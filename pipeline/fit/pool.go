@@ -113,6 +113,22 @@ func (p *Pool) variants(gammas []float64) {
 	}
 }
 
+// saturated reports a run whose rows near preemptions alone take part (spec#saturation).
+func (p *Pool) saturated(run int32) bool {
+	t := p.Tables[run]
+	return t.DroppedFor(rows.Saturated) > 0 && !slices.Contains(t.HoldOut, true)
+}
+
+// saturatedConfig reports that all runs of a configuration are such.
+func (p *Pool) saturatedConfig(key string) bool {
+	for r, t := range p.Tables {
+		if t.Config == key && !p.saturated(int32(r)) {
+			return false
+		}
+	}
+	return true
+}
+
 // rowOf is where row i of the pool stands in its table.
 func (p *Pool) rowOf(i int32) (t *rows.Table, row int) {
 	k := p.Data.Run[i]
