@@ -134,9 +134,9 @@ func checkReal(t *testing.T, zero, left, in []judged) {
 		zero, left, in  float64 // TPOT MAPE
 		leftTTFT, atTP8 float64 // TTFT median, TPOT MAPE at tp 8
 	}{
-		{"qwen3-32b bfloat16, H100-SXM-80GB", 0.10, 0.07, 0.05, 0.20, 0.08},
-		{"llama-3.1-70b fp8, H100-SXM-80GB", 0.10, 0.07, 0.05, 0.22, 0.08},
-		{"llama-3.1-70b fp8, B200-SXM-180GB", 0.10, 0.07, 0.065, 0.30, 0.08},
+		{"qwen3-32b bfloat16, H100-SXM-80GB", 0.077, 0.055, 0.03, 0.19, 0.057},
+		{"llama-3.1-70b fp8, H100-SXM-80GB", 0.024, 0.037, 0.034, 0.19, 0.044},
+		{"llama-3.1-70b fp8, B200-SXM-180GB", 0.08, 0.061, 0.06, 0.24, 0.077},
 	} {
 		z, l, i := errorsOf(inGroup(zero, g.name), nil), errorsOf(inGroup(left, g.name), nil), errorsOf(inGroup(in, g.name), nil)
 		tp8 := errorsOf(inGroup(left, g.name), func(j *judged) bool { return j.TP == 8 })

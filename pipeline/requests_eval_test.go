@@ -23,7 +23,7 @@ import (
 // each kind of kindOf. A kind of which a run recorded few steps is outside what it can tell.
 var referenceBatches = [][3]int64{{1, 300, 0}, {4, 1200, 0}, {8, 3000, 0}, {0, 0, 200}, {4, 1200, 300}}
 
-// TestEvalRequestsAgainstSteps prints, for every unsaturated real run, what five
+// TestEvalRequestsAgainstSteps says, for every unsaturated real run, what five
 // batches take by a fit of its steps and by a fit of its client's timings alone, and how
 // far both are from the time that its recorded steps took, by kind.
 func TestEvalRequestsAgainstSteps(t *testing.T) {
@@ -36,7 +36,7 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within, withinSeen, near, nearSteps, all := 0, 0, 0, 0, 0
+	within, withinSeen, near, nearSteps, far, all := 0, 0, 0, 0, 0, 0
 	for i := range ext.Runs {
 		one := *ext
 		one.Runs = ext.Runs[i : i+1]
@@ -72,6 +72,9 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 		if all++; worst <= 10 {
 			within++
 		}
+		if worst > 60 {
+			far++
+		}
 		if worstSeen <= 10 {
 			withinSeen++
 		}
@@ -80,7 +83,11 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 			n += l.Requests
 		}
 		u := requests.Requests.Scatter
-		t.Logf("   %v", replayed(t, out, &ext.Runs[i], steps, requests))
+		text, byRequests := replayed(t, out, &ext.Runs[i], steps, requests)
+		t.Logf("   %s", text)
+		if byRequests[0] > 0.20 || byRequests[1] > 0.22 || byRequests[2] > 0.30 {
+			t.Errorf("%s: KS of TTFT, span and E2E %.2f by requests, want at most 0.20, 0.22 and 0.30", ext.Runs[i].ID, byRequests)
+		}
 		for k, doc := range []*result.Fit{steps, requests} {
 			off, worst, _ := recorded(t, out, &ext.Runs[i], doc)
 			t.Logf("   off the recorded time of%s by %s", off, [2]string{"steps", "requests"}[k])
@@ -96,6 +103,10 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 	t.Logf("within 10 %% of the fit of steps: %d of %d runs at all five batches, %d at those of whose kind %d steps are (others in brackets)",
 		within, all, withinSeen, fewRows)
 	t.Logf("within 10 %% of the recorded time in each kind: %d by requests, %d by steps", near, nearSteps)
+	if all < 11 || within < 1 || near < 4 || far > 0 {
+		t.Errorf("got %d runs, %d of them within 10 %% of their steps, %d of the recorded time, %d beyond 60 %%, want 11, 1, 4 and 0", all,
+			within, near, far)
+	}
 }
 
 // fewRows of a kind say nothing of its time.
@@ -162,15 +173,15 @@ func kindOf(tab *rows.Table, i int) int {
 }
 
 // replayed are the KS distances of TTFT, span and E2E of all requests of a run, replayed
-// with the coefficients of the fit of its steps and with those of its requests.
-func replayed(t *testing.T, out string, r *result.ExtractRun, steps, requests *result.Fit) string {
+// with the coefficients of the fit of its steps and with those of its requests, in words, and the latter.
+func replayed(t *testing.T, out string, r *result.ExtractRun, steps, requests *result.Fit) (text string, byRequests [3]float64) {
 	t.Helper()
 	run, err := table.ReadLean(table.RunDir(out, r.ID))
 	if err != nil {
 		t.Fatal(err)
 	}
 	loads, _ := clientLoads(run, r.Deployment, false, 0)
-	text := "KS of TTFT, span, E2E by steps and by requests:"
+	text = "KS of TTFT, span, E2E by steps and by requests:"
 	for k := range timesOf {
 		for _, doc := range []*result.Fit{steps, requests} {
 			set, err := export.Native(doc, nil)
@@ -189,11 +200,12 @@ func replayed(t *testing.T, out string, r *result.ExtractRun, steps, requests *r
 					}
 				}
 			}
-			text += fmt.Sprintf(" %.2f", stat.KolmogorovSmirnov(real, simulated).D)
+			byRequests[k] = stat.KolmogorovSmirnov(real, simulated).D
+			text += fmt.Sprintf(" %.2f", byRequests[k])
 		}
 		text += ";"
 	}
-	return text
+	return text, byRequests
 }
 
 func batchTimes(t *testing.T, doc *result.Fit, d *deploy.Deployment) []float64 {

@@ -16,9 +16,10 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// TestEvalRealServersFromRequests prints, for recordings of real servers without step
+// TestEvalRealServersFromRequests says, for recordings of real servers without step
 // traces, how the later half of the requests is predicted by a fit of the earlier half,
-// by the prior alone and by a constant.
+// by the prior alone and by a constant. The fit is nearer than both, or says that its
+// replay is of another server.
 func TestEvalRealServersFromRequests(t *testing.T) {
 	repo.NeedEval(t)
 	for _, set := range []string{"real_stock_otlp", "real_requests_llmservingsim"} {
@@ -69,20 +70,29 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 			}
 			t.Logf("%s (%s): spans known to %.1f %%, TTFT %.1f %%, %d passes, objective %.3f, of which jitter %.4f", r.ID, prior.Name,
 				100*got.SpanError, 100*got.TTFTError, len(got.Passes), got.Objective, got.Floor)
+			unlike := false
 			for _, l := range early {
 				more, err := l.Unlike(got.Set)
 				if err != nil {
 					t.Fatal(err)
 				}
+				unlike = unlike || len(more) > 0
 				for _, f := range more {
 					t.Logf("%s: %s", f.Code, f.Message)
 				}
 			}
 			for k := range loads {
 				l := loads[k].Later(0.5)
-				t.Logf("   %-14s learned  %s", l.Name, laterErrors(t, l, got.Set))
-				t.Logf("   %-14s prior    %s", "", laterErrors(t, l, prior.Set))
-				t.Logf("   %-14s constant %s", "", constantErrors(l, loads[k].Before(0.5)))
+				learned, e := laterErrors(t, l, got.Set)
+				before, p := laterErrors(t, l, prior.Set)
+				constant, c := constantErrors(l, loads[k].Before(0.5))
+				t.Logf("   %-14s learned  %s", l.Name, learned)
+				t.Logf("   %-14s prior    %s", "", before)
+				t.Logf("   %-14s constant %s", "", constant)
+				if !unlike && (e > min(p, c) || e > 0.08) {
+					t.Errorf("%s: median error of E2E %.1f %%, of the prior %.1f, of a constant %.1f, want less than both and at most 8", l.Name,
+						100*e, 100*p, 100*c)
+				}
 			}
 		}
 	}
@@ -92,14 +102,14 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 var timesOf = []func(m *sim.Measured) float64{func(m *sim.Measured) float64 { return m.TTFTUs },
 	func(m *sim.Measured) float64 { return m.SpanUs }, func(m *sim.Measured) float64 { return m.E2EUs }}
 
-// laterErrors compare what a set predicts for a load with what is measured of it.
-func laterErrors(t *testing.T, l *learn.Load, set *coeff.Set) string {
+// laterErrors compare what a set predicts for a load with what is measured of it, in words,
+// and are the median error of E2E.
+func laterErrors(t *testing.T, l *learn.Load, set *coeff.Set) (text string, e2e float64) {
 	t.Helper()
 	got, err := l.Predict(set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := ""
 	for k, name := range []string{"TTFT", "span", "E2E"} {
 		var a, b []float64
 		for i := range got {
@@ -107,26 +117,26 @@ func laterErrors(t *testing.T, l *learn.Load, set *coeff.Set) string {
 				a, b = append(a, want), append(b, timesOf[k](&got[i]))
 			}
 		}
-		text += name + " " + errorText(a, b) + "  "
+		words, median := errorText(a, b)
+		text, e2e = text+name+" "+words+"  ", median
 	}
-	return text
+	return text, e2e
 }
 
-func errorText(measured, predicted []float64) string {
+func errorText(measured, predicted []float64) (text string, median float64) {
 	if len(measured) == 0 {
-		return "-"
+		return "-", 0
 	}
 	var off []float64
 	for i := range measured {
 		off = append(off, math.Abs(predicted[i]/measured[i]-1))
 	}
 	return fmt.Sprintf("KS %.2f median %4.1f %% mean %+5.1f %%", stat.KolmogorovSmirnov(measured, predicted).D, 100*stat.Median(off),
-		100*(stat.Mean(predicted)/stat.Mean(measured)-1))
+		100*(stat.Mean(predicted)/stat.Mean(measured)-1)), stat.Median(off)
 }
 
 // constantErrors are those of the medians of the earlier requests.
-func constantErrors(later, earlier *learn.Load) string {
-	text := ""
+func constantErrors(later, earlier *learn.Load) (text string, e2e float64) {
 	for k, name := range []string{"TTFT", "span", "E2E"} {
 		var known, a, b []float64
 		for i := range earlier.Seen {
@@ -139,7 +149,8 @@ func constantErrors(later, earlier *learn.Load) string {
 				a, b = append(a, want), append(b, stat.Median(known))
 			}
 		}
-		text += name + " " + errorText(a, b) + "  "
+		words, median := errorText(a, b)
+		text, e2e = text+name+" "+words+"  ", median
 	}
-	return text
+	return text, e2e
 }

@@ -326,8 +326,8 @@ func TestEvalScaleFaults(t *testing.T) {
 	s.corrupt(t, job)
 	s.finish(t, job, 2)
 	sameAs(t, "receipt damaged", filepath.Join(job, "out"), one)
-	garbage := strings.Fields(s.must(t, "gc", job, "--remove"))
-	if again := s.must(t, "gc", job); again != "" {
+	garbage := strings.Fields(s.must(t, "collect", job, "--gc", "--remove"))
+	if again := s.must(t, "collect", job, "--gc"); again != "" {
 		t.Errorf("gc: %s is left", again)
 	}
 	s.must(t, "collect", job, "-q")

@@ -91,6 +91,9 @@ func TestEvalCoverage(t *testing.T) {
 	for k := range held {
 		if all[k] > 0 {
 			t.Logf("direction %d: %d of %d", k, held[k], all[k])
+			if all[k] >= 50 && 100*held[k] < 85*all[k] {
+				t.Errorf("direction %d: the truth lies in its interval in %d of %d, want at least 85 %%", k, held[k], all[k])
+			}
 		}
 	}
 }
