@@ -35,8 +35,8 @@ func exampleGrid() grid {
 		server: Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
 		shapes: []shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512},
 			{Prompt: 2048, Output: 64}},
-		outputs: []workload.Law{workload.ConstantLaw, workload.ExponentialLaw, workload.LogNormalLaw},
-		loads:   []float64{0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95},
+		outputs:  []workload.Law{workload.ConstantLaw, workload.ExponentialLaw, workload.LogNormalLaw},
+		loads:    []float64{0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95},
 		requests: 1_000_000, // near capacity one burst among 100,000 moves the mean wait by a fifth
 	}
 }

@@ -31,7 +31,7 @@ type stepNoise struct {
 	ratio []float64
 	steps []int32               // of a row
 	of    [rows.Mixed + 1][]int // positions of a regime's rows, ascending
-	block int                   // steps that are drawn together: the correlation time
+	block int                   // steps that are drawn together: some correlation times
 }
 
 // stepNoiseOf reads the rows of [from, to): those of one step, or all when few are. Nil
@@ -70,13 +70,21 @@ func stepNoiseOf(t *rows.Table, predUs []float64, from, to int64) *stepNoise {
 			r.centre(of, order[c*len(of)/classes:(c+1)*len(of)/classes], func(n int) float64 { return predUs[all[of[n]]] })
 		}
 	}
-	r.block = max(1, int(math.Round(perRow*float64(r.correlation()))))
+	r.block = max(1, int(math.Round(perRow*float64(r.blockRows()))))
 	return r
 }
 
-// correlation is the integrated correlation time in rows.
-func (r *stepNoise) correlation() int {
-	return max(1, int(math.Round(float64(len(r.ratio))/stat.EffectiveSize(r.ratio))))
+// blockTimes is how many correlation times a block is long: of one alone the sums scatter by
+// three quarters of what the server's do (of an AR(1) series), of five by 95 %.
+const blockTimes = 5
+
+// blockRows is the length of a block in rows: one where neighbours say nothing of each other.
+func (r *stepNoise) blockRows() int {
+	correlation := float64(len(r.ratio)) / stat.EffectiveSize(r.ratio)
+	if correlation < 1.5 {
+		return 1
+	}
+	return int(math.Round(blockTimes * correlation))
 }
 
 // centre makes the sum of a class as predicted.
@@ -187,7 +195,7 @@ func (p *Phase) requestChances(seed, splitNs int64) chance {
 		if len(r.ratio) < spreadMinRows || len(plain) == 0 {
 			continue
 		}
-		block := r.correlation()
+		block := r.blockRows()
 		noise := make([]float64, len(plain))
 		for k := range chanceReplays {
 			rng := rand.New(rand.NewPCG(uint64(seed)+uint64(k), chanceStream))

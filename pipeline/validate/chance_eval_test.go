@@ -1,0 +1,120 @@
+package validate
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/planted"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// scattered multiplies step times by log-normal ratios of mean 1, each correlated with the
+// one before.
+type scattered struct {
+	sim.Model
+	rng        *rand.Rand
+	sigma, rho float64
+	z          float64
+}
+
+// StepUs is the scattered time of the step.
+func (m *scattered) StepUs(b *sim.Batch) (float64, error) {
+	us, err := m.Model.StepUs(b)
+	m.z = float64(m.rho*m.z) + float64(math.Sqrt(1-m.rho*m.rho)*m.rng.NormFloat64())
+	return us * stat.Exp(m.sigma*m.z-m.sigma*m.sigma/2), err
+}
+
+// scatters are the residuals of the planted servers: of single steps, and of some tens together.
+var scatters = []scattered{{sigma: 0.1}, {sigma: 0.12}, {sigma: 0.07, rho: 0.9}, {sigma: 0.05, rho: 0.97}}
+
+// TestEvalReplayGates plants servers whose residuals scatter. The gates of the replay alone pass
+// the model that made the recording in 95 of 100, and fail a wrong one in 90 of 100 of those
+// where chance stays below every threshold; where the KV cache is nearly full, small differences
+// grow and chance often does not, but the right model is not failed for it.
+func TestEvalReplayGates(t *testing.T) {
+	repo.NeedEval(t)
+	slower := func(set *coeff.Set, _ *deploy.Deployment) {
+		for j := range set.Beta {
+			set.Beta[j].Value *= 1.3
+		}
+	}
+	half := func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.KVBlocksGPU.V /= 2 }
+	for _, c := range []struct {
+		name                                                string
+		pressed                                             bool
+		change                                              func(*coeff.Set, *deploy.Deployment)
+		leastPassed, mostFailed, leastDecided, leastOfThose int // of 100
+	}{
+		{"the right model", false, nil, 95, 5, 0, 0},
+		{"the right model, KV cache nearly full", true, nil, 0, 5, 0, 0},
+		{"all step times x1.3", false, slower, 0, 100, 50, 90},
+		{"half the KV blocks, nearly full", true, half, 0, 100, 25, 90},
+	} {
+		passed, failed, decided, ofThose := 0, 0, 0, 0
+		for k := range simulations {
+			v := plantedVerdict(t, uint64(k), c.pressed, c.change)
+			pass, fail, below := judgedByReplay(v.Gates)
+			passed, failed = passed+one(pass), failed+one(fail)
+			decided, ofThose = decided+one(below), ofThose+one(below && fail)
+		}
+		fmt.Printf("%-38s of %d: %3d pass, %3d fail; chance is below every threshold in %3d, of which %3d fail\n", c.name, simulations,
+			passed, failed, decided, ofThose)
+		if passed < c.leastPassed || failed > c.mostFailed || decided < c.leastDecided || 100*ofThose < c.leastOfThose*decided {
+			t.Errorf("%s: want at least %d passed, at most %d failed, at least %d decided and %d %% of those failed", c.name, c.leastPassed,
+				c.mostFailed, c.leastDecided, c.leastOfThose)
+		}
+	}
+}
+
+const simulations = 100
+
+// plantedVerdict judges a recording of its own scatter and load against what is believed of it.
+func plantedVerdict(t *testing.T, k uint64, pressed bool, change func(*coeff.Set, *deploy.Deployment)) *result.Validation {
+	t.Helper()
+	dep, rps := planted.Deployment(t), 4.0
+	if pressed {
+		dep.Engine.KVBlocksGPU, rps = trace.Some[int64](100), 5 // just enough
+	}
+	truth := planted.Set(dep)
+	run := planted.Record(t, truth, dep, planted.Load(400, rps, 100+k), func(c *sim.Config) {
+		s := scatters[k%uint64(len(scatters))]
+		s.Model, s.rng = c.Latency, rand.New(rand.NewPCG(k, 3))
+		c.Latency = &s
+	})
+	set, believed := planted.Copy(truth), *dep
+	if change != nil {
+		change(set, &believed)
+	}
+	o := DefaultOptions()
+	o.Noise = false
+	return validateValidate(t, set, []Source{sourceOf(run, &believed, false)}, o)
+}
+
+// judgedByReplay says whether all replay gates pass, whether one fails, and whether chance is
+// known and below every threshold.
+func judgedByReplay(gates []result.Gate) (pass, fail, below bool) {
+	pass, below = true, true
+	for _, g := range gates {
+		if ofReplay(g.Name) {
+			pass = pass && g.Pass != nil && *g.Pass
+			fail = fail || g.Pass != nil && !*g.Pass
+			below = below && g.Chance != nil && *g.Chance < g.Threshold
+		}
+	}
+	return pass, fail, below
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
