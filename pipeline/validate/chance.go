@@ -178,7 +178,7 @@ func (q chance) raise(metric string, x difference) {
 }
 
 // requestChances is the same where no steps were recorded: the ratios are those of
-// measured to replayed requests of the phase, drawn in blocks of their correlation time.
+// measured to replayed requests of the phase, drawn in blocks too.
 func (p *Phase) requestChances(seed, splitNs int64) chance {
 	all, judged := p.sample(result.VariantPlain, p.originNs), p.sample(result.VariantPlain, splitNs)
 	q := chance{}
