@@ -8,8 +8,8 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -79,17 +79,17 @@ const simulations = 100
 // plantedVerdict judges a recording of its own scatter and load against what is believed of it.
 func plantedVerdict(t *testing.T, k uint64, pressed bool, change func(*coeff.Set, *deploy.Deployment)) *result.Validation {
 	t.Helper()
-	dep, rps := planted.Deployment(t), 4.0
+	dep, rps := plantedDeployment(t), 4.0
 	if pressed {
 		dep.Engine.KVBlocksGPU, rps = trace.Some[int64](100), 5 // just enough
 	}
-	truth := planted.Set(dep)
-	run := planted.Record(t, truth, dep, planted.Load(400, rps, 100+k), func(c *sim.Config) {
+	truth := testkit.PlantedOn(dep)
+	run := recordPlanted(t, truth, dep, plantedLoad(400, rps, 100+k), func(c *sim.Config) {
 		s := scatters[k%uint64(len(scatters))]
 		s.Model, s.rng = c.Latency, rand.New(rand.NewPCG(k, 3))
 		c.Latency = &s
 	})
-	set, believed := planted.Copy(truth), *dep
+	set, believed := copyOf(truth), *dep
 	if change != nil {
 		change(set, &believed)
 	}
