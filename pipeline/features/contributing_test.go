@@ -58,7 +58,7 @@ func execute(t *testing.T, dir string, words []string) {
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-trimpath -vet=off -buildvcs=false")
 	if words[0] == "go" && words[1] != "test" {
-		cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false")
+		cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false -ldflags=-w")
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(words, " "), err, out)
