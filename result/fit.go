@@ -358,6 +358,19 @@ type Coefficient struct {
 	Share              *float64 `json:"share"` // mean share of the prediction on training rows
 }
 
+// looselyKnown is the factor between the ends of an interval beyond which a term is known loosely (spec#identified).
+const looselyKnown = 30
+
+// Known says in print how well the data tell the coefficient: its identification, or `loosely known` where that is `within`
+// and the interval spans more than a factor of 30 or holds 0.
+func (c *Coefficient) Known() string {
+	ci := c.Interval()
+	if c.Identified != coeff.Within || ci == nil || ci[0] > 0 && ci[1] <= looselyKnown*ci[0] || ci[1] < 0 && ci[0] >= looselyKnown*ci[1] {
+		return c.Identified
+	}
+	return "loosely known"
+}
+
 // Errors are computed on rows with |y| >= 1 us.
 type Errors struct {
 	Rows      int      `json:"rows"`

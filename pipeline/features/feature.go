@@ -1,5 +1,7 @@
 package features
 
+import "slices"
+
 // Kind says what a feature's value is; it fixes the unit of value and coefficient (spec#units).
 type Kind string
 
@@ -29,6 +31,26 @@ type Feature struct {
 	beta  func(*Space, *StepInput) float64
 	alpha func(*Space, *QueueInput) float64
 }
+
+// What a coefficient with a roofline may be of it (spec#diagnosis).
+const (
+	LeastOfRoofline = 0.8
+	MostOfRoofline  = 10.
+)
+
+// nominalTimes are time-like terms whose second is nominal, not the hardware's: they have no roofline.
+var nominalTimes = []string{"fixed_step_overhead", "expert_load"}
+
+// RooflineTimes is how many times what the hardware takes at its peak a coefficient is; 0 for a term without a roofline.
+func RooflineTimes(name, unit string, value float64) float64 {
+	if unit != "us/s" || slices.Contains(nominalTimes, name) {
+		return 0
+	}
+	return value / 1e6
+}
+
+// IsPlausible reports whether so many times the roofline is what a server can take.
+func IsPlausible(times float64) bool { return times >= LeastOfRoofline && times <= MostOfRoofline }
 
 // IsTime reports whether the value is seconds and the coefficient us/s.
 func (f *Feature) IsTime() bool { return f.Kind == Time }

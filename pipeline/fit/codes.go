@@ -10,6 +10,7 @@ const (
 	NotIdentified trace.Code = "not_identified"
 	AtLimit       trace.Code = "at_limit"
 	Implausible   trace.Code = "implausible_value"
+	absorbs       trace.Code = "absorbs_something_else"
 	LagUncertain  trace.Code = "lag_uncertain"
 	ModelSkipped  trace.Code = "model_skipped"
 )

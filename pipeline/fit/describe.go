@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -112,7 +113,7 @@ func (e *Evidence) Describe(terms []Term, fit ridge.Fit, configs int, out *resul
 		}
 		c.NotLearned = t.IsTime && (c.Value == 0 || e.Tags[j] == coeff.PriorOnly)
 		out.Coefficients = append(out.Coefficients, c)
-		out.Warnings = append(out.Warnings, termFindings(&t, c, configs)...)
+		out.Warnings = append(out.Warnings, termFindings(&t, c, configs, out.Name == "beta")...)
 	}
 	if len(outside) > 0 {
 		out.Warnings = append(out.Warnings, trace.Findingf(AtLimit,
@@ -160,12 +161,12 @@ func utilisation(t *Term, value float64) *float64 {
 	return nil
 }
 
-// termFindings are the findings about one coefficient.
-func termFindings(t *Term, c result.Coefficient, configs int) []trace.Finding {
+// termFindings are the findings about one coefficient; ofSteps: of the step time, not of a wait.
+func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []trace.Finding {
 	var out []trace.Finding
-	if u := c.ImpliedUtilisation; u != nil && *u > 1 && t.Name != NominalTerm {
-		out = append(out, trace.Findingf(Implausible, "%s: %.3g %s means %.0f %% of the hardware's peak", t.Name, c.Value,
-			c.Unit, 100**u))
+	if times := features.RooflineTimes(t.Name, c.Unit, c.Value); ofSteps && times != 0 && !features.IsPlausible(times) {
+		out = append(out, trace.Findingf(absorbs, "%s: %.3g times what the hardware takes at its peak, want %g to %g", t.Name, times,
+			features.LeastOfRoofline, features.MostOfRoofline))
 	}
 	if c.Identified != coeff.Within && c.Range[1] > 0 && configs > 1 {
 		out = append(out, trace.Findingf(NotIdentified, "%s does not vary inside any configuration: its value is %s", t.Name,

@@ -185,8 +185,8 @@ func utilisationCell(u *float64) Cell {
 }
 
 func identifiedCell(c result.Coefficient) Cell {
-	out := Cell{Text: c.Identified, Class: "nb"}
-	if c.Identified != "within" {
+	out := Cell{Text: c.Known(), Class: "nb"}
+	if out.Text != "within" {
 		out.Class = "nb na"
 	}
 	if c.NotLearned {
@@ -290,12 +290,12 @@ func utilisationFigure(in Input) *Figure {
 			continue
 		}
 		p := Decode
-		if c.Identified != "within" {
+		if c.Known() != "within" {
 			p = Other
 		}
 		s.Take(*u)
 		rows = append(rows, ChartRow{Name: c.Name, Marks: []RowMark{
-			{V: *u, P: p, Tip: fmt.Sprintf("%s: %s, identified %s", c.Name, Short(*u), c.Identified)}}})
+			{V: *u, P: p, Tip: fmt.Sprintf("%s: %s, identified %s", c.Name, Short(*u), c.Known())}}})
 	}
 	if len(rows) == 0 {
 		return nil

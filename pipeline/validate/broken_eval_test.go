@@ -35,7 +35,7 @@ type breakage struct {
 	record    func(*trace.Run)
 }
 
-// brokenOnPurpose are twenty breakages of the composed runs.
+// brokenOnPurpose are forty breakages of the composed runs, four of each kind.
 func brokenOnPurpose(sets map[string]*coeff.Set, fits map[string]*result.Fit) []breakage {
 	var all []breakage
 	for k, run := range []string{"a100-llama-3.1-8b-tp1", "h100-llama-3.1-8b-tp1", "h100-qwen2.5-14b-tp2", "b200-codellama-34b-tp1"} {
@@ -52,9 +52,54 @@ func brokenOnPurpose(sets map[string]*coeff.Set, fits map[string]*result.Fit) []
 		all = append(all, otherDevice(d[0], d[1], k%2 == 1))
 	}
 	for _, run := range []string{"a100-qwen2.5-14b-tp1", "h100-llama-3.1-8b-tp1", "b200-llama-2-70b-tp2", "h100-codellama-34b-tp1"} {
-		all = append(all, shuffled(run))
+		all = append(all, shuffled(run), drifting(run))
+		for _, knob := range []string{"max_num_seqs", "max_num_batched_tokens"} {
+			all = append(all, otherKnob(run, knob))
+		}
+	}
+	for k, run := range []string{"a100-qwen2.5-14b-tp1", "h100-qwen2.5-14b-tp2", "b200-llama-3.1-8b-tp1", "h100-codellama-34b-tp1"} {
+		third := termTimes(run, heaviest(sets[run].SpecVersion, fits[run], k%2), 1./3)
+		all = append(all, third, otherFigures(run))
 	}
 	return all
+}
+
+// drifting doubles every interval between steps for a quarter of the recording, and for the last eighth.
+func drifting(run string) breakage {
+	return breakage{run: run, what: "machine slower for a while", purpose: coeff.PurposeSteps, cause: result.CauseMachineDrift, mentions: "speed",
+		dep: func(d *deploy.Deployment) { d.Provenance = "" },
+		record: func(r *trace.Run) {
+			n := len(r.Steps)
+			var gaps []int64
+			for i := 1; i < n; i++ {
+				gap := r.Steps[i].TsStartNs - r.Steps[i-1].TsStartNs
+				if i > n/4 && i <= n/2 || i > 7*n/8 {
+					gap *= 2
+				}
+				gaps = append(gaps, gap)
+			}
+			respace(r, gaps)
+		}}
+}
+
+// otherKnob is a limit of the scheduler at a quarter of what the server had: its batches are others.
+func otherKnob(run, knob string) breakage {
+	return breakage{run: run, what: knob + " / 4", purpose: coeff.PurposeReplay, cause: result.CauseScheduler, mentions: knob,
+		dep: func(d *deploy.Deployment) {
+			if knob == "max_num_seqs" {
+				d.Engine.MaxNumSeqs /= 4
+			} else {
+				d.Engine.MaxNumBatchedTokens /= 4
+			}
+		}}
+}
+
+// otherFigures are a data sheet with a third of the bandwidth and arithmetic.
+func otherFigures(run string) breakage {
+	return breakage{run: run, what: "data sheet / 3", purpose: coeff.PurposeSteps, cause: result.CauseHardware, mentions: "hardware",
+		dep: func(d *deploy.Deployment) {
+			d.Hardware.BwPeakTBs, d.Hardware.TFlopsPeak = d.Hardware.BwPeakTBs/3, d.Hardware.TFlopsPeak/3
+		}}
 }
 
 // heaviest is the name of the time-like term with the rank-th largest share of the prediction.
@@ -69,12 +114,14 @@ func heaviest(version features.Version, f *result.Fit, rank int) string {
 	return names[stat.Order(shares)[rank]]
 }
 
-func termTimes3(run, term string) breakage {
-	return breakage{run: run, what: term + " x3", purpose: coeff.PurposeSteps, cause: result.CauseModelError, mentions: term,
+func termTimes3(run, term string) breakage { return termTimes(run, term, 3) }
+
+func termTimes(run, term string, factor float64) breakage {
+	return breakage{run: run, what: fmt.Sprintf("%s x%.2g", term, factor), purpose: coeff.PurposeSteps, cause: result.CauseModelError, mentions: term,
 		set: func(s *coeff.Set) {
 			for j := range s.Beta {
 				if s.Beta[j].Name == term {
-					s.Beta[j].Value *= 3
+					s.Beta[j].Value *= factor
 				}
 			}
 		}}
@@ -113,12 +160,17 @@ func shuffled(run string) breakage {
 				gaps = append(gaps, r.Steps[i].TsStartNs-r.Steps[i-1].TsStartNs)
 			}
 			rng.Shuffle(len(gaps), func(a, b int) { gaps[a], gaps[b] = gaps[b], gaps[a] })
-			for i, at := 1, r.Steps[0].TsStartNs; i < len(r.Steps); i++ {
-				at += gaps[i-1]
-				r.Steps[i].TsEndNs += at - r.Steps[i].TsStartNs
-				r.Steps[i].TsStartNs = at
-			}
+			respace(r, gaps)
 		}}
+}
+
+// respace starts each step the given interval after the one before.
+func respace(r *trace.Run, gaps []int64) {
+	for i, at := 1, r.Steps[0].TsStartNs; i < len(r.Steps); i++ {
+		at += gaps[i-1]
+		r.Steps[i].TsEndNs += at - r.Steps[i].TsStartNs
+		r.Steps[i].TsStartNs = at
+	}
 }
 
 // TestEvalBrokenOnPurpose fits composed runs alone, breaks one thing and validates: the right
@@ -144,7 +196,7 @@ func TestEvalBrokenOnPurpose(t *testing.T) {
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "run\tcoefficients\tbroken\tmust fail\tsteps\treplay\tcause named\t\tsentence\tfailed gates")
-	right := 0
+	right, named := 0, 0
 	cases := brokenOnPurpose(sets, fits)
 	for _, b := range cases {
 		of := b.run
@@ -154,6 +206,7 @@ func TestEvalBrokenOnPurpose(t *testing.T) {
 		v := b.validate(t, out, sets[of], fits[of], deps[b.run])
 		ok := b.judge(v)
 		right += count(ok)
+		named += count(ok && (b.cause == "" || slices.ContainsFunc(v.Diagnoses, func(d result.Diagnosis) bool { return d.Cause == b.cause })))
 		cause, sentence := "-", ""
 		if len(v.Diagnoses) > 0 {
 			cause, sentence = v.Diagnoses[0].Cause, v.Diagnoses[0].Sentence
@@ -164,9 +217,9 @@ func TestEvalBrokenOnPurpose(t *testing.T) {
 			strings.Join(failedNames(v), ",")}, "\t"))
 	}
 	w.Flush()
-	fmt.Printf("right: %d of %d\n", right, len(cases))
-	if right < len(cases) || len(cases) != 20 {
-		t.Errorf("got %d of %d right, want 20 of 20", right, len(cases))
+	fmt.Printf("named right: %d of %d, nothing wrong: %d\n", named, len(cases), right)
+	if right < len(cases) || named < 28 || len(cases) != 40 {
+		t.Errorf("got %d named right and %d without a wrong one of %d, want 28 and 40 of 40", named, right, len(cases))
 	}
 }
 
@@ -187,7 +240,9 @@ func (b *breakage) validate(t *testing.T, out string, set *coeff.Set, f *result.
 		}
 		return run, &d, err
 	}}
-	v, err := validate.Run(context.Background(), &broken, f, []validate.Source{source}, validate.DefaultOptions())
+	o := validate.DefaultOptions()
+	o.StepsOnly = b.purpose == coeff.PurposeSteps
+	v, err := validate.Run(context.Background(), &broken, f, []validate.Source{source}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

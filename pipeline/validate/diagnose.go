@@ -19,7 +19,9 @@ const (
 	swingThatMatters = 1.20 // largest over smallest drift factor of a run
 	unseenLoss       = 0.50 // share of the error in rows outside the training range
 	rangeSlack       = 1.5  // times the training maximum
+	mostOfDevice     = 1000 // times as long as another: a CPU core and a GPU
 	tellingShare     = 0.25 // of the error: a change that removes less is no cause
+	wholeShare       = 0.10 // of the error of all rows alike that a cause removes when it is applied to them
 	extraFactor      = 0.05 // what a change with one factor more must remove beyond one with a single factor
 	sameBatches      = 0.90 // share of reproduced batches below which the scheduler differs
 	leastUs          = 1    // a shorter step counts as one of this length
@@ -31,16 +33,18 @@ type candidate struct {
 	premise                     string // what is true if it is the cause
 	change                      string // what removes the error
 
-	share    float64 // of the mean relative error that removing it removes
+	share    float64 // of the mean relative error, every regime weighing the same, that removing it removes
 	left     float64 // the error that is left
+	whole    float64 // of the mean relative error of all rows of the scope alike that it removes when applied to them
 	evidence float64
+	not      string // why it can be no cause whatever it removes
 }
 
 // diagnose says why step gates of one scope failed (spec#diagnosis): most of the error lies in
 // rows the fit never saw the like of; or one change removes a quarter of the error
-// or more and leaves a model that beats a constant: the lag, the machine's drift, the
-// speed of the hardware, one coefficient. Otherwise the cause is unknown, and what
-// was tried is said.
+// or more, a tenth of that of all rows alike, and leaves a model that beats a constant: the
+// lag, the machine's drift, the speed of the hardware, one coefficient. Otherwise the cause
+// is unknown, and what was tried is said.
 func diagnose(s *scope, gates []string, lag *candidate) result.Diagnosis {
 	d := result.Diagnosis{Scope: s.name, Gates: gates, Cause: result.CauseUnknown, Figure: "pred_vs_measured"}
 	set := s.runs[0].set
@@ -56,7 +60,7 @@ func diagnose(s *scope, gates []string, lag *candidate) result.Diagnosis {
 			100*outside, d.Term)
 		return d
 	}
-	tried := []*candidate{lag, s.driftCandidate(r, total), s.hardwareCandidate(r, total), s.termCandidate(set, r, total)}
+	tried := []*candidate{lag, s.driftCandidate(r, total), s.hardwareCandidate(r, total), s.bestTerm(set, r, total)}
 	best := bestCandidate(tried, r.constantLoss())
 	if best == nil {
 		d.Sentence = ruledOut(tried, r.constantLoss())
@@ -74,7 +78,7 @@ func diagnose(s *scope, gates []string, lag *candidate) result.Diagnosis {
 func bestCandidate(tried []*candidate, constant float64) *candidate {
 	var best *candidate
 	for _, c := range tried {
-		if c == nil || c.share < tellingShare || c.left >= constant {
+		if c == nil || c.refusal(constant) != "" {
 			continue
 		}
 		if best == nil || c.share-c.handicap() > best.share-best.handicap() {
@@ -82,6 +86,21 @@ func bestCandidate(tried []*candidate, constant float64) *candidate {
 		}
 	}
 	return best
+}
+
+// refusal says why a candidate is no cause; empty: it may be one.
+func (c *candidate) refusal(constant float64) string {
+	switch {
+	case c.not != "":
+		return c.not
+	case c.share < tellingShare:
+		return "too little"
+	case c.left >= constant:
+		return "a constant leaves less"
+	case c.whole < wholeShare:
+		return fmt.Sprintf("over all rows alike it removes %.0f %%", 100*c.whole)
+	}
+	return ""
 }
 
 // handicap is what a candidate removes by its freedom alone.
@@ -93,8 +112,7 @@ func (c *candidate) handicap() float64 {
 	return 0
 }
 
-// ruledOut lists what was tried, how much of the error it removes, and where that is
-// less than a constant would.
+// ruledOut lists what was tried, how much of the error it removes, and why that is no cause where it would be enough.
 func ruledOut(tried []*candidate, constant float64) string {
 	var parts []string
 	for _, c := range tried {
@@ -102,8 +120,8 @@ func ruledOut(tried []*candidate, constant float64) string {
 			continue
 		}
 		part := fmt.Sprintf("%s %.0f %%", c.change, 100*c.share)
-		if c.share >= tellingShare && c.left >= constant {
-			part += " (a constant leaves less)"
+		if why := c.refusal(constant); c.share >= tellingShare && why != "" {
+			part += " (" + why + ")"
 		}
 		parts = append(parts, part)
 	}
@@ -123,8 +141,10 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 	if swing <= swingThatMatters {
 		return nil
 	}
-	left := s.residuals((*judgedRun).withoutDrift).loss(0, nil)
-	c := &candidate{cause: result.CauseMachineDrift, figure: "drift", share: 1 - left/total, left: left, evidence: far}
+	followed := s.residuals((*judgedRun).withoutDrift)
+	left := followed.loss(0, nil)
+	c := &candidate{cause: result.CauseMachineDrift, figure: "drift", share: 1 - left/total, left: left, evidence: far,
+		whole: 1 - followed.alike()/r.alike()}
 	c.premise = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: "+
 		"measured/predicted %.2f)", swing, far)
 	c.change = "following the drift curve"
@@ -164,32 +184,67 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	}
 	left.us = r.without(a, prompt)
 	loss := left.loss(b, rest)
-	c := &candidate{cause: result.CauseHardware, figure: "pred_vs_measured", share: 1 - loss/total, left: loss, evidence: 1 + b}
+	left.us = left.without(b, rest)
+	c := &candidate{cause: result.CauseHardware, figure: "pred_vs_measured", share: 1 - loss/total, left: loss, evidence: 1 + b,
+		whole: 1 - left.alike()/r.alike()}
 	c.premise = "the hardware is not the one that run.yaml names, or its figures are wrong"
 	if !s.knownDevice(s.runs[0].set) {
 		c.premise = fmt.Sprintf("the hardware is not the %s that run.yaml names, or its coefficients, of which the fit saw none, are others",
 			s.runs[0].Deployment.Hardware.Name)
 	}
+	if !isDeviceFactor(1+a) || !isDeviceFactor(1+b) {
+		c.not = "no device differs so much"
+	}
 	c.change = fmt.Sprintf("other hardware, terms on prompts times %.2f and the others times %.2f,", 1+a, 1+b)
 	return c
 }
 
-// termCandidate is the term whose rescaling removes most, and the regime in which it
-// does, which is one where the term is not zero.
-func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *candidate {
-	b := s.bestTerm(set, r, total)
-	if b.slot < 0 {
-		return nil
+// isDeviceFactor reports whether one device may take so many times as long as another.
+func isDeviceFactor(f float64) bool { return f >= 1./mostOfDevice && f <= mostOfDevice }
+
+// bestTerm is the term whose rescaling removes most, or one of the physics that removes nearly as much; nil where none
+// removes anything. It names the regime in which it removes most, which is one where the term is not zero. A term that
+// would leave what physics allows, or whose regime has too few rows, is no cause (spec#diagnosis).
+func (s *scope) bestTerm(set *coeff.Set, r *residuals, total float64) *candidate {
+	var best, physical *candidate
+	for j, f := range features.BetaFeatures(set.SpecVersion) {
+		c := s.termCandidate(set, r, total, j)
+		if c.share > 0 && (best == nil || c.share > best.share) {
+			best = c
+		}
+		if c.share > 0 && f.IsTime() && c.not == "" && (physical == nil || c.share > physical.share) {
+			physical = c
+		}
 	}
-	t, x := &set.Beta[b.slot], r.column(b.slot)
-	regime, bias := r.regimeOf(b.delta, x)
-	c := &candidate{cause: result.CauseModelError, figure: "contributions", regime: regime.String(), term: t.Name, share: b.share,
-		left: total * (1 - b.share), evidence: bias}
-	c.change = fmt.Sprintf("%s times %.2f", t.Name, 1+b.delta/t.Value)
-	if t.Value == 0 {
-		c.change = fmt.Sprintf("a %s of %.3g %s where it is 0", t.Name, b.delta, t.Unit)
+	if physical != nil && physical.share >= nearBest*best.share {
+		return physical
+	}
+	return best
+}
+
+// termCandidate changes one term alone to fit the residuals, in least absolute relative error with equal weight for every
+// regime: single slow steps would own a square. No coefficient is taken below zero.
+func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64, j int) *candidate {
+	t, x := &set.Beta[j], r.column(j)
+	delta := math.Max(r.bestChange(x), -t.Value)
+	left := r.loss(delta, x)
+	regime, bias := r.regimeOf(delta, x)
+	changed := *r
+	changed.us = r.without(delta, x)
+	c := &candidate{cause: result.CauseModelError, figure: "contributions", regime: regime.String(), term: t.Name, share: 1 - left/total,
+		left: left, evidence: bias, whole: 1 - changed.alike()/r.alike()}
+	c.change = fmt.Sprintf("%s times %.2f", t.Name, 1+delta/t.Value)
+	if !(t.Value > 0) {
+		c.change = fmt.Sprintf("a %s of %.3g %s where it is %.3g", t.Name, t.Value+delta, t.Unit, t.Value)
 	}
 	c.premise = fmt.Sprintf("%s steps are predicted %s", regime, biasText(bias))
+	roofline := features.RooflineTimes(t.Name, t.Unit, t.Value+delta)
+	switch {
+	case r.count(regime) < rareSteps:
+		c.not = fmt.Sprintf("%s: fewer than %d rows", regime, rareSteps)
+	case roofline != 0 && !features.IsPlausible(roofline):
+		c.not = fmt.Sprintf("%.2g times its roofline", roofline)
+	}
 	return c
 }
 
@@ -222,42 +277,12 @@ func (s *scope) eachTested(f func(t *judgedRun, i int)) {
 	}
 }
 
-// termChange is the term that explains most of the residuals.
-type termChange struct {
-	slot  int
-	delta float64 // what to add to the coefficient
-	share float64 // of the mean relative error it would remove
-}
-
-// residualRows bounds the cost of bestTerm; more rows are evenly thinned.
+// residualRows bounds the cost of a search; more rows are evenly thinned.
 const residualRows = 20_000
 
 // nearBest: a term of the physics that removes this share of what the best term
 // removes is named before a ratio or a constant, which can stand in for anything.
 const nearBest = 0.75
-
-// bestTerm changes each term alone to fit the residuals, in least absolute relative
-// error with equal weight for every regime, and returns the term that removes
-// most. Least absolute error, because single slow steps would own a square. No
-// coefficient is taken below zero.
-func (s *scope) bestTerm(set *coeff.Set, r *residuals, total float64) termChange {
-	best, physical := termChange{slot: -1}, termChange{slot: -1}
-	for j, f := range features.BetaFeatures(set.SpecVersion) {
-		x := r.column(j)
-		delta := math.Max(r.bestChange(x), -set.Beta[j].Value)
-		b := termChange{j, delta, 1 - r.loss(delta, x)/total}
-		if b.share > best.share {
-			best = b
-		}
-		if f.IsTime() && b.share > physical.share {
-			physical = b
-		}
-	}
-	if physical.slot >= 0 && physical.share >= nearBest*best.share {
-		return physical
-	}
-	return best
-}
 
 // residuals are y - prediction of the tested rows, us, each with a weight that makes
 // it relative and its regime as heavy as the others.
@@ -344,6 +369,25 @@ func (r *residuals) loss(delta float64, x []float64) float64 {
 	return sum
 }
 
+// alike is the mean relative error, every row weighing the same.
+func (r *residuals) alike() float64 {
+	sum := 0.0
+	for i, us := range r.us {
+		sum += math.Abs(us) / math.Max(r.y[i], leastUs)
+	}
+	return sum / float64(len(r.us))
+}
+
+// count is how many rows a regime has.
+func (r *residuals) count(of rows.Regime) (n int) {
+	for _, g := range r.regime {
+		if g == of {
+			n++
+		}
+	}
+	return n
+}
+
 // bestChange is the delta with the least sum of weight*|us - delta*x|: the median
 // of us/x weighted by weight*x; 0 when x is 0 everywhere.
 func (r *residuals) bestChange(x []float64) float64 {
@@ -360,10 +404,10 @@ func (r *residuals) bestChange(x []float64) float64 {
 }
 
 // unseen is the share of the relative error that lies in rows with a feature
-// beyond 1.5 times its training maximum, and the slot (from 0) that is so most often.
+// beyond 1.5 times its training maximum, and the slot (from 0) that is so most often; 0 where such rows are few.
 func (s *scope) unseen(set *coeff.Set) (float64, int) {
 	bySlot := make([]int, len(set.Beta))
-	outside, total := 0.0, 0.0
+	outside, total, hits := 0.0, 0.0, 0
 	s.eachTested(func(t *judgedRun, i int) {
 		hit := false
 		for j, x := range t.beta.Row(i) {
@@ -376,7 +420,7 @@ func (s *scope) unseen(set *coeff.Set) (float64, int) {
 		loss := math.Abs(t.beta.Y[i]-t.pred[i]) / math.Max(t.beta.Y[i], leastUs)
 		total += loss
 		if hit {
-			outside += loss
+			outside, hits = outside+loss, hits+1
 		}
 	})
 	slot := 0
@@ -385,7 +429,7 @@ func (s *scope) unseen(set *coeff.Set) (float64, int) {
 			slot = j
 		}
 	}
-	if total == 0 {
+	if total == 0 || hits < rareSteps {
 		return 0, slot
 	}
 	return outside / total, slot
@@ -417,7 +461,7 @@ func (j *job) lagCandidate(s *scope) *candidate {
 	if j.set.BetaTarget != coeff.Cadence {
 		return nil
 	}
-	var loss [lags]float64
+	var loss [lags]float64 // sums of relative errors of all rows alike
 	used := -1
 	for _, t := range s.runs {
 		if used >= 0 && t.Lag != used {
@@ -442,6 +486,7 @@ func (j *job) lagCandidate(s *scope) *candidate {
 		return nil
 	}
 	c := &candidate{cause: result.CauseLag, figure: "pred_vs_measured", share: 1 - loss[best]/loss[used], evidence: float64(best)}
+	c.whole = c.share
 	c.premise, c.change = "steps are joined to the wrong batches", fmt.Sprintf("a lag of %d in place of %d", best, used)
 	return c
 }
