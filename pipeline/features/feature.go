@@ -41,12 +41,9 @@ const (
 // nominalTimes are time-like terms whose second is nominal, not the hardware's: they have no roofline.
 var nominalTimes = []string{"fixed_step_overhead", "expert_load"}
 
-// RooflineTimes is how many times what the hardware takes at its peak a coefficient is; 0 for a term without a roofline.
-func RooflineTimes(name, unit string, value float64) float64 {
-	if unit != "us/s" || slices.Contains(nominalTimes, name) {
-		return 0
-	}
-	return value / 1e6
+// RooflineTimes is how many times what the hardware takes at its peak a coefficient is; not ok for a term without a roofline.
+func RooflineTimes(name, unit string, value float64) (times float64, ok bool) {
+	return value / 1e6, unit == "us/s" && !slices.Contains(nominalTimes, name)
 }
 
 // IsPlausible reports whether so many times the roofline is what a server can take.

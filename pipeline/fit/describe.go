@@ -164,7 +164,7 @@ func utilisation(t *Term, value float64) *float64 {
 // termFindings are the findings about one coefficient; ofSteps: of the step time, not of a wait.
 func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []trace.Finding {
 	var out []trace.Finding
-	if times := features.RooflineTimes(t.Name, c.Unit, c.Value); ofSteps && times != 0 && !features.IsPlausible(times) {
+	if times, ok := features.RooflineTimes(t.Name, c.Unit, c.Value); ofSteps && ok && times != 0 && !features.IsPlausible(times) {
 		out = append(out, trace.Findingf(absorbs, "%s: %.3g times what the hardware takes at its peak, want %g to %g", t.Name, times,
 			features.LeastOfRoofline, features.MostOfRoofline))
 	}

@@ -53,9 +53,10 @@ func brokenOnPurpose(sets map[string]*coeff.Set, fits map[string]*result.Fit) []
 	}
 	for _, run := range []string{"a100-qwen2.5-14b-tp1", "h100-llama-3.1-8b-tp1", "b200-llama-2-70b-tp2", "h100-codellama-34b-tp1"} {
 		all = append(all, shuffled(run), drifting(run))
-		for _, knob := range []string{"max_num_seqs", "max_num_batched_tokens"} {
-			all = append(all, otherKnob(run, knob))
+		if run == "h100-codellama-34b-tp1" { // which decides nothing: chance alone reaches the thresholds
+			run = "h100-qwen2.5-14b-tp1"
 		}
+		all = append(all, otherKnob(run, "max_num_seqs"), otherKnob(run, "max_num_batched_tokens"))
 	}
 	for k, run := range []string{"a100-qwen2.5-14b-tp1", "h100-qwen2.5-14b-tp2", "b200-llama-3.1-8b-tp1", "h100-codellama-34b-tp1"} {
 		third := termTimes(run, heaviest(sets[run].SpecVersion, fits[run], k%2), 1./3)
@@ -64,16 +65,17 @@ func brokenOnPurpose(sets map[string]*coeff.Set, fits map[string]*result.Fit) []
 	return all
 }
 
-// drifting doubles every interval between steps for a quarter of the recording, and for the last eighth.
+// drifting doubles every interval of the last eighth of the steps.
 func drifting(run string) breakage {
-	return breakage{run: run, what: "machine slower for a while", purpose: coeff.PurposeSteps, cause: result.CauseMachineDrift, mentions: "speed",
+	return breakage{run: run, what: "machine slower for a while", purpose: coeff.PurposeSteps, cause: result.CauseMachineDrift,
+		mentions: "speed",
 		dep: func(d *deploy.Deployment) { d.Provenance = "" },
 		record: func(r *trace.Run) {
 			n := len(r.Steps)
 			var gaps []int64
 			for i := 1; i < n; i++ {
 				gap := r.Steps[i].TsStartNs - r.Steps[i-1].TsStartNs
-				if i > n/4 && i <= n/2 || i > 7*n/8 {
+				if i > 7*n/8 {
 					gap *= 2
 				}
 				gaps = append(gaps, gap)
@@ -117,7 +119,8 @@ func heaviest(version features.Version, f *result.Fit, rank int) string {
 func termTimes3(run, term string) breakage { return termTimes(run, term, 3) }
 
 func termTimes(run, term string, factor float64) breakage {
-	return breakage{run: run, what: fmt.Sprintf("%s x%.2g", term, factor), purpose: coeff.PurposeSteps, cause: result.CauseModelError, mentions: term,
+	return breakage{run: run, what: fmt.Sprintf("%s x%.2g", term, factor), purpose: coeff.PurposeSteps, cause: result.CauseModelError,
+		mentions: term,
 		set: func(s *coeff.Set) {
 			for j := range s.Beta {
 				if s.Beta[j].Name == term {
@@ -249,11 +252,12 @@ func (b *breakage) validate(t *testing.T, out string, set *coeff.Set, f *result.
 	return v
 }
 
-// judge: the purpose fails, one that fails through the replay alone leaves the steps
+// judge: the purpose does not pass, one that fails through the replay alone leaves the steps
 // standing, and every diagnosis names the cause or none.
 func (b *breakage) judge(v *result.Validation) bool {
 	steps := v.VerdictFor(coeff.PurposeSteps, coeff.ScopeAll).Verdict
-	if v.VerdictFor(b.purpose, coeff.ScopeAll).Verdict != coeff.VerdictFail || len(v.Diagnoses) == 0 ||
+	verdict := v.VerdictFor(b.purpose, coeff.ScopeAll).Verdict
+	if verdict == coeff.VerdictPass || verdict == coeff.VerdictFail && len(v.Diagnoses) == 0 ||
 		b.purpose == coeff.PurposeReplay && steps != coeff.VerdictPass {
 		return false
 	}

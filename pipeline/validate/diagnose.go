@@ -35,14 +35,14 @@ type candidate struct {
 
 	share    float64 // of the mean relative error, every regime weighing the same, that removing it removes
 	left     float64 // the error that is left
-	whole    float64 // of the mean relative error of all rows of the scope alike that it removes when applied to them
+	whole    float64 // of the mean relative error of all rows of the scope, the training rows too, that it removes there
 	evidence float64
 	not      string // why it can be no cause whatever it removes
 }
 
 // diagnose says why step gates of one scope failed (spec#diagnosis): most of the error lies in
 // rows the fit never saw the like of; or one change removes a quarter of the error
-// or more, a tenth of that of all rows alike, and leaves a model that beats a constant: the
+// or more, a tenth of that of all rows, the training rows too, and leaves a model that beats a constant: the
 // lag, the machine's drift, the speed of the hardware, one coefficient. Otherwise the cause
 // is unknown, and what was tried is said.
 func diagnose(s *scope, gates []string, lag *candidate) result.Diagnosis {
@@ -98,7 +98,7 @@ func (c *candidate) refusal(constant float64) string {
 	case c.left >= constant:
 		return "a constant leaves less"
 	case c.whole < wholeShare:
-		return fmt.Sprintf("over all rows alike it removes %.0f %%", 100*c.whole)
+		return fmt.Sprintf("over all rows, training too, it removes %.0f %%", 100*c.whole)
 	}
 	return ""
 }
@@ -144,7 +144,7 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 	followed := s.residuals((*judgedRun).withoutDrift)
 	left := followed.loss(0, nil)
 	c := &candidate{cause: result.CauseMachineDrift, figure: "drift", share: 1 - left/total, left: left, evidence: far,
-		whole: 1 - followed.alike()/r.alike()}
+		whole: 1 - followed.all.alike()/r.all.alike()}
 	c.premise = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: "+
 		"measured/predicted %.2f)", swing, far)
 	c.change = "following the drift curve"
@@ -160,7 +160,39 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	}) {
 		return nil
 	}
-	prompt, rest := make([]float64, len(r.us)), make([]float64, len(r.us))
+	prompt, rest := s.promptWork(r)
+	var a, b float64
+	const rounds = 8 // of alternating medians: the loss falls with each
+	left := *r
+	for range rounds {
+		left.us = r.without(b, rest)
+		a = math.Max(left.bestChange(prompt), -1)
+		left.us = r.without(a, prompt)
+		b = math.Max(left.bestChange(rest), -1)
+	}
+	left.us = r.without(a, prompt)
+	loss := left.loss(b, rest)
+	whole := *r.all
+	wholePrompt, wholeRest := s.promptWork(&whole)
+	whole.us = whole.without(a, wholePrompt)
+	whole.us = whole.without(b, wholeRest)
+	c := &candidate{cause: result.CauseHardware, figure: "pred_vs_measured", share: 1 - loss/total, left: loss, evidence: 1 + b,
+		whole: 1 - whole.alike()/r.all.alike()}
+	c.premise = "the hardware is not the one that run.yaml names, or its figures are wrong"
+	if !s.knownDevice(s.runs[0].set) {
+		c.premise = fmt.Sprintf("the hardware is not the %s that run.yaml names, or its coefficients, of which the fit saw none, are others",
+			s.runs[0].Deployment.Hardware.Name)
+	}
+	if !isDeviceFactor(1+a) || !isDeviceFactor(1+b) {
+		c.not = "no device differs so much"
+	}
+	c.change = fmt.Sprintf("other hardware, terms on prompts times %.2f and the others times %.2f,", 1+a, 1+b)
+	return c
+}
+
+// promptWork is what the time-like terms that compute on prompts, and the others, have in each prediction, us.
+func (s *scope) promptWork(r *residuals) (prompt, rest []float64) {
+	prompt, rest = make([]float64, len(r.us)), make([]float64, len(r.us))
 	for j, f := range features.BetaFeatures(s.runs[0].set.SpecVersion) {
 		if !f.IsTime() {
 			continue
@@ -173,30 +205,7 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 			into[i] += float64(s.runs[0].set.Beta[j].Value * r.rows[i][j])
 		}
 	}
-	var a, b float64
-	const rounds = 8 // of alternating medians: the loss falls with each
-	left := *r
-	for range rounds {
-		left.us = r.without(b, rest)
-		a = math.Max(left.bestChange(prompt), -1)
-		left.us = r.without(a, prompt)
-		b = math.Max(left.bestChange(rest), -1)
-	}
-	left.us = r.without(a, prompt)
-	loss := left.loss(b, rest)
-	left.us = left.without(b, rest)
-	c := &candidate{cause: result.CauseHardware, figure: "pred_vs_measured", share: 1 - loss/total, left: loss, evidence: 1 + b,
-		whole: 1 - left.alike()/r.alike()}
-	c.premise = "the hardware is not the one that run.yaml names, or its figures are wrong"
-	if !s.knownDevice(s.runs[0].set) {
-		c.premise = fmt.Sprintf("the hardware is not the %s that run.yaml names, or its coefficients, of which the fit saw none, are others",
-			s.runs[0].Deployment.Hardware.Name)
-	}
-	if !isDeviceFactor(1+a) || !isDeviceFactor(1+b) {
-		c.not = "no device differs so much"
-	}
-	c.change = fmt.Sprintf("other hardware, terms on prompts times %.2f and the others times %.2f,", 1+a, 1+b)
-	return c
+	return prompt, rest
 }
 
 // isDeviceFactor reports whether one device may take so many times as long as another.
@@ -229,20 +238,20 @@ func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64, j int
 	delta := math.Max(r.bestChange(x), -t.Value)
 	left := r.loss(delta, x)
 	regime, bias := r.regimeOf(delta, x)
-	changed := *r
-	changed.us = r.without(delta, x)
+	whole := *r.all
+	whole.us = whole.without(delta, whole.column(j))
 	c := &candidate{cause: result.CauseModelError, figure: "contributions", regime: regime.String(), term: t.Name, share: 1 - left/total,
-		left: left, evidence: bias, whole: 1 - changed.alike()/r.alike()}
+		left: left, evidence: bias, whole: 1 - whole.alike()/r.all.alike()}
 	c.change = fmt.Sprintf("%s times %.2f", t.Name, 1+delta/t.Value)
 	if !(t.Value > 0) {
 		c.change = fmt.Sprintf("a %s of %.3g %s where it is %.3g", t.Name, t.Value+delta, t.Unit, t.Value)
 	}
 	c.premise = fmt.Sprintf("%s steps are predicted %s", regime, biasText(bias))
-	roofline := features.RooflineTimes(t.Name, t.Unit, t.Value+delta)
+	roofline, ok := features.RooflineTimes(t.Name, t.Unit, t.Value+delta)
 	switch {
 	case r.count(regime) < rareSteps:
 		c.not = fmt.Sprintf("%s: fewer than %d rows", regime, rareSteps)
-	case roofline != 0 && !features.IsPlausible(roofline):
+	case ok && !features.IsPlausible(roofline):
 		c.not = fmt.Sprintf("%.2g times its roofline", roofline)
 	}
 	return c
@@ -268,11 +277,17 @@ func (t *judgedRun) withoutDrift(i int) float64 {
 func rawPrediction(t *judgedRun, i int) float64 { return t.pred[i] }
 
 func (s *scope) eachTested(f func(t *judgedRun, i int)) {
+	s.eachRow(func(t *judgedRun, i int) {
+		if t.sample.Judges(i) {
+			f(t, i)
+		}
+	})
+}
+
+func (s *scope) eachRow(f func(t *judgedRun, i int)) {
 	for _, t := range s.runs {
 		for i := range t.beta.Kept {
-			if t.sample.Judges(i) {
-				f(t, i)
-			}
+			f(t, i)
 		}
 	}
 }
@@ -290,6 +305,7 @@ type residuals struct {
 	us, y, weight []float64
 	regime        []rows.Regime
 	rows          [][]float64
+	all           *residuals // of every row of the scope, the training rows too
 }
 
 // without are the residuals once delta times x is added to the predictions.
@@ -333,12 +349,18 @@ func (r *residuals) regimeOf(delta float64, x []float64) (rows.Regime, float64) 
 }
 
 func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
+	r := residualsOf(s.eachTested, predict)
+	r.all = residualsOf(s.eachRow, predict)
+	return r
+}
+
+func residualsOf(each func(func(t *judgedRun, i int)), predict func(*judgedRun, int) float64) *residuals {
 	var count [rows.Mixed + 1]float64
 	n := 0
-	s.eachTested(func(t *judgedRun, i int) { count[t.beta.Regime[i]]++; n++ })
+	each(func(t *judgedRun, i int) { count[t.beta.Regime[i]]++; n++ })
 	every := max(1, n/residualRows)
 	r, k := &residuals{}, 0
-	s.eachTested(func(t *judgedRun, i int) {
+	each(func(t *judgedRun, i int) {
 		if k++; k%every != 0 {
 			return
 		}
@@ -435,11 +457,11 @@ func (s *scope) unseen(set *coeff.Set) (float64, int) {
 	return outside / total, slot
 }
 
-// knownDevice reports whether the fit saw the hardware of the scope: only then do the
+// knownDevice reports whether the fit saw the hardware of the scope, with the same figures: only then do the
 // trained ranges, which are times on that hardware, say what it saw.
 func (s *scope) knownDevice(set *coeff.Set) bool {
-	device := s.runs[0].Deployment.Hardware.Name
-	return len(set.Configs) == 0 || slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Deployment.Hardware.Name == device })
+	device := s.runs[0].Deployment.Hardware
+	return len(set.Configs) == 0 || slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Deployment.Hardware == device })
 }
 
 // drift is the factor farthest from its run's median, and the largest swing.
@@ -461,19 +483,19 @@ func (j *job) lagCandidate(s *scope) *candidate {
 	if j.set.BetaTarget != coeff.Cadence {
 		return nil
 	}
-	var loss [lags]float64 // sums of relative errors of all rows alike
+	var loss, whole [lags]float64 // sums of relative errors of the judged and of all rows
 	used := -1
 	for _, t := range s.runs {
 		if used >= 0 && t.Lag != used {
 			return nil // the runs of the scope do not share one
 		}
 		used = t.Lag
-		of, ok := j.lagLosses(t)
+		of, all, ok := j.lagLosses(t)
 		if !ok {
 			return nil
 		}
 		for lag := range loss {
-			loss[lag] += of[lag]
+			loss[lag], whole[lag] = loss[lag]+of[lag], whole[lag]+all[lag]
 		}
 	}
 	best := 0
@@ -486,30 +508,31 @@ func (j *job) lagCandidate(s *scope) *candidate {
 		return nil
 	}
 	c := &candidate{cause: result.CauseLag, figure: "pred_vs_measured", share: 1 - loss[best]/loss[used], evidence: float64(best)}
-	c.whole = c.share
+	c.whole = 1 - whole[best]/whole[used]
 	c.premise, c.change = "steps are joined to the wrong batches", fmt.Sprintf("a lag of %d in place of %d", best, used)
 	return c
 }
 
-// lagLosses are the sums of the relative errors of a run's judged rows at each lag.
-func (j *job) lagLosses(t *judgedRun) (loss [lags]float64, ok bool) {
+// lagLosses are the sums of the relative errors of a run's judged rows, and of all, at each lag.
+func (j *job) lagLosses(t *judgedRun) (loss, all [lags]float64, ok bool) {
 	steps, _, err := j.rebuilt(t)
 	if err != nil {
-		return loss, false
+		return loss, all, false
 	}
 	sp, err := features.New(t.set.SpecVersion, t.Deployment)
 	if err != nil {
-		return loss, false
+		return loss, all, false
 	}
 	err = t.atLags(steps, sp, j.o, func(lag int, b *rows.Table) bool {
 		for k := range b.Kept {
-			if !t.training || b.HoldOut[k] {
-				loss[lag] += math.Abs(b.Y[k]-t.set.Predict(b.Row(k))) / math.Max(b.Y[k], leastUs)
+			off := math.Abs(b.Y[k]-t.set.Predict(b.Row(k))) / math.Max(b.Y[k], leastUs)
+			if all[lag] += off; !t.training || b.HoldOut[k] {
+				loss[lag] += off
 			}
 		}
 		return true
 	})
-	return loss, err == nil
+	return loss, all, err == nil
 }
 
 // rebuilt loads the run again with its batches.
