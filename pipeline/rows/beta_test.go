@@ -33,7 +33,8 @@ func betaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o Options) *Tabl
 }
 
 // tableOf is one of the tables of a run's steps.
-func tableOf(t *testing.T, run *trace.Run, d *deploy.Deployment, of func(*Steps, *features.Space, Options) (*Table, error), o Options) *Table {
+func tableOf(t *testing.T, run *trace.Run, d *deploy.Deployment, of func(*Steps, *features.Space, Options) (*Table, error),
+	o Options) *Table {
 	t.Helper()
 	table, err := of(mustRebuild(t, run, d, features.V11), testSpace(t, d, features.V11), o)
 	if err != nil {
