@@ -69,7 +69,7 @@ func brokenOnPurpose(sets map[string]*coeff.Set, fits map[string]*result.Fit) []
 func drifting(run string) breakage {
 	return breakage{run: run, what: "machine slower for a while", purpose: coeff.PurposeSteps, cause: result.CauseMachineDrift,
 		mentions: "speed",
-		dep: func(d *deploy.Deployment) { d.Provenance = "" },
+		dep:      func(d *deploy.Deployment) { d.Provenance = "" },
 		record: func(r *trace.Run) {
 			n := len(r.Steps)
 			var gaps []int64
