@@ -39,10 +39,9 @@ func parameterSection(q *Queue) report.Section {
 	x := report.Section{ID: "parameters", Nav: "Parameters", Title: "Parameters, physical and effective",
 		Lead: "Physical: what the steps say. Effective: what the queueing model needs to give the windows' latencies. The shift between them " +
 			"is the model's error; held means that the windows do not show it."}
-	cols := []report.Column{{Head: "Server"}, {Head: "From"}, {Head: "Parameter"}, {Head: "Value", Num: true}, {Head: "95 %"}, {Head: "Unit"},
-		{Head: "Identified"}, {Head: "Floor", Num: true, Help: "what the hardware allows"}, {Head: "Utilisation", Num: true,
-			Help: "floor / value"}, {Head: "Shift", Num: true, Help: "effective / physical"},
-		{Head: "Prior", Num: true, Help: "share of what is known that the physical value brought"}}
+	cols := report.ColumnsOf("Server", "From", "Parameter", "# Value", "95 %", "Unit", "Identified", "# Floor ? what the hardware allows",
+		"# Utilisation ? floor / value", "# Shift ? effective / physical",
+		"# Prior ? share of what is known that the physical value brought")
 	x.Blocks = serverTable(q, "parameter-table", "Parameters", "servers", cols, func(s *QueueServer, add func(...report.Cell)) {
 		for _, set := range []struct {
 			name string
@@ -80,9 +79,8 @@ func scoreSection(q *Queue) report.Section {
 		Lead: "WAPE of the windows' mean TTFT and ITL. The constant is the median of the training windows; a model must beat it to be worth " +
 			"anything. one_ahead: each window predicted from those before it."}
 	x.Blocks = report.FigureBlocks(figuresOf(scoreFigure(q, "ttft", "TTFT"), scoreFigure(q, "itl", "ITL")))
-	cols := []report.Column{{Head: "Server"}, {Head: "Estimator"}, {Head: "Windows of"}, {Head: "Windows", Num: true},
-		{Head: "TTFT WAPE", Num: true}, {Head: "TTFT bias", Num: true}, {Head: "ITL WAPE", Num: true}, {Head: "ITL bias", Num: true},
-		{Head: "No answer", Num: true}}
+	cols := report.ColumnsOf("Server", "Estimator", "Windows of", "# Windows", "# TTFT WAPE", "# TTFT bias", "# ITL WAPE", "# ITL bias",
+		"# No answer")
 	scores := serverTable(q, "score-table", "Errors by estimator", "servers[].scores", cols,
 		func(of *QueueServer, add func(...report.Cell)) {
 			for _, s := range of.Scores {
@@ -99,8 +97,8 @@ func showSection(q *Queue) report.Section {
 	x := report.Section{ID: "shown", Nav: "Shown", Title: "What the windows show",
 		Lead: "A window gives two numbers for three unknowns. At one operating point they show two directions, however many windows there " +
 			"are; the sweep would show the rest."}
-	cols := []report.Column{{Head: "Server"}, {Head: "Windows", Num: true}, {Head: "Kept", Num: true}, {Head: "Dropped, by reason"},
-		{Head: "Rank", Num: true}, {Head: "Condition", Num: true}, {Head: "Not shown"}, {Head: "Sweep that would show it"}}
+	cols := report.ColumnsOf("Server", "# Windows", "# Kept", "Dropped, by reason", "# Rank", "# Condition", "Not shown",
+		"Sweep that would show it")
 	x.Blocks = serverTable(q, "shown-table", "Windows and what they tell apart", "servers", cols,
 		func(s *QueueServer, add func(...report.Cell)) {
 			cells := []report.Cell{report.Name(s.ID), report.Count(s.Windows.Read), report.Count(s.Windows.Kept),
@@ -138,9 +136,8 @@ func trackSection(q *Queue) report.Section {
 	x := report.Section{ID: "tracks", Nav: "Tuners", Title: "Online tuners over the same windows",
 		Lead: "Mean NIS is 2 for a filter whose noise is right; below it is underconfident, above overconfident. A replica that rejects a " +
 			"window takes its covariance back too, so after a lasting jump it rejects all: locked out."}
-	cols := []report.Column{{Head: "Server"}, {Head: "Estimator"}, {Head: "Flavour"},
-		{Head: "Windows", Num: true}, {Head: "Accepted", Num: true}, {Head: "Mean NIS", Num: true},
-		{Head: "Rejected", Num: true}, {Head: "No answer", Num: true}, {Head: "Locked out", Num: true}, {Head: "Final"}, {Head: "Verdict"}}
+	cols := report.ColumnsOf("Server", "Estimator", "Flavour", "# Windows", "# Accepted", "# Mean NIS", "# Rejected", "# No answer",
+		"# Locked out", "Final", "Verdict")
 	x.Blocks = serverTable(q, "track-table", "Tuners", "servers[].tracks", cols, func(s *QueueServer, add func(...report.Cell)) {
 		for _, r := range s.Tracks {
 			var final []string
@@ -158,9 +155,8 @@ func trackSection(q *Queue) report.Section {
 func sizeSection(q *Queue) report.Section {
 	x := report.Section{ID: "sizes", Nav: "Sizes", Title: "The largest rate that meets the targets",
 		Lead: "Targets are means, as the autoscalers' are. The simulator ran at the rate with the same parameters."}
-	cols := []report.Column{{Head: "Server"}, {Head: "Target TTFT ms", Num: true}, {Head: "Target ITL ms", Num: true},
-		{Head: "Requests/s", Num: true}, {Head: "Binding"}, {Head: "TTFT ms", Num: true}, {Head: "ITL ms", Num: true},
-		{Head: "Simulated TTFT", Num: true}, {Head: "Simulated ITL", Num: true}, {Head: "TTFT P95", Num: true}, {Head: "ITL P95", Num: true}}
+	cols := report.ColumnsOf("Server", "# Target TTFT ms", "# Target ITL ms", "# Requests/s", "Binding", "# TTFT ms", "# ITL ms",
+		"# Simulated TTFT", "# Simulated ITL", "# TTFT P95", "# ITL P95")
 	x.Blocks = serverTable(q, "size-table", "Rates of one replica", "servers[].sizing", cols,
 		func(s *QueueServer, add func(...report.Cell)) {
 			z := s.Sizing
@@ -188,10 +184,9 @@ func planSection(q *Queue) report.Section {
 		if p.plan == nil {
 			continue
 		}
-		t := &report.Table{ID: p.id, Caption: fmt.Sprintf("%s: %s cents per hour, %s unserved", p.name, report.Short(p.plan.Cost),
+		t := report.NewTable(p.id, fmt.Sprintf("%s: %s cents per hour, %s unserved", p.name, report.Short(p.plan.Cost),
 			report.Plural(len(p.plan.Unserved), "server")),
-			Cols: []report.Column{{Head: "Server"}, {Head: "Priority", Num: true}, {Head: "Requests/s", Num: true}, {Head: "Accelerator"},
-				{Head: "Replicas", Num: true}, {Head: "Wanted", Num: true}, {Head: "Cents/h", Num: true}, {Head: "Penalty", Num: true}}}
+			"Server", "# Priority", "# Requests/s", "Accelerator", "# Replicas", "# Wanted", "# Cents/h", "# Penalty")
 		for _, g := range p.plan.Servers {
 			t.Put(report.Name(g.Name), report.Count(g.Priority), report.Num(g.RateRPS), report.Plain(g.Accelerator),
 				report.Count(g.Replicas), report.Count(g.Wanted), report.Num(g.Cost), report.Num(g.Value))
@@ -206,7 +201,7 @@ func originSection(q *Queue) report.Section {
 	x.Blocks = append(report.FindingBlocks("Warnings", q.Warnings), report.Block{Heading: "How to reproduce"},
 		report.Block{Code: []string{"blis-train " + q.Command}})
 	t := &report.Table{ID: "inputs", Caption: "Inputs", Closed: true,
-		Cols: []report.Column{{Head: "Name"}, {Head: "Bytes", Num: true}, {Head: "SHA-256"}}}
+		Cols: report.ColumnsOf("Name", "# Bytes", "SHA-256")}
 	for _, in := range q.Inputs {
 		t.Put(report.Plain(in.Name), report.Count(in.Bytes), report.Cell{Text: in.SHA256, Class: "mono"})
 	}

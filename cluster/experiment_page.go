@@ -67,9 +67,8 @@ func difference(list []contrastDoc, a, b, figure string) report.Cell {
 }
 
 func pairedTable(id, caption string, list []contrastDoc) *report.Table {
-	t := &report.Table{ID: id, Caption: caption, Cols: []report.Column{{Head: "A"}, {Head: "B"}, {Head: "Figure"}, {Head: "A - B", Num: true},
-		{Head: "95 %"}, {Head: "p", Num: true, Help: "exact sign flips, two-sided"}, {Head: "Holm p", Num: true}, {Head: "Same within 5 %"},
-		{Head: "Seeds", Num: true}}}
+	t := report.NewTable(id, caption, "A", "B", "Figure", "# A - B", "95 %", "# p ? exact sign flips, two-sided", "# Holm p",
+		"Same within 5 %", "# Seeds")
 	for _, c := range list {
 		same := ""
 		if c.Same != nil && *c.Same {
@@ -85,8 +84,7 @@ func pairedTable(id, caption string, list []contrastDoc) *report.Table {
 
 // componentTable has a row for each pair of configurations.
 func componentTable(list []contrastDoc) *report.Table {
-	t := &report.Table{ID: "contrasts", Caption: "A less B, one component at a time, and its 95 % interval",
-		Cols: []report.Column{{Head: "A"}, {Head: "B"}}}
+	t := report.NewTable("contrasts", "A less B, one component at a time, and its 95 % interval", "A", "B")
 	keys := []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"}
 	for _, key := range keys {
 		head := headings[key]
@@ -109,7 +107,7 @@ func componentTable(list []contrastDoc) *report.Table {
 func verdictSection(d *Document) report.Section {
 	x := report.Section{ID: "verdicts", Nav: "Verdicts", Title: "What the data say",
 		Lead: "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal arrivals."}
-	t := &report.Table{ID: "verdict-table", Caption: "Verdicts", Cols: []report.Column{{Head: "Statement"}, {Head: "Verdict"}, {Head: "Why"}}}
+	t := report.NewTable("verdict-table", "Verdicts", "Statement", "Verdict", "Why")
 	var evidence []contrastDoc
 	for _, v := range d.Verdicts {
 		t.Put(report.Prose(v.ID+": "+v.Statement), report.Plain(v.Verdict), report.Prose(v.Why))
@@ -124,12 +122,9 @@ func cellSection(d *Document) report.Section {
 	x := report.Section{ID: "cells", Nav: "Cells", Title: "All configurations",
 		Lead: "Goodput is requests that met every target of their class over all that arrived: a rejected request counts as missed."}
 	x.Blocks = append(x.Blocks, report.FigureBlocks(some(goodputFigure(d)))...)
-	t := &report.Table{ID: "cell-table", Caption: "Means over seeds", Cols: []report.Column{{Head: "No.", Num: true}, {Head: "Configuration"},
-		{Head: "Goodput", Num: true}, {Head: "Critical", Num: true}, {Head: "Standard", Num: true}, {Head: "Sheddable", Num: true},
-		{Head: "Admitted", Num: true}, {Head: "Missed of admitted", Num: true}, {Head: "P99 critical (ms)", Num: true},
-		{Head: "P99 admitted (ms)", Num: true}, {Head: "Cached tokens", Num: true}, {Head: "Potential of all", Num: true}, {Head: "Jain",
-			Num: true},
-		{Head: "Output tokens/s", Num: true}, {Head: "Stationary"}}}
+	t := report.NewTable("cell-table", "Means over seeds", "# No.", "Configuration", "# Goodput", "# Critical", "# Standard",
+		"# Sheddable", "# Admitted", "# Missed of admitted", "# P99 critical (ms)", "# P99 admitted (ms)", "# Cached tokens",
+		"# Potential of all", "# Jain", "# Output tokens/s", "Stationary")
 	for _, c := range d.Cells {
 		if c.Role == "frontier" {
 			continue
@@ -159,11 +154,8 @@ func predictionSection(d *Document) report.Section {
 			"it rejects can be wrong for ever. The copy goes on receiving what the engine is sent; a request is followed for four " +
 			"times its target. Bounds are learned from admitted requests: for rejected ones none is promised."}
 	x.Blocks = append(x.Blocks, report.FigureBlocks(some(scatterFigure(d)))...)
-	t := &report.Table{ID: "prediction-table", Caption: "By configuration", Cols: []report.Column{{Head: "Configuration"}, {Head: "Median APE",
-		Num: true},
-		{Head: "Bias", Num: true}, {Head: "P90 coverage", Num: true}, {Head: "Shadow median APE", Num: true}, {Head: "Shadow coverage",
-			Num: true},
-		{Head: "Rejected that would have met it", Num: true}}}
+	t := report.NewTable("prediction-table", "By configuration", "Configuration", "# Median APE", "# Bias", "# P90 coverage",
+		"# Shadow median APE", "# Shadow coverage", "# Rejected that would have met it")
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
 		if c.Role != "frontier" && f("prediction_median_ape") != nil {
@@ -179,11 +171,9 @@ func predictionSection(d *Document) report.Section {
 func robustSection(d *Document) report.Section {
 	x := report.Section{ID: "robust", Nav: "Sensitivity", Title: "How far it carries",
 		Lead: "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the published figures beside ours."}
-	t := &report.Table{ID: "controllers", Caption: "Predictive against always-admit, by the gate's coefficients",
-		Cols: []report.Column{{Head: "Gate"},
-			{Head: "Label"}, {Head: "Requests/s", Num: true}, {Head: "Rho", Num: true}, {Head: "Arrivals (s)", Num: true},
-			{Head: "Goodput gained (points)", Num: true}, {Head: "Admitted", Num: true}, {Head: "Median APE", Num: true},
-			{Head: "Bias", Num: true}, {Head: "P90 coverage", Num: true}, {Head: "Confirmed"}}}
+	t := report.NewTable("controllers", "Predictive against always-admit, by the gate's coefficients", "Gate", "Label",
+		"# Requests/s", "# Rho", "# Arrivals (s)", "# Goodput gained (points)", "# Admitted", "# Median APE", "# Bias",
+		"# P90 coverage", "Confirmed")
 	for _, c := range d.Controllers {
 		var holds []string
 		for _, v := range d.Verdicts {
@@ -200,16 +190,13 @@ func robustSection(d *Document) report.Section {
 	for i, at := range d.Loads {
 		x.Blocks = append(x.Blocks, report.Tables(loadTable(i, &at))...)
 	}
-	t = &report.Table{ID: "published", Caption: "Published P99 and ours", Cols: []report.Column{{Head: "Configuration",
-		Num: true},
-		{Head: "Published (ms)", Num: true}, {Head: "Pooled (ms)", Num: true}, {Head: "Worst instance (ms)", Num: true}}}
+	t = report.NewTable("published", "Published P99 and ours", "# Configuration", "# Published (ms)", "# Pooled (ms)",
+		"# Worst instance (ms)")
 	for _, p := range d.Published {
 		t.Put(report.Count(p.Configuration), report.Num(p.PublishedMs), report.Number(p.PooledMs), report.Number(p.WorstMs))
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
-	t = &report.Table{ID: "transient", Caption: "Always-admit by the length of arrivals", Cols: []report.Column{{Head: "Arrivals (s)",
-		Num: true},
-		{Head: "P99 (ms)", Num: true}, {Head: "95 %"}}}
+	t = report.NewTable("transient", "Always-admit by the length of arrivals", "# Arrivals (s)", "# P99 (ms)", "95 %")
 	for _, p := range d.Transient {
 		t.Put(report.Num(p.ArrivalsS), report.Number(p.P99Ms), report.Cell{Text: betweenText("", p.Lo, p.Hi), Class: "nb"})
 	}
@@ -225,10 +212,9 @@ func loadTable(i int, at *loadDoc) *report.Table {
 	if at.Rho < 0.7 {
 		caption += ": every effect must vanish"
 	}
-	t := &report.Table{ID: fmt.Sprintf("load-%d", i), Caption: caption, Cols: []report.Column{{Head: "Configuration"},
-		{Head: "Goodput", Num: true}, {Head: "Admitted", Num: true}, {Head: "Standard missed", Num: true}, {Head: "Sheddable missed", Num: true},
-		{Head: "P99 critical (ms)", Num: true}, {Head: "Goodput against the first (points)", Num: true},
-		{Head: "Admitted against it (points)", Num: true}, {Head: "Output tokens/s against it", Num: true}}}
+	t := report.NewTable(fmt.Sprintf("load-%d", i), caption, "Configuration", "# Goodput", "# Admitted", "# Standard missed",
+		"# Sheddable missed", "# P99 critical (ms)", "# Goodput against the first (points)", "# Admitted against it (points)",
+		"# Output tokens/s against it")
 	for _, c := range at.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
 		row := []report.Cell{report.Plain(c.Name), report.Percent(f("goodput")), report.Percent(f("admitted_share")),
@@ -257,8 +243,7 @@ func frontierSection(d *Document) report.Section {
 func newcomerSection(d *Document) report.Section {
 	x := report.Section{ID: "newcomer", Nav: "Newcomer", Title: "A group that nobody knows"}
 	x.Blocks = report.FigureBlocks(some(newcomerFigure(d)))
-	t := &report.Table{ID: "reached", Caption: "First second at 0.8 of the others' admission", Cols: []report.Column{{Head: "Configuration"},
-		{Head: "Second", Num: true}}}
+	t := report.NewTable("reached", "First second at 0.8 of the others' admission", "Configuration", "# Second")
 	for _, c := range d.Newcomer {
 		t.Put(report.Plain(c.Cell), report.Number(c.ReachedS))
 	}

@@ -150,12 +150,9 @@ func Page(s *Scores) ([]byte, []report.Section, error) {
 }
 
 func scoreTable(s *Scores) *report.Table {
-	t := &report.Table{ID: "scores", Caption: "Models", Cols: []report.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Model"},
-		{Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "95 %", Help: "block bootstrap"}, {Head: "Constant", Num: true},
-		{Head: "Floor", Num: true, Help: "the ten nearest test rows"}, {Head: "Median APE", Num: true}, {Head: "P95 APE", Num: true},
-		{Head: "WAPE", Num: true}, {Head: "Bias", Num: true},
-		{Head: "Above max", Num: true, Help: "MAPE of the rows above the largest training target"},
-		{Head: "P90 coverage", Num: true}, {Head: "95 %"}, {Head: "Why not"}}}
+	t := report.NewTable("scores", "Models", "Scope", "Target", "Model", "# Rows", "# MAPE", "95 % ? block bootstrap", "# Constant",
+		"# Floor ? the ten nearest test rows", "# Median APE", "# P95 APE", "# WAPE", "# Bias",
+		"# Above max ? MAPE of the rows above the largest training target", "# P90 coverage", "95 %", "Why not")
 	for _, c := range s.Models {
 		t.Put(report.Prose(c.Scope), report.Plain(targetWords[c.Target]), report.Name(c.Model), report.Count(c.Rows),
 			report.Percent(c.MAPE), rangeWords(c.MAPEBand), report.Percent(c.MAPEConst), report.Percent(c.MAPEFloor),
@@ -173,9 +170,8 @@ func rangeWords(b *[2]float64) report.Cell {
 }
 
 func holdOutTable(s *Scores) *report.Table {
-	t := &report.Table{ID: "hold-out", Caption: "Rows held out", Cols: []report.Column{{Head: "Scope"}, {Head: "Target"},
-		{Head: "Training", Num: true}, {Head: "Test", Num: true}, {Head: "Alive at the border", Num: true},
-		{Head: "Above training maximum", Num: true}, {Head: "Why none"}}}
+	t := report.NewTable("hold-out", "Rows held out", "Scope", "Target", "# Training", "# Test", "# Alive at the border",
+		"# Above training maximum", "Why none")
 	for _, h := range s.HoldOut {
 		t.Put(report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Count(h.Train), report.Count(h.Test),
 			report.Count(h.Dropped), report.Percent(h.AboveMax), report.Prose(h.Reason))
@@ -184,7 +180,7 @@ func holdOutTable(s *Scores) *report.Table {
 }
 
 func modelTable() *report.Table {
-	t := &report.Table{ID: "models", Caption: "What they are", Cols: []report.Column{{Head: "Model"}, {Head: "What it is"}}}
+	t := report.NewTable("models", "What they are", "Model", "What it is")
 	for _, name := range scored {
 		t.Put(report.Name(name), report.Prose(modelDocs[name]))
 	}
@@ -192,8 +188,7 @@ func modelTable() *report.Table {
 }
 
 func rowTable(s *Scores) *report.Table {
-	t := &report.Table{ID: "runs", Caption: "Requests by run", Cols: []report.Column{{Head: "Run"}, {Head: "Configuration"},
-		{Head: "Requests", Num: true}, {Head: "Rows", Num: true}, {Head: "Dropped"}}}
+	t := report.NewTable("runs", "Requests by run", "Run", "Configuration", "# Requests", "# Rows", "Dropped")
 	for _, r := range s.Runs {
 		t.Put(report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests), report.Count(r.Rows),
 			report.Prose(report.Reasons(r.Dropped)))

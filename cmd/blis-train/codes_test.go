@@ -171,7 +171,7 @@ func codesMarkdown(all []explained) []byte {
 	var b strings.Builder
 	b.WriteString("# Codes\n\nEvery drop, warning, finding and rejection has a code. `blis-train explain CODE` prints the same.\n")
 	b.WriteString("This page is generated: `go test ./cmd/blis-train -run TestCodesPage -update-codes`.\n\n")
-	t := report.NewTable("", "code", "kind", "where", "what it means", "what to do")
+	t := report.NewTable("", "", "code", "kind", "where", "what it means", "what to do")
 	for _, e := range all {
 		t.Add(fmt.Sprintf("`%s`", e.Code), e.Kind, e.Package, e.Meaning, e.Action)
 	}

@@ -45,7 +45,7 @@ func TestFewCommandsAndFlags(t *testing.T) {
 	}
 	for _, l := range all {
 		if n := len(l.Flags); n > mostFlags {
-			t.Errorf("%s: got %d flags, want at most %d: make some keys of pipeline.yaml (options.go)", l.name, n, mostFlags)
+			t.Errorf("%s: got %d flags, want at most %d: make some keys of pipeline.yaml (config.go)", l.name, n, mostFlags)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func commandsPage(old string) string {
 	for _, l := range leaves() {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. `%s`\n\n", l.name, sentence(l.Usage)[:len(sentence(l.Usage))-1],
 			strings.TrimSpace("blis-train "+l.name+" "+strings.TrimSpace(l.ArgsUsage)))
-		t := report.NewTable("", "flag", "default", "meaning")
+		t := report.NewTable("", "", "flag", "default", "meaning")
 		for _, f := range l.Flags {
 			doc := f.(cli.DocGenerationFlag)
 			_, usage, _ := strings.Cut(f.String(), "\t")
@@ -160,7 +160,7 @@ func keysPage(old string) string {
 	for _, command := range []string{"extract", "fit", "validate", "simulate", "export"} {
 		for _, s := range stagesOf(command) {
 			fmt.Fprintf(&b, "\n## %s\n\n", s.name)
-			t := report.NewTable("", "key", "default", "flag of", "meaning")
+			t := report.NewTable("", "", "key", "default", "flag of", "meaning")
 			for _, o := range s.table {
 				value := o.Shown
 				if value == "" {

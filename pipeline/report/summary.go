@@ -21,7 +21,7 @@ func SummaryMarkdown(in Input) string {
 	h := head(in)
 	fmt.Fprintf(&b, "## blis-train: %s\n\n%s\n\n", h.Badge, marked(h.Sentence))
 	if len(h.Lines) > 0 {
-		t := NewTable("", "configuration", "usable for", "covered", "expected error")
+		t := NewTable("", "", "configuration", "usable for", "covered", "expected error")
 		for _, l := range h.Lines {
 			t.Add(l.Scope, l.Uses, l.Region, l.Error)
 		}

@@ -124,13 +124,17 @@ func headed(title string, bs []Block) []Block {
 	return append([]Block{{Heading: title}}, bs...)
 }
 
-// NewTable is a table with these headings.
-func NewTable(caption string, heads ...string) *Table {
-	t := &Table{Caption: caption}
+// NewTable is a table without rows; its columns are written as those of words.yaml.
+func NewTable(id, caption string, heads ...string) *Table {
+	return &Table{ID: id, Caption: caption, Cols: ColumnsOf(heads...)}
+}
+
+// ColumnsOf are columns as words.yaml has them: "# Spread [ms] ? P95 - P5 of the offset".
+func ColumnsOf(heads ...string) (out []Column) {
 	for _, h := range heads {
-		t.Cols = append(t.Cols, Column{Head: h})
+		out = append(out, columnOf(h))
 	}
-	return t
+	return out
 }
 
 // Put appends a row.
