@@ -30,7 +30,8 @@ func TestParseYAMLRefuses(t *testing.T) {
 // library alone needs a minute for it.
 func TestManyKeysAreRefused(t *testing.T) {
 	for _, text := range []string{strings.Repeat("a: 1\n", 100_000), "x:\n" + strings.Repeat("  a: 1\n", 70_000)} {
-		if err := DecodeYAML([]byte(text), "f", &struct{ A int }{}); err == nil || !strings.HasPrefix(err.Error(), "f:") || !strings.Contains(err.Error(), "want at most 10000") {
+		if err := DecodeYAML([]byte(text), "f", &struct{ A int }{}); err == nil || !strings.HasPrefix(err.Error(), "f:") ||
+			!strings.Contains(err.Error(), "want at most 10000") {
 			t.Errorf("got %v", err)
 		}
 	}
