@@ -389,7 +389,7 @@ func (w *watcher) Route(r *cluster.Request, _ *cluster.View) int { return w.thei
 
 func (w *watcher) Routed(*cluster.Request, int) {}
 
-// earlier is the view with requests gone whose last step has begun.
+// earlier is the view with requests gone whose last step has started.
 func (w *watcher) earlier(v *cluster.View) *cluster.View {
 	own := *v
 	own.Snapshots = slices.Clone(v.Snapshots)

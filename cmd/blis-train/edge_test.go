@@ -93,7 +93,7 @@ func TestErrorsAreToldOnce(t *testing.T) {
 }
 
 // TestInterruptedExtract: SIGINT in the middle of an extraction, while its
-// input is silent, exits 130 with one line and removes what it had begun.
+// input is silent, exits 130 with one line and removes what it had started.
 func TestInterruptedExtract(t *testing.T) {
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
 	for _, name := range []string{"run.yaml", "config.json", "kv_events.jsonl"} {
