@@ -127,7 +127,7 @@ func TestSimulateWarnsWhereDelaysExtrapolate(t *testing.T) {
 	for _, f := range simulate.WarningsOf(&cfg) {
 		said = append(said, string(f.Code)+" "+f.Message)
 	}
-	if len(said) != 1 || !strings.HasPrefix(said[0], "extrapolation overhead: admission_compute exceeds 1.5 x") {
+	if len(said) != 1 || !strings.HasPrefix(said[0], "outside_training overhead: admission_compute exceeds 1.5 x") {
 		t.Errorf("got %q, want one warning about the overhead's admission_compute", said)
 	}
 }

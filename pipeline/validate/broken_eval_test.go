@@ -130,13 +130,9 @@ func termTimes(run, term string, factor float64) breakage {
 		}}
 }
 
-// otherLag breaks the steps, and where those hardly mix prompts in only the replay.
+// otherLag breaks the steps.
 func otherLag(run string, lag int) breakage {
-	purpose := coeff.PurposeSteps
-	if run == "h100-mixtral-8x7b-tp2" {
-		purpose = coeff.PurposeReplay
-	}
-	return breakage{run: run, what: fmt.Sprintf("lag %d for %d", 1-lag, lag), purpose: purpose, cause: result.CauseLag,
+	return breakage{run: run, what: fmt.Sprintf("lag %d for %d", 1-lag, lag), purpose: coeff.PurposeSteps, cause: result.CauseLag,
 		mentions: fmt.Sprintf("a lag of %d", lag),
 		set:      func(s *coeff.Set) { s.PipelineLag = map[string]coeff.RunLag{run: {Lag: 1 - lag, Measured: true}} }}
 }
