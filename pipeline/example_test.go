@@ -157,7 +157,7 @@ func TestRecordedCommands(t *testing.T) {
 	v.SetThreshold("no_such_gate", 1, "test")
 	_, _, errValidate := pipeline.Validate(ctx, "nowhere", v)
 	_, errExport := pipeline.Export(ctx, "nowhere", pipeline.DefaultExportOptions())
-	for says, err := range map[string]error{"-o OUT": errExtract, "--bootstraps": errFit, "no_such_gate": errValidate, "-o FILE": errExport} {
+	for says, err := range map[string]error{"-o OUT": errExtract, "bootstraps": errFit, "no_such_gate": errValidate, "-o FILE": errExport} {
 		if !errors.As(err, new(*option.Misuse)) || !strings.Contains(err.Error(), says) {
 			t.Errorf("got %v, want a misuse that says %s", err, says)
 		}
