@@ -139,7 +139,7 @@ func (l *lab) document() (*Document, error) {
 				figureBy("ttft_p99_worst_instance_ms"))).Mean})
 	}
 	for _, p := range l.of(mainCell)[0].points {
-		d.Scatter = append(d.Scatter, pointDoc{PredictedMs: p.PredictedMs, TookMs: p.TookMs, Shadow: p.Shadow})
+		d.Scatter = append(d.Scatter, pointDoc(p))
 	}
 	if l.load.Newcomer {
 		for _, name := range []string{mainCell, noFloorCell, alwaysCell} {

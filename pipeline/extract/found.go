@@ -26,7 +26,7 @@ const (
 
 // found adds what run.yaml does not name: server logs, forward-pass traces and
 // results of clients in the run folder, known by their content. Where run.yaml
-// names files of a kind, those are the ones.
+// names files of a kind, those are the ones; a client's file beside them is said to be unread.
 func (d *RunDir) found(s *inputSet) error {
 	named := d.Deployment.Files.Iterations
 	in, err := d.inputs("iterations", named)
@@ -45,9 +45,6 @@ func (d *RunDir) found(s *inputSet) error {
 		return nil
 	}
 	clients := len(d.Deployment.Files.ClientRequests) == 0
-	if len(named) > 0 && !clients {
-		return nil
-	}
 	rest, err := d.unnamed(s)
 	if err != nil {
 		return err
@@ -55,7 +52,9 @@ func (d *RunDir) found(s *inputSet) error {
 	for i := range rest {
 		k := contentOf(&rest[i])
 		isClient := k == kindClient
-		if isClient && clients || !isClient && len(named) == 0 && (k != kindSilent || len(s.traces) == 0) {
+		if isClient && !clients {
+			s.unread = append(s.unread, rest[i])
+		} else if isClient || len(named) == 0 && (k != kindSilent || len(s.traces) == 0) {
 			s.put(k, rest[i])
 		}
 	}

@@ -20,6 +20,7 @@ import (
 // inputSet is the files of one run folder.
 type inputSet struct {
 	config, traces, kv, clients, logs, passes []source.Input // logs and passes: the two forms of iterations
+	unread                                    []source.Input // files of clients beside those that run.yaml names
 }
 
 // open resolves the file names of a run.
@@ -120,6 +121,9 @@ func (s *inputSet) empty(examples []result.Example) (warnings []trace.Finding, e
 				warnings = append(warnings, trace.Findingf(codeNoInput, "%s gives nothing: no record of %s in it%s", f.Name, k.kind, why))
 			}
 		}
+	}
+	for _, f := range s.unread {
+		warnings = append(warnings, trace.Findingf(codeNoInput, "%s is not read beside the client_requests of the run: name both in run.yaml", f.Name))
 	}
 	return warnings, nil
 }
