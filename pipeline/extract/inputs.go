@@ -123,7 +123,8 @@ func (s *inputSet) empty(examples []result.Example) (warnings []trace.Finding, e
 		}
 	}
 	for _, f := range s.unread {
-		warnings = append(warnings, trace.Findingf(codeNoInput, "%s is not read beside the client_requests of the run: name both in run.yaml", f.Name))
+		warnings = append(warnings, trace.Findingf(codeNoInput, "%s is not read beside the client_requests of the run: name both in run.yaml",
+			f.Name))
 	}
 	return warnings, nil
 }
