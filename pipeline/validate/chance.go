@@ -143,10 +143,10 @@ type chance map[string]difference
 type difference struct{ ks, median float64 }
 
 // chances replays with noise and compares with the plain replay, request by request.
-// fresh makes an engine that shares nothing with another. Nil when one cannot be replayed.
+// fresh makes an engine that shares nothing with another.
 func (p *Phase) chances(ctx context.Context, workers int, fresh func() (engine, error),
 	from *stepNoise, splitNs int64,
-) chance {
+) (chance, error) {
 	draws := make([]chance, chanceReplays)
 	err := par.Try(ctx, workers, chanceReplays, func(k int) error {
 		e, err := fresh()
@@ -162,7 +162,7 @@ func (p *Phase) chances(ctx context.Context, workers int, fresh func() (engine, 
 		return err
 	}, nil)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	q := chance{}
 	for _, d := range draws {
@@ -170,7 +170,7 @@ func (p *Phase) chances(ctx context.Context, workers int, fresh func() (engine, 
 			q.raise(metric, x)
 		}
 	}
-	return q
+	return q, nil
 }
 
 func (q chance) raise(metric string, x difference) {
@@ -192,7 +192,7 @@ func (p *Phase) requestChances(seed, splitNs int64) chance {
 				measured, replayed = measured+all.real[metric][i], replayed+x
 			}
 		}
-		if len(r.ratio) < spreadMinRows || len(plain) == 0 {
+		if len(r.ratio) < spreadMinRows || len(plain) == 0 || measured == 0 {
 			continue
 		}
 		block := r.blockRows()

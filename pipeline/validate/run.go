@@ -275,13 +275,13 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 			e.Spreads = spreadsOf(t.beta, t.pred, t.drift, p.StartNs, t.cut(&phase), p.EndNs)
 		}
 		rp := replayRun(marks, obs, &phase, content, e)
-		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp, func(splitNs int64) chance {
+		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp, func(splitNs int64) (chance, error) {
 			if t.beta != nil {
 				if from := stepNoiseOf(t.beta, t.pred, phase.StartNs, phase.EndNs); from != nil {
 					return rp.chances(ctx, j.o.Workers, func() (engine, error) { f := e; return f, j.models(&f, dep) }, from, splitNs)
 				}
 			}
-			return rp.requestChances(e.Seed, splitNs)
+			return rp.requestChances(e.Seed, splitNs), nil
 		})...)
 	}
 	if len(j.entries[i]) == 0 {
@@ -295,7 +295,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 // phaseEntries compares one replayed phase: a training run on its hold-out, which
 // decides, and in-sample, which does not; a test run on the whole phase. chances says
 // what chance alone does to requests that arrive from a moment on.
-func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *Phase, chances func(splitNs int64) chance) []result.ValidationRun {
+func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *Phase, chances func(splitNs int64) (chance, error)) []result.ValidationRun {
 	if t.starved == nil {
 		t.starved = map[string]starved{}
 	}
@@ -306,7 +306,11 @@ func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *Phase, chances fun
 		v = t.fillEntry(v, p)
 		t.starved[scopeOf(&v)] = rp.Starved(fromNs)
 		if v.Judged() {
-			chances(fromNs).fill(v.Metrics)
+			q, err := chances(fromNs)
+			if err != nil {
+				v.Findings = append(v.Findings, trace.Findingf(NoReplay, "noisy replays, which tell what chance does: %v", err))
+			}
+			q.fill(v.Metrics)
 		}
 		return v
 	}
