@@ -46,6 +46,7 @@ type Engine struct {
 	spare    [][]item
 	flight   []flight // steps scheduled and not yet updated, oldest first
 	executed bool     // the iteration under way scheduled tokens
+	stuck    bool     // the last schedule() scheduled nothing although nobody ran: whoever holds blocks had left before it
 	gpuFree  int64
 	ema      float64
 	renewed  int64 // time of the step that renewed ema last
@@ -332,7 +333,7 @@ func (e *Engine) pauseIfStuck() {
 	if !e.unfinished() {
 		return
 	}
-	if len(e.running) == 0 && !e.executing() && e.waiting.len() > 0 && e.waiting.peek().status != statusLoading && e.cpuIdle() {
+	if e.stuck && !e.executing() && e.waiting.len() > 0 && e.waiting.peek().status != statusLoading && e.cpuIdle() {
 		e.rejectStuck(e.waiting.pop())
 		return
 	}

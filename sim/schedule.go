@@ -18,6 +18,7 @@ func (e *Engine) schedule() (flight, error) {
 		}
 	}
 	b.Running, b.Waiting = int64(len(e.running)), int64(e.waiting.len())
+	e.stuck = b.Tokens() == 0 && b.Running == 0
 	gamma := e.cfg.GammaEMA
 	if e.cfg.Renewal != nil {
 		gamma = e.cfg.Renewal(float64(e.now - e.renewed))
