@@ -232,48 +232,6 @@ func TestMissingTablesAreNamed(t *testing.T) {
 	}
 }
 
-// TestREADMEShowsTheAccuracyTable: its figures are those of the generated page.
-func TestREADMEShowsTheAccuracyTable(t *testing.T) {
-	readme := repo.Read(t, "../README.md")
-	accuracy := repo.Read(t, "../docs/accuracy.md")
-	cells := func(line string) []string {
-		var out []string
-		for _, c := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "|"), "|"), "|") {
-			out = append(out, strings.TrimSpace(c))
-		}
-		return out
-	}
-	figures, group := map[string][2]string{}, ""
-	for _, line := range strings.Split(string(accuracy), "\n") {
-		c := cells(line)
-		if len(c) != 7 {
-			continue
-		}
-		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "|  |") {
-			group = c[0]
-		}
-		tpot, _, _ := strings.Cut(c[3], " / ")
-		if ttft := strings.Split(c[4], " / "); len(ttft) == 3 {
-			figures[group+c[1][:min(9, len(c[1]))]] = [2]string{tpot + " %", ttft[1] + " %"}
-		}
-	}
-	seen := 0
-	for _, line := range strings.Split(string(readme), "\n") {
-		c := cells(line)
-		if len(c) != 6 || !strings.Contains(c[0], "SXM") {
-			continue
-		}
-		seen++
-		library, other := figures[c[0]+"**library"], figures[c[0]+"AIConfigu"]
-		if library != [2]string{c[2], c[3]} || other != [2]string{c[4], c[5]} {
-			t.Errorf("%s: got %v, want %v and %v", c[0], c[2:], library, other)
-		}
-	}
-	if seen != 3 {
-		t.Errorf("README shows %d groups, want 3", seen)
-	}
-}
-
 // Errors sums judged points up.
 type Errors struct {
 	N                              int

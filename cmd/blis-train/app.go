@@ -44,35 +44,37 @@ func (e *gateError) Error() string { return e.msg }
 
 func gatef(format string, args ...any) error { return &gateError{msg: fmt.Sprintf(format, args...)} }
 
-// subcommands are the commands in the order help shows them; each lives in a file of its own.
+// subcommands are the commands in the order and the groups help shows them; each lives in a file of its own.
 // Where the first word of a call names one, that one alone is made.
 func subcommands(word string) []*cli.Command {
 	type command struct {
-		name  string
-		table func() *cli.Command
+		name     string
+		category string
+		table    func() *cli.Command
 	}
+	const predict, calibrate, more = "Predict and simulate", "Calibrate", "More"
 	list := []command{
-		{"run", runCommand},
-		{"extract", extractCommand},
-		{"fit", fitCommand},
-		{"validate", validateCommand},
-		{"inspect", inspectCommand},
-		{"simulate", simulateCommand},
-		{"predictor", predictorCommand},
-		{"experiment", experimentCommand},
-		{"export", exportCommand},
-		{"check", checkCommand},
-		{"diff", diffCommand},
-		{"features", featuresCommand},
-		{"queue", queueCommand},
-		{"plan", planCommand},
-		{"task", taskCommand},
-		{"collect", collectCommand},
-		{"library", libraryCommand},
-		{"log", logCommand},
-		{"init", initCommand},
-		{"explain", explainCommand},
-		{"completion", completionCommand},
+		{"simulate", predict, simulateCommand},
+		{"run", calibrate, runCommand},
+		{"inspect", calibrate, inspectCommand},
+		{"extract", calibrate, extractCommand},
+		{"fit", calibrate, fitCommand},
+		{"validate", calibrate, validateCommand},
+		{"export", calibrate, exportCommand},
+		{"predictor", more, predictorCommand},
+		{"experiment", more, experimentCommand},
+		{"check", more, checkCommand},
+		{"diff", more, diffCommand},
+		{"features", more, featuresCommand},
+		{"queue", more, queueCommand},
+		{"plan", more, planCommand},
+		{"task", more, taskCommand},
+		{"collect", more, collectCommand},
+		{"library", more, libraryCommand},
+		{"log", more, logCommand},
+		{"init", more, initCommand},
+		{"explain", more, explainCommand},
+		{"completion", more, completionCommand},
 	}
 	if i := slices.IndexFunc(list, func(c command) bool { return c.name == word }); i >= 0 {
 		list = list[i : i+1]
@@ -80,11 +82,26 @@ func subcommands(word string) []*cli.Command {
 	var all []*cli.Command
 	for _, c := range list {
 		cmd := c.table()
-		cmd.Name = c.name
+		cmd.Name, cmd.Category = c.name, c.category
 		all = append(all, cmd)
 	}
 	return all
 }
+
+// firstHelp shows the commands most people need; help all shows every one.
+var firstHelp = `blis-train - {{.Usage}}
+
+Predict and simulate:{{range .VisibleCategories}}{{if eq .Name "Predict and simulate"}}{{range .VisibleCommands}}
+   {{printf "%-10s" .Name}}{{.Usage}}{{end}}{{end}}{{end}}
+
+Calibrate:{{range .VisibleCategories}}{{if eq .Name "Calibrate"}}{{range .VisibleCommands}}
+   {{printf "%-10s" .Name}}{{.Usage}}{{end}}{{end}}{{end}}
+
+More: blis-train help all     One command: blis-train COMMAND --help     A word it printed: blis-train explain WORD
+
+Example:
+   blis-train run testdata/traces/demo -o out
+`
 
 // run is the whole program: it returns the exit code and touches nothing but
 // its arguments and the files they name.
@@ -98,6 +115,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		word = args[1]
 	}
 	app := newApp(word, stdin, out, talk)
+	if slices.Equal(args[1:], []string{"help", "all"}) {
+		app.CustomAppHelpTemplate, args = "", args[:2]
+	}
 	app.Metadata = map[string]any{sessionKey: held}
 	args = rearrange(app, args)
 	err := attempt(ctx, app, args)
@@ -186,12 +206,13 @@ func newApp(word string, stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Version: versionText(),
 		Description: "Reads OTLP trace dumps of a running vLLM, fits the physics of its step time and\noverheads, validates the " +
 			"fit by replaying the traces, and writes versioned\ncoefficient files.\n\nExample:\n   blis-train run testdata/traces/demo -o out",
-		Commands:             subcommands(word),
-		Reader:               stdin,
-		Writer:               stdout,
-		ErrWriter:            stderr,
-		Suggest:              true,
-		EnableBashCompletion: true,
+		Commands:              subcommands(word),
+		Reader:                stdin,
+		Writer:                stdout,
+		ErrWriter:             stderr,
+		Suggest:               true,
+		CustomAppHelpTemplate: firstHelp,
+		EnableBashCompletion:  true,
 		// a value of --set may hold commas; lists are cut where they are read
 		DisableSliceFlagSeparator: true,
 		UseShortOptionHandling:    false,

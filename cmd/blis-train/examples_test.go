@@ -408,26 +408,43 @@ func checkPicture(t *testing.T, path, judge, figure string) {
 	}
 }
 
-// TestReadmeForAutoscalers runs the README's commands for autoscalers on the extracted demo.
-func TestReadmeForAutoscalers(t *testing.T) {
+// mostReadmeWords fit on one screen.
+const mostReadmeWords = 700
+
+// TestReadme: the README is one screen, and its commands do what stands beside them. Those that start a server, and the real
+// runs, which have tests of their own, are only looked up.
+func TestReadme(t *testing.T) {
 	root := repo.Root(t)
 	text := repo.Read(t, root, "README.md")
+	if n := len(strings.Fields(string(text))); n > mostReadmeWords {
+		t.Errorf("README.md: got %d words, want at most %d", n, mostReadmeWords)
+	}
 	t.Chdir(t.TempDir())
-	demo := filepath.Join(root, "testdata/traces/demo")
-	if said := walked(t, "blis-train extract "+demo+" -o out --quiet"); strings.Contains(said, "[exit") {
-		t.Fatal(said)
+	if err := os.Symlink(filepath.Join(root, "testdata"), "testdata"); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
 	}
-	_, rest, _ := strings.Cut(string(text), "## Parameters for autoscalers")
-	_, rest, _ = strings.Cut(rest, "```sh\n")
-	block, _, ok := strings.Cut(rest, "```")
-	if !ok {
-		t.Fatal("no block of commands")
-	}
-	for _, line := range strings.Split(strings.TrimSpace(block), "\n") {
-		line, _, _ = strings.Cut(line, " #")
-		if said := walked(t, line); strings.Contains(said, "[exit") {
-			t.Errorf("%s: %s", line, said)
+	app, seen := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}), 0
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
+			line, comment, _ := strings.Cut(line, " #")
+			if !strings.HasPrefix(line, "./blis-train ") {
+				continue
+			}
+			checkCall(t, app, "README.md", shellWords(line))
+			if seen++; strings.Contains(line, "run1") || strings.Contains(line, "traces/real") {
+				continue
+			}
+			want := ""
+			if strings.Contains(comment, "exit 3") {
+				want = "[exit 3]"
+			}
+			if said := walked(t, line); strings.Contains(said, "[exit") != (want != "") {
+				t.Errorf("%s: %s", line, said)
+			}
 		}
+	}
+	if seen < 8 {
+		t.Errorf("got %d commands, want 8 or more", seen)
 	}
 }
 

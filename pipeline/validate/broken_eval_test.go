@@ -3,9 +3,12 @@ package validate_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -195,15 +198,21 @@ func TestEvalBrokenOnPurpose(t *testing.T) {
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "run\tcoefficients\tbroken\tmust fail\tsteps\treplay\tcause named\t\tsentence\tfailed gates")
-	right, named := 0, 0
+	right, named, cured := 0, 0, 0
 	cases := brokenOnPurpose(sets, fits)
 	for _, b := range cases {
 		of := b.run
 		if b.pooled {
 			of = ""
 		}
-		v := b.validate(t, out, sets[of], fits[of], deps[b.run])
+		v := b.validate(t, out, sets[of], fits[of], deps[b.run], nil)
 		ok := b.judge(v)
+		for _, d := range v.Diagnoses {
+			if cure := cureOf(&d); cure != nil && !math.IsNaN(gateValue(v, "beta_mape", d.Scope)) {
+				checkCure(t, b.run+", "+b.what, &d, v, b.validate(t, out, sets[of], fits[of], deps[b.run], cure))
+				cured++
+			}
+		}
 		right += count(ok)
 		named += count(ok && (b.cause == "" || slices.ContainsFunc(v.Diagnoses, func(d result.Diagnosis) bool { return d.Cause == b.cause })))
 		cause, sentence := "-", ""
@@ -216,18 +225,22 @@ func TestEvalBrokenOnPurpose(t *testing.T) {
 			strings.Join(failedNames(v), ",")}, "\t"))
 	}
 	w.Flush()
-	fmt.Printf("named right: %d of %d, nothing wrong: %d\n", named, len(cases), right)
-	if right < len(cases) || named < 28 || len(cases) != 40 {
+	fmt.Printf("named right: %d of %d, nothing wrong: %d, %d causes applied\n", named, len(cases), right, cured)
+	if right < len(cases) || named < 28 || len(cases) != 40 || cured < 12 {
 		t.Errorf("got %d named right and %d without a wrong one of %d, want 28 and 40 of 40", named, right, len(cases))
 	}
 }
 
-func (b *breakage) validate(t *testing.T, out string, set *coeff.Set, f *result.Fit, dep *deploy.Deployment) *result.Validation {
+// validate breaks the thing and validates; cure, where not nil, changes the broken coefficients first.
+func (b *breakage) validate(t *testing.T, out string, set *coeff.Set, f *result.Fit, dep *deploy.Deployment,
+	cure func(*coeff.Set)) *result.Validation {
 	t.Helper()
 	broken, d := *set, *dep
 	broken.Beta = slices.Clone(set.Beta)
-	if b.set != nil {
-		b.set(&broken)
+	for _, change := range []func(*coeff.Set){b.set, cure} {
+		if change != nil {
+			change(&broken)
+		}
 	}
 	if b.dep != nil {
 		b.dep(&d)
@@ -246,6 +259,66 @@ func (b *breakage) validate(t *testing.T, out string, set *coeff.Set, f *result.
 		t.Fatal(err)
 	}
 	return v
+}
+
+var (
+	oneTerm  = regexp.MustCompile(`(\w+) times ([\d.]+) removes`)
+	hardware = regexp.MustCompile(`terms on prompts times ([\d.]+) and the others times ([\d.]+),`)
+)
+
+// cureOf is what the sentence of a diagnosis says would remove the error, as a change of coefficients; nil where it is another kind
+// of change.
+func cureOf(d *result.Diagnosis) func(*coeff.Set) {
+	factor := func(text string) float64 {
+		f, _ := strconv.ParseFloat(text, 64)
+		return f
+	}
+	scale := func(of func(name string, isTime, prompt bool) float64) func(*coeff.Set) {
+		return func(s *coeff.Set) {
+			for j, f := range features.BetaFeatures(s.SpecVersion) {
+				s.Beta[j].Value *= of(f.Name, f.IsTime(), f.Prompt)
+			}
+		}
+	}
+	if m := hardware.FindStringSubmatch(d.Sentence); d.Cause == result.CauseHardware && m != nil {
+		return scale(func(_ string, isTime, prompt bool) float64 {
+			switch {
+			case !isTime:
+				return 1
+			case prompt:
+				return factor(m[1])
+			}
+			return factor(m[2])
+		})
+	}
+	if m := oneTerm.FindStringSubmatch(d.Sentence); d.Cause == result.CauseModelError && m != nil {
+		return scale(func(name string, _, _ bool) float64 {
+			if name == m[1] {
+				return factor(m[2])
+			}
+			return 1
+		})
+	}
+	return nil
+}
+
+// checkCure: with the cause applied the steps of the scope are better by a tenth or more.
+func checkCure(t *testing.T, what string, d *result.Diagnosis, before, after *result.Validation) {
+	t.Helper()
+	was, is := gateValue(before, "beta_mape", d.Scope), gateValue(after, "beta_mape", d.Scope)
+	fmt.Printf("applied: %s: %s: MAPE %.3f, was %.3f\n", what, d.Sentence, is, was)
+	if !(is <= 0.9*was) {
+		t.Errorf("%s: %s: applied, the MAPE is %.3f where it was %.3f", what, d.Sentence, is, was)
+	}
+}
+
+func gateValue(v *result.Validation, name, scope string) float64 {
+	for _, g := range v.Gates {
+		if g.Name == name && g.Scope == scope && g.Value != nil {
+			return *g.Value
+		}
+	}
+	return math.NaN()
 }
 
 // judge: the purpose does not pass, one that fails through the replay alone leaves the steps

@@ -10,12 +10,15 @@ import (
 	"text/tabwriter"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // TestEvalVerdicts prints the verdicts of the demo, the composed and the real runs for each
@@ -39,7 +42,9 @@ func TestEvalVerdicts(t *testing.T) {
 				if alone {
 					part.Runs = ext.Runs[i : i+1]
 				}
-				all = append(all, validated(t, out, &part))
+				v, f := validated(t, out, &part)
+				all = append(all, v)
+				applyCauses(t, v, f, out, &part)
 			}
 			fmt.Printf("\n%s, %s\n", set.name, map[bool]string{false: "pooled", true: "each run alone"}[alone])
 			steps, sim, n := printVerdicts(all)
@@ -104,18 +109,74 @@ func checkCauses(t *testing.T, v *result.Validation, composed bool) {
 
 // validated is the default fit and validation of extracted runs; nil where nothing can be
 // fitted.
-func validated(t *testing.T, out string, ext *result.Extract) *result.Validation {
+func validated(t *testing.T, out string, ext *result.Extract) (*result.Validation, *result.Fit) {
 	t.Helper()
 	f, err := fittedOf(out, ext, 0.8)
 	if err != nil {
 		fmt.Printf("%s: %v\n", ext.Runs[0].ID, err)
-		return nil
+		return nil, nil
 	}
 	v, err := pipeline.ValidateTables(context.Background(), out, ext, f, validate.DefaultOptions(), result.Header{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v
+	return v, f
+}
+
+// applyCauses does what each printed reason says would remove the error: the coefficients changed, or the drift followed.
+func applyCauses(t *testing.T, v *result.Validation, f *result.Fit, out string, ext *result.Extract) {
+	t.Helper()
+	if v == nil {
+		return
+	}
+	for _, d := range v.Diagnoses {
+		if cure := cureOf(&d); cure != nil {
+			set, err := export.Native(f, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cure(set)
+			var sources []validate.Source
+			for i := range ext.Runs {
+				r := &ext.Runs[i]
+				sources = append(sources, validate.Source{ID: r.ID, Training: true, Load: func() (*trace.Run, *deploy.Deployment, error) {
+					run, err := table.ReadLean(table.RunDir(out, r.ID))
+					return run, r.Deployment, err
+				}})
+			}
+			o := validate.DefaultOptions()
+			o.StepsOnly = true
+			after, err := validate.Run(context.Background(), set, f, sources, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkCure(t, d.Scope, &d, v, after)
+		}
+		if d.Cause == result.CauseMachineDrift {
+			checkFollowed(t, v, &d)
+		}
+	}
+}
+
+// checkFollowed: over the runs that a drift is named for, requests replayed with the drift are off by less than without it.
+func checkFollowed(t *testing.T, v *result.Validation, d *result.Diagnosis) {
+	t.Helper()
+	var plain, followed float64
+	for i := range v.Runs {
+		r := &v.Runs[i]
+		named := slices.ContainsFunc(v.Configs, func(c result.ConfigErrors) bool { return c.Scope == d.Scope && slices.Contains(c.Runs, r.ID) })
+		if r.Metrics == nil || r.MetricsDrift == nil || !named {
+			continue
+		}
+		if of, with := r.Metrics.E2E, r.MetricsDrift.E2E; of != nil && with != nil && of.MedianRelErrPaired != nil && with.MedianRelErrPaired != nil {
+			plain += float64(r.Requests) * *of.MedianRelErrPaired
+			followed += float64(r.Requests) * *with.MedianRelErrPaired
+		}
+	}
+	fmt.Printf("applied: %s: %s: median E2E error %.3f of that without\n", d.Scope, d.Sentence, followed/plain)
+	if !(followed < plain) {
+		t.Errorf("%s: %s: applied, the median E2E error is %.3f times that without", d.Scope, d.Sentence, followed/plain)
+	}
 }
 
 func printVerdicts(all []*result.Validation) (steps, sim, n int) {
