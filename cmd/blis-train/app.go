@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -44,16 +45,34 @@ func (e *gateError) Error() string { return e.msg }
 
 func gatef(format string, args ...any) error { return &gateError{msg: fmt.Sprintf(format, args...)} }
 
+// commandText has the words of every command: its arguments and usage, and behind a blank line its
+// description.
+//
+//go:embed commands.txt
+var commandText string
+
+// describe gives a command its last word as name, and what commandText says of it.
+func describe(cmd *cli.Command, name string) *cli.Command {
+	_, text, known := strings.Cut(commandText, "== "+name+": ")
+	if !known {
+		panic("commands.txt: no words for " + name)
+	}
+	text, _, _ = strings.Cut(text, "\n\n== ")
+	cmd.Name = name[strings.LastIndexByte(name, ' ')+1:]
+	cmd.ArgsUsage, text, _ = strings.Cut(text, "\n")
+	cmd.Usage, text, _ = strings.Cut(text, "\n\n")
+	cmd.Description = strings.TrimSpace(text) + cmd.Description
+	return cmd
+}
+
 // subcommands are the commands in the order and the groups help shows them; each lives in a file of its own.
 // Where the first word of a call names one, that one alone is made.
 func subcommands(word string) []*cli.Command {
-	type command struct {
-		name     string
-		category string
-		table    func() *cli.Command
-	}
 	const predict, calibrate, more = "Predict and simulate", "Calibrate", "More"
-	list := []command{
+	list := []struct {
+		name, category string
+		make           func() *cli.Command
+	}{
 		{"simulate", predict, simulateCommand},
 		{"run", calibrate, runCommand},
 		{"inspect", calibrate, inspectCommand},
@@ -61,29 +80,44 @@ func subcommands(word string) []*cli.Command {
 		{"fit", calibrate, fitCommand},
 		{"validate", calibrate, validateCommand},
 		{"export", calibrate, exportCommand},
-		{"predictor", more, predictorCommand},
-		{"experiment", more, experimentCommand},
+		{"predictor rows", more, predictorRowsCommand},
+		{"predictor fit", more, predictorFitCommand},
+		{"predictor evaluate", more, predictorEvaluateCommand},
+		{"experiment isolation", more, isolationCommand},
+		{"experiment optimise", more, optimiseCommand},
 		{"check", more, checkCommand},
 		{"diff", more, diffCommand},
 		{"features", more, featuresCommand},
-		{"queue", more, queueCommand},
+		{"queue fit", more, queueFitCommand},
+		{"queue validate", more, queueValidateCommand},
+		{"queue size", more, queueSizeCommand},
+		{"queue allocate", more, queueAllocateCommand},
 		{"plan", more, planCommand},
 		{"task", more, taskCommand},
 		{"collect", more, collectCommand},
-		{"library", more, libraryCommand},
+		{"library build", more, libraryBuildCommand},
+		{"library show", more, libraryShowCommand},
 		{"log", more, logCommand},
 		{"init", more, initCommand},
 		{"explain", more, explainCommand},
 		{"completion", more, completionCommand},
 	}
-	if i := slices.IndexFunc(list, func(c command) bool { return c.name == word }); i >= 0 {
-		list = list[i : i+1]
-	}
+	known := strings.Contains(commandText, "== "+word+": ")
 	var all []*cli.Command
 	for _, c := range list {
-		cmd := c.table()
-		cmd.Name, cmd.Category = c.name, c.category
-		all = append(all, cmd)
+		group, _, below := strings.Cut(c.name, " ")
+		if known && word != group {
+			continue
+		}
+		if below && (len(all) == 0 || all[len(all)-1].Name != group) {
+			all = append(all, describe(&cli.Command{Category: c.category, Action: wantsSubcommand}, group))
+		}
+		if cmd := describe(c.make(), c.name); below {
+			all[len(all)-1].Subcommands = append(all[len(all)-1].Subcommands, cmd)
+		} else {
+			cmd.Category = c.category
+			all = append(all, cmd)
+		}
 	}
 	return all
 }
@@ -229,9 +263,6 @@ func newApp(word string, stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	}
 	for _, cmd := range app.Commands {
 		prepare(cmd)
-		if len(cmd.Subcommands) > 0 {
-			cmd.Action = wantsSubcommand
-		}
 		for _, sub := range cmd.Subcommands {
 			prepare(sub)
 		}

@@ -21,7 +21,7 @@ import (
 )
 
 // console is where a command talks: out for data, err for talk. Every
-// subcommand is given one by withConsole.
+// subcommand is given one by newCommand.
 type console struct {
 	out, err io.Writer
 	text     io.Writer // tables and lines for people: out, unless programs read that
@@ -60,24 +60,31 @@ func outFlag(usage string) cli.Flag {
 	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: usage}
 }
 
-// flags joins flag groups.
-func flags(groups ...[]cli.Flag) []cli.Flag {
-	var all []cli.Flag
-	for _, g := range groups {
-		all = append(all, g...)
-	}
-	return all
+// fullName is a command as it was called, without the program.
+func fullName(c *cli.Context) string { return strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ") }
+
+func workersFlag() cli.Flag {
+	return &cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"}
 }
 
-// withConsole is a command's action: what it does, with a console to talk on.
-func withConsole(do func(*cli.Context, *console) error) cli.ActionFunc {
-	return func(c *cli.Context) error {
+func forceFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"}
+}
+
+// newCommand is a command: what it does, with a console to talk on, and its flags, to which come
+// those that every command has. Its words stand in commands.txt.
+func newCommand(do func(*cli.Context, *console) error, groups ...[]cli.Flag) *cli.Command {
+	return &cli.Command{Flags: slices.Concat(append(groups, talkFlags())...), Action: func(c *cli.Context) error {
 		con, err := newConsole(c)
 		if err != nil {
 			return err
 		}
+		if c.NArg() > 0 && c.Command.ArgsUsage == "" {
+			return &usageError{msg: fmt.Sprintf("%s: got argument %q, want flags only", fullName(c), c.Args().First()),
+				hint: "quote a value that holds blanks: --flag 'two words'"}
+		}
 		return do(c, con)
-	}
+	}}
 }
 
 func newConsole(c *cli.Context) (*console, error) {

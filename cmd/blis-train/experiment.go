@@ -12,31 +12,12 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 )
 
-func experimentCommand() *cli.Command {
-	return &cli.Command{
-		Usage: "compare admission and routing policies on simulated clusters, with verdicts",
-		Description: "Runs configurations of a cluster on equal arrivals, seed by seed (docs/clusters.md).\n\n" +
-			"Example:\n   blis-train experiment isolation --preset seed --seeds 20 -o out",
-		Subcommands: []*cli.Command{isolationCommand(), optimiseCommand()},
-	}
-}
-
 func isolationCommand() *cli.Command {
 	o := cluster.DefaultIsolationOptions()
-	return &cli.Command{
-		Name:  "isolation",
-		Usage: "thirteen cells, controls, frontiers and four verdicts",
-		Description: "Writes OUT/experiment.json and OUT/report.html. A verdict is CONFIRMED, REFUTED, INCONCLUSIVE or NOT TESTABLE.\n\n" +
-			"Example:\n   blis-train experiment isolation --preset groups --seeds 20 -o out",
-		Flags:  flags(flagsOf(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
-		Action: withConsole(runIsolation),
-	}
+	return newCommand(runIsolation, flagsOf(o.Table()), []cli.Flag{outFlag("output `FOLDER`")})
 }
 
 func runIsolation(c *cli.Context, con *console) error {
-	if c.NArg() > 0 {
-		return usagef("experiment isolation: got argument %q, want flags only", c.Args().First())
-	}
 	o := cluster.DefaultIsolationOptions()
 	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
 	if err := con.setOptions(c, o.Table()); err != nil {
@@ -82,21 +63,10 @@ func showIsolation(con *console, d *cluster.Document) {
 
 func optimiseCommand() *cli.Command {
 	o := cluster.DefaultOptimiseOptions()
-	return &cli.Command{
-		Name:  "optimise",
-		Usage: "tune an admission policy, and its rivals with the same budget",
-		Description: "Maximises goodput on train seeds while critical requests lose no more than 1 point, then judges on seeds and loads\n" +
-			"it has not seen. Writes OUT/optimise.json; an interrupted search goes on from OUT/optimise.jsonl.\n\n" +
-			"Example:\n   blis-train experiment optimise --policy predictive-seed --calls 30 -o out",
-		Flags:  flags(flagsOf(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
-		Action: withConsole(runOptimise),
-	}
+	return newCommand(runOptimise, flagsOf(o.Table()), []cli.Flag{outFlag("output `FOLDER`")})
 }
 
 func runOptimise(c *cli.Context, con *console) error {
-	if c.NArg() > 0 {
-		return usagef("experiment optimise: got argument %q, want flags only", c.Args().First())
-	}
 	o := cluster.DefaultOptimiseOptions()
 	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
 	if err := con.setOptions(c, o.Table()); err != nil {

@@ -16,17 +16,7 @@ import (
 )
 
 func explainCommand() *cli.Command {
-	return &cli.Command{
-		Usage:     "say what a code means and what to do about it",
-		ArgsUsage: "[CODE...]",
-		Description: "Every drop, warning, finding and rejection has a code. Without an argument all are\nlisted; a part of a code lists " +
-			"those that contain it.\n\n" +
-			"Example:\n   blis-train explain no_interval",
-		Flags: talkFlags(),
-		Action: withConsole(func(c *cli.Context, con *console) error {
-			return explain(con, c.Args().Slice())
-		}),
-	}
+	return newCommand(func(c *cli.Context, con *console) error { return explain(con, c.Args().Slice()) })
 }
 
 // explain prints the codes asked for; every argument must name at least one.

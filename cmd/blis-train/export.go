@@ -29,20 +29,16 @@ func exportCommand() *cli.Command {
 	format := all[0].(*cli.StringFlag)
 	format.Aliases = []string{"f"}
 	format.Usage += ", " + strings.Join(predictor.Formats, ", ")
-	return &cli.Command{
-		Usage:     "write coefficients in the format a consumer loads",
-		ArgsUsage: "fit.json|queue.json|predictor.json",
-		Description: "native is the artifact itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +
-			"which holds the provenance that has no room in it. docs/formats.md describes them.\n\n" + formatHelp() +
-			"\nExample:\n   blis-train export --format blis-defaults out/fit.json -o defaults.yaml\n" +
-			"   blis-train export --format wva-4p --option version=v0.4.2 out/queue.json -o va.yaml",
-		Flags: flags(all, []cli.Flag{
-			&cli.StringFlag{Name: "coefficients", Usage: "with --deployment: coefficient `FILE|library` in place of a fit; default library"},
-			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: write what its coefficients say of it, without a fit"},
-			outFlag("`FILE` to write"),
-		}, talkFlags()),
-		Action: withConsole(runExport),
-	}
+	cmd := newCommand(runExport, all, []cli.Flag{
+		&cli.StringFlag{Name: "coefficients", Usage: "with --deployment: coefficient `FILE|library` in place of a fit; default library"},
+		&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: write what its coefficients say of it, without a fit"},
+		outFlag("`FILE` to write"),
+	})
+	cmd.Description = "native is the artifact itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +
+		"which holds the provenance that has no room in it. docs/formats.md describes them.\n\n" + formatHelp() +
+		"\nExample:\n   blis-train export --format blis-defaults out/fit.json -o defaults.yaml\n" +
+		"   blis-train export --format wva-4p --option version=v0.4.2 out/queue.json -o va.yaml"
+	return cmd
 }
 
 // fitFormats are the foreign formats that are made of a fit: the core's, and those of the autoscalers.

@@ -16,16 +16,7 @@ import (
 )
 
 func extractCommand() *cli.Command {
-	return &cli.Command{
-		Usage:     "turn trace dumps into tables, accounting for every record",
-		ArgsUsage: "RUNDIR|PARENT|GLOB|FILE|-...",
-		Description: "Reads OTLP dumps of the collector's file exporter (JSON lines, protobuf, zstd, gzip, rotated sets),\n" +
-			"KV events and client files, and writes OUT/tables/run=<id>/*.parquet and OUT/extract.json.\n" +
-			"What a file is decides its content, not its name.\n\n" +
-			"Example:\n   blis-train extract testdata/traces/real -o out --why-rejected",
-		Flags:  flags(extractFlags(), []cli.Flag{outFlag("output `FOLDER`"), configFlag(), verboseFlag()}, talkFlags()),
-		Action: withConsole(runExtract),
-	}
+	return newCommand(runExtract, extractFlags(), []cli.Flag{outFlag("output `FOLDER`"), configFlag(), verboseFlag()})
 }
 
 func runExtract(c *cli.Context, con *console) error {

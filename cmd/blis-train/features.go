@@ -17,25 +17,14 @@ import (
 )
 
 func featuresCommand() *cli.Command {
-	return &cli.Command{
-		Usage:     "explain one step: inputs, every feature with its formula, the prediction per term; or its kernels",
-		ArgsUsage: "OUT",
-		Description: "Reads the extracted tables of one run and shows how the step's feature vector comes about.\n" +
-			"With a coefficient file it adds what each term contributes to the prediction, and what was measured.\n" +
-			"With --tables it looks every kernel of a stated step up in published tables of the GPU (the systems folder of\n" +
-			"the aiconfigurator-core package) and prints the step part by part, beside the terms of a coefficient file.\n\n" +
-			"Example:\n   blis-train features out --run gqa-async --step 100 --coefficients out/coefficients.yaml\n" +
-			"   blis-train features --tables systems --deployment run.yaml --prefill 512@0,512@1024 --decode 32x1000",
-		Flags: flags([]cli.Flag{
-			&cli.StringFlag{Name: "run", Usage: "run `ID` (may be left out when there is one run)"},
-			&cli.Int64Flag{Name: "step", Usage: "`N`, the step id", Required: false},
-			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE|library` for the contributions; default the library's where it has " +
-				"the run's GPU"},
-			&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2 or experimental " +
-				"(default: the coefficient file's, else 1.1)"},
-		}, kernelFlags(), talkFlags()),
-		Action: withConsole(runFeatures),
-	}
+	return newCommand(runFeatures, []cli.Flag{
+		&cli.StringFlag{Name: "run", Usage: "run `ID` (may be left out when there is one run)"},
+		&cli.Int64Flag{Name: "step", Usage: "`N`, the step id", Required: false},
+		&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE|library` for the contributions; default the library's where it has " +
+			"the run's GPU"},
+		&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2 or experimental " +
+			"(default: the coefficient file's, else 1.1)"},
+	}, kernelFlags())
 }
 
 func runFeatures(c *cli.Context, con *console) error {

@@ -19,21 +19,11 @@ import (
 )
 
 func fitCommand() *cli.Command {
-	return &cli.Command{
-		Usage:     "fit coefficients to extracted tables",
-		ArgsUsage: "OUT",
-		Description: "Reads OUT/tables and OUT/extract.json, measures the lag, fits step time and delays,\n" +
-			"and writes fit.json and coefficients.yaml. From requests or load levels it also judges them, as validate\n" +
-			"does: validation.json, report.html, and exit 3 when a gate fails or too few data judge.\n\n" +
-			"Example:\n   blis-train fit out --prior zero\n   blis-train fit out --save-gram site-a.gram\n   blis-train fit --from-gram " +
-			"site-a.gram site-b.gram -o pooled",
-		Flags: flags(stageFlags("fit"), judgeFlags(), []cli.Flag{
-			&cli.StringSliceFlag{Name: "from-gram", Usage: "fit these Gram `FILE`s in place of OUT (repeatable, or as arguments); needs -o"},
-			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` of what --from points were measured on"},
-			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
-		}, talkFlags()),
-		Action: withConsole(runFit),
-	}
+	return newCommand(runFit, stageFlags("fit"), judgeFlags(), []cli.Flag{
+		&cli.StringSliceFlag{Name: "from-gram", Usage: "fit these Gram `FILE`s in place of OUT (repeatable, or as arguments); needs -o"},
+		&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` of what --from points were measured on"},
+		outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
+	})
 }
 
 func runFit(c *cli.Context, con *console) error {

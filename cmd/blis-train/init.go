@@ -19,26 +19,17 @@ import (
 )
 
 func initCommand() *cli.Command {
-	return &cli.Command{
-		Usage: "write a run.yaml from the server's command line or start-up log",
-		Description: "Whatever the command line, its --config file and the log say goes into run.yaml; what vLLM takes by\n" +
-			"default on the given hardware is filled in and marked; what nobody says is left as a line to fill in,\n" +
-			"and listed. Flags that are not known are left out and told of; so is what no step time covers.\n\n" +
-			"Example:\n   blis-train init --from-cmdline 'vllm serve meta-llama/Llama-3.1-8B --max-num-seqs 128' \\\n" +
-			"      --from-log vllm.log --hardware H100 --model-config config.json -o run.yaml",
-		Flags: flags([]cli.Flag{
-			&cli.StringFlag{Name: "from-cmdline", Usage: "the `COMMAND` that started the server, as one argument"},
-			&cli.StringFlag{Name: "from-log", Usage: "the server's log, `FILE` (plain or gzip; - is standard input)"},
-			&cli.StringFlag{Name: "hardware", Usage: "device `NAME`, a built-in datasheet such as H100, A100, RTX-4090"},
-			&cli.StringFlag{Name: "model-config", Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json " +
-				"when it is there, else the local Hugging Face cache's)"},
-			&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM, when neither source names it"},
-			&cli.StringFlag{Name: "name", Usage: "run `ID`"},
-			&cli.BoolFlag{Name: "force", Usage: "replace an existing file"},
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FILE` to write (default: standard output)"},
-		}, talkFlags()),
-		Action: withConsole(runInit),
-	}
+	return newCommand(runInit, []cli.Flag{
+		&cli.StringFlag{Name: "from-cmdline", Usage: "the `COMMAND` that started the server, as one argument"},
+		&cli.StringFlag{Name: "from-log", Usage: "the server's log, `FILE` (plain or gzip; - is standard input)"},
+		&cli.StringFlag{Name: "hardware", Usage: "device `NAME`, a built-in datasheet such as H100, A100, RTX-4090"},
+		&cli.StringFlag{Name: "model-config", Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json " +
+			"when it is there, else the local Hugging Face cache's)"},
+		&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM, when neither source names it"},
+		&cli.StringFlag{Name: "name", Usage: "run `ID`"},
+		&cli.BoolFlag{Name: "force", Usage: "replace an existing file"},
+		&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FILE` to write (default: standard output)"},
+	})
 }
 
 // initDoc is what init --json prints.
@@ -50,10 +41,6 @@ type initDoc struct {
 }
 
 func runInit(c *cli.Context, con *console) error {
-	if c.NArg() > 0 {
-		return &usageError{msg: fmt.Sprintf("init: got argument %q, want flags only", c.Args().First()),
-			hint: "quote the whole command: --from-cmdline 'vllm serve ...'"}
-	}
 	if c.String("from-cmdline") == "" && c.String("from-log") == "" {
 		return usagef("init: missing --from-cmdline or --from-log")
 	}

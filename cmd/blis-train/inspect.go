@@ -13,16 +13,8 @@ import (
 )
 
 func inspectCommand() *cli.Command {
-	return &cli.Command{
-		Usage:     "judge the data before any fit: losses, clocks, saturation, coverage, targets",
-		ArgsUsage: "RUNDIR|PARENT|OUT...",
-		Description: "Reads run directories, or folders that extract has written. Exit 3 when a run is unfit for\n" +
-			"fitting, with the reason in one sentence. With -o it writes inspect.json.\n\n" +
-			"Example:\n   blis-train inspect testdata/traces/real",
-		Flags: flags([]cli.Flag{outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag()}, stageFlags("inspect"),
-			[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}}, talkFlags()),
-		Action: withConsole(runInspect),
-	}
+	return newCommand(runInspect, []cli.Flag{outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag()}, stageFlags("inspect"),
+		[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}})
 }
 
 func runInspect(c *cli.Context, con *console) error {

@@ -18,44 +18,25 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func libraryCommand() *cli.Command {
+func libraryBuildCommand() *cli.Command {
 	def := library.DefaultOptions()
-	return &cli.Command{
-		Usage: "coefficients for deployments nobody has traced yet",
-		Description: "The coefficient files that ship with this tool: one per GPU and kind of weights, for any model, made from\n" +
-			"published kernel times and measured servers. simulate, features and export take them when no file is given.\n\n" +
-			"Example:\n   blis-train library show",
-		Subcommands: []*cli.Command{
-			libraryUse("build", "make the files", buildLibrary, []cli.Flag{
-				&cli.StringFlag{Name: "kernels", Usage: "`FOLDER` with <gpu>.yaml and data/<gpu>"},
-				&cli.StringSliceFlag{Name: "points", Usage: "CSV `FILE` of measured points (repeatable)"},
-				&cli.StringSliceFlag{Name: "runs", Usage: "`FOLDER` of real runs: step cycles or stock spans (repeatable)"},
-				&cli.StringFlag{Name: "rules", Value: string(def.Rules), Usage: "how kernels make a step, `RULES`: engine or composed"},
-				&cli.IntFlag{Name: "batches", Value: def.Batches, Usage: "`N` design points per deployment"},
-				&cli.StringFlag{Name: "date", Value: def.Date, Usage: "`YYYY-MM-DD` that names the library"},
-				&cli.IntFlag{Name: "workers", Usage: "`N` families at a time; 0 uses every core"},
-				outFlag("output `FOLDER`"),
-			}),
-			libraryUse("show", "list the files: GPUs, weights, what they were measured on, and the error to expect", showLibrary, []cli.Flag{
-				&cli.StringFlag{Name: "kernels", Usage: "also compare the kernel tables in `FOLDER` with those the files were made from; exit 3 " +
-					"when one differs"},
-			}),
-		},
-	}
+	return newCommand(buildLibrary, []cli.Flag{
+		&cli.StringFlag{Name: "kernels", Usage: "`FOLDER` with <gpu>.yaml and data/<gpu>"},
+		&cli.StringSliceFlag{Name: "points", Usage: "CSV `FILE` of measured points (repeatable)"},
+		&cli.StringSliceFlag{Name: "runs", Usage: "`FOLDER` of real runs: step cycles or stock spans (repeatable)"},
+		&cli.StringFlag{Name: "rules", Value: string(def.Rules), Usage: "how kernels make a step, `RULES`: engine or composed"},
+		&cli.IntFlag{Name: "batches", Value: def.Batches, Usage: "`N` design points per deployment"},
+		&cli.StringFlag{Name: "date", Value: def.Date, Usage: "`YYYY-MM-DD` that names the library"},
+		&cli.IntFlag{Name: "workers", Usage: "`N` families at a time; 0 uses every core"},
+		outFlag("output `FOLDER`"),
+	})
 }
 
-// libraryUse is a subcommand of library.
-func libraryUse(name, usage string, do func(*cli.Context, *console) error, own []cli.Flag) *cli.Command {
-	return &cli.Command{Name: name, Usage: usage, ArgsUsage: " ", Flags: flags(own, talkFlags()), Action: func(c *cli.Context) error {
-		con, err := newConsole(c)
-		if err != nil {
-			return err
-		}
-		if c.NArg() > 0 {
-			return usagef("library %s: got argument %q, want flags only", name, c.Args().First())
-		}
-		return do(c, con)
-	}}
+func libraryShowCommand() *cli.Command {
+	return newCommand(showLibrary, []cli.Flag{
+		&cli.StringFlag{Name: "kernels", Usage: "also compare the kernel tables in `FOLDER` with those the files were made from; exit 3 " +
+			"when one differs"},
+	})
 }
 
 func buildLibrary(c *cli.Context, con *console) error {

@@ -16,28 +16,21 @@ import (
 )
 
 func logCommand() *cli.Command {
-	return &cli.Command{
-		Usage:     "print a ledger as a table and a trend",
-		ArgsUsage: "LEDGER",
-		Description: "Reads the file that fit, validate and run append to with --ledger FILE.\n\n" +
-			"Example:\n   blis-train log nightly.jsonl --last 30",
-		Flags: flags([]cli.Flag{
-			&cli.IntFlag{Name: "last", Usage: "only the last `N` entries; 0 is all", Value: 0},
-			&cli.StringFlag{Name: "stage", Usage: "only entries of this `STAGE`: " + trace.OneOf(ledgerStages)},
-		}, talkFlags()),
-		Action: withConsole(func(c *cli.Context, con *console) error {
-			if c.NArg() != 1 {
-				return usagef("log: got %d arguments, want one ledger file", c.NArg())
-			}
-			if c.Int("last") < 0 {
-				return usagef("--last: got %d, want 0 or more", c.Int("last"))
-			}
-			if s := c.String("stage"); s != "" && !slices.Contains(ledgerStages, s) {
-				return usagef("--stage: got %q, want %s", s, trace.OneOf(ledgerStages))
-			}
-			return printLog(con, c.Args().First(), c.String("stage"), c.Int("last"))
-		}),
-	}
+	return newCommand(func(c *cli.Context, con *console) error {
+		if c.NArg() != 1 {
+			return usagef("log: got %d arguments, want one ledger file", c.NArg())
+		}
+		if c.Int("last") < 0 {
+			return usagef("--last: got %d, want 0 or more", c.Int("last"))
+		}
+		if s := c.String("stage"); s != "" && !slices.Contains(ledgerStages, s) {
+			return usagef("--stage: got %q, want %s", s, trace.OneOf(ledgerStages))
+		}
+		return printLog(con, c.Args().First(), c.String("stage"), c.Int("last"))
+	}, []cli.Flag{
+		&cli.IntFlag{Name: "last", Usage: "only the last `N` entries; 0 is all", Value: 0},
+		&cli.StringFlag{Name: "stage", Usage: "only entries of this `STAGE`: " + trace.OneOf(ledgerStages)},
+	})
 }
 
 // ledgerStages are those that append to a ledger.

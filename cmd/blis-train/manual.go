@@ -134,9 +134,6 @@ compdef _blis_train blis-train
 
 func completionCommand() *cli.Command {
 	return &cli.Command{
-		Usage:       "print the completion script of a shell, or the man page",
-		ArgsUsage:   "bash|zsh|fish|powershell|man",
-		Description: "Example:\n   source <(blis-train completion bash)\n   blis-train completion man > blis-train.1",
 		Action: func(c *cli.Context) error {
 			shell, whole := c.Args().First(), newApp("", c.App.Reader, c.App.Writer, c.App.ErrWriter)
 			whole.Setup() // the library's own commands

@@ -19,20 +19,10 @@ import (
 )
 
 func planCommand() *cli.Command {
-	return &cli.Command{
-		Usage:     "cut a run into tasks for many processes",
-		ArgsUsage: "RUNDIR|PARENT...",
-		Description: "Writes DIR/plan.json and the first tasks. `blis-train task DIR TASK` does one of them, on any machine\n" +
-			"that sees DIR and the recordings; `blis-train collect DIR` says what is left, and at the end writes the\n" +
-			"files of `blis-train run`, byte for byte, to DIR/out.\n\n" +
-			"Example:\n   blis-train plan testdata/traces/demo -o job\n" +
-			"   while open=$(blis-train collect job) && [ -n \"$open\" ]; do echo \"$open\" | xargs -n 1 -P 8 blis-train task job; done",
-		Flags: flags([]cli.Flag{outFlag("`FOLDER` of plan, tasks, receipts and results"), configFlag(), tasksDirFlag(),
-			&cli.Int64Flag{Name: "part-bytes", Usage: "read longer uncompressed inputs in parts of `N` bytes; 0: whole",
-				Value: shard.DefaultPartBytes}},
-			stageFlags("plan"), talkFlags()),
-		Action: withConsole(runPlan),
-	}
+	return newCommand(runPlan, []cli.Flag{outFlag("`FOLDER` of plan, tasks, receipts and results"), configFlag(), tasksDirFlag(),
+		&cli.Int64Flag{Name: "part-bytes", Usage: "read longer uncompressed inputs in parts of `N` bytes; 0: whole",
+			Value: shard.DefaultPartBytes}},
+		stageFlags("plan"))
 }
 
 // tasksDirFlag is where open tasks are listed for schedulers.
@@ -116,18 +106,9 @@ func writeTasks(dir string, open []string) error {
 }
 
 func taskCommand() *cli.Command {
-	return &cli.Command{
-		Usage:     "do one task of a plan, or one's share of a list of them",
-		ArgsUsage: "DIR TASK | DIR --tasks-dir LIST --share I/N",
-		Description: "Writes the task's files and then its receipt, under names that hold hashes of task and content. It may be\n" +
-			"done twice, or killed: only whole files get their names. A task that fails leaves a receipt with the reason\n" +
-			"and, of a mistake of ours, the stack. In a job array, number I of N does every N-th task of the list.\n\n" +
-			"Example:\n   blis-train task job tables-0a1b",
-		Flags: flags([]cli.Flag{&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
-			&cli.StringFlag{Name: "tasks-dir", Usage: "`LIST` of open tasks that plan or collect wrote"},
-			&cli.StringFlag{Name: "share", Usage: "which tasks of the list: number `I/N` of an array, from 0", Value: "0/1"}}, talkFlags()),
-		Action: withConsole(runTasks),
-	}
+	return newCommand(runTasks, []cli.Flag{workersFlag(),
+		&cli.StringFlag{Name: "tasks-dir", Usage: "`LIST` of open tasks that plan or collect wrote"},
+		&cli.StringFlag{Name: "share", Usage: "which tasks of the list: number `I/N` of an array, from 0", Value: "0/1"}})
 }
 
 func runTasks(c *cli.Context, con *console) error {
@@ -185,21 +166,12 @@ func shareOf(list, share string) ([]string, error) {
 
 func collectCommand() *cli.Command {
 	o := pipeline.DefaultRunOptions()
-	return &cli.Command{
-		Usage:     "say which tasks of a plan are open, or write its results",
-		ArgsUsage: "DIR",
-		Description: "Reads the receipts in DIR and prints the ids of open tasks, one a line. When the last pass is done it prints\n" +
-			"none, writes what `blis-train run` writes to DIR/out and says on stderr what that says; exit 3 when a gate fails.\n\n" +
-			"Example:\n   blis-train collect job",
-		Flags: flags([]cli.Flag{tasksDirFlag(), verboseFlag(),
-			&cli.BoolFlag{Name: "gc", Usage: "only list what killed and repeated tasks left over: half-written folders, folders without a " +
-				"receipt, damaged receipts, failures of tasks that were done in the end"},
-			&cli.BoolFlag{Name: "remove", Usage: "with --gc: remove what is listed; only when no task is under way, which has a half-written " +
-				"folder too"}},
-			flagsOf(append(o.Extract.Table().Only("workers"), o.Validate.Table().Only("figures", "baseline")...)), judgeFlags(), ciFlags(),
-			talkFlags()),
-		Action: withConsole(runCollect),
-	}
+	return newCommand(runCollect, []cli.Flag{tasksDirFlag(), verboseFlag(),
+		&cli.BoolFlag{Name: "gc", Usage: "only list what killed and repeated tasks left over: half-written folders, folders without a " +
+			"receipt, damaged receipts, failures of tasks that were done in the end"},
+		&cli.BoolFlag{Name: "remove", Usage: "with --gc: remove what is listed; only when no task is under way, which has a half-written " +
+			"folder too"}},
+		flagsOf(append(o.Extract.Table().Only("workers"), o.Validate.Table().Only("figures", "baseline")...)), judgeFlags(), ciFlags())
 }
 
 func runCollect(c *cli.Context, con *console) error {

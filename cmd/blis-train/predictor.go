@@ -22,30 +22,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func predictorCommand() *cli.Command {
-	return &cli.Command{
-		Usage: "train latency predictors on traces, beside physics",
-		Description: "TTFT and TPOT per request, from what a router can know when it decides. docs/predictor.md.\n\n" +
-			"Example:\n   blis-train predictor fit testdata/traces/real -o out",
-		Subcommands: []*cli.Command{predictorRowsCommand(), predictorFitCommand(), predictorEvaluateCommand()},
-	}
-}
-
 func predictorRowsCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "rows",
-		Usage:     "make one row per request at its decision time",
-		ArgsUsage: "OUT",
-		Description: "Reads OUT/tables and OUT/extract.json and writes tables/run=<id>/predictor_rows.parquet and\n" +
-			"predictor_rows.json: rows + drops = requests.\n\n" +
-			"Example:\n   blis-train predictor rows out --features llmd --staleness-us 50000",
-		Flags: flags(rowFlags(), []cli.Flag{
-			outFlag("`FOLDER` of the results (default: OUT itself)"),
-			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
-			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
-		}, talkFlags()),
-		Action: withConsole(runPredictorRows),
-	}
+	return newCommand(runPredictorRows, rowFlags(), []cli.Flag{
+		outFlag("`FOLDER` of the results (default: OUT itself)"),
+		forceFlag(), workersFlag(),
+	})
 }
 
 // rowFlags are the options of rows; fit and evaluate have them too.
@@ -137,22 +118,12 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 
 func predictorFitCommand() *cli.Command {
 	d := predictor.DefaultTrainOptions()
-	return &cli.Command{
-		Name:      "fit",
-		Usage:     "train the trees a router loads, and hold rows out to say what they are worth",
-		ArgsUsage: "OUT|RUNDIR...",
-		Description: "Reads OUT/tables and OUT/predictor_rows.json (made first when missing or made with other options; run folders\n" +
-			"are extracted and fitted first, with -o) and writes predictor.json, predictor_scores.json and report.html\n" +
-			"(predictor.html where report.html is that of validate).\n\n" +
-			"Example:\n   blis-train predictor fit testdata/traces/real -o out",
-		Flags: flags([]cli.Flag{
-			&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; default OUT/fit.json, none for none"},
-			&cli.StringFlag{Name: "weights", Value: d.Weights, Usage: "`WEIGHTS` of the stratified sample: natural, flat or sqrt"},
-			&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "`SEED` of samples, trees and draws"},
-			outFlag("`FOLDER` of the results (default: OUT itself)"),
-		}, rowFlags(), workFlags(), talkFlags()),
-		Action: withConsole(runPredictorFit),
-	}
+	return newCommand(runPredictorFit, []cli.Flag{
+		&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; default OUT/fit.json, none for none"},
+		&cli.StringFlag{Name: "weights", Value: d.Weights, Usage: "`WEIGHTS` of the stratified sample: natural, flat or sqrt"},
+		&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "`SEED` of samples, trees and draws"},
+		outFlag("`FOLDER` of the results (default: OUT itself)"),
+	}, rowFlags(), workFlags())
 }
 
 func runPredictorFit(c *cli.Context, con *console) error {
@@ -321,21 +292,13 @@ func (con *console) writeScores(out string, scores *predictor.Scores) error {
 }
 
 func predictorEvaluateCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "evaluate",
-		Usage:     "judge a finished predictor on runs it never saw",
-		ArgsUsage: "OUT|RUNDIR...",
-		Description: "Makes rows of the runs with the predictor's own options and writes predictor_scores.json and report.html.\n\n" +
-			"Example:\n   blis-train predictor evaluate --predictor out/predictor.json newruns -o judged",
-		Flags: flags([]cli.Flag{
-			&cli.StringFlag{Name: "predictor", Usage: "predictor.json `FILE`"},
-			&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; none for none", Value: "none"},
-			&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, " +
-				"`[RUNGLOB=]TOKENS` (repeatable)"},
-			outFlag("`FOLDER` of the results"),
-		}, workFlags(), talkFlags()),
-		Action: withConsole(runPredictorEvaluate),
-	}
+	return newCommand(runPredictorEvaluate, []cli.Flag{
+		&cli.StringFlag{Name: "predictor", Usage: "predictor.json `FILE`"},
+		&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; none for none", Value: "none"},
+		&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, " +
+			"`[RUNGLOB=]TOKENS` (repeatable)"},
+		outFlag("`FOLDER` of the results"),
+	}, workFlags())
 }
 
 func runPredictorEvaluate(c *cli.Context, con *console) error {

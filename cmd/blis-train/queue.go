@@ -16,16 +16,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func queueCommand() *cli.Command {
-	return &cli.Command{
-		Usage: "calibrate the queueing models autoscalers size with, and use them",
-		Description: "Inputs are folders that extract has written, benchmark sweeps (GuideLLM's JSON or CSV, or folders of\n" +
-			"them), or the queue.json of an earlier command. Results go to OUT/queue.json and OUT/windows.parquet.\n\n" +
-			"Example:\n   blis-train queue fit out -o out --window 20s --min-requests 10",
-		Subcommands: []*cli.Command{queueFitCommand(), queueValidateCommand(), queueSizeCommand(), queueAllocateCommand()},
-	}
-}
-
 // stepFlag is the limit of a step, which sweeps and comparisons have.
 const stepFlag = "max-num-batched-tokens"
 
@@ -34,17 +24,6 @@ var (
 	sweepFlags  = []string{"max-num-seqs", stepFlag, "model", "accelerator", "acc-count", "loads", "ttft"}
 	windowFlags = []string{"window", "hop", "min-requests", "semantics", "only", "exclude"}
 )
-
-// flavourFlag and holdOutFlag are those of commands that fit, and flavourFlag of those that judge a fit.
-func flavourFlag() cli.Flag {
-	return &cli.StringFlag{Name: "flavour", Value: string(autoscale.DefaultOptions().Flavour),
-		Usage: "queueing `MODEL`: wva-4p, wva-3p, inferno-3p or corrected"}
-}
-
-func holdOutFlag() cli.Flag {
-	return &cli.Float64Flag{Name: "hold-out", Value: autoscale.DefaultOptions().HoldOut,
-		Usage: "last `SHARE` of the windows that scores are made on"}
-}
 
 // queueFlags are those of commands that read recordings or sweeps.
 func queueFlags() []cli.Flag {
@@ -65,8 +44,8 @@ func queueFlags() []cli.Flag {
 		&cli.Int64Flag{Name: "acc-count", Value: d.Sweep.AccCount, Usage: "sweeps: `N` devices of one replica"},
 		&cli.IntFlag{Name: "loads", Usage: "sweeps: the `N` lightest benchmarks of each; 0 takes all (model-trainer: 7)"},
 		&cli.StringFlag{Name: "ttft", Value: "median", Usage: "sweeps: `STATISTIC` of TTFT that is fitted: median or mean"},
-		&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
-		&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
+		workersFlag(), forceFlag(),
+		&cli.StringFlag{Name: "flavour", Value: string(d.Flavour), Usage: "queueing `MODEL`: wva-4p, wva-3p, inferno-3p or corrected"},
 	}
 }
 
@@ -100,30 +79,18 @@ func queueOptions(c *cli.Context) (autoscale.Options, error) {
 }
 
 func queueFitCommand() *cli.Command {
-	return &cli.Command{
-		Name: "fit", Usage: "physical parameters from steps, effective ones from latencies", ArgsUsage: "OUT|SWEEP...",
-		Description: "Physical parameters are a regression of step times on tokens computed and KV tokens read, with the hardware's\n" +
-			"limits beside them. Effective ones are what the queueing model needs to give the latencies of the windows;\n" +
-			"directions that the windows do not show stay at the physical values. With --track the tuners of\n" +
-			"workload-variant-autoscaler and model-tuner run as they are, and a filter with measured noise and a refit over the\n" +
-			"last ten windows beside the batch fit: windows.parquet has every estimate with its covariance, innovation and verdict.\n\n" +
-			"Example:\n   blis-train queue fit out -o out --window 20s --min-requests 10\n" +
-			"   blis-train queue fit testdata/sweeps/llama-3.1-8b.csv -o sweep --flavour inferno-3p --loads 7 --queue-ratio 1",
-		Flags: flags(queueFlags(), []cli.Flag{flavourFlag(), holdOutFlag(), &cli.BoolFlag{Name: "track",
-			Usage: "also say what online tuners would have estimated, window by window"}}, filterFlags(), talkFlags()),
-		Action: runQueueFit,
-	}
+	d := autoscale.DefaultOptions()
+	return newCommand(runQueueFit, queueFlags(), []cli.Flag{
+		&cli.Float64Flag{Name: "hold-out", Value: d.HoldOut, Usage: "last `SHARE` of the windows that scores are made on"},
+		&cli.BoolFlag{Name: "track", Usage: "also say what online tuners would have estimated, window by window"},
+	}, filterFlags())
 }
 
 // runQueueFit fits every server, and follows each over time with --track.
-func runQueueFit(c *cli.Context) error {
+func runQueueFit(c *cli.Context, con *console) error {
 	verb, more := "fit", (func(*autoscale.Calibrated, *autoscale.Options) []autoscale.WindowRow)(nil)
 	if c.Bool("track") {
 		verb, more = "fit --track", autoscale.Track
-	}
-	con, err := newConsole(c)
-	if err != nil {
-		return err
 	}
 	o, err := queueOptions(c)
 	if err != nil {
@@ -212,20 +179,16 @@ func finishFit(c *cli.Context, con *console, doc *autoscale.Queue) error {
 }
 
 func queueValidateCommand() *cli.Command {
-	return &cli.Command{
-		Name: "validate", Usage: "judge the parameters of queue.json on other recordings", ArgsUsage: "QUEUE.json OUT|SWEEP...",
-		Description: fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with\n"+
-			"the same parameters.\n"+
-			"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*autoscale.MaxTTFTWape,
-			100*autoscale.MaxITLWape) +
-			"Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10",
-		Flags: flags(queueFlags(), []cli.Flag{
-			flavourFlag(),
-			&cli.StringFlag{Name: "server", Usage: "take the parameters of this server, `ID`; default the one with the recording's id"},
-			&cli.IntFlag{Name: "simulate", Value: 2000, Usage: "`REQUESTS` simulated for each window; 0: none"},
-		}, filterFlags(), talkFlags()),
-		Action: withConsole(runQueueValidate),
-	}
+	cmd := newCommand(runQueueValidate, queueFlags(), []cli.Flag{
+		&cli.StringFlag{Name: "server", Usage: "take the parameters of this server, `ID`; default the one with the recording's id"},
+		&cli.IntFlag{Name: "simulate", Value: 2000, Usage: "`REQUESTS` simulated for each window; 0: none"},
+	}, filterFlags())
+	cmd.Description = fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with\n"+
+		"the same parameters.\n"+
+		"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*autoscale.MaxTTFTWape,
+		100*autoscale.MaxITLWape) +
+		"Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10"
+	return cmd
 }
 
 func runQueueValidate(c *cli.Context, con *console) error {
@@ -274,71 +237,49 @@ func runQueueValidate(c *cli.Context, con *console) error {
 }
 
 func queueSizeCommand() *cli.Command {
-	return &cli.Command{
-		Name: "size", Usage: "the largest rate of one replica that meets targets", ArgsUsage: "QUEUE.json",
-		Description: "Targets are means, as the autoscalers' are. --simulate runs the simulator at the rate found, with the same\n" +
-			"parameters, and prints what it says of means and 95th percentiles there.\n\n" +
-			"Example:\n   blis-train queue size out/queue.json -o sized --ttft-ms 500 --itl-ms 60 --simulate 20000",
-		Flags: flags([]cli.Flag{
-			outFlag("`FOLDER` of queue.json"),
-			&cli.Float64Flag{Name: "ttft-ms", Usage: "target mean TTFT, `MS`; 0: none"},
-			&cli.Float64Flag{Name: "itl-ms", Usage: "target mean ITL, `MS`; 0: none"},
-			&cli.Float64Flag{Name: "tps", Usage: "target `TOKENS` per second; as in the autoscalers it leaves 0.9 of the range"},
-			&cli.Float64Flag{Name: "prompt-tokens", Usage: "mean prompt `TOKENS`; 0: of the windows"},
-			&cli.Float64Flag{Name: "output-tokens", Usage: "mean output `TOKENS`; 0: of the windows"},
-			&cli.IntFlag{Name: "simulate", Usage: "`REQUESTS` simulated at the rate; 0: none"},
-			&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "`SEED` of the simulation"},
-			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
-			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
-		}, talkFlags()),
-		Action: func(c *cli.Context) error {
-			o := autoscale.SizeOptions{
-				Targets: autoscale.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps")},
-				Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"),
-				Workers: c.Int("workers"),
-			}
-			command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
-				o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
-			return useQueue(c, command, 1, func(_ *console, doc *autoscale.Queue) error { return autoscale.SizeQueues(c.Context, doc, o) })
-		},
-	}
+	return newCommand(func(c *cli.Context, con *console) error {
+		o := autoscale.SizeOptions{
+			Targets: autoscale.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps")},
+			Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"),
+			Workers: c.Int("workers"),
+		}
+		command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
+			o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
+		return useQueue(c, con, command, 1, func(doc *autoscale.Queue) error { return autoscale.SizeQueues(c.Context, doc, o) })
+	}, []cli.Flag{
+		outFlag("`FOLDER` of queue.json"),
+		&cli.Float64Flag{Name: "ttft-ms", Usage: "target mean TTFT, `MS`; 0: none"},
+		&cli.Float64Flag{Name: "itl-ms", Usage: "target mean ITL, `MS`; 0: none"},
+		&cli.Float64Flag{Name: "tps", Usage: "target `TOKENS` per second; as in the autoscalers it leaves 0.9 of the range"},
+		&cli.Float64Flag{Name: "prompt-tokens", Usage: "mean prompt `TOKENS`; 0: of the windows"},
+		&cli.Float64Flag{Name: "output-tokens", Usage: "mean output `TOKENS`; 0: of the windows"},
+		&cli.IntFlag{Name: "simulate", Usage: "`REQUESTS` simulated at the rate; 0: none"},
+		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "`SEED` of the simulation"},
+		workersFlag(), forceFlag(),
+	})
 }
 
 func queueAllocateCommand() *cli.Command {
-	return &cli.Command{
-		Name: "allocate", Usage: "replicas for a fleet, as the autoscalers allocate", ArgsUsage: "QUEUE.json PROBLEM.yaml",
-		Description: "Sizes every server of the problem on every accelerator that queue.json has its model on, and allocates: by\n" +
-			"priority, largest regret first, then the saturation policy. The optimum stands beside it for up to ten servers.\n" +
-			"docs/queueing.md shows a problem.\n\n" +
-			"Example:\n   blis-train queue allocate out/queue.json problem.yaml -o plan",
-		Flags: flags([]cli.Flag{
-			outFlag("`FOLDER` of queue.json"), &cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
-		}, talkFlags()),
-		Action: func(c *cli.Context) error {
-			return useQueue(c, "queue allocate", 2, func(con *console, doc *autoscale.Queue) error {
-				data, in, err := con.readInput(c.Args().Get(1))
-				if err != nil {
-					return err
-				}
-				doc.Inputs = append(doc.Inputs, in)
-				problem, err := autoscale.ReadProblem(data, c.Args().Get(1))
-				if err != nil {
-					return err
-				}
-				return autoscale.AllocateQueues(doc, problem)
-			})
-		},
-	}
+	return newCommand(func(c *cli.Context, con *console) error {
+		return useQueue(c, con, "queue allocate", 2, func(doc *autoscale.Queue) error {
+			data, in, err := con.readInput(c.Args().Get(1))
+			if err != nil {
+				return err
+			}
+			doc.Inputs = append(doc.Inputs, in)
+			problem, err := autoscale.ReadProblem(data, c.Args().Get(1))
+			if err != nil {
+				return err
+			}
+			return autoscale.AllocateQueues(doc, problem)
+		})
+	}, []cli.Flag{outFlag("`FOLDER` of queue.json"), forceFlag()})
 }
 
 // useQueue reads queue.json, lets the command add to it, and writes and shows the result.
-func useQueue(c *cli.Context, command string, args int, add func(*console, *autoscale.Queue) error) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func useQueue(c *cli.Context, con *console, command string, args int, add func(*autoscale.Queue) error) error {
 	if c.NArg() != args {
-		return usagef("%s: got %d arguments, want %s", c.Command.FullName(), c.NArg(), c.Command.ArgsUsage)
+		return usagef("%s: got %d arguments, want %s", fullName(c), c.NArg(), c.Command.ArgsUsage)
 	}
 	doc, in, err := con.readQueue(c.Args().First())
 	if err != nil {
@@ -349,7 +290,7 @@ func useQueue(c *cli.Context, command string, args int, add func(*console, *auto
 	}
 	doc.Header, doc.Warnings = con.header(command), []trace.Finding{}
 	doc.Inputs = append(doc.Inputs, in)
-	if err := add(con, doc); err != nil {
+	if err := add(doc); err != nil {
 		return err
 	}
 	for i, plan := range []*autoscale.QueuePlan{doc.Plan, doc.Optimum} {

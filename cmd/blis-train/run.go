@@ -12,16 +12,8 @@ import (
 )
 
 func runCommand() *cli.Command {
-	return &cli.Command{
-		Usage:     "extract, fit, validate and export in one go",
-		ArgsUsage: "RUNDIR|PARENT...",
-		Description: "Writes tables, extract.json, fit.json, validation.json, coefficients.yaml and report.html\n" +
-			"to the output folder. Exit 3 when a gate fails; every file is still written.\n\n" +
-			"Example:\n   blis-train run testdata/traces/demo -o out",
-		Flags: flags([]cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags("run"), judgeFlags(),
-			ciFlags(), talkFlags()),
-		Action: withConsole(runRun),
-	}
+	return newCommand(runRun, []cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags("run"), judgeFlags(),
+		ciFlags())
 }
 
 func runRun(c *cli.Context, con *console) error {

@@ -14,24 +14,10 @@ import (
 )
 
 func simulateCommand() *cli.Command {
-	return &cli.Command{
-		Usage: "run a workload through the embedded simulator",
-		Description: "Simulates a vLLM engine, or several behind a gateway: the deployment of run.yaml, step times from coefficients,\n" +
-			"requests from an extracted or recorded run, a Mooncake, Azure, TraceV2 or workload-spec file, or a generator in YAML:\n\n" +
-			"   requests: 1000\n   arrivals: {kind: poisson, rate_rps: 5}\n   prompt: {kind: lognormal, mean: 300, sigma: 0.8}\n   output: " +
-			"{kind: uniform, min: 10, max: 200}\n\n" +
-			"Writes OUT/simulation.json and OUT/requests.parquet. With --cluster FILE (docs/clusters.md) or --num-instances N\n" +
-			"several engines stand behind one gateway, and OUT/decisions.parquet says what it did with each request.\n\n" +
-			"Example:\n   blis-train simulate --deployment run.yaml --workload load.yaml -o sim",
-		Flags:  flags(stageFlags("simulate"), []cli.Flag{outFlag("output `FOLDER`"), configFlag()}, talkFlags()),
-		Action: withConsole(runSimulate),
-	}
+	return newCommand(runSimulate, stageFlags("simulate"), []cli.Flag{outFlag("output `FOLDER`"), configFlag()})
 }
 
 func runSimulate(c *cli.Context, con *console) error {
-	if c.NArg() > 0 {
-		return usagef("simulate: got argument %q, want flags only", c.Args().First())
-	}
 	if file := c.String("config"); file != "" { // its inputs stand in the working folder: data
 		if err := con.configure(c, file, nil); err != nil {
 			return err

@@ -19,18 +19,9 @@ import (
 )
 
 func validateCommand() *cli.Command {
-	return &cli.Command{
-		Usage:     "replay the traces with fitted coefficients and judge them",
-		ArgsUsage: "OUT",
-		Description: "Compares predicted steps with recorded ones and replays every phase through the simulator:\n" +
-			"plain (which gates), with noise, and drift-corrected. Runs the fit did not use are test runs.\n" +
-			"Writes validation.json and report.html; exit 3 when a gate fails.\n\n" +
-			"Example:\n   blis-train validate --fit out/fit.json out",
-		Flags: flags(stageFlags("validate"), judgeFlags(), ciFlags(), []cli.Flag{
-			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
-		}, talkFlags()),
-		Action: withConsole(runValidate),
-	}
+	return newCommand(runValidate, stageFlags("validate"), judgeFlags(), ciFlags(), []cli.Flag{
+		outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
+	})
 }
 
 // judgeFlags say which verdicts beside a pass end with exit status 0, in every command that has one.
