@@ -258,7 +258,9 @@ func TestFloor(t *testing.T) {
 }
 
 func TestPoliciesRefused(t *testing.T) {
-	if (&sloGated{Signal: "depth"}).Check() == nil || (&Seed{Variant: "c"}).Check() == nil {
+	gated, seed := defaultAdmission("slo-gated"), defaultAdmission("predictive-seed")
+	gated.Signal, seed.Variant = "depth", "c"
+	if gated.check() == nil || seed.check() == nil {
 		t.Error("got no error")
 	}
 }

@@ -51,10 +51,11 @@ func (a *admission) check() error {
 		return specErrorf("admission.predict_on: got %q, want chosen or best", a.PredictOn)
 	case a.Floor != nil && !(*a.Floor >= 0 && *a.Floor <= 1):
 		return specErrorf("admission.floor: got %g, want 0 to 1", *a.Floor)
-	case a.Policy == "slo-gated":
-		return (&sloGated{Signal: a.Signal}).Check()
-	case a.Policy == "predictive-seed":
-		return (&Seed{Variant: a.Variant}).Check()
+	case a.Policy == "slo-gated" && !slices.Contains(signals, a.Signal):
+		return trace.Errorf(codeBadSpec, "slo-gated signal: got %q, want %s", a.Signal, trace.OneOf(signals)).
+			WithHint("in cluster.yaml: admission: {policy: slo-gated, signal: max-queue-depth, thresholds: {sheddable: 8, standard: 16}}")
+	case a.Policy == "predictive-seed" && a.Variant != "a" && a.Variant != "b":
+		return specErrorf("predictive-seed variant: got %q, want a or b", a.Variant)
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Eps)) {
 		if e := a.Eps[name]; !(e > 0 && e < 1) {

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // rival is another gate, and the plant it stands before.
@@ -52,8 +52,7 @@ func presetNames() string {
 	for _, p := range presets {
 		names = append(names, p.Name)
 	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " or " + names[last]
+	return trace.OneOf(names)
 }
 
 // presetOf is the preset of a name.

@@ -11,11 +11,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// figures of a cell, by key.
-var figures = []struct {
-	key string
-	of  func(*outcome) float64
-}{
+// figures of a cell, in the order they are shown.
+var figures = []cellFigure{
 	{"goodput", func(o *outcome) float64 { return o.All.Goodput() }},
 	{"goodput_critical", func(o *outcome) float64 { return o.class("critical").Goodput() }},
 	{"goodput_standard", func(o *outcome) float64 { return o.class("standard").Goodput() }},
@@ -46,6 +43,12 @@ var figures = []struct {
 	{"false_reject_share", func(o *outcome) float64 { return o.Shadow.FalseShare }},
 }
 
+// cellFigure is a number of a run.
+type cellFigure struct {
+	key string
+	of  func(*outcome) float64
+}
+
 func (o *outcome) class(name string) *Class {
 	if i := slices.IndexFunc(o.Classes, func(c Class) bool { return c.Name == name }); i >= 0 {
 		return &o.Classes[i]
@@ -54,12 +57,7 @@ func (o *outcome) class(name string) *Class {
 }
 
 func figureBy(key string) func(*outcome) float64 {
-	return figures[slices.IndexFunc(figures, func(f struct {
-		key string
-		of  func(*outcome) float64
-	}) bool {
-		return f.key == key
-	})].of
+	return figures[slices.IndexFunc(figures, func(f cellFigure) bool { return f.key == key })].of
 }
 
 func values(runs []*outcome, of func(*outcome) float64) []float64 {

@@ -53,27 +53,23 @@ type plant struct {
 
 // Config is one engine; its model is not shared between runs.
 func (p *plant) Config(seed int64) (sim.Config, error) {
-	var cfg sim.Config
+	cfg := sim.DefaultConfig(p.Deployment, nil)
+	var m interface{ Parts() sim.Parts }
+	var err error
 	switch {
 	case p.Set != nil:
-		var err error
-		if cfg, err = simulate.EngineOf(p.Deployment, p.Set); err != nil {
-			return cfg, err
+		if cfg, err = simulate.EngineOf(p.Deployment, p.Set); err == nil {
+			cfg.Noise = sim.SetNoise(p.Set)
 		}
-		cfg.Noise = sim.SetNoise(p.Set)
 	case p.Other:
-		m, err := sim.NewTrainedPhysics(otherAlpha, otherBeta, p.Deployment)
-		if err != nil {
-			return cfg, err
-		}
-		cfg = sim.DefaultConfig(p.Deployment, nil)
-		cfg.Apply(m.Parts())
+		m, err = sim.NewTrainedPhysics(otherAlpha, otherBeta, p.Deployment)
 	default:
-		m, err := sim.NewBlackbox([]float64{0, 0, 0}, plantBeta)
-		if err != nil {
-			return cfg, err
-		}
-		cfg = sim.DefaultConfig(p.Deployment, nil)
+		m, err = sim.NewBlackbox([]float64{0, 0, 0}, plantBeta)
+	}
+	if err != nil {
+		return cfg, err
+	}
+	if m != nil {
 		cfg.Apply(m.Parts())
 	}
 	if cfg.Noise == nil {

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // Decision is what a policy says of one request.
@@ -51,10 +50,6 @@ func reject(reason string) Decision {
 	return d
 }
 
-func badPolicy(format string, args ...any) error {
-	return trace.Errorf(codeBadSpec, format, args...)
-}
-
 // Always admits everything.
 type Always struct{ blind }
 
@@ -91,22 +86,15 @@ const (
 	meanEffectiveLoad = "mean-effective-load"
 )
 
+// signals are all of them.
+var signals = []string{maxQueueDepth, meanQueueDepth, meanEffectiveLoad}
+
 // sloGated rejects a class while a signal of the cluster is above its threshold;
 // a class without one, and critical, is never rejected.
 type sloGated struct {
 	blind
 	Signal     string             // three public definitions exist
 	Thresholds map[string]float64 // by class
-}
-
-// Check verifies the signal.
-func (g *sloGated) Check() error {
-	switch g.Signal {
-	case maxQueueDepth, meanQueueDepth, meanEffectiveLoad:
-		return nil
-	}
-	return trace.Errorf(codeBadSpec, "slo-gated signal: got %q, want max-queue-depth, mean-queue-depth or mean-effective-load", g.Signal).
-		WithHint("in cluster.yaml: admission: {policy: slo-gated, signal: max-queue-depth, thresholds: {sheddable: 8, standard: 16}}")
 }
 
 // Decide compares the signal with the class's threshold.

@@ -1,6 +1,9 @@
 package cluster
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Seed is the published estimate of a predictive budget, kept as it was: waiting
 // requests times a constant, and one prefill.
@@ -14,14 +17,6 @@ type Seed struct {
 	// AdmitUnmatched lets in any request whose prefix no instance has: the public
 	// implementation does.
 	AdmitUnmatched bool
-}
-
-// Check verifies the variant.
-func (s *Seed) Check() error {
-	if s.Variant != "a" && s.Variant != "b" {
-		return badPolicy("predictive-seed variant: got %q, want a or b", s.Variant)
-	}
-	return nil
 }
 
 // EstimateUs is the smallest estimate over instances.
@@ -47,19 +42,10 @@ func (s *Seed) Decide(r *Request, v *View, _ int) (Decision, error) {
 	limit = float64(limit * s.Headroom)
 	switch {
 	case !ok, d.PredictedUs <= limit, critical:
-	case s.AdmitUnmatched && unmatched(v):
+	case s.AdmitUnmatched && slices.Max(v.Match) <= 0:
 	case s.Variant == "a" && r.Priority >= 0 && d.PredictedUs <= 2*limit:
 	default:
 		d.Admit, d.Reason = false, reasonPredicted
 	}
 	return d, nil
-}
-
-func unmatched(v *View) bool {
-	for _, n := range v.Match {
-		if n > 0 {
-			return false
-		}
-	}
-	return true
 }

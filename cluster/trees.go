@@ -23,7 +23,7 @@ type column func(r *Request, v *View, i int) float64
 func newTrees(p *forest.Predictor) (*trees, error) {
 	m := p.Target("ttft_ms")
 	if m == nil {
-		return nil, badPolicy("predictor: got no target ttft_ms, want one")
+		return nil, specErrorf("predictor: got no target ttft_ms, want one")
 	}
 	full := false // columns beyond llm-d's change what two of llm-d's mean
 	for _, c := range m.Columns {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -46,19 +47,38 @@ func DefaultOptions() Options {
 	return Options{Target: TargetToken, Features: featuresFull, State: stateAuto, PrefixScore: prefixIndex, Shared: []string{}}
 }
 
+// Table is the options as flags and as recorded.
+func (o *Options) Table() option.Table {
+	shared := option.List("shared-prefix-tokens", &o.Shared, "first prompt tokens that requests share where nothing records it, "+
+		"`[RUNGLOB=]TOKENS` (repeatable)")
+	shared.Set = func(v any) error { return o.share(v.([]string)) }
+	return option.Table{
+		option.String("target", &o.Target, "what is predicted, `LATENCY`: token (TTFT and TPOT) or e2e (the whole answer, "+
+			"of servers that do not stream)").Recorded().Unless(TargetToken),
+		option.String("features", &o.Features, "columns of the models, `SET`: llmd (those of llm-d) or full (what "+
+			"traces offer beside them)").Recorded(),
+		option.String("state", &o.State, "`SOURCE` of waiting and running: auto, step or journey").Recorded(),
+		option.Whole("staleness-us", &o.StalenessUs, "age of what is observable at the decision, `US`").Recorded(),
+		option.String("prefix-score", &o.PrefixScore, "`SCORE`: index (known at the decision) or actual (measured "+
+			"afterwards)").Recorded(),
+		shared.Recorded(),
+		option.Switch("keep-saturated", &o.KeepSaturated, "keep requests that arrived while the run was saturated").Recorded(),
+	}
+}
+
 // Check names the first option out of bounds.
 func (o *Options) Check() error {
-	switch {
-	case o.Target != TargetToken && o.Target != TargetE2E:
-		return fmt.Errorf("--target: got %q, want %s or %s", o.Target, TargetToken, TargetE2E)
-	case o.Features != featuresLLMD && o.Features != featuresFull:
-		return fmt.Errorf("--features: got %q, want %s or %s", o.Features, featuresLLMD, featuresFull)
-	case o.State != stateAuto && o.State != stateStep && o.State != stateJourney:
-		return fmt.Errorf("--state: got %q, want %s, %s or %s", o.State, stateAuto, stateStep, stateJourney)
-	case o.StalenessUs < 0:
-		return fmt.Errorf("--staleness-us: got %d us, want >= 0", o.StalenessUs)
-	case o.PrefixScore != prefixIndex && o.PrefixScore != prefixActual:
-		return fmt.Errorf("--prefix-score: got %q, want %s or %s", o.PrefixScore, prefixIndex, prefixActual)
+	for _, of := range []struct {
+		name, got string
+		want      []string
+	}{{"target", o.Target, []string{TargetToken, TargetE2E}}, {"features", o.Features, []string{featuresLLMD, featuresFull}},
+		{"state", o.State, []string{stateAuto, stateStep, stateJourney}}, {"prefix-score", o.PrefixScore, []string{prefixIndex, prefixActual}}} {
+		if !slices.Contains(of.want, of.got) {
+			return option.Misusef("--%s: got %q, want %s", of.name, of.got, trace.OneOf(of.want))
+		}
+	}
+	if o.StalenessUs < 0 {
+		return option.Misusef("--staleness-us: got %d us, want >= 0", o.StalenessUs)
 	}
 	for _, text := range o.Shared {
 		if _, _, err := parseShare(text); err != nil {
@@ -68,8 +88,9 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// Share adds what requests share, each TOKENS or RUNGLOB=TOKENS.
-func (o *Options) Share(texts []string) error {
+// share takes what requests share, each TOKENS or RUNGLOB=TOKENS.
+func (o *Options) share(texts []string) error {
+	o.Shared = []string{}
 	for _, text := range texts {
 		runs, tokens, err := parseShare(text)
 		if err != nil {
@@ -88,7 +109,7 @@ func parseShare(text string) (runs string, tokens int64, err error) {
 	}
 	tokens, err = strconv.ParseInt(number, 10, 64)
 	if _, bad := path.Match(runs, ""); err != nil || bad != nil || tokens < 0 {
-		return "", 0, fmt.Errorf("--shared-prefix-tokens: got %q, want TOKENS or RUNGLOB=TOKENS with tokens >= 0", text)
+		return "", 0, option.Misusef("--shared-prefix-tokens: got %q, want TOKENS or RUNGLOB=TOKENS with tokens >= 0", text)
 	}
 	return runs, tokens, nil
 }

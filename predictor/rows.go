@@ -2,13 +2,11 @@ package predictor
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/deploy"
@@ -24,21 +22,7 @@ import (
 const RowsFile = folder.PredictorRows
 
 // RowsCommand is the `command` of predictor_rows.json.
-func RowsCommand(o Options) string {
-	flags := []string{"--features " + o.Features, "--prefix-score " + o.PrefixScore, fmt.Sprintf("--staleness-us %d", o.StalenessUs),
-		"--state " + o.State}
-	if o.Target != TargetToken {
-		flags = append(flags, "--target "+o.Target)
-	}
-	if o.KeepSaturated {
-		flags = append(flags, "--keep-saturated")
-	}
-	for _, s := range o.Shared {
-		flags = append(flags, "--shared-prefix-tokens "+s)
-	}
-	slices.Sort(flags)
-	return "predictor rows " + strings.Join(flags, " ")
-}
+func RowsCommand(o Options) string { return o.Table().Command("predictor rows") }
 
 // MakeRows makes the rows of every run of an output folder and writes them to
 // tables/run=<id> of dest, each run's table as soon as it is made.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -298,21 +299,7 @@ func prepare(cmd *cli.Command) {
 		if !slices.Contains(environmentFlags, name) || name == "config" && cmd.Name == "export" { // there it names a configuration
 			continue
 		}
-		env := []string{environment(name)}
-		switch f := f.(type) {
-		case *cli.BoolFlag:
-			f.EnvVars = env
-		case *cli.StringFlag:
-			f.EnvVars = env
-		case *cli.Float64Flag:
-			f.EnvVars = env
-		case *cli.IntFlag:
-			f.EnvVars = env
-		case *cli.Int64Flag:
-			f.EnvVars = env
-		default:
-			panic("flag --" + name + ": of a kind that the environment cannot set")
-		}
+		reflect.ValueOf(f).Elem().FieldByName("EnvVars").Set(reflect.ValueOf([]string{environment(name)})) // every kind of flag has it
 	}
 }
 

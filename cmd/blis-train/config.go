@@ -324,8 +324,11 @@ func filterFlags() []cli.Flag { return flagsOf((&pipeline.Filter{}).Table()) }
 // workFlags are those of commands that read many recordings.
 func workFlags() []cli.Flag {
 	o := pipeline.DefaultExtractOptions()
-	return append(flagsOf(o.Table().Only("only", "exclude", "workers", "force")),
-		&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"})
+	return append(flagsOf(o.Table().Only("only", "exclude", "workers", "force")), dryRunFlag())
+}
+
+func dryRunFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}
 }
 
 func flagOf(o option.Option) cli.Flag {

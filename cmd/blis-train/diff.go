@@ -103,20 +103,15 @@ func termRows(terms []export.TermDiff, all bool) []cells {
 		if t.Delta == 0 && !all {
 			continue
 		}
-		ratio, p, moved := "-", "-", "unknown"
-		if t.Ratio != nil {
-			ratio = fmt.Sprintf("%.4f", *t.Ratio)
-		}
-		if t.P != nil {
-			p = fmt.Sprintf("%.2g", *t.P)
-		}
+		moved := "unknown"
 		if t.Significant != nil {
 			moved = map[bool]string{true: "yes", false: "no"}[*t.Significant]
 		}
 		if t.Note != "" {
 			moved += " (" + t.Note + ")"
 		}
-		rows = append(rows, cells{t.Model, t.Name, t.Unit, fmt.Sprintf("%.6g", t.A), fmt.Sprintf("%.6g", t.B), ratio, p, moved})
+		rows = append(rows, cells{t.Model, t.Name, t.Unit, fmt.Sprintf("%.6g", t.A), fmt.Sprintf("%.6g", t.B),
+			optional(t.Ratio, 1, "%.4f"), optional(t.P, 1, "%.2g"), moved})
 	}
 	return rows
 }

@@ -186,7 +186,7 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	}
 	format := string(o.Format)
 	path := c.Args().First()
-	if stageOf(path) != "predictor" {
+	if folder.StageOf(path) != "predictor" {
 		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", path), "blis-train predictor fit OUT writes one")
 	}
 	p, in, err := con.loadPredictor(path)
@@ -196,7 +196,7 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	out := &export.Output{}
 	switch format {
 	case predictor.FormatXGBoost:
-		docs, warnings, err := predictor.ExportXGBoost(&p.Document, o.Settings["model"])
+		docs, warnings, err := predictor.ExportXGBoost(p, o.Settings["model"])
 		if err != nil {
 			return err
 		}
@@ -206,12 +206,12 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 		}
 	case predictor.FormatBulk:
 		var b bytes.Buffer
-		if err := predictor.ExportBulk(&b, filepath.Dir(path), &p.Document); err != nil {
+		if err := predictor.ExportBulk(&b, filepath.Dir(path), p); err != nil {
 			return err
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
 	}
-	out, err = predictor.Sidecar(&p.Document, in, format, o.Command).Beside(out.Warnings, out.Files...)
+	out, err = predictor.Sidecar(p, in, format, o.Command).Beside(out.Warnings, out.Files...)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	}
 	out := &export.Output{}
 	if o.Format == export.FormatNative {
-		data, err := setBytes(features.On(set, dep))
+		data, err := folder.SetBytes(features.On(set, dep))
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/folder"
 )
 
 // evidence is what each format says of where its numbers come from: the files it writes, by suffix, and the
@@ -60,7 +61,7 @@ func TestExportsSayTheirEvidence(t *testing.T) {
 		out := filepath.Join(dir, flavour)
 		do("queue", "fit", sweep, "-o", out, "--flavour", flavour, "--loads", "7", "--queue-ratio", "1", "--model", "a/b", "--accelerator",
 			"H100")
-		sources[flavour] = []string{filepath.Join(out, queueFile)}
+		sources[flavour] = []string{filepath.Join(out, folder.QueueFile)}
 	}
 	sources["targets"] = append(slices.Clone(sources["inferno-3p"]), "--option", "ttft-ms=500", "--option", "itl-ms=40", "--option",
 		"namespace=llm")

@@ -52,7 +52,7 @@ func runExtract(c *cli.Context, con *console) error {
 
 // extractFlags are the options of an extraction.
 func extractFlags() []cli.Flag {
-	return append(stageFlags("extract"), &cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"})
+	return append(stageFlags("extract"), dryRunFlag())
 }
 
 // extractOptions are the options of an extraction as the command line has them.

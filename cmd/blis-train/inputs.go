@@ -85,22 +85,6 @@ func (con *console) claim(dir string, force bool) error {
 	return err
 }
 
-// Names of files and folders, reading and writing: those of package pipeline.
-const (
-	extractFile      = folder.ExtractFile
-	fitFile          = folder.FitFile
-	coefficientsFile = folder.CoefficientsFile
-	reportFile       = folder.ReportFile
-	validationFile   = folder.ValidationFile
-	simulationFile   = folder.SimulationFile
-	queueFile        = folder.QueueFile
-	predictorFile    = folder.PredictorFile
-	scoresFile       = folder.ScoresFile
-	predictorReport  = folder.PredictorPage
-)
-
-func writeDoc(path string, doc any) error { return folder.WriteDocument(path, doc) }
-
 func (con *console) readDoc(path string, doc any) error {
 	return folder.ReadDocument(path, doc, con.warn)
 }
@@ -108,9 +92,6 @@ func (con *console) readDoc(path string, doc any) error {
 func readExtract(con *console, dir string) (*result.Extract, error) {
 	return folder.ReadExtract(dir, con.warn)
 }
-
-// stageOf is the stage that wrote a document.
-func stageOf(path string) string { return folder.StageOf(path) }
 
 // header starts a document, with the pipeline.yaml of the command.
 func (con *console) header(command string) result.Header {
@@ -124,9 +105,6 @@ func (con *console) leftOut(c *cli.Context, ext *result.Extract) ([]string, erro
 	f := pipeline.Filter{Only: listOf(c, "only"), Exclude: listOf(c, "exclude")}
 	return f.Rejected(ext, con.warn)
 }
-
-// setBytes is the file a set is saved as.
-func setBytes(set *coeff.Set) ([]byte, error) { return folder.SetBytes(set) }
 
 // hubFolder is where Hugging Face's client keeps what it downloads, as its
 // environment says (huggingface_hub, "Environment variables").
@@ -151,8 +129,7 @@ func cachedConfig(id, revision string) string {
 	if id == "" {
 		return ""
 	}
-	there := func(path string) bool { st, err := os.Stat(path); return err == nil && st.Mode().IsRegular() }
-	if path := filepath.Join(id, "config.json"); there(path) {
+	if path := filepath.Join(id, "config.json"); isFile(path) {
 		return path
 	}
 	if !filepath.IsLocal(filepath.FromSlash(id)) || strings.Count(id, "/") > 1 {
@@ -166,7 +143,7 @@ func cachedConfig(id, revision string) string {
 	if commit, err := files.Read(filepath.Join(model, "refs", revision), 1<<10, false); err == nil {
 		revision = strings.TrimSpace(string(commit))
 	}
-	if path := filepath.Join(model, "snapshots", revision, "config.json"); filepath.IsLocal(revision) && there(path) {
+	if path := filepath.Join(model, "snapshots", revision, "config.json"); filepath.IsLocal(revision) && isFile(path) {
 		return path
 	}
 	return ""

@@ -13,8 +13,8 @@ import (
 )
 
 func inspectCommand() *cli.Command {
-	return newCommand(runInspect, []cli.Flag{outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag()}, stageFlags("inspect"),
-		[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}})
+	return newCommand(runInspect, []cli.Flag{outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag()},
+		stageFlags("inspect"), []cli.Flag{dryRunFlag()})
 }
 
 func runInspect(c *cli.Context, con *console) error {

@@ -64,7 +64,7 @@ func buildLibrary(c *cli.Context, con *console) error {
 	total := 0
 	for _, f := range built {
 		f.Set.ToolVersion = "library"
-		data, err := setBytes(f.Set)
+		data, err := folder.SetBytes(f.Set)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}

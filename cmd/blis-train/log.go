@@ -97,19 +97,8 @@ func ledgerRows(entries []export.Entry) []cells {
 }
 
 // hundredths prints a share in percent with two decimals: nightly changes are small.
-func hundredths(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f %%", 100**v)
-}
-
-func decimals(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.3f", *v)
-}
+func hundredths(v *float64) string { return optional(v, 100, "%.2f %%") }
+func decimals(v *float64) string   { return optional(v, 1, "%.3f") }
 
 func trendRows(ts []export.Trend) []cells {
 	rows := make([]cells, 0, len(ts))

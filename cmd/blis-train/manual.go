@@ -1,6 +1,7 @@
 package main
 
 import (
+	"embed"
 	"fmt"
 	"strings"
 
@@ -38,11 +39,11 @@ func manual(app *cli.App) string {
 	r.section("FILES")
 	r.items([2]string{"run.yaml", "in a run folder: what was running; init writes it"},
 		[2]string{configName, "of the working folder, or --config: options by stage and gate thresholds"},
-		[2]string{"OUT/tables/run=ID/*.parquet, OUT/" + extractFile, "what extract read, kept and dropped"},
-		[2]string{"OUT/" + fitFile, "the fit, with its warnings"},
-		[2]string{"OUT/" + coefficientsFile, "the product: coefficients with everything needed to judge and repeat them"},
-		[2]string{"OUT/" + validationFile + ", OUT/" + reportFile, "gates, verdicts and why"},
-		[2]string{"OUT/" + simulationFile + ", OUT/requests.parquet", "what a simulated server did"},
+		[2]string{"OUT/tables/run=ID/*.parquet, OUT/" + folder.ExtractFile, "what extract read, kept and dropped"},
+		[2]string{"OUT/" + folder.FitFile, "the fit, with its warnings"},
+		[2]string{"OUT/" + folder.CoefficientsFile, "the product: coefficients with everything needed to judge and repeat them"},
+		[2]string{"OUT/" + folder.ValidationFile + ", OUT/" + folder.ReportFile, "gates, verdicts and why"},
+		[2]string{"OUT/" + folder.SimulationFile + ", OUT/requests.parquet", "what a simulated server did"},
 		[2]string{"OUT/.extract-cache.json", "what was extracted from which bytes"})
 	return r.String()
 }
@@ -106,55 +107,28 @@ func roffLine(s string) string {
 	return s
 }
 
-// completions are the scripts that ask this program for the words that may follow.
-var completions = map[string]string{
-	"bash": `_blis_train() {
-  local cur="${COMP_WORDS[COMP_CWORD]}" words
-  words=$("${COMP_WORDS[@]:0:$COMP_CWORD}" ${cur:+"$cur"} --generate-bash-completion 2>/dev/null)
-  COMPREPLY=($(compgen -W "${words}" -- "${cur}"))
-}
-complete -o bashdefault -o default -o nospace -F _blis_train blis-train
-`,
-	"zsh": `#compdef blis-train
-_blis_train() {
-  local -a words
-  words=("${(@f)$(${words[@]:0:#words[@]-1} ${words[-1]:+"$words[-1]"} --generate-bash-completion 2>/dev/null)}")
-  _describe 'values' words
-}
-compdef _blis_train blis-train
-`,
-	"powershell": `Register-ArgumentCompleter -Native -CommandName blis-train -ScriptBlock {
-  param($word, $line, $position)
-  $command, [string[]]$words = $line.CommandElements | ForEach-Object { $_.ToString() }
-  & $command @words '--generate-bash-completion' 2>$null | Where-Object { $_ -like "$word*" } |
-    ForEach-Object { [System.Management.Automation.CompletionResult]::new($_, $_, 'ParameterValue', $_) }
-}
-`,
-}
+// completions are the scripts that ask this program for the words that may follow, by shell.
+//
+//go:embed completion
+var completions embed.FS
 
 func completionCommand() *cli.Command {
-	return &cli.Command{
-		Action: func(c *cli.Context) error {
-			shell, whole := c.Args().First(), newApp("", c.App.Reader, c.App.Writer, c.App.ErrWriter)
-			whole.Setup() // the library's own commands
-			if shell == "man" {
-				fmt.Fprint(c.App.Writer, manual(whole))
-				return nil
+	return &cli.Command{Action: func(c *cli.Context) (err error) {
+		whole := newApp("", c.App.Reader, c.App.Writer, c.App.ErrWriter)
+		whole.Setup() // the library's own commands
+		var script string
+		switch shell := strings.Join(c.Args().Slice(), " "); shell {
+		case "man":
+			script = manual(whole)
+		case "fish":
+			script, err = whole.ToFishCompletion()
+		default:
+			text, unknown := completions.ReadFile("completion/" + shell)
+			if script = string(text); unknown != nil {
+				err = usagef("completion: got %q, want bash, zsh, fish, powershell or man", shell)
 			}
-			if shell == "fish" {
-				script, err := whole.ToFishCompletion()
-				if err != nil {
-					return err
-				}
-				fmt.Fprint(c.App.Writer, script)
-				return nil
-			}
-			script, ok := completions[shell]
-			if !ok || c.NArg() != 1 {
-				return usagef("completion: got %q, want bash, zsh, fish, powershell or man", strings.Join(c.Args().Slice(), " "))
-			}
-			fmt.Fprint(c.App.Writer, script)
-			return nil
-		},
-	}
+		}
+		fmt.Fprint(c.App.Writer, script)
+		return err
+	}}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -30,37 +31,27 @@ func predictorRowsCommand() *cli.Command {
 }
 
 // rowFlags are the options of rows; fit and evaluate have them too.
-func rowFlags() []cli.Flag {
-	d := predictor.DefaultOptions()
-	return []cli.Flag{
-		&cli.StringFlag{Name: "target", Value: d.Target, Usage: "what is predicted, `LATENCY`: token (TTFT and TPOT) or e2e (the whole answer, " +
-			"of servers that do not stream)"},
-		&cli.StringFlag{Name: "features", Value: d.Features, Usage: "columns of the models, `SET`: llmd (those of llm-d) or full (what " +
-			"traces offer beside them)"},
-		&cli.StringFlag{Name: "state", Value: d.State, Usage: "`SOURCE` of waiting and running: auto, step or journey"},
-		&cli.Int64Flag{Name: "staleness-us", Value: d.StalenessUs, Usage: "age of what is observable at the decision, `US`"},
-		&cli.StringFlag{Name: "prefix-score", Value: d.PrefixScore, Usage: "`SCORE`: index (known at the decision) or actual (measured " +
-			"afterwards)"},
-		&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, " +
-			"`[RUNGLOB=]TOKENS` (repeatable)"},
-		&cli.BoolFlag{Name: "keep-saturated", Usage: "keep requests that arrived while the run was saturated"},
+func rowFlags(only ...string) []cli.Flag {
+	o := predictor.DefaultOptions()
+	if t := o.Table(); len(only) > 0 {
+		return flagsOf(t.Only(only...))
 	}
+	return flagsOf(o.Table())
 }
 
-func rowOptionsOf(c *cli.Context) (predictor.Options, error) {
-	o := predictor.Options{Target: c.String("target"), Features: c.String("features"), State: c.String("state"),
-		StalenessUs: c.Int64("staleness-us"), PrefixScore: c.String("prefix-score"), Shared: []string{}, KeepSaturated: c.Bool("keep-saturated")}
-	if err := cmp.Or(o.Share(listOf(c, "shared-prefix-tokens")), o.Check()); err != nil {
-		return o, &usageError{msg: err.Error()}
+// rowOptionsOf are the options of rows, those given on the command line in place of what o says.
+func (con *console) rowOptionsOf(c *cli.Context, o predictor.Options) (predictor.Options, error) {
+	if err := con.setOptions(c, o.Table()); err != nil {
+		return o, err
 	}
-	return o, nil
+	return o, o.Check()
 }
 
 func runPredictorRows(c *cli.Context, con *console) error {
 	if c.NArg() != 1 {
 		return usagef("predictor rows: got %d arguments, want one extracted folder", c.NArg())
 	}
-	o, err := rowOptionsOf(c)
+	o, err := con.rowOptionsOf(c, predictor.DefaultOptions())
 	if err != nil {
 		return err
 	}
@@ -95,7 +86,7 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	if err != nil {
 		return nil, err
 	}
-	if err := writeDoc(filepath.Join(out, predictor.RowsFile), doc); err != nil {
+	if err := folder.WriteDocument(filepath.Join(out, predictor.RowsFile), doc); err != nil {
 		return nil, err
 	}
 	var rows []cells
@@ -135,7 +126,7 @@ func runPredictorFit(c *cli.Context, con *console) error {
 	if err := o.Check(); err != nil {
 		return &usageError{msg: err.Error()}
 	}
-	ro, err := rowOptionsOf(c)
+	ro, err := con.rowOptionsOf(c, predictor.DefaultOptions())
 	if err != nil {
 		return err
 	}
@@ -152,21 +143,21 @@ func runPredictorFit(c *cli.Context, con *console) error {
 		return err
 	}
 	scores, p, err := predictor.Fit(c.Context, in, out, ext, made, physics, o, con.header(predictor.FitCommand(made, name, o)))
-	path := filepath.Join(out, predictorFile)
+	path := filepath.Join(out, folder.PredictorFile)
 	if err != nil {
 		if stale := os.Remove(path); !errors.Is(stale, fs.ErrNotExist) { // that of other rows
 			err = errors.Join(err, stale)
 		}
 		return err
 	}
-	return errors.Join(writeDoc(path, p), con.writeScores(out, scores))
+	return errors.Join(folder.WriteDocument(path, p), con.writeScores(out, scores))
 }
 
 // predictorInput is the extracted folder; run folders are extracted and their
 // coefficients fitted first. No extraction comes back after a dry run.
 func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.Extract, err error) {
 	in = c.Args().First()
-	if _, err := os.Stat(filepath.Join(in, extractFile)); err == nil && c.NArg() == 1 {
+	if _, err := os.Stat(filepath.Join(in, folder.ExtractFile)); err == nil && c.NArg() == 1 {
 		if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
 			return "", "", nil, err
 		}
@@ -226,22 +217,10 @@ func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, 
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
-	case doc.Command == predictor.RowsCommand(o) && doc.ToolVersion == folder.ToolVersion && sameInputs(doc.Inputs, ext.Inputs):
+	case doc.Command == predictor.RowsCommand(o) && doc.ToolVersion == folder.ToolVersion && slices.Equal(doc.Inputs, ext.Inputs):
 		return doc, nil
 	}
 	return makeRows(c, con, in, out, ext, o)
-}
-
-func sameInputs(a, b []result.Input) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // predictorPhysics loads where step times come from; nil without, the reason in o.
@@ -252,13 +231,13 @@ func predictorPhysics(c *cli.Context, con *console, in string, o *predictor.Trai
 		return nil, "", nil
 	}
 	if path == "" {
-		path = filepath.Join(in, fitFile)
+		path = filepath.Join(in, folder.FitFile)
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			o.PhysicsReason = "there is no " + fitFile + " beside the rows; blis-train fit makes one"
+			o.PhysicsReason = "there is no " + folder.FitFile + " beside the rows; blis-train fit makes one"
 			return nil, "", nil
 		}
 	}
-	if stageOf(path) == "" { // a coefficient file
+	if folder.StageOf(path) == "" { // a coefficient file
 		set, _, err := con.loadSet(path)
 		return &predictor.Coefficients{Name: filepath.Base(path), Set: set}, filepath.Base(path), err
 	}
@@ -272,12 +251,12 @@ func predictorPhysics(c *cli.Context, con *console, in string, o *predictor.Trai
 
 // writeScores writes the scores and their report, and prints them.
 func (con *console) writeScores(out string, scores *predictor.Scores) error {
-	if err := writeDoc(filepath.Join(out, scoresFile), scores); err != nil {
+	if err := folder.WriteDocument(filepath.Join(out, folder.ScoresFile), scores); err != nil {
 		return err
 	}
-	name := reportFile
-	if _, err := os.Stat(filepath.Join(out, validationFile)); err == nil {
-		name = predictorReport // report.html is validate's here
+	name := folder.ReportFile
+	if _, err := os.Stat(filepath.Join(out, folder.ValidationFile)); err == nil {
+		name = folder.PredictorPage // report.html is validate's here
 	}
 	html, sections, err := predictor.Page(scores)
 	if err == nil {
@@ -295,10 +274,7 @@ func predictorEvaluateCommand() *cli.Command {
 	return newCommand(runPredictorEvaluate, []cli.Flag{
 		&cli.StringFlag{Name: "predictor", Usage: "predictor.json `FILE`"},
 		&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; none for none", Value: "none"},
-		&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, " +
-			"`[RUNGLOB=]TOKENS` (repeatable)"},
-		outFlag("`FOLDER` of the results"),
-	}, workFlags())
+	}, rowFlags("shared-prefix-tokens"), []cli.Flag{outFlag("`FOLDER` of the results")}, workFlags())
 }
 
 func runPredictorEvaluate(c *cli.Context, con *console) error {
@@ -316,7 +292,7 @@ func runPredictorEvaluate(c *cli.Context, con *console) error {
 	}
 	in, out := c.Args().First(), c.String("out")
 	var ext *result.Extract
-	if _, statErr := os.Stat(filepath.Join(in, extractFile)); statErr == nil && c.NArg() == 1 {
+	if _, statErr := os.Stat(filepath.Join(in, folder.ExtractFile)); statErr == nil && c.NArg() == 1 {
 		if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
 			return err
 		}
@@ -333,7 +309,9 @@ func runPredictorEvaluate(c *cli.Context, con *console) error {
 	if err != nil || ext == nil {
 		return err
 	}
-	ro, err := p.rowOptions(c)
+	ro := p.Options.Rows // only what requests share is the caller's
+	ro.Target, ro.Shared = cmp.Or(ro.Target, predictor.TargetToken), []string{}
+	ro, err = con.rowOptionsOf(c, ro)
 	if err != nil {
 		return err
 	}
@@ -349,32 +327,18 @@ func runPredictorEvaluate(c *cli.Context, con *console) error {
 	}
 	h := con.header("predictor evaluate --fit " + name + " --predictor " + head.Name)
 	h.Inputs = append(h.Inputs, head)
-	scores, err := predictor.Evaluate(c.Context, in, out, ext, made, &p.Document, physics, o, h)
+	scores, err := predictor.Evaluate(c.Context, in, out, ext, made, p, physics, o, h)
 	if err != nil {
 		return err
 	}
 	return con.writeScores(out, scores)
 }
 
-// loadedPredictor is predictor.json.
-type loadedPredictor struct{ predictor.Document }
-
-func (con *console) loadPredictor(path string) (*loadedPredictor, result.Input, error) {
+func (con *console) loadPredictor(path string) (*predictor.Document, result.Input, error) {
 	_, in, err := con.readInput(path)
 	if err != nil {
 		return nil, in, err
 	}
-	p := &loadedPredictor{}
-	return p, in, con.readDoc(path, &p.Document)
-}
-
-// rowOptions are the options the predictor's rows were made with; only what
-// requests share is the caller's.
-func (p *loadedPredictor) rowOptions(c *cli.Context) (predictor.Options, error) {
-	o := p.Options.Rows
-	o.Target, o.Shared = cmp.Or(o.Target, predictor.TargetToken), []string{}
-	if err := o.Share(listOf(c, "shared-prefix-tokens")); err != nil {
-		return o, &usageError{msg: err.Error()}
-	}
-	return o, nil
+	p := &predictor.Document{}
+	return p, in, con.readDoc(path, p)
 }

@@ -132,7 +132,7 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *autoscale.Que
 	var servers []*autoscale.Server
 	var sweeps []string
 	for _, a := range args {
-		if _, err := os.Stat(filepath.Join(a, extractFile)); err != nil {
+		if _, err := os.Stat(filepath.Join(a, folder.ExtractFile)); err != nil {
 			sweeps = append(sweeps, a)
 			continue
 		}
@@ -313,7 +313,7 @@ func (con *console) readQueue(path string) (*autoscale.Queue, result.Input, erro
 
 // finishQueue writes a document and its page, and shows the sections named.
 func finishQueue(c *cli.Context, con *console, doc *autoscale.Queue, shown ...string) error {
-	if err := writeDoc(filepath.Join(c.String("out"), queueFile), doc); err != nil {
+	if err := folder.WriteDocument(filepath.Join(c.String("out"), folder.QueueFile), doc); err != nil {
 		return err
 	}
 	html, sections, err := autoscale.Page(doc)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
@@ -20,7 +21,7 @@ func queueRun(t *testing.T, args ...string) *autoscale.Queue {
 		&stderr); code != exitOK {
 		t.Fatalf("%v: exit %d: %s", args, code, stderr.String())
 	}
-	data := repo.Read(t, out, queueFile)
+	data := repo.Read(t, out, folder.QueueFile)
 	schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "docs", "schema", "queue.schema.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 )
 
 func runCommand() *cli.Command {
-	return newCommand(runRun, []cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags("run"), judgeFlags(),
-		ciFlags())
+	return newCommand(runRun, []cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags("run"),
+		judgeFlags(), ciFlags())
 }
 
 func runRun(c *cli.Context, con *console) error {
