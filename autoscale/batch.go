@@ -384,18 +384,13 @@ const (
 	heldShare = 0.5               // a parameter of which less than this may move is held
 )
 
-func logs(x []float64) []float64 {
-	out := make([]float64, len(x))
-	for i, v := range x {
-		out[i] = stat.Log(v)
-	}
-	return out
-}
+func logs(x []float64) []float64 { return each(x, stat.Log) }
+func exp(x []float64) []float64  { return each(x, stat.Exp) }
 
-func exp(x []float64) []float64 {
+func each(x []float64, f func(float64) float64) []float64 {
 	out := make([]float64, len(x))
 	for i, v := range x {
-		out[i] = stat.Exp(v)
+		out[i] = f(v)
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"cmp"
 	"errors"
 	"math"
 
@@ -260,10 +261,7 @@ func DefaultOptions() Options {
 
 // Check names the first option out of range.
 func (o *Options) Check() error {
-	if _, err := parseFlavour(string(o.Flavour)); err != nil {
-		return err
-	}
-	if err := o.Cut.Check(); err != nil {
+	if err := cmp.Or(o.Flavour.check(), o.Cut.Check()); err != nil {
 		return err
 	}
 	switch {

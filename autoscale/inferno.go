@@ -3,6 +3,7 @@ package autoscale
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -137,11 +138,7 @@ func batchSizes(largest int64) []int64 {
 // decodes is a batch of n decodes in the middle of their output.
 func decodes(n int64, l export.Lengths) []trace.Chunk {
 	c := trace.Chunk{Computed: int64(math.Round(float64(l.Prompt) + float64(l.Output/2))), Prompt: int64(math.Round(l.Prompt)), New: 1}
-	batch := make([]trace.Chunk, n)
-	for i := range batch {
-		batch[i] = c
-	}
-	return batch
+	return slices.Repeat([]trace.Chunk{c}, int(n))
 }
 
 // line is a non-negative linear model of a quantity and how well it holds on

@@ -277,11 +277,7 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 		take(forms.Between(snapshots))
 		o.Sweep.Mean = true // exact, while a median is known to its bucket
 	}
-	id := o.Sweep.Model
-	if id == "" {
-		id = "sweep"
-	}
-	s := serverOfSweep(id, points, o)
+	s := serverOfSweep(cmp.Or(o.Sweep.Model, "sweep"), points, o)
 	s.Findings = append(s.Findings, findings...)
 	s.Account.Read = account.Read
 	for code, n := range account.Dropped {

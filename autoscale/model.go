@@ -2,6 +2,7 @@ package autoscale
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -58,8 +59,8 @@ type number struct {
 }
 
 func (m *model) check() error {
-	if !m.flavour.known() {
-		return trace.Errorf(badOption, "flavour: got %q, want %s", m.flavour, trace.OneOf(flavours))
+	if err := m.flavour.check(); err != nil {
+		return err
 	}
 	var kv float64
 	if m.v.KVTokens != nil {
@@ -104,15 +105,13 @@ const (
 // flavours lists them in the order help shows them.
 var flavours = []Flavour{wvA4P, wvA3P, inferno3P, corrected}
 
-// parseFlavour returns the flavour called name.
-func parseFlavour(name string) (Flavour, error) {
-	if f := Flavour(name); f.known() {
-		return f, nil
+// check refuses a name that is no flavour.
+func (f Flavour) check() error {
+	if slices.Contains(flavours, f) {
+		return nil
 	}
-	return "", trace.Errorf(badOption, "flavour: got %q, want %s", name, trace.OneOf(flavours))
+	return trace.Errorf(badOption, "flavour: got %q, want %s", f, trace.OneOf(flavours))
 }
-
-func (f Flavour) known() bool { return f == wvA4P || f == wvA3P || f == inferno3P || f == corrected }
 
 // Parameters are the names of the flavour's parameters, in the order of a state vector.
 func (f Flavour) Parameters() []string {

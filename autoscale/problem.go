@@ -116,12 +116,12 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 			findings = append(findings, trace.Findingf(badModel, "%s on %s: %v", s.Name, at.ID, err))
 			continue
 		}
-		size, found, err := z.Size(Targets{TTFTMs: s.TTFTMs, ITLMs: s.ITLMs})
-		findings = append(findings, found...)
+		size, err := z.Size(Targets{TTFTMs: s.TTFTMs, ITLMs: s.ITLMs})
 		if err != nil {
 			findings = append(findings, trace.Findingf(targetBelowRange, "%s on %s: %v", s.Name, acceleratorOf(at), err))
 			continue
 		}
+		findings = append(findings, size.Findings...)
 		o := Option{Accelerator: acceleratorOf(at), Type: at.Accelerator, Units: int(at.AccCount), UnitCost: cost,
 			RateRPS: size.RateRPS}
 		if o.Accelerator == d.Current.Accelerator {

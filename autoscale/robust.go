@@ -1,7 +1,9 @@
 package autoscale
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -81,8 +83,8 @@ func (o *robustOptions) update(g *gaussian, w *window, hours float64, open bool)
 	observe := o.observer(w)
 	s := step{NIS: math.NaN(), Verdict: rejectedModel}
 	x0 := g.state()
-	hx, h, ok := logJacobian(observe, x0)
-	if !ok {
+	hx, h, failed := logJacobian(observe, x0)
+	if failed != "" {
 		return s
 	}
 	spread(g.p, h, r, o.DriftPerHour*o.DriftPerHour*hours)
@@ -119,8 +121,8 @@ func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at lin
 	var used *mat.Dense
 	for i := range iterations {
 		if i > 0 {
-			var ok bool
-			if at.hx, at.h, ok = logJacobian(observe, x); !ok {
+			var failed string
+			if at.hx, at.h, failed = logJacobian(observe, x); failed != "" {
 				break
 			}
 		}
@@ -229,26 +231,8 @@ func logRatio(w *window, hx []float64) []float64 {
 }
 
 // logJacobian is the observations and d log(h)/d theta.
-func logJacobian(h observer, theta []float64) (hx []float64, j *mat.Dense, ok bool) {
-	if hx, ok = h(theta); !ok {
-		return nil, nil, false
-	}
-	j = mat.NewDense(len(hx), len(theta), nil)
-	at := append([]float64(nil), theta...)
-	for c := range theta {
-		at[c] = theta[c] + robustStep
-		up, ok1 := h(at)
-		at[c] = theta[c] - robustStep
-		down, ok2 := h(at)
-		at[c] = theta[c]
-		if !ok1 || !ok2 {
-			return nil, nil, false
-		}
-		for r := range hx {
-			j.Set(r, c, stat.Log(up[r]/down[r])/(2*robustStep))
-		}
-	}
-	return hx, j, true
+func logJacobian(h observer, theta []float64) (hx []float64, j *mat.Dense, failed string) {
+	return differences(h, theta, func(float64) float64 { return robustStep }, func(up, down float64) float64 { return stat.Log(up / down) })
 }
 
 func scaledIdentity(n int, v float64) *mat.Dense {
@@ -319,21 +303,24 @@ func square(m *mat.Dense) [][]float64 {
 	return out
 }
 
-// jacobian is dh/dx by central differences of step relative to |x_j| (absolute
-// where x_j is 0). failed names the evaluation that had no answer: the state
-// itself, or a point beside it.
+// jacobian is dh/dx by steps of rel relative to |x_j|, absolute where x_j is 0.
 func jacobian(h observer, x []float64, rel float64) (hx []float64, j *mat.Dense, failed string) {
+	return differences(h, x, func(v float64) float64 { return cmp.Or(rel*math.Abs(v), rel) },
+		func(up, down float64) float64 { return up - down })
+}
+
+// differences are the observations at x and how they change, by central differences. failed names the
+// evaluation that had no answer: the state itself, or a point beside it.
+func differences(h observer, x []float64, step func(v float64) float64, change func(up, down float64) float64) (hx []float64,
+	j *mat.Dense, failed string) {
 	hx, ok := h(x)
 	if !ok {
 		return nil, nil, "at the state"
 	}
 	j = mat.NewDense(len(hx), len(x), nil)
-	at := append([]float64(nil), x...)
+	at := slices.Clone(x)
 	for c := range x {
-		eps := rel * math.Abs(x[c])
-		if eps == 0 {
-			eps = rel
-		}
+		eps := step(x[c])
 		at[c] = x[c] + eps
 		up, ok1 := h(at)
 		at[c] = x[c] - eps
@@ -343,7 +330,7 @@ func jacobian(h observer, x []float64, rel float64) (hx []float64, j *mat.Dense,
 			return hx, nil, "beside the state"
 		}
 		for r := range hx {
-			j.Set(r, c, (up[r]-down[r])/(2*eps))
+			j.Set(r, c, change(up[r], down[r])/(2*eps))
 		}
 	}
 	return hx, j, ""

@@ -2,6 +2,7 @@ package autoscale
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -166,69 +167,50 @@ func (m *model) crossing(lo, hi float64, x limit) float64 {
 	return lo
 }
 
-// sized is a server of queue.json as a queueing model: its parameters, traffic and limits.
-type sized struct {
-	Flavour Flavour
-	Params  params
-	Shape   shape
-	Limits  Limits
-}
-
-// sizedOf reads a server back. Effective parameters go before physical ones; lengths
-// above 0 replace those of its windows.
-func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (*sized, error) {
+// sizedOf is a server of queue.json as a queueing model. Effective parameters go before physical ones;
+// lengths above 0 replace those of its windows.
+func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (model, error) {
 	params := s.Effective
 	if len(params) == 0 {
 		params = s.Physical
 	}
 	if len(params) != len(f.Parameters()) {
-		return nil, trace.Errorf(badModel, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
+		return model{}, trace.Errorf(badModel, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
 			len(f.Parameters())).WithHint("its reason: " + s.Reason)
 	}
-	z := &sized{Flavour: f, Params: fromVector(valuesOf(params)), Limits: s.Limits}
+	var of shape
 	if l := s.Load; l != nil {
-		z.Shape = shape{Prompt: l.PromptTokens, Cached: l.CachedTokens, Output: l.OutputTokens, PromptCV2: l.PromptCV2,
-			OutputCV2: l.OutputCV2}
+		of = shape{Prompt: l.PromptTokens, Cached: l.CachedTokens, Output: l.OutputTokens, PromptCV2: l.PromptCV2, OutputCV2: l.OutputCV2}
 	}
 	if prompt > 0 {
-		z.Shape.Cached *= prompt / max(z.Shape.Prompt, 1)
-		z.Shape.Prompt = prompt
+		of.Cached *= prompt / max(of.Prompt, 1)
+		of.Prompt = prompt
 	}
 	if output > 0 {
-		z.Shape.Output = output
+		of.Output = output
 	}
-	if z.Shape.Output == 0 {
-		return nil, trace.Errorf(badModel, "server %q: no window says how long its requests are",
+	if of.Output == 0 {
+		return model{}, trace.Errorf(badModel, "server %q: no window says how long its requests are",
 			s.ID).WithHint("give --prompt-tokens and --output-tokens")
 	}
-	return z, nil
-}
-
-// Size finds the largest rate that meets the targets.
-func (z *sized) Size(t Targets) (*QueueSizing, []trace.Finding, error) {
-	m, err := New(z.Flavour, z.Params, z.Shape, z.Limits)
-	if err != nil {
-		return nil, nil, err
-	}
-	s, err := m.Size(t)
-	if err != nil {
-		return nil, nil, err
-	}
-	return &s.QueueSizing, s.Findings, nil
+	return New(f, fromVector(valuesOf(params)), of, s.Limits)
 }
 
 // Simulate is what the simulator says of n requests at a rate: Poisson arrivals and
 // log-normal lengths of the server's own spread. The parameters must be those of an
 // iteration.
-func (z *sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*queueSimPoint, error) {
-	if z.Flavour == wvA4P {
+func (m *model) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*queueSimPoint, error) {
+	if m.flavour == wvA4P {
 		return nil, trace.Errorf(badOption,
 			"simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")
 	}
-	t := workload.Traffic{Shape: z.Shape, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
-		RateRPS: rateRPS, Requests: n, Seed: seed}
-	p, _, err := simulate(z.Params, z.Limits, t, done)
+	p, _, err := simulate(m.p, m.v, trafficOf(m.s, rateRPS, n, seed), done)
 	return p, err
+}
+
+// trafficOf is n requests: Poisson arrivals and log-normal lengths.
+func trafficOf(s shape, rateRPS float64, n int, seed uint64) workload.Traffic {
+	return workload.Traffic{Shape: s, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw, RateRPS: rateRPS, Requests: n, Seed: seed}
 }
 
 // observation is which TTFT of a flavour stands against the measured one.
@@ -300,12 +282,7 @@ func guess4P(w *window) []float64 {
 }
 
 func positive(x []float64) bool {
-	for _, v := range x {
-		if !(v > 0) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(x, func(v float64) bool { return !(v > 0) })
 }
 
 // predictWindow is TTFT and ITL of a window under parameters x, ms; ok is false where the

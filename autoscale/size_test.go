@@ -208,8 +208,7 @@ func TestSizeHoldsInTheSimulator(t *testing.T) {
 	for i := range 12 {
 		p, v := drawn(rng)
 		s := shape{Prompt: []float64{256, 1024, 512}[i%3], Output: []float64{128, 256, 64, 512}[i%4], PromptCV2: 0.3, OutputCV2: 0.5}
-		z := sized{Flavour: corrected, Params: p, Shape: s, Limits: v}
-		m, err := New(z.Flavour, p, s, v)
+		m, err := New(corrected, p, s, v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,11 +217,11 @@ func TestSizeHoldsInTheSimulator(t *testing.T) {
 		if i%2 == 0 {
 			target = Targets{TTFTMs: at.TTFTMs}
 		}
-		size, _, err := z.Size(target)
+		size, err := m.Size(target)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := z.Simulate(size.RateRPS, 6000, 1, nil)
+		got, err := m.Simulate(size.RateRPS, 6000, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,13 +289,12 @@ func TestSizeHoldsNearCapacity(t *testing.T) {
 		{0.75, shape{Prompt: 200, Output: 135, PromptCV2: 3, OutputCV2: 0.25}},
 	} {
 		s := c.s
-		z := sized{Flavour: corrected, Params: p, Shape: s, Limits: v}
-		m, err := New(z.Flavour, p, s, v)
+		m, err := New(corrected, p, s, v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		at := m.Solve(c.load * m.MaxRateRPS())
-		got, err := z.Simulate(at.RateRPS, 100_000, 1, nil)
+		got, err := m.Simulate(at.RateRPS, 100_000, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

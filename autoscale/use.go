@@ -2,6 +2,7 @@ package autoscale
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -60,12 +61,12 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 			failed[i] = err
 			return nil
 		}
-		size, found, err := z.Size(o.Targets)
+		size, err := z.Size(o.Targets)
 		if err != nil {
 			failed[i] = err
 			return nil
 		}
-		findings[i], s.Sizing = found, size
+		findings[i], s.Sizing = size.Findings, &size.QueueSizing
 		if o.Requests > 0 {
 			size.Simulated, err = z.Simulate(size.RateRPS, o.Requests, o.Seed, ctx.Done())
 		}
@@ -117,10 +118,7 @@ func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by st
 	requests int) ([]QueueServer, error) {
 	out := make([]QueueServer, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) error {
-		id := by
-		if id == "" {
-			id = servers[i].ID
-		}
+		id := cmp.Or(by, servers[i].ID)
 		from := fitted.Server(id)
 		if from == nil {
 			var known []string

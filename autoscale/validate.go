@@ -9,7 +9,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -80,9 +79,7 @@ func valuesOf(params []queueParameter) []float64 {
 func (s *Server) simulated(p params, n int, done <-chan struct{}) (queueScore, error) {
 	var failed error
 	score := evaluateAny(s.Windows, func(_ int, w *window) (ttft, itl float64, ok bool) {
-		t := workload.Traffic{Shape: w.Shape, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
-			RateRPS: w.RateRPS, Requests: n, Seed: 1}
-		got, _, err := simulate(p, w.Limits, t, done)
+		got, _, err := simulate(p, w.Limits, trafficOf(w.Shape, w.RateRPS, n, 1), done)
 		if err != nil {
 			failed = err
 			return 0, 0, false

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -325,11 +326,14 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		for _, s := range keysOf(c.Command.Name) {
 			known = append(known, s.table.Names()...)
 		}
-		near := nearest(name, known)
-		if key := keyHint(c.Command.Name, near); key != "" {
+		near := nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(movedFlags))))
+		switch key, now := keyHint(c.Command.Name, near), movedFlags[near]; {
+		case key != "":
 			usage.hint = key
-		} else if near != "" {
-			usage.hint = fmt.Sprintf("did you mean --%s?", near)
+		case now != "" && near == name:
+			usage.hint = now
+		case near != "":
+			usage.hint = strings.TrimSpace(fmt.Sprintf("did you mean --%s? %s", near, now))
 		}
 	}
 	if name, ok := strings.CutPrefix(usage.msg, "flag needs an argument: -"); ok {
@@ -382,6 +386,16 @@ var moved = map[string]string{
 	"kernels":   "features --tables FOLDER --deployment run.yaml --decode NxCONTEXT",
 	"man":       "completion man",
 	"reproduce": "check coefficients.yaml --data PARENT --refit",
+}
+
+// movedFlags are flags of earlier versions and what does their work now. Those that became keys are not among
+// them: keyHint finds these.
+var movedFlags = map[string]string{
+	"require-all-gates": "it is the rule now; --allow-insufficient exits 0 when too few data judge",
+	"emulate":           "servers that do not stream: predictor fit --target e2e",
+	"slo-class-name":    "it is now --option slo-class-name=CONFIGMAP",
+	"slo-class-key":     "it is now --option slo-class-key=KEY",
+	"unit-cost":         "it is now --option unit-cost=CENTS",
 }
 
 func suggestCommand(app *cli.App, name string) string {

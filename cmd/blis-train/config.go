@@ -496,15 +496,19 @@ func goesWith(c *cli.Context, what string, names ...string) error {
 	return nil
 }
 
-// nearest returns the candidate with the smallest edit distance to name, or ""
-// when none is close.
+// nearest returns the candidate with the smallest edit distance to name, or to its own beginning of
+// that length for a name that was cut short; "" when none is close.
 func nearest(name string, candidates []string) string {
 	best, bestDist := "", 1+len(name)/2
 	for _, c := range candidates {
 		if len(c) < 2 {
 			continue
 		}
-		if d := deploy.EditDistance(name, c); d < bestDist {
+		d := deploy.EditDistance(name, c)
+		if n := len(name); n >= 6 && len(c) > n+2 {
+			d = min(d, 1+deploy.EditDistance(name, c[:n]), 1+deploy.EditDistance(name, c[:n+1]))
+		}
+		if d < bestDist {
 			best, bestDist = c, d
 		}
 	}
