@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # DuckDB and pandas read the tables folder as one dataset and return the counts
-# of extract.json and the same sums. Needs a Python package index once; without
+# of extract.json and the same sums, and the snippets of docs/tables.md run. Needs a Python package index once; without
 # one it says so and succeeds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -8,9 +8,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 command -v python3 >/dev/null || { echo "interop: skipped, no python3"; exit 0; }
 venv=${BLIS_TRAIN_VENV:-$work/venv}
-if ! "$venv/bin/python" -c 'import duckdb, pandas, pyarrow' 2>/dev/null; then
+if ! "$venv/bin/python" -c 'import duckdb, pandas, polars, pyarrow' 2>/dev/null; then
   python3 -m venv "$venv" 2>/dev/null || { echo "interop: skipped, python3 has no venv"; exit 0; }
-  if ! "$venv/bin/pip" install --quiet --disable-pip-version-check duckdb pandas pyarrow 2>"$work/pip.log"; then
+  if ! "$venv/bin/pip" install --quiet --disable-pip-version-check duckdb pandas polars pyarrow 2>"$work/pip.log"; then
     echo "interop: skipped, no package index reachable ($(tail -n 1 "$work/pip.log"))"
     exit 0
   fi
@@ -21,3 +21,7 @@ for parent in testdata/traces "${BLIS_TRAIN_DATA:-../shared/data/real_vllm_cpu}"
   "$work/blis-train" extract "$parent" -o "$work/out" --quiet --force
   "$venv/bin/python" testdata/interop/interop.py "$work/out"
 done
+mkdir "$work/page"
+"$work/blis-train" extract testdata/traces/demo -o "$work/page/out" --quiet
+sed -n '/^```python$/,/^```$/{/^```/d;p}' docs/tables.md > "$work/page/snippets.py"
+(cd "$work/page" && "$venv/bin/python" snippets.py >/dev/null) && echo "interop: docs/tables.md runs"

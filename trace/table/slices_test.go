@@ -198,10 +198,26 @@ func ReadFile[T any](path string) ([]T, error) {
 	return c.all()
 }
 
+// firstLook opens the page: what most readers came for.
+const firstLook = "Read one table at a time: each has its own columns, and `run` comes from the folder's name.\n\n```python\n" +
+	`import pandas as pd
+steps = pd.read_parquet("out/tables/run=b200-llama-3.1-8b-tp1/steps.parquet")
+print(steps[["prefill_tokens", "decode_tokens"]].describe())
+
+import duckdb
+print(duckdb.sql("""SELECT run, count(*) AS requests, median(first_token_ns - arrived_ns) / 1e6 AS ttft_ms
+                    FROM read_parquet('out/tables/*/requests.parquet', hive_partitioning = true) GROUP BY run"""))
+
+import polars as pl
+requests = pl.scan_parquet("out/tables/*/requests.parquet", hive_partitioning=True)
+print(requests.group_by("run").agg(pl.len(), pl.col("prompt_tokens").mean()).collect())
+` + "```\n\n"
+
 // Markdown renders docs/tables.md from the struct tags.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString("# Tables\n\nGenerated from the struct tags in `trace/run.go` (`go generate ./trace/table`); do not edit.\n\n")
+	b.WriteString(firstLook)
 	fmt.Fprintf(&b, "`extract` writes one folder `tables/run=<id>/` per engine run, one file per table (`<table>.parquet`, or `.arrow` "+
 		"with `--format arrow`); a table without rows is not written. Schema version %s. "+
 		"Columns marked *null* may be unknown. Stamps are int64 nanoseconds of the producer's monotonic clock unless the name says `wall`.\n",
