@@ -129,16 +129,6 @@ type AlphaModel struct {
 	// Deployments are values, one per slot, that take the place of the coefficients' on the deployments of
 	// the fit (deploy.Deployment.Label).
 	Deployments map[string][]float64 `yaml:"deployments,omitempty"`
-	// Gamma is that of the target's own preemption average (amendment separate-averages); 0: the set's.
-	Gamma float64 `yaml:"gamma,omitempty"`
-}
-
-// GammaOf is the gamma of a delay's preemption average.
-func (s *Set) GammaOf(m *AlphaModel) float64 {
-	if m.Gamma > 0 {
-		return m.Gamma
-	}
-	return s.Gamma
 }
 
 // Interval is what the data themselves say of the coefficient: the estimate's interval,
@@ -287,30 +277,17 @@ func Values(cs []Coefficient) []float64 {
 	return values
 }
 
-// Version names the specification that coefficients belong to (spec#spec-version), amendments behind plus
-// signs: "1.1", "1.1+queue-pole". Which versions there are is the features' matter.
+// Version names the specification that coefficients belong to (spec#spec-version), with a way to fit behind a plus
+// sign: "1.1", "1.1+principal-components". Which versions there are is the features' matter.
 type Version string
 
 // flatVersion is the one version whose files may hold bare lists of values.
 const flatVersion Version = "1.0"
 
-// Base is the version without its amendments.
+// Base is the version that lists the features.
 func (v Version) Base() Version {
 	base, _, _ := strings.Cut(string(v), "+")
 	return Version(base)
-}
-
-// Amendments are the names behind the version (spec#amendments).
-func (v Version) Amendments() []string { return strings.Split(string(v), "+")[1:] }
-
-// Has reports an amendment of the version.
-func (v Version) Has(name string) bool { return slices.Contains(v.Amendments(), name) }
-
-// With is the version with one more amendment.
-func (v Version) With(name string) Version {
-	names := append(v.Amendments(), name)
-	slices.Sort(names)
-	return Version(strings.Join(append([]string{string(v.Base())}, slices.Compact(names)...), "+"))
 }
 
 // FeatureSet identifies the features behind coefficients beyond their version's name. It is written into

@@ -69,7 +69,7 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 		}
 	}
 	in := st.In
-	in.PreemptionEMA = emaAt(steps.Run, steps.Version, st.ID, gamma)
+	in.PreemptionEMA = emaAt(steps.Run, st.ID, gamma)
 	e, err := space.ExplainBeta(&in, coefficients)
 	if err != nil {
 		return nil, err
@@ -106,11 +106,11 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 }
 
 // emaAt is the preemption average after the last recorded step up to id.
-func emaAt(run *trace.Run, v features.Version, id int64, gamma float64) float64 {
-	average, ema := features.Average{Version: v, Gamma: gamma}, 0.0
+func emaAt(run *trace.Run, id int64, gamma float64) float64 {
+	ema := 0.0
 	for i := range run.Steps {
 		if s := &run.Steps[i]; s.ID <= id {
-			ema = average.Step(s.TsStartNs, float64(s.NumPreempted), float64(s.RunningDepth))
+			ema = features.EMA(ema, gamma, float64(s.NumPreempted), float64(s.RunningDepth))
 		}
 	}
 	return ema

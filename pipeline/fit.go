@@ -33,7 +33,6 @@ type FitOptions struct {
 	Out      string   // folder of the results; "": that of the tables
 	SaveGram string   // also write the rows' sums to this file; "": do not
 	DumpRows bool     // also write rows.parquet
-	Amend    bool     // also try every amendment of the specification
 	Force    bool     // accept a folder of results that holds foreign files
 	Special  bool     // read pipes and devices given as Gram files
 	Config   *result.Config
@@ -51,7 +50,6 @@ func (o *FitOptions) Table() option.Table {
 	return slices.Concat(o.Learning(), option.Table{
 		option.String("save-gram", &o.SaveGram, "also write the rows' sums to `FILE`, to be merged and fitted elsewhere"),
 		option.Switch("dump-rows", &o.DumpRows, "also write rows.parquet: every row of the fit with its features"),
-		option.Switch("try-amendments", &o.Amend, "also try every amendment of the specification on these rows, each alone"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
 	}, o.Filter.Table())
 }
@@ -155,9 +153,6 @@ func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptio
 	if err != nil {
 		return nil, err
 	}
-	if o.Amend {
-		command += " --try-amendments"
-	}
 	requests, err := o.FromRequests(t.Extract)
 	if err != nil {
 		return nil, err
@@ -170,11 +165,7 @@ func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptio
 		}
 		return doc, err
 	}
-	doc, err := t.fitSteps(ctx, sources, o.Options, h, o.Progress)
-	if err == nil && o.Amend {
-		doc.Amendments, err = fit.TryEach(ctx, t.FitSources(), o.Options)
-	}
-	return doc, err
+	return t.fitSteps(ctx, sources, o.Options, h, o.Progress)
 }
 
 // FitTables fits the runs of an output folder from their steps and writes nothing.
@@ -256,8 +247,8 @@ func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
 // [Fit] saved. It writes what Fit writes.
 func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, error) {
 	switch {
-	case o.SaveGram != "" || o.DumpRows || o.Amend:
-		return nil, option.Misusef("fit: --from-gram has no rows to save or to try amendments on")
+	case o.SaveGram != "" || o.DumpRows:
+		return nil, option.Misusef("fit: --from-gram has no rows to save")
 	case o.Out == "":
 		return nil, option.Misusef("fit: --from-gram needs -o OUT")
 	}

@@ -79,7 +79,7 @@ func (o *FitOptions) checkRequests() error {
 // onlyRequests and onlySteps are the options that only a fit of the kind makes something of.
 var (
 	onlyRequests = []string{"search", "holdout", "form", "budget"}
-	onlySteps    = []string{"save-gram", "dump-rows", "try-amendments", "refit-all", "lag", "objective", "model", "alpha-target", "max-rows"}
+	onlySteps    = []string{"save-gram", "dump-rows", "refit-all", "lag", "objective", "model", "alpha-target", "max-rows"}
 )
 
 // unused refuses options that this kind of fit would not look at.

@@ -143,7 +143,7 @@ func casesOf(t *testing.T, file string, set *coeff.Set, spec features.Version, d
 }
 
 // TestPythonAgrees: the Python package gives what we give, to 1e-12, for every file of the library and of the
-// examples (fitted to composed and to real recordings), and for every amendment of 1.1 and 1.2. These truths are
+// examples (fitted to composed and to real recordings), and for every version. These truths are
 // our own; those of others are the golden vectors (TestPython of the features).
 func TestPythonAgrees(t *testing.T) {
 	python, err := exec.LookPath("python3")
@@ -174,14 +174,9 @@ func TestPythonAgrees(t *testing.T) {
 			add("examples "+of, casesOf(t, path, set, set.SpecVersion, &set.Configs[i].Deployment))
 		}
 	}
-	every := features.V12
-	var specs []features.Version
-	for _, a := range features.Amendments() {
-		specs, every = append(specs, features.V11.With(a.Name)), every.With(a.Name)
-	}
-	for _, spec := range append(specs, every, features.V12) {
+	for _, spec := range []features.Version{features.V11, features.V12, features.V11 + features.Components, features.V12 + features.Components} {
 		for _, moe := range []bool{false, true} {
-			add("amendments", casesOf(t, "", nil, spec, pythonDeployment(t, "B200", "bf16", moe, 4)))
+			add("versions", casesOf(t, "", nil, spec, pythonDeployment(t, "B200", "bf16", moe, 4)))
 		}
 	}
 	in, err := json.Marshal(cases)

@@ -18,7 +18,6 @@ type Fit struct {
 	Alpha      []Model          `json:"alpha"`  // one per alpha target, sorted by target
 	Models     []Model          `json:"models"` // blackbox, trained-physics, roofline on the same rows
 	Warnings   []trace.Finding  `json:"warnings"`
-	Amendments []Amendment      `json:"amendments,omitempty"` // those tried on these rows; absent: not asked for
 	// TrainingDate is the UTC date of the latest wall-clock stamp in the inputs.
 	TrainingDate string `json:"training_date"`
 	// Requests says how the coefficients were learned without step traces; nil: from steps.
@@ -473,6 +472,18 @@ type TargetErrors struct {
 	Outliers       int      `json:"outliers"`
 	LargestOutlier *float64 `json:"largest_outlier_ratio"`
 	Bias           *float64 `json:"bias"`
+	// Regimes are the rows served at once and those that queued; absent for egress.
+	Regimes []RegimeErrors `json:"regimes,omitempty"`
+}
+
+// RegimeErrors are the errors of a wait's rows in one regime.
+type RegimeErrors struct {
+	Regime    string   `json:"regime"` // idle: nothing waits in the step that is joined | waiting
+	Rows      int      `json:"rows"`
+	MAPE      *float64 `json:"mape"`
+	MAPEConst *float64 `json:"mape_const"`
+	WAPE      *float64 `json:"wape"`
+	Bias      *float64 `json:"bias"`
 }
 
 // AlphaRun is one run's figures of one alpha target, hold-out rows.
@@ -569,37 +580,4 @@ type Contribution struct {
 	Regime string  `json:"regime"`
 	Name   string  `json:"name"`
 	MeanUs float64 `json:"mean_us"`
-}
-
-// Amendment is one proposed change of the specification, tried on the rows of a fit
-// (spec#amendments). Errors are relative, null where there are no rows to say.
-type Amendment struct {
-	Name      string   `json:"name"`
-	Doc       string   `json:"doc"`
-	Model     string   `json:"model"`   // steps | waits
-	Trigger   string   `json:"trigger"` // when it is worth a try
-	Value     *float64 `json:"value"`   // what the trigger reads; null: nothing to read
-	Threshold float64  `json:"threshold"`
-	Triggered bool     `json:"triggered"`
-	// Hold-out error without and with it: MAPE of steps, of means over 10 seconds of waits.
-	Without *float64 `json:"without"`
-	With    *float64 `json:"with"`
-	// Median error over the configurations left out; null for one configuration.
-	WithoutLeftOut *float64 `json:"without_left_out"`
-	WithLeftOut    *float64 `json:"with_left_out"`
-	Wins           bool     `json:"wins"`
-	Note           string   `json:"note"` // why there is no figure; empty when there is
-}
-
-// Verdict is the outcome in words.
-func (a *Amendment) Verdict() string {
-	switch {
-	case a.Note != "":
-		return a.Note
-	case a.Wins && a.Triggered:
-		return "wins"
-	case a.Wins:
-		return "wins, not triggered"
-	}
-	return "does not win"
 }

@@ -22,8 +22,6 @@ type Config struct {
 	Seed  int64
 
 	GammaEMA float64 // of the preemption EMA, in (0, 1]; default 0.3
-	// Renewal is the share of that average that a step renews so many us after the one before; nil: GammaEMA.
-	Renewal func(sinceUs float64) float64
 
 	EmptyStepUs int64   // time of a step without tokens, at least 1; default 200
 	IdleSleepUs int64   // vLLM's pause after a step that executed nothing while requests wait; default 1000

@@ -49,7 +49,6 @@ type Engine struct {
 	stuck    bool     // the last schedule() scheduled nothing although nobody ran: whoever holds blocks had left before it
 	gpuFree  int64
 	ema      float64
-	renewed  int64 // time of the step that renewed ema last
 
 	source   rand.PCG
 	rng      *rand.Rand // of source

@@ -20,10 +20,6 @@ func (e *Engine) schedule() (flight, error) {
 	b.Running, b.Waiting = int64(len(e.running)), int64(e.waiting.len())
 	e.stuck = b.Tokens() == 0 && b.Running == 0
 	gamma := e.cfg.GammaEMA
-	if e.cfg.Renewal != nil {
-		gamma = e.cfg.Renewal(float64(e.now - e.renewed))
-	}
-	e.renewed = e.now
 	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + float64((1-gamma)*e.ema)
 	b.PreemptionEMA = e.ema
 	if e.cpu != nil {

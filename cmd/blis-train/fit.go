@@ -192,9 +192,6 @@ func showFit(con *console, doc *result.Fit) {
 		return
 	}
 	con.page(report.Input{Fit: doc}, "data", "audit", "coefficients", "fit")
-	if con.brief {
-		con.tables(report.Sections(report.Input{Fit: doc}), "amendments")
-	}
 	con.warnAll(doc)
 	con.sayf("fit: %d of %d runs, %d %s, %slambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),
 		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), number(doc.Beta.Lambda), gammaWords(&doc.Beta))

@@ -39,7 +39,6 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		set.Alpha = append(set.Alpha, coeff.AlphaModel{
 			Target: m.Target, Replay: coeff.Replayable(m.Target), Lambda: valueOr(m.Lambda, 0),
 			Coefficients: nativeTerms(m.Coefficients), Covariance: m.Covariance, Deployments: nativeDeployments(m.DeploymentCoefficients),
-			Gamma: ownGamma(m, set.Gamma),
 		})
 	}
 	sort.Slice(set.Alpha, func(i, j int) bool { return set.Alpha[i].Target < set.Alpha[j].Target })
@@ -51,14 +50,6 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		return nil, fmt.Errorf("native artifact: %w", err)
 	}
 	return set, nil
-}
-
-// ownGamma is a delay's gamma where it is not the set's, else 0.
-func ownGamma(m *result.Model, set float64) float64 {
-	if own := valueOr(m.GammaEMA, set); own != set {
-		return own
-	}
-	return 0
 }
 
 // defaultGamma is the EMA's gamma where a fit did not choose one (spec#preemption-average).

@@ -78,14 +78,6 @@ func Impossible(s *coeff.Set) []trace.Finding {
 	return fs
 }
 
-// RenewalOf is what [Renewal] says of a step with the set's gamma; nil where that is gamma always.
-func RenewalOf(s *coeff.Set) func(sinceUs float64) float64 {
-	if !s.SpecVersion.Has(TimeAverage) {
-		return nil
-	}
-	return func(sinceUs float64) float64 { return Renewal(s.SpecVersion, s.Gamma, sinceUs) }
-}
-
 // names lists the coefficients' names in order.
 func names(cs []coeff.Coefficient) []string {
 	out := make([]string, len(cs))

@@ -80,7 +80,7 @@ func (f *Feature) PenaltyIn(configs int) float64 {
 // modify. Nil for an unknown version.
 func BetaFeatures(v Version) []Feature {
 	if l := listsOf(v); l != nil {
-		return amendedList(v, l.beta, "steps")
+		return l.beta
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func BetaFeatures(v Version) []Feature {
 // Nil for an unknown version.
 func AlphaFeatures(v Version) []Feature {
 	if l := listsOf(v); l != nil {
-		return amendedList(v, l.alpha, "waits")
+		return l.alpha
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func slotsOf(keys []string) (out []Feature) {
 	return out
 }
 
-// versions are the lists of every version without its amendments.
+// versions are the lists of every version.
 var versions = sync.OnceValue(func() map[Version]*lists {
 	all := map[Version]*lists{}
 	for v, l := range declared().Lists {
@@ -79,8 +79,13 @@ var versions = sync.OnceValue(func() map[Version]*lists {
 	return all
 })
 
-// listsOf are the lists of a version without its amendments; nil for an unknown version.
-func listsOf(v Version) *lists { return versions()[v.Base()] }
+// listsOf are the lists of a version; nil for an unknown one.
+func listsOf(v Version) *lists {
+	if CheckVersion(v) != nil {
+		return nil
+	}
+	return versions()[v.Base()]
+}
 
 // numbered sets slots and single-configuration penalties.
 func numbered(fs []Feature) []Feature {
@@ -93,57 +98,51 @@ func numbered(fs []Feature) []Feature {
 
 // stepSlots are the functions of step slots by name; where a version has one of its own, by NAME@VERSION.
 var stepSlots = map[string]func(*Space, *StepInput) float64{
-	"prefill_linear_compute":               linearCompute,
-	"prefill_linear_compute@1.0":           linearCompute10,
-	"batch_utilization":                    batchUtilization11,
-	"batch_utilization@1.0":                batchUtilization10,
-	"prefill_decode_mix":                   prefillDecodeMix,
-	"chunked_prefill_mixed":                chunkedPrefillMixed,
-	"prefill_attention":                    prefillAttention,
-	"prefill_attention@1.0":                prefillAttention10,
-	"decode_attention":                     decodeAttention,
-	"decode_attention@1.0":                 decodeAttention10,
-	"tp_communication":                     tpCommunication,
-	"tp_communication@1.0":                 tpCommunication10,
-	"fixed_step_overhead":                  fixedStepOverhead11,
-	"fixed_step_overhead@1.0":              fixedStepOverhead10,
-	"gqa_efficiency":                       gqaEfficiency,
-	"bias":                                 bias11,
-	"kv_cache_read":                        kvCacheRead11,
-	"kv_cache_read@1.0":                    kvCacheRead10,
-	"moe_activation":                       moeActivation11,
-	"moe_activation@1.0":                   moeActivation10,
-	"moe_activation@prefill-diversity":     diverseActivation,
-	"cpu_offload_transfer":                 cpuOffloadTransfer,
-	"cpu_offload_kv_read":                  cpuOffloadKVRead,
-	"preemption_overhead":                  preemptionOverhead,
-	"decode_weight_load":                   weightLoad,
-	"decode_weight_load@1.0":               weightLoad10,
-	"decode_weight_load@prefill-diversity": diverseWeightLoad,
-	"weight_load_hidden":                   weightLoadHidden12,
-	"activation_traffic":                   activationTraffic12,
-	"collective_time":                      collectiveTime12,
-	"expert_load":                          expertLoad12,
+	"prefill_linear_compute":     linearCompute,
+	"prefill_linear_compute@1.0": linearCompute10,
+	"batch_utilization":          batchUtilization11,
+	"batch_utilization@1.0":      batchUtilization10,
+	"prefill_decode_mix":         prefillDecodeMix,
+	"chunked_prefill_mixed":      chunkedPrefillMixed,
+	"prefill_attention":          prefillAttention,
+	"prefill_attention@1.0":      prefillAttention10,
+	"decode_attention":           decodeAttention,
+	"decode_attention@1.0":       decodeAttention10,
+	"tp_communication":           tpCommunication,
+	"tp_communication@1.0":       tpCommunication10,
+	"fixed_step_overhead":        fixedStepOverhead11,
+	"fixed_step_overhead@1.0":    fixedStepOverhead10,
+	"gqa_efficiency":             gqaEfficiency,
+	"bias":                       bias11,
+	"kv_cache_read":              kvCacheRead11,
+	"kv_cache_read@1.0":          kvCacheRead10,
+	"moe_activation":             moeActivation11,
+	"moe_activation@1.0":         moeActivation10,
+	"cpu_offload_transfer":       cpuOffloadTransfer,
+	"cpu_offload_kv_read":        cpuOffloadKVRead,
+	"preemption_overhead":        preemptionOverhead,
+	"decode_weight_load":         weightLoad,
+	"decode_weight_load@1.0":     weightLoad10,
+	"weight_load_hidden":         weightLoadHidden12,
+	"activation_traffic":         activationTraffic12,
+	"collective_time":            collectiveTime12,
+	"expert_load":                expertLoad12,
 }
 
 // queueSlots are those of queue slots.
 var queueSlots = map[string]func(*Space, *QueueInput) float64{
-	"base_bias":                          baseBias11,
-	"batch_saturation":                   batchSaturation,
-	"kv_pressure":                        kvPressure,
-	"queued_regime_bias":                 queuedRegimeBias11,
-	"cpu_offload_expansion":              cpuOffloadExpansion11,
-	"cpu_offload_expansion@1.0":          cpuOffloadExpansion10,
-	"preemption_disruption":              preemptionDisruption,
-	"admission_compute":                  admissionCompute11,
-	"admission_compute@1.0":              admissionCompute10,
-	"queue_drain":                        queueDrain,
-	"queue_drain@split-gates":            seatDrain,
-	"queue_memory_interaction":           queueMemoryInteraction,
-	"queue_memory_interaction@log-queue": logQueue,
-	"prefix_cache_benefit":               prefixCacheBenefit,
-	"memory_admission_gap":               memoryAdmissionGap11,
-	"memory_admission_gap@1.0":           memoryAdmissionGap10,
-	"queue_pole":                         queuePole,
-	"queue_drain_memory":                 memoryDrain,
+	"base_bias":                 baseBias11,
+	"batch_saturation":          batchSaturation,
+	"kv_pressure":               kvPressure,
+	"queued_regime_bias":        queuedRegimeBias11,
+	"cpu_offload_expansion":     cpuOffloadExpansion11,
+	"cpu_offload_expansion@1.0": cpuOffloadExpansion10,
+	"preemption_disruption":     preemptionDisruption,
+	"admission_compute":         admissionCompute11,
+	"admission_compute@1.0":     admissionCompute10,
+	"queue_drain":               queueDrain,
+	"queue_memory_interaction":  queueMemoryInteraction,
+	"prefix_cache_benefit":      prefixCacheBenefit,
+	"memory_admission_gap":      memoryAdmissionGap11,
+	"memory_admission_gap@1.0":  memoryAdmissionGap10,
 }

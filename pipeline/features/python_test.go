@@ -35,11 +35,6 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		Beta      []feature  `json:"beta"`
 		Alpha     []feature  `json:"alpha"`
 	}
-	type amendment struct { // features take the place of those of their names, or stand behind the last
-		Name  string    `json:"name"`
-		Beta  []feature `json:"beta,omitempty"`
-		Alpha []feature `json:"alpha,omitempty"`
-	}
 	doc := struct {
 		Model          []string            `json:"model"`
 		Hardware       []string            `json:"hardware"`
@@ -47,7 +42,6 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		StepInputs     []string            `json:"step_inputs"`
 		QueueInputs    []string            `json:"queue_inputs"`
 		Versions       map[Version]version `json:"versions"`
-		Amendments     []amendment         `json:"amendments"`
 	}{DefaultLatency: deploy.DefaultLatencyUs, StepInputs: []string{}, QueueInputs: []string{}, Versions: map[Version]version{}}
 	where := &doc.Model
 	for _, q := range s.dimensions() {
@@ -82,15 +76,6 @@ func pythonFormulas(s *Space) ([]byte, error) {
 			}
 		}
 		doc.Versions[v] = of
-	}
-	for _, a := range amendments {
-		own := amendment{Name: a.Name, Beta: list(nil), Alpha: list(nil)}
-		if a.Model == "steps" {
-			own.Beta = list(slotsOf(a.slots))
-		} else {
-			own.Alpha = list(slotsOf(a.slots))
-		}
-		doc.Amendments = append(doc.Amendments, own)
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

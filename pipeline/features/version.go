@@ -6,7 +6,7 @@ import (
 )
 
 // Version is a feature-set version (spec#spec-version). It selects derived constants, features,
-// input sourcing and the default target together. Amendments may stand behind it, see [Amendment].
+// input sourcing and the default target together. [Components] may stand behind all but 1.0.
 type Version = coeff.Version
 
 // The versions there are. V10 is frozen text, known errors included; V11 is
@@ -23,13 +23,22 @@ const (
 // Versions returns every known version, oldest first.
 func Versions() []Version { return []Version{V10, V11, V12, Experimental} }
 
-// CheckVersion returns an error with code unknown_spec_version unless v is known, with or without
-// amendments.
+// Components behind a version, "1.1+principal-components", fits its step times in the leading principal components of
+// the rows (spec#principal-components). The features are those of the version.
+const Components = "+principal-components"
+
+// InComponents reports such a version.
+func InComponents(v Version) bool { return v != v.Base() }
+
+// CheckVersion returns an error with code unknown_spec_version unless v is known.
 func CheckVersion(v Version) error {
 	for _, known := range Versions() {
-		if v.Base() == known {
-			return checkAmendments(v)
+		if v == known || v == known+Components && known != V10 {
+			return nil
 		}
+	}
+	if InComponents(v) {
+		return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want 1.1, 1.2 or experimental, alone or with %s", string(v), Components)
 	}
 	return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want %s", string(v), trace.OneOf(Versions()))
 }

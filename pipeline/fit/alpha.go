@@ -103,7 +103,7 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	if a.target == coeff.Overhead {
 		err = f.solveOverhead(a)
 	} else {
-		err = a.s.SolveAt(a.sel, f.gammaOf(a), f.o.RefitAll)
+		err = a.s.SolveAt(a.sel, f.gamma, f.o.RefitAll)
 	}
 	if err != nil {
 		return nil, err
@@ -118,17 +118,6 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 		f.judgeAlpha(a, out)
 	}
 	return out, f.locoAlpha(a, out)
-}
-
-// gammaOf is the variant of a target's preemption average: the one of the step times, unless waits
-// choose their own (amendment separate-averages).
-func (f *fitter) gammaOf(a *alphaFit) int {
-	wait := a.target == coeff.Admission || a.target == coeff.Queue
-	if scores := a.sel.scores(f.gammas); wait && len(scores) > 0 && f.o.Spec.Has(features.SeparateAverages) {
-		own, _ := ridge.ChooseVariant(scores, features.DefaultGamma)
-		return own
-	}
-	return f.gamma
 }
 
 // solveOverhead is the interval-censored fit at the chosen gamma and lambda.

@@ -34,7 +34,7 @@ func (f *fitter) selectBeta() (*Solved, Selections, error) {
 			return nil, Selections{}, err
 		}
 	}
-	if f.o.Spec.Has(features.Components) {
+	if features.InComponents(f.o.Spec) {
 		train := p.TrainData()
 		if _, err := s.Opt.Components(ridge.OfRows(train, ridge.Weights(train, s.Opt), nil, f.o.Workers), componentShare); err != nil {
 			return nil, Selections{}, err

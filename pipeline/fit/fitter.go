@@ -143,12 +143,8 @@ func (f *fitter) dump() error {
 		d.Phases[p.Src.ID] = p.Src.Deployment.Phases
 	}
 	for _, target := range f.o.AlphaTargets {
-		gamma := f.gammas[f.gamma]
-		if m := f.out.AlphaNamed(target); m != nil && m.GammaEMA != nil {
-			gamma = *m.GammaEMA
-		}
 		for _, p := range f.used {
-			d.Tables = append(d.Tables, p.Alpha[target].At(gamma))
+			d.Tables = append(d.Tables, p.Alpha[target].At(f.gammas[f.gamma]))
 		}
 	}
 	d.Tables = slices.DeleteFunc(d.Tables, func(t *rows.Table) bool { return t.Kept == 0 })

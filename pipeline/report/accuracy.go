@@ -24,7 +24,6 @@ func accuracy(in Input, figs []*Figure) Section {
 		s.Blocks = append(s.Blocks, Tables(cellTable("stress", f.Beta.StressSets, "fit.json, beta.stress_sets"))...)
 		s.Blocks = append(s.Blocks, Tables(locoTable(f))...)
 		s.Blocks = append(s.Blocks, alphaTables(f)...)
-		s.Blocks = append(s.Blocks, Tables(amendmentTable(f))...)
 	}
 	if v := in.Validation; v != nil {
 		s.Blocks = append(s.Blocks, Tables(testStepTable(v))...)
@@ -35,22 +34,6 @@ func accuracy(in Input, figs []*Figure) Section {
 		s.Blocks = append(s.Blocks, Tables(cellTable("test-cells", cells, "validation.json, runs"))...)
 	}
 	return s
-}
-
-// amendmentTable is nil where nobody asked for the amendments.
-func amendmentTable(f *result.Fit) *Table {
-	if len(f.Amendments) == 0 {
-		return nil
-	}
-	t := tableOf("amendments")
-	for i := range f.Amendments {
-		a := &f.Amendments[i]
-		name := Name(a.Name)
-		name.Sub = a.Doc
-		t.Put(name, Plain(a.Model), Prose(a.Trigger), Number(a.Value), Number(&a.Threshold), Percent(a.Without), Percent(a.With),
-			Percent(a.WithoutLeftOut), Percent(a.WithLeftOut), Plain(a.Verdict()))
-	}
-	return t
 }
 
 func errorCells(e result.Errors) []Cell {
@@ -117,6 +100,12 @@ func alphaTables(f *result.Fit) []Block {
 		if cells := alphaCells(m.Name, m.Interval, m.TargetErrors); cells != nil {
 			all.Grow(func() Row { return Row{Cells: cells} })
 		}
+		if e := m.TargetErrors; e != nil {
+			for _, r := range e.Regimes {
+				all.Put(alphaCells(m.Name+regimeWords[r.Regime], nil, &result.TargetErrors{Rows: r.Rows, MAPE: r.MAPE, MAPEConst: r.MAPEConst,
+					WAPE: r.WAPE})...)
+			}
+		}
 		for _, r := range m.AlphaRuns {
 			if cells := alphaCells(m.Name, r.Interval, r.Errors); cells != nil {
 				runs.Grow(func() Row { return Row{Cells: append([]Cell{Name(r.Run)}, cells...)} })
@@ -126,6 +115,9 @@ func alphaTables(f *result.Fit) []Block {
 	out := Tables(Capped(all, "in the order of the file", "fit.json, alpha"))
 	return append(out, Tables(Capped(runs, "in the order of the file", "fit.json, alpha"))...)
 }
+
+// regimeWords stand behind the name of a wait.
+var regimeWords = map[string]string{"idle": ", served at once", "waiting": ", queued"}
 
 func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []Cell {
 	switch {

@@ -7,7 +7,7 @@ const trailingWeight = 1e6
 
 // Components makes the options fit in the leading principal components of a Gram's scaled columns:
 // the fewest that hold the share of their variance. The others pay a penalty that leaves them at
-// the prior, so that signs hold as they do without (spec#amendments). It returns how many are kept.
+// the prior, so that signs hold as they do without (spec#principal-components). It returns how many are kept.
 // Errors: gram.ErrEigen.
 func (o *Options) Components(g *Gram, share float64) (int, error) {
 	p := g.P

@@ -320,10 +320,11 @@ func codeOf(err error) trace.Code {
 // of them in order, before any cleaning.
 func (s *Steps) emas(gamma float64) []float64 {
 	out := make([]float64, len(s.Run.Steps))
-	average := features.Average{Version: s.Version, Gamma: gamma}
+	ema := 0.0
 	for i := range out {
 		step := &s.Run.Steps[i]
-		out[i] = average.Step(step.TsStartNs, float64(step.NumPreempted), float64(step.RunningDepth))
+		ema = features.EMA(ema, gamma, float64(step.NumPreempted), float64(step.RunningDepth))
+		out[i] = ema
 	}
 	return out
 }

@@ -273,6 +273,7 @@ func addWindows(to *stat.Rows, s *Sample, constUs float64, outliers bool) {
 // replaces that of the rows.
 func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 	var single, means, usual stat.Rows // usual: without outliers
+	var regimes []Regime
 	target := ""
 	for g, group := range d.groups {
 		for _, s := range group {
@@ -281,6 +282,7 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 			}
 			target = s.Table.Target
 			s.each(func(i int) {
+				regimes = append(regimes, s.Table.Regime[i])
 				single.Y, single.Pred = append(single.Y, s.Table.Y[i]), append(single.Pred, s.Pred[i])
 				single.Const, single.Outlier = append(single.Const, d.consts[g].row), append(single.Outlier, s.Table.IsOutlier(i))
 			})
@@ -303,6 +305,14 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 			w = usual.Errors(nil)
 		}
 		out.MaxErrorRatio = num(w.MaxErrorRatio)
+	}
+	if target != coeff.Egress {
+		for _, regime := range []Regime{Idle, Waiting} {
+			if e := single.Errors(func(i int) bool { return regimes[i] == regime }); e.Rows > 0 {
+				out.Regimes = append(out.Regimes, result.RegimeErrors{Regime: regime.String(), Rows: e.Rows, MAPE: num(e.MAPE),
+					MAPEConst: num(e.MAPEConst), WAPE: num(e.WAPE), Bias: num(e.Bias)})
+			}
+		}
 	}
 	return out
 }

@@ -3,7 +3,6 @@ package simulate
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -16,7 +15,7 @@ func EngineOf(d *deploy.Deployment, set *coeff.Set) (sim.Config, error) {
 		return sim.Config{}, err
 	}
 	cfg := sim.DefaultConfig(d, latency)
-	cfg.GammaEMA, cfg.Renewal = set.Gamma, features.RenewalOf(set)
+	cfg.GammaEMA = set.Gamma
 	if cfg.Overhead, err = delayOf(set, coeff.Overhead, d); err != nil {
 		return cfg, err
 	}

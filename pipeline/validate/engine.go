@@ -3,7 +3,6 @@ package validate
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -20,7 +19,7 @@ func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engi
 		e.Async = t.Lag > 0
 	}
 	if j.set.Gamma > 0 {
-		e.GammaEMA, e.Renewal = j.set.Gamma, features.RenewalOf(j.set)
+		e.GammaEMA = j.set.Gamma
 	}
 	findings := j.idleDelays(&e, run)
 	if err := j.models(&e, dep); err != nil {

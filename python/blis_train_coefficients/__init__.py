@@ -2,7 +2,7 @@
 
 The formulas are those of the specification, in formulas.json; blis-train's tests hold that file against its own code and this
 package against the golden vectors. Errors carry the codes of blis-train. Specifications 1.0 (frozen, errors included), 1.1 and 1.2,
-the last two with amendments, as in "1.1+queue-pole".
+the last two also with +principal-components.
 """
 import ast
 import bisect
@@ -16,7 +16,7 @@ from ._error import CoefficientError
 from ._model import RULES, load_model
 from ._run import datasheet, is_async, load_deployment
 
-__all__ = ["CoefficientError", "Space", "Coefficients", "load", "load_deployment", "load_model", "datasheet", "step_of", "preemption_ema", "renewal"]
+__all__ = ["CoefficientError", "Space", "Coefficients", "load", "load_deployment", "load_model", "datasheet", "step_of", "preemption_ema"]
 
 with open(os.path.join(os.path.dirname(__file__), "formulas.json")) as _f:
     _SPEC = json.load(_f)
@@ -46,13 +46,8 @@ _CONSTANTS = {v: [(q["name"], _compile(q["formula"])) for q in s["constants"]] f
 
 @functools.lru_cache(maxsize=None)
 def _features(version, kind):
-    """The slots of a version in order, with what its amendments change."""
-    base, *names = version.split("+")
-    slots = list(_SPEC["versions"][base][kind])
-    for a in _SPEC["amendments"]:
-        for f in a.get(kind, []) if a["name"] in names else []:
-            at = next((i for i, g in enumerate(slots) if g["name"] == f["name"]), len(slots))
-            slots[at:at + 1] = [f]
+    """The slots of a version in order."""
+    slots = _SPEC["versions"][_known(version)][kind]
     return [dict(f, slot=i, code=_compile(f["formula"])) for i, f in enumerate(slots, 1)]
 
 
@@ -92,20 +87,13 @@ def step_of(requests, version="1.1", block_size=None):
 
 
 def _known(version):
-    """The version without its amendments, which stand behind it once each and sorted; none on 1.0."""
-    base, *names = str(version).split("+")
+    """The version that lists the features: without "+principal-components", which says how 1.1 or 1.2 was fitted."""
+    base, plus, way = str(version).partition("+")
     if base not in _SPEC["versions"]:
         raise CoefficientError("unknown_spec_version", "got %r, want one of %s" % (version, sorted(_SPEC["versions"])))
-    if names and (base == "1.0" or names != sorted(set(names)) or set(names) - {a["name"] for a in _SPEC["amendments"]}):
-        raise CoefficientError("unknown_spec_version", "got %r, want amendments of 1.1 or 1.2, sorted, of %s" %
-                               (version, [a["name"] for a in _SPEC["amendments"]]))
+    if plus and (base == "1.0" or way != "principal-components"):
+        raise CoefficientError("unknown_spec_version", "got %r, want 1.1 or 1.2, alone or with +principal-components" % (version,))
     return base
-
-
-def renewal(version, gamma, since_us):
-    """The share of the preemption average that a step renews: gamma, or with time-average 1 - exp(-dt/tau), tau = -100 ms/ln(1 - gamma);
-    since_us is the time from the beginning of the step before it."""
-    return -math.expm1(math.log1p(-gamma) * since_us / 100000) if "time-average" in version.split("+")[1:] else gamma
 
 
 def _curve(size, sizes, us):
