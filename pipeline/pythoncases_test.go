@@ -174,7 +174,7 @@ func TestPythonAgrees(t *testing.T) {
 			add("examples "+of, casesOf(t, path, set, set.SpecVersion, &set.Configs[i].Deployment))
 		}
 	}
-	for _, spec := range []features.Version{features.V11, features.V12, features.V11 + features.Components, features.V12 + features.Components} {
+	for _, spec := range []features.Version{features.V11, features.V12, features.V12 + features.Components} {
 		for _, moe := range []bool{false, true} {
 			add("versions", casesOf(t, "", nil, spec, pythonDeployment(t, "B200", "bf16", moe, 4)))
 		}
