@@ -112,10 +112,10 @@ func Load(dir, hardware string) (*Tables, error) {
 	if err := t.readSheet(); err != nil {
 		return nil, err
 	}
-	if t.context, err = t.attention(contextFile, "context_attention", "isl"); err != nil {
+	if t.context, err = t.attention(contextFile, "context_attention", true); err != nil {
 		return nil, err
 	}
-	if t.generation, err = t.attention(generationFile, "generation_attention", "step"); err != nil {
+	if t.generation, err = t.attention(generationFile, "generation_attention", false); err != nil {
 		return nil, err
 	}
 	for _, load := range []func() error{t.loadGEMM, t.loadAllReduce, t.loadNCCL, t.loadMoE} {
@@ -164,7 +164,7 @@ func decodeYAML(text []byte, path string, into any) error {
 }
 
 // read finds the newest version of a table and reads it.
-func (t *Tables) read(folder, framework, file string, w want) (*columns, error) {
+func read[T any, P tableRow[T]](t *Tables, folder, framework, file string, ops ...string) ([]T, error) {
 	base := filepath.Join(t.dir, "data", t.GPU, folder, framework)
 	versions, err := os.ReadDir(base)
 	if err != nil {
@@ -174,7 +174,7 @@ func (t *Tables) read(folder, framework, file string, w want) (*columns, error) 
 	for _, v := range versions {
 		path := filepath.Join(base, v.Name(), file)
 		rel, _ := filepath.Rel(t.dir, path)
-		c, src, err := readTable(path, filepath.ToSlash(rel), w)
+		rows, src, err := readTable[T, P](path, filepath.ToSlash(rel), ops)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -186,7 +186,7 @@ func (t *Tables) read(folder, framework, file string, w want) (*columns, error) 
 		if file == gemmFile {
 			t.Version = v.Name()
 		}
-		return c, nil
+		return rows, nil
 	}
 	return nil, t.missing(base, file, fs.ErrNotExist)
 }
@@ -227,28 +227,25 @@ const (
 )
 
 func (t *Tables) loadGEMM() error {
-	c, err := t.read("gemm", "vllm", gemmFile, want{ops: []string{"gemm"}, texts: []string{"op_name", "kernel_source", "gemm_dtype"},
-		ints: []string{"m", "n", "k"}})
+	rows, err := read[gemmRow](t, "gemm", "vllm", gemmFile, "gemm")
 	if err != nil {
 		return err
 	}
-	samples := make([]sample[gemmKey], c.n)
+	samples := make([]sample[gemmKey], len(rows))
 	f := floor{}
-	for i := range samples {
-		m, n, k := c.ints["m"][i], c.ints["n"][i], c.ints["k"][i]
-		samples[i] = sample[gemmKey]{gemmKey{c.texts["gemm_dtype"][i], n, k}, float64(m), c.texts["kernel_source"][i], c.nums[latencyColumn][i]}
-		if c.texts["gemm_dtype"][i] == bf16 {
-			f.add(2*float64(m)*float64(n)*float64(k)/t.flops, 2*float64(m*n+n*k+m*k)/t.bandwidth, samples[i].ms)
+	for i, r := range rows {
+		samples[i] = sample[gemmKey]{gemmKey{r.DType, r.N, r.K}, float64(r.M), r.Kernel, r.Ms}
+		if r.DType == bf16 {
+			f.add(2*float64(r.M)*float64(r.N)*float64(r.K)/t.flops, 2*float64(r.M*r.N+r.N*r.K+r.M*r.K)/t.bandwidth, r.Ms)
 		}
 	}
 	t.gemm = curves(samples)
-	return f.check(c.path)
+	return f.check(t.paths[gemmFile])
 }
 
-func (t *Tables) attention(file, op, size string) (map[attentionKey]*grid, error) {
-	c, err := t.read("attention", "vllm", file, want{ops: []string{op},
-		texts: []string{"op_name", "kernel_source", "kv_cache_dtype"},
-		ints:  []string{"batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step", "window_size?", "beam_width?"}})
+// attention reads prefills (a prompt without cached tokens) or decodes (a context of step tokens).
+func (t *Tables) attention(file, op string, prefill bool) (map[attentionKey]*grid, error) {
+	measurements, err := read[attentionRow](t, "attention", "vllm", file, op)
 	if err != nil {
 		return nil, err
 	}
@@ -258,19 +255,21 @@ func (t *Tables) attention(file, op, size string) (map[attentionKey]*grid, error
 	}
 	var samples []sample[rowKey]
 	f := floor{}
-	for i := range c.n {
-		b, s := c.ints["batch_size"][i], c.ints[size][i]
-		key := attentionKey{c.texts["kv_cache_dtype"][i], c.ints["head_dim"][i], c.ints["num_heads"][i], c.ints["num_key_value_heads"][i]}
-		if c.int("window_size", i, 0) != 0 || c.int("beam_width", i, 1) != 1 || size == "isl" && c.ints["step"][i] != 0 {
+	for _, r := range measurements {
+		s, key := r.Step, attentionKey{r.KVDType, r.HeadDim, r.Heads, r.KVHeads}
+		if r.Window.Or(0) != 0 || r.Beams.Or(1) != 1 || prefill && r.Step != 0 {
 			continue
 		}
-		samples = append(samples, sample[rowKey]{rowKey{key, b}, float64(s), c.texts["kernel_source"][i], c.nums[latencyColumn][i]})
+		if prefill {
+			s = r.Prompt
+		}
+		samples = append(samples, sample[rowKey]{rowKey{key, r.Batch}, float64(s), r.Kernel, r.Ms})
 		if key.kvDType == bf16 {
-			pairs, tokens := float64(b)*float64(s), float64(b*s)
-			if size == "isl" {
+			pairs, tokens := float64(r.Batch)*float64(s), float64(r.Batch*s)
+			if prefill {
 				pairs *= float64(s) / 2
 			}
-			f.add(4*pairs*float64(key.heads*key.headDim)/t.flops, 4*tokens*float64(key.kvHeads*key.headDim)/t.bandwidth, c.nums[latencyColumn][i])
+			f.add(4*pairs*float64(key.heads*key.headDim)/t.flops, 4*tokens*float64(key.kvHeads*key.headDim)/t.bandwidth, r.Ms)
 		}
 	}
 	rows := curves(samples)
@@ -288,75 +287,82 @@ func (t *Tables) attention(file, op, size string) (map[attentionKey]*grid, error
 		}
 		g.x, g.rows = append(g.x, float64(k.batch)), append(g.rows, *rows[k])
 	}
-	return grids, f.check(c.path)
+	return grids, f.check(t.paths[file])
 }
 
 func (t *Tables) loadAllReduce() error {
-	c, err := t.read("comm", "vllm", allReduceFile, want{ops: []string{allReduce},
-		texts: []string{"op_name", "kernel_source", "allreduce_dtype", "backend"}, ints: []string{"num_gpus", "message_size"}})
+	rows, err := read[allReduceRow](t, "comm", "vllm", allReduceFile, allReduce)
 	if err != nil {
 		return err
 	}
-	t.allReduce, err = t.collectives(c, "allreduce_dtype", []string{bf16, "half", "float16"}, func(i int) string {
-		_, how, _ := strings.Cut(c.texts["backend"][i], "_")
-		return how
-	})
+	var all []collective
+	for _, r := range rows {
+		_, how, _ := strings.Cut(r.Backend, "_")
+		all = append(all, collective{r.kernelTime, r.DType, how, r.GPUs, r.Size})
+	}
+	t.allReduce, err = t.collectives(all, allReduceFile, "allreduce_dtype")
 	return err
 }
 
 func (t *Tables) loadNCCL() error {
-	c, err := t.read("comm", "nccl", ncclFile, want{ops: []string{allReduce, allGather, "alltoall", "reduce_scatter"},
-		texts: []string{"op_name", "kernel_source", "nccl_dtype"}, ints: []string{"num_gpus", "message_size"}})
+	rows, err := read[ncclRow](t, "comm", "nccl", ncclFile, allReduce, allGather, "alltoall", "reduce_scatter")
 	if err != nil {
 		return err
 	}
-	t.nccl, err = t.collectives(c, "nccl_dtype", []string{"half", bf16}, func(i int) string { return c.texts["op_name"][i] })
+	var all []collective
+	for _, r := range rows {
+		all = append(all, collective{r.kernelTime, r.DType, r.Op, r.GPUs, r.Size})
+	}
+	t.nccl, err = t.collectives(all, ncclFile, "nccl_dtype")
 	return err
 }
 
+// collective is what one row says of an exchange, size in elements.
+type collective struct {
+	kernelTime
+	dtype, how string
+	gpus, size int64
+}
+
 // collectives reads sizes in elements of a 16-bit dtype as bytes.
-func (t *Tables) collectives(c *columns, dtype string, wide []string, how func(i int) string) (map[reduceKey]*curve, error) {
+func (t *Tables) collectives(all []collective, file, dtype string) (map[reduceKey]*curve, error) {
 	var samples []sample[reduceKey]
 	f := floor{}
-	for i := range c.n {
-		if !slices.Contains(wide, c.texts[dtype][i]) {
+	for _, c := range all {
+		if !slices.Contains([]string{bf16, "half", "float16"}, c.dtype) {
 			continue
 		}
-		bytes := 2 * float64(c.ints["message_size"][i])
-		samples = append(samples, sample[reduceKey]{reduceKey{how(i), c.ints["num_gpus"][i]}, bytes, c.texts["kernel_source"][i],
-			c.nums[latencyColumn][i]})
-		f.add(0, bytes/t.link, c.nums[latencyColumn][i])
+		bytes := 2 * float64(c.size)
+		samples = append(samples, sample[reduceKey]{reduceKey{c.how, c.gpus}, bytes, c.Kernel, c.Ms})
+		f.add(0, bytes/t.link, c.Ms)
 	}
 	if len(samples) == 0 {
-		return nil, trace.Errorf(badTable, "%s: column %s: got no 16-bit rows, want some", c.path, dtype)
+		return nil, trace.Errorf(badTable, "%s: column %s: got no 16-bit rows, want some", t.paths[file], dtype)
 	}
-	return curves(samples), f.check(c.path)
+	return curves(samples), f.check(t.paths[file])
 }
 
 func (t *Tables) loadMoE() error {
-	c, err := t.read("moe", "vllm", moeFile,
-		want{ops: []string{"moe"}, texts: []string{"op_name", "kernel_source", "moe_dtype", "distribution"},
-			ints: []string{"num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"}})
+	rows, err := read[moeRow](t, "moe", "vllm", moeFile, "moe")
 	if coded := (*trace.Error)(nil); errors.As(err, &coded) && coded.Code == noTables {
 		return nil // a folder of dense models only
 	}
 	if err != nil {
 		return err
 	}
-	samples := make([]sample[moeKey], c.n)
+	samples := make([]sample[moeKey], len(rows))
 	f := floor{}
-	for i := range samples {
-		k := moeKey{c.texts["moe_dtype"][i], c.ints["hidden_size"][i], c.ints["inter_size"][i], c.ints["topk"][i], c.ints["num_experts"][i],
-			c.ints["moe_tp_size"][i], c.ints["moe_ep_size"][i], c.texts["distribution"][i]}
-		tokens := float64(c.ints["num_tokens"][i])
-		samples[i] = sample[moeKey]{k, tokens, c.texts["kernel_source"][i], c.nums[latencyColumn][i]}
+	for i, r := range rows {
+		k := moeKey{r.DType, r.Hidden, r.Inter, r.TopK, r.Experts, r.TP, r.EP, r.Distribution}
+		tokens := float64(r.Tokens)
+		samples[i] = sample[moeKey]{k, tokens, r.Kernel, r.Ms}
 		if k.dtype == bf16 {
 			params := 3 * float64(k.hidden) * float64(k.inter) / float64(k.tp*k.ep)
-			f.add(2*tokens*float64(k.topK)*params/t.flops, 2*min(float64(k.experts), tokens*float64(k.topK)/8)*params/t.bandwidth, samples[i].ms)
+			f.add(2*tokens*float64(k.topK)*params/t.flops, 2*min(float64(k.experts), tokens*float64(k.topK)/8)*params/t.bandwidth, r.Ms)
 		}
 	}
 	t.moe = curves(samples)
-	return f.check(c.path)
+	return f.check(t.paths[moeFile])
 }
 
 // floor compares times with what the GPU could do at best: the median ratio of

@@ -49,13 +49,16 @@ func openParquet[T any](f io.ReaderAt, size int64, cols []column) (rows[T], erro
 			return nil, err
 		}
 	}
-	d := &parquetRows[T]{file: f, size: size, meta: meta, cols: cols, chunks: make([]chunk, len(cols))}
+	d := &parquetRows[T]{file: f, size: size, meta: meta, chunks: make([]chunk, len(cols))}
 	for i := range cols {
 		l, err := findLeaf(meta.Schema, &cols[i])
+		if err == errMissing && cols[i].mayMiss {
+			continue
+		}
 		if err != nil {
 			return nil, columnError(&cols[i], err)
 		}
-		d.leaves = append(d.leaves, l)
+		d.leaves, d.cols = append(d.leaves, l), append(d.cols, cols[i])
 	}
 	return d, nil
 }

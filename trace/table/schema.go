@@ -43,6 +43,7 @@ type column struct {
 	Unit     string // empty for none
 	Doc      string
 	Nullable bool
+	mayMiss  bool // a Parquet file without the column has nulls there
 	kind     kind
 	list     bool
 	offset   uintptr // of the field, or of Opt.V
@@ -101,7 +102,7 @@ func IsFile(name string) bool {
 var columnCache sync.Map // reflect.Type -> []column
 
 // columnsOf derives the columns of a row struct from its tags. A field without
-// a `col` tag is not stored; an unsupported field type is our own bug.
+// a `col` tag is not stored, a Parquet file need not have one with `missing`; an unsupported field type is our own bug.
 func columnsOf(t reflect.Type) []column {
 	if c, ok := columnCache.Load(t); ok {
 		return c.([]column)
@@ -109,11 +110,17 @@ func columnsOf(t reflect.Type) []column {
 	var cols []column
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if f.Anonymous { // its columns are the row's
+			for _, c := range columnsOf(f.Type) {
+				c.offset, c.known = c.offset+f.Offset, c.known+f.Offset
+				cols = append(cols, c)
+			}
+		}
 		name, ok := f.Tag.Lookup("col")
 		if !ok {
 			continue
 		}
-		c := column{Name: name, Unit: f.Tag.Get("unit"), Doc: f.Tag.Get("doc"), offset: f.Offset}
+		c := column{Name: name, Unit: f.Tag.Get("unit"), Doc: f.Tag.Get("doc"), offset: f.Offset, mayMiss: f.Tag.Get("missing") != ""}
 		c.resolve(f.Type)
 		cols = append(cols, c)
 	}

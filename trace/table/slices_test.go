@@ -189,15 +189,6 @@ type Column = column
 // Columns lists the columns of the table whose rows are of type T.
 func Columns[T any]() []Column { return columnsOf(reflect.TypeFor[T]()) }
 
-// ReadFile reads one table file; the extension says the format.
-func ReadFile[T any](path string) ([]T, error) {
-	c, err := OpenFile[T](path)
-	if err != nil {
-		return nil, err
-	}
-	return c.all()
-}
-
 // firstLook opens the page: what most readers came for.
 const firstLook = "Read one table at a time: each has its own columns, and `run` comes from the folder's name.\n\n```python\n" +
 	`import pandas as pd

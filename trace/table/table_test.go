@@ -275,3 +275,33 @@ func BenchmarkRead(b *testing.B) {
 	benchRead(b, table.Snapshots, snapshotsLike(20_000, 20))
 	benchRead(b, table.Requests, requestsLike(30_000))
 }
+
+// A row may embed the columns of another, and name columns that a file need not have.
+func TestRowsOfOtherPrograms(t *testing.T) {
+	type common struct {
+		Op string `col:"op"`
+	}
+	type written struct {
+		N  int64  `col:"n"`
+		Op string `col:"op"`
+	}
+	type read struct {
+		N int64 `col:"n"`
+		common
+		Window trace.Opt[int64] `col:"window" missing:"unknown"`
+	}
+	dir := t.TempDir()
+	if err := table.Write(dir, "x", table.Parquet, []written{{7, "gemm"}, {8, "moe"}}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := table.ReadFile[read](filepath.Join(dir, "x.parquet"))
+	if want := []read{{N: 7, common: common{"gemm"}}, {N: 8, common: common{"moe"}}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+	type strict struct {
+		Window trace.Opt[int64] `col:"window"`
+	}
+	if _, err := table.ReadFile[strict](filepath.Join(dir, "x.parquet")); err == nil || !strings.Contains(err.Error(), "not in the file") {
+		t.Errorf("a column that must be there: got %v", err)
+	}
+}
