@@ -165,7 +165,7 @@ func checkFollowed(t *testing.T, v *result.Validation, d *result.Diagnosis) {
 	var plain, followed float64
 	for i := range v.Runs {
 		r := &v.Runs[i]
-		named := slices.ContainsFunc(v.Configs, func(c result.ConfigErrors) bool {
+		named := d.Scope == coeff.ScopeAll || strings.HasPrefix(d.Scope, r.ID+"/") || slices.ContainsFunc(v.Configs, func(c result.ConfigErrors) bool {
 			return c.Scope == d.Scope && slices.Contains(c.Runs, r.ID)
 		})
 		if r.Metrics == nil || r.MetricsDrift == nil || !named {
