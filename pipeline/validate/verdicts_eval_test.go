@@ -165,9 +165,10 @@ func checkFollowed(t *testing.T, v *result.Validation, d *result.Diagnosis) {
 	var plain, followed float64
 	for i := range v.Runs {
 		r := &v.Runs[i]
-		named := d.Scope == coeff.ScopeAll || strings.HasPrefix(d.Scope, r.ID+"/") || slices.ContainsFunc(v.Configs, func(c result.ConfigErrors) bool {
+		inConfig := slices.ContainsFunc(v.Configs, func(c result.ConfigErrors) bool {
 			return c.Scope == d.Scope && slices.Contains(c.Runs, r.ID)
 		})
+		named := d.Scope == coeff.ScopeAll || strings.HasPrefix(d.Scope, r.ID+"/") || inConfig
 		if r.Metrics == nil || r.MetricsDrift == nil || !named {
 			continue
 		}
