@@ -322,7 +322,7 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 	for k := range middle {
 		middle[k] = float64(wider*meat[k]) + r.m.precision[k]
 	}
-	out := product(product(bread, middle, n), bread, n)
+	out := ridge.Product(ridge.Product(bread, middle, n), bread, n)
 	for k := r.m.beta; k < n; k++ {
 		out[k*n+k] += stampSD * stampSD
 	}
@@ -332,19 +332,6 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 // stampSD is the deviation, us, whose 95 % hold those of the error of a stamp that is
 // rounded to a microsecond: no delay is known better.
 const stampSD = 0.475 / normal95
-
-// product of two n by n matrices.
-func product(a, b []float64, n int) []float64 {
-	out := make([]float64, n*n)
-	for i := range n {
-		for k := range n {
-			for j := range n {
-				out[i*n+j] += float64(a[i*n+k] * b[k*n+j])
-			}
-		}
-	}
-	return out
-}
 
 // record is what clients would measure of all loads, the k-th time.
 func (r *repeats) record(k int, u Scatter) ([]*Load, error) {

@@ -80,7 +80,7 @@ func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 		total.Add(b.Gram)
 	}
 	up := transposedRoot(cov, p)
-	h, score := product(product(up, total.G, p), transposed(up, p), p), make([]float64, p)
+	h, score := Product(Product(up, total.G, p), transposed(up, p), p), make([]float64, p)
 	for k := range h {
 		h[k] /= total.Q
 	}
@@ -139,8 +139,8 @@ func transposed(a []float64, p int) []float64 {
 	return out
 }
 
-// product is a*b, both p x p.
-func product(a, b []float64, p int) []float64 {
+// Product is a*b, both p x p.
+func Product(a, b []float64, p int) []float64 {
 	out := make([]float64, p*p)
 	for j := range p {
 		for i := range p {
@@ -219,5 +219,5 @@ func scoreVariance(blocks []BlockGram, q float64, beta []float64) []float64 {
 
 // sandwich writes inv*middle*inv, all p x p and symmetric; out may be middle.
 func sandwich(inv, middle []float64, p int, out []float64) {
-	copy(out, product(product(inv, middle, p), inv, p))
+	copy(out, Product(Product(inv, middle, p), inv, p))
 }

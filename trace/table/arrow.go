@@ -13,6 +13,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
 	"github.com/apache/arrow/go/v17/arrow/memory"
+	flatbuffers "github.com/google/flatbuffers/go"
 )
 
 // arrowEncoder writes Arrow IPC files (uncompressed, so that readers can map them).
@@ -318,18 +319,15 @@ func checkFooter(f io.ReaderAt, size int64) error {
 	if n > size-int64(len(tail)) {
 		return errors.New("its footer is longer than the file")
 	}
-	fb := flat{b: make([]byte, n), left: maxFields}
-	if _, err := f.ReadAt(fb.b, size-int64(len(tail))-n); err != nil {
+	b, left := make([]byte, n), maxFields
+	if _, err := f.ReadAt(b, size-int64(len(tail))-n); err != nil {
 		return err
 	}
-	footer := fb.ref(0)
-	fb.vector(footer, 2, 24) // dictionaries
-	fb.vector(footer, 3, 24) // records
-	if schema := fb.table(footer, 1); !fb.bad {
-		fb.fields(schema, 1, 2)
-	}
-	if fb.bad {
-		return errors.New("its footer is broken")
+	footer := flat{flatbuffers.Table{Bytes: b, Pos: flatbuffers.GetUOffsetT(b)}}
+	footer.vector(2, 24) // dictionaries
+	footer.vector(3, 24) // records
+	if at := footer.field(1); at > 0 {
+		footer.table(at).fields(1, 2, &left)
 	}
 	return nil
 }
@@ -337,77 +335,48 @@ func checkFooter(f io.ReaderAt, size int64) error {
 // maxFields is more columns, with what is nested in them, than any table has.
 const maxFields = 10_000
 
-// flat walks a FlatBuffer; bad sticks.
-type flat struct {
-	b    []byte
-	left int // fields that may still come
-	bad  bool
-}
+// flat is a table of a FlatBuffer. What lies outside its bytes panics, which is an error of the file.
+type flat struct{ flatbuffers.Table }
 
-func (f *flat) uint(at, bytes int) int {
-	if at < 0 || at+bytes > len(f.b) {
-		f.bad = true
-		return 0
-	}
-	if bytes == 2 {
-		return int(binary.LittleEndian.Uint16(f.b[at:]))
-	}
-	return int(binary.LittleEndian.Uint32(f.b[at:]))
-}
-
-// ref follows the offset at a place.
-func (f *flat) ref(at int) int { return at + f.uint(at, 4) }
-
-// field is where field k of the table at t stands; 0 when it is not there.
-func (f *flat) field(t, k int) int {
-	vtable := t - int(int32(f.uint(t, 4)))
-	if size := f.uint(vtable, 2); 4+2*k+2 > size {
-		return 0
-	}
-	if off := f.uint(vtable+4+2*k, 2); off > 0 {
-		return t + off
+// field is where field k stands; 0 when it is not there.
+func (t flat) field(k int) flatbuffers.UOffsetT {
+	if off := t.Offset(flatbuffers.VOffsetT(4 + 2*k)); off > 0 {
+		return t.Pos + flatbuffers.UOffsetT(off)
 	}
 	return 0
 }
 
-// table is the table that is field k of the table at t; 0 when it is not there.
-func (f *flat) table(t, k int) int {
-	if at := f.field(t, k); at > 0 {
-		return f.ref(at)
-	}
-	return 0
+// table is the table that the offset at a place leads to.
+func (t flat) table(at flatbuffers.UOffsetT) flat {
+	return flat{flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(at)}}
 }
 
 // vector is the list that is field k, of elements of so many bytes.
-func (f *flat) vector(t, k, bytes int) (first, n int) {
-	at := f.table(t, k)
+func (t flat) vector(k, bytes int) (first flatbuffers.UOffsetT, n int) {
+	at := t.field(k)
 	if at == 0 {
 		return 0, 0
 	}
-	n = f.uint(at, 4)
-	if n > (len(f.b)-at)/bytes {
-		f.bad = true
-		return 0, 0
+	if first, n = t.Vector(at-t.Pos), t.VectorLen(at-t.Pos); n > (len(t.Bytes)-int(first))/bytes {
+		panic("its footer is broken")
 	}
-	return at + 4, n
+	return first, n
 }
 
-// fields checks the list of fields that is field k of the table at t, and its
-// pairs of metadata; of a type that counts are read from, none is let through.
-func (f *flat) fields(t, k, pairs int) {
-	f.vector(t, pairs, 4)
-	first, n := f.vector(t, k, 4)
-	for i := 0; i < n && !f.bad; i++ {
-		if f.left--; f.left < 0 {
-			f.bad = true
-			return
+// fields checks the list of fields that is field k, and its pairs of metadata; of a type that counts are read from,
+// none is let through. left is how many fields may still come.
+func (t flat) fields(k, pairs int, left *int) {
+	t.vector(pairs, 4)
+	first, n := t.vector(k, 4)
+	for i := range n {
+		field := t.table(first + flatbuffers.UOffsetT(4*i))
+		if at := field.field(2); at > 0 && !plainArrow(t.Bytes[at]) {
+			panic("its footer is broken")
 		}
-		field := f.ref(first + 4*i)
-		if at := f.field(field, 2); at >= len(f.b) || at > 0 && !plainArrow(f.b[at]) {
-			f.bad = true
-			return
+		if *left--; *left < 0 {
+			panic("its footer claims too many columns")
 		}
-		f.fields(field, 5, 6)
+		field.fields(5, 6, left)
 	}
 }
 
