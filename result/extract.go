@@ -1,6 +1,8 @@
 package result
 
 import (
+	"reflect"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -77,11 +79,16 @@ func (r Records) Balanced() bool {
 	return n == r.Read
 }
 
-// ExtractSteps summarises the steps of a run. The last three come from the
-// rebuilt batches; null where those were not rebuilt, with a warning.
+// ExtractSteps summarises the steps of a run.
 type ExtractSteps struct {
-	FirstID        trace.Opt[int64] `json:"first_id"`
-	LastID         trace.Opt[int64] `json:"last_id"`
+	FirstID trace.Opt[int64] `json:"first_id"`
+	LastID  trace.Opt[int64] `json:"last_id"`
+	StepTotals
+}
+
+// StepTotals counts the steps of a run, or of all of them. The last three come from the
+// rebuilt batches; null where those of a run were not rebuilt, with a warning.
+type StepTotals struct {
 	Summaries      int64            `json:"summaries"`
 	Missing        int64            `json:"missing"` // ids between first and last without a summary
 	WithSnapshots  int64            `json:"with_snapshots"`
@@ -142,25 +149,14 @@ type Example struct {
 
 // ExtractTotals sums all runs.
 type ExtractTotals struct {
-	Records   Records           `json:"records"`
-	Tables    map[string]int64  `json:"tables"`
-	Steps     extractStepTotals `json:"steps"`
-	Requests  ExtractRequests   `json:"requests"`
-	Losses    Losses            `json:"losses"`
-	Summaries int64             `json:"step_summaries"` // = steps.summaries
-	BytesRead int64             `json:"bytes_read"`
-	LinesRead int64             `json:"lines_read"`
-}
-
-// extractStepTotals sums the steps of all runs. The last three are null when a
-// run's batches were not rebuilt.
-type extractStepTotals struct {
-	Summaries      int64            `json:"summaries"`
-	Missing        int64            `json:"missing"`
-	WithSnapshots  int64            `json:"with_snapshots"`
-	Reconstructed  trace.Opt[int64] `json:"reconstructed"`
-	Unknown        trace.Opt[int64] `json:"unknown"`
-	Contradictions trace.Opt[int64] `json:"contradictions"`
+	Records   Records          `json:"records"`
+	Tables    map[string]int64 `json:"tables"`
+	Steps     StepTotals       `json:"steps"`
+	Requests  ExtractRequests  `json:"requests"`
+	Losses    Losses           `json:"losses"`
+	Summaries int64            `json:"step_summaries"` // = steps.summaries
+	BytesRead int64            `json:"bytes_read"`
+	LinesRead int64            `json:"lines_read"`
 }
 
 // SumRuns adds up what the runs counted, in place of what the totals said of it
@@ -171,16 +167,16 @@ func (e *Extract) SumRuns() {
 	t := &e.Totals
 	t.Records = Records{Dropped: map[string]int64{}}
 	t.Tables, t.Requests, t.Losses = map[string]int64{}, ExtractRequests{}, Losses{}
-	t.Steps = extractStepTotals{Reconstructed: zero, Unknown: zero, Contradictions: zero}
+	t.Steps = StepTotals{Reconstructed: zero, Unknown: zero, Contradictions: zero}
 	for i := range e.Runs {
 		r := &e.Runs[i]
 		t.Records.add(&r.Records)
 		for name, rows := range r.Tables {
 			t.Tables[name] += rows
 		}
-		t.Steps.add(&r.Steps)
-		t.Requests.add(&r.Requests)
-		t.Losses.add(&r.Losses)
+		addNumbers(&t.Steps, &r.Steps.StepTotals)
+		addNumbers(&t.Requests, &r.Requests)
+		addNumbers(&t.Losses, &r.Losses)
 	}
 	t.Summaries = t.Steps.Summaries
 }
@@ -194,13 +190,18 @@ func (t *Records) add(r *Records) {
 	t.BadFrac = max(t.BadFrac, r.BadFrac)
 }
 
-func (t *extractStepTotals) add(r *ExtractSteps) {
-	t.Summaries += r.Summaries
-	t.Missing += r.Missing
-	t.WithSnapshots += r.WithSnapshots
-	t.Reconstructed = plus(t.Reconstructed, r.Reconstructed)
-	t.Unknown = plus(t.Unknown, r.Unknown)
-	t.Contradictions = plus(t.Contradictions, r.Contradictions)
+// addNumbers adds the whole numbers of a struct to those of another; what is unknown on either side
+// is unknown.
+func addNumbers[T any](to, from *T) {
+	a, b := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for i := range a.NumField() {
+		switch x := a.Field(i).Addr().Interface().(type) {
+		case *int64:
+			*x += b.Field(i).Int()
+		case *trace.Opt[int64]:
+			*x = plus(*x, b.Field(i).Interface().(trace.Opt[int64]))
+		}
+	}
 }
 
 // plus is unknown when either side is.
@@ -209,24 +210,4 @@ func plus(a, b trace.Opt[int64]) trace.Opt[int64] {
 		return trace.Opt[int64]{}
 	}
 	return trace.Some(a.V + b.V)
-}
-
-func (t *ExtractRequests) add(r *ExtractRequests) {
-	t.Engine += r.Engine
-	t.APILinked += r.APILinked
-	t.APIUnlinked += r.APIUnlinked
-	t.APIOnly += r.APIOnly
-	t.Stock += r.Stock
-	t.Finished += r.Finished
-	t.Aborted += r.Aborted
-	t.Failed += r.Failed
-	t.Open += r.Open
-	t.StopString += r.StopString
-}
-
-func (t *Losses) add(r *Losses) {
-	t.DroppedSpanEvents += r.DroppedSpanEvents
-	t.TruncatedMessages += r.TruncatedMessages
-	t.OrphanSnapshots += r.OrphanSnapshots
-	t.DuplicateSpans += r.DuplicateSpans
 }

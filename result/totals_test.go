@@ -16,8 +16,8 @@ func TestTotalsAreSumsOverRuns(t *testing.T) {
 		return ExtractRun{
 			Records: Records{Read: 10 * n, Kept: 9 * n, Dropped: map[string]int64{"warm_up": n}, BadFrac: float64(n) / 100},
 			Tables:  map[string]int64{"steps": n, "requests": 2 * n},
-			Steps: ExtractSteps{Summaries: n, Missing: 2 * n, WithSnapshots: 3 * n, Reconstructed: trace.Some(4 * n), Unknown: trace.Some(5 * n),
-				Contradictions: trace.Some(6 * n)},
+			Steps: ExtractSteps{StepTotals: StepTotals{Summaries: n, Missing: 2 * n, WithSnapshots: 3 * n, Reconstructed: trace.Some(4 * n),
+				Unknown: trace.Some(5 * n), Contradictions: trace.Some(6 * n)}},
 			Requests: ExtractRequests{Engine: n, Failed: 2 * n}, Losses: Losses{OrphanSnapshots: n},
 		}
 	}

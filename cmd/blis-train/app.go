@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -32,20 +33,13 @@ const (
 	exitInterrupted = 130
 )
 
-// usageError is a mistake in how the command was called: exit 2.
-type usageError struct{ msg, hint string }
+// usagef is a mistake in how the command was called: exit 2.
+func usagef(format string, args ...any) error { return option.Misusef(format, args...) }
 
-func (e *usageError) Error() string { return e.msg }
-
-func usagef(format string, args ...any) error { return &usageError{msg: fmt.Sprintf(format, args...)} }
-
-// gateError is a verdict, not a failure of the tool: exit 3. An empty message
-// means the command has already said what failed.
-type gateError struct{ msg string }
-
-func (e *gateError) Error() string { return e.msg }
-
-func gatef(format string, args ...any) error { return &gateError{msg: fmt.Sprintf(format, args...)} }
+// gatef is a verdict, not a failure of the tool: exit 3.
+func gatef(format string, args ...any) error {
+	return &pipeline.VerdictError{Msg: fmt.Sprintf(format, args...)}
+}
 
 // commandText has the words of every command: its arguments and usage, and behind a blank line its
 // description.
@@ -195,7 +189,7 @@ type errorInfo struct {
 }
 
 func (s *session) errorDocument(out io.Writer, err error, exit int) {
-	info := errorInfo{Messages: messages(err), Hint: hintIn(err), ExitStatus: exit}
+	info := errorInfo{Messages: messages(err), Hint: hintOf(err), ExitStatus: exit}
 	var coded *trace.Error
 	var placed *trace.SyntaxError
 	switch {
@@ -207,19 +201,6 @@ func (s *session) errorDocument(out io.Writer, err error, exit int) {
 	if err := result.Write(out, errorDoc{result.SchemaVersion, info}); err != nil {
 		s.say(out, err.Error(), "")
 	}
-}
-
-// hintIn is the hint that the terminal shows with an error.
-func hintIn(err error) string {
-	var usage *usageError
-	var misuse *option.Misuse
-	switch {
-	case errors.As(err, &usage):
-		return usage.hint
-	case errors.As(err, &misuse):
-		return misuse.Hint
-	}
-	return hintOf(err)
 }
 
 // attempt runs the command; a panic comes back as an error.
@@ -259,7 +240,7 @@ func newApp(word string, stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	}
 	app.Action = func(c *cli.Context) error {
 		if name := c.Args().First(); name != "" {
-			return &usageError{msg: fmt.Sprintf("no command %q", name), hint: suggestCommand(app, name)}
+			return &option.Misuse{Msg: fmt.Sprintf("no command %q", name), Hint: suggestCommand(app, name)}
 		}
 		return cli.ShowAppHelp(c)
 	}
@@ -285,9 +266,9 @@ func wantsSubcommand(c *cli.Context) error {
 	if name == "" {
 		return usagef("%s: got no command, want %s", c.Command.Name, want)
 	}
-	e := &usageError{msg: fmt.Sprintf("%s: got %q, want %s", c.Command.Name, name, want)}
+	e := &option.Misuse{Msg: fmt.Sprintf("%s: got %q, want %s", c.Command.Name, name, want)}
 	if s := nearest(name, names); s != "" {
-		e.hint = fmt.Sprintf("did you mean %q?", s)
+		e.Hint = fmt.Sprintf("did you mean %q?", s)
 	}
 	return e
 }
@@ -315,13 +296,13 @@ func environment(flag string) string {
 
 // onUsageError turns the flag package's message into ours, with the nearest flag as hint.
 func onUsageError(c *cli.Context, err error, _ bool) error {
-	usage := &usageError{msg: err.Error()}
+	usage := &option.Misuse{Msg: err.Error()}
 	if c.Command != nil && c.Command.HelpName != "" {
-		usage.hint = fmt.Sprintf("see %s --help", c.Command.HelpName)
+		usage.Hint = fmt.Sprintf("see %s --help", c.Command.HelpName)
 	}
-	if rest, ok := strings.CutPrefix(usage.msg, "flag provided but not defined: -"); ok {
+	if rest, ok := strings.CutPrefix(usage.Msg, "flag provided but not defined: -"); ok {
 		name := strings.TrimLeft(rest, "-")
-		usage.msg = fmt.Sprintf("unknown flag %q", dashed(name))
+		usage.Msg = fmt.Sprintf("unknown flag %q", dashed(name))
 		known := flagNames(c.Command.Flags)
 		for _, s := range keysOf(c.Command.Name) {
 			known = append(known, s.table.Names()...)
@@ -329,21 +310,21 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		near := nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(movedFlags))))
 		switch key, now := keyHint(c.Command.Name, near), movedFlags[near]; {
 		case key != "":
-			usage.hint = key
+			usage.Hint = key
 		case now != "" && near == name:
-			usage.hint = now
+			usage.Hint = now
 		case near != "":
-			usage.hint = strings.TrimSpace(fmt.Sprintf("did you mean --%s? %s", near, now))
+			usage.Hint = strings.TrimSpace(fmt.Sprintf("did you mean --%s? %s", near, now))
 		}
 	}
-	if name, ok := strings.CutPrefix(usage.msg, "flag needs an argument: -"); ok {
-		usage.msg = fmt.Sprintf("%s: got nothing, want a value", dashed(strings.TrimLeft(name, "-")))
+	if name, ok := strings.CutPrefix(usage.Msg, "flag needs an argument: -"); ok {
+		usage.Msg = fmt.Sprintf("%s: got nothing, want a value", dashed(strings.TrimLeft(name, "-")))
 	}
-	if m := badFlagValue.FindStringSubmatch(usage.msg); m != nil {
-		usage.msg = fmt.Sprintf("%s: got %s, want %s", dashed(m[2]), m[1], wanted(c.Command.Flags, m[2]))
+	if m := badFlagValue.FindStringSubmatch(usage.Msg); m != nil {
+		usage.Msg = fmt.Sprintf("%s: got %s, want %s", dashed(m[2]), m[1], wanted(c.Command.Flags, m[2]))
 	}
-	if m := badEnvironment.FindStringSubmatch(usage.msg); m != nil {
-		usage.msg = fmt.Sprintf("%s: got %s, want %s", m[2], m[1], wanted(c.Command.Flags, m[3]))
+	if m := badEnvironment.FindStringSubmatch(usage.Msg); m != nil {
+		usage.Msg = fmt.Sprintf("%s: got %s, want %s", m[2], m[1], wanted(c.Command.Flags, m[3]))
 	}
 	return usage
 }
@@ -417,33 +398,22 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	var usage *usageError
-	var misuse *option.Misuse
-	var gate *gateError
-	var library cli.ExitCoder // the library's help command found no topic
-	switch {
-	case errors.As(err, &usage):
-		s.sayAll(stderr, err, usage.hint)
-		return exitUsage
-	case errors.As(err, &misuse):
-		s.sayAll(stderr, err, misuse.Hint)
-		return exitUsage
-	case errors.As(err, &gate):
-		if gate.msg != "" {
-			s.sayAll(stderr, err, "")
-		}
-		return exitGate
-	case errors.As(err, &library):
+	if errors.As(err, new(cli.ExitCoder)) { // the library's help command found no topic
 		msg, near, _ := strings.Cut(strings.ToLower(err.Error()[:1])+err.Error()[1:], ". Did you mean ")
 		hint := "see blis-train --help"
 		if near != "" {
 			hint = "did you mean " + near
 		}
-		s.say(stderr, msg, hint)
-		return exitUsage
+		err = &option.Misuse{Msg: msg, Hint: hint}
 	}
 	s.sayAll(stderr, err, hintOf(err))
-	if coded := (*trace.Error)(nil); errors.As(err, &coded) && isUsage(coded.Code) {
+	coded := (*trace.Error)(nil)
+	switch {
+	case errors.As(err, new(*option.Misuse)):
+		return exitUsage
+	case errors.As(err, new(*pipeline.VerdictError)):
+		return exitGate
+	case errors.As(err, &coded) && isUsage(coded.Code):
 		return exitUsage
 	}
 	return exitFailed
@@ -487,8 +457,13 @@ func (s *session) say(stderr io.Writer, msg, hint string) {
 	}
 }
 
+// hintOf is the hint that the terminal shows with an error.
 func hintOf(err error) string {
-	if errors.As(err, new(*bug)) {
+	misuse := (*option.Misuse)(nil)
+	switch {
+	case errors.As(err, &misuse):
+		return misuse.Hint
+	case errors.As(err, new(*bug)):
 		return reportHint
 	}
 	return trace.HintOf(err)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -80,8 +81,8 @@ func newCommand(do func(*cli.Context, *console) error, groups ...[]cli.Flag) *cl
 			return err
 		}
 		if c.NArg() > 0 && c.Command.ArgsUsage == "" {
-			return &usageError{msg: fmt.Sprintf("%s: got argument %q, want flags only", fullName(c), c.Args().First()),
-				hint: "quote a value that holds blanks: --flag 'two words'"}
+			return &option.Misuse{Msg: fmt.Sprintf("%s: got argument %q, want flags only", fullName(c), c.Args().First()),
+				Hint: "quote a value that holds blanks: --flag 'two words'"}
 		}
 		return do(c, con)
 	}}
@@ -90,7 +91,7 @@ func newCommand(do func(*cli.Context, *console) error, groups ...[]cli.Flag) *cl
 func newConsole(c *cli.Context) (*console, error) {
 	con := &console{
 		out: c.App.Writer, err: c.App.ErrWriter,
-		json: c.Bool("json"), quiet: c.Bool("quiet"), width: 100, last: map[string]time.Time{},
+		json: c.Bool("json"), quiet: c.Bool("quiet"), width: 100, last: map[string]time.Time{}, told: map[trace.Finding]bool{},
 		special: c.Bool("allow-special"), session: c.App.Metadata[sessionKey].(*session),
 	}
 	if w := columns(con.err); w > 0 {
@@ -138,9 +139,6 @@ func (con *console) warn(findings []trace.Finding) {
 	for _, f := range findings {
 		con.mu.Lock()
 		again := con.told[f]
-		if con.told == nil {
-			con.told = map[trace.Finding]bool{}
-		}
 		con.told[f] = true
 		con.mu.Unlock()
 		if again {

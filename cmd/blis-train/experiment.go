@@ -10,27 +10,32 @@ import (
 
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/option"
 )
 
 func isolationCommand() *cli.Command {
 	o := cluster.DefaultIsolationOptions()
-	return newCommand(runIsolation, flagsOf(o.Table()), []cli.Flag{outFlag("output `FOLDER`")})
+	return experimentCommand(&o, o.Table(), func(c *cli.Context, con *console) error {
+		doc, err := cluster.Isolation(c.Context, o)
+		if err != nil {
+			return err
+		}
+		con.warn(doc.Warnings)
+		showIsolation(con, doc)
+		return con.document(doc)
+	})
 }
 
-func runIsolation(c *cli.Context, con *console) error {
-	o := cluster.DefaultIsolationOptions()
-	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
-	if err := con.setOptions(c, o.Table()); err != nil {
-		return err
-	}
-	par.WideHeap()
-	doc, err := cluster.Isolation(c.Context, o)
-	if err != nil {
-		return err
-	}
-	con.warn(doc.Warnings)
-	showIsolation(con, doc)
-	return con.document(doc)
+// experimentCommand is a command whose table of options is bound to o.
+func experimentCommand(o *cluster.IsolationOptions, t option.Table, do func(*cli.Context, *console) error) *cli.Command {
+	return newCommand(func(c *cli.Context, con *console) error {
+		o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
+		if err := con.setOptions(c, t); err != nil {
+			return err
+		}
+		par.WideHeap()
+		return do(c, con)
+	}, flagsOf(t), []cli.Flag{outFlag("output `FOLDER`")})
 }
 
 func showIsolation(con *console, d *cluster.Document) {
@@ -63,23 +68,15 @@ func showIsolation(con *console, d *cluster.Document) {
 
 func optimiseCommand() *cli.Command {
 	o := cluster.DefaultOptimiseOptions()
-	return newCommand(runOptimise, flagsOf(o.Table()), []cli.Flag{outFlag("output `FOLDER`")})
-}
-
-func runOptimise(c *cli.Context, con *console) error {
-	o := cluster.DefaultOptimiseOptions()
-	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
-	if err := con.setOptions(c, o.Table()); err != nil {
-		return err
-	}
-	par.WideHeap()
-	doc, err := cluster.Optimise(c.Context, o)
-	if err != nil {
-		return err
-	}
-	con.warn(doc.Warnings)
-	showOptimise(con, doc)
-	return con.document(doc)
+	return experimentCommand(&o.IsolationOptions, o.Table(), func(c *cli.Context, con *console) error {
+		doc, err := cluster.Optimise(c.Context, o)
+		if err != nil {
+			return err
+		}
+		con.warn(doc.Warnings)
+		showOptimise(con, doc)
+		return con.document(doc)
+	})
 }
 
 func showOptimise(con *console, d *cluster.OptimiseDoc) {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -102,7 +101,7 @@ func runExport(c *cli.Context, con *console) error {
 		return con.exportSet(c, o)
 	}
 	got, err := pipeline.Export(c.Context, c.Args().First(), o)
-	if err := asGate(err); err != nil {
+	if err != nil {
 		return err
 	}
 	return showExport(con, o.Out, got)
@@ -126,14 +125,6 @@ func exportQueue(c *cli.Context, con *console, o pipeline.ExportOptions) error {
 		return err
 	}
 	return showExport(con, o.Out, got)
-}
-
-// asGate is the error with the exit status of a verdict, where it is one.
-func asGate(err error) error {
-	if refused := new(pipeline.VerdictError); errors.As(err, &refused) {
-		return gatef("%s", refused.Msg)
-	}
-	return err
 }
 
 // exportDoc is what export --json prints.
@@ -238,7 +229,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		return err
 	}
 	purpose := cmp.Or(o.For, set.ValidatedFor)
-	if err := asGate(o.Judge(purpose, coeff.ScopeAll, set.VerdictFor(purpose), nil)); err != nil {
+	if err := o.Judge(purpose, coeff.ScopeAll, set.VerdictFor(purpose), nil); err != nil {
 		return err
 	}
 	out := &export.Output{}
@@ -264,7 +255,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		if out, err = export.Export(src, write, o.Options); err != nil {
 			return err
 		}
-		if err := asGate(o.TooFarOff(out)); err != nil {
+		if err := o.TooFarOff(out); err != nil {
 			return err
 		}
 	}

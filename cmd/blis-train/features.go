@@ -100,7 +100,7 @@ func featuresVersion(asked string, set *coeff.Set) (features.Version, error) {
 	}
 	v := features.Version(asked)
 	if err := features.CheckVersion(v); err != nil {
-		return "", &usageError{msg: "--spec: " + err.Error()}
+		return "", usagef("--spec: %v", err)
 	}
 	if set != nil && set.SpecVersion != v {
 		return "", usagef("--spec: got %s, but the coefficients are for %s", v, set.SpecVersion)
@@ -229,7 +229,7 @@ func explainKernels(c *cli.Context, con *console) error {
 	}
 	rules := library.Rules(c.String("rules"))
 	if err := rules.Check(); err != nil {
-		return &usageError{msg: "--" + err.Error()}
+		return usagef("--%v", err)
 	}
 	tables, err := library.Load(c.String("tables"), dep.Hardware.Name)
 	if err != nil {

@@ -48,7 +48,7 @@ func buildLibrary(c *cli.Context, con *console) error {
 	o := library.DefaultOptions()
 	o.Rules, o.Batches, o.Date, o.Workers = library.Rules(c.String("rules")), c.Int("batches"), c.String("date"), c.Int("workers")
 	if err := o.Rules.Check(); err != nil {
-		return &usageError{msg: "--" + err.Error()}
+		return usagef("--%v", err)
 	}
 	if o.Batches < 30 || o.Batches > 100_000 {
 		return usagef("--batches: got %d, want 30 to 100000", o.Batches)

@@ -56,7 +56,7 @@ func runPredictorRows(c *cli.Context, con *console) error {
 		return err
 	}
 	in := c.Args().First()
-	out := outOr(c, in)
+	out := cmp.Or(c.String("out"), in)
 	if err := con.claim(out, c.Bool("force") || out == in); err != nil {
 		return err
 	}
@@ -69,14 +69,6 @@ func runPredictorRows(c *cli.Context, con *console) error {
 		return err
 	}
 	return con.document(doc)
-}
-
-// outOr is -o, or the folder that was read.
-func outOr(c *cli.Context, in string) string {
-	if out := c.String("out"); out != "" {
-		return out
-	}
-	return in
 }
 
 // makeRows makes the rows of every run and prints the account.
@@ -124,7 +116,7 @@ func runPredictorFit(c *cli.Context, con *console) error {
 	o := predictor.DefaultTrainOptions()
 	o.Weights, o.Seed, o.Workers = c.String("weights"), c.Uint64("seed"), c.Int("workers")
 	if err := o.Check(); err != nil {
-		return &usageError{msg: err.Error()}
+		return usagef("%v", err)
 	}
 	ro, err := con.rowOptionsOf(c, predictor.DefaultOptions())
 	if err != nil {
@@ -161,7 +153,7 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 		if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
 			return "", "", nil, err
 		}
-		out = outOr(c, in)
+		out = cmp.Or(c.String("out"), in)
 		if err := con.claim(out, c.Bool("force") || out == in); err != nil {
 			return "", "", nil, err
 		}

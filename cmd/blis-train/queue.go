@@ -73,7 +73,7 @@ func queueOptions(c *cli.Context) (autoscale.Options, error) {
 		return o, usagef("--ttft: got %q, want median or mean", s)
 	}
 	if err := o.Check(); err != nil {
-		return o, &usageError{msg: err.Error()}
+		return o, usagef("%v", err)
 	}
 	return o, nil
 }

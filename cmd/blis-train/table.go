@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -53,13 +54,18 @@ func (con *console) tables(sections []report.Section, ids ...string) {
 }
 
 func (con *console) print(t *report.Table) {
+	con.put(func() string { return t.Terminal(con.outWidth) })
+}
+
+// put prints text for people; nothing with --json or --quiet.
+func (con *console) put(text func() string) {
 	if con.json || con.quiet || con.summary {
 		return
 	}
 	con.mu.Lock()
 	defer con.mu.Unlock()
 	con.clearBar()
-	fmt.Fprintln(con.text, t.Terminal(con.outWidth))
+	fmt.Fprintln(con.text, text())
 }
 
 // number, percent and micros print unknown as a dash.
@@ -116,20 +122,7 @@ func (con *console) table(title string, header cells, rows []cells) {
 // lines prints text for people, wrapped, further lines indented; nothing
 // with --json or --quiet.
 func (con *console) lines(s string) {
-	if con.json || con.quiet || con.summary {
-		return
-	}
-	con.mu.Lock()
-	defer con.mu.Unlock()
-	con.clearBar()
-	fmt.Fprintln(con.text, wrapped(s, con.briefColumns()))
-}
-
-func (con *console) briefColumns() int {
-	if con.outWidth > 0 {
-		return min(con.outWidth, briefWidth)
-	}
-	return briefWidth
+	con.put(func() string { return wrapped(s, min(cmp.Or(con.outWidth, briefWidth), briefWidth)) })
 }
 
 // wrapped breaks a line at spaces; the rest is indented by two more than the line.
@@ -156,9 +149,6 @@ func (con *console) hold(findings []trace.Finding) {
 	}
 	con.mu.Lock()
 	defer con.mu.Unlock()
-	if con.told == nil {
-		con.told = map[trace.Finding]bool{}
-	}
 	for _, f := range findings {
 		if !con.told[f] {
 			con.held = append(con.held, f)

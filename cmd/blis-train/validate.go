@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -89,10 +90,7 @@ func runValidate(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	out := o.Out
-	if out == "" {
-		out = c.Args().First()
-	}
+	out := cmp.Or(o.Out, c.Args().First())
 	con.judged(val, fit, out)
 	if err := con.tellCI(c, val, fit); err != nil {
 		return err
