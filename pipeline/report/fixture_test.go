@@ -290,8 +290,9 @@ func madeExtract(sc scale, run func(int) string) *result.Extract {
 	e := &result.Extract{Header: header("extract", sc, run)}
 	for i := range sc.runs {
 		e.Runs = append(e.Runs, result.ExtractRun{ID: run(i), Folder: run(i),
-			Records: result.Records{Read: 25000, Kept: 24950, Dropped: map[string]int64{"foreign_scope": 40, "duplicate_span": 10}},
-			Steps:   result.ExtractSteps{StepTotals: result.StepTotals{Summaries: 3000}}, Requests: result.ExtractRequests{Engine: 1200, APILinked: 1198},
+			Records:  result.Records{Read: 25000, Kept: 24950, Dropped: map[string]int64{"foreign_scope": 40, "duplicate_span": 10}},
+			Steps:    result.ExtractSteps{StepTotals: result.StepTotals{Summaries: 3000}},
+			Requests: result.ExtractRequests{Engine: 1200, APILinked: 1198},
 			Files:    []result.ExtractFile{{Input: result.Input{Name: "traces.jsonl", Bytes: 1 << 23}, Kind: "traces", Lines: 900}},
 			Examples: []result.Example{{Reason: "duplicate_span", Place: run(i) + "/traces.jsonl:12:40", What: "span seen before"}}})
 	}
