@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -42,7 +43,7 @@ func (s *Set) Check() error {
 	if err := s.Library.check(); err != nil {
 		return err
 	}
-	return s.checkNumbers()
+	return finite("", reflect.ValueOf(s).Elem())
 }
 
 func (m *AlphaModel) check() error {
@@ -52,9 +53,6 @@ func (m *AlphaModel) check() error {
 	}
 	if m.Replay && !Replayable(m.Target) {
 		return trace.Errorf(BadFile, "%s.replay: got true for a target that contains a wait, want overhead or egress", path)
-	}
-	if err := finite(path+".lambda", m.Lambda); err != nil {
-		return err
 	}
 	if err := checkTerms(path+".coefficients", m.Coefficients); err != nil {
 		return err
@@ -71,9 +69,6 @@ func (m *AlphaModel) checkDeployments(path string) error {
 		if len(values) != len(m.Coefficients) {
 			return trace.Errorf(BadFile, "%s.%s: got %d values, want %d", path, name, len(values), len(m.Coefficients))
 		}
-		if err := finite(path+"."+name, values...); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -85,24 +80,8 @@ func checkTerms(path string, cs []Coefficient) error {
 			return trace.Errorf(BadFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only", path, i,
 				c.Identified, c.Name)
 		}
-		if err := finite(fmt.Sprintf("%s[%d].value", path, i), c.numbers()...); err != nil {
-			return err
-		}
 	}
 	return nil
-}
-
-func (c *Coefficient) numbers() []float64 {
-	all := []float64{c.Value}
-	if c.Estimate != nil {
-		all = append(all, *c.Estimate)
-	}
-	for _, pair := range []*[2]float64{c.CI95, c.FoldSpread, c.EstimateCI95, c.Range} {
-		if pair != nil {
-			all = append(all, pair[:]...)
-		}
-	}
-	return all
 }
 
 func checkCovariance(path string, rows [][]float64, n int) error {
@@ -116,65 +95,40 @@ func checkCovariance(path string, rows [][]float64, n int) error {
 		if len(row) != n {
 			return trace.Errorf(BadFile, "%s[%d]: got %d columns, want %d", path, i, len(row), n)
 		}
-		if err := finite(fmt.Sprintf("%s[%d]", path, i), row...); err != nil {
-			return err
-		}
 	}
 	return nil
 }
 
-func (s *Set) checkNumbers() error {
-	if err := finite("gamma", s.Gamma); err != nil {
-		return err
-	}
-	if err := finite("trained_on.lambda", s.TrainedOn.Lambda, s.TrainedOn.Gamma); err != nil {
-		return err
-	}
-	for _, target := range slices.Sorted(maps.Keys(s.TrainedOn.HoldOutRMSE)) {
-		if err := finite("trained_on.hold_out_rmse."+target, s.TrainedOn.HoldOutRMSE[target]); err != nil {
-			return err
+// finite says which number of a value is none, by the path of its keys in the file.
+func finite(path string, v reflect.Value) error {
+	in := func(at string, part reflect.Value) error { return finite(strings.TrimPrefix(path+at, "."), part) }
+	var err error
+	switch v.Kind() {
+	case reflect.Float64:
+		if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
+			err = trace.Errorf(BadFile, "%s: got %g, want a finite number", path, f)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			err = finite(path, v.Elem())
+		}
+	case reflect.Slice, reflect.Array:
+		for i := 0; i < v.Len() && err == nil; i++ {
+			err = in(fmt.Sprintf("[%d]", i), v.Index(i))
+		}
+	case reflect.Map:
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		for i := 0; i < len(keys) && err == nil; i++ {
+			err = in("."+keys[i].String(), v.MapIndex(keys[i]))
+		}
+	case reflect.Struct:
+		for i := 0; i < v.NumField() && err == nil; i++ {
+			key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+			err = in("."+key, v.Field(i))
 		}
 	}
-	for _, regime := range slices.Sorted(maps.Keys(s.Residuals)) {
-		for _, q := range s.Residuals[regime] {
-			if err := finite("residual_quantiles."+regime, q[:]...); err != nil {
-				return err
-			}
-		}
-	}
-	return s.checkVerdicts()
-}
-
-// checkVerdicts covers the numbers that no prediction uses.
-func (s *Set) checkVerdicts() error {
-	for _, g := range s.Gates {
-		if g.Value != nil {
-			if err := finite("gates."+g.Name, *g.Value); err != nil {
-				return err
-			}
-		}
-		if err := finite("gates."+g.Name, g.Threshold); err != nil {
-			return err
-		}
-	}
-	if c := s.Certificate; c != nil {
-		if c.MinZeroGradient != nil {
-			if err := finite("certificate.min_zero_gradient", *c.MinZeroGradient); err != nil {
-				return err
-			}
-		}
-		return finite("certificate.max_active_gradient", c.MaxActiveGradient)
-	}
-	return nil
-}
-
-func finite(path string, values ...float64) error {
-	for _, v := range values {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return trace.Errorf(BadFile, "%s: got %g, want a finite number", path, v)
-		}
-	}
-	return nil
+	return err
 }
 
 // Outside lists what of the deployment the coefficients were not trained on: model, hardware, tp,

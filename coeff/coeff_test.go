@@ -152,8 +152,9 @@ func TestFaultsHaveTheirOwnCode(t *testing.T) {
 func TestSaveRefusesWhatLoadRefuses(t *testing.T) {
 	s := sample()
 	s.Alpha[1].Coefficients[3].Value = math.NaN()
-	if err := s.Save(&bytes.Buffer{}); trace.CodeOf(err) != BadFile {
-		t.Errorf("got %v, want %s", err, BadFile)
+	err := s.Save(&bytes.Buffer{})
+	if trace.CodeOf(err) != BadFile || !strings.Contains(err.Error(), "alpha[1].coefficients[3].value: got NaN") {
+		t.Errorf("got %v, want %s with the path of the number", err, BadFile)
 	}
 }
 

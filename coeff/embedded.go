@@ -127,5 +127,5 @@ func (l *Library) check() error {
 			return trace.Errorf(BadFile, "library.host.%s: got %v, want a time in us and its standard error, both >= 0", v.name, v.pair)
 		}
 	}
-	return finite("library.expected_error", l.Expected.TPOTMape, l.Expected.TTFTMedian)
+	return nil
 }
