@@ -219,11 +219,11 @@ var calibrationRun string
 // alone at half to nine tenths of its capacity, recorded as a trace dump, extracted
 // and fitted.
 func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) {
-	dir, err := os.MkdirTemp("", "blis-train-calibration-")
+	dir, remove, err := files.Temporary("", "blis-train-calibration-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	in, out := filepath.Join(dir, "calibration"), filepath.Join(dir, "out")
 	if err := os.Mkdir(in, 0o777); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/trace"
@@ -83,7 +84,7 @@ func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+	log, err := files.Append(path)
 	if err != nil {
 		return nil, err
 	}

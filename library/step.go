@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -161,11 +162,11 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	tmp, err := os.MkdirTemp("", "blis-train-library-")
+	tmp, remove, err := files.Temporary("", "blis-train-library-")
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	defer os.RemoveAll(tmp)
+	defer remove()
 	o := extract.DefaultOptions()
 	o.Out = tmp
 	doc, err := extract.Run(ctx, found, o)

@@ -180,6 +180,11 @@ func (o *ExportOptions) Judge(purpose, scope, verdict string, why []string) erro
 // WriteExport writes the files of a format: name, and those beside it.
 func WriteExport(name string, format export.Format, out *export.Output) (*ExportResult, error) {
 	got := &ExportResult{Format: format, Files: []result.Input{}, Output: out}
+	for _, f := range out.Files { // all of them or none
+		if err := files.CheckOutput(name+f.Suffix, false); err != nil {
+			return nil, err
+		}
+	}
 	for _, f := range out.Files {
 		if err := files.Write(name+f.Suffix, f.Data); err != nil {
 			return nil, err

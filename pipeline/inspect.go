@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -116,11 +117,11 @@ func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result
 
 // inspectRecordings extracts to a temporary folder.
 func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string) (*result.Inspect, error) {
-	dir, err := os.MkdirTemp("", "blis-train-inspect-")
+	dir, remove, err := files.Temporary("", "blis-train-inspect-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	x := o.Extract
 	x.Out = dir
 	runs, err := discovered(inputs, &x)

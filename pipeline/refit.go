@@ -3,12 +3,12 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -57,11 +57,11 @@ func Refit(ctx context.Context, file string, set *coeff.Set, o RefitOptions) (*R
 	if err != nil {
 		return nil, err
 	}
-	tmp, err := os.MkdirTemp("", "blis-train-refit-")
+	tmp, remove, err := files.Temporary("", "blis-train-refit-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(tmp)
+	defer remove()
 	xo := extract.DefaultOptions()
 	xo.Out, xo.Workers, xo.ToolVersion, xo.Progress = tmp, o.Workers, folder.ToolVersion, o.Progress
 	ext, err := extract.Run(ctx, runs, xo)

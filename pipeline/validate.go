@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -278,7 +277,7 @@ func writeReport(out, figures string, in report.Input) error {
 	if figures == "" {
 		return nil
 	}
-	if err := os.MkdirAll(figures, 0o777); err != nil {
+	if err := files.Folder(figures); err != nil {
 		return err
 	}
 	return report.Figures(func(name string, data []byte) error { return files.Write(filepath.Join(figures, name), data) }, in)

@@ -138,7 +138,11 @@ Example:
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out, talk, held := newOutput(stdout), newOutput(stderr), &session{}
 	defer held.release()
-	ctx, stop := interruptible()
+	interrupted := func() {
+		files.Sweep()
+		held.say(talk, "interrupted, temporary files removed", "")
+	}
+	ctx, stop := interruptible(interrupted)
 	defer stop()
 	word := ""
 	if len(args) > 1 {
@@ -152,9 +156,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	args = rearrange(app, args)
 	err := attempt(ctx, app, args)
 	if ctx.Err() != nil {
-		held.say(talk, "interrupted, temporary files removed", "")
+		interrupted()
 		return exitInterrupted
 	}
+	files.Sweep()
 	code := held.exitCode(talk, err)
 	if lost := out.failure(); lost != nil {
 		held.say(talk, lost.Error(), "")

@@ -57,6 +57,9 @@ func talkFlags() []cli.Flag {
 	}
 }
 
+// outputFiles are flags whose files are written when the work is done.
+var outputFiles = []string{"ledger", "junit", "save-gram", "emit-otlp"}
+
 func outFlag(usage string) cli.Flag {
 	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: usage}
 }
@@ -100,6 +103,13 @@ func newConsole(c *cli.Context) (*console, error) {
 	con.text = con.out
 	con.outWidth = columns(con.text)
 	con.brief = c.Command != nil && slices.Contains(flagNames(c.Command.Flags), "verbose") && !c.Bool("verbose")
+	for _, name := range outputFiles {
+		if path := c.String(name); path != "" {
+			if err := files.CheckOutput(path, con.special && name == "junit"); err != nil {
+				return nil, err
+			}
+		}
+	}
 	switch c.String("log-format") {
 	case "", "text":
 	case "json":

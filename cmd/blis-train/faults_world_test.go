@@ -431,17 +431,6 @@ func interrupts() (out []fault) {
 			return w.refused(r, err)
 		})
 	}
-	for name, text := range map[string]string{
-		"a bomb of zeros": strings.Repeat("\x00", 1<<26), "a bomb of blanks": strings.Repeat(" ", 1<<26),
-		"a bomb of lines": strings.Repeat("{}\n", 1<<23),
-	} {
-		add(name, func(w *world) error {
-			w.put("bomb.gz", gzipped(text))
-			must(w.t, w.edit("run.yaml", `traces: "traces.jsonl"`, "traces: [traces.jsonl, bomb.gz]"))
-			r, err := w.extract("--max-expansion", "100")
-			return w.refused(r, err, "bomb.gz")
-		})
-	}
 	return out
 }
 

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -26,25 +27,32 @@ func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
 
 // What happens at the edge of every command: signals and our own mistakes.
 
-// interruptible ends the context at the first interrupt and the process at the
-// second. stop gives the signals back.
-func interruptible() (ctx context.Context, stop func()) {
+// patience is how long a command has to end by itself once it was interrupted.
+const patience = 1500 * time.Millisecond
+
+// interruptible ends the context at the first interrupt, and the process at the second or
+// when its patience is at an end. stop gives the signals back.
+func interruptible(last func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	got, done := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
 	ignoreBrokenPipes()
 	go func() {
-		for n := 0; ; n++ {
-			select {
-			case <-done:
-				return
-			case <-got:
-			}
-			if n > 0 {
-				os.Exit(exitInterrupted)
-			}
+		select {
+		case <-done:
+			return
+		case <-got:
 			cancel()
 		}
+		select {
+		case <-done:
+			return
+		case <-got:
+		case <-time.After(patience):
+		}
+		time.AfterFunc(patience/4, func() { os.Exit(exitInterrupted) }) // nobody may read what last says
+		last()
+		os.Exit(exitInterrupted)
 	}()
 	return ctx, func() {
 		signal.Stop(got)

@@ -39,6 +39,11 @@ func runPlan(c *cli.Context, con *console) error {
 	if dir == "" {
 		return usagef("missing -o FOLDER")
 	}
+	if list := c.String("tasks-dir"); list != "" {
+		if err := files.CheckTree(list); err != nil {
+			return err
+		}
+	}
 	plan, err := shard.MakePlan(c.Args().Slice(), dir, c.Int64("part-bytes"), o)
 	if err != nil {
 		return err
@@ -87,7 +92,7 @@ func (con *console) tellOpen(c *cli.Context, open []string, doc any) error {
 // writeTasks lists tasks as files 0, 1, 2, ... of a folder, and removes the files of a
 // longer list.
 func writeTasks(dir string, open []string) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := files.Folder(dir); err != nil {
 		return err
 	}
 	for i, id := range open {

@@ -341,6 +341,9 @@ func (con *console) tellCI(c *cli.Context, val *result.Validation, fit *result.F
 		if err != nil {
 			return err
 		}
+		if con.special {
+			return files.WriteSpecial(path, text)
+		}
 		return files.Write(path, text)
 	}
 	return nil

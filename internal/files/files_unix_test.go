@@ -90,7 +90,10 @@ func TestWriteFollowsTheUmask(t *testing.T) {
 	if err := Write(dir, nil); trace.CodeOf(err) != specialFile {
 		t.Errorf("got %v, want %s", err, specialFile)
 	}
-	if err := Write(os.DevNull, []byte("x")); err != nil {
+	if err := Write(os.DevNull, []byte("x")); trace.CodeOf(err) != specialFile {
+		t.Errorf("got %v, want %s", err, specialFile)
+	}
+	if err := WriteSpecial(os.DevNull, []byte("x")); err != nil {
 		t.Error(err)
 	}
 	if st, err := os.Stat(os.DevNull); err != nil || st.Mode().IsRegular() {

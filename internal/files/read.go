@@ -4,7 +4,9 @@
 //	             a file system that does not answer is given up after a while
 //	DirFS        a folder under the same rules
 //	Unpack       gzip that does not unfold without end
-//	Begin        a file that gets its name when it is complete
+//	Begin        a file that gets its name when it is complete; never behind a link,
+//	             a pipe or a device, as Folder, Append and CheckTree hold too
+//	Sweep        away with what has no name yet
 //	Lock         a folder for this process alone
 package files
 
@@ -35,6 +37,7 @@ const (
 const (
 	silentAfter  = 5 * time.Second
 	specialHint  = "copy it to a file first, or give --allow-special when the pipe is meant"
+	outputHint   = "what is behind it may be somebody else's, or wait for ever: remove it, or choose another name"
 	maxNameShown = 60
 )
 
@@ -77,6 +80,12 @@ func check(name string, st fs.FileInfo, special bool) error {
 
 func kindOf(mode fs.FileMode) string {
 	switch {
+	case mode.IsRegular():
+		return "a file"
+	case mode.IsDir():
+		return "a folder"
+	case mode&fs.ModeSymlink != 0:
+		return "a symbolic link"
 	case mode&fs.ModeNamedPipe != 0:
 		return "a pipe"
 	case mode&fs.ModeSocket != 0:
@@ -87,15 +96,17 @@ func kindOf(mode fs.FileMode) string {
 	return "a special file"
 }
 
-// stat is os.Stat that gives up on a file system that does not answer.
-func stat(name string) (fs.FileInfo, error) {
+func stat(name string) (fs.FileInfo, error) { return statBy(os.Stat, name) }
+
+// statBy gives up on a file system that does not answer.
+func statBy(how func(string) (fs.FileInfo, error), name string) (fs.FileInfo, error) {
 	type answer struct {
 		st  fs.FileInfo
 		err error
 	}
 	got := make(chan answer, 1)
 	go func() {
-		st, err := os.Stat(name)
+		st, err := how(name)
 		got <- answer{st, err}
 	}()
 	late := time.NewTimer(silentAfter)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -84,7 +85,7 @@ func Append(path string, e Entry) error {
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o644)
+	f, err := files.Append(path)
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}

@@ -1,12 +1,14 @@
 package extract
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
@@ -21,7 +23,7 @@ type Options struct {
 	Format       table.Format // parquet | arrow
 	MaxBadFrac   float64      // share of unreadable input that fails the run, 0..1
 	MaxLine      int64        // bytes of one line or message
-	MaxExpansion int64        // decompressed bytes per compressed byte
+	MaxExpansion int64        // decompressed bytes per compressed byte, of what grows beyond files.FreeExpansion
 	SplitEngines bool         // go on when engine runs overlap in time
 	WhyRejected  bool         // write OUT/rejected.jsonl
 	Force        bool         // parse again even when nothing changed
@@ -31,6 +33,7 @@ type Options struct {
 	Config       *result.Config // the pipeline.yaml that set options, for extract.json; nil for none
 	Stdin        io.Reader
 	Progress     trace.Progress
+	free         int64 // in place of files.FreeExpansion; 0: that
 
 	// Batches finds out what ran in each step of a run from its tables; nil, or
 	// a run above maxBatchRows, leaves those figures of extract.json null.
@@ -39,7 +42,7 @@ type Options struct {
 
 // DefaultOptions are the defaults of every option.
 func DefaultOptions() Options {
-	return Options{Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 12000, Memory: 16 << 20}
+	return Options{Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: files.MaxExpansion, Memory: 16 << 20}
 }
 
 // Check reports the first option out of bounds.
@@ -67,7 +70,7 @@ func (o *Options) Table() option.Table {
 		option.String("format", &o.Format, "table `FORMAT`: parquet or arrow").Recorded(),
 		option.Real("max-bad-frac", &o.MaxBadFrac, "fail above this `SHARE` of unreadable input; 0 is any loss"),
 		option.Whole("max-line", &o.MaxLine, "drop lines and messages of more `BYTES`").Recorded(),
-		option.Whole("max-expansion", &o.MaxExpansion, "stop a compressed file that grows beyond `N` times its size").Recorded(),
+		option.Whole("max-expansion", &o.MaxExpansion, "stop a compressed file that grows beyond 1 GB and `N` times its size").Recorded(),
 		option.Switch("split-engines", &o.SplitEngines, "accept several engines whose stamps overlap: <id>.1, <id>.2").Recorded(),
 		option.Switch("why-rejected", &o.WhyRejected, "write every dropped record with its reason to OUT/rejected.jsonl"),
 		option.List("set", &o.Set, "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)").Recorded(),
@@ -81,7 +84,8 @@ func (o *Options) Table() option.Table {
 func (o *Options) command() string { return o.Table().Command("extract") }
 
 func (o *Options) streaming() source.Options {
-	return source.Options{Workers: o.workers(), Limits: source.Limits{MaxLine: o.MaxLine, MaxExpansion: o.MaxExpansion}, Stdin: o.Stdin}
+	limits := source.Limits{MaxLine: o.MaxLine, MaxExpansion: o.MaxExpansion, Free: cmp.Or(o.free, files.FreeExpansion)}
+	return source.Options{Workers: o.workers(), Limits: limits, Stdin: o.Stdin}
 }
 
 func (o *Options) workers() int {

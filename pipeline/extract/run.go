@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -209,6 +210,7 @@ type extraction struct {
 	ids     []string // of every run folder of this call
 	acc     *source.Account
 	stage   string
+	unstage func() // removes it
 	set     *inputSet
 	stamps  []fileStamp // of the inputs before they were read
 	col     *collector
@@ -240,6 +242,7 @@ func (x *extraction) read(ctx context.Context) (err error) {
 	if err := os.MkdirAll(x.stage, 0o755); err != nil {
 		return err
 	}
+	x.unstage = files.Staged(x.stage)
 	if x.set, err = x.run.open(); err != nil {
 		return err
 	}
@@ -256,8 +259,8 @@ func (x *extraction) close() {
 	if x.iter != nil {
 		x.iter.Abort()
 	}
-	if x.stage != "" {
-		os.RemoveAll(x.stage)
+	if x.unstage != nil {
+		x.unstage()
 	}
 }
 

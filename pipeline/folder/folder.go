@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -85,9 +87,13 @@ var ownNames = map[string]bool{
 // MaxInput is far above any document or workload file, bytes.
 const MaxInput = 4 << 30
 
+// ownFolders are those of ownNames that are folders; the others are files.
+var ownFolders = []string{"tables", "rows", "figures", TasksDir}
+
 // Claim makes the output folder, or refuses one that holds files which are not
-// ours unless force is set. Until release is called another process is refused it;
-// release takes away what Claim made and nobody wrote to.
+// ours unless force is set, or a link, a pipe or a device where a file of ours should
+// be. What a killed call left half-written goes. Until release is called another
+// process is refused the folder; release takes away what Claim made and nobody wrote to.
 func Claim(dir string, force bool) (release func(), err error) {
 	made := missing(dir)
 	if err := prepareOut(dir, force); err != nil {
@@ -100,6 +106,10 @@ func Claim(dir string, force bool) (release func(), err error) {
 	case taken:
 		return nil, trace.Hinted(fmt.Errorf("%s: another blis-train is writing there", dir), "wait for it, or choose another folder with -o")
 	}
+	if err := errors.Join(checkOwn(dir), tidy(dir)); err != nil {
+		lock.Close()
+		return nil, err
+	}
 	return func() {
 		for _, d := range made {
 			if os.Remove(d) != nil { // it holds files
@@ -108,6 +118,43 @@ func Claim(dir string, force bool) (release func(), err error) {
 		}
 		lock.Close()
 	}, nil
+}
+
+// checkOwn refuses what stands under our names and is none of our files.
+func checkOwn(dir string) error {
+	for _, name := range slices.Sorted(maps.Keys(ownNames)) {
+		path := filepath.Join(dir, name)
+		check := files.CheckTree
+		if !slices.Contains(ownFolders, name) {
+			check = func(path string) error { return files.CheckOutput(path, false) }
+		}
+		if err := check(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// half is the name of a file that was being written: files.Begin's, or a table's.
+var half = regexp.MustCompile(`^(?:(.+)\.tmp[0-9a-f]{8}|\.([a-z_]+)-[0-9]+\.tmp)$`)
+
+// tidy removes the half-written files of calls that were killed: of the documents, of the
+// tables beside them, and of the tables of runs.
+func tidy(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		at, relErr := filepath.Rel(dir, path)
+		depth := strings.Count(at, string(filepath.Separator))
+		m := half.FindStringSubmatch(d.Name())
+		switch {
+		case err != nil || relErr != nil:
+			return errors.Join(err, relErr)
+		case d.IsDir() && at != "." && (at != "tables" && depth == 0 || depth > 1):
+			return fs.SkipDir
+		case m == nil || !d.Type().IsRegular() || depth == 0 && !ownNames[m[1]] && !ownNames[m[2]+".parquet"]:
+			return nil
+		}
+		return os.Remove(path)
+	})
 }
 
 // missing are the folder and its parents that are not there, the innermost first.

@@ -23,7 +23,7 @@ type life struct {
 	s, t      int64
 	sure      int64
 	tail      int64
-	chunks    []int64 // tokens of steps s..t; nil until planned
+	upTo      []int64 // prompt tokens that ran in step s, in s and s+1, ... up to t; nil until planned
 	noPrefill Reason  // set: steps s..t are unknown
 	broken    Reason  // set: steps from..to are unknown
 	from, to  int64
@@ -57,15 +57,20 @@ func (l *life) chunk(u int64) (trace.Chunk, bool) {
 		return trace.Chunk{}, false
 	case u > l.t:
 		return trace.Chunk{Computed: l.prompt + u - l.t - 1, Prompt: l.prompt, New: 1}, true
-	case l.noPrefill != "" || l.chunks == nil:
+	case l.noPrefill != "" || l.upTo == nil:
 		return trace.Chunk{}, false
 	}
-	c := trace.Chunk{Computed: l.cached, Prompt: l.prompt}
-	for _, n := range l.chunks[:u-l.s] {
-		c.Computed += n
-	}
-	c.New = l.chunks[u-l.s]
+	before := l.ran(u - 1)
+	c := trace.Chunk{Computed: l.cached + before, Prompt: l.prompt, New: l.ran(u) - before}
 	return c, c.New > 0
+}
+
+// ran are the planned prompt tokens of steps s..u.
+func (l *life) ran(u int64) int64 {
+	if u < l.s {
+		return 0
+	}
+	return l.upTo[u-l.s]
 }
 
 // lifeReader makes the lives of a run from its requests, in scheduling order.

@@ -90,14 +90,14 @@ func (f *filler) labels() {
 	f.finding(codeFilledIn, "first decodes stand among the context requests; they are taken for decodes")
 }
 
-// mostLost bounds the steps that stand for lost records.
+// mostLost bounds the steps that stand for lost records, beside eight for every record that is there.
 const mostLost = 1 << 20
 
 // steps makes the steps of the run from its passes: one for each, an empty one
 // where the engine was idle, unknown ones for lost records. Between ticks only the
 // passes that cross a second are recorded ones.
 func (f *filler) steps(a *audit) {
-	id, ticks, every := int64(0), 0, f.tickEvery()
+	id, ticks, every, spare := int64(0), 0, f.tickEvery(), int64(mostLost+8*len(f.passes))
 	add := func(t trace.StepTotals) int64 {
 		f.out.Totals = append(f.out.Totals, t)
 		id++
@@ -109,9 +109,10 @@ func (f *filler) steps(a *audit) {
 			before := &f.passes[i-1]
 			switch lost := p.it.Index - before.it.Index - 1; {
 			case lost > 0:
-				for range min(lost, mostLost) {
+				for range min(lost, max(1, spare)) {
 					add(trace.StepTotals{})
 				}
+				spare -= lost
 			case p.idle && before.hasEnd:
 				n := add(trace.StepTotals{Known: true})
 				f.record(a, trace.Step{ID: n, TsStartNs: before.endNs})

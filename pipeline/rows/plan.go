@@ -23,6 +23,54 @@ type plan struct {
 	blocked  []Reason
 	noTail   []bool // the summary says that the tails did not run
 	confirm  []bool // counts only where a summary confirms it
+
+	unblocked, unconfirmed unset
+}
+
+// mostChunks is how many steps a prompt may run in: far above a million tokens in chunks of
+// 512. mostMembers is how many requests all steps may have together: 1,000 in each of a million.
+const (
+	mostChunks  = 1 << 12
+	mostMembers = 1 << 30
+)
+
+// unset finds the indices of an array that are still to be set, however many ranges set it:
+// by index, the next one or one before that.
+type unset []int32
+
+func newUnset(n int64) unset {
+	s := make(unset, n+1)
+	for u := range s {
+		s[u] = int32(u)
+	}
+	return s
+}
+
+// from is the first index from u on that is to be set; the length of the array when there is none.
+func (s unset) from(u int64) int64 {
+	for int64(s[u]) != u {
+		s[u] = s[s[u]]
+		u = int64(s[u])
+	}
+	return u
+}
+
+// each hands over the indices of [lo, hi) that were to be set.
+func (s unset) each(lo, hi int64, set func(u int64)) {
+	for u := s.from(lo); u < hi; u = s.from(u) {
+		set(u)
+		s[u]++
+	}
+}
+
+// members is in how many steps of first..last the lives ran together, as they say.
+func members(lives []life, first, last int64) (n int64) {
+	for i := range lives {
+		if l := &lives[i]; l.broken == "" {
+			n += max(0, min(last, l.tail)-max(first, l.s)+1)
+		}
+	}
+	return n
 }
 
 func newPlan(lives []life, first, last int64, s *Steps, lost []Span) *plan {
@@ -31,7 +79,7 @@ func newPlan(lives []life, first, last int64, s *Steps, lost []Span) *plan {
 		budget: d.Engine.MaxNumBatchedTokens, threshold: d.Engine.LongPrefillThreshold, chunking: d.Engine.ChunkedPrefill,
 		summary: make([]int32, n), decodes: make([]int32, n), tails: make([]int32, n), firsts: make([]int32, n),
 		prefills: make([]int32, n), prompts: make([]int64, n), running: make([]int32, n),
-		blocked: make([]Reason, n), noTail: make([]bool, n), confirm: make([]bool, n)}
+		blocked: make([]Reason, n), noTail: make([]bool, n), confirm: make([]bool, n), unblocked: newUnset(n), unconfirmed: newUnset(n)}
 	for i := range p.summary {
 		p.summary[i] = -1
 	}
@@ -51,7 +99,7 @@ func newPlan(lives []life, first, last int64, s *Steps, lost []Span) *plan {
 // release lets go of what only the reconstruction needed: lives and tails stay.
 func (p *plan) release() {
 	p.summary, p.decodes, p.tails, p.firsts, p.prefills, p.prompts, p.running = nil, nil, nil, nil, nil, nil, nil
-	p.blocked, p.confirm, p.recorded = nil, nil, nil
+	p.blocked, p.confirm, p.recorded, p.unblocked, p.unconfirmed = nil, nil, nil, nil, nil
 }
 
 // span clips a step interval to the plan and returns array indices [lo, hi).
@@ -81,9 +129,7 @@ func (p *plan) count() {
 // mustConfirm makes steps count only where a summary confirms them.
 func (p *plan) mustConfirm(from, last int64) {
 	lo, hi := p.span(from, last)
-	for u := lo; u < hi; u++ {
-		p.confirm[u] = true
-	}
+	p.unconfirmed.each(lo, hi, func(u int64) { p.confirm[u] = true })
 }
 
 func (p *plan) add(to []int32, from, last int64) {
@@ -96,11 +142,7 @@ func (p *plan) add(to []int32, from, last int64) {
 // block makes steps unknown; the first reason stays.
 func (p *plan) block(from, to int64, why Reason) {
 	lo, hi := p.span(from, to)
-	for u := lo; u < hi; u++ {
-		if p.blocked[u] == "" {
-			p.blocked[u] = why
-		}
-	}
+	p.unblocked.each(lo, hi, func(u int64) { p.blocked[u] = why })
 }
 
 // guessCached finds the cached tokens that no snapshot tells: when every step
@@ -143,7 +185,11 @@ func (p *plan) promptTokensOf(l *life) (int64, bool) {
 func (p *plan) cut() {
 	var queue, active []*life
 	for i := range p.lives {
-		if l := &p.lives[i]; l.broken == "" && l.noPrefill == "" {
+		switch l := &p.lives[i]; {
+		case l.broken != "" || l.noPrefill != "":
+		case l.t-l.s >= mostChunks:
+			l.noPrefill = prefillUnknown
+		default:
 			queue = append(queue, l)
 		}
 	}
@@ -167,16 +213,14 @@ func (p *plan) cutStep(active []*life, u int64) []*life {
 	}
 	going := active[:0]
 	for _, l := range active {
-		left := l.prompt - l.cached
-		for _, n := range l.chunks {
-			left -= n
-		}
+		ran := l.ran(u - 1)
+		left := l.prompt - l.cached - ran
 		n := p.chunkSize(left, budget)
 		budget -= n
-		l.chunks = append(l.chunks, n)
+		l.upTo = append(l.upTo, ran+n)
 		switch {
 		case n < 1 || n == left && u < l.t && !p.endsEarly(l, u) || n < left && u == l.t && !l.guess:
-			l.noPrefill, l.chunks = prefillUnknown, nil
+			l.noPrefill, l.upTo = prefillUnknown, nil
 		case u < l.t:
 			going = append(going, l)
 		}

@@ -10,8 +10,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// maxStepRange bounds the dense step array; a wider range of ids is damage.
-const maxStepRange = 1 << 25
+// maxStepRange bounds the dense step array, stepsPerSummary and fewSteps what it may be beside
+// the steps that were recorded: a wider range of ids is damage (spec#cost-limits).
+const (
+	maxStepRange    = 1 << 23
+	stepsPerSummary = 256
+	fewSteps        = 1 << 12
+	maxLoggedSteps  = 1 << 25
+)
 
 // Rebuild finds out what ran in every step of the run, as far as its tables
 // tell. Run of the result is the run without events, which no row needs.
@@ -59,6 +65,10 @@ func (s *Steps) fill() error {
 	lives := reader.lives(s.Run.Requests)
 	first, last := s.stepRange(lives)
 	s.First = first
+	if n := members(lives, first, last); n > mostMembers {
+		return trace.Errorf(codeBadStepIDs, "run %s: steps of requests: got %d together in steps %d..%d, want at most %d", s.Run.ID, n, first,
+			last, mostMembers)
+	}
 	s.plan = newPlan(lives, first, last, s, s.lost(first, last))
 	b := newBuilder(s)
 	if err := b.fill(); err != nil {
@@ -93,8 +103,13 @@ func checkIDs(run *trace.Run) error {
 		return nil
 	}
 	lo, hi := run.Steps[0].ID, run.Steps[len(run.Steps)-1].ID
-	if hi-lo >= maxStepRange || hi-lo < 0 {
-		return trace.Errorf(codeBadStepIDs, "run %s: step ids: got %d..%d, want a range below %d", run.ID, lo, hi, maxStepRange)
+	limit := min(maxStepRange, max(fewSteps, stepsPerSummary*int64(len(run.Steps))))
+	if run.Aggregate != nil { // their ids are ours, one a logged pass
+		limit = maxLoggedSteps
+	}
+	if hi-lo >= limit || hi-lo < 0 {
+		return trace.Errorf(codeBadStepIDs, "run %s: step ids: got %d..%d in %d summaries, want a range below %d", run.ID, lo, hi,
+			len(run.Steps), limit)
 	}
 	for i := 1; i < len(run.Steps); i++ {
 		if run.Steps[i].ID == run.Steps[i-1].ID {

@@ -96,15 +96,11 @@ func checkTokens(t *testing.T, s *Steps) {
 	}
 	for i := range s.plan.lives {
 		l := &s.plan.lives[i]
-		if l.chunks == nil || l.guess {
+		if l.upTo == nil || l.guess {
 			continue
 		}
-		var n int64
-		for _, c := range l.chunks {
-			n += c
-		}
-		if n != l.prompt-l.cached {
-			t.Errorf("%s %s: chunks %v, want %d tokens", s.Run.ID, l.id, l.chunks, l.prompt-l.cached)
+		if n := l.ran(l.t); n != l.prompt-l.cached {
+			t.Errorf("%s %s: prompt tokens up to each step %v, want %d in all", s.Run.ID, l.id, l.upTo, l.prompt-l.cached)
 		}
 	}
 }

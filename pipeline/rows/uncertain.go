@@ -21,7 +21,7 @@ func (p *plan) dropUncertain() {
 	for changed := true; changed; {
 		changed = false
 		for i := range p.lives {
-			if l := &p.lives[i]; l.chunks != nil && l.chunked() && p.isUncertain(i, uncertain) {
+			if l := &p.lives[i]; l.upTo != nil && l.chunked() && p.isUncertain(i, uncertain) {
 				p.takeBack(i, uncertain)
 				changed = true
 			}
@@ -46,7 +46,7 @@ func (p *plan) tally(i int, uncertain []int32) {
 func (p *plan) book(l *life, sign int64) {
 	lo, hi := p.span(l.s, l.t)
 	for u := lo; u < hi; u++ {
-		p.prompts[u] += sign * l.chunks[u+p.first-l.s]
+		p.prompts[u] += sign * (l.ran(u+p.first) - l.ran(u+p.first-1))
 		p.running[u] += int32(sign)
 	}
 }
@@ -62,7 +62,7 @@ func (p *plan) mark(i int, uncertain []int32) {
 func (p *plan) takeBack(i int, uncertain []int32) {
 	l := &p.lives[i]
 	p.book(l, -1)
-	l.noPrefill, l.chunks = prefillUnknown, nil
+	l.noPrefill, l.upTo = prefillUnknown, nil
 	p.block(l.s, l.t, prefillUnknown)
 	p.mark(i, uncertain)
 }

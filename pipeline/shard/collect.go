@@ -37,6 +37,9 @@ func Collect(ctx context.Context, dir string, o pipeline.RunOptions) (*Collected
 	if err := plan.options(dir, &o); err != nil {
 		return nil, err
 	}
+	if err := files.CheckTree(o.Extract.Out); err != nil {
+		return nil, err
+	}
 	release, err := folder.Claim(o.Extract.Out, false)
 	if err != nil {
 		return nil, err

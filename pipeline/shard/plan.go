@@ -86,6 +86,11 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 	if err != nil {
 		return nil, err
 	}
+	for _, name := range append([]string{planFile}, jobDirs...) {
+		if err := files.CheckTree(filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
 	if _, err := os.Stat(filepath.Join(dir, planFile)); !errors.Is(err, fs.ErrNotExist) {
 		return nil, &option.Misuse{Msg: fmt.Sprintf("%s: got a folder with a plan, want another one", dir),
 			Hint: "blis-train collect " + dir + " goes on with that plan"}

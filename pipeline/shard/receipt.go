@@ -57,11 +57,14 @@ func (j Job) Folder(name string) string { return j.path(dataDir, name) }
 // ended does not.
 func (j Job) Do(ctx context.Context, t *Task, do func(dir string) error) (*Receipt, error) {
 	id := t.ID()
-	dir, err := os.MkdirTemp(j.path(dataDir), halfPrefix+id+"-")
+	if err := errors.Join(files.Folder(j.path(dataDir)), files.Folder(j.path(receiptsDir))); err != nil {
+		return nil, err
+	}
+	dir, remove, err := files.Temporary(j.path(dataDir), halfPrefix+id+"-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	if err := guarded(func() error { return do(dir) }); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

@@ -25,6 +25,8 @@ const (
 	manifestsDir = "manifests"
 )
 
+var jobDirs = []string{tasksDir, passesDir, dataDir, receiptsDir, manifestsDir}
+
 // hashDigits is how much of a SHA-256 stands in a name, hexadecimal digits.
 const hashDigits = 16
 
@@ -69,8 +71,8 @@ func (j Job) path(elem ...string) string { return filepath.Join(append([]string{
 // Offer writes the tasks of a pass, in order. Tasks that were offered before keep their
 // receipts.
 func (j Job) Offer(pass string, tasks []Task) error {
-	for _, dir := range []string{tasksDir, passesDir, dataDir, receiptsDir, manifestsDir} {
-		if err := os.MkdirAll(j.path(dir), 0o777); err != nil {
+	for _, dir := range jobDirs {
+		if err := files.Folder(j.path(dir)); err != nil {
 			return err
 		}
 	}

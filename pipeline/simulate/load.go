@@ -186,11 +186,11 @@ func (s *Simulation) recordedRun(dir string) (*trace.Run, error) {
 		return nil, &option.Misuse{Msg: fmt.Sprintf("--workload: %s holds %d runs, want one", dir, len(runs)),
 			Hint: "give one of them, such as " + runs[0].Dir}
 	}
-	tmp, err := os.MkdirTemp("", "blis-train-simulate-")
+	tmp, remove, err := files.Temporary("", "blis-train-simulate-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(tmp)
+	defer remove()
 	o := extract.DefaultOptions()
 	o.Out, o.ToolVersion = tmp, folder.ToolVersion
 	doc, err := extract.Run(s.ctx, runs, o)

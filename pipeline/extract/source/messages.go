@@ -18,13 +18,16 @@ type messages struct {
 	long func() // waits for the one place for long messages
 }
 
+// lengthPrefix stands before each message.
+type lengthPrefix [4]byte
+
 // next makes the next batch, unpacking framed messages. A lost message ends the
 // batch, so that numbers stay consecutive in it.
 func (r *messages) next(buf *[]byte) (*batch, error) {
 	b := &batch{form: formProto, data: (*buf)[:0]}
 	defer func() { *buf = b.data[:0] }()
-	for len(b.data) < blockBytes {
-		var prefix [4]byte
+	for len(b.data)+len(b.ends)*len(lengthPrefix{}) < blockBytes { // empty messages fill a batch too
+		var prefix lengthPrefix
 		n, err := io.ReadFull(r.src.R, prefix[:])
 		switch {
 		case err == io.EOF:
@@ -37,7 +40,10 @@ func (r *messages) next(buf *[]byte) (*batch, error) {
 			return b.orNil(), r.src.ReadError(err)
 		}
 		want := int64(binary.BigEndian.Uint32(prefix[:]))
-		data, err := r.message(b.data, want)
+		data := b.data
+		if want > 0 {
+			data, err = r.message(b.data, want)
+		}
 		if err == nil {
 			b.data, b.ends = data, append(b.ends, len(data))
 			r.pos += 4 + want

@@ -72,6 +72,10 @@ func parse[R records](b *batch, d Decoder[R]) *Parsed[R] {
 		start := 0
 		for i, end := range b.ends {
 			msg := b.data[start:end]
+			if i > 0 && end == 0 || i > 1 && end == b.ends[i-2] { // empty like the one before, which tells of all
+				out.lines++
+				continue
+			}
 			run := d.Message
 			if t := bytes.TrimLeft(msg, " \t\r\n"); len(t) > 0 && t[0] == '{' {
 				run = d.Line // legacy zstd frames hold JSON too

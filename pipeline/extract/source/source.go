@@ -90,7 +90,8 @@ type Source struct {
 // Limits bound what one input may make us hold.
 type Limits struct {
 	MaxLine      int64 // bytes of one line or message
-	MaxExpansion int64 // decompressed bytes per compressed byte
+	MaxExpansion int64 // decompressed bytes per compressed byte, of what is longer than Free
+	Free         int64 // decompressed bytes that any file may grow to
 }
 
 // Open opens an input (standard input for "-") and finds out what it is by
@@ -176,8 +177,8 @@ type expansionGuard struct {
 func (g *expansionGuard) Read(p []byte) (int, error) {
 	n, err := g.r.Read(p)
 	g.s.out += int64(n)
-	if g.s.out > 1<<26 && g.s.out/max(1, g.s.raw.n) > g.s.Limits.MaxExpansion {
-		return 0, g.s.Errorf(CodeOverLimit, "expands beyond %d times its size (--max-expansion)", g.s.Limits.MaxExpansion)
+	if l := g.s.Limits; g.s.out > l.Free && g.s.out/max(1, g.s.raw.n) > l.MaxExpansion {
+		return 0, g.s.Errorf(CodeOverLimit, "expands to more than %d MB and %d times its size (--max-expansion)", l.Free/1e6, l.MaxExpansion)
 	}
 	if err == io.ErrUnexpectedEOF { // not to be taken for the end of a short read
 		err = errCut
