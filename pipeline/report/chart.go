@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strconv"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Figure is a titled group of panels with a legend and one sentence that says
@@ -337,15 +340,40 @@ func (f *frame) Inside(x, y float64) bool {
 	return x >= f.X.Lo && x <= f.X.Hi && y >= f.y.Lo && y <= f.y.Hi
 }
 
-// Curve draws a polyline through values, thinned to at most maxCurve points.
+// gap is a point of a curve where nothing was measured.
+var gap = [2]float64{math.NaN(), math.NaN()}
+
+// Curve draws polylines through values, broken at gaps and thinned to at most maxCurve points each.
 func (f *frame) Curve(xy [][2]float64, p Paint, width float64, dash int) {
-	pts := make([]point, 0, min(len(xy), maxCurve))
-	for _, v := range sparse(xy) {
-		pts = append(pts, f.At(v[0], v[1]))
+	for len(xy) > 0 {
+		part, rest := xy, [][2]float64(nil)
+		if i := slices.IndexFunc(xy, func(v [2]float64) bool { return math.IsNaN(v[0]) }); i >= 0 {
+			part, rest = xy[:i], xy[i+1:]
+		}
+		pts := make([]point, 0, min(len(part), maxCurve))
+		for _, v := range sparse(part) {
+			pts = append(pts, f.At(v[0], v[1]))
+		}
+		if len(pts) > 0 {
+			f.line(pts, p, width, dash)
+		}
+		xy = rest
 	}
-	if len(pts) > 0 {
-		f.line(pts, p, width, dash)
+}
+
+// idleSplits are the indices at which a curve over time is broken: the time since the point before is so many times the median one.
+func idleSplits(x []float64, times float64) []int {
+	var steps []float64
+	for i := 1; i < len(x); i++ {
+		steps = append(steps, x[i]-x[i-1])
 	}
+	median, out := stat.Median(steps), []int{}
+	for i, d := range steps {
+		if d > times*median {
+			out = append(out, i+1)
+		}
+	}
+	return out
 }
 
 // Stairs draws an empirical distribution: flat, then up at each value.

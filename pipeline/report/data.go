@@ -425,12 +425,14 @@ func loadPanel(r result.InspectRun) *Drawing {
 	return &p.Drawing
 }
 
-// seriesPoints places known bins at their middle.
+// seriesPoints places known bins at their middle; an unknown one is a gap.
 func seriesPoints(vs []*float64, binS float64) [][2]float64 {
 	var out [][2]float64
 	for i, v := range vs {
 		if v != nil {
 			out = append(out, [2]float64{(float64(i) + 0.5) * binS, *v})
+		} else if len(out) > 0 {
+			out = append(out, gap)
 		}
 	}
 	return out

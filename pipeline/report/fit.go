@@ -148,8 +148,16 @@ func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing
 	y := Linear("prediction/measured − 1 (%)", lo*100, hi*100, 4)
 	p := NewFrame(PanelW, 200, regime+", against "+against, Linear(againstLabels[against], xs.Lo, xs.Hi, 5), y)
 	p.Level(0, ink, Solid, "")
-	p.Area(x, p10, p90, regimePaint(regime), 0.2)
-	p.Curve(mid, regimePaint(regime), 2, Solid)
+	var breaks []int
+	if against == "time" {
+		breaks = idleSplits(x, 5)
+	}
+	from := 0
+	for _, to := range append(breaks, len(mid)) {
+		p.Area(x[from:to], p10[from:to], p90[from:to], regimePaint(regime), 0.2)
+		p.Curve(mid[from:to], regimePaint(regime), 2, Solid)
+		from = to
+	}
 	for i := range mid {
 		if len(mid) <= 30 {
 			p.Dot(p.At(mid[i][0], mid[i][1]), 2.2, regimePaint(regime), 0, "")
@@ -372,7 +380,9 @@ func driftPanel(r result.ValidationRun) *Drawing {
 	var xs, ys Span
 	ys.Take(0.85, 1.15)
 	leaves, length := false, blockLengthS(r.Drift)
+	var starts []float64
 	for _, d := range r.Drift {
+		starts = append(starts, d.StartS)
 		xs.Take(d.StartS, d.StartS+length)
 		ys.Take(d.Factor)
 		leaves = leaves || d.Factor < 0.9 || d.Factor > 1.1
@@ -386,7 +396,11 @@ func driftPanel(r result.ValidationRun) *Drawing {
 		colour = bad
 	}
 	var pts [][2]float64
-	for _, d := range r.Drift {
+	breaks := idleSplits(starts, 1.5) // blocks without rows are left out
+	for i, d := range r.Drift {
+		if slices.Contains(breaks, i) {
+			pts = append(pts, gap)
+		}
 		pts = append(pts, [2]float64{d.StartS, d.Factor}, [2]float64{d.StartS + length, d.Factor})
 	}
 	p.Curve(pts, colour, 2, Solid)

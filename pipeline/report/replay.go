@@ -226,8 +226,7 @@ var variants = []variant{
 	{result.VariantDrift, "simulated, drift-corrected", Prefill, dotted, 1.8},
 }
 
-// replayRuns are the runs with curves, those that gate first, and by the
-// largest plain KS when there are more than the page draws.
+// replayRuns are the runs with curves, those that gate first, then by the largest plain KS; more says how many the page leaves out.
 func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 	if in.Validation == nil {
 		return nil, ""
@@ -237,20 +236,18 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 			runs = append(runs, r)
 		}
 	}
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return a.ByReplayRank(&b) })
 	if len(runs) <= maxReplayRuns {
 		return runs, ""
 	}
 	more = fmt.Sprintf("%d of %d comparisons: those that gate first, then the largest plain KS; the table holds all.", maxReplayRuns,
 		len(runs))
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return a.ByReplayRank(&b) })
 	return runs[:maxReplayRuns], more
 }
 
-// curveFigure has a panel for each metric of each replay with curves; what describes it, with metric and run.
-func curveFigure(in Input, name, what string, panel func(result.ValidationRun, string, map[string]bool) *Drawing) *Figure {
+// curveFigure has a panel for each metric of each of the runs; what describes it, with metric and run.
+func curveFigure(name string, runs []result.ValidationRun, more, what string, panel func(result.ValidationRun, string, map[string]bool) *Drawing) *Figure {
 	fig, drawn := figureOf(name), map[string]bool{}
-	runs, more := replayRuns(in)
 	fig.More = more
 	for _, r := range runs {
 		for _, m := range metricNames {
@@ -279,9 +276,19 @@ func eachCurve(curves []result.Curve, metric string, drawn map[string]bool, visi
 	}
 }
 
-// ecdfFigure shows real and simulated distributions with the KS gap marked.
-func ecdfFigure(in Input) *Figure {
-	fig := curveFigure(in, "ecdf", "distribution of %s of %s, real and simulated", ecdfPanel)
+// firstReplays is how many replays are drawn under the verdict; the others stand with the replays.
+const firstReplays = 2
+
+// ecdfFigure shows real and simulated distributions with the KS gap marked: ecdf those that come first, ecdf-more the others.
+func ecdfFigure(in Input, name string) *Figure {
+	runs, more := replayRuns(in)
+	first := min(firstReplays, len(runs))
+	if name == "ecdf" {
+		runs, more = runs[:first], ""
+	} else {
+		runs = runs[first:]
+	}
+	fig := curveFigure(name, runs, more, "distribution of %s of %s, real and simulated", ecdfPanel)
 	if len(fig.Legend) > 0 {
 		fig.Legend = append(fig.Legend, Key{P: bad, Text: "KS gap"})
 	}
@@ -342,7 +349,8 @@ func timeAxis(what string, s Span) axis {
 
 // qqFigure compares quantiles.
 func qqFigure(in Input) *Figure {
-	return curveFigure(in, "qq", "quantiles of %s of %s, simulated against real", qqPanel)
+	runs, more := replayRuns(in)
+	return curveFigure("qq", runs, more, "quantiles of %s of %s, simulated against real", qqPanel)
 }
 
 func qqPanel(r result.ValidationRun, name string, drawn map[string]bool) *Drawing {

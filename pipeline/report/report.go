@@ -58,7 +58,7 @@ func Render(w io.Writer, in Input) error {
 func Sections(in Input) []Section { return sections(in, set{}) }
 
 func sections(in Input, figs set) []Section {
-	all := []Section{section(in, figs.All())}
+	all := []Section{section(in, figs)}
 	if in.Changes != nil {
 		all = append(all, changesSection(in))
 	}
@@ -85,22 +85,23 @@ func Figures(write func(name string, data []byte) error, in Input) error {
 
 // set holds every figure of a page by section, in reading order.
 type set struct {
-	Data, Audit, Coeff, Fit, Replay []*Figure
+	First, Data, Audit, Coeff, Fit, Replay []*Figure
 }
 
 func New(in Input) set {
 	return set{
+		First:  keep(ecdfFigure(in, "ecdf")),
 		Data:   keep(coverageFigure(in), loadFigure(in)),
 		Audit:  keep(targetFigure(in), pickupFigure(in), lagFigure(in)),
 		Coeff:  keep(utilisationFigure(in), surfaceFigure(in)),
 		Fit:    fitFigures(in),
-		Replay: keep(ecdfFigure(in), qqFigure(in), driftFigure(in)),
+		Replay: keep(ecdfFigure(in, "ecdf-more"), qqFigure(in), driftFigure(in)),
 	}
 }
 
 func (s set) All() []*Figure {
 	var out []*Figure
-	for _, fs := range [][]*Figure{s.Data, s.Audit, s.Coeff, s.Fit, s.Replay} {
+	for _, fs := range [][]*Figure{s.First, s.Data, s.Audit, s.Coeff, s.Fit, s.Replay} {
 		out = append(out, fs...)
 	}
 	return out

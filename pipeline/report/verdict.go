@@ -12,15 +12,16 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func section(in Input, figs []*Figure) Section {
+func section(in Input, figs set) Section {
 	s := Section{ID: "verdict", Nav: "Verdict", Title: "Verdict and gates",
 		Lead: "What was promised, what was measured, and what to do about the difference."}
+	s.Blocks = append(s.Blocks, FigureBlocks(figs.First)...)
 	s.Blocks = append(s.Blocks, cards(in)...)
 	if in.Validation == nil {
 		s.Missing = "No validation.json: run `blis-train validate --fit fit.json OUT` to test the coefficients on held-out rows and by replay."
 		return s
 	}
-	s.Blocks = append(s.Blocks, causes(in, figs)...)
+	s.Blocks = append(s.Blocks, causes(in, figs.All())...)
 	if m := in.Validation.Missing; len(m) > 0 && in.Validation.Verdict == coeff.VerdictFail {
 		s.Blocks = append(s.Blocks, Block{Heading: "What could not be judged"},
 			Block{List: FirstOf(Undecided(in.Validation.Gates), 4, "the gates without enough data below")})
@@ -35,15 +36,22 @@ func cards(in Input) []Block {
 	var cs []card
 	if f := in.Fit; f != nil && f.Beta.Holdout != nil {
 		h := f.Beta.Holdout
-		cs = append(cs, card{Name: "Step time, held-out rows", Value: pctOr(h.MAPE),
+		cs = append(cs, card{Name: "Step time, held-out rows", Value: pctOr(h.MAPE), Class: worstClass(in.Validation, "beta_mape"),
 			Sub: fmt.Sprintf("MAPE; best constant %s, noise floor %s", pctOr(h.MAPEConst), pctOr(h.MAPEFloor))})
-		cs = append(cs, card{Name: "Skill", Value: ShortOr(h.Skill), Sub: "0 = best constant, 1 = noise floor"})
+		cs = append(cs, card{Name: "Skill", Value: ShortOr(h.Skill), Class: worstClass(in.Validation, "beta_skill"), Sub: "0 = best constant, 1 = noise floor"})
 		if f.Beta.LocoWorst != nil {
 			cs = append(cs, card{Name: "Unseen configuration, worst", Value: pctOr(f.Beta.LocoWorst),
 				Sub: "MAPE; median " + pctOr(f.Beta.LocoMedian)})
 		}
 	}
 	if v := in.Validation; v != nil {
+		for _, name := range []string{"bias", "beta_max_error"} {
+			if g, ok := worstGate(v.Gates, name); ok && !*g.Pass {
+				what := words().Gates[name].What
+				cs = append(cs, card{Name: strings.ToUpper(what[:1]) + what[1:], Value: GateValue(name, g.Value), Class: "bad",
+					Sub: fmt.Sprintf("%s; must be %s %s", g.Scope, g.Op, GateThreshold(g))})
+			}
+		}
 		for _, m := range []string{"ttft", "itl", "e2e"} {
 			if g, ok := worstGate(v.Gates, "ks_"+m); ok {
 				cs = append(cs, card{Name: "Replay, worst KS of " + strings.ToUpper(m), Value: statistic(*g.Value), Class: gateClass(g),
@@ -55,6 +63,17 @@ func cards(in Input) []Block {
 		return nil
 	}
 	return []Block{{Cards: cs}}
+}
+
+// worstClass is the class of a gate's worst scope; "" where nothing was judged.
+func worstClass(v *result.Validation, name string) string {
+	if v == nil {
+		return ""
+	}
+	if i := slices.IndexFunc(sortedGates(v.Gates), func(g result.Gate) bool { return g.Name == name }); i >= 0 {
+		return gateClass(sortedGates(v.Gates)[i])
+	}
+	return ""
 }
 
 func gateClass(g result.Gate) string {
