@@ -115,6 +115,9 @@ func subcommands(word string) []*cli.Command {
 			all = append(all, cmd)
 		}
 	}
+	if known { // its own help needs no group
+		all[0].Category = ""
+	}
 	return all
 }
 

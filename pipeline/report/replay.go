@@ -246,7 +246,8 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 }
 
 // curveFigure has a panel for each metric of each of the runs; what describes it, with metric and run.
-func curveFigure(name string, runs []result.ValidationRun, more, what string, panel func(result.ValidationRun, string, map[string]bool) *Drawing) *Figure {
+func curveFigure(name string, runs []result.ValidationRun, more, what string,
+	panel func(result.ValidationRun, string, map[string]bool) *Drawing) *Figure {
 	fig, drawn := figureOf(name), map[string]bool{}
 	fig.More = more
 	for _, r := range runs {

@@ -38,7 +38,8 @@ func cards(in Input) []Block {
 		h := f.Beta.Holdout
 		cs = append(cs, card{Name: "Step time, held-out rows", Value: pctOr(h.MAPE), Class: worstClass(in.Validation, "beta_mape"),
 			Sub: fmt.Sprintf("MAPE; best constant %s, noise floor %s", pctOr(h.MAPEConst), pctOr(h.MAPEFloor))})
-		cs = append(cs, card{Name: "Skill", Value: ShortOr(h.Skill), Class: worstClass(in.Validation, "beta_skill"), Sub: "0 = best constant, 1 = noise floor"})
+		cs = append(cs, card{Name: "Skill", Value: ShortOr(h.Skill), Class: worstClass(in.Validation, "beta_skill"),
+			Sub: "0 = best constant, 1 = noise floor"})
 		if f.Beta.LocoWorst != nil {
 			cs = append(cs, card{Name: "Unseen configuration, worst", Value: pctOr(f.Beta.LocoWorst),
 				Sub: "MAPE; median " + pctOr(f.Beta.LocoMedian)})
