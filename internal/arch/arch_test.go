@@ -107,10 +107,10 @@ func productOf(dir string) string {
 
 // What the main module may come to, tests not counted.
 const (
-	mostPackages = 60
+	mostPackages = 66
 	mostEdges    = 400 // imports between our packages
 	longestChain = 13  // packages that import each other in a row
-	mostCode     = 86_500
+	mostCode     = 96_000
 )
 
 // TestHouse counts the main module: packages, imports, code lines without blanks and
