@@ -260,7 +260,8 @@ func flowStyle(n *yaml.Node) {
 
 // FillDefaults adds what vLLM's V1 engine takes for knobs that nobody gave, on
 // the draft's hardware, for `vllm serve`: 1024 seats and 8192 tokens on a
-// device of 70 GiB and more that is no A100, 256 and 2048 on smaller ones; not
+// device of 70 GiB and more that is no A100, from 0.28 on 16384 on one of 160 GiB,
+// 256 and 2048 on smaller ones; twice as many with performance_mode throughput; not
 // more seats than tokens. Unknown devices get nothing. Every value is noted as
 // vLLM's default.
 func (d *Draft) FillDefaults() {
@@ -273,6 +274,13 @@ func (d *Draft) FillDefaults() {
 	seqs, tokens := int64(256), int64(2048)
 	if sheet.MemoryGB >= 70 && !strings.HasPrefix(sheet.Name, "A100") {
 		seqs, tokens = 1024, 8192
+		version, _ := d.Get("vllm.version").(string)
+		if v, known := parseVersion(version); known && !less(v, largerGraphsSince) && sheet.MemoryGB >= 160 {
+			tokens = 16384
+		}
+	}
+	if d.Get("vllm.performance_mode") == "throughput" {
+		seqs, tokens = 2*seqs, 2*tokens
 	}
 	if d.Get("vllm.max_num_batched_tokens") == nil {
 		if longest, ok := d.Get("vllm.max_model_len").(int64); ok && d.Get("vllm.enable_chunked_prefill") == false {

@@ -13,11 +13,21 @@ import (
 const (
 	DefaultBlockSize            = 16  // tokens; CUDA
 	cpuBlockSize                = 128 // tokens; vLLM's CPU back end
-	DefaultGPUMemoryUtilization = 0.9 // share of device memory
+	DefaultGPUMemoryUtilization = 0.9 // share of device memory, before memoryShareSince
 	DefaultSchedulingPolicy     = "fcfs"
 	defaultChunkedPrefill       = true
 	defaultPrefixCaching        = true
 )
+
+// memoryShareSince is the first release that takes 0.92 of the memory (vllm/config/cache.py).
+var memoryShareSince = [2]int{0, 23}
+
+func defaultMemoryShare(version string) float64 {
+	if v, known := parseVersion(version); known && !less(v, memoryShareSince) {
+		return 0.92
+	}
+	return DefaultGPUMemoryUtilization
+}
 
 // engine reads the vllm section. Keys that are not ours are kept as
 // provenance when the stated version's `vllm serve` knows them.
@@ -30,7 +40,7 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 		ChunkedPrefill:       s.boolean("enable_chunked_prefill").Or(defaultChunkedPrefill),
 		PrefixCaching:        s.boolean("enable_prefix_caching").Or(defaultPrefixCaching),
 		BlockSize:            s.atLeast("block_size", 1, "tokens").Or(DefaultBlockSize),
-		GPUMemoryUtilization: s.within("gpu_memory_utilization", "share of device memory", 0, 1).Or(DefaultGPUMemoryUtilization),
+		GPUMemoryUtilization: s.within("gpu_memory_utilization", "share of device memory", 0, 1).Or(defaultMemoryShare(s.text("version", ""))),
 		KVBlocksGPU:          d.kvBlocks(s),
 		CPUOffloading:        s.boolean("cpu_offloading").Or(false),
 		KVBlocksCPU:          s.atLeast("kv_blocks_total_cpu", 0, "blocks").Or(0),

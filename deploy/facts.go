@@ -26,8 +26,8 @@ func (e *Engine) IsAsync() bool {
 }
 
 // asyncExcluded names what makes vLLM switch asynchronous scheduling off when
-// nobody asked for it, "" for nothing: the executor Ray and the CPU back end
-// (vllm/config/vllm.py of 0.15.1 to 0.32.0).
+// nobody asked for it, "" for nothing: the executor Ray, the CPU back end and
+// drafters that it cannot overlap (vllm/config/vllm.py of 0.15.1 to 0.33.0).
 func (e *Engine) asyncExcluded() string {
 	switch {
 	case e.Extra["distributed_executor_backend"] == "ray":
@@ -35,8 +35,18 @@ func (e *Engine) asyncExcluded() string {
 	case e.Extra["device"] == "cpu" || strings.HasSuffix(e.VLLMVersion, "+cpu"):
 		return "the CPU back end"
 	}
+	if s, err := e.Speculation(); err == nil && s != nil && !s.IsEagle() {
+		if since, ok := asyncDraftersSince[s.Method]; !ok || !e.isSince(since) {
+			return "drafts by " + s.Method
+		}
+	}
 	return ""
 }
+
+// asyncDraftersSince is the first release that schedules asynchronously with drafters
+// other than EAGLE and MTP; n-gram from 0.33 on with model runner V2, its default.
+var asyncDraftersSince = map[string][2]int{"ngram_gpu": {0, 19}, "dspark": {0, 26}, "dflash": {0, 23}, "draft_model": {0, 28},
+	"ngram": {0, 33}}
 
 // Assumed says what a fit or a simulation takes for granted: what is not modelled
 // ([Deployment.NotModelled]), and what the description does not state and nothing
@@ -47,7 +57,8 @@ func (d *Deployment) Assumed() []trace.Finding {
 		return out
 	}
 	return append(out, trace.Findingf(asyncAssumed,
-		"%s: vllm.version %q is no release number; asynchronous scheduling is taken as on, the default since vLLM %d.%d",
+		"%s: vllm.version %q is no release number; asynchronous scheduling is taken as on, the default since vLLM %d.%d, and the "+
+			"scheduler's rules are those of the newest one",
 		d.Name, e.VLLMVersion, asyncSchedulingSince[0], asyncSchedulingSince[1]))
 }
 
@@ -55,6 +66,10 @@ func (d *Deployment) Assumed() []trace.Finding {
 // on: kv_blocks_assumed where the size of the KV cache was estimated.
 func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	out := d.Assumed()
+	if _, known := d.Engine.Release(); !known && d.Engine.AsyncScheduling.OK { // else said there
+		out = append(out, trace.Findingf(asyncAssumed,
+			"%s: vllm.version %q is no release number; the scheduler's rules are those of the newest one", d.Name, d.Engine.VLLMVersion))
+	}
 	if n, estimated, err := d.KVBlocks(); err == nil && estimated {
 		out = append(out, trace.Findingf(kvBlocksAssumed, "%s: %d KV blocks estimated from memory", d.Name, n))
 	}

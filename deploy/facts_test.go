@@ -91,10 +91,39 @@ func TestGraphTokens(t *testing.T) {
 		captured       bool
 	}{{256, 1, 1, true}, {256, 2, 2, true}, {256, 3, 4, true}, {256, 5, 8, true}, {256, 17, 24, true}, {256, 250, 256, true},
 		{256, 257, 272, true},
-		{256, 512, 512, true}, {256, 513, 513, false}, {1024, 600, 600, false}, {3, 5, 6, true}, {3, 7, 7, false}} {
-		e := &Engine{MaxNumSeqs: c.seqs}
-		if padded, captured := e.GraphTokens(c.tokens); padded != c.padded || captured != c.captured {
+		{256, 512, 512, true}, {256, 513, 513, false}, {1024, 600, 600, false}, {3, 5, 5, false}, {3, 7, 7, false}, {100, 100, 104, true}} {
+		d := &Deployment{Engine: Engine{VLLMVersion: "0.15.1", MaxNumSeqs: c.seqs}}
+		if padded, captured := d.GraphSizes().Tokens(c.tokens); padded != c.padded || captured != c.captured {
 			t.Errorf("%g tokens at %d sequences: got %g, %v, want %g, %v", c.tokens, c.seqs, padded, captured, c.padded, c.captured)
+		}
+	}
+}
+
+// Sizes by release, those that vllm/config/vllm.py of each computes.
+func TestGraphTokensByRelease(t *testing.T) {
+	spec := Values{"speculative_config": map[string]any{"method": "eagle3", "num_speculative_tokens": 3}}
+	for _, c := range []struct {
+		version, gpu   string
+		seqs, budget   int64
+		extra          Values
+		tokens, padded float64
+		captured       bool
+	}{
+		{"0.28.0", "H100", 100, 8192, nil, 100, 104, true}, {"0.29.0", "H100", 100, 8192, nil, 100, 100, true},
+		{"0.33.0", "H100", 100, 8192, nil, 99, 100, true}, {"0.33.0", "H100", 100, 8192, nil, 101, 104, true},
+		{"0.26.0", "B200", 1024, 8192, nil, 600, 600, false}, {"0.28.0", "B200", 1024, 8192, nil, 600, 608, true},
+		{"0.33.0", "B200-SXM-180GB", 1024, 8192, nil, 1025, 1025, false},
+		{"0.19.1", "H100", 256, 100, nil, 99, 99, false}, {"0.23.0", "H100", 256, 100, nil, 99, 100, true},
+		{"0.28.0", "H100", 10, 8192, spec, 21, 24, true}, {"0.29.0", "H100", 5, 8192, spec, 17, 20, true},
+		{"0.28.0", "H100", 5, 8192, spec, 17, 24, true}, {"0.28.0", "H100", 5, 8192, spec, 40, 40, true},
+		{"0.28.0", "H100", 5, 8192, spec, 41, 41, false},
+		{"0.33.0", "H100", 256, 8192, Values{"performance_mode": "interactivity"}, 13, 13, true},
+	} {
+		d := &Deployment{Hardware: Hardware{Name: c.gpu},
+			Engine: Engine{VLLMVersion: c.version, MaxNumSeqs: c.seqs, MaxNumBatchedTokens: c.budget, Extra: c.extra}}
+		if padded, captured := d.GraphSizes().Tokens(c.tokens); padded != c.padded || captured != c.captured {
+			t.Errorf("%s, %s, %d seats: %g tokens: got %g, %v, want %g, %v", c.version, c.gpu, c.seqs, c.tokens, padded, captured,
+				c.padded, c.captured)
 		}
 	}
 }

@@ -53,6 +53,9 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	tp := float64(d.TP)
 	budget := float64(d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization)
 	free := budget - d.Model.WeightBytes()/tp - d.stepBytes() - contextBytes
+	if bytes, ok := number(d.Engine.Extra["kv_cache_memory_bytes"]); ok && bytes > 0 {
+		free = bytes // wins over gpu_memory_utilization
+	}
 	blocks := math.Floor(free/d.kvBlockBytes()) - 1
 	if !(blocks >= 1) {
 		return 0, trace.Errorf(BadHardware, "KV cache: got %.1f GiB left of %.1f GiB, want room for one block (weights %.1f GiB per device)",

@@ -35,7 +35,7 @@ type Stepper struct {
 	tp         int64
 	capability int64
 	symmetric  bool
-	engine     *deploy.Engine
+	graphs     deploy.GraphSizes
 
 	linear          []linearPart
 	moved           []movedPart
@@ -80,7 +80,7 @@ func (t *Tables) For(d *deploy.Deployment, rules Rules) (*Stepper, error) {
 		return nil, err
 	}
 	b := binder{t: t, d: d, m: &d.Model, tp: d.TP, s: &Stepper{rules: rules, layers: d.Model.NumLayers, tp: d.TP, capability: t.capability,
-		symmetric: hasSymmetricMemory(&d.Engine), engine: &d.Engine}}
+		symmetric: hasSymmetricMemory(&d.Engine), graphs: d.GraphSizes()}}
 	b.s.msPerByte = 1e3 / (movedShare * d.Hardware.BwPeakTBs * 1e12)
 	b.s.hiddenBytes = float64(d.Model.HiddenSize) * d.Model.BytesPerActivation
 	b.s.vocabBytes = float64(d.Model.VocabSize) * d.Model.BytesPerActivation

@@ -94,7 +94,7 @@ func (s *Stepper) StepMs(batch []trace.Chunk) parts {
 	}
 	run, captured := tokens, true
 	if s.rules == Engine {
-		run, captured = s.engine.GraphTokens(tokens)
+		run, captured = s.graphs.Tokens(tokens)
 	}
 	layers := float64(s.layers)
 	p[prefillAttention] *= layers

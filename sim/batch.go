@@ -9,7 +9,7 @@ type Batch struct {
 	StepID          int64
 	StartUs         int64   // start of schedule()
 	PrefillTokens   int64   // tokens
-	DecodeTokens    int64   // tokens = decode requests
+	DecodeTokens    int64   // tokens: one and its drafts for each decode request
 	PrefillReqs     int64   // requests
 	DecodeReqs      int64   // requests
 	CausalWork      int64   // token pairs: sum over prefill of n*c + n(n+1)/2
@@ -26,6 +26,7 @@ type Batch struct {
 	PreemptionEMA   float64 // share of preempted requests, averaged; this step included
 	StoreBlocks     int64   // blocks copied GPU->CPU with this step
 	LoadBlocks      int64   // blocks copied CPU->GPU with this step
+	DraftTokens     int64   // of DecodeTokens those that verify drafts
 }
 
 // Tokens is everything scheduled in the step.
@@ -42,6 +43,18 @@ func (b *Batch) Add(c, p, n, blocks, sign int64) {
 	b.DecodeTokens += sign
 	b.DecodeReqs += sign
 	b.DecodeContext += sign * (c + 1)
+	b.DecodeBlocks += sign * blocks
+	b.PastPrompt += sign * c
+}
+
+// AddVerify puts a decode of n tokens, n - 1 of them drafts, into the sums: it reads its
+// KV once. The rest is as in Add.
+func (b *Batch) AddVerify(c, n, blocks, sign int64) {
+	b.KVRead += sign * (c + n)
+	b.DecodeTokens += sign * n
+	b.DraftTokens += sign * (n - 1)
+	b.DecodeReqs += sign
+	b.DecodeContext += sign * (c + n)
 	b.DecodeBlocks += sign * blocks
 	b.PastPrompt += sign * c
 }

@@ -14,6 +14,10 @@ type Content struct {
 	// equal leading ids mean equal tokens.
 	Hashes     []uint64
 	HashTokens int64
+	// HashedTokens is how far Hashes speak of the request, its output included; 0 = its prompt.
+	HashedTokens int64
+	// Ahead is the number of tokens behind a block that its hash covers too.
+	Ahead int64
 	// Own is unlike any other request's: what is not shared is hashed with it.
 	Own uint64
 
@@ -51,9 +55,9 @@ const (
 // Block is the chained hash of block b, and whether its content is the
 // request's own: unlike any other request's.
 func (c *Content) Block(b, blockSize int64) (hash uint64, own bool) {
-	end := (b + 1) * blockSize
+	end := (b+1)*blockSize + c.Ahead
 	switch {
-	case end > c.PromptTokens:
+	case end > max(c.PromptTokens, c.HashedTokens):
 	case len(c.Hashes) > 0 && end <= int64(len(c.Hashes))*c.HashTokens:
 		span := (end - 1) / c.HashTokens
 		return mix(mix(domainSpan, c.spanChain(span)), uint64(b)), false
@@ -73,7 +77,7 @@ func (c *Content) Shared(blockSize int64) int64 {
 	if c.Group != 0 {
 		tokens = max(tokens, c.GroupTokens)
 	}
-	return min(tokens, c.PromptTokens) / blockSize
+	return max(0, min(tokens, max(c.PromptTokens, c.HashedTokens))-c.Ahead) / blockSize
 }
 
 // spanChain is the chain of the content ids up to span i.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -21,6 +22,10 @@ type Engine struct {
 	// knobs, resolved
 	blockSize, maxLen, maxSeqs, budget, longPrefill int64
 	chunked, byPriority                             bool
+	rules                                           deploy.Rules
+	watermark                                       int64        // blocks an admission beside running requests leaves free
+	depth, pp                                       int64        // batches in flight at most; pipeline stages
+	spec                                            *speculation // nil = none
 
 	now   int64
 	last  int64 // event outside, while idle
@@ -31,10 +36,15 @@ type Engine struct {
 	pool     *pool
 	cpu      *cpuTier // nil without offloading
 	waiting  waitQueue
+	front    waitQueue // served before it: see Rules.SkippedFirst, HoldersFirst
+	cadence  cadence   // of prefills
 	running  []*seq
 	inbox    []*seq // reached the input queue, not yet picked up
 	aborts   []int32
-	finished int64 // requests finished since the last schedule()
+	parked   []*seq // waiting for KV blocks of another server
+	deferred int    // waiting requests that were passed over
+	leaving  []*seq // finished, their blocks not yet taken by another server or still being written
+	finished int64  // requests finished since the last schedule()
 
 	visits     []*visit // by request, nil outside
 	freeVisits []*visit
@@ -47,7 +57,7 @@ type Engine struct {
 	flight   []flight // steps scheduled and not yet updated, oldest first
 	executed bool     // the iteration under way scheduled tokens
 	stuck    bool     // the last schedule() scheduled nothing although nobody ran: whoever holds blocks had left before it
-	gpuFree  int64
+	gpuFree  []int64  // by pipeline stage
 	ema      float64
 
 	source   rand.PCG
@@ -64,13 +74,17 @@ type Engine struct {
 	gapN      int64
 	spareGaps [][]int32         // of those that have left
 	check     func(when string) // tests: look at the state after every change
-	shortUs   int64             // when KV blocks last kept the queue waiting
-	forced    bool              // some request has a PickUpStep
-	quick     bool              // steady steps may be taken: synchronous, unobserved, no CPU tier
-	allDecode bool
-	memo      bool  // a request that found no blocks is not tried again before some came free
-	failed    error // of a delay inside a step
-	turns     uint  // of RunTo, to ask cfg.Done now and then
+	// Tests: told of a load, and asked whether the transfer of a parked or finished request is done.
+	onPark        func(s *seq)
+	isTransferred func(s *seq) bool
+	threshold     int64 // of the step being formed
+	shortUs       int64 // when KV blocks last kept the queue waiting
+	forced        bool  // some request has a PickUpStep
+	quick         bool  // steady steps may be taken: synchronous, unobserved, no CPU tier
+	allDecode     bool
+	memo          bool  // a request that found no blocks is not tried again before some came free
+	failed        error // of a delay inside a step
+	turns         uint  // of RunTo, to ask cfg.Done now and then
 }
 
 // Hooks are told what a driver of engines needs to know at once; nil ones are not.
@@ -98,7 +112,9 @@ type item struct {
 	s      *seq
 	n      int64
 	idx    int32
-	yields bool // the step computes its last known token, so it samples one
+	drafts int32 // of n, proposed tokens to verify
+	yields bool  // the step computes its last known token, so it samples one
+	fresh  bool  // admitted in this step: its drafts are padding
 }
 
 // flight is a step whose result is not yet processed.
@@ -123,9 +139,12 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		maxSeqs: d.MaxNumSeqs, budget: d.MaxNumBatchedTokens, longPrefill: d.LongPrefillThreshold, chunked: d.ChunkedPrefill,
 		byPriority: d.SchedulingPolicy == "priority", drift: newDriftCursor(cfg.Drift),
 	}
+	if err := e.setRules(); err != nil {
+		return nil, err
+	}
 	e.source.Seed(uint64(cfg.Seed), 0x51b5)
 	e.rng = rand.New(&e.source)
-	e.waiting.byPriority = e.byPriority
+	e.waiting.byPriority, e.front.byPriority = e.byPriority, e.byPriority
 	e.shortUs = -1
 	e.timeline, _ = cfg.Latency.(timeline)
 	if cfg.Gradient {
@@ -139,6 +158,8 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		return nil, err
 	}
 	e.pool = newPool(blocks, d.PrefixCaching)
+	e.pool.UnhashedFirst = e.rules.UnhashedBlocksFirst
+	e.watermark = int64(e.rules.Watermark * float64(blocks+1))
 	if watcher, ok := obs.(KVObserver); ok && obs != nil {
 		e.kvLog = &kvLog{obs: watcher}
 		e.pool.Removed = e.kvLog.removed
@@ -146,7 +167,8 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	if d.CPUOffloading && d.PrefixCaching && d.KVBlocksCPU > 0 {
 		e.cpu = newCPUTier(e, d.KVBlocksCPU)
 	}
-	e.quick, e.memo = !cfg.Async && obs == nil && e.cpu == nil, e.cpu == nil
+	e.quick = e.depth == 1 && obs == nil && e.cpu == nil && e.spec == nil && e.cadence.interval <= 1
+	e.memo = e.cpu == nil && e.spec == nil && e.longPrefill == 0
 	if cfg.TokenGaps {
 		e.out.Gaps = stat.NewHistogram()
 	}
@@ -237,9 +259,14 @@ func (e *Engine) act() error {
 
 // hasWork is vLLM's has_requests: someone is in the engine, or a finish is
 // still to be told to the workers.
-func (e *Engine) hasWork() bool { return e.unfinished() || e.finished > 0 }
+func (e *Engine) hasWork() bool {
+	return e.unfinished() || e.finished > 0 || len(e.leaving) > 0 && e.rules.LeavingIsWork
+}
 
-func (e *Engine) unfinished() bool { return len(e.running) > 0 || e.waiting.len() > 0 }
+func (e *Engine) unfinished() bool { return len(e.running) > 0 || e.waits() > 0 }
+
+// waits is the number of waiting requests.
+func (e *Engine) waits() int { return e.waiting.len() + e.front.len() }
 
 // drain picks up the input queue at the start of an iteration.
 func (e *Engine) drain() {
@@ -269,19 +296,19 @@ func (e *Engine) skipToPickUp() {
 	}
 }
 
-// beginStep schedules. A synchronous engine then waits for the step's end; an
-// asynchronous one has a queue of two steps: while one executes the next is
-// scheduled.
+// beginStep schedules. A synchronous engine then waits for the step's end; with
+// asynchronous scheduling and pipeline stages there is a queue of steps: while
+// one executes the next is scheduled, until the queue is full.
 func (e *Engine) beginStep() error {
 	e.executed = false
-	if e.hasWork() || !e.cfg.Async {
+	if e.hasWork() || e.depth == 1 {
 		f, err := e.schedule()
 		if err != nil {
 			return err
 		}
 		e.executed = f.tokens > 0
 		e.flight = append(e.flight, f)
-		if e.cfg.Async && e.executed && len(e.flight) < 2 {
+		if int64(len(e.flight)) < e.depth && (e.executed || e.rules.EmptyBatchesQueue && e.hasWork()) {
 			e.pass(max(1, e.cfg.ScheduleUs))
 			return nil
 		}
@@ -292,6 +319,17 @@ func (e *Engine) beginStep() error {
 
 // finishStep processes the oldest step in flight, at its end.
 func (e *Engine) finishStep() {
+	e.landStep()
+	if !e.executed {
+		e.pauseIfStuck()
+	}
+	if len(e.flight) == 0 && len(e.inbox) == 0 && !e.hasWork() {
+		e.phase = idle
+	}
+}
+
+// landStep updates with the oldest step's result.
+func (e *Engine) landStep() {
 	f := e.flight[0]
 	e.flight = append(e.flight[:0], e.flight[1:]...)
 	if e.grad != nil {
@@ -299,7 +337,7 @@ func (e *Engine) finishStep() {
 	}
 	e.now = max(e.now, f.end)
 	e.phase = ready
-	if f.tokens > 0 || e.cfg.Async {
+	if f.tokens > 0 || e.depth > 1 {
 		running := len(e.running)
 		if f.tokens > 0 && e.hooks.Step != nil {
 			e.hooks.Step()
@@ -312,18 +350,12 @@ func (e *Engine) finishStep() {
 			e.update(&f)
 			e.watchDecodes()
 		}
-		e.skip(e.now + e.cfg.StepGapUs)
-	} else if e.cpu != nil {
+		e.skipTo(e.now + e.cfg.StepGapUs)
+	} else if e.cpu != nil || len(e.parked)+len(e.leaving) > 0 {
 		e.update(&f)
-	}
-	if !e.executed {
-		e.pauseIfStuck()
 	}
 	if !f.steady {
 		e.recycle(f.items)
-	}
-	if len(e.flight) == 0 && len(e.inbox) == 0 && !e.hasWork() {
-		e.phase = idle
 	}
 }
 
@@ -332,7 +364,8 @@ func (e *Engine) pauseIfStuck() {
 	if !e.unfinished() {
 		return
 	}
-	if e.stuck && !e.executing() && e.waiting.len() > 0 && e.waiting.peek().status != statusLoading && e.cpuIdle() {
+	if e.stuck && !e.executing() && e.waiting.len() > 0 && e.waiting.peek().status != statusLoading && e.cpuIdle() &&
+		len(e.parked)+len(e.leaving) == 0 {
 		e.rejectStuck(e.waiting.pop())
 		return
 	}
@@ -345,11 +378,11 @@ func (e *Engine) pass(us int64) {
 	if e.timeline != nil {
 		until = min(until, e.timeline.StartUs(e.step+1, until))
 	}
-	e.skip(until)
+	e.skipTo(until)
 }
 
-// skip moves the clock by a time that no coefficient changes.
-func (e *Engine) skip(untilUs int64) {
+// skipTo moves the clock by a time that no coefficient changes.
+func (e *Engine) skipTo(untilUs int64) {
 	if untilUs <= e.now {
 		return
 	}

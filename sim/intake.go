@@ -147,7 +147,7 @@ func (e *Engine) queueAt(at int64, r *Request) Queue {
 
 // queue is the engine's state as a request with a prompt meets it.
 func (e *Engine) queue(prompt int64) Queue {
-	return Queue{Running: int64(len(e.running)), Waiting: int64(e.waiting.len()), FreeBlocks: e.pool.Free,
+	return Queue{Running: int64(len(e.running)), Waiting: int64(e.waits()), FreeBlocks: e.pool.Free,
 		TotalBlocks: e.pool.Total, PreemptionEMA: e.ema, PromptTokens: prompt}
 }
 
@@ -180,9 +180,13 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 		maxTokens = r.OutputTokens
 	}
 	s.req, s.res, s.idx, s.prompt, s.maxTokens, s.cached = r, &v.res, i, r.PromptTokens, maxTokens, -1
+	s.remote.pending = r.RemotePrefill
 	s.target = min(r.OutputTokens, maxTokens, e.maxLen-r.PromptTokens)
 	if e.pool.Caching {
 		s.content.Reset(r.content(i))
+		if e.spec != nil && e.spec.hashAhead {
+			s.content.Ahead = 1
+		}
 		s.shared = s.content.Shared(e.blockSize)
 	}
 	return s
@@ -220,7 +224,7 @@ func (e *Engine) abort(s *seq) {
 	if s.status == statusRunning {
 		e.running = remove(e.running, s)
 	} else {
-		e.waiting.remove(s)
+		e.unqueue(s)
 	}
 	e.finish(s, e.step, trace.FinishAborted, s.req.AbortKind)
 }

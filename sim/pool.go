@@ -16,12 +16,15 @@ type held struct {
 //
 // Free blocks queue for eviction. Freed blocks go to the tail, the last block of
 // a request before the ones in front of it; a cached block stays findable until
-// it is taken again.
+// it is taken again. With UnhashedFirst those without content go to the head, so
+// that cached ones live longer.
 type pool struct {
 	Total, Free int64
 	Gains       int64 // times a block came free or content became findable
 	Caching     bool
-	Removed     func(hash uint64) // told of content that is lost, set before the first Register; nil = nobody listens
+	// UnhashedFirst: freed blocks without content are handed out next (vLLM from 0.24 on).
+	UnhashedFirst bool
+	Removed       func(hash uint64) // told of content that is lost, set before the first Register; nil = nobody listens
 	// Watch is told when content first becomes findable and when its last block is lost.
 	Watch func(hash uint64, stored bool)
 
@@ -85,6 +88,16 @@ func (p *pool) enqueue(b int32) {
 	p.tail++
 }
 
+// enqueueFirst puts a free block at the head.
+func (p *pool) enqueueFirst(b int32) {
+	if p.tail-p.head == uint64(len(p.queue)) {
+		p.compact()
+	}
+	p.head--
+	at := p.head & uint64(len(p.queue)-1)
+	p.queue[at], p.blocks[b].place = b, int32(at)
+}
+
 // compact closes the gaps in the queue, at least half of which are gaps.
 func (p *pool) compact() {
 	mask, to := uint64(len(p.queue)-1), p.head
@@ -122,6 +135,18 @@ func (p *pool) release(b int32) {
 		return
 	}
 	p.enqueue(b)
+	p.Free++
+	p.Gains++
+}
+
+// releaseUnhashed is release of a block whose content nobody can find: to the head.
+func (p *pool) releaseUnhashed(b int32) {
+	at := &p.blocks[b]
+	at.ref--
+	if at.ref > 0 {
+		return
+	}
+	p.enqueueFirst(b)
 	p.Free++
 	p.Gains++
 }
@@ -256,7 +281,14 @@ func (p *pool) Drop(h *held) {
 		h.N = 0
 		return
 	}
-	for i := len(h.IDs) - 1; i >= 0; i-- {
+	last := len(h.IDs) - 1
+	if p.UnhashedFirst {
+		for i := int(h.Registered); i <= last; i++ {
+			p.releaseUnhashed(h.IDs[i])
+		}
+		last = min(last, int(h.Registered)-1)
+	}
+	for i := last; i >= 0; i-- {
 		p.release(h.IDs[i])
 	}
 	if h.IDs != nil {

@@ -28,10 +28,21 @@ type Request struct {
 	GroupTokens int64
 	Hashes      []uint64
 	HashTokens  int64
+	// HashedTokens is how far Hashes speak of it, its output included, which a later request may begin with; 0 = its prompt.
+	HashedTokens int64
 
 	// CachedTokens overrides the prefix-cache lookup of the first admission: what
 	// a recording says was found there. The blocks count as the request's own.
 	CachedTokens trace.Opt[int64]
+
+	// Speculative decoding: how many drafts its 1st, 2nd, ... verify accepts, as a recording says; nil: drawn. None
+	// behind the end. Proposed is how many the drafter proposes, where fewer than the engine's; nil: all.
+	Accepted, Proposed []uint8
+
+	// Disaggregated prefill: RemotePrefill loads the whole prompt from another server, LoadUs after its blocks were
+	// taken; RemoteDecode keeps its blocks until SendUs after its end, when another server has read them.
+	RemotePrefill, RemoteDecode bool
+	LoadUs, SendUs              int64
 
 	// AbortAtUs is when the abort reaches the engine (client gone, stop string);
 	// AbortKind says which outcome it leaves: OutcomeAborted, OutcomeTimedOut or
@@ -153,7 +164,7 @@ func (r *RequestResult) Judge(q *Request) {
 // content is what the blocks of request i of the workload hold.
 func (r *Request) content(i int) Content {
 	return Content{PromptTokens: r.PromptTokens, Group: r.Group, GroupTokens: r.GroupTokens, Hashes: r.Hashes, HashTokens: r.HashTokens,
-		Own: uint64(i)}
+		HashedTokens: r.HashedTokens, Own: uint64(i)}
 }
 
 // LatestUs is the end of simulated time, us: three centuries. A [ToUs] beyond it is
@@ -209,6 +220,9 @@ type Result struct {
 	PrefillTokens   int64 // computed, recomputation included
 	DecodeTokens    int64
 	WastedTokens    int64 // scheduled for requests that had already stopped
+	Verifies        int64 // steps of requests that verified drafts
+	DraftTokens     int64 // verified
+	AcceptedTokens  int64 // of them accepted, those behind a stop included
 	Preemptions     int64
 	HitTokens       int64 // prompt tokens served from the prefix cache, first admissions
 	LookedUpTokens  int64 // prompt tokens of first admissions

@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
 
 // schedule is one schedule() call: it forms e.cur, advances what was
 // scheduled and predicts when the step's execution ends.
@@ -16,8 +20,9 @@ func (e *Engine) schedule() (flight, error) {
 		if left, ok := e.scheduleRunning(e.budget); ok {
 			e.scheduleWaiting(left)
 		}
+		e.cadence.ends(b.Tokens())
 	}
-	b.Running, b.Waiting = int64(len(e.running)), int64(e.waiting.len())
+	b.Running, b.Waiting = int64(len(e.running)), int64(e.waits())
 	e.stuck = b.Tokens() == 0 && b.Running == 0
 	gamma := e.cfg.GammaEMA
 	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + float64((1-gamma)*e.ema)
@@ -50,6 +55,11 @@ func (e *Engine) begin() {
 	}
 	e.batch = Batch{StepID: e.step, StartUs: e.now}
 	e.view.Admitted = 0
+	e.threshold = e.prefillThreshold()
+	e.cadence.begins(e.running)
+	if e.spec != nil {
+		e.spec.input = e.cfg.Deployment.Engine.MaxNumBatchedTokens
+	}
 }
 
 // execute says when the step's result is there. A step without tokens runs no
@@ -67,13 +77,16 @@ func (e *Engine) execute() (int64, error) {
 		e.out.EmptySteps++
 	}
 	start, fromGPU := e.now, false
-	if e.cfg.Async && e.batch.Tokens() > 0 {
+	if e.depth > 1 && e.batch.Tokens() > 0 {
 		start += e.cfg.ScheduleUs
-		if fromGPU = e.gpuFree > start; fromGPU {
-			start = e.gpuFree
+		if fromGPU = e.gpuFree[0] > start; fromGPU {
+			start = e.gpuFree[0]
 		}
 	}
 	end := start + us
+	if e.pp > 1 && e.batch.Tokens() > 0 {
+		end = e.throughStages(start, us)
+	}
 	if e.timeline != nil {
 		if at, ok := e.timeline.EndUs(e.step, e.now); ok {
 			end = max(at, e.now)
@@ -83,9 +96,19 @@ func (e *Engine) execute() (int64, error) {
 		e.moveClocks(fromGPU, start, us)
 	}
 	if e.batch.Tokens() > 0 {
-		e.gpuFree = end
+		e.gpuFree[e.pp-1] = end
 	}
 	return end, nil
+}
+
+// throughStages says when a step of us in all is through the pipeline: each stage takes
+// an equal part of it, one step at a time and in order.
+func (e *Engine) throughStages(start, us int64) int64 {
+	for i := range e.gpuFree {
+		start = max(start, e.gpuFree[i]) + us/e.pp
+		e.gpuFree[i] = start
+	}
+	return start + us%e.pp
 }
 
 // moveClocks is execute for the derivatives.
@@ -110,10 +133,13 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 			i++
 			continue
 		}
-		if end := min(s.computed+n, e.maxLen); end > s.held.N*e.blockSize { // a division costs more than the rest of a decode
+		if end := min(s.computed+n+e.lookahead(), e.maxLen); end > s.held.N*e.blockSize { // a division costs more than the rest of a decode
 			need, kept := ceilDiv(end, e.blockSize), true
 			if need-s.held.N > e.pool.Free {
 				if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
+					if e.rules.SelfPreemptedGoesOn && e.byPriority {
+						continue // who comes behind it is served before it, and it has just freed its blocks
+					}
 					return budget, false
 				}
 			}
@@ -122,8 +148,10 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 		if e.pool.Caching {
 			e.registerBlocks(s, min(s.computed+n, s.tokens()))
 		}
-		e.take(s, n)
+		e.cadence.chunks = e.cadence.chunks || s.chunk
+		e.take(s, n, e.draftsOf(s, n))
 		budget -= n
+		e.spend(n, 1)
 		i++
 	}
 	return budget, e.batch.Preempted == 0
@@ -131,25 +159,32 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 
 // wants is the number of tokens a running request asks for within the budget.
 func (e *Engine) wants(s *seq, budget int64) int64 {
-	if s.inFlight > 0 && s.computed+2-s.inFlight >= s.prompt+s.maxTokens {
-		return 0 // the step in flight reaches its cap for certain
+	if s.inFlight > 0 && (s.computed+2-s.inFlight >= s.prompt+s.maxTokens || e.pp > 1 && !e.rules.AsyncWithPP) {
+		return 0 // the step in flight reaches its cap for certain, or has to be known first
 	}
-	n := s.tokens() + s.inFlight - s.computed
-	if e.longPrefill > 0 && n > e.longPrefill {
-		n = e.longPrefill
+	if e.step < s.decodeAt || e.cadence.hold && s.chunk {
+		return 0
 	}
-	return min(n, budget, e.maxLen-1-s.computed)
+	n := s.tokens() + s.drafts + s.inFlight - s.computed
+	if e.threshold > 0 && n > e.threshold {
+		n = e.threshold
+	}
+	return min(n, e.room(budget), e.maxLen-1-s.computed)
 }
 
 // makeRoom preempts until s can have its blocks. It returns the new position
 // in the running list, the budget, and false when s itself was preempted.
 func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) {
 	for need-s.held.N > e.pool.Free {
-		victim := e.victim()
-		if victim.stepMark == e.step && victim.newTokens > 0 { // only under priority: it had its tokens already
-			budget += victim.newTokens
-			e.giveBack(victim)
+		victim, at := e.victim()
+		scheduled := victim.stepMark == e.step && victim.newTokens > 0 // only under priority: it had its tokens already
+		if scheduled || e.rules.PreemptByPosition && at < i {
 			i--
+		}
+		if scheduled {
+			budget += victim.newTokens
+			e.spend(victim.newTokens, -1)
+			e.giveBack(victim)
 		}
 		e.preempt(victim)
 		if victim == s {
@@ -159,26 +194,27 @@ func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) 
 	return i, budget, true
 }
 
-// victim removes and returns the running request to preempt: under priority the
-// one that would be served last. (vLLM takes the first of equal priority and
+// victim removes and returns the running request to preempt, and where it stood:
+// under priority the one that would be served last. (vLLM takes the first of equal priority and
 // arrival, which never happens there and would let two of them preempt each
 // other for ever.)
-func (e *Engine) victim() *seq {
+func (e *Engine) victim() (*seq, int) {
 	last := len(e.running) - 1
 	if !e.byPriority {
 		s := e.running[last]
 		e.running[last] = nil
 		e.running = e.running[:last]
-		return s
+		return s, last
 	}
-	worst := e.running[0]
-	for _, s := range e.running[1:] {
-		if worst.Before(s) {
-			worst = s
+	worst := 0
+	for i, s := range e.running {
+		if e.running[worst].Before(s) {
+			worst = i
 		}
 	}
-	e.running = remove(e.running, worst)
-	return worst
+	s := e.running[worst]
+	e.running = slices.Delete(e.running, worst, worst+1)
+	return s, worst
 }
 
 func (e *Engine) preempt(s *seq) {
@@ -189,7 +225,10 @@ func (e *Engine) preempt(s *seq) {
 		e.pool.ListAll(&s.held, &s.content, e.blockSize)
 	}
 	e.pool.Drop(&s.held)
-	s.status, s.computed = statusPreempted, 0
+	s.status, s.computed, s.drafts, s.prefills = statusPreempted, 0, 0, false
+	if e.rules.ResumeAfterDrain {
+		s.stale, s.inFlight = s.flying, 0
+	}
 	s.preempted++
 	s.res.Preemptions++
 	s.res.Starved = true
@@ -197,22 +236,31 @@ func (e *Engine) preempt(s *seq) {
 	e.out.Preemptions++
 	e.journey(Preempted, s, e.step)
 	e.waiting.prepend(s)
-	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.waiting.len()))
+	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.waits()))
 }
 
-// take puts n tokens of s into the step.
-func (e *Engine) take(s *seq, n int64) {
+// take puts n tokens of s into the step, drafts among them.
+func (e *Engine) take(s *seq, n int64, drafts int32) {
 	s.newTokens, s.stepMark = n, e.step
-	e.cur = append(e.cur, item{s: s, n: n, idx: int32(s.idx), yields: s.computed+n == s.tokens()+s.inFlight})
+	e.cur = append(e.cur, item{s: s, n: n, idx: int32(s.idx), drafts: drafts, yields: s.computed+n >= s.tokens()+s.inFlight})
+	if drafts > 0 {
+		e.batch.AddVerify(s.computed, n, s.held.N, 1)
+		return
+	}
 	e.batch.Add(s.computed, s.prompt, n, s.held.N, 1)
 }
 
 // giveBack takes s out of the step again.
 func (e *Engine) giveBack(s *seq) {
-	e.batch.Add(s.computed, s.prompt, s.newTokens, s.held.N, -1)
+	n := s.newTokens
 	s.newTokens = 0
 	for i := range e.cur {
 		if e.cur[i].s == s {
+			if e.cur[i].drafts > 0 {
+				e.batch.AddVerify(s.computed, n, s.held.N, -1)
+			} else {
+				e.batch.Add(s.computed, s.prompt, n, s.held.N, -1)
+			}
 			e.cur = append(e.cur[:i], e.cur[i+1:]...)
 			return
 		}
@@ -221,29 +269,30 @@ func (e *Engine) giveBack(s *seq) {
 
 // scheduleWaiting admits requests while seats, budget and blocks last.
 func (e *Engine) scheduleWaiting(budget int64) {
-	for e.waiting.len() > 0 && budget > 0 && int64(len(e.running)) < e.maxSeqs {
-		s := e.waiting.peek()
-		if s.status == statusLoading && !e.cpu.loaded(s) {
-			e.skipped = append(e.skipped, e.waiting.pop())
+	for e.waits() > 0 && budget > 0 && e.room(budget) > 0 && int64(len(e.running)) < e.maxSeqs {
+		queue := e.next()
+		s := queue.peek()
+		if s.status == statusLoading && !e.cpu.loaded(s) || s.status == statusParked && !e.arrived(s) || s.stale > 0 {
+			e.skip(queue.pop())
 			continue
 		}
-		n, verdict := e.admit(s, budget)
+		a, verdict := e.admit(s, e.room(budget))
 		if verdict == admitStop {
 			break
 		}
-		e.waiting.pop()
+		queue.pop()
 		if verdict == admitLater {
-			e.skipped = append(e.skipped, s)
+			e.skip(s)
 			continue
 		}
-		e.start(s, n)
-		budget -= n
+		e.start(s, a)
+		budget -= a.n
+		e.spend(a.n, 1)
 	}
-	for i := range e.skipped { // back to the head, the first skipped first
-		e.waiting.prepend(e.skipped[len(e.skipped)-1-i])
+	e.putBack()
+	if !e.cadence.hold {
+		e.cadence.bound = e.waits() > e.deferred
 	}
-	clear(e.skipped)
-	e.skipped = e.skipped[:0]
 }
 
 type verdict uint8
@@ -254,65 +303,128 @@ const (
 	admitLater
 )
 
-// admit looks up cached blocks and allocates the first chunk of s. n is its
-// number of tokens.
-func (e *Engine) admit(s *seq, budget int64) (n int64, v verdict) {
+// admission is what a waiting request is about to get.
+type admission struct {
+	computed int64 // tokens found cached
+	external int64 // tokens behind them that come from the CPU tier or another server
+	n        int64 // tokens of this step
+	drafts   int32 // of n, padding
+}
+
+// admit looks up cached blocks and allocates the first chunk of s.
+func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	if e.memo && s.blockedAt == e.pool.Gains+1 && budget >= s.blockedBudget {
 		e.shortUs = e.now
-		return 0, admitStop // blocks have only become fewer since it failed, and it asks for no less
+		return a, admitStop // blocks have only become fewer since it failed, and it asks for no less
 	}
-	hits := e.hits[:0]
-	computed := s.computed
-	external := int64(0)
-	if s.cached < 0 && s.req.CachedTokens.OK {
-		computed = min(s.req.CachedTokens.V, s.tokens()-1)
-	} else if computed == 0 && s.held.N == 0 { // a finished load has its blocks
-		hits = e.findHits(s)
-		computed = int64(len(hits)) * e.blockSize
-		if e.cpu != nil {
-			blocks, busy := e.cpu.match(s, int64(len(hits)))
-			if busy {
-				return 0, admitLater
-			}
-			external = blocks * e.blockSize
+	hits, busy := e.lookUp(s, &a)
+	if busy {
+		return a, admitLater
+	}
+	remote := s.remote.pending && a.computed < s.prompt
+	switch {
+	case remote:
+		a.external = s.prompt - a.computed
+	case a.external > 0:
+	case e.cadence.hold && a.computed < s.tokens()-1:
+		return a, admitStop
+	default:
+		if v := e.firstChunk(s, &a, budget); v != admitNow {
+			return a, v
 		}
 	}
-	if external == 0 {
-		n = s.tokens() - computed
-		if e.longPrefill > 0 && n > e.longPrefill {
-			n = e.longPrefill
-		}
-		if !e.chunked && n > budget {
-			return 0, admitStop
-		}
-		n = min(n, budget)
-	}
-	need := ceilDiv(min(computed+external+n, e.maxLen), e.blockSize) // external blocks are whole
-	missing := need - max(int64(len(hits)), s.held.N)
-	for _, b := range hits {
-		if !e.pool.InUse(b) {
-			missing++
-		}
-	}
-	if missing > e.pool.Free {
+	need, fits := e.fits(s, &a, hits, remote)
+	if !fits {
 		s.blockedAt, s.blockedBudget, e.shortUs = e.pool.Gains+1, budget, e.now
-		return 0, admitStop
+		return a, admitStop
 	}
 	e.pool.Share(&s.held, hits)
 	e.pool.Grow(&s.held, max(need, s.held.N))
-	if external > 0 {
-		e.cpu.startLoad(s, int64(len(hits)), external/e.blockSize)
-		return 0, admitLater
+	s.remote.pending = false
+	if remote {
+		e.park(s, a.computed+a.external)
+		return a, admitLater
 	}
-	s.computed = computed
+	if a.external > 0 {
+		e.cpu.startLoad(s, int64(len(hits)), a.external/e.blockSize)
+		return a, admitLater
+	}
+	s.computed = a.computed
 	if e.pool.Caching {
-		e.registerBlocks(s, min(computed+n, s.tokens()))
+		e.registerBlocks(s, min(a.computed+a.n, s.tokens()))
 	}
-	return n, admitNow
+	return a, admitNow
+}
+
+// lookUp finds what of s is cached here; busy: the CPU tier loads some of it for another request.
+func (e *Engine) lookUp(s *seq, a *admission) (hits []int32, busy bool) {
+	hits, a.computed = e.hits[:0], s.computed
+	if s.cached < 0 && s.req.CachedTokens.OK {
+		a.computed = min(s.req.CachedTokens.V, s.tokens()-1)
+		return hits, false
+	}
+	if s.computed != 0 || s.held.N != 0 { // a finished load has its blocks
+		return hits, false
+	}
+	hits = e.findHits(s)
+	a.computed = int64(len(hits)) * e.blockSize
+	if e.cpu != nil {
+		var blocks int64
+		blocks, busy = e.cpu.match(s, int64(len(hits)))
+		a.external = blocks * e.blockSize
+	}
+	return hits, busy
+}
+
+// firstChunk sizes the tokens that s gets when it is admitted.
+func (e *Engine) firstChunk(s *seq, a *admission, budget int64) verdict {
+	n := s.tokens() - a.computed
+	if n == 1 {
+		padded, pad, wait := e.padded(s, a.computed, budget)
+		if wait {
+			return admitStop
+		}
+		if n = padded; pad {
+			a.drafts = int32(n - 1)
+		}
+	}
+	if e.threshold > 0 && n > e.threshold {
+		n = e.threshold
+	}
+	if !e.chunked && n > budget {
+		return admitStop
+	}
+	a.n = min(n, budget)
+	return admitNow
+}
+
+// fits says how many blocks s needs for its first step and whether they are free. From
+// 0.19 on all its known tokens must fit, hits on free blocks counted as need: a test,
+// not a reservation. External blocks of the CPU tier are whole.
+func (e *Engine) fits(s *seq, a *admission, hits []int32, remote bool) (need int64, ok bool) {
+	held := max(int64(len(hits)), s.held.N)
+	free := e.pool.Free
+	for _, b := range hits {
+		if !e.pool.InUse(b) {
+			free--
+		}
+	}
+	if len(e.running) > 0 {
+		free -= e.watermark
+	}
+	if e.rules.FullPromptAdmission && ceilDiv(min(s.tokens(), e.maxLen), e.blockSize)-held > free {
+		return 0, false
+	}
+	if remote && e.rules.LoadsReserve {
+		free -= e.reserved()
+	}
+	end := min(a.computed+a.external, e.maxLen) + a.n + e.lookaheadFor(s, remote)
+	need = ceilDiv(min(end, e.maxLen), e.blockSize)
+	return need, max(0, need-held) <= free
 }
 
 // start moves an admitted request to the running list: SCHEDULED.
-func (e *Engine) start(s *seq, n int64) {
+func (e *Engine) start(s *seq, a admission) {
 	e.running = append(e.running, s)
 	e.out.PeakRunning = max(e.out.PeakRunning, int64(len(e.running)))
 	e.view.Admitted++
@@ -328,7 +440,11 @@ func (e *Engine) start(s *seq, n int64) {
 		s.res.Starved = e.shortUs >= s.res.QueuedUs.V
 	}
 	e.journey(Scheduled, s, e.step)
-	e.take(s, n)
+	s.prefills = s.computed+a.n < s.tokens()
+	e.cadence.admits = e.cadence.admits || s.computed < s.tokens()-1
+	e.undefer(s)
+	e.take(s, a.n, a.drafts)
+	e.cur[len(e.cur)-1].fresh = true
 }
 
 // findHits returns the cached blocks of the longest known prefix of s; one
@@ -349,11 +465,15 @@ func (e *Engine) findHits(s *seq) []int32 {
 		}
 		e.hits = append(e.hits, block)
 	}
+	if n := len(e.hits); n > 0 && e.spec != nil && e.spec.dropBlock {
+		e.hits = e.hits[:n-1] // the drafter computes it again for its own KV
+	}
 	return e.hits
 }
 
 // registerBlocks makes the full blocks of the first tokens of s findable.
 func (e *Engine) registerBlocks(s *seq, tokens int64) {
+	tokens = min(tokens, s.tokens()-s.content.Ahead)
 	if tokens < (s.held.Registered+1)*e.blockSize {
 		return
 	}
@@ -376,15 +496,26 @@ func (e *Engine) registerBlocks(s *seq, tokens int64) {
 
 // advanceScheduled moves the requests of the step forward, before its result.
 func (e *Engine) advanceScheduled() {
+	proposals := e.proposals(len(e.cur))
 	for i := range e.cur {
 		it := &e.cur[i]
 		s := it.s
 		s.computed += it.n
+		s.flying += it.n
 		if s.outputs == 0 {
 			s.hiwater = max(s.hiwater, min(s.computed, s.prompt))
 		}
-		if it.yields && e.cfg.Async {
-			s.inFlight++
+		s.chunk = !it.yields
+		if !it.yields {
+			continue
+		}
+		s.prefills = false
+		if e.cfg.Async {
+			s.inFlight += 1 + int64(it.drafts)
+			s.drafts = proposals
+			if e.pp > 1 && e.rules.ModelRunnerV2 {
+				s.decodeAt = e.step + e.pp
+			}
 		}
 	}
 }

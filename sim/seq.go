@@ -8,6 +8,7 @@ const (
 	statusWaiting
 	statusPreempted
 	statusLoading // its blocks come from the CPU tier
+	statusParked  // its blocks come from another server
 	statusRunning
 	statusDone
 )
@@ -25,7 +26,15 @@ type seq struct {
 	maxTokens int64
 	computed  int64 // tokens in KV, those of steps in flight included
 	outputs   int64 // output tokens the scheduler knows
-	inFlight  int64 // output tokens scheduled but not yet known (asynchronous scheduling)
+	inFlight  int64 // output tokens scheduled but not yet known (asynchronous scheduling), drafts included
+	flying    int64 // tokens in steps in flight
+	stale     int64 // of them those scheduled before its last preemption, with Rules.ResumeAfterDrain
+	drafts    int64 // proposed behind its last known token, to be verified by its next step
+	verified  int64 // verifies so far
+	decodeAt  int64 // the first step that may decode it again, with pipeline parallelism
+	chunk     bool  // its last step left known tokens uncomputed
+	deferred  bool  // passed over while it waited
+	prefills  bool  // admitted, and has not computed all its known tokens since
 	held      held
 	cached    int64 // prompt tokens cached at first admission, -1 before
 	hiwater   int64 // prompt tokens processed, cached included; survives preemption
@@ -41,6 +50,7 @@ type seq struct {
 	shared        int64   // leading blocks of content that others may have
 	gaps          []int32
 	load          loadState
+	remote        remoteState
 	nextFree      *seq
 }
 

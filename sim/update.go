@@ -1,28 +1,32 @@
 package sim
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
 
 // update processes the result of a step: each sequence that sampled gets its
 // token, those that stop leave.
 func (e *Engine) update(f *flight) {
-	left := false
+	left, leaving := false, len(e.leaving)
 	for i := range f.items {
 		it := &f.items[i]
 		s := it.s
 		if s.status == statusDone || int32(s.idx) != it.idx {
 			e.out.WastedTokens += it.n
+			e.deliverAborted(s, it)
 			continue
+		}
+		s.flying -= it.n
+		stale := s.stale > 0
+		if stale {
+			s.stale -= it.n
 		}
 		if !it.yields {
 			continue
 		}
-		s.outputs++
-		if e.cfg.Async {
-			s.inFlight--
-			if e.pool.Caching && s.status == statusRunning && s.outputs < s.target {
-				e.registerBlocks(s, s.computed-s.inFlight)
-			}
-		}
+		e.deliver(s, it, stale)
 		e.token(s, f.step)
 		if s.outputs >= s.target {
 			e.stop(s, f.step)
@@ -32,11 +36,67 @@ func (e *Engine) update(f *flight) {
 	if left {
 		e.sweep()
 	}
+	if e.spec != nil && !e.cfg.Async {
+		e.propose(f)
+	}
+	if len(e.parked)+len(e.leaving) > 0 {
+		e.completeRemote(leaving)
+	}
 	if e.cpu != nil {
 		e.cpu.completeTransfers(e.now)
 	}
 	if e.kvLog != nil {
 		e.kvLog.publish(e.now)
+	}
+}
+
+// deliver gives s what its item sampled: one token, and the drafts it accepted. stale: s
+// was preempted since, so its counts began again.
+func (e *Engine) deliver(s *seq, it *item, stale bool) {
+	n := int64(1)
+	waited := s.inFlight > 0
+	if it.drafts > 0 {
+		rejected := int64(it.drafts)
+		if !it.fresh {
+			a := e.accepted(s, rejected)
+			n, rejected = n+a, rejected-a
+			e.out.Verifies++
+			e.out.DraftTokens += int64(it.drafts)
+			e.out.AcceptedTokens += a
+		}
+		if !stale {
+			if s.computed > 0 {
+				s.computed -= rejected
+			}
+			if s.inFlight > 0 {
+				s.inFlight -= rejected
+			}
+		}
+	}
+	kept := min(n, s.target-s.outputs) // what lies behind a stop is cut
+	s.outputs += kept
+	if !stale && waited {
+		s.inFlight -= kept
+	}
+	if !e.pool.Caching || s.status != statusRunning {
+		return
+	}
+	switch {
+	case !e.rules.ReadyTokensCached && e.cfg.Async:
+		e.registerBlocks(s, s.computed-s.inFlight)
+	case e.rules.ReadyTokensCached && !stale && (waited || e.spec != nil):
+		e.registerBlocks(s, s.computed-(n-kept)-s.flying)
+	}
+}
+
+// deliverAborted is a quirk of releases before 0.19: a request aborted during its step, whose
+// blocks stay for another server, still gets the step's token.
+func (e *Engine) deliverAborted(s *seq, it *item) {
+	if e.rules.AbortedLoadsStay || !it.yields || int32(s.idx) != it.idx || !slices.Contains(e.leaving, s) {
+		return
+	}
+	if v := e.visits[s.idx]; v != nil && &v.res == s.res {
+		s.res.OutputTokens++
 	}
 }
 
@@ -85,7 +145,7 @@ func (e *Engine) stop(s *seq, step int64) {
 		status = trace.FinishLength
 	}
 	if s.status != statusRunning { // its last token arrived after it had been preempted
-		e.waiting.remove(s)
+		e.unqueue(s)
 	}
 	e.finish(s, step, status, OutcomeFinished)
 }
@@ -101,7 +161,8 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	}
 	res.TokenUs = e.cfg.TokenUs
 	e.journey(Finished, s, step)
-	keep := e.cpu != nil && e.cpu.keeps(s)
+	keep := e.cpu != nil && e.cpu.keeps(s) || (s.req.RemoteDecode || s.status == statusParked) && e.keeps(s)
+	e.undefer(s)
 	s.status, s.doneStep = statusDone, e.step
 	e.visits[s.idx].s = nil
 	if !keep {

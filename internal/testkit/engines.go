@@ -21,7 +21,7 @@ func Llama8B() *deploy.Deployment {
 // Small is an engine for scenarios: four seats, 64 tokens a step, blocks of 4.
 func Small(blocks int64, mutate ...func(*deploy.Engine)) *deploy.Deployment {
 	d := &deploy.Deployment{TP: 1, PP: 1, DP: 1, Engine: deploy.Engine{
-		MaxNumSeqs: 4, MaxNumBatchedTokens: 64, ChunkedPrefill: true, BlockSize: 4, KVBlocksGPU: trace.Some(blocks),
+		VLLMVersion: "0.15.1", MaxNumSeqs: 4, MaxNumBatchedTokens: 64, ChunkedPrefill: true, BlockSize: 4, KVBlocksGPU: trace.Some(blocks),
 		MaxModelLen: trace.Some(int64(1000)), AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs",
 	}}
 	for _, m := range mutate {

@@ -81,6 +81,7 @@ func (s *Space) derive12() {
 		float64(float64(m.NumMLPProj)*widths))
 	s.activationS = s.activationBytes / s.bandwidth
 	s.tokenBytes, s.logitBytes = s.hidden*m.BytesPerActivation, float64(m.VocabSize)*m.BytesPerActivation
+	s.graphs = s.dep.GraphSizes()
 	if s.tp > 1 {
 		s.reduce, s.reduceEager = deploy.AllReduceOf(s.dep.Hardware.Name, s.dep.TP)
 		s.fused, s.fusedBytes = s.dep.FusedAllReduce()
@@ -89,7 +90,7 @@ func (s *Space) derive12() {
 
 // reduceS is one all-reduce of so many tokens' activations (spec#all-reduce-s).
 func (s *Space) reduceS(tokens float64) float64 {
-	tokens, captured := s.dep.Engine.GraphTokens(tokens)
+	tokens, captured := s.graphs.Tokens(tokens)
 	bytes := tokens * s.tokenBytes
 	switch {
 	case s.fused != nil && bytes <= s.fusedBytes:

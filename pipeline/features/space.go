@@ -73,6 +73,7 @@ type Space struct {
 	reduce, reduceEager *deploy.AllReduce // one all-reduce inside CUDA graphs and outside; nil: latency and ring
 	fused               *deploy.AllReduce // fused with the norm behind it; nil: not
 	fusedBytes          float64           // largest tensor of the fused kernel
+	graphs              deploy.GraphSizes // captured CUDA graphs
 	tokenBytes          float64           // activations of one token
 	logitBytes          float64           // logits of one sequence
 }

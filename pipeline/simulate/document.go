@@ -3,6 +3,7 @@ package simulate
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
@@ -20,6 +21,8 @@ type Document struct {
 	Replications        int    `json:"replications"`
 	SampledCoefficients bool   `json:"sampled_coefficients"`
 	Noise               string `json:"noise"`
+	// Rules are those of the scheduler that vLLM 0.15 did not have.
+	Rules []deploy.RuleInForce `json:"rules,omitempty"`
 
 	Summary
 
@@ -39,7 +42,8 @@ type interval struct {
 // Document is simulation.json of the seeds.
 func (s *Simulation) Document(runs []*Replication) *Document {
 	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.o.Model, Seed: s.o.Seed,
-		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Summary: *runs[0].Summary,
+		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Rules: s.Deployment.RulesInForce(),
+		Summary:   *runs[0].Summary,
 		Intervals: []interval{}, Warnings: []trace.Finding{}}
 	d.Inputs = append(d.Inputs, s.Inputs...)
 	d.Warnings = append(append(d.Warnings, s.notes...), runs[0].Findings...)

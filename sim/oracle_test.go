@@ -1,0 +1,618 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// oracleScenario is a scenario of the oracle that runs vLLM's own scheduler
+// (../shared/tools/vllm_oracle, README.md describes the form).
+type oracleScenario struct {
+	Name        string
+	Engine      oracleEngine
+	Requests    []*oracleRequest
+	MaxSteps    int64   `json:"max_steps"`
+	StepSeconds float64 `json:"step_seconds"`
+}
+
+type oracleEngine struct {
+	NumBlocks   int64          `json:"num_blocks"`
+	BlockSize   int64          `json:"block_size"`
+	Seqs        int64          `json:"max_num_seqs"`
+	Active      *int64         `json:"max_num_active_seqs"`
+	Budget      int64          `json:"max_num_batched_tokens"`
+	Scheduled   int64          `json:"max_num_scheduled_tokens"`
+	MaxLen      int64          `json:"max_model_len"`
+	Chunked     *bool          `json:"enable_chunked_prefill"`
+	Caching     bool           `json:"enable_prefix_caching"`
+	Reserve     *bool          `json:"scheduler_reserve_full_isl"`
+	Watermark   float64        `json:"watermark"`
+	Threshold   int64          `json:"long_prefill_token_threshold"`
+	Adaptive    bool           `json:"long_prefill_token_threshold_adaptive"`
+	Policy      string         `json:"policy"`
+	Async       bool           `json:"async_scheduling"`
+	PP          int64          `json:"pipeline_parallel_size"`
+	Interval    int64          `json:"prefill_schedule_interval"`
+	Runner      string         `json:"model_runner"`
+	Connector   bool           `json:"kv_connector"`
+	Speculative map[string]any `json:"speculative"`
+}
+
+type oracleRequest struct {
+	ID            string
+	ArrivalStep   *int64           `json:"arrival_step"`
+	ArrivalTime   *float64         `json:"arrival_time"`
+	PromptLen     int64            `json:"prompt_len"`
+	PromptIDs     []int64          `json:"prompt_ids"`
+	Prompt        []map[string]any `json:"prompt"`
+	MaxTokens     int64            `json:"max_tokens"`
+	OutputLen     *int64           `json:"output_len"`
+	Priority      int64
+	Accept        []int64
+	Drafts        []int64
+	AbortStep     *int64 `json:"abort_step"`
+	AbortWhen     string `json:"abort_when"`
+	RemotePrefill bool   `json:"remote_prefill"`
+	LoadDone      *int64 `json:"load_done_step"`
+	LoadSteps     *int64 `json:"load_steps"`
+	RemoteDecode  bool   `json:"remote_decode"`
+	SendDone      *int64 `json:"send_done_step"`
+	SendSteps     *int64 `json:"send_steps"`
+
+	index  int
+	tokens []uint64 // of the prompt
+}
+
+// oracleTrace is what one vLLM made of a scenario.
+type oracleTrace struct {
+	scenario, version string
+	lines             []map[string]any
+}
+
+// TestOracle runs the oracle's scenarios and compares every step with what vLLM's own
+// scheduler does in each version. BLIS_TRAIN_ORACLE names another folder of scenarios
+// and traces, of any names: *.json, *.jsonl and *.jsonl.gz.
+func TestOracle(t *testing.T) {
+	dir := os.Getenv("BLIS_TRAIN_ORACLE")
+	if dir == "" {
+		dir = "../../shared/tools/vllm_oracle"
+		if _, err := os.Stat(dir); err != nil {
+			t.Skipf("no recorded schedules: %v (BLIS_TRAIN_ORACLE names a folder)", err)
+		}
+	}
+	scenarios, traces := readOracle(t, dir)
+	if len(traces) == 0 {
+		t.Fatalf("%s: no traces", dir)
+	}
+	type count struct{ runs, differ, steps int }
+	counts := map[string]*count{}
+	for _, tr := range traces {
+		s := scenarios[tr.scenario]
+		if s == nil {
+			t.Errorf("%s: a trace of vLLM %s without its scenario", tr.scenario, tr.version)
+			continue
+		}
+		c := counts[tr.version]
+		if c == nil {
+			c = &count{}
+			counts[tr.version] = c
+		}
+		c.runs++
+		n, diff := compareOracle(s, tr)
+		c.steps += n
+		if diff != "" {
+			if c.differ++; c.differ <= 8 {
+				t.Errorf("vLLM %s, %s: %s", tr.version, tr.scenario, diff)
+			}
+		}
+	}
+	for _, v := range slices.Sorted(maps.Keys(counts)) {
+		c := counts[v]
+		t.Logf("vLLM %-7s %5d scenarios, %7d steps, %d differ", v, c.runs, c.steps, c.differ)
+		if c.differ > 8 {
+			t.Errorf("vLLM %s: %d of %d scenarios differ", v, c.differ, c.runs)
+		}
+	}
+}
+
+// readOracle reads every scenario and trace below dir.
+func readOracle(t *testing.T, dir string) (map[string]*oracleScenario, []*oracleTrace) {
+	scenarios, traces := map[string]*oracleScenario{}, []*oracleTrace{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.Contains(filepath.Base(path), ".json") {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		var r io.Reader = bufio.NewReader(f)
+		if strings.HasSuffix(path, ".gz") {
+			if r, err = gzip.NewReader(r); err != nil {
+				return err
+			}
+		}
+		for dec := json.NewDecoder(r); ; {
+			var text json.RawMessage
+			if err := dec.Decode(&text); err == io.EOF {
+				return nil
+			} else if err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			switch {
+			case bytes.Contains(text, []byte(`"requests"`)):
+				s := newOracleScenario()
+				if err := json.Unmarshal(text, s); err != nil {
+					return fmt.Errorf("%s: %w", path, err)
+				}
+				scenarios[s.Name] = s
+			case bytes.HasPrefix(text, []byte(`{"scenario"`)):
+				var head struct{ Scenario, VLLM string }
+				if err := json.Unmarshal(text, &head); err != nil {
+					return err
+				}
+				traces = append(traces, &oracleTrace{scenario: head.Scenario, version: head.VLLM})
+			default:
+				var line map[string]any
+				if err := json.Unmarshal(text, &line); err != nil {
+					return err
+				}
+				if n := len(traces); n > 0 {
+					traces[n-1].lines = append(traces[n-1].lines, line)
+				}
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range scenarios {
+		s.resolve()
+	}
+	return scenarios, traces
+}
+
+func newOracleScenario() *oracleScenario {
+	return &oracleScenario{MaxSteps: 400, Engine: oracleEngine{BlockSize: 16, Seqs: 128, Budget: 8192, MaxLen: 4096, Policy: "fcfs", PP: 1}}
+}
+
+// resolve fills defaults and makes token ids: equal ids are equal tokens.
+func (s *oracleScenario) resolve() {
+	byID, named := map[string]*oracleRequest{}, func(what string, i int64) uint64 {
+		h := fnv.New64a()
+		fmt.Fprintf(h, "%s %d", what, i)
+		return h.Sum64()
+	}
+	for i, r := range s.Requests {
+		r.index = i
+		byID[r.ID] = r
+		if r.MaxTokens == 0 {
+			r.MaxTokens = 16
+		}
+		if r.OutputLen == nil {
+			r.OutputLen = &r.MaxTokens
+		}
+		step := int64(1)
+		switch {
+		case r.ArrivalTime != nil:
+			step = 1 + int64(math.Ceil(*r.ArrivalTime/s.StepSeconds-1e-9))
+		case r.ArrivalStep != nil:
+			step = *r.ArrivalStep
+		}
+		r.ArrivalStep = &step
+		own := int64(0)
+		ownTokens := func(n int64) {
+			for range n {
+				r.tokens = append(r.tokens, named("own "+r.ID, own))
+				own++
+			}
+		}
+		whole := func(v any) int64 { f, _ := v.(float64); return int64(f) }
+		ids := func(list []int64) {
+			for _, v := range list {
+				r.tokens = append(r.tokens, named("id", v))
+			}
+		}
+		switch {
+		case r.PromptIDs != nil:
+			ids(r.PromptIDs)
+		case r.Prompt == nil:
+			ownTokens(r.PromptLen)
+		}
+		for _, part := range r.Prompt {
+			switch {
+			case part["shared"] != nil:
+				for j := range whole(part["len"]) {
+					r.tokens = append(r.tokens, named("shared "+part["shared"].(string), j))
+				}
+			case part["request"] != nil:
+				other := byID[part["request"].(string)]
+				r.tokens = append(r.tokens, other.tokens...)
+				for j := range whole(part["outputs"]) {
+					r.tokens = append(r.tokens, other.output(j))
+				}
+			case part["own"] != nil:
+				ownTokens(whole(part["own"]))
+			default:
+				var list []int64
+				for _, v := range part["ids"].([]any) {
+					list = append(list, whole(v))
+				}
+				ids(list)
+			}
+		}
+	}
+}
+
+// output is the content of an output token; a stop token is one like any other.
+func (r *oracleRequest) output(i int64) uint64 {
+	if i == *r.OutputLen-1 && *r.OutputLen < r.MaxTokens {
+		return 7
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "output %s %d", r.ID, i)
+	return h.Sum64()
+}
+
+// deployment is the engine of the scenario in a version. What the version does not know is left out.
+func (s *oracleScenario) deployment(version string) *deploy.Deployment {
+	e := &s.Engine
+	d := &deploy.Deployment{TP: 1, PP: e.PP, DP: 1, Engine: deploy.Engine{
+		VLLMVersion: version, MaxModelLen: trace.Some(e.MaxLen), MaxNumSeqs: e.Seqs, MaxNumBatchedTokens: e.Budget,
+		ChunkedPrefill: e.Chunked == nil || *e.Chunked, PrefixCaching: e.Caching, BlockSize: e.BlockSize,
+		KVBlocksGPU: trace.Some(e.NumBlocks), SchedulingPolicy: e.Policy, LongPrefillThreshold: e.Threshold,
+		AsyncScheduling: trace.Some(e.Async), Extra: deploy.Values{},
+	}}
+	x := d.Engine.Extra
+	if e.Active != nil {
+		x["max_num_active_seqs"] = int(*e.Active)
+	}
+	if e.Reserve != nil {
+		x["scheduler_reserve_full_isl"] = *e.Reserve
+	}
+	if e.Watermark > 0 {
+		x["watermark"] = e.Watermark
+	}
+	if e.Adaptive {
+		x["long_prefill_token_threshold_adaptive"] = true
+	}
+	if e.Interval > 1 {
+		x["prefill_schedule_interval"] = int(e.Interval)
+	}
+	if e.Connector {
+		x["kv_transfer_config"] = map[string]any{"kv_connector": "NixlConnector"}
+	}
+	if e.Speculative != nil {
+		spec := maps.Clone(e.Speculative)
+		delete(spec, "accept")
+		delete(spec, "accept_default")
+		x["speculative_config"] = spec
+	}
+	return d
+}
+
+// oracleRun drives one engine pass by pass, as the oracle's loop does.
+type oracleRun struct {
+	*Engine
+	s       *oracleScenario
+	reqs    []Request
+	line    map[string]any
+	step    int64
+	aborted map[int]bool
+	left    int // requests that have not finished
+	// Steps by request.
+	sentAt, parkedAt map[int]int64
+}
+
+func bytesOf(list []int64) []uint8 {
+	var out []uint8
+	for _, v := range list {
+		out = append(out, uint8(v))
+	}
+	return out
+}
+
+func newOracleRun(s *oracleScenario, version string) (*oracleRun, error) {
+	cfg := DefaultConfig(s.deployment(version), &Blackbox{Beta: []float64{1000, 0, 0}})
+	r := &oracleRun{s: s, aborted: map[int]bool{}, left: len(s.Requests), sentAt: map[int]int64{}, parkedAt: map[int]int64{}}
+	for _, q := range s.Requests {
+		req := Request{ID: q.ID, ArrivalUs: int64(q.index), PromptTokens: int64(len(q.tokens)),
+			OutputTokens: *q.OutputLen, MaxTokens: q.MaxTokens,
+			Priority: q.Priority, Hashes: slices.Clone(q.tokens), HashTokens: 1, Accepted: bytesOf(q.Accept), Proposed: bytesOf(q.Drafts),
+			RemotePrefill: q.RemotePrefill, RemoteDecode: q.RemoteDecode}
+		for i := range *q.OutputLen {
+			req.Hashes = append(req.Hashes, q.output(i))
+		}
+		req.HashedTokens = int64(len(req.Hashes))
+		if q.Accept == nil && s.Engine.Speculative != nil {
+			req.Accepted = acceptedBy(s.Engine.Speculative, q.MaxTokens)
+		}
+		r.reqs = append(r.reqs, req)
+	}
+	e, err := NewEngine(cfg, r, Hooks{})
+	if err != nil {
+		return nil, err
+	}
+	r.Engine = e
+	if s.Engine.Runner == "v1" {
+		e.rules.ModelRunnerV2 = false
+	}
+	e.setDepth()
+	if s.Engine.Scheduled > 0 && e.rules.AsyncWithPP { // read from 0.19 on
+		e.budget = s.Engine.Scheduled
+	}
+	e.onPark = func(q *seq) {
+		r.note("parked", q.req.ID)
+		r.parkedAt[q.idx] = r.step
+	}
+	e.isTransferred = r.transferredInScenario
+	return r, nil
+}
+
+// acceptedBy is the engine's script of accepted drafts, for requests without one.
+func acceptedBy(spec map[string]any, n int64) []uint8 {
+	def, _ := spec["accept_default"].(float64)
+	script, _ := spec["accept"].([]any)
+	out := make([]uint8, n)
+	for i := range out {
+		if out[i] = uint8(def); i < len(script) {
+			out[i] = uint8(script[i].(float64))
+		}
+	}
+	return out
+}
+
+func (r *oracleRun) transferredInScenario(q *seq) bool {
+	o := r.s.Requests[q.idx]
+	at, due, n := r.parkedAt[q.idx], o.LoadDone, o.LoadSteps
+	if q.status == statusDone && q.remote.freeUs > 0 && !slices.Contains(r.parked, q) {
+		at, due, n = r.sentAt[q.idx], o.SendDone, o.SendSteps
+	}
+	ok := false
+	switch {
+	case due != nil:
+		ok = r.step >= *due
+	case n != nil:
+		ok = r.step >= at+*n
+	default:
+		ok = r.step >= at+1
+	}
+	return ok
+}
+
+func (r *oracleRun) note(field string, v any) {
+	list, _ := r.line[field].([]any)
+	r.line[field] = append(list, v)
+}
+
+func (r *oracleRun) set(field, id string, v any) {
+	m, _ := r.line[field].(map[string]any)
+	if m == nil {
+		m = map[string]any{}
+		r.line[field] = m
+	}
+	m[id] = v
+}
+
+// Step and Event make the run an observer.
+func (r *oracleRun) Step(v *StepView) {}
+
+func (r *oracleRun) Event(ev *Event) {
+	switch ev.Kind {
+	case Preempted:
+		r.note("preempted", r.reqs[ev.Request].ID)
+	case Finished:
+		status := map[string]string{trace.FinishStopped: "stopped", trace.FinishLength: "length_capped", trace.FinishAborted: "aborted"}
+		r.set("finished", r.reqs[ev.Request].ID, status[ev.FinishStatus])
+		r.left--
+		r.sentAt[ev.Request] = r.step
+	}
+}
+
+func (r *oracleRun) abortDue(when string) {
+	var due []int32
+	for i, o := range r.s.Requests {
+		if o.AbortStep == nil || r.aborted[i] || i >= len(r.visits) || r.visits[i] == nil || r.visits[i].s == nil || r.step < *o.AbortStep {
+			continue
+		}
+		if w := cmp.Or(o.AbortWhen, "before_schedule"); w == when || r.step > *o.AbortStep {
+			due = append(due, int32(i))
+			r.aborted[i] = true
+			r.note("aborted", o.ID)
+		}
+	}
+	for _, i := range due {
+		r.reqs[i].AbortKind = OutcomeAborted
+	}
+	r.aborts = append(r.aborts, due...)
+	r.processAborts()
+}
+
+// pass is one turn of the engine's loop.
+func (r *oracleRun) pass() error {
+	r.Engine.now = r.step * 1_000_000
+	if !r.hasWork() && len(r.flight) == 0 { // blocks stay for another server
+		return nil
+	}
+	if err := r.beginStep(); err != nil {
+		return err
+	}
+	if r.Engine.step != r.lastScheduled() {
+		r.describe()
+	}
+	if r.phase == busy && len(r.flight) > 0 {
+		r.abortDue("before_update")
+		before, items := map[int]int64{}, slices.Clone(r.flight[0].items)
+		for _, it := range items {
+			before[int(it.idx)] = r.outputsOf(int(it.idx))
+		}
+		r.landStep()
+		for _, it := range items {
+			if got := r.outputsOf(int(it.idx)) - before[int(it.idx)]; got > 0 {
+				r.set("delivered", r.reqs[it.idx].ID, float64(got))
+			}
+		}
+	}
+	r.phase = ready
+	return nil
+}
+
+// outputsOf is the output tokens of a request so far.
+func (r *oracleRun) outputsOf(i int) int64 {
+	v := r.visits[i]
+	if v.s != nil {
+		return v.s.outputs
+	}
+	return v.res.OutputTokens
+}
+
+func (r *oracleRun) lastScheduled() int64 {
+	n, _ := r.line["scheduled_step"].(int64)
+	return n
+}
+
+// describe notes the batch just formed.
+func (r *oracleRun) describe() {
+	f := &r.flight[len(r.flight)-1]
+	r.line["sched"] = map[string]any{}
+	r.line["computed"] = map[string]any{}
+	for i := range f.items {
+		it := &f.items[i]
+		id := it.s.req.ID
+		r.set("sched", id, float64(it.n))
+		r.set("computed", id, float64(it.s.computed))
+		if it.drafts > 0 {
+			r.set("drafts", id, float64(it.drafts))
+		}
+		if it.fresh {
+			r.set("admitted", id, float64(it.s.computed-it.n))
+		}
+	}
+	r.line["free"] = float64(r.pool.Free)
+	running := []any{}
+	for _, s := range r.running {
+		running = append(running, s.req.ID)
+	}
+	r.line["running"] = running
+	r.line["waiting"] = r.waits()
+}
+
+// compareOracle runs the scenario next to its trace: steps compared, and the first difference.
+func compareOracle(s *oracleScenario, tr *oracleTrace) (steps int, diff string) {
+	r, err := newOracleRun(s, tr.version)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			diff = fmt.Sprintf("step %d: panic: %v", r.step, p)
+		}
+	}()
+	todo := slices.Clone(s.Requests)
+	slices.SortStableFunc(todo, func(a, b *oracleRequest) int { return cmp.Compare(*a.ArrivalStep, *b.ArrivalStep) })
+	order, next := int64(0), 0
+	for next < len(tr.lines) {
+		r.step++
+		want := tr.lines[next]
+		if want["end"] == true {
+			if bad := r.compareEnd(want); bad != "" && r.step <= s.MaxSteps {
+				return steps, bad
+			}
+			return steps, ""
+		}
+		r.line = map[string]any{"scheduled_step": r.Engine.step}
+		for len(todo) > 0 && *todo[0].ArrivalStep <= r.step {
+			i := todo[0].index
+			todo = todo[1:]
+			r.newVisit(i, &r.reqs[i])
+			v := r.visits[i]
+			v.res = r.reqs[i].result(order)
+			order++
+			r.enqueue(i, 0)
+			r.note("arrived", r.reqs[i].ID)
+		}
+		for _, q := range r.inbox {
+			r.pickUp(q)
+		}
+		r.inbox = r.inbox[:0]
+		r.abortDue("before_schedule")
+		idle := !r.hasWork() && len(r.flight) == 0 && len(r.leaving) == 0
+		if idle {
+			if r.line["arrived"] == nil && r.line["aborted"] == nil {
+				if len(todo) == 0 {
+					return steps, fmt.Sprintf("step %d: idle, want %v", r.step, want)
+				}
+				r.step = *todo[0].ArrivalStep - 1
+				continue
+			}
+		} else {
+			if err := r.pass(); err != nil {
+				return steps, err.Error()
+			}
+			r.line["free_end"] = float64(r.pool.Free)
+		}
+		r.line["step"] = float64(r.step)
+		if bad := compareLine(r.line, want); bad != "" {
+			return steps, fmt.Sprintf("step %v: %s", want["step"], bad)
+		}
+		steps++
+		next++
+		if idle && len(todo) > 0 {
+			r.step = *todo[0].ArrivalStep - 1
+		}
+	}
+	return steps, "the trace has no end"
+}
+
+func (r *oracleRun) compareEnd(want map[string]any) string {
+	unfinished, _ := want["unfinished"].([]any)
+	if want["error"] == nil && len(unfinished) != r.left {
+		return fmt.Sprintf("end: %d requests left, want %v", r.left, unfinished)
+	}
+	return ""
+}
+
+// compareLine is the first field that differs.
+func compareLine(got, want map[string]any) string {
+	for _, field := range []string{"step", "arrived", "aborted", "sched", "drafts", "admitted", "preempted", "parked", "computed", "free",
+		"running", "delivered", "finished", "free_end"} {
+		g, w := got[field], want[field]
+		if a, ok := g.([]any); ok && field == "preempted" {
+			sortAny(a)
+			b, _ := w.([]any)
+			sortAny(b)
+		}
+		if !reflect.DeepEqual(g, w) {
+			a, _ := json.Marshal(g)
+			b, _ := json.Marshal(w)
+			return fmt.Sprintf("%s: got %s, want %s", field, a, b)
+		}
+	}
+	if w, ok := want["waiting"].([]any); ok && got["waiting"] != len(w) {
+		return fmt.Sprintf("waiting: got %v, want %v", got["waiting"], w)
+	}
+	return ""
+}
+
+func sortAny(list []any) {
+	slices.SortFunc(list, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+}
