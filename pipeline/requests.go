@@ -26,11 +26,8 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared 
 	if len(obs) == 0 {
 		obs, findings = validate.Requests(run)
 	}
-	content, more := validate.ContentOf(run, dep, shared)
-	if len(run.Observed) > 0 && content != nil {
-		content = clientContent(run, content)
-	}
-	findings = append(findings, more...)
+	content := validate.ContentOf(run, dep, obs, shared)
+	findings = append(findings, content.Findings...)
 	verdicts := loadVerdicts(run, dep)
 	tier := tierSpans
 	if len(run.Observed) > 0 {
@@ -43,7 +40,7 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared 
 				"keep-saturated: true learns from it", run.ID, p.Name, rows.HitText(v.Checks)))
 			continue
 		}
-		reqs, seen, more := validate.Workload(obs, &p, content)
+		reqs, seen, more := validate.Workload(obs, &p, content.Content)
 		findings = append(findings, more...)
 		if len(reqs) == 0 {
 			continue
@@ -96,35 +93,4 @@ func inEngine(o *validate.Request) sim.Measured {
 		m.SpanUs = math.Max(0, float64(o.EndNs.V-o.ArrivalNs)/1e3-m.TTFTUs)
 	}
 	return m
-}
-
-// clientContent is what client rows share: what their engine requests do, where they
-// were joined to one, else the prefix group their client names.
-func clientContent(run *trace.Run, engine validate.Content) validate.Content {
-	rows := map[string]*trace.ObservedRequest{}
-	groups := map[string]uint64{}
-	for i := range run.Observed {
-		c := &run.Observed[i]
-		rows[c.ID] = c
-		if g := c.PrefixGroup; g.OK && groups[g.V] == 0 {
-			groups[g.V] = uint64(len(groups) + 1)
-		}
-	}
-	return func(id string, r *sim.Request) {
-		c := rows[id]
-		if c == nil {
-			return
-		}
-		switch {
-		case c.CoreID.OK:
-			engine(c.CoreID.V, r)
-		case c.CachedTokens.OK:
-			r.CachedTokens = c.CachedTokens
-		default:
-			engine(id, r)
-		}
-		if r.Group == 0 && len(r.Hashes) == 0 && c.PrefixGroup.OK {
-			r.Group, r.GroupTokens = groups[c.PrefixGroup.V], min(c.PrefixTokens.V, r.PromptTokens)
-		}
-	}
 }

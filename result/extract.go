@@ -1,6 +1,7 @@
 package result
 
 import (
+	"fmt"
 	"reflect"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -20,6 +21,26 @@ type Extract struct {
 	Removed      []string `json:"removed,omitempty"`
 	Left         []string `json:"left,omitempty"`
 	PeakRSSBytes *int64   `json:"peak_rss_bytes,omitempty"`
+}
+
+// CachedWords says in a line what came from the prefix cache and how that is known; "" where
+// nothing tells.
+func (e *Extract) CachedWords() string {
+	var s CachedTokens
+	for i := range e.Runs {
+		for _, p := range e.Runs[i].CachedTokens {
+			s.Requests, s.PromptTokens, s.HitTokens = s.Requests+p.Requests, s.PromptTokens+p.PromptTokens, s.HitTokens+p.HitTokens
+			s.Exact, s.Usage, s.Bounded = s.Exact+p.Exact, s.Usage+p.Usage, s.Bounded+p.Bounded
+		}
+	}
+	if s.Exact+s.Usage+s.Bounded == 0 || s.PromptTokens == 0 {
+		return ""
+	}
+	from := fmt.Sprintf("from the log's iterations; %d of %d requests exactly", s.Exact, s.Requests)
+	if s.Usage > 0 {
+		from = fmt.Sprintf("the server's usage says it of %d of %d requests", s.Usage, s.Requests)
+	}
+	return fmt.Sprintf("%.0f %% of prompt tokens came from the prefix cache (%s)", 100*float64(s.HitTokens)/float64(s.PromptTokens), from)
 }
 
 // Run returns the run with the id, or nil.
@@ -47,10 +68,27 @@ type ExtractRun struct {
 	Scopes     []ScopeCount    `json:"scopes"`
 	Files      []ExtractFile   `json:"files"`
 	Clock      ExtractClock    `json:"clock"`
-	Examples   []Example       `json:"examples"` // the first drops of each reason
-	Warnings   []trace.Finding `json:"warnings"`
+	// CachedTokens is what the prefix cache gave the requests of each phase, where the
+	// passes of a log or the server's usage say so.
+	CachedTokens []CachedTokens  `json:"cached_tokens,omitempty"`
+	Examples     []Example       `json:"examples"` // the first drops of each reason
+	Warnings     []trace.Finding `json:"warnings"`
 	// Deployment is run.yaml, resolved, so that later stages need the output folder only.
 	Deployment *deploy.Deployment `json:"deployment"`
+}
+
+// CachedTokens is the account of a phase: prompts = context tokens + hits where all is paired.
+type CachedTokens struct {
+	Phase         string           `json:"phase"`
+	Requests      int              `json:"requests"`
+	PromptTokens  int64            `json:"prompt_tokens"`
+	HitTokens     int64            `json:"hit_tokens"`               // of the requests that are told
+	CounterTokens trace.Opt[int64] `json:"counter_tokens,omitempty"` // vllm:prefix_cache_hits over the phase, where /metrics was kept
+	Chains        int              `json:"chains"`                   // passes joined by prompts cut between them
+	Usage         int              `json:"usage"`                    // requests of which the server says it
+	Exact         int              `json:"exact"`                    // that the passes tell
+	Bounded       int              `json:"bounded"`                  // that end in a pass with others: their sum is exact
+	Unpaired      int              `json:"unpaired"`                 // of which nothing is known
 }
 
 // ExtractEngine says what was running.

@@ -115,6 +115,8 @@ type ValidationRun struct {
 	Source string `json:"source"`
 	// Informs says why the replay is shown and decides nothing.
 	Informs string `json:"informs,omitempty"`
+	// Undecided says what must be recorded before the replay can be judged.
+	Undecided string `json:"undecided,omitempty"`
 	// JourneySampleRate below 1 means that part of the load is unknown to the
 	// replay; null: not stated.
 	JourneySampleRate *float64            `json:"journey_sample_rate"`

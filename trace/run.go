@@ -236,10 +236,26 @@ type ObservedRequest struct {
 	TTFTUs        Opt[float64] `col:"ttft_us" unit:"us" doc:"first chunk - send"`
 	E2EUs         Opt[float64] `col:"e2e_us" unit:"us" doc:"last chunk - send"`
 	ChunkGapsUs   []float64    `col:"chunk_gaps_us" unit:"us" doc:"gaps between chunks"`
-	CachedTokens  Opt[int64]   `col:"cached_tokens" unit:"tokens" doc:"prompt tokens that the server took from its prefix cache, as its usage says"`
+	CachedTokens  Opt[int64]   `col:"cached_tokens" unit:"tokens" doc:"prompt tokens that the server took from its prefix cache"`
+	CachedSource  Opt[string]  `col:"cached_source" doc:"what says so: usage (of the server), exact (the passes of the log), session, group or bound (shares of what the passes say of several), counter (shares of what /metrics counted)"`
+	CachedMin     Opt[int64]   `col:"cached_min_tokens" unit:"tokens" doc:"the least that the passes of the log allow"`
+	CachedMax     Opt[int64]   `col:"cached_max_tokens" unit:"tokens" doc:"the most"`
+	Iteration     Opt[int64]   `col:"iteration" doc:"the engine's pass that ended the prompt, found by counting"`
+	Session       Opt[string]  `col:"session" doc:"conversation, as the client names it"`
+	Turn          Opt[int64]   `col:"turn" doc:"turn of it"`
 	LoadOnly      Opt[bool]    `col:"load_only" doc:"sent while requests that the file leaves out may still have run: part of the load, compared with nothing"`
 	Line          int64        `col:"line" doc:"line in the client file"`
 }
+
+// Sources of cached tokens, best first.
+const (
+	CachedUsage   = "usage"
+	CachedExact   = "exact"
+	CachedSession = "session"
+	CachedGroup   = "group"
+	CachedBound   = "bound"
+	CachedCounter = "counter"
+)
 
 // LoadPoint is one row of `points`: what a benchmark printed of one load level, over
 // the requests that succeeded.

@@ -208,6 +208,9 @@ func (con *console) extractedLine(doc *result.Extract) {
 	s := fmt.Sprintf("extracted %d %s: %s requests, %s; %s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
 		report.Thousands(requests), steps, dropped)
 	con.aside(s)
+	if words := doc.CachedWords(); words != "" {
+		con.aside(words)
+	}
 }
 
 // passesText counts the engine's passes by where they were read; empty without.

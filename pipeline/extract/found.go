@@ -17,11 +17,12 @@ import (
 type kind uint8
 
 const (
-	kindOther  kind = iota
-	kindLog         // lines of a vLLM log
-	kindPasses      // dynamo.fpm.trace.v1
-	kindClient      // the result of a load client
-	kindSilent      // a vLLM log whose beginning holds no iteration
+	kindOther   kind = iota
+	kindLog          // lines of a vLLM log
+	kindPasses       // dynamo.fpm.trace.v1
+	kindClient       // the result of a load client
+	kindSilent       // a vLLM log whose beginning holds no iteration
+	kindMetrics      // an answer of /metrics
 )
 
 // found adds what run.yaml does not name: server logs, forward-pass traces and
@@ -54,7 +55,7 @@ func (d *RunDir) found(s *inputSet) error {
 		isClient := k == kindClient
 		if isClient && !clients {
 			s.unread = append(s.unread, rest[i])
-		} else if isClient || len(named) == 0 && (k != kindSilent || len(s.traces) == 0) {
+		} else if isClient || k == kindMetrics || len(named) == 0 && (k != kindSilent || len(s.traces) == 0) {
 			s.put(k, rest[i])
 		}
 	}
@@ -87,6 +88,8 @@ func (s *inputSet) put(k kind, in source.Input) bool {
 		s.passes = append(s.passes, in)
 	case kindClient:
 		s.clients = append(s.clients, in)
+	case kindMetrics:
+		s.metrics = append(s.metrics, in)
 	default:
 		return false
 	}
@@ -163,6 +166,8 @@ func contentOf(in *source.Input) kind {
 		return kindOther
 	case forms.IsRead(body):
 		return kindClient
+	case forms.IsMetrics(body):
+		return kindMetrics
 	}
 	silent := slices.ContainsFunc(vllmWords, func(w []byte) bool { return bytes.Contains(head, w) })
 	switch {

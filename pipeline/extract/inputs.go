@@ -20,6 +20,7 @@ import (
 // inputSet is the files of one run folder.
 type inputSet struct {
 	config, traces, kv, clients, logs, passes []source.Input // logs and passes: the two forms of iterations
+	metrics                                   []source.Input // answers of /metrics
 	unread                                    []source.Input // files of clients beside those that run.yaml names
 }
 
@@ -71,7 +72,7 @@ func (s *inputSet) kinds() []struct {
 		kind string
 		list []source.Input
 	}{{"configuration", s.config}, {kindTraces, s.traces}, {kindKV, s.kv}, {"client_requests", s.clients},
-		{"iterations", s.logs}, {"passes", s.passes}}
+		{"iterations", s.logs}, {"passes", s.passes}, {"metrics", s.metrics}}
 }
 
 func (s *inputSet) files() []result.ExtractFile {

@@ -222,6 +222,7 @@ type extraction struct {
 	iter    *forms.Lives
 	lives   []*forms.Life
 	empty   []trace.Finding // files that gave nothing
+	told    []result.CachedTokens
 }
 
 func (x *extraction) failed(err error) error { return fmt.Errorf("run %s: %w", x.run.ID, err) }
@@ -402,6 +403,9 @@ func (x *extraction) iterations(ctx context.Context, how source.Options) error {
 	if x.lives, err = x.iter.Close(); err != nil {
 		return err
 	}
+	if err := x.cached(how); err != nil {
+		return err
+	}
 	return x.chunks()
 }
 
@@ -567,6 +571,7 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 	}
 	if i == 0 {
 		r.Records, r.Scopes, r.Examples = records, x.acc.ScopeCounts(), x.acc.ExampleList()
+		r.CachedTokens = x.told
 		r.Losses.DroppedSpanEvents, r.Losses.TruncatedMessages, r.Losses.DuplicateSpans = x.acc.LostEvents, x.acc.Truncated, x.acc.Duplicates
 	}
 	r.Warnings = x.warnings(&r, i, n, w)

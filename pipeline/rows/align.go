@@ -14,8 +14,9 @@ type occupant struct {
 	prompt, output  int64
 	firstNs, lastNs int64 // first and last chunk
 	ttftUs          float64
-	passes          int64 // decodes so far
-	done            int64 // prompt tokens computed so far
+	passes          int64            // decodes so far
+	done            int64            // prompt tokens in KV so far, those of the prefix cache included
+	ended           trace.Opt[int64] // iteration that ended its prompt, where counting tells it (spec#counted-hits)
 }
 
 // Rules of the alignment of clients (spec#iteration-clients).
@@ -23,7 +24,6 @@ const (
 	voteWindowNs   = 60_000_000    // first chunks reach their client within this of one another
 	coarseWindowNs = 2_000_000_000 // the same where stamps are whole seconds
 	mostVoters     = 3000          // passes that vote
-	mostVotes      = 4_000_000     // where any longer prompt has one
 	leastVotes     = 5
 	voteShare      = 0.5 // of the voters must agree
 )
@@ -40,7 +40,7 @@ func (f *filler) align(a *audit) {
 			continue
 		}
 		f.found = append(f.found, occupant{prompt: o.PromptTokens.V, output: o.OutputTokens.V, firstNs: o.FirstChunkNs.V, lastNs: o.LastChunkNs.V,
-			ttftUs: o.TTFTUs.Or(0)})
+			ttftUs: o.TTFTUs.Or(0), done: o.CachedTokens.Or(0), ended: o.Iteration})
 	}
 	if f.recovered {
 		f.out.OffsetNs = trace.Some(int64(0))
@@ -55,13 +55,18 @@ func (f *filler) align(a *audit) {
 	for i := range f.found {
 		v.exact[f.found[i].prompt] = append(v.exact[f.found[i].prompt], f.found[i].firstNs)
 	}
-	v.all = f.found
+	for i := range f.found {
+		if o := &f.found[i]; o.ended.OK {
+			v.paired = append(v.paired, *o)
+		}
+	}
+	slices.SortStableFunc(v.paired, func(a, b occupant) int { return cmp.Compare(a.ended.V, b.ended.V) })
 	if v.window = voteWindowNs; a.time != timeCadence {
 		v.window = coarseWindowNs
 	}
 	offset, share := f.count(v)
-	if share < voteShare {
-		v.isLonger = true
+	if share < voteShare && len(v.paired) > 0 {
+		v.paired = nil
 		offset, share = f.count(v)
 	}
 	if share < voteShare {
@@ -77,40 +82,46 @@ func (f *filler) align(a *audit) {
 
 // ballot is who may vote for what.
 type ballot struct {
-	exact    map[int64][]int64 // first chunks by length of the prompt, in order of time
-	all      []occupant        // in order of time
-	isLonger bool              // prompts at least as long as the pass has tokens
-	window   int64             // ns that votes for one offset lie within
+	exact  map[int64][]int64 // first chunks by length of the prompt, in order of time
+	paired []occupant        // in order of the iteration that ended them; no others vote where there are any
+	window int64             // ns that votes for one offset lie within
 }
 
 // may says whether a pass has a vote: it ran one whole prompt of a length that
 // clients sent.
 func (v *ballot) may(p *pass) bool {
-	return p.prefills == 1 && p.cut == 0 && p.hasEnd && (v.isLonger || len(v.exact[p.prefillTokens]) > 0)
+	if len(v.paired) > 0 {
+		return p.hasEnd && len(v.of(p)) > 0
+	}
+	return p.prefills == 1 && p.cut == 0 && p.hasEnd && len(v.exact[p.prefillTokens]) > 0
+}
+
+// of are the prompts that a pass ended.
+func (v *ballot) of(p *pass) []occupant {
+	at := func(index int64) int {
+		i, _ := slices.BinarySearchFunc(v.paired, index, func(o occupant, index int64) int { return cmp.Compare(o.ended.V, index) })
+		return i
+	}
+	return v.paired[at(p.it.Index):at(p.it.Index+1)]
 }
 
 // each calls use with the first chunks of a pass's vote that lie within [lo, hi].
 func (v *ballot) each(p *pass, lo, hi int64, use func(firstNs int64)) {
-	if !v.isLonger {
-		list := v.exact[p.prefillTokens]
-		from, _ := slices.BinarySearch(list, lo)
-		for _, first := range list[from:] {
-			if first > hi {
-				return
+	if len(v.paired) > 0 {
+		for _, o := range v.of(p) {
+			if o.firstNs >= lo && o.firstNs <= hi {
+				use(o.firstNs)
 			}
-			use(first)
 		}
 		return
 	}
-	from, _ := slices.BinarySearchFunc(v.all, lo, func(o occupant, at int64) int { return cmp.Compare(o.firstNs, at) })
-	for i := range v.all[from:] {
-		o := &v.all[from+i]
-		if o.firstNs > hi {
+	list := v.exact[p.prefillTokens]
+	from, _ := slices.BinarySearch(list, lo)
+	for _, first := range list[from:] {
+		if first > hi {
 			return
 		}
-		if o.prompt >= p.prefillTokens {
-			use(o.firstNs)
-		}
+		use(first)
 	}
 }
 
@@ -123,14 +134,10 @@ func (f *filler) count(v *ballot) (offset int64, share float64) {
 			voters = append(voters, i)
 		}
 	}
-	most := mostVoters
-	if v.isLonger {
-		most = max(leastVotes, min(mostVoters, mostVotes/len(v.all)))
-	}
 	if len(voters) < leastVotes {
 		return 0, 0
 	}
-	voters = stat.Thin(voters, most)
+	voters = stat.Thin(voters, mostVoters)
 	var votes []int64
 	for _, i := range voters {
 		p := &f.passes[i]

@@ -191,14 +191,16 @@ func (f *filler) fromClients() bool {
 			continue
 		}
 		middle := p.middle()
-		for next < len(f.found) && f.found[next].firstNs < middle {
+		for next < len(f.found) && f.found[next].decodes(p, middle) {
 			active = append(active, &f.found[next])
 			next++
 		}
 		kept, sum := active[:0], 0.0
 		for _, o := range active {
-			if o.lastNs > middle {
-				o.passes = min(o.passes+1, max(1, o.output-1))
+			if o.ended.OK && p.it.Index-o.ended.V < o.output || !o.ended.OK && o.lastNs > middle {
+				if o.passes = min(o.passes+1, max(1, o.output-1)); o.ended.OK {
+					o.passes = p.it.Index - o.ended.V
+				}
 				sum += float64(o.prompt + o.passes)
 				kept = append(kept, o)
 			}
@@ -222,6 +224,15 @@ func (f *filler) fromClients() bool {
 	f.takeContexts(contexts)
 	f.prompts()
 	return true
+}
+
+// decodes says that the prompt ended before a pass: by counting, else as its first chunk came
+// before the middle of it.
+func (o *occupant) decodes(p *pass, middle int64) bool {
+	if o.ended.OK {
+		return o.ended.V < p.it.Index
+	}
+	return o.firstNs < middle
 }
 
 // takeContexts takes what clients tell; passes they do not explain get the mean
@@ -263,8 +274,11 @@ func (f *filler) prompts() {
 		if i+1 < len(f.passes) && f.passes[i+1].hasEnd {
 			until = f.passes[i+1].middle()
 		}
-		for ended = ended[:0]; next < len(f.found) && f.found[next].firstNs < until; next++ {
+		for ended = ended[:0]; next < len(f.found) && f.found[next].endsBy(p, until); next++ {
 			ended = append(ended, &f.found[next])
+		}
+		if n := int64(len(ended)); p.cut > 0 && n > 0 && n == p.prefills && ended[0].ended.OK {
+			p.cut = 0 // the budget was spent and nothing cut
 		}
 		f.chunks(p, ended, next)
 		if i > 0 && int64(len(ended)) == p.prefills {
@@ -272,6 +286,15 @@ func (f *filler) prompts() {
 		}
 	}
 	f.out.DelaysUs = d.values()
+}
+
+// endsBy says that the prompt ended in a pass or before it: by counting, else as its first
+// chunk came before until.
+func (o *occupant) endsBy(p *pass, until int64) bool {
+	if o.ended.OK {
+		return o.ended.V <= p.it.Index
+	}
+	return o.firstNs < until
 }
 
 // chunks fills in the attention of the prompts of one pass. What is missing to

@@ -147,7 +147,7 @@ func (p *plan) block(from, to int64, why Reason) {
 
 // guessCached finds the cached tokens that no snapshot tells: when every step
 // of s..t has a summary and no other request prefills in them, they are the
-// prompt minus the prompt tokens that ran (spec#cached-tokens). Prompt tokens are the
+// prompt minus the prompt tokens that ran (spec#counted-hits). Prompt tokens are the
 // scheduled ones minus the decodes, since labels are wrong under asynchronous
 // scheduling.
 func (p *plan) guessCached() {

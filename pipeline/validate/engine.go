@@ -73,49 +73,6 @@ func (j *job) models(e *engine, dep *deploy.Deployment) (err error) {
 	return err
 }
 
-// ContentOf tells what requests of the run share, from package workload. Runs
-// it cannot read (stock spans, client files) share their first sharedPrefix tokens;
-// 0: nothing.
-func ContentOf(run *trace.Run, dep *deploy.Deployment, sharedPrefix int64) (Content, []trace.Finding) {
-	if !dep.Engine.PrefixCaching {
-		return nil, nil
-	}
-	w, err := workload.FromRun(run, dep, workload.RunOptions{})
-	if err != nil {
-		return sharedContent(run, sharedPrefix)
-	}
-	at := make(map[string]*sim.Request, len(w.Requests))
-	for i := range w.Requests {
-		at[w.Requests[i].ID] = &w.Requests[i]
-	}
-	var findings []trace.Finding
-	for _, n := range w.Notes {
-		if n.Code == workload.CodePrefixUnknown {
-			findings = append(findings, trace.Findingf(ReplayAssumes, "run %s: %s", run.ID, n.Message))
-		}
-	}
-	return func(id string, r *sim.Request) {
-		if from := at[id]; from != nil {
-			r.Group, r.GroupTokens, r.Hashes, r.HashTokens = from.Group, from.GroupTokens, from.Hashes, from.HashTokens
-			r.CachedTokens = from.CachedTokens
-		}
-	}, findings
-}
-
-// sharedGroup is the content group of requests that share what the options say.
-const sharedGroup = 1
-
-func sharedContent(run *trace.Run, n int64) (Content, []trace.Finding) {
-	if n == 0 {
-		return nil, []trace.Finding{trace.Findingf(ReplayAssumes,
-			"run %s: prefix caching is on and nothing says what requests share; replayed uncached (--shared-prefix-tokens)", run.ID)}
-	}
-	return func(_ string, r *sim.Request) {
-			r.Group, r.GroupTokens = sharedGroup, min(n, r.PromptTokens)
-		}, []trace.Finding{trace.Findingf(ReplayAssumes,
-			"run %s: all requests are taken to share their first %d prompt tokens", run.ID, n)}
-}
-
 // identicalBatches replays the whole run with the recorded step times and the
 // recorded pick-ups (by step where step times are missing) and returns the share
 // of known recorded batches that the simulator's scheduler reproduces: same step

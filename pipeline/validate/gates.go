@@ -349,6 +349,8 @@ func runNote(run *result.ValidationRun, clients bool) (note string, required boo
 		return noteSaturated, false
 	case run.Informs != "":
 		return run.Informs, false
+	case run.Undecided != "" && run.Metrics != nil:
+		return run.Undecided, true
 	case !clients && run.Source != "" && run.Source != SourceJourneys && run.Source != sourcePasses:
 		return fmt.Sprintf(noteOtherSource, run.Source), false
 	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1 && run.Rebuilt == 0:

@@ -18,10 +18,6 @@ import (
 // This file sends recorded arrivals through the simulator and compares what
 // requests experienced there with what was recorded.
 
-// Content tells a replay which prompt tokens requests share: it fills Group,
-// Hashes or the like of a request by its id. Nil means no two prompts share any.
-type Content func(id string, r *sim.Request)
-
 // engine is how the replay's clock runs: step times, the delays outside the
 // engine, and the residuals for the two replays that are noisy.
 type engine struct {
@@ -44,15 +40,16 @@ const (
 // Phase is one phase of a run, replayed from its first arrival with an
 // empty engine.
 type Phase struct {
-	obs      []Request                // of the phase, in order of arrival
-	originNs int64                    // first arrival
-	requests []sim.Request            // one per recorded request
-	results  map[string][]*sim.Result // one per replication
-	findings []trace.Finding
-	gaps     *gapLog    // of the plain replay
-	recorded []stepMark // steps of the phase
-	lag      int
-	load     string // deploy.LoadOpen or deploy.LoadClosed, as replayed
+	obs       []Request                // of the phase, in order of arrival
+	originNs  int64                    // first arrival
+	requests  []sim.Request            // one per recorded request
+	results   map[string][]*sim.Result // one per replication
+	findings  []trace.Finding
+	gaps      *gapLog    // of the plain replay
+	recorded  []stepMark // steps of the phase
+	lag       int
+	undecided string // why it cannot be judged
+	load      string // deploy.LoadOpen or deploy.LoadClosed, as replayed
 }
 
 // Run replays the requests of all that arrive in the phase of a run.
@@ -161,7 +158,7 @@ func (p *Phase) simRequest(o Request, content Content) sim.Request {
 		r.AbortAtUs, r.AbortKind = trace.Some(p.us(o.EndNs.V)), sim.OutcomeAborted
 	}
 	if content != nil {
-		content(o.ID, &r)
+		content(&o, &r)
 	}
 	return r
 }
@@ -305,6 +302,7 @@ func (p *Phase) Entry(splitNs int64) result.ValidationRun {
 		MetricsDrift: by[result.VariantDrift].metrics(false),
 		Figures:      figures(by),
 		Replay:       p.quality(),
+		Undecided:    p.undecided,
 		Findings:     slices.Clone(p.findings),
 	}
 	if plain := by[result.VariantPlain]; plain != nil {

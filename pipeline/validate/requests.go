@@ -68,6 +68,7 @@ type Request struct {
 	Output    int64 // produced; 0 when unknown
 	MaxTokens int64 // 0 when unknown
 	Excluded  string
+	Row       *trace.ObservedRequest // what its client saw, where that is the source
 
 	TTFTMs, ITLMs, E2EMs trace.Opt[float64]
 }
@@ -156,7 +157,7 @@ func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
 	}
 	for i := range run.Observed {
 		c := &run.Observed[i]
-		o := Request{ID: c.ID, Prompt: c.PromptTokens.Or(0), Output: c.OutputTokens.Or(0), MaxTokens: c.AskedTokens.Or(0)}
+		o := Request{ID: c.ID, Row: c, Prompt: c.PromptTokens.Or(0), Output: c.OutputTokens.Or(0), MaxTokens: c.AskedTokens.Or(0)}
 		first, last := c.FirstChunkNs, c.LastChunkNs
 		switch {
 		case c.SendNs.OK:

@@ -264,8 +264,8 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	if n := len(obs); len(t.Parts) == 0 && n > 0 { // clients alone
 		t.Parts = rows.PartsOf(obs[0].ArrivalNs, obs[n-1].ArrivalNs, dep, j.o.Split)
 	}
-	content, more := ContentOf(run, dep, j.o.SharedPrefix)
-	findings = append(findings, more...)
+	content := ContentOf(run, dep, obs, j.o.SharedPrefix)
+	findings = append(findings, content.Findings...)
 	marks, phases := marksOf(run), rows.PhasesOf(run, dep)
 	run = nil // its steps are most of a long recording
 	for _, p := range phases {
@@ -274,7 +274,8 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		if j.o.Noise && t.beta != nil {
 			e.Spreads = spreadsOf(t.beta, t.pred, t.drift, p.StartNs, t.cut(&phase), p.EndNs)
 		}
-		rp := replayRun(marks, obs, &phase, content, e)
+		rp := replayRun(marks, obs, &phase, content.Content, e)
+		rp.undecided = content.undecided(obs, &phase)
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp, func(splitNs int64) (chance, error) {
 			if t.beta != nil {
 				if from := stepNoiseOf(t.beta, t.pred, phase.StartNs, phase.EndNs); from != nil {

@@ -371,24 +371,10 @@ func (c *Reader) clock() {
 	}
 }
 
-// shared tells of prompts that the cache had parts of.
+// shared tells of prompts that share prefixes by the file; what the server counted stands in
+// the account of cached tokens.
 func (c *Reader) shared() {
-	group, counted := 0, 0
-	var cached []float64
-	for i := range c.Rows {
-		r := &c.Rows[i]
-		if r.PrefixGroup.OK && r.PrefixTokens.V > 0 {
-			group++
-		}
-		if r.CachedTokens.V > 0 && r.PromptTokens.V > 0 {
-			counted++
-			cached = append(cached, float64(r.CachedTokens.V)/float64(r.PromptTokens.V))
-		}
-	}
-	if counted > 0 {
-		c.finding(CodeClientFile, "the server took %.0f %% of the prompt of %d of %d requests from its cache", 100*stat.Mean(cached),
-			counted, len(c.Rows))
-	} else if group > 0 {
-		c.finding(CodeClientFile, "%d of %d requests share prefixes by the file", group, len(c.Rows))
+	if n := count(c.Rows, func(r trace.ObservedRequest) bool { return r.PrefixGroup.OK && r.PrefixTokens.V > 0 }); n > 0 {
+		c.finding(CodeClientFile, "%d of %d requests share prefixes by the file", n, len(c.Rows))
 	}
 }

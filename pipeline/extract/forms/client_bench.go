@@ -51,6 +51,7 @@ var errNoDetails = errors.New("got a vllm bench result without its requests")
 // is CLOCK_MONOTONIC on Linux. Texts are not read.
 type benchResult struct {
 	inputs, outputs          []float64
+	sessions, turns          []any // of drivers that send conversations; not of vllm's own client
 	ttfts, starts, latencies []float64
 	itls                     [][]float64
 	errors                   []string
@@ -76,6 +77,10 @@ func (b *benchResult) read(w walker) error {
 			})
 		case "errors":
 			return w.dec.Decode(&b.errors)
+		case "conversation":
+			return w.dec.Decode(&b.sessions)
+		case "turn":
+			return w.dec.Decode(&b.turns)
 		case "max_concurrency":
 			return w.dec.Decode(&b.concurrency)
 		}
@@ -129,6 +134,12 @@ func (c *Reader) bench(src *source.Source) error {
 func (b *benchResult) row(i int) trace.ObservedRequest {
 	r := trace.ObservedRequest{Source: sourceBench, Line: 1, Streaming: trace.Some(true), Success: trace.Some(true),
 		PromptTokens: trace.Some(int64(b.inputs[i])), OutputTokens: trace.Some(int64(b.outputs[i]))}
+	if i < len(b.sessions) && i < len(b.turns) {
+		r.Session = optText(b.sessions[i])
+		if n, ok := b.turns[i].(float64); ok {
+			r.Turn = trace.Some(int64(n))
+		}
+	}
 	if len(b.errors) > 0 && b.errors[i] != "" {
 		r.Success, r.Error = trace.Some(false), trace.Some(lastLine(b.errors[i]))
 	}

@@ -1,0 +1,127 @@
+package extract
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// cached finds the pass in which each client's prompt ended and how much of it the prefix
+// cache held, from the passes of the log and the counters of /metrics (spec#counted-hits).
+func (x *extraction) cached(how source.Options) error {
+	answers, err := x.counters(how)
+	if err != nil {
+		return err
+	}
+	for i := range x.obs {
+		if r := &x.obs[i]; r.CachedTokens.OK {
+			r.CachedSource = trace.Some(trace.CachedUsage)
+		}
+	}
+	e := &x.dep.Engine
+	if len(x.obs) == 0 || !e.PrefixCaching && len(x.lives) == 0 {
+		return nil
+	}
+	if e.LongPrefillThreshold > 0 && len(x.lives) > 0 {
+		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "long_prefill_token_threshold cuts prompts in passes that are not full: "+
+			"what of them was cached cannot be told from the log; ask for usage with --enable-prompt-tokens-details"))
+		return nil
+	}
+	rules := forms.PairRules{Block: e.BlockSize, Budget: e.MaxNumBatchedTokens, Chunked: e.ChunkedPrefill, Caching: e.PrefixCaching,
+		Speculative: e.SpeculativeDecoding}
+	g, err := forms.PairRequests(x.obs, rules, len(x.lives), x.inLogOrder)
+	if err != nil || g == nil {
+		return err
+	}
+	g.Fill()
+	x.clients = append(x.clients, g.Check(answers)...)
+	if e.PrefixCaching {
+		x.told = g.Account()
+	}
+	lost := 0
+	for i := range x.told {
+		lost += x.told[i].Unpaired
+	}
+	if lost > 0 && len(x.lives) > 0 {
+		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "the passes of %d of %d prompts are not found by counting (passes "+
+			"lost, other clients, failed requests, preemption): what the prefix cache gave them is not known", lost, len(x.obs)))
+	}
+	return nil
+}
+
+// counters reads the answers of /metrics in the run folder.
+func (x *extraction) counters(how source.Options) (out []forms.Counters, err error) {
+	for i := range x.set.metrics {
+		in := &x.set.metrics[i]
+		c, ok, err := forms.ReadCounters(in, how)
+		if err != nil {
+			return nil, err
+		}
+		x.acc.Read++
+		in.Gave++
+		if !ok {
+			x.acc.Drop(source.CodeIgnoredSignal, 1, source.Place{File: in.Name}, "metrics without counters of the prefix cache")
+			continue
+		}
+		x.acc.Keep(1)
+		out = append(out, c)
+	}
+	return out, x.acc.Err
+}
+
+// inLogOrder calls add with the iterations of all lives as they stand in the logs.
+func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error {
+	if len(x.lives) == 1 {
+		for it, err := range fileRows[trace.Iteration](x.lives[0].Dir, table.Iterations, x.o.Format) {
+			if err != nil {
+				return err
+			}
+			add(0, &it)
+		}
+		return nil
+	}
+	place := map[string]int{}
+	for i, in := range slices.Concat(x.set.logs, x.set.passes) {
+		place[in.Name] = i
+	}
+	return mergeLives(x.lives, x.o.Format, place, add)
+}
+
+// mergeLives calls add with the iterations of several lives as they stand in their files,
+// which place orders.
+func mergeLives(lives []*forms.Life, format table.Format, place map[string]int, add func(engine int, it *trace.Iteration)) error {
+	next, heads := make([]func() (trace.Iteration, error, bool), len(lives)), make([]*trace.Iteration, len(lives))
+	for i, l := range lives {
+		pull, stop := iter.Pull2(fileRows[trace.Iteration](l.Dir, table.Iterations, format))
+		defer stop()
+		next[i], heads[i] = pull, &trace.Iteration{Line: -1}
+	}
+	for {
+		first := -1
+		for i, h := range heads {
+			if h != nil && h.Line < 0 { // taken
+				it, err, ok := next[i]()
+				if err != nil {
+					return err
+				}
+				if h = &it; !ok {
+					h = nil
+				}
+				heads[i] = h
+			}
+			if h != nil && (first < 0 || cmp.Or(cmp.Compare(place[h.File], place[heads[first].File]), cmp.Compare(h.Line, heads[first].Line)) < 0) {
+				first = i
+			}
+		}
+		if first < 0 {
+			return nil
+		}
+		add(first, heads[first])
+		heads[first] = &trace.Iteration{Line: -1}
+	}
+}

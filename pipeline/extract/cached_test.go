@@ -1,0 +1,113 @@
+package extract
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// truth reads usage_PHASE.jsonl.zst of a recording: cached tokens by the id of the bench file.
+func truth(t *testing.T, dir string) map[string]int64 {
+	t.Helper()
+	out := map[string]int64{}
+	names, err := filepath.Glob(filepath.Join(dir, "usage_*.jsonl.zst"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		phase := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "usage_"), ".jsonl.zst")
+		src, err := source.Open(&source.Input{Path: name}, nil, source.Limits{MaxLine: 1 << 20, MaxExpansion: 1 << 14})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for lines := bufio.NewScanner(src.R); lines.Scan(); {
+			var u struct {
+				Index  int   `json:"index"`
+				Cached int64 `json:"cached_tokens"`
+			}
+			if err := json.Unmarshal(lines.Bytes(), &u); err != nil {
+				t.Fatal(err)
+			}
+			out[fmt.Sprintf("%s-%d", phase, u.Index)] = u.Cached
+		}
+		src.Close()
+	}
+	return out
+}
+
+// TestCachedTokens: on recordings of unmodified vLLM, what the passes tell of each request is
+// what the server's usage said: equal where it is called exact, else within its bounds; and
+// the hits of each phase are the server's counters, to the token.
+func TestCachedTokens(t *testing.T) {
+	for _, c := range []struct {
+		set, name         string
+		exact, of, engine int
+	}{
+		{"real_vllm_stock2", "prefix-growth", 230, 296, 1}, {"real_vllm_stock2", "spec-ngram", 268, 268, 1},
+		{"real_vllm_stock", "gqa-a", 927, 929, 1}, {"real_vllm_stock", "mha-core", 988, 990, 1}, {"real_vllm_stock2", "dp2", 90, 156, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := repo.Shared(t, "data", c.set, c.name)
+			dirs, err := Discover([]string{dir}, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := DefaultOptions()
+			o.Out = t.TempDir()
+			doc, err := Run(context.Background(), dirs, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs, err := readAll(o.Out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range doc.Runs[0].CachedTokens {
+				t.Logf("%+v", a)
+				if a.CounterTokens.OK && a.Unpaired == 0 && a.CounterTokens.V != a.HitTokens {
+					t.Errorf("phase %s: %d tokens from the cache, the server counted %d", a.Phase, a.HitTokens, a.CounterTokens.V)
+				}
+			}
+			for _, w := range doc.Runs[0].Warnings {
+				t.Logf("%s: %s", w.Code, w.Message)
+			}
+			real, exact, all, bad := truth(t, dir), 0, 0, 0
+			bySource := map[string][2]int{}
+			for _, run := range runs {
+				for i := range run.Observed {
+					r := &run.Observed[i]
+					all++
+					h, known := real[r.ID]
+					n := bySource[r.CachedSource.V]
+					n[0]++
+					if known && r.CachedTokens.V == h {
+						n[1]++
+					}
+					bySource[r.CachedSource.V] = n
+					if r.CachedSource.V == trace.CachedExact {
+						exact++
+						if known && h != r.CachedTokens.V {
+							bad++
+							t.Errorf("%s: got exactly %d cached tokens, the server said %d", r.ID, r.CachedTokens.V, h)
+						}
+					}
+					if known && r.CachedMin.OK && (h < r.CachedMin.V || h > r.CachedMax.V) {
+						t.Errorf("%s: the server said %d cached tokens, not within %d and %d", r.ID, h, r.CachedMin.V, r.CachedMax.V)
+					}
+				}
+			}
+			t.Logf("%s: %d of %d exact (%d known wrong), requests and right ones by source %v", c.name, exact, all, bad, bySource)
+			if exact < c.exact || all != c.of {
+				t.Errorf("got %d of %d requests exactly, want at least %d of %d", exact, all, c.exact, c.of)
+			}
+		})
+	}
+}

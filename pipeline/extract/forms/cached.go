@@ -1,0 +1,329 @@
+package forms
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Pairing is what the passes of a log say of each request of its clients.
+type Pairing struct {
+	Engines []int // of each row, -1 where nobody knows
+	Paired  int
+	rows    []trace.ObservedRequest
+	rules   PairRules
+	passes  *Passes
+	chains  []chain
+	of      []int32          // chain of each row, -1: none
+	deltas  map[string]int64 // hits that the server counted over a phase
+}
+
+// PairRequests finds the passes of each row's prompt. read calls its argument with the
+// iterations of the log's engines in order. Labels of asynchronous engines are tried too; the
+// better one stands.
+func PairRequests(rows []trace.ObservedRequest, rules PairRules, engines int,
+	read func(add func(engine int, it *trace.Iteration)) error) (*Pairing, error) {
+	if engines > mostEngines || len(rows) == 0 {
+		return nil, nil
+	}
+	var best *Pairing
+	for _, rules.async = range []bool{false, true} {
+		p := NewPasses(rules, engines)
+		if err := read(p.Add); err != nil {
+			return nil, err
+		}
+		if g := pairAll(rows, p); best == nil || g.Paired > best.Paired {
+			best = g
+		}
+	}
+	return best, nil
+}
+
+func pairAll(rows []trace.ObservedRequest, p *Passes) *Pairing {
+	g := &Pairing{rows: rows, rules: p.rules, passes: p, Engines: slices.Repeat([]int{-1}, len(rows)),
+		of: slices.Repeat([]int32{-1}, len(rows))}
+	periods, s := periodsOf(rows, &p.rules), p.stretches()
+	for _, m := range p.sure(p.matches(periods, s), periods, s) {
+		for _, c := range m.chains {
+			if c.uncertain {
+				continue
+			}
+			for _, q := range c.prompts {
+				g.of[q.row], g.Engines[q.row] = int32(len(g.chains)), c.engine
+				g.Paired++
+			}
+			g.chains = append(g.chains, c)
+		}
+	}
+	return g
+}
+
+// bounds are what a request may have had in the cache.
+type bounds struct{ lo, hi int64 }
+
+// bounds of the prompts of a chain by its sum.
+func (c *chain) bounds() []bounds {
+	most := int64(0)
+	for _, q := range c.prompts {
+		most += q.most
+	}
+	out := make([]bounds, len(c.prompts))
+	for i, q := range c.prompts {
+		out[i] = bounds{max(0, c.hits-(most-q.most)), min(q.most, c.hits)}
+	}
+	return out
+}
+
+// Chunks of two passes that come this close may have come in the other order.
+const (
+	closeNs    = 1_000_000
+	closeShare = 0.5 // of the later pass
+)
+
+// loosen widens the bounds of prompts that may have changed places with one of another pass.
+func (g *Pairing) loosen(all [][]bounds) {
+	type place struct {
+		chain, at int
+		q         *prompt
+	}
+	var order []place
+	for k := range g.chains {
+		for i := range g.chains[k].prompts {
+			order = append(order, place{k, i, &g.chains[k].prompts[i]})
+		}
+	}
+	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(a.q.firstNs, b.q.firstNs) })
+	for i := range order {
+		for k := i + 1; k < len(order); k++ {
+			a, b := order[i], order[k]
+			later := &g.chains[b.chain]
+			line := &g.passes.lines[later.lines[len(later.lines)-1]]
+			near := max(closeNs, int64(closeShare*1e3*line.elapsedUs))
+			if b.q.firstNs-a.q.firstNs >= near {
+				break
+			}
+			if a.chain != b.chain {
+				g.exchange(a.q, b.q, a.chain, b.chain, &all[a.chain][a.at], &all[b.chain][b.at])
+			}
+		}
+	}
+}
+
+// exchange widens the bounds of two prompts by what they would be in each other's chain,
+// where the sums allow it.
+func (g *Pairing) exchange(a, b *prompt, ca, cb int, x, y *bounds) {
+	d := b.tokens - a.tokens
+	if g.rules.Block > 0 && d%g.rules.Block != 0 {
+		return
+	}
+	in := func(c *chain, out, in *prompt, d int64) (bounds, bool) {
+		rest := -out.most
+		for i := range c.prompts {
+			rest += c.prompts[i].most
+		}
+		h := c.hits + d
+		return bounds{max(0, h-rest), min(in.most, h)}, h >= 0 && h <= rest+in.most
+	}
+	bx, okB := in(&g.chains[ca], a, b, d) // b in the chain of a
+	ay, okA := in(&g.chains[cb], b, a, -d)
+	if !okA || !okB {
+		return
+	}
+	x.lo, x.hi = min(x.lo, ay.lo), max(x.hi, ay.hi)
+	y.lo, y.hi = min(y.lo, bx.lo), max(y.hi, bx.hi)
+}
+
+// Fill writes what was found into the rows: the pass that ended each prompt, and its cached
+// tokens with their bounds and where they come from.
+func (g *Pairing) Fill() {
+	all := make([][]bounds, len(g.chains))
+	for k := range g.chains {
+		all[k] = g.chains[k].bounds()
+	}
+	g.loosen(all)
+	for k := range g.chains {
+		c := &g.chains[k]
+		at := 0
+		for n, line := range c.lines {
+			l := &g.passes.lines[line]
+			ends := int(l.ctx)
+			if n < len(c.lines)-1 {
+				ends--
+			}
+			for ; ends > 0 && at < len(c.prompts); ends-- {
+				g.rows[c.prompts[at].row].Iteration = trace.Some(l.index)
+				at++
+			}
+		}
+		for i, q := range c.prompts {
+			r := &g.rows[q.row]
+			r.CachedMin, r.CachedMax = trace.Some(all[k][i].lo), trace.Some(all[k][i].hi)
+			if !r.CachedTokens.OK && all[k][i].lo == all[k][i].hi {
+				r.CachedTokens, r.CachedSource = trace.Some(all[k][i].lo), trace.Some(trace.CachedExact)
+			}
+		}
+	}
+	g.split()
+}
+
+// split shares the hits of chains that several prompts end among these (spec#counted-hits).
+func (g *Pairing) split() {
+	common := g.commonest()
+	turns := g.turns()
+	for k := range g.chains {
+		c := &g.chains[k]
+		left := c.hits
+		var open []*guess
+		for _, q := range c.prompts {
+			r := &g.rows[q.row]
+			if r.CachedTokens.OK {
+				left -= r.CachedTokens.V
+				continue
+			}
+			open = append(open, g.guess(r, q, turns, common))
+		}
+		share(open, left, g.rules.Block)
+		for _, o := range open {
+			o.row.CachedTokens, o.row.CachedSource = trace.Some(o.tokens), trace.Some(o.source)
+		}
+	}
+}
+
+// guess is what one prompt of an open chain probably had.
+type guess struct {
+	row    *trace.ObservedRequest
+	source string
+	tokens int64
+}
+
+func (g *Pairing) guess(r *trace.ObservedRequest, q prompt, turns map[turn]int, common map[string]int64) *guess {
+	o := &guess{row: r, source: trace.CachedBound}
+	whole := func(tokens int64) int64 { return max(0, tokens) / g.rules.Block * g.rules.Block }
+	last, isTurn := turns[turn{r.Session.V, r.Turn.V - 1}]
+	value, isCommon := common[r.Phase.V]
+	switch {
+	case r.Session.OK && r.Turn.OK && isTurn:
+		b := &g.rows[last]
+		o.source, o.tokens = trace.CachedSession, whole(min(q.tokens-1, b.PromptTokens.V+b.OutputTokens.V-1))
+	case r.PrefixGroup.OK && r.PrefixTokens.OK:
+		o.source, o.tokens = trace.CachedGroup, whole(min(q.tokens-1, r.PrefixTokens.V))
+	case isCommon:
+		o.tokens = value
+	default:
+		o.tokens = whole((r.CachedMin.V + r.CachedMax.V) / 2)
+	}
+	o.tokens = min(r.CachedMax.V, max(r.CachedMin.V, o.tokens))
+	return o
+}
+
+// share moves guesses by whole blocks until they are sum: first those that nothing but
+// bounds tells, those with most room first.
+func share(open []*guess, sum, block int64) {
+	rank := func(o *guess) int {
+		return slices.Index([]string{trace.CachedBound, trace.CachedGroup, trace.CachedSession}, o.source)
+	}
+	have := int64(0)
+	for _, o := range open {
+		have += o.tokens
+	}
+	room := func(o *guess) int64 {
+		if have < sum {
+			return o.row.CachedMax.V - o.tokens
+		}
+		return o.tokens - o.row.CachedMin.V
+	}
+	for have != sum {
+		var best *guess
+		for _, o := range open {
+			if r := room(o); r > 0 && (best == nil || rank(o) < rank(best) || rank(o) == rank(best) && r > room(best)) {
+				best = o
+			}
+		}
+		if best == nil {
+			return
+		}
+		d := min(block, room(best))
+		if have > sum {
+			d = -min(d, have-sum)
+		} else {
+			d = min(d, sum-have)
+		}
+		best.tokens, have = best.tokens+d, have+d
+	}
+}
+
+// turn is one of a conversation.
+type turn struct {
+	session string
+	at      int64
+}
+
+func (g *Pairing) turns() map[turn]int {
+	out := map[turn]int{}
+	for i := range g.rows {
+		if r := &g.rows[i]; r.Session.OK && r.Turn.OK {
+			out[turn{r.Session.V, r.Turn.V}] = i
+		}
+	}
+	return out
+}
+
+// commonest are the values that most prompts of a phase have exactly; the larger of two.
+func (g *Pairing) commonest() map[string]int64 {
+	counts := map[turn]int{}
+	out := map[string]int64{}
+	for i := range g.rows {
+		r := &g.rows[i]
+		if r.CachedSource.V != trace.CachedExact {
+			continue
+		}
+		key := turn{r.Phase.V, r.CachedTokens.V}
+		counts[key]++
+		best, ok := out[r.Phase.V]
+		if n := counts[turn{r.Phase.V, best}]; !ok || counts[key] > n || counts[key] == n && key.at > best {
+			out[r.Phase.V] = key.at
+		}
+	}
+	return out
+}
+
+// Account sums up each phase, in order of time.
+func (g *Pairing) Account() []result.CachedTokens {
+	var out []result.CachedTokens
+	at := map[string]int{}
+	seen := map[int32]bool{}
+	for i := range g.rows {
+		r := &g.rows[i]
+		if !r.PromptTokens.OK || !r.FirstChunkNs.OK {
+			continue
+		}
+		k, ok := at[r.Phase.V]
+		if !ok {
+			k = len(out)
+			at[r.Phase.V] = k
+			d, known := g.deltas[r.Phase.V]
+			out = append(out, result.CachedTokens{Phase: r.Phase.V, CounterTokens: trace.Opt[int64]{V: d, OK: known}})
+		}
+		a := &out[k]
+		a.Requests, a.PromptTokens, a.HitTokens = a.Requests+1, a.PromptTokens+r.PromptTokens.V, a.HitTokens+r.CachedTokens.V
+		if c := g.of[i]; c >= 0 && !seen[c] {
+			seen[c] = true
+			a.Chains++
+		}
+		switch {
+		case !r.CachedTokens.OK:
+			a.Unpaired++
+		case r.CachedSource.V == trace.CachedExact:
+			a.Exact++
+		case r.CachedSource.V == trace.CachedUsage:
+			a.Usage++
+		case r.CachedMin.V == r.CachedMax.V:
+			a.Exact++
+		default:
+			a.Bounded++
+		}
+	}
+	return out
+}

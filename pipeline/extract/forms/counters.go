@@ -1,0 +1,201 @@
+package forms
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Counters are what one answer of /metrics says of the prefix cache since the server
+// started, tokens, over all of its engines.
+type Counters struct {
+	Name          string
+	Queries, Hits int64
+}
+
+// mostMetrics bounds an answer of /metrics, bytes.
+const mostMetrics = 64 << 20
+
+// ReadCounters reads the counters of a file; ok is false where it has none.
+func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, err error) {
+	src, err := source.Open(in, how.Stdin, how.Limits)
+	if src == nil {
+		return c, false, err
+	}
+	defer func() {
+		in.Size, in.Sum = src.Digest()
+		src.Close()
+	}()
+	if e := source.AsSyntax(err); e != nil && e.Code != source.CodeNotOTLP {
+		return c, false, e
+	}
+	text, err := io.ReadAll(io.LimitReader(src.R, mostMetrics))
+	if err != nil {
+		return c, false, src.ReadError(err)
+	}
+	c.Name = in.Name
+	for line := range strings.Lines(string(text)) {
+		name, rest, _ := strings.Cut(line, "{")
+		var to *int64
+		switch name {
+		case "vllm:prefix_cache_queries_total":
+			to = &c.Queries
+		case "vllm:prefix_cache_hits_total":
+			to = &c.Hits
+		default:
+			continue
+		}
+		_, value, _ := strings.Cut(rest, "} ")
+		fields := strings.Fields(value)
+		if len(fields) == 0 {
+			continue
+		}
+		if v, err := strconv.ParseFloat(fields[0], 64); err == nil && v >= 0 && v < 1<<53 {
+			*to += int64(v)
+			ok = true
+		}
+	}
+	return c, ok, nil
+}
+
+// Check compares what was found with the counters: answers of /metrics taken where no prompt
+// was half counted cut the requests into stretches, and the hits of each must be the
+// counters'. Requests of a stretch where one token differs lose what was found. The findings
+// say what differs, and which answers fit no place.
+func (g *Pairing) Check(answers []Counters) (findings []trace.Finding) {
+	g.deltas = map[string]int64{}
+	slices.SortStableFunc(answers, func(a, b Counters) int {
+		return cmp.Or(cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Hits, b.Hits))
+	})
+	order := g.inOrder()
+	at := g.places(answers, order)
+	lastK := -1
+	for k := range answers {
+		if at[k] < 0 {
+			continue
+		}
+		if lastK >= 0 && at[k] > at[lastK] {
+			if f := g.compare(&answers[lastK], &answers[k], order[at[lastK]:at[k]]); f != "" {
+				findings = append(findings, trace.Findingf(CodeClientFile, "%s", f))
+			}
+		}
+		lastK = k
+	}
+	if n := count(at, func(i int) bool { return i < 0 }); n > 0 {
+		findings = append(findings, trace.Findingf(CodeClientFile, "%d of %d answers of /metrics count prompts that no number of requests "+
+			"in order makes up: another client, or requests were running; the first is %s", n, len(at), answers[slices.IndexFunc(at,
+			func(i int) bool { return i < 0 })].Name))
+	}
+	return findings
+}
+
+func count[T any](list []T, is func(T) bool) (n int) {
+	for _, v := range list {
+		if is(v) {
+			n++
+		}
+	}
+	return n
+}
+
+// inOrder are the rows with a first chunk, in order of it.
+func (g *Pairing) inOrder() []int {
+	var out []int
+	for i := range g.rows {
+		if r := &g.rows[i]; r.FirstChunkNs.OK && r.PromptTokens.OK {
+			out = append(out, i)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(g.rows[a].FirstChunkNs.V, g.rows[b].FirstChunkNs.V) })
+	return out
+}
+
+// places finds how many requests, in order, each answer has counted, -1 where no number fits:
+// by the shift that most answers agree on.
+func (g *Pairing) places(answers []Counters, order []int) []int {
+	sums := map[int64]int{0: 0}
+	sum := int64(0)
+	starts := []int64{0}
+	for i, row := range order {
+		sum += g.rows[row].PromptTokens.V
+		sums[sum] = i + 1
+		starts = append(starts, sum)
+	}
+	out := make([]int, len(answers))
+	most := 0
+	if len(answers) == 0 {
+		return out
+	}
+	const mostShifts = 100_000
+	for _, s := range starts[:min(len(starts), mostShifts)] {
+		shift := answers[0].Queries - s
+		n := count(answers, func(a Counters) bool { _, ok := sums[a.Queries-shift]; return ok })
+		if n > most {
+			most = n
+			for k, a := range answers {
+				if i, ok := sums[a.Queries-shift]; ok {
+					out[k] = i
+				} else {
+					out[k] = -1
+				}
+			}
+		}
+		if n == len(answers) {
+			break
+		}
+	}
+	return out
+}
+
+// compare holds the hits of rows, which two answers enclose, against their difference. What
+// the server counted beyond those that are told belongs to the others.
+func (g *Pairing) compare(a, b *Counters, rows []int) string {
+	want := b.Hits - a.Hits
+	phase := g.rows[rows[0]].Phase.V
+	of := func(i int) bool { return g.rows[i].Phase.V == phase }
+	if n := count(rows, of); n == len(rows) && n == count(g.inOrder(), of) {
+		g.deltas[phase] = want
+	}
+	found, most := int64(0), int64(0)
+	var open []*guess
+	for _, i := range rows {
+		r := &g.rows[i]
+		found += r.CachedTokens.V
+		if !r.CachedTokens.OK {
+			hi := g.rules.most(r.PromptTokens.V)
+			most += hi
+			open = append(open, &guess{row: r, source: trace.CachedCounter, tokens: 0})
+			r.CachedMin, r.CachedMax = trace.Some(int64(0)), trace.Some(hi)
+		}
+	}
+	if found <= want && want <= found+most && (want-found)%max(1, g.rules.Block) == 0 {
+		for _, o := range open { // in proportion to their prompts, then by whole blocks
+			o.tokens = int64(float64(want-found)*float64(o.row.CachedMax.V)/float64(max(1, most))) / g.rules.Block * g.rules.Block
+		}
+		share(open, want-found, g.rules.Block)
+		for _, o := range open {
+			o.row.CachedTokens, o.row.CachedSource = trace.Some(o.tokens), trace.Some(o.source)
+			if want == found {
+				o.row.CachedMax = o.row.CachedMin
+			}
+		}
+		return ""
+	}
+	dropped := 0
+	for _, i := range rows {
+		r := &g.rows[i]
+		if r.CachedSource.V != trace.CachedUsage {
+			var none trace.Opt[int64]
+			r.CachedTokens, r.CachedSource, r.CachedMin, r.CachedMax = none, trace.Opt[string]{}, none, none
+			dropped++
+		}
+	}
+	return fmt.Sprintf("from %s to %s the server counted %d cached tokens, the passes make %d to %d: nothing that they say of these %d "+
+		"requests is used", a.Name, b.Name, want, found, found+most, dropped)
+}

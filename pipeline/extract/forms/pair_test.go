@@ -1,0 +1,198 @@
+package forms
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// passLog writes the iterations that vLLM would log, and when each request's chunks came.
+type passLog struct {
+	its         []trace.Iteration
+	first, last []int64 // us, by request; 0: none
+	index       int64
+	start       int64
+	engine      int
+}
+
+func (l *passLog) Step(v *sim.StepView) {
+	if v.LabelledPrefillReqs+v.LabelledDecodeReqs == 0 {
+		return
+	}
+	stamp := v.EndUs * 1000
+	l.its = append(l.its, trace.Iteration{Index: l.index, Form: trace.IterationLog, StampNs: trace.Some(stamp / 1e9 * 1e9),
+		StampStepNs: trace.Some(int64(1e9)), StampWall: true, ElapsedUs: float64(v.EndUs - v.StartUs), Line: int64(len(l.its) + 1),
+		ContextReqs: v.LabelledPrefillReqs, ContextTokens: v.LabelledPrefillTokens,
+		GenerationReqs: v.LabelledDecodeReqs, GenerationTokens: v.LabelledDecodeTokens})
+	l.index++
+	for _, m := range v.Members {
+		if m.New > 0 && m.Computed+m.New >= m.Prompt {
+			if l.first[m.Request] == 0 {
+				l.first[m.Request] = v.EndUs
+			}
+			l.last[m.Request] = v.EndUs
+		}
+	}
+}
+
+func (l *passLog) Event(*sim.Event) {}
+
+// stepModel takes a constant and a little for each token, with noise.
+type stepModel struct{ rng *rand.Rand }
+
+func (s *stepModel) StepUs(b *sim.Batch) (float64, error) {
+	return float64(3000+12*b.PrefillTokens+150*b.DecodeReqs) * math.Exp(0.15*s.rng.NormFloat64()), nil
+}
+
+// planted is a load of which everything is known: the rows a client wrote, the engine's
+// passes, and what the cache gave.
+type planted struct {
+	rows  []trace.ObservedRequest
+	its   []trace.Iteration
+	hits  []int64
+	rules PairRules
+	res   *sim.Result
+}
+
+// plant simulates a random load: lengths spread or all alike, shared prefixes or
+// conversations, open or closed loops, budgets that fill up or do not.
+func plant(t *testing.T, seed uint64) planted {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 39))
+	pick := func(values ...int64) int64 { return values[rng.IntN(len(values))] }
+	block := pick(16, 32, 128)
+	dep := &deploy.Deployment{TP: 1, PP: 1, DP: 1}
+	dep.Engine = deploy.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: pick(8, 32, 256), MaxNumBatchedTokens: pick(256, 512, 1024, 8192),
+		ChunkedPrefill: true, PrefixCaching: true, BlockSize: block, KVBlocksGPU: trace.Some(int64(1 << 16)),
+		AsyncScheduling: trace.Some(rng.IntN(3) == 0), SchedulingPolicy: "fcfs"}
+	n := 40 + rng.IntN(80)
+	alike := rng.IntN(4) == 0
+	groups, prefix := 1+rng.IntN(4), pick(0, 40, 200, 320, 700)
+	rate := math.Exp(rng.Float64()*4) * 2
+	reqs, at := make([]sim.Request, n), 0.0
+	for i := range reqs {
+		own := int64(120)
+		if !alike {
+			own = int64(math.Max(3, 120*math.Exp(0.8*rng.NormFloat64())))
+		}
+		if at += rng.ExpFloat64() / rate; rng.IntN(12) == 0 {
+			at += 3
+		}
+		out := int64(1 + rng.IntN(40))
+		if alike {
+			out = 16
+		}
+		reqs[i] = sim.Request{ID: fmt.Sprint(i), ArrivalUs: int64(1e6 * at), PromptTokens: prefix + own, OutputTokens: out,
+			Group: uint64(1 + rng.IntN(groups)), GroupTokens: prefix}
+		if prefix == 0 {
+			reqs[i].Group = 0
+		}
+	}
+	cfg := sim.DefaultConfig(dep, &stepModel{rng})
+	log := &passLog{first: make([]int64, n), last: make([]int64, n)}
+	res, err := sim.Run(cfg, reqs, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planted{its: log.its, res: res, rules: PairRules{Block: block, Budget: dep.Engine.MaxNumBatchedTokens, Chunked: true, Caching: true}}
+	const ahead = int64(7_123_456_789_000) // the client's clock is another
+	for i := range reqs {
+		r := trace.ObservedRequest{ID: reqs[i].ID, SendNs: trace.Some(reqs[i].ArrivalUs*1000 + ahead), Success: trace.Some(true),
+			PromptTokens: trace.Some(reqs[i].PromptTokens), OutputTokens: trace.Some(reqs[i].OutputTokens)}
+		late := func() int64 { return 300_000 + int64(200_000*rng.ExpFloat64()) }
+		r.FirstChunkNs = trace.Some(log.first[i]*1000 + ahead + late())
+		r.LastChunkNs = trace.Some(max(r.FirstChunkNs.V, log.last[i]*1000+ahead+late()))
+		p.rows, p.hits = append(p.rows, r), append(p.hits, res.Requests[i].CachedTokens)
+	}
+	return p
+}
+
+// find pairs and returns how many rows are exact; wrong ones fail the test.
+func (p *planted) find(t *testing.T, what string) (exact, bounded int) {
+	t.Helper()
+	for i := range p.rows {
+		r := &p.rows[i]
+		r.CachedTokens, r.CachedSource, r.CachedMin, r.CachedMax = trace.Opt[int64]{}, trace.Opt[string]{}, trace.Opt[int64]{}, trace.Opt[int64]{}
+		r.Iteration = trace.Opt[int64]{}
+	}
+	g, err := PairRequests(p.rows, p.rules, 1, func(add func(int, *trace.Iteration)) error {
+		for i := range p.its {
+			add(0, &p.its[i])
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Fill()
+	for i := range p.rows {
+		r := &p.rows[i]
+		if !r.CachedMin.OK {
+			continue
+		}
+		if h := p.hits[i]; h < r.CachedMin.V || h > r.CachedMax.V {
+			t.Errorf("%s: request %d: %d cached tokens, found %d to %d (%s)", what, i, h, r.CachedMin.V, r.CachedMax.V, r.CachedSource.V)
+		}
+		if r.CachedSource.V == trace.CachedExact {
+			exact++
+		} else {
+			bounded++
+		}
+	}
+	return exact, bounded
+}
+
+// TestPairingIsNeverWrong: on simulated loads whose hits are known, what is called exact is
+// right and bounds hold, with whole logs and with lost lines, failed and foreign requests; of
+// whole logs all prompts are told.
+func TestPairingIsNeverWrong(t *testing.T) {
+	loads := uint64(60)
+	exact, told, all := 0, 0, 0
+	kinds := map[string][2]int{}
+	for seed := range loads {
+		p := plant(t, seed)
+		e, b := p.find(t, fmt.Sprintf("load %d", seed))
+		if e+b < len(p.rows) {
+			t.Logf("load %d: %d exact and %d bounded of %d", seed, e, b, len(p.rows))
+		}
+		exact, told, all = exact+e, told+e+b, all+len(p.rows)
+		for _, kind := range []string{"lost line", "lost lines", "log begins late", "log ends early", "failed request", "another client"} {
+			q := p.broken(rand.New(rand.NewPCG(seed, uint64(len(kind)))), kind)
+			e, b := q.find(t, fmt.Sprintf("load %d, %s", seed, kind))
+			n := kinds[kind]
+			kinds[kind] = [2]int{n[0] + e + b, n[1] + len(q.rows)}
+		}
+	}
+	t.Logf("%d of %d exact, %d told; told and all with damage: %v", exact, all, told, kinds)
+	if told < all*95/100 || exact < all/2 {
+		t.Errorf("of %d requests with whole logs %d are exact and %d told, want half and 95 %%", all, exact, told)
+	}
+}
+
+// broken is the load with something missing.
+func (p planted) broken(rng *rand.Rand, kind string) planted {
+	p.its, p.rows, p.hits = slices.Clone(p.its), slices.Clone(p.rows), slices.Clone(p.hits)
+	at := rng.IntN(len(p.its))
+	who := rng.IntN(len(p.rows))
+	switch kind {
+	case "lost line":
+		p.its = slices.Delete(p.its, at, at+1)
+	case "lost lines":
+		p.its = slices.Delete(p.its, at, min(len(p.its), at+1+rng.IntN(60)))
+	case "log begins late":
+		p.its = p.its[at/2:]
+	case "log ends early":
+		p.its = p.its[:len(p.its)-at/2]
+	case "failed request":
+		p.rows[who].Success, p.rows[who].FirstChunkNs = trace.Some(false), trace.Opt[int64]{}
+	case "another client":
+		p.rows, p.hits = slices.Delete(p.rows, who, who+1), slices.Delete(p.hits, who, who+1)
+	}
+	return p
+}

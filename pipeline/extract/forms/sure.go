@@ -1,0 +1,200 @@
+package forms
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// This file leaves out the periods whose passes others may have been.
+
+// clockSlackNs is how far the stamp of a line may lie from the chunk that its pass brought,
+// beside the resolution of the stamp.
+const clockSlackNs = 300_000_000
+
+// span is the range of the log's clock less the clients' that a chain allows; ok is false
+// for a line without a stamp.
+func (p *Passes) span(c *chain) (lo, hi int64, ok bool) {
+	l, first := &p.lines[c.lines[len(c.lines)-1]], c.prompts[len(c.prompts)-1].firstNs
+	d := l.stampNs.V - first
+	return d - clockSlackNs, d + l.stampStep + clockSlackNs, l.stampNs.OK
+}
+
+// offset is what most chains allow.
+func (p *Passes) offset(found []match) int64 {
+	type edge struct {
+		at   int64
+		step int
+	}
+	var edges []edge
+	for _, m := range found {
+		for k := range m.chains {
+			if lo, hi, ok := p.span(&m.chains[k]); ok {
+				edges = append(edges, edge{lo, 1}, edge{hi, -1})
+			}
+		}
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.step, a.step)) })
+	now, most, at := 0, 0, int64(0)
+	for _, e := range edges {
+		if now += e.step; now > most {
+			most, at = now, e.at
+		}
+	}
+	return at
+}
+
+// isOff says that the lines of chains were not stamped when their chunks came, within slack ns.
+func (p *Passes) isOff(chains []chain, offset, slack int64) bool {
+	off := count(chains, func(c chain) bool {
+		lo, hi, ok := p.span(&c)
+		return ok && (offset < lo-slack || offset > hi+slack)
+	})
+	return off*2 > len(chains)
+}
+
+// sure keeps the matches that are the only ones: the stamps agree with them, and beside
+// periods or stretches that were passed over no others fit as well.
+func (p *Passes) sure(found []match, periods []period, s []stretch) []match {
+	c := choices{p, periods, s, p.offset(found)}
+	found = slices.DeleteFunc(found, func(m match) bool { return p.isOff(m.chains, c.offset, 0) })
+	open := make([]bool, len(found))
+	for i := 0; i <= len(found); i++ {
+		from, to, before, after := 0, len(s), -1, len(periods)
+		if i > 0 {
+			from, before = found[i-1].to, found[i-1].period
+		}
+		if i < len(found) {
+			to, after = found[i].from, found[i].period
+		}
+		if from < to {
+			c.shifted(found, open, i-1, -1, to)
+			c.shifted(found, open, i, 1, from)
+		}
+		if n := after - before - 1; n > 0 {
+			c.others(found, open, i-1, -1, n)
+			c.others(found, open, i, 1, n)
+		}
+	}
+	if n := len(found) - 1; n >= 0 && found[n].to == len(s) && found[n].period < len(periods)-1 {
+		open[n] = true // the log may have ended within its work
+	}
+	for i := range found {
+		m := &found[i]
+		if m.to == m.from || m.to == len(s) || !p.lines[s[m.to-1].to-1].full {
+			continue
+		}
+		if _, e := p.block(&periods[m.period], s, m.from, m.to); e >= 0 { // its last prompt may have been cut
+			open[i], open[min(i+1, len(open)-1)] = true, true
+		}
+	}
+	c.unproven(found, open)
+	var out []match
+	for i, m := range found {
+		if !open[i] {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// Rules of runs of matches between things passed over, unless they begin with the log and the
+// first request or end with both: they must fit by more than chance.
+const (
+	matchBits = 3.0  // that the counts of a period tell, beside its checksums
+	leastBits = 20.0 // of a run
+	neighbour = 30   // periods on either side that must not fit as well
+)
+
+// unproven marks the runs of which chance may be the reason.
+func (c *choices) unproven(found []match, open []bool) {
+	for i := 0; i < len(found); {
+		k := i + 1
+		for k < len(found) && found[k].from == found[k-1].to && found[k].period == found[k-1].period+1 {
+			k++
+		}
+		first, last := &found[i], &found[k-1]
+		isWhole := first.from == 0 && first.period == 0 || last.to == len(c.s) && last.period == len(c.periods)-1
+		bits := 0.0
+		for m := i; m < k && !isWhole && bits < leastBits; m++ {
+			if c.isDistinct(&found[m]) {
+				bits += matchBits + float64(float64(len(found[m].chains))*stat.Log2(float64(max(2, c.p.rules.Block))))
+			}
+		}
+		for ; i < k; i++ {
+			open[i] = open[i] || !isWhole && bits < leastBits
+		}
+	}
+}
+
+// isDistinct says that none of the periods around fits the stretches of a match.
+func (c *choices) isDistinct(m *match) bool {
+	for j := max(0, m.period-neighbour); j < min(len(c.periods), m.period+neighbour); j++ {
+		if j == m.period || len(c.periods[j].prompts) == 0 {
+			continue
+		}
+		if _, e := c.p.block(&c.periods[j], c.s, m.from, m.from); e >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// choices are the other ways to match.
+type choices struct {
+	p       *Passes
+	periods []period
+	s       []stretch
+	offset  int64
+}
+
+// fits says where the stretches from k on end that a period may take; -1 where they do not fit.
+func (c *choices) fits(period, k int) int {
+	chains, end := c.p.block(&c.periods[period], c.s, k, k)
+	if end >= 0 && c.p.isOff(chains, c.offset, 1e9) {
+		return -1
+	}
+	return end
+}
+
+// shifted marks match i and those beyond it in a direction while each may also lie in
+// stretches towards limit, which the one before it left free.
+func (c *choices) shifted(found []match, open []bool, i, direction, limit int) {
+	for ; i >= 0 && i < len(found); i += direction {
+		m, at := &found[i], -1
+		lo, hi := limit, m.from // earlier ones
+		if direction < 0 {
+			lo, hi = m.from+1, limit
+		}
+		for k := lo; k < hi; k++ {
+			e := c.fits(m.period, k)
+			switch {
+			case direction > 0 && e >= 0 && e <= m.to && at < 0:
+				at = e
+			case direction < 0 && e >= 0 && e <= limit:
+				at = k
+			}
+		}
+		if at < 0 {
+			return
+		}
+		open[i], limit = true, at
+	}
+}
+
+// others marks match i and those beyond it in a direction while their stretches fit one of
+// the n periods that stand free on the other side.
+func (c *choices) others(found []match, open []bool, i, direction, n int) {
+	for ; i >= 0 && i < len(found); i += direction {
+		fits := false
+		for k := 1; k <= n && !fits; k++ {
+			j := found[i].period - direction*k
+			fits = j >= 0 && j < len(c.periods) && len(c.periods[j].prompts) > 0 && c.fits(j, found[i].from) >= 0
+		}
+		if !fits {
+			return
+		}
+		open[i] = true
+	}
+}

@@ -1,0 +1,136 @@
+package validate
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Content tells a replay which prompt tokens a recorded request found in the prefix cache or
+// shares with others: it fills CachedTokens, Group, Hashes or the like. Nil means no two
+// prompts share any.
+type Content func(o *Request, r *sim.Request)
+
+// Shared is what is known about shared prompts, request by request.
+type Shared struct {
+	Content  Content
+	Findings []trace.Finding
+	unknown  func(o *Request) bool // nothing says what it shares, and nothing was assumed
+}
+
+// mostUnknown is the share of a phase's requests of which nobody knows what they found in
+// the prefix cache; with more its replay cannot be judged.
+const mostUnknown = 0.05
+
+// sharedGroup is the content group of requests that share what the options say; the client's
+// own groups follow it.
+const sharedGroup = 1
+
+// ContentOf tells what the requests obs of a run share, best source first: the engine's own
+// journeys, the cached tokens of the client's row (usage, or found from the passes), the
+// prefix group that the client names. All others share their first sharedPrefix tokens;
+// 0: nothing, and that is said.
+func ContentOf(run *trace.Run, dep *deploy.Deployment, obs []Request, sharedPrefix int64) Shared {
+	if !dep.Engine.PrefixCaching {
+		return Shared{}
+	}
+	var s Shared
+	engine := map[string]*sim.Request{}
+	if w, err := workload.FromRun(run, dep, workload.RunOptions{}); err == nil {
+		for i := range w.Requests {
+			engine[w.Requests[i].ID] = &w.Requests[i]
+		}
+		for _, n := range w.Notes {
+			if n.Code == workload.CodePrefixUnknown {
+				s.Findings = append(s.Findings, trace.Findingf(ReplayAssumes, "run %s: %s", run.ID, n.Message))
+			}
+		}
+	}
+	groups := map[string]uint64{}
+	journey := func(o *Request) *sim.Request {
+		if o.Row != nil && o.Row.CoreID.OK {
+			return engine[o.Row.CoreID.V]
+		}
+		return engine[o.ID]
+	}
+	s.unknown = func(o *Request) bool {
+		return sharedPrefix == 0 && journey(o) == nil && (o.Row == nil || !o.Row.CachedTokens.OK && !o.Row.PrefixGroup.OK)
+	}
+	s.Content = func(o *Request, r *sim.Request) {
+		row := o.Row
+		from := journey(o)
+		switch {
+		case from != nil:
+			r.Group, r.GroupTokens, r.Hashes, r.HashTokens = from.Group, from.GroupTokens, from.Hashes, from.HashTokens
+			r.CachedTokens = from.CachedTokens
+		case row != nil && row.CachedTokens.OK:
+			r.CachedTokens = trace.Some(min(row.CachedTokens.V, r.PromptTokens))
+		}
+		switch {
+		case r.Group != 0 || len(r.Hashes) > 0:
+		case row != nil && row.PrefixGroup.OK:
+			if groups[row.PrefixGroup.V] == 0 {
+				groups[row.PrefixGroup.V] = uint64(len(groups) + sharedGroup + 1)
+			}
+			r.Group, r.GroupTokens = groups[row.PrefixGroup.V], min(row.PrefixTokens.V, r.PromptTokens)
+		case from == nil && !r.CachedTokens.OK && sharedPrefix > 0:
+			r.Group, r.GroupTokens = sharedGroup, min(sharedPrefix, r.PromptTokens)
+		}
+	}
+	s.assumed(run, obs, sharedPrefix, journey)
+	return s
+}
+
+// assumed says what stands for what nobody recorded.
+func (s *Shared) assumed(run *trace.Run, obs []Request, sharedPrefix int64, journey func(*Request) *sim.Request) {
+	unknown, shares, assumed := 0, 0, 0
+	for i := range obs {
+		o := &obs[i]
+		switch {
+		case s.unknown(o):
+			unknown++
+		case journey(o) != nil:
+		case o.Row != nil && (o.Row.CachedTokens.OK || o.Row.PrefixGroup.OK):
+			if o.Row.CachedMin.V != o.Row.CachedMax.V {
+				shares++
+			}
+		default:
+			assumed++
+		}
+	}
+	say := func(n int, format string, args ...any) {
+		if n > 0 {
+			s.Findings = append(s.Findings, trace.Findingf(ReplayAssumes, "run %s: "+format, append([]any{run.ID}, args...)...))
+		}
+	}
+	say(shares, "%d of %d prompts ended in a pass with others: their cached tokens are shares of what the passes say of all of them",
+		shares, len(obs))
+	say(assumed, "%d of %d requests are taken to share their first %d prompt tokens", assumed, len(obs), sharedPrefix)
+	say(unknown, "prefix caching is on and nothing says what %d of %d requests share; replayed uncached: %s", unknown, len(obs), tellsCached)
+}
+
+const tellsCached = "keep /metrics before and after each load, log the iterations (--enable-logging-iteration-details), have the " +
+	"client keep usage (--enable-prompt-tokens-details), or give --shared-prefix-tokens"
+
+// undecided says why the replay of a phase cannot be judged for want of cached tokens.
+func (s *Shared) undecided(obs []Request, p *deploy.Phase) string {
+	if s.unknown == nil {
+		return ""
+	}
+	n, all := 0, 0
+	for i := range obs {
+		if o := &obs[i]; o.ArrivalNs >= p.StartNs && o.ArrivalNs < p.EndNs {
+			all++
+			if s.unknown(o) {
+				n++
+			}
+		}
+	}
+	if float64(n) <= mostUnknown*float64(all) {
+		return ""
+	}
+	return fmt.Sprintf("nobody recorded what %d of %d prompts found in the prefix cache: %s", n, all, tellsCached)
+}
