@@ -43,6 +43,9 @@ func (s *Set) Check() error {
 	if err := s.Library.check(); err != nil {
 		return err
 	}
+	if s.Gamma < 0 || s.Gamma > 1 {
+		return trace.Errorf(BadFile, "gamma: got %g, want 0 to 1", s.Gamma)
+	}
 	return finite("", reflect.ValueOf(s).Elem())
 }
 

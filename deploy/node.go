@@ -133,11 +133,17 @@ func (s *section) integer(key string) trace.Opt[int64] {
 	})
 }
 
+// mostSetting is above every count that a server was ever given.
+const mostSetting = 1 << 32
+
 // atLeast is integer with a lower bound.
 func (s *section) atLeast(key string, least int64, unit string) trace.Opt[int64] {
 	v := s.integer(key)
 	if v.OK && v.V < least {
 		s.doc.fail(s.find(key), badRunYAML, "", "%s: got %d, want >= %d %s", s.pathOf(key), v.V, least, unit)
+	}
+	if unit != "ns" && v.V > mostSetting {
+		s.doc.fail(s.find(key), badRunYAML, "", "%s: got %d, want at most %d %s", s.pathOf(key), v.V, int64(mostSetting), unit)
 	}
 	return v
 }

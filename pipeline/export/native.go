@@ -47,7 +47,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		err = set.Check()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("native artifact: %w", err)
+		return nil, fmt.Errorf("fit.json: %w", err)
 	}
 	return set, nil
 }

@@ -1,9 +1,7 @@
 package extract
 
 import (
-	"math"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
@@ -35,14 +33,17 @@ type collector struct {
 	noIDs    int64 // spans without a span id
 	pack     packing
 	journeys *source.Spool // journey events by core
-	offsets  offsetSample
+	offsets  source.Sample // wall - monotonic, of journey events
+	clocks   map[clockKey]*source.Stamps
+	wall     source.Stamps // of spans and their events
+	stepIDs  source.Stamps // as journeys say them
 	observed []trace.ObservedRequest
 }
 
 // newCollector gathers the spans of the named inputs.
 func newCollector(names []source.Input, acc *source.Account, mem *source.Memory, format table.Format) *collector {
 	return &collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: spanSet{}, byID: map[digest]int32{},
-		pack: newPacking(mem), journeys: mem.Spool()}
+		pack: newPacking(mem), journeys: mem.Spool(), clocks: map[clockKey]*source.Stamps{}}
 }
 
 // dir is where the tables of the n-th engine found are written.
@@ -52,7 +53,7 @@ func (c *collector) dir(n int) string { return filepath.Join(c.stage, strconv.It
 func (c *collector) Runs() int { return max(1, len(c.engines)) }
 
 // Clock is the offset wall - monotonic of the requests' events, ns.
-func (c *collector) Clock() (median, spread int64, ok bool) { return c.offsets.stats() }
+func (c *collector) Clock() (median, spread int64, ok bool) { return c.offsets.Spread() }
 
 // Close gives up what is still being written.
 func (c *collector) Close() {
@@ -64,44 +65,6 @@ func (c *collector) Close() {
 
 func (c *collector) at(s *otlp.Span) source.Place {
 	return source.Place{File: c.names[s.File].Name, Line: s.Line}
-}
-
-// offsetSample estimates wall - monotonic from journey events: at most 4096 of
-// them, evenly thinned as more arrive.
-type offsetSample struct {
-	vals  []int64
-	n     int64
-	every int64
-}
-
-func (o *offsetSample) add(v int64) {
-	if o.every == 0 {
-		o.every = 1
-	}
-	if o.n%o.every == 0 {
-		if len(o.vals) == 4096 {
-			for i := range 2048 {
-				o.vals[i] = o.vals[2*i]
-			}
-			o.vals = o.vals[:2048]
-			o.every *= 2
-		}
-		if o.n%o.every == 0 {
-			o.vals = append(o.vals, v)
-		}
-	}
-	o.n++
-}
-
-// stats are the median and spread (90th - 10th percentile) of a sample; ok is false when it is empty.
-func (o *offsetSample) stats() (median, spread int64, ok bool) {
-	if len(o.vals) == 0 {
-		return 0, 0, false
-	}
-	v := slices.Clone(o.vals)
-	slices.Sort(v)
-	at := func(p float64) int64 { return v[int(math.Round(p*float64(len(v)-1)))] }
-	return at(0.5), at(0.9) - at(0.1), true
 }
 
 // core is one engine request as collected: what every one of them holds in memory. The rest

@@ -22,6 +22,7 @@ import (
 func (c *collector) steps(s *otlp.Span) error {
 	defer s.Rows.Free()
 	sortRows(s.Rows)
+	c.strayRows(s)
 	p := stretchOf(s)
 	e, err := c.engineOf(s, &p)
 	if err != nil {

@@ -43,6 +43,8 @@ type apiHead struct {
 	Line  int64
 	Order int64
 	Kept  int64 // records
+
+	Resource uint64
 }
 
 // packing holds the codecs of what waits, and where it waits.

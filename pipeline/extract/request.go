@@ -48,8 +48,13 @@ func (c *collector) core(s *otlp.Span, key spanKey) error {
 		}
 		summarise(&row.request, ev)
 		c.acc.Keep(1)
+		c.wall.See(ev.WallNs)
 		if ev.TsNs.OK {
-			c.offsets.add(ev.WallNs - ev.TsNs.V)
+			c.offsets.Add(ev.WallNs - ev.TsNs.V)
+			c.clock(s.Resource, ofCores).See(ev.TsNs.V)
+		}
+		if ev.Step.OK {
+			c.stepIDs.See(ev.Step.V)
 		}
 	}
 	c.acc.Keep(1)
@@ -122,7 +127,7 @@ func summarise(r *trace.Request, e *trace.JourneyEvent) {
 
 // api collects a request as the API process saw it, or a stock span.
 func (c *collector) api(s *otlp.Span, key spanKey) (err error) {
-	row := apiRow{apiHead: apiHead{Key: key, Order: c.order, File: s.File, Line: s.Line, Kept: 1}}
+	row := apiRow{apiHead: apiHead{Key: key, Order: c.order, File: s.File, Line: s.Line, Kept: 1, Resource: s.Resource}}
 	p, r := api{isStock: s.Class == otlp.ClassStock}, &row.request
 	*r = trace.Request{APIID: s.RequestID, Route: s.Route, Model: s.Model, PromptTokens: s.Prompt, OutputTokens: s.Completion,
 		MaxTokens: s.MaxTokens, N: s.N, StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs)}
@@ -134,6 +139,7 @@ func (c *collector) api(s *otlp.Span, key spanKey) (err error) {
 			continue
 		}
 		*stamps[e.Name] = trace.Some(e.TsNs)
+		c.clock(s.Resource, ofAPIs).See(e.TsNs)
 		if e.Name == otlp.APIAborted {
 			r.AbortReason = e.Reason
 		}
@@ -142,9 +148,7 @@ func (c *collector) api(s *otlp.Span, key spanKey) (err error) {
 	if p.isStock {
 		for i, dst := range []*trace.Opt[float64]{&r.StockTTFTUs, &r.StockE2EUs, &r.StockQueueUs, &r.StockPrefillUs, &r.StockDecodeUs,
 			&r.StockInferUs} {
-			if s.Stock[i].OK {
-				*dst = trace.Some(s.Stock[i].V * 1e6)
-			}
+			*dst = s.Micros(i)
 		}
 	}
 	p.row, err = c.pack.putAPI(&row)

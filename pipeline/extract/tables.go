@@ -6,6 +6,7 @@
 package extract
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -40,6 +41,9 @@ func (c *collector) Add(p *source.Parsed[*otlp.Message]) error {
 	return c.acc.Err
 }
 
+// spanRanges are the limits of what spans say themselves (spec#value-limits).
+var spanRanges = trace.RangesOf[trace.Request]()
+
 // span takes one span.
 func (c *collector) span(s *otlp.Span) error {
 	c.order++
@@ -49,8 +53,11 @@ func (c *collector) span(s *otlp.Span) error {
 		a.Drop(source.CodeNotUsed, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
 		return nil
 	}
-	if s.FarTime {
-		a.Drop(source.CodeBadRecord, 1+s.Events(), c.at(s), "%s: a time of more than 63 bits", s.Name)
+	why := spanRanges.Check(&trace.Request{StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs), PromptTokens: s.Prompt,
+		OutputTokens: s.Completion, MaxTokens: s.MaxTokens, N: s.N, StockTTFTUs: s.Micros(0), StockE2EUs: s.Micros(1),
+		StockQueueUs: s.Micros(2), StockPrefillUs: s.Micros(3), StockDecodeUs: s.Micros(4), StockInferUs: s.Micros(5)})
+	if why = cmp.Or(s.Bad, why); why != "" {
+		a.Drop(source.CodeBadRecord, 1+s.Events(), c.at(s), "%s: %s", s.Name, why)
 		return nil
 	}
 	c.names[s.File].Gave++
@@ -73,6 +80,10 @@ func (c *collector) span(s *otlp.Span) error {
 	}
 	for _, f := range s.Faults {
 		a.Drop(f.Code, 1, c.at(s), "%s", f.Msg)
+	}
+	if s.Class != otlp.ClassStep {
+		c.wall.See(s.StartNs)
+		c.wall.See(s.EndNs)
 	}
 	switch s.Class {
 	case otlp.ClassCore:
@@ -122,6 +133,9 @@ func (c *collector) Finish(split bool, observed []trace.ObservedRequest) error {
 		}
 	}
 	c.seen = nil // every span was told from the others
+	if err := c.strays(); err != nil {
+		return err
+	}
 	if err := c.partition(split); err != nil {
 		return err
 	}

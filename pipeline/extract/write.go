@@ -199,8 +199,8 @@ func (c *collector) engineOfKV(ev *trace.KVEvent) int32 {
 	if at, ok := c.byID[digestID(ev.RequestID.V)]; ok && ev.RequestID.OK {
 		return c.cores[at].engine
 	}
-	offset, _, _ := c.offsets.stats()
-	ns := int64(ev.WallS*1e9) - offset
+	offset, _, _ := c.offsets.Spread()
+	ns := trace.Int(ev.WallS*1e9) - offset
 	best := int32(0)
 	for i, e := range c.engines {
 		if e.minNs <= ns {

@@ -44,18 +44,21 @@ type aiperfLine struct {
 
 // count is a metric that counts tokens.
 func (j *aiperfLine) count(key string) trace.Opt[int64] {
-	var v float64
-	if m, ok := j.Metrics[key]; !ok || json.Unmarshal(m.Value, &v) != nil {
-		return trace.Opt[int64]{}
+	var v trace.Opt[float64]
+	if m, ok := j.Metrics[key]; ok && json.Unmarshal(m.Value, &v) != nil {
+		v = trace.Some(math.NaN())
 	}
-	return trace.Some(int64(math.Round(v)))
+	return trace.Opt[int64]{V: trace.Int(v.V), OK: v.OK}
 }
 
 // us is a time; a unit nobody knows makes it an error.
 func (j *aiperfLine) us(key string, to any, scale *float64) error {
 	m, ok := j.Metrics[key]
-	if !ok || json.Unmarshal(m.Value, to) != nil {
+	if !ok {
 		return nil
+	}
+	if err := json.Unmarshal(m.Value, to); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
 	}
 	if *scale, ok = aiperfUs[m.Unit]; !ok {
 		return fmt.Errorf("%s: got the unit %q, want ns, us, ms or sec", key, m.Unit)
@@ -99,7 +102,7 @@ func aiperfRequest(text []byte) (trace.ObservedRequest, error) {
 		return r, err
 	}
 	e2e *= scale
-	if err := j.us("inter_chunk_latency", &r.ChunkGapsUs, &scale); err != nil {
+	if err := j.us("inter_chunk_latency", (*numbers)(&r.ChunkGapsUs), &scale); err != nil {
 		return r, err
 	}
 	for i := range r.ChunkGapsUs {
@@ -117,12 +120,12 @@ func aiperfRequest(text []byte) (trace.ObservedRequest, error) {
 // NaN is unknown.
 func timed(r *trace.ObservedRequest, sent trace.Opt[int64], ttftUs, e2eUs float64) {
 	r.SendNs = sent
-	if ttftUs >= 0 {
+	if !math.IsNaN(ttftUs) {
 		r.TTFTUs = trace.Some(ttftUs)
-		r.FirstChunkNs = trace.Opt[int64]{V: sent.V + int64(math.Round(ttftUs*1e3)), OK: sent.OK}
+		r.FirstChunkNs = trace.Opt[int64]{V: sent.V + trace.Int(ttftUs*1e3), OK: sent.OK}
 	}
-	if e2eUs >= 0 {
+	if !math.IsNaN(e2eUs) {
 		r.E2EUs = trace.Some(e2eUs)
-		r.LastChunkNs = trace.Opt[int64]{V: sent.V + int64(math.Round(e2eUs*1e3)), OK: sent.OK}
+		r.LastChunkNs = trace.Opt[int64]{V: sent.V + trace.Int(e2eUs*1e3), OK: sent.OK}
 	}
 }

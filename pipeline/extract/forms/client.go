@@ -65,6 +65,7 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 		return err
 	}
 	defer func(before int) {
+		c.strays(src, before)
 		in.Size, in.Sum = src.Digest()
 		in.Gave += int64(len(c.Rows) - before)
 		src.Close()
@@ -147,11 +148,56 @@ func (c *Reader) lost(src *source.Source, err error) error {
 	return c.Acc.Err
 }
 
-// row counts one record and keeps it.
-func (c *Reader) row(r trace.ObservedRequest) {
+// Limits of what clients say (spec#value-limits).
+var observedRanges = trace.RangesOf[trace.ObservedRequest]()
+
+// row counts one record and keeps it where its values can be.
+func (c *Reader) row(src *source.Source, r trace.ObservedRequest) {
 	c.Acc.Read++
+	why := observedRanges.Check(&r)
+	reversed := func(from, to trace.Opt[int64]) bool { return from.OK && to.OK && to.V < from.V }
+	if why == "" && (reversed(r.FirstChunkNs, r.LastChunkNs) || reversed(r.SendNs, r.EndNs)) {
+		why = "its stamps run backwards"
+	}
+	if why != "" {
+		c.Acc.Drop(source.CodeBadRecord, 1, source.Place{File: src.Name, Line: r.Line}, "request %s: %s", r.ID, why)
+		return
+	}
 	c.Acc.Keep(1)
 	c.Rows = append(c.Rows, r)
+}
+
+// strays drops the requests of a file, which stand from a place on, with a stamp that is far from
+// the others of its kind.
+func (c *Reader) strays(src *source.Source, from int) {
+	names := [...]string{"arrival_ns", "send_ns", "first_chunk_ns", "last_chunk_ns", "end_ns", "send_wall_ns", "queued_ns", "scheduled_ns",
+		"engine_first_ns", "engine_last_ns"}
+	of := func(r *trace.ObservedRequest) [len(names)]trace.Opt[int64] {
+		return [...]trace.Opt[int64]{r.ArrivalNs, r.SendNs, r.FirstChunkNs, r.LastChunkNs, r.EndNs, r.SendWallNs, r.QueuedNs, r.ScheduledNs,
+			r.EngineFirstNs, r.EngineLastNs}
+	}
+	var clocks [len(names)]source.Stamps
+	for i := range c.Rows[from:] {
+		for k, at := range of(&c.Rows[from+i]) {
+			if at.OK {
+				clocks[k].See(at.V)
+			}
+		}
+	}
+	if !slices.ContainsFunc(clocks[:], func(s source.Stamps) bool { return s.AnyStray() }) {
+		return
+	}
+	kept := slices.DeleteFunc(c.Rows[from:], func(r trace.ObservedRequest) bool {
+		for k, at := range of(&r) {
+			if why := clocks[k].Check(names[k], at.V); at.OK && why != "" {
+				c.Acc.Keep(-1)
+				c.Acc.Drop(source.CodeBadRecord, 1, source.Place{File: src.Name, Line: r.Line}, "request %s: %s", r.ID, why)
+				return true
+			}
+		}
+		return false
+	})
+	c.Rows = c.Rows[:from+len(kept)]
 }
 
 func (c *Reader) bad(src *source.Source, line, n int64, err error) {
@@ -199,7 +245,7 @@ func (c *Reader) line(src *source.Source, line int64, text []byte, parse func(te
 		return
 	}
 	row.Line = line
-	c.row(row)
+	c.row(src, row)
 }
 
 // readLine reads a line of n bytes; of one above the limit there is no text.
@@ -247,7 +293,7 @@ type clientJSON struct {
 	Priority     trace.Opt[int64]  `json:"priority"`
 	SLOClass     trace.Opt[string] `json:"slo_class"`
 	Chunks       trace.Opt[int64]  `json:"chunks"`
-	ITLUs        []float64         `json:"itl_us"`
+	ITLUs        numbers           `json:"itl_us"`
 
 	RequestID   string             `json:"request_id"`
 	InputToks   trace.Opt[int64]   `json:"input_toks"`
@@ -330,10 +376,7 @@ func (j *clientJSON) serving() trace.ObservedRequest {
 
 // optNs scales a stamp to ns.
 func optNs(v trace.Opt[float64], scale float64) trace.Opt[int64] {
-	if !v.OK || math.IsNaN(v.V) || math.IsInf(v.V, 0) {
-		return trace.Opt[int64]{}
-	}
-	return trace.Some(int64(math.Round(v.V * scale)))
+	return trace.Opt[int64]{V: trace.Int(v.V * scale), OK: v.OK}
 }
 
 // guideRequest is one request of a GuideLLM result file.

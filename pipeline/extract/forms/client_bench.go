@@ -1,9 +1,11 @@
 package forms
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"strings"
 
@@ -46,13 +48,29 @@ func (c *Reader) offered(l *Load) {
 // errNoDetails is a bench result that holds summaries only.
 var errNoDetails = errors.New("got a vllm bench result without its requests")
 
+// numbers is a list of numbers; one that is null is NaN, not 0.
+type numbers []float64
+
+// UnmarshalJSON reads the list.
+func (n *numbers) UnmarshalJSON(text []byte) error {
+	if !bytes.Contains(text, []byte("null")) {
+		return json.Unmarshal(text, (*[]float64)(n))
+	}
+	var list []trace.Opt[float64]
+	err := json.Unmarshal(text, &list)
+	for _, v := range list {
+		*n = append(*n, nanOr(v))
+	}
+	return err
+}
+
 // benchResult is what is read of `vllm bench serve --save-detailed`: lists with one
 // value a request. Times are seconds, start_times of Python's perf_counter, which
 // is CLOCK_MONOTONIC on Linux. Texts are not read.
 type benchResult struct {
-	inputs, outputs          []float64
+	inputs, outputs          numbers
 	sessions, turns          []any // of drivers that send conversations; not of vllm's own client
-	ttfts, starts, latencies []float64
+	ttfts, starts, latencies numbers
 	itls                     [][]float64
 	errors                   []string
 	concurrency              trace.Opt[int64]
@@ -60,7 +78,7 @@ type benchResult struct {
 }
 
 func (b *benchResult) read(w walker) error {
-	lists := map[string]*[]float64{"input_lens": &b.inputs, "output_lens": &b.outputs, "ttfts": &b.ttfts, "start_times": &b.starts,
+	lists := map[string]*numbers{"input_lens": &b.inputs, "output_lens": &b.outputs, "ttfts": &b.ttfts, "start_times": &b.starts,
 		"latencies": &b.latencies}
 	return w.object(func(key string) error {
 		if list := lists[key]; list != nil {
@@ -70,7 +88,7 @@ func (b *benchResult) read(w walker) error {
 		switch key {
 		case "itls":
 			return w.array(func() error {
-				var gaps []float64
+				var gaps numbers
 				err := w.dec.Decode(&gaps)
 				b.itls = append(b.itls, gaps)
 				return err
@@ -124,7 +142,7 @@ func (c *Reader) bench(src *source.Source) error {
 		r := b.row(i)
 		r.ID = fmt.Sprintf("%s-%d", strings.TrimPrefix(load.Name, "bench_"), i)
 		load.see(&r)
-		c.row(r)
+		c.row(src, r)
 	}
 	c.offered(load)
 	return nil
@@ -133,11 +151,11 @@ func (c *Reader) bench(src *source.Source) error {
 // row is the i-th request. A failed one has an error text and no first token.
 func (b *benchResult) row(i int) trace.ObservedRequest {
 	r := trace.ObservedRequest{Source: sourceBench, Line: 1, Streaming: trace.Some(true), Success: trace.Some(true),
-		PromptTokens: trace.Some(int64(b.inputs[i])), OutputTokens: trace.Some(int64(b.outputs[i]))}
+		PromptTokens: trace.Some(trace.Int(b.inputs[i])), OutputTokens: trace.Some(trace.Int(b.outputs[i]))}
 	if i < len(b.sessions) && i < len(b.turns) {
 		r.Session = optText(b.sessions[i])
 		if n, ok := b.turns[i].(float64); ok {
-			r.Turn = trace.Some(int64(n))
+			r.Turn = trace.Some(trace.Int(n))
 		}
 	}
 	if len(b.errors) > 0 && b.errors[i] != "" {
@@ -146,7 +164,7 @@ func (b *benchResult) row(i int) trace.ObservedRequest {
 	if len(b.starts) > 0 {
 		r.SendNs = optNs(trace.Some(b.starts[i]), 1e9)
 	}
-	if !(b.ttfts[i] > 0) {
+	if b.ttfts[i] == 0 || !r.Success.V && math.IsNaN(b.ttfts[i]) {
 		return r
 	}
 	last := b.ttfts[i]
@@ -157,8 +175,8 @@ func (b *benchResult) row(i int) trace.ObservedRequest {
 	r.Chunks = trace.Some(int64(1 + len(b.itls[i])))
 	r.TTFTUs, r.E2EUs = trace.Some(b.ttfts[i]*1e6), trace.Some(last*1e6)
 	if r.SendNs.OK {
-		r.FirstChunkNs = trace.Some(r.SendNs.V + int64(b.ttfts[i]*1e9))
-		r.LastChunkNs = trace.Some(r.SendNs.V + int64(last*1e9))
+		r.FirstChunkNs = trace.Some(r.SendNs.V + trace.Int(b.ttfts[i]*1e9))
+		r.LastChunkNs = trace.Some(r.SendNs.V + trace.Int(last*1e9))
 	}
 	return r
 }

@@ -85,7 +85,14 @@ func (c *Lives) add(p *source.Parsed[*Iterations]) error {
 	return c.acc.Err
 }
 
+// iterationRanges are the limits of what logs and forward-pass traces say (spec#value-limits).
+var iterationRanges = trace.RangesOf[trace.Iteration]()
+
 func (c *Lives) row(row *row) error {
+	if why := iterationRanges.Check(&row.Iteration); why != "" {
+		c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: row.File, Line: row.Line}, "iteration %d: %s", row.Index, why)
+		return nil
+	}
 	key := row.Form + " " + row.Engine
 	life := c.open[key]
 	if life != nil && row.Index <= life.last.Index {

@@ -70,7 +70,11 @@ var (
 		},
 		"capture_mode": func(r *fpmReader) { r.it.Sampled = r.word() != "full" },
 		"observed_at_unix_ms": func(r *fpmReader) {
-			if ms, ok := r.Int64(); ok && ms > 0 && ms < math.MaxInt64/1_000_000 {
+			ms, ok := r.Int64()
+			switch {
+			case ok && (ms < 0 || ms >= math.MaxInt64/1_000_000):
+				r.Fail("observed_at_unix_ms: got %d, want ms since 1970", ms)
+			case ok && ms > 0:
 				r.it.StampNs, r.it.StampStepNs, r.it.StampWall = trace.Some(ms*1_000_000), trace.Some[int64](1_000_000), true
 			}
 		},

@@ -20,14 +20,14 @@ func (c *Reader) guideLLM(src *source.Source) error {
 		if key != "benchmarks" {
 			return w.skip()
 		}
-		return w.array(func() error { return c.benchmark(w) })
+		return w.array(func() error { return c.benchmark(src, w) })
 	})
 }
 
 // outcomes are what became of requests, in the order they are kept.
 var outcomes = []string{"successful", "errored", "incomplete"}
 
-func (c *Reader) benchmark(w walker) error {
+func (c *Reader) benchmark(src *source.Source, w walker) error {
 	var config struct {
 		Strategy struct {
 			Type string `json:"type_"`
@@ -49,6 +49,10 @@ func (c *Reader) benchmark(w walker) error {
 					if err := w.dec.Decode(&g); err != nil {
 						return err
 					}
+					if at == 0 && !g.Start.OK {
+						c.bad(src, 1, 1, fmt.Errorf("request %s: got no request_start_time", g.RequestID))
+						return nil
+					}
 					found[at] = append(found[at], g.row(outcome))
 					return nil
 				})
@@ -61,7 +65,7 @@ func (c *Reader) benchmark(w walker) error {
 			if config.Strategy.Type != "" {
 				r.Phase = trace.Some(config.Strategy.Type)
 			}
-			c.row(r)
+			c.row(src, r)
 		}
 	}
 	return err

@@ -29,7 +29,7 @@ type inferencePerfRequest struct {
 	Info struct {
 		Input   trace.Opt[int64] `json:"input_tokens"`
 		Output  trace.Opt[int64] `json:"output_tokens"`
-		Times   []float64        `json:"output_token_times"`
+		Times   numbers          `json:"output_token_times"`
 		Request struct {
 			Text struct {
 				Input trace.Opt[int64] `json:"input_tokens"`
@@ -37,7 +37,7 @@ type inferencePerfRequest struct {
 		} `json:"request_metrics"`
 		Response *struct {
 			Output trace.Opt[int64] `json:"output_tokens"`
-			Times  []float64        `json:"output_token_times"`
+			Times  numbers          `json:"output_token_times"`
 			Usage  *struct {
 				Prompt     trace.Opt[int64] `json:"prompt_tokens"`
 				Completion trace.Opt[int64] `json:"completion_tokens"`
@@ -109,7 +109,7 @@ func (c *Reader) inferencePerf(src *source.Source) error {
 		r := j.row(index)
 		r.Line = 1
 		load.see(&r)
-		c.row(r)
+		c.row(src, r)
 		return nil
 	})
 	c.offered(load)

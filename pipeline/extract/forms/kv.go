@@ -133,7 +133,10 @@ func (r *kvReader) arg() kvArg {
 		r.Skip(0)
 		return kvArg{kind: 'n'}
 	case ch == '[':
-		return kvArg{kind: 'l', list: r.hashes()}
+		if list, whole := r.hashes(); whole {
+			return kvArg{kind: 'l', list: list}
+		}
+		return kvArg{kind: 'o'}
 	case ch == '{':
 		r.Skip(0)
 		return kvArg{kind: 'o'}
@@ -150,8 +153,8 @@ func (r *kvReader) arg() kvArg {
 
 // hashes reads a list of block hashes: unsigned 64-bit numbers (kept as their
 // digits, they exceed 2^53) or base64 text.
-func (r *kvReader) hashes() []string {
-	var out []string
+func (r *kvReader) hashes() (out []string, whole bool) {
+	whole = true
 	r.Take('[')
 	for first := true; r.More(']', &first); {
 		switch ch := r.Peek(); {
@@ -160,13 +163,14 @@ func (r *kvReader) hashes() []string {
 			out = append(out, string(v))
 		case ch == '-' || ch-'0' <= 9:
 			v, _ := r.Number()
+			whole = whole && digits(v) == len(v)
 			out = append(out, string(v))
 		default:
 			r.Skip(0)
-			out = append(out, "")
+			whole = false
 		}
 	}
-	return out
+	return out, whole
 }
 
 func (r *kvReader) optInt() trace.Opt[int64] {

@@ -49,8 +49,15 @@ func (k *Collector) Add(p *source.Parsed[*kvEvents]) error {
 	return a.Err
 }
 
+// kvRanges are the limits of what KV events say (spec#value-limits).
+var kvRanges = trace.RangesOf[trace.KVEvent]()
+
 func (k *Collector) event(ev *trace.KVEvent, name string) error {
 	k.acc.Read++
+	if why := kvRanges.Check(ev); why != "" {
+		k.acc.Drop(source.CodeBadRecord, 1, source.Place{File: name, Line: ev.Line}, "%s: %s", ev.Kind, why)
+		return nil
+	}
 	if ev.Kind == "TransferInitiated" || ev.Kind == "TransferCompleted" {
 		key := kvKey{ev.Kind, ev.RequestID.V, ev.SrcMedium.V, ev.DstMedium.V, ev.TransferID.V, ev.BlockCount.V, ev.Step.V}
 		if c, ok := k.open[key]; ok {

@@ -43,8 +43,8 @@ func (c *Reader) points(in *source.Input, how source.Options, more string) error
 
 // PointOf is a point of a sweep as a row of the table.
 func PointOf(p *Point) trace.LoadPoint {
-	known := func(v float64) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: v > 0} }
-	count := func(n int) trace.Opt[int64] { return trace.Opt[int64]{V: int64(n), OK: n > 0} }
+	known := func(v float64) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: v != 0} }
+	count := func(n int) trace.Opt[int64] { return trace.Opt[int64]{V: int64(n), OK: n != 0} }
 	return trace.LoadPoint{Name: source.Place{File: p.Sweep, Line: p.Line}.String(), Strategy: p.Strategy, Requests: count(p.Requests),
 		Clients: count(p.Clients), OfferedRPS: known(p.OfferedRPS), RateRPS: known(p.RateRPS), PromptTokens: p.PromptTokens,
 		PromptSD: known(p.PromptSD), OutputTokens: p.OutputTokens, OutputSD: known(p.OutputSD), TTFTMs: known(p.TTFTMeanMs),

@@ -180,8 +180,16 @@ func (f *File) keep(p Point, at string) {
 		f.Findings = append(f.Findings, trace.Findingf(CodeClientFile, "%s: mean TTFT: got %g ms; only the median is used", at, p.TTFTMeanMs))
 		p.TTFTMeanMs = 0
 	}
+	row := PointOf(&p)
+	if why := pointRanges.Check(&row); why != "" {
+		f.drop(incomplete, "%s: %s", at, why)
+		return
+	}
 	f.Points = append(f.Points, p)
 }
+
+// pointRanges are the limits of what benchmarks print (spec#value-limits).
+var pointRanges = trace.RangesOf[trace.LoadPoint]()
 
 // firstAbove0 is the first value above 0, or the first.
 func firstAbove0(values ...float64) float64 {
@@ -221,20 +229,30 @@ func look(v any, path string) any {
 }
 
 // numberAt is the first number other than 0 at paths that semicolons part, as a number or as text; 0 for none.
-func numberAt(doc any, paths string) float64 {
+func numberAt(doc any, paths string) (none float64) {
 	for path := range strings.SplitSeq(paths, ";") {
 		v := look(doc, path)
-		if text, ok := v.(string); ok {
-			n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-			if err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) { // vLLM has the rate "inf"
+		switch x := v.(type) {
+		case string:
+			x = strings.TrimSpace(x)
+			n, err := strconv.ParseFloat(x, 64)
+			switch {
+			case err != nil && !slices.Contains([]string{"", "-", "None", "null", "N/A"}, x):
+				none = math.NaN()
+			case err == nil && !math.IsNaN(n) && !math.IsInf(n, 0): // vLLM has the rate "inf"
 				v = n
 			}
+		case map[string]any:
+			if path == "" {
+				continue
+			}
+			none = math.NaN() // something, and no number
 		}
 		if n, ok := v.(float64); ok && n != 0 {
 			return n
 		}
 	}
-	return 0
+	return none
 }
 
 // fields are the paths of a point's values in one form.
@@ -265,7 +283,7 @@ var forms = sync.OnceValue(func() (all struct {
 // point makes a point of what a form finds in a document.
 func (form fields) point(doc any, name string) Point {
 	number := func(path string) float64 { return numberAt(doc, path) }
-	count := func(path string) int { return int(min(max(0, number(path)), mostValue)) }
+	count := func(path string) int { return int(trace.Int(number(path))) }
 	ms, e2eMs := cmp.Or(form.TimeMs, 1), cmp.Or(form.E2EMs, 1)
 	p := Point{
 		Sweep: name, Requests: count(form.Requests), Clients: count(form.Clients), OfferedRPS: number(form.Offered),

@@ -54,7 +54,7 @@ func (c *Reader) traceV2(src *source.Source, in *source.Input, how source.Option
 		}
 		row := observed(&rec, rd)
 		row.Line = rd.Line()
-		c.row(row)
+		c.row(src, row)
 	}
 }
 

@@ -43,7 +43,7 @@ func (b *builder) intern(v []byte) string {
 // time stores a time in 63 bits; the tables hold no more.
 func (b *builder) time(ns uint64, ok bool) int64 {
 	if ns > math.MaxInt64 {
-		b.cur.FarTime = true
+		b.cur.Bad = "a time of more than 63 bits"
 		return math.MaxInt64
 	}
 	return int64(ns)
@@ -90,11 +90,9 @@ func (b *builder) need(e eventName, want uint64) bool {
 	if b.ev.set&want == want && b.ev.wrong == 0 {
 		return true
 	}
-	for s := range numSlots {
-		if b.ev.wrong&(1<<s) != 0 {
-			b.drop(e, source.CodeBadRecord, ": attribute "+attrKeys[s].key+" has another type")
-			return false
-		}
+	if why := b.ev.badType(); why != "" {
+		b.drop(e, source.CodeBadRecord, ": "+why)
+		return false
 	}
 	for s := range numSlots {
 		if want&(1<<s) != 0 && !b.ev.has(s) {
@@ -103,6 +101,16 @@ func (b *builder) need(e eventName, want uint64) bool {
 		}
 	}
 	return false
+}
+
+// badType names an attribute of another type, or without a value.
+func (a *attrs) badType() string {
+	for s := range numSlots {
+		if a.wrong&(1<<s) != 0 {
+			return "attribute " + attrKeys[s].key + " has another type"
+		}
+	}
+	return ""
 }
 
 func slots(from, to slot) uint64 { return (1<<(to+1) - 1) &^ (1<<from - 1) }
@@ -120,10 +128,30 @@ func (b *builder) apiEvent(e eventName, wallNs int64) {
 	if b.ev.has(apiReason) {
 		ev.Reason = trace.Some(b.intern(b.ev.text[apiReason]))
 	}
-	b.cur.API = append(b.cur.API, ev)
+	if b.legal(e, stampRange.Check(attrKeys[apiTs].key, float64(ev.TsNs))) {
+		b.cur.API = append(b.cur.API, ev)
+	}
 }
 
-func secondsToNs(s float64) int64 { return int64(math.Round(s * 1e9)) }
+func secondsToNs(s float64) int64 { return trace.Int(s * 1e9) }
+
+// Limits of what events say (spec#value-limits).
+var (
+	stepRanges    = trace.RangesOf[trace.Step]()
+	snapRanges    = trace.RangesOf[trace.Snapshot]()
+	journeyRanges = trace.RangesOf[trace.JourneyEvent]()
+	stampRange, _ = trace.RangeOf("", "ns")
+
+	durationRange, _ = trace.RangeOf("", "us")
+)
+
+// legal drops the event where a value of it cannot be.
+func (b *builder) legal(e eventName, why string) bool {
+	if why != "" {
+		b.drop(e, source.CodeBadRecord, ": "+why)
+	}
+	return why == ""
+}
 
 func (b *builder) journeyEvent(e eventName, wallNs int64) {
 	if !b.need(e, 0) {
@@ -142,7 +170,9 @@ func (b *builder) journeyEvent(e eventName, wallNs int64) {
 	case a.has(journeyTs):
 		ev.TsNs = trace.Some(secondsToNs(a.float(journeyTs)))
 	}
-	b.journey = append(b.journey, ev)
+	if b.legal(e, journeyRanges.Check(&ev)) {
+		b.journey = append(b.journey, ev)
+	}
 }
 
 func (a *attrs) int(s slot) trace.Opt[int64] {
@@ -164,15 +194,22 @@ func (b *builder) summary(wallNs int64) {
 		return
 	}
 	n := &b.ev.num
-	b.rows.Steps = append(b.rows.Steps, trace.Step{
+	step := trace.Step{
 		ID: n[stepID], TsStartNs: n[stepTsStart], TsEndNs: n[stepTsEnd], DurationUs: n[stepDuration],
 		RunningDepth: n[queueRunning], WaitingDepth: n[queueWaiting],
 		NumPrefillReqs: n[batchPrefillReqs], NumDecodeReqs: n[batchDecodeReqs],
 		ScheduledTokens: n[batchScheduled], PrefillTokens: n[batchPrefill], DecodeTokens: n[batchDecode],
 		NumFinished: n[batchFinished], NumPreempted: n[batchPreempted],
 		KVUsage: b.ev.float(kvUsage), BlocksTotal: n[kvTotal], BlocksFree: n[kvFree], WallNs: wallNs,
-	})
-	b.cur.covers(n[stepID])
+	}
+	why := stepRanges.Check(&step)
+	if why == "" { // an end before its start, or a day later
+		why = durationRange.Check("step.ts_end_ns - step.ts_start_ns, us", float64(step.TsEndNs-step.TsStartNs)/1000)
+	}
+	if b.legal(stepSummary, why) {
+		b.rows.Steps = append(b.rows.Steps, step)
+		b.cur.covers(n[stepID])
+	}
 }
 
 // covers notes a step id of the span.
@@ -190,13 +227,16 @@ func (b *builder) snapshot() {
 		}
 		return 0
 	}
-	b.rows.Snaps = append(b.rows.Snaps, trace.Snapshot{
+	snap := trace.Snapshot{
 		StepID: n[stepID], CoreID: b.coreID(n[stepID]), Phase: b.phase(a.text[snapPhase]),
 		PromptTokens: n[snapPrompt], ComputedTokens: n[snapComputed], OutputTokens: opt(snapOutput),
 		Preemptions: opt(snapPreemptions), ScheduledTokens: n[snapScheduled],
 		BlocksAllocated: opt(snapAllocated), BlocksCached: opt(snapCached), EffectivePromptLen: a.int(snapEffective),
-	})
-	b.cur.covers(n[stepID])
+	}
+	if b.legal(stepSnapshot, snapRanges.Check(&snap)) {
+		b.rows.Snaps = append(b.rows.Snaps, snap)
+		b.cur.covers(n[stepID])
+	}
 }
 
 // coreID is the request of the snapshot being read. Steps list their requests
@@ -234,6 +274,9 @@ const phasePrefill, phaseDecode = "PREFILL", "DECODE"
 func (b *builder) end(scope, name string) *Span {
 	s, a := b.cur, &b.sp
 	b.cur = nil
+	if why := a.badType(); why != "" {
+		s.Bad = why
+	}
 	s.Scope, s.Name = scope, name
 	s.HasParent = s.Parent != [8]byte{} // all zeros are none
 	word := func(k slot) trace.Opt[string] {

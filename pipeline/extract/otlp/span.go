@@ -80,7 +80,7 @@ type Span struct {
 	HasParent          bool
 	StartNs, EndNs     int64 // wall
 	DroppedEvents      int64
-	FarTime            bool   // a time of more than 63 bits
+	Bad                string // why it cannot be used
 	Resource           uint64 // hash of the resource's attributes
 	File               int32
 	Line               int64
@@ -158,6 +158,14 @@ func (s *Span) dropForeignEvents() {
 	}
 	s.Faults = slices.DeleteFunc(s.Faults, func(f fault) bool { return !s.Class.allowed(f.event) }) // they count as others
 }
+
+// Micros is the i-th time of a stock span, us.
+func (s *Span) Micros(i int) trace.Opt[float64] {
+	return trace.Opt[float64]{V: s.Stock[i].V * 1e6, OK: s.Stock[i].OK}
+}
+
+// SummaryName and SnapshotName are the events of steps.
+var SummaryName, SnapshotName = EventNames[stepSummary], EventNames[stepSnapshot]
 
 // Events is how many events the span holds, kept or not.
 func (s *Span) Events() int64 {

@@ -1,0 +1,59 @@
+package extract
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestStrays: a stamp or a step id far from those around it costs its event, with the place,
+// and no other; what is left gives the tables of a recording without it.
+func TestStrays(t *testing.T) {
+	at := func(key, form string) *regexp.Regexp {
+		return regexp.MustCompile(`("` + key + `","value":\{"` + form + `":"?)[^"}]*`)
+	}
+	for _, c := range []struct {
+		key, form, value, says string
+		dropped                int64
+	}{
+		{"scheduler.step", "intValue", "1000000000000", "step: got 1000000000000, want", 1},
+		{"scheduler.step", "intValue", "-1000000000000", "step: got -1e+12, want 0", 1},
+		{"scheduler.step", "intValue", "9223372036854775807", "beyond 64 bits", 1},
+		{"scheduler.step", "intValue", "500", "the recorded ones", 1},
+		{"ts.monotonic_ns", "intValue", "4000000000000000000", "24 h around the run", 1},
+		{"ts.monotonic_ns", "intValue", "9223372036854775807", "beyond 64 bits", 1},
+		{"event.ts.monotonic", "doubleValue", "1e9", "24 h around the run", 1},
+		{"event.ts.monotonic", "doubleValue", "1e300", "beyond 64 bits", 1},
+		{"step.ts_end_ns", "intValue", "1", "step.ts_end_ns - step.ts_start_ns", 1},
+		{"batch.scheduled_tokens", "intValue", "16777217", "want 0 to 16777216", 1},
+	} {
+		dump := with(func(line string) string {
+			loc := at(c.key, c.form).FindStringSubmatchIndex(line)
+			if loc == nil {
+				return line
+			}
+			return line[:loc[3]] + c.value + line[loc[1]:]
+		})
+		if !strings.Contains(string(dump), c.value) {
+			t.Fatalf("%s: not in this recording", c.key)
+		}
+		doc, runs, err := dumpRun(t, []string{writeDump(t, "traces", dump)}, nil)
+		if err != nil {
+			t.Errorf("%s = %s: %v", c.key, c.value, err)
+			continue
+		}
+		r := doc.Runs[0].Records
+		if !r.Balanced() || r.Dropped["bad_record"] != c.dropped {
+			t.Errorf("%s = %s: read %d, kept %d, dropped %v", c.key, c.value, r.Read, r.Kept, r.Dropped)
+			continue
+		}
+		if e := doc.Runs[0].Examples[0]; !strings.HasPrefix(e.Place, "traces:2") || !strings.Contains(e.What, c.says) {
+			t.Errorf("%s = %s: got %q at %s, want %q", c.key, c.value, e.What, e.Place, c.says)
+		}
+		for _, q := range runs[0].Requests {
+			if q.ScheduledStep.V > 20 || q.QueuedNs.V > 1e15 || q.ArrivedNs.V > 1e15 || q.DepartedNs.V > 1e15 {
+				t.Errorf("%s = %s: got the request %+v", c.key, c.value, q)
+			}
+		}
+	}
+}
