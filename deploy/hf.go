@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 
 	"github.com/blis-train/blis-train/trace"
@@ -20,6 +21,7 @@ type ModelOptions struct {
 	Quantization        string           // vLLM's --quantization; fp8 quantises at load
 	NumMLPProj          trace.Opt[int64] // for a model_type that spec#model-mlp-projections does not list
 	AssumeFullAttention bool             // take windowed attention for full, with a warning
+	Assume              string           // a family of families.yaml to read an unknown model_type as
 	MaxModelLen         trace.Opt[int64] // tokens; a window it never exceeds is inactive
 }
 
@@ -180,7 +182,7 @@ func decodeJSON(r io.Reader, file string) (map[string]any, error) {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	dec := json.NewDecoder(bytes.NewReader(text))
+	dec := json.NewDecoder(bytes.NewReader(plainJSON(text)))
 	dec.UseNumber()
 	var values map[string]any
 	if err := dec.Decode(&values); err != nil {
@@ -196,6 +198,34 @@ func decodeJSON(r io.Reader, file string) (map[string]any, error) {
 	}
 	return values, nil
 }
+
+// plainJSON replaces the bare words that Python writes for numbers (Infinity, NaN) by empty strings of equal length: no
+// size of a model is one of them.
+func plainJSON(text []byte) []byte {
+	inString := false
+	out := text
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case !inString && (c == 'I' || c == 'N' || c == '-'):
+			word := pythonNumber.Find(text[i:])
+			if len(word) == 0 {
+				continue
+			}
+			if &out[0] == &text[0] {
+				out = bytes.Clone(text)
+			}
+			copy(out[i:], append([]byte(`""`), bytes.Repeat([]byte(" "), len(word)-2)...))
+			i += len(word) - 1
+		}
+	}
+	return out
+}
+
+var pythonNumber = regexp.MustCompile(`^(-?Infinity|NaN)`)
 
 func offset(err error, dec *json.Decoder) int64 {
 	var syntax *json.SyntaxError

@@ -171,7 +171,8 @@ func (c *hfConfig) experts(m *Model) {
 
 // sharedWidth is Is, the total width of the shared experts; 0 counts as none.
 func (c *hfConfig) sharedWidth(expertWidth int64) int64 {
-	for _, key := range []string{"shared_expert_intermediate_size", "shared_intermediate_size"} {
+	for _, key := range []string{"shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size",
+		"share_expert_dim"} {
 		if c.has(key) {
 			return c.layer(key, 0)
 		}
@@ -186,47 +187,54 @@ func (c *hfConfig) sharedWidth(expertWidth int64) int64 {
 
 // moeLayers counts the MoE layers Lm.
 func (c *hfConfig) moeLayers(layers int64) int64 {
-	if pattern, ok := c.values["moe_layer_freq"].([]any); ok {
-		return c.patternLayers(pattern, layers)
-	}
-	freq := c.layer("moe_layer_freq", 1)
-	if freq == 0 {
-		c.fail(BadModel, "moe_layer_freq: got 0, want a positive integer or a list of %d", layers)
-		return 0
-	}
-	firstDense := c.layer("first_k_dense_replace", 0)
-	step := int64(1)
-	if key, v := c.first("decoder_sparse_step", "interleave_moe_layer_step"); v != nil {
-		step = c.layer(key, 1)
-	}
-	denseOnly := map[int64]bool{}
-	list, _ := c.values["mlp_only_layers"].([]any)
-	for _, v := range list {
-		if i, ok := integer(v); ok {
-			denseOnly[i] = true
-		}
-	}
+	has := make([]bool, layers)
+	c.moePattern(has)
 	var n int64
-	for i := firstDense; i < layers && step > 0; i++ {
-		if i%freq == 0 && (i+1)%step == 0 && !denseOnly[i] {
+	for _, is := range has {
+		if is {
 			n++
 		}
 	}
 	return n
 }
 
-func (c *hfConfig) patternLayers(pattern []any, layers int64) int64 {
-	if int64(len(pattern)) != layers {
-		c.fail(BadModel, "moe_layer_freq: got a list of %d, want one entry for each of %d layers", len(pattern), layers)
-		return 0
+// moePattern says which layers have experts (spec#model-moe).
+func (c *hfConfig) moePattern(has []bool) {
+	layers := int64(len(has))
+	if pattern, ok := c.values["moe_layer_freq"].([]any); ok {
+		c.statedPattern(pattern, has)
+		return
 	}
-	var n int64
-	for _, v := range pattern {
-		if i, ok := integer(v); ok && i != 0 || v == true {
-			n++
+	freq := c.layer("moe_layer_freq", 1)
+	if freq == 0 {
+		c.fail(BadModel, "moe_layer_freq: got 0, want a positive integer or a list of %d", layers)
+		return
+	}
+	firstDense := c.layer("first_k_dense_replace", 0)
+	step := int64(1)
+	if key, v := c.first("decoder_sparse_step", "interleave_moe_layer_step"); v != nil {
+		step = c.layer(key, 1)
+	}
+	list, _ := c.values["mlp_only_layers"].([]any)
+	for i := firstDense; i < layers && step > 0; i++ {
+		has[i] = i%freq == 0 && (i+1)%step == 0
+	}
+	for _, v := range list {
+		if i, ok := integer(v); ok && i >= 0 && i < layers {
+			has[i] = false
 		}
 	}
-	return n
+}
+
+func (c *hfConfig) statedPattern(pattern []any, has []bool) {
+	if len(pattern) != len(has) {
+		c.fail(BadModel, "moe_layer_freq: got a list of %d, want one entry for each of %d layers", len(pattern), len(has))
+		return
+	}
+	for k, v := range pattern {
+		i, ok := integer(v)
+		has[k] = ok && i != 0 || v == true
+	}
 }
 
 // projections is the number of MLP projections (spec#model-mlp-projections).

@@ -1,21 +1,34 @@
 package deploy
 
+import "cmp"
+
 // Decoder is a text decoder as the list of its layers (spec#model-layers). Vision and audio encoders are not part of it.
 // Order counts: pipeline stages are runs of consecutive layers. Counts are those of the whole model, before any sharding.
 type Decoder struct {
-	Vocab     int64   `json:"vocab_size"`  // rows of the embedding and of the head
-	Hidden    int64   `json:"hidden_size"` // width of the residual stream
-	Tied      bool    `json:"tied,omitempty"`
-	Embedding Linear  `json:"embedding"`
-	Head      Linear  `json:"head"` // of the same weights as the embedding when Tied; then it loads once
-	Layers    []Layer `json:"layers"`
-	MTP       []Layer `json:"mtp,omitempty"` // multi-token-prediction layers; loaded only for speculative decoding
-	Small     int64   `json:"small,omitempty"`
+	Vocab     int64    `json:"vocab_size"`  // rows of the embedding and of the head
+	Hidden    int64    `json:"hidden_size"` // width of the residual stream
+	Tied      bool     `json:"tied,omitempty"`
+	Embedding Linear   `json:"embedding"`
+	Head      Linear   `json:"head"`                // of the same weights as the embedding when Tied; then it loads once
+	PerLayer  []Linear `json:"per_layer,omitempty"` // Gemma's table of a vector for each layer, and its projection
+	Layers    []Layer  `json:"layers"`
+	MTP       []Layer  `json:"mtp,omitempty"` // multi-token-prediction layers; loaded only for speculative decoding
+	Small     int64    `json:"small,omitempty"`
 	// KVBytes is the bytes a cached value takes: --kv-cache-dtype, else the checkpoint's scheme, else the model's dtype.
 	KVBytes float64 `json:"bytes_per_kv"`
 	// DTypeBytes is the bytes of an activation and of a weight that nothing quantizes.
 	DTypeBytes float64 `json:"bytes_per_activation"`
+	// Defaulted are keys the config does not state, as the family's configuration class has them; Warnings what a size may
+	// hang on.
+	Defaulted []string `json:"defaulted,omitempty"`
+	Warnings  []string `json:"warnings,omitempty"`
 }
+
+// Names of the tables in a checkpoint.
+const (
+	embeddingName = "embed_tokens"
+	headName      = "lm_head"
+)
 
 // Layer has at most one mixer and one ffn: Nemotron-H alternates them, models of neural architecture search drop some.
 type Layer struct {
@@ -115,7 +128,8 @@ type Placement string
 
 // The placements.
 const (
-	Sharded    Placement = "sharded"    // 1/t
+	Sharded    Placement = "rows"       // 1/t, by what comes out
+	ShardedIn  Placement = "columns"    // 1/t, by what goes in: an all-reduce adds the parts
 	KVSharded  Placement = "kv"         // max(1/t, 1/kv heads): a head is not split but copied
 	Replicated Placement = "replicated" // 1
 	ByExpert   Placement = "experts"    // 1/(t d): by width, or whole experts with expert parallelism
@@ -128,6 +142,7 @@ type Linear struct {
 	Columns   int64     `json:"columns"`          // values in
 	Count     int64     `json:"count"`            // such matrices: the experts
 	Active    int64     `json:"active,omitempty"` // of them a token passes; 0: all
+	Bias      bool      `json:"bias,omitempty"`   // a bias of 16 bit for each row
 	Placement Placement `json:"placement"`
 	Quant     Quant     `json:"quant"`
 }
@@ -137,21 +152,32 @@ type Quant struct {
 	Algorithm      string  `json:"algorithm,omitempty"` // "": none
 	BytesPerWeight float64 `json:"bytes_per_weight"`    // scales and zero points included
 	ActivationBits int64   `json:"activation_bits"`     // 16, 8 or 4: the rate it is computed at, never the weight's
+	// Block is the rows and columns that share a scale; a shard holds whole ones. 0: a tensor or a row.
+	Block [2]int64 `json:"block,omitzero"`
 }
 
-// Params is the parameters of all Count matrices.
-func (l *Linear) Params() int64 { return l.Rows * l.Columns * l.Count }
+// params is the parameters of n of the matrices.
+func (l *Linear) params(n int64) int64 {
+	if l.Bias {
+		return n * (l.Rows*l.Columns + l.Rows)
+	}
+	return n * l.Rows * l.Columns
+}
+
+// Params is the parameters of all Count matrices, biases included.
+func (l *Linear) Params() int64 { return l.params(l.Count) }
 
 // ActiveParams is the parameters a token passes.
-func (l *Linear) ActiveParams() int64 {
-	if l.Active > 0 {
-		return l.Rows * l.Columns * l.Active
-	}
-	return l.Params()
-}
+func (l *Linear) ActiveParams() int64 { return l.params(cmp.Or(l.Active, l.Count)) }
 
 // Bytes is what all Count matrices take on disk and in memory, unsharded.
-func (l *Linear) Bytes() float64 { return float64(l.Params()) * l.Quant.BytesPerWeight }
+func (l *Linear) Bytes() float64 {
+	weights := l.Rows * l.Columns * l.Count
+	return float64(float64(weights)*l.Quant.BytesPerWeight) + float64(smallBytes*float64(l.Params()-weights))
+}
+
+// smallBytes is the bytes of a parameter that is no weight of a matrix: 16 bit.
+const smallBytes = 2
 
 // StateKind is what a mixer keeps of the tokens it has seen.
 type StateKind string

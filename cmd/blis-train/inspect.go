@@ -14,11 +14,14 @@ import (
 
 func inspectCommand() *cli.Command {
 	return newCommand(runInspect, []cli.Flag{outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag()},
-		stageFlags("inspect"), []cli.Flag{dryRunFlag()})
+		stageFlags("inspect"), []cli.Flag{dryRunFlag()}, modelFlags())
 }
 
 func runInspect(c *cli.Context, con *console) error {
 	var err error
+	if c.IsSet("model") {
+		return inspectModel(c, con)
+	}
 	par.LeanHeap()
 	inputs := c.Args().Slice()
 	if len(inputs) == 0 {

@@ -1,0 +1,121 @@
+package deploy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// broken are configurations that must be refused, with a place and a hint.
+var broken = map[string]string{
+	"empty":               `{}`,
+	"null":                `null`,
+	"a list":              `[]`,
+	"not JSON":            `{"model_type": "llama",`,
+	"text behind":         `{"model_type":"llama"} x`,
+	"encoder":             `{"model_type":"bert","architectures":["BertModel"],"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"vocab_size":30522}`,
+	"masked":              `{"model_type":"roberta","architectures":["RobertaForMaskedLM"],"hidden_size":768}`,
+	"classifier":          `{"model_type":"qwen3","architectures":["Qwen3ForSequenceClassification"],"hidden_size":1024,"num_hidden_layers":28,"num_attention_heads":16,"num_key_value_heads":8,"intermediate_size":3072,"vocab_size":151936,"torch_dtype":"bfloat16"}`,
+	"encoder-decoder":     `{"model_type":"t5","is_encoder_decoder":true,"d_model":512,"vocab_size":32128}`,
+	"speech":              `{"model_type":"whisper","d_model":1280,"vocab_size":51866}`,
+	"diffusion":           `{"_class_name":"FluxTransformer2DModel","_diffusers_version":"0.30.0","num_layers":19}`,
+	"adapter":             `{"peft_type":"LORA","base_model_name_or_path":"meta-llama/Llama-3.1-8B","r":16}`,
+	"unknown family":      `{"model_type":"quasar","hidden_size":1024,"num_hidden_layers":28,"num_attention_heads":16,"flux_width":3,"vocab_size":100}`,
+	"type is a number":    llamaWith(`"model_type":7`),
+	"text for layers":     llamaWith(`"num_hidden_layers":"32"`),
+	"layers negative":     llamaWith(`"num_hidden_layers":-1`),
+	"layers huge":         llamaWith(`"num_hidden_layers":100000000`),
+	"fractional heads":    llamaWith(`"num_attention_heads":31.5`),
+	"heads do not divide": llamaWith(`"num_key_value_heads":7`),
+	"infinite hidden":     llamaWith(`"hidden_size":Infinity`),
+	"no hidden":           llamaWith(`"hidden_size":null`),
+	"no vocabulary":       llamaWith(`"vocab_size":null`),
+	"no width":            llamaWith(`"intermediate_size":null`),
+	"odd dtype":           llamaWith(`"torch_dtype":"int3"`),
+	"odd layer kind":      llamaWith(`"layer_types":["hyena"],"num_hidden_layers":1`),
+	"short layer list":    llamaWith(`"layer_types":["full_attention"]`),
+	"quantized somehow":   llamaWith(`"quantization_config":{"quant_method":"aqlm"}`),
+	"quantization text":   llamaWith(`"quantization_config":"fp8"`),
+	"groups without bits": llamaWith(`"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"g":{"weights":{}}}}`),
+	"ignore is a text":    llamaWith(`"quantization_config":{"quant_method":"fp8","modules_to_not_convert":"lm_head"}`),
+	"bad pattern":         llamaWith(`"quantization_config":{"quant_method":"compressed-tensors","ignore":["re:(["]}`),
+	"zero block":          llamaWith(`"quantization_config":{"quant_method":"fp8","weight_block_size":[0,128]}`),
+	"ratios missing":      `{"model_type":"deepseek_v4","num_hidden_layers":2,"hidden_size":64,"vocab_size":100,"num_attention_heads":4,"head_dim":16,"torch_dtype":"bfloat16"}`,
+}
+
+func llamaWith(pairs string) string {
+	base := map[string]string{"model_type": `"llama"`, "num_hidden_layers": "32", "hidden_size": "4096", "num_attention_heads": "32",
+		"num_key_value_heads": "8", "intermediate_size": "14336", "vocab_size": "128256", "torch_dtype": `"bfloat16"`}
+	out := []string{pairs}
+	for _, key := range slices.Sorted(maps.Keys(base)) {
+		if !strings.Contains(pairs, `"`+key+`"`) {
+			out = append(out, fmt.Sprintf("%q:%s", key, base[key]))
+		}
+	}
+	return "{" + strings.Join(out, ",\n") + "}"
+}
+
+func TestBrokenConfigs(t *testing.T) {
+	for name, config := range broken {
+		d, err := ReadDecoder([]byte(config), nil, "config.json", ModelOptions{})
+		var e *trace.SyntaxError
+		if !errors.As(err, &e) || e.Line < 1 || e.Hint == "" || e.Code == "" {
+			t.Errorf("%s: got %v (%v), want an error with place, code and hint", name, err, d)
+		}
+	}
+	if _, err := ReadDecoder([]byte(llamaWith(`"x":[Infinity,-Infinity,NaN,"Infinity \" NaN"]`)), nil, "config.json", ModelOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMutatedConfigs changes every key of every published configuration: it is read or refused with a reason, never a panic.
+func TestMutatedConfigs(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(repo.Shared(t, "data", "models_hf"), "*_config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := decodeJSON(strings.NewReader(string(text)), name)
+		if err != nil || strings.Contains(name, "hf_quant") || seen[fmt.Sprint(raw["model_type"])] {
+			continue
+		}
+		seen[fmt.Sprint(raw["model_type"])] = true
+		for _, inner := range []string{"", "text_config", "quantization_config", "linear_attn_config", "sparse_attention_config"} {
+			values := raw
+			if inner != "" {
+				values, _ = raw[inner].(map[string]any)
+			}
+			for _, key := range slices.Sorted(maps.Keys(values)) {
+				old := values[key]
+				for _, v := range []any{nil, json.Number("-1"), json.Number("536870912"), []any{"x", nil}} {
+					values[key] = v
+					outer := maps.Clone(raw)
+					if text, ok := raw["text_config"].(map[string]any); ok {
+						outer["text_config"] = maps.Clone(text)
+					}
+					c := &hfConfig{file: "config.json", values: textConfig(outer)}
+					if d := c.decoder(outer, nil, ModelOptions{}); d != nil {
+						_, _ = d.Sizes(Parallel{TP: 8, PP: 2, DP: 3})
+					} else if c.err == nil {
+						t.Errorf("%s: %s=%v: neither a model nor an error", filepath.Base(name), key, v)
+					}
+				}
+				values[key] = old
+			}
+		}
+	}
+}

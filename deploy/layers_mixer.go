@@ -1,0 +1,584 @@
+package deploy
+
+import (
+	"strconv"
+	"strings"
+)
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// mixer reads the mixer of the current layer.
+func (r *layerReader) mixer(kind layerKind) *Mixer {
+	switch kind {
+	case noMixer:
+		return nil
+	case oneMatrix:
+		return &Mixer{Kind: LinearOnly, Linears: []Linear{r.matrix(Sharded, r.h, r.h, r.f.Attn+".linear")}}
+	case linearLayer, mambaLayer:
+		switch r.f.Linear {
+		case "gdn", "kda":
+			return r.delta(string(r.f.Linear))
+		case Mamba1:
+			return r.mamba1()
+		case Mamba2:
+			return r.mamba2()
+		case Lightning:
+			return r.lightning()
+		}
+		r.fail(unsupportedModel, "layer_types: got %q for model_type %q, want attention", kind, r.text("model_type"))
+		return nil
+	}
+	switch {
+	case r.f.Mixer == string(Compressed):
+		return r.compressed()
+	case r.has("kv_lora_rank"):
+		return r.mla()
+	}
+	return r.gqa(kind)
+}
+
+// name puts a module behind its block's.
+func (r *layerReader) attn(module string) string { return r.f.Attn + "." + module }
+
+// gqa reads attention with grouped heads.
+func (r *layerReader) gqa(kind layerKind) *Mixer {
+	m := &Mixer{Kind: GQA, Heads: r.need("num_attention_heads", "n_head"), Gate: r.gate(), Sink: r.sinks(kind)}
+	if r.err != nil {
+		return nil
+	}
+	if config := r.object(r.values, "attention_other_setting"); config != nil && kind == windowLayer {
+		r = r.within(config)
+	}
+	m.Heads, m.KVHeads = r.need("num_attention_heads", "n_head"), r.kvHeads(m.Heads)
+	m.DimK = r.headDim(m.Heads)
+	m.DimV = r.layerOr("v_head_dim", m.DimK)
+	switch kind {
+	case windowLayer:
+		m.Window = r.need("sliding_window")
+		m.Heads = r.layerOr("swa_num_attention_heads", m.Heads)
+		m.KVHeads = r.layerOr("swa_num_key_value_heads", m.KVHeads)
+		m.DimK, m.DimV = r.layerOr("swa_head_dim", m.DimK), r.layerOr("swa_v_head_dim", m.DimV)
+	case chunkLayer:
+		m.Chunk = r.need("attention_chunk_size")
+	case fullLayer:
+		if block := r.searchedBlock(); block != nil {
+			m.KVHeads = m.Heads / max(1, r.headsInGroup(block))
+		}
+		if r.has("global_head_dim") {
+			m.DimK = r.need("global_head_dim")
+			m.DimV = m.DimK
+		}
+		m.KVHeads = r.layerOr("num_global_key_value_heads", m.KVHeads)
+		m.KEqV = r.flag("attention_k_eq_v", false)
+	}
+	if shared := r.layerOr("num_kv_shared_layers", 0); r.i >= r.layers-shared {
+		m.SharesKV = true
+	}
+	if r.err == nil && (m.KVHeads <= 0 || m.Heads%m.KVHeads != 0) {
+		r.fail(BadModel, "num_key_value_heads: got %d, want a divisor of %d heads", m.KVHeads, m.Heads)
+		return nil
+	}
+	r.gqaWeights(m)
+	return m
+}
+
+// searchedBlock is the layer's entry of an architecture search, nil for other models.
+func (r *layerReader) searchedBlock() map[string]any {
+	list, _ := r.values["block_configs"].([]any)
+	if r.i >= int64(len(list)) {
+		return nil
+	}
+	block, _ := list[r.i].(map[string]any)
+	return block
+}
+
+// headsInGroup is the query heads that share a key head in a layer of an architecture search.
+func (r *layerReader) headsInGroup(block map[string]any) int64 {
+	attention, _ := block["attention"].(map[string]any)
+	n, ok := integer(attention["n_heads_in_group"])
+	if !ok || n < 1 {
+		r.fail(BadModel, "block_configs[%d].attention.n_heads_in_group: got %s, want an integer > 0", r.i, show(attention["n_heads_in_group"]))
+	}
+	return n
+}
+
+// within reads the keys of an inner object first.
+func (r *layerReader) within(inner map[string]any) *layerReader {
+	values := map[string]any{}
+	for _, from := range []map[string]any{r.values, inner} {
+		for key, value := range from {
+			values[key] = value
+		}
+	}
+	c, out := *r.hfConfig, *r
+	c.values, out.hfConfig = values, &c
+	if groups, ok := values["num_attention_groups"]; ok {
+		values["num_key_value_heads"] = groups
+	}
+	return &out
+}
+
+// headDim is the width of a head: as stated, else hidden/heads.
+func (r *layerReader) headDim(heads int64) int64 {
+	if n, given := r.count("head_dim", "attention_head_dim"); given || r.err != nil || heads == 0 {
+		return n
+	}
+	if r.h%heads != 0 {
+		r.fail(BadModel, "hidden_size/num_attention_heads: got %d/%d, want an integer or an explicit head_dim", r.h, heads)
+		return 0
+	}
+	return r.h / heads
+}
+
+func (r *layerReader) gate() string {
+	switch {
+	case r.f.Gate != "" && r.flag("attn_output_gate", true):
+		return r.f.Gate
+	case r.f.HeadGate && r.flag("use_head_wise_attn_gate", true):
+		return "head"
+	}
+	return ""
+}
+
+func (r *layerReader) sinks(kind layerKind) bool {
+	return r.f.Sinks || kind == windowLayer && r.flag("add_swa_attention_sink_bias", false) ||
+		kind == fullLayer && r.flag("add_full_attention_sink_bias", false)
+}
+
+// gqaWeights lists the matrices of grouped-query attention.
+func (r *layerReader) gqaWeights(m *Mixer) {
+	qRows := m.Heads * m.DimK
+	if m.Gate == "element" {
+		qRows += m.Heads * m.DimV
+	}
+	m.Linears = append(m.Linears, r.matrix(Sharded, qRows, r.h, r.attn("q_proj")))
+	if !m.SharesKV {
+		m.Linears = append(m.Linears, r.matrix(KVSharded, m.KVHeads*m.DimK, r.h, r.attn("k_proj")))
+	}
+	if !m.SharesKV && !m.KEqV {
+		m.Linears = append(m.Linears, r.matrix(KVSharded, m.KVHeads*m.DimV, r.h, r.attn("v_proj")))
+	}
+	biased := r.biased("qkv")
+	for i := range m.Linears {
+		m.Linears[i].Bias = biased
+	}
+	o := r.matrix(ShardedIn, r.h, m.Heads*m.DimV, r.attn("o_proj"))
+	o.Bias = r.biased("o")
+	m.Linears = append(m.Linears, o)
+	if m.Gate == "head" {
+		m.Linears = append(m.Linears, r.matrix(Sharded, m.Heads, r.h, r.attn("g_proj")))
+	}
+	if m.Sink {
+		m.Small += m.Heads
+	}
+	switch {
+	case r.f.QKNorm == "head":
+		m.Small += 2 * m.DimK
+	case r.f.QKNorm == "all":
+		m.Small += (m.Heads + m.KVHeads) * m.DimK
+	}
+	r.blockIndex(m)
+}
+
+// biased says whether matrices of a part (qkv, o, mlp) have biases.
+func (r *layerReader) biased(part string) bool {
+	stated := r.flag("attention_bias", false)
+	switch r.f.Biases {
+	case "all":
+		return true
+	case "qkv":
+		return part == "qkv" && r.flag("attention_bias", true)
+	case "attention", "attention_bias":
+		return part != "mlp" && stated
+	}
+	return false
+}
+
+// blockIndex reads MiniMax-M3's choice of blocks: index heads for queries, and one key.
+func (r *layerReader) blockIndex(m *Mixer) {
+	config := r.object(r.values, "sparse_attention_config")
+	if config == nil || config["use_sparse_attention"] == false {
+		return
+	}
+	if list, ok := config["sparse_attention_freq"].([]any); ok && (r.i >= int64(len(list)) || show(list[r.i]) == "0") {
+		return
+	}
+	in := r.within(config)
+	m.Index = &Index{Heads: in.need("sparse_num_index_heads"), Dim: in.need("sparse_index_dim"),
+		TopK: in.need("sparse_topk_blocks"), Unit: in.need("sparse_block_size")}
+	r.err = in.err
+	x := m.Index
+	m.Linears = append(m.Linears, r.matrix(Sharded, x.Heads*x.Dim, r.h, r.attn("index_q_proj")),
+		r.matrix(Replicated, x.Dim, r.h, r.attn("index_k_proj")))
+	m.Small += 2 * x.Dim
+}
+
+// mla reads multi-head latent attention.
+func (r *layerReader) mla() *Mixer {
+	m := &Mixer{Kind: MLA, Heads: r.need("num_attention_heads"), KVRank: r.need("kv_lora_rank"), Rope: r.need("qk_rope_head_dim"),
+		QRank: r.layerOr("q_lora_rank", 0), DimV: r.need("v_head_dim")}
+	nope := r.need("qk_nope_head_dim")
+	m.KVHeads, m.DimK = 1, nope+m.Rope
+	if m.QRank > 0 {
+		m.Linears = append(m.Linears, r.matrix(Replicated, m.QRank, r.h, r.attn("q_a_proj")),
+			r.matrix(Sharded, m.Heads*m.DimK, m.QRank, r.attn("q_b_proj")))
+	} else {
+		m.Linears = append(m.Linears, r.matrix(Sharded, m.Heads*m.DimK, r.h, r.attn("q_proj")))
+	}
+	m.Linears = append(m.Linears, r.matrix(Replicated, m.KVRank+m.Rope, r.h, r.attn("kv_a_proj_with_mqa")),
+		r.matrix(Sharded, m.Heads*(nope+m.DimV), m.KVRank, r.attn("kv_b_proj")),
+		r.matrix(ShardedIn, r.h, m.Heads*m.DimV, r.attn("o_proj")))
+	if r.flag("mla_use_output_gate", false) {
+		m.Gate = "element"
+		m.Linears = append(m.Linears, r.matrix(Sharded, m.Heads*m.DimV, r.h, r.attn("g_proj")))
+	}
+	m.Small += m.QRank + m.KVRank
+	if r.has("index_topk") {
+		m.Index = r.tokenIndex()
+		if x := m.Index; !x.Shared {
+			m.Linears = append(m.Linears, r.matrix(Replicated, x.Heads*x.Dim, m.QRank, r.attn("indexer.wq_b")),
+				r.matrix(Replicated, x.Dim, r.h, r.attn("indexer.wk")),
+				r.matrix(Replicated, x.Heads, r.h, r.attn("indexer.weights_proj"), r.attn("indexers_proj")))
+			m.Small += 2 * x.Dim
+		}
+	}
+	return m
+}
+
+// tokenIndex reads the choice of tokens of DeepSeek-V3.2 and GLM-5; a shared one takes an earlier layer's.
+func (r *layerReader) tokenIndex() *Index {
+	x := &Index{Heads: r.need("index_n_heads"), Dim: r.need("index_head_dim"), TopK: r.need("index_topk"), Unit: 1}
+	freq, offset := r.layerOr("index_topk_freq", 1), r.layerOr("index_skip_topk_offset", 0)
+	if types, ok := r.values["indexer_types"].([]any); ok && r.i < int64(len(types)) {
+		x.Shared = types[r.i] == "shared"
+	} else if freq > 1 && r.i >= offset {
+		x.Shared = (r.i-offset+1)%freq != 0
+	}
+	return x
+}
+
+// compressed reads DeepSeek-V4's attention: a window, and entries of compress_ratios[i] tokens.
+func (r *layerReader) compressed() *Mixer {
+	ratios, _ := r.values["compress_ratios"].([]any)
+	if int64(len(ratios)) < r.layers {
+		r.fail(BadModel, "compress_ratios: got %d entries, want one for each of %d layers", len(ratios), r.layers)
+		return nil
+	}
+	ratio, ok := integer(ratios[r.i])
+	if !ok || ratio != 0 && ratio != 4 && ratio != 128 {
+		r.fail(unsupportedModel, "compress_ratios[%d]: got %s, want 0, 4 or 128", r.i, show(ratios[r.i]))
+		return nil
+	}
+	m := &Mixer{Kind: Compressed, Heads: r.need("num_attention_heads"), KVHeads: 1, DimK: r.need("head_dim"), QRank: r.need("q_lora_rank"),
+		ORank: r.need("o_lora_rank"), OGroups: r.need("o_groups"), Window: r.need("sliding_window"), Ratio: ratio,
+		Rope: r.need("qk_rope_head_dim"), Sink: true}
+	m.DimV = m.DimK
+	if r.err != nil {
+		return nil
+	}
+	wa := r.matrix(Sharded, m.ORank, m.Heads*m.DimV/m.OGroups, r.attn("wo_a"))
+	wa.Count = m.OGroups
+	m.Linears = []Linear{r.matrix(Replicated, m.QRank, r.h, r.attn("wq_a")), r.matrix(Sharded, m.Heads*m.DimK, m.QRank, r.attn("wq_b")),
+		r.matrix(Replicated, m.DimK, r.h, r.attn("wkv")), wa, r.matrix(ShardedIn, r.h, m.OGroups*m.ORank, r.attn("wo_b"))}
+	m.Small = m.QRank + m.DimK + m.Heads
+	if ratio > 0 {
+		r.compressor(m, m.DimK, "compressor")
+	}
+	if ratio == 4 {
+		m.Index = &Index{Heads: r.need("index_n_heads"), Dim: r.need("index_head_dim"), TopK: r.need("index_topk"), Unit: ratio}
+		m.Linears = append(m.Linears, r.matrix(Replicated, m.Index.Heads*m.Index.Dim, m.QRank, r.attn("indexer.wq_b")),
+			r.matrix(Replicated, m.Index.Heads, r.h, r.attn("indexer.weights_proj")))
+		r.compressor(m, m.Index.Dim, "indexer.compressor")
+	}
+	return m
+}
+
+// Overlap is the entries of DeepSeek-V4 that a token flows into: 2 at ratio 4, where neighbours overlap, else 1.
+func (m *Mixer) Overlap() int64 {
+	if m.Ratio == 4 {
+		return 2
+	}
+	return 1
+}
+
+// compressor adds what turns tokens into entries of width dim: values, gates, positions within an entry, a norm.
+func (r *layerReader) compressor(m *Mixer, dim int64, name string) {
+	width := m.Overlap() * dim
+	m.Linears = append(m.Linears, r.matrix(Replicated, width, r.h, r.attn(name+".wkv")),
+		r.matrix(Replicated, width, r.h, r.attn(name+".wgate")))
+	m.Small += m.Ratio*width + dim
+}
+
+// stateBytes is the bytes of a value of a recurrent state.
+func (r *layerReader) stateBytes() float64 {
+	for _, key := range []string{"mamba_ssm_cache_dtype", "mamba_ssm_dtype"} {
+		if b := dtypeBytes(r.text(key)); b > 0 {
+			return b
+		}
+	}
+	return r.d.DTypeBytes
+}
+
+// delta reads a gated delta rule: Qwen's gdn, or Kimi's kda, which decays each of a key's dimensions.
+func (r *layerReader) delta(form string) *Mixer {
+	m := &Mixer{Kind: Delta, Form: form, ConvBytes: r.d.DTypeBytes, Gate: "element"}
+	if form == "kda" {
+		return r.kda(m)
+	}
+	m.KVHeads, m.Heads = r.need("linear_num_key_heads"), r.need("linear_num_value_heads")
+	m.DimK, m.DimV = r.need("linear_key_head_dim"), r.need("linear_value_head_dim")
+	m.Conv, m.StateBytes = r.need("linear_conv_kernel_dim"), r.stateBytes()
+	values, name := m.Heads*m.DimV, func(s string) string { return "linear_attn." + s }
+	m.Linears = []Linear{r.matrix(Sharded, 2*m.KVHeads*m.DimK+values, r.h, name("in_proj_qkv")),
+		r.matrix(Sharded, values, r.h, name("in_proj_z")),
+		r.matrix(Sharded, m.Heads, r.h, name("in_proj_b")), r.matrix(Sharded, m.Heads, r.h, name("in_proj_a")),
+		r.matrix(ShardedIn, r.h, values, name("out_proj"))}
+	m.Small = m.convWidth()*m.Conv + 2*m.Heads + m.DimV
+	return m
+}
+
+// kda reads Kimi Delta Attention.
+func (r *layerReader) kda(m *Mixer) *Mixer {
+	c := r.within(r.object(r.values, "linear_attn_config"))
+	m.Heads, m.DimK, m.Conv = c.need("num_heads"), c.need("head_dim"), c.need("short_conv_kernel_size")
+	m.KVHeads, m.DimV, m.StateBytes = m.Heads, m.DimK, 4
+	if r.err = c.err; r.err != nil {
+		return nil
+	}
+	w := m.Heads * m.DimK
+	for _, part := range []string{"q_proj", "k_proj", "v_proj"} {
+		m.Linears = append(m.Linears, r.matrix(Sharded, w, r.h, r.attn(part)))
+	}
+	lowRank := func(name string) {
+		m.Linears = append(m.Linears, r.matrix(Replicated, m.DimK, r.h, r.attn(name+"_a_proj")),
+			r.matrix(Sharded, w, m.DimK, r.attn(name+"_b_proj")))
+	}
+	lowRank("f")
+	if c.flag("use_full_rank_gate", false) {
+		m.Linears = append(m.Linears, r.matrix(Sharded, w, r.h, r.attn("g_proj")))
+	} else {
+		lowRank("g")
+	}
+	m.Linears = append(m.Linears, r.matrix(Sharded, m.Heads, r.h, r.attn("b_proj")), r.matrix(ShardedIn, r.h, w, r.attn("o_proj")))
+	m.Small = m.convWidth()*m.Conv + m.Heads + w + m.DimV
+	return m
+}
+
+// mamba2 reads a state space with scalar decay per head.
+func (r *layerReader) mamba2() *Mixer {
+	m := &Mixer{Kind: Mamba2, Heads: r.need("mamba_num_heads", "mamba_n_heads"), DimV: r.need("mamba_head_dim", "mamba_d_head"),
+		StateGroups: r.need("n_groups", "mamba_n_groups"), StateSize: r.need("ssm_state_size", "mamba_d_state"),
+		Conv: r.need("conv_kernel", "mamba_d_conv"), StateBytes: r.stateBytes(), ConvBytes: r.d.DTypeBytes}
+	inner := m.Heads * m.DimV
+	name := "mamba."
+	if r.alternates() {
+		name = "mixer."
+	}
+	m.Linears = []Linear{r.matrix(Sharded, 2*inner+2*m.StateGroups*m.StateSize+m.Heads, r.h, name+"in_proj"),
+		r.matrix(ShardedIn, r.h, inner, name+"out_proj")}
+	m.Small = m.convWidth()*m.Conv + 3*m.Heads + inner
+	if r.flag("use_conv_bias", false) || r.flag("mamba_conv_bias", false) {
+		m.Small += m.convWidth()
+	}
+	return m
+}
+
+// mamba1 reads a selective state space.
+func (r *layerReader) mamba1() *Mixer {
+	m := &Mixer{Kind: Mamba1, Heads: 1, StateSize: r.need("mamba_d_state"), Conv: r.need("mamba_d_conv"), StateBytes: r.stateBytes(),
+		ConvBytes: r.d.DTypeBytes, DimV: r.need("mamba_expand") * r.h}
+	if m.DTRank = r.countOr("mamba_dt_rank"); m.DTRank == 0 {
+		m.DTRank = (r.h + 15) / 16
+	}
+	inner := m.DimV
+	m.Linears = []Linear{r.matrix(Sharded, 2*inner, r.h, "mamba.in_proj"), r.matrix(ShardedIn, m.DTRank+2*m.StateSize, inner, "mamba.x_proj"),
+		r.matrix(Sharded, inner, m.DTRank, "mamba.dt_proj"), r.matrix(ShardedIn, r.h, inner, "mamba.out_proj")}
+	m.Small = inner*(m.Conv+1) + inner + inner*m.StateSize + inner + m.DTRank + 2*m.StateSize
+	return m
+}
+
+// lightning reads MiniMax's linear attention.
+func (r *layerReader) lightning() *Mixer {
+	m := &Mixer{Kind: Lightning, Heads: r.need("num_attention_heads"), StateBytes: 4}
+	m.KVHeads, m.DimK = m.Heads, r.headDim(m.Heads)
+	m.DimV = m.DimK
+	w := m.Heads * m.DimK
+	m.Linears = []Linear{r.matrix(Sharded, 3*w, r.h, r.attn("qkv_proj")), r.matrix(Sharded, w, r.h, r.attn("output_gate")),
+		r.matrix(ShardedIn, r.h, w, r.attn("out_proj"))}
+	m.Small = w
+	return m
+}
+
+// convWidth is the channels that a mixer's convolution runs over.
+func (m *Mixer) convWidth() int64 {
+	switch m.Kind {
+	case Delta:
+		return 2*m.KVHeads*m.DimK + m.Heads*m.DimV
+	case Mamba2:
+		return m.Heads*m.DimV + 2*m.StateGroups*m.StateSize
+	case Mamba1:
+		return m.DimV
+	}
+	return 0
+}
+
+// expertLayers says which layers have experts (spec#model-moe).
+func (r *layerReader) expertLayers() []bool {
+	out := make([]bool, r.layers)
+	if n := r.numExperts(); n < 2 || r.values["enable_moe_block"] == false {
+		return out
+	}
+	if list, ok := r.values["mlp_layer_types"].([]any); ok {
+		for i := range min(len(list), len(out)) {
+			out[i] = list[i] == "sparse"
+		}
+		return out
+	}
+	if listed, ok := r.values["moe_layers_enum"].(string); ok {
+		for entry := range strings.SplitSeq(listed, ",") {
+			if n, err := strconv.Atoi(strings.TrimSpace(entry)); err == nil && n >= 0 && n < len(out) {
+				out[n] = true
+			}
+		}
+		return out
+	}
+	if period := r.layerOr("expert_layer_period", 0); period > 0 {
+		for i := range out {
+			out[i] = int64(i)%period == r.layerOr("expert_layer_offset", 0)
+		}
+		return out
+	}
+	r.moePattern(out)
+	return out
+}
+
+func (r *layerReader) numExperts() int64 {
+	n, _ := r.count("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+	return n
+}
+
+// ffn reads the ffn of the current layer.
+func (r *layerReader) ffn() *FFN {
+	if block := r.searchedBlock(); block != nil {
+		return r.searched(block)
+	}
+	if r.experts[r.i] {
+		return r.moe()
+	}
+	f := &FFN{Kind: Dense, Projections: r.f.Proj, Width: r.denseWidth()}
+	if r.i >= r.layers-r.layerOr("num_kv_shared_layers", 0) && r.flag("use_double_wide_mlp", false) {
+		f.Width *= 2
+	}
+	f.Linears = r.mlp(f.Width, r.f.MLP)
+	return f
+}
+
+// searched reads the ffn of a layer of an architecture search (nemotron-nas): ffn_mult m is a width of 2 m h / 3, up to a
+// multiple of 256.
+func (r *layerReader) searched(block map[string]any) *FFN {
+	config := r.object(block, "ffn")
+	switch {
+	case config["no_op"] == true:
+		return nil
+	case config["replace_with_linear"] == true:
+		return &FFN{Kind: LinearFFN, Width: r.h, Linears: []Linear{r.matrix(Sharded, r.h, r.h, r.f.MLP+".linear")}}
+	}
+	width, ok := integer(config["intermediate_size"])
+	if mult, isNumber := number(config["ffn_mult"]); !ok && isNumber && mult > 0 && mult < 1e4 {
+		width, ok = (int64(2*mult*float64(r.h)/3)+255)/256*256, true
+	}
+	if !ok {
+		r.fail(BadModel, "block_configs[%d].ffn.ffn_mult: got %s, want a number > 0", r.i, show(config["ffn_mult"]))
+		return nil
+	}
+	return &FFN{Kind: Dense, Projections: r.f.Proj, Width: width, Linears: r.mlp(width, r.f.MLP)}
+}
+
+// denseWidth is the width of a dense MLP.
+func (r *layerReader) denseWidth() int64 {
+	if n, ok := r.count("dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"); ok {
+		return n
+	}
+	if r.is(fourHiddenMLP...) {
+		return 4 * r.h
+	}
+	return r.need("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
+}
+
+// mlp lists the matrices of an MLP.
+func (r *layerReader) mlp(width int64, name string) []Linear {
+	down := r.matrix(ShardedIn, r.h, width, name+".down_proj")
+	up := r.matrix(Sharded, width, r.h, name+".up_proj")
+	if r.f.Proj == 3 {
+		up = r.matrix(Sharded, 2*width, r.h, name+".gate_up_proj", name+".gate_proj", name+".up_proj")
+	}
+	up.Bias = r.biased("mlp") || r.flag("mlp_bias", false)
+	down.Bias = up.Bias
+	return []Linear{up, down}
+}
+
+// moe reads experts, router and what stands beside them.
+func (r *layerReader) moe() *FFN {
+	f := &FFN{Kind: Experts, Projections: r.f.Proj, Experts: r.numExperts(),
+		TopK:   r.need("num_experts_per_tok", "moe_topk", "moe_k", "num_experts_per_token", "top_k_experts", "moe_top_k"),
+		Latent: r.layerOr("moe_latent_size", r.layerOr("routed_expert_hidden_size", 0))}
+	var given bool
+	if f.Width, given = r.count("moe_intermediate_size", "expert_intermediate_size"); !given {
+		f.Width = r.need("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
+	}
+	if r.err == nil && f.TopK > f.Experts {
+		r.fail(BadModel, "num_experts_per_tok: got %d, want 1..%d experts", f.TopK, f.Experts)
+	}
+	f.SharedWidth = r.sharedWidth(f.Width)
+	if r.is("llama4", "llama4_text") {
+		f.SharedWidth = f.Width
+	}
+	at := strings.TrimPrefix(r.f.MoE+".", ".")
+	in := r.h
+	if f.Latent > 0 {
+		in = f.Latent
+		f.Linears = append(f.Linears, r.matrix(Replicated, in, r.h, at+"fc1_latent_proj"), r.matrix(Replicated, r.h, in, at+"fc2_latent_proj"))
+	}
+	up, down := r.matrix(ByExpert, f.Width, in, at+"experts.up_proj", r.expertNames(at)...), Linear{}
+	if r.f.Proj == 3 {
+		up = r.matrix(ByExpert, 2*f.Width, in, at+"experts.gate_up_proj", r.expertNames(at)...)
+	}
+	down = r.matrix(ByExpert, in, f.Width, at+"experts.down_proj", r.expertNames(at)...)
+	for _, l := range []*Linear{&up, &down} {
+		l.Count, l.Active, l.Bias = f.Experts, f.TopK, r.f.ExpertB
+	}
+	router := Linear{Name: at + "gate", Rows: f.Experts, Columns: r.h, Count: 1, Placement: Replicated, Quant: r.q.plain, Bias: r.f.ExpertB}
+	f.Linears = append(f.Linears, router, up, down)
+	r.beside(f, at)
+	return f
+}
+
+// expertNames are the names an expert's matrices go by in lists of modules.
+func (r *layerReader) expertNames(at string) []string {
+	return []string{at + "experts", at + "experts.0.up_proj", at + "experts.0.w1"}
+}
+
+// beside adds shared experts, a dense MLP beside the experts, and the router's small parameters.
+func (r *layerReader) beside(f *FFN, at string) {
+	if f.SharedWidth > 0 {
+		name := at + "shared_experts"
+		if r.has("shared_expert_intermediate_size") || r.is("llama4_text") {
+			name = at + "shared_expert"
+		}
+		f.Linears = append(f.Linears, r.mlp(f.SharedWidth, name)...)
+		if r.f.ShareGate {
+			f.Small += r.h
+		}
+	}
+	if r.f.Corrected && r.i >= r.layerOr("num_hash_layers", 0) {
+		f.Small += f.Experts
+	}
+	if r.flag("latent_moe_use_norm", false) {
+		f.Small += f.Latent
+	}
+	if r.is("gemma4_text", "gemma4") {
+		f.BesideWidth = r.need("intermediate_size")
+		f.Linears = append(f.Linears, r.mlp(f.BesideWidth, r.f.MLP)...)
+		f.Small += r.h + f.Experts // the router's scales: of its input and of each expert
+	}
+}

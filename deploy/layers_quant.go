@@ -1,0 +1,408 @@
+package deploy
+
+import (
+	"cmp"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// quantizer says how each matrix of a checkpoint is stored: by its name, else by the checkpoint's one scheme
+// (spec#model-matrices).
+type quantizer struct {
+	c        *hfConfig
+	plain    Quant   // what nothing quantizes
+	def      *scheme // of every matrix that is neither kept nor named; nil: none
+	experts  *scheme // of experts, where they differ
+	only     string  // def holds for matrices with this in their name alone
+	named    map[string]*scheme
+	kept     patterns
+	kv       float64 // bytes of a cached value the checkpoint asks for; 0: says nothing
+	listed   bool    // an ignore list was stated
+	modelOpt bool
+}
+
+// scheme is one way to store a weight.
+type scheme struct {
+	algorithm string
+	bits      int64   // of a weight
+	group     int64   // weights that share scales; 0: a tensor, -1: a row
+	scale     float64 // bytes of a group's scales and zero points
+	act       int64   // bits of the activations
+	block     [2]int64
+}
+
+func (s *scheme) quant(l *Linear) Quant {
+	group := float64(s.group)
+	if s.group < 0 {
+		group = float64(l.Columns)
+	}
+	q := Quant{Algorithm: s.algorithm, BytesPerWeight: float64(s.bits) / 8, ActivationBits: s.act, Block: s.block}
+	if group > 0 {
+		q.BytesPerWeight += s.scale / group
+	}
+	if s.group > 0 && s.block == [2]int64{} {
+		q.Block = [2]int64{1, s.group}
+	}
+	return q
+}
+
+// of is the quantization of a matrix of layer i, whose parts are its names in the checkpoint.
+func (q *quantizer) of(i int64, l *Linear, parts []string) Quant {
+	if len(parts) == 0 {
+		parts = []string{l.Name}
+	}
+	for _, part := range parts {
+		names := []string{part}
+		if l.Name != embeddingName && l.Name != headName {
+			names = []string{"layers." + itoa(i) + "." + part}
+		}
+		for _, name := range names {
+			if s, ok := q.named[name]; ok {
+				return s.quant(l)
+			}
+			if q.kept.match(name) {
+				return q.plain
+			}
+		}
+	}
+	switch s := q.def; {
+	case isKept(l.Name):
+	case strings.HasPrefix(l.Name, embeddingName) || l.Name == headName || l.Name == "per_layer_model_projection":
+	case q.experts != nil && l.Placement == ByExpert:
+		return q.experts.quant(l)
+	case s != nil && strings.Contains(l.Name, q.only):
+		return s.quant(l)
+	}
+	return q.plain
+}
+
+// isKept says that vLLM builds a matrix unquantized whatever the checkpoint says: an index's weights, a compressor.
+func isKept(name string) bool {
+	return strings.HasSuffix(name, "indexer.weights_proj") || strings.Contains(name, "compressor.")
+}
+
+// patterns is an ignore list: exact names, wildcards and regular expressions. A module's name covers what is in it.
+type patterns struct {
+	exact, prefix map[string]bool
+	wild          map[string]*regexp.Regexp // others, by what they were written as
+}
+
+// canonical drops what wrappers put before a layer's name.
+func canonical(name string) string {
+	for {
+		short := name
+		for _, p := range []string{"model.", "language_model.", "backbone.", "decoder.", "transformer."} {
+			short = strings.TrimPrefix(short, p)
+		}
+		if short == name {
+			return name
+		}
+		name = short
+	}
+}
+
+func (p *patterns) add(text string) error {
+	if p.exact == nil {
+		p.exact, p.prefix, p.wild = map[string]bool{}, map[string]bool{}, map[string]*regexp.Regexp{}
+	}
+	form, isRegex := strings.CutPrefix(text, "re:")
+	if isRegex {
+		text = ""
+	} else {
+		text = canonical(text)
+		at := strings.IndexAny(text, "*?")
+		if at < 0 {
+			p.exact[text] = true
+			return nil
+		}
+		if at == len(text)-1 && text[at] == '*' {
+			p.prefix[text[:at]] = true
+			return nil
+		}
+		form = strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(text)) + `(\..*)?$`
+	}
+	re, err := regexp.Compile("^(?:model[.])?(?:" + form + ")")
+	p.wild[text+"\x00"+form] = re
+	return err
+}
+
+func (p *patterns) match(name string) bool {
+	for end := range len(name) + 1 {
+		if p.prefix[name[:end]] || (end == len(name) || name[end] == '.') && p.exact[name[:end]] {
+			return true
+		}
+	}
+	for text, re := range p.wild { // any of them: the order does not matter
+		if at := strings.IndexAny(text, "*?\x00"); strings.HasPrefix(name, text[:at]) && re.MatchString("model."+name) {
+			return true
+		}
+	}
+	return false
+}
+
+// schemes are the quantizations a checkpoint can name (quant_algo of ModelOpt, and names of ours for the others): 16 bit when
+// activations stay so. Bytes of scales: spec#model-matrices.
+var schemes = map[string]scheme{
+	"FP8":                       {bits: 8, act: 8},
+	"FP8_PER_CHANNEL_PER_TOKEN": {bits: 8, act: 8, group: -1, scale: 4},
+	"FP8_PB_WO":                 {bits: 8, act: 8, group: 128 * 128, scale: 4, block: [2]int64{128, 128}},
+	"NVFP4":                     {bits: 4, act: 4, group: 16, scale: 1},
+	"NVFP4_AWQ":                 {bits: 4, act: 4, group: 16, scale: 1},
+	"W4A16_NVFP4":               {bits: 4, act: 16, group: 16, scale: 1},
+	"W4A8_NVFP4_FP8":            {bits: 4, act: 8, group: 16, scale: 1},
+	"W4A16_AWQ":                 {bits: 4, act: 16, group: 128, scale: 2},
+	"W4A8_AWQ":                  {bits: 4, act: 8, group: 128, scale: 2},
+	"W8A16":                     {bits: 8, act: 16, group: -1, scale: 2},
+	"W8A8_SQ_PER_CHANNEL":       {bits: 8, act: 8, group: -1, scale: 2},
+	"MXFP4":                     {bits: 4, act: 16, group: 32, scale: 1},
+	"MXFP8":                     {bits: 8, act: 8, group: 32, scale: 1},
+	"W4A8_MXFP4_FP8":            {bits: 4, act: 8, group: 32, scale: 1},
+}
+
+// readQuantizer reads quantization_config, else the hf_quant_config.json beside it: vLLM's order.
+func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag string) *quantizer {
+	q := &quantizer{c: c, plain: Quant{BytesPerWeight: dtypeBytes, ActivationBits: int64(8 * dtypeBytes)}}
+	config, where := c.object(c.values, "quantization_config"), "quantization_config"
+	if config == nil {
+		config = c.object(c.values, "compression_config")
+	}
+	if config == nil && side != nil {
+		if config, where = side, "hf_quant_config.json"; c.object(side, "quantization") != nil {
+			config = c.object(side, "quantization")
+		}
+	}
+	if config == nil {
+		switch flag {
+		case "", "auto":
+		case "fp8":
+			q.def = named("FP8")
+		default:
+			c.fail(unsupportedModel, "quantization: got %q without a quantization_config, want fp8 or none", flag)
+		}
+		return q
+	}
+	q.read(config, where)
+	if quant := c.object(side, "quantization"); q.kv == 0 && quant != nil && !q.kvStated(config) {
+		q.readKV(quant, "hf_quant_config.json")
+	}
+	return q
+}
+
+func named(name string) *scheme {
+	s, ok := schemes[name]
+	if !ok {
+		return nil
+	}
+	s.algorithm = strings.ToLower(name)
+	return &s
+}
+
+func (c *hfConfig) object(values map[string]any, key string) map[string]any {
+	m, isObject := values[key].(map[string]any)
+	if values[key] != nil && !isObject && c.err == nil {
+		c.fail(BadModel, "%s: got %s, want an object", key, show(values[key]))
+	}
+	return m
+}
+
+// read reads one description of a checkpoint's quantization.
+func (q *quantizer) read(config map[string]any, where string) {
+	method, _ := config["quant_method"].(string)
+	keys := []string{"modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules"}
+	if method == "fp8" {
+		keys = keys[:2] // what else is listed is kept from another scheme's hands, and stays fp8
+	}
+	for _, key := range keys {
+		list, isList := config[key].([]any)
+		if config[key] != nil && !isList {
+			q.c.fail(BadModel, "%s.%s: got %s, want a list of module names", where, key, show(config[key]))
+		}
+		q.listed = q.listed || isList
+		for _, entry := range list {
+			name, _ := entry.(string)
+			if err := q.kept.add(name); err != nil {
+				q.c.fail(BadModel, "%s.%s: got %q: %v", where, key, name, err)
+			}
+		}
+	}
+	q.readKV(config, where)
+	algo, _ := config["quant_algo"].(string)
+	switch {
+	case method == "fp8" || method == "fbgemm_fp8":
+		q.def = q.blocks(config, where)
+		if q.c.text("expert_dtype") == "fp4" {
+			q.experts = named("MXFP4")
+		}
+		q.readNamed(config, where)
+	case method == "mxfp4":
+		q.def, q.only = named("MXFP4"), "experts"
+	case method == "awq" || method == "gptq" || method == "auto-round" || method == "awq_marlin" || method == "gptq_marlin":
+		q.def = q.integers(config, where)
+	case method == "compressed-tensors" || method == "" && algo == "" && config["config_groups"] != nil:
+		q.compressedTensors(config, where)
+	case algo != "":
+		if q.def = named(algo); q.def == nil && algo != "MIXED_PRECISION" {
+			q.unknown(where+".quant_algo", algo)
+		}
+		if n, ok := integer(config["group_size"]); ok && q.def != nil && q.def.group > 0 && n > 0 {
+			q.def.group = n
+		}
+		q.readNamed(config, where)
+		q.modelOpt = algo != "MIXED_PRECISION"
+	default:
+		q.unknown(where+".quant_method", method)
+	}
+}
+
+func (q *quantizer) unknown(key, got string) {
+	q.c.fail(unsupportedModel, "%s: got %q, want fp8, fbgemm_fp8, mxfp4, awq, gptq, compressed-tensors or modelopt (%s)", key, got,
+		strings.Join(slices.Sorted(maps.Keys(schemes)), ", "))
+}
+
+// readNamed reads quantized_layers, the quantization of modules by their names.
+func (q *quantizer) readNamed(config map[string]any, where string) {
+	layers := q.c.object(config, "quantized_layers")
+	q.named = make(map[string]*scheme, len(layers))
+	for name, entry := range layers {
+		values, _ := entry.(map[string]any)
+		algo, _ := values["quant_algo"].(string)
+		s := named(algo)
+		if s == nil {
+			q.unknown(where+".quantized_layers: "+name, algo)
+			return
+		}
+		if n, ok := integer(values["group_size"]); ok && s.group > 0 && n > 0 {
+			s.group = n
+		}
+		q.named[canonical(name)] = s
+	}
+}
+
+// zeroPoint is the bytes of a zero point of b bits.
+func zeroPoint(bits int64) float64 { return float64(bits) / 8 }
+
+// blocks is fp8 with a scale per tensor, or per block when weight_block_size says so.
+func (q *quantizer) blocks(config map[string]any, where string) *scheme {
+	s := named("FP8")
+	list, isList := config["weight_block_size"].([]any)
+	if !isList {
+		return s
+	}
+	if len(list) == 2 {
+		a, okA := integer(list[0])
+		b, okB := integer(list[1])
+		if okA && okB && a > 0 && b > 0 {
+			s.group, s.scale, s.algorithm, s.block = a*b, 4, "fp8_block", [2]int64{a, b}
+			if q.c.has("compress_ratios") { // DeepSeek-V4 keeps exponents; V3.1 and V3.2 round to them and keep fp32
+				s.scale = 1
+			}
+			return s
+		}
+	}
+	q.c.fail(BadModel, "%s.weight_block_size: got %s, want two positive integers", where, show(config["weight_block_size"]))
+	return s
+}
+
+// integers is AWQ or GPTQ: b bits, a 16-bit scale for each group, and zero points of b bits.
+func (q *quantizer) integers(config map[string]any, where string) *scheme {
+	bits, ok := integer(firstOf(config, "bits", "w_bit"))
+	if !ok || !slices.Contains([]int64{2, 3, 4, 8}, bits) {
+		q.c.fail(unsupportedModel, "%s.bits: got %s, want 2, 3, 4 or 8", where, show(firstOf(config, "bits", "w_bit")))
+		return nil
+	}
+	s := &scheme{algorithm: "int" + itoa(bits), bits: bits, act: 16, group: 128, scale: 2}
+	if n, ok := integer(firstOf(config, "group_size", "q_group_size")); ok {
+		s.group = cmp.Or(max(n, -1), -1)
+	}
+	if config["zero_point"] == true || config["sym"] == false {
+		s.scale += zeroPoint(bits)
+	}
+	return s
+}
+
+// compressedTensors reads config_groups: targets Linear, or modules by name.
+func (q *quantizer) compressedTensors(config map[string]any, where string) {
+	groups := q.c.object(config, "config_groups")
+	q.named = map[string]*scheme{}
+	for _, key := range slices.Sorted(maps.Keys(groups)) {
+		group, _ := groups[key].(map[string]any)
+		s := q.group(group, where+".config_groups."+key)
+		if s == nil {
+			return
+		}
+		targets, _ := group["targets"].([]any)
+		for _, target := range targets {
+			if name, _ := target.(string); name != "Linear" && !strings.HasPrefix(name, "re:") {
+				q.named[canonical(name)] = s
+				continue
+			}
+			q.def = s
+		}
+		if len(targets) == 0 {
+			q.def = s
+		}
+	}
+	if len(groups) == 0 {
+		q.c.fail(BadModel, "%s.config_groups: got none, want at least one group with weights.num_bits", where)
+	}
+}
+
+// group is the scheme of one of compressed-tensors' groups.
+func (q *quantizer) group(group map[string]any, where string) *scheme {
+	weights, inputs := q.c.object(group, "weights"), q.c.object(group, "input_activations")
+	bits, ok := integer(weights["num_bits"])
+	if !ok || bits < 2 || bits > 8 {
+		q.c.fail(unsupportedModel, "%s.weights.num_bits: got %s, want 2 to 8", where, show(weights["num_bits"]))
+		return nil
+	}
+	kind, _ := weights["type"].(string)
+	s := &scheme{algorithm: "int" + itoa(bits), bits: bits, act: 16, scale: 2, group: -1}
+	if n, ok := integer(inputs["num_bits"]); ok {
+		s.act = n
+	}
+	if n, ok := integer(weights["group_size"]); ok && n > 0 {
+		s.group = n
+	}
+	if symmetric, ok := weights["symmetric"].(bool); ok && !symmetric {
+		s.scale += zeroPoint(bits)
+	}
+	if kind == "float" {
+		s.algorithm, s.scale = "fp"+itoa(bits), 1 // a scale of one byte: NVFP4 in groups of 16, MXFP4 and MXFP8 of 32
+		if s.group < 0 && bits == 8 {
+			s.group = 0
+		}
+		if block, ok := weights["block_structure"].([]any); ok && len(block) == 2 {
+			a, _ := integer(block[0])
+			b, _ := integer(block[1])
+			s.group, s.scale, s.block = a*b, 4, [2]int64{a, b}
+		}
+	}
+	return s
+}
+
+// kvStated says that a description speaks of the cache, if only to leave it.
+func (q *quantizer) kvStated(config map[string]any) bool {
+	_, scheme := config["kv_cache_scheme"]
+	_, algo := config["kv_cache_quant_algo"]
+	return scheme || algo
+}
+
+// readKV reads the checkpoint's own type of cached values.
+func (q *quantizer) readKV(config map[string]any, where string) {
+	scheme, isObject := config["kv_cache_scheme"].(map[string]any)
+	name, _ := firstOf(config, "kv_cache_quant_algo", "kv_cache_scheme").(string)
+	if bits, ok := integer(scheme["num_bits"]); isObject && ok {
+		q.kv = float64(bits) / 8
+	}
+	switch strings.ToUpper(name) {
+	case "":
+	case "FP8", "INT8":
+		q.kv = 1
+	case "NVFP4":
+		q.kv = 0.5 + 1.0/16
+	default:
+		q.c.fail(unsupportedModel, "%s.kv_cache_quant_algo: got %q, want FP8, INT8 or NVFP4", where, name)
+	}
+}

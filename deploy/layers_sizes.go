@@ -1,0 +1,131 @@
+package deploy
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// Sizes are what a model comes to, as inspect --model prints it. Bytes of a cached value are 2 where the name does not say
+// otherwise; window and state bytes are those of one request.
+type Sizes struct {
+	TotalParams          float64  `json:"total_params"`
+	ActiveParams         float64  `json:"active_params"`
+	WeightBytes          float64  `json:"weight_bytes"`
+	WeightBytesPerGPU    float64  `json:"weight_bytes_per_gpu"`
+	KVBytesPerToken      float64  `json:"kv_bytes_per_token"`         // whole model, 16 bit
+	KVBytesPerTokenShip  float64  `json:"kv_bytes_per_token_shipped"` // whole model, in the type that vLLM's auto takes
+	KVBytesPerTokenGPU   float64  `json:"kv_bytes_per_token_per_gpu"` // so, on one GPU
+	StateBytesPerRequest float64  `json:"state_bytes_per_request"`
+	StateBytesGPU        float64  `json:"state_bytes_per_request_per_gpu"`
+	WindowBytes          float64  `json:"window_bytes_per_request"`
+	BytesPerKV           float64  `json:"bytes_per_kv"`
+	Summary              string   `json:"layers_in_words"`
+	Layers               []Folded `json:"layers"`
+	Defaulted            []string `json:"defaulted"`
+	Warnings             []string `json:"warnings"`
+}
+
+// Folded is a kind of layer, and how many layers are of it.
+type Folded struct {
+	Count   int      `json:"count"`
+	First   int      `json:"first"` // index of the first of them, from 0
+	Mixer   string   `json:"mixer"`
+	FFN     string   `json:"ffn"`
+	Params  float64  `json:"params"` // of one layer
+	Weights []string `json:"weights"`
+	layer   *Layer
+}
+
+// Fold groups equal layers, in the order of their first.
+func (d *Decoder) Fold() []Folded {
+	var out []Folded
+next:
+	for i := range d.Layers {
+		l := &d.Layers[i]
+		for k := range out {
+			if reflect.DeepEqual(out[k].layer, l) {
+				out[k].Count++
+				continue next
+			}
+		}
+		f := Folded{Count: 1, First: i, Mixer: l.mixerWords(), FFN: l.ffnWords(), Params: float64(l.smallParams()), Weights: []string{}, layer: l}
+		l.everyLinear(func(x *Linear) {
+			f.Params += float64(x.Params())
+			f.Weights = append(f.Weights, cmp.Or(x.Quant.Algorithm, fmt.Sprintf("%g-byte", x.Quant.BytesPerWeight)))
+		})
+		slices.Sort(f.Weights)
+		f.Weights = slices.Compact(f.Weights)
+		out = append(out, f)
+	}
+	return out
+}
+
+func (l *Layer) mixerWords() string {
+	m := l.Mixer
+	switch {
+	case m == nil:
+		return "none"
+	case m.Kind == LinearOnly:
+		return "one matrix"
+	case m.Kind == MLA:
+		return fmt.Sprintf("%s %d heads, latent %d + %d", l.Kind(), m.Heads, m.KVRank, m.Rope)
+	case m.Kind == Mamba1 || m.Kind == Mamba2:
+		return fmt.Sprintf("%s %d x %d, state %d", l.Kind(), m.Heads, m.DimV, m.StateSize)
+	case m.Window+m.Chunk > 0:
+		return fmt.Sprintf("%s %d: %d heads, %d kv x %d", l.Kind(), m.Window+m.Chunk, m.Heads, m.KVHeads, m.DimK)
+	}
+	return fmt.Sprintf("%s %d heads, %d kv x %d", l.Kind(), m.Heads, m.KVHeads, m.DimK)
+}
+
+func (l *Layer) ffnWords() string {
+	f := l.FFN
+	switch {
+	case f == nil:
+		return "none"
+	case f.Kind == LinearFFN:
+		return "one matrix"
+	case f.Kind == Dense:
+		return fmt.Sprintf("dense %d", f.Width)
+	}
+	words := fmt.Sprintf("moe %d of %d x %d", f.TopK, f.Experts, f.Width)
+	if f.SharedWidth > 0 {
+		words += fmt.Sprintf(", shared %d", f.SharedWidth)
+	}
+	if f.BesideWidth > 0 {
+		words += fmt.Sprintf(", dense %d beside", f.BesideWidth)
+	}
+	if f.Latent > 0 {
+		words += fmt.Sprintf(", latent %d", f.Latent)
+	}
+	return words
+}
+
+// Sizes adds up the model; it is an error when vLLM would not load it so spread.
+func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
+	for _, n := range []struct {
+		name string
+		n    int64
+	}{{"tensor_parallel_size", p.TP}, {"pipeline_parallel_size", p.PP}, {"data_parallel_size", p.DP}} {
+		if n.n < 1 || n.n > maxDevices {
+			return nil, loadError(n.name, n.n, fmt.Sprintf("1 to %d", maxDevices))
+		}
+	}
+	if err := d.Loads(p); err != nil {
+		return nil, err
+	}
+	full, gpu := d.Cache(2, 1), d.Cache(d.KVBytes, p.TP)
+	return &Sizes{TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()), WeightBytes: d.WeightBytes(),
+		WeightBytesPerGPU: d.WeightBytesPerGPU(p), KVBytesPerToken: full.BytesPerToken, KVBytesPerTokenShip: d.Cache(d.KVBytes, 1).BytesPerToken,
+		KVBytesPerTokenGPU: gpu.BytesPerToken, StateBytesPerRequest: full.StateBytes, StateBytesGPU: gpu.StateBytes,
+		WindowBytes: full.WindowBytes,
+		BytesPerKV:  d.KVBytes, Summary: d.InWords(), Layers: d.Fold(), Defaulted: orEmpty(d.Defaulted), Warnings: orEmpty(d.Warnings)}, nil
+}
+
+func orEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
