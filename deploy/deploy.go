@@ -48,6 +48,7 @@ type Model struct {
 	Warnings              []trace.Code `json:"warnings,omitempty"`
 	Encoders              []string     `json:"encoders,omitempty"`     // keys of config.json that tell of images, video or audio
 	UnknownKeys           []string     `json:"unknown_keys,omitempty"` // keys of config.json that this version does not know
+	Decoder               *Decoder     `json:"-"`                      // the layers, nil where the fields above were stated
 }
 
 // Hardware is one device's datasheet (spec#hardware).

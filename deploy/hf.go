@@ -21,6 +21,7 @@ type ModelOptions struct {
 	Quantization        string           // vLLM's --quantization; fp8 quantises at load
 	NumMLPProj          trace.Opt[int64] // for a model_type that spec#model-mlp-projections does not list
 	AssumeFullAttention bool             // take windowed attention for full, with a warning
+	QuantConfig         []byte           // the hf_quant_config.json beside config.json; nil: none
 	Assume              string           // a family of families.yaml to read an unknown model_type as
 	MaxModelLen         trace.Opt[int64] // tokens; a window it never exceeds is inactive
 }
@@ -28,19 +29,36 @@ type ModelOptions struct {
 // LoadModel reads a Hugging Face config.json (spec#model-fields). file is the name
 // in error messages. Rejections are trace.SyntaxError with their code.
 func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
-	raw, err := decodeJSON(r, file)
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return Model{}, fmt.Errorf("read %s: %w", file, err)
+	}
+	raw, side, err := decodeBoth(text, opts.QuantConfig, file)
 	if err != nil {
 		return Model{}, err
 	}
 	c := &hfConfig{file: file, values: textConfig(raw)}
 	m := Model{ID: opts.ID, ModelType: c.text("model_type"), Encoders: encoders(raw), UnknownKeys: unknownKeys(c.values)}
-	steps := []func(*Model, ModelOptions){c.refuse, c.dimensions, c.moe, c.projections, c.byteWidths, c.window}
-	for _, step := range steps {
-		if step(&m, opts); c.err != nil {
-			return Model{}, c.err
-		}
+	if m.Decoder = c.decoder(raw, side, opts); m.Decoder != nil {
+		c.uniform(&m, m.Decoder, opts)
+	}
+	if c.err != nil {
+		return Model{}, placed(c.err, text)
 	}
 	return m, nil
+}
+
+// decodeBoth decodes a config.json and, when not nil, the hf_quant_config.json beside it.
+func decodeBoth(config, quant []byte, file string) (raw, side map[string]any, err error) {
+	if raw, err = decodeJSON(bytes.NewReader(config), file); err != nil {
+		return nil, nil, placed(err, config)
+	}
+	if quant != nil {
+		if side, err = decodeJSON(bytes.NewReader(quant), "hf_quant_config.json"); err != nil {
+			return nil, nil, placed(err, quant)
+		}
+	}
+	return raw, side, nil
 }
 
 // textConfig replaces the top level by text_config when that is an object

@@ -7,16 +7,6 @@ import (
 	"strings"
 )
 
-// otherAttention are keys of models whose attention, or some layers of it, is
-// another: linear, state space, sparse, convolutional or shared between layers. A
-// model that has one is refused whatever else is said of it.
-var otherAttention = []string{"attn_layer_period", "mamba_d_state", "ssm_cfg", "hybrid_override_pattern", "full_attention_interval",
-	"linear_attn_config", "linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads",
-	"linear_value_head_dim", "attn_type_list", "layer_group_size", "mamba_num_heads", "mamba_head_dim", "mamba_expand", "mamba_n_heads",
-	"ssm_state_size", "state_size", "conv_L_cache", "full_attn_idxs", "lru_width", "block_types", "time_step_rank", "index_topk",
-	"index_n_heads", "num_kv_shared_layers", "kv_share_layers", "sparse_attention_config", "attn_layer_indices", "hybrid_layer_pattern",
-	"mamba_layer_indices", "layers_block_type"}
-
 // encoderKeys are keys of what turns images, video or audio into tokens.
 var encoderKeys = []string{"vision_config", "audio_config", "vision_tower", "mm_vision_tower", "audio_encoder_config", "speech_config",
 	"image_token_id", "image_token_index", "audio_token_id", "video_token_id"}

@@ -151,6 +151,7 @@ type Linear struct {
 type Quant struct {
 	Algorithm      string  `json:"algorithm,omitempty"` // "": none
 	BytesPerWeight float64 `json:"bytes_per_weight"`    // scales and zero points included
+	Bits           int64   `json:"bits"`                // of a weight alone
 	ActivationBits int64   `json:"activation_bits"`     // 16, 8 or 4: the rate it is computed at, never the weight's
 	// Block is the rows and columns that share a scale; a shard holds whole ones. 0: a tensor or a row.
 	Block [2]int64 `json:"block,omitzero"`

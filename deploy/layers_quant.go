@@ -38,7 +38,7 @@ func (s *scheme) quant(l *Linear) Quant {
 	if s.group < 0 {
 		group = float64(l.Columns)
 	}
-	q := Quant{Algorithm: s.algorithm, BytesPerWeight: float64(s.bits) / 8, ActivationBits: s.act, Block: s.block}
+	q := Quant{Algorithm: s.algorithm, BytesPerWeight: float64(s.bits) / 8, Bits: s.bits, ActivationBits: s.act, Block: s.block}
 	if group > 0 {
 		q.BytesPerWeight += s.scale / group
 	}
@@ -163,7 +163,7 @@ var schemes = map[string]scheme{
 
 // readQuantizer reads quantization_config, else the hf_quant_config.json beside it: vLLM's order.
 func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag string) *quantizer {
-	q := &quantizer{c: c, plain: Quant{BytesPerWeight: dtypeBytes, ActivationBits: int64(8 * dtypeBytes)}}
+	q := &quantizer{c: c, plain: Quant{BytesPerWeight: dtypeBytes, Bits: int64(8 * dtypeBytes), ActivationBits: int64(8 * dtypeBytes)}}
 	config, where := c.object(c.values, "quantization_config"), "quantization_config"
 	if config == nil {
 		config = c.object(c.values, "compression_config")

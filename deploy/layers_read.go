@@ -54,7 +54,7 @@ var familyRows = sync.OnceValue(func() map[string]*modelFamily {
 	}
 	byType := map[string]*modelFamily{}
 	for i := range rows {
-		f := &modelFamily{Norms: 2, Final: 1, Proj: 3, Attn: "self_attn", MLP: "mlp", MoE: "mlp"}
+		f := newFamily(3)
 		if err := rows[i].Decode(f); err != nil {
 			panic("families.yaml: " + err.Error())
 		}
@@ -64,6 +64,11 @@ var familyRows = sync.OnceValue(func() map[string]*modelFamily {
 	}
 	return byType
 })
+
+// newFamily is what holds unless a row says otherwise.
+func newFamily(projections int64) *modelFamily {
+	return &modelFamily{Norms: 2, Final: 1, Proj: projections, Attn: "self_attn", MLP: "mlp", MoE: "mlp"}
+}
 
 // familyOf finds the family of a model_type; ok is false for one that families.yaml does not list.
 func familyOf(modelType string) (*modelFamily, bool) {
@@ -123,6 +128,9 @@ func (r *layerReader) decoder() {
 	}
 	kinds := r.kinds()
 	r.experts = r.expertLayers()
+	if r.numExperts() >= 2 && !r.alternates() && !slices.Contains(r.experts, true) && r.values["enable_moe_block"] != false {
+		r.fail(BadModel, "num_experts: got %d, but the rules leave 0 of %d layers with experts, want at least 1", r.numExperts(), r.layers)
+	}
 	for r.i = 0; r.i < r.layers && r.err == nil; r.i++ {
 		d.Layers = append(d.Layers, r.layer(kinds[r.i]))
 	}
@@ -151,6 +159,9 @@ func (r *layerReader) layer(kind layerKind) Layer {
 	blocks := int64(2)
 	if kind != onlyFFN && kind != onlyExperts {
 		l.Mixer = r.mixer(kind)
+		if e, ok := r.err.(*trace.SyntaxError); ok && (l.Mixer == nil || l.Mixer.Kind != GQA) && kind != fullLayer || ok && r.has("kv_lora_rank") {
+			e.Code = unsupportedModel // of a form that we cannot read
+		}
 	}
 	if l.Mixer == nil {
 		blocks--
@@ -369,25 +380,24 @@ func ReadDecoderFile(name string, opts ModelOptions) (*Decoder, error) {
 	if err != nil {
 		return nil, trace.Errorf(missingConfig, "read %s: %v", name, err).WithHint("give the model's Hugging Face config.json")
 	}
-	quant, err := os.ReadFile(strings.TrimSuffix(name, "config.json") + "hf_quant_config.json")
+	quant, err := os.ReadFile(quantConfigName(name))
 	if err != nil {
 		quant = nil
 	}
 	return ReadDecoder(config, quant, name, opts)
 }
 
+// quantConfigName is the file beside a config.json that may say how it is quantized.
+func quantConfigName(config string) string {
+	return strings.TrimSuffix(config, "config.json") + "hf_quant_config.json"
+}
+
 // ReadDecoder reads a config.json and, when not nil, the hf_quant_config.json beside it as layers. Errors are
 // trace.SyntaxErrors with the place of the key and a hint.
 func ReadDecoder(config, quant []byte, file string, opts ModelOptions) (*Decoder, error) {
-	raw, err := decodeJSON(bytes.NewReader(config), file)
+	raw, side, err := decodeBoth(config, quant, file)
 	if err != nil {
-		return nil, placed(err, config)
-	}
-	var side map[string]any
-	if quant != nil {
-		if side, err = decodeJSON(bytes.NewReader(quant), "hf_quant_config.json"); err != nil {
-			return nil, placed(err, quant)
-		}
+		return nil, err
 	}
 	c := &hfConfig{file: file, values: textConfig(raw)}
 	d := c.decoder(raw, side, opts)
@@ -399,7 +409,7 @@ func ReadDecoder(config, quant []byte, file string, opts ModelOptions) (*Decoder
 
 // decoder reads everything but the text itself; nil with an error.
 func (c *hfConfig) decoder(raw, side map[string]any, opts ModelOptions) *Decoder {
-	f := c.family(raw, opts.Assume)
+	f := c.family(raw, opts.Assume, opts.NumMLPProj)
 	if f == nil {
 		return nil
 	}
@@ -477,7 +487,7 @@ var notGenerating = regexp.MustCompile(`(ForSequenceClassification|ForTokenClass
 	`ForImageClassification|ForCTC|EncoderModel)$`)
 
 // family finds the row of families.yaml that reads this config; nil with an error.
-func (c *hfConfig) family(raw map[string]any, assume string) *modelFamily {
+func (c *hfConfig) family(raw map[string]any, assume string, proj trace.Opt[int64]) *modelFamily {
 	class, _ := raw["_class_name"].(string)
 	switch {
 	case class != "" || raw["_diffusers_version"] != nil:
@@ -506,7 +516,14 @@ func (c *hfConfig) family(raw map[string]any, assume string) *modelFamily {
 	f, ok := familyOf(name)
 	switch {
 	case ok:
+		if proj.OK {
+			own := *f
+			own.Proj = proj.V
+			return &own
+		}
 		return f
+	case proj.OK && name != "" && !c.hasOtherMixers():
+		return newFamily(proj.V)
 	case name == "":
 		c.fail(BadModel, "model_type: missing, want the family of a text decoder, such as llama or qwen3_moe")
 		c.hint("give the config.json of the model itself, as published on Hugging Face")
@@ -517,6 +534,19 @@ func (c *hfConfig) family(raw map[string]any, assume string) *modelFamily {
 	}
 	return nil
 }
+
+// hasOtherMixers says that a config has keys of layers that are not attention as llama's.
+func (c *hfConfig) hasOtherMixers() bool {
+	for key, value := range c.values {
+		if value != nil && value != false && otherMixer.MatchString(key) {
+			return true
+		}
+	}
+	return false
+}
+
+var otherMixer = regexp.MustCompile(`^(attn_layer_|attn_type_list|mamba_|ssm_|hybrid_|full_att|linear_|layer_group_size|state_size|conv_L|` +
+	`lru_|block_types|time_step_rank|index_|num_kv_shared|kv_share|sparse_attention|layers_block_type|kv_lora|q_lora|qk_rope)`)
 
 func (c *hfConfig) refused(key, got, what string) {
 	c.fail(unsupportedModel, "%s: got %q, %s, want a decoder that writes text", key, got, what)

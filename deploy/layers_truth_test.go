@@ -145,10 +145,15 @@ func modelsRow(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	quant, err := os.ReadFile(quantConfigName(name))
+	if err != nil {
+		quant = nil
+	}
 	answered := "all"
-	if _, err := LoadModel(f, "config.json", ModelOptions{}); err != nil {
-		_, answered, _ = strings.Cut(err.Error(), ": ")
-		answered = "sizes: " + strings.ReplaceAll(answered, "|", "/")
+	if _, err := LoadModel(f, "config.json", ModelOptions{QuantConfig: quant}); err != nil {
+		_, got, _ := strings.Cut(err.Error(), "got ")
+		got, _, _ = strings.Cut(got, ", want")
+		answered = "sizes: " + got
 	}
 	full, shipped := d.Cache(2, 1), d.Cache(d.KVBytes, 1)
 	id := strings.Replace(strings.TrimSuffix(filepath.Base(name), "_config.json"), "--", "/", 1)

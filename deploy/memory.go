@@ -92,8 +92,11 @@ func (m *Model) WeightBytes() float64 {
 	experts := float64(moe * n * h * (float64(float64(m.NumExperts)*float64(m.MoEIntermediateSize)) + float64(m.SharedExpertSize)))
 	router := moe * h * float64(m.NumExperts)
 	tables := h * float64(m.VocabSize)
-	return float64((attn+dense+experts)*m.BytesPerWeight) + float64(router*m.BytesPerActivation) +
-		float64(tables*(m.BytesPerActivation+m.BytesPerLMHead))
+	head := m.BytesPerLMHead
+	if m.Decoder != nil && m.Decoder.Tied {
+		head = 0 // one table is both
+	}
+	return float64((attn+dense+experts)*m.BytesPerWeight) + float64(router*m.BytesPerActivation) + float64(tables*(m.BytesPerActivation+head))
 }
 
 // stepBytes are the activations of the largest step on one device.

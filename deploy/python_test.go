@@ -18,6 +18,22 @@ import (
 
 var updatePython = flag.Bool("update-python", false, "rewrite the deployment rules of the Python package")
 
+// What the Python evaluator reads of a config.json: model types by their MLP, and keys of attention it refuses.
+var (
+	gatedMLP = []string{"llama", "mistral", "mistral3", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "mixtral",
+		"gemma", "gemma2", "gemma3", "gemma3_text", "phi3", "phimoe", "glm4", "glm4_moe", "granite", "granitemoe",
+		"cohere", "cohere2", "stablelm", "internlm2", "internlm3", "baichuan", "exaone", "minicpm", "olmo", "olmo2",
+		"olmoe", "smollm3", "deepseek", "gpt_oss", "llama4", "llama4_text"}
+	plainMLP       = []string{"gpt2", "gpt_bigcode", "gpt_neox", "gptj", "opt", "bloom", "falcon", "phi", "starcoder2", "nemotron"}
+	stateSpace     = []string{"mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "rwkv", "recurrent_gemma"}
+	otherAttention = []string{"attn_layer_period", "mamba_d_state", "ssm_cfg", "hybrid_override_pattern", "full_attention_interval",
+		"linear_attn_config", "linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads",
+		"linear_value_head_dim", "attn_type_list", "layer_group_size", "mamba_num_heads", "mamba_head_dim", "mamba_expand", "mamba_n_heads",
+		"ssm_state_size", "state_size", "conv_L_cache", "full_attn_idxs", "lru_width", "block_types", "time_step_rank", "index_topk",
+		"index_n_heads", "num_kv_shared_layers", "kv_share_layers", "sparse_attention_config", "attn_layer_indices", "hybrid_layer_pattern",
+		"mamba_layer_indices", "layers_block_type"}
+)
+
 // pythonRules are the tables by which the Python package reads config.json and run.yaml.
 func pythonRules() ([]byte, error) {
 	type sheet struct {

@@ -46,6 +46,7 @@ func (d *document) modelPart(s *section) modelSection {
 			KVCacheDType:        s.text("kv_cache_dtype", "auto"),
 			NumMLPProj:          s.atLeast("n_mlp_proj", 1, "projections"),
 			AssumeFullAttention: s.boolean("assume_full_attention").Or(false),
+			Assume:              s.text("assume", ""),
 		},
 		at: s.find("config"),
 	}
@@ -68,6 +69,9 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 		return
 	}
 	m.opts.MaxModelLen = dep.Engine.MaxModelLen
+	if m.opts.QuantConfig, err = readBeside(fsys, dir, quantConfigName(m.config)); err != nil {
+		m.opts.QuantConfig = nil
+	}
 	model, err := LoadModel(bytes.NewReader(text), joinName(dir, m.config), m.opts)
 	if err != nil {
 		d.err = err
