@@ -159,7 +159,7 @@ func (r *layerReader) layer(kind layerKind) Layer {
 	blocks := int64(2)
 	if kind != onlyFFN && kind != onlyExperts {
 		l.Mixer = r.mixer(kind)
-		if e, ok := r.err.(*trace.SyntaxError); ok && (l.Mixer == nil || l.Mixer.Kind != GQA) && kind != fullLayer || ok && r.has("kv_lora_rank") {
+		if e, ok := r.err.(*trace.SyntaxError); ok && (kind != fullLayer && kind != windowLayer || r.has("kv_lora_rank")) {
 			e.Code = unsupportedModel // of a form that we cannot read
 		}
 	}
