@@ -484,7 +484,7 @@ func (r *layerReader) searched(block map[string]any) *FFN {
 		return &FFN{Kind: LinearFFN, Width: r.h, Linears: []Linear{r.matrix(Sharded, r.h, r.h, r.f.MLP+".linear")}}
 	}
 	width, ok := integer(config["intermediate_size"])
-	if mult, isNumber := number(config["ffn_mult"]); !ok && isNumber && mult > 0 && mult < 1e4 {
+	if mult, isNumber := jsonFloat(config["ffn_mult"]); !ok && isNumber && mult > 0 && mult < 1e4 {
 		width, ok = (int64(2*mult*float64(r.h)/3)+255)/256*256, true
 	}
 	if !ok {

@@ -364,7 +364,7 @@ func (r *layerReader) isFull(i int64) bool {
 // layerOr is a count that may be 0, def when absent.
 func (r *layerReader) layerOr(key string, def int64) int64 { return r.hfConfig.layer(key, def) }
 
-func number(v any) (float64, bool) {
+func jsonFloat(v any) (float64, bool) {
 	n, ok := v.(json.Number)
 	if !ok {
 		return 0, false
