@@ -241,6 +241,7 @@ type ObservedRequest struct {
 	CachedMin     Opt[int64]   `col:"cached_min_tokens" unit:"tokens" doc:"the least that the passes of the log allow"`
 	CachedMax     Opt[int64]   `col:"cached_max_tokens" unit:"tokens" doc:"the most"`
 	Iteration     Opt[int64]   `col:"iteration" doc:"the engine's pass that ended the prompt, found by counting"`
+	Engine        Opt[int64]   `col:"engine" doc:"engine run of the folder that served it, from 1, where passes of several are logged"`
 	Session       Opt[string]  `col:"session" doc:"conversation, as the client names it"`
 	Turn          Opt[int64]   `col:"turn" doc:"turn of it"`
 	LoadOnly      Opt[bool]    `col:"load_only" doc:"sent while requests that the file leaves out may still have run: part of the load, compared with nothing"`

@@ -2,7 +2,9 @@ package extract
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
@@ -32,13 +34,17 @@ func (x *extraction) cached(how source.Options) error {
 			"what of them was cached cannot be told from the log; ask for usage with --enable-prompt-tokens-details"))
 		return nil
 	}
-	rules := forms.PairRules{Block: e.BlockSize, Budget: e.MaxNumBatchedTokens, Chunked: e.ChunkedPrefill, Caching: e.PrefixCaching,
+	noHits := len(answers) > 0 && !slices.ContainsFunc(answers, func(c forms.Counters) bool { return c.Hits > 0 })
+	rules := forms.PairRules{Block: e.BlockSize, Budget: e.MaxNumBatchedTokens, Chunked: e.ChunkedPrefill, Caching: e.PrefixCaching && !noHits,
 		Speculative: e.SpeculativeDecoding}
 	g, err := forms.PairRequests(x.obs, rules, len(x.lives), x.inLogOrder)
 	if err != nil || g == nil {
 		return err
 	}
 	g.Fill()
+	if e.SpeculativeDecoding && len(x.lives) > 0 {
+		x.clients = append(x.clients, trace.Findingf(forms.CodeClientFile, "%s", g.Drafts(answers)))
+	}
 	x.clients = append(x.clients, g.Check(answers)...)
 	if e.PrefixCaching {
 		x.told = g.Account()
@@ -90,6 +96,50 @@ func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error
 		place[in.Name] = i
 	}
 	return mergeLives(x.lives, x.o.Format, place, add)
+}
+
+// serve gives the clients' requests to the engines that served them, where logs hold several
+// and no step traces tell: phase by phase, where the counts leave one way for every request.
+// The others, and spans that name no engine, are in no table: a replay would meet another
+// engine's load.
+func (x *extraction) serve() {
+	if len(x.lives) < 2 || len(x.col.engines)+len(x.col.cores) > 0 {
+		return
+	}
+	drop := func(n int64, what string) {
+		if n > 0 {
+			x.acc.Keep(-n)
+			x.acc.Drop(codeSeveralEngines, n, source.Place{File: x.lives[0].Engine}, "%s", what)
+			x.clients = append(x.clients, trace.Findingf(codeSeveralEngines, "%d %s: they are in no table, and no replay has them", n, what))
+		}
+	}
+	drop(int64(len(x.col.apis)), "spans of requests do not name which of the engines served them")
+	x.col.apis = nil
+	unknown := map[string]int64{}
+	for i := range x.obs {
+		if r := &x.obs[i]; !r.Engine.OK {
+			unknown[r.Phase.V]++
+		}
+	}
+	x.served = make([][]trace.ObservedRequest, len(x.lives))
+	left := map[string]int64{}
+	for _, r := range x.obs {
+		if unknown[r.Phase.V] > 0 {
+			left[r.Phase.V]++
+		} else {
+			x.served[r.Engine.V-1] = append(x.served[r.Engine.V-1], r)
+		}
+	}
+	for _, phase := range slices.Sorted(maps.Keys(left)) {
+		drop(left[phase], fmt.Sprintf("requests of phase %q: the passes of the engines do not tell for %d which engine served them", phase,
+			unknown[phase]))
+	}
+	for _, rows := range x.served {
+		slices.SortStableFunc(rows, func(a, b trace.ObservedRequest) int {
+			return cmp.Or(cmp.Compare(sendTime(&a), sendTime(&b)), cmp.Compare(a.ID, b.ID))
+		})
+	}
+	x.obs = x.served[0]
 }
 
 // mergeLives calls add with the iterations of several lives as they stand in their files,

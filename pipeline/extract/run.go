@@ -223,6 +223,7 @@ type extraction struct {
 	lives   []*forms.Life
 	empty   []trace.Finding // files that gave nothing
 	told    []result.CachedTokens
+	served  [][]trace.ObservedRequest // by the life of an engine, where there are several
 }
 
 func (x *extraction) failed(err error) error { return fmt.Errorf("run %s: %w", x.run.ID, err) }
@@ -274,6 +275,7 @@ func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 	if x.empty, err = x.set.empty(x.acc.ExampleList()); err != nil {
 		return nil, err
 	}
+	x.serve()
 	if err := x.col.Finish(x.o.SplitEngines, x.obs); err != nil {
 		return nil, err
 	}
@@ -306,6 +308,9 @@ func (x *extraction) noSpans(set *inputSet) error {
 	if len(set.logs) > 0 && len(set.traces) == 0 {
 		why = "; the log holds no iteration"
 		hint = "start vLLM with --enable-logging-iteration-details (0.14 or newer; from 0.26 without --disable-log-stats)"
+		if x.dep.DP > 1 {
+			hint += ", and with --api-server-count 1: else each data parallel rank has an API server, and none writes statistics"
+		}
 	}
 	for _, e := range x.acc.ExampleList() {
 		if source.ByError[e.Reason] {
@@ -457,6 +462,12 @@ func (x *extraction) output(i int) (*output, error) {
 	}
 	if i >= len(x.lives) {
 		return w, nil
+	}
+	if i < len(x.served) && i > 0 {
+		if err := table.Write(w.Dir, table.ObservedRequests, x.o.Format, x.served[i]); err != nil {
+			return nil, err
+		}
+		w.Tables[table.ObservedRequests] = int64(len(x.served[i]))
 	}
 	l := x.lives[i]
 	w.Tables[table.Iterations] = l.Rows

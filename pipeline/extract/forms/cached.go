@@ -159,6 +159,9 @@ func (g *Pairing) Fill() {
 		}
 		for i, q := range c.prompts {
 			r := &g.rows[q.row]
+			if len(g.passes.engines) > 1 {
+				r.Engine = trace.Some(int64(c.engine) + 1)
+			}
 			r.CachedMin, r.CachedMax = trace.Some(all[k][i].lo), trace.Some(all[k][i].hi)
 			if !r.CachedTokens.OK && all[k][i].lo == all[k][i].hi {
 				r.CachedTokens, r.CachedSource = trace.Some(all[k][i].lo), trace.Some(trace.CachedExact)

@@ -12,11 +12,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Counters are what one answer of /metrics says of the prefix cache since the server
-// started, tokens, over all of its engines.
+// Counters are what one answer of /metrics says of the prefix cache and of drafts since the
+// server started, tokens, over all of its engines.
 type Counters struct {
-	Name          string
-	Queries, Hits int64
+	Name                   string
+	Queries, Hits, Drafted int64
 }
 
 // mostMetrics bounds an answer of /metrics, bytes.
@@ -48,6 +48,8 @@ func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, er
 			to = &c.Queries
 		case "vllm:prefix_cache_hits_total":
 			to = &c.Hits
+		case "vllm:spec_decode_num_draft_tokens_total":
+			to = &c.Drafted
 		default:
 			continue
 		}
@@ -62,6 +64,26 @@ func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, er
 		}
 	}
 	return c, ok, nil
+}
+
+// Drafts says of an engine that drafts tokens what its passes and clients make of them: drafted
+// tokens are the generation tokens beyond the requests of each pass, and a stream has one
+// chunk a pass.
+func (g *Pairing) Drafts(answers []Counters) string {
+	passes, tokens := 0.0, 0.0
+	for i := range g.rows {
+		if r := &g.rows[i]; r.Chunks.V > 1 && r.OutputTokens.V > 1 {
+			passes, tokens = passes+float64(r.Chunks.V-1), tokens+float64(r.OutputTokens.V-1)
+		}
+	}
+	counted := ""
+	if n := len(answers); n > 0 {
+		counted = fmt.Sprintf("; the server counted %d", slices.MaxFunc(answers, func(a, b Counters) int {
+			return cmp.Compare(a.Drafted, b.Drafted)
+		}).Drafted)
+	}
+	return fmt.Sprintf("speculative decoding: %d tokens were drafted in %d decodes of requests%s; a pass yields %.2f tokens a request",
+		g.passes.tokens-g.passes.reqs, g.passes.reqs, counted, tokens/max(1, passes))
 }
 
 // Check compares what was found with the counters: answers of /metrics taken where no prompt

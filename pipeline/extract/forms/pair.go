@@ -45,7 +45,9 @@ type Passes struct {
 	engines []engineLog
 	lines   []workLine
 	order   int64
-	head    bool // the log begins within the work of an engine
+	head    bool  // the log begins within the work of an engine
+	reqs    int64 // generation requests of all passes
+	tokens  int64 // their tokens
 }
 
 // engineLog is the last pass of an engine.
@@ -78,6 +80,7 @@ func (p *Passes) Add(engine int, it *trace.Iteration) {
 		ctx, tokens, reqs, gen = ctx-first, tokens-first, reqs+first, gen+first
 	}
 	p.order++
+	p.reqs, p.tokens = p.reqs+reqs, p.tokens+gen
 	lost := e.any && it.Index != e.index+1 || !e.any && it.Index > 0
 	full := p.rules.Chunked && ctx > 0 && it.ContextTokens+it.GenerationTokens >= p.rules.Budget
 	switch {
