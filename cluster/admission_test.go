@@ -92,7 +92,7 @@ func (f fixed) TTFT(_ *Request, _ *View, i int) (estimate, error) {
 	if i == 3 && f.other > 0 {
 		us = f.other
 	}
-	return estimate{predict.TTFT{Us: us, LikelyUs: us}, true}, nil
+	return estimate{TTFT: predict.TTFT{Us: us, LikelyUs: us}, Queued: true}, nil
 }
 
 // Gates by hand.

@@ -9,7 +9,8 @@ import (
 // estimate is how long from now the first token of a request takes.
 type estimate struct {
 	predict.TTFT
-	Queued bool // others are served before it
+	Queued  bool // others are served before it
+	ByClass bool // better classes are: what it waits for depends on its own
 }
 
 // estimator estimates for a request on an instance.
@@ -62,7 +63,7 @@ func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, err
 	}
 	o.ahead(r, v, i, &s)
 	x, err := e.TTFT(&s, &own)
-	return estimate{x, s.AheadTokens > 0}, err
+	return estimate{x, s.AheadTokens > 0, o.ByPriority}, err
 }
 
 // maxRolled is how many steps are rolled forward from the last one whose end was seen.
@@ -166,15 +167,10 @@ func (o *Rollout) ahead(r *Request, v *View, i int, s *predict.State) {
 }
 
 // expect says what will come to instance i while the request waits: prompts at the
-// rate of late, those of better classes at an equal share of what all instances got.
+// rate of late, in all and of better classes.
 func expect(s *predict.State, r *Request, v *View, i int, byPriority bool) {
-	s.ComingPerS, s.ComingPrompt = v.Ledger.InboundPerS(i, v.NowUs), v.Ledger.InboundPrompt(i)
-	if !byPriority {
-		return
-	}
-	for c := range v.Ledger.Classes {
-		if k := &v.Ledger.Classes[c]; k.Priority > r.Priority {
-			s.BetterPerS += k.TokensPerS(v.NowUs) / float64(len(v.Snapshots))
-		}
+	s.ComingPerS, s.ComingPrompt = v.Ledger.Inbound(i, v.NowUs)
+	if byPriority {
+		s.BetterPerS, s.BetterPrompt = v.Ledger.Better(r.Priority, v.NowUs)
 	}
 }

@@ -112,14 +112,14 @@ func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 }
 
 func (l *lab) document() (*Document, error) {
-	second := l.of(secondCell)
+	old := l.of(oldCell)
 	d := &Document{Preset: l.preset.Name, Label: "transient", Controller: l.gate.Kind, Plant: l.plant.Name,
 		Workload:  l.load.Words(),
 		Instances: l.Instances, RateRPS: l.rate, CapacityRPS: l.capacity, Rho: l.rate / l.capacity, HorizonS: l.preset.Seconds,
 		WindowS:   [2]float64{l.preset.WarmupS, l.preset.Seconds},
 		LifetimeS: stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.lifetimeS })),
-		Seeds:     l.seeds, MatchedCV: result.OrNull(stat.Mean(values(second, func(o *outcome) float64 { return o.PotentialCV }))),
-		Newcomer: []curveDoc{}, Scatter: []pointDoc{}, Transient: []transientDoc{},
+		Seeds:     l.seeds, MatchedCV: result.OrNull(stat.Mean(values(old, func(o *outcome) float64 { return o.PotentialCV }))),
+		Published: []publishedDoc{}, Newcomer: []curveDoc{}, Scatter: []pointDoc{}, Transient: []transientDoc{},
 		Controllers: []controllerDoc{}, Warnings: []trace.Finding{}}
 	for s := range l.seeds {
 		d.ArrivalDigest += l.runs[0][s].digest[:4]
@@ -130,11 +130,12 @@ func (l *lab) document() (*Document, error) {
 	if l.isStationary(l.of(mainCell)) && !l.preset.Transient {
 		d.Label = "stationary"
 	}
-	for i, ms := range publishedP99 {
-		k := slices.IndexFunc(l.cells, func(c cell) bool { return c.Number == i+1 })
-		d.Published = append(d.Published, publishedDoc{Configuration: i + 1, PublishedMs: ms,
-			PooledMs: figure(values(l.runs[k], figureBy("ttft_p99_admitted_ms"))).Mean, WorstMs: figure(values(l.runs[k],
-				figureBy("ttft_p99_worst_instance_ms"))).Mean})
+	for _, p := range publishedP99 {
+		if l.preset.Name == "seed" {
+			d.Published = append(d.Published, publishedDoc{Cell: p.cell, SeedNumber: numbers[p.cell], PublishedMs: p.ms,
+				PooledMs: figure(values(l.of(p.cell), figureBy("ttft_p99_admitted_ms"))).Mean,
+				WorstMs:  figure(values(l.of(p.cell), figureBy("ttft_p99_worst_instance_ms"))).Mean})
+		}
 	}
 	for _, p := range l.of(mainCell)[0].points {
 		d.Scatter = append(d.Scatter, pointDoc(p))
@@ -157,7 +158,7 @@ func (l *lab) document() (*Document, error) {
 
 func (l *lab) cellDoc(i int) cellDoc {
 	c := &l.cells[i]
-	out := cellDoc{Name: c.Name, Number: c.Number, Role: c.Role, Admission: c.Spec.Admission.Policy,
+	out := cellDoc{Name: c.Name, SeedNumber: c.Number, Role: c.Role, Admission: c.Spec.Admission.Policy,
 		Routing:   c.Spec.Routing.Scorers,
 		Scheduler: c.Spec.Scheduler, Stationary: l.isStationary(l.runs[i])}
 	if c.Role == roleFrontier {
@@ -216,7 +217,7 @@ func curveOf(name string, runs []*outcome) curveDoc {
 func (l *lab) contrasts(d *Document) {
 	pairs := [][2]string{{mainCell, alwaysCell}, {mainCell, gatedCell}, {gatedCell, alwaysCell}, {mainCell, "predictive pa3qd2kv2 priority"},
 		{mainCell, "predictive pa4qd3 fcfs"}, {alwaysCell, "always pa3qd2kv2 priority"}, {alwaysCell, "always pa4qd3 fcfs"},
-		{"always pa4qd3 fcfs", secondCell}, {secondCell, robinCell}, {mainCell, secondCell}}
+		{"always pa4qd3 fcfs", oldCell}, {oldCell, robinCell}, {mainCell, oldCell}}
 	for i := range l.cells {
 		if c := &l.cells[i]; c.Role == roleExtra {
 			pairs = append(pairs, [2]string{mainCell, c.Name})
@@ -280,14 +281,14 @@ func (l *lab) loads(d *Document) error {
 	return nil
 }
 
-// transient is configuration 2 after some seconds of arrivals.
+// transient is configuration 1 after some seconds of arrivals.
 func (l *lab) transient(d *Document) error {
 	if l.preset.Rate == 0 {
 		return nil
 	}
 	for _, seconds := range []float64{0.25, 1, 4} {
 		w := window{ToUs: sim.ToUs(seconds * 1e6)}
-		runs, err := l.again([]string{secondCell}, &rival{Plant: l.plant, Gate: l.gate}, l.rate, w, nil)
+		runs, err := l.again([]string{oldCell}, &rival{Plant: l.plant, Gate: l.gate}, l.rate, w, nil)
 		if err != nil {
 			return err
 		}
@@ -298,11 +299,11 @@ func (l *lab) transient(d *Document) error {
 }
 
 // sides are the runs that statements other than the first compare, under one gate.
-type sides struct{ main, always, second, matched []*outcome }
+type sides struct{ main, always, gated, matched []*outcome }
 
 // sides are those of the headline.
 func (l *lab) sides() sides {
-	return sides{l.of(mainCell), l.of(alwaysCell), l.of(secondCell), l.of(matchedCell)}
+	return sides{l.of(mainCell), l.of(alwaysCell), l.of(gatedCell), l.of(matchedCell)}
 }
 
 // rivals repeat the headline and its statements with other coefficients in the gate,
@@ -317,11 +318,11 @@ func (l *lab) rivals(d *Document) error {
 			if err := at.toPlant(r); err != nil {
 				return err
 			}
-			runs, err := at.again([]string{alwaysCell, secondCell}, r, at.rate, at.window, nil)
+			runs, err := at.again([]string{alwaysCell, gatedCell}, r, at.rate, at.window, nil)
 			if err != nil {
 				return err
 			}
-			s.always, s.second = runs[0], runs[1]
+			s.always, s.gated = runs[0], runs[1]
 		}
 		runs, err := at.again([]string{mainCell}, r, at.rate, at.window, nil)
 		if err != nil {

@@ -130,14 +130,11 @@ func cellSection(d *Document) report.Section {
 			continue
 		}
 		f := func(key string) *float64 { return c.Figures[key].Mean }
-		no, still := "", "no"
-		if c.Number > 0 {
-			no = fmt.Sprint(c.Number)
-		}
+		still := "no"
 		if c.Stationary {
 			still = "yes"
 		}
-		t.Put(report.Plain(no), report.Cell{Text: c.Name, Class: "nb"}, report.Percent(f("goodput")),
+		t.Put(numberOf(c.SeedNumber), report.Cell{Text: c.Name, Class: "nb"}, report.Percent(f("goodput")),
 			report.Percent(f("goodput_critical")), report.Percent(f("goodput_standard")), report.Percent(f("goodput_sheddable")),
 			report.Percent(f("admitted_share")), report.Percent(f("miss_share")), report.Number(f("ttft_p99_critical_ms")),
 			report.Number(f("ttft_p99_admitted_ms")), report.Percent(f("cached_share")), report.Percent(f("potential_share")),
@@ -146,6 +143,14 @@ func cellSection(d *Document) report.Section {
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
 	x.Blocks = append(x.Blocks, report.Tables(componentTable(d.Contrasts))...)
 	return x
+}
+
+// numberOf is the number of a published configuration.
+func numberOf(n int) report.Cell {
+	if n == 0 {
+		return report.Plain("")
+	}
+	return report.Count(n)
 }
 
 func predictionSection(d *Document) report.Section {
@@ -190,10 +195,11 @@ func robustSection(d *Document) report.Section {
 	for i, at := range d.Loads {
 		x.Blocks = append(x.Blocks, report.Tables(loadTable(i, &at))...)
 	}
-	t = report.NewTable("published", "Published P99 and ours", "# Configuration", "# Published (ms)", "# Pooled (ms)",
+	t = report.NewTable("published", "Published P99 and ours, by the cell each was measured with", "Configuration", "# No.",
+		"# Published (ms)", "# Pooled (ms)",
 		"# Worst instance (ms)")
 	for _, p := range d.Published {
-		t.Put(report.Count(p.Configuration), report.Num(p.PublishedMs), report.Number(p.PooledMs), report.Number(p.WorstMs))
+		t.Put(report.Plain(p.Cell), numberOf(p.SeedNumber), report.Num(p.PublishedMs), report.Number(p.PooledMs), report.Number(p.WorstMs))
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
 	t = report.NewTable("transient", "Always-admit by the length of arrivals", "# Arrivals (s)", "# P99 (ms)", "95 %")

@@ -30,6 +30,25 @@ func quick(t *testing.T, preset string, workers int) *Document {
 	return d
 }
 
+// The five published configurations under their own numbers: admission, routing, scheduler.
+func TestPublishedConfigurations(t *testing.T) {
+	want := map[int][4]string{1: {"always-admit", Weighted, "prefix-affinity:3,queue-depth-effective:2,kv-utilization:2", "fcfs"},
+		2: {"slo-gated", Weighted, "prefix-affinity:4,queue-depth-effective:3", "priority-fcfs"},
+		3: {"predictive", Weighted, "prefix-affinity:4,queue-depth-effective:3", "priority-fcfs"},
+		4: {"predictive", Weighted, "prefix-affinity:3,queue-depth-effective:2,kv-utilization:2", "fcfs"},
+		5: {"always-admit", RoundRobin, "", "fcfs"}}
+	for _, c := range slices.Concat(thirteen(), extras()) {
+		got := [4]string{c.Spec.Admission.Policy, c.Spec.Routing.Policy, c.Spec.Routing.Scorers, c.Spec.Scheduler}
+		if c.Number > 0 && got != want[c.Number] {
+			t.Errorf("configuration %d is %v, want %v", c.Number, got, want[c.Number])
+		}
+		delete(want, c.Number)
+	}
+	if len(want) > 0 {
+		t.Errorf("no cell is configuration %v", want)
+	}
+}
+
 // The preset seed has thirteen cells on equal arrivals, says that its first two
 // statements cannot be tested, and is the same for any number of workers.
 func TestSeedPreset(t *testing.T) {
@@ -54,9 +73,20 @@ func TestSeedPreset(t *testing.T) {
 		t.Errorf("got %d cells, %d published, %d transient, want 13, 5, 3", cells, len(d.Published), len(d.Transient))
 	}
 	for _, v := range d.Verdicts {
+		if v.ID == "H14-3" && v.Evidence[1].B != "slo-gated pa4qd3 priority less 1 point" ||
+			v.ID == "H14-4" && v.Evidence[0].B != "0.95 x slo-gated pa4qd3 priority" {
+			t.Errorf("%s: compared with %s", v.ID, v.Evidence[len(v.Evidence)-1].B)
+		}
 		if testable := v.ID == "H14-4"; (v.Verdict == notTestable) == testable || v.Verdict == confirmed || v.Verdict == refuted {
 			t.Errorf("%s: got %s (%s)", v.ID, v.Verdict, v.Why)
 		}
+	}
+	by := map[string][]float64{}
+	for _, p := range d.Published {
+		by[p.Cell] = append(by[p.Cell], p.PublishedMs)
+	}
+	if p := by["slo-gated pa4qd3 priority"]; !slices.Contains(p, 120) || !slices.Contains(by["predictive-seed b pa4qd3 priority"], 627) {
+		t.Errorf("published P99 by cell: got %v, want 120 and 627 beside the cells they are of", by)
 	}
 	for _, at := range d.Loads {
 		for _, c := range at.Contrasts {

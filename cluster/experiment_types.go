@@ -19,17 +19,17 @@ type Document struct {
 	Rho           float64         `json:"rho"`          // rate / capacity
 	HorizonS      float64         `json:"horizon_s"`    // of arrivals
 	WindowS       [2]float64      `json:"window_s"`     // of arrivals that count
-	LifetimeS     float64         `json:"lifetime_s"`   // mean time an admitted request is inside, configuration 5
+	LifetimeS     float64         `json:"lifetime_s"`   // mean time an admitted request is inside, configuration 3
 	Seeds         []int64         `json:"seeds"`
 	ArrivalDigest string          `json:"arrival_digest"` // of all arrivals; equal in all cells
-	MatchedCV     *float64        `json:"matched_cv"`     // of expected cached tokens between requests, configuration 2
+	MatchedCV     *float64        `json:"matched_cv"`     // of expected cached tokens between requests, configuration 1
 	Cells         []cellDoc       `json:"cells"`
 	Contrasts     []contrastDoc   `json:"contrasts"`
 	Verdicts      []verdictDoc    `json:"verdicts"`
 	Controllers   []controllerDoc `json:"controllers"` // the headline with other coefficients in the gate
 	Loads         []loadDoc       `json:"loads"`       // at rho 0.6 every effect must vanish
-	Published     []publishedDoc  `json:"published"`
-	Transient     []transientDoc  `json:"transient"` // always-admit P99 by the length of arrivals
+	Published     []publishedDoc  `json:"published"`   // preset seed alone
+	Transient     []transientDoc  `json:"transient"`   // configuration 1's P99 by the length of arrivals
 	Newcomer      []curveDoc      `json:"newcomer"`
 	Scatter       []pointDoc      `json:"scatter"`
 	Warnings      []trace.Finding `json:"warnings"`
@@ -38,8 +38,8 @@ type Document struct {
 // cellDoc is one configuration over all seeds.
 type cellDoc struct {
 	Name       string               `json:"name"`
-	Number     int                  `json:"number"` // of the five published configurations; 0: none of them
-	Role       string               `json:"role"`   // cell, extra or frontier
+	SeedNumber int                  `json:"seed_number"` // of the five configurations as published; 0: none of them
+	Role       string               `json:"role"`        // cell, extra or frontier
 	Admission  string               `json:"admission"`
 	Parameter  *float64             `json:"parameter"` // frontier: the threshold or eps
 	Routing    string               `json:"routing"`
@@ -115,10 +115,11 @@ type loadCellDoc struct {
 
 // publishedDoc is a published P99 beside ours.
 type publishedDoc struct {
-	Configuration int      `json:"configuration"`
-	PublishedMs   float64  `json:"published_p99_ms"`
-	PooledMs      *float64 `json:"pooled_p99_ms"`     // over requests
-	WorstMs       *float64 `json:"worst_instance_ms"` // the largest P99 of an instance, as published
+	Cell        string   `json:"cell"`        // that it was measured with
+	SeedNumber  int      `json:"seed_number"` // of that cell
+	PublishedMs float64  `json:"published_p99_ms"`
+	PooledMs    *float64 `json:"pooled_p99_ms"`     // over requests
+	WorstMs     *float64 `json:"worst_instance_ms"` // the largest P99 of an instance, as published
 }
 
 // transientDoc is always-admit after some seconds of arrivals.

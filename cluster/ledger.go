@@ -19,7 +19,7 @@ type class struct {
 	Priority int
 	Finished int64 // requests
 	Outputs  int64 // tokens of those
-	sent     rate  // prompt tokens to compute that were sent lately
+	sent     flow  // lately, to all instances together
 }
 
 // account is one instance.
@@ -30,8 +30,7 @@ type account struct {
 	StepEndUs  int64   // last end of a step that was seen, by a first token or an answer's end; -1: none yet
 	Pending    []queue // by class: without a first token
 	All        queue   // the same of all classes together
-	inbound    rate    // prompt tokens to compute that were sent lately
-	prompts    rate    // requests they belong to
+	inbound    flow    // what was sent lately
 	served     rate    // the same of first tokens that came
 	ages       ages    // of answers under way
 }
@@ -84,6 +83,14 @@ func (r *rate) at(us int64) float64 { return float64(r.perUs * decay(us-r.atUs))
 // leastUs counts as that long.
 func (r *rate) perSecond(us int64) float64 { return r.at(us) / (1 - decay(max(us, leastUs))) * 1e6 }
 
+// flow is requests that are sent somewhere: how many, and their prompt tokens to compute.
+type flow struct{ tokens, prompts rate }
+
+func (f *flow) add(atUs, tokens int64) {
+	f.tokens.add(atUs, float64(tokens))
+	f.prompts.add(atUs, 1)
+}
+
 // newLedger is an empty ledger for some instances and n requests.
 func newLedger(instances, n int) *ledger {
 	l := &ledger{Of: make([]account, instances), byName: map[string]int{}, entries: make([]entry, n)}
@@ -115,9 +122,8 @@ func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	a.InFlight++
 	a.Pending[r.Class].push(int32(r.Index), todo)
 	a.All.push(int32(r.Index), todo)
-	a.inbound.add(nowUs, float64(todo))
-	a.prompts.add(nowUs, 1)
-	l.Classes[r.Class].sent.add(nowUs, float64(todo))
+	a.inbound.add(nowUs, todo)
+	l.Classes[r.Class].sent.add(nowUs, todo)
 }
 
 func (q *queue) push(request int32, tokens int64) {
@@ -125,10 +131,6 @@ func (q *queue) push(request int32, tokens int64) {
 	q.Requests++
 	q.order = append(q.order, request)
 }
-
-// TokensPerS is the rate at which prompt tokens of the class were sent lately, to
-// all instances together.
-func (c *class) TokensPerS(nowUs int64) float64 { return c.sent.perSecond(nowUs) }
 
 // FirstToken notes the first token of a request on instance i.
 func (l *ledger) FirstToken(request, i int, atUs int64) {
@@ -209,14 +211,29 @@ func (l *ledger) MeanOutputs() float64 {
 	return float64(tokens) / float64(n)
 }
 
-// InboundPerS is the rate of prompt tokens to compute that were sent to instance i
-// lately.
-func (l *ledger) InboundPerS(i int, nowUs int64) float64 { return l.Of[i].inbound.perSecond(nowUs) }
+// Inbound is what was sent to instance i lately: prompt tokens to compute per second, and
+// the mean of one prompt; 0: none was sent.
+func (l *ledger) Inbound(i int, nowUs int64) (perS, one float64) {
+	f := &l.Of[i].inbound
+	return f.tokens.perSecond(nowUs), ratio(f.tokens.perUs, f.prompts.perUs)
+}
 
-// InboundPrompt is the mean of the prompt tokens to compute of those; 0: none was sent.
-func (l *ledger) InboundPrompt(i int) float64 {
-	if a := &l.Of[i]; a.prompts.perUs > 0 {
-		return a.inbound.perUs / a.prompts.perUs
+// Better is the same of classes better than a priority, at an equal share of what all
+// instances got.
+func (l *ledger) Better(priority int, nowUs int64) (perS, one float64) {
+	prompts, share := 0.0, float64(len(l.Of))
+	for c := range l.Classes {
+		if k := &l.Classes[c]; k.Priority > priority {
+			perS, prompts = perS+k.sent.tokens.perSecond(nowUs)/share, prompts+k.sent.prompts.perSecond(nowUs)/share
+		}
+	}
+	return perS, ratio(perS, prompts)
+}
+
+// ratio is a/b, 0 where b is.
+func ratio(a, b float64) float64 {
+	if b > 0 {
+		return a / b
 	}
 	return 0
 }

@@ -50,5 +50,5 @@ func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
 		s.OutputTokens = math.Max(1, float64(remaining)/float64(s.Decodes))
 	}
 	x, err := l.Engines[i].TTFT(&s, &own)
-	return estimate{TTFT: x, Queued: s.AheadTokens > 0}, err
+	return estimate{x, s.AheadTokens > 0, l.ByPriority}, err
 }

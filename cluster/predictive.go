@@ -71,6 +71,11 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 		}
 	}
 	g, eps, us := groups(r.Class, x.Queued, x.LikelyUs), p.eps(r.ClassName, r.Priority), x.LikelyUs
+	wide := g[2:]
+	if x.ByClass { // another class waits for others: its errors say less of this one's than other octaves do
+		g[1], g[2] = g[2], g[1]
+		wide = []errorGroup{g[1], g[3]}
+	}
 	q, upper := p.ratios(g[:]), us
 	if e, ok := p.Estimate.(fuller); ok && q == nil {
 		full, err := e.FullTTFT(r, v, target)
@@ -80,12 +85,12 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 		upper = math.Max(us, full.Us)
 	}
 	d := Decision{Admit: true, Queued: x.Queued, RawUs: us, PredictedUs: x.Us * p.quantile(q, median),
-		P90Us: upper * p.quantile(q, 0.9), BoundUs: upper * p.careful(&g, 1-eps)}
+		P90Us: upper * p.quantile(q, 0.9), BoundUs: upper * p.careful(q, wide, 1-eps)}
 	cold := p.Floor.arrives(r, v.NowUs)
 	if r.Priority >= criticalPriority || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
 	}
-	standard := float64(upper*p.careful(&g, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
+	standard := float64(upper*p.careful(q, wide, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
 	switch {
 	case cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
@@ -147,12 +152,11 @@ func (p *predictive) ratios(list []errorGroup) *ratios {
 
 // careful is the larger quantile of those by octave and of those of all octaves: where
 // seats fill, longer estimates than before are off as late ones of other octaves are.
-func (p *predictive) careful(list *[4]errorGroup, level float64) float64 {
-	narrow := p.quantile(p.ratios(list[:]), level)
-	if wide := p.ratios(list[2:]); wide != nil {
-		return math.Max(narrow, wide.quantile(level))
+func (p *predictive) careful(narrow *ratios, all []errorGroup, level float64) float64 {
+	if wide := p.ratios(all); wide != nil {
+		return math.Max(p.quantile(narrow, level), wide.quantile(level))
 	}
-	return narrow
+	return p.quantile(narrow, level)
 }
 
 // quantile is of ratios, else the prior.

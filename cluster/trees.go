@@ -54,7 +54,7 @@ func (t *trees) TTFT(r *Request, v *View, i int) (estimate, error) {
 	if outside {
 		t.Outside++
 	}
-	return estimate{predict.TTFT{Us: ms * 1e3, LikelyUs: ms * 1e3}, v.Snapshots[i].QueueDepth > 0}, nil
+	return estimate{TTFT: predict.TTFT{Us: ms * 1e3, LikelyUs: ms * 1e3}, Queued: v.Snapshots[i].QueueDepth > 0}, nil
 }
 
 func batchSize(_ *Request, v *View, i int) float64 {
@@ -104,7 +104,7 @@ var columns = map[string]column{
 	},
 	"free_blocks": func(_ *Request, v *View, i int) float64 { return float64(v.Snapshots[i].FreeBlocks) },
 	"recent_prompt_tokens_per_s": func(_ *Request, v *View, i int) float64 {
-		return v.Ledger.InboundPerS(i, v.NowUs)
+		return v.Ledger.Of[i].inbound.tokens.perSecond(v.NowUs)
 	},
 	"mean_output_tokens": func(_ *Request, v *View, _ int) float64 {
 		if m := v.Ledger.MeanOutputs(); m > 0 {

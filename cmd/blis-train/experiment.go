@@ -43,14 +43,18 @@ func showIsolation(con *console, d *cluster.Document) {
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
 		if c.Role != "frontier" {
-			rows = append(rows, cells{c.Number, c.Name, percent(f("goodput")), percent(f("admitted_share")), percent(f("miss_share")),
+			no := ""
+			if c.SeedNumber > 0 {
+				no = fmt.Sprint(c.SeedNumber)
+			}
+			rows = append(rows, cells{no, c.Name, percent(f("goodput")), percent(f("admitted_share")), percent(f("miss_share")),
 				percent(f("miss_share_by_rule")), decimals(f("ttft_p99_critical_ms")), decimals(f("ttft_p99_admitted_ms")),
 				percent(f("cached_share")), percent(f("potential_share")), decimals(f("output_tokens_per_s"))})
 		}
 	}
 	con.table(fmt.Sprintf("%s, %s: %.0f requests/s on %d engines, rho %.2f, %d seeds", d.Preset, d.Label, d.RateRPS, d.Instances, d.Rho,
 		len(d.Seeds)),
-		cells{"no.", "configuration", "goodput", "admitted", "missed of admitted", "floor apart", "P99 critical ms",
+		cells{"seed no.", "configuration", "goodput", "admitted", "missed of admitted", "floor apart", "P99 critical ms",
 			"P99 admitted ms", "cached", "potential", "tokens/s"}, rows)
 	rows = nil
 	for _, c := range d.Controllers {

@@ -36,6 +36,7 @@ type State struct {
 	ComingPerS    float64 // prompt tokens per second that are expected to join the request's own step; see TTFT
 	ComingPrompt  float64 // mean tokens of one of those prompts; 0: unknown, the mean of what comes is expected
 	BetterPerS    float64 // prompt tokens per second of better classes that are expected, part of ComingPerS
+	BetterPrompt  float64 // mean tokens of one of those prompts; below 1 it counts as 1
 }
 
 // Request is the request that is judged.

@@ -19,6 +19,7 @@ type rollout struct {
 	seats, blocks     float64   // free
 	behind            int64     // prompt tokens that wait behind the request
 	better, came      float64   // prompt tokens per second of better classes; what of them counts as ahead
+	betterOne         float64   // tokens of one of their prompts
 	coming, one       float64   // prompt tokens per second that join the request's own step, tokens of one prompt
 	likelyUs, moreUs  float64   // the request's own step when nothing joins it, 0: something will; what the estimate has more
 	leaving           float64   // requests that leave per decode and step
@@ -52,7 +53,7 @@ func (e *Engine) TTFT(s *State, r *Request) (TTFT, error) {
 		Engine: e, decodes: float64(s.Decodes), tokens: float64(s.DecodeTokens), ahead: s.AheadTokens, requests: s.AheadRequests,
 		own: max(1, r.PromptTokens-r.CachedTokens), context: r.CachedTokens, prompt: r.PromptTokens, queuedUs: overhead,
 		blocks: float64(s.FreeBlocks), limitless: s.FreeBlocks < 0, behind: s.BehindTokens, better: s.BetterPerS, coming: s.ComingPerS,
-		one: s.ComingPrompt,
+		one: s.ComingPrompt, betterOne: math.Max(1, s.BetterPrompt),
 	}
 	x.seats = float64(e.seats - s.Decodes - s.StepRequests - s.NextRequests)
 	if s.OutputTokens > 0 {
@@ -217,22 +218,15 @@ func (x *rollout) formedUs() float64 {
 
 // overtaken puts better classes that have come meanwhile before the request where the
 // step has no room or the engine no seats for all; elsewhere they join it as anybody does.
+// They count in whole requests: a seat goes to a request, not to the tokens of a part of one.
 func (x *rollout) overtaken(budget int64) {
-	n := int64(x.better*x.formedUs()/1e6 - x.came)
-	k := x.prompts(float64(n))
-	if n > 0 && (x.ahead+x.own+n > budget || x.seats < float64(x.requests)+k+1) {
-		x.ahead += n
-		x.requests += round(k)
-		x.came += float64(n)
+	k := math.Floor((float64(x.better*x.formedUs()/1e6) - x.came) / x.betterOne)
+	tokens := float64(k * x.betterOne)
+	if k >= 1 && (float64(x.ahead+x.own)+tokens > float64(budget) || x.seats < float64(x.requests)+k+1) {
+		x.ahead += round(tokens)
+		x.requests += int64(k)
+		x.came += tokens
 	}
-}
-
-// prompts is how many prompts tokens to come belong to.
-func (x *rollout) prompts(tokens float64) float64 {
-	if x.one > 0 {
-		return math.Max(1, tokens/x.one)
-	}
-	return 1
 }
 
 // join adds to the batch, which the request's prompt ends in, what waits behind the
@@ -315,11 +309,7 @@ func (x *rollout) rest(first float64) {
 	case short > 0 && seats == 0: // nobody is known to leave: as long again, and again
 		steps = math.Max(steps, 2*maxSteps)
 	case short > 0:
-		of := 0.0
-		if x.one > 0 {
-			of = better / x.one / seats
-		}
-		steps = math.Max(steps, short/seats/left(of))
+		steps = math.Max(steps, short/seats/left(better/x.betterOne/seats))
 	}
 	need := float64(x.ahead+x.own)/float64(x.blockSize) + float64(float64(x.requests+1)/2)
 	if short := need - x.blocks; !x.limitless && short > 0 && blocks > 0 {
