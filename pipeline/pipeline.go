@@ -21,6 +21,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -54,6 +55,41 @@ type RunResult struct {
 	Extract    *result.Extract    `json:"extract"`
 	Fit        *result.Fit        `json:"fit"`
 	Validation *result.Validation `json:"validation"`
+}
+
+// Brief is the result without what only the files of the stages need to hold: curves, the selection grid, single replays,
+// covariances, the models beside the fit, deployments, and the gates that passed.
+func (r *RunResult) Brief() *RunResult {
+	var out RunResult
+	if r.Extract != nil {
+		e := *r.Extract
+		e.Runs = slices.Clone(e.Runs)
+		for i := range e.Runs {
+			e.Runs[i].Deployment, e.Runs[i].Scopes, e.Runs[i].Files, e.Runs[i].TableFiles = nil, nil, nil, nil
+		}
+		out.Extract = &e
+	}
+	if r.Fit != nil {
+		f := *r.Fit
+		f.Inputs, f.Configs, f.Models, f.Beta, f.Alpha = nil, nil, nil, briefModel(f.Beta), slices.Clone(f.Alpha)
+		for i := range f.Alpha {
+			f.Alpha[i] = briefModel(f.Alpha[i])
+		}
+		out.Fit = &f
+	}
+	if r.Validation != nil {
+		v := *r.Validation
+		v.Inputs, v.Runs, v.Figures = nil, nil, nil
+		v.Gates = slices.DeleteFunc(slices.Clone(v.Gates), func(g result.Gate) bool { return g.Pass != nil && *g.Pass })
+		out.Validation = &v
+	}
+	return &out
+}
+
+func briefModel(m result.Model) result.Model {
+	m.Grid, m.Covariance, m.Cells, m.Figures, m.StressSets, m.ResidualQuant = nil, nil, nil, nil, nil, nil
+	m.Drift, m.TargetAudit, m.LagEvidence, m.FoldFingerprints, m.Loco, m.AlphaRuns = nil, nil, nil, nil, nil, nil
+	return m
 }
 
 // Run extracts, fits, validates and writes coefficients.yaml with the gates. A gate

@@ -39,7 +39,7 @@ func runRun(c *cli.Context, con *console) error {
 	if err := con.tellCI(c, got.Validation, got.Fit); err != nil {
 		return err
 	}
-	if err := con.document(got); err != nil {
+	if err := con.document(got.Brief()); err != nil {
 		return err
 	}
 	return exitFor(c, con, got.Validation)
