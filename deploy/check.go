@@ -146,6 +146,11 @@ func (d *Deployment) CheckSupported() error {
 	case e.CPUOffloading && e.KVBlocksGPU.Or(0) <= 0:
 		return trace.Errorf(BadKnobs, "kv_blocks_total_gpu: got %s, want > 0 blocks with cpu_offloading", optInt(e.KVBlocksGPU))
 	}
+	if m.Decoder != nil {
+		if err := m.Decoder.Loads(Parallel{TP: d.TP, PP: d.PP, DP: d.DP, Experts: e.ExpertParallel}); err != nil {
+			return err
+		}
+	}
 	return m.checkBytes()
 }
 

@@ -21,6 +21,7 @@ type Sizes struct {
 	StateBytesGPU        float64  `json:"state_bytes_per_request_per_gpu"`
 	WindowBytes          float64  `json:"window_bytes_per_request"`
 	BytesPerKV           float64  `json:"bytes_per_kv"`
+	KV                   *KVPool  `json:"kv_pool,omitempty"` // on one GPU, at --block-size 16; none for mixed pages
 	Summary              string   `json:"layers_in_words"`
 	Layers               []Folded `json:"layers"`
 	Defaulted            []string `json:"defaulted"`
@@ -116,7 +117,11 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 		return nil, err
 	}
 	full, gpu := d.Cache(2, 1), d.Cache(d.KVBytes, p.TP)
-	return &Sizes{TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()), WeightBytes: d.WeightBytes(),
+	var kv *KVPool
+	if pool, ok := d.KVPool(p, DefaultBlockSize); ok {
+		kv = &pool
+	}
+	return &Sizes{KV: kv, TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()), WeightBytes: d.WeightBytes(),
 		WeightBytesPerGPU: d.WeightBytesPerGPU(p), KVBytesPerToken: full.BytesPerToken, KVBytesPerTokenShip: d.Cache(d.KVBytes, 1).BytesPerToken,
 		KVBytesPerTokenGPU: gpu.BytesPerToken, StateBytesPerRequest: full.StateBytes, StateBytesGPU: gpu.StateBytes,
 		WindowBytes: full.WindowBytes,

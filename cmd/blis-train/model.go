@@ -52,6 +52,10 @@ func showModel(con *console, s *deploy.Sizes, p deploy.Parallel) {
 		{"windows per request, 16 bit", fmt.Sprintf("%.1f MB", s.WindowBytes/1e6)},
 		{"state per request", fmt.Sprintf("%.1f MB", s.StateBytesPerRequest/1e6)},
 	})
+	if s.KV != nil {
+		con.sayf("KV cache: %d %s, blocks of %d tokens, %.2f MB each on a GPU", len(s.KV.Groups), plural(len(s.KV.Groups), "group", "groups"),
+			s.KV.Groups[len(s.KV.Groups)-1].Block, s.KV.BlockBytes/1e6)
+	}
 	if len(s.Defaulted) > 0 {
 		con.sayf("not stated, taken as the family's default: %s", strings.Join(s.Defaulted, ", "))
 	}

@@ -1,0 +1,140 @@
+package deploy
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// KVGroup is layers that share a table of blocks: every group draws its own blocks of one pool (spec#kv-groups).
+type KVGroup struct {
+	Kind   StateKind `json:"kind"`
+	Window int64     `json:"window,omitempty"` // tokens; 0: all
+	Chunk  bool      `json:"chunk,omitempty"`  // Window is a chunk
+	Layers int64     `json:"layers"`           // of the group; the last of a kind may have fewer
+	Block  int64     `json:"block"`            // tokens of a block
+}
+
+// KVPool is the cache of one GPU as vLLM lays it out.
+type KVPool struct {
+	Groups     []KVGroup `json:"groups"`
+	BlockBytes float64   `json:"block_bytes"` // of a block of the pool, in all layers that share it
+}
+
+// layerCache is what one layer caches.
+type layerCache struct {
+	kind   StateKind
+	window int64
+	chunk  bool
+	bytes  float64 // of a token, or of a request
+}
+
+// KVPool lays out the cache as vLLM's manager does: layers of one kind of state form groups, cut to the size of the smallest
+// kind (of the largest, when that is less than 1.5 times it); pages are made equal by larger blocks, and padded. blockSize is
+// --block-size. ok is false for mixed pages (DeepSeek-V4) and for models that cache nothing.
+func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
+	count := map[layerCache]int64{}
+	for i := range d.Layers {
+		m := d.Layers[i].Mixer
+		if m == nil || m.SharesKV {
+			continue
+		}
+		if m.Kind == Compressed {
+			return pool, false
+		}
+		var c layerCache
+		for _, s := range m.states(d.KVBytes, p.TP) { // an index lies in the page of its layer
+			c.kind, c.window, c.chunk, c.bytes = s.Kind, max(c.window, s.Window), m.Chunk > 0, c.bytes+s.Bytes
+		}
+		if c.kind != "" {
+			count[c]++
+		}
+	}
+	var kinds []layerCache
+	for c := range count {
+		kinds = append(kinds, c)
+	}
+	if len(kinds) == 0 {
+		return pool, false
+	}
+	slices.SortFunc(kinds, func(a, b layerCache) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.window, b.window), cmp.Compare(a.bytes, b.bytes))
+	})
+	least, most := count[kinds[0]], count[kinds[0]]
+	for _, c := range kinds {
+		least, most = min(least, count[c]), max(most, count[c])
+	}
+	size := least
+	if float64(most) < 1.5*float64(least) {
+		size = most
+	}
+	page, blockSize := d.page(kinds, blockSize)
+	for _, c := range kinds {
+		for left := count[c]; left > 0; left -= size {
+			g := KVGroup{Kind: c.kind, Window: c.window, Chunk: c.chunk, Layers: min(size, left), Block: blockSize}
+			if c.kind != RecurrentState {
+				g.Block = max(blockSize, int64(page/c.bytes)/blockSize*blockSize)
+			}
+			pool.Groups = append(pool.Groups, g)
+		}
+	}
+	pool.BlockBytes = float64(size) * page
+	return pool, true
+}
+
+// page is the bytes of a layer's block, and the tokens of the widest layer's: with recurrent states a block holds as many
+// tokens as a state is long, in whole kernel blocks (of 128 tokens for mla).
+func (d *Decoder) page(kinds []layerCache, blockSize int64) (page float64, block int64) {
+	token, state := 0.0, 0.0
+	for _, c := range kinds {
+		if c.kind == RecurrentState {
+			state = max(state, c.bytes)
+		} else {
+			token = max(token, c.bytes)
+		}
+	}
+	if state > 0 && token > 0 {
+		if slices.ContainsFunc(d.Layers, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Kind == MLA }) {
+			blockSize = max(blockSize, 128)
+		}
+		blockSize *= int64(math.Ceil(state / (float64(blockSize) * token)))
+	}
+	return max(state, token*float64(blockSize)), blockSize
+}
+
+// Blocks is the pool's blocks in so many bytes, the null block included.
+func (k KVPool) Blocks(bytes float64) int64 { return int64(bytes / k.BlockBytes) }
+
+// RequestBlocks is the blocks that a request of n tokens needs while up to inFlight tokens are computed at once: all of them,
+// those of a window or a chunk and one that it begins in, or states for itself and its latest cached point (prefix caching of
+// recurrent states: align).
+func (k KVPool) RequestBlocks(n, inFlight int64) int64 {
+	var blocks int64
+	for _, g := range k.Groups {
+		up := func(tokens int64) int64 { return (tokens + g.Block - 1) / g.Block }
+		switch {
+		case g.Kind == RecurrentState:
+			blocks += 2
+		case g.Chunk:
+			blocks += up(min(g.Window+inFlight, n)) + 1
+		case g.Window > 0:
+			blocks += up(min(g.Window-1+inFlight, n)) + 1
+		default:
+			blocks += up(n)
+		}
+	}
+	return blocks
+}
+
+// Tokens is the size that vLLM logs ("GPU KV cache size"): up to 0.19 that of one group's share of the blocks, since 0.23 as
+// many requests of maxLen tokens as fit, in tokens.
+func (k KVPool) Tokens(blocks, maxLen, inFlight int64, version [2]int) int64 {
+	if version[0] == 0 && version[1] < 20 {
+		smallest := k.Groups[0].Block
+		for _, g := range k.Groups {
+			smallest = min(smallest, g.Block)
+		}
+		return blocks / int64(len(k.Groups)) * smallest
+	}
+	return int64(float64(blocks) / float64(k.RequestBlocks(maxLen, inFlight)) * float64(maxLen))
+}

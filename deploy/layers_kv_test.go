@@ -1,0 +1,109 @@
+package deploy
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+)
+
+// TestKVPoolMeetsLogs lays out the caches of servers whose start-up logs are public: Qwen3.6-35B-A3B of vLLM 0.24.0
+// (noonghunna/club-3090 #612 and #652, fp8 cache, 5.98 and 6.01 GiB) and Qwen3.5-27B of 0.19.0 (vllm-project/vllm #40691).
+func TestKVPoolMeetsLogs(t *testing.T) {
+	for _, c := range []struct {
+		model, kv     string
+		gib           float64
+		blocks        int64 // where the log counts them
+		version       [2]int
+		maxLen        int64
+		block, perReq int64
+		tokens, slack int64
+	}{
+		{"Qwen--Qwen3.5-35B-A3B", "fp8", 5.98, 0, [2]int{0, 24}, 131072, 2096, 69, 567978, 0},
+		{"Qwen--Qwen3.5-35B-A3B", "fp8", 6.01, 0, [2]int{0, 24}, 131072, 2096, 69, 569878, 0},
+		{"Qwen--Qwen3.5-27B", "auto", 0, 1487, [2]int{0, 19}, 32768, 784, 0, 290864, 0},
+	} {
+		d, err := ReadDecoderFile(filepath.Join(repo.Shared(t, "data", "models_hf"), c.model+"_config.json"), ModelOptions{KVCacheDType: c.kv})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool, ok := d.KVPool(Parallel{TP: 1, PP: 1, DP: 1}, DefaultBlockSize)
+		if !ok || len(pool.Groups) != 4 || pool.Groups[0].Block != c.block {
+			t.Fatalf("%s: got %+v, want 4 groups of blocks of %d", c.model, pool, c.block)
+		}
+		blocks := c.blocks
+		if blocks == 0 {
+			blocks = pool.Blocks(c.gib * gib)
+		}
+		if n := pool.RequestBlocks(c.maxLen, 1); c.perReq > 0 && n != c.perReq {
+			t.Errorf("%s: got %d blocks a request, want %d", c.model, n, c.perReq)
+		}
+		if n := pool.Tokens(blocks, c.maxLen, 1, c.version); n != c.tokens {
+			t.Errorf("%s: got %d tokens of %d blocks, want %d as logged", c.model, n, blocks, c.tokens)
+		}
+	}
+}
+
+// TestKVPoolGroups counts the groups of models that mix kinds of layers.
+func TestKVPoolGroups(t *testing.T) {
+	for model, want := range map[string]struct {
+		groups int
+		block  int64 // tokens of a block of the last group
+	}{"openai--gpt-oss-120b": {2, 16}, "google--gemma-4-26B-A4B": {6, 16}, "Qwen--Qwen3.5-397B-A17B": {4, 2096},
+		"deepseek-ai--DeepSeek-V3.2": {1, 16}, "Qwen--Qwen3-8B": {1, 16}, "meta-llama--Llama-4-Scout-17B-16E-Instruct": {4, 16}} {
+		d, err := ReadDecoderFile(filepath.Join(repo.Shared(t, "data", "models_hf"), model+"_config.json"), ModelOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool, ok := d.KVPool(Parallel{TP: 1, PP: 1, DP: 1}, DefaultBlockSize)
+		if last := len(pool.Groups) - 1; !ok || last+1 != want.groups || pool.Groups[last].Block != want.block {
+			t.Errorf("%s: got %+v, want %d groups, the last of blocks of %d", model, pool, want.groups, want.block)
+		}
+	}
+}
+
+// TestShardsHoldWholeBlocks: vLLM does not load a checkpoint whose blocks of scales a tensor-parallel size would split.
+func TestShardsHoldWholeBlocks(t *testing.T) {
+	config := `{"model_type":"qwen3_moe","num_hidden_layers":94,"hidden_size":4096,"num_attention_heads":64,"num_key_value_heads":4,"head_dim":128,
+		"intermediate_size":12288,"moe_intermediate_size":1536,"num_experts":128,"num_experts_per_tok":8,"vocab_size":151936,
+		"torch_dtype":"bfloat16","quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`
+	d, err := ReadDecoder([]byte(config), nil, "config.json", ModelOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		p     Parallel
+		loads bool
+	}{{Parallel{TP: 4, PP: 1, DP: 1}, true}, {Parallel{TP: 8, PP: 1, DP: 1}, false}, {Parallel{TP: 8, PP: 1, DP: 1, Experts: true}, true},
+		{Parallel{TP: 4, PP: 1, DP: 2}, false}, {Parallel{TP: 3, PP: 1, DP: 1}, false}, {Parallel{TP: 1, PP: 95, DP: 1}, false}} {
+		if err := d.Loads(c.p); (err == nil) != c.loads {
+			t.Errorf("%+v: got %v, want loads %v", c.p, err, c.loads)
+		}
+	}
+	m, err := LoadModel(strings.NewReader(config), "config.json", ModelOptions{})
+	dep := Deployment{Model: m, TP: 8, PP: 1, DP: 1}
+	if err != nil || dep.CheckSupported() == nil {
+		t.Errorf("got %v, %v at tp 8, want a refusal", err, dep.CheckSupported())
+	}
+}
+
+// TestPlacement weighs a GPU of a tensor-parallel group against formulas worked out by hand.
+func TestPlacement(t *testing.T) {
+	d, err := ReadDecoder([]byte(llamaWith(`"vocab_size":100`)), nil, "config.json", ModelOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const h, kv, width, norms = 4096, 1024, 14336, 2 * 4096
+	layer := func(t, kvShare float64) float64 { return (2*h*h+3*h*width)/t + 2*h*kv*kvShare + norms }
+	for _, c := range []struct {
+		p    Parallel
+		want float64
+	}{{Parallel{TP: 1, PP: 1, DP: 1}, 32*layer(1, 1) + 2*128*h + h}, {Parallel{TP: 4, PP: 1, DP: 1}, 32*layer(4, 0.25) + 2*128*h/4 + h},
+		{Parallel{TP: 16, PP: 1, DP: 1}, 32*layer(16, 0.125) + 2*128*h/16 + h}, {Parallel{TP: 1, PP: 3, DP: 1}, 11*layer(1, 1) + 128*h}} {
+		if got := d.WeightBytesPerGPU(c.p) / 2; math.Abs(got-c.want) > 1e-9*c.want {
+			t.Errorf("%+v: got %.0f parameters a GPU, want %.0f", c.p, got, c.want)
+		}
+	}
+}
