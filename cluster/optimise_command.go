@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -111,7 +110,7 @@ func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 // loggedCalls are those of an earlier search, and the bytes they take: a last line
 // that was cut off is left.
 func loggedCalls(path string) (out []loggedCall, whole int64, err error) {
-	text, err := os.ReadFile(path)
+	text, err := files.ReadAll(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}

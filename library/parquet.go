@@ -3,10 +3,10 @@ package library
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -78,7 +78,7 @@ type tableRow[T any] interface {
 // readTable reads a Parquet file whose rows are of some operations and whose every latency
 // is a positive number of ms. The input is called name.
 func readTable[T any, P tableRow[T]](path, name string, ops []string) ([]T, coeff.Input, error) {
-	data, err := os.ReadFile(path)
+	data, err := files.ReadAll(path)
 	if err != nil {
 		return nil, coeff.Input{}, err
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/sim"
@@ -42,7 +42,7 @@ var pointColumns = []string{"id", "model", "system", "weights", "tp", "input_tok
 // beside it models/<name>/config.json of every model in it. Codes: bad_points,
 // and those of deploy.LoadModel.
 func readPoints(path string) ([]point, coeff.Input, error) {
-	data, err := os.ReadFile(path)
+	data, err := files.ReadAll(path)
 	if err != nil {
 		return nil, coeff.Input{}, err
 	}
@@ -136,7 +136,7 @@ func (p *point) deployment(dir string, models map[string]deploy.Model) (*deploy.
 	if !ok {
 		name := strings.ToLower(filepath.Base(p.Model))
 		file := filepath.Join(dir, "models", name, "config.json")
-		f, err := os.Open(file)
+		f, err := files.Open(file, false)
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -203,7 +202,7 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 // the profile of its load generator (GuideLLM's profile.yaml) says; 0 without one.
 func sharedTokens(dir string) (int64, error) {
 	path := filepath.Join(dir, "profile.yaml")
-	text, err := os.ReadFile(path)
+	text, err := files.ReadAll(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}

@@ -130,7 +130,7 @@ func Load(dir, hardware string) (*Tables, error) {
 // readSheet takes what the rules need from <gpu>.yaml.
 func (t *Tables) readSheet() error {
 	path := filepath.Join(t.dir, t.GPU+".yaml")
-	data, err := os.ReadFile(path)
+	data, err := files.ReadAll(path)
 	if err != nil {
 		return err
 	}

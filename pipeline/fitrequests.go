@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -450,7 +450,7 @@ func (f *requestFit) prior() (*learn.Prior, error) {
 		}
 		return learn.Roofline(), nil
 	}
-	r, err := os.Open(f.o.Prior)
+	r, err := files.Open(f.o.Prior, false)
 	if err != nil {
 		return nil, trace.Errorf(rows.BadOption, "--prior: got %q, want roofline, library or a coefficient file (%v)", f.o.Prior, err)
 	}

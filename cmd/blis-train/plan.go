@@ -158,14 +158,18 @@ func shareOf(list, share string) ([]string, error) {
 	}
 	var ids []string
 	for ; ; i += n {
-		text, err := os.ReadFile(filepath.Join(list, strconv.Itoa(i)))
+		text, err := files.ReadAll(filepath.Join(list, strconv.Itoa(i)))
 		if errors.Is(err, fs.ErrNotExist) {
 			return ids, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, strings.TrimSpace(string(text)))
+		id := strings.TrimSpace(string(text))
+		if err := shard.CheckID(id); err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(list, strconv.Itoa(i)), err)
+		}
+		ids = append(ids, id)
 	}
 }
 

@@ -455,3 +455,112 @@ func (s *processes) full(t *testing.T, in, one, out string) {
 	s.finish(t, job, 2)
 	sameAs(t, "disk was full", filepath.Join(job, "out"), one)
 }
+
+// killable are calls of run that differ in what they read, learn and write.
+var killable = [][]string{{}, {"--bootstraps", "60"}, {"--exclude", "a100*"}, {"--prior", "zero", "--figures", "OUT/figures"},
+	{"--gate", "beta_mape=0.5"}, {"--set", "vllm.max_num_seqs=128"}}
+
+// killed kills calls of run at random moments, and after each goes on, with the same options or
+// with others: what stands there in the end is, file by file, what a call that nobody killed writes.
+func (s *processes) killed(t *testing.T, in string, times int, options [][]string) {
+	t.Helper()
+	out := t.TempDir()
+	whole, clean := time.Duration(0), make([]map[string]string, len(options))
+	call := func(dir string, k int, die time.Duration) bool {
+		args := []string{"run", in, "-o", dir, "-q", "--bootstraps", "50"}
+		for _, o := range options[k] {
+			args = append(args, strings.ReplaceAll(o, "OUT", dir))
+		}
+		_, killed, err := s.call(die, args...)
+		if err != nil {
+			t.Fatalf("killed before: %v", err)
+		}
+		return killed
+	}
+	for k := range options {
+		dir, start := filepath.Join(out, strconv.Itoa(k)), time.Now()
+		call(dir, k, 0)
+		whole, clean[k] = max(whole, time.Since(start)), filesOf(t, dir)
+	}
+	dir, died := filepath.Join(out, "killed"), 0
+	for i := range times {
+		if call(dir, s.rng.IntN(len(options)), 1+time.Duration(s.rng.Int64N(int64(whole)))) {
+			died++
+		}
+		k := s.rng.IntN(len(options))
+		call(dir, k, 0)
+		got := filesOf(t, dir)
+		for name, text := range clean[k] {
+			if got[name] != text {
+				t.Errorf("kill %d, options %v: %s differs from that of a call that nobody killed", i, options[k], name)
+			}
+		}
+		for name := range got {
+			if _, there := clean[k][name]; !there && !strings.HasPrefix(name, "figures/") { // of other options
+				t.Errorf("kill %d, options %v: %s is left over", i, options[k], name)
+			}
+		}
+		if i%10 == 9 { // a folder of its own from time to time
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Logf("%d of %d calls were killed", died, times)
+	if died < times/4 {
+		t.Errorf("%d of %d calls were killed: too few to say anything", died, times)
+	}
+}
+
+// filesOf are the files below a folder but the cache, which has times in it.
+func filesOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == ".extract-cache.json" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all[strings.TrimPrefix(path, dir+"/")] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestKilledRunsGoOn is TestEvalKills on a short recording.
+func TestKilledRunsGoOn(t *testing.T) {
+	s := &processes{exe: filepath.Join(t.TempDir(), "blis-train"), rng: rand.New(rand.NewPCG(36, 1))}
+	self, err := os.Executable()
+	if err == nil {
+		err = os.Symlink(self, s.exe)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.killed(t, filepath.Join(repo.Root(t), "testdata", "traces", "smoke"), 5, killable[:2])
+}
+
+// TestEvalKills kills two hundred calls of run, and plans at twenty points: plan goes on too.
+func TestEvalKills(t *testing.T) {
+	s := newProcesses(t)
+	in := filepath.Join(repo.Root(t), "testdata", "traces", "demo")
+	s.killed(t, in, 200, killable)
+	start, job := time.Now(), filepath.Join(t.TempDir(), "job")
+	s.must(t, "plan", in, "-o", job, "-q", "--part-bytes", "1048576")
+	whole, want := time.Since(start), filesOf(t, job)
+	for k := range 20 {
+		job := filepath.Join(t.TempDir(), "job")
+		if _, _, err := s.call(whole*time.Duration(k+1)/20, "plan", in, "-o", job, "-q", "--part-bytes", "1048576"); err != nil {
+			t.Fatal(err)
+		}
+		s.must(t, "plan", in, "-o", job, "-q", "--part-bytes", "1048576")
+		for name, text := range filesOf(t, job) {
+			if !strings.Contains(name, ".tmp") && want[name] != text {
+				t.Errorf("plan killed: %s differs", name)
+			}
+		}
+	}
+}

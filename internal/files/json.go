@@ -3,7 +3,6 @@ package files
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 )
 
 // WriteJSON writes a value for ReadJSON to read, on one line.
@@ -15,9 +14,9 @@ func WriteJSON(name string, v any) error {
 	return Write(name, text)
 }
 
-// ReadJSON reads what WriteJSON wrote: a file of our own, whose size nobody bounds.
+// ReadJSON reads what WriteJSON wrote.
 func ReadJSON(name string, v any) error {
-	text, err := os.ReadFile(name)
+	text, err := ReadAll(name)
 	if err != nil {
 		return err
 	}

@@ -149,6 +149,12 @@ func Hash(name string) (size int64, sum string, err error) {
 	return size, hex.EncodeToString(h.Sum(nil)), err
 }
 
+// MaxInput is far above any document, table of kernels or workload, bytes.
+const MaxInput = 4 << 30
+
+// ReadAll is Read of a file that nobody meant to be a pipe, of at most MaxInput.
+func ReadAll(name string) ([]byte, error) { return Read(name, MaxInput, false) }
+
 // Read reads a regular file of at most the given size. Codes: those of Open,
 // file_too_large.
 func Read(name string, most int64, special bool) ([]byte, error) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -56,7 +57,7 @@ func program() string {
 
 // loadCache reads the cache of an output folder; nil without one.
 func loadCache(out string) *cache {
-	b, err := os.ReadFile(filepath.Join(out, cacheName))
+	b, err := files.ReadAll(filepath.Join(out, cacheName))
 	if err != nil {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
@@ -129,7 +130,7 @@ func faultCases(t *testing.T) []faultCase {
 			otlpFramed(otlpCompress([]byte(otlpRequest(1))))...), options: small, keeps: "1",
 			drops: map[string]int64{"over_limit": 1}, place: "traces:1", says: "--max-line"},
 		{name: "stream above --max-expansion", dump: otlpCompress(append([]byte(all), strings.Repeat(spaces+"\n", 40)...)),
-			options: func(o *Options) { o.MaxExpansion, o.free = 50, 1<<20 }, keeps: "1 2 3 4", drops: map[string]int64{"over_limit": 1},
+			options: func(o *Options) { o.MaxExpansion, o.free = 50, 1<<20 }, errors: files.TooLarge,
 			says: "--max-expansion"},
 		{name: "zstd window of 2 GiB", dump: []byte("\x28\xb5\x2f\xfd\x00\xa8\x19\x00\x00{}\n"), errors: codeNoInput, says: "traces"},
 		{name: "length of 2 GiB", dump: append(protoMessages(goodLines(2)), 0x7f, 0xff, 0xff, 0xff, 0x0a), keeps: "1 2", drops: unreadable,

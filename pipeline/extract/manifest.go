@@ -31,7 +31,7 @@ type manifest struct {
 // nothing in the folder is ours.
 func readManifest(dir string) manifest {
 	var m manifest
-	b, err := os.ReadFile(filepath.Join(dir, manifestName))
+	b, err := files.ReadAll(filepath.Join(dir, manifestName))
 	if err == nil && json.Unmarshal(b, &m) != nil {
 		return manifest{}
 	}

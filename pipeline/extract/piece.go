@@ -34,7 +34,7 @@ type Piece struct {
 // Files of a piece that is done.
 const (
 	partFile = "part"     // what Store of package source wrote
-	sumFile  = "sum.json" // a JSON string
+	SumFile  = "sum.json" // a JSON string
 )
 
 // cut lists the pieces of the inputs that are read in parts of so many bytes: of each its
@@ -89,7 +89,7 @@ func (p *Piece) Do(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		return files.Write(filepath.Join(o.Out, sumFile), text)
+		return files.Write(filepath.Join(o.Out, SumFile), text)
 	}
 	f, err := os.Create(filepath.Join(o.Out, partFile))
 	if err != nil {
@@ -126,7 +126,7 @@ func Gather(pieces []Piece, folders []string, path func(folder string) string) (
 			continue
 		}
 		s := Stored{Kind: p.Kind, Name: p.Name, Bytes: p.Bytes}
-		text, err := os.ReadFile(filepath.Join(path(folders[i]), sumFile))
+		text, err := files.ReadAll(filepath.Join(path(folders[i]), SumFile))
 		if err == nil {
 			err = json.Unmarshal(text, &s.Sum)
 		}

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -35,7 +35,7 @@ func priorSets(o *Options) (func(*deploy.Deployment) (*coeff.Set, error), error)
 			return set, err
 		}, nil
 	}
-	r, err := os.Open(o.Prior)
+	r, err := files.Open(o.Prior, false)
 	if err != nil {
 		return nil, trace.Errorf(rows.BadOption, "--prior: got %q, want zero, roofline, library or a coefficient file (%v)", o.Prior, err)
 	}

@@ -85,7 +85,7 @@ var ownNames = map[string]bool{
 }
 
 // MaxInput is far above any document or workload file, bytes.
-const MaxInput = 4 << 30
+const MaxInput = files.MaxInput
 
 // ownFolders are those of ownNames that are folders; the others are files.
 var ownFolders = []string{"tables", "rows", "figures", TasksDir}

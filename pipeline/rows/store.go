@@ -38,7 +38,7 @@ func (w *TableWriter) Close() error { return w.file.Close() }
 
 // RestoreTables reads the tables of a file, n of them.
 func RestoreTables(path string, use func(i int, t *Table)) (n int, err error) {
-	f, err := os.Open(path)
+	f, err := files.Open(path, false)
 	if err != nil {
 		return 0, err
 	}

@@ -100,6 +100,9 @@ func (c *collection) documents(ctx context.Context) (*pipeline.RunResult, error)
 	if err := c.judge(&in, made); err != nil {
 		return got, err
 	}
+	if err := c.job.Verify(c.folders); err != nil { // the tables, which stand in dir/out by now
+		return got, err
+	}
 	c.o.Tell(got.Extract)
 	if err := pipeline.WriteFit(ctx, got.Fit, c.o.Fit); err != nil {
 		return got, err
@@ -155,6 +158,9 @@ func (c *collection) parse() error {
 	var folders []string
 	for _, r := range s.Receipts {
 		folders = append(folders, r.Folder)
+	}
+	if err := c.job.Verify(folders, extract.SumFile); err != nil {
+		return err
 	}
 	stored := make([][]extract.Stored, len(c.plan.Runs))
 	for i, run := range c.plan.Runs {

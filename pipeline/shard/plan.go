@@ -1,11 +1,11 @@
 package shard
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -91,16 +91,22 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 			return nil, err
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, planFile)); !errors.Is(err, fs.ErrNotExist) {
-		return nil, &option.Misuse{Msg: fmt.Sprintf("%s: got a folder with a plan, want another one", dir),
-			Hint: "blis-train collect " + dir + " goes on with that plan"}
-	}
 	for i := range runs {
 		run, err := runs[i].Plan(partBytes)
 		if err != nil {
 			return nil, err
 		}
 		p.Runs, p.Bytes = append(p.Runs, *run), p.Bytes+run.Bytes()
+	}
+	text, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return nil, err
+	}
+	text = append(text, '\n')
+	path := filepath.Join(dir, planFile)
+	if old, err := files.ReadAll(path); !errors.Is(err, fs.ErrNotExist) && !bytes.Equal(old, text) { // the same one was perhaps not told of
+		return nil, &option.Misuse{Msg: fmt.Sprintf("%s: got a folder with another plan, want a new one", dir),
+			Hint: "blis-train collect " + dir + " goes on with that plan"}
 	}
 	job := Job{Dir: dir}
 	if p.isCut() {
@@ -111,11 +117,7 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.MarshalIndent(p, "", " ")
-	if err != nil {
-		return nil, err
-	}
-	return p, files.Write(filepath.Join(dir, planFile), append(text, '\n'))
+	return p, files.Write(path, text)
 }
 
 // planOf is the plan of a run without its inputs; it has the options as they were given.

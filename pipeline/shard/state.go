@@ -118,6 +118,13 @@ func (j Job) receipt(name string) (*Receipt, error) {
 	if want, err := r.name(); err != nil || want+".json" != name {
 		return nil, fmt.Errorf("got the text of %s.json: the file was changed", want)
 	}
+	isOurs := CheckID(r.Task) == nil && strings.HasPrefix(r.Folder, r.Task+"-") && filepath.IsLocal(r.Folder) && !strings.Contains(r.Folder, "/")
+	for _, f := range r.Files {
+		isOurs = isOurs && filepath.IsLocal(filepath.FromSlash(f.Name))
+	}
+	if !isOurs {
+		return nil, fmt.Errorf("got files of %q, want those below its folder of %s", r.Folder, dataDir)
+	}
 	return r, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -80,15 +81,45 @@ func (j Job) Offer(pass string, tasks []Task) error {
 	for i := range tasks {
 		list[i] = listed{tasks[i].ID(), tasks[i].Name}
 	}
-	if old, err := j.list(pass); err == nil && slices.Equal(old, list) {
-		return nil
+	there, err := names(j.path(tasksDir))
+	if err != nil {
+		return err
 	}
+	old, err := j.list(pass)
+	isOld := err == nil && slices.Equal(old, list)
 	for i := range tasks {
+		if isOld && there[list[i].ID+".json"] {
+			continue
+		}
 		if err := files.Write(j.path(tasksDir, list[i].ID+".json"), tasks[i].text()); err != nil {
 			return err
 		}
 	}
+	if isOld {
+		return nil
+	}
 	return j.write(passesDir, pass, list)
+}
+
+// names are those in a folder.
+func names(dir string) (map[string]bool, error) {
+	entries, err := os.ReadDir(dir)
+	all := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		all[e.Name()] = true
+	}
+	return all, err
+}
+
+// taskID is what scripts hand to programs, and paths are made of: a pass and a hash, or its beginning.
+var taskID = regexp.MustCompile(`^[a-z]+(-[0-9a-f]{0,16})?$`)
+
+// CheckID refuses what is no id of a task and no beginning of one. Code: task_failed.
+func CheckID(id string) error {
+	if taskID.MatchString(id) {
+		return nil
+	}
+	return trace.Errorf(codeTaskFailed, "got %q, want the id of a task, as tables-0a1b2c3d4e5f6071", id)
 }
 
 // listed is a task in the list of its pass.
@@ -108,6 +139,9 @@ func (j Job) write(dir, name string, doc any) error {
 
 // Task reads the task with an id, or with the only id that begins so.
 func (j Job) Task(id string) (*Task, error) {
+	if err := CheckID(id); err != nil {
+		return nil, err
+	}
 	text, err := files.Read(j.path(tasksDir, id+".json"), maxText, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		whole, err := j.complete(id)
@@ -157,6 +191,11 @@ func (j Job) list(pass string) ([]listed, error) {
 	var list []listed
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, fmt.Errorf("%s: %w", j.path(passesDir, pass+".json"), err)
+	}
+	for _, t := range list {
+		if err := CheckID(t.ID); err != nil {
+			return nil, fmt.Errorf("%s: %w", j.path(passesDir, pass+".json"), err)
+		}
 	}
 	return list, nil
 }

@@ -154,6 +154,9 @@ func Open[T any](dir, name string) (*Cursor[T], error) {
 
 // OpenFile opens one table file; the extension says the format.
 func OpenFile[T any](path string) (*Cursor[T], error) {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // opening a pipe may wait for ever
+		return nil, trace.Errorf(CodeDamaged, "%s: got no file, want a table", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -54,7 +55,7 @@ func (r *reader) next(buf *[]byte) (*batch, error) {
 		switch g := AsGap(err); {
 		case g != nil:
 			r.push(r.gap(g))
-		case err != nil && err != io.EOF && r.src.form == formStored:
+		case err != nil && err != io.EOF && (r.src.form == formStored || trace.CodeOf(err) == files.TooLarge):
 			return nil, err
 		case err != nil:
 			r.end(err)

@@ -178,7 +178,7 @@ func (g *expansionGuard) Read(p []byte) (int, error) {
 	n, err := g.r.Read(p)
 	g.s.out += int64(n)
 	if l := g.s.Limits; g.s.out > l.Free && g.s.out/max(1, g.s.raw.n) > l.MaxExpansion {
-		return 0, g.s.Errorf(CodeOverLimit, "expands to more than %d MB and %d times its size (--max-expansion)", l.Free/1e6, l.MaxExpansion)
+		return 0, g.s.Errorf(files.TooLarge, "expands to more than %d MB and %d times its size (--max-expansion)", l.Free/1e6, l.MaxExpansion)
 	}
 	if err == io.ErrUnexpectedEOF { // not to be taken for the end of a short read
 		err = errCut
