@@ -28,7 +28,7 @@ func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
 // What happens at the edge of every command: signals and our own mistakes.
 
 // patience is how long a command has to end by itself once it was interrupted.
-const patience = 1500 * time.Millisecond
+const patience = time.Second
 
 // interruptible ends the context at the first interrupt, and the process at the second or
 // when its patience is at an end. stop gives the signals back.

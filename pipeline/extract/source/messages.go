@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -64,20 +65,36 @@ func (r *messages) next(buf *[]byte) (*batch, error) {
 	return b, nil
 }
 
+// smallMessage is a length that is believed before the bytes are there.
+const smallMessage = 1 << 16
+
+// cut is the fault of a message that the stream ends in.
+func (r *messages) cut(have, want int64) *fault {
+	return &fault{code: CodeUnreadable, bytes: have + 4, isLast: true,
+		msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
+}
+
 // message appends the next message of want bytes to dst. The length is never
 // trusted for an allocation.
 func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	if want > r.src.Limits.MaxLine {
 		have, err := io.CopyN(io.Discard, r.src.R, want)
 		if err == io.EOF {
-			return dst, &fault{code: CodeUnreadable, bytes: have + 4, isLast: true,
-				msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
+			return dst, r.cut(have, want)
 		}
 		if err != nil {
 			return dst, err
 		}
 		return dst, &fault{code: CodeOverLimit, bytes: want + 4,
 			msg: fmt.Sprintf("message of %d bytes, want at most %d (--max-line)", want, r.src.Limits.MaxLine)}
+	}
+	if have := len(dst); want <= smallMessage && r.src.form == formProto {
+		dst = slices.Grow(dst, int(want))[:have+int(want)]
+		n, err := io.ReadFull(r.src.R, dst[have:])
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return dst[:have], r.cut(int64(n), want)
+		}
+		return dst[:have+n], err
 	}
 	if want > longBytes {
 		r.long()
@@ -88,8 +105,7 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	}
 	have, err := io.CopyN(buf, r.src.R, want)
 	if err == io.EOF {
-		return dst, &fault{code: CodeUnreadable, bytes: have + 4, isLast: true,
-			msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
+		return dst, r.cut(have, want)
 	}
 	if err != nil {
 		return dst, err
