@@ -118,7 +118,8 @@ func (j Job) receipt(name string) (*Receipt, error) {
 	if want, err := r.name(); err != nil || want+".json" != name {
 		return nil, fmt.Errorf("got the text of %s.json: the file was changed", want)
 	}
-	isOurs := CheckID(r.Task) == nil && strings.HasPrefix(r.Folder, r.Task+"-") && filepath.IsLocal(r.Folder) && !strings.Contains(r.Folder, "/")
+	hash, isOurs := strings.CutPrefix(r.Folder, r.Task+"-")
+	isOurs = isOurs && CheckID(r.Task) == nil && filepath.Base(hash) == hash && filepath.IsLocal(r.Folder)
 	for _, f := range r.Files {
 		isOurs = isOurs && filepath.IsLocal(filepath.FromSlash(f.Name))
 	}
