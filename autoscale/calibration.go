@@ -50,6 +50,9 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 		by += " (" + r.Note + ")"
 	}
 	side := export.NewSidecar(&q.Header, in, string(f), o.Command, by)
+	if said, _ := q.VerdictOf(o.Config); said != "" {
+		side.Verdict = said
+	}
 	side.SpecVersion, side.Warnings = result.TextOrNull(q.Flavour), append(side.Warnings, warnings...)
 	for i := range q.Servers {
 		s := &q.Servers[i]

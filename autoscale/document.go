@@ -52,14 +52,15 @@ type QueueServer struct {
 	// is none, for Reason.
 	Physical  []queueParameter `json:"physical"`
 	Effective []queueParameter `json:"effective"`
-	Steps     *result.Errors   `json:"step_errors"` // of the physical parameters, on the step hold-out
-	Reason    string           `json:"reason"`      // why there are no effective parameters; empty when there are
-	Windows   queueAccount     `json:"windows"`     // read = kept + dropped
-	Scores    []queueScore     `json:"scores"`      // by estimator, on training and hold-out windows
-	Identify  *queueIdentify   `json:"identify"`    // what the windows can tell apart
-	Objective *queueObjective  `json:"objective"`   // of the batch fit, found twice
-	Tracks    []queueTrack     `json:"tracks"`      // queue fit --track
-	Sizing    *QueueSizing     `json:"sizing"`      // queue size
+	Steps     *result.Errors   `json:"step_errors"`       // of the physical parameters, on the step hold-out
+	Reason    string           `json:"reason"`            // why there are no effective parameters; empty when there are
+	Windows   queueAccount     `json:"windows"`           // read = kept + dropped
+	Scores    []queueScore     `json:"scores"`            // by estimator, on training and hold-out windows
+	Verdict   *QueueVerdict    `json:"verdict,omitempty"` // null without parameters
+	Identify  *queueIdentify   `json:"identify"`          // what the windows can tell apart
+	Objective *queueObjective  `json:"objective"`         // of the batch fit, found twice
+	Tracks    []queueTrack     `json:"tracks"`            // queue fit --track
+	Sizing    *QueueSizing     `json:"sizing"`            // queue size
 	Findings  []trace.Finding  `json:"findings"`
 	Noise     *queueNoise      `json:"noise"` // of a window, and from window to window
 	// Points are the windows that tell the parameters apart best, best first.

@@ -69,6 +69,7 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	f.Doc.Covar = all.Cov
 	f.Doc.Points = f.points(o.Flavour)
 	f.score(o, opt)
+	f.Doc.Verdict = f.verdict()
 	return f, nil
 }
 

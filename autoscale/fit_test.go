@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -318,6 +319,56 @@ func TestSteadyState(t *testing.T) {
 			p.ITLMs, 100*itl)
 		if !(math.Abs(ttft) <= 0.15 && math.Abs(itl) <= 0.10) {
 			t.Errorf("load %.2f: TTFT %+.1f %%, ITL %+.1f %%, want within 15 and 10 %%", p.LoadFrac, 100*ttft, 100*itl)
+		}
+	}
+}
+
+// TestVerdictOfCalibrations: parameters are handed on when a hold-out within the fitted loads bears them out, refused after an
+// overload stage, and not judged without a hold-out.
+func TestVerdictOfCalibrations(t *testing.T) {
+	truth := []float64{8, 0.05, 1e-4}
+	windows := func(rates ...float64) (out []window) {
+		for i, r := range rates {
+			w := window{RateRPS: r, Limits: Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
+				Shape: shape{Prompt: 100 + 150*float64(i%4), Output: 60 + 40*float64(i%3)}}
+			ttft, itl, ok := predictWindow(inferno3P, &w, truth, asSized)
+			if !ok {
+				t.Fatalf("no prediction at %g/s", r)
+			}
+			w.TTFTMs, w.ITLMs, w.TTFTSeMs, w.ITLSeMs = ttft, itl, ttft/50, itl/100
+			out = append(out, w)
+		}
+		return out
+	}
+	steady := windows(1, 4, 8, 2, 6, 3, 7, 5, 2, 4, 6, 3)
+	overload := windows(1, 4, 8, 2, 6, 3, 7, 5, 9, 9.5, 9.6, 9.7)
+	for i := 8; i < len(overload); i++ {
+		overload[i].TTFTMs *= 170
+	}
+	for _, c := range []struct {
+		name    string
+		windows []window
+		want    string
+		gates   []string
+	}{
+		{"steady", steady, coeff.VerdictPass, nil},
+		{"overload stage", overload, coeff.VerdictFail, []string{"hold_out_ttft_wape", "hold_out_load_outside_fitted"}},
+		{"eight windows", steady[:8], coeff.VerdictInsufficient, nil},
+	} {
+		o := DefaultOptions()
+		o.Flavour = inferno3P
+		f, err := calibrate(&Server{ID: "s", Windows: c.windows}, &o)
+		if err != nil || f.Doc.Verdict == nil {
+			t.Fatalf("%s: %v, %s", c.name, err, f.Doc.Reason)
+		}
+		got, why := (&Queue{Servers: []QueueServer{f.Doc}}).VerdictOf("")
+		if got != c.want {
+			t.Errorf("%s: got %s (%v), want %s", c.name, got, why, c.want)
+		}
+		for _, name := range c.gates {
+			if !strings.Contains(strings.Join(why, "; "), name) {
+				t.Errorf("%s: %v does not name %s", c.name, why, name)
+			}
 		}
 	}
 }

@@ -54,6 +54,8 @@ func (r *Result) Totals() *sim.Result {
 		sum.Preemptions += e.Preemptions
 		sum.HitTokens += e.HitTokens
 		sum.LookedUpTokens += e.LookedUpTokens
+		sum.HitBlocks += e.HitBlocks
+		sum.NewBlocks += e.NewBlocks
 		sum.StoredBlocks += e.StoredBlocks
 		sum.LoadedBlocks += e.LoadedBlocks
 		sum.ClippedSteps += e.ClippedSteps

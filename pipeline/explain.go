@@ -61,16 +61,22 @@ func ExplainStep(out string, run *result.ExtractRun, step int64, version feature
 
 func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *coeff.Set) (*StepExplanation, error) {
 	gamma, lag := features.DefaultGamma, rows.AssumedLag(steps.Dep)
-	var coefficients []float64
 	if set != nil {
-		gamma, coefficients = set.Gamma, coeff.Values(set.Beta)
+		gamma = set.Gamma
 		if l, known := set.PipelineLag[steps.Run.ID]; known {
 			lag = l.Lag
 		}
 	}
 	in := st.In
 	in.PreemptionEMA = emaAt(steps.Run, st.ID, gamma)
-	e, err := space.ExplainBeta(&in, coefficients)
+	var e *features.Explanation
+	var p *features.Predictor
+	var err error
+	if set != nil {
+		e, p, err = space.ExplainOn(&in, set, steps.Dep)
+	} else {
+		e, err = space.ExplainBeta(&in, nil)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -89,17 +95,6 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 		doc.Members = append(doc.Members, BatchMember{m.CoreID, phase, m.Computed, m.Prompt, m.New})
 	}
 	if set != nil {
-		p := features.BetaPredictor(features.On(set, steps.Dep))
-		x, hits := make([]float64, len(e.Features)), features.Hits(0)
-		for i, f := range e.Features {
-			x[i] = f.Value
-			if f.BoundHit {
-				hits |= 1 << i
-			}
-		}
-		if _, err := p.Predict(x, hits); err != nil {
-			return nil, err
-		}
 		doc.Warnings = append(append(doc.Warnings, p.Warnings()...), set.Outside(steps.Dep)...)
 	}
 	return doc, nil

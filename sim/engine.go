@@ -469,10 +469,13 @@ func (e *Engine) Close() *Result {
 	}
 	for i, v := range e.visits {
 		if v != nil {
+			if v.s != nil {
+				e.forgetGaps(v.s)
+			}
 			e.leave(i, e.now)
 		}
 	}
-	e.out.Steps = e.step
+	e.out.Steps, e.out.HitBlocks, e.out.NewBlocks = e.step, e.pool.Hits, e.pool.Misses
 	e.out.EndUs = max(e.now, e.last)
 	if n := e.out.ClippedSteps + e.out.ClippedDelays; n > 0 {
 		e.out.Findings = append(e.out.Findings, trace.Findingf(codeClipped,

@@ -19,9 +19,10 @@ type held struct {
 // it is taken again. With UnhashedFirst those without content go to the head, so
 // that cached ones live longer.
 type pool struct {
-	Total, Free int64
-	Gains       int64 // times a block came free or content became findable
-	Caching     bool
+	Total, Free  int64
+	Hits, Misses int64 // blocks that requests were given with content they wanted, and empty ones
+	Gains        int64 // times a block came free or content became findable
+	Caching      bool
 	// UnhashedFirst: freed blocks without content are handed out next (vLLM from 0.24 on).
 	UnhashedFirst bool
 	Removed       func(hash uint64) // told of content that is lost, set before the first Register; nil = nobody listens
@@ -173,6 +174,7 @@ func (p *pool) Share(h *held, hits []int32) {
 	p.equip(h)
 	h.IDs = append(h.IDs, hits...)
 	h.N += int64(len(hits))
+	p.Hits += int64(len(hits))
 	h.Registered += int64(len(hits))
 }
 
@@ -254,6 +256,7 @@ func (p *pool) evict(b int32) {
 
 // Grow gives h blocks until it has want of them. The caller has checked Free.
 func (p *pool) Grow(h *held, want int64) {
+	p.Misses += max(0, want-h.N)
 	if !p.Caching {
 		p.Free -= want - h.N
 		h.N = want

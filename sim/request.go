@@ -109,6 +109,7 @@ type RequestResult struct {
 	OutputTokens  int64 // produced
 	CachedTokens  int64 // prompt tokens served from the prefix cache at first admission
 	Preemptions   int64
+	LengthCapped  bool // cut at max_model_len, before its own end and its max_tokens
 	Starved       bool // waited, or was preempted, because no KV blocks were free
 	Outcome       Outcome
 	Reason        trace.Code // why it was rejected
@@ -235,7 +236,9 @@ type Result struct {
 	PeakRunning     int64
 	PeakWaiting     int64
 	PeakBlocks      int64
-	Gaps            *stat.Histogram // of all token gaps, us; nil without Config.TokenGaps
+	HitBlocks       int64           // KV blocks found in the cache, every admission
+	NewBlocks       int64           // KV blocks taken to be filled: of prompts, outputs and, as BLIS takes one, of a last token
+	Gaps            *stat.Histogram // of the token gaps of finished requests, us; nil without Config.TokenGaps
 	Stopped         bool            // by the caller, before all had left
 	Findings        []trace.Finding
 }

@@ -138,11 +138,22 @@ func (e *Engine) flushGaps() {
 	}
 }
 
+// forgetGaps takes the gaps of a request that does not finish out of those of all.
+func (e *Engine) forgetGaps(s *seq) {
+	for _, us := range s.gaps {
+		e.out.Gaps.Add(float64(us)+e.cfg.TokenUs, -1)
+	}
+}
+
 // stop ends a request that has its last token.
 func (e *Engine) stop(s *seq, step int64) {
 	status := trace.FinishStopped
 	if s.outputs >= s.maxTokens || s.tokens() >= e.maxLen {
 		status = trace.FinishLength
+	}
+	s.res.LengthCapped = s.outputs < min(s.maxTokens, s.req.OutputTokens)
+	if !s.res.LengthCapped && (s.tokens()-1)%e.blockSize == 0 {
+		e.pool.Misses++ // the last token is never computed: BLIS takes its block all the same
 	}
 	if s.status != statusRunning { // its last token arrived after it had been preempted
 		e.unqueue(s)
@@ -156,6 +167,9 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	res.FinishStatus, res.OutputTokens, res.FinishedStep, res.Outcome = finishStatus, s.outputs, step, outcome
 	res.FinishedUs = trace.Some(e.now)
 	res.ITLP50Us, res.ITLP99Us = e.gapQuantiles(s)
+	if outcome != OutcomeFinished {
+		e.forgetGaps(s)
+	}
 	if s.gaps != nil {
 		e.spareGaps, s.gaps = append(e.spareGaps, s.gaps[:0]), nil
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -483,3 +484,67 @@ type stepKeeper struct{ to *[]sim.Member }
 func (k *stepKeeper) Step(v *sim.StepView) { *k.to = append((*k.to)[:0], v.Members...) }
 
 func (k *stepKeeper) Event(*sim.Event) {}
+
+// TestBLISMetrics: keys of simulation.json that BLIS's metrics have too mean the same: an overload with deadlines and shared
+// prefixes, after which every figure of the two differs if its definition does. No request is preempted: BLIS begins those again.
+func TestBLISMetrics(t *testing.T) {
+	blis := repo.BLIS(t)
+	d := blisDeployment()
+	d.Engine.PrefixCaching = true
+	reqs := prefixedWorkload(800, 90)
+	for i := range reqs {
+		reqs[i].ArrivalUs += 2_000_000
+		if i%5 == 0 { // two seconds, or four
+			reqs[i].AbortAtUs, reqs[i].AbortKind = trace.Some(reqs[i].ArrivalUs+2_000_000+int64(i%2)*2_000_000), sim.OutcomeTimedOut
+		}
+	}
+	dir, alpha, beta := t.TempDir(), []float64{1500, 0, 40}, []float64{0.4, 0.1, 1.36, 0.75, 32, 4.4, 126, 0, 0.2, 1.947, 0.75}
+	at := filepath.Join(dir, "metrics.json")
+	args := append(blisArgs(t, dir, d, reqs, alpha, beta), "--metrics-path", at, "--horizon", "9007199254740992")
+	if text, err := exec.Command(blis, args...).CombinedOutput(); err != nil {
+		t.Fatalf("blis: %v\n%s", err, text)
+	}
+	data, err := os.ReadFile(at)
+	must(t, err)
+	var theirs map[string]any
+	must(t, json.Unmarshal(data, &theirs))
+
+	m, err := sim.NewTrainedPhysics(alpha, beta, d)
+	must(t, err)
+	cfg := sim.DefaultConfig(d, nil)
+	cfg.Apply(m.Parts())
+	cfg.EmptyStepUs, cfg.TokenGaps = 1, true
+	res, err := sim.Run(cfg, reqs, nil)
+	must(t, err)
+	c := simulate.NewCollector()
+	for i := range res.Requests {
+		c.Add(&res.Requests[i])
+	}
+	s := c.Close(res)
+	data, err = json.Marshal(s)
+	must(t, err)
+	var ours map[string]any
+	must(t, json.Unmarshal(data, &ours))
+	if s.PreemptionCount > 0 || s.TimedOutRequests < 50 || s.FinishedByMaxTokens < 300 || *s.CompletedTTFTMeanMs == *s.TTFTMeanMs {
+		t.Errorf("the workload shows too little: %+v", s)
+	}
+	compared := 0
+	for key, x := range theirs {
+		want, isNumber := x.(float64)
+		got, have := ours[key].(float64)
+		if !isNumber || !have {
+			if _, known := ours[key]; known {
+				t.Errorf("%s: got %v, BLIS %v", key, ours[key], x)
+			}
+			continue
+		}
+		compared++
+		t.Logf("%-28s ours %12.4f BLIS %12.4f", key, got, want)
+		if math.Abs(got-want) > 0.004*math.Abs(want) {
+			t.Errorf("%s: got %g, BLIS %g", key, got, want)
+		}
+	}
+	if compared < 25 {
+		t.Errorf("%d keys are compared, want 25 and more", compared)
+	}
+}

@@ -116,6 +116,10 @@ func exportQueue(c *cli.Context, con *console, o pipeline.ExportOptions) error {
 	if err != nil {
 		return err
 	}
+	verdict, why := doc.VerdictOf(o.Config)
+	if err := o.Judge("an autoscaler", cmp.Or(o.Config, coeff.ScopeAll), verdict, why); err != nil {
+		return err
+	}
 	out, err := autoscale.Calibration(doc, in, o.Format, o.Options)
 	if err != nil {
 		return err
@@ -149,8 +153,8 @@ func showExport(con *console, path string, got *pipeline.ExportResult) error {
 		rows = append(rows, cells{path + f.Suffix, got.Files[i].Bytes, got.Files[i].SHA256[:12]})
 	}
 	con.table("Exported "+string(got.Format), cells{"file", "bytes", "sha256"}, rows)
-	con.table("How well BLIS's terms hold the model: mean error (that of all time together) of steps; E2E in simulation over the model's",
-		cells{"configuration", "file", "all", "decode", "mixed", "prefill", "E2E by load"}, projectionRows(path, doc.Projections))
+	con.table("How well BLIS's terms hold the model: mean error (that of all time together) of steps; latencies in simulation over the model's",
+		cells{"configuration", "file", "all", "decode", "mixed", "prefill", "TTFT / ITL / E2E by load"}, projectionRows(path, doc.Projections))
 	return con.document(doc)
 }
 
@@ -163,7 +167,7 @@ func projectionRows(path string, all []export.Projected) []cells {
 		}
 		var loads []string
 		for _, l := range p.Loads {
-			loads = append(loads, fmt.Sprintf("%.2f at %.0f %%", l.E2ERatio, 100*l.LoadFrac))
+			loads = append(loads, fmt.Sprintf("%.2f / %.2f / %.2f at %.0f %%", l.TTFTRatio, l.ITLRatio, l.E2ERatio, 100*l.LoadFrac))
 		}
 		rows = append(rows, append(row, strings.Join(loads, ", ")))
 	}

@@ -142,6 +142,9 @@ func showFeatures(con *console, doc *pipeline.StepExplanation) {
 		rs = append(rs, cells{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient), optional(f.ContributionUs, 1, "%.1f"),
 			f.Formula + "\n= " + f.Numbers})
 	}
+	for _, f := range e.Factors {
+		rs = append(rs, cells{"", f.Name, fmt.Sprintf("%.6g", f.Value), "", fmt.Sprintf("%.1f", f.AddedUs), ""})
+	}
 	con.table("features", cells{"slot", "name", "value", "coefficient", "us", "formula"}, rs)
 	con.table("step time", cells{"", "us"}, []cells{
 		{"physical floor W/Bw", micros(e.FloorUs)}, {"predicted", micros(e.PredictionUs)},

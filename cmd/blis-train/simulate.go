@@ -58,12 +58,12 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 		row("TTFT", d.TTFTMeanMs, d.TTFTP50Ms, d.TTFTP90Ms, d.TTFTP95Ms, d.TTFTP99Ms),
 		row("ITL", d.ITLMeanMs, d.ITLP50Ms, d.ITLP90Ms, d.ITLP95Ms, d.ITLP99Ms),
 		row("E2E", d.E2EMeanMs, d.E2EP50Ms, d.E2EP90Ms, d.E2EP95Ms, d.E2EP99Ms),
-		row("queue wait", d.SchedulingMeanMs, d.SchedulingP50Ms, d.SchedulingP90Ms, d.SchedulingP95Ms, d.SchedulingP99Ms),
+		row("queue wait", d.QueueWaitMeanMs, d.QueueWaitP50Ms, d.QueueWaitP90Ms, d.QueueWaitP95Ms, d.QueueWaitP99Ms),
 	})
 	con.table("throughput", cells{"completed", "rejected", "aborted", "timed out", "requests/s", "output tokens/s", "preemptions",
 		"cache hits", "saturated"}, []cells{{
 		d.CompletedRequests, d.RejectedRequests, d.AbortedRequests, d.TimedOutRequests, fmt.Sprintf("%.3f", d.ResponsesPerSec),
-		fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, percent(d.CacheHitRate), d.Saturation.Saturated,
+		fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, percent(d.PromptCacheHitRate), d.Overload.Saturated,
 	}})
 	var classes []cells
 	for _, c := range d.Classes {

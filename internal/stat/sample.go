@@ -234,7 +234,8 @@ func LogNormal(mean, cv2, u float64) float64 {
 // Histogram counts values >= 0 in bins of a fixed relative width of about 0.4 %:
 // quantiles of a stream, no sample kept.
 type Histogram struct {
-	count []int64 // by bin
+	count []int64   // by bin
+	sums  []float64 // of the values in a bin
 	n     int64
 	sum   float64
 	max   float64
@@ -247,10 +248,11 @@ const (
 
 // NewHistogram returns an empty histogram.
 func NewHistogram() *Histogram {
-	return &Histogram{count: make([]int64, binsPerOctave*binOctaves+1)}
+	const bins = binsPerOctave*binOctaves + 1
+	return &Histogram{count: make([]int64, bins), sums: make([]float64, bins)}
 }
 
-// Add counts x (>= 0) w times.
+// Add counts x (>= 0) w times; w < 0 takes back what was counted.
 func (h *Histogram) Add(x float64, w int64) {
 	bin := 0
 	if x > 1 {
@@ -258,6 +260,7 @@ func (h *Histogram) Add(x float64, w int64) {
 	}
 	h.count[bin] += w
 	h.n += w
+	h.sums[bin] += float64(x * float64(w))
 	h.sum += float64(x * float64(w))
 	h.max = math.Max(h.max, x)
 }
@@ -266,6 +269,7 @@ func (h *Histogram) Add(x float64, w int64) {
 func (h *Histogram) Merge(other *Histogram) {
 	for i, w := range other.count {
 		h.count[i] += w
+		h.sums[i] += other.sums[i]
 	}
 	h.n, h.sum, h.max = h.n+other.n, h.sum+other.sum, math.Max(h.max, other.max)
 }
@@ -281,8 +285,8 @@ func (h *Histogram) Mean() float64 {
 	return h.sum / float64(h.n)
 }
 
-// Quantile is the p-quantile within 0.4 %: the geometric middle of the bin that
-// holds it (0 without values).
+// Quantile is the p-quantile within 0.4 %: the mean of the bin that holds it
+// (0 without values).
 func (h *Histogram) Quantile(p float64) float64 {
 	want := int64(math.Ceil(p * float64(h.n)))
 	seen := int64(0)
@@ -291,10 +295,7 @@ func (h *Histogram) Quantile(p float64) float64 {
 		if c == 0 || seen < want {
 			continue
 		}
-		if bin == 0 {
-			return math.Min(1, h.max)
-		}
-		return math.Min(h.max, Exp2((float64(bin-1)+0.5)/binsPerOctave))
+		return math.Min(h.max, h.sums[bin]/float64(c))
 	}
 	return h.max
 }

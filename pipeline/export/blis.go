@@ -345,9 +345,14 @@ func (e *blisEntry) tooFar() []string {
 		}
 	}
 	for _, p := range e.loads {
-		if !(math.Abs(p.E2ERatio-1) <= maxE2E) {
-			out = append(out, fmt.Sprintf("mean E2E %.2f times the model's at %.0f %% load, want within %g %%", p.E2ERatio, 100*p.LoadFrac,
-				100*maxE2E))
+		for _, x := range []struct {
+			name         string
+			ratio, limit float64
+		}{{"TTFT", p.TTFTRatio, maxTTFT}, {"ITL", p.ITLRatio, maxITL}, {"E2E", p.E2ERatio, maxE2E}} {
+			if !(math.Abs(x.ratio-1) <= x.limit) {
+				out = append(out, fmt.Sprintf("mean %s %.2f times the model's at %.0f %% load, want within %g %%", x.name, x.ratio,
+					100*p.LoadFrac, 100*x.limit))
+			}
 		}
 	}
 	return out
@@ -403,12 +408,14 @@ type Projected struct {
 type projectionLimits struct {
 	MAPE float64 `json:"mape"` // all batches
 	Bias float64 `json:"bias"` // any kind of batch, either sign
-	E2E  float64 `json:"e2e"`  // of the ratio from 1, at any load
+	TTFT float64 `json:"ttft"` // of the ratio from 1, at any load
+	ITL  float64 `json:"itl"`
+	E2E  float64 `json:"e2e"`
 }
 
 func (e *blisEntry) projected() Projected {
 	return Projected{Label: e.config.Label, File: e.suffix, Errors: e.errors(), Loads: e.loads,
-		Limits: projectionLimits{MAPE: maxMAPE, Bias: maxBias, E2E: maxE2E}}
+		Limits: projectionLimits{MAPE: maxMAPE, Bias: maxBias, TTFT: maxTTFT, ITL: maxITL, E2E: maxE2E}}
 }
 
 // errors are the projection's, as documents have them.

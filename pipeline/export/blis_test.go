@@ -163,9 +163,19 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		}, PoorProjection, "prefill batches -"},
 		{"E2E off", func(s *Source) {
 			s.Loads = func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
-				return []LoadPoint{{LoadFrac: 0.8, E2ERatio: 0.85}}, nil
+				return []LoadPoint{{LoadFrac: 0.8, TTFTRatio: 0.97, ITLRatio: 0.96, E2ERatio: 0.85}}, nil
 			}
 		}, PoorProjection, "mean E2E 0.85 times the model's at 80 % load"},
+		{"TTFT off", func(s *Source) {
+			s.Loads = func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
+				return []LoadPoint{{LoadFrac: 0.3, TTFTRatio: 1.11, ITLRatio: 1, E2ERatio: 1}}, nil
+			}
+		}, PoorProjection, "mean TTFT 1.11 times the model's at 30 % load, want within 10 %"},
+		{"ITL off", func(s *Source) {
+			s.Loads = func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
+				return []LoadPoint{{LoadFrac: 0.6, TTFTRatio: 1, ITLRatio: 0.94, E2ERatio: 0.97}}, nil
+			}
+		}, PoorProjection, "mean ITL 0.94 times the model's at 60 % load, want within 5 %"},
 		{"nothing to simulate with", func(s *Source) { s.Loads = nil }, NothingToExport, "no coefficients to simulate with"},
 		{"no overhead", func(s *Source) { s.Fit.Alpha = s.Fit.Alpha[:1] }, unlearnedValue, "TTFT lacks the API overhead"},
 		{"a waiting target", func(s *Source) { s.Fit.Alpha[1].Replay = false }, NothingToExport, "may not be added as a delay"},

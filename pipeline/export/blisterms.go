@@ -163,10 +163,14 @@ func (o *Options) Refuse(rs []Refusal, hint string) ([]trace.Finding, error) {
 // LoadPoint is one load at which a format's terms and the model they stand for were simulated in the
 // same traffic.
 type LoadPoint struct {
-	LoadFrac float64 `json:"load_frac"` // of the model's capacity
-	RateRPS  float64 `json:"rate_rps"`
-	E2EMs    float64 `json:"e2e_ms"`    // mean, of the model
-	E2ERatio float64 `json:"e2e_ratio"` // of the terms over it
+	LoadFrac  float64 `json:"load_frac"` // of the model's capacity
+	RateRPS   float64 `json:"rate_rps"`
+	TTFTMs    float64 `json:"ttft_ms"` // means of the model
+	ITLMs     float64 `json:"itl_ms"`  // of requests' means of their gaps
+	E2EMs     float64 `json:"e2e_ms"`
+	TTFTRatio float64 `json:"ttft_ratio"` // of the terms over the model
+	ITLRatio  float64 `json:"itl_ratio"`
+	E2ERatio  float64 `json:"e2e_ratio"`
 }
 
 // comparedLoads are the shares of the capacity at which models are compared.
@@ -194,28 +198,39 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, beta []float64, prompt, 
 	for _, load := range comparedLoads {
 		t.Requests, t.RateRPS = comparedRequests, load*capacity
 		reqs, _ := t.Draw()
-		var ms [2]float64
+		var ms [2][3]float64
 		for i, m := range []sim.Model{ours, theirs} {
-			if ms[i], err = meanE2E(d, m, reqs); err != nil {
+			if ms[i], err = meanLatencies(d, m, reqs); err != nil {
 				return nil, err
 			}
 		}
-		out = append(out, LoadPoint{LoadFrac: load, RateRPS: t.DrawnRate(), E2EMs: ms[0], E2ERatio: ms[1] / ms[0]})
+		a, b := ms[0], ms[1]
+		out = append(out, LoadPoint{LoadFrac: load, RateRPS: t.DrawnRate(), TTFTMs: a[0], ITLMs: a[1], E2EMs: a[2],
+			TTFTRatio: b[0] / a[0], ITLRatio: b[1] / a[1], E2ERatio: b[2] / a[2]})
 	}
 	return out, nil
 }
 
-// meanE2E is the mean time in the engine of the requests that finish, ms.
-func meanE2E(d *deploy.Deployment, m sim.Model, reqs []sim.Request) (float64, error) {
-	var sum, n float64
-	_, err := sim.Stream(sim.DefaultConfig(d, m), reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
-		if us, ok := r.E2EUs(); ok {
-			sum, n = sum+us/1000, n+1
+// meanLatencies are the means of TTFT, ITL (of requests' means) and E2E of the requests that finish, ms.
+func meanLatencies(d *deploy.Deployment, m sim.Model, reqs []sim.Request) (mean [3]float64, err error) {
+	var n [3]float64
+	_, err = sim.Stream(sim.DefaultConfig(d, m), reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
+		if e2e, ok := r.E2EUs(); ok {
+			ttft, has := r.TTFTUs()
+			itl, gaps := r.ITLUs()
+			for i, ok := range []bool{has, gaps, true} {
+				if ok {
+					mean[i], n[i] = mean[i]+[]float64{ttft, itl, e2e}[i]/1000, n[i]+1
+				}
+			}
 		}
 		return true
 	}))
-	if err == nil && n == 0 {
+	if err == nil && n[2] == 0 {
 		err = workload.ErrNothingFinished
 	}
-	return sum / n, err
+	for i := range mean {
+		mean[i] /= n[i]
+	}
+	return mean, err
 }

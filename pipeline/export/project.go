@@ -64,6 +64,8 @@ const (
 	maxMAPE = 0.10  // of all batches: more than twice what the step-time models themselves are off
 	maxBias = 0.075 // of the sum of times of any kind of batch
 	maxE2E  = 0.10  // of mean E2E at any simulated load
+	maxTTFT = 0.10  // the same of mean TTFT
+	maxITL  = 0.05  // and of mean ITL
 )
 
 // Error is how far a projection is from the model, on batches that were not fitted.

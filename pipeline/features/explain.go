@@ -1,5 +1,10 @@
 package features
 
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+)
+
 // Explanation says how one vector came about: inputs, constants, and every
 // slot's formula with its numbers.
 type Explanation struct {
@@ -8,10 +13,19 @@ type Explanation struct {
 	Inputs      []Quantity  `json:"inputs"`
 	Constants   []Quantity  `json:"constants"`
 	Features    []Explained `json:"features"`
-	// PredictionUs is the sum of the contributions; null without coefficients.
+	Factors     []Factor    `json:"factors"` // after the terms; null without a coefficient set
+	// PredictionUs is the sum of the contributions and of what the factors add, at least coeff.MinStepUs: what a
+	// simulation charges. Null without coefficients.
 	PredictionUs *float64 `json:"prediction_us"`
 	// FloorUs is the physical floor of a step (spec#physical-floor); null for alpha.
 	FloorUs *float64 `json:"physical_floor_us"`
+}
+
+// Factor multiplies terms on one deployment.
+type Factor struct {
+	Name    string  `json:"name"`
+	Value   float64 `json:"value"`
+	AddedUs float64 `json:"added_us"` // to the step, by this factor after those before it
 }
 
 // Explained is one slot of an Explanation.
@@ -42,6 +56,33 @@ func (s *Space) ExplainBeta(in *StepInput, coefficients []float64) (*Explanation
 	floor := s.FloorUs(in)
 	e.FloorUs = &floor
 	return e, e.predict(coefficients)
+}
+
+// ExplainOn explains what a set predicts of a step on a deployment: its coefficients with the library's host work
+// there, the prompt factor on the terms of prompt work, the deployment's (else the device's) factor on all of them, and
+// the prediction, with the predictor that made it. Codes: as Beta and Predict.
+func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (*Explanation, *Predictor, error) {
+	e, err := s.ExplainBeta(in, coeff.Values(withHost(set, d).Beta))
+	if err != nil {
+		return nil, nil, err
+	}
+	x, hits, prompts := make([]float64, len(e.Features)), Hits(0), 0.0
+	for i := range e.Features {
+		f := &e.Features[i]
+		if x[i] = f.Value; f.BoundHit {
+			hits |= 1 << i
+		}
+		if s.beta[i].Prompt {
+			prompts += *f.ContributionUs
+		}
+	}
+	prompt, all := promptFactorOn(set, d), factorOn(set, d)
+	added := (prompt - 1) * prompts
+	e.Factors = []Factor{{"prompt factor", prompt, added}, {"deployment factor", all, (all - 1) * (*e.PredictionUs + added)}}
+	p := BetaPredictor(On(set, d))
+	us, err := p.Predict(x, hits)
+	e.PredictionUs = &us
+	return e, p, err
 }
 
 func (s *Space) explain(model string, inputs []Quantity, fs []Feature, x []float64, hits Hits) *Explanation {

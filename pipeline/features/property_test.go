@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -492,6 +493,57 @@ func BenchmarkFeatureVector(b *testing.B) {
 				}
 				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "vectors/s")
 			})
+		}
+	}
+}
+
+// TestExplainOnChargesFactors: terms, prompt factor and deployment factor add up to what a simulation charges of a step, on
+// deployments with both factors, with the device's alone and with none.
+func TestExplainOnChargesFactors(t *testing.T) {
+	d := dense(2)
+	d.Hardware.Name = "H100-SXM-80GB"
+	rng := rand.New(rand.NewPCG(42, 1))
+	for _, c := range []struct {
+		name           string
+		prompt, all    map[string]float64
+		device         map[string]float64
+		wantP, wantAll float64
+	}{
+		{"both", map[string]float64{d.Label(): 0.98}, map[string]float64{d.Label(): 1.01498}, nil, 0.98, 1.01498},
+		{"the device's", nil, nil, map[string]float64{"H100-SXM-80GB": 1.2}, 1, 1.2},
+		{"none", nil, nil, nil, 1, 1},
+	} {
+		set := &coeff.Set{SpecVersion: V11, PromptFactors: c.prompt, DeploymentFactors: c.all, HardwareFactors: c.device}
+		s := space(t, V11, d)
+		for range s.BetaFeatures() {
+			set.Beta = append(set.Beta, coeff.Coefficient{Value: rng.Float64() * 100})
+		}
+		for range 42 {
+			batch := []trace.Chunk{{Computed: 50 + rng.Int64N(900), Prompt: 50, New: 1}}
+			if n := 1 + rng.Int64N(600); n%2 == 0 {
+				batch = append(batch, trace.Chunk{Prompt: n, New: n})
+			}
+			in := Sum(V11, batch)
+			e, _, err := s.ExplainOn(&in, set, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum, want := 0.0, 0.0
+			for i, f := range e.Features {
+				sum += *f.ContributionUs
+				part := set.Beta[i].Value * f.Value * c.wantAll
+				if s.beta[i].Prompt {
+					part *= c.wantP
+				}
+				want += part
+			}
+			for _, f := range e.Factors {
+				sum += f.AddedUs
+			}
+			if e.Factors[0].Value != c.wantP || e.Factors[1].Value != c.wantAll || math.Abs(sum-want) > 1e-9*want ||
+				math.Abs(*e.PredictionUs-want) > 1e-9*want {
+				t.Fatalf("%s: lines add up to %g, last line %g, want %g us; factors %+v", c.name, sum, *e.PredictionUs, want, e.Factors)
+			}
 		}
 	}
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Document is simulation.json. Keys follow BLIS's metrics where BLIS has
-// them. With several replications the figures are those of the first seed and
+// Document is simulation.json, version 2. With several replications the figures are those of the first seed and
 // `intervals` holds all of them.
 type Document struct {
 	result.Header
@@ -45,6 +44,7 @@ func (s *Simulation) Document(runs []*Replication) *Document {
 		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Rules: s.Deployment.RulesInForce(),
 		Summary:   *runs[0].Summary,
 		Intervals: []interval{}, Warnings: []trace.Finding{}}
+	d.SchemaVersion = "2"
 	d.Inputs = append(d.Inputs, s.Inputs...)
 	d.Warnings = append(append(d.Warnings, s.notes...), runs[0].Findings...)
 	if len(runs) > 1 {

@@ -28,7 +28,7 @@ func TestSummary(t *testing.T) {
 	if s.InjectedRequests != 3 || s.CompletedRequests != 2 || s.RejectedRequests != 1 || s.TotalOutputTokens != 4 || s.DurationS != 0.003 {
 		t.Errorf("%+v", s)
 	}
-	if *s.TTFTMeanMs != (1+1.9)/2 || *s.ITLMeanMs != 1 || *s.E2EP50Ms != (3+1.9)/2 || res.Gaps.N() != 2 || s.TokenGapP50Ms == nil {
+	if *s.TTFTMeanMs != (1+1.9)/2 || *s.ITLMeanMs != 1 || *s.E2EP50Ms != (3+1.9)/2 || res.Gaps.N() != 2 || *s.RequestITLMeanMs != 1 {
 		t.Errorf("TTFT %v ITL %v E2E %v gaps %d", *s.TTFTMeanMs, *s.ITLMeanMs, *s.E2EP50Ms, res.Gaps.N())
 	}
 	if len(s.Classes) != 1 || s.Classes[0].Met != 1 || *s.Classes[0].Attainment != 0.5 || math.Abs(*s.GoodputRPS-1/0.003) > 1e-9 {
