@@ -140,6 +140,9 @@ func (e *Engine) flushGaps() {
 
 // forgetGaps takes the gaps of a request that does not finish out of those of all.
 func (e *Engine) forgetGaps(s *seq) {
+	if !e.cfg.TokenGaps {
+		return // a copy of an engine that runs ahead: the histogram is not its own
+	}
 	for _, us := range s.gaps {
 		e.out.Gaps.Add(float64(us)+e.cfg.TokenUs, -1)
 	}
