@@ -64,8 +64,13 @@ func decodeBoth(config, quant []byte, file string) (raw, side map[string]any, er
 // textConfig replaces the top level by text_config when that is an object
 // (spec#model-text-config), keeping the outer dtype and quantisation where the inner has none.
 func textConfig(outer map[string]any) map[string]any {
-	inner, ok := outer["text_config"].(map[string]any)
-	if !ok {
+	var inner map[string]any
+	for _, key := range []string{"text_config", "llm_config", "language_config"} {
+		if inner, _ = outer[key].(map[string]any); inner != nil {
+			break
+		}
+	}
+	if inner == nil {
 		return outer
 	}
 	if inner["dtype"] == nil && inner["torch_dtype"] == nil {

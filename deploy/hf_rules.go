@@ -147,7 +147,7 @@ func (c *hfConfig) kvHeads(heads int64) int64 {
 		}
 		return heads
 	}
-	if n, ok := c.count("num_key_value_heads"); ok {
+	if n, ok := c.count("num_key_value_heads", "num_attention_groups"); ok {
 		return n
 	}
 	return heads

@@ -46,6 +46,32 @@ func TestKVPoolMeetsLogs(t *testing.T) {
 	}
 }
 
+// TestKVPoolMeetsBlocks compares the blocks of a logged size, printed to 0.01 GiB, with those that the log counts:
+// Llama-3.1-8B on an RTX 3090 (vllm-project/vllm #10517), Qwen3.5-27B's shape over 2 GPUs (mitchross/talos-argocd-proxmox #1995).
+func TestKVPoolMeetsBlocks(t *testing.T) {
+	for _, c := range []struct {
+		model, kv string
+		tp        int64
+		gib       float64
+		blocks    int64
+		block     int64
+	}{{"meta-llama--Meta-Llama-3.1-8B", "auto", 1, 3.81, 1952, 16}, {"meta-llama--Meta-Llama-3.1-8B", "auto", 1, 2.89, 1478, 16},
+		{"Qwen--Qwen3.5-27B", "fp8", 2, 4.99, 0, 1568}} {
+		d, err := ReadDecoderFile(filepath.Join(repo.Shared(t, "data", "models_hf"), c.model+"_config.json"), ModelOptions{KVCacheDType: c.kv})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool, ok := d.KVPool(Parallel{TP: c.tp, PP: 1, DP: 1}, DefaultBlockSize)
+		last := pool.Groups[len(pool.Groups)-1]
+		if !ok || last.Block != c.block {
+			t.Errorf("%s: got blocks of %d tokens, want %d", c.model, last.Block, c.block)
+		}
+		if lo, hi := pool.Blocks((c.gib-0.005)*gib), pool.Blocks((c.gib+0.005)*gib); c.tp == 1 && (c.blocks < lo || c.blocks > hi) {
+			t.Errorf("%s: got %d to %d blocks of %g GiB, want %d as logged", c.model, lo, hi, c.gib, c.blocks)
+		}
+	}
+}
+
 // TestKVPoolGroups counts the groups of models that mix kinds of layers.
 func TestKVPoolGroups(t *testing.T) {
 	for model, want := range map[string]struct {

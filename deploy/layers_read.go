@@ -380,15 +380,15 @@ func ReadDecoderFile(name string, opts ModelOptions) (*Decoder, error) {
 	if err != nil {
 		return nil, trace.Errorf(missingConfig, "read %s: %v", name, err).WithHint("give the model's Hugging Face config.json")
 	}
-	quant, err := os.ReadFile(quantConfigName(name))
+	quant, err := os.ReadFile(QuantConfigName(name))
 	if err != nil {
 		quant = nil
 	}
 	return ReadDecoder(config, quant, name, opts)
 }
 
-// quantConfigName is the file beside a config.json that may say how it is quantized.
-func quantConfigName(config string) string {
+// QuantConfigName is the file beside a config.json that may say how it is quantized.
+func QuantConfigName(config string) string {
 	return strings.TrimSuffix(config, "config.json") + "hf_quant_config.json"
 }
 

@@ -145,7 +145,7 @@ func modelsRow(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	quant, err := os.ReadFile(quantConfigName(name))
+	quant, err := os.ReadFile(QuantConfigName(name))
 	if err != nil {
 		quant = nil
 	}

@@ -69,7 +69,7 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 		return
 	}
 	m.opts.MaxModelLen = dep.Engine.MaxModelLen
-	if m.opts.QuantConfig, err = readBeside(fsys, dir, quantConfigName(m.config)); err != nil {
+	if m.opts.QuantConfig, err = readBeside(fsys, dir, QuantConfigName(m.config)); err != nil {
 		m.opts.QuantConfig = nil
 	}
 	model, err := LoadModel(bytes.NewReader(text), joinName(dir, m.config), m.opts)

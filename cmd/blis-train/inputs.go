@@ -176,17 +176,22 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*deploy.Model,
 			con.sayf("%s is the model's config.json: copy it beside run.yaml, or use -o", path)
 			break
 		}
-		text, err := files.Read(path, 1<<24, false)
-		if err == nil {
-			err = os.MkdirAll(dir, 0o777)
+		for _, from := range []string{path, deploy.QuantConfigName(path)} {
+			text, err := files.Read(from, 1<<24, false)
+			if err != nil && from != path { // most models have none
+				continue
+			}
+			if err == nil {
+				err = os.MkdirAll(dir, 0o777)
+			}
+			if err == nil {
+				err = files.Write(filepath.Join(dir, filepath.Base(from)), text)
+			}
+			if err != nil {
+				return nil, err
+			}
+			con.sayf("copied %s", from)
 		}
-		if err == nil {
-			err = files.Write(filepath.Join(dir, name), text)
-		}
-		if err != nil {
-			return nil, err
-		}
-		con.sayf("copied %s", path)
 		draft.SetNoted("model.config", name, "copied from this machine's cache")
 	}
 	return con.readModel(draft, path, id), nil
@@ -200,11 +205,17 @@ func (con *console) readModel(draft *deploy.Draft, path, id string) *deploy.Mode
 		return nil
 	}
 	defer f.Close()
-	model, err := deploy.LoadModel(f, path, draft.ModelOptions())
+	opts := draft.ModelOptions()
+	if quant, err := files.Read(deploy.QuantConfigName(path), 1<<24, false); err == nil {
+		opts.QuantConfig = quant
+	}
+	model, err := deploy.LoadModel(f, path, opts)
 	if err != nil {
 		con.warn(deploy.RefusedModel(err))
 		return nil
 	}
+	con.sayf("model: %s layers, %.2f B parameters, %.2f B active, %.1f GB of weights", model.Decoder.InWords(),
+		float64(model.Decoder.TotalParams())/1e9, float64(model.Decoder.ActiveParams())/1e9, model.Decoder.WeightBytes()/1e9)
 	model.ID = cmp.Or(model.ID, id, model.ModelType)
 	return &model
 }
