@@ -134,11 +134,17 @@ func TestAllocate(t *testing.T) {
 				t.Fatalf("case %d: another order of the input gives\n%s, want\n%s", i, got, want)
 			}
 		}
+		shared, err := f.Optimum(demands)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPlan(t, &f, demands, shared)
+		checkShared(t, &f, demands, shared)
+		f.Policy = policyNone
 		best, err := f.Optimum(demands)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Policy = policyNone
 		plain, _ := f.Allocate(demands)
 		checkPlan(t, &f, demands, plain)
 		checkPlan(t, &f, demands, best)
@@ -171,6 +177,20 @@ func TestAllocate(t *testing.T) {
 	t.Logf("allocate: 500 systems, %d short of capacity; greedy = optimum in %d, serves fewer or others in %d; cost ratio greedy/optimum "+
 		"mean %.4f, median %.4f, P95 %.4f, worst %.4f",
 		short, same, fewer, sum/float64(len(ratios)), ratios[len(ratios)/2], ratios[len(ratios)*95/100], ratios[len(ratios)-1])
+}
+
+// checkShared: with a policy that shares what is left, nobody is left with nothing while a
+// replica of one of its options fits; greedy and optimum both.
+func checkShared(t *testing.T, f *Fleet, demands []Demand, p *QueuePlan) {
+	t.Helper()
+	for _, g := range p.Servers {
+		d := demands[slices.IndexFunc(demands, func(d Demand) bool { return d.Name == g.Name })]
+		for _, o := range d.candidates() {
+			if f.Policy != policyNone && !f.Unlimited && g.Replicas == 0 && o.Replicas > 0 && o.units <= p.Left[o.typ] {
+				t.Fatalf("policy %s: %s has nothing, %d of %s are left", f.Policy, g.Name, p.Left[o.typ], o.typ)
+			}
+		}
+	}
 }
 
 // lexicographic is a number that grows with the demands served, first priority first.
@@ -224,6 +244,7 @@ func TestOptimumIsExact(t *testing.T) {
 	for i := range 300 {
 		f, demands := randomFleet(rng)
 		demands = demands[:min(5, len(demands))]
+		f.Policy = policyNone
 		best, err := f.Optimum(demands)
 		if err != nil {
 			t.Fatal(err)

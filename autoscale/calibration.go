@@ -151,8 +151,11 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 			k = len(resources)
 			at[s.Model] = k
 			r := newResource(s.Model, shortName(s.Accelerator), o.Settings)
-			v, err := releaseOf(o.Settings["version"])
-			if cost := o.Float("unit-cost"); cost > 0 && (r.Spec.SLOClassRef == nil || err == nil && v[2] == 5) {
+			if cost := o.Float("unit-cost"); cost > 0 {
+				if v, err := releaseOf(o.Settings["version"]); err == nil && slices.Compare(v, []int{0, 0, 5}) < 0 && o.Settings["version"] != "" {
+					return nil, nil, trace.Errorf(export.BadEntry, "--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or later",
+						cost, o.Settings["version"])
+				}
 				r.Spec.VariantCost = exact(cost * float64(s.AccCount))
 			}
 			resources = append(resources, r)

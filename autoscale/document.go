@@ -200,8 +200,9 @@ type QueueSizing struct {
 	TargetTTFTMs float64        `json:"target_ttft_ms"` // 0: not asked for
 	TargetITLMs  float64        `json:"target_itl_ms"`
 	TargetTPS    float64        `json:"target_tps"`
-	RateRPS      float64        `json:"rate_rps"`
-	Binding      string         `json:"binding"` // ttft, itl, tps, range
+	RateRPS      float64        `json:"rate_rps"` // of one replica
+	Replicas     int            `json:"replicas"` // that target_tps needs at that rate each; 0: no such target
+	Binding      string         `json:"binding"`  // ttft, itl, range; tps with --emulate
 	TTFTRPS      float64        `json:"rate_rps_ttft"`
 	ITLRPS       float64        `json:"rate_rps_itl"`
 	MinRPS       float64        `json:"rate_rps_min"`

@@ -189,33 +189,55 @@ const optimumServers = 10
 
 // Optimum is the best allocation in full: as many demands of the first priority
 // as possible, then of the second, and so on; among those the smallest sum of
-// values. It searches all of them with bounds, and is nil for more than
-// optimumServers demands.
+// values. Who got nothing shares what is left by the fleet's policy, after its own priority
+// or after all of them, as in Allocate. It searches all allocations with bounds, and is nil
+// for more than optimumServers demands.
 func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
 	if err := f.Check(demands); err != nil || len(demands) > optimumServers {
 		return nil, err
 	}
-	s := search{left: f.available(), unlimited: f.Unlimited}
+	var all []*entry
 	for i := range demands {
-		s.all = append(s.all, newEntry(&demands[i]))
+		all = append(all, newEntry(&demands[i]))
 	}
-	slices.SortFunc(s.all, func(a, b *entry) int {
+	slices.SortFunc(all, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.d.Priority, b.d.Priority), cmp.Compare(a.d.Name, b.d.Name))
 	})
-	s.prepare()
-	if len(s.all) > 0 {
-		s.visit(0, 0)
+	groups := [][]*entry{all}
+	if f.Policy != policyNone && !f.DelayBestEffort {
+		groups = byPriority(all)
 	}
 	left := f.available()
-	given := make([]queueGiven, len(s.all))
-	for i, e := range s.all {
-		if k := s.bestPick[i]; k >= 0 {
-			e.take(&e.c[k], e.c[k].Replicas)
-			left[e.c[k].typ] -= e.c[k].need()
+	for _, group := range groups {
+		unserved := f.best(group, left)
+		if !f.Unlimited {
+			f.bestEffort(unserved, left)
 		}
+	}
+	given := make([]queueGiven, len(all))
+	for i, e := range all {
 		given[i] = e.given
 	}
 	return f.plan(given, left), nil
+}
+
+// best gives a group its best allocation in full, and returns whom that leaves with nothing.
+func (f *Fleet) best(group []*entry, left map[string]int) (unserved []*entry) {
+	if len(group) == 0 {
+		return nil
+	}
+	s := search{all: group, left: left, unlimited: f.Unlimited}
+	s.prepare()
+	s.visit(0, 0)
+	for i, e := range group {
+		if k := s.bestPick[i]; k >= 0 {
+			e.take(&e.c[k], e.c[k].Replicas)
+			left[e.c[k].typ] -= e.c[k].need()
+		} else {
+			unserved = append(unserved, e)
+		}
+	}
+	return unserved
 }
 
 // search is depth first over the demands in priority order.

@@ -25,6 +25,7 @@ import (
 //	    parameters: [h100-monday]           # or only these, by id
 //	    priority: 1                         # 1 first
 //	    rate_rps: 12
+//	    tps: 2400                           # in place of rate_rps: output tokens per second
 //	    ttft_ms: 500                        # targets are means; 0 or absent: none
 //	    itl_ms: 40
 //	    min_replicas: 1
@@ -42,6 +43,7 @@ type problemServer struct {
 	Model  string `yaml:"model"`
 	// Parameters are the ids of the servers of queue.json that count; empty: all of the model.
 	Parameters   []string `yaml:"parameters"`
+	TPS          float64  `yaml:"tps"` // output tokens per second, in place of a rate
 	TTFTMs       float64  `yaml:"ttft_ms"`
 	ITLMs        float64  `yaml:"itl_ms"`
 	PromptTokens float64  `yaml:"prompt_tokens"`
@@ -97,6 +99,10 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 	d := s.Demand
 	var findings []trace.Finding
 	var known []string
+	if !(s.TPS >= 0 && s.TPS <= mostWanted) || s.TPS > 0 && s.RateRPS > 0 {
+		return d, nil, trace.Errorf(badModel, "server %q: got tps %g and rate_rps %g, want one of them, at most %g", s.Name, s.TPS, s.RateRPS,
+			mostWanted)
+	}
 	for i := range q.Servers {
 		at := &q.Servers[i]
 		if known = append(known, at.Model); at.Model != s.Model || len(s.Parameters) > 0 && !slices.Contains(s.Parameters, at.ID) {
@@ -123,7 +129,8 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 		}
 		findings = append(findings, size.Findings...)
 		o := Option{Accelerator: acceleratorOf(at), Type: at.Accelerator, Units: int(at.AccCount), UnitCost: cost,
-			RateRPS: size.RateRPS}
+			RateRPS: size.RateRPS, DemandRPS: z.rateOf(s.TPS)}
+		d.RateRPS = max(d.RateRPS, o.DemandRPS)
 		if o.Accelerator == d.Current.Accelerator {
 			d.Current.Cost = cost * float64(o.Units*d.Current.Replicas)
 		}
@@ -153,6 +160,7 @@ type Option struct {
 	Units       int     // of Type per replica
 	UnitCost    float64 // cents per unit and hour
 	RateRPS     float64 // largest rate of one replica (Sizing.RateRPS)
+	DemandRPS   float64 // what a demand in tokens is in requests here; 0: the demand's rate
 }
 
 // Placement is replicas of one accelerator.
@@ -225,7 +233,7 @@ func (d *Demand) candidates() []candidate {
 		if d.Keep && d.Current.Accelerator != "" && o.Accelerator != d.Current.Accelerator {
 			continue
 		}
-		n := max(int(math.Min(maxReplicas, math.Ceil(d.RateRPS/o.RateRPS))), d.MinReplicas)
+		n := max(int(math.Min(maxReplicas, math.Ceil(cmp.Or(o.DemandRPS, d.RateRPS)/o.RateRPS))), d.MinReplicas)
 		p := Placement{Accelerator: o.Accelerator, Replicas: n, Cost: float64(o.UnitCost * float64(o.Units) * float64(n))}
 		out = append(out, candidate{Placement: p, typ: o.Type, units: o.Units, value: transition(d.Current, p)})
 	}

@@ -14,7 +14,10 @@ import (
 type Targets struct {
 	TTFTMs float64 // mean time to first token
 	ITLMs  float64 // mean time between tokens
-	TPS    float64 // output tokens per second; no search, see Size
+	TPS    float64 // output tokens per second of all replicas together: how many, see Size
+	// Emulate leaves 0.9 of the range where a TPS target is given, as the autoscalers' queue
+	// analyzer does whatever the number.
+	Emulate bool
 }
 
 // Limits of a sizing.
@@ -46,9 +49,10 @@ const (
 )
 
 // Size finds the largest rate in [0.001/tau(1), 0.999*N/tau(N)] up to which
-// every target holds. A TPS target is no search in the autoscalers' code: it
-// takes 0.9 of the range's end. The error says that a target is missed even at
-// the smallest rate.
+// every target holds. A TPS target takes the place of the arrival rate: it is TPS over the
+// mean output in requests per second, served by as many replicas as that needs
+// (optimizer-light pkg/core/allocation.go@77615bd). The error says that a target is missed
+// even at the smallest rate.
 func (m *model) Size(t Targets) (sizing, error) {
 	for _, x := range []number{{"target ttft ms", t.TTFTMs, 0, false}, {"target itl ms", t.ITLMs, 0, false}, {"target tps", t.TPS, 0, false}} {
 		if !(x.value >= 0) || math.IsInf(x.value, 0) {
@@ -59,7 +63,7 @@ func (m *model) Size(t Targets) (sizing, error) {
 		MinRPS: 1000 * rangeEdge / m.tauMs(1), MaxRPS: (1 - rangeEdge) * m.MaxRateRPS()}}
 	s.MinRPS = math.Min(s.MinRPS, s.MaxRPS)
 	s.TTFTRPS, s.ITLRPS, s.TPSRPS = s.MaxRPS, s.MaxRPS, s.MaxRPS
-	if t.TPS > 0 {
+	if t.TPS > 0 && t.Emulate {
 		s.TPSRPS = s.MaxRPS * (1 - tpsHeadroom)
 	}
 	for _, x := range limits(&s, t) {
@@ -80,8 +84,12 @@ func (m *model) Size(t Targets) (sizing, error) {
 			s.bind(m)
 		}
 	}
+	s.Replicas = int(math.Min(maxReplicas, math.Ceil(m.rateOf(t.TPS)/s.RateRPS)))
 	return s, nil
 }
+
+// rateOf is the requests per second whose answers are so many output tokens per second.
+func (m *model) rateOf(tps float64) float64 { return tps / m.s.Output }
 
 // limit is one latency target and where its rate goes.
 type limit struct {
@@ -101,7 +109,7 @@ func limits(s *sizing, t Targets) [2]limit {
 // bind takes the smallest rate, and what the model says there.
 func (s *sizing) bind(m *model) {
 	s.RateRPS, s.Binding = s.MaxRPS, byRange
-	if s.TargetTPS > 0 {
+	if s.TPSRPS < s.MaxRPS {
 		s.RateRPS, s.Binding = s.TPSRPS, byTPS
 	}
 	if s.TTFTRPS < s.RateRPS {

@@ -56,9 +56,9 @@ func TestSizeAtTheEnds(t *testing.T) {
 	if err != nil || s.Binding != byRange || len(s.Findings) != 1 || s.Findings[0].Code != sizingRemark {
 		t.Errorf("a TTFT of 1e9 ms: got %+v, %v, want the range and %s", s, err, sizingRemark)
 	}
-	s, err = m.Size(Targets{TPS: 1})
+	s, err = m.Size(Targets{TPS: 1, Emulate: true})
 	if err != nil || s.Binding != byTPS || !closeTo(s.RateRPS, 0.9*0.999*m.MaxRateRPS(), 1e-12) {
-		t.Errorf("a TPS target: got %+v, %v, want 0.9 of the range", s, err)
+		t.Errorf("a TPS target, emulated: got %+v, %v, want 0.9 of the range", s, err)
 	}
 	if _, err = m.Size(Targets{ITLMs: math.NaN()}); trace.CodeOf(err) != badModel {
 		t.Errorf("a NaN target: got %v, want %s", err, badModel)
@@ -303,6 +303,33 @@ func TestSizeHoldsNearCapacity(t *testing.T) {
 			100*(at.ITLMs/got.ITLMs-1))
 		if math.Abs(miss) > 0.1 || at.WaitMs < 0.1*at.TTFTMs {
 			t.Errorf("%+v: TTFT is %+.1f %% off the simulator's %.4g ms", s, 100*miss, got.TTFTMs)
+		}
+	}
+}
+
+// A target in output tokens per second says how many replicas: at 14.74 requests/s of 200
+// outputs each, 10 and 1,000 need one and 100,000 need 34; queue allocate says the same.
+func TestTPSSaysReplicas(t *testing.T) {
+	m, err := New(inferno3P, params{AlphaMs: 10, BetaMs: 0.03, GammaMs: 4e-5}, shape{Prompt: 512, Output: 200},
+		Limits{MaxBatch: 64, Queue: 640})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.p.AlphaMs *= m.MaxRateRPS() * 0.999 / 14.74 // about that rate
+	free, err := m.Size(Targets{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tps, want := range map[float64]int{10: 1, 1000: 1, 1e5: int(math.Ceil(500 / free.RateRPS))} {
+		s, err := m.Size(Targets{TPS: tps})
+		if err != nil || s.Replicas != want || s.Binding != byRange || s.RateRPS != free.RateRPS {
+			t.Errorf("%g tokens/s: got %d replicas at %g/s, bound by %s, %v, want %d at %g/s", tps, s.Replicas, s.RateRPS, s.Binding, err, want,
+				free.RateRPS)
+		}
+		o := Option{Accelerator: "x", Type: "x", Units: 1, RateRPS: s.RateRPS, DemandRPS: m.rateOf(tps)}
+		d := Demand{Name: "a", RateRPS: 1, Options: []Option{o}}
+		if c := d.candidates(); c[0].Replicas != want {
+			t.Errorf("%g tokens/s: allocate gives %d replicas, want %d", tps, c[0].Replicas, want)
 		}
 	}
 }

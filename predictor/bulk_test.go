@@ -318,3 +318,21 @@ func TestEvalReservoirMemory(t *testing.T) {
 	}
 	runtime.KeepAlive(r)
 }
+
+// No row at all is one error: the largest drop and what ends it.
+func TestNoRowsIsOneError(t *testing.T) {
+	d := &RowsDocument{Runs: []runAccount{{Requests: 4000, Dropped: map[string]int{"no_block_hashes": 3990, "no_first_token": 10}},
+		{Requests: 2000, Dropped: map[string]int{"no_block_hashes": 1000, "request_in_warm_up": 1000}}}}
+	err := d.Check()
+	if err == nil || !strings.Contains(err.Error(), "got none of 6000 requests, want at least one; 4990 dropped as no_block_hashes") {
+		t.Errorf("got %v, want the largest drop", err)
+	}
+	for _, want := range []string{"--prefix-score actual", "--shared-prefix-tokens"} {
+		if !strings.Contains(trace.HintOf(err), want) {
+			t.Errorf("hint: got %q, want %s", trace.HintOf(err), want)
+		}
+	}
+	if d.Runs[1].Rows = 1; d.Check() != nil {
+		t.Errorf("one row: got %v, want none", d.Check())
+	}
+}

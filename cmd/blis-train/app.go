@@ -381,7 +381,6 @@ var moved = map[string]string{
 // them: keyHint finds these.
 var movedFlags = map[string]string{
 	"require-all-gates": "it is the rule now; --allow-insufficient exits 0 when too few data judge",
-	"emulate":           "servers that do not stream: predictor fit --target e2e",
 	"slo-class-name":    "it is now --option slo-class-name=CONFIGMAP",
 	"slo-class-key":     "it is now --option slo-class-key=KEY",
 	"unit-cost":         "it is now --option unit-cost=CENTS",

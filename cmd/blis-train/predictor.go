@@ -81,6 +81,9 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	if err := folder.WriteDocument(filepath.Join(out, predictor.RowsFile), doc); err != nil {
 		return nil, err
 	}
+	if err := doc.Check(); err != nil {
+		return nil, err
+	}
 	var rows []cells
 	total, requests := 0, 0
 	for _, r := range doc.Runs {
@@ -210,7 +213,7 @@ func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, 
 	case err != nil:
 		return nil, err
 	case doc.Command == predictor.RowsCommand(o) && doc.ToolVersion == folder.ToolVersion && slices.Equal(doc.Inputs, ext.Inputs):
-		return doc, nil
+		return doc, doc.Check()
 	}
 	return makeRows(c, con, in, out, ext, o)
 }
