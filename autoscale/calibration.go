@@ -152,9 +152,10 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 			at[s.Model] = k
 			r := newResource(s.Model, shortName(s.Accelerator), o.Settings)
 			if cost := o.Float("unit-cost"); cost > 0 {
-				if v, err := releaseOf(o.Settings["version"]); err == nil && slices.Compare(v, []int{0, 0, 5}) < 0 && o.Settings["version"] != "" {
-					return nil, nil, trace.Errorf(export.BadEntry, "--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or later",
-						cost, o.Settings["version"])
+				version := o.Settings["version"]
+				if v, err := releaseOf(version); version != "" && err == nil && slices.Compare(v, []int{0, 0, 5}) < 0 {
+					return nil, nil, trace.Errorf(export.BadEntry, "--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or "+
+						"later", cost, version)
 				}
 				r.Spec.VariantCost = exact(cost * float64(s.AccCount))
 			}

@@ -205,7 +205,8 @@ func TestRoundTrip(t *testing.T) {
 	if text := render(wvA4P, QueueWVA4P, "unit-cost=412.5"); !bytes.Contains(text, []byte("variantCost: \"825\"")) {
 		t.Errorf("a unit cost without a version is not written:\n%s", text)
 	}
-	if _, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "unit-cost=412.5", "version=v0.0.4")); trace.CodeOf(err) != export.BadEntry {
+	_, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "unit-cost=412.5", "version=v0.0.4"))
+	if trace.CodeOf(err) != export.BadEntry {
 		t.Errorf("a unit cost for a version without one: got %v, want it refused", err)
 	}
 	for _, key := range []string{"perfParms", "serviceParms"} {

@@ -3,7 +3,10 @@ package autoscale
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
@@ -62,6 +65,7 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	f.X = all.X
 	f.Doc.Findings = append(f.Doc.Findings, all.Findings...)
 	f.Doc.Effective = s.effective(o.Flavour, all)
+	f.Doc.Findings = append(f.Doc.Findings, widen(f.Doc.Effective, s.Windows, all, opt)...)
 	f.Doc.Findings = append(f.Doc.Findings, s.judge(o.Flavour, f.Doc.Effective)...)
 	f.Doc.Identify = identifyDoc(&all.Evaluated)
 	f.Doc.Objective = &queueObjective{Value: result.OrNull(all.Objective), NelderMead: result.OrNull(all.NelderMead)}
@@ -147,6 +151,88 @@ func (s *Server) effective(f Flavour, fit *fitted) []queueParameter {
 			}
 		}
 		out[i] = q
+	}
+	return out
+}
+
+// How an interval was made.
+const (
+	byCurvature = "curvature"
+	byJackknife = "jackknife"
+)
+
+// leastGroups are shapes, or load stages, that say how far the model is off between them;
+// muchModelError is a jackknife that much wider than the curvature, of which a finding tells.
+const (
+	leastGroups    = 4
+	muchModelError = 2
+)
+
+// groupOf is the windows that a model error is common to: those of one shape in a sweep, of one
+// load stage in a recording.
+func groupOf(w *window, sweep bool) string {
+	if sweep {
+		return fmt.Sprintf("%.0f/%.0f tokens", w.Shape.Prompt, w.Shape.Output)
+	}
+	return w.Phase
+}
+
+// widen takes the jackknife's interval where it is the wider one: the queueing model knows mean
+// lengths alone, an error that is common to all windows and shows in no residual. It leaves
+// one group out at a time: with g fits the variance of the logarithm is (g - 1)/g times the
+// sum of their squared deviations, with g - 1 degrees of freedom (Tukey 1958).
+func widen(params []queueParameter, windows []window, all *fitted, opt fitOptions) (out []trace.Finding) {
+	shapes := map[string]bool{}
+	for i := range windows {
+		shapes[groupOf(&windows[i], true)] = true
+	}
+	sweep := windows[0].StartNs == windows[0].EndNs && len(shapes) >= leastGroups
+	groups := map[string]int{}
+	for i := range windows {
+		groups[groupOf(&windows[i], sweep)]++
+	}
+	var fits [][]float64
+	for _, g := range slices.Sorted(maps.Keys(groups)) {
+		rest := slices.DeleteFunc(slices.Clone(windows), func(w window) bool { return groupOf(&w, sweep) == g })
+		if len(groups) < leastGroups {
+			break
+		}
+		if one, err := Fit(rest, opt); err == nil {
+			fits = append(fits, one.X)
+		}
+	}
+	for j := range params {
+		q := &params[j]
+		if q.CI95 == nil {
+			continue
+		}
+		q.CI95Method = byCurvature
+		if len(fits) < leastGroups || all.Held[j] {
+			continue
+		}
+		logs := each(column(fits, j), stat.Log)
+		mean, sum, g := stat.Mean(logs), 0.0, float64(len(logs))
+		for _, v := range logs {
+			sum += float64((v - mean) * (v - mean))
+		}
+		half := stat.StudentT(0.975, g-1) * math.Sqrt(sum*(g-1)/g)
+		narrow := stat.Log(q.CI95[1]/q.CI95[0]) / 2
+		q.ModelError = result.OrNull(half / narrow)
+		if half > narrow {
+			q.CI95, q.CI95Method = &[2]float64{q.Value * stat.Exp(-half), q.Value * stat.Exp(half)}, byJackknife
+		}
+		if half > muchModelError*narrow {
+			out = append(out, trace.Findingf(sizingRemark, "%s: leaving one of %d groups of windows out moves it %.1f times as much as their "+
+				"scatter explains: the queueing model's own error, which ci95 holds", q.Name, len(fits), half/narrow))
+		}
+	}
+	return out
+}
+
+func column(rows [][]float64, j int) []float64 {
+	out := make([]float64, len(rows))
+	for i := range rows {
+		out[i] = rows[i][j]
 	}
 	return out
 }
@@ -246,7 +332,9 @@ type SweepOptions struct {
 	// Loads is how many benchmarks of a sweep are taken, from the lightest load up, closed
 	// loops left out; 0 takes all. model-trainer takes 7 (pkg/reader/defaults.go@047f0ae).
 	Loads int
-	Mean  bool // mean TTFT instead of the median
+	// Mean TTFT instead of the median; Median: never. With neither the mean of a table that has
+	// ttft_ms_mean in every row, else the median.
+	Mean, Median bool
 }
 
 // leastHoldOut is the number of windows from which on some are held out.

@@ -277,6 +277,10 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 		take(forms.Between(snapshots))
 		o.Sweep.Mean = true // exact, while a median is known to its bucket
 	}
+	if inTable := func(p forms.Point) bool { return p.Line > 0 && p.TTFTMeanMs > 0 }; !o.Sweep.Median && len(points) > 0 &&
+		!slices.ContainsFunc(points, func(p forms.Point) bool { return !inTable(p) }) {
+		o.Sweep.Mean = true // a table that has the means, which the model's answers are
+	}
 	s := serverOfSweep(cmp.Or(o.Sweep.Model, "sweep"), points, o)
 	s.Findings = append(s.Findings, findings...)
 	s.Account.Read = account.Read

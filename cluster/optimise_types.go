@@ -39,6 +39,7 @@ type optimiseTransfer struct {
 	To      string   `json:"to"`
 	Goodput *float64 `json:"goodput"`
 	Always  *float64 `json:"always_admit"`
+	Tested  bool     `json:"tested"` // false: always-admit serves 99 % there, nothing needs rejecting
 }
 
 // optimiseParameter is what the full range of a parameter moves.

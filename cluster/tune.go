@@ -93,7 +93,11 @@ type tuner struct {
 	critical    float64 // least goodput of class critical
 	key         string
 	always      map[string]*float64 // goodput of always-admit where policies are tried
+	otherRate   float64             // of the engines of another form, requests per second
 }
+
+// nobodyMisses is a goodput of always-admit at which there is nothing to reject for.
+const nobodyMisses = 0.99
 
 // tune tunes the policy and its rivals with the same budget, and tries what they
 // recommend on seeds and loads they have not seen.
@@ -233,6 +237,13 @@ func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
 	always := specOf("always-admit", scorersNew, "priority-fcfs")
 	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
 	bursty, fresh := loads["bursty"], loads["newcomer"]
+	if t.otherRate == 0 { // the same share of the other engines' own capacity
+		capacity, err := t.capacityOf(&other, &t.gate)
+		if err != nil {
+			return nil, err
+		}
+		t.otherRate = math.Round(t.rate / t.capacity * capacity)
+	}
 	for _, to := range []struct {
 		name  string
 		plant *plant
@@ -242,7 +253,7 @@ func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
 		{"rate x1.2", &t.plant, func(s int64) []sim.Request { return t.load.Draw(s, 1.2*t.rate, t.preset.Seconds) }},
 		{"bursty, 0.3 x rate", &t.plant, func(s int64) []sim.Request { return bursty.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
 		{"newcomer, 0.3 x rate", &t.plant, func(s int64) []sim.Request { return fresh.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
-		{"other coefficients", &other, t.draw},
+		{"other coefficients, same rho", &other, func(s int64) []sim.Request { return t.load.Draw(s, t.otherRate, t.preset.Seconds) }},
 	} {
 		got, _, err := t.goodput(spec, to.plant, t.test, to.draw)
 		if err != nil {
@@ -255,8 +266,9 @@ func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
 			}
 			t.always[to.name] = result.OrNull(stat.Mean(base))
 		}
-		out.Transfer = append(out.Transfer, optimiseTransfer{To: to.name, Goodput: result.OrNull(stat.Mean(got)),
-			Always: t.always[to.name]})
+		one := optimiseTransfer{To: to.name, Goodput: result.OrNull(stat.Mean(got)), Always: t.always[to.name]}
+		one.Tested = one.Always == nil || *one.Always < nobodyMisses
+		out.Transfer = append(out.Transfer, one)
 	}
 	return out, nil
 }

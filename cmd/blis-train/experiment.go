@@ -97,7 +97,11 @@ func showOptimise(con *console, d *cluster.OptimiseDoc) {
 		rows = append(rows, cells{name, how, percent(p.Gap), percent(p.Train), percent(p.Test), percent(p.Critical), strings.Join(words,
 			", ")})
 		for _, t := range p.Transfer {
-			transfer = append(transfer, cells{name, t.To, percent(t.Goodput), percent(t.Always)})
+			goodput := percent(t.Goodput)
+			if !t.Tested {
+				goodput = "not tested: nothing needs rejecting"
+			}
+			transfer = append(transfer, cells{name, t.To, goodput, percent(t.Always)})
 		}
 		for _, s := range p.Sensitivity {
 			knobs = append(knobs, cells{name, s.Name, s.Lo, s.Hi, percent(s.Moves), percent(s.Band), s.Effect})

@@ -43,7 +43,8 @@ func queueFlags() []cli.Flag {
 		&cli.StringFlag{Name: "accelerator", Usage: "sweeps: `NAME` of the hardware"},
 		&cli.Int64Flag{Name: "acc-count", Value: d.Sweep.AccCount, Usage: "sweeps: `N` devices of one replica"},
 		&cli.IntFlag{Name: "loads", Usage: "sweeps: the `N` lightest benchmarks of each; 0 takes all (model-trainer: 7)"},
-		&cli.StringFlag{Name: "ttft", Value: "median", Usage: "sweeps: `STATISTIC` of TTFT that is fitted: median or mean"},
+		&cli.StringFlag{Name: "ttft", Usage: "sweeps: `STATISTIC` of TTFT that is fitted: median or mean; default mean of a " +
+			"table with ttft_ms_mean, else median"},
 		workersFlag(), forceFlag(),
 		&cli.StringFlag{Name: "flavour", Value: string(d.Flavour), Usage: "queueing `MODEL`: wva-4p, wva-3p, inferno-3p or corrected"},
 	}
@@ -68,8 +69,9 @@ func queueOptions(c *cli.Context) (autoscale.Options, error) {
 		MaxBatch: c.Int("max-num-seqs"), MaxBatchedTokens: c.Int(stepFlag), Model: c.String("model"),
 		Accelerator: c.String("accelerator"),
 		AccCount:    c.Int64("acc-count"), Loads: c.Int("loads"), Mean: c.String("ttft") == "mean",
+		Median: c.String("ttft") == "median",
 	}
-	if s := c.String("ttft"); s != "mean" && s != "median" {
+	if s := c.String("ttft"); s != "" && s != "mean" && s != "median" {
 		return o, usagef("--ttft: got %q, want median or mean", s)
 	}
 	if err := o.Check(); err != nil {
