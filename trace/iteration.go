@@ -5,6 +5,9 @@ const (
 	IterationLog = "log" // vLLM's --enable-logging-iteration-details
 	IterationFPM = "fpm" // dynamo.fpm.trace.v1
 
+	IterationSGLang   = "sglang"   // batches in SGLang's log
+	IterationTensorRT = "tensorrt" // TensorRT-LLM's print_iter_log
+
 	IterationChunks = "chunks" // recovered from the chunks of all clients
 )
 
@@ -13,7 +16,7 @@ const (
 // stand here, single requests do not.
 type Iteration struct {
 	Index            int64        `col:"iteration" doc:"the engine's counter: of logged iterations (log) or of passes (fpm)"`
-	Form             string       `col:"form" doc:"log, fpm, or chunks: recovered from the chunks of all clients"`
+	Form             string       `col:"form" doc:"log (vLLM), sglang, tensorrt, fpm, or chunks: recovered from the chunks of all clients"`
 	StampNs          Opt[int64]   `col:"stamp_ns" unit:"ns" doc:"when the record was written; wall clock when stamp_wall, else local time counted from 1 January of a year not written"`
 	StampStepNs      Opt[int64]   `col:"stamp_step_ns" unit:"ns" doc:"resolution of stamp_ns: 1 s for vLLM's own stamp, the digits written for that of docker, kubectl, CRI, journald, ts or JSON logs"`
 	StampWall        bool         `col:"stamp_wall" doc:"stamp_ns counts from 1970 UTC"`

@@ -186,7 +186,7 @@ func hasIteration(r io.Reader) bool {
 	keep := 0
 	for read := 0; read < logBytes; {
 		n, err := io.ReadFull(r, buf[keep:])
-		if forms.HasIteration(buf[:keep+n]) {
+		if text := buf[:keep+n]; forms.HasIteration(text) || forms.HasPass(text) {
 			return true
 		}
 		if err != nil {

@@ -226,6 +226,18 @@ func (j *job) clean(limits []Limits) error {
 	return nil
 }
 
+// otherEngine says why a run of another engine is not replayed; "" for vLLM's.
+func otherEngine(run *trace.Run) string {
+	if len(run.Iterations) == 0 {
+		return ""
+	}
+	switch run.Iterations[0].Form {
+	case trace.IterationSGLang, trace.IterationTensorRT:
+		return "the passes are of " + run.Iterations[0].Form + ", whose scheduler is not vLLM's: steps are judged, and nothing is replayed"
+	}
+	return ""
+}
+
 // replay makes the entries of one run, one per phase and split, or reads those that
 // StoreReplay wrote.
 func (j *job) replay(ctx context.Context, i int) (err error) {
@@ -245,6 +257,12 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	run, dep, err := j.sources[i].Load()
 	if err != nil {
 		return err
+	}
+	if why := otherEngine(run); why != "" {
+		v := t.entry(nil)
+		v.Findings = append(v.Findings, trace.Findingf(NoReplay, "run %s: %s", run.ID, why))
+		j.entries[i] = []result.ValidationRun{v}
+		return nil
 	}
 	base, findings, err := j.engine(t, run, dep)
 	if err != nil {

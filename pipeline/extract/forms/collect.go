@@ -3,6 +3,7 @@ package forms
 import (
 	"cmp"
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -35,7 +36,7 @@ type Life struct {
 	Engine string
 	Rows   int64
 	Dir    string // of its table
-	last   trace.Iteration
+	last   row    // not yet written: the next may tell of it
 	out    *table.Writer[trace.Iteration]
 }
 
@@ -95,13 +96,18 @@ func (c *Lives) row(row *row) error {
 	}
 	key := row.Form + " " + row.Engine
 	life := c.open[key]
+	if life == nil {
+		follow(nil, row)
+	} else {
+		follow(&life.last, row)
+	}
 	if life != nil && row.Index <= life.last.Index {
-		if !startsAgain(&life.last, &row.Iteration) {
+		if !startsAgain(&life.last.Iteration, &row.Iteration) {
 			c.acc.Drop(source.CodeDuplicate, 1, source.Place{File: row.File, Line: row.Line}, "iteration %d of engine %s after %d",
 				row.Index, row.Engine, life.last.Index)
 			return nil
 		}
-		if err := life.out.Close(); err != nil {
+		if err := life.end(); err != nil {
 			return err
 		}
 		life = nil
@@ -114,11 +120,19 @@ func (c *Lives) row(row *row) error {
 		}
 		c.open[key], c.lives = life, append(c.lives, life)
 	}
-	life.last = row.Iteration
+	if life.Rows > 0 {
+		if err := life.out.Append(life.last.Iteration); err != nil {
+			return err
+		}
+	}
+	life.last = *row
 	life.Rows++
 	c.acc.Keep(1)
-	return life.out.Append(row.Iteration)
+	return nil
 }
+
+// end writes the last pass and closes the table.
+func (l *Life) end() error { return errors.Join(l.out.Append(l.last.Iteration), l.out.Close()) }
 
 // farBack is how many iterations back a record without stamps must lie to be
 // that of a restart.
@@ -139,7 +153,7 @@ func (c *Lives) Close() ([]*Life, error) {
 		return cmp.Or(cmp.Compare(len(a.Engine), len(b.Engine)), cmp.Compare(a.Engine, b.Engine))
 	})
 	for _, l := range c.open {
-		if err := l.out.Close(); err != nil {
+		if err := l.end(); err != nil {
 			return nil, err
 		}
 	}

@@ -15,6 +15,9 @@ type Iterations = source.Lines[row]
 type row struct {
 	trace.Iteration
 	Engine string
+
+	BeforeUs trace.Opt[float64] // time of the pass before it
+	Accepted float64            // tokens a request took from a pass, with drafts
 }
 
 // iterationLines is the part that both decoders share.

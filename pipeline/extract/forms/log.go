@@ -47,14 +47,20 @@ func HasIteration(text []byte) bool {
 }
 
 func (d *logDecoder) Line(line []byte, out *Iterations) *source.Error {
-	if !bytes.Contains(line, mark) && !bytes.Contains(line, byteMark) {
+	other, _ := formOf(line)
+	if other == nil && !bytes.Contains(line, mark) && !bytes.Contains(line, byteMark) {
 		out.Other++
 		return nil
 	}
 	rows, bad := len(out.Rows), len(out.Bad)
 	at := leading(line)
 	text, inner := unwrap(line)
-	if d.iterations(text, at.better(inner), out); len(out.Rows) == rows && len(out.Bad) == bad {
+	if other != nil {
+		d.other(d.uncoloured(text), at.better(inner), out)
+	} else {
+		d.iterations(text, at.better(inner), out)
+	}
+	if len(out.Rows) == rows && len(out.Bad) == bad {
 		out.Other++
 	}
 	return nil

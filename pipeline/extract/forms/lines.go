@@ -1,0 +1,225 @@
+package forms
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// lineForm is how an engine writes one kind of pass into its log: a text that every such
+// line holds, and its figures behind the texts that name them.
+type lineForm struct {
+	form   string
+	mark   []byte
+	stamp  func(text []byte, mark int) stamp
+	fields []lineField
+}
+
+// lineField is a figure of a line.
+type lineField struct {
+	label  string
+	needed bool
+	most   float64
+	to     func(r *row, v float64)
+}
+
+const (
+	mostFigure = 1 << 40
+	mostMs     = 1e9
+)
+
+// lineForms are SGLang's batches (sgl-project/sglang metrics_reporter.py and
+// scheduler_metrics_mixin.py; fields are found by name, since their order and company vary by
+// version) and TensorRT-LLM's print_iter_log (NVIDIA/TensorRT-LLM py_executor.py). vLLM's
+// iterations, which every line of a long log is searched for, have a reader of their own.
+var lineForms = []lineForm{
+	{trace.IterationSGLang, []byte("Prefill batch"), bracketStamp, []lineField{
+		{"#new-seq: ", true, mostFigure, func(r *row, v float64) { r.ContextReqs, r.DecodeKVTokens = int64(v), trace.Some(int64(0)) }},
+		{"#new-token: ", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
+		{"#cached-token: ", true, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
+		{"token usage: ", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
+		{"#queue-req: ", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
+		{"#pending-token: ", false, mostFigure, func(r *row, v float64) { r.QueuedTokens = trace.Some(int64(v)) }},
+	}},
+	{trace.IterationSGLang, []byte("Decode batch"), bracketStamp, []lineField{
+		{"#running-req: ", true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
+		{"#token: ", true, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
+		{"token usage: ", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
+		{"#queue-req: ", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
+		{"accept len: ", false, 1000, func(r *row, v float64) { r.Accepted = v }},
+	}},
+	{trace.IterationTensorRT, []byte("host_step_time = "), namedStamp, []lineField{
+		{"iter = ", true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
+		{"host_step_time = ", true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
+		{"prev_device_step_time = ", false, mostMs, func(r *row, v float64) { r.BeforeUs = trace.Some(1000 * v) }},
+		{"num_scheduled_requests = ", false, mostFigure, func(r *row, v float64) { r.GenerationReqs += int64(v) }},
+		{"num_scheduled_requests: ", false, mostFigure, func(r *row, v float64) { r.GenerationReqs += int64(v) }},
+		{"kv_cache_util = ", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
+		{"'num_ctx_requests': ", true, mostFigure, func(r *row, v float64) {
+			r.ContextReqs = int64(v)
+			r.GenerationReqs -= int64(v) // the line counts both together
+		}},
+		{"'num_ctx_tokens': ", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
+		{"'num_generation_tokens': ", true, mostFigure, func(r *row, v float64) { r.GenerationTokens = int64(v) }},
+		{"'cached_kv_tokens': ", false, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
+	}},
+}
+
+// formOf is the form of a pass that a line holds, and where.
+func formOf(text []byte) (*lineForm, int) {
+	for i := range lineForms {
+		if at := bytes.Index(text, lineForms[i].mark); at >= 0 {
+			return &lineForms[i], at
+		}
+	}
+	return nil, -1
+}
+
+// read reads the figures of a line; what says which is wrong, "" for none. ok is false for a
+// line that merely holds the mark.
+func (f *lineForm) read(text []byte, at int, r *row) (what string, ok bool) {
+	r.Form, r.Index = f.form, -1
+	if f.form == trace.IterationSGLang {
+		text = text[at:]
+		if rest := text[len(f.mark):]; bytes.HasPrefix(rest, []byte(" [")) {
+			if n := digits(rest[2:]); n > 0 && n < 19 {
+				r.Index, _ = strconv.ParseInt(source.Text(rest[2:2+n]), 10, 64)
+			}
+		}
+	}
+	found := 0
+	for _, l := range f.fields {
+		figure, known := behind(text, l.label)
+		if !known {
+			if l.needed && what == "" {
+				what = "no " + l.label
+			}
+			continue
+		}
+		found++
+		if bytes.HasPrefix(figure, []byte("N/A")) && !l.needed {
+			continue
+		}
+		n := 0
+		for n < len(figure) && (digits(figure[n:n+1]) == 1 || figure[n] == '.' || figure[n] == '-') {
+			n++
+		}
+		v, err := strconv.ParseFloat(string(figure[:n]), 64)
+		if err != nil || v < 0 || v > l.most || math.IsNaN(v) {
+			return l.label + strconv.Quote(string(figure[:min(len(figure), 12)])), true
+		}
+		l.to(r, v)
+	}
+	if what == "" && (r.GenerationReqs < 0 || r.ContextReqs > r.ContextTokens) {
+		what = "counts that contradict each other"
+	}
+	return what, found > 0
+}
+
+// behind is the text behind a label that stands by itself.
+func behind(text []byte, label string) ([]byte, bool) {
+	for from := 0; ; {
+		i := bytes.Index(text[from:], []byte(label))
+		if i < 0 {
+			return nil, false
+		}
+		at := from + i
+		if before := bytes.TrimRight(text[:at], " "); len(before) == 0 || bytes.IndexByte([]byte(",.{[]"), before[len(before)-1]) >= 0 {
+			return text[at+len(label):], true
+		}
+		from = at + len(label)
+	}
+}
+
+const secondsForm = "2006-01-02 15:04:05"
+
+// bracketStamp is SGLang's `[YYYY-MM-DD HH:MM:SS DPk TPk]` before a mark.
+func bracketStamp(text []byte, mark int) stamp {
+	if at := bytes.LastIndexByte(text[:mark], '['); at >= 0 && at+1+len(secondsForm) <= mark {
+		return parseStamp(text[at+1 : at+1+len(secondsForm)])
+	}
+	return stamp{}
+}
+
+// namedStamp is TensorRT-LLM's `timestamp = YYYY-MM-DD HH:MM:SS`.
+func namedStamp(text []byte, _ int) stamp {
+	if rest, ok := behind(text, "timestamp = "); ok && len(rest) >= len(secondsForm) {
+		return parseStamp(rest[:len(secondsForm)])
+	}
+	return stamp{}
+}
+
+// rankOf is the number behind a word such as DP in the last bracket, "0" without.
+func rankOf(text []byte, word string) string {
+	if at := bytes.LastIndexByte(text, '['); at >= 0 {
+		for _, part := range bytes.Fields(bytes.TrimRight(text[at:], "] ")) {
+			if rest, ok := bytes.CutPrefix(part, []byte(word)); ok && len(rest) > 0 && digits(rest) == len(rest) {
+				return string(logNumber(rest))
+			}
+		}
+	}
+	return "0"
+}
+
+// other reads a pass of another engine than vLLM.
+func (d *logDecoder) other(text []byte, outer stamp, out *Iterations) {
+	f, at := formOf(text)
+	if f == nil {
+		return
+	}
+	var r row
+	what, ok := f.read(text, at, &r)
+	rank, isFirst := "0", true
+	if f.form == trace.IterationSGLang {
+		rank, isFirst = rankOf(text[:at], "DP"), rankOf(text[:at], "TP") == "0"
+	} else if v, known := behind(text, "rank = "); known {
+		isFirst = bytes.HasPrefix(v, []byte("0,"))
+	}
+	switch {
+	case !ok || !isFirst: // other words, or a copy of another tensor-parallel rank
+	case what != "":
+		out.Bad = append(out.Bad, source.BadLine{What: what})
+	default:
+		outer.better(f.stamp(text, at)).set(&r.Iteration)
+		r.Engine = d.text.Get([]byte(f.form + " " + rank))
+		out.Rows = append(out.Rows, r)
+	}
+}
+
+// HasPass reports whether a text holds a pass of another engine than vLLM.
+func HasPass(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		if f, at := formOf(line); f != nil {
+			var r row
+			if what, ok := f.read(line, at, &r); ok && what == "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// follow completes a pass by the one that comes behind it: TensorRT-LLM tells a pass's device
+// time in the next line; SGLang numbers no pass unless asked to, and logs one decode in
+// --decode-log-interval, which the KV tokens between two decodes of the same requests show.
+func follow(last, next *row) {
+	if next.Index < 0 {
+		if next.Index = 0; last != nil {
+			next.Index = last.Index + 1
+		}
+	}
+	if last == nil {
+		return
+	}
+	if next.BeforeUs.OK && next.Index == last.Index+1 {
+		last.ElapsedUs = next.BeforeUs.V
+	}
+	if next.Form == trace.IterationSGLang && last.ContextReqs+next.ContextReqs == 0 && next.GenerationReqs > 0 &&
+		last.GenerationReqs == next.GenerationReqs {
+		each := float64(next.DecodeKVTokens.V-last.DecodeKVTokens.V) / float64(next.GenerationReqs)
+		next.Sampled = each >= 2*max(1, next.Accepted) || next.Index > last.Index+1
+	}
+}

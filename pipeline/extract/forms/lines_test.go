@@ -1,0 +1,130 @@
+package forms
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// passesIn are the passes of a log, as its engines' tables would hold them.
+func passesIn(t *testing.T, text string) (rows []row, bad, other int64) {
+	t.Helper()
+	d := newLogDecoder()
+	out := &Iterations{}
+	for line := range strings.Lines(text) {
+		if err := d.Line([]byte(strings.TrimSuffix(line, "\n")), out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := map[string]int{}
+	for i := range out.Rows {
+		r := &out.Rows[i]
+		if k, ok := last[r.Engine]; ok {
+			follow(&out.Rows[k], r)
+		} else {
+			follow(nil, r)
+		}
+		last[r.Engine] = i
+	}
+	return out.Rows, int64(len(out.Bad)), out.Other
+}
+
+const sglangLog = `[2026-03-01 10:00:00 DP0 TP0] max_total_num_tokens=100000, chunked_prefill_size=8192
+[2026-03-01 10:00:01 DP0 TP0] Prefill batch, #new-seq: 2, #new-token: 500, #cached-token: 128, token usage: 0.01, #running-req: 3, #queue-req: 4, #pending-token: 70, cuda graph: False, input throughput (token/s): 10.50
+[2026-03-01 10:00:01 DP0 TP1] Prefill batch, #new-seq: 2, #new-token: 500, #cached-token: 128, token usage: 0.01, #running-req: 3, #queue-req: 4
+[2026-03-01 10:00:02 DP0 TP0] Decode batch, #running-req: 5, #token: 1000, token usage: 0.02, cuda graph: True, gen throughput (token/s): 100.00, #queue-req: 0
+[2026-03-01 10:00:02 DP0 TP0] Decode batch, #running-req: 5, #token: 1005, token usage: 0.02, accept len: 1.00, cuda graph: True, gen throughput (token/s): 100.00, #queue-req: 0
+[2026-03-01 10:00:03 DP0 TP0] Decode batch, #running-req: 5, #token: 1205, token usage: 0.02, cuda graph: True, gen throughput (token/s): 100.00, #queue-req: 0
+2026-03-01T10:00:04.123456789Z [2026-03-01 10:00:04] Prefill batch [17]. #new-seq: 1, #new-token: 10, #cached-token: 0, cache hit rate: 1.00%, full token usage: 0.30, swa token usage: 0.10, #running-req: 0, #queue-req: 0
+`
+
+// TestSGLangLines: figures are found by name in old and new lines; a decode that follows one of
+// the same requests by more tokens than a pass makes is one of several.
+func TestSGLangLines(t *testing.T) {
+	rows, bad, other := passesIn(t, sglangLog)
+	if len(rows) != 5 || bad != 0 || other != 2 {
+		t.Fatalf("got %d passes, %d bad and %d other lines, want 5, 0 and 2: %+v", len(rows), bad, other, rows)
+	}
+	p := rows[0]
+	if p.ContextReqs != 2 || p.ContextTokens != 500 || p.ContextKVTokens.V != 128 || p.KVUsage.V != 0.01 || p.QueuedContext.V != 4 ||
+		p.QueuedTokens.V != 70 || p.Engine != "sglang 0" || p.StampStepNs.V != 1e9 {
+		t.Errorf("prefill: got %+v", p)
+	}
+	if d := rows[1]; d.GenerationReqs != 5 || d.GenerationTokens != 5 || d.DecodeKVTokens.V != 1000 || d.Index != 1 {
+		t.Errorf("decode: got %+v", d)
+	}
+	if rows[2].Sampled || !rows[3].Sampled {
+		t.Errorf("got sampled %v and %v, want the second only", rows[2].Sampled, rows[3].Sampled)
+	}
+	if last := rows[4]; last.Index != 17 || last.KVUsage.OK || last.StampStepNs.V != 1 || last.Engine != "sglang 0" {
+		t.Errorf("older line: got %+v", last)
+	}
+}
+
+const tensorrtLog = `[03/01/2026-10:00:00] [TRT-LLM] [I] iter = 1, global_rank = 0, rank = 0, currank_total_requests = 0/1, host_step_time = 250.1ms, prev_device_step_time = N/A, timestamp = 2026-03-01 10:00:00, num_scheduled_requests: 1, states = {'num_ctx_requests': 1, 'num_ctx_tokens': 300, 'num_generation_tokens': 0}
+[TRT-LLM] [I] iter = 2, global_rank = 0, rank = 0, num_scheduled_requests = 3, kv_cache_util = 0.112, currank_total_requests = 0/1, host_step_time = 4.08ms, prev_device_step_time = 243.13ms, timestamp = 2026-03-01 10:00:01, states = {'num_ctx_requests': 1, 'num_ctx_tokens': 40, 'num_generation_tokens': 2, 'cached_kv_tokens': 64}
+[TRT-LLM] [I] iter = 3, global_rank = 1, rank = 1, num_scheduled_requests = 2, host_step_time = 4.08ms, prev_device_step_time = 9.5ms, timestamp = 2026-03-01 10:00:01, states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 2}
+[TRT-LLM] [I] iter = 3, global_rank = 0, rank = 0, num_scheduled_requests = 2, host_step_time = 5.00ms, prev_device_step_time = 9.5ms, timestamp = 2026-03-01 10:00:01, states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 2}
+`
+
+// TestTensorRTLines: the device time of a pass stands in the line behind it; other ranks are copies.
+func TestTensorRTLines(t *testing.T) {
+	rows, bad, _ := passesIn(t, tensorrtLog)
+	if len(rows) != 3 || bad != 0 {
+		t.Fatalf("got %d passes and %d bad lines, want 3 and 0: %+v", len(rows), bad, rows)
+	}
+	for i, want := range []float64{243130, 9500, 5000} {
+		if rows[i].ElapsedUs != want {
+			t.Errorf("pass %d: got %g us, want %g", i+1, rows[i].ElapsedUs, want)
+		}
+	}
+	if p := rows[1]; p.GenerationReqs != 2 || p.GenerationTokens != 2 || p.ContextReqs != 1 || p.ContextTokens != 40 ||
+		p.ContextKVTokens.V != 64 || p.KVUsage.V != 0.112 || p.StampStepNs.V != 1e9 {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// TestBrokenPassLines: of sixty variants of each form with something missing, changed or cut,
+// every line is a pass, a counted fault or another line, and no figure is out of its range.
+func TestBrokenPassLines(t *testing.T) {
+	for name, text := range map[string]string{"sglang": sglangLog, "tensorrt": tensorrtLog} {
+		lines := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
+		rng := rand.New(rand.NewPCG(39, uint64(len(name))))
+		faults := 0
+		for k := range 60 {
+			line := lines[1+k%(len(lines)-1)]
+			at := rng.IntN(len(line) - 1)
+			switch k % 6 {
+			case 0:
+				line = line[:at]
+			case 1:
+				line = line[:at] + line[at+1:]
+			case 2:
+				line = strings.Replace(line, ": ", ": -", 1+k%4)
+			case 3:
+				line = strings.ReplaceAll(line, "0", "99999999999999999999")
+			case 4:
+				line = line[:at] + line
+			case 5:
+				line = strings.ReplaceAll(line, fmt.Sprint(k%10), "x")
+			}
+			rows, bad, other := passesIn(t, strings.TrimSuffix(line, "\n")+"\n")
+			if int64(len(rows))+bad+other < 1 {
+				t.Errorf("%s %d: nothing came of %q", name, k, line)
+			}
+			faults += int(bad)
+			for _, r := range rows {
+				if r.ContextReqs < 0 || r.ContextTokens < r.ContextReqs || r.GenerationReqs < 0 || r.KVUsage.V > 1 || r.ElapsedUs < 0 ||
+					r.Form == trace.IterationLog {
+					t.Errorf("%s %d: got %+v of %q", name, k, r, line)
+				}
+			}
+		}
+		if faults < 10 {
+			t.Errorf("%s: %d of 60 broken lines are faults, want at least 10", name, faults)
+		}
+	}
+}
