@@ -64,11 +64,12 @@ func (f *filler) finding(code trace.Code, format string, args ...any) {
 	f.out.Findings = append(f.out.Findings, trace.Findingf(code, f.run.ID+": "+format, args...))
 }
 
-// allPasses says how an engine writes every pass.
-var allPasses = map[string]string{
-	trace.IterationFPM: "set DYN_FPM_MODE=full (with --fpm-trace or DYN_FPM_TRACE=1)",
-	trace.IterationSGLang: "start SGLang with --decode-log-interval 1 and keep precise stamps (docker logs --timestamps, " +
-		"kubectl logs --timestamps)",
+// allPasses says how the engine writes every pass.
+func (f *filler) allPasses() string {
+	if f.passes[0].it.Form == trace.IterationSGLang {
+		return "start SGLang with --decode-log-interval 1 and keep precise stamps (docker logs --timestamps, kubectl logs --timestamps)"
+	}
+	return "set DYN_FPM_MODE=full (with --fpm-trace or DYN_FPM_TRACE=1)"
 }
 
 // refusal is what makes every pass of the recording useless for a fit.
@@ -89,7 +90,7 @@ func (f *filler) refusal() *trace.Error {
 	switch {
 	case sampled > 0:
 		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d records are samples, one of several passes", f.run.ID, sampled, len(f.passes)).
-			WithHint(allPasses[f.passes[0].it.Form])
+			WithHint(f.allPasses())
 	case f.dep.Engine.SpeculativeDecoding || several*2 > decoding:
 		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d passes with decodes have more tokens than requests: speculative decoding",
 			f.run.ID, several, decoding).WithHint("record without --speculative-config: a pass then yields one token a request")
