@@ -63,6 +63,18 @@ func pairAll(rows []trace.ObservedRequest, p *Passes) *Pairing {
 // bounds are what a request may have had in the cache.
 type bounds struct{ lo, hi int64 }
 
+// alone bounds the hits of a prompt that was cut and then went on alone: what those passes
+// computed of it was in no cache.
+func (g *Pairing) alone(c *chain) {
+	computed := int64(0)
+	for i := len(c.lines) - 1; i > 0 && g.passes.lines[c.lines[i]].ctx == 1; i-- {
+		computed += g.passes.lines[c.lines[i]].tokens
+	}
+	if q := &c.prompts[len(c.prompts)-1]; computed > 0 {
+		q.most = min(q.most, max(0, q.tokens-computed)/g.rules.Block*g.rules.Block)
+	}
+}
+
 // bounds of the prompts of a chain by its sum.
 func (c *chain) bounds() []bounds {
 	most := int64(0)
@@ -140,6 +152,7 @@ func (g *Pairing) exchange(a, b *prompt, ca, cb int, x, y *bounds) {
 func (g *Pairing) Fill() {
 	all := make([][]bounds, len(g.chains))
 	for k := range g.chains {
+		g.alone(&g.chains[k])
 		all[k] = g.chains[k].bounds()
 	}
 	g.loosen(all)
@@ -187,7 +200,7 @@ func (g *Pairing) split() {
 			}
 			open = append(open, g.guess(r, q, turns, common))
 		}
-		share(open, left, g.rules.Block)
+		share(open, left)
 		for _, o := range open {
 			o.row.CachedTokens, o.row.CachedSource = trace.Some(o.tokens), trace.Some(o.source)
 		}
@@ -212,8 +225,10 @@ func (g *Pairing) guess(r *trace.ObservedRequest, q prompt, turns map[turn]int, 
 		o.source, o.tokens = trace.CachedSession, whole(min(q.tokens-1, b.PromptTokens.V+b.OutputTokens.V-1))
 	case r.PrefixGroup.OK && r.PrefixTokens.OK:
 		o.source, o.tokens = trace.CachedGroup, whole(min(q.tokens-1, r.PrefixTokens.V))
-	case isCommon:
+	case isCommon && value <= r.CachedMax.V:
 		o.tokens = value
+	case isCommon:
+		o.tokens = r.CachedMin.V // it missed what the others found
 	default:
 		o.tokens = whole((r.CachedMin.V + r.CachedMax.V) / 2)
 	}
@@ -221,39 +236,26 @@ func (g *Pairing) guess(r *trace.ObservedRequest, q prompt, turns map[turn]int, 
 	return o
 }
 
-// share moves guesses by whole blocks until they are sum: first those that nothing but
-// bounds tells, those with most room first.
-func share(open []*guess, sum, block int64) {
+// share moves guesses until they are sum: first those that nothing but bounds tells. What is
+// too much goes from those that were sent first, which fill the cache for the others; what is
+// missing to those that were sent last.
+func share(open []*guess, sum int64) {
 	rank := func(o *guess) int {
 		return slices.Index([]string{trace.CachedBound, trace.CachedGroup, trace.CachedSession}, o.source)
 	}
-	have := int64(0)
 	for _, o := range open {
-		have += o.tokens
+		sum -= o.tokens
 	}
-	room := func(o *guess) int64 {
-		if have < sum {
-			return o.row.CachedMax.V - o.tokens
+	slices.SortStableFunc(open, func(a, b *guess) int {
+		byTime := cmp.Compare(sent(a.row), sent(b.row))
+		if sum > 0 {
+			byTime = -byTime
 		}
-		return o.tokens - o.row.CachedMin.V
-	}
-	for have != sum {
-		var best *guess
-		for _, o := range open {
-			if r := room(o); r > 0 && (best == nil || rank(o) < rank(best) || rank(o) == rank(best) && r > room(best)) {
-				best = o
-			}
-		}
-		if best == nil {
-			return
-		}
-		d := min(block, room(best))
-		if have > sum {
-			d = -min(d, have-sum)
-		} else {
-			d = min(d, sum-have)
-		}
-		best.tokens, have = best.tokens+d, have+d
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), byTime)
+	})
+	for _, o := range open {
+		d := min(o.row.CachedMax.V-o.tokens, max(o.row.CachedMin.V-o.tokens, sum))
+		o.tokens, sum = o.tokens+d, sum-d
 	}
 }
 

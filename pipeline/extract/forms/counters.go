@@ -200,7 +200,7 @@ func (g *Pairing) compare(a, b *Counters, rows []int) string {
 		for _, o := range open { // in proportion to their prompts, then by whole blocks
 			o.tokens = int64(float64(want-found)*float64(o.row.CachedMax.V)/float64(max(1, most))) / g.rules.Block * g.rules.Block
 		}
-		share(open, want-found, g.rules.Block)
+		share(open, want-found)
 		for _, o := range open {
 			o.row.CachedTokens, o.row.CachedSource = trace.Some(o.tokens), trace.Some(o.source)
 			if want == found {
