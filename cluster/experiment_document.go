@@ -145,6 +145,7 @@ func (l *lab) document() (*Document, error) {
 			d.Newcomer = append(d.Newcomer, curveOf(name, l.of(name)))
 		}
 	}
+	l.reliability(d)
 	l.contrasts(d)
 	if err := l.loads(d); err != nil {
 		return nil, err
@@ -154,6 +155,29 @@ func (l *lab) document() (*Document, error) {
 	}
 	l.judge(d)
 	return d, l.rivals(d)
+}
+
+// reliability sums up the main cell's, and finds its best frontier setting.
+func (l *lab) reliability(d *Document) {
+	d.Reliability = []reliabilityDoc{}
+	for b := range 10 {
+		var sum reliability
+		for _, r := range l.of(mainCell) {
+			x := r.Reliability[b]
+			sum = reliability{sum.N + x.N, sum.Expected + x.Expected, sum.Met + x.Met}
+		}
+		if sum.N > 0 {
+			d.Reliability = append(d.Reliability, reliabilityDoc{From: float64(b) / 10, To: float64(b+1) / 10,
+				Requests: sum.N, Expected: sum.Expected / sum.N, Met: sum.Met / sum.N})
+		}
+	}
+	for i := range l.cells {
+		if c := &l.cells[i]; c.Role == roleFrontier && c.Spec.Admission.Policy == "predictive" {
+			if g := stat.Mean(values(l.runs[i], figureBy("goodput"))); d.Hindsight == nil || g > d.Hindsight.Goodput {
+				d.Hindsight = &hindsightDoc{c.Name, g}
+			}
+		}
+	}
 }
 
 func (l *lab) cellDoc(i int) cellDoc {

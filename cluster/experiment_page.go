@@ -160,14 +160,20 @@ func predictionSection(d *Document) report.Section {
 			"times its target. Bounds are learned from admitted requests: for rejected ones none is promised."}
 	x.Blocks = append(x.Blocks, report.FigureBlocks(some(scatterFigure(d)))...)
 	t := report.NewTable("prediction-table", "By configuration", "Configuration", "# Median APE", "# Bias", "# P90 coverage",
-		"# Shadow median APE", "# Shadow coverage", "# Rejected that would have met it")
+		"# Shadow median APE", "# Shadow coverage")
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
 		if c.Role != "frontier" && f("prediction_median_ape") != nil {
 			t.Put(report.Plain(c.Name), report.Percent(f("prediction_median_ape")), report.Percent(f("prediction_bias")),
 				report.Percent(f("prediction_coverage_p90")), report.Percent(f("shadow_median_ape")),
-				report.Percent(f("shadow_coverage_p90")), report.Percent(f("false_reject_share")))
+				report.Percent(f("shadow_coverage_p90")))
 		}
+	}
+	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	t = report.NewTable("reliability", "Estimated probability of meeting the target, and the share that met it: admitted "+
+		"requests, and rejected ones by their shadows", "# From", "# To", "# Requests", "# Expected", "# Met")
+	for _, r := range d.Reliability {
+		t.Put(report.Num(r.From), report.Num(r.To), report.Num(r.Requests), report.Percent(&r.Expected), report.Percent(&r.Met))
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
 	return x

@@ -32,7 +32,26 @@ type Document struct {
 	Transient     []transientDoc  `json:"transient"`   // configuration 1's P99 by the length of arrivals
 	Newcomer      []curveDoc      `json:"newcomer"`
 	Scatter       []pointDoc      `json:"scatter"`
-	Warnings      []trace.Finding `json:"warnings"`
+	// Reliability of the main cell's estimates, all seeds: by tenths of the probability of meeting the target.
+	Reliability []reliabilityDoc `json:"reliability"`
+	// Hindsight is the frontier setting of predictive with the best goodput: what another threshold would have given.
+	Hindsight *hindsightDoc   `json:"hindsight"`
+	Warnings  []trace.Finding `json:"warnings"`
+}
+
+// reliabilityDoc is one tenth. Requests are admitted ones and, by their shadows, rejected ones.
+type reliabilityDoc struct {
+	From     float64 `json:"from"`
+	To       float64 `json:"to"`
+	Requests float64 `json:"requests"`
+	Expected float64 `json:"expected_share"` // mean estimated probability
+	Met      float64 `json:"met_share"`
+}
+
+// hindsightDoc is one cell's goodput.
+type hindsightDoc struct {
+	Cell    string  `json:"cell"`
+	Goodput float64 `json:"goodput"`
 }
 
 // cellDoc is one configuration over all seeds.

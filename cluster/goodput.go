@@ -86,6 +86,40 @@ type Goodput struct {
 	Shed              int     // rejected
 	Tries             int     // arrivals, those that came again included
 	Live, Shadow      audit   // of admitted requests, and of the sample of rejected ones
+	Reliability       [10]reliability
+}
+
+// reliability is requests whose estimated probability of meeting their target lies in one tenth
+// of 0 to 1: how many, the sum of those probabilities, and how many met it. Admitted ones count
+// once; a shadow for as many rejected ones as were not followed with it.
+type reliability struct{ N, Expected, Met float64 }
+
+// reliable fills the table.
+func (out *Goodput) reliable(recs []*record) {
+	shadows := 0
+	for _, r := range recs {
+		if r.Shadowed && !r.Admitted() {
+			shadows++
+		}
+	}
+	for _, r := range recs {
+		p, weight, met := r.Decision.MeetShare, 1.0, false
+		switch us, ok := r.TTFTUs(); {
+		case math.IsNaN(p) || r.Decision.RawUs == 0 || r.SLOTTFTUs == 0:
+			continue
+		case r.Admitted():
+			met = ok && us <= float64(r.SLOTTFTUs)
+		case r.Shadowed:
+			weight = float64(out.Shed) / float64(shadows)
+			met = r.Shadow.OK && r.Shadow.V+r.DecidedUs-r.ArrivalUs <= r.SLOTTFTUs
+		default:
+			continue
+		}
+		b := &out.Reliability[min(9, int(10*p))]
+		if b.N, b.Expected = b.N+weight, b.Expected+float64(weight*p); met {
+			b.Met += weight
+		}
+	}
 }
 
 // Meets reports whether a record met every target of its class.
@@ -118,6 +152,7 @@ func reduce(all []record, targets map[string]target, w window) *Goodput {
 	out.cache(recs)
 	out.fairness(recs, targets)
 	out.OutputPerS = outputPerS(all, w)
+	out.reliable(recs)
 	pairs := pairs(recs)
 	out.Live, out.Shadow = auditOf(recs, pairs, false), auditOf(recs, pairs, true)
 	return out

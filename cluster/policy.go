@@ -13,7 +13,8 @@ type Decision struct {
 	// The estimate of its TTFT from now on, NaN without one; what it is judged by, and
 	// the same at 90 %; and the estimate before calibration.
 	PredictedUs, BoundUs, P90Us, RawUs float64
-	Queued                             bool // the estimate saw work ahead of it
+	Queued                             bool    // the estimate saw work ahead of it
+	MeetShare                          float64 // estimated probability of meeting the target, NaN without one
 }
 
 // Reasons.
@@ -41,7 +42,8 @@ type blind struct{}
 func (blind) Seen(*Request, *View, *Decision, int, int64, int64) {}
 
 func admit() Decision {
-	return Decision{Admit: true, PredictedUs: math.NaN(), BoundUs: math.NaN(), P90Us: math.NaN(), RawUs: math.NaN()}
+	return Decision{Admit: true, PredictedUs: math.NaN(), BoundUs: math.NaN(), P90Us: math.NaN(), RawUs: math.NaN(),
+		MeetShare: math.NaN()}
 }
 
 func reject(reason string) Decision {

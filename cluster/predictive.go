@@ -86,6 +86,9 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	}
 	d := Decision{Admit: true, Queued: x.Queued, RawUs: us, PredictedUs: x.Us * p.quantile(q, median),
 		P90Us: upper * p.quantile(q, 0.9), BoundUs: upper * p.careful(q, wide, 1-eps)}
+	if d.MeetShare = math.NaN(); q != nil && r.SLOTTFTUs > 0 {
+		d.MeetShare = q.share((float64(r.SLOTTFTUs) - float64(r.WaitedUs)) / us)
+	}
 	cold := p.Floor.arrives(r, v.NowUs)
 	if r.Priority >= criticalPriority || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
@@ -197,6 +200,12 @@ func (s *ratios) quantile(level float64) float64 {
 	n := len(s.sorted)
 	k := int(math.Ceil(float64(n+1) * level))
 	return s.sorted[min(n, max(1, k))-1]
+}
+
+// share is that of ratios up to x.
+func (s *ratios) share(x float64) float64 {
+	n, _ := slices.BinarySearch(s.sorted, math.Nextafter(x, math.Inf(1)))
+	return float64(n) / float64(len(s.sorted))
 }
 
 // Floor lets in a share of every prefix group, and the first requests of a new one

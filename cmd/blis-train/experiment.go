@@ -64,6 +64,16 @@ func showIsolation(con *console, d *cluster.Document) {
 	con.table("predictive - always-admit, by the gate's coefficients", cells{"gate", "goodput", "lo", "hi", "median APE", "bias",
 		"P90 coverage", "shadow APE", "shadow coverage"}, rows)
 	rows = nil
+	for _, r := range d.Reliability {
+		rows = append(rows, cells{fmt.Sprintf("%.1f to %.1f", r.From, r.To), fmt.Sprintf("%.0f", r.Requests), percent(&r.Expected),
+			percent(&r.Met)})
+	}
+	con.table("reliability of predictive: probability of meeting the target, admitted requests and shadows",
+		cells{"estimated", "requests", "expected", "met"}, rows)
+	if h := d.Hindsight; h != nil {
+		con.sayf("best threshold in hindsight: %s, goodput %s", h.Cell, percent(&h.Goodput))
+	}
+	rows = nil
 	for _, v := range d.Verdicts {
 		rows = append(rows, cells{v.ID, v.Verdict, v.Why})
 	}
