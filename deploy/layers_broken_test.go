@@ -119,3 +119,16 @@ func TestMutatedConfigs(t *testing.T) {
 		}
 	}
 }
+
+// TestIgnoreLists matches names as vLLM does: a module covers what is in it, wildcards reach across dots, wrappers do not count.
+func TestIgnoreLists(t *testing.T) {
+	for pattern, want := range map[string]bool{"model.layers.3.self_attn": true, "model.layers.3.self_attn*": true, "self_attn": false,
+		"language_model.model.layers.3.self_attn.q_proj": true, "*.self_attn.*": true, "*.q_proj": true, "model.layers.*.self_attn": true,
+		"model.layers.30*": false, "layers.?.self_attn": true, "re:.*self_attn.*": true, "re:model\\.layers\\.3\\..*": true, "re:q_proj": false,
+		"lm_head": false, "model.layers.3.self_attn.q": false, "mtp.layers.3*": false, "*": true, "*x*": false} {
+		var p patterns
+		if err := p.add(pattern); err != nil || p.match("layers.3.self_attn.q_proj") != want {
+			t.Errorf("%s: got %v, %v, want %v", pattern, !want, err, want)
+		}
+	}
+}

@@ -86,7 +86,8 @@ func isKept(name string) bool {
 // patterns is an ignore list: exact names, wildcards and regular expressions. A module's name covers what is in it.
 type patterns struct {
 	exact, prefix map[string]bool
-	wild          map[string]*regexp.Regexp // others, by what they were written as
+	wild          map[string][]string // other wildcards by what stands before the first
+	regex         []*regexp.Regexp
 }
 
 // canonical drops what wrappers put before a layer's name.
@@ -105,27 +106,23 @@ func canonical(name string) string {
 
 func (p *patterns) add(text string) error {
 	if p.exact == nil {
-		p.exact, p.prefix, p.wild = map[string]bool{}, map[string]bool{}, map[string]*regexp.Regexp{}
+		p.exact, p.prefix, p.wild = map[string]bool{}, map[string]bool{}, map[string][]string{}
 	}
-	form, isRegex := strings.CutPrefix(text, "re:")
-	if isRegex {
-		text = ""
-	} else {
-		text = canonical(text)
-		at := strings.IndexAny(text, "*?")
-		if at < 0 {
-			p.exact[text] = true
-			return nil
-		}
-		if at == len(text)-1 && text[at] == '*' {
-			p.prefix[text[:at]] = true
-			return nil
-		}
-		form = strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(text)) + `(\..*)?$`
+	if form, isRegex := strings.CutPrefix(text, "re:"); isRegex {
+		re, err := regexp.Compile("^(?:" + form + ")")
+		p.regex = append(p.regex, re)
+		return err
 	}
-	re, err := regexp.Compile("^(?:model[.])?(?:" + form + ")")
-	p.wild[text+"\x00"+form] = re
-	return err
+	text = canonical(text)
+	switch at := strings.IndexAny(text, "*?"); {
+	case at < 0:
+		p.exact[text] = true
+	case at == len(text)-1 && text[at] == '*':
+		p.prefix[text[:at]] = true
+	default:
+		p.wild[text[:at]] = append(p.wild[text[:at]], text)
+	}
+	return nil
 }
 
 func (p *patterns) match(name string) bool {
@@ -133,13 +130,32 @@ func (p *patterns) match(name string) bool {
 		if p.prefix[name[:end]] || (end == len(name) || name[end] == '.') && p.exact[name[:end]] {
 			return true
 		}
-	}
-	for text, re := range p.wild { // any of them: the order does not matter
-		if at := strings.IndexAny(text, "*?\x00"); strings.HasPrefix(name, text[:at]) && re.MatchString("model."+name) {
+		if slices.ContainsFunc(p.wild[name[:end]], func(w string) bool { return covers(w, name) }) {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(p.regex, func(re *regexp.Regexp) bool { return re.MatchString("model." + name) })
+}
+
+// covers matches a wildcard (* for any text, ? for one character) with a name, or with a module that it lies in.
+func covers(pattern, name string) bool {
+	star, mark, i, j := -1, 0, 0, 0
+	for {
+		switch {
+		case j == len(pattern) && (i == len(name) || name[i] == '.'):
+			return true
+		case j < len(pattern) && pattern[j] == '*':
+			star, mark = j, i
+			j++
+		case i < len(name) && j < len(pattern) && (pattern[j] == '?' || pattern[j] == name[i]):
+			i, j = i+1, j+1
+		case star >= 0 && mark < len(name):
+			mark++
+			i, j = mark, star+1
+		default:
+			return false
+		}
+	}
 }
 
 // schemes are the quantizations a checkpoint can name (quant_algo of ModelOpt, and names of ours for the others): 16 bit when

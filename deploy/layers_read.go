@@ -4,9 +4,11 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
-	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -376,20 +379,23 @@ func jsonFloat(v any) (float64, bool) {
 // ReadDecoderFile reads the config.json of that name and the hf_quant_config.json beside it, when there is one: of that
 // name, or named as config.json is (X_config.json, X_hf_quant_config.json).
 func ReadDecoderFile(name string, opts ModelOptions) (*Decoder, error) {
-	config, err := os.ReadFile(name)
+	config, err := files.Read(name, maxDescription, false)
 	if err != nil {
 		return nil, trace.Errorf(missingConfig, "read %s: %v", name, err).WithHint("give the model's Hugging Face config.json")
 	}
-	quant, err := os.ReadFile(QuantConfigName(name))
-	if err != nil {
-		quant = nil
+	quant, err := files.Read(QuantConfigName(name), maxDescription, false)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, trace.Errorf(missingConfig, "read %s: %v", QuantConfigName(name), err).WithHint("mend it, or take it away")
 	}
 	return ReadDecoder(config, quant, name, opts)
 }
 
 // QuantConfigName is the file beside a config.json that may say how it is quantized.
 func QuantConfigName(config string) string {
-	return strings.TrimSuffix(config, "config.json") + "hf_quant_config.json"
+	if before, ok := strings.CutSuffix(config, "config.json"); ok {
+		return before + "hf_quant_config.json"
+	}
+	return filepath.Join(filepath.Dir(config), "hf_quant_config.json")
 }
 
 // ReadDecoder reads a config.json and, when not nil, the hf_quant_config.json beside it as layers. Errors are

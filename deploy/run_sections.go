@@ -69,8 +69,10 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 		return
 	}
 	m.opts.MaxModelLen = dep.Engine.MaxModelLen
-	if m.opts.QuantConfig, err = readBeside(fsys, dir, QuantConfigName(m.config)); err != nil {
-		m.opts.QuantConfig = nil
+	m.opts.QuantConfig, err = readBeside(fsys, dir, QuantConfigName(m.config))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.fail(m.at, missingConfig, "mend it, or take it away", "%s: %v", QuantConfigName(m.config), err)
+		return
 	}
 	model, err := LoadModel(bytes.NewReader(text), joinName(dir, m.config), m.opts)
 	if err != nil {
