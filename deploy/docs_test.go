@@ -160,10 +160,10 @@ func TestRunYAMLDocNamesEveryKey(t *testing.T) {
 	}
 }
 
-// The command that README.md tells people to start vLLM with is one that
+// The command that docs/recording.md tells people to start vLLM with is one that
 // `init` understands, to the last flag.
-func TestReadmeServeCommandIsRead(t *testing.T) {
-	text := repo.Read(t, "../README.md")
+func TestServeCommandOfThePageIsRead(t *testing.T) {
+	text := repo.Read(t, "../docs/recording.md")
 	n := 0
 	for i, block := range strings.Split(string(text), "```") {
 		if i%2 == 0 || !strings.Contains(block, "step-tracing-enabled") {
@@ -193,7 +193,7 @@ func TestReadmeServeCommandIsRead(t *testing.T) {
 		}
 	}
 	if n != 1 {
-		t.Errorf("README.md holds %d commands with step tracing, want 1", n)
+		t.Errorf("docs/recording.md holds %d commands with step tracing, want 1", n)
 	}
 }
 

@@ -19,7 +19,9 @@ const (
 
 // Unpack returns what r holds: decompressed when it begins like gzip. Reading
 // fails with file_too_large when far more comes out than any real text gives.
-func Unpack(r io.Reader, name string) (io.Reader, error) {
+func Unpack(r io.Reader, name string) (io.Reader, error) { return unpack(r, name, FreeExpansion) }
+
+func unpack(r io.Reader, name string, free int64) (io.Reader, error) {
 	packed := &counted{r: r}
 	head := bufio.NewReaderSize(packed, 1<<16)
 	switch magic, _ := head.Peek(4); {
@@ -32,7 +34,7 @@ func Unpack(r io.Reader, name string) (io.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return &unpacked{z: z, packed: packed, name: name}, nil
+	return &unpacked{z: z, packed: packed, name: name, free: free}, nil
 }
 
 type counted struct {
@@ -51,11 +53,12 @@ type unpacked struct {
 	packed *counted
 	n      int64
 	name   string
+	free   int64 // bytes that may come out of any file
 }
 
 func (u *unpacked) Read(p []byte) (int, error) {
 	n, err := u.z.Read(p)
-	if u.n += int64(n); u.n > FreeExpansion && u.n > MaxExpansion*u.packed.n {
+	if u.n += int64(n); u.n > u.free && u.n > MaxExpansion*u.packed.n {
 		return n, trace.Errorf(TooLarge, "%s: got %d bytes from %d, want at most %d times as many", u.name, u.n, u.packed.n, MaxExpansion)
 	}
 	return n, err
