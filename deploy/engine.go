@@ -56,6 +56,12 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 		e.Extra = map[string]any{"quantization": model.opts.Quantization}
 	}
 	e.SpeculativeDecoding = s.speculative()
+	if at := s.find("speculative_config"); at != nil && !isNull(at) {
+		var config any
+		if err := at.Decode(&config); err == nil {
+			e.keep("speculative_config", config)
+		}
+	}
 	d.extra(s, &e)
 	return e
 }
@@ -107,11 +113,16 @@ func (d *document) extra(s *section, e *Engine) {
 			d.fail(key, badRunYAML, "", "vllm.%s: %v", key.Value, err)
 			return
 		}
-		if e.Extra == nil {
-			e.Extra = map[string]any{}
-		}
-		e.Extra[key.Value] = value
+		e.keep(key.Value, value)
 	}
+}
+
+// keep notes another flag of vllm serve.
+func (e *Engine) keep(key string, value any) {
+	if e.Extra == nil {
+		e.Extra = map[string]any{}
+	}
+	e.Extra[key] = value
 }
 
 // parseVersion reads "0.15.1 (fork)" or "v0.11.0rc1" as a minor release; ok is

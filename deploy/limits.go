@@ -19,12 +19,14 @@ type Limit struct {
 	Key     string     // the flag that turns it on, as run.yaml spells it
 	Refused bool       // fit and simulate refuse it; else they warn
 	What    string     // what is not modelled
-	Next    string     // the next step
-	Most    *float64   // the largest value that is modelled
-	On      bool       // it must be off
-	Given   []string   // flags that must be absent or off
-	Words   []string   // values that it must not have
-	Experts bool       // of models with experts alone
+	// Simulated: the simulator's schedule has it.
+	Simulated bool
+	Next      string   // the next step
+	Most      *float64 // the largest value that is modelled
+	On        bool     // it must be off
+	Given     []string // flags that must be absent or off
+	Words     []string // values that it must not have
+	Experts   bool     // of models with experts alone
 }
 
 // knobs gives the value of a flag of vllm serve in run.yaml's spelling, nil for none.
@@ -114,6 +116,9 @@ func (h *hit) finding() trace.Finding {
 	what := h.What
 	if h.Refused {
 		what += " is not modelled; fit and simulate refuse it"
+		if h.Simulated {
+			what = h.What + " is not in the step times; fit refuses it, simulate plays it"
+		}
 	}
 	return trace.Findingf(h.Code, "%s: %s; %s", h.got, what, h.Next)
 }

@@ -16,7 +16,7 @@ type Batch struct {
 	PrefillAttnWork int64   // sum over prefill of (c+n)*n, as version 1.0 has it
 	PromptAttnTwice int64   // twice the sum over c < p of n*(p + n/2), the trained-physics form
 	PromptTokens    int64   // tokens of chunks with c < p
-	DecodeContext   int64   // tokens: sum over decodes of c+1
+	DecodeContext   int64   // tokens: sum over decodes of c+1, over each draft of one more
 	PastPrompt      int64   // tokens: sum over chunks with c >= p of c
 	KVRead          int64   // tokens: sum over all of c+n
 	DecodeBlocks    int64   // blocks allocated to the decodes
@@ -54,7 +54,7 @@ func (b *Batch) AddVerify(c, n, blocks, sign int64) {
 	b.DecodeTokens += sign * n
 	b.DraftTokens += sign * (n - 1)
 	b.DecodeReqs += sign
-	b.DecodeContext += sign * (c + n)
+	b.DecodeContext += sign * (n*c + n*(n+1)/2)
 	b.DecodeBlocks += sign * blocks
 	b.PastPrompt += sign * c
 }

@@ -55,10 +55,13 @@ type Engine struct {
 	batch    Batch
 	spare    [][]item
 	flight   []flight // steps scheduled and not yet updated, oldest first
-	executed bool     // the iteration under way scheduled tokens
-	stuck    bool     // the last schedule() scheduled nothing although nobody ran: whoever holds blocks had left before it
-	gpuFree  []int64  // by pipeline stage
-	ema      float64
+	hopeless bool     // and it had all blocks when it was preempted for want of one
+	// Iterations in a row that scheduled nothing although no transfer was under way.
+	stuckPasses int
+	executed    bool    // the iteration under way scheduled tokens
+	stuck       bool    // the last schedule() scheduled nothing although nobody ran: whoever holds blocks had left before it
+	gpuFree     []int64 // by pipeline stage
+	ema         float64
 
 	source   rand.PCG
 	rng      *rand.Rand // of source
@@ -306,7 +309,9 @@ func (e *Engine) beginStep() error {
 		if err != nil {
 			return err
 		}
-		e.executed = f.tokens > 0
+		if e.executed = f.tokens > 0; e.executed {
+			e.stuckPasses = 0
+		}
 		e.flight = append(e.flight, f)
 		if int64(len(e.flight)) < e.depth && (e.executed || e.rules.EmptyBatchesQueue && e.hasWork()) {
 			e.pass(max(1, e.cfg.ScheduleUs))
@@ -364,10 +369,18 @@ func (e *Engine) pauseIfStuck() {
 	if !e.unfinished() {
 		return
 	}
-	if e.stuck && !e.executing() && e.waiting.len() > 0 && e.waiting.peek().status != statusLoading && e.cpuIdle() &&
-		len(e.parked)+len(e.leaving) == 0 {
-		e.rejectStuck(e.waiting.pop())
+	if e.hopeless {
+		e.rejectStuck(e.next().pop())
 		return
+	}
+	if e.stuck && !e.executing() && e.waits() > 0 && e.cpuIdle() && len(e.parked)+len(e.leaving) == 0 {
+		// Loads that have just arrived are seen by the next schedule(). Where they hold all blocks, releases before
+		// 0.31 wait for ever.
+		if q := e.next(); q.peek().status != statusLoading && (e.stuckPasses > 1 || len(e.waitingHolders()) == 0) {
+			e.rejectStuck(q.pop())
+			return
+		}
+		e.stuckPasses++
 	}
 	e.pass(e.cfg.IdleSleepUs)
 }

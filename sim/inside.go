@@ -21,7 +21,7 @@ func (e *Engine) Inside() inside {
 	if len(e.flight) > 0 && e.flight[0].tokens > 0 {
 		start = e.flight[0].start
 	}
-	return inside{Waiting: int64(e.waiting.len() + len(e.inbox)), Running: int64(len(e.running)), FreeBlocks: e.pool.Free,
+	return inside{Waiting: int64(e.waits() + len(e.inbox)), Running: int64(len(e.running)), FreeBlocks: e.pool.Free,
 		TotalBlocks: e.pool.Total, StepStartUs: start}
 }
 
@@ -49,8 +49,10 @@ func (e *Engine) Each(visit func(Work)) {
 	for _, s := range e.running {
 		show(s, true)
 	}
-	for i := range e.waiting.len() {
-		show(e.waiting.at(i), false)
+	for _, q := range []*waitQueue{&e.front, &e.waiting} {
+		for i := range q.len() {
+			show(q.at(i), false)
+		}
 	}
 	for _, s := range e.inbox {
 		show(s, false)
@@ -105,6 +107,13 @@ func (e *Engine) Clone(hooks Hooks) *Engine {
 			out[i] = s.clone(copies)
 		}
 		return out
+	}
+	c.gpuFree, c.parked, c.leaving = slices.Clone(e.gpuFree), of(e.parked), of(e.leaving)
+	c.front.ring, c.front.heap = of(e.front.ring), of(e.front.heap)
+	if e.spec != nil {
+		own := *e.spec
+		own.rng = rand.New(&own.source)
+		c.spec = &own
 	}
 	c.running, c.inbox, c.waiting.ring, c.waiting.heap = of(e.running), of(e.inbox), of(e.waiting.ring), of(e.waiting.heap)
 	c.flight = slices.Clone(e.flight)

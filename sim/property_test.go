@@ -99,7 +99,8 @@ func runChecked(t *testing.T, cfg Config, reqs []Request, obs Observer, check fu
 	changes := 0
 	e.check = func(when string) {
 		if changes++; changes > 200_000 {
-			panic("the run does not end") // 40 requests of at most 150 tokens
+			t.Fatalf("the run does not end: %d running, %d waiting, %d parked, %d leaving, free %d of %d: %+v",
+				len(e.running), e.waits(), len(e.parked), len(e.leaving), e.pool.Free, e.pool.Total, cfg.Deployment.Engine)
 		}
 		if check != nil {
 			check(e, when)

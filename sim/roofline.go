@@ -21,7 +21,7 @@ type roofline struct {
 
 // NewRoofline makes the model for a deployment.
 func NewRoofline(d *deploy.Deployment) (*roofline, error) {
-	sp, err := features.New(features.V11, d)
+	sp, err := features.New(features.V11, d.Plain())
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (r *roofline) StepUs(b *Batch) (float64, error) {
 	x := func(i int) float64 { return r.x[r.f[i]] }
 	decodeShare := 0.0
 	if b.KVRead > 0 {
-		decodeShare = float64(b.DecodeContext) / float64(b.KVRead)
+		decodeShare = min(1, float64(b.DecodeContext)/float64(b.KVRead))
 	}
 	s := x(0) + x(1) + math.Max(x(2), x(4)*(1-decodeShare)) + math.Max(x(3), x(4)*decodeShare) + x(5) + x(6)
 	return s * 1e6, nil

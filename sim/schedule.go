@@ -24,6 +24,7 @@ func (e *Engine) schedule() (flight, error) {
 	}
 	b.Running, b.Waiting = int64(len(e.running)), int64(e.waits())
 	e.stuck = b.Tokens() == 0 && b.Running == 0
+	e.hopeless = e.stuck && b.Preempted == 1 && e.pool.Free == e.pool.Total
 	gamma := e.cfg.GammaEMA
 	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + float64((1-gamma)*e.ema)
 	b.PreemptionEMA = e.ema

@@ -96,9 +96,39 @@ func setEngine(t *testing.T, cfg *Config, d *deploy.Deployment, k, v string) {
 		cfg.Overhead = Const(whole(t, v))
 	case "egress":
 		cfg.Egress = Const(whole(t, v))
+	case "version":
+		e.VLLMVersion = v
+	case "pp":
+		d.PP = whole(t, v)
+	case "maxlen":
+		e.MaxModelLen = trace.Some(whole(t, v))
+	case "spec": // method:k
+		words := strings.Split(v, ":")
+		setExtra(e, "speculative_config", map[string]any{"method": words[0], "num_speculative_tokens": whole(t, words[1]),
+			"disable_eagle_block_drop": len(words) > 2})
+	case "full_prompt", "adaptive":
+		flags := map[string]string{"full_prompt": "scheduler_reserve_full_isl", "adaptive": "long_prefill_token_threshold_adaptive"}
+		setExtra(e, flags[k], v == "on")
+	case "watermark":
+		w, err := strconv.ParseFloat(v, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		setExtra(e, "watermark", w)
+	case "active":
+		setExtra(e, "max_num_active_seqs", int(whole(t, v)))
+	case "interval":
+		setExtra(e, "prefill_schedule_interval", int(whole(t, v)))
 	default:
 		t.Fatalf("engine %s=%s", k, v)
 	}
+}
+
+func setExtra(e *deploy.Engine, flag string, v any) {
+	if e.Extra == nil {
+		e.Extra = deploy.Values{}
+	}
+	e.Extra[flag] = v
 }
 
 func requestOfScript(t *testing.T, id string, p map[string]string) Request {
@@ -117,5 +147,10 @@ func requestOfScript(t *testing.T, id string, p map[string]string) Request {
 	}
 	r.After, r.With, r.Loop, r.ThinkUs = int(whole(t, p["after"])), int(whole(t, p["with"])), int(whole(t, p["loop"])), whole(t, p["think"])
 	r.Queued = p["queued"] != ""
+	r.RemotePrefill, r.LoadUs = p["load"] != "", whole(t, p["load"])
+	r.RemoteDecode, r.SendUs = p["send"] != "", whole(t, p["send"])
+	for _, n := range strings.FieldsFunc(p["accept"], func(c rune) bool { return c == ',' }) {
+		r.Accepted = append(r.Accepted, uint8(whole(t, n)))
+	}
 	return r
 }

@@ -16,13 +16,15 @@ type speculation struct {
 	perRequest bool  // slots are counted for each scheduled request
 	dropBlock  bool  // a hit's last block is dropped
 	hashAhead  bool  // hashes cover the token behind their block
-	rng        *rand.Rand
+	source     rand.PCG
+	rng        *rand.Rand // of source
 }
 
 func newSpeculation(e *Engine, s *deploy.Speculation) *speculation {
 	d := &e.cfg.Deployment.Engine
-	sp := &speculation{Speculation: s, lookahead: s.Lookahead(), slots: s.Slots(), perRequest: e.rules.DraftSlotsPerRequest,
-		rng: rand.New(rand.NewPCG(uint64(e.cfg.Seed), 0xacce97))}
+	sp := &speculation{Speculation: s, lookahead: s.Lookahead(), slots: s.Slots(), perRequest: e.rules.DraftSlotsPerRequest}
+	sp.source.Seed(uint64(e.cfg.Seed), 0xacce97)
+	sp.rng = rand.New(&sp.source)
 	sp.dropBlock = s.IsEagle() && !(s.KeepBlock && e.rules.EagleBlockDropOff)
 	if sp.dropBlock && e.rules.LookaheadHashes && !s.PlainHashes && d.Extra["kv_transfer_config"] == nil {
 		sp.dropBlock, sp.hashAhead = false, true

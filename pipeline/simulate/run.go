@@ -65,6 +65,9 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 	if err := s.LoadDeployment(o.Deployment, o.Set); err != nil {
 		return nil, err
 	}
+	if err := s.Deployment.CheckSimulated(); err != nil {
+		return nil, err
+	}
 	s.notes = append(s.notes, s.assumed()...)
 	if path := o.Coefficients; path != "" || o.Model == "physics" {
 		set, in, sentence, err := folder.CoefficientsFor(path, s.Deployment, o.Special)
@@ -148,6 +151,7 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
+	cfg.Latency = sim.WithDrafter(cfg.Latency, s.Deployment)
 	cfg.Seed, cfg.TokenGaps, cfg.KVBlocks, cfg.Done = seed, true, s.o.KVBlocks, s.ctx.Done()
 	if v := s.o.OverheadUs; v != nil {
 		cfg.Overhead = sim.Const(*v)

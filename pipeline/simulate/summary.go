@@ -68,9 +68,12 @@ type Summary struct {
 	QueueWaitP95Ms       *float64       `json:"queue_wait_p95_ms"`
 	QueueWaitP99Ms       *float64       `json:"queue_wait_p99_ms"`
 	PreemptionCount      int64          `json:"preemption_count"`
-	CacheHitRate         *float64       `json:"cache_hit_rate"`        // KV blocks found / (found + filled)
-	PromptCacheHitRate   *float64       `json:"prompt_cache_hit_rate"` // prompt tokens found / prompt tokens, first admissions
-	GoodputRPS           *float64       `json:"goodput_rps"`           // over EndS
+	DraftTokens          int64          `json:"draft_tokens,omitempty"`      // verified
+	AcceptedTokens       int64          `json:"accepted_tokens,omitempty"`   // of them
+	TokensPerVerify      float64        `json:"tokens_per_verify,omitempty"` // 1 + accepted/verifies
+	CacheHitRate         *float64       `json:"cache_hit_rate"`              // KV blocks found / (found + filled)
+	PromptCacheHitRate   *float64       `json:"prompt_cache_hit_rate"`       // prompt tokens found / prompt tokens, first admissions
+	GoodputRPS           *float64       `json:"goodput_rps"`                 // over EndS
 
 	Steps        int64   `json:"steps"`
 	EmptySteps   int64   `json:"empty_steps"`
@@ -234,6 +237,9 @@ func (c *collector) classify(r *sim.RequestResult) {
 // Close adds what the engine counted and returns the run.
 func (c *collector) Close(res *sim.Result) *Summary {
 	s := &c.run
+	if s.DraftTokens, s.AcceptedTokens = res.DraftTokens, res.AcceptedTokens; res.Verifies > 0 {
+		s.TokensPerVerify = 1 + float64(res.AcceptedTokens)/float64(res.Verifies)
+	}
 	s.PreemptionCount, s.Steps, s.EmptySteps, s.WastedTokens = res.Preemptions, res.Steps, res.EmptySteps, res.WastedTokens
 	s.PeakRunning, s.PeakWaiting, s.PeakBlocks = res.PeakRunning, res.PeakWaiting, res.PeakBlocks
 	s.fill(c, res.Gaps)

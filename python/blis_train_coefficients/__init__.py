@@ -227,10 +227,10 @@ class Space:
         reqs = given["num_prefill_reqs"]
         if pre + dec != sched:
             raise CoefficientError("bad_input", "scheduled_tokens: got %g, want %g + %g" % (sched, pre, dec))
-        if dec != given["num_decode_reqs"] or pre < reqs or (pre == 0) != (reqs == 0):
+        if dec < given["num_decode_reqs"] or (dec > 0 and given["num_decode_reqs"] == 0) or pre < reqs or (pre == 0) != (reqs == 0):
             raise CoefficientError("bad_input", "got %g prefill tokens of %g requests and %g decode tokens of %g requests" %
                                    (pre, reqs, dec, given["num_decode_reqs"]))
-        if given["num_sampled_seqs"] > reqs + given["num_decode_reqs"]:
+        if given["num_sampled_seqs"] > reqs + dec:
             raise CoefficientError("bad_input", "num_sampled_seqs: got %g" % given["num_sampled_seqs"])
         return self._features("beta", given)
 

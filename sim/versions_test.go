@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// newerCase is randomCase under another release, with what only newer engines do: drafts,
+// pipeline stages, prompts from other servers, holds and headroom. Priorities are kept.
+func newerCase(seed uint64) (Config, []Request) {
+	cfg, reqs := randomCase(seed)
+	rng := rand.New(rand.NewPCG(seed, 40))
+	e := &cfg.Deployment.Engine
+	e.VLLMVersion = []string{"0.15.1", "0.19.1", "0.23.0", "0.24.0", "0.26.0", "0.28.0", "0.31.0", "0.33.0"}[rng.IntN(8)]
+	e.Extra = deploy.Values{}
+	e.CPUOffloading = false
+	switch rng.IntN(4) {
+	case 0:
+		k := 1 + rng.IntN(4)
+		method := []string{"eagle3", "mtp", "ngram", "draft_model"}[rng.IntN(4)]
+		e.Extra["speculative_config"] = map[string]any{"method": method, "num_speculative_tokens": k}
+		e.MaxNumBatchedTokens += e.MaxNumSeqs
+	case 1:
+		cfg.Deployment.PP = int64(2 + rng.IntN(2))
+	case 2: // before 0.31 loads that have arrived may wait for ever behind a request that thrashes
+		e.VLLMVersion = []string{"0.31.0", "0.33.0"}[rng.IntN(2)]
+		e.Extra["kv_transfer_config"] = map[string]any{"kv_connector": "NixlConnector"}
+		for i := range reqs {
+			reqs[i].RemotePrefill = rng.IntN(3) == 0
+			reqs[i].RemoteDecode = !reqs[i].RemotePrefill && rng.IntN(6) == 0
+			reqs[i].LoadUs, reqs[i].SendUs = rng.Int64N(3000), rng.Int64N(3000)
+		}
+	}
+	if rng.IntN(4) == 0 {
+		e.Extra["watermark"] = 0.1
+	}
+	if rng.IntN(4) == 0 {
+		e.Extra["prefill_schedule_interval"] = 1 + rng.IntN(4)
+	}
+	if rng.IntN(4) == 0 {
+		e.Extra["max_num_active_seqs"] = 1 + rng.IntN(int(e.MaxNumSeqs))
+	}
+	for i := range reqs {
+		n := rng.IntN(8)
+		for range n {
+			reqs[i].Accepted = append(reqs[i].Accepted, uint8(rng.IntN(5)))
+		}
+	}
+	return cfg, reqs
+}
+
+// Under every release: blocks are conserved over park, abort, flush and preemption, everybody
+// leaves, and who finishes has exactly its tokens; a verify of n tokens is one token, the
+// drafts it accepts and those it rejects.
+func TestNewerEnginesConserve(t *testing.T) {
+	for seed := range uint64(cases(t)) {
+		cfg, reqs := newerCase(seed)
+		var engine *Engine
+		res := runChecked(t, cfg, reqs, nil, func(e *Engine, when string) {
+			engine = e
+			var held []*held
+			for _, v := range e.visits {
+				if v != nil && v.s != nil {
+					held = append(held, &v.s.held)
+				}
+			}
+			for _, s := range e.leaving {
+				held = append(held, &s.held)
+			}
+			if err := e.pool.Check(held); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+			for _, v := range e.visits {
+				if v != nil && v.s != nil && (v.s.computed < 0 || v.s.inFlight < 0 || v.s.flying < 0 || v.s.stale < 0) {
+					t.Errorf("%s: request %d: %+v", when, v.s.idx, *v.s)
+				}
+			}
+			for i := range e.cur {
+				if it := &e.cur[i]; when == "schedule" && int64(it.drafts) >= it.n && it.drafts > 0 {
+					t.Errorf("step %d: %d drafts of %d tokens", e.step, it.drafts, it.n)
+				}
+			}
+		})
+		if engine != nil {
+			free := engine.pool.Free
+			for _, s := range engine.leaving { // before 0.23 an idle engine does not look whether they were read
+				free += s.held.N
+			}
+			if free != engine.pool.Total || engine.rules.LeavingIsWork && len(engine.leaving) > 0 {
+				t.Errorf("%d of %d blocks free at the end", engine.pool.Free, engine.pool.Total)
+			}
+		}
+		if res.AcceptedTokens > res.DraftTokens || res.DraftTokens > 0 && res.Verifies == 0 {
+			t.Errorf("%d drafts, %d accepted in %d verifies", res.DraftTokens, res.AcceptedTokens, res.Verifies)
+		}
+		for i := range res.Requests {
+			r, q := &res.Requests[i], &reqs[i]
+			want := min(q.OutputTokens, cfg.Deployment.Engine.MaxModelLen.V-q.PromptTokens)
+			done := r.FinishStatus == trace.FinishStopped || r.FinishStatus == trace.FinishLength
+			if r.Outcome == OutcomeUnfinished || done && r.OutputTokens != want {
+				t.Errorf("request %d: %d tokens, want %d: %+v", i, r.OutputTokens, want, r)
+			}
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d: vLLM %s: %+v", seed, cfg.Deployment.Engine.VLLMVersion, cfg.Deployment)
+		}
+	}
+}
