@@ -71,6 +71,10 @@ func (d *Draft) Findings(m *Model) []trace.Finding {
 		out = append(out, h.finding())
 	}
 	name, _ := d.Get("hardware.name").(string)
+	if _, builtIn := Datasheet(name); d.isCPU && builtIn {
+		out = append(out, trace.Findingf(unknownHardware, "hardware.name says %s and the log is of vLLM's CPU back end; name the CPU, with "+
+			"hardware.TFlopsPeak and hardware.BwPeakTBs", name))
+	}
 	out = append(out, unmeasured(name)...)
 	if m != nil {
 		out = append(out, m.NotModelled()...)
@@ -116,6 +120,7 @@ func (d *Draft) Merge(other *Draft) {
 	for _, f := range other.findings {
 		d.find(f)
 	}
+	d.isCPU = d.isCPU || other.isCPU
 	for path, value := range other.values {
 		if d.values[path] == nil {
 			d.Set(path, value)
@@ -126,13 +131,20 @@ func (d *Draft) Merge(other *Draft) {
 	}
 }
 
-// required are the fields without which run.yaml does not load.
-var required = []string{"model.config", "hardware.name", "vllm.version", "vllm.max_num_seqs", "vllm.max_num_batched_tokens"}
+// required are the fields without which run.yaml does not load, or a device is not known.
+func (d *Draft) required() []string {
+	list := []string{"model.config", "hardware.name", "vllm.version", "vllm.max_num_seqs", "vllm.max_num_batched_tokens"}
+	name, _ := d.Get("hardware.name").(string)
+	if _, builtIn := Datasheet(name); name != "" && !builtIn {
+		list = slices.Insert(list, 2, "hardware.TFlopsPeak", "hardware.BwPeakTBs", "hardware.memory_gb")
+	}
+	return list
+}
 
 // Missing lists the required fields that the draft lacks, in file order.
 func (d *Draft) Missing() []string {
 	var missing []string
-	for _, path := range required {
+	for _, path := range d.required() {
 		if d.values[path] == nil {
 			missing = append(missing, path)
 		}
@@ -204,7 +216,7 @@ func (d *Draft) line(section, key string) string {
 	}
 	value, note := d.values[path], d.notes[path]
 	if value == nil && note == "" {
-		if !slices.Contains(required, path) {
+		if !slices.Contains(d.required(), path) {
 			return ""
 		}
 		note = "required: " + requiredHint[path]
@@ -219,6 +231,9 @@ func (d *Draft) line(section, key string) string {
 var requiredHint = map[string]string{
 	"model.config":                "the model's Hugging Face config.json, relative to this file",
 	"hardware.name":               "a built-in datasheet (H100, A100, ...), or any name with TFlopsPeak and BwPeakTBs beside it",
+	"hardware.TFlopsPeak":         "dense 16-bit rate of one device, 1e12 FLOP/s",
+	"hardware.BwPeakTBs":          "bandwidth of its memory, 1e12 B/s",
+	"hardware.memory_gb":          "its memory, 1e9 B",
 	"vllm.version":                "as `vllm --version` prints it",
 	"vllm.max_num_seqs":           "as the server printed it at start",
 	"vllm.max_num_batched_tokens": "as the server printed it at start",

@@ -1,5 +1,7 @@
 package trace
 
+import "math"
+
 // This file reads requests as a recording tells them: which clock and stamps say when they
 // came, produced and left, whatever recorded them.
 
@@ -71,4 +73,19 @@ func (r *Request) DepartureNs() (int64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// RunsBackwards reports whether a later event of the request has an earlier stamp.
+func (r *Request) RunsBackwards() bool {
+	last := int64(math.MinInt64)
+	for _, at := range []Opt[int64]{r.ArrivedNs, r.QueuedNs, r.ScheduledNs, r.FirstTokenNs, r.FinishedNs, r.DepartedNs} {
+		if !at.OK {
+			continue
+		}
+		if at.V < last {
+			return true
+		}
+		last = at.V
+	}
+	return false
 }

@@ -38,6 +38,8 @@ type collector struct {
 	wall     source.Stamps // of spans and their events
 	stepIDs  source.Stamps // as journeys say them
 	observed []trace.ObservedRequest
+
+	blockSize int64 // as run.yaml says, tokens
 }
 
 // newCollector gathers the spans of the named inputs.

@@ -63,6 +63,7 @@ func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 	e := &engine{resource: s.Resource, order: c.order, minNs: math.MaxInt64, maxNs: math.MinInt64}
 	var err error
 	e.tables, err = newStepTables(c.dir(len(c.engines)), c.format, c.acc, source.Place{File: c.names[0].Name}, c.mem)
+	e.tables.blockSize = max(1, c.blockSize)
 	c.engines = append(c.engines, e)
 	return e, err
 }

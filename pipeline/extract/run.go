@@ -332,6 +332,7 @@ func (x *extraction) inputs(ctx context.Context) error {
 		return err
 	}
 	x.col = newCollector(set.traces, x.acc, mem, o.Format)
+	x.col.blockSize = x.dep.Engine.BlockSize
 	done, total := int64(0), set.bytes()
 	how := o.streaming()
 	how.Progress = func(n int64) {
@@ -612,6 +613,11 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 		out = append(append(out, x.empty...), x.clients...)
 		ids := x.col.NoIDs()
 		add(ids > 0, codeIncomplete, "%d spans without a span id are told apart by their content", ids)
+	}
+	if i < len(x.lives) && x.lives[i].Missing > 0 {
+		l := x.lives[i]
+		add(true, codeIncomplete, "%d of %d iterations between the first and the last are missing, first before %s", l.Missing,
+			l.Rows+l.Missing, l.FirstGap)
 	}
 	add(n > 1, codeSeveralEngines, "engine run %d of %d in this dump", i+1, n)
 	add(l.DroppedSpanEvents > 0, codeIncomplete, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when "+

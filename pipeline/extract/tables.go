@@ -200,6 +200,14 @@ func (c *collector) Write(run int, dep *deploy.Deployment, kv *forms.Collector) 
 		err = table.Write(w.out.Dir, table.ObservedRequests, c.format, observed)
 	}
 	group.Wait()
+	if w.tooLong > 0 {
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(forms.RunContradicted, "vllm.max_model_len: run.yaml says %d tokens, %d prompts "+
+			"are longer, up to %d", dep.Engine.MaxModelLen.V, w.tooLong, w.longest))
+	}
+	if w.backwards > 0 {
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeClockOffset, "%d requests have stamps that run backwards, first %s",
+			w.backwards, w.first))
+	}
 	w.rows(table.Requests, requests)
 	w.rows(table.JourneyEvents, events)
 	w.rows(table.KVEvents, caches)

@@ -30,6 +30,11 @@ type writer struct {
 	dep    *deploy.Deployment
 	strays bool // some snapshots are of requests without a core span
 	out    output
+
+	backwards int64 // requests whose stamps run backwards
+	first     source.Place
+	tooLong   int64 // requests with a prompt above max_model_len
+	longest   int64 // such a prompt, tokens
 }
 
 // rows notes the rows of a table that has any.
@@ -45,6 +50,10 @@ func (w *writer) steps(t *stepTables) {
 	if t.out.conflicts > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeConflict,
 			"%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
+	}
+	if size := t.out.blocks.contradicts(); size > 0 {
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(forms.RunContradicted, "vllm.block_size: run.yaml says %d tokens, the blocks of "+
+			"requests in %d of %d snapshots %d", t.blockSize, t.out.blocks.seen-t.out.blocks.stated, t.out.blocks.seen, size))
 	}
 	w.strays = w.strays || t.strays
 	w.rows(table.Steps, t.steps.Rows())
@@ -227,6 +236,16 @@ func (w *writer) phase(r *trace.Request) {
 // count adds a request to the figures of the run.
 func (w *writer) count(r *trace.Request) {
 	n := &w.out.Requests
+	if most := w.dep.Engine.MaxModelLen; most.OK && r.PromptTokens.V > most.V {
+		if w.tooLong++; r.PromptTokens.V > w.longest {
+			w.longest = r.PromptTokens.V
+		}
+	}
+	if r.RunsBackwards() {
+		if w.backwards++; w.backwards == 1 {
+			w.first = source.Place{File: r.File, Line: r.CoreLine.Or(r.APILine.V)}
+		}
+	}
 	switch {
 	case r.Source == trace.SourceStock:
 		n.Stock++

@@ -23,6 +23,7 @@ const (
 	coarsePart    = 0.02      // of a pass: stamps no finer than this give no cadence of a single one
 	belowFloorMax = 0.1       // share of elapsed times below the floor that a synchronous engine may show
 	sumOverMax    = 1.02      // of the sum of elapsed times over the time that passed
+	overStampsMax = 3         // of the same over the stamps, which asynchronous passes may double
 	lagMargin     = 0.8       // by which the best lag must beat the second
 	lagPasses     = 20        // with prefill near, at least
 	prefillNear   = 64        // tokens
@@ -48,6 +49,11 @@ func (f *filler) audit() audit {
 	var a audit
 	if f.recovered {
 		a.time, a.coarse, a.figures.Time = timeCadence, f.isCoarse(), timeCadence
+		return a
+	}
+	if n := f.overStamps(); n > overStampsMax {
+		a.refused = trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: the values sum up to %.3g times the time between the first and "+
+			"the last stamp", f.run.ID, n).WithHint("look at the log: times of another unit, or lines of several engines?")
 		return a
 	}
 	precise, second := f.resolution()
@@ -79,6 +85,17 @@ func (f *filler) audit() audit {
 	}
 	a.figures.Time = a.time
 	return a
+}
+
+// overStamps is the sum of elapsed times over the time from the first stamp to the last.
+func (f *filler) overStamps() float64 {
+	lo, hi, sum := int64(math.MaxInt64), int64(math.MinInt64), 0.0
+	for i := range f.passes {
+		if it := f.passes[i].it; it.StampNs.OK {
+			lo, hi, sum = min(lo, it.StampNs.V), max(hi, it.StampNs.V), sum+it.ElapsedUs
+		}
+	}
+	return sum / (math.Max(0, float64(hi)-float64(lo))/1000 + 1e6) // whole seconds at least
 }
 
 // refusedElapsed words why elapsed is not the time of a pass.

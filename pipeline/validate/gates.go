@@ -180,14 +180,15 @@ func configGates(c *result.ConfigErrors, r *rules) []result.Gate {
 }
 
 // delayGates judge what happens outside the engine by the error it causes: the mean
-// absolute error of a delay over the mean of the time it is a part of. Without a
+// absolute error of a delay over the median of the time it is a part of: a mean would
+// let one stray stamp pass it. Without a
 // replay there is nothing it is a part of.
 func delayGates(c *result.ConfigErrors, runs []result.ValidationRun, r *rules) []result.Gate {
 	var gates []result.Gate
 	add := func(name string, maeUs *float64, of func(*result.Metrics) *result.Metric) {
-		mean := meanMs(c, runs, of)
-		g := r.gate(name, c.Scope, overMs(maeUs, mean), noteNoReplay)
-		g.Required = mean != nil
+		median := medianMs(c, runs, of)
+		g := r.gate(name, c.Scope, overMs(maeUs, median), noteNoReplay)
+		g.Required = median != nil
 		gates = append(gates, g)
 	}
 	if c.Alpha == nil {
@@ -202,16 +203,16 @@ func delayGates(c *result.ConfigErrors, runs []result.ValidationRun, r *rules) [
 	return gates
 }
 
-// meanMs is the mean of a recorded metric over the replayed requests of a
-// configuration or test run, ms.
-func meanMs(c *result.ConfigErrors, runs []result.ValidationRun, of func(*result.Metrics) *result.Metric) *float64 {
+// medianMs is the median of a recorded metric over the replayed requests of a
+// configuration or test run, ms: the mean of those of its runs and phases by their requests.
+func medianMs(c *result.ConfigErrors, runs []result.ValidationRun, of func(*result.Metrics) *result.Metric) *float64 {
 	sum, n := 0.0, 0.0
 	for i := range runs {
 		if !slices.Contains(c.Runs, runs[i].ID) || runs[i].Saturated {
 			continue
 		}
 		if m := metricOf(runs[i].Metrics, of); m != nil {
-			sum, n = sum+float64(m.RealMs.Mean*float64(m.NReal)), n+float64(m.NReal)
+			sum, n = sum+float64(m.RealMs.P50*float64(m.NReal)), n+float64(m.NReal)
 		}
 	}
 	if n == 0 {

@@ -3,7 +3,6 @@ package validate
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -283,25 +282,11 @@ func compareClocks(run *trace.Run) result.InspectClocks {
 		c.OffsetS, c.OffsetSpreadMs = &mid, &spread
 	}
 	for i := range run.Requests {
-		if runsBackwards(&run.Requests[i]) {
+		if run.Requests[i].RunsBackwards() {
 			c.NegativeIntervals++
 		}
 	}
 	return c
-}
-
-func runsBackwards(r *trace.Request) bool {
-	last := int64(math.MinInt64)
-	for _, at := range []trace.Opt[int64]{r.ArrivedNs, r.QueuedNs, r.ScheduledNs, r.FirstTokenNs, r.FinishedNs, r.DepartedNs} {
-		if !at.OK {
-			continue
-		}
-		if at.V < last {
-			return true
-		}
-		last = at.V
-	}
-	return false
 }
 
 // bounds are the first and last monotonic stamp of steps and requests (of the

@@ -93,7 +93,7 @@ func (c *Reader) blocks(dep *deploy.Deployment) {
 		now.n, now.base, now.slope = now.n+e.n, now.base+e.base, now.slope+e.slope
 	}
 	if held := most / float64(dep.Engine.BlockSize); held > beyondCache*float64(total) {
-		c.finding(runContradicted, "%.0f requests decoded at once with %.0f tokens, which are %.0f KV blocks of %d; run.yaml gives the engine %d",
+		c.finding(RunContradicted, "%.0f requests decoded at once with %.0f tokens, which are %.0f KV blocks of %d; run.yaml gives the engine %d",
 			running, most, held, dep.Engine.BlockSize, total)
 	}
 }
@@ -118,7 +118,7 @@ func (c *Reader) unit(dep *deploy.Deployment) {
 		return
 	}
 	if us := stat.Median(each); us < least || us > most {
-		c.finding(runContradicted, "a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; "+
+		c.finding(RunContradicted, "a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; "+
 			"the times are of another unit", us/1e3, least/1e3, most/1e3, 2*least/1e3)
 	}
 }
@@ -151,7 +151,7 @@ func (c *Reader) server(f *traceFile, dep *deploy.Deployment) {
 	differ("block_size", s.BlockSize, e.BlockSize)
 	differ("max_model_len", s.MaxModelLen, e.MaxModelLen.Or(0))
 	if len(unlike) > 0 {
-		c.finding(runContradicted, "%s: the header says %s in run.yaml", f.stem, strings.Join(unlike, ", "))
+		c.finding(RunContradicted, "%s: the header says %s in run.yaml", f.stem, strings.Join(unlike, ", "))
 	}
 	var assumed []string
 	if !e.KVBlocksGPU.OK {

@@ -9,6 +9,6 @@ const (
 
 	// Of what files of clients are known to get wrong (spec#client-traps).
 	CodeClientFile  trace.Code = "client_file"
-	runContradicted trace.Code = "run_contradicted"
+	RunContradicted trace.Code = "run_contradicted"
 	CodeCapped      trace.Code = "capped_client" // arrivals followed the server: a replay of them informs only
 )

@@ -38,6 +38,9 @@ type Life struct {
 	Dir    string // of its table
 	last   row    // not yet written: the next may tell of it
 	out    *table.Writer[trace.Iteration]
+
+	Missing  int64        // iterations between the first and the last
+	FirstGap source.Place // behind the first of them
 }
 
 // NewLives writes below stage.
@@ -96,6 +99,13 @@ func (c *Lives) row(row *row) error {
 	}
 	key := row.Form + " " + row.Engine
 	life := c.open[key]
+	if life != nil && row.StampNs.OK && life.last.StampNs.OK && row.StampWall == life.last.StampWall {
+		if since := float64(row.StampNs.V-life.last.StampNs.V)/1000 + stampSlackUs; row.ElapsedUs > max(since, stampSlackUs) {
+			c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: row.File, Line: row.Line}, "iteration %d: elapsed: got %.6g s, want at most "+
+				"%.6g s, which is a minute more than since the one before", row.Index, row.ElapsedUs/1e6, since/1e6)
+			return nil
+		}
+	}
 	if life == nil {
 		follow(nil, row)
 	} else {
@@ -120,6 +130,12 @@ func (c *Lives) row(row *row) error {
 		}
 		c.open[key], c.lives = life, append(c.lives, life)
 	}
+	if gap := row.Index - life.last.Index - 1; life.Rows > 0 && gap > 0 {
+		if life.Missing == 0 {
+			life.FirstGap = source.Place{File: row.File, Line: row.Line}
+		}
+		life.Missing += gap
+	}
 	if life.Rows > 0 {
 		if err := life.out.Append(life.last.Iteration); err != nil {
 			return err
@@ -133,6 +149,10 @@ func (c *Lives) row(row *row) error {
 
 // end writes the last pass and closes the table.
 func (l *Life) end() error { return errors.Join(l.out.Append(l.last.Iteration), l.out.Close()) }
+
+// stampSlackUs is how much longer than the time between two stamps a pass may seem: lines wait
+// in buffers.
+const stampSlackUs = 60e6
 
 // farBack is how many iterations back a record without stamps must lie to be
 // that of a restart.

@@ -334,7 +334,7 @@ func TestOddUnit(t *testing.T) {
 				E2EUs: trace.Some(5 + 10*us)})
 		}
 		c.unit(dep)
-		if got := slices.Contains(found(c), string(runContradicted)); got != odd {
+		if got := slices.Contains(found(c), string(RunContradicted)); got != odd {
 			t.Errorf("%g us a token: called odd %v, want %v (%v)", us, got, odd, c.Findings)
 		}
 	}

@@ -17,6 +17,9 @@ type logDecoder struct {
 	plain []byte // the line without colours
 }
 
+// mostShown is how much of a torn iteration a message shows.
+const mostShown = 120
+
 // newLogDecoder reads the lines of a vLLM log.
 func newLogDecoder() source.Decoder[*Iterations] {
 	return &logDecoder{iterationLines: newIterationLines()}
@@ -25,10 +28,11 @@ func newLogDecoder() source.Decoder[*Iterations] {
 // Texts of the two forms: up to 0.25 the engine core writes the line, from 0.26
 // on the front end does, with the engine before it.
 var (
-	mark       = []byte("Iteration(")
-	engineMark = []byte("Engine ")
-	coreMark   = []byte("(EngineCore")
-	byteMark   = []byte(`"MESSAGE":[`) // journald, when the text holds escape sequences
+	mark        = []byte("Iteration(")
+	elapsedMark = []byte("iteration elapsed time:")
+	engineMark  = []byte("Engine ")
+	coreMark    = []byte("(EngineCore")
+	byteMark    = []byte(`"MESSAGE":[`) // journald, when the text holds escape sequences
 )
 
 // HasIteration reports whether a text holds an iteration of vLLM's log.
@@ -49,6 +53,10 @@ func HasIteration(text []byte) bool {
 func (d *logDecoder) Line(line []byte, out *Iterations) *source.Error {
 	other, _ := formOf(line)
 	if other == nil && !bytes.Contains(line, mark) && !bytes.Contains(line, byteMark) {
+		if bytes.Contains(line, elapsedMark) { // its beginning is lost
+			out.Bad = append(out.Bad, source.BadLine{What: string(line[:min(len(line), mostShown)])})
+			return nil
+		}
 		out.Other++
 		return nil
 	}
@@ -77,9 +85,8 @@ func (d *logDecoder) iterations(text []byte, outer stamp, out *Iterations) {
 		var f figures
 		n, ok := f.read(text[at+len(mark):])
 		if !ok {
-			if digits(text[at+len(mark):]) > 0 { // else another program's word
-				const most = 120
-				out.Bad = append(out.Bad, source.BadLine{What: string(text[at:min(len(text), at+most)])})
+			if digits(text[at+len(mark):]) > 0 || bytes.Contains(text[at:], elapsedMark) { // else another program's word
+				out.Bad = append(out.Bad, source.BadLine{What: string(text[at:min(len(text), at+mostShown)])})
 			}
 			text = text[at+len(mark):]
 			continue
