@@ -219,6 +219,10 @@ func decodeJSON(r io.Reader, file string) (map[string]any, error) {
 		line, col := trace.Position(text, dec.InputOffset()+1)
 		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: BadModel, Msg: "got text behind the JSON object, want nothing"}
 	}
+	if e := trace.TwiceKey(plainJSON(text)); e != nil {
+		e.File, e.Code = file, BadModel
+		return nil, e
+	}
 	return values, nil
 }
 

@@ -17,6 +17,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // SchemaVersion is the version of every document this package writes.
@@ -146,7 +148,10 @@ func Read(text []byte, doc any) error {
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
-	return dec.Decode(doc)
+	if err := dec.Decode(doc); err != nil {
+		return err
+	}
+	return trace.UnmarshalJSON(text, &head)
 }
 
 // OrNull is a number of a document: nil, which is written as null, for what is

@@ -76,3 +76,20 @@ func TestRanges(t *testing.T) {
 		}
 	}
 }
+
+func TestTwiceKey(t *testing.T) {
+	many := strings.Repeat(`"k":0,`, 1)
+	for i := range 100 {
+		many += fmt.Sprintf(`"k%d":{"a":[1,{"a":2}]},`, i)
+	}
+	for text, want := range map[string]string{
+		`{"a":1,"b":{"a":1},"c":["a","a",{"a":"a"}]}`: "", `{"a":"{\"a\":1,\"a\":2}"}`: "", "{\n \"a\":1,\n \"a\":1}": "3:3: got the key \"a\" twice",
+		`[{"b":1},{"b":1,"c":{"d":1,"d":2}}]`: `got the key "d" twice`, "{" + many + `"z":1}`: "", "{" + many + `"k7":1}`: `got the key "k7" twice`,
+		`{"a\\":1,"a":2}`: "", `{"é":1,"x":[],"é":2}`: `got the key "é" twice`,
+	} {
+		var v any
+		if err := UnmarshalJSON([]byte(text), &v); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: got %v, want %q", text, err, want)
+		}
+	}
+}

@@ -1,13 +1,25 @@
 package trace
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// UnmarshalJSON is that of encoding/json for texts in which no object has a key twice.
+func UnmarshalJSON(text []byte, v any) error {
+	err := json.Unmarshal(text, v)
+	if e := TwiceKey(text); err == nil && e != nil {
+		err = fmt.Errorf("%d:%d: %s", e.Line, e.Col, e.Msg)
+	}
+	return err
+}
 
 // mostListed is how many keys of an object are compared one by one.
 const mostListed = 24
 
-// TwiceKey says which key stands twice in an object of a valid JSON text, and behind which byte
-// the second stands; "" for none. JSON leaves open which of them counts.
-func TwiceKey(text []byte) (why string, offset int64) {
+// TwiceKey is the error of a valid JSON text of which an object has a key twice: JSON leaves open
+// which of them counts.
+func TwiceKey(text []byte) *SyntaxError {
 	type object struct {
 		list []string
 		all  map[string]bool
@@ -41,7 +53,8 @@ func TwiceKey(text []byte) (why string, offset int64) {
 				isTwice = isTwice || k == key
 			}
 			if isTwice {
-				return fmt.Sprintf("got the key %.40q twice in one object", key), int64(i)
+				line, col := Position(text, int64(i))
+				return &SyntaxError{Line: line, Col: col, Msg: fmt.Sprintf("got the key %.40q twice in one object", key)}
 			}
 			if o.list = append(o.list, key); len(o.list) > mostListed && o.all == nil {
 				o.all = map[string]bool{}
@@ -54,5 +67,5 @@ func TwiceKey(text []byte) (why string, offset int64) {
 			}
 		}
 	}
-	return "", 0
+	return nil
 }

@@ -330,8 +330,8 @@ func documents(t testing.TB, program string) (list []reader) {
 	}
 	add := func(file string, call ...string) { list = append(list, reader{file, file, texts, call, ""}) }
 	add("out/extract.json", "inspect", "out", "--json")
-	add("out/fit.json", "export", "--format", "native", "out/fit.json", "-o", "/dev/stdout", "--ignore-verdict")
-	add("out/validation.json", "export", "--format", "native", "out/fit.json", "--validation", "out/validation.json", "-o", "/dev/stdout",
+	add("out/fit.json", "export", "--format", "native", "out/fit.json", "-o", "exported", "--ignore-verdict")
+	add("out/validation.json", "export", "--format", "native", "out/fit.json", "--validation", "out/validation.json", "-o", "exported",
 		"--ignore-verdict")
 	add("out/coefficients.yaml", "simulate", "--coefficients", "out/coefficients.yaml", "--deployment", "in", "--workload", "in",
 		"-o", "again", "--json")
@@ -372,7 +372,7 @@ type outcomeOf struct {
 var unsettled = regexp.MustCompile(`"(document_digest|sha256|bytes|size|bytes_read|lines_read|digest)": *("[^"]*"|[0-9]+)`)
 
 func (r *reader) try(program, dir, text string) (o outcomeOf) {
-	for _, name := range []string{"out", "again", "q.json"} {
+	for _, name := range []string{"out", "again", "q", "exported"} {
 		if _, isInput := r.texts[name+"/extract.json"]; !isInput {
 			os.RemoveAll(filepath.Join(dir, name))
 		}
@@ -387,6 +387,9 @@ func (r *reader) try(program, dir, text string) (o outcomeOf) {
 	cmd.WaitDelay = time.Second
 	cmd.Run()
 	o = outcomeOf{cmd.ProcessState.ExitCode(), unsettled.ReplaceAllString(out.String(), ""), errs.String(), ctx.Err() != nil}
+	if b, err := os.ReadFile(filepath.Join(dir, "exported")); err == nil {
+		o.result += unsettled.ReplaceAllString(string(b), "")
+	}
 	if r.call[0] == "extract" && o.code == 0 {
 		o.said += said(out.String())
 		o.result = ""

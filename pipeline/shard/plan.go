@@ -181,7 +181,7 @@ func ReadPlan(dir string) (*Plan, error) {
 		return nil, trace.Hinted(err, "blis-train plan RUN... -o "+dir)
 	}
 	p := &Plan{}
-	if err := json.Unmarshal(text, p); err != nil {
+	if err := trace.UnmarshalJSON(text, p); err != nil {
 		return nil, fmt.Errorf("%s: got no plan: %w", path, err)
 	}
 	if now := buildName(); p.Build != now {

@@ -154,7 +154,7 @@ func (j Job) Task(id string) (*Task, error) {
 		return nil, err
 	}
 	t := &Task{}
-	if err := json.Unmarshal(text, t); err != nil {
+	if err := trace.UnmarshalJSON(text, t); err != nil {
 		return nil, fmt.Errorf("%s: %w", j.path(tasksDir, id+".json"), err)
 	}
 	if t.ID() != id {

@@ -18,7 +18,7 @@ func num(v float64) *float64 { return &v }
 func good() (*result.Validation, *result.Fit) {
 	metric := func() *result.Metric {
 		return &result.Metric{KSD: 0.08, ChanceKSD: num(0.06), MedianRelErrPaired: num(0.05), ChanceMedian: num(0.02),
-			NReal: 400, RealMs: result.SampleStats{Mean: 100}}
+			NReal: 400, RealMs: result.SampleStats{P50: 100, Mean: 100}}
 	}
 	config := func(scope string) result.ConfigErrors {
 		return result.ConfigErrors{

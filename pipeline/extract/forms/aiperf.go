@@ -69,7 +69,7 @@ func (j *aiperfLine) us(key string, to any, scale *float64) error {
 // aiperfRequest reads a line of profile_export.jsonl.
 func aiperfRequest(text []byte) (trace.ObservedRequest, error) {
 	var j aiperfLine
-	if err := json.Unmarshal(text, &j); err != nil {
+	if err := trace.UnmarshalJSON(text, &j); err != nil {
 		return trace.ObservedRequest{}, err
 	}
 	if !j.Metadata.Start.OK {

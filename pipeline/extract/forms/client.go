@@ -307,7 +307,7 @@ type clientJSON struct {
 
 func clientLine(text []byte) (trace.ObservedRequest, error) {
 	var j clientJSON
-	if err := json.Unmarshal(text, &j); err != nil {
+	if err := trace.UnmarshalJSON(text, &j); err != nil {
 		return trace.ObservedRequest{}, err
 	}
 	switch {

@@ -46,7 +46,7 @@ func (c *Reader) benchmark(src *source.Source, w walker) error {
 				}
 				return w.array(func() error {
 					var g guideRequest
-					if err := w.dec.Decode(&g); err != nil {
+					if err := w.decode(&g); err != nil {
 						return err
 					}
 					if at == 0 && !g.Start.OK {
@@ -74,6 +74,15 @@ func (c *Reader) benchmark(src *source.Source, w walker) error {
 // walker walks a JSON document.
 type walker struct{ dec *json.Decoder }
 
+// decode reads a value in which no key stands twice.
+func (w walker) decode(v any) error {
+	var text json.RawMessage
+	if err := w.dec.Decode(&text); err != nil {
+		return err
+	}
+	return trace.UnmarshalJSON(text, v)
+}
+
 // enter takes the delimiter that opens a value; false for null.
 func (w walker) enter(open json.Delim) (bool, error) {
 	t, err := w.dec.Token()
@@ -91,10 +100,17 @@ func (w walker) enter(open json.Delim) (bool, error) {
 // object calls use for each key, whose value use reads.
 func (w walker) object(use func(key string) error) error {
 	in, err := w.enter('{')
+	seen := map[string]bool{}
 	for err == nil && in && w.dec.More() {
 		var key json.Token
-		if key, err = w.dec.Token(); err == nil {
-			err = use(key.(string))
+		if key, err = w.dec.Token(); err != nil {
+			break
+		}
+		if k := key.(string); seen[k] {
+			err = fmt.Errorf("got the key %.40q twice in one object", k)
+		} else {
+			seen[k] = true
+			err = use(k)
 		}
 	}
 	return w.leave(in, err)

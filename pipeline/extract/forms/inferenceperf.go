@@ -95,7 +95,7 @@ func (c *Reader) inferencePerf(src *source.Source) error {
 	index := 0
 	err := w.array(func() error {
 		var j inferencePerfRequest
-		err := w.dec.Decode(&j)
+		err := w.decode(&j)
 		if err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) {
 			return err
 		}

@@ -124,7 +124,7 @@ func (f *File) object(data []byte, name string) error {
 		return f.report(data, name)
 	}
 	var doc map[string]any
-	if err := json.Unmarshal(data, &doc); err != nil {
+	if err := trace.UnmarshalJSON(data, &doc); err != nil {
 		return syntax(name, data, err)
 	}
 	switch {
@@ -305,7 +305,7 @@ func (f *File) report(data []byte, name string) error {
 			Metrics any `json:"metrics"`
 		} `json:"benchmarks"`
 	}
-	if err := json.Unmarshal(data, &doc); err != nil {
+	if err := trace.UnmarshalJSON(data, &doc); err != nil {
 		return syntax(name, data, err)
 	}
 	for i, b := range doc.Benchmarks {
@@ -329,7 +329,7 @@ func (f *File) report(data []byte, name string) error {
 // list reads a JSON list of flat rows.
 func (f *File) list(data []byte, name string) error {
 	var rows []map[string]any
-	if err := json.Unmarshal(data, &rows); err != nil {
+	if err := trace.UnmarshalJSON(data, &rows); err != nil {
 		return syntax(name, data, err)
 	}
 	for i, row := range rows {
