@@ -52,8 +52,8 @@ func (f *filler) audit() audit {
 		return a
 	}
 	if n := f.overStamps(); n > overStampsMax {
-		a.refused = trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: the values sum up to %.3g times the time between the first and "+
-			"the last stamp", f.run.ID, n).WithHint("look at the log: times of another unit, or lines of several engines?")
+		a.refused = trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: the values sum up to %.3g times the time between the "+
+			"first and the last stamp", f.run.ID, n).WithHint("look at the log: times of another unit, or lines of several engines?")
 		return a
 	}
 	precise, second := f.resolution()
