@@ -112,7 +112,7 @@ func (s *Set) Save(w io.Writer) error {
 	if err := errors.Join(enc.Encode(&doc), enc.Close()); err != nil {
 		return fmt.Errorf("encode coefficients: %w", err)
 	}
-	if _, err := w.Write(withDigest(text.Bytes())); err != nil {
+	if _, err := w.Write(withDigest(files.Readable(text.Bytes()))); err != nil {
 		return fmt.Errorf("write coefficients: %w", err)
 	}
 	return nil

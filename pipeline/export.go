@@ -185,7 +185,9 @@ func WriteExport(name string, format export.Format, out *export.Output) (*Export
 			return nil, err
 		}
 	}
-	for _, f := range out.Files {
+	for i := range out.Files {
+		f := &out.Files[i]
+		f.Data = files.Readable(f.Data)
 		if err := files.Write(name+f.Suffix, f.Data); err != nil {
 			return nil, err
 		}

@@ -129,7 +129,7 @@ func writeDraft(c *cli.Context, con *console, text []byte) error {
 	}
 	err := os.MkdirAll(filepath.Dir(name), 0o777)
 	if err == nil {
-		err = files.Write(name, text)
+		err = files.Write(name, files.Readable(text))
 	}
 	if err != nil {
 		return err

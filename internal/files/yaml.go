@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 
 	"gopkg.in/yaml.v3"
 
@@ -123,4 +124,57 @@ func knownKeys(n *yaml.Node, t reflect.Type) error {
 		}
 	}
 	return nil
+}
+
+// Readable is a text with the same values, when it is YAML or JSON, in which the characters that
+// reorder what stands behind them (U+202E, U+2066 ...) are escapes; in comments too.
+func Readable(text []byte) []byte {
+	if bytes.IndexFunc(text, isBidi) < 0 {
+		return text
+	}
+	if head := bytes.TrimSpace(text)[0]; head != '{' && head != '[' { // an escape of YAML stands in quotes
+		text = quoted(text)
+	}
+	var out bytes.Buffer
+	for _, r := range string(text) {
+		if isBidi(r) {
+			fmt.Fprintf(&out, `\u%04x`, r)
+			continue
+		}
+		out.WriteRune(r)
+	}
+	return out.Bytes()
+}
+
+func isBidi(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
+
+// quoted is YAML whose scalars with such characters stand in double quotes; other text comes back.
+func quoted(text []byte) []byte {
+	var out bytes.Buffer
+	dec, enc := yaml.NewDecoder(bytes.NewReader(text)), yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	for {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		quote(&doc)
+		if err = errors.Join(err, enc.Encode(&doc)); err != nil {
+			return text
+		}
+	}
+	if enc.Close() != nil {
+		return text
+	}
+	return out.Bytes()
+}
+
+func quote(n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && strings.IndexFunc(n.Value, isBidi) >= 0 {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	for _, c := range n.Content {
+		quote(c)
+	}
 }

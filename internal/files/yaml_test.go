@@ -1,8 +1,11 @@
 package files
 
 import (
+	"reflect"
 	"strings"
 	"testing"
+
+	"gopkg.in/yaml.v3"
 )
 
 func TestParseYAMLRefuses(t *testing.T) {
@@ -49,5 +52,27 @@ func TestDecodeYAMLIsStrict(t *testing.T) {
 	}
 	if err := DecodeYAML(nil, "f", &v); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is exported means the same and reorders nothing: YAML in every style, JSON, text that is neither.
+func TestReadable(t *testing.T) {
+	const evil = "a\u202eb\u2066"
+	for _, text := range []string{"model: " + evil + "\n", "'" + evil + "': [x, |\n  " + evil + "\n  ]\n", "# " + evil + "\na: |\n  k: " + evil + "\n",
+		`{"a": "` + evil + `"}`, "a: 1\n---\nb: \"" + evil + "\"\n"} {
+		got := Readable([]byte(text))
+		if strings.ContainsAny(string(got), "\u202e\u2066") || !strings.Contains(string(got), `\u202e`) {
+			t.Errorf("%q: got %q", text, got)
+		}
+		var was, is any
+		if yaml.Unmarshal([]byte(text), &was) == nil && (yaml.Unmarshal(got, &is) != nil || !reflect.DeepEqual(was, is)) {
+			t.Errorf("%q: got %q, which is %v", text, got, is)
+		}
+	}
+	if got := Readable([]byte("no: [yaml " + "\u202e")); string(got) != `no: [yaml \u202e` {
+		t.Errorf("got %q", got)
+	}
+	if text := []byte("plain: x\n"); &Readable(text)[0] != &text[0] {
+		t.Error("a plain text is another one")
 	}
 }

@@ -1,0 +1,151 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/blis-train/blis-train/internal/repo"
+)
+
+// bomb is text that costs far more than its size if anything does: before a good dump, times a piece
+// that has its number in place of #.
+type bomb struct {
+	name, piece string
+	times       int
+	packed      bool
+}
+
+const bombSpan = `{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"SERVICE"}}]},"scopeSpans":[{"scope":` +
+	`{"name":"vllm.scheduler"},"spans":[{"traceId":"b64e72c5037530df5c3c8c2e350a8d1b","spanId":"%016d","name":"llm_core","kind":1,` +
+	`"startTimeUnixNano":"1775257652366043040","endTimeUnixNano":"1775257653203915553","attributes":[{"key":"gen_ai.request.id",` +
+	`"value":{"stringValue":"r%d"}}ATTRIBUTE],"events":[EVENT]}]}]}]}` + "\n"
+
+// bombs are those of compression, depth and distinct names; a gigabyte each where they are packed.
+func bombs() []bomb {
+	const giga = 1 << 30
+	span := func(old, with string) string { return strings.Replace(bombSpan, old, with, 1) }
+	return []bomb{
+		{"zeros", "\x00", giga, true}, {"empty lines", "\n", giga, true}, {"blanks", " ", giga, true},
+		{"empty objects", "{}\n", giga / 3, true}, {"brackets", "[", giga, true}, {"short messages", "\x00\x00\x00\x01\x0a", giga / 5, true},
+		{"nesting", `{"a":`, 10_000_000, false},
+		{"a million names of events", span("EVENT", `{"timeUnixNano":"1775257652366105570","name":"e%d","attributes":[]}`), 300_000, false},
+		{"names of attributes", span("ATTRIBUTE", `,{"key":"a%d","value":{"intValue":"1"}}`), 300_000, false},
+		{"names of services", span("SERVICE", "s%d"), 300_000, false},
+	}
+}
+
+// write lays the bomb into a run folder, behind the text.
+func (b *bomb) write(t *testing.T, dir, text string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "traces.jsonl"))
+	noErr(t, err)
+	w := io.WriteCloser(f)
+	if b.packed {
+		w = gzip.NewWriter(f)
+	}
+	if b.piece[0] != 0 { // a stream of messages has no lines in front
+		_, err = io.WriteString(w, text)
+		noErr(t, err)
+	}
+	numbered, clean := strings.Contains(b.piece, "%"), strings.NewReplacer("SERVICE", "s", "ATTRIBUTE", "", "EVENT", "").Replace(b.piece)
+	many := strings.Repeat(clean, max(1, 1<<16/len(clean)))
+	for i := 0; i < b.times; {
+		if numbered {
+			args := make([]any, strings.Count(clean, "%"))
+			for k := range args {
+				args[k] = i
+			}
+			_, err = fmt.Fprintf(w, clean, args...)
+			i++
+		} else {
+			_, err = io.WriteString(w, many)
+			i += len(many) / len(clean)
+		}
+		noErr(t, err)
+	}
+	noErr(t, w.Close())
+	if b.packed {
+		noErr(t, f.Close())
+	}
+}
+
+// TestEvalBombs: each is read to its end or refused within 60 seconds of CPU and 1 GB of memory.
+func TestEvalBombs(t *testing.T) {
+	s := newProcesses(t)
+	demo := filepath.Join(repo.Root(t), "testdata", "traces", "smoke")
+	for _, b := range bombs() {
+		dir := t.TempDir()
+		for _, name := range []string{"run.yaml", "config.json"} {
+			noErr(t, os.WriteFile(filepath.Join(dir, name), repo.Read(t, demo, name), 0o644))
+		}
+		b.write(t, dir, string(repo.Read(t, demo, "traces.jsonl")))
+		var said bytes.Buffer
+		cmd := exec.Command(s.exe, "run", dir, "-o", filepath.Join(t.TempDir(), "out"), "-q", "--bootstraps", "50", "--max-bad-frac", "1")
+		cmd.Stderr = &said
+		err := cmd.Run()
+		used := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+		cpu, mib := (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), used.Maxrss>>10
+		fmt.Printf("%s: exit %d, %.1f CPU-s, %d MiB\n", b.name, cmd.ProcessState.ExitCode(), cpu, mib)
+		if code := cmd.ProcessState.ExitCode(); cpu > 60 || mib > 1000 || code < 0 || code > 3 || code == 1 && !strings.Contains(said.String(), "error:") {
+			t.Errorf("%s: %v, %.1f CPU-s, %d MiB, %.300s: want at most 60 s and 1000 MiB, and words", b.name, err, cpu, mib, said.String())
+		}
+		noErr(t, os.RemoveAll(dir))
+	}
+}
+
+// TestEvalInterrupts: the first SIGINT ends every stage on a dump of 500 MB within two seconds, at
+// any moment, and leaves nothing half-written behind.
+func TestEvalInterrupts(t *testing.T) {
+	s := newProcesses(t)
+	in, out := s.generatedDump(t, 500e6), t.TempDir()
+	done := filepath.Join(out, "done")
+	s.must(t, "run", in, "-o", done, "-q")
+	const most = 2 * time.Second
+	for _, args := range [][]string{
+		{"extract", in, "-o", "OUT"}, {"inspect", in}, {"run", in, "-o", "OUT"}, {"fit", done, "-o", "OUT"},
+		{"fit", done, "-o", "OUT", "--from", "requests"}, {"validate", done, "-o", "OUT"}, {"queue", "fit", done, "-o", "OUT"},
+		{"predictor", "rows", done, "-o", "OUT"}, {"predictor", "fit", done, "-o", "OUT"}, {"plan", in, "-o", "OUT"},
+		{"simulate", "--deployment", in, "--workload", in, "--coefficients", filepath.Join(done, "coefficients.yaml"), "-o", "OUT"},
+		{"check", filepath.Join(done, "coefficients.yaml"), "--data", filepath.Dir(in), "--refit"},
+	} {
+		slowest, times := time.Duration(0), 0
+		for after := 50 * time.Millisecond; ; after *= 2 {
+			dir := filepath.Join(t.TempDir(), "out")
+			call := strings.Fields(strings.ReplaceAll(strings.Join(args, " "), "OUT", dir))
+			cmd := exec.Command(s.exe, append(call, "-q")...)
+			noErr(t, cmd.Start())
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			select {
+			case <-ended:
+			case <-time.After(after):
+				start := time.Now()
+				noErr(t, cmd.Process.Signal(os.Interrupt))
+				<-ended
+				slowest, times = max(slowest, time.Since(start)), times+1
+				for _, name := range namesIn(t, dir) {
+					if strings.Contains(name, ".tmp") || strings.Contains(name, "/.stage") {
+						t.Errorf("%s after %s: %s is left", args[0], after, name)
+					}
+				}
+				continue
+			}
+			break
+		}
+		fmt.Printf("%s: %d interrupts, the slowest took %s\n", strings.Join(args[:2], " "), times, slowest)
+		if slowest > most {
+			t.Errorf("%s: %s from the interrupt to the end, want at most %s", args[0], slowest, most)
+		}
+	}
+}
