@@ -18,8 +18,8 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 )
 
-// bomb is text that costs far more than its size if anything does: before a good dump, times a piece
-// that has its number in place of #.
+// bomb is text that costs far more than its size if anything does: a piece so many times behind a
+// good dump, with its number in place of %d.
 type bomb struct {
 	name, piece string
 	times       int
@@ -97,7 +97,8 @@ func TestEvalBombs(t *testing.T) {
 		used := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 		cpu, mib := (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), used.Maxrss>>10
 		fmt.Printf("%s: exit %d, %.1f CPU-s, %d MiB\n", b.name, cmd.ProcessState.ExitCode(), cpu, mib)
-		if code := cmd.ProcessState.ExitCode(); cpu > 60 || mib > 1000 || code < 0 || code > 3 || code == 1 && !strings.Contains(said.String(), "error:") {
+		code := cmd.ProcessState.ExitCode()
+		if cpu > 60 || mib > 1000 || code < 0 || code > 3 || code == 1 && !strings.Contains(said.String(), "error:") {
 			t.Errorf("%s: %v, %.1f CPU-s, %d MiB, %.300s: want at most 60 s and 1000 MiB, and words", b.name, err, cpu, mib, said.String())
 		}
 		noErr(t, os.RemoveAll(dir))
