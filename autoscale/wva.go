@@ -251,6 +251,9 @@ func accelerators(cfgs []result.FitConfig) ([]accelerator, []export.Refusal) {
 
 // shortName is the device's name as clusters label it: "H100" of "H100-SXM-80GB".
 func shortName(hw string) string {
+	if name, ok := deploy.SpelledBy(deploy.Cluster, hw); ok {
+		return name
+	}
 	name, _, _ := strings.Cut(hw, "-")
 	return name
 }

@@ -73,7 +73,8 @@ func Datasheet(name string) (Hardware, bool) {
 	}
 	var found Hardware
 	for _, h := range builtin() {
-		if slices.ContainsFunc(append(h.Names, h.Name), func(n string) bool { return aliasKey(n) == want }) {
+		own := spellings[h.Name]
+		if slices.ContainsFunc(slices.Concat(h.Names, []string{h.Name}, own[:Cluster]), func(n string) bool { return aliasKey(n) == want }) {
 			return h.Hardware, true
 		}
 		if slices.Contains(aliases(h.Name), want) && h.MemoryGB > found.MemoryGB {

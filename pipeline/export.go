@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -187,7 +188,14 @@ func WriteExport(name string, format export.Format, out *export.Output) (*Export
 	}
 	for i := range out.Files {
 		f := &out.Files[i]
-		f.Data = files.Readable(f.Data)
+		if !strings.HasSuffix(f.Suffix, ".parquet") {
+			f.Data = files.Readable(f.Data)
+		}
+		if strings.HasPrefix(f.Suffix, "/") { // the name is that of a folder
+			if err := os.MkdirAll(filepath.Dir(name+f.Suffix), 0o755); err != nil {
+				return nil, err
+			}
+		}
 		if err := files.Write(name+f.Suffix, f.Data); err != nil {
 			return nil, err
 		}

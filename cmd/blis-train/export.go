@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -41,7 +42,9 @@ func exportCommand() *cli.Command {
 }
 
 // fitFormats are the foreign formats that are made of a fit: the core's, and those of the autoscalers.
-func fitFormats() []export.Writer { return append(export.Writers(), autoscale.Writers()...) }
+func fitFormats() []export.Writer {
+	return slices.Concat(export.Writers(), autoscale.Writers(), library.Writers())
+}
 
 // predictorSettings are the options of the formats that are made of predictor.json.
 var predictorSettings = map[export.Format][]export.Setting{

@@ -25,6 +25,8 @@ var evidence = []struct {
 		".llama-3.1-8b-b200-sxm-180gb-tp1.yaml", export.SidecarSuffix}, ofFit},
 	{"blis-registry-host", "fit", beside, ofFit},
 	{"wva-4p", "fit", beside, ofFit},
+	{"keda-token-aware", "library-target", beside, ofLibrary},
+	{"llmd-epp", "library", beside, ofLibrary},
 	{"inferno-models", "fit", beside, ofFit},
 	{"blis-defaults", "library", []string{"", ".hardware.json", export.SidecarSuffix}, ofLibrary},
 	{"inferno-models", "library", beside, ofLibrary},
@@ -57,6 +59,7 @@ func TestExportsSayTheirEvidence(t *testing.T) {
 	do("run", traces, "-o", filepath.Join(dir, "fit"), "--bootstraps", "50")
 	sources := map[string][]string{"fit": {filepath.Join(dir, "fit", "fit.json"), "--force", "poor_projection"},
 		"library": {"--deployment", filepath.Join(traces, "b200-llama-3.1-8b-tp1", "run.yaml")}}
+	sources["library-target"] = append(slices.Clone(sources["library"]), "--option", "ttft-ms=2000", "--option", "rate-rps=20")
 	for _, flavour := range []string{"wva-4p", "inferno-3p"} {
 		out := filepath.Join(dir, flavour)
 		do("queue", "fit", sweep, "-o", out, "--flavour", flavour, "--loads", "7", "--queue-ratio", "1", "--model", "a/b", "--accelerator",

@@ -77,7 +77,7 @@ func registryCite(src Source) string {
 func registryScope(cfgs []result.FitConfig) regScope {
 	hw, model, tp := map[string]bool{}, map[string]bool{}, map[int64]bool{}
 	for _, c := range cfgs {
-		hw[registryChip(c.Deployment.Hardware.Name)] = true
+		hw[partOf(c.Deployment.Hardware.Name)] = true
 		model[deploy.ModelName(c.Deployment.Model.ID)] = true
 		tp[c.Deployment.TP] = true
 	}
@@ -89,18 +89,12 @@ func registryScope(cfgs []result.FitConfig) regScope {
 	return s
 }
 
-// registryChips are the registry's names of the parts our datasheets call otherwise.
-var registryChips = map[string]string{
-	"A100-SXM-80GB": "a100-sxm", "H100-SXM-80GB": "h100", "H200-SXM-141GB": "h200",
-	"B200-SXM-180GB": "b200", "L40S-48GB": "l40s",
-}
-
-// registryChip is the catalog name of a part, in lower case.
-func registryChip(name string) string {
-	if chip, ok := registryChips[name]; ok {
-		return chip
+// partOf is the catalog's name of a device, else its own in lower case.
+func partOf(device string) string {
+	if part, ok := deploy.SpelledBy(deploy.BLISRegistry, device); ok {
+		return part
 	}
-	return strings.ToLower(strings.ReplaceAll(name, " ", "-"))
+	return strings.ToLower(strings.ReplaceAll(device, " ", "-"))
 }
 
 // The registry's readers of today load sets of the resource-decomposed cost model; of those the
@@ -113,9 +107,6 @@ const (
 	hostAdmission  = "host_admission_per_token"
 )
 
-// registryParts are the parts of the registry's catalog: a scope may name no other.
-var registryParts = []string{"a100-80", "a100-sxm", "b200", "b300", "gb200-nvl72", "h100", "h200", "l40s"}
-
 // hostRegistry writes the host work that the recordings measured: what a finished request still
 // costs before its answer leaves (egress), and what a prompt token costs before the engine has it
 // (the slope of overhead). What the data do not show is left out and said.
@@ -126,9 +117,9 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	}
 	var rs []Refusal
 	for _, c := range cfgs {
-		if part := registryChip(c.Deployment.Hardware.Name); !slices.Contains(registryParts, part) {
-			rs = append(rs, Refusal{BadEntry, fmt.Sprintf("%s: the registry's catalog has no part %q, want %s", c.Label, part,
-				trace.OneOf(registryParts))})
+		if _, ok := deploy.SpelledBy(deploy.BLISRegistry, c.Deployment.Hardware.Name); !ok {
+			rs = append(rs, Refusal{BadEntry, fmt.Sprintf("%s: the registry's catalog has no part for %q, want %s", c.Label,
+				c.Deployment.Hardware.Name, trace.OneOf(deploy.Spelled(deploy.BLISRegistry)))})
 		}
 	}
 	set := regSet{Kind: "CoefficientSet", Name: hostSet}

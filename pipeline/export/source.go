@@ -4,6 +4,8 @@
 //	native              coeff.Set as YAML; everything needed to reproduce it is inside
 //	blis-defaults       BLIS's defaults.yaml: 3 alpha and 11 beta by position
 //	blis-registry-host  entries of the registry's cost-model-host-overheads set
+//	keda-token-aware    ScaledObjects of KEDA with our prefill throughput
+//	llmd-epp            the plugin chain of llm-d's router with it
 //
 // In goes a [Source]: fit.json, validation.json when there is one, and functions
 // that predict a step and simulate. Out come [File]s. A foreign format has no place
@@ -43,6 +45,8 @@ const (
 	FormatNative       Format = "native"
 	FormatBLIS         Format = "blis-defaults"
 	FormatRegistryHost Format = "blis-registry-host"
+	FormatKEDA         Format = "keda-token-aware"
+	FormatEPP          Format = "llmd-epp"
 )
 
 // Writer makes the files of one format of a fit.
@@ -54,7 +58,8 @@ type Writer struct {
 
 // Writers are the foreign formats of this package.
 func Writers() []Writer {
-	return []Writer{{Format: FormatBLIS, Write: blisDefaults}, {Format: FormatRegistryHost, Write: hostRegistry}}
+	return []Writer{{Format: FormatBLIS, Write: blisDefaults}, {Format: FormatRegistryHost, Write: hostRegistry},
+		{Format: FormatKEDA, Write: keda, Settings: kedaSettings}, {Format: FormatEPP, Write: endpointPicker, Settings: eppSettings}}
 }
 
 // Source is what an export is made from.
