@@ -54,7 +54,7 @@ func prefillRateOf(src *Source, c *result.FitConfig) (*prefillRate, error) {
 			return nil, fmt.Errorf("%s: %w", c.Label, err)
 		}
 		x[i] = float64(n)
-		mx, my = mx+x[i]/lengths, my+y[i]/lengths
+		mx, my = mx+float64(x[i]/lengths), my+float64(y[i]/lengths)
 	}
 	var xx, xy float64
 	for i := range lengths {
