@@ -29,6 +29,8 @@ type fitOptions struct {
 	// MaxCondition is the condition number of the log-parameter Jacobian above which
 	// a direction counts as not shown (model-tuner: 1000).
 	MaxCondition float64
+	// pointOnly leaves out the check by Nelder-Mead and the intervals.
+	pointOnly bool
 }
 
 // defaultFit are the options of a bare fit.
@@ -88,8 +90,11 @@ func Fit(windows []window, o fitOptions) (*fitted, error) {
 	}
 	p.restrict(start, &f.Evaluated)
 	z := p.solve()
-	f.NelderMead = p.check(z)
 	f.X = exp(p.theta(z))
+	if o.pointOnly {
+		return f, nil
+	}
+	f.NelderMead = p.check(z)
 	f.Objective = p.objective(z)
 	if held := len(start) - len(p.basis); held > 0 {
 		f.Findings = append(f.Findings, trace.Findingf(heldParameter, "%d of %d directions are held at physical values: %s", held, len(start),

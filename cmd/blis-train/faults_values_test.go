@@ -527,7 +527,7 @@ func TestImpossibleValues(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
-	testValues(t, 16, 80)
+	testValues(t, 48, 80)
 }
 
 // TestEvalImpossibleValues tries all.

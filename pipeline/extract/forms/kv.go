@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"github.com/blis-train/blis-train/internal/files"
 	"strconv"
+	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -163,7 +164,8 @@ func (r *kvReader) hashes() (out []string, whole bool) {
 			out = append(out, string(v))
 		case ch == '-' || ch-'0' <= 9:
 			v, _ := r.Number()
-			whole = whole && digits(v) == len(v)
+			count := strings.TrimPrefix(string(v), "-")
+			whole = whole && digits([]byte(count)) == len(count)
 			out = append(out, string(v))
 		default:
 			r.Skip(0)
