@@ -17,8 +17,6 @@ type passLog struct {
 	its         []trace.Iteration
 	first, last []int64 // us, by request; 0: none
 	index       int64
-	start       int64
-	engine      int
 }
 
 func (l *passLog) Step(v *sim.StepView) {
