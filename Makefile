@@ -1,9 +1,9 @@
 # make check   what CI runs (.ci/run), with the race detector, and generated files
 # make demo    the README's first command
 # make eval    slow evaluations that print accuracy figures
-# make eval-real judges the embedded library on every public real set and rewrites docs/accuracy.md
+# make eval-real judges kernels and corrections on every public real set and rewrites docs/accuracy.md
 # make bench   every speed claim, next to its named alternative
-# make library rebuilds the embedded coefficients from SHARED, byte for byte
+# make library rebuilds the embedded kernel tables and corrections from SHARED, byte for byte
 # make scale-equal compares many processes with one, byte for byte, and prints what both cost
 # make scale-faults kills, repeats, damages and fills: the same bytes or one error
 # make beam    builds blis-train-beam, a module of its own, and runs its tests; needs the Beam SDK from the module proxy
@@ -49,10 +49,11 @@ eval-tracev2:
 bench:
 	$(GO) test ./... -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 120m
 
-# The files embedded now play no part in making the next ones.
+# Two steps: the tables, then the corrections that servers teach with them.
 library:
-	$(GO) run ./cmd/blis-train library build --kernels $(SHARED)/kernels --points $(SHARED)/silicon/points.csv \
-		--runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp -o coeff/library
+	$(GO) run ./cmd/blis-train library build --kernels $(SHARED)/kernels --kernels $(SHARED)/kernels_more -o kernels/tables
+	$(GO) run ./cmd/blis-train library build --points $(SHARED)/silicon/points.csv --points $(SHARED)/silicon/points_today.csv \
+		--models $(SHARED)/models_hf --runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp -o kernels
 
 # With blis-train-beam beside it (make beam), Prism is compared too.
 scale-equal scale-faults:

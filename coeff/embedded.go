@@ -93,6 +93,12 @@ type Library struct {
 	Rules   string `yaml:"kernel_rules"`
 	// Host is what differs between the deployments of one GPU; Set.On adds it.
 	Host HostWork `yaml:"host"`
+	// Family, Judged and Representation are of coefficients of one deployment: what is judged together, how far predictions of the family
+	// were off where it was left out, in words, and by how much the terms miss the sums of kernels they were fitted to, the median relative
+	// error of decode, mixed and prefill batches.
+	Family         string    `yaml:"family,omitempty"`
+	Judged         string    `yaml:"judged,omitempty"`
+	Representation []float64 `yaml:"representation_error,flow,omitempty"`
 	// Expected are the errors on measured groups that the correction had not seen.
 	Expected ExpectedError `yaml:"expected_error"`
 }

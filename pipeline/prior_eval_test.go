@@ -14,7 +14,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -22,23 +21,12 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// composedPrior is a library of the composed runs' own rules without one
-// architecture, by file name as library.For would choose.
-func composedPrior(t *testing.T, without *deploy.Model) func(*deploy.Deployment) (*coeff.Set, error) {
+// composedPrior is the library's set; its pool has seen the model.
+func composedPrior(t *testing.T, _ *deploy.Model) func(*deploy.Deployment) (*coeff.Set, error) {
 	t.Helper()
-	o := library.DefaultOptions()
-	o.Rules, o.Without, o.Batches = library.Composed, without, 300
-	files, err := library.BuildFiles(context.Background(), library.Sources{Kernels: repo.Shared(t, "data", "kernels")}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return func(d *deploy.Deployment) (*coeff.Set, error) {
-		for _, f := range files {
-			if l := f.Set.Library; f.Set.TrainedOn.Hardware[0] == d.Hardware.Name && l.MoE == d.Model.IsMoE() && l.Weights == "bf16" {
-				return f.Set, nil
-			}
-		}
-		return nil, fmt.Errorf("no family of %s", d.Label())
+		set, _, err := coeff.LibraryFor(d)
+		return set, err
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -28,10 +29,10 @@ func featuresCommand() *cli.Command {
 }
 
 func runFeatures(c *cli.Context, con *console) error {
-	if c.String("tables") != "" {
+	if c.String("deployment") != "" {
 		return explainKernels(c, con)
 	}
-	if err := goesWith(c, "--tables", "deployment", "prefill", "decode", "rules", "set"); err != nil {
+	if err := goesWith(c, "--deployment", "tables", "prefill", "decode", "set"); err != nil {
 		return err
 	}
 	if c.NArg() != 1 {
@@ -83,7 +84,7 @@ func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := coeff.LibraryFileFor(run.Deployment); err != nil && name == "" {
+	if _, err := kernels.Bound(run.Deployment, kernels.Options{}); err != nil && name == "" {
 		return nil, nil
 	}
 	set, _, err := con.loadSetFor(name, run.Deployment)
@@ -175,35 +176,38 @@ func quantityRows(qs []features.Quantity, derived bool) []cells {
 // kernelFlags are what features takes to look the kernels of a step up.
 func kernelFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "tables", Usage: "take a step apart into the kernel times published in `FOLDER`, with <gpu>.yaml and data/<gpu>"},
-		&cli.StringFlag{Name: "deployment", Usage: "with --tables: run.yaml `FILE` or run folder, what runs"},
-		&cli.StringFlag{Name: "prefill", Usage: "with --tables: prompt chunks `N@CACHED,...`: N new tokens behind CACHED ones"},
-		&cli.StringFlag{Name: "decode", Usage: "with --tables: decodes `NxCONTEXT,...`: N requests with CONTEXT tokens each"},
-		&cli.StringFlag{Name: "rules", Value: string(library.Engine), Usage: "with --tables: how kernels make a step, `RULES`: engine " +
-			"(vLLM's) or composed (the composed data sets')"},
-		&cli.StringSliceFlag{Name: "set", Usage: "with --tables: supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
+		&cli.StringFlag{Name: "deployment", Usage: "take a step of this run.yaml `FILE` or run folder apart into its kernels"},
+		&cli.StringFlag{Name: "tables", Usage: "with --deployment: kernel tables of library build in `FILE`; default the embedded ones"},
+		&cli.StringFlag{Name: "prefill", Usage: "with --deployment: prompt chunks `N@CACHED,...`: N new tokens behind CACHED ones"},
+		&cli.StringFlag{Name: "decode", Usage: "with --deployment: decodes `NxCONTEXT,...`: N requests with CONTEXT tokens each"},
+		&cli.StringSliceFlag{Name: "set", Usage: "with --deployment: supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
 	}
 }
 
-// kernelsDoc is what features --tables prints with --json.
+// kernelsDoc is what features --deployment prints with --json.
 type kernelsDoc struct {
 	SchemaVersion string      `json:"schema_version"`
 	ToolVersion   string      `json:"tool_version"`
 	GPU           string      `json:"gpu"`
-	VLLMVersion   string      `json:"tables_vllm_version"`
-	Rules         string      `json:"rules"`
-	AllReduce     string      `json:"all_reduce,omitempty"` // how the engine reduces this step's activations
-	Parts         []kernelDoc `json:"parts"`
-	TotalMs       float64     `json:"total_ms"` // without the host's work
-	Terms         []termDoc   `json:"terms"`    // of the coefficients
+	Family        string      `json:"family"`
+	Judged        string      `json:"judged"` // how far the family was off where it was left out, in words; or why nobody knows
+	Operators     []kernelDoc `json:"operators"`
+	KernelsMs     float64     `json:"kernels_ms"`
+	StepMs        float64     `json:"step_ms"` // with the corrections: the GPU's scale and the host's work
+	Terms         []termDoc   `json:"terms"`   // of the coefficients
 	PredictedMs   *float64    `json:"predicted_ms"`
 }
 
 type kernelDoc struct {
-	Name     string  `json:"name"`
-	Ms       float64 `json:"ms"`
-	Share    float64 `json:"share"`    // of the total
-	Measured bool    `json:"measured"` // from a table; false: charged by its bytes
+	Name    string  `json:"name"`
+	Count   float64 `json:"count"` // in a step
+	Shape   string  `json:"shape"`
+	DType   string  `json:"dtype"`
+	Table   string  `json:"table"`
+	Kernel  string  `json:"kernel"`
+	Reached string  `json:"reached"` // measured, interpolated, beyond, substituted or analytic
+	Note    string  `json:"note,omitempty"`
+	Ms      float64 `json:"ms"`
 }
 
 type termDoc struct {
@@ -213,11 +217,8 @@ type termDoc struct {
 
 // explainKernels prints the kernels of the step that the flags state.
 func explainKernels(c *cli.Context, con *console) error {
-	if c.String("deployment") == "" {
-		return usagef("features --tables: missing --deployment")
-	}
 	if c.NArg() > 0 {
-		return usagef("features --tables: got the argument %q, want flags only", c.Args().First())
+		return usagef("features --deployment: got the argument %q, want flags only", c.Args().First())
 	}
 	if err := goesWith(c, "an extracted folder", "run", "step", "spec"); err != nil {
 		return err
@@ -230,19 +231,18 @@ func explainKernels(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	rules := library.Rules(c.String("rules"))
-	if err := rules.Check(); err != nil {
-		return usagef("--%v", err)
+	gpu, err := kernels.For(&dep.Hardware)
+	if path := c.String("tables"); path != "" {
+		gpu, err = readTables(path, con.special)
 	}
-	tables, err := library.Load(c.String("tables"), dep.Hardware.Name)
 	if err != nil {
 		return err
 	}
-	stepper, err := tables.For(dep, rules)
+	step, err := gpu.Bind(dep, kernels.Options{})
 	if err != nil {
 		return err
 	}
-	doc := describeKernels(tables, stepper, rules, batch)
+	doc := describeKernels(step, dep, batch)
 	if name := c.String("coefficients"); name != "" {
 		set, _, err := con.loadSet(name)
 		if err != nil {
@@ -280,7 +280,7 @@ func parseBatch(prefill, decode string) ([]trace.Chunk, error) {
 		}
 	}
 	if len(batch) == 0 {
-		return nil, usagef("features --tables: missing --prefill or --decode: a step needs a batch")
+		return nil, usagef("features --deployment: missing --prefill or --decode: a step needs a batch")
 	}
 	return batch, nil
 }
@@ -297,21 +297,30 @@ func twoNumbers(word, sep string) (a, b int64, ok bool) {
 	return a, b, found && err1 == nil && err2 == nil && a >= 0 && b >= 0 && a <= 1<<40 && b <= 1<<40
 }
 
-func describeKernels(t *library.Tables, s *library.Stepper, rules library.Rules, batch []trace.Chunk) *kernelsDoc {
-	parts := s.StepMs(batch)
-	doc := &kernelsDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, GPU: t.GPU, VLLMVersion: t.Version,
-		Rules: string(rules), Parts: []kernelDoc{}, TotalMs: parts.TotalMs(), Terms: []termDoc{}}
-	if rules == library.Engine && parts[library.AllReduce] > 0 {
-		tokens := 0.0
-		for _, c := range batch {
-			tokens += float64(c.New)
-		}
-		doc.AllReduce = s.Way(tokens)
+// readTables reads a user's own kernel tables.
+func readTables(path string, special bool) (*kernels.GPU, error) {
+	data, _, err := folder.ReadInput(path, special)
+	if err != nil {
+		return nil, err
 	}
-	for p := range library.NumParts {
-		if parts[p] > 0 {
-			doc.Parts = append(doc.Parts, kernelDoc{p.String(), parts[p], parts[p] / doc.TotalMs, p.Measured()})
+	return kernels.Read(data, path)
+}
+
+func describeKernels(step *kernels.Step, dep *deploy.Deployment, batch []trace.Chunk) *kernelsDoc {
+	learned, b := kernels.Learned(), kernels.BatchOf(batch)
+	doc := &kernelsDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, GPU: dep.Hardware.Name, Family: step.Family,
+		Judged: learned.Sentence(step), Operators: []kernelDoc{}, Terms: []termDoc{}}
+	for i, us := range step.Us(&b) {
+		if op := &step.Operators[i]; us > 0 {
+			doc.Operators = append(doc.Operators, kernelDoc{op.Name, op.Count, op.Shape, op.DType, op.Table, op.Kernel, op.Reached.String(),
+				op.Note, us / 1e3})
+			doc.KernelsMs += us / 1e3
 		}
+	}
+	var x [kernels.NumStep]float64
+	step.NewPricer().Features(&b, &x)
+	for k, v := range learned.On(dep.Hardware.Name) {
+		doc.StepMs += float64(v*x[k]) / 1e3
 	}
 	return doc
 }
@@ -333,20 +342,18 @@ func (d *kernelsDoc) addTerms(p *pipeline.StepTimes, batch []trace.Chunk) error 
 }
 
 func (d *kernelsDoc) show(con *console) {
-	title := fmt.Sprintf("%s, tables of vLLM %s, %s rules", d.GPU, d.VLLMVersion, d.Rules)
-	if d.AllReduce != "" {
-		title += ", all-reduce by " + d.AllReduce
-	}
 	var rows []cells
-	for _, p := range d.Parts {
-		source := "table"
-		if !p.Measured {
-			source = "bytes"
+	for _, o := range d.Operators {
+		from := strings.TrimSpace(o.Table + " " + o.Kernel)
+		if o.Note != "" {
+			from += "; " + o.Note
 		}
-		rows = append(rows, cells{p.Name, fmt.Sprintf("%.3f", p.Ms), fmt.Sprintf("%.1f", 100*p.Share), source})
+		rows = append(rows, cells{o.Name, o.Count, o.Shape, o.DType, fmt.Sprintf("%.3f", o.Ms), o.Reached, from})
 	}
-	rows = append(rows, cells{"kernels", fmt.Sprintf("%.3f", d.TotalMs), "100.0", "without the host's work"})
-	con.table(title, cells{"part", "ms", "%", "from"}, rows)
+	rows = append(rows, cells{"kernels", "", "", "", fmt.Sprintf("%.3f", d.KernelsMs), "", ""},
+		cells{"step", "", "", "", fmt.Sprintf("%.3f", d.StepMs), "", "with the corrections"})
+	con.table(d.Family, cells{"operator", "count", "shape", "dtype", "ms", "reached", "from"}, rows)
+	con.sayf("%s", d.Judged)
 	if d.PredictedMs == nil {
 		return
 	}

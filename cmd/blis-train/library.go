@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -19,15 +22,13 @@ import (
 )
 
 func libraryBuildCommand() *cli.Command {
-	def := library.DefaultOptions()
 	return newCommand(buildLibrary, []cli.Flag{
-		&cli.StringFlag{Name: "kernels", Usage: "`FOLDER` with <gpu>.yaml and data/<gpu>"},
+		&cli.StringSliceFlag{Name: "kernels", Usage: "`FOLDER` with <gpu>.yaml and data/<gpu> (repeatable)"},
 		&cli.StringSliceFlag{Name: "points", Usage: "CSV `FILE` of measured points (repeatable)"},
+		&cli.StringFlag{Name: "models", Usage: "`FOLDER` with the config.json of the points' models"},
 		&cli.StringSliceFlag{Name: "runs", Usage: "`FOLDER` of real runs: step cycles or stock spans (repeatable)"},
-		&cli.StringFlag{Name: "rules", Value: string(def.Rules), Usage: "how kernels make a step, `RULES`: engine or composed"},
-		&cli.IntFlag{Name: "batches", Value: def.Batches, Usage: "`N` design points per deployment"},
-		&cli.StringFlag{Name: "date", Value: def.Date, Usage: "`YYYY-MM-DD` that names the library"},
-		&cli.IntFlag{Name: "workers", Usage: "`N` families at a time; 0 uses every core"},
+		&cli.StringFlag{Name: "date", Value: kernels.Learned().Version, Usage: "`YYYY-MM-DD` that names the corrections"},
+		&cli.IntFlag{Name: "workers", Usage: "`N` tables or simulations at a time; 0 uses every core"},
 		outFlag("output `FOLDER`"),
 	})
 }
@@ -39,42 +40,48 @@ func libraryShowCommand() *cli.Command {
 	})
 }
 
+// buildLibrary packs tables, and learns corrections where there are points.
 func buildLibrary(c *cli.Context, con *console) error {
-	for _, name := range []string{"kernels", "out"} {
-		if c.String(name) == "" {
-			return usagef("library build: missing --%s", name)
-		}
-	}
-	o := library.DefaultOptions()
-	o.Rules, o.Batches, o.Date, o.Workers = library.Rules(c.String("rules")), c.Int("batches"), c.String("date"), c.Int("workers")
-	if err := o.Rules.Check(); err != nil {
-		return usagef("--%v", err)
-	}
-	if o.Batches < 30 || o.Batches > 100_000 {
-		return usagef("--batches: got %d, want 30 to 100000", o.Batches)
-	}
-	src := library.Sources{Kernels: c.String("kernels"), Points: listOf(c, "points"), Runs: listOf(c, "runs")}
-	built, err := library.BuildFiles(c.Context, src, o)
-	if err != nil {
-		return err
+	dirs, points := listOf(c, "kernels"), listOf(c, "points")
+	switch {
+	case len(dirs)+len(points) == 0:
+		return usagef("library build: missing --kernels or --points")
+	case c.String("out") == "":
+		return usagef("library build: missing --out")
 	}
 	if err := os.MkdirAll(c.String("out"), 0o755); err != nil {
 		return err
 	}
-	total := 0
-	for _, f := range built {
-		f.Set.ToolVersion = "library"
-		data, err := folder.SetBytes(f.Set)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.Name, err)
-		}
-		total += len(data)
-		if err := files.Write(filepath.Join(c.String("out"), f.Name), data); err != nil {
+	write := func(name string, data []byte) error {
+		con.sayf("wrote %s, %d kB", name, (len(data)+999)/1000)
+		return files.Write(filepath.Join(c.String("out"), name), data)
+	}
+	gpus, err := library.Pack(c.Context, dirs, c.Int("workers"))
+	if err != nil {
+		return err
+	}
+	for _, g := range gpus {
+		var b bytes.Buffer
+		if err := errors.Join(g.Write(&b), write(g.Folder+".kernels", b.Bytes())); err != nil {
 			return err
 		}
 	}
-	con.sayf("wrote %d files, %d kB, to %s", len(built), total/1000, c.String("out"))
-	return nil
+	if len(points) == 0 {
+		return nil
+	}
+	m, err := library.Read(c.Context, library.Sources{Points: points, Models: c.String("models"), Runs: listOf(c, "runs")})
+	if err != nil {
+		return err
+	}
+	learned, err := m.Learn(c.Context, c.String("date"), c.Int("workers"))
+	if err != nil {
+		return err
+	}
+	text, err := library.Text(learned, m.Inputs)
+	if err != nil {
+		return err
+	}
+	return write("corrections.yaml", text)
 }
 
 // loadSetFor reads a coefficient file, or the library's for the deployment when
@@ -92,52 +99,41 @@ type libraryDoc struct {
 	SchemaVersion string           `json:"schema_version"`
 	ToolVersion   string           `json:"tool_version"`
 	Version       string           `json:"library_version"`
-	Files         []libraryFileDoc `json:"files"`
+	GPUs          []libraryGPU     `json:"gpus"`
+	Judged        []kernels.Judged `json:"judged"`
 }
 
-type libraryFileDoc struct {
-	Name           string  `json:"name"`
-	Hardware       string  `json:"hardware"`
-	Weights        string  `json:"weights"`
-	MoE            bool    `json:"moe"`
-	KernelsVLLM    string  `json:"kernels_vllm_version"`
-	Samples        int64   `json:"design_points"`
-	ExpectedTPOT   float64 `json:"expected_tpot_mape"`
-	ExpectedTTFT   float64 `json:"expected_ttft_median_error"`
-	Points         int     `json:"measured_points"`
-	MeasuredOnGPU  bool    `json:"measured_on_gpu"`
-	ScaledTo       string  `json:"kernels_to_servers"` // what the correction says of the GPU, in words
-	Representation string  `json:"representation"`
+type libraryGPU struct {
+	Hardware string   `json:"hardware"`
+	Tables   int      `json:"tables"`
+	Rows     int      `json:"rows"`
+	VLLM     []string `json:"vllm_versions"`
 }
 
-// showLibrary lists the embedded files.
+// showLibrary lists the embedded tables and the families that were compared with servers.
 func showLibrary(c *cli.Context, con *console) error {
-	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
-	var rows []cells
-	for _, name := range coeff.LibraryFiles() {
-		s, err := coeff.OpenLibrary(name)
-		if err != nil {
-			return err
+	learned := kernels.Learned()
+	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Version: learned.Version, Judged: learned.Judged}
+	var rows, judged []cells
+	for _, g := range kernels.GPUs() {
+		l := libraryGPU{Hardware: g.Hardware, Tables: len(g.Tables)}
+		for _, t := range g.Tables {
+			if l.Rows += t.Rows; strings.Contains(t.Path, "/vllm/") {
+				l.VLLM = append(l.VLLM, t.Version)
+			}
 		}
-		l := s.Library
-		doc.Version = l.Version
-		f := libraryFileDoc{Name: name, Hardware: s.TrainedOn.Hardware[0], Weights: l.Weights, MoE: l.MoE,
-			KernelsVLLM: strings.Join(s.TrainedOn.VLLMVersions, ", "), Samples: s.TrainedOn.Samples, ExpectedTPOT: l.Expected.TPOTMape,
-			ExpectedTTFT: l.Expected.TTFTMedian, Points: l.Expected.Points, MeasuredOnGPU: l.Expected.OnGPU,
-			ScaledTo: s.Identifiability[0], Representation: strings.Join(s.Identifiability[1:], "; ")}
-		doc.Files = append(doc.Files, f)
-		kind, measured := "dense", "other GPUs"
-		if l.MoE {
-			kind = "experts"
-		}
-		if l.Expected.OnGPU {
-			measured = fmt.Sprintf("%d points", l.Expected.Points)
-		}
-		rows = append(rows, cells{f.Hardware, f.Weights, kind, "vLLM " + f.KernelsVLLM, fmt.Sprintf("%.0f %%", 100*f.ExpectedTPOT),
-			fmt.Sprintf("%.0f %%", 100*f.ExpectedTTFT), measured})
+		slices.Sort(l.VLLM)
+		l.VLLM = slices.Compact(l.VLLM)
+		doc.GPUs = append(doc.GPUs, l)
+		rows = append(rows, cells{l.Hardware, l.Tables, l.Rows, strings.Join(l.VLLM, ", ")})
 	}
-	con.table("library "+doc.Version, cells{"GPU", "weights", "models", "kernels", "TPOT within (mean)", "TTFT within (median)",
-		"measured on"}, rows)
+	for _, j := range learned.Judged {
+		judged = append(judged, cells{j.Family, j.Model, fmt.Sprint(j.TP), j.Points, percent(&j.TPOTMape), percent(&j.Interval90),
+			percent(&j.TTFTMedian)})
+	}
+	con.table("library "+doc.Version, cells{"GPU", "tables", "rows", "kernels of vLLM"}, rows)
+	con.table("compared with servers, left out of the corrections; all else is unjudged", cells{"family", "model", "tp", "points",
+		"TPOT within (mean)", "nine in ten", "TTFT within (median)"}, judged)
 	if err := con.document(doc); err != nil || c.String("kernels") == "" {
 		return err
 	}
@@ -147,20 +143,18 @@ func showLibrary(c *cli.Context, con *console) error {
 // checkLibrary compares the kernel tables in dir with the digests in the embedded files.
 func checkLibrary(con *console, dir string) error {
 	var all export.Inputs
-	for _, name := range coeff.LibraryFiles() {
-		s, err := coeff.OpenLibrary(name)
-		if err != nil {
-			return err
+	for _, g := range kernels.GPUs() {
+		if _, err := os.Stat(filepath.Join(dir, g.Folder+".yaml")); err != nil {
+			continue // of another folder
 		}
-		tables := slices.DeleteFunc(s.Inputs, func(in coeff.Input) bool { return !strings.HasSuffix(in.Name, ".parquet") })
-		n, changed, err := export.CheckInputs(tables, dir)
+		n, changed, err := export.CheckInputs(g.Inputs(), dir)
 		if err != nil {
 			return err
 		}
 		con.warn(changed)
 		all = export.Inputs{Verified: all.Verified + n.Verified, Changed: all.Changed + n.Changed, Absent: all.Absent + n.Absent}
 	}
-	con.sayf("%d files load, %d of their tables compared", len(coeff.LibraryFiles()), all.Verified+all.Changed)
+	con.sayf("%d tables compared", all.Verified+all.Changed)
 	if all.Changed+all.Absent > 0 {
 		return gatef("library: %d tables differ from those the library was made from, %d are not in %s", all.Changed, all.Absent, dir)
 	}

@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"internal/files", "trace/table", "coeff/forest"},
 	{"deploy", "trace/tracev2"},
 	{"coeff"},
-	{"result", "pipeline/features", "pipeline/ridge"},
+	{"kernels", "result", "pipeline/features", "pipeline/ridge"},
 	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "pipeline/report", "sim"},
 	{"pipeline/extract/forms", "pipeline/extract/otlp", "pipeline/fit", "sim/workload", "sim/predict"},
 	{"pipeline/export", "pipeline/extract", "pipeline/learn", "pipeline/validate"},

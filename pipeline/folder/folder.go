@@ -23,6 +23,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -335,24 +336,10 @@ func CoefficientsFor(path string, d *deploy.Deployment, special bool) (set *coef
 		set, in, err = LoadCoefficients(path, special)
 		return set, in, "", err
 	}
-	set, name, err := coeff.LibraryFor(d)
+	set, err = fit.LibraryFor(d)
 	if err != nil {
 		return nil, in, "", err
 	}
-	text, err := coeff.LibraryText(name)
-	if err != nil {
-		return nil, in, "", err
-	}
-	return set, InputOf("library/"+name, text), librarySentence(set, name), nil
-}
-
-// librarySentence says what the library's set is and how far it can be trusted.
-func librarySentence(s *coeff.Set, name string) string {
-	l, where := s.Library, "this GPU"
-	if !l.Expected.OnGPU {
-		where = "other GPUs, the worst group: nobody has published measured servers of this one"
-	}
-	return fmt.Sprintf("coefficients: library %s, %s; expect TPOT within %.0f %% (mean) and TTFT within %.0f %% (median), as on %d points "+
-		"of %s",
-		l.Version, name, 100*l.Expected.TPOTMape, 100*l.Expected.TTFTMedian, l.Expected.Points, where)
+	text, err := SetBytes(set)
+	return set, InputOf(LibraryWord, text), fmt.Sprintf("coefficients: library %s; %s", set.Library.Version, set.Library.Judged), err
 }

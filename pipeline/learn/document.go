@@ -5,6 +5,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -73,11 +74,11 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	}
 	rows := &ridge.Data{P: len(features.TrainedPhysicsBeta)}
 	x, z := make([]float64, len(on.Beta)), make([]float64, rows.P)
-	q := NewDraws(5, 1)
+	q := fit.NewDraws(5, 1)
 	var buf []trace.Chunk
 	for i := range documentBatches {
-		regime := int32(i) % NumRegimes
-		buf = fitting(q.Batch(regime, buf), &d.Engine)
+		regime := int32(i) % fit.NumRegimes
+		buf = fit.Within(q.Batch(regime, buf), &d.Engine)
 		in := space.Sum(buf)
 		if hits, err := space.Beta(&in, x); err != nil || hits != 0 || len(buf) == 0 {
 			continue
@@ -112,20 +113,4 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	mape := stat.Mean(errors)
 	m.Holdout = &result.Errors{Rows: len(pred), MAPE: &mape}
 	return &m, nil
-}
-
-// fitting is the part of a batch that an engine would run in one step.
-func fitting(batch []trace.Chunk, e *deploy.Engine) []trace.Chunk {
-	tokens := int64(0)
-	for i := range batch {
-		c := &batch[i]
-		if int64(i) >= e.MaxNumSeqs || tokens >= e.MaxNumBatchedTokens {
-			return batch[:i]
-		}
-		if left := e.MaxNumBatchedTokens - tokens; c.New > left {
-			c.New = left
-		}
-		tokens += c.New
-	}
-	return batch
 }

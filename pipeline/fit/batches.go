@@ -1,9 +1,10 @@
-package learn
+package fit
 
 import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -84,4 +85,20 @@ func (q *Draws) Batch(regime int32, buf []trace.Chunk) []trace.Chunk {
 		}
 	}
 	return buf
+}
+
+// Within is the part of a batch that an engine would run in one step.
+func Within(batch []trace.Chunk, e *deploy.Engine) []trace.Chunk {
+	tokens := int64(0)
+	for i := range batch {
+		c := &batch[i]
+		if int64(i) >= e.MaxNumSeqs || tokens >= e.MaxNumBatchedTokens {
+			return batch[:i]
+		}
+		if left := e.MaxNumBatchedTokens - tokens; c.New > left {
+			c.New = left
+		}
+		tokens += c.New
+	}
+	return batch
 }

@@ -1,0 +1,190 @@
+package kernels
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func deploymentOn(t *testing.T, gpu string, tp int64, linear string) *deploy.Deployment {
+	t.Helper()
+	h, ok := deploy.Datasheet(gpu)
+	if !ok {
+		t.Fatal(gpu)
+	}
+	d := &deploy.Deployment{Hardware: h, TP: tp, PP: 1, DP: 1, Model: deploy.Model{ID: "m", NumLayers: 64, HiddenSize: 5120, NumHeads: 64,
+		NumKVHeads: 8, HeadDim: 128, IntermediateSize: 25600, VocabSize: 151936, NumMLPProj: 3, BytesPerWeight: 2, BytesPerKV: 2,
+		BytesPerActivation: 2, LinearCompute: linear}}
+	if linear == fp8 {
+		d.Model.BytesPerWeight = 1
+	}
+	d.Engine = deploy.Engine{VLLMVersion: "0.16.0", MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: 16}
+	return d
+}
+
+func bound(t *testing.T, d *deploy.Deployment) *Step {
+	t.Helper()
+	s, err := Bound(d, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// steps are batches of decodes, prompts and both.
+func steps() []Batch {
+	decode := trace.Chunk{Computed: 2000, Prompt: 1, New: 1}
+	prompt := trace.Chunk{Prompt: 2048, New: 2048}
+	behind := trace.Chunk{Computed: 4096, Prompt: 6144, New: 2048}
+	var out []Batch
+	for _, n := range []int{1, 8, 64} {
+		var chunks []trace.Chunk
+		for range n {
+			chunks = append(chunks, decode)
+		}
+		out = append(out, BatchOf(chunks), BatchOf(append(chunks, prompt, behind)))
+	}
+	return append(out, BatchOf([]trace.Chunk{prompt}), BatchOf([]trace.Chunk{behind}))
+}
+
+func kernelUs(s *Step, b *Batch) float64 {
+	parts := s.NewPricer().Parts(b)
+	return parts.Total()
+}
+
+// TestOrderOfGPUsAndRanks: fp8 is not slower than bf16, H200 not than H100, B200 not than either, and more tensor parallelism takes no
+// longer to compute.
+func TestOrderOfGPUsAndRanks(t *testing.T) {
+	const noise = 1.03
+	for _, b := range steps() {
+		us := func(gpu string, tp int64, linear string) float64 {
+			return kernelUs(bound(t, deploymentOn(t, gpu, tp, linear)), &b)
+		}
+		h100 := us("H100", 2, "native")
+		for _, c := range []struct {
+			name string
+			us   float64
+		}{{"fp8 on H100", us("H100", 2, fp8)}, {"H200", us("H200", 2, "native")}, {"B200", us("B200", 2, "native")}} {
+			if c.us > noise*h100 {
+				t.Errorf("%s takes %.0f us, bf16 on H100 %.0f: %+v", c.name, c.us, h100, b)
+			}
+		}
+		last := math.Inf(1)
+		for _, tp := range []int64{1, 2, 4, 8} {
+			parts := bound(t, deploymentOn(t, "H100", tp, "native")).NewPricer().Parts(&b)
+			if parts[Compute] > noise*last {
+				t.Errorf("tp %d computes %.0f us, fewer ranks %.0f: %+v", tp, parts[Compute], last, b)
+			}
+			last = parts[Compute]
+		}
+	}
+}
+
+// TestPricerAddsUpOperators: what is priced once per number of tokens is what the operators say one by one.
+func TestPricerAddsUpOperators(t *testing.T) {
+	s := bound(t, deploymentOn(t, "B200", 4, "native"))
+	p := s.NewPricer()
+	for range 2 {
+		for _, b := range steps() {
+			sum := 0.0
+			for _, us := range s.Us(&b) {
+				sum += us
+			}
+			if parts := p.Parts(&b); math.Abs(parts.Total()/sum-1) > 1e-12 {
+				t.Errorf("%+v: got %g us, operators %g", b, parts.Total(), sum)
+			}
+		}
+	}
+}
+
+// TestLookupsSayHowTheyWereReached: a measured column, one between, one beyond, and rows that are not there.
+func TestLookupsSayHowTheyWereReached(t *testing.T) {
+	g, err := For(&deploymentOn(t, "H100", 1, "native").Hardware)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		n, k int64
+		want Reached
+	}{{8192, 8192, Measured}, {9000, 8192, Interpolated}, {100_000, 8192, Beyond}} {
+		curve, f, err := g.gemm(bf16, c.n, c.k)
+		if err != nil || f.Reached != c.want || f.Kernel == "" || f.Version != "0.24.0" || f.Table != "gemm" {
+			t.Errorf("%d x %d: got %+v, %v, want %s", c.n, c.k, f, err, c.want)
+		}
+		for i := 1; i < len(curve.y); i++ {
+			if curve.y[i] < curve.y[i-1] {
+				t.Errorf("%d x %d: more tokens take less: %g after %g us", c.n, c.k, curve.y[i], curve.y[i-1])
+			}
+		}
+	}
+	if _, _, err := g.gemm("int3", 8192, 8192); trace.CodeOf(err) != NoRows || !strings.Contains(err.Error(), "nearest gemm_dtype") {
+		t.Errorf("got %v", err)
+	}
+	if _, _, _, err := g.attention("context_attention", heads{kv: bf16, dim: 96, query: 32, kvHeads: 8}); err == nil ||
+		!strings.Contains(err.Error(), "head_dim 96") ||
+		!strings.Contains(err.Error(), "nearest") {
+		t.Errorf("got %v", err)
+	}
+	of := shape{dtypes: []string{"fp8_block"}, hidden: 4096, inter: 1536, topK: 8, experts: 128, tp: 8, ep: 1, load: DefaultLoad}
+	if _, f, err := g.experts(of); err != nil || f.Reached != Substituted || !strings.Contains(f.Note, "scaled from 4") {
+		t.Errorf("experts at tp 8: got %+v, %v", f, err)
+	}
+	if of.tp, of.ep = 1, 8; true {
+		if _, f, err := g.experts(of); err != nil || !strings.Contains(f.Kernel, "flashinfer_cutlass") || f.Reached != Measured {
+			t.Errorf("whole experts: got %+v, %v", f, err)
+		}
+	}
+}
+
+// TestLaunchBoundColumns: block-scaled fp8 on B200 was timed with its host's launches; it takes no more than per-tensor fp8 and 1 us.
+func TestLaunchBoundColumns(t *testing.T) {
+	g, err := For(&deploymentOn(t, "B200", 1, "native").Hardware)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, f, err := g.gemm(fp8Block, 2048, 3072)
+	if err != nil || !strings.Contains(f.Note, "launch-bound") {
+		t.Fatalf("got %+v, %v", f, err)
+	}
+	if plain, _, _ := g.gemm(fp8, 2048, 3072); block.at(16, 1) > plain.at(16, 1)+1.001 {
+		t.Errorf("got %g us, per tensor %g", block.at(16, 1), plain.at(16, 1))
+	}
+	if _, f, _ := g.gemm(bf16, 2048, 3072); f.Note != "" {
+		t.Errorf("bf16: got %q", f.Note)
+	}
+}
+
+// TestFiguresAreOfTheirOwnFamily: an answer carries the error of its family alone, or says that it is unjudged.
+func TestFiguresAreOfTheirOwnFamily(t *testing.T) {
+	c := Learned()
+	for _, d := range []struct {
+		gpu, linear string
+		tp          int64
+		judged      bool
+	}{{"H100", "native", 2, true}, {"H100", "native", 1, false}, {"H100", fp8, 2, true}, {"H200", "native", 2, false},
+		{"B200", "native", 2, false}, {"L40S", "native", 2, false}} {
+		s := bound(t, deploymentOn(t, d.gpu, d.tp, d.linear))
+		j, why := c.JudgedAs(s)
+		if (j != nil) != d.judged || j != nil && j.Family != s.Family || j == nil && why == "" {
+			t.Errorf("%s %s tp %d: got %+v, %q", d.gpu, d.linear, d.tp, j, why)
+		}
+		if said := strings.Contains(c.Sentence(s), "unjudged"); said == d.judged {
+			t.Errorf("%s %s tp %d: says %q", d.gpu, d.linear, d.tp, c.Sentence(s))
+		}
+	}
+}
+
+func BenchmarkBind(b *testing.B) {
+	h, _ := deploy.Datasheet("B200")
+	d := &deploy.Deployment{Hardware: h, TP: 4, PP: 1, DP: 1, Model: deploy.Model{NumLayers: 80, HiddenSize: 8192, NumHeads: 64, NumKVHeads: 8,
+		HeadDim: 128, IntermediateSize: 28672, VocabSize: 128256, NumMLPProj: 3, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2}}
+	d.Engine.MaxNumSeqs = 256
+	for b.Loop() {
+		if _, err := Bound(d, Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,414 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Reached is how a time was found.
+type Reached uint8
+
+// From the surest on.
+const (
+	Measured     Reached = iota // the table has the shape
+	Interpolated                // between measured shapes
+	Beyond                      // past the largest measured shape, in proportion
+	Substituted                 // another row, scaled
+	Analytic                    // in no table: bytes and launches
+)
+
+// String is the word in tables.
+func (r Reached) String() string {
+	return [...]string{"measured", "interpolated", "beyond", "substituted", "analytic"}[r]
+}
+
+// found is a curve or a grid and where it is from.
+type found struct {
+	Table, Kernel, Version string
+	Reached                Reached
+	Note                   string
+}
+
+// where is one condition on a column of a table: a value, a word, or any of some words.
+type where struct {
+	column string
+	value  int64
+	words  []string
+}
+
+func is(column string, value int64) where        { return where{column: column, value: value} }
+func named(column string, words ...string) where { return where{column: column, words: words} }
+func (w where) text() string {
+	if w.words != nil {
+		return w.column + " " + strings.Join(w.words, " or ")
+	}
+	return fmt.Sprintf("%s %d", w.column, w.value)
+}
+
+// pick are the series whose keys meet all conditions. A column that the table lacks is met by 0.
+func (t *Table) pick(conditions ...where) []*Series {
+	type check struct {
+		at     int
+		values []int64
+	}
+	var checks []check
+	for _, w := range conditions {
+		at := t.Column(w.column)
+		if at < 0 {
+			if w.words == nil && w.value != 0 {
+				return nil
+			}
+			continue
+		}
+		values := []int64{w.value}
+		if w.words != nil {
+			values = nil
+			for _, word := range w.words {
+				values = append(values, t.Columns[at].Word(word))
+			}
+		}
+		checks = append(checks, check{at, values})
+	}
+	var out []*Series
+next:
+	for i := range t.Series {
+		for _, c := range checks {
+			if !slices.Contains(c.values, t.Series[i].Key[c.at]) {
+				continue next
+			}
+		}
+		out = append(out, &t.Series[i])
+	}
+	return out
+}
+
+// curveOf merges series into one curve and names its kernels.
+func (t *Table) curveOf(series []*Series) (curve, string) {
+	at := t.Column("kernel_source")
+	var rows []row
+	var kernels []string
+	for _, s := range series {
+		source := int64(0)
+		if at >= 0 {
+			source = s.Key[at]
+			kernels = append(kernels, t.Columns[at].Words[source])
+		}
+		for j, x := range s.X {
+			rows = append(rows, row{x, source, Us(s.Q[j])})
+		}
+	}
+	return merged(rows), strings.Join(distinct(kernels), ", ")
+}
+
+// gridOf merges series into a grid over a column of the keys.
+func (t *Table) gridOf(series []*Series, column string) (grid, string) {
+	at := t.Column(column)
+	by := map[int64][]*Series{}
+	var xs []int64
+	for _, s := range series {
+		by[s.Key[at]] = append(by[s.Key[at]], s)
+		xs = append(xs, s.Key[at])
+	}
+	g, names := grid{}, []string(nil)
+	for _, x := range distinct(xs) {
+		c, name := t.curveOf(by[x])
+		g.x, g.rows, names = append(g.x, float64(x)), append(g.rows, c), append(names, name)
+	}
+	return g, strings.Join(distinct(names), ", ")
+}
+
+// values are those of a column in series, sorted.
+func (t *Table) values(series []*Series, column string) []int64 {
+	at := t.Column(column)
+	var out []int64
+	for _, s := range series {
+		out = append(out, s.Key[at])
+	}
+	return distinct(out)
+}
+
+// need is a table that must be there.
+func (g *GPU) need(name string) (*Table, error) {
+	t, err := g.Table(name)
+	if t == nil && err == nil {
+		err = trace.Errorf(NoRows, "%s: got no table %s, want it", g.Hardware, name)
+	}
+	return t, err
+}
+
+// missing says what a table lacks and which row is nearest: the series with the most conditions met, then the nearest values.
+func (g *GPU) missing(t *Table, conditions ...where) error {
+	best, nearest := math.Inf(1), ""
+	for i := range t.Series {
+		far, text := 0.0, []string(nil)
+		for _, w := range conditions {
+			at := t.Column(w.column)
+			if at < 0 {
+				continue
+			}
+			v := t.Series[i].Key[at]
+			if words := t.Columns[at].Words; words != nil {
+				if !slices.Contains(w.words, words[v]) {
+					far += 10
+				}
+				text = append(text, w.column+" "+words[v])
+				continue
+			}
+			far += math.Abs(stat.Log(float64(1+v) / float64(1+w.value)))
+			text = append(text, fmt.Sprintf("%s %d", w.column, v))
+		}
+		if far < best {
+			best, nearest = far, strings.Join(text, ", ")
+		}
+	}
+	var want []string
+	for _, w := range conditions {
+		want = append(want, w.text())
+	}
+	return trace.Errorf(NoRows, "%s, table %s: got no rows of %s, nearest %s", g.Hardware, t.Name, strings.Join(want, ", "), nearest).
+		WithHint("--allow-substitute takes the nearest rows, scaled")
+}
+
+// DTypes in the tables.
+const (
+	bf16     = "bfloat16"
+	fp8      = "fp8"
+	fp8Block = "fp8_block"
+	nvfp4    = "nvfp4"
+)
+
+// bytesOf is a weight's bytes.
+func bytesOf(dtype string) float64 {
+	switch dtype {
+	case bf16:
+		return 2
+	case fp8, fp8Block:
+		return 1
+	}
+	return 0.5
+}
+
+// gemm is the curve of an n x k layer over tokens: log-log in n and k between measured columns, proportional beyond them.
+// Weights are read from memory: a repeated measurement may find small ones in the cache, a step of many layers cannot.
+func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
+	t, err := g.need("gemm")
+	if err != nil {
+		return curve{}, found{}, err
+	}
+	all := t.pick(named("gemm_dtype", dtype))
+	if len(all) == 0 {
+		return curve{}, found{}, g.missing(t, named("gemm_dtype", dtype), is("n", n), is("k", k))
+	}
+	ns, ks := t.values(all, "n"), t.values(all, "k")
+	n0, n1, tn, sn := between(ns, n)
+	k0, k1, tk, sk := between(ks, k)
+	f := found{Table: t.Name, Version: t.Version}
+	var cs []curve
+	var weights []float64
+	for _, at := range []struct {
+		n, k int64
+		w    float64
+	}{{n0, k0, (1 - tn) * (1 - tk)}, {n0, k1, (1 - tn) * tk}, {n1, k0, tn * (1 - tk)}, {n1, k1, tn * tk}} {
+		if at.w == 0 {
+			continue
+		}
+		series := t.pick(named("gemm_dtype", dtype), is("n", at.n), is("k", at.k))
+		if len(series) == 0 { // the largest corner is not measured: proportional in k from the largest that is
+			most := t.values(t.pick(named("gemm_dtype", dtype), is("n", at.n)), "k")
+			i, _ := slices.BinarySearch(most, at.k)
+			k := most[max(0, i-1)]
+			series, f.Reached = t.pick(named("gemm_dtype", dtype), is("n", at.n), is("k", k)), Beyond
+			c, kernel := t.curveOf(series)
+			cs, weights, f.Kernel = append(cs, c.envelope().scaled(float64(at.k)/float64(k))), append(weights, at.w), kernel
+			continue
+		}
+		c, kernel := t.curveOf(series)
+		cs, weights, f.Kernel = append(cs, c.envelope()), append(weights, at.w), kernel
+	}
+	if len(cs) > 1 {
+		f.Reached = max(f.Reached, Interpolated)
+	}
+	if sn*sk > 1 {
+		f.Reached = Beyond
+	}
+	c := blend(cs, weights).scaled(sn * sk)
+	if dtype != bf16 && dtype != fp8 && g.launchBound(t, dtype) {
+		if other, _, err := g.gemm(fp8, n, k); err == nil {
+			f.Note = "launch-bound: at most the fp8 row + 1 us"
+			c = curve{c.x, mapped(c.x, func(x float64) float64 { return min(c.at(x, 1), other.at(x, 1)+1) })}
+		}
+	}
+	us := 1e6 * float64(n*k) * bytesOf(dtype) / g.Bandwidth
+	return c.atLeast(func(float64) float64 { return us }), f, nil
+}
+
+// launchBound reports whether a dtype's small layers take what the host takes to launch them, not what the kernel does.
+func (g *GPU) launchBound(t *Table, dtype string) bool {
+	typical := func(dtype string) float64 {
+		var us []float64
+		for _, s := range t.pick(named("gemm_dtype", dtype)) {
+			if s.Key[t.Column("n")] > 1024 || s.Key[t.Column("k")] > 4096 {
+				continue
+			}
+			for j, x := range s.X {
+				if x <= 64 {
+					us = append(us, Us(s.Q[j]))
+				}
+			}
+		}
+		return stat.Median(us)
+	}
+	return typical(dtype) > 5*typical(bf16)
+}
+
+// between finds the measured neighbours of v, v's place between them on a log scale and, beyond the largest, how much larger it is.
+func between(sorted []int64, v int64) (lo, hi int64, t, scale float64) {
+	i, exact := slices.BinarySearch(sorted, v)
+	last := sorted[len(sorted)-1]
+	switch {
+	case exact:
+		return v, v, 0, 1
+	case i == 0:
+		return sorted[0], sorted[0], 0, 1
+	case i == len(sorted):
+		return last, last, 0, float64(v) / float64(last)
+	}
+	lo, hi = sorted[i-1], sorted[i]
+	return lo, hi, stat.Log(float64(v)/float64(lo)) / stat.Log(float64(hi)/float64(lo)), 1
+}
+
+// heads are what one GPU attends with.
+type heads struct {
+	kv             string // dtype of the cache
+	dim, window    int64
+	query, kvHeads int64
+}
+
+// attention is the grid over requests and tokens of an attention table. B requests of Hq query and Hkv KV heads are B r requests
+// of Hq/r and Hkv/r (ratio), so a table that stops at 8 KV heads or lacks their number serves multiples; between measured numbers
+// of query heads of equal KV heads times are linear.
+func (g *GPU) attention(name string, h heads) (grid, float64, found, error) {
+	t, err := g.need(name)
+	if err != nil {
+		return grid{}, 0, found{}, err
+	}
+	f := found{Table: name, Version: t.Version}
+	of := []where{named("kv_cache_dtype", h.kv), is("head_dim", h.dim), is("window_size", h.window)}
+	all := t.pick(of...)
+	kvs := []int64{}
+	if len(all) > 0 {
+		kvs = t.values(all, "num_key_value_heads")
+	}
+	for i := len(kvs) - 1; i >= 0; i-- {
+		kv := kvs[i]
+		if h.kvHeads%kv != 0 || h.query%(h.kvHeads/kv) != 0 {
+			continue
+		}
+		r := h.kvHeads / kv
+		same := t.pick(append(of[:3:3], is("num_key_value_heads", kv))...)
+		n0, n1, w, scale := between(t.values(same, "num_heads"), h.query/r)
+		if h.query/r < n0 || scale > 1 && i > 0 {
+			continue
+		}
+		pick := func(n int64) grid {
+			c, kernel := t.gridOf(t.pick(append(of[:3:3], is("num_key_value_heads", kv), is("num_heads", n))...), "batch_size")
+			f.Kernel = kernel
+			return c
+		}
+		out := pick(n0)
+		if w > 0 {
+			out, f.Reached = mixGrids(out, pick(n1), float64(h.query/r-n0)/float64(n1-n0)), Interpolated
+		}
+		if scale > 1 {
+			f.Reached, f.Note = Substituted, fmt.Sprintf("%d query heads, scaled from %d", h.query/r, n0)
+			for i := range out.rows {
+				out.rows[i] = out.rows[i].scaled(scale)
+			}
+		}
+		return out, float64(r), f, nil
+	}
+	return grid{}, 0, f, g.missing(t, append(of, is("num_heads", h.query), is("num_key_value_heads", h.kvHeads))...)
+}
+
+// mixGrids is (1-w) a + w b on the points both have.
+func mixGrids(a, b grid, w float64) grid {
+	out := grid{}
+	for i, x := range a.x {
+		j, ok := slices.BinarySearch(b.x, x)
+		if !ok {
+			continue
+		}
+		c := curve{}
+		for k, y := range a.rows[i].x {
+			if l, ok := slices.BinarySearch(b.rows[j].x, y); ok {
+				c.x, c.y = append(c.x, y), append(c.y, float64((1-w)*a.rows[i].y[k])+float64(w*b.rows[j].y[l]))
+			}
+		}
+		if len(c.x) > 0 {
+			out.x, out.rows = append(out.x, x), append(out.rows, c)
+		}
+	}
+	return out
+}
+
+// shape is what one layer's routed experts are.
+type shape struct {
+	dtypes                       []string // that can serve the checkpoint, the likeliest first
+	hidden, inter, topK, experts int64
+	tp, ep                       int64
+	load                         string // how tokens spread over experts
+}
+
+// experts is the curve over tokens of one layer's fused experts: the exact shape, a missing moe_tp_size scaled from the nearest.
+func (g *GPU) experts(s shape) (curve, found, error) {
+	t, err := g.need("moe")
+	if err != nil {
+		return curve{}, found{}, err
+	}
+	of := func(dtype string, more ...where) []where {
+		return append([]where{named("moe_dtype", dtype), is("hidden_size", s.hidden), is("inter_size", s.inter), is("topk", s.topK),
+			is("num_experts", s.experts), is("moe_ep_size", s.ep), named("distribution", s.load)}, more...)
+	}
+	f := found{Table: t.Name, Version: t.Version}
+	for _, dtype := range s.dtypes {
+		series := t.pick(of(dtype, is("moe_tp_size", s.tp))...)
+		if len(series) > 0 {
+			c, kernel := t.curveOf(series)
+			f.Kernel = kernel
+			return c.envelope(), f, nil
+		}
+	}
+	for _, dtype := range s.dtypes {
+		series := t.pick(of(dtype)...)
+		if len(series) == 0 {
+			continue
+		}
+		tps := t.values(series, "moe_tp_size")
+		tp := slices.MinFunc(tps, func(a, b int64) int { return int(math.Abs(float64(a-s.tp)) - math.Abs(float64(b-s.tp))) })
+		c, kernel := t.curveOf(t.pick(of(dtype, is("moe_tp_size", tp))...))
+		f.Kernel, f.Reached, f.Note = kernel, Substituted, fmt.Sprintf("moe_tp_size %d, scaled from %d", s.tp, tp)
+		return c.envelope().scaled(float64(tp) / float64(s.tp)), f, nil
+	}
+	return curve{}, f, g.missing(t, of(s.dtypes[0], is("moe_tp_size", s.tp))...)
+}
+
+// collective is the curve over bytes of a collective among GPUs.
+func (g *GPU) collective(name, dtype, how string, value string, gpus int64) (curve, found, error) {
+	t, err := g.need(name)
+	if err != nil {
+		return curve{}, found{}, err
+	}
+	of := []where{named(dtype, bf16, "half", "float16"), named(how, value), is("num_gpus", gpus)}
+	series := t.pick(of...)
+	if len(series) == 0 {
+		return curve{}, found{}, g.missing(t, of...)
+	}
+	c, kernel := t.curveOf(series)
+	bytes := mapped(c.x, func(x float64) float64 { return 2 * x })
+	return curve{bytes, c.y}.envelope(), found{Table: name, Kernel: kernel, Version: t.Version}, nil
+}

@@ -1,0 +1,561 @@
+package kernels
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Kind says which correction an operator's time takes.
+type Kind uint8
+
+// The kinds.
+const (
+	Compute Kind = iota
+	Experts
+	Collective
+	numKinds
+)
+
+// Operator is one line of the plan of a step: a kernel of one shape and how often it runs.
+type Operator struct {
+	Name  string
+	Count float64 // in a step
+	Shape string
+	DType string
+	Kind  Kind
+	found
+
+	depends driver
+	us      func(in *state) float64 // of one run
+}
+
+// driver is what of a batch an operator's time depends on.
+type driver uint8
+
+const (
+	onTokens driver = iota // padded to the captured sizes
+	onSequences
+	onDecodes
+	onPrefills
+)
+
+// What a kernel that is in no table is charged.
+const (
+	movedShare = 0.8 // of the memory bandwidth
+	launchUs   = 2   // per kernel
+	samplingUs = 30
+)
+
+// Options are what a configuration does not say.
+type Options struct {
+	// Decoder is the model as layers; nil: as the deployment's model says.
+	Decoder *deploy.Decoder
+	// Load is how tokens spread over experts, as the tables name it: balanced, power_law_1.01, power_law_1.2.
+	Load string
+}
+
+// DefaultLoad is skewed: routers trained for balance are.
+const DefaultLoad = "power_law_1.2"
+
+// Step is a GPU's tables bound to one deployment. It is immutable and safe to share.
+type Step struct {
+	GPU       *GPU
+	Family    string // what is judged together
+	DType     string // of experts, else of dense layers
+	Operators []Operator
+	Layers    float64 // mixers and ffns, halved
+	TP        int64
+	Unjudged  []string // why no measurement judges the deployment, whatever its family
+
+	graphs deploy.GraphSizes
+	sync   bool // the engine schedules synchronously
+}
+
+type binder struct {
+	g      *GPU
+	d      *deploy.Deployment
+	m      *deploy.Decoder
+	tp     int64
+	o      Options
+	s      *Step
+	usByte float64 // of moved parts
+	failed error
+}
+
+// Bind makes the plan of a deployment's step, one line per operator. Codes: kernel_rows_missing, and those of deploy.
+func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
+	if o.Load == "" {
+		o.Load = DefaultLoad
+	}
+	m := o.Decoder
+	if m == nil {
+		m = d.Model.Decoder
+	}
+	if m == nil {
+		m = decoderOf(&d.Model)
+	}
+	b := &binder{g: g, d: d, m: m, tp: d.TP, o: o, usByte: 1e6 / (movedShare * d.Hardware.BwPeakTBs * 1e12),
+		s: &Step{GPU: g, TP: d.TP, graphs: d.GraphSizes(), sync: !d.Engine.IsAsync()}}
+	switch {
+	case d.PP > 1:
+		return nil, trace.Errorf(NoRows, "pipeline_parallel_size: got %d, want 1: no table holds what passes between stages", d.PP)
+	case d.DP > 1:
+		return nil, trace.Errorf(NoRows, "data_parallel_size: got %d, want 1: say the deployment of one engine", d.DP)
+	}
+	b.s.Family, b.s.DType = family(d, m)
+	b.moved("embedding", 1, float64(2*m.Hidden)*m.DTypeBytes)
+	for _, c := range counted(m.Layers, func(l *deploy.Layer) *deploy.Mixer { return l.Mixer }) {
+		b.mixer(c.part, c.times)
+	}
+	for _, c := range counted(m.Layers, func(l *deploy.Layer) *deploy.FFN { return l.FFN }) {
+		b.ffn(c.part, c.times)
+	}
+	halves := 0.0
+	for i := range m.Layers {
+		if m.Layers[i].Mixer != nil {
+			halves++
+		}
+		if m.Layers[i].FFN != nil {
+			halves++
+		}
+	}
+	b.s.Layers = halves / 2
+	b.norms(halves + 1)
+	b.allReduce("all_reduce", halves+1, float64(m.Hidden)*m.DTypeBytes, true)
+	b.head()
+	return b.s, b.failed
+}
+
+// part is a mixer or an ffn and in how many layers it stands.
+type part[T any] struct {
+	part  *T
+	times float64
+}
+
+// counted are the distinct halves of layers, in order of appearance.
+func counted[T any](layers []deploy.Layer, half func(*deploy.Layer) *T) []part[T] {
+	at := map[string]int{}
+	var out []part[T]
+	for i := range layers {
+		h := half(&layers[i])
+		if h == nil {
+			continue
+		}
+		key, err := json.Marshal(h)
+		if err != nil {
+			panic("kernels: " + err.Error())
+		}
+		k, ok := at[string(key)]
+		if !ok {
+			k = len(out)
+			at[string(key)] = k
+			out = append(out, part[T]{part: h})
+		}
+		out[k].times++
+	}
+	return out
+}
+
+func (b *binder) fail(err error) {
+	if b.failed == nil {
+		b.failed = err
+	}
+}
+
+func (b *binder) add(op Operator) { b.s.Operators = append(b.s.Operators, op) }
+
+// moved is a kernel charged by the bytes a token moves.
+func (b *binder) moved(name string, times, bytesPerToken float64) {
+	if times == 0 {
+		return
+	}
+	perToken := bytesPerToken * b.usByte
+	b.add(Operator{Name: name, Count: times, Shape: fmt.Sprintf("%.0f B per token", bytesPerToken), found: found{Reached: Analytic},
+		us: func(in *state) float64 { return float64(in.run*perToken) + launchUs }})
+}
+
+// norms read and write the hidden state and the residual; a fused all-reduce holds them.
+func (b *binder) norms(times float64) {
+	fused, most := b.d.FusedAllReduce()
+	bytes := float64(b.m.Hidden) * b.m.DTypeBytes
+	perToken := 4 * bytes * b.usByte
+	b.add(Operator{Name: "norm", Count: times, Shape: fmt.Sprintf("%.0f B per token", 4*bytes), found: found{Reached: Analytic},
+		us: func(in *state) float64 {
+			if fused != nil && in.run*bytes <= most {
+				return 0
+			}
+			return float64(in.run*perToken) + launchUs
+		}})
+}
+
+// DTypes are the tables' names of how a matrix is multiplied, the likeliest first.
+func dtypesOf(q *deploy.Quant) []string {
+	switch a := strings.ToLower(q.Algorithm); {
+	case a == "":
+		return []string{bf16}
+	case strings.Contains(a, "nvfp4") && q.ActivationBits == 4:
+		return []string{nvfp4}
+	case strings.Contains(a, "mxfp4") && q.ActivationBits == 8:
+		return []string{"w4a8_mxfp4_mxfp8", "w4a16_mxfp4"}
+	case strings.Contains(a, "mxfp4"):
+		return []string{"w4a16_mxfp4", "w4a8_mxfp4_mxfp8"}
+	case strings.Contains(a, "block"), strings.Contains(a, "fp8") && q.BytesPerWeight > 1:
+		return []string{fp8Block}
+	case strings.Contains(a, "fp8"):
+		return []string{fp8}
+	case q.ActivationBits == 16 && q.BytesPerWeight < 1:
+		return []string{"int4_wo"}
+	}
+	return []string{q.Algorithm}
+}
+
+// group is what several matrices that read the same input are: one kernel.
+type group struct {
+	names      []string
+	rows       float64 // of one GPU
+	columns    int64
+	quant      deploy.Quant
+	times      float64
+	placement  deploy.Placement
+	out, apart bool
+}
+
+// linears adds the matrices of a mixer or an ffn as layers of the table. Those that read the same input are fused, as vLLM does.
+func (b *binder) linears(ls []deploy.Linear, kvHeads int64, times float64) {
+	var groups []group
+	for i := range ls {
+		l := &ls[i]
+		if l.Placement == deploy.ByExpert || l.Rows == 0 || l.Columns == 0 {
+			continue
+		}
+		short := l.Name[strings.LastIndex(l.Name, ".")+1:]
+		g := group{names: []string{short}, rows: float64(l.Rows), columns: l.Columns, quant: l.Quant, times: times * float64(max(1, l.Count)),
+			out: l.Placement == deploy.ShardedIn, apart: strings.Contains(l.Name,
+				"shared_expert") || l.Placement == deploy.Replicated, placement: l.Placement}
+		switch {
+		case g.out:
+			g.columns = max(1, l.Columns/b.tp)
+		case l.Placement == deploy.Sharded:
+			g.rows /= float64(b.tp)
+		case l.Placement == deploy.KVSharded:
+			g.rows *= float64(max(1, kvHeads/b.tp)) / float64(max(1, kvHeads))
+		}
+		k := slices.IndexFunc(groups, func(o group) bool {
+			return !g.out && !o.out && o.columns == g.columns && o.quant == g.quant && o.times == g.times && o.apart == g.apart &&
+				(!g.apart || o.placement == g.placement)
+		})
+		if k >= 0 {
+			groups[k].names, groups[k].rows = append(groups[k].names, short), groups[k].rows+g.rows
+			continue
+		}
+		groups = append(groups, g)
+	}
+	for _, g := range groups {
+		if dtypesOf(&g.quant)[0] == nvfp4 { // rows of the other dtypes hold it
+			b.moved("quantize", g.times, float64(g.columns)*(b.m.DTypeBytes+bytesOf(nvfp4)))
+		}
+		b.linear(strings.Join(g.names, "+"), &g.quant, int64(g.rows), g.columns, g.times)
+	}
+}
+
+// linear is one layer of n outputs and k inputs.
+func (b *binder) linear(name string, q *deploy.Quant, n, k int64, times float64) {
+	dtype := dtypesOf(q)[0]
+	c, f, err := b.g.gemm(dtype, max(1, n), k)
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	b.add(Operator{Name: name, Count: times, Shape: fmt.Sprintf("n %d, k %d", n, k), DType: dtype, found: f,
+		us: func(in *state) float64 { return c.at(in.run, 1) }})
+}
+
+// mixer adds what lets tokens see earlier ones.
+func (b *binder) mixer(x *deploy.Mixer, times float64) {
+	switch x.Kind {
+	case deploy.GQA:
+		if x.Index != nil {
+			b.module("msa", x, times)
+			return
+		}
+		b.linears(x.Linears, x.KVHeads, times)
+		b.attend(x, times)
+	case deploy.MLA:
+		if x.Index != nil {
+			b.module("dsa", x, times)
+			return
+		}
+		b.module("mla", x, times)
+	case deploy.Delta:
+		b.linears(x.Linears, x.KVHeads, times)
+		b.delta(x, times)
+	case deploy.LinearOnly:
+		b.linears(x.Linears, x.KVHeads, times)
+	default:
+		b.fail(trace.Errorf(NoRows, "%s: got no table of a %s layer, want one of attention, mla, dsa, msa, gdn, kda", b.g.Hardware, x.Kind).
+			WithHint("simulate with --latency-model roofline"))
+	}
+}
+
+// cacheType is the tables' name of the KV cache's dtype.
+func (b *binder) cacheType() string {
+	if b.m.KVBytes <= 1 {
+		return fp8
+	}
+	return bf16
+}
+
+// attend adds attention with grouped heads: prefill, decode, rotary embedding and cache writes.
+func (b *binder) attend(x *deploy.Mixer, times float64) {
+	h := heads{kv: b.cacheType(), dim: x.DimK, window: x.Window, query: x.Heads / b.tp, kvHeads: max(1, x.KVHeads/b.tp)}
+	shape := fmt.Sprintf("%d heads of %d, %d kv", h.query, h.dim, h.kvHeads)
+	if x.Window > 0 {
+		shape += fmt.Sprintf(", window %d", x.Window)
+	}
+	ctx, ratio, f, err := b.g.attention("context_attention", h)
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	c := ctx.slice(ratio)
+	b.prefill("attention_prefill", shape, h.kv, x.Window, times, c, f)
+	gen, ratio, f, err := b.g.attention("generation_attention", h)
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	perToken := 1e6 * float64(h.kvHeads*(x.DimK+x.DimV)) * b.m.KVBytes / (ratio * b.g.Bandwidth)
+	for i, requests := range gen.x { // the KV cache of many layers is read from memory
+		gen.rows[i] = gen.rows[i].atLeast(func(context float64) float64 {
+			if x.Window > 0 {
+				context = min(context, float64(x.Window))
+			}
+			return requests * context * perToken
+		})
+	}
+	if x.Sink {
+		f.Note = "attention sinks are in no table"
+	}
+	b.add(Operator{Name: "attention_decode", Count: times, Shape: shape, DType: h.kv, found: f, depends: onDecodes,
+		us: func(in *state) float64 { return gen.at(in.decodes*ratio, in.context) }})
+	q, kv := float64(h.query*x.DimK), float64(h.kvHeads*x.DimK)
+	b.moved("rope", times, 2*(q+kv)*b.m.DTypeBytes)
+	b.moved("kv_write", times, float64(h.kvHeads*(x.DimK+x.DimV))*(b.m.DTypeBytes+b.m.KVBytes))
+	if b.d.Model.ModelType == "minimax_m2" { // Q and K are normalised over all heads of all GPUs, in fp32
+		b.moved("qk_norm_cast", 2*times, 2*(q+kv)*3)
+		if b.tp > 1 {
+			b.allReduce("qk_norm_reduce", times, 8, false)
+		}
+	}
+}
+
+// prefill adds attention of prompt chunks. An engine hands all chunks of a step to one variable-length kernel, so that only the
+// first pays the launch: the table's time of the smallest prompt.
+func (b *binder) prefill(name, shape, dtype string, window int64, times float64, c curve, f found) {
+	b.add(Operator{Name: name, Count: times, Shape: shape, DType: dtype, found: f, depends: onPrefills, us: func(in *state) float64 {
+		n, v := in.chunk, in.cached
+		us := c.at(n, 2)
+		if v > 0 {
+			us = max(us, c.at(v+n, 2)*pairs(v, n, float64(window))/pairs(0, v+n, float64(window)))
+		}
+		return us + float64((in.prefills-1)*max(0, us-c.y[0]))
+	}})
+}
+
+// pairs are the query and key pairs of n tokens behind v cached ones, each seeing the last window tokens; 0: all.
+func pairs(v, n, window float64) float64 {
+	full := float64(n*v) + float64(n*(n+1)/2)
+	switch {
+	case window == 0 || v+n <= window:
+		return full
+	case v >= window:
+		return n * window
+	}
+	a := window - v
+	return float64(a*v) + float64(a*(a+1)/2) + float64((n-a)*window)
+}
+
+// module adds attention whose rows hold the projections.
+func (b *binder) module(name string, x *deploy.Mixer, times float64) {
+	q := deploy.Quant{}
+	for i := range x.Linears {
+		if x.Linears[i].Placement == deploy.ShardedIn {
+			q = x.Linears[i].Quant
+		}
+	}
+	dtype := dtypesOf(&q)[0]
+	of := []where{named("kv_cache_dtype", b.cacheType()), named("gemm_type", dtype), is("num_heads", x.Heads/b.tp)}
+	if name == "dsa" {
+		model := "deepseek-ai/DeepSeek-V3.2"
+		if x.DimK-x.Rope == 192 {
+			model = "zai-org/GLM-5"
+		}
+		of = append(of, named("model", model))
+	}
+	if want := [3]int64{512, 64, 192}; name == "mla" && [3]int64{x.KVRank, x.Rope, x.DimK} != want {
+		b.fail(trace.Errorf(NoRows, "%s, table mla_context_module: kv_lora_rank, qk_rope_head_dim, head width: got %d, %d, %d, want %v: "+
+			"those of DeepSeek-V3", b.g.Hardware, x.KVRank, x.Rope, x.DimK, want))
+		return
+	}
+	shape := fmt.Sprintf("%d heads, latent %d", x.Heads/b.tp, x.KVRank)
+	grids := [2]grid{}
+	founds := [2]found{}
+	for i, phase := range []string{"context", "generation"} {
+		t, err := b.g.need(name + "_" + phase + "_module")
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		conditions := of
+		if phase == "context" {
+			conditions = append(of[:len(of):len(of)], is("step", 0))
+		}
+		series := t.pick(conditions...)
+		if len(series) == 0 {
+			b.fail(b.g.missing(t, conditions...))
+			return
+		}
+		founds[i] = found{Table: t.Name, Version: t.Version}
+		grids[i], founds[i].Kernel = t.gridOf(series, "batch_size")
+		if name == "dsa" || !strings.HasPrefix(b.g.Hardware, "B200") {
+			founds[i].Note = "launch-bound"
+			b.s.Unjudged = append(b.s.Unjudged, t.Name+" is launch-bound")
+		}
+	}
+	for i := range grids[0].rows {
+		grids[0].rows[i] = grids[0].rows[i].envelope()
+	}
+	b.prefill(name+"_prefill", shape, dtype, 0, times, grids[0].slice(1), founds[0])
+	b.add(Operator{Name: name + "_decode", Count: times, Shape: shape, DType: dtype, found: founds[1], depends: onDecodes,
+		us: func(in *state) float64 { return grids[1].at(in.decodes, in.context) }})
+}
+
+// delta adds the convolution and the recurrence of a gated delta rule: the kernels of each phase add up.
+func (b *binder) delta(x *deploy.Mixer, times float64) {
+	t, err := b.g.need(x.Form)
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	of := []where{is("num_k_heads", max(1, x.KVHeads/b.tp)), is("num_v_heads", max(1, x.Heads/b.tp)), is("d_model", b.m.Hidden)}
+	b.s.Unjudged = append(b.s.Unjudged, x.Form+" layers were compared with no server")
+	shape := fmt.Sprintf("%d key heads, %d value heads", max(1, x.KVHeads/b.tp), max(1, x.Heads/b.tp))
+	for _, phase := range []string{"context", "generation"} {
+		series := t.pick(append(of[:3:3], named("phase", phase))...)
+		if len(series) == 0 {
+			b.fail(b.g.missing(t, append(of, named("phase", phase))...))
+			return
+		}
+		at := t.Column("kernel_source")
+		kernels := map[int64][]*Series{}
+		for _, s := range series {
+			kernels[s.Key[at]] = append(kernels[s.Key[at]], s)
+		}
+		for _, k := range distinct(t.values(series, "kernel_source")) {
+			name := t.Columns[at].Words[k]
+			if phase == "generation" && strings.Contains(name, "fused_recurrent_kda") && !strings.Contains(name, "packed") {
+				continue // of versions before
+			}
+			f := found{Table: t.Name, Kernel: name, Version: t.Version}
+			g, _ := t.gridOf(kernels[k], "batch_size")
+			op := Operator{Name: x.Form + "_" + phase, Count: times, Shape: shape, DType: bf16, found: f, depends: onDecodes,
+				us: func(in *state) float64 { return g.slice(in.decodes).y[0] }}
+			if phase == "context" {
+				c := g.slice(1)
+				op.depends, op.us = onPrefills, func(in *state) float64 {
+					us := c.at(in.chunk, 1)
+					return us + float64((in.prefills-1)*max(0, us-c.y[0]))
+				}
+			}
+			b.add(op)
+		}
+	}
+}
+
+// sharedStreamTokens is up to how many tokens vLLM runs shared experts in a stream of their own, beside the routed ones
+// (vllm/envs.py: VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD).
+const sharedStreamTokens = 256
+
+func isShared(l deploy.Linear) bool { return strings.Contains(l.Name, "shared_expert") }
+
+// ffn adds a dense MLP or routed experts.
+func (b *binder) ffn(x *deploy.FFN, times float64) {
+	b.linears(slices.DeleteFunc(slices.Clone(x.Linears), isShared), 0, times)
+	first := len(b.s.Operators)
+	b.linears(slices.DeleteFunc(slices.Clone(x.Linears), func(l deploy.Linear) bool { return !isShared(l) }), 0, times)
+	for i := range b.s.Operators[first:] {
+		op := &b.s.Operators[first+i]
+		alone := op.us
+		op.Note, op.us = "beside the routed experts up to 256 tokens", func(in *state) float64 {
+			if in.run <= sharedStreamTokens {
+				return 0
+			}
+			return alone(in)
+		}
+	}
+	act := func(width int64) {
+		if width > 0 {
+			b.moved("activation", times, float64(max(2, x.Projections)*width/b.tp)*b.m.DTypeBytes)
+		}
+	}
+	if x.Kind != deploy.Experts {
+		if x.Kind == deploy.Dense {
+			act(x.Width)
+		}
+		return
+	}
+	act(x.SharedWidth)
+	act(x.BesideWidth)
+	s := shape{hidden: b.m.Hidden, inter: x.Width, topK: x.TopK, experts: x.Experts, tp: b.tp, ep: 1, load: b.o.Load}
+	if x.Latent > 0 {
+		s.hidden = x.Latent
+	}
+	if b.d.Engine.ExpertParallel {
+		s.tp, s.ep = 1, b.tp
+	}
+	for i := range x.Linears {
+		if x.Linears[i].Placement == deploy.ByExpert {
+			s.dtypes = dtypesOf(&x.Linears[i].Quant)
+		}
+	}
+	c, f, err := b.g.experts(s)
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	b.moved("routing", times, float64(4*x.Experts)+float64(2*float64(s.hidden)*b.m.DTypeBytes))
+	b.add(Operator{Name: "experts", Count: times, Shape: fmt.Sprintf("%d of %d experts, %d x %d, tp %d, ep %d, %s", x.TopK, x.Experts,
+		s.hidden, x.Width, s.tp, s.ep, s.load), DType: s.dtypes[0], Kind: Experts, found: f,
+		us: func(in *state) float64 { return c.at(in.run, 1) }})
+}
+
+// head adds the head over the sampled sequences, the logits' gather and sampling.
+func (b *binder) head() {
+	vocab := (b.m.Vocab + 63) / 64 * 64
+	n := (vocab + b.tp - 1) / b.tp
+	c, f, err := b.g.gemm(dtypesOf(&b.m.Head.Quant)[0], n, b.m.Hidden)
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	b.add(Operator{Name: "lm_head", Count: 1, Shape: fmt.Sprintf("n %d, k %d", n, b.m.Hidden), DType: dtypesOf(&b.m.Head.Quant)[0], found: f,
+		depends: onSequences, us: func(in *state) float64 { return c.at(in.sequences, 1) }})
+	if b.tp > 1 {
+		gather, f, err := b.g.collective("nccl", "nccl_dtype", "op_name", "all_gather", b.tp)
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		bytes := float64(b.m.Vocab) * b.m.DTypeBytes
+		b.add(Operator{Name: "logits_gather", Count: 1, Shape: fmt.Sprintf("%.0f B per sequence", bytes), Kind: Collective, found: f,
+			depends: onSequences, us: func(in *state) float64 { return gather.at(in.sequences*bytes, 1) }})
+	}
+	perSequence := 2 * 4 * float64(b.m.Vocab) * b.usByte
+	b.add(Operator{Name: "sampling", Count: 1, Shape: "two passes over the logits", found: found{Reached: Analytic}, depends: onSequences,
+		us: func(in *state) float64 { return float64(in.sequences*perSequence) + samplingUs }})
+}

@@ -1,0 +1,178 @@
+package kernels
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Batch is one step as sums over its sequences, in tokens and requests.
+type Batch struct {
+	Tokens        float64 // scheduled
+	Sequences     float64 // that sample
+	Decodes       float64
+	DecodeContext float64 // sum over decodes of the tokens cached before the step
+	Prefills      float64 // chunks
+	PrefillTokens float64
+	PrefillPairs  float64 // sum over chunks of n c + n (n+1)/2
+}
+
+// BatchOf adds up a batch.
+func BatchOf(chunks []trace.Chunk) (b Batch) {
+	for _, c := range chunks {
+		n, cached := float64(c.New), float64(c.Computed)
+		if n == 0 {
+			continue
+		}
+		b.Tokens, b.Sequences = b.Tokens+n, b.Sequences+1
+		if c.IsDecode() {
+			b.Decodes, b.DecodeContext = b.Decodes+1, b.DecodeContext+cached
+			continue
+		}
+		b.Prefills, b.PrefillTokens = b.Prefills+1, b.PrefillTokens+n
+		b.PrefillPairs += float64(n*cached) + float64(n*(n+1)/2)
+	}
+	return b
+}
+
+// state is what operators see of a batch.
+type state struct {
+	run              float64 // tokens, padded to the captured size
+	captured         bool
+	sequences        float64
+	decodes, context float64 // context: the mean
+	prefills         float64
+	chunk, cached    float64 // of the mean prefill chunk
+}
+
+// Parts are the times of a step's kernels in us, by kind.
+type Parts [numKinds]float64
+
+// Total is the whole step.
+func (p *Parts) Total() float64 { return p[Compute] + p[Experts] + p[Collective] }
+
+// stateOf is the batch as operators see it.
+func (s *Step) stateOf(b *Batch) state {
+	in := state{sequences: b.Sequences, decodes: b.Decodes, prefills: b.Prefills}
+	in.run, in.captured = s.graphs.Tokens(b.Tokens)
+	if b.Decodes > 0 {
+		in.context = b.DecodeContext / b.Decodes
+	}
+	if b.Prefills > 0 {
+		in.chunk = b.PrefillTokens / b.Prefills
+		in.cached = math.Max(0, (b.PrefillPairs/b.Prefills-float64(in.chunk*(in.chunk+1)/2))/in.chunk)
+	}
+	return in
+}
+
+// runs reports whether an operator runs in a batch at all.
+func (op *Operator) runs(in *state) bool {
+	return op.depends != onDecodes && op.depends != onPrefills || op.depends == onDecodes && in.decodes > 0 ||
+		op.depends == onPrefills && in.prefills > 0
+}
+
+// Us are the times of all operators in a batch, in the plan's order.
+func (s *Step) Us(b *Batch) []float64 {
+	in, out := s.stateOf(b), make([]float64, len(s.Operators))
+	for i := range s.Operators {
+		if op := &s.Operators[i]; op.runs(&in) {
+			out[i] = op.Count * op.us(&in)
+		}
+	}
+	return out
+}
+
+// Captured reports whether a CUDA graph runs the step.
+func (s *Step) Captured(b *Batch) bool {
+	_, captured := s.graphs.Tokens(b.Tokens)
+	return captured
+}
+
+// Pricer prices many steps: what depends on tokens or on sequences alone is added up once per number. It is not for several
+// goroutines at once.
+type Pricer struct {
+	*Step
+	byTokens, bySequences map[float64]Parts
+	others                []int // operators that depend on contexts
+}
+
+// NewPricer prices a step.
+func (s *Step) NewPricer() *Pricer {
+	p := &Pricer{Step: s, byTokens: map[float64]Parts{}, bySequences: map[float64]Parts{}}
+	for i := range s.Operators {
+		if d := s.Operators[i].depends; d == onDecodes || d == onPrefills {
+			p.others = append(p.others, i)
+		}
+	}
+	return p
+}
+
+// Parts prices a batch.
+func (p *Pricer) Parts(b *Batch) Parts {
+	in := p.stateOf(b)
+	out, ok := p.byTokens[in.run]
+	if !ok {
+		out = p.sum(onTokens, &in)
+		p.byTokens[in.run] = out
+	}
+	more, ok := p.bySequences[in.sequences]
+	if !ok {
+		more = p.sum(onSequences, &in)
+		p.bySequences[in.sequences] = more
+	}
+	for k, us := range more {
+		out[k] += us
+	}
+	for _, i := range p.others {
+		if op := &p.Operators[i]; op.runs(&in) {
+			out[op.Kind] += float64(op.Count * op.us(&in))
+		}
+	}
+	return out
+}
+
+// sum is what depends on one number of the batch.
+func (p *Pricer) sum(d driver, in *state) Parts {
+	var out Parts
+	for i := range p.Operators {
+		if op := &p.Operators[i]; op.depends == d {
+			out[op.Kind] += float64(op.Count * op.us(in))
+		}
+	}
+	return out
+}
+
+// Versions are the releases of vLLM whose kernels the step is priced by, sorted.
+func (s *Step) Versions() []string {
+	var out []string
+	for i := range s.Operators {
+		if op := &s.Operators[i]; op.Version != "" && !strings.HasPrefix(op.Table, "nccl") {
+			out = append(out, op.Version)
+		}
+	}
+	return distinct(out)
+}
+
+// Inputs are the tables it is priced by, with the digests of their sources.
+func (s *Step) Inputs() []coeff.Input {
+	return slices.DeleteFunc(s.GPU.Inputs(), func(in coeff.Input) bool {
+		return !slices.ContainsFunc(s.Operators, func(op Operator) bool {
+			t, err := s.GPU.Table(op.Table)
+			return err == nil && t != nil && t.Path == in.Name
+		})
+	})
+}
+
+// Inputs are the sources of a GPU's tables, each once.
+func (g *GPU) Inputs() []coeff.Input {
+	var out []coeff.Input
+	for _, t := range g.Tables {
+		if !slices.ContainsFunc(out, func(in coeff.Input) bool { return in.Name == t.Path }) {
+			out = append(out, coeff.Input{Name: t.Path, Bytes: t.SourceBytes, SHA256: t.SHA256})
+		}
+	}
+	return out
+}
