@@ -155,6 +155,12 @@ func fpmGrid(most int64) []int64 {
 	return out
 }
 
+// AIConfigurator's names of number formats.
+const (
+	bf16 = "bfloat16"
+	fp8  = "fp8"
+)
+
 // fpmRows are the passes of one configuration: decodes by batch and total context, prompts by batch, new tokens and context,
 // rectangular because the reader never extrapolates.
 func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([]fpmRow, error) {
