@@ -185,7 +185,7 @@ func TestSettingsReplaceRunYAML(t *testing.T) {
 func TestBuiltInDatasheets(t *testing.T) {
 	latency := map[string]float64{"L40S-48GB": 20, "RTX-4090-24GB": 20, "RTX-PRO-6000-96GB": 20, "L4-24GB": 20, "A10G-24GB": 20,
 		"RTX-6000-Ada-48GB": 20, "H100-PCIe-80GB": 20, "A100-SXM-40GB": 10, "H100-NVL-94GB": 10, "H20-96GB": 10, "GH200-96GB": 10,
-		"GB200-186GB": 10, "B300-SXM-288GB": 10, "MI300X-192GB": 10, "A100-SXM-80GB": 10,
+		"GB200-186GB": 10, "GB300-288GB": 10, "B300-SXM-288GB": 10, "MI300X-192GB": 10, "A100-SXM-80GB": 10,
 		"H100-SXM-80GB": 10, "H200-SXM-141GB": 10, "B200-SXM-180GB": 10}
 	if len(Datasheets()) != len(latency) {
 		t.Errorf("got %d datasheets, want %d", len(Datasheets()), len(latency))
