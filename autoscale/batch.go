@@ -29,8 +29,9 @@ type fitOptions struct {
 	// MaxCondition is the condition number of the log-parameter Jacobian above which
 	// a direction counts as not shown (model-tuner: 1000).
 	MaxCondition float64
-	// pointOnly leaves out the check by Nelder-Mead and the intervals.
-	pointOnly bool
+	// Near is a solution of almost the same windows: the search starts there alone, and the check by
+	// Nelder-Mead and the intervals are left out.
+	Near []float64
 }
 
 // defaultFit are the options of a bare fit.
@@ -91,7 +92,7 @@ func Fit(windows []window, o fitOptions) (*fitted, error) {
 	p.restrict(start, &f.Evaluated)
 	z := p.solve()
 	f.X = exp(p.theta(z))
-	if o.pointOnly {
+	if o.Near != nil {
 		return f, nil
 	}
 	f.NelderMead = p.check(z)
@@ -163,6 +164,9 @@ func (p *problem) nominal() []float64 {
 func (p *problem) start() []float64 {
 	if p.prior != nil {
 		return slices.Clone(p.prior)
+	}
+	if p.o.Near != nil {
+		return logs(p.o.Near)
 	}
 	order := p.byLoad()
 	starts := [][]float64{}

@@ -192,7 +192,7 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 		groups[groupOf(&windows[i], sweep)]++
 	}
 	var fits [][]float64
-	opt.pointOnly = true
+	opt.Near = all.X
 	for _, g := range slices.Sorted(maps.Keys(groups)) {
 		rest := slices.DeleteFunc(slices.Clone(windows), func(w window) bool { return groupOf(&w, sweep) == g })
 		if len(groups) < leastGroups {
