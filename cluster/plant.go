@@ -6,7 +6,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/predict"
 	"github.com/blis-train/blis-train/trace"
@@ -58,7 +57,7 @@ func (p *plant) Config(seed int64) (sim.Config, error) {
 	var err error
 	switch {
 	case p.Set != nil:
-		if cfg, err = simulate.EngineOf(p.Deployment, p.Set); err == nil {
+		if cfg, err = sim.EngineOf(p.Deployment, p.Set); err == nil {
 			cfg.Noise = sim.SetNoise(p.Set)
 		}
 	case p.Other:
@@ -105,7 +104,7 @@ func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
 	}
 	gate := cfg
 	if g.Set != nil {
-		if gate, err = simulate.EngineOf(p.Deployment, g.Set); err != nil {
+		if gate, err = sim.EngineOf(p.Deployment, g.Set); err != nil {
 			return parts{}, err
 		}
 	} else if g.Scale != 1 {

@@ -48,6 +48,7 @@ type Model struct {
 	Warnings              []trace.Code `json:"warnings,omitempty"`
 	Encoders              []string     `json:"encoders,omitempty"`     // keys of config.json that tell of images, video or audio
 	UnknownKeys           []string     `json:"unknown_keys,omitempty"` // keys of config.json that this version does not know
+	BLIS                  *BLISReading `json:"blis_reading,omitempty"` // what BLIS takes the config.json for; nil: for the fields above
 	Decoder               *Decoder     `json:"-"`                      // the layers, nil where the fields above were stated
 }
 

@@ -89,7 +89,7 @@ func (c *goldenLoad) check(t *testing.T) {
 		t.Fatal(err)
 	}
 	warnings := m.Warnings
-	m.Warnings, m.ModelType, m.MaxPositionEmbeddings, m.Encoders, m.UnknownKeys, m.Decoder = nil, "", 0, nil, nil, nil
+	m.Warnings, m.ModelType, m.MaxPositionEmbeddings, m.Encoders, m.UnknownKeys, m.BLIS, m.Decoder = nil, "", 0, nil, nil, nil, nil
 	if want := c.Want.Model; fmt.Sprintf("%+v", m) != fmt.Sprintf("%+v", want) {
 		t.Errorf("model:\n got %+v\nwant %+v", m, want)
 	}

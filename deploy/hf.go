@@ -45,6 +45,7 @@ func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
 	if c.err != nil {
 		return Model{}, placed(c.err, text)
 	}
+	m.BLIS = c.blisReading(&m)
 	return m, nil
 }
 

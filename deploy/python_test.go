@@ -212,7 +212,7 @@ func comparePython(t *testing.T, run, answer string) bool {
 		}
 		return true
 	}
-	d.Model.Encoders, d.Model.UnknownKeys, d.Model.MaxPositionEmbeddings = nil, nil, 0
+	d.Model.Encoders, d.Model.UnknownKeys, d.Model.MaxPositionEmbeddings, d.Model.BLIS = nil, nil, 0, nil
 	if len(got.Model.Warnings) == 0 {
 		got.Model.Warnings = nil
 	}

@@ -45,10 +45,11 @@ func evalBLISProjection(t *testing.T, sources []fit.Source) {
 			continue
 		}
 		p, r := projectionOf(t, f, set, d)
-		loads, err := export.CompareLoads(set, d, p.Beta, r.Prompt, r.Output)
+		on, err := export.CompareLoads(set, d, make([]float64, 3), p.Beta, r.Prompt, r.Output)
 		if err != nil {
 			t.Fatal(err)
 		}
+		loads := on.Points
 		pooled, _ := errorOfRun(f.Models[0].Cells, src.ID)
 		ours, ok := projectedError(t, src, o, p.Beta)
 		if !ok {

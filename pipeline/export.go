@@ -191,7 +191,7 @@ func WriteExport(name string, format export.Format, out *export.Output) (*Export
 		if !strings.HasSuffix(f.Suffix, ".parquet") {
 			f.Data = files.Readable(f.Data)
 		}
-		if strings.HasPrefix(f.Suffix, "/") { // the name is that of a folder
+		if strings.Contains(f.Suffix, "/") { // in a folder
 			if err := os.MkdirAll(filepath.Dir(name+f.Suffix), 0o755); err != nil {
 				return nil, err
 			}
@@ -251,12 +251,12 @@ func Predicts(src *export.Source, made func() (*coeff.Set, error)) {
 		}
 		return overheadOf(set, &d, promptTokens)
 	}
-	src.Loads = func(d deploy.Deployment, beta []float64, prompt, output float64) ([]export.LoadPoint, error) {
+	src.Loads = func(d deploy.Deployment, alpha, beta []float64, prompt, output float64) (*export.OnLoads, error) {
 		set, err := src.Set()
 		if err != nil {
 			return nil, err
 		}
-		return export.CompareLoads(set, &d, beta, prompt, output)
+		return export.CompareLoads(set, &d, alpha, beta, prompt, output)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -150,7 +149,7 @@ type figure struct {
 // replayOf runs the requests under a set and returns p50 and p99 of TTFT, ITL
 // and E2E in a fixed order.
 func (r Reference) replayOf(d *deploy.Deployment, set *coeff.Set, reqs []sim.Request) ([]figure, error) {
-	cfg, err := simulate.EngineOf(d, set)
+	cfg, err := sim.EngineOf(d, set)
 	if err != nil {
 		return nil, err
 	}

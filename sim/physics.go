@@ -29,19 +29,11 @@ func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*physics, error) {
 // StepUs is the predicted cadence of the step.
 func (p *physics) StepUs(b *Batch) (float64, error) {
 	FillStepInput(p.space.Version(), b, &p.in)
-	hits, err := betaOf(p.space, b, &p.in, p.x)
+	hits, err := p.space.Beta(&p.in, p.x)
 	if err != nil {
 		return 0, err
 	}
 	return p.predict.Predict(p.x, hits)
-}
-
-// betaOf are the step features of a batch, alone or among ranks in lockstep.
-func betaOf(sp *features.Space, b *Batch, in *features.StepInput, x []float64) (features.Hits, error) {
-	if b.Among != nil {
-		return sp.BetaAmong(in, b.Among, x)
-	}
-	return sp.Beta(in, x)
 }
 
 // Features is the vector of the last StepUs.
@@ -115,3 +107,27 @@ func (a *alphaDelay) Features() []float64 { return a.x }
 
 // Warnings says where predictions left what the training data covered.
 func (a *alphaDelay) Warnings() []trace.Finding { return a.predict.Warnings() }
+
+// EngineOf is an engine driven by a set: its step time, and its overhead
+// and egress where it has them.
+func EngineOf(d *deploy.Deployment, set *coeff.Set) (Config, error) {
+	latency, err := NewPhysics(set, d)
+	if err != nil {
+		return Config{}, err
+	}
+	cfg := DefaultConfig(d, latency)
+	cfg.GammaEMA = set.Gamma
+	if cfg.Overhead, err = delayOf(set, coeff.Overhead, d); err != nil {
+		return cfg, err
+	}
+	cfg.Egress, err = delayOf(set, coeff.Egress, d)
+	return cfg, err
+}
+
+// delayOf is no delay where the set has no such target.
+func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (Delay, error) {
+	if set.AlphaModel(target) == nil {
+		return Const(0), nil
+	}
+	return NewAlphaDelay(set, target, d)
+}

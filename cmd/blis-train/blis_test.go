@@ -21,7 +21,9 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -484,6 +486,100 @@ type stepKeeper struct{ to *[]sim.Member }
 func (k *stepKeeper) Step(v *sim.StepView) { *k.to = append((*k.to)[:0], v.Members...) }
 
 func (k *stepKeeper) Event(*sim.Event) {}
+
+// blisWorlds are deployments whose exports are held against BLIS itself: dense models, experts in every layer, behind a dense
+// first layer, and in some of the layers.
+var blisWorlds = []struct {
+	id, config string // of a model card; empty: glm45Air
+	device     string
+	tp         int
+}{
+	{"meta-llama/Llama-3.1-8B", "meta-llama--Meta-Llama-3.1-8B", "H100-SXM-80GB", 1},
+	{"meta-llama/Llama-3.1-70B", "meta-llama--Meta-Llama-3.1-70B", "H100-SXM-80GB", 4},
+	{"nvidia/Llama-3.1-70B-Instruct-FP8", "nvidia--Llama-3.1-70B-Instruct-FP8", "H100-SXM-80GB", 2},
+	{"Qwen/Qwen3-8B", "Qwen--Qwen3-8B", "A100-SXM-80GB", 1},
+	{"Qwen/Qwen3-32B", "Qwen--Qwen3-32B", "H100-SXM-80GB", 2},
+	{"mistralai/Mixtral-8x7B-v0.1", "mistralai--Mixtral-8x7B-v0.1", "H100-SXM-80GB", 2},
+	{"Qwen/Qwen3-30B-A3B", "Qwen--Qwen3-30B-A3B", "H100-SXM-80GB", 2},
+	{"zai-org/GLM-4.5-Air", "", "H100-SXM-80GB", 4},
+	{"meta-llama/Llama-4-Scout-17B-16E-Instruct", "meta-llama--Llama-4-Scout-17B-16E-Instruct", "H100-SXM-80GB", 4},
+	{"meta-llama/Llama-4-Maverick-17B-128E-Instruct", "meta-llama--Llama-4-Maverick-17B-128E-Instruct", "H200-SXM-141GB", 8},
+}
+
+const glm45Air = `{"model_type": "glm4_moe", "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 10944,
+	"max_position_embeddings": 131072, "moe_intermediate_size": 1408, "n_routed_experts": 128, "n_shared_experts": 1,
+	"first_k_dense_replace": 1, "num_attention_heads": 96, "num_experts_per_tok": 8, "num_hidden_layers": 46,
+	"num_key_value_heads": 8, "torch_dtype": "bfloat16", "vocab_size": 151552, "tie_word_embeddings": false}`
+
+// blisWorld writes the run.yaml and the config.json of a deployment into a folder.
+func blisWorld(t *testing.T, i int) string {
+	t.Helper()
+	w, dir := blisWorlds[i], t.TempDir()
+	config := []byte(glm45Air)
+	if w.config != "" {
+		config = repo.Read(t, repo.Shared(t, "data", "models_hf"), w.config+"_config.json")
+	}
+	repo.Write(t, config, dir, "config.json")
+	repo.Write(t, fmt.Sprintf("model: {id: %s, config: config.json}\nhardware: {name: %s}\ntensor_parallel_size: %d\nvllm:\n"+
+		"  version: \"0.15.1\"\n  max_model_len: 8192\n  max_num_seqs: 128\n  max_num_batched_tokens: 2048\n"+
+		"  enable_prefix_caching: true\n  kv_blocks_total_gpu: 12000\n", w.id, w.device, w.tp), dir, "run.yaml")
+	return dir
+}
+
+// TestEvalBLISPromises: the means that an export promises at 30, 60 and 80 % load are those of `blis replay` on the same requests
+// with the command line of the sidecar, within 1 %, refused projections among them, half of them with the config.json of our catalog.
+func TestEvalBLISPromises(t *testing.T) {
+	repo.NeedEval(t)
+	blis := repo.BLIS(t)
+	for i, w := range blisWorlds {
+		t.Run(w.id, func(t *testing.T) {
+			dir := blisWorld(t, i)
+			file := filepath.Join(dir, "defaults.yaml")
+			version := []string{"f90a1e3", "2026-09"}[i%2]
+			set := "library"
+			if w.config == "" { // its experts are in no table
+				set = filepath.Join("..", "..", "docs", "examples", "composed", "coefficients.yaml")
+			}
+			code, _, stderr := call("export", "--format", "blis-defaults", "--option", "version="+version, "--deployment",
+				filepath.Join(dir, "run.yaml"), "--coefficients", set, "--force", "poor_projection", "--ignore-verdict", "-o", file)
+			if code != exitOK {
+				t.Fatal(stderr)
+			}
+			var side export.Sidecar
+			must(t, result.Read(repo.Read(t, file+export.SidecarSuffix), &side))
+			d, err := loadDeployment(filepath.Join(dir, "run.yaml"))
+			must(t, err)
+			c := side.Configs[0]
+			for _, p := range c.Loads {
+				traffic := workload.ChatTraffic(d, *c.PromptTokens, *c.OutputTokens)
+				traffic.Requests, traffic.RateRPS = export.ComparedRequests, 1
+				traffic.RateRPS = p.RateRPS / traffic.DrawnRate()
+				reqs, _ := traffic.Draw()
+				repo.Write(t, traceV2(reqs), dir, "trace.csv")
+				repo.Write(t, "trace_version: 2\ntime_unit: microseconds\nmode: generated\nwarm_up_requests: 0\n", dir, "trace.yaml")
+				catalog, _ := filepath.Glob(file + ".catalog/models/*")
+				line := strings.NewReplacer("--catalog FILE.catalog", "--model-config-folder "+strings.Join(catalog, ""), // f90a1e3 has no --catalog
+					"TRACE.", filepath.Join(dir, "trace."), "MODELDIR", dir, "FILE", file, "results.json",
+					filepath.Join(dir, "results.json")).Replace(c.DefaultsCommandLine)
+				if text, err := exec.Command(blis, strings.Fields(line)[1:]...).CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v\n%s", line, err, text)
+				}
+				var rows []blisResult
+				must(t, json.Unmarshal(repo.Read(t, dir, "results.json"), &rows))
+				var ttft, e2e float64
+				for _, r := range rows {
+					ttft, e2e = ttft+r.TTFT/1e3/float64(len(rows)), e2e+r.E2E/1e3/float64(len(rows))
+				}
+				a, b := p.TTFTMs*p.TTFTRatio, p.E2EMs*p.E2ERatio
+				t.Logf("%2.0f %% load: TTFT promised %8.2f ms, BLIS %+.2f %%; E2E %9.1f ms, BLIS %+.2f %%; %d of %d", 100*p.LoadFrac, a,
+					100*(ttft/a-1), b, 100*(e2e/b-1), len(rows), len(reqs))
+				if math.Abs(ttft/a-1) > 0.01 || math.Abs(e2e/b-1) > 0.01 || len(rows) != len(reqs) {
+					t.Errorf("BLIS has TTFT %.2f ms and E2E %.1f ms of %d requests", ttft, e2e, len(rows))
+				}
+			}
+		})
+	}
+}
 
 // TestBLISMetrics: keys of simulation.json that BLIS's metrics have too mean the same: an overload with deadlines and shared
 // prefixes, after which every figure of the two differs if its definition does. No request is preempted: BLIS begins those again.

@@ -17,7 +17,6 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -205,7 +204,7 @@ func checkLoopOverhead(t *testing.T, set *coeff.Set, d *deploy.Deployment, dir s
 	must(t, err)
 	w, err := load.Generate(1)
 	must(t, err)
-	cfg, err := simulate.EngineOf(d, set)
+	cfg, err := sim.EngineOf(d, set)
 	must(t, err)
 	res, err := sim.Run(cfg, w.Requests, nil)
 	must(t, err)

@@ -68,7 +68,6 @@ func (con *console) loadSet(path string) (*coeff.Set, result.Input, error) {
 type session struct {
 	releases []func()
 	log      *slog.Logger // nil: text
-	command  string       // as it was called, without arguments
 }
 
 func (s *session) release() {

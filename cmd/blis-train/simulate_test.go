@@ -119,7 +119,7 @@ func TestSimulateWarnsWhereDelaysExtrapolate(t *testing.T) {
 	}
 	set, err := export.Native(fit, nil)
 	must(t, err)
-	cfg, err := simulate.EngineOf(&fit.Configs[0].Deployment, set)
+	cfg, err := sim.EngineOf(&fit.Configs[0].Deployment, set)
 	must(t, err)
 	_, err = sim.Run(cfg, []sim.Request{{ID: "a", PromptTokens: 500, OutputTokens: 3, MaxTokens: 3}}, nil)
 	must(t, err)

@@ -28,9 +28,72 @@ type blisCoeff struct {
 	Beta  []float64 `yaml:"beta_coeffs,flow"`
 }
 
+// The versions of BLIS that blis-defaults knows: with --model-config-folder, and with --catalog in its place (#1727).
+const (
+	blisFolders = "f90a1e3"
+	blisCatalog = "2026-09"
+)
+
+// blisSettings are its options.
+var blisSettings = []Setting{{Key: "version", Usage: "of BLIS: " + blisFolders + " (2026-08-22), " + blisCatalog +
+	" (and later: --catalog, whose folder is written too) or kernel (refused: blis-scenario)", Default: blisFolders,
+	OneOf: []string{blisFolders, blisCatalog, "kernel"}}}
+
+// catalogOf are the files of a catalog with the models: config.json with the keys that BLIS reads and the sizes that the step time
+// was projected on, and model.yaml (blis-schemas docs/reference/model.md@1b9f636).
+func catalogOf(cfgs []result.FitConfig) ([]File, error) {
+	var out []File
+	for i := range cfgs {
+		m := cfgs[i].Deployment.Model.AsBLISReads()
+		folder := ".catalog/models/" + slug(deploy.ModelName(m.ID)) + "/"
+		if slices.ContainsFunc(out, func(f File) bool { return strings.HasPrefix(f.Suffix, folder) }) {
+			continue
+		}
+		doc := map[string]any{"model_type": m.ModelType, "num_hidden_layers": m.NumLayers, "hidden_size": m.HiddenSize,
+			"num_attention_heads": m.NumHeads, "num_key_value_heads": m.NumKVHeads, "head_dim": m.HeadDim, "vocab_size": m.VocabSize,
+			"intermediate_size": m.IntermediateSize, "hidden_act": "silu", "torch_dtype": "bfloat16"}
+		if m.BytesPerActivation == 4 {
+			doc["torch_dtype"] = "float32"
+		}
+		if m.BytesPerWeight != m.BytesPerActivation {
+			doc["quantization_config"] = map[string]any{"quant_method": "compressed-tensors", "bits": 8 * m.BytesPerWeight}
+		}
+		if m.MaxPositionEmbeddings > 0 {
+			doc["max_position_embeddings"] = m.MaxPositionEmbeddings
+		}
+		if m.IsMoE() {
+			doc["num_local_experts"], doc["num_experts_per_tok"], doc["moe_intermediate_size"] = m.NumExperts, m.TopK, m.MoEIntermediateSize
+			doc["shared_expert_intermediate_size"] = m.SharedExpertSize
+			if step := m.NumLayers/m.NumMoELayers - 1; step > 0 {
+				doc["interleave_moe_layer_step"], doc["intermediate_size_mlp"] = step, m.IntermediateSize
+			}
+			if m.NumMoELayers != m.NumLayers/(m.NumLayers/m.NumMoELayers) {
+				return nil, trace.Errorf(BadEntry, "%s: got experts in %d of %d layers, want all or one layer in so many: BLIS reads "+
+					"no other layout", cfgs[i].Label, m.NumMoELayers, m.NumLayers).WithHint("state model.config in run.yaml")
+			}
+		}
+		config, err := result.Marshal(doc)
+		if err != nil {
+			return nil, err
+		}
+		card, err := yaml.Marshal(map[string]any{"name": slug(deploy.ModelName(m.ID)), "source": map[string]string{
+			"provider": "huggingface", "repo": m.ID, "revision": "main"}})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, File{folder + "config.json", config}, File{folder + "model.yaml", card})
+	}
+	return out, nil
+}
+
 // blisDefaults writes a defaults.yaml for each configuration, one for all of them together, a
 // hardware file with the peaks the fit used, and the sidecar with the equivalent command lines.
 func blisDefaults(src Source, opt Options) (*Output, error) {
+	version := opt.Settings["version"]
+	if version == "kernel" {
+		return nil, trace.Errorf(NothingToExport, "version: got kernel, which reads no betas, want %s or %s", blisFolders, blisCatalog).
+			WithHint("--format blis-scenario")
+	}
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
 		return nil, err
@@ -52,9 +115,14 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := src.Sidecar(opt, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may "+
-		"stand in the file")
+	side := src.Sidecar(opt, FormatBLIS, "BLIS (inference-sim/inference-sim) "+cmp.Or(version, blisFolders)+
+		", --defaults-filepath; strict decoding, so nothing else may stand in the file")
 	var files []File
+	if version == blisCatalog {
+		if files, err = catalogOf(cfgs); err != nil {
+			return nil, err
+		}
+	}
 	var projections []Projected
 	for i := range entries {
 		e := &entries[i]
@@ -66,7 +134,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 		side.Values = append(side.Values, sideValues(e.key("alpha_coeffs"), e.alpha)...)
 		side.Values = append(side.Values, sideValues(e.key("beta_coeffs"), e.values())...)
 		if e.config != nil {
-			side.Configs = append(side.Configs, e.side())
+			side.Configs = append(side.Configs, e.side(version))
 			projections = append(projections, e.projected())
 		}
 	}
@@ -113,14 +181,14 @@ func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
 // coefficients as flags, which win over those of the defaults file; BLIS wants
 // a readable one all the same. FILE, TRACE and MODELDIR are for the reader to
 // fill in.
-func flagsCommand(d deploy.Deployment, alpha, beta []float64, suffix string) string {
-	return blisCommand(d, "--alpha-coeffs "+joined(alpha)+" --beta-coeffs "+joined(beta)+" --defaults-filepath FILE"+suffix)
+func flagsCommand(version string, d deploy.Deployment, alpha, beta []float64, suffix string) string {
+	return blisCommand(version, d, "--alpha-coeffs "+joined(alpha)+" --beta-coeffs "+joined(beta)+" --defaults-filepath FILE"+suffix)
 }
 
 // defaultsCommand is the same line with the coefficients read from the
 // exported file.
-func defaultsCommand(d deploy.Deployment, suffix string) string {
-	return blisCommand(d, "--defaults-filepath FILE"+suffix)
+func defaultsCommand(version string, d deploy.Deployment, suffix string) string {
+	return blisCommand(version, d, "--defaults-filepath FILE"+suffix)
 }
 
 // blisHorizon is beyond the end of any workload, us. Without one BLIS stops at twice the last
@@ -129,18 +197,26 @@ func defaultsCommand(d deploy.Deployment, suffix string) string {
 // every 50 ms of simulated time.)
 const blisHorizon = int64(1) << 53
 
-func blisCommand(d deploy.Deployment, coefficients string) string {
-	e := d.Engine
+func blisCommand(version string, d deploy.Deployment, coefficients string) string {
+	e, model := d.Engine, "--model "+files.Word(strings.ToLower(d.Model.ID))+" --model-config-folder MODELDIR"
+	if version == blisCatalog {
+		model = "--model " + files.Word(slug(deploy.ModelName(d.Model.ID))) + " --catalog FILE.catalog"
+	}
 	args := []string{
 		"blis replay --trace-header TRACE.yaml --trace-data TRACE.csv --results-path results.json",
 		"--horizon " + strconv.FormatInt(blisHorizon, 10), "--cache-signal-delay 0",
 		"--latency-model trained-physics", coefficients,
-		"--model " + files.Word(strings.ToLower(d.Model.ID)), "--model-config-folder MODELDIR",
-		"--hardware " + files.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",
+		model, "--hardware " + files.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",
 		"--tp " + strconv.FormatInt(d.TP, 10),
 		"--max-num-seqs " + strconv.FormatInt(e.MaxNumSeqs, 10),
 		"--max-num-batched-tokens " + strconv.FormatInt(e.MaxNumBatchedTokens, 10),
 		"--block-size-in-tokens " + strconv.FormatInt(e.BlockSize, 10),
+	}
+	if d.DP > 1 {
+		args = append(args, "--dp "+strconv.FormatInt(d.DP, 10))
+	}
+	if e.ExpertParallel && d.Model.IsMoE() {
+		args = append(args, "--enable-expert-parallel")
 	}
 	if blocks, _, err := d.KVBlocks(); err == nil {
 		args = append(args, "--total-kv-blocks "+strconv.FormatInt(blocks, 10))
@@ -236,13 +312,28 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 		if src.Loads == nil {
 			return nil, nil, trace.Errorf(NothingToExport, "%s: no coefficients to simulate with", e.config.Label)
 		}
-		if e.loads, err = src.Loads(cfgs[i].Deployment, e.beta, e.region.Prompt, e.region.Output); err != nil {
+		on, err := src.Loads(cfgs[i].Deployment, numbers(e.alpha), e.beta, e.region.Prompt, e.region.Output)
+		if err != nil {
 			return nil, nil, fmt.Errorf("%s: simulated loads: %w", e.config.Label, err)
+		}
+		e.loads = on.Points
+		e.wait(on.WaitUs)
+		if len(targets) > 1 { // of all together: their mean
+			out[0].wait(on.WaitUs / float64(len(targets)))
 		}
 		out = append(out, e)
 	}
 	return out, warn, nil
 }
+
+// wait adds the wait for a step that asynchronous scheduling has begun to the delay before the queue.
+func (e *blisEntry) wait(us float64) {
+	if e.alpha[0].value += us; us > 0 && !strings.HasSuffix(e.alpha[0].origin, blisWait) {
+		e.alpha[0].origin += blisWait
+	}
+}
+
+const blisWait = "; and the wait for the step that async scheduling has begun when a request arrives, which BLIS has not"
 
 func either(a, b []bool) []bool {
 	out := slices.Clone(b)
@@ -359,7 +450,7 @@ func (e *blisEntry) tooFar() []string {
 }
 
 // alwaysCaches is said of a deployment without prefix caching.
-const alwaysCaches = "this deployment has prefix caching off, BLIS cannot: shared and preempted prompts cost it less"
+const alwaysCaches = "this deployment has prefix caching off, BLIS " + blisFolders + " cannot: shared and preempted prompts cost it less"
 
 // lacking says what the terms of BLIS cannot follow.
 func (e *blisEntry) lacking() string {
@@ -381,15 +472,15 @@ func (e *blisEntry) lacking() string {
 }
 
 // side is the configuration as the sidecar has it.
-func (e *blisEntry) side() SideConfig {
+func (e *blisEntry) side(version string) SideConfig {
 	c := SideConfig{Label: e.config.Label, Seats: e.region.Seats, Loads: e.loads,
-		CommandLine:         flagsCommand(e.config.Deployment, numbers(e.alpha), e.beta, e.suffix),
-		DefaultsCommandLine: defaultsCommand(e.config.Deployment, e.suffix), PromptTokens: &e.region.Prompt, OutputTokens: &e.region.Output,
-		Projection: e.errors()}
+		CommandLine:         flagsCommand(version, e.config.Deployment, numbers(e.alpha), e.beta, e.suffix),
+		DefaultsCommandLine: defaultsCommand(version, e.config.Deployment, e.suffix),
+		PromptTokens:        &e.region.Prompt, OutputTokens: &e.region.Output, Projection: e.errors()}
 	if e.fits.Errors[0].MAPE > maxMAPE/2 {
 		c.Note = e.lacking()
 	}
-	if !e.config.Deployment.Engine.PrefixCaching {
+	if !e.config.Deployment.Engine.PrefixCaching && version != blisCatalog {
 		c.Note = strings.TrimPrefix(c.Note+"; "+alwaysCaches, "; ")
 	}
 	return c

@@ -162,18 +162,18 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 			s.Step = func(deploy.Deployment) (StepTimer, error) { return quadratic{}, nil }
 		}, PoorProjection, "prefill batches -"},
 		{"E2E off", func(s *Source) {
-			s.Loads = func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
-				return []LoadPoint{{LoadFrac: 0.8, TTFTRatio: 0.97, ITLRatio: 0.96, E2ERatio: 0.85}}, nil
+			s.Loads = func(deploy.Deployment, []float64, []float64, float64, float64) (*OnLoads, error) {
+				return &OnLoads{Points: []LoadPoint{{LoadFrac: 0.8, TTFTRatio: 0.97, ITLRatio: 0.96, E2ERatio: 0.85}}}, nil
 			}
 		}, PoorProjection, "mean E2E 0.85 times the model's at 80 % load"},
 		{"TTFT off", func(s *Source) {
-			s.Loads = func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
-				return []LoadPoint{{LoadFrac: 0.3, TTFTRatio: 1.11, ITLRatio: 1, E2ERatio: 1}}, nil
+			s.Loads = func(deploy.Deployment, []float64, []float64, float64, float64) (*OnLoads, error) {
+				return &OnLoads{Points: []LoadPoint{{LoadFrac: 0.3, TTFTRatio: 1.11, ITLRatio: 1, E2ERatio: 1}}}, nil
 			}
 		}, PoorProjection, "mean TTFT 1.11 times the model's at 30 % load, want within 10 %"},
 		{"ITL off", func(s *Source) {
-			s.Loads = func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
-				return []LoadPoint{{LoadFrac: 0.6, TTFTRatio: 1, ITLRatio: 0.94, E2ERatio: 0.97}}, nil
+			s.Loads = func(deploy.Deployment, []float64, []float64, float64, float64) (*OnLoads, error) {
+				return &OnLoads{Points: []LoadPoint{{LoadFrac: 0.6, TTFTRatio: 1, ITLRatio: 0.94, E2ERatio: 0.97}}}, nil
 			}
 		}, PoorProjection, "mean ITL 0.94 times the model's at 60 % load, want within 5 %"},
 		{"nothing to simulate with", func(s *Source) { s.Loads = nil }, NothingToExport, "no coefficients to simulate with"},
@@ -257,7 +257,7 @@ func TestValidationIsSaid(t *testing.T) {
 func TestBLISCommandQuotesNames(t *testing.T) {
 	d := testkit.ExampleFit().Configs[0].Deployment
 	d.Model.ID, d.Hardware.Name = "a; touch x", "$(id)"
-	if got := defaultsCommand(d, ""); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
+	if got := defaultsCommand("", d, ""); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
 		t.Errorf("got %s", got)
 	}
 }

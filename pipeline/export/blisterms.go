@@ -176,45 +176,89 @@ type LoadPoint struct {
 // comparedLoads are the shares of the capacity at which models are compared.
 var comparedLoads = []float64{0.3, 0.6, 0.8}
 
-const comparedRequests = 1500
+// ComparedRequests are so many.
+const ComparedRequests = 1500
 
-// CompareLoads simulates a deployment with its coefficient set and with BLIS's terms, in the same
+// OnLoads are a deployment's loads, and the wait of a request for the step that asynchronous scheduling has begun when it arrives:
+// BLIS has no such step, so the wait is added to its delay before the queue.
+type OnLoads struct {
+	Points []LoadPoint
+	WaitUs float64
+}
+
+// comparison is a deployment under its own model in Poisson traffic, to hold what a consumer makes of it against.
+type comparison struct {
+	own      sim.Config
+	traffic  workload.Traffic
+	capacity float64 // requests/s
+}
+
+// CompareLoads simulates a deployment with its coefficient set, and as BLIS would with BLIS's terms, in the same
 // Poisson traffic of log-normal lengths about the means, at three loads of the set's capacity.
-func CompareLoads(set *coeff.Set, d *deploy.Deployment, beta []float64, prompt, output float64) ([]LoadPoint, error) {
-	ours, err := sim.NewPhysics(set, d)
+func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha, beta []float64, prompt, output float64) (*OnLoads, error) {
+	return onLoads(set, d, alpha, prompt, output, func(alpha []float64) (sim.Parts, error) {
+		m, err := sim.NewTrainedPhysics(alpha, beta, d)
+		if err != nil {
+			return sim.Parts{}, err
+		}
+		return m.Parts(), nil
+	})
+}
+
+// onLoads compares a set with a model of BLIS's, made with the delays of a request before the queue, at completion and per token, us.
+func onLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt, output float64,
+	blis func(alpha []float64) (sim.Parts, error)) (*OnLoads, error) {
+	own, err := sim.EngineOf(d, set)
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := sim.NewTrainedPhysics(make([]float64, 3), beta, d)
-	if err != nil {
+	c := comparison{own: own, traffic: workload.ChatTraffic(d, prompt, output)}
+	if c.capacity, err = c.traffic.Capacity(d, own.Latency); err != nil {
 		return nil, err
 	}
-	t := workload.ChatTraffic(d, prompt, output)
-	capacity, err := t.Capacity(d, ours)
-	if err != nil {
-		return nil, err
-	}
-	var out []LoadPoint
-	for _, load := range comparedLoads {
-		t.Requests, t.RateRPS = comparedRequests, load*capacity
-		reqs, _ := t.Draw()
+	theirs, out := own, &OnLoads{}
+	theirs.Async, theirs.EmptyStepUs, theirs.IdleSleepUs, theirs.ScheduleUs = false, 1, 0, 0
+	if own.Async {
 		var ms [2][3]float64
-		for i, m := range []sim.Model{ours, theirs} {
-			if ms[i], err = meanLatencies(d, m, reqs); err != nil {
+		for i, cfg := range []*sim.Config{&own, &theirs} {
+			if ms[i], err = meanLatencies(cfg, c.requests(comparedLoads[1])); err != nil {
 				return nil, err
 			}
 		}
-		a, b := ms[0], ms[1]
-		out = append(out, LoadPoint{LoadFrac: load, RateRPS: t.DrawnRate(), TTFTMs: a[0], ITLMs: a[1], E2EMs: a[2],
+		out.WaitUs = math.Max(0, 1e3*(ms[0][0]-ms[1][0]))
+	}
+	parts, err := blis([]float64{alpha[0] + out.WaitUs, alpha[1], alpha[2]})
+	if err != nil {
+		return nil, err
+	}
+	theirs.Apply(parts)
+	for _, load := range comparedLoads {
+		reqs := c.requests(load)
+		a, err := meanLatencies(&own, reqs)
+		if err != nil {
+			return nil, err
+		}
+		b, err := meanLatencies(&theirs, reqs)
+		if err != nil {
+			return nil, err
+		}
+		out.Points = append(out.Points, LoadPoint{LoadFrac: load, RateRPS: c.traffic.DrawnRate(), TTFTMs: a[0], ITLMs: a[1], E2EMs: a[2],
 			TTFTRatio: b[0] / a[0], ITLRatio: b[1] / a[1], E2ERatio: b[2] / a[2]})
 	}
 	return out, nil
 }
 
+// requests are those of a share of the capacity.
+func (c *comparison) requests(load float64) []sim.Request {
+	c.traffic.Requests, c.traffic.RateRPS = ComparedRequests, load*c.capacity
+	reqs, _ := c.traffic.Draw()
+	return reqs
+}
+
 // meanLatencies are the means of TTFT, ITL (of requests' means) and E2E of the requests that finish, ms.
-func meanLatencies(d *deploy.Deployment, m sim.Model, reqs []sim.Request) (mean [3]float64, err error) {
+func meanLatencies(cfg *sim.Config, reqs []sim.Request) (mean [3]float64, err error) {
 	var n [3]float64
-	_, err = sim.Stream(sim.DefaultConfig(d, m), reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
+	_, err = sim.Stream(*cfg, reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
 		if e2e, ok := r.E2EUs(); ok {
 			ttft, has := r.TTFTUs()
 			itl, gaps := r.ITLUs()

@@ -261,7 +261,7 @@ func (s *scaler) compare(src *Source, d *deploy.Deployment, l Lengths, rateRPS f
 		if x, ok := known[n]; ok {
 			return x, nil
 		}
-		t.Requests, t.RateRPS = comparedRequests, rateRPS/float64(n)
+		t.Requests, t.RateRPS = ComparedRequests, rateRPS/float64(n)
 		x, err := s.simulate(d, m, &t)
 		known[n] = x
 		return x, err

@@ -58,7 +58,7 @@ type Writer struct {
 
 // Writers are the foreign formats of this package.
 func Writers() []Writer {
-	return []Writer{{Format: FormatBLIS, Write: blisDefaults}, {Format: FormatRegistryHost, Write: hostRegistry},
+	return []Writer{{Format: FormatBLIS, Write: blisDefaults, Settings: blisSettings}, {Format: FormatRegistryHost, Write: hostRegistry},
 		{Format: FormatKEDA, Write: keda, Settings: kedaSettings}, {Format: FormatEPP, Write: endpointPicker, Settings: eppSettings}}
 }
 
@@ -77,7 +77,7 @@ type Source struct {
 	OverheadUs func(d deploy.Deployment, promptTokens int64) (float64, error)
 	// Loads simulates a deployment with BLIS's terms and with its own at several loads; needed by
 	// blis-defaults only.
-	Loads func(d deploy.Deployment, beta []float64, prompt, output float64) ([]LoadPoint, error)
+	Loads func(d deploy.Deployment, alpha, beta []float64, prompt, output float64) (*OnLoads, error)
 }
 
 // SteadyPoint is one load: what the simulator says, and what the consumer's own formula says of it.

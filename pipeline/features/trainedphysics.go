@@ -61,9 +61,10 @@ type TrainedPhysics struct {
 
 // NewTrainedPhysics resolves the basis for d.
 func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
-	m, h := &d.Model, &d.Hardware
+	read, h := d.Model.AsBLISReads(), &d.Hardware
+	m := &read
 	tp := float64(max(1, d.TP))
-	if err := checkTrainedPhysics(d); err != nil {
+	if err := checkTrainedPhysics(d, m); err != nil {
 		return nil, err
 	}
 	dp := float64(max(1, d.DP))
@@ -112,9 +113,8 @@ func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	return t, nil
 }
 
-func checkTrainedPhysics(d *deploy.Deployment) error {
-	m, h := &d.Model, &d.Hardware
-	tp := max(1, d.TP)
+func checkTrainedPhysics(d *deploy.Deployment, m *deploy.Model) error {
+	h, tp := &d.Hardware, max(1, d.TP)
 	switch {
 	case !(h.TFlopsPeak > 0) || math.IsInf(h.TFlopsPeak, 0) || !(h.BwPeakTBs > 0) || math.IsInf(h.BwPeakTBs, 0):
 		return trace.Errorf(deploy.BadHardware, "peaks: got %g TFLOP/s and %g TB/s, want finite and > 0", h.TFlopsPeak, h.BwPeakTBs)
