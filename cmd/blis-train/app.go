@@ -377,7 +377,8 @@ var moved = map[string]string{
 	"reproduce": "check coefficients.yaml --data PARENT --refit",
 }
 
-// movedFlags are flags of earlier versions, and ones that people look for, and what does their work now. Those that became keys are not among
+// movedFlags are flags of earlier versions, and ones that people look for, and what does their work now.
+// Those that became keys are not among
 // them: keyHint finds these.
 var movedFlags = map[string]string{
 	"gamma":             "fit chooses it by cross-validation; it is printed with -v and stands in fit.json",
