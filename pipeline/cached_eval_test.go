@@ -1,49 +1,19 @@
 package pipeline
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
-
-// usageOf reads the server's own cached tokens of a recording, by the id of the bench file.
-func usageOf(t *testing.T, dir string) map[string]int64 {
-	t.Helper()
-	out := map[string]int64{}
-	names, _ := filepath.Glob(filepath.Join(dir, "usage_*.jsonl.zst"))
-	for _, name := range names {
-		phase := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "usage_"), ".jsonl.zst")
-		src, err := source.Open(&source.Input{Path: name}, nil, source.Limits{MaxLine: 1 << 20, MaxExpansion: 1 << 14})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for lines := bufio.NewScanner(src.R); lines.Scan(); {
-			var u struct {
-				Index  int   `json:"index"`
-				Cached int64 `json:"cached_tokens"`
-			}
-			if err := json.Unmarshal(lines.Bytes(), &u); err != nil {
-				t.Fatal(err)
-			}
-			out[fmt.Sprintf("%s-%d", phase, u.Index)] = u.Cached
-		}
-		src.Close()
-	}
-	return out
-}
 
 // TestEvalCachedReplay: the replay of a log with shared prefixes, its cached tokens found from
 // the passes, errs per phase within two points of the one that is given the server's own
@@ -67,7 +37,7 @@ func TestEvalCachedReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	truth := usageOf(t, dir)
+	truth := testkit.Usage(t, dir)
 	errors := func(change func(r *trace.ObservedRequest)) map[string][2]float64 {
 		rows := append([]trace.ObservedRequest{}, run.Observed...)
 		for i := range rows {

@@ -1,47 +1,13 @@
 package extract
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"fmt"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// truth reads usage_PHASE.jsonl.zst of a recording: cached tokens by the id of the bench file.
-func truth(t *testing.T, dir string) map[string]int64 {
-	t.Helper()
-	out := map[string]int64{}
-	names, err := filepath.Glob(filepath.Join(dir, "usage_*.jsonl.zst"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		phase := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "usage_"), ".jsonl.zst")
-		src, err := source.Open(&source.Input{Path: name}, nil, source.Limits{MaxLine: 1 << 20, MaxExpansion: 1 << 14})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for lines := bufio.NewScanner(src.R); lines.Scan(); {
-			var u struct {
-				Index  int   `json:"index"`
-				Cached int64 `json:"cached_tokens"`
-			}
-			if err := json.Unmarshal(lines.Bytes(), &u); err != nil {
-				t.Fatal(err)
-			}
-			out[fmt.Sprintf("%s-%d", phase, u.Index)] = u.Cached
-		}
-		src.Close()
-	}
-	return out
-}
 
 // TestCachedTokens: on recordings of unmodified vLLM, what the passes tell of each request is
 // what the server's usage said: equal where it is called exact, else within its bounds; and
@@ -82,7 +48,7 @@ func TestCachedTokens(t *testing.T) {
 			if r := doc.Runs[0].Records; !r.Balanced() {
 				t.Errorf("account: %+v", r)
 			}
-			real, exact, all, bad := truth(t, dir), 0, 0, 0
+			real, exact, all, bad := testkit.Usage(t, dir), 0, 0, 0
 			bySource := map[string][2]int{}
 			for _, run := range runs {
 				for i := range run.Observed {

@@ -2,8 +2,11 @@ package extract
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,11 +26,20 @@ const (
 	kindClient       // the result of a load client
 	kindSilent       // a vLLM log whose beginning holds no iteration
 	kindMetrics      // an answer of /metrics
+	kindBroken       // empty, cut, or not to be unpacked
 )
+
+// unread is a file of the run folder that nothing reads, and why.
+type unread struct {
+	source.Input
+	why  string
+	lost bool // a recording may have stood there: it counts as a record that cannot be read
+}
 
 // found adds what run.yaml does not name: server logs, forward-pass traces and
 // results of clients in the run folder, known by their content. Where run.yaml
-// names files of a kind, those are the ones; a client's file beside them is said to be unread.
+// names files of a kind, those are the ones. Every other file with the name of a recording is
+// said to be unread.
 func (d *RunDir) found(s *inputSet) error {
 	named := d.Deployment.Files.Iterations
 	in, err := d.inputs("iterations", named)
@@ -35,7 +47,7 @@ func (d *RunDir) found(s *inputSet) error {
 		return err
 	}
 	for i := range in {
-		k := contentOf(&in[i])
+		k, _ := contentOf(&in[i])
 		if k != kindPasses {
 			k = kindLog
 		}
@@ -51,12 +63,15 @@ func (d *RunDir) found(s *inputSet) error {
 		return err
 	}
 	for i := range rest {
-		k := contentOf(&rest[i])
+		k, why := contentOf(&rest[i])
 		isClient := k == kindClient
-		if isClient && !clients {
-			s.unread = append(s.unread, rest[i])
-		} else if isClient || k == kindMetrics || len(named) == 0 && (k != kindSilent || len(s.traces) == 0) {
-			s.put(k, rest[i])
+		switch {
+		case isClient && !clients || (k == kindLog || k == kindPasses) && len(named) > 0:
+			s.unread = append(s.unread, unread{rest[i], "run.yaml names recordings of its kind, and not this one", false})
+		case k == kindSilent && len(s.traces)+len(named) > 0: // of a server whose spans were recorded
+		case s.put(k, rest[i]):
+		case recordingName.MatchString(path.Base(rest[i].Name)) && (k == kindBroken || !describes.MatchString(path.Base(rest[i].Name))):
+			s.unread = append(s.unread, unread{rest[i], why, k == kindBroken})
 		}
 	}
 	s.logs, s.passes, s.clients = inReadingOrder(s.logs), inSegments(s.passes), inReadingOrder(s.clients)
@@ -70,7 +85,7 @@ func (s *inputSet) sortOut() {
 	for i := range given {
 		k := kindOther
 		if given[i].Path != "-" && !isPipe(given[i].Path) {
-			k = contentOf(&given[i])
+			k, _ = contentOf(&given[i])
 		}
 		if !s.put(k, given[i]) {
 			s.traces = append(s.traces, given[i])
@@ -103,6 +118,14 @@ func isPipe(path string) bool {
 
 // skipped are files of a run folder that are no recording, by name.
 var skipped = regexp.MustCompile(`^(\.|run\.yaml$|config\.json$|hardware\.json$|tokenizer|README|.*\.(md|parquet|arrow|safetensors|png|html|py|sh)$)`)
+
+// recordingName matches what recordings are called, also rotated or packed; describes, documents
+// about one that may lie beside it.
+var (
+	recordingName = regexp.MustCompile(`(?i)\.(jsonl?|ndjson|csv|log|prom|pb)([.-][0-9T:-]+)?(\.gz|\.zst)*$`)
+	describes     = regexp.MustCompile(`(?i)^(readme|notes?|about|machine|host|system|hardware|environment|env|versions?|params|args|` +
+		`settings|meta(data)?|license|vocab|special_tokens_map|added_tokens|chat_template|.*config|.*\.index)\b.*\.json`)
+)
 
 // unnamed lists the files of the run folder that are no input yet.
 func (d *RunDir) unnamed(s *inputSet) ([]source.Input, error) {
@@ -143,40 +166,67 @@ var (
 	vllmWords = [][]byte{[]byte("vLLM API server version"), []byte("non-default args"), []byte("(EngineCore"), []byte("(APIServer pid=")}
 )
 
-// contentOf looks at the beginning of a file. One that cannot be read is none of
-// ours: whoever names it hears why when it is read.
-func contentOf(in *source.Input) kind {
+// contentOf looks at the beginning of a file, and says why it is of no use. Whoever names one
+// that cannot be read hears more when it is read.
+func contentOf(in *source.Input) (kind, string) {
 	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
 	if src == nil {
-		return kindOther
+		return kindBroken, fmt.Sprint(err)
 	}
 	defer src.Close()
 	if e := source.AsSyntax(err); err != nil && (e == nil || e.Code != source.CodeNotOTLP) {
-		return kindOther
+		return kindBroken, fmt.Sprint(err)
 	}
-	head, _ := src.R.Peek(headBytes)
-	body := bytes.TrimLeft(head, " \t\r\n\ufeff")
-	if bytes.IndexByte(head, 0) >= 0 || len(body) == 0 {
-		return kindOther
-	}
+	head, err := src.R.Peek(headBytes)
+	body := bytes.TrimLeft(head, " \t\r\n\ufeff\x00")
 	switch {
+	case len(body) == 0 && err != nil && err != io.EOF:
+		return kindBroken, fmt.Sprint(err)
+	case len(body) == 0 && len(head) < headBytes:
+		return kindBroken, "it is empty"
+	case bytes.IndexByte(head, 0) >= 0:
+		return kindOther, "it is binary"
 	case body[0] == '{' && bytes.Contains(head, fpmWord):
-		return kindPasses
+		return kindPasses, ""
 	case bytes.Contains(head, []byte(`"resourceSpans"`)):
-		return kindOther
+		return kindOther, "its spans are read where `files.traces` of run.yaml names it"
 	case forms.IsRead(body):
-		return kindClient
+		return kindClient, ""
 	case forms.IsMetrics(body):
-		return kindMetrics
-	}
-	silent := slices.ContainsFunc(vllmWords, func(w []byte) bool { return bytes.Contains(head, w) })
-	switch {
+		return kindMetrics, ""
 	case hasIteration(src.R):
-		return kindLog
-	case silent:
-		return kindSilent
+		return kindLog, ""
+	case slices.ContainsFunc(vllmWords, func(w []byte) bool { return bytes.Contains(head, w) }):
+		return kindSilent, ""
 	}
-	return kindOther
+	if err := forms.Refuse(in.Name, head); err != nil {
+		return kindOther, strings.TrimPrefix(err.Msg, in.Name+": ") + ": " + err.Hint
+	}
+	if why := cutJSON(in); why != "" && (body[0] == '{' || body[0] == '[') {
+		return kindBroken, why
+	}
+	return kindOther, "got " + forms.Keys(body) + ", want a form of docs/formats.md"
+}
+
+// cutJSON says where the JSON of a file ends within a value; "" for one that does not, as far
+// as it is looked at.
+func cutJSON(in *source.Input) string {
+	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	if src == nil {
+		return fmt.Sprint(err)
+	}
+	defer src.Close()
+	part := &io.LimitedReader{R: src.R, N: logBytes}
+	dec := json.NewDecoder(part)
+	for {
+		var value json.RawMessage
+		switch err := dec.Decode(&value); {
+		case err == io.ErrUnexpectedEOF && part.N > 0:
+			return fmt.Sprintf("its JSON ends within a value that begins behind byte %d", dec.InputOffset())
+		case err != nil:
+			return ""
+		}
+	}
 }
 
 // hasIteration reads on until an iteration comes.

@@ -21,7 +21,7 @@ import (
 type inputSet struct {
 	config, traces, kv, clients, logs, passes []source.Input // logs and passes: the two forms of iterations
 	metrics                                   []source.Input // answers of /metrics
-	unread                                    []source.Input // files of clients beside those that run.yaml names
+	unread                                    []unread       // files with the name of a recording that nothing reads
 }
 
 // open resolves the file names of a run.
@@ -123,11 +123,30 @@ func (s *inputSet) empty(examples []result.Example) (warnings []trace.Finding, e
 			}
 		}
 	}
+	return append(warnings, s.notRead()...), nil
+}
+
+// mostNamed is how many files one warning names.
+const mostNamed = 8
+
+// notRead names the files that nothing reads, those with one reason in one warning.
+func (s *inputSet) notRead() (warnings []trace.Finding) {
+	names := map[string][]string{}
+	var reasons []string
 	for _, f := range s.unread {
-		warnings = append(warnings, trace.Findingf(codeNoInput, "%s is not read beside the client_requests of the run: name both in run.yaml",
-			f.Name))
+		if names[f.why] == nil {
+			reasons = append(reasons, f.why)
+		}
+		names[f.why] = append(names[f.why], f.Name)
 	}
-	return warnings, nil
+	for _, why := range reasons {
+		list, more := names[why], ""
+		if n := len(list); n > mostNamed {
+			list, more = list[:mostNamed], fmt.Sprintf(" and %d more", n-mostNamed)
+		}
+		warnings = append(warnings, trace.Findingf(codeNoInput, "%s%s: not read; %s", strings.Join(list, ", "), more, why))
+	}
+	return warnings
 }
 
 // digest is one hash over names and hashes.
@@ -136,6 +155,9 @@ func (s *inputSet) digest() string {
 	for _, f := range s.files() {
 		fmt.Fprintf(h, "%s %s %s\n", f.Kind, f.Name, f.SHA256)
 	}
+	for _, f := range s.unread {
+		fmt.Fprintf(h, "unread %s %s\n", f.Name, f.why)
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -143,15 +165,21 @@ func (s *inputSet) digest() string {
 // so that it is always read.
 func (s *inputSet) stamps() []fileStamp {
 	var out []fileStamp
-	for _, k := range s.kinds() {
-		for _, f := range k.list {
-			st, err := os.Stat(f.Path)
-			if err != nil {
-				out = append(out, fileStamp{Name: f.Name, Bytes: -1, ModTime: -1})
-				continue
-			}
-			out = append(out, fileStamp{f.Name, st.Size(), st.ModTime().UnixNano(), changeTime(st)})
+	add := func(f *source.Input) {
+		st, err := os.Stat(f.Path)
+		if err != nil {
+			out = append(out, fileStamp{Name: f.Name, Bytes: -1, ModTime: -1})
+			return
 		}
+		out = append(out, fileStamp{f.Name, st.Size(), st.ModTime().UnixNano(), changeTime(st)})
+	}
+	for _, k := range s.kinds() {
+		for i := range k.list {
+			add(&k.list[i])
+		}
+	}
+	for i := range s.unread {
+		add(&s.unread[i].Input)
 	}
 	return out
 }
@@ -159,7 +187,7 @@ func (s *inputSet) stamps() []fileStamp {
 // bytes is the size of all files as they stand.
 func (s *inputSet) bytes() int64 {
 	n := int64(0)
-	for _, f := range s.stamps() {
+	for _, f := range s.sizes() {
 		n += max(0, f.Bytes)
 	}
 	return n

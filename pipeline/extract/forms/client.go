@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -120,18 +121,23 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 	return c.Acc.Err
 }
 
-// unknownFile names the keys of a file that gave no request.
-func unknownFile(name string, head []byte) error {
+// Keys names the keys of the first JSON object of a file, or how it begins.
+func Keys(head []byte) string {
 	var first map[string]json.RawMessage
-	keys := "no JSON object in its first line"
-	if json.NewDecoder(bytes.NewReader(head)).Decode(&first) == nil {
-		list := slices.Sorted(maps.Keys(first))
-		keys = "the keys " + strings.Join(list[:min(len(list), 8)], ", ")
+	if json.NewDecoder(bytes.NewReader(head)).Decode(&first) != nil {
+		line, _, _ := bytes.Cut(head, []byte("\n"))
+		return fmt.Sprintf("the first line %.60q", bytes.TrimRight(line, "\r"))
 	}
+	list := slices.Sorted(maps.Keys(first))
+	return "the keys " + strings.Join(list[:min(len(list), 8)], ", ")
+}
+
+// unknownFile is the error of a file that gave no request.
+func unknownFile(name string, head []byte) error {
 	return trace.Errorf(CodeUnknownFile, "%s: got a client file of unknown kind (%s), want the result of vllm bench serve, GuideLLM, "+
 		"AIPerf, "+
 		"genai-perf or inference-perf, TraceV2, a table of load levels, or lines with id and send_ns", name,
-		keys).WithHint("leave it out of `files.client_requests` in run.yaml")
+		Keys(head)).WithHint("leave it out of `files.client_requests` in run.yaml")
 }
 
 // lost counts the unread rest of a file as one dropped record.
