@@ -14,6 +14,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // kind is what a file turned out to be by its content.
@@ -26,14 +27,15 @@ const (
 	kindClient       // the result of a load client
 	kindSilent       // a vLLM log whose beginning holds no iteration
 	kindMetrics      // an answer of /metrics
-	kindBroken       // empty, cut, or not to be unpacked
+	kindBroken       // cut, or not to be unpacked
+	kindEmpty
 )
 
 // unread is a file of the run folder that nothing reads, and why.
 type unread struct {
 	source.Input
 	why  string
-	lost bool // a recording may have stood there: it counts as a record that cannot be read
+	lost trace.Code // the reason of a dropped record that the file counts as; "" for none
 }
 
 // found adds what run.yaml does not name: server logs, forward-pass traces and
@@ -67,11 +69,12 @@ func (d *RunDir) found(s *inputSet) error {
 		isClient := k == kindClient
 		switch {
 		case isClient && !clients || (k == kindLog || k == kindPasses) && len(named) > 0:
-			s.unread = append(s.unread, unread{rest[i], "run.yaml names recordings of its kind, and not this one", false})
+			s.unread = append(s.unread, unread{rest[i], "run.yaml names recordings of its kind, and not this one", ""})
 		case k == kindSilent && len(s.traces)+len(named) > 0: // of a server whose spans were recorded
 		case s.put(k, rest[i]):
-		case recordingName.MatchString(path.Base(rest[i].Name)) && (k == kindBroken || !describes.MatchString(path.Base(rest[i].Name))):
-			s.unread = append(s.unread, unread{rest[i], why, k == kindBroken})
+		case recordingName.MatchString(path.Base(rest[i].Name)) && (k == kindBroken || k == kindEmpty || !describes.MatchString(path.Base(rest[i].Name))):
+			s.unread = append(s.unread, unread{rest[i], why, map[kind]trace.Code{kindBroken: source.CodeUnreadable,
+				kindEmpty: source.CodeNotUsed}[k]})
 		}
 	}
 	s.logs, s.passes, s.clients = inReadingOrder(s.logs), inSegments(s.passes), inReadingOrder(s.clients)
@@ -117,7 +120,8 @@ func isPipe(path string) bool {
 }
 
 // skipped are files of a run folder that are no recording, by name.
-var skipped = regexp.MustCompile(`^(\.|run\.yaml$|config\.json$|hardware\.json$|tokenizer|README|.*\.(md|parquet|arrow|safetensors|png|html|py|sh)$)`)
+var skipped = regexp.MustCompile(`^(\.|run\.yaml$|config\.json$|hardware\.json$|tokenizer|README|` +
+	`.*\.(md|parquet|arrow|safetensors|png|html|py|sh)$)`)
 
 // recordingName matches what recordings are called, also rotated or packed; describes, documents
 // about one that may lie beside it.
@@ -183,7 +187,7 @@ func contentOf(in *source.Input) (kind, string) {
 	case len(body) == 0 && err != nil && err != io.EOF:
 		return kindBroken, fmt.Sprint(err)
 	case len(body) == 0 && len(head) < headBytes:
-		return kindBroken, "it is empty"
+		return kindEmpty, "it is empty, want a recording"
 	case bytes.IndexByte(head, 0) >= 0:
 		return kindOther, "it is binary"
 	case body[0] == '{' && bytes.Contains(head, fpmWord):
@@ -222,7 +226,7 @@ func cutJSON(in *source.Input) string {
 		var value json.RawMessage
 		switch err := dec.Decode(&value); {
 		case err == io.ErrUnexpectedEOF && part.N > 0:
-			return fmt.Sprintf("its JSON ends within a value that begins behind byte %d", dec.InputOffset())
+			return fmt.Sprintf("its JSON ends within a value that begins behind byte %d, want the whole of it", dec.InputOffset())
 		case err != nil:
 			return ""
 		}
