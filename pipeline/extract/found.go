@@ -66,13 +66,13 @@ func (d *RunDir) found(s *inputSet) error {
 	}
 	for i := range rest {
 		k, why := contentOf(&rest[i])
-		isClient := k == kindClient
+		isClient, name := k == kindClient, path.Base(rest[i].Name)
 		switch {
 		case isClient && !clients || (k == kindLog || k == kindPasses) && len(named) > 0:
 			s.unread = append(s.unread, unread{rest[i], "run.yaml names recordings of its kind, and not this one", ""})
 		case k == kindSilent && len(s.traces)+len(named) > 0: // of a server whose spans were recorded
 		case s.put(k, rest[i]):
-		case recordingName.MatchString(path.Base(rest[i].Name)) && (k == kindBroken || k == kindEmpty || !describes.MatchString(path.Base(rest[i].Name))):
+		case recordingName.MatchString(name) && (k == kindBroken || k == kindEmpty || !describes.MatchString(name)):
 			s.unread = append(s.unread, unread{rest[i], why, map[kind]trace.Code{kindBroken: source.CodeUnreadable,
 				kindEmpty: source.CodeNotUsed}[k]})
 		}
