@@ -3,7 +3,7 @@ package trace
 // Forms of upstream's per-iteration records.
 const (
 	IterationLog = "log" // vLLM's --enable-logging-iteration-details
-	IterationFPM = "fpm" // dynamo.fpm.trace.v1
+	IterationFPM = "fpm" // forward-pass metrics: dynamo.fpm.trace.v1, native ones
 
 	IterationSGLang   = "sglang"   // batches in SGLang's log
 	IterationTensorRT = "tensorrt" // TensorRT-LLM's print_iter_log

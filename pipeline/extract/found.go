@@ -166,7 +166,6 @@ const (
 
 // Words that tell forms apart.
 var (
-	fpmWord   = []byte(`"` + forms.FPMSchema + `"`)
 	vllmWords = [][]byte{[]byte("vLLM API server version"), []byte("non-default args"), []byte("(EngineCore"), []byte("(APIServer pid=")}
 )
 
@@ -190,7 +189,7 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindEmpty, "it is empty, want a recording"
 	case bytes.IndexByte(head, 0) >= 0:
 		return kindOther, "it is binary"
-	case body[0] == '{' && bytes.Contains(head, fpmWord):
+	case (body[0] == '{' || body[0] == '[') && forms.IsPasses(body):
 		return kindPasses, ""
 	case bytes.Contains(head, []byte(`"resourceSpans"`)):
 		return kindOther, "its spans are read where `files.traces` of run.yaml names it"
