@@ -24,13 +24,15 @@ const (
 	fpmBatches = `{"num_prefill_requests":2,"sum_prefill_tokens":300,"var_prefill_length":25.5,"sum_prefill_kv_tokens":64,` +
 		`"num_decode_requests":3,"sum_decode_kv_tokens":900,"var_decode_kv_tokens":4},"queued_requests":{"num_prefill_requests":5,` +
 		`"sum_prefill_tokens":700,"var_prefill_length":0,"num_decode_requests":1,"sum_decode_kv_tokens":10,"var_decode_kv_tokens":0}`
-	fpmNamed   = `{"version":1,"worker_id":"w7","dp_rank":0,"counter_id":41,"wall_time":0.0125,"scheduled_requests":` + fpmBatches + `}`
-	fpmScoped  = `{"version":1,"worker_id":"w7","dp_rank":0,"counter_id":41,"timing_scope":"execute_model_cuda","wall_time":0.0125,"scheduled_requests":` + fpmBatches + `}`
+	fpmNamed  = `{"version":1,"worker_id":"w7","dp_rank":0,"counter_id":41,"wall_time":0.0125,"scheduled_requests":` + fpmBatches + `}`
+	fpmScoped = `{"version":1,"worker_id":"w7","dp_rank":0,"counter_id":41,"timing_scope":"execute_model_cuda","wall_time":0.0125,` +
+		`"scheduled_requests":` + fpmBatches + `}`
 	fpmLists   = `0.0125,[2,300,25.5,64,3,900,4.0],[5,700,0.0,1,10,0.0]]`
 	fpmDynamo  = `[1,"w7",0,41,` + fpmLists
 	fpmNative  = `[1,"w7",0,41,"execute_model_cuda",` + fpmLists
 	fpmOlder   = `["w7",0,` + fpmLists
-	fpmWrapped = `{"event":{"schema":"dynamo.fpm.trace.v1","source":{"producer_id":"tcp://a:1"},"capture_mode":"full","observed_at_unix_ms":1795303303123,"sequence":41,"fpm":`
+	fpmWrapped = `{"event":{"schema":"dynamo.fpm.trace.v1","source":{"producer_id":"tcp://a:1"},"capture_mode":"full",` +
+		`"observed_at_unix_ms":1795303303123,"sequence":41,"fpm":`
 )
 
 // fpmRow is the pass of the texts above.
@@ -106,7 +108,8 @@ func TestBrokenPasses(t *testing.T) {
 				continue
 			}
 			want, got := fpmRow(), out.Rows[0].Iteration
-			if k%6 < 2 && got.ElapsedUs != want.ElapsedUs && broken != text || got.ContextReqs < 0 || got.ContextTokens < 0 || got.GenerationReqs < 0 {
+			if k%6 < 2 && got.ElapsedUs != want.ElapsedUs && broken != text ||
+				got.ContextReqs < 0 || got.ContextTokens < 0 || got.GenerationReqs < 0 {
 				t.Errorf("%s %d: got %+v of %q", name, k, got, broken)
 			}
 		}
@@ -165,8 +168,8 @@ func TestRecorder(t *testing.T) {
 		send(uint64(41+2*i), packed(v))
 	}
 	whole := packed([]any{json.Number("1"), "w"})
-	for i, bad := range [][]byte{{}, whole[:4], append(bytes.Clone(whole), 0), {0xc1}, packed("text"), {0xdd, 255, 255, 255, 255}, bytes.Repeat([]byte{0x91}, 99),
-		packed(json.Number("1e999"))} {
+	for i, bad := range [][]byte{{}, whole[:4], append(bytes.Clone(whole), 0), {0xc1}, packed("text"), {0xdd, 255, 255, 255, 255},
+		bytes.Repeat([]byte{0x91}, 99), packed(json.Number("1e999"))} {
 		send(uint64(50+i), bad)
 	}
 	cmdline := exec.Command(python, filepath.Join(repo.Root(t), "python", "tests", "recorder.py"))
