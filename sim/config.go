@@ -125,7 +125,7 @@ func kvBlocks(cfg *Config) (int64, error) {
 	n, _, err := cfg.Deployment.KVBlocks()
 	var coded *trace.Error
 	if errors.As(err, &coded) {
-		return 0, trace.Errorf(CodeBadConfig, "%s", coded.Msg).WithHint("set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks")
+		return 0, trace.Errorf(CodeBadConfig, "%s", coded.Msg).WithHint(coded.Hint)
 	}
 	return n, err
 }
