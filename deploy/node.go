@@ -298,26 +298,26 @@ func nearest(word string, legal []string) string {
 	return best
 }
 
-// EditDistance is the Levenshtein distance in bytes; of texts too long for a
-// name it is the length of the longer one.
+// EditDistance is the Levenshtein distance in bytes, two neighbours exchanged counting as one edit; of texts too long
+// for a name it is the length of the longer one.
 func EditDistance(a, b string) int {
 	if longest := max(len(a), len(b)); longest > maxName {
 		return longest
 	}
-	row := make([]int, len(b)+1)
+	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		diag := row[0]
+		before, above, row = above, row, before
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
-			sub := diag
-			if a[i-1] != b[j-1] {
-				sub++
+			row[j] = min(above[j], row[j-1]) + 1
+			if a[i-1] == b[j-1] {
+				row[j] = above[j-1]
+			} else if row[j] = min(row[j], above[j-1]+1); i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
 			}
-			diag = row[j]
-			row[j] = min(sub, row[j]+1, row[j-1]+1)
 		}
 	}
 	return row[len(b)]

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -157,6 +161,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	app.Metadata = map[string]any{sessionKey: held}
 	args = rearrange(app, args)
+	for _, word := range args[1:min(3, len(args))] {
+		if called := strings.TrimSpace(held.command + " " + word); strings.Contains(commandText, "== "+called+": ") {
+			held.command = called
+		}
+	}
 	err := attempt(ctx, app, args)
 	if ctx.Err() != nil {
 		interrupted()
@@ -197,7 +206,7 @@ type errorInfo struct {
 }
 
 func (s *session) errorDocument(out io.Writer, err error, exit int) {
-	info := errorInfo{Messages: messages(err), Hint: hintOf(err), ExitStatus: exit}
+	info := errorInfo{Messages: messages(err), Hint: hintOf(err, s.command), ExitStatus: exit}
 	var coded *trace.Error
 	var placed *trace.SyntaxError
 	switch {
@@ -377,11 +386,11 @@ var moved = map[string]string{
 	"reproduce": "check coefficients.yaml --data PARENT --refit",
 }
 
-// movedFlags are flags of earlier versions, and ones that people look for, and what does their work now.
-// Those that became keys are not among
-// them: keyHint finds these.
+// movedFlags are flags of earlier versions, or that people look for, and what does their work. Those that became
+// keys are not among them: keyHint finds these.
 var movedFlags = map[string]string{
 	"gamma":             "fit chooses it by cross-validation; it is printed with -v and stands in fit.json",
+	"hardware":          "it stands in run.yaml; --set hardware.name=H100 overrides it where a command has --set",
 	"lambda":            "fit chooses it by cross-validation; it is printed with -v and stands in fit.json",
 	"require-all-gates": "it is the rule now; --allow-insufficient exits 0 when too few data judge",
 	"slo-class-name":    "it is now --option slo-class-name=CONFIGMAP",
@@ -416,7 +425,7 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		}
 		err = &option.Misuse{Msg: msg, Hint: hint}
 	}
-	s.sayAll(stderr, err, hintOf(err))
+	s.sayAll(stderr, err, hintOf(err, s.command))
 	coded := (*trace.Error)(nil)
 	switch {
 	case errors.As(err, new(*option.Misuse)):
@@ -467,14 +476,46 @@ func (s *session) say(stderr io.Writer, msg, hint string) {
 	}
 }
 
-// hintOf is the hint that the terminal shows with an error.
-func hintOf(err error) string {
-	misuse := (*option.Misuse)(nil)
-	switch {
-	case errors.As(err, &misuse):
-		return misuse.Hint
-	case errors.As(err, new(*bug)):
+// choice is a message that lists what was possible.
+var choice = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
+
+// hintOf is the hint that the terminal shows with an error of a command: its own, else the name that was
+// probably meant, else where the keys or flags are explained.
+func hintOf(err error, command string) string {
+	misuse, missing, at, coded := (*option.Misuse)(nil), (*fs.PathError)(nil), (*trace.SyntaxError)(nil), (*trace.Error)(nil)
+	wrong := errors.As(err, &misuse)
+	if errors.As(err, new(*bug)) {
 		return reportHint
 	}
-	return trace.HintOf(err)
+	if wrong && misuse.Hint != "" {
+		return misuse.Hint
+	}
+	if hint := trace.HintOf(err); hint != "" {
+		return hint
+	}
+	if m := choice.FindStringSubmatch(err.Error()); m != nil {
+		words := strings.FieldsFunc(strings.ReplaceAll(m[2], " or ", ", "), func(r rune) bool { return strings.ContainsRune(`, "`, r) })
+		if near := nearest(m[1], words); near != "" {
+			return fmt.Sprintf("did you mean %q?", near)
+		}
+	}
+	switch {
+	case errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist):
+		folder, name := filepath.Split(missing.Path)
+		entries, _ := os.ReadDir(cmp.Or(folder, "."))
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		if near := nearest(name, names); near != "" {
+			return fmt.Sprintf("did you mean %s?", folder+near)
+		}
+	case errors.As(err, &at) && filepath.Base(at.File) == deploy.RunFile:
+		return "docs/run-yaml.md lists every key with its type"
+	case wrong && command != "":
+		return fmt.Sprintf("see blis-train %s --help", command)
+	case errors.As(err, &coded):
+		return fmt.Sprintf("blis-train explain %s", coded.Code)
+	}
+	return ""
 }

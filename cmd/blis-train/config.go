@@ -504,6 +504,9 @@ func nearest(name string, candidates []string) string {
 		if len(c) < 2 {
 			continue
 		}
+		if len(name) > 2 && strings.HasPrefix(c, name+"-") {
+			return c
+		}
 		d := deploy.EditDistance(name, c)
 		if n := len(name); n >= 6 && len(c) > n+2 {
 			d = min(d, 1+deploy.EditDistance(name, c[:n]), 1+deploy.EditDistance(name, c[:n+1]))

@@ -68,6 +68,7 @@ func (con *console) loadSet(path string) (*coeff.Set, result.Input, error) {
 type session struct {
 	releases []func()
 	log      *slog.Logger // nil: text
+	command  string       // as it was called, without arguments
 }
 
 func (s *session) release() {

@@ -245,7 +245,12 @@ func inJSON(path string, text []byte, err error) error {
 		return NotOurs(path, err)
 	}
 	line, col := trace.Position(text, at.Offset)
-	return &trace.SyntaxError{File: path, Line: line, Col: col, Code: codeBadDocument, Msg: at.Error()}
+	out := &trace.SyntaxError{File: path, Line: line, Col: col, Code: codeBadDocument, Msg: at.Error()}
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		out.Msg = "got text that is no JSON object, want a document such as fit.json"
+		out.Hint = "a stage of blis-train writes it into its output folder"
+	}
+	return out
 }
 
 // StageOf is the stage that wrote the JSON document at path, "" when unknown.
