@@ -72,9 +72,6 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 		if all++; worst <= 10 {
 			within++
 		}
-		if worst > 60 {
-			far++
-		}
 		if worstSeen <= 10 {
 			withinSeen++
 		}
@@ -94,6 +91,9 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 			if worst <= 10 {
 				*[2]*int{&nearSteps, &near}[k]++
 			}
+			if worst > 40 { // two fits may be further apart on a batch that the run never ran: a whole prompt where all prompts hit the cache
+				far++
+			}
 		}
 		last := requests.Requests.Passes[len(requests.Requests.Passes)-1]
 		t.Logf("   steps scatter by %.0f %%, the speed drifts by %.1f %%; %s", 100*u.StepFrac, 100*u.DriftFrac, last.Name)
@@ -104,7 +104,7 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 		within, all, withinSeen, fewRows)
 	t.Logf("within 10 %% of the recorded time in each kind: %d by requests, %d by steps", near, nearSteps)
 	if all < 11 || within < 1 || near < 4 || far > 0 {
-		t.Errorf("got %d runs, %d of them within 10 %% of their steps, %d of the recorded time, %d beyond 60 %%, want 11, 1, 4 and 0", all,
+		t.Errorf("got %d runs, %d of them within 10 %% of their steps, %d of the recorded time, %d beyond 40 %% of it, want 11, 1, 4 and 0", all,
 			within, near, far)
 	}
 }
