@@ -17,29 +17,29 @@ type document struct {
 
 // Part is what a cluster adds to simulation.json.
 type Part struct {
-	Instances    int            `json:"instances"`
-	Admission    string         `json:"admission_policy"`
-	Routing      string         `json:"routing_policy"`
-	Scorers      string         `json:"routing_scorers"` // "" unless the policy is weighted
-	Scheduler    string         `json:"scheduler"`       // "": the deployment's
-	RefreshUs    int64          `json:"snapshot_refresh_us"`
-	Arrived      int            `json:"arrived"`
-	Admitted     int            `json:"admitted"`
-	Rejected     int            `json:"rejected_requests"`
-	Arrivals     int            `json:"arrivals"` // those that came again included
-	Goodput      *float64       `json:"goodput_share"`
-	P99Critical  *float64       `json:"ttft_p99_critical_ms"`  // rejected ones as for ever: null when they reach it
-	P99Admitted  *float64       `json:"ttft_p99_admitted_ms"`  // of admitted requests
-	P99Everybody *float64       `json:"ttft_p99_everybody_ms"` // rejected ones as for ever
-	CachedShare  *float64       `json:"cached_token_share"`    // of admitted requests' prompt tokens
-	Potential    *float64       `json:"potential_token_share"` // best expectation at arrival, over all arrivals
-	PhantomShare *float64       `json:"phantom_hit_share"`     // expected and not found / expected
-	Jain         *float64       `json:"jain_fairness"`         // of goodput / arrivals over prefix groups
-	OutputPerS   *float64       `json:"output_tokens_per_s"`   // from the first to the last arrival
-	Prediction   *AuditPart     `json:"prediction"`            // of admitted requests; null without predictions
-	Shadow       *AuditPart     `json:"shadow"`                // of the sample of rejected ones
-	Classes      []classPart    `json:"classes"`
-	ByInstance   []instancePart `json:"by_instance"`
+	Instances    int                   `json:"instances"`
+	Admission    string                `json:"admission_policy"`
+	Routing      string                `json:"routing_policy"`
+	Scorers      string                `json:"routing_scorers"` // "" unless the policy is weighted
+	Scheduler    string                `json:"scheduler"`       // "": the deployment's
+	RefreshUs    int64                 `json:"snapshot_refresh_us"`
+	Arrived      int                   `json:"arrived"`
+	Admitted     int                   `json:"admitted"`
+	Rejected     int                   `json:"rejected_requests"`
+	Arrivals     int                   `json:"arrivals"` // those that came again included
+	Goodput      *float64              `json:"goodput_share"`
+	P99Critical  *float64              `json:"ttft_p99_critical_ms"`  // rejected ones as for ever: null when they reach it
+	P99Admitted  *float64              `json:"ttft_p99_admitted_ms"`  // of admitted requests
+	P99Everybody *float64              `json:"ttft_p99_everybody_ms"` // rejected ones as for ever
+	CachedShare  *float64              `json:"cached_token_share"`    // of admitted requests' prompt tokens
+	Potential    *float64              `json:"potential_token_share"` // best expectation at arrival, over all arrivals
+	PhantomShare *float64              `json:"phantom_hit_share"`     // expected and not found / expected
+	Jain         *float64              `json:"jain_fairness"`         // of goodput / arrivals over prefix groups
+	OutputPerS   *float64              `json:"output_tokens_per_s"`   // from the first to the last arrival
+	Prediction   *AuditPart            `json:"prediction"`            // of admitted requests; null without predictions
+	Shadow       *AuditPart            `json:"shadow"`                // of the sample of rejected ones
+	Classes      []classPart           `json:"classes"`
+	ByInstance   []simulate.EnginePart `json:"by_instance"`
 }
 
 // AuditPart compares predicted with observed TTFT.
@@ -62,16 +62,6 @@ type classPart struct {
 	RuleMiss *float64 `json:"ttft_miss_share_by_rule"` // of those that no floor let in
 }
 
-// instancePart is one engine.
-type instancePart struct {
-	Requests    int   `json:"requests"`
-	Steps       int64 `json:"steps"`
-	Preemptions int64 `json:"preemptions"`
-	BusyUs      int64 `json:"busy_us"`
-	PeakRunning int64 `json:"peak_running"`
-	PeakWaiting int64 `json:"peak_waiting"`
-}
-
 func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 	targets := TargetsOf(reqs) // the workload's own
 	maps.Copy(targets, s.spec.ByClass())
@@ -82,7 +72,7 @@ func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 		P99Admitted: result.OrNull(g.Admitted), P99Everybody: result.OrNull(g.Everybody), CachedShare: result.OrNull(g.CachedShare),
 		Potential: result.OrNull(g.PotentialShare), PhantomShare: result.OrNull(g.PhantomShare), Jain: result.OrNull(g.Jain),
 		OutputPerS: result.OrNull(g.OutputPerS), Prediction: auditPart(g.Live), Shadow: auditPart(g.Shadow),
-		Classes: []classPart{}, ByInstance: make([]instancePart, len(run.Engines))}
+		Classes: []classPart{}, ByInstance: make([]simulate.EnginePart, len(run.Engines))}
 	if s.spec.Routing.Policy == Weighted {
 		p.Scorers = s.spec.Routing.ScorersText()
 	}
@@ -92,8 +82,7 @@ func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 			result.OrNull(c.MissShare()), result.OrNull(c.RuleMissShare())})
 	}
 	for i, e := range run.Engines {
-		p.ByInstance[i] = instancePart{Steps: e.Steps, Preemptions: e.Preemptions, BusyUs: e.BusyUs, PeakRunning: e.PeakRunning,
-			PeakWaiting: e.PeakWaiting}
+		p.ByInstance[i] = simulate.PartOf(e)
 	}
 	for i := range run.Records {
 		if r := &run.Records[i]; r.Admitted() {

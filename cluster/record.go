@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -42,37 +41,4 @@ type Result struct {
 }
 
 // Totals adds up what the engines counted.
-func (r *Result) Totals() *sim.Result {
-	sum := &sim.Result{}
-	for _, e := range r.Engines {
-		sum.Steps += e.Steps
-		sum.EmptySteps += e.EmptySteps
-		sum.ScheduledTokens += e.ScheduledTokens
-		sum.PrefillTokens += e.PrefillTokens
-		sum.DecodeTokens += e.DecodeTokens
-		sum.WastedTokens += e.WastedTokens
-		sum.Preemptions += e.Preemptions
-		sum.HitTokens += e.HitTokens
-		sum.LookedUpTokens += e.LookedUpTokens
-		sum.HitBlocks += e.HitBlocks
-		sum.NewBlocks += e.NewBlocks
-		sum.StoredBlocks += e.StoredBlocks
-		sum.LoadedBlocks += e.LoadedBlocks
-		sum.ClippedSteps += e.ClippedSteps
-		sum.ClippedDelays += e.ClippedDelays
-		sum.BusyUs += e.BusyUs
-		sum.EndUs = max(sum.EndUs, e.EndUs)
-		sum.PeakRunning = max(sum.PeakRunning, e.PeakRunning)
-		sum.PeakWaiting = max(sum.PeakWaiting, e.PeakWaiting)
-		sum.PeakBlocks = max(sum.PeakBlocks, e.PeakBlocks)
-		sum.Findings = append(sum.Findings, e.Findings...)
-		if e.Gaps != nil {
-			if sum.Gaps == nil {
-				sum.Gaps = stat.NewHistogram()
-			}
-			sum.Gaps.Merge(e.Gaps)
-		}
-	}
-	sum.BusyUs /= int64(max(1, len(r.Engines)))
-	return sum
-}
+func (r *Result) Totals() *sim.Result { return sim.Totals(r.Engines) }

@@ -204,6 +204,10 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 		}
 		own.Set, own.Inputs = set, append(own.Inputs, in)
 	}
+	if d := own.Deployment; d.DP > 1 {
+		return nil, trace.Errorf(codeBadSpec, "instances: got data_parallel_size %d, want engines of one rank each", d.DP).
+			WithHint("simulate such a server without a gateway; ranks of a dense model are instances too, data_parallel_size 1 each")
+	}
 	if b := own.Deployment.Engine.BlockSize; b != s.Deployment.Engine.BlockSize {
 		return nil, trace.Errorf(codeBadSpec, "instances: got blocks of %d and of %d tokens, want one size for the gateway's index",
 			s.Deployment.Engine.BlockSize, b)

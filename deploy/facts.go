@@ -65,7 +65,9 @@ func (d *Deployment) Assumed() []trace.Finding {
 // AssumedInSimulation is [Deployment.Assumed] and what only a simulation rests
 // on: kv_blocks_assumed where the size of the KV cache was estimated.
 func (d *Deployment) AssumedInSimulation() []trace.Finding {
-	out := append(d.Plain().Assumed(), d.estimated()...)
+	one := *d.Plain()
+	one.DP = 1 // every rank is simulated
+	out := append(one.Assumed(), d.estimated()...)
 	if _, known := d.Engine.Release(); !known && d.Engine.AsyncScheduling.OK { // else said there
 		out = append(out, trace.Findingf(asyncAssumed,
 			"%s: vllm.version %q is no release number; the scheduler's rules are those of the newest one", d.Name, d.Engine.VLLMVersion))

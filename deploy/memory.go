@@ -52,16 +52,27 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	}
 	tp := float64(d.TP)
 	budget := float64(d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization)
-	free := budget - d.Model.WeightBytes()/tp - d.stepBytes() - contextBytes
+	weights := (d.Model.WeightBytes() - d.otherRanks()) / tp
+	free := budget - weights - d.stepBytes() - contextBytes
 	if bytes, ok := number(d.Engine.Extra["kv_cache_memory_bytes"]); ok && bytes > 0 {
 		free = bytes // wins over gpu_memory_utilization
 	}
 	blocks := math.Floor(free/d.kvBlockBytes()) - 1
 	if !(blocks >= 1) {
 		return 0, trace.Errorf(BadHardware, "KV cache: got %.1f GiB left of %.1f GiB, want room for one block (weights %.1f GiB per device)",
-			free/gib, budget/gib, d.Model.WeightBytes()/tp/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")
+			free/gib, budget/gib, weights/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")
 	}
 	return int64(math.Min(blocks, MaxKVBlocks)), nil
+}
+
+// otherRanks are the bytes of the experts that other data-parallel ranks hold.
+func (d *Deployment) otherRanks() float64 {
+	m := &d.Model
+	if !m.IsMoE() || d.DP < 2 {
+		return 0
+	}
+	experts := float64(m.NumMoELayers) * float64(m.NumMLPProj) * float64(m.HiddenSize) * float64(m.NumExperts) * float64(m.MoEIntermediateSize)
+	return experts * m.BytesPerWeight * (1 - 1/float64(d.DP))
 }
 
 // mostReads is how many times reading the weights a token may take before its unit is questionable.

@@ -41,6 +41,11 @@ type Rules struct {
 	LoadsReserveDrafts   bool    // and those of a verify
 	LeavingIsWork        bool    // a finished request whose blocks stay for another server keeps the engine stepping
 	AbortedLoadsStay     bool    // the blocks of an aborted load stay until it has arrived
+	DPPrefillInterval    int64   // iterations from one with prefill to the next, the same on all data-parallel ranks; 0, 1 = off
+	DPSyncInterval       int64   // iterations between two questions whether a rank is busy; 0 = the release's
+	DPSyncFirst          bool    // the first one asks too
+	BalancerRotates      bool    // ranks of equal score take turns
+	BalancerInFlight     bool    // an API server counts what it has in flight, and KV usage where requests wait
 	DeferredFrees        bool    // blocks that a step in flight may write come free after it, with a connector
 }
 
@@ -50,7 +55,7 @@ type rule struct {
 	since [2]int
 	until [2]int // the first release without it; zero: none
 	flag  string // of vllm serve, that sets it
-	with  string // what it is about, where not everybody has it: spec, pp or kv
+	with  string // what it is about, where not everybody has it: spec, pp, dp or kv
 	at    func(*Rules) any
 }
 
@@ -87,6 +92,12 @@ var ruleTable = []rule{
 	{"loads_reserve_drafts", [2]int{0, 31}, always, "", "kv", func(r *Rules) any { return &r.LoadsReserveDrafts }},
 	{"leaving_is_work", [2]int{0, 23}, always, "", "kv", func(r *Rules) any { return &r.LeavingIsWork }},
 	{"aborted_loads_stay", [2]int{0, 19}, always, "", "kv", func(r *Rules) any { return &r.AbortedLoadsStay }},
+	{"dp_prefill_schedule_interval", [2]int{0, 24}, always, "prefill_schedule_interval", "dp",
+		func(r *Rules) any { return &r.DPPrefillInterval }},
+	{"dp_sync_interval", [2]int{0, 31}, always, "dp_sync_interval", "dp", func(r *Rules) any { return &r.DPSyncInterval }},
+	{"dp_sync_first", [2]int{0, 31}, always, "", "dp", func(r *Rules) any { return &r.DPSyncFirst }},
+	{"balancer_rotates", [2]int{0, 26}, always, "", "dp", func(r *Rules) any { return &r.BalancerRotates }},
+	{"balancer_in_flight", [2]int{0, 28}, always, "", "dp", func(r *Rules) any { return &r.BalancerInFlight }},
 	{"deferred_frees", [2]int{0, 24}, always, "", "kv", func(r *Rules) any { return &r.DeferredFrees }},
 }
 
@@ -154,8 +165,8 @@ type RuleInForce struct {
 }
 
 // RulesInForce are the rules that the stated release has and an older one had not, and
-// what flags set: what a simulation of d goes by. Rules about drafts, pipelines and other
-// servers are listed only where d has such.
+// what flags set: what a simulation of d goes by. Rules about drafts, pipelines, ranks and
+// other servers are listed only where d has such.
 func (d *Deployment) RulesInForce() []RuleInForce {
 	e := &d.Engine
 	r, err := e.Rules()
@@ -163,7 +174,8 @@ func (d *Deployment) RulesInForce() []RuleInForce {
 		return nil
 	}
 	v, known := e.Release()
-	has := map[string]bool{"": true, "pp": d.PP > 1, "spec": e.Extra["speculative_config"] != nil, "kv": e.Extra["kv_transfer_config"] != nil}
+	has := map[string]bool{"": true, "pp": d.PP > 1, "spec": e.Extra["speculative_config"] != nil, "dp": d.DP > 1,
+		"kv": e.Extra["kv_transfer_config"] != nil}
 	var out []RuleInForce
 	for i := range ruleTable {
 		t := &ruleTable[i]

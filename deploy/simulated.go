@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"maps"
+	"math"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -10,20 +11,91 @@ import (
 var scheduleKeys = []string{"speculative_config"}
 
 // Plain is d as a step-time model sees it: without what only the schedule knows of,
-// speculation and pipeline stages. A step of all stages takes as long as one without.
+// speculation and pipeline stages, and without the other ranks of a model with experts. A
+// step of all stages takes as long as one without.
 func (d *Deployment) Plain() *Deployment {
-	if d.PP <= 1 && !d.Engine.SpeculativeDecoding {
+	if d.PP <= 1 && !d.Engine.SpeculativeDecoding && !d.SpreadsExperts() {
 		return d
 	}
 	own := *d
 	own.PP = 1
-	own.Engine.SpeculativeDecoding = false
+	own.Engine.SpeculativeDecoding, own.Engine.ExpertParallel = false, false
+	if d.Model.IsMoE() {
+		own.DP = 1
+	}
 	own.Engine.Extra = maps.Clone(d.Engine.Extra)
 	for _, key := range scheduleKeys {
 		delete(own.Engine.Extra, key)
 	}
 	return &own
 }
+
+// SpreadsExperts reports whether the experts of a layer lie on several devices whole, or
+// on those of several data-parallel ranks.
+func (d *Deployment) SpreadsExperts() bool {
+	return d.Model.IsMoE() && (d.DP > 1 || d.Engine.ExpertParallel)
+}
+
+// Balanced is how many data-parallel ranks stand behind one balancer of vLLM, and how many
+// API servers share it: all ranks and as many servers, those of a node with a hybrid
+// balancer, one with an external one (vllm/entrypoints/cli/serve.py of 0.33.0).
+func (d *Deployment) Balanced() (ranks, servers int64) {
+	e := &d.Engine
+	ranks = max(1, d.DP)
+	local, _ := number(e.Extra["data_parallel_size_local"])
+	switch {
+	case e.Extra["data_parallel_external_lb"] == true || e.Extra["data_parallel_rank"] != nil:
+		return 1, 1
+	case (e.Extra["data_parallel_hybrid_lb"] == true || e.Extra["data_parallel_start_rank"] != nil) && local >= 1 && int64(local) < ranks:
+		ranks = int64(local)
+	}
+	if n, ok := number(e.Extra["api_server_count"]); ok && n >= 1 && n <= maxDevices {
+		return ranks, int64(n)
+	}
+	return ranks, ranks
+}
+
+// EPLBInterval is the number of forward passes between two rebalancings of experts; 0: none.
+func (e *Engine) EPLBInterval() int64 {
+	if e.Extra["enable_eplb"] != true {
+		return 0
+	}
+	config, _ := e.Extra["eplb_config"].(map[string]any)
+	if n, ok := number(config["step_interval"]); ok && n >= 1 {
+		return int64(n)
+	}
+	return 3000
+}
+
+// checkRanks refuses what vLLM refuses of experts and data parallelism, and what the simulator cannot play.
+func (d *Deployment) checkRanks() error {
+	e := &d.Engine
+	local, _ := number(e.Extra["data_parallel_size_local"])
+	bad := func(format string, args ...any) error {
+		return trace.Errorf(BadKnobs, format, args...).WithHint("vLLM refuses it too")
+	}
+	switch {
+	case e.ExpertParallel && !d.Model.IsMoE():
+		return bad("enable_expert_parallel: got a model without experts, want one with experts or the flag off")
+	case e.Extra["enable_eplb"] == true && !e.ExpertParallel:
+		return bad("enable_eplb: got no enable_expert_parallel, want it with it")
+	case e.Extra["enable_eplb"] == true && d.TP*d.DP < 2:
+		return bad("enable_eplb: got tensor_parallel_size 1 and data_parallel_size 1, want one of them larger")
+	case d.DP < 2 && e.Extra["data_parallel_external_lb"] == true:
+		return bad("data_parallel_external_lb: got data_parallel_size %d, want at least 2", d.DP)
+	case int64(local) > max(1, d.DP):
+		return bad("data_parallel_size_local: got %g, want at most data_parallel_size %d", local, d.DP)
+	case d.DP > maxRanks:
+		return trace.Errorf(UnsupportedEngine, "data_parallel_size: got %d, want at most %d", d.DP, maxRanks)
+	case d.DP > 1 && d.PP > 1:
+		return trace.Errorf(UnsupportedEngine, "pipeline_parallel_size: got %d with data_parallel_size %d, want 1 of one of them: "+
+			"stages of several ranks are not modelled", d.PP, d.DP)
+	}
+	return nil
+}
+
+// maxRanks bounds the engines of one simulation.
+const maxRanks = 1024
 
 // CheckSimulated refuses combinations that vLLM refuses or that the simulator cannot
 // play. Codes: bad_knobs, unsupported_engine.
@@ -34,6 +106,9 @@ func (d *Deployment) CheckSimulated() error {
 	}
 	refuse := func(what, hint string) error {
 		return trace.Errorf(UnsupportedEngine, "%s", what).WithHint(hint)
+	}
+	if err := d.checkRanks(); err != nil {
+		return err
 	}
 	switch {
 	case d.PP > 1 && d.Model.NumLayers > 0 && d.PP > d.Model.NumLayers:
@@ -92,5 +167,27 @@ func (d *Deployment) estimated() (out []trace.Finding) {
 		out = append(out, trace.Findingf(notModelled, "%s: the %d pipeline stages are taken as equal parts of a step, what they send each "+
 			"other as free", d.Name, d.PP))
 	}
+	if d.SpreadsExperts() {
+		out = append(out, trace.Findingf(notModelled, "%s: unjudged: no public measurement of data-parallel attention with expert "+
+			"parallelism stands behind these times; the experts' part of a step is computed from one engine's coefficients, and the "+
+			"exchange between ranks (%.0f us for 1000 tokens) from the datasheet's link", d.Name, d.ExchangeUs(1000)))
+	}
 	return out
+}
+
+// ExchangeUs is how long the ranks of a model with experts take in a step to hand on the
+// hidden states of so many tokens in all, and back, us: with all-gather and reduce-scatter,
+// vLLM's default, every rank receives all others' tokens in each layer with experts; with an
+// all-to-all back end a token goes to at most top-k ranks. 0 without ranks. An estimate.
+func (d *Deployment) ExchangeUs(tokens float64) float64 {
+	m, h := &d.Model, &d.Hardware
+	if !m.IsMoE() || d.DP < 2 || !(h.InterconnectBandwidthGBs > 0) {
+		return 0
+	}
+	ranks, received := float64(d.DP), tokens
+	if backend, _ := d.Engine.Extra["all2all_backend"].(string); backend != "" && backend != "allgather_reducescatter" && backend != "naive" {
+		received = tokens / ranks * math.Min(ranks, float64(m.TopK))
+	}
+	bytes := received * (ranks - 1) / ranks * float64(m.HiddenSize) * m.BytesPerActivation
+	return 2 * float64(m.NumMoELayers) * (h.InterconnectLatencyUs + bytes/(h.InterconnectBandwidthGBs/2*1e3))
 }

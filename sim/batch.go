@@ -7,26 +7,27 @@ import "github.com/blis-train/blis-train/pipeline/features"
 // c >= p and n = 1, everything else is prefill.
 type Batch struct {
 	StepID          int64
-	StartUs         int64   // start of schedule()
-	PrefillTokens   int64   // tokens
-	DecodeTokens    int64   // tokens: one and its drafts for each decode request
-	PrefillReqs     int64   // requests
-	DecodeReqs      int64   // requests
-	CausalWork      int64   // token pairs: sum over prefill of n*c + n(n+1)/2
-	PrefillAttnWork int64   // sum over prefill of (c+n)*n, as version 1.0 has it
-	PromptAttnTwice int64   // twice the sum over c < p of n*(p + n/2), the trained-physics form
-	PromptTokens    int64   // tokens of chunks with c < p
-	DecodeContext   int64   // tokens: sum over decodes of c+1, over each draft of one more
-	PastPrompt      int64   // tokens: sum over chunks with c >= p of c
-	KVRead          int64   // tokens: sum over all of c+n
-	DecodeBlocks    int64   // blocks allocated to the decodes
-	Running         int64   // requests running after admission
-	Waiting         int64   // requests waiting after admission
-	Preempted       int64   // requests preempted in this step
-	PreemptionEMA   float64 // share of preempted requests, averaged; this step included
-	StoreBlocks     int64   // blocks copied GPU->CPU with this step
-	LoadBlocks      int64   // blocks copied CPU->GPU with this step
-	DraftTokens     int64   // of DecodeTokens those that verify drafts
+	StartUs         int64           // start of schedule()
+	PrefillTokens   int64           // tokens
+	DecodeTokens    int64           // tokens: one and its drafts for each decode request
+	PrefillReqs     int64           // requests
+	DecodeReqs      int64           // requests
+	CausalWork      int64           // token pairs: sum over prefill of n*c + n(n+1)/2
+	PrefillAttnWork int64           // sum over prefill of (c+n)*n, as version 1.0 has it
+	PromptAttnTwice int64           // twice the sum over c < p of n*(p + n/2), the trained-physics form
+	PromptTokens    int64           // tokens of chunks with c < p
+	DecodeContext   int64           // tokens: sum over decodes of c+1, over each draft of one more
+	PastPrompt      int64           // tokens: sum over chunks with c >= p of c
+	KVRead          int64           // tokens: sum over all of c+n
+	DecodeBlocks    int64           // blocks allocated to the decodes
+	Running         int64           // requests running after admission
+	Waiting         int64           // requests waiting after admission
+	Preempted       int64           // requests preempted in this step
+	PreemptionEMA   float64         // share of preempted requests, averaged; this step included
+	StoreBlocks     int64           // blocks copied GPU->CPU with this step
+	LoadBlocks      int64           // blocks copied CPU->GPU with this step
+	DraftTokens     int64           // of DecodeTokens those that verify drafts
+	Among           *features.Group // ranks that the step goes in lockstep with; nil: alone
 }
 
 // Tokens is everything scheduled in the step.

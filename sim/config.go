@@ -41,6 +41,11 @@ type Config struct {
 	FreeStored bool
 	KVBlocks   int64 // GPU blocks without the null block; 0 = the deployment's, stated or estimated
 
+	// Ranks runs all engines of a data-parallel deployment, as [Ranks]; without it one of them.
+	Ranks           bool
+	ExpertImbalance float64 // tokens of the busiest rank's experts over the mean, at least 1; 0: 1
+	EPLBPauseUs     int64   // of every rebalancing of experts (enable_eplb), us
+
 	Done <-chan struct{} // closed: the run ends soon with context.Canceled; nil = never, as of context.Background
 }
 
@@ -101,6 +106,12 @@ func (c *Config) Check() error {
 	case c.EmptyStepUs < 1 || c.IdleSleepUs < 0 || c.StepGapUs < 0 || c.StopUs < 0 || c.KVBlocks < 0:
 		return trace.Errorf(CodeBadConfig, "times and blocks: got empty step %d us, idle sleep %d us, step gap %d us, stop %d us, %d blocks, "+
 			"want >= 1, >= 0, >= 0, >= 0, >= 0", c.EmptyStepUs, c.IdleSleepUs, c.StepGapUs, c.StopUs, c.KVBlocks)
+	case c.ExpertImbalance != 0 && !(c.ExpertImbalance >= 1 && c.ExpertImbalance <= 1e6) || c.EPLBPauseUs < 0 || c.EPLBPauseUs > LatestUs:
+		return trace.Errorf(CodeBadConfig, "experts: got imbalance %g and a pause of %d us, want >= 1 (max/mean) and >= 0",
+			c.ExpertImbalance, c.EPLBPauseUs)
+	case c.Ranks && (c.Gradient || c.Deployment.PP > 1 || c.Deployment.DP < 2):
+		return trace.Errorf(CodeBadConfig, "data_parallel_size %d, pipeline_parallel_size %d: got derivatives or stages, want ranks alone",
+			c.Deployment.DP, c.Deployment.PP)
 	case math.IsNaN(c.TokenUs) || math.IsInf(c.TokenUs, 0) || c.TokenUs < 0:
 		return trace.Errorf(CodeBadConfig, "time per output token: got %g us, want finite and >= 0", c.TokenUs)
 	}

@@ -37,3 +37,27 @@ func (m *drafting) Warnings() []trace.Finding {
 	}
 	return nil
 }
+
+// exchanging adds the exchange of tokens between ranks to each step's time.
+type exchanging struct {
+	drafting
+	d *deploy.Deployment
+}
+
+// WithExchange is the model with what the deployment's data-parallel ranks send each other
+// in a step, where the model has experts; m itself otherwise.
+func WithExchange(m Model, d *deploy.Deployment) Model {
+	if d.ExchangeUs(1) == 0 {
+		return m
+	}
+	return &exchanging{drafting{Model: m}, d}
+}
+
+// StepUs is the step and the exchange of all ranks' tokens.
+func (m *exchanging) StepUs(b *Batch) (float64, error) {
+	us, err := m.Model.StepUs(b)
+	if b.Among != nil {
+		us += m.d.ExchangeUs(b.Among.Tokens)
+	}
+	return us, err
+}

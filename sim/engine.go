@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 
@@ -69,6 +70,12 @@ type Engine struct {
 	timeline timeline
 	grad     *clocks // nil without Config.Gradient
 
+	// Data-parallel ranks in lockstep: nil and zero for an engine alone.
+	peers      *lockstep
+	forwards   []forward // it has come to and that have not begun, oldest first
+	iterations int64     // of the wave under way
+	dummyUs    int64     // when its dummy ends
+
 	view      StepView
 	kvLog     *kvLog // nil = nobody listens
 	skipped   []*seq
@@ -105,9 +112,11 @@ type Hooks struct {
 type phase uint8
 
 const (
-	idle  phase = iota // nothing to do until a request reaches the input queue
-	ready              // the next iteration starts now
-	busy               // the oldest step in flight ends
+	idle     phase = iota // nothing to do until a request reaches the input queue
+	ready                 // the next iteration starts now
+	busy                  // the oldest step in flight ends
+	dummying              // its dummy ends
+	gathered              // all ranks come to the sync
 )
 
 // item is one sequence of a scheduled step.
@@ -239,15 +248,21 @@ func (e *Engine) wake() int64 {
 		return e.now
 	case busy:
 		return max(e.now, e.flight[0].end)
+	case dummying:
+		return max(e.now, e.dummyUs)
 	}
 	return math.MaxInt64
 }
 
 // act does the engine's own next action.
 func (e *Engine) act() error {
-	if e.phase == busy {
-		e.finishStep()
-		return e.failed
+	switch e.phase {
+	case busy:
+		return e.finishStep()
+	case dummying:
+		e.now = max(e.now, e.dummyUs)
+		e.peers.sync(e)
+		return nil
 	}
 	e.drain()
 	if e.timeline != nil && e.hasWork() {
@@ -304,7 +319,7 @@ func (e *Engine) skipToPickUp() {
 // one executes the next is scheduled, until the queue is full.
 func (e *Engine) beginStep() error {
 	e.executed = false
-	if e.hasWork() || e.depth == 1 {
+	if e.hasWork() || e.depth == 1 && e.peers == nil {
 		f, err := e.schedule()
 		if err != nil {
 			return err
@@ -312,25 +327,38 @@ func (e *Engine) beginStep() error {
 		if e.executed = f.tokens > 0; e.executed {
 			e.stuckPasses = 0
 		}
-		e.flight = append(e.flight, f)
+		if e.flight = append(e.flight, f); e.peers != nil {
+			if err := e.peers.settle(); err != nil {
+				return err
+			}
+		}
 		if int64(len(e.flight)) < e.depth && (e.executed || e.rules.EmptyBatchesQueue && e.hasWork()) {
-			e.pass(max(1, e.cfg.ScheduleUs))
+			if e.pass(max(1, e.cfg.ScheduleUs)); e.peers != nil {
+				return e.endPass()
+			}
 			return nil
 		}
+	}
+	if e.peers != nil && len(e.flight) == 0 {
+		return e.endPass()
 	}
 	e.phase = busy
 	return nil
 }
 
 // finishStep processes the oldest step in flight, at its end.
-func (e *Engine) finishStep() {
+func (e *Engine) finishStep() error {
 	e.landStep()
+	if e.peers != nil {
+		return errors.Join(e.failed, e.endPass())
+	}
 	if !e.executed {
 		e.pauseIfStuck()
 	}
 	if len(e.flight) == 0 && len(e.inbox) == 0 && !e.hasWork() {
 		e.phase = idle
 	}
+	return e.failed
 }
 
 // landStep updates with the oldest step's result.
@@ -422,14 +450,14 @@ func (e *Engine) recycle(items []item) {
 	e.spare = append(e.spare, items[:0])
 }
 
-// stepUs predicts the step's execution time in whole us.
-func (e *Engine) stepUs() (int64, error) {
-	y, err := e.cfg.Latency.StepUs(&e.batch)
+// stepUs predicts the execution time of a step in whole us.
+func (e *Engine) stepUs(b *Batch) (int64, error) {
+	y, err := e.cfg.Latency.StepUs(b)
 	if err != nil {
 		return 0, err
 	}
 	if math.IsNaN(y) || math.IsInf(y, 0) {
-		return 0, trace.Errorf(codeBadPrediction, "step %d: got %g us, want finite", e.batch.StepID, y)
+		return 0, trace.Errorf(codeBadPrediction, "step %d: got %g us, want finite", b.StepID, y)
 	}
 	if y < 1 {
 		e.out.ClippedSteps++
@@ -438,7 +466,7 @@ func (e *Engine) stepUs() (int64, error) {
 	plain := y
 	y *= e.drift.at(e.now)
 	if e.cfg.Noise != nil {
-		y *= e.cfg.Noise.draw(e.rng, e.batch.Regime())
+		y *= e.cfg.Noise.draw(e.rng, b.Regime())
 	}
 	if e.grad != nil {
 		e.grad.stepUs, e.grad.factor = y, y/plain

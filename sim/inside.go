@@ -77,7 +77,9 @@ func (r *Request) BlockHashes(i int, blockSize int64, to []uint64) []uint64 {
 }
 
 // CanClone reports whether Clone knows everything inside.
-func (e *Engine) CanClone() bool { return e.cpu == nil && e.grad == nil && e.timeline == nil }
+func (e *Engine) CanClone() bool {
+	return e.cpu == nil && e.grad == nil && e.timeline == nil && e.peers == nil
+}
 
 // Clone is an independent copy of the engine as it is now, with hooks of its own.
 // It shares the latency model, so the two must not run at the same time. CanClone

@@ -163,6 +163,9 @@ func (e *Engine) enqueue(i int, at int64) {
 		}
 		e.now = max(e.now, at)
 	}
+	if e.peers != nil && !e.peers.running {
+		e.peers.begins(at)
+	}
 	e.emit(Event{Kind: enqueued, AtUs: at, Request: i})
 }
 

@@ -66,7 +66,10 @@ type Member struct {
 // StepView is one step as the scheduler sees it.
 type StepView struct {
 	Batch
-	EndUs       int64 // end of execution
+	EndUs       int64 // end of execution; pendingUs: when all ranks have come to it
+	Rank        int   // of a data-parallel deployment
+	Ranked      bool  // it is one
+	Dummy       bool  // a rank with nothing to do: DecodeTokens of nobody
 	Finished    int64 // requests finished between the previous step and this one
 	FreeBlocks  int64
 	TotalBlocks int64
@@ -194,14 +197,26 @@ func (l *Log) name(i int) string {
 
 // Step writes the step's batch: request computed+new.
 func (l *Log) Step(v *StepView) {
-	fmt.Fprintf(l.W, "%d step %d:", v.StartUs, v.StepID)
+	fmt.Fprintf(l.W, "%d ", v.StartUs)
+	if v.Ranked {
+		fmt.Fprintf(l.W, "rank %d ", v.Rank)
+	}
+	if v.Dummy {
+		fmt.Fprintf(l.W, "dummy of %d\n", v.DecodeTokens)
+		return
+	}
+	fmt.Fprintf(l.W, "step %d:", v.StepID)
 	for _, m := range v.Members {
 		fmt.Fprintf(l.W, " %s %d+%d", l.name(m.Request), m.Computed, m.New)
 	}
 	if len(v.Members) == 0 {
 		fmt.Fprint(l.W, " nothing")
 	}
-	fmt.Fprintf(l.W, "; waiting %d, free blocks %d of %d, until %d\n", v.Waiting, v.FreeBlocks, v.TotalBlocks, v.EndUs)
+	fmt.Fprintf(l.W, "; waiting %d, free blocks %d of %d", v.Waiting, v.FreeBlocks, v.TotalBlocks)
+	if v.EndUs != pendingUs {
+		fmt.Fprintf(l.W, ", until %d", v.EndUs)
+	}
+	fmt.Fprintln(l.W)
 }
 
 // Event writes the event.

@@ -29,11 +29,19 @@ func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*physics, error) {
 // StepUs is the predicted cadence of the step.
 func (p *physics) StepUs(b *Batch) (float64, error) {
 	FillStepInput(p.space.Version(), b, &p.in)
-	hits, err := p.space.Beta(&p.in, p.x)
+	hits, err := betaOf(p.space, b, &p.in, p.x)
 	if err != nil {
 		return 0, err
 	}
 	return p.predict.Predict(p.x, hits)
+}
+
+// betaOf are the step features of a batch, alone or among ranks in lockstep.
+func betaOf(sp *features.Space, b *Batch, in *features.StepInput, x []float64) (features.Hits, error) {
+	if b.Among != nil {
+		return sp.BetaAmong(in, b.Among, x)
+	}
+	return sp.Beta(in, x)
 }
 
 // Features is the vector of the last StepUs.

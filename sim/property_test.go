@@ -95,15 +95,23 @@ func runChecked(t *testing.T, cfg Config, reqs []Request, obs Observer, check fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := d.Engine
+	engines := []*Engine{}
+	switch s := d.server.(type) {
+	case *Engine:
+		engines = append(engines, s)
+	case *Ranks:
+		engines = s.engines
+	}
 	changes := 0
-	e.check = func(when string) {
-		if changes++; changes > 200_000 {
-			t.Fatalf("the run does not end: %d running, %d waiting, %d parked, %d leaving, free %d of %d: %+v",
-				len(e.running), e.waits(), len(e.parked), len(e.leaving), e.pool.Free, e.pool.Total, cfg.Deployment.Engine)
-		}
-		if check != nil {
-			check(e, when)
+	for _, e := range engines {
+		e.check = func(when string) {
+			if changes++; changes > 200_000 {
+				t.Fatalf("the run does not end: %d running, %d waiting, %d parked, %d leaving, free %d of %d: %+v",
+					len(e.running), e.waits(), len(e.parked), len(e.leaving), e.pool.Free, e.pool.Total, cfg.Deployment.Engine)
+			}
+			if check != nil {
+				check(e, when)
+			}
 		}
 	}
 	res, err := d.run()

@@ -217,6 +217,8 @@ type Result struct {
 	Requests        []RequestResult // in workload order; nil from Stream
 	Steps           int64           // schedule() calls, empty ones included
 	EmptySteps      int64
+	DummySteps      int64 // forward passes of a rank with nothing to do, while others work
+	WaitedUs        int64 // of BusyUs: for slower ranks
 	ScheduledTokens int64
 	PrefillTokens   int64 // computed, recomputation included
 	DecodeTokens    int64
@@ -239,6 +241,8 @@ type Result struct {
 	HitBlocks       int64           // KV blocks found in the cache, every admission
 	NewBlocks       int64           // KV blocks taken to be filled: of prompts, outputs and, as BLIS takes one, of a last token
 	Gaps            *stat.Histogram // of the token gaps of finished requests, us; nil without Config.TokenGaps
+	Sent            int64           // requests that went to this rank
+	Ranks           []*Result       // of a data-parallel deployment, nil of one engine
 	Stopped         bool            // by the caller, before all had left
 	Findings        []trace.Finding
 }

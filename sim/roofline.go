@@ -46,7 +46,7 @@ func slotOf(sp *features.Space, name string) int {
 // StepUs is the roofline time.
 func (r *roofline) StepUs(b *Batch) (float64, error) {
 	FillStepInput(features.V11, b, &r.in)
-	if _, err := r.space.Beta(&r.in, r.x); err != nil {
+	if _, err := betaOf(r.space, b, &r.in, r.x); err != nil {
 		return 0, err
 	}
 	x := func(i int) float64 { return r.x[r.f[i]] }

@@ -35,9 +35,11 @@ func (e *Engine) setDepth() {
 }
 
 // cadence holds prefills back while others decode (prefill_schedule_interval): no
-// prefill until so many executed steps have passed since the last with one.
+// prefill until so many executed steps have passed since the last with one, or, among
+// ranks in lockstep, but in every so many iterations of the wave.
 type cadence struct {
 	interval    int64
+	shared      bool  // ranks in lockstep count their iterations instead
 	executed    int64 // steps with tokens
 	lastPrefill int64 // of them, the last with a prefill
 	bound       bool  // the last step that could admit left requests waiting for capacity
@@ -47,9 +49,9 @@ type cadence struct {
 }
 
 // begins decides whether the step about to be formed holds prefills back.
-func (c *cadence) begins(running []*seq) {
+func (c *cadence) begins(running []*seq, iteration int64) {
 	c.hold, c.chunks, c.admits = false, false, false
-	if c.interval <= 1 || c.bound || c.executed+1-c.lastPrefill >= c.interval {
+	if c.interval <= 1 || c.bound || !c.shared && c.executed+1-c.lastPrefill >= c.interval || c.shared && iteration%c.interval == 0 {
 		return
 	}
 	for _, s := range running {

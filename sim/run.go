@@ -29,9 +29,20 @@ func Stream(cfg Config, reqs []Request, obs Observer, left func(i int, r *Reques
 	return d.run()
 }
 
-// driver feeds one engine from one source.
+// server is an engine, or the ranks of a data-parallel deployment.
+type server interface {
+	Arrive(i int, r *Request, atUs int64) error
+	RunTo(untilUs int64) error
+	NextUs() int64
+	Yield(atUs int64)
+	Close() *Result
+}
+
+// driver feeds a server from one source.
 type driver struct {
-	*Engine
+	server
+	alone   *Engine // the server, where it is one engine whose derivatives are wanted; else nil
+	stop    int64
 	src     *Source
 	reqs    []Request
 	tell    func(i int, r *RequestResult) bool
@@ -46,7 +57,17 @@ func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *Req
 		return nil, err
 	}
 	d := &driver{src: src, reqs: reqs, tell: left, sent: make([]bool, len(reqs))}
-	d.Engine, err = NewEngine(cfg, obs, Hooks{Left: d.left})
+	if d.stop = cfg.StopUs; d.stop == 0 {
+		d.stop = math.MaxInt64
+	}
+	if cfg.Ranks {
+		d.server, err = NewRanks(cfg, obs, Hooks{Left: d.left})
+		return d, err
+	}
+	e, err := NewEngine(cfg, obs, Hooks{Left: d.left})
+	if d.server = e; cfg.Gradient {
+		d.alone = e
+	}
 	return d, err
 }
 
@@ -61,15 +82,15 @@ func (d *driver) left(i int, atUs int64, r *RequestResult) {
 	}
 	d.src.Left(i, atUs, func(j int, at int64, followed bool) {
 		d.Yield(at)
-		if d.grad != nil && followed {
-			d.carry(j, &d.visits[i].grad.left)
+		if d.alone != nil && followed {
+			d.carry(j, &d.alone.visits[i].grad.left)
 		}
 	})
 }
 
 // carry notes the answer that request j follows, for its derivatives.
 func (d *driver) carry(j int, left *Derivative) {
-	from := d.grad.derivative()
+	from := d.alone.grad.derivative()
 	from.set(left)
 	from.Us += float64(d.reqs[j].ThinkUs)
 	if d.from == nil {
@@ -84,22 +105,19 @@ func (d *driver) send() error {
 	i, _ := d.src.Take()
 	d.sent[i] = true
 	r := &d.reqs[i]
-	if d.grad == nil {
+	if d.alone == nil {
 		return d.Arrive(i, r, at)
 	}
 	from := d.from[i]
 	delete(d.from, i)
 	if r.With > 0 {
-		from = &d.visits[r.With-1].grad.arrive
+		from = &d.alone.visits[r.With-1].grad.arrive
 	}
-	return d.arrive(i, r, at, from)
+	return d.alone.arrive(i, r, at, from)
 }
 
 func (d *driver) run() (*Result, error) {
-	stop := int64(math.MaxInt64)
-	if d.cfg.StopUs > 0 {
-		stop = d.cfg.StopUs
-	}
+	stop := d.stop
 	for !d.stopped {
 		at, more := d.src.Next()
 		if !more || at > stop {
@@ -115,14 +133,14 @@ func (d *driver) run() (*Result, error) {
 				return nil, err
 			}
 		case d.NextUs() >= stop:
-			return d.close(stop), nil
+			return d.close(), nil
 		}
 	}
-	return d.close(stop), nil
+	return d.close(), nil
 }
 
 // close ends the run and tells of the requests that have not left.
-func (d *driver) close(stop int64) *Result {
+func (d *driver) close() *Result {
 	stopped := d.stopped
 	res := d.Close()
 	for i := range d.reqs {

@@ -57,7 +57,7 @@ func (e *Engine) begin() {
 	e.batch = Batch{StepID: e.step, StartUs: e.now}
 	e.view.Admitted = 0
 	e.threshold = e.prefillThreshold()
-	e.cadence.begins(e.running)
+	e.cadence.begins(e.running, e.iterations)
 	if e.spec != nil {
 		e.spec.input = e.cfg.Deployment.Engine.MaxNumBatchedTokens
 	}
@@ -67,10 +67,14 @@ func (e *Engine) begin() {
 // model. Synchronous step times are cadences, schedule() included; an
 // asynchronous step begins when it is scheduled and the one before is done.
 func (e *Engine) execute() (int64, error) {
+	if e.peers != nil && e.batch.Tokens() > 0 {
+		e.peers.submit(e, &e.batch, false)
+		return pendingUs, nil
+	}
 	us := e.cfg.EmptyStepUs
 	if e.batch.Tokens() > 0 {
 		var err error
-		if us, err = e.stepUs(); err != nil {
+		if us, err = e.stepUs(&e.batch); err != nil {
 			return 0, err
 		}
 		e.out.BusyUs += us

@@ -100,6 +100,12 @@ func setEngine(t *testing.T, cfg *Config, d *deploy.Deployment, k, v string) {
 		e.VLLMVersion = v
 	case "pp":
 		d.PP = whole(t, v)
+	case "dp": // ranks of a model with experts, behind one API server
+		d.DP, cfg.Ranks = whole(t, v), true
+		d.Model.NumExperts, d.Model.TopK = 8, 2
+		setExtra(e, "api_server_count", 1)
+	case "graphs":
+		setExtra(e, "enforce_eager", v == "off")
 	case "maxlen":
 		e.MaxModelLen = trace.Some(whole(t, v))
 	case "spec": // method:k

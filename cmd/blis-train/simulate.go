@@ -65,6 +65,13 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 		d.CompletedRequests, d.RejectedRequests, d.AbortedRequests, d.TimedOutRequests, fmt.Sprintf("%.3f", d.ResponsesPerSec),
 		fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, percent(d.PromptCacheHitRate), d.Overload.Saturated,
 	}})
+	var ranks []cells
+	for i, r := range d.Ranks {
+		ranks = append(ranks, cells{i, r.Requests, r.Steps, r.DummySteps, fmt.Sprintf("%.1f", float64(r.BusyUs)/1e6),
+			fmt.Sprintf("%.1f", float64(r.WaitedUs)/1e6), r.Preemptions, r.PeakRunning, r.PeakWaiting})
+	}
+	con.table("data-parallel ranks", cells{"rank", "requests", "steps", "dummy steps", "busy s", "of it waiting s", "preemptions",
+		"most running", "most waiting"}, ranks)
 	var classes []cells
 	for _, c := range d.Classes {
 		classes = append(classes, cells{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)})

@@ -25,9 +25,11 @@ type Options struct {
 	Alpha, Beta        string // comma-separated coefficients of the models that take bare lists
 	OverheadUs         *float64
 	EgressUs           *float64
-	Noise              string // none or residual
-	Async              string // auto, on or off
-	KVBlocks           int64  // GPU blocks; 0: the deployment's, or derived from memory
+	Noise              string  // none or residual
+	Async              string  // auto, on or off
+	KVBlocks           int64   // GPU blocks; 0: the deployment's, or derived from memory
+	ExpertImbalance    float64 // of data-parallel ranks: tokens of the busiest one's experts over the mean; 0: 1
+	EPLBPauseMs        float64 // of every rebalancing of experts
 	Seed               int64
 	Replications       int
 	SampleCoefficients bool // draw those of each replication from the covariance
@@ -81,6 +83,9 @@ func (o *Options) Table() option.Table {
 			Recorded().Unless("none"),
 		option.String("async", &o.Async, "asynchronous scheduling, `MODE`: auto (by deployment), on or off").Recorded().Unless("auto"),
 		option.Whole("kv-blocks", &o.KVBlocks, "`N` GPU KV blocks; 0: the deployment's, or derived from memory").Recorded().Unless("0"),
+		option.Real("expert-imbalance", &o.ExpertImbalance,
+			"tokens of the busiest data-parallel rank's experts over the mean, `X` >= 1; 0: 1").Recorded().Unless("0"),
+		option.Real("eplb-pause-ms", &o.EPLBPauseMs, "`MS` that every rebalancing of experts takes (enable_eplb)").Recorded().Unless("0"),
 		option.Whole("seed", &o.Seed, "`SEED` of generator, noise and draws").Recorded().Unless("1"),
 		option.Whole("replications", &o.Replications, "run `N` times with seeds SEED, SEED+1, ...; intervals are printed").
 			Recorded().Unless("1"),
@@ -179,6 +184,10 @@ func (o *Options) Check() error {
 		return option.Misusef("--beta-coeffs: goes with --latency-model blackbox, trained-physics or linear3 only")
 	case o.EmitKVEvents != "" && o.EmitOTLP == "":
 		return option.Misusef("--emit-kv-events: goes with --emit-otlp FILE only")
+	case o.ExpertImbalance != 0 && !(o.ExpertImbalance >= 1 && o.ExpertImbalance <= 1e6):
+		return option.Misusef("--expert-imbalance: got %g, want 1 (even) or more", o.ExpertImbalance)
+	case !(o.EPLBPauseMs >= 0 && o.EPLBPauseMs < 1e9):
+		return option.Misusef("--eplb-pause-ms: got %g ms, want >= 0 and < 1e9", o.EPLBPauseMs)
 	case o.KVBlocks < 0:
 		return option.Misusef("--kv-blocks: got %d, want >= 0", o.KVBlocks)
 	}

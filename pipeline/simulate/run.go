@@ -151,7 +151,8 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Latency = sim.WithDrafter(cfg.Latency, s.Deployment)
+	cfg.Latency = sim.WithExchange(sim.WithDrafter(cfg.Latency, s.Deployment), s.Deployment)
+	cfg.ExpertImbalance, cfg.EPLBPauseUs = s.o.ExpertImbalance, sim.ToUs(s.o.EPLBPauseMs*1e3)
 	cfg.Seed, cfg.TokenGaps, cfg.KVBlocks, cfg.Done = seed, true, s.o.KVBlocks, s.ctx.Done()
 	if v := s.o.OverheadUs; v != nil {
 		cfg.Overhead = sim.Const(*v)
@@ -221,6 +222,9 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 	cfg, err := s.Engine(seed)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Ranks = s.Deployment.DP > 1; cfg.Ranks && s.o.EmitOTLP != "" {
+		return nil, option.Misusef("--emit-otlp: got %d data-parallel ranks, want one engine", s.Deployment.DP)
 	}
 	sum := NewCollector()
 	var res *sim.Result

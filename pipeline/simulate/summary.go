@@ -83,10 +83,30 @@ type Summary struct {
 	PeakWaiting  int64   `json:"peak_waiting"`
 	PeakBlocks   int64   `json:"peak_kv_blocks"`
 
+	Ranks []EnginePart `json:"ranks,omitempty"` // of a data-parallel deployment
+
 	Overload saturation `json:"overload"`
 	Classes  []Class    `json:"service_classes"`
 
 	spreads [3]spread // TTFT, ITL and E2E
+}
+
+// EnginePart is one engine of several.
+type EnginePart struct {
+	Requests    int64 `json:"requests"`
+	Steps       int64 `json:"steps"`
+	DummySteps  int64 `json:"dummy_steps,omitempty"` // forward passes with nothing to do, while other ranks work
+	WaitedUs    int64 `json:"waited_us,omitempty"`   // of busy_us: for slower ranks
+	Preemptions int64 `json:"preemptions"`
+	BusyUs      int64 `json:"busy_us"`
+	PeakRunning int64 `json:"peak_running"`
+	PeakWaiting int64 `json:"peak_waiting"`
+}
+
+// PartOf is what an engine counted.
+func PartOf(e *sim.Result) EnginePart {
+	return EnginePart{Requests: e.Sent, Steps: e.Steps, DummySteps: e.DummySteps, WaitedUs: e.WaitedUs, Preemptions: e.Preemptions,
+		BusyUs: e.BusyUs, PeakRunning: e.PeakRunning, PeakWaiting: e.PeakWaiting}
 }
 
 // saturation says whether the engine was overloaded, and by which checks.
@@ -242,6 +262,9 @@ func (c *collector) Close(res *sim.Result) *Summary {
 	}
 	s.PreemptionCount, s.Steps, s.EmptySteps, s.WastedTokens = res.Preemptions, res.Steps, res.EmptySteps, res.WastedTokens
 	s.PeakRunning, s.PeakWaiting, s.PeakBlocks = res.PeakRunning, res.PeakWaiting, res.PeakBlocks
+	for _, e := range res.Ranks {
+		s.Ranks = append(s.Ranks, PartOf(e))
+	}
 	s.fill(c, res.Gaps)
 	if n := res.HitBlocks + res.NewBlocks; n > 0 {
 		s.CacheHitRate = known(float64(res.HitBlocks) / float64(n))

@@ -1,0 +1,46 @@
+package features
+
+// Group is what a step of one data-parallel rank has in common with the other ranks of a
+// model with experts: experts are spread over all of them and take the tokens of all.
+type Group struct {
+	Ranks     float64 // data-parallel
+	Padded    float64 // tokens that this rank computes, padding included
+	Tokens    float64 // of all ranks, padding included
+	Imbalance float64 // tokens of the busiest rank's experts over the mean, >= 1
+}
+
+// BetaAmong is [Space.Beta] of a step in lockstep with other ranks. Of the terms of linear
+// compute and weights the experts' part takes all ranks' tokens, and each rank holds 1/Ranks
+// of the experts; everything else is the rank's own. 1.0 knows no such parts: its terms stay
+// those of the rank alone. The exchange of tokens between ranks is not among the features.
+func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
+	hits, err := s.Beta(in, x)
+	if err != nil || s.version == V10 || s.experts == 0 {
+		return hits, err
+	}
+	m := &s.dep.Model
+	perToken := s.moeLayers * 2 * float64(m.NumMLPProj) * s.hidden * s.topK * float64(m.MoEIntermediateSize) / s.linearPeak
+	experts := float64(g.Tokens/g.Ranks*g.Imbalance) - g.Padded
+	linear := s.linearS(g.Padded, in.NumSampledSeqs) + float64(perToken*experts)
+	weights := s.fixedWeights + float64(s.expertWeights/g.Ranks*s.expertShare(g.Tokens))
+	if in.NumSampledSeqs > 0 {
+		weights += s.headBytes
+	}
+	read := weights / s.bandwidth
+	for i := range s.beta {
+		switch s.beta[i].Name {
+		case "prefill_linear_compute":
+			x[i] = linear
+		case "decode_weight_load":
+			x[i] = atLeast(0, read-linear)
+		case "weight_load_hidden":
+			x[i] = atMost(linear, read)
+		case "moe_activation":
+			x[i] = s.moeLayerShare * s.expertShare(g.Tokens) / g.Ranks
+		case "expert_load":
+			x[i] = s.moeLayers * s.experts / g.Ranks * s.expertShare(g.Tokens) * expertRefS
+		}
+	}
+	more, err := clip(s.beta, x)
+	return hits | more, err
+}

@@ -1,0 +1,353 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+)
+
+// Ranks are the engines of a data-parallel deployment behind their API servers: a scheduler
+// and a KV cache for each. Those of a model with experts go in lockstep, see [lockstep];
+// others are engines of their own.
+type Ranks struct {
+	engines []*Engine
+	peers   *lockstep // nil: each for itself
+	balance *balancer
+	until   int64
+	running *Engine // the one that runs, nil: none
+}
+
+// NewRanks makes the idle ranks of cfg.Deployment at time 0. observe may be nil.
+func NewRanks(cfg Config, observe Observer, hooks Hooks) (*Ranks, error) {
+	d := cfg.Deployment
+	r := &Ranks{}
+	if d.Model.IsMoE() {
+		r.peers = newLockstep(&cfg)
+	}
+	left := hooks.Left
+	hooks.Left = func(i int, atUs int64, res *RequestResult) {
+		r.balance.left(i)
+		left(i, atUs, res)
+	}
+	for i := range d.DP {
+		own, obs := cfg, observe
+		own.Seed += i << 32
+		if obs != nil {
+			obs = &ofRank{obs, int(i)}
+		}
+		e, err := NewEngine(own, obs, hooks)
+		if err != nil {
+			return nil, err
+		}
+		if r.engines = append(r.engines, e); r.peers != nil {
+			e.join(r.peers)
+		}
+	}
+	r.balance = newBalancer(d, r.engines[0].rules)
+	return r, nil
+}
+
+// Arrive hands request i to the API at atUs, which sends it to a rank. RunTo(atUs) comes first.
+func (r *Ranks) Arrive(i int, q *Request, atUs int64) error {
+	return r.engines[r.balance.pick(i)].Arrive(i, q, atUs)
+}
+
+// RunTo is [Engine.RunTo] for all ranks, in the order of time.
+func (r *Ranks) RunTo(untilUs int64) error {
+	r.until = untilUs
+	for {
+		first := r.next()
+		at := first.NextUs()
+		if tick := r.balance.due(min(at, r.until)); tick > r.balance.publishedUs {
+			r.balance.publish(r.engines, tick)
+		}
+		if at >= r.until {
+			return nil
+		}
+		r.running = first
+		err := first.RunTo(at + 1)
+		if r.running = nil; err != nil {
+			return err
+		}
+	}
+}
+
+// next is the rank in which something happens next.
+func (r *Ranks) next() *Engine {
+	first := r.engines[0]
+	for _, e := range r.engines[1:] {
+		if e.NextUs() < first.NextUs() {
+			first = e
+		}
+	}
+	return first
+}
+
+// NextUs is when something happens next; math.MaxInt64: never.
+func (r *Ranks) NextUs() int64 { return r.next().NextUs() }
+
+// Yield is [Engine.Yield] for all ranks.
+func (r *Ranks) Yield(atUs int64) {
+	if r.until = min(r.until, atUs); r.running != nil {
+		r.running.Yield(atUs)
+	}
+}
+
+// Close ends the run: the sum of the ranks' results, which it holds too.
+func (r *Ranks) Close() *Result {
+	ranks := make([]*Result, len(r.engines))
+	for i, e := range r.engines {
+		ranks[i] = e.Close()
+		ranks[i].Sent = r.balance.sent[i]
+	}
+	sum := Totals(ranks)
+	sum.Ranks = ranks
+	return sum
+}
+
+// Totals adds up what several engines counted; peaks are the largest, BusyUs the mean.
+func Totals(engines []*Result) *Result {
+	sum := &Result{}
+	for _, e := range engines {
+		for _, count := range []struct {
+			to *int64
+			of int64
+		}{
+			{&sum.Steps, e.Steps}, {&sum.EmptySteps, e.EmptySteps}, {&sum.DummySteps, e.DummySteps}, {&sum.WaitedUs, e.WaitedUs},
+			{&sum.ScheduledTokens, e.ScheduledTokens}, {&sum.PrefillTokens, e.PrefillTokens}, {&sum.DecodeTokens, e.DecodeTokens},
+			{&sum.WastedTokens, e.WastedTokens}, {&sum.Verifies, e.Verifies}, {&sum.DraftTokens, e.DraftTokens},
+			{&sum.AcceptedTokens, e.AcceptedTokens}, {&sum.Preemptions, e.Preemptions}, {&sum.HitTokens, e.HitTokens},
+			{&sum.LookedUpTokens, e.LookedUpTokens}, {&sum.HitBlocks, e.HitBlocks}, {&sum.NewBlocks, e.NewBlocks},
+			{&sum.StoredBlocks, e.StoredBlocks}, {&sum.LoadedBlocks, e.LoadedBlocks}, {&sum.ClippedSteps, e.ClippedSteps},
+			{&sum.ClippedDelays, e.ClippedDelays}, {&sum.BusyUs, e.BusyUs}, {&sum.Sent, e.Sent},
+		} {
+			*count.to += count.of
+		}
+		sum.EndUs, sum.PeakRunning = max(sum.EndUs, e.EndUs), max(sum.PeakRunning, e.PeakRunning)
+		sum.PeakWaiting, sum.PeakBlocks = max(sum.PeakWaiting, e.PeakWaiting), max(sum.PeakBlocks, e.PeakBlocks)
+		sum.Findings = append(sum.Findings, e.Findings...)
+		if e.Gaps != nil {
+			if sum.Gaps == nil {
+				sum.Gaps = stat.NewHistogram()
+			}
+			sum.Gaps.Merge(e.Gaps)
+		}
+	}
+	sum.BusyUs /= int64(max(1, len(engines)))
+	return sum
+}
+
+// ofRank tells an observer which rank it sees.
+type ofRank struct {
+	Observer
+	rank int
+}
+
+// Step passes a step on.
+func (o *ofRank) Step(v *StepView) {
+	v.Rank, v.Ranked = o.rank, true
+	o.Observer.Step(v)
+}
+
+// lockstep is what the ranks of a model with experts share: experts are spread over all of
+// them, so each forward pass begins when every rank has come to it and lasts as long as the
+// slowest. A rank that executed nothing in an iteration runs a dummy of one token and its
+// drafts. A wave of passes begins with a request and ends at a sync that finds nobody
+// unfinished (v1/engine/core.py, DPEngineCoreProc, of vLLM 0.19.1 to 0.33.0).
+type lockstep struct {
+	cfg       *Config
+	ranks     []*Engine
+	running   bool // a wave is under way
+	arrived   int  // ranks that have come to the sync under way
+	busy      bool // and one of them has unfinished requests
+	endUs     int64
+	passes    int64             // forward passes so far
+	pauseUs   int64             // of a rebalancing of experts
+	every     int64             // passes from one to the next; 0: none
+	graphs    deploy.GraphSizes // nil: no graphs
+	dummy     Batch
+	group     features.Group
+	syncEvery int64
+	syncFirst bool
+}
+
+func newLockstep(cfg *Config) *lockstep {
+	d := cfg.Deployment
+	g := &lockstep{cfg: cfg, pauseUs: cfg.EPLBPauseUs, group: features.Group{Ranks: float64(d.DP), Imbalance: max(1, cfg.ExpertImbalance)}}
+	if d.Engine.Extra["enforce_eager"] != true {
+		g.graphs = d.GraphSizes()
+	}
+	g.every = d.Engine.EPLBInterval()
+	return g
+}
+
+// forward is a pass that a rank has come to.
+type forward struct {
+	batch   Batch
+	group   features.Group
+	readyUs int64
+	us      int64 // that the rank itself needs
+	dummy   bool
+}
+
+// pendingUs is when a pass ends whose ranks have not all come to it.
+const pendingUs = int64(math.MaxInt64)
+
+// join makes e one of the ranks in lockstep.
+func (e *Engine) join(g *lockstep) {
+	e.peers = g
+	g.ranks = append(g.ranks, e)
+	g.syncEvery, g.syncFirst = e.rules.DPSyncInterval, e.rules.DPSyncFirst
+	if g.syncEvery == 0 {
+		if g.syncEvery = 32; g.syncFirst {
+			g.syncEvery = 16
+		}
+	}
+	k := int64(0)
+	if e.spec != nil {
+		k = e.spec.Tokens
+	}
+	g.dummy = Batch{}
+	g.dummy.AddVerify(0, 1+k, 1, 1)
+	e.cadence = cadence{interval: e.rules.DPPrefillInterval, shared: true}
+	e.quick = e.quick && e.cadence.interval <= 1
+}
+
+// begins starts a wave: every rank goes on.
+func (g *lockstep) begins(atUs int64) {
+	g.running = true
+	for _, e := range g.ranks {
+		if e.phase == idle {
+			e.phase, e.now = ready, max(e.now, atUs)
+		}
+	}
+}
+
+// submit notes that e has come to its next pass.
+func (g *lockstep) submit(e *Engine, b *Batch, dummy bool) {
+	f := forward{batch: *b, readyUs: e.now, dummy: dummy}
+	if e.depth > 1 && !dummy {
+		f.readyUs += e.cfg.ScheduleUs
+	}
+	e.forwards = append(e.forwards, f)
+}
+
+// settle runs the passes that all ranks have come to.
+func (g *lockstep) settle() error {
+	for {
+		start, slowest := g.endUs, int64(0)
+		for _, e := range g.ranks {
+			if len(e.forwards) == 0 {
+				return nil
+			}
+			start = max(start, e.forwards[0].readyUs)
+		}
+		g.pad()
+		for _, e := range g.ranks {
+			f := &e.forwards[0]
+			f.batch.Among, f.group = &f.group, g.group
+			if g.group.Padded == 0 {
+				f.group.Padded = float64(f.batch.Tokens())
+			}
+			var err error
+			if f.us, err = e.stepUs(&f.batch); err != nil {
+				return err
+			}
+			slowest = max(slowest, f.us)
+		}
+		g.endUs = start + slowest
+		if g.passes++; g.every > 0 && g.passes%g.every == 0 {
+			g.endUs += g.pauseUs
+		}
+		for _, e := range g.ranks {
+			e.ends(g.endUs, slowest)
+		}
+	}
+}
+
+// pad says how many tokens each rank computes: those of the largest rank, padded to a
+// captured graph, or its own where one rank's batch is larger than any graph.
+func (g *lockstep) pad() {
+	tokens, padded, captured := 0.0, 0.0, g.graphs != nil
+	for _, e := range g.ranks {
+		n := float64(e.forwards[0].batch.Tokens())
+		size, fits := g.graphs.Tokens(n)
+		tokens, padded, captured = tokens+n, max(padded, size), captured && fits
+	}
+	if g.group.Tokens, g.group.Padded = tokens, 0; captured {
+		g.group.Tokens, g.group.Padded = padded*float64(len(g.ranks)), padded
+	}
+}
+
+// ends tells e when its oldest pass ends, and how long the slowest rank took.
+func (e *Engine) ends(atUs, us int64) {
+	dummy, waitedUs := e.forwards[0].dummy, us-e.forwards[0].us
+	e.forwards = append(e.forwards[:0], e.forwards[1:]...)
+	if dummy {
+		e.dummyUs = atUs
+		e.out.DummySteps++
+		return
+	}
+	e.out.BusyUs += us
+	e.out.WaitedUs += waitedUs
+	for i := range e.flight {
+		if f := &e.flight[i]; f.end == pendingUs {
+			f.end = atUs
+			return
+		}
+	}
+}
+
+// endPass ends an iteration of a rank: a dummy where it executed nothing while a wave is under way.
+func (e *Engine) endPass() error {
+	switch g := e.peers; {
+	case e.executed:
+		g.sync(e)
+		return nil
+	case !e.unfinished() && !g.running:
+		if e.phase = ready; len(e.flight) == 0 && len(e.inbox) == 0 && !e.hasWork() {
+			e.phase = idle
+		}
+		return nil
+	default:
+		if e.pauseIfStuck(); e.obs != nil {
+			e.obs.Step(&StepView{Batch: Batch{StepID: e.step, StartUs: e.now, DecodeTokens: g.dummy.DecodeTokens}, Dummy: true,
+				FreeBlocks: e.pool.Free, TotalBlocks: e.pool.Total})
+		}
+		e.phase, e.dummyUs = dummying, pendingUs
+		g.submit(e, &g.dummy, true)
+		return g.settle()
+	}
+}
+
+// sync counts e's iteration. Where it is one that asks whether anybody is unfinished, e waits for all.
+func (g *lockstep) sync(e *Engine) {
+	e.phase = ready
+	if e.iterations++; e.iterations%g.syncEvery != 0 && !(g.syncFirst && e.iterations == 1) {
+		return
+	}
+	e.phase = gathered
+	g.busy = g.busy || e.unfinished()
+	if g.arrived++; g.arrived < len(g.ranks) {
+		return
+	}
+	at, wakes := int64(0), false
+	for _, e := range g.ranks {
+		at, wakes = max(at, e.now), wakes || len(e.inbox) > 0
+	}
+	g.running, g.arrived, g.busy = g.busy, 0, false
+	for _, e := range g.ranks {
+		e.phase = ready
+		if e.skipTo(at); g.running {
+			continue
+		}
+		if e.iterations = 0; len(e.flight) == 0 && !e.hasWork() {
+			e.phase = idle
+		}
+	}
+	if !g.running && wakes {
+		g.begins(at)
+	}
+}

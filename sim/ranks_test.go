@@ -1,0 +1,171 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
+)
+
+// ranked makes a case one of n data-parallel ranks, in lockstep where the model has experts.
+func ranked(cfg Config, n int64, version string) Config {
+	d := *cfg.Deployment
+	d.DP, d.Engine.VLLMVersion, cfg.Ranks = n, version, true
+	cfg.Deployment = &d
+	return cfg
+}
+
+// On ranks everybody leaves once, blocks are conserved, and in lockstep every rank comes to
+// every forward pass: the sum of dummies and of steps with tokens is the same on all.
+func TestRanksComeToEveryPass(t *testing.T) {
+	versions := []string{"0.19.1", "0.24.0", "0.28.0", "0.31.0", "0.33.0"}
+	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		cfg = ranked(cfg, 2+rng.Int64N(4), versions[rng.IntN(len(versions))])
+		isMoE := rng.IntN(3) > 0
+		if isMoE {
+			cfg.Deployment.Model.NumExperts, cfg.Deployment.Model.TopK = 8, 2
+		}
+		if rng.IntN(2) == 0 {
+			setExtra(&cfg.Deployment.Engine, "prefill_schedule_interval", 3)
+		}
+		res := runChecked(t, cfg, reqs, nil, func(e *Engine, when string) { checkBlocks(t, e, when) })
+		for i := range res.Requests {
+			if res.Requests[i].Outcome == OutcomeUnfinished {
+				t.Errorf("request %d never left", i)
+			}
+		}
+		passes := int64(-1)
+		for k, r := range res.Ranks {
+			n := r.Steps - r.EmptySteps + r.DummySteps
+			switch {
+			case !isMoE && r.DummySteps > 0:
+				t.Errorf("rank %d of a dense model ran %d dummies", k, r.DummySteps)
+			case isMoE && passes >= 0 && n != passes:
+				t.Errorf("rank %d: %d steps and %d dummies, want %d passes", k, r.Steps-r.EmptySteps, r.DummySteps, passes)
+			}
+			passes = n
+		}
+	})
+}
+
+// Ranks of a model without experts are engines of their own: a request sees what it would alone.
+func TestDenseRanksAreIndependent(t *testing.T) {
+	cfg := DefaultConfig(testkit.Small(100), &Blackbox{Beta: []float64{1000, 10, 100}})
+	reqs := []Request{
+		{ID: "a", PromptTokens: 20, OutputTokens: 5},
+		{ID: "b", PromptTokens: 300, OutputTokens: 3, ArrivalUs: 10},
+	}
+	both, err := Run(ranked(cfg, 2, "0.33.0"), reqs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range reqs {
+		alone, err := Run(cfg, reqs[i:i+1], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := both.Requests[i].FinishedUs, alone.Requests[0].FinishedUs; got != want {
+			t.Errorf("%s ends at %d us, alone at %d", reqs[i].ID, got.V, want.V)
+		}
+	}
+}
+
+// A rank's load by release: counts of (waiting, running, KV usage), as vLLM's API server scores them.
+func TestBalancerScores(t *testing.T) {
+	for _, c := range []struct {
+		version       string
+		first, second float64
+		chosen        int
+	}{{"0.26.0", 10, 11, 0}, {"0.28.0", 10, 5, 1}} {
+		rules, err := (&deploy.Engine{VLLMVersion: c.version}).Rules()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := apiServer{clients: 1, counts: []rankCounts{{0, 10, 0.4}, {2, 3, 0.5}}, inFlight: make([]int64, 2)}
+		if a, b := s.score(0, rules.BalancerInFlight), s.score(1, rules.BalancerInFlight); a != c.first || b != c.second {
+			t.Errorf("vLLM %s: scores %g and %g, want %g and %g", c.version, a, b, c.first, c.second)
+		}
+		b := &balancer{rules: rules, ranks: 2, servers: []apiServer{s}, sent: make([]int64, 2)}
+		if got := b.pick(0); got != c.chosen {
+			t.Errorf("vLLM %s: sent to %d, want %d", c.version, got, c.chosen)
+		}
+	}
+}
+
+// Equal ranks take turns, and from 0.28 on a full cache with a queue is avoided.
+func TestBalancerSpreadsABurst(t *testing.T) {
+	for _, version := range []string{"0.19.1", "0.26.0", "0.33.0"} {
+		d := testkit.Small(100)
+		d.DP, d.Engine.VLLMVersion = 8, version
+		setExtra(&d.Engine, "api_server_count", 1)
+		rules, err := d.Engine.Rules()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBalancer(d, rules)
+		for i := range 80 {
+			b.pick(i)
+		}
+		for rank, n := range b.sent {
+			if n != 10 {
+				t.Errorf("vLLM %s: rank %d got %d of 80, want 10", version, rank, n)
+			}
+		}
+	}
+	s := apiServer{clients: 1, counts: []rankCounts{{4, 6, 1}, {4, 6, 0.5}}, inFlight: make([]int64, 2)}
+	if a, b := s.score(0, true), s.score(1, true); a != 22 || b != 10 {
+		t.Errorf("scores %g and %g, want 10 + 4*6*0.5 = 22 and 10", a, b)
+	}
+}
+
+// BenchmarkRanks is 100,000 requests on eight ranks in lockstep.
+func BenchmarkRanks(b *testing.B) {
+	for b.Loop() {
+		cfg, reqs := ranksLoad()
+		res, err := Stream(cfg, reqs, nil, func(int, *RequestResult) bool { return true })
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(res.Steps), "steps")
+	}
+}
+
+func ranksLoad() (Config, []Request) {
+	d := testkit.Small(20_000, func(e *deploy.Engine) { e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize = 256, 8192, 16 })
+	d.Model.NumExperts, d.Model.TopK = 8, 2
+	cfg := ranked(DefaultConfig(d, &Blackbox{Beta: []float64{8000, 10, 20}}), 8, "0.33.0")
+	cfg.TokenGaps = true
+	rng, at := rand.New(rand.NewPCG(1, 2)), 0.0
+	reqs := make([]Request, 100_000)
+	for i := range reqs {
+		at += rng.ExpFloat64() * 1e6 / 90
+		reqs[i] = Request{ArrivalUs: int64(at), PromptTokens: 50 + rng.Int64N(1000), OutputTokens: 20 + rng.Int64N(400)}
+	}
+	return cfg, reqs
+}
+
+// The largest imbalance and the pause of rebalancing count in the passes of all ranks.
+func TestExpertsPause(t *testing.T) {
+	cfg := DefaultConfig(testkit.Small(100), &Blackbox{Beta: []float64{1000, 0, 0}})
+	cfg = ranked(cfg, 2, "0.33.0")
+	cfg.Async = false
+	cfg.Deployment.Model.NumExperts, cfg.Deployment.Model.TopK = 8, 2
+	e := &cfg.Deployment.Engine
+	setExtra(e, "enable_eplb", true)
+	setExtra(e, "eplb_config", map[string]any{"step_interval": 4})
+	reqs := []Request{{PromptTokens: 16, OutputTokens: 8}}
+	end := func(pauseUs int64) int64 {
+		cfg.EPLBPauseUs = pauseUs
+		res, err := Run(cfg, reqs, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Requests[0].FinishedUs.Or(math.MinInt64)
+	}
+	if got := end(500) - end(0); got != 1000 {
+		t.Errorf("two rebalancings of 500 us in 8 passes took %d us, want 1000", got)
+	}
+}
