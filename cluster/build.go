@@ -71,7 +71,7 @@ type parts struct {
 	Controllers []*predict.Engine       // by instance, with the coefficients of the gate; for predictions
 	Plants      []*predict.Engine       // the same with those that drive the engines; for clairvoyant
 	Prior       func(p float64) float64 // quantile of observed / predicted; nil: 1
-	Trees       estimator               // latency-slo with a predictor file; nil without
+	Trees       estimator               // of a predictor file, for latency-slo and llmd; nil without
 	Observe     func(instance int) sim.Observer
 	Seed        int64
 }
@@ -96,6 +96,9 @@ func (s *Spec) byPriority(engines []sim.Config) bool {
 
 // NeedsController reports whether the policy predicts with coefficients.
 func (s *Spec) NeedsController() bool {
+	if s.Routing.Policy == LLMD && s.Routing.Predictor == "" {
+		return true
+	}
 	switch s.Admission.Policy {
 	case "predictive", "size-only":
 		return true
@@ -118,7 +121,7 @@ func (s *Spec) policy(p *parts, live *live) Policy {
 	case "probabilistic":
 		return &probabilistic{Queue: a.QueueThreshold, KV: a.KVThreshold, K: a.K, Power: a.Power, Seed: p.Seed}
 	case "latency-slo":
-		if p.Trees != nil {
+		if a.Predictor != "" {
 			return &latencySLO{Estimate: p.Trees}
 		}
 		return &latencySLO{Estimate: rollout}
@@ -173,6 +176,9 @@ func (r *Routing) scorers() ([]Scorer, error) {
 	case r.Policy == Weighted:
 		return ParseScorers(r.ScorersText())
 	case r.Scorers != "":
+		if r.Policy == LLMD {
+			return nil, specErrorf("routing.scorers: got %q with policy llmd, want a list of one plugin: [%s]", r.Scorers, latencyScorer)
+		}
 		return nil, trace.Errorf(codeBadSpec, "routing.scorers: got them with policy %q, want policy weighted", r.Policy).
 			WithHint("add --routing-policy weighted, or policy: weighted beside them")
 	}

@@ -72,7 +72,7 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	}
 	router := cfg.Router
 	if router == nil {
-		if router, err = newRouter(cfg.Routing.Policy, scorers, tie{seed: uint64(cfg.Seed)}, n); err != nil {
+		if router, err = newRouter(cfg, scorers, tie{seed: uint64(cfg.Seed)}, n); err != nil {
 			return nil, err
 		}
 	}

@@ -171,7 +171,7 @@ func TestRouters(t *testing.T) {
 		if c.change != nil {
 			c.change(v)
 		}
-		r, err := newRouter(c.policy, list, tie{choose: func(int) int { return 0 }}, 4)
+		r, err := newRouter(routed(c.policy), list, tie{choose: func(int) int { return 0 }}, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestRouters(t *testing.T) {
 			t.Errorf("%s %s: got %d, want %d", c.policy, c.scorers, got, c.want)
 		}
 	}
-	turns, _ := newRouter(RoundRobin, nil, tie{}, 3)
+	turns, _ := newRouter(routed(RoundRobin), nil, tie{}, 3)
 	for _, c := range []struct {
 		want int
 		sent bool // one that is not sent takes no turn
@@ -196,7 +196,7 @@ func TestRouters(t *testing.T) {
 		equal.Snapshots[i] = snapshot{}
 		equal.Ledger.Of[i].InFlight = 0
 	}
-	least, _ := newRouter(LeastLoaded, nil, tie{seed: 5}, 4)
+	least, _ := newRouter(routed(LeastLoaded), nil, tie{seed: 5}, 4)
 	count := make([]int, 4)
 	for k := range 4000 {
 		i := least.Route(&Request{Index: k}, equal)
@@ -216,7 +216,7 @@ func TestScorersRefused(t *testing.T) {
 			t.Errorf("%q: got no error", text)
 		}
 	}
-	if _, err := newRouter("what", nil, tie{}, 2); err == nil {
+	if _, err := newRouter(routed("what"), nil, tie{}, 2); err == nil {
 		t.Error("policy what: got no error")
 	}
 }
@@ -276,3 +276,6 @@ func TestLedgerAddsUp(t *testing.T) {
 		}
 	}
 }
+
+// routed is a cluster with a policy of routing.
+func routed(policy string) *Config { return &Config{Spec: Spec{Routing: Routing{Policy: policy}}} }

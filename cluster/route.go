@@ -25,16 +25,18 @@ const (
 const streamTies = 1
 
 // newRouter makes a router for some instances.
-func newRouter(policy string, list []Scorer, t tie, instances int) (router, error) {
-	switch policy {
+func newRouter(cfg *Config, list []Scorer, t tie, instances int) (router, error) {
+	switch cfg.Routing.Policy {
 	case RoundRobin:
 		return &roundRobin{n: instances}, nil
 	case LeastLoaded:
 		return &leastLoaded{tie: t}, nil
 	case Weighted:
 		return newWeighted(list, t, instances), nil
+	case LLMD:
+		return newLLMD(cfg), nil
 	}
-	return nil, trace.Errorf(codeBadSpec, "routing policy: got %q, want round-robin, least-loaded or weighted", policy)
+	return nil, trace.Errorf(codeBadSpec, "routing policy: got %q, want round-robin, least-loaded, weighted or llmd", cfg.Routing.Policy)
 }
 
 func newWeighted(list []Scorer, t tie, instances int) *weighted {

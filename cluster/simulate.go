@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"path/filepath"
 	"slices"
@@ -44,7 +45,7 @@ func (o *Options) Table() option.Table {
 		simulate.BaseName("cluster", &o.File, "`FILE`: several engines behind one gateway (docs/clusters.md)"),
 		option.Whole("num-instances", &o.Instances, "`N` engines behind one gateway; 0: the cluster file's, or one engine alone").
 			Recorded().Unless("0"),
-		option.String("routing-policy", &o.RoutingPolicy, "`ROUTER` of the cluster: round-robin, least-loaded or weighted").Recorded(),
+		option.String("routing-policy", &o.RoutingPolicy, "`ROUTER` of the cluster: round-robin, least-loaded, weighted or llmd").Recorded(),
 		option.String("routing-scorers", &o.Scorers, "`NAME:WEIGHT,...` of routing policy weighted").Recorded(),
 		option.String("admission-policy", &o.Admission, "`POLICY` of the cluster's gateway, with its defaults").Recorded(),
 		option.Maybe("snapshot-refresh-interval", &o.RefreshUs, "`US` between two scrapes of an instance; 0: live; -1: the cluster file's").
@@ -157,7 +158,7 @@ func (s *simulation) load() error {
 		}
 		s.gate, s.Inputs = set, append(s.Inputs, in)
 	}
-	if path := s.spec.Admission.Predictor; path != "" {
+	if path := cmp.Or(s.spec.Admission.Predictor, s.spec.Routing.Predictor); path != "" {
 		text, in, err := folder.ReadInput(pathBeside(s.o.File, path), s.o.Special)
 		if err != nil {
 			return err

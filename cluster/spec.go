@@ -159,6 +159,11 @@ type Routing struct {
 	IndexUpdate  string `yaml:"index_update"`   // on-route, on-first-token or kv-events
 	IndexBlocks  int64  `yaml:"index_blocks"`   // of each instance; 0: as many as its engine has
 	EventDelayUs int64  `yaml:"event_delay_us"` // of KV events
+
+	Filters   []plugin `yaml:"filters"`   // llmd, like what follows
+	Scorer    plugin   `yaml:"-"`         // of scorers as a list
+	Picker    plugin   `yaml:"picker"`    // weighted-random-picker, max-score-picker or random-picker
+	Predictor string   `yaml:"predictor"` // predictor.json; "": the rollout
 }
 
 // Retry is none, or what rejected clients do.
@@ -240,6 +245,12 @@ func (s *Spec) Check() error {
 		if t := s.Targets[name]; !(t.TTFTMs >= 0 && t.ITLMs >= 0 && t.E2EMs >= 0) {
 			return specErrorf("goodput_slo_targets.%s: got %g, %g and %g ms, want all >= 0", name, t.TTFTMs, t.ITLMs, t.E2EMs)
 		}
+	}
+	if a, r := s.Admission.Predictor, s.Routing.Predictor; a != "" && r != "" && a != r {
+		return specErrorf("predictor: got %s for admission and %s for routing, want one", a, r)
+	}
+	if err := s.Routing.checkPlugins(); err != nil {
+		return err
 	}
 	return s.Admission.check()
 }

@@ -1,0 +1,377 @@
+package cluster
+
+import (
+	"math"
+	"slices"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// LLMD is routing by llm-d's plugin chain with predicted latencies (llm-d/llm-d-router@ebab687, pkg/epp/framework/plugins/scheduling):
+// filters narrow the instances down one after the other, scorers add up, a picker chooses (spec#cluster-llmd).
+const LLMD = "llmd"
+
+// plugin is one of llm-d's, with the router's names of parameters. What is absent has the router's default.
+type plugin struct {
+	Type       string           `yaml:"type"`
+	Parameters pluginParameters `yaml:"parameters"`
+}
+
+type pluginParameters struct {
+	AffinityThreshold      float64 `yaml:"affinityThreshold"`      // share of prompt blocks matched
+	ExplorationProbability float64 `yaml:"explorationProbability"` // of keeping all
+	MaxTTFTPenaltyMs       float64 `yaml:"maxTTFTPenaltyMs"`       // ms; 0: sticky whatever it costs
+	TTFTSource             string  `yaml:"ttftSource"`             // prefillThroughput or latencyPredictor
+	PeakPrefillThroughput  float64 `yaml:"peakPrefillThroughput"`  // tokens/s
+
+	EpsilonExploreNeg float64 `yaml:"epsilonExploreNeg"` // probability of the negative tier
+
+	TTFTWeight            float64 `yaml:"ttftWeight"`
+	TPOTWeight            float64 `yaml:"tpotWeight"`
+	Strategy              string  `yaml:"headroomSelectionStrategy"` // least or most
+	CompositeKVWeight     float64 `yaml:"compositeKVWeight"`
+	CompositeQueueWeight  float64 `yaml:"compositeQueueWeight"`
+	CompositePrefixWeight float64 `yaml:"compositePrefixWeight"`
+}
+
+// Types of plugins.
+const (
+	affinityFilter = "prefix-cache-affinity-filter"
+	headroomTier   = "slo-headroom-tier-filter"
+	latencyScorer  = "latency-scorer"
+	weightedRandom = "weighted-random-picker"
+	maxScore       = "max-score-picker"
+	anyEndpoint    = "random-picker"
+)
+
+// defaultParameters are the router's.
+var defaultParameters = pluginParameters{AffinityThreshold: 0.80, MaxTTFTPenaltyMs: 18_000, TTFTSource: "prefillThroughput",
+	PeakPrefillThroughput: 15_928, EpsilonExploreNeg: 0.01, TTFTWeight: 0.8, TPOTWeight: 0.2, Strategy: "least", CompositeKVWeight: 1,
+	CompositeQueueWeight: 1, CompositePrefixWeight: 1}
+
+// pluginKeys are the parameters of each type.
+var pluginKeys = map[string][]string{
+	affinityFilter: {"affinityThreshold", "explorationProbability", "maxTTFTPenaltyMs", "ttftSource", "peakPrefillThroughput"},
+	headroomTier:   {"epsilonExploreNeg"},
+	latencyScorer: {"ttftWeight", "tpotWeight", "headroomSelectionStrategy", "compositeKVWeight", "compositeQueueWeight",
+		"compositePrefixWeight"},
+	weightedRandom: nil, maxScore: nil, anyEndpoint: nil,
+}
+
+// UnmarshalYAML takes a type, or a type with parameters.
+func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
+	*p = plugin{Parameters: defaultParameters}
+	if node.Kind == yaml.ScalarNode {
+		p.Type = node.Value
+		return nil
+	}
+	type plain plugin
+	if err := files.DecodeYAMLNode(node, (*plain)(p)); err != nil {
+		return err
+	}
+	for i := 0; i < len(node.Content); i += 2 {
+		if node.Content[i].Value != "parameters" {
+			continue
+		}
+		for k := 0; k < len(node.Content[i+1].Content); k += 2 {
+			if key := node.Content[i+1].Content[k].Value; !slices.Contains(pluginKeys[p.Type], key) {
+				return specErrorf("routing: %s: got parameter %q, want %s", p.Type, key, trace.OneOf(pluginKeys[p.Type]))
+			}
+		}
+	}
+	return nil
+}
+
+// chain is the plugins of a routing spec, the shipped ones where it names none.
+func (r *Routing) chain() (filters []plugin, scorer plugin, picker plugin) {
+	with := func(kind string) plugin { return plugin{kind, defaultParameters} }
+	if filters = r.Filters; filters == nil {
+		strict := with(affinityFilter)
+		strict.Parameters.AffinityThreshold, strict.Parameters.TTFTSource, strict.Parameters.MaxTTFTPenaltyMs = 0.99, "latencyPredictor", 5000
+		loose := strict
+		loose.Parameters.AffinityThreshold = 0.80
+		filters = []plugin{strict, with(headroomTier), loose}
+	}
+	if scorer = r.Scorer; scorer.Type == "" {
+		scorer = with(latencyScorer)
+	}
+	if picker = r.Picker; picker.Type == "" {
+		picker = with(weightedRandom)
+	}
+	return filters, scorer, picker
+}
+
+// UnmarshalYAML takes scorers as a text (policy weighted) or as a list of one plugin (policy llmd).
+func (r *Routing) UnmarshalYAML(node *yaml.Node) error {
+	rest := *node
+	rest.Content = nil
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if list := node.Content[i+1]; node.Content[i].Value == "scorers" && list.Kind == yaml.SequenceNode {
+			if len(list.Content) != 1 {
+				return specErrorf("routing.scorers: got %d plugins, want one: %s", len(list.Content), latencyScorer)
+			}
+			if err := r.Scorer.UnmarshalYAML(list.Content[0]); err != nil {
+				return err
+			}
+			continue
+		}
+		rest.Content = append(rest.Content, node.Content[i], node.Content[i+1])
+	}
+	type plain Routing
+	return files.DecodeYAMLNode(&rest, (*plain)(r))
+}
+
+// checkPlugins names the first plugin or parameter that the router would refuse.
+func (r *Routing) checkPlugins() error {
+	if r.Policy != LLMD {
+		if len(r.Filters) > 0 || r.Scorer.Type != "" || r.Picker.Type != "" || r.Predictor != "" {
+			return specErrorf("routing: got filters, a picker, a predictor or a list of scorers with policy %q, want policy llmd", r.Policy)
+		}
+		return nil
+	}
+	filters, scorer, picker := r.chain()
+	for _, f := range filters {
+		p := &f.Parameters
+		switch {
+		case f.Type != affinityFilter && f.Type != headroomTier:
+			return specErrorf("routing.filters: got %q, want %s or %s", f.Type, affinityFilter, headroomTier)
+		case !(p.AffinityThreshold <= 1), !(p.ExplorationProbability >= 0 && p.ExplorationProbability <= 1),
+			!(p.EpsilonExploreNeg >= 0 && p.EpsilonExploreNeg <= 1), !(p.MaxTTFTPenaltyMs >= 0):
+			return specErrorf("routing.filters: %s: got threshold %g, probabilities %g and %g, penalty %g ms, want at most 1, 0 to 1, >= 0", f.Type,
+				p.AffinityThreshold, p.ExplorationProbability, p.EpsilonExploreNeg, p.MaxTTFTPenaltyMs)
+		case p.TTFTSource != "prefillThroughput" && p.TTFTSource != "latencyPredictor":
+			return specErrorf("routing.filters: ttftSource: got %q, want prefillThroughput or latencyPredictor", p.TTFTSource)
+		case p.TTFTSource == "prefillThroughput" && p.MaxTTFTPenaltyMs > 0 && !(p.PeakPrefillThroughput > 0):
+			return specErrorf("routing.filters: peakPrefillThroughput: got %g, want above 0", p.PeakPrefillThroughput)
+		}
+	}
+	switch p := &scorer.Parameters; {
+	case scorer.Type != latencyScorer:
+		return specErrorf("routing.scorers: got %q, want %s", scorer.Type, latencyScorer)
+	case p.Strategy != "least" && p.Strategy != "most":
+		return specErrorf("routing.scorers: headroomSelectionStrategy: got %q, want least or most", p.Strategy)
+	case !slices.Contains([]string{weightedRandom, maxScore, anyEndpoint}, picker.Type):
+		return specErrorf("routing.picker: got %q, want %s, %s or %s", picker.Type, weightedRandom, maxScore, anyEndpoint)
+	}
+	return nil
+}
+
+// endpoint is an instance as the plugins see it.
+type endpoint struct {
+	instance   int
+	match      float64 // share of the prompt's blocks that the index expects there
+	inFlight   float64 // uncached prompt tokens of requests without a first token
+	predicted  bool
+	ttftMs     float64
+	ttft, tpot float64 // headrooms, ms: target less prediction
+	dispatched int64   // requests under way
+	kvUsage    float64 // 0..1
+	waiting    int64
+	score      float64
+}
+
+// llmd routes by the chain.
+type llmd struct {
+	filters        []plugin
+	scorer, picker plugin
+	estimate       estimator
+	seed           uint64
+}
+
+func newLLMD(cfg *Config) *llmd {
+	l := &llmd{seed: uint64(cfg.Seed)}
+	l.filters, l.scorer, l.picker = cfg.Routing.chain()
+	if l.estimate = cfg.Trees; cfg.Routing.Predictor == "" {
+		l.estimate = &Rollout{Engines: cfg.Controllers, ByPriority: cfg.byPriority(cfg.Engines)}
+	}
+	return l
+}
+
+// streamLLMD keys the draws of plugins.
+const streamLLMD = 5
+
+// Route asks for predictions, filters, scores and picks. An instance whose prediction fails counts as one without. There is no
+// streaming mode: the headroom of TPOT is 0, as in the router without it.
+func (l *llmd) Route(r *Request, v *View) int {
+	all := make([]endpoint, len(v.Snapshots))
+	for i := range all {
+		s, e := &v.Snapshots[i], &all[i]
+		*e = endpoint{instance: i, inFlight: float64(v.Ledger.Of[i].All.Tokens), dispatched: v.Ledger.Of[i].InFlight, kvUsage: s.KVUsage(),
+			waiting: s.QueueDepth}
+		if r.Blocks > 0 {
+			e.match = float64(v.Match[i]) / float64(r.Blocks)
+		}
+		if x, err := l.estimate.TTFT(r, v, i); err == nil && !math.IsNaN(x.Us) {
+			e.predicted, e.ttftMs, e.ttft = true, x.Us/1e3, (float64(r.SLOTTFTUs)-x.Us)/1e3
+		}
+	}
+	draws := uint64(0)
+	return l.run(all, func() float64 {
+		draws++
+		return float64(stat.Draw(l.seed, streamLLMD, uint64(r.Index), uint64(r.Try), draws))
+	})
+}
+
+func (l *llmd) Routed(*Request, int) {}
+
+// run is the chain on what is known of the instances.
+func (l *llmd) run(all []endpoint, draw func() float64) int {
+	for i := range l.filters {
+		if f := &l.filters[i]; f.Type == affinityFilter {
+			all = f.Parameters.affine(all, draw)
+		} else {
+			all = f.Parameters.tier(all, draw)
+		}
+	}
+	l.scorer.Parameters.scores(all)
+	best, top := 0, -1.0
+	scored := slices.ContainsFunc(all, func(e endpoint) bool { return e.score > 0 })
+	for i := range all {
+		key, s := draw(), all[i].score
+		switch {
+		case l.picker.Type == maxScore: // draws decide between equals
+			key += float64(2 * math.Round(100*s))
+		case l.picker.Type == weightedRandom && scored && s > 0:
+			key = stat.Exp(stat.Log(math.Max(key, 1e-10)) / s)
+		case l.picker.Type == weightedRandom && scored:
+			key = 0
+		}
+		if key > top {
+			best, top = i, key
+		}
+	}
+	return all[best].instance
+}
+
+// affine keeps the instances that hold the prompt, unless others are faster by more than the penalty.
+func (p *pluginParameters) affine(all []endpoint, draw func() float64) []endpoint {
+	if len(all) <= 1 || p.AffinityThreshold <= 0 || draw() < p.ExplorationProbability {
+		return all
+	}
+	var sticky, other []endpoint
+	first := [2]float64{math.Inf(1), math.Inf(1)} // least TTFT of either, ms
+	for _, e := range all {
+		ms, k := e.inFlight/p.PeakPrefillThroughput*1e3, 0
+		if p.TTFTSource == "latencyPredictor" {
+			if ms = math.MaxFloat64; e.predicted {
+				ms = e.ttftMs
+			}
+		}
+		if e.match >= p.AffinityThreshold {
+			sticky = append(sticky, e)
+		} else {
+			other, k = append(other, e), 1
+		}
+		first[k] = math.Min(first[k], ms)
+	}
+	if len(sticky) == 0 || p.MaxTTFTPenaltyMs > 0 && len(other) > 0 && first[0]-first[1] > p.MaxTTFTPenaltyMs {
+		return all
+	}
+	return sticky
+}
+
+// tier keeps the instances that meet both targets, now and then those that do not.
+func (p *pluginParameters) tier(all []endpoint, draw func() float64) []endpoint {
+	if len(all) <= 1 || !slices.ContainsFunc(all, func(e endpoint) bool { return e.predicted }) {
+		return all
+	}
+	var meets, misses []endpoint
+	for _, e := range all {
+		if e.predicted && e.ttft >= 0 && e.tpot >= 0 {
+			meets = append(meets, e)
+		} else {
+			misses = append(misses, e)
+		}
+	}
+	if len(meets) == 0 || len(misses) > 0 && draw() < p.EpsilonExploreNeg {
+		return misses
+	}
+	return meets
+}
+
+// scores writes the latency scorer's scores, in hundredths: of the best bucket, 0 elsewhere.
+func (p *pluginParameters) scores(all []endpoint) {
+	if !slices.ContainsFunc(all, func(e endpoint) bool { return e.predicted }) {
+		p.composite(all)
+		return
+	}
+	rank := func(e *endpoint) int { // least first
+		switch {
+		case !e.predicted || e.ttft >= 0 && e.tpot >= 0:
+			return 0
+		case e.dispatched == 0:
+			return 1
+		case e.ttft >= 0:
+			return 2
+		case e.tpot >= 0:
+			return 3
+		}
+		return 4
+	}
+	least := 4
+	for i := range all {
+		least = min(least, rank(&all[i]))
+	}
+	var bucket []*endpoint
+	var lo, hi [2]float64
+	for i := range all {
+		e := &all[i]
+		if e.score = 0; rank(e) != least {
+			continue
+		}
+		for k, h := range []float64{math.Abs(e.ttft), math.Abs(e.tpot)} {
+			if len(bucket) == 0 {
+				lo[k], hi[k] = h, h
+			}
+			lo[k], hi[k] = math.Min(lo[k], h), math.Max(hi[k], h)
+		}
+		bucket = append(bucket, e)
+	}
+	const none = 1e-9 // a range of nothing
+	weight := [2]float64{1, 0}
+	if sum := p.TTFTWeight + p.TPOTWeight; sum > 0 {
+		weight = [2]float64{p.TTFTWeight / sum, p.TPOTWeight / sum}
+	}
+	for k := range weight {
+		if hi[k]-lo[k] <= none && hi[1-k]-lo[1-k] > none {
+			weight[k], weight[1-k] = 0, 1
+		}
+	}
+	for _, e := range bucket {
+		combined := 0.0
+		for k, h := range []float64{math.Abs(e.ttft), math.Abs(e.tpot)} {
+			n := 0.5
+			if hi[k]-lo[k] > none {
+				n = (h - lo[k]) / (hi[k] - lo[k])
+			}
+			combined += float64(weight[k] * n)
+		}
+		if p.Strategy == "least" || least > 0 {
+			combined = 1 - combined
+		}
+		e.score = (math.Floor(combined*100) + 1) / 100
+	}
+}
+
+// composite scores by KV, queue and prefix where nothing is predicted.
+func (p *pluginParameters) composite(all []endpoint) {
+	longest, sum := int64(0), p.CompositeKVWeight+p.CompositeQueueWeight+p.CompositePrefixWeight
+	for _, e := range all {
+		longest = max(longest, e.waiting)
+	}
+	for i := range all {
+		e, queue := &all[i], 1.0
+		if longest > 0 {
+			queue = float64(longest-e.waiting) / float64(longest)
+		}
+		mean := 1 - e.kvUsage
+		if sum > 0 {
+			mean = (float64(p.CompositeKVWeight*mean) + float64(p.CompositeQueueWeight*queue) + float64(p.CompositePrefixWeight*e.match)) / sum
+		}
+		e.score = math.Round(100*mean) / 100
+	}
+}
