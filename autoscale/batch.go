@@ -14,8 +14,8 @@ import (
 // fitOptions say how parameters are estimated.
 type fitOptions struct {
 	Flavour Flavour
-	// Physical parameters, in the flavour's order: directions the windows do not show
-	// are held there, and the fit is pulled towards them. Nil: none are known.
+	// Physical parameters, in the flavour's order: the fit is pulled towards them, and combinations that
+	// the windows do not determine are held there. Nil: none are known.
 	Physical []float64
 	// Pull is the standard deviation of log(effective/physical) that the pull assumes.
 	Pull float64
@@ -43,7 +43,7 @@ func defaultFit(f Flavour) fitOptions {
 type fitted struct {
 	X         []float64   // parameters in the flavour's order, ms
 	Lo, Hi    []float64   // 95 % intervals; NaN where the value is held
-	Held      []bool      // the windows say nothing of it: it is the physical value
+	Held      []bool      // the windows do not determine it: it is the physical value
 	PriorPart []float64   // share of what is known of it that the physical value brought, 0..1
 	Cov       [][]float64 // covariance of X, to first order; nil where it is not known
 	Objective float64     // at X

@@ -80,8 +80,8 @@
 //
 // Physical parameters come from step traces alone and effective ones from latencies alone,
 // pulled towards the physical; the shift between the two is the queueing model's error and
-// is printed. A direction that the windows do not show is held at the physical value and
-// tagged; without physical values such a fit is refused, with the sweep that would cure it.
+// is printed. A combination of parameters that the windows do not determine is held at the
+// physical value and tagged; without physical values such a fit is refused, with the sweep that would cure it.
 // Every window is kept or dropped for a counted reason. The same input gives the same
 // bytes, for any number of workers.
 //

@@ -102,7 +102,7 @@ type queueParameter struct {
 	ModelError  *float64    `json:"model_error"`         // half width of the jackknife over that of the curvature; above 2 a finding
 	Floor       *float64    `json:"floor"`               // the hardware's limit; null where there is none
 	Utilisation *float64    `json:"implied_utilisation"` // floor / value; above 1 is faster than the hardware
-	// Identified is measured, held (at the physical value: the windows do not show it), bound
+	// Identified is measured, held (at the physical value: the windows do not determine it), bound
 	// (at 0 or its floor) or given.
 	Identified string   `json:"identified"`
 	PriorShare *float64 `json:"prior_share"` // of what is known of it that the physical value brought
@@ -149,7 +149,7 @@ type queueIdentify struct {
 	After     *float64         `json:"condition_after"`
 }
 
-// queueDirection is a combination of parameters that the windows do not show.
+// queueDirection is a combination of parameters that the windows do not determine.
 type queueDirection struct {
 	Names  []string  `json:"names"`
 	Weight []float64 `json:"weight"` // of the log parameters, unit length

@@ -126,7 +126,7 @@ func (p *Physical) document(f Flavour) []queueParameter {
 // How a parameter came to its value.
 const (
 	measured = "measured" // the data show it
-	held     = "held"     // at the physical value: the windows do not show it
+	held     = "held"     // at the physical value: the windows do not determine it
 	atBound  = "bound"    // at the hardware's limit
 )
 

@@ -38,7 +38,7 @@ func headOf(q *Queue) report.Head {
 func parameterSection(q *Queue) report.Section {
 	x := report.Section{ID: "parameters", Nav: "Parameters", Title: "Parameters, physical and effective",
 		Lead: "Physical: what the steps say. Effective: what the queueing model needs to give the windows' latencies. The shift between them " +
-			"is the model's error; held means that the windows do not show it."}
+			"is the model's error; held: the windows do not determine it."}
 	cols := report.ColumnsOf("Server", "From", "Parameter", "# Value", "95 %", "Unit", "Identified", "# Floor ? what the hardware allows",
 		"# Utilisation ? floor / value", "# Shift ? effective / physical",
 		"# Prior ? share of what is known that the physical value brought")

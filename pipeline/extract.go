@@ -88,7 +88,7 @@ type ExtractOptions struct {
 	extract.Options
 	Filter
 	Special bool                  // read pipes and devices given as inputs
-	Warn    func([]trace.Finding) // hears what stands in no document; nil: nobody
+	Warn    func([]trace.Finding) // gets the findings that no document holds; may be nil
 }
 
 // DefaultExtractOptions are those of the command line but for Out, which has none.

@@ -125,8 +125,7 @@ func ruledOut(tried []*candidate, constant float64) string {
 		}
 		parts = append(parts, part)
 	}
-	return "no single cause removes a quarter of the error and leaves less than a constant would; " +
-		"tried, and what it removes: " + strings.Join(parts, "; ")
+	return "no cause found; tried, with the share of the error it would remove: " + strings.Join(parts, "; ")
 }
 
 // driftCandidate is the curve of the machine's speed; nil for runs that were composed,

@@ -349,9 +349,8 @@ func (c *Reader) inFlight() {
 	if most < leastCap || !isFlat || float64(at) > closedSent*float64(all) {
 		return
 	}
-	c.finding(CodeCapped, "%d of %d requests were sent as the %d. in flight, and none as the next: a limit of the client; recorded "+
-		"sends are replayed and "+
-		"the verdict informs only", at, all, most)
+	c.finding(CodeCapped, "the client kept at most %d requests in flight, and sent %d of %d requests at that limit: the recorded send "+
+		"times are replayed, and the verdict is for information only", most, at, all)
 }
 
 // wallYear is a stamp that only the wall clock has: 2001.
