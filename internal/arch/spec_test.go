@@ -25,7 +25,7 @@ var (
 	clauseName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 	pageLink   = regexp.MustCompile(`\]\(#([^)]+)\)`)
 	citation   = regexp.MustCompile(`\bspec(?:\.md)?#([A-Za-z0-9_-]*)`)
-	mapRow     = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([a-z0-9, -]+) \\|$")
+	mapRow     = regexp.MustCompile(`(?m)^([a-z0-9_./-]+): ([a-z0-9, -]+)$`)
 	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
 
 	// numberedTest is a test named after a number of such a page.
@@ -38,8 +38,8 @@ var (
 )
 
 // TestClauses checks the book itself: names are unique and well formed, links
-// inside the page lead somewhere, and the map at its end has every clause once
-// and names files that exist.
+// inside the page lead somewhere, and clauses.txt has every clause once and names
+// files that exist.
 func TestClauses(t *testing.T) {
 	root := repo.Root(t)
 	text := readFile(t, filepath.Join(root, bookFile))
@@ -57,7 +57,7 @@ func TestClauses(t *testing.T) {
 		}
 	}
 	mapped := map[string]bool{}
-	for _, row := range mapRow.FindAllStringSubmatch(text, -1) {
+	for _, row := range mapRow.FindAllStringSubmatch(readFile(t, "clauses.txt"), -1) {
 		if _, err := os.Stat(filepath.Join(root, row[1])); err != nil {
 			t.Errorf("map: %v", err)
 		}
@@ -72,6 +72,35 @@ func TestClauses(t *testing.T) {
 		if !mapped[name] {
 			t.Errorf("map: clause %q has no row", name)
 		}
+	}
+}
+
+// TestLinks: a link of a page leads to a file, and to a heading or clause of it.
+func TestLinks(t *testing.T) {
+	root, seen := repo.Root(t), 0
+	link := regexp.MustCompile(`\]\(([a-zA-Z0-9_./-]*)(?:#([a-zA-Z0-9-]+))?\)`)
+	code := regexp.MustCompile("`[^`\n]*`")
+	for _, rel := range repoFiles(t, root) {
+		if path.Ext(rel) != ".md" {
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(readFile(t, filepath.Join(root, rel)), ""), -1) {
+			to := rel
+			if m[1] != "" {
+				to = path.Join(path.Dir(rel), m[1])
+			}
+			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
+				t.Errorf("%s: link to %s: %v", rel, m[1], err)
+			} else if seen++; m[2] != "" {
+				text := readFile(t, filepath.Join(root, to))
+				if !headings(text)[m[2]] && !strings.Contains(text, `<a id="`+m[2]+`">`) {
+					t.Errorf("%s: link to %s#%s: no such heading or clause", rel, m[1], m[2])
+				}
+			}
+		}
+	}
+	if seen < 100 {
+		t.Errorf("got %d links, want 100 and more", seen)
 	}
 }
 
