@@ -33,7 +33,7 @@ const minimalRunYAML = "{model: {config: config.json}, hardware: {name: H100}, "
 // "vllm.max_num_seqs=128"; with the required ones given, run.yaml itself may be
 // absent. Unknown keys, wrong types and impossible values are
 // trace.SyntaxErrors with file, line and column; all missing fields are listed
-// in one error.
+// in one error. Beside an error the result is nil or has a name alone.
 func LoadRun(dir string, set ...string) (*Deployment, error) {
 	return LoadRunFile(filepath.Join(dir, RunFile), set...)
 }
@@ -67,7 +67,7 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 		doc.check(d)
 	}
 	if err := doc.result(exists); err != nil {
-		return nil, err
+		return &Deployment{Name: d.Name}, err
 	}
 	if exists {
 		d.Read = append(d.Read, doc.file)

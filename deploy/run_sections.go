@@ -58,6 +58,13 @@ func (d *document) modelPart(s *section) modelSection {
 
 // model loads config.json into dep.
 func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection) {
+	for _, name := range []string{m.config, QuantConfigName(m.config)} {
+		if m.at.Line > 0 && leads(dir, name) { // none in what was typed
+			d.fail(m.at, missingConfig, "copy it into the folder, or give its path: --set model.config=PATH",
+				"model.config: got %q, which leads out of the run folder", name)
+			return
+		}
+	}
 	text, err := readBeside(fsys, dir, m.config)
 	if err != nil {
 		hint := "put the model's Hugging Face config.json there"

@@ -46,6 +46,30 @@ func runFS(text string) fstest.MapFS {
 	}
 }
 
+// TestModelConfigStaysInTheRunFolder: who wrote a run.yaml does not choose other files of the reader's disk;
+// who types a path does.
+func TestModelConfigStaysInTheRunFolder(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, "run")
+	repo.Write(t, llamaConfig, top, "config.json")
+	repo.Write(t, llamaConfig, dir, "..data", "config.json")
+	for from, to := range map[string]string{"out.json": "../config.json", "in.json": "..data/config.json"} {
+		if err := os.Symlink(filepath.FromSlash(to), filepath.Join(dir, from)); err != nil {
+			t.Skipf("no symbolic links here: %v", err)
+		}
+	}
+	for name, good := range map[string]bool{"../config.json": false, filepath.Join(top, "config.json"): false, "out.json": false,
+		"in.json": true, "..data/config.json": true, filepath.Join(dir, "in.json"): true} {
+		repo.Write(t, strings.Replace(goodRun, "config: config.json", "config: "+name, 1), dir, "run.yaml")
+		if _, err := LoadRun(dir); (err == nil) != good || err != nil && !strings.Contains(err.Error(), "leads out of the run folder") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if _, err := LoadRun(dir, "model.config="+name); err != nil {
+			t.Errorf("%s, typed: %v", name, err)
+		}
+	}
+}
+
 func TestRunYAMLFillsInVLLMsDefaults(t *testing.T) {
 	d, err := loadRunFS(runFS(goodRun), "run.yaml")
 	if err != nil {

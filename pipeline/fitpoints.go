@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
@@ -58,7 +60,7 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		r.Files = append(r.Files, result.ExtractFile{Input: in, Kind: "client_requests"})
 	}
 	t := Tables{Extract: ext, Dir: o.Out, Warnings: r.Warnings}
-	if err := t.writeLevels(points); err != nil {
+	if err := t.writeLevels(points, o.Force); err != nil {
 		return nil, err
 	}
 	command, err := o.Command()
@@ -82,9 +84,14 @@ func levelsRun(d *deploy.Deployment) result.ExtractRun {
 
 // writeLevels writes the levels as the table of the one run, and extract.json: what reads
 // extracted folders reads them.
-func (t *Tables) writeLevels(points []trace.LoadPoint) error {
-	r, dir := &t.Runs[0], t.runDir(t.Runs[0].ID)
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o777)); err != nil {
+func (t *Tables) writeLevels(points []trace.LoadPoint, force bool) error {
+	stage, remove, err := files.Temporary(t.Dir, ".stage-levels-")
+	if err != nil {
+		return err
+	}
+	defer remove()
+	r, dir := &t.Runs[0], table.RunDir(stage, t.Runs[0].ID)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
 	if err := table.Write(dir, table.Points, table.Parquet, points); err != nil {
@@ -99,6 +106,9 @@ func (t *Tables) writeLevels(points []trace.LoadPoint) error {
 	r.TableFiles, r.Tables = []result.Input{in}, map[string]int64{table.Points: n}
 	r.Records = result.Records{Read: n, Kept: n, Dropped: map[string]int64{}}
 	t.Totals.Records, t.Totals.Tables = r.Records, r.Tables
+	if err := (&extract.Entry{Results: t.Runs}).Adopt(stage, extract.Options{Out: t.Dir, Force: force}); err != nil {
+		return err
+	}
 	return folder.WriteDocument(filepath.Join(t.Dir, folder.ExtractFile), t.Extract)
 }
 

@@ -13,6 +13,8 @@ type Extract struct {
 	Header
 	Runs   []ExtractRun  `json:"runs"`
 	Totals ExtractTotals `json:"totals"`
+	// LeftOut are run folders that gave nothing, by id.
+	LeftOut []string `json:"left_out,omitempty"`
 	// Seconds and PeakRSSBytes exist on the terminal and with --json only, so
 	// that the file's bytes depend on the inputs alone.
 	Seconds *float64 `json:"seconds,omitempty"`

@@ -150,8 +150,8 @@ func cachedConfig(id, revision string) string {
 	return ""
 }
 
-// modelConfig gives the draft the model's config.json: as stated, one beside the
-// file to write, else one on this machine, which is copied there. It says what the
+// modelConfig gives the draft the model's config.json: as stated, one beside the file to
+// write, else one on this machine; from elsewhere it is copied there. It says what the
 // file says of the model, nil where it cannot be read.
 func (con *console) modelConfig(draft *deploy.Draft, out string) (*deploy.Model, error) {
 	const name = "config.json"
@@ -159,43 +159,44 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*deploy.Model,
 	id, _ := draft.Get("model.id").(string)
 	given, _ := draft.Get("model.config").(string)
 	path := filepath.Join(dir, name)
+	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
+	isThere := exists(path)
 	switch {
 	case filepath.IsAbs(given):
 		path = given
 	case given != "":
 		path = filepath.Join(dir, given)
+	case isThere:
+		draft.Set("model.config", name)
 	default:
-		if _, err := os.Stat(path); err == nil {
-			draft.Set("model.config", name)
-			break
-		}
 		revision, _ := draft.Get("vllm.revision").(string)
 		if path = cachedConfig(id, revision); path == "" {
 			return nil, nil
 		}
-		if out == "" {
-			con.sayf("%s is the model's config.json: copy it beside run.yaml, or use -o", path)
-			break
-		}
-		for _, from := range []string{path, deploy.QuantConfigName(path)} {
-			text, err := files.Read(from, 1<<24, false)
-			if err != nil && from != path { // most models have none
-				continue
-			}
-			if err == nil {
-				err = os.MkdirAll(dir, 0o777)
-			}
-			if err == nil {
-				err = files.Write(filepath.Join(dir, filepath.Base(from)), text)
-			}
-			if err != nil {
-				return nil, err
-			}
-			con.sayf("copied %s", from)
-		}
-		draft.SetNoted("model.config", name, "copied from this machine's cache")
 	}
-	return con.readModel(draft, path, id), nil
+	model := con.readModel(draft, path, id)
+	switch {
+	case isThere || filepath.IsLocal(given) || !exists(path):
+		return model, nil
+	case out == "":
+		con.sayf("%s is the model's config.json: copy it beside run.yaml, or use -o", path)
+		return model, nil
+	}
+	for from, to := range map[string]string{path: name, deploy.QuantConfigName(path): deploy.QuantConfigName(name)} {
+		text, err := files.Read(from, 1<<24, false)
+		if err != nil { // most models have no other one
+			continue
+		}
+		if err := files.Folder(dir); err != nil {
+			return nil, err
+		}
+		if err := files.Write(filepath.Join(dir, to), text); err != nil {
+			return nil, err
+		}
+		con.sayf("copied %s", from)
+	}
+	draft.SetNoted("model.config", name, "a copy")
+	return model, nil
 }
 
 // readModel reads what the config says. A file that cannot be read or is refused is

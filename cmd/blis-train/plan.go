@@ -180,7 +180,7 @@ func collectCommand() *cli.Command {
 			"receipt, damaged receipts, failures of tasks that were done in the end"},
 		&cli.BoolFlag{Name: "remove", Usage: "with --gc: remove what is listed; only when no task is under way, which has a half-written " +
 			"folder too"}},
-		flagsOf(append(o.Extract.Table().Only("workers"), o.Validate.Table().Only("figures", "baseline")...)), judgeFlags(), ciFlags())
+		flagsOf(append(o.Extract.Table().Only("workers", "exclude"), o.Validate.Table().Only("figures", "baseline")...)), judgeFlags(), ciFlags())
 }
 
 func runCollect(c *cli.Context, con *console) error {

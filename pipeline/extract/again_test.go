@@ -200,8 +200,23 @@ func TestSplitRunKeepsOthersID(t *testing.T) {
 	smallRun(t, parent, "a", append(lifeOfEngine(3, 1, 1e9, 2e7), lifeOfEngine(3, 11, 9e9, 2e7)...))
 	smallRun(t, parent, "a.1", goodLines(3))
 	_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, parent)
-	if trace.CodeOf(err) != codeDuplicateRunID || !strings.Contains(err.Error(), `"a.1"`) {
+	if err == nil || !strings.Contains(err.Error(), `run a: duplicate_run_id: run id "a.1" is used`) {
 		t.Errorf("got %v, want %s of a.1", err, codeDuplicateRunID)
+	}
+}
+
+// TestIDsThatCaseAloneTellsApart are one folder on many file systems.
+func TestIDsThatCaseAloneTellsApart(t *testing.T) {
+	parent := t.TempDir()
+	smallRun(t, parent, "H100-a", goodLines(3))
+	smallRun(t, parent, "b", goodLines(3))
+	smallRun(t, parent, "h100-A", goodLines(3))
+	_, err := Discover([]string{parent}, nil, nil)
+	if trace.CodeOf(err) != codeDuplicateRunID || !strings.Contains(err.Error(), "differ by case only") {
+		t.Errorf("got %v, want %s", err, codeDuplicateRunID)
+	}
+	if runs, err := Discover([]string{parent}, nil, []string{"h100-*"}); err != nil || len(runs) != 2 {
+		t.Errorf("got %d runs, %v, want the two others", len(runs), err)
 	}
 }
 

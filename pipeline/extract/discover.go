@@ -25,25 +25,31 @@ type RunDir struct {
 	Deployment *deploy.Deployment
 	Files      []string // explicit dumps instead of run.yaml's `files.traces`; nil: those
 	Stored     []Stored // inputs whose parts were read before, with folders as opened
+	Bad        error    // what is wrong with run.yaml; then Deployment has a name at most
 }
 
 // Discover finds the run folders that args name: a RUNDIR holds a run.yaml, a
 // PARENT is searched to any depth, a glob stands for what it matches, and a
 // file or "-" is a dump whose run.yaml is beside it or replaced by set
-// ("key.path=value", see deploy.LoadRun). The result is sorted by id. An empty
-// result and two equal ids are errors; only and exclude are globs over ids.
+// ("key.path=value", see deploy.LoadRun). The result is sorted by id, with runs that
+// are Bad, unless all are. An empty result and two equal ids are errors, also where
+// case alone tells them apart; only and exclude are globs over ids.
 func Discover(args, only, exclude []string, set ...string) ([]RunDir, error) {
 	dirs, err := findRuns(args)
 	if err != nil {
 		return nil, err
 	}
 	var out []RunDir
+	var bad []Failed
 	for _, d := range dirs {
-		dep, err := deploy.LoadRun(d.Dir, set...)
-		if err != nil {
-			return nil, err
+		name := d.Folder // of a run.yaml that says none
+		if d.Deployment, d.Bad = deploy.LoadRun(d.Dir, set...); d.Deployment != nil {
+			name = d.Deployment.Name
 		}
-		d.Deployment, d.ID = dep, runID(dep.Name, d.Dir)
+		if trace.CodeOf(d.Bad) == deploy.BadSetting {
+			return nil, d.Bad
+		}
+		d.ID = runID(name, d.Dir)
 		keep, err := selected(d.ID, only, exclude)
 		if err != nil {
 			return nil, err
@@ -51,24 +57,45 @@ func Discover(args, only, exclude []string, set ...string) ([]RunDir, error) {
 		if keep {
 			out = append(out, d)
 		}
+		if keep && d.Bad != nil {
+			bad = append(bad, Failed{d.ID, d.Bad})
+		}
 	}
 	if len(out) == 0 {
 		return nil, trace.Errorf(CodeNoRuns, "no run folder (one with a %s) in %s", deploy.RunFile, strings.Join(args, ", ")).
 			WithHint("blis-train init --from-cmdline 'vllm serve ...' -o RUNDIR/run.yaml")
 	}
+	if len(bad) == len(out) {
+		return nil, LeftOut(bad, len(out))
+	}
 	slices.SortStableFunc(out, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
-	for i := 1; i < len(out); i++ {
-		if out[i].ID == out[i-1].ID {
-			if out[i].Dir == out[i-1].Dir {
-				return nil, trace.Errorf(codeDuplicateRunID, "got the run folder %s and dumps in it (%s), want one or the other", out[i].Dir,
-					strings.Join(append(out[i-1].Files, out[i].Files...), ", "))
-			}
-			return nil, trace.Errorf(codeDuplicateRunID, "run id %q is used by %s and %s", out[i].ID, out[i-1].Dir, out[i].Dir).
-				WithHint("change `name` in one run.yaml, or use --exclude")
+	return out, uniqueIDs(out)
+}
+
+// uniqueIDs refuses two runs of one id, or of ids that differ by case only, which are one folder
+// on many file systems.
+func uniqueIDs(runs []RunDir) error {
+	first := map[string]*RunDir{}
+	for i := range runs {
+		r := &runs[i]
+		key := strings.ToLower(r.ID)
+		switch other := first[key]; {
+		case other == nil:
+			first[key] = r
+		case other.Dir == r.Dir:
+			return trace.Errorf(codeDuplicateRunID, "got the run folder %s and dumps in it (%s), want one or the other", r.Dir,
+				strings.Join(append(other.Files, r.Files...), ", "))
+		case other.ID == r.ID:
+			return trace.Errorf(codeDuplicateRunID, "run id %q is used by %s and %s", r.ID, other.Dir, r.Dir).WithHint(otherName)
+		default:
+			return trace.Errorf(codeDuplicateRunID, "run ids %q of %s and %q of %s differ by case only", other.ID, other.Dir, r.ID, r.Dir).
+				WithHint(otherName)
 		}
 	}
-	return out, nil
+	return nil
 }
+
+const otherName = "change `name` in one run.yaml, or use --exclude"
 
 // findRuns lists the run folders below args, each once.
 func findRuns(args []string) ([]RunDir, error) {

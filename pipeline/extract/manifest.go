@@ -237,6 +237,10 @@ func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
 		}
 	}
 	var warnings []trace.Finding
+	if len(doc.LeftOut) > 0 {
+		warnings = append(warnings, trace.Findingf(codeNoInput, "%d runs gave nothing and are left out: %s", len(doc.LeftOut),
+			strings.Join(doc.LeftOut, ", ")))
+	}
 	for i := range doc.Runs {
 		for _, t := range table.Tables {
 			w, err := checkTable(out, &doc.Runs[i], t.Name, owner)

@@ -38,8 +38,10 @@ func (p *Planned) Bytes() int64 {
 // Plan is the run folder as a plan keeps it, with inputs of more than every bytes cut where
 // they can be; 0 cuts none. Standard input cannot be read again and is refused.
 func (d *RunDir) Plan(every int64) (*Planned, error) {
-	p := &Planned{ID: d.ID, Folder: d.Folder, Deployment: deploymentHash(d.Deployment)}
-	var err error
+	p, err := &Planned{ID: d.ID, Folder: d.Folder, Deployment: deploymentHash(d.Deployment)}, d.Bad
+	if err != nil {
+		return nil, err
+	}
 	if p.Dir, err = filepath.Abs(d.Dir); err != nil {
 		return nil, err
 	}

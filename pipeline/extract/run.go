@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -43,8 +44,8 @@ func BoundMemory() (undo func()) {
 }
 
 // Run extracts the runs into o.Out and returns the document that stands in
-// extract.json. When the unreadable share of a run is above MaxBadFrac the
-// files are written all the same and the error says so.
+// extract.json. When the unreadable share of a run is above MaxBadFrac, or a run
+// among others gives nothing, the files are written all the same and the error says so.
 func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -59,11 +60,42 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 	}
 	defer rejects.abort()
 	old := loadCache(o.Out)
-	entries, err := extractAll(ctx, runs, &o, old, rejects)
+	entries, bad, err := extractAll(ctx, runs, &o, old, rejects)
 	if err != nil {
 		return nil, err
 	}
-	return assemble(entries, &o, old, rejects)
+	return assemble(entries, bad, &o, old, rejects)
+}
+
+// Failed is a run folder that gave nothing, and why.
+type Failed struct {
+	ID  string
+	Err error
+}
+
+// mostTold is how many failed runs are told of one by one.
+const mostTold = 20
+
+// LeftOut is the error of failed runs among so many; the hint says how to do without them.
+func LeftOut(bad []Failed, of int) error {
+	if len(bad) == 0 {
+		return nil
+	}
+	if of == 1 {
+		return bad[0].Err
+	}
+	hint, errs := "to go on without them:", []error{nil}
+	for _, b := range bad[:min(mostTold, len(bad))] {
+		if why := trace.HintOf(b.Err); why != "" {
+			b.Err = fmt.Errorf("%w (%s)", b.Err, why)
+		}
+		hint, errs = hint+" --exclude "+b.ID, append(errs, b.Err)
+	}
+	if len(bad) > mostTold {
+		hint += " and so on"
+	}
+	errs[0] = trace.Hinted(trace.Errorf(codeNoInput, "%d of %d runs give nothing", len(bad), of), hint)
+	return errors.Join(errs...)
 }
 
 // One extracts one run folder into o.Out/tables and writes no document: the work of Run on
@@ -85,8 +117,9 @@ func One(ctx context.Context, run *RunDir, o Options) (*Entry, error) {
 }
 
 // Assemble writes extract.json of run folders that One extracted: folders[i] holds the
-// tables of entries[i], sorted by id, which get names in o.Out. Its result is that of Run.
-func Assemble(entries []*Entry, folders []string, o Options) (*result.Extract, error) {
+// tables of entries[i], sorted by id, which get names in o.Out; bad are those that failed. Its
+// result is that of Run.
+func Assemble(entries []*Entry, folders []string, bad []Failed, o Options) (*result.Extract, error) {
 	if err := cleanStages(o.Out); err != nil {
 		return nil, err
 	}
@@ -97,7 +130,7 @@ func Assemble(entries []*Entry, folders []string, o Options) (*result.Extract, e
 	for i, e := range entries {
 		for k := range e.Results {
 			r := &e.Results[k]
-			if len(e.Results) > 1 && slices.ContainsFunc(entries, func(other *Entry) bool { return other.ID == r.ID }) {
+			if len(e.Results) > 1 && slices.ContainsFunc(entries, func(other *Entry) bool { return strings.EqualFold(other.ID, r.ID) }) {
 				return nil, sameRunID(r.ID, k, len(e.Results), e.Folder)
 			}
 		}
@@ -105,20 +138,27 @@ func Assemble(entries []*Entry, folders []string, o Options) (*result.Extract, e
 			return nil, err
 		}
 	}
-	return assemble(entries, &o, old, nil)
+	return assemble(entries, bad, &o, old, nil)
 }
 
 // assemble writes what the entries make together.
-func assemble(entries []*Entry, o *Options, old *cache, rejects *rejects) (*result.Extract, error) {
+func assemble(entries []*Entry, bad []Failed, o *Options, old *cache, rejects *rejects) (*result.Extract, error) {
+	leftOut := LeftOut(bad, len(bad)+len(entries))
+	if leftOut != nil && len(entries) == 0 {
+		return nil, leftOut
+	}
 	fresh := newCache(o)
 	for _, entry := range entries {
 		fresh.Runs = append(fresh.Runs, *entry)
 	}
 	doc, tooBad := DocumentOf(entries, *o)
+	for _, b := range bad {
+		doc.LeftOut = append(doc.LeftOut, b.ID)
+	}
 	if err := finish(o.Out, doc, fresh, old, rejects); err != nil {
 		return nil, err
 	}
-	return doc, tooBad
+	return doc, errors.Join(leftOut, tooBad)
 }
 
 // DocumentOf is what the entries make together. Its error, beside the document, names the runs
@@ -156,41 +196,47 @@ func badError(r *result.ExtractRun, frac, limit float64) error {
 
 func roundUp(f float64) float64 { return float64(int(f*100)+1) / 100 }
 
-// extractAll extracts the runs, or takes what the cache has of them. With
-// several workers the tables of one run are written while the next is read, so
+// extractAll extracts the runs, or takes what the cache has of them; bad are those whose inputs
+// are at fault. With several workers the tables of one run are written while the next is read, so
 // that no core waits at the end of a run; with --why-rejected not, because the
 // records rejected in both passes stand in one file in order.
-func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, rejects *rejects) ([]*Entry, error) {
+func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, rejects *rejects) (entries []*Entry, bad []Failed, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	entries := make([]*Entry, len(runs))
+	made, errs := make([]*Entry, len(runs)), make([]error, len(runs))
 	var ids []string
 	for i := range runs {
 		ids = append(ids, runs[i].ID)
 	}
-	written := make(chan error, 1) // the result of the run being written
+	written := make(chan error, 1) // what ends all, of the run being written
 	written <- nil
 	for i := range runs {
-		if entries[i] = old.lookup(&runs[i], o); entries[i] != nil {
+		if errs[i] = runs[i].Bad; errs[i] != nil {
+			continue
+		}
+		if made[i] = old.lookup(&runs[i], o); made[i] != nil {
 			continue
 		}
 		x := &extraction{run: &runs[i], o: o, rejects: rejects, ids: ids}
 		err := x.read(ctx)
 		if earlier := <-written; earlier != nil {
 			x.close()
-			return nil, earlier
-		}
-		if err != nil {
-			x.close()
-			return nil, x.failed(err)
+			return nil, nil, earlier
 		}
 		finish := func() {
-			var err error
-			if entries[i], err = x.finish(ctx); err != nil {
-				cancel()
-				err = x.failed(err)
+			if err == nil {
+				made[i], err = x.finish(ctx)
 			}
 			x.close()
+			if err != nil {
+				err = x.failed(err)
+			}
+			if err != nil && !x.endsAll(ctx, err) {
+				errs[i], err = err, nil
+			}
+			if err != nil {
+				cancel()
+			}
 			written <- err
 		}
 		if o.workers() > 1 && rejects == nil {
@@ -199,7 +245,23 @@ func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, reje
 			finish()
 		}
 	}
-	return entries, <-written
+	err = <-written
+	for i := range runs {
+		if errs[i] != nil {
+			bad = append(bad, Failed{runs[i].ID, errs[i]})
+		} else {
+			entries = append(entries, made[i])
+		}
+	}
+	return entries, bad, err
+}
+
+// endsAll reports that an error is no fault of the run's inputs: the call ended, or tables cannot be
+// written.
+func (x *extraction) endsAll(ctx context.Context, err error) bool {
+	at, moved := (*fs.PathError)(nil), (*os.LinkError)(nil)
+	return ctx.Err() != nil || trace.CodeOf(err) == CodeNotOurs || errors.As(err, &moved) ||
+		errors.As(err, &at) && strings.HasPrefix(at.Path, filepath.Join(x.o.Out, tablesDir))
 }
 
 // extraction is the work on one run folder: read, then finish, then close.
@@ -532,7 +594,7 @@ func (x *extraction) nameOf(i, n int) (string, error) {
 		return x.run.ID, nil
 	}
 	id := x.run.ID + "." + strconv.Itoa(i+1)
-	if slices.Contains(x.ids, id) {
+	if slices.ContainsFunc(x.ids, func(other string) bool { return strings.EqualFold(other, id) }) {
 		return "", sameRunID(id, i, n, x.run.Dir)
 	}
 	return id, nil
@@ -541,7 +603,7 @@ func (x *extraction) nameOf(i, n int) (string, error) {
 // sameRunID is the error of the i-th of n engine runs in dir whose id a run folder has.
 func sameRunID(id string, i, n int, dir string) error {
 	return trace.Errorf(codeDuplicateRunID, "run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, dir).
-		WithHint("change `name` in one run.yaml, or use --exclude")
+		WithHint(otherName)
 }
 
 // maxBatchRows bounds the memory of Batches: about 150 bytes a row.

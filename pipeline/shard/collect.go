@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
@@ -27,14 +28,17 @@ type Collected struct {
 
 // Collect reads the receipts of the plan in dir. While tasks of a pass are open it says
 // which; after the last pass it writes the documents of the run to dir/out. o has what
-// does not change a result: workers, figures, baseline, and who is told; the plan has the
-// rest. Two at a time are refused.
+// does not change a result: workers, figures, baseline, and who is told, and which runs to do
+// without (o.Extract.Filter); the plan has the rest. Two at a time are refused.
 func Collect(ctx context.Context, dir string, o pipeline.RunOptions) (*Collected, error) {
 	plan, err := ReadPlan(dir)
 	if err != nil {
 		return nil, err
 	}
 	if err := plan.options(dir, &o); err != nil {
+		return nil, err
+	}
+	if plan.Runs, err = plan.chosen(&o.Extract); err != nil {
 		return nil, err
 	}
 	if err := files.CheckTree(o.Extract.Out); err != nil {
@@ -60,6 +64,7 @@ type collection struct {
 	o       *pipeline.RunOptions
 	folders []string          // that tasks wrote the tables to, in order
 	from    map[string]string // that of each run's tables
+	bad     []extract.Failed  // run folders that give nothing
 }
 
 // openPass ends a collection: tasks of a pass are not done.
@@ -148,29 +153,43 @@ func (c *collection) foldersOf(pass string, tasks []Task) (map[string]string, er
 
 // parse has long inputs read, and offers the run folders when they are.
 func (c *collection) parse() error {
+	stored := make([][]extract.Stored, len(c.plan.Runs))
 	if !c.plan.isCut() {
-		return nil
+		_, err := c.plan.offerTables(c.job, stored)
+		return err
+	}
+	if _, err := c.plan.offerParse(c.job); err != nil {
+		return err
 	}
 	s, err := c.pass(passParse)
 	if err != nil {
 		return err
 	}
-	var folders []string
-	for _, r := range s.Receipts {
-		folders = append(folders, r.Folder)
-	}
-	if err := c.job.Verify(folders, extract.SumFile); err != nil {
-		return err
-	}
-	stored := make([][]extract.Stored, len(c.plan.Runs))
-	for i, run := range c.plan.Runs {
-		n := len(run.Pieces)
-		stored[i], err = extract.Gather(run.Pieces, folders[:n], c.job.Folder)
+	var runs []extract.Planned
+	stored, at := nil, 0
+	for _, run := range c.plan.Runs {
+		from := at
+		at += len(run.Pieces)
+		var folders []string
+		for _, r := range s.Receipts[from:at] {
+			if r != nil {
+				folders = append(folders, r.Folder)
+			}
+		}
+		if i := slices.IndexFunc(s.Bad[from:at], func(err error) bool { return err != nil }); i >= 0 {
+			c.bad = append(c.bad, extract.Failed{ID: run.ID, Err: s.Bad[from+i]})
+			continue
+		}
+		if err := c.job.Verify(folders, extract.SumFile); err != nil {
+			return err
+		}
+		parts, err := extract.Gather(run.Pieces, folders, c.job.Folder)
 		if err != nil {
 			return err
 		}
-		folders = folders[n:]
+		runs, stored = append(runs, run), append(stored, parts)
 	}
+	c.plan.Runs = runs
 	_, err = c.plan.offerTables(c.job, stored)
 	return err
 }
@@ -183,7 +202,11 @@ func (c *collection) tables() (*result.Extract, error) {
 		return nil, err
 	}
 	var paths []string
-	for _, r := range s.Receipts {
+	for i, r := range s.Receipts {
+		if r == nil {
+			c.bad = append(c.bad, extract.Failed{ID: s.Names[i], Err: s.Bad[i]})
+			continue
+		}
 		c.folders, paths = append(c.folders, r.Folder), append(paths, c.job.Folder(r.Folder))
 	}
 	entries, err := readEntries(c.job, c.folders)
@@ -195,7 +218,8 @@ func (c *collection) tables() (*result.Extract, error) {
 			c.from[e.Results[k].ID] = c.folders[i]
 		}
 	}
-	return extract.Assemble(entries, paths, c.o.Extract.Options)
+	slices.SortFunc(c.bad, func(a, b extract.Failed) int { return strings.Compare(a.ID, b.ID) })
+	return extract.Assemble(entries, paths, c.bad, c.o.Extract.Options)
 }
 
 // fit has the runs fitted and returns the folder of the documents.

@@ -91,12 +91,17 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 			return nil, err
 		}
 	}
+	var bad []extract.Failed
 	for i := range runs {
 		run, err := runs[i].Plan(partBytes)
 		if err != nil {
-			return nil, err
+			bad = append(bad, extract.Failed{ID: runs[i].ID, Err: err})
+			continue
 		}
 		p.Runs, p.Bytes = append(p.Runs, *run), p.Bytes+run.Bytes()
+	}
+	if len(bad) > 0 {
+		return nil, extract.LeftOut(bad, len(runs))
 	}
 	text, err := json.MarshalIndent(p, "", " ")
 	if err != nil {
@@ -125,6 +130,16 @@ func planOf(o *pipeline.RunOptions) *Plan {
 	return &Plan{ToolVersion: folder.ToolVersion, Build: buildName(), MaxBadFrac: o.Extract.MaxBadFrac, Config: o.Extract.Config,
 		GatesFrom: o.Validate.ThresholdsFrom, Extract: o.Extract.Options.Table().Command("extract"),
 		Fit: o.Fit.Learning().Command("fit"), Validate: o.Validate.Table().Command("validate")}
+}
+
+// chosen are the runs of the plan but for those that the filter leaves out.
+func (p *Plan) chosen(o *pipeline.ExtractOptions) (runs []extract.Planned, err error) {
+	ext := &result.Extract{}
+	for _, r := range p.Runs {
+		ext.Runs = append(ext.Runs, result.ExtractRun{ID: r.ID})
+	}
+	without, err := o.Rejected(ext, o.Warn)
+	return slices.DeleteFunc(slices.Clone(p.Runs), func(r extract.Planned) bool { return slices.Contains(without, r.ID) }), err
 }
 
 // isCut reports that the plan has a pass parse.

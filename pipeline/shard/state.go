@@ -25,16 +25,17 @@ type State struct {
 	Receipts []*Receipt // by task, in order; nil for an open one
 	Open     []string   // ids of tasks that are not done, in order
 	Failed   int        // failure receipts of open tasks
+	Bad      []error    // by task, in order; why one of a run folder, which is neither open nor done, failed for good
 	Findings []trace.Finding
 }
 
-// Done reports that every task of the pass has its receipt.
+// Done reports that every task of the pass has its receipt, or will never have one.
 func (s *State) Done() bool { return len(s.Open) == 0 }
 
 // State reads the receipts of a pass and checks that the files they name are there, as long as
 // they were; Verify reads them. The manifest is written when no receipt is missing. Errors: two
-// receipts that differ for one task; a task that failed more than MaxFailures times, or last for a
-// reason that is in what it reads.
+// receipts that differ for one task; one that failed more than MaxFailures times, or last for a
+// reason that is in what it reads, unless it reads one run folder: others go on.
 func (j Job) State(pass string) (*State, error) {
 	list, err := j.list(pass)
 	if err != nil {
@@ -44,17 +45,26 @@ func (j Job) State(pass string) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{Pass: pass, Receipts: make([]*Receipt, len(list))}
+	s := &State{Pass: pass, Receipts: make([]*Receipt, len(list)), Bad: make([]error, len(list))}
+	isWhole := true
 	for i, task := range list {
-		if s.Receipts[i], err = s.receiptOf(j, task.ID, found[task.ID]); err != nil {
+		var failed []string
+		if s.Receipts[i], failed, err = s.receiptOf(j, task.ID, found[task.ID]); err != nil {
 			return nil, err
 		}
 		s.Names = append(s.Names, task.Name)
-		if s.Receipts[i] == nil {
+		if s.Receipts[i] != nil {
+			continue
+		}
+		isWhole, s.Failed, s.Bad[i] = false, s.Failed+len(failed), j.failure(failed)
+		switch {
+		case s.Bad[i] == nil:
 			s.Open = append(s.Open, task.ID)
+		case pass != passParse && pass != passTables:
+			return nil, s.Bad[i]
 		}
 	}
-	if !s.Done() {
+	if !isWhole {
 		return s, nil
 	}
 	return s, j.write(manifestsDir, pass, s.Receipts)
@@ -76,10 +86,8 @@ func (j Job) receipts() (map[string][]string, error) {
 	return found, nil
 }
 
-// receiptOf is the receipt of a task; nil without a whole one.
-func (s *State) receiptOf(j Job, id string, names []string) (*Receipt, error) {
-	var good *Receipt
-	var failed []string
+// receiptOf is the receipt of a task, nil without a whole one, and the names of those of its failures.
+func (s *State) receiptOf(j Job, id string, names []string) (good *Receipt, failed []string, err error) {
 	for _, name := range names {
 		if strings.HasPrefix(name, id+"."+failedPrefix) {
 			failed = append(failed, name)
@@ -94,15 +102,11 @@ func (s *State) receiptOf(j Job, id string, names []string) (*Receipt, error) {
 			continue
 		}
 		if good != nil {
-			return nil, trace.Errorf(codeReceiptsDiffer, "task %s was done twice with different files: %s", id, different(j, good, r))
+			return nil, nil, trace.Errorf(codeReceiptsDiffer, "task %s was done twice with different files: %s", id, different(j, good, r))
 		}
 		good = r
 	}
-	if good != nil {
-		return good, nil
-	}
-	s.Failed += len(failed)
-	return nil, j.failure(failed)
+	return good, failed, nil
 }
 
 // receipt reads a receipt; its name says what its text must be.

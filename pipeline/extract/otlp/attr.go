@@ -139,13 +139,14 @@ var slotOf = func() map[string]slot {
 // attributes in a fixed order, so the slot after the last one is guessed first.
 type attrs struct {
 	set   uint64 // slots with a value of the wanted type
-	wrong uint64 // slots whose value had another type
+	wrong uint64 // slots whose value had another type, or that came twice
+	bad   string // what is wrong with the object around them
 	next  slot
 	num   [numSlots]int64 // integers, or the bits of a float
 	text  [numSlots][]byte
 }
 
-func (a *attrs) reset(guess slot) { a.set, a.wrong, a.next = 0, 0, guess }
+func (a *attrs) reset(guess slot) { a.set, a.wrong, a.bad, a.next = 0, 0, "", guess }
 
 // find returns the slot of key, or noSlot.
 func (a *attrs) find(key []byte) slot {
@@ -178,6 +179,7 @@ func (a *attrs) store(s slot, is attrType, num int64, text []byte) {
 		return
 	}
 	a.num[s], a.text[s] = num, text
+	a.wrong |= a.set & (1 << s)
 	a.set |= 1 << s
 }
 

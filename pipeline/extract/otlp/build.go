@@ -87,7 +87,7 @@ func (b *builder) addEvent(e eventName, wallNs int64) {
 
 // need drops the event unless every slot of want is there.
 func (b *builder) need(e eventName, want uint64) bool {
-	if b.ev.set&want == want && b.ev.wrong == 0 {
+	if b.ev.set&want == want && b.ev.wrong == 0 && b.ev.bad == "" {
 		return true
 	}
 	if why := b.ev.badType(); why != "" {
@@ -103,10 +103,16 @@ func (b *builder) need(e eventName, want uint64) bool {
 	return false
 }
 
-// badType names an attribute of another type, or without a value.
+// badType says what is wrong: a key that stands twice, an attribute of another type, or without a value.
 func (a *attrs) badType() string {
+	if a.bad != "" {
+		return a.bad
+	}
 	for s := range numSlots {
-		if a.wrong&(1<<s) != 0 {
+		switch {
+		case a.wrong&a.set&(1<<s) != 0:
+			return "got the attribute " + attrKeys[s].key + " twice"
+		case a.wrong&(1<<s) != 0:
 			return "attribute " + attrKeys[s].key + " has another type"
 		}
 	}

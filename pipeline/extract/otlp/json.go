@@ -2,7 +2,9 @@ package otlp
 
 import (
 	"encoding/hex"
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
@@ -30,10 +32,45 @@ func parseJSON(text []byte, b *builder, out *Message) *source.Error {
 	return r.Err
 }
 
+// keyBit numbers the keys that are read, in all their spellings.
+var keyBit = func() map[string]uint32 {
+	m := map[string]uint32{}
+	for i, names := range strings.Fields("resourceSpans,resource_spans resource scopeSpans,scope_spans,instrumentationLibrarySpans," +
+		"instrumentation_library_spans scope,instrumentationLibrary,instrumentation_library spans traceId,trace_id spanId,span_id " +
+		"parentSpanId,parent_span_id name startTimeUnixNano,start_time_unix_nano endTimeUnixNano,end_time_unix_nano " +
+		"droppedEventsCount,dropped_events_count attributes events timeUnixNano,time_unix_nano key value intValue,int_value " +
+		"doubleValue,double_value stringValue,string_value boolValue,bool_value arrayValue,array_value kvlistValue,kvlist_value " +
+		"bytesValue,bytes_value stringValueStrindex,string_value_strindex") {
+		for name := range strings.SplitSeq(names, ",") {
+			m[name] = 1 << i
+		}
+	}
+	return m
+}()
+
+// once notes a key of an object, and in bad that it stands twice: JSON leaves open which counts.
+func once(seen *uint32, k []byte, bad *string) {
+	bit := keyBit[string(k)]
+	if *seen&bit != 0 {
+		*bad = fmt.Sprintf("got the key %.40q twice in one object", k)
+	}
+	*seen |= bit
+}
+
+// whole fails where a key of what holds many spans stands twice.
+func (r *jsonReader) whole(seen *uint32, k []byte) {
+	bad := ""
+	if once(seen, k, &bad); bad != "" {
+		r.Fail("%s", bad)
+	}
+}
+
 func (r *jsonReader) document() {
 	at := r.I
 	var d documentKeys
+	var seen uint32
 	for k := range r.Members {
+		r.whole(&seen, k)
 		if d.spans(k) {
 			r.each(r.resourceSpans)
 			continue
@@ -91,7 +128,9 @@ func (r *jsonReader) each(f func()) {
 func (r *jsonReader) resourceSpans() {
 	from := len(r.out.Spans)
 	resource := noIdentity
+	var seen uint32
 	for k := range r.Members {
+		r.whole(&seen, k)
 		switch string(k) {
 		case "resource":
 			resource = r.resource()
@@ -109,7 +148,9 @@ func (r *jsonReader) resourceSpans() {
 // resource hashes what identifies the process that wrote the spans.
 func (r *jsonReader) resource() uint64 {
 	var id identity
+	var seen uint32
 	for k := range r.MembersOrNull {
+		r.whole(&seen, k)
 		if string(k) == "attributes" {
 			r.each(func() { r.identify(&id) })
 			continue
@@ -165,7 +206,9 @@ func (r *jsonReader) firstText() (out []byte, has bool) {
 func (r *jsonReader) scopeSpans() {
 	scope, spansAt := "", -1
 	known := false
+	var seen uint32
 	for k := range r.Members {
+		r.whole(&seen, k)
 		switch string(k) {
 		case "scope", "instrumentationLibrary", "instrumentation_library":
 			scope, known = r.scope(), true
@@ -191,7 +234,9 @@ func (r *jsonReader) scopeSpans() {
 
 func (r *jsonReader) scope() string {
 	name := ""
+	var seen uint32
 	for k := range r.MembersOrNull {
+		r.whole(&seen, k)
 		if string(k) == "name" && !r.Null() {
 			r.Space()
 			if v, ok := r.Str(); ok {
@@ -211,7 +256,9 @@ func (r *jsonReader) span(scope string) {
 	r.begin()
 	s := r.cur
 	name := ""
+	var seen uint32
 	for k := range r.Members {
+		once(&seen, k, &s.Bad)
 		if r.Peek() == 'n' {
 			r.Word("null")
 			continue
@@ -292,7 +339,9 @@ func (r *jsonReader) spanEvent() {
 	var wall int64
 	attrsAt, named := -1, false
 	r.ev.reset(noSlot)
+	var seen uint32
 	for k := range r.Members {
+		once(&seen, k, &r.ev.bad)
 		if r.Peek() == 'n' {
 			r.Word("null")
 			continue

@@ -23,7 +23,9 @@ func (r *jsonReader) pairs(a *attrs) {
 // pair reads one key-value pair in any legal form.
 func (r *jsonReader) pair(a *attrs) {
 	s, valueAt, keyed := noSlot, -1, false
+	var seen uint32
 	for k := range r.Members {
+		once(&seen, k, &a.bad)
 		switch string(k) {
 		case "key":
 			r.Space()
@@ -50,14 +52,16 @@ func (r *jsonReader) pair(a *attrs) {
 	}
 }
 
-// value reads an AnyValue into slot s; the last of several values counts.
+// value reads an AnyValue into slot s; the last of several kinds of value counts.
 func (r *jsonReader) value(a *attrs, s slot) {
 	is, num, text := wantNothing, int64(0), []byte(nil)
+	var seen uint32
 	for k := range r.MembersOrNull {
 		if r.Peek() == 'n' {
 			r.Word("null")
 			continue
 		}
+		once(&seen, k, &a.bad)
 		switch string(k) {
 		case "intValue", "int_value":
 			at := r.I

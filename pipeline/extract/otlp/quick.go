@@ -43,6 +43,7 @@ func (r *jsonReader) quickRun(a *attrs) bool {
 		if j < 0 {
 			break
 		}
+		a.wrong |= a.set & (1 << s)
 		a.set |= 1 << s
 		a.next = s + 1
 		end = j
