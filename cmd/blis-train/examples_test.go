@@ -448,6 +448,69 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// pageBlock is a fenced block of a page: its language, a file's name behind it, and its text.
+var pageBlock = regexp.MustCompile("(?ms)^```([a-z]*)(?: ([a-z.]+))?\n(.*?)^```$")
+
+// TestPages runs the commands of every ```sh block of docs, each page's in a folder of its own, with the files that stand
+// in ```yaml NAME blocks; a line ends with the status that stands behind it as "exit N", else 0. Commands of other blocks,
+// and those inside sentences, need the reader's own data: their names and flags are looked up. The tutorial has a test of
+// its own.
+func TestPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: the pages' commands were not run")
+	}
+	root := repo.Root(t)
+	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	must(t, err)
+	texts, given := map[string]string{}, map[string]string{}
+	for _, page := range pages {
+		texts[filepath.Base(page)] = string(repo.Read(t, page))
+		for _, block := range pageBlock.FindAllStringSubmatch(texts[filepath.Base(page)], -1) {
+			if block[2] != "" {
+				given[block[2]] = block[3]
+			}
+		}
+	}
+	app, ran, seen := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}), 0, 0
+	inline := regexp.MustCompile("`(blis-train [a-z][^`]*)`")
+	for name, text := range texts {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if err := os.Symlink(filepath.Join(root, "testdata"), "testdata"); err != nil {
+				t.Skipf("no symbolic links here: %v", err)
+			}
+			for file, text := range given {
+				repo.Write(t, text, file)
+			}
+			for _, block := range pageBlock.FindAllStringSubmatch(text, -1) {
+				for _, line := range strings.Split(strings.ReplaceAll(block[3], "\\\n", " "), "\n") {
+					line, comment, _ := strings.Cut(strings.TrimPrefix(line, "./"), " #")
+					if block[1] == "text" || !strings.HasPrefix(line, "blis-train ") {
+						continue
+					}
+					seen++
+					checkCall(t, app, name, shellWords(line))
+					if block[1] != "sh" || name == "tutorial.md" {
+						continue
+					}
+					ran++
+					want := regexp.MustCompile(`exit [0-9]+`).FindString(comment)
+					if said := walked(t, line); strings.Contains(said, "[exit") != (want != "") || !strings.Contains(said, want) {
+						t.Errorf("%s: %s", line, said)
+					}
+				}
+			}
+			for _, m := range inline.FindAllStringSubmatch(pageBlock.ReplaceAllString(text, ""), -1) {
+				seen++
+				checkCall(t, app, name, shellWords(m[1]))
+			}
+		})
+	}
+	if ran < 12 || seen < 60 {
+		t.Errorf("%d commands were run and %d looked up, want 12 and 60 or more", ran, seen)
+	}
+}
+
 // TestHowWrong: the figures of docs/how-wrong.md are those of the examples; -update
 // rewrites them.
 func TestHowWrong(t *testing.T) {
