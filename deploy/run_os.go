@@ -23,18 +23,23 @@ func readLimited(fsys fs.FS, name string) ([]byte, error) {
 
 // leads reports that a name in run.yaml leads out of its folder, by itself or through links.
 func leads(dir, name string) bool {
-	real := func(path string) string {
-		if to, err := filepath.EvalSymlinks(path); err == nil {
-			path = to
-		}
-		path, _ = filepath.Abs(path)
-		return path
-	}
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(dir, name)
 	}
-	rel, err := filepath.Rel(real(dir), real(name))
+	rel, err := filepath.Rel(unlinked(dir), unlinked(name))
 	return err != nil || !filepath.IsLocal(rel)
+}
+
+// unlinked is a path without links, as far as it exists.
+func unlinked(path string) string {
+	path, _ = filepath.Abs(path)
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		return to
+	}
+	if parent := filepath.Dir(path); parent != path {
+		return filepath.Join(unlinked(parent), filepath.Base(path))
+	}
+	return path
 }
 
 // readBeside reads a file named in run.yaml: relative to its folder, or, for

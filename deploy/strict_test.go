@@ -68,6 +68,14 @@ func TestModelConfigStaysInTheRunFolder(t *testing.T) {
 			t.Errorf("%s, typed: %v", name, err)
 		}
 	}
+	repo.Write(t, goodRun, dir, "run.yaml")
+	repo.Write(t, llamaConfig, dir, "config.json")
+	if err := os.Symlink(dir, filepath.Join(top, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadRun(filepath.Join(top, "link")); err != nil { // hf_quant_config.json is missing
+		t.Errorf("a run folder behind a link: %v", err)
+	}
 }
 
 func TestRunYAMLFillsInVLLMsDefaults(t *testing.T) {
