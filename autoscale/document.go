@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -56,7 +57,7 @@ type QueueServer struct {
 	Reason    string           `json:"reason"`            // why there are no effective parameters; empty when there are
 	Windows   queueAccount     `json:"windows"`           // read = kept + dropped
 	Scores    []queueScore     `json:"scores"`            // by estimator, on training and hold-out windows
-	Verdict   *QueueVerdict    `json:"verdict,omitempty"` // null without parameters
+	Verdict   *coeff.Judgement `json:"verdict,omitempty"` // null without parameters
 	Identify  *queueIdentify   `json:"identify"`          // what the windows can tell apart
 	Objective *queueObjective  `json:"objective"`         // of the batch fit, found twice
 	Tracks    []queueTrack     `json:"tracks"`            // queue fit --track

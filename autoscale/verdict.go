@@ -14,15 +14,9 @@ const (
 	maxHeldITLWape  = 0.10
 )
 
-// QueueVerdict is what the windows say of a server's parameters: pass, fail, or insufficient where nothing judges them.
-type QueueVerdict struct {
-	Verdict string       `json:"verdict"`
-	Gates   []coeff.Gate `json:"gates"`
-}
-
 // verdict judges the parameters by the windows they were not fitted to: the fitted ones by those of a fit to the
 // training windows, the physical ones, of a server without fitted ones, as they are. Null without parameters.
-func (f *Calibrated) verdict() *QueueVerdict {
+func (f *Calibrated) verdict() *coeff.Judgement {
 	q := &f.Doc
 	params, by := q.Effective, estEffective
 	if len(params) == 0 {
@@ -31,7 +25,7 @@ func (f *Calibrated) verdict() *QueueVerdict {
 	if len(params) == 0 {
 		return nil
 	}
-	v := &QueueVerdict{Verdict: coeff.VerdictPass}
+	v := &coeff.Judgement{Verdict: coeff.VerdictPass}
 	var ttft, itl *float64
 	for i := range q.Scores {
 		if s := &q.Scores[i]; s.Set == holdOut && s.Estimator == by && s.Unpredicted == 0 {
@@ -39,16 +33,16 @@ func (f *Calibrated) verdict() *QueueVerdict {
 		}
 	}
 	none := fmt.Sprintf("%d windows, none predicted of a hold-out; %d and more have one", len(f.Windows), leastHoldOut)
-	v.add("hold_out_ttft_wape", q.ID, ttft, maxHeldTTFTWape, none)
-	v.add("hold_out_itl_wape", q.ID, itl, maxHeldITLWape, none)
+	v.AtMost("hold_out_ttft_wape", q.ID, ttft, maxHeldTTFTWape, none)
+	v.AtMost("hold_out_itl_wape", q.ID, itl, maxHeldITLWape, none)
 	unknown := 0.0
 	for _, p := range params {
 		if p.Identified != measured && p.Identified != held {
 			unknown++
 		}
 	}
-	v.add("parameters_neither_measured_nor_held", q.ID, &unknown, 0, "")
-	v.add("hold_out_load_outside_fitted", q.ID, f.outside(), 0, none)
+	v.AtMost("parameters_neither_measured_nor_held", q.ID, &unknown, 0, "")
+	v.AtMost("hold_out_load_outside_fitted", q.ID, f.outside(), 0, none)
 	return v
 }
 
@@ -71,19 +65,6 @@ func (f *Calibrated) outside() *float64 {
 	return &by
 }
 
-// add is a gate of a value at most the limit; without a value there is not enough to judge.
-func (v *QueueVerdict) add(name, scope string, value *float64, limit float64, none string) {
-	g := coeff.Gate{Name: name, Scope: scope, Value: value, Op: "<=", Threshold: limit}
-	if value == nil {
-		g.Note, v.Verdict = none, coeff.WorseVerdict(v.Verdict, coeff.VerdictInsufficient)
-	} else if pass := *value <= limit; true {
-		if g.Pass = &pass; !pass {
-			v.Verdict = coeff.WorseVerdict(v.Verdict, coeff.VerdictFail)
-		}
-	}
-	v.Gates = append(v.Gates, g)
-}
-
 // VerdictOf is the worst verdict of the servers that an export takes (id; "": all), with what failed or is missing. Servers of
 // an older file without one were not validated.
 func (q *Queue) VerdictOf(id string) (verdict string, why []string) {
@@ -93,14 +74,7 @@ func (q *Queue) VerdictOf(id string) (verdict string, why []string) {
 			continue
 		}
 		verdict = coeff.WorseVerdict(verdict, s.Verdict.Verdict)
-		for _, g := range s.Verdict.Gates {
-			switch {
-			case g.Value == nil:
-				why = append(why, fmt.Sprintf("%s: %s: %s", s.ID, g.Name, g.Note))
-			case !*g.Pass:
-				why = append(why, fmt.Sprintf("%s: %s: got %.4g, want at most %g", s.ID, g.Name, *g.Value, g.Threshold))
-			}
-		}
+		why = append(why, s.Verdict.Failed()...)
 	}
 	return verdict, why
 }

@@ -1,6 +1,7 @@
 package coeff
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -226,6 +227,38 @@ type Gate struct {
 	Threshold float64  `json:"threshold" yaml:"threshold"`
 	Pass      *bool    `json:"pass" yaml:"pass"` // nil: insufficient data or not applicable, see note
 	Note      string   `json:"note,omitempty" yaml:"note,omitempty"`
+}
+
+// Judgement is a verdict with the gates behind it: pass, fail, or insufficient where nothing judges.
+type Judgement struct {
+	Verdict string `json:"verdict"`
+	Gates   []Gate `json:"gates"`
+}
+
+// AtMost is a gate of a value at most the limit; without a value there is not enough to judge, as none says.
+func (v *Judgement) AtMost(name, scope string, value *float64, limit float64, none string) {
+	g := Gate{Name: name, Scope: scope, Value: value, Op: "<=", Threshold: limit}
+	if value == nil {
+		g.Note, v.Verdict = none, WorseVerdict(v.Verdict, VerdictInsufficient)
+	} else if pass := *value <= limit; true {
+		if g.Pass = &pass; !pass {
+			v.Verdict = WorseVerdict(v.Verdict, VerdictFail)
+		}
+	}
+	v.Gates = append(v.Gates, g)
+}
+
+// Failed says what failed or could not be judged.
+func (v *Judgement) Failed() (why []string) {
+	for _, g := range v.Gates {
+		switch {
+		case g.Value == nil:
+			why = append(why, fmt.Sprintf("%s: %s: %s", g.Scope, g.Name, g.Note))
+		case !*g.Pass:
+			why = append(why, fmt.Sprintf("%s: %s: got %.4g, want at most %g", g.Scope, g.Name, *g.Value, g.Threshold))
+		}
+	}
+	return why
 }
 
 // Certificate is the solver's proof of optimality (spec#certificate).

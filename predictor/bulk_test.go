@@ -31,7 +31,7 @@ func TestBulkRoundTrip(t *testing.T) {
 	}
 	var all []entry
 	for _, tpot := range []bool{false, true} {
-		all = append(all, Sample(rows, tpot, 1)...)
+		all = append(all, Sample(rows, tpot, bucketRows, 1)...)
 	}
 	var b bytes.Buffer
 	if err := writeBulk(&b, all); err != nil {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/report"
@@ -59,12 +60,13 @@ type Scores struct {
 
 // options decided the numbers.
 type options struct {
-	Rows     Options `json:"rows"`
-	Weights  string  `json:"weights"` // natural | flat | sqrt
-	Seed     uint64  `json:"seed"`
-	Physics  string  `json:"physics"`  // where step times come from; empty: no physics
-	IsRefit  bool    `json:"is_refit"` // coefficients were refitted without the rows held out
-	Evaluate bool    `json:"evaluate"` // a finished predictor was judged, nothing was trained
+	Rows       Options `json:"rows"`
+	Weights    string  `json:"weights"` // natural | flat | sqrt
+	Seed       uint64  `json:"seed"`
+	Physics    string  `json:"physics"`     // where step times come from; empty: no physics
+	IsRefit    bool    `json:"is_refit"`    // coefficients were refitted without the rows held out
+	BucketRows string  `json:"bucket_rows"` // most rows of a bucket: a number, none, or auto
+	Evaluate   bool    `json:"evaluate"`    // a finished predictor was judged, nothing was trained
 }
 
 // HoldOut are the rows of a target that the models are judged on.
@@ -73,6 +75,8 @@ type HoldOut struct {
 	Target   string   `json:"target"`
 	Reason   string   `json:"reason"` // why there is none, empty when there is
 	Train    int      `json:"train"`
+	Grown    int      `json:"grown"`       // of those, rows that the forests are grown on
+	Bucket   int      `json:"bucket_rows"` // most of one bucket among them; 0: no limit
 	Test     int      `json:"test"`
 	Dropped  int      `json:"dropped"`   // of the training rows, alive when the test began
 	AboveMax *float64 `json:"above_max"` // share of test rows above the largest training target
@@ -107,12 +111,13 @@ type Document struct {
 	Runs    []runAccount `json:"runs"`
 	// Trained says which rows the forests were grown on and which set the
 	// conformal factors.
-	Trained string          `json:"trained"`
-	Bins    int             `json:"bins"`
-	Targets []forest.Target `json:"targets"`
-	HoldOut []HoldOut       `json:"hold_out"`
-	Scores  []modelScore    `json:"scores"` // of all rows held out
-	Digest  string          `json:"data_digest"`
+	Trained string           `json:"trained"`
+	Bins    int              `json:"bins"`
+	Targets []forest.Target  `json:"targets"`
+	HoldOut []HoldOut        `json:"hold_out"`
+	Scores  []modelScore     `json:"scores"` // of all rows held out
+	Digest  string           `json:"data_digest"`
+	Verdict *coeff.Judgement `json:"verdict,omitempty"` // of the forests that exports write, on the rows held out
 }
 
 // targetWords name the predicted latencies.
@@ -173,11 +178,23 @@ func rangeWords(b *[2]float64) report.Cell {
 	return report.Cell{Text: report.Pct(b[0]) + " to " + report.Pct(b[1]), Class: "nb"}
 }
 
+// trained says how many of the training rows the forests are grown on.
+func (h *HoldOut) trained() string {
+	if h.Grown == 0 {
+		return fmt.Sprintf("0 of %d rows", h.Train)
+	}
+	limit := "no limit"
+	if h.Bucket > 0 {
+		limit = fmt.Sprintf("at most %d a bucket", h.Bucket)
+	}
+	return fmt.Sprintf("%d of %d rows, %s", h.Grown, h.Train, limit)
+}
+
 func holdOutTable(s *Scores) *report.Table {
-	t := report.NewTable("hold-out", "Rows held out", "Scope", "Target", "# Training", "# Test", "# Alive at the border",
+	t := report.NewTable("hold-out", "Rows held out", "Scope", "Target", "Trained on", "# Test", "# Alive at the border",
 		"# Above training maximum", "Why none")
 	for _, h := range s.HoldOut {
-		t.Put(report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Count(h.Train), report.Count(h.Test),
+		t.Put(report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Plain(h.trained()), report.Count(h.Test),
 			report.Count(h.Dropped), report.Percent(h.AboveMax), report.Prose(h.Reason))
 	}
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, hold_out")

@@ -77,16 +77,33 @@ func forestOf(t *forest.Target, model string) (*forest.Forest, error) {
 	return nil, fmt.Errorf("--option model: got %q, want trees, trees-q50, trees-q90 or trees-q99", model)
 }
 
-// ExportBulk writes the stratified sample of the rows beside json as
-// batches for llm-d's training server, TTFT first.
-func ExportBulk(w io.Writer, dir string, p *Document) error {
+// ServerBucketRows is how many rows of a bucket llm-d's training server keeps (LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET).
+const ServerBucketRows = bucketRows
+
+// bulkValues are the server's own limits (latency-predictor 04e44cd), for the sidecar.
+func bulkValues(most int, dropped int) []export.SideValue {
+	value := func(key string, v float64, effect string) export.SideValue {
+		return export.SideValue{Key: key, Name: key, Value: &v, Unit: "rows", Identified: "by definition", Learned: true,
+			Origin: "llm-d-latency-predictor 04e44cd, training/training_server.py", Effect: effect}
+	}
+	own := value("bucket-rows", float64(most), fmt.Sprintf("most rows of a bucket in this file; %d more are not in it", dropped))
+	own.Origin = "--option bucket-rows"
+	return []export.SideValue{own, value("LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET", bucketRows, "the server forgets the oldest rows of a "+
+		"bucket beyond so many: raise it with bucket-rows"),
+		value("LATENCY_MIN_SAMPLES_FOR_RETRAIN", 1000, "rows before the server trains again"),
+		value("LATENCY_MIN_SAMPLES_FOR_RETRAIN_FRESH", 10, "rows before the first training of a server without models")}
+}
+
+// ExportBulk writes the stratified sample of the rows beside json, at most so many of a bucket, as batches for llm-d's training
+// server, TTFT first; with the values of the sidecar.
+func ExportBulk(w io.Writer, dir string, p *Document, most int) ([]export.SideValue, error) {
 	made := &RowsDocument{Runs: p.Runs}
 	list, err := readRuns(dir, made)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if got := rowsDigest(list); got != p.Digest {
-		return fmt.Errorf("%s: the rows are not those of the predictor: make both again with predictor fit", dir)
+		return nil, fmt.Errorf("%s: the rows are not those of the predictor: make both again with predictor fit", dir)
 	}
 	var rows []Row
 	for _, r := range list {
@@ -97,15 +114,25 @@ func ExportBulk(w io.Writer, dir string, p *Document) error {
 		for i := range rows {
 			rows[i].TTFTMs = rows[i].E2EMs.V
 		}
-		return writeBulk(w, Sample(rows, false, p.Options.Seed))
+		sample := Sample(rows, false, most, p.Options.Seed)
+		return bulkValues(most, len(rows)-len(sample)), writeBulk(w, sample)
 	}
-	return writeBulk(w, slices.Concat(Sample(rows, false, p.Options.Seed), Sample(rows, true, p.Options.Seed)))
+	sample, paced := slices.Concat(Sample(rows, false, most, p.Options.Seed), Sample(rows, true, most, p.Options.Seed)), 0
+	for i := range rows {
+		if rows[i].TPOTMs.OK {
+			paced++
+		}
+	}
+	return bulkValues(most, len(rows)+paced-len(sample)), writeBulk(w, sample)
 }
 
 // Sidecar is the provenance of a predictor's export; its region is the columns of the rows that
 // the forests were grown on, which no forest sees beyond.
 func Sidecar(p *Document, in result.Input, format, command string) *export.Sidecar {
 	side := export.NewSidecar(&p.Header, in, format, command, "llm-d's latency predictor")
+	if p.Verdict != nil {
+		side.Verdict = p.Verdict.Verdict
+	}
 	for i := range p.Targets {
 		t := &p.Targets[i]
 		var columns []string
@@ -145,9 +172,9 @@ type batch struct {
 const batchEntries = 1000
 
 // Sample is the stratified sample of rows for one target: at most
-// decision.BucketRows in each bucket, bucket by bucket.
-func Sample(rows []Row, tpot bool, seed uint64) []entry {
-	r := newReservoir[*Row](buckets, bucketRows, seed)
+// so many in each bucket, bucket by bucket.
+func Sample(rows []Row, tpot bool, most int, seed uint64) []entry {
+	r := newReservoir[*Row](buckets, most, seed)
 	for i := range rows {
 		row := &rows[i]
 		if tpot && !row.TPOTMs.OK {

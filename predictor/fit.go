@@ -179,7 +179,34 @@ func Fit(ctx context.Context, in, out string, ext *result.Extract, made *RowsDoc
 			p.Scores = append(p.Scores, s)
 		}
 	}
+	p.judge()
 	return scores, p, nil
+}
+
+// Limits of the gates that forests pass before a router gets them (spec#predictor-verdict).
+const (
+	mostOverConstant = 1.0 // error of trees over that of a constant
+	mostP90Short     = 0.1 // by what share the calibrated P90 covers too little
+)
+
+// judge is the verdict on every target: trees better than a constant, and a P90 that covers.
+func (p *Document) judge() {
+	p.Verdict = &coeff.Judgement{Verdict: coeff.VerdictPass}
+	for _, target := range targetsOf(p.Options.Rows.Target) {
+		var over, short *float64
+		for _, s := range p.Scores {
+			if s.Target == target && s.Model == nameTrees {
+				if s.MAPE != nil && s.MAPEConst != nil {
+					over = result.OrNull(*s.MAPE / *s.MAPEConst)
+				}
+				if s.Coverage != nil {
+					short = result.OrNull(level - *s.Coverage)
+				}
+			}
+		}
+		p.Verdict.AtMost("trees_mape_over_constant", target, over, mostOverConstant, "too few rows held out")
+		p.Verdict.AtMost("p90_coverage_short", target, short, mostP90Short, "too few rows to calibrate and to judge")
+	}
 }
 
 // withPhysics gives a training its columns and its physics.
@@ -193,7 +220,7 @@ func withPhysics(o *TrainOptions, in string, ext *result.Extract, list []*runRow
 }
 
 func optionsOf(made *RowsDocument, c *Coefficients, o TrainOptions) options {
-	opt := options{Rows: made.Options, Weights: o.Weights, Seed: o.Seed, IsRefit: o.isRefit}
+	opt := options{Rows: made.Options, Weights: o.Weights, Seed: o.Seed, BucketRows: o.BucketRows, IsRefit: o.isRefit}
 	if c != nil {
 		opt.Physics = c.Name
 	}
@@ -230,7 +257,7 @@ func FitCommand(made *RowsDocument, physics string, o TrainOptions) string {
 	if physics != "" {
 		words = append(words, "--fit "+physics)
 	}
-	words = append(words, fmt.Sprintf("--seed %d", o.Seed), "--weights "+o.Weights)
+	words = append(words, "--bucket-rows "+o.BucketRows, fmt.Sprintf("--seed %d", o.Seed), "--weights "+o.Weights)
 	return strings.Join(words, " ") + " # " + made.Command
 }
 

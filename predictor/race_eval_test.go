@@ -61,7 +61,7 @@ func race(t *testing.T, runs []*runRows, target, name string, o TrainOptions, ph
 			t.Fatal(err)
 		}
 		a.setPhysics(all, target)
-		rows, w := stratified(a.table, f.train, o.Weights, o.Seed)
+		rows, w := stratified(a.table, f.train, bucketRows, o.Weights, o.Seed)
 		most := 0.0
 		for _, i := range f.train {
 			most = math.Max(most, a.table.Y[i])
@@ -113,7 +113,7 @@ func (r *raced) coverage(t *testing.T, name string, o TrainOptions) (before, aft
 	t.Helper()
 	f, tab := &r.split.folds[0], r.rows.table
 	head, tail := splitTail(tab, f.train, trainShare)
-	rows, w := stratified(tab, head, o.Weights, o.Seed)
+	rows, w := stratified(tab, head, bucketRows, o.Weights, o.Seed)
 	opt := growOptions{Seed: o.Seed, Bins: o.bins}
 	if name == treesQ90 {
 		name, opt.Quantile = nameTrees, level
@@ -255,7 +255,7 @@ func under(t *testing.T, a *rowSet, h habits, target string, o TrainOptions) (ma
 		seen = &c
 	}
 	grow := func(train []int, q float64) model {
-		rows, w := stratified(seen, train, natural, o.Seed)
+		rows, w := stratified(seen, train, bucketRows, natural, o.Seed)
 		if h.isNewest {
 			rows, w = newestOf(seen, train), nil
 		}

@@ -130,7 +130,7 @@ const (
 	kvBuckets     = 20
 	prefixBuckets = 4
 	buckets       = queueBuckets * kvBuckets * prefixBuckets
-	bucketRows    = 500 // rows kept in one bucket
+	bucketRows    = 500 // rows kept in one bucket: LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET of the server
 )
 
 // Bucket is the place of a row in [0, Buckets).

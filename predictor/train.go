@@ -1,10 +1,12 @@
 package predictor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/internal/par"
@@ -82,6 +84,9 @@ type TrainOptions struct {
 	Weights string // natural, flat or sqrt
 	Seed    uint64
 	Workers int
+	// BucketRows is the most rows of a bucket that trees are grown on: a number, none, or auto: whichever of 500, 2000 and none
+	// does best on later training rows, for each target.
+	BucketRows string
 	// PhysicsReason says why there are no coefficients.
 	PhysicsReason string
 
@@ -94,7 +99,7 @@ type TrainOptions struct {
 
 // DefaultTrainOptions are everything but physics.
 func DefaultTrainOptions() TrainOptions {
-	return TrainOptions{Weights: natural, Seed: 1, bins: MaxBins, PhysicsReason: "no coefficients were given",
+	return TrainOptions{Weights: natural, Seed: 1, BucketRows: "auto", bins: MaxBins, PhysicsReason: "no coefficients were given",
 		features: featuresFull, targets: targetsOf(TargetToken)}
 }
 
@@ -102,6 +107,9 @@ func DefaultTrainOptions() TrainOptions {
 func (o *TrainOptions) Check() error {
 	if o.Weights != natural && o.Weights != flat && o.Weights != sqrt {
 		return fmt.Errorf("--weights: got %q, want %s, %s or %s", o.Weights, natural, flat, sqrt)
+	}
+	if n, err := strconv.Atoi(o.BucketRows); o.BucketRows != "auto" && o.BucketRows != "none" && (err != nil || n < 1) {
+		return fmt.Errorf("--bucket-rows: got %q, want a number from 1 up, none or auto", o.BucketRows)
 	}
 	return nil
 }
@@ -176,10 +184,10 @@ func (a *rowSet) byTime() (train, test []int, dropped int) {
 	return train, test, dropped
 }
 
-// stratified keeps at most decision.BucketRows rows of each bucket, in the order
+// stratified keeps at most so many rows of each bucket (0: all), in the order
 // they came, with their weights.
-func stratified(t *columns, train []int, weights string, seed uint64) (rows []int, w []float64) {
-	r := newReservoir[int](buckets, bucketRows, seed)
+func stratified(t *columns, train []int, most int, weights string, seed uint64) (rows []int, w []float64) {
+	r := newReservoir[int](buckets, cmp.Or(most, max(1, len(train))), seed)
 	for _, i := range train {
 		r.Add(t.Bucket[i], i)
 	}
@@ -199,6 +207,42 @@ func stratified(t *columns, train []int, weights string, seed uint64) (rows []in
 		w = append(w, weight[i])
 	}
 	return rows, w
+}
+
+// rowsPerBucket is the most rows of a bucket to grow trees on. auto grows trees of each limit on the rows before the last two
+// fifths and the last fifth of the training time, and takes the one with the least mean error on the fifths that follow.
+func (o *TrainOptions) rowsPerBucket(tab *columns, early []int) (int, error) {
+	if o.BucketRows != "auto" {
+		n, _ := strconv.Atoi(o.BucketRows) // none: 0
+		return n, nil
+	}
+	best, least := bucketRows, math.Inf(1)
+	before := -1
+	for _, most := range []int{bucketRows, 2000, 0} {
+		sum, n, grown := 0.0, 0.0, 0
+		for _, share := range []float64{0.6, 0.8} {
+			head, rest := splitTail(tab, early, share)
+			next, _ := splitTail(tab, rest, 0.2/(1-share))
+			rows, w := stratified(tab, head, most, o.Weights, o.Seed)
+			if grown += len(rows); len(head) < leastPart || len(next) < leastPart {
+				return best, nil
+			}
+			m, err := newTrees(tab, rows, w, growOptions{Seed: o.Seed, Bins: o.bins})
+			if err != nil {
+				return 0, err
+			}
+			for _, i := range next {
+				sum, n = sum+math.Abs(m.Predict(tab, i)/tab.Y[i]-1), n+1
+			}
+		}
+		if grown == before { // the limit binds nowhere
+			break
+		}
+		if before = grown; sum/n < least {
+			best, least = most, sum/n
+		}
+	}
+	return best, nil
 }
 
 // nearestOf is the median target of the ten nearest other test rows, columns
@@ -277,7 +321,11 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 		return nil, nil
 	}
 	tab := a.table
-	rows, w := stratified(tab, early, o.Weights, o.Seed)
+	most, err := o.rowsPerBucket(tab, early)
+	if err != nil {
+		return nil, err
+	}
+	rows, w := stratified(tab, early, most, o.Weights, o.Seed)
 	opt := growOptions{Seed: o.Seed, Bins: o.bins}
 	names := []string{nameTrees, nameGated}
 	j := &judged{models: map[string]model{}, upper: map[string]func(int) float64{}, reason: map[string]string{}, early: early}
@@ -305,7 +353,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 			continue
 		}
 		// P90 is judged on factors that the test rows did not set.
-		part, weights := stratified(tab, head, o.Weights, o.Seed)
+		part, weights := stratified(tab, head, most, o.Weights, o.Seed)
 		before, err := newModel(name, tab, part, weights, opt)
 		if err != nil {
 			return nil, err
@@ -329,6 +377,9 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 	}
 	a.judge(doc, target, j, test, o.Seed)
 	doc.HoldOut[0].Dropped = dropped
+	for i := range doc.HoldOut {
+		doc.HoldOut[i].Bucket, doc.HoldOut[i].Grown = most, len(a.inScope(doc.HoldOut[i].Scope, rows))
+	}
 	return out, ctx.Err()
 }
 

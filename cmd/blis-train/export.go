@@ -49,7 +49,8 @@ func fitFormats() []export.Writer {
 // predictorSettings are the options of the formats that are made of predictor.json.
 var predictorSettings = map[export.Format][]export.Setting{
 	predictor.FormatXGBoost: {{Key: "model", Usage: "FOREST, trees, or a quantile: trees-q50, trees-q90, trees-q99", Default: "trees"}},
-	predictor.FormatBulk:    nil,
+	predictor.FormatBulk: {{Key: "bucket-rows", Usage: "ROWS of a bucket at most; the server's own limit is the default",
+		Default: fmt.Sprint(predictor.ServerBucketRows), Number: true}},
 }
 
 // formatHelp lists the formats by the document that they are made of, with their options.
@@ -192,7 +193,12 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	if err != nil {
 		return err
 	}
-	out := &export.Output{}
+	if p.Verdict != nil { // an older file was not judged
+		if err := o.Judge("a router", coeff.ScopeAll, p.Verdict.Verdict, p.Verdict.Failed()); err != nil {
+			return err
+		}
+	}
+	out, side := &export.Output{}, predictor.Sidecar(p, in, format, o.Command)
 	switch format {
 	case predictor.FormatXGBoost:
 		docs, warnings, err := predictor.ExportXGBoost(p, o.Settings["model"])
@@ -205,12 +211,12 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 		}
 	case predictor.FormatBulk:
 		var b bytes.Buffer
-		if err := predictor.ExportBulk(&b, filepath.Dir(path), p); err != nil {
+		if side.Values, err = predictor.ExportBulk(&b, filepath.Dir(path), p, max(1, int(o.Settings.Float("bucket-rows")))); err != nil {
 			return err
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
 	}
-	out, err = predictor.Sidecar(p, in, format, o.Command).Beside(out.Warnings, out.Files...)
+	out, err = side.Beside(out.Warnings, out.Files...)
 	if err != nil {
 		return err
 	}

@@ -107,6 +107,8 @@ func predictorFitCommand() *cli.Command {
 	return newCommand(runPredictorFit, []cli.Flag{
 		&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; default OUT/fit.json, none for none"},
 		&cli.StringFlag{Name: "weights", Value: d.Weights, Usage: "`WEIGHTS` of the stratified sample: natural, flat or sqrt"},
+		&cli.StringFlag{Name: "bucket-rows", Value: d.BucketRows, Usage: "most `ROWS` of a bucket of the stratified sample: a number, none, or " +
+			"auto: 500, 2000 or none, whichever does best on later training rows"},
 		&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "`SEED` of samples, trees and draws"},
 		outFlag("`FOLDER` of the results (default: OUT itself)"),
 	}, rowFlags(), workFlags())
@@ -117,7 +119,7 @@ func runPredictorFit(c *cli.Context, con *console) error {
 		return usagef("predictor fit: got no argument, want an extracted folder, or run folders and -o")
 	}
 	o := predictor.DefaultTrainOptions()
-	o.Weights, o.Seed, o.Workers = c.String("weights"), c.Uint64("seed"), c.Int("workers")
+	o.Weights, o.BucketRows, o.Seed, o.Workers = c.String("weights"), c.String("bucket-rows"), c.Uint64("seed"), c.Int("workers")
 	if err := o.Check(); err != nil {
 		return usagef("%v", err)
 	}
