@@ -48,6 +48,9 @@ func (d *Deployment) GraphSizes() GraphSizes {
 		largest = mostGraphTokens100
 	}
 	most, budget := min(largest, 2*e.MaxNumSeqs*query), e.MaxNumBatchedTokens
+	if n, ok := number(e.Extra["max_cudagraph_capture_size"]); ok && n >= 1 {
+		most = int64(n)
+	}
 	if budget <= 0 {
 		budget = most
 	}

@@ -21,7 +21,9 @@ const (
 	HostSequence        // us per running sequence
 	SyncStep            // us per step of an engine that schedules synchronously, on top
 	SyncSequence        // us per sequence of such an engine, on top
-	EagerLayer          // us per layer of a step that no CUDA graph runs
+	ScalePrompt         // of all kernels of a step with prompts, on top: clocks under long load, which no repeated kernel shows
+	SmallKernel         // us per kernel that no table holds, on top of its bytes and launchUs
+	EagerLayer          // us in which the host launches a layer of a step that no CUDA graph runs, at least
 	NumStep
 )
 
@@ -42,8 +44,10 @@ var Parameters = [NumStep + 1]Parameter{
 	HostSequence: {"host_sequence_us", 0, 1, 0},
 	SyncStep:     {"sync_step_us", 900, 400, 0},
 	SyncSequence: {"sync_sequence_us", 10, 30, 0},
-	EagerLayer:   {"eager_layer_us", 30, 40, 0},
-	NumStep:      {"overhead_us", 10_000, 10_000, 0},
+	ScalePrompt:  {"prompt_scale", 0, 0.05, -0.5},
+	SmallKernel:  {"small_kernel_us", 0.5, 0.5, 0},
+	EagerLayer:   {"eager_layer_us", 450, 50, 0},
+	NumStep:      {"overhead_us", 8_000, 3_000, 0},
 }
 
 // Corrections are the values, each with its standard error, and how predictions with them did.
@@ -145,15 +149,42 @@ func Bound(d *deploy.Deployment, o Options) (*Step, error) {
 	return g.Bind(d, o)
 }
 
-// Features are what a step's time is linear in: us per unit of each correction.
-func (p *Pricer) Features(b *Batch, x *[NumStep]float64) {
+// Features are what a step's time is linear in at some corrections: us per unit of each.
+func (p *Pricer) Features(b *Batch, theta, x *[NumStep]float64) {
+	p.Columns(b, x)
+	Slower(theta, x)
+}
+
+// Columns are the features before it is known whether kernels or launches take longer.
+func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
 	parts := p.Parts(b)
 	*x = [NumStep]float64{ScaleGPU: parts.Total(), ScaleExpert: parts[Experts], ScaleReduce: parts[Collective], HostStep: 1,
-		HostRank: float64(p.TP - 1), HostSequence: b.Sequences}
+		HostRank: float64(p.TP - 1), HostSequence: b.Sequences, SmallKernel: p.small}
 	if p.sync {
 		x[SyncStep], x[SyncSequence] = 1, b.Sequences
 	}
+	if b.Prefills > 0 {
+		x[ScalePrompt] = parts.Total()
+	}
 	if !p.Captured(b) {
 		x[EagerLayer] = p.Layers
+	}
+}
+
+// kernelTimes are the columns that the GPU takes.
+var kernelTimes = []int{ScaleGPU, ScaleExpert, ScaleReduce, ScalePrompt, SmallKernel}
+
+// Slower leaves of a step outside a CUDA graph what takes longer: its kernels, or the host that launches them one by one.
+func Slower(theta, x *[NumStep]float64) {
+	us := 0.0
+	for _, k := range kernelTimes {
+		us += float64(theta[k] * x[k])
+	}
+	if us >= float64(theta[EagerLayer]*x[EagerLayer]) {
+		x[EagerLayer] = 0
+		return
+	}
+	for _, k := range kernelTimes {
+		x[k] = 0
 	}
 }

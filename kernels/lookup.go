@@ -362,6 +362,7 @@ type shape struct {
 	hidden, inter, topK, experts int64
 	tp, ep                       int64
 	load                         string // how tokens spread over experts
+	backend                      string // that the engine is told to use; "": as measured
 }
 
 // experts is the curve over tokens of one layer's fused experts: the exact shape, a missing moe_tp_size scaled from the nearest.
@@ -375,6 +376,11 @@ func (g *GPU) experts(s shape) (curve, found, error) {
 			is("num_experts", s.experts), is("moe_ep_size", s.ep), named("distribution", s.load)}, more...)
 	}
 	f := found{Table: t.Name, Version: t.Version}
+	if s.backend != "" {
+		if c, f, ok := t.likeExperts(s); ok {
+			return c, f, nil
+		}
+	}
 	for _, dtype := range s.dtypes {
 		series := t.pick(of(dtype, is("moe_tp_size", s.tp))...)
 		if len(series) > 0 {
@@ -395,6 +401,32 @@ func (g *GPU) experts(s shape) (curve, found, error) {
 		return c.envelope().scaled(float64(tp) / float64(s.tp)), f, nil
 	}
 	return curve{}, f, g.missing(t, of(s.dtypes[0], is("moe_tp_size", s.tp))...)
+}
+
+// likeExperts is the curve of a kernel that was measured on experts of another shape: of the nearest in size with weights of as many
+// bits, at equal tokens per expert, in proportion to the weights.
+func (t *Table) likeExperts(s shape) (c curve, f found, ok bool) {
+	source, dtype := t.Column("kernel_source"), t.Column("moe_dtype")
+	size := float64(s.experts * s.hidden * s.inter)
+	best := math.Inf(1)
+	for _, one := range t.pick(is("moe_ep_size", s.ep), is("moe_tp_size", s.tp), named("distribution", s.load)) {
+		at := func(column string) float64 { return float64(one.Key[t.Column(column)]) }
+		kernel, other := t.Columns[source].Words[one.Key[source]], at("num_experts")*at("hidden_size")*at("inter_size")
+		far := math.Abs(stat.Log(other / size))
+		if !strings.Contains(kernel, s.backend) || bytesOf(t.Columns[dtype].Words[one.Key[dtype]]) != bytesOf(s.dtypes[0]) || far >= best {
+			continue
+		}
+		best = far
+		c, _ = t.curveOf([]*Series{one})
+		tokens := at("topk") / at("num_experts") * float64(s.experts) / float64(s.topK)
+		c = curve{mapped(c.x, func(x float64) float64 { return x * tokens }), c.y}.envelope().scaled(size / other)
+		f = found{Table: t.Name, Version: t.Version, Kernel: kernel, Reached: Substituted, Note: fmt.Sprintf("scaled from %.0f experts of %.0f x %.0f",
+			at("num_experts"), at("hidden_size"), at("inter_size"))}
+		if size == other {
+			f.Reached, f.Note = Measured, ""
+		}
+	}
+	return c, f, !math.IsInf(best, 1)
 }
 
 // collective is the curve over bytes of a collective among GPUs.

@@ -73,7 +73,8 @@ type Step struct {
 	Unjudged  []string // why no measurement judges the deployment, whatever its family
 
 	graphs deploy.GraphSizes
-	sync   bool // the engine schedules synchronously
+	sync   bool    // the engine schedules synchronously
+	small  float64 // kernels in no table
 }
 
 type binder struct {
@@ -128,6 +129,12 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	b.norms(halves + 1)
 	b.allReduce("all_reduce", halves+1, float64(m.Hidden)*m.DTypeBytes, true)
 	b.head()
+	fused, _ := d.FusedAllReduce()
+	for _, op := range b.s.Operators {
+		if op.Reached == Analytic && !(op.Name == "norm" && fused != nil) {
+			b.s.small += op.Count
+		}
+	}
 	return b.s, b.failed
 }
 
@@ -515,6 +522,7 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 	if x.Latent > 0 {
 		s.hidden = x.Latent
 	}
+	s.backend, _ = b.d.Engine.Extra["moe_backend"].(string)
 	if b.d.Engine.ExpertParallel {
 		s.tp, s.ep = 1, b.tp
 	}

@@ -94,9 +94,9 @@ func (c *correction) published(version string, left []judged) *kernels.Correctio
 	return out
 }
 
-// listed reports whether a row counts in means: gpt-oss at 512 clients answers with the TPOT of 4 clients.
-func (j *judged) listed() bool {
-	return !(strings.Contains(j.group, "gpt-oss") && j.point != nil && j.point.Concurrency >= 512)
+// listed reports whether a row teaches and counts in means: gpt-oss at 512 clients answers with the TPOT of 4 clients.
+func (l *load) listed() bool {
+	return !(strings.Contains(l.group, "gpt-oss") && l.point != nil && l.point.Concurrency >= 512)
 }
 
 // Text are the corrections as a file.

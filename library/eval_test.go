@@ -111,7 +111,8 @@ func TestEvalReal(t *testing.T) {
 		for _, c := range []*correction{noCycles, all} {
 			theta, sum, bias := c.on(y.gpu), 0.0, 0.0
 			for i, us := range y.us {
-				e := dot(theta[:], y.x[i])/us - 1
+				predicted, _ := y.at(i, &theta)
+				e := predicted/us - 1
 				sum, bias = sum+math.Abs(e)/float64(len(y.us)), bias+e/float64(len(y.us))
 			}
 			text += fmt.Sprintf(" %.1f / %+.1f |", 100*sum, 100*bias)

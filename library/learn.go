@@ -142,22 +142,25 @@ func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []
 	for _, y := range ys {
 		theta := c.on(y.gpu)
 		for i, us := range y.us {
-			out = append(out, relative(dot(theta[:], y.x[i]), us, c.spread(y.gpu, y.x[i]), cycleSD, cycleCount/float64(len(y.us))))
+			predicted, x := y.at(i, &theta)
+			out = append(out, relative(predicted, us, c.spread(y.gpu, x[:]), cycleSD, cycleCount/float64(len(y.us))))
 		}
 	}
 	return out
 }
 
+// at is the predicted time of a cycle and what it is linear in.
+func (y *cycles) at(i int, theta *[kernels.NumStep]float64) (us float64, x [kernels.NumStep]float64) {
+	x = y.x[i]
+	kernels.Slower(theta, &x)
+	for k, v := range theta {
+		us += float64(v * x[k])
+	}
+	return us, x
+}
+
 // leastTTFT bounds how far a linear TTFT may fall.
 const leastTTFT = 20
-
-func dot(a, b []float64) float64 {
-	sum := 0.0
-	for i, v := range a {
-		sum += float64(v * b[i])
-	}
-	return sum
-}
 
 // correct fits the correction to simulated loads and cycles by Gauss-Newton on the logs.
 func correct(from *correction, ls []*load, of map[*load]means, ys []*cycles) *correction {

@@ -151,8 +151,7 @@ const servedCount = 5
 var pointEngine = deploy.Engine{MaxNumSeqs: 1024, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: deploy.DefaultBlockSize,
 	GPUMemoryUtilization: deploy.DefaultGPUMemoryUtilization, SchedulingPolicy: deploy.DefaultSchedulingPolicy}
 
-// load is the point as the public benchmarks of this kind do it: a closed loop, ten requests per client, fewer where they are many or
-// long. On B200 the public recipe of that benchmark sets an fp8 KV cache, and for Llama the fused all-reduce.
+// load is the point as the public benchmarks of this kind do it: a closed loop, ten requests per client.
 func (p *point) load(models string) (*load, error) {
 	h, ok := deploy.Datasheet(p.system)
 	if !ok {
@@ -164,12 +163,7 @@ func (p *point) load(models string) (*load, error) {
 	}
 	d := &deploy.Deployment{Name: p.id, Model: model, Hardware: h, TP: p.tp, PP: 1, DP: 1, Engine: pointEngine}
 	d.Engine.VLLMVersion, d.Engine.ExpertParallel = p.Version, p.ep > 1
-	if strings.HasPrefix(h.Name, "B200") {
-		decoder.KVBytes = 1
-		if strings.Contains(p.model, "Llama") && p.tp > 1 {
-			d.Engine.Extra = map[string]any{"compilation_config": `{"pass_config":{"enable_fi_allreduce_fusion":true}}`}
-		}
-	}
+	p.recipe(d, decoder)
 	p.Deployment = d
 	family := fmt.Sprintf("%s %s, %s", p.model[strings.Index(p.model, "/")+1:], p.weights, h.Name)
 	l := &load{name: p.id, group: family, family: family, dep: d, ttftMs: p.TTFTMs, tpotMs: p.TPOTMs, tpotWeight: 1, point: p}
@@ -180,18 +174,34 @@ func (p *point) load(models string) (*load, error) {
 	if p.measured != "" {
 		harness = learn.SpreadHarness
 	}
-	switch {
-	case p.Concurrency > 128:
-		harness.Rounds = 3
-	case p.Concurrency == 128 || p.OutputTokens > 4096:
-		harness.Rounds = 5
-	}
 	if l.reqs, err = p.Requests(harness); err != nil {
 		return nil, err
 	}
 	l.kvBlocks = kvBlocks(d, decoder)
 	l.step, err = kernels.Bound(d, kernels.Options{Decoder: decoder})
 	return l, err
+}
+
+// recipe are the flags of the public benchmark that most points are of (SemiAnalysisAI/InferenceX, benchmarks/single_node): Llama and
+// Kimi on B200 fuse the all-reduce; their caches and that of MiniMax after vLLM 0.17 are fp8; gpt-oss on H100 takes Marlin's experts
+// and captures graphs up to 2048 tokens.
+func (p *point) recipe(d *deploy.Deployment, m *deploy.Decoder) {
+	extra := map[string]any{}
+	switch b200 := strings.HasPrefix(d.Hardware.Name, "B200"); {
+	case strings.Contains(p.model, "gpt-oss"):
+		extra["moe_backend"], extra["max_cudagraph_capture_size"] = "marlin", 2048
+	case strings.Contains(p.model, "MiniMax"):
+		d.Engine.GPUMemoryUtilization = 0.95
+		if !strings.HasPrefix(p.Version, "0.17") {
+			m.KVBytes = 1
+		}
+	case b200:
+		m.KVBytes = 1
+		if p.tp > 1 {
+			extra["compilation_config"] = `{"pass_config":{"fuse_allreduce_rms":true}}`
+		}
+	}
+	d.Engine.Extra = extra
 }
 
 // published are the configurations of models that are served under another name, or with weights of another publisher.
@@ -233,7 +243,7 @@ const otherGB = 4
 // kvBlocks are the blocks of KV cache that fit: tokens of whole requests; windows hold no more than they see.
 func kvBlocks(d *deploy.Deployment, m *deploy.Decoder) int64 {
 	weights := m.WeightBytesPerGPU(deploy.Parallel{TP: d.TP, PP: 1, DP: 1})
-	free := float64(1e9*(float64(d.Hardware.MemoryGB*d.Engine.GPUMemoryUtilization)-otherGB)) - weights
+	free := float64((1<<30)*(float64(0.99*d.Hardware.MemoryGB*d.Engine.GPUMemoryUtilization)-otherGB)) - weights
 	return int64(free / m.Cache(m.KVBytes, d.TP).BytesPerToken / float64(d.Engine.BlockSize))
 }
 
@@ -258,7 +268,9 @@ func loadsOf(paths []string, models string) ([]*load, []result.Input, error) {
 		}
 	}
 	for _, l := range out {
-		l.ttftWeight = min(1, ttftCount/float64(size[l.family]))
+		if l.ttftWeight = min(1, ttftCount/float64(size[l.family])); !l.listed() {
+			l.tpotWeight, l.ttftWeight = 0, 0
+		}
 	}
 	return out, ins, nil
 }
@@ -293,7 +305,7 @@ func servedOf(name string, run *trace.Run, d *deploy.Deployment, sharedTokens in
 type cycles struct {
 	name, gpu string
 	us        []float64
-	x         [][]float64
+	x         [][kernels.NumStep]float64 // columns of kernels.Pricer
 }
 
 // readRuns extracts run folders: runs of recorded steps become cycles, runs of stock spans loads.
@@ -387,7 +399,7 @@ func cyclesOf(name string, run *trace.Run, d *deploy.Deployment) (*cycles, error
 	price := bound.NewPricer()
 	vec := rows.Vectorizer{P: kernels.NumStep, Step: func(in *features.StepInput, _ []trace.Member, x []float64) (features.Hits, error) {
 		var to [kernels.NumStep]float64
-		price.Features(&kernels.Batch{Tokens: in.ScheduledTokens, Sequences: in.NumSampledSeqs, Decodes: in.NumDecodeReqs,
+		price.Columns(&kernels.Batch{Tokens: in.ScheduledTokens, Sequences: in.NumSampledSeqs, Decodes: in.NumDecodeReqs,
 			DecodeContext: in.DecodeContextTokens - in.NumDecodeReqs, Prefills: in.NumPrefillReqs, PrefillTokens: in.PrefillTokens,
 			PrefillPairs: in.PrefillCausalWork}, &to)
 		copy(x, to[:])
@@ -400,7 +412,7 @@ func cyclesOf(name string, run *trace.Run, d *deploy.Deployment) (*cycles, error
 	rows.Clean([]*rows.Table{tab}, rows.Relative)
 	y := &cycles{name: name, gpu: d.Hardware.Name}
 	for i := range tab.Kept {
-		y.us, y.x = append(y.us, tab.Y[i]), append(y.x, slices.Clone(tab.Row(i)))
+		y.us, y.x = append(y.us, tab.Y[i]), append(y.x, [kernels.NumStep]float64(tab.Row(i)))
 	}
 	return y, nil
 }

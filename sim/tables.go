@@ -20,7 +20,7 @@ func (t *tables) StepUs(b *Batch) (float64, error) {
 	in := kernels.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs), Decodes: float64(b.DecodeReqs),
 		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs), PrefillTokens: float64(b.PrefillTokens),
 		PrefillPairs: float64(b.CausalWork)}
-	t.price.Features(&in, &t.x)
+	t.price.Features(&in, &t.theta, &t.x)
 	sum := 0.0
 	for i, x := range t.x {
 		sum += float64(t.theta[i] * x)

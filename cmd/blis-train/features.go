@@ -317,9 +317,9 @@ func describeKernels(step *kernels.Step, dep *deploy.Deployment, batch []trace.C
 			doc.KernelsMs += us / 1e3
 		}
 	}
-	var x [kernels.NumStep]float64
-	step.NewPricer().Features(&b, &x)
-	for k, v := range learned.On(dep.Hardware.Name) {
+	x, theta := [kernels.NumStep]float64{}, learned.On(dep.Hardware.Name)
+	step.NewPricer().Features(&b, &theta, &x)
+	for k, v := range theta {
 		doc.StepMs += float64(v*x[k]) / 1e3
 	}
 	return doc

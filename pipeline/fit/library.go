@@ -80,7 +80,7 @@ func libraryRows(d *deploy.Deployment, step *kernels.Step) (*ridge.Data, error) 
 			return nil, err
 		}
 		batch := kernels.BatchOf(buf)
-		price.Features(&batch, &y)
+		price.Features(&batch, &theta, &y)
 		data.X, data.Y = append(data.X, x...), append(data.Y, ridge.Dot(theta[:], y[:]))
 		data.Config, data.Regime = append(data.Config, 0), append(data.Regime, regime)
 	}
