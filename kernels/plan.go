@@ -262,8 +262,9 @@ func (b *binder) linears(ls []deploy.Linear, kvHeads int64, times float64) {
 		}
 		groups = append(groups, g)
 	}
+	fused, _ := b.d.FusedAllReduce()
 	for _, g := range groups {
-		if dtypesOf(&g.quant)[0] == nvfp4 { // rows of the other dtypes hold it
+		if dtypesOf(&g.quant)[0] == nvfp4 && (g.out || fused == nil) { // rows of the other dtypes hold it; so does a fused all-reduce
 			b.moved("quantize", g.times, float64(g.columns)*(b.m.DTypeBytes+bytesOf(nvfp4)))
 		}
 		b.linear(strings.Join(g.names, "+"), &g.quant, int64(g.rows), g.columns, g.times)
