@@ -45,7 +45,7 @@ var Parameters = [NumStep + 1]Parameter{
 	SyncStep:     {"sync_step_us", 900, 400, 0},
 	SyncSequence: {"sync_sequence_us", 10, 30, 0},
 	ScalePrompt:  {"prompt_scale", 0, 0.05, -0.5},
-	SmallKernel:  {"small_kernel_us", 0.5, 0.5, 0},
+	SmallKernel:  {"small_kernel_us", 0.5, 0.25, 0},
 	EagerLayer:   {"eager_layer_us", 450, 50, 0},
 	NumStep:      {"overhead_us", 8_000, 3_000, 0},
 }

@@ -420,8 +420,8 @@ func (t *Table) likeExperts(s shape) (c curve, f found, ok bool) {
 		c, _ = t.curveOf([]*Series{one})
 		tokens := at("topk") / at("num_experts") * float64(s.experts) / float64(s.topK)
 		c = curve{mapped(c.x, func(x float64) float64 { return x * tokens }), c.y}.envelope().scaled(size / other)
-		f = found{Table: t.Name, Version: t.Version, Kernel: kernel, Reached: Substituted, Note: fmt.Sprintf("scaled from %.0f experts of %.0f x %.0f",
-			at("num_experts"), at("hidden_size"), at("inter_size"))}
+		f = found{Table: t.Name, Version: t.Version, Kernel: kernel, Reached: Substituted,
+			Note: fmt.Sprintf("scaled from %.0f experts of %.0f x %.0f", at("num_experts"), at("hidden_size"), at("inter_size"))}
 		if size == other {
 			f.Reached, f.Note = Measured, ""
 		}

@@ -15,7 +15,10 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-var updateAccuracy = flag.Bool("update-accuracy", false, "rewrite docs/accuracy.md")
+var (
+	updateAccuracy = flag.Bool("update-accuracy", false, "rewrite docs/accuracy.md")
+	rowsTo         = flag.String("rows", "", "write every row's errors to this CSV")
+)
 
 // measuredData is everything that real servers said.
 func measuredData(t *testing.T) *Measured {
@@ -31,24 +34,30 @@ func measuredData(t *testing.T) *Measured {
 	return m
 }
 
-// errorText is TPOT MAPE / bias and TTFT median / bias of judged loads, in percent.
-func errorText(js []judged) string {
-	var tpot, bias, ttft []float64
-	for _, j := range js {
-		tpot, bias, ttft = append(tpot, math.Abs(j.tpotErr)), append(bias, j.tpotErr), append(ttft, math.Abs(j.ttftErr))
-	}
-	return fmt.Sprintf("%.1f / %+.1f | %.0f", 100*stat.Mean(tpot), 100*stat.Mean(bias), 100*stat.Median(ttft))
+// scores are the errors of some judged loads, in percent.
+type scores struct {
+	n                int
+	tpot, bias, ttft float64 // mean absolute, mean, median absolute
 }
 
-// others are AIConfigurator's predictions of the points it answers.
-func others(js []judged) []judged {
-	var out []judged
+func scoresOf(js []judged) scores {
+	var tpot, bias, ttft []float64
 	for _, j := range js {
-		if p := j.point; p != nil && !math.IsNaN(p.otherTPOTMs) && !math.IsNaN(p.otherTTFTMs) {
-			out = append(out, j.load.judged(p.otherTTFTMs, p.otherTPOTMs))
+		tpot, bias, ttft = append(tpot, 100*math.Abs(j.tpotErr)), append(bias, 100*j.tpotErr), append(ttft, 100*math.Abs(j.ttftErr))
+	}
+	return scores{len(js), stat.Mean(tpot), stat.Mean(bias), stat.Median(ttft)}
+}
+
+func (s scores) String() string { return fmt.Sprintf("%.1f / %+.1f, %.0f", s.tpot, s.bias, s.ttft) }
+
+// others are AIConfigurator's predictions of the points it answers, and ours of the same.
+func others(js []judged) (theirs, ours []judged) {
+	for _, j := range js {
+		if p := j.point; !math.IsNaN(p.otherTPOTMs) && !math.IsNaN(p.otherTTFTMs) {
+			theirs, ours = append(theirs, j.load.judged(p.otherTTFTMs, p.otherTPOTMs)), append(ours, j)
 		}
 	}
-	return out
+	return theirs, ours
 }
 
 // inGroup are the rows of a group that count, all for "".
@@ -56,8 +65,45 @@ func inGroup(js []judged, group string) []judged {
 	return slices.DeleteFunc(slices.Clone(js), func(j judged) bool { return group != "" && j.group != group || !j.listed() })
 }
 
+// covered is the share of rows within the interval that the others of their family give.
+func covered(js []judged) float64 {
+	n := 0.0
+	for i := range js {
+		var off []float64
+		for k := range js {
+			if k != i {
+				off = append(off, math.Abs(js[k].tpotErr))
+			}
+		}
+		if math.Abs(js[i].tpotErr) <= stat.Quantile(stat.Sorted(off), 0.9) {
+			n++
+		}
+	}
+	return n / float64(len(js))
+}
+
+// goals are what left-out predictions were asked to reach, percent; missed is where TTFT stays above its goal, and why.
+var goals = []struct {
+	group              string
+	tpot, ttft, missed float64
+	why                string
+}{
+	{"Kimi-K2.5 nvfp4, B200-SXM-180GB", 7, 20, 0, ""},
+	{"Kimi-K2.5 nvfp4, B200-SXM-180GB, EP", 6, 30, 45,
+		"a short prompt takes 90 ms longer than without EP: 2.3 ms a layer outside graphs, in no other family"},
+	{"Llama-3.1-70B fp8, B200-SXM-180GB", 6, 20, 0, ""},
+	{"Llama-3.1-70B fp8, H100-SXM-80GB", 3.7, 19, 21, "the first wave of clients, whose share the rows do not state"},
+	{"Llama-3.1-70B nvfp4, B200-SXM-180GB", 7, 20, 0, ""},
+	{"MiniMax-M2.5 fp8, B200-SXM-180GB", 8, 20, 0, ""},
+	{"MiniMax-M2.5 fp8, B200-SXM-180GB, EP", 8, 20, 0, ""},
+	{"Qwen3-32B bfloat16, H100-SXM-80GB", 5.2, 19, 21,
+		"equal lengths keep clients in step, more in the simulator than where they were measured"},
+	{"gpt-oss-120b mxfp4, H100-SXM-80GB", 10.5, 30, 0, ""},
+	{"", 6.5, 22, 0, ""},
+}
+
 // TestEvalReal prints what the accuracy page shows: predictions of every public real set, whole families left out of the
-// corrections, beside what else there is.
+// corrections, beside what else there is; and holds them to their goals.
 func TestEvalReal(t *testing.T) {
 	ctx, m := context.Background(), measuredData(t)
 	must := func(js []judged, err error) []judged {
@@ -76,34 +122,64 @@ func TestEvalReal(t *testing.T) {
 	for _, l := range m.points {
 		before = append(before, l.judged(of[l].TTFTMs, of[l].TPOTMs))
 	}
+	sums := newCorrection(prior.GPUs)
+	for k := range numCommon {
+		sums.Theta[k] = 0
+	}
+	alone := must(sums.judge(ctx, m.points, 0))
 	all := correct(prior, everything, of, m.cycles)
 	in := must(all.judge(ctx, m.points, 0))
 	left := must(leaveOut(ctx, prior, m.points, m.served, of, m.cycles, 0))
 	var p strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&p, format+"\n", args...) }
-	line("| measured | n | no correction learned: TPOT, TTFT | | **left out**: TPOT, TTFT | | all in: TPOT, TTFT | | " +
-		"AIConfigurator 0.12: n, TPOT, TTFT | | |")
-	line("|---|---|---|---|---|---|---|---|---|---|---|")
-	var groups []string
-	for _, j := range left {
-		groups = append(groups, j.group)
-	}
-	for _, g := range append(distinct(groups), "") {
-		l := inGroup(left, g)
-		name, other := g, "refuses | | |"
-		if o := others(l); len(o) > 0 {
-			other = fmt.Sprintf("%d | %s |", len(o), errorText(o))
+	within := func(what string, got, most float64) {
+		if !(got <= most) {
+			t.Errorf("%s: got %.2f, want at most %.2f", what, got, most)
 		}
-		if g == "" {
+	}
+	line("| measured | n | sums alone | nothing learned | **left out** | all in | 90 %% of TPOT within (rows covered) | " +
+		"AIConfigurator 0.12, and left out on its rows | goal |")
+	line("|---|---|---|---|---|---|---|---|---|")
+	gain, families := 0.0, 0.0
+	for _, g := range goals {
+		l, name := inGroup(left, g.group), g.group
+		s, was, raw := scoresOf(l), scoresOf(inGroup(before, g.group)), scoresOf(inGroup(alone, g.group))
+		var off []float64
+		for _, j := range l {
+			off = append(off, 100*math.Abs(j.tpotErr))
+		}
+		share := covered(l)
+		other, text := "refuses", ""
+		if o, ours := others(l); len(o) > 0 {
+			theirs, mine := scoresOf(o), scoresOf(ours)
+			other = fmt.Sprintf("%s; %s (%d)", theirs, mine, len(o))
+			within(g.group+", TPOT beside AIConfigurator's", mine.tpot, theirs.tpot)
+			if g.missed == 0 {
+				within(g.group+", TTFT beside AIConfigurator's", mine.ttft, theirs.ttft)
+			}
+		}
+		if text = fmt.Sprintf("%g, %g", g.tpot, g.ttft); s.ttft > g.ttft {
+			text += ": missed, " + g.why
+		}
+		within(g.group+", TPOT", s.tpot, g.tpot)
+		within(g.group+", TTFT", s.ttft, max(g.ttft, g.missed))
+		if within(g.group+", TPOT beside the sums alone", s.tpot, raw.tpot+2); g.group == "" {
 			name = "**all**"
+		} else {
+			gain, families = gain+was.tpot-s.tpot, families+1
+			within(g.group+", share of rows in the 90 % interval beside 0.9", math.Abs(share-0.9), 0.05)
 		}
-		line("| %s | %d | %s | **%s** | %s | %s", name, len(l), errorText(inGroup(before, g)), errorText(l), errorText(inGroup(in, g)), other)
+		line("| %s | %d | %s | %s | **%s** | %s | %.0f %% (%.0f %%) | %s | %s |", name, s.n, raw, was, s, scoresOf(inGroup(in, g.group)),
+			stat.Quantile(stat.Sorted(off), 0.9), 100*share, other, text)
 	}
-	noServed := correct(prior, m.points, of, m.cycles)
+	line("\nIn the mean over families what was learned gains %.1f points of TPOT.", gain/families)
+	within("2 points of TPOT beside what learning gains", 2, gain/families)
 	line("\n| run of stock spans, left out | TPOT, %% | TTFT, %% |\n|---|---|---|")
-	for _, j := range must(noServed.judge(ctx, m.served, 0)) {
+	spans := must(correct(prior, m.points, of, m.cycles).judge(ctx, m.served, 0))
+	for _, j := range spans {
 		line("| %s | %+.1f | %+.1f |", j.name, 100*j.tpotErr, 100*j.ttftErr)
 	}
+	within("spans, TPOT", scoresOf(spans).tpot, 5.2)
 	noCycles := correct(prior, everything, of, nil)
 	line("\n| step cycles | rows | both runs left out, MAPE / bias, %% | all in |\n|---|---|---|---|")
 	for _, y := range m.cycles {
@@ -113,9 +189,10 @@ func TestEvalReal(t *testing.T) {
 			for i, us := range y.us {
 				predicted, _ := y.at(i, &theta)
 				e := predicted/us - 1
-				sum, bias = sum+math.Abs(e)/float64(len(y.us)), bias+e/float64(len(y.us))
+				sum, bias = sum+100*math.Abs(e)/float64(len(y.us)), bias+100*e/float64(len(y.us))
 			}
-			text += fmt.Sprintf(" %.1f / %+.1f |", 100*sum, 100*bias)
+			text += fmt.Sprintf(" %.1f / %+.1f |", sum, bias)
+			within(y.name, sum, 3.3)
 		}
 		line("| %s | %d |%s", y.name, len(y.us), text)
 	}
@@ -128,17 +205,23 @@ func TestEvalReal(t *testing.T) {
 		line("| %s%s | %.4g | %.2g | %g +- %g |", q.Name, gpu, v, all.se(k), q.Mean, q.SD)
 	}
 	fmt.Print(p.String())
-	if d := os.Getenv("ROWS"); d != "" {
-		writeRows(t, d, before, left, in)
+	if *rowsTo != "" {
+		writeRows(t, *rowsTo, before, left, in)
 	}
 	if *updateAccuracy {
-		head := "# How far predictions can be trusted\n\nGenerated by `make eval-real`" + accuracyHead
-		if err := os.WriteFile(filepath.Join(repo.Root(t), "docs", "accuracy.md"), []byte(head+p.String()), 0o644); err != nil {
+		path := filepath.Join(repo.Root(t), "docs", "accuracy.md")
+		old, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, terms, _ := strings.Cut(string(old), termsHead)
+		if err := os.WriteFile(path, []byte(accuracyHead+p.String()+"\n"+termsHead+terms), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// writeRows writes one line per measured row, for a look at what is off.
 func writeRows(t *testing.T, path string, sets ...[]judged) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -157,12 +240,25 @@ func writeRows(t *testing.T, path string, sets ...[]judged) {
 	}
 }
 
-const accuracyHead = `; published points of AIConfigurator (ai-dynamo/aiconfigurator), step cycles and stock spans of inference-sim.
-Every distinct measurement counts once: rows that repeat another's deployment, load and values are left out, rows labelled with DP
-attention are taken as what their values are, tensor parallel with whole experts. *Left out*: the corrections were learned without the
-model and GPU of the row. gpt-oss at 512 clients (9 rows) is answered and in no mean: its TPOT at tp 8 is that of 4 clients. Points state
-neither engine flags nor length spread: 8192 batched tokens, 1024 sequences, lengths of 80 to 100 % of the nominal (Qwen3-32B: constant)
-and ten requests per client are taken, on B200 an fp8 KV cache and for Llama the fused all-reduce of that benchmark's public recipe.
-TPOT: mean absolute error / bias, %; TTFT: median absolute error, %.
+// termsHead begins the part of the page that TestEvalRepresentation writes.
+const termsHead = "## How well an export's terms hold the sums\n"
+
+const accuracyHead = `# How far predictions can be trusted
+
+Generated by ` + "`make eval-real`" + `: servers measured by others (published points of AIConfigurator, ai-dynamo/aiconfigurator;
+step cycles and stock spans of inference-sim) beside predictions from the kernel tables in the binary. *Sums alone*: kernels and nothing
+else. *Nothing learned*: with what the corrections were taken to be before any measurement. *Left out*: the corrections never saw the
+row's model and GPU. Cells: TPOT mean absolute error / bias, TTFT median absolute error, %.
+
+- Every distinct measurement counts once: rows that repeat another's deployment, load and values are left out. Rows labelled with DP
+  attention are read as what their values are, tensor parallel with whole experts.
+- gpt-oss at 512 clients (9 rows) is answered, teaches nothing and is in no mean: its TPOT at tp 8 is that of 4 clients.
+- Points state neither engine flags nor lengths. Taken are the scripts of the benchmark that most are of (SemiAnalysisAI/InferenceX): ten
+  requests per client, lengths of 80 to 100 % of the nominal (Qwen3-32B: constant), 8192 batched tokens, asynchronous scheduling where the
+  release has it; on B200 an fp8 KV cache (not MiniMax before vLLM 0.19) and, for Llama and Kimi, the fused all-reduce; for gpt-oss Marlin's
+  experts, which no table has at that shape: a Marlin row of another model, scaled.
+- What the corrections were taken to be before was chosen by people who had seen these rows, so that *left out* is a little too good.
+- Unjudged: H200, A100, L40S and GPUs of today but H100 and B200; TP 1 on H100, TP 16, several nodes, pipeline and data parallelism; int4,
+  gated delta, KDA, sparse and compressed attention; speculative decoding; images. A prediction says so.
 
 `
