@@ -48,6 +48,10 @@ func OpenLibrary(name string) (*Set, error) {
 // Code: not_in_library.
 func LibraryFileFor(d *deploy.Deployment) (string, error) {
 	m := &d.Model
+	if why := m.WhyLayered(); why != "" {
+		return "", trace.Errorf(NotInLibrary, "library: model %s: %s, want equal layers of grouped-query attention", m.ID, why).
+			WithHint("give a coefficient file with --coefficients, or simulate with --latency-model roofline")
+	}
 	weights, experts := "bf16", ""
 	switch {
 	case m.BytesPerWeight == 1 && m.LinearCompute == "fp8":

@@ -1,9 +1,16 @@
 package deploy
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
 
 // IsMoE reports whether the model has routed experts; one expert is dense (spec#model-moe).
-func (m *Model) IsMoE() bool { return m.NumExperts >= 2 }
+func (m *Model) IsMoE() bool {
+	return m.NumExperts >= 2 || m.Layered != nil &&
+		slices.ContainsFunc(m.Layered.Layers, func(l Layer) bool { return l.FFN != nil && l.FFN.Kind == Experts })
+}
 
 // Check applies the rules of both spec versions (spec#deployment-checks). Codes:
 // bad_model, bad_hardware, bad_knobs, bad_tp, bad_top_k.
@@ -17,6 +24,13 @@ func (d *Deployment) Check() error {
 }
 
 func (m *Model) check() error {
+	if m.Layered != nil {
+		if len(m.Layered.Layers) == 0 || m.Layered.Hidden <= 0 || m.Layered.Vocab <= 0 || !(m.Layered.KVBytes > 0 && m.Layered.DTypeBytes > 0) {
+			return trace.Errorf(BadModel, "model layers: got %d layers, hidden size %d, vocabulary %d, %g B a cached value, want all > 0",
+				len(m.Layered.Layers), m.Layered.Hidden, m.Layered.Vocab, m.Layered.KVBytes)
+		}
+		return nil
+	}
 	dims := []struct {
 		name  string
 		value int64
@@ -124,13 +138,63 @@ func (e *Engine) check() error {
 	return e.checkBounds()
 }
 
-// CheckSupported applies the rules of spec 1.1 alone (spec#supported). Codes: those
-// of [Limits] that are refused, tp_heads, tp_kv_heads, bad_model, bad_knobs.
-func (d *Deployment) CheckSupported() error {
-	if err := d.refused(); err != nil {
+// Parallel is how the deployment spreads its model.
+func (d *Deployment) Parallel() Parallel {
+	return Parallel{TP: max(1, d.TP), PP: max(1, d.PP), DP: max(1, d.DP), Experts: d.Engine.ExpertParallel}
+}
+
+// CheckStepTimes is nil where a specification can say the deployment's steps: those up to 1.2, else (layered) 1.3.
+func (d *Deployment) CheckStepTimes() (layered bool, err error) {
+	if err = d.CheckSupported(); err == nil {
+		return false, nil
+	}
+	if own := d.CheckLayers(); own == nil || d.Model.Layered != nil {
+		return true, own
+	}
+	return false, err
+}
+
+// CheckLayers applies the rules of spec 1.3 alone (spec#supported): what vLLM would load, with attention within a few
+// reaches. Codes: those of [Limits] that are refused, bad_knobs, bad_model.
+func (d *Deployment) CheckLayers() error {
+	if err := d.refused(true); err != nil {
 		return err
 	}
-	m, e := &d.Model, &d.Engine
+	layers := d.Model.Layers()
+	if d.Model.Layered == nil && d.Model.Decoder != nil {
+		layers = d.Model.Decoder
+	}
+	if err := layers.Loads(d.Parallel()); err != nil {
+		return err
+	}
+	if w := layers.Work(d.Parallel()); len(w.Reaches()) > MaxReaches {
+		return trace.Errorf(BadModel, "model layers: got attention of %d windows and indexes, want at most %d", len(w.Reaches()), MaxReaches)
+	}
+	return d.checkOffload()
+}
+
+func (d *Deployment) checkOffload() error {
+	switch e := &d.Engine; {
+	case e.CPUOffloading && d.Model.Layered != nil:
+		return trace.Errorf(UnsupportedEngine, "cpu_offloading: got true with layers whose caches differ, want false").
+			WithHint("blocks of such models are not alike on both sides; trace a server without the CPU tier")
+	case e.CPUOffloading && e.KVBlocksGPU.Or(0) <= 0:
+		return trace.Errorf(BadKnobs, "kv_blocks_total_gpu: got %s, want > 0 blocks with cpu_offloading", optInt(e.KVBlocksGPU))
+	}
+	return nil
+}
+
+// CheckSupported applies the rules of specs 1.1 and 1.2 alone (spec#supported). Codes: those
+// of [Limits] that are refused, tp_heads, tp_kv_heads, bad_model, bad_knobs, unsupported_model.
+func (d *Deployment) CheckSupported() error {
+	if err := d.refused(false); err != nil {
+		return err
+	}
+	m := &d.Model
+	if why := m.WhyLayered(); why != "" {
+		return trace.Errorf(unsupportedModel, "model %s: %s, want full grouped-query attention and an MLP or experts, alike in all layers",
+			m.ID, why).WithHint("spec 1.3 adds up unlike layers: --spec 1.3")
+	}
 	switch {
 	case m.NumHeads%d.TP != 0:
 		return trace.Errorf(BadKnobs, "tensor_parallel_size: got %d, want a divisor of %d attention heads", d.TP, m.NumHeads)
@@ -143,11 +207,12 @@ func (d *Deployment) CheckSupported() error {
 	case m.IsMoE() && (m.MoEIntermediateSize <= 0 || m.SharedExpertSize < 0):
 		return trace.Errorf(BadModel, "model expert widths: got %d routed and %d shared, want > 0 and >= 0", m.MoEIntermediateSize,
 			m.SharedExpertSize)
-	case e.CPUOffloading && e.KVBlocksGPU.Or(0) <= 0:
-		return trace.Errorf(BadKnobs, "kv_blocks_total_gpu: got %s, want > 0 blocks with cpu_offloading", optInt(e.KVBlocksGPU))
+	}
+	if err := d.checkOffload(); err != nil {
+		return err
 	}
 	if m.Decoder != nil {
-		if err := m.Decoder.Loads(Parallel{TP: d.TP, PP: d.PP, DP: d.DP, Experts: e.ExpertParallel}); err != nil {
+		if err := m.Decoder.Loads(d.Parallel()); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package deploy
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,7 +21,14 @@ func (d *Deployment) Config() string {
 
 // Label names model, hardware and tp for people: "llama-3.1-8b H100-SXM-80GB tp1".
 func (d *Deployment) Label() string {
-	return fmt.Sprintf("%s %s tp%d", familyName(d.Model.ID), d.Hardware.Name, d.TP)
+	label := fmt.Sprintf("%s %s tp%d", familyName(d.Model.ID), d.Hardware.Name, d.TP)
+	if d.DP > 1 && d.Model.IsMoE() {
+		label += fmt.Sprintf(" dp%d", d.DP)
+	}
+	if d.Engine.ExpertParallel {
+		label += " ep"
+	}
+	return label
 }
 
 // configKey writes every field of a configuration in a fixed order.
@@ -42,6 +50,12 @@ func (d *Deployment) configKey() string {
 	}
 	for _, v := range []bool{e.ChunkedPrefill, e.PrefixCaching, e.CPUOffloading} {
 		b.WriteString(strconv.FormatBool(v) + " ")
+	}
+	if m.Layered != nil {
+		_ = json.NewEncoder(&b).Encode(m.Layered) // plain numbers and texts
+	}
+	if d.Engine.ExpertParallel || d.DP > 1 && m.IsMoE() {
+		fmt.Fprintf(&b, "dp%d ep %t ", d.DP, d.Engine.ExpertParallel)
 	}
 	return b.String()
 }

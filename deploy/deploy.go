@@ -49,7 +49,11 @@ type Model struct {
 	Encoders              []string     `json:"encoders,omitempty"`     // keys of config.json that tell of images, video or audio
 	UnknownKeys           []string     `json:"unknown_keys,omitempty"` // keys of config.json that this version does not know
 	BLIS                  *BLISReading `json:"blis_reading,omitempty"` // what BLIS takes the config.json for; nil: for the fields above
-	Decoder               *Decoder     `json:"-"`                      // the layers, nil where the fields above were stated
+	Tied                  bool         `json:"tie_word_embeddings,omitempty"`
+	Decoder               *Decoder     `json:"-"` // the layers as config.json has them, nil where the fields above were stated
+	// Layered is the decoder where the fields above cannot say it: then they hold layers, hidden size, vocabulary and bytes per
+	// activation and cached value alone.
+	Layered *Decoder `json:"layers,omitempty"`
 }
 
 // Hardware is one device's datasheet (spec#hardware).

@@ -65,7 +65,7 @@ func (d *Deployment) Assumed() []trace.Finding {
 // AssumedInSimulation is [Deployment.Assumed] and what only a simulation rests
 // on: kv_blocks_assumed where the size of the KV cache was estimated.
 func (d *Deployment) AssumedInSimulation() []trace.Finding {
-	one := *d.Plain()
+	one := *d.Plain(false)
 	one.DP = 1 // every rank is simulated
 	out := append(one.Assumed(), d.estimated()...)
 	if _, known := d.Engine.Release(); !known && d.Engine.AsyncScheduling.OK { // else said there

@@ -76,11 +76,11 @@ func TestLongestSequence(t *testing.T) {
 func TestPositionLimitWithinTheWindow(t *testing.T) {
 	config := `{"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
 		"vocab_size": 100, "torch_dtype": "bfloat16", "sliding_window": 4096, "max_position_embeddings": `
-	if _, err := LoadModel(strings.NewReader(config+"4096}"), "c.json", ModelOptions{}); err != nil {
-		t.Errorf("got %v", err)
-	}
-	if _, err := LoadModel(strings.NewReader(config+"8192}"), "c.json", ModelOptions{}); trace.CodeOf(err) != unsupportedModel {
-		t.Errorf("got %v, want %s", err, unsupportedModel)
+	for _, limit := range []string{"4096}", "8192}"} {
+		m, err := LoadModel(strings.NewReader(config+limit), "c.json", ModelOptions{})
+		if err != nil || (m.Layered != nil) != (limit == "8192}") {
+			t.Errorf("position limit %s: got %v and layers %v", limit, err, m.Layered)
+		}
 	}
 }
 

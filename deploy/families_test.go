@@ -1,10 +1,12 @@
 package deploy
 
 import (
+	"encoding/json"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -139,6 +141,9 @@ func TestPublishedFamilies(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
 			m, err := LoadModel(strings.NewReader(f.config), "config.json", f.opts)
+			if err == nil {
+				err = sayable(&m)
+			}
 			if code := trace.CodeOf(err); code != f.reject || (err != nil) != (f.reject != "") {
 				t.Fatalf("got %v, want code %q", err, f.reject)
 			}
@@ -213,6 +218,14 @@ func TestWarningsOfTheFrozenVersion(t *testing.T) {
 	}
 }
 
+// sayable is the refusal of a model that specifications up to 1.2 cannot say.
+func sayable(m *Model) error {
+	if why := m.WhyLayered(); why != "" {
+		return trace.Errorf(unsupportedModel, "%s", why)
+	}
+	return nil
+}
+
 func FuzzLoadModel(f *testing.F) {
 	for _, c := range families {
 		f.Add(c.config)
@@ -221,6 +234,16 @@ func FuzzLoadModel(f *testing.F) {
 		m, err := LoadModel(strings.NewReader(config), "config.json", ModelOptions{})
 		if err != nil && trace.CodeOf(err) == "" {
 			t.Errorf("error without a code: %v", err)
+		}
+		if err == nil && m.Layered != nil {
+			d, back := Deployment{Model: m, TP: 1}, Model{}
+			if text, err := json.Marshal(&m); err != nil || json.Unmarshal(text, &back) != nil || !reflect.DeepEqual(back.Layered, m.Layered) {
+				t.Errorf("layers do not come back from %s", text)
+			}
+			if w := m.Layers().Work(d.Parallel()); !(w.FixedBytes > 0) && len(w.Experts) == 0 {
+				t.Errorf("got work %+v of %+v", w, m.Layered)
+			}
+			return
 		}
 		if err == nil && (m.NumLayers <= 0 || m.NumKVHeads <= 0 || m.NumHeads%m.NumKVHeads != 0 || !(m.BytesPerWeight > 0)) {
 			t.Errorf("loaded %+v", m)

@@ -79,6 +79,9 @@ func (c *goldenLoad) check(t *testing.T) {
 	o := c.Overrides
 	m, err := LoadModel(bytes.NewReader(c.Config), c.ID+".json", ModelOptions{NumMLPProj: o.NumMLPProj,
 		AssumeFullAttention: o.AssumeFullAttention, MaxModelLen: o.MaxModelLen, DType: o.DType, KVCacheDType: o.KVCacheDType})
+	if err == nil {
+		err = sayable(&m)
+	}
 	if c.Reason != "" {
 		if code := trace.CodeOf(err); code != c.Reason {
 			t.Errorf("got %q (%v), want %q", code, err, c.Reason)
@@ -89,7 +92,8 @@ func (c *goldenLoad) check(t *testing.T) {
 		t.Fatal(err)
 	}
 	warnings := m.Warnings
-	m.Warnings, m.ModelType, m.MaxPositionEmbeddings, m.Encoders, m.UnknownKeys, m.BLIS, m.Decoder = nil, "", 0, nil, nil, nil, nil
+	m.Warnings, m.ModelType, m.MaxPositionEmbeddings, m.Encoders, m.UnknownKeys, m.BLIS = nil, "", 0, nil, nil, nil
+	m.Decoder, m.Tied = nil, false
 	if want := c.Want.Model; fmt.Sprintf("%+v", m) != fmt.Sprintf("%+v", want) {
 		t.Errorf("model:\n got %+v\nwant %+v", m, want)
 	}

@@ -40,7 +40,7 @@ func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
 	c := &hfConfig{file: file, values: textConfig(raw)}
 	m := Model{ID: opts.ID, ModelType: c.text("model_type"), Encoders: encoders(raw), UnknownKeys: unknownKeys(c.values)}
 	if m.Decoder = c.decoder(raw, side, opts); m.Decoder != nil {
-		c.uniform(&m, m.Decoder, opts)
+		c.describe(&m, m.Decoder, opts)
 	}
 	if c.err != nil {
 		return Model{}, placed(c.err, text)

@@ -1,74 +1,158 @@
 package deploy
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 )
 
-// uniform fills the fields that the specifications up to 1.2 read: of models whose layers are alike, full grouped-query
-// attention with a dense MLP or experts. Others are refused by what they have (spec#model-refused).
-func (c *hfConfig) uniform(m *Model, d *Decoder, opts ModelOptions) {
-	m.NumLayers, m.HiddenSize, m.VocabSize = int64(len(d.Layers)), d.Hidden, d.Vocab
+// describe fills the model's fields from its layers: all of them where the layers are alike, full grouped-query attention
+// with a dense MLP or experts, which the specifications up to 1.2 read; else the layers themselves are the description.
+func (c *hfConfig) describe(m *Model, d *Decoder, opts ModelOptions) {
 	m.MaxPositionEmbeddings = c.positions()
+	size, stated := int64(0), *m
+	for i := range d.Layers {
+		if x := d.Layers[i].Mixer; x != nil && x.Window+x.Chunk > 0 && (size == 0 || x.Window+x.Chunk < size) {
+			size = x.Window + x.Chunk
+		}
+	}
+	longest := longest(opts.MaxModelLen, m.MaxPositionEmbeddings)
+	beyond := size > 0 && !(longest.OK && longest.V <= size) // a window that can be active (spec#model-window)
+	if why := d.flat(m, beyond && !opts.AssumeFullAttention); why != "" {
+		*m, m.Layered = stated, d
+		m.summarise()
+		return
+	}
+	if beyond {
+		m.Warnings = append(m.Warnings, fullAttentionAssumed)
+	}
+	if m.NumMoELayers == m.NumLayers { // experts in every layer: a width that nothing has
+		if n := c.countOr("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"); n > 0 {
+			m.IntermediateSize = n
+		}
+		if n, ok := c.count("intermediate_size_mlp"); ok {
+			m.IntermediateSize = n
+		}
+	}
+}
+
+// summarise sets the fields that a model of unlike layers has too.
+func (m *Model) summarise() {
+	d := m.Layered
+	m.NumLayers, m.HiddenSize, m.VocabSize, m.Tied = int64(len(d.Layers)), d.Hidden, d.Vocab, d.Tied
+	m.BytesPerActivation, m.BytesPerKV = d.DTypeBytes, d.KVBytes
+}
+
+// flat fills the fields that models of equal layers have; where they cannot say this one it tells why. windows: those of
+// its attention can be active.
+func (d *Decoder) flat(m *Model, windows bool) (why string) {
+	m.NumLayers, m.HiddenSize, m.VocabSize, m.Tied = int64(len(d.Layers)), d.Hidden, d.Vocab, d.Tied
 	m.BytesPerActivation, m.BytesPerKV, m.BytesPerLMHead = d.DTypeBytes, d.KVBytes, float64(d.Head.Quant.Bits)/8
 	for i := range d.Layers {
 		l := &d.Layers[i]
-		if why := l.notUniform(m); why != "" {
-			c.fail(unsupportedModel, "layer %d: got %s, want full grouped-query attention and an MLP or experts, alike in all layers", i, why)
-			c.hint(sizesAlone)
-			return
+		if why = l.notUniform(m, windows); why != "" {
+			return fmt.Sprintf("layer %d: got %s", i, why)
 		}
 		if l.FFN.Kind == Experts {
 			m.NumMoELayers++
 		}
 		m.NumMLPProj = l.FFN.Projections
-		if l.everyLinear(func(x *Linear) { c.width(m, x) }); c.err != nil {
-			return
+		if l.everyLinear(func(x *Linear) { why = cmp.Or(why, m.width(x)) }); why != "" {
+			return "quantization: got " + why
 		}
 	}
-	if m.IntermediateSize == 0 { // experts in every layer
-		m.IntermediateSize = c.countOr("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
-		if n, ok := c.count("intermediate_size_mlp"); ok {
-			m.IntermediateSize = n
-		}
-	}
-	if m.IntermediateSize == 0 {
-		m.IntermediateSize = m.MoEIntermediateSize
-	}
+	m.IntermediateSize = cmp.Or(m.IntermediateSize, m.MoEIntermediateSize)
 	m.BytesPerParam = m.BytesPerWeight
-	c.window(m, d, opts)
+	return ""
 }
 
 // width takes the quantization of a matrix, which is that of all but the router, embedding and head.
-func (c *hfConfig) width(m *Model, x *Linear) {
+func (m *Model) width(x *Linear) string {
 	b, compute := float64(x.Quant.Bits)/8, "native"
 	if x.Quant.ActivationBits == 8 && strings.HasPrefix(x.Quant.Algorithm, "fp8") {
 		compute = "fp8"
 	}
 	switch {
 	case x.Placement == Replicated: // the router
-		return
+		return ""
 	case x.Quant.ActivationBits < 8:
-		c.fail(unsupportedModel, "quantization_config: got activations of %d bit (%s), want 8 or 16", x.Quant.ActivationBits, x.Quant.Algorithm)
+		return fmt.Sprintf("activations of %d bit", x.Quant.ActivationBits)
 	case m.BytesPerWeight != 0 && (b != m.BytesPerWeight || compute != m.LinearCompute):
-		c.fail(unsupportedModel, "quantization_config: got %s at %g bytes a weight and others at %g, want one width", x.Name, b, m.BytesPerWeight)
+		return fmt.Sprintf("%s at %g bytes a weight and others at %g", x.Name, b, m.BytesPerWeight)
 	}
-	c.hint(sizesAlone)
 	m.BytesPerWeight, m.LinearCompute = b, compute
+	return ""
 }
 
-const sizesAlone = "blis-train inspect --model prints layers and sizes of this model; specifications up to 1.2 cannot say its steps"
+// WhyLayered says what the specifications up to 1.2 cannot say of the model, "" where they can.
+func (m *Model) WhyLayered() string {
+	if m.Layered == nil {
+		return ""
+	}
+	return cmp.Or(m.Layered.flat(&Model{}, true), "layers")
+}
+
+// Layers is the model as the list of its layers: the one that features, memory and simulator add up (spec#model-layers).
+// Equal layers are made of the fields that say them, without norms and biases.
+func (m *Model) Layers() *Decoder {
+	if m.Layered != nil {
+		return m.Layered
+	}
+	bits := int64(8 * m.BytesPerWeight)
+	q, plain := Quant{BytesPerWeight: m.BytesPerWeight, Bits: bits, ActivationBits: 16}, Quant{BytesPerWeight: m.BytesPerActivation,
+		Bits: int64(8 * m.BytesPerActivation), ActivationBits: 16}
+	switch {
+	case m.LinearCompute == "fp8":
+		q.Algorithm, q.ActivationBits = "fp8", 8
+	case m.BytesPerWeight < m.BytesPerActivation:
+		q.Algorithm = fmt.Sprintf("int%d", bits)
+	}
+	h, queries, keys := m.HiddenSize, m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
+	matrix := func(name string, rows, columns int64, at Placement, q Quant) Linear {
+		return Linear{Name: name, Rows: rows, Columns: columns, Count: 1, Placement: at, Quant: q}
+	}
+	mlp := func(width int64) []Linear {
+		return []Linear{matrix("up_proj", (m.NumMLPProj-1)*width, h, Sharded, q), matrix("down_proj", h, width, ShardedIn, q)}
+	}
+	l := Layer{Mixer: &Mixer{Kind: GQA, Heads: m.NumHeads, KVHeads: m.NumKVHeads, DimK: m.HeadDim, DimV: m.HeadDim, Linears: []Linear{
+		matrix("q_proj", queries, h, Sharded, q), matrix("k_proj", keys, h, KVSharded, q), matrix("v_proj", keys, h, KVSharded, q),
+		matrix("o_proj", h, queries, ShardedIn, q)}},
+		FFN: &FFN{Kind: Dense, Width: m.IntermediateSize, Projections: m.NumMLPProj, Linears: mlp(m.IntermediateSize)}}
+	d := &Decoder{Vocab: m.VocabSize, Hidden: h, Tied: m.Tied, KVBytes: m.BytesPerKV, DTypeBytes: m.BytesPerActivation,
+		Embedding: matrix(embeddingName, m.VocabSize, h, Sharded, plain), Head: matrix(headName, m.VocabSize, h, Sharded, plain)}
+	d.Head.Quant.BytesPerWeight = m.BytesPerLMHead
+	for range m.NumLayers {
+		d.Layers = append(d.Layers, l)
+	}
+	if m.IsMoE() {
+		width := m.MoEIntermediateSize
+		f := &FFN{Kind: Experts, Width: width, Projections: m.NumMLPProj, Experts: m.NumExperts, TopK: m.TopK, SharedWidth: m.SharedExpertSize,
+			Linears: []Linear{matrix("gate", m.NumExperts, h, Replicated, plain)}}
+		for _, x := range mlp(width) {
+			x.Name, x.Placement, x.Count, x.Active = "experts."+x.Name, ByExpert, m.NumExperts, m.TopK
+			f.Linears = append(f.Linears, x)
+		}
+		if m.SharedExpertSize > 0 {
+			f.Linears = append(f.Linears, mlp(m.SharedExpertSize)...)
+		}
+		for i := m.NumLayers - min(m.NumMoELayers, m.NumLayers); i < m.NumLayers; i++ {
+			d.Layers[i].FFN = f
+		}
+	}
+	return d
+}
 
 // notUniform compares a layer with what the fields of earlier ones say, and adds its own; "" when they can say it.
-func (l *Layer) notUniform(m *Model) string {
+func (l *Layer) notUniform(m *Model, windows bool) string {
 	x, f := l.Mixer, l.FFN
 	switch {
 	case x == nil:
 		return "no attention"
 	case f == nil || f.Kind == LinearFFN:
 		return "no MLP"
-	case x.Kind != GQA || x.Index != nil:
+	case x.Kind != GQA || x.Index != nil || windows && x.Window+x.Chunk > 0:
 		return l.Kind() + " attention"
 	case x.Gate != "" || x.KEqV || x.SharesKV || x.DimK != x.DimV:
 		return "gated, shared or uneven keys and values"
@@ -93,25 +177,6 @@ func (l *Layer) notUniform(m *Model) string {
 	}
 	*width = f.Width
 	return ""
-}
-
-// window rejects windows and chunks that can be active (spec#model-window).
-func (c *hfConfig) window(m *Model, d *Decoder, opts ModelOptions) {
-	var size int64
-	for i := range d.Layers {
-		if n := d.Layers[i].Mixer.Window + d.Layers[i].Mixer.Chunk; n > 0 && (size == 0 || n < size) {
-			size = n
-		}
-	}
-	if n := longest(opts.MaxModelLen, m.MaxPositionEmbeddings); size == 0 || n.OK && n.V <= size {
-		return
-	}
-	if opts.AssumeFullAttention {
-		m.Warnings = append(m.Warnings, fullAttentionAssumed)
-		return
-	}
-	c.fail(unsupportedModel, "attention window: got %d tokens, want none or max_model_len <= the window", size)
-	c.hint("set vllm.max_model_len, or model.assume_full_attention: true to accept the error on long contexts")
 }
 
 // positions is the position limit as vLLM derives it: the config's, stretched

@@ -11,9 +11,12 @@ type Decoder struct {
 	Embedding Linear   `json:"embedding"`
 	Head      Linear   `json:"head"`                // of the same weights as the embedding when Tied; then it loads once
 	PerLayer  []Linear `json:"per_layer,omitempty"` // Gemma's table of a vector for each layer, and its projection
-	Layers    []Layer  `json:"layers"`
-	MTP       []Layer  `json:"mtp,omitempty"` // multi-token-prediction layers; loaded only for speculative decoding
-	Small     int64    `json:"small,omitempty"`
+	Layers    []Layer  `json:"-"`
+	// Kinds are the different layers and Order which of them each layer is: in documents, in place of Layers.
+	Kinds []*Layer `json:"kinds"`
+	Order []int    `json:"order"`
+	MTP   []Layer  `json:"mtp,omitempty"` // multi-token-prediction layers; loaded only for speculative decoding
+	Small int64    `json:"small,omitempty"`
 	// KVBytes is the bytes a cached value takes: --kv-cache-dtype, else the checkpoint's scheme, else the model's dtype.
 	KVBytes float64 `json:"bytes_per_kv"`
 	// DTypeBytes is the bytes of an activation and of a weight that nothing quantizes.
@@ -154,7 +157,7 @@ type Quant struct {
 	Bits           int64   `json:"bits"`                // of a weight alone
 	ActivationBits int64   `json:"activation_bits"`     // 16, 8 or 4: the rate it is computed at, never the weight's
 	// Block is the rows and columns that share a scale; a shard holds whole ones. 0: a tensor or a row.
-	Block [2]int64 `json:"block,omitzero"`
+	Block [2]int64 `json:"block,omitempty,omitzero"`
 }
 
 // params is the parameters of n of the matrices.

@@ -127,10 +127,7 @@ func indexBytes(dim int64) float64 { return float64(dim) + float64(4*float64(dim
 // compressedStates are DeepSeek-V4's: a window in every layer, an entry per Ratio tokens, and what the compressor has not
 // finished: fp32 values and gates of Overlap x Ratio tokens.
 func (m *Mixer) compressedStates(b float64) []State {
-	entry := float64(m.DimK) * b
-	if b < 2 {
-		entry = float64(m.DimK + m.Rope + 8) // fp8_ds_mla: the positional part in 16 bit, and scales
-	}
+	entry := m.entryBytes(b)
 	out := []State{{Kind: WindowState, Bytes: entry, Window: m.Window}}
 	if m.Ratio == 0 {
 		return out
@@ -142,6 +139,14 @@ func (m *Mixer) compressedStates(b float64) []State {
 		held += pending(m.Index.Dim)
 	}
 	return append(out, State{Kind: CompressedState, Bytes: entry, Ratio: m.Ratio}, State{Kind: RecurrentState, Bytes: held})
+}
+
+// entryBytes is an entry of DeepSeek-V4's cache: keys that serve as values.
+func (m *Mixer) entryBytes(b float64) float64 {
+	if b < 2 {
+		return float64(m.DimK + m.Rope + 8) // fp8_ds_mla: the positional part in 16 bit, and scales
+	}
+	return float64(m.DimK) * b
 }
 
 // recurrentBytes is the state of one request on one of t GPUs: the convolution's last taps and the recurrence's.
@@ -212,12 +217,20 @@ func stages(n, pp int64) []int64 {
 	return out
 }
 
-// WeightBytesPerGPU is what the fullest GPU loads (spec#model-placement), multi-token prediction not loaded.
-func (d *Decoder) WeightBytesPerGPU(p Parallel) float64 {
-	most, first := 0.0, int64(0)
+// stage is the layers that one GPU of a pipeline holds, as a decoder of its own, and what it loads.
+type stage struct {
+	decoder Decoder
+	weights float64 // bytes, multi-token prediction not loaded
+}
+
+// stages cuts the decoder as vLLM does (spec#model-placement).
+func (d *Decoder) stages(p Parallel) []stage {
+	out, first := []stage{}, int64(0)
 	for s, n := range stages(int64(len(d.Layers)), p.PP) {
+		own := *d
+		own.Layers = d.Layers[first : first+n]
 		b := 0.0
-		for _, l := range d.Layers[first : first+n] {
+		for _, l := range own.Layers {
 			b += float64(smallBytes * float64(l.smallParams()))
 			l.everyLinear(func(x *Linear) { b += p.bytesPerGPU(x, l.Mixer) })
 		}
@@ -234,7 +247,15 @@ func (d *Decoder) WeightBytesPerGPU(p Parallel) float64 {
 		if last && !(d.Tied && p.PP == 1) {
 			b += p.bytesPerGPU(&d.Head, nil)
 		}
-		most, first = max(most, b), first+n
+		out, first = append(out, stage{own, b}), first+n
+	}
+	return out
+}
+
+// WeightBytesPerGPU is what the fullest GPU loads.
+func (d *Decoder) WeightBytesPerGPU(p Parallel) (most float64) {
+	for _, s := range d.stages(p) {
+		most = max(most, s.weights)
 	}
 	return most
 }

@@ -1,7 +1,9 @@
 package deploy
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -36,22 +38,39 @@ type Folded struct {
 	FFN     string   `json:"ffn"`
 	Params  float64  `json:"params"` // of one layer
 	Weights []string `json:"weights"`
-	layer   *Layer
+}
+
+// kinds are the different layers, in the order of their first, and which of them each layer is.
+func (d *Decoder) kinds() (kinds []*Layer, order []int) {
+	order = make([]int, len(d.Layers))
+	for i := range d.Layers {
+		l := &d.Layers[i]
+		k := slices.IndexFunc(kinds, func(kind *Layer) bool { return *kind == *l || reflect.DeepEqual(kind, l) })
+		if k < 0 {
+			k, kinds = len(kinds), append(kinds, l)
+		}
+		order[i] = k
+	}
+	return kinds, order
+}
+
+// counted is how many layers are of kind k.
+func counted(order []int, k int) (n int) {
+	for _, kind := range order {
+		if kind == k {
+			n++
+		}
+	}
+	return n
 }
 
 // Fold groups equal layers, in the order of their first.
 func (d *Decoder) Fold() []Folded {
 	var out []Folded
-next:
-	for i := range d.Layers {
-		l := &d.Layers[i]
-		for k := range out {
-			if reflect.DeepEqual(out[k].layer, l) {
-				out[k].Count++
-				continue next
-			}
-		}
-		f := Folded{Count: 1, First: i, Mixer: l.mixerWords(), FFN: l.ffnWords(), Params: float64(l.smallParams()), Weights: []string{}, layer: l}
+	kinds, order := d.kinds()
+	for k, l := range kinds {
+		f := Folded{Count: counted(order, k), First: slices.Index(order, k), Mixer: l.mixerWords(), FFN: l.ffnWords(),
+			Params: float64(l.smallParams()), Weights: []string{}}
 		l.everyLinear(func(x *Linear) {
 			f.Params += float64(x.Params())
 			f.Weights = append(f.Weights, cmp.Or(x.Quant.Algorithm, fmt.Sprintf("%g-byte", x.Quant.BytesPerWeight)))
@@ -61,6 +80,35 @@ next:
 		out = append(out, f)
 	}
 	return out
+}
+
+type plainDecoder Decoder
+
+// MarshalJSON writes the decoder with its layers folded.
+func (d *Decoder) MarshalJSON() ([]byte, error) {
+	own := plainDecoder(*d)
+	own.Kinds, own.Order = d.kinds()
+	return json.Marshal(&own)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes; unknown keys are errors.
+func (d *Decoder) UnmarshalJSON(text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode((*plainDecoder)(d)); err != nil {
+		return err
+	}
+	if len(d.Order) == 0 || len(d.Order) > maxLayers {
+		return fmt.Errorf("layers.order: got %d layers, want 1 to %d", len(d.Order), maxLayers)
+	}
+	for i, k := range d.Order {
+		if k < 0 || k >= len(d.Kinds) || d.Kinds[k] == nil {
+			return fmt.Errorf("layers.order[%d]: got %d, want one of %d kinds", i, k, len(d.Kinds))
+		}
+		d.Layers = append(d.Layers, *d.Kinds[k])
+	}
+	d.Kinds, d.Order = nil, nil
+	return nil
 }
 
 func (l *Layer) mixerWords() string {

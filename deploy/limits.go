@@ -21,12 +21,14 @@ type Limit struct {
 	What    string     // what is not modelled
 	// Simulated: the simulator's schedule has it.
 	Simulated bool
-	Next      string   // the next step
-	Most      *float64 // the largest value that is modelled
-	On        bool     // it must be off
-	Given     []string // flags that must be absent or off
-	Words     []string // values that it must not have
-	Experts   bool     // of models with experts alone
+	// Layered: spec 1.3 adds it up.
+	Layered bool
+	Next    string   // the next step
+	Most    *float64 // the largest value that is modelled
+	On      bool     // it must be off
+	Given   []string // flags that must be absent or off
+	Words   []string // values that it must not have
+	Experts bool     // of models with experts alone
 }
 
 // knobs gives the value of a flag of vllm serve in run.yaml's spelling, nil for none.
@@ -116,7 +118,10 @@ func (h *hit) finding() trace.Finding {
 	what := h.What
 	if h.Refused {
 		what += " is not modelled; fit and simulate refuse it"
-		if h.Simulated {
+		switch {
+		case h.Layered:
+			what = h.What + " is in the step times of spec 1.3 alone"
+		case h.Simulated:
 			what = h.What + " is not in the step times; fit refuses it, simulate plays it"
 		}
 	}
@@ -195,10 +200,11 @@ func (m *Model) NotModelled() (out []trace.Finding) {
 	return out
 }
 
-// refused is the first limit the deployment reaches that nothing goes on with.
-func (d *Deployment) refused() error {
+// refused is the first limit the deployment reaches that nothing goes on with; layered: with sums over layers, which some
+// are part of.
+func (d *Deployment) refused(layered bool) error {
 	for _, h := range hits(d.knob, d.Model.IsMoE()) {
-		if h.Refused {
+		if h.Refused && !(layered && h.Layered) {
 			return trace.Errorf(h.Code, "%s: %s is not modelled", h.got, h.What).WithHint(h.Next)
 		}
 	}

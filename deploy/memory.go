@@ -11,10 +11,11 @@ import (
 // KV cache memory"): four of them are met within 4 %. It is an estimate.
 const (
 	gib             = 1 << 30
-	contextBytes    = gib / 2 // CUDA context, NCCL buffers, captured graphs
-	activationBytes = 2       // per activation value in flight
-	logitBytes      = 4 + 4   // fp32 logits and their sampling copy
-	hiddenCopies    = 3       // residual, normed and projected hidden states alive at once
+	contextBytes    = gib / 2. // CUDA context, NCCL buffers, captured graphs
+	graphBytes      = gib / 4. // of these the graphs, which --enforce-eager saves; not measured
+	activationBytes = 2        // per activation value in flight
+	logitBytes      = 4 + 4    // fp32 logits and their sampling copy
+	hiddenCopies    = 3        // residual, normed and projected hidden states alive at once
 )
 
 // usableShare is what the driver reports of the nominal capacity in GiB, as
@@ -43,36 +44,42 @@ func (d *Deployment) KVBlocks() (blocks int64, estimated bool, err error) {
 
 // EstimateKVBlocks derives the KV cache's blocks as vLLM does at start: memory
 // x utilisation, less weights, less the activations of a full step, divided by
-// a block's bytes on one device; without the null block. Code: bad_hardware
+// a block's bytes; the least over the stages of a pipeline, without the null block. Code: bad_hardware
 // when the memory is unknown or the model does not fit.
 func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	if !(d.Hardware.MemoryGB > 0) {
 		return 0, trace.Errorf(BadHardware, "hardware memory_gb: got %g, want > 0 to estimate the KV cache", d.Hardware.MemoryGB).
 			WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
 	}
-	tp := float64(d.TP)
-	budget := float64(d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization)
-	weights := (d.Model.WeightBytes() - d.otherRanks()) / tp
-	free := budget - weights - d.stepBytes() - contextBytes
-	if bytes, ok := number(d.Engine.Extra["kv_cache_memory_bytes"]); ok && bytes > 0 {
-		free = bytes // wins over gpu_memory_utilization
+	other := contextBytes
+	if d.Engine.Extra["enforce_eager"] == true {
+		other -= graphBytes
 	}
-	blocks := math.Floor(free/d.kvBlockBytes()) - 1
+	budget := float64(d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization)
+	layers, p := d.Model.Layers(), d.Parallel()
+	if n := int64(len(layers.Layers)); p.PP > n {
+		return 0, trace.Errorf(BadKnobs, "pipeline_parallel_size: got %d, want at most the model's %d layers", p.PP, n)
+	}
+	blocks, weights, left := math.Inf(1), 0.0, 0.0
+	for i, stage := range layers.stages(p) {
+		free := budget - stage.weights - d.stepBytes() - other
+		if bytes, ok := number(d.Engine.Extra["kv_cache_memory_bytes"]); ok && bytes > 0 {
+			free = bytes // wins over gpu_memory_utilization
+		}
+		pool, ok := stage.decoder.KVPool(p, d.Engine.BlockSize)
+		if !ok && i == 0 && p.PP == 1 {
+			return 0, trace.Errorf(BadHardware, "KV cache: got layers that keep no entries of tokens, or none that can be laid out in equal pages").
+				WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
+		}
+		if n := math.Floor(free/pool.BlockBytes) - 1; ok && n < blocks {
+			blocks, weights, left = n, stage.weights, free
+		}
+	}
 	if !(blocks >= 1) {
 		return 0, trace.Errorf(BadHardware, "KV cache: got %.1f GiB left of %.1f GiB, want room for one block (weights %.1f GiB per device)",
-			free/gib, budget/gib, weights/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")
+			left/gib, budget/gib, weights/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")
 	}
 	return int64(math.Min(blocks, MaxKVBlocks)), nil
-}
-
-// otherRanks are the bytes of the experts that other data-parallel ranks hold.
-func (d *Deployment) otherRanks() float64 {
-	m := &d.Model
-	if !m.IsMoE() || d.DP < 2 {
-		return 0
-	}
-	experts := float64(m.NumMoELayers) * float64(m.NumMLPProj) * float64(m.HiddenSize) * float64(m.NumExperts) * float64(m.MoEIntermediateSize)
-	return experts * m.BytesPerWeight * (1 - 1/float64(d.DP))
 }
 
 // mostReads is how many times reading the weights a token may take before its unit is questionable.
@@ -92,40 +99,20 @@ func (d *Deployment) TokenTimesUs() (least, most float64, ok bool) {
 
 // WeightBytes returns the bytes of every weight of the model, embedding and LM
 // head included.
-func (m *Model) WeightBytes() float64 {
-	l, h, hd := float64(m.NumLayers), float64(m.HiddenSize), float64(m.HeadDim)
-	n, moe := float64(m.NumMLPProj), 0.0
-	if m.IsMoE() {
-		moe = float64(m.NumMoELayers)
-	}
-	attn := float64(l * 2 * h * hd * float64(m.NumHeads+m.NumKVHeads))
-	dense := float64((l - moe) * n * h * float64(m.IntermediateSize))
-	experts := float64(moe * n * h * (float64(float64(m.NumExperts)*float64(m.MoEIntermediateSize)) + float64(m.SharedExpertSize)))
-	router := moe * h * float64(m.NumExperts)
-	tables := h * float64(m.VocabSize)
-	head := m.BytesPerLMHead
-	if m.Decoder != nil && m.Decoder.Tied {
-		head = 0 // one table is both
-	}
-	return float64((attn+dense+experts)*m.BytesPerWeight) + float64(router*m.BytesPerActivation) + float64(tables*(m.BytesPerActivation+head))
-}
+func (m *Model) WeightBytes() float64 { return m.Layers().WeightBytes() }
 
 // stepBytes are the activations of the largest step on one device.
 func (d *Deployment) stepBytes() float64 {
-	m, tp := &d.Model, float64(d.TP)
-	width := float64(m.IntermediateSize)
-	if m.IsMoE() {
-		width = math.Max(width, float64(m.TopK*m.MoEIntermediateSize+m.SharedExpertSize))
+	m, tp, widths := d.Model.Layers(), float64(d.TP), 0.0
+	for i := range m.Layers {
+		if f := m.Layers[i].FFN; f != nil {
+			widths = math.Max(widths, f.widths())
+		}
 	}
-	perToken := float64(hiddenCopies*float64(m.HiddenSize)) + float64(m.NumMLPProj)*width/tp
-	logits := float64(min(d.Engine.MaxNumSeqs, d.Engine.MaxNumBatchedTokens)) * float64(m.VocabSize) * logitBytes
+	if d.Model.Layered == nil { // as stated, where all layers have experts
+		widths = math.Max(widths, float64(d.Model.NumMLPProj*d.Model.IntermediateSize))
+	}
+	perToken := float64(hiddenCopies*float64(m.Hidden)) + widths/tp
+	logits := float64(min(d.Engine.MaxNumSeqs, d.Engine.MaxNumBatchedTokens)) * float64(m.Vocab) * logitBytes
 	return float64(activationBytes*float64(d.Engine.MaxNumBatchedTokens)*perToken) + logits/tp
-}
-
-// kvBlockBytes is one block's bytes on one device; KV heads are replicated
-// when tp exceeds them.
-func (d *Deployment) kvBlockBytes() float64 {
-	m := &d.Model
-	headsPerDevice := float64(max(m.NumKVHeads, d.TP)) / float64(d.TP)
-	return 2 * float64(m.NumLayers) * headsPerDevice * float64(m.HeadDim) * m.BytesPerKV * float64(d.Engine.BlockSize)
 }

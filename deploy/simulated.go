@@ -11,17 +11,18 @@ import (
 var scheduleKeys = []string{"speculative_config"}
 
 // Plain is d as a step-time model sees it: without what only the schedule knows of,
-// speculation and pipeline stages, and without the other ranks of a model with experts. A
-// step of all stages takes as long as one without.
-func (d *Deployment) Plain() *Deployment {
-	if d.PP <= 1 && !d.Engine.SpeculativeDecoding && !d.SpreadsExperts() {
+// speculation and pipeline stages, and, unless it is one that adds up layers, the other ranks of
+// a model with experts. A step of all stages takes as long as one without.
+func (d *Deployment) Plain(layered bool) *Deployment {
+	spreads := d.SpreadsExperts() && !layered
+	if d.PP <= 1 && !d.Engine.SpeculativeDecoding && !spreads {
 		return d
 	}
 	own := *d
 	own.PP = 1
-	own.Engine.SpeculativeDecoding, own.Engine.ExpertParallel = false, false
-	if d.Model.IsMoE() {
-		own.DP = 1
+	own.Engine.SpeculativeDecoding = false
+	if spreads {
+		own.Engine.ExpertParallel, own.DP = false, 1
 	}
 	own.Engine.Extra = maps.Clone(d.Engine.Extra)
 	for _, key := range scheduleKeys {

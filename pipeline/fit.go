@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
@@ -81,6 +82,9 @@ func (o FitOptions) Command() (string, error) {
 // ResolveFor fills in what nobody asked for, the library's prior where it knows the runs of ext
 // (spec#prior-default), and checks ranges. ext is nil where there are none.
 func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
+	if ext != nil && o.Spec == "" && (o.Prior == "" || o.Prior == fit.PriorZero || o.Prior == fit.PriorRoofline) {
+		o.Spec = layeredVersion(ext, o.Without)
+	}
 	// Sums of several places must agree in their version: no library for them.
 	if ext != nil && o.PriorOpen() && o.SaveGram == "" && libraryKnows(ext, o.Without) {
 		o.Prior = fit.PriorLibrary
@@ -186,6 +190,17 @@ func (t *Tables) fitSteps(ctx context.Context, sources []fit.Source, o fit.Optio
 	doc.Header, doc.Inputs, doc.Platform = h, t.Inputs, result.AnyPlatform
 	doc.Warnings = joined(t.Warnings, doc.Warnings)
 	return doc, nil
+}
+
+// layeredVersion is 1.3 where a run of a fit needs it, else "" (spec#default-version).
+func layeredVersion(ext *result.Extract, without []string) features.Version {
+	for i := range ext.Runs {
+		r := &ext.Runs[i]
+		if r.Deployment != nil && !slices.Contains(without, r.ID) && features.DefaultVersion(r.Deployment) == features.V13 {
+			return features.V13
+		}
+	}
+	return ""
 }
 
 // libraryKnows reports that files of the library have all runs of a fit, and that their models are

@@ -439,7 +439,7 @@ func (f *requestFit) takeLevels(points []trace.LoadPoint, dep *deploy.Deployment
 func (f *requestFit) prior() (*learn.Prior, error) {
 	switch f.o.Prior {
 	case fit.PriorRoofline:
-		return learn.Roofline(), nil
+		return learn.Roofline(f.dep), nil
 	case fit.PriorZero, fit.PriorLibrary:
 		set, name, err := coeff.LibraryFor(f.dep)
 		if err == nil {
@@ -448,7 +448,7 @@ func (f *requestFit) prior() (*learn.Prior, error) {
 		if f.o.Prior == fit.PriorLibrary {
 			return nil, err
 		}
-		return learn.Roofline(), nil
+		return learn.Roofline(f.dep), nil
 	}
 	r, err := files.Open(f.o.Prior, false)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 			for _, f := range findings {
 				t.Logf("%s: %s", r.ID, f.Message)
 			}
-			prior := learn.Roofline()
+			prior := learn.Roofline(r.Deployment)
 			if set, name, err := coeff.LibraryFor(r.Deployment); err == nil {
 				prior = &learn.Prior{Name: name, Set: set}
 			}

@@ -134,7 +134,7 @@ func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) 
 	if err != nil {
 		return result.StepQuality{}, err
 	}
-	steps, err := rows.Rebuild(run, dep, features.V11)
+	steps, err := rows.Rebuild(run, dep, features.DefaultVersion(dep))
 	if err != nil {
 		return result.StepQuality{}, err
 	}

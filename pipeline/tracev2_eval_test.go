@@ -45,8 +45,8 @@ func TestEvalTraceV2(t *testing.T) {
 	if len(runs) <= training {
 		t.Fatalf("got %d runs, want %d to fit and more to predict", len(runs), training)
 	}
-	prior := learn.Roofline()
 	dep := ext.Runs[0].Deployment
+	prior := learn.Roofline(dep)
 	if set, name, err := coeff.LibraryFor(dep); err == nil {
 		prior = &learn.Prior{Name: "library/" + name, Set: set}
 	}

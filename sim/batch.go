@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/blis-train/blis-train/pipeline/features"
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+)
 
 // Batch is one step as sums over its sequences. A sequence has c tokens in KV
 // before the step, a prompt of p tokens, and n tokens scheduled; a decode has
@@ -26,8 +29,20 @@ type Batch struct {
 	PreemptionEMA   float64         // share of preempted requests, averaged; this step included
 	StoreBlocks     int64           // blocks copied GPU->CPU with this step
 	LoadBlocks      int64           // blocks copied CPU->GPU with this step
-	DraftTokens     int64           // of DecodeTokens those that verify drafts
 	Among           *features.Group // ranks that the step goes in lockstep with; nil: alone
+	DraftTokens     int64           // of DecodeTokens those that verify drafts
+	PrefillContext  int64           // tokens: sum over prefill of c
+
+	reaches []deploy.Reach    // of the model's attention beside the full one
+	reached *features.Reached // sums within them; nil: not counted
+}
+
+// within makes an empty batch that counts pairs within the reaches, in sums.
+func (b *Batch) within(reaches []deploy.Reach, sums *features.Reached) {
+	if len(reaches) > 0 {
+		*sums = features.Reached{}
+		b.reaches, b.reached = reaches, sums
+	}
 }
 
 // Tokens is everything scheduled in the step.
@@ -40,6 +55,7 @@ func (b *Batch) Add(c, p, n, blocks, sign int64) {
 		b.addPrefill(c, p, n, sign)
 		return
 	}
+	b.reach(true, c, 1, sign)
 	b.KVRead += sign * (c + 1)
 	b.DecodeTokens += sign
 	b.DecodeReqs += sign
@@ -48,9 +64,17 @@ func (b *Batch) Add(c, p, n, blocks, sign int64) {
 	b.PastPrompt += sign * c
 }
 
+// reach puts a sequence's pairs within the reaches into their sums.
+func (b *Batch) reach(isDecode bool, c, n, sign int64) {
+	if b.reached != nil {
+		b.reached.Add(b.reaches, isDecode, c, n, float64(sign))
+	}
+}
+
 // AddVerify puts a decode of n tokens, n - 1 of them drafts, into the sums: it reads its
 // KV once. The rest is as in Add.
 func (b *Batch) AddVerify(c, n, blocks, sign int64) {
+	b.reach(true, c, n, sign)
 	b.KVRead += sign * (c + n)
 	b.DecodeTokens += sign * n
 	b.DraftTokens += sign * (n - 1)
@@ -65,6 +89,8 @@ func (b *Batch) AddVerify(c, n, blocks, sign int64) {
 func (b *Batch) AddPrefill(c, p, n int64) { b.addPrefill(c, p, n, 1) }
 
 func (b *Batch) addPrefill(c, p, n, sign int64) {
+	b.reach(false, c, n, sign)
+	b.PrefillContext += sign * c
 	b.KVRead += sign * (c + n)
 	b.PrefillTokens += sign * n
 	b.PrefillReqs += sign
@@ -79,7 +105,7 @@ func (b *Batch) addPrefill(c, p, n, sign int64) {
 }
 
 // AddDecodes puts n decodes into the sums, with context tokens in KV and blocks
-// allocated to them, all together.
+// allocated to them, all together; within reaches they are not counted.
 func (b *Batch) AddDecodes(n, context, blocks int64) {
 	b.KVRead += context + n
 	b.DecodeTokens += n

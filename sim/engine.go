@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -22,6 +23,8 @@ type Engine struct {
 
 	// knobs, resolved
 	blockSize, maxLen, maxSeqs, budget, longPrefill int64
+	reaches                                         []deploy.Reach // of the model's attention beside the full one
+	reached                                         features.Reached
 	chunked, byPriority                             bool
 	rules                                           deploy.Rules
 	watermark                                       int64        // blocks an admission beside running requests leaves free
@@ -151,6 +154,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		maxSeqs: d.MaxNumSeqs, budget: d.MaxNumBatchedTokens, longPrefill: d.LongPrefillThreshold, chunked: d.ChunkedPrefill,
 		byPriority: d.SchedulingPolicy == "priority", drift: newDriftCursor(cfg.Drift),
 	}
+	e.reaches = cfg.Deployment.Reaches()
 	if err := e.setRules(); err != nil {
 		return nil, err
 	}

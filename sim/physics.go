@@ -19,11 +19,12 @@ type physics struct {
 
 // NewPhysics makes the model of a coefficient set for a deployment.
 func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*physics, error) {
-	sp, err := features.New(set.SpecVersion, d.Plain())
+	plain := d.Plain(features.Layered(set.SpecVersion))
+	sp, err := features.New(set.SpecVersion, plain)
 	if err != nil {
 		return nil, err
 	}
-	return &physics{space: sp, predict: features.BetaPredictor(features.On(set, d.Plain())), x: make([]float64, len(sp.BetaFeatures()))}, nil
+	return &physics{space: sp, predict: features.BetaPredictor(features.On(set, plain)), x: make([]float64, len(sp.BetaFeatures()))}, nil
 }
 
 // StepUs is the predicted cadence of the step.
@@ -64,6 +65,7 @@ func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 	}
 	in.NumSampledSeqs = float64(b.PrefillReqs + b.DecodeReqs + b.DraftTokens) // logits of every draft too
 	in.PrefillCausalWork, in.KVReadTokens = float64(b.CausalWork), float64(b.KVRead)
+	in.PrefillContext, in.Reached = float64(b.PrefillContext), b.reached
 }
 
 // alphaDelay is the overhead or the egress of a coefficient set.
@@ -78,11 +80,12 @@ type alphaDelay struct {
 // NewAlphaDelay makes the delay of a target that a replay may add; a target
 // that contains a wait is refused (spec#waits-are-no-delays).
 func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*alphaDelay, error) {
-	sp, err := features.New(set.SpecVersion, d.Plain())
+	plain := d.Plain(features.Layered(set.SpecVersion))
+	sp, err := features.New(set.SpecVersion, plain)
 	if err != nil {
 		return nil, err
 	}
-	pr, err := features.DelayPredictor(features.On(set, d.Plain()), target)
+	pr, err := features.DelayPredictor(features.On(set, plain), target)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// roofline is the analytic model: nothing is fitted. With the 1.1 features at
+// roofline is the analytic model: nothing is fitted. With the features of 1.1, or 1.3, at
 // peak rate (s):
 //
 //	max(linear compute, weights) + max(prefill attention, its KV reads) +
@@ -21,7 +21,8 @@ type roofline struct {
 
 // NewRoofline makes the model for a deployment.
 func NewRoofline(d *deploy.Deployment) (*roofline, error) {
-	sp, err := features.New(features.V11, d.Plain())
+	v := features.DefaultVersion(d.Plain(false))
+	sp, err := features.New(v, d.Plain(features.Layered(v)))
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func slotOf(sp *features.Space, name string) int {
 
 // StepUs is the roofline time.
 func (r *roofline) StepUs(b *Batch) (float64, error) {
-	FillStepInput(features.V11, b, &r.in)
+	FillStepInput(r.space.Version(), b, &r.in)
 	if _, err := betaOf(r.space, b, &r.in, r.x); err != nil {
 		return 0, err
 	}

@@ -14,6 +14,7 @@ func (e *Engine) schedule() (flight, error) {
 	steady := e.isSteady()
 	if steady {
 		e.cur, e.batch = nil, Batch{StepID: e.step, StartUs: e.now}
+		e.batch.within(e.reaches, &e.reached)
 		e.scheduleSteady()
 	} else {
 		e.begin()
@@ -55,6 +56,7 @@ func (e *Engine) begin() {
 		e.cur, e.spare = e.spare[n-1], e.spare[:n-1]
 	}
 	e.batch = Batch{StepID: e.step, StartUs: e.now}
+	e.batch.within(e.reaches, &e.reached)
 	e.view.Admitted = 0
 	e.threshold = e.prefillThreshold()
 	e.cadence.begins(e.running, e.iterations)

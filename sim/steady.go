@@ -40,6 +40,9 @@ func (e *Engine) scheduleSteady() {
 		if e.pool.Caching && c+1 >= (s.held.Registered+1)*e.blockSize {
 			e.registerBlocks(s, c+1)
 		}
+		if b.reached != nil {
+			b.reach(true, c, 1, 1)
+		}
 		context += c
 		blocks += s.held.N
 		s.computed = c + 1

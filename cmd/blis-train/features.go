@@ -23,8 +23,8 @@ func featuresCommand() *cli.Command {
 		&cli.Int64Flag{Name: "step", Usage: "`N`, the step id", Required: false},
 		&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE|library` for the contributions; default the library's where it has " +
 			"the run's GPU"},
-		&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2 or experimental " +
-			"(default: the coefficient file's, else 1.1)"},
+		&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2, 1.3 or experimental " +
+			"(default: the coefficient file's, else 1.1, or 1.3 for unlike layers)"},
 	}, kernelFlags())
 }
 
@@ -45,15 +45,15 @@ func runFeatures(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	version, err := featuresVersion(c.String("spec"), set)
-	if err != nil {
-		return err
-	}
 	ext, err := readExtract(con, c.Args().First())
 	if err != nil {
 		return err
 	}
 	run, err := pickRun(ext, c.String("run"))
+	if err != nil {
+		return err
+	}
+	version, err := featuresVersion(c.String("spec"), set, run.Deployment)
 	if err != nil {
 		return err
 	}
@@ -92,10 +92,10 @@ func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 }
 
 // featuresVersion is the version asked for, which must be the coefficients'.
-func featuresVersion(asked string, set *coeff.Set) (features.Version, error) {
+func featuresVersion(asked string, set *coeff.Set, d *deploy.Deployment) (features.Version, error) {
 	switch {
 	case asked == "" && set == nil:
-		return features.V11, nil
+		return features.DefaultVersion(d), nil
 	case asked == "":
 		return set.SpecVersion, nil
 	}

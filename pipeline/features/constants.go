@@ -6,6 +6,9 @@ func (s *Space) constants() []Quantity {
 	if s.version == V10 {
 		return append(s.dimensions(), s.constants10()...)
 	}
+	if Layered(s.version) {
+		return append(s.settings(), s.constants13()...)
+	}
 	if s.version.Base() == V11 {
 		return append(s.dimensions(), s.constants11()...)
 	}
@@ -21,8 +24,8 @@ func derived(name string, v float64, unit, formula string) Quantity {
 }
 
 func (s *Space) dimensions() []Quantity {
-	m, h, e := &s.dep.Model, &s.dep.Hardware, &s.dep.Engine
-	return []Quantity{
+	m := &s.dep.Model
+	return append([]Quantity{
 		given("num_hidden_layers", s.layers, "layers"),
 		given("hidden_size", s.hidden, "1"),
 		given("num_attention_heads", s.heads, "heads"),
@@ -41,6 +44,13 @@ func (s *Space) dimensions() []Quantity {
 		given("bytes_per_kv", m.BytesPerKV, "B"),
 		given("bytes_per_activation", m.BytesPerActivation, "B"),
 		given("bytes_per_lm_head", m.BytesPerLMHead, "B"),
+	}, s.settings()...)
+}
+
+// settings are the dimensions of device and engine.
+func (s *Space) settings() []Quantity {
+	h, e := &s.dep.Hardware, &s.dep.Engine
+	return []Quantity{
 		given("TFlopsPeak", h.TFlopsPeak, "1e12 FLOP/s"),
 		given("TFlopsFP8", h.TFlopsFP8, "1e12 FLOP/s"),
 		given("BwPeakTBs", h.BwPeakTBs, "1e12 B/s"),

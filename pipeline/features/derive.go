@@ -101,14 +101,7 @@ func (s *Space) derive11() {
 	}
 	s.bandwidth = h.BwPeakTBs * 1e12 * s.tp
 	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency * s.tp
-	s.link = h.InterconnectBandwidthGBs * 1e9 / 2
-	s.allreduceS = h.InterconnectLatencyUs * 1e-6
-	if s.tp > 1 {
-		share := (s.tp - 1) / s.tp
-		s.allreduces = float64(2*s.layers) + 1
-		s.commBytes = s.allreduces * 2 * share * s.hidden * m.BytesPerActivation
-		s.gatherBytes = share * vocab * m.BytesPerActivation
-	}
+	s.links(float64(2*s.layers)+1, vocab)
 	s.divide11()
 	if e.CPUOffloading {
 		s.cpuGPURatio = float64(e.KVBlocksCPU) / float64(e.KVBlocksGPU.Or(0))
@@ -130,7 +123,18 @@ func (s *Space) divide11() {
 	if s.experts > 0 {
 		s.lnIdleExpert = stat.Log1p(-s.topK / s.experts)
 	}
+}
+
+// links are the constants of collectives, so many all-reduces a step.
+func (s *Space) links(allreduces, vocab float64) {
+	m, h := &s.dep.Model, &s.dep.Hardware
+	s.link = h.InterconnectBandwidthGBs * 1e9 / 2
+	s.allreduceS = h.InterconnectLatencyUs * 1e-6
 	if s.tp > 1 {
+		share := (s.tp - 1) / s.tp
+		s.allreduces = allreduces
+		s.commBytes = s.allreduces * 2 * share * s.hidden * m.BytesPerActivation
+		s.gatherBytes = share * vocab * m.BytesPerActivation
 		s.commLatencyS = s.allreduces * s.allreduceS
 		s.commS, s.gatherS = s.commBytes/s.link, s.gatherBytes/s.link
 	}

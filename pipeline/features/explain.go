@@ -52,10 +52,18 @@ func (s *Space) ExplainBeta(in *StepInput, coefficients []float64) (*Explanation
 	if err != nil {
 		return nil, err
 	}
-	e := s.explain("beta", in.Values(), s.beta, x, hits)
+	e := s.explain("beta", s.inputs(in), s.beta, x, hits)
 	floor := s.FloorUs(in)
 	e.FloorUs = &floor
 	return e, e.predict(coefficients)
+}
+
+// inputs are what the formulas of a step read.
+func (s *Space) inputs(in *StepInput) []Quantity {
+	if Layered(s.version) {
+		return append(in.Values(), s.layerSums(in)...)
+	}
+	return in.Values()
 }
 
 // ExplainOn explains what a set predicts of a step on a deployment: its coefficients with the library's host work

@@ -12,6 +12,9 @@ type field[T any] struct {
 // fieldsOf are the fields of an input, as their tags say.
 func fieldsOf[T any]() (out []field[T]) {
 	for i, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		if f.Tag.Get("name") == "" {
+			continue
+		}
 		out = append(out, field[T]{f.Tag.Get("name"), f.Tag.Get("unit"), f.Tag.Get("range") == "0..1", func(in *T) *float64 {
 			return reflect.ValueOf(in).Elem().Field(i).Addr().Interface().(*float64)
 		}})

@@ -7,8 +7,8 @@ import (
 
 // Formulas are expressions in Go's syntax over inputs, constants and earlier
 // slots, with the functions max, min, ln, pos(x) (1 when x > 0, else 0) and
-// those of the space: expert_share(tokens), weight_bytes(tokens, sequences),
-// gate(running, usage). The explain command prints them with numbers, and a
+// those of the space: expert_share(tokens), expert_layers(tokens), experts_touched(tokens), weight_bytes(tokens, sequences),
+// prompt_attention_s(tokens), gate(running, usage). The explain command prints them with numbers, and a
 // test evaluates each against the function it describes.
 
 // scope is what names in a formula stand for.

@@ -83,6 +83,12 @@ func (sc *scope) call(e *ast.CallExpr) (float64, error) {
 		return oneIf(args[0] > 0), nil
 	case "expert_share/1":
 		return sc.space.expertShare(args[0]), nil
+	case "expert_layers/1":
+		return sc.space.moeShare(args[0]*sc.space.engines) * sc.space.layers, nil
+	case "experts_touched/1":
+		return sc.space.expertsTouched(args[0] * sc.space.engines), nil
+	case "prompt_attention_s/1":
+		return prefillAttention13(sc.space, sc.space.promptStep(args[0])), nil
 	case "weight_bytes/2":
 		return sc.space.weightBytes(args[0], args[1]), nil
 	case "all_reduce_s/1":

@@ -18,6 +18,9 @@ type StepInput struct {
 	PreemptionEMA         float64 `name:"preemption_ema" unit:"1"`                // preemptions per running request (spec#preemption-average)
 	TransferBlocks        float64 `name:"transfer_blocks" unit:"blocks"`          // blocks GPU->CPU
 	CPUResidentReadBlocks float64 `name:"cpu_resident_read_blocks" unit:"blocks"` // blocks CPU->GPU
+
+	PrefillContext float64  // 1.3: tokens, sum c over prefill chunks
+	Reached        *Reached // 1.3: sums within the reaches of [Space.Reaches]; nil: not counted, or full attention alone
 }
 
 // QueueInput is the queue and cache state a request meets (spec#queue-inputs).

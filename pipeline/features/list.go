@@ -13,7 +13,7 @@ import (
 // lists are the slots of one version in order.
 type lists struct{ beta, alpha []Feature }
 
-// experimental has the new slots that stand behind those of 1.2. A new feature is one file that declares
+// experimental has the new slots that stand behind those of 1.3. A new feature is one file that declares
 // it and one line at the end of a list here; lengths of all vectors follow from the lists.
 var experimental = lists{
 	beta: []Feature{
@@ -74,8 +74,8 @@ var versions = sync.OnceValue(func() map[Version]*lists {
 	for v, l := range declared().Lists {
 		all[v] = &lists{numbered(slotsOf(l.Beta)), numbered(slotsOf(l.Alpha))}
 	}
-	all[Experimental] = &lists{numbered(slices.Concat(all[V12].beta, experimental.beta)),
-		numbered(slices.Concat(all[V12].alpha, experimental.alpha))}
+	all[Experimental] = &lists{numbered(slices.Concat(all[V13].beta, experimental.beta)),
+		numbered(slices.Concat(all[V13].alpha, experimental.alpha))}
 	return all
 })
 
@@ -127,6 +127,11 @@ var stepSlots = map[string]func(*Space, *StepInput) float64{
 	"activation_traffic":         activationTraffic12,
 	"collective_time":            collectiveTime12,
 	"expert_load":                expertLoad12,
+	"prefill_attention@1.3":      prefillAttention13,
+	"decode_attention@1.3":       decodeAttention13,
+	"kv_cache_read@1.3":          kvCacheRead13,
+	"moe_activation@1.3":         moeActivation13,
+	"expert_load@1.3":            expertLoad13,
 }
 
 // queueSlots are those of queue slots.
@@ -140,6 +145,7 @@ var queueSlots = map[string]func(*Space, *QueueInput) float64{
 	"preemption_disruption":     preemptionDisruption,
 	"admission_compute":         admissionCompute11,
 	"admission_compute@1.0":     admissionCompute10,
+	"admission_compute@1.3":     admissionCompute13,
 	"queue_drain":               queueDrain,
 	"queue_memory_interaction":  queueMemoryInteraction,
 	"prefix_cache_benefit":      prefixCacheBenefit,

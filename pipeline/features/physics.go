@@ -29,7 +29,9 @@ func (s *Space) weightBytes(tokens, seqs float64) float64 {
 		return 0
 	}
 	w := s.fixedWeights
-	if s.expertWeights > 0 {
+	if s.expertKinds != nil {
+		w += s.touchedBytes(tokens * s.engines)
+	} else if s.expertWeights > 0 {
 		w += float64(s.expertWeights * s.expertShare(tokens))
 	}
 	if seqs > 0 {
@@ -73,6 +75,14 @@ type Roofline struct {
 	KVS     float64 // KV reads over bandwidth
 }
 
+// kvS is the time to read the caches of a step.
+func (s *Space) kvS(in *StepInput) float64 {
+	if Layered(s.version) {
+		return kvCacheRead13(s, in)
+	}
+	return in.KVReadTokens * s.kvReadS
+}
+
 // Roofline returns the analytic parts of a step of a 1.1 space; zero for an
 // empty step, and for a 1.0 space, whose constants are not physical.
 func (s *Space) Roofline(in *StepInput) Roofline {
@@ -82,7 +92,7 @@ func (s *Space) Roofline(in *StepInput) Roofline {
 	return Roofline{
 		LinearS: s.linearS(in.ScheduledTokens, in.NumSampledSeqs),
 		WeightS: s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs) / s.bandwidth,
-		KVS:     in.KVReadTokens * s.kvReadS,
+		KVS:     s.kvS(in),
 	}
 }
 

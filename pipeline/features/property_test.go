@@ -104,6 +104,7 @@ func TestEmptyStep(t *testing.T) {
 		V10: {"gqa_efficiency", "fixed_step_overhead", "preemption_overhead", "bias"},
 		V11: {"gqa_efficiency", "preemption_overhead", "bias"},
 		V12: {"gqa_efficiency", "preemption_overhead", "bias"},
+		V13: {"gqa_efficiency", "preemption_overhead", "bias"},
 
 		Experimental: {"gqa_efficiency", "preemption_overhead", "bias"},
 	}
@@ -330,10 +331,10 @@ func TestFormulasSayWhatTheFunctionsDo(t *testing.T) {
 		}
 		for range 50 {
 			in, q := randomStep(r, s), randomQueue(r, s)
-			checkFormulas(t, s, in.Values(), s.BetaFeatures(), beta(t, s, in))
+			checkFormulas(t, s, s.inputs(&in), s.BetaFeatures(), beta(t, s, in))
 			checkFormulas(t, s, q.Values(), s.AlphaFeatures(), alpha(t, s, q))
 		}
-		checkFormulas(t, s, new(StepInput).Values(), s.BetaFeatures(), beta(t, s, StepInput{}))
+		checkFormulas(t, s, s.inputs(&StepInput{}), s.BetaFeatures(), beta(t, s, StepInput{}))
 	}
 }
 

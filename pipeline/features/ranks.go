@@ -15,14 +15,22 @@ type Group struct {
 // those of the rank alone. The exchange of tokens between ranks is not among the features.
 func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
 	hits, err := s.Beta(in, x)
-	if err != nil || s.version == V10 || s.experts == 0 {
+	if err != nil || s.version == V10 || s.experts == 0 && s.expertKinds == nil {
 		return hits, err
 	}
 	m := &s.dep.Model
-	perToken := s.moeLayers * 2 * float64(m.NumMLPProj) * s.hidden * s.topK * float64(m.MoEIntermediateSize) / s.linearPeak
+	perToken := s.expertS
+	if !Layered(s.version) {
+		perToken = s.moeLayers * 2 * float64(m.NumMLPProj) * s.hidden * s.topK * float64(m.MoEIntermediateSize) / s.linearPeak
+	}
 	experts := float64(g.Tokens/g.Ranks*g.Imbalance) - g.Padded
 	linear := s.linearS(g.Padded, in.NumSampledSeqs) + float64(perToken*experts)
-	weights := s.fixedWeights + float64(s.expertWeights/g.Ranks*s.expertShare(g.Tokens))
+	touched, share, load := s.touchedBytes(g.Tokens), s.moeShare(g.Tokens), s.expertsTouched(g.Tokens)
+	if !Layered(s.version) {
+		of := s.expertShare(g.Tokens)
+		touched, share, load = float64(s.expertWeights/g.Ranks*of), s.moeLayerShare*of/g.Ranks, s.moeLayers*s.experts/g.Ranks*of
+	}
+	weights := s.fixedWeights + touched
 	if in.NumSampledSeqs > 0 {
 		weights += s.headBytes
 	}
@@ -36,9 +44,9 @@ func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
 		case "weight_load_hidden":
 			x[i] = atMost(linear, read)
 		case "moe_activation":
-			x[i] = s.moeLayerShare * s.expertShare(g.Tokens) / g.Ranks
+			x[i] = share
 		case "expert_load":
-			x[i] = s.moeLayers * s.experts / g.Ranks * s.expertShare(g.Tokens) * expertRefS
+			x[i] = load * expertRefS
 		}
 	}
 	more, err := clip(s.beta, x)

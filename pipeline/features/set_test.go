@@ -86,8 +86,8 @@ func TestReleasedListsNeverChange(t *testing.T) {
 				v, got, want, beta, alpha)
 		}
 	}
-	if len(Versions()) != len(released)+1 {
-		t.Errorf("got versions %v, want one entry in released for each but %s", Versions(), Experimental)
+	if len(Versions()) != len(released)+2 {
+		t.Errorf("got versions %v, want one entry in released for each but %s and %s", Versions(), V13, Experimental)
 	}
 }
 
@@ -222,10 +222,10 @@ func TestComponentsBehindAVersion(t *testing.T) {
 	}
 	for v, want := range map[Version]string{
 		"1.1+queue-pole":              "alone or with +principal-components",
-		V10 + Components:              "want 1.1, 1.2 or experimental, alone",
+		V10 + Components:              "want 1.1, 1.2, 1.3 or experimental, alone",
 		V11 + Components + Components: "alone or with",
-		"2.0" + Components:            "want 1.1, 1.2 or experimental, alone",
-		"2.0":                         "want 1.0, 1.1, 1.2 or experimental",
+		"2.0" + Components:            "want 1.1, 1.2, 1.3 or experimental, alone",
+		"2.0":                         "want 1.0, 1.1, 1.2, 1.3 or experimental",
 	} {
 		if err := CheckVersion(v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", v, err, want)

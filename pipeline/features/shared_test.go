@@ -100,5 +100,8 @@ func spaces(t testing.TB) []*Space {
 			all = append(all, space(t, v, dense(tp)), space(t, v, moe(tp)))
 		}
 	}
+	for name := range unlike {
+		all = append(all, space(t, V13, layered(t, name, 2)))
+	}
 	return all
 }

@@ -79,8 +79,14 @@ func (s *Space) derive12() {
 	}
 	s.activationBytes = m.BytesPerActivation * (float64(s.layers*(float64(8*s.hidden*s.tp)+float64(2*s.qDim)+float64(4*s.kvDim))) +
 		float64(float64(m.NumMLPProj)*widths))
+	s.activate(float64(m.VocabSize))
+}
+
+// activate are the constants that follow from a token's activations.
+func (s *Space) activate(vocab float64) {
+	m := &s.dep.Model
 	s.activationS = s.activationBytes / s.bandwidth
-	s.tokenBytes, s.logitBytes = s.hidden*m.BytesPerActivation, float64(m.VocabSize)*m.BytesPerActivation
+	s.tokenBytes, s.logitBytes = s.hidden*m.BytesPerActivation, vocab*m.BytesPerActivation
 	s.graphs = s.dep.GraphSizes()
 	if s.tp > 1 {
 		s.reduce, s.reduceEager = deploy.AllReduceOf(s.dep.Hardware.Name, s.dep.TP)

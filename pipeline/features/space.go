@@ -67,6 +67,14 @@ type Space struct {
 	commLatencyS   float64 // collectives of a step
 	commS, gatherS float64 // s per token and per sampled sequence over the link
 
+	// what 1.3 adds: sums over layers
+	blocks, engines                                 float64 // mixers and ffns; engines of a data-parallel group
+	expertKinds                                     []experts
+	expertS                                         float64 // s per token in experts at peak
+	reaches                                         []deploy.Reach
+	attends                                         []attention
+	statePrefillFLOPs, stateDecodeFLOPs, stateBytes float64 // of recurrences: per token, per sequence
+
 	// what 1.2 adds
 	activationBytes     float64           // per token, whole group: moved between the kernels of all layers
 	activationS         float64           // s per token to move them
@@ -88,10 +96,20 @@ func New(v Version, d *deploy.Deployment) (*Space, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
+	if why := d.Model.WhyLayered(); v == V10 && why != "" {
+		return nil, d.CheckSupported()
+	}
 	s := &Space{version: v, dep: d, beta: BetaFeatures(v), alpha: AlphaFeatures(v)}
 	s.setDimensions()
 	if v == V10 {
 		s.derive10()
+		return s, nil
+	}
+	if Layered(v) {
+		if err := d.CheckLayers(); err != nil {
+			return nil, err
+		}
+		s.derive13()
 		return s, nil
 	}
 	if err := d.CheckSupported(); err != nil {

@@ -3,6 +3,7 @@ package features
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,6 +42,15 @@ func TestSpecHasTheSlotsOf12(t *testing.T) {
 		row := fmt.Sprintf("| <a id=\"beta-%s\"></a>%d | `%s` | %s | %s | %s | %s | `%s` |", dashed(f.Name), f.Slot, f.Name, f.Kind,
 			penaltyText(f), signText(f), short(f.Bound), f.Formula)
 		if !strings.Contains(text, row+"\n") {
+			t.Errorf("docs/spec.md lacks the row of %s:\n%s", f.Name, row)
+		}
+	}
+}
+
+func TestSpecHasTheSlotsOf13(t *testing.T) {
+	text, old := specText(t), slices.Concat(listsOf(V12).beta, listsOf(V12).alpha)
+	for i, f := range slices.Concat(listsOf(V13).beta, listsOf(V13).alpha) {
+		if row := fmt.Sprintf("`%s` | `%s` |\n", f.Name, f.Formula); f.Formula != old[i].Formula && !strings.Contains(text, row) {
 			t.Errorf("docs/spec.md lacks the row of %s:\n%s", f.Name, row)
 		}
 	}

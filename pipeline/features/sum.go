@@ -22,6 +22,12 @@ func Sum(v Version, chunks []trace.Chunk) StepInput {
 // (spec#input-table).
 func (s *Space) Sum(chunks []trace.Chunk) StepInput {
 	in := Sum(s.version, chunks)
+	if len(s.reaches) > 0 {
+		in.Reached = &Reached{}
+		for _, c := range chunks {
+			in.Reached.Add(s.reaches, c.IsDecode(), c.Computed, c.New, 1)
+		}
+	}
 	if s.version == V10 {
 		for _, c := range chunks {
 			if c.IsDecode() {
@@ -57,6 +63,7 @@ func (in *StepInput) Add(v Version, c trace.Chunk) {
 	in.NumSampledSeqs++
 	in.KVReadTokens += computed + n
 	if !c.IsDecode() {
+		in.PrefillContext += computed
 		in.PrefillCausalWork += float64(n*computed) + float64(n*(n+1)/2)
 	}
 }

@@ -324,6 +324,20 @@ func variants(base deploy.Deployment) []variant {
 		}
 	}
 	m := base.Model
+	devices := func() []variant {
+		for _, h := range deploy.Datasheets() {
+			if h.Name != base.Hardware.Name && (h.Name == "H100-SXM-80GB" || h.Name == "A100-SXM-80GB") {
+				add("another device ("+h.Name+")", func(d *deploy.Deployment) { d.Hardware = h })
+			}
+		}
+		return out
+	}
+	if m.Layered != nil {
+		half := *m.Layered
+		half.Layers = half.Layers[:max(1, m.NumLayers/2)]
+		add(fmt.Sprintf("the model's first %d layers", len(half.Layers)), func(d *deploy.Deployment) { d.Model.Layered = &half })
+		return devices()
+	}
 	add(fmt.Sprintf("a model of half the depth (%d layers)", m.NumLayers/2), func(d *deploy.Deployment) {
 		d.Model.NumLayers, d.Model.NumMoELayers = m.NumLayers/2, m.NumMoELayers/2
 	})
@@ -342,12 +356,7 @@ func variants(base deploy.Deployment) []variant {
 			d.Model.NumExperts, d.Model.TopK, d.Model.MoEIntermediateSize, d.Model.NumMoELayers = 8, 2, m.IntermediateSize, m.NumLayers
 		})
 	}
-	for _, h := range deploy.Datasheets() {
-		if h.Name != base.Hardware.Name && (h.Name == "H100-SXM-80GB" || h.Name == "A100-SXM-80GB") {
-			add("another device ("+h.Name+")", func(d *deploy.Deployment) { d.Hardware = h })
-		}
-	}
-	return out
+	return devices()
 }
 
 // largestConfig is the configuration with most training rows: the one experiments vary.

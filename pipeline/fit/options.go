@@ -31,7 +31,7 @@ const (
 
 // Options decide a fit. The zero value of a field is its default unless said otherwise.
 type Options struct {
-	Spec         features.Version // default 1.1
+	Spec         features.Version // default 1.1, or 1.3 where a deployment needs it
 	Recipe       string           // default: relative for 1.1, frozen for 1.0
 	BetaTarget   string           // default: cadence for 1.1, duration for 1.0
 	AlphaTargets []string         // default: overhead, admission, egress for 1.1, queue for 1.0
@@ -79,8 +79,8 @@ func (o *Options) PriorOpen() bool {
 // Table is the options of a fit as flags and as recorded.
 func (o *Options) Table() option.Table {
 	return option.Table{
-		option.String("spec", &o.Spec, "feature specification `VERSION`: 1.0, 1.1, 1.2 or experimental, "+
-			"with +principal-components behind all but 1.0 (default: 1.2 with a library's prior, else 1.1)").Recorded(),
+		option.String("spec", &o.Spec, "feature specification `VERSION`: 1.0, 1.1, 1.2, 1.3 or experimental, "+
+			"with +principal-components behind all but 1.0 (default: 1.2 with a library's prior, 1.3 for unlike layers, else 1.1)").Recorded(),
 		option.String("recipe", &o.Recipe, "`RECIPE`: relative or frozen (default: relative with 1.1, frozen with 1.0)").Recorded(),
 		option.String("beta-target", &o.BetaTarget, "step time `TARGET`: cadence or duration (default: cadence with 1.1)").Recorded(),
 		option.List("alpha-target", &o.AlphaTargets, "delay `TARGET`: overhead, admission, egress or queue (repeatable)").Recorded(),

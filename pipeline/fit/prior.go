@@ -97,9 +97,9 @@ func (f *fitter) setPrior(s *Solved) error {
 }
 
 // priorFits reports whether a set is a prior of so many terms of the version: one of the version with all of them,
-// or for the experimental version one of 1.2, whose terms come first there.
+// or for 1.3 and the experimental version one of 1.2, whose terms come first there.
 func priorFits(set *coeff.Set, v features.Version, terms int) bool {
-	if v.Base() == features.Experimental && set.SpecVersion == features.V12 {
+	if features.Layered(v) && set.SpecVersion == features.V12 {
 		return len(set.Covariance) == len(set.Beta) && len(set.Beta) <= terms
 	}
 	return set.SpecVersion == v.Base() && len(set.Covariance) == terms

@@ -17,10 +17,14 @@ type Prior struct {
 	Set  *coeff.Set // its values are the mean, its covariance that of the step time
 }
 
-// Roofline is the prior of a device no library knows: the hardware's peak, and
+// Roofline is the prior of a deployment no library knows: the hardware's peak, and
 // hardly any certainty.
-func Roofline() *Prior {
-	set := emptySet()
+func Roofline(d *deploy.Deployment) *Prior {
+	v := features.V12
+	if features.DefaultVersion(d) == features.V13 {
+		v = features.V13
+	}
+	set := emptySet(v)
 	n := len(set.Beta)
 	set.Covariance = make([][]float64, n)
 	for j, f := range features.BetaFeatures(set.SpecVersion) {
@@ -46,8 +50,7 @@ func rooflineOf(f features.Feature) (mean, sd float64) {
 	return 1e6, 1.5e6
 }
 
-func emptySet() *coeff.Set {
-	v := features.V12
+func emptySet(v features.Version) *coeff.Set {
 	set := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: v, FeatureSet: features.SetOf(v), Recipe: "relative",
 		BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Beta: features.NewCoefficients(features.BetaFeatures(v))}
 	for _, target := range []string{coeff.Egress, coeff.Overhead} {
@@ -92,7 +95,7 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	m := &model{name: p.Name, set: &set}
 	n := len(features.AlphaFeatures(set.SpecVersion))
 	m.columns.step, m.columns.overhead, m.columns.egress = len(set.Beta), n, n
-	full := emptySet()
+	full := emptySet(set.SpecVersion)
 	for i := range full.Alpha {
 		if a := set.AlphaModel(full.Alpha[i].Target); a != nil {
 			full.Alpha[i] = *a

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -14,6 +15,7 @@ type builder struct {
 	starts   []int32  // by summary: prompts that began, see promptStarts; nil without chunked prefill
 	cv2      float64
 	hasCV2   bool
+	reaches  []deploy.Reach // of the model's attention beside the full one
 	buf      []trace.Member
 	other    []trace.Member
 	moved    []transfers // still to come
@@ -26,6 +28,7 @@ func newBuilder(s *Steps) *builder {
 	rate := s.Dep.Tracing.JourneySampleRate
 	b.totals = !b.journeys || rate.OK && rate.V < 1
 	b.cv2, b.hasCV2 = s.seen.cv2, s.seen.hasCV2
+	b.reaches = s.Dep.Reaches()
 	if b.totals && s.Dep.Engine.ChunkedPrefill {
 		b.starts = promptStarts(s.Run.Steps, s.Dep)
 	}
@@ -78,7 +81,7 @@ func (b *builder) source(st *Step, snaps []trace.Snapshot, why Reason) {
 	case b.s.Version == features.V10:
 		b.source10(st, rec)
 	case why == "":
-		st.Tag, st.In = TagJourney, sum11(b.buf)
+		st.Tag, st.In = TagJourney, sum11(b.buf, b.reaches)
 	case rec != nil && b.totals:
 		b.source11(st, rec)
 	default:
@@ -114,7 +117,7 @@ func (b *builder) rich(rec *trace.Step, snaps []trace.Snapshot) features.StepInp
 		return rich10(rec, snaps)
 	}
 	b.other = snapshotMembers(snaps, b.other[:0])
-	return sum11(b.other)
+	return sum11(b.other, b.reaches)
 }
 
 // source10 is the source of 1.0 without snapshots (spec#frozen-sourcing): totals where chunking is off, and empty

@@ -349,7 +349,7 @@ func Input(t *trace.StepTotals) features.StepInput {
 		PrefillTokens: float64(t.Prefill), DecodeTokens: float64(t.Decode), ScheduledTokens: float64(t.Prefill + t.Decode),
 		NumPrefillReqs: float64(t.PrefillReqs), NumDecodeReqs: float64(t.DecodeReqs), NumSampledSeqs: float64(t.Sampled),
 		PrefillCausalWork: t.CausalWork, DecodeContextTokens: t.DecodeContext,
-		KVReadTokens: t.DecodeContext + t.PrefillContext + float64(t.Prefill),
+		KVReadTokens: t.DecodeContext + t.PrefillContext + float64(t.Prefill), PrefillContext: t.PrefillContext,
 	}
 }
 

@@ -14,7 +14,7 @@ func Fill(run *trace.Run, dep *deploy.Deployment) error {
 	if len(run.Iterations) == 0 || len(run.Steps) > 0 {
 		return nil
 	}
-	space, err := features.New(features.V11, dep)
+	space, err := features.New(features.DefaultVersion(dep), dep)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func compare(t *testing.T, what string, s *Steps, y *toy) (known int) {
 		if !sameMembers(got, want) {
 			t.Errorf("%s: step %d (%s): got %v, want %v", what, st.ID, st.Tag, got, want)
 		}
-		if sum11(want) != withoutDepth(st.In) {
+		if sum11(want, nil) != withoutDepth(st.In) {
 			t.Errorf("%s: step %d: sums %+v differ from the sums over the members", what, st.ID, st.In)
 		}
 	})
@@ -243,7 +243,7 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 			}
 		case TagSummary:
 			approximate++
-			in, want := st.In, sum11(y.truth[st.ID])
+			in, want := st.In, sum11(y.truth[st.ID], nil)
 			if in.PrefillTokens > 0 {
 				prefills++
 			}
@@ -279,7 +279,7 @@ func TestTotalsTellWholePrompts(t *testing.T) {
 			if n == unknownStarts {
 				continue
 			}
-			got, want := relabelled(*s, n), sum11(y.truth[s.ID])
+			got, want := relabelled(*s, n), sum11(y.truth[s.ID], nil)
 			known++
 			if float64(got.PrefillTokens) != want.PrefillTokens || float64(got.NumPrefillReqs) != want.NumPrefillReqs ||
 				float64(got.NumDecodeReqs) != want.NumDecodeReqs {

@@ -8,11 +8,17 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sum11 adds up the members of a step (spec#step-sums).
-func sum11(members []trace.Member) features.StepInput {
+// sum11 adds up the members of a step (spec#step-sums), and within the reaches of unlike layers (spec#model-reach).
+func sum11(members []trace.Member, reaches []deploy.Reach) features.StepInput {
 	var in features.StepInput
+	if len(reaches) > 0 {
+		in.Reached = &features.Reached{}
+	}
 	for i := range members {
-		in.Add(features.V11, members[i].Chunk)
+		c := members[i].Chunk
+		if in.Add(features.V11, c); in.Reached != nil {
+			in.Reached.Add(reaches, c.IsDecode(), c.Computed, c.New, 1)
+		}
 	}
 	return in
 }

@@ -47,7 +47,7 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 	out.Saturated, out.Saturation = sat.Run.Saturated, sat.Run.Checks
 	out.Phases = inspectPhases(run, sat)
 	refused := refusedOf(run, dep)
-	if id := run.ID; len(run.Steps) > 0 && dep.CheckSupported() == nil {
+	if id := run.ID; len(run.Steps) > 0 && supported(dep) == nil {
 		if err := inspectSteps(&out, run, dep); err != nil {
 			return out, fmt.Errorf("run %s: %w", id, err)
 		}
@@ -61,11 +61,11 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 
 // inspectSteps rebuilds the batches and looks at what they hold.
 func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) error {
-	sp, err := features.New(features.V11, dep)
+	sp, err := features.New(features.DefaultVersion(dep), dep)
 	if err != nil {
 		return err
 	}
-	steps, err := rows.Rebuild(run, dep, features.V11)
+	steps, err := rows.Rebuild(run, dep, features.DefaultVersion(dep))
 	if err != nil {
 		return err
 	}
@@ -381,11 +381,17 @@ func each(bins [][]float64, f func([]float64) float64) []*float64 {
 	return out
 }
 
+// supported is nil where some specification says the deployment's steps.
+func supported(dep *deploy.Deployment) error {
+	_, err := dep.CheckStepTimes()
+	return err
+}
+
 // refusedOf is why no step times can be had from a run: a way of serving that no
 // feature covers (spec#supported), or iterations without times; nil for no reason.
 func refusedOf(run *trace.Run, dep *deploy.Deployment) *trace.Error {
 	var unsupported *trace.Error
-	if errors.As(dep.CheckSupported(), &unsupported) {
+	if errors.As(supported(dep), &unsupported) {
 		return unsupported
 	}
 	if run.Aggregate == nil {

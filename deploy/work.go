@@ -1,0 +1,246 @@
+package deploy
+
+import "slices"
+
+// Work is what one step costs a model on the GPUs of one engine, added up over its layers (spec#layer-work): its features,
+// memory, the simulator and explanations read it. FLOP count a multiply-add twice; matrices that every GPU holds count once
+// for each of them. Biases, norms and other vectors count nothing.
+type Work struct {
+	Mixers, FFNs float64 // blocks, each with an all-reduce behind it where t > 1
+	// LinearFLOPs are those of a token in all matrices but the head, by the bits of activations: 16, 8, 4.
+	LinearFLOPs [3]float64
+	FixedBytes  float64      // of weights that every step reads: all but experts and head
+	Experts     []ExpertWork // by kind
+	HeadFLOPs   float64      // of a sampled sequence
+	HeadBytes   float64
+	Attention   []AttentionWork // by reach, the full one first
+	// StatePrefillFLOPs and StateDecodeFLOPs are those of a token in recurrences; StateBytes are read and written for each
+	// sequence in a step.
+	StatePrefillFLOPs, StateDecodeFLOPs, StateBytes float64
+	// Widths is the values that a token's activations take inside mixers and ffns, on all GPUs.
+	Widths float64
+	// CacheBytes is what a token adds to the caches of all GPUs, windows included.
+	CacheBytes float64
+	// HeadShare is the mean share of key heads in query heads, over mixers that cache (1/heads for a latent).
+	HeadShare float64
+}
+
+// ExpertWork is equal ffns with experts.
+type ExpertWork struct {
+	Experts, TopK float64
+	Layers        float64
+	Bytes         float64    // of all experts in all these layers, on the engine's GPUs
+	FLOPs         [3]float64 // of LinearFLOPs the experts'
+}
+
+// AttentionWork is all that scores pairs of tokens within one reach.
+type AttentionWork struct {
+	Reach        Reach
+	PrefillFLOPs float64 // of a pair, in chunks of prompts
+	DecodeFLOPs  float64 // of a pair, in decodes
+	Bytes        float64 // of an entry read, on all GPUs
+	ContextFLOPs float64 // of a token in the cache before a chunk: keys and values made again from a latent (mla)
+}
+
+// Work adds up the layers for one engine of p.TP GPUs; b is the bytes of a cached value.
+func (d *Decoder) Work(p Parallel) Work {
+	var w Work
+	t, caching, shares := float64(p.TP), 0.0, 0.0
+	kinds, order := d.kinds()
+	for k, l := range kinds {
+		n := float64(counted(order, k))
+		l.everyLinear(func(x *Linear) { w.linear(x, l, p, n) })
+		if m := l.Mixer; m != nil {
+			w.Mixers += n
+			w.mixer(m, d.KVBytes, t, n)
+			for _, s := range m.states(d.KVBytes, p.TP) {
+				if s.Kind != RecurrentState {
+					w.CacheBytes += float64(n * s.Bytes * t / float64(max(1, s.Ratio)))
+				}
+			}
+			if m.caches() {
+				own := float64(m.KVHeads) / float64(m.Heads)
+				if shares += float64(n * own); caching == 0 {
+					w.HeadShare = own
+				}
+				if caching += n; own != w.HeadShare {
+					w.HeadShare = shares / caching
+				}
+			}
+		}
+		if x := l.FFN; x != nil {
+			w.FFNs += n
+			w.Widths += float64(n * x.widths())
+			if x.Kind == Experts {
+				w.expertKind(x).Layers += n
+			}
+		}
+	}
+	for i := range d.PerLayer[min(1, len(d.PerLayer)):] { // the table is looked up, its projection multiplied
+		w.linear(&d.PerLayer[1+i], &Layer{}, p, 1)
+	}
+	values := float64(d.Hidden * d.Vocab)
+	w.HeadFLOPs, w.HeadBytes = values+values, float64(values*d.Head.Quant.BytesPerWeight)
+	slices.SortFunc(w.Attention, func(a, b AttentionWork) int { return a.Reach.compare(b.Reach) })
+	return w
+}
+
+// caches reports attention: a mixer with an entry for each token, or for some.
+func (m *Mixer) caches() bool { return m.Kind == GQA || m.Kind == MLA || m.Kind == Compressed }
+
+func (r Reach) compare(o Reach) int {
+	return slices.Compare([]int64{r.Window, r.Chunk, r.Ratio, r.TopK}, []int64{o.Window, o.Chunk, o.Ratio, o.TopK})
+}
+
+// linear adds n equal matrices of a kind of layer.
+func (w *Work) linear(x *Linear, in *Layer, p Parallel, n float64) {
+	values := float64(x.Rows * x.Columns)
+	kv := int64(1)
+	if in.Mixer != nil {
+		kv = max(1, in.Mixer.KVHeads)
+	}
+	held := p.share(x, kv) * float64(p.TP) // of the GPUs together
+	bytes := float64(n * values * float64(x.Count) * x.Quant.BytesPerWeight * held)
+	active, at := float64(x.Count), 0
+	if x.Active > 0 {
+		active = float64(x.Active)
+	}
+	if x.Placement == ByExpert {
+		held = 1 // tokens of all engines, over the GPUs of all engines
+	}
+	switch x.Quant.ActivationBits {
+	case 8:
+		at = 1
+	case 4:
+		at = 2
+	}
+	flops := float64(2 * n * values * active * held)
+	if w.LinearFLOPs[at] += flops; x.Placement != ByExpert {
+		w.FixedBytes += bytes
+		return
+	}
+	e := w.expertKind(in.FFN)
+	e.Bytes += bytes
+	e.FLOPs[at] += flops
+}
+
+// expertKind is the entry of ffns with as many experts, of which a token takes as many.
+func (w *Work) expertKind(f *FFN) *ExpertWork {
+	for i := range w.Experts {
+		if e := &w.Experts[i]; e.Experts == float64(f.Experts) && e.TopK == float64(f.TopK) {
+			return e
+		}
+	}
+	w.Experts = append(w.Experts, ExpertWork{Experts: float64(f.Experts), TopK: float64(f.TopK)})
+	return &w.Experts[len(w.Experts)-1]
+}
+
+// attend adds n mixers' attention within a reach.
+func (w *Work) attend(r Reach, n, prefill, decode, bytes, context float64) {
+	i := slices.IndexFunc(w.Attention, func(a AttentionWork) bool { return a.Reach == r })
+	if i < 0 {
+		i, w.Attention = len(w.Attention), append(w.Attention, AttentionWork{Reach: r})
+	}
+	a := &w.Attention[i]
+	a.PrefillFLOPs += float64(n * prefill)
+	a.DecodeFLOPs += float64(n * decode)
+	a.Bytes += float64(n * bytes)
+	a.ContextFLOPs += float64(n * context)
+}
+
+// stateChunk is the tokens that kernels of recurrences take at a time in prompts (flash-linear-attention: 64).
+const stateChunk = 64
+
+// mixer adds n equal mixers on t GPUs, at b bytes a cached value.
+func (w *Work) mixer(m *Mixer, b, t, n float64) {
+	heads, k, v := float64(m.Heads), float64(m.DimK), float64(m.DimV)
+	pair, kv := 2*heads*(k+v), max(float64(m.KVHeads), t)
+	switch m.Kind {
+	case GQA:
+		r := Reach{Window: m.Window, Chunk: m.Chunk}
+		if x := m.Index; x != nil {
+			r = Reach{TopK: x.TopK * x.Unit}
+		}
+		w.attend(r, n, pair, pair, kv*(k+v)*b, 0)
+		w.index(m.Index, Reach{}, n, t*float64(indexOf(m).Dim)*min(b, 2))
+		w.Widths += float64(n * (heads + kv + kv) * (k + v))
+	case MLA:
+		rank, rope := float64(m.KVRank), float64(m.Rope)
+		latent := 2 * heads * (rank + rank + rope) // of a pair, on latents
+		r, first, again := Reach{}, pair, 2*rank*heads*(k-rope+v)
+		if x := m.Index; x != nil {
+			r, first, again = Reach{TopK: x.TopK}, latent, 0
+		}
+		w.attend(r, n, first, latent, t*(rank+rope)*b, again)
+		w.index(m.Index, Reach{}, n, t*indexBytes(indexOf(m).Dim))
+		w.Widths += float64(n * (float64(heads*(k+v)) + float64(2*t*(rank+rope))))
+	case Compressed:
+		entry := m.entryBytes(b) * t
+		w.attend(Reach{Window: m.Window}, n, pair, pair, entry, 0)
+		if m.Ratio > 0 {
+			w.attend(Reach{Ratio: m.Ratio, TopK: indexOf(m).TopK}, n, pair, pair, entry, 0)
+			w.index(m.Index, Reach{Ratio: m.Ratio}, n, t*indexBytes(indexOf(m).Dim))
+		}
+		w.Widths += float64(n * (heads + t + t) * (k + v))
+	case Delta, Lightning, Mamba1, Mamba2:
+		if m.Kind == Mamba1 || m.Kind == Mamba2 {
+			k = float64(m.StateSize)
+		}
+		w.StateDecodeFLOPs += float64(n * 6 * heads * k * v)
+		chunked := heads * (float64(4*k*v) + float64(2*stateChunk*(k+v)))
+		if m.Kind == Mamba1 {
+			chunked = 6 * heads * k * v // a scan, token by token
+		}
+		w.StatePrefillFLOPs += float64(n * chunked)
+		w.StateBytes += float64(n * 2 * t * m.recurrentBytes(t))
+		w.Widths += float64(n * 2 * (float64(m.convWidth()) + float64(heads*v)))
+	}
+}
+
+// indexOf is the mixer's index, a blank one without.
+func indexOf(m *Mixer) Index {
+	if m.Index == nil {
+		return Index{}
+	}
+	return *m.Index
+}
+
+// index adds n indexes, which score every entry of r; those that take another layer's choice cost nothing.
+func (w *Work) index(x *Index, r Reach, n, bytes float64) {
+	if x != nil && !x.Shared {
+		flops := float64(2 * x.Heads * x.Dim)
+		w.attend(r, n, flops, flops, bytes, 0)
+	}
+}
+
+// widths is the values of a token's activations inside the ffn.
+func (f *FFN) widths() float64 {
+	active := f.Width
+	switch f.Kind {
+	case Experts:
+		active = f.TopK*f.Width + f.SharedWidth + f.BesideWidth
+	case LinearFFN:
+		return 0
+	}
+	return float64(f.Projections * active)
+}
+
+// Reaches are those of the deployment's attention beside the full one; none for equal layers.
+func (d *Deployment) Reaches() []Reach {
+	if d.Model.Layered == nil {
+		return nil
+	}
+	w := d.Model.Layered.Work(d.Parallel())
+	return w.Reaches()
+}
+
+// Reaches are those of the attention beside the full one, in order.
+func (w *Work) Reaches() []Reach {
+	var out []Reach
+	for _, a := range w.Attention {
+		if a.Reach != (Reach{}) {
+			out = append(out, a.Reach)
+		}
+	}
+	return out
+}

@@ -1,0 +1,363 @@
+package features
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// What 1.3 adds: every slot as a sum over the layers of a model (spec#layer-work). For models of equal layers each slot is
+// that of 1.2, to the last bit.
+
+// ReachSums is what the chunks of a step read within one reach (spec#model-reach).
+type ReachSums struct {
+	PrefillPairs float64 // queries times entries, in chunks of prompts
+	DecodePairs  float64
+	Entries      float64 // read by all chunks, each once
+}
+
+// Reached are the sums for each reach of a model beside the full one, in the order of [deploy.Work.Reaches].
+type Reached [deploy.MaxReaches]ReachSums
+
+// Add adds a chunk of n tokens of a request that has c in the cache; sign -1 takes it out.
+func (r *Reached) Add(reaches []deploy.Reach, isDecode bool, c, n int64, sign float64) {
+	if n == 0 {
+		return
+	}
+	for i := range reaches {
+		pairs := sign * float64(reaches[i].Pairs(c, n))
+		if isDecode {
+			r[i].DecodePairs += pairs
+		} else {
+			r[i].PrefillPairs += pairs
+		}
+		r[i].Entries += float64(sign * float64(reaches[i].Read(c, n)))
+	}
+}
+
+// reachSums are the sums of a reach: as counted, else from those over full attention (spec#window-sums-approximate).
+func (s *Space) reachSums(in *StepInput, i int) ReachSums {
+	switch {
+	case i < 0:
+		return ReachSums{in.PrefillCausalWork, in.DecodeContextTokens, in.KVReadTokens}
+	case in.Reached != nil:
+		return in.Reached[i]
+	}
+	var out ReachSums
+	var read float64
+	out.PrefillPairs, read = s.reaches[i].Approximate(in.NumPrefillReqs, in.PrefillTokens, in.PrefillCausalWork,
+		in.PrefillContext+in.PrefillTokens)
+	out.DecodePairs, out.Entries = s.reaches[i].Approximate(in.NumDecodeReqs, in.DecodeTokens, in.DecodeContextTokens,
+		in.KVReadTokens-in.PrefillContext-in.PrefillTokens)
+	out.Entries += read
+	return out
+}
+
+// attention is what one reach costs.
+type attention struct {
+	reach                                int // index into the space's reaches, -1: full
+	prefillS, decodeS, readS, againS     float64
+	prefillFLOPs, decodeFLOPs, bytesRead float64 // of a pair, of an entry
+	againFLOPs                           float64
+}
+
+// experts are equal ffns with experts.
+type experts struct {
+	deploy.ExpertWork
+	lnIdle float64 // ln(1 - k/E)
+}
+
+// share is the expected share of the experts that so many tokens touch.
+func (e *experts) share(tokens float64) float64 {
+	if tokens <= 0 {
+		return 0
+	}
+	return -stat.Expm1(tokens * e.lnIdle)
+}
+
+// derive13 are the constants of 1.3: sums over layers under the names that 1.1 and 1.2 have for models of equal layers.
+func (s *Space) derive13() {
+	d := s.dep
+	m, h, layers := &d.Model, &d.Hardware, d.Model.Layers()
+	w := layers.Work(d.Parallel())
+	s.blocks, s.engines = w.Mixers+w.FFNs, float64(max(1, d.DP))
+	s.layers, s.hidden = s.blocks/2, float64(layers.Hidden)
+	s.headFLOPs, s.headBytes = w.HeadFLOPs, w.HeadBytes
+	s.peak = h.TFlopsPeak * 1e12 * s.tp
+	fast := s.peak
+	if h.TFlopsFP8 > 0 {
+		fast = h.TFlopsFP8 * 1e12 * s.tp
+	}
+	s.bandwidth = h.BwPeakTBs * 1e12 * s.tp
+	for bits, flops := range w.LinearFLOPs {
+		peak := s.peak
+		if bits > 0 {
+			peak = fast // 4 bits count as 8: no datasheet here has their rate
+		}
+		if s.linearFLOPs += flops; flops > 0 {
+			s.bodyS += flops / peak
+		}
+	}
+	s.linearPeak = s.linearFLOPs / s.bodyS
+	s.headS = s.headFLOPs / s.peak
+	s.fixedWeights, s.totalBytes = w.FixedBytes, w.FixedBytes+w.HeadBytes
+	for _, e := range w.Experts {
+		s.expertS += e.FLOPs[0]/s.peak + (e.FLOPs[1]+e.FLOPs[2])/fast
+		s.expertKinds = append(s.expertKinds, experts{e, stat.Log1p(-e.TopK / e.Experts)})
+		s.totalBytes += e.Bytes
+		s.expertWeights += e.Bytes
+	}
+	s.reaches = w.Reaches()
+	for _, a := range w.Attention {
+		at := -1
+		for i, r := range s.reaches {
+			if r == a.Reach {
+				at = i
+			}
+		}
+		s.attends = append(s.attends, attention{at, a.PrefillFLOPs / s.peak, a.DecodeFLOPs / s.peak, a.Bytes / s.bandwidth,
+			a.ContextFLOPs / s.peak, a.PrefillFLOPs, a.DecodeFLOPs, a.Bytes, a.ContextFLOPs})
+	}
+	s.statePrefillFLOPs, s.stateDecodeFLOPs, s.stateBytes = w.StatePrefillFLOPs, w.StateDecodeFLOPs, w.StateBytes
+	s.kvBytes, s.gqa, s.stepOverheadS = w.CacheBytes, w.HeadShare, s.blocks/2*layerRefS
+	s.blockBytes = s.blockTokens * s.kvBytes
+	s.links(s.blocks+1, float64(layers.Vocab))
+	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency * s.tp
+	if d.Engine.CPUOffloading {
+		s.cpuGPURatio = float64(d.Engine.KVBlocksCPU) / float64(d.Engine.KVBlocksGPU.Or(0))
+	}
+	seqs := min(s.maxSeqs, s.maxTokens)
+	s.rooflineS = max(s.linearS(s.maxTokens, seqs), s.weightBytes(s.maxTokens, seqs)/s.bandwidth)
+	s.activationBytes = m.BytesPerActivation * (float64(s.blocks*4*s.hidden*s.tp) + w.Widths)
+	s.activate(float64(layers.Vocab))
+	if d.Engine.Extra["enforce_eager"] == true {
+		s.graphs = nil
+	}
+}
+
+// prefillAttention13 is step slot 2 of 1.3: what attention within chunks of prompts would take at peak arithmetic rate.
+//
+//	f2 = (sum over layers of FLOP per pair*pairs + again*context + state*prefill tokens)/F     [s]
+//
+// Pairs are those within a layer's reach; again is the keys and values that multi-head latent attention makes again of the
+// context before a chunk, state the FLOP of a token in recurrences, index scores are pairs of their own.
+//
+// Unit:   FLOP / (FLOP/s) = s
+// Source: spec#beta-prefill-attention, spec#layer-work
+// Bounds: >= 0; 0 without prefill
+// Omits:  softmax and kernel launch; that one coefficient holds for pairs, indexes and states is not measured
+func prefillAttention13(s *Space, in *StepInput) float64 {
+	out := 0.0
+	for i := range s.attends {
+		a := &s.attends[i]
+		out += float64(a.prefillS * s.reachSums(in, a.reach).PrefillPairs)
+		if a.againS > 0 {
+			out += float64(a.againS * in.PrefillContext)
+		}
+	}
+	if s.statePrefillFLOPs > 0 {
+		out += float64(s.statePrefillFLOPs / s.peak * in.PrefillTokens)
+	}
+	return out
+}
+
+// decodeAttention13 is step slot 4 of 1.3: the same of decodes.
+//
+//	f4 = (sum over layers of FLOP per pair*pairs + state*decode tokens)/F     [s]
+//
+// Unit:   FLOP / (FLOP/s) = s
+// Source: spec#beta-decode-attention, spec#layer-work
+// Bounds: >= 0; 0 without decodes
+// Omits:  softmax; the cache's traffic, which is f5
+func decodeAttention13(s *Space, in *StepInput) float64 {
+	out := 0.0
+	for i := range s.attends {
+		a := &s.attends[i]
+		out += float64(a.decodeS * s.reachSums(in, a.reach).DecodePairs)
+	}
+	if s.stateDecodeFLOPs > 0 {
+		out += float64(s.stateDecodeFLOPs / s.peak * in.DecodeTokens)
+	}
+	return out
+}
+
+// kvCacheRead13 is step slot 5 of 1.3: the time to read what the layers keep of tokens once, and to read and write states.
+//
+//	f5 = (sum over layers of bytes per entry*entries + state bytes*sequences)/Bw     [s]
+//
+// Unit:   B / (B/s) = s
+// Source: spec#beta-kv-cache-read, spec#layer-work
+// Bounds: >= 0; 0 for an empty step
+// Omits:  writes of entries; the reuse of a prefill's entries between query tiles
+func kvCacheRead13(s *Space, in *StepInput) float64 {
+	out := 0.0
+	for i := range s.attends {
+		a := &s.attends[i]
+		out += float64(s.reachSums(in, a.reach).Entries * a.readS)
+	}
+	if s.stateBytes > 0 {
+		out += float64((in.NumPrefillReqs + in.NumDecodeReqs) * (s.stateBytes / s.bandwidth))
+	}
+	return out
+}
+
+// moeActivation13 is step slot 8 of 1.3: the share of experts that the step touches, as a mean over half the mixers and ffns.
+//
+//	f8 = sum over ffns with experts of (1 - (1-k/E)^(B*D)) / (blocks/2)
+//
+// B scheduled tokens, D engines whose tokens meet at the experts, each taken for equally busy.
+//
+// Unit:   1
+// Source: spec#beta-moe-activation, spec#expert-share
+// Bounds: 0..2; 0 for a dense model and an empty step; grows with tokens
+// Omits:  skew (uniform routing assumed)
+func moeActivation13(s *Space, in *StepInput) float64 {
+	return s.moeShare(in.ScheduledTokens * s.engines)
+}
+
+// expertLoad13 is step slot 20 of 1.3: a nominal microsecond for each expert a step touches.
+//
+//	f20 = sum over ffns with experts of E/D*share*1e-6     [s]
+//
+// D engines that hold the experts together.
+//
+// Unit:   s, nominal
+// Source: spec#beta-expert-load, spec#expert-share
+// Bounds: >= 0; 0 for a dense model and an empty step
+// Omits:  skew (uniform routing assumed)
+func expertLoad13(s *Space, in *StepInput) float64 {
+	return s.expertsTouched(in.ScheduledTokens*s.engines) * expertRefS
+}
+
+// moeShare is the share of experts that so many tokens of all engines touch, over half the mixers and ffns.
+func (s *Space) moeShare(tokens float64) float64 {
+	return s.overExperts(tokens, func(e *experts, share float64) float64 { return e.Layers / s.layers * share })
+}
+
+// expertsTouched is this engine's part of the experts that so many tokens of all engines touch.
+func (s *Space) expertsTouched(tokens float64) float64 {
+	return s.overExperts(tokens, func(e *experts, share float64) float64 { return e.Layers * e.Experts / s.engines * share })
+}
+
+// touchedBytes are the weights of this engine's part of them.
+func (s *Space) touchedBytes(tokens float64) float64 {
+	return s.overExperts(tokens, func(e *experts, share float64) float64 { return e.Bytes * share })
+}
+
+// overExperts adds up kinds of ffns with experts, each with the share that so many tokens touch.
+func (s *Space) overExperts(tokens float64, each func(e *experts, share float64) float64) float64 {
+	out := 0.0
+	for i := range s.expertKinds {
+		e := &s.expertKinds[i]
+		out += float64(each(e, e.share(tokens)))
+	}
+	return out
+}
+
+// admissionCompute13 is queue slot 3 of 1.3: beta f1 + f2 of an unchunked prefill.
+//
+//	f3 = p*body/Fl + head/F + attention of p tokens/F     [s]
+//
+// Unit:   s
+// Source: spec#alpha-admission-compute, spec#layer-work
+// Bounds: >= 0; 0 without a prompt; grows with the prompt
+// Omits:  prefix-cache hits, which are queue slot 7
+func admissionCompute13(s *Space, in *QueueInput) float64 {
+	if in.PromptTokens == 0 {
+		return 0
+	}
+	return float64(in.PromptTokens*s.bodyS) + s.headS + prefillAttention13(s, s.promptStep(in.PromptTokens))
+}
+
+// promptStep is the attention of a whole prompt as the sums of a step.
+func (s *Space) promptStep(p float64) *StepInput {
+	in := &StepInput{PrefillTokens: p, NumPrefillReqs: 1, PrefillCausalWork: p * (p + 1) / 2, KVReadTokens: p}
+	if len(s.reaches) > 0 {
+		in.Reached = &Reached{}
+		in.Reached.Add(s.reaches, false, 0, int64(p), 1)
+	}
+	return in
+}
+
+// Reaches are the kinds of attention whose sums [StepInput.Reached] holds; none for full attention alone, and before 1.3.
+func (s *Space) Reaches() []deploy.Reach { return s.reaches }
+
+// layerSums are what a step of 1.3 reads beside its inputs: sums over reaches, then over layers.
+func (s *Space) layerSums(in *StepInput) []Quantity {
+	out := []Quantity{given("prefill_context_tokens", in.PrefillContext, "tokens")}
+	var prefill, decode, bytes float64
+	for i := range s.attends {
+		a := &s.attends[i]
+		sums := s.reachSums(in, a.reach)
+		if a.reach >= 0 {
+			name := reachName(s.reaches[a.reach])
+			out = append(out, given("prefill_pairs_"+name, sums.PrefillPairs, "token pairs"),
+				given("decode_pairs_"+name, sums.DecodePairs, "token pairs"), given("entries_read_"+name, sums.Entries, "entries"))
+		}
+		prefill += float64(a.prefillFLOPs*sums.PrefillPairs) + float64(a.againFLOPs*in.PrefillContext)
+		decode += float64(a.decodeFLOPs * sums.DecodePairs)
+		bytes += float64(a.bytesRead * sums.Entries)
+	}
+	return append(out, given("prefill_attention_flops", prefill+float64(s.statePrefillFLOPs*in.PrefillTokens), "FLOP"),
+		given("decode_attention_flops", decode+float64(s.stateDecodeFLOPs*in.DecodeTokens), "FLOP"),
+		given("cache_read_bytes", bytes+float64(s.stateBytes*(in.NumPrefillReqs+in.NumDecodeReqs)), "B"))
+}
+
+// reachName is a reach in a name: window_128, topk_2048, ratio_4_topk_512.
+func reachName(r deploy.Reach) string {
+	out := ""
+	for _, p := range []struct {
+		word string
+		n    int64
+	}{{"window", r.Window}, {"chunk", r.Chunk}, {"ratio", r.Ratio}, {"topk", r.TopK}} {
+		if p.n > 0 {
+			out += fmt.Sprintf("_%s_%d", p.word, p.n)
+		}
+	}
+	return out[min(1, len(out)):]
+}
+
+// constants13 are the sums over layers, whose parts `inspect --model` prints, and what follows from them.
+func (s *Space) constants13() []Quantity {
+	out := []Quantity{
+		given("blocks", s.blocks, "mixers and ffns"),
+		given("engines", s.engines, "engines"),
+		given("kv_head_share", s.gqa, "1"),
+		given("flops_body_per_token", s.linearFLOPs, "FLOP/token"),
+		given("flops_lm_head_per_seq", s.headFLOPs, "FLOP/sequence"),
+		given("weight_bytes_fixed", s.fixedWeights, "B"),
+		given("weight_bytes_experts", s.expertWeights, "B"),
+		given("weight_bytes_lm_head", s.headBytes, "B"),
+		given("kv_bytes_per_token", s.kvBytes, "B/token"),
+		given("activation_bytes_per_token", s.activationBytes, "B/token"),
+		given("state_flops_per_prefill_token", s.statePrefillFLOPs, "FLOP/token"),
+		given("state_flops_per_decode_token", s.stateDecodeFLOPs, "FLOP/token"),
+		given("state_bytes_per_seq", s.stateBytes, "B/sequence"),
+		given("group_peak_linear_flops", s.linearPeak, "FLOP/s"),
+		given("hidden_size", s.hidden, "1"),
+		given("vocab_size", float64(s.dep.Model.VocabSize), "tokens"),
+		given("bytes_per_activation", s.dep.Model.BytesPerActivation, "B"),
+	}
+	for i := range s.attends {
+		a, name := &s.attends[i], "full"
+		if a.reach >= 0 {
+			name = reachName(s.reaches[a.reach])
+		}
+		out = append(out, given("flops_per_prefill_pair_"+name, a.prefillFLOPs, "FLOP/pair"),
+			given("flops_per_decode_pair_"+name, a.decodeFLOPs, "FLOP/pair"), given("bytes_per_entry_"+name, a.bytesRead, "B/entry"),
+			given("flops_per_context_token_"+name, a.againFLOPs, "FLOP/token"))
+	}
+	out = append(out, derived("allreduces_per_step", s.allreduces, "1", "pos(tp - 1)*(blocks + 1)"))
+	for _, q := range s.constants11() {
+		if q.Formula != "" && sharedConstants[q.Name] {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// sharedConstants follow in 1.3 from others as in 1.1.
+var sharedConstants = map[string]bool{"block_size_bytes": true, "group_peak_flops": true, "group_peak_bandwidth": true,
+	"group_pcie_bandwidth": true, "link_bandwidth": true, "allreduce_latency": true, "comm_bytes_per_token": true,
+	"comm_bytes_per_seq": true, "cpu_gpu_capacity_ratio": true, "roofline_step_time": true}
