@@ -341,3 +341,35 @@ func TestPage(t *testing.T) {
 		t.Errorf("an empty document: %v", err)
 	}
 }
+
+// TestSimulatedModel: the line's terms in the keys of vLLM's simulated model (02b4cb9), of one engine.
+func TestSimulatedModel(t *testing.T) {
+	one := modelEntry{PerfParms: &parms{8, 0.04, 3e-5}}
+	got, err := simulatedModel([]modelEntry{one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Latency struct {
+			Type    string   `json:"type"`
+			Base    *float64 `json:"base_ms"`
+			Prefill *float64 `json:"prefill_ms_per_token"`
+			Decode  *float64 `json:"decode_ms_per_seq"`
+			Context *float64 `json:"ctx_ms_per_ktoken"`
+			Is      *bool    `json:"deterministic_length"`
+		} `json:"latency"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(got))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&doc); err != nil {
+		t.Fatal(err)
+	}
+	// 1,000 prompt tokens beside 10 decodes of 2,000 tokens each, ms: 8 + 40 + 0.4 + 0.6
+	l := doc.Latency
+	if ms := *l.Base + *l.Prefill*1000 + *l.Decode*10 + *l.Context*20; l.Type != "linear" || !*l.Is || math.Abs(ms-49) > 1e-9 {
+		t.Errorf("got %s: a step of %g ms", got, ms)
+	}
+	if _, err := simulatedModel([]modelEntry{one, one}); trace.CodeOf(err) != export.BadEntry {
+		t.Errorf("two configurations: %v", err)
+	}
+}

@@ -11,13 +11,21 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// inferno writes one model entry per configuration.
-func inferno(src export.Source, opt export.Options) (*export.Output, error) {
+// lineWriter writes the iteration lines of configurations, one entry each, in the form of a consumer.
+func lineWriter(format export.Format, readBy string, write func([]modelEntry) ([]byte, error)) func(export.Source, export.Options) (
+	*export.Output, error) {
+	return func(src export.Source, opt export.Options) (*export.Output, error) {
+		if err := readerOf(format).CheckVersion(opt.Settings["version"]); err != nil {
+			return nil, err
+		}
+		return inferno(src, opt, src.Sidecar(opt, format, readBy), write)
+	}
+}
+
+func inferno(src export.Source, opt export.Options, side *export.Sidecar, write func([]modelEntry) ([]byte, error)) (*export.Output,
+	error) {
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
-		return nil, err
-	}
-	if err := readerOf(InfernoModels).CheckVersion(opt.Settings["version"]); err != nil {
 		return nil, err
 	}
 	accs, dup := accelerators(cfgs)
@@ -25,7 +33,6 @@ func inferno(src export.Source, opt export.Options) (*export.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := src.Sidecar(opt, InfernoModels, infernoReadBy)
 	models := []modelEntry{}
 	for i, c := range cfgs {
 		m, sc, w, err := infernoEntry(src, c, accs[i], opt)
@@ -37,12 +44,29 @@ func inferno(src export.Source, opt export.Options) (*export.Output, error) {
 		side.Values = append(side.Values, infernoValues(c.Label, *m.PerfParms)...)
 		warn = append(warn, w...)
 	}
-	data, err := Inferno(models)
+	data, err := write(models)
 	if err != nil {
 		return nil, err
 	}
 	side.Warnings = append(src.ValidationWarnings(), warn...)
 	return side.Beside(warn, export.File{Data: data})
+}
+
+// simulatedModel is the latency of vLLM's simulated model: the line's terms, a sequence that decodes being one computed token.
+func simulatedModel(models []modelEntry) ([]byte, error) {
+	if len(models) != 1 {
+		return nil, trace.Errorf(export.BadEntry, "got %d configurations, want one: a config.json is of one engine", len(models)).
+			WithHint("--config LABEL")
+	}
+	p := models[0].PerfParms
+	return result.Marshal(map[string]any{"latency": struct {
+		Type     string  `json:"type"`
+		BaseMs   float64 `json:"base_ms"`
+		Prefill  float64 `json:"prefill_ms_per_token"`
+		Decode   float64 `json:"decode_ms_per_seq"`
+		Context  float64 `json:"ctx_ms_per_ktoken"`
+		IsLength bool    `json:"deterministic_length"`
+	}{"linear", p.Alpha, p.Beta, p.Beta, 1e3 * p.Gamma, true}})
 }
 
 func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt export.Options) (modelEntry, export.SideConfig,

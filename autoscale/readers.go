@@ -13,6 +13,7 @@ import (
 const (
 	QueueWVA4P     export.Format = "wva-4p"
 	InfernoModels  export.Format = "inferno-models"
+	vllmSim        export.Format = "vllm-sim"
 	TunerConfig    export.Format = "tuner-config"
 	TunerCalibrate export.Format = "tuner-calibrate"
 	wvaslo         export.Format = "wva-slo"
@@ -51,7 +52,9 @@ var readers = []reader{
 	{Format: TunerConfig, Consumer: "llm-inferno model-tuner", Flavours: []Flavour{inferno3P, wvA3P}},
 	{Format: TunerCalibrate, Consumer: "llm-inferno model-tuner, POST /calibrate", Flavours: flavours,
 		Note: "operating points, no parameters: the tuner fits them itself"},
-	{Format: wvaslo, Consumer: "workload-variant-autoscaler", Since: "v0.6.0", Flavours: flavours, Note: "targets, no parameters"},
+	{Format: wvaslo, Consumer: "workload-variant-autoscaler", Since: "v0.6.0", Until: "v0.9.1", Flavours: flavours,
+		Note: "targets, no parameters", Why: "v0.9.0 is its last release", Instead: "--format keda-token-aware of a fit"},
+	{Format: vllmSim, Consumer: "vllm-simulated-model"},
 }
 
 // readerOf returns the reader of a format.
@@ -126,7 +129,9 @@ var (
 func Writers() []export.Writer {
 	return []export.Writer{
 		{Format: QueueWVA4P, Settings: []export.Setting{version, name, sloName, sloKey}, Write: wva},
-		{Format: InfernoModels, Settings: []export.Setting{version}, Write: inferno},
+		{Format: InfernoModels, Settings: []export.Setting{version}, Write: lineWriter(InfernoModels, infernoReadBy, Inferno)},
+		{Format: vllmSim, Write: lineWriter(vllmSim, "lionelvillard/vllm-simulated-model 02b4cb9, config.json: step ms = base + prompt tokens + "+
+			"sequences + context", simulatedModel)},
 	}
 }
 

@@ -133,6 +133,9 @@ func TestExportEveryFormat(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file")
 		const codes = "unlearned_value,poor_projection,bad_entry"
 		args := []string{"export", "--format", string(f), fit, "-o", path, "--force", codes, "--json"}
+		if f == "vllm-sim" { // is of one engine
+			args = append(args, "--config", artifactFit().Configs[0].Label)
+		}
 		if f == export.FormatKEDA { // scales for a target
 			args = append(args, "--option", "ttft-ms=2000", "--option", "rate-rps=20")
 		}

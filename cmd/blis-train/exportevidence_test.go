@@ -30,6 +30,7 @@ var evidence = []struct {
 	{"inferno-models", "fit", beside, ofFit},
 	{"blis-defaults", "library", []string{"", ".hardware.json", export.SidecarSuffix}, ofLibrary},
 	{"inferno-models", "library", beside, ofLibrary},
+	{"vllm-sim", "library", beside, ofLibrary},
 	{"wva-4p", "wva-4p", beside, ofQueue},
 	{"inferno-models", "inferno-3p", beside, ofQueue},
 	{"tuner-config", "inferno-3p", beside, ofQueue},

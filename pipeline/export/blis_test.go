@@ -301,7 +301,7 @@ func TestHostRegistry(t *testing.T) {
 	if err := dec.Decode(&doc); err != nil {
 		t.Fatal(err)
 	}
-	if doc.Kind != "CoefficientSet" || doc.Name != "cost-model-host-overheads" || len(doc.Coefficients) != 3 {
+	if doc.Kind != "CoefficientSet" || doc.Name != "cost-model-host-overheads" || len(doc.Coefficients) != 6 {
 		t.Fatalf("kind %q, name %q, %d entries", doc.Kind, doc.Name, len(doc.Coefficients))
 	}
 	want := []struct {
@@ -309,10 +309,20 @@ func TestHostRegistry(t *testing.T) {
 		value, lo, hi float64
 		units         string
 		tp            []int64
-	}{{"host_completion", 250.5, 150.5, 350.5, "us_per_request", []int64{1, 2}}, {"host_admission_per_token", 0.4, 0.2, 0.6, "us_per_token",
-		[]int64{1}}, {"host_admission_per_token", 0.2, 0.1, 0.3, "us_per_token", []int64{2}}}
+	}{{"host_completion", 250.5, 150.5, 350.5, "us_per_request", []int64{1, 2}},
+		{"host_admission_per_request", 1500, 0, 0, "us_per_request", []int64{1}},
+		{"host_admission_per_token", 0.4, 0.2, 0.6, "us_per_token", []int64{1}},
+		{"host_admission_per_request", 1500, 0, 0, "us_per_request", []int64{2}},
+		{"host_admission_per_token", 0.2, 0.1, 0.3, "us_per_token", []int64{2}}}
+	if e := doc.Coefficients[5]["host_output_token"]; e.Value != 0 || e.Method != "not_charged" || e.Fitted || e.Rationale == "" ||
+		!slices.Contains(registryMethods, e.Method) {
+		t.Errorf("output token: %+v", e)
+	}
 	for i, w := range want {
 		e, ok := doc.Coefficients[i][w.name]
+		if w.hi == 0 { // without an interval
+			w.lo, w.hi, e.CI95 = 1, 1, []float64{1, 1}
+		}
 		if !ok || len(e.CI95) != 2 || len(e.Sources) != 1 {
 			t.Fatalf("entry %d: %+v", i, doc.Coefficients[i])
 		}
@@ -367,7 +377,77 @@ func TestHostRegistryRefuses(t *testing.T) {
 	out := mustExport(t, src, FormatRegistryHost, Options{})
 	if !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool {
 		return f.Code == unlearnedValue && strings.Contains(f.Message, "does not grow")
-	}) || bytes.Contains(fileOf(t, out, ""), []byte("host_admission")) {
+	}) || bytes.Contains(fileOf(t, out, ""), []byte(hostAdmission)) {
 		t.Errorf("a flat overhead: %v", out.Warnings)
 	}
+}
+
+// TestBLISCatalog: from September 2026 on the command has --catalog, and the folder is written: model.yaml as the schema has it (strict;
+// its name is the folder's), config.json read back as the sizes that were projected on.
+func TestBLISCatalog(t *testing.T) {
+	src := exampleSource()
+	for i := range src.Fit.Configs { // a mixture with experts in every second layer
+		m := &src.Fit.Configs[i].Deployment.Model
+		m.NumExperts, m.TopK, m.MoEIntermediateSize, m.NumMoELayers, m.SharedExpertSize = 16, 1, 8192, m.NumLayers/2, 0
+	}
+	opt := forced()
+	opt.Settings = Settings{"version": blisCatalog}
+	out := mustExport(t, src, FormatBLIS, opt)
+	folder := ".catalog/models/llama-3.1-8b/"
+	var card struct {
+		Name   string `yaml:"name"`
+		Source struct {
+			Provider  string `yaml:"provider"`
+			Repo      string `yaml:"repo"`
+			Revision  string `yaml:"revision"`
+			Retrieved string `yaml:"retrieved"`
+		} `yaml:"source"`
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(fileOf(t, out, folder+"model.yaml")))
+	dec.KnownFields(true)
+	if err := dec.Decode(&card); err != nil || "/"+card.Name+"/" != strings.TrimPrefix(folder, ".catalog/models") ||
+		card.Source.Provider == "" || card.Source.Repo == "" || card.Source.Revision == "" {
+		t.Errorf("model.yaml: %+v, %v", card, err)
+	}
+	golden(t, "testdata/catalog.yaml", string(fileOf(t, out, folder+"model.yaml")))
+	golden(t, "testdata/catalog.json", string(fileOf(t, out, folder+"config.json")))
+	want := &src.Fit.Configs[0].Deployment.Model
+	m, err := deploy.LoadModel(bytes.NewReader(fileOf(t, out, folder+"config.json")), "config.json", deploy.ModelOptions{ID: want.ID,
+		NumMLPProj: trace.Some[int64](3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := m.AsBLISReads(), want.AsBLISReads()
+	for _, x := range [][2]int64{{a.NumMoELayers, b.NumMoELayers}, {a.NumExperts, b.NumExperts}, {a.TopK, b.TopK},
+		{a.NumKVHeads, b.NumKVHeads},
+		{a.MoEIntermediateSize, b.MoEIntermediateSize}, {a.IntermediateSize, b.IntermediateSize}, {a.SharedExpertSize, b.SharedExpertSize},
+		{a.HiddenSize, b.HiddenSize}, {a.NumLayers, b.NumLayers}} {
+		if x[0] != x[1] {
+			t.Errorf("config.json: got %+v, want %+v", a, b)
+			break
+		}
+	}
+	for _, c := range sidecarOf(t, out).Configs {
+		if !strings.Contains(c.CommandLine, "--model llama-3.1-8b --catalog FILE.catalog ") || strings.Contains(c.CommandLine, "config-folder") {
+			t.Errorf("command: %s", c.CommandLine)
+		}
+	}
+	src.Fit.Configs[0].Deployment.Model.NumMoELayers--
+	if _, err := Export(src, writerOf(FormatBLIS), opt); trace.CodeOf(err) != BadEntry {
+		t.Errorf("a layout that BLIS cannot read: %v", err)
+	}
+	opt.Settings = Settings{"version": "kernel"}
+	if _, err := Export(src, writerOf(FormatBLIS), opt); trace.CodeOf(err) != NothingToExport {
+		t.Errorf("kernel: %v", err)
+	}
+	golden(t, "testdata/host.yaml", string(fileOf(t, mustExport(t, hostSource(), FormatRegistryHost, Options{}), "")))
+}
+
+func sidecarOf(t *testing.T, out *Output) *Sidecar {
+	t.Helper()
+	side := &Sidecar{}
+	if err := result.Read(fileOf(t, out, SidecarSuffix), side); err != nil {
+		t.Fatal(err)
+	}
+	return side
 }

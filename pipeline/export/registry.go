@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -105,11 +106,14 @@ const (
 	hostSet        = "cost-model-host-overheads"
 	hostCompletion = "host_completion"
 	hostAdmission  = "host_admission_per_token"
+	hostRequest    = "host_admission_per_request"
+	hostOutput     = "host_output_token"
 )
 
 // hostRegistry writes the host work that the recordings measured: what a finished request still
-// costs before its answer leaves (egress), and what a prompt token costs before the engine has it
-// (the slope of overhead). What the data do not show is left out and said.
+// costs before its answer leaves (egress), what a request and a prompt token cost before the engine has them
+// (constant and slope of overhead). What the data do not show is left out and said. Output tokens cost nothing
+// beside the engine, whose stamps TTFT and ITL are measured by.
 func hostRegistry(src Source, opt Options) (*Output, error) {
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
@@ -135,10 +139,18 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
+	output := measuredHost(src, cfgs, 0, "us_per_token")
+	output.Method, output.Fitted, output.Sources = "not_charged", false, nil
+	output.Rationale = "ITL is measured inside the engine: what a token costs the host is in its step"
 	for _, c := range cfgs {
-		e, why, err := admission(src, c)
+		e, us, why, err := admission(src, c)
 		if err != nil {
 			return nil, err
+		}
+		if us > 0 {
+			constant := measuredHost(src, []result.FitConfig{c}, us, "us_per_request")
+			set.Coefficients = append(set.Coefficients, map[string]regEntry{hostRequest: *constant})
+			side.Values = append(side.Values, hostValue(c.Label+"."+hostRequest, constant, "each request, before it can be scheduled"))
 		}
 		if e == nil {
 			warn = append(warn, trace.Findingf(unlearnedValue, "%s: %s is left out: %s", c.Label, hostAdmission, why))
@@ -150,6 +162,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	if len(set.Coefficients) == 0 {
 		return nil, trace.Errorf(unlearnedValue, "the fit measures neither %s nor %s", hostCompletion, hostAdmission)
 	}
+	set.Coefficients = append(set.Coefficients, map[string]regEntry{hostOutput: *output})
 	var buf bytes.Buffer
 	enc := yaml.NewEncoder(&buf)
 	enc.SetIndent(2)
@@ -177,15 +190,12 @@ func completion(src Source, cfgs []result.FitConfig) *regEntry {
 	return e
 }
 
-// admission is what one more prompt token adds to the overhead of a configuration's idle server.
-func admission(src Source, c result.FitConfig) (*regEntry, string, error) {
+// admission is what one more prompt token adds to the overhead of a configuration's idle server, and what is left of a request of no
+// tokens, us; without the first, why.
+func admission(src Source, c result.FitConfig) (*regEntry, float64, string, error) {
 	m := src.Fit.AlphaNamed(coeff.Overhead)
 	if m == nil || src.OverheadUs == nil {
-		return nil, "no overhead target in the fit", nil
-	}
-	i := slices.IndexFunc(m.Coefficients, func(c result.Coefficient) bool { return c.Name == "admission_compute" })
-	if i < 0 || !learned(m.Coefficients[i]) {
-		return nil, "the overhead does not grow with the prompt in these data", nil
+		return nil, 0, "no overhead target in the fit", nil
 	}
 	prompt := int64(assumedPrompt)
 	if c.MeanPromptTokens != nil {
@@ -195,18 +205,19 @@ func admission(src Source, c result.FitConfig) (*regEntry, string, error) {
 	for k, tokens := range []int64{prompt, 2 * prompt} {
 		var err error
 		if us[k], err = src.OverheadUs(c.Deployment, tokens); err != nil {
-			return nil, "", fmt.Errorf("%s: overhead: %w", c.Label, err)
+			return nil, 0, "", fmt.Errorf("%s: overhead: %w", c.Label, err)
 		}
 	}
 	slope := (us[1] - us[0]) / float64(prompt)
-	if !(slope > 0) {
-		return nil, "the overhead does not grow with the prompt in these data", nil
+	i := slices.IndexFunc(m.Coefficients, func(c result.Coefficient) bool { return c.Name == "admission_compute" })
+	if i < 0 || !learned(m.Coefficients[i]) || !(slope > 0) {
+		return nil, us[0], "the overhead does not grow with the prompt in these data", nil
 	}
 	e := measuredHost(src, []result.FitConfig{c}, slope, "us_per_token")
 	if t := m.Coefficients[i]; t.CI95 != nil {
 		e.CI95 = within(slope, slope*t.CI95[0]/t.Value, slope*t.CI95[1]/t.Value)
 	}
-	return e, "", nil
+	return e, math.Max(0, us[0]-float64(slope*float64(prompt))), "", nil
 }
 
 // measuredHost is an entry with its source: the fit, and the recordings it was made from.
