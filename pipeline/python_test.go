@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -32,6 +34,7 @@ assert open(os.path.join(first, wheel), "rb").read() == open(os.path.join(again,
 zipfile.ZipFile(os.path.join(first, wheel)).extractall(os.path.join(out, "site"))
 sys.path.insert(0, os.path.join(out, "site"))
 import blis_train_coefficients as btc
+assert os.path.exists(os.path.join(out, "site", "blis_train_coefficients", "py.typed")), "the wheel is not typed"
 steps, request = json.load(sys.stdin)
 got = []
 for label in ("llama-3.1-8b H100-SXM-80GB tp1", "llama-3.1-8b H100-SXM-80GB tp2"):
@@ -43,6 +46,39 @@ except btc.CoefficientError as e:
     assert e.code == "no_configuration", e.code
 print(json.dumps(got))
 `
+
+// TestPythonReadme runs the page's Python in the repository, and predict with a program that answers what it was asked.
+func TestPythonReadme(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("skipped: no python3 on PATH")
+	}
+	root, program := repo.Root(t), filepath.Join(t.TempDir(), "blis-train")
+	repo.Write(t, "#!/bin/sh\necho \"{\\\"asked\\\": \\\"$*\\\"}\"\n", program)
+	if err := os.Chmod(program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script, page := "", string(repo.Read(t, root, "python", "README.md"))
+	for _, block := range regexp.MustCompile("(?ms)^```python\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+		script += block[1]
+	}
+	script += `
+import sys
+assert us == btc.step_time(c, [(4096, 512, 1)] * 32) and 1 < before < 1e6 and len(features) == 16 and other.step_us({}) >= 1
+asked = btc.predict("m", "H100", binary=sys.argv[1], tp=2, input_len=2000)["asked"]
+assert asked == "predict --json --model m --hardware H100 --tp 2 --input-len 2000", asked
+try:
+    btc.predict("m", "H100", binary="false")
+    raise AssertionError("a failure is no document")
+except btc.CoefficientError as e:
+    assert e.code == "failed", e.code
+`
+	cmd := exec.Command(python, "-c", script, program)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
 
 // TestPythonPackage: the wheel loads a coefficient file and predicts what we predict, on both of its
 // configurations.

@@ -16,7 +16,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files = {}
     package = os.path.join(HERE, NAME)
     for name in sorted(os.listdir(package)):
-        if name.endswith((".py", ".json")):
+        if name.endswith((".py", ".json", "py.typed")):
             with open(os.path.join(package, name), "rb") as f:
                 files[NAME + "/" + name] = f.read()
     info = "%s-%s.dist-info/" % (NAME, VERSION)

@@ -10,13 +10,18 @@ import functools
 import json
 import math
 import os
+import subprocess
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 from . import _yaml
 from ._error import CoefficientError
 from ._model import RULES, load_model
 from ._run import datasheet, is_async, load_deployment
 
-__all__ = ["CoefficientError", "Space", "Coefficients", "load", "load_deployment", "load_model", "datasheet", "step_of", "preemption_ema"]
+__all__ = ["CoefficientError", "Space", "Coefficients", "load", "step_time", "predict", "load_deployment", "load_model", "datasheet", "step_of",
+           "preemption_ema"]
+
+Request = Tuple[int, int, int]  # tokens computed before the step, of the prompt, scheduled in the step
 
 with open(os.path.join(os.path.dirname(__file__), "formulas.json")) as _f:
     _SPEC = json.load(_f)
@@ -51,12 +56,12 @@ def _features(version, kind):
     return [dict(f, slot=i, code=_compile(f["formula"])) for i, f in enumerate(slots, 1)]
 
 
-def preemption_ema(previous, gamma, num_preempted, running_depth):
+def preemption_ema(previous: float, gamma: float, num_preempted: float, running_depth: float) -> float:
     """The average of preemptions per running request after one more step."""
     return gamma * num_preempted / max(1, running_depth) + (1 - gamma) * previous
 
 
-def step_of(requests, version="1.1", block_size=None):
+def step_of(requests: Iterable[Request], version: str = "1.1", block_size: Optional[int] = None) -> Dict[str, int]:
     """A step's counts from its requests (computed, prompt, new): tokens before the step, of the prompt, scheduled in it.
 
     The sums of the specification as a simulator makes them; block_size (tokens) is what 1.0 asks for. Requests without new tokens
@@ -113,7 +118,7 @@ def _finite(v):
 class Space:
     """A deployment with its derived constants: model, hardware, engine and tp as in a coefficient file's configurations."""
 
-    def __init__(self, deployment, version="1.1"):
+    def __init__(self, deployment: Mapping[str, Any], version: str = "1.1") -> None:
         self.base, self.version = _known(version), version
         m, h = deployment["model"], deployment["hardware"]
         e = deployment["vllm"]
@@ -205,7 +210,7 @@ class Space:
             out.append(x)
         return out, hits
 
-    def kv_free_bytes(self, total_blocks, usage):
+    def kv_free_bytes(self, total_blocks: int, usage: float) -> float:
         """The free bytes that 1.0's queue features read; they cancel its doubled block size."""
         return total_blocks * self.constants["block_size_bytes"] * max(1e-6, 1 - usage)
 
@@ -214,7 +219,7 @@ class Space:
             if not isinstance(v, (int, float)) or not math.isfinite(v):
                 raise CoefficientError("bad_input", "%s: got %r, want a finite number" % (n, v))
 
-    def beta(self, step):
+    def beta(self, step: Mapping[str, float]) -> Tuple[List[float], List[int]]:
         """The features of a step, 16 or with 1.2 20, and the slots that hit a bound. step: a dict of counts, see formulas.json."""
         given = {n: step.get(n, 0) for n in _SPEC["step_inputs"]}
         if self.version == "1.0":
@@ -234,7 +239,7 @@ class Space:
             raise CoefficientError("bad_input", "num_sampled_seqs: got %g" % given["num_sampled_seqs"])
         return self._features("beta", given)
 
-    def alpha(self, request):
+    def alpha(self, request: Mapping[str, float]) -> Tuple[List[float], List[int]]:
         """The 11 features of a request at its join and the slots that hit a bound."""
         given = {n: request.get(n, 0) for n in _SPEC["queue_inputs"]}
         if self.version == "1.0":
@@ -382,7 +387,7 @@ def _host(library, d):
 class Coefficients:
     """A coefficient file on one deployment."""
 
-    def __init__(self, document, label=None, deployment=None):
+    def __init__(self, document: Mapping[str, Any], label: Optional[str] = None, deployment: Optional[Mapping[str, Any]] = None) -> None:
         p = document["physics_coefficients"]
         version = str(p["spec_version"])
         configs = p.get("configs") or []
@@ -416,11 +421,11 @@ class Coefficients:
             common = [c["value"] for c in a["coefficients"]]
             self.alpha[target] = (bool(a.get("replay")), next((own[n] for n in names if n in own), common))
 
-    def step_us(self, step):
+    def step_us(self, step: Mapping[str, float]) -> float:
         """The time of a step, us, at least 1."""
         return max(1.0, sum(b * x for b, x in zip(self.beta, self.space.beta(step)[0])))
 
-    def delay_us(self, target, request):
+    def delay_us(self, target: str, request: Mapping[str, float]) -> float:
         """The delay of a request, us; a target that contains a wait is refused."""
         if target not in self.alpha:
             raise CoefficientError("no_such_target", "got %r, want %s" % (target, sorted(self.alpha)))
@@ -430,7 +435,32 @@ class Coefficients:
         return max(0.0, sum(a * x for a, x in zip(values, self.space.alpha(request)[0])))
 
 
-def load(path, label=None, deployment=None):
+def load(path: str, label: Optional[str] = None, deployment: Optional[Mapping[str, Any]] = None) -> Coefficients:
     """Reads coefficients.yaml for one of its configurations (by label or key; default the first) or for another deployment."""
     with open(path) as f:
         return Coefficients(_yaml.loads(f.read()), label, deployment)
+
+
+def step_time(coefficients: Union[str, Coefficients], requests: Iterable[Request], configuration: Optional[str] = None) -> float:
+    """The time of one engine step, us, from coefficients.yaml alone: step_time("coefficients.yaml", [(512, 512, 1)] * 32).
+
+    coefficients is a path, or what load gave for many steps; requests are (computed, prompt, new) in tokens, see step_of;
+    configuration is a label or key of the file, by default its first. Source: spec.md#two-models. Raises CoefficientError.
+    """
+    c = load(coefficients, configuration) if isinstance(coefficients, str) else coefficients
+    return c.step_us(step_of(requests, c.space.version, c.deployment["vllm"]["block_size"]))
+
+
+def predict(model: str, hardware: str, binary: str = "blis-train", **flags: Union[str, float]) -> Dict[str, Any]:
+    """The document of `blis-train predict --json`: predict("Qwen/Qwen3-32B", "H100", tp=2, input_len=2000, output_len=300, concurrency=32).
+
+    binary is the program, flags are its own with underscores. Raises CoefficientError with the program's code and message.
+    """
+    words = [binary, "predict", "--json", "--model", model, "--hardware", hardware]
+    for name, value in flags.items():
+        words += ["--" + name.replace("_", "-"), str(value)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    document: Dict[str, Any] = json.loads(done.stdout or "{}")
+    if done.returncode or "error" in document:
+        raise CoefficientError((document.get("error") or {}).get("code") or "failed", done.stderr.strip())
+    return document

@@ -4,6 +4,6 @@
 class CoefficientError(ValueError):
     """An input that blis-train refuses too; code is blis-train's."""
 
-    def __init__(self, code, message):
+    def __init__(self, code: str, message: str) -> None:
         super().__init__("%s: %s" % (code, message))
         self.code = code

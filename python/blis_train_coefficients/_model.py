@@ -4,6 +4,7 @@ Families of models and keys are in deployments.json, which blis-train's tests wr
 """
 import json
 import os
+from typing import Any, Dict, Mapping, Optional
 
 from ._error import CoefficientError
 
@@ -13,7 +14,8 @@ with open(os.path.join(os.path.dirname(__file__), "deployments.json")) as _f:
 _LARGEST = 1 << 30
 
 
-def load_model(config, n_mlp_proj=None, assume_full_attention=False, max_model_len=None, dtype="", kv_cache_dtype="", quantization=""):
+def load_model(config: Mapping[str, Any], n_mlp_proj: Optional[int] = None, assume_full_attention: bool = False, max_model_len: Optional[int] = None,
+               dtype: str = "", kv_cache_dtype: str = "", quantization: str = "") -> Dict[str, Any]:
     """The model section of a deployment. config: the decoded config.json; the rest as run.yaml gives it."""
     if not isinstance(config, dict):
         raise CoefficientError("bad_model", "want one JSON object")

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+from typing import Any, Dict, Optional
 
 from . import _yaml
 from ._error import CoefficientError
@@ -18,7 +19,7 @@ _RATES = {"TFlopsPeak": 1e5, "TFlopsFP8": 1e5, "BwPeakTBs": 1e3, "memory_gb": 1e
           "interconnect_bandwidth_gb_s": 1e5, "interconnect_latency_us": 1e5}
 
 
-def load_deployment(path):
+def load_deployment(path: str) -> Dict[str, Any]:
     """run.yaml and its config.json as a deployment: what the configurations of a coefficient file hold."""
     try:
         with open(path, encoding="utf-8-sig") as f:
@@ -124,7 +125,7 @@ def _key(name):
     return name.lower().replace("-", "").replace(" ", "").replace("_", "")
 
 
-def datasheet(name, own=()):
+def datasheet(name: str, own: Any = ()) -> Optional[Dict[str, Any]]:
     """A device by its name, its driver's name or its alias; None for none."""
     want, found = _key(name), None
     for sheet in own:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # DuckDB and pandas read the tables folder as one dataset and return the counts
-# of extract.json and the same sums, and the snippets of docs/tables.md run. Needs a Python package index once; without
-# one it says so and succeeds.
+# of extract.json and the same sums, the snippets of docs/tables.md run, and so does the
+# notebook of docs/examples. Needs a Python package index once; without one it says so and
+# succeeds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
@@ -25,3 +26,11 @@ mkdir "$work/page"
 "$work/blis-train" extract testdata/traces/demo -o "$work/page/out" --quiet
 sed -n '/^```python$/,/^```$/{/^```/d;p}' docs/tables.md > "$work/page/snippets.py"
 (cd "$work/page" && "$venv/bin/python" snippets.py >/dev/null) && echo "interop: docs/tables.md runs"
+if "$venv/bin/pip" install --quiet --disable-pip-version-check nbconvert ipykernel matplotlib ./python 2>"$work/pip.log"; then
+  cp -r docs/examples "$work/examples"
+  (cd "$work/examples" && "$venv/bin/python" -m nbconvert --to notebook --execute --stdout step_time.ipynb >/dev/null 2>"$work/nb.log") ||
+    { cat "$work/nb.log"; exit 1; }
+  echo "interop: docs/examples/step_time.ipynb runs"
+else
+  echo "interop: notebook skipped, no jupyter ($(tail -n 1 "$work/pip.log"))"
+fi
