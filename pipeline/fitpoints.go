@@ -127,7 +127,7 @@ func levelLoad(l *trace.LoadPoint, d *deploy.Deployment) (*learn.Load, error) {
 		return nil, err
 	}
 	reqs, err := p.Requests(p.Harness())
-	return &learn.Load{Name: l.Name, Tier: tierPoints, Deployment: d, Requests: reqs,
+	return &learn.Load{Name: l.Name, Tier: tierPoints, Deployment: p.Deployment, Requests: reqs,
 		Point: &learn.Point{TTFTMs: p.TTFTMs, TPOTMs: p.TPOTMs}}, err
 }
 

@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -28,6 +29,10 @@ type Level struct {
 // LevelOf is what a benchmark printed of one load level of a deployment. Where the
 // load is not stated, its clients are what was in flight. Code: bad_points.
 func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
+	d, err := deploymentOf(l, d)
+	if err != nil {
+		return nil, err
+	}
 	p := &Level{Version: d.Engine.VLLMVersion, Deployment: d, TTFTMs: l.TTFTMs.Or(math.NaN()),
 		InputTokens: max(1, int64(math.Round(l.PromptTokens))), OutputTokens: max(2, int64(math.Round(l.OutputTokens))), TPOTMs: l.TPOTMs,
 		promptSD: l.PromptSD.V, outputSD: l.OutputSD.V, count: int(l.Requests.V), Concurrency: int(l.Clients.V)}
@@ -47,7 +52,29 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 		return nil, &trace.SyntaxError{File: l.File, Line: l.Line, Col: 1, Code: BadPoints, Msg: fmt.Sprintf(
 			"measured points: %s: got neither clients nor a rate nor a latency beside the throughput, want one of them", l.Name)}
 	}
+	ranks := max(1, int(d.DP)) // a benchmark's load is the server's, an engine's limits are a rank's
+	p.Concurrency, p.rateRPS, p.count = (p.Concurrency+ranks-1)/ranks, p.rateRPS/float64(ranks), (p.count+ranks-1)/ranks
 	return p, p.CheckUnit(l.File, l.Line)
+}
+
+// deploymentOf is the deployment at the parallel sizes that a level states. Another size has
+// another KV cache: that of run.yaml gives way to an estimate. Code: bad_points.
+func deploymentOf(l *trace.LoadPoint, d *deploy.Deployment) (*deploy.Deployment, error) {
+	own := *d
+	own.TP, own.DP = l.TP.Or(d.TP), l.DP.Or(d.DP)
+	if l.EP.OK {
+		own.Engine.ExpertParallel = l.EP.V > 1
+	}
+	if own.TP == d.TP && own.DP == d.DP && own.Engine.ExpertParallel == d.Engine.ExpertParallel {
+		return d, nil
+	}
+	own.Engine.KVBlocksGPU = trace.Opt[int64]{}
+	_, _, err := own.KVBlocks()
+	if err = errors.Join(own.Check(), err); err != nil {
+		return nil, &trace.SyntaxError{File: l.File, Line: l.Line, Col: 1, Code: BadPoints, Msg: fmt.Sprintf("measured points: tp %d, ep %d, "+
+			"dp %d: %v", own.TP, l.EP.V, own.DP, err), Hint: "tp, ep and dp are those that the level was measured at"}
+	}
+	return &own, nil
 }
 
 // busyClients is the share of a harness's clients that must be at work for it to

@@ -15,7 +15,7 @@ import (
 // concurrency, and the others beside them.
 var (
 	levelColumns      = []string{"input_tokens", "output_tokens", "concurrency", "ttft_ms", "tpot_ms"}
-	otherLevelColumns = []string{"rate_rps", "e2e_ms", "requests", "input_sd", "output_sd"}
+	otherLevelColumns = []string{"rate_rps", "e2e_ms", "requests", "input_sd", "output_sd", "tp", "ep", "dp"}
 )
 
 // mostCount is far above the clients or requests of any load level.
@@ -90,7 +90,8 @@ func (f *File) levels(rows [][]string, lines []int, name string) error {
 			PromptTokens: number("input_tokens", 1, true), OutputTokens: number("output_tokens", 2, true),
 			Clients: count("concurrency", true), OfferedRPS: number("rate_rps", 1e-9, false),
 			TTFTMeanMs: number("ttft_ms", 1e-9, true), ITLMs: number("tpot_ms", 1e-9, true), E2EMs: number("e2e_ms", 1e-9, false),
-			PromptSD: number("input_sd", 0, false), OutputSD: number("output_sd", 0, false), Requests: count("requests", false)}
+			PromptSD: number("input_sd", 0, false), OutputSD: number("output_sd", 0, false), Requests: count("requests", false),
+			TP: count("tp", false), EP: count("ep", false), DP: count("dp", false)}
 		if failed != nil {
 			return failed
 		}

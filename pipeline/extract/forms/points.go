@@ -48,7 +48,8 @@ func PointOf(p *Point) trace.LoadPoint {
 	return trace.LoadPoint{Name: source.Place{File: p.Sweep, Line: p.Line}.String(), Strategy: p.Strategy, Requests: count(p.Requests),
 		Clients: count(p.Clients), OfferedRPS: known(p.OfferedRPS), RateRPS: known(p.RateRPS), PromptTokens: p.PromptTokens,
 		PromptSD: known(p.PromptSD), OutputTokens: p.OutputTokens, OutputSD: known(p.OutputSD), TTFTMs: known(p.TTFTMeanMs),
-		TTFTMedianMs: known(p.TTFTMedianMs), TPOTMs: p.ITLMs, E2EMs: known(p.E2EMs), File: p.Sweep, Line: p.Line}
+		TTFTMedianMs: known(p.TTFTMedianMs), TPOTMs: p.ITLMs, E2EMs: known(p.E2EMs),
+		TP: count(p.TP), EP: count(p.EP), DP: count(p.DP), File: p.Sweep, Line: p.Line}
 }
 
 // dropRepeatedPoints keeps each level once: a tool writes the same figures as JSON and as

@@ -8,6 +8,7 @@
 //	JSON object with total_input_tokens     vllm bench serve --save-result (bench.go)
 //	JSON object with metrics of unit, avg   AIPerf and genai-perf (perf.go); CSV beginning with Metric
 //	JSON object with load_summary           stage and summary reports of inference-perf (stages.go)
+//	JSON object or list with tput_per_gpu   InferenceX's aggregates (inferencex.go)
 //	CSV with concurrency, ttft_ms, tpot_ms  load levels (levels.go)
 //
 // GuideLLM before v0.7.0 wrote the three-row header of the first benchmark over
@@ -55,6 +56,7 @@ type Point struct {
 	Clients                  int     // of a closed loop; 0 = not stated
 	OfferedRPS               float64 // of open arrivals; 0 = not stated
 	Line                     int64   // in a table
+	TP, EP, DP               int     // parallel sizes it was measured at; 0 = not stated
 	Realigned                bool    // the file's columns were out of step with its header
 }
 
@@ -120,7 +122,7 @@ func Read(r io.Reader, name string) (*File, error) {
 
 // object reads a JSON document of the tool that its keys name.
 func (f *File) object(data []byte, name string) error {
-	if !isBench(data) && !isStages(data) && !isPerf(data) {
+	if !isBench(data) && !isStages(data) && !isPerf(data) && !isInferenceX(data) {
 		return f.report(data, name)
 	}
 	var doc map[string]any
@@ -132,6 +134,8 @@ func (f *File) object(data []byte, name string) error {
 		f.bench(doc, name)
 	case isStages(data):
 		f.stage(doc, name)
+	case isInferenceX(data):
+		f.inferenceX(doc, name, name)
 	default:
 		f.perf(doc, name)
 	}
@@ -142,7 +146,10 @@ func (f *File) object(data []byte, name string) error {
 func is(head []byte) bool {
 	head = bytes.TrimSpace(bytes.TrimPrefix(head, []byte(byteOrderMark)))
 	if len(head) > 0 && head[0] == '{' {
-		return isBench(head) || isStages(head) || isPerf(head)
+		return isBench(head) || isStages(head) || isPerf(head) || isInferenceX(head)
+	}
+	if isInferenceX(head) {
+		return true
 	}
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	return isLevels(first) || bytes.HasPrefix(head, []byte(perfHeader))
@@ -167,8 +174,8 @@ func (f *File) keep(p Point, at string) {
 			return
 		}
 	}
-	if p.Clients > mostCount {
-		f.drop(incomplete, "%s: clients: got %d, want at most %g", at, p.Clients, float64(mostCount))
+	if n := max(p.Clients, p.TP, p.EP, p.DP); n > mostCount {
+		f.drop(incomplete, "%s: clients and parallel sizes: got %d, want at most %g", at, n, float64(mostCount))
 		return
 	}
 	if p.Concurrency > mostValue || p.PromptSD > mostValue || p.OutputSD > mostValue {
@@ -273,6 +280,7 @@ var sweepYAML []byte
 var forms = sync.OnceValue(func() (all struct {
 	Flat                         []fields
 	GuideLLM, Bench, Stage, Perf fields
+	InferenceX                   fields
 }) {
 	if err := files.DecodeYAML(sweepYAML, "sweep.yaml", &all); err != nil {
 		panic("forms: sweep.yaml: " + err.Error())
@@ -333,7 +341,11 @@ func (f *File) list(data []byte, name string) error {
 		return syntax(name, data, err)
 	}
 	for i, row := range rows {
-		f.flat(row, name, fmt.Sprintf("%s: benchmark %d", name, i+1))
+		if at := fmt.Sprintf("%s: benchmark %d", name, i+1); isInferenceX(data) {
+			f.inferenceX(row, name, at)
+		} else {
+			f.flat(row, name, at)
+		}
 	}
 	return nil
 }
