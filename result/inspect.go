@@ -38,6 +38,8 @@ type InspectRun struct {
 	Lag         *RunLag         `json:"lag"`
 	Series      *LoadSeries     `json:"series,omitempty"`
 	Findings    []trace.Finding `json:"findings"`
+	// Sources are what was recorded, and what would teach more.
+	Sources []InspectSource `json:"sources,omitempty"`
 	// Of runs whose steps nobody traced: what was recorded, and what it teaches.
 	Tier       string               `json:"tier,omitempty"` // steps, chunks, spans, requests or points
 	Points     int                  `json:"points,omitempty"`
@@ -51,6 +53,15 @@ type PlannedPoint struct {
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
 	Clients      int   `json:"clients"`
+}
+
+// InspectSource is a source of a recording, or one that is missing.
+type InspectSource struct {
+	Source  string `json:"source"`
+	Found   bool   `json:"found"`
+	Got     string `json:"got,omitempty"` // how much of it
+	Teaches string `json:"teaches"`
+	Adds    string `json:"adds,omitempty"` // what one flag more would add
 }
 
 // LearnableDirection is one combination of costs that requests may teach.

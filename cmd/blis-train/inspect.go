@@ -69,6 +69,7 @@ func unfit(con *console, doc *result.Inspect) error {
 func showInspect(con *console, doc *result.Inspect) {
 	con.page(report.Input{Inspect: doc}, "data", "audit")
 	for i := range doc.Runs {
+		showSources(con, &doc.Runs[i])
 		showLearnable(con, &doc.Runs[i])
 		showPlanned(con, &doc.Runs[i])
 	}
@@ -76,6 +77,19 @@ func showInspect(con *console, doc *result.Inspect) {
 		con.warn(r.Findings)
 	}
 	showIdentify(con, doc.Identify)
+}
+
+// showSources prints what was recorded, what it teaches, and what one flag more would add.
+func showSources(con *console, r *result.InspectRun) {
+	var rows []cells
+	for _, s := range r.Sources {
+		got := s.Got
+		if !s.Found {
+			got = "missing"
+		}
+		rows = append(rows, cells{s.Source, got, s.Teaches, s.Adds})
+	}
+	con.table("sources of "+r.ID, cells{"source", "got", "teaches", "one flag more"}, rows)
 }
 
 // showLearnable prints what requests or load levels show, of a run without steps.

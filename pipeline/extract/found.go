@@ -14,7 +14,6 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // kind is what a file turned out to be by its content.
@@ -35,7 +34,7 @@ const (
 type unread struct {
 	source.Input
 	why  string
-	lost trace.Code // the reason of a dropped record that the file counts as; "" for none
+	lost bool // a recording stood there: it counts as a record that cannot be read
 }
 
 // found adds what run.yaml does not name: server logs, forward-pass traces and
@@ -69,12 +68,11 @@ func (d *RunDir) found(s *inputSet) error {
 		isClient, name := k == kindClient, path.Base(rest[i].Name)
 		switch {
 		case isClient && !clients || (k == kindLog || k == kindPasses) && len(named) > 0:
-			s.unread = append(s.unread, unread{rest[i], "run.yaml names recordings of its kind, and not this one", ""})
+			s.unread = append(s.unread, unread{rest[i], "run.yaml names recordings of its kind, and not this one", false})
 		case k == kindSilent && len(s.traces)+len(named) > 0: // of a server whose spans were recorded
 		case s.put(k, rest[i]):
 		case recordingName.MatchString(name) && (k == kindBroken || k == kindEmpty || !describes.MatchString(name)):
-			s.unread = append(s.unread, unread{rest[i], why, map[kind]trace.Code{kindBroken: source.CodeUnreadable,
-				kindEmpty: source.CodeNotUsed}[k]})
+			s.unread = append(s.unread, unread{rest[i], why, k == kindBroken})
 		}
 	}
 	s.logs, s.passes, s.clients = inReadingOrder(s.logs), inSegments(s.passes), inReadingOrder(s.clients)

@@ -331,9 +331,9 @@ func (x *extraction) close() {
 // finish joins what was read and writes the tables of the engine runs.
 func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 	for _, f := range x.set.unread {
-		if f.lost != "" {
+		if f.lost {
 			x.acc.Read++
-			x.acc.Drop(f.lost, 1, source.Place{File: f.Name}, "%s", f.why)
+			x.acc.Drop(source.CodeUnreadable, 1, source.Place{File: f.Name}, "%s", f.why)
 		}
 	}
 	if x.col.Empty() && len(x.obs)+len(x.points) == 0 && x.iter.Empty() {

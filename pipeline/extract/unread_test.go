@@ -18,13 +18,13 @@ func TestUnreadFilesAreNamed(t *testing.T) {
 		text, says string
 		lost       string
 	}{
-		"result.json":             {"", "result.json: not read; it is empty", "not_used"},
-		"blank.jsonl":             {" \n\r\n\t", "blank.jsonl: not read; it is empty", "not_used"},
-		"levels.csv":              {"", "levels.csv: not read; it is empty", "not_used"},
-		"server.log":              {"", "server.log: not read; it is empty", "not_used"},
-		"server.log.1":            {"", "server.log.1: not read; it is empty", "not_used"},
-		"after.prom":              {"", "after.prom: not read; it is empty", "not_used"},
-		"packed.json.gz":          {string(gzipped(nil)), "packed.json.gz: not read; it is empty", "not_used"},
+		"result.json":             {"", "result.json: not read; it is empty", ""},
+		"blank.jsonl":             {" \n\r\n\t", "blank.jsonl: not read; it is empty", ""},
+		"levels.csv":              {"", "levels.csv: not read; it is empty", ""},
+		"server.log":              {"", "server.log: not read; it is empty", ""},
+		"server.log.1":            {"", "server.log.1: not read; it is empty", ""},
+		"after.prom":              {"", "after.prom: not read; it is empty", ""},
+		"packed.json.gz":          {string(gzipped(nil)), "packed.json.gz: not read; it is empty", ""},
 		"torn.json.gz":            {string(cut(gzipped([]byte(bench)), 40)), "torn.json.gz", "unreadable"},
 		"no.json.zst":             {"no zstd", "no.json.zst", ""},
 		"bench_early.json":        {bench[:40], "bench_early.json: not read; its JSON ends within a value", "unreadable"},
