@@ -12,7 +12,8 @@ type cluster struct {
 	cfg      *Config
 	reqs     []sim.Request
 	src      *sim.Source
-	closed   bool // some request waits for another to leave
+	closed   bool            // some request waits for another to leave
+	pd       *disaggregation // nil: every instance does all of a request
 	engines  []*sim.Engine
 	shadows  [][]*shadow // by instance
 	running  int         // the engine that runs, -1: none
@@ -36,6 +37,10 @@ func Run(cfg *Config, reqs []sim.Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.run()
+}
+
+func (c *cluster) run() (*Result, error) {
 	for {
 		at, ok := c.next()
 		if !ok {
@@ -81,6 +86,9 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 		closed: slices.ContainsFunc(own, func(r sim.Request) bool { return r.After > 0 || r.Loop > 0 })}
 	c.out.Records, c.shadows = make([]record, len(own)), make([][]*shadow, n)
 	if err := c.start(); err != nil {
+		return nil, err
+	}
+	if err := c.disaggregate(scorers); err != nil {
 		return nil, err
 	}
 	total := c.engines[0].Inside().TotalBlocks
@@ -132,6 +140,9 @@ func (c *cluster) start() error {
 			ec.Deployment = &d
 		}
 		ec.Seed += int64(i) << 32
+		if roles := c.cfg.Instances.roles(); i < len(roles) && roles[i] == roleDecode {
+			ec.Load = func(req int, nowUs, tokens int64) int64 { return c.load(i, req, nowUs, tokens) }
+		}
 		var obs sim.Observer
 		if c.cfg.Observe != nil {
 			obs = c.cfg.Observe(i)

@@ -40,6 +40,7 @@ type Part struct {
 	Shadow       *AuditPart            `json:"shadow"`                // of the sample of rejected ones
 	Classes      []classPart           `json:"classes"`
 	ByInstance   []simulate.EnginePart `json:"by_instance"`
+	Transfers    *Transfers            `json:"kv_transfers,omitempty"` // with prefill and decode instances
 }
 
 // AuditPart compares predicted with observed TTFT.
@@ -66,7 +67,7 @@ func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 	targets := TargetsOf(reqs) // the workload's own
 	maps.Copy(targets, s.spec.ByClass())
 	g := reduce(run.Records, targets, window{ToUs: math.MaxInt64})
-	p := &Part{Instances: len(run.Engines), Admission: s.spec.Admission.Policy, Routing: s.spec.Routing.Policy,
+	p := &Part{Transfers: run.Transfers, Instances: len(run.Engines), Admission: s.spec.Admission.Policy, Routing: s.spec.Routing.Policy,
 		Scheduler: s.spec.Scheduler, RefreshUs: s.spec.RefreshUs, Arrived: g.All.Arrived, Admitted: g.All.Admitted, Rejected: g.Shed,
 		Arrivals: g.Tries, Goodput: result.OrNull(g.All.Goodput()), P99Critical: result.OrNull(g.Critical),
 		P99Admitted: result.OrNull(g.Admitted), P99Everybody: result.OrNull(g.Everybody), CachedShare: result.OrNull(g.CachedShare),
@@ -83,10 +84,14 @@ func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 	}
 	for i, e := range run.Engines {
 		p.ByInstance[i] = simulate.PartOf(e)
+		p.ByInstance[i].Role = s.spec.Instances.roles()[i]
 	}
 	for i := range run.Records {
 		if r := &run.Records[i]; r.Admitted() {
 			p.ByInstance[r.Instance].Requests++
+			if r.Prefill.OK && int(r.Prefill.V) != r.Instance {
+				p.ByInstance[r.Prefill.V].Requests++
+			}
 		}
 	}
 	return p

@@ -16,6 +16,7 @@ const (
 	arrival kind = iota
 	admitting
 	routing
+	handing // to a decode instance
 )
 
 type event struct {
@@ -55,6 +56,8 @@ func (c *cluster) happen(now int64) error {
 		return nil
 	case admitting:
 		return c.admit(int(ev.req), now)
+	case handing:
+		return c.hand(int(ev.req), now)
 	default:
 		return c.send(int(ev.req), now)
 	}
@@ -175,7 +178,13 @@ func (c *cluster) send(i int, now int64) error {
 	}
 	c.router.Routed(r, target)
 	rec.Instance, rec.Expected = target, c.view.CachedTokens(r, target)
-	c.view.Ledger.Sent(r, target, now, rec.Expected)
+	return c.sendTo(i, target, now)
+}
+
+// sendTo notes that request i goes to an instance, and hands it over.
+func (c *cluster) sendTo(i, target int, now int64) error {
+	r := &c.seen[i]
+	c.view.Ledger.Sent(r, target, now, c.view.CachedTokens(r, target))
 	if c.cfg.Routing.IndexUpdate == OnRoute {
 		c.index.Record(r, target)
 	}
@@ -183,12 +192,14 @@ func (c *cluster) send(i int, now int64) error {
 	if err := c.follow(target, i, now); err != nil {
 		return err
 	}
-	return c.engines[target].Arrive(i, &c.reqs[i], now)
+	return c.engines[target].Arrive(i, c.at(i, target, now), now)
 }
 
 func (c *cluster) firstToken(i, instance int, atUs int64) {
 	rec := &c.out.Records[i]
-	c.cfg.Policy.Seen(&c.seen[i], &c.view, &rec.Decision, instance, atUs, atUs-rec.DecidedUs)
+	if c.pd == nil || !c.pd.isPrefill[instance] {
+		c.cfg.Policy.Seen(&c.seen[i], &c.view, &rec.Decision, instance, atUs, atUs-rec.DecidedUs)
+	}
 	c.view.Ledger.FirstToken(i, instance, atUs)
 	if c.cfg.Routing.IndexUpdate == onFirstToken {
 		c.index.Record(&c.seen[i], instance)
@@ -197,12 +208,16 @@ func (c *cluster) firstToken(i, instance int, atUs int64) {
 
 func (c *cluster) left(i, instance int, atUs int64, r *sim.RequestResult) {
 	rec := &c.out.Records[i]
+	c.view.Ledger.Left(i, instance, atUs, r.OutputTokens, r.Outcome == sim.OutcomeFinished)
+	if c.handsOver(i, instance, atUs, r) {
+		return
+	}
 	first := rec.ArrivalUs
 	rec.RequestResult = *r
+	c.join(i, instance, atUs, rec)
 	if rec.ArrivalUs = first; first != r.ArrivalUs {
 		rec.Judge(&c.reqs[i])
 	}
-	c.view.Ledger.Left(i, instance, atUs, r.OutputTokens, r.Outcome == sim.OutcomeFinished)
 	c.src.Left(i, atUs, func(_ int, at int64, _ bool) {
 		if c.running >= 0 {
 			c.engines[c.running].Yield(at)

@@ -11,8 +11,9 @@ type record struct {
 	Class             string
 	Priority          int // of its class
 	Group             uint64
-	SLOTTFTUs         int64 // its target, 0: none
-	Instance          int   // -1: it was not let in
+	SLOTTFTUs         int64            // its target, 0: none
+	Instance          int              // -1: it was not let in
+	Prefill           trace.Opt[int64] // instance that computed its prompt, where another goes on
 	Tries             int
 	DecidedUs         int64    // last decision
 	Decision          Decision // the last
@@ -38,6 +39,8 @@ type Result struct {
 	Records []record // in workload order
 	Engines []*sim.Result
 	Retries int // arrivals beyond the first
+	// Transfers of KV blocks; nil without prefill and decode instances.
+	Transfers *Transfers
 }
 
 // Totals adds up what the engines counted.

@@ -21,20 +21,21 @@ func TestScripts(t *testing.T) { testkit.Scripts(t, *update, runScript) }
 
 // script is a cluster of small engines: 64 tokens a step, blocks of 4.
 type script struct {
-	t     *testing.T
-	cfg   *Config
-	step  [3]float64
-	seats int64
-	n     int
-	reqs  []sim.Request
-	gate  map[string]string
+	t      *testing.T
+	cfg    *Config
+	step   [3]float64
+	seats  int64
+	blocks int64
+	n      int
+	reqs   []sim.Request
+	gate   map[string]string
 }
 
 // runScript understands `cluster k=v ...`, `step k=v ...`, `gate policy k=v ...` and
 // `request id k=v ...`, the last with times=N every=US for several; # starts prose.
 func runScript(t *testing.T, text string) string {
 	s := &script{t: t, cfg: plain(nil),
-		step: [3]float64{1000, 10, 100}, seats: 4, n: 2}
+		step: [3]float64{1000, 10, 100}, seats: 4, n: 2, blocks: 400}
 	for n, line := range strings.Split(text, "\n") {
 		words := strings.Fields(line)
 		if len(words) == 0 || words[0] == "#" {
@@ -71,6 +72,21 @@ func (s *script) cluster(p map[string]string) {
 		switch k {
 		case "instances":
 			s.n = int(s.number(v))
+		case "roles": // of prefill and of decode instances
+			var prefill, decode int
+			if _, err := fmt.Sscanf(v, "%d:%d", &prefill, &decode); err != nil {
+				s.t.Fatal(err)
+			}
+			s.n = prefill + decode
+			s.cfg.Instances.Groups = []group{{Count: prefill, Role: rolePrefill}, {Count: decode, Role: roleDecode}}
+		case "bandwidth": // GB/s
+			s.cfg.Transfer.BandwidthGBs, s.cfg.Transfer.Shared = s.number(v), true
+		case "latency":
+			s.cfg.Transfer.LatencyUs = int64(s.number(v))
+		case "proxy":
+			s.cfg.Transfer.ProxyUs = int64(s.number(v))
+		case "blocks":
+			s.blocks = int64(s.number(v))
 		case "seats":
 			s.seats = int64(s.number(v))
 		case "refresh":
@@ -141,7 +157,8 @@ func (s *script) request(id string, p map[string]string) {
 }
 
 func (s *script) run() string {
-	d := testkit.Small(400, func(e *deploy.Engine) { e.MaxNumSeqs, e.PrefixCaching = s.seats, true })
+	d := testkit.Small(s.blocks, func(e *deploy.Engine) { e.MaxNumSeqs, e.PrefixCaching = s.seats, true })
+	d.Model.NumLayers, d.Model.NumKVHeads, d.Model.HeadDim, d.Model.BytesPerKV = 10, 8, 128, 2 // 163,840 B a block
 	step := &sim.Blackbox{Beta: []float64{s.step[0], s.step[1], s.step[2]}}
 	s.cfg.Engines = several(s.n, sim.DefaultConfig(d, step))
 	if s.gate != nil {
@@ -203,6 +220,9 @@ func tell(out *strings.Builder, r *record) {
 			fmt.Fprintf(out, ", let in by %s", r.Decision.Reason)
 		}
 		fmt.Fprintf(out, ", to instance %d", r.Instance)
+		if r.Prefill.OK {
+			fmt.Fprintf(out, " by way of %d", r.Prefill.V)
+		}
 		if r.Expected > 0 || r.CachedTokens > 0 {
 			fmt.Fprintf(out, " expecting %d cached tokens, found %d", r.Expected, r.CachedTokens)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/simulate"
@@ -209,12 +211,38 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 		return nil, trace.Errorf(codeBadSpec, "instances: got data_parallel_size %d, want engines of one rank each", d.DP).
 			WithHint("simulate such a server without a gateway; ranks of a dense model are instances too, data_parallel_size 1 each")
 	}
+	if err := s.checkRole(own.Deployment, g.Role); err != nil {
+		return nil, err
+	}
+	if g.Role != "" { // the rules of releases about connectors hold
+		d := *own.Deployment
+		if d.Engine.Extra = maps.Clone(d.Engine.Extra); d.Engine.Extra == nil {
+			d.Engine.Extra = deploy.Values{}
+		}
+		d.Engine.Extra["kv_transfer_config"] = map[string]any{"kv_connector": "NixlConnector"}
+		own.Deployment = &d
+	}
 	if b := own.Deployment.Engine.BlockSize; b != s.Deployment.Engine.BlockSize {
 		return nil, trace.Errorf(codeBadSpec, "instances: got blocks of %d and of %d tokens, want one size for the gateway's index",
 			s.Deployment.Engine.BlockSize, b)
 	}
 	s.Inputs = append(s.Inputs, own.Inputs...)
 	return own, nil
+}
+
+// checkRole refuses what cannot be part of disaggregated prefill, and a server of it that is none.
+func (s *simulation) checkRole(d *deploy.Deployment, role string) error {
+	switch {
+	case role == "":
+		return d.CheckAlone()
+	case d.PP > 1:
+		return trace.Errorf(codeBadSpec, "instances: got pipeline_parallel_size %d in a %s instance, want 1", d.PP, role).
+			WithHint("NIXL moves KV blocks between servers without pipeline stages alone")
+	case d.Model.ID != s.Deployment.Model.ID:
+		return trace.Errorf(codeBadSpec, "instances: got model %q in a %s instance, want %q as in the others", d.Model.ID, role,
+			s.Deployment.Model.ID)
+	}
+	return nil
 }
 
 // parts are the engines of one seed and what the gate predicts with.
@@ -303,6 +331,7 @@ type decisionRow struct {
 	Admitted        bool               `col:"admitted" doc:"the gateway let it in"`
 	Reason          string             `col:"reason" doc:"why it was rejected, or which exception let it in"`
 	Instance        trace.Opt[int64]   `col:"instance" doc:"where it went; null when it was rejected"`
+	PrefillInstance trace.Opt[int64]   `col:"prefill_instance" doc:"where its prompt was computed, of prefill and decode instances"`
 	PredictedTTFTMs trace.Opt[float64] `col:"predicted_ttft_ms" unit:"ms" doc:"estimate from the decision on; null without one"`
 	BoundTTFTMs     trace.Opt[float64] `col:"bound_ttft_ms" unit:"ms" doc:"the calibrated estimate that was judged"`
 	ShadowTTFTMs    trace.Opt[float64] `col:"shadow_ttft_ms" unit:"ms" doc:"what a rejected request of the sample would have had"`
@@ -316,7 +345,7 @@ func rowOfDecision(r *record) decisionRow {
 		Priority: int64(r.Priority), Admitted: r.Admitted(), Reason: r.Decision.Reason, PredictedTTFTMs: known(r.Decision.PredictedUs),
 		BoundTTFTMs: known(r.Decision.BoundUs), ExpectedTokens: r.Expected, PotentialTokens: r.Potential}
 	if r.Admitted() {
-		row.Instance = trace.Some(int64(r.Instance))
+		row.Instance, row.PrefillInstance = trace.Some(int64(r.Instance)), r.Prefill
 	}
 	if r.Shadow.OK {
 		row.ShadowTTFTMs = trace.Some(float64(r.Shadow.V) / 1e3)

@@ -31,6 +31,7 @@ type Spec struct {
 	AgeWeight   float64               `yaml:"age_weight"` // priority a request gains per us of age
 	Retry       retrySpec             `yaml:"retry"`
 	Targets     map[string]targetSpec `yaml:"goodput_slo_targets"`
+	Transfer    transferSpec          `yaml:"transfer"`     // between prefill and decode instances
 	ShadowShare float64               `yaml:"shadow_share"` // of rejected requests served by a copy of their engine, 0..1
 }
 
@@ -45,6 +46,7 @@ type group struct {
 	Deployment   string   `yaml:"deployment"`
 	Coefficients string   `yaml:"coefficients"`
 	Set          []string `yaml:"set"`
+	Role         string   `yaml:"role"` // prefill or decode; "": both
 }
 
 // UnmarshalYAML takes a number or a list.
@@ -198,7 +200,8 @@ type targetSpec struct {
 func defaultSpec() Spec {
 	return Spec{Instances: instances{Groups: []group{{Count: 1}}}, RefreshUs: 50_000, Scrape: "staggered",
 		Admission: defaultAdmission("always-admit"),
-		Routing:   Routing{Policy: RoundRobin, IndexUpdate: OnRoute, EventDelayUs: 50_000}, Retry: retrySpec{Kind: "none"}}
+		Routing:   Routing{Policy: RoundRobin, IndexUpdate: OnRoute, EventDelayUs: 50_000}, Retry: retrySpec{Kind: "none"},
+		Transfer: transferSpec{BandwidthGBs: 25, LatencyUs: 50, Shared: true}}
 }
 
 // parseSpec reads cluster.yaml strictly.
@@ -252,7 +255,7 @@ func (s *Spec) Check() error {
 	if err := s.Routing.checkPlugins(); err != nil {
 		return err
 	}
-	return s.Admission.check()
+	return errors.Join(s.checkRoles(), s.Admission.check())
 }
 
 func specErrorf(format string, args ...any) error {

@@ -116,3 +116,9 @@ func (d *Deployment) stepBytes() float64 {
 	logits := float64(min(d.Engine.MaxNumSeqs, d.Engine.MaxNumBatchedTokens)) * float64(m.Vocab) * logitBytes
 	return float64(activationBytes*float64(d.Engine.MaxNumBatchedTokens)*perToken) + logits/tp
 }
+
+// KVBlockBytes is what one KV block takes on one device, B, all layers; 0 for a model without a KV cache.
+func (d *Deployment) KVBlockBytes() float64 {
+	pool, _ := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize)
+	return pool.BlockBytes
+}

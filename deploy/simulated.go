@@ -15,7 +15,7 @@ var scheduleKeys = []string{"speculative_config"}
 // a model with experts. A step of all stages takes as long as one without.
 func (d *Deployment) Plain(layered bool) *Deployment {
 	spreads := d.SpreadsExperts() && !layered
-	if d.PP <= 1 && !d.Engine.SpeculativeDecoding && !spreads {
+	if d.PP <= 1 && !d.Engine.SpeculativeDecoding && !spreads && d.Engine.Transfers() == "" {
 		return d
 	}
 	own := *d
@@ -25,10 +25,32 @@ func (d *Deployment) Plain(layered bool) *Deployment {
 		own.Engine.ExpertParallel, own.DP = false, 1
 	}
 	own.Engine.Extra = maps.Clone(d.Engine.Extra)
+	if d.Engine.Transfers() != "" {
+		delete(own.Engine.Extra, "kv_transfer_config")
+	}
 	for _, key := range scheduleKeys {
 		delete(own.Engine.Extra, key)
 	}
 	return &own
+}
+
+// Transfers names the connector of disaggregated prefill that the server was started with, "" for none.
+func (e *Engine) Transfers() string {
+	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
+	if name, _ := config["kv_connector"].(string); name == "NixlConnector" {
+		return name
+	}
+	return ""
+}
+
+// CheckAlone refuses one server of disaggregated prefill without the others. Code: unsupported_engine.
+func (d *Deployment) CheckAlone() error {
+	if name := d.Engine.Transfers(); name != "" {
+		return trace.Errorf(UnsupportedEngine, "kv_transfer_config: got connector %q and one kind of engine, want prefill and decode "+
+			"instances", name).
+			WithHint("simulate --cluster FILE with instances: [{count: 1, role: prefill}, {count: 2, role: decode}]")
+	}
+	return nil
 }
 
 // SpreadsExperts reports whether the experts of a layer lie on several devices whole, or

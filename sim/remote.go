@@ -9,11 +9,17 @@ type remoteState struct {
 	freeUs   int64 // when another server has read its blocks, or the lease ends
 }
 
-// park keeps s waiting, with its blocks, until tokens of it have come from another server.
-func (e *Engine) park(s *seq, tokens int64) {
+// park keeps s waiting, with its blocks, until the remote ones of its tokens have come from another server.
+func (e *Engine) park(s *seq, tokens, remote int64) {
 	s.status, s.computed, s.prefills = statusParked, tokens, true
 	s.remote.arrived, s.remote.parkedAt, s.remote.readyUs = false, e.step, e.now+s.req.LoadUs
+	if e.cfg.Load != nil {
+		s.remote.readyUs = e.cfg.Load(s.idx, e.now, remote)
+	}
 	e.parked = append(e.parked, s)
+	if s.cached < 0 {
+		e.cachedAtFirst(s, tokens-remote)
+	}
 	if e.onPark != nil {
 		e.onPark(s)
 	}
@@ -129,4 +135,13 @@ func (e *Engine) keeps(s *seq) bool {
 	s.remote.freeUs = e.now + s.req.SendUs
 	e.leaving = append(e.leaving, s)
 	return true
+}
+
+// Release lets the engine have the blocks of finished request i back at atUs: another server has read them.
+func (e *Engine) Release(i int, atUs int64) {
+	for _, s := range e.leaving {
+		if s.idx == i {
+			s.remote.freeUs = atUs
+		}
+	}
 }

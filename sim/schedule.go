@@ -24,8 +24,9 @@ func (e *Engine) schedule() (flight, error) {
 		e.cadence.ends(b.Tokens())
 	}
 	b.Running, b.Waiting = int64(len(e.running)), int64(e.waits())
-	e.stuck = b.Tokens() == 0 && b.Running == 0
-	e.hopeless = e.stuck && b.Preempted == 1 && e.pool.Free == e.pool.Total
+	empty := b.Tokens() == 0 && b.Running == 0
+	e.stuck = empty && len(e.parked)+len(e.leaving) == 0
+	e.hopeless = empty && b.Preempted == 1 && e.pool.Free == e.pool.Total
 	gamma := e.cfg.GammaEMA
 	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + float64((1-gamma)*e.ema)
 	b.PreemptionEMA = e.ema
@@ -349,7 +350,7 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	e.pool.Grow(&s.held, max(need, s.held.N))
 	s.remote.pending = false
 	if remote {
-		e.park(s, a.computed+a.external)
+		e.park(s, a.computed+a.external, a.external)
 		return a, admitLater
 	}
 	if a.external > 0 {
@@ -437,10 +438,7 @@ func (e *Engine) start(s *seq, a admission) {
 	e.view.Admitted++
 	s.status = statusRunning
 	if s.cached < 0 {
-		s.cached = s.computed
-		s.res.CachedTokens = s.computed
-		e.out.HitTokens += min(s.computed, s.prompt)
-		e.out.LookedUpTokens += s.prompt
+		e.cachedAtFirst(s, s.computed)
 	}
 	if !s.res.ScheduledUs.OK {
 		s.res.ScheduledUs, s.res.ScheduledStep = trace.Some(e.now), e.step
@@ -452,6 +450,13 @@ func (e *Engine) start(s *seq, a admission) {
 	e.undefer(s)
 	e.take(s, a.n, a.drafts)
 	e.cur[len(e.cur)-1].fresh = true
+}
+
+// cachedAtFirst notes how many tokens of s its first admission found here.
+func (e *Engine) cachedAtFirst(s *seq, tokens int64) {
+	s.cached, s.res.CachedTokens = tokens, tokens
+	e.out.HitTokens += min(tokens, s.prompt)
+	e.out.LookedUpTokens += s.prompt
 }
 
 // findHits returns the cached blocks of the longest known prefix of s; one

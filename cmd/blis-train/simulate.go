@@ -108,6 +108,11 @@ func showCluster(con *console, c *cluster.Part) {
 			"potential", "phantom hits", "output tokens/s"},
 		[]cells{{c.Arrived, c.Admitted, percent(c.Goodput), decimals(c.P99Critical), decimals(c.P99Admitted),
 			decimals(c.P99Everybody), percent(c.CachedShare), percent(c.Potential), percent(c.PhantomShare), decimals(c.OutputPerS)}})
+	if t := c.Transfers; t != nil && t.Count > 0 {
+		con.table("KV transfers", cells{"transfers", "GB each", "ms each", "after the lease"},
+			[]cells{{t.Count, fmt.Sprintf("%.3f", t.Bytes/float64(t.Count)/1e9), fmt.Sprintf("%.2f", float64(t.Us)/float64(t.Count)/1e3),
+				t.Expired}})
+	}
 	var classes []cells
 	for _, k := range c.Classes {
 		classes = append(classes, cells{k.Name, k.Arrived, k.Admitted, k.Good, percent(k.Goodput), percent(k.Miss),

@@ -223,6 +223,9 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.Deployment.CheckAlone(); err != nil {
+		return nil, err
+	}
 	if cfg.Ranks = s.Deployment.DP > 1; cfg.Ranks && s.o.EmitOTLP != "" {
 		return nil, option.Misusef("--emit-otlp: got %d data-parallel ranks, want one engine", s.Deployment.DP)
 	}

@@ -93,14 +93,15 @@ type Summary struct {
 
 // EnginePart is one engine of several.
 type EnginePart struct {
-	Requests    int64 `json:"requests"`
-	Steps       int64 `json:"steps"`
-	DummySteps  int64 `json:"dummy_steps,omitempty"` // forward passes with nothing to do, while other ranks work
-	WaitedUs    int64 `json:"waited_us,omitempty"`   // of busy_us: for slower ranks
-	Preemptions int64 `json:"preemptions"`
-	BusyUs      int64 `json:"busy_us"`
-	PeakRunning int64 `json:"peak_running"`
-	PeakWaiting int64 `json:"peak_waiting"`
+	Role        string `json:"role,omitempty"` // prefill or decode
+	Requests    int64  `json:"requests"`
+	Steps       int64  `json:"steps"`
+	DummySteps  int64  `json:"dummy_steps,omitempty"` // forward passes with nothing to do, while other ranks work
+	WaitedUs    int64  `json:"waited_us,omitempty"`   // of busy_us: for slower ranks
+	Preemptions int64  `json:"preemptions"`
+	BusyUs      int64  `json:"busy_us"`
+	PeakRunning int64  `json:"peak_running"`
+	PeakWaiting int64  `json:"peak_waiting"`
 }
 
 // PartOf is what an engine counted.
