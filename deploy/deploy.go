@@ -145,6 +145,8 @@ type Deployment struct {
 	// Read are the files the description was read from, as opened: run.yaml, the
 	// model's config.json, hardware.json. The loaders fill it.
 	Read []string `json:"-"`
+	// Sums says that steps are sums of measured kernels, which have whole experts: nothing of them is an estimate.
+	Sums bool `json:"-"`
 	// FoundFiles says that run.yaml names no files: Files were found by their names.
 	FoundFiles bool `json:"-"`
 }

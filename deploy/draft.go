@@ -3,6 +3,7 @@ package deploy
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,16 @@ func (d *Draft) Set(path string, value any) {
 func (d *Draft) SetNoted(path string, value any, note string) {
 	d.values[path] = value
 	d.notes[path] = note
+}
+
+// Settings are its values as overrides of a run.yaml, sorted.
+func (d *Draft) Settings() (set []string) {
+	for _, path := range slices.Sorted(maps.Keys(d.values)) {
+		if v := d.values[path]; v != nil {
+			set = append(set, path+"="+scalar(v))
+		}
+	}
+	return set
 }
 
 // Get returns the value under a path, nil when there is none.

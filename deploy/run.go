@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,6 +46,11 @@ func LoadRunFile(name string, set ...string) (*Deployment, error) {
 	return loadRun(files.DirFS(dir), filepath.Base(name), dir, set)
 }
 
+// LoadSettings is LoadRun without a file: the settings are all there is.
+func LoadSettings(set ...string) (*Deployment, error) {
+	return loadRun(embed.FS{}, "settings", "", set)
+}
+
 func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	doc := &document{file: filepath.Join(dir, base)}
 	root, exists, err := doc.parse(fsys, base)
@@ -72,7 +78,9 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	if exists {
 		d.Read = append(d.Read, doc.file)
 	}
-	d.Read = append(d.Read, joinName(dir, model.config))
+	if !model.builtIn {
+		d.Read = append(d.Read, joinName(dir, model.config))
+	}
 	if doc.sheets != nil {
 		d.Read = append(d.Read, joinName(dir, hardwareFile))
 	}

@@ -15,6 +15,8 @@ type modelSection struct {
 	opts   ModelOptions
 	config string
 	at     *yaml.Node
+
+	builtIn bool // the configuration is one of [Models]
 }
 
 // deployment reads every section; the model is loaded afterwards.
@@ -51,13 +53,21 @@ func (d *document) modelPart(s *section) modelSection {
 		at: s.find("config"),
 	}
 	m.config = s.text("config", "")
-	s.require(m.config != "", "config")
+	if id, known := ModelNamed(m.opts.ID); known && m.config == "" {
+		m.opts.ID, m.builtIn = id, true
+	}
+	s.require(m.config != "" || m.builtIn, "config")
 	s.done()
 	return m
 }
 
 // model loads config.json into dep.
 func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection) {
+	text, quant := configs(m.opts.ID)
+	var err error
+	if m.builtIn {
+		m.config, m.at = m.opts.ID+"/config.json", &yaml.Node{}
+	}
 	for _, name := range []string{m.config, QuantConfigName(m.config)} {
 		if m.at.Line > 0 && leads(dir, name) { // none in what was typed
 			d.fail(m.at, missingConfig, "copy it into the folder, or give its path: --set model.config=PATH",
@@ -65,8 +75,9 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 			return
 		}
 	}
-	text, err := readBeside(fsys, dir, m.config)
-	if err != nil {
+	if m.builtIn {
+		m.opts.QuantConfig = quant
+	} else if text, err = readBeside(fsys, dir, m.config); err != nil {
 		hint := "put the model's Hugging Face config.json there"
 		what := err.Error()
 		if errors.Is(err, fs.ErrNotExist) {
@@ -76,7 +87,9 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 		return
 	}
 	m.opts.MaxModelLen = dep.Engine.MaxModelLen
-	m.opts.QuantConfig, err = readBeside(fsys, dir, QuantConfigName(m.config))
+	if !m.builtIn {
+		m.opts.QuantConfig, err = readBeside(fsys, dir, QuantConfigName(m.config))
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.fail(m.at, missingConfig, "mend it, or take it away", "%s: %v", QuantConfigName(m.config), err)
 		return

@@ -190,7 +190,7 @@ func (d *Deployment) estimated() (out []trace.Finding) {
 		out = append(out, trace.Findingf(notModelled, "%s: the %d pipeline stages are taken as equal parts of a step, what they send each "+
 			"other as free", d.Name, d.PP))
 	}
-	if d.SpreadsExperts() {
+	if d.SpreadsExperts() && !d.Sums {
 		out = append(out, trace.Findingf(notModelled, "%s: unjudged: no public measurement of data-parallel attention with expert "+
 			"parallelism stands behind these times; the experts' part of a step is computed from one engine's coefficients, and the "+
 			"exchange between ranks (%.0f us for 1000 tokens) from the datasheet's link", d.Name, d.ExchangeUs(1000)))

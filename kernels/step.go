@@ -156,6 +156,17 @@ func (s *Step) Versions() []string {
 	return distinct(out)
 }
 
+// Versions are the releases of vLLM whose kernels the tables hold, sorted.
+func (g *GPU) Versions() []string {
+	var out []string
+	for _, t := range g.Tables {
+		if strings.Contains(t.Path, "/vllm/") {
+			out = append(out, t.Version)
+		}
+	}
+	return distinct(out)
+}
+
 // Inputs are the tables it is priced by, with the digests of their sources.
 func (s *Step) Inputs() []coeff.Input {
 	return slices.DeleteFunc(s.GPU.Inputs(), func(in coeff.Input) bool {

@@ -73,6 +73,7 @@ func subcommands(word string) []*cli.Command {
 		name, category string
 		make           func() *cli.Command
 	}{
+		{"predict", predict, predictCommand},
 		{"simulate", predict, simulateCommand},
 		{"run", calibrate, runCommand},
 		{"inspect", calibrate, inspectCommand},
@@ -96,7 +97,6 @@ func subcommands(word string) []*cli.Command {
 		{"task", more, taskCommand},
 		{"collect", more, collectCommand},
 		{"library build", more, libraryBuildCommand},
-		{"library show", more, libraryShowCommand},
 		{"log", more, logCommand},
 		{"init", more, initCommand},
 		{"explain", more, explainCommand},
@@ -381,7 +381,7 @@ func wanted(flags []cli.Flag, name string) string {
 // moved are commands of earlier versions and what does their work now.
 var moved = map[string]string{
 	"gc":        "collect DIR --gc",
-	"kernels":   "features --tables FOLDER --deployment run.yaml --decode NxCONTEXT",
+	"kernels":   "predict --model NAME --hardware GPU --step NxCONTEXT",
 	"man":       "completion man",
 	"reproduce": "check coefficients.yaml --data PARENT --refit",
 }

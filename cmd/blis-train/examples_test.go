@@ -300,7 +300,7 @@ func checkVolumes(t *testing.T, name string, pod map[string]any) {
 // tutorialPictures are figures of reports of the tutorial: what is judged again to draw
 // them, and which it is.
 var tutorialPictures = map[string]struct{ judge, figure string }{
-	"tutorial-library.svg": {"validate unseen -o judged-library --coefficients coeff/library/b200-sxm-180gb-bf16.yaml", "ecdf"},
+	"tutorial-library.svg": {"validate unseen -o judged-library --coefficients library.yaml", "ecdf"},
 	"tutorial-drift.svg":   {"validate out-logs", "drift"},
 	"tutorial-replay.svg":  {"validate out", "ecdf"},
 }

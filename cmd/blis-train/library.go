@@ -3,11 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -29,14 +26,7 @@ func libraryBuildCommand() *cli.Command {
 		&cli.StringSliceFlag{Name: "runs", Usage: "`FOLDER` of real runs: step cycles or stock spans (repeatable)"},
 		&cli.StringFlag{Name: "date", Value: kernels.Learned().Version, Usage: "`YYYY-MM-DD` that names the corrections"},
 		&cli.IntFlag{Name: "workers", Usage: "`N` tables or simulations at a time; 0 uses every core"},
-		outFlag("output `FOLDER`"),
-	})
-}
-
-func libraryShowCommand() *cli.Command {
-	return newCommand(showLibrary, []cli.Flag{
-		&cli.StringFlag{Name: "kernels", Usage: "also compare the kernel tables in `FOLDER` with those the files were made from; exit 3 " +
-			"when one differs"},
+		outFlag("output `FOLDER`; without it --kernels is compared with what the embedded tables were made from, exit 3 when one differs"),
 	})
 }
 
@@ -46,6 +36,8 @@ func buildLibrary(c *cli.Context, con *console) error {
 	switch {
 	case len(dirs)+len(points) == 0:
 		return usagef("library build: missing --kernels or --points")
+	case c.String("out") == "" && len(dirs) == 1 && len(points) == 0:
+		return checkLibrary(con, dirs[0])
 	case c.String("out") == "":
 		return usagef("library build: missing --out")
 	}
@@ -92,52 +84,6 @@ func (con *console) loadSetFor(path string, d *deploy.Deployment) (*coeff.Set, r
 		con.sayf("%s", sentence)
 	}
 	return set, in, err
-}
-
-// libraryDoc is what library show --json prints.
-type libraryDoc struct {
-	SchemaVersion string           `json:"schema_version"`
-	ToolVersion   string           `json:"tool_version"`
-	Version       string           `json:"library_version"`
-	GPUs          []libraryGPU     `json:"gpus"`
-	Judged        []kernels.Judged `json:"judged"`
-}
-
-type libraryGPU struct {
-	Hardware string   `json:"hardware"`
-	Tables   int      `json:"tables"`
-	Rows     int      `json:"rows"`
-	VLLM     []string `json:"vllm_versions"`
-}
-
-// showLibrary lists the embedded tables and the families that were compared with servers.
-func showLibrary(c *cli.Context, con *console) error {
-	learned := kernels.Learned()
-	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Version: learned.Version, Judged: learned.Judged}
-	var rows, judged []cells
-	for _, g := range kernels.GPUs() {
-		l := libraryGPU{Hardware: g.Hardware, Tables: len(g.Tables)}
-		for _, t := range g.Tables {
-			if l.Rows += t.Rows; strings.Contains(t.Path, "/vllm/") {
-				l.VLLM = append(l.VLLM, t.Version)
-			}
-		}
-		slices.Sort(l.VLLM)
-		l.VLLM = slices.Compact(l.VLLM)
-		doc.GPUs = append(doc.GPUs, l)
-		rows = append(rows, cells{l.Hardware, l.Tables, l.Rows, strings.Join(l.VLLM, ", ")})
-	}
-	for _, j := range learned.Judged {
-		judged = append(judged, cells{j.Family, j.Model, fmt.Sprint(j.TP), j.Points, percent(&j.TPOTMape), percent(&j.Interval90),
-			percent(&j.TTFTMedian)})
-	}
-	con.table("library "+doc.Version, cells{"GPU", "tables", "rows", "kernels of vLLM"}, rows)
-	con.table("compared with servers, left out of the corrections; all else is unjudged", cells{"family", "model", "tp", "points",
-		"TPOT within (mean)", "nine in ten", "TTFT within (median)"}, judged)
-	if err := con.document(doc); err != nil || c.String("kernels") == "" {
-		return err
-	}
-	return checkLibrary(con, c.String("kernels"))
 }
 
 // checkLibrary compares the kernel tables in dir with the digests in the embedded files.

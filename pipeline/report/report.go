@@ -76,12 +76,15 @@ func sections(in Input, figs set) []Section {
 // order of the page. It stops at write's first error.
 func Figures(write func(name string, data []byte) error, in Input) error {
 	for _, f := range New(in).All() {
-		if err := write(f.ID+".svg", svg(f.Sheet(), f.Title)); err != nil {
+		if err := write(f.ID+".svg", f.SVG()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// SVG is the figure as a file of its own.
+func (f *Figure) SVG() []byte { return svg(f.Sheet(), f.Title) }
 
 // set holds every figure of a page by section, in reading order.
 type set struct {

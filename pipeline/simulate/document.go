@@ -16,6 +16,7 @@ import (
 type Document struct {
 	result.Header
 	LatencyModel        string `json:"latency_model"`
+	Trust               *Trust `json:"trust,omitempty"` // of step times that nobody fitted
 	Seed                int64  `json:"seed"`
 	Replications        int    `json:"replications"`
 	SampledCoefficients bool   `json:"sampled_coefficients"`
@@ -40,7 +41,8 @@ type interval struct {
 
 // Document is simulation.json of the seeds.
 func (s *Simulation) Document(runs []*Replication) *Document {
-	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.o.Model, Seed: s.o.Seed,
+	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.model, Trust: s.trust,
+		Seed:         s.o.Seed,
 		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Rules: s.Deployment.RulesInForce(),
 		Summary:   *runs[0].Summary,
 		Intervals: []interval{}, Warnings: []trace.Finding{}}

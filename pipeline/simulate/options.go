@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -16,12 +17,12 @@ const defaultRequests = 1000
 // Options say what runs, what arrives and what is written. Of the workload and the
 // lengths of a point one is needed.
 type Options struct {
-	Coefficients string   // coefficient file; "" or "library": the library's for the deployment, where the model is physics
+	Coefficients string   // coefficient file; "library": fitted to the tables; "": none, or with the model physics the library's
 	Deployment   string   // run.yaml, or the folder that holds it
 	Set          []string // overrides of run.yaml, "key.path=value"
 	Out          string   // output folder
 
-	Model              string // physics, roofline, blackbox, trained-physics or linear3
+	Model              string // auto, tables, physics, roofline, blackbox, trained-physics or linear3
 	Alpha, Beta        string // comma-separated coefficients of the models that take bare lists
 	OverheadUs         *float64
 	EgressUs           *float64
@@ -53,6 +54,8 @@ type Options struct {
 	Requests       int     // of a point
 	RateRPS        float64 // of a point; 0: all at once
 
+	GPU *kernels.GPU // tables in place of the embedded ones; nil: those
+
 	Progress trace.Progress
 	Say      func(sentence string) // hears which of the library's files was taken; nil: nobody
 }
@@ -60,19 +63,19 @@ type Options struct {
 // DefaultOptions are those of the command line but for Out, Deployment and what
 // arrives, which have none.
 func DefaultOptions() Options {
-	return Options{Model: "physics", Noise: "none", Async: "auto", Seed: 1, Replications: 1, RateScale: 1, Requests: defaultRequests}
+	return Options{Model: ModelAuto, Noise: "none", Async: "auto", Seed: 1, Replications: 1, RateScale: 1, Requests: defaultRequests}
 }
 
 // Table is the options as flags and as recorded: what differs from the defaults.
 func (o *Options) Table() option.Table {
 	return append(option.Table{
 		BaseName("coefficients", &o.Coefficients,
-			"coefficient `FILE|library` (latency model physics); default the library's for the deployment"),
+			"coefficient `FILE|library` (latency model physics); default none: the sums of the GPU's measured kernels"),
 		BaseName("deployment", &o.Deployment, "run.yaml `FILE` or run folder: what runs"),
 		BaseName("workload", &o.Workload, "`FILE|RUNDIR`: what arrives; or --input-len and --output-len"),
 		o.setOption(),
-		option.String("latency-model", &o.Model, "step time `MODEL`: physics, roofline, blackbox, trained-physics or linear3").
-			Recorded().Unless("physics"),
+		option.String("latency-model", &o.Model, "step time `MODEL`: auto (physics with --coefficients, else tables, roofline "+
+			"where the GPU has none), tables, physics, roofline, blackbox, trained-physics or linear3").Recorded().Unless(ModelAuto),
 		option.String("alpha-coeffs", &o.Alpha, "comma-separated `A0,A1,A2` of blackbox and trained-physics, us").Recorded(),
 		option.String("beta-coeffs", &o.Beta, "comma-separated `BETAS` of blackbox (3), trained-physics (7 to 11) and linear3 "+
 			"(us, us per token computed, us per KV token read)").Recorded(),
@@ -165,11 +168,11 @@ func (o *Options) Check() error {
 	case o.Async != "auto" && o.Async != "on" && o.Async != "off":
 		return option.Misusef("--async: got %q, want auto, on or off", o.Async)
 	}
-	physics := o.Model == "physics"
+	physics := o.usesSet()
 	switch o.Model {
-	case "physics", "roofline", "blackbox", "trained-physics", "linear3":
+	case ModelAuto, ModelTables, ModelPhysics, ModelRoofline, "blackbox", "trained-physics", "linear3":
 	default:
-		return option.Misusef("--latency-model: got %q, want physics, roofline, blackbox, trained-physics or linear3", o.Model)
+		return option.Misusef("--latency-model: got %q, want auto, tables, physics, roofline, blackbox, trained-physics or linear3", o.Model)
 	}
 	switch {
 	case !physics && o.Noise == "residual" && o.Coefficients == "":
@@ -180,7 +183,7 @@ func (o *Options) Check() error {
 		return option.Misusef("--coefficients: goes with --latency-model physics or --noise residual only")
 	case o.Alpha != "" && o.Model != "blackbox" && o.Model != "trained-physics":
 		return option.Misusef("--alpha-coeffs: goes with --latency-model blackbox or trained-physics only")
-	case o.Beta != "" && (physics || o.Model == "roofline"):
+	case o.Beta != "" && (physics || o.isDerived()):
 		return option.Misusef("--beta-coeffs: goes with --latency-model blackbox, trained-physics or linear3 only")
 	case o.EmitKVEvents != "" && o.EmitOTLP == "":
 		return option.Misusef("--emit-kv-events: goes with --emit-otlp FILE only")
@@ -200,6 +203,24 @@ func (o *Options) Check() error {
 		}
 	}
 	return nil
+}
+
+// Latency models that have a name in documents.
+const (
+	ModelAuto     = "auto"
+	ModelTables   = "tables"
+	ModelPhysics  = "physics"
+	ModelRoofline = "roofline"
+)
+
+// usesSet reports whether coefficients give the step times.
+func (o *Options) usesSet() bool {
+	return o.Model == ModelPhysics || o.Model == ModelAuto && o.Coefficients != ""
+}
+
+// isDerived reports whether step times need the deployment's description alone.
+func (o *Options) isDerived() bool {
+	return !o.usesSet() && (o.Model == ModelAuto || o.Model == ModelTables || o.Model == ModelRoofline)
 }
 
 func (o *Options) checkLoad() error {

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -31,6 +32,9 @@ type Simulation struct {
 	ctx   context.Context
 	o     *Options
 	load  load
+	model string        // that times the steps
+	step  *kernels.Step // of the model tables
+	trust *Trust        // nil with coefficients
 	alpha []float64
 	beta  []float64
 	notes []trace.Finding
@@ -65,11 +69,8 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 	if err := s.LoadDeployment(o.Deployment, o.Set); err != nil {
 		return nil, err
 	}
-	if err := s.Deployment.CheckSimulated(); err != nil {
-		return nil, err
-	}
 	s.notes = append(s.notes, s.assumed()...)
-	if path := o.Coefficients; path != "" || o.Model == "physics" {
+	if path := o.Coefficients; path != "" || o.Model == ModelPhysics {
 		set, in, sentence, err := folder.CoefficientsFor(path, s.Deployment, o.Special)
 		if err != nil {
 			return nil, err
@@ -109,14 +110,17 @@ func (s *Simulation) LoadDeployment(path string, set []string) error {
 		return err
 	}
 	s.Inputs = append(s.Inputs, in)
-	s.Deployment, err = deploy.LoadRunFile(path, set...)
-	return err
+	if s.Deployment, err = deploy.LoadRunFile(path, set...); err != nil {
+		return err
+	}
+	return s.bind()
 }
 
 // assumed is what the simulation takes for granted of the deployment and no
 // flag states.
 func (s *Simulation) assumed() []trace.Finding {
 	d := *s.Deployment
+	d.Sums = s.model == ModelTables
 	if mode := s.o.Async; mode != "auto" {
 		d.Engine.AsyncScheduling = trace.Some(mode == "on")
 	}
@@ -147,7 +151,7 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	if s.o.SampleCoefficients && set != nil {
 		set, _ = sim.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), 0xd4a)))
 	}
-	cfg, err := s.model(set)
+	cfg, err := s.config(set)
 	if err != nil {
 		return cfg, err
 	}
@@ -172,9 +176,17 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	return cfg, nil
 }
 
-func (s *Simulation) model(set *coeff.Set) (sim.Config, error) {
-	switch s.o.Model {
-	case "roofline":
+func (s *Simulation) config(set *coeff.Set) (sim.Config, error) {
+	switch s.model {
+	case ModelTables:
+		if set != nil { // of one group of a cluster
+			break
+		}
+		learned := kernels.Learned()
+		cfg := sim.DefaultConfig(s.Deployment, sim.NewTables(s.step, learned.On(s.Deployment.Hardware.Name)))
+		cfg.Overhead = sim.Const(learned.OverheadUs())
+		return cfg, nil
+	case ModelRoofline:
 		m, err := sim.NewRoofline(s.Deployment)
 		return sim.DefaultConfig(s.Deployment, m), err
 	case "linear3":
@@ -291,5 +303,5 @@ func stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim
 
 // lacksOverhead reports whether nothing says how long a request takes to reach the engine.
 func (s *Simulation) lacksOverhead() bool {
-	return s.o.Model == "physics" && s.Set != nil && s.Set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil
+	return s.model == ModelPhysics && s.Set != nil && s.Set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil
 }

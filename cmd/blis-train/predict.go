@@ -1,0 +1,361 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/kernels"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/report"
+	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func predictCommand() *cli.Command {
+	return newCommand(runPredict, []cli.Flag{
+		&cli.StringFlag{Name: "model", Usage: "Hugging Face `NAME` of a built-in model, or the path of a config.json; without it: what there is"},
+		&cli.StringFlag{Name: "hardware", Usage: "`GPU`, such as H100"},
+		&cli.Int64Flag{Name: "tp", Usage: "`N` GPUs of --tensor-parallel-size"},
+		&cli.BoolFlag{Name: "ep", Usage: "--enable-expert-parallel"},
+		&cli.Int64Flag{Name: "dp", Usage: "`N` engines of --data-parallel-size; above 1 refused: ask for one engine and its share of the load"},
+		&cli.StringFlag{Name: "vllm", Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
+		&cli.Int64Flag{Name: "input-len", Value: 1000, Usage: "prompt `TOKENS` of a request"},
+		&cli.Int64Flag{Name: "output-len", Value: 200, Usage: "output `TOKENS` of a request"},
+		&cli.IntFlag{Name: "concurrency", Usage: "closed loop of `N` clients (default 1, without --rate)"},
+		&cli.Float64Flag{Name: "rate", Usage: "Poisson arrivals, `RPS` requests per second"},
+		&cli.StringFlag{Name: "slo", Usage: "`ttft=500ms,itl.p99=30ms`: look for the highest load that keeps them (P90 unless named)"},
+		&cli.StringFlag{Name: "sweep", Usage: "`\"tp=1,2,4 concurrency=1..256\"`: all combinations, as a table and a picture; a..b doubles"},
+		&cli.StringFlag{Name: "step", Usage: "`NxCONTEXT,N@CACHED,...`: only take this step apart: decodes, chunks of N behind CACHED tokens"},
+		&cli.StringFlag{Name: "library", Usage: "kernel tables of library build in `FILE` in place of the embedded ones"},
+		outFlag("with --sweep: SVG `FILE` (default predict.svg)"), workersFlag(), verboseFlag(),
+	})
+}
+
+// predictDoc is what predict --json prints.
+type predictDoc struct {
+	SchemaVersion string                 `json:"schema_version"`
+	ToolVersion   string                 `json:"tool_version"`
+	Points        []*simulate.Prediction `json:"points"`
+	Operators     []kernelDoc            `json:"operators,omitempty"` // with -v: a decode step of the one point; with --step: of that step
+	KernelsMs     float64                `json:"kernels_ms,omitempty"`
+	StepMs        float64                `json:"step_ms,omitempty"` // with the corrections: the GPU's scale and the host's work
+}
+
+type kernelDoc struct {
+	Name    string  `json:"name"`
+	Count   float64 `json:"count"` // in a step
+	Shape   string  `json:"shape"`
+	DType   string  `json:"dtype"`
+	Table   string  `json:"table"`
+	Kernel  string  `json:"kernel"`
+	Reached string  `json:"reached"` // measured, interpolated, beyond, substituted or analytic
+	Note    string  `json:"note,omitempty"`
+	Ms      float64 `json:"ms"`
+}
+
+func runPredict(c *cli.Context, con *console) error {
+	con.brief = false
+	if c.String("model") == "" && c.String("vllm") == "" && !strings.Contains(c.String("sweep"), "model=") {
+		return showLibrary(con)
+	}
+	q, err := questionOf(c, con)
+	if err != nil {
+		return err
+	}
+	doc := &predictDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
+	if text := c.String("step"); text != "" {
+		batch, err := parseBatch(text)
+		if err != nil {
+			return err
+		}
+		step, err := q.Plan(c.Context)
+		if err != nil {
+			return err
+		}
+		b := kernels.BatchOf(batch)
+		doc.takeApart(step, &b)
+		doc.showStep(con, step.Family)
+		con.sayf("%s", kernels.Learned().Sentence(step))
+		return con.document(doc)
+	}
+	if text := c.String("sweep"); text != "" {
+		return con.sweep(c, q, text, doc)
+	}
+	p, err := simulate.Predict(c.Context, q)
+	if err != nil {
+		return err
+	}
+	doc.Points = []*simulate.Prediction{p}
+	if c.Bool("verbose") && p.Step != nil {
+		doc.takeApart(p.Step, &p.Batch)
+	}
+	showPrediction(con, p)
+	if doc.Operators != nil {
+		doc.showStep(con, fmt.Sprintf("a step of %.0f decodes at %.0f tokens", p.Batch.Decodes, p.Batch.DecodeContext/p.Batch.Decodes))
+	}
+	return con.document(doc)
+}
+
+func questionOf(c *cli.Context, con *console) (q simulate.Question, err error) {
+	q = simulate.Question{Model: c.String("model"), Hardware: c.String("hardware"), Serve: c.String("vllm"), InputTokens: c.Int64("input-len"),
+		OutputTokens: c.Int64("output-len"), Concurrency: c.Int("concurrency"), RateRPS: c.Float64("rate")}
+	switch {
+	case q.Hardware == "" && !strings.Contains(c.String("sweep"), "hardware="):
+		return q, usagef("predict: missing --hardware GPU, such as H100")
+	case q.InputTokens < 1 || q.OutputTokens < 2:
+		return q, usagef("--input-len, --output-len: got %d and %d, want at least 1 and 2", q.InputTokens, q.OutputTokens)
+	case c.IsSet("concurrency") && c.IsSet("rate"):
+		return q, usagef("--concurrency and --rate: got both, want one")
+	case q.Concurrency < 0 || q.Concurrency > 1<<14 || c.IsSet("rate") && !(q.RateRPS > 0 && q.RateRPS < 1e6):
+		return q, usagef("--concurrency, --rate: got %d and %g, want 1 to %d clients, or a rate above 0 and below 1e6", q.Concurrency, q.RateRPS,
+			1<<14)
+	case q.Concurrency == 0 && q.RateRPS == 0:
+		q.Concurrency = 1
+	}
+	for _, s := range []struct{ flag, path string }{{"tp", "tensor_parallel_size"}, {"dp", "data_parallel_size"},
+		{"ep", "vllm.enable_expert_parallel"}} {
+		if c.IsSet(s.flag) {
+			q.Set = append(q.Set, fmt.Sprintf("%s=%v", s.path, c.Value(s.flag)))
+		}
+	}
+	if q.SLO, err = simulate.ParseSLO(c.String("slo")); err == nil && c.String("library") != "" {
+		var data []byte
+		if data, _, err = folder.ReadInput(c.String("library"), con.special); err == nil {
+			q.GPU, err = kernels.Read(data, c.String("library"))
+		}
+	}
+	return q, err
+}
+
+// parseBatch reads decodes NxCONTEXT and prompt chunks N@CACHED.
+func parseBatch(text string) (batch []trace.Chunk, err error) {
+	for _, word := range strings.Split(text, ",") {
+		var n, tokens int64
+		if k, _ := fmt.Sscanf(word, "%dx%d", &n, &tokens); k == 2 && n >= 1 && n <= 1<<20 && tokens >= 1 {
+			for range n {
+				batch = append(batch, trace.Chunk{Computed: tokens, Prompt: 1, New: 1})
+			}
+		} else if k, _ := fmt.Sscanf(word, "%d@%d", &n, &tokens); k == 2 && n >= 1 && tokens >= 0 {
+			batch = append(batch, trace.Chunk{Computed: tokens, Prompt: tokens + n, New: n})
+		} else {
+			return nil, usagef("--step: got %q, want NxCONTEXT, as in 32x1000, or N@CACHED, as in 512@1024", word)
+		}
+	}
+	return batch, nil
+}
+
+// takeApart prices a step operator by operator.
+func (d *predictDoc) takeApart(step *kernels.Step, b *kernels.Batch) {
+	for i, us := range step.Us(b) {
+		if op := &step.Operators[i]; us > 0 {
+			d.Operators = append(d.Operators, kernelDoc{op.Name, op.Count, op.Shape, op.DType, op.Table, op.Kernel, op.Reached.String(), op.Note,
+				us / 1e3})
+			d.KernelsMs += us / 1e3
+		}
+	}
+	x, theta := [kernels.NumStep]float64{}, kernels.Learned().On(step.GPU.Hardware)
+	step.NewPricer().Features(b, &theta, &x)
+	for k, v := range theta {
+		d.StepMs += float64(v*x[k]) / 1e3
+	}
+}
+
+func (d *predictDoc) showStep(con *console, title string) {
+	var rows []cells
+	for _, o := range d.Operators {
+		from := strings.TrimSpace(o.Table + " " + o.Kernel)
+		if o.Note != "" {
+			from += "; " + o.Note
+		}
+		rows = append(rows, cells{o.Name, o.Count, o.Shape, o.DType, fmt.Sprintf("%.3f", o.Ms), o.Reached, from})
+	}
+	rows = append(rows, cells{"kernels", "", "", "", fmt.Sprintf("%.3f", d.KernelsMs), "", ""},
+		cells{"step", "", "", "", fmt.Sprintf("%.3f", d.StepMs), "", "with the corrections"})
+	con.table(title, cells{"operator", "count", "shape", "dtype", "ms", "reached", "from"}, rows)
+}
+
+// setup is what was asked, in words.
+func setup(p *simulate.Prediction) string {
+	load := fmt.Sprintf("%d %s", p.Concurrency, plural(p.Concurrency, "client", "clients"))
+	if p.RateRPS > 0 {
+		load = fmt.Sprintf("%g requests/s", p.RateRPS)
+	}
+	ep := ""
+	if p.EP {
+		ep = ", EP"
+	}
+	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.TP, p.Hardware, ep, load, report.Thousands(p.InputTokens),
+		report.Thousands(p.OutputTokens))
+}
+
+func showPrediction(con *console, p *simulate.Prediction) {
+	con.warn(p.Warnings)
+	var rows []cells
+	for _, m := range []struct {
+		name string
+		f    simulate.Figures
+	}{{"TTFT", p.TTFT}, {"ITL", p.ITL}, {"E2E", p.E2E}} {
+		rows = append(rows, cells{m.name, shortMs(m.f.Mean), shortMs(m.f.P50), shortMs(m.f.P90), shortMs(m.f.P99)})
+	}
+	con.table(setup(p), cells{"ms", "mean", "p50", "p90", "p99"}, rows)
+	said := func(format string, args ...any) {
+		if !con.json && !con.quiet {
+			fmt.Fprintf(con.text, format+"\n", args...)
+		}
+	}
+	said("throughput   %.2f requests/s, %.0f output tokens/s per GPU", p.RequestsPerS, p.TokensPerS)
+	said("KV cache     %s tokens of %g bytes a value, at most %.0f %% in use", report.Thousands(p.KVTokens), p.KVBytes, 100*p.KVPeak)
+	if p.LimitedBy != "" {
+		said("limited by   %s", p.LimitedBy)
+	}
+	if len(p.Shares) > 0 {
+		var parts []string
+		for _, s := range p.Shares {
+			if s.Share >= 0.005 {
+				parts = append(parts, fmt.Sprintf("%s %.0f %%", s.Name, 100*s.Share))
+			}
+		}
+		said("steps        %s", strings.Join(parts, ", "))
+	}
+	if m := p.MaxLoad; m != nil {
+		said("highest load %s", highestText(m))
+	}
+	said("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d", p.Version, p.Seats, p.Budget)
+	said("error        %s", p.Trust.Sentence)
+}
+
+// shortMs has three digits, or all before the point.
+func shortMs(v *float64) string {
+	if v != nil && *v >= 100 {
+		return fmt.Sprintf("%.0f", *v)
+	}
+	return number(v)
+}
+
+// highestText is the highest load that keeps the bounds, in words.
+func highestText(m *simulate.MaxLoad) string {
+	var slo []string
+	for _, b := range m.SLO {
+		slo = append(slo, b.String())
+	}
+	text := "none keeps "
+	switch {
+	case m.Concurrency > 0:
+		text = fmt.Sprintf("%d %s, %.0f output tokens/s per GPU, with ", m.Concurrency, plural(m.Concurrency, "client", "clients"), m.TokensPerS)
+	case m.RateRPS > 0:
+		text = fmt.Sprintf("%.3g requests/s, %.0f output tokens/s per GPU, with ", m.RateRPS, m.TokensPerS)
+	}
+	text += strings.Join(slo, ", ")
+	if m.Breaks != "" {
+		text += "; above it " + m.Breaks
+	}
+	return text
+}
+
+// sweep answers all questions of a sweep with a table and a picture.
+func (con *console) sweep(c *cli.Context, q simulate.Question, text string, doc *predictDoc) error {
+	qs, err := q.Sweep(text)
+	if err != nil {
+		return err
+	}
+	if doc.Points, err = simulate.PredictAll(c.Context, qs, c.Int("workers")); err != nil {
+		return err
+	}
+	var rows []cells
+	answered := 0
+	for _, p := range doc.Points {
+		load := fmt.Sprint(p.Concurrency)
+		if p.RateRPS > 0 {
+			load = fmt.Sprintf("%g/s", p.RateRPS)
+		}
+		if p.Refused != "" {
+			rows = append(rows, cells{p.Model, p.Hardware, p.TP, load, p.InputTokens, p.OutputTokens, "", "", "", "",
+				p.Refused + "; hint: " + p.Hint})
+			continue
+		}
+		answered++
+		last := p.LimitedBy
+		if p.MaxLoad != nil {
+			last += "; highest load: " + highestText(p.MaxLoad)
+		}
+		rows = append(rows, cells{p.Model, p.Hardware, p.TP, load, p.InputTokens, p.OutputTokens, shortMs(p.TTFT.Mean), shortMs(p.TTFT.P99),
+			shortMs(p.ITL.Mean), fmt.Sprintf("%.0f", p.TokensPerS), last})
+	}
+	con.table("", cells{"model", "GPU", "tp", "load", "input", "output", "TTFT ms", "P99", "ITL ms", "tokens/s/GPU", "limited by"}, rows)
+	of := map[string][]string{} // servers by what is known of them
+	for _, p := range doc.Points {
+		if p.Trust == nil {
+			continue
+		}
+		server, s := fmt.Sprintf("%s on %d x %s", p.Model, p.TP, p.Hardware), p.Trust.Sentence
+		if !slices.Contains(of[s], server) {
+			of[s] = append(of[s], server)
+		}
+	}
+	for _, s := range slices.Sorted(maps.Keys(of)) {
+		con.sayf("%s: %s", strings.Join(of[s], ", "), s)
+	}
+	if answered == 0 {
+		return trace.Hinted(trace.Errorf("", "%s", doc.Points[0].Refused), doc.Points[0].Hint)
+	}
+	out := c.String("out")
+	if out == "" {
+		out = "predict.svg"
+	}
+	if err := files.Write(out, simulate.Picture(doc.Points)); err != nil {
+		return err
+	}
+	con.sayf("wrote %s: latency against throughput", out)
+	return con.document(doc)
+}
+
+// libraryDoc is what predict without a model prints with --json.
+type libraryDoc struct {
+	SchemaVersion string           `json:"schema_version"`
+	ToolVersion   string           `json:"tool_version"`
+	Version       string           `json:"library_version"`
+	Models        []string         `json:"models"`
+	GPUs          []libraryGPU     `json:"gpus"`
+	Judged        []kernels.Judged `json:"judged"`
+}
+
+type libraryGPU struct {
+	Hardware string   `json:"hardware"`
+	Tables   int      `json:"tables"`
+	Rows     int      `json:"rows"`
+	VLLM     []string `json:"vllm_versions"`
+}
+
+// showLibrary lists built-in models, the embedded tables and the families that were compared with servers.
+func showLibrary(con *console) error {
+	learned := kernels.Learned()
+	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Version: learned.Version, Models: deploy.Models(),
+		Judged: learned.Judged}
+	var rows, judged []cells
+	for _, g := range kernels.GPUs() {
+		l := libraryGPU{Hardware: g.Hardware, Tables: len(g.Tables), VLLM: g.Versions()}
+		for _, t := range g.Tables {
+			l.Rows += t.Rows
+		}
+		doc.GPUs = append(doc.GPUs, l)
+		rows = append(rows, cells{l.Hardware, l.Tables, l.Rows, strings.Join(l.VLLM, ", ")})
+	}
+	for _, j := range learned.Judged {
+		judged = append(judged, cells{j.Family, j.Model, fmt.Sprint(j.TP), j.Points, percent(&j.TPOTMape), percent(&j.Interval90),
+			percent(&j.TTFTMedian)})
+	}
+	if !con.json && !con.quiet {
+		fmt.Fprintf(con.text, "models: %s\n", strings.Join(doc.Models, " "))
+	}
+	con.table("kernel tables "+doc.Version, cells{"GPU", "tables", "rows", "kernels of vLLM"}, rows)
+	con.table("compared with servers, left out of the corrections; all else is unjudged", cells{"family", "model", "tp", "points",
+		"TPOT within (mean)", "nine in ten", "TTFT within (median)"}, judged)
+	return con.document(doc)
+}

@@ -1,0 +1,92 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/blis-train/blis-train/kernels"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Trust says how far step times that nobody fitted can be relied on: how predictions of the deployment's own family did where the family
+// was left out of the corrections, or why nobody knows.
+type Trust struct {
+	Family      string          `json:"family"`             // kind of layers, weights and GPU
+	Judged      *kernels.Judged `json:"judged,omitempty"`   // the family's; nil: unjudged
+	Unjudged    string          `json:"unjudged,omitempty"` // why
+	Substituted []string        `json:"substituted_kernels,omitempty"`
+	Sentence    string          `json:"sentence"`
+}
+
+// bind checks that the deployment can be simulated, finds out what times the steps, and for the sums of measured kernels adds up the
+// deployment's. Codes: those of [kernels.Bound] and of deploy.
+func (s *Simulation) bind() error {
+	o, d := s.o, s.Deployment
+	if err := d.CheckSimulated(); err != nil {
+		return err
+	}
+	switch s.model = o.Model; {
+	case o.usesSet():
+		s.model = ModelPhysics
+		return nil
+	case o.Model != ModelAuto && o.Model != ModelTables:
+		return nil
+	}
+	s.model = ModelTables
+	if err := d.CheckTables(); err != nil {
+		return err
+	}
+	bound := kernels.Bound
+	if o.GPU != nil {
+		bound = o.GPU.Bind
+	}
+	one := *d.Plain(true)
+	if !d.Model.IsMoE() { // every rank is simulated, one like the other
+		one.DP = 1
+	}
+	step, err := bound(&one, kernels.Options{})
+	if trace.CodeOf(err) == kernels.NoTables && o.Model == ModelAuto {
+		if _, err := sim.NewRoofline(d); err != nil {
+			return err
+		}
+		s.model = ModelRoofline
+		s.trust = &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: "no kernel tables of " + d.Hardware.Name,
+			Sentence: "unjudged: no kernel of " + d.Hardware.Name + " was measured; steps take the datasheet's roofline, which no server reaches"}
+		s.say("step times: roofline; " + s.trust.Sentence)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if d.PP > 1 {
+		step.Unjudged = append(step.Unjudged, "pipeline stages")
+	}
+	if d.Engine.SpeculativeDecoding {
+		step.Unjudged = append(step.Unjudged, "speculative decoding")
+	}
+	s.step, s.trust = step, trustOf(step)
+	s.say("step times: kernels of " + step.GPU.Hardware + ", " + kernels.Learned().Version + "; " + s.trust.Sentence)
+	return nil
+}
+
+func (s *Simulation) say(sentence string) {
+	if s.o.Say != nil {
+		s.o.Say(sentence)
+	}
+}
+
+func trustOf(step *kernels.Step) *Trust {
+	learned := kernels.Learned()
+	t := &Trust{Family: step.Family, Sentence: learned.Sentence(step)}
+	t.Judged, t.Unjudged = learned.JudgedAs(step)
+	for i := range step.Operators {
+		if op := &step.Operators[i]; op.Reached == kernels.Substituted {
+			t.Substituted = append(t.Substituted, fmt.Sprintf("%s (%s)", op.Name, op.Note))
+		}
+	}
+	if len(t.Substituted) > 0 {
+		t.Sentence += "; other rows stand for " + strings.Join(t.Substituted, ", ")
+	}
+	return t
+}
