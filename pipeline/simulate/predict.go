@@ -184,6 +184,12 @@ func Predict(ctx context.Context, q Question) (*Prediction, error) {
 	if err != nil {
 		return nil, q.fitting(err, d.TP)
 	}
+	if pool, ok := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize); ok && len(pool.Groups) > 1 {
+		// layers of windows and states draw blocks of their own: the cache in requests like these
+		n, size := q.InputTokens+q.OutputTokens, d.Engine.BlockSize
+		blocks = blocks * ((n + size - 1) / size) / max(1, pool.RequestBlocks(n, d.Engine.MaxNumBatchedTokens))
+	}
+	p.on.o.KVBlocks = blocks
 	if p.KVTokens = blocks * d.Engine.BlockSize; p.KVTokens < q.InputTokens+q.OutputTokens {
 		return nil, q.fitting(trace.Errorf(deploy.BadHardware, "KV cache: got room for %d tokens, want %d and %d of one request", p.KVTokens,
 			q.InputTokens, q.OutputTokens), d.TP)
