@@ -20,7 +20,7 @@ type cluster struct {
 	events   events
 	router   router
 	index    *index
-	exact    *Events // nil: nobody reads them
+	exact    *Events // nil when no policy reads them
 	view     View
 	viewOf   int  // request that the view's matches are of, -1: none
 	fresh    bool // nothing was sent since

@@ -19,7 +19,7 @@ type Config struct {
 	parts
 	Policy Policy // in place of what the spec names
 	Router router // the same; nil: the spec's
-	Live   *live  // the estimator that looks into the engines; nil: nobody does
+	Live   *live  // the estimator that looks into the engines; nil for all others
 }
 
 // Schedulers.

@@ -32,7 +32,7 @@ type search struct {
 	Seed        int64
 	Constrained bool
 	Made        []Call           // at first those of an interrupted search
-	Told        func(Call) error // told of every new call; nil: nobody is
+	Told        func(Call) error // called after every new call; may be nil
 }
 
 // Methods of searching.

@@ -37,7 +37,7 @@ type FitOptions struct {
 	Force    bool     // accept a folder of results that holds foreign files
 	Special  bool     // read pipes and devices given as Gram files
 	Config   *result.Config
-	Warn     func([]trace.Finding) // hears what stands in no document; nil: nobody
+	Warn     func([]trace.Finding) // called with warnings that no document holds; may be nil
 	Progress trace.Progress
 }
 

@@ -144,7 +144,7 @@ func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) 
 // warnings about the files that a stage reads: told at once, and put into the
 // documents that are made of them.
 type warnings struct {
-	tell  func([]trace.Finding) // nil: nobody hears them at once
+	tell  func([]trace.Finding) // may be nil
 	found []trace.Finding
 }
 

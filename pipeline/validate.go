@@ -33,8 +33,8 @@ type ValidateOptions struct {
 	Force            bool   // accept a folder of results that holds foreign files
 	Special          bool   // read pipes and devices given as files
 	Config           *result.Config
-	Warn             func([]trace.Finding) // hears what stands in no document; nil: nobody
-	Changed          func(*result.Changes) // hears what changed since Baseline; nil: nobody
+	Warn             func([]trace.Finding) // called with warnings that no document holds; may be nil
+	Changed          func(*result.Changes) // called with the changes since Baseline; may be nil
 }
 
 // DefaultValidateOptions are those of the command line.

@@ -49,7 +49,7 @@ type Options struct {
 	KeepSaturated bool     // do not exclude saturated runs
 	MaxRows       int      // rows of steps learned from, at most; 0: all of them
 	Workers       int      // 0: all cores; never changes a result
-	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
+	// Rows receives the rows behind the fit, once they are final; may be nil.
 	Rows func(*Dump) error
 
 	OneConfig bool // all runs have one configuration: none is left out

@@ -57,7 +57,7 @@ type Options struct {
 	GPU *kernels.GPU // tables in place of the embedded ones; nil: those
 
 	Progress trace.Progress
-	Say      func(sentence string) // hears which of the library's files was taken; nil: nobody
+	Say      func(sentence string) // called with the file of the library that was taken; may be nil
 }
 
 // DefaultOptions are those of the command line but for Out, Deployment and what
