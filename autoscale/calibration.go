@@ -212,7 +212,7 @@ func infernoModels(servers []exported, o *queueOptions) ([]byte, []trace.Finding
 		m := modelEntry{Name: o.modelName(s.Model), Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
 			AtTokens: 1}
 		if s.Load != nil {
-			m.AtTokens = max(1, int64(math.Round(s.Load.OutputTokens)))
+			m.AtTokens = max(1, trace.Int(s.Load.OutputTokens))
 		}
 		if p := (&parms{s.x[0], s.x[1], s.x[2]}); o.Settings["key"] == "serviceParms" {
 			m.ServiceParms = p
@@ -375,8 +375,8 @@ func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Findin
 				Name: s.ID, Class: "default", Model: o.modelName(s.Model), MaxBatchSize: s.Limits.MaxBatch, MaxQueueSize: s.Limits.Queue,
 				CurrentAlloc: allocation{
 					Accelerator: shortName(s.Accelerator), NumReplicas: 1, MaxBatch: s.Limits.MaxBatch, ITLAverage: p.ITLMs, TTFTAverage: p.TTFTMs,
-					Load: serverLoad{ArrivalRate: rate, Throughput: rate, AvgInTokens: int(math.Round(p.PromptTokens)),
-						AvgOutTokens: int(math.Round(p.OutputTokens))},
+					Load: serverLoad{ArrivalRate: rate, Throughput: rate, AvgInTokens: int(trace.Int(p.PromptTokens)),
+						AvgOutTokens: int(trace.Int(p.OutputTokens))},
 				},
 			})
 		}

@@ -90,7 +90,7 @@ func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt e
 	warn = append(warn, lineWarnings(c.Label, "iteration", it)...)
 	m := modelEntry{
 		Name: deploy.ModelName(d.Model.ID), Acc: name.name, AccCount: name.count,
-		MaxBatchSize: largest, AtTokens: max(1, int64(l.Output+0.5)),
+		MaxBatchSize: largest, AtTokens: max(1, trace.Int(math.Floor(l.Output+0.5))),
 		PerfParms: &parms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
 	}
 	sc := export.SideConfig{Label: c.Label, Seats: largest, PromptTokens: &l.Prompt, OutputTokens: &l.Output,
@@ -123,9 +123,9 @@ func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 
 // validity is the range of the grid that the line was fitted on, and of what the training reached.
 func validity(c result.FitConfig, l export.Lengths, largest, budget int64) *export.Validity {
-	context := func(depth float64) int64 { return int64(math.Round((l.Prompt + float64(l.Output/2)) * depth)) }
+	context := func(depth float64) int64 { return trace.Int((l.Prompt + float64(l.Output/2)) * depth) }
 	v := &export.Validity{Requests: [2]int64{1, largest}, ContextTokens: [2]int64{context(iterationDepths[0]), context(iterationDepths[2])},
-		ChunkTokens: [2]int64{0, min(max(1, int64(math.Round(l.Prompt))), budget-1)}}
+		ChunkTokens: [2]int64{0, min(max(1, trace.Int(l.Prompt)), budget-1)}}
 	if c.Covered != nil {
 		v.LongestPrompt, v.LongestOutput, v.MostRunning = c.Covered.PromptTokens, c.Covered.OutputTokens, c.Covered.Running
 	}
@@ -161,7 +161,7 @@ func batchSizes(largest int64) []int64 {
 
 // decodes is a batch of n decodes in the middle of their output.
 func decodes(n int64, l export.Lengths) []trace.Chunk {
-	c := trace.Chunk{Computed: int64(math.Round(float64(l.Prompt) + float64(l.Output/2))), Prompt: int64(math.Round(l.Prompt)), New: 1}
+	c := trace.Chunk{Computed: trace.Int(float64(l.Prompt) + float64(l.Output/2)), Prompt: trace.Int(l.Prompt), New: 1}
 	return slices.Repeat([]trace.Chunk{c}, int(n))
 }
 
@@ -295,7 +295,7 @@ var iterationDepths = []float64{0.25, 1, 2}
 func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64) (line, error) {
 	var x [][]float64
 	var y []float64
-	prompt := max(1, int64(math.Round(l.Prompt)))
+	prompt := max(1, trace.Int(l.Prompt))
 	for _, b := range batchSizes(largest) {
 		for _, depth := range iterationDepths {
 			deep := export.Lengths{Prompt: l.Prompt * depth, Output: l.Output * depth}

@@ -24,7 +24,7 @@ const (
 func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 	var kv int64
 	if v.KVTokens != nil {
-		kv = int64(*v.KVTokens) / simBlock
+		kv = trace.Int(math.Trunc(*v.KVTokens)) / simBlock
 	}
 	if kv == 0 {
 		kv = min(deploy.MaxKVBlocks, int64(v.MaxBatch+1)*(longest/simBlock+1))

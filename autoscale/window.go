@@ -51,8 +51,8 @@ func fromRequests(requests []trace.Request) (samples []sample, n int) {
 // stockSample is a span of unmodified vLLM: start, and three durations.
 func stockSample(r *trace.Request) (sample, bool) {
 	s := sample{ArrivedNs: r.StartWallNs.V, Prompt: r.PromptTokens.V, Output: r.OutputTokens.V}
-	s.FirstNs = s.ArrivedNs + int64(r.StockTTFTUs.V*1000)
-	s.LastNs = s.FirstNs + int64(r.StockDecodeUs.V*1000)
+	s.FirstNs = s.ArrivedNs + trace.Ns(r.StockTTFTUs.V)
+	s.LastNs = s.FirstNs + trace.Ns(r.StockDecodeUs.V)
 	s.OK = r.StockTTFTUs.OK && r.StockDecodeUs.OK && r.PromptTokens.OK && r.OutputTokens.OK && s.Output > 0
 	return s, r.StartWallNs.OK
 }

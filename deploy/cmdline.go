@@ -295,7 +295,7 @@ func (d *Draft) offloading(key string, v any) {
 		extra, _ := config["kv_connector_extra_config"].(map[string]any)
 		switch blocks := extra["num_cpu_blocks"].(type) {
 		case float64:
-			d.Set("vllm.kv_blocks_total_cpu", int64(blocks))
+			d.Set("vllm.kv_blocks_total_cpu", trace.Int(blocks))
 		case int64:
 			d.Set("vllm.kv_blocks_total_cpu", blocks)
 		}
@@ -342,7 +342,7 @@ func humanInt(text string) (int64, bool) {
 	if i := strings.Index("kmgt", suffix); i >= 0 {
 		f, err := strconv.ParseFloat(number, 64)
 		scaled := f * stat.Pow(1000, float64(i+1))
-		return int64(math.Round(scaled)), err == nil && scaled < 1<<62
+		return trace.Int(scaled), err == nil && scaled < 1<<62
 	}
 	if i := strings.Index("KMGT", suffix); i >= 0 {
 		n, err := strconv.ParseInt(number, 10, 32)

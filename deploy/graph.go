@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Releases that changed which CUDA graphs are captured (vllm/config/vllm.py, _set_cudagraph_sizes).
@@ -25,7 +27,7 @@ func (e *Engine) isSince(v [2]int) bool {
 func (e *Engine) decodeTokens() int64 {
 	config, _ := e.Extra["speculative_config"].(map[string]any)
 	k, _ := number(config["num_speculative_tokens"])
-	return 1 + max(0, int64(k))
+	return 1 + max(0, int64(math.Min(k, 1<<20)))
 }
 
 // isBlackwell reports compute capability 10.x, by the device's name.
@@ -96,7 +98,7 @@ func (g GraphSizes) grid(most, query int64) GraphSizes {
 // Tokens is the size that a step of so many tokens is padded to. Larger steps run as they
 // are: captured is false.
 func (g GraphSizes) Tokens(tokens float64) (padded float64, captured bool) {
-	at, _ := slices.BinarySearch(g, int64(math.Ceil(tokens)))
+	at, _ := slices.BinarySearch(g, trace.Int(math.Ceil(tokens)))
 	if at == len(g) {
 		return tokens, false
 	}

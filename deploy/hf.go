@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
 
@@ -185,7 +186,7 @@ func integer(v any) (int64, bool) {
 		return n, true
 	}
 	f, err := num.Float64()
-	if err != nil || f != float64(int64(f)) || f > 1<<53 {
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
 		return 0, false
 	}
 	return int64(f), true

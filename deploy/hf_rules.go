@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // describe fills the model's fields from its layers: all of them where the layers are alike, full grouped-query attention
@@ -195,7 +198,7 @@ func (c *hfConfig) positions() int64 {
 			n = original
 		}
 	}
-	return int64(float64(n) * factor)
+	return trace.Int(math.Trunc(float64(n) * factor))
 }
 
 // kvHeads is the number of KV heads (spec#model-kv-heads).

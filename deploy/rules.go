@@ -133,7 +133,7 @@ func (e *Engine) Rules() (Rules, error) {
 			bad = given != nil && !(ok && *at >= 0 && *at < 1)
 		case *int64:
 			n, ok := number(given)
-			*at = int64(n)
+			*at = trace.Int(n)
 			bad = given != nil && !(ok && n >= 1 && n == math.Trunc(n) && n < maxDimension)
 		}
 		if bad {

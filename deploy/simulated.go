@@ -69,7 +69,7 @@ func (d *Deployment) Balanced() (ranks, servers int64) {
 	switch {
 	case e.Extra["data_parallel_external_lb"] == true || e.Extra["data_parallel_rank"] != nil:
 		return 1, 1
-	case (e.Extra["data_parallel_hybrid_lb"] == true || e.Extra["data_parallel_start_rank"] != nil) && local >= 1 && int64(local) < ranks:
+	case (e.Extra["data_parallel_hybrid_lb"] == true || e.Extra["data_parallel_start_rank"] != nil) && local >= 1 && local < float64(ranks):
 		ranks = int64(local)
 	}
 	if n, ok := number(e.Extra["api_server_count"]); ok && n >= 1 && n <= maxDevices {
@@ -85,7 +85,7 @@ func (e *Engine) EPLBInterval() int64 {
 	}
 	config, _ := e.Extra["eplb_config"].(map[string]any)
 	if n, ok := number(config["step_interval"]); ok && n >= 1 {
-		return int64(n)
+		return trace.Int(math.Trunc(n))
 	}
 	return 3000
 }
@@ -106,7 +106,7 @@ func (d *Deployment) checkRanks() error {
 		return bad("enable_eplb: got tensor_parallel_size 1 and data_parallel_size 1, want one of them larger")
 	case d.DP < 2 && e.Extra["data_parallel_external_lb"] == true:
 		return bad("data_parallel_external_lb: got data_parallel_size %d, want at least 2", d.DP)
-	case int64(local) > max(1, d.DP):
+	case local > float64(max(1, d.DP)):
 		return bad("data_parallel_size_local: got %g, want at most data_parallel_size %d", local, d.DP)
 	case d.DP > maxRanks:
 		return trace.Errorf(UnsupportedEngine, "data_parallel_size: got %d, want at most %d", d.DP, maxRanks)

@@ -117,10 +117,10 @@ func pointRow(path string, line int64, header, row []string) (*point, error) {
 	}
 	p := &point{id: text["id"], model: text["model"], system: text["system"], weights: text["weights"], measured: text["measured"],
 		otherTTFTMs: optional("aiconfigurator_ttft_ms"), otherTPOTMs: optional("aiconfigurator_tpot_ms")}
-	p.Level = learn.Level{Version: text["engine_version"], InputTokens: int64(number("input_tokens", 1)),
-		OutputTokens: int64(number("output_tokens", 2)), Concurrency: int(number("concurrency", 1)), TTFTMs: number("ttft_ms", 1e-9),
+	p.Level = learn.Level{Version: text["engine_version"], InputTokens: trace.Int(number("input_tokens", 1)),
+		OutputTokens: trace.Int(number("output_tokens", 2)), Concurrency: int(number("concurrency", 1)), TTFTMs: number("ttft_ms", 1e-9),
 		TPOTMs: number("tpot_ms", 1e-9)}
-	p.tp, p.ep = int64(number("tp", 1)), 1
+	p.tp, p.ep = trace.Int(number("tp", 1)), 1
 	if optional("moe_ep") > 1 {
 		p.ep = p.tp
 	}

@@ -110,16 +110,16 @@ func (r Reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
 		return 0, err
 	}
 	seats := float64(d.Seats(r.Prompt + r.Output))
-	depth := int64(r.Prompt + float64(r.Output/2))
+	depth := trace.Int(math.Trunc(r.Prompt + float64(r.Output/2)))
 	house := make([]trace.Chunk, int(seats))
 	for i := range house {
-		house[i] = trace.Chunk{Computed: depth, Prompt: int64(r.Prompt), New: 1}
+		house[i] = trace.Chunk{Computed: depth, Prompt: trace.Int(math.Trunc(r.Prompt)), New: 1}
 	}
 	step, err := p.StepUs(house)
 	if err != nil {
 		return 0, err
 	}
-	prefill, err := p.StepUs([]trace.Chunk{{Prompt: int64(r.Prompt), New: int64(r.Prompt)}})
+	prefill, err := p.StepUs([]trace.Chunk{{Prompt: trace.Int(math.Trunc(r.Prompt)), New: trace.Int(math.Trunc(r.Prompt))}})
 	if err != nil {
 		return 0, err
 	}
@@ -132,10 +132,10 @@ func (r Reference) workload(rate float64) []sim.Request {
 	rng := rand.New(rand.NewSource(r.Seed))
 	at := 0.0
 	reqs := make([]sim.Request, r.Requests)
-	around := func(mean float64) int64 { return max(1, int64(math.Round(mean*(0.5+float64(rng.Float64()))))) }
+	around := func(mean float64) int64 { return max(1, trace.Int(mean*(0.5+float64(rng.Float64())))) }
 	for i := range reqs {
 		at += float64(rng.ExpFloat64() / rate * 1e6)
-		reqs[i] = sim.Request{ID: fmt.Sprintf("r%06d", i), ArrivalUs: int64(at), PromptTokens: around(r.Prompt), OutputTokens: around(r.Output)}
+		reqs[i] = sim.Request{ID: fmt.Sprintf("r%06d", i), ArrivalUs: sim.ToUs(math.Floor(at)), PromptTokens: around(r.Prompt), OutputTokens: around(r.Output)}
 	}
 	return reqs
 }

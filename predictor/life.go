@@ -116,7 +116,7 @@ func (l *life) judge(wasInEngine, wasAborted, hasFailed, endToEnd bool) {
 func (l *life) stockStamps(r *trace.Request) {
 	l.arrived = r.StartWallNs
 	at := func(known bool, us float64) trace.Opt[int64] {
-		return trace.Opt[int64]{V: l.arrived.V + int64(us*1000), OK: known && l.arrived.OK}
+		return trace.Opt[int64]{V: l.arrived.V + trace.Ns(us), OK: known && l.arrived.OK}
 	}
 	ttft, queue, prefill := r.StockTTFTUs, r.StockQueueUs, r.StockPrefillUs
 	if all := ttft.OK && queue.OK && prefill.OK; all {

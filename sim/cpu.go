@@ -1,5 +1,7 @@
 package sim
 
+import "math"
+
 // loadState is a request's part in the CPU tier.
 type loadState struct {
 	ready     bool     // its load has arrived
@@ -134,7 +136,7 @@ func (c *cpuTier) fly(t transfer) {
 	}
 	c.transfers++
 	t.id, t.step = c.transfers, c.e.step
-	t.done = max(c.busyUntil[direction], c.e.now) + int64(c.blockUs*float64(len(t.hashes)))
+	t.done = max(c.busyUntil[direction], c.e.now) + min(ToUs(math.Floor(c.blockUs*float64(len(t.hashes)))), LatestUs)
 	c.busyUntil[direction] = t.done
 	c.flying = append(c.flying, t)
 	c.event(KVEvent{Kind: transferInitiated, Request: t.s.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})

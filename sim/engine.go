@@ -460,8 +460,8 @@ func (e *Engine) stepUs(b *Batch) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if math.IsNaN(y) || math.IsInf(y, 0) {
-		return 0, trace.Errorf(codeBadPrediction, "step %d: got %g us, want finite", b.StepID, y)
+	if !(math.Abs(y)+float64(e.now) <= mostUs) {
+		return 0, trace.Errorf(codeBadPrediction, "step %d: got %g us, want less than the clock has", b.StepID, y)
 	}
 	if y < 1 {
 		e.out.ClippedSteps++
@@ -490,8 +490,8 @@ func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error)
 	if err != nil {
 		return 0, 0, err
 	}
-	if math.IsNaN(y) || math.IsInf(y, 0) {
-		return 0, 0, trace.Errorf(codeBadPrediction, "delay at %d us: got %g us, want finite", q.NowUs, y)
+	if !(math.Abs(y)+float64(e.now) <= mostUs) {
+		return 0, 0, trace.Errorf(codeBadPrediction, "delay at %d us: got %g us, want less than the clock has", q.NowUs, y)
 	}
 	if y < 0 {
 		e.out.ClippedDelays++
@@ -499,6 +499,9 @@ func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error)
 	}
 	return y, roundUs(y), nil
 }
+
+// mostUs is where the clock ends: far above any time, and sums of two stay whole.
+const mostUs = 1e18
 
 // roundUs rounds half up to the integer clock (spec#prediction-use).
 func roundUs(us float64) int64 { return int64(math.Floor(us + 0.5)) }

@@ -60,6 +60,9 @@ func Int(v float64) int64 {
 	return math.MinInt64
 }
 
+// Ns is a time in us as whole ns, cut towards zero, with the bounds of [Int].
+func Ns(us float64) int64 { return Int(math.Trunc(us * 1000)) }
+
 // Ranges finds values of rows of a table that no recording can hold.
 type Ranges[T any] struct{ fields []ranged }
 

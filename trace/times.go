@@ -65,7 +65,7 @@ func (r *Request) ClientAborted() bool {
 // DepartureNs is when the request left, on the clock of ArrivalNs.
 func (r *Request) DepartureNs() (int64, bool) {
 	if r.Source == SourceStock {
-		return r.StartWallNs.V + int64(r.StockE2EUs.V*1e3), r.StockE2EUs.OK && r.StartWallNs.OK
+		return r.StartWallNs.V + Ns(r.StockE2EUs.V), r.StockE2EUs.OK && r.StartWallNs.OK
 	}
 	for _, at := range []Opt[int64]{r.DepartedNs, r.FinishedNs, r.AbortedNs} {
 		if at.OK {

@@ -129,7 +129,7 @@ func (r Region) outputTokens(u float64) int64 {
 }
 
 func (r Region) cut(tokens float64, quarters int64) int64 {
-	n := int64(math.Round(tokens))
+	n := trace.Int(tokens)
 	if r.Longest > 0 {
 		n = min(n, r.Longest*quarters/4)
 	}

@@ -199,7 +199,7 @@ func admission(src Source, c result.FitConfig) (*regEntry, float64, string, erro
 	}
 	prompt := int64(assumedPrompt)
 	if c.MeanPromptTokens != nil {
-		prompt = max(1, int64(*c.MeanPromptTokens))
+		prompt = max(1, int64(min(*c.MeanPromptTokens, 1<<40)))
 	}
 	var us [2]float64
 	for k, tokens := range []int64{prompt, 2 * prompt} {

@@ -34,7 +34,7 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 		return nil, err
 	}
 	p := &Level{Version: d.Engine.VLLMVersion, Deployment: d, TTFTMs: l.TTFTMs.Or(math.NaN()),
-		InputTokens: max(1, int64(math.Round(l.PromptTokens))), OutputTokens: max(2, int64(math.Round(l.OutputTokens))), TPOTMs: l.TPOTMs,
+		InputTokens: max(1, trace.Int(l.PromptTokens)), OutputTokens: max(2, trace.Int(l.OutputTokens)), TPOTMs: l.TPOTMs,
 		promptSD: l.PromptSD.V, outputSD: l.OutputSD.V, count: int(l.Requests.V), Concurrency: int(l.Clients.V)}
 	if longest, n := d.MaxModelLen(), l.PromptTokens+l.OutputTokens; longest.OK && n > float64(longest.V) {
 		return nil, &trace.SyntaxError{File: l.File, Line: l.Line, Code: BadPoints,
@@ -47,13 +47,17 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 	case l.OfferedRPS.V > 0:
 		p.rateRPS = l.OfferedRPS.V
 	case inFlight > 0:
-		p.Concurrency = max(1, int(math.Round(inFlight)))
+		p.Concurrency = max(1, int(min(trace.Int(inFlight), mostClients+1)))
 	default:
 		return nil, &trace.SyntaxError{File: l.File, Line: l.Line, Col: 1, Code: BadPoints, Msg: fmt.Sprintf(
 			"measured points: %s: got neither clients nor a rate nor a latency beside the throughput, want one of them", l.Name)}
 	}
 	ranks := max(1, int(d.DP)) // a benchmark's load is the server's, an engine's limits are a rank's
 	p.Concurrency, p.rateRPS, p.count = (p.Concurrency+ranks-1)/ranks, p.rateRPS/float64(ranks), (p.count+ranks-1)/ranks
+	if p.Concurrency > mostClients {
+		return nil, &trace.SyntaxError{File: l.File, Line: l.Line, Col: 1, Code: BadPoints,
+			Msg: fmt.Sprintf("measured points: %s: got %d clients or more, want at most %d", l.Name, p.Concurrency, mostClients)}
+	}
 	return p, p.CheckUnit(l.File, l.Line)
 }
 
@@ -122,6 +126,9 @@ func (p *Level) Harness() Harness {
 // mostRequests of a benchmark that says how many it sent are simulated.
 const mostRequests = 2000
 
+// mostClients is far above the seats of an engine: each sends several requests.
+const mostClients = 1 << 14
+
 // Requests are those of a benchmark of the level: a closed loop of its clients, or
 // Poisson arrivals at its rate. Stated spreads of lengths are even ones.
 func (p *Level) Requests(h Harness) ([]sim.Request, error) {
@@ -131,7 +138,7 @@ func (p *Level) Requests(h Harness) ([]sim.Request, error) {
 			half := min(math.Sqrt(3)*sd/mean, 1)
 			least, most = 1-half, 1+half
 		}
-		lo, hi := int64(math.Round(least*float64(n))), int64(math.Round(most*float64(n)))
+		lo, hi := trace.Int(least*float64(n)), trace.Int(most*float64(n))
 		return lo + rng.Int64N(hi-lo+1)
 	}
 	n := h.Rounds * p.Concurrency
@@ -147,7 +154,7 @@ func (p *Level) Requests(h Harness) ([]sim.Request, error) {
 			OutputTokens: max(2, length(p.OutputTokens, h.OutputLeast, h.OutputMost, p.outputSD))}
 		if p.rateRPS > 0 {
 			at += rng.ExpFloat64() / p.rateRPS
-			w.Requests[i].ArrivalUs = int64(1e6 * at)
+			w.Requests[i].ArrivalUs = sim.ToUs(math.Floor(1e6 * at))
 		}
 	}
 	if p.rateRPS > 0 {

@@ -173,7 +173,7 @@ func (f *filler) move(v *ballot, offset int64) {
 		}
 		if from > 0 {
 			first := &f.passes[from]
-			shift = max(shift, free-first.endNs+int64((first.it.ElapsedUs+first.constantUs)*1000))
+			shift = max(shift, free-first.endNs+trace.Ns(first.it.ElapsedUs+first.constantUs))
 		}
 		for i := from; i < to; i++ {
 			p := &f.passes[i]

@@ -155,7 +155,7 @@ func (f *filler) clock(a *audit) {
 func (f *filler) starts(a *audit) {
 	for i := range f.passes {
 		p := &f.passes[i]
-		own := p.endNs - int64((p.it.ElapsedUs+p.constantUs)*1000)
+		own := p.endNs - trace.Ns(p.it.ElapsedUs+p.constantUs)
 		isNext := i > 0 && p.next && p.hasEnd && f.passes[i-1].hasEnd
 		if isNext {
 			before := f.passes[i-1].endNs
@@ -190,13 +190,13 @@ func (f *filler) rebuild() {
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
 			sum += float64((p.it.ElapsedUs + p.constantUs) * 1000)
-			p.endNs, p.hasEnd = int64(sum+z.at(i, free)), true
+			p.endNs, p.hasEnd = trace.Int(math.Trunc(sum+z.at(i, free))), true
 			if i > from {
 				p.endNs = max(p.endNs, f.passes[i-1].endNs)
 			}
 		}
 		first := &f.passes[from]
-		if late := free - first.endNs + int64((first.it.ElapsedUs+first.constantUs)*1000); from > 0 && late > 0 {
+		if late := free - first.endNs + trace.Ns(first.it.ElapsedUs+first.constantUs); from > 0 && late > 0 {
 			for i := from; i < to; i++ {
 				f.passes[i].endNs += late
 			}

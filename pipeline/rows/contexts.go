@@ -254,7 +254,7 @@ func (f *filler) takeContexts(contexts []float64) {
 // middle is the middle of a pass.
 func (p *pass) middle() int64 {
 	if !p.hasStart {
-		return p.endNs - int64(p.it.ElapsedUs*500)
+		return p.endNs - trace.Ns(p.it.ElapsedUs/2)
 	}
 	return p.startNs + (p.endNs-p.startNs)/2
 }

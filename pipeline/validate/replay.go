@@ -401,7 +401,7 @@ func callsOf(obs []Request) []workload.Call {
 		o := &obs[i]
 		end := o.EndNs.Or(1 << 62) // no end: it stays in flight
 		if o.E2EMs.OK {
-			end = o.ArrivalNs + int64(o.E2EMs.V*1e3)*1000 // whole us: never after the request that followed it
+			end = o.ArrivalNs + trace.Int(math.Trunc(o.E2EMs.V*1e3))*1000 // whole us: never after the request that followed it
 		}
 		k, known := byGroup[o.Group]
 		if !known || o.Group == "" {

@@ -304,7 +304,7 @@ func measureIdle(run *trace.Run) (idle, bool) {
 			to = max(to, at.V)
 		}
 		if r.Source == trace.SourceStock {
-			to = r.EndWallNs.Or(from + int64(r.StockE2EUs.V*1e3))
+			to = r.EndWallNs.Or(from + trace.Ns(r.StockE2EUs.V))
 		}
 		spans = append(spans, span{from, to, r})
 	}

@@ -349,7 +349,7 @@ func (g *Generator) classify(rng *rand.Rand, q *sim.Request) {
 	for i, c := range g.Classes {
 		if u -= c.Share; u < 0 || i == len(g.Classes)-1 {
 			q.SLOClass, q.Priority = c.Name, c.Priority
-			q.SLOTTFTUs, q.SLOE2EUs = int64(c.TTFTMs*1000), int64(c.E2EMs*1000)
+			q.SLOTTFTUs, q.SLOE2EUs = trace.Ns(c.TTFTMs), trace.Ns(c.E2EMs)
 			return
 		}
 	}

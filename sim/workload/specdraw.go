@@ -245,10 +245,10 @@ func (l *specLength) draw(rng *rand.Rand) int64 {
 		v = float64(values[min(k, len(values)-1)].tokens)
 	}
 	n := int64(math.Round(math.Min(v, 1e9)))
-	if most := int64(p["max"]); most > 0 {
+	if most := trace.Int(math.Trunc(p["max"])); most > 0 {
 		n = min(n, most)
 	}
-	return max(n, int64(p["min"]), 1)
+	return max(n, trace.Int(math.Trunc(p["min"])), 1)
 }
 
 // chance is a length and the chances up to it added up.

@@ -67,7 +67,7 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 	for i := range out {
 		clock -= float64(1e6 / t.RateRPS * stat.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap)))
 		r := &out[i]
-		r.ArrivalUs = int64(clock)
+		r.ArrivalUs = sim.ToUs(math.Floor(clock))
 		r.PromptTokens = lengthOf(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2, stat.Draw(t.Seed, uint64(i), drawPrompt))
 		r.OutputTokens = lengthOf(t.Output, t.Shape.Output, t.Shape.OutputCV2, stat.Draw(t.Seed, uint64(i), drawOutput))
 		if t.Longest > 0 {
@@ -97,7 +97,7 @@ func lengthOf(law Law, mean, cv2, u float64) int64 {
 	case LogNormalLaw:
 		v = stat.LogNormal(mean, cv2, u)
 	}
-	return max(1, int64(math.Round(v)))
+	return max(1, trace.Int(v))
 }
 
 // DrawnRate is the rate of the arrivals that are drawn, requests per second.

@@ -72,7 +72,7 @@ func (c *Reader) blocks(dep *deploy.Deployment) {
 	var edges []edge
 	for i := range c.Rows {
 		r := &c.Rows[i]
-		first, last := float64(sent(r)+int64(1e3*r.TTFTUs.V)), float64(sent(r)+int64(1e3*r.E2EUs.V))
+		first, last := float64(sent(r)+trace.Ns(r.TTFTUs.V)), float64(sent(r)+trace.Ns(r.E2EUs.V))
 		if r.CachedTokens.V > 0 || r.PrefixTokens.V > 0 {
 			return // shared blocks are held once
 		}
@@ -198,7 +198,7 @@ func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
 			f.stem, w, present)
 		return
 	}
-	drained, n := first+int64(longest*1e3), 0
+	drained, n := first+trace.Ns(longest), 0
 	for i := range rows {
 		if sent(&rows[i]) < drained {
 			rows[i].LoadOnly = trace.Some(true)
@@ -291,12 +291,12 @@ func dropChunk(r *trace.ObservedRequest) {
 	if first, last := r.ChunkGapsUs[0], r.ChunkGapsUs[n-1]; n > 1 && first < last {
 		r.ChunkGapsUs = r.ChunkGapsUs[1:]
 		if r.FirstChunkNs.OK {
-			r.FirstChunkNs.V += int64(first * 1e3)
+			r.FirstChunkNs.V += trace.Ns(first)
 			r.TTFTUs = gapUs(r.SendNs, r.FirstChunkNs)
 		}
 		return
 	} else if r.LastChunkNs.OK {
-		r.LastChunkNs.V -= int64(last * 1e3)
+		r.LastChunkNs.V -= trace.Ns(last)
 		r.E2EUs = gapUs(r.SendNs, r.LastChunkNs)
 	}
 	r.ChunkGapsUs = r.ChunkGapsUs[:n-1]
