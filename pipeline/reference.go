@@ -135,7 +135,8 @@ func (r Reference) workload(rate float64) []sim.Request {
 	around := func(mean float64) int64 { return max(1, trace.Int(mean*(0.5+float64(rng.Float64())))) }
 	for i := range reqs {
 		at += float64(rng.ExpFloat64() / rate * 1e6)
-		reqs[i] = sim.Request{ID: fmt.Sprintf("r%06d", i), ArrivalUs: sim.ToUs(math.Floor(at)), PromptTokens: around(r.Prompt), OutputTokens: around(r.Output)}
+		reqs[i] = sim.Request{ID: fmt.Sprintf("r%06d", i), ArrivalUs: sim.ToUs(math.Floor(at)), PromptTokens: around(r.Prompt),
+			OutputTokens: around(r.Output)}
 	}
 	return reqs
 }

@@ -34,7 +34,7 @@ const bombSpan = `{"resourceSpans":[{"resource":{"attributes":[{"key":"service.n
 
 // bombs are those of compression, depth and distinct names; a gigabyte each where they are packed.
 func bombs() []bomb {
-	const expands, unreadable = "expands to more than", "unreadable"
+	const expands, unreadable = "expands to more than", "no whole varint"
 	const giga = 1 << 30
 	span := func(old, with string) string { return strings.Replace(bombSpan, old, with, 1) }
 	return []bomb{

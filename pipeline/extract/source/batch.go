@@ -40,8 +40,9 @@ type fault struct {
 	offset    int64
 	bytes     int64 // lost
 	msg       string
-	byMessage bool // line counts messages
-	isLast    bool // the framing is lost with it
+	byMessage bool  // line counts messages
+	isLast    bool  // the framing is lost with it
+	more      int64 // faults of the same words and length behind it
 }
 
 func (f *fault) Error() string { return f.msg }

@@ -135,10 +135,15 @@ func (p *Parsed[R]) one(data []byte, line, offset int64, run func([]byte, R) *Er
 			msg: fmt.Sprintf("%d trailing NUL bytes", len(data))})
 		return
 	}
-	p.faults = append(p.faults, fault{
-		code: CodeUnreadable, line: line, col: int64(err.At) + 1, offset: offset + int64(err.At), bytes: int64(len(data)),
-		msg: err.Msg, byMessage: p.form == formProto,
-	})
+	f := fault{code: CodeUnreadable, line: line, col: int64(err.At) + 1, offset: offset + int64(err.At), bytes: int64(len(data)),
+		msg: err.Msg, byMessage: p.form == formProto}
+	if n := len(p.faults); n > maxExamples { // there may be as many as there are messages
+		if last := &p.faults[n-1]; last.code == f.code && last.col == f.col && last.bytes == f.bytes && last.msg == f.msg {
+			last.more++
+			return
+		}
+	}
+	p.faults = append(p.faults, f)
 }
 
 // Account counts what the batch lost, apart from its records; name is its file's.
@@ -146,18 +151,19 @@ func (p *Parsed[R]) Account(a *Account, name string) {
 	a.Lines += p.lines
 	a.Bytes += p.bytes
 	for _, f := range p.faults {
-		a.Read++
-		a.BadBytes += f.bytes
+		n := 1 + f.more
+		a.Read += n
+		a.BadBytes += f.bytes * n
 		if p.bytes == 0 || p.form == formProto {
-			a.Bytes += f.bytes
+			a.Bytes += f.bytes * n
 		}
 		if f.code == CodeUnreadable {
-			a.Truncated++
+			a.Truncated += n
 		}
 		unit := ""
 		if f.byMessage {
 			unit = "message "
 		}
-		a.Drop(f.code, 1, Place{File: name, Line: f.line, Col: f.col}, "%s(byte %d) %s", unit, f.offset, f.msg)
+		a.Drop(f.code, n, Place{File: name, Line: f.line, Col: f.col}, "%s(byte %d) %s", unit, f.offset, f.msg)
 	}
 }
