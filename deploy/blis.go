@@ -14,6 +14,7 @@ import (
 // whatever the attention is (inference-sim/inference-sim sim/latency/config.go and trained_physics_model.go at f90a1e3;
 // spec#blis-reading).
 type BLISReading struct {
+	NumHeads       int64   `json:"num_attention_heads"`
 	NumKVHeads     int64   `json:"num_key_value_heads"`
 	NumExperts     int64   `json:"num_experts"` // 0 when dense
 	TopK           int64   `json:"top_k"`
@@ -29,9 +30,9 @@ var blisExperts = []string{"num_experts", "moe_num_experts", "n_routed_experts",
 
 // blisReading reads the values of config.json as BLIS does; nil where it finds what the model has.
 func (c *hfConfig) blisReading(m *Model) *BLISReading {
-	r := BLISReading{NumKVHeads: c.countOr("num_key_value_heads", "num_kv_heads", "multi_query_group_num"), BytesPerWeight: c.blisWeights(m)}
-	if r.NumKVHeads == 0 {
-		r.NumKVHeads = c.countOr("num_attention_heads")
+	r := BLISReading{NumHeads: c.countOr("num_attention_heads", "n_head"), BytesPerWeight: c.blisWeights(m)}
+	if r.NumKVHeads = c.countOr("num_key_value_heads", "num_kv_heads", "multi_query_group_num"); r.NumKVHeads == 0 {
+		r.NumKVHeads = r.NumHeads
 	}
 	r.DenseWidth = c.countOr("intermediate_size", "ffn_hidden_size")
 	for _, key := range blisExperts {
@@ -70,7 +71,7 @@ func (c *hfConfig) blisReading(m *Model) *BLISReading {
 
 // plainReading is the model's own fields in the reading's form.
 func (m *Model) plainReading() BLISReading {
-	r := BLISReading{NumKVHeads: m.NumKVHeads, DenseWidth: m.IntermediateSize, BytesPerWeight: m.BytesPerWeight}
+	r := BLISReading{NumHeads: m.NumHeads, NumKVHeads: m.NumKVHeads, DenseWidth: m.IntermediateSize, BytesPerWeight: m.BytesPerWeight}
 	if m.IsMoE() {
 		r.NumExperts, r.TopK, r.NumMoELayers = m.NumExperts, m.TopK, m.NumMoELayers
 		r.ExpertWidth, r.SharedWidth = m.MoEIntermediateSize, m.SharedExpertSize
@@ -85,7 +86,8 @@ func (m *Model) AsBLISReads() Model {
 	if m.BLIS != nil {
 		r = *m.BLIS
 	}
-	out.NumKVHeads, out.NumExperts, out.TopK, out.NumMoELayers = r.NumKVHeads, r.NumExperts, r.TopK, r.NumMoELayers
+	out.NumHeads, out.NumKVHeads = r.NumHeads, r.NumKVHeads
+	out.NumExperts, out.TopK, out.NumMoELayers = r.NumExperts, r.TopK, r.NumMoELayers
 	out.IntermediateSize, out.MoEIntermediateSize, out.SharedExpertSize = r.DenseWidth, r.ExpertWidth, r.SharedWidth
 	out.BytesPerWeight = r.BytesPerWeight
 	return out
