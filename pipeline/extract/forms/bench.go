@@ -1,10 +1,41 @@
 package forms
 
-import "bytes"
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/blis-train/blis-train/trace"
+)
 
 // isBench recognises the result of `vllm bench serve --save-result`.
 func isBench(head []byte) bool {
 	return bytes.Contains(head, []byte(`"total_input_tokens"`)) && bytes.Contains(head, []byte(`"completed"`))
+}
+
+// benches reads the summaries that vllm bench serve or SGLang's client appended to one file.
+func (f *File) benches(data []byte, name string) error {
+	dec := json.NewDecoder(&finite{r: bufio.NewReader(bytes.NewReader(data))})
+	for at := name; ; at = fmt.Sprintf("%s:%d", name, f.Read+1) {
+		var text json.RawMessage
+		err := dec.Decode(&text)
+		if err == io.EOF {
+			return nil
+		}
+		var doc map[string]any
+		if err == nil {
+			err = trace.UnmarshalJSON(text, &doc)
+		}
+		if err != nil {
+			return syntax(at, data, err)
+		}
+		kept := len(f.Points)
+		if f.bench(doc, at); len(f.Points) > kept && f.Read > 1 {
+			f.Points[kept].Sweep, f.Points[kept].Line = name, int64(f.Read)
+		}
+	}
 }
 
 // bench reads the summary of vllm bench serve: means over the requests that

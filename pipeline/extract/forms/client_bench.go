@@ -1,10 +1,12 @@
 package forms
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"path"
 	"strings"
@@ -125,27 +127,88 @@ func (b *benchResult) check() error {
 	return nil
 }
 
-// bench reads a result file of vllm's own client.
+// bench reads a result file of vllm's own client or of SGLang's, which append one document a run
+// to it (--append-result, --output-file): each is a load of its own.
 func (c *Reader) bench(src *source.Source) error {
 	counted := &tally{r: src.R}
 	defer func() { c.Acc.Bytes += counted.n; c.Acc.Lines++ }()
-	var b benchResult
-	if err := b.read(walker{json.NewDecoder(counted)}); err != nil {
-		return err
+	w := walker{json.NewDecoder(&finite{r: bufio.NewReader(counted)})}
+	for n := int64(1); ; n++ {
+		var b benchResult
+		err := b.read(w)
+		if n > 1 && err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = b.check()
+		}
+		if n > 1 && err != nil {
+			return fmt.Errorf("result %d of the file: %w", n, err)
+		}
+		if err != nil {
+			return err
+		}
+		load := fileLoad(src.Name)
+		if load.Closed = b.concurrency.OK; n > 1 {
+			load.Name += fmt.Sprintf(".%d", n)
+		}
+		for i := range b.inputs {
+			r := b.row(i)
+			r.ID, r.Line = fmt.Sprintf("%s-%d", strings.TrimPrefix(load.Name, "bench_"), i), n
+			load.see(&r)
+			c.row(src, r)
+		}
+		c.offered(load)
 	}
-	if err := b.check(); err != nil {
-		return err
+}
+
+// finite reads JSON as Python's json module writes it: Infinity, -Infinity and NaN, which are no
+// JSON, become null.
+type finite struct {
+	r               *bufio.Reader
+	inText, escaped bool
+	rest            string // of a null
+}
+
+func (f *finite) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		if f.rest != "" {
+			k := copy(p[n:], f.rest)
+			f.rest = f.rest[k:]
+			n += k
+			continue
+		}
+		if n > 0 && f.r.Buffered() == 0 {
+			return n, nil
+		}
+		b, err := f.r.ReadByte()
+		if err != nil {
+			return n, err
+		}
+		switch {
+		case f.escaped:
+			f.escaped = false
+		case b == '"':
+			f.inText = !f.inText
+		case f.inText:
+			f.escaped = b == '\\'
+		case b == '-' || b == 'I' || b == 'N':
+			for _, word := range []string{"-Infinity", "Infinity", "NaN"} {
+				if more, _ := f.r.Peek(len(word) - 1); string(b)+string(more) == word {
+					if _, err := f.r.Discard(len(more)); err != nil {
+						return n, err
+					}
+					f.rest = "null"
+				}
+			}
+			if f.rest != "" {
+				continue
+			}
+		}
+		p[n] = b
+		n++
 	}
-	load := fileLoad(src.Name)
-	load.Closed = b.concurrency.OK
-	for i := range b.inputs {
-		r := b.row(i)
-		r.ID = fmt.Sprintf("%s-%d", strings.TrimPrefix(load.Name, "bench_"), i)
-		load.see(&r)
-		c.row(src, r)
-	}
-	c.offered(load)
-	return nil
+	return n, nil
 }
 
 // row is the i-th request. A failed one has an error text and no first token.

@@ -227,7 +227,7 @@ func TestTraps(t *testing.T) {
 		"two stamps a token": {traceRows(30, 3e6, 10, 20), 0, []string{"stamps a token"}, func(rows []trace.ObservedRequest) bool {
 			return rows[0].OutputTokens.V == 10 && !rows[0].Chunks.OK
 		}},
-		"capped":      {capped(200, 8, 4e6), 0, []string{"a limit of the client"}, nil},
+		"capped":      {capped(200, 8, 4e6), 0, []string{"the client kept at most"}, nil},
 		"closed loop": {capped(200, 4, 1), 0, nil, nil},
 		"columns": {withColumns(traceRows(30, 3e6, 10, 10)), 0, []string{"which nobody here knows"}, func(rows []trace.ObservedRequest) bool {
 			return rows[0].FinishReason.OK == false

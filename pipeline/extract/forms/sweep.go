@@ -125,13 +125,14 @@ func (f *File) object(data []byte, name string) error {
 	if !isBench(data) && !isStages(data) && !isPerf(data) && !isInferenceX(data) {
 		return f.report(data, name)
 	}
+	if isBench(data) {
+		return f.benches(data, name)
+	}
 	var doc map[string]any
 	if err := trace.UnmarshalJSON(data, &doc); err != nil {
 		return syntax(name, data, err)
 	}
 	switch {
-	case isBench(data):
-		f.bench(doc, name)
 	case isStages(data):
 		f.stage(doc, name)
 	case isInferenceX(data):
