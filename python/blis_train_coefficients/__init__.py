@@ -462,5 +462,7 @@ def predict(model: str, hardware: str, binary: str = "blis-train", **flags: Unio
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
     document: Dict[str, Any] = json.loads(done.stdout or "{}")
     if done.returncode or "error" in document:
-        raise CoefficientError((document.get("error") or {}).get("code") or "failed", done.stderr.strip())
+        error = document.get("error") or {}
+        code, text = error.get("code") or "failed", "\n".join(error.get("messages") or [done.stderr.strip()])
+        raise CoefficientError(code, text.replace(code + ": ", "", 1) + ("; hint: " + error["hint"] if error.get("hint") else ""))
     return document
