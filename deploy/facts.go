@@ -98,7 +98,8 @@ func longest(stated trace.Opt[int64], positions int64) trace.Opt[int64] {
 func (d *Deployment) LongestSequence() trace.Opt[int64] {
 	n := d.MaxModelLen()
 	if blocks, _, err := d.KVBlocks(); err == nil {
-		return trace.Some(min(n.Or(math.MaxInt64), blocks*d.Engine.BlockSize))
+		u := d.KVUnits()
+		return trace.Some(min(n.Or(math.MaxInt64), max(1, blocks/u.Blocks-u.Side(n.Or(maxTokens)))*u.Block))
 	}
 	return n
 }
@@ -108,7 +109,8 @@ func (d *Deployment) LongestSequence() trace.Opt[int64] {
 func (d *Deployment) Seats(tokens float64) int64 {
 	n := d.Engine.MaxNumSeqs
 	if blocks, _, err := d.KVBlocks(); err == nil {
-		n = min(n, int64(float64(blocks)/math.Ceil(tokens/float64(d.Engine.BlockSize))))
+		u := d.KVUnits()
+		n = min(n, int64(float64(blocks/u.Blocks)/(math.Ceil(tokens/float64(u.Block))+float64(u.Side(int64(tokens))))))
 	}
 	return max(1, n)
 }

@@ -126,6 +126,38 @@ func (k KVPool) RequestBlocks(n, inFlight int64) int64 {
 	return blocks
 }
 
+// KVUnits is the pool as the simulator plays it: a unit is one block of every full group, and holds Block tokens; windows,
+// chunks and states take units of their own beside a request's tokens. Prefix hits are those of the full groups.
+type KVUnits struct {
+	Block  int64 // tokens
+	Blocks int64 // of the pool in a unit
+	rest   KVPool
+}
+
+// KVUnits are those of the deployment; of equal layers a block is a unit.
+func (d *Deployment) KVUnits() KVUnits {
+	u := KVUnits{Block: d.Engine.BlockSize, Blocks: 1}
+	if d.Model.Layered == nil {
+		return u
+	}
+	pool, _ := d.Model.Layered.KVPool(d.Parallel(), u.Block)
+	full := int64(0)
+	for _, g := range pool.Groups {
+		if g.Kind == TokenState {
+			full, u.Block = full+1, g.Block
+		} else {
+			u.rest.Groups = append(u.rest.Groups, g)
+		}
+	}
+	if u.Blocks = max(1, full); full == 0 && len(u.rest.Groups) > 0 {
+		u.Block = maxTokens // nothing grows with a request
+	}
+	return u
+}
+
+// Side is the units that a request takes beside its tokens until it has n of them.
+func (u *KVUnits) Side(n int64) int64 { return (u.rest.RequestBlocks(n, 1) + u.Blocks - 1) / u.Blocks }
+
 // Tokens is the size that vLLM logs ("GPU KV cache size"): up to 0.19 that of one group's share of the blocks, since 0.23 as
 // many requests of maxLen tokens as fit, in tokens.
 func (k KVPool) Tokens(blocks, maxLen, inFlight int64, version [2]int) int64 {

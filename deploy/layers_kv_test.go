@@ -133,3 +133,28 @@ func TestPlacement(t *testing.T) {
 		}
 	}
 }
+
+// A unit of the simulator is a block of every full group; windows and states take their own beside the tokens of a request.
+func TestUnitsHoldWhatGroupsNeed(t *testing.T) {
+	full, window := Layer{Mixer: &Mixer{Kind: GQA, Heads: 8, KVHeads: 8, DimK: 64, DimV: 64}}, Mixer{}
+	window = *full.Mixer
+	window.Window = 128
+	d := Deployment{TP: 1, Engine: Engine{BlockSize: 16}, Model: Model{Layered: &Decoder{KVBytes: 2}}}
+	for i := range 12 { // five windows to one full: groups of two layers
+		l := full
+		if i%6 != 5 {
+			l.Mixer = &window
+		}
+		d.Model.Layered.Layers = append(d.Model.Layered.Layers, l)
+	}
+	pool, ok := d.Model.Layered.KVPool(d.Parallel(), 16)
+	u := d.KVUnits()
+	if !ok || len(pool.Groups) != 6 || u.Block != 16 || u.Blocks != 1 {
+		t.Fatalf("got %+v and %+v, want a full group and five of windows", pool, u)
+	}
+	for _, n := range []int64{1, 16, 100, 128, 129, 5000} {
+		if got, want := (n+15)/16+u.Side(n), pool.RequestBlocks(n, 1); got != want {
+			t.Errorf("%d tokens: got %d units, want %d blocks", n, got, want)
+		}
+	}
+}

@@ -25,6 +25,7 @@ type Engine struct {
 	blockSize, maxLen, maxSeqs, budget, longPrefill int64
 	reaches                                         []deploy.Reach // of the model's attention beside the full one
 	reached                                         features.Reached
+	groups                                          deploy.KVUnits
 	chunked, byPriority                             bool
 	rules                                           deploy.Rules
 	watermark                                       int64        // blocks an admission beside running requests leaves free
@@ -172,6 +173,9 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	blocks, err := kvBlocks(&cfg)
 	if err != nil {
 		return nil, err
+	}
+	if e.groups = cfg.Deployment.KVUnits(); cfg.Deployment.Model.Layered != nil {
+		e.blockSize, blocks = e.groups.Block, max(1, blocks/e.groups.Blocks)
 	}
 	e.pool = newPool(blocks, d.PrefixCaching)
 	e.pool.UnhashedFirst = e.rules.UnhashedBlocksFirst

@@ -129,7 +129,7 @@ func (e *Engine) refuse(r *Request) trace.Code {
 	switch {
 	case r.PromptTokens >= e.maxLen:
 		return codePromptTooLong
-	case ceilDiv(r.PromptTokens, e.blockSize) > e.pool.Total:
+	case ceilDiv(r.PromptTokens, e.blockSize)+e.groups.Side(r.PromptTokens) > e.pool.Total:
 		return codeNeverFits
 	}
 	return ""
@@ -185,6 +185,7 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	s.req, s.res, s.idx, s.prompt, s.maxTokens, s.cached = r, &v.res, i, r.PromptTokens, maxTokens, -1
 	s.remote.pending = r.RemotePrefill
 	s.target = min(r.OutputTokens, maxTokens, e.maxLen-r.PromptTokens)
+	s.side = e.groups.Side(r.PromptTokens + s.target)
 	if e.pool.Caching {
 		s.content.Reset(r.content(i))
 		if e.spec != nil && e.spec.hashAhead {

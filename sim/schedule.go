@@ -141,8 +141,8 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 			i++
 			continue
 		}
-		if end := min(s.computed+n+e.lookahead(), e.maxLen); end > s.held.N*e.blockSize { // a division costs more than the rest of a decode
-			need, kept := ceilDiv(end, e.blockSize), true
+		if end := min(s.computed+n+e.lookahead(), e.maxLen); end > (s.held.N-s.side)*e.blockSize { // a division costs more than the rest of a decode
+			need, kept := ceilDiv(end, e.blockSize)+s.side, true
 			if need-s.held.N > e.pool.Free {
 				if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
 					if e.rules.SelfPreemptedGoesOn && e.byPriority {
@@ -420,14 +420,14 @@ func (e *Engine) fits(s *seq, a *admission, hits []int32, remote bool) (need int
 	if len(e.running) > 0 {
 		free -= e.watermark
 	}
-	if e.rules.FullPromptAdmission && ceilDiv(min(s.tokens(), e.maxLen), e.blockSize)-held > free {
+	if e.rules.FullPromptAdmission && ceilDiv(min(s.tokens(), e.maxLen), e.blockSize)+s.side-held > free {
 		return 0, false
 	}
 	if remote && e.rules.LoadsReserve {
 		free -= e.reserved()
 	}
 	end := min(a.computed+a.external, e.maxLen) + a.n + e.lookaheadFor(s, remote)
-	need = ceilDiv(min(end, e.maxLen), e.blockSize)
+	need = ceilDiv(min(end, e.maxLen), e.blockSize) + s.side
 	return need, max(0, need-held) <= free
 }
 

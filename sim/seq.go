@@ -24,6 +24,7 @@ type seq struct {
 	prompt    int64
 	target    int64 // output tokens at which it stops
 	maxTokens int64
+	side      int64 // blocks beside those of its tokens: of windows and states
 	computed  int64 // tokens in KV, those of steps in flight included
 	outputs   int64 // output tokens the scheduler knows
 	inFlight  int64 // output tokens scheduled but not yet known (asynchronous scheduling), drafts included

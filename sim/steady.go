@@ -34,7 +34,7 @@ func (e *Engine) scheduleSteady() {
 	var context, blocks int64
 	for _, s := range e.running {
 		c := s.computed
-		if c == s.held.N*e.blockSize {
+		if c == (s.held.N-s.side)*e.blockSize {
 			e.pool.Grow(&s.held, s.held.N+1)
 		}
 		if e.pool.Caching && c+1 >= (s.held.Registered+1)*e.blockSize {
