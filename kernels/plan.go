@@ -98,7 +98,7 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 		m = d.Model.Decoder
 	}
 	if m == nil {
-		m = decoderOf(&d.Model)
+		m = d.Model.Layers()
 	}
 	b := &binder{g: g, d: d, m: m, tp: d.TP, o: o, usByte: 1e6 / (movedShare * d.Hardware.BwPeakTBs * 1e12),
 		s: &Step{GPU: g, TP: d.TP, graphs: d.GraphSizes(), sync: !d.Engine.IsAsync()}}
