@@ -141,7 +141,8 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 			i++
 			continue
 		}
-		if end := min(s.computed+n+e.lookahead(), e.maxLen); end > (s.held.N-s.side)*e.blockSize { // a division costs more than the rest of a decode
+		// a division costs more than the rest of a decode
+		if end := min(s.computed+n+e.lookahead(), e.maxLen); end > (s.held.N-s.side)*e.blockSize {
 			need, kept := ceilDiv(end, e.blockSize)+s.side, true
 			if need-s.held.N > e.pool.Free {
 				if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
