@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	_ "embed"
 	"io"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -76,7 +77,11 @@ func configs(id string) (config, quant []byte) {
 // NoSuchModel is the error for a name that is no built-in model, with the nearest as hint. Code: config_missing.
 func NoSuchModel(name string) error {
 	e := trace.Errorf(missingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
-	if near := nearest(name, Models()); near != "" {
+	known := Models()
+	for _, id := range Models() {
+		known = append(known, path.Base(id))
+	}
+	if near := nearest(name, known); near != "" {
 		return e.WithHint("did you mean " + near + "?")
 	}
 	return e.WithHint("download the model's config.json from Hugging Face and give its path; the built-in ones: blis-train predict")
