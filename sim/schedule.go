@@ -251,7 +251,9 @@ func (e *Engine) preempt(s *seq) {
 // take puts n tokens of s into the step, drafts among them.
 func (e *Engine) take(s *seq, n int64, drafts int32) {
 	s.newTokens, s.stepMark = n, e.step
-	e.cur = append(e.cur, item{s: s, n: n, idx: int32(s.idx), drafts: drafts, yields: s.computed+n >= s.tokens()+s.inFlight})
+	e.cur = append(e.cur, item{}) // filled in place: a copy of a literal waits for its narrow stores
+	it := &e.cur[len(e.cur)-1]
+	it.s, it.n, it.idx, it.drafts, it.yields = s, n, int32(s.idx), drafts, s.computed+n >= s.tokens()+s.inFlight
 	if drafts > 0 {
 		e.batch.AddVerify(s.computed, n, s.held.N, 1)
 		return
