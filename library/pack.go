@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -260,7 +259,7 @@ func packTables(ctx context.Context, g *kernels.GPU, dir string, workers int) er
 	})
 	tables := make([][]*kernels.Table, len(paths))
 	if err := par.Try(ctx, workers, len(paths), func(i int) error {
-		data, err := os.ReadFile(paths[i])
+		data, err := files.ReadAll(paths[i])
 		if err != nil {
 			return err
 		}
@@ -283,7 +282,7 @@ func packTables(ctx context.Context, g *kernels.GPU, dir string, workers int) er
 
 // readSheet takes what the rules need from <gpu>.yaml.
 func readSheet(path string) (*kernels.GPU, error) {
-	data, err := os.ReadFile(path)
+	data, err := files.ReadAll(path)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -47,7 +46,7 @@ const repeatShare = 1e-3
 // readPoints reads measured points: a CSV with the columns of pointColumns. Rows labelled attention_dp above 1 are taken as tensor
 // parallel with whole experts, which is what their values are. Copies count once. Code: bad_points.
 func readPoints(path string) ([]*point, result.Input, error) {
-	data, err := os.ReadFile(path)
+	data, err := files.ReadAll(path)
 	if err != nil {
 		return nil, result.Input{}, err
 	}
@@ -362,7 +361,7 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 // profile.yaml) says; 0 without one.
 func sharedTokens(dir string) (int64, error) {
 	path := filepath.Join(dir, "profile.yaml")
-	text, err := os.ReadFile(path)
+	text, err := files.ReadAll(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
