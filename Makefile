@@ -40,7 +40,7 @@ eval:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./... -run 'TestEval' -v -timeout 120m
 
 eval-real:
-	BLIS_TRAIN_EVAL=1 $(GO) test ./library -run TestEvalReal -v -update-accuracy -timeout 60m
+	BLIS_TRAIN_EVAL=1 $(GO) test ./library -run 'TestEvalRe(al|presentation)$$' -v -update-accuracy -timeout 60m
 
 # BLIS_TRAIN_TRACEV2=DIR: runs of TraceV2 with a run.yaml beside each.
 eval-tracev2:

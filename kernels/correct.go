@@ -149,7 +149,7 @@ func Bound(d *deploy.Deployment, o Options) (*Step, error) {
 	return g.Bind(d, o)
 }
 
-// Features are what a step's time is linear in at some corrections: us per unit of each.
+// Features are what a step's time is linear in at some corrections: us per unit of each (spec#library-step).
 func (p *Pricer) Features(b *Batch, theta, x *[NumStep]float64) {
 	p.Columns(b, x)
 	Slower(theta, x)

@@ -1,7 +1,9 @@
 package kernels
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,35 +52,42 @@ func steps() []Batch {
 	return append(out, BatchOf([]trace.Chunk{prompt}), BatchOf([]trace.Chunk{behind}))
 }
 
-func kernelUs(s *Step, b *Batch) float64 {
-	parts := s.NewPricer().Parts(b)
-	return parts.Total()
-}
-
-// TestOrderOfGPUsAndRanks: fp8 is not slower than bf16, H200 not than H100, B200 not than either, and more tensor parallelism takes no
-// longer to compute.
+// TestOrderOfGPUsAndRanks: over all tables fp8 is not slower than bf16 where the plan does not name the rows that are, more tensor
+// parallelism takes no longer to compute, and H200 and B200 are not slower than H100: H200's large bf16 layers were measured 6 % slower.
 func TestOrderOfGPUsAndRanks(t *testing.T) {
 	const noise = 1.03
+	gpus := []string{"A100", "H100", "H200", "B200", "B300", "GB200", "GB300", "L40S", "RTX-PRO-6000"}
 	for _, b := range steps() {
-		us := func(gpu string, tp int64, linear string) float64 {
-			return kernelUs(bound(t, deploymentOn(t, gpu, tp, linear)), &b)
-		}
-		h100 := us("H100", 2, "native")
-		for _, c := range []struct {
-			name string
-			us   float64
-		}{{"fp8 on H100", us("H100", 2, fp8)}, {"H200", us("H200", 2, "native")}, {"B200", us("B200", 2, "native")}} {
-			if c.us > noise*h100 {
-				t.Errorf("%s takes %.0f us, bf16 on H100 %.0f: %+v", c.name, c.us, h100, b)
+		compute := map[string]float64{}
+		for _, gpu := range gpus {
+			for _, linear := range []string{"native", fp8} {
+				last := math.Inf(1)
+				for _, tp := range []int64{1, 2, 4, 8} {
+					s, err := Bound(deploymentOn(t, gpu, tp, linear), Options{})
+					if err != nil {
+						if gpu != "A100" && (tp != 8 || !strings.HasPrefix(gpu, "GB")) || trace.CodeOf(err) != NoRows {
+							t.Errorf("%s %s tp %d: %v", gpu, linear, tp, err)
+						}
+						continue
+					}
+					us := s.NewPricer().Parts(&b)[Compute]
+					if us > noise*last {
+						t.Errorf("%s %s tp %d computes %.0f us, fewer ranks %.0f: %+v", gpu, linear, tp, us, last, b)
+					}
+					named := slices.ContainsFunc(s.Operators, func(op Operator) bool { return strings.Contains(op.Note, "slower than the bf16 rows") })
+					if bf16, ok := compute[fmt.Sprint(gpu, "native", tp)]; ok && us > noise*bf16 && !named {
+						t.Errorf("%s tp %d computes %.0f us with fp8, %.0f with bf16: %+v", gpu, tp, us, bf16, b)
+					}
+					compute[fmt.Sprint(gpu, linear, tp)], last = us, us
+				}
 			}
 		}
-		last := math.Inf(1)
-		for _, tp := range []int64{1, 2, 4, 8} {
-			parts := bound(t, deploymentOn(t, "H100", tp, "native")).NewPricer().Parts(&b)
-			if parts[Compute] > noise*last {
-				t.Errorf("tp %d computes %.0f us, fewer ranks %.0f: %+v", tp, parts[Compute], last, b)
+		for _, at := range []string{"native1", "native2", "native4", "native8", "fp81", "fp82", "fp84", "fp88"} {
+			for _, gpu := range []string{"H200", "B200"} {
+				if compute[gpu+at] > 1.07*compute["H100"+at] {
+					t.Errorf("%s computes %.0f us, H100 %.0f: %s %+v", gpu, compute[gpu+at], compute["H100"+at], at, b)
+				}
 			}
-			last = parts[Compute]
 		}
 	}
 }

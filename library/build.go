@@ -88,10 +88,16 @@ func (c *correction) published(version string, left []judged) *kernels.Correctio
 		}
 		q.Model, q.TP = strings.Join(distinct(models), " and "), distinct(q.TP)
 		q.TPOTMape, q.TTFTMedian, q.Interval90 = stat.Round(stat.Mean(tpot), 3), stat.Round(stat.Median(ttft), 3),
-			stat.Round(stat.Quantile(stat.Sorted(tpot), 0.9), 3)
+			stat.Round(interval90(tpot), 3)
 		out.Judged = append(out.Judged, q)
 	}
 	return out
+}
+
+// interval90 is what nine in ten errors of further rows are within: the quantile of so many rows' errors (conformal prediction).
+func interval90(errors []float64) float64 {
+	n := float64(len(errors))
+	return stat.Quantile(stat.Sorted(errors), min(1, 0.9*(n+1)/n))
 }
 
 // listed reports whether a row teaches and counts in means: gpt-oss at 512 clients answers with the TPOT of 4 clients.
