@@ -15,7 +15,7 @@ GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test demo eval eval-real eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release
+.PHONY: check test demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release
 
 test:
 	$(GO) test ./...
@@ -38,6 +38,9 @@ demo:
 
 eval:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./... -run 'TestEval' -v -timeout 120m
+
+models-table:
+	BLIS_TRAIN_EVAL=1 go test ./pipeline/simulate -run TestEvalModels -count=1 -update-models
 
 eval-real:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./library -run 'TestEvalRe(al|presentation)$$' -v -update-accuracy -timeout 60m

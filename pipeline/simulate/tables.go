@@ -46,13 +46,12 @@ func (s *Simulation) bind() error {
 		one.DP = 1
 	}
 	step, err := bound(&one, kernels.Options{})
-	if trace.CodeOf(err) == kernels.NoTables && o.Model == ModelAuto {
-		if _, err := sim.NewRoofline(d); err != nil {
+	if code := trace.CodeOf(err); o.Model == ModelAuto && (code == kernels.NoTables || code == kernels.NoRows) {
+		if _, e := sim.NewRoofline(d); e != nil {
 			return err
 		}
-		s.model = ModelRoofline
-		s.trust = &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: "no kernel tables of " + d.Hardware.Name,
-			Sentence: "unjudged: no kernel of " + d.Hardware.Name + " was measured; steps take the datasheet's roofline, which no server reaches"}
+		s.model, s.trust = ModelRoofline, &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: err.Error()}
+		s.trust.Sentence = "unjudged: no measured kernels (" + err.Error() + "); steps take the datasheet's roofline, which no server reaches"
 		s.say("step times: roofline; " + s.trust.Sentence)
 		return nil
 	}
