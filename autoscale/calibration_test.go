@@ -89,11 +89,12 @@ func contract(t *testing.T) []contractFile {
 // TestContract: the table that exports go by is the contract's.
 func TestContract(t *testing.T) {
 	files := contract(t)
-	if len(files) != len(readers) || len(Formats) != len(readers) {
-		t.Fatalf("got %d files, %d readers, %d formats", len(files), len(readers), len(Formats))
+	ofQueue := slices.DeleteFunc(slices.Clone(readers), func(r reader) bool { return r.Flavours == nil }) // others are of a fit alone
+	if len(files) != len(ofQueue) || len(Formats) != len(ofQueue) {
+		t.Fatalf("got %d files, %d readers, %d formats", len(files), len(ofQueue), len(Formats))
 	}
 	for i, f := range files {
-		r := readers[i]
+		r := ofQueue[i]
 		if f.Format != r.Format || f.Consumer != r.Consumer || f.Since != r.Since || f.Until != r.Until ||
 			!slices.Equal(f.Flavours, r.Flavours) || Formats[i] != r.Format {
 			t.Errorf("the contract says %+v, the code %+v", f, r)

@@ -29,8 +29,8 @@ var evidence = []struct {
 	{"llmd-epp", "library", beside, ofLibrary},
 	{"inferno-models", "fit", beside, ofFit},
 	{"blis-defaults", "library", []string{"", ".hardware.json", export.SidecarSuffix}, ofLibrary},
-	{"inferno-models", "library", beside, ofLibrary},
-	{"vllm-sim", "library", beside, ofLibrary},
+	{"inferno-models", "forced", beside, ofLibrary},
+	{"vllm-sim", "forced", beside, ofLibrary},
 	{"wva-4p", "wva-4p", beside, ofQueue},
 	{"inferno-models", "inferno-3p", beside, ofQueue},
 	{"tuner-config", "inferno-3p", beside, ofQueue},
@@ -60,6 +60,7 @@ func TestExportsSayTheirEvidence(t *testing.T) {
 	do("run", traces, "-o", filepath.Join(dir, "fit"), "--bootstraps", "50")
 	sources := map[string][]string{"fit": {filepath.Join(dir, "fit", "fit.json"), "--force", "poor_projection"},
 		"library": {"--deployment", filepath.Join(traces, "b200-llama-3.1-8b-tp1", "run.yaml")}}
+	sources["forced"] = append(slices.Clone(sources["library"]), "--force", "poor_projection") // the line is 10 % off
 	sources["library-target"] = append(slices.Clone(sources["library"]), "--option", "ttft-ms=2000", "--option", "rate-rps=20")
 	for _, flavour := range []string{"wva-4p", "inferno-3p"} {
 		out := filepath.Join(dir, flavour)

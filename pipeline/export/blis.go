@@ -36,7 +36,7 @@ const (
 
 // blisSettings are its options.
 var blisSettings = []Setting{{Key: "version", Usage: "of BLIS: " + blisFolders + " (2026-08-22), " + blisCatalog +
-	" (and later: --catalog, whose folder is written too) or kernel (refused: blis-scenario)", Default: blisFolders,
+	" (and later: --catalog, whose folder is written too) or kernel (refused: its law reads no betas)", Default: blisFolders,
 	OneOf: []string{blisFolders, blisCatalog, "kernel"}}}
 
 // catalogOf are the files of a catalog with the models: config.json with the keys that BLIS reads and the sizes that the step time
@@ -92,7 +92,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	version := opt.Settings["version"]
 	if version == "kernel" {
 		return nil, trace.Errorf(NothingToExport, "version: got kernel, which reads no betas, want %s or %s", blisFolders, blisCatalog).
-			WithHint("--format blis-scenario")
+			WithHint("--option version=" + blisCatalog + ", for the mode of BLIS that reads betas")
 	}
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-var updateModels = flag.Bool("update-models", false, "rewrite docs/models.md")
+var updateModels = flag.Bool("update-models", false, "rewrite docs/predictions.md")
 
 // shapes are the figures of a refusal, which make two reasons of one.
 var shapes = regexp.MustCompile(`^[A-Z0-9-]+-[0-9]+GB, |: got (no rows|no table).*|got -?[0-9.]+ GiB.*|got room for.*`)
@@ -84,6 +84,6 @@ func TestEvalModels(t *testing.T) {
 	}
 	t.Logf("%d of %d answered\n%s", answered, len(gpus)*len(deploy.Models()), p.String())
 	if *updateModels {
-		repo.Write(t, p.String(), repo.Root(t), "docs", "models.md")
+		repo.Write(t, p.String(), repo.Root(t), "docs", "predictions.md")
 	}
 }
