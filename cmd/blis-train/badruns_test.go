@@ -141,3 +141,10 @@ func TestEvalBadRuns(t *testing.T) {
 	repo.NeedEval(t)
 	testBadRuns(t, 50)
 }
+
+func noErr(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

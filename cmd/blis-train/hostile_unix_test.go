@@ -41,13 +41,6 @@ func calling(t *testing.T, args ...string) (code int, said string) {
 	return 0, ""
 }
 
-func noErr(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // namesIn are the files and folders below a folder; of links, pipes and sockets the kind.
 func namesIn(t *testing.T, dir string) (out []string) {
 	t.Helper()
