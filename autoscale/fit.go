@@ -161,10 +161,11 @@ const (
 	byJackknife = "jackknife"
 )
 
-// leastGroups are shapes, or load stages, that say how far the model is off between them;
-// muchModelError is a jackknife that much wider than the curvature, of which a finding tells.
+// leastGroups are shapes, or load stages, that say how far the model is off between them, mostGroups what is left out
+// one at a time; muchModelError is a jackknife that much wider than the curvature, of which a finding tells.
 const (
 	leastGroups    = 4
+	mostGroups     = 20
 	muchModelError = 2
 )
 
@@ -187,15 +188,18 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 		shapes[groupOf(&windows[i], true)] = true
 	}
 	sweep := windows[0].StartNs == windows[0].EndNs && len(shapes) >= leastGroups
-	groups := map[string]int{}
+	group := map[string]int{} // of many shapes every mostGroups-th together
 	for i := range windows {
-		groups[groupOf(&windows[i], sweep)]++
+		group[groupOf(&windows[i], sweep)] = 0
+	}
+	for i, name := range slices.Sorted(maps.Keys(group)) {
+		group[name] = i % mostGroups
 	}
 	var fits [][]float64
 	opt.Near = all.X
-	for _, g := range slices.Sorted(maps.Keys(groups)) {
-		rest := slices.DeleteFunc(slices.Clone(windows), func(w window) bool { return groupOf(&w, sweep) == g })
-		if len(groups) < leastGroups {
+	for g := range min(len(group), mostGroups) {
+		rest := slices.DeleteFunc(slices.Clone(windows), func(w window) bool { return group[groupOf(&w, sweep)] == g })
+		if len(group) < leastGroups {
 			break
 		}
 		if one, err := Fit(rest, opt); err == nil {
