@@ -62,7 +62,11 @@ type kernelDoc struct {
 
 func runPredict(c *cli.Context, con *console) error {
 	con.brief = false
-	if c.String("model") == "" && c.String("vllm") == "" && !strings.Contains(c.String("sweep"), "model=") {
+	axes := strings.TrimSpace(c.String("sweep") + " " + strings.Join(c.Args().Slice(), " ")) // with and without quotes
+	if c.NArg() > 0 && !c.IsSet("sweep") {
+		return usagef("predict: got argument %q, want flags only, or axes after --sweep", c.Args().First())
+	}
+	if c.String("model") == "" && c.String("vllm") == "" && !strings.Contains(axes, "model=") {
 		return showLibrary(con)
 	}
 	q, err := questionOf(c, con)
@@ -85,8 +89,8 @@ func runPredict(c *cli.Context, con *console) error {
 		con.sayf("%s", kernels.Learned().Sentence(step))
 		return con.document(doc)
 	}
-	if text := c.String("sweep"); text != "" {
-		return con.sweep(c, q, text, doc)
+	if axes != "" {
+		return con.sweep(c, q, axes, doc)
 	}
 	p, err := simulate.Predict(c.Context, q)
 	if err != nil {
