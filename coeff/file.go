@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -342,17 +343,12 @@ type writtenConfig struct {
 	Runs       []string `yaml:"runs,flow"`
 	Samples    int64    `yaml:"n_samples"`
 	Deployment any      `yaml:"deployment"`
+	Layers     any      `yaml:"layer_sums,omitempty"`
 }
 
 // MarshalYAML writes a configuration.
 func (c Config) MarshalYAML() (any, error) {
-	text, err := json.Marshal(&c.Deployment)
-	if err != nil {
-		return nil, fmt.Errorf("deployment of %s: %w", c.Key, err)
-	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	node, err := nodeOf(dec)
+	node, err := jsonNode(&c.Deployment)
 	if err != nil {
 		return nil, fmt.Errorf("deployment of %s: %w", c.Key, err)
 	}
@@ -363,7 +359,22 @@ func (c Config) MarshalYAML() (any, error) {
 		}
 	}
 	node.Content = kept
-	return writtenConfig{c.Key, c.Deployment.Label(), c.Runs, c.Samples, node}, nil
+	w := writtenConfig{c.Key, c.Deployment.Label(), c.Runs, c.Samples, node, nil}
+	if c.Layers != nil {
+		w.Layers, err = jsonNode(c.Layers)
+	}
+	return w, err
+}
+
+// jsonNode is a value's JSON form as a YAML node.
+func jsonNode(v any) (*yaml.Node, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	return nodeOf(dec)
 }
 
 // UnmarshalYAML reads a configuration and checks its deployment.
@@ -373,19 +384,30 @@ func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 		return err
 	}
 	c.Key, c.Runs, c.Samples = w.Key, w.Runs, w.Samples
-	text, err := json.Marshal(w.Deployment)
-	if err == nil {
-		dec := json.NewDecoder(bytes.NewReader(text))
-		dec.DisallowUnknownFields()
-		err = dec.Decode(&c.Deployment)
-	}
+	err := fromJSON(w.Deployment, &c.Deployment)
 	if err == nil {
 		err = c.Deployment.Check()
+	}
+	if err == nil && w.Layers != nil {
+		if err = fromJSON(w.Layers, &c.Layers); err == nil && !reflect.DeepEqual(c.Layers.Work, c.Deployment.LayerSums().Work) {
+			err = errors.New("layer_sums: got other sums than its layers come to, want those or none")
+		}
 	}
 	if err != nil {
 		return trace.Errorf(BadFile, "configs: deployment of %q: %s", w.Key, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil
+}
+
+// fromJSON reads a decoded document strictly.
+func fromJSON(doc, into any) error {
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	return dec.Decode(into)
 }
 
 // nodeOf turns the next JSON value into a YAML node, key order and number

@@ -274,6 +274,7 @@ type Config struct {
 	Runs       []string
 	Samples    int64
 	Deployment deploy.Deployment // without run-specific parts: name, phases, tracing, workload, files
+	Layers     *deploy.Sums      // with spec 1.3: what its features read of the layers; nil before
 }
 
 // ConfigOf keeps what a configuration needs of one of its deployments.

@@ -6,40 +6,64 @@ import "slices"
 // memory, the simulator and explanations read it. FLOP count a multiply-add twice; matrices that every GPU holds count once
 // for each of them. Biases, norms and other vectors count nothing.
 type Work struct {
-	Mixers, FFNs float64 // blocks, each with an all-reduce behind it where t > 1
+	Mixers float64 `json:"mixers"` // blocks, each with an all-reduce behind it where t > 1
+	FFNs   float64 `json:"ffns"`
 	// LinearFLOPs are those of a token in all matrices but the head, by the bits of activations: 16, 8, 4.
-	LinearFLOPs [3]float64
-	FixedBytes  float64      // of weights that every step reads: all but experts and head
-	Experts     []ExpertWork // by kind
-	HeadFLOPs   float64      // of a sampled sequence
-	HeadBytes   float64
-	Attention   []AttentionWork // by reach, the full one first
+	LinearFLOPs [3]float64      `json:"linear_flops"`
+	FixedBytes  float64         `json:"fixed_bytes"`       // of weights that every step reads: all but experts and head
+	Experts     []ExpertWork    `json:"experts,omitempty"` // by kind
+	HeadFLOPs   float64         `json:"head_flops"`        // of a sampled sequence
+	HeadBytes   float64         `json:"head_bytes"`
+	Attention   []AttentionWork `json:"attention,omitempty"` // by reach, the full one first
 	// StatePrefillFLOPs and StateDecodeFLOPs are those of a token in recurrences; StateBytes are read and written for each
 	// sequence in a step.
-	StatePrefillFLOPs, StateDecodeFLOPs, StateBytes float64
+	StatePrefillFLOPs float64 `json:"state_prefill_flops"`
+	StateDecodeFLOPs  float64 `json:"state_decode_flops"`
+	StateBytes        float64 `json:"state_bytes"`
 	// Widths is the values that a token's activations take inside mixers and ffns, on all GPUs.
-	Widths float64
+	Widths float64 `json:"activation_widths"`
 	// CacheBytes is what a token adds to the caches of all GPUs, windows included.
-	CacheBytes float64
+	CacheBytes float64 `json:"cache_bytes"`
 	// HeadShare is the mean share of key heads in query heads, over mixers that cache (1/heads for a latent).
-	HeadShare float64
+	HeadShare float64 `json:"kv_head_share"`
+}
+
+// Sums are what a coefficient file says of a configuration beside its layers (spec#layer-sums): all that the formulas of 1.3 read
+// of them, so that an evaluator need not walk them.
+type Sums struct {
+	Work
+	KV          KVPool     `json:"kv_pool"` // of the first pipeline stage; no groups: mixed pages
+	GraphTokens GraphSizes `json:"cuda_graph_tokens"`
+	ExpertLoad  float64    `json:"expert_load"` // tokens of the busiest rank's experts over the mean: 1, uniform routing, is assumed
+	Family      string     `json:"family"`      // kinds of layers and device: what is judged together
+	Judged      string     `json:"judged"`      // by what; or unjudged
+}
+
+// LayerSums are those of the deployment, unjudged.
+func (d *Deployment) LayerSums() *Sums {
+	layers := d.Model.Layers()
+	s := &Sums{Work: layers.Work(d.Parallel()), GraphTokens: d.GraphSizes(), ExpertLoad: 1, Judged: "unjudged",
+		Family: layers.InWords() + ", " + d.Hardware.Name}
+	s.KV, _ = layers.KVPool(d.Parallel(), d.Engine.BlockSize)
+	return s
 }
 
 // ExpertWork is equal ffns with experts.
 type ExpertWork struct {
-	Experts, TopK float64
-	Layers        float64
-	Bytes         float64    // of all experts in all these layers, on the engine's GPUs
-	FLOPs         [3]float64 // of LinearFLOPs the experts'
+	Experts float64    `json:"experts"`
+	TopK    float64    `json:"top_k"`
+	Layers  float64    `json:"layers"`
+	Bytes   float64    `json:"bytes"`        // of all experts in all these layers, on the engine's GPUs
+	FLOPs   [3]float64 `json:"linear_flops"` // of LinearFLOPs the experts'
 }
 
 // AttentionWork is all that scores pairs of tokens within one reach.
 type AttentionWork struct {
-	Reach        Reach
-	PrefillFLOPs float64 // of a pair, in chunks of prompts
-	DecodeFLOPs  float64 // of a pair, in decodes
-	Bytes        float64 // of an entry read, on all GPUs
-	ContextFLOPs float64 // of a token in the cache before a chunk: keys and values made again from a latent (mla)
+	Reach        Reach   `json:"reach"`
+	PrefillFLOPs float64 `json:"prefill_flops"` // of a pair, in chunks of prompts
+	DecodeFLOPs  float64 `json:"decode_flops"`  // of a pair, in decodes
+	Bytes        float64 `json:"bytes"`         // of an entry read, on all GPUs
+	ContextFLOPs float64 `json:"context_flops"` // of a token in the cache before a chunk: keys and values made again from a latent (mla)
 }
 
 // Work adds up the layers for one engine of p.TP GPUs; b is the bytes of a cached value.

@@ -3,7 +3,9 @@ package pipeline
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -34,7 +37,7 @@ sys.path.insert(0, sys.argv[1])
 import blis_train_coefficients as btc
 from blis_train_coefficients import _yaml
 files, out = {}, []
-for version in ("1.3", "1.0+queue-pole", "1.1+oak", "1.1+split-gates+log-queue", "1.2+log-queue+log-queue"):
+for version in ("1.4", "experimental", "1.0+queue-pole", "1.1+oak", "1.1+split-gates+log-queue", "1.2+log-queue+log-queue"):
     try:
         btc.step_of([], version)
         sys.exit("%s is not refused" % version)
@@ -217,4 +220,137 @@ func TestPythonAgrees(t *testing.T) {
 		t.Errorf("%d cases, want at least 319", len(cases))
 	}
 	t.Logf("%d cases: %v, %d numbers, largest relative difference %.1e", len(cases), counts, numbers, worst)
+}
+
+// pythonLayers evaluates files of spec 1.3 from themselves alone, in a folder without a config.json.
+const pythonLayers = `
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import blis_train_coefficients as btc
+asked, out = json.load(sys.stdin), []
+for path in asked["files"]:
+    c = btc.load(path)
+    got = [c.step_us(btc.step_of(b, "1.3", reaches=c.space.reaches)) for b in asked["batches"]]
+    assert got == [btc.step_time(c, b) for b in asked["batches"]]
+    out.append(got + [c.delay_us("overhead", r) for r in asked["requests"]])
+try:
+    btc.Space(c.deployment, "1.3")
+    sys.exit("a deployment without the sums over its layers is not refused")
+except btc.CoefficientError as e:
+    assert e.code == "bad_coefficient_file", e.code
+print(json.dumps(out))
+`
+
+// TestPythonEvaluatesLayers: coefficients of spec 1.3 for every built-in model are a file below 64 kB, and the Python package gives from
+// that file alone what we give, to 1e-9.
+func TestPythonEvaluatesLayers(t *testing.T) {
+	dir, r := t.TempDir(), rand.New(rand.NewPCG(13, 1))
+	var asked struct {
+		Files    []string             `json:"files"`
+		Batches  [][][3]int64         `json:"batches"`
+		Requests []map[string]float64 `json:"requests"`
+	}
+	batches := append(pythonBatches(), []trace.Chunk{{Computed: 40000, Prompt: 60000, New: 8192}, {Computed: 130, Prompt: 100, New: 1}})
+	for _, b := range batches {
+		var of [][3]int64
+		for _, c := range b {
+			of = append(of, [3]int64{c.Computed, c.Prompt, c.New})
+		}
+		asked.Batches = append(asked.Batches, of)
+	}
+	queue := sim.Queue{Running: 12, Waiting: 3, FreeBlocks: 9000, TotalBlocks: 20000, PromptTokens: 7000}
+	asked.Requests = []map[string]float64{{"running_depth": 12, "waiting_depth": 3, "kv_usage_ratio": 1 - 9000.0/20000, "prompt_tokens": 7000,
+		"kv_free_blocks": 9000}}
+	var want [][]float64
+	largest, unlike := 0, 0
+	for i, id := range deploy.Models() {
+		d, err := deploy.LoadSettings("model.id="+id, "hardware.name="+[]string{"H200", "B200", "L40S"}[i%3],
+			fmt.Sprintf("tensor_parallel_size=%d", []int{1, 4, 8}[i/3%3]), fmt.Sprintf("data_parallel_size=%d", 1+i%2),
+			"vllm.version="+[]string{"0.19.1", "0.29.0"}[i/2%2], "vllm.max_num_seqs=256", "vllm.max_num_batched_tokens=8192",
+			"vllm.max_model_len=100000", "vllm.kv_blocks_total_gpu=20000", "vllm.enable_expert_parallel=true")
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		if _, err := features.New(features.V13, d); err != nil {
+			d.TP = 1 // vLLM would not load the model so
+		}
+		if d.Model.Layered != nil {
+			unlike++
+		}
+		set := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V13, BetaTarget: coeff.Cadence, Gamma: 0.3,
+			Beta: features.NewCoefficients(features.BetaFeatures(features.V13)), Configs: []coeff.Config{coeff.ConfigOf(d, []string{"planted"}, 1)},
+			Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true,
+				Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V13))}}}
+		set.Configs[0].Layers = set.Configs[0].Deployment.LayerSums()
+		for _, cs := range [][]coeff.Coefficient{set.Beta, set.Alpha[0].Coefficients} {
+			for j := range cs {
+				if cs[j].Value = 100 * r.Float64(); cs[j].Unit == "us/s" {
+					cs[j].Value = 1e6 * (1 + r.Float64())
+				}
+			}
+		}
+		file := filepath.Join(dir, fmt.Sprintf("%d.yaml", i))
+		data, err := folder.SetBytes(set)
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		repo.Write(t, data, file)
+		if set, _, err = folder.LoadCoefficients(file, false); err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		if largest = max(largest, len(data)); len(data) >= 64<<10 {
+			t.Errorf("%s: a file of %d bytes, want less than 64 kB", id, len(data))
+		}
+		on := &set.Configs[0].Deployment
+		step, err := NewStepTimes(set, on)
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		var own []float64
+		for _, b := range batches {
+			us, err := step.StepUs(b)
+			if err != nil {
+				t.Fatalf("%s: %v", id, err)
+			}
+			own = append(own, us)
+		}
+		delay, err := sim.NewAlphaDelay(set, coeff.Overhead, on)
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		us, err := delay.DelayUs(&queue)
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		asked.Files, want = append(asked.Files, file), append(want, append(own, us))
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("skipped: no python3 on PATH")
+	}
+	in, err := json.Marshal(&asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-B", "-c", pythonLayers, filepath.Join("..", "python"))
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.Bytes())
+	}
+	var got [][]float64
+	if err := json.Unmarshal(out, &got); err != nil || len(got) != len(want) {
+		t.Fatalf("got %d answers of %d: %v", len(got), len(want), err)
+	}
+	worst := 0.0
+	for i := range want {
+		for j, v := range want[i] {
+			off := math.Abs(got[i][j]/v - 1)
+			if worst = math.Max(worst, off); !(off <= 1e-9) {
+				t.Errorf("%s, number %d: got %v us, want %v", deploy.Models()[i], j+1, got[i][j], v)
+			}
+		}
+	}
+	t.Logf("%d models, %d of unlike layers: largest file %d bytes, largest relative difference %.1e", len(want), unlike, largest, worst)
 }

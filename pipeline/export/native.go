@@ -24,7 +24,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance, Residuals: nativeResiduals(b.ResidualQuant),
 		Gamma: valueOr(b.GammaEMA, defaultGamma), GammaIdentified: b.GammaIdentified, PipelineLag: b.PipelineLag,
 		Gates: nativeGates(val), Purposes: nativePurposes(val), ValidatedFor: validatedFor(val), Certificate: b.Certificate,
-		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit),
+		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit, val),
 	}
 	set.SpecVersion = coeff.Version(b.SpecVersion)
 	set.HardwareFactors, set.DeploymentFactors, set.PromptFactors = map[string]float64{}, map[string]float64{}, map[string]float64{}
@@ -146,11 +146,17 @@ func samplesOf(fit *result.Fit, key string) int64 {
 	return n
 }
 
-func nativeConfigs(fit *result.Fit) []coeff.Config {
+func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 	var out []coeff.Config
 	for i := range fit.Configs {
 		c := &fit.Configs[i]
-		out = append(out, coeff.ConfigOf(&c.Deployment, c.Runs, samplesOf(fit, c.Key)))
+		own := coeff.ConfigOf(&c.Deployment, c.Runs, samplesOf(fit, c.Key))
+		if features.Layered(coeff.Version(fit.Beta.SpecVersion)) {
+			if own.Layers = own.Deployment.LayerSums(); val != nil {
+				own.Layers.Judged = fmt.Sprintf("on held-out parts of its own recordings, for %s: %s", val.For, val.Verdict)
+			}
+		}
+		out = append(out, own)
 	}
 	slices.SortStableFunc(out, func(a, b coeff.Config) int { return strings.Compare(a.Key, b.Key) })
 	return out

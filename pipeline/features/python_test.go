@@ -68,7 +68,7 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		return out
 	}
 	for v, quantities := range map[Version][]Quantity{V10: s.constants10(), V11: s.constants11(), V12: append(s.constants11(),
-		s.constants12()...)} {
+		s.constants12()...), V13: s.constants13()} {
 		of := version{Beta: list(BetaFeatures(v)), Alpha: list(AlphaFeatures(v))}
 		for _, q := range quantities {
 			if q.Formula != "" {

@@ -1,8 +1,8 @@
 """Evaluates coefficient files of blis-train: features of a step or a request, step times and delays, without dependencies.
 
 The formulas are those of the specification, in formulas.json; blis-train's tests hold that file against its own code and this
-package against the golden vectors. Errors carry the codes of blis-train. Specifications 1.0 (frozen, errors included), 1.1 and 1.2,
-the last two also with +principal-components.
+package against the golden vectors. Errors carry the codes of blis-train. Specifications 1.0 (frozen, errors included), 1.1, 1.2 and
+1.3, all but 1.0 also with +principal-components; 1.3 on the configurations of its file, which holds the sums over their layers.
 """
 import ast
 import bisect
@@ -61,14 +61,48 @@ def preemption_ema(previous: float, gamma: float, num_preempted: float, running_
     return gamma * num_preempted / max(1, running_depth) + (1 - gamma) * previous
 
 
-def step_of(requests: Iterable[Request], version: str = "1.1", block_size: Optional[int] = None) -> Dict[str, int]:
+def _pairs(r, c, n):
+    """Queries times the entries they read within a reach: c tokens in the cache, n new ones."""
+    if r.get("chunk"):
+        size = r["chunk"]
+        return sum(s * (m // size * (size * (size + 1) // 2) + m % size * (m % size + 1) // 2) for s, m in ((1, c + n), (-1, c)))
+    if r.get("ratio"):
+        def summed(m):  # of floor(j / ratio), at most topk, over the first m tokens
+            over = max(0, m - r["topk"] * r["ratio"] + 1) if r.get("topk") else 0
+            m -= over
+            full = m // r["ratio"]
+            return r["ratio"] * (full * (full - 1) // 2) + (m - full * r["ratio"] + 1) * full + over * r.get("topk", 0)
+        return summed(c + n) - summed(c)
+    most = r.get("window", 0) + r.get("topk", 0)
+    below = max(0, min(n, most - c)) if most else n
+    return below * c + below * (below + 1) // 2 + (n - below) * most
+
+
+def _read(r, c, n):
+    """Entries that the n new tokens read together."""
+    if r.get("chunk"):
+        return min(c + n, c % r["chunk"] + n)
+    if r.get("window"):
+        return min(c + n, r["window"] - 1 + n)
+    entries = (c + n) // (r.get("ratio") or 1)
+    return min(entries, r["topk"] * n) if r.get("topk") else entries
+
+
+def _reach_name(r):
+    return "_".join("%s_%d" % (k, r[k]) for k in ("window", "chunk", "ratio", "topk") if r.get(k))
+
+
+def step_of(requests: Iterable[Request], version: str = "1.1", block_size: Optional[int] = None,
+            reaches: Iterable[Mapping[str, int]] = ()) -> Dict[str, int]:
     """A step's counts from its requests (computed, prompt, new): tokens before the step, of the prompt, scheduled in it.
 
-    The sums of the specification as a simulator makes them; block_size (tokens) is what 1.0 asks for. Requests without new tokens
-    are ignored; the preemption average, transfers and, for 1.0, running_depth are the caller's.
+    The sums of the specification as a simulator makes them; block_size (tokens) is what 1.0 asks for, reaches those of the space
+    with 1.3. Requests without new tokens are ignored; the preemption average, transfers and, for 1.0, running_depth are the caller's.
     """
     _known(version)
     s = dict.fromkeys(_SPEC["step_inputs"], 0)
+    for r in reaches:
+        s.update(dict.fromkeys([k + _reach_name(r) for k in ("prefill_pairs_", "decode_pairs_", "entries_read_")], 0))
     for computed, prompt, new in requests:
         if not new:
             continue
@@ -88,6 +122,11 @@ def step_of(requests: Iterable[Request], version: str = "1.1", block_size: Optio
         s["num_sampled_seqs"] += 1
         s["kv_read_tokens"] += computed + new
         s["prefill_causal_work"] += 0 if decode else new * computed + new * (new + 1) // 2
+        if version.startswith("1.3"):
+            s["prefill_context_tokens"] = s.get("prefill_context_tokens", 0) + (0 if decode else computed)
+        for r in reaches:
+            s[("decode_pairs_" if decode else "prefill_pairs_") + _reach_name(r)] += _pairs(r, computed, new)
+            s["entries_read_" + _reach_name(r)] += _read(r, computed, new)
     return s
 
 
@@ -97,7 +136,7 @@ def _known(version):
     if base not in _SPEC["versions"]:
         raise CoefficientError("unknown_spec_version", "got %r, want one of %s" % (version, sorted(_SPEC["versions"])))
     if plus and (base == "1.0" or way != "principal-components"):
-        raise CoefficientError("unknown_spec_version", "got %r, want 1.1 or 1.2, alone or with +principal-components" % (version,))
+        raise CoefficientError("unknown_spec_version", "got %r, want 1.1, 1.2 or 1.3, alone or with +principal-components" % (version,))
     return base
 
 
@@ -118,14 +157,17 @@ def _finite(v):
 class Space:
     """A deployment with its derived constants: model, hardware, engine and tp as in a coefficient file's configurations."""
 
-    def __init__(self, deployment: Mapping[str, Any], version: str = "1.1") -> None:
-        self.base, self.version = _known(version), version
+    def __init__(self, deployment: Mapping[str, Any], version: str = "1.1", layer_sums: Optional[Mapping[str, Any]] = None) -> None:
+        self.base, self.version, self.sums = _known(version), version, layer_sums if _known(version) == "1.3" else None
         m, h = deployment["model"], deployment["hardware"]
         e = deployment["vllm"]
         self.tp = deployment.get("tensor_parallel_size", 1)
-        _check(m, h, e, self.tp)
+        if self.base == "1.3" and not layer_sums:
+            _refuse("bad_coefficient_file", "layer_sums, which 1.3 reads and the configurations of a coefficient file hold", layer_sums)
+        self.reaches = [a["reach"] for a in (layer_sums or {}).get("attention", []) if a["reach"]]
+        _check(m, h, e, self.tp, bool(self.sums))
         if version != "1.0":
-            _check_supported(deployment, m, e, self.tp)
+            _check_supported(deployment, m, e, self.tp, bool(self.sums))
         env = {n: m.get(n) or 0 for n in _SPEC["model"]}
         env.update({n: h.get(n) or 0 for n in _SPEC["hardware"]})
         env.update(tp=self.tp, max_num_seqs=e["max_num_seqs"], max_num_batched_tokens=e["max_num_batched_tokens"],
@@ -144,16 +186,58 @@ class Space:
                    expert_share=self._expert_share, weight_bytes=self._weight_bytes, all_reduce_s=self._all_reduce_s,
                    logits_gather_s=self._logits_gather_s, __builtins__={})
         self.constants = env
+        if self.sums:
+            self._add_layers(max(1, deployment.get("data_parallel_size", 1)))
         for name, code in _CONSTANTS[self.base]:
             env[name] = eval(code, env)
-        self._reduce, self._fused = _interconnect(h["name"], e, self.tp) if self.base == "1.2" else (None, None)
+        self._reduce, self._fused = _interconnect(h["name"], e, self.tp) if self.base in ("1.2", "1.3") else (None, None)
+
+    def _add_layers(self, engines):
+        """What 1.3 reads in place of a model's dimensions: the sums over its layers."""
+        c, w = self.constants, self.sums
+        peak = c["TFlopsPeak"] * 1e12 * self.tp
+        fast = (c["TFlopsFP8"] or c["TFlopsPeak"]) * 1e12 * self.tp
+        linear, blocks = w["linear_flops"], w["mixers"] + w["ffns"]
+        c.update(blocks=blocks, engines=engines, kv_head_share=w["kv_head_share"], flops_body_per_token=sum(linear),
+                 group_peak_linear_flops=sum(linear) / (linear[0] / peak + (linear[1] + linear[2]) / fast), weight_bytes_fixed=w["fixed_bytes"],
+                 flops_lm_head_per_seq=w["head_flops"], weight_bytes_lm_head=w["head_bytes"], kv_bytes_per_token=w["cache_bytes"],
+                 activation_bytes_per_token=c["bytes_per_activation"] * (blocks * 4 * c["hidden_size"] * self.tp + w["activation_widths"]),
+                 experts_touched=lambda n: self._over_experts(n, lambda x: x["layers"] * x["experts"] / engines),
+                 expert_layers=lambda n: self._over_experts(n, lambda x: x["layers"]),
+                 prompt_attention_s=lambda n: self._layer_sums(step_of([(0, n, n)], "1.3", None, self.reaches))["prefill_attention_flops"] / peak)
+
+    def _over_experts(self, tokens, each):
+        """A sum over kinds of ffns with experts, times the share of the experts that the tokens of all engines touch."""
+        tokens *= self.constants["engines"]
+        return sum(each(x) * -math.expm1(tokens * math.log1p(-x["top_k"] / x["experts"]) if x["top_k"] < x["experts"] else -math.inf)
+                   for x in self.sums.get("experts", [])) if tokens > 0 else 0.0
+
+    def _layer_sums(self, step):
+        """FLOP of attention and bytes read of a step, as sums over reaches and layers."""
+        w, sums = self.sums, dict.fromkeys(("prefill_attention_flops", "decode_attention_flops", "cache_read_bytes"), 0.0)
+        context, prefill, decode = (step.get(n, 0) for n in ("prefill_context_tokens", "prefill_tokens", "decode_tokens"))
+        for a in w.get("attention", []):
+            name, pairs = _reach_name(a["reach"]), (step["prefill_causal_work"], step["decode_context_tokens"], step["kv_read_tokens"])
+            if name:
+                pairs = [step[k + name] for k in ("prefill_pairs_", "decode_pairs_", "entries_read_")]
+            sums["prefill_attention_flops"] += a["prefill_flops"] * pairs[0] + a["context_flops"] * context
+            sums["decode_attention_flops"] += a["decode_flops"] * pairs[1]
+            sums["cache_read_bytes"] += a["bytes"] * pairs[2]
+        sums["prefill_attention_flops"] += w["state_prefill_flops"] * prefill
+        sums["decode_attention_flops"] += w["state_decode_flops"] * decode
+        sums["cache_read_bytes"] += w["state_bytes"] * (step["num_prefill_reqs"] + step["num_decode_reqs"])
+        return sums
 
     def _all_reduce_s(self, tokens):
         """One all-reduce of so many tokens' activations, in the CUDA graph that runs them."""
         c = self.constants
         largest = min(512, 2 * c["max_num_seqs"])
         captured = tokens <= largest
-        if captured and tokens > 2:
+        if self.sums:
+            sizes = self.sums["cuda_graph_tokens"] or [0]
+            captured = tokens <= sizes[-1]
+            tokens = sizes[bisect.bisect_left(sizes, math.ceil(tokens))] if captured else tokens
+        elif captured and tokens > 2:
             step = 4 if tokens <= 4 else 8 if tokens <= 256 else 16
             tokens = min(largest, step * math.ceil(tokens / step))
         size = tokens * c["hidden_size"] * c["bytes_per_activation"]
@@ -191,6 +275,8 @@ class Space:
             return c["num_hidden_layers"] * (c["weight_bytes_attn"] + c["weight_bytes_per_expert"] * used)
         if tokens == 0:
             return 0.0
+        if self.sums:
+            return c["weight_bytes_fixed"] + self._over_experts(tokens, lambda x: x["bytes"]) + (c["weight_bytes_lm_head"] if seqs > 0 else 0)
         w = c["num_hidden_layers"] * c["weight_bytes_attn"] + (c["num_hidden_layers"] - c["num_moe_layers"]) * c["weight_bytes_mlp_dense"]
         w += c["num_moe_layers"] * (c["num_experts"] * self._expert_share(tokens) * c["weight_bytes_per_expert"] +
                                     c["weight_bytes_moe_fixed"])
@@ -221,7 +307,12 @@ class Space:
 
     def beta(self, step: Mapping[str, float]) -> Tuple[List[float], List[int]]:
         """The features of a step, 16 or with 1.2 20, and the slots that hit a bound. step: a dict of counts, see formulas.json."""
-        given = {n: step.get(n, 0) for n in _SPEC["step_inputs"]}
+        within = [k + _reach_name(r) for r in self.reaches for k in ("prefill_pairs_", "decode_pairs_", "entries_read_")]
+        given = {n: step.get(n, 0) for n in _SPEC["step_inputs"] + (["prefill_context_tokens"] if self.sums else [])}
+        for n in within:
+            if n not in step:
+                _refuse("bad_input", n + ", see step_of and the space's reaches", None)
+            given[n] = step[n]
         if self.version == "1.0":
             self._finite(given)
             return self._features("beta", given)
@@ -237,7 +328,7 @@ class Space:
                                    (pre, reqs, dec, given["num_decode_reqs"]))
         if given["num_sampled_seqs"] > reqs + dec:
             raise CoefficientError("bad_input", "num_sampled_seqs: got %g" % given["num_sampled_seqs"])
-        return self._features("beta", given)
+        return self._features("beta", dict(given, **self._layer_sums(given)) if self.sums else given)
 
     def alpha(self, request: Mapping[str, float]) -> Tuple[List[float], List[int]]:
         """The 11 features of a request at its join and the slots that hit a bound."""
@@ -259,13 +350,13 @@ def _within(v, most):
     return isinstance(v, (int, float)) and 0 < v <= most
 
 
-def _check(m, h, e, tp):
-    """The rules of every version."""
-    for n in ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size",
-              "n_mlp_proj"):
+def _check(m, h, e, tp, layered=False):
+    """The rules of every version; of 1.3 less, whose layers were summed up before."""
+    for n in ("hidden_size", "vocab_size") if layered else ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
+                                                            "intermediate_size", "vocab_size", "n_mlp_proj"):
         if not _within(m.get(n), 1 << 30):
             _refuse("bad_model", n, m.get(n))
-    if not _within(m.get("bytes_per_param", m.get("bytes_per_weight")), math.inf):
+    if not layered and not _within(m.get("bytes_per_param", m.get("bytes_per_weight")), math.inf):
         _refuse("bad_model", "bytes_per_param", m.get("bytes_per_param"))
     if m.get("num_experts", 0) >= 2 and not 1 <= m.get("top_k", 0) <= m["num_experts"]:
         _refuse("bad_model", "top_k", m.get("top_k"))
@@ -317,22 +408,24 @@ _UNSUPPORTED = (
 )
 
 
-def _check_supported(d, m, e, tp):
-    """The rules of 1.1 alone."""
+def _check_supported(d, m, e, tp, layered=False):
+    """The rules of 1.1 and later."""
     moe = m.get("num_experts", 0) >= 2
     if d.get("pipeline_parallel_size", 1) > 1:
         _refuse("unsupported_engine", "pipeline_parallel_size", d["pipeline_parallel_size"])
-    if e.get("enable_expert_parallel"):
+    if e.get("enable_expert_parallel") and not layered:
         _refuse("unsupported_engine", "enable_expert_parallel", True)
     if e.get("speculative_decoding"):
         _refuse("unsupported_engine", "speculative_decoding", True)
-    if moe and d.get("data_parallel_size", 1) > 1:
+    if not layered and moe and d.get("data_parallel_size", 1) > 1:
         _refuse("unsupported_engine", "data_parallel_size", d["data_parallel_size"])
     extra = e.get("extra") or {}
     for code, reached, keys in _UNSUPPORTED:
         for key in keys:
             if reached(extra.get(key)):
                 _refuse(code, key, extra[key])
+    if layered:
+        return
     if m["num_attention_heads"] % tp:
         _refuse("bad_knobs", "tensor_parallel_size", tp)
     if m["num_key_value_heads"] % tp and tp % m["num_key_value_heads"]:
@@ -369,7 +462,7 @@ def _label(d):
 def _identity(d):
     """What makes two deployments one configuration."""
     m, h, e = d["model"], d["hardware"], d["vllm"]
-    named = [_label(d), m.get("model_type") or "", m.get("linear_compute"), e.get("kv_blocks_total_gpu")]
+    named = [_label(d), m.get("model_type") or "", m.get("linear_compute"), e.get("kv_blocks_total_gpu"), m.get("layers")]
     return named + [m.get(n) or 0 for n in _SPEC["model"] if n != "bytes_per_param"] + [h.get(n) or 0 for n in _SPEC["hardware"]] + [
         e.get(n) or 0 for n in ("max_num_seqs", "max_num_batched_tokens", "block_size", "kv_blocks_total_cpu", "gpu_memory_utilization",
                                 "enable_chunked_prefill", "enable_prefix_caching", "cpu_offloading")]
@@ -398,7 +491,7 @@ class Coefficients:
         if config is None and (label is not None or deployment is None):
             raise CoefficientError("no_configuration", "got %r, want %s" % (label, [c["label"] for c in configs]))
         self.deployment = deployment or config["deployment"]
-        self.space = Space(self.deployment, version)
+        self.space = Space(self.deployment, version, (config or {}).get("layer_sums"))
         names = [config["key"], config["label"]] if config else [_label(self.deployment)]  # else factors of the same model, device and tp
         known = p.get("deployment_factors") or {}
         every = next((known[n] for n in names if n in known), (p.get("hardware_factors") or {}).get(self.deployment["hardware"]["name"], 1))
@@ -448,7 +541,7 @@ def step_time(coefficients: Union[str, Coefficients], requests: Iterable[Request
     configuration is a label or key of the file, by default its first. Source: spec.md#two-models. Raises CoefficientError.
     """
     c = load(coefficients, configuration) if isinstance(coefficients, str) else coefficients
-    return c.step_us(step_of(requests, c.space.version, c.deployment["vllm"]["block_size"]))
+    return c.step_us(step_of(requests, c.space.version, c.deployment["vllm"]["block_size"], c.space.reaches))
 
 
 def predict(model: str, hardware: str, binary: str = "blis-train", **flags: Union[str, float]) -> Dict[str, Any]:
