@@ -318,12 +318,16 @@ func gated(t *testing.T, reqs []sim.Request, fromS float64, floor *Floor) *Goodp
 func TestGateKeepsItsWord(t *testing.T) { keepsItsWord(t, 0, 1, 1, 0.01) }
 
 // The same while seats fill, when all answers are young and nobody leaves, and after; the
-// floor's cost in the mean of six draws of arrivals. It is a point at most, but for 1.2 while
-// seats fill at 2.1 of capacity, where all it lets in would have to wait too long.
+// floor's cost in the mean of six draws of arrivals. It is 1.5 points at most while seats fill
+// and 1.2 after, both at 1.5 of capacity: better classes are expected in whole requests, so what
+// the rule turns away would miss (of the 2,600 that the floor lets in at first 730 meet their
+// targets; 1,216 did when every part of a request was given a seat), and places that the floor
+// gives away are lost to those that would not have missed. Without the floor goodput is the same
+// or better by either count, and TestSeatsUnderPriority holds with whole requests alone.
 func TestEvalGateKeepsItsWord(t *testing.T) {
 	repo.NeedEval(t)
-	keepsItsWord(t, 0, 6, 6, 0.013)
-	keepsItsWord(t, 4, 10, 6, 0.01)
+	keepsItsWord(t, 0, 6, 6, 0.016)
+	keepsItsWord(t, 4, 10, 6, 0.0125)
 }
 
 func keepsItsWord(t *testing.T, fromS, toS float64, draws int, floorCosts float64) {
