@@ -3,12 +3,13 @@ package table
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 
+	"github.com/apache/thrift/lib/go/thrift"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
@@ -54,8 +55,8 @@ type pageHeader struct {
 
 // readHeader reads a page's header and returns its length.
 func readHeader(b []byte) (h pageHeader, n int, err error) {
-	r := compact{b: b}
-	r.object(0, func(id int16, v int64) {
+	rest := &thrift.TMemoryBuffer{Buffer: bytes.NewBuffer(b)}
+	err = object(thrift.NewTCompactProtocolConf(rest, &thrift.TConfiguration{MaxMessageSize: maxHeader}), 0, func(id int16, v int64) {
 		switch id {
 		case 1:
 			h.kind = v
@@ -80,139 +81,49 @@ func readHeader(b []byte) (h pageHeader, n int, err error) {
 		}
 	})
 	switch {
-	case r.bad:
+	case err != nil:
 		err = errors.New("its page has a broken header")
 	case h.unpacked < 0 || h.packed < 0 || h.values < 0 || h.defBytes < 0 || h.repBytes < 0 || h.values > math.MaxInt32 ||
 		h.unpacked > maxPage:
 		err = fmt.Errorf("its page claims %d values in %d bytes, %d unpacked", h.values, h.packed, h.unpacked)
 	}
-	return h, r.i, err
+	return h, len(b) - rest.Len(), err
 }
 
-// compact reads Thrift's compact protocol, the form of page headers; bad sticks.
-type compact struct {
-	b   []byte
-	i   int
-	bad bool
-}
-
-// Types of a field in Thrift's compact protocol.
-const (
-	thriftTrue = iota + 1
-	thriftFalse
-	thriftByte
-	thriftInt16
-	thriftInt32
-	thriftInt64
-	thriftDouble
-	thriftBytes
-	thriftList
-	thriftSet
-	thriftMap
-	thriftObject
-)
-
-// object reads one object and hands its integers and booleans to use; those of
-// an object inside it have the outer field's number in the upper byte.
-func (r *compact) object(outer int16, use func(id int16, v int64)) {
-	for id := int16(0); !r.bad; {
-		head := r.byte()
-		if head == 0 {
-			return
-		}
-		if step := int16(head >> 4); step > 0 {
-			id += step
-		} else {
-			id = int16(r.zigzag())
-		}
-		switch t := head & 15; {
-		case t == thriftObject && outer == 0 && id > 0 && id < 128:
-			r.object(id, use)
-		case t >= thriftInt16 && t <= thriftInt64:
-			use(outer<<8|id, r.zigzag())
-		case t == thriftTrue:
-			use(outer<<8|id, 1)
-		case t == thriftFalse:
-			use(outer<<8|id, 0)
-		default:
-			r.skip(t, 0)
-		}
+// object hands the integers and booleans of a Thrift object to use; those of an
+// object inside it have the outer field's number in the upper byte.
+func object(p *thrift.TCompactProtocol, outer int16, use func(id int16, v int64)) error {
+	ctx := context.Background()
+	if _, err := p.ReadStructBegin(ctx); err != nil {
+		return err
 	}
-}
-
-// skip walks over a value of any type.
-func (r *compact) skip(t byte, depth int) {
-	if depth > 8 {
-		r.bad = true
-	}
-	switch {
-	case r.bad || t == thriftTrue || t == thriftFalse:
-	case t == thriftByte:
-		r.take(1)
-	case t >= thriftInt16 && t <= thriftInt64:
-		r.zigzag()
-	case t == thriftDouble:
-		r.take(8)
-	case t == thriftBytes:
-		r.take(r.uvarint())
-	case t == thriftList || t == thriftSet:
-		r.skipList(depth)
-	case t == thriftObject:
-		for head := r.byte(); head != 0 && !r.bad; head = r.byte() {
-			if head>>4 == 0 {
-				r.zigzag()
+	for {
+		_, t, id, err := p.ReadFieldBegin(ctx)
+		if err != nil {
+			return err
+		}
+		var v int64
+		switch {
+		case t == thrift.STOP:
+			return p.ReadStructEnd(ctx)
+		case t == thrift.STRUCT && outer == 0 && id > 0 && id < 128:
+			err = object(p, id, use)
+		case t == thrift.I16 || t == thrift.I32 || t == thrift.I64: // a varint each
+			v, err = p.ReadI64(ctx)
+			use(outer<<8|id, v)
+		case t == thrift.BOOL:
+			var on bool
+			if on, err = p.ReadBool(ctx); on {
+				v = 1
 			}
-			r.skip(head&15, depth+1)
+			use(outer<<8|id, v)
+		default:
+			err = thrift.SkipDefaultDepth(ctx, p, t)
 		}
-	default:
-		r.bad = true
+		if err != nil {
+			return err
+		}
 	}
-}
-
-func (r *compact) skipList(depth int) {
-	head := r.byte()
-	n, t := uint64(head>>4), head&15
-	if n == 15 {
-		n = r.uvarint()
-	}
-	if t == thriftTrue || t == thriftFalse { // a byte each in a list
-		t = thriftByte
-	}
-	for ; n > 0 && !r.bad; n-- {
-		r.skip(t, depth+1)
-	}
-}
-
-func (r *compact) take(n uint64) {
-	if n > uint64(len(r.b)-r.i) {
-		r.bad = true
-		return
-	}
-	r.i += int(n)
-}
-
-func (r *compact) byte() byte {
-	if r.i >= len(r.b) {
-		r.bad = true
-		return 0
-	}
-	r.i++
-	return r.b[r.i-1]
-}
-
-func (r *compact) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b[r.i:])
-	if n <= 0 {
-		r.bad = true
-		return 0
-	}
-	r.i += n
-	return v
-}
-
-func (r *compact) zigzag() int64 {
-	v := r.uvarint()
-	return int64(v>>1) ^ -int64(v&1)
 }
 
 // pages reads the pages of one column chunk.
