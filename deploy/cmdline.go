@@ -200,7 +200,7 @@ func (d *Draft) unknownFlag(shown, key, version string) {
 		what += fmt.Sprintf(" %d.%d", v[0], v[1])
 	}
 	near := ""
-	if word := nearest(key, slices.Concat(ServeFlags(version), slices.Sorted(maps.Keys(ownFlags)))); word != "" {
+	if word := Nearest(key, slices.Concat(ServeFlags(version), slices.Sorted(maps.Keys(ownFlags)))); word != "" {
 		near = "; did you mean --" + strings.ReplaceAll(word, "_", "-") + "?"
 	}
 	d.find(trace.Findingf(unknownFlag, "%s is no flag of %s that this version knows; it is left out of run.yaml%s", shown, what, near))

@@ -22,34 +22,12 @@ const (
 	BadModel             trace.Code = "bad_model"
 	unsupportedModel     trace.Code = "unsupported_model"
 	fullAttentionAssumed trace.Code = "full_attention_assumed"
-	differsFrom10        trace.Code = "v1_model_differs"
 
 	BadHardware       trace.Code = "bad_hardware"
 	BadKnobs          trace.Code = "bad_knobs"
 	UnsupportedEngine trace.Code = "unsupported_engine"
 	notModelled       trace.Code = "not_modelled"
 )
-
-// WarningsV1 lists what spec 1.0 ignores of the model (spec#model-frozen).
-func (m *Model) WarningsV1() []trace.Finding {
-	var fs []trace.Finding
-	if m.HeadDim*m.NumHeads != m.HiddenSize {
-		fs = append(fs, trace.Findingf(differsFrom10, "head_dim %d x %d heads: got %d, 1.0 takes hidden_size %d", m.HeadDim, m.NumHeads,
-			m.HeadDim*m.NumHeads, m.HiddenSize))
-	}
-	if m.SharedExpertSize > 0 {
-		fs = append(fs, trace.Findingf(differsFrom10, "shared experts of width %d are ignored by 1.0", m.SharedExpertSize))
-	}
-	if m.IsMoE() && m.NumMoELayers != m.NumLayers {
-		fs = append(fs, trace.Findingf(differsFrom10, "MoE layers: got %d, 1.0 takes all %d", m.NumMoELayers, m.NumLayers))
-	}
-	b := m.BytesPerParam
-	if m.BytesPerKV != b || m.BytesPerActivation != b || m.BytesPerLMHead != b {
-		fs = append(fs, trace.Findingf(differsFrom10, "bytes per weight %g, KV %g, activation %g, LM head %g: 1.0 takes %g for all",
-			m.BytesPerWeight, m.BytesPerKV, m.BytesPerActivation, m.BytesPerLMHead, b))
-	}
-	return fs
-}
 
 // optInt prints an optional count for a message.
 func optInt(o trace.Opt[int64]) string {

@@ -21,7 +21,7 @@ func (d *Deployment) Config() string {
 
 // Label names model, hardware and tp for people: "llama-3.1-8b H100-SXM-80GB tp1".
 func (d *Deployment) Label() string {
-	label := fmt.Sprintf("%s %s tp%d", familyName(d.Model.ID), d.Hardware.Name, d.TP)
+	label := fmt.Sprintf("%s %s tp%d", ModelName(d.Model.ID), d.Hardware.Name, d.TP)
 	if d.DP > 1 && d.Model.IsMoE() {
 		label += fmt.Sprintf(" dp%d", d.DP)
 	}
@@ -35,7 +35,7 @@ func (d *Deployment) Label() string {
 func (d *Deployment) configKey() string {
 	m, h, e := &d.Model, &d.Hardware, &d.Engine
 	var b strings.Builder
-	for _, v := range []string{familyName(m.ID), m.ModelType, m.LinearCompute, h.Name} {
+	for _, v := range []string{ModelName(m.ID), m.ModelType, m.LinearCompute, h.Name} {
 		b.WriteString(strconv.Quote(v) + " ")
 	}
 	for _, v := range []int64{m.NumLayers, m.HiddenSize, m.NumHeads, m.NumKVHeads, m.HeadDim, m.IntermediateSize, m.VocabSize,

@@ -16,9 +16,11 @@
 // runs with equal strings are fitted, weighted and judged together.
 package deploy
 
-import "strings"
+import (
+	"strings"
 
-import "github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace"
+)
 
 // Model is the loaded architecture (spec#model-fields). Counts are whole-model; Bytes*
 // are bytes per value.
@@ -163,5 +165,6 @@ func (d *Deployment) PhaseAt(ns int64) *Phase {
 
 // ModelName is the last element of a Hugging Face id, in lower case.
 func ModelName(id string) string {
-	return strings.ToLower(id[strings.LastIndex(id, "/")+1:])
+	id = strings.TrimRight(id, "/")
+	return strings.ToLower(id[strings.LastIndexByte(id, '/')+1:])
 }

@@ -194,30 +194,6 @@ func TestEveryModelOfTheDataSetsLoads(t *testing.T) {
 	}
 }
 
-// Spec 1.0 ignores head_dim, shared experts, dense layers and widths.
-func TestWarningsOfTheFrozenVersion(t *testing.T) {
-	plain := Model{HiddenSize: 64, NumHeads: 4, HeadDim: 16, NumLayers: 4, BytesPerParam: 2, BytesPerKV: 2, BytesPerActivation: 2,
-		BytesPerLMHead: 2}
-	if fs := plain.WarningsV1(); len(fs) != 0 {
-		t.Errorf("got %v, want none", fs)
-	}
-	odd := plain
-	odd.HeadDim, odd.SharedExpertSize, odd.NumExperts, odd.NumMoELayers, odd.BytesPerKV = 32, 10, 8, 3, 1
-	var codes []trace.Code
-	for _, f := range odd.WarningsV1() {
-		codes = append(codes, f.Code)
-	}
-	want := []trace.Code{differsFrom10, differsFrom10, differsFrom10, differsFrom10}
-	if len(codes) != len(want) {
-		t.Fatalf("got %v, want %v", codes, want)
-	}
-	for i := range want {
-		if codes[i] != want[i] {
-			t.Errorf("got %v, want %v", codes, want)
-		}
-	}
-}
-
 // sayable is the refusal of a model that specifications up to 1.2 cannot say.
 func sayable(m *Model) error {
 	if why := m.WhyLayered(); why != "" {

@@ -276,11 +276,4 @@ func (c *hfConfig) statedPattern(pattern []any, has []bool) {
 	}
 }
 
-// familyName shortens a model id to what people call it: the part after the
-// last slash, in lower case.
-func familyName(id string) string {
-	id = strings.TrimRight(id, "/")
-	return strings.ToLower(id[strings.LastIndexByte(id, '/')+1:])
-}
-
 var fourHiddenMLP = []string{"gpt2", "gptj", "bloom", "falcon", "gpt_bigcode"} // an MLP of 4h unless it says otherwise

@@ -54,16 +54,7 @@ var limits = sync.OnceValue(func() (all []Limit) {
 func (l *Limit) reached(get knobs) string {
 	switch v := get(l.Key); {
 	case l.Most != nil:
-		var n float64
-		switch v := v.(type) {
-		case int64:
-			n = float64(v)
-		case int:
-			n = float64(v)
-		case float64:
-			n = v
-		}
-		if n > *l.Most {
+		if n, _ := number(v); n > *l.Most {
 			return fmt.Sprintf("%s: got %g, want at most %g", l.Key, n, *l.Most)
 		}
 	case l.On && v == true:

@@ -81,7 +81,7 @@ func NoSuchModel(name string) error {
 	for _, id := range Models() {
 		known = append(known, path.Base(id))
 	}
-	if near := nearest(name, known); near != "" {
+	if near := Nearest(name, known); near != "" {
 		return e.WithHint("did you mean " + near + "?")
 	}
 	return e.WithHint("download the model's config.json from Hugging Face and give its path; the built-in ones: blis-train predict")

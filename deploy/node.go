@@ -242,7 +242,7 @@ func (s *section) unknown(key *yaml.Node, legal []string) {
 	hint := ""
 	if elsewhere, ok := ownFlags[key.Value]; ok && elsewhere != "" && elsewhere != s.pathOf(key.Value) {
 		hint = fmt.Sprintf("did you mean %s?", elsewhere)
-	} else if near := nearest(key.Value, legal); near != "" {
+	} else if near := Nearest(key.Value, legal); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", s.pathOf(near))
 	}
 	s.doc.fail(key, unknownKey, hint, "unknown key %q, want one of docs/run-yaml.md", s.pathOf(key.Value))
@@ -281,26 +281,30 @@ func pathOr(path, def string) string {
 // maxName is longer than any key or flag.
 const maxName = 100
 
-// nearest returns the legal word that word is the beginning of (a unit left
-// out), else the one within a third of its length in edits, else "".
-func nearest(word string, legal []string) string {
+// Nearest returns the legal word that word is the beginning of (a unit left out), else the one within
+// a third of its length in edits, as a whole or cut short, else "".
+func Nearest(word string, legal []string) string {
 	for _, candidate := range legal {
-		if len(word) > 3 && strings.HasPrefix(candidate, word+"_") {
+		if rest, begins := strings.CutPrefix(candidate, word); begins && len(word) > 2 && strings.IndexAny(rest, "_-") == 0 {
 			return candidate
 		}
 	}
 	best, bestDist := "", len(word)/3+1
 	for _, candidate := range legal {
-		if d := EditDistance(word, candidate); d < bestDist {
+		d := editDistance(word, candidate)
+		if n := len(word); n >= 6 && len(candidate) > n+2 {
+			d = min(d, 1+editDistance(word, candidate[:n]), 1+editDistance(word, candidate[:n+1]))
+		}
+		if d < bestDist {
 			best, bestDist = candidate, d
 		}
 	}
 	return best
 }
 
-// EditDistance is the Levenshtein distance in bytes, two neighbours exchanged counting as one edit; of texts too long
+// editDistance is the Levenshtein distance in bytes, two neighbours exchanged counting as one edit; of texts too long
 // for a name it is the length of the longer one.
-func EditDistance(a, b string) int {
+func editDistance(a, b string) int {
 	if longest := max(len(a), len(b)); longest > maxName {
 		return longest
 	}

@@ -3,6 +3,7 @@ package deploy
 import (
 	"fmt"
 	"math"
+	"reflect"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -11,95 +12,102 @@ import (
 // flags that say otherwise. A name says what vLLM does from the release on that
 // [ruleTable] gives; read off the schedulers of vLLM 0.15.1 to 0.33.0.
 type Rules struct {
-	FullPromptAdmission  bool    // a request is admitted only when blocks for all its known tokens are free
-	Watermark            float64 // share of the blocks that an admission beside running requests leaves free
-	UnhashedBlocksFirst  bool    // freed blocks without content are handed out before cached ones
-	ThresholdNotAlone    bool    // long_prefill_token_threshold is off while one request alone runs or waits
-	ThresholdAdaptive    bool    // it is at least an equal share of max_num_batched_tokens
-	MaxNumActiveSeqs     int64   // requests running; 0 = max_num_seqs
-	PrefillInterval      int64   // executed steps from one with prefill to the next while somebody decodes; 0, 1 = off
-	ResumeAfterDrain     bool    // a preempted request waits for its steps in flight before it is admitted again
-	PreemptByPosition    bool    // a victim in front of the request being scheduled moves it up, scheduled or not
-	SelfPreemptedGoesOn  bool    // under priority a request that preempted itself does not end the running list
-	SkippedFirst         bool    // requests passed over in a step come before all waiting ones
-	HoldersFirst         bool    // only those that hold blocks do
-	EmptyBatchesQueue    bool    // an empty batch takes a place in the queue of batches
-	ModelRunnerV2        bool    // pp + 1 batches with asynchronous scheduling, decodes pp schedule() calls apart
-	AsyncWithPP          bool    // with pipeline parallelism a decode does not wait for its token in flight
-	DraftSlotsReserved   bool    // max_num_seqs times a drafter's slots are taken off the token budget
-	DraftSlotsPerRequest bool    // they are taken off for each scheduled request
-	NoDraftsAfterChunks  bool    // drafts behind an unfinished prompt are dropped
-	FirstLookahead       bool    // an admission's blocks count the drafter's lookahead
-	DraftsByBatchSize    bool    // num_speculative_tokens_per_batch_size
-	DecodePadding        bool    // a request admitted with one token left gets 1 + k
-	DecodePaddingAlone   bool    // also when nobody else decodes
-	EagleBlockDropOff    bool    // disable_eagle_block_drop
-	LookaheadHashes      bool    // hashes cover the token behind a block, so that EAGLE drops none
-	ReadyTokensCached    bool    // blocks of decoded tokens are findable once no step in flight can change them
-	LoadsReserve         bool    // a load from elsewhere leaves the blocks that prompts in chunks still need
-	LoadsNoLookahead     bool    // a load's blocks count no lookahead whatever the drafter
-	LoadsReserveDrafts   bool    // and those of a verify
-	LeavingIsWork        bool    // a finished request whose blocks stay for another server keeps the engine stepping
-	AbortedLoadsStay     bool    // the blocks of an aborted load stay until it has arrived
-	DPPrefillInterval    int64   // iterations from one with prefill to the next, the same on all data-parallel ranks; 0, 1 = off
-	DPSyncInterval       int64   // iterations between two questions whether a rank is busy; 0 = the release's
-	DPSyncFirst          bool    // the first one asks too
-	BalancerRotates      bool    // ranks of equal score take turns
-	BalancerInFlight     bool    // an API server counts what it has in flight, and KV usage where requests wait
-	DeferredFrees        bool    // blocks that a step in flight may write come free after it, with a connector
+	// FullPromptAdmission: a request is admitted only when blocks for all its known tokens are free
+	FullPromptAdmission bool `rule:"full_prompt_admission" since:"0.19" flag:"scheduler_reserve_full_isl"`
+	// Watermark: share of the blocks that an admission beside running requests leaves free
+	Watermark float64 `rule:"watermark" since:"0.24" flag:"watermark"`
+	// UnhashedBlocksFirst: freed blocks without content are handed out before cached ones
+	UnhashedBlocksFirst bool `rule:"unhashed_blocks_first" since:"0.24"`
+	// ThresholdNotAlone: long_prefill_token_threshold is off while one request alone runs or waits
+	ThresholdNotAlone bool `rule:"threshold_not_alone" since:"0.31"`
+	// ThresholdAdaptive: it is at least an equal share of max_num_batched_tokens
+	ThresholdAdaptive bool `rule:"threshold_adaptive" since:"0.31" flag:"long_prefill_token_threshold_adaptive"`
+	// MaxNumActiveSeqs: requests running; 0 = max_num_seqs
+	MaxNumActiveSeqs int64 `rule:"max_num_active_seqs" since:"0.31" flag:"max_num_active_seqs"`
+	// PrefillInterval: executed steps from one with prefill to the next while somebody decodes; 0, 1 = off
+	PrefillInterval int64 `rule:"prefill_schedule_interval" since:"0.33" flag:"prefill_schedule_interval"`
+	// ResumeAfterDrain: a preempted request waits for its steps in flight before it is admitted again
+	ResumeAfterDrain bool `rule:"resume_after_drain" since:"0.28"`
+	// PreemptByPosition: a victim in front of the request being scheduled moves it up, scheduled or not
+	PreemptByPosition bool `rule:"preempt_by_position" since:"0.28"`
+	// SelfPreemptedGoesOn: under priority a request that preempted itself does not end the running list
+	SelfPreemptedGoesOn bool `rule:"self_preempted_goes_on" since:"0.33"`
+	// SkippedFirst: requests passed over in a step come before all waiting ones
+	SkippedFirst bool `rule:"skipped_first" since:"0.19" until:"0.31" with:"kv"`
+	// HoldersFirst: only those that hold blocks do
+	HoldersFirst bool `rule:"holders_first" since:"0.31" with:"kv"`
+	// EmptyBatchesQueue: an empty batch takes a place in the queue of batches
+	EmptyBatchesQueue bool `rule:"empty_batches_queue" since:"0.23"`
+	// ModelRunnerV2: pp + 1 batches with asynchronous scheduling, decodes pp schedule() calls apart
+	ModelRunnerV2 bool `rule:"model_runner_v2" since:"0.23" with:"pp"`
+	// AsyncWithPP: with pipeline parallelism a decode does not wait for its token in flight
+	AsyncWithPP bool `rule:"async_with_pp" since:"0.19" with:"pp"`
+	// DraftSlotsReserved: max_num_seqs times a drafter's slots are taken off the token budget
+	DraftSlotsReserved bool `rule:"draft_slots_reserved" since:"0.19" until:"0.28" with:"spec"`
+	// DraftSlotsPerRequest: they are taken off for each scheduled request
+	DraftSlotsPerRequest bool `rule:"draft_slots_per_request" since:"0.28" with:"spec"`
+	// NoDraftsAfterChunks: drafts behind an unfinished prompt are dropped
+	NoDraftsAfterChunks bool `rule:"no_drafts_after_chunks" since:"0.19" with:"spec"`
+	// FirstLookahead: an admission's blocks count the drafter's lookahead
+	FirstLookahead bool `rule:"first_lookahead" since:"0.23" with:"spec"`
+	// DraftsByBatchSize: num_speculative_tokens_per_batch_size
+	DraftsByBatchSize bool `rule:"drafts_by_batch_size" since:"0.24" with:"spec"`
+	// DecodePadding: a request admitted with one token left gets 1 + k
+	DecodePadding bool `rule:"decode_padding" since:"0.26" with:"spec"`
+	// DecodePaddingAlone: also when nobody else decodes
+	DecodePaddingAlone bool `rule:"decode_padding_alone" since:"0.31" with:"spec"`
+	// EagleBlockDropOff: disable_eagle_block_drop
+	EagleBlockDropOff bool `rule:"eagle_block_drop_off" since:"0.31" with:"spec"`
+	// LookaheadHashes: hashes cover the token behind a block, so that EAGLE drops none
+	LookaheadHashes bool `rule:"lookahead_hashes" since:"0.33" with:"spec"`
+	// ReadyTokensCached: blocks of decoded tokens are findable once no step in flight can change them
+	ReadyTokensCached bool `rule:"ready_tokens_cached" since:"0.33"`
+	// LoadsReserve: a load from elsewhere leaves the blocks that prompts in chunks still need
+	LoadsReserve bool `rule:"loads_reserve" since:"0.23" with:"kv"`
+	// LoadsNoLookahead: a load's blocks count no lookahead whatever the drafter
+	LoadsNoLookahead bool `rule:"loads_no_lookahead" since:"0.26" with:"kv"`
+	// LoadsReserveDrafts: and those of a verify
+	LoadsReserveDrafts bool `rule:"loads_reserve_drafts" since:"0.31" with:"kv"`
+	// LeavingIsWork: a finished request whose blocks stay for another server keeps the engine stepping
+	LeavingIsWork bool `rule:"leaving_is_work" since:"0.23" with:"kv"`
+	// AbortedLoadsStay: the blocks of an aborted load stay until it has arrived
+	AbortedLoadsStay bool `rule:"aborted_loads_stay" since:"0.19" with:"kv"`
+	// DPPrefillInterval: iterations from one with prefill to the next, the same on all data-parallel ranks; 0, 1 = off
+	DPPrefillInterval int64 `rule:"dp_prefill_schedule_interval" since:"0.24" flag:"prefill_schedule_interval" with:"dp"`
+	// DPSyncInterval: iterations between two questions whether a rank is busy; 0 = the release's
+	DPSyncInterval int64 `rule:"dp_sync_interval" since:"0.31" flag:"dp_sync_interval" with:"dp"`
+	// DPSyncFirst: the first one asks too
+	DPSyncFirst bool `rule:"dp_sync_first" since:"0.31" with:"dp"`
+	// BalancerRotates: ranks of equal score take turns
+	BalancerRotates bool `rule:"balancer_rotates" since:"0.26" with:"dp"`
+	// BalancerInFlight: an API server counts what it has in flight, and KV usage where requests wait
+	BalancerInFlight bool `rule:"balancer_in_flight" since:"0.28" with:"dp"`
+	// DeferredFrees: blocks that a step in flight may write come free after it, with a connector
+	DeferredFrees bool `rule:"deferred_frees" since:"0.24" with:"kv"`
 }
 
-// rule is one line of the table.
+// rule is a field of Rules with what its tags say.
 type rule struct {
 	name  string // as simulation.json lists it
 	since [2]int
 	until [2]int // the first release without it; zero: none
 	flag  string // of vllm serve, that sets it
 	with  string // what it is about, where not everybody has it: spec, pp, dp or kv
-	at    func(*Rules) any
+	field int
 }
 
 // ruleTable says which release has which rule, and which flag sets it.
-var ruleTable = []rule{
-	{"full_prompt_admission", [2]int{0, 19}, always, "scheduler_reserve_full_isl", "", func(r *Rules) any { return &r.FullPromptAdmission }},
-	{"watermark", [2]int{0, 24}, always, "watermark", "", func(r *Rules) any { return &r.Watermark }},
-	{"unhashed_blocks_first", [2]int{0, 24}, always, "", "", func(r *Rules) any { return &r.UnhashedBlocksFirst }},
-	{"threshold_not_alone", [2]int{0, 31}, always, "", "", func(r *Rules) any { return &r.ThresholdNotAlone }},
-	{"threshold_adaptive", [2]int{0, 31}, always, "long_prefill_token_threshold_adaptive", "",
-		func(r *Rules) any { return &r.ThresholdAdaptive }},
-	{"max_num_active_seqs", [2]int{0, 31}, always, "max_num_active_seqs", "", func(r *Rules) any { return &r.MaxNumActiveSeqs }},
-	{"prefill_schedule_interval", [2]int{0, 33}, always, "prefill_schedule_interval", "", func(r *Rules) any { return &r.PrefillInterval }},
-	{"resume_after_drain", [2]int{0, 28}, always, "", "", func(r *Rules) any { return &r.ResumeAfterDrain }},
-	{"preempt_by_position", [2]int{0, 28}, always, "", "", func(r *Rules) any { return &r.PreemptByPosition }},
-	{"self_preempted_goes_on", [2]int{0, 33}, always, "", "", func(r *Rules) any { return &r.SelfPreemptedGoesOn }},
-	{"skipped_first", [2]int{0, 19}, [2]int{0, 31}, "", "kv", func(r *Rules) any { return &r.SkippedFirst }},
-	{"holders_first", [2]int{0, 31}, always, "", "kv", func(r *Rules) any { return &r.HoldersFirst }},
-	{"empty_batches_queue", [2]int{0, 23}, always, "", "", func(r *Rules) any { return &r.EmptyBatchesQueue }},
-	{"model_runner_v2", [2]int{0, 23}, always, "", "pp", func(r *Rules) any { return &r.ModelRunnerV2 }},
-	{"async_with_pp", [2]int{0, 19}, always, "", "pp", func(r *Rules) any { return &r.AsyncWithPP }},
-	{"draft_slots_reserved", [2]int{0, 19}, [2]int{0, 28}, "", "spec", func(r *Rules) any { return &r.DraftSlotsReserved }},
-	{"draft_slots_per_request", [2]int{0, 28}, always, "", "spec", func(r *Rules) any { return &r.DraftSlotsPerRequest }},
-	{"no_drafts_after_chunks", [2]int{0, 19}, always, "", "spec", func(r *Rules) any { return &r.NoDraftsAfterChunks }},
-	{"first_lookahead", [2]int{0, 23}, always, "", "spec", func(r *Rules) any { return &r.FirstLookahead }},
-	{"drafts_by_batch_size", [2]int{0, 24}, always, "", "spec", func(r *Rules) any { return &r.DraftsByBatchSize }},
-	{"decode_padding", [2]int{0, 26}, always, "", "spec", func(r *Rules) any { return &r.DecodePadding }},
-	{"decode_padding_alone", [2]int{0, 31}, always, "", "spec", func(r *Rules) any { return &r.DecodePaddingAlone }},
-	{"eagle_block_drop_off", [2]int{0, 31}, always, "", "spec", func(r *Rules) any { return &r.EagleBlockDropOff }},
-	{"lookahead_hashes", [2]int{0, 33}, always, "", "spec", func(r *Rules) any { return &r.LookaheadHashes }},
-	{"ready_tokens_cached", [2]int{0, 33}, always, "", "", func(r *Rules) any { return &r.ReadyTokensCached }},
-	{"loads_reserve", [2]int{0, 23}, always, "", "kv", func(r *Rules) any { return &r.LoadsReserve }},
-	{"loads_no_lookahead", [2]int{0, 26}, always, "", "kv", func(r *Rules) any { return &r.LoadsNoLookahead }},
-	{"loads_reserve_drafts", [2]int{0, 31}, always, "", "kv", func(r *Rules) any { return &r.LoadsReserveDrafts }},
-	{"leaving_is_work", [2]int{0, 23}, always, "", "kv", func(r *Rules) any { return &r.LeavingIsWork }},
-	{"aborted_loads_stay", [2]int{0, 19}, always, "", "kv", func(r *Rules) any { return &r.AbortedLoadsStay }},
-	{"dp_prefill_schedule_interval", [2]int{0, 24}, always, "prefill_schedule_interval", "dp",
-		func(r *Rules) any { return &r.DPPrefillInterval }},
-	{"dp_sync_interval", [2]int{0, 31}, always, "dp_sync_interval", "dp", func(r *Rules) any { return &r.DPSyncInterval }},
-	{"dp_sync_first", [2]int{0, 31}, always, "", "dp", func(r *Rules) any { return &r.DPSyncFirst }},
-	{"balancer_rotates", [2]int{0, 26}, always, "", "dp", func(r *Rules) any { return &r.BalancerRotates }},
-	{"balancer_in_flight", [2]int{0, 28}, always, "", "dp", func(r *Rules) any { return &r.BalancerInFlight }},
-	{"deferred_frees", [2]int{0, 24}, always, "", "kv", func(r *Rules) any { return &r.DeferredFrees }},
-}
+var ruleTable = func() (all []rule) {
+	for i, f := range reflect.VisibleFields(reflect.TypeFor[Rules]()) {
+		since, _ := parseVersion(f.Tag.Get("since"))
+		until, _ := parseVersion(f.Tag.Get("until"))
+		all = append(all, rule{f.Tag.Get("rule"), since, until, f.Tag.Get("flag"), f.Tag.Get("with"), i})
+	}
+	return all
+}()
+
+// at is the rule's field, as a pointer.
+func (t *rule) at(r *Rules) any { return reflect.ValueOf(r).Elem().Field(t.field).Addr().Interface() }
 
 // in reports whether release v has the rule; a release that cannot be read counts as the newest.
 func (t *rule) in(v [2]int, known bool) bool {

@@ -284,7 +284,7 @@ func wantsSubcommand(c *cli.Context) error {
 		return usagef("%s: got no command, want %s", c.Command.Name, want)
 	}
 	e := &option.Misuse{Msg: fmt.Sprintf("%s: got %q, want %s", c.Command.Name, name, want)}
-	if s := nearest(name, names); s != "" {
+	if s := deploy.Nearest(name, names); s != "" {
 		e.Hint = fmt.Sprintf("did you mean %q?", s)
 	}
 	return e
@@ -324,7 +324,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		for _, s := range keysOf(c.Command.Name) {
 			known = append(known, s.table.Names()...)
 		}
-		near := nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(movedFlags))))
+		near := deploy.Nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(movedFlags))))
 		switch key, now := keyHint(c.Command.Name, near), movedFlags[near]; {
 		case key != "":
 			usage.Hint = key
@@ -406,7 +406,7 @@ func suggestCommand(app *cli.App, name string) string {
 	if now, there := moved[name]; there {
 		return "it is now blis-train " + now
 	}
-	if s := nearest(name, names); s != "" {
+	if s := deploy.Nearest(name, names); s != "" {
 		return fmt.Sprintf("did you mean %q?", s)
 	}
 	return "see blis-train --help"
@@ -495,7 +495,7 @@ func hintOf(err error, command string) string {
 	}
 	if m := choice.FindStringSubmatch(err.Error()); m != nil {
 		words := strings.FieldsFunc(strings.ReplaceAll(m[2], " or ", ", "), func(r rune) bool { return strings.ContainsRune(`, "`, r) })
-		if near := nearest(m[1], words); near != "" {
+		if near := deploy.Nearest(m[1], words); near != "" {
 			return fmt.Sprintf("did you mean %q?", near)
 		}
 	}
@@ -507,7 +507,7 @@ func hintOf(err error, command string) string {
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
-		if near := nearest(name, names); near != "" {
+		if near := deploy.Nearest(name, names); near != "" {
 			return fmt.Sprintf("did you mean %s?", folder+near)
 		}
 	case errors.As(err, &at) && filepath.Base(at.File) == deploy.RunFile:

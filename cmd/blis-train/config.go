@@ -130,7 +130,7 @@ func (s *settings) applyGroup(c *cli.Context, path, of string, group map[string]
 			err = key[0].Read(s.keys[name]) // the place of a mistake is known here
 		default:
 			at.Msg = fmt.Sprintf("%s: unknown option %q", of, name)
-			if s := nearest(name, append(flagNames(c.Command.Flags), keys.Names()...)); s != "" {
+			if s := deploy.Nearest(name, append(flagNames(c.Command.Flags), keys.Names()...)); s != "" {
 				at.Hint = fmt.Sprintf("did you mean %q?", s)
 			}
 			return at
@@ -494,26 +494,4 @@ func goesWith(c *cli.Context, what string, names ...string) error {
 		}
 	}
 	return nil
-}
-
-// nearest returns the candidate with the smallest edit distance to name, or to its own beginning of
-// that length for a name that was cut short; "" when none is close.
-func nearest(name string, candidates []string) string {
-	best, bestDist := "", 1+len(name)/2
-	for _, c := range candidates {
-		if len(c) < 2 {
-			continue
-		}
-		if len(name) > 2 && strings.HasPrefix(c, name+"-") {
-			return c
-		}
-		d := deploy.EditDistance(name, c)
-		if n := len(name); n >= 6 && len(c) > n+2 {
-			d = min(d, 1+deploy.EditDistance(name, c[:n]), 1+deploy.EditDistance(name, c[:n+1]))
-		}
-		if d < bestDist {
-			best, bestDist = c, d
-		}
-	}
-	return best
 }

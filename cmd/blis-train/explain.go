@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/trace"
@@ -73,7 +74,7 @@ func unknownCode(all []explained, arg string) error {
 		names = append(names, string(e.Code))
 	}
 	hint := "blis-train explain lists every code"
-	if s := nearest(arg, names); s != "" {
+	if s := deploy.Nearest(arg, names); s != "" {
 		hint = fmt.Sprintf("did you mean %q?", s)
 	}
 	return (&trace.Error{Msg: fmt.Sprintf("no code %q", arg)}).WithHint(hint)

@@ -115,7 +115,7 @@ func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
 		return nil, usagef("features: missing --run ID, one of %s", strings.Join(ids, ", "))
 	}
 	err := trace.Errorf("", "no run %q in the folder, want one of %s", id, strings.Join(ids, ", "))
-	if s := nearest(id, ids); s != "" {
+	if s := deploy.Nearest(id, ids); s != "" {
 		return nil, err.WithHint(fmt.Sprintf("did you mean --run %s?", s))
 	}
 	return nil, err

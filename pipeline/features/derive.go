@@ -23,7 +23,7 @@ func (s *Space) setDimensions() {
 func (s *Space) derive10() {
 	m, h := &s.dep.Model, &s.dep.Hardware
 	b := m.BytesPerParam
-	width, activeFrac := s.mlp10()
+	s.setMLP10()
 	topK := 1.0
 	if m.IsMoE() {
 		topK = s.topK
@@ -32,7 +32,7 @@ func (s *Space) derive10() {
 
 	s.kvDim = s.hidden * s.kvHeads / s.heads
 	s.attnFLOPs = float64(4 * s.hidden * (s.hidden + s.kvDim))
-	s.mlpFLOPs = float64(2 * proj * s.hidden * width * activeFrac)
+	s.mlpFLOPs = float64(2 * proj * s.hidden * s.mlpWidth * s.activeExperts)
 	s.headFLOPs = float64(2 * s.hidden * vocab)
 	s.linearFLOPs = float64(s.layers*(s.attnFLOPs+s.mlpFLOPs)) + s.headFLOPs
 	s.kvBytes = 4 * s.layers * s.kvDim * b
@@ -41,7 +41,7 @@ func (s *Space) derive10() {
 	s.linearPeak = s.peak
 	s.bandwidth = h.BwPeakTBs * 1e12 / s.tp
 	s.attnBytes = float64((float64(2*s.hidden*s.hidden) + float64(2*s.hidden*s.kvDim)) * b)
-	s.expertBytes = proj * s.hidden * width * b
+	s.expertBytes = proj * s.hidden * s.mlpWidth * b
 	s.mlpBytes = float64(s.expertBytes * topK)
 	s.totalBytes = s.layers * (s.attnBytes + s.mlpBytes)
 	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency
@@ -55,16 +55,16 @@ func (s *Space) derive10() {
 	s.rooflineS = math.Max(s.maxTokens*s.linearFLOPs/over(s.peak), s.totalBytes/over(s.bandwidth))
 }
 
-// mlp10 is 1.0's MLP width (spec#model-frozen) and its active share k/E.
-func (s *Space) mlp10() (width, activeFrac float64) {
+// setMLP10 sets 1.0's MLP width (spec#model-frozen) and its active share k/E.
+func (s *Space) setMLP10() {
 	m := &s.dep.Model
-	if !m.IsMoE() {
-		return float64(m.IntermediateSize), 1
+	s.mlpWidth, s.activeExperts = float64(m.IntermediateSize), 1
+	if m.IsMoE() {
+		s.activeExperts = s.topK / s.experts
+		if m.MoEIntermediateSize > 0 {
+			s.mlpWidth = float64(m.MoEIntermediateSize)
+		}
 	}
-	if m.MoEIntermediateSize > 0 {
-		return float64(m.MoEIntermediateSize), s.topK / s.experts
-	}
-	return float64(m.IntermediateSize), s.topK / s.experts
 }
 
 // derive11 are the constants of 1.1, one clause each in the book.
@@ -99,6 +99,7 @@ func (s *Space) derive11() {
 	if m.LinearCompute == "fp8" && h.TFlopsFP8 > 0 {
 		s.linearPeak = h.TFlopsFP8 * 1e12 * s.tp
 	}
+	s.linearTFlops = s.linearPeak / s.tp / 1e12
 	s.bandwidth = h.BwPeakTBs * 1e12 * s.tp
 	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency * s.tp
 	s.links(float64(2*s.layers)+1, vocab)

@@ -318,27 +318,8 @@ func reachName(r deploy.Reach) string {
 	return out[min(1, len(out)):]
 }
 
-// constants13 are the sums over layers, whose parts `inspect --model` prints, and what follows from them.
-func (s *Space) constants13() []Quantity {
-	out := []Quantity{
-		given("blocks", s.blocks, "mixers and ffns"),
-		given("engines", s.engines, "engines"),
-		given("kv_head_share", s.gqa, "1"),
-		given("flops_body_per_token", s.linearFLOPs, "FLOP/token"),
-		given("flops_lm_head_per_seq", s.headFLOPs, "FLOP/sequence"),
-		given("weight_bytes_fixed", s.fixedWeights, "B"),
-		given("weight_bytes_experts", s.expertWeights, "B"),
-		given("weight_bytes_lm_head", s.headBytes, "B"),
-		given("kv_bytes_per_token", s.kvBytes, "B/token"),
-		given("activation_bytes_per_token", s.activationBytes, "B/token"),
-		given("state_flops_per_prefill_token", s.statePrefillFLOPs, "FLOP/token"),
-		given("state_flops_per_decode_token", s.stateDecodeFLOPs, "FLOP/token"),
-		given("state_bytes_per_seq", s.stateBytes, "B/sequence"),
-		given("group_peak_linear_flops", s.linearPeak, "FLOP/s"),
-		given("hidden_size", s.hidden, "1"),
-		given("vocab_size", float64(s.dep.Model.VocabSize), "tokens"),
-		given("bytes_per_activation", s.dep.Model.BytesPerActivation, "B"),
-	}
+// attentionConstants are what a pair, an entry and a token of context cost within each reach.
+func (s *Space) attentionConstants() (out []Quantity) {
 	for i := range s.attends {
 		a, name := &s.attends[i], "full"
 		if a.reach >= 0 {
@@ -348,16 +329,5 @@ func (s *Space) constants13() []Quantity {
 			given("flops_per_decode_pair_"+name, a.decodeFLOPs, "FLOP/pair"), given("bytes_per_entry_"+name, a.bytesRead, "B/entry"),
 			given("flops_per_context_token_"+name, a.againFLOPs, "FLOP/token"))
 	}
-	out = append(out, derived("allreduces_per_step", s.allreduces, "1", "pos(tp - 1)*(blocks + 1)"))
-	for _, q := range s.constants11() {
-		if q.Formula != "" && sharedConstants[q.Name] {
-			out = append(out, q)
-		}
-	}
 	return out
 }
-
-// sharedConstants follow in 1.3 from others as in 1.1.
-var sharedConstants = map[string]bool{"block_size_bytes": true, "group_peak_flops": true, "group_peak_bandwidth": true,
-	"group_pcie_bandwidth": true, "link_bandwidth": true, "allreduce_latency": true, "comm_bytes_per_token": true,
-	"comm_bytes_per_seq": true, "cpu_gpu_capacity_ratio": true, "roofline_step_time": true}

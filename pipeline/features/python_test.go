@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +18,7 @@ import (
 var updatePython = flag.Bool("update-python", false, "rewrite the formulas of the Python package")
 
 // pythonFormulas is what the Python package evaluates.
-func pythonFormulas(s *Space) ([]byte, error) {
+func pythonFormulas() ([]byte, error) {
 	type feature struct {
 		Slot    int     `json:"slot"`
 		Name    string  `json:"name"`
@@ -25,15 +26,15 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		Prompt  bool    `json:"prompt"`
 		Formula string  `json:"formula"`
 	}
-	type constant struct {
+	type derived struct {
 		Name    string `json:"name"`
 		Unit    string `json:"unit"`
 		Formula string `json:"formula"`
 	}
 	type version struct {
-		Constants []constant `json:"constants"`
-		Beta      []feature  `json:"beta"`
-		Alpha     []feature  `json:"alpha"`
+		Constants []derived `json:"constants"`
+		Beta      []feature `json:"beta"`
+		Alpha     []feature `json:"alpha"`
 	}
 	doc := struct {
 		Model          []string            `json:"model"`
@@ -44,7 +45,7 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		Versions       map[Version]version `json:"versions"`
 	}{DefaultLatency: deploy.DefaultLatencyUs, StepInputs: []string{}, QueueInputs: []string{}, Versions: map[Version]version{}}
 	where := &doc.Model
-	for _, q := range s.dimensions() {
+	for _, q := range append(listed()["model"], listed()["settings"]...) {
 		switch q.Name {
 		case "TFlopsPeak":
 			where = &doc.Hardware
@@ -67,12 +68,13 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		}
 		return out
 	}
-	for v, quantities := range map[Version][]Quantity{V10: s.constants10(), V11: s.constants11(), V12: append(s.constants11(),
-		s.constants12()...), V13: s.constants13()} {
+	layered := slices.DeleteFunc(slices.Clone(listed()["1.1"]), func(c constant) bool { return !c.Layered })
+	for v, quantities := range map[Version][]constant{V10: listed()["1.0"], V11: listed()["1.1"],
+		V12: slices.Concat(listed()["1.1"], listed()["1.2"]), V13: append(listed()["layers"], layered...)} {
 		of := version{Beta: list(BetaFeatures(v)), Alpha: list(AlphaFeatures(v))}
 		for _, q := range quantities {
 			if q.Formula != "" {
-				of.Constants = append(of.Constants, constant{q.Name, q.Unit, q.Formula})
+				of.Constants = append(of.Constants, derived{q.Name, q.Unit, q.Formula})
 			}
 		}
 		doc.Versions[v] = of
@@ -88,19 +90,7 @@ func pythonFormulas(s *Space) ([]byte, error) {
 // TestPython: the Python package holds these formulas, and with them gives the golden vectors of both versions, of
 // models, of batches and of the preemption average.
 func TestPython(t *testing.T) {
-	files := goldenFiles(t)
-	var s *Space
-	for _, f := range files {
-		for i := range f.Cases {
-			if c := &f.Cases[i]; c.Version == V11 && s == nil {
-				var err error
-				if s, err = New(V11, c.Config.deployment()); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	want, err := pythonFormulas(s)
+	want, err := pythonFormulas()
 	if err != nil {
 		t.Fatal(err)
 	}

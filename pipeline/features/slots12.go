@@ -116,11 +116,3 @@ func (s *Space) gatheredS(seqs float64) float64 {
 	}
 	return s.reduce.Us(seqs*s.logitBytes) / 2 * 1e-6
 }
-
-func (s *Space) constants12() []Quantity {
-	return []Quantity{
-		derived("activation_bytes_per_token", s.activationBytes, "B/token", "bytes_per_activation*(num_hidden_layers*(8*hidden_size*tp + "+
-			"2*q_dim + 4*kv_dim) + n_mlp_proj*((num_hidden_layers - num_moe_layers)*intermediate_size + "+
-			"num_moe_layers*(top_k*moe_intermediate_size + shared_expert_size)))"),
-	}
-}

@@ -28,6 +28,8 @@ type Space struct {
 	chunked, offload               float64 // 1 or 0
 
 	qDim, kvDim      float64 // query heads, KV heads x head dim
+	mlpWidth         float64 // 1.0: of a layer, of one expert when MoE
+	activeExperts    float64 // 1.0: k/E, 1 when dense
 	attnFLOPs        float64 // of attention projections, per token and layer
 	mlpFLOPs         float64 // of a dense layer (1.0: the only kind), per token
 	moeFLOPs         float64 // of an MoE layer, per token
@@ -36,6 +38,7 @@ type Space struct {
 	kvBytes          float64 // per token
 	blockBytes       float64 // per block
 	peak, linearPeak float64 // FLOP/s
+	linearTFlops     float64 // of one device, 1e12 FLOP/s
 	bandwidth        float64 // B/s
 	attnBytes        float64 // per layer
 	mlpBytes         float64 // per layer (1.0: x top_k when MoE)
