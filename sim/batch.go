@@ -37,9 +37,10 @@ type Batch struct {
 	reached *features.Reached // sums within them; nil: not counted
 }
 
-// within makes an empty batch that counts pairs within the reaches, in sums.
-func (b *Batch) within(reaches []deploy.Reach, sums *features.Reached) {
-	if len(reaches) > 0 {
+// begin empties the batch for a step; pairs within the reaches are counted in sums.
+func (b *Batch) begin(step, startUs int64, reaches []deploy.Reach, sums *features.Reached) {
+	*b = Batch{}
+	if b.StepID, b.StartUs = step, startUs; len(reaches) > 0 {
 		*sums = features.Reached{}
 		b.reaches, b.reached = reaches, sums
 	}

@@ -31,10 +31,10 @@ func (c *Content) Reset(to Content) {
 }
 
 // Clone is an independent copy.
-func (c *Content) Clone() Content {
+func (c *Content) Clone() *Content {
 	own := *c
 	own.chain = slices.Clone(c.chain)
-	return own
+	return &own
 }
 
 // mix is a 64-bit finaliser (splitmix64) over two words.

@@ -176,15 +176,15 @@ func (c *cpuTier) planStores(items []item) {
 		resumed  bool
 	}{{admitted, len(items), false}, {0, admitted, false}, {admitted, len(items), true}} {
 		for i := pass.from; i < pass.to; i++ {
-			if s := items[i].s; pass.from == 0 || s.preempted > 0 == pass.resumed {
-				c.planStore(s)
+			if it := &items[i]; pass.from == 0 || it.s.preempted > 0 == pass.resumed {
+				c.planStore(it.s, it.n)
 			}
 		}
 	}
 }
 
-func (c *cpuTier) planStore(s *seq) {
-	full := min(s.computed+s.newTokens, s.tokens()) / c.e.blockSize // whole blocks only; they are full when this step has run
+func (c *cpuTier) planStore(s *seq, n int64) {
+	full := min(s.computed+n, s.tokens()) / c.e.blockSize // whole blocks only; they are full when this step has run
 	if full <= s.load.nextStore {
 		return
 	}

@@ -94,6 +94,7 @@ type Engine struct {
 	threshold     int64 // of the step being formed
 	shortUs       int64 // when KV blocks last kept the queue waiting
 	forced        bool  // some request has a PickUpStep
+	plain         bool  // no drafts and no pipeline: a decode is one token
 	quick         bool  // steady steps may be taken: synchronous, unobserved, no CPU tier
 	allDecode     bool
 	memo          bool  // a request that found no blocks is not tried again before some came free
@@ -188,6 +189,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		e.cpu = newCPUTier(e, d.KVBlocksCPU)
 	}
 	e.quick = e.depth == 1 && obs == nil && e.cpu == nil && e.spec == nil && e.cadence.interval <= 1
+	e.plain = e.spec == nil && e.pp == 1
 	e.memo = e.cpu == nil && e.spec == nil && e.longPrefill == 0
 	if cfg.TokenGaps {
 		e.out.Gaps = stat.NewHistogram()
@@ -328,14 +330,10 @@ func (e *Engine) skipToPickUp() {
 func (e *Engine) beginStep() error {
 	e.executed = false
 	if e.hasWork() || e.depth == 1 && e.peers == nil {
-		f, err := e.schedule()
-		if err != nil {
+		if err := e.schedule(); err != nil {
 			return err
 		}
-		if e.executed = f.tokens > 0; e.executed {
-			e.stuckPasses = 0
-		}
-		if e.flight = append(e.flight, f); e.peers != nil {
+		if e.peers != nil {
 			if err := e.peers.settle(); err != nil {
 				return err
 			}
@@ -389,14 +387,13 @@ func (e *Engine) landStep() {
 			e.updateSteady(f.step)
 		} else {
 			e.update(&f)
-			e.watchDecodes()
 		}
 		e.skipTo(e.now + e.cfg.StepGapUs)
 	} else if e.cpu != nil || len(e.parked)+len(e.leaving) > 0 {
 		e.update(&f)
 	}
 	if !f.steady {
-		e.recycle(f.items)
+		e.spare = append(e.spare, f.items[:0])
 	}
 }
 
@@ -449,13 +446,6 @@ func (e *Engine) executing() bool {
 		}
 	}
 	return false
-}
-
-func (e *Engine) recycle(items []item) {
-	for i := range items {
-		items[i].s = nil
-	}
-	e.spare = append(e.spare, items[:0])
 }
 
 // stepUs predicts the execution time of a step in whole us.

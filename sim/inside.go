@@ -38,11 +38,12 @@ type Work struct {
 
 // Each visits every request inside the engine, running ones first.
 func (e *Engine) Each(visit func(Work)) {
+	scheduled := scheduled(e.cur)
 	show := func(s *seq, running bool) {
 		w := Work{Computed: s.computed, Prompt: s.prompt, Outputs: s.outputs, Remaining: s.target - s.outputs,
 			Priority: s.req.Priority, Running: running}
-		if running && s.stepMark == e.step {
-			w.InStep = s.newTokens
+		if running {
+			w.InStep = scheduled.of(s)
 		}
 		visit(w)
 	}
@@ -88,7 +89,7 @@ func (e *Engine) Clone(hooks Hooks) *Engine {
 	c := *e
 	c.obs, c.kvLog, c.check, c.hooks, c.cfg.TokenGaps = nil, nil, nil, hooks, false
 	c.pool = e.pool.Clone()
-	c.cur, c.spare, c.skipped, c.hits, c.freeVisits, c.free, c.spareGaps = nil, nil, nil, nil, nil, freeList{}, nil
+	c.spare, c.skipped, c.hits, c.freeVisits, c.free, c.spareGaps = nil, nil, nil, nil, freeList{}, nil
 	c.out.Findings, c.aborts, c.outside.heap = slices.Clone(e.out.Findings), slices.Clone(e.aborts), slices.Clone(e.outside.heap)
 	c.rng = rand.New(&c.source)
 	copies := map[*seq]*seq{}
@@ -118,13 +119,16 @@ func (e *Engine) Clone(hooks Hooks) *Engine {
 		c.spec = &own
 	}
 	c.running, c.inbox, c.waiting.ring, c.waiting.heap = of(e.running), of(e.inbox), of(e.waiting.ring), of(e.waiting.heap)
-	c.flight = slices.Clone(e.flight)
-	for k := range c.flight {
-		items := slices.Clone(c.flight[k].items)
-		for i := range items {
-			items[i].s = items[i].s.clone(copies)
+	items := func(list []item) []item {
+		own := slices.Clone(list)
+		for i := range own {
+			own[i].s = own[i].s.clone(copies)
 		}
-		c.flight[k].items = items
+		return own
+	}
+	c.flight, c.cur = slices.Clone(e.flight), items(e.cur)
+	for k := range c.flight {
+		c.flight[k].items = items(c.flight[k].items)
 	}
 	return &c
 }
@@ -136,7 +140,9 @@ func (s *seq) clone(copies map[*seq]*seq) *seq {
 	}
 	c := *s
 	c.held = held{N: s.held.N, IDs: slices.Clone(s.held.IDs), Registered: s.held.Registered}
-	c.content, c.gaps, c.nextFree = s.content.Clone(), nil, nil
+	if c.gaps, c.nextFree = nil, nil; s.content != nil {
+		c.content = s.content.Clone()
+	}
 	copies[s] = &c
 	return &c
 }

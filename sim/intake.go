@@ -139,7 +139,8 @@ func (e *Engine) queueAt(at int64, r *Request) Queue {
 	q := e.queue(r.PromptTokens)
 	q.NowUs = at
 	if _, constant := e.cfg.Overhead.(Const); e.pool.Caching && !constant {
-		s := seq{req: r, idx: -1, prompt: r.PromptTokens, content: r.content(-1)}
+		content := r.content(-1)
+		s := seq{req: r, idx: -1, prompt: r.PromptTokens, content: &content}
 		q.CachedBlocks = int64(len(e.findHits(&s)))
 	}
 	return q
@@ -187,11 +188,17 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	s.target = min(r.OutputTokens, maxTokens, e.maxLen-r.PromptTokens)
 	s.side = e.groups.Side(r.PromptTokens + s.target)
 	if e.pool.Caching {
+		if s.content == nil {
+			s.content = &Content{}
+		}
 		s.content.Reset(r.content(i))
 		if e.spec != nil && e.spec.hashAhead {
 			s.content.Ahead = 1
 		}
 		s.shared = s.content.Shared(e.blockSize)
+	}
+	if e.cpu != nil {
+		s.load = &loadState{}
 	}
 	return s
 }

@@ -120,11 +120,9 @@ func (e *Engine) showStep(end int64) {
 	v.FreeBlocks = e.pool.Free
 	v.LabelledPrefillReqs, v.LabelledDecodeReqs, v.LabelledPrefillTokens, v.LabelledDecodeTokens = 0, 0, 0, 0
 	v.Members = v.Members[:0]
+	scheduled := scheduled(e.cur)
 	for _, s := range e.running {
-		n := int64(0)
-		if s.stepMark == e.step {
-			n = s.newTokens
-		}
+		n := scheduled.of(s)
 		v.Members = append(v.Members, Member{Request: s.idx, Computed: s.computed, Prompt: s.prompt, New: n, OutputTokens: s.outputs,
 			Preemptions: s.preempted, Blocks: s.held.N, Registered: s.held.Registered, CachedTokens: max(0, s.cached)})
 		switch {

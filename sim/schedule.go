@@ -7,14 +7,14 @@ import (
 )
 
 // schedule is one schedule() call: it forms e.cur, advances what was
-// scheduled and predicts when the step's execution ends.
-func (e *Engine) schedule() (flight, error) {
+// scheduled, predicts when the step's execution ends and puts it in flight.
+func (e *Engine) schedule() error {
 	e.step++
 	b := &e.batch
+	b.begin(e.step, e.now, e.reaches, &e.reached)
 	steady := e.isSteady()
 	if steady {
-		e.cur, e.batch = nil, Batch{StepID: e.step, StartUs: e.now}
-		e.batch.within(e.reaches, &e.reached)
+		e.cur = nil
 		e.scheduleSteady()
 	} else {
 		e.begin()
@@ -38,17 +38,22 @@ func (e *Engine) schedule() (flight, error) {
 	}
 	end, err := e.execute()
 	if err != nil {
-		return flight{}, err
+		return err
 	}
 	e.showStep(end)
 	e.finished = 0
 	e.advanceScheduled()
 	e.count()
-	f := flight{items: e.cur, step: e.step, start: e.batch.StartUs, end: end, tokens: b.Tokens(), steady: steady}
+	e.flight = append(e.flight, flight{})
+	f := &e.flight[len(e.flight)-1]
+	f.items, f.step, f.start, f.end, f.tokens, f.steady = e.cur, e.step, b.StartUs, end, b.Tokens(), steady
+	if e.executed = f.tokens > 0; e.executed {
+		e.stuckPasses = 0
+	}
 	if e.grad != nil {
 		f.grad = e.grad.fly()
 	}
-	return f, nil
+	return nil
 }
 
 func (e *Engine) begin() {
@@ -56,8 +61,6 @@ func (e *Engine) begin() {
 	if n := len(e.spare); n > 0 {
 		e.cur, e.spare = e.spare[n-1], e.spare[:n-1]
 	}
-	e.batch = Batch{StepID: e.step, StartUs: e.now}
-	e.batch.within(e.reaches, &e.reached)
 	e.view.Admitted = 0
 	e.threshold = e.prefillThreshold()
 	e.cadence.begins(e.running, e.iterations)
@@ -134,36 +137,55 @@ func (e *Engine) moveClocks(fromGPU bool, start, us int64) {
 // scheduleRunning gives tokens to running requests, in order. It returns the
 // budget left and whether requests may be admitted (nobody was preempted).
 func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
+	var decodes, context, blocks int64
+	ahead, size, caching := e.lookahead(), e.blockSize, e.pool.Caching
 	for i := 0; i < len(e.running) && budget > 0; {
 		s := e.running[i]
-		n := e.wants(s, budget)
-		if n <= 0 {
-			i++
-			continue
+		n, next := int64(1), e.decodesNext(s)
+		if !next {
+			if n = e.wants(s, budget); n <= 0 {
+				i++
+				continue
+			}
 		}
 		// a division costs more than the rest of a decode
-		if end := min(s.computed+n+e.lookahead(), e.maxLen); end > (s.held.N-s.side)*e.blockSize {
+		if end := min(s.computed+n+ahead, e.maxLen); end > (s.held.N-s.side)*size {
 			need, kept := ceilDiv(end, e.blockSize)+s.side, true
 			if need-s.held.N > e.pool.Free {
 				if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
 					if e.rules.SelfPreemptedGoesOn && e.byPriority {
 						continue // who comes behind it is served before it, and it has just freed its blocks
 					}
-					return budget, false
+					break
 				}
 			}
 			e.pool.Grow(&s.held, need)
 		}
-		if e.pool.Caching {
+		if caching && s.computed+n >= (s.held.Registered+1)*size {
 			e.registerBlocks(s, min(s.computed+n, s.tokens()))
 		}
-		e.cadence.chunks = e.cadence.chunks || s.chunk
-		e.take(s, n, e.draftsOf(s, n))
+		if next {
+			decodes, context, blocks = decodes+1, context+s.computed, blocks+s.held.N
+			e.batch.reach(true, s.computed, 1, 1)
+			e.put(s, 1).yields = true
+		} else {
+			e.cadence.chunks = e.cadence.chunks || s.chunk
+			e.take(s, n, e.draftsOf(s, n))
+			e.spend(n, 1)
+		}
 		budget -= n
-		e.spend(n, 1)
 		i++
 	}
+	e.batch.AddDecodes(decodes, context, blocks)
 	return budget, e.batch.Preempted == 0
+}
+
+// decodesNext reports whether s decodes one token and nothing is in its way, as nearly all of a
+// busy step do; what others ask for is [Engine.wants].
+func (e *Engine) decodesNext(s *seq) bool {
+	c := s.computed
+	return e.plain && s.prompt+s.outputs+s.inFlight == c+1 && c >= s.prompt && !s.chunk && c+1 < e.maxLen &&
+		(s.inFlight == 0 || c+2-s.inFlight < s.prompt+s.maxTokens)
 }
 
 // wants is the number of tokens a running request asks for within the budget.
@@ -186,14 +208,16 @@ func (e *Engine) wants(s *seq, budget int64) int64 {
 func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) {
 	for need-s.held.N > e.pool.Free {
 		victim, at := e.victim()
-		scheduled := victim.stepMark == e.step && victim.newTokens > 0 // only under priority: it had its tokens already
-		if scheduled || e.rules.PreemptByPosition && at < i {
+		n := int64(0)
+		if e.byPriority {
+			n = e.giveBack(victim) // it may have had its tokens already
+		}
+		if n > 0 || e.rules.PreemptByPosition && at < i {
 			i--
 		}
-		if scheduled {
-			budget += victim.newTokens
-			e.spend(victim.newTokens, -1)
-			e.giveBack(victim)
+		if n > 0 {
+			budget += n
+			e.spend(n, -1)
 		}
 		e.preempt(victim)
 		if victim == s {
@@ -231,12 +255,12 @@ func (e *Engine) preempt(s *seq) {
 		e.cpu.preempted(s)
 	}
 	if e.pool.Caching {
-		e.pool.ListAll(&s.held, &s.content, e.blockSize)
+		e.pool.ListAll(&s.held, s.content, e.blockSize)
 	}
 	e.pool.Drop(&s.held)
 	s.status, s.computed, s.drafts, s.prefills = statusPreempted, 0, 0, false
 	if e.rules.ResumeAfterDrain {
-		s.stale, s.inFlight = s.flying, 0
+		s.stale, s.drains, s.inFlight = s.flying, s.flying > 0, 0
 	}
 	s.preempted++
 	s.res.Preemptions++
@@ -250,10 +274,8 @@ func (e *Engine) preempt(s *seq) {
 
 // take puts n tokens of s into the step, drafts among them.
 func (e *Engine) take(s *seq, n int64, drafts int32) {
-	s.newTokens, s.stepMark = n, e.step
-	e.cur = append(e.cur, item{}) // filled in place: a copy of a literal waits for its narrow stores
-	it := &e.cur[len(e.cur)-1]
-	it.s, it.n, it.idx, it.drafts, it.yields = s, n, int32(s.idx), drafts, s.computed+n >= s.tokens()+s.inFlight
+	it := e.put(s, n)
+	it.drafts, it.yields = drafts, s.computed+n >= s.tokens()+s.inFlight
 	if drafts > 0 {
 		e.batch.AddVerify(s.computed, n, s.held.N, 1)
 		return
@@ -261,21 +283,46 @@ func (e *Engine) take(s *seq, n int64, drafts int32) {
 	e.batch.Add(s.computed, s.prompt, n, s.held.N, 1)
 }
 
-// giveBack takes s out of the step again.
-func (e *Engine) giveBack(s *seq) {
-	n := s.newTokens
-	s.newTokens = 0
+// put adds an item to the step, filled in place: a copy of a literal waits for its narrow stores.
+func (e *Engine) put(s *seq, n int64) *item {
+	e.cur = append(e.cur, item{})
+	it := &e.cur[len(e.cur)-1]
+	it.s, it.n, it.idx = s, n, int32(s.idx)
+	return it
+}
+
+// giveBack takes s out of the step again and returns its tokens there.
+func (e *Engine) giveBack(s *seq) int64 {
 	for i := range e.cur {
-		if e.cur[i].s == s {
-			if e.cur[i].drafts > 0 {
-				e.batch.AddVerify(s.computed, n, s.held.N, -1)
-			} else {
-				e.batch.Add(s.computed, s.prompt, n, s.held.N, -1)
-			}
-			e.cur = append(e.cur[:i], e.cur[i+1:]...)
-			return
+		if e.cur[i].s != s {
+			continue
 		}
+		n := e.cur[i].n
+		if e.cur[i].drafts > 0 {
+			e.batch.AddVerify(s.computed, n, s.held.N, -1)
+		} else {
+			e.batch.Add(s.computed, s.prompt, n, s.held.N, -1)
+		}
+		e.cur = append(e.cur[:i], e.cur[i+1:]...)
+		return n
 	}
+	return 0
+}
+
+// scheduled are the items of a step, asked for in the order of the running list.
+type scheduled []item
+
+// of is how many tokens of s, which runs, the step computes.
+func (q *scheduled) of(s *seq) int64 {
+	for len(*q) > 0 && (*q)[0].s.status != statusRunning {
+		*q = (*q)[1:]
+	}
+	if len(*q) == 0 || (*q)[0].s != s {
+		return 0
+	}
+	n := (*q)[0].n
+	*q = (*q)[1:]
+	return n
 }
 
 // scheduleWaiting admits requests while seats, budget and blocks last.
@@ -283,7 +330,7 @@ func (e *Engine) scheduleWaiting(budget int64) {
 	for e.waits() > 0 && budget > 0 && e.room(budget) > 0 && int64(len(e.running)) < e.maxSeqs {
 		queue := e.next()
 		s := queue.peek()
-		if s.status == statusLoading && !e.cpu.loaded(s) || s.status == statusParked && !e.arrived(s) || s.stale > 0 {
+		if s.status == statusLoading && !e.cpu.loaded(s) || s.status == statusParked && !e.arrived(s) || s.drains {
 			e.skip(queue.pop())
 			continue
 		}
@@ -511,12 +558,14 @@ func (e *Engine) registerBlocks(s *seq, tokens int64) {
 
 // advanceScheduled moves the requests of the step forward, before its result.
 func (e *Engine) advanceScheduled() {
-	proposals := e.proposals(len(e.cur))
+	proposals, flies, async := e.proposals(len(e.cur)), e.depth > 1, e.cfg.Async
 	for i := range e.cur {
 		it := &e.cur[i]
 		s := it.s
 		s.computed += it.n
-		s.flying += it.n
+		if flies {
+			s.flying += it.n
+		}
 		if s.outputs == 0 {
 			s.hiwater = max(s.hiwater, min(s.computed, s.prompt))
 		}
@@ -525,7 +574,7 @@ func (e *Engine) advanceScheduled() {
 			continue
 		}
 		s.prefills = false
-		if e.cfg.Async {
+		if async {
 			s.inFlight += 1 + int64(it.drafts)
 			s.drafts = proposals
 			if e.pp > 1 && e.rules.ModelRunnerV2 {

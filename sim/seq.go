@@ -14,43 +14,45 @@ const (
 )
 
 // seq is a request inside the engine. Token counts; blocks include the current
-// step's allocation.
+// step's allocation. A decode of a synchronous engine without drafts touches the first two
+// lines of 64 bytes alone: hundreds of requests run, and each step walks over all of them.
 type seq struct {
+	computed int64 // tokens in KV, those of steps in flight included
+	outputs  int64 // output tokens the scheduler knows
+	prompt   int64
+	inFlight int64 // output tokens scheduled but not yet known (asynchronous scheduling), drafts included
+	drafts   int64 // proposed behind its last known token, to be verified by its next step
+	flying   int64 // tokens in steps in flight, where the engine keeps more than one
+	target   int64 // output tokens at which it stops
+	status   status
+	first    bool // FIRST_TOKEN has been seen
+	chunk    bool // its last step left known tokens uncomputed
+	deferred bool // passed over while it waited
+	prefills bool // admitted, and has not computed all its known tokens since
+	drains   bool // some of flying is stale
+
+	held      held
+	side      int64 // blocks beside those of its tokens: of windows and states
+	idx       int
+	maxTokens int64
+
 	req       *Request
 	res       *RequestResult
-	idx       int
-	status    status
-	first     bool // FIRST_TOKEN has been seen
-	prompt    int64
-	target    int64 // output tokens at which it stops
-	maxTokens int64
-	side      int64 // blocks beside those of its tokens: of windows and states
-	computed  int64 // tokens in KV, those of steps in flight included
-	outputs   int64 // output tokens the scheduler knows
-	inFlight  int64 // output tokens scheduled but not yet known (asynchronous scheduling), drafts included
-	flying    int64 // tokens in steps in flight
-	stale     int64 // of them those scheduled before its last preemption, with Rules.ResumeAfterDrain
-	drafts    int64 // proposed behind its last known token, to be verified by its next step
+	stale     int64 // of flying, those scheduled before its last preemption, with Rules.ResumeAfterDrain
 	verified  int64 // verifies so far
 	decodeAt  int64 // the first step that may decode it again, with pipeline parallelism
-	chunk     bool  // its last step left known tokens uncomputed
-	deferred  bool  // passed over while it waited
-	prefills  bool  // admitted, and has not computed all its known tokens since
-	held      held
 	cached    int64 // prompt tokens cached at first admission, -1 before
 	hiwater   int64 // prompt tokens processed, cached included; survives preemption
 	preempted int64
 	doneStep  int64 // step count when it left, for reuse
-	lastToken int64 // us of its last token
-	newTokens int64 // scheduled in the step just formed
-	stepMark  int64 // the step newTokens belongs to
+	lastToken int64 // us of its last token, with Config.TokenGaps
+	gaps      []int32
 	// Its last failed admission for want of blocks: the pool's gains then, and the budget.
 	blockedAt     int64
 	blockedBudget int64
-	content       Content // with caching only
-	shared        int64   // leading blocks of content that others may have
-	gaps          []int32
-	load          loadState
+	content       *Content   // nil without caching
+	shared        int64      // leading blocks of content that others may have
+	load          *loadState // nil without a CPU tier
 	remote        remoteState
 	nextFree      *seq
 }

@@ -10,37 +10,23 @@ package sim
 // request needs one.
 func (e *Engine) isSteady() bool {
 	n := int64(len(e.running))
-	return e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free && (e.waiting.len() == 0 || n >= e.maxSeqs)
-}
-
-// watchDecodes notes, after a general step, whether everybody decodes now. The
-// property survives steady steps and requests that leave.
-func (e *Engine) watchDecodes() {
-	e.allDecode = false
-	if !e.quick {
-		return
-	}
-	for _, s := range e.running {
-		if s.outputs == 0 || s.computed+1 != s.tokens() {
-			return
-		}
-	}
-	e.allDecode = true
+	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free && (e.waiting.len() == 0 || n >= e.maxSeqs)
 }
 
 // scheduleSteady forms the step: one token and at most one block for each.
 func (e *Engine) scheduleSteady() {
 	b := &e.batch
 	var context, blocks int64
+	size, caching, reaches := e.blockSize, e.pool.Caching, b.reached != nil // loads of the loop
 	for _, s := range e.running {
 		c := s.computed
-		if c == (s.held.N-s.side)*e.blockSize {
+		if c == (s.held.N-s.side)*size {
 			e.pool.Grow(&s.held, s.held.N+1)
 		}
-		if e.pool.Caching && c+1 >= (s.held.Registered+1)*e.blockSize {
+		if caching && c+1 >= (s.held.Registered+1)*size {
 			e.registerBlocks(s, c+1)
 		}
-		if b.reached != nil {
+		if reaches {
 			b.reach(true, c, 1, 1)
 		}
 		context += c
@@ -52,10 +38,10 @@ func (e *Engine) scheduleSteady() {
 
 // updateSteady gives everybody a token.
 func (e *Engine) updateSteady(step int64) {
-	left := false
+	left, gaps := false, e.cfg.TokenGaps
 	for _, s := range e.running {
 		s.outputs++
-		if e.cfg.TokenGaps {
+		if gaps {
 			e.gap(s, e.now-s.lastToken)
 			s.lastToken = e.now
 		}

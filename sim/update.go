@@ -9,7 +9,9 @@ import (
 // update processes the result of a step: each sequence that sampled gets its
 // token, those that stop leave.
 func (e *Engine) update(f *flight) {
-	left, leaving := false, len(e.leaving)
+	left, stays, leaving := false, 0, len(e.leaving)
+	flies, gaps := e.depth > 1, e.cfg.TokenGaps // loads of the loop
+	simple := e.plain && !(flies && e.pool.Caching)
 	for i := range f.items {
 		it := &f.items[i]
 		s := it.s
@@ -18,24 +20,37 @@ func (e *Engine) update(f *flight) {
 			e.deliverAborted(s, it)
 			continue
 		}
-		s.flying -= it.n
-		stale := s.stale > 0
-		if stale {
-			s.stale -= it.n
+		stale := false
+		if flies {
+			s.flying -= it.n
+			if stale = s.drains; stale {
+				s.stale -= it.n
+				s.drains = s.stale > 0
+			}
 		}
 		if !it.yields {
 			continue
 		}
-		e.deliver(s, it, stale)
-		e.token(s, f.step)
-		if s.outputs >= s.target {
+		if simple {
+			if s.outputs++; s.inFlight > 0 && !stale {
+				s.inFlight--
+			}
+		} else {
+			e.deliver(s, it, stale)
+		}
+		if !s.first || gaps {
+			e.token(s, f.step)
+		}
+		if stays++; s.outputs >= s.target {
 			e.stop(s, f.step)
 			left = true
+			stays--
 		}
 	}
 	if left {
 		e.sweep()
 	}
+	e.allDecode = stays == len(e.running) // steady steps and requests that leave do not change that
 	if e.spec != nil && !e.cfg.Async {
 		e.propose(f)
 	}
@@ -115,7 +130,7 @@ func (e *Engine) token(s *seq, step int64) {
 		if e.hooks.First != nil {
 			e.hooks.First(s.idx, e.now)
 		}
-	} else if e.cfg.TokenGaps {
+	} else {
 		e.gap(s, e.now-s.lastToken)
 	}
 	s.lastToken = e.now
