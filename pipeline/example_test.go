@@ -146,7 +146,7 @@ func TestRecordedCommands(t *testing.T) {
 	}
 	v := pipeline.DefaultValidateOptions()
 	v.SetThreshold("bias", 0.5, "test")
-	v.Noise = false
+	v.Noise = "none"
 	if got, want := v.Command(), "validate --gate bias=0.5 --noise none --seed 1 --split 0.8"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

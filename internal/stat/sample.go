@@ -95,7 +95,7 @@ func StdErr(v []float64) float64 {
 
 // Order lists the positions of the values from small to large, equal ones as
 // they stand.
-func Order(v []float64) []int {
+func Order[V cmp.Ordered](v []V) []int {
 	order := make([]int, len(v))
 	for i := range order {
 		order[i] = i

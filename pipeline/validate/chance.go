@@ -38,7 +38,7 @@ type stepNoise struct {
 // when there are too few.
 func stepNoiseOf(t *rows.Table, predUs []float64, from, to int64) *stepNoise {
 	var all, single []int
-	for _, i := range inTime(t.TimeNs) {
+	for _, i := range stat.Order(t.TimeNs) {
 		if at := t.TimeNs[i]; at < from || at >= to || !(predUs[i] > 0 && t.Y[i] > 0) || t.IsOutlier(i) {
 			continue
 		}

@@ -94,7 +94,7 @@ func plantedVerdict(t *testing.T, k uint64, pressed bool, change func(*coeff.Set
 		change(set, &believed)
 	}
 	o := DefaultOptions()
-	o.Noise = false
+	o.Noise = "none"
 	return validateValidate(t, set, []Source{sourceOf(run, &believed, false)}, o)
 }
 

@@ -1,7 +1,6 @@
 package validate
 
 import (
-	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -53,7 +52,7 @@ func DriftOf(timeNs []int64, y, pred []float64, thinned bool) *drift {
 	}
 	var halves [2]ratios
 	all := ratios{originNs: slices.Min(timeNs)}
-	for n, i := range inTime(timeNs) {
+	for n, i := range stat.Order(timeNs) {
 		all.add(timeNs[i], y[i]/pred[i])
 		halves[n%2].originNs = all.originNs
 		halves[n%2].add(timeNs[i], y[i]/pred[i])
@@ -74,16 +73,6 @@ func DriftOf(timeNs []int64, y, pred []float64, thinned bool) *drift {
 		}
 	}
 	return all.curve(best)
-}
-
-// inTime are the positions of the stamps in ascending order, equal ones as given.
-func inTime(timeNs []int64) []int {
-	order := make([]int, len(timeNs))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(timeNs[a], timeNs[b]) })
-	return order
 }
 
 // ratios are measured over predicted step times at their stamps.

@@ -1,6 +1,8 @@
 package validate
 
 import (
+	"hash/maphash"
+
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -25,7 +27,7 @@ func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engi
 	if err := j.models(&e, dep); err != nil {
 		return e, nil, err
 	}
-	if j.o.Noise {
+	if j.o.Noise == "residual" {
 		e.residuals = sim.SetNoise(j.set)
 	}
 	for _, f := range dep.AssumedInSimulation() {
@@ -52,8 +54,8 @@ func (j *job) idleDelays(e *engine, run *trace.Run) []trace.Finding {
 // models makes the step times and the delays outside the engine: a constant, or the
 // artifact's alphas. They have scratch space of their own.
 func (j *job) models(e *engine, dep *deploy.Deployment) (err error) {
-	if j.o.Latency != nil {
-		e.Latency, err = j.o.Latency(dep)
+	if j.o.Latency == "roofline" {
+		e.Latency, err = sim.NewRoofline(dep)
 	} else {
 		e.Latency, err = sim.NewPhysics(j.set, dep)
 	}
@@ -86,7 +88,7 @@ func identicalBatches(f *workload.Forced, dep *deploy.Deployment, steps *rows.St
 	f.Under(async)
 	c := sim.DefaultConfig(dep, f.Timeline)
 	c.Async = f.Async
-	seen := &batchLog{ids: idSums(f.Requests)}
+	seen := &batchLog{requests: f.Requests}
 	if _, err := sim.Run(c, f.Requests, seen); err != nil {
 		return nil, nil
 	}
@@ -98,7 +100,7 @@ func identicalBatches(f *workload.Forced, dep *deploy.Deployment, steps *rows.St
 		known++
 		sum := uint64(0)
 		for _, m := range members {
-			sum += memberSum(stringSum(m.CoreID), m.Computed, m.Prompt, m.New)
+			sum += memberSum(m.CoreID, m.Computed, m.Prompt, m.New)
 		}
 		if st.ID >= 1 && st.ID <= int64(len(seen.sums)) && seen.sums[st.ID-1] == sum {
 			same++
@@ -110,15 +112,15 @@ func identicalBatches(f *workload.Forced, dep *deploy.Deployment, steps *rows.St
 // batchLog keeps one number per simulated step: the sum of its members' hashes,
 // which does not depend on their order and costs 8 bytes a step.
 type batchLog struct {
-	ids  []uint64
-	sums []uint64
+	requests []sim.Request
+	sums     []uint64
 }
 
 // Step adds the members that were scheduled.
 func (l *batchLog) Step(v *sim.StepView) {
 	sum := uint64(0)
 	for _, m := range v.Members {
-		sum += memberSum(l.ids[m.Request], m.Computed, m.Prompt, m.New)
+		sum += memberSum(l.requests[m.Request].ID, m.Computed, m.Prompt, m.New)
 	}
 	for int64(len(l.sums)) < v.StepID {
 		l.sums = append(l.sums, 0)
@@ -129,32 +131,15 @@ func (l *batchLog) Step(v *sim.StepView) {
 // Event is not needed.
 func (l *batchLog) Event(*sim.Event) {}
 
-func idSums(reqs []sim.Request) []uint64 {
-	out := make([]uint64, len(reqs))
-	for i := range reqs {
-		out[i] = stringSum(reqs[i].ID)
-	}
-	return out
-}
+var memberSeed = maphash.MakeSeed()
 
 // memberSum is 0 for a member that did nothing, so that it does not count.
-func memberSum(id uint64, computed, prompt, scheduled int64) uint64 {
+func memberSum(id string, computed, prompt, scheduled int64) uint64 {
 	if scheduled == 0 {
 		return 0
 	}
-	h := id
-	for _, v := range [...]int64{computed, prompt, scheduled} {
-		h = (h ^ uint64(v)) * 0x9e3779b97f4a7c15
-		h ^= h >> 29
-	}
-	return h
-}
-
-// stringSum is FNV-1a.
-func stringSum(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
+	return maphash.Comparable(memberSeed, struct {
+		id     string
+		counts [3]int64
+	}{id, [3]int64{computed, prompt, scheduled}})
 }

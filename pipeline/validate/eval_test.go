@@ -274,10 +274,7 @@ func TestEvalObserved(t *testing.T) {
 	zero := 0.0
 	for _, latency := range []string{"roofline", "physics"} {
 		o := validate.DefaultOptions()
-		o.OverheadUs, o.EgressUs = &zero, &zero
-		if err := o.UseLatency(latency); err != nil {
-			t.Fatal(err)
-		}
+		o.OverheadUs, o.EgressUs, o.Latency = &zero, &zero, latency
 		v, err := pipeline.ValidateTables(context.Background(), client, runs, f, o, result.Header{})
 		if err != nil {
 			t.Fatal(err)

@@ -292,7 +292,7 @@ func TestThresholdsAreOptions(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	r, _ := newRules(map[string]float64{gateBetaMAPE: 0.4})
-	if got := r.byName[gateWorstConfiguration].Limit; math.Abs(got-0.8) > 1e-12 {
+	if got := r.of(gateWorstConfiguration).Limit; math.Abs(got-0.8) > 1e-12 {
 		t.Errorf("worst_configuration follows beta_mape: got %v, want 0.8", got)
 	}
 	if _, err := newRules(map[string]float64{"beta_mapp": 1}); trace.CodeOf(err) != badGate {

@@ -292,41 +292,33 @@ func compareClocks(run *trace.Run) result.InspectClocks {
 // bounds are the first and last monotonic stamp of steps and requests (of the
 // wall clock for stock spans, of the client's clock without either).
 func bounds(run *trace.Run) (lo, hi int64, ok bool) {
-	see := func(at int64) {
-		if !ok {
-			lo, hi, ok = at, at, true
+	see := func(stamps ...trace.Opt[int64]) {
+		for _, at := range stamps {
+			switch {
+			case at.OK && ok:
+				lo, hi = min(lo, at.V), max(hi, at.V)
+			case at.OK:
+				lo, hi, ok = at.V, at.V, true
+			}
 		}
-		lo, hi = min(lo, at), max(hi, at)
 	}
 	for _, s := range run.Steps {
-		see(s.TsStartNs)
+		see(trace.Some(s.TsStartNs))
 	}
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		if r.Source == trace.SourceStock {
-			for _, at := range []trace.Opt[int64]{r.StartWallNs, r.EndWallNs} {
-				if at.OK {
-					see(at.V)
-				}
-			}
+			see(r.StartWallNs, r.EndWallNs)
 			continue
 		}
-		for _, at := range []trace.Opt[int64]{r.ArrivedNs, r.QueuedNs, r.FinishedNs, r.DepartedNs} {
-			if at.OK {
-				see(at.V)
-			}
-		}
+		see(r.ArrivedNs, r.QueuedNs, r.FinishedNs, r.DepartedNs)
 	}
 	if ok {
 		return lo, hi, ok
 	}
 	for i := range run.Observed {
 		o := &run.Observed[i]
-		for _, at := range []trace.Opt[int64]{o.SendNs, o.LastChunkNs, o.QueuedNs, o.EngineLastNs} {
-			if at.OK {
-				see(at.V)
-			}
-		}
+		see(o.SendNs, o.LastChunkNs, o.QueuedNs, o.EngineLastNs)
 	}
 	return lo, hi, ok
 }

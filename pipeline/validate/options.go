@@ -13,7 +13,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -38,7 +37,7 @@ type Options struct {
 	Split      float64  // training share of each phase, (0, 1]; default 0.8
 	StepsOnly  bool     // no replay
 	Seed       int64    // of the noise; 0 is seed 0, 1 in DefaultOptions
-	Noise      bool     // make the two noisy replays too
+	Noise      string   // residual: make the two noisy replays too; none or empty: do not
 	OverheadUs *float64 // constant in place of the overhead alpha, us
 	IdleDelays bool     // measure constant overhead and egress from requests that met an idle server
 	EgressUs   *float64 // constant in place of the egress alpha, us
@@ -53,9 +52,8 @@ type Options struct {
 	MaxRows        int         // rows of steps judged, at most; 0: all of them, -1: as many as the fit learns from
 	Workers        int         // 0: all cores; never changes a result
 
-	// Latency replaces the coefficients' step time in replays; nil: physics.
-	Latency     func(*deploy.Deployment) (sim.Model, error)
-	LatencyName string
+	// Latency is the step time of replays: physics (that of the coefficients, the default) or roofline.
+	Latency string
 
 	Progress trace.Progress // may be nil
 }
@@ -65,7 +63,7 @@ const fitsRows = -1
 
 // DefaultOptions are those of the command line.
 func DefaultOptions() Options {
-	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: true, MaxRows: fitsRows}
+	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: "residual", MaxRows: fitsRows}
 }
 
 // Check refuses options out of their range.
@@ -75,14 +73,18 @@ func (o Options) resolve() (Options, error) {
 	if o.Split == 0 {
 		o.Split = rows.DefaultSplit
 	}
-	if o.LatencyName == "" {
-		o.LatencyName = "physics"
+	if o.Latency == "" {
+		o.Latency = "physics"
 	}
 	switch {
 	case !(o.Split > 0 && o.Split <= 1):
 		return o, trace.Errorf(rows.BadOption, "--split: got %g, want a share in (0, 1]", o.Split)
 	case o.For != "" && !CheckPurpose(o.For):
-		return o, trace.Errorf(rows.BadOption, "--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
+		return o, option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
+	case o.Noise != "" && o.Noise != "residual" && o.Noise != "none":
+		return o, option.Misusef("--noise: got %q, want residual or none", o.Noise)
+	case o.Latency != "physics" && o.Latency != "roofline":
+		return o, option.Misusef("--latency: got %q, want physics or roofline", o.Latency)
 	case o.SharedPrefix < 0:
 		return o, trace.Errorf(rows.BadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", o.SharedPrefix)
 	case o.OverheadUs != nil && !(*o.OverheadUs >= 0 && *o.OverheadUs < 1e9):
@@ -114,89 +116,23 @@ func (o *Options) recipe(set string, v features.Version) rows.Recipe {
 func (o *Options) Table() option.Table {
 	return option.Table{
 		option.Switch("steps-only", &o.StepsOnly, "no replay: teacher-forced errors only").Recorded(),
-		o.noiseOption().Recorded(),
+		option.String("noise", &o.Noise, "noisy replays beside the plain one, `KIND`: residual or none").Recorded().Unless("residual"),
 		option.Maybe("overhead-us", &o.OverheadUs,
 			"constant overhead in `US` in place of the overhead coefficients; -1: those").Recorded(),
 		option.Maybe("egress-us", &o.EgressUs, "constant egress in `US`; -1: the egress coefficients").Recorded(),
 		option.Switch("idle-delays", &o.IdleDelays, "take overhead and egress from requests that met an idle server").Recorded(),
 		option.Whole("shared-prefix-tokens", &o.SharedPrefix,
 			"first `N` prompt tokens that requests share where the recording does not say").Recorded().Unless("0"),
-		o.latencyOption().Recorded().Unless("physics"),
+		option.String("latency", &o.Latency, "step time `MODEL` of the replay: physics or roofline").Recorded().Unless("physics"),
 		o.gateOption().Recorded(),
-		o.forOption().Recorded(),
+		option.String("for", &o.For, "the `PURPOSE` that decides: steps, replay, waits, transfer or all (default: replay; steps where "+
+			"nothing is replayed)").Recorded(),
 		option.Real("split", &o.Split, "training `SHARE` of each phase, at least the fit's (its default)").Recorded(),
 		option.Whole("max-rows", &o.MaxRows, "judge `N` rows of steps at most, evenly chosen; 0: all; -1: as many as the fit").Recorded().
 			Unless(strconv.Itoa(fitsRows)),
 		option.Whole("seed", &o.Seed, "`SEED` of the noise").Recorded(),
 		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
 	}
-}
-
-func (o *Options) noiseOption() option.Option {
-	return option.Option{
-		Name: "noise", Usage: "noisy replays beside the plain one, `KIND`: residual or none", Default: "residual",
-		Set: func(v any) error {
-			if o.Noise = v == "residual"; !o.Noise && v != "none" {
-				return option.Misusef("--noise: got %q, want residual or none", v)
-			}
-			return nil
-		},
-		Values: func() []string {
-			if o.Noise {
-				return nil
-			}
-			return []string{"none"}
-		},
-	}
-}
-
-func (o *Options) forOption() option.Option {
-	return option.Option{
-		Name:    "for",
-		Usage:   "the `PURPOSE` that decides: steps, replay, waits, transfer or all (default: replay; steps where nothing is replayed)",
-		Default: "",
-		Set: func(v any) error {
-			o.For = v.(string)
-			if o.For != "" && !CheckPurpose(o.For) {
-				return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
-			}
-			return nil
-		},
-		Values: func() []string {
-			if o.For == "" {
-				return nil
-			}
-			return []string{o.For}
-		},
-	}
-}
-
-func (o *Options) latencyOption() option.Option {
-	return option.Option{
-		Name: "latency", Usage: "step time `MODEL` of the replay: physics or roofline", Default: "physics",
-		Set: func(v any) error { return o.UseLatency(v.(string)) },
-		Values: func() []string {
-			if o.LatencyName == "" {
-				return nil
-			}
-			return []string{o.LatencyName}
-		},
-	}
-}
-
-// UseLatency sets the step time of the replays: physics (the coefficients) or
-// roofline.
-func (o *Options) UseLatency(name string) error {
-	switch name {
-	case "", "physics":
-		o.LatencyName, o.Latency = "physics", nil
-	case "roofline":
-		o.LatencyName = name
-		o.Latency = func(d *deploy.Deployment) (sim.Model, error) { return sim.NewRoofline(d) }
-	default:
-		return option.Misusef("--latency: got %q, want physics or roofline", name)
-	}
-	return nil
 }
 
 // gateOption adds thresholds to those that are there.

@@ -289,7 +289,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	for _, p := range phases {
 		phase := p
 		e := base
-		if j.o.Noise && t.beta != nil {
+		if j.o.Noise == "residual" && t.beta != nil {
 			e.Spreads = spreadsOf(t.beta, t.pred, t.drift, p.StartNs, t.cut(&phase), p.EndNs)
 		}
 		rp := replayRun(marks, obs, &phase, content.Content, e)
@@ -350,7 +350,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	v := &result.Validation{
 		Options: result.ValidationOptions{
 			Split: j.o.Split, StepsOnly: j.o.StepsOnly, Seed: j.o.Seed, OverheadUs: j.o.OverheadUs,
-			EgressUs: j.o.EgressUs, Latency: j.o.LatencyName, Thresholds: j.rules.Limits(),
+			EgressUs: j.o.EgressUs, Latency: j.o.Latency, Thresholds: j.rules.Limits(),
 		},
 		Configs: []result.ConfigErrors{}, Diagnoses: []result.Diagnosis{}, Warnings: append([]trace.Finding{}, j.warned...),
 	}

@@ -82,22 +82,17 @@ const worstOverMAPE = 2
 
 // rules are the thresholds in force.
 type rules struct {
-	order  []threshold
-	byName map[string]threshold
-
+	all      []threshold
 	loosened map[string]string // by name: a note for the gates of a rule that is less strict than by default
 }
 
 // newRules applies overrides to the defaults; an unknown name is an error.
 func newRules(overrides map[string]float64) (*rules, error) {
-	r := &rules{order: Defaults(), byName: map[string]threshold{}}
-	for _, t := range r.order {
-		r.byName[t.Name] = t
-	}
+	r := &rules{all: Defaults()}
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
-		t, ok := r.byName[name]
-		if !ok {
-			return nil, trace.Errorf(badGate, "gates: got %q, want one of %d names", name, len(r.order)).
+		t := r.of(name)
+		if t == nil {
+			return nil, trace.Errorf(badGate, "gates: got %q, want one of %d names", name, len(r.all)).
 				WithHint("blis-train validate --gate list")
 		}
 		v := overrides[name]
@@ -105,14 +100,19 @@ func newRules(overrides map[string]float64) (*rules, error) {
 			return nil, trace.Errorf(badGate, "gates: %s: got %v, want a finite number", name, v)
 		}
 		t.Limit, t.Source = v, "option"
-		r.byName[name] = t
 	}
 	if _, given := overrides[gateWorstConfiguration]; !given {
-		t := r.byName[gateWorstConfiguration]
-		t.Limit = worstOverMAPE * r.byName[gateBetaMAPE].Limit
-		r.byName[gateWorstConfiguration] = t
+		r.of(gateWorstConfiguration).Limit = worstOverMAPE * r.of(gateBetaMAPE).Limit
 	}
 	return r, nil
+}
+
+// of is the rule of a gate; nil for no gate.
+func (r *rules) of(name string) *threshold {
+	if i := slices.IndexFunc(r.all, func(t threshold) bool { return t.Name == name }); i >= 0 {
+		return &r.all[i]
+	}
+	return nil
 }
 
 // Loosen notes which rules pass more than by default. from says who set a
@@ -120,11 +120,10 @@ func newRules(overrides map[string]float64) (*rules, error) {
 func (r *rules) Loosen(from map[string]string) []trace.Finding {
 	var found []trace.Finding
 	r.loosened = map[string]string{}
-	for _, def := range r.order {
-		t := r.byName[def.Name]
+	for i, def := range defaults() {
+		t := &r.all[i]
 		if by, known := from[t.Name]; known {
 			t.Source = by
-			r.byName[t.Name] = t
 		}
 		if up := t.Op == "<" || t.Op == "<="; up && t.Limit > def.Limit || !up && t.Limit < def.Limit {
 			r.loosened[t.Name] = fmt.Sprintf("loosened: the default is %s %g", t.Op, def.Limit)
@@ -144,15 +143,15 @@ func CheckThresholds(overrides map[string]float64) error {
 // Limits are the thresholds in force, by name.
 func (r *rules) Limits() map[string]float64 {
 	out := map[string]float64{}
-	for name, t := range r.byName {
-		out[name] = t.Limit
+	for _, t := range r.all {
+		out[t.Name] = t.Limit
 	}
 	return out
 }
 
 // gate applies one rule; only a nil value gives a null gate, with the note.
 func (r *rules) gate(name, scope string, value *float64, note string) result.Gate {
-	t := r.byName[name]
+	t := r.of(name)
 	g := result.Gate{
 		Gate:   coeff.Gate{Name: name, Scope: scope, Value: value, Op: t.Op, Threshold: t.Limit, Note: note},
 		Source: t.Source, Spec: t.Spec, Required: true, Purposes: t.Purposes,
@@ -273,17 +272,8 @@ func gatesReplayed(v *result.Validation) bool {
 // ofSteps reports whether a gate judges step times, OfReplay whether it judges a
 // replayed run.
 func ofSteps(name string) bool {
-	t, known := ruleOf(name)
-	return known && slices.Contains(t.Purposes, coeff.PurposeSteps) && !slices.Contains(coefficientGates, name)
+	t := (&rules{all: defaults()}).of(name)
+	return t != nil && slices.Contains(t.Purposes, coeff.PurposeSteps) && !slices.Contains(coefficientGates, name)
 }
 
 func ofReplay(name string) bool { return slices.Contains(replayGateNames, name) }
-
-func ruleOf(name string) (threshold, bool) {
-	all := Defaults()
-	i := slices.IndexFunc(all, func(t threshold) bool { return t.Name == name })
-	if i < 0 {
-		return threshold{}, false
-	}
-	return all[i], true
-}
