@@ -26,6 +26,12 @@ func (r *Reached) Add(reaches []deploy.Reach, isDecode bool, c, n int64, sign fl
 		return
 	}
 	for i := range reaches {
+		if x := &reaches[i]; n == 1 && x.Chunk+x.Ratio == 0 && isDecode { // most of a step: it reads what it scores
+			entries := sign * float64(min(c+1, x.Window+x.TopK))
+			r[i].DecodePairs += entries
+			r[i].Entries += entries
+			continue
+		}
 		pairs := sign * float64(reaches[i].Pairs(c, n))
 		if isDecode {
 			r[i].DecodePairs += pairs
@@ -65,15 +71,16 @@ type attention struct {
 // experts are equal ffns with experts.
 type experts struct {
 	deploy.ExpertWork
-	lnIdle float64 // ln(1 - k/E)
+	lnIdle float64   // ln(1 - k/E)
+	shares []float64 // of 0, 1, 2 ... tokens
 }
 
 // share is the expected share of the experts that so many tokens touch.
 func (e *experts) share(tokens float64) float64 {
-	if tokens <= 0 {
-		return 0
+	if n := int(tokens); n >= 0 && n < len(e.shares) && float64(n) == tokens {
+		return e.shares[n]
 	}
-	return -stat.Expm1(tokens * e.lnIdle)
+	return -stat.Expm1(max(0, tokens) * e.lnIdle)
 }
 
 // derive13 are the constants of 1.3: sums over layers under the names that 1.1 and 1.2 have for models of equal layers.
@@ -104,7 +111,11 @@ func (s *Space) derive13() {
 	s.fixedWeights, s.totalBytes = w.FixedBytes, w.FixedBytes+w.HeadBytes
 	for _, e := range w.Experts {
 		s.expertS += e.FLOPs[0]/s.peak + (e.FLOPs[1]+e.FLOPs[2])/fast
-		s.expertKinds = append(s.expertKinds, experts{e, stat.Log1p(-e.TopK / e.Experts)})
+		kind := experts{ExpertWork: e, lnIdle: stat.Log1p(-e.TopK / e.Experts)}
+		for n := range 512 {
+			kind.shares = append(kind.shares, kind.share(float64(n)))
+		}
+		s.expertKinds = append(s.expertKinds, kind)
 		s.totalBytes += e.Bytes
 		s.expertWeights += e.Bytes
 	}
