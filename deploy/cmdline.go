@@ -52,7 +52,7 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 	delete(d.values, "vllm.config")
 	text, err := read(name)
 	if err != nil {
-		d.find(trace.Findingf(unknownFlag, "--config %s: %v; what it says is missing here", name, err))
+		d.find(trace.Findingf(UnknownFlag, "--config %s: %v; what it says is missing here", name, err))
 		return nil
 	}
 	node, err := files.ParseYAML(text, name)
@@ -190,6 +190,15 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 	return rest, nil
 }
 
+// ServePath is the key of run.yaml that holds a flag of `vllm serve`, given without dashes; "" for no such flag.
+func ServePath(flag string) string {
+	key := flagKey("--" + flag)
+	if path := ownFlags[key]; path != "" || !knownFlag(key, "") {
+		return path
+	}
+	return "vllm." + key
+}
+
 // optimizationLevel is -O3, which needs no blank.
 var optimizationLevel = regexp.MustCompile(`^-O(\d)$`)
 
@@ -201,9 +210,9 @@ func (d *Draft) unknownFlag(shown, key, version string) {
 	}
 	near := ""
 	if word := Nearest(key, slices.Concat(ServeFlags(version), slices.Sorted(maps.Keys(ownFlags)))); word != "" {
-		near = "; did you mean --" + strings.ReplaceAll(word, "_", "-") + "?"
+		near = " (did you mean --" + strings.ReplaceAll(word, "_", "-") + "?)"
 	}
-	d.find(trace.Findingf(unknownFlag, "%s is no flag of %s that this version knows; it is left out of run.yaml%s", shown, what, near))
+	d.find(trace.Findingf(UnknownFlag, "%s is no flag of %s that this version knows%s; it is left out", shown, what, near))
 }
 
 // inner stores one value of a flag that is a mapping: --speculative-config.method.

@@ -15,7 +15,7 @@ const (
 	missingConfig   trace.Code = "missing_config"
 	unknownHardware trace.Code = "unknown_hardware"
 	badCommandLine  trace.Code = "bad_command_line"
-	unknownFlag     trace.Code = "unknown_flag"
+	UnknownFlag     trace.Code = "unknown_flag"
 	asyncAssumed    trace.Code = "async_assumed"
 	kvBlocksAssumed trace.Code = "kv_blocks_assumed"
 

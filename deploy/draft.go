@@ -69,7 +69,7 @@ func (d *Draft) Findings(m *Model) []trace.Finding {
 	out := slices.Clone(d.findings)
 	version, _ := d.Get("vllm.version").(string)
 	if v, ok := parseVersion(version); ok && less(flagsRead().newest, v) {
-		out = append(out, trace.Findingf(unknownFlag, "vLLM %s is newer than the flags this version knows: those of %d.%d are taken", version,
+		out = append(out, trace.Findingf(UnknownFlag, "vLLM %s is newer than the flags this version knows: those of %d.%d are taken", version,
 			flagsRead().newest[0], flagsRead().newest[1]))
 	}
 	get := func(key string) any {
@@ -315,7 +315,7 @@ func (d *Draft) FillDefaults() {
 		d.SetNoted("vllm.max_num_batched_tokens", tokens, note)
 	}
 	if d.Get("vllm.max_num_seqs") == nil {
-		if given, ok := d.Get("vllm.max_num_batched_tokens").(int64); ok {
+		if given, ok := d.Get("vllm.max_num_batched_tokens").(int64); ok && given > 0 {
 			seqs = min(seqs, given)
 		}
 		d.SetNoted("vllm.max_num_seqs", seqs, note)

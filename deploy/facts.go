@@ -73,7 +73,7 @@ func (d *Deployment) AssumedInSimulation() []trace.Finding {
 			"%s: vllm.version %q is no release number; the scheduler's rules are those of the newest one", d.Name, d.Engine.VLLMVersion))
 	}
 	if n, estimated, err := d.KVBlocks(); err == nil && estimated {
-		out = append(out, trace.Findingf(kvBlocksAssumed, "%s: %d KV blocks estimated from memory", d.Name, n))
+		out = append(out, trace.Findingf(kvBlocksAssumed, "%s: %s KV blocks estimated from memory", d.Name, trace.Thousands(n)))
 	}
 	return out
 }

@@ -443,9 +443,7 @@ func (c *hfConfig) decoder(raw, side map[string]any, opts ModelOptions) *Decoder
 		d.KVBytes = 1 // fp8_ds_mla
 	}
 	if name := opts.KVCacheDType; name != "" && name != "auto" {
-		if d.KVBytes = kvTypeBytes(name); d.KVBytes == 0 {
-			c.fail(unsupportedModel, "kv_cache_dtype: got %q, want auto, bfloat16, float16, float32, fp8* or nvfp4", name)
-		}
+		d.KVBytes = kvTypeBytes(name)
 	}
 	c.doubts(r, raw)
 	return d

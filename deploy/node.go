@@ -105,6 +105,15 @@ func (s *section) text(key, def string) string {
 	return n.Value
 }
 
+// valueType is the name of a number's type, auto or one whose bytes are known.
+func (s *section) valueType(key, def string, bytes func(name string) float64, want string) string {
+	v := s.text(key, def)
+	if v != "" && v != "auto" && bytes(v) == 0 {
+		s.doc.fail(s.find(key), unsupportedModel, "say it as vLLM's --dtype and --kv-cache-dtype do", "%s: got %q, want %s", s.pathOf(key), v, want)
+	}
+	return v
+}
+
 func (s *section) oneOf(key, def string, legal ...string) string {
 	v := s.text(key, def)
 	if !slices.Contains(legal, v) {
@@ -162,7 +171,7 @@ func (s *section) number(key, unit string) trace.Opt[float64] {
 func (s *section) within(key, unit string, lo, hi float64) trace.Opt[float64] {
 	v := s.number(key, unit)
 	if v.OK && !(v.V >= lo && v.V <= hi) {
-		s.doc.fail(s.find(key), badRunYAML, "", "%s: got %g, want %g..%g %s", s.pathOf(key), v.V, lo, hi, unit)
+		s.doc.fail(s.find(key), badRunYAML, "0.9 is 90 %", "%s: got %g, want %g..%g %s", s.pathOf(key), v.V, lo, hi, unit)
 	}
 	return v
 }
@@ -281,9 +290,14 @@ func pathOr(path, def string) string {
 // maxName is longer than any key or flag.
 const maxName = 100
 
-// Nearest returns the legal word that word is the beginning of (a unit left out), else the one within
+// Nearest returns the legal word that word ends as, or is the beginning of (a unit left out), else the one within
 // a third of its length in edits, as a whole or cut short, else "".
 func Nearest(word string, legal []string) string {
+	if i := slices.IndexFunc(legal, func(candidate string) bool {
+		return len(word) > 2 && (strings.HasSuffix(candidate, "-"+word) || strings.HasSuffix(word, "-"+candidate))
+	}); i >= 0 {
+		return legal[i]
+	}
 	for _, candidate := range legal {
 		if rest, begins := strings.CutPrefix(candidate, word); begins && len(word) > 2 && strings.IndexAny(rest, "_-") == 0 {
 			return candidate

@@ -44,8 +44,8 @@ func (d *document) modelPart(s *section) modelSection {
 	m := modelSection{
 		opts: ModelOptions{
 			ID:                  s.text("id", ""),
-			DType:               s.text("dtype", ""),
-			KVCacheDType:        s.text("kv_cache_dtype", "auto"),
+			DType:               s.valueType("dtype", "", dtypeBytes, "auto, float32, float16, bfloat16 or an fp8 name"),
+			KVCacheDType:        s.valueType("kv_cache_dtype", "auto", kvTypeBytes, "auto, bfloat16, float16, float32, fp8* or nvfp4"),
 			NumMLPProj:          s.atLeast("n_mlp_proj", 1, "projections"),
 			AssumeFullAttention: s.boolean("assume_full_attention").Or(false),
 			Assume:              s.text("assume", ""),

@@ -171,7 +171,7 @@ func (g *GPU) missing(t *Table, conditions ...where) error {
 		want = append(want, w.text())
 	}
 	return trace.Errorf(NoRows, "%s, table %s: got no rows of %s, nearest %s", g.Hardware, t.Name, strings.Join(want, ", "), nearest).
-		WithHint("simulate with --latency-model roofline, or give tables with --library FILE")
+		WithHint("simulate with --latency-model roofline, or predict with --library FILE")
 }
 
 // DTypes in the tables.

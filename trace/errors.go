@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // Code names one kind of drop, warning, finding or rejection. Codes are part
@@ -120,4 +121,20 @@ func HintOf(err error) string {
 		return coded.Hint
 	}
 	return ""
+}
+
+// Thousands prints a count, thousands apart, as all messages and tables do.
+func Thousands(n int64) string {
+	if n < 0 {
+		return "-" + Thousands(-n)
+	}
+	return Grouped(strconv.FormatInt(n, 10))
+}
+
+// Grouped puts a comma between the thousands of some digits.
+func Grouped(digits string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
 }

@@ -325,7 +325,12 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 			known = append(known, s.table.Names()...)
 		}
 		near := deploy.Nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(movedFlags))))
+		path := deploy.ServePath(name)
 		switch key, now := keyHint(c.Command.Name, near), movedFlags[near]; {
+		case path != "" && slices.Contains(known, "vllm"):
+			usage.Hint = fmt.Sprintf("give it inside --vllm \"%s ...\"", dashed(name))
+		case path != "" && slices.Contains(known, "set"):
+			usage.Hint = fmt.Sprintf("--set %s=VALUE says what run.yaml does not", path)
 		case key != "":
 			usage.Hint = key
 		case now != "" && near == name:
@@ -373,6 +378,8 @@ func wanted(flags []cli.Flag, name string) string {
 			return "a number"
 		case *cli.BoolFlag:
 			return "true or false"
+		case *cli.DurationFlag:
+			return "a time with its unit, as in 60s"
 		}
 	}
 	return "another value"
@@ -482,7 +489,7 @@ var choice = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
 // hintOf is the hint that the terminal shows with an error of a command: its own, else the name that was
 // probably meant, else where the keys or flags are explained.
 func hintOf(err error, command string) string {
-	misuse, missing, at, coded := (*option.Misuse)(nil), (*fs.PathError)(nil), (*trace.SyntaxError)(nil), (*trace.Error)(nil)
+	misuse, missing, at := (*option.Misuse)(nil), (*fs.PathError)(nil), (*trace.SyntaxError)(nil)
 	wrong := errors.As(err, &misuse)
 	if errors.As(err, new(*bug)) {
 		return reportHint
@@ -502,20 +509,37 @@ func hintOf(err error, command string) string {
 	switch {
 	case errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist):
 		folder, name := filepath.Split(missing.Path)
-		entries, _ := os.ReadDir(cmp.Or(folder, "."))
+		entries, gone := os.ReadDir(cmp.Or(folder, "."))
 		var names []string
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
 		if near := deploy.Nearest(name, names); near != "" {
 			return fmt.Sprintf("did you mean %s?", folder+near)
+		} else if gone != nil {
+			return "there is no folder " + folder + ": correct the name, or make it with mkdir -p"
 		}
+		return "there is no such file: list the folder with ls " + cmp.Or(folder, ".")
+	case errors.As(err, &at) && strings.HasPrefix(at.Msg, "unknown key ") && kindOfFile(at.File) != "":
+		return fmt.Sprintf("%s looks like %s: was another file meant?", at.File, kindOfFile(at.File))
 	case errors.As(err, &at) && filepath.Base(at.File) == deploy.RunFile:
 		return "docs/run-yaml.md lists every key with its type"
 	case wrong && command != "":
 		return fmt.Sprintf("see blis-train %s --help", command)
-	case errors.As(err, &coded):
-		return fmt.Sprintf("blis-train explain %s", coded.Code)
+	case trace.CodeOf(err) != "":
+		return fmt.Sprintf("blis-train explain %s", trace.CodeOf(err))
+	}
+	return ""
+}
+
+// kindOfFile says what a file is that was given in the place of another; "" where it does not show.
+func kindOfFile(name string) string {
+	text, _ := files.ReadAll(name)
+	for _, kind := range [][2]string{{"physics_coefficients:", "a coefficient file"}, {`"model_type"`, "a model's config.json"},
+		{"\nvllm:", "a run.yaml"}, {`"schema_version"`, "a document that blis-train wrote"}} {
+		if strings.Contains(string(text), kind[0]) {
+			return kind[1]
+		}
 	}
 	return ""
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -117,7 +116,7 @@ func questionOf(c *cli.Context, con *console) (q simulate.Question, err error) {
 		return q, usagef("--input-len, --output-len: got %d and %d, want at least 1 and 2", q.InputTokens, q.OutputTokens)
 	case c.IsSet("concurrency") && c.IsSet("rate"):
 		return q, usagef("--concurrency and --rate: got both, want one")
-	case q.Concurrency < 0 || q.Concurrency > 1<<14 || c.IsSet("rate") && !(q.RateRPS > 0 && q.RateRPS < 1e6):
+	case c.IsSet("concurrency") && q.Concurrency < 1 || q.Concurrency > 1<<14 || c.IsSet("rate") && !(q.RateRPS > 0 && q.RateRPS < 1e6):
 		return q, usagef("--concurrency, --rate: got %d and %g, want 1 to %d clients, or a rate above 0 and below 1e6", q.Concurrency, q.RateRPS,
 			1<<14)
 	case q.Concurrency == 0 && q.RateRPS == 0:
@@ -195,8 +194,8 @@ func setup(p *simulate.Prediction) string {
 	if p.EP {
 		ep = ", EP"
 	}
-	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.TP, p.Hardware, ep, load, report.Thousands(p.InputTokens),
-		report.Thousands(p.OutputTokens))
+	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.TP, p.Hardware, ep, load, trace.Thousands(p.InputTokens),
+		trace.Thousands(p.OutputTokens))
 }
 
 func showPrediction(con *console, p *simulate.Prediction) {
@@ -215,7 +214,7 @@ func showPrediction(con *console, p *simulate.Prediction) {
 		}
 	}
 	said("throughput   %.2f requests/s, %.0f output tokens/s per GPU", p.RequestsPerS, p.TokensPerS)
-	said("KV cache     %s tokens of %g bytes a value, at most %.0f %% in use", report.Thousands(p.KVTokens), p.KVBytes, 100*p.KVPeak)
+	said("KV cache     %s tokens of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens), p.KVBytes, 100*p.KVPeak)
 	if p.LimitedBy != "" {
 		said("limited by   %s", p.LimitedBy)
 	}

@@ -192,21 +192,21 @@ func (con *console) talk(s string) {
 // extractedLine is the account of an extraction in a line.
 func (con *console) extractedLine(doc *result.Extract) {
 	t := &doc.Totals
-	dropped := "none of " + report.Thousands(t.Records.Read) + " records dropped"
+	dropped := "none of " + trace.Thousands(t.Records.Read) + " records dropped"
 	if n := t.Records.Read - t.Records.Kept; n > 0 {
-		dropped = fmt.Sprintf("%s of %s records dropped (%s)", report.Thousands(n), report.Thousands(t.Records.Read),
+		dropped = fmt.Sprintf("%s of %s records dropped (%s)", trace.Thousands(n), trace.Thousands(t.Records.Read),
 			report.Reasons(t.Records.Dropped))
 	}
 	// What clients saw stands for what the engine did not tell.
 	requests := max(t.Requests.Engine+t.Requests.APIOnly+t.Requests.Stock, t.Tables[rows.ObservedRequests])
-	steps := report.Thousands(t.Steps.Summaries) + " steps"
+	steps := trace.Thousands(t.Steps.Summaries) + " steps"
 	if passes := passesText(doc); passes != "" {
 		if steps += ", " + passes; t.Steps.Summaries == 0 {
 			steps = passes
 		}
 	}
 	s := fmt.Sprintf("extracted %d %s: %s requests, %s; %s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
-		report.Thousands(requests), steps, dropped)
+		trace.Thousands(requests), steps, dropped)
 	con.aside(s)
 	if words := doc.CachedWords(); words != "" {
 		con.aside(words)
@@ -229,7 +229,7 @@ func passesText(doc *result.Extract) string {
 	}
 	for k, n := range counts {
 		if n > 0 {
-			parts = append(parts, report.Thousands(n)+" "+sources[k].words)
+			parts = append(parts, trace.Thousands(n)+" "+sources[k].words)
 		}
 	}
 	return strings.Join(parts, ", ")

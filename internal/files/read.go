@@ -71,7 +71,7 @@ func CheckInput(name string, special bool) error {
 func check(name string, st fs.FileInfo, special bool) error {
 	switch mode := st.Mode(); {
 	case mode.IsDir():
-		return trace.Errorf(specialFile, "%s: got a folder, want a file", name)
+		return trace.Errorf(specialFile, "%s: got a folder, want a file", name).WithHint("name a file in it: ls " + name)
 	case !mode.IsRegular() && !special:
 		return trace.Errorf(specialFile, "%s: got %s, want a file", name, kindOf(mode)).WithHint(specialHint)
 	}
@@ -113,7 +113,7 @@ func statBy(how func(string) (fs.FileInfo, error), name string) (fs.FileInfo, er
 	defer late.Stop()
 	select {
 	case a := <-got:
-		return a.st, worded(a.err)
+		return a.st, worded(a.err, name)
 	case <-late.C:
 		return nil, trace.Errorf(silentMount, "%s: the file system did not answer within %s", name, silentAfter)
 	}
@@ -121,15 +121,15 @@ func statBy(how func(string) (fs.FileInfo, error), name string) (fs.FileInfo, er
 
 // worded words an error about a name as one of opening it; a name that is too
 // long gets words of its own.
-func worded(err error) error {
+func worded(err error, name string) error {
 	var at *fs.PathError
 	if !errors.As(err, &at) {
 		return err
 	}
 	if !errors.Is(err, syscall.ENAMETOOLONG) {
-		return &fs.PathError{Op: "open", Path: at.Path, Err: at.Err}
+		return &fs.PathError{Op: "open", Path: name, Err: at.Err}
 	}
-	base := filepath.Base(at.Path)
+	base := filepath.Base(name)
 	shown := base
 	if len(base) > maxNameShown {
 		shown = base[:maxNameShown] + "..."

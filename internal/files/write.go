@@ -133,7 +133,7 @@ func Begin(name string) (*Pending, error) {
 		if p.File = f; err == nil {
 			started(f.Name())
 		}
-		return p, worded(err)
+		return p, worded(err, name)
 	}
 	return nil, fmt.Errorf("%s: no free temporary name beside it", name)
 }

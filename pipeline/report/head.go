@@ -7,6 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // maxHeadlines is how many failed gates the head spells out.
@@ -210,8 +211,8 @@ func covered(c *result.Covered) string {
 	if c.RequestsPerS != nil {
 		load += fmt.Sprintf(" (%s/s)", brief(*c.RequestsPerS))
 	}
-	return fmt.Sprintf("up to %s, prompts of %s and outputs of %s tokens", load, Thousands(c.PromptTokens),
-		Thousands(c.OutputTokens))
+	return fmt.Sprintf("up to %s, prompts of %s and outputs of %s tokens", load, trace.Thousands(c.PromptTokens),
+		trace.Thousands(c.OutputTokens))
 }
 
 // expected is the mean error of the step time, and the median error of a request in

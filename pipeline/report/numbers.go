@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Short prints a tick or a value with at most three significant digits.
@@ -56,17 +58,12 @@ func grouped(s string) string {
 	if i := strings.IndexByte(s, '.'); i >= 0 {
 		s, frac = s[:i], s[i:]
 	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
+	s = trace.Grouped(s)
 	if sign != "" && strings.Trim(s+frac, "0.,") == "" {
 		sign = ""
 	}
 	return minus(sign + s + frac)
 }
-
-// Thousands prints a count, thousands apart.
-func Thousands(n int64) string { return grouped(strconv.FormatInt(n, 10)) }
 
 // Milli is a time in us, or a rate per us, in the unit people read: ms. Other units come
 // back as they are.
@@ -180,7 +177,7 @@ func Reasons[N int | int64](m map[string]N) string {
 			out = append(out, fmt.Sprintf("and %d other reasons", len(ps)-8))
 			break
 		}
-		out = append(out, fmt.Sprintf("%s %s", p.name, Thousands(int64(p.n))))
+		out = append(out, fmt.Sprintf("%s %s", p.name, trace.Thousands(int64(p.n))))
 	}
 	if len(out) == 0 {
 		return "none"

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/mattn/go-runewidth"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // maxRows is the most rows of one table on the page; the JSON files hold all.
@@ -104,7 +106,7 @@ func PercentOf(v float64) Cell { return Percent(&v) }
 
 // Count is a cell of a count.
 func Count[N int | int64](n N) Cell {
-	return Cell{Text: Thousands(int64(n)), Key: strconv.FormatInt(int64(n), 10), Class: "n"}
+	return Cell{Text: trace.Thousands(int64(n)), Key: strconv.FormatInt(int64(n), 10), Class: "n"}
 }
 
 // ZeroDim greys a zero, so that the counts that matter stand out.

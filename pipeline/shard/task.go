@@ -166,8 +166,8 @@ func (j Job) Task(id string) (*Task, error) {
 // complete is the only id that begins with prefix.
 func (j Job) complete(prefix string) (string, error) {
 	entries, err := os.ReadDir(j.path(tasksDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+	if err != nil {
+		return "", trace.Hinted(err, "blis-train plan RUN... -o "+j.Dir)
 	}
 	var found []string
 	for _, e := range entries {

@@ -142,9 +142,20 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 		if draft, err = deploy.FromCommandLine(line, os.ReadFile); err != nil {
 			return nil, nil, err
 		}
+		for _, f := range draft.Findings(nil) {
+			if flag, left := strings.CutSuffix(f.Message, "; it is left out"); left {
+				return nil, nil, trace.Errorf(f.Code, "--vllm: %s", flag).WithHint("correct it, or leave it out")
+			}
+		}
 	}
 	named, _ := draft.Get("model.id").(string)
 	name := cmp.Or(q.Model, named)
+	for _, set := range append([]string{"model.id=" + name}, q.Set...) {
+		path, value, _ := strings.Cut(set, "=")
+		if said := draft.Get(path); said != nil && fmt.Sprint(said) != value {
+			return nil, nil, trace.Errorf(deploy.BadKnobs, "%s: got %v in --vllm and %s beside it", path, said, value).WithHint("say it once")
+		}
+	}
 	if id, ok := deploy.ModelNamed(name); ok {
 		draft.Set("model.id", id)
 	} else if info, err := os.Stat(name); err == nil && name != "" {
@@ -177,8 +188,8 @@ func Predict(ctx context.Context, q Question) (*Prediction, error) {
 	}
 	d := p.on.Deployment
 	if n, longest := q.InputTokens+q.OutputTokens, d.MaxModelLen(); longest.OK && n > longest.V {
-		return nil, trace.Errorf(sim.CodeBadConfig, "--input-len, --output-len: got %d tokens together, want at most %d, the longest of "+
-			"the model", n, longest.V)
+		return nil, trace.Errorf(sim.CodeBadConfig, "--input-len, --output-len: got %s tokens together, want at most %s, the longest of "+
+			"the model", trace.Thousands(n), trace.Thousands(longest.V)).WithHint("ask for fewer, or raise --max-model-len where --vllm has it")
 	}
 	blocks, _, err := d.KVBlocks()
 	if err != nil {
@@ -191,8 +202,8 @@ func Predict(ctx context.Context, q Question) (*Prediction, error) {
 	}
 	p.on.o.KVBlocks = blocks
 	if p.KVTokens = blocks * d.Engine.BlockSize; p.KVTokens < q.InputTokens+q.OutputTokens {
-		return nil, q.fitting(trace.Errorf(deploy.BadHardware, "KV cache: got room for %d tokens, want %d and %d of one request", p.KVTokens,
-			q.InputTokens, q.OutputTokens), d.TP)
+		return nil, q.fitting(trace.Errorf(deploy.BadHardware, "KV cache: got room for %s tokens, want %s and %s of one request",
+			trace.Thousands(p.KVTokens), trace.Thousands(q.InputTokens), trace.Thousands(q.OutputTokens)), d.TP)
 	}
 	if err := p.run(&q); err != nil {
 		return nil, err
@@ -222,8 +233,8 @@ func (q *Question) bind(ctx context.Context) (*Prediction, error) {
 	p := &Prediction{Model: d.Model.ID, Hardware: d.Hardware.Name, TP: d.TP, EP: d.Engine.ExpertParallel, Version: d.Engine.VLLMVersion,
 		Seats: d.Engine.MaxNumSeqs, Budget: d.Engine.MaxNumBatchedTokens, KVBytes: d.Model.BytesPerKV, InputTokens: q.InputTokens,
 		OutputTokens: q.OutputTokens, Concurrency: q.Concurrency, RateRPS: q.RateRPS, LatencyModel: s.model, Trust: s.trust, Step: s.step,
-		Warnings: findings, on: s}
-	for _, f := range d.NotModelled() {
+		on: s}
+	for _, f := range append(findings, d.NotModelled()...) {
 		if f.Code != deploy.UnsupportedEngine && !slices.Contains(p.Warnings, f) {
 			p.Warnings = append(p.Warnings, f)
 		}
@@ -328,7 +339,7 @@ func (s *Summary) RequestsPerStep() float64 {
 func (p *Prediction) limit(s *Summary) string {
 	switch {
 	case s.PreemptionCount > 0 || p.KVPeak > 0.97 && s.PeakWaiting > 0:
-		return fmt.Sprintf("KV cache (%d tokens, %d preemptions)", p.KVTokens, s.PreemptionCount)
+		return fmt.Sprintf("KV cache (%s tokens, %s preemptions)", trace.Thousands(p.KVTokens), trace.Thousands(int64(s.PreemptionCount)))
 	case s.PeakWaiting > 0 && s.PeakRunning >= p.Seats:
 		return fmt.Sprintf("batch limit (max_num_seqs %d)", p.Seats)
 	case p.RateRPS > 0 && s.BusyShare < 0.9:
