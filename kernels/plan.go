@@ -221,6 +221,9 @@ func dtypesOf(q *deploy.Quant) []string {
 	return []string{q.Algorithm}
 }
 
+// DTypeOf is the tables' name, and AIConfigurator's, of how a matrix is multiplied.
+func DTypeOf(q *deploy.Quant) string { return dtypesOf(q)[0] }
+
 // group is what several matrices that read the same input are: one kernel.
 type group struct {
 	names      []string

@@ -1,8 +1,10 @@
 package library
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -107,7 +110,8 @@ func forwardPasses(src export.Source, opt export.Options) (*export.Output, error
 		}
 		rows = append(rows, own...)
 		side.Configs = append(side.Configs, export.SideConfig{Label: c.Label, GridPoints: len(own), Seats: c.Deployment.Engine.MaxNumSeqs,
-			Note: "times of a model, not measured: cell_id begins " + fpmPrefix + "; prefill beside decodes is what the reader adds up itself"})
+			Note: fmt.Sprintf("times of a model, not measured: cell_id begins %s; prefill beside decodes is what the reader adds up itself; it "+
+				"finds the rows by --gemm-quant-mode %s --moe-quant-mode %s --kvcache-quant-mode %s", fpmPrefix, own[0].GEMM, own[0].MoE, own[0].KV)})
 	}
 	data, err := parquetOf(rows)
 	if err != nil {
@@ -137,22 +141,12 @@ func parquetOf(rows []fpmRow) ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, "fpm.parquet"))
 }
 
-// fpmGrid are whole numbers from 1 to most, about a quarter apart, no two of them neighbours above 2: AIConfigurator takes
-// neighbours for a rung of CUDA graphs.
-func fpmGrid(most int64) []int64 {
-	out := []int64{1}
-	for v := 2.0; int64(v) < most; v *= 1.25 {
-		if n := int64(v); n == 2 || n > out[len(out)-1]+1 {
-			out = append(out, n)
-		}
+// fpmGrid are whole numbers from least to most, about a quarter apart.
+func fpmGrid(least, most int64) (out []int64) {
+	for v := least; v < most; v = max(v+1, v+v/4) {
+		out = append(out, v)
 	}
-	if last := out[len(out)-1]; most > last {
-		if most == last+1 && len(out) > 1 {
-			out = out[:len(out)-1]
-		}
-		out = append(out, most)
-	}
-	return out
+	return append(out, most)
 }
 
 // AIConfigurator's names of number formats.
@@ -170,28 +164,28 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 	if err != nil {
 		return nil, err
 	}
-	width := func(bytes float64) string {
-		if bytes < 2 {
-			return fp8
+	kvName := bf16
+	if m.BytesPerKV < 2 {
+		kvName = fp8
+	}
+	gemm, experts := "", ""
+	for _, l := range cmp.Or(m.Decoder, m.Layers()).Layers {
+		if l.Mixer != nil && gemm == "" {
+			gemm = kernels.DTypeOf(&l.Mixer.Linears[0].Quant)
 		}
-		return bf16
+		if l.FFN != nil && l.FFN.Kind == deploy.Experts {
+			i := slices.IndexFunc(l.FFN.Linears, func(l deploy.Linear) bool { return l.Placement == deploy.ByExpert })
+			experts = kernels.DTypeOf(&l.FFN.Linears[i].Quant)
+		}
 	}
-	gemm := bf16
-	if m.LinearCompute == fp8 {
-		gemm = fp8
-	}
-	row := fpmRow{CellID: fpmPrefix + c.Key, Model: m.ID, System: system, Backend: "vllm", Version: release, Weights: width(m.BytesPerWeight),
-		GEMM: gemm, MoE: gemm, FMHA: bf16, Comm: "half", KV: width(m.BytesPerKV), MoEBackend: "auto", Attention: "auto", Policy: "balanced_v1",
+	row := fpmRow{CellID: fpmPrefix + c.Key, Model: m.ID, System: system, Backend: "vllm", Version: release, Weights: gemm, GEMM: gemm,
+		MoE: cmp.Or(experts, gemm), FMHA: bf16, Comm: "half", KV: kvName, MoEBackend: "auto", Attention: "auto", Policy: "balanced_v1",
 		TP: d.TP, PP: d.PP, DP: d.DP, MoETP: 1, MoEEP: 1, CP: 1}
 	switch {
 	case m.IsMoE() && e.ExpertParallel:
 		row.MoEEP = d.TP * d.DP
 	case m.IsMoE():
 		row.MoETP = d.TP * d.DP
-	}
-	kv := []int64{1}
-	for v, most := int64(1024), blocks*e.BlockSize; kv[len(kv)-1] < most; v *= 2 {
-		kv = append(kv, min(v, most))
 	}
 	var out []fpmRow
 	add := func(kind string, n, tokens, context int64) error {
@@ -208,25 +202,61 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 		out = append(out, row)
 		return nil
 	}
-	batches := fpmGrid(e.MaxNumSeqs)
-	for _, n := range batches {
-		for _, context := range kv {
+	tokens := blocks * e.BlockSize
+	for n := int64(1); n <= e.MaxNumSeqs; n++ { // all: between batches the reader goes by its own roofline
+		for _, context := range append([]int64{1}, fpmGrid(1024, tokens)...) {
 			if err := add("decode", n, 0, context); err != nil {
 				return nil, err
 			}
 		}
-		if n > e.MaxNumBatchedTokens/16 {
-			continue
-		}
-		for _, tokens := range fpmGrid(e.MaxNumBatchedTokens) {
-			for _, context := range append([]int64{0}, kv[len(kv)/2:]...) {
-				if err := add("prefill", n, max(n, tokens), context); err != nil {
+	}
+	prompts, err := refined(t, fpmGrid(1, e.MaxNumBatchedTokens))
+	if err != nil {
+		return nil, err
+	}
+	longest := d.LongestSequence().Or(tokens)
+	for _, n := range fpmGrid(1, e.MaxNumBatchedTokens/16) {
+		contexts := append([]int64{0}, fpmGrid(64, min(tokens, n*longest))...)
+		for _, of := range prompts {
+			for _, context := range contexts {
+				if of < n {
+					continue
+				}
+				if err := add("prefill", n, of, context); err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
-	return slices.CompactFunc(out, func(a, b fpmRow) bool { return a == b }), nil
+	return out, nil
+}
+
+// straight is how far a prompt's time may be from the line between its neighbours on the grid.
+const straight = 0.003
+
+// refined puts lengths of prompts between those of the grid where a pass of one prompt is no line: where arithmetic takes over from memory.
+func refined(t export.StepTimer, grid []int64) ([]int64, error) {
+	var failed error
+	us := func(tokens int64) float64 {
+		v, err := t.StepUs(balanced(1, tokens, 0))
+		failed = errors.Join(failed, err)
+		return v
+	}
+	out := grid[:1:1]
+	var split func(lo, hi int64)
+	split = func(lo, hi int64) {
+		mid := (lo + hi) / 2
+		if at := us(mid); hi-lo > 3 && math.Abs(float64(0.5*(us(lo)+us(hi)))-at) > straight*at {
+			split(lo, mid)
+			split(mid, hi)
+			return
+		}
+		out = append(out, hi)
+	}
+	for i := 1; i < len(grid); i++ {
+		split(grid[i-1], grid[i])
+	}
+	return out, failed
 }
 
 // balanced is a pass of n requests that share the tokens and the context evenly; without tokens they decode.

@@ -14,8 +14,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/folder"
 )
 
-// TestExportOfUnlikeLayers: a planted set of spec 1.3 is written for models of latent attention, sparse attention, windows and experts
-// behind dense layers, one of them with expert parallelism, in every format that a step time is enough for.
+// TestExportOfUnlikeLayers: a planted set of spec 1.3 and the library's are written for models of latent and sparse attention, windows and
+// experts behind dense layers, one of them with expert parallelism, in every format that a step time is enough for.
 func TestExportOfUnlikeLayers(t *testing.T) {
 	configs := repo.Shared(t, "data", "models_hf")
 	for _, m := range []struct {
@@ -42,19 +42,22 @@ func TestExportOfUnlikeLayers(t *testing.T) {
 		must(t, err)
 		repo.Write(t, data, set)
 		for _, f := range []string{"native", "inferno-models", "keda-token-aware", "llmd-epp", "aic-fpm", "blis-defaults"} {
-			args := []string{"export", "--format", f, "--deployment", run, "--coefficients", set, "-o", filepath.Join(dir, f)}
-			if f == "keda-token-aware" {
-				args = append(args, "--option", "ttft-ms=20000")
-			}
-			if f == "inferno-models" || f == "blis-defaults" { // no line holds what a step reads of its experts
-				args = append(args, "--force", "poor_projection,unlearned_value")
-			}
-			if code, _, stderr := call(args...); code != exitOK {
-				t.Errorf("%s: %s: %s", m.id, f, strings.TrimSpace(stderr))
-				continue
-			}
-			if _, err := os.Stat(filepath.Join(dir, f)); err != nil {
-				t.Errorf("%s: %v", m.id, err)
+			for from, given := range map[string][]string{"planted": {"--coefficients", set}, "library": nil} {
+				out := filepath.Join(dir, from+f)
+				args := append([]string{"export", "--format", f, "--deployment", run, "-o", out}, given...)
+				if f == "keda-token-aware" {
+					args = append(args, "--option", "ttft-ms=20000")
+				}
+				if f == "inferno-models" || f == "blis-defaults" { // no line holds what a step reads of its experts
+					args = append(args, "--force", "poor_projection,unlearned_value")
+				}
+				if code, _, stderr := call(args...); code != exitOK {
+					t.Errorf("%s: %s %s: %s", m.id, from, f, strings.TrimSpace(stderr))
+					continue
+				}
+				if _, err := os.Stat(out); err != nil {
+					t.Errorf("%s: %v", m.id, err)
+				}
 			}
 		}
 	}

@@ -31,8 +31,16 @@ const slotBase = 4
 // Regimes in words, in the order of Draws.
 var libraryRegimes = [NumRegimes]string{"decode", "mixed", "prefill"}
 
-// LibraryFor are the coefficients of one deployment that nobody has traced: the terms of version 1.2 fitted to what its kernels take by
-// the published tables and their corrections, with how well the terms hold them and how sure all is
+// libraryVersion is the version of the library's terms for a deployment: 1.2, and 1.3 for unlike layers.
+func libraryVersion(d *deploy.Deployment) features.Version {
+	if features.DefaultVersion(d) == features.V13 {
+		return features.V13
+	}
+	return features.V12
+}
+
+// LibraryFor are the coefficients of one deployment that nobody has traced: the terms of [libraryVersion] fitted to what its kernels take
+// by the published tables and their corrections, with how well the terms hold them and how sure all is
 // (spec#library-terms). Code: not_in_library.
 func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 	step, err := kernels.Bound(d, kernels.Options{})
@@ -50,7 +58,7 @@ func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 	}
 	o := ridge.DefaultOptions(data.P)
 	o.EpsUs, o.Workers, o.Prior = 1, 1, make([]float64, data.P)
-	for j, f := range features.BetaFeatures(features.V12) {
+	for j, f := range features.BetaFeatures(libraryVersion(d)) {
 		if f.IsTime() && f.Kind != features.Constant { // what one deployment cannot tell apart runs near the peak, not at 0 by accident
 			o.Prior[j] = nearPeak
 		}
@@ -64,7 +72,7 @@ func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 
 // libraryRows are the batches' features beside what the tables say of them, us.
 func libraryRows(d *deploy.Deployment, step *kernels.Step) (*ridge.Data, error) {
-	space, err := features.New(features.V12, d)
+	space, err := features.New(libraryVersion(d), d)
 	if err != nil {
 		return nil, err
 	}
@@ -89,13 +97,13 @@ func libraryRows(d *deploy.Deployment, step *kernels.Step) (*ridge.Data, error) 
 
 // librarySet is the coefficient file of a deployment whose terms were fitted to the first rows; the others judge.
 func librarySet(d *deploy.Deployment, step *kernels.Step, data *ridge.Data, beta []float64, fitted int) *coeff.Set {
-	learned := kernels.Learned()
-	s := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V12, FeatureSet: features.SetOf(features.V12),
+	learned, v := kernels.Learned(), libraryVersion(d)
+	s := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: v, FeatureSet: features.SetOf(v),
 		Recipe: "relative", Command: "library", BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma,
-		Beta: features.NewCoefficients(features.BetaFeatures(features.V12)), TrainedOn: coeff.TrainedOn{Hardware: []string{d.Hardware.Name},
+		Beta: features.NewCoefficients(features.BetaFeatures(v)), TrainedOn: coeff.TrainedOn{Hardware: []string{d.Hardware.Name},
 			VLLMVersions: step.Versions(), Date: learned.Version, Samples: int64(fitted), Lambda: libraryLambda, Gamma: features.DefaultGamma},
 		Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true, Coefficients: features.NewCoefficients(
-			features.AlphaFeatures(features.V12))}}}
+			features.AlphaFeatures(v))}}}
 	none := []float64{0, 0}
 	s.Library = &coeff.Library{Version: learned.Version, Weights: step.DType, MoE: d.Model.IsMoE(), Rules: "engine", Family: step.Family,
 		Judged: learned.Sentence(step), Host: coeff.HostWork{RankUs: none, SyncStepUs: none, SyncSequenceUs: none}}
