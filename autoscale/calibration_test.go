@@ -89,7 +89,7 @@ func contract(t *testing.T) []contractFile {
 // TestContract: the table that exports go by is the contract's.
 func TestContract(t *testing.T) {
 	files := contract(t)
-	ofQueue := slices.DeleteFunc(slices.Clone(readers), func(r reader) bool { return r.Flavours == nil }) // others are of a fit alone
+	ofQueue := slices.DeleteFunc(slices.Clone(known().Readers), func(r reader) bool { return r.Flavours == nil }) // others are of a fit alone
 	if len(files) != len(ofQueue) || len(Formats) != len(ofQueue) {
 		t.Fatalf("got %d files, %d readers, %d formats", len(files), len(ofQueue), len(Formats))
 	}

@@ -1,10 +1,13 @@
 package autoscale
 
 import (
+	_ "embed"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -35,32 +38,27 @@ type reader struct {
 	Note     string
 }
 
-// readers is the table of docs/contracts/autoscaler.yaml, read at the commits named there.
-var readers = []reader{
-	{
-		Format: QueueWVA4P, Consumer: "workload-variant-autoscaler", Since: "v0.0.1", Until: "v0.5.0", Flavours: []Flavour{wvA4P},
-		Why: "v0.5.0 removed spec.modelProfile and with it decodeParms and prefillParms from the CRD; its parameters live in the controller's " +
-			"memory alone, learned online",
-		Instead: "--format inferno-models is for llm-inferno's optimizer, --format wva-slo writes the targets that v0.6.0 and later read; " +
-			"v0.4.2 is the last version that reads parameters",
-	},
-	{
-		Format: InfernoModels, Consumer: "llm-inferno control-loop, optimizer-light", Flavours: []Flavour{inferno3P,
-			wvA3P},
-		Note: "inferno-3p for queue-analysis v0.7 and later, wva-3p before and with --option key=serviceParms",
-	},
-	{Format: TunerConfig, Consumer: "llm-inferno model-tuner", Flavours: []Flavour{inferno3P, wvA3P}},
-	{Format: TunerCalibrate, Consumer: "llm-inferno model-tuner, POST /calibrate", Flavours: flavours,
-		Note: "operating points, no parameters: the tuner fits them itself"},
-	{Format: wvaslo, Consumer: "workload-variant-autoscaler", Since: "v0.6.0", Until: "v0.9.1", Flavours: flavours,
-		Note: "targets, no parameters", Why: "v0.9.0 is its last release", Instead: "--format keda-token-aware of a fit"},
-	{Format: vllmSim, Consumer: "vllm-simulated-model"},
-}
+//go:embed readers.yaml
+var readersYAML []byte
+
+// known are the readers of the files, as docs/contracts/autoscaler.yaml has them, read at the commits named there, and the
+// options of single formats.
+var known = sync.OnceValue(func() (all struct {
+	Readers []reader
+	Options map[string]export.Setting
+	Of      map[export.Format][]string // options by format that is made of a fit
+	Queue   map[export.Format][]string // the same of queue.json
+}) {
+	if err := files.DecodeYAML(readersYAML, "readers.yaml", &all); err != nil {
+		panic("autoscale: readers.yaml: " + err.Error())
+	}
+	return all
+})
 
 // readerOf returns the reader of a format.
 func readerOf(f export.Format) *reader {
-	i := slices.IndexFunc(readers, func(r reader) bool { return r.Format == f })
-	return &readers[i]
+	all := known().Readers
+	return &all[slices.IndexFunc(all, func(r reader) bool { return r.Format == f })]
 }
 
 // CheckVersion says why a version of the consumer does not take the format; empty version: any.
@@ -109,42 +107,32 @@ func releaseOf(version string) ([]int, error) {
 	return out, nil
 }
 
-// Options of single formats.
-var (
-	version  = export.Setting{Key: "version", Usage: "VERSION of the autoscaler, such as v0.4.2; one that does not read the file is refused"}
-	name     = export.Setting{Key: "name", Usage: "PREFIX of the Kubernetes resources", Default: "blis-train"}
-	sloName  = export.Setting{Key: "slo-class-name", Usage: "CONFIGMAP that sloClassRef names", Default: "premium-slo"}
-	sloKey   = export.Setting{Key: "slo-class-key", Usage: "KEY in it; default the model id"}
-	unitCost = export.Setting{Key: "unit-cost", Usage: "CENTS per device and hour", Default: "0", Number: true}
-	physical = export.Setting{Key: "physical", Usage: "true: physical parameters in place of the effective ones", Default: "false",
-		OneOf: []string{"true", "false"}}
-	parmsKey = export.Setting{Key: "key", Usage: "KEY of the parameters, perfParms or serviceParms", Default: "perfParms",
-		OneOf: []string{"perfParms", "serviceParms"}}
-	namespace = export.Setting{Key: "namespace", Usage: "NAMESPACE of the model's pods"}
-	ttftMs    = export.Setting{Key: "ttft-ms", Usage: "target mean TTFT, MS; default that of queue size", Default: "0", Number: true}
-	itlMs     = export.Setting{Key: "itl-ms", Usage: "target mean ITL, MS; default that of queue size", Default: "0", Number: true}
-)
+// settings are the options of those names.
+func settings(keys []string) (out []export.Setting) {
+	for _, key := range keys {
+		one := known().Options[key]
+		one.Key = key
+		out = append(out, one)
+	}
+	return out
+}
 
 // Writers are the formats that are made of a fit.
 func Writers() []export.Writer {
-	return []export.Writer{
-		{Format: QueueWVA4P, Settings: []export.Setting{version, name, sloName, sloKey}, Write: wva},
-		{Format: InfernoModels, Settings: []export.Setting{version}, Write: lineWriter(InfernoModels, infernoReadBy, Inferno)},
+	all := []export.Writer{
+		{Format: QueueWVA4P, Write: wva},
+		{Format: InfernoModels, Write: lineWriter(InfernoModels, infernoReadBy, Inferno)},
 		{Format: vllmSim, Write: lineWriter(vllmSim, "lionelvillard/vllm-simulated-model 02b4cb9, config.json: step ms = base + prompt tokens + "+
 			"sequences + context", simulatedModel)},
 	}
+	for i := range all {
+		all[i].Settings = settings(known().Of[all[i].Format])
+	}
+	return all
 }
 
 // SettingsOf are the options of a format that is made of queue.json.
-func SettingsOf(f export.Format) []export.Setting {
-	return map[export.Format][]export.Setting{
-		QueueWVA4P:     {version, name, sloName, sloKey, unitCost, physical},
-		InfernoModels:  {version, parmsKey, physical},
-		TunerConfig:    {version, physical},
-		TunerCalibrate: {version},
-		wvaslo:         {version, name, namespace, ttftMs, itlMs},
-	}[f]
-}
+func SettingsOf(f export.Format) []export.Setting { return settings(known().Queue[f]) }
 
 // oneConfigHint stands beside configurations that the reader cannot tell apart.
 const oneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"

@@ -12,12 +12,10 @@ import (
 
 // replicaOptions describe an autoscaler's online tuner.
 type replicaOptions struct {
-	Name        string
-	Flavour     Flavour
-	Percent     float64 // p: Q = diag((p x)^2), and P before the first window
-	ErrorLevel  float64 // e
-	TPercentile float64 // t
-	GammaFactor float64 // g: R = diag((e/t)^2 z^2/g)
+	Name       string
+	Flavour    Flavour
+	Percent    float64 // p: Q = diag((p x)^2), and P before the first window
+	ErrorLevel float64 // e: R = diag((e/t)^2 z^2), t the percentile of both
 	// Expected is z in R; 0 = the window's own observation.
 	ExpectedTTFTMs, ExpectedITLMs float64
 	// Bounds clamp the state to [Low, High] times a reference: the first state, and
@@ -25,8 +23,7 @@ type replicaOptions struct {
 	// the current state (model-tuner).
 	Low, High   float64
 	BoundsMove  bool // the reference is the current state
-	MaxNIS      float64
-	FreeUpdates int // accepted updates before the gate works
+	FreeUpdates int  // accepted updates before the gate works
 	// UnboundedRate: the queue model answers above its capacity (queue-analysis from
 	// v0.5); workload-variant-autoscaler's returns nil there.
 	UnboundedRate bool
@@ -37,16 +34,15 @@ type replicaOptions struct {
 // (internal/engines/analyzers/queueingmodel; tuner/ as of b08b1c7).
 func wvaTuner() replicaOptions {
 	return replicaOptions{
-		Name: "wva", Flavour: wvA3P, Percent: 0.05, ErrorLevel: 0.05, TPercentile: 1.96, GammaFactor: 1,
-		Low: 0.01, High: 100, MaxNIS: maxNIS,
+		Name: "wva", Flavour: wvA3P, Percent: 0.05, ErrorLevel: 0.05, Low: 0.01, High: 100,
 	}
 }
 
 // modelTuner is llm-inferno/model-tuner@6dba8ce with its default configuration.
 func modelTuner() replicaOptions {
 	return replicaOptions{
-		Name: "model-tuner", Flavour: inferno3P, Percent: 0.15, ErrorLevel: 0.5, TPercentile: 1.96, GammaFactor: 1,
-		ExpectedTTFTMs: 200, ExpectedITLMs: 40, Low: 0.1, High: 10, BoundsMove: true, MaxNIS: maxNIS, FreeUpdates: 5, UnboundedRate: true,
+		Name: "model-tuner", Flavour: inferno3P, Percent: 0.15, ErrorLevel: 0.5,
+		ExpectedTTFTMs: 200, ExpectedITLMs: 40, Low: 0.1, High: 10, BoundsMove: true, FreeUpdates: 5, UnboundedRate: true,
 	}
 }
 
@@ -135,7 +131,7 @@ func (o *replicaOptions) update(g *gaussian, w *window, first, free bool) step {
 	switch {
 	case !positive(g.state()):
 		s.Verdict = rejectedSign
-	case !free && nis >= o.MaxNIS:
+	case !free && nis >= maxNIS:
 		s.Verdict = rejectedNIS
 	}
 	return s
@@ -147,9 +143,9 @@ func (o *replicaOptions) measurement(w *window) []float64 {
 	if o.ExpectedTTFTMs > 0 {
 		z = []float64{o.ExpectedTTFTMs, o.ExpectedITLMs}
 	}
-	f := o.ErrorLevel / o.TPercentile
+	f := o.ErrorLevel / tunerPercentile
 	for i, v := range z {
-		z[i] = f * f * v * v / o.GammaFactor
+		z[i] = f * f * v * v
 	}
 	return z
 }

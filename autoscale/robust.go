@@ -12,32 +12,25 @@ import (
 
 // robustOptions are those of our own tracker.
 type robustOptions struct {
-	Flavour Flavour
-	// DriftPerHour is the standard deviation of log parameters after an hour.
-	DriftPerHour float64
-	// StartSD is the standard deviation of log parameters before the first window.
-	StartSD float64
-	// Floor is the relative error of a prediction beside the windows' standard errors.
-	Floor float64
-	// Jump is the standard deviation of log parameters that opening the gate assumes.
-	Jump        float64
-	MaxNIS      float64
+	Flavour     Flavour
+	StartSD     float64 // standard deviation of log parameters before the first window
+	Floor       float64 // relative error of a prediction beside the windows' standard errors
 	Observation observation
 	Start       []float64 // nil: guessed from the first window
 }
 
 // defaultRobust are the options of a bare run.
 func defaultRobust(f Flavour) robustOptions {
-	return robustOptions{Flavour: f, DriftPerHour: 0.1, StartSD: 0.5, Floor: 0.02, Jump: math.Ln2, MaxNIS: maxNIS}
+	return robustOptions{Flavour: f, StartSD: 0.5, Floor: 0.02}
 }
 
-// noStdErr is the relative standard deviation of an observation without one.
-const noStdErr = 0.05
-
 const (
-	robustStep = 1e-4 // of the Jacobian, in log parameters
-	iterations = 5    // of the update
-	opensAfter = 2    // rejections in a row
+	driftPerHour = 0.1      // standard deviation of log parameters after an hour
+	gateJump     = math.Ln2 // that of log parameters that opening the gate assumes
+	noStdErr     = 0.05     // relative standard deviation of an observation without one
+	robustStep   = 1e-4     // of the Jacobian, in log parameters
+	iterations   = 5        // of the update
+	opensAfter   = 2        // rejections in a row
 )
 
 // Robust tracks log parameters: they cannot become negative. R is what the
@@ -45,7 +38,7 @@ const (
 // along directions the window shows, so that what it does not show stays where it
 // is. The update is iterated and in Joseph's form. A rejected window keeps its
 // time update; the second in a row opens the gate: something has changed, so the
-// shown directions may have moved by Jump.
+// shown directions may have moved by gateJump.
 func Robust(windows []window, o robustOptions) []step {
 	steps := make([]step, 0, len(windows))
 	var g gaussian
@@ -87,20 +80,20 @@ func (o *robustOptions) update(g *gaussian, w *window, hours float64, open bool)
 	if failed != "" {
 		return s
 	}
-	spread(g.p, h, r, o.DriftPerHour*o.DriftPerHour*hours)
+	spread(g.p, h, r, driftPerHour*driftPerHour*hours)
 	s.Innovation = [2]float64{w.TTFTMs - hx[0], w.ITLMs - hx[1]}
 	_, nis, ok := innovationOf(logRatio(w, hx), h, g.p, r)
 	if !ok {
 		return s
 	}
 	s.NIS, s.Verdict = nis, accepted
-	if nis >= o.MaxNIS {
+	if nis >= maxNIS {
 		if !open {
 			s.Verdict = rejectedNIS
 			return s
 		}
 		s.Verdict = acceptedOpening
-		spread(g.p, h, r, o.Jump*o.Jump)
+		spread(g.p, h, r, gateJump*gateJump)
 	}
 	o.iterate(g, w, observe, linear{hx, h}, r)
 	return s

@@ -145,7 +145,7 @@ func TestConsistency(t *testing.T) {
 		drift := func(i int) []float64 {
 			if i > 0 {
 				for j := range theta { // pulled back, so that 33 hours stay in range
-					theta[j] += o.DriftPerHour*math.Sqrt(1.0/60)*rng.NormFloat64() - (theta[j]-math.Log(truth[f][j]))*2e-2
+					theta[j] += driftPerHour*math.Sqrt(1.0/60)*rng.NormFloat64() - (theta[j]-math.Log(truth[f][j]))*2e-2
 				}
 			}
 			return exp(theta)

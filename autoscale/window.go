@@ -118,7 +118,6 @@ type cutOptions struct {
 	Semantics       Semantics
 	Limits          Limits
 	Name            string
-	SaturatedNs     [][2]int64 // stretches in which the engine was saturated
 }
 
 // defaultCut is what the autoscalers look at: a minute, with 20 requests at least.
@@ -188,8 +187,6 @@ func (o *cutOptions) window(samples []sample, s Span, at int64) (window, trace.C
 		return w, fewRequests
 	case s.Drop != "":
 		return w, s.Drop
-	case slices.ContainsFunc(o.SaturatedNs, func(sat [2]int64) bool { return sat[0] < w.EndNs && w.StartNs < sat[1] }):
-		return w, saturatedWindow
 	}
 	var used []*sample
 	lo, _ := slices.BinarySearchFunc(samples, w.StartNs, func(s sample, t int64) int { return cmp.Compare(o.stamp(&s), t) })

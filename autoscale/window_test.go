@@ -37,14 +37,13 @@ func TestCut(t *testing.T) {
 	o := defaultCut()
 	o.WindowNs, o.HopNs, o.Limits = 20e9, 20e9, Limits{MaxBatch: 8}
 	spans := []Span{{Phase: "warmup", StartNs: 0, EndNs: 20e9, Drop: closedLoop}, {Phase: "a", StartNs: 20e9, EndNs: 70e9},
-		{Phase: "b", StartNs: 70e9, EndNs: 140e9}}
+		{Phase: "b", StartNs: 70e9, EndNs: 90e9, Drop: saturatedWindow}, {Phase: "c", StartNs: 90e9, EndNs: 140e9}}
 	spans[0].Drop = closedLoop
-	o.SaturatedNs = [][2]int64{{89e9, 90e9}}
 	w, c, err := Cut(samples, spans, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// warm-up 1; a: 2 and a rest; b: 70-90 saturated, 90-110, 110-130 empty, rest
+	// warm-up 1; a: 2 and a rest; b: saturated; c: 90-110, 110-130 empty, rest
 	want := map[trace.Code]int{closedLoop: 1, fewRequests: 3, saturatedWindow: 1}
 	kept := 0
 	for code, n := range want {

@@ -108,7 +108,6 @@ func (o *Rollout) inStep(e *predict.Engine, v *View, i int, overhead int64, s *p
 // is there: the one that is partly computed, then others in the engine's order. next
 // is when the first of the rest was sent, -1: there is none.
 func (o *Rollout) take(e *predict.Engine, v *View, i int, head partly, untilUs int64, s *predict.State) (next int64) {
-	a := &v.Ledger.Of[i]
 	room, seats := e.Room(s.Decodes)
 	o.taken = append(o.taken[:0], make([]part, len(v.Ledger.Classes))...)
 	s.StepTokens, s.StepRequests, next = 0, 0, -1
@@ -124,7 +123,7 @@ func (o *Rollout) take(e *predict.Engine, v *View, i int, head partly, untilUs i
 	if class, todo, ok := head.of(v); ok {
 		add(class, todo, head.done)
 	}
-	visit := func(q *queue) {
+	for q := range v.Ledger.Queues(i, o.ByPriority) {
 		v.Ledger.Waiting(q, func(request int, sentUs, todo int64) bool {
 			switch {
 			case room < 1 || seats < 1:
@@ -141,13 +140,6 @@ func (o *Rollout) take(e *predict.Engine, v *View, i int, head partly, untilUs i
 			add(class, todo, 0)
 			return true
 		})
-	}
-	if !o.ByPriority {
-		visit(&a.All)
-		return next
-	}
-	for _, c := range v.Ledger.ByPriority() {
-		visit(&a.Pending[c])
 	}
 	return next
 }

@@ -1,6 +1,9 @@
 package cluster
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // ledger is what the gateway saw itself.
 type ledger struct {
@@ -15,7 +18,6 @@ type ledger struct {
 
 // class is what is known of one class.
 type class struct {
-	Name     string
 	Priority int
 	Finished int64 // requests
 	Outputs  int64 // tokens of those
@@ -107,7 +109,7 @@ func (l *ledger) Class(name string, priority int) int {
 	}
 	c := len(l.Classes)
 	l.byName[name] = c
-	l.Classes = append(l.Classes, class{Name: name, Priority: priority})
+	l.Classes = append(l.Classes, class{Priority: priority})
 	for i := range l.Of {
 		l.Of[i].Pending = append(l.Of[i].Pending, queue{})
 	}
@@ -195,9 +197,6 @@ func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 	}
 }
 
-// Expected is what was expected to be cached when the request was sent, tokens.
-func (l *ledger) Expected(request int) int64 { return l.entries[request].cached }
-
 // MeanOutputs is the mean output length of finished requests of all classes, in
 // tokens; 0: none has finished.
 func (l *ledger) MeanOutputs() float64 {
@@ -267,8 +266,25 @@ func (l *ledger) Pending(request int) (class int, todo int64, ok bool) {
 
 func (e *entry) todo() int64 { return max(1, e.prompt-e.cached) }
 
-// ByPriority are the classes, the most important first.
-func (l *ledger) ByPriority() []int {
+// Queues visits the lines of instance i in the order they are served until visit says stop: one of everybody, or, by
+// priority, one a class, the most important first.
+func (l *ledger) Queues(i int, byPriority bool) iter.Seq[*queue] {
+	a := &l.Of[i]
+	return func(visit func(*queue) bool) {
+		if !byPriority {
+			visit(&a.All)
+			return
+		}
+		for _, c := range l.byPriority() {
+			if !visit(&a.Pending[c]) {
+				return
+			}
+		}
+	}
+}
+
+// byPriority are the classes, the most important first.
+func (l *ledger) byPriority() []int {
 	if len(l.order) != len(l.Classes) {
 		l.order = l.order[:0]
 		for c := range l.Classes {

@@ -74,21 +74,14 @@ func (o *Rollout) headOf(e *predict.Engine, v *View, i int, overhead int64) part
 
 // first is the request that the instance serves next of those sent by untilUs.
 func (o *Rollout) first(v *View, i int, untilUs int64) (head partly, todo int64) {
-	visit := func(q *queue) {
+	for q := range v.Ledger.Queues(i, o.ByPriority) {
 		v.Ledger.Waiting(q, func(request int, sentUs, n int64) bool {
 			if sentUs <= untilUs {
 				head.request, todo = request, n
 			}
 			return false
 		})
-	}
-	a := &v.Ledger.Of[i]
-	if !o.ByPriority {
-		visit(&a.All)
-		return head, todo
-	}
-	for _, c := range v.Ledger.ByPriority() {
-		if visit(&a.Pending[c]); todo > 0 {
+		if todo > 0 {
 			break
 		}
 	}

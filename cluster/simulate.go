@@ -299,25 +299,13 @@ func rolloutOf(cfg *sim.Config) *predict.Engine {
 // prior is the quantile of observed / predicted step times of an artifact's mixed
 // steps, 1 without: what calibration goes by until it has seen some first tokens.
 func prior(set *coeff.Set) func(p float64) float64 {
-	var points [][2]float64
+	var points []sim.Quantile
 	if set != nil {
-		points = set.Residuals["mixed"]
-	}
-	return func(p float64) float64 {
-		for i, q := range points {
-			if p <= q[0] {
-				if i == 0 {
-					return q[1]
-				}
-				f := (p - points[i-1][0]) / (q[0] - points[i-1][0])
-				return points[i-1][1] + float64(f*(q[1]-points[i-1][1]))
-			}
+		for _, p := range set.Residuals["mixed"] {
+			points = append(points, sim.Quantile{Q: p[0], Ratio: p[1]})
 		}
-		if len(points) > 0 {
-			return points[len(points)-1][1]
-		}
-		return 1
 	}
+	return func(p float64) float64 { return sim.RatioAt(points, p) }
 }
 
 // decisionRow is one row of decisions.parquet: what the gateway did with a request.

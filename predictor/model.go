@@ -66,21 +66,17 @@ type constant struct {
 	all   float64
 }
 
-func newConstant(t *columns, rows []int, w []float64) *constant {
-	values, weights := map[int32][]float64{}, map[int32][]float64{}
-	var all, allWeights []float64
-	for k, i := range rows {
-		weight := 1.0
-		if w != nil {
-			weight = w[k]
-		}
-		run := t.Run[i]
-		values[run], weights[run] = append(values[run], t.Y[i]), append(weights[run], weight)
-		all, allWeights = append(all, t.Y[i]), append(allWeights, weight)
+// newConstant is the lower median of each run, and of all.
+func newConstant(t *columns, rows []int) *constant {
+	median := func(v []float64) float64 { return stat.WeightedMedian(v, slices.Repeat([]float64{1}, len(v))) }
+	values := map[int32][]float64{}
+	var all []float64
+	for _, i := range rows {
+		values[t.Run[i]], all = append(values[t.Run[i]], t.Y[i]), append(all, t.Y[i])
 	}
-	c := &constant{byRun: map[int32]float64{}, all: stat.WeightedMedian(all, allWeights)}
+	c := &constant{byRun: map[int32]float64{}, all: median(all)}
 	for run, v := range values {
-		c.byRun[run] = stat.WeightedMedian(v, weights[run])
+		c.byRun[run] = median(v)
 	}
 	return c
 }

@@ -30,11 +30,30 @@ var racers = []string{nameConstant, nameLinear, nameTrees, nameGated, namePhysic
 func newRacer(name string, t *columns, rows []int, w []float64, o growOptions) (model, error) {
 	switch name {
 	case nameConstant:
-		return newConstant(t, rows, w), nil
+		c := newConstant(t, rows)
+		for run := range c.byRun {
+			c.byRun[run] = weightedMedianOf(t, rows, w, func(i int) bool { return t.Run[i] == run })
+		}
+		c.all = weightedMedianOf(t, rows, w, func(int) bool { return true })
+		return c, nil
 	case nameLinear:
 		return newLinear(t, rows, w)
 	}
 	return newModel(name, t, rows, w, o)
+}
+
+// weightedMedianOf is the median target of some rows by their weights.
+func weightedMedianOf(t *columns, rows []int, w []float64, is func(i int) bool) float64 {
+	var y, weights []float64
+	for k, i := range rows {
+		if is(i) {
+			y, weights = append(y, t.Y[i]), append(weights, 1)
+			if w != nil {
+				weights[len(y)-1] = w[k]
+			}
+		}
+	}
+	return stat.WeightedMedian(y, weights)
 }
 
 // raced is one target on one split.
@@ -66,7 +85,7 @@ func race(t *testing.T, runs []*runRows, target, name string, o TrainOptions, ph
 		for _, i := range f.train {
 			most = math.Max(most, a.table.Y[i])
 		}
-		constant, floors := newConstant(a.table, f.train, nil), nearestOf(a.table, f.test)
+		constant, floors := newConstant(a.table, f.train), nearestOf(a.table, f.test)
 		for n, i := range f.test {
 			x.rows, x.y, x.most = append(x.rows, i), append(x.y, a.table.Y[i]), append(x.most, most)
 			x.consts, x.floor = append(x.consts, constant.Predict(a.table, i)), append(x.floor, floors[n])

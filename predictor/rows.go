@@ -97,12 +97,7 @@ func readPredictorRows(out, id string) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
-	var list []Row
-	for c.Next() {
-		list = append(list, *c.Row())
-	}
-	return list, c.Err()
+	return c.All()
 }
 
 // Table is the name of the table of rows in a run's folder.

@@ -128,7 +128,7 @@ func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *outcome {
 	var constant model
 	best := 0.0
 	if j.early != nil {
-		constant = newConstant(tab, j.early, nil)
+		constant = newConstant(tab, j.early)
 	} else {
 		var all stat.Rows
 		for _, i := range rows {

@@ -81,7 +81,14 @@ func (n *Noise) draw(rng *rand.Rand, regime string) float64 {
 	if len(q) == 0 {
 		return 1
 	}
-	u := float64(rng.Float64())
+	return RatioAt(q, rng.Float64())
+}
+
+// RatioAt is the ratio at quantile u, on the line between the next two of q and its end beyond them; 1 without any.
+func RatioAt(q []Quantile, u float64) float64 {
+	if len(q) == 0 {
+		return 1
+	}
 	if u <= q[0].Q {
 		return q[0].Ratio
 	}

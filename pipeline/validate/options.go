@@ -47,10 +47,9 @@ type Options struct {
 	Thresholds   map[string]float64 // gate name -> threshold
 	// ThresholdsFrom says who set a threshold, for the documents; "option" by default.
 	ThresholdsFrom map[string]string
-	For            string      // the purpose that decides: steps, replay, waits, transfer or all; empty: see spec#verdict
-	Recipe         rows.Recipe // of the cleaning; default: that of the coefficients
-	MaxRows        int         // rows of steps judged, at most; 0: all of them, -1: as many as the fit learns from
-	Workers        int         // 0: all cores; never changes a result
+	For            string // the purpose that decides: steps, replay, waits, transfer or all; empty: see spec#verdict
+	MaxRows        int    // rows of steps judged, at most; 0: all of them, -1: as many as the fit learns from
+	Workers        int    // 0: all cores; never changes a result
 
 	// Latency is the step time of replays: physics (that of the coefficients, the default) or roofline.
 	Latency string
@@ -100,10 +99,9 @@ func (o Options) resolve() (Options, error) {
 	return o, CheckThresholds(o.Thresholds)
 }
 
-func (o *Options) recipe(set string, v features.Version) rows.Recipe {
+// recipe is that of the cleaning: of the coefficients.
+func recipe(set string, v features.Version) rows.Recipe {
 	switch {
-	case o.Recipe != "":
-		return o.Recipe
 	case set != "":
 		return rows.Recipe(set)
 	case v == features.V10:

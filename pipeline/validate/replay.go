@@ -260,14 +260,6 @@ func (s *sample) metrics(paired bool) *result.Metrics {
 	return &result.Metrics{TTFT: of("ttft"), ITL: of("itl"), E2E: of("e2e")}
 }
 
-// withGaps adds the token gaps, which are printed and never gate.
-func (p *Phase) withGaps(m *result.Metrics, splitNs int64) *result.Metrics {
-	if m != nil {
-		m.ITLGap = p.gapMetric(splitNs)
-	}
-	return m
-}
-
 // figures are the curves of the three replays beside the recording.
 func figures(byVariant map[string]*sample) *result.RunFigures {
 	f := &result.RunFigures{ECDF: []result.Curve{}, QQ: []result.Curve{}}
@@ -297,7 +289,7 @@ func (p *Phase) Entry(splitNs int64) result.ValidationRun {
 	}
 	v := result.ValidationRun{
 		Load: p.load, Replayed: len(p.obs), Excluded: map[string]int{},
-		Metrics:      p.withGaps(by[result.VariantPlain].metrics(true), splitNs),
+		Metrics:      by[result.VariantPlain].metrics(true),
 		MetricsNoise: by[result.VariantNoise].metrics(false),
 		MetricsDrift: by[result.VariantDrift].metrics(false),
 		Figures:      figures(by),
@@ -307,6 +299,7 @@ func (p *Phase) Entry(splitNs int64) result.ValidationRun {
 	}
 	if plain := by[result.VariantPlain]; plain != nil {
 		v.Requests, v.Excluded = plain.compared, plain.excluded
+		v.Metrics.ITLGap = Compare(tokenGaps(p.recorded, p.lag, splitNs), tokenGaps(p.gaps.marks, p.lag, splitNs), false) // never gates
 	}
 	for i := range p.obs {
 		if p.obs[i].Excluded == excludedUnrecorded {
@@ -326,13 +319,14 @@ type starved struct {
 
 // Starved compares those that arrive from splitNs on.
 func (p *Phase) Starved(splitNs int64) (s starved) {
-	if len(p.results[result.VariantPlain]) == 0 {
+	plain := p.plain()
+	if plain == nil {
 		return s
 	}
 	var recorded, simulated []float64
 	their, all := 0.0, 0.0
 	for i := range p.obs {
-		o, r := &p.obs[i], &p.results[result.VariantPlain][0].Requests[i]
+		o, r := &p.obs[i], &plain.Requests[i]
 		real, sim := o.TTFTMs, trace.OptOf(r.TTFTUs())
 		if !real.OK {
 			real, sim = o.E2EMs, trace.OptOf(r.E2EUs())
@@ -355,8 +349,7 @@ func (p *Phase) Starved(splitNs int64) (s starved) {
 
 func (p *Phase) quality() *result.ReplayQuality {
 	q := &result.ReplayQuality{Notes: []string{}}
-	if plain := p.results[result.VariantPlain]; len(plain) > 0 {
-		res := plain[0]
+	if res := p.plain(); res != nil {
 		q.Steps, q.ClippedPredictions = int(res.Steps), int(res.ClippedSteps+res.ClippedDelays)
 		for _, f := range res.Findings {
 			q.Notes = append(q.Notes, fmt.Sprintf("%s: %s", f.Code, f.Message))
@@ -477,11 +470,3 @@ func (l *gapLog) Step(v *sim.StepView) {
 
 // Event is not needed.
 func (l *gapLog) Event(*sim.Event) {}
-
-// gapMetric compares the token gaps of steps from splitNs on; nil without any.
-func (p *Phase) gapMetric(splitNs int64) *result.Metric {
-	if p.gaps == nil {
-		return nil
-	}
-	return Compare(tokenGaps(p.recorded, p.lag, splitNs), tokenGaps(p.gaps.marks, p.lag, splitNs), false)
-}

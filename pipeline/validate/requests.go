@@ -274,7 +274,6 @@ func itlMs(r *trace.Request) (float64, bool) {
 type idle struct {
 	OverheadUs float64 // median
 	EgressUs   float64 // median, 0 when unknown
-	Requests   int
 }
 
 // measureIdle looks at stock spans (time to first token - queue - prefill; e2e -
@@ -286,7 +285,7 @@ type idle struct {
 // one: TTFT less the pass of those that met an idle server.
 func measureIdle(run *trace.Run) (idle, bool) {
 	if a := run.Aggregate; a != nil && len(a.DelaysUs) > 0 {
-		return idle{OverheadUs: max(0, stat.Median(a.DelaysUs)), Requests: len(a.DelaysUs)}, true
+		return idle{OverheadUs: max(0, stat.Median(a.DelaysUs))}, true
 	}
 	type span struct {
 		from, to int64
@@ -324,7 +323,7 @@ func measureIdle(run *trace.Run) (idle, bool) {
 	if len(overhead) == 0 {
 		return idle{}, false
 	}
-	return idle{OverheadUs: max(0, stat.Median(overhead)), EgressUs: max(0, stat.Median(egress)), Requests: len(overhead)}, true
+	return idle{OverheadUs: max(0, stat.Median(overhead)), EgressUs: max(0, stat.Median(egress))}, true
 }
 
 // around is the time before and after the engine of one request, us.

@@ -203,10 +203,10 @@ func (j *job) tables(training bool, target string) (tables []*rows.Table) {
 
 // limits are those of all runs.
 func (j *job) limits() (out []Limits) {
-	recipe := j.o.recipe(j.set.Recipe, j.set.SpecVersion)
+	how := recipe(j.set.Recipe, j.set.SpecVersion)
 	for _, training := range []bool{true, false} {
 		for _, target := range append([]string{j.set.BetaTarget}, j.set.AlphaTargets()...) {
-			out = append(out, Limits{training, target, rows.LimitsOf(j.tables(training, target), recipe)})
+			out = append(out, Limits{training, target, rows.LimitsOf(j.tables(training, target), how)})
 		}
 	}
 	return out
@@ -214,9 +214,9 @@ func (j *job) limits() (out []Limits) {
 
 // clean drops outliers and then predicts.
 func (j *job) clean(limits []Limits) error {
-	recipe := j.o.recipe(j.set.Recipe, j.set.SpecVersion)
+	how := recipe(j.set.Recipe, j.set.SpecVersion)
 	for _, l := range limits {
-		j.warned = append(j.warned, rows.CleanTo(j.tables(l.Training, l.Target), l.Cells, recipe, !l.Training)...)
+		j.warned = append(j.warned, rows.CleanTo(j.tables(l.Training, l.Target), l.Cells, how, !l.Training)...)
 	}
 	for _, t := range j.all {
 		if err := t.predict(); err != nil {

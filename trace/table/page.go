@@ -158,20 +158,12 @@ func (p *pages) next() (h pageHeader, data []byte, err error) {
 		return h, nil, errShort
 	}
 	p.left -= h.packed
-	p.packed = resized(p.packed, h.packed)
+	p.packed = resize(p.packed, int(h.packed))
 	if _, err := io.ReadFull(p.r, p.packed); err != nil {
 		return h, nil, err
 	}
 	data, err = p.unpack(&h)
 	return h, data, err
-}
-
-// resized is buf with n bytes.
-func resized(buf []byte, n int64) []byte {
-	if int64(cap(buf)) < n {
-		return make([]byte, n)
-	}
-	return buf[:n]
 }
 
 // unpack unpacks the page just read; the levels of a version 2 page are not packed.

@@ -85,7 +85,7 @@ func readInto[T any](dir, name string, names []string, dst *[]T) error {
 	if err != nil {
 		return err
 	}
-	*dst, err = c.all()
+	*dst, err = c.All()
 	return err
 }
 
@@ -264,8 +264,8 @@ func (c *Cursor[T]) Close() error {
 	return f.Close()
 }
 
-// all reads what is left and closes the file.
-func (c *Cursor[T]) all() (out []T, err error) {
+// All reads what is left and closes the file.
+func (c *Cursor[T]) All() (out []T, err error) {
 	defer c.Close()
 	if c.rows == nil {
 		return nil, nil
@@ -289,7 +289,7 @@ func ReadFile[T any](path string) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.all()
+	return c.All()
 }
 
 // disorder says why row b may not follow row a; "" when it may.

@@ -36,9 +36,7 @@ func isTraceV2(head []byte) bool {
 
 // chunkFile reads the times of chunks, in any order.
 func (c *Reader) chunkFile(src *source.Source) error {
-	counted := &tally{r: src.R}
-	defer func() { c.Acc.Bytes += counted.n }()
-	rd := csv.NewReader(counted)
+	rd := csv.NewReader(&tally{src.R, &c.Acc.Bytes})
 	rd.FieldsPerRecord, rd.ReuseRecord = -1, true
 	set := chunkSet{file: src.Name, chunks: map[string][]chunk{}}
 	for line := int64(0); ; line++ {

@@ -398,25 +398,22 @@ type guideRequest struct {
 	TTFTMs     trace.Opt[float64] `json:"time_to_first_token_ms"`
 	Args       json.RawMessage    `json:"request_args"`
 	Info       struct {
-		Error   any `json:"error"`
-		Timings struct {
-			Targeted trace.Opt[float64] `json:"targeted_start"`
-		} `json:"timings"`
+		Error any `json:"error"`
 	} `json:"info"`
 }
 
 // nanOr is the value, NaN when unknown.
 func nanOr(v trace.Opt[float64]) float64 { return v.Or(math.NaN()) }
 
-// tally counts the bytes read.
+// tally adds the bytes read to a count.
 type tally struct {
 	r io.Reader
-	n int64
+	n *int64
 }
 
 func (t *tally) Read(p []byte) (int, error) {
 	n, err := t.r.Read(p)
-	t.n += int64(n)
+	*t.n += int64(n)
 	return n, err
 }
 

@@ -130,9 +130,8 @@ func (b *benchResult) check() error {
 // bench reads a result file of vllm's own client or of SGLang's, which append one document a run
 // to it (--append-result, --output-file): each is a load of its own.
 func (c *Reader) bench(src *source.Source) error {
-	counted := &tally{r: src.R}
-	defer func() { c.Acc.Bytes += counted.n; c.Acc.Lines++ }()
-	w := walker{json.NewDecoder(&finite{r: bufio.NewReader(counted)})}
+	c.Acc.Lines++
+	w := walker{json.NewDecoder(&finite{r: bufio.NewReader(&tally{src.R, &c.Acc.Bytes})})}
 	for n := int64(1); ; n++ {
 		var b benchResult
 		err := b.read(w)

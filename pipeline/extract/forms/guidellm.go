@@ -13,9 +13,8 @@ import (
 // benchmarks[].requests.{successful,errored,incomplete}. It streams: one request
 // at a time is in memory, and nothing of what is not read.
 func (c *Reader) guideLLM(src *source.Source) error {
-	counted := &tally{r: src.R}
-	defer func() { c.Acc.Bytes += counted.n; c.Acc.Lines++ }()
-	w := walker{json.NewDecoder(counted)}
+	c.Acc.Lines++
+	w := walker{json.NewDecoder(&tally{src.R, &c.Acc.Bytes})}
 	return w.object(func(key string) error {
 		if key != "benchmarks" {
 			return w.skip()

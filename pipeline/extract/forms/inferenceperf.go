@@ -88,9 +88,8 @@ func (j *inferencePerfRequest) row(index int) trace.ObservedRequest {
 
 // inferencePerf reads the requests one by one.
 func (c *Reader) inferencePerf(src *source.Source) error {
-	counted := &tally{r: src.R}
-	defer func() { c.Acc.Bytes += counted.n; c.Acc.Lines++ }()
-	w := walker{json.NewDecoder(counted)}
+	c.Acc.Lines++
+	w := walker{json.NewDecoder(&tally{src.R, &c.Acc.Bytes})}
 	load := fileLoad(src.Name)
 	index := 0
 	err := w.array(func() error {

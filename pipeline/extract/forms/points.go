@@ -17,10 +17,8 @@ func (c *Reader) points(in *source.Input, how source.Options, more string) error
 		return err
 	}
 	defer src.Close()
-	counted := &tally{r: src.R}
-	f, err := Read(counted, src.Name)
-	c.Acc.Bytes += counted.n
 	c.Acc.Lines++
+	f, err := Read(&tally{src.R, &c.Acc.Bytes}, src.Name)
 	if err != nil {
 		return err
 	}

@@ -19,9 +19,7 @@ func (c *Reader) traceV2(src *source.Source, in *source.Input, how source.Option
 	if err != nil {
 		return err
 	}
-	counted := &tally{r: src.R}
-	defer func() { c.Acc.Bytes += counted.n }()
-	rd, err := tracev2.NewReader(counted, src.Name, header)
+	rd, err := tracev2.NewReader(&tally{src.R, &c.Acc.Bytes}, src.Name, header)
 	if errors.Is(err, tracev2.ErrHeaderOnly) {
 		in.Gave++ // the description of another file's requests
 		return nil
