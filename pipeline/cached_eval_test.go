@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -76,5 +79,106 @@ func TestEvalCachedReplay(t *testing.T) {
 				t.Errorf("%s, %s: found %.3f, given %.3f, ignored %.3f", phase, what, e[k], given[phase][k], ignored[phase][k])
 			}
 		}
+	}
+}
+
+// replays fits a run folder, saturated or not, and replays its requests: the runs by phase.
+func replays(t *testing.T, dir string) (map[string]*result.ValidationRun, *trace.Run, *deploy.Deployment) {
+	t.Helper()
+	ctx := context.Background()
+	o := DefaultExtractOptions()
+	o.Out, o.Batches = t.TempDir(), nil
+	ext, err := Extract(ctx, []string{dir}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := FitSources(o.Out, ext)[0]
+	run, err := src.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fo, vo := fit.DefaultOptions(), validate.DefaultOptions()
+	fo.KeepSaturated, vo.IdleDelays = true, true
+	f, err := FitTables(ctx, o.Out, ext, fo, result.Header{}, nil)
+	if err != nil {
+		fmt.Printf("  %s: %v\n", ext.Runs[0].ID, err)
+		return nil, run, &src.Deployment
+	}
+	v, err := ValidateTables(ctx, o.Out, ext, f, vo, result.Header{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*result.ValidationRun{}
+	for i := range v.Runs {
+		if r := &v.Runs[i]; r.Split.Kind == result.SplitInSample && r.Metrics != nil {
+			out[r.Phase] = r
+		}
+	}
+	return out, run, &src.Deployment
+}
+
+// beyond names what of a recording of the fork the counts of a log and its clients do not cover.
+func beyond(run *trace.Run) string {
+	for i := range run.Requests {
+		if run.Requests[i].Preemptions.V > 0 {
+			return "preemption"
+		}
+	}
+	for i := range run.Observed {
+		if r := &run.Observed[i]; r.Aborted.V || r.N.Or(1) > 1 {
+			return "aborted requests and calls of several answers"
+		}
+	}
+	if n := len(run.Steps); n > 0 && run.Steps[n-1].ID-run.Steps[0].ID+1 > int64(n) {
+		return "lost steps"
+	}
+	return ""
+}
+
+// TestEvalRewrittenReplay: the replay of each recording of the fork told as a log of unmodified
+// vLLM and its clients' results errs as that of the whole trace does.
+func TestEvalRewrittenReplay(t *testing.T) {
+	repo.NeedEval(t)
+	parent := repo.Shared(t, "data", "real_vllm_cpu")
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		dir := filepath.Join(parent, e.Name())
+		whole, run, dep := replays(t, dir)
+		limit := beyond(run)
+		if limit != "" {
+			fmt.Printf("  %s: not covered: %s\n", e.Name(), limit)
+		}
+		told, _, _ := replays(t, rewriting{form: "front", precise: true, stamps: true, clients: true, constant: 1000}.folder(t, dir, run, dep))
+		for phase, a := range whole {
+			b := told[phase]
+			if b == nil || b.Metrics.TTFT == nil {
+				if limit == "" {
+					t.Errorf("%s, %s: no replay", e.Name(), phase)
+				}
+				continue
+			}
+			x, y := a.Metrics, b.Metrics
+			for k, pair := range [][2]*result.Metric{{x.TTFT, y.TTFT}, {x.ITL, y.ITL}, {x.E2E, y.E2E}} {
+				what, off := []string{"TTFT", "ITL", "E2E"}[k], pair[1].KSD-pair[0].KSD
+				fmt.Printf("  %-14s %-12s %4d requests: KS of %-4s %.3f, of the whole trace %.3f\n", e.Name(), phase, b.Requests, what, pair[1].KSD,
+					pair[0].KSD)
+				if limit == "" && off > 0.05 {
+					t.Errorf("%s, %s: KS of %s is %.3f more than the whole trace's, want at most 0.05", e.Name(), phase, what, off)
+				}
+			}
+			if limit == "" {
+				compared++
+			}
+		}
+	}
+	if compared < 18 {
+		t.Errorf("got %d phases compared, want 18", compared)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -167,7 +169,12 @@ func (w rewriting) folder(t testing.TB, src string, run *trace.Run, dep *deploy.
 		repo.Write(t, text, dir, name)
 	}
 	if w.clients {
-		repo.Write(t, clientFile(run), dir, "client_requests.jsonl")
+		recorded := "client_requests.jsonl.zst"
+		if text, err := os.ReadFile(filepath.Join(src, recorded)); err == nil {
+			repo.Write(t, string(text), dir, recorded)
+		} else {
+			repo.Write(t, clientFile(run), dir, "client_requests.jsonl")
+		}
 	}
 	return dir
 }

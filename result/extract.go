@@ -32,7 +32,7 @@ func (e *Extract) CachedWords() string {
 	for i := range e.Runs {
 		for _, p := range e.Runs[i].CachedTokens {
 			s.Requests, s.PromptTokens, s.HitTokens = s.Requests+p.Requests, s.PromptTokens+p.PromptTokens, s.HitTokens+p.HitTokens
-			s.Exact, s.Usage, s.Bounded = s.Exact+p.Exact, s.Usage+p.Usage, s.Bounded+p.Bounded
+			s.Exact, s.Usage, s.Bounded, s.Unpaired = s.Exact+p.Exact, s.Usage+p.Usage, s.Bounded+p.Bounded, s.Unpaired+p.Unpaired
 		}
 	}
 	if s.Exact+s.Usage+s.Bounded == 0 || s.PromptTokens == 0 {
@@ -42,7 +42,12 @@ func (e *Extract) CachedWords() string {
 	if s.Usage > 0 {
 		from = fmt.Sprintf("the server's usage says it of %d of %d requests", s.Usage, s.Requests)
 	}
-	return fmt.Sprintf("%.0f %% of prompt tokens came from the prefix cache (%s)", 100*float64(s.HitTokens)/float64(s.PromptTokens), from)
+	least := ""
+	if s.Unpaired > 0 {
+		least = "at least "
+	}
+	return fmt.Sprintf("%s%.0f %% of prompt tokens came from the prefix cache (%s)", least,
+		100*float64(s.HitTokens)/float64(s.PromptTokens), from)
 }
 
 // Run returns the run with the id, or nil.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -29,9 +30,9 @@ func (x *extraction) cached(how source.Options) error {
 	if len(x.obs) == 0 || !e.PrefixCaching && len(x.lives) == 0 {
 		return nil
 	}
-	if e.LongPrefillThreshold > 0 && len(x.lives) > 0 {
-		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "long_prefill_token_threshold cuts prompts in passes that are not full: "+
-			"what of them was cached cannot be told from the log; ask for usage with --enable-prompt-tokens-details"))
+	if why := uncountable(e); why != "" && len(x.lives) > 0 {
+		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "%s: what of prompts was cached cannot be told from the log; ask for usage "+
+			"with --enable-prompt-tokens-details", why))
 		return nil
 	}
 	noHits := len(answers) > 0 && !slices.ContainsFunc(answers, func(c forms.Counters) bool { return c.Hits > 0 })
@@ -54,10 +55,27 @@ func (x *extraction) cached(how source.Options) error {
 		lost += x.told[i].Unpaired
 	}
 	if lost > 0 && len(x.lives) > 0 {
-		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "the passes of %d of %d prompts are not found by counting (passes "+
-			"lost, other clients, failed requests, preemption): what the prefix cache gave them is not known", lost, len(x.obs)))
+		why := "passes lost, other clients, failed requests, preemption"
+		if n := g.Recomputed(); n > 0 {
+			why = fmt.Sprintf("preemption: passes computed %d tokens once more", n)
+		}
+		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "the passes of %d of %d prompts are not found by counting (%s): "+
+			"what the prefix cache gave them is not known", lost, len(x.obs), why))
 	}
 	return nil
+}
+
+// uncountable names what makes passes hold other tokens than the parts of prompts that were in no cache.
+func uncountable(e *deploy.Engine) string {
+	switch n, _ := e.Extra["max_num_partial_prefills"].(float64); {
+	case e.LongPrefillThreshold > 0:
+		return "long_prefill_token_threshold cuts prompts in passes that are not full"
+	case n > 1:
+		return "max_num_partial_prefills lets several prompts go on at once"
+	case e.CPUOffloading || e.Extra["kv_transfer_config"] != nil:
+		return "KV that is loaded from elsewhere (cpu_offloading, kv_transfer_config) looks like a hit in the prefix cache"
+	}
+	return ""
 }
 
 // counters reads the answers of /metrics in the run folder.

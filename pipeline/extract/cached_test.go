@@ -2,8 +2,10 @@ package extract
 
 import (
 	"context"
+	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/trace"
@@ -78,5 +80,17 @@ func TestCachedTokens(t *testing.T) {
 				t.Errorf("got %d of %d requests exactly, want at least %d of %d", exact, all, c.exact, c.of)
 			}
 		})
+	}
+}
+
+// TestUncountable: what makes passes hold other tokens than what prompts lacked is named.
+func TestUncountable(t *testing.T) {
+	for name, e := range map[string]deploy.Engine{"": {}, "cpu_offloading": {CPUOffloading: true},
+		"long_prefill_token_threshold": {LongPrefillThreshold: 512},
+		"max_num_partial_prefills":     {Extra: deploy.Values{"max_num_partial_prefills": 2.0}},
+		"kv_transfer_config":           {Extra: deploy.Values{"kv_transfer_config": map[string]any{"kv_connector": "X"}}}} {
+		if got := uncountable(&e); !strings.Contains(got, name) || (got == "") != (name == "") {
+			t.Errorf("%s: got %q", name, got)
+		}
 	}
 }

@@ -107,6 +107,11 @@ func TestClientForms(t *testing.T) {
 			})
 		}
 	}
+	text := strings.Replace(forms["client lines"].text, `"status":200`, `"stream":false,"status":200`, 1)
+	if _, run := besideDump(t, nil, map[string]string{"some.file": text}, nil); len(run.Observed) != 2 ||
+		run.Observed[0].FirstChunkNs.OK || run.Observed[0].TTFTUs.OK || run.Observed[0].E2EUs.V != 3e5 {
+		t.Errorf("got %+v, want no TTFT of an answer that was not streamed", run.Observed)
+	}
 	doc, run := besideDump(t, nil, map[string]string{"trace.yaml": header, "trace.csv": csv}, nil)
 	if len(run.Observed) != 2 || len(doc.Records.Dropped) > 0 {
 		t.Errorf("header and CSV as two files: got %d requests and the drops %v", len(run.Observed), doc.Examples)

@@ -65,9 +65,11 @@ func (f *filler) align(a *audit) {
 		v.window = coarseWindowNs
 	}
 	offset, share := f.count(v)
-	if share < voteShare && len(v.paired) > 0 {
+	if isPaired := len(v.paired)*2 >= len(f.found); share < voteShare && len(v.paired) > 0 && !isPaired {
 		v.paired = nil
 		offset, share = f.count(v)
+	} else if isPaired {
+		share = 1
 	}
 	if share < voteShare {
 		f.finding(codeFilledIn, "%d requests of clients: %.0f %% of the passes with one prompt agree on an offset of the clocks, want %.0f %%",

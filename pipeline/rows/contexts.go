@@ -44,8 +44,12 @@ func (f *filler) contexts() {
 			"them are merged with the per-decode term", f.out.MeanContext)
 		return
 	}
+	usage := "the KV usage of the lines"
+	if f.dep.Engine.PrefixCaching {
+		usage += "; blocks that requests share count once, so contexts behind shared prefixes are too short: keep the clients' results"
+	}
 	f.finding(codeFilledIn, "contexts of the decodes come from %s", map[string]string{contextsTrace: "the trace's own sums",
-		contextsClient: "the clients' requests", contextsUsage: "the KV usage of the lines"}[f.out.Contexts])
+		contextsClient: "the clients' requests", contextsUsage: usage}[f.out.Contexts])
 }
 
 // balance is the first guess: prompts run whole or in the chunks that a full
@@ -263,7 +267,7 @@ func (p *pass) middle() int64 {
 // brings, and one more where the budget cut it.
 func (f *filler) prompts() {
 	next := 0
-	var d delays
+	d := f.delays()
 	var ended []*occupant
 	for i := range f.passes {
 		p := &f.passes[i]
@@ -281,8 +285,8 @@ func (f *filler) prompts() {
 			p.cut = 0 // the budget was spent and nothing cut
 		}
 		f.chunks(p, ended, next)
-		if i > 0 && int64(len(ended)) == p.prefills {
-			d.see(&f.passes[i-1], p, ended)
+		if i > 0 && i+d.lag < len(f.passes) && int64(len(ended)) == p.prefills {
+			d.see(&f.passes[i-1], p, &f.passes[i+d.lag], ended)
 		}
 	}
 	f.out.DelaysUs = d.values()

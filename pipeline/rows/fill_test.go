@@ -22,6 +22,7 @@ type engine struct {
 	seconds   float64 // of load
 	stampStep int64
 	clients   bool
+	counted   bool    // the passes that ended prompts are known
 	gap       float64 // mean time between arrivals, s
 }
 
@@ -38,7 +39,7 @@ func (e engine) record() (*trace.Run, truth) {
 	var tr truth
 	var running []*request
 	var send []float64
-	at, now := 0.0, 0.0
+	at, now, scheduled := 0.0, 0.0, 0.0
 	for k := uint64(0); at < e.seconds; k++ {
 		at += -e.gap * math.Log(1-stat.Draw(7, k))
 		send = append(send, at)
@@ -58,7 +59,12 @@ func (e engine) record() (*trace.Run, truth) {
 		}
 		us += 150*float64(it.GenerationReqs) + 0.4*contexts
 		var fresh []*request
-		for next < len(send) && send[next] <= now && it.ContextTokens < 1500 {
+		until := now
+		if e.async && len(running) > 0 {
+			until = scheduled
+		}
+		scheduled = now // the next batch, as this one begins to run
+		for next < len(send) && send[next] <= until && it.ContextTokens < 1500 {
 			r := &request{prompt: 100 + int64(stat.DrawN(400, 11, uint64(next))), output: 5 + int64(stat.DrawN(60, 13, uint64(next)))}
 			owner[r] = next
 			fresh = append(fresh, r)
@@ -90,7 +96,8 @@ func (e engine) record() (*trace.Run, truth) {
 			o := &observed[owner[r]]
 			seen := int64((now + 0.004) * 1e9)
 			if r.done == 1 {
-				*o = trace.ObservedRequest{ID: fmt.Sprint(owner[r]), SendNs: trace.Some(int64(send[owner[r]] * 1e9)), FirstChunkNs: trace.Some(seen),
+				*o = trace.ObservedRequest{ID: fmt.Sprint(owner[r]), Iteration: trace.Opt[int64]{V: it.Index, OK: e.counted},
+					SendNs: trace.Some(int64(send[owner[r]] * 1e9)), FirstChunkNs: trace.Some(seen),
 					PromptTokens: trace.Some(r.prompt), OutputTokens: trace.Some(r.output), TTFTUs: trace.Some((now + 0.004 - send[owner[r]]) * 1e6)}
 			}
 			o.LastChunkNs = trace.Some(seen)
@@ -248,10 +255,12 @@ func TestContexts(t *testing.T) {
 	}{
 		{"clients", engine{constant: 1000, seconds: 60, stampStep: 1000, gap: 0.2, clients: true}, false, contextsClient, 0.02},
 		{"clients, whole seconds", engine{constant: 1000, seconds: 60, stampStep: 1e9, gap: 0.2, clients: true}, false, contextsClient, 0.02},
+		{"asynchronous, clients, counted", engine{async: true, constant: 1000, seconds: 60, stampStep: 1000, gap: 0.1, clients: true,
+			counted: true}, false, contextsClient, 0.02},
 		{"nothing", engine{constant: 1000, seconds: 60, stampStep: 1000, gap: 0.2}, false, contextsMean, 1},
 	} {
 		run, tr := c.engine.record()
-		if err := Fill(run, deployment(t, synchronous(false))); err != nil {
+		if err := Fill(run, deployment(t, synchronous(c.engine.async))); err != nil {
 			t.Fatal(err)
 		}
 		a := run.Aggregate

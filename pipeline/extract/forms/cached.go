@@ -294,6 +294,14 @@ func (g *Pairing) commonest() map[string]int64 {
 	return out
 }
 
+// Recomputed are the tokens of preempted requests that passes computed once more.
+func (g *Pairing) Recomputed() int64 {
+	if g.rules.Speculative {
+		return 0
+	}
+	return g.passes.tokens - g.passes.reqs
+}
+
 // Account sums up each phase, in order of time.
 func (g *Pairing) Account() []result.CachedTokens {
 	var out []result.CachedTokens
@@ -301,7 +309,7 @@ func (g *Pairing) Account() []result.CachedTokens {
 	seen := map[int32]bool{}
 	for i := range g.rows {
 		r := &g.rows[i]
-		if !r.PromptTokens.OK || !r.FirstChunkNs.OK {
+		if !r.PromptTokens.OK || !r.FirstChunkNs.OK && !r.LastChunkNs.OK {
 			continue
 		}
 		k, ok := at[r.Phase.V]

@@ -49,6 +49,11 @@ type Reader struct {
 // to get wrong, once all files are read.
 func (c *Reader) Finish(dep *deploy.Deployment) {
 	c.joinChunks()
+	for i := range c.Rows {
+		if r := &c.Rows[i]; r.Streaming.OK && !r.Streaming.V { // its one chunk is the end
+			r.FirstChunkNs, r.TTFTUs, r.ChunkGapsUs, r.Chunks = trace.Opt[int64]{}, trace.Opt[float64]{}, nil, trace.Opt[int64]{}
+		}
+	}
 	c.dropRepeatedPoints()
 	c.audit(dep)
 }

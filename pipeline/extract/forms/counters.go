@@ -126,15 +126,16 @@ func count[T any](list []T, is func(T) bool) (n int) {
 	return n
 }
 
-// inOrder are the rows with a first chunk, in order of it.
+// inOrder are the rows with chunks, in order of the first that is known.
 func (g *Pairing) inOrder() []int {
 	var out []int
 	for i := range g.rows {
-		if r := &g.rows[i]; r.FirstChunkNs.OK && r.PromptTokens.OK {
+		if r := &g.rows[i]; (r.FirstChunkNs.OK || r.LastChunkNs.OK) && r.PromptTokens.OK {
 			out = append(out, i)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(g.rows[a].FirstChunkNs.V, g.rows[b].FirstChunkNs.V) })
+	at := func(i int) int64 { return g.rows[i].FirstChunkNs.Or(g.rows[i].LastChunkNs.V) }
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(at(a), at(b)) })
 	return out
 }
 
