@@ -10,6 +10,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -154,13 +155,7 @@ func (d *Draft) required() []string {
 
 // Missing lists the required fields that the draft lacks, in file order.
 func (d *Draft) Missing() []string {
-	var missing []string
-	for _, path := range d.required() {
-		if d.values[path] == nil {
-			missing = append(missing, path)
-		}
-	}
-	return missing
+	return stat.Filter(d.required(), func(path string) bool { return d.values[path] == nil })
 }
 
 // sections is the order of keys in a written run.yaml; other flags of vllm

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -56,11 +57,7 @@ var builtin = sync.OnceValue(func() []datasheet {
 
 // Datasheets returns the built-in devices, sorted by name (spec#datasheets).
 func Datasheets() []Hardware {
-	var out []Hardware
-	for _, h := range builtin() {
-		out = append(out, h.Hardware)
-	}
-	return out
+	return stat.Map(builtin(), func(h datasheet) Hardware { return h.Hardware })
 }
 
 // Datasheet finds a built-in device by full name, by its driver's name or by alias,
@@ -99,10 +96,7 @@ func aliasKey(name string) string {
 }
 
 func datasheetNames() string {
-	var names []string
-	for _, h := range builtin() {
-		names = append(names, h.Name)
-	}
+	names := stat.Map(builtin(), func(h datasheet) string { return h.Name })
 	return strings.Join(names, ", ")
 }
 

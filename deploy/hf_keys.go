@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // encoderKeys are keys of what turns images, video or audio into tokens.
@@ -39,11 +41,7 @@ func unknownKeys(values map[string]any) []string {
 
 // encoders lists what of the outer config tells of images, video or audio, sorted.
 func encoders(outer map[string]any) []string {
-	var out []string
-	for _, key := range slices.Sorted(maps.Keys(outer)) {
-		if outer[key] != nil && slices.Contains(encoderKeys, key) {
-			out = append(out, key)
-		}
-	}
-	return out
+	return stat.Filter(slices.Sorted(maps.Keys(outer)), func(key string) bool {
+		return outer[key] != nil && slices.Contains(encoderKeys, key)
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -393,9 +394,6 @@ func (d *Decoder) InWords() string {
 	for i := range d.Layers {
 		count[d.Layers[i].Kind()]++
 	}
-	var words []string
-	for _, kind := range slices.Sorted(maps.Keys(count)) {
-		words = append(words, fmt.Sprintf("%s:%d", kind, count[kind]))
-	}
+	words := stat.Map(slices.Sorted(maps.Keys(count)), func(kind string) string { return fmt.Sprintf("%s:%d", kind, count[kind]) })
 	return strings.Join(words, " ")
 }

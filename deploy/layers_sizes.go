@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Sizes are what a model comes to, as inspect --model prints it. Bytes of a cached value are 2 where the name does not say
@@ -56,12 +58,7 @@ func (d *Decoder) kinds() (kinds []*Layer, order []int) {
 
 // counted is how many layers are of kind k.
 func counted(order []int, k int) (n int) {
-	for _, kind := range order {
-		if kind == k {
-			n++
-		}
-	}
-	return n
+	return stat.Count(order, func(kind int) bool { return kind == k })
 }
 
 // Fold groups equal layers, in the order of their first.

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -151,10 +152,7 @@ func RefusedModel(err error) []trace.Finding {
 // NotModelled lists what of the deployment no step time covers: knobs of the engine,
 // inputs and architecture of the model. What fit and simulate refuse stands first.
 func (d *Deployment) NotModelled() []trace.Finding {
-	var out []trace.Finding
-	for _, h := range hits(d.knob, d.Model.IsMoE()) {
-		out = append(out, h.finding())
-	}
+	out := stat.Map(hits(d.knob, d.Model.IsMoE()), func(h hit) trace.Finding { return h.finding() })
 	return append(append(out, unmeasured(d.Hardware.Name)...), d.Model.NotModelled()...)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -135,10 +136,7 @@ func Discover(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 }
 
 func idsOf(runs []extract.RunDir) (ids []string) {
-	for _, r := range runs {
-		ids = append(ids, r.ID)
-	}
-	return ids
+	return stat.Map(runs, func(r extract.RunDir) string { return r.ID })
 }
 
 // Extract turns recordings into o.Out/tables and o.Out/extract.json. When more of

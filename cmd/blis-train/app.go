@@ -22,6 +22,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
@@ -406,10 +407,7 @@ var movedFlags = map[string]string{
 }
 
 func suggestCommand(app *cli.App, name string) string {
-	var names []string
-	for _, c := range app.Commands {
-		names = append(names, c.Name)
-	}
+	names := stat.Map(app.Commands, func(c *cli.Command) string { return c.Name })
 	if now, there := moved[name]; there {
 		return "it is now blis-train " + now
 	}
@@ -510,10 +508,7 @@ func hintOf(err error, command string) string {
 	case errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist):
 		folder, name := filepath.Split(missing.Path)
 		entries, gone := os.ReadDir(cmp.Or(folder, "."))
-		var names []string
-		for _, e := range entries {
-			names = append(names, e.Name())
-		}
+		names := stat.Map(entries, func(e os.DirEntry) string { return e.Name() })
 		if near := deploy.Nearest(name, names); near != "" {
 			return fmt.Sprintf("did you mean %s?", folder+near)
 		} else if gone != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/simulate"
@@ -109,10 +110,7 @@ func (s *settings) applyGroup(c *cli.Context, path, of string, group map[string]
 		if node.Kind == yaml.SequenceNode {
 			values = node.Content
 		}
-		var words []string
-		for _, v := range values {
-			words = append(words, v.Value)
-		}
+		words := stat.Map(values, func(v *yaml.Node) string { return v.Value })
 		var err error
 		switch key := keys.Only(name); {
 		case slices.Contains(flagNames(c.Command.Flags), name):
@@ -284,11 +282,7 @@ func stageFlags(command string) []cli.Flag {
 
 // flagsOf are the options of a table as flags.
 func flagsOf(t option.Table) []cli.Flag {
-	var all []cli.Flag
-	for _, o := range t {
-		all = append(all, flagOf(o))
-	}
-	return all
+	return stat.Map(t, flagOf)
 }
 
 // keysOf are the options that a command has as keys of pipeline.yaml and not as flags, by their

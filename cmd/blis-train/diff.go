@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -117,12 +118,10 @@ func termRows(terms []export.TermDiff, all bool) []cells {
 }
 
 func predictionRows(preds []export.Prediction) []cells {
-	var rows []cells
-	for _, p := range preds {
-		rows = append(rows, cells{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs),
-			fmt.Sprintf("%+.2f %%", 100*p.Change)})
-	}
-	return rows
+	return stat.Map(preds, func(p export.Prediction) cells {
+		return cells{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs),
+			fmt.Sprintf("%+.2f %%", 100*p.Change)}
+	})
 }
 
 // coefficientsByModel indexes a fit's coefficients as Diff wants them.

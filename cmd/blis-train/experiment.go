@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/option"
 )
 
@@ -100,10 +101,7 @@ func showOptimise(con *console, d *cluster.OptimiseDoc) {
 		if p.Method != "" {
 			how = "tuned, " + p.Method
 		}
-		var words []string
-		for _, k := range slices.Sorted(maps.Keys(p.Parameters)) {
-			words = append(words, fmt.Sprintf("%s %.4g", k, p.Parameters[k]))
-		}
+		words := stat.Map(slices.Sorted(maps.Keys(p.Parameters)), func(k string) string { return fmt.Sprintf("%s %.4g", k, p.Parameters[k]) })
 		rows = append(rows, cells{name, how, percent(p.Gap), percent(p.Train), percent(p.Test), percent(p.Critical), strings.Join(words,
 			", ")})
 		for _, t := range p.Transfer {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -69,10 +70,7 @@ func matchingCodes(all []explained, arg string) []explained {
 }
 
 func unknownCode(all []explained, arg string) error {
-	var names []string
-	for _, e := range all {
-		names = append(names, string(e.Code))
-	}
+	names := stat.Map(all, func(e explained) string { return string(e.Code) })
 	hint := "blis-train explain lists every code"
 	if s := deploy.Nearest(arg, names); s != "" {
 		hint = fmt.Sprintf("did you mean %q?", s)

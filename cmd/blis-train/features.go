@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -147,11 +148,7 @@ func showFeatures(con *console, doc *pipeline.StepExplanation) {
 }
 
 func memberRows(members []pipeline.BatchMember) []cells {
-	var rs []cells
-	for _, m := range members {
-		rs = append(rs, cells{m.Request, m.Phase, m.Computed, m.Prompt, m.New})
-	}
-	return rs
+	return stat.Map(members, func(m pipeline.BatchMember) cells { return cells{m.Request, m.Phase, m.Computed, m.Prompt, m.New} })
 }
 
 func quantityRows(qs []features.Quantity, derived bool) []cells {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -214,13 +215,7 @@ func priorWords(doc *result.Fit) string {
 }
 
 func used(doc *result.Fit) int {
-	n := 0
-	for _, r := range doc.Runs {
-		if r.Used {
-			n++
-		}
-	}
-	return n
+	return stat.Count(doc.Runs, func(r result.FitRun) bool { return r.Used })
 }
 
 // warnAll prints the warnings of every model once, and those of the runs.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
 )
@@ -133,10 +134,7 @@ func versionText() string {
 	if date != "" {
 		date = ", " + date
 	}
-	var specs []string
-	for _, v := range features.Versions() {
-		specs = append(specs, string(v))
-	}
+	specs := stat.Map(features.Versions(), func(v features.Version) string { return string(v) })
 	return fmt.Sprintf("%s (commit %s%s, %s, %s/%s, specs %s)", folder.ToolVersion, commit, date, goVersion, runtime.GOOS, runtime.GOARCH,
 		strings.Join(specs, ", "))
 }

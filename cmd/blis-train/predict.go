@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/simulate"
@@ -244,10 +245,7 @@ func shortMs(v *float64) string {
 
 // highestText is the highest load that keeps the bounds, in words.
 func highestText(m *simulate.MaxLoad) string {
-	var slo []string
-	for _, b := range m.SLO {
-		slo = append(slo, b.String())
-	}
+	slo := stat.Map(m.SLO, func(b simulate.Bound) string { return b.String() })
 	text := "none keeps "
 	switch {
 	case m.Concurrency > 0:

@@ -9,6 +9,7 @@
 //	compare.go  Kolmogorov-Smirnov distance with p-values, Wasserstein distance, Student's t, paired differences
 //	saturation.go  the five saturation checks and their limits
 //	portable.go    exp, log and powers with the same bits on every architecture
+//	list.go        what every element gives, those that are kept, how many they are, their sum
 //
 // Unknown numbers are NaN; the caller writes them as null. Nothing here depends
 // on the order of a map, on the clock or on the number of workers.

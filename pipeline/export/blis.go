@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -511,10 +512,8 @@ func (e *blisEntry) projected() Projected {
 
 // errors are the projection's, as documents have them.
 func (e *blisEntry) errors() []projectionError {
-	var out []projectionError
-	for _, x := range e.fits.Errors {
-		out = append(out, projectionError{Batches: string(cmp.Or(x.Kind, "all")), Steps: x.Steps, MAPE: result.OrNull(x.MAPE),
-			Worst: result.OrNull(x.Worst), Bias: result.OrNull(x.Bias)})
-	}
-	return out
+	return stat.Map(e.fits.Errors, func(x Error) projectionError {
+		return projectionError{Batches: string(cmp.Or(x.Kind, "all")), Steps: x.Steps, MAPE: result.OrNull(x.MAPE),
+			Worst: result.OrNull(x.Worst), Bias: result.OrNull(x.Bias)}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -90,11 +91,7 @@ func nativeGates(val *result.Validation) []coeff.Gate {
 	if val == nil {
 		return nil
 	}
-	var out []coeff.Gate
-	for i := range val.Gates {
-		out = append(out, val.Gates[i].Gate)
-	}
-	return out
+	return stat.Map(val.Gates, func(g result.Gate) coeff.Gate { return g.Gate })
 }
 
 func validatedFor(val *result.Validation) string {
@@ -108,11 +105,7 @@ func nativePurposes(val *result.Validation) []coeff.PurposeVerdict {
 	if val == nil {
 		return nil
 	}
-	var out []coeff.PurposeVerdict
-	for i := range val.Purposes {
-		out = append(out, val.Purposes[i].PurposeVerdict)
-	}
-	return out
+	return stat.Map(val.Purposes, func(p result.PurposeVerdict) coeff.PurposeVerdict { return p.PurposeVerdict })
 }
 
 // nativeWarnings are the fit's and its models', each once, in that order.

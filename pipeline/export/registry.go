@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -52,12 +53,7 @@ type regSource struct {
 // input), how many runs, where they came from, and the error on rows that were
 // not fitted.
 func registryCite(src Source) string {
-	runs := 0
-	for _, r := range src.Fit.Runs {
-		if r.Used {
-			runs++
-		}
-	}
+	runs := stat.Count(src.Fit.Runs, func(r result.FitRun) bool { return r.Used })
 	prov := map[string]bool{}
 	for _, c := range src.Fit.Configs {
 		if p := c.Deployment.Provenance; p != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -119,9 +120,5 @@ func (e *Entry) intact(o *Options) bool {
 }
 
 func (e *Entry) inputs() []result.Input {
-	var out []result.Input
-	for _, f := range e.Results[0].Files {
-		out = append(out, f.Input)
-	}
-	return out
+	return stat.Map(e.Results[0].Files, func(f result.ExtractFile) result.Input { return f.Input })
 }

@@ -101,10 +101,7 @@ type recovery struct {
 
 // read lists the chunks in order of time; false without any.
 func (r *recovery) read() bool {
-	n := 0
-	for i := range r.rows {
-		n += 1 + len(r.rows[i].ChunkGapsUs)
-	}
+	n := stat.Sum(r.rows, func(o trace.ObservedRequest) int { return 1 + len(o.ChunkGapsUs) })
 	r.events = make([]event, 0, n)
 	gaps := make([]float64, 0, n)
 	chunks, tokens := int64(0), int64(0)
@@ -255,12 +252,7 @@ func (r *recovery) prompt(i, c int) {
 
 // iterations are the whole clusters as passes; others leave a gap in the index.
 func (r *recovery) iterations() []trace.Iteration {
-	n := 0
-	for c := range r.clusters {
-		if r.clusters[c].whole {
-			n++
-		}
-	}
+	n := stat.Count(r.clusters, func(x cluster) bool { return x.whole })
 	out := make([]trace.Iteration, 0, n)
 	index := int64(0)
 	stamp := max(leastStamps, int64(r.q.JitterUs[0]*1000))

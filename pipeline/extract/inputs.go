@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -186,11 +187,7 @@ func (s *inputSet) stamps() []fileStamp {
 
 // bytes is the size of all files as they stand.
 func (s *inputSet) bytes() int64 {
-	n := int64(0)
-	for _, f := range s.sizes() {
-		n += max(0, f.Bytes)
-	}
-	return n
+	return stat.Sum(s.sizes(), func(f Sized) int64 { return max(0, f.Bytes) })
 }
 
 // fileStamp is what a file looked like.

@@ -3,10 +3,12 @@ package extract
 import (
 	"cmp"
 	"encoding/hex"
-	"github.com/blis-train/blis-train/internal/files"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -214,12 +216,7 @@ const unknownNs = math.MaxInt64
 // says that none of them lost a journey.
 func (c *collector) requestKeys(engine int32) (keys []requestKey, whole bool, err error) {
 	str := files.NewInterner()
-	n := 0
-	for i := range c.cores {
-		if c.cores[i].engine == engine {
-			n++
-		}
-	}
+	n := stat.Count(c.cores, func(x core) bool { return x.engine == engine })
 	keys, whole = make([]requestKey, 0, n), true
 	add := func(core, api int32) {
 		if err != nil {

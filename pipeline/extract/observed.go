@@ -3,8 +3,10 @@ package extract
 import (
 	"bytes"
 	"cmp"
-	"github.com/blis-train/blis-train/internal/files"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -76,12 +78,7 @@ func (c *collector) observedOf(engine int32) []trace.ObservedRequest {
 
 // unjoined warns of client requests that the journeys of the run do not know.
 func (w *writer) unjoined(rows []trace.ObservedRequest) {
-	lost := 0
-	for i := range rows {
-		if !rows[i].CoreID.OK {
-			lost++
-		}
-	}
+	lost := stat.Count(rows, func(o trace.ObservedRequest) bool { return !o.CoreID.OK })
 	if lost > 0 && len(w.c.cores) > 0 && w.sampledAll() {
 		w.out.Warnings = append(w.out.Warnings,
 			trace.Findingf(codeIncomplete, "%d of %d client requests have no core span", lost, len(rows)))

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -28,11 +29,7 @@ type Sized struct {
 
 // Bytes is the size of all inputs.
 func (p *Planned) Bytes() int64 {
-	n := int64(0)
-	for _, in := range p.Inputs {
-		n += in.Bytes
-	}
-	return n
+	return stat.Sum(p.Inputs, func(in Sized) int64 { return in.Bytes })
 }
 
 // Plan is the run folder as a plan keeps it, with inputs of more than every bytes cut where

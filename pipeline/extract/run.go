@@ -15,6 +15,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -204,10 +205,7 @@ func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, reje
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	made, errs := make([]*Entry, len(runs)), make([]error, len(runs))
-	var ids []string
-	for i := range runs {
-		ids = append(ids, runs[i].ID)
-	}
+	ids := stat.Map(runs, func(r RunDir) string { return r.ID })
 	written := make(chan error, 1) // what ends all, of the run being written
 	written <- nil
 	for i := range runs {
@@ -363,10 +361,7 @@ func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 
 // noSpans is the error of a run whose inputs held nothing of use.
 func (x *extraction) noSpans(set *inputSet) error {
-	var names []string
-	for _, in := range slices.Concat(set.traces, set.clients, set.logs, set.passes) {
-		names = append(names, in.Name)
-	}
+	names := stat.Map(slices.Concat(set.traces, set.clients, set.logs, set.passes), func(in source.Input) string { return in.Name })
 	if rest, err := x.run.unnamed(set); err == nil {
 		if err := refuseForeign(rest); err != nil {
 			return err

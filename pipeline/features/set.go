@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -32,11 +33,7 @@ func digest(digits int, parts ...string) string {
 }
 
 func digests(fs []Feature) []string {
-	var out []string
-	for i := range fs {
-		out = append(out, fs[i].digest())
-	}
-	return out
+	return stat.Map(fs, func(f Feature) string { return f.digest() })
 }
 
 // checkFeatures compares the feature set of a file with this build's for the version. beta and

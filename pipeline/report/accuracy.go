@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -174,13 +175,7 @@ func cellFigure(f *result.Fit) *Figure {
 
 // plainCells are the cells of a run and regime without batch bucket or stress set.
 func plainCells(cs []result.Cell) []result.Cell {
-	var out []result.Cell
-	for _, c := range cs {
-		if c.Bucket == "" && c.Set == "" && c.Regime != "" && c.MAPE != nil {
-			out = append(out, c)
-		}
-	}
-	return out
+	return stat.Filter(cs, func(c result.Cell) bool { return c.Bucket == "" && c.Set == "" && c.Regime != "" && c.MAPE != nil })
 }
 
 // worstRuns names the runs of cells, all in their order or, when there are

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -306,10 +307,7 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Dra
 	const ch, top = 15.0, 24.0
 	d := &Drawing{W: w, H: top + float64(ch*float64(len(hs))) + 42}
 	d.Heading(At(0, 13), title, headSize, ink, anchorStart)
-	var names []string
-	for _, r := range rows {
-		names = append(names, r.ID)
-	}
+	names := stat.Map(rows, func(r result.InspectRun) string { return r.ID })
 	left := nameWidth(w, names)
 	cw := (w - left - 20) / float64(max(bins, 1))
 	for i, h := range hs {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -81,12 +82,7 @@ func predictedFigure(f *result.FitFigures) *Figure {
 const maxBins = 1500
 
 func positiveBins(in []result.Bin2D) []result.Bin2D {
-	var out []result.Bin2D
-	for _, b := range in {
-		if b.X > 0 && b.Y > 0 && b.N > 0 {
-			out = append(out, b)
-		}
-	}
+	out := stat.Filter(in, func(b result.Bin2D) bool { return b.X > 0 && b.Y > 0 && b.N > 0 })
 	if len(out) > maxBins {
 		slices.SortStableFunc(out, func(a, b result.Bin2D) int { return b.N - a.N })
 		out = out[:maxBins]
@@ -167,12 +163,7 @@ func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing
 }
 
 func thinBands(bands []result.ResidualBand, against, regime string) []result.ResidualBand {
-	var out []result.ResidualBand
-	for _, b := range bands {
-		if b.Against == against && b.Regime == regime {
-			out = append(out, b)
-		}
-	}
+	out := stat.Filter(bands, func(b result.ResidualBand) bool { return b.Against == against && b.Regime == regime })
 	slices.SortStableFunc(out, func(a, b result.ResidualBand) int { return cmp.Compare(a.X, b.X) })
 	return sparse(out)
 }
@@ -428,11 +419,7 @@ func regimeIndex(r string) int {
 }
 
 func regimeKeys(regimes []string) []Key {
-	var out []Key
-	for _, r := range regimes {
-		out = append(out, Key{P: regimePaint(r), Area: true, Text: r})
-	}
-	return out
+	return stat.Map(regimes, func(r string) Key { return Key{P: regimePaint(r), Area: true, Text: r} })
 }
 
 // maxPanels is the most panels of a figure with one per regime or run.
@@ -440,11 +427,5 @@ const maxPanels = 12
 
 // keep drops figures without panels.
 func keep(fs ...*Figure) []*Figure {
-	var out []*Figure
-	for _, f := range fs {
-		if f != nil && len(f.Panels) > 0 {
-			out = append(out, f)
-		}
-	}
-	return out
+	return stat.Filter(fs, func(f *Figure) bool { return f != nil && len(f.Panels) > 0 })
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -365,11 +366,5 @@ func isComposed(f *result.Fit, run string) bool {
 
 // shortOfRequests counts the required gates that lack requests.
 func shortOfRequests(gates []result.Gate) int {
-	n := 0
-	for _, g := range gates {
-		if gateRank(g) == 1 && strings.HasPrefix(g.Note, "insufficient data") {
-			n++
-		}
-	}
-	return n
+	return stat.Count(gates, func(g result.Gate) bool { return gateRank(g) == 1 && strings.HasPrefix(g.Note, "insufficient data") })
 }

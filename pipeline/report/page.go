@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -244,11 +245,7 @@ func printable(s string) string {
 }
 
 func FigureBlocks(fs []*Figure) []Block {
-	var out []Block
-	for _, f := range fs {
-		out = append(out, Block{Figure: f})
-	}
-	return out
+	return stat.Map(fs, func(f *Figure) Block { return Block{Figure: f} })
 }
 
 // Bounds of what findings show.
@@ -285,9 +282,6 @@ func FindingBlocks(title string, lists ...[]trace.Finding) []Block {
 	if len(gs) == 0 {
 		return nil
 	}
-	n := 0
-	for _, g := range gs {
-		n += g.Count
-	}
+	n := stat.Sum(gs, func(g findingGroup) int { return g.Count })
 	return folded(fmt.Sprintf("%s (%d)", title, n), []Block{{Findings: gs}})
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -26,10 +27,7 @@ func replay(in Input, figs []*Figure) Section {
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
 	s.Blocks = append(s.Blocks, folded("For experts: every statistic of every comparison, quantiles, how each replay was run",
 		metricTables(in.Validation), Tables(quantileTable(in.Validation)), Tables(replayTable(in.Validation)))...)
-	var lists [][]trace.Finding
-	for _, r := range in.Validation.Runs {
-		lists = append(lists, r.Findings)
-	}
+	lists := stat.Map(in.Validation.Runs, func(r result.ValidationRun) []trace.Finding { return r.Findings })
 	s.Blocks = append(s.Blocks, FindingBlocks("Findings of the replays", lists...)...)
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -44,12 +45,7 @@ func SummaryMarkdown(in Input) string {
 }
 
 func failedMarkdown(v *result.Validation) string {
-	var failed []result.Gate
-	for _, g := range Decisive(v) {
-		if gateRank(g) == 0 {
-			failed = append(failed, g)
-		}
-	}
+	failed := stat.Filter(Decisive(v), func(g result.Gate) bool { return gateRank(g) == 0 })
 	if len(failed) == 0 {
 		return ""
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -133,10 +134,7 @@ func NewTable(id, caption string, heads ...string) *Table {
 
 // ColumnsOf are columns as words.yaml has them: "# Spread [ms] ? P95 - P5 of the offset".
 func ColumnsOf(heads ...string) (out []Column) {
-	for _, h := range heads {
-		out = append(out, columnOf(h))
-	}
-	return out
+	return stat.Map(heads, columnOf)
 }
 
 // Put appends a row.
@@ -144,10 +142,7 @@ func (t *Table) Put(cells ...Cell) { t.Rows = append(t.Rows, Row{Cells: cells}) 
 
 // Add appends a row of plain cells.
 func (t *Table) Add(cells ...string) {
-	var row []Cell
-	for _, c := range cells {
-		row = append(row, Plain(c))
-	}
+	row := stat.Map(cells, Plain)
 	t.Put(row...)
 }
 
@@ -191,10 +186,7 @@ func (t *Table) Markdown(escape func(string) string) string {
 	t = t.text(false)
 	var b strings.Builder
 	line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
-	var heads []string
-	for _, c := range t.Cols {
-		heads = append(heads, c.Head)
-	}
+	heads := stat.Map(t.Cols, func(c Column) string { return c.Head })
 	line(heads)
 	b.WriteString("|" + strings.Repeat("---|", len(t.Cols)) + "\n")
 	for _, r := range t.Rows {

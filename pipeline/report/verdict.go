@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -213,13 +214,7 @@ func isDecisive(v *result.Validation, g *result.Gate) bool {
 }
 
 func judgedGates(gs []result.Gate) int {
-	n := 0
-	for _, g := range gs {
-		if g.Pass != nil {
-			n++
-		}
-	}
-	return n
+	return stat.Count(gs, func(g result.Gate) bool { return g.Pass != nil })
 }
 
 func gateRow(g result.Gate) Row {
@@ -345,11 +340,7 @@ func headlines(gates []result.Gate) []string {
 			scopes[g.Name] = append(scopes[g.Name], g)
 		}
 	}
-	var out []string
-	for _, name := range names {
-		out = append(out, gateSentence(scopes[name]))
-	}
-	return out
+	return stat.Map(names, func(name string) string { return gateSentence(scopes[name]) })
 }
 
 // gateSentence is about one gate that failed in the given scopes.
@@ -398,11 +389,9 @@ func Undecided(gates []result.Gate) []string {
 		groups[g.Note].names = AppendNew(groups[g.Note].names, g.Name)
 		groups[g.Note].scopes = AppendNew(groups[g.Note].scopes, g.Scope)
 	}
-	var out []string
-	for _, why := range reasons {
-		out = append(out, fmt.Sprintf("%s of %s: %s", listOf(groups[why].names, 3), listOf(groups[why].scopes, 2), why))
-	}
-	return out
+	return stat.Map(reasons, func(why string) string {
+		return fmt.Sprintf("%s of %s: %s", listOf(groups[why].names, 3), listOf(groups[why].scopes, 2), why)
+	})
 }
 
 // worstGate is the judged gate of that name with the largest value.

@@ -160,13 +160,7 @@ func (f *filler) fromUsage() bool {
 
 // decoding is how many passes have decodes.
 func (f *filler) decoding() int {
-	n := 0
-	for i := range f.passes {
-		if f.passes[i].decodes > 0 {
-			n++
-		}
-	}
-	return n
+	return stat.Count(f.passes, func(p pass) bool { return p.decodes > 0 })
 }
 
 // mean gives every decode the mean context of the balance.
@@ -308,10 +302,7 @@ func (f *filler) chunks(p *pass, ended []*occupant, next int) {
 		return
 	}
 	left := p.prefillTokens
-	rest := int64(0)
-	for _, o := range ended {
-		rest += o.prompt - o.done
-	}
+	rest := stat.Sum(ended, func(o *occupant) int64 { return o.prompt - o.done })
 	var in features.StepInput
 	cut := int64(len(ended))+1 == p.prefills
 	if cut && (next >= len(f.found) || left <= rest) || !cut && left > rest {

@@ -95,10 +95,7 @@ func (s *StepErrors) reserve(groups [][]*Sample) {
 
 // bestConstant is the time per step that predicts the group's training rows best.
 func constantPerStep(group []*Sample) float64 {
-	n := 0
-	for _, s := range group {
-		n += s.Table.Kept
-	}
+	n := stat.Sum(group, func(s *Sample) int { return s.Table.Kept })
 	all := stat.Rows{Y: make([]float64, 0, n), Steps: make([]float64, 0, n)}
 	for _, s := range group {
 		for i := range s.Table.Kept {

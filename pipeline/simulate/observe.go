@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 )
 
@@ -36,10 +37,7 @@ func (s *Simulation) Observers(reqs []sim.Request) (sim.Observer, func(*sim.Resu
 		obs = both
 	}
 	return obs, func(r *sim.Result) error {
-		var errs []error
-		for _, c := range closers {
-			errs = append(errs, c(r))
-		}
+		errs := stat.Map(closers, func(c func(*sim.Result) error) error { return c(r) })
 		return errors.Join(errs...)
 	}, nil
 }

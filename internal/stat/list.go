@@ -1,0 +1,37 @@
+package stat
+
+// Map is f of every element, in order; nil for none.
+func Map[T, U any](list []T, f func(T) U) (out []U) {
+	for _, v := range list {
+		out = append(out, f(v))
+	}
+	return out
+}
+
+// Filter is the elements that keep takes, in order; nil for none.
+func Filter[T any](list []T, keep func(T) bool) (out []T) {
+	for _, v := range list {
+		if keep(v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Count is how many elements is takes.
+func Count[T any](list []T, is func(T) bool) (n int) {
+	for _, v := range list {
+		if is(v) {
+			n++
+		}
+	}
+	return n
+}
+
+// Sum adds up f of every element, in order.
+func Sum[T any, N int | int64 | float64](list []T, f func(T) N) (sum N) {
+	for _, v := range list {
+		sum += f(v)
+	}
+	return sum
+}
