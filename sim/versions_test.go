@@ -52,15 +52,68 @@ func newerCase(seed uint64) (Config, []Request) {
 	return cfg, reqs
 }
 
+// verifies watches a run: what a verify scheduled is one token, the drafts it accepted (outputs
+// it added) and those it rejected (tokens taken back from what was computed).
+type verifies struct {
+	open           []verify
+	step           int64 // that is to land next
+	seen, rejected int64
+}
+
+type verify struct {
+	s                    *seq
+	n, computed, outputs int64
+}
+
+func (w *verifies) look(t *testing.T, e *Engine) {
+	if len(e.flight) > 0 && e.flight[0].step == w.step {
+		w.open = w.open[:0] // not yet: what a later schedule() has added is part of its state
+	} else {
+		for _, v := range w.open {
+			if v.s.status != statusRunning || v.s.outputs >= v.s.target {
+				continue
+			}
+			accepted, rejected := v.s.outputs-v.outputs-1, v.computed-v.s.computed
+			if w.seen, w.rejected = w.seen+1, w.rejected+rejected; v.n != accepted+rejected+1 || accepted < 0 || rejected < 0 {
+				t.Errorf("step %d: %d tokens scheduled, %d accepted, %d rejected", w.step, v.n, accepted, rejected)
+			}
+		}
+		w.open = w.open[:0]
+	}
+	if len(e.flight) == 0 {
+		w.step = 0
+		return
+	}
+	w.step = e.flight[0].step
+	for _, it := range e.flight[0].items {
+		s := it.s
+		decodes := s.computed-max(s.flying, it.n) == s.tokens()-1 // it does not compute again what a preemption took
+		if decodes && it.drafts > 0 && !it.fresh && s.status == statusRunning && !s.drains && int32(s.idx) == it.idx {
+			w.open = append(w.open, verify{s, it.n, s.computed, s.outputs})
+		}
+	}
+}
+
 // Under every release: blocks are conserved over park, abort, flush and preemption, everybody
 // leaves, and who finishes has exactly its tokens; a verify of n tokens is one token, the
-// drafts it accepts and those it rejects.
+// drafts it accepts and those it rejects; and first come, first served: nobody is admitted
+// before one that was picked up earlier.
 func TestNewerEnginesConserve(t *testing.T) {
+	var seen, rejected int64
+	defer func() {
+		if t.Logf("%d verifies, %d drafts rejected", seen, rejected); rejected == 0 {
+			t.Error("no verify was seen")
+		}
+	}()
 	for seed := range uint64(cases(t)) {
 		cfg, reqs := newerCase(seed)
 		var engine *Engine
+		watch := &verifies{}
 		res := runChecked(t, cfg, reqs, nil, func(e *Engine, when string) {
 			engine = e
+			if when == "iteration" {
+				watch.look(t, e)
+			}
 			var held []*held
 			for _, v := range e.visits {
 				if v != nil && v.s != nil {
@@ -93,6 +146,8 @@ func TestNewerEnginesConserve(t *testing.T) {
 				t.Errorf("%d of %d blocks free at the end", engine.pool.Free, engine.pool.Total)
 			}
 		}
+		seen, rejected = seen+watch.seen, rejected+watch.rejected
+		checkOrder(t, &cfg, reqs, res.Requests)
 		if res.AcceptedTokens > res.DraftTokens || res.DraftTokens > 0 && res.Verifies == 0 {
 			t.Errorf("%d drafts, %d accepted in %d verifies", res.DraftTokens, res.AcceptedTokens, res.Verifies)
 		}
@@ -106,6 +161,25 @@ func TestNewerEnginesConserve(t *testing.T) {
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d: vLLM %s: %+v", seed, cfg.Deployment.Engine.VLLMVersion, cfg.Deployment)
+		}
+	}
+}
+
+// checkOrder checks that requests are first admitted in the order of their pick-up.
+func checkOrder(t *testing.T, cfg *Config, reqs []Request, res []RequestResult) {
+	if cfg.Deployment.Engine.SchedulingPolicy == "priority" {
+		return
+	}
+	for i := range res {
+		for j := range res {
+			a, b := &res[i], &res[j]
+			if reqs[i].RemotePrefill || !b.ScheduledUs.OK || !a.QueuedUs.OK || a.QueuedStep >= b.QueuedStep {
+				continue
+			}
+			if left := a.FinishedUs.OK && a.FinishedUs.V <= b.ScheduledUs.V; !left && (!a.ScheduledUs.OK || a.ScheduledStep > b.ScheduledStep) {
+				t.Errorf("request %d was picked up in step %d and admitted in %d, request %d in %d and %d", i, a.QueuedStep, a.ScheduledStep,
+					j, b.QueuedStep, b.ScheduledStep)
+			}
 		}
 	}
 }
