@@ -53,6 +53,7 @@ type Engine struct {
 
 	visits     []*visit // by request, nil outside
 	freeVisits []*visit
+	contents   []*Content // of requests that have left
 	free       freeList
 	outside    outsideQueue
 

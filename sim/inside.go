@@ -89,7 +89,7 @@ func (e *Engine) Clone(hooks Hooks) *Engine {
 	c := *e
 	c.obs, c.kvLog, c.check, c.hooks, c.cfg.TokenGaps = nil, nil, nil, hooks, false
 	c.pool = e.pool.Clone()
-	c.spare, c.skipped, c.hits, c.freeVisits, c.free, c.spareGaps = nil, nil, nil, nil, freeList{}, nil
+	c.spare, c.skipped, c.hits, c.freeVisits, c.contents, c.free, c.spareGaps = nil, nil, nil, nil, nil, freeList{}, nil
 	c.out.Findings, c.aborts, c.outside.heap = slices.Clone(e.out.Findings), slices.Clone(e.aborts), slices.Clone(e.outside.heap)
 	c.rng = rand.New(&c.source)
 	copies := map[*seq]*seq{}

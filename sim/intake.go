@@ -176,7 +176,10 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	if s == nil {
 		s = &seq{}
 	} else {
-		*s = seq{content: s.content}
+		if s.content != nil {
+			e.contents = append(e.contents, s.content)
+		}
+		*s = seq{}
 	}
 	r := v.req
 	maxTokens := r.MaxTokens
@@ -187,20 +190,24 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	s.remote.pending = r.RemotePrefill
 	s.target = min(r.OutputTokens, maxTokens, e.maxLen-r.PromptTokens)
 	s.side = e.groups.Side(r.PromptTokens + s.target)
-	if e.pool.Caching {
-		if s.content == nil {
-			s.content = &Content{}
-		}
-		s.content.Reset(r.content(i))
-		if e.spec != nil && e.spec.hashAhead {
-			s.content.Ahead = 1
-		}
-		s.shared = s.content.Shared(e.blockSize)
-	}
 	if e.cpu != nil {
 		s.load = &loadState{}
 	}
 	return s
+}
+
+// describe says what the blocks of s hold, with its first attempt at admission.
+func (e *Engine) describe(s *seq) {
+	if n := len(e.contents); n > 0 {
+		s.content, e.contents = e.contents[n-1], e.contents[:n-1]
+	} else {
+		s.content = &Content{}
+	}
+	s.content.Reset(s.req.content(s.idx))
+	if e.spec != nil && e.spec.hashAhead {
+		s.content.Ahead = 1
+	}
+	s.shared = s.content.Shared(e.blockSize)
 }
 
 // pickUp puts a request of the input queue into the waiting queue: QUEUED.
@@ -291,8 +298,9 @@ func (e *Engine) leave(i int, at int64) {
 	if v.grad != nil {
 		e.grad.free = append(e.grad.free, v.grad)
 	}
-	v.req, v.s, v.grad = nil, nil, nil
-	e.freeVisits = append(e.freeVisits, v)
+	if v.req, v.s, v.grad = nil, nil, nil; len(e.freeVisits) < mostSpare {
+		e.freeVisits = append(e.freeVisits, v)
+	}
 }
 
 func (e *Engine) emit(ev Event) {

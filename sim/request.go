@@ -111,11 +111,11 @@ type RequestResult struct {
 	Preemptions   int64
 	LengthCapped  bool // cut at max_model_len, before its own end and its max_tokens
 	Starved       bool // waited, or was preempted, because no KV blocks were free
+	SLOMet        trace.Opt[bool]
 	Outcome       Outcome
 	Reason        trace.Code // why it was rejected
 	FinishStatus  string     // trace.FinishStopped, FinishLength or FinishAborted
 	SLOClass      string
-	SLOMet        trace.Opt[bool]
 	ITLP50Us      trace.Opt[float64] // of its token gaps, with Config.TokenGaps
 	ITLP99Us      trace.Opt[float64]
 	TokenUs       float64   // Config.TokenUs, part of TTFT, ITL and E2E

@@ -50,17 +50,28 @@ type seq struct {
 	// Its last failed admission for want of blocks: the pool's gains then, and the budget.
 	blockedAt     int64
 	blockedBudget int64
-	content       *Content   // nil without caching
+	content       *Content   // nil without caching and before it is first considered
 	shared        int64      // leading blocks of content that others may have
 	load          *loadState // nil without a CPU tier
 	remote        remoteState
 	nextFree      *seq
 }
 
+// mostSpare is how many records of requests that have left an engine keeps for those to come: a
+// queue that drains does not need what it took to grow.
+const mostSpare = 1024
+
 // freeList hands out the records of sequences that have left, the first first.
-type freeList struct{ head, tail *seq }
+type freeList struct {
+	head, tail *seq
+	n          int
+}
 
 func (l *freeList) push(s *seq) {
+	if l.n++; l.n > mostSpare {
+		l.n--
+		return
+	}
 	if l.head == nil {
 		l.head = s
 	} else {
@@ -75,6 +86,7 @@ func (l *freeList) take(before int64) *seq {
 	if s == nil || s.doneStep >= before {
 		return nil
 	}
+	l.n--
 	l.head = s.nextFree
 	return s
 }

@@ -28,10 +28,7 @@ import (
 func TestEvalBLISSpeed(t *testing.T) {
 	repo.NeedEval(t)
 	blis := repo.BLIS(t)
-	ours := filepath.Join(t.TempDir(), "blis-train")
-	if text, err := exec.Command("go", "build", "-trimpath", "-o", ours, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, text)
-	}
+	ours := built(t)
 	for _, c := range []struct {
 		name           string
 		perSecond      float64
@@ -54,6 +51,32 @@ func TestEvalBLISSpeed(t *testing.T) {
 			}
 			t.Logf("%s: BLIS / ours: CPU %.1f, wall %.1f", c.name, cpu, wall)
 		})
+	}
+}
+
+// built is this program as an executable of its own.
+func built(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "blis-train")
+	if text, err := exec.Command("go", "build", "-trimpath", "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, text)
+	}
+	return path
+}
+
+// TestEvalOverloadMemory has 100,000 requests come three times as fast as one engine serves
+// them, so that three quarters wait at once: the process stays below 200 MB.
+func TestEvalOverloadMemory(t *testing.T) {
+	repo.NeedEval(t)
+	load := filepath.Join(t.TempDir(), "load.yaml")
+	repo.Write(t, `requests: 100000
+arrivals: {kind: poisson, rate_rps: 200}
+prompt: {kind: lognormal, mean: 500, sigma: 0.8, min: 4, max: 4096}
+output: {kind: uniform, min: 10, max: 400}
+`, load)
+	c := measure(t, []string{built(t), "simulate", "--deployment", "../../testdata/traces/demo/b200-llama-3.1-8b-tp1/run.yaml",
+		"--workload", load, "-o", filepath.Join(t.TempDir(), "out"), "--quiet"})
+	if t.Log(c); c.peakMB == 0 || c.peakMB >= 200 {
+		t.Errorf("peak memory: got %.0f MB, want < 200", c.peakMB)
 	}
 }
 

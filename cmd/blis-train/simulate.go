@@ -29,6 +29,7 @@ func runSimulate(c *cli.Context, con *console) error {
 	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
+	par.TaskHeap() // records of every request that waits
 	if !o.Asked() {
 		doc, err := pipeline.Simulate(c.Context, o.Options)
 		if err != nil {
@@ -36,7 +37,6 @@ func runSimulate(c *cli.Context, con *console) error {
 		}
 		return showSimulation(con, doc, nil, doc)
 	}
-	par.LeanHeap() // records of every request beside several engines
 	doc, err := cluster.Simulate(c.Context, o)
 	if err != nil {
 		return err
