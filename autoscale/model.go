@@ -50,12 +50,18 @@ func New(f Flavour, p params, s shape, v Limits) (model, error) {
 	return m, nil
 }
 
-// number is a named value with its lower bound, or above it when open.
+// number is a named value with its lower bound; all are at most mostWanted.
 type number struct {
 	name  string
 	value float64
 	least float64
-	open  bool
+}
+
+func (x number) check() error {
+	if !(x.value >= x.least && x.value <= mostWanted) {
+		return trace.Errorf(badModel, "%s: got %g, want %g to %g", x.name, x.value, x.least, mostWanted)
+	}
+	return nil
 }
 
 func (m *model) check() error {
@@ -67,26 +73,24 @@ func (m *model) check() error {
 		kv = *m.v.KVTokens
 	}
 	numbers := [...]number{
-		{"alpha ms", m.p.AlphaMs, 0, false}, {"beta ms", m.p.BetaMs, 0, false}, {"gamma ms", m.p.GammaMs, 0, false},
-		{"delta ms", m.p.DeltaMs, 0, false},
-		{"prompt tokens", m.s.Prompt, 0, false}, {"output tokens", m.s.Output, 1, false},
-		{"cached tokens", m.s.Cached, 0, false}, {"prompt cv2", m.s.PromptCV2, 0, false}, {"output cv2", m.s.OutputCV2, 0, false},
-		{"max batch", float64(m.v.MaxBatch), 1, false}, {"queue", float64(m.v.Queue), 0, false},
-		{"max batched tokens", float64(m.v.MaxBatchedTokens), 1, false},
-		{"kv tokens", kv, 0, false}, {"overhead ms", m.v.OverheadMs, 0, false},
-		{"time in service ms", m.tauMs(1), 0, true},
+		{"alpha ms", m.p.AlphaMs, 0}, {"beta ms", m.p.BetaMs, 0}, {"gamma ms", m.p.GammaMs, 0},
+		{"delta ms", m.p.DeltaMs, 0},
+		{"prompt tokens", m.s.Prompt, 0}, {"output tokens", m.s.Output, 1},
+		{"cached tokens", m.s.Cached, 0}, {"prompt cv2", m.s.PromptCV2, 0}, {"output cv2", m.s.OutputCV2, 0},
+		{"max batch", float64(m.v.MaxBatch), 1}, {"queue", float64(m.v.Queue), 0},
+		{"max batched tokens", float64(m.v.MaxBatchedTokens), 1},
+		{"kv tokens", kv, 0}, {"overhead ms", m.v.OverheadMs, 0},
 	}
 	if m.s.Cached > m.s.Prompt {
 		return trace.Errorf(badModel, "cached tokens: got %g, want at most the %g of the prompt", m.s.Cached, m.s.Prompt)
 	}
 	for _, x := range numbers {
-		if !(x.value >= x.least) || math.IsInf(x.value, 0) || x.open && x.value == x.least {
-			want := ">="
-			if x.open {
-				want = ">"
-			}
-			return trace.Errorf(badModel, "%s: got %g, want a finite number %s %g", x.name, x.value, want, x.least)
+		if err := x.check(); err != nil {
+			return err
 		}
+	}
+	if tau := m.tauMs(1); !(tau > 0) || math.IsInf(tau, 0) {
+		return trace.Errorf(badModel, "time in service ms: got %g, want a finite number > 0", tau)
 	}
 	return nil
 }

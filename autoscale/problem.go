@@ -65,8 +65,24 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 		return nil, trace.Errorf(badModel, "%s: got no servers, want at least one", name)
 	}
 	for i := range p.Servers {
-		if s := &p.Servers[i]; s.Priority == 0 {
-			s.Priority = 1
+		s := &p.Servers[i]
+		s.Priority = cmp.Or(s.Priority, 1)
+		for _, x := range []number{{"rate_rps", s.RateRPS, 0}, {"tps", s.TPS, 0}, {"ttft_ms", s.TTFTMs, 0}, {"itl_ms", s.ITLMs, 0},
+			{"prompt_tokens", s.PromptTokens, 0}, {"output_tokens", s.OutputTokens, 0}, {"min_replicas", float64(s.MinReplicas), 0},
+			{"priority", float64(s.Priority), 1}} {
+			if err := x.check(); err != nil {
+				return nil, fmt.Errorf("%s: server %q: %w", name, s.Name, err)
+			}
+		}
+	}
+	for _, typ := range slices.Sorted(maps.Keys(p.Capacity)) {
+		if err := (number{"capacity of " + typ, float64(p.Capacity[typ]), 0}).check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for _, typ := range slices.Sorted(maps.Keys(p.UnitCost)) {
+		if err := (number{"unit_cost of " + typ, p.UnitCost[typ], 0}).check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return p, nil

@@ -54,7 +54,10 @@ const (
 // (optimizer-light pkg/core/allocation.go@77615bd). The error says that a target is missed
 // even at the smallest rate.
 func (m *model) Size(t Targets) (sizing, error) {
-	for _, x := range []number{{"target ttft ms", t.TTFTMs, 0, false}, {"target itl ms", t.ITLMs, 0, false}, {"target tps", t.TPS, 0, false}} {
+	for _, x := range []struct {
+		name  string
+		value float64
+	}{{"target ttft ms", t.TTFTMs}, {"target itl ms", t.ITLMs}, {"target tps", t.TPS}} {
 		if !(x.value >= 0) || math.IsInf(x.value, 0) {
 			return sizing{}, trace.Errorf(badModel, "%s: got %g, want a finite number >= 0", x.name, x.value)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -82,10 +83,13 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	if s.Simulation, err = simulate.New(ctx, &o.Options); err != nil {
 		return nil, err
 	}
-	if err := s.load(); err != nil {
-		return nil, err
+	var runs []*simulate.Replication
+	if err = s.load(); err == nil {
+		runs, err = s.Replicate(s.one)
 	}
-	runs, err := s.Replicate(s.one)
+	if e := (*trace.Error)(nil); o.File != "" && errors.As(err, &e) && e.Code == codeBadSpec {
+		return nil, &trace.SyntaxError{File: o.File, Code: codeBadSpec, Msg: e.Msg, Hint: e.Hint}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -68,7 +69,7 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 		return nil, placed(file, text, err)
 	}
 	if doc.Digest != "" && !intact(text) {
-		s.Changed = true
+		s.Changed = filepath.Base(file)
 		if found := s.FileWarnings(); !slices.Contains(s.Warnings, found[0]) {
 			s.Warnings = append(found, s.Warnings...)
 		}
@@ -147,11 +148,10 @@ func intact(text []byte) bool {
 // FileWarnings are what a user of the set must hear of its file: that it was changed after
 // it was written. They stand among the set's warnings too.
 func (s *Set) FileWarnings() []trace.Finding {
-	if !s.Changed {
+	if s.Changed == "" {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(DocumentChanged,
-		"the coefficient file was changed after it was written; its values are used as they stand")}
+	return []trace.Finding{trace.Findingf(DocumentChanged, "%s was changed after it was written; its values are used as they stand", s.Changed)}
 }
 
 // yamlError gives an error of reading the document its place and code.

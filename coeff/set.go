@@ -62,7 +62,7 @@ type Set struct {
 	Warnings        []trace.Finding `yaml:"warnings"`
 	Configs         []Config        `yaml:"configs"`
 	Library         *Library        `yaml:"library,omitempty"` // of the library; nil: fitted to traces
-	Changed         bool            `yaml:"-"`                 // the file it was read from is not as it was written; not saved
+	Changed         string          `yaml:"-"`                 // name of the file it was read from, when that is not as it was written
 }
 
 // Input is one file a result was made from, named relative to the given RUNDIR

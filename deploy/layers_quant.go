@@ -262,8 +262,8 @@ func (q *quantizer) read(config map[string]any, where string) {
 		if q.def = named(algo); q.def == nil && algo != "MIXED_PRECISION" {
 			q.unknown(where+".quant_algo", algo)
 		}
-		if n, ok := integer(config["group_size"]); ok && q.def != nil && q.def.group > 0 && n > 0 {
-			q.def.group = n
+		if q.def != nil && q.def.group > 0 {
+			q.def.group = q.groupSize(config["group_size"], q.def.group, where)
 		}
 		q.readNamed(config, where)
 		q.modelOpt = algo != "MIXED_PRECISION"
@@ -289,11 +289,23 @@ func (q *quantizer) readNamed(config map[string]any, where string) {
 			q.unknown(where+".quantized_layers: "+name, algo)
 			return
 		}
-		if n, ok := integer(values["group_size"]); ok && s.group > 0 && n > 0 {
-			s.group = n
+		if s.group > 0 {
+			s.group = q.groupSize(values["group_size"], s.group, where+".quantized_layers: "+name)
 		}
 		q.named[canonical(name)] = s
 	}
+}
+
+// groupSize is how many weights share a scale: -1 a row, other without a value.
+func (q *quantizer) groupSize(v any, other int64, where string) int64 {
+	if v == nil {
+		return other
+	}
+	n, ok := integer(v)
+	if !ok || n < -1 || n > maxDimension {
+		q.c.fail(BadModel, "%s.group_size: got %s, want -1 (a row) or 1 to %d", where, show(v), maxDimension)
+	}
+	return cmp.Or(n, -1)
 }
 
 // zeroPoint is the bytes of a zero point of b bits.
@@ -328,10 +340,8 @@ func (q *quantizer) integers(config map[string]any, where string) *scheme {
 		q.c.fail(unsupportedModel, "%s.bits: got %s, want 2, 3, 4 or 8", where, show(firstOf(config, "bits", "w_bit")))
 		return nil
 	}
-	s := &scheme{algorithm: "int" + itoa(bits), bits: bits, act: 16, group: 128, scale: 2}
-	if n, ok := integer(firstOf(config, "group_size", "q_group_size")); ok {
-		s.group = cmp.Or(max(n, -1), -1)
-	}
+	s := &scheme{algorithm: "int" + itoa(bits), bits: bits, act: 16, scale: 2}
+	s.group = q.groupSize(firstOf(config, "group_size", "q_group_size"), 128, where)
 	if config["zero_point"] == true || config["sym"] == false {
 		s.scale += zeroPoint(bits)
 	}
@@ -374,12 +384,14 @@ func (q *quantizer) group(group map[string]any, where string) *scheme {
 		return nil
 	}
 	kind, _ := weights["type"].(string)
-	s := &scheme{algorithm: "int" + itoa(bits), bits: bits, act: 16, scale: 2, group: -1}
+	s := &scheme{algorithm: "int" + itoa(bits), bits: bits, act: 16, scale: 2}
 	if n, ok := integer(inputs["num_bits"]); ok {
 		s.act = n
 	}
-	if n, ok := integer(weights["group_size"]); ok && n > 0 {
-		s.group = n
+	s.group = q.groupSize(weights["group_size"], -1, where+".weights")
+	if strategy, _ := weights["strategy"].(string); s.group < 0 && strings.HasSuffix(strategy, "group") {
+		q.c.fail(BadModel, "%s.weights.group_size: got %s, want the weights of a group, as strategy %q has them", where,
+			show(weights["group_size"]), strategy)
 	}
 	if symmetric, ok := weights["symmetric"].(bool); ok && !symmetric {
 		s.scale += zeroPoint(bits)

@@ -91,9 +91,17 @@ type layerReader struct {
 	experts []bool // layers with experts
 }
 
-// withDefaults supplies absent keys by their family's defaults and returns them, sorted.
+// sizeKey are keys that state a size: null, they are said to be.
+var sizeKey = regexp.MustCompile(`(_size|_dim|_rank|_replace|_freq|_step)$|^(n|num)_|experts`)
+
+// withDefaults supplies absent keys by their family's defaults and returns them and sizes that are null, sorted.
 func (c *hfConfig) withDefaults(f *modelFamily) []string {
 	var keys []string
+	for key, value := range c.values {
+		if value == nil && sizeKey.MatchString(key) {
+			keys = append(keys, key+"=null")
+		}
+	}
 	defaults := map[string]any{"tie_word_embeddings": false}
 	for key, value := range f.Defaults {
 		defaults[key] = value

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -105,20 +103,7 @@ func (d *document) parse(fsys fs.FS, base string) (root *yaml.Node, exists bool,
 	if !isNull(node) {
 		root = resolve(node)
 	}
-	d.finite(root)
 	return root, true, nil
-}
-
-// finite refuses numbers that are none, wherever they stand.
-func (d *document) finite(n *yaml.Node) {
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!float" && strings.Contains(n.Value, ".") {
-		if v, err := strconv.ParseFloat(strings.Replace(n.Value, ".", "", 1), 64); err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {
-			d.fail(n, badRunYAML, "", "got %s, want a finite number", n.Value)
-		}
-	}
-	for _, c := range n.Content {
-		d.finite(c)
-	}
 }
 
 // result turns what went wrong into one error.

@@ -63,7 +63,7 @@ func runDiff(c *cli.Context, con *console) error {
 	}
 	preds, err := ref.Predictions(a, b)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s and %s: %w", c.Args().Get(0), c.Args().Get(1), err)
 	}
 	doc, err := export.Diff(a, b, preds, opt)
 	if err != nil {

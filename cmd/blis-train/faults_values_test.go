@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,6 +37,9 @@ type reader struct {
 	// legal are leaves that may be any number, by their paths.
 	legal string
 }
+
+// markOf is what the lines of a log have that are changed, where it is not vLLM's.
+var markOf = map[string]string{"sglang.log": "Prefill batch", "trt.log": "host_step_time"}
 
 // leaf is a scalar of a text, and where it stands.
 type leaf struct {
@@ -197,7 +201,7 @@ func (r *reader) tampers() []tamper {
 	case strings.HasSuffix(r.file, ".yaml"):
 		return tampersOfYAML(text, r.legal)
 	case strings.HasSuffix(r.file, ".log"):
-		return tampersOfLines(text, "Iteration(", "x", "-1", "9000000000000000000", "99999999999999999999", "1e30", "")
+		return tampersOfLines(text, cmp.Or(markOf[r.file], "Iteration("), "x", "-1", "9000000000000000000", "99999999999999999999", "1e30", "")
 	case strings.HasSuffix(r.file, ".prom"):
 		return tampersOfLines(text, "} ", "x", "-1", "NaN", "+Inf", "1e308")
 	case strings.HasSuffix(r.file, ".csv"):
@@ -390,6 +394,11 @@ func (r *reader) try(program, dir, text string) (o outcomeOf) {
 	if b, err := os.ReadFile(filepath.Join(dir, "exported")); err == nil {
 		o.result += unsettled.ReplaceAllString(string(b), "")
 	}
+	if slices.Contains(r.call, "--model") { // what was assumed, and what it warns of
+		var doc struct{ Defaulted, Warnings any }
+		json.Unmarshal([]byte(out.String()), &doc)
+		o.said += fmt.Sprint(doc)
+	}
 	if r.call[0] == "extract" && o.code == 0 {
 		o.said += said(out.String())
 		o.result = ""
@@ -488,10 +497,9 @@ func firstDifference(a, b string) string {
 const mostOfReader = 250
 
 // testValues tries every n-th tamper of every reader.
-func testValues(t *testing.T, n, least int) {
-	program := programOf(t)
+func testValues(t *testing.T, n, least int, program string, readers []reader) {
 	all := 0
-	for _, r := range append(valueReaders(t), documents(t, program)...) {
+	for _, r := range readers {
 		dir := t.TempDir()
 		for name, text := range r.texts {
 			must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
@@ -527,11 +535,21 @@ func TestImpossibleValues(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
-	testValues(t, 48, 80)
+	program := programOf(t)
+	testValues(t, 48, 80, program, append(valueReaders(t), documents(t, program)...))
 }
 
 // TestEvalImpossibleValues tries all.
 func TestEvalImpossibleValues(t *testing.T) {
 	repo.NeedEval(t)
-	testValues(t, 1, 800)
+	program := programOf(t)
+	testValues(t, 1, 800, program, append(valueReaders(t), documents(t, program)...))
+}
+
+// TestEvalImpossibleDocuments tries the other engines' forms, the models' configurations, workloads
+// and what the neighbours' commands leave.
+func TestEvalImpossibleDocuments(t *testing.T) {
+	repo.NeedEval(t)
+	program := programOf(t)
+	testValues(t, 1, 800, program, slices.Concat(otherForms(t), modelReaders(t), otherDocuments(t, program)))
 }

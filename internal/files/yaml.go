@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ const maxKeys = 10_000
 
 // ParseYAML returns the document's root, nil for an empty text. Errors are
 // [trace.SyntaxError] without a code: no YAML, a second document, a key that
-// stands twice, more than 10,000 keys in a mapping.
+// stands twice, more than 10,000 keys in a mapping, a number that is not finite.
 func ParseYAML(text []byte, file string) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
 	var doc, more yaml.Node
@@ -65,6 +66,11 @@ func checkKeys(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 				return atNode(key, file, "key %q stands twice", key.Value)
 			}
 			seen[key.Value] = true
+		}
+	}
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!float" {
+		if v := 0.0; n.Decode(&v) != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+			return atNode(n, file, "got %s, want a finite number", n.Value)
 		}
 	}
 	above[n] = true

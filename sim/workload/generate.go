@@ -223,6 +223,9 @@ func (l *LengthSpec) check(name string) error {
 	bad := func(format string, args ...any) error {
 		return trace.Errorf(codeBadWorkload, name+": got "+format, args...)
 	}
+	if why := tokenRange.Check(name, max(l.Mean, float64(max(l.Value, l.Max, slices.Max(append(l.Values, 0)))))); why != "" {
+		return trace.Errorf(codeBadWorkload, "%s", why)
+	}
 	switch l.Kind {
 	case "constant":
 		if l.Value < 1 {

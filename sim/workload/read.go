@@ -74,11 +74,13 @@ func readMooncake(data []byte, name string) (*Workload, error) {
 			return nil, bad(name, line, "mooncake request: got timestamp %g ms, %d input, %d output tokens, want >= 0, >= 1, >= 0",
 				in.Timestamp, in.Input, in.Output)
 		}
-		w.add(sim.Request{
+		if err := w.addFrom(name, line, sim.Request{
 			ID: strconv.Itoa(len(w.Requests)), ArrivalUs: sim.ToUs(math.Floor(in.Timestamp * 1000)), PromptTokens: in.Input,
 			OutputTokens: max(1, in.Output),
 			Hashes:       in.Hashes, HashTokens: mooncakeSpan,
-		})
+		}); err != nil {
+			return nil, err
+		}
 	}
 	if err := sc.Err(); err != nil {
 		return nil, err
@@ -92,6 +94,21 @@ func withRoom(data []byte) *Workload {
 }
 
 func (w *Workload) add(q sim.Request) { w.Requests = append(w.Requests, q) }
+
+// addFrom adds a request that a line of a file holds, if it can be.
+func (w *Workload) addFrom(name string, line int, q sim.Request) error {
+	if why := tokenRange.Check("tokens", float64(max(q.PromptTokens, q.OutputTokens))); why != "" {
+		return bad(name, line, "%s", why)
+	}
+	if q.ArrivalUs > sim.LatestUs {
+		return bad(name, line, "arrival: got a time beyond %d us, want at most that", sim.LatestUs)
+	}
+	w.add(q)
+	return nil
+}
+
+// tokenRange are the tokens of a request (spec#value-limits).
+var tokenRange, _ = trace.RangeOf("", "tokens")
 
 func (w *Workload) check(name string) (*Workload, error) {
 	if len(w.Requests) == 0 {
@@ -165,8 +182,7 @@ func readAzure(data []byte, name string) (*Workload, error) {
 		if us < 0 {
 			return bad(name, line, "TIMESTAMP: got %q, before the first request, want time order", field("TIMESTAMP"))
 		}
-		w.add(sim.Request{ID: strconv.Itoa(len(w.Requests)), ArrivalUs: us, PromptTokens: in, OutputTokens: max(1, out)})
-		return nil
+		return w.addFrom(name, line, sim.Request{ID: strconv.Itoa(len(w.Requests)), ArrivalUs: us, PromptTokens: in, OutputTokens: max(1, out)})
 	})
 	if err != nil {
 		return nil, err

@@ -51,7 +51,9 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 		if q.PromptTokens < 1 || q.ArrivalUs < 0 {
 			return nil, bad(name, int(rd.Line()), "request: got %d input tokens at %d us, want >= 1 and >= 0", q.PromptTokens, q.ArrivalUs)
 		}
-		w.add(q)
+		if err := w.addFrom(name, int(rd.Line()), q); err != nil {
+			return nil, err
+		}
 	}
 }
 

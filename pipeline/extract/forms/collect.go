@@ -93,12 +93,17 @@ func (c *Lives) add(p *source.Parsed[*Iterations]) error {
 var iterationRanges = trace.RangesOf[trace.Iteration]()
 
 func (c *Lives) row(row *row) error {
+	key := row.Form + " " + row.Engine
+	life := c.open[key]
+	if row.Index == unnumbered {
+		if row.Index = 0; life != nil {
+			row.Index = life.last.Index + 1
+		}
+	}
 	if why := iterationRanges.Check(&row.Iteration); why != "" {
 		c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: row.File, Line: row.Line}, "iteration %d: %s", row.Index, why)
 		return nil
 	}
-	key := row.Form + " " + row.Engine
-	life := c.open[key]
 	if life != nil && row.StampNs.OK && life.last.StampNs.OK && row.StampWall == life.last.StampWall {
 		if since := float64(row.StampNs.V-life.last.StampNs.V)/1000 + stampSlackUs; row.ElapsedUs > max(since, stampSlackUs) {
 			c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: row.File, Line: row.Line}, "iteration %d: elapsed: got %.6g s, want at most "+
@@ -106,9 +111,7 @@ func (c *Lives) row(row *row) error {
 			return nil
 		}
 	}
-	if life == nil {
-		follow(nil, row)
-	} else {
+	if life != nil {
 		follow(&life.last, row)
 	}
 	if life != nil && row.Index <= life.last.Index {

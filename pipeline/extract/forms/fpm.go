@@ -37,7 +37,7 @@ func IsPasses(head []byte) bool {
 func newFPMDecoder() source.Decoder[*Iterations] { return &fpmDecoder{newIterationLines()} }
 
 func (d *fpmDecoder) Line(line []byte, out *Iterations) *source.Error {
-	r := fpmReader{Cursor: source.Cursor{B: line}, sequence: -1}
+	r := fpmReader{Cursor: source.Cursor{B: line}, sequence: unnumbered}
 	if r.Peek() == '[' {
 		r.pass()
 	} else {

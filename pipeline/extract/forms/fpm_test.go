@@ -50,7 +50,7 @@ func TestFPMForms(t *testing.T) {
 		"list with a scope": fpmNative, "list without version and counter": fpmOlder} {
 		want := fpmRow()
 		if text == fpmOlder {
-			want.Index = -1 // the reader counts
+			want.Index = unnumbered
 		}
 		for _, line := range []string{text, strings.ReplaceAll(strings.ReplaceAll(text, ",", " , "), ":", " : ")} {
 			if diff := cmp.Diff([]row{want}, read(t, newFPMDecoder(), line).Rows); diff != "" {

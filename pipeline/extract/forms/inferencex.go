@@ -35,8 +35,16 @@ func (f *File) inferenceX(doc map[string]any, name, at string) {
 		}
 	}
 	p := forms().InferenceX.point(doc, name)
-	size := func(key string) int { return int(trace.Int(numberAt(doc, key))) }
-	p.TP, p.EP = size("tp"), size("ep")
+	for i, to := range []*int{&p.TP, &p.EP} {
+		key := [...]string{"tp", "ep"}[i]
+		v := numberAt(doc, key)
+		if doc[key] != nil && !(v >= 1 && v <= mostCount) && said(key) != "0" {
+			f.Read++
+			f.drop(incomplete, "%s: %s: got %.20s, want a number of GPUs", at, key, said(key))
+			return
+		}
+		*to = int(v)
+	}
 	if is("dp_attention") {
 		p.TP, p.DP = 1, p.TP
 	}

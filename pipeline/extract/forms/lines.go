@@ -81,7 +81,7 @@ func formOf(text []byte) (*lineForm, int) {
 // read reads the figures of a line; what says which is wrong, "" for none. ok is false for a
 // line that merely holds the mark.
 func (f *lineForm) read(text []byte, at int, r *row) (what string, ok bool) {
-	r.Form, r.Index = f.form, -1
+	r.Form, r.Index = f.form, unnumbered
 	if f.form == trace.IterationSGLang {
 		text = text[at:]
 		if rest := text[len(f.mark):]; bytes.HasPrefix(rest, []byte(" [")) {
@@ -104,7 +104,7 @@ func (f *lineForm) read(text []byte, at int, r *row) (what string, ok bool) {
 			continue
 		}
 		n := 0
-		for n < len(figure) && (digits(figure[n:n+1]) == 1 || figure[n] == '.' || figure[n] == '-') {
+		for n < len(figure) && (digits(figure[n:n+1]) == 1 || bytes.IndexByte([]byte(".-+eE"), figure[n]) >= 0) {
 			n++
 		}
 		v, err := strconv.ParseFloat(string(figure[:n]), 64)
@@ -202,18 +202,13 @@ func HasPass(text []byte) bool {
 	return false
 }
 
+// unnumbered is the index of a pass whose engine numbers none unless asked to.
+const unnumbered = math.MinInt64
+
 // follow completes a pass by the one that comes behind it: TensorRT-LLM tells a pass's device
-// time in the next line; SGLang numbers no pass unless asked to, and logs one decode in
-// --decode-log-interval, which the KV tokens between two decodes of the same requests show.
+// time in the next line; SGLang logs one decode in --decode-log-interval, which the KV tokens
+// between two decodes of the same requests show.
 func follow(last, next *row) {
-	if next.Index < 0 {
-		if next.Index = 0; last != nil {
-			next.Index = last.Index + 1
-		}
-	}
-	if last == nil {
-		return
-	}
 	if next.BeforeUs.OK && next.Index == last.Index+1 {
 		last.ElapsedUs = next.BeforeUs.V
 	}

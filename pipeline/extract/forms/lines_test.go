@@ -22,10 +22,14 @@ func passesIn(t *testing.T, text string) (rows []row, bad, other int64) {
 	last := map[string]int{}
 	for i := range out.Rows {
 		r := &out.Rows[i]
-		if k, ok := last[r.Engine]; ok {
+		k, ok := last[r.Engine]
+		if r.Index == unnumbered {
+			if r.Index = 0; ok {
+				r.Index = out.Rows[k].Index + 1
+			}
+		}
+		if ok {
 			follow(&out.Rows[k], r)
-		} else {
-			follow(nil, r)
 		}
 		last[r.Engine] = i
 	}
