@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"regexp"
 	"slices"
@@ -298,7 +299,7 @@ func (q *quantizer) readNamed(config map[string]any, where string) {
 
 // groupSize is how many weights share a scale: -1 a row, other without a value.
 func (q *quantizer) groupSize(v any, other int64, where string) int64 {
-	if v == nil {
+	if v == nil || v == json.Number("") {
 		return other
 	}
 	n, ok := integer(v)

@@ -81,7 +81,7 @@ const (
 	codePromptNoBudget trace.Code = "prompt_exceeds_token_budget"
 	codeNeverFits      trace.Code = "never_fits_kv_cache"
 	codeClipped        trace.Code = "clipped_predictions"
-	codeBadPrediction  trace.Code = "bad_prediction"
+	CodeBadPrediction  trace.Code = "bad_prediction"
 )
 
 // Check verifies the configuration.

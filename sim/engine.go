@@ -456,7 +456,7 @@ func (e *Engine) stepUs(b *Batch) (int64, error) {
 		return 0, err
 	}
 	if !(math.Abs(y)+float64(e.now) <= mostUs) {
-		return 0, trace.Errorf(codeBadPrediction, "step %d: got %g us, want less than the clock has", b.StepID, y)
+		return 0, trace.Errorf(CodeBadPrediction, "step %d: got %g us, want less than the clock has", b.StepID, y)
 	}
 	if y < 1 {
 		e.out.ClippedSteps++
@@ -486,7 +486,7 @@ func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error)
 		return 0, 0, err
 	}
 	if !(math.Abs(y)+float64(e.now) <= mostUs) {
-		return 0, 0, trace.Errorf(codeBadPrediction, "delay at %d us: got %g us, want less than the clock has", q.NowUs, y)
+		return 0, 0, trace.Errorf(CodeBadPrediction, "delay at %d us: got %g us, want less than the clock has", q.NowUs, y)
 	}
 	if y < 0 {
 		e.out.ClippedDelays++

@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -222,6 +223,9 @@ func (s *Simulation) Replicate(run func(seed int64, first bool) (*Replication, e
 		out[i], err = run(s.o.Seed+int64(i), i == 0)
 		return err
 	}, func(done int) { s.o.Progress.Report("replications", int64(done), int64(n), "runs") })
+	if trace.CodeOf(err) == sim.CodeBadPrediction && s.o.Coefficients != "" {
+		err = fmt.Errorf("%s: %w", s.o.Coefficients, err)
+	}
 	return out, err
 }
 
