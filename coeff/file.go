@@ -151,7 +151,8 @@ func (s *Set) FileWarnings() []trace.Finding {
 	if s.Changed == "" {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(DocumentChanged, "%s was changed after it was written; its values are used as they stand", s.Changed)}
+	return []trace.Finding{trace.Findingf(DocumentChanged, "%s was changed after it was written; its values are used as they stand",
+		s.Changed)}
 }
 
 // yamlError gives an error of reading the document its place and code.
