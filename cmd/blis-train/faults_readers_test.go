@@ -22,11 +22,13 @@ func otherForms(t testing.TB) (list []reader) {
 	lines := func(n int, format string) string {
 		var b strings.Builder
 		for i := range n {
-			b.WriteString(strings.NewReplacer("SS", fmt.Sprintf("%02d", i%60), "MM", fmt.Sprintf("%02d", i/60), "II", fmt.Sprint(i+1)).Replace(format) + "\n")
+			b.WriteString(strings.NewReplacer("SS", fmt.Sprintf("%02d", i%60), "MM", fmt.Sprintf("%02d", i/60), "II", fmt.Sprint(i+1)).
+				Replace(format) + "\n")
 		}
 		return b.String()
 	}
-	add("SGLang log", "iterations", "sglang.log", lines(90, "[2026-03-01 10:MM:SS TP0] Prefill batch, #new-seq: 2, #new-token: 500, #cached-token: 128, "+
+	add("SGLang log", "iterations", "sglang.log", lines(90, "[2026-03-01 10:MM:SS TP0] Prefill batch, #new-seq: 2, #new-token: 500, "+
+		"#cached-token: 128, "+
 		"token usage: 0.01, #running-req: 3, #queue-req: 4, cuda graph: False, input throughput (token/s): 10.50"), "")
 	add("TensorRT-LLM log", "iterations", "trt.log", lines(90, "[03/01/2026-10:MM:SS] [TRT-LLM] [I] iter = II, global_rank = 0, rank = 0, "+
 		"currank_total_requests = 0/1, host_step_time = 250.1ms, prev_device_step_time = 249.0ms, timestamp = 2026-03-01 10:MM:SS, "+
@@ -47,7 +49,8 @@ func otherForms(t testing.TB) (list []reader) {
 func modelReaders(t testing.TB) (list []reader) {
 	folder := repo.Shared(t, "data", "models_hf")
 	for _, name := range []string{"deepseek-ai--DeepSeek-V3.2", "openai--gpt-oss-120b", "Qwen--Qwen3.5-35B-A3B", "moonshotai--Kimi-K2.5",
-		"nvidia--Llama-3_3-Nemotron-Super-49B-v1", "mistralai--Mixtral-8x7B-v0.1", "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "google--gemma-4-26B-A4B"} {
+		"nvidia--Llama-3_3-Nemotron-Super-49B-v1", "mistralai--Mixtral-8x7B-v0.1", "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+		"google--gemma-4-26B-A4B"} {
 		b, err := os.ReadFile(filepath.Join(folder, name+"_config.json"))
 		must(t, err)
 		list = append(list, reader{name: name, file: "config.json", texts: map[string]string{"config.json": string(b)},
@@ -121,7 +124,8 @@ func otherDocuments(t testing.TB, program string) (list []reader) {
 		fmt.Fprintf(&azure, "2023-11-16 18:17:%02d.9799600,300,10\n", i)
 	}
 	simulate("generator", "load.yaml", loadText, "cv|sigma", "--workload", "load.yaml")
-	simulate("cluster", "cluster.yaml", clusterText, "snapshot_refresh_us|ttft_ms|e2e_ms", "--workload", "load.yaml", "--cluster", "cluster.yaml")
+	simulate("cluster", "cluster.yaml", clusterText, "snapshot_refresh_us|ttft_ms|e2e_ms", "--workload", "load.yaml",
+		"--cluster", "cluster.yaml")
 	simulate("Mooncake", "mooncake.jsonl", mooncake.String(), `.*hash_ids.*`, "--workload", "mooncake.jsonl")
 	simulate("Azure", "azure.csv", azure.String(), "", "--workload", "azure.csv")
 
@@ -134,7 +138,8 @@ func otherDocuments(t testing.TB, program string) (list []reader) {
 		"--accelerator", "H100", "--quiet")
 	do("run", "in", "-o", "out", "--bootstraps", "50", "--quiet", "--ledger", "ledger.jsonl")
 	do("predictor", "fit", real, "-o", "p", "--fit", "none", "--quiet")
-	problem := "capacity:\n  H100: 8\nunit_cost:\n  H100: 400\nservers:\n  - name: chat\n    model: llama\n    priority: 1\n    rate_rps: 40\n" +
+	problem := "capacity:\n  H100: 8\nunit_cost:\n  H100: 400\nservers:\n  - name: chat\n    model: llama\n    priority: 1\n" +
+		"    rate_rps: 40\n" +
 		"    itl_ms: 12\n    prompt_tokens: 512\n    output_tokens: 128\n"
 	text := func(name string) string {
 		b, err := os.ReadFile(filepath.Join(w.dir, name))
@@ -149,8 +154,8 @@ func otherDocuments(t testing.TB, program string) (list []reader) {
 	add("queue.json", "", queue, "export", "--format", "inferno-models", "queue.json", "-o", "exported", "--ignore-verdict")
 	add("problem.yaml", "priority|itl_ms", queue, "queue", "allocate", "queue.json", "problem.yaml", "-o", "again", "--json")
 	add("ledger.jsonl", `.*(tool_version|headline|bytes).*`, map[string]string{"ledger.jsonl": text("ledger.jsonl")}, "log", "ledger.jsonl", "--json")
-	add("predictor.json", "", map[string]string{"predictor.json": text("p/predictor.json")}, "export", "--format", "predictor-xgboost", "predictor.json", "-o", "exported",
-		"--ignore-verdict")
+	add("predictor.json", "", map[string]string{"predictor.json": text("p/predictor.json")}, "export", "--format",
+		"predictor-xgboost", "predictor.json", "-o", "exported", "--ignore-verdict")
 	coefficients := map[string]string{"coefficients.yaml": text("out/coefficients.yaml")}
 	for k, v := range deployment {
 		coefficients[k] = v
