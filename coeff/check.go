@@ -40,9 +40,6 @@ func (s *Set) Check() error {
 			return trace.Errorf(BadFile, "alpha: got %q after %q, want sorted targets, each once", s.Alpha[i].Target, s.Alpha[i-1].Target)
 		}
 	}
-	if err := s.Library.check(); err != nil {
-		return err
-	}
 	if s.Gamma < 0 || s.Gamma > 1 {
 		return trace.Errorf(BadFile, "gamma: got %g, want 0 to 1", s.Gamma)
 	}

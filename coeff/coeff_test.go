@@ -259,7 +259,7 @@ func TestPredictAllocatesNothing(t *testing.T) {
 // TestChangedFileIsSaid: a value edited by hand is used with a warning that travels
 // with the set; another line ending is no edit, and a file without a digest is nobody's.
 func TestChangedFileIsSaid(t *testing.T) {
-	old := repo.Read(t, "library/h100-sxm-80gb-bf16.yaml")
+	old := repo.Read(t, "testdata/example/coefficients.yaml")
 	load := func(text string) *Set {
 		t.Helper()
 		set, err := Load(strings.NewReader(text), "test.yaml", features.CheckSet)

@@ -65,6 +65,16 @@ type Set struct {
 	Changed         string          `yaml:"-"`                 // name of the file it was read from, when that is not as it was written
 }
 
+// Library is what coefficients of one deployment that nobody has traced say about themselves: the terms fitted to the published kernel
+// times of its operators and their corrections.
+type Library struct {
+	Version string `yaml:"version"`          // of the corrections: the day of their newest input
+	Family  string `yaml:"family,omitempty"` // what is judged together
+	Judged  string `yaml:"judged,omitempty"` // how far predictions of the family were off where it was left out, in words
+	// Representation is by how much the terms miss the sums of kernels: the median relative error of decode, mixed and prefill batches.
+	Representation []float64 `yaml:"representation_error,flow,omitempty"`
+}
+
 // Input is one file a result was made from, named relative to the given RUNDIR
 // or PARENT, never by an absolute path.
 type Input struct {

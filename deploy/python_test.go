@@ -53,13 +53,12 @@ func pythonRules() ([]byte, error) {
 		Latency    float64  `json:"latency_us"`
 		Sheets     []sheet  `json:"datasheets"`
 		Flags      []string `json:"serve_flags"` // name, first and last release as MAJOR.MINOR, 0.0 without one
-		AsyncSince [2]int   `json:"async_scheduling_since"`
 		// AllReduce are the curves of a device and number of GPUs inside CUDA graphs and outside, Fused that
 		// of the fused kernel and its largest tensor in bytes: "BYTES:US BYTES:US ...".
 		AllReduce map[string]map[string][2]string `json:"all_reduce"`
 		Fused     map[string][2]string            `json:"fused_all_reduce"`
 	}{gatedMLP, plainMLP, fourHiddenMLP, stateSpace, otherAttention, DefaultBlockSize, DefaultGPUMemoryUtilization, DefaultPCIeEfficiency,
-		DefaultLatencyUs, nil, nil, asyncSchedulingSince, map[string]map[string][2]string{}, map[string][2]string{}}
+		DefaultLatencyUs, nil, nil, map[string]map[string][2]string{}, map[string][2]string{}}
 	points := func(a *AllReduce) string {
 		var out []string
 		for i := range a.Bytes {

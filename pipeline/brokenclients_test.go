@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -22,7 +23,7 @@ func spoiledRun(t *testing.T, rate float64, n int, spoil func(t *testing.T, dir 
 	t.Helper()
 	parent := t.TempDir()
 	dir, dep := chunkRun(t, parent, "r")
-	truth, _, err := coeff.LibraryFor(dep)
+	truth, err := fit.LibraryFor(dep)
 	if err != nil {
 		t.Fatal(err)
 	}

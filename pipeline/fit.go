@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -203,7 +203,7 @@ func layeredVersion(ext *result.Extract, without []string) features.Version {
 	return ""
 }
 
-// libraryKnows reports that files of the library have all runs of a fit, and that their models are
+// libraryKnows reports that there are kernel tables for all runs of a fit, and that their models are
 // dense (spec#prior-default).
 func libraryKnows(ext *result.Extract, without []string) bool {
 	known := false
@@ -212,7 +212,7 @@ func libraryKnows(ext *result.Extract, without []string) bool {
 		if r.Deployment == nil || slices.Contains(without, r.ID) {
 			continue
 		}
-		if _, err := coeff.LibraryFileFor(r.Deployment); err != nil || r.Deployment.Model.IsMoE() {
+		if _, err := kernels.Bound(r.Deployment, kernels.Options{}); err != nil || r.Deployment.Model.IsMoE() {
 			return false
 		}
 		known = true

@@ -441,9 +441,9 @@ func (f *requestFit) prior() (*learn.Prior, error) {
 	case fit.PriorRoofline:
 		return learn.Roofline(f.dep), nil
 	case fit.PriorZero, fit.PriorLibrary:
-		set, name, err := coeff.LibraryFor(f.dep)
+		set, err := fit.LibraryFor(f.dep)
 		if err == nil {
-			return &learn.Prior{Name: "library/" + name, Set: set}, nil
+			return &learn.Prior{Name: fit.PriorLibrary, Set: set}, nil
 		}
 		if f.o.Prior == fit.PriorLibrary {
 			return nil, err

@@ -6,9 +6,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -215,7 +215,7 @@ func occupancy(l *learn.Load) []occupied {
 // sends differ by a millisecond: no fit can beat it. The library times the steps; ok is
 // false where it does not know the device.
 func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span float64, ok bool) {
-	set, _, err := coeff.LibraryFor(dep)
+	set, err := fit.LibraryFor(dep)
 	if err != nil {
 		return 0, 0, false
 	}

@@ -24,10 +24,7 @@ import (
 // composedPrior is the library's set; its pool has seen the model.
 func composedPrior(t *testing.T, _ *deploy.Model) func(*deploy.Deployment) (*coeff.Set, error) {
 	t.Helper()
-	return func(d *deploy.Deployment) (*coeff.Set, error) {
-		set, _, err := coeff.LibraryFor(d)
-		return set, err
-	}
+	return fit.LibraryFor
 }
 
 // composedSources are the composed runs, extracted.
@@ -147,12 +144,12 @@ func TestEvalPriorFirstRows(t *testing.T) {
 			return 100 * *fitted(s, o).Beta.Holdout.MAPE
 		}
 		both, alone, data := few(whole), few(priorOptions(certain(lib))), few(plain)
-		if both <= math.Min(alone, data)*1.02 {
+		if both <= math.Min(alone, data)+0.005 { // to the hundredth of a percent that is printed
 			good++
 		}
 		fmt.Printf("  %-26s %5.2f | %5.2f | %5.2f || %5.2f %5.2f\n", s.ID, both, alone, data, 100**a.Beta.Holdout.MAPE, 100**b.Beta.Holdout.MAPE)
 	}
-	fmt.Printf("at least as good as the better of the two (within 2 %% of it) on %d of %d\n", good, len(all))
+	fmt.Printf("at least as good as the better of the two on %d of %d\n", good, len(all))
 	if good < 14 {
 		t.Errorf("got %d, want at least 14", good)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -156,14 +157,20 @@ func TestPythonAgrees(t *testing.T) {
 	var cases []pythonCase
 	counts := map[string]int{}
 	add := func(kind string, cs []pythonCase) { cases, counts[kind] = append(cases, cs...), counts[kind]+len(cs) }
-	for _, name := range coeff.LibraryFiles() {
-		set, err := coeff.OpenLibrary(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, hardware := range []string{"A100", "H100", "B200"} {
 		for _, tp := range []int64{1, 2, 4, 8} {
-			d := pythonDeployment(t, set.TrainedOn.Hardware[0], set.Library.Weights, set.Library.MoE, tp)
-			add("library", casesOf(t, filepath.Join("..", "coeff", "library", name), set, set.SpecVersion, d))
+			d := pythonDeployment(t, hardware, "bf16", false, tp)
+			set, err := fit.LibraryFor(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "library.yaml")
+			var text bytes.Buffer
+			if err := set.Save(&text); err != nil {
+				t.Fatal(err)
+			}
+			repo.Write(t, text.String(), path)
+			add("library", casesOf(t, path, set, set.SpecVersion, d))
 		}
 	}
 	for _, of := range []string{"composed", "real"} {

@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -54,8 +55,8 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 				t.Logf("%s: %s", r.ID, f.Message)
 			}
 			prior := learn.Roofline(r.Deployment)
-			if set, name, err := coeff.LibraryFor(r.Deployment); err == nil {
-				prior = &learn.Prior{Name: name, Set: set}
+			if set, err := fit.LibraryFor(r.Deployment); err == nil {
+				prior = &learn.Prior{Name: fit.PriorLibrary, Set: set}
 			}
 			var early []*learn.Load
 			for _, l := range loads {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace/table"
@@ -47,8 +48,8 @@ func TestEvalTraceV2(t *testing.T) {
 	}
 	dep := ext.Runs[0].Deployment
 	prior := learn.Roofline(dep)
-	if set, name, err := coeff.LibraryFor(dep); err == nil {
-		prior = &learn.Prior{Name: "library/" + name, Set: set}
+	if set, err := fit.LibraryFor(dep); err == nil {
+		prior = &learn.Prior{Name: fit.PriorLibrary, Set: set}
 	}
 	var seen []*learn.Load
 	for _, r := range runs[:training] {

@@ -396,7 +396,7 @@ func (e *blisEntry) values() []blisValue {
 // libraryPrior reports that a fit from requests gave every term a value of the library, 0 too: what
 // its kernels showed none of.
 func libraryPrior(fit *result.Fit) bool {
-	return fit.Requests != nil && strings.HasPrefix(fit.Requests.Prior, "library/")
+	return fit.Requests != nil && fit.Requests.Prior == "library"
 }
 
 // refusals are terms of the model that no data show and that the configuration would use, and

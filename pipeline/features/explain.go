@@ -66,11 +66,11 @@ func (s *Space) inputs(in *StepInput) []Quantity {
 	return in.Values()
 }
 
-// ExplainOn explains what a set predicts of a step on a deployment: its coefficients with the library's host work
-// there, the prompt factor on the terms of prompt work, the deployment's (else the device's) factor on all of them, and
-// the prediction, with the predictor that made it. Codes: as Beta and Predict.
+// ExplainOn explains what a set predicts of a step on a deployment: its coefficients, the prompt factor on the terms of prompt
+// work, the deployment's (else the device's) factor on all of them, and the prediction, with the predictor that made it.
+// Codes: as Beta and Predict.
 func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (*Explanation, *Predictor, error) {
-	e, err := s.ExplainBeta(in, coeff.Values(withHost(set, d).Beta))
+	e, err := s.ExplainBeta(in, coeff.Values(set.Beta))
 	if err != nil {
 		return nil, nil, err
 	}

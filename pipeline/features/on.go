@@ -36,7 +36,7 @@ func named(factors map[string]float64, names ...string) (value float64, known bo
 // On is the set as it holds on one deployment: beta and its covariance times the
 // deployment's factors, alphas with the deployment's values, nothing left to apply.
 func On(s *coeff.Set, d *deploy.Deployment) *coeff.Set {
-	s = withHost(alphaOn(s, d.Label()), d)
+	s = alphaOn(s, d.Label())
 	if len(s.DeploymentFactors) == 0 && len(s.PromptFactors) == 0 && len(s.HardwareFactors) == 0 {
 		return s
 	}
@@ -110,47 +110,3 @@ func alphaOn(s *coeff.Set, label string) *coeff.Set {
 	}
 	return &on
 }
-
-// Slots of the step time that host work belongs to.
-const (
-	slotSequences    = 6 // batch_utilization
-	slotBias         = 16
-	sequencesPerUnit = 256
-)
-
-// withHost is the set with its library's host work on one deployment in the
-// bias and the term of sequences, and none left to add.
-func withHost(s *coeff.Set, d *deploy.Deployment) *coeff.Set {
-	if s.Library == nil || s.SpecVersion == V10 {
-		return s
-	}
-	h := s.Library.Host
-	ranks, sync := float64(d.TP-1), 1.0
-	if d.Engine.IsAsync() {
-		sync = 0
-	}
-	on, l := *s, *s.Library
-	l.Host = coeff.HostWork{RankUs: []float64{0, 0}, SyncStepUs: []float64{0, 0}, SyncSequenceUs: []float64{0, 0}}
-	on.Library, on.Beta = &l, slices.Clone(s.Beta)
-	on.Beta[slotBias-1].Value += float64(ranks*h.RankUs[0]) + float64(sync*h.SyncStepUs[0])
-	on.Beta[slotSequences-1].Value += float64(sequencesPerUnit * sync * h.SyncSequenceUs[0])
-	if s.Covariance != nil {
-		on.Covariance = slices.Clone(s.Covariance)
-		for _, add := range []struct {
-			slot     int
-			variance float64
-		}{
-			{slotBias, square(ranks*h.RankUs[1]) + square(sync*h.SyncStepUs[1])},
-			{slotSequences, square(sequencesPerUnit * sync * h.SyncSequenceUs[1])},
-		} {
-			on.Covariance[add.slot-1] = slices.Clone(on.Covariance[add.slot-1])
-			on.Covariance[add.slot-1][add.slot-1] += add.variance
-		}
-	}
-	for _, slot := range []int{slotBias, slotSequences} {
-		forgetIntervals(&on.Beta[slot-1])
-	}
-	return &on
-}
-
-func square(v float64) float64 { return float64(v * v) }

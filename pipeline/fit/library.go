@@ -20,10 +20,15 @@ const (
 	libraryFitted  = 300   // the others judge
 	nearPeak       = 1.2e6 // us per second at the peak
 	libraryLambda  = 1e-2  // weak: the batches are no sample, they are the model
-	interpolated   = 0.03  // standard error of a table between its rows, of a term
-	termSD         = 0.4   // of a term whatever the tables say: another split between terms takes the same time
-	substituted    = 0.25  // of a row that stands for another
+	regimeRows     = 3     // how many rows a regime's batches count as: what the terms miss of neighbours is alike
+	unjudgedSD     = 0.15  // of all of a step whose family no server was measured of: within 30 % (kernels.Sentence) is two of them
+	mapeSD         = 1.25  // standard errors in a mean absolute error, of normal errors
 )
+
+// tableSD are standard errors of an operator's time by how it was reached: what repeats of a measured kernel differ by, between rows and
+// beyond them, from a row that stands for another, and from bytes alone.
+var tableSD = [...]float64{kernels.Measured: 0.02, kernels.Interpolated: 0.03, kernels.Beyond: 0.03, kernels.Substituted: 0.25,
+	kernels.Analytic: 0.25}
 
 // slotBase is the overhead's term that every request takes.
 const slotBase = 4
@@ -31,16 +36,8 @@ const slotBase = 4
 // Regimes in words, in the order of Draws.
 var libraryRegimes = [NumRegimes]string{"decode", "mixed", "prefill"}
 
-// libraryVersion is the version of the library's terms for a deployment: 1.2, and 1.3 for unlike layers.
-func libraryVersion(d *deploy.Deployment) features.Version {
-	if features.DefaultVersion(d) == features.V13 {
-		return features.V13
-	}
-	return features.V12
-}
-
-// LibraryFor are the coefficients of one deployment that nobody has traced: the terms of [libraryVersion] fitted to what its kernels take
-// by the published tables and their corrections, with how well the terms hold them and how sure all is
+// LibraryFor are the coefficients of one deployment that nobody has traced: the terms of version 1.2, or 1.3 where its layers need it,
+// fitted to what its kernels take by the published tables and their corrections, with how well the terms hold them and how sure all is
 // (spec#library-terms). Code: not_in_library.
 func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 	step, err := kernels.Bound(d, kernels.Options{})
@@ -48,37 +45,48 @@ func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 		e := trace.Errorf(coeff.NotInLibrary, "library: %v", err)
 		return nil, e.WithHint("give a coefficient file with --coefficients, or simulate with --latency-model roofline")
 	}
-	data, err := libraryRows(d, step)
+	s, err := newSums(d, step)
 	if err != nil {
 		return nil, err
 	}
-	seen, n := make([]int32, 0, len(data.Y)), len(data.Y)*libraryFitted/libraryBatches
-	for i := range n {
-		seen = append(seen, int32(i))
-	}
-	o := ridge.DefaultOptions(data.P)
-	o.EpsUs, o.Workers, o.Prior = 1, 1, make([]float64, data.P)
-	for j, f := range features.BetaFeatures(libraryVersion(d)) {
-		if f.IsTime() && f.Kind != features.Constant { // what one deployment cannot tell apart runs near the peak, not at 0 by accident
-			o.Prior[j] = nearPeak
-		}
-	}
-	fit, err := ridge.FitRows(data, ridge.Weights(data, o), seen, libraryLambda, o)
+	beta, err := s.project(s.data.Y, nearPeak)
 	if err != nil {
 		return nil, err
 	}
-	return librarySet(d, step, data, fit.Beta, n), nil
+	covariance, err := s.covariance(beta, familySD(step))
+	if err != nil {
+		return nil, err
+	}
+	return s.set(d, step, beta, covariance), nil
 }
 
-// libraryRows are the batches' features beside what the tables say of them, us.
-func libraryRows(d *deploy.Deployment, step *kernels.Step) (*ridge.Data, error) {
-	space, err := features.New(libraryVersion(d), d)
+// sums are seeded batches of a deployment: their features, what tables and corrections say each takes, us, and what may move that.
+type sums struct {
+	version features.Version
+	data    ridge.Data
+	sources [][]float64 // us by batch, one standard error each
+	weights []float64
+	fitted  []int32
+}
+
+// newSums draws the batches and prices them.
+func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
+	s := &sums{version: features.V12}
+	if features.DefaultVersion(d) == features.V13 {
+		s.version = features.V13
+	}
+	space, err := features.New(s.version, d)
 	if err != nil {
 		return nil, err
 	}
-	data := &ridge.Data{P: len(space.BetaFeatures())}
-	theta, price := kernels.Learned().On(d.Hardware.Name), step.NewPricer()
-	q, x, buf := NewDraws(5, 1), make([]float64, data.P), []trace.Chunk(nil)
+	s.data.P = len(space.BetaFeatures())
+	learned, price := kernels.Learned(), step.NewPricer()
+	theta, place := learned.On(d.Hardware.Name), sourcesOf(step)
+	s.sources = make([][]float64, slices.Max(place)+1)
+	for k := range s.sources {
+		s.sources[k] = make([]float64, libraryBatches)
+	}
+	q, x, buf := NewDraws(5, 1), make([]float64, s.data.P), []trace.Chunk(nil)
 	var y [kernels.NumStep]float64
 	for i := range libraryBatches {
 		regime := int32(i) % NumRegimes
@@ -89,90 +97,166 @@ func libraryRows(d *deploy.Deployment, step *kernels.Step) (*ridge.Data, error) 
 		}
 		batch := kernels.BatchOf(buf)
 		price.Features(&batch, &theta, &y)
-		data.X, data.Y = append(data.X, x...), append(data.Y, ridge.Dot(theta[:], y[:]))
-		data.Config, data.Regime = append(data.Config, 0), append(data.Regime, regime)
-	}
-	return data, nil
-}
-
-// librarySet is the coefficient file of a deployment whose terms were fitted to the first rows; the others judge.
-func librarySet(d *deploy.Deployment, step *kernels.Step, data *ridge.Data, beta []float64, fitted int) *coeff.Set {
-	learned, v := kernels.Learned(), libraryVersion(d)
-	s := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: v, FeatureSet: features.SetOf(v),
-		Recipe: "relative", Command: "library", BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma,
-		Beta: features.NewCoefficients(features.BetaFeatures(v)), TrainedOn: coeff.TrainedOn{Hardware: []string{d.Hardware.Name},
-			VLLMVersions: step.Versions(), Date: learned.Version, Samples: int64(fitted), Lambda: libraryLambda, Gamma: features.DefaultGamma},
-		Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true, Coefficients: features.NewCoefficients(
-			features.AlphaFeatures(v))}}}
-	none := []float64{0, 0}
-	s.Library = &coeff.Library{Version: learned.Version, Weights: step.DType, MoE: d.Model.IsMoE(), Rules: "engine", Family: step.Family,
-		Judged: learned.Sentence(step), Host: coeff.HostWork{RankUs: none, SyncStepUs: none, SyncSequenceUs: none}}
-	if j, _ := learned.JudgedAs(step); j != nil {
-		s.Library.Expected = coeff.ExpectedError{TPOTMape: j.TPOTMape, TTFTMedian: j.TTFTMedian, Points: j.Points, OnGPU: true}
-	}
-	var worst float64
-	s.Library.Representation, worst = libraryQuality(data, beta, fitted)
-	_, scaleSE := learned.Value(kernels.ScaleGPU, d.Hardware.Name)
-	table := 0.0
-	for i := range step.Operators {
-		switch step.Operators[i].Reached {
-		case kernels.Interpolated, kernels.Beyond:
-			table = max(table, interpolated)
-		case kernels.Substituted:
-			table = substituted
+		s.data.X, s.data.Y = append(s.data.X, x...), append(s.data.Y, ridge.Dot(theta[:], y[:]))
+		s.data.Config, s.data.Regime = append(s.data.Config, 0), append(s.data.Regime, regime)
+		if i < libraryFitted {
+			s.fitted = append(s.fitted, int32(i))
+		}
+		for k := range y {
+			_, se := learned.Value(k, d.Hardware.Name)
+			s.sources[k][i] = float64(se * y[k])
+		}
+		for k, us := range step.Us(&batch) {
+			s.sources[place[k]][i] += float64(tableSD[step.Operators[k].Reached] * us)
 		}
 	}
-	own := math.Sqrt(float64(worst*worst) + float64(table*table) + float64(termSD*termSD))
-	s.Covariance = make([][]float64, data.P)
-	for j := range s.Beta {
-		t := &s.Beta[j]
-		t.Value, s.Covariance[j] = beta[j], make([]float64, data.P)
+	s.weights = ridge.Weights(&s.data, s.options(0))
+	return s, nil
+}
+
+// sourcesOf numbers what is uncertain of each operator's time, behind the corrections: operators of one table, reached alike, are wrong
+// alike.
+func sourcesOf(step *kernels.Step) (place []int) {
+	type kind struct {
+		table   string
+		reached kernels.Reached
+	}
+	var kinds []kind
+	for i := range step.Operators {
+		k := kind{step.Operators[i].Table, step.Operators[i].Reached}
+		if !slices.Contains(kinds, k) {
+			kinds = append(kinds, k)
+		}
+		place = append(place, kernels.NumStep+slices.Index(kinds, k))
+	}
+	return place
+}
+
+// familySD is the standard error of all kernels of a step together.
+func familySD(step *kernels.Step) float64 {
+	if j, _ := kernels.Learned().JudgedAs(step); j != nil {
+		return mapeSD * j.TPOTMape
+	}
+	return unjudgedSD
+}
+
+// options are those of a projection on terms of which times tend to a value: what one deployment cannot tell apart runs near the peak,
+// not at 0 by accident.
+func (s *sums) options(towards float64) ridge.Options {
+	o := ridge.DefaultOptions(s.data.P)
+	o.EpsUs, o.Workers, o.Prior = 1, 1, make([]float64, s.data.P)
+	for j, f := range features.BetaFeatures(s.version) {
+		if f.IsTime() && f.Kind != features.Constant {
+			o.Prior[j] = towards
+		}
+	}
+	return o
+}
+
+// project are the terms' coefficients nearest to what batches take.
+func (s *sums) project(us []float64, towards float64) ([]float64, error) {
+	data := s.data
+	data.Y = us
+	fit, err := ridge.FitRows(&data, s.weights, s.fitted, libraryLambda, s.options(towards))
+	return fit.Beta, err
+}
+
+// covariance is what the sums leave open of the terms. Whatever moves the sums moves their projection; batches of one regime are wrong
+// together by what the terms miss, so that a regime counts as few rows; and what no batch tells stays as open as without a library.
+func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
+	p := s.data.P
+	a, sd, missed := make([]float64, p*p), make([]float64, p), s.missed(beta)
+	for _, i := range s.fitted {
+		x, e := s.data.Row(int(i)), missed[s.data.Regime[i]]*s.data.Y[i]
+		w := regimeRows * float64(NumRegimes) / float64(len(s.fitted)) / float64(e*e)
+		for k := range a {
+			a[k] += float64(w * x[k/p] * x[k%p])
+		}
+	}
+	for j, f := range features.BetaFeatures(s.version) {
+		open := float64(unknownUsSD)
+		if f.IsTime() {
+			open = unknownTimeSD
+		}
+		if sd[j] = 0; a[j*p+j] > 0 {
+			a[j*p+j] += 1 / float64(open*open)
+			sd[j] = 1 / math.Sqrt(a[j*p+j])
+		}
+	}
+	for k := range a {
+		if a[k] *= sd[k/p] * sd[k%p]; k/p == k%p && sd[k%p] == 0 {
+			a[k] = 1
+		}
+	}
+	inverse, out := stat.Inverse(a, p), make([][]float64, p)
+	for j := range out {
+		out[j] = make([]float64, p)
+		for k := range p {
+			out[j][k] = float64(sd[j]*sd[k]*inverse[j*p+k]) + float64(family*family*beta[j]*beta[k])
+		}
+	}
+	for _, us := range s.sources {
+		b, err := s.project(us, 0)
+		if err != nil {
+			return nil, err
+		}
+		for j := range p {
+			for k := range p {
+				out[j][k] += float64(b[j] * b[k])
+			}
+		}
+	}
+	return out, nil
+}
+
+// missed is the median relative error by regime on the batches that were not fitted.
+func (s *sums) missed(beta []float64) (by []float64) {
+	var off [NumRegimes][]float64
+	for i := len(s.fitted); i < len(s.data.Y); i++ {
+		off[s.data.Regime[i]] = append(off[s.data.Regime[i]], math.Abs(ridge.Dot(s.data.Row(i), beta)/s.data.Y[i]-1))
+	}
+	for r := range off {
+		by = append(by, stat.Round(stat.Median(off[r]), 4))
+	}
+	return by
+}
+
+// set is the coefficient file of a deployment.
+func (s *sums) set(d *deploy.Deployment, step *kernels.Step, beta []float64, covariance [][]float64) *coeff.Set {
+	learned := kernels.Learned()
+	out := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: s.version, FeatureSet: features.SetOf(s.version),
+		Recipe: "relative", Command: "library", BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Covariance: covariance,
+		Beta: features.NewCoefficients(features.BetaFeatures(s.version)), TrainedOn: coeff.TrainedOn{Hardware: []string{d.Hardware.Name},
+			VLLMVersions: step.Versions(), Date: learned.Version, Samples: int64(len(s.fitted)), Lambda: libraryLambda,
+			Gamma: features.DefaultGamma},
+		Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true, Coefficients: features.NewCoefficients(
+			features.AlphaFeatures(s.version))}}, Inputs: step.Inputs()}
+	out.Library = &coeff.Library{Version: learned.Version, Family: step.Family, Judged: learned.Sentence(step),
+		Representation: s.missed(beta)}
+	for j := range out.Beta {
+		t := &out.Beta[j]
+		t.Value = beta[j]
 		lo, hi := math.Inf(1), 0.0
-		for i := j; i < len(data.X); i += data.P {
-			lo, hi = math.Min(lo, data.X[i]), math.Max(hi, data.X[i])
+		for i := j; i < len(s.data.X); i += s.data.P {
+			lo, hi = math.Min(lo, s.data.X[i]), math.Max(hi, s.data.X[i])
 		}
 		if t.Identified, t.Evidence = coeff.Within, "kernels+silicon"; hi == 0 {
 			t.Identified, t.Evidence = coeff.PriorOnly, ""
 			continue
 		}
-		t.Range = &[2]float64{lo, hi}
-		for k := range beta {
-			s.Covariance[j][k] = float64(scaleSE * scaleSE * beta[j] * beta[k])
-		}
-		s.Covariance[j][j] += float64(own * own * beta[j] * beta[j])
-		if half := float64(1.959963984540054 * math.Sqrt(s.Covariance[j][j])); half > 0 {
-			t.CI95 = &[2]float64{math.Max(0, t.Value-half), t.Value + half}
-		}
-	}
-	_, hostSE := learned.Value(kernels.HostStep, "")
-	bias := slices.IndexFunc(s.Beta, func(c coeff.Coefficient) bool { return c.Name == "bias" })
-	if bias >= 0 && beta[bias] > 2*hostSE { // what is as good as 0 has nowhere to go
-		s.Covariance[bias][bias] += float64(hostSE * hostSE)
+		half := float64(1.959963984540054 * math.Sqrt(covariance[j][j]))
+		t.Range, t.CI95 = &[2]float64{lo, hi}, &[2]float64{math.Max(0, t.Value-half), t.Value + half}
 	}
 	us, _ := learned.Value(kernels.NumStep, "")
-	for i := range s.Alpha[0].Coefficients {
-		t := &s.Alpha[0].Coefficients[i]
+	for i := range out.Alpha[0].Coefficients {
+		t := &out.Alpha[0].Coefficients[i]
 		if t.Identified = coeff.PriorOnly; i == slotBase-1 {
 			t.Value, t.Identified, t.Evidence = us, coeff.BetweenConfigs, "silicon"
 		}
 	}
-	s.Inputs = step.Inputs()
 	for r, e := range libraryRegimes {
-		s.Identifiability = append(s.Identifiability, fmt.Sprintf("%s batches: the terms hold the sums of kernels within %.1f %% (median)", e,
-			100*s.Library.Representation[r]))
+		out.Identifiability = append(out.Identifiability, fmt.Sprintf("%s batches: the terms hold the sums of kernels within %.1f %% (median)", e,
+			100*out.Library.Representation[r]))
 	}
-	return s
-}
-
-// libraryQuality is the median relative error by regime on the batches that were not fitted, and the largest of them.
-func libraryQuality(data *ridge.Data, beta []float64, fitted int) (by []float64, worst float64) {
-	var off [NumRegimes][]float64
-	for i := fitted; i < len(data.Y); i++ {
-		off[data.Regime[i]] = append(off[data.Regime[i]], math.Abs(ridge.Dot(data.Row(i), beta)/data.Y[i]-1))
-	}
-	for r := range off {
-		by = append(by, stat.Round(stat.Median(off[r]), 4))
-		worst = max(worst, by[r])
-	}
-	return by, worst
+	return out
 }

@@ -26,7 +26,7 @@ const (
 const (
 	PriorZero     = "zero"
 	PriorRoofline = "roofline" // 1e6 us/s: the hardware's peak
-	PriorLibrary  = "library"  // the embedded library, with its covariance; spec 1.2
+	PriorLibrary  = "library"  // the sums of each deployment's measured kernels, with their covariance; spec 1.2 or 1.3
 )
 
 // Options decide a fit. The zero value of a field is its default unless said otherwise.
@@ -39,7 +39,7 @@ type Options struct {
 	Split        float64          // training share of each phase, (0, 1]; default 0.8
 	Lag          *int             // nil: measured per run
 	Prior        string           // zero (default), roofline, library, or a coefficient file of version 1.2 with a covariance
-	// Library gives the sets of Prior library in place of the embedded ones; nil: those.
+	// Library gives the sets of Prior library in place of LibraryFor; nil: that.
 	Library       func(*deploy.Deployment) (*coeff.Set, error)
 	Bootstraps    int      // block bootstrap draws; default 500, at least 50
 	Seed          int64    // 0 is seed 0; 1 in DefaultOptions

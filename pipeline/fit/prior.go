@@ -30,10 +30,7 @@ func priorSets(o *Options) (func(*deploy.Deployment) (*coeff.Set, error), error)
 		return o.Library, nil
 	}
 	if o.Prior == PriorLibrary {
-		return func(d *deploy.Deployment) (*coeff.Set, error) {
-			set, _, err := coeff.LibraryFor(d)
-			return set, err
-		}, nil
+		return LibraryFor, nil
 	}
 	r, err := files.Open(o.Prior, false)
 	if err != nil {
@@ -137,18 +134,11 @@ func (l *libraryPrior) apply(s *Solved) error {
 			inv[j*p+k] /= sd[j] * sd[k]
 		}
 	}
-	s.Opt.Prior, s.Opt.Precision, s.Opt.Posterior, s.Opt.Lambdas = l.mean, inv, true, priorLambdas()
-	s.Opt.SmallestWithin = len(s.Pool.Train) >= plentyRows
-	return nil
+	s.Opt.Prior, s.Opt.Precision, s.Opt.Posterior = l.mean, inv, true
+	lambda, err := s.Pool.TrainData().With(0).NoiseLambda(s.Opt, l.cov)
+	s.Opt.Lambdas = []float64{lambda}
+	return err
 }
-
-// plentyRows is where the weakest prior within one standard error of the best fold score is taken, so
-// that it counts where the rows show nothing; below, the strongest.
-const plentyRows = 1000
-
-// priorLambdas are shares of one row's relative variance that its rows have in
-// common: sd^2/n for an error of sd per row and n rows worth of them.
-func priorLambdas() []float64 { return []float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3} }
 
 // provenance says of every term which share of it the data have, 1 - posterior
 // variance over prior variance, and names what the data contradict.

@@ -32,7 +32,7 @@ type Options struct {
 	EmbargoRows int       // training rows of a run dropped before a validation block
 	Objective   Objective
 	// SmallestWithin takes the smallest Within in place of the largest lambda within
-	// one standard error of it; with a Precision the smallest lambda within that error.
+	// one standard error of it.
 	SmallestWithin bool
 	// SpreadUs is the spread of the target about x.beta that interval fits expect,
 	// us; 0: none, an interval pulls from outside only.

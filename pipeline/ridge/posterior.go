@@ -62,6 +62,31 @@ func (d *Data) Posterior(fit Fit, o Options) Confidence {
 	return out
 }
 
+// firstLambda leaves the rows to themselves but for what they do not show: a prior far off would look like noise.
+const firstLambda = 1e-8
+
+// NoiseLambda is the lambda that the rows' own noise gives a prior of covariance cov, at which the fit is the textbook's posterior
+// mean (spec#posterior): the variance of their score over blocks of each run by what they say, both where the prior is open. Of n
+// independent rows of relative error e it is e^2/n.
+func (d *Data) NoiseLambda(o Options, cov []float64) (float64, error) {
+	fit, err := FitRows(d, Weights(d, o), nil, firstLambda, o)
+	if err != nil {
+		return 0, err
+	}
+	blocks, total := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o), New(d.P)
+	for _, b := range blocks {
+		total.Add(b.Gram)
+	}
+	noise, said := 0.0, 0.0
+	for k, v := range scoreVariance(blocks, total.Q, fit.Beta) {
+		noise, said = noise+float64(v*cov[k]), said+float64(total.G[k]/total.Q*cov[k])
+	}
+	if !(noise > 0 && said > 0) {
+		return firstLambda, nil // rows without noise, or too few blocks to show it
+	}
+	return noise / said, nil
+}
+
 // PriorDistance is how far the rows lie from a prior.
 type PriorDistance struct {
 	Directions int     // in which the rows say more than the prior

@@ -117,9 +117,6 @@ func (s *Selection) choose(o *Options) {
 		s.Objective, s.Index, s.Score = Cross, s.Cross, s.Grid[s.Cross].Cross
 	case want == Minimax && s.Minimax >= 0:
 		s.Objective, s.Index, s.Score = Minimax, s.Minimax, s.Grid[s.Minimax].Worst
-	case o.SmallestWithin && o.Precision != nil:
-		k := max(0, slices.IndexFunc(s.Grid, func(p Point) bool { return p.Within <= limit })) // -1: one fold has no error
-		s.Objective, s.Index, s.Score = Within, k, s.Grid[k].Within
 	case o.SmallestWithin:
 		s.Objective, s.Index, s.Score = Within, s.MinWithin, s.Grid[s.MinWithin].Within
 	default:

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 from . import _yaml
 from ._error import CoefficientError
 from ._model import RULES, load_model
-from ._run import datasheet, is_async, load_deployment
+from ._run import datasheet, load_deployment
 
 __all__ = ["CoefficientError", "Space", "Coefficients", "load", "step_time", "predict", "load_deployment", "load_model", "datasheet", "step_of",
            "preemption_ema"]
@@ -468,15 +468,6 @@ def _identity(d):
                                 "enable_chunked_prefill", "enable_prefix_caching", "cpu_offloading")]
 
 
-def _host(library, d):
-    """What a library's host work adds to the slots of sequences (of 256) and of the constant, us."""
-    if not library:
-        return []
-    h, sync = library["host"], 0 if is_async(d["vllm"]) else 1
-    return [(16, (d.get("tensor_parallel_size", 1) - 1) * h["rank_us"][0] + sync * h["sync_step_us"][0]),
-            (6, 256 * sync * h["sync_sequence_us"][0])]
-
-
 class Coefficients:
     """A coefficient file on one deployment."""
 
@@ -505,8 +496,6 @@ class Coefficients:
         for c, f in zip(p["beta_coefficients"], features):
             if c["name"] != f["name"]:
                 raise CoefficientError("bad_coefficient_file", "beta term %d: got %r, want %r" % (f["slot"], c["name"], f["name"]))
-        for slot, us in _host(p.get("library"), self.deployment):
-            values[slot - 1] += us
         self.beta = [v * every * (prompt if f["prompt"] else 1) for v, f in zip(values, features)]
         self.alpha = {}
         for target, a in (p.get("alpha") or {}).items():

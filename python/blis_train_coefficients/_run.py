@@ -180,16 +180,6 @@ def _version(release):
     return version and (None if version.groups() == ("0", "1", "dev") else (int(version.group(1)), int(version.group(2))))
 
 
-def is_async(e):
-    """Whether an engine schedules asynchronously: as stated, else as vLLM decides for its release."""
-    if e.get("async_scheduling") is not None:
-        return e["async_scheduling"]
-    release, extra = str(e.get("version") or ""), e.get("extra") or {}
-    version = _version(release)
-    excluded = extra.get("distributed_executor_backend") == "ray" or extra.get("device") == "cpu" or release.endswith("+cpu")
-    return (version is None or version >= tuple(RULES["async_scheduling_since"])) and not excluded
-
-
 def _flags(release):
     """The flags of vllm serve in a release; of every release where it has no number."""
     version = _version(release)
