@@ -40,28 +40,9 @@ func TestEvalModels(t *testing.T) {
 	for _, id := range deploy.Models() {
 		p.WriteString("| " + id + " |")
 		for _, g := range gpus {
-			cell, err := "", error(nil)
-			for tp := 1; tp <= 8 && cell == ""; tp *= 2 {
-				q := Question{Model: id, Hardware: g.Hardware, InputTokens: 1000, OutputTokens: 100, Concurrency: 8,
-					Set: []string{fmt.Sprintf("tensor_parallel_size=%d", tp)}}
-				var a *Prediction
-				if a, err = Predict(context.Background(), q); err == nil {
-					answered++
-					cell = fmt.Sprintf("%.3g (%d)", *a.ITL.Mean, tp)
-					if a.LatencyModel == ModelRoofline {
-						cell += "~"
-					}
-					if j := a.Trust.Judged; j != nil {
-						cell += "*"
-						if j.Family != a.Trust.Family {
-							t.Errorf("%s on %s: carries the figure of %s", id, g.Hardware, j.Family)
-						}
-					} else if a.Trust.Unjudged == "" {
-						t.Errorf("%s on %s: neither judged nor unjudged", id, g.Hardware)
-					}
-				} else if trace.CodeOf(err) != deploy.BadHardware && trace.CodeOf(err) != deploy.BadKnobs {
-					break
-				}
+			cell, err := predicted(t, id, g.Hardware)
+			if err == nil {
+				answered++
 			}
 			if cell == "" {
 				hint := trace.HintOf(err)
@@ -85,5 +66,63 @@ func TestEvalModels(t *testing.T) {
 	t.Logf("%d of %d answered\n%s", answered, len(gpus)*len(deploy.Models()), p.String())
 	if *updateModels {
 		repo.Write(t, p.String(), repo.Root(t), "docs", "predictions.md")
+	} else if p.String() != string(repo.Read(t, repo.Root(t), "docs", "predictions.md")) {
+		t.Error("docs/predictions.md is stale: make models-table")
+	}
+}
+
+// predicted is a cell of the page, or "" and why there is none.
+func predicted(t *testing.T, id, gpu string) (cell string, err error) {
+	for tp := 1; tp <= 8 && cell == ""; tp *= 2 {
+		var a *Prediction
+		a, err = Predict(context.Background(), Question{Model: id, Hardware: gpu, InputTokens: 1000, OutputTokens: 100, Concurrency: 8,
+			Set: []string{fmt.Sprintf("tensor_parallel_size=%d", tp)}})
+		if err != nil && trace.CodeOf(err) != deploy.BadHardware && trace.CodeOf(err) != deploy.BadKnobs {
+			break
+		} else if err != nil {
+			continue
+		}
+		cell = fmt.Sprintf("%.3g (%d)", *a.ITL.Mean, tp)
+		if a.LatencyModel == ModelRoofline {
+			cell += "~"
+		}
+		if j := a.Trust.Judged; j != nil {
+			cell += "*"
+			if j.Family != a.Trust.Family {
+				t.Errorf("%s on %s: carries the figure of %s", id, gpu, j.Family)
+			}
+		} else if a.Trust.Unjudged == "" {
+			t.Errorf("%s on %s: neither judged nor unjudged", id, gpu)
+		}
+	}
+	return cell, err
+}
+
+// TestPredictionsPage: a few cells of docs/predictions.md are what the program says; TestEvalModels compares all of them.
+func TestPredictionsPage(t *testing.T) {
+	var columns []string
+	want := map[string]string{"Qwen/Qwen3-32B H100-SXM": "", "Qwen/Qwen3-8B L40S": "", "Qwen/Qwen3-30B-A3B-FP8 A100-SXM": "",
+		"openai/gpt-oss-120b H100-SXM": "", "Qwen/Qwen3-32B-FP8-Static-PerTensor B200-SXM": ""}
+	for line := range strings.Lines(string(repo.Read(t, repo.Root(t), "docs", "predictions.md"))) {
+		row := strings.Split(line, " | ")
+		if row[0] == "| model" {
+			columns = row
+		}
+		for i := 1; i < len(columns) && len(row) == len(columns); i++ {
+			key := strings.TrimPrefix(row[0], "| ") + " " + strings.Trim(columns[i], " |\n")
+			if _, asked := want[key]; asked {
+				want[key] = strings.Trim(row[i], " |\n")
+			}
+		}
+	}
+	gpus := map[string]string{}
+	for _, g := range kernels.GPUs() {
+		gpus[g.Hardware[:strings.LastIndex(g.Hardware, "-")]] = g.Hardware
+	}
+	for key, cell := range want {
+		id, gpu, _ := strings.Cut(key, " ")
+		if got, err := predicted(t, id, gpus[gpu]); got != cell {
+			t.Errorf("%s: docs/predictions.md has %q, the program says %q (%v): make models-table", key, cell, got, err)
+		}
 	}
 }
