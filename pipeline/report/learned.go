@@ -40,6 +40,39 @@ func learnedBlocks(f *result.Fit) []Block {
 	return append(out, Tables(Capped(loads, "in the order of the file", "fit.json, requests"))...)
 }
 
+// levelFigure is TTFT and TPOT of load levels, predicted against measured.
+func levelFigure(f *result.Fit) *Figure {
+	fig := figureOf("level-means")
+	if f == nil || f.Requests == nil {
+		return fig
+	}
+	for _, name := range []string{"TTFT", "TPOT"} {
+		var s Span
+		var points [][2]*float64
+		for i := range f.Requests.Levels {
+			l := &f.Requests.Levels[i]
+			p := [2]*float64{l.TTFTMs, l.PredictedTTFTMs}
+			if name == "TPOT" {
+				p = [2]*float64{&l.TPOTMs, l.PredictedTPOTMs}
+			}
+			if p[0] != nil && p[1] != nil {
+				s.Take(*p[0], *p[1])
+				points = append(points, p)
+			}
+		}
+		if len(points) == 0 {
+			continue
+		}
+		p := NewFrame(PanelW, PanelH, name+" · mean of each level", timeAxis("real "+name, s), timeAxis("simulated "+name, s))
+		p.Diagonal(1, ink, Solid)
+		for _, xy := range points {
+			p.Dot(p.At(*xy[0], *xy[1]), 3.5, Decode, 0, "")
+		}
+		fig.Panels = append(fig.Panels, Panel{D: &p.Drawing, Desc: "mean " + name + " of load levels, simulated against real"})
+	}
+	return fig
+}
+
 func levelTable(levels []result.LevelHoldout) *Table {
 	t := tableOf("levels")
 	off := func(measured, predicted *float64) Cell {

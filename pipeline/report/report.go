@@ -93,7 +93,7 @@ type set struct {
 
 func New(in Input) set {
 	return set{
-		First:  keep(ecdfFigure(in, "ecdf")),
+		First:  keep(ecdfFigure(in, "ecdf"), levelFigure(in.Fit)),
 		Data:   keep(coverageFigure(in), loadFigure(in)),
 		Audit:  keep(targetFigure(in), pickupFigure(in), lagFigure(in)),
 		Coeff:  keep(utilisationFigure(in), surfaceFigure(in)),
