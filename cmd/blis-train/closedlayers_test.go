@@ -22,6 +22,26 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// TestFitSaysWhichSpecification: the line on the terminal names 1.3 and what needs it, and is silent on the usual one.
+func TestFitSaysWhichSpecification(t *testing.T) {
+	words := func(spec features.Version, settings ...string) string {
+		d, err := deploy.LoadSettings(append(settings, "hardware.name=H200", "vllm.version=0.24.0", "vllm.max_num_seqs=8",
+			"vllm.max_num_batched_tokens=2048")...)
+		must(t, err)
+		return specWords(&result.Fit{Beta: result.Model{SpecVersion: string(spec)}, Configs: []result.FitConfig{{Deployment: *d}}})
+	}
+	for want, got := range map[string]string{
+		"": words(features.V11, "model.id=Qwen/Qwen3-8B"), "spec 1.3; ": words(features.V13, "model.id=Qwen/Qwen3-8B"),
+		"spec 1.3 (older ones cannot say layer 0: got window attention); ": words(features.V13, "model.id=openai/gpt-oss-120b"),
+		"spec 1.3 (older ones cannot say enable_expert_parallel: got true, want false: expert parallelism is not modelled); ": words(features.V13,
+			"model.id=Qwen/Qwen3-30B-A3B", "vllm.enable_expert_parallel=true"),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // layerLoops are servers of every kind of mixer; EP in one engine.
 var layerLoops = []struct {
 	name, model, device string

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/report"
@@ -194,8 +196,22 @@ func showFit(con *console, doc *result.Fit) {
 	}
 	con.page(report.Input{Fit: doc}, "data", "audit", "coefficients", "fit")
 	con.warnAll(doc)
-	con.sayf("fit: %d of %d runs, %d %s, %slambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),
+	con.sayf("fit: %s%d of %d runs, %d %s, %slambda %s, gamma %s", specWords(doc), used(doc), len(doc.Runs), len(doc.Configs),
 		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), number(doc.Beta.Lambda), gammaWords(&doc.Beta))
+}
+
+// specWords names 1.3, with what older specifications cannot say (spec#default-version).
+func specWords(doc *result.Fit) string {
+	if !features.Layered(features.Version(doc.Beta.SpecVersion)) {
+		return ""
+	}
+	for i := range doc.Configs {
+		if err := doc.Configs[i].Deployment.CheckSupported(); err != nil {
+			return fmt.Sprintf("spec %s (older ones cannot say %s); ", doc.Beta.SpecVersion, cmp.Or(doc.Configs[i].Deployment.Model.WhyLayered(),
+				strings.TrimPrefix(err.Error(), "unsupported_engine: ")))
+		}
+	}
+	return "spec " + doc.Beta.SpecVersion + "; "
 }
 
 // gammaWords is gamma, or that the rows do not tell it and the default is kept.

@@ -27,4 +27,5 @@ const (
 	codeNoStepTimes        trace.Code = "no_step_times"
 	codeFilledIn           trace.Code = "log_filled_in"
 	ContextsMerged         trace.Code = "contexts_merged"
+	codeWindowSums         trace.Code = "window_sums_approximate"
 )

@@ -284,6 +284,11 @@ func (s *Steps) qualityFindings(noLengths bool) {
 		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: %d of %d steps are approximated from batch totals",
 			s.Run.ID, q.Approximate, q.Recorded))
 	}
+	if q.Approximate > 0 && features.Layered(s.Version) && len(s.Dep.Reaches()) > 0 {
+		s.Findings = append(s.Findings, trace.Findingf(codeWindowSums, "%s: of %d of %d steps sums alone are known: what attention within "+
+			"windows, chunks or an index reads is exact only where all requests of a step are shorter, or all longer, than it reaches",
+			s.Run.ID, q.Approximate, q.Recorded))
+	}
 	if noLengths && s.Run.Aggregate == nil {
 		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: no prompt lengths in snapshots; equal prompts are assumed",
 			s.Run.ID))

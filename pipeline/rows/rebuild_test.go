@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -259,6 +261,22 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 	}
 	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == codeNotRecorded }) {
 		t.Error("no finding of partial journeys")
+	}
+	for _, windows := range []bool{false, true} { // 1.3 approximates what windows read of totals, and says so
+		if windows {
+			var err error
+			d.Model, err = deploy.LoadModel(strings.NewReader(`{"model_type":"gemma3_text","num_hidden_layers":7,"hidden_size":64,
+				"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"intermediate_size":128,"sliding_window":8,
+				"vocab_size":256,"torch_dtype":"bfloat16"}`),
+				"config.json", deploy.ModelOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := mustRebuild(t, run, d, features.V13)
+		if is := func(f trace.Finding) bool { return f.Code == codeWindowSums }; slices.ContainsFunc(s.Findings, is) != windows {
+			t.Errorf("windows %t: got %v", windows, s.Findings)
+		}
 	}
 }
 
