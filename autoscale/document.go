@@ -213,7 +213,8 @@ type QueueSizing struct {
 	TTFTMs       float64        `json:"ttft_ms"`
 	ITLMs        float64        `json:"itl_ms"`
 	InService    float64        `json:"in_service"`
-	Simulated    *queueSimPoint `json:"simulated"` // null without --simulate
+	Concurrency  int            `json:"concurrency,omitempty"` // fewest seats that serve as much as all; 0: not asked for
+	Simulated    *queueSimPoint `json:"simulated"`             // null without --simulate
 }
 
 // queueSimPoint is what the simulator says at a rate with the same parameters.

@@ -155,10 +155,9 @@ func trackSection(q *Queue) report.Section {
 func sizeSection(q *Queue) report.Section {
 	x := report.Section{ID: "sizes", Nav: "Sizes", Title: "The largest rate that meets the targets",
 		Lead: "Targets are means, as the autoscalers' are. The simulator ran at the rate with the same parameters. " +
-			"Replicas are those that the target TPS needs; 0: none asked for."}
+			"Replicas are those that the target TPS needs, seats the fewest near the peak; 0: none asked for."}
 	cols := report.ColumnsOf("Server", "# Target TTFT ms", "# Target ITL ms", "# Target TPS", "# Requests/s", "Binding", "# Replicas",
-		"# TTFT ms", "# ITL ms",
-		"# Simulated TTFT", "# Simulated ITL", "# TTFT P95", "# ITL P95")
+		"# Seats", "# TTFT ms", "# ITL ms", "# Simulated TTFT", "# Simulated ITL", "# TTFT P95", "# ITL P95")
 	x.Blocks = serverTable(q, "size-table", "Rates of one replica", "servers[].sizing", cols,
 		func(s *QueueServer, add func(...report.Cell)) {
 			z := s.Sizing
@@ -166,7 +165,8 @@ func sizeSection(q *Queue) report.Section {
 				return
 			}
 			row := []report.Cell{report.Name(s.ID), report.Num(z.TargetTTFTMs), report.Num(z.TargetITLMs), report.Num(z.TargetTPS),
-				report.Num(z.RateRPS), report.Plain(z.Binding), report.Count(z.Replicas), report.Num(z.TTFTMs), report.Num(z.ITLMs)}
+				report.Num(z.RateRPS), report.Plain(z.Binding), report.Count(z.Replicas), report.Count(z.Concurrency),
+				report.Num(z.TTFTMs), report.Num(z.ITLMs)}
 			if p := z.Simulated; p != nil {
 				add(append(row, report.Num(p.TTFTMs), report.Num(p.ITLMs), report.Num(p.TTFTP95Ms), report.Num(p.ITLP95Ms))...)
 			} else {

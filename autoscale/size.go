@@ -91,6 +91,51 @@ func (m *model) Size(t Targets) (sizing, error) {
 	return s, nil
 }
 
+// The search of llm-inferno's /optimize (queue-analysis pkg/analyzer/concurrency.go@cfadd1c).
+const (
+	nearPeak     = 0.99 // of the throughput of all seats
+	onsetHalving = 6
+)
+
+// leastSeats sizes a server with the fewest of so many seats at which the targets leave nearly the throughput of all: halvings of the
+// bracket that the closed forms of prefill and ITL give.
+func (m *model) leastSeats(t Targets, most int) (sizing, error) {
+	at := func(seats int) (own model, s sizing, err error) {
+		v := m.v
+		v.MaxBatch = seats
+		if own, err = New(m.flavour, m.p, m.s, v); err == nil {
+			s, err = own.Size(t)
+		}
+		return own, s, err
+	}
+	all, full, err := at(most)
+	if err != nil {
+		return full, err
+	}
+	itl, prefill := 1, 1
+	for n := 1; n <= most; n++ {
+		ms := all.prefillMs(float64(n))
+		if t.ITLMs == 0 || (all.tauMs(n)-ms)/m.s.Output <= t.ITLMs {
+			itl = n
+		}
+		if t.TTFTMs == 0 || ms <= t.TTFTMs {
+			prefill = n
+		}
+	}
+	lo, hi := min(itl, prefill), min(most, 3*max(itl, prefill))
+	for i := 0; i < onsetHalving && lo < hi; i++ {
+		mid := (lo + hi) / 2
+		if _, s, err := at(mid); err == nil && s.At.ThroughputRPS >= nearPeak*full.At.ThroughputRPS {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	_, s, err := at(hi)
+	s.Concurrency = hi
+	return s, err
+}
+
 // rateOf is the requests per second whose answers are so many output tokens per second.
 func (m *model) rateOf(tps float64) float64 { return tps / m.s.Output }
 

@@ -116,7 +116,8 @@ func TestSolveAnywhere(t *testing.T) {
 func Example() {
 	p := params{AlphaMs: 12, BetaMs: 0.05, GammaMs: 0.0005}
 	for _, f := range []Flavour{wvA3P, inferno3P, corrected} {
-		m, err := New(f, p, shape{Prompt: 128, Output: 512}, Limits{MaxBatch: 48, Queue: 128})
+		m, err := New(f, p, shape{Prompt: 128, Output: 512},
+			Limits{MaxBatch: 48, Queue: 128})
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -331,5 +332,27 @@ func TestTPSSaysReplicas(t *testing.T) {
 		if c := d.candidates(); c[0].Replicas != want {
 			t.Errorf("%g tokens/s: allocate gives %d replicas, want %d", tps, c[0].Replicas, want)
 		}
+	}
+}
+
+// TestFewestSeats: the example of queue-analysis' README (cfadd1c, POST /optimize): 49 seats of 256 serve 2.9716 requests/s within
+// the targets.
+func TestFewestSeats(t *testing.T) {
+	m, err := New(inferno3P, params{AlphaMs: 12, BetaMs: 0.05, GammaMs: 5e-4}, shape{Prompt: 128, Output: 512},
+		Limits{MaxBatch: 48, Queue: 128})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := m.leastSeats(Targets{TTFTMs: 60, ITLMs: 20}, 256)
+	if err != nil || s.Concurrency != 49 || math.Abs(s.At.ThroughputRPS-2.9715836) > 1e-4 || math.Abs(s.TTFTMs-57.9873) > 1e-2 ||
+		math.Abs(s.InService-30.50618) > 1e-3 {
+		t.Errorf("got %d seats, %.5f requests/s, TTFT %.4f ms, %.4f in service, %v; want 49, 2.97158, 57.9873, 30.5062", s.Concurrency,
+			s.At.ThroughputRPS, s.TTFTMs, s.InService, err)
+	}
+	if s, err = m.leastSeats(Targets{TTFTMs: 60, ITLMs: 20}, 48); err != nil || s.Concurrency != 48 {
+		t.Errorf("got %d seats of 48, %v, want all", s.Concurrency, err)
+	}
+	if _, err = m.leastSeats(Targets{ITLMs: 2}, 48); err == nil {
+		t.Error("no load meets 2 ms")
 	}
 }

@@ -17,6 +17,7 @@ import (
 type SizeOptions struct {
 	Targets        Targets
 	Prompt, Output float64 // lengths instead of the windows'; 0 = theirs
+	Concurrency    int     // seats at most, of which the fewest near the peak are looked for; 0: those of the server
 	Requests       int     // simulated at the rate found; 0 = none
 	Seed           uint64
 	Workers        int
@@ -24,6 +25,9 @@ type SizeOptions struct {
 
 // mostWanted is above any target or length, ms or tokens.
 const mostWanted = 1e8
+
+// mostSeats is above any max_num_seqs.
+const mostSeats = 1 << 14
 
 // check refuses options that are no lengths, no targets, or of another flavour.
 func (o *SizeOptions) check(f Flavour) error {
@@ -37,6 +41,9 @@ func (o *SizeOptions) check(f Flavour) error {
 		}
 	}
 	switch {
+	case o.Concurrency < 0 || o.Concurrency > mostSeats || o.Concurrency > 0 && f != inferno3P:
+		return option.Misusef("--concurrency: got %d with flavour %s, want 1 to %d and %s, whose reader searches so", o.Concurrency, f, mostSeats,
+			inferno3P)
 	case o.Requests < 0:
 		return option.Misusef("--simulate: got %d requests, want >= 0", o.Requests)
 	case o.Requests > 0 && f == wvA4P:
@@ -62,6 +69,9 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 			return nil
 		}
 		size, err := z.Size(o.Targets)
+		if o.Concurrency > 0 {
+			size, err = z.leastSeats(o.Targets, o.Concurrency)
+		}
 		if err != nil {
 			failed[i] = err
 			return nil

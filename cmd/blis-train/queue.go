@@ -243,12 +243,15 @@ func queueSizeCommand() *cli.Command {
 		o := autoscale.SizeOptions{
 			Targets: autoscale.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps"), Emulate: c.Bool("emulate")},
 			Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"),
-			Workers: c.Int("workers"),
+			Workers: c.Int("workers"), Concurrency: c.Int("concurrency"),
 		}
 		command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
 			o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
 		if o.Targets.Emulate {
 			command += " --emulate"
+		}
+		if o.Concurrency > 0 {
+			command += fmt.Sprint(" --concurrency ", o.Concurrency)
 		}
 		return useQueue(c, con, command, 1, func(doc *autoscale.Queue) error { return autoscale.SizeQueues(c.Context, doc, o) })
 	}, []cli.Flag{
@@ -257,6 +260,7 @@ func queueSizeCommand() *cli.Command {
 		&cli.Float64Flag{Name: "itl-ms", Usage: "target mean ITL, `MS`; 0: none"},
 		&cli.Float64Flag{Name: "tps", Usage: "output `TOKENS` per second to be served: says how many replicas; 0: none"},
 		&cli.BoolFlag{Name: "emulate", Usage: "with --tps leave 0.9 of the range, as the autoscalers' queue analyzer does"},
+		&cli.IntFlag{Name: "concurrency", Usage: "the fewest seats (max_num_seqs) of `N` that serve 99 % of what N serve within the targets"},
 		&cli.Float64Flag{Name: "prompt-tokens", Usage: "mean prompt `TOKENS`; 0: of the windows"},
 		&cli.Float64Flag{Name: "output-tokens", Usage: "mean output `TOKENS`; 0: of the windows"},
 		&cli.IntFlag{Name: "simulate", Usage: "`REQUESTS` simulated at the rate; 0: none"},
