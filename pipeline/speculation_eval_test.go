@@ -1,0 +1,331 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// verifyCost is a step time with the cost of a verify as a term of its own: us for a pass, a
+// prompt token, a decoding request, and each token that it computes.
+type verifyCost [4]float64
+
+func (c verifyCost) StepUs(b *sim.Batch) (float64, error) {
+	return c[0] + float64(c[1]*float64(b.PrefillTokens)) + float64(c[2]*float64(b.DecodeReqs)) + float64(c[3]*float64(b.DecodeTokens)), nil
+}
+
+// fitVerify finds the costs from passes by least squares on relative errors, and says how well
+// they are told apart: the condition of the scaled terms.
+func fitVerify(t *testing.T, passes []trace.Iteration, moreUs float64) (c verifyCost, condition float64) {
+	t.Helper()
+	c = verifyCost{1}
+	for range 5 { // errors are relative to what was fitted: relative to what was seen they are pulled down
+		c, condition = c.again(t, passes, moreUs)
+	}
+	return c, condition
+}
+
+func (c verifyCost) again(t *testing.T, passes []trace.Iteration, moreUs float64) (verifyCost, float64) {
+	x, y := mat.NewDense(len(passes), 4, nil), mat.NewVecDense(len(passes), nil)
+	for i := range passes {
+		it := &passes[i]
+		us, _ := c.StepUs(&sim.Batch{PrefillTokens: it.ContextTokens, DecodeReqs: it.GenerationReqs, DecodeTokens: it.GenerationTokens})
+		x.SetRow(i, []float64{1 / us, float64(it.ContextTokens) / us, float64(it.GenerationReqs) / us, float64(it.GenerationTokens) / us})
+		y.SetVec(i, (it.ElapsedUs+moreUs)/us)
+	}
+	for k := range 4 {
+		col := mat.Col(nil, k, x)
+		scale := mat.Norm(mat.NewVecDense(len(col), col), 2)
+		c[k] = 1 / scale
+		for i := range col {
+			x.Set(i, k, col[i]/scale)
+		}
+	}
+	var svd mat.SVD
+	if !svd.Factorize(x, mat.SVDThin) {
+		t.Fatal("no singular values")
+	}
+	var beta mat.VecDense
+	svd.SolveVecTo(&beta, y, svd.Rank(1e-9))
+	for k := range 4 {
+		c[k] *= beta.AtVec(k)
+	}
+	return c, svd.Cond()
+}
+
+// phaseOf are the requests and the passes of one phase of a log.
+type phaseOf struct {
+	name   string
+	load   string
+	seen   []trace.ObservedRequest
+	passes []trace.Iteration
+}
+
+// phasesOf cuts the log where a phase's first request was scheduled.
+func phasesOf(run *trace.Run, phases []deploy.Phase) (out []*phaseOf) {
+	for _, p := range phases {
+		q := &phaseOf{name: p.Name, load: p.Load}
+		for i := range run.Observed {
+			if r := &run.Observed[i]; r.Phase.V == p.Name {
+				q.seen = append(q.seen, *r)
+			}
+		}
+		if len(q.seen) > 0 {
+			slices.SortFunc(q.seen, func(a, b trace.ObservedRequest) int { return int(a.SendNs.V - b.SendNs.V) })
+			out = append(out, q)
+		}
+	}
+	k := -1
+	for i := range run.Iterations {
+		it := run.Iterations[i]
+		if k+1 < len(out) && it.Index >= out[k+1].seen[0].Iteration.V {
+			k++
+		}
+		if k >= 0 {
+			out[k].passes = append(out[k].passes, it)
+		}
+	}
+	return out
+}
+
+// requests are what the phase's clients sent. With drafts, a request's tokens behind the first
+// are spread over the passes that its chunks show, (output - 1)/len(itls) each.
+func (p *phaseOf) requests(withDrafts bool, drafted float64) []sim.Request {
+	w := workload.Workload{}
+	inFlight := 0
+	for i := range p.seen {
+		r := &p.seen[i]
+		q := sim.Request{ID: r.ID, ArrivalUs: (r.SendNs.V - p.seen[0].SendNs.V) / 1000, PromptTokens: r.PromptTokens.V,
+			OutputTokens: r.OutputTokens.V}
+		n := 0
+		for k := range p.seen {
+			if o := &p.seen[k]; o.SendNs.V <= r.SendNs.V && float64(o.SendNs.V)+1e3*o.E2EUs.V > float64(r.SendNs.V) {
+				n++
+			}
+		}
+		inFlight = max(inFlight, n)
+		if passes, tokens := int64(len(r.ChunkGapsUs)), r.OutputTokens.V-1; withDrafts && passes > 0 {
+			ahead := 0.0
+			for j := range passes {
+				a := tokens*(j+1)/passes - tokens*j/passes - 1
+				ahead += drafted
+				d := max(1, a, int64(math.Round(ahead)))
+				ahead -= float64(d)
+				q.Accepted, q.Proposed = append(q.Accepted, uint8(a)), append(q.Proposed, uint8(min(4, d)))
+			}
+		}
+		w.Requests = append(w.Requests, q)
+	}
+	if p.load == deploy.LoadClosed {
+		_ = w.Close(workload.Loop{Clients: inFlight}) // refuses fewer than one client
+	}
+	return w.Requests
+}
+
+// decodes counts the decoding requests of all steps, as a log's generation requests.
+type decodes struct{ requests int64 }
+
+func (d *decodes) Step(v *sim.StepView) { d.requests += v.DecodeReqs }
+func (d *decodes) Event(*sim.Event)     {}
+
+// TestEvalSpeculativeReplay replays a log of n-gram speculation with the tokens per pass that its
+// clients saw, and again without speculation: the decoding passes are those of the log, and TTFT,
+// ITL and E2E of the larger phases are the clients' but for chance, and TTFT is printed beside them. The
+// costs are those of the phase's own passes, so that the schedule is judged and not a drifting machine.
+func TestEvalSpeculativeReplay(t *testing.T) {
+	repo.NeedEval(t)
+	dir := repo.Shared(t, "data", "real_vllm_stock2", "spec-ngram")
+	o := DefaultExtractOptions()
+	o.Out = t.TempDir()
+	ext, err := Extract(context.Background(), []string{dir}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := table.Read(table.RunDir(o.Out, ext.Runs[0].ID), table.ObservedRequests, table.Iterations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := deploy.LoadRunFile(filepath.Join(dir, "run.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	phases := phasesOf(run, d.Phases)
+	if len(phases) != 5 {
+		t.Fatalf("got %d phases with requests, want 5", len(phases))
+	}
+	for _, p := range phases {
+		p.replay(t, d)
+	}
+}
+
+// replay fits the phase's own passes and replays it with and without drafts.
+func (p *phaseOf) replay(t *testing.T, d *deploy.Deployment) {
+	var gaps, elapsed, logged, tokens, ttft, first float64
+	n := 0.0
+	for i := range p.seen {
+		for _, us := range p.seen[i].ChunkGapsUs {
+			gaps, n = gaps+us, n+1
+		}
+	}
+	for i := range p.passes {
+		it := &p.passes[i]
+		logged, tokens = logged+float64(it.GenerationReqs), tokens+float64(it.GenerationTokens)
+		elapsed += float64(it.GenerationReqs) * it.ElapsedUs
+	}
+	more := max(0, (gaps-elapsed)/logged) // between passes: a request's gaps are its passes and what lies between them
+	c, condition := fitVerify(t, p.passes[min(1, len(p.passes)-1):], more)
+	for i := range p.seen { // of requests that were served at once
+		k := slices.IndexFunc(p.passes, func(it trace.Iteration) bool { return it.Index == p.seen[i].Iteration.V })
+		if k >= 0 && p.passes[k].ContextReqs == 1 {
+			us := p.seen[i].TTFTUs.V - p.passes[k].ElapsedUs
+			if first == 0 || us < ttft {
+				ttft = us
+			}
+			first++
+		}
+	}
+	replayed := func(withDrafts bool) (*sim.Result, int64) {
+		own := *d
+		own.Engine.SpeculativeDecoding = withDrafts
+		if !withDrafts {
+			own.Engine.Extra = deploy.Values{}
+		}
+		cfg := sim.DefaultConfig(&own, c)
+		cfg.Overhead = sim.Const(int64(ttft))
+		count := &decodes{}
+		res, err := sim.Run(cfg, p.requests(withDrafts, tokens/logged-1), count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res, count.requests
+	}
+	with, passes := replayed(true)
+	without, _ := replayed(false)
+	fmt.Printf("%-6s %3d requests; us a pass %.0f, prompt token %.1f, decoding request %.0f, token %.0f (condition %.0f); "+
+		"%.0f us between passes\n", p.name, len(p.seen), c[0], c[1], c[2], c[3], condition, more)
+	off := float64(passes)/logged - 1
+	fmt.Printf("       decoding requests: log %.0f, replay %d (%+.1f %%), chunks behind the first %.0f; %.2f tokens computed for each\n",
+		logged, passes, 100*off, n, tokens/logged)
+	if math.Abs(off) > 0.02 {
+		t.Errorf("%s: %d decoding requests, the log has %.0f", p.name, passes, logged)
+	}
+	p.compare(t, with, without)
+}
+
+// compare prints the distance of the distributions and the means; the replay with drafts is the nearer one.
+func (p *phaseOf) compare(t *testing.T, with, without *sim.Result) {
+	for k, what := range []string{"TTFT", "ITL", "E2E"} {
+		var seen, a, b []float64
+		for i := range p.seen {
+			r, outs := &p.seen[i], float64(p.seen[i].OutputTokens.V-1)
+			seen = append(seen, []float64{r.TTFTUs.V, (r.E2EUs.V - r.TTFTUs.V) / max(1, outs), r.E2EUs.V}[k])
+			for _, x := range []struct {
+				res *sim.Result
+				to  *[]float64
+			}{{with, &a}, {without, &b}} {
+				q := &x.res.Requests[i]
+				v := make([]float64, 3)
+				v[0], _ = q.TTFTUs()
+				v[1], _ = q.ITLUs()
+				v[2], _ = q.E2EUs()
+				*x.to = append(*x.to, v[k])
+			}
+		}
+		ka, kb := stat.KolmogorovSmirnov(seen, a).D, stat.KolmogorovSmirnov(seen, b).D
+		band := 1.36 * math.Sqrt(2/float64(len(seen)))
+		fmt.Printf("       %-4s mean %6.1f ms, replay %+5.1f %%, without drafts %+6.1f %%; KS %.3f and %.3f, by chance up to %.3f\n", what,
+			mean(seen)/1e3, 100*(mean(a)/mean(seen)-1), 100*(mean(b)/mean(seen)-1), ka, kb, band)
+		if what != "TTFT" && len(seen) >= 30 && (ka > band || ka > kb) {
+			t.Errorf("%s: KS of %s is %.3f with drafts and %.3f without, by chance up to %.3f", p.name, what, ka, kb, band)
+		}
+	}
+}
+
+func mean(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum / float64(len(v))
+}
+
+// passLog is a simulated run as the passes of a log.
+type passLog struct{ passes []trace.Iteration }
+
+func (l *passLog) Step(v *sim.StepView) {
+	if v.Tokens() > 0 {
+		l.passes = append(l.passes, trace.Iteration{ElapsedUs: float64(v.EndUs - v.StartUs), ContextTokens: v.PrefillTokens,
+			GenerationReqs: v.DecodeReqs, GenerationTokens: v.DecodeTokens})
+	}
+}
+func (l *passLog) Event(*sim.Event) {}
+
+// TestPlantedVerifyCostIsFound: from the passes of a log of an engine with drafts the planted cost
+// of a pass, a decoding request and a verified token comes back within 3 % of step times, with noise
+// of 10 %. Where every verify has as many tokens, the costs of a request and of its tokens
+// cannot be told apart, and the condition says so.
+func TestPlantedVerifyCostIsFound(t *testing.T) {
+	planted := verifyCost{6000, 40, 900, 350}
+	find := func(varied bool) (verifyCost, float64, []trace.Iteration) {
+		d := testkit.Small(4000, func(e *deploy.Engine) {
+			e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.VLLMVersion = 32, 1024, 16, "0.33.0"
+			e.Extra = deploy.Values{"speculative_config": map[string]any{"method": "ngram", "num_speculative_tokens": 4}}
+		})
+		cfg := sim.DefaultConfig(d, planted)
+		cfg.Noise = &sim.Noise{Decode: []sim.Quantile{{Q: 0.05, Ratio: 0.85}, {Q: 0.5, Ratio: 1}, {Q: 0.95, Ratio: 1.15}}}
+		cfg.Noise.Prefill = cfg.Noise.Decode
+		rng, at := rand.New(rand.NewPCG(4, 2)), 0.0
+		var reqs []sim.Request
+		for range 2000 {
+			at += rng.ExpFloat64() * 60e3
+			q := sim.Request{ArrivalUs: int64(at), PromptTokens: 20 + rng.Int64N(300), OutputTokens: 20 + rng.Int64N(100)}
+			for range q.OutputTokens {
+				drafts := uint8(4)
+				if varied {
+					drafts = uint8(1 + rng.IntN(4))
+				}
+				q.Proposed, q.Accepted = append(q.Proposed, drafts), append(q.Accepted, uint8(rng.IntN(int(drafts)+1)))
+			}
+			reqs = append(reqs, q)
+		}
+		log := &passLog{}
+		if _, err := sim.Run(cfg, reqs, log); err != nil {
+			t.Fatal(err)
+		}
+		c, condition := fitVerify(t, log.passes, 0)
+		return c, condition, log.passes
+	}
+	found, condition, passes := find(true)
+	same, blind, _ := find(false)
+	worst := 0.0
+	for _, it := range passes {
+		us := func(c verifyCost) float64 {
+			v, _ := c.StepUs(&sim.Batch{PrefillTokens: it.ContextTokens, DecodeReqs: it.GenerationReqs, DecodeTokens: it.GenerationTokens})
+			return v
+		}
+		worst = max(worst, math.Abs(us(found)/us(planted)-1))
+	}
+	t.Logf("planted %.0f, found %.0f (condition %.1f), step times off by at most %.1f %%; with 4 drafts always %.0f (condition %.0f)",
+		planted, found, condition, 100*worst, same, blind)
+	if worst > 0.03 || condition > 100 {
+		t.Errorf("step times off by %.1f %%, condition %.1f", 100*worst, condition)
+	}
+	if blind < 5*condition {
+		t.Errorf("equal drafts: condition %.0f, want far above %.1f", blind, condition)
+	}
+}
