@@ -47,12 +47,18 @@ func (x *extraction) cached(how source.Options) error {
 		x.clients = append(x.clients, trace.Findingf(forms.CodeClientFile, "%s", g.Drafts(answers)))
 	}
 	x.clients = append(x.clients, g.Check(answers)...)
-	if e.PrefixCaching {
-		x.told = g.Account()
-	}
 	lost := 0
-	for i := range x.told {
-		lost += x.told[i].Unpaired
+	if e.PrefixCaching {
+		for i := range max(1, len(x.lives)) {
+			of := int64(i) + 1
+			if len(x.lives) < 2 {
+				of = 0
+			}
+			x.told = append(x.told, g.Account(of))
+		}
+		for _, a := range g.Account(0) {
+			lost += a.Unpaired
+		}
 	}
 	if lost > 0 && len(x.lives) > 0 {
 		why := "passes lost, other clients, failed requests, preemption"
@@ -116,8 +122,11 @@ func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error
 	return mergeLives(x.lives, x.o.Format, place, add)
 }
 
+// mostUnknown is the share of a phase's requests that may be missing in the replays of their engines.
+const mostUnknown = 0.05
+
 // serve gives the clients' requests to the engines that served them, where logs hold several
-// and no step traces tell: phase by phase, where the counts leave one way for every request.
+// and no step traces tell: phase by phase, where the counts leave one way for nearly all.
 // The others, and spans that name no engine, are in no table: a replay would meet another
 // engine's load.
 func (x *extraction) serve() {
@@ -133,24 +142,25 @@ func (x *extraction) serve() {
 	}
 	drop(int64(len(x.col.apis)), "spans of requests do not name which of the engines served them")
 	x.col.apis = nil
-	unknown := map[string]int64{}
+	unknown, all := map[string]int64{}, map[string]int64{}
 	for i := range x.obs {
-		if r := &x.obs[i]; !r.Engine.OK {
+		r := &x.obs[i]
+		if all[r.Phase.V]++; !r.Engine.OK {
 			unknown[r.Phase.V]++
 		}
 	}
 	x.served = make([][]trace.ObservedRequest, len(x.lives))
 	left := map[string]int64{}
 	for _, r := range x.obs {
-		if unknown[r.Phase.V] > 0 {
-			left[r.Phase.V]++
+		if p := r.Phase.V; !r.Engine.OK || float64(unknown[p]) > mostUnknown*float64(all[p]) {
+			left[p]++
 		} else {
 			x.served[r.Engine.V-1] = append(x.served[r.Engine.V-1], r)
 		}
 	}
 	for _, phase := range slices.Sorted(maps.Keys(left)) {
-		drop(left[phase], fmt.Sprintf("requests of phase %q: the passes of the engines do not tell for %d which engine served them", phase,
-			unknown[phase]))
+		drop(left[phase], fmt.Sprintf("of %d requests of phase %q: the passes of the engines do not tell for %d which engine served them",
+			all[phase], phase, unknown[phase]))
 	}
 	for _, rows := range x.served {
 		slices.SortStableFunc(rows, func(a, b trace.ObservedRequest) int {

@@ -281,8 +281,8 @@ type extraction struct {
 	clients []trace.Finding // of the clients' files
 	iter    *forms.Lives
 	lives   []*forms.Life
-	empty   []trace.Finding // files that gave nothing
-	told    []result.CachedTokens
+	empty   []trace.Finding           // files that gave nothing
+	told    [][]result.CachedTokens   // of each engine
 	served  [][]trace.ObservedRequest // by the life of an engine, where there are several
 }
 
@@ -644,9 +644,11 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 	if median, spread, ok := x.col.Clock(); ok {
 		r.Clock = result.ExtractClock{OffsetNs: trace.Some(median), SpreadNs: trace.Some(spread)}
 	}
+	if i < len(x.told) {
+		r.CachedTokens = x.told[i]
+	}
 	if i == 0 {
 		r.Records, r.Scopes, r.Examples = records, x.acc.ScopeCounts(), x.acc.ExampleList()
-		r.CachedTokens = x.told
 		r.Losses.DroppedSpanEvents, r.Losses.TruncatedMessages, r.Losses.DuplicateSpans = x.acc.LostEvents, x.acc.Truncated, x.acc.Duplicates
 	}
 	r.Warnings = x.warnings(&r, i, n, w)

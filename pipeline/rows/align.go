@@ -65,10 +65,12 @@ func (f *filler) align(a *audit) {
 		v.window = coarseWindowNs
 	}
 	offset, share := f.count(v)
-	if isPaired := len(v.paired)*2 >= len(f.found); share < voteShare && len(v.paired) > 0 && !isPaired {
+	switch isPaired := len(v.paired)*2 >= len(f.found); {
+	case share >= voteShare || len(v.paired) == 0:
+	case !isPaired:
 		v.paired = nil
 		offset, share = f.count(v)
-	} else if isPaired {
+	case share > 0: // counting is sure of them
 		share = 1
 	}
 	if share < voteShare {

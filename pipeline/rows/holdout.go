@@ -36,9 +36,10 @@ func (s *Steps) parts(split float64) []Part {
 	return Parts(s.Run, s.Dep, split)
 }
 
-// PartsOf is Parts of a recording from first to last.
+// PartsOf is Parts of a recording from first to last. Phases that all lie outside it are on another
+// clock, that of clients that were not aligned: none then.
 func PartsOf(first, last int64, d *deploy.Deployment, split float64) []Part {
-	if len(d.Phases) == 0 {
+	if !slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.StartNs <= last && p.EndNs > first }) {
 		return []Part{{Phase: -1, StartNs: first, CutNs: cutAt(first, last+1, split), EndNs: last + 1}}
 	}
 	parts := make([]Part, len(d.Phases))

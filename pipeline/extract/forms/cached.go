@@ -302,14 +302,15 @@ func (g *Pairing) Recomputed() int64 {
 	return g.passes.tokens - g.passes.reqs
 }
 
-// Account sums up each phase, in order of time.
-func (g *Pairing) Account() []result.CachedTokens {
+// Account sums up each phase, in order of time: all requests, or those of an engine of several,
+// from 1.
+func (g *Pairing) Account(engine int64) []result.CachedTokens {
 	var out []result.CachedTokens
 	at := map[string]int{}
 	seen := map[int32]bool{}
 	for i := range g.rows {
 		r := &g.rows[i]
-		if !r.PromptTokens.OK || !r.FirstChunkNs.OK && !r.LastChunkNs.OK {
+		if !r.PromptTokens.OK || !r.FirstChunkNs.OK && !r.LastChunkNs.OK || engine > 0 && r.Engine.V != engine {
 			continue
 		}
 		k, ok := at[r.Phase.V]
@@ -317,7 +318,7 @@ func (g *Pairing) Account() []result.CachedTokens {
 			k = len(out)
 			at[r.Phase.V] = k
 			d, known := g.deltas[r.Phase.V]
-			out = append(out, result.CachedTokens{Phase: r.Phase.V, CounterTokens: trace.Opt[int64]{V: d, OK: known}})
+			out = append(out, result.CachedTokens{Phase: r.Phase.V, CounterTokens: trace.Opt[int64]{V: d, OK: known && engine == 0}})
 		}
 		a := &out[k]
 		a.Requests, a.PromptTokens, a.HitTokens = a.Requests+1, a.PromptTokens+r.PromptTokens.V, a.HitTokens+r.CachedTokens.V
