@@ -278,33 +278,14 @@ func readLine(src *source.Source) (text []byte, n int64, err error) {
 // clientJSON is a line of client_requests.jsonl (spec#wire-client) or of
 // llmservingsim's requests.jsonl; unknown keys are allowed.
 type clientJSON struct {
-	ID           string            `json:"id"`
-	Phase        trace.Opt[string] `json:"phase"`
-	Route        trace.Opt[string] `json:"route"`
-	PromptTokens trace.Opt[int64]  `json:"prompt_tokens"`
-	OutputTokens trace.Opt[int64]  `json:"output_tokens"`
-	PrefixGroup  any               `json:"prefix_group"`
-	PrefixTokens trace.Opt[int64]  `json:"prefix_tokens"`
-	N            trace.Opt[int64]  `json:"n"`
-	Stream       trace.Opt[bool]   `json:"stream"`
-	IntendedNs   trace.Opt[int64]  `json:"intended_ns"`
-	SendNs       trace.Opt[int64]  `json:"send_ns"`
-	SendWallNs   trace.Opt[int64]  `json:"send_wall_ns"`
-	FirstNs      trace.Opt[int64]  `json:"first_chunk_ns"`
-	LastNs       trace.Opt[int64]  `json:"last_chunk_ns"`
-	EndNs        trace.Opt[int64]  `json:"end_ns"`
-	Status       trace.Opt[int64]  `json:"status"`
-	Error        any               `json:"error"`
-	Aborted      trace.Opt[bool]   `json:"aborted"`
-	Usage        *struct {
+	trace.ObservedRequest         // of client_requests.jsonl
+	PrefixGroup           any     `json:"prefix_group"`
+	Error                 any     `json:"error"`
+	ITLUs                 numbers `json:"itl_us"`
+	Usage                 *struct {
 		Prompt     trace.Opt[int64] `json:"prompt_tokens"`
 		Completion trace.Opt[int64] `json:"completion_tokens"`
 	} `json:"usage"`
-	FinishReason trace.Opt[string] `json:"finish_reason"`
-	Priority     trace.Opt[int64]  `json:"priority"`
-	SLOClass     trace.Opt[string] `json:"slo_class"`
-	Chunks       trace.Opt[int64]  `json:"chunks"`
-	ITLUs        numbers           `json:"itl_us"`
 
 	RequestID   string             `json:"request_id"`
 	InputToks   trace.Opt[int64]   `json:"input_toks"`
@@ -332,14 +313,8 @@ func clientLine(text []byte) (trace.ObservedRequest, error) {
 
 // client is a request of client_requests.jsonl.
 func (j *clientJSON) client() trace.ObservedRequest {
-	r := trace.ObservedRequest{
-		ID: j.ID, Source: sourceClient, Phase: j.Phase, Route: j.Route, ArrivalNs: j.IntendedNs, SendNs: j.SendNs, FirstChunkNs: j.FirstNs,
-		LastChunkNs: j.LastNs, EndNs: j.EndNs, SendWallNs: j.SendWallNs, AskedTokens: j.OutputTokens, PromptTokens: j.PromptTokens,
-		N: j.N, Streaming: j.Stream, Status: j.Status, Aborted: j.Aborted, FinishReason: j.FinishReason,
-		PrefixGroup:  optText(j.PrefixGroup),
-		PrefixTokens: j.PrefixTokens, Priority: j.Priority, SLOClass: j.SLOClass, Chunks: j.Chunks, ChunkGapsUs: j.ITLUs,
-		Error: optText(j.Error),
-	}
+	r := j.ObservedRequest
+	r.Source, r.PrefixGroup, r.ChunkGapsUs, r.Error = sourceClient, optText(j.PrefixGroup), j.ITLUs, optText(j.Error)
 	if j.Usage != nil {
 		if j.Usage.Prompt.OK {
 			r.PromptTokens = j.Usage.Prompt
