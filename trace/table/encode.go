@@ -22,16 +22,16 @@ import (
 // parquetEncoder writes Parquet without going through Arrow arrays: columns
 // are gathered from the row structs straight into the column writers.
 type parquetEncoder[T any] struct {
-	w          *file.Writer
-	cols       []column
-	ints       []int64
-	floats     []float64
-	bools      []bool
-	strs       []string
-	bytes      []parquet.ByteArray
-	defs, reps []int16
-	intDict    intDict
-	strDict    strDict
+	w       *file.Writer
+	cols    []column
+	ints    []int64
+	floats  []float64
+	bools   []bool
+	strs    []string
+	bytes   []parquet.ByteArray
+	lv      levels
+	intDict intDict
+	strDict strDict
 }
 
 // RowGroupRows is how many rows are encoded together at most; rows of large
@@ -102,36 +102,25 @@ func (e *parquetEncoder[T]) group(rows []T) error {
 }
 
 func (e *parquetEncoder[T]) column(c *column, cw file.ColumnChunkWriter, rows []T) (err error) {
-	var reps []int16
 	switch w := cw.(type) {
 	case *file.Int64ColumnChunkWriter:
 		if !c.Nullable && c.repeats() {
 			return e.intColumn(c, w, rows)
 		}
-		e.ints, e.defs = gather(c, rows, e.ints, e.defs)
-		_, err = w.WriteBatch(e.ints, e.levels(c), nil)
+		e.ints, e.lv = gather(c, rows, e.ints, e.lv)
+		_, err = w.WriteBatch(e.ints, some(e.lv.defs), some(e.lv.reps))
 	case *file.Float64ColumnChunkWriter:
-		if c.list {
-			e.floats, e.defs, e.reps = gatherList(c, rows, e.floats, e.defs, e.reps)
-			reps = e.reps
-		} else {
-			e.floats, e.defs = gather(c, rows, e.floats, e.defs)
-		}
-		_, err = w.WriteBatch(e.floats, e.levels(c), reps)
+		e.floats, e.lv = gather(c, rows, e.floats, e.lv)
+		_, err = w.WriteBatch(e.floats, some(e.lv.defs), some(e.lv.reps))
 	case *file.BooleanColumnChunkWriter:
-		e.bools, e.defs = gather(c, rows, e.bools, e.defs)
-		_, err = w.WriteBatch(e.bools, e.levels(c), nil)
+		e.bools, e.lv = gather(c, rows, e.bools, e.lv)
+		_, err = w.WriteBatch(e.bools, some(e.lv.defs), some(e.lv.reps))
 	case *file.ByteArrayColumnChunkWriter:
 		if !c.Nullable && !c.list {
 			return e.strColumn(c, w, rows)
 		}
-		if c.list {
-			e.strs, e.defs, e.reps = gatherList(c, rows, e.strs, e.defs, e.reps)
-			reps = e.reps
-		} else {
-			e.strs, e.defs = gather(c, rows, e.strs, e.defs)
-		}
-		_, err = w.WriteBatch(e.byteArrays(e.strs), e.levels(c), reps)
+		e.strs, e.lv = gather(c, rows, e.strs, e.lv)
+		_, err = w.WriteBatch(e.byteArrays(e.strs), some(e.lv.defs), some(e.lv.reps))
 	default:
 		err = fmt.Errorf("unexpected column writer %T", cw)
 	}
@@ -167,14 +156,6 @@ func (e *parquetEncoder[T]) byteArrays(list []string) []parquet.ByteArray {
 		e.bytes = append(e.bytes, unsafe.Slice(unsafe.StringData(s), len(s)))
 	}
 	return e.bytes
-}
-
-// levels are the definition levels WriteBatch wants: none for required columns.
-func (e *parquetEncoder[T]) levels(c *column) []int16 {
-	if c.Nullable || c.list {
-		return e.defs
-	}
-	return nil
 }
 
 // The Parquet library builds dictionaries one boxed value at a time. Row

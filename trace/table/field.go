@@ -12,43 +12,42 @@ func at[V any](p unsafe.Pointer, off uintptr) *V { return (*V)(unsafe.Add(p, off
 // isKnown reports whether a nullable column has a value in the row at p.
 func (c *column) isKnown(p unsafe.Pointer) bool { return !c.Nullable || *at[bool](p, c.known) }
 
-// gather collects the values of one column over rows and, for nullable
-// columns, the definition levels (1 = known).
-func gather[T, V any](c *column, rows []T, vals []V, defs []int16) ([]V, []int16) {
-	vals, defs = vals[:0], defs[:0]
+// levels are what WriteBatch wants beside values: of nullable columns 1 for a known one; of lists 1 for a value, 0 for
+// an empty list, and whether it is the first of its row (0). Of required columns they are empty.
+type levels struct{ defs, reps []int16 }
+
+// gather collects the values of one column over rows, lists flattened, and their levels.
+func gather[T, V any](c *column, rows []T, vals []V, lv levels) ([]V, levels) {
+	vals, lv.defs, lv.reps = vals[:0], lv.defs[:0], lv.reps[:0]
 	for i := range rows {
 		p := unsafe.Pointer(&rows[i])
-		if c.Nullable {
-			if !*at[bool](p, c.known) {
-				defs = append(defs, 0)
-				continue
+		switch {
+		case c.list:
+			list := *at[[]V](p, c.offset)
+			if len(list) == 0 {
+				lv.defs, lv.reps = append(lv.defs, 0), append(lv.reps, 0)
 			}
-			defs = append(defs, 1)
+			for j, v := range list {
+				vals, lv.defs, lv.reps = append(vals, v), append(lv.defs, 1), append(lv.reps, int16(min(j, 1)))
+			}
+			continue
+		case !c.isKnown(p):
+			lv.defs = append(lv.defs, 0)
+			continue
+		case c.Nullable:
+			lv.defs = append(lv.defs, 1)
 		}
 		vals = append(vals, *at[V](p, c.offset))
 	}
-	return vals, defs
+	return vals, lv
 }
 
-// gatherList flattens a list column: values, definition levels (0 = empty
-// list, 1 = value) and repetition levels (0 = first of its row).
-func gatherList[T, V any](c *column, rows []T, vals []V, defs, reps []int16) ([]V, []int16, []int16) {
-	vals, defs, reps = vals[:0], defs[:0], reps[:0]
-	for i := range rows {
-		list := *at[[]V](unsafe.Pointer(&rows[i]), c.offset)
-		if len(list) == 0 {
-			defs, reps = append(defs, 0), append(reps, 0)
-			continue
-		}
-		for j, v := range list {
-			rep := int16(1)
-			if j == 0 {
-				rep = 0
-			}
-			vals, defs, reps = append(vals, v), append(defs, 1), append(reps, rep)
-		}
+// some is a list of levels, nil where a column has none: the library tells an empty list from nil.
+func some(list []int16) []int16 {
+	if len(list) == 0 {
+		return nil
 	}
-	return vals, defs, reps
+	return list
 }
 
 // scatterPart stores values into one column of rows, the reverse of gather.
