@@ -26,9 +26,6 @@ type fitOptions struct {
 	// Windows without standard errors have no such scale: their loss is |r|^1.5, half
 	// way between squares and absolute values, which needs none.
 	Huber float64
-	// MaxCondition is the condition number of the log-parameter Jacobian above which
-	// a direction counts as not shown (model-tuner: 1000).
-	MaxCondition float64
 	// Near is a solution of almost the same windows: the search starts there alone, and the check by
 	// Nelder-Mead and the intervals are left out.
 	Near []float64
@@ -36,7 +33,7 @@ type fitOptions struct {
 
 // defaultFit are the options of a bare fit.
 func defaultFit(f Flavour) fitOptions {
-	return fitOptions{Flavour: f, Pull: 0.5, Floor: 0.02, Huber: 1.345, MaxCondition: 1000}
+	return fitOptions{Flavour: f, Pull: 0.5, Floor: 0.02, Huber: 1.345}
 }
 
 // fitted is a batch fit.

@@ -12,13 +12,17 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// maxCondition is the condition number of the log-parameter Jacobian above which a direction counts as not shown, and
+// model-tuner's sliding window holds a fit back.
+const maxCondition = 1000.0
+
 // identifiability says what windows tell of parameters.
 type identifiability struct {
 	// Condition is the ratio of the singular values of the Jacobian of relative
 	// residuals with respect to log parameters, as model-tuner has it
 	// (pkg/estimator/identifiability.go@6dba8ce); +Inf when a direction is not seen.
 	Condition float64
-	Rank      int // directions above 1/MaxCondition of the largest
+	Rank      int // directions above 1/maxCondition of the largest
 	Null      []queueDirection
 	Sweep     []queuePoint // operating points that would show all directions
 	After     float64      // condition number that windows at these points would have
@@ -34,7 +38,7 @@ func (p *problem) identify(theta []float64) identifiability {
 	values, _ := plain.directions()
 	id := identifiability{Condition: condition(values, len(theta))}
 	for _, s := range values {
-		if s*p.o.MaxCondition >= values[0] && s > 0 {
+		if s*maxCondition >= values[0] && s > 0 {
 			id.Rank++
 		}
 	}
@@ -53,9 +57,9 @@ func (p *problem) identify(theta []float64) identifiability {
 }
 
 // shown reports whether the windows know more of a direction than the pull does,
-// and not less than the best direction by MaxCondition.
+// and not less than the best direction by maxCondition.
 func (p *problem) shown(values []float64, k int) bool {
-	if values[k]*p.o.MaxCondition < values[0] {
+	if values[k]*maxCondition < values[0] {
 		return false
 	}
 	return p.prior == nil || values[k]*p.o.Pull >= 1
@@ -102,7 +106,7 @@ func (p *problem) refuse(id *identifiability) error {
 		return nil
 	}
 	return trace.Errorf(noWindows, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank,
-		len(p.o.Flavour.Parameters()), id.Condition, p.o.MaxCondition, words(id.Null)).
+		len(p.o.Flavour.Parameters()), id.Condition, maxCondition, words(id.Null)).
 		WithHint("record a sweep: " + sweepWords(id.Sweep))
 }
 

@@ -270,10 +270,9 @@ const oneAhead = "one_ahead"
 // A refit over the last windows as model-tuner's sliding-window mode has it (pkg/estimator@6dba8ce): squared relative
 // errors, one outlier dropped, an unidentified fit held back.
 const (
-	slidingWindows   = 10   // in the buffer
-	slidingLeast     = 5    // before the first fit
-	slidingOutlier   = 0.5  // relative error above which the worst window is dropped
-	slidingCondition = 1000 // above which a fit is held back
+	slidingWindows = 10  // in the buffer
+	slidingLeast   = 5   // before the first fit
+	slidingOutlier = 0.5 // relative error above which the worst window is dropped
 )
 
 // sliding refits at every window over the last ones, starting from the fit
@@ -281,7 +280,7 @@ const (
 // 500 evaluations of Nelder-Mead. NIS and innovations are not defined: the
 // innovation is that of the fit before.
 func sliding(windows []window, f Flavour, start []float64) []step {
-	opt := fitOptions{Flavour: f, Pull: 1, Huber: math.Inf(1), MaxCondition: slidingCondition}
+	opt := fitOptions{Flavour: f, Pull: 1, Huber: math.Inf(1)}
 	last := start
 	steps := make([]step, 0, len(windows))
 	for i := range windows {
@@ -318,7 +317,7 @@ func refit(buffer []window, opt *fitOptions, from []float64) ([]float64, bool) {
 	}
 	p.base = theta
 	values, _ := p.directions()
-	return exp(theta), condition(values, len(from)) <= opt.MaxCondition
+	return exp(theta), condition(values, len(from)) <= maxCondition
 }
 
 // evenProblem is one in which every window weighs the same and all directions move.

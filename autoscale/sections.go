@@ -230,7 +230,8 @@ func scoreFigure(q *Queue, id, metric string) *report.Figure {
 			}
 		}
 	}
-	h := emptyHeat(servers, estimators, "estimator")
+	h := report.HeatOf(servers, estimators, "estimator")
+	h.Log = true
 	known := false
 	for i := range q.Servers {
 		row := slices.Index(servers, q.Servers[i].ID)
@@ -260,13 +261,4 @@ func scoreFigure(q *Queue, id, metric string) *report.Figure {
 			"is an estimator without an answer.",
 		Panels: report.BothWidths("matrix of "+metric+" errors by server and estimator; the table below holds the numbers", h.Draw),
 	}
-}
-
-func emptyHeat(rows, cols []string, label string) report.Heat {
-	h := report.Heat{Rows: rows, Cols: cols, XLabel: label, Print: report.Pct, Log: true, Mark: [2]int{-1, -1}}
-	h.Value, h.Tip = make([][]*float64, len(rows)), make([][]string, len(rows))
-	for i := range rows {
-		h.Value[i], h.Tip[i] = make([]*float64, len(cols)), make([]string, len(cols))
-	}
-	return h
 }

@@ -1,11 +1,9 @@
 package autoscale
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -150,12 +148,8 @@ func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by st
 // Page is the page of queue.json as one HTML file, and its sections: the parameters and where
 // they come from, how well they hold, what online tuners would have said, and what follows.
 func Page(q *Queue) ([]byte, []report.Section, error) {
-	sections := []report.Section{
+	return report.Page(headOf(q), []report.Section{
 		parameterSection(q), scoreSection(q), showSection(q), trackSection(q), sizeSection(q), planSection(q),
 		originSection(q),
-	}
-	sections = slices.DeleteFunc(sections, func(x report.Section) bool { return len(x.Blocks) == 0 && x.Missing == "" })
-	var b bytes.Buffer
-	err := report.Write(&b, headOf(q), sections)
-	return b.Bytes(), sections, err
+	})
 }

@@ -1,7 +1,6 @@
 package predictor
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -145,17 +144,14 @@ func Page(s *Scores) ([]byte, []report.Section, error) {
 		report.FactOf("Rows", fmt.Sprintf("%d of %d requests", rows, requests)),
 		report.FactOf("Features", s.Options.Rows.Features), report.FactOf("Prefix score", s.Options.Rows.PrefixScore),
 		report.FactOf("Physics", physics), report.FactOf("Weights", s.Options.Weights), report.FactOf("Seed", fmt.Sprint(s.Options.Seed))}
-	sections := []report.Section{
+	return report.Page(h, []report.Section{
 		{ID: "error", Nav: "Error", Title: "Error and P90 coverage on rows held out",
 			Lead: "Mean absolute percentage error with the constant and the noise floor beside it; the share of requests within the " +
 				"calibrated P90.",
 			Blocks: append(report.Tables(scoreTable(s)), append(report.Tables(holdOutTable(s)), report.Tables(modelTable())...)...)},
 		{ID: "rows", Nav: "Rows", Title: "Rows", Lead: "One row a request at its decision; every other request is dropped for one reason.",
 			Blocks: append(append(report.Tables(rowTable(s)), report.FindingBlocks("Warnings", s.Warnings)...),
-				report.Block{Heading: "How to reproduce"}, report.Block{Code: []string{"blis-train " + s.Command}})}}
-	var b bytes.Buffer
-	err := report.Write(&b, h, sections)
-	return b.Bytes(), sections, err
+				report.Block{Heading: "How to reproduce"}, report.Block{Code: []string{"blis-train " + s.Command}})}})
 }
 
 func scoreTable(s *Scores) *report.Table {

@@ -152,13 +152,7 @@ func cellFigure(f *result.Fit) *Figure {
 	}
 	regimes := regimesIn(cells, func(c result.Cell) string { return c.Regime })
 	rows, more := worstRuns(cells)
-	h := Heat{Rows: rows, Cols: regimes, XLabel: "regime of the step", Print: Pct, Mark: [2]int{-1, -1}}
-	h.Value = make([][]*float64, len(rows))
-	h.Tip = make([][]string, len(rows))
-	for i := range rows {
-		h.Value[i] = make([]*float64, len(regimes))
-		h.Tip[i] = make([]string, len(regimes))
-	}
+	h := HeatOf(rows, regimes, "regime of the step")
 	for _, c := range cells {
 		i, j := slices.Index(rows, c.Run), slices.Index(regimes, c.Regime)
 		if i >= 0 && j >= 0 {

@@ -535,6 +535,15 @@ type Heat struct {
 	Mark       [2]int // row, col of a ringed cell; -1 for none
 }
 
+// HeatOf is a matrix of shares without values.
+func HeatOf(rows, cols []string, label string) Heat {
+	h := Heat{Rows: rows, Cols: cols, XLabel: label, Print: Pct, Mark: [2]int{-1, -1}}
+	for range rows {
+		h.Value, h.Tip = append(h.Value, make([]*float64, len(cols))), append(h.Tip, make([]string, len(cols)))
+	}
+	return h
+}
+
 // Draw draws the matrix; cells share the width left of the names.
 func (h *Heat) Draw(w float64) *Drawing {
 	s := h.extent()

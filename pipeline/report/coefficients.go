@@ -355,15 +355,15 @@ func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64)
 	}
 	lambdas, gammas := gridAxes(m.Grid)
 	lambdas, gammas = lambdas[:min(len(lambdas), maxGrid)], gammas[:min(len(gammas), maxGrid)]
-	h := Heat{XLabel: "penalty λ", Print: brief, Log: true, Mark: [2]int{-1, -1}}
+	var rows, cols []string
 	for _, l := range lambdas {
-		h.Cols = append(h.Cols, Short(l))
+		cols = append(cols, Short(l))
 	}
 	for _, g := range gammas {
-		h.Rows = append(h.Rows, "γ = "+Short(g))
-		h.Value = append(h.Value, make([]*float64, len(lambdas)))
-		h.Tip = append(h.Tip, make([]string, len(lambdas)))
+		rows = append(rows, "γ = "+Short(g))
 	}
+	h := HeatOf(rows, cols, "penalty λ")
+	h.Print, h.Log = brief, true
 	for _, g := range m.Grid {
 		i, drawnRow := slices.BinarySearch(gammas, g.GammaEMA)
 		j, drawnCol := slices.BinarySearch(lambdas, g.Lambda)

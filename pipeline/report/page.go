@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -56,6 +57,14 @@ func Write(w io.Writer, h Head, sections []Section) error {
 	}
 	p.limit()
 	return pageTemplate.Execute(w, p)
+}
+
+// Page is the sections that have something, and the page of them as one HTML file.
+func Page(h Head, sections []Section) ([]byte, []Section, error) {
+	sections = slices.DeleteFunc(sections, func(x Section) bool { return len(x.Blocks) == 0 && x.Missing == "" })
+	var b bytes.Buffer
+	err := Write(&b, h, sections)
+	return b.Bytes(), sections, err
 }
 
 // sheetCSS is the style sheet with the colours of both schemes.

@@ -30,8 +30,7 @@ type Confidence struct {
 	Terms      []Interval
 	Covariance []float64 // P x P, of the coefficients; 0 for terms without rows
 	JackSE     []float64 // standard error over configurations left out; NaN below three
-	Blocks     int
-	Posterior  bool // the intervals are of the published values, not of an estimate of their own
+	Posterior  bool      // the intervals are of the published values, not of an estimate of their own
 }
 
 // Confidence builds intervals for the true coefficients behind a fit.
@@ -59,7 +58,7 @@ func (d *Data) Confidence(fit Fit, tags []string, o Options) Confidence {
 // those of Cells, whose weights do contain the target.
 func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	p := blocks[0].Gram.P
-	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Blocks: len(blocks)}
+	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p)}
 	b := newBootstrap(blocks)
 	if b == nil {
 		return out.unknown()

@@ -31,7 +31,6 @@ func (d *Data) Posterior(fit Fit, o Options) Confidence {
 		total.Add(b.Gram)
 		runs[b.Run] = true
 	}
-	out.Blocks = len(blocks)
 	if o.Precision == nil || total.Q <= 0 {
 		return out.unknown()
 	}

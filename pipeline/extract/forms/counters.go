@@ -41,7 +41,7 @@ func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, er
 	}
 	c.Name = in.Name
 	for line := range strings.Lines(string(text)) {
-		name, rest, _ := strings.Cut(line, "{")
+		name, _, fields := metricLine(line)
 		var to *int64
 		switch name {
 		case "vllm:prefix_cache_queries_total":
@@ -53,8 +53,6 @@ func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, er
 		default:
 			continue
 		}
-		_, value, _ := strings.Cut(rest, "} ")
-		fields := strings.Fields(value)
 		if len(fields) == 0 {
 			continue
 		}

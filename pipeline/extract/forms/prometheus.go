@@ -66,9 +66,8 @@ func ReadSnapshot(data []byte, name string, atNs int64) (*Snapshot, error) {
 
 // line reads `name{labels} value [ms]`; the text says what is wrong.
 func (s *Snapshot) line(text string) string {
-	name, rest, ok := strings.Cut(text, "{")
-	labels, value, closed := strings.Cut(rest, "} ")
-	if !ok || !closed {
+	name, labels, fields := metricLine(text)
+	if len(fields) == 0 {
 		return "" // a metric without labels is none of ours
 	}
 	suffix := name[strings.LastIndexByte(name, '_')+1:]
@@ -76,7 +75,6 @@ func (s *Snapshot) line(text string) string {
 	if what == "" {
 		return ""
 	}
-	fields := strings.Fields(value)
 	v, err := strconv.ParseFloat(fields[0], 64)
 	if err != nil || math.IsNaN(v) || v < 0 {
 		return "metric " + name + ": got " + strconv.Quote(fields[0]) + ", want a number >= 0"
@@ -100,6 +98,13 @@ func (s *Snapshot) line(text string) string {
 		h.buckets = append(h.buckets, bucket{le, v})
 	}
 	return ""
+}
+
+// metricLine parts `name{labels} value [ms]`; there are no fields where it has no labels.
+func metricLine(text string) (name, labels string, fields []string) {
+	name, rest, _ := strings.Cut(text, "{")
+	labels, value, _ := strings.Cut(rest, "} ")
+	return name, labels, strings.Fields(value)
 }
 
 func (s *Snapshot) of(engine, what string) *histogram {
@@ -128,8 +133,8 @@ func (h *histogram) mean(before *histogram) float64 {
 }
 
 // median is the middle of the bucket that holds half of what came between two
-// answers, and half of its width: within a bucket nothing is known.
-func (h *histogram) median(before *histogram) (middle, half float64) {
+// answers: within a bucket nothing is known. That of the last bucket is its lower bound.
+func (h *histogram) median(before *histogram) float64 {
 	n := h.count - before.count
 	lower := 0.0
 	for i, b := range h.buckets {
@@ -139,13 +144,13 @@ func (h *histogram) median(before *histogram) (middle, half float64) {
 		}
 		if c >= n/2 && n > 0 {
 			if math.IsInf(b.le, 1) {
-				return lower, math.Inf(1)
+				return lower
 			}
-			return (lower + b.le) / 2, (b.le - lower) / 2
+			return (lower + b.le) / 2
 		}
 		lower = b.le
 	}
-	return math.NaN(), math.NaN()
+	return math.NaN()
 }
 
 // leastBetween is how many requests two answers must lie apart to be a point.
@@ -191,9 +196,8 @@ func (f *File) between(a, b *Snapshot, engine string) {
 		return
 	}
 	mean := func(what string) float64 { return d[what][0].mean(d[what][1]) }
-	middle, half := d["ttft"][0].median(d["ttft"][1])
 	f.keep(Point{Sweep: "metrics, engine " + engine, Strategy: "metrics@" + strconv.FormatFloat(n/seconds, 'g', 4, 64), Requests: int(n),
 		RateRPS: n / seconds, Concurrency: (d["e2e"][0].sum - d["e2e"][1].sum) / seconds, PromptTokens: mean("prompt"),
-		OutputTokens: mean("output"), TTFTMeanMs: 1e3 * mean("ttft"), TTFTMedianMs: 1e3 * middle, TTFTMedianErrMs: 1e3 * half,
+		OutputTokens: mean("output"), TTFTMeanMs: 1e3 * mean("ttft"), TTFTMedianMs: 1e3 * d["ttft"][0].median(d["ttft"][1]),
 		ITLMs: 1e3 * mean("itl")}, at)
 }

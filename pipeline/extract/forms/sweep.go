@@ -50,7 +50,6 @@ type Point struct {
 	PromptTokens, PromptSD   float64
 	OutputTokens, OutputSD   float64
 	TTFTMeanMs, TTFTMedianMs float64
-	TTFTMedianErrMs          float64 // half of the bucket that holds the median; 0 for one of single requests
 	ITLMs                    float64 // over tokens
 	E2EMs                    float64 // 0 = not given
 	Clients                  int     // of a closed loop; 0 = not stated
