@@ -175,7 +175,7 @@ func (o *ExportOptions) Judge(purpose, scope, verdict string, why []string) erro
 	if len(why) > 0 {
 		said += " (" + strings.Join(why, "; ") + ")"
 	}
-	return &VerdictError{said}
+	return trace.Hinted(&VerdictError{said}, "the report says why; --ignore-verdict exports all the same")
 }
 
 // WriteExport writes the files of a format: name, and those beside it.

@@ -250,11 +250,8 @@ func newApp(word string, stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		EnableBashCompletion:  true,
 		// a value of --set may hold commas; lists are cut where they are read
 		DisableSliceFlagSeparator: true,
-		UseShortOptionHandling:    false,
-		HideHelpCommand:           false,
 		ExitErrHandler:            func(*cli.Context, error) {}, // run decides the exit code
 		OnUsageError:              onUsageError,
-		CommandNotFound:           nil,
 	}
 	app.Action = func(c *cli.Context) error {
 		if name := c.Args().First(); name != "" {
@@ -325,9 +322,9 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		for _, s := range keysOf(c.Command.Name) {
 			known = append(known, s.table.Names()...)
 		}
-		near := deploy.Nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(movedFlags))))
+		near := deploy.Nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(soughtFlags))))
 		path := deploy.ServePath(name)
-		switch key, now := keyHint(c.Command.Name, near), movedFlags[near]; {
+		switch key, now := keyHint(c.Command.Name, near), soughtFlags[near]; {
 		case path != "" && slices.Contains(known, "vllm"):
 			usage.Hint = fmt.Sprintf("give it inside --vllm \"%s ...\"", dashed(name))
 		case path != "" && slices.Contains(known, "set"):
@@ -386,31 +383,15 @@ func wanted(flags []cli.Flag, name string) string {
 	return "another value"
 }
 
-// moved are commands of earlier versions and what does their work now.
-var moved = map[string]string{
-	"gc":        "collect DIR --gc",
-	"kernels":   "predict --model NAME --hardware GPU --step NxCONTEXT",
-	"man":       "completion man",
-	"reproduce": "check coefficients.yaml --data PARENT --refit",
-}
-
-// movedFlags are flags of earlier versions, or that people look for, and what does their work. Those that became
-// keys are not among them: keyHint finds these.
-var movedFlags = map[string]string{
-	"gamma":             "fit chooses it by cross-validation; it is printed with -v and stands in fit.json",
-	"hardware":          "it stands in run.yaml; --set hardware.name=H100 overrides it where a command has --set",
-	"lambda":            "fit chooses it by cross-validation; it is printed with -v and stands in fit.json",
-	"require-all-gates": "it is the rule now; --allow-insufficient exits 0 when too few data judge",
-	"slo-class-name":    "it is now --option slo-class-name=CONFIGMAP",
-	"slo-class-key":     "it is now --option slo-class-key=KEY",
-	"unit-cost":         "it is now --option unit-cost=CENTS",
+// soughtFlags are flags that people look for, and what does their work. Keys are not among them: keyHint finds these.
+var soughtFlags = map[string]string{
+	"gamma":    "fit chooses it by cross-validation; it is printed with -v and stands in fit.json",
+	"hardware": "it stands in run.yaml; --set hardware.name=H100 overrides it where a command has --set",
+	"lambda":   "fit chooses it by cross-validation; it is printed with -v and stands in fit.json",
 }
 
 func suggestCommand(app *cli.App, name string) string {
 	names := stat.Map(app.Commands, func(c *cli.Command) string { return c.Name })
-	if now, there := moved[name]; there {
-		return "it is now blis-train " + now
-	}
 	if s := deploy.Nearest(name, names); s != "" {
 		return fmt.Sprintf("did you mean %q?", s)
 	}
@@ -512,7 +493,7 @@ func hintOf(err error, command string) string {
 		if near := deploy.Nearest(name, names); near != "" {
 			return fmt.Sprintf("did you mean %s?", folder+near)
 		} else if gone != nil {
-			return "there is no folder " + folder + ": correct the name, or make it with mkdir -p"
+			return "there is no folder " + folder + "; one for output is made with mkdir -p"
 		}
 		return "there is no such file: list the folder with ls " + cmp.Or(folder, ".")
 	case errors.As(err, &at) && strings.HasPrefix(at.Msg, "unknown key ") && kindOfFile(at.File) != "":

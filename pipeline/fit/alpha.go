@@ -15,15 +15,6 @@ import (
 
 type alphaFits []*alphaFit
 
-func (a alphaFits) byTarget(target string) *alphaFit {
-	for _, f := range a {
-		if f.target == target && f.s != nil {
-			return f
-		}
-	}
-	return nil
-}
-
 // selectAlphas scores the grid of every alpha target; a target without rows is
 // kept without a solution.
 func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {

@@ -193,3 +193,12 @@ func TestEvalOverheadOfRealRuns(t *testing.T) {
 		t.Errorf("median of %d runs %.4f, want at least 0.95", len(shares), m)
 	}
 }
+
+func (a alphaFits) byTarget(target string) *alphaFit {
+	for _, f := range a {
+		if f.target == target && f.s != nil {
+			return f
+		}
+	}
+	return nil
+}
