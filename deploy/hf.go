@@ -63,11 +63,14 @@ func decodeBoth(config, quant []byte, file string) (raw, side map[string]any, er
 	return raw, side, nil
 }
 
+// textConfigs are keys of the text decoder's own config.
+var textConfigs = []string{"text_config", "llm_config", "language_config"}
+
 // textConfig replaces the top level by text_config when that is an object
 // (spec#model-text-config), keeping the outer dtype and quantisation where the inner has none.
 func textConfig(outer map[string]any) map[string]any {
 	var inner map[string]any
-	for _, key := range []string{"text_config", "llm_config", "language_config"} {
+	for _, key := range textConfigs {
 		if inner, _ = outer[key].(map[string]any); inner != nil {
 			break
 		}
@@ -139,13 +142,14 @@ func (c *hfConfig) count(keys ...string) (n int64, ok bool) {
 	return n, true
 }
 
-// countOr is count for a field that only informs: anything odd is unknown, 0.
+// countOr is count for a field that may be absent, 0, -1 or false: 0.
 func (c *hfConfig) countOr(keys ...string) int64 {
-	_, v := c.first(keys...)
-	if n, ok := integer(v); ok && n > 0 {
-		return n
+	key, v := c.first(keys...)
+	if n, isInt := integer(v); v == nil || v == false || isInt && (n == 0 || n == -1) {
+		return 0
 	}
-	return 0
+	n, _ := c.count(key)
+	return n
 }
 
 // need is count for a required field.
@@ -193,6 +197,9 @@ func integer(v any) (int64, bool) {
 }
 
 func show(v any) string {
+	if v == "" {
+		return `Infinity, NaN or ""`
+	}
 	b, err := json.Marshal(v)
 	if err != nil || len(b) > 80 {
 		return fmt.Sprintf("a %T", v)
@@ -212,7 +219,11 @@ func decodeJSON(r io.Reader, file string) (map[string]any, error) {
 	var values map[string]any
 	if err := dec.Decode(&values); err != nil {
 		line, col := trace.Position(text, offset(err, dec))
-		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: BadModel, Msg: "want one JSON object: " + err.Error()}
+		msg := "want one JSON object: " + err.Error()
+		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+			msg = fmt.Sprintf("got one %s, want one JSON object", wrong.Value)
+		}
+		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: BadModel, Msg: msg}
 	}
 	if values == nil {
 		return nil, &trace.SyntaxError{File: file, Code: BadModel, Msg: "got null, want one JSON object"}

@@ -259,7 +259,10 @@ func (c *hfConfig) moePattern(has []bool) {
 		has[i] = i%freq == 0 && (i+1)%step == 0
 	}
 	for _, v := range list {
-		if i, ok := integer(v); ok && i >= 0 && i < layers {
+		i, ok := integer(v)
+		if !ok || i < 0 {
+			c.fail(BadModel, "mlp_only_layers: got %s, want numbers of layers", show(v))
+		} else if i < layers {
 			has[i] = false
 		}
 	}
@@ -272,6 +275,9 @@ func (c *hfConfig) statedPattern(pattern []any, has []bool) {
 	}
 	for k, v := range pattern {
 		i, ok := integer(v)
+		if _, isFlag := v.(bool); !ok && !isFlag {
+			c.fail(BadModel, "moe_layer_freq: got %s for layer %d, want 0 or 1", show(v), k)
+		}
 		has[k] = ok && i != 0 || v == true
 	}
 }

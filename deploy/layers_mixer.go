@@ -31,7 +31,7 @@ func (r *layerReader) mixer(kind layerKind) *Mixer {
 	switch {
 	case r.f.Mixer == string(Compressed):
 		return r.compressed()
-	case r.has("kv_lora_rank"):
+	case r.has("kv_lora_rank"), r.is("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa") && r.flag("use_mla", true):
 		return r.mla()
 	}
 	return r.gqa(kind)
@@ -436,13 +436,16 @@ func (r *layerReader) expertLayers() []bool {
 	}
 	if listed, ok := r.values["moe_layers_enum"].(string); ok {
 		for entry := range strings.SplitSeq(listed, ",") {
-			if n, err := strconv.Atoi(strings.TrimSpace(entry)); err == nil && n >= 0 && n < len(out) {
+			n, err := strconv.Atoi(strings.TrimSpace(entry))
+			if err != nil || n < 0 {
+				r.fail(BadModel, "moe_layers_enum: got %q, want numbers of layers", listed)
+			} else if n < len(out) {
 				out[n] = true
 			}
 		}
 		return out
 	}
-	if period := r.layerOr("expert_layer_period", 0); period > 0 {
+	if period, ok := r.count("expert_layer_period"); ok {
 		for i := range out {
 			out[i] = int64(i)%period == r.layerOr("expert_layer_offset", 0)
 		}

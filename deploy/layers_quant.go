@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"regexp"
@@ -238,8 +237,10 @@ func (q *quantizer) read(config map[string]any, where string) {
 		}
 		q.listed = q.listed || isList
 		for _, entry := range list {
-			name, _ := entry.(string)
-			if err := q.kept.add(name); err != nil {
+			name, isText := entry.(string)
+			if !isText {
+				q.c.fail(BadModel, "%s.%s: got %s, want names of modules", where, key, show(entry))
+			} else if err := q.kept.add(name); err != nil {
 				q.c.fail(BadModel, "%s.%s: got %q: %v", where, key, name, err)
 			}
 		}
@@ -303,10 +304,10 @@ func (q *quantizer) groupSize(v any, other int64, where string) int64 {
 		return other
 	}
 	n, ok := integer(v)
-	if !ok || n < -1 || n > maxDimension {
+	if !ok || n < -1 || n == 0 || n > maxDimension {
 		q.c.fail(BadModel, "%s.group_size: got %s, want -1 (a row) or 1 to %d", where, show(v), maxDimension)
 	}
-	return cmp.Or(n, -1)
+	return n
 }
 
 // zeroPoint is the bytes of a zero point of b bits.

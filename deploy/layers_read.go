@@ -149,10 +149,10 @@ func (r *layerReader) decoder() {
 
 // layerCount is the number of layers: as stated, else the length of their list.
 func (r *layerReader) layerCount() int64 {
-	if pattern := r.text("hybrid_override_pattern"); pattern != "" {
-		return int64(len(pattern))
-	}
-	if list, ok := r.values["layers_block_type"].([]any); ok {
+	if list, key := r.stated(); key == "hybrid_override_pattern" || key == "layers_block_type" {
+		if n := r.countOr("num_hidden_layers"); n > 0 && n != int64(len(list)) {
+			r.fail(BadModel, "%s: got %d entries, want one for each of %d layers", key, len(list), n)
+		}
 		return int64(len(list))
 	}
 	n := r.need("num_hidden_layers", "n_layer", "num_layers")
@@ -358,8 +358,7 @@ func (r *layerReader) isFull(i int64) bool {
 		full, _ := config["full_attn_layers"].([]any)
 		return slices.Contains(full, any(json.Number(fmt.Sprint(i+1))))
 	}
-	if r.has("attn_layer_period") {
-		period := max(1, r.layerOr("attn_layer_period", 1))
+	if period, ok := r.count("attn_layer_period"); ok {
 		return i%period == r.layerOr("attn_layer_offset", 0)
 	}
 	period := r.f.Period
@@ -498,8 +497,14 @@ var quantizedName = regexp.MustCompile(`(?i)[-_](fp8|fp4|nvfp4|mxfp4|int4|int8|a
 var notGenerating = regexp.MustCompile(`(ForSequenceClassification|ForTokenClassification|ForMaskedLM|ForQuestionAnswering|` +
 	`ForImageClassification|ForCTC|EncoderModel)$`)
 
+// encoderType are model types that read and write no text.
+var encoderType = regexp.MustCompile(`(?i)bert|electra|mpnet|^clip|siglip|^(vit|swin|dino|deit|beit)`)
+
 // family finds the row of families.yaml that reads this config; nil with an error.
 func (c *hfConfig) family(raw map[string]any, assume string, proj trace.Opt[int64]) *modelFamily {
+	for _, key := range textConfigs {
+		c.object(raw, key)
+	}
 	class, _ := raw["_class_name"].(string)
 	switch {
 	case class != "" || raw["_diffusers_version"] != nil:
@@ -536,6 +541,8 @@ func (c *hfConfig) family(raw map[string]any, assume string, proj trace.Opt[int6
 		return f
 	case proj.OK && name != "" && !c.hasOtherMixers():
 		return newFamily(proj.V)
+	case encoderType.MatchString(name):
+		c.refused("model_type", name, "an encoder")
 	case name == "":
 		c.fail(BadModel, "model_type: missing, want the family of a text decoder, such as llama or qwen3_moe")
 		c.hint("give the config.json of the model itself, as published on Hugging Face")
