@@ -59,15 +59,21 @@ func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 		reqs = reqs[:n]
 	}
 	factor, loop := s.o.RateScale, s.load.loop
-	if factor == 1 && loop.Clients == 0 {
+	if factor == 1 && loop.Clients == 0 && !s.o.closesSessions() {
 		return reqs, nil
 	}
-	own := &workload.Workload{Requests: slices.Clone(reqs)}
+	own := *w
+	own.Requests = slices.Clone(reqs)
 	own.Scale(factor)
-	if loop.Clients == 0 {
-		return own.Requests, nil
+	switch think, err := s.o.think(seed); {
+	case err != nil || loop.Clients > 0:
+		return own.Requests, errors.Join(err, own.Close(loop))
+	case s.o.closesSessions() && !own.HasSessions():
+		return nil, option.Misusef("--session-mode %s: got a workload without sessions, want a TraceV2 file with session_id", sessionsClosed)
+	case s.o.closesSessions():
+		own.CloseSessions(think)
 	}
-	return own.Requests, own.Close(loop)
+	return own.Requests, nil
 }
 
 // loadWorkload reads what arrives, or draws it from a point's lengths.
@@ -90,7 +96,9 @@ func (s *Simulation) loadWorkload() error {
 	}
 	var inputs []result.Input
 	s.load.fixed, s.load.draw, inputs, err = ReadWorkload(path, s.o.Special)
-	s.Inputs = append(s.Inputs, inputs...)
+	if s.Inputs = append(s.Inputs, inputs...); s.load.fixed != nil {
+		s.notes = append(s.notes, s.load.fixed.Notes...)
+	}
 	return err
 }
 

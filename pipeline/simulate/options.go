@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -47,7 +48,9 @@ type Options struct {
 	MaxRequests    int     // 0: all
 	Concurrency    int     // clients of a closed loop; 0: open
 	ThinkMs, RampS float64
-	MaxConcurrency int // requests in flight; 0: any
+	SessionMode    string // of sessions in a trace: fixed or closed-loop
+	ThinkDist      string // think times of rounds; "": ThinkMs, or those of the trace
+	MaxConcurrency int    // requests in flight; 0: any
 	InputTokens    int64
 	OutputTokens   int64
 	RangeRatio     float64 // lengths are spread over 1-R to 1+R times
@@ -63,7 +66,8 @@ type Options struct {
 // DefaultOptions are those of the command line but for Out, Deployment and what
 // arrives, which have none.
 func DefaultOptions() Options {
-	return Options{Model: ModelAuto, Noise: "none", Async: "auto", Seed: 1, Replications: 1, RateScale: 1, Requests: defaultRequests}
+	return Options{Model: ModelAuto, Noise: "none", Async: "auto", Seed: 1, Replications: 1, RateScale: 1, Requests: defaultRequests,
+		SessionMode: sessionsFixed}
 }
 
 // Table is the options as flags and as recorded: what differs from the defaults.
@@ -113,6 +117,11 @@ func (o *Options) loadTable() option.Table {
 			"closed loop: `N` clients, each sends its next request when its last one is answered").Recorded().Unless("0"),
 		option.Real("think-time-ms", &o.ThinkMs, "`MS` between an answer and the client's next request (closed loop)").
 			Recorded().Unless("0"),
+		option.String("session-mode", &o.SessionMode,
+			"`MODE` of a trace's sessions: fixed, at their recorded times, or closed-loop, each round when the one before is answered").
+			Recorded().Unless(sessionsFixed),
+		option.String("think-time-dist", &o.ThinkDist, "`DIST` of think times of closed-loop sessions, such as constant:value=500ms or "+
+			"lognormal:mu=2.0,sigma=0.6,min=3s,max=30s, in place of the trace's").Recorded(),
 		option.Real("ramp-s", &o.RampS, "the clients start evenly over `S` seconds (closed loop)").Recorded().Unless("0"),
 		option.Whole("max-concurrency", &o.MaxConcurrency, "hold arrivals back while `N` requests are in flight; 0: never").
 			Recorded().Unless("0"),
@@ -223,6 +232,25 @@ func (o *Options) isDerived() bool {
 	return !o.usesSet() && (o.Model == ModelAuto || o.Model == ModelTables || o.Model == ModelRoofline)
 }
 
+// How the sessions of a trace are sent, as blis replay names it.
+const (
+	sessionsFixed  = "fixed"
+	sessionsClosed = "closed-loop"
+)
+
+func (o *Options) closesSessions() bool { return o.SessionMode == sessionsClosed }
+
+// think draws the think times of closed-loop sessions; nil: those of the trace.
+func (o *Options) think(seed int64) (func() int64, error) {
+	switch us := sim.ToUs(o.ThinkMs * 1e3); {
+	case o.ThinkDist != "":
+		return workload.ThinkTime(o.ThinkDist, seed)
+	case us > 0:
+		return func() int64 { return us }, nil
+	}
+	return nil, nil
+}
+
 func (o *Options) checkLoad() error {
 	point := o.InputTokens != 0 || o.OutputTokens != 0
 	switch {
@@ -248,8 +276,18 @@ func (o *Options) checkLoad() error {
 		return option.Misusef("--phase: goes with a recorded run as --workload only")
 	case o.Concurrency < 0 || o.MaxConcurrency < 0 || o.Concurrency > 0 && o.MaxConcurrency > 0:
 		return option.Misusef("--concurrency, --max-concurrency: got %d and %d, want one of them >= 1", o.Concurrency, o.MaxConcurrency)
-	case o.Concurrency == 0 && (o.ThinkMs != 0 || o.RampS != 0):
+	case o.SessionMode != "" && o.SessionMode != sessionsFixed && !o.closesSessions():
+		return option.Misusef("--session-mode: got %q, want %s or %s", o.SessionMode, sessionsFixed, sessionsClosed)
+	case o.closesSessions() && (o.Concurrency > 0 || o.MaxConcurrency > 0):
+		return option.Misusef("--session-mode %s: got --concurrency too, want one closed loop", sessionsClosed)
+	case o.ThinkDist != "" && (o.ThinkMs != 0 || !o.closesSessions()):
+		return option.Misusef("--think-time-dist: got %q, want it with --session-mode %s and without --think-time-ms",
+			o.ThinkDist, sessionsClosed)
+	case o.Concurrency == 0 && (o.RampS != 0 || o.ThinkMs != 0 && !o.closesSessions()):
 		return option.Misusef("--think-time-ms, --ramp-s: got no closed loop, want --concurrency N with them")
+	}
+	if _, err := o.think(0); err != nil {
+		return option.Misusef("--think-time-dist: %v", err)
 	}
 	for _, of := range []struct {
 		name string

@@ -20,6 +20,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -245,17 +246,31 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 	if cfg.Ranks = s.Deployment.DP > 1; cfg.Ranks && s.o.EmitOTLP != "" {
 		return nil, option.Misusef("--emit-otlp: got %d data-parallel ranks, want one engine", s.Deployment.DP)
 	}
-	sum := NewCollector()
+	sum, early := NewCollector(), 0
+	add := sum.Add
+	if w := s.load.fixed; w != nil && w.HasSessions() && !s.o.closesSessions() {
+		isEarly := w.EarlyRounds()
+		add = func(r *sim.RequestResult) {
+			if sum.Add(r); isEarly(r) {
+				early++
+			}
+		}
+	}
 	var res *sim.Result
 	if first {
-		res, err = s.recorded(cfg, reqs, sum)
+		res, err = s.recorded(cfg, reqs, add)
 	} else {
-		res, err = stream(cfg, reqs, nil, func(r *sim.RequestResult) error { sum.Add(r); return nil })
+		res, err = stream(cfg, reqs, nil, func(r *sim.RequestResult) error { add(r); return nil })
 	}
 	if err != nil {
 		return nil, err
 	}
 	findings := append(append([]trace.Finding(nil), res.Findings...), WarningsOf(&cfg)...)
+	if early > 0 {
+		findings = append(findings, trace.Findingf(workload.CodeIncomplete,
+			"%d rounds of sessions are sent at their recorded times, before the round before them is answered; session-mode %s waits for it",
+			early, sessionsClosed))
+	}
 	if s.lacksOverhead() {
 		findings = append(findings, trace.Findingf(export.NotReplayable,
 			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
@@ -264,7 +279,7 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 }
 
 // recorded is the run whose requests and events go to files as they happen.
-func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *collector) (*sim.Result, error) {
+func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, add func(*sim.RequestResult)) (*sim.Result, error) {
 	obs, done, err := s.Observers(reqs)
 	if err != nil {
 		return nil, err
@@ -280,7 +295,7 @@ func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *collector
 	}
 	i := 0
 	res, err := stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
-		sum.Add(r)
+		add(r)
 		i++
 		return errors.Join(rows.Append(RowOf(r)), blis.add(i-1, r))
 	})

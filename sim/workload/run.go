@@ -19,6 +19,8 @@ type Workload struct {
 	Rows []int
 	// Notes say what was assumed.
 	Notes []trace.Finding
+
+	rounds []round // of sessions, by request; nil: the format has none
 }
 
 // Us converts a monotonic stamp to simulated time, rounded up.
@@ -78,10 +80,10 @@ func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, e
 	w.place(run, opt)
 	w.Notes = append(w.Notes, prefixes.notes...)
 	if skipped > 0 {
-		w.Notes = append(w.Notes, trace.Findingf(codeIncomplete, "%d requests without prompt length were left out", skipped))
+		w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete, "%d requests without prompt length were left out", skipped))
 	}
 	if guessed > 0 {
-		w.Notes = append(w.Notes, trace.Findingf(codeIncomplete,
+		w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete,
 			"%d requests without ARRIVED: QUEUED less %d us stands for it", guessed, opt.MissingArrivalUs))
 	}
 	if len(w.Requests) == 0 {
@@ -92,7 +94,7 @@ func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, e
 
 // Codes of this package.
 const (
-	codeIncomplete    trace.Code = "workload_incomplete"
+	CodeIncomplete    trace.Code = "workload_incomplete"
 	CodePrefixUnknown trace.Code = "workload_prefix_unknown"
 	codeBadWorkload   trace.Code = "bad_workload"
 	CodeReclosed      trace.Code = "replayed_closed_loop"

@@ -23,7 +23,7 @@ func readTraceV2(data []byte, name string) (*Workload, error) { return ReadTrace
 // ReadTraceV2 reads BLIS's trace, whose header may be in another file (nil: it
 // stands before the rows or nowhere): injection at send_time_us if > 0, else
 // arrival_time_us; a prefix group shares its prefix_length tokens, a session that
-// accumulates everything said before. Rows that ended in an error carry their
+// accumulates everything said before (its rounds: [Workload.CloseSessions]). Rows that ended in an error carry their
 // tokens all the same.
 func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, error) {
 	rd, err := tracev2.NewReader(bytes.NewReader(data), name, header)
@@ -38,11 +38,15 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 			return nil, bad(name, 1, "header: got no column %q, want it", c)
 		}
 	}
-	w, ids := withRoom(data), names{}
+	w, ids, sessions := withRoom(data), names{}, map[string]int{}
 	for {
 		rec, err := rd.Read()
 		switch {
 		case err == io.EOF:
+			if rd.Header.Offload != nil {
+				w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete,
+					"kv_offload of the trace's header is ignored: the deployment says what is offloaded"))
+			}
 			return w.check(name)
 		case err != nil:
 			return nil, bad(name, int(rd.Line()), "%v", err)
@@ -54,6 +58,14 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 		if err := w.addFrom(name, int(rd.Line()), q); err != nil {
 			return nil, err
 		}
+		if rec.ThinkUs < 0 || rec.ThinkUs > sim.LatestUs {
+			return nil, bad(name, int(rd.Line()), "think_time_us: got %d, want 0 to %d", rec.ThinkUs, sim.LatestUs)
+		}
+		r := round{thinkUs: rec.ThinkUs}
+		if rec.SessionID != "" {
+			r.before, sessions[rec.SessionID] = sessions[rec.SessionID], len(w.Requests)
+		}
+		w.rounds = append(w.rounds, r)
 	}
 }
 

@@ -265,7 +265,7 @@ var columns = []column{
 	{name: "finish_reason", text: func(r *Record) *string { return &r.FinishReason }},
 	{name: "x_request_id", optional: true},
 	{name: "adapter", optional: true},
-	{name: "think_time_us", optional: true},
+	{name: "think_time_us", number: func(r *Record) *int64 { return &r.ThinkUs }, optional: true},
 }
 
 func columnOf(name string) column {

@@ -30,6 +30,7 @@ type Header struct {
 
 	Server  Server  `yaml:"server,omitempty"` // as far as the file says
 	Network Network `yaml:"network,omitempty"`
+	Offload any     `yaml:"kv_offload,omitempty"`
 }
 
 // Server is what a header says of the server; 0 and "" are unknown.
@@ -85,6 +86,7 @@ type Record struct {
 	DeadlineUs, SLOTargetUs     int64
 	ServerPromptTokens          int64 // server_input_tokens: the whole prompt as the server counted it
 	ArrivalUs, SendUs           int64
+	ThinkUs                     int64 // think_time_us: between the session's last answer and this round
 	FirstChunkUs, LastChunkUs   int64
 	Chunks                      int64
 	Status, Error, FinishReason string
