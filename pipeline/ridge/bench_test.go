@@ -132,17 +132,6 @@ func BenchmarkReweight1M(b *testing.B) {
 	}
 }
 
-func BenchmarkSolve(b *testing.B) {
-	s := ridge.Plant(1, ridge.Shape{Configs: 3, Rows: 500, Noise: .05, Memory: .5})
-	g := ridge.OfRows(s.D, ridge.Weights(s.D, s.O), nil, 1)
-	v := ridge.NewPath(g.P, &s.O)
-	b.ReportAllocs()
-	for b.Loop() {
-		v.Start(g)
-		v.Beta(1e-4)
-	}
-}
-
 // BenchmarkSelectCensored is the interval grid over 20,000 rows of 8
 // configurations.
 func BenchmarkSelectCensored(b *testing.B) {

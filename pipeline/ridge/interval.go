@@ -85,22 +85,6 @@ func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *cens
 	return c
 }
 
-// IntervalPath is a fit to intervals at many lambdas, each from the last one's answer.
-type IntervalPath struct{ c *censored }
-
-// NewIntervalPath is a path on the given rows, see FitCensored.
-func NewIntervalPath(d *Data, b Bounds, w []float64, rows []int32, o *Options) *IntervalPath {
-	return &IntervalPath{newCensored(d, b, w, rows, o)}
-}
-
-// Beta are the coefficients at a lambda; an error when no certificate was reached.
-func (p *IntervalPath) Beta(lambda float64) ([]float64, error) {
-	if _, err := p.c.fit(lambda); err != nil {
-		return nil, err
-	}
-	return slices.Clone(p.c.beta), nil
-}
-
 // gram sums the given rows with weights w and the view's current targets.
 func (c *censored) gram(rows []int32, w []float64) *Gram {
 	c.acc.Reset()

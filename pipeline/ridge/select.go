@@ -340,18 +340,21 @@ func (t *trials) gramTrials(c *Cells) []gramTrial {
 	return out
 }
 
-// solveGrams solves every trial at every lambda.
+// solveGrams solves every trial at every lambda, each from the last one's working set.
 func (t *trials) solveGrams(c *Cells) {
 	grams := t.gramTrials(c)
-	paths := make([]*Path, t.o.Threads())
+	solvers := make([]*solver, t.o.Threads())
 	par.Each(t.o.Threads(), len(grams), func(worker, i int) {
-		if paths[worker] == nil {
-			paths[worker] = NewPath(c.P, t.o)
+		if solvers[worker] == nil {
+			solvers[worker] = newSolver(c.P, t.o)
 		}
-		p, g := paths[worker], grams[i]
-		p.Start(g.train)
+		s, g := solvers[worker], grams[i]
+		s.load(g.train, 0)
+		s.cold()
 		for _, lambda := range t.o.Lambdas {
-			beta := p.Beta(lambda)
+			s.solve(lambda)
+			beta := make([]float64, c.P)
+			s.beta(beta)
 			scores := make([]float64, len(g.test))
 			for k, test := range g.test {
 				scores[k] = math.NaN()
@@ -391,12 +394,12 @@ func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) er
 	return par.Try(context.Background(), t.o.Threads(), len(t.list), func(i int) error {
 		s := t.list[i]
 		train, test := t.intervalRows(d, s, folds)
-		path := NewIntervalPath(d, b, w, train, t.o)
+		c := newCensored(d, b, w, train, t.o)
 		for _, lambda := range t.o.Lambdas {
-			beta, err := path.Beta(lambda)
-			if err != nil {
+			if _, err := c.fit(lambda); err != nil {
 				return fmt.Errorf("%d training rows: %w", len(train), err)
 			}
+			beta := slices.Clone(c.beta)
 			scores := make([]float64, len(test))
 			for k, rows := range test {
 				scores[k] = math.NaN()

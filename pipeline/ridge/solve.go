@@ -301,24 +301,3 @@ func (s *solver) beta(out []float64) {
 		}
 	}
 }
-
-// Path is a fit of one Gram at many lambdas, each from the last one's working set.
-// One Path per goroutine.
-type Path struct{ s *solver }
-
-// NewPath is a path over p columns.
-func NewPath(p int, o *Options) *Path { return &Path{newSolver(p, o)} }
-
-// Start begins the path of another Gram.
-func (p *Path) Start(g *Gram) {
-	p.s.load(g, 0)
-	p.s.cold()
-}
-
-// Beta are the coefficients at a lambda.
-func (p *Path) Beta(lambda float64) []float64 {
-	p.s.solve(lambda)
-	beta := make([]float64, p.s.p)
-	p.s.beta(beta)
-	return beta
-}

@@ -92,3 +92,15 @@ func TestEigenFallbackSolvesASingularMatrix(t *testing.T) {
 		t.Error("cholesky accepted a matrix with a negative eigenvalue")
 	}
 }
+
+func BenchmarkSolve(b *testing.B) {
+	plan := Plant(1, Shape{Configs: 3, Rows: 500, Noise: .05, Memory: .5})
+	g := OfRows(plan.D, Weights(plan.D, plan.O), nil, 1)
+	s := newSolver(g.P, &plan.O)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.load(g, 0)
+		s.cold()
+		s.solve(1e-4)
+	}
+}
