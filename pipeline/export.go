@@ -138,7 +138,8 @@ func (o *ExportOptions) TooFarOff(out *export.Output) error {
 	if i < 0 || o.Overrules(export.PoorProjection) {
 		return nil
 	}
-	return &VerdictError{fmt.Sprintf("%s; --force %s writes it all the same", out.Warnings[i].Message, export.PoorProjection)}
+	return &VerdictError{fmt.Sprintf("%s; aic-fpm, keda-token-aware and llmd-epp hold any step; --force %s writes it all the same",
+		out.Warnings[i].Message, export.PoorProjection)}
 }
 
 // refused is the verdict that forbids the export; nil without a validation, which the
