@@ -329,3 +329,191 @@ func TestPlantedVerifyCostIsFound(t *testing.T) {
 		t.Errorf("equal drafts: condition %.0f, want far above %.1f", blind, condition)
 	}
 }
+
+// rankLog is a run of ranks in lockstep as the logs of all of them.
+type rankLog struct {
+	passes [][]trace.Iteration // by rank
+	starts [][]int64
+}
+
+func (l *rankLog) Step(v *sim.StepView) {
+	if v.Tokens() == 0 {
+		return
+	}
+	for len(l.passes) <= v.Rank {
+		l.passes, l.starts = append(l.passes, nil), append(l.starts, nil)
+	}
+	it := trace.Iteration{ContextTokens: v.PrefillTokens, GenerationReqs: v.DecodeReqs, GenerationTokens: v.DecodeTokens, Dummy: v.Dummy}
+	l.passes[v.Rank], l.starts[v.Rank] = append(l.passes[v.Rank], it), append(l.starts[v.Rank], v.StartUs)
+}
+func (l *rankLog) Event(*sim.Event) {}
+
+// us is what the costs make of a pass.
+func (c verifyCost) us(it *trace.Iteration) float64 {
+	v, _ := c.StepUs(&sim.Batch{PrefillTokens: it.ContextTokens, DecodeReqs: it.GenerationReqs, DecodeTokens: it.GenerationTokens})
+	return v
+}
+
+// slowest joins the ranks by pass: the one that takes longest under the costs.
+func (l *rankLog) slowest(c verifyCost, from, to int) []trace.Iteration {
+	var out []trace.Iteration
+	for k := from; k < to; k++ {
+		best := l.passes[0][k]
+		for _, rank := range l.passes[1:] {
+			if c.us(&rank[k]) > c.us(&best) {
+				best = rank[k]
+			}
+		}
+		best.ElapsedUs = float64(l.starts[0][k+1] - l.starts[0][k])
+		out = append(out, best)
+	}
+	return out
+}
+
+// mixedLoad are requests that keep an engine busy.
+func mixedLoad(n int, gapUs float64) (reqs []sim.Request) {
+	rng, at := rand.New(rand.NewPCG(8, 5)), 0.0
+	for range n {
+		at += rng.ExpFloat64() * gapUs
+		reqs = append(reqs, sim.Request{ArrivalUs: int64(at), PromptTokens: 20 + rng.Int64N(400), OutputTokens: 5 + rng.Int64N(120)})
+	}
+	return reqs
+}
+
+// TestPlantedCostsOfRanksAreFound: of data-parallel ranks with experts the planted costs come back
+// within 3 % of step times from the logs of all ranks joined by pass and fitted on the slowest;
+// one rank's log alone, which has everybody's time and its own load, is off by more.
+func TestPlantedCostsOfRanksAreFound(t *testing.T) {
+	planted := verifyCost{7000, 45, 0, 320}
+	d := testkit.Small(8000, func(e *deploy.Engine) {
+		e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.VLLMVersion = 64, 1024, 16, "0.33.0"
+	})
+	d.DP, d.Model.NumExperts, d.Model.TopK = 4, 8, 2
+	cfg := sim.DefaultConfig(d, planted)
+	cfg.Ranks, cfg.Async = true, false
+	cfg.Noise = &sim.Noise{Decode: []sim.Quantile{{Q: 0.05, Ratio: 0.98}, {Q: 0.5, Ratio: 1}, {Q: 0.95, Ratio: 1.02}}}
+	cfg.Noise.Prefill = cfg.Noise.Decode
+	log := &rankLog{}
+	if _, err := sim.Run(cfg, mixedLoad(3000, 9e3), log); err != nil {
+		t.Fatal(err)
+	}
+	from, to := 20, len(log.starts[0])*3/4 // all are busy
+	joined, _ := fitVerify(t, log.slowest(verifyCost{0, 1, 1, 1}, from, to), 0)
+	for range 5 {
+		joined, _ = fitVerify(t, log.slowest(joined, from, to), 0)
+	}
+	truth := log.slowest(planted, from, to)
+	alone := slices.Clone(log.passes[0][from:to])
+	for k := range alone {
+		alone[k].ElapsedUs = truth[k].ElapsedUs
+	}
+	one, _ := fitVerify(t, alone, 0)
+	worst := func(c verifyCost) (off float64) {
+		for k := range truth {
+			off = max(off, math.Abs(c.us(&truth[k])/planted.us(&truth[k])-1))
+		}
+		return off
+	}
+	t.Logf("%d passes: planted %.0f, joined %.0f off by at most %.2f %%, one rank %.0f by %.1f %%", to-from, planted, joined,
+		100*worst(joined), one, 100*worst(one))
+	if worst(joined) > 0.03 || worst(one) < 0.03 {
+		t.Errorf("step times off by %.1f %% from all ranks, by %.1f %% from one", 100*worst(joined), 100*worst(one))
+	}
+}
+
+// TestPlantedCostsOfStagesAreFound: with pipeline stages the planted costs come back within 3 %
+// of step times from passes that were alone in flight; what each stage takes of them cannot be
+// told: two and four stages log the same times there.
+func TestPlantedCostsOfStagesAreFound(t *testing.T) {
+	planted := verifyCost{8000, 40, 0, 300}
+	var found []verifyCost
+	for _, stages := range []int64{2, 4} {
+		d := testkit.Small(8000, func(e *deploy.Engine) {
+			e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.VLLMVersion = 64, 256, 16, "0.33.0"
+		})
+		d.PP = stages
+		cfg := sim.DefaultConfig(d, planted)
+		cfg.Async = false
+		log := &stageLog{}
+		if _, err := sim.Run(cfg, mixedLoad(1500, 12e4), log); err != nil {
+			t.Fatal(err)
+		}
+		c, _ := fitVerify(t, log.alone, 0)
+		found = append(found, c)
+		worst := 0.0
+		for i := range log.all {
+			worst = max(worst, math.Abs(c.us(&log.all[i])/planted.us(&log.all[i])-1))
+		}
+		t.Logf("%d stages: %d of %d passes alone; planted %.0f, found %.0f, off by at most %.2f %%", stages, len(log.alone), len(log.all),
+			planted, c, 100*worst)
+		if worst > 0.03 || len(log.alone) == len(log.all) {
+			t.Errorf("%d stages: step times off by %.1f %%", stages, 100*worst)
+		}
+	}
+	for k := range found[0] {
+		if math.Abs(found[0][k]-found[1][k]) > 0.02*planted[0] {
+			t.Errorf("two stages %v, four %v: want the same", found[0], found[1])
+		}
+	}
+}
+
+// stageLog keeps the passes, and those during which no other was in flight.
+type stageLog struct {
+	all, alone []trace.Iteration
+	endUs      int64
+}
+
+func (l *stageLog) Step(v *sim.StepView) {
+	if v.Tokens() == 0 {
+		return
+	}
+	it := trace.Iteration{ElapsedUs: float64(v.EndUs - v.StartUs), ContextTokens: v.PrefillTokens, GenerationReqs: v.DecodeReqs,
+		GenerationTokens: v.DecodeTokens}
+	if l.all = append(l.all, it); v.StartUs >= l.endUs {
+		l.alone = append(l.alone, it)
+	}
+	l.endUs = max(l.endUs, v.EndUs)
+}
+func (l *stageLog) Event(*sim.Event) {}
+
+// TestPlantedTransferIsFound: of a decode server the planted time of loading a prompt's blocks, a
+// constant and so much a token, comes back from TTFT and the passes of its log: the time a token within
+// 3 %; the constant only within a pass, whose end is when a server looks whether a load is done.
+func TestPlantedTransferIsFound(t *testing.T) {
+	planted, constantUs, tokenUs := verifyCost{6000, 40, 0, 300}, 3000.0, 110.0
+	d := testkit.Small(8000, func(e *deploy.Engine) {
+		e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.VLLMVersion = 64, 1024, 16, "0.33.0"
+		e.Extra = deploy.Values{"kv_transfer_config": map[string]any{"kv_connector": "NixlConnector"}}
+	})
+	cfg := sim.DefaultConfig(d, planted)
+	cfg.Async = false
+	reqs := mixedLoad(6000, 9e4)
+	for i := range reqs {
+		reqs[i].RemotePrefill, reqs[i].LoadUs = true, int64(constantUs+tokenUs*float64(reqs[i].PromptTokens))
+	}
+	log := &passLog{}
+	res, err := sim.Run(cfg, reqs, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := fitVerify(t, log.passes, 0)
+	n, sx, sy, sxx, sxy := float64(len(reqs)), 0.0, 0.0, 0.0, 0.0
+	for i := range res.Requests {
+		ttft, _ := res.Requests[i].TTFTUs()
+		x, y := float64(reqs[i].PromptTokens), ttft-c.us(&trace.Iteration{ContextTokens: 1})
+		sx, sy, sxx, sxy = sx+x, sy+y, sxx+x*x, sxy+x*y
+	}
+	slope := (n*sxy - sx*sy) / (n*sxx - sx*sx)
+	constant, pass := (sy-slope*sx)/n, log.mean()
+	t.Logf("planted %.0f us and %.0f us a token; found %.0f and %.2f; a pass takes %.0f us", constantUs, tokenUs, constant, slope, pass)
+	if math.Abs(slope/tokenUs-1) > 0.03 || constant < constantUs-pass || constant > constantUs+2*pass {
+		t.Errorf("found %.0f us and %.2f us a token", constant, slope)
+	}
+}
+
+func (l *passLog) mean() (us float64) {
+	for i := range l.passes {
+		us += l.passes[i].ElapsedUs / float64(len(l.passes))
+	}
+	return us
+}
