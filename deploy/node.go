@@ -109,7 +109,7 @@ func (s *section) text(key, def string) string {
 func (s *section) valueType(key, def string, bytes func(name string) float64, want string) string {
 	v := s.text(key, def)
 	if v != "" && v != "auto" && bytes(v) == 0 {
-		s.doc.fail(s.find(key), unsupportedModel, "the flags of vLLM have the same names", "%s: got %q, want %s", s.pathOf(key), v, want)
+		s.doc.fail(s.find(key), unsupportedModel, "auto takes the model's own", "%s: got %q, want %s", s.pathOf(key), v, want)
 	}
 	return v
 }

@@ -496,6 +496,8 @@ func hintOf(err error, command string) string {
 			return "there is no folder " + folder + "; one for output is made with mkdir -p"
 		}
 		return "there is no such file: list the folder with ls " + cmp.Or(folder, ".")
+	case errors.As(err, &missing) && errors.Is(err, fs.ErrPermission):
+		return "choose another place: ls -ld " + filepath.Dir(missing.Path) + " shows who may write or read here"
 	case errors.As(err, &at) && strings.HasPrefix(at.Msg, "unknown key ") && kindOfFile(at.File) != "":
 		return fmt.Sprintf("%s looks like %s: was another file meant?", at.File, kindOfFile(at.File))
 	case errors.As(err, &at) && filepath.Base(at.File) == deploy.RunFile:
