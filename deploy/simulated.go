@@ -7,8 +7,25 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// scheduleKeys are the flags of what the simulator's schedule covers and no step time does.
-var scheduleKeys = []string{"speculative_config"}
+// draftKeys are the flags of speculative decoding.
+var draftKeys = []string{"speculative_config", "speculative_model", "num_speculative_tokens", "spec_method", "spec_model", "spec_tokens"}
+
+// WithoutDrafts is d without speculative decoding, as the steps of a log see it, whose passes count
+// drafted tokens.
+func (d *Deployment) WithoutDrafts() *Deployment {
+	if !d.Engine.SpeculativeDecoding {
+		return d
+	}
+	own := *d
+	own.Engine.SpeculativeDecoding, own.Engine.Extra = false, maps.Clone(d.Engine.Extra)
+	if e := &d.Engine; e.asyncExcluded() != "" { // the method decides it
+		own.Engine.AsyncScheduling = trace.Some(e.IsAsync())
+	}
+	for _, key := range draftKeys {
+		delete(own.Engine.Extra, key)
+	}
+	return &own
+}
 
 // Plain is d as a step-time model sees it: without what only the schedule knows of,
 // speculation and pipeline stages, and, unless it is one that adds up layers, the other ranks of
@@ -18,18 +35,14 @@ func (d *Deployment) Plain(layered bool) *Deployment {
 	if d.PP <= 1 && !d.Engine.SpeculativeDecoding && !spreads && d.Engine.Transfers() == "" {
 		return d
 	}
-	own := *d
-	own.PP = 1
-	own.Engine.SpeculativeDecoding = false
+	own := *d.WithoutDrafts()
+	own.PP, own.Engine.AsyncScheduling = 1, d.Engine.AsyncScheduling
 	if spreads {
 		own.Engine.ExpertParallel, own.DP = false, 1
 	}
 	own.Engine.Extra = maps.Clone(d.Engine.Extra)
 	if d.Engine.Transfers() != "" {
 		delete(own.Engine.Extra, "kv_transfer_config")
-	}
-	for _, key := range scheduleKeys {
-		delete(own.Engine.Extra, key)
 	}
 	return &own
 }

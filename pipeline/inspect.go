@@ -202,7 +202,7 @@ func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.Inspect
 	}
 	in := validate.Inspection{Extract: r}
 	if f == nil { // measured in place of the fit's evidence; a run whose batches cannot be rebuilt has none
-		src := fit.Source{ID: r.ID, Deployment: *r.Deployment, Load: func() (*trace.Run, error) { return run, nil }}
+		src := fit.Source{ID: r.ID, Deployment: *stepsOn(r), Load: func() (*trace.Run, error) { return run, nil }}
 		if lag, evidence, err := fit.MeasureLag(src, fit.DefaultOptions()); err == nil {
 			in.Lag, in.Evidence = &lag, evidence
 		}
@@ -216,7 +216,7 @@ func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.Inspect
 			}
 		}
 	}
-	got, err := validate.Inspect(run, r.Deployment, in)
+	got, err := validate.Inspect(run, stepsOn(r), in)
 	if err != nil {
 		return got, err
 	}

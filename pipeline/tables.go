@@ -54,7 +54,7 @@ func FitSources(dir string, ext *result.Extract) []fit.Source {
 // FitSource is one run whose tables stand in dir.
 func FitSource(dir string, r *result.ExtractRun) fit.Source {
 	s := fit.Source{
-		ID: r.ID, Deployment: *r.Deployment, Most: mostRows(r),
+		ID: r.ID, Deployment: *stepsOn(r), Most: mostRows(r),
 		Load:  func() (*trace.Run, error) { return readRun(dir, r.Deployment) },
 		Judge: func(run *trace.Run) (string, []rows.Span) { return rows.JudgeLoad(run, r.Deployment) },
 	}
@@ -73,12 +73,12 @@ func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 	for i := range t.Runs {
 		r, dir := &t.Runs[i], t.runDir(t.Runs[i].ID)
 		sources[i] = validate.Source{
-			ID: r.ID, Informs: informs(r, f), Most: mostRows(r), Config: r.Deployment.Config(),
+			ID: r.ID, Informs: informs(r, f), Most: mostRows(r), Config: stepsOn(r).Config(),
 			Levels:   levelsOf(r.ID, f),
 			Training: f != nil && slices.ContainsFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID && u.Used }),
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
 				run, err := readRun(dir, r.Deployment)
-				return run, r.Deployment, err
+				return run, stepsOn(r), err
 			},
 		}
 	}
@@ -115,6 +115,14 @@ func informs(r *result.ExtractRun, f *result.Fit) string {
 		return string(forms.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
 	}
 	return ""
+}
+
+// stepsOn is the deployment as the steps of a run see it: passes of a log count drafted tokens.
+func stepsOn(r *result.ExtractRun) *deploy.Deployment {
+	if r.Tables[table.Iterations] > 0 && r.Tables[table.Steps] == 0 {
+		return r.Deployment.WithoutDrafts()
+	}
+	return r.Deployment
 }
 
 // readRun reads a run as every stage wants it: the steps of an unmodified engine

@@ -48,6 +48,7 @@ type Aggregate struct {
 	Audit    TimeAudit
 	Findings []Finding
 
+	Drafts      bool         // passes verify drafted tokens: speculative decoding
 	First       int64        // step id of Totals[0]
 	Totals      []StepTotals // by step id: one for each pass, lost ones unknown, empty ones where the engine was idle
 	Contexts    string       // where the contexts of decodes come from: trace, client, kv_usage or mean

@@ -667,7 +667,11 @@ func firstUnreadable(examples []result.Example) string {
 
 // warnings are the findings of one engine run.
 func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace.Finding {
-	out := append(slices.Clone(w.Warnings), r.Deployment.Assumed()...)
+	dep := r.Deployment
+	if len(x.lives) > 0 {
+		dep = dep.WithoutDrafts() // its passes count them
+	}
+	out := append(slices.Clone(w.Warnings), dep.Assumed()...)
 	add := func(on bool, code trace.Code, format string, args ...any) {
 		if on {
 			out = append(out, trace.Findingf(code, format, args...))

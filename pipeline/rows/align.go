@@ -15,6 +15,7 @@ type occupant struct {
 	firstNs, lastNs int64 // first and last chunk
 	ttftUs          float64
 	passes          int64            // decodes so far
+	each            float64          // tokens of a decode
 	done            int64            // prompt tokens in KV so far, those of the prefix cache included
 	ended           trace.Opt[int64] // iteration that ended its prompt, where counting tells it (spec#counted-hits)
 }
@@ -39,7 +40,11 @@ func (f *filler) align(a *audit) {
 		if !o.FirstChunkNs.OK || !o.LastChunkNs.OK || !o.PromptTokens.OK || !o.OutputTokens.OK {
 			continue
 		}
-		f.found = append(f.found, occupant{prompt: o.PromptTokens.V, output: o.OutputTokens.V, firstNs: o.FirstChunkNs.V, lastNs: o.LastChunkNs.V,
+		output, each := o.OutputTokens.V, 1.0
+		if n := int64(len(o.ChunkGapsUs)); f.out.Drafts && n > 0 { // one chunk a pass
+			output, each = n+1, float64(output-1)/float64(n)
+		}
+		f.found = append(f.found, occupant{prompt: o.PromptTokens.V, output: output, each: each, firstNs: o.FirstChunkNs.V, lastNs: o.LastChunkNs.V,
 			ttftUs: o.TTFTUs.Or(0), done: o.CachedTokens.Or(0), ended: o.Iteration})
 	}
 	if f.recovered {

@@ -199,7 +199,7 @@ func (f *filler) fromClients() bool {
 				if o.passes = min(o.passes+1, max(1, o.output-1)); o.ended.OK {
 					o.passes = p.it.Index - o.ended.V
 				}
-				sum += float64(o.prompt + o.passes)
+				sum += float64(o.prompt) + float64(float64(o.passes)*o.each)
 				kept = append(kept, o)
 			}
 		}
@@ -330,8 +330,8 @@ func (f *filler) chunks(p *pass, ended []*occupant, next int) {
 
 // totals are the sums of a pass.
 func (p *pass) totals() trace.StepTotals {
-	t := trace.StepTotals{Known: !p.recompute, Prefill: p.prefillTokens, Decode: p.decodes, PrefillReqs: p.prefills, DecodeReqs: p.decodes,
-		Sampled: p.prefills + p.decodes - p.cut, CausalWork: p.causal, PrefillContext: p.prefillKV, DecodeContext: p.decodeContext}
+	t := trace.StepTotals{Known: !p.recompute, Prefill: p.prefillTokens, Decode: p.decodes + p.drafted, PrefillReqs: p.prefills, DecodeReqs: p.decodes,
+		Sampled: p.prefills + p.decodes + p.drafted - p.cut, CausalWork: p.causal, PrefillContext: p.prefillKV, DecodeContext: p.decodeContext}
 	if p.it.Dummy {
 		t = trace.StepTotals{Known: true}
 	}

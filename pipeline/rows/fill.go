@@ -14,13 +14,15 @@ func Fill(run *trace.Run, dep *deploy.Deployment) error {
 	if len(run.Iterations) == 0 || len(run.Steps) > 0 {
 		return nil
 	}
+	drafts := dep.Engine.SpeculativeDecoding
+	dep = dep.WithoutDrafts()
 	space, err := features.New(features.DefaultVersion(dep), dep)
 	if err != nil {
 		return err
 	}
-	f := &filler{run: run, dep: dep, space: space, out: &trace.Aggregate{}}
+	f := &filler{run: run, dep: dep, space: space, out: &trace.Aggregate{Drafts: drafts}}
 	run.Aggregate = f.out
-	f.passes, f.recovered = passesOf(run.Iterations, dep), run.Iterations[0].Form == trace.IterationChunks
+	f.passes, f.recovered = passesOf(run.Iterations, dep, drafts), run.Iterations[0].Form == trace.IterationChunks
 	f.labels()
 	f.fill()
 	return nil
@@ -91,11 +93,11 @@ func (f *filler) refusal() *trace.Error {
 	case sampled > 0:
 		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d records are samples, one of several passes", f.run.ID, sampled, len(f.passes)).
 			WithHint(f.allPasses())
-	case f.dep.Engine.SpeculativeDecoding || several*2 > decoding:
+	case several*2 > decoding && !f.out.Drafts:
 		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d passes with decodes have more tokens than requests: speculative decoding",
-			f.run.ID, several, decoding).WithHint("record without --speculative-config: a pass then yields one token a request")
+			f.run.ID, several, decoding).WithHint("write vllm.speculative_config into run.yaml, as the server was started with it")
 	}
-	if several > 0 {
+	if several > 0 && !f.out.Drafts {
 		f.finding(codeFilledIn, "%d passes recompute preempted requests: they are left out of identification", several)
 	}
 	return nil

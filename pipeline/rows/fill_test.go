@@ -206,6 +206,33 @@ func checkTicks(t *testing.T, run *trace.Run) {
 	}
 }
 
+// TestDrafts: with speculative decoding in run.yaml passes keep their requests and count drafted tokens
+// as decoded and sampled.
+func TestDrafts(t *testing.T) {
+	run, _ := engine{constant: 1000, seconds: 60, stampStep: 1000, gap: 0.2, clients: true}.record()
+	drafted := int64(0)
+	for i := range run.Iterations {
+		it := &run.Iterations[i]
+		it.GenerationTokens += 2 * it.GenerationReqs
+		drafted += it.GenerationTokens
+	}
+	if err := Fill(run, deployment(t, func(d *deploy.Deployment) {
+		synchronous(false)(d)
+		d.Engine.SpeculativeDecoding, d.Engine.Extra = true, deploy.Values{"speculative_config": map[string]any{"method": "ngram"}}
+	})); err != nil || run.Aggregate.Refused != nil {
+		t.Fatal(err, run.Aggregate.Refused)
+	}
+	for _, tt := range run.Aggregate.Totals {
+		drafted -= tt.Decode
+		if tt.Decode != 3*tt.DecodeReqs || tt.Sampled != tt.PrefillReqs+tt.Decode || tt.Decode+tt.Prefill > 0 && !tt.Known {
+			t.Fatalf("got %+v, want three tokens a decode, all sampled", tt)
+		}
+	}
+	if drafted != 0 || !run.Aggregate.Drafts {
+		t.Errorf("%d tokens are missing", drafted)
+	}
+}
+
 // TestRefusals: elapsed of an asynchronous engine is refused whatever run.yaml says,
 // and so is what cannot be a time series; every refusal has its cure.
 func TestRefusals(t *testing.T) {

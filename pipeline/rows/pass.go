@@ -24,19 +24,24 @@ type pass struct {
 	// what ran, exact or filled in
 	prefills, decodes, cut           int64
 	prefillTokens                    int64
+	drafted                          int64 // tokens that decodes verify beside their own
 	causal, prefillKV, decodeContext float64
 	recompute                        bool
 }
 
 // passesOf reads the counts.
-func passesOf(its []trace.Iteration, dep *deploy.Deployment) []pass {
+func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass {
 	out := make([]pass, len(its))
 	budget := dep.Engine.MaxNumBatchedTokens
 	for i := range its {
 		p, it := &out[i], &its[i]
 		p.it = it
 		p.prefills, p.prefillTokens, p.decodes = it.ContextReqs, it.ContextTokens, it.GenerationReqs
-		p.recompute = it.GenerationTokens > it.GenerationReqs
+		if drafts {
+			p.drafted = max(0, it.GenerationTokens-it.GenerationReqs)
+		} else {
+			p.recompute = it.GenerationTokens > it.GenerationReqs
+		}
 		if p.prefills > 0 && it.ContextTokens+it.GenerationTokens >= budget {
 			p.cut = 1
 		}

@@ -226,10 +226,13 @@ func (j *job) clean(limits []Limits) error {
 	return nil
 }
 
-// otherEngine says why a run of another engine is not replayed; "" for vLLM's.
+// otherEngine says why a run of another engine, or one with drafts, is not replayed; "" for vLLM's.
 func otherEngine(run *trace.Run) string {
 	if len(run.Iterations) == 0 {
 		return ""
+	}
+	if run.Aggregate != nil && run.Aggregate.Drafts {
+		return "the log does not say what each pass accepted of its drafts: steps are judged, and nothing is replayed"
 	}
 	switch run.Iterations[0].Form {
 	case trace.IterationSGLang, trace.IterationTensorRT:
