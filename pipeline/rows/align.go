@@ -44,8 +44,8 @@ func (f *filler) align(a *audit) {
 		if n := int64(len(o.ChunkGapsUs)); f.out.Drafts && n > 0 { // one chunk a pass
 			output, each = n+1, float64(output-1)/float64(n)
 		}
-		f.found = append(f.found, occupant{prompt: o.PromptTokens.V, output: output, each: each, firstNs: o.FirstChunkNs.V, lastNs: o.LastChunkNs.V,
-			ttftUs: o.TTFTUs.Or(0), done: o.CachedTokens.Or(0), ended: o.Iteration})
+		f.found = append(f.found, occupant{prompt: o.PromptTokens.V, output: output, each: each, firstNs: o.FirstChunkNs.V,
+			lastNs: o.LastChunkNs.V, ttftUs: o.TTFTUs.Or(0), done: o.CachedTokens.Or(0), ended: o.Iteration})
 	}
 	if f.recovered {
 		f.out.OffsetNs = trace.Some(int64(0))

@@ -330,7 +330,8 @@ func (f *filler) chunks(p *pass, ended []*occupant, next int) {
 
 // totals are the sums of a pass.
 func (p *pass) totals() trace.StepTotals {
-	t := trace.StepTotals{Known: !p.recompute, Prefill: p.prefillTokens, Decode: p.decodes + p.drafted, PrefillReqs: p.prefills, DecodeReqs: p.decodes,
+	t := trace.StepTotals{Known: !p.recompute, Prefill: p.prefillTokens,
+		Decode: p.decodes + p.drafted, PrefillReqs: p.prefills, DecodeReqs: p.decodes,
 		Sampled: p.prefills + p.decodes + p.drafted - p.cut, CausalWork: p.causal, PrefillContext: p.prefillKV, DecodeContext: p.decodeContext}
 	if p.it.Dummy {
 		t = trace.StepTotals{Known: true}
