@@ -104,10 +104,7 @@ func datasheetNames() string {
 // unknown keys are errors.
 func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
 	sheets, err := readSheets(r, file)
-	list := make([]Hardware, len(sheets))
-	for i := range sheets {
-		list[i] = sheets[i].Hardware
-	}
+	list := stat.Map(sheets, func(d datasheet) Hardware { return d.Hardware })
 	return list, err
 }
 

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 )
@@ -50,16 +51,12 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 			count[c]++
 		}
 	}
-	var kinds []layerCache
-	for c := range count {
-		kinds = append(kinds, c)
-	}
+	kinds := slices.SortedFunc(maps.Keys(count), func(a, b layerCache) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.window, b.window), cmp.Compare(a.bytes, b.bytes))
+	})
 	if len(kinds) == 0 {
 		return pool, false
 	}
-	slices.SortFunc(kinds, func(a, b layerCache) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.window, b.window), cmp.Compare(a.bytes, b.bytes))
-	})
 	least, most := count[kinds[0]], count[kinds[0]]
 	for _, c := range kinds {
 		least, most = min(least, count[c]), max(most, count[c])

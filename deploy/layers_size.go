@@ -40,11 +40,7 @@ func (l *Layer) everyLinear(each func(l *Linear)) {
 
 // smallParams is the parameters that are no matrix: of the layers, around them, and of the last norm.
 func (d *Decoder) smallParams() int64 {
-	n := d.Small
-	for i := range d.Layers {
-		n += d.Layers[i].smallParams()
-	}
-	return n
+	return d.Small + stat.Sum(d.Layers, func(l Layer) int64 { return l.smallParams() })
 }
 
 func (l *Layer) smallParams() int64 {

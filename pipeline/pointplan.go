@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/result"
 )
@@ -53,9 +54,6 @@ func planPoints(ctx context.Context, dep *deploy.Deployment, n int) ([]result.Pl
 	if err != nil {
 		return nil, err
 	}
-	out := make([]result.PlannedPoint, len(chosen))
-	for k, i := range chosen {
-		out[k] = grid[i]
-	}
+	out := stat.Map(chosen, func(i int) result.PlannedPoint { return grid[i] })
 	return out, nil
 }

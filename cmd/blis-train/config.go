@@ -99,10 +99,7 @@ func (con *console) configure(c *cli.Context, given string, inputs []string) err
 // applyGroup sets the options of one stage, and records those it set as they would stand on the
 // command line. A flag is set as one; another option waits in keys.
 func (s *settings) applyGroup(c *cli.Context, path, of string, group map[string]yaml.Node) error {
-	var keys option.Table
-	for _, k := range keysOf(c.Command.Name) {
-		keys = append(keys, k.table...)
-	}
+	keys := slices.Concat(stat.Map(keysOf(c.Command.Name), func(k stage) option.Table { return k.table })...)
 	for _, name := range slices.Sorted(maps.Keys(group)) {
 		node := group[name]
 		at := &trace.SyntaxError{File: path, Line: int64(node.Line), Col: int64(node.Column)}
@@ -473,11 +470,7 @@ func commandOf(app *cli.App, args []string) (cmd *cli.Command, depth int) {
 }
 
 func flagNames(flags []cli.Flag) []string {
-	var names []string
-	for _, f := range flags {
-		names = append(names, f.Names()...)
-	}
-	return names
+	return slices.Concat(stat.Map(flags, cli.Flag.Names)...)
 }
 
 // goesWith refuses the flags that mean something together with what is named only.

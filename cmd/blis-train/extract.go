@@ -16,7 +16,7 @@ import (
 )
 
 func extractCommand() *cli.Command {
-	return newCommand(runExtract, extractFlags(), []cli.Flag{outFlag("output `FOLDER`"), configFlag(), verboseFlag()})
+	return newCommand(runExtract, stageFlags("extract"), []cli.Flag{dryRunFlag(), outFlag("output `FOLDER`"), configFlag(), verboseFlag()})
 }
 
 func runExtract(c *cli.Context, con *console) error {
@@ -48,11 +48,6 @@ func runExtract(c *cli.Context, con *console) error {
 		con.sayf("next: blis-train fit %s", files.Word(o.Out))
 	}
 	return errors.Join(err, con.document(doc))
-}
-
-// extractFlags are the options of an extraction.
-func extractFlags() []cli.Flag {
-	return append(stageFlags("extract"), dryRunFlag())
 }
 
 // extractOptions are the options of an extraction as the command line has them.

@@ -135,10 +135,7 @@ func fitPoints(c *cli.Context, o pipeline.FitOptions) (*result.Fit, error) {
 // showRequests prints what a fit from requests learned.
 func showRequests(con *console, doc *result.Fit) {
 	r := doc.Requests
-	n, learned := 0, 0
-	for _, l := range r.Loads {
-		n += l.Requests
-	}
+	n, learned := stat.Sum(r.Loads, func(l result.RequestLoad) int { return l.Requests }), 0
 	var passes, held []cells
 	for _, p := range r.Passes {
 		passes = append(passes, cells{p.Name, number(&p.Objective), number(&p.Damping)})

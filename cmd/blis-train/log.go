@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -101,12 +102,10 @@ func hundredths(v *float64) string { return optional(v, 100, "%.2f %%") }
 func decimals(v *float64) string   { return optional(v, 1, "%.3f") }
 
 func trendRows(ts []export.Trend) []cells {
-	rows := make([]cells, 0, len(ts))
-	for _, t := range ts {
-		rows = append(rows, cells{t.Figure, t.N, fmt.Sprintf("%.4f", t.First), fmt.Sprintf("%.4f", t.Last), fmt.Sprintf("%.4f", t.Best),
-			fmt.Sprintf("%+.5f", t.Slope), spark(t.Values)})
-	}
-	return rows
+	return stat.Map(ts, func(t export.Trend) cells {
+		return cells{t.Figure, t.N, fmt.Sprintf("%.4f", t.First), fmt.Sprintf("%.4f", t.Last), fmt.Sprintf("%.4f", t.Best),
+			fmt.Sprintf("%+.5f", t.Slope), spark(t.Values)}
+	})
 }
 
 // spark draws v as one character a value, the last 60 of them.

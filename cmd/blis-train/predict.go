@@ -341,10 +341,8 @@ func showLibrary(con *console) error {
 		Judged: learned.Judged}
 	var rows, judged []cells
 	for _, g := range kernels.GPUs() {
-		l := libraryGPU{Hardware: g.Hardware, Tables: len(g.Tables), VLLM: g.Versions()}
-		for _, t := range g.Tables {
-			l.Rows += t.Rows
-		}
+		l := libraryGPU{Hardware: g.Hardware, Tables: len(g.Tables), Rows: stat.Sum(g.Tables, func(t *kernels.Table) int { return t.Rows }),
+			VLLM: g.Versions()}
 		doc.GPUs = append(doc.GPUs, l)
 		rows = append(rows, cells{l.Hardware, l.Tables, l.Rows, strings.Join(l.VLLM, ", ")})
 	}

@@ -12,11 +12,13 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 func validateCommand() *cli.Command {
@@ -129,12 +131,7 @@ func exitFor(c *cli.Context, con *console, val *result.Validation) error {
 
 // loosenedText says how many gates passed by a threshold looser than the default.
 func loosenedText(val *result.Validation) string {
-	n := 0
-	for _, f := range val.Warnings {
-		if f.Code == validate.GateLoosened {
-			n++
-		}
-	}
+	n := stat.Count(val.Warnings, func(f trace.Finding) bool { return f.Code == validate.GateLoosened })
 	if n == 0 {
 		return ""
 	}

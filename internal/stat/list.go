@@ -1,7 +1,10 @@
 package stat
 
+import "slices"
+
 // Map is f of every element, in order; nil for none.
 func Map[T, U any](list []T, f func(T) U) (out []U) {
+	out = slices.Grow(out, len(list))
 	for _, v := range list {
 		out = append(out, f(v))
 	}

@@ -103,10 +103,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	var refused []Refusal
-	for _, e := range entries {
-		refused = append(refused, e.refusals(src.Fit)...)
-	}
+	refused := slices.Concat(stat.Map(entries, func(e blisEntry) []Refusal { return e.refusals(src.Fit) })...)
 	forced, err := opt.Refuse(refused, forceHint)
 	if err != nil {
 		return nil, err
@@ -148,11 +145,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 }
 
 func numbers(values []blisValue) []float64 {
-	out := make([]float64, len(values))
-	for i, v := range values {
-		out[i] = v.value
-	}
-	return out
+	return stat.Map(values, func(v blisValue) float64 { return v.value })
 }
 
 // blisCalib is one entry of BLIS's hardware_config.json. The mfu values are
@@ -230,10 +223,7 @@ func blisCommand(version string, d deploy.Deployment, coefficients string) strin
 
 // joined writes numbers so that they read back exactly.
 func joined(v []float64) string {
-	s := make([]string, len(v))
-	for i, x := range v {
-		s[i] = strconv.FormatFloat(x, 'g', -1, 64)
-	}
+	s := stat.Map(v, func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) })
 	return strings.Join(s, ",")
 }
 

@@ -298,13 +298,7 @@ func OldSet(name string, set *coeff.Set) *Old {
 
 // AddValidation takes gates and verdicts from a validation.json.
 func (o *Old) AddValidation(v *result.Validation) {
-	o.Gates, o.Purposes = nil, nil
-	for i := range v.Gates {
-		o.Gates = append(o.Gates, v.Gates[i].Gate)
-	}
-	for i := range v.Purposes {
-		o.Purposes = append(o.Purposes, v.Purposes[i].PurposeVerdict)
-	}
+	o.Gates, o.Purposes = nativeGates(v), nativePurposes(v)
 }
 
 // figureTolerance is the relative change of a gate's value that counts: half of the last

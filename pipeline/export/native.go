@@ -64,11 +64,7 @@ func valueOr(v *float64, def float64) float64 {
 }
 
 func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
-	out := make([]coeff.Coefficient, len(cs))
-	for i, c := range cs {
-		out[i] = c.Coefficient
-	}
-	return out
+	return stat.Map(cs, func(c result.Coefficient) coeff.Coefficient { return c.Coefficient })
 }
 
 func nativeResiduals(rq []result.RegimeQuantiles) map[string][][2]float64 {
@@ -166,16 +162,13 @@ func trainedOn(fit *result.Fit) coeff.TrainedOn {
 	}
 	t := coeff.TrainedOn{
 		Models: slices.Sorted(maps.Keys(models)), Hardware: slices.Sorted(maps.Keys(hw)), VLLMVersions: slices.Sorted(maps.Keys(versions)),
+		TPs:  slices.Sorted(maps.Keys(tps)),
 		Date: fit.TrainingDate, Samples: int64(fit.Beta.Rows.Kept), Lambda: valueOr(fit.Beta.Lambda, 0),
 		Gamma: valueOr(fit.Beta.GammaEMA, defaultGamma), HoldOutRMSE: map[string]float64{},
 	}
 	if !fit.Options.RefitAll {
 		t.Samples -= int64(fit.Beta.Rows.Holdout)
 	}
-	for tp := range tps {
-		t.TPs = append(t.TPs, tp)
-	}
-	slices.Sort(t.TPs)
 	all := append([]result.Model{fit.Beta}, fit.Alpha...)
 	for i := range all {
 		if e := all[i].Holdout; e != nil && e.RMSEUs != nil {

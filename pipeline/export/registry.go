@@ -26,15 +26,14 @@ type regSet struct {
 }
 
 type regEntry struct {
-	Value      float64     `yaml:"value"`
-	Units      string      `yaml:"units"`
-	Method     string      `yaml:"method"`
-	Fitted     bool        `yaml:"fitted"`
-	Scope      regScope    `yaml:"scope,flow"`
-	CI95       []float64   `yaml:"ci95,omitempty,flow"`
-	Sources    []regSource `yaml:"sources,omitempty"`
-	Rationale  string      `yaml:"rationale,omitempty"`
-	CopiedFrom string      `yaml:"copied_from,omitempty"`
+	Value     float64     `yaml:"value"`
+	Units     string      `yaml:"units"`
+	Method    string      `yaml:"method"`
+	Fitted    bool        `yaml:"fitted"`
+	Scope     regScope    `yaml:"scope,flow"`
+	CI95      []float64   `yaml:"ci95,omitempty,flow"`
+	Sources   []regSource `yaml:"sources,omitempty"`
+	Rationale string      `yaml:"rationale,omitempty"`
 }
 
 type regScope struct {
@@ -78,12 +77,7 @@ func registryScope(cfgs []result.FitConfig) regScope {
 		model[deploy.ModelName(c.Deployment.Model.ID)] = true
 		tp[c.Deployment.TP] = true
 	}
-	s := regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(model))}
-	for n := range tp {
-		s.TP = append(s.TP, n)
-	}
-	slices.Sort(s.TP)
-	return s
+	return regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(model)), TP: slices.Sorted(maps.Keys(tp))}
 }
 
 // partOf is the catalog's name of a device, else its own in lower case.
@@ -218,10 +212,7 @@ func admission(src Source, c result.FitConfig) (*regEntry, float64, string, erro
 
 // measuredHost is an entry with its source: the fit, and the recordings it was made from.
 func measuredHost(src Source, cfgs []result.FitConfig, value float64, units string) *regEntry {
-	var runs []string
-	for _, c := range cfgs {
-		runs = append(runs, c.Runs...)
-	}
+	runs := slices.Concat(stat.Map(cfgs, func(c result.FitConfig) []string { return c.Runs })...)
 	slices.Sort(runs)
 	return &regEntry{Value: value, Units: units, Method: "measured", Fitted: true, Scope: registryScope(cfgs), Sources: []regSource{{
 		Kind: "model", Cite: registryCite(src) + "; recordings " + strings.Join(slices.Compact(runs), ", "), Role: "primary"}}}

@@ -159,12 +159,7 @@ func apiIDs(core string) []string {
 }
 
 func isDigits(s string) bool {
-	for i := range len(s) {
-		if s[i]-'0' > 9 {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
 // placeAPIs gives API spans to engines: with their core span, else by the

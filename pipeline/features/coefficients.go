@@ -2,16 +2,13 @@ package features
 
 import (
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // NewCoefficients returns the named, zero coefficients of the features.
 func NewCoefficients(fs []Feature) []coeff.Coefficient {
-	cs := make([]coeff.Coefficient, len(fs))
-	for i := range fs {
-		cs[i] = coeff.Coefficient{Name: fs[i].Name, Unit: fs[i].CoefficientUnit()}
-	}
-	return cs
+	return stat.Map(fs, func(f Feature) coeff.Coefficient { return coeff.Coefficient{Name: f.Name, Unit: f.CoefficientUnit()} })
 }
 
 // CheckSet refuses a coefficient set whose version this build does not know, or whose terms are not the version's,
@@ -80,9 +77,5 @@ func Impossible(s *coeff.Set) []trace.Finding {
 
 // names lists the coefficients' names in order.
 func names(cs []coeff.Coefficient) []string {
-	out := make([]string, len(cs))
-	for i := range cs {
-		out[i] = cs[i].Name
-	}
-	return out
+	return stat.Map(cs, func(c coeff.Coefficient) string { return c.Name })
 }

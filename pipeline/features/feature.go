@@ -1,6 +1,10 @@
 package features
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
 
 // Kind says what a feature's value is; it fixes the unit of value and coefficient (spec#units).
 type Kind string
@@ -96,9 +100,5 @@ func AlphaFeatures(v Version) []Feature {
 
 // Names returns the features' names in order.
 func Names(fs []Feature) []string {
-	names := make([]string, len(fs))
-	for i := range fs {
-		names[i] = fs[i].Name
-	}
-	return names
+	return stat.Map(fs, func(f Feature) string { return f.Name })
 }

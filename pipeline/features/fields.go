@@ -1,6 +1,10 @@
 package features
 
-import "reflect"
+import (
+	"reflect"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
 
 // field names one number of an input as golden vectors, tables and formulas do.
 type field[T any] struct {
@@ -38,9 +42,5 @@ type Quantity struct {
 // Values lists the input's fields in a fixed order under the names that tables,
 // golden vectors and formulas use.
 func (in *StepInput) Values() []Quantity {
-	values := make([]Quantity, len(stepFields))
-	for i, f := range stepFields {
-		values[i] = Quantity{Name: f.name, Value: *f.at(in), Unit: f.unit}
-	}
-	return values
+	return stat.Map(stepFields, func(f field[StepInput]) Quantity { return Quantity{Name: f.name, Value: *f.at(in), Unit: f.unit} })
 }

@@ -28,10 +28,7 @@ func accuracy(in Input, figs []*Figure) Section {
 	}
 	if v := in.Validation; v != nil {
 		s.Blocks = append(s.Blocks, Tables(testStepTable(v))...)
-		var cells []result.Cell
-		for _, r := range v.Runs {
-			cells = append(cells, r.StepCells...)
-		}
+		cells := slices.Concat(stat.Map(v.Runs, func(r result.ValidationRun) []result.Cell { return r.StepCells })...)
 		s.Blocks = append(s.Blocks, Tables(cellTable("test-cells", cells, "validation.json, runs"))...)
 	}
 	return s

@@ -232,10 +232,7 @@ func label(labels map[string]string, key string) string {
 func recordBlocks(e *result.Extract) []Block {
 	t := tableOf("records")
 	for _, r := range e.Runs {
-		var bytes int64
-		for _, f := range r.Files {
-			bytes += f.Bytes
-		}
+		bytes := stat.Sum(r.Files, func(f result.ExtractFile) int64 { return f.Bytes })
 		t.Put(Name(r.ID), Count(len(r.Files)), Count(bytes), Count(r.Records.Read), Count(r.Records.Kept),
 			Prose(Reasons(r.Records.Dropped)), PercentOf(r.Records.BadFrac), Count(r.Steps.Summaries), ZeroDim(r.Steps.Missing),
 			Count(r.Requests.Engine+r.Requests.Stock), Count(r.Requests.APILinked), ZeroDim(r.Losses.DroppedSpanEvents),

@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // point is a place in a drawing, in CSS pixels from the top left.
@@ -98,10 +100,7 @@ func (d *Drawing) Heading(at point, text string, size float64, p Paint, anchor i
 // Place copies the marks of src shifted by (dx, dy).
 func (d *Drawing) Place(src *Drawing, dx, dy float64) {
 	for _, m := range src.Marks {
-		pts := make([]point, len(m.pts))
-		for i, p := range m.pts {
-			pts[i] = point{p.X + dx, p.Y + dy}
-		}
+		pts := stat.Map(m.pts, func(p point) point { return point{p.X + dx, p.Y + dy} })
 		m.pts = pts
 		d.add(m)
 	}

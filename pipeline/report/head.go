@@ -102,18 +102,9 @@ func headFacts(in Input) []Fact {
 }
 
 func runCounts(f *result.Fit) string {
-	used, saturated := 0, 0
-	for _, r := range f.Runs {
-		if r.Used {
-			used++
-		}
-		if r.Saturated {
-			saturated++
-		}
-	}
-	s := fmt.Sprintf("%d fitted of %d", used, len(f.Runs))
-	if saturated > 0 {
-		s += fmt.Sprintf(", %d saturated", saturated)
+	s := fmt.Sprintf("%d fitted of %d", stat.Count(f.Runs, func(r result.FitRun) bool { return r.Used }), len(f.Runs))
+	if n := stat.Count(f.Runs, func(r result.FitRun) bool { return r.Saturated }); n > 0 {
+		s += fmt.Sprintf(", %d saturated", n)
 	}
 	return s
 }

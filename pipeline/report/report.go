@@ -103,11 +103,7 @@ func New(in Input) set {
 }
 
 func (s set) All() []*Figure {
-	var out []*Figure
-	for _, fs := range [][]*Figure{s.First, s.Data, s.Audit, s.Coeff, s.Fit, s.Replay} {
-		out = append(out, fs...)
-	}
-	return out
+	return slices.Concat(s.First, s.Data, s.Audit, s.Coeff, s.Fit, s.Replay)
 }
 
 //go:embed words.yaml

@@ -281,12 +281,8 @@ func gateBarKey(g result.Gate) string {
 
 // gateIsPercent tells gates whose values are fractions of a measured time.
 func gateIsPercent(name string) bool {
-	for _, part := range []string{"mape", "wape", "median_rel_err", "bias", "inside", "bound_hits"} {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return name == "worst_configuration"
+	shares := []string{"mape", "wape", "median_rel_err", "bias", "inside", "bound_hits"}
+	return name == "worst_configuration" || slices.ContainsFunc(shares, func(part string) bool { return strings.Contains(name, part) })
 }
 
 // GateValue is what a gate measured, in the words of every output: a share in percent.

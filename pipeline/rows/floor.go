@@ -26,11 +26,8 @@ func nearestRows(group []*Sample, workers int) []float64 {
 		sample      *Sample
 		row, judged int32 // judged: position among the judged rows; -1: not one of them
 	}
-	judged, n := 0, 0
-	for _, s := range group {
-		n += s.Table.Kept
-	}
-	all := make([]place, 0, n)
+	judged := 0
+	all := make([]place, 0, stat.Sum(group, func(s *Sample) int { return s.Table.Kept }))
 	for _, s := range group {
 		for i := range s.Table.Kept {
 			p := place{s, int32(i), -1}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -95,11 +96,7 @@ func (b *lifeReader) lives(requests []trace.Request) []life {
 	slices.SortStableFunc(all, func(a, c ordered) int {
 		return cmp.Or(cmp.Compare(a.first(), c.first()), cmp.Compare(a.ns, c.ns))
 	})
-	lives := make([]life, len(all))
-	for i := range all {
-		lives[i] = all[i].life
-	}
-	return lives
+	return stat.Map(all, func(o ordered) life { return o.life })
 }
 
 // life reads one request. It returns false for a request that never ran.

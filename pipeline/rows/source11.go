@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -107,17 +108,11 @@ func squaredVariation(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
 	}
-	var sum, squares float64
-	for _, x := range v {
-		sum += x
-	}
-	mean := sum / float64(len(v))
+	mean := stat.Sum(v, func(x float64) float64 { return x }) / float64(len(v))
 	if mean == 0 {
 		return 0
 	}
-	for _, x := range v {
-		squares += float64((x - mean) * (x - mean))
-	}
+	squares := stat.Sum(v, func(x float64) float64 { return float64((x - mean) * (x - mean)) })
 	return squares / float64(len(v)) / (mean * mean)
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -57,11 +58,7 @@ func isComplete(s *trace.Step, snaps []trace.Snapshot) bool {
 	if len(snaps) == 0 || int64(len(snaps)) != s.RunningDepth {
 		return false
 	}
-	var n int64
-	for i := range snaps {
-		n += snaps[i].ScheduledTokens
-	}
-	return n == s.ScheduledTokens
+	return stat.Sum(snaps, func(q trace.Snapshot) int64 { return q.ScheduledTokens }) == s.ScheduledTokens
 }
 
 // Each calls f for every step in order with the members of its batch: from

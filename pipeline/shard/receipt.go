@@ -15,15 +15,12 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// File is one file that a task wrote.
-type File struct {
-	Name   string `json:"name"` // with slashes, below the task's folder
-	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"`
-}
+// File is one file that a task wrote, its name with slashes, below the task's folder.
+type File = result.Input
 
 // Receipt says that a task is done (spec#scale-out). Two processes that do the same task
 // write the same receipt: it holds no time and no place.
@@ -211,7 +208,7 @@ func (j Job) check(r *Receipt, sized bool, names ...string) error {
 		if err != nil {
 			return err
 		}
-		got := File{want.Name, st.Size(), want.SHA256}
+		got := File{Name: want.Name, Bytes: st.Size(), SHA256: want.SHA256}
 		if !sized && got == want {
 			got.Bytes, got.SHA256, err = files.Hash(name)
 		}

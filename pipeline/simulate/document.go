@@ -59,10 +59,7 @@ func (s *Simulation) Document(runs []*Replication) *Document {
 func intervals(runs []*Replication, percentiles bool) []interval {
 	var out []interval
 	add := func(name string, of func(*Summary) float64) {
-		v := make([]float64, len(runs))
-		for i, r := range runs {
-			v[i] = of(r.Summary)
-		}
+		v := stat.Map(runs, func(r *Replication) float64 { return of(r.Summary) })
 		out = append(out, intervalOf(name, v, percentiles))
 	}
 	add("responses_per_sec", func(s *Summary) float64 { return s.ResponsesPerSec })

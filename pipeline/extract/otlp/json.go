@@ -279,7 +279,7 @@ func (r *jsonReader) span(scope string) {
 		case "endTimeUnixNano", "end_time_unix_nano":
 			s.EndNs = r.time(r.Stamp())
 		case "droppedEventsCount", "dropped_events_count":
-			s.DroppedEvents, _ = r.uint32()
+			s.DroppedEvents, _ = r.Count()
 		case "attributes":
 			r.attributes(&r.sp)
 		case "events":
@@ -313,22 +313,6 @@ func (r *jsonReader) id(dst []byte) bool {
 		return r.Fail("got the id %.40q, want %d hexadecimal digits", v, 2*len(dst))
 	}
 	return true
-}
-
-// uint32 reads a count.
-func (r *jsonReader) uint32() (int64, bool) {
-	r.Space()
-	at := r.I
-	raw, ok := r.Scalar("a count")
-	if !ok {
-		return 0, false
-	}
-	v, err := strconv.ParseUint(source.Text(raw), 10, 32)
-	if err != nil {
-		r.I = at
-		return 0, r.Fail("got %.40q, want a count of 32 bits", raw)
-	}
-	return int64(v), true
 }
 
 func (r *jsonReader) spanEvent() {

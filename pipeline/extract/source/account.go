@@ -99,12 +99,8 @@ func (a *Account) Records() result.Records {
 			bad += n
 		}
 	}
-	r.BadFrac = badFrac(a.BadBytes, a.Bytes, bad, a.Read)
+	r.BadFrac = max(float64(a.BadBytes)/float64(max(1, a.Bytes)), float64(bad)/float64(max(1, a.Read)))
 	return r
-}
-
-func badFrac(badBytes, bytes, bad, read int64) float64 {
-	return max(float64(badBytes)/float64(max(1, bytes)), float64(bad)/float64(max(1, read)))
 }
 
 func (a *Account) ScopeCounts() []result.ScopeCount {

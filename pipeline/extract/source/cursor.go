@@ -291,30 +291,34 @@ func (c *Cursor) digits() int {
 
 // Int64 reads an integer, quoted or not, exact to 64 bits.
 func (c *Cursor) Int64() (int64, bool) {
-	at := c.I
-	raw, ok := c.Scalar("an integer")
-	if !ok {
-		return 0, false
-	}
-	v, err := strconv.ParseInt(Text(raw), 10, 64)
-	if err != nil {
-		c.I = at
-		return 0, c.Fail("got %.40q, want an integer of 64 bits", raw)
-	}
-	return v, true
+	return parsed(c, "an integer", "an integer of 64 bits", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
 }
 
 // Stamp reads a time in ns, unsigned on the wire, quoted or not.
 func (c *Cursor) Stamp() (uint64, bool) {
+	return parsed(c, "a time in ns", "a time in ns of 64 bits", func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) })
+}
+
+// Count reads a count of 32 bits.
+func (c *Cursor) Count() (int64, bool) {
+	c.Space()
+	return parsed(c, "a count", "a count of 32 bits", func(text string) (int64, error) {
+		v, err := strconv.ParseUint(text, 10, 32)
+		return int64(v), err
+	})
+}
+
+// parsed reads a number, or a text that holds one; long says what it must be.
+func parsed[V any](c *Cursor, short, long string, parse func(text string) (V, error)) (v V, ok bool) {
 	at := c.I
-	raw, ok := c.Scalar("a time in ns")
+	raw, ok := c.Scalar(short)
 	if !ok {
-		return 0, false
+		return v, false
 	}
-	v, err := strconv.ParseUint(Text(raw), 10, 64)
+	v, err := parse(Text(raw))
 	if err != nil {
 		c.I = at
-		return 0, c.Fail("got %.40q, want a time in ns of 64 bits", raw)
+		return *new(V), c.Fail("got %.40q, want %s", raw, long)
 	}
 	return v, true
 }

@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"github.com/blis-train/blis-train/internal/files"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/files"
 )
 
 // records are what a decoder finds in one batch. What a broken message gave is
@@ -101,7 +102,7 @@ func (p *Parsed[R]) parseLines(d Decoder[R]) {
 		}
 		text := b.data[pos : pos+end]
 		switch {
-		case blank(text):
+		case len(bytes.Trim(text, " \t\r")) == 0:
 		case b.maxLine > 0 && int64(len(text)) > b.maxLine:
 			p.faults = append(p.faults, tooLong(line, b.offset+int64(pos), int64(len(text)), b.maxLine))
 		default:
@@ -110,15 +111,6 @@ func (p *Parsed[R]) parseLines(d Decoder[R]) {
 		p.lines++
 		pos += end + 1
 	}
-}
-
-func blank(t []byte) bool {
-	for _, ch := range t {
-		if ch != ' ' && ch != '\t' && ch != '\r' {
-			return false
-		}
-	}
-	return true
 }
 
 // one decodes one message and keeps its records, or none of them.
