@@ -180,7 +180,7 @@ func (r *Routing) scorers() ([]Scorer, error) {
 			return nil, specErrorf("routing.scorers: got %q with policy llmd, want a list of one plugin: [%s]", r.Scorers, latencyScorer)
 		}
 		return nil, trace.Errorf(codeBadSpec, "routing.scorers: got them with policy %q, want policy weighted", r.Policy).
-			WithHint("add --routing-policy weighted, or policy: weighted beside them")
+			WithHint("add policy: weighted beside them")
 	}
 	return nil, nil
 }

@@ -23,23 +23,16 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Options are those of a simulation, a cluster file, and what BLIS calls its flags.
+// Options are those of a simulation and a cluster file.
 type Options struct {
 	simulate.Options
-	File          string // cluster.yaml
-	Instances     int    // 0: the file's
-	RoutingPolicy string
-	Scorers       string
-	Admission     string
-	RefreshUs     *float64
-	Scheduler     string
-	TTFTTargets   string // critical=100ms,standard=500ms
+	File      string // cluster.yaml
+	Instances int    // 0: the file's
 }
 
 // Asked reports whether anything asks for a cluster.
 func (o *Options) Asked() bool {
-	return o.File != "" || o.Instances != 0 || o.RoutingPolicy != "" || o.Scorers != "" || o.Admission != "" || o.RefreshUs != nil ||
-		o.Scheduler != "" || o.TTFTTargets != ""
+	return o.File != "" || o.Instances != 0
 }
 
 // Table is the options as flags and as recorded, after those of one engine alone.
@@ -47,14 +40,7 @@ func (o *Options) Table() option.Table {
 	return append(o.Options.Table(),
 		simulate.BaseName("cluster", &o.File, "`FILE`: several engines behind one gateway (docs/clusters.md)"),
 		option.Whole("num-instances", &o.Instances, "`N` engines behind one gateway; 0: the cluster file's, or one engine alone").
-			Recorded().Unless("0"),
-		option.String("routing-policy", &o.RoutingPolicy, "`ROUTER` of the cluster: round-robin, least-loaded, weighted or llmd").Recorded(),
-		option.String("routing-scorers", &o.Scorers, "`NAME:WEIGHT,...` of routing policy weighted").Recorded(),
-		option.String("admission-policy", &o.Admission, "`POLICY` of the cluster's gateway, with its defaults").Recorded(),
-		option.Maybe("snapshot-refresh-interval", &o.RefreshUs, "`US` between two scrapes of an instance; 0: live; -1: the cluster file's").
-			Recorded(),
-		option.String("scheduler", &o.Scheduler, "`NAME` of the cluster's engines: fcfs or priority-fcfs (by class)").Recorded(),
-		option.String("slo-ttft", &o.TTFTTargets, "TTFT targets, `CLASS=TIME,...` such as critical=100ms").Recorded())
+			Recorded().Unless("0"))
 }
 
 // simulation is one call of simulate with a cluster, its files read.
@@ -116,30 +102,6 @@ func (s *simulation) readSpec() (*Spec, error) {
 	}
 	if o.Instances != 0 {
 		spec.Instances.Groups = []group{{Count: o.Instances}}
-	}
-	if o.RoutingPolicy != "" {
-		if spec.Routing.Policy = o.RoutingPolicy; o.RoutingPolicy != Weighted {
-			spec.Routing.Scorers = ""
-		}
-	}
-	if o.Scorers != "" {
-		spec.Routing.Scorers = o.Scorers
-	}
-	if o.Admission != "" && o.Admission != spec.Admission.Policy {
-		spec.Admission = defaultAdmission(o.Admission)
-	}
-	if o.RefreshUs != nil {
-		if spec.RefreshUs = int64(*o.RefreshUs); float64(spec.RefreshUs) != *o.RefreshUs {
-			return nil, option.Misusef("--snapshot-refresh-interval: got %g us, want a whole number", *o.RefreshUs)
-		}
-	}
-	if o.Scheduler != "" {
-		spec.Scheduler = o.Scheduler
-	}
-	if o.TTFTTargets != "" {
-		if err := spec.TakeTTFTTargets(o.TTFTTargets); err != nil {
-			return nil, &option.Misuse{Msg: err.Error()}
-		}
 	}
 	err := spec.Check()
 	if err != nil && o.File == "" { // only flags can have said it

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"gopkg.in/yaml.v3"
 
@@ -269,24 +267,4 @@ func (s *Spec) ByClass() map[string]target {
 		out[name] = target{TTFTUs: t.TTFTMs * 1e3, ITLUs: t.ITLMs * 1e3, E2EUs: t.E2EMs * 1e3}
 	}
 	return out
-}
-
-// TakeTTFTTargets reads "critical=100ms,standard=500ms".
-func (s *Spec) TakeTTFTTargets(text string) error {
-	out := maps.Clone(s.Targets)
-	if out == nil {
-		out = map[string]targetSpec{}
-	}
-	for _, part := range strings.Split(text, ",") {
-		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
-		d, err := time.ParseDuration(value)
-		if !ok || err != nil || d <= 0 || name == "" {
-			return specErrorf("TTFT targets: got %q, want CLASS=TIME such as critical=100ms", part)
-		}
-		t := out[name]
-		t.TTFTMs = float64(d) / 1e6
-		out[name] = t
-	}
-	s.Targets = out
-	return nil
 }

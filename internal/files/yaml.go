@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"reflect"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -94,8 +93,12 @@ func atNode(n *yaml.Node, file, format string, args ...any) error {
 // an empty text leaves it as it is. The errors of the library itself come back
 // as they are, for [trace.YAMLError].
 func DecodeYAML(text []byte, file string, into any) error {
-	if root, err := ParseYAML(text, file); root == nil || err != nil {
+	root, err := ParseYAML(text, file)
+	if root == nil || err != nil {
 		return err
+	}
+	if n := fraction(root, reflect.TypeOf(into)); n != nil {
+		return atNode(n, file, "got %s, want a whole number", n.Value)
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
@@ -108,7 +111,60 @@ func DecodeYAMLNode(n *yaml.Node, into any) error {
 	if err := knownKeys(n, reflect.TypeOf(into).Elem()); err != nil {
 		return err
 	}
+	if n := fraction(n, reflect.TypeOf(into)); n != nil {
+		return atNode(n, "", "got %s, want a whole number", n.Value)
+	}
 	return n.Decode(into)
+}
+
+// fraction is the first fraction where an integer goes, which the library cuts without a word; nil for none.
+func fraction(n *yaml.Node, t reflect.Type) (found *yaml.Node) {
+	if n.Alias != nil {
+		n = n.Alias
+	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return fraction(n, t.Elem())
+	case reflect.Int, reflect.Int64:
+		if v := 0.0; n.Tag == "!!float" && n.Decode(&v) == nil && v != math.Trunc(v) {
+			return n
+		}
+		return nil
+	}
+	for i, value := range n.Content {
+		of := t
+		switch {
+		case n.Kind == yaml.MappingNode && i%2 == 0:
+			continue
+		case n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
+			f, ok := yamlField(t, n.Content[i-1].Value)
+			if !ok {
+				continue
+			}
+			of = f.Type
+		case t.Kind() == reflect.Map || t.Kind() == reflect.Slice:
+			of = t.Elem()
+		default:
+			continue
+		}
+		if found = fraction(value, of); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// yamlField is the field of a key.
+func yamlField(t reflect.Type, key string) (reflect.StructField, bool) {
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name == key {
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
 }
 
 func knownKeys(n *yaml.Node, t reflect.Type) error {
@@ -120,11 +176,7 @@ func knownKeys(n *yaml.Node, t reflect.Type) error {
 				return err
 			}
 		case reflect.Struct:
-			isKey := func(f reflect.StructField) bool {
-				name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-				return name == key.Value
-			}
-			if !slices.ContainsFunc(reflect.VisibleFields(t), isKey) {
+			if _, ok := yamlField(t, key.Value); !ok {
 				return atNode(key, "", "unknown key %q", key.Value)
 			}
 		}
