@@ -154,3 +154,31 @@ func TestAllReduceCurves(t *testing.T) {
 		t.Errorf("fused on H100: got %v", c)
 	}
 }
+
+// Settings of the CPU tier that the simulator does not play are refused by name; its defaults are not.
+func TestUnplayedOffloadIsNamed(t *testing.T) {
+	for setting, c := range map[string]struct {
+		value any
+		want  string
+	}{
+		"offload_prompt_only": {true, "offload_prompt_only true, want false"}, "eviction_policy": {"arc", `eviction_policy "arc", want lru`},
+		"block_size": {64, "block_size 64, want the engine's 16"}, "store_threshold": {2.0, "store_threshold 2, want at most 1"},
+		"sync_load_budget_bytes": {int64(1 << 20), "sync_load_budget_bytes 1.048576e+06, want 0"}, "num_cpu_blocks": {500, ""},
+	} {
+		d := &Deployment{Name: "x", TP: 1, PP: 1, DP: 1}
+		d.Engine = Engine{BlockSize: 16, CPUOffloading: true, VLLMVersion: "0.33.0", Extra: Values{"kv_transfer_config": map[string]any{
+			"kv_connector": "OffloadingConnector", "kv_connector_extra_config": map[string]any{setting: c.value}}}}
+		err := d.CheckSimulated()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s %v: got %v, want %q", setting, c.value, err, c.want)
+		}
+		if found := len(d.estimated()); found != 1 {
+			t.Errorf("0.33: %d findings, want that blocks stay until they are copied", found)
+		}
+		d.Engine.VLLMVersion, d.Engine.Extra = "0.19.1", Values{"kv_transfer_config": map[string]any{"kv_connector": "OffloadingConnector",
+			"kv_connector_extra_config": map[string]any{"block_size": 16, "eviction_policy": "lru", "store_threshold": 0}}}
+		if err := d.CheckSimulated(); err != nil || len(d.estimated()) != 0 {
+			t.Errorf("defaults: %v, %v", err, d.estimated())
+		}
+	}
+}

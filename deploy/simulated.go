@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"maps"
 	"math"
 
@@ -146,6 +147,9 @@ func (d *Deployment) CheckSimulated() error {
 	if err := d.checkRanks(); err != nil {
 		return err
 	}
+	if why := d.Engine.unplayedOffload(); why != "" {
+		return refuse("kv_connector_extra_config: got "+why, "simulate it without, as a tier of whole blocks, least recently used first out")
+	}
 	switch {
 	case d.PP > 1 && d.Model.NumLayers > 0 && d.PP > d.Model.NumLayers:
 		return trace.Errorf(BadKnobs, "pipeline_parallel_size: got %d, want at most the model's %d layers", d.PP, d.Model.NumLayers)
@@ -169,6 +173,31 @@ func (d *Deployment) CheckSimulated() error {
 			"eagle, eagle3, mtp, ngram or suffix", "simulate without it, or with the method mtp as a lower bound")
 	}
 	return nil
+}
+
+// unplayedOffload names a setting of the offloading connector that the CPU tier does not
+// play: its defaults are blocks of prompts and outputs, of the engine's size, stored at once.
+func (e *Engine) unplayedOffload() string {
+	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
+	extra, _ := config["kv_connector_extra_config"].(map[string]any)
+	policy, _ := extra["eviction_policy"].(string)
+	size, hasSize := number(extra["block_size"])
+	threshold, _ := number(extra["store_threshold"])
+	budget, _ := number(extra["sync_load_budget_bytes"])
+	switch {
+	case !e.CPUOffloading:
+	case extra["offload_prompt_only"] == true:
+		return "offload_prompt_only true, want false"
+	case policy != "" && policy != "lru":
+		return fmt.Sprintf("eviction_policy %q, want lru", policy)
+	case hasSize && size != float64(e.BlockSize):
+		return fmt.Sprintf("block_size %g, want the engine's %d: chunks of several blocks are not modelled", size, e.BlockSize)
+	case threshold > 1:
+		return fmt.Sprintf("store_threshold %g, want at most 1", threshold)
+	case budget > 0:
+		return fmt.Sprintf("sync_load_budget_bytes %g, want 0", budget)
+	}
+	return ""
 }
 
 // draftsWithPPSince is the first release whose model runner takes drafts and pipeline stages together.
@@ -198,6 +227,10 @@ func (d *Deployment) estimated() (out []trace.Finding) {
 	if us, passes := d.DrafterUs(); us > 0 {
 		out = append(out, trace.Findingf(notModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, one layer and "+
 			"the LM head read from memory", d.Name, passes, us))
+	}
+	if d.Engine.CPUOffloading && d.Engine.isSince([2]int{0, 23}) {
+		out = append(out, trace.Findingf(notModelled, "%s: a finished request's blocks are free when their copies to the CPU tier are done, as "+
+			"before vLLM 0.23; later releases free them at once and wait where one is taken", d.Name))
 	}
 	if d.PP > 1 {
 		out = append(out, trace.Findingf(notModelled, "%s: the %d pipeline stages are taken as equal parts of a step, what they send each "+
