@@ -165,7 +165,7 @@ func (l *lab) all() error {
 				rates = l.of(mainCell)[s].rates
 			}
 			reqs := l.load.Draw(l.seeds[s], l.rate, l.preset.Seconds)
-			l.runs[c][s], err = l.one(&l.cells[c], &l.plant, &l.gate, l.seeds[s], reqs, l.window, rates)
+			l.runs[c][s], err = l.once("", &l.cells[c], &l.plant, &l.gate, l.seeds[s], reqs, l.window, rates)
 			return err
 		}, func(n int) { l.Progress.Report("runs", int64(l.done+n), int64(len(l.cells)*len(l.seeds)), "runs") })
 		if err != nil {

@@ -269,7 +269,7 @@ func (l *lab) again(names []string, r *rival, rate float64, w window, rates []ma
 		if l.cells[c].Matched {
 			own = rates[s]
 		}
-		out[i][s], err = l.one(&l.cells[c], &r.Plant, &r.Gate, l.seeds[s], reqs, w, own)
+		out[i][s], err = l.once(r.Label, &l.cells[c], &r.Plant, &r.Gate, l.seeds[s], reqs, w, own)
 		return err
 	}, nil)
 	return out, err

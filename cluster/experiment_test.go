@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -498,6 +499,46 @@ func TestConstraintHolds(t *testing.T) {
 	})
 	if err != nil || got.X[0] > 0.52 || got.X[0] < 0.4 {
 		t.Errorf("got %v, %v, want x0 close to 0.5 from below", got.X, err)
+	}
+}
+
+// An experiment goes on where it was interrupted, within a line of its log too, with the same bytes; runs of other inputs are not taken.
+func TestExperimentResumes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "runs")
+	var docs [][]byte
+	for i, of := range []string{"these", "these", "others"} {
+		log, err := openRuns(path, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known := len(log.known); (known > 0) != (i == 1) {
+			t.Errorf("%d runs known of %s, time %d", known, of, i)
+		}
+		if i < 2 {
+			d, err := run(context.Background(), IsolationOptions{Preset: "seed", Seeds: 1, Workers: 2, Instances: 2, Alone: true}, inputs{
+				plant: plant{Name: "blackbox", Deployment: defaultDeployment()}, gate: gate{Kind: kindSame, Scale: 1}, log: log})
+			if err != nil {
+				t.Fatal(err)
+			}
+			doc, err := result.Marshal(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			docs = append(docs, doc)
+			at, err := log.file.Stat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := log.file.Truncate(at.Size() * 3 / 5); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := log.file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(docs[0], docs[1]) {
+		t.Error("the run that went on gives another document")
 	}
 }
 

@@ -90,6 +90,7 @@ type inputs struct {
 	others []rival       // other gates, for the headline again
 	hour   []sim.Request // recorded, of a preset that plays them
 	files  []result.Input
+	log    *runLog // nil: nothing is kept
 }
 
 // Isolation runs the isolation experiment and writes experiment.json and
@@ -110,8 +111,13 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
+	of, path := o, filepath.Join(o.Out, folder.ExperimentLog)
+	of.Seeds = 0 // each has runs of its own
+	if l.log, err = openRuns(path, fmt.Sprint(folder.ToolVersion, " ", of.Table().Command("experiment isolation"), " ", l.files)); err != nil {
+		return nil, err
+	}
 	doc, err := run(ctx, o, *l)
-	if err != nil {
+	if err = errors.Join(err, l.log.file.Close()); err != nil {
 		return nil, err
 	}
 	doc.Header = folder.Header(o.Table().Command("experiment isolation"), nil)
@@ -123,7 +129,7 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return doc, errors.Join(writePage(page, doc), page.Commit())
+	return doc, errors.Join(writePage(page, doc), page.Commit(), os.Remove(path))
 }
 
 func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {

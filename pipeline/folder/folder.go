@@ -48,7 +48,8 @@ const (
 	ExperimentFile   = "experiment.json"
 	OptimiseFile     = "optimise.json"
 	OptimiseLog      = "optimise.jsonl"
-	TasksDir         = ".tasks" // of runs that older versions did not end
+	ExperimentLog    = "experiment.runs" // of an experiment that goes on
+	TasksDir         = ".tasks"          // of runs that older versions did not end
 )
 
 var ownNames = map[string]bool{
@@ -79,6 +80,7 @@ var ownNames = map[string]bool{
 	ExperimentFile:        true,
 	OptimiseFile:          true,
 	OptimiseLog:           true,
+	ExperimentLog:         true,
 	BLISFile:              true,
 
 	BLISFile + ".hardware.json":   true,
