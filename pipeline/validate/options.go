@@ -62,7 +62,7 @@ const fitsRows = -1
 
 // DefaultOptions are those of the command line.
 func DefaultOptions() Options {
-	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: "residual", MaxRows: fitsRows}
+	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: "residual", Latency: "physics", MaxRows: fitsRows}
 }
 
 // Check refuses options out of their range.
