@@ -18,7 +18,8 @@ import (
 
 // FromCommandLine reads the engine's knobs from the command that started the
 // server: `vllm serve MODEL --flag ...`, `python -m
-// vllm.entrypoints.openai.api_server ...`, or a container command whose image
+// vllm.entrypoints.openai.api_server ...`, `python -m dynamo.vllm ...`, in any
+// wrapper (bash -c '...'), or a container command whose image
 // tag names the version. OTEL_SPAN_EVENT_COUNT_LIMIT=N in front, or handed to
 // the container, is read too. Secrets (--api-key, --hf-token) are left out. A flag
 // that the version does not know is left out and told of ([Draft.Findings]). read
@@ -32,6 +33,14 @@ func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draf
 	args, err := d.serveArgs(words)
 	if err != nil {
 		return nil, err
+	}
+	for i, w := range args {
+		if last, ends := strings.CutSuffix(w, ";"); ends || shellOperator.MatchString(w) {
+			if args = args[:i]; ends && last != "" {
+				args = append(args, last)
+			}
+			break
+		}
 	}
 	version, _ := d.Get("vllm.version").(string)
 	for len(args) > 0 {
@@ -87,6 +96,9 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 	return nil
 }
 
+// shellOperator ends the arguments: a pipe, a redirection, the next command.
+var shellOperator = regexp.MustCompile(`^(\|\|?|&&?|;|&>.*|\d*[<>].*)$`)
+
 var imageTag = regexp.MustCompile(`^[\w./-]*vllm[\w./-]*:v?(\d+\.\d+[\w.]*)$`)
 
 // serveArgs returns the arguments of the server proper, and takes the version
@@ -107,10 +119,16 @@ func (d *Draft) serveArgs(words []string) ([]string, error) {
 			}
 		}
 		switch {
-		case w == "serve" && i > 0 && (path.Base(words[i-1]) == "vllm" || isImage):
+		case w == "serve" && i > 0 && (path.Base(words[i-1]) == "vllm" || words[i-1] == "vllm.entrypoints.cli.main" || isImage):
 			return words[i+1:], nil
-		case w == "vllm.entrypoints.openai.api_server", path.Base(w) == "api_server.py":
+		case w == "vllm.entrypoints.openai.api_server", w == "dynamo.vllm", path.Base(w) == "api_server.py":
 			return words[i+1:], nil
+		case strings.ContainsAny(w, " \t\n") && strings.Contains(w, "vllm"): // what bash -c and ssh are given
+			if inner, err := shellWords(w); err == nil {
+				if args, err := d.serveArgs(inner); err == nil {
+					return args, nil
+				}
+			}
 		}
 	}
 	return nil, trace.Errorf(badCommandLine, "command line: got %q, want one that runs `vllm serve`", strings.Join(words, " ")).

@@ -146,9 +146,13 @@ func (d *Draft) Merge(other *Draft) {
 // required are the fields without which run.yaml does not load, or a device is not known.
 func (d *Draft) required() []string {
 	list := []string{"model.config", "hardware.name", "vllm.version", "vllm.max_num_seqs", "vllm.max_num_batched_tokens"}
+	id, _ := d.Get("model.id").(string)
+	if _, builtIn := ModelNamed(id); builtIn {
+		list = list[1:]
+	}
 	name, _ := d.Get("hardware.name").(string)
 	if _, builtIn := Datasheet(name); name != "" && !builtIn {
-		list = slices.Insert(list, 2, "hardware.TFlopsPeak", "hardware.BwPeakTBs", "hardware.memory_gb")
+		list = slices.Insert(list, 1+slices.Index(list, "hardware.name"), "hardware.TFlopsPeak", "hardware.BwPeakTBs", "hardware.memory_gb")
 	}
 	return list
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -252,5 +253,29 @@ func TestLogOfACPUServer(t *testing.T) {
 	}
 	if d.Get("vllm.async_scheduling") != nil || d.Get("vllm.kv_blocks_total_gpu") != int64(8191) {
 		t.Errorf("cuda: got %v", d.values)
+	}
+}
+
+// TestCommandLinesInWrappers: a server is found in what other programs and shells are given, and nothing behind it is its flag.
+func TestCommandLinesInWrappers(t *testing.T) {
+	for _, line := range []string{
+		"python3 -m dynamo.vllm --model openai/gpt-oss-120b -tp 2 --enable-expert-parallel",
+		"nsys profile -o x bash -lc 'cd /w && vllm serve openai/gpt-oss-120b -tp 2 -ep 2>&1 | tee log'",
+		"ssh host \"OMP_NUM_THREADS=1 vllm serve openai/gpt-oss-120b -tp 2 --enable-expert-parallel; echo done\"",
+		"python -m vllm.entrypoints.cli.main serve openai/gpt-oss-120b -tp 2 -ep > log",
+		"srun -n 1 numactl -N 0 vllm serve openai/gpt-oss-120b --tensor-parallel-size=2 --enable-expert-parallel &",
+	} {
+		d, err := FromCommandLine(line, nil)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		if d.Get("model.id") != "openai/gpt-oss-120b" || d.Get("tensor_parallel_size") != int64(2) ||
+			d.Get("vllm.enable_expert_parallel") != true {
+			t.Errorf("%s: got %v", line, d.values)
+		}
+		if missing := d.Missing(); slices.Contains(missing, "model.config") {
+			t.Errorf("%s: still asks for %v, though the model is built in", line, missing)
+		}
 	}
 }

@@ -233,6 +233,12 @@ func (s *sums) set(d *deploy.Deployment, step *kernels.Step, beta []float64, cov
 			features.AlphaFeatures(s.version))}}, Inputs: step.Inputs()}
 	out.Library = &coeff.Library{Version: learned.Version, Family: step.Family, Judged: learned.Sentence(step),
 		Representation: s.missed(beta)}
+	if features.Layered(s.version) {
+		own := coeff.ConfigOf(d, []string{}, 0)
+		own.Layers = own.Deployment.LayerSums()
+		own.Layers.Family, own.Layers.Judged = out.Library.Family, out.Library.Judged
+		out.Configs = []coeff.Config{own}
+	}
 	for j := range out.Beta {
 		t := &out.Beta[j]
 		t.Value = beta[j]
