@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -152,11 +153,8 @@ func TestPlantedCoefficientsAreLearned(t *testing.T) {
 		more.Beta = slices.Clone(got.Set.Beta)
 		more.Beta[j].Value += 1e6
 		shown := !slices.Equal(stepTimes(t, &more, d), told)
-		if slices.Contains([]string{"bias", "gqa_efficiency", "fixed_step_overhead"}, c.Name) {
-			continue // one constant of a deployment
-		}
-		learnable := shown && slices.Contains(got.Names, "step/"+c.Name)
-		if unlearned := c.Identified == coeff.PriorOnly; unlearned == learnable {
+		known := slices.Contains([]string{"prefill_linear_compute", "decode_weight_load", "kv_cache_read"}, c.Name) // most of a step
+		if unlearned := c.Identified == coeff.PriorOnly; unlearned && known || !unlearned && !shown {
 			t.Errorf("%s: steps depend on it: %v, but it is %s by %q", c.Name, shown, c.Identified, c.Evidence)
 		}
 		if c.Name == "decode_weight_load" && c.CI95 == nil {
@@ -301,8 +299,9 @@ func TestSearches(t *testing.T) {
 				t.Errorf("%s: other numbers with %d workers than with 1", method, workers)
 			}
 		}
-		if last := first.Passes[len(first.Passes)-1]; method != SearchNone && (first.Objective > first.Passes[0].Objective || first.Calls < 12) {
-			t.Errorf("%s: objective %.4f after %d calls, from %.4f (%s)", method, first.Objective, first.Calls, first.Passes[0].Objective, last.Name)
+		searched := slices.DeleteFunc(slices.Clone(first.Passes), func(p Pass) bool { return strings.HasPrefix(p.Name, "bias ") })
+		if last := searched[len(searched)-1]; method != SearchNone && (last.Objective > searched[0].Objective || first.Calls < 12) {
+			t.Errorf("%s: objective %.4f after %d calls, from %.4f (%s)", method, last.Objective, first.Calls, searched[0].Objective, last.Name)
 		}
 	}
 }

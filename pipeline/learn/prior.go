@@ -2,6 +2,7 @@ package learn
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
@@ -105,8 +106,12 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	var cov [][]float64
 	for j, c := range set.Beta {
 		if len(set.Covariance) == len(set.Beta) && set.Covariance[j][j] > 0 {
-			m.add(j, "step/"+c.Name, c.Value, math.Sqrt(set.Covariance[j][j]))
-			cov = append(cov, set.Covariance[j])
+			row := slices.Clone(set.Covariance[j])
+			if set.Library != nil {
+				row[j] += float64(termSD * termSD * c.Value * c.Value)
+			}
+			m.add(j, "step/"+c.Name, c.Value, math.Sqrt(row[j]))
+			cov = append(cov, row)
 		}
 	}
 	m.beta = len(m.free)
@@ -174,6 +179,10 @@ func (m *model) invert(cov [][]float64) error {
 	m.precision = inverse
 	return nil
 }
+
+// termSD is a standard error of every term of the library on top of what the sums of kernels are off together: a server's regimes err
+// apart, and requests show few of them.
+const termSD = 0.2
 
 // ridgeShare is the variance that models leave to directions the library's
 // deployments do not span, relative to a term's own.
