@@ -194,7 +194,7 @@ func showFit(con *console, doc *result.Fit) {
 	con.page(report.Input{Fit: doc}, "data", "audit", "coefficients", "fit")
 	con.warnAll(doc)
 	con.sayf("fit: %s%d of %d runs, %d %s, %slambda %s, gamma %s", specWords(doc), used(doc), len(doc.Runs), len(doc.Configs),
-		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), number(doc.Beta.Lambda), gammaWords(&doc.Beta))
+		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), optional(doc.Beta.Lambda, 1, "%.2g"), gammaWords(&doc.Beta))
 }
 
 // specWords names 1.3, with what older specifications cannot say (spec#default-version).
