@@ -18,6 +18,8 @@ type row struct {
 
 	BeforeUs trace.Opt[float64] // time of the pass before it
 	Accepted float64            // tokens a request took from a pass, with drafts
+	Running  int64              // that the next decode has if none ends, and the KV tokens they hold before it
+	Held     int64
 }
 
 // iterationLines is the part that both decoders share.

@@ -207,14 +207,21 @@ const unnumbered = math.MinInt64
 
 // follow completes a pass by the one that comes behind it: TensorRT-LLM tells a pass's device
 // time in the next line; SGLang logs one decode in --decode-log-interval, which the KV tokens
-// between two decodes of the same requests show.
+// between two decodes show, less those of the prompts between, where no request ended.
 func follow(last, next *row) {
 	if next.BeforeUs.OK && next.Index == last.Index+1 {
 		last.ElapsedUs = next.BeforeUs.V
 	}
-	if next.Form == trace.IterationSGLang && last.ContextReqs+next.ContextReqs == 0 && next.GenerationReqs > 0 &&
-		last.GenerationReqs == next.GenerationReqs {
-		each := float64(next.DecodeKVTokens.V-last.DecodeKVTokens.V) / float64(next.GenerationReqs)
-		next.Sampled = each >= 2*max(1, next.Accepted) || next.Index > last.Index+1
+	if next.Form != trace.IterationSGLang {
+		return
 	}
+	if next.GenerationReqs == 0 {
+		next.Running, next.Held = last.Running+next.ContextReqs, last.Held+next.ContextTokens+next.ContextKVTokens.V
+		return
+	}
+	if last.Running == next.GenerationReqs {
+		each := float64(next.DecodeKVTokens.V-last.Held) / float64(next.GenerationReqs)
+		next.Sampled = each >= 2*max(1, next.Accepted) || last.ContextReqs == 0 && next.Index > last.Index+1
+	}
+	next.Running, next.Held = next.GenerationReqs, next.DecodeKVTokens.V
 }

@@ -68,6 +68,21 @@ func TestSGLangLines(t *testing.T) {
 	}
 }
 
+// TestSampledDecodes: prompts between two decodes do not hide that many passes lie between them.
+func TestSampledDecodes(t *testing.T) {
+	for passes, sampled := range map[int64]bool{1: false, 40: true} {
+		a := row{Iteration: trace.Iteration{Form: trace.IterationSGLang, GenerationReqs: 4, DecodeKVTokens: trace.Some(int64(1000))}}
+		p := row{Iteration: trace.Iteration{Form: trace.IterationSGLang, ContextReqs: 1, ContextTokens: 200, ContextKVTokens: trace.Some(int64(64))}}
+		b := row{Iteration: trace.Iteration{Form: trace.IterationSGLang, GenerationReqs: 5, DecodeKVTokens: trace.Some(1264 + 5*passes)}}
+		follow(&row{}, &a)
+		follow(&a, &p)
+		follow(&p, &b)
+		if a.Sampled || p.Sampled || b.Sampled != sampled {
+			t.Errorf("%d passes: got sampled %v, %v, %v, want the last %v", passes, a.Sampled, p.Sampled, b.Sampled, sampled)
+		}
+	}
+}
+
 const tensorrtLog = `[03/01/2026-10:00:00] [TRT-LLM] [I] iter = 1, global_rank = 0, rank = 0, currank_total_requests = 0/1, host_step_time = 250.1ms, prev_device_step_time = N/A, timestamp = 2026-03-01 10:00:00, num_scheduled_requests: 1, states = {'num_ctx_requests': 1, 'num_ctx_tokens': 300, 'num_generation_tokens': 0}
 [TRT-LLM] [I] iter = 2, global_rank = 0, rank = 0, num_scheduled_requests = 3, kv_cache_util = 0.112, currank_total_requests = 0/1, host_step_time = 4.08ms, prev_device_step_time = 243.13ms, timestamp = 2026-03-01 10:00:01, states = {'num_ctx_requests': 1, 'num_ctx_tokens': 40, 'num_generation_tokens': 2, 'cached_kv_tokens': 64}
 [TRT-LLM] [I] iter = 3, global_rank = 1, rank = 1, num_scheduled_requests = 2, host_step_time = 4.08ms, prev_device_step_time = 9.5ms, timestamp = 2026-03-01 10:00:01, states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 2}
