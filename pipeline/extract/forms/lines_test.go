@@ -72,7 +72,8 @@ func TestSGLangLines(t *testing.T) {
 func TestSampledDecodes(t *testing.T) {
 	for passes, sampled := range map[int64]bool{1: false, 40: true} {
 		a := row{Iteration: trace.Iteration{Form: trace.IterationSGLang, GenerationReqs: 4, DecodeKVTokens: trace.Some(int64(1000))}}
-		p := row{Iteration: trace.Iteration{Form: trace.IterationSGLang, ContextReqs: 1, ContextTokens: 200, ContextKVTokens: trace.Some(int64(64))}}
+		p := row{Iteration: trace.Iteration{Form: trace.IterationSGLang, ContextReqs: 1, ContextTokens: 200}}
+		p.ContextKVTokens = trace.Some(int64(64))
 		b := row{Iteration: trace.Iteration{Form: trace.IterationSGLang, GenerationReqs: 5, DecodeKVTokens: trace.Some(1264 + 5*passes)}}
 		follow(&row{}, &a)
 		follow(&a, &p)
