@@ -460,7 +460,7 @@ func (s *processes) full(t *testing.T, in, one, out string) {
 var killable = [][]string{{}, {"--bootstraps", "60"}, {"--exclude", "*-async"}, {"--prior", "zero"},
 	{"--gate", "beta_mape=0.5"}, {"--set", "vllm.max_num_seqs=128"}}
 
-// killed kills calls of run at random moments, and after each goes on, with the same options or
+// killed kills so many calls of run at random moments, and after each goes on, with the same options or
 // with others: what stands there in the end is, file by file, what a call that nobody killed writes.
 func (s *processes) killed(t *testing.T, in string, times int, options [][]string) {
 	t.Helper()
@@ -479,7 +479,7 @@ func (s *processes) killed(t *testing.T, in string, times int, options [][]strin
 		whole, clean[k] = max(whole, time.Since(start)), filesOf(t, dir)
 	}
 	dir, died := filepath.Join(out, "killed"), 0
-	for i := range times {
+	for i := 0; died < times && i < 3*times; i++ { // some calls end before they are killed
 		if call(dir, s.rng.IntN(len(options)), 1+time.Duration(s.rng.Int64N(int64(whole)))) {
 			died++
 		}
@@ -502,9 +502,9 @@ func (s *processes) killed(t *testing.T, in string, times int, options [][]strin
 			}
 		}
 	}
-	t.Logf("%d of %d calls were killed", died, times)
-	if died < times/4 {
-		t.Errorf("%d of %d calls were killed: too few to say anything", died, times)
+	t.Logf("%d calls were killed", died)
+	if died < times {
+		t.Errorf("got %d calls that were killed, want %d", died, times)
 	}
 }
 
