@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (d *document) parse(fsys fs.FS, base string) (root *yaml.Node, exists bool,
 	}
 	node, err := files.ParseYAML(text, d.file)
 	if e := (*trace.SyntaxError)(nil); errors.As(err, &e) {
-		e.Code, e.Hint = badRunYAML, "run.yaml is one document of UTF-8 text, indented with blanks and not with tabs"
+		e.Code, e.Hint = badRunYAML, cmp.Or(e.Hint, "run.yaml is one document of UTF-8 text, indented with blanks and not with tabs")
 		return nil, true, e
 	}
 	if !isNull(node) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (con *console) configure(c *cli.Context, given string, inputs []string) err
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(path, err)
 		}
-		e.Hint = "groups are extract, fit, validate, export, simulate, run and gates"
+		e.Hint = cmp.Or(e.Hint, "groups are extract, fit, validate, export, simulate, run and gates")
 		return e
 	}
 	s := settings{gates: cfg.Gates, keys: map[string][]string{}, record: &result.Config{File: in, Set: []string{}}}

@@ -69,7 +69,7 @@ func checkKeys(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!float" {
 		if v := 0.0; n.Decode(&v) != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return atNode(n, file, "got %s, want a finite number", n.Value)
+			return badNumber(n, file, "a finite number")
 		}
 	}
 	above[n] = true
@@ -80,6 +80,11 @@ func checkKeys(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 		}
 	}
 	return nil
+}
+
+func badNumber(n *yaml.Node, file, want string) error {
+	return &trace.SyntaxError{File: file, Line: int64(n.Line), Col: int64(n.Column), Msg: fmt.Sprintf("got %s, want %s", n.Value, want),
+		Hint: "give " + want + ", or leave the key out"}
 }
 
 func atNode(n *yaml.Node, file, format string, args ...any) error {
@@ -98,7 +103,7 @@ func DecodeYAML(text []byte, file string, into any) error {
 		return err
 	}
 	if n := fraction(root, reflect.TypeOf(into)); n != nil {
-		return atNode(n, file, "got %s, want a whole number", n.Value)
+		return badNumber(n, file, "a whole number")
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
@@ -112,7 +117,7 @@ func DecodeYAMLNode(n *yaml.Node, into any) error {
 		return err
 	}
 	if n := fraction(n, reflect.TypeOf(into)); n != nil {
-		return atNode(n, "", "got %s, want a whole number", n.Value)
+		return badNumber(n, "", "a whole number")
 	}
 	return n.Decode(into)
 }
