@@ -133,18 +133,18 @@ func TestInterruptedExtract(t *testing.T) {
 	})
 }
 
-// TestInterruptedSimulation: a simulation that would take days ends at the
+// TestInterruptedSimulation: a simulation that would take minutes ends at the
 // first interrupt.
 func TestInterruptedSimulation(t *testing.T) {
 	dir := t.TempDir()
 	load := filepath.Join(dir, "load.yaml")
 	text := "requests: 3\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: constant, value: 10}\noutput: {kind: constant, value: " +
-		"200000000}\n"
+		"16000000}\n"
 	keys := filepath.Join(dir, "keys.yaml")
 	repo.Write(t, text, load)
 	repo.Write(t, "simulate: {kv-blocks: 16000000}\n", keys)
 	cmd := blisTrain("simulate", "--latency-model", "roofline", "--deployment", "../../testdata/traces/smoke", "--workload", load,
-		"--set", "vllm.max_model_len=240000000", "--config", keys, "-o", filepath.Join(dir, "out"))
+		"--set", "vllm.max_model_len=20000000", "--config", keys, "-o", filepath.Join(dir, "out"))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	must(t, cmd.Start())
