@@ -20,7 +20,7 @@
 //
 // [Check] holds an artifact against a deployment, [Diff] against another artifact, and
 // [Entry] is a line of the ledger of fits. The formats as read, and the commits they were
-// read at, are in docs/formats.md.
+// read at, are in docs/compatibility.md.
 package export
 
 import (
