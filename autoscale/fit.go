@@ -221,7 +221,7 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 			sum += float64((v - mean) * (v - mean))
 		}
 		half := stat.StudentT(0.975, g-1) * math.Sqrt(sum*(g-1)/g)
-		narrow := stat.Log(q.CI95[1]/q.CI95[0]) / 2
+		narrow := float64(stat.Log(q.CI95[1]/q.CI95[0]) / 2)
 		q.ModelError = result.OrNull(half / narrow)
 		if half > narrow {
 			q.CI95, q.CI95Method = &[2]float64{q.Value * stat.Exp(-half), q.Value * stat.Exp(half)}, byJackknife

@@ -311,7 +311,7 @@ func (q *quantizer) groupSize(v any, other int64, where string) int64 {
 }
 
 // zeroPoint is the bytes of a zero point of b bits.
-func zeroPoint(bits int64) float64 { return float64(bits) / 8 }
+func zeroPoint(bits int64) float64 { return float64(float64(bits) / 8) }
 
 // blocks is fp8 with a scale per tensor, or per block when weight_block_size says so.
 func (q *quantizer) blocks(config map[string]any, where string) *scheme {

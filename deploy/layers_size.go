@@ -129,7 +129,7 @@ func (m *Mixer) compressedStates(b float64) []State {
 	if m.Ratio == 0 {
 		return out
 	}
-	pending := func(dim int64) float64 { return float64(2*m.Overlap()*dim*4) * float64(m.Overlap()*m.Ratio) }
+	pending := func(dim int64) float64 { return float64(float64(2*m.Overlap()*dim*4) * float64(m.Overlap()*m.Ratio)) }
 	held := pending(m.DimK)
 	if m.Index != nil {
 		entry += indexBytes(m.Index.Dim)

@@ -213,7 +213,7 @@ func (d *Deployment) DrafterUs() (passUs float64, passes int64) {
 	}
 	m := &d.Model
 	tables := float64(m.HiddenSize) * float64(m.VocabSize)
-	head := tables * m.BytesPerLMHead
+	head := float64(tables * m.BytesPerLMHead)
 	layers := (m.WeightBytes() - head - float64(tables*m.BytesPerActivation)) / float64(max(1, m.NumLayers))
 	passes = s.Tokens
 	if s.Parallel {

@@ -37,9 +37,6 @@ func TestEvalSameBytes(t *testing.T) {
 			emulator = path
 		}
 	}
-	if emulator == "" {
-		t.Skipf("no emulator of arm64 (%s) in PATH", strings.Join(emulators, ", "))
-	}
 	dir := t.TempDir()
 	arm := buildFor(t, dir, "GOARCH=arm64")
 	t.Run("fused", func(t *testing.T) {
@@ -48,7 +45,12 @@ func TestEvalSameBytes(t *testing.T) {
 		}
 	})
 	programs := []platformProgram{{"amd64", []string{buildFor(t, dir, "GOAMD64=v1")}},
-		{"amd64 v3", []string{buildFor(t, dir, "GOAMD64=v3")}}, {"arm64", []string{emulator, arm}}}
+		{"amd64 v3", []string{buildFor(t, dir, "GOAMD64=v3")}}}
+	if emulator != "" {
+		programs = append(programs, platformProgram{"arm64", []string{emulator, arm}})
+	} else {
+		t.Logf("no emulator of arm64 (%s) in PATH: the program of arm64 is read, not run", strings.Join(emulators, ", "))
+	}
 	shared := filepath.Join("..", "..", "..", "shared", "data")
 	for _, data := range []string{filepath.Join("..", "..", "testdata", "traces", "demo"), filepath.Join(shared, exampleSets[1].data),
 		filepath.Join(shared, exampleSets[0].data)} {
@@ -139,7 +141,7 @@ func fusedIn(t *testing.T, program string) []string {
 		}
 		all++
 		file, line, in := symbols.PCToLine(text.Addr + uint64(at))
-		if rel, found := strings.CutPrefix(file, ours); found && in != nil && !strings.HasPrefix(rel, "report/") {
+		if rel, found := strings.CutPrefix(file, ours); found && in != nil && !strings.HasPrefix(rel, "pipeline/report/") {
 			out = append(out, fmt.Sprintf("%s:%d in %s", rel, line, strings.TrimPrefix(in.Name, ours)))
 		}
 	}

@@ -27,12 +27,12 @@ func (r *Reached) Add(reaches []deploy.Reach, isDecode bool, c, n int64, sign fl
 	}
 	for i := range reaches {
 		if x := &reaches[i]; n == 1 && x.Chunk+x.Ratio == 0 && isDecode { // most of a step: it reads what it scores
-			entries := sign * float64(min(c+1, x.Window+x.TopK))
+			entries := float64(sign * float64(min(c+1, x.Window+x.TopK)))
 			r[i].DecodePairs += entries
 			r[i].Entries += entries
 			continue
 		}
-		pairs := sign * float64(reaches[i].Pairs(c, n))
+		pairs := float64(sign * float64(reaches[i].Pairs(c, n)))
 		if isDecode {
 			r[i].DecodePairs += pairs
 		} else {

@@ -466,7 +466,7 @@ func (w *watch) StepUs(b *sim.Batch) (float64, error) {
 	all, least, experts, sum := w.on.step.Us(&batch), w.on.step.Us(&one), w.on.step.Us(&some), 0.0
 	for i := range w.on.step.Operators {
 		op := &w.on.step.Operators[i]
-		v, kind := all[i]*w.theta[kernels.ScaleGPU], ofSmall
+		v, kind := float64(all[i]*w.theta[kernels.ScaleGPU]), ofSmall
 		sum += v
 		switch {
 		case op.Kind == kernels.Collective:
@@ -480,7 +480,7 @@ func (w *watch) StepUs(b *sim.Batch) (float64, error) {
 			if op.Kind == kernels.Experts {
 				least[i] = experts[i]
 			}
-			read := math.Min(v, least[i]*w.theta[kernels.ScaleGPU])
+			read := math.Min(v, float64(least[i]*w.theta[kernels.ScaleGPU]))
 			w.us[ofWeights] += read
 			v -= read
 		}
