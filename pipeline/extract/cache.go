@@ -110,10 +110,10 @@ func deploymentHash(d *deploy.Deployment) string {
 // intact reports whether the tables of the entry stand as they were written.
 func (e *Entry) intact(o *Options) bool {
 	for _, r := range e.Results {
-		for _, f := range r.TableFiles {
-			if !sameFile(filepath.Join(table.RunDir(o.Out, r.ID), f.Name), f) {
-				return false
-			}
+		dir := table.RunDir(o.Out, r.ID)
+		changed := func(f result.Input) bool { return !sameFile(filepath.Join(dir, f.Name), f) }
+		if len(readManifest(dir).Files) > len(r.TableFiles) || slices.ContainsFunc(r.TableFiles, changed) { // a call ended while it wrote
+			return false
 		}
 	}
 	return e.Deployment != "" && len(e.Results) > 0
