@@ -390,13 +390,5 @@ const (
 	heldShare = 0.5               // a parameter of which less than this may move is held
 )
 
-func logs(x []float64) []float64 { return each(x, stat.Log) }
-func exp(x []float64) []float64  { return each(x, stat.Exp) }
-
-func each(x []float64, f func(float64) float64) []float64 {
-	out := make([]float64, len(x))
-	for i, v := range x {
-		out[i] = f(v)
-	}
-	return out
-}
+func logs(x []float64) []float64 { return stat.Map(x, stat.Log) }
+func exp(x []float64) []float64  { return stat.Map(x, stat.Exp) }

@@ -215,7 +215,7 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 		if len(fits) < leastGroups || all.Held[j] {
 			continue
 		}
-		logs := each(column(fits, j), stat.Log)
+		logs := stat.Map(fits, func(f []float64) float64 { return stat.Log(f[j]) })
 		mean, sum, g := stat.Mean(logs), 0.0, float64(len(logs))
 		for _, v := range logs {
 			sum += float64((v - mean) * (v - mean))
@@ -230,14 +230,6 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 			out = append(out, trace.Findingf(sizingRemark, "%s: leaving one of %d groups of windows out moves it %.1f times as much as their "+
 				"scatter explains: the queueing model's own error, which ci95 holds", q.Name, len(fits), half/narrow))
 		}
-	}
-	return out
-}
-
-func column(rows [][]float64, j int) []float64 {
-	out := make([]float64, len(rows))
-	for i := range rows {
-		out[i] = rows[i][j]
 	}
 	return out
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // entry is a demand on its way through the greedy allocation.
@@ -71,11 +73,7 @@ func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 		slices.SortFunc(waiting, (*entry).compare)
 		f.share(waiting, left)
 	}
-	given := make([]queueGiven, len(entries))
-	for i, e := range entries {
-		given[i] = e.given
-	}
-	return f.plan(given, left), nil
+	return f.plan(stat.Map(entries, func(e *entry) queueGiven { return e.given }), left), nil
 }
 
 // share serves the entries, priority by priority unless best effort is delayed.
@@ -160,10 +158,7 @@ func roundRobin(entries []*entry, left map[string]int) {
 		c *candidate
 		n int
 	}
-	var turns []*turn
-	for _, e := range entries {
-		turns = append(turns, &turn{e: e})
-	}
+	turns := stat.Map(entries, func(e *entry) *turn { return &turn{e: e} })
 	for len(turns) > 0 {
 		turns = slices.DeleteFunc(turns, func(t *turn) bool {
 			if t.c == nil {
@@ -214,11 +209,7 @@ func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
 			f.bestEffort(unserved, left)
 		}
 	}
-	given := make([]queueGiven, len(all))
-	for i, e := range all {
-		given[i] = e.given
-	}
-	return f.plan(given, left), nil
+	return f.plan(stat.Map(all, func(e *entry) queueGiven { return e.given }), left), nil
 }
 
 // best gives a group its best allocation in full, and returns whom that leaves with nothing.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/report"
 )
 
@@ -117,18 +118,13 @@ func showSection(q *Queue) report.Section {
 }
 
 func directions(null []queueDirection) string {
-	var out []string
-	for _, d := range null {
-		out = append(out, strings.Join(d.Names, " with "))
-	}
-	return strings.Join(out, "; ")
+	return strings.Join(stat.Map(null, func(d queueDirection) string { return strings.Join(d.Names, " with ") }), "; ")
 }
 
 func sweepOf(points []queuePoint) string {
-	var out []string
-	for _, p := range points {
-		out = append(out, fmt.Sprintf("%.0f/%.0f at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS))
-	}
+	out := stat.Map(points, func(p queuePoint) string {
+		return fmt.Sprintf("%.0f/%.0f at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS)
+	})
 	return strings.Join(out, ", ")
 }
 
@@ -140,10 +136,7 @@ func trackSection(q *Queue) report.Section {
 		"# Locked out", "Final", "Verdict")
 	x.Blocks = serverTable(q, "track-table", "Tuners", "servers[].tracks", cols, func(s *QueueServer, add func(...report.Cell)) {
 		for _, r := range s.Tracks {
-			var final []string
-			for _, v := range r.Final {
-				final = append(final, report.Short(v))
-			}
+			final := stat.Map(r.Final, func(v float64) string { return report.Short(v) })
 			add(report.Name(s.ID), report.Name(r.Estimator), report.Plain(r.Flavour), report.Count(r.Windows), report.Count(r.Accepted),
 				report.Number(r.MeanNIS), report.PercentOf(r.RejectedFrac), report.ZeroDim(r.Unpredicted), report.ZeroDim(r.LockedOut),
 				report.Plain(strings.Join(final, " ")), report.Prose(r.Verdict))

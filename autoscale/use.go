@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/trace"
@@ -129,10 +130,7 @@ func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by st
 		id := cmp.Or(by, servers[i].ID)
 		from := fitted.Server(id)
 		if from == nil {
-			var known []string
-			for k := range fitted.Servers {
-				known = append(known, fitted.Servers[k].ID)
-			}
+			known := stat.Map(fitted.Servers, func(q QueueServer) string { return q.ID })
 			return trace.Errorf(badModel, "parameters of server %q: got none, have %s", id,
 				trace.OneOf(known)).WithHint("--server ID takes those of another server")
 		}

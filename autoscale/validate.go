@@ -68,11 +68,7 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 const validation = "validation"
 
 func valuesOf(params []queueParameter) []float64 {
-	x := make([]float64, len(params))
-	for i := range params {
-		x[i] = params[i].Value
-	}
-	return x
+	return stat.Map(params, func(q queueParameter) float64 { return q.Value })
 }
 
 // simulated scores the simulator on the windows: each window's rate and lengths, n requests.
@@ -196,10 +192,7 @@ func evaluateAny(windows []window, predicted func(i int, w *window) (ttft, itl f
 
 // evaluateAhead scores what an online estimator predicted of each window before it used it.
 func evaluateAhead(windows []window, steps []step) queueScore {
-	used := make([]window, len(steps))
-	for i := range steps {
-		used[i] = windows[steps[i].Window]
-	}
+	used := stat.Map(steps, func(s step) window { return windows[s.Window] })
 	return evaluateAny(used, func(i int, w *window) (ttft, itl float64, ok bool) {
 		y := steps[i].Innovation
 		return w.TTFTMs - y[0], w.ITLMs - y[1], y != [2]float64{}

@@ -52,10 +52,7 @@ func (f *Calibrated) outside() *float64 {
 	if f.Split >= len(f.Windows) || f.Split == 0 {
 		return nil
 	}
-	var rates []float64
-	for i := range f.Windows {
-		rates = append(rates, f.Windows[i].RateRPS)
-	}
+	rates := stat.Map(f.Windows, func(w window) float64 { return w.RateRPS })
 	lo, hi := math.Inf(1), 0.0
 	for _, r := range rates[:f.Split] {
 		lo, hi = math.Min(lo, r), math.Max(hi, r)

@@ -48,11 +48,7 @@ var presets = []preset{
 
 // presetNames are the presets as a list of words.
 func presetNames() string {
-	var names []string
-	for _, p := range presets {
-		names = append(names, p.Name)
-	}
-	return trace.OneOf(names)
+	return trace.OneOf(stat.Map(presets, func(p preset) string { return p.Name }))
 }
 
 // presetOf is the preset of a name.

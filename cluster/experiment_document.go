@@ -61,20 +61,11 @@ func figureBy(key string) func(*outcome) float64 {
 }
 
 func values(runs []*outcome, of func(*outcome) float64) []float64 {
-	out := make([]float64, len(runs))
-	for i, r := range runs {
-		out[i] = of(r)
-	}
-	return out
+	return stat.Map(runs, func(r *outcome) float64 { return of(r) })
 }
 
 func figure(v []float64) figureDoc {
-	var finite []float64
-	for _, x := range v {
-		if !math.IsNaN(x) && !math.IsInf(x, 0) {
-			finite = append(finite, x)
-		}
-	}
+	finite := stat.Filter(v, func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) })
 	f := figureDoc{N: len(v), Infinite: len(v) - len(finite)}
 	if len(finite) == 0 {
 		return f

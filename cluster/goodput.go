@@ -96,12 +96,7 @@ type reliability struct{ N, Expected, Met float64 }
 
 // reliable fills the table.
 func (out *Goodput) reliable(recs []*record) {
-	shadows := 0
-	for _, r := range recs {
-		if r.Shadowed && !r.Admitted() {
-			shadows++
-		}
-	}
+	shadows := stat.Count(recs, func(r *record) bool { return r.Shadowed && !r.Admitted() })
 	for _, r := range recs {
 		p, weight, met := r.Decision.MeetShare, 1.0, false
 		switch us, ok := r.TTFTUs(); {
@@ -234,10 +229,7 @@ func (out *Goodput) cache(recs []*record) {
 	out.CachedShare, out.PotentialShare, out.PotentialAdmitted = over(cached, admitted), over(potential, prompts), over(potentialIn, admitted)
 	out.PhantomShare = over(phantom, expected)
 	mean := stat.Mean(shares)
-	sum := 0.0
-	for _, x := range shares {
-		sum += float64((x - mean) * (x - mean))
-	}
+	sum := stat.Sum(shares, func(x float64) float64 { return float64((x - mean) * (x - mean)) })
 	out.PotentialCV = over(math.Sqrt(over(sum, float64(len(shares)))), mean)
 }
 

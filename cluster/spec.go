@@ -10,6 +10,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -63,10 +64,7 @@ func (n *instances) UnmarshalYAML(node *yaml.Node) error {
 
 // Count is all instances.
 func (n *instances) Count() (sum int) {
-	for _, g := range n.Groups {
-		sum += g.Count
-	}
-	return sum
+	return stat.Sum(n.Groups, func(g group) int { return g.Count })
 }
 
 // admission is a policy and its parameters; each policy has its own defaults.
@@ -144,12 +142,7 @@ var parameters = map[string][]string{
 
 // havePolicies are the policies that read a key.
 func havePolicies(key string) (out []string) {
-	for _, name := range Policies {
-		if slices.Contains(parameters[name], key) {
-			out = append(out, name)
-		}
-	}
-	return out
+	return stat.Filter(Policies, func(name string) bool { return slices.Contains(parameters[name], key) })
 }
 
 // Routing is a router.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -314,11 +315,7 @@ func Replayable(target string) bool { return target == Overhead || target == Egr
 
 // Values returns the coefficients' values in order.
 func Values(cs []Coefficient) []float64 {
-	values := make([]float64, len(cs))
-	for i := range cs {
-		values[i] = cs[i].Value
-	}
-	return values
+	return stat.Map(cs, func(c Coefficient) float64 { return c.Value })
 }
 
 // Version names the specification that coefficients belong to (spec#spec-version), with a way to fit behind a plus
@@ -345,13 +342,9 @@ type FeatureSet struct {
 // MinStepUs is the shortest step that is predicted (spec#prediction-use), us.
 const MinStepUs = 1
 
-// AlphaTargets lists the set's alpha targets, sorted.
+// AlphaTargets lists the set's alpha targets, sorted; empty, never nil, without any: nil would ask a fit for its own.
 func (s *Set) AlphaTargets() []string {
-	targets := make([]string, len(s.Alpha))
-	for i := range s.Alpha {
-		targets[i] = s.Alpha[i].Target
-	}
-	return targets
+	return append([]string{}, stat.Map(s.Alpha, func(a AlphaModel) string { return a.Target })...)
 }
 
 // Predict returns one step's time in us without bookkeeping, at least 1. x has

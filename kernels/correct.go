@@ -9,6 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // What no kernel table knows, in few numbers that a step's time is linear in; never one per model, which would not transfer.
@@ -176,10 +177,7 @@ var kernelTimes = []int{ScaleGPU, ScaleExpert, ScaleReduce, ScalePrompt, SmallKe
 
 // Slower leaves of a step outside a CUDA graph what takes longer: its kernels, or the host that launches them one by one.
 func Slower(theta, x *[NumStep]float64) {
-	us := 0.0
-	for _, k := range kernelTimes {
-		us += float64(theta[k] * x[k])
-	}
+	us := stat.Sum(kernelTimes, func(k int) float64 { return float64(theta[k] * x[k]) })
 	if us >= float64(theta[EagerLayer]*x[EagerLayer]) {
 		x[EagerLayer] = 0
 		return

@@ -72,15 +72,7 @@ func (g *grid) slice(x float64) curve {
 		ys = append(ys, g.rows[i].x...)
 	}
 	ys = distinct(ys)
-	return curve{ys, mapped(ys, func(y float64) float64 { return g.at(x, y) })}
-}
-
-func mapped(xs []float64, f func(float64) float64) []float64 {
-	out := make([]float64, len(xs))
-	for i, x := range xs {
-		out[i] = f(x)
-	}
-	return out
+	return curve{ys, stat.Map(ys, func(y float64) float64 { return g.at(x, y) })}
 }
 
 // blend is the weighted geometric mean of curves, on the union of their sizes.
@@ -93,7 +85,7 @@ func blend(cs []curve, weights []float64) curve {
 		xs = append(xs, c.x...)
 	}
 	xs = distinct(xs)
-	return curve{xs, mapped(xs, func(x float64) float64 {
+	return curve{xs, stat.Map(xs, func(x float64) float64 {
 		sum := 0.0
 		for j := range cs {
 			sum += float64(weights[j] * stat.Log(cs[j].at(x, 1)))
@@ -113,7 +105,7 @@ func (c curve) atLeast(us func(x float64) float64) curve {
 
 // scaled is the curve with all times multiplied.
 func (c curve) scaled(by float64) curve {
-	return curve{c.x, mapped(c.y, func(y float64) float64 { return y * by })}
+	return curve{c.x, stat.Map(c.y, func(y float64) float64 { return y * by })}
 }
 
 // envelope is the least time at which x or more was done: a kernel that does more in less

@@ -125,11 +125,7 @@ func (t *Table) gridOf(series []*Series, column string) (grid, string) {
 // values are those of a column in series, sorted.
 func (t *Table) values(series []*Series, column string) []int64 {
 	at := t.Column(column)
-	var out []int64
-	for _, s := range series {
-		out = append(out, s.Key[at])
-	}
-	return distinct(out)
+	return distinct(stat.Map(series, func(s *Series) int64 { return s.Key[at] }))
 }
 
 // need is a table that must be there.
@@ -166,10 +162,7 @@ func (g *GPU) missing(t *Table, conditions ...where) error {
 			best, nearest = far, strings.Join(text, ", ")
 		}
 	}
-	var want []string
-	for _, w := range conditions {
-		want = append(want, w.text())
-	}
+	want := stat.Map(conditions, where.text)
 	return trace.Errorf(NoRows, "%s, table %s: got no rows of %s, nearest %s", g.Hardware, t.Name, strings.Join(want, ", "), nearest).
 		WithHint("simulate with --latency-model roofline, or predict with --library FILE")
 }
@@ -240,7 +233,7 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 	if dtype != bf16 && dtype != fp8 && g.launchBound(t, dtype) {
 		if other, _, err := g.gemm(fp8, n, k); err == nil {
 			f.Note = "launch-bound: at most the fp8 row + 1 us"
-			c = curve{c.x, mapped(c.x, func(x float64) float64 { return min(c.at(x, 1), other.at(x, 1)+1) })}
+			c = curve{c.x, stat.Map(c.x, func(x float64) float64 { return min(c.at(x, 1), other.at(x, 1)+1) })}
 		}
 	}
 	us := 1e6 * float64(n*k) * bytesOf(dtype) / g.Bandwidth
@@ -426,7 +419,7 @@ func (t *Table) likeExperts(s shape) (c curve, f found, ok bool) {
 		best = far
 		c, _ = t.curveOf([]*Series{one})
 		tokens := at("topk") / at("num_experts") * float64(s.experts) / float64(s.topK)
-		c = curve{mapped(c.x, func(x float64) float64 { return x * tokens }), c.y}.envelope().scaled(size / other)
+		c = curve{stat.Map(c.x, func(x float64) float64 { return x * tokens }), c.y}.envelope().scaled(size / other)
 		f = found{Table: t.Name, Version: t.Version, Kernel: kernel, Reached: Substituted,
 			Note: fmt.Sprintf("scaled from %.0f experts of %.0f x %.0f", at("num_experts"), at("hidden_size"), at("inter_size"))}
 		if size == other {
@@ -448,6 +441,6 @@ func (g *GPU) collective(name, dtype, how string, value string, gpus int64) (cur
 		return curve{}, found{}, g.missing(t, of...)
 	}
 	c, kernel := t.curveOf(series)
-	bytes := mapped(c.x, func(x float64) float64 { return 2 * x })
+	bytes := stat.Map(c.x, func(x float64) float64 { return 2 * x })
 	return curve{bytes, c.y}.envelope(), found{Table: name, Kernel: kernel, Version: t.Version}, nil
 }

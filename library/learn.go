@@ -173,10 +173,7 @@ func correct(from *correction, ls []*load, of map[*load]means, ys []*cycles) *co
 
 // gpusOf are the GPUs of loads and cycles.
 func gpusOf(ls []*load, ys []*cycles) []string {
-	var gpus []string
-	for _, l := range ls {
-		gpus = append(gpus, l.dep.Hardware.Name)
-	}
+	gpus := stat.Map(ls, func(l *load) string { return l.dep.Hardware.Name })
 	for _, y := range ys {
 		gpus = append(gpus, y.gpu)
 	}
@@ -267,10 +264,7 @@ func (c *correction) judge(ctx context.Context, ls []*load, workers int) ([]judg
 
 // judged is the load beside a prediction of its means.
 func (l *load) judged(ttftMs, tpotMs float64) judged {
-	gaps := 0.0
-	for i := range l.reqs {
-		gaps += float64(l.reqs[i].OutputTokens-1) / float64(len(l.reqs))
-	}
+	gaps := stat.Sum(l.reqs, func(r sim.Request) float64 { return float64(r.OutputTokens-1) / float64(len(l.reqs)) })
 	return judged{l, tpotMs/l.tpotMs - 1, ttftMs/l.ttftMs - 1,
 		(float64(ttftMs)+float64(gaps*tpotMs))/(l.ttftMs+float64(gaps*l.tpotMs)) - 1}
 }
@@ -278,10 +272,7 @@ func (l *load) judged(ttftMs, tpotMs float64) judged {
 // leaveOut judges every family of points by a correction that has not seen it. always are loads that every correction sees.
 func leaveOut(ctx context.Context, from *correction, points, always []*load, of map[*load]means, ys []*cycles, workers int) ([]judged,
 	error) {
-	var families []string
-	for _, l := range points {
-		families = append(families, l.family)
-	}
+	families := stat.Map(points, func(l *load) string { return l.family })
 	var out []judged
 	for _, f := range distinct(families) {
 		in, left := slices.Clone(always), []*load(nil)

@@ -135,10 +135,7 @@ func Sidecar(p *Document, in result.Input, format, command string) *export.Sidec
 	}
 	for i := range p.Targets {
 		t := &p.Targets[i]
-		var columns []string
-		for _, c := range t.Columns {
-			columns = append(columns, fmt.Sprintf("%s %g to %g", c.Name, c.Min, c.Max))
-		}
+		columns := stat.Map(t.Columns, func(c forest.Column) string { return fmt.Sprintf("%s %g to %g", c.Name, c.Min, c.Max) })
 		side.Configs = append(side.Configs, export.SideConfig{Label: t.Name, Note: "rows it was grown on: " + strings.Join(columns, ", ")})
 	}
 	return side

@@ -142,10 +142,7 @@ type weighted struct{ value, weight float64 }
 // of the whole. It reorders v.
 func quantile(v []weighted, q float64) float64 {
 	slices.SortFunc(v, func(a, b weighted) int { return cmp.Compare(a.value, b.value) })
-	total := 0.0
-	for _, x := range v {
-		total += x.weight
-	}
+	total := stat.Sum(v, func(x weighted) float64 { return x.weight })
 	sum := 0.0
 	for _, x := range v {
 		if sum += x.weight; sum >= q*total {

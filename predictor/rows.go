@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -82,10 +83,7 @@ func predictorRun(r *result.ExtractRun, made *Result) runAccount {
 		}
 	}
 	if len(gaps) > 0 {
-		mean := 0.0
-		for _, g := range gaps {
-			mean += g / float64(len(gaps))
-		}
+		mean := stat.Sum(gaps, func(g float64) float64 { return g / float64(len(gaps)) })
 		out.PrefixGap = &mean
 	}
 	return out
@@ -191,10 +189,7 @@ func featuresOf(tpot bool, features string) []Feature {
 	if tpot {
 		names = llmdTPOT
 	}
-	var out []Feature
-	for _, name := range names {
-		out = append(out, feature(name))
-	}
+	out := stat.Map(names, feature)
 	if features == featuresFull {
 		for _, name := range extra {
 			out = append(out, feature(name))

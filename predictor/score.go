@@ -55,13 +55,7 @@ func (a *rowSet) inScope(scope string, rows []int) []int {
 	if scope == scopeAll {
 		return rows
 	}
-	var out []int
-	for _, i := range rows {
-		if a.runs[a.samples[i].run].Config == scope {
-			out = append(out, i)
-		}
-	}
-	return out
+	return stat.Filter(rows, func(i int) bool { return a.runs[a.samples[i].run].Config == scope })
 }
 
 // judge adds the figures of every model on the test rows, in all and by configuration.
@@ -94,11 +88,7 @@ func (a *rowSet) judge(doc *Scores, target string, j *judged, test []int, seed u
 			c := o.score(name, seed)
 			c.Scope, c.Target = scope, target
 			if upper := j.upper[name]; upper != nil && c.Reason == "" {
-				bounds := make([]float64, len(rows))
-				for k, i := range rows {
-					bounds[k] = upper(i)
-				}
-				share, band := coverageOf(o.y, bounds)
+				share, band := coverageOf(o.y, stat.Map(rows, upper))
 				c.Coverage, c.CoverageBand = result.OrNull(share), &band
 			}
 			doc.Models = append(doc.Models, c)
@@ -158,11 +148,7 @@ func (o *outcome) score(name string, seed uint64) modelScore {
 		return c
 	}
 	us := func(ms []float64) []float64 {
-		out := make([]float64, len(ms))
-		for i, v := range ms {
-			out[i] = 1000 * v
-		}
-		return out
+		return stat.Map(ms, func(v float64) float64 { return 1000 * v })
 	}
 	r := stat.Rows{Y: us(o.y), Pred: us(pred), Const: us(o.consts), Floor: us(o.floor)}
 	e := r.Errors(nil)

@@ -421,10 +421,7 @@ func (c *counts) prefillNow(at int, budget int64) prefill {
 	}
 	s := c.steps
 	if !s.complete || at < 0 {
-		total := int64(0)
-		for _, i := range c.prefilling {
-			total += c.uncached[i]
-		}
+		total := stat.Sum(c.prefilling, func(i int32) int64 { return c.uncached[i] })
 		p.now = min(total, budget)
 		p.left = total - p.now
 		p.leftRequests = min(1, p.left)

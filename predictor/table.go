@@ -233,13 +233,7 @@ func stagesOf(lives []life, d *deploy.Deployment) []trace.Opt[int64] {
 }
 
 func openPhases(d *deploy.Deployment) []deploy.Phase {
-	var out []deploy.Phase
-	for _, p := range d.Phases {
-		if p.Name != deploy.WarmupPhase {
-			out = append(out, p)
-		}
-	}
-	return out
+	return stat.Filter(d.Phases, func(p deploy.Phase) bool { return p.Name != deploy.WarmupPhase })
 }
 
 // stageRequests is workload.stage_requests of run.yaml, nil without it.

@@ -66,10 +66,7 @@ type hidden struct {
 
 // hiddenTails are the stretches held out.
 func hiddenTails(runs []*runRows) (out []hidden) {
-	for _, r := range runs {
-		out = append(out, hidden{r.ID, r.border(), math.MaxInt64})
-	}
-	return out
+	return stat.Map(runs, func(r *runRows) hidden { return hidden{r.ID, r.border(), math.MaxInt64} })
 }
 
 // estimates are physics estimates of a run's rows in ms, by target and row.
