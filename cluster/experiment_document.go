@@ -383,3 +383,161 @@ func (l *lab) controllerDoc(r *rival, s sides, d *Document) controllerDoc {
 	}
 	return out
 }
+
+// Document is experiment.json: cells by seeds, contrasts between cells, verdicts.
+type Document struct {
+	result.Header
+	Preset        string          `json:"preset"`
+	Label         string          `json:"label"` // transient, or stationary where the backlog does not grow
+	Controller    string          `json:"controller"`
+	Plant         string          `json:"plant"`
+	Workload      string          `json:"workload"` // in words
+	Instances     int             `json:"instances"`
+	RateRPS       float64         `json:"rate_rps"`
+	CapacityRPS   float64         `json:"capacity_rps"` // measured: completions per second while everything has arrived
+	Rho           float64         `json:"rho"`          // rate / capacity
+	HorizonS      float64         `json:"horizon_s"`    // of arrivals
+	WindowS       [2]float64      `json:"window_s"`     // of arrivals that count
+	LifetimeS     float64         `json:"lifetime_s"`   // mean time an admitted request is inside, configuration 3
+	Seeds         []int64         `json:"seeds"`
+	ArrivalDigest string          `json:"arrival_digest"` // of all arrivals; equal in all cells
+	MatchedCV     *float64        `json:"matched_cv"`     // of expected cached tokens between requests, configuration 1
+	Cells         []cellDoc       `json:"cells"`
+	Contrasts     []contrastDoc   `json:"contrasts"`
+	Verdicts      []verdictDoc    `json:"verdicts"`
+	Controllers   []controllerDoc `json:"controllers"` // the headline with other coefficients in the gate
+	Loads         []loadDoc       `json:"loads"`       // at rho 0.6 every effect must vanish
+	Published     []publishedDoc  `json:"published"`   // preset seed alone
+	Transient     []transientDoc  `json:"transient"`   // configuration 1's P99 by the length of arrivals
+	Newcomer      []curveDoc      `json:"newcomer"`
+	Scatter       []pointDoc      `json:"scatter"`
+	// Reliability of the main cell's estimates, all seeds: by tenths of the probability of meeting the target.
+	Reliability []reliabilityDoc `json:"reliability"`
+	// Hindsight is the frontier setting of predictive with the best goodput: what another threshold would have given.
+	Hindsight *hindsightDoc   `json:"hindsight"`
+	Warnings  []trace.Finding `json:"warnings"`
+}
+
+// reliabilityDoc is one tenth. Requests are admitted ones and, by their shadows, rejected ones.
+type reliabilityDoc struct {
+	From     float64 `json:"from"`
+	To       float64 `json:"to"`
+	Requests float64 `json:"requests"`
+	Expected float64 `json:"expected_share"` // mean estimated probability
+	Met      float64 `json:"met_share"`
+}
+
+// hindsightDoc is one cell's goodput.
+type hindsightDoc struct {
+	Cell    string  `json:"cell"`
+	Goodput float64 `json:"goodput"`
+}
+
+// cellDoc is one configuration over all seeds.
+type cellDoc struct {
+	Name       string               `json:"name"`
+	SeedNumber int                  `json:"seed_number"` // of the five configurations as published; 0: none of them
+	Role       string               `json:"role"`        // cell, extra or frontier
+	Admission  string               `json:"admission"`
+	Parameter  *float64             `json:"parameter"` // frontier: the threshold or eps
+	Routing    string               `json:"routing"`
+	Scheduler  string               `json:"scheduler"`
+	Stationary bool                 `json:"stationary"`
+	Figures    map[string]figureDoc `json:"figures"`
+}
+
+// figureDoc is a mean over seeds with its 95 % t interval. infinite counts
+// seeds without a finite value, which the mean leaves out.
+type figureDoc struct {
+	Mean     *float64 `json:"mean"`
+	Lo       *float64 `json:"lo"`
+	Hi       *float64 `json:"hi"`
+	N        int      `json:"n"`
+	Infinite int      `json:"infinite"`
+}
+
+// contrastDoc is a paired difference of two cells over seeds, a - b.
+type contrastDoc struct {
+	A      string   `json:"a"`
+	B      string   `json:"b"`
+	Figure string   `json:"figure"`
+	Effect *float64 `json:"effect"`
+	Lo     *float64 `json:"lo"` // 95 % t interval
+	Hi     *float64 `json:"hi"`
+	P      *float64 `json:"p"`      // exact sign flips, two-sided
+	Holm   *float64 `json:"p_holm"` // over the primary endpoints; null for others
+	Same   *bool    `json:"same"`   // the 90 % interval lies within +-5 % of b
+	N      int      `json:"n"`
+}
+
+// verdictDoc is what the data say of one statement.
+type verdictDoc struct {
+	ID        string        `json:"id"`
+	Statement string        `json:"statement"`
+	Verdict   string        `json:"verdict"` // CONFIRMED, REFUTED, INCONCLUSIVE or NOT TESTABLE
+	Why       string        `json:"why"`
+	Evidence  []contrastDoc `json:"evidence"`
+}
+
+// controllerDoc is the headline with one kind of coefficients in the gate.
+type controllerDoc struct {
+	Kind      string            `json:"kind"` // same, fitted, biased-0.7, biased-1.3 or other-form
+	Label     string            `json:"label"`
+	RateRPS   float64           `json:"rate_rps"`
+	Rho       float64           `json:"rho"` // of the capacity of its engines
+	HorizonS  float64           `json:"horizon_s"`
+	Goodput   contrastDoc       `json:"goodput"`  // predictive - always-admit
+	Admitted  *float64          `json:"admitted"` // share, by predictive
+	Verdicts  map[string]string `json:"verdicts"` // of the statements but the first, by id
+	MedianAPE *float64          `json:"median_ape"`
+	Bias      *float64          `json:"bias"`
+	Coverage  *float64          `json:"coverage_p90"`
+	ShadowAPE *float64          `json:"shadow_median_ape"`
+	ShadowCov *float64          `json:"shadow_coverage_p90"`
+}
+
+// loadDoc is the gates at another load, and each less always-admit.
+type loadDoc struct {
+	Rho       float64       `json:"rho"`
+	RateRPS   float64       `json:"rate_rps"`
+	WindowS   [2]float64    `json:"window_s"`
+	Cells     []loadCellDoc `json:"cells"`
+	Contrasts []contrastDoc `json:"contrasts"`
+}
+
+// loadCellDoc is one configuration at another load.
+type loadCellDoc struct {
+	Name    string               `json:"name"`
+	Figures map[string]figureDoc `json:"figures"`
+}
+
+// publishedDoc is a published P99 beside ours.
+type publishedDoc struct {
+	Cell        string   `json:"cell"`        // that it was measured with
+	SeedNumber  int      `json:"seed_number"` // of that cell
+	PublishedMs float64  `json:"published_p99_ms"`
+	PooledMs    *float64 `json:"pooled_p99_ms"`     // over requests
+	WorstMs     *float64 `json:"worst_instance_ms"` // the largest P99 of an instance, as published
+}
+
+// transientDoc is always-admit after some seconds of arrivals.
+type transientDoc struct {
+	ArrivalsS float64  `json:"arrivals_s"`
+	P99Ms     *float64 `json:"p99_ms"`
+	Lo        *float64 `json:"lo"`
+	Hi        *float64 `json:"hi"`
+}
+
+// curveDoc is the admission of a new group against the others', by second.
+type curveDoc struct {
+	Cell     string     `json:"cell"`
+	Ratio    []*float64 `json:"ratio"`
+	ReachedS *float64   `json:"reached_s"` // mean over seeds of the first second at 0.8; null where some never do
+}
+
+// pointDoc is one prediction of the main cell, first seed.
+type pointDoc struct {
+	PredictedMs float64 `json:"predicted_ms"`
+	TookMs      float64 `json:"took_ms"`
+	Shadow      bool    `json:"shadow"`
+}

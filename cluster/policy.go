@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 )
@@ -199,3 +200,140 @@ func (m *randomMatched) Decide(r *Request, v *View, _ int) (Decision, error) {
 
 // criticalPriority is that from which on nothing is ever rejected by prediction.
 const criticalPriority = 4
+
+// Request is what a gateway knows of a request.
+type Request struct {
+	Index        int // of the workload: the key of its random draws
+	Class        int // of the ledger
+	ClassName    string
+	Priority     int // of its class, higher is more important; below 0 it may be shed
+	PromptTokens int64
+	SLOTTFTUs    int64    // its target, 0: none
+	Hashes       []uint64 // chained hashes of the leading prompt blocks that others may share
+	Blocks       int64    // full blocks of the prompt
+	Prefix       uint64   // its prefix group, 0: no other request is known to begin so
+	WaitedUs     int64    // since it first came: a client that tries again has waited
+	Try          int      // 0: its first
+}
+
+// snapshot is an instance's metrics as of its last scrape.
+type snapshot struct {
+	AtUs        int64
+	QueueDepth  int64 // requests that wait
+	BatchSize   int64 // requests that run
+	FreeBlocks  int64
+	TotalBlocks int64
+	StepStartUs int64 // of the step that executes; -1: none, or not exported
+}
+
+// KVUsage is the share of KV blocks in use, in [0, 1].
+func (s *snapshot) KVUsage() float64 {
+	if s.TotalBlocks <= 0 {
+		return 0
+	}
+	return float64(s.TotalBlocks-s.FreeBlocks) / float64(s.TotalBlocks)
+}
+
+// View is all that a decision may read. Match and Exact are of the request that is
+// decided.
+type View struct {
+	NowUs     int64
+	BlockSize int64
+	Snapshots []snapshot
+	Ledger    *ledger
+	Match     []int64 // leading prompt blocks that the index expects, by instance
+	Exact     []int64 // the same by the engines' own events; nil without them
+}
+
+// Load is queue, batch and what was sent and has not left: the measure of least-loaded.
+func (v *View) Load(i int) int64 {
+	s := &v.Snapshots[i]
+	return s.QueueDepth + s.BatchSize + v.Ledger.Of[i].InFlight
+}
+
+// CachedTokens is the expected cached part of the prompt; one token is always left.
+func (v *View) CachedTokens(r *Request, i int) int64 {
+	return max(0, min(v.Match[i]*v.BlockSize, r.PromptTokens-1))
+}
+
+// latencySLO rejects what may be shed if and only if it has a target, predictions
+// exist, none meets it, every instance runs something and none has hardly any KV in
+// use. Source: llm-d's latency-slo admitter.
+type latencySLO struct {
+	blind
+	Estimate estimator
+}
+
+// idleKV is the KV usage below which an instance counts as free.
+const idleKV = 0.02
+
+// Decide looks for an instance that meets the target.
+func (l *latencySLO) Decide(r *Request, v *View, _ int) (Decision, error) {
+	d := admit()
+	if r.Priority >= 0 || r.SLOTTFTUs == 0 {
+		return d, nil
+	}
+	best, idle := math.Inf(1), false
+	for i := range v.Snapshots {
+		s := &v.Snapshots[i]
+		idle = idle || s.BatchSize == 0 || s.KVUsage() < idleKV
+		x, err := l.Estimate.TTFT(r, v, i)
+		if err != nil {
+			return d, err
+		}
+		if x.Us < best {
+			best, d.Queued = x.Us, x.Queued
+		}
+	}
+	d.PredictedUs, d.BoundUs, d.P90Us = best, best, best
+	if math.IsInf(best, 0) || math.IsNaN(best) || idle || best+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
+		return d, nil
+	}
+	d.Admit, d.Reason = false, reasonPredicted
+	return d, nil
+}
+
+// Seed is the published estimate of a predictive budget, kept as it was: waiting
+// requests times a constant, and one prefill.
+type Seed struct {
+	blind
+	Variant      string             // a or b
+	Headroom     float64            // multiplies every budget
+	StepUs       float64            // "average step time": really the time per queued request
+	Beta0, Beta1 float64            // us, us per uncached prompt token
+	BudgetUs     map[string]float64 // by class
+	// AdmitUnmatched lets in any request whose prefix no instance has: the public
+	// implementation does.
+	AdmitUnmatched bool
+}
+
+// EstimateUs is the smallest estimate over instances.
+func (s *Seed) EstimateUs(r *Request, v *View) float64 {
+	best := math.Inf(1)
+	for i := range v.Snapshots {
+		uncached := max(0, r.PromptTokens-v.Match[i]*v.BlockSize)
+		best = math.Min(best, float64(float64(v.Snapshots[i].QueueDepth)*s.StepUs)+s.Beta0+float64(s.Beta1*float64(uncached)))
+	}
+	return best
+}
+
+// Decide compares the estimate with the class's budget.
+func (s *Seed) Decide(r *Request, v *View, _ int) (Decision, error) {
+	critical := r.Priority >= criticalPriority
+	if s.Variant == "b" && critical {
+		return admit(), nil
+	}
+	d := admit()
+	d.PredictedUs = s.EstimateUs(r, v)
+	d.BoundUs, d.P90Us = d.PredictedUs, d.PredictedUs
+	limit, ok := s.BudgetUs[r.ClassName]
+	limit = float64(limit * s.Headroom)
+	switch {
+	case !ok, d.PredictedUs <= limit, critical:
+	case s.AdmitUnmatched && slices.Max(v.Match) <= 0:
+	case s.Variant == "a" && r.Priority >= 0 && d.PredictedUs <= 2*limit:
+	default:
+		d.Admit, d.Reason = false, reasonPredicted
+	}
+	return d, nil
+}

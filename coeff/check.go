@@ -154,3 +154,12 @@ func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 	}
 	return fs
 }
+
+// Codes of coefficient files and predictions.
+const (
+	BadFile               trace.Code = "bad_coefficient_file"
+	OutsideTraining       trace.Code = "outside_training"
+	ImpossibleCoefficient trace.Code = "impossible_coefficient"
+	NotInLibrary          trace.Code = "not_in_library"
+	DocumentChanged       trace.Code = "document_changed" // or a coefficient file
+)

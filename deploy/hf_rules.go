@@ -2,12 +2,15 @@ package deploy
 
 import (
 	"cmp"
+	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -283,3 +286,81 @@ func (c *hfConfig) statedPattern(pattern []any, has []bool) {
 }
 
 var fourHiddenMLP = []string{"gpt2", "gptj", "bloom", "falcon", "gpt_bigcode"} // an MLP of 4h unless it says otherwise
+
+// dtypeBytes returns the bytes per value of a dtype name, 0 if unknown (spec#model-dtype).
+func dtypeBytes(name string) float64 {
+	name = strings.TrimPrefix(name, "torch.")
+	switch name {
+	case "float32", "float":
+		return 4
+	case "float16", "bfloat16", "half":
+		return 2
+	}
+	if strings.HasPrefix(name, "fp8") || strings.HasPrefix(name, "float8") {
+		return 1
+	}
+	return 0
+}
+
+func (c *hfConfig) activationBytes(override string) float64 {
+	name := override
+	if name == "" || name == "auto" {
+		if _, v := c.first("dtype", "torch_dtype"); v == nil {
+			c.fail(BadModel, "dtype: missing, want the activations' type (also read as torch_dtype, or model.dtype in run.yaml)")
+			return 0
+		}
+		key, _ := c.first("dtype", "torch_dtype")
+		name = c.text(key)
+	}
+	bytes := dtypeBytes(name)
+	if bytes == 0 {
+		c.fail(unsupportedModel, "dtype: got %q, want float32, float16, bfloat16 or an fp8 name", name)
+	}
+	return bytes
+}
+
+func firstOf(values map[string]any, keys ...string) any {
+	for _, key := range keys {
+		if values[key] != nil {
+			return values[key]
+		}
+	}
+	return json.Number("")
+}
+
+// encoderKeys are keys of what turns images, video or audio into tokens.
+var encoderKeys = []string{"vision_config", "audio_config", "vision_tower", "mm_vision_tower", "audio_encoder_config", "speech_config",
+	"image_token_id", "image_token_index", "audio_token_id", "video_token_id"}
+
+// knownKeys are keys of config.json that the loader reads, or that change no
+// dimension: tokens, training, dropout, the Python class.
+var knownKeys = strings.Fields(keyText)
+
+//go:embed hf_keys.txt
+var keyText string
+
+// harmlessParts are parts of keys that change no dimension, whatever else is in them.
+var harmlessParts = []string{"token_id", "token_index", "dropout", "pdrop", "rope_", "_coef", "loss", "initializer", "quant", "summary_"}
+
+// unknownKeys lists the keys nobody has looked at, sorted. Keys of tokens, dropout,
+// rope and quantisation decide no dimension, whatever they are called.
+func unknownKeys(values map[string]any) []string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		known := values[key] == nil || values[key] == false || slices.Contains(knownKeys, key) || slices.Contains(encoderKeys, key)
+		for _, part := range harmlessParts {
+			known = known || strings.Contains(key, part)
+		}
+		if !known {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// encoders lists what of the outer config tells of images, video or audio, sorted.
+func encoders(outer map[string]any) []string {
+	return stat.Filter(slices.Sorted(maps.Keys(outer)), func(key string) bool {
+		return outer[key] != nil && slices.Contains(encoderKeys, key)
+	})
+}

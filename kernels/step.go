@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -186,4 +187,41 @@ func (g *GPU) Inputs() []coeff.Input {
 		}
 	}
 	return out
+}
+
+// family names what decides how well a step is known: the kind of ffn and its dtype, the kinds of attention, whole experts per
+// GPU, and the GPU.
+func family(d *deploy.Deployment, m *deploy.Decoder) (name, dtype string) {
+	kind := "dense"
+	var attention []string
+	for i := range m.Layers {
+		if x := m.Layers[i].Mixer; x != nil {
+			name := string(x.Kind)
+			if x.Index != nil {
+				name += " sparse"
+			}
+			if x.Window > 0 {
+				name += " window"
+			}
+			attention = append(attention, name)
+		}
+		f := m.Layers[i].FFN
+		if f == nil {
+			continue
+		}
+		for j := range f.Linears {
+			l := &f.Linears[j]
+			if routed := l.Placement == deploy.ByExpert; routed || kind == "dense" && l.Placement == deploy.ShardedIn {
+				dtype = dtypesOf(&l.Quant)[0]
+				if routed {
+					kind = "experts"
+				}
+			}
+		}
+	}
+	out := kind + " " + dtype + ", " + strings.Join(distinct(attention), " and ")
+	if d.Engine.ExpertParallel {
+		out += ", EP"
+	}
+	return out + ", " + d.Hardware.Name, dtype
 }
