@@ -11,7 +11,6 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -291,7 +290,7 @@ func TestEvalWVASteadyState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := export.Native(f, nil)
+	set, err := fit.Native(f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

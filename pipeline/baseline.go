@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -76,6 +77,6 @@ func (o *ValidateOptions) changes(in Judged, val *result.Validation) (*result.Ch
 		set, _, err := folder.LoadCoefficients(o.Coefficients, o.Special)
 		return export.Since(in.Old, val, set), err
 	}
-	set, err := export.Native(in.Fit, val)
+	set, err := fit.Native(in.Fit, val)
 	return export.Since(in.Old, val, set), err
 }

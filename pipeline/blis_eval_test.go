@@ -32,7 +32,7 @@ func evalBLISProjection(t *testing.T, sources []fit.Source) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := export.Native(f, nil)
+	set, err := fit.Native(f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

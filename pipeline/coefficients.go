@@ -3,8 +3,8 @@ package pipeline
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -13,7 +13,7 @@ import (
 // CoefficientFile is the native coefficient file of a fit, with the gates of a
 // validation unless that is nil.
 func CoefficientFile(f *result.Fit, v *result.Validation) ([]byte, error) {
-	set, err := export.Native(f, v)
+	set, err := fit.Native(f, v)
 	if err != nil {
 		return nil, err
 	}

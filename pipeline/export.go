@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -231,7 +232,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		}
 	}
 	src.Warnings, src.Fit.Warnings = changed.found, joined(changed.found, src.Fit.Warnings)
-	Predicts(&src, func() (*coeff.Set, error) { return export.Native(src.Fit, nil) })
+	Predicts(&src, func() (*coeff.Set, error) { return fit.Native(src.Fit, nil) })
 	return src, nil
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -89,7 +89,7 @@ func TestPythonPackage(t *testing.T) {
 	}
 	f := testkit.PhysicsFit()
 	f.Beta.DeploymentFactors = []result.DeploymentFactor{{Deployment: f.Configs[0].Deployment.Label(), Factor: 1.25, Prompt: 0.8}}
-	set, err := export.Native(f, nil)
+	set, err := fit.Native(f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

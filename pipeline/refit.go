@@ -184,7 +184,7 @@ func refitBytes(ctx context.Context, out string, ext *result.Extract, o fit.Opti
 	if err != nil {
 		return nil, err
 	}
-	set, err := export.Native(doc, nil)
+	set, err := fit.Native(doc, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -120,7 +120,7 @@ func recorded(t *testing.T, out string, r *result.ExtractRun, doc *result.Fit) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := export.Native(doc, nil)
+	set, err := fit.Native(doc, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func replayed(t *testing.T, out string, r *result.ExtractRun, steps, requests *r
 	text = "KS of TTFT, span, E2E by steps and by requests:"
 	for k := range timesOf {
 		for _, doc := range []*result.Fit{steps, requests} {
-			set, err := export.Native(doc, nil)
+			set, err := fit.Native(doc, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -210,7 +210,7 @@ func replayed(t *testing.T, out string, r *result.ExtractRun, steps, requests *r
 
 func batchTimes(t *testing.T, doc *result.Fit, d *deploy.Deployment) []float64 {
 	t.Helper()
-	set, err := export.Native(doc, nil)
+	set, err := fit.Native(doc, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/report"
@@ -188,7 +189,7 @@ func (o *ValidateOptions) ownFit(in string) bool {
 func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validation, error) {
 	h := folder.Header(o.Command(), o.Config)
 	if o.Coefficients == "" {
-		set, err := export.Native(in.Fit, nil)
+		set, err := fit.Native(in.Fit, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +241,7 @@ func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trac
 // ValidateTables judges a fit on the runs of an output folder and writes nothing.
 func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *result.Fit, o validate.Options,
 	h result.Header) (*result.Validation, error) {
-	set, err := export.Native(f, nil)
+	set, err := fit.Native(f, nil)
 	if err != nil {
 		return nil, err
 	}

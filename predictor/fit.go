@@ -14,7 +14,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -104,7 +103,7 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 	if err != nil {
 		return nil, err
 	}
-	return export.Native(doc, nil)
+	return fit.Native(doc, nil)
 }
 
 // estimatesOf asks physics about every row of a run, ms. End to end is TTFT and the

@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -534,7 +534,7 @@ func recorded(t *testing.T, folder string) ([]*runRows, TrainOptions) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := export.Native(doc, nil)
+	set, err := fit.Native(doc, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package result
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -134,6 +135,15 @@ func medianPrediction(i *IntervalErrors, e *TargetErrors) (rows int, us *float64
 		return e.Rows, e.MedianPredUs
 	}
 	return 0, nil
+}
+
+// AllWarnings are the fit's and its models', each once.
+func (f *Fit) AllWarnings() []trace.Finding {
+	all := stat.AppendNew(stat.AppendNew(nil, f.Warnings...), f.Beta.Warnings...)
+	for i := range f.Alpha {
+		all = stat.AppendNew(all, f.Alpha[i].Warnings...)
+	}
+	return all
 }
 
 // HoldoutOf is the MAPE of the step time on a configuration's hold-out rows: its cells

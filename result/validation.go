@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -49,18 +50,18 @@ func (v *Validation) VerdictFor(purpose, scope string) PurposeVerdict {
 			continue
 		}
 		out.Verdict = coeff.WorseVerdict(out.Verdict, p.Verdict)
-		out.Failed, out.Missing = appendNew(out.Failed, p.Failed), appendNew(out.Missing, p.Missing)
+		out.Failed, out.Missing = stat.AppendNew(out.Failed, p.Failed...), stat.AppendNew(out.Missing, p.Missing...)
 	}
 	return out
 }
 
-func appendNew(to, from []string) []string {
-	for _, s := range from {
-		if !slices.Contains(to, s) {
-			to = append(to, s)
-		}
+// Verdicts are the gates, the verdicts by purpose and the purpose that decides as coefficient files hold them; none of nil.
+func (v *Validation) Verdicts() (gates []coeff.Gate, purposes []coeff.PurposeVerdict, decides string) {
+	if v == nil {
+		return nil, nil, ""
 	}
-	return to
+	return stat.Map(v.Gates, func(g Gate) coeff.Gate { return g.Gate }),
+		stat.Map(v.Purposes, func(p PurposeVerdict) coeff.PurposeVerdict { return p.PurposeVerdict }), v.For
 }
 
 // ValidationOptions are the options that decided the numbers.

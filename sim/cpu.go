@@ -1,6 +1,9 @@
 package sim
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // loadState is a request's part in the CPU tier.
 type loadState struct {
@@ -327,12 +330,7 @@ func (c *cpuTier) event(ev KVEvent) {
 
 // loading reports whether some request waits for its load.
 func (c *cpuTier) loading() bool {
-	for _, t := range c.flying {
-		if t.load {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.flying, func(t transfer) bool { return t.load })
 }
 
 func (e *Engine) cpuIdle() bool { return e.cpu == nil || !e.cpu.loading() && len(e.cpu.leaving) == 0 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -441,12 +442,7 @@ func (e *Engine) skipTo(untilUs int64) {
 
 // executing reports whether a step with tokens is in flight.
 func (e *Engine) executing() bool {
-	for i := range e.flight {
-		if e.flight[i].tokens > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.flight, func(f flight) bool { return f.tokens > 0 })
 }
 
 // stepUs predicts the execution time of a step in whole us.

@@ -66,7 +66,7 @@ func newPool(total int64, caching bool) *pool {
 	}
 	p.queue = make([]int32, size)
 	for b := range int32(total) {
-		p.enqueue(b)
+		p.enqueue(b, false)
 	}
 	return p
 }
@@ -79,23 +79,19 @@ func (p *pool) Clone() *pool {
 	return &c
 }
 
-// enqueue puts a free block at the tail.
-func (p *pool) enqueue(b int32) {
+// enqueue puts a free block at the tail, or at the head.
+func (p *pool) enqueue(b int32, first bool) {
 	if p.tail-p.head == uint64(len(p.queue)) {
 		p.compact()
 	}
-	at := p.tail & uint64(len(p.queue)-1)
-	p.queue[at], p.blocks[b].place = b, int32(at)
-	p.tail++
-}
-
-// enqueueFirst puts a free block at the head.
-func (p *pool) enqueueFirst(b int32) {
-	if p.tail-p.head == uint64(len(p.queue)) {
-		p.compact()
+	at := p.tail
+	if first {
+		p.head--
+		at = p.head
+	} else {
+		p.tail++
 	}
-	p.head--
-	at := p.head & uint64(len(p.queue)-1)
+	at &= uint64(len(p.queue) - 1)
 	p.queue[at], p.blocks[b].place = b, int32(at)
 }
 
@@ -128,26 +124,15 @@ func (p *pool) take() int32 {
 	return b
 }
 
-// release drops one reference; the last one puts the block at the tail.
-func (p *pool) release(b int32) {
+// release drops one reference; the last one puts the block at the tail, or first in the queue
+// where nobody can find its content.
+func (p *pool) release(b int32, first bool) {
 	at := &p.blocks[b]
 	at.ref--
 	if at.ref > 0 {
 		return
 	}
-	p.enqueue(b)
-	p.Free++
-	p.Gains++
-}
-
-// releaseUnhashed is release of a block whose content nobody can find: to the head.
-func (p *pool) releaseUnhashed(b int32) {
-	at := &p.blocks[b]
-	at.ref--
-	if at.ref > 0 {
-		return
-	}
-	p.enqueueFirst(b)
+	p.enqueue(b, first)
 	p.Free++
 	p.Gains++
 }
@@ -287,12 +272,12 @@ func (p *pool) Drop(h *held) {
 	last := len(h.IDs) - 1
 	if p.UnhashedFirst {
 		for i := int(h.Registered); i <= last; i++ {
-			p.releaseUnhashed(h.IDs[i])
+			p.release(h.IDs[i], true)
 		}
 		last = min(last, int(h.Registered)-1)
 	}
 	for i := last; i >= 0; i-- {
-		p.release(h.IDs[i])
+		p.release(h.IDs[i], false)
 	}
 	if h.IDs != nil {
 		p.spare = append(p.spare, h.IDs[:0])

@@ -432,11 +432,7 @@ func messages(err error) []string {
 	}
 	var all []string
 	for _, e := range joined.Unwrap() {
-		for _, msg := range messages(e) {
-			if !slices.Contains(all, msg) { // a write that fails, and its close
-				all = append(all, msg)
-			}
-		}
+		all = stat.AppendNew(all, messages(e)...) // a write that fails, and its close
 	}
 	return all
 }

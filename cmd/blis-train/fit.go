@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -174,13 +173,7 @@ func showRequests(con *console, doc *result.Fit) {
 
 // tiers are those of the loads, each once.
 func tiers(loads []result.RequestLoad) string {
-	var all []string
-	for _, l := range loads {
-		if !slices.Contains(all, l.Tier) {
-			all = append(all, l.Tier)
-		}
-	}
-	return strings.Join(all, ", ")
+	return strings.Join(stat.AppendNew(nil, stat.Map(loads, func(l result.RequestLoad) string { return l.Tier })...), ", ")
 }
 
 // showFit prints the fit for people.
@@ -233,21 +226,9 @@ func used(doc *result.Fit) int {
 
 // warnAll prints the warnings of every model once, and those of the runs.
 func (con *console) warnAll(doc *result.Fit) {
-	seen := map[trace.Finding]bool{}
-	print := func(list []trace.Finding) {
-		for _, w := range list {
-			if !seen[w] {
-				seen[w] = true
-				con.hold([]trace.Finding{w})
-			}
-		}
-	}
+	var all []trace.Finding
 	for _, r := range doc.Runs {
-		print(r.Findings)
+		all = stat.AppendNew(all, r.Findings...)
 	}
-	print(doc.Warnings)
-	print(doc.Beta.Warnings)
-	for _, m := range doc.Alpha {
-		print(m.Warnings)
-	}
+	con.hold(stat.AppendNew(all, doc.AllWarnings()...))
 }

@@ -296,9 +296,7 @@ func (con *console) sweep(c *cli.Context, q simulate.Question, text string, doc 
 			continue
 		}
 		server, s := fmt.Sprintf("%s on %d x %s", p.Model, p.TP, p.Hardware), p.Trust.Sentence
-		if !slices.Contains(of[s], server) {
-			of[s] = append(of[s], server)
-		}
+		of[s] = stat.AppendNew(of[s], server)
 	}
 	for _, s := range slices.Sorted(maps.Keys(of)) {
 		con.sayf("%s: %s", strings.Join(of[s], ", "), s)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -242,7 +241,7 @@ func predictorPhysics(c *cli.Context, con *console, in string, o *predictor.Trai
 	if err := con.readDoc(path, doc); err != nil {
 		return nil, "", err
 	}
-	set, err := export.Native(doc, nil)
+	set, err := fit.Native(doc, nil)
 	return &predictor.Coefficients{Name: filepath.Base(path), Set: set, Fit: doc}, filepath.Base(path), err
 }
 

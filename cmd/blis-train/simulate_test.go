@@ -11,7 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/simulate"
@@ -111,15 +111,15 @@ func TestSimulateIsDeterministic(t *testing.T) {
 
 // Delays say where they extrapolate, as step times do.
 func TestSimulateWarnsWhereDelaysExtrapolate(t *testing.T) {
-	fit := artifactFit()
-	for i, c := range fit.Alpha[0].Coefficients {
+	doc := artifactFit()
+	for i, c := range doc.Alpha[0].Coefficients {
 		if c.Name == "admission_compute" {
-			fit.Alpha[0].Coefficients[i].Range = &[2]float64{0, 1e-6}
+			doc.Alpha[0].Coefficients[i].Range = &[2]float64{0, 1e-6}
 		}
 	}
-	set, err := export.Native(fit, nil)
+	set, err := fit.Native(doc, nil)
 	must(t, err)
-	cfg, err := sim.EngineOf(&fit.Configs[0].Deployment, set)
+	cfg, err := sim.EngineOf(&doc.Configs[0].Deployment, set)
 	must(t, err)
 	_, err = sim.Run(cfg, []sim.Request{{ID: "a", PromptTokens: 500, OutputTokens: 3, MaxTokens: 3}}, nil)
 	must(t, err)

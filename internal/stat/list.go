@@ -31,6 +31,16 @@ func Count[T any](list []T, is func(T) bool) (n int) {
 	return n
 }
 
+// AppendNew appends to list those of more that it does not hold, each once.
+func AppendNew[T comparable](list []T, more ...T) []T {
+	for _, v := range more {
+		if !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
 // Sum adds up f of every element, in order.
 func Sum[T any, N int | int64 | float64](list []T, f func(T) N) (sum N) {
 	for _, v := range list {

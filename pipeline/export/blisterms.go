@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -139,9 +140,7 @@ func (o *Options) Refuse(rs []Refusal, hint string) ([]trace.Finding, error) {
 	var first trace.Code
 	for _, r := range rs {
 		if said := (trace.Finding{Code: r.Code, Message: r.Sentence}); o.Overrules(r.Code) {
-			if !slices.Contains(warn, said) {
-				warn = append(warn, said)
-			}
+			warn = stat.AppendNew(warn, said)
 			continue
 		}
 		if slices.Contains(msg, r.Sentence) { // of a configuration with the same label, or of all
@@ -150,9 +149,7 @@ func (o *Options) Refuse(rs []Refusal, hint string) ([]trace.Finding, error) {
 		if msg = append(msg, r.Sentence); first == "" {
 			first = r.Code
 		}
-		if !slices.Contains(names, string(r.Code)) {
-			names = append(names, string(r.Code))
-		}
+		names = stat.AppendNew(names, string(r.Code))
 	}
 	if len(msg) == 0 {
 		return warn, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +23,7 @@ import (
 
 func exampleSet(t *testing.T) *coeff.Set {
 	t.Helper()
-	set, err := Native(testkit.PhysicsFit(), nil)
+	set, err := fit.Native(testkit.PhysicsFit(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

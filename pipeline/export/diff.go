@@ -298,7 +298,7 @@ func OldSet(name string, set *coeff.Set) *Old {
 
 // AddValidation takes gates and verdicts from a validation.json.
 func (o *Old) AddValidation(v *result.Validation) {
-	o.Gates, o.Purposes = nativeGates(v), nativePurposes(v)
+	o.Gates, o.Purposes, _ = v.Verdicts()
 }
 
 // figureTolerance is the relative change of a gate's value that counts: half of the last

@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -33,10 +34,10 @@ func TestNative(t *testing.T) {
 		{Gate: coeff.Gate{Name: "beta_mape", Scope: "c1", Value: testkit.Ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes}},
 		{Gate: coeff.Gate{Name: "ks_ttft", Scope: "run-a", Op: "<", Threshold: 0.15, Note: "insufficient data"}},
 	}}
-	fit := testkit.PhysicsFit()
+	doc := testkit.PhysicsFit()
 	twice := trace.Findingf("lag_assumed", "run-c: lag 1 assumed")
-	fit.Warnings, fit.Beta.Warnings = []trace.Finding{twice}, []trace.Finding{twice, trace.Findingf("drift", "x")}
-	set, err := Native(fit, val)
+	doc.Warnings, doc.Beta.Warnings = []trace.Finding{twice}, []trace.Finding{twice, trace.Findingf("drift", "x")}
+	set, err := fit.Native(doc, val)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestNative(t *testing.T) {
 
 // Writing and reading back is exact, and the same set gives the same bytes.
 func TestNativeRoundTrip(t *testing.T) {
-	set, err := Native(testkit.PhysicsFit(), nil)
+	set, err := fit.Native(testkit.PhysicsFit(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,9 +94,9 @@ func TestNativeRoundTrip(t *testing.T) {
 
 // A target that contains a wait is never marked for replay, whatever the fit says.
 func TestNativeReplay(t *testing.T) {
-	fit := testkit.PhysicsFit()
-	fit.Alpha[1].Target, fit.Alpha[1].Replay = "admission", true
-	set, err := Native(fit, nil)
+	doc := testkit.PhysicsFit()
+	doc.Alpha[1].Target, doc.Alpha[1].Replay = "admission", true
+	set, err := fit.Native(doc, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +115,9 @@ func TestNativeRefuses(t *testing.T) {
 		"NaN":     func(f *result.Fit) { f.Beta.Coefficients[3].Value = math.NaN() },
 		"version": func(f *result.Fit) { f.Beta.SpecVersion = "2.0" },
 	} {
-		fit := testkit.PhysicsFit()
-		edit(fit)
-		_, err := Native(fit, nil)
+		doc := testkit.PhysicsFit()
+		edit(doc)
+		_, err := fit.Native(doc, nil)
 		if trace.CodeOf(err) == "" || messages[err.Error()] {
 			t.Errorf("%s: got %v, want an error with a code and a message of its own", name, err)
 			continue

@@ -344,10 +344,7 @@ var advice = []struct {
 // NullSentence says which terms the rows cannot tell apart, what is known of
 // them together, and which experiment would separate them.
 func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
-	var names []string
-	for _, j := range g.Terms {
-		names = append(names, terms[j].Name)
-	}
+	names := stat.Map(g.Terms, func(j int) string { return terms[j].Name })
 	if len(names) == 1 {
 		return fmt.Sprintf("%s leaves no mark on these rows; %s would show it", names[0], experimentFor(names))
 	}

@@ -92,11 +92,7 @@ func newGroups(byRun []runTotals, name func(*runTotals) string) groups {
 }
 
 func (g *groups) values(v []float64, k int) []float64 {
-	out := make([]float64, len(g.members[k]))
-	for i, r := range g.members[k] {
-		out[i] = v[r]
-	}
-	return out
+	return stat.Map(g.members[k], func(r int) float64 { return v[r] })
 }
 
 // variance of the values around the median of their group, by the mean distance:
@@ -268,9 +264,5 @@ func OfDevice(factors []result.HardwareFactor, hardware string) float64 {
 
 // Scaled is pred times factor.
 func Scaled(pred []float64, factor float64) []float64 {
-	out := make([]float64, len(pred))
-	for i, v := range pred {
-		out[i] = v * factor
-	}
-	return out
+	return stat.Map(pred, func(v float64) float64 { return v * factor })
 }

@@ -18,6 +18,7 @@
 //	describe.go coefficients with intervals, findings and null directions as sentences
 //	grams.go    sums that travel in place of rows, and fits from them
 //	identify.go what the data can tell apart
+//	native.go   fit.json -> the coefficient set that files hold
 //
 // The hold-out (the last share of each phase) never enters selection,
 // leave-one-out or the published coefficients unless RefitAll is set.

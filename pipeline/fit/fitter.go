@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -102,10 +103,7 @@ func (f *fitter) describe() {
 }
 
 func (f *fitter) nothingLeft() error {
-	var why []string
-	for _, p := range f.prepared {
-		why = append(why, p.Src.ID+": "+p.Reason)
-	}
+	why := stat.Map(f.prepared, func(p *Run) string { return p.Src.ID + ": " + p.Reason })
 	return trace.Errorf(CodeNoRows, "no run can be fitted (%s)",
 		strings.Join(why, "; ")).WithHint("blis-train inspect shows what is missing from each run; --keep-saturated keeps saturated runs")
 }
@@ -114,11 +112,7 @@ func (f *fitter) warn(found ...trace.Finding) { f.out.Warnings = append(f.out.Wa
 
 // tablesOf is one table of each of the given runs.
 func tablesOf(used []*Run, pick func(*Run) *rows.Table) []*rows.Table {
-	out := make([]*rows.Table, len(used))
-	for i, p := range used {
-		out[i] = pick(p)
-	}
-	return out
+	return stat.Map(used, func(p *Run) *rows.Table { return pick(p) })
 }
 
 // namesOf is what pick says of the deployment behind each configuration label.

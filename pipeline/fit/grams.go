@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -127,10 +128,7 @@ func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Opti
 		return nil, err
 	}
 	rows.Clean([]*rows.Table{t}, rows.Relative)
-	var out []*rows.Table
-	for _, gamma := range features.Gammas() {
-		out = append(out, t.At(gamma))
-	}
+	out := stat.Map(features.Gammas(), func(gamma float64) *rows.Table { return t.At(gamma) })
 	return out, nil
 }
 
@@ -165,12 +163,7 @@ func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
 	w := d.Unbalanced(o)
 	var out []ridge.Cell
 	for r := int32(rows.Decode); r <= int32(rows.Mixed); r++ {
-		var mine []int32
-		for _, i := range list {
-			if d.Regime[i] == r {
-				mine = append(mine, i)
-			}
-		}
+		mine := stat.Filter(list, func(i int32) bool { return d.Regime[i] == r })
 		if len(mine) > 0 {
 			out = append(out, ridge.Cell{CellKey: ridge.CellKey{Regime: r, Block: -1, From: ridge.Never}, Gram: *ridge.OfRows(d, w, mine, 1)})
 		}
@@ -444,10 +437,7 @@ func (g *gramFit) words(found []ridge.Finding) []trace.Finding {
 
 // evidence is what sums and meta say about the terms.
 func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *Evidence {
-	shares := make([][]float64, len(g.configs))
-	for c, label := range g.configs {
-		shares[c] = g.within(g.file.Configs[label])
-	}
+	shares := stat.Map(g.configs, func(label int32) []float64 { return g.within(g.file.Configs[label]) })
 	e := &Evidence{Tags: ridge.Identify(shares), Diag: DiagnoseGram(total, fit), Share: make([]float64, len(g.terms))}
 	conf := ridge.Blocks(g.cells(gamma, false).Blocks(g.opt.MinCellRows), e.Tags, g.opt)
 	e.Conf = &conf

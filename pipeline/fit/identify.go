@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -59,10 +60,7 @@ func fillTerms(st *StepTime, out *result.Identify) {
 	for _, g := range diag.Null {
 		out.NullDirections = append(out.NullDirections, NullSentence(s.Terms, g, len(s.Pool.Configs)))
 	}
-	var all []kinds
-	for _, p := range st.Runs {
-		all = append(all, kindsOf(p.Coverage))
-	}
+	all := stat.Map(st.Runs, func(p *Run) kinds { return kindsOf(p.Coverage) })
 	out.MissingRegimes = missing(all)
 	out.Experiments = experiments(st, out.Terms)
 	out.Warnings = append(append(out.Warnings, st.Warnings...), s.Findings...)
@@ -83,10 +81,7 @@ func relativeHalfWidth(t ridge.Interval) *float64 {
 // with its own best candidate.
 func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment {
 	s, list := st.Model, candidates(st)
-	grams := make([]*ridge.Gram, len(list))
-	for k, c := range list {
-		grams[k] = ridge.OfRows(c.data, c.data.Unbalanced(s.Opt), nil, 1)
-	}
+	grams := stat.Map(list, func(c candidate) *ridge.Gram { return ridge.OfRows(c.data, c.data.Unbalanced(s.Opt), nil, 1) })
 	if len(grams) == 0 {
 		return []result.Experiment{}
 	}

@@ -124,9 +124,7 @@ func sourcesOf(step *kernels.Step) (place []int) {
 	var kinds []kind
 	for i := range step.Operators {
 		k := kind{step.Operators[i].Table, step.Operators[i].Reached}
-		if !slices.Contains(kinds, k) {
-			kinds = append(kinds, k)
-		}
+		kinds = stat.AppendNew(kinds, k)
 		place = append(place, kernels.NumStep+slices.Index(kinds, k))
 	}
 	return place

@@ -70,10 +70,7 @@ func (f *fitter) leaveOut(s *Solved, m Selections, c int32) ([]float64, error) {
 			lambda = n.Lambda
 		}
 	}
-	w := make([]float64, len(rest))
-	for k, i := range rest {
-		w[k] = s.Weights[i]
-	}
+	w := stat.Map(rest, func(i int32) float64 { return s.Weights[i] })
 	fit, _, err := ridge.FitPublished(sub, w, lambda, s.Opt)
 	return fit.Beta, err
 }

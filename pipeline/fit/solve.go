@@ -3,6 +3,7 @@ package fit
 import (
 	"fmt"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
@@ -53,10 +54,9 @@ func BasisTerms(name string, configs int) []Term {
 	case Linear3:
 		list = features.Linear3Beta
 	}
-	out := make([]Term, len(list))
-	for j, t := range list {
-		out[j] = Term{Name: t.Name, Unit: t.Unit, penalty: 1, PerUs: t.Unit == "dimensionless"}
-	}
+	out := stat.Map(list, func(t features.Term) Term {
+		return Term{Name: t.Name, Unit: t.Unit, penalty: 1, PerUs: t.Unit == "dimensionless"}
+	})
 	if configs > 1 && name == TrainedPhysics {
 		out[constant].penalty = 100
 	}
@@ -170,11 +170,7 @@ func FrozenGrid(fits []ridge.FrozenFit, gammas []float64) []result.GridPoint {
 
 // Names of the terms, in order.
 func (s *Solved) Names() []string {
-	out := make([]string, len(s.Terms))
-	for j, t := range s.Terms {
-		out[j] = t.Name
-	}
-	return out
+	return stat.Map(s.Terms, func(t Term) string { return t.Name })
 }
 
 // codeOf maps ridge's codes to ours.

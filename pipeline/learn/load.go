@@ -159,12 +159,7 @@ func (l *Load) Unlike(set *coeff.Set) ([]trace.Finding, error) {
 
 // IsMeasured says that some request has a time to be compared by.
 func (l *Load) IsMeasured() bool {
-	for _, s := range l.Seen {
-		if s.TTFTUs > 0 || s.SpanUs > 0 || s.E2EUs > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.Seen, func(s sim.Measured) bool { return s.TTFTUs > 0 || s.SpanUs > 0 || s.E2EUs > 0 })
 }
 
 // stamps of a request.

@@ -58,10 +58,7 @@ func (l *learner) refitted(s *state) (values, covariance []float64, u *Scatter, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	size := 0
-	for _, load := range l.loads {
-		size += len(load.Requests)
-	}
+	size := stat.Sum(l.loads, func(load *Load) int { return len(load.Requests) })
 	count := max(leastRepeats, min(mostRepeats, simulatedRequests/size))
 	few := max(1, count/fewerRepeats)
 	for k, n := range []int{few, count} {

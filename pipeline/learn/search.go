@@ -46,10 +46,7 @@ func (l *learner) search(from *state, e evidence) (*state, error) {
 
 // confirmed is the polished candidate where the loads held out are nearer with it.
 func (l *learner) confirmed(from *state, values []float64) (*state, error) {
-	var twins [][][]sim.Request
-	for _, load := range l.Holdout {
-		twins = append(twins, twinsOf(load, l.Options))
-	}
+	twins := stat.Map(l.Holdout, func(load *Load) [][]sim.Request { return twinsOf(load, l.Options) })
 	before, err := l.assess(l.Holdout, twins, from.values, 0, false)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Never is the From of rows that no fold trains on.
@@ -175,10 +176,7 @@ func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
 
 // Configs lists the configuration labels, ascending.
 func (c *Cells) Configs() []int32 {
-	labels := make([]int32, len(c.List))
-	for k := range c.List {
-		labels[k] = c.List[k].Config
-	}
+	labels := stat.Map(c.List, func(x Cell) int32 { return x.Config })
 	return Distinct(labels)
 }
 

@@ -107,10 +107,7 @@ func (t *Interval) set(method string, center, se, quantile float64) {
 }
 
 func blockConfigs(blocks []BlockGram) []int32 {
-	var labels []int32
-	for _, b := range blocks {
-		labels = append(labels, b.Config)
-	}
+	labels := stat.Map(blocks, func(b BlockGram) int32 { return b.Config })
 	return Distinct(labels)
 }
 

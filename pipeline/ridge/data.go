@@ -3,6 +3,8 @@ package ridge
 import (
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Data is a set of rows. Slices have one entry per row; X has P.
@@ -105,11 +107,7 @@ func pick[T any](v []T, rows []int32) []T {
 	if v == nil {
 		return nil
 	}
-	out := make([]T, len(rows))
-	for k, i := range rows {
-		out[k] = v[i]
-	}
-	return out
+	return stat.Map(rows, func(i int32) T { return v[i] })
 }
 
 // With is the data with variant k's columns in place and no variants left. It

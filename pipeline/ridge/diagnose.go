@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -172,9 +173,5 @@ func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, 
 // unit divides by the entry of largest size.
 func unit(v []float64) []float64 {
 	big := slices.MaxFunc(v, func(a, b float64) int { return cmp.Compare(math.Abs(a), math.Abs(b)) })
-	out := make([]float64, len(v))
-	for k, x := range v {
-		out[k] = x / big
-	}
-	return out
+	return stat.Map(v, func(x float64) float64 { return x / big })
 }

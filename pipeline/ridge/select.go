@@ -53,10 +53,7 @@ type Selection struct {
 
 // NestedMean is the mean outer score; NaN without nested scores.
 func (s *Selection) NestedMean() float64 {
-	var v []float64
-	for _, n := range s.Nested {
-		v = append(v, n.Outer)
-	}
+	v := stat.Map(s.Nested, func(n Nested) float64 { return n.Outer })
 	return stat.Mean(v)
 }
 
@@ -314,11 +311,9 @@ type gramTrial struct {
 func (t *trials) gramTrials(c *Cells) []gramTrial {
 	factor := c.Balance(t.o.MinCellRows)
 	perConfig := func(keep func(CellKey) bool) []*Gram {
-		out := make([]*Gram, len(t.configs))
-		for k, label := range t.configs {
-			out[k] = c.Sum(factor, func(key CellKey) bool { return key.Config == label && keep(key) })
-		}
-		return out
+		return stat.Map(t.configs, func(label int32) *Gram {
+			return c.Sum(factor, func(key CellKey) bool { return key.Config == label && keep(key) })
+		})
 	}
 	totals := perConfig(func(CellKey) bool { return true })
 	out := make([]gramTrial, len(t.list))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // cellSums counts the rows and the relative target mass of one regime.
@@ -109,12 +111,7 @@ func balance(cells []cellSums, minRows, configs int) []float64 {
 		}
 		mass[home[k]] += c.mass
 	}
-	groups := 0
-	for _, m := range mass {
-		if m > 0 {
-			groups++
-		}
-	}
+	groups := stat.Count(mass, func(m float64) bool { return m > 0 })
 	out := make([]float64, len(cells))
 	for k := range cells {
 		if m := mass[home[k]]; m > 0 {

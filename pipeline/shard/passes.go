@@ -14,7 +14,6 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -253,7 +252,7 @@ func (spec *judgeTask) do(ctx context.Context, job Job, pass, out string, o vali
 	if err != nil {
 		return err
 	}
-	set, err := export.Native(f, nil)
+	set, err := fit.Native(f, nil)
 	if err != nil {
 		return err
 	}

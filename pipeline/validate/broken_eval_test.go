@@ -17,8 +17,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -187,13 +187,13 @@ func TestEvalBrokenOnPurpose(t *testing.T) {
 		one := *ext
 		one.Runs = ext.Runs[i : i+1]
 		f := fitted(t, out, &one, 0.8)
-		if sets[run.ID], err = export.Native(f, nil); err != nil {
+		if sets[run.ID], err = fit.Native(f, nil); err != nil {
 			t.Fatal(err)
 		}
 		fits[run.ID], deps[run.ID] = f, run.Deployment
 	}
 	fits[""] = fitted(t, out, ext, 0.8)
-	if sets[""], err = export.Native(fits[""], nil); err != nil {
+	if sets[""], err = fit.Native(fits[""], nil); err != nil {
 		t.Fatal(err)
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)

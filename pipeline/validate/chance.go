@@ -60,10 +60,7 @@ func stepNoiseOf(t *rows.Table, predUs []float64, from, to int64) *stepNoise {
 		perRow += float64(r.steps[k]) / float64(len(all))
 	}
 	for _, of := range r.of {
-		pred := make([]float64, len(of))
-		for n, k := range of {
-			pred[n] = predUs[all[k]] / float64(r.steps[k])
-		}
+		pred := stat.Map(of, func(k int) float64 { return predUs[all[k]] / float64(r.steps[k]) })
 		order := stat.Order(pred)
 		classes := max(1, min(spreadClasses, len(of)/spreadPerRow))
 		for c := range classes {

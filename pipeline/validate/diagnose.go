@@ -372,11 +372,7 @@ func residualsOf(each func(func(t *judgedRun, i int)), predict func(*judgedRun, 
 }
 
 func (r *residuals) column(j int) []float64 {
-	x := make([]float64, len(r.rows))
-	for i, row := range r.rows {
-		x[i] = row[j]
-	}
-	return x
+	return stat.Map(r.rows, func(row []float64) float64 { return row[j] })
 }
 
 func (r *residuals) loss(delta float64, x []float64) float64 {
@@ -401,12 +397,7 @@ func (r *residuals) alike() float64 {
 
 // count is how many rows a regime has.
 func (r *residuals) count(of rows.Regime) (n int) {
-	for _, g := range r.regime {
-		if g == of {
-			n++
-		}
-	}
-	return n
+	return stat.Count(r.regime, func(g rows.Regime) bool { return g == of })
 }
 
 // bestChange is the delta with the least sum of weight*|us - delta*x|: the median

@@ -322,9 +322,5 @@ func regimeOf(b *sim.Batch) rows.Regime {
 }
 
 func pick(x []float64, at []int) []float64 {
-	out := make([]float64, len(at))
-	for i, k := range at {
-		out[i] = x[k]
-	}
-	return out
+	return stat.Map(at, func(k int) float64 { return x[k] })
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -150,11 +151,9 @@ func (o *Options) gateOption() option.Option {
 			return nil
 		},
 		Values: func() []string {
-			var said []string
-			for _, name := range slices.Sorted(maps.Keys(o.Thresholds)) {
-				said = append(said, fmt.Sprintf("%s=%g", name, o.Thresholds[name]))
-			}
-			return said
+			return stat.Map(slices.Sorted(maps.Keys(o.Thresholds)), func(name string) string {
+				return fmt.Sprintf("%s=%g", name, o.Thresholds[name])
+			})
 		},
 	}
 }

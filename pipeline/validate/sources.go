@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -71,12 +72,7 @@ func sourcesOf(run *trace.Run, dep *deploy.Deployment, in *result.ExtractRun) []
 	if got := count(len(run.Points), "load levels"); got != "" {
 		add("load levels", got, "mean TTFT and TPOT by load", addClients)
 	}
-	files := 0
-	for _, f := range in.Files {
-		if f.Kind == "metrics" {
-			files++
-		}
-	}
+	files := stat.Count(in.Files, func(f result.ExtractFile) bool { return f.Kind == "metrics" })
 	adds = ""
 	if files == 0 && len(run.Iterations) > 0 {
 		adds = "curl HOST:PORT/metrics > run/NAME.prom before and after each load: what the counters say of cached tokens"
@@ -102,10 +98,7 @@ func passesOf(run *trace.Run) result.InspectSource {
 	if s.Source == "" {
 		s.Source = "iterations in vLLM's log"
 	}
-	drafted := int64(0)
-	for i := range run.Iterations {
-		drafted += run.Iterations[i].GenerationTokens - run.Iterations[i].GenerationReqs
-	}
+	drafted := stat.Sum(run.Iterations, func(x trace.Iteration) int64 { return x.GenerationTokens - x.GenerationReqs })
 	if drafted > 0 && form == trace.IterationLog {
 		s.Got += fmt.Sprintf(", %d drafted tokens", drafted)
 	}

@@ -250,11 +250,7 @@ func (t *judgedRun) delays(target string) *rows.Sample {
 }
 
 func termNames(set *coeff.Set) []string {
-	names := make([]string, len(set.Beta))
-	for j := range set.Beta {
-		names[j] = set.Beta[j].Name
-	}
-	return names
+	return stat.Map(set.Beta, func(c coeff.Coefficient) string { return c.Name })
 }
 
 // scope is a set of runs judged together: the training runs of one
@@ -300,10 +296,7 @@ type scores struct {
 func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
 	var steps [][]*rows.Sample
 	for _, s := range groups {
-		var group []*rows.Sample
-		for _, t := range s.runs {
-			group = append(group, t.sample)
-		}
+		group := stat.Map(s.runs, func(t *judgedRun) *rows.Sample { return t.sample })
 		steps = append(steps, group)
 	}
 	j := &scores{steps: rows.JudgeSteps(steps, true, workers)}

@@ -13,8 +13,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -131,7 +131,7 @@ func applyCauses(t *testing.T, v *result.Validation, f *result.Fit, out string, 
 	}
 	for _, d := range v.Diagnoses {
 		if cure := cureOf(&d); cure != nil {
-			set, err := export.Native(f, nil)
+			set, err := fit.Native(f, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -111,10 +111,7 @@ func ConcurrencyOf(calls []Call) concurrency {
 	if len(later) == 0 {
 		return c
 	}
-	var think []float64
-	for _, us := range thinkTimes(calls, c.Clients)[c.Clients:] {
-		think = append(think, float64(us))
-	}
+	think := stat.Map(thinkTimes(calls, c.Clients)[c.Clients:], func(us int64) float64 { return float64(us) })
 	slices.Sort(think)
 	c.ThinkP90Us = stat.Quantile(think, 0.9)
 	c.MeanGapUs = float64(calls[len(calls)-1].SentNs-calls[0].SentNs) / 1e3 / float64(len(calls)-1)
@@ -198,10 +195,7 @@ func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, erro
 // thinkTimes are the us between each call and the answer it followed; what
 // followed none takes the median.
 func thinkTimes(calls []Call, clients int) []int64 {
-	byEnd := make([]int64, len(calls))
-	for i, c := range calls {
-		byEnd[i] = c.EndNs
-	}
+	byEnd := stat.Map(calls, func(c Call) int64 { return c.EndNs })
 	slices.Sort(byEnd)
 	think, known := make([]int64, len(calls)), []int64(nil)
 	var free []int64 // answers that nobody followed yet

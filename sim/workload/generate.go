@@ -344,10 +344,7 @@ func (g *Generator) classify(rng *rand.Rand, q *sim.Request) {
 	if len(g.Classes) == 0 {
 		return
 	}
-	total := 0.0
-	for _, c := range g.Classes {
-		total += c.Share
-	}
+	total := stat.Sum(g.Classes, func(c classSpec) float64 { return c.Share })
 	u := rng.Float64() * total
 	for i, c := range g.Classes {
 		if u -= c.Share; u < 0 || i == len(g.Classes)-1 {

@@ -358,12 +358,7 @@ const wallYear = int64(1e18)
 
 // clock tells of stamps on the wall clock.
 func (c *Reader) clock() {
-	n := 0
-	for i := range c.Rows {
-		if c.Rows[i].SendNs.V > wallYear {
-			n++
-		}
-	}
+	n := stat.Count(c.Rows, func(o trace.ObservedRequest) bool { return o.SendNs.V > wallYear })
 	if n > 0 {
 		c.finding(CodeClientFile, "the stamps of %d of %d requests are of the wall clock: a step of it within the run would stand in their "+
 			"times", n, len(c.Rows))
@@ -373,7 +368,7 @@ func (c *Reader) clock() {
 // shared tells of prompts that share prefixes by the file; what the server counted stands in
 // the account of cached tokens.
 func (c *Reader) shared() {
-	if n := count(c.Rows, func(r trace.ObservedRequest) bool { return r.PrefixGroup.OK && r.PrefixTokens.V > 0 }); n > 0 {
+	if n := stat.Count(c.Rows, func(r trace.ObservedRequest) bool { return r.PrefixGroup.OK && r.PrefixTokens.V > 0 }); n > 0 {
 		c.finding(CodeClientFile, "%d of %d requests share prefixes by the file", n, len(c.Rows))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -77,15 +78,8 @@ func (g *Pairing) alone(c *chain) {
 
 // bounds of the prompts of a chain by its sum.
 func (c *chain) bounds() []bounds {
-	most := int64(0)
-	for _, q := range c.prompts {
-		most += q.most
-	}
-	out := make([]bounds, len(c.prompts))
-	for i, q := range c.prompts {
-		out[i] = bounds{max(0, c.hits-(most-q.most)), min(q.most, c.hits)}
-	}
-	return out
+	most := stat.Sum(c.prompts, func(q prompt) int64 { return q.most })
+	return stat.Map(c.prompts, func(q prompt) bounds { return bounds{max(0, c.hits-(most-q.most)), min(q.most, c.hits)} })
 }
 
 // Chunks of two passes that come this close may have come in the other order.

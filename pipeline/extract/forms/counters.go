@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -107,21 +108,12 @@ func (g *Pairing) Check(answers []Counters) (findings []trace.Finding) {
 		}
 		lastK = k
 	}
-	if n := count(at, func(i int) bool { return i < 0 }); n > 0 {
+	if n := stat.Count(at, func(i int) bool { return i < 0 }); n > 0 {
 		findings = append(findings, trace.Findingf(CodeClientFile, "%d of %d answers of /metrics count prompts that no number of requests "+
 			"in order makes up: another client, or requests were running; the first is %s", n, len(at), answers[slices.IndexFunc(at,
 			func(i int) bool { return i < 0 })].Name))
 	}
 	return findings
-}
-
-func count[T any](list []T, is func(T) bool) (n int) {
-	for _, v := range list {
-		if is(v) {
-			n++
-		}
-	}
-	return n
 }
 
 // inOrder are the rows with chunks, in order of the first that is known.
@@ -156,7 +148,7 @@ func (g *Pairing) places(answers []Counters, order []int) []int {
 	const mostShifts = 100_000
 	for _, s := range starts[:min(len(starts), mostShifts)] {
 		shift := answers[0].Queries - s
-		n := count(answers, func(a Counters) bool { _, ok := sums[a.Queries-shift]; return ok })
+		n := stat.Count(answers, func(a Counters) bool { _, ok := sums[a.Queries-shift]; return ok })
 		if n > most {
 			most = n
 			for k, a := range answers {
@@ -180,7 +172,7 @@ func (g *Pairing) compare(a, b *Counters, rows []int) string {
 	want := b.Hits - a.Hits
 	phase := g.rows[rows[0]].Phase.V
 	of := func(i int) bool { return g.rows[i].Phase.V == phase }
-	if n := count(rows, of); n == len(rows) && n == count(g.inOrder(), of) {
+	if n := stat.Count(rows, of); n == len(rows) && n == stat.Count(g.inOrder(), of) {
 		g.deltas[phase] = want
 	}
 	found, most := int64(0), int64(0)

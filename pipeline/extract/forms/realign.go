@@ -2,10 +2,10 @@ package forms
 
 import (
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -83,11 +83,8 @@ func (f *File) crooked(header, row []string, name, at string) {
 		return
 	}
 	p.Sweep, p.Strategy, p.Requests, p.Realigned = name, value["strategy"], int(number("successful")), true
-	said := trace.Findingf(CodeClientFile, "%s: rows have more columns than the header (GuideLLM before v0.7.0); put right by "+
-		"requests/s, token sums and latencies", name)
-	if !slices.Contains(f.Findings, said) {
-		f.Findings = append(f.Findings, said)
-	}
+	f.Findings = stat.AppendNew(f.Findings, trace.Findingf(CodeClientFile,
+		"%s: rows have more columns than the header (GuideLLM before v0.7.0); put right by requests/s, token sums and latencies", name))
 	f.keep(p, at)
 }
 

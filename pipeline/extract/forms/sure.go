@@ -47,7 +47,7 @@ func (p *Passes) offset(found []match) int64 {
 
 // isOff says that the lines of chains were not stamped when their chunks came, within slack ns.
 func (p *Passes) isOff(chains []chain, offset, slack int64) bool {
-	off := count(chains, func(c chain) bool {
+	off := stat.Count(chains, func(c chain) bool {
 		lo, hi, ok := p.span(&c)
 		return ok && (offset < lo-slack || offset > hi+slack)
 	})

@@ -1,4 +1,4 @@
-package export
+package fit
 
 import (
 	"fmt"
@@ -11,7 +11,6 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // Native builds the artifact of a fit; val, which may be nil, adds the gates.
@@ -22,13 +21,17 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		SchemaVersion: coeff.SchemaVersion, ToolVersion: fit.ToolVersion, Platform: fit.Platform, Command: fit.Command, Inputs: fit.Inputs,
 		FeatureSet: fit.FeatureSet, Recipe: b.Recipe, Refit: fit.Options.RefitAll,
 		TrainedOn: trainedOn(fit), BetaTarget: b.Target,
-		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance, Residuals: nativeResiduals(b.ResidualQuant),
+		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance,
 		Gamma: valueOr(b.GammaEMA, defaultGamma), GammaIdentified: b.GammaIdentified, PipelineLag: b.PipelineLag,
-		Gates: nativeGates(val), Purposes: nativePurposes(val), ValidatedFor: validatedFor(val), Certificate: b.Certificate,
-		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit, val),
+		Certificate: b.Certificate, Identifiability: b.NullDirections, Warnings: fit.AllWarnings(), Configs: nativeConfigs(fit, val),
 	}
 	set.SpecVersion = coeff.Version(b.SpecVersion)
+	set.Gates, set.Purposes, set.ValidatedFor = val.Verdicts()
 	set.HardwareFactors, set.DeploymentFactors, set.PromptFactors = map[string]float64{}, map[string]float64{}, map[string]float64{}
+	set.Residuals = map[string][][2]float64{}
+	for _, r := range b.ResidualQuant {
+		set.Residuals[r.Regime] = r.Quantiles
+	}
 	for _, h := range b.HardwareFactors {
 		set.HardwareFactors[h.Hardware] = h.Factor
 	}
@@ -37,9 +40,13 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	}
 	for i := range fit.Alpha {
 		m := &fit.Alpha[i]
+		of := map[string][]float64{}
+		for _, d := range m.DeploymentCoefficients {
+			of[d.Deployment] = d.Values
+		}
 		set.Alpha = append(set.Alpha, coeff.AlphaModel{
 			Target: m.Target, Replay: coeff.Replayable(m.Target), Lambda: valueOr(m.Lambda, 0),
-			Coefficients: nativeTerms(m.Coefficients), Covariance: m.Covariance, Deployments: nativeDeployments(m.DeploymentCoefficients),
+			Coefficients: nativeTerms(m.Coefficients), Covariance: m.Covariance, Deployments: of,
 		})
 	}
 	sort.Slice(set.Alpha, func(i, j int) bool { return set.Alpha[i].Target < set.Alpha[j].Target })
@@ -67,79 +74,16 @@ func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
 	return stat.Map(cs, func(c result.Coefficient) coeff.Coefficient { return c.Coefficient })
 }
 
-func nativeResiduals(rq []result.RegimeQuantiles) map[string][][2]float64 {
-	out := map[string][][2]float64{}
-	for _, r := range rq {
-		out[r.Regime] = r.Quantiles
-	}
-	return out
-}
-
-func nativeDeployments(ds []result.DeploymentCoefficients) map[string][]float64 {
-	out := map[string][]float64{}
-	for _, d := range ds {
-		out[d.Deployment] = d.Values
-	}
-	return out
-}
-
-func nativeGates(val *result.Validation) []coeff.Gate {
-	if val == nil {
-		return nil
-	}
-	return stat.Map(val.Gates, func(g result.Gate) coeff.Gate { return g.Gate })
-}
-
-func validatedFor(val *result.Validation) string {
-	if val == nil {
-		return ""
-	}
-	return val.For
-}
-
-func nativePurposes(val *result.Validation) []coeff.PurposeVerdict {
-	if val == nil {
-		return nil
-	}
-	return stat.Map(val.Purposes, func(p result.PurposeVerdict) coeff.PurposeVerdict { return p.PurposeVerdict })
-}
-
-// nativeWarnings are the fit's and its models', each once, in that order.
-func nativeWarnings(fit *result.Fit) []trace.Finding {
-	var out []trace.Finding
-	seen := map[trace.Finding]bool{}
-	add := func(fs []trace.Finding) {
-		for _, f := range fs {
-			if !seen[f] {
-				seen[f] = true
-				out = append(out, f)
-			}
-		}
-	}
-	add(fit.Warnings)
-	add(fit.Beta.Warnings)
-	for i := range fit.Alpha {
-		add(fit.Alpha[i].Warnings)
-	}
-	return out
-}
-
-// samplesOf counts the kept beta rows of a configuration.
-func samplesOf(fit *result.Fit, key string) int64 {
-	var n int64
-	for _, r := range fit.Beta.Rows.ByRegime {
-		if r.Config == key {
-			n += int64(r.Rows)
-		}
-	}
-	return n
-}
-
 func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 	var out []coeff.Config
 	for i := range fit.Configs {
 		c := &fit.Configs[i]
-		own := coeff.ConfigOf(&c.Deployment, c.Runs, samplesOf(fit, c.Key))
+		own := coeff.ConfigOf(&c.Deployment, c.Runs, 0)
+		for _, r := range fit.Beta.Rows.ByRegime {
+			if r.Config == c.Key {
+				own.Samples += int64(r.Rows)
+			}
+		}
 		if features.Layered(coeff.Version(fit.Beta.SpecVersion)) {
 			if own.Layers = own.Deployment.LayerSums(); val != nil {
 				own.Layers.Judged = fmt.Sprintf("on held-out parts of its own recordings, for %s: %s", val.For, val.Verdict)
