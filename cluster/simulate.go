@@ -182,7 +182,7 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 	if err := s.checkRole(own.Deployment, g.Role); err != nil {
 		return nil, err
 	}
-	if g.Role != "" { // the rules of releases about connectors hold
+	if g.Role != "" && own.Deployment.Engine.Transfers() == "" { // the rules of releases about connectors hold
 		d := *own.Deployment
 		if d.Engine.Extra = maps.Clone(d.Engine.Extra); d.Engine.Extra == nil {
 			d.Engine.Extra = deploy.Values{}

@@ -84,6 +84,8 @@ type Rules struct {
 	BalancerInFlight bool `rule:"balancer_in_flight" since:"0.28" with:"dp"`
 	// DeferredFrees: blocks that a step in flight may write come free after it, with a connector
 	DeferredFrees bool `rule:"deferred_frees" since:"0.24" with:"kv"`
+	// VictimsInFlightStay: nobody is preempted whose blocks would come free later only
+	VictimsInFlightStay bool `rule:"victims_in_flight_stay" since:"0.31" with:"kv"`
 }
 
 // rule is a field of Rules with what its tags say.
@@ -183,7 +185,7 @@ func (d *Deployment) RulesInForce() []RuleInForce {
 	}
 	v, known := e.Release()
 	has := map[string]bool{"": true, "pp": d.PP > 1, "spec": e.Extra["speculative_config"] != nil, "dp": d.DP > 1,
-		"kv": e.Extra["kv_transfer_config"] != nil}
+		"kv": e.Extra["kv_transfer_config"] != nil || e.CPUOffloading}
 	var out []RuleInForce
 	for i := range ruleTable {
 		t := &ruleTable[i]

@@ -62,6 +62,9 @@ type Engine struct {
 	batch    Batch
 	spare    [][]item
 	flight   []flight // steps scheduled and not yet updated, oldest first
+	defers   bool     // blocks of a step in flight come free after it
+	fence    int64    // the last step that has computed tokens
+	fenced   []*seq   // blocks that come free after step doneStep, in that order
 	hopeless bool     // and it had all blocks when it was preempted for want of one
 	// Iterations in a row that scheduled nothing although no transfer was under way.
 	stuckPasses int

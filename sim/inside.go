@@ -111,7 +111,7 @@ func (e *Engine) Clone(hooks Hooks) *Engine {
 		}
 		return out
 	}
-	c.gpuFree, c.parked, c.leaving = slices.Clone(e.gpuFree), of(e.parked), of(e.leaving)
+	c.gpuFree, c.parked, c.leaving, c.fenced = slices.Clone(e.gpuFree), of(e.parked), of(e.leaving), of(e.fenced)
 	c.front.ring, c.front.heap = of(e.front.ring), of(e.front.heap)
 	if e.spec != nil {
 		own := *e.spec

@@ -200,6 +200,9 @@ func checkBlocks(t *testing.T, e *Engine, when string) {
 			held = append(held, &v.s.held)
 		}
 	}
+	for _, s := range e.fenced {
+		held = append(held, &s.held)
+	}
 	if e.cpu != nil {
 		for _, s := range e.cpu.leaving {
 			held = append(held, &s.held)

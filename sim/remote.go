@@ -107,7 +107,7 @@ func (e *Engine) completeRemote(before int) {
 			left = append(left, s)
 			continue
 		}
-		e.pool.Drop(&s.held)
+		e.freeBlocks(s)
 		e.free.push(s)
 	}
 	clear(e.leaving[len(left):])

@@ -32,6 +32,9 @@ func (e *Engine) setDepth() {
 		e.depth = 2
 	}
 	e.gpuFree = make([]int64, e.pp)
+	d := &e.cfg.Deployment.Engine
+	config, given := d.Extra["kv_transfer_config"].(map[string]any)
+	e.defers = e.rules.DeferredFrees && e.depth > 1 && (d.CPUOffloading || given) && config["kv_role"] != "kv_producer"
 }
 
 // cadence holds prefills back while others decode (prefill_schedule_interval): no

@@ -48,7 +48,7 @@ func (e *Engine) schedule() error {
 	f := &e.flight[len(e.flight)-1]
 	f.items, f.step, f.start, f.end, f.tokens, f.steady = e.cur, e.step, b.StartUs, end, b.Tokens(), steady
 	if e.executed = f.tokens > 0; e.executed {
-		e.stuckPasses = 0
+		e.stuckPasses, e.fence = 0, e.step
 	}
 	if e.grad != nil {
 		f.grad = e.grad.fly()
@@ -153,7 +153,7 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 			need, kept := ceilDiv(end, e.blockSize)+s.side, true
 			if need-s.held.N > e.pool.Free {
 				if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
-					if e.rules.SelfPreemptedGoesOn && e.byPriority {
+					if e.rules.SelfPreemptedGoesOn && e.byPriority && s.status == statusPreempted {
 						continue // who comes behind it is served before it, and it has just freed its blocks
 					}
 					break
@@ -204,11 +204,15 @@ func (e *Engine) wants(s *seq, budget int64) int64 {
 }
 
 // makeRoom preempts until s can have its blocks. It returns the new position
-// in the running list, the budget, and false when s itself was preempted.
+// in the running list, the budget, and false when s itself was preempted or nobody may be.
 func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) {
 	for need-s.held.N > e.pool.Free {
-		victim, at := e.victim()
-		n := int64(0)
+		at, n := e.victim(), int64(0)
+		victim := e.running[at]
+		if e.defers && e.rules.VictimsInFlightStay && victim.flying > 0 {
+			return i, budget, false
+		}
+		e.running = slices.Delete(e.running, at, at+1)
 		if e.byPriority {
 			n = e.giveBack(victim) // it may have had its tokens already
 		}
@@ -227,27 +231,19 @@ func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) 
 	return i, budget, true
 }
 
-// victim removes and returns the running request to preempt, and where it stood:
-// under priority the one that would be served last. (vLLM takes the first of equal priority and
-// arrival, which never happens there and would let two of them preempt each
-// other for ever.)
-func (e *Engine) victim() (*seq, int) {
-	last := len(e.running) - 1
-	if !e.byPriority {
-		s := e.running[last]
-		e.running[last] = nil
-		e.running = e.running[:last]
-		return s, last
-	}
-	worst := 0
-	for i, s := range e.running {
-		if e.running[worst].Before(s) {
-			worst = i
+// victim is where the running request to preempt stands: the last, under priority the one that
+// would be served last. (vLLM takes the first of equal priority and arrival, which never happens
+// there and would let two of them preempt each other for ever.)
+func (e *Engine) victim() int {
+	worst := len(e.running) - 1
+	if e.byPriority {
+		for i, s := range e.running {
+			if e.running[worst].Before(s) {
+				worst = i
+			}
 		}
 	}
-	s := e.running[worst]
-	e.running = slices.Delete(e.running, worst, worst+1)
-	return s, worst
+	return worst
 }
 
 func (e *Engine) preempt(s *seq) {
@@ -257,7 +253,7 @@ func (e *Engine) preempt(s *seq) {
 	if e.pool.Caching {
 		e.pool.ListAll(&s.held, s.content, e.blockSize)
 	}
-	e.pool.Drop(&s.held)
+	e.freeBlocks(s)
 	s.status, s.computed, s.drafts, s.prefills = statusPreempted, 0, 0, false
 	if e.rules.ResumeAfterDrain {
 		s.stale, s.drains, s.inFlight = s.flying, s.flying > 0, 0
@@ -270,6 +266,17 @@ func (e *Engine) preempt(s *seq) {
 	e.journey(Preempted, s, e.step)
 	e.waiting.prepend(s)
 	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.waits()))
+}
+
+// freeBlocks lets go of what s holds. A connector may write into a free block at once, so one that a step
+// in flight writes comes free with that step's result.
+func (e *Engine) freeBlocks(s *seq) {
+	if !e.defers || s.flying == 0 || s.held.N == 0 {
+		e.pool.Drop(&s.held)
+		return
+	}
+	e.fenced = append(e.fenced, &seq{held: s.held, doneStep: e.fence})
+	s.held = held{}
 }
 
 // take puts n tokens of s into the step, drafts among them.
@@ -498,7 +505,7 @@ func (e *Engine) start(s *seq, a admission) {
 		s.res.Starved = e.shortUs >= s.res.QueuedUs.V
 	}
 	e.journey(Scheduled, s, e.step)
-	s.prefills = s.computed+a.n < s.tokens()
+	s.prefills = s.prefills || s.computed+a.n < s.tokens() // what came from elsewhere counts until the step is formed
 	e.cadence.admits = e.cadence.admits || s.computed < s.tokens()-1
 	e.undefer(s)
 	e.take(s, a.n, a.drafts)

@@ -123,6 +123,8 @@ func setEngine(t *testing.T, cfg *Config, d *deploy.Deployment, k, v string) {
 		setExtra(e, "watermark", w)
 	case "active":
 		setExtra(e, "max_num_active_seqs", int(whole(t, v)))
+	case "connector":
+		setExtra(e, "kv_transfer_config", map[string]any{"kv_connector": v})
 	case "interval":
 		setExtra(e, "prefill_schedule_interval", int(whole(t, v)))
 	default:

@@ -9,24 +9,27 @@ import (
 // update processes the result of a step: each sequence that sampled gets its
 // token, those that stop leave.
 func (e *Engine) update(f *flight) {
+	for ; f.tokens > 0 && len(e.fenced) > 0 && e.fenced[0].doneStep <= f.step; e.fenced = e.fenced[1:] {
+		e.pool.Drop(&e.fenced[0].held)
+	}
 	left, stays, leaving := false, 0, len(e.leaving)
 	flies, gaps := e.depth > 1, e.cfg.TokenGaps // loads of the loop
 	simple := e.plain && !(flies && e.pool.Caching)
 	for i := range f.items {
 		it := &f.items[i]
 		s := it.s
-		if s.status == statusDone || int32(s.idx) != it.idx {
-			e.out.WastedTokens += it.n
-			e.deliverAborted(s, it)
-			continue
-		}
 		stale := false
-		if flies {
+		if flies && int32(s.idx) == it.idx {
 			s.flying -= it.n
 			if stale = s.drains; stale {
 				s.stale -= it.n
 				s.drains = s.stale > 0
 			}
+		}
+		if s.status == statusDone || int32(s.idx) != it.idx {
+			e.out.WastedTokens += it.n
+			e.deliverAborted(s, it)
+			continue
 		}
 		if !it.yields {
 			continue
@@ -198,7 +201,7 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	s.status, s.doneStep = statusDone, e.step
 	e.visits[s.idx].s = nil
 	if !keep {
-		e.pool.Drop(&s.held)
+		e.freeBlocks(s)
 		e.free.push(s)
 	}
 	e.finished++

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -120,7 +121,7 @@ func TestNewerEnginesConserve(t *testing.T) {
 					held = append(held, &v.s.held)
 				}
 			}
-			for _, s := range e.leaving {
+			for _, s := range slices.Concat(e.leaving, e.fenced) {
 				held = append(held, &s.held)
 			}
 			if err := e.pool.Check(held); err != nil {
