@@ -297,8 +297,8 @@ func (con *console) judged(val *result.Validation, f *result.Fit, out string) {
 	con.configurations(in)
 	con.release()
 	con.sinceBaseline()
-	for _, s := range failedWords(val) {
-		con.aside("failed: " + s)
+	for _, s := range report.Failed(report.Decisive(val)) {
+		con.aside("failed: " + plainSigns.Replace(s))
 	}
 	for _, s := range diagnosisLines(val) {
 		con.aside("why: " + s)

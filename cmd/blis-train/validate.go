@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -168,10 +167,12 @@ func failedGates(gates []result.Gate) (n int, sentences []string) {
 	return n, sentences
 }
 
+// plainSigns replaces the report's typographic signs.
+var plainSigns = strings.NewReplacer("\u00a0", " ", "\u2212", "-")
+
 // gateWords are what a gate measured and what it wants, as the report prints them.
 func gateWords(g result.Gate) (value, want string) {
-	plain := strings.NewReplacer("\u00a0", " ", "\u2212", "-")
-	return plain.Replace(report.GateValue(g.Name, g.Value)), g.Op + " " + plain.Replace(report.GateThreshold(g))
+	return plainSigns.Replace(report.GateValue(g.Name, g.Value)), g.Op + " " + plainSigns.Replace(report.GateThreshold(g))
 }
 
 // diagnosisLines are the diagnoses with their scope, each sentence once: with one
@@ -184,38 +185,6 @@ func diagnosisLines(val *result.Validation) []string {
 			said[d.Sentence] = true
 			out = append(out, d.Scope+": "+d.Sentence)
 		}
-	}
-	return out
-}
-
-// failedWords say what the failed gates of the purpose that decides mean: those that mean
-// the same in one sentence, each with its worst value.
-func failedWords(val *result.Validation) (out []string) {
-	worst, names := map[string]result.Gate{}, map[string][]string{}
-	var sentences []string
-	for _, g := range report.Decisive(val) {
-		if g.Pass == nil || *g.Pass {
-			continue
-		}
-		s := report.Gates()[g.Name].Failing()
-		if names[s] == nil {
-			sentences = append(sentences, s)
-		}
-		if w, known := worst[g.Name]; !known {
-			names[s] = append(names[s], g.Name)
-		} else if math.Abs(*w.Value-w.Threshold) > math.Abs(*g.Value-g.Threshold) {
-			continue
-		}
-		worst[g.Name] = g
-	}
-	for _, s := range sentences {
-		var values []string
-		for _, name := range names[s] {
-			value, _ := gateWords(worst[name])
-			values = append(values, name+" "+value)
-		}
-		_, want := gateWords(worst[names[s][0]])
-		out = append(out, fmt.Sprintf("%s, want %s: %s", strings.Join(values, ", "), want, s))
 	}
 	return out
 }

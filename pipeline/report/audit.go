@@ -8,13 +8,13 @@ import (
 
 func targetAudit(in Input, figs []*Figure) Section {
 	s := Section{ID: "audit", Nav: "Audit", Title: "Target and lag audit",
-		Lead: "Whether the numbers that were fitted are what they are called."}
+		Lead: "Whether the fitted times measure what their names say."}
 	audits := auditsOf(in)
 	evidence, used := lagsOf(in)
 	if len(audits) == 0 && len(evidence) == 0 {
 		s.Missing = "No target audit: it is made by `blis-train fit OUT` and by `blis-train inspect OUT`."
 		if in.Fit != nil && in.Fit.Requests != nil {
-			s.Missing = "No steps were recorded: requests or load levels taught the coefficients, and there is no target to audit."
+			s.Missing = "No steps were recorded: the coefficients were fitted to requests or load levels, and there is no step time to audit."
 		}
 		return s
 	}

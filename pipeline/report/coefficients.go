@@ -12,7 +12,7 @@ import (
 
 func coefficients(in Input, figs []*Figure) Section {
 	s := Section{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",
-		Lead: "Each number with its unit, its 95 % interval, and whether these data know it."}
+		Lead: "Each number with its unit, its 95 % interval, and whether the data determine it."}
 	if in.Fit == nil {
 		s.Missing = "No fit.json: run `blis-train fit OUT` to make coefficients."
 		return s

@@ -13,7 +13,7 @@ import (
 
 func data(in Input, figs []*Figure) Section {
 	s := Section{ID: "data", Nav: "Data", Title: "Data quality",
-		Lead: "What was recorded, what was lost, and which runs are fit to learn from. Nothing below is worth more than this section."}
+		Lead: "What was recorded, what was lost, and which runs can be used. No result below is better than these data."}
 	if in.Inspect == nil && in.Fit == nil && in.Extract == nil {
 		s.Missing = "No inspect.json, extract.json or fit.json: run `blis-train inspect OUT -o OUT` for the data-quality report."
 		return s
@@ -91,7 +91,7 @@ func unfitBlocks(i *result.Inspect) []Block {
 	if len(lines) == 0 {
 		return nil
 	}
-	return []Block{{Heading: "Runs unfit for a fit"}, {List: FirstOf(lines, 30, "inspect.json")}}
+	return []Block{{Heading: "Runs that cannot be used"}, {List: FirstOf(lines, 30, "inspect.json")}}
 }
 
 func inspectTable(i *result.Inspect) *Table {
@@ -135,6 +135,9 @@ func clockTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
+// checkNames are the names of saturation checks as a reader writes them.
+var checkNames = strings.NewReplacer("_", " ", "ttft", "TTFT", "e2e", "E2E", "p99", "P99", "p50", "P50", "r2", "R²")
+
 // saturationTable has one column per check, named by the first run.
 func saturationTable(i *result.Inspect) *Table {
 	t := tableOf("saturation")
@@ -143,7 +146,7 @@ func saturationTable(i *result.Inspect) *Table {
 		for _, c := range r.Saturation {
 			if len(AppendNew(names, c.Name)) > len(names) {
 				names = append(names, c.Name)
-				t.Cols = append(t.Cols, Column{Head: strings.ReplaceAll(c.Name, "_", " "), Unit: "≤ " + Short(c.Threshold), Help: c.Doc,
+				t.Cols = append(t.Cols, Column{Head: checkNames.Replace(c.Name), Unit: "≤ " + Short(c.Threshold), Help: c.Doc,
 					Num: true})
 			}
 		}

@@ -15,7 +15,7 @@ import (
 const maxHeadlines = 5
 
 func head(in Input) Head {
-	h := Head{Class: "none", Badge: "NOT VALIDATED", Kicker: "Latency coefficients from recorded vLLM traces", Facts: headFacts(in)}
+	h := Head{Class: "none", Badge: "NOT VALIDATED", Kicker: "Latency coefficients from recordings of vLLM", Facts: headFacts(in)}
 	if in.Validation == nil {
 		h.Sentence = "No validation was run: these coefficients are untested."
 		return h
@@ -27,7 +27,7 @@ func head(in Input) Head {
 		h.Class, h.Badge = "pass", "PASS"
 	case coeff.VerdictFail:
 		h.Class, h.Badge = "fail", "FAIL"
-		h.Failed = FirstOf(headlines(Decisive(v)), maxHeadlines, "the gates below")
+		h.Failed = FirstOf(Failed(Decisive(v)), maxHeadlines, "the gates below")
 	case coeff.VerdictNotApplicable:
 		h.Class, h.Badge = "insufficient", "NOT APPLICABLE"
 	default:
@@ -264,8 +264,8 @@ func Next(in Input) []string {
 	}
 	var out []string
 	if slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == "target_floor" && gateRank(g) == 0 }) {
-		out = append(out, "The target is shorter than reading the weights takes, so that it is no step time: fit with the key `beta-target: "+
-			"cadence`, or correct what run.yaml says of the hardware. Nothing else counts before.")
+		out = append(out, "The measured step time is shorter than reading the weights takes, so it cannot be right: fit with the key "+
+			"`beta-target: cadence`, or correct what run.yaml says of the hardware. Do this first.")
 	}
 	drifted := driftedRuns(in.Fit)
 	if v.Verdict == coeff.VerdictFail && len(drifted)+len(by[result.CauseMachineDrift]) > 0 {
@@ -281,12 +281,12 @@ func Next(in Input) []string {
 		says  string
 		of    func(result.Diagnosis) string
 	}{
-		{by[result.CauseSaturated], "Lower the load of %s: a saturated run tells how long it was recorded, not how fast the engine is.",
+		{by[result.CauseSaturated], "Lower the load of %s: its latencies grow with the length of the recording.",
 			diagnosedScope},
-		{by[result.CauseUnseenRegime], "Record load like that of the failing steps, %s: the fit never saw its like.", diagnosedTerm},
+		{by[result.CauseUnseenRegime], "Record load like that of the failing steps, %s: the fit saw none.", diagnosedTerm},
 		{by[result.CauseModelError], "Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of " +
 			"the hardware.", diagnosedTerm},
-		{by[result.CauseLag], "Fit %s again: its lag is not the one that its rows tell.", diagnosedScope},
+		{by[result.CauseLag], "Fit %s again: its rows show another lag than the one used.", diagnosedScope},
 		{slices.Concat(by[result.CauseHardware], by[result.CauseScheduler]),
 			"Compare run.yaml with the server's log for %s: device, KV blocks, scheduler limits.", diagnosedScope},
 	} {
@@ -302,7 +302,11 @@ func Next(in Input) []string {
 		out = append(out, fmt.Sprintf("%s: %s for want of %s; each says how many would decide it.", do,
 			pluralVerb(n, "replay gate has no verdict", "replay gates have no verdict"), want))
 	}
-	if v.Verdict == coeff.VerdictPass {
+	switch {
+	case v.Verdict == coeff.VerdictFail && len(out) == 0:
+		out = append(out, "Compare run.yaml with the server's log (device, KV blocks, scheduler limits), and record the loads with the largest "+
+			"errors again.")
+	case v.Verdict == coeff.VerdictPass:
 		out = append(out, "Use coefficients.yaml, or `blis-train export` for BLIS and autoscalers.")
 	}
 	return out

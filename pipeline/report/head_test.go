@@ -19,20 +19,23 @@ func gate(name, scope, op string, value, threshold float64) result.Gate {
 	return result.Gate{Gate: coeff.Gate{Name: name, Scope: scope, Value: &value, Op: op, Threshold: threshold, Pass: &pass}, Required: true}
 }
 
-// A gate that fails in many scopes is one headline with its worst one, on
-// either side of a threshold.
-func TestHeadlinesNameTheWorstScope(t *testing.T) {
-	got := headlines([]result.Gate{
+// A gate that fails in many scopes stands once with its worst value, on either side of a
+// threshold, and gates that mean the same share a sentence.
+func TestFailedNameTheWorstValue(t *testing.T) {
+	got := Failed([]result.Gate{
 		gate("beta_mape", "a", "<", 0.20, 0.15), gate("beta_skill", "a", ">", 0.4, 0.5), gate("beta_mape", "b", "<", 0.41, 0.15),
-		gate("beta_skill", "b", ">", 0.1, 0.5), gate("bias", "all", "<", 0.08, 0.03), gate("bias", "fine", "<", 0.01, 0.03),
+		gate("beta_skill", "b", ">", 0.1, 0.5), gate("ks_itl", "all", "<", 0.2, 0.15), gate("bias", "fine", "<", 0.01, 0.03),
+		gate("ks_ttft", "all", "<", 0.3, 0.15),
 	})
-	want := []string{
-		"2 scopes: step time error on hold-out rows (MAPE) is at worst 41.0 % in b, must be < 15 % (beta_mape)",
-		"2 scopes: skill between the best constant (0) and the noise floor (1) is at worst 0.1 in b, must be > 0.5 (beta_skill)",
-		"all: size of the total signed bias of the step time is 8.0 %, must be < 3 % (bias)",
+	want := []string{"beta_mape 41.0 %, want < 15 %: a simulated step", "beta_skill 0.1, want > 0.5: most of",
+		"ks_itl 0.200, ks_ttft 0.300, want < 0.15: the distributions are"}
+	if len(got) != len(want) {
+		t.Fatalf("got %q, want %d sentences", got, len(want))
 	}
-	if strings.ReplaceAll(strings.Join(got, "\n"), "\u00a0", " ") != strings.Join(want, "\n") {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	for i, s := range got {
+		if !strings.HasPrefix(strings.ReplaceAll(s, "\u00a0", " "), want[i]) {
+			t.Errorf("got %q, want %q ...", s, want[i])
+		}
 	}
 }
 
@@ -68,7 +71,7 @@ func TestNextSteps(t *testing.T) {
 		t.Errorf("the head has %d steps, want %d", len(head.Next), len(got))
 	}
 	in.Validation.Gates = append(in.Validation.Gates, gate("target_floor", "c", ">", 0.01, 1))
-	if got := Next(in); !strings.HasPrefix(got[0], "The target is shorter than reading the weights takes") {
+	if got := Next(in); !strings.HasPrefix(got[0], "The measured step time is shorter than reading the weights takes") {
 		t.Errorf("a target below the floor: got %q first", got[0])
 	}
 	in.Validation = &result.Validation{Verdict: coeff.VerdictPass}

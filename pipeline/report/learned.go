@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// learnedBlocks say what requests or load levels taught, what they did not, and how levels came out
+// learnedBlocks say what requests or load levels decided, what they did not, and how levels came out
 // that the coefficients never saw; nothing of a fit from steps.
 func learnedBlocks(f *result.Fit) []Block {
 	r := f.Requests
@@ -30,9 +30,9 @@ func learnedBlocks(f *result.Fit) []Block {
 		directions.Put(Prose(strings.Join(d.Terms, " with ")), PercentOf(d.LearnedFrac), decides, Prose(d.Needs))
 	}
 	facts := knownFacts(FactOf("Recorded", listOf(tiers, 3)), FactOf("Loads", fmt.Sprintf("%d, of %d requests", len(r.Loads), requests)),
-		FactOf("Prior", r.Prior), FactOf("Learned", fmt.Sprintf("%d of %d directions", learned, len(r.Directions))),
+		FactOf("Prior", r.Prior), FactOf("Decided", fmt.Sprintf("%d of %d directions", learned, len(r.Directions))),
 		FactOf("Objective", Short(r.Objective)), FactOf("of which jitter", Short(r.NoiseFloor)))
-	out := headed("Learned from requests, not from steps", append([]Block{{Facts: facts}}, Tables(directions)...))
+	out := headed("Fitted to requests, without steps", append([]Block{{Facts: facts}}, Tables(directions)...))
 	if t := levelTable(r.Levels); len(t.Rows) > 0 {
 		out = append(out, Block{Table: t})
 	}

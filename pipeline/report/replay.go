@@ -12,7 +12,7 @@ import (
 )
 
 func replay(in Input, figs []*Figure) Section {
-	s := Section{ID: "replay", Nav: "Replay", Title: "Replay: do requests feel it?",
+	s := Section{ID: "replay", Nav: "Replay", Title: "Replay: errors of requests",
 		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain " +
 			"replay gates; noise and drift-corrected tell the model's error from the machine's."}
 	if in.Validation == nil {

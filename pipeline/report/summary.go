@@ -50,7 +50,7 @@ func failedMarkdown(v *result.Validation) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "**%s failed**\n\n", Plural(len(failed), "gate"))
+	fmt.Fprintf(&b, "**%s failed**\n\n- %s\n\n", Plural(len(failed), "gate"), strings.Join(stat.Map(Failed(failed), marked), "\n- "))
 	t := tableOf("gates")
 	for _, g := range failed {
 		t.Rows = append(t.Rows, gateRow(g))

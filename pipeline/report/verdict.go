@@ -55,9 +55,15 @@ func cards(in Input) []Block {
 			}
 		}
 		for _, m := range []string{"ttft", "itl", "e2e"} {
-			if g, ok := worstGate(v.Gates, "ks_"+m); ok {
-				cs = append(cs, card{Name: "Replay, worst KS of " + strings.ToUpper(m), Value: statistic(*g.Value), Class: gateClass(g),
-					Sub: fmt.Sprintf("%s; must be %s %s", g.Scope, g.Op, Short(g.Threshold))})
+			g, ok := worstGate(v.Gates, "ks_"+m)
+			name := "Replay, worst KS of "
+			if !ok {
+				g, ok = worstGate(v.Gates, "median_rel_err_"+m)
+				name = "Replay, median error of "
+			}
+			if ok {
+				cs = append(cs, card{Name: name + strings.ToUpper(m), Value: GateValue(g.Name, g.Value), Class: gateClass(g),
+					Sub: fmt.Sprintf("%s; must be %s %s", g.Scope, g.Op, GateThreshold(g))})
 			}
 		}
 	}
@@ -237,11 +243,8 @@ func gateRow(g result.Gate) Row {
 		name.Href = result.GateClause(g.Name)
 	}
 	scope := Cell{Text: g.Scope, Class: "w"}
-	switch {
-	case g.Pass == nil:
+	if g.Pass == nil {
 		scope.Sub = g.Note
-	case !*g.Pass:
-		scope.Sub = text.Failing()
 	}
 	return Row{Cells: []Cell{
 		verdict,
@@ -326,47 +329,32 @@ func sortedGates(gs []result.Gate) []result.Gate {
 	return out
 }
 
-// headlines says which gates failed: one sentence a gate, with the worst scope.
-func headlines(gates []result.Gate) []string {
-	scopes := map[string][]result.Gate{}
-	var names []string
+// Failed say what the failed gates mean: those that mean the same in one sentence, each gate
+// with its worst value.
+func Failed(gates []result.Gate) (out []string) {
+	worst, names := map[string]result.Gate{}, map[string][]string{}
+	var sentences []string
 	for _, g := range gates {
-		if gateRank(g) == 0 {
-			names = AppendNew(names, g.Name)
-			scopes[g.Name] = append(scopes[g.Name], g)
+		if gateRank(g) != 0 {
+			continue
 		}
-	}
-	return stat.Map(names, func(name string) string { return gateSentence(scopes[name]) })
-}
-
-// gateSentence is about one gate that failed in the given scopes.
-func gateSentence(failed []result.Gate) string {
-	g := failed[0]
-	for _, o := range failed[1:] {
-		if gateBadness(o) > gateBadness(g) {
-			g = o
+		s := Gates()[g.Name].Failing()
+		if names[s] == nil {
+			sentences = append(sentences, s)
 		}
+		if w, known := worst[g.Name]; !known {
+			names[s] = append(names[s], g.Name)
+		} else if math.Abs(*w.Value-w.Threshold) > math.Abs(*g.Value-g.Threshold) {
+			continue
+		}
+		worst[g.Name] = g
 	}
-	what := Gates()[g.Name].What
-	if what == "" {
-		what = g.Name
+	for _, s := range sentences {
+		values := stat.Map(names[s], func(name string) string { return name + " " + GateValue(name, worst[name].Value) })
+		g := worst[names[s][0]]
+		out = append(out, fmt.Sprintf("%s, want %s %s: %s", strings.Join(values, ", "), g.Op, GateThreshold(g), s))
 	}
-	limit := fmt.Sprintf("must be %s %s (%s)", strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op), GateThreshold(g), g.Name)
-	if len(failed) == 1 {
-		return fmt.Sprintf("%s: %s is %s, %s", g.Scope, what, GateValue(g.Name, g.Value), limit)
-	}
-	return fmt.Sprintf("%d scopes: %s is at worst %s in %s, %s", len(failed), what, GateValue(g.Name, g.Value), g.Scope, limit)
-}
-
-// gateBadness grows with the distance from the threshold, on the wrong side.
-func gateBadness(g result.Gate) float64 {
-	switch {
-	case g.Value == nil:
-		return math.Inf(-1)
-	case strings.HasPrefix(g.Op, ">"):
-		return g.Threshold - *g.Value
-	}
-	return *g.Value - g.Threshold
+	return out
 }
 
 // Undecided says which required gates have no verdict, and why: one sentence a reason.

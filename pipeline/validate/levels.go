@@ -78,6 +78,6 @@ func worstLevels(levels []result.LevelHoldout) string {
 		}
 		return name
 	}
-	return fmt.Sprintf("no steps were recorded, so that no cause can be told; farthest off by TTFT: %s; by TPOT: %s", worst(levelTTFT),
+	return fmt.Sprintf("no cause can be found without recorded steps; worst TTFT: %s; worst TPOT: %s", worst(levelTTFT),
 		worst(levelTPOT))
 }

@@ -552,7 +552,7 @@ func (t *judgedRun) diagnoseRequests(scope string, failed []string) result.Diagn
 	d := result.Diagnosis{Scope: scope, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}
 	s := t.starved[scope]
 	if s.ErrorShare < mostOfError || s.SimulatedMs < s.RecordedMs {
-		d.Sentence = fmt.Sprintf("no steps were recorded, so that no cause can be told; too few KV blocks in run.yaml are none: %d of %d "+
+		d.Sentence = fmt.Sprintf("no cause can be found without recorded steps; too few KV blocks in run.yaml are not the cause: %d of %d "+
 			"requests waited for some in the replay and hold %.0f %% of the error of TTFT", s.Requests, s.Of, 100*s.ErrorShare)
 		return d
 	}
