@@ -25,22 +25,31 @@ type Extract struct {
 	PeakRSSBytes *int64   `json:"peak_rss_bytes,omitempty"`
 }
 
-// CachedWords says in a line what came from the prefix cache and how that is known; "" where
-// nothing tells.
+// CachedWords says in a line what came from the prefix cache and how that is known, or that
+// nothing tells; "" where clients and the cache were not both there.
 func (e *Extract) CachedWords() string {
 	var s CachedTokens
 	for i := range e.Runs {
+		if e.Runs[i].Requests.Engine > 0 {
+			continue // journeys tell
+		}
 		for _, p := range e.Runs[i].CachedTokens {
+			s.Chains += p.Chains
 			s.Requests, s.PromptTokens, s.HitTokens = s.Requests+p.Requests, s.PromptTokens+p.PromptTokens, s.HitTokens+p.HitTokens
 			s.Exact, s.Usage, s.Bounded, s.Unpaired = s.Exact+p.Exact, s.Usage+p.Usage, s.Bounded+p.Bounded, s.Unpaired+p.Unpaired
 		}
 	}
-	if s.Exact+s.Usage+s.Bounded == 0 || s.PromptTokens == 0 {
-		return ""
-	}
 	from := fmt.Sprintf("from the log's iterations; %d of %d requests exactly", s.Exact, s.Requests)
-	if s.Usage > 0 {
+	switch {
+	case s.Unpaired > 0 && s.Unpaired == s.Requests:
+		return fmt.Sprintf("what the prefix cache gave %d prompts is not known: keep /metrics before and after each load, or log the iterations",
+			s.Requests)
+	case s.PromptTokens == 0:
+		return ""
+	case s.Usage > 0:
 		from = fmt.Sprintf("the server's usage says it of %d of %d requests", s.Usage, s.Requests)
+	case s.Chains == 0:
+		from = fmt.Sprintf("from the server's counters, for all prompts together; %d of %d requests exactly", s.Exact, s.Requests)
 	}
 	least := ""
 	if s.Unpaired > 0 {

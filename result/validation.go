@@ -142,9 +142,9 @@ type ValidationRun struct {
 }
 
 // Judged reports whether the replay decides: it was compared with requests that the
-// coefficients never saw, of a server that was not saturated.
+// coefficients never saw, of a server that was not saturated and whose prefix cache is known.
 func (r *ValidationRun) Judged() bool {
-	return r.Metrics != nil && !r.Saturated && r.Informs == "" && r.Split.Kind != SplitInSample
+	return r.Metrics != nil && !r.Saturated && r.Informs+r.Undecided == "" && r.Split.Kind != SplitInSample
 }
 
 // AlphaErrors are teacher-forced alpha errors, the forms of fit.json.

@@ -237,7 +237,7 @@ type ObservedRequest struct {
 	E2EUs         Opt[float64] `json:"-" col:"e2e_us" unit:"us" doc:"last chunk - send"`
 	ChunkGapsUs   []float64    `json:"-" col:"chunk_gaps_us" unit:"us" doc:"gaps between chunks"`
 	CachedTokens  Opt[int64]   `json:"-" col:"cached_tokens" unit:"tokens" doc:"prompt tokens that the server took from its prefix cache"`
-	CachedSource  Opt[string]  `json:"-" col:"cached_source" doc:"what says so: usage (of the server), exact (the passes of the log), session, group or bound (shares of what the passes say of several), counter (shares of what /metrics counted)"`
+	CachedSource  Opt[string]  `json:"-" col:"cached_source" doc:"what says so: usage (of the server), exact (the passes of the log), session, group or bound (shares of what the passes say of several), counter (shares of what /metrics or the log's hit rates say of all)"`
 	CachedMin     Opt[int64]   `json:"-" col:"cached_min_tokens" unit:"tokens" doc:"the least that the passes of the log allow"`
 	CachedMax     Opt[int64]   `json:"-" col:"cached_max_tokens" unit:"tokens" doc:"the most"`
 	Iteration     Opt[int64]   `json:"-" col:"iteration" doc:"the engine's pass that ended the prompt, found by counting"`
@@ -257,6 +257,17 @@ const (
 	CachedBound   = "bound"
 	CachedCounter = "counter"
 )
+
+// MostGuessed is the share of a prompt, or of the prompts of a load, of which it need not be
+// known what the prefix cache held.
+const MostGuessed = 0.05
+
+// KnowsCached says that it is known what the prefix cache held of the prompt, or too little for
+// it to matter; of a counter's sum nobody knows who had it.
+func (r *ObservedRequest) KnowsCached() bool {
+	isSum := r.CachedSource.V == CachedCounter && r.CachedMin.V != r.CachedMax.V
+	return r.CachedTokens.OK && !(isSum && float64(r.CachedTokens.V) > MostGuessed*float64(r.PromptTokens.V))
+}
 
 // LoadPoint is one row of `points`: what a benchmark printed of one load level, over
 // the requests that succeeded.

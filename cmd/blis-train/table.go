@@ -221,7 +221,8 @@ func passesText(doc *result.Extract) string {
 	counts := make([]int64, len(sources))
 	for _, r := range doc.Runs {
 		for k, s := range sources {
-			if s.kind == "" || slices.ContainsFunc(r.Files, func(f result.ExtractFile) bool { return f.Kind == s.kind }) {
+			isTold := slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == "chunk_steps" })
+			if s.kind == "" || !isTold && slices.ContainsFunc(r.Files, func(f result.ExtractFile) bool { return f.Kind == s.kind }) {
 				counts[k] += r.Tables[rows.Iterations]
 				break
 			}

@@ -47,6 +47,7 @@ func (x *extraction) cached(how source.Options) error {
 		x.clients = append(x.clients, trace.Findingf(forms.CodeClientFile, "%s", g.Drafts(answers)))
 	}
 	x.clients = append(x.clients, g.Check(answers)...)
+	x.clients = append(x.clients, g.Rate(x.iter.Rates)...)
 	lost := 0
 	if e.PrefixCaching {
 		for i := range max(1, len(x.lives)) {
@@ -122,9 +123,6 @@ func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error
 	return mergeLives(x.lives, x.o.Format, place, add)
 }
 
-// mostUnknown is the share of a phase's requests that may be missing in the replays of their engines.
-const mostUnknown = 0.05
-
 // serve gives the clients' requests to the engines that served them, where logs hold several
 // and no step traces tell: phase by phase, where the counts leave one way for nearly all.
 // The others, and spans that name no engine, are in no table: a replay would meet another
@@ -152,7 +150,7 @@ func (x *extraction) serve() {
 	x.served = make([][]trace.ObservedRequest, len(x.lives))
 	left := map[string]int64{}
 	for _, r := range x.obs {
-		if p := r.Phase.V; !r.Engine.OK || float64(unknown[p]) > mostUnknown*float64(all[p]) {
+		if p := r.Phase.V; !r.Engine.OK || float64(unknown[p]) > trace.MostGuessed*float64(all[p]) {
 			left[p]++
 		} else {
 			x.served[r.Engine.V-1] = append(x.served[r.Engine.V-1], r)

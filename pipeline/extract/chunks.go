@@ -12,6 +12,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -76,9 +77,11 @@ type cluster struct {
 type part struct{ tokens, before, prompt int64 }
 
 // recoverSteps finds the steps behind the chunks of rows; budget is the engine's
-// max_num_batched_tokens, most its long_prefill_token_threshold (0: none).
-func recoverSteps(rows []trace.ObservedRequest, budget, most int64) ([]trace.Iteration, quality) {
-	r := &recovery{rows: rows, budget: budget, most: most, clusterOf: make([][]int, len(rows))}
+// max_num_batched_tokens, most its long_prefill_token_threshold (0: none). A prompt whose
+// part in the prefix cache is not known leaves the steps that computed it unknown.
+func recoverSteps(rows []trace.ObservedRequest, e *deploy.Engine) ([]trace.Iteration, quality) {
+	r := &recovery{rows: rows, budget: e.MaxNumBatchedTokens, most: e.LongPrefillThreshold, caching: e.PrefixCaching,
+		clusterOf: make([][]int, len(rows))}
 	if !r.read() {
 		return nil, r.q
 	}
@@ -91,6 +94,7 @@ func recoverSteps(rows []trace.ObservedRequest, budget, most int64) ([]trace.Ite
 type recovery struct {
 	rows         []trace.ObservedRequest
 	budget, most int64
+	caching      bool
 	events       []event
 	threshold    int64
 	clusters     []cluster
@@ -217,8 +221,7 @@ func (r *recovery) place() {
 // prompt places the prompt of request i, whose first chunk is in cluster c.
 func (r *recovery) prompt(i, c int) {
 	o := &r.rows[i]
-	isShared := o.PrefixGroup.OK && o.PrefixTokens.V > 0 && !o.CachedTokens.OK
-	if isShared || !o.PromptTokens.OK {
+	if r.caching && !o.KnowsCached() || !o.PromptTokens.OK {
 		r.clusters[c].incomplete = true
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
@@ -233,7 +234,8 @@ func stream(sentUs, prompt int64, firstStep, n int) trace.ObservedRequest {
 func TestPromptsArePlaced(t *testing.T) {
 	// The first request decodes from step 2 on; the second sends 250 tokens in step 4,
 	// which take steps 5, 6 and 7 of 99 tokens beside the one decode.
-	steps, q := recoverSteps([]trace.ObservedRequest{stream(5000, 40, 1, 119), stream(45_000, 250, 7, 3)}, 100, 0)
+	steps, q := recoverSteps([]trace.ObservedRequest{stream(5000, 40, 1, 119), stream(45_000, 250, 7, 3)},
+		&deploy.Engine{MaxNumBatchedTokens: 100})
 	if q.Clusters != 119 || q.WholeShare != 1 || q.Verdict() != "" || len(steps) != 119 {
 		t.Fatalf("got %d steps, %+v: %s", len(steps), q, q.Verdict())
 	}
@@ -252,12 +254,32 @@ func TestPromptsArePlaced(t *testing.T) {
 // TestHiddenSteps: a prompt of several budgets on an idle engine takes steps that
 // deliver nothing: they leave a gap, and its own step is no row.
 func TestHiddenSteps(t *testing.T) {
-	steps, q := recoverSteps([]trace.ObservedRequest{stream(0, 40, 1, 60), stream(900_000, 350, 100, 60)}, 100, 0)
+	steps, q := recoverSteps([]trace.ObservedRequest{stream(0, 40, 1, 60), stream(900_000, 350, 100, 60)},
+		&deploy.Engine{MaxNumBatchedTokens: 100})
 	if q.Verdict() != "" || len(steps) != 119 {
 		t.Fatalf("got %d steps of %d: %s", len(steps), q.Clusters, q.Verdict())
 	}
 	if a, b := steps[59].Index, steps[60].Index; b-a != 3 {
 		t.Errorf("index %d after %d, want a gap of the hidden steps and the one whose prompt is not known", b, a)
+	}
+}
+
+// TestUnknownPrompts: with a prefix cache, steps whose prompts may have been cached are left out;
+// those of decodes, and of prompts whose hits are known, stay.
+func TestUnknownPrompts(t *testing.T) {
+	e := &deploy.Engine{MaxNumBatchedTokens: 1000, PrefixCaching: true}
+	rows := []trace.ObservedRequest{stream(5000, 40, 1, 119), stream(45_000, 250, 7, 3)}
+	if steps, q := recoverSteps(rows, e); q.Verdict() != "" || len(steps) != 117 {
+		t.Errorf("got %d steps, %s; want those without prompts", len(steps), q.Verdict())
+	}
+	rows[1].CachedTokens = trace.Some(int64(192))
+	steps, _ := recoverSteps(rows, e)
+	if len(steps) != 118 || steps[5].ContextTokens != 58 || steps[5].ContextKVTokens.V != 192 {
+		t.Errorf("got %d steps, %+v; want the known prompt too", len(steps), steps[5])
+	}
+	rows[1].CachedMax = trace.Some(int64(224)) // a share of a sum
+	if steps, _ := recoverSteps(rows, e); len(steps) != 117 {
+		t.Errorf("got %d steps, want none of a guess", len(steps))
 	}
 }
 
@@ -277,11 +299,12 @@ func TestNoSteps(t *testing.T) {
 		"several": {[]trace.ObservedRequest{several}, "not tokens"},
 		"others":  {[]trace.ObservedRequest{stream(0, 40, 1, 150), other}, "without a chunk"},
 	} {
-		if _, q := recoverSteps(c.rows, 1000, 0); !strings.Contains(q.Verdict(), c.want) {
+		if _, q := recoverSteps(c.rows, &deploy.Engine{MaxNumBatchedTokens: 1000}); !strings.Contains(q.Verdict(), c.want) {
 			t.Errorf("%s: got %q (%+v), want %q", name, q.Verdict(), q, c.want)
 		}
 	}
-	if steps, q := recoverSteps([]trace.ObservedRequest{{ID: "no chunks"}}, 1000, 0); steps != nil || q.Clusters != 0 {
+	steps, q := recoverSteps([]trace.ObservedRequest{{ID: "no chunks"}}, &deploy.Engine{MaxNumBatchedTokens: 1000})
+	if steps != nil || q.Clusters != 0 {
 		t.Errorf("got %+v, %+v of nothing", steps, q)
 	}
 }

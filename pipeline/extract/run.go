@@ -484,8 +484,7 @@ func (x *extraction) chunks() error {
 	if !x.col.Empty() || len(x.lives) > 0 {
 		return nil
 	}
-	e := &x.dep.Engine
-	steps, q := recoverSteps(x.obs, e.MaxNumBatchedTokens, e.LongPrefillThreshold)
+	steps, q := recoverSteps(x.obs, &x.dep.Engine)
 	if q.Clusters == 0 {
 		return nil
 	}

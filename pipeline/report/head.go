@@ -267,6 +267,10 @@ func Next(in Input) []string {
 		out = append(out, "The measured step time is shorter than reading the weights takes, so it cannot be right: fit with the key "+
 			"`beta-target: cadence`, or correct what run.yaml says of the hardware. Do this first.")
 	}
+	unjudged := func(r result.ValidationRun) bool { return r.Undecided != "" }
+	if i := slices.IndexFunc(v.Runs, unjudged); i >= 0 && v.Verdict == coeff.VerdictFail {
+		out = append(out, fmt.Sprintf("%s %s cannot be judged: %s.", v.Runs[i].ID, v.Runs[i].Phase, v.Runs[i].Undecided))
+	}
 	drifted := driftedRuns(in.Fit)
 	if v.Verdict == coeff.VerdictFail && len(drifted)+len(by[result.CauseMachineDrift]) > 0 {
 		during := "the recording"

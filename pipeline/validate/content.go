@@ -21,10 +21,6 @@ type Shared struct {
 	unknown  func(o *Request) bool // nothing says what it shares, and nothing was assumed
 }
 
-// mostUnknown is the share of a phase's requests of which nobody knows what they found in
-// the prefix cache; with more its replay cannot be judged.
-const mostUnknown = 0.05
-
 // sharedGroup is the content group of requests that share what the options say; the client's
 // own groups follow it.
 const sharedGroup = 1
@@ -106,8 +102,7 @@ func (s *Shared) assumed(run *trace.Run, obs []Request, sharedPrefix int64, jour
 			s.Findings = append(s.Findings, trace.Findingf(ReplayAssumes, "run %s: "+format, append([]any{run.ID}, args...)...))
 		}
 	}
-	say(shares, "%d of %d prompts ended in a pass with others: their cached tokens are shares of what the passes say of all of them",
-		shares, len(obs))
+	say(shares, "the cached tokens of %d of %d prompts are shares of what passes, counters or hit rates say of several", shares, len(obs))
 	say(assumed, "%d of %d requests are taken to share their first %d prompt tokens", assumed, len(obs), sharedPrefix)
 	say(unknown, "prefix caching is on and nothing says what %d of %d requests share; replayed uncached: %s", unknown, len(obs), tellsCached)
 }
@@ -124,13 +119,13 @@ func (s *Shared) undecided(obs []Request, p *deploy.Phase) string {
 	for i := range obs {
 		if o := &obs[i]; o.ArrivalNs >= p.StartNs && o.ArrivalNs < p.EndNs {
 			all++
-			if s.unknown(o) {
+			if s.unknown(o) || o.Row != nil && o.Row.CachedTokens.OK && !o.Row.KnowsCached() {
 				n++
 			}
 		}
 	}
-	if float64(n) <= mostUnknown*float64(all) {
+	if float64(n) <= trace.MostGuessed*float64(all) {
 		return ""
 	}
-	return fmt.Sprintf("nobody recorded what %d of %d prompts found in the prefix cache: %s", n, all, tellsCached)
+	return fmt.Sprintf("nobody recorded what %d of %d prompts found in the prefix cache, or only for all together: %s", n, all, tellsCached)
 }

@@ -282,7 +282,7 @@ var replayNames = []struct {
 // not required. What is in-sample decides nothing and has no gates.
 func replayGates(v *result.Validation, r *rules, clients bool) []result.Gate {
 	var gates []result.Gate
-	decided, why := false, "nothing was held out of the fit"
+	decided, why, undecided := false, "nothing was held out of the fit", ""
 	for i := range v.Runs {
 		run := &v.Runs[i]
 		if run.Split.Kind == result.SplitInSample {
@@ -290,7 +290,7 @@ func replayGates(v *result.Validation, r *rules, clients bool) []result.Gate {
 		}
 		why = "no unsaturated phase with requests that the coefficients never saw was replayed"
 		note, required := runNote(run, clients)
-		decided = decided || required
+		decided, undecided = decided || required, cmp.Or(undecided, run.Undecided)
 		for _, n := range replayNames {
 			if run.Source == sourcePoints && n.ks == gateKSE2E {
 				continue
@@ -309,7 +309,7 @@ func replayGates(v *result.Validation, r *rules, clients bool) []result.Gate {
 	}
 	if !decided {
 		for _, n := range replayNames {
-			gates = append(gates, r.gate(n.ks, scopeAll, nil, why))
+			gates = append(gates, r.gate(n.ks, scopeAll, nil, cmp.Or(undecided, why)))
 		}
 	}
 	return gates
@@ -348,10 +348,12 @@ func runNote(run *result.ValidationRun, clients bool) (note string, required boo
 	switch {
 	case run.Saturated:
 		return noteSaturated, false
+	case run.Phase != "" && run.Replayed == 0 && run.Metrics == nil:
+		return noteEmpty, false
+	case run.Undecided != "" && run.Metrics != nil:
+		return run.Undecided, run.Informs == ""
 	case run.Informs != "":
 		return run.Informs, false
-	case run.Undecided != "" && run.Metrics != nil:
-		return run.Undecided, true
 	case !clients && run.Source != "" && run.Source != SourceJourneys && run.Source != sourcePasses:
 		return fmt.Sprintf(noteOtherSource, run.Source), false
 	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1 && run.Rebuilt == 0:

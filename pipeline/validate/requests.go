@@ -43,16 +43,16 @@ func SourceOf(run *trace.Run) string {
 	switch {
 	case onClients(run):
 		return sourcePasses
-	case stock:
-		return sourceStock
 	case len(run.Observed) > 0:
 		return sourceClient
+	case stock:
+		return sourceStock
 	}
 	return SourceJourneys
 }
 
 // onClients says that the steps of an unmodified engine were put on the clock of
-// its clients, so that these tell the requests, not its spans on the wall clock.
+// its clients.
 func onClients(run *trace.Run) bool {
 	return run.Aggregate != nil && run.Aggregate.OffsetNs.OK
 }
@@ -74,7 +74,8 @@ type Request struct {
 }
 
 // Requests lists the requests of a run in order of arrival and says what was
-// assumed. Journeys win over client rows; requests that never reached an engine
+// assumed. Journeys win over client rows, these over spans of unmodified vLLM, whose wall clock
+// no phase need be on; requests that never reached an engine
 // or whose prompt length is unknown are not listed.
 func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 	var out []Request
@@ -84,7 +85,7 @@ func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		o, ok := observationOf(r)
-		if !ok || !r.CoreID.OK && onClients(run) {
+		if !ok || !r.CoreID.OK && len(run.Observed) > 0 {
 			continue
 		}
 		if !r.ArrivedNs.OK && r.Source != trace.SourceStock {

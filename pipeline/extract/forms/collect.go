@@ -29,6 +29,13 @@ type Lives struct {
 	format table.Format
 	open   map[string]*Life // by engine, the one being written
 	lives  []*Life
+	Rates  []HitRate // as they were logged
+}
+
+// HitRate is the share of its last 1000 requests' prompt tokens that an engine had in its prefix cache.
+type HitRate struct {
+	Engine string
+	Share  float64
 }
 
 // Life is one uninterrupted count of one engine.
@@ -75,13 +82,16 @@ func (c *Lives) add(p *source.Parsed[*Iterations]) error {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		row.File = in.Name
+		if in.Gave++; row.Rate.OK {
+			c.Rates = append(c.Rates, HitRate{row.Engine, row.Rate.V})
+			continue
+		}
 		c.acc.Read++
 		scope := scopeLog
 		if row.Form == trace.IterationFPM {
 			scope = scopeFPM
 		}
 		c.acc.Scope(scope, "iterations", 1)
-		in.Gave++
 		if err := c.row(row); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -175,29 +176,8 @@ func (g *Pairing) compare(a, b *Counters, rows []int) string {
 	if n := stat.Count(rows, of); n == len(rows) && n == stat.Count(g.inOrder(), of) {
 		g.deltas[phase] = want
 	}
-	found, most := int64(0), int64(0)
-	var open []*guess
-	for _, i := range rows {
-		r := &g.rows[i]
-		found += r.CachedTokens.V
-		if !r.CachedTokens.OK {
-			hi := g.rules.most(r.PromptTokens.V)
-			most += hi
-			open = append(open, &guess{row: r, source: trace.CachedCounter, tokens: 0})
-			r.CachedMin, r.CachedMax = trace.Some(int64(0)), trace.Some(hi)
-		}
-	}
-	if found <= want && want <= found+most && (want-found)%max(1, g.rules.Block) == 0 {
-		for _, o := range open { // in proportion to their prompts, then by whole blocks
-			o.tokens = int64(float64(want-found)*float64(o.row.CachedMax.V)/float64(max(1, most))) / g.rules.Block * g.rules.Block
-		}
-		share(open, want-found)
-		for _, o := range open {
-			o.row.CachedTokens, o.row.CachedSource = trace.Some(o.tokens), trace.Some(o.source)
-			if want == found {
-				o.row.CachedMax = o.row.CachedMin
-			}
-		}
+	found, most, ok := g.counted(rows, want)
+	if ok {
 		return ""
 	}
 	dropped := 0
@@ -211,4 +191,61 @@ func (g *Pairing) compare(a, b *Counters, rows []int) string {
 	}
 	return fmt.Sprintf("from %s to %s the server counted %d cached tokens, the passes make %d to %d: nothing that they say of these %d "+
 		"requests is used", a.Name, b.Name, want, found, found+most, dropped)
+}
+
+// counted shares what rows had in the cache, want tokens, among those that nothing else tells.
+// found tokens are told, most is what the others may have; false where want is not between.
+func (g *Pairing) counted(rows []int, want int64) (found, most int64, ok bool) {
+	var open []*guess
+	for _, i := range rows {
+		r := &g.rows[i]
+		found += r.CachedTokens.V
+		if !r.CachedTokens.OK {
+			hi := g.rules.most(r.PromptTokens.V)
+			most += hi
+			open = append(open, &guess{row: r, source: trace.CachedCounter, tokens: 0})
+			r.CachedMin, r.CachedMax = trace.Some(int64(0)), trace.Some(hi)
+		}
+	}
+	if want < found || want > found+most || (want-found)%max(1, g.rules.Block) != 0 {
+		return found, most, false
+	}
+	for _, o := range open { // in proportion to their prompts, then by whole blocks
+		o.tokens = int64(float64(want-found)*float64(o.row.CachedMax.V)/float64(max(1, most))) / g.rules.Block * g.rules.Block
+	}
+	share(open, want-found)
+	for _, o := range open {
+		o.row.CachedTokens, o.row.CachedSource = trace.Some(o.tokens), trace.Some(o.source)
+		if want == found {
+			o.row.CachedMax = o.row.CachedMin
+		}
+	}
+	return found, most, true
+}
+
+// rateRequests is how many requests a logged hit rate is of.
+const rateRequests = 1000
+
+// Rate shares by the hit rates of the log where nothing else tells of any prompt: none had
+// anything where all rates are 0, else the last of one engine tells of up to 1000 requests.
+func (g *Pairing) Rate(rates []HitRate) []trace.Finding {
+	order := g.inOrder()
+	told := count(g.rows, func(r trace.ObservedRequest) bool { return r.CachedTokens.OK })
+	if len(rates) == 0 || len(order) == 0 || g.Paired+told > 0 {
+		return nil
+	}
+	last, sum := rates[len(rates)-1], int64(0)
+	others := count(rates, func(r HitRate) bool { return r.Engine != last.Engine })
+	for _, i := range order {
+		sum += g.rows[i].PromptTokens.V
+	}
+	hits := last.Share * float64(sum) / float64(max(1, g.rules.Block))
+	said := "are taken for all of these prompts"
+	if someHit := slices.ContainsFunc(rates, func(r HitRate) bool { return r.Share > 0 }); someHit && len(order)+1000*others > rateRequests {
+		said = "are each of the last 1000 requests of one engine, and not used"
+	} else if _, _, ok := g.counted(order, int64(math.Round(hits))*max(1, g.rules.Block)); !ok {
+		said = "are more than these prompts can have found, and not used"
+	}
+	return []trace.Finding{trace.Findingf(CodeClientFile, "%d hit rates of the prefix cache in the log, the last %.1f %%, %s: %d prompts",
+		len(rates), 100*last.Share, said, len(order))}
 }

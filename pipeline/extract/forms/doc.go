@@ -16,6 +16,7 @@ type row struct {
 	trace.Iteration
 	Engine string
 
+	Rate     trace.Opt[float64] // of the prefix cache, in place of an iteration
 	BeforeUs trace.Opt[float64] // time of the pass before it
 	Accepted float64            // tokens a request took from a pass, with drafts
 	Running  int64              // that the next decode has if none ends, and the KV tokens they hold before it

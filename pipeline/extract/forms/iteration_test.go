@@ -184,23 +184,28 @@ func TestRealLogs(t *testing.T) {
 	root := repo.Shared(t, "data", "real_vllm_stock")
 	for run, want := range map[string]int{"gqa-a": 5953, "mha-core": 8946} {
 		in := []source.Input{{Path: filepath.Join(root, run, "server.log.zst"), Name: run}}
-		var rows, bad int
+		var rows, rates, bad int
 		var last, generated, context int64 = -1, 0, 0
 		how := source.Options{Workers: 2, AnyText: true, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 1000}}
 		err := source.Stream(t.Context(), in, how, newLogDecoder, func(p *source.Parsed[*Iterations]) error {
 			p.Account(source.New(nil), run)
 			for _, r := range p.Records.Rows {
+				if r.Rate.OK {
+					rates++
+					continue
+				}
+				rows++
 				if r.Index != last+1 {
 					t.Errorf("%s line %d: iteration %d after %d", run, r.Line, r.Index, last)
 				}
 				last = r.Index
 				generated, context = generated+r.GenerationTokens, context+r.ContextTokens
 			}
-			rows, bad = rows+len(p.Records.Rows), bad+len(p.Records.Bad)
+			bad += len(p.Records.Bad)
 			return nil
 		})
-		if err != nil || rows != want || bad != 0 {
-			t.Errorf("%s: got %d iterations, %d bad, %v; want %d, none", run, rows, bad, err, want)
+		if err != nil || rows != want || bad != 0 || rates == 0 {
+			t.Errorf("%s: got %d iterations, %d bad, %d hit rates, %v; want %d, none, some", run, rows, bad, rates, err, want)
 		}
 		t.Logf("%s: %d iterations, %d context and %d generation tokens", run, rows, context, generated)
 	}

@@ -33,7 +33,12 @@ var (
 	engineMark  = []byte("Engine ")
 	coreMark    = []byte("(EngineCore")
 	byteMark    = []byte(`"MESSAGE":[`) // journald, when the text holds escape sequences
+	statsMark   = []byte("Avg prompt throughput: ")
 )
+
+// rateLabel stands before the share of the prompt tokens of the last 1000 requests that the
+// prefix cache held, in the line that vLLM logs every ten seconds (0.32.0, v1/metrics/stats.py).
+const rateLabel = "Prefix cache hit rate: "
 
 // HasIteration reports whether a text holds an iteration of vLLM's log.
 func HasIteration(text []byte) bool {
@@ -56,6 +61,13 @@ func (d *logDecoder) Line(line []byte, out *Iterations) *source.Error {
 		if bytes.Contains(line, elapsedMark) { // its beginning is lost
 			out.Bad = append(out.Bad, source.BadLine{What: string(line[:min(len(line), mostShown)])})
 			return nil
+		}
+		if before, stats, ok := bytes.Cut(line, statsMark); ok {
+			text, _ := behind(stats, rateLabel)
+			f := figures{text: text, ok: true}
+			if v := f.decimal("%") / 100; f.ok && v <= 1 {
+				out.Rows = append(out.Rows, row{Rate: trace.Some(v), Engine: d.text.Get(engineOf(before))})
+			}
 		}
 		out.Other++
 		return nil

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -193,4 +194,65 @@ func (p planted) broken(rng *rand.Rand, kind string) planted {
 		p.rows, p.hits = slices.Delete(p.rows, who, who+1), slices.Delete(p.hits, who, who+1)
 	}
 	return p
+}
+
+// TestHitRates: logged hit rates tell what all prompts had where nothing else tells: nothing where all are 0, else the
+// last of one engine up to 1000 requests.
+func TestHitRates(t *testing.T) {
+	of := func(n int) *Pairing {
+		g := &Pairing{rules: PairRules{Block: 16, Caching: true}, rows: make([]trace.ObservedRequest, n)}
+		for i := range g.rows {
+			g.rows[i].PromptTokens, g.rows[i].FirstChunkNs = trace.Some(int64(100)), trace.Some(int64(i))
+		}
+		return g
+	}
+	for name, c := range map[string]struct {
+		n     int
+		rates []HitRate
+		sum   int64
+		told  bool
+		says  string
+	}{
+		"none":    {10, nil, 0, false, ""},
+		"zero":    {5000, []HitRate{{"0", 0}, {"1", 0}}, 0, true, "taken for all"},
+		"one":     {1000, []HitRate{{"0", 0.9}, {"0", 0.25}}, 25008, true, "taken for all"},
+		"many":    {1001, []HitRate{{"0", 0.25}}, 0, false, "last 1000 requests"},
+		"engines": {10, []HitRate{{"0", 0.25}, {"1", 0.25}}, 0, false, "last 1000 requests"},
+		"more":    {10, []HitRate{{"0", 0.99}}, 0, false, "more than these prompts"},
+	} {
+		g := of(c.n)
+		var said string
+		for _, f := range g.Rate(c.rates) {
+			said += f.Message
+		}
+		sum, told := int64(0), true
+		for i := range g.rows {
+			r := &g.rows[i]
+			sum, told = sum+r.CachedTokens.V, told && r.CachedTokens.OK
+			known := r.KnowsCached()
+			if r.CachedTokens.V%16 != 0 || c.sum == 0 && c.told && !known || c.sum > 0 && r.CachedTokens.V > 0 && known {
+				t.Errorf("%s: row %d has %+v", name, i, r.CachedTokens)
+			}
+		}
+		if sum != c.sum || told != c.told || !strings.Contains(said, c.says) || (c.says == "") != (said == "") {
+			t.Errorf("%s: got %d tokens, told %v, %q; want %+v", name, sum, told, said, c)
+		}
+	}
+	const stats = "Avg prompt throughput: 53.4 tokens/s, Running: 2 reqs, GPU KV cache usage: 2.0%, "
+	for line, want := range map[string]HitRate{
+		"INFO 11-23 08:52:49 [loggers.py:335] Engine 001: " + stats + "Prefix cache hit rate: 12.5%":    {"1", 0.125},
+		`{"log":"Engine 000: ` + stats + `Prefix cache hit rate: 0.0%, MM cache hit rate: 3.0%\n"}`:     {"0", 0},
+		"\x1b[36m(APIServer pid=1)\x1b[0;0m INFO Engine 012: " + stats + "Prefix cache hit rate: 50.0%": {"12", 0.5},
+		stats + "External prefix cache hit rate: 50.0%":                                                 {},
+		stats + "Prefix cache hit rate: GPU: 0.00%":                                                     {},
+		stats + "Prefix cache hit rate: 112.0%":                                                         {},
+	} {
+		got := read(t, newLogDecoder(), line).Rows
+		if want == (HitRate{}) && len(got) == 0 {
+			continue
+		}
+		if len(got) != 1 || (HitRate{got[0].Engine, got[0].Rate.V}) != want {
+			t.Errorf("%s: got %+v, want %+v", line, got, want)
+		}
+	}
 }
