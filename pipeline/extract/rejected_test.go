@@ -277,7 +277,7 @@ func TestUnknownPrompts(t *testing.T) {
 	if len(steps) != 118 || steps[5].ContextTokens != 58 || steps[5].ContextKVTokens.V != 192 {
 		t.Errorf("got %d steps, %+v; want the known prompt too", len(steps), steps[5])
 	}
-	rows[1].CachedMax = trace.Some(int64(224)) // a share of a sum
+	rows[1].CachedMax, rows[1].CachedSource = trace.Some(int64(224)), trace.Some(trace.CachedCounter) // a share of a sum
 	if steps, _ := recoverSteps(rows, e); len(steps) != 117 {
 		t.Errorf("got %d steps, want none of a guess", len(steps))
 	}
