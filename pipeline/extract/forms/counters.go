@@ -230,12 +230,12 @@ const rateRequests = 1000
 // anything where all rates are 0, else the last of one engine tells of up to 1000 requests.
 func (g *Pairing) Rate(rates []HitRate) []trace.Finding {
 	order := g.inOrder()
-	told := count(g.rows, func(r trace.ObservedRequest) bool { return r.CachedTokens.OK })
+	told := stat.Count(g.rows, func(r trace.ObservedRequest) bool { return r.CachedTokens.OK })
 	if len(rates) == 0 || len(order) == 0 || g.Paired+told > 0 {
 		return nil
 	}
 	last, sum := rates[len(rates)-1], int64(0)
-	others := count(rates, func(r HitRate) bool { return r.Engine != last.Engine })
+	others := stat.Count(rates, func(r HitRate) bool { return r.Engine != last.Engine })
 	for _, i := range order {
 		sum += g.rows[i].PromptTokens.V
 	}
