@@ -3,6 +3,8 @@ package deploy
 import (
 	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +21,7 @@ func TestRunYAMLDocIsGenerated(t *testing.T) {
 	text := repo.Read(t, runYAMLDoc)
 	want := replaceBetween(t, string(text), "hardware", hardwareTable())
 	want = replaceBetween(t, want, "knobs", knobTable(t))
-	want = replaceBetween(t, want, "flags", flagsTable())
+	want = replaceBetween(t, want, "flags", flagsTable(flagEffects(t)))
 	if *update {
 		repo.Write(t, want, runYAMLDoc)
 		return
@@ -62,18 +64,92 @@ var askedKnobs = []string{"tensor_parallel_size", "pipeline_parallel_size", "dat
 	"performance_mode", "all2all_backend", "enable_dbo", "speculative_config", "enable_lora", "limit_mm_per_prompt", "runner",
 	"disable_cascade_attn", "stream_interval", "hf_overrides"}
 
+// flagEffects reads testdata/flag_effects.txt: what becomes of the flags that neither limits.yaml nor a field of their own decides.
+func flagEffects(t *testing.T) map[string]string {
+	text, err := os.ReadFile("testdata/flag_effects.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	effects, effect := map[string]string{}, ""
+	for line := range strings.Lines(string(text)) {
+		for _, word := range strings.Fields(line) {
+			if name, ok := strings.CutSuffix(word, ":"); ok && line[0] != ' ' {
+				effect = name
+			} else if line[0] != '#' {
+				if effects[word] != "" {
+					t.Errorf("flag_effects.txt: %s stands twice", word)
+				}
+				effects[word] = effect
+			}
+		}
+	}
+	return effects
+}
+
+// TestEveryFlagHasAnEffect: each flag of each release of vLLM is a field, a limit, read, kept for the coefficients, or changes neither
+// a size nor a step; what is read stands in the source.
+func TestEveryFlagHasAnEffect(t *testing.T) {
+	effects, limited := flagEffects(t), map[string]bool{}
+	for _, l := range limits() {
+		for _, key := range append(l.Given, l.Key) {
+			limited[key] = true
+			_, own := ownFlags[key]
+			if _, known := flagsRead().kinds[key]; !known && !own && key != "speculative_decoding" {
+				t.Errorf("limits.yaml: %s is no flag of vLLM", key)
+			}
+		}
+	}
+	for flag := range flagsRead().kinds {
+		n := 0
+		_, own := ownFlags[flag]
+		for _, is := range []bool{limited[flag] || own, effects[flag] != ""} {
+			if is {
+				n++
+			}
+		}
+		if n != 1 && !slices.ContainsFunc(forkFlags, func(f serveFlag) bool { return f.name == flag }) {
+			t.Errorf("%s stands in %d of limits.yaml, ownFlags and flag_effects.txt, want 1", flag, n)
+		}
+	}
+	var source strings.Builder
+	for _, pattern := range []string{"*.go", "../cmd/blis-train/*.go", "../pipeline/*/*.go", "../sim/*.go", "../kernels/*.go"} {
+		names, _ := filepath.Glob(pattern)
+		for _, name := range names {
+			if text, err := os.ReadFile(name); err == nil && !strings.HasSuffix(name, "_test.go") {
+				source.Write(text)
+			}
+		}
+	}
+	for flag, effect := range effects {
+		if _, known := flagsRead().kinds[flag]; !known {
+			t.Errorf("flag_effects.txt: %s is no flag of vLLM", flag)
+		}
+		if effect == "read" && !strings.Contains(source.String(), `"`+flag+`"`) && !strings.Contains(source.String(), "vllm."+flag) {
+			t.Errorf("%s is said to be read, and no source names it", flag)
+		}
+	}
+}
+
 // knobTable says of each what becomes of it, as the code decides it.
 func knobTable(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("| knob | vLLM | what becomes of it |\n|---|---|---|\n")
-	for _, key := range askedKnobs {
+	effects := flagEffects(t)
+	var more []string
+	for _, f := range flagsRead().flags {
+		limited := slices.ContainsFunc(limits(), func(l Limit) bool { return l.Key == f.name || slices.Contains(l.Given, f.name) })
+		if !slices.Contains(askedKnobs, f.name) && (limited || effects[f.name] == "read" || effects[f.name] == "kept") && !isSecret(f.name) {
+			more = append(more, f.name)
+		}
+	}
+	for _, key := range append(slices.Clone(askedKnobs), more...) {
 		var words []string
 		_, own := ownFlags[key]
 		if _, known := flagsRead().kinds[key]; !known && !own {
 			t.Errorf("%s is no flag of vLLM", key)
 		}
 		for _, l := range limits() {
-			if l.Key != key {
+			if l.Key != key && !slices.Contains(l.Given, key) {
 				continue
 			}
 			how := "warned"
@@ -87,7 +163,7 @@ func knobTable(t *testing.T) string {
 			words = append(words, "modelled: a CPU tier of KV blocks (`cpu_offloading`, `kv_blocks_total_cpu`)")
 		case key == "kv_transfer_config":
 			words = append(words, "modelled with OffloadingConnector: a CPU tier of KV blocks")
-		case len(words) == 0 && own:
+		case len(words) == 0 && (own || effects[key] == "read"):
 			words = append(words, "modelled")
 		case len(words) == 0:
 			words = append(words, "kept")
@@ -115,9 +191,12 @@ func flagSpan(f serveFlag) string {
 	return ""
 }
 
-func flagsTable() string {
+func flagsTable(effects map[string]string) string {
 	var items []string
 	for _, f := range flagsRead().flags {
+		if effects[f.name] != "none" {
+			continue
+		}
 		item := "`" + f.name + "`"
 		if span := flagSpan(f); span != "" {
 			item += " (" + span + ")"

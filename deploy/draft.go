@@ -120,7 +120,8 @@ func ownKeys() []string {
 func (d *Draft) ModelOptions() ModelOptions {
 	text := func(path string) string { s, _ := d.Get(path).(string); return s }
 	o := ModelOptions{ID: text("model.id"), DType: text("model.dtype"), KVCacheDType: text("model.kv_cache_dtype"),
-		Quantization: text("vllm.quantization")}
+		Quantization: text("vllm.quantization"), MambaCacheDType: text("vllm.mamba_cache_dtype"),
+		MambaSSMCacheDType: text("vllm.mamba_ssm_cache_dtype")}
 	if n, ok := d.Get("vllm.max_model_len").(int64); ok {
 		o.MaxModelLen = trace.Some(n)
 	}
@@ -132,7 +133,7 @@ func (d *Draft) Merge(other *Draft) {
 	for _, f := range other.findings {
 		d.find(f)
 	}
-	d.isCPU = d.isCPU || other.isCPU
+	d.isCPU, d.kvTokens = d.isCPU || other.isCPU, max(d.kvTokens, other.kvTokens)
 	for path, value := range other.values {
 		if d.values[path] == nil {
 			d.Set(path, value)

@@ -245,12 +245,14 @@ func TestLogOfACPUServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.CountKVBlocks(nil)
 	if d.Get("vllm.async_scheduling") != false || d.Get("vllm.block_size") != int64(128) || d.Get("vllm.kv_blocks_total_gpu") != int64(1023) {
 		t.Errorf("cpu: got %v", d.values)
 	}
 	if d, err = FromLog(strings.NewReader(fmt.Sprintf(line, "cuda", "GPU")), "log"); err != nil {
 		t.Fatal(err)
 	}
+	d.CountKVBlocks(nil)
 	if d.Get("vllm.async_scheduling") != nil || d.Get("vllm.kv_blocks_total_gpu") != int64(8191) {
 		t.Errorf("cuda: got %v", d.values)
 	}

@@ -52,8 +52,15 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 	s.require(s.present("max_num_seqs"), "max_num_seqs")
 	s.require(s.present("max_num_batched_tokens"), "max_num_batched_tokens")
 	s.require(e.VLLMVersion != "", "version")
-	if model.opts.Quantization = s.text("quantization", ""); model.opts.Quantization != "" {
-		e.Extra = map[string]any{"quantization": model.opts.Quantization}
+	o, states := &model.opts, "auto, float32, float16 or bfloat16"
+	o.Quantization = s.text("quantization", "")
+	o.MambaCacheDType = s.valueType("mamba_cache_dtype", "", dtypeBytes, states)
+	o.MambaSSMCacheDType = s.valueType("mamba_ssm_cache_dtype", "", dtypeBytes, states)
+	for key, stated := range map[string]string{"quantization": o.Quantization, "mamba_cache_dtype": o.MambaCacheDType,
+		"mamba_ssm_cache_dtype": o.MambaSSMCacheDType} {
+		if stated != "" {
+			e.keep(key, stated)
+		}
 	}
 	e.SpeculativeDecoding = s.speculative()
 	if at := s.find("speculative_config"); at != nil && !isNull(at) {

@@ -164,8 +164,11 @@ func (d *Deployment) GraphSizes() GraphSizes {
 	if e.isSince(largerGraphsSince) && d.Hardware.isBlackwell() {
 		largest = mostGraphTokens100
 	}
+	if sizes := e.statedGraphs(); len(sizes) > 0 {
+		return sizes
+	}
 	most, budget := min(largest, 2*e.MaxNumSeqs*query), e.MaxNumBatchedTokens
-	if n, ok := number(e.Extra["max_cudagraph_capture_size"]); ok && n >= 1 {
+	if n, ok := number(e.graphSetting("max_cudagraph_capture_size")); ok && n >= 1 {
 		most = int64(n)
 	}
 	if budget <= 0 {
@@ -186,6 +189,29 @@ func (d *Deployment) GraphSizes() GraphSizes {
 		sizes = sizes.grid(min(seats, min(most, budget)/query), query)
 		if seats*query <= min(most, budget) {
 			sizes = append(sizes, seats*query)
+		}
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes)
+}
+
+// graphSetting is a flag that may also stand in compilation_config.
+func (e *Engine) graphSetting(key string) any {
+	if v := e.Extra[key]; v != nil {
+		return v
+	}
+	config, _ := e.Extra["compilation_config"].(map[string]any)
+	return config[key]
+}
+
+// statedGraphs are the sizes of --cudagraph-capture-sizes (to 0.12 --cuda-graph-sizes), none where it is not given.
+func (e *Engine) statedGraphs() (sizes GraphSizes) {
+	for _, key := range []string{"cudagraph_capture_sizes", "cuda_graph_sizes"} {
+		list, _ := e.graphSetting(key).([]any)
+		for _, v := range list {
+			if n, ok := number(v); ok && n >= 1 && n <= maxTokens {
+				sizes = append(sizes, int64(n))
+			}
 		}
 	}
 	slices.Sort(sizes)

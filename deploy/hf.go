@@ -23,6 +23,8 @@ type ModelOptions struct {
 	NumMLPProj          trace.Opt[int64] // for a model_type that spec#model-mlp-projections does not list
 	AssumeFullAttention bool             // take windowed attention for full, with a warning
 	QuantConfig         []byte           // the hf_quant_config.json beside config.json; nil: none
+	MambaCacheDType     string           // vLLM's --mamba-cache-dtype, of convolutions and states; "" and auto: the config's
+	MambaSSMCacheDType  string           // vLLM's --mamba-ssm-cache-dtype, of states
 	Assume              string           // a family of families.yaml to read an unknown model_type as
 	MaxModelLen         trace.Opt[int64] // tokens; a window it never exceeds is inactive
 }

@@ -47,6 +47,9 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 		for _, s := range m.states(d.KVBytes, p.TP) { // an index lies in the page of its layer
 			c.kind, c.window, c.chunk, c.bytes = s.Kind, max(c.window, s.Window), m.Chunk > 0, c.bytes+s.Bytes
 		}
+		if p.OneGroup && c.kind == WindowState {
+			c.kind, c.window, c.chunk = TokenState, 0, false
+		}
 		if c.kind != "" {
 			count[c]++
 		}
@@ -155,15 +158,16 @@ func (d *Deployment) KVUnits() KVUnits {
 // Side is the units that a request takes beside its tokens until it has n of them.
 func (u *KVUnits) Side(n int64) int64 { return (u.rest.RequestBlocks(n, 1) + u.Blocks - 1) / u.Blocks }
 
-// Tokens is the size that vLLM logs ("GPU KV cache size"): up to 0.19 that of one group's share of the blocks, since 0.23 as
-// many requests of maxLen tokens as fit, in tokens.
-func (k KVPool) Tokens(blocks, maxLen, inFlight int64, version [2]int) int64 {
-	if version[0] == 0 && version[1] < 20 {
-		smallest := k.Groups[0].Block
-		for _, g := range k.Groups {
-			smallest = min(smallest, g.Block)
-		}
-		return blocks / int64(len(k.Groups)) * smallest
+// BlocksOf is the pool's blocks, the null block included, where vLLM logs so many tokens ("GPU KV cache size"): up to 0.19 those of the
+// smallest blocks of one group, so that less than a block for each group is missing; later as many requests of maxLen tokens as fit,
+// in tokens.
+func (k KVPool) BlocksOf(tokens, maxLen, inFlight int64, version string) int64 {
+	if v, known := parseVersion(version); maxLen == 0 || known && less(v, requestTokensSince) {
+		smallest := slices.MinFunc(k.Groups, func(a, b KVGroup) int { return cmp.Compare(a.Block, b.Block) }).Block
+		return tokens / smallest * int64(len(k.Groups))
 	}
-	return int64(float64(blocks) / float64(k.RequestBlocks(maxLen, inFlight)) * float64(maxLen))
+	return (tokens*k.RequestBlocks(maxLen, inFlight) + maxLen - 1) / maxLen
 }
+
+// requestTokensSince is the first release whose log counts requests of max_model_len tokens (0.20 to 0.22 were not read).
+var requestTokensSince = [2]int{0, 20}

@@ -16,14 +16,14 @@ func TestKVPoolMeetsLogs(t *testing.T) {
 		model, kv     string
 		gib           float64
 		blocks        int64 // where the log counts them
-		version       [2]int
+		version       string
 		maxLen        int64
 		block, perReq int64
 		tokens, slack int64
 	}{
-		{"Qwen--Qwen3.5-35B-A3B", "fp8", 5.98, 0, [2]int{0, 24}, 131072, 2096, 69, 567978, 0},
-		{"Qwen--Qwen3.5-35B-A3B", "fp8", 6.01, 0, [2]int{0, 24}, 131072, 2096, 69, 569878, 0},
-		{"Qwen--Qwen3.5-27B", "auto", 0, 1487, [2]int{0, 19}, 32768, 784, 0, 290864, 0},
+		{"Qwen--Qwen3.5-35B-A3B", "fp8", 5.98, 0, "0.24.0", 131072, 2096, 69, 567978, 0},
+		{"Qwen--Qwen3.5-35B-A3B", "fp8", 6.01, 0, "0.24.0", 131072, 2096, 69, 569878, 0},
+		{"Qwen--Qwen3.5-27B", "auto", 0, 1487, "0.19.0", 32768, 784, 0, 290864, 3},
 	} {
 		d, err := ReadDecoderFile(filepath.Join(repo.Shared(t, "data", "models_hf"), c.model+"_config.json"), ModelOptions{KVCacheDType: c.kv})
 		if err != nil {
@@ -40,8 +40,8 @@ func TestKVPoolMeetsLogs(t *testing.T) {
 		if n := pool.RequestBlocks(c.maxLen, 1); c.perReq > 0 && n != c.perReq {
 			t.Errorf("%s: got %d blocks a request, want %d", c.model, n, c.perReq)
 		}
-		if n := pool.Tokens(blocks, c.maxLen, 1, c.version); n != c.tokens {
-			t.Errorf("%s: got %d tokens of %d blocks, want %d as logged", c.model, n, blocks, c.tokens)
+		if n := pool.BlocksOf(c.tokens, c.maxLen, 1, c.version); n > blocks || n < blocks-c.slack {
+			t.Errorf("%s: got %d blocks of %d tokens as logged, want %d, at most %d less", c.model, n, c.tokens, blocks, c.slack)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 )
@@ -311,17 +312,22 @@ func (r *layerReader) compressor(m *Mixer, dim int64, name string) {
 
 // stateBytes is the bytes of a value of a recurrent state.
 func (r *layerReader) stateBytes() float64 {
-	for _, key := range []string{"mamba_ssm_cache_dtype", "mamba_ssm_dtype"} {
-		if b := dtypeBytes(r.text(key)); b > 0 {
+	for _, name := range []string{r.opts.MambaSSMCacheDType, r.text("mamba_ssm_cache_dtype"), r.text("mamba_ssm_dtype")} {
+		if b := dtypeBytes(name); b > 0 {
 			return b
 		}
 	}
-	return r.d.DTypeBytes
+	return r.convBytes()
+}
+
+// convBytes is the bytes of a value of a convolution's state.
+func (r *layerReader) convBytes() float64 {
+	return cmp.Or(dtypeBytes(r.opts.MambaCacheDType), r.d.DTypeBytes)
 }
 
 // delta reads a gated delta rule: Qwen's gdn, or Kimi's kda, which decays each of a key's dimensions.
 func (r *layerReader) delta(form string) *Mixer {
-	m := &Mixer{Kind: Delta, Form: form, ConvBytes: r.d.DTypeBytes, Gate: "element"}
+	m := &Mixer{Kind: Delta, Form: form, ConvBytes: r.convBytes(), Gate: "element"}
 	if form == "kda" {
 		return r.kda(m)
 	}
@@ -368,7 +374,7 @@ func (r *layerReader) kda(m *Mixer) *Mixer {
 func (r *layerReader) mamba2() *Mixer {
 	m := &Mixer{Kind: Mamba2, Heads: r.need("mamba_num_heads", "mamba_n_heads"), DimV: r.need("mamba_head_dim", "mamba_d_head"),
 		StateGroups: r.need("n_groups", "mamba_n_groups"), StateSize: r.need("ssm_state_size", "mamba_d_state"),
-		Conv: r.need("conv_kernel", "mamba_d_conv"), StateBytes: r.stateBytes(), ConvBytes: r.d.DTypeBytes}
+		Conv: r.need("conv_kernel", "mamba_d_conv"), StateBytes: r.stateBytes(), ConvBytes: r.convBytes()}
 	inner := m.Heads * m.DimV
 	name := "mamba."
 	if r.alternates() {
@@ -386,7 +392,7 @@ func (r *layerReader) mamba2() *Mixer {
 // mamba1 reads a selective state space.
 func (r *layerReader) mamba1() *Mixer {
 	m := &Mixer{Kind: Mamba1, Heads: 1, StateSize: r.need("mamba_d_state"), Conv: r.need("mamba_d_conv"), StateBytes: r.stateBytes(),
-		ConvBytes: r.d.DTypeBytes, DimV: r.need("mamba_expand") * r.h}
+		ConvBytes: r.convBytes(), DimV: r.need("mamba_expand") * r.h}
 	if m.DTRank = r.countOr("mamba_dt_rank"); m.DTRank == 0 {
 		m.DTRank = (r.h + 15) / 16
 	}

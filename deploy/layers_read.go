@@ -88,6 +88,7 @@ type layerReader struct {
 	layers  int64
 	i       int64 // the layer being read
 	d       *Decoder
+	opts    ModelOptions
 	experts []bool // layers with experts
 }
 
@@ -435,7 +436,7 @@ func (c *hfConfig) decoder(raw, side map[string]any, opts ModelOptions) *Decoder
 		d.Defaulted = append(d.Defaulted, "dtype=bfloat16")
 	}
 	d.DTypeBytes = c.activationBytes(opts.DType)
-	r := &layerReader{hfConfig: c, f: f, d: d, q: c.readQuantizer(side, d.DTypeBytes, opts.Quantization)}
+	r := &layerReader{hfConfig: c, f: f, d: d, opts: opts, q: c.readQuantizer(side, d.DTypeBytes, opts.Quantization)}
 	if c.err == nil {
 		r.decoder()
 	}

@@ -103,11 +103,7 @@ func (m *Mixer) states(b float64, t int64) []State {
 		}
 		return append(out, s)
 	case MLA:
-		bytes := float64(m.KVRank+m.Rope) * b
-		if b == 1 && m.Index != nil && sparseFP8 {
-			bytes = 656
-		}
-		return append(out, State{Kind: TokenState, Bytes: bytes})
+		return append(out, State{Kind: TokenState, Bytes: float64(m.KVRank+m.Rope) * b})
 	case Compressed:
 		return m.compressedStates(b)
 	case Delta, Mamba1, Mamba2, Lightning:
@@ -115,8 +111,6 @@ func (m *Mixer) states(b float64, t int64) []State {
 	}
 	return nil
 }
-
-const sparseFP8 = false
 
 // indexBytes is a token's key of an index, whatever the cache's type: fp8, and a scale of 4 B for 128 values.
 func indexBytes(dim int64) float64 { return float64(dim) + float64(4*float64(dim)/128) }
@@ -161,10 +155,12 @@ func (m *Mixer) recurrentBytes(t float64) float64 {
 }
 
 // Parallel is how a model is spread: vLLM's --tensor-parallel-size, --pipeline-parallel-size, --data-parallel-size and
-// --enable-expert-parallel.
+// --enable-expert-parallel; and what else decides what a GPU holds.
 type Parallel struct {
 	TP, PP, DP int64
 	Experts    bool
+	Redundant  int64 // experts of a layer that EPLB holds twice
+	OneGroup   bool  // --disable-hybrid-kv-cache-manager: windows and chunks keep all their tokens
 }
 
 // share is the part of a matrix that one GPU holds (spec#model-placement); kv is the key heads of its mixer.
@@ -177,7 +173,7 @@ func (p Parallel) share(l *Linear, kv int64) float64 {
 		return max(1/t, 1/float64(kv))
 	case ByExpert:
 		if p.Experts {
-			return math.Ceil(float64(l.Count)/ranks) / float64(l.Count)
+			return math.Ceil(float64(l.Count+p.Redundant)/ranks) / float64(l.Count)
 		}
 		return 1 / ranks
 	}

@@ -62,7 +62,7 @@ func (l *Limit) reached(get knobs) string {
 		return l.Key + ": got true, want false"
 	case l.Words != nil:
 		if v, _ := v.(string); slices.Contains(l.Words, v) {
-			return fmt.Sprintf("%s: got %q, want generate", l.Key, v)
+			return fmt.Sprintf("%s: got %q, want another", l.Key, v)
 		}
 	}
 	for _, key := range l.Given {

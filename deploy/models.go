@@ -74,6 +74,13 @@ func configs(id string) (config, quant []byte) {
 	return builtIn()[name+configEnding], builtIn()[name+"_hf_quant"+configEnding]
 }
 
+// LoadBuiltIn reads the built-in model of opts.ID.
+func LoadBuiltIn(opts ModelOptions) (Model, error) {
+	config, quant := configs(opts.ID)
+	opts.QuantConfig = quant
+	return LoadModel(bytes.NewReader(config), opts.ID+configEnding, opts)
+}
+
 // NoSuchModel is the error for a name that is no built-in model, with the nearest as hint. Code: config_missing.
 func NoSuchModel(name string) error {
 	e := trace.Errorf(missingConfig, "model: got %q, want a built-in model or the path of a config.json", name)

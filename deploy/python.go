@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -52,7 +53,31 @@ func (p *pythonReader) value() (any, bool) {
 	case '\'', '"':
 		return p.str(c)
 	}
+	if name := printedObject.FindStringSubmatch(p.text[p.pos:]); name != nil {
+		own := *p
+		own.pos += len(name[1])
+		if v, ok := own.object(); ok {
+			p.pos = own.pos
+			return v, true
+		}
+	}
 	return p.word()
+}
+
+// printedObject is the beginning of a dataclass as Python prints it, EPLBConfig(window_size=1000, ...).
+var printedObject = regexp.MustCompile(`^([A-Za-z_][\w.]*)\(\w+=`)
+
+// object reads the fields of one, as a dict.
+func (p *pythonReader) object() (any, bool) {
+	values := map[string]any{}
+	return values, p.items(')', func() (ok bool) {
+		name, _, isField := strings.Cut(p.text[p.pos:], "=")
+		p.pos += len(name) + 1
+		if isField {
+			values[name], ok = p.value()
+		}
+		return ok
+	})
 }
 
 // items reads what stands between a bracket and its end, commas between, each by one.
@@ -132,11 +157,11 @@ func (p *pythonReader) word() (any, bool) {
 	switch text {
 	case "":
 		return nil, false
-	case "None":
+	case "None", "null": // vLLM prints some of its configurations as JSON
 		return nil, true
-	case "True":
+	case "True", "true":
 		return true, true
-	case "False":
+	case "False", "false":
 		return false, true
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {

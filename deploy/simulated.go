@@ -92,6 +92,19 @@ func (d *Deployment) Balanced() (ranks, servers int64) {
 	return ranks, ranks
 }
 
+// redundantExperts is how many experts of a layer EPLB holds twice.
+func (e *Engine) redundantExperts() int64 {
+	if e.Extra["enable_eplb"] != true {
+		return 0
+	}
+	config, _ := e.Extra["eplb_config"].(map[string]any)
+	n, ok := number(config["num_redundant_experts"])
+	if !ok { // a flag of its own up to 0.11
+		n, _ = number(e.Extra["num_redundant_experts"])
+	}
+	return max(0, int64(math.Min(n, maxDevices)))
+}
+
 // EPLBInterval is the number of forward passes between two rebalancings of experts; 0: none.
 func (e *Engine) EPLBInterval() int64 {
 	if e.Extra["enable_eplb"] != true {

@@ -84,7 +84,9 @@ var logPatterns = []struct {
 	{regexp.MustCompile(`Asynchronous scheduling is (enabled|disabled)`), func(d *Draft, m []string) { d.Set("vllm.async_scheduling", m[1] == "enabled") }},
 	{regexp.MustCompile(`(?:GPU|CPU) KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
 		d.kvTokens, _ = strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
+		d.kvTokens = min(d.kvTokens, maxTokens)
 	}},
+	{regexp.MustCompile(`(?:kv cache|attention) block size to (\d+)`), func(d *Draft, m []string) { d.setInt("vllm.block_size", m[1]) }},
 	{regexp.MustCompile(`num_gpu_blocks is: (\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
 	{regexp.MustCompile(`device_name=([\w-]+?)(?:,|\.json)`), func(d *Draft, m []string) { d.device(strings.ReplaceAll(m[1], "_", " ")) }},
 	{regexp.MustCompile(`GPU 0: ((?:NVIDIA|AMD) [\w .-]+?)(?: \(|,|\s*$)`), func(d *Draft, m []string) { d.device(m[1]) }},
@@ -185,6 +187,7 @@ func (d *Draft) args(text string) {
 	values, ok := parsePython(text)
 	dict, isDict := values.(map[string]any)
 	if !ok || !isDict {
+		d.find(trace.Findingf(UnknownFlag, "the log's non-default args are no Python mapping; what they say is missing here"))
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(dict)) {
@@ -223,20 +226,42 @@ func (d *Draft) fromArgs() {
 	if d.longest > 0 { // a drafter's "Using max model len" may stand before or behind it
 		d.Set("vllm.max_model_len", d.longest)
 	}
-	size := int64(DefaultBlockSize)
 	if d.isCPU {
-		size = cpuBlockSize
 		if d.Get("vllm.async_scheduling") == nil {
 			d.SetNoted("vllm.async_scheduling", false, "vLLM's CPU back end never schedules asynchronously")
 		}
 		if d.Get("vllm.block_size") == nil {
-			d.SetNoted("vllm.block_size", size, "vLLM's default on a CPU")
+			d.SetNoted("vllm.block_size", int64(cpuBlockSize), "vLLM's default on a CPU")
 		}
 	}
-	if stated, ok := d.Get("vllm.block_size").(int64); ok && stated > 0 {
-		size = stated
+}
+
+// CountKVBlocks sets the blocks of a cache that the log states in tokens alone. m is the model where its config.json is known: then
+// they are those that the groups of its layers draw (spec#kv-groups); nil: layers of one kind.
+func (d *Draft) CountKVBlocks(m *Model) {
+	if d.kvTokens == 0 || d.Get("vllm.kv_blocks_total_gpu") != nil {
+		return
 	}
-	if blocks := d.kvTokens / size; d.Get("vllm.kv_blocks_total_gpu") == nil && blocks > 1 {
-		d.SetNoted("vllm.kv_blocks_total_gpu", blocks-1, fmt.Sprintf("%d tokens in blocks of %d, less the null block", d.kvTokens, size))
+	whole := func(path string, def int64) int64 {
+		if n, ok := d.Get(path).(int64); ok && n > 0 {
+			return n
+		}
+		return def
+	}
+	size := whole("vllm.block_size", DefaultBlockSize)
+	pool, note := KVPool{Groups: []KVGroup{{Kind: TokenState, Block: size}}}, fmt.Sprintf("%d tokens in blocks of %d", d.kvTokens, size)
+	if m != nil {
+		laidOut, ok := m.Layers().KVPool(Parallel{TP: whole("tensor_parallel_size", 1), PP: 1, DP: 1}, size)
+		if ok && len(laidOut.Groups) > 1 {
+			pool, note = laidOut, fmt.Sprintf("%d tokens of requests that draw blocks for %d groups of layers", d.kvTokens, len(laidOut.Groups))
+		}
+	}
+	inFlight := whole("vllm.max_num_batched_tokens", 0)
+	if d.Get("vllm.async_scheduling") != false {
+		inFlight *= 2
+	}
+	version, _ := d.Get("vllm.version").(string)
+	if blocks := pool.BlocksOf(d.kvTokens, whole("vllm.max_model_len", 0), inFlight, version); blocks > 1 {
+		d.SetNoted("vllm.kv_blocks_total_gpu", blocks-1, note+", less the null block")
 	}
 }

@@ -52,6 +52,7 @@ func runInit(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
+	draft.CountKVBlocks(model)
 	findings := draft.Findings(model)
 	con.warn(findings)
 	var text bytes.Buffer

@@ -171,10 +171,10 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*deploy.Model,
 	default:
 		revision, _ := draft.Get("vllm.revision").(string)
 		if path = cachedConfig(id, revision); path == "" {
-			return nil, nil
+			return con.builtInModel(draft, id), nil
 		}
 	}
-	model := con.readModel(draft, path, id)
+	model := con.readModel(draft, path)
 	switch {
 	case isThere || filepath.IsLocal(given) || !exists(path):
 		return model, nil
@@ -201,7 +201,7 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*deploy.Model,
 
 // readModel reads what the config says. A file that cannot be read or is refused is
 // a warning here: init never blocks.
-func (con *console) readModel(draft *deploy.Draft, path, id string) *deploy.Model {
+func (con *console) readModel(draft *deploy.Draft, path string) *deploy.Model {
 	f, err := files.Open(path, false)
 	if err != nil {
 		return nil
@@ -211,14 +211,29 @@ func (con *console) readModel(draft *deploy.Draft, path, id string) *deploy.Mode
 	if quant, err := files.Read(deploy.QuantConfigName(path), 1<<24, false); err == nil {
 		opts.QuantConfig = quant
 	}
-	model, err := deploy.LoadModel(f, path, opts)
+	return con.learn(deploy.LoadModel(f, path, opts))
+}
+
+// builtInModel is the built-in model of that name, nil for none.
+func (con *console) builtInModel(draft *deploy.Draft, id string) *deploy.Model {
+	id, known := deploy.ModelNamed(id)
+	if !known {
+		return nil
+	}
+	opts := draft.ModelOptions()
+	opts.ID = id
+	return con.learn(deploy.LoadBuiltIn(opts))
+}
+
+// learn says what a model is, or why it is refused.
+func (con *console) learn(model deploy.Model, err error) *deploy.Model {
 	if err != nil {
 		con.warn(deploy.RefusedModel(err))
 		return nil
 	}
+	model.ID = cmp.Or(model.ID, model.ModelType)
 	con.sayf("model: %s layers, %.2f B parameters, %.2f B active, %.1f GB of weights", model.Decoder.InWords(),
 		float64(model.Decoder.TotalParams())/1e9, float64(model.Decoder.ActiveParams())/1e9, model.Decoder.WeightBytes()/1e9)
-	model.ID = cmp.Or(model.ID, id, model.ModelType)
 	return &model
 }
 
