@@ -134,7 +134,7 @@ func TestAllReduceCurves(t *testing.T) {
 		eager.Us(4*mib) <= graph.Us(4*mib) {
 		t.Errorf("H100: got %v and %v", graph, eager)
 	}
-	if mid := graph.Us(96 * kib); mid != (graph.Us(64*kib)+graph.Us(128*kib))/2 {
+	if mid := graph.Us(96 * 1024); mid != (graph.Us(64*1024)+graph.Us(128*1024))/2 {
 		t.Errorf("between two sizes: got %g", mid)
 	}
 	if graph, _ := AllReduceOf("H100", 3); graph != nil {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -33,6 +32,13 @@ type datasheet struct {
 	Hardware
 	Source string   `json:"source"` // where the figures are from, and when
 	Names  []string `json:"names"`
+	// Spelled is its name by [Consumer], "" where one has none; names that begin like the datasheet's are known anyway.
+	Spelled [consumers]string `json:"spelled"`
+	// Times of an all-reduce by number of GPUs, [bytes, us] ascending: inside CUDA graphs, outside, and fused with what follows.
+	AllReduceSource string               `json:"all_reduce_source"`
+	Graph           map[int64]*AllReduce `json:"all_reduce_graph_us"`
+	Eager           map[int64]*AllReduce `json:"all_reduce_eager_us"`
+	Fused           map[int64]*AllReduce `json:"all_reduce_fused_us"`
 }
 
 // builtin parses the embedded datasheets once.
@@ -66,21 +72,29 @@ func Datasheets() []Hardware {
 // ignoring case: "H100-SXM-80GB", "NVIDIA H100 80GB HBM3", "H100", "RTX 4090". An
 // alias of two devices is that of the one with more memory.
 func Datasheet(name string) (Hardware, bool) {
+	if h := sheetOf(name); h != nil {
+		return h.Hardware, true
+	}
+	return Hardware{}, false
+}
+
+// sheetOf is the datasheet so named, nil for none.
+func sheetOf(name string) (found *datasheet) {
 	want := aliasKey(name)
 	if want == "" {
-		return Hardware{}, false
+		return nil
 	}
-	var found Hardware
-	for _, h := range builtin() {
-		own := spellings[h.Name]
-		if slices.ContainsFunc(slices.Concat(h.Names, []string{h.Name}, own[:Cluster]), func(n string) bool { return aliasKey(n) == want }) {
-			return h.Hardware, true
+	for i := range builtin() {
+		h := &builtin()[i]
+		own := slices.Concat(h.Names, []string{h.Name}, h.Spelled[:Cluster])
+		if slices.ContainsFunc(own, func(n string) bool { return aliasKey(n) == want }) {
+			return h
 		}
-		if slices.Contains(aliases(h.Name), want) && h.MemoryGB > found.MemoryGB {
-			found = h.Hardware
+		if slices.Contains(aliases(h.Name), want) && (found == nil || h.MemoryGB > found.MemoryGB) {
+			found = h
 		}
 	}
-	return found, found.Name != ""
+	return found
 }
 
 // aliases are the short forms of a datasheet's name: without the memory size,
@@ -145,51 +159,25 @@ const (
 	consumers
 )
 
-// spellings are the names of datasheets by consumer, "" where it has none. Names that begin like the datasheet's are known anyway.
-var spellings = map[string][consumers]string{
-	"A100-SXM-40GB":     {"", "", "A100"},
-	"A100-SXM-80GB":     {"a100-sxm", "a100_sxm", "A100"},
-	"A10G-24GB":         {"", "", "A10G"},
-	"B200-SXM-180GB":    {"b200", "b200_sxm", "B200"},
-	"B300-SXM-288GB":    {"b300", "b300_sxm", "B300"},
-	"GB200-186GB":       {"gb200-nvl72", "gb200", "GB200"},
-	"GH200-96GB":        {"", "", "GH200"},
-	"H100-NVL-94GB":     {"", "", "H100"},
-	"H100-PCIe-80GB":    {"", "", "H100"},
-	"H100-SXM-80GB":     {"h100", "h100_sxm", "H100"},
-	"H20-96GB":          {"", "", "H20"},
-	"H200-SXM-141GB":    {"h200", "h200_sxm", "H200"},
-	"L4-24GB":           {"", "", "L4"},
-	"L40S-48GB":         {"l40s", "l40s", "L40S"},
-	"MI300X-192GB":      {"", "", "MI300X"},
-	"RTX-4090-24GB":     {"", "", "RTX"},
-	"RTX-6000-Ada-48GB": {"", "", "RTX"},
-	"RTX-PRO-6000-96GB": {"", "", "RTX"},
-}
-
 // SpelledBy is a consumer's name of a device; false where the consumer has none.
 func SpelledBy(c Consumer, device string) (string, bool) {
-	if h, ok := Datasheet(device); ok {
-		device = h.Name
+	if h := sheetOf(device); h != nil {
+		return h.Spelled[c], h.Spelled[c] != ""
 	}
-	name := spellings[device][c]
-	return name, name != ""
+	return "", false
 }
 
 // Spelled are a consumer's names, sorted.
 func Spelled(c Consumer) []string {
 	var out []string
-	for _, names := range spellings {
-		if n := names[c]; n != "" {
+	for _, h := range builtin() {
+		if n := h.Spelled[c]; n != "" {
 			out = append(out, n)
 		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
-
-//go:embed interconnect/*.json
-var interconnectFiles embed.FS
 
 // AllReduce is what one all-reduce takes among the GPUs of one group, by size,
 // as vLLM performs it. It is immutable and safe to share.
@@ -210,64 +198,27 @@ func (a *AllReduce) Us(bytes float64) float64 {
 	return a.TimeUs[i-1] + float64(t*(a.TimeUs[i]-a.TimeUs[i-1]))
 }
 
+// UnmarshalJSON reads a list of [bytes, us].
+func (a *AllReduce) UnmarshalJSON(text []byte) error {
+	var knots [][2]float64
+	err := json.Unmarshal(text, &knots)
+	for _, k := range knots {
+		a.Bytes, a.TimeUs = append(a.Bytes, k[0]), append(a.TimeUs, k[1])
+	}
+	return err
+}
+
 // AllReduceOf are the published curves of a built-in device and number of GPUs,
 // inside CUDA graphs and outside; nil without one.
 func AllReduceOf(hardware string, gpus int64) (graph, eager *AllReduce) {
-	h, ok := Datasheet(hardware)
-	if !ok {
+	h := sheetOf(hardware)
+	if h == nil {
 		return nil, nil
 	}
-	c := interconnects()[h.Name][gpus]
-	return c.graph, c.eager
+	return h.Graph[gpus], h.Eager[gpus]
 }
 
-// interconnect is a device's curves for one number of GPUs.
-type interconnect struct{ graph, eager *AllReduce }
-
-// interconnects parses the embedded curves once, by device and number of GPUs.
-var interconnects = sync.OnceValue(func() map[string]map[int64]interconnect {
-	entries, err := interconnectFiles.ReadDir("interconnect")
-	if err != nil {
-		panic("deploy: embedded interconnects: " + err.Error())
-	}
-	all := map[string]map[int64]interconnect{}
-	for _, e := range entries {
-		data, err := interconnectFiles.ReadFile("interconnect/" + e.Name())
-		var file struct {
-			Name  string           `json:"name"`
-			Graph map[string]knots `json:"all_reduce_graph_us"`
-			Eager map[string]knots `json:"all_reduce_eager_us"`
-		}
-		if err == nil {
-			err = json.Unmarshal(data, &file)
-		}
-		if err != nil {
-			panic("deploy: embedded interconnect " + e.Name() + ": " + err.Error())
-		}
-		all[file.Name] = map[int64]interconnect{}
-		for text, k := range file.Graph {
-			gpus, _ := strconv.ParseInt(text, 10, 64)
-			all[file.Name][gpus] = interconnect{k.curve(), file.Eager[text].curve()}
-		}
-	}
-	return all
-})
-
-// knots are [bytes, us] in ascending order.
-type knots [][2]float64
-
-func (ks knots) curve() *AllReduce {
-	a := &AllReduce{}
-	for _, k := range ks {
-		a.Bytes, a.TimeUs = append(a.Bytes, k[0]), append(a.TimeUs, k[1])
-	}
-	return a
-}
-
-const (
-	kib = 1 << 10
-	mib = 1 << 20
-)
+const mib = 1 << 20
 
 // FusedAllReduce is FlashInfer's all-reduce with residual addition and RMSNorm
 // in one kernel (compute capability 10), as published with the kernels:
@@ -277,21 +228,12 @@ const (
 func (d *Deployment) FusedAllReduce() (curve *AllReduce, maxBytes float64) {
 	text := fmt.Sprint(d.Engine.Extra["compilation_config"])
 	fuses := strings.Contains(text, "enable_fi_allreduce_fusion") || strings.Contains(text, "fuse_allreduce_rms")
-	if !fuses || !strings.HasPrefix(d.Hardware.Name, "B200") {
+	h := sheetOf(d.Hardware.Name)
+	if !fuses || h == nil || h.Fused[d.TP] == nil {
 		return nil, 0
 	}
-	switch d.TP {
-	case 2, 4:
-		return fusedOver4, 32 * mib
-	case 8:
-		return fusedOver8, 8 * mib
+	if d.TP == 8 {
+		return h.Fused[d.TP], 8 * mib
 	}
-	return nil, 0
+	return h.Fused[d.TP], 32 * mib
 }
-
-var (
-	fusedBytes = []float64{10 * kib, 20 * kib, 80 * kib, 160 * kib, 320 * kib, 640 * kib, 1280 * kib, 2560 * kib, 5 * mib, 10 * mib, 20 * mib,
-		40 * mib, 80 * mib}
-	fusedOver4 = &AllReduce{fusedBytes, []float64{4.09, 4.30, 4.30, 4.81, 5.83, 7.66, 9.31, 13.00, 20.32, 42.03, 72.10, 128.35, 240.37}}
-	fusedOver8 = &AllReduce{fusedBytes, []float64{4.81, 4.90, 5.22, 6.04, 7.57, 8.29, 9.93, 13.72, 21.50, 41.52, 83.86, 147.66, 304.85}}
-)

@@ -45,7 +45,7 @@ func (p *pythonReader) value() (any, bool) {
 	}
 	switch c := p.peek(); c {
 	case '{':
-		return p.dict()
+		return p.dict('}', ':')
 	case '[':
 		return p.list(']')
 	case '(':
@@ -56,7 +56,7 @@ func (p *pythonReader) value() (any, bool) {
 	if name := printedObject.FindStringSubmatch(p.text[p.pos:]); name != nil {
 		own := *p
 		own.pos += len(name[1])
-		if v, ok := own.object(); ok {
+		if v, ok := own.dict(')', '='); ok {
 			p.pos = own.pos
 			return v, true
 		}
@@ -66,19 +66,6 @@ func (p *pythonReader) value() (any, bool) {
 
 // printedObject is the beginning of a dataclass as Python prints it, EPLBConfig(window_size=1000, ...).
 var printedObject = regexp.MustCompile(`^([A-Za-z_][\w.]*)\(\w+=`)
-
-// object reads the fields of one, as a dict.
-func (p *pythonReader) object() (any, bool) {
-	values := map[string]any{}
-	return values, p.items(')', func() (ok bool) {
-		name, _, isField := strings.Cut(p.text[p.pos:], "=")
-		p.pos += len(name) + 1
-		if isField {
-			values[name], ok = p.value()
-		}
-		return ok
-	})
-}
 
 // items reads what stands between a bracket and its end, commas between, each by one.
 func (p *pythonReader) items(end byte, one func() bool) bool {
@@ -96,12 +83,13 @@ func (p *pythonReader) items(end byte, one func() bool) bool {
 	return true
 }
 
-func (p *pythonReader) dict() (any, bool) {
+// dict reads keys, each with its value behind is.
+func (p *pythonReader) dict(end, is byte) (any, bool) {
 	values := map[string]any{}
-	return values, p.items('}', func() bool {
+	return values, p.items(end, func() bool {
 		key, ok := p.value()
 		name, isText := key.(string)
-		if !ok || !isText || p.peek() != ':' {
+		if !ok || !isText || p.peek() != is {
 			return false
 		}
 		p.pos++
@@ -146,7 +134,7 @@ func (p *pythonReader) word() (any, bool) {
 		if c == '(' || c == '<' {
 			open++
 		}
-		if open == 0 && strings.IndexByte(",:]})", c) >= 0 {
+		if open == 0 && strings.IndexByte(",:=]})", c) >= 0 {
 			break
 		}
 		if (c == ')' || c == '>') && open > 0 {

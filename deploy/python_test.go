@@ -66,10 +66,12 @@ func pythonRules() ([]byte, error) {
 		}
 		return strings.Join(out, " ")
 	}
-	for name, of := range interconnects() {
-		doc.AllReduce[name] = map[string][2]string{}
-		for gpus, c := range of {
-			doc.AllReduce[name][fmt.Sprint(gpus)] = [2]string{points(c.graph), points(c.eager)}
+	for _, h := range builtin() {
+		for gpus := range h.Graph {
+			if doc.AllReduce[h.Name] == nil {
+				doc.AllReduce[h.Name] = map[string][2]string{}
+			}
+			doc.AllReduce[h.Name][fmt.Sprint(gpus)] = [2]string{points(h.Graph[gpus]), points(h.Eager[gpus])}
 		}
 	}
 	for _, tp := range []int64{2, 4, 8} {

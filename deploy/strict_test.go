@@ -408,14 +408,14 @@ func TestNothingUnsupportedPassesInSilence(t *testing.T) {
 		"scheduler_cls": "vllm.scheduler_cls=mine", "max_num_partial_prefills": "vllm.max_num_partial_prefills=2",
 		"num_scheduler_steps": "vllm.num_scheduler_steps=8", "nnodes": "vllm.nnodes=2",
 		"hf_overrides": "vllm.hf_overrides={num_hidden_layers: 2}", "convert": "vllm.convert=embed",
-		"mm_encoder_only": "vllm.mm_encoder_only=true",
+		"mm_encoder_only":  "vllm.mm_encoder_only=true",
 		"diffusion_config": "vllm.diffusion_config={steps: 8}", "engram_config": "vllm.engram_config={path: x}",
 		"quantization_config":     "vllm.quantization_config={linear: fp8}",
 		"kv_sharing_fast_prefill": "vllm.kv_sharing_fast_prefill=true", "mamba_cache_mode": "vllm.mamba_cache_mode=all",
-		"disable_sliding_window": "vllm.disable_sliding_window=true",
+		"disable_sliding_window":     "vllm.disable_sliding_window=true",
 		"kv_cache_dtype_skip_layers": "vllm.kv_cache_dtype_skip_layers=[sliding_window]",
-		"use_replayssm": "vllm.use_replayssm=true", "mamba_block_size": "vllm.mamba_block_size=512",
-		"prefix_match_unit": "vllm.prefix_match_unit=64",
+		"use_replayssm":              "vllm.use_replayssm=true", "mamba_block_size": "vllm.mamba_block_size=512",
+		"prefix_match_unit":        "vllm.prefix_match_unit=64",
 		"max_num_scheduled_tokens": "vllm.max_num_scheduled_tokens=512", "max_num_queued_reqs": "vllm.max_num_queued_reqs=5",
 		"enable_elastic_ep": "vllm.enable_elastic_ep=true", "device_memory_utilization": "vllm.device_memory_utilization=0.9"}
 	experts := strings.Replace(llamaConfig, `"llama"`, `"mixtral", "num_local_experts": 8, "num_experts_per_tok": 2`, 1)
