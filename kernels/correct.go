@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // What no kernel table knows, in few numbers that a step's time is linear in; never one per model, which would not transfer.
@@ -141,8 +142,17 @@ func (c *Corrections) Sentence(s *Step) string {
 		"TTFT within %.0f %% (median)", j.Points, j.Model, 100*j.TPOTMape, 100*j.Interval90, 100*j.TTFTMedian)
 }
 
-// Bound is the plan of a deployment from the embedded tables of its GPU. Codes: no_kernel_tables, kernel_rows_missing.
+// Bound is the plan of a deployment from the tables of its GPU. Codes: no_kernel_tables, kernel_rows_missing.
 func Bound(d *deploy.Deployment, o Options) (*Step, error) {
+	if g := o.GPU; g != nil && g.Hardware != d.Hardware.Name {
+		return nil, trace.Errorf(NoTables, "--library: got tables of %s, want those of %s", g.Hardware, d.Hardware.Name)
+	} else if g != nil {
+		s, err := g.Bind(d, o)
+		if err == nil {
+			s.Unjudged = append(s.Unjudged, "tables of one's own")
+		}
+		return s, err
+	}
 	g, err := For(&d.Hardware)
 	if err != nil {
 		return nil, err

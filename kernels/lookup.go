@@ -164,7 +164,7 @@ func (g *GPU) missing(t *Table, conditions ...where) error {
 	}
 	want := stat.Map(conditions, where.text)
 	return trace.Errorf(NoRows, "%s, table %s: got no rows of %s, nearest %s", g.Hardware, t.Name, strings.Join(want, ", "), nearest).
-		WithHint("simulate with --latency-model roofline, or predict with --library FILE")
+		WithHint("give tables of your own with --library FILE, or simulate with --latency-model roofline")
 }
 
 // DTypes in the tables.
@@ -363,6 +363,15 @@ type shape struct {
 	tp, ep                       int64
 	load                         string // how tokens spread over experts
 	backend                      string // that the engine is told to use; "": as measured
+	raw                          bool   // as measured, also where more tokens took less
+}
+
+// rows are a curve of the experts.
+func (s *shape) rows(c curve) curve {
+	if s.raw {
+		return c
+	}
+	return c.envelope()
 }
 
 // experts is the curve over tokens of one layer's fused experts: the exact shape, a missing moe_tp_size scaled from the nearest.
@@ -386,7 +395,7 @@ func (g *GPU) experts(s shape) (curve, found, error) {
 		if len(series) > 0 {
 			c, kernel := t.curveOf(series)
 			f.Kernel = kernel
-			return c.envelope(), f, nil
+			return s.rows(c), f, nil
 		}
 	}
 	for _, dtype := range s.dtypes {
@@ -398,7 +407,7 @@ func (g *GPU) experts(s shape) (curve, found, error) {
 		tp := slices.MinFunc(tps, func(a, b int64) int { return int(math.Abs(float64(a-s.tp)) - math.Abs(float64(b-s.tp))) })
 		c, kernel := t.curveOf(t.pick(of(dtype, is("moe_tp_size", tp))...))
 		f.Kernel, f.Reached, f.Note = kernel, Substituted, fmt.Sprintf("moe_tp_size %d, scaled from %d", s.tp, tp)
-		return c.envelope().scaled(float64(tp) / float64(s.tp)), f, nil
+		return s.rows(c).scaled(float64(tp) / float64(s.tp)), f, nil
 	}
 	return curve{}, f, g.missing(t, of(s.dtypes[0], is("moe_tp_size", s.tp))...)
 }

@@ -53,10 +53,14 @@ const (
 
 // Options are what a configuration does not say.
 type Options struct {
+	// GPU has the tables; nil: the embedded ones of the deployment's hardware.
+	GPU *GPU
 	// Decoder is the model as layers; nil: as the deployment's model says.
 	Decoder *deploy.Decoder
 	// Load is how tokens spread over experts, as the tables name it: balanced, power_law_1.01, power_law_1.2.
 	Load string
+	// RawExperts takes the rows of experts as they are, also where more tokens took less.
+	RawExperts bool
 }
 
 // DefaultLoad is skewed: routers trained for balance are.
@@ -522,7 +526,7 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 	}
 	act(x.SharedWidth)
 	act(x.BesideWidth)
-	s := shape{hidden: b.m.Hidden, inter: x.Width, topK: x.TopK, experts: x.Experts, tp: b.tp, ep: 1, load: b.o.Load}
+	s := shape{hidden: b.m.Hidden, inter: x.Width, topK: x.TopK, experts: x.Experts, tp: b.tp, ep: 1, load: b.o.Load, raw: b.o.RawExperts}
 	if x.Latent > 0 {
 		s.hidden = x.Latent
 	}

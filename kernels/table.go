@@ -356,5 +356,5 @@ func For(h *deploy.Hardware) (*GPU, error) {
 		have = append(have, g.Hardware)
 	}
 	return nil, trace.Errorf(NoTables, "hardware %s: got no kernel tables of it, want one of %s", h.Name, strings.Join(have, ", ")).
-		WithHint("simulate with --latency-model roofline, or predict with --library FILE")
+		WithHint("give tables of your own with --library FILE, or simulate with --latency-model roofline")
 }

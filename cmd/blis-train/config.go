@@ -255,7 +255,7 @@ var usual = map[string][]string{
 	"validate": {"fit", "coefficients", "gate", "for", "baseline", "figures", "steps-only", "noise", "overhead-us", "idle-delays", "split",
 		"workers", "force"},
 	"simulate": {"deployment", "workload", "coefficients", "set", "latency-model", "alpha-coeffs", "beta-coeffs", "input-len", "output-len",
-		"num-prompts", "request-rate", "rate-scale", "cluster", "num-instances", "seed", "replications", "workers", "emit-otlp", "force"},
+		"num-prompts", "request-rate", "library", "cluster", "num-instances", "seed", "replications", "workers", "emit-otlp", "force"},
 }
 
 // isKey reports that an option is set in pipeline.yaml alone.

@@ -130,10 +130,7 @@ func questionOf(c *cli.Context, con *console) (q simulate.Question, err error) {
 		}
 	}
 	if q.SLO, err = simulate.ParseSLO(c.String("slo")); err == nil && c.String("library") != "" {
-		var data []byte
-		if data, _, err = folder.ReadInput(c.String("library"), con.special); err == nil {
-			q.GPU, err = kernels.Read(data, c.String("library"))
-		}
+		q.GPU, _, err = simulate.TablesFile(c.String("library"), con.special)
 	}
 	return q, err
 }

@@ -30,6 +30,10 @@ const (
 var tableSD = [...]float64{kernels.Measured: 0.02, kernels.Interpolated: 0.03, kernels.Beyond: 0.03, kernels.Substituted: 0.25,
 	kernels.Analytic: 0.25}
 
+// expertDoubts are what experts may take as well, each one standard error: nobody knows a router's skew, nor whether a row above a later
+// one was disturbed or is what its kernel takes.
+var expertDoubts = []kernels.Options{{Load: "power_law_1.01"}, {Load: "balanced"}, {RawExperts: true}}
+
 // slotBase is the overhead's term that every request takes.
 const slotBase = 4
 
@@ -82,7 +86,14 @@ func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
 	s.data.P = len(space.BetaFeatures())
 	learned, price := kernels.Learned(), step.NewPricer()
 	theta, place := learned.On(d.Hardware.Name), sourcesOf(step)
-	s.sources = make([][]float64, slices.Max(place)+1)
+	var others []*kernels.Pricer
+	for _, o := range expertDoubts {
+		if other, err := kernels.Bound(d, o); err == nil { // without such rows nothing is known of them
+			others = append(others, other.NewPricer())
+		}
+	}
+	n := slices.Max(place) + 1
+	s.sources = make([][]float64, n+2*len(others))
 	for k := range s.sources {
 		s.sources[k] = make([]float64, libraryBatches)
 	}
@@ -108,6 +119,10 @@ func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
 		}
 		for k, us := range step.Us(&batch) {
 			s.sources[place[k]][i] += float64(tableSD[step.Operators[k].Reached] * us)
+		}
+		for k, other := range others { // terms are not negative: more and less apart
+			more := other.Parts(&batch)[kernels.Experts] - price.Parts(&batch)[kernels.Experts]
+			s.sources[n+2*k][i], s.sources[n+2*k+1][i] = max(0, more), max(0, -more)
 		}
 	}
 	s.weights = ridge.Weights(&s.data, s.options(0))

@@ -18,6 +18,7 @@ const defaultRequests = 1000
 // Options say what runs, what arrives and what is written. Of the workload and the
 // lengths of a point one is needed.
 type Options struct {
+	Library      string   // kernel tables of library build in place of the embedded ones; "": those
 	Coefficients string   // coefficient file; "library": fitted to the tables; "": none, or with the model physics the library's
 	Deployment   string   // run.yaml, or the folder that holds it
 	Set          []string // overrides of run.yaml, "key.path=value"
@@ -75,6 +76,7 @@ func (o *Options) Table() option.Table {
 	return append(option.Table{
 		BaseName("coefficients", &o.Coefficients,
 			"coefficient `FILE|library` (latency model physics); default none: the sums of the GPU's measured kernels"),
+		BaseName("library", &o.Library, "kernel tables of library build in `FILE` in place of the embedded ones"),
 		BaseName("deployment", &o.Deployment, "run.yaml `FILE` or run folder: what runs"),
 		BaseName("workload", &o.Workload, "`FILE|RUNDIR`: what arrives; or --input-len and --output-len"),
 		o.setOption(),
@@ -186,6 +188,8 @@ func (o *Options) Check() error {
 	switch {
 	case !physics && o.Noise == "residual" && o.Coefficients == "":
 		return option.Misusef("simulate: --noise residual needs --coefficients")
+	case o.Library != "" && (physics || o.Model != ModelAuto && o.Model != ModelTables):
+		return option.Misusef("--library: goes with --latency-model tables only, without --coefficients")
 	case !physics && o.SampleCoefficients:
 		return option.Misusef("--sample-coefficients: goes with --latency-model physics only")
 	case !physics && o.Coefficients != "" && o.Noise != "residual":

@@ -68,6 +68,13 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 		return nil, err
 	}
 	s := &Simulation{ctx: ctx, o: o}
+	if o.Library != "" {
+		g, in, err := TablesFile(o.Library, o.Special)
+		if err != nil {
+			return nil, err
+		}
+		o.GPU, s.Inputs = g, append(s.Inputs, in)
+	}
 	if err := s.LoadDeployment(o.Deployment, o.Set); err != nil {
 		return nil, err
 	}

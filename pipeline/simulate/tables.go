@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/kernels"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -17,6 +19,16 @@ type Trust struct {
 	Unjudged    string          `json:"unjudged,omitempty"` // why
 	Substituted []string        `json:"substituted_kernels,omitempty"`
 	Sentence    string          `json:"sentence"`
+}
+
+// TablesFile reads kernel tables of one's own, as library build writes them. Code: bad_kernel_table.
+func TablesFile(path string, special bool) (*kernels.GPU, result.Input, error) {
+	data, in, err := folder.ReadInput(path, special)
+	if err != nil {
+		return nil, in, err
+	}
+	g, err := kernels.Read(data, path)
+	return g, in, err
 }
 
 // bind checks that the deployment can be simulated, finds out what times the steps, and for the sums of measured kernels adds up the
@@ -37,16 +49,12 @@ func (s *Simulation) bind() error {
 	if err := d.CheckTables(); err != nil {
 		return err
 	}
-	bound := kernels.Bound
-	if o.GPU != nil {
-		bound = o.GPU.Bind
-	}
 	one := *d.Plain(true)
 	if !d.Model.IsMoE() { // every rank is simulated, one like the other
 		one.DP = 1
 	}
-	step, err := bound(&one, kernels.Options{})
-	if code := trace.CodeOf(err); o.Model == ModelAuto && (code == kernels.NoTables || code == kernels.NoRows) {
+	step, err := kernels.Bound(&one, kernels.Options{GPU: o.GPU})
+	if code := trace.CodeOf(err); o.Model == ModelAuto && o.GPU == nil && (code == kernels.NoTables || code == kernels.NoRows) {
 		if _, e := sim.NewRoofline(d); e != nil {
 			return err
 		}
