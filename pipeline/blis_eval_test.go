@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
 )
 
 // TestEvalBLISProjection holds what BLIS gets of every configuration, composed and measured, against the step
@@ -45,7 +46,13 @@ func evalBLISProjection(t *testing.T, sources []fit.Source) {
 			continue
 		}
 		p, r := projectionOf(t, f, set, d)
-		on, err := export.CompareLoads(set, d, make([]float64, 3), p.Beta, r.Prompt, r.Output)
+		on, err := export.CompareLoads(set, d, make([]float64, 3), r.Prompt, r.Output, func(alpha []float64) (sim.Parts, error) {
+			m, err := sim.NewTrainedPhysics(alpha, p.Beta, d)
+			if err != nil {
+				return sim.Parts{}, err
+			}
+			return m.Parts(), nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

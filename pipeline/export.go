@@ -253,12 +253,12 @@ func Predicts(src *export.Source, made func() (*coeff.Set, error)) {
 		}
 		return overheadOf(set, &d, promptTokens)
 	}
-	src.Loads = func(d deploy.Deployment, alpha, beta []float64, prompt, output float64) (*export.OnLoads, error) {
+	src.Loads = func(d deploy.Deployment, alpha []float64, prompt, output float64, m export.ConsumerModel) (*export.OnLoads, error) {
 		set, err := src.Set()
 		if err != nil {
 			return nil, err
 		}
-		return export.CompareLoads(set, &d, alpha, beta, prompt, output)
+		return export.CompareLoads(set, &d, alpha, prompt, output, m)
 	}
 }
 

@@ -51,7 +51,7 @@
 //	batch.go     a step as sums over its sequences
 //	model.go     the interfaces: a step time, a delay, a recorded timeline
 //	physics.go   a coefficient set through the trainer's features
-//	basis.go     trained-physics and blackbox, the forms BLIS reads
+//	basis.go     trained-physics and blackbox, the forms BLIS reads; kernelmode.go its kernel's
 //	roofline.go  the analytic model: nothing is fitted
 //	recorded.go  the times of a trace, teacher-forced
 //	draw.go      coefficients drawn from their covariance

@@ -98,7 +98,7 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 				t.Errorf("%s: no %q in %q", c.Label, part, c.CommandLine)
 			}
 		}
-		if len(c.Projection) != 4 || !(*c.Projection[0].MAPE <= maxMAPE) || len(c.Loads) != 2 {
+		if len(c.Projection) != 4 || !(*c.Projection[0].MAPE <= blisLimits.MAPE) || len(c.Loads) != 2 {
 			t.Errorf("%s: projection %+v", c.Label, c.Projection)
 		}
 	}
@@ -162,17 +162,17 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 			s.Step = func(deploy.Deployment) (StepTimer, error) { return quadratic{}, nil }
 		}, PoorProjection, "prefill batches -"},
 		{"E2E off", func(s *Source) {
-			s.Loads = func(deploy.Deployment, []float64, []float64, float64, float64) (*OnLoads, error) {
+			s.Loads = func(deploy.Deployment, []float64, float64, float64, ConsumerModel) (*OnLoads, error) {
 				return &OnLoads{Points: []LoadPoint{{LoadFrac: 0.8, TTFTRatio: 0.97, ITLRatio: 0.96, E2ERatio: 0.85}}}, nil
 			}
 		}, PoorProjection, "mean E2E 0.85 times the model's at 80 % load"},
 		{"TTFT off", func(s *Source) {
-			s.Loads = func(deploy.Deployment, []float64, []float64, float64, float64) (*OnLoads, error) {
+			s.Loads = func(deploy.Deployment, []float64, float64, float64, ConsumerModel) (*OnLoads, error) {
 				return &OnLoads{Points: []LoadPoint{{LoadFrac: 0.3, TTFTRatio: 1.11, ITLRatio: 1, E2ERatio: 1}}}, nil
 			}
 		}, PoorProjection, "mean TTFT 1.11 times the model's at 30 % load, want within 10 %"},
 		{"ITL off", func(s *Source) {
-			s.Loads = func(deploy.Deployment, []float64, []float64, float64, float64) (*OnLoads, error) {
+			s.Loads = func(deploy.Deployment, []float64, float64, float64, ConsumerModel) (*OnLoads, error) {
 				return &OnLoads{Points: []LoadPoint{{LoadFrac: 0.6, TTFTRatio: 1, ITLRatio: 0.94, E2ERatio: 0.97}}}, nil
 			}
 		}, PoorProjection, "mean ITL 0.94 times the model's at 60 % load, want within 5 %"},
@@ -265,8 +265,9 @@ func TestBLISCommandQuotesNames(t *testing.T) {
 // What the registry's validator takes, schema v0.2.2 (blis-schemas vocab/vocab.go and
 // spec/coefficient/validate.go, blis-registry docs/reference/format.md@81bd9a6).
 var (
-	registryFields  = []string{"value", "units", "method", "fitted", "scope", "ci95", "sources", "rationale", "copied_from"}
-	registryUnits   = []string{"dimensionless", "us_per_layer", "us_per_request", "us_per_step", "us_per_token"}
+	registryFields = []string{"value", "units", "method", "fitted", "scope", "ci95", "sources", "rationale", "copied_from"}
+	registryUnits  = []string{"dimensionless", "us_per_layer", "us_per_request", "us_per_step", "us_per_token", "us_per_transfer",
+		"bytes_per_us", "tokens"}
 	registryMethods = []string{"measured", "vendor_spec", "literature", "copied", "assumed", "not_charged"}
 	registryKinds   = []string{"discussion", "publication", "datasheet", "model", "vendor_doc"}
 	registryRoles   = []string{"primary", "supporting", "upper_bound"}

@@ -183,6 +183,9 @@ type OnLoads struct {
 	WaitUs float64
 }
 
+// ConsumerModel is a consumer's model with the delays of a request before the queue, at completion and per token, us.
+type ConsumerModel func(alpha []float64) (sim.Parts, error)
+
 // comparison is a deployment under its own model in Poisson traffic, to hold what a consumer makes of it against.
 type comparison struct {
 	own      sim.Config
@@ -190,21 +193,10 @@ type comparison struct {
 	capacity float64 // requests/s
 }
 
-// CompareLoads simulates a deployment with its coefficient set, and as BLIS would with BLIS's terms, in the same
-// Poisson traffic of log-normal lengths about the means, at three loads of the set's capacity.
-func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha, beta []float64, prompt, output float64) (*OnLoads, error) {
-	return onLoads(set, d, alpha, prompt, output, func(alpha []float64) (sim.Parts, error) {
-		m, err := sim.NewTrainedPhysics(alpha, beta, d)
-		if err != nil {
-			return sim.Parts{}, err
-		}
-		return m.Parts(), nil
-	})
-}
-
-// onLoads compares a set with a model of BLIS's, made with the delays of a request before the queue, at completion and per token, us.
-func onLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt, output float64,
-	blis func(alpha []float64) (sim.Parts, error)) (*OnLoads, error) {
+// CompareLoads simulates a deployment with its coefficient set, and as BLIS would with a model of BLIS's (made with the delays of a
+// request before the queue, at completion and per token, us), in the same Poisson traffic of log-normal lengths about the means, at
+// three loads of the set's capacity.
+func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt, output float64, blis ConsumerModel) (*OnLoads, error) {
 	own, err := sim.EngineOf(d, set)
 	if err != nil {
 		return nil, err

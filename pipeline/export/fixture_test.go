@@ -13,7 +13,7 @@ func exampleSource() Source {
 	return Source{
 		Fit: testkit.ExampleFit(), FitInput: result.Input{Name: "fit.json", Bytes: 1234, SHA256: "cafe"},
 		Step: func(d deploy.Deployment) (StepTimer, error) { return affine{2000, 8 / float64(d.TP), 0.02}, nil },
-		Loads: func(deploy.Deployment, []float64, []float64, float64, float64) (*OnLoads, error) {
+		Loads: func(deploy.Deployment, []float64, float64, float64, ConsumerModel) (*OnLoads, error) {
 			return &OnLoads{Points: []LoadPoint{
 				{LoadFrac: 0.3, RateRPS: 2, TTFTMs: 40, ITLMs: 9, E2EMs: 900, TTFTRatio: 1.02, ITLRatio: 1.01, E2ERatio: 1.01},
 				{LoadFrac: 0.8, RateRPS: 5, TTFTMs: 90, ITLMs: 18, E2EMs: 1900, TTFTRatio: 0.95, ITLRatio: 0.96, E2ERatio: 0.93}}}, nil

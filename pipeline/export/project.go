@@ -58,16 +58,6 @@ var draws = []struct {
 	n    int
 }{{decode, 24}, {mixed, 24}, {prefill, 8}}
 
-// Limits above which a projection misleads: whoever simulates with it gets other latencies than the
-// model gives.
-const (
-	maxMAPE = 0.10  // of all batches: more than twice what the step-time models themselves are off
-	maxBias = 0.075 // of the sum of times of any kind of batch
-	maxE2E  = 0.10  // of mean E2E at any simulated load
-	maxTTFT = 0.10  // the same of mean TTFT
-	maxITL  = 0.05  // and of mean ITL
-)
-
 // Error is how far a projection is from the model, on batches that were not fitted.
 type Error struct {
 	Kind  kind // empty: all
@@ -83,6 +73,7 @@ type Projection struct {
 	Used   []bool    // false: the deployment never has the term, whatever its batches
 	Seen   []float64 // largest value of the model's own terms in the batches; nil when it does not say
 	Errors []Error   // all batches first, then by kind
+	fitted float64   // MAPE of the batches that were fitted
 }
 
 // Draws are the batches of a region: concurrencies 1, 2, 4, ... up to the seats, requests at a
@@ -186,16 +177,12 @@ type sampled struct {
 	seen         []float64
 }
 
-func (g *Target) sample() (*sampled, error) {
+func (g *Target) sample(l *law) (*sampled, error) {
 	r := g.Region
 	if !(r.Prompt > 0 && r.Output > 0) || r.Seats < 1 || r.Budget < 1 {
 		return nil, trace.Errorf(PoorProjection, "region: got %g + %g tokens, %d seats and %d tokens a step, want all above 0", r.Prompt,
 			r.Output,
 			r.Seats, r.Budget)
-	}
-	b, err := features.NewTrainedPhysics(g.Deployment)
-	if err != nil {
-		return nil, err
 	}
 	out := &sampled{fitted: map[kind]*rowSet{}, held: map[kind]*rowSet{}}
 	drawn := Draws(r)
@@ -210,14 +197,11 @@ func (g *Target) sample() (*sampled, error) {
 				return nil, trace.Errorf(PoorProjection, "a batch of %d requests: got %g us, want above 0", len(batch), us)
 			}
 			out.see(g.Model)
-			s := features.BasisSum(batch)
-			x := make([]float64, len(features.TrainedPhysicsBeta))
-			b.Beta(&s, x)
+			half := out.held[kind]
 			if i%2 == 0 {
-				out.fitted[kind].add(x, us)
-			} else {
-				out.held[kind].add(x, us)
+				half = out.fitted[kind]
 			}
+			half.add(l.terms(batch), us, l.weigh(len(batch)))
 		}
 	}
 	return out, nil
@@ -238,15 +222,53 @@ func (s *sampled) see(m stepper) {
 	}
 }
 
+// law is what a consumer multiplies a batch's coefficients with.
+type law struct {
+	terms func([]trace.Chunk) []float64
+	least []float64 // of the coefficients; nil: 0
+	busy  []float64 // requests of the batches that matter; nil: all alike
+}
+
+// weigh is the weight of a batch of n requests: 1 for as many as one of busy, 1/2 for twice or half of it.
+func (l *law) weigh(n int) float64 {
+	most := 0.0
+	for _, b := range l.busy {
+		off := stat.Log2(float64(n) / b)
+		most = math.Max(most, 1/(1+float64(off*off*off*off)))
+	}
+	if l.busy == nil {
+		return 1
+	}
+	return most
+}
+
 // OnBLIS projects the targets' models on one set of trained-physics terms. The fit takes every
 // other batch: non-negative least squares of relative errors moved toward absolute ones, and again
 // with the sum of times of each kind of batch as a row, since sums are what a queue feels. The other
 // batches judge it, one projection a target with the same coefficients.
 func OnBLIS(targets ...Target) ([]Projection, error) {
+	laws := make([]law, len(targets))
+	for i := range targets {
+		b, err := features.NewTrainedPhysics(targets[i].Deployment)
+		if err != nil {
+			return nil, err
+		}
+		laws[i].terms = func(batch []trace.Chunk) []float64 {
+			s, x := features.BasisSum(batch), make([]float64, len(features.TrainedPhysicsBeta))
+			b.Beta(&s, x)
+			return x
+		}
+	}
+	return project(targets, laws)
+}
+
+// project fits one set of coefficients to a law of each target; with coefficients that have bounds by weighted relative least squares
+// alone.
+func project(targets []Target, laws []law) ([]Projection, error) {
 	var fitted []*rowSet
 	samples := make([]*sampled, len(targets))
 	for i := range targets {
-		s, err := targets[i].sample()
+		s, err := targets[i].sample(&laws[i])
 		if err != nil {
 			return nil, err
 		}
@@ -255,7 +277,7 @@ func OnBLIS(targets ...Target) ([]Projection, error) {
 			fitted = append(fitted, s.fitted[kind])
 		}
 	}
-	beta, err := solve(fitted)
+	beta, err := solve(fitted, laws[0].least)
 	if err != nil {
 		return nil, fmt.Errorf("projection: %w", err)
 	}
@@ -267,21 +289,24 @@ func OnBLIS(targets ...Target) ([]Projection, error) {
 		for _, kind := range kinds {
 			p.Errors = append(p.Errors, p.errorOf(kind, s.held[kind]))
 		}
+		p.fitted = p.errorOf("", s.fitted[decode], s.fitted[mixed], s.fitted[prefill]).MAPE
 	}
 	return out, nil
 }
 
-// rowSet is batches as terms and times.
+// rowSet is batches as terms, times and weights.
 type rowSet struct {
-	x [][]float64
-	y []float64
+	x    [][]float64
+	y, w []float64
 }
 
-func (r *rowSet) add(x []float64, us float64) { r.x, r.y = append(r.x, x), append(r.y, us) }
+func (r *rowSet) add(x []float64, us, weight float64) {
+	r.x, r.y, r.w = append(r.x, x), append(r.y, us), append(r.w, weight)
+}
 
 // sum is the terms and the times of all batches together.
 func (r *rowSet) sum() (x []float64, us float64) {
-	x = make([]float64, len(features.TrainedPhysicsBeta))
+	x = make([]float64, len(r.x[0]))
 	for i, row := range r.x {
 		us += r.y[i]
 		for j, v := range row {
@@ -293,7 +318,7 @@ func (r *rowSet) sum() (x []float64, us float64) {
 
 // used are the terms that the target's batches have.
 func (s *sampled) used() []bool {
-	out := make([]bool, len(features.TrainedPhysicsBeta))
+	out := make([]bool, len(s.fitted[decode].x[0]))
 	for _, r := range s.fitted {
 		x, _ := r.sum()
 		for j, v := range x {
@@ -303,26 +328,28 @@ func (s *sampled) used() []bool {
 	return out
 }
 
-// solve fits coefficients >= 0 to the batches of each set and to their sums.
-func solve(sets []*rowSet) ([]float64, error) {
-	d := &ridge.Data{P: len(features.TrainedPhysicsBeta)}
+// solve fits coefficients of at least so much (nil: 0) to the batches of each set and to their sums.
+func solve(sets []*rowSet, least []float64) ([]float64, error) {
+	d := &ridge.Data{P: len(sets[0].x[0])}
 	var w []float64
 	add := func(x []float64, us, weight float64) { // weight: of the relative error
-		d.X, d.Y, w = append(d.X, x...), append(d.Y, us), append(w, weight/(us*us))
+		d.X, d.Y, w = append(d.X, x...), append(d.Y, us-ridge.Dot(x[:len(least)], least)), append(w, weight/(us*us))
 		d.Config, d.Regime = append(d.Config, 0), append(d.Regime, 0)
 	}
 	for _, s := range sets {
 		for i, x := range s.x {
-			add(x, s.y[i], 1)
+			add(x, s.y[i], s.w[i])
 		}
 	}
 	o := ridge.DefaultOptions(d.P)
-	_, polish, err := ridge.FitPublished(d, w, barely, o)
-	if err != nil {
-		return nil, err
-	}
-	if polish.Kept {
-		w = polish.Weights
+	if least == nil {
+		_, polish, err := ridge.FitPublished(d, w, barely, o)
+		if err != nil {
+			return nil, err
+		}
+		if polish.Kept {
+			w = polish.Weights
+		}
 	}
 	row := 0
 	for _, s := range sets {
@@ -331,12 +358,16 @@ func solve(sets []*rowSet) ([]float64, error) {
 			weight += float64(w[row] * us * us)
 			row++
 		}
-		x, us := s.sum()
-		add(x, us, sumWeight*weight)
+		if x, us := s.sum(); least == nil {
+			add(x, us, sumWeight*weight)
+		}
 	}
 	f, err := ridge.FitRows(d, w, nil, barely, o)
 	if err != nil {
 		return nil, err
+	}
+	for i, v := range least {
+		f.Beta[i] += v
 	}
 	return f.Beta, nil
 }

@@ -25,6 +25,15 @@ type regSet struct {
 	Coefficients []map[string]regEntry `yaml:"coefficients"`
 }
 
+// file is the set as YAML.
+func (s *regSet) file() ([]byte, error) {
+	var buf bytes.Buffer
+	enc := yaml.NewEncoder(&buf)
+	enc.SetIndent(2)
+	err := enc.Encode(s)
+	return buf.Bytes(), err
+}
+
 type regEntry struct {
 	Value     float64     `yaml:"value"`
 	Units     string      `yaml:"units"`
@@ -60,6 +69,9 @@ func registryCite(src Source) string {
 		}
 	}
 	s := fmt.Sprintf("blis-train %s, fit.json sha256 %s, %d runs", src.Fit.ToolVersion, src.FitInput.SHA256, runs)
+	if src.Library != "" {
+		return fmt.Sprintf("blis-train %s, coefficients of its library %s", src.Fit.ToolVersion, src.Library)
+	}
 	if len(prov) > 0 {
 		s += " (" + strings.Join(slices.Sorted(maps.Keys(prov)), "; ") + ")"
 	}
@@ -153,16 +165,14 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 		return nil, trace.Errorf(unlearnedValue, "the fit measures neither %s nor %s", hostCompletion, hostAdmission)
 	}
 	set.Coefficients = append(set.Coefficients, map[string]regEntry{hostOutput: *output})
-	var buf bytes.Buffer
-	enc := yaml.NewEncoder(&buf)
-	enc.SetIndent(2)
-	if err := enc.Encode(set); err != nil {
+	data, err := set.file()
+	if err != nil {
 		return nil, err
 	}
 	lines, assumed := regions(cfgs, opt)
 	side.Configs, warn = lines, append(warn, assumed...)
 	side.Warnings = append(src.ValidationWarnings(), warn...)
-	return side.Beside(warn, File{"", buf.Bytes()})
+	return side.Beside(warn, File{"", data})
 }
 
 // completion is the median egress with the interval of its constant about it.
@@ -214,8 +224,13 @@ func admission(src Source, c result.FitConfig) (*regEntry, float64, string, erro
 func measuredHost(src Source, cfgs []result.FitConfig, value float64, units string) *regEntry {
 	runs := slices.Concat(stat.Map(cfgs, func(c result.FitConfig) []string { return c.Runs })...)
 	slices.Sort(runs)
-	return &regEntry{Value: value, Units: units, Method: "measured", Fitted: true, Scope: registryScope(cfgs), Sources: []regSource{{
+	e := &regEntry{Value: value, Units: units, Method: "measured", Fitted: true, Scope: registryScope(cfgs), Sources: []regSource{{
 		Kind: "model", Cite: registryCite(src) + "; recordings " + strings.Join(slices.Compact(runs), ", "), Role: "primary"}}}
+	if src.Library != "" {
+		e.Method, e.Fitted, e.Sources[0].Cite = "assumed", false, registryCite(src)
+		e.Rationale = "predicted from published kernel times; no server of this deployment was measured"
+	}
+	return e
 }
 
 // within is an interval the registry takes: it holds the value; nil otherwise.

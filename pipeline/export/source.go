@@ -3,6 +3,7 @@
 //
 //	native              coeff.Set as YAML; everything needed to reproduce it is inside
 //	blis-defaults       BLIS's defaults.yaml: 3 alpha and 11 beta by position
+//	blis-scenario       a scenario and a coefficient set of BLIS's kernel mode
 //	blis-registry-host  entries of the registry's cost-model-host-overheads set
 //	keda-token-aware    ScaledObjects of KEDA with our prefill throughput
 //	llmd-epp            the plugin chain of llm-d's router with it
@@ -44,6 +45,7 @@ type Format string
 const (
 	FormatNative       Format = "native"
 	FormatBLIS         Format = "blis-defaults"
+	FormatScenario     Format = "blis-scenario"
 	FormatRegistryHost Format = "blis-registry-host"
 	FormatKEDA         Format = "keda-token-aware"
 	FormatEPP          Format = "llmd-epp"
@@ -59,6 +61,7 @@ type Writer struct {
 // Writers are the foreign formats of this package.
 func Writers() []Writer {
 	return []Writer{{Format: FormatBLIS, Write: blisDefaults, Settings: blisSettings}, {Format: FormatRegistryHost, Write: hostRegistry},
+		{Format: FormatScenario, Write: blisScenario, Settings: scenarioSettings},
 		{Format: FormatKEDA, Write: keda, Settings: kedaSettings}, {Format: FormatEPP, Write: endpointPicker, Settings: eppSettings}}
 }
 
@@ -75,9 +78,9 @@ type Source struct {
 	Step func(deploy.Deployment) (StepTimer, error)
 	// OverheadUs is the fit's overhead of a prompt that meets an idle server; needed by blis-registry-host.
 	OverheadUs func(d deploy.Deployment, promptTokens int64) (float64, error)
-	// Loads simulates a deployment with BLIS's terms and with its own at several loads; needed by
-	// blis-defaults only.
-	Loads func(d deploy.Deployment, alpha, beta []float64, prompt, output float64) (*OnLoads, error)
+	// Loads simulates a deployment with a model of BLIS's and with its own at several loads; needed by
+	// blis-defaults and blis-scenario.
+	Loads func(d deploy.Deployment, alpha []float64, prompt, output float64, blis ConsumerModel) (*OnLoads, error)
 }
 
 // SteadyPoint is one load: what the simulator says, and what the consumer's own formula says of it.
@@ -152,7 +155,7 @@ type File struct {
 type Output struct {
 	Files       []File
 	Warnings    []trace.Finding
-	Projections []Projected // blis-defaults: one a configuration
+	Projections []Projected // of BLIS's formats: one a configuration
 }
 
 // Export writes the source in a foreign format. The native format is [Native],
