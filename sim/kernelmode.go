@@ -33,7 +33,7 @@ type KernelMode struct {
 	// MHalf is the rows at which a matrix product has half of its largest rate.
 	MHalf float64
 
-	layers, ranks               float64
+	layers                      float64
 	dense, expert               float64 // us a row at peak
 	weights, experts, norms     float64 // us: of all weights outside routed experts, of all routed experts, of a row's norms
 	missed                      float64 // log of the share of experts that a row leaves untouched
@@ -79,7 +79,7 @@ func (k *KernelMode) Terms(b *Batch) []float64 {
 	}
 	if b.PrefillReqs > 0 {
 		k.x[KernelPrefills] = k.layers
-		k.x[KernelPrefillPairs] = k.pairs * ramp / rows * (float64(b.CausalWork) - float64(b.PrefillTokens)/2)
+		k.x[KernelPrefillPairs] = k.pairs * ramp / rows * (float64(2*b.CausalWork-b.PrefillTokens) / 2)
 	}
 	return k.x[:]
 }

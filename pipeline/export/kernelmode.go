@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -159,6 +160,7 @@ func kernelValues(k *sim.KernelMode, d *deploy.Deployment, part string, alpha []
 	}
 	out := make([]blisValue, len(entries))
 	for i, e := range entries {
+		e.value, _ = strconv.ParseFloat(fmt.Sprintf("%.6g", e.value), 64)
 		out[i] = blisValue{blisTerm: blisTerm{name: e.name, units: e.units, role: "its term of the step",
 			zero: "this cost is in other entries of the set"}, value: e.value, identified: "derived", learned: true,
 			origin: "projection of the step-time model on the kernel mode's law"}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+)
+
+// TestEvalKernelMode: what BLIS's kernel mode makes of a composed Mixtral-8x7B and of mixtures and dense models of the library is
+// within 5 % of the model's E2E at three loads, steps within 7 %, each kind of batch within 5.5 % together; the others are refused.
+func TestEvalKernelMode(t *testing.T) {
+	repo.NeedEval(t)
+	dir := t.TempDir()
+	fit, at := filepath.Join(dir, "fit"), filepath.Join(dir, "scenario.yaml")
+	check := func(name string, args ...string) {
+		t.Helper()
+		if code, _, stderr := call(append([]string{"export", "--format", "blis-scenario", "-o", at}, args...)...); code != exitOK {
+			t.Errorf("%s: %s", name, stderr)
+			return
+		}
+		var side export.Sidecar
+		must(t, result.Read(repo.Read(t, at+export.SidecarSuffix), &side))
+		text, good := name+":", true
+		for _, p := range side.Configs[0].Projection {
+			text += fmt.Sprintf(" %s %.1f %% (%+.1f),", p.Batches, 100**p.MAPE, 100**p.Bias)
+			good = good && math.Abs(*p.Bias) <= 0.055 && (p.Batches != "all" || *p.MAPE <= 0.07)
+		}
+		for _, l := range side.Configs[0].Loads {
+			text += fmt.Sprintf(" %.2f/%.2f/%.2f", l.TTFTRatio, l.ITLRatio, l.E2ERatio)
+			good = good && math.Abs(l.E2ERatio-1) <= 0.05
+		}
+		if t.Log(text); !good {
+			t.Errorf("%s is beyond its limits", name)
+		}
+	}
+	t.Run("composed", func(t *testing.T) {
+		code, _, stderr := call("run", repo.Shared(t, "data", "composed", "h100-mixtral-8x7b-tp2"), "-o", fit, "--bootstraps", "50")
+		if code == exitUsage {
+			t.Fatal(stderr)
+		}
+		check("Mixtral-8x7B, composed", filepath.Join(fit, "fit.json"), "--ignore-verdict")
+	})
+	for _, c := range []struct {
+		model, device, tp, entry string
+		refused                  bool
+	}{{"mistralai/Mixtral-8x7B-v0.1", "H100", "2", "", false}, {"mistralai/Mixtral-8x22B-v0.1", "H200", "8", "", false},
+		{"Qwen/Qwen3-30B-A3B", "H100", "1", "", false}, {"Qwen/Qwen3-30B-A3B", "A100", "2", "", false},
+		{"Qwen/Qwen3-30B-A3B", "B200", "1", "", false},
+		{"meta-llama/Meta-Llama-3.1-8B", "H100", "1", "llama-3.1-8b-instruct", false},
+		{"openai/gpt-oss-120b", "H100", "2", "", true}, {"deepseek-ai/DeepSeek-V3.2", "H200", "8", "", true},
+		{"moonshotai/Kimi-K2.5", "H200", "8", "", true}, {"MiniMaxAI/MiniMax-M2.5", "H200", "4", "", true},
+	} {
+		file, name := filepath.Join(dir, "run.yaml"), c.model+" on "+c.tp+" "+c.device
+		serve := "vllm serve " + c.model + " --max-model-len 4096 --tensor-parallel-size " + c.tp
+		code, _, stderr := call("init", "--from-cmdline", serve, "--hardware", c.device, "--vllm-version", "0.11.0", "--force", "-o", file)
+		if code != exitOK {
+			t.Fatal(stderr)
+		}
+		args := []string{"--deployment", file}
+		if c.entry != "" {
+			args = append(args, "--option", "model="+c.entry)
+		}
+		if !c.refused {
+			check(name, args...)
+			continue
+		}
+		code, _, stderr = call(append([]string{"export", "--format", "blis-scenario", "-o", at}, args...)...)
+		if t.Logf("%s: %s", name, stderr); code == exitOK {
+			t.Errorf("%s: written, want refused", name)
+		}
+	}
+}
