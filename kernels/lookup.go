@@ -238,12 +238,6 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 	}
 	us := 1e6 * float64(n*k) * bytesOf(dtype) / g.Bandwidth
 	c = c.atLeast(func(float64) float64 { return us })
-	if dtype == fp8 { // with the scaling of what comes in, which small layers do not earn back
-		plain, _, err := g.gemm(bf16, n, k)
-		if slower := func(x float64) bool { return c.at(x, 1) > plain.at(x, 1) }; err == nil && slices.ContainsFunc(c.x, slower) {
-			f.Note = "at some sizes slower than the bf16 rows of its shape"
-		}
-	}
 	return c, f, nil
 }
 

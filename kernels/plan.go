@@ -61,6 +61,8 @@ type Options struct {
 	Load string
 	// RawExperts takes the rows of experts as they are, also where more tokens took less.
 	RawExperts bool
+	// BF16 takes all weights for bfloat16.
+	BF16 bool
 }
 
 // DefaultLoad is skewed: routers trained for balance are.
@@ -225,6 +227,13 @@ func dtypesOf(q *deploy.Quant) []string {
 	return []string{q.Algorithm}
 }
 
+func (b *binder) dtypes(q *deploy.Quant) []string {
+	if b.o.BF16 {
+		return []string{bf16}
+	}
+	return dtypesOf(q)
+}
+
 // DTypeOf is the tables' name, and AIConfigurator's, of how a matrix is multiplied.
 func DTypeOf(q *deploy.Quant) string { return dtypesOf(q)[0] }
 
@@ -271,7 +280,7 @@ func (b *binder) linears(ls []deploy.Linear, kvHeads int64, times float64) {
 	}
 	fused, _ := b.d.FusedAllReduce()
 	for _, g := range groups {
-		if dtypesOf(&g.quant)[0] == nvfp4 && (g.out || fused == nil) { // rows of the other dtypes hold it; so does a fused all-reduce
+		if b.dtypes(&g.quant)[0] == nvfp4 && (g.out || fused == nil) { // rows of the other dtypes hold it; so does a fused all-reduce
 			b.moved("quantize", g.times, float64(g.columns)*(b.m.DTypeBytes+bytesOf(nvfp4)))
 		}
 		b.linear(strings.Join(g.names, "+"), &g.quant, int64(g.rows), g.columns, g.times)
@@ -280,7 +289,7 @@ func (b *binder) linears(ls []deploy.Linear, kvHeads int64, times float64) {
 
 // linear is one layer of n outputs and k inputs.
 func (b *binder) linear(name string, q *deploy.Quant, n, k int64, times float64) {
-	dtype := dtypesOf(q)[0]
+	dtype := b.dtypes(q)[0]
 	c, f, err := b.g.gemm(dtype, max(1, n), k)
 	if err != nil {
 		b.fail(err)
@@ -403,7 +412,7 @@ func (b *binder) module(name string, x *deploy.Mixer, times float64) {
 			q = x.Linears[i].Quant
 		}
 	}
-	dtype := dtypesOf(&q)[0]
+	dtype := b.dtypes(&q)[0]
 	of := []where{named("kv_cache_dtype", b.cacheType()), named("gemm_type", dtype), is("num_heads", x.Heads/b.tp)}
 	if name == "dsa" {
 		model := "deepseek-ai/DeepSeek-V3.2"
@@ -536,7 +545,7 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 	}
 	for i := range x.Linears {
 		if x.Linears[i].Placement == deploy.ByExpert {
-			s.dtypes = dtypesOf(&x.Linears[i].Quant)
+			s.dtypes = b.dtypes(&x.Linears[i].Quant)
 		}
 	}
 	c, f, err := b.g.experts(s)
@@ -554,12 +563,13 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 func (b *binder) head() {
 	vocab := (b.m.Vocab + 63) / 64 * 64
 	n := (vocab + b.tp - 1) / b.tp
-	c, f, err := b.g.gemm(dtypesOf(&b.m.Head.Quant)[0], n, b.m.Hidden)
+	dtype := b.dtypes(&b.m.Head.Quant)[0]
+	c, f, err := b.g.gemm(dtype, n, b.m.Hidden)
 	if err != nil {
 		b.fail(err)
 		return
 	}
-	b.add(Operator{Name: "lm_head", Count: 1, Shape: fmt.Sprintf("n %d, k %d", n, b.m.Hidden), DType: dtypesOf(&b.m.Head.Quant)[0], found: f,
+	b.add(Operator{Name: "lm_head", Count: 1, Shape: fmt.Sprintf("n %d, k %d", n, b.m.Hidden), DType: dtype, found: f,
 		depends: onSequences, us: func(in *state) float64 { return c.at(in.sequences, 1) }})
 	if b.tp > 1 {
 		gather, f, err := b.g.collective("nccl", "nccl_dtype", "op_name", "all_gather", b.tp)

@@ -79,14 +79,14 @@ func runPredict(c *cli.Context, con *console) error {
 		if err != nil {
 			return err
 		}
-		step, err := q.Plan(c.Context)
+		p, err := q.Plan(c.Context)
 		if err != nil {
 			return err
 		}
 		b := kernels.BatchOf(batch)
-		doc.takeApart(step, &b)
-		doc.showStep(con, step.Family)
-		con.sayf("%s", kernels.Learned().Sentence(step))
+		doc.takeApart(p.Step, &b)
+		doc.showStep(con, p.Trust.Family)
+		con.sayf("%s", p.Trust.Sentence)
 		return con.document(doc)
 	}
 	if axes != "" {

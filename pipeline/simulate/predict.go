@@ -592,8 +592,8 @@ func PredictAll(ctx context.Context, qs []Question, workers int) ([]*Prediction,
 	return out, err
 }
 
-// Plan is the step of the question's deployment, operator by operator.
-func (q *Question) Plan(ctx context.Context) (*kernels.Step, error) {
+// Plan is the question's deployment with its step, operator by operator, and without an answer.
+func (q *Question) Plan(ctx context.Context) (*Prediction, error) {
 	p, err := q.bind(ctx)
 	if err != nil {
 		return nil, err
@@ -601,7 +601,7 @@ func (q *Question) Plan(ctx context.Context) (*kernels.Step, error) {
 	if p.Step == nil {
 		return nil, trace.Errorf(kernels.NoTables, "%s", p.Trust.Unjudged)
 	}
-	return p.Step, nil
+	return p, nil
 }
 
 // Picture draws latency against throughput, one line for each server, as SVG.

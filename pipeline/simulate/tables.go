@@ -18,7 +18,9 @@ type Trust struct {
 	Judged      *kernels.Judged `json:"judged,omitempty"`   // the family's; nil: unjudged
 	Unjudged    string          `json:"unjudged,omitempty"` // why
 	Substituted []string        `json:"substituted_kernels,omitempty"`
-	Sentence    string          `json:"sentence"`
+	// Contradictions are the step's rows that are slower than fewer ranks', than bfloat16's or, on H200, than H100's.
+	Contradictions []string `json:"contradicting_kernels,omitempty"`
+	Sentence       string   `json:"sentence"`
 }
 
 // TablesFile reads kernel tables of one's own, as library build writes them. Code: bad_kernel_table.
@@ -53,7 +55,8 @@ func (s *Simulation) bind() error {
 	if !d.Model.IsMoE() { // every rank is simulated, one like the other
 		one.DP = 1
 	}
-	step, err := kernels.Bound(&one, kernels.Options{GPU: o.GPU})
+	given := kernels.Options{GPU: o.GPU}
+	step, err := kernels.Bound(&one, given)
 	if code := trace.CodeOf(err); o.Model == ModelAuto && o.GPU == nil && (code == kernels.NoTables || code == kernels.NoRows) {
 		if _, e := sim.NewRoofline(d); e != nil {
 			return err
@@ -73,6 +76,10 @@ func (s *Simulation) bind() error {
 		step.Unjudged = append(step.Unjudged, "speculative decoding")
 	}
 	s.step, s.trust = step, trustOf(step)
+	if slower := kernels.Contradictions(&one, step, given); len(slower) > 0 {
+		s.trust.Contradictions = slower
+		s.trust.Sentence += "; " + strings.Join(slower, "; ")
+	}
 	s.say("step times: kernels of " + step.GPU.Hardware + ", " + kernels.Learned().Version + "; " + s.trust.Sentence)
 	return nil
 }
