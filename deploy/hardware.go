@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -103,13 +104,19 @@ func aliases(name string) []string {
 	parts := strings.Split(name, "-")
 	noMemory := strings.Join(parts[:len(parts)-1], "")
 	short := strings.ReplaceAll(noMemory, "SXM", "")
-	return []string{aliasKey(noMemory), aliasKey(short), "nvidia" + aliasKey(short), aliasKey(short) + aliasKey(parts[len(parts)-1])}
+	return []string{aliasKey(noMemory), aliasKey(short), aliasKey(short) + aliasKey(parts[len(parts)-1])}
 }
 
-// aliasKey drops case, dashes, spaces and underscores.
+// aliasKey drops case, dashes, spaces and underscores, vendors, kinds of memory and the generation of a form factor, which
+// drivers, labels of clusters and catalogs have or have not.
 func aliasKey(name string) string {
-	return strings.NewReplacer("-", "", " ", "", "_", "").Replace(strings.ToLower(name))
+	return aliasWords.ReplaceAllString(aliasSXM.ReplaceAllString(strings.ToLower(name), "sxm$1"), "")
 }
+
+var (
+	aliasSXM   = regexp.MustCompile(`sxm[2-6]([^0-9]|$)`)
+	aliasWords = regexp.MustCompile(`[-_ ]|nvidia|geforce|tesla|amd|instinct|oam|hbm[23]e?`)
+)
 
 func datasheetNames() string {
 	names := stat.Map(builtin(), func(h datasheet) string { return h.Name })

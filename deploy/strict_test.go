@@ -233,13 +233,18 @@ func TestBuiltInDatasheets(t *testing.T) {
 		"H100-80GB": "H100-SXM-80GB", "NVIDIA H100 80GB HBM3": "H100-SXM-80GB", "NVIDIA GeForce RTX 4090": "RTX-4090-24GB",
 		"NVIDIA H100 PCIe": "H100-PCIe-80GB", "NVIDIA H100 NVL": "H100-NVL-94GB", "A100-40GB": "A100-SXM-40GB", "NVIDIA L4": "L4-24GB",
 		"NVIDIA A10G": "A10G-24GB", "NVIDIA GH200 480GB": "GH200-96GB", "NVIDIA GB200": "GB200-186GB", "B300": "B300-SXM-288GB",
-		"NVIDIA RTX 6000 Ada Generation": "RTX-6000-Ada-48GB", "AMD Instinct MI300X": "MI300X-192GB", "nvidia_a100-sxm4-80gb": "A100-SXM-80GB"} {
+		"NVIDIA RTX 6000 Ada Generation": "RTX-6000-Ada-48GB", "AMD Instinct MI300X": "MI300X-192GB", "nvidia_a100-sxm4-80gb": "A100-SXM-80GB",
+		"A100-SXM4-80GB": "A100-SXM-80GB", "A100-SXM4-40GB": "A100-SXM-40GB", "a100sxm40gb": "A100-SXM-40GB", "a100-80": "A100-SXM-80GB",
+		"NVIDIA-H100-80GB-HBM3": "H100-SXM-80GB", "H100-SXM5": "H100-SXM-80GB", "h100_sxm": "H100-SXM-80GB", "MI300X_OAM": "MI300X-192GB",
+		"H200 SXM5 141GB HBM3e": "H200-SXM-141GB", "gb300": "GB300-288GB", "NVIDIA B300 SXM6": "B300-SXM-288GB"} {
 		if h, ok := Datasheet(alias); !ok || h.Name != want {
 			t.Errorf("%s: got %q, want %q", alias, h.Name, want)
 		}
 	}
-	if _, ok := Datasheet("H1"); ok {
-		t.Error("H1 is a datasheet")
+	for _, none := range []string{"H1", "NVIDIA", "A100-PCIE-80GB"} {
+		if h, ok := Datasheet(none); ok {
+			t.Errorf("%s is %s", none, h.Name)
+		}
 	}
 	files, err := filepath.Glob(filepath.Join(repo.Shared(t, "data", "hardware"), "*.json"))
 	if err != nil || len(files) == 0 {

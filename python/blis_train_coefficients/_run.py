@@ -122,7 +122,8 @@ class _Section:
 
 
 def _key(name):
-    return name.lower().replace("-", "").replace(" ", "").replace("_", "")
+    short = re.sub(r"sxm[2-6]([^0-9]|$)", r"sxm\1", name.lower())
+    return re.sub(r"[-_ ]|nvidia|geforce|tesla|amd|instinct|oam|hbm[23]e?", "", short)
 
 
 def datasheet(name: str, own: Any = ()) -> Optional[Dict[str, Any]]:
