@@ -11,7 +11,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -117,8 +116,4 @@ func (e *Entry) intact(o *Options) bool {
 		}
 	}
 	return e.Deployment != "" && len(e.Results) > 0
-}
-
-func (e *Entry) inputs() []result.Input {
-	return stat.Map(e.Results[0].Files, func(f result.ExtractFile) result.Input { return f.Input })
 }

@@ -79,10 +79,6 @@ func (o *Options) Table() option.Table {
 	}
 }
 
-// command is the call as recorded in extract.json: the stage and the options
-// that can change the result (spec#documents).
-func (o *Options) command() string { return o.Table().Command("extract") }
-
 func (o *Options) streaming() source.Options {
 	limits := source.Limits{MaxLine: o.MaxLine, MaxExpansion: o.MaxExpansion, Free: cmp.Or(o.free, files.FreeExpansion)}
 	return source.Options{Workers: o.workers(), Limits: limits, Stdin: o.Stdin}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -176,8 +175,6 @@ func openRejects(o *Options) (*rejects, error) {
 	}
 	return &rejects{file: f, enc: json.NewEncoder(f)}, nil
 }
-
-func (r *rejects) write(line source.Rejected) error { return r.enc.Encode(line) }
 
 // sum is what the file holds before it has its name.
 func (r *rejects) sum() (*result.Input, error) {

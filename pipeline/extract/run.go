@@ -165,12 +165,12 @@ func assemble(entries []*Entry, bad []Failed, o *Options, old *cache, rejects *r
 // DocumentOf is what the entries make together. Its error, beside the document, names the runs
 // of which more than MaxBadFrac is unreadable.
 func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
-	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.command()), Runs: []result.ExtractRun{}}
+	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.Table().Command("extract")), Runs: []result.ExtractRun{}}
 	doc.Platform, doc.Config = result.AnyPlatform, o.Config
 	var tooBad []error
 	for _, entry := range entries {
 		doc.Runs = append(doc.Runs, entry.Results...)
-		doc.Inputs = append(doc.Inputs, entry.inputs()...)
+		doc.Inputs = append(doc.Inputs, stat.Map(entry.Results[0].Files, func(f result.ExtractFile) result.Input { return f.Input })...)
 		doc.Totals.BytesRead += entry.Bytes
 		doc.Totals.LinesRead += entry.Lines
 		if frac := entry.Results[0].Records.BadFrac; frac > o.MaxBadFrac {
@@ -295,7 +295,7 @@ func (x *extraction) read(ctx context.Context) (err error) {
 	}
 	x.acc, x.dep = source.New(nil), x.run.Deployment
 	if x.rejects != nil {
-		x.acc.Reject = func(r source.Rejected) error { r.Run = x.run.ID; return x.rejects.write(r) }
+		x.acc.Reject = func(r source.Rejected) error { r.Run = x.run.ID; return x.rejects.enc.Encode(r) }
 	}
 	x.stage = filepath.Join(x.o.Out, tablesDir, stagePrefix+x.run.ID)
 	if _, err := folderOf(x.stage); err != nil {
@@ -502,10 +502,6 @@ func (x *extraction) chunks() error {
 	return table.Write(dir, table.Iterations, x.o.Format, steps)
 }
 
-// engineRuns is how many engine runs the folder holds: those that spans tell
-// apart, or the lives of engines whose iterations were read.
-func (x *extraction) engineRuns() int { return max(x.col.Runs(), len(x.lives)) }
-
 // output writes the tables of the i-th engine run.
 func (x *extraction) output(i int) (*output, error) {
 	w := &output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
@@ -543,7 +539,7 @@ func (x *extraction) output(i int) (*output, error) {
 
 // write writes the tables of each engine run and gives them their final names.
 func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
-	n := x.engineRuns()
+	n := max(x.col.Runs(), len(x.lives))
 	outputs := make([]*output, n)
 	for i := range n {
 		if err := ctx.Err(); err != nil {

@@ -2,7 +2,6 @@ package learn
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
@@ -23,8 +22,6 @@ type Direction struct {
 func (d *Direction) IsLearned() bool { return d.Learned >= learnedShare }
 
 const learnedShare = 0.9
-
-func shareWords(share float64) string { return fmt.Sprintf("data %.2f, prior %.2f", share, 1-share) }
 
 // directions are the eigenvectors of the information the requests add, in units of
 // the prior: most learned first.

@@ -2,6 +2,7 @@ package learn
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -212,7 +213,7 @@ func (l *learner) describe(out *Learned, s *state) {
 		case share < 0.1:
 			c.Identified, c.Evidence = coeff.PriorOnly, "prior"
 		default:
-			c.Identified, c.Evidence = coeff.Within, shareWords(share)
+			c.Identified, c.Evidence = coeff.Within, fmt.Sprintf("data %.2f, prior %.2f", share, 1-share)
 		}
 	}
 	out.Set.Covariance = make([][]float64, len(out.Set.Beta))

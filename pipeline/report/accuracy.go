@@ -143,7 +143,7 @@ func testStepTable(v *result.Validation) *Table {
 
 // cellFigure is the step-time error by run and regime as a matrix.
 func cellFigure(f *result.Fit) *Figure {
-	cells := plainCells(f.Beta.Cells)
+	cells := stat.Filter(f.Beta.Cells, func(c result.Cell) bool { return c.Bucket == "" && c.Set == "" && c.Regime != "" && c.MAPE != nil })
 	if len(cells) == 0 {
 		return nil
 	}
@@ -162,11 +162,6 @@ func cellFigure(f *result.Fit) *Figure {
 	fig.More = more
 	fig.Panels = BothWidths("matrix of step-time MAPE by run and regime; the table below holds the numbers", h.Draw)
 	return fig
-}
-
-// plainCells are the cells of a run and regime without batch bucket or stress set.
-func plainCells(cs []result.Cell) []result.Cell {
-	return stat.Filter(cs, func(c result.Cell) bool { return c.Bucket == "" && c.Set == "" && c.Regime != "" && c.MAPE != nil })
 }
 
 // worstRuns names the runs of cells, all in their order or, when there are

@@ -184,7 +184,7 @@ func gateTables(v *result.Validation) []Block {
 	rest := tableOf("gates-rest")
 	others := tableOf("gates-others")
 	passed := judged
-	if judgedGates(v.Gates) > maxJudged {
+	if stat.Count(v.Gates, func(g result.Gate) bool { return g.Pass != nil }) > maxJudged {
 		passed = tableOf("gates-passed")
 		judged.Caption = "Gates that failed"
 	}
@@ -217,10 +217,6 @@ func gateTables(v *result.Validation) []Block {
 // isDecisive reports whether a gate belongs to the purpose that decides.
 func isDecisive(v *result.Validation, g *result.Gate) bool {
 	return v.For == "" || v.For == coeff.PurposeAll || len(g.Purposes) == 0 || slices.Contains(g.Purposes, v.For)
-}
-
-func judgedGates(gs []result.Gate) int {
-	return stat.Count(gs, func(g result.Gate) bool { return g.Pass != nil })
 }
 
 func gateRow(g result.Gate) Row {

@@ -6,9 +6,6 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// frozenLambdas is the grid of the frozen recipe.
-func frozenLambdas() []float64 { return []float64{.001, .01, .1, 1, 10, 100} }
-
 // FrozenPoint is one lambda of the frozen grid.
 type FrozenPoint struct {
 	Lambda       float64
@@ -33,7 +30,7 @@ type FrozenFit struct {
 // FitFrozen is the recipe of the 1.0 text (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
 // lambda by the smallest mean root mean squared error over forward folds.
 func (d *Data) FitFrozen(o Options) (FrozenFit, error) {
-	o.Lambdas, o.EmbargoRows = frozenLambdas(), 0
+	o.Lambdas, o.EmbargoRows = []float64{.001, .01, .1, 1, 10, 100}, 0
 	folds, found, err := Folds(d, o)
 	if err != nil {
 		return FrozenFit{}, err

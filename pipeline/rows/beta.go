@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -302,7 +303,7 @@ func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 
 // emaAt is the average at step u: that of the last recorded step up to u.
 func (b *betaBuilder) emaAt(u int64) float64 {
-	if k := b.s.recordedUpTo(u); k >= 0 {
+	if k := sort.Search(len(b.s.Run.Steps), func(k int) bool { return b.s.Run.Steps[k].ID > u }) - 1; k >= 0 {
 		return b.ema[k]
 	}
 	return 0

@@ -147,7 +147,7 @@ func (f *filler) fromUsage() bool {
 		sum += a.V
 	}
 	const digit = 0.001
-	if known*2 < f.decoding() || sum/float64(max(1, known)) < usageSteps*digit/2 {
+	if known*2 < stat.Count(f.passes, func(p pass) bool { return p.decodes > 0 }) || sum/float64(max(1, known)) < usageSteps*digit/2 {
 		return false
 	}
 	for i, v := range filled {
@@ -156,11 +156,6 @@ func (f *filler) fromUsage() bool {
 		}
 	}
 	return true
-}
-
-// decoding is how many passes have decodes.
-func (f *filler) decoding() int {
-	return stat.Count(f.passes, func(p pass) bool { return p.decodes > 0 })
 }
 
 // mean gives every decode the mean context of the balance.

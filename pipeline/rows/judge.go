@@ -34,9 +34,6 @@ func (s *Sample) Judges(i int) bool {
 	return s.Part == Whole || s.Table.HoldOut[i] == (s.Part == HoldOut)
 }
 
-// trained reports whether row i may tell the best constant.
-func (s *Sample) trained(i int) bool { return s.Part == Whole || !s.Table.HoldOut[i] }
-
 // each visits the judged rows.
 func (s *Sample) each(visit func(i int)) {
 	for i := range s.Table.Kept {
@@ -99,7 +96,7 @@ func constantPerStep(group []*Sample) float64 {
 	all := stat.Rows{Y: make([]float64, 0, n), Steps: make([]float64, 0, n)}
 	for _, s := range group {
 		for i := range s.Table.Kept {
-			if s.trained(i) {
+			if s.Part == Whole || !s.Table.HoldOut[i] {
 				all.Y, all.Steps = append(all.Y, s.Table.Y[i]), append(all.Steps, s.Table.Steps[i])
 			}
 		}

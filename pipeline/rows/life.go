@@ -31,9 +31,6 @@ type life struct {
 	guess     bool // aborted before its first token: counts only where a summary confirms it
 }
 
-// chunked reports whether the prompt ran in more than one step.
-func (l *life) chunked() bool { return l.t > l.s }
-
 // last is the last step the life may touch.
 func (l *life) last() int64 {
 	if l.broken != "" {

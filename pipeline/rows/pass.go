@@ -151,9 +151,6 @@ func (f *filler) steps(a *audit) {
 // coarseRows is how many times their stamps' resolution rows are long at least.
 const coarseRows = 20
 
-// stampStep is the resolution of the stamps, ns.
-func (f *filler) stampStep() int64 { return f.passes[0].it.StampStepNs.Or(second) }
-
 // record adds a recorded step; stamps never run back.
 func (f *filler) record(a *audit, s trace.Step) {
 	if a.time == timeTicks {
@@ -164,7 +161,7 @@ func (f *filler) record(a *audit, s trace.Step) {
 	}
 	if n := len(f.run.Steps); a.coarse && a.time == timeCadence && n > 0 && s.ScheduledTokens > 0 {
 		last := &f.run.Steps[n-1]
-		if last.ScheduledTokens > 0 && s.TsStartNs-last.TsStartNs < coarseRows*f.stampStep() {
+		if last.ScheduledTokens > 0 && s.TsStartNs-last.TsStartNs < coarseRows*f.passes[0].it.StampStepNs.Or(second) {
 			return // the row that began there goes on
 		}
 	}

@@ -219,11 +219,6 @@ func lastStart(steps []trace.Step, ns int64) int {
 	return sort.Search(len(steps), func(k int) bool { return steps[k].TsStartNs > ns }) - 1
 }
 
-// recordedUpTo is the last recorded step up to id; -1 without one.
-func (s *Steps) recordedUpTo(id int64) int {
-	return sort.Search(len(s.Run.Steps), func(k int) bool { return s.Run.Steps[k].ID > id }) - 1
-}
-
 // count fills Quality and the findings that follow from it.
 func (s *Steps) count(b *builder) {
 	if s.Dep.Engine.CPUOffloading && len(s.Run.KVEvents) == 0 {

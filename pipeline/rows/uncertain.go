@@ -21,7 +21,7 @@ func (p *plan) dropUncertain() {
 	for changed := true; changed; {
 		changed = false
 		for i := range p.lives {
-			if l := &p.lives[i]; l.upTo != nil && l.chunked() && p.isUncertain(i, uncertain) {
+			if l := &p.lives[i]; l.upTo != nil && l.t > l.s && p.isUncertain(i, uncertain) {
 				p.takeBack(i, uncertain)
 				changed = true
 			}

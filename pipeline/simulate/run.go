@@ -278,7 +278,7 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 			"%d rounds of sessions are sent at their recorded times, before the round before them is answered; session-mode %s waits for it",
 			early, sessionsClosed))
 	}
-	if s.lacksOverhead() {
+	if s.model == ModelPhysics && s.Set != nil && s.Set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil {
 		findings = append(findings, trace.Findingf(export.NotReplayable,
 			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
 	}
@@ -325,9 +325,4 @@ func stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim
 		return failed == nil
 	}))
 	return res, errors.Join(err, failed)
-}
-
-// lacksOverhead reports whether nothing says how long a request takes to reach the engine.
-func (s *Simulation) lacksOverhead() bool {
-	return s.model == ModelPhysics && s.Set != nil && s.Set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil
 }

@@ -248,7 +248,7 @@ func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64, j int
 	c.premise = fmt.Sprintf("%s steps are predicted %s", regime, biasText(bias))
 	roofline, ok := features.RooflineTimes(t.Name, t.Unit, t.Value+delta)
 	switch {
-	case r.count(regime) < rareSteps:
+	case stat.Count(r.regime, func(g rows.Regime) bool { return g == regime }) < rareSteps:
 		c.not = fmt.Sprintf("%s: fewer than %d rows", regime, rareSteps)
 	case ok && !features.IsPlausible(roofline):
 		c.not = fmt.Sprintf("%.2g times its roofline", roofline)
@@ -393,11 +393,6 @@ func (r *residuals) alike() float64 {
 		sum += math.Abs(us) / math.Max(r.y[i], leastUs)
 	}
 	return sum / float64(len(r.us))
-}
-
-// count is how many rows a regime has.
-func (r *residuals) count(of rows.Regime) (n int) {
-	return stat.Count(r.regime, func(g rows.Regime) bool { return g == of })
 }
 
 // bestChange is the delta with the least sum of weight*|us - delta*x|: the median

@@ -236,7 +236,7 @@ func spreadClassesOf(pred, ratio []float64) []spreadClass {
 	var out []spreadClass
 	for k := range n {
 		part := order[k*len(order)/n : (k+1)*len(order)/n]
-		rs := stat.Thin(pick(ratio, part), spreadMaxRows)
+		rs := stat.Thin(stat.Map(part, func(k int) float64 { return ratio[k] }), spreadMaxRows)
 		shift := centre / stat.Median(rs)
 		for i := range rs {
 			rs[i] *= shift
@@ -319,8 +319,4 @@ func regimeOf(b *sim.Batch) rows.Regime {
 		return rows.Prefill
 	}
 	return rows.Mixed
-}
-
-func pick(x []float64, at []int) []float64 {
-	return stat.Map(at, func(k int) float64 { return x[k] })
 }

@@ -40,6 +40,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -373,7 +374,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 		v.Warnings = append(v.Warnings, trace.Findingf(figuresLeftOut, "%d of %d comparisons have their curves here: those that gate "+
 			"first, then the largest plain KS", kept, drawn))
 	}
-	v.Figures = scored.steps.Figures(termNames(j.set))
+	v.Figures = scored.steps.Figures(stat.Map(j.set.Beta, func(c coeff.Coefficient) string { return c.Name }))
 	decide(v, fit, j.set, j.rules, j.o.For)
 	v.Diagnoses = j.diagnoses(v, groups)
 	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)

@@ -249,10 +249,6 @@ func (t *judgedRun) delays(target string) *rows.Sample {
 	return nil
 }
 
-func termNames(set *coeff.Set) []string {
-	return stat.Map(set.Beta, func(c coeff.Coefficient) string { return c.Name })
-}
-
 // scope is a set of runs judged together: the training runs of one
 // configuration, or one test run.
 type scope struct {

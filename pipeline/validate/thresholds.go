@@ -256,17 +256,13 @@ func setVerdicts(v *result.Validation, asked string) {
 	v.For = asked
 	if asked == "" {
 		v.For = coeff.PurposeReplay
-		if v.Options.StepsOnly || !gatesReplayed(v) {
+		if v.Options.StepsOnly || !slices.ContainsFunc(v.Runs, func(r result.ValidationRun) bool { return r.Metrics != nil }) {
 			v.For = coeff.PurposeSteps
 		}
 	}
 	decided := v.VerdictFor(v.For, scopeAll)
 	v.Verdict, v.Missing = decided.Verdict, decided.Missing
 	v.Pass = v.Verdict == coeff.VerdictPass
-}
-
-func gatesReplayed(v *result.Validation) bool {
-	return slices.ContainsFunc(v.Runs, func(r result.ValidationRun) bool { return r.Metrics != nil })
 }
 
 // ofSteps reports whether a gate judges step times, OfReplay whether it judges a

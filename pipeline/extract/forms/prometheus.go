@@ -127,11 +127,6 @@ func labelOf(labels, name string) string {
 	return ""
 }
 
-// mean is the mean of what came between two answers.
-func (h *histogram) mean(before *histogram) float64 {
-	return (h.sum - before.sum) / (h.count - before.count)
-}
-
 // median is the middle of the bucket that holds half of what came between two
 // answers: within a bucket nothing is known. That of the last bucket is its lower bound.
 func (h *histogram) median(before *histogram) float64 {
@@ -195,7 +190,9 @@ func (f *File) between(a, b *Snapshot, engine string) {
 		f.drop(incomplete, "%s: got %g requests in %g s, want at least %d in more than 0 s", at, n, seconds, leastBetween)
 		return
 	}
-	mean := func(what string) float64 { return d[what][0].mean(d[what][1]) }
+	mean := func(what string) float64 {
+		return (d[what][0].sum - d[what][1].sum) / (d[what][0].count - d[what][1].count)
+	}
 	f.keep(Point{Sweep: "metrics, engine " + engine, Strategy: "metrics@" + strconv.FormatFloat(n/seconds, 'g', 4, 64), Requests: int(n),
 		RateRPS: n / seconds, Concurrency: (d["e2e"][0].sum - d["e2e"][1].sum) / seconds, PromptTokens: mean("prompt"),
 		OutputTokens: mean("output"), TTFTMeanMs: 1e3 * mean("ttft"), TTFTMedianMs: 1e3 * d["ttft"][0].median(d["ttft"][1]),
