@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,30 +17,29 @@ import (
 
 func isolationCommand() *cli.Command {
 	o := cluster.DefaultIsolationOptions()
-	return experimentCommand(&o, o.Table(), func(c *cli.Context, con *console) error {
-		doc, err := cluster.Isolation(c.Context, o)
-		if err != nil {
-			return err
-		}
-		con.warn(doc.Warnings)
-		showIsolation(con, doc)
-		return con.document(doc)
-	})
+	return experimentCommand(&o, &o, o.Table(), cluster.Isolation, showIsolation)
 }
 
-// experimentCommand is a command whose table of options is bound to o.
-func experimentCommand(o *cluster.IsolationOptions, t option.Table, do func(*cli.Context, *console) error) *cli.Command {
+// experimentCommand is a command that does an experiment with the options o, of which base are a part and to which the table is bound.
+func experimentCommand[O, D any](base *cluster.IsolationOptions, o *O, t option.Table, do func(context.Context, O) (D, error),
+	show func(*console, D)) *cli.Command {
 	return newCommand(func(c *cli.Context, con *console) error {
-		o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
+		base.Out, base.Special, base.Progress = c.String("out"), con.special, con.progress()
 		if err := con.setOptions(c, t); err != nil {
 			return err
 		}
 		par.WideHeap()
-		return do(c, con)
+		doc, err := do(c.Context, *o)
+		if err != nil {
+			return err
+		}
+		show(con, doc)
+		return con.document(doc)
 	}, flagsOf(t), []cli.Flag{outFlag("output `FOLDER`")})
 }
 
 func showIsolation(con *console, d *cluster.Document) {
+	con.warn(d.Warnings)
 	var rows []cells
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
@@ -83,18 +83,11 @@ func showIsolation(con *console, d *cluster.Document) {
 
 func optimiseCommand() *cli.Command {
 	o := cluster.DefaultOptimiseOptions()
-	return experimentCommand(&o.IsolationOptions, o.Table(), func(c *cli.Context, con *console) error {
-		doc, err := cluster.Optimise(c.Context, o)
-		if err != nil {
-			return err
-		}
-		con.warn(doc.Warnings)
-		showOptimise(con, doc)
-		return con.document(doc)
-	})
+	return experimentCommand(&o.IsolationOptions, &o, o.Table(), cluster.Optimise, showOptimise)
 }
 
 func showOptimise(con *console, d *cluster.OptimiseDoc) {
+	con.warn(d.Warnings)
 	var rows, transfer, knobs []cells
 	for _, p := range d.Tuned {
 		name, how := p.Policy, "as it is"

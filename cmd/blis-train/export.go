@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -116,7 +117,7 @@ func exportQueue(c *cli.Context, con *console, o pipeline.ExportOptions) error {
 	if err := o.ResolveFor(autoscale.SettingsOf(o.Format)); err != nil {
 		return err
 	}
-	doc, in, err := con.readQueue(c.Args().First())
+	doc, in, err := readAs[autoscale.Queue](con, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -128,6 +129,11 @@ func exportQueue(c *cli.Context, con *console, o pipeline.ExportOptions) error {
 	if err != nil {
 		return err
 	}
+	return con.writeExport(o, out)
+}
+
+// writeExport writes the files of an export and prints what they are.
+func (con *console) writeExport(o pipeline.ExportOptions, out *export.Output) error {
 	got, err := pipeline.WriteExport(o.Out, o.Format, out)
 	if err != nil {
 		return err
@@ -164,19 +170,15 @@ func showExport(con *console, path string, got *pipeline.ExportResult) error {
 }
 
 func projectionRows(path string, all []export.Projected) []cells {
-	var rows []cells
-	for _, p := range all {
+	return stat.Map(all, func(p export.Projected) cells {
 		row := cells{p.Label, path + p.File}
 		for _, e := range p.Errors {
 			row = append(row, percent(e.MAPE)+optional(e.Bias, 100, " (%+.1f)"))
 		}
-		var loads []string
-		for _, l := range p.Loads {
-			loads = append(loads, fmt.Sprintf("%.2f / %.2f / %.2f at %.0f %%", l.TTFTRatio, l.ITLRatio, l.E2ERatio, 100*l.LoadFrac))
-		}
-		rows = append(rows, append(row, strings.Join(loads, ", ")))
-	}
-	return rows
+		return append(row, strings.Join(stat.Map(p.Loads, func(l export.LoadPoint) string {
+			return fmt.Sprintf("%.2f / %.2f / %.2f at %.0f %%", l.TTFTRatio, l.ITLRatio, l.E2ERatio, 100*l.LoadFrac)
+		}), ", "))
+	})
 }
 
 // runPredictorExport writes a predictor.json in a router's format.
@@ -189,7 +191,7 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	if folder.StageOf(path) != "predictor" {
 		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", path), "blis-train predictor fit OUT writes one")
 	}
-	p, in, err := con.loadPredictor(path)
+	p, in, err := readAs[predictor.Document](con, path)
 	if err != nil {
 		return err
 	}
@@ -216,15 +218,10 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
 	}
-	out, err = side.Beside(out.Warnings, out.Files...)
-	if err != nil {
+	if out, err = side.Beside(out.Warnings, out.Files...); err != nil {
 		return err
 	}
-	got, err := pipeline.WriteExport(c.String("out"), export.Format(format), out)
-	if err != nil {
-		return err
-	}
-	return showExport(con, c.String("out"), got)
+	return con.writeExport(o, out)
 }
 
 // exportSet writes what a coefficient set says of one deployment: without a
@@ -273,9 +270,5 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 			return err
 		}
 	}
-	got, err := pipeline.WriteExport(o.Out, o.Format, out)
-	if err != nil {
-		return err
-	}
-	return showExport(con, o.Out, got)
+	return con.writeExport(o, out)
 }

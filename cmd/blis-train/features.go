@@ -125,7 +125,9 @@ func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
 func showFeatures(con *console, doc *pipeline.StepExplanation) {
 	e := doc.Explanation
 	con.table(fmt.Sprintf("run %s, step %d: batch (%s)", doc.Run, doc.Step, doc.Source),
-		cells{"request", "phase", "computed", "prompt", "new"}, memberRows(doc.Members))
+		cells{"request", "phase", "computed", "prompt", "new"}, stat.Map(doc.Members, func(m pipeline.BatchMember) cells {
+			return cells{m.Request, m.Phase, m.Computed, m.Prompt, m.New}
+		}))
 	con.table("inputs", cells{"name", "value", "unit"}, quantityRows(e.Inputs, false))
 	con.table("constants of spec "+string(e.SpecVersion), cells{"name", "value", "unit", "derived"}, quantityRows(e.Constants, true))
 	var rs []cells
@@ -145,10 +147,6 @@ func showFeatures(con *console, doc *pipeline.StepExplanation) {
 		{"physical floor W/Bw", micros(e.FloorUs)}, {"predicted", micros(e.PredictionUs)},
 		{fmt.Sprintf("measured (lag %d)", *doc.Lag), micros(doc.MeasuredUs)}})
 	con.warn(doc.Warnings)
-}
-
-func memberRows(members []pipeline.BatchMember) []cells {
-	return stat.Map(members, func(m pipeline.BatchMember) cells { return cells{m.Request, m.Phase, m.Computed, m.Prompt, m.New} })
 }
 
 func quantityRows(qs []features.Quantity, derived bool) []cells {

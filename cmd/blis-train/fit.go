@@ -135,11 +135,9 @@ func fitPoints(c *cli.Context, o pipeline.FitOptions) (*result.Fit, error) {
 func showRequests(con *console, doc *result.Fit) {
 	r := doc.Requests
 	n, learned := stat.Sum(r.Loads, func(l result.RequestLoad) int { return l.Requests }), 0
-	var passes, held []cells
-	for _, p := range r.Passes {
-		passes = append(passes, cells{p.Name, number(&p.Objective), number(&p.Damping)})
-	}
-	con.table("passes: the objective of requests through the simulator", cells{"pass", "objective", "damping"}, passes)
+	con.table("passes: the objective of requests through the simulator", cells{"pass", "objective", "damping"},
+		stat.Map(r.Passes, func(p result.RequestPass) cells { return cells{p.Name, number(&p.Objective), number(&p.Damping)} }))
+	var held []cells
 	for _, h := range r.Holdout {
 		row := cells{h.Name, h.Requests}
 		for _, m := range []*result.Metric{h.Metrics.TTFT, h.Metrics.ITL, h.Metrics.E2E} {

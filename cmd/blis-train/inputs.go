@@ -90,6 +90,16 @@ func (con *console) readDoc(path string, doc any) error {
 	return folder.ReadDocument(path, doc, con.warn)
 }
 
+// readAs reads a document of the type, and says what it is.
+func readAs[T any](con *console, path string) (*T, result.Input, error) {
+	_, in, err := con.readInput(path)
+	if err != nil {
+		return nil, in, err
+	}
+	doc := new(T)
+	return doc, in, con.readDoc(path, doc)
+}
+
 func readExtract(con *console, dir string) (*result.Extract, error) {
 	return folder.ReadExtract(dir, con.warn)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/result"
@@ -53,17 +54,12 @@ func runInspect(c *cli.Context, con *console) error {
 
 // unfit is the exit code: one sentence per unfit run.
 func unfit(con *console, doc *result.Inspect) error {
-	var reasons []string
-	for _, r := range doc.Runs {
-		if r.Unfit {
-			reasons = append(reasons, r.Reason)
-		}
-	}
-	if len(reasons) == 0 {
+	bad := stat.Filter(doc.Runs, func(r result.InspectRun) bool { return r.Unfit })
+	if len(bad) == 0 {
 		con.sayf("inspect: %d %s, all fit to be fitted", len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
 		return nil
 	}
-	return gatef("%s", strings.Join(reasons, "; "))
+	return gatef("%s", strings.Join(stat.Map(bad, func(r result.InspectRun) string { return r.Reason }), "; "))
 }
 
 func showInspect(con *console, doc *result.Inspect) {
@@ -127,17 +123,14 @@ func showIdentify(con *console, id *result.Identify) {
 	if id == nil {
 		return
 	}
-	var terms, experiments []cells
-	for _, t := range id.Terms {
-		terms = append(terms, cells{t.Name, t.Identified, number(t.DF), number(t.VIF), percent(t.HalfWidth)})
-	}
-	for _, e := range id.Experiments {
-		experiments = append(experiments, cells{e.Description, e.Term, percent(e.HalfWidth), percent(e.After),
-			fmt.Sprintf("%.1f", e.GainLogDet)})
-	}
-	con.table("what these data identify", cells{"term", "identified", "df", "VIF", "95 % half width"}, terms)
+	con.table("what these data identify", cells{"term", "identified", "df", "VIF", "95 % half width"},
+		stat.Map(id.Terms, func(t result.IdentifyTerm) cells {
+			return cells{t.Name, t.Identified, number(t.DF), number(t.VIF), percent(t.HalfWidth)}
+		}))
 	con.table("experiments, most informative first", cells{"experiment", "shrinks", "half width now", "after", "log det gain"},
-		experiments)
+		stat.Map(id.Experiments, func(e result.Experiment) cells {
+			return cells{e.Description, e.Term, percent(e.HalfWidth), percent(e.After), fmt.Sprintf("%.1f", e.GainLogDet)}
+		}))
 	for _, s := range id.NullDirections {
 		con.sayf("not told apart: %s", s)
 	}

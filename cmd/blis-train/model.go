@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // modelFlags are inspect's for a model in place of data.
@@ -38,11 +39,9 @@ func inspectModel(c *cli.Context, con *console) error {
 }
 
 func showModel(con *console, s *deploy.Sizes, p deploy.Parallel) {
-	var rows []cells
-	for _, l := range s.Layers {
-		rows = append(rows, cells{l.Count, l.Mixer, l.FFN, fmt.Sprintf("%.1f M", l.Params/1e6), strings.Join(l.Weights, ", ")})
-	}
-	con.table("layers", cells{"layers", "mixer", "ffn", "parameters each", "weights"}, rows)
+	con.table("layers", cells{"layers", "mixer", "ffn", "parameters each", "weights"}, stat.Map(s.Layers, func(l deploy.Folded) cells {
+		return cells{l.Count, l.Mixer, l.FFN, fmt.Sprintf("%.1f M", l.Params/1e6), strings.Join(l.Weights, ", ")}
+	}))
 	con.table("sizes", cells{"", ""}, []cells{
 		{"parameters", fmt.Sprintf("%.2f B, %.2f B active", s.TotalParams/1e9, s.ActiveParams/1e9)},
 		{"weights", fmt.Sprintf("%.2f GB", s.WeightBytes/1e9)},

@@ -56,10 +56,7 @@ func runPredictorRows(c *cli.Context, con *console) error {
 	}
 	in := c.Args().First()
 	out := cmp.Or(c.String("out"), in)
-	if err := con.claim(out, c.Bool("force") || out == in); err != nil {
-		return err
-	}
-	ext, err := readExtract(con, in)
+	ext, err := extractedInput(c, con, in, out)
 	if err != nil {
 		return err
 	}
@@ -153,15 +150,9 @@ func runPredictorFit(c *cli.Context, con *console) error {
 // coefficients fitted first. No extraction comes back after a dry run.
 func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.Extract, err error) {
 	in = c.Args().First()
-	if _, err := os.Stat(filepath.Join(in, folder.ExtractFile)); err == nil && c.NArg() == 1 {
-		if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
-			return "", "", nil, err
-		}
+	if isExtracted(c) {
 		out = cmp.Or(c.String("out"), in)
-		if err := con.claim(out, c.Bool("force") || out == in); err != nil {
-			return "", "", nil, err
-		}
-		ext, err = readExtract(con, in)
+		ext, err = extractedInput(c, con, in, out)
 		return in, out, ext, err
 	}
 	if _, err := extract.Discover(c.Args().Slice(), nil, nil); err != nil && c.NArg() == 1 {
@@ -187,6 +178,23 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 		err = con.claim(out, true)
 	}
 	return out, out, ext, err
+}
+
+// isExtracted reports whether the one argument is an extracted folder.
+func isExtracted(c *cli.Context) bool {
+	_, err := os.Stat(filepath.Join(c.Args().First(), folder.ExtractFile))
+	return err == nil && c.NArg() == 1
+}
+
+// extractedInput reads an extracted folder, once out is ours.
+func extractedInput(c *cli.Context, con *console, in, out string) (*result.Extract, error) {
+	if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
+		return nil, err
+	}
+	if err := con.claim(out, c.Bool("force") || out == in); err != nil {
+		return nil, err
+	}
+	return readExtract(con, in)
 }
 
 // extractFor extracts the run folders given to a predictor; nothing comes back after
@@ -282,20 +290,14 @@ func runPredictorEvaluate(c *cli.Context, con *console) error {
 	case c.String("out") == "":
 		return usagef("missing -o OUT")
 	}
-	p, head, err := con.loadPredictor(c.String("predictor"))
+	p, head, err := readAs[predictor.Document](con, c.String("predictor"))
 	if err != nil {
 		return err
 	}
 	in, out := c.Args().First(), c.String("out")
 	var ext *result.Extract
-	if _, statErr := os.Stat(filepath.Join(in, folder.ExtractFile)); statErr == nil && c.NArg() == 1 {
-		if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
-			return err
-		}
-		if err := con.claim(out, c.Bool("force") || out == in); err != nil {
-			return err
-		}
-		ext, err = readExtract(con, in)
+	if isExtracted(c) {
+		ext, err = extractedInput(c, con, in, out)
 	} else {
 		if ext, err = extractFor(c, con, out); ext != nil && err == nil {
 			err = con.claim(out, true)
@@ -328,13 +330,4 @@ func runPredictorEvaluate(c *cli.Context, con *console) error {
 		return err
 	}
 	return con.writeScores(out, scores)
-}
-
-func (con *console) loadPredictor(path string) (*predictor.Document, result.Input, error) {
-	_, in, err := con.readInput(path)
-	if err != nil {
-		return nil, in, err
-	}
-	p := &predictor.Document{}
-	return p, in, con.readDoc(path, p)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -197,7 +196,7 @@ func runQueueValidate(c *cli.Context, con *console) error {
 	if c.NArg() < 2 {
 		return usagef("queue validate: got %d arguments, want a queue.json and an extracted folder or a sweep", c.NArg())
 	}
-	fitted, in, err := con.readQueue(c.Args().First())
+	fitted, in, err := readAs[autoscale.Queue](con, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -291,7 +290,7 @@ func useQueue(c *cli.Context, con *console, command string, args int, add func(*
 	if c.NArg() != args {
 		return usagef("%s: got %d arguments, want %s", fullName(c), c.NArg(), c.Command.ArgsUsage)
 	}
-	doc, in, err := con.readQueue(c.Args().First())
+	doc, in, err := readAs[autoscale.Queue](con, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -309,16 +308,6 @@ func useQueue(c *cli.Context, con *console, command string, args int, add func(*
 		}
 	}
 	return finishQueue(c, con, doc, "sizes", "plan")
-}
-
-// readQueue reads a queue.json.
-func (con *console) readQueue(path string) (*autoscale.Queue, result.Input, error) {
-	_, in, err := con.readInput(path)
-	if err != nil {
-		return nil, in, err
-	}
-	doc := &autoscale.Queue{}
-	return doc, in, con.readDoc(path, doc)
 }
 
 // finishQueue writes a document and its page, and shows the sections named.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 )
@@ -48,11 +49,7 @@ func runSimulate(c *cli.Context, con *console) error {
 func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, whole any) error {
 	con.warn(d.Warnings)
 	row := func(name string, figures ...*float64) cells {
-		out := cells{name}
-		for _, f := range figures {
-			out = append(out, decimals(f))
-		}
-		return out
+		return append(cells{name}, stat.Map(figures, func(f *float64) any { return decimals(f) })...)
 	}
 	con.table("latency, ms", cells{"metric", "mean", "p50", "p90", "p95", "p99"}, []cells{
 		row("TTFT", d.TTFTMeanMs, d.TTFTP50Ms, d.TTFTP90Ms, d.TTFTP95Ms, d.TTFTP99Ms),
@@ -72,11 +69,10 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 	}
 	con.table("data-parallel ranks", cells{"rank", "requests", "steps", "dummy steps", "busy s", "of it waiting s", "preemptions",
 		"most running", "most waiting"}, ranks)
-	var classes []cells
-	for _, c := range d.Classes {
-		classes = append(classes, cells{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)})
-	}
-	con.table("service classes", cells{"class", "requests", "completed", "SLO attainment", "goodput/s"}, classes)
+	con.table("service classes", cells{"class", "requests", "completed", "SLO attainment", "goodput/s"},
+		stat.Map(d.Classes, func(c simulate.Class) cells {
+			return cells{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)}
+		}))
 	showCluster(con, gateway)
 	var bands []cells
 	for _, b := range d.Intervals {

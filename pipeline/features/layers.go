@@ -2,6 +2,7 @@ package features
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -121,14 +122,8 @@ func (s *Space) derive13() {
 	}
 	s.reaches = w.Reaches()
 	for _, a := range w.Attention {
-		at := -1
-		for i, r := range s.reaches {
-			if r == a.Reach {
-				at = i
-			}
-		}
-		s.attends = append(s.attends, attention{at, a.PrefillFLOPs / s.peak, a.DecodeFLOPs / s.peak, a.Bytes / s.bandwidth,
-			a.ContextFLOPs / s.peak, a.PrefillFLOPs, a.DecodeFLOPs, a.Bytes, a.ContextFLOPs})
+		s.attends = append(s.attends, attention{slices.Index(s.reaches, a.Reach), a.PrefillFLOPs / s.peak, a.DecodeFLOPs / s.peak,
+			a.Bytes / s.bandwidth, a.ContextFLOPs / s.peak, a.PrefillFLOPs, a.DecodeFLOPs, a.Bytes, a.ContextFLOPs})
 	}
 	s.statePrefillFLOPs, s.stateDecodeFLOPs, s.stateBytes = w.StatePrefillFLOPs, w.StateDecodeFLOPs, w.StateBytes
 	s.kvBytes, s.gqa, s.stepOverheadS = w.CacheBytes, w.HeadShare, s.blocks/2*layerRefS

@@ -214,15 +214,9 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 
 func (f *fitter) alphaWithout(a *alphaFit, c int32) ([]float64, error) {
 	if a.target != coeff.Overhead {
-		return f.leaveOut(a.s, a.sel, c)
-	}
-	lambda := a.s.Sel.Lambda
-	for _, n := range a.s.Sel.Nested {
-		if n.Config == c {
-			lambda = n.Lambda
-		}
+		return f.leaveOut(a.s, c)
 	}
 	rest := rowsWhere(a.s.Train.Config, func(k int32) bool { return k != c })
-	fit, err := a.s.Train.FitCensored(a.bounds, a.s.Weights, rest, lambda, a.s.Opt)
+	fit, err := a.s.Train.FitCensored(a.bounds, a.s.Weights, rest, a.s.Sel.LambdaWithout(c), a.s.Opt)
 	return fit.Fit.Beta, err
 }

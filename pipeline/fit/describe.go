@@ -364,8 +364,8 @@ func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
 func experimentFor(names []string) string {
 	var what []string
 	for _, a := range advice {
-		if slices.Contains(names, a.term) && !slices.Contains(what, a.what) {
-			what = append(what, a.what)
+		if slices.Contains(names, a.term) {
+			what = stat.AppendNew(what, a.what)
 		}
 	}
 	if len(what) == 0 {

@@ -22,17 +22,14 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 		Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
 		return nil
 	}
-	frozen, err := f.frozenLoco(s)
-	if err != nil {
-		return err
-	}
+	frozen := f.frozenLoco(s)
 	hw := f.namesOf(s, hardwareName)
 	var pooled []result.Loco
 	for c, key := range s.Pool.Configs {
 		if s.Pool.saturatedConfig(key) {
 			continue
 		}
-		beta, err := f.leaveOut(s, m, int32(c))
+		beta, err := f.leaveOut(s, int32(c))
 		if err != nil {
 			return err
 		}
@@ -57,21 +54,15 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 }
 
 // leaveOut is the polished fit without one configuration.
-func (f *fitter) leaveOut(s *Solved, m Selections, c int32) ([]float64, error) {
+func (f *fitter) leaveOut(s *Solved, c int32) ([]float64, error) {
 	rest := rowsWhere(s.Train.Config, func(k int32) bool { return k != c })
 	sub := s.Train.Subset(rest)
 	if s.Frozen != nil {
 		fit, err := sub.FitFrozen(s.Opt)
 		return fit.Beta, err
 	}
-	lambda := s.Sel.Lambda
-	for _, n := range s.Sel.Nested {
-		if n.Config == c {
-			lambda = n.Lambda
-		}
-	}
 	w := stat.Map(rest, func(i int32) float64 { return s.Weights[i] })
-	fit, _, err := ridge.FitPublished(sub, w, lambda, s.Opt)
+	fit, _, err := ridge.FitPublished(sub, w, s.Sel.LambdaWithout(c), s.Opt)
 	return fit.Beta, err
 }
 
@@ -87,9 +78,9 @@ func rowsWhere(labels []int32, keep func(int32) bool) []int32 {
 
 // frozenLoco is the frozen recipe on 1.0 features of the same cadence rows, one
 // MAPE per configuration of s left out; nil when the 1.0 rows cannot be had.
-func (f *fitter) frozenLoco(s *Solved) ([]float64, error) {
+func (f *fitter) frozenLoco(s *Solved) []float64 {
 	if f.o.Spec == features.V10 {
-		return nil, nil
+		return nil
 	}
 	var tables []*rows.Table
 	for _, p := range f.used {
@@ -98,7 +89,7 @@ func (f *fitter) frozenLoco(s *Solved) ([]float64, error) {
 		}
 	}
 	if len(tables) == 0 {
-		return nil, nil
+		return nil
 	}
 	rows.Clean(tables, rows.Frozen)
 	p := Pooled(tables, nil)
@@ -120,7 +111,7 @@ func (f *fitter) frozenLoco(s *Solved) ([]float64, error) {
 		scored := stat.Rows{Y: train.Y, Pred: ridge.Predict(train, fit.Beta)}
 		out[c] = scored.Errors(func(i int) bool { return train.Config[i] == k }).MAPE
 	}
-	return out, nil
+	return out
 }
 
 // trainErrors are those of predictions of the training rows of configuration c.

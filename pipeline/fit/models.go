@@ -119,7 +119,7 @@ func (f *fitter) locoOther(s *Solved, m Selections, out *result.Model) error {
 		return nil
 	}
 	for c, key := range s.Pool.Configs {
-		beta, err := f.leaveOut(s, m, int32(c))
+		beta, err := f.leaveOut(s, int32(c))
 		if err != nil {
 			return err
 		}

@@ -54,10 +54,7 @@ const (
 // ones show them, and those of the prior. A first step with a few recordings comes near
 // enough for the bias to be that of the answer.
 func (l *learner) refitted(s *state) (values, covariance []float64, u *Scatter, err error) {
-	r, err := l.newRepeats(s)
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	r := l.newRepeats(s)
 	size := stat.Sum(l.loads, func(load *Load) int { return len(load.Requests) })
 	count := max(leastRepeats, min(mostRepeats, simulatedRequests/size))
 	few := max(1, count/fewerRepeats)
@@ -119,14 +116,14 @@ func (r *repeats) step(real *regression, count int) (values, covariance []float6
 }
 
 // newRepeats weighs the equations as they are at a candidate.
-func (l *learner) newRepeats(s *state) (*repeats, error) {
+func (l *learner) newRepeats(s *state) *repeats {
 	r := &repeats{learner: l, values: s.values, rows: make([][]replayRow, len(l.loads))}
 	e := l.weigh(s)
 	r.weight.replay = 1 / (e.variance * e.design)
 	if l.stamps != nil {
 		r.weight.regression = 1 / l.stamps.design
 	}
-	return r, nil
+	return r
 }
 
 // replayAll replays the loads with the candidate.

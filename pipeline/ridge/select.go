@@ -51,10 +51,17 @@ type Selection struct {
 	Findings  []Finding
 }
 
+// LambdaWithout is the choice without a configuration: the nested one where there is one.
+func (s *Selection) LambdaWithout(config int32) float64 {
+	if i := slices.IndexFunc(s.Nested, func(n Nested) bool { return n.Config == config }); i >= 0 {
+		return s.Nested[i].Lambda
+	}
+	return s.Lambda
+}
+
 // NestedMean is the mean outer score; NaN without nested scores.
 func (s *Selection) NestedMean() float64 {
-	v := stat.Map(s.Nested, func(n Nested) float64 { return n.Outer })
-	return stat.Mean(v)
+	return stat.Mean(stat.Map(s.Nested, func(n Nested) float64 { return n.Outer }))
 }
 
 // ChooseVariant chooses among variants by their fold scores, each at its own best

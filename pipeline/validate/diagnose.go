@@ -114,30 +114,21 @@ func (c *candidate) handicap() float64 {
 
 // ruledOut lists what was tried, how much of the error it removes, and why that is no cause where it would be enough.
 func ruledOut(tried []*candidate, constant float64) string {
-	var parts []string
-	for _, c := range tried {
-		if c == nil {
-			continue
-		}
+	parts := stat.Map(stat.Filter(tried, func(c *candidate) bool { return c != nil }), func(c *candidate) string {
 		part := fmt.Sprintf("%s %.0f %%", c.change, 100*c.share)
 		if why := c.refusal(constant); c.share >= tellingShare && why != "" {
 			part += " (" + why + ")"
 		}
-		parts = append(parts, part)
-	}
+		return part
+	})
 	return "no cause found; tried, with the share of the error it would remove: " + strings.Join(parts, "; ")
 }
 
 // driftCandidate is the curve of the machine's speed; nil for runs that were composed,
 // which no machine ran, and for curves that hardly swing.
 func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
-	for _, t := range s.runs {
-		if t.Deployment.IsComposed() {
-			return nil
-		}
-	}
 	far, swing := s.drift()
-	if swing <= swingThatMatters {
+	if swing <= swingThatMatters || slices.ContainsFunc(s.runs, func(t *judgedRun) bool { return t.Deployment.IsComposed() }) {
 		return nil
 	}
 	followed := s.residuals((*judgedRun).withoutDrift)

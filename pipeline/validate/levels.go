@@ -22,7 +22,7 @@ const unfinished = 100
 
 // levels compares load levels with what coefficients say that never saw them (spec#level-holdout).
 func (t *judgedRun) levels(levels []result.LevelHoldout, seed int64) result.ValidationRun {
-	v := t.entry(nil)
+	v := t.entry()
 	v.Source, v.Load, v.Requests, v.Replayed = sourcePoints, "levels", len(levels), len(levels)
 	v.Split = result.Split{Kind: result.SplitLevels, Test: 1}
 	v.Metrics = &result.Metrics{}

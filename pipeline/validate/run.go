@@ -87,11 +87,7 @@ func RowsJudged(fit *result.Fit, sources []Source, o Options) []trace.Finding {
 			limit = rows.RecordedMaxRows(fit.Options.MaxRows)
 		}
 	}
-	var most []int64
-	var configs []string
-	for i := range sources {
-		most, configs = append(most, sources[i].Most), append(configs, sources[i].Config)
-	}
+	most, configs := stat.Map(sources, func(s Source) int64 { return s.Most }), stat.Map(sources, func(s Source) string { return s.Config })
 	strides, found := rows.Strides(most, configs, limit)
 	for i := range sources {
 		sources[i].Stride = strides[i]
@@ -110,15 +106,13 @@ func (t *judgedRun) cut(p *deploy.Phase) int64 {
 }
 
 // entry is an entry without a replay.
-func (t *judgedRun) entry(p *deploy.Phase) result.ValidationRun {
+func (t *judgedRun) entry() result.ValidationRun {
 	kind := result.SplitTestRun
 	if t.training {
 		kind = result.SplitHoldout
 	}
-	if p == nil {
-		p = &deploy.Phase{Load: deploy.LoadOpen}
-	}
-	return t.fillEntry(result.ValidationRun{Split: result.Split{Kind: kind}, Excluded: map[string]int{}, Findings: []trace.Finding{}}, p)
+	return t.fillEntry(result.ValidationRun{Split: result.Split{Kind: kind}, Excluded: map[string]int{}, Findings: []trace.Finding{}},
+		&deploy.Phase{Load: deploy.LoadOpen})
 }
 
 func (t *judgedRun) fillEntry(v result.ValidationRun, p *deploy.Phase) result.ValidationRun {
@@ -251,7 +245,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		return err
 	}
 	if j.o.StepsOnly {
-		j.entries[i] = []result.ValidationRun{t.entry(nil)}
+		j.entries[i] = []result.ValidationRun{t.entry()}
 		return nil
 	}
 	if levels := j.sources[i].Levels; len(levels) > 0 {
@@ -263,7 +257,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		return err
 	}
 	if why := otherEngine(run); why != "" {
-		v := t.entry(nil)
+		v := t.entry()
 		v.Findings = append(v.Findings, trace.Findingf(NoReplay, "run %s: %s", run.ID, why))
 		j.entries[i] = []result.ValidationRun{v}
 		return nil
@@ -274,7 +268,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	}
 	obs, more := Requests(run)
 	if len(obs) == 0 && len(run.Points) > 0 {
-		j.entries[i] = []result.ValidationRun{t.entry(nil)}
+		j.entries[i] = []result.ValidationRun{t.entry()}
 		j.entries[i][0].Source = sourcePoints
 		return nil
 	}
@@ -308,7 +302,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		})...)
 	}
 	if len(j.entries[i]) == 0 {
-		j.entries[i] = []result.ValidationRun{t.entry(nil)}
+		j.entries[i] = []result.ValidationRun{t.entry()}
 	}
 	first := &j.entries[i][0]
 	first.Findings = append(first.Findings, findings...)

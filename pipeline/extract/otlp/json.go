@@ -296,23 +296,20 @@ func (r *jsonReader) span(scope string) {
 	r.out.Spans = append(r.out.Spans, s)
 }
 
-// id reads a hexadecimal id into dst and reports whether there was one; an
-// empty string is none.
-func (r *jsonReader) id(dst []byte) bool {
+// id reads a hexadecimal id into dst; an empty string is none.
+func (r *jsonReader) id(dst []byte) {
 	at := r.I
 	v, ok := r.Str()
 	if !ok || len(v) == 0 {
-		return false
+		return
 	}
 	if len(v) != 2*len(dst) {
 		r.I = at
-		return r.Fail("got an id of %d characters, want %d hexadecimal digits", len(v), 2*len(dst))
-	}
-	if _, err := hex.Decode(dst, v); err != nil {
+		r.Fail("got an id of %d characters, want %d hexadecimal digits", len(v), 2*len(dst))
+	} else if _, err := hex.Decode(dst, v); err != nil {
 		r.I = at
-		return r.Fail("got the id %.40q, want %d hexadecimal digits", v, 2*len(dst))
+		r.Fail("got the id %.40q, want %d hexadecimal digits", v, 2*len(dst))
 	}
-	return true
 }
 
 func (r *jsonReader) spanEvent() {
