@@ -99,6 +99,7 @@ func (s *Space) derive11() {
 	if m.LinearCompute == "fp8" && h.TFlopsFP8 > 0 {
 		s.linearPeak = h.TFlopsFP8 * 1e12 * s.tp
 	}
+	s.linearTFlops = s.linearPeak / s.tp / 1e12
 	s.bandwidth = h.BwPeakTBs * 1e12 * s.tp
 	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency * s.tp
 	s.links(float64(2*s.layers)+1, vocab)

@@ -38,6 +38,7 @@ type Space struct {
 	kvBytes          float64 // per token
 	blockBytes       float64 // per block
 	peak, linearPeak float64 // FLOP/s
+	linearTFlops     float64 // of one device, 1e12 FLOP/s
 	bandwidth        float64 // B/s
 	attnBytes        float64 // per layer
 	mlpBytes         float64 // per layer (1.0: x top_k when MoE)
