@@ -67,11 +67,11 @@
 //
 // [FitQueues] joins steps, windows and a simulation of the same server into queue.json.
 //
-//	input.go     recordings, output folders and benchmark sweeps -> servers with windows
-//	physical.go  a recording's steps -> parameters, floors, implied utilisation
+//	input.go     recordings, output folders and benchmark sweeps -> servers with windows; a recording's steps -> parameters,
+//	             floors, implied utilisation
 //	fit.go       windows -> effective parameters, scored on windows the fit has not seen
 //	simulate.go  one server, or a deployment at several loads, in the simulator
-//	size.go      targets -> rates; problem.go, greedy.go a fleet -> replicas
+//	size.go      targets -> rates; allocate.go a fleet -> replicas
 //	use.go       queue size, allocate and validate; sections.go the page
 //
 // The result is Queue, written as queue.json.
@@ -92,7 +92,7 @@
 //
 //	readers.go      the formats, their options, and which version of which reader takes which file
 //	calibration.go  queue.json -> files
-//	wva.go, inferno.go  fit.json -> files
+//	wva.go          fit.json -> files
 //
 // What is refused: a version of the reader that no longer takes the file, a flavour that
 // is not the reader's, a server without parameters, and forms that lack what they must

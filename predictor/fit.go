@@ -1,21 +1,25 @@
 package predictor
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/predict"
@@ -298,4 +302,242 @@ func seenBefore(p *Document, ext *result.Extract) (out []trace.Finding) {
 		}
 	}
 	return out
+}
+
+// RowsDocument is predictor_rows.json: how rows were made, and what was dropped.
+type RowsDocument struct {
+	result.Header
+	Options  Options         `json:"options"`
+	Runs     []runAccount    `json:"runs"`
+	Warnings []trace.Finding `json:"warnings"`
+}
+
+// runAccount is one run's account: requests = rows + the sum of dropped.
+type runAccount struct {
+	ID        string         `json:"id"`
+	Config    string         `json:"config"`
+	Requests  int            `json:"requests"`
+	Rows      int            `json:"rows"`
+	Dropped   map[string]int `json:"dropped"`
+	Agreement stateAgreement `json:"agreement"`
+	// PrefixGap is the mean of |score of the index - score measured afterwards|
+	// over rows that know both; null without any.
+	PrefixGap *float64        `json:"prefix_gap"`
+	Warnings  []trace.Finding `json:"warnings"`
+}
+
+// stateAgreement compares the two sources of state on the rows where both are
+// known: waiting and running are the same, or the decision fell between a pick-up
+// or a finish and the next schedule(), inside schedule(), or elsewhere.
+type stateAgreement struct {
+	Rows    int `json:"rows"`
+	Equal   int `json:"equal"`
+	Between int `json:"between_steps"`
+	Inside  int `json:"inside_schedule"`
+	Other   int `json:"other"`
+}
+
+// Scores is predictor_scores.json: what the models are worth on rows they did not see.
+type Scores struct {
+	result.Header
+	Options  options         `json:"options"`
+	Runs     []runAccount    `json:"runs"`
+	HoldOut  []HoldOut       `json:"hold_out"`
+	Models   []modelScore    `json:"models"`
+	Warnings []trace.Finding `json:"warnings"`
+}
+
+// options decided the numbers.
+type options struct {
+	Rows       Options `json:"rows"`
+	Weights    string  `json:"weights"` // natural | flat | sqrt
+	Seed       uint64  `json:"seed"`
+	Physics    string  `json:"physics"`     // where step times come from; empty: no physics
+	IsRefit    bool    `json:"is_refit"`    // coefficients were refitted without the rows held out
+	BucketRows string  `json:"bucket_rows"` // most rows of a bucket: a number, none, or auto
+	Evaluate   bool    `json:"evaluate"`    // a finished predictor was judged, nothing was trained
+}
+
+// HoldOut are the rows of a target that the models are judged on.
+type HoldOut struct {
+	Scope    string   `json:"scope"` // all, or a configuration
+	Target   string   `json:"target"`
+	Reason   string   `json:"reason"` // why there is none, empty when there is
+	Train    int      `json:"train"`
+	Grown    int      `json:"grown"`       // of those, rows that the forests are grown on
+	Bucket   int      `json:"bucket_rows"` // most of one bucket among them; 0: no limit
+	Test     int      `json:"test"`
+	Dropped  int      `json:"dropped"`   // of the training rows, alive when the test began
+	AboveMax *float64 `json:"above_max"` // share of test rows above the largest training target
+}
+
+// modelScore is a model on the hold-out of a target. Relative errors are shares.
+type modelScore struct {
+	Scope  string `json:"scope"`
+	Target string `json:"target"` // ttft_ms | tpot_ms | e2e_ms
+	Model  string `json:"model"`
+	Reason string `json:"reason"` // why there is no figure; empty when there is
+
+	Rows         int         `json:"rows"`
+	MAPE         *float64    `json:"mape"`
+	MAPEBand     *[2]float64 `json:"mape_ci95"`
+	MAPEConst    *float64    `json:"mape_const"` // of the median of the run's training rows
+	MAPEFloor    *float64    `json:"mape_floor"` // of the ten nearest test rows
+	WAPE         *float64    `json:"wape"`
+	MedianAPE    *float64    `json:"median_ape"`
+	P95APE       *float64    `json:"p95_ape"`
+	Bias         *float64    `json:"bias"`
+	AboveMaxRows int         `json:"above_max_rows"`
+	AboveMaxMAPE *float64    `json:"above_max_mape"`
+	Coverage     *float64    `json:"p90_coverage"` // of the calibrated P90
+	CoverageBand *[2]float64 `json:"p90_coverage_ci95"`
+}
+
+// Document is predictor.json: everything forest.Load needs, and where it comes from.
+type Document struct {
+	result.Header
+	Options options      `json:"options"`
+	Runs    []runAccount `json:"runs"`
+	// Trained says which rows the forests were grown on and which set the
+	// conformal factors.
+	Trained string           `json:"trained"`
+	Bins    int              `json:"bins"`
+	Targets []forest.Target  `json:"targets"`
+	HoldOut []HoldOut        `json:"hold_out"`
+	Scores  []modelScore     `json:"scores"` // of all rows held out
+	Digest  string           `json:"data_digest"`
+	Verdict *coeff.Judgement `json:"verdict,omitempty"` // of the forests that exports write, on the rows held out
+}
+
+// targetWords name the predicted latencies.
+var targetWords = map[string]string{targetTTFT: "TTFT", targetTPOT: "TPOT", targetE2E: "end to end"}
+
+// Page is the page of predictor_scores.json as one HTML file, and its sections: the error and
+// the P90 coverage of every model on rows it did not see.
+func Page(s *Scores) ([]byte, []report.Section, error) {
+	h := report.Head{Class: "none", Badge: "TRAINED", Kicker: "Latency predictors from recorded vLLM traces",
+		Sentence: "Trees and physics on the last fifth of each run, from what was known when each request arrived."}
+	if s.Options.Evaluate {
+		h.Badge, h.Sentence = "JUDGED", "A finished predictor on runs it never saw."
+	}
+	rows, requests := 0, 0
+	for _, r := range s.Runs {
+		rows, requests = rows+r.Rows, requests+r.Requests
+	}
+	physics := s.Options.Physics
+	if physics == "" {
+		physics = "none"
+	} else if s.Options.IsRefit {
+		physics += ", refitted without the rows held out"
+	}
+	h.Facts = []report.Fact{report.FactOf("Runs", fmt.Sprint(len(s.Runs))),
+		report.FactOf("Rows", fmt.Sprintf("%d of %d requests", rows, requests)),
+		report.FactOf("Features", s.Options.Rows.Features), report.FactOf("Prefix score", s.Options.Rows.PrefixScore),
+		report.FactOf("Physics", physics), report.FactOf("Weights", s.Options.Weights), report.FactOf("Seed", fmt.Sprint(s.Options.Seed))}
+	return report.Page(h, []report.Section{
+		{ID: "error", Nav: "Error", Title: "Error and P90 coverage on rows held out",
+			Lead: "Mean absolute percentage error with the constant and the noise floor beside it; the share of requests within the " +
+				"calibrated P90.",
+			Blocks: append(report.Tables(scoreTable(s)), append(report.Tables(holdOutTable(s)), report.Tables(modelTable())...)...)},
+		{ID: "rows", Nav: "Rows", Title: "Rows", Lead: "One row a request at its decision; every other request is dropped for one reason.",
+			Blocks: append(append(report.Tables(rowTable(s)), report.FindingBlocks("Warnings", s.Warnings)...),
+				report.Block{Heading: "How to reproduce"}, report.Block{Code: []string{"blis-train " + s.Command}})}})
+}
+
+func scoreTable(s *Scores) *report.Table {
+	t := report.NewTable("scores", "Models", "Scope", "Target", "Model", "# Rows", "# MAPE", "95 % ? block bootstrap", "# Constant",
+		"# Floor ? the ten nearest test rows", "# Median APE", "# P95 APE", "# WAPE", "# Bias",
+		"# Above max ? MAPE of the rows above the largest training target", "# P90 coverage", "95 %", "Why not")
+	for _, c := range s.Models {
+		t.Put(report.Prose(c.Scope), report.Plain(targetWords[c.Target]), report.Name(c.Model), report.Count(c.Rows),
+			report.Percent(c.MAPE), rangeWords(c.MAPEBand), report.Percent(c.MAPEConst), report.Percent(c.MAPEFloor),
+			report.Percent(c.MedianAPE), report.Percent(c.P95APE), report.Percent(c.WAPE), report.Percent(c.Bias),
+			report.Percent(c.AboveMaxMAPE), report.Percent(c.Coverage), rangeWords(c.CoverageBand), report.Prose(c.Reason))
+	}
+	return report.Capped(t, "in the order of the file", "predictor_scores.json, models")
+}
+
+func rangeWords(b *[2]float64) report.Cell {
+	if b == nil {
+		return report.Plain("–")
+	}
+	return report.Cell{Text: report.Pct(b[0]) + " to " + report.Pct(b[1]), Class: "nb"}
+}
+
+// trained says how many of the training rows the forests are grown on.
+func (h *HoldOut) trained() string {
+	if h.Grown == 0 {
+		return fmt.Sprintf("0 of %d rows", h.Train)
+	}
+	limit := "no limit"
+	if h.Bucket > 0 {
+		limit = fmt.Sprintf("at most %d a bucket", h.Bucket)
+	}
+	return fmt.Sprintf("%d of %d rows, %s", h.Grown, h.Train, limit)
+}
+
+func holdOutTable(s *Scores) *report.Table {
+	t := report.NewTable("hold-out", "Rows held out", "Scope", "Target", "Trained on", "# Test", "# Alive at the border",
+		"# Above training maximum", "Why none")
+	for _, h := range s.HoldOut {
+		t.Put(report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Plain(h.trained()), report.Count(h.Test),
+			report.Count(h.Dropped), report.Percent(h.AboveMax), report.Prose(h.Reason))
+	}
+	return report.Capped(t, "in the order of the file", "predictor_scores.json, hold_out")
+}
+
+func modelTable() *report.Table {
+	t := report.NewTable("models", "What they are", "Model", "What it is")
+	for _, name := range scored {
+		t.Put(report.Name(name), report.Prose(modelDocs[name]))
+	}
+	return t
+}
+
+func rowTable(s *Scores) *report.Table {
+	t := report.NewTable("runs", "Requests by run", "Run", "Configuration", "# Requests", "# Rows", "Dropped")
+	for _, r := range s.Runs {
+		t.Put(report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests), report.Count(r.Rows),
+			report.Prose(report.Reasons(r.Dropped)))
+	}
+	return report.Capped(t, "in the order of the file", "predictor_scores.json, runs")
+}
+
+// remedies are what to do about the reasons that an option or a file ends; docs/predictor.md says it of all.
+var remedies = map[reason]string{
+	noBlockHashes:      "--prefix-score actual, or --shared-prefix-tokens TOKENS where prompts share their first",
+	noCachedTokens:     "--prefix-score index, or record with --step-tracing-rich-subsample-rate 1.0",
+	saturated:          "--keep-saturated",
+	noKVState:          "state vllm.kv_blocks_total_gpu in run.yaml",
+	incompleteJourneys: "--state step, or record with --journey-tracing-sample-rate 1.0",
+	noState:            "record with --step-tracing-sample-rate 1.0, or --state journey",
+	staleState:         "record with --step-tracing-sample-rate 1.0, or --state journey",
+	noFirstToken:       "raise OTEL_SPAN_EVENT_COUNT_LIMIT, or --target e2e where servers do not stream",
+}
+
+// Check is an error where no request of any run became a row: why most were dropped, and what
+// to do about it.
+func (d *RowsDocument) Check() error {
+	rows, requests, drops := 0, 0, map[string]int{}
+	for i := range d.Runs {
+		r := &d.Runs[i]
+		rows, requests = rows+r.Rows, requests+r.Requests
+		for why, n := range r.Dropped {
+			drops[why] += n
+		}
+	}
+	if rows > 0 {
+		return nil
+	}
+	most := ""
+	for _, why := range slices.Sorted(maps.Keys(drops)) {
+		if drops[why] > drops[most] {
+			most = why
+		}
+	}
+	if most == "" {
+		return trace.Errorf(fit.CodeNoRows, "rows: got no request in %d runs, want at least one", len(d.Runs))
+	}
+	return trace.Errorf(fit.CodeNoRows, "rows: got none of %d requests, want at least one; %d dropped as %s, the most of %d reasons", requests,
+		drops[most], most, len(drops)).WithHint(cmp.Or(remedies[reason(most)], "docs/predictor.md says of every reason what to do"))
 }
