@@ -559,9 +559,8 @@ type search struct {
 	after     []int     // demands of the same group from i on that could be served
 	first     []int     // index of each group's first demand
 
-	bestPick   []int
-	bestServed []int
-	bestValue  float64
+	bestPick, bestServed []int
+	bestValue            float64
 }
 
 func (s *search) prepare() {

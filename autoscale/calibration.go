@@ -412,8 +412,7 @@ const sloMultiplier = 3
 
 // slo writes the targets. Both or none: the autoscaler refuses one alone.
 func slo(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
-	tuning := true
-	base, err := yaml.Marshal(sloEntry{Multiplier: sloMultiplier, Tuning: &tuning})
+	base, err := yaml.Marshal(sloEntry{Multiplier: sloMultiplier, Tuning: new(true)})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,20 +9,19 @@ import (
 
 // point is the steady state of one server at one arrival rate.
 type point struct {
-	RateRPS       float64 // offered, requests per second
-	ThroughputRPS float64 // accepted
-	BlockedFrac   float64 // of the arrivals
-	ResponseMs    float64 // W, in the system
-	WaitMs        float64 // Wq, before service
-	ServiceMs     float64 // S = W - Wq
-	InService     float64 // X, mean requests in service
-	Rho           float64 // X/N
-	PrefillMs     float64
-	ITLMs         float64
-	TTFTMs        float64 // as the flavour sizes
-	TunerTTFTMs   float64 // as the flavour's tuner observes it; wva-3p leaves out one ITL
-	MaxRateRPS    float64 // N/tau(N): more than this is blocked
-	Overloaded    bool    // rate above it
+	RateRPS          float64 // offered, requests per second
+	ThroughputRPS    float64 // accepted
+	BlockedFrac      float64 // of the arrivals
+	ResponseMs       float64 // W, in the system
+	WaitMs           float64 // Wq, before service
+	ServiceMs        float64 // S = W - Wq
+	InService        float64 // X, mean requests in service
+	Rho              float64 // X/N
+	PrefillMs, ITLMs float64
+	TTFTMs           float64 // as the flavour sizes
+	TunerTTFTMs      float64 // as the flavour's tuner observes it; wva-3p leaves out one ITL
+	MaxRateRPS       float64 // N/tau(N): more than this is blocked
+	Overloaded       bool    // rate above it
 }
 
 // MaxRateRPS is the largest throughput, N/tau(N).

@@ -321,11 +321,9 @@ type Options struct {
 
 // SweepOptions describe the server behind a benchmark sweep, which its files do not.
 type SweepOptions struct {
-	MaxBatch         int
-	MaxBatchedTokens int
-	Model            string
-	Accelerator      string
-	AccCount         int64
+	MaxBatch, MaxBatchedTokens int
+	Model, Accelerator         string
+	AccCount                   int64
 	// Loads is how many benchmarks of a sweep are taken, from the lightest load up, closed
 	// loops left out; 0 takes all. model-trainer takes 7 (pkg/reader/defaults.go@047f0ae).
 	Loads int

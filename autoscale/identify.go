@@ -247,8 +247,7 @@ func (p *problem) jacobian(z []float64) (j, r []float64) {
 // best, near x: one after the other the window that adds most to the determinant of J'J, the
 // relative derivatives of TTFT and ITL by log parameters. Positions come in that order.
 func informative(windows []window, f Flavour, x []float64, n int) []int {
-	opt := defaultFit(f)
-	p := evenProblem(windows, &opt, logs(x))
+	p := evenProblem(windows, new(defaultFit(f)), logs(x))
 	p.quick = false
 	j, _ := p.jacobian(make([]float64, len(x)))
 	if j == nil {

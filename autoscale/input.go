@@ -31,16 +31,15 @@ const (
 
 // Server is one engine as its windows see it.
 type Server struct {
-	ID, Source         string
-	Model, Accelerator string
-	AccCount           int64
-	Limits             Limits
-	Windows            []window
-	Account            queueAccount
-	Physical           *Physical          // nil without step traces
-	Deployment         *deploy.Deployment // nil for a sweep
-	Reason             string             // why its windows are not used; empty when they are
-	Findings           []trace.Finding
+	ID, Source, Model, Accelerator string
+	AccCount                       int64
+	Limits                         Limits
+	Windows                        []window
+	Account                        queueAccount
+	Physical                       *Physical          // nil without step traces
+	Deployment                     *deploy.Deployment // nil for a sweep
+	Reason                         string             // why its windows are not used; empty when they are
+	Findings                       []trace.Finding
 }
 
 // limitsOf are a deployment's limits. The overhead is not one of them: see idleOverheadMs.
@@ -50,8 +49,7 @@ func limitsOf(d *deploy.Deployment, o *Options) Limits {
 		MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens), Async: d.Engine.IsAsync(),
 	}
 	if blocks, _, err := d.KVBlocks(); err == nil && blocks > 0 {
-		tokens := float64(blocks * d.Engine.BlockSize)
-		s.KVTokens = &tokens
+		s.KVTokens = new(float64(blocks * d.Engine.BlockSize))
 	}
 	return s
 }

@@ -52,9 +52,8 @@ func New(f Flavour, p params, s shape, v Limits) (model, error) {
 
 // number is a named value with its lower bound; all are at most mostWanted.
 type number struct {
-	name  string
-	value float64
-	least float64
+	name         string
+	value, least float64
 }
 
 func (x number) check() error {

@@ -63,7 +63,7 @@ func serverTable(q *Queue, id, caption, key string, cols []report.Column,
 	rows func(s *QueueServer, add func(cells ...report.Cell))) []report.Block {
 	t := &report.Table{ID: id, Caption: caption, Cols: cols}
 	for i := range q.Servers {
-		rows(&q.Servers[i], func(cells ...report.Cell) { t.Rows = append(t.Rows, report.Row{Cells: cells}) })
+		rows(&q.Servers[i], t.Put)
 	}
 	return report.Tables(report.Capped(t, "in the order of the file", "queue.json, "+key))
 }
@@ -79,7 +79,7 @@ func scoreSection(q *Queue) report.Section {
 	x := report.Section{ID: "scores", Nav: "Errors", Title: "Errors on windows",
 		Lead: "WAPE of the windows' mean TTFT and ITL. The constant is the median of the training windows; a model must beat it to be worth " +
 			"anything. one_ahead: each window predicted from those before it."}
-	x.Blocks = report.FigureBlocks(figuresOf(scoreFigure(q, "ttft", "TTFT"), scoreFigure(q, "itl", "ITL")))
+	x.Blocks = report.FigureBlocks([]*report.Figure{scoreFigure(q, "ttft", "TTFT"), scoreFigure(q, "itl", "ITL")})
 	cols := report.ColumnsOf("Server", "Estimator", "Windows of", "# Windows", "# TTFT WAPE", "# TTFT bias", "# ITL WAPE", "# ITL bias",
 		"# No answer")
 	scores := serverTable(q, "score-table", "Errors by estimator", "servers[].scores", cols,
@@ -136,10 +136,9 @@ func trackSection(q *Queue) report.Section {
 		"# Locked out", "Final", "Verdict")
 	x.Blocks = serverTable(q, "track-table", "Tuners", "servers[].tracks", cols, func(s *QueueServer, add func(...report.Cell)) {
 		for _, r := range s.Tracks {
-			final := stat.Map(r.Final, func(v float64) string { return report.Short(v) })
 			add(report.Name(s.ID), report.Name(r.Estimator), report.Plain(r.Flavour), report.Count(r.Windows), report.Count(r.Accepted),
 				report.Number(r.MeanNIS), report.PercentOf(r.RejectedFrac), report.ZeroDim(r.Unpredicted), report.ZeroDim(r.LockedOut),
-				report.Plain(strings.Join(final, " ")), report.Prose(r.Verdict))
+				report.Plain(strings.Join(stat.Map(r.Final, report.Short), " ")), report.Prose(r.Verdict))
 		}
 	})
 	return x
@@ -195,18 +194,12 @@ func originSection(q *Queue) report.Section {
 	x := report.Section{ID: "origin", Nav: "Origin", Title: "Provenance", Lead: "The command and its inputs."}
 	x.Blocks = append(report.FindingBlocks("Warnings", q.Warnings), report.Block{Heading: "How to reproduce"},
 		report.Block{Code: []string{"blis-train " + q.Command}})
-	t := &report.Table{ID: "inputs", Caption: "Inputs", Closed: true,
-		Cols: report.ColumnsOf("Name", "# Bytes", "SHA-256")}
+	t := &report.Table{ID: "inputs", Caption: "Inputs", Closed: true, Cols: report.ColumnsOf("Name", "# Bytes", "SHA-256")}
 	for _, in := range q.Inputs {
 		t.Put(report.Plain(in.Name), report.Count(in.Bytes), report.Cell{Text: in.SHA256, Class: "mono"})
 	}
 	x.Blocks = append(x.Blocks, report.Tables(report.Capped(t, "in the order of the files", "queue.json, inputs"))...)
 	return x
-}
-
-// figuresOf drops figures without panels.
-func figuresOf(list ...*report.Figure) []*report.Figure {
-	return slices.DeleteFunc(list, func(f *report.Figure) bool { return f == nil || len(f.Panels) == 0 })
 }
 
 // shownSets are the sets of windows a figure takes, the most telling first.

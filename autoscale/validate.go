@@ -245,13 +245,8 @@ func (f *Calibrated) outside() *float64 {
 		return nil
 	}
 	rates := stat.Map(f.Windows, func(w window) float64 { return w.RateRPS })
-	lo, hi := math.Inf(1), 0.0
-	for _, r := range rates[:f.Split] {
-		lo, hi = math.Min(lo, r), math.Max(hi, r)
-	}
-	mid := stat.Median(rates[f.Split:])
-	by := math.Max(0, math.Max(mid/hi-1, 1-mid/lo))
-	return &by
+	lo, hi, mid := slices.Min(rates[:f.Split]), slices.Max(rates[:f.Split]), stat.Median(rates[f.Split:])
+	return new(max(0, mid/hi-1, 1-mid/lo))
 }
 
 // VerdictOf is the worst verdict of the servers that an export takes (id; "": all), with what failed or is missing. Servers of

@@ -24,10 +24,9 @@ const (
 // defaultAdmission is a policy with its published defaults. slo-gated has no signal:
 // three public definitions exist.
 func defaultAdmission(policy string) admission {
-	floor := floorShare
 	return admission{Policy: policy, Capacity: 10_000, Refill: 1000, QueueThreshold: 5, KVThreshold: 0.8, K: 300, Power: 5,
 		Variant: "b", Headroom: 1, StepMs: 7, BudgetsMs: map[string]float64{"critical": 200, "standard": 500, "sheddable": 300},
-		PredictOn: "chosen", Floor: &floor}
+		PredictOn: "chosen", Floor: new(floorShare)}
 }
 
 func (a *admission) check() error {
@@ -35,9 +34,8 @@ func (a *admission) check() error {
 		return specErrorf("admission policy: got %q, want one of %v", a.Policy, Policies)
 	}
 	for _, n := range []struct {
-		name  string
-		v     float64
-		least float64
+		name     string
+		v, least float64
 	}{{"capacity", a.Capacity, 1}, {"refill", a.Refill, 1e-9},
 		{"queue_depth_threshold", a.QueueThreshold, 1e-9}, {"kv_threshold", a.KVThreshold, 1e-9},
 		{"k", a.K, 0}, {"power", a.Power, 0}, {"headroom", a.Headroom, 0},

@@ -31,19 +31,18 @@ import (
 
 // IsolationOptions say which experiment is run.
 type IsolationOptions struct {
-	Preset     string
-	Seeds      int
-	Instances  int
-	Controller string // of the headline: same, fitted, or a coefficient file
-	Plant      string // coefficient file that drives the engines; "": the published blackbox
-	Workload   string // recorded requests of preset mooncake
-	Deployment string // run.yaml; "": Llama-3.1-8B on one H100, 2,048 tokens a step, 256 seats
-	Alone      bool   // no other controllers
-	Out        string
-	Force      bool
-	Workers    int
-	Special    bool
-	Progress   trace.Progress
+	Preset           string
+	Seeds, Instances int
+	Controller       string // of the headline: same, fitted, or a coefficient file
+	Plant            string // coefficient file that drives the engines; "": the published blackbox
+	Workload         string // recorded requests of preset mooncake
+	Deployment       string // run.yaml; "": Llama-3.1-8B on one H100, 2,048 tokens a step, 256 seats
+	Alone            bool   // no other controllers
+	Out              string
+	Force            bool
+	Workers          int
+	Special          bool
+	Progress         trace.Progress
 }
 
 // DefaultIsolationOptions are those of the command line but for Out.
@@ -275,14 +274,13 @@ func recordCalibration(p *plant, in string) error {
 	if err != nil {
 		return err
 	}
+	defer f.Close()
 	dump, err := sim.NewDump(f, nil, p.Deployment, reqs, sim.DefaultDumpOptions(p.Deployment))
 	if err != nil {
-		f.Close()
 		return err
 	}
 	res, err := sim.Run(cfg, reqs, dump)
 	if err != nil {
-		f.Close()
 		return err
 	}
 	return errors.Join(dump.Close(res.Steps), f.Close())
@@ -290,25 +288,20 @@ func recordCalibration(p *plant, in string) error {
 
 // keptRun is a finished run as the log of an experiment holds it.
 type keptRun struct {
-	Key                     string
-	Goodput                 *Goodput
-	Digest                  string
-	Rates                   map[string][]float64
-	Worst, Slope, LifetimeS float64
-	Newcomer                newcomer
-	Points                  []pair
+	Key     string
+	Outcome outcome
 }
 
 // runLog keeps finished runs in a file, a line each behind one that says what they are of, so that an interrupted experiment goes on.
 type runLog struct {
 	mu    sync.Mutex
 	file  *os.File
-	known map[string]*keptRun
+	known map[string]*outcome
 }
 
 // openRuns opens the log of an experiment; runs of another one are dropped, as is a last line that was cut off.
 func openRuns(path, of string) (*runLog, error) {
-	l, of := &runLog{known: map[string]*keptRun{}}, of+"\n"
+	l, of := &runLog{known: map[string]*outcome{}}, of+"\n"
 	text, err := files.ReadAll(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -317,7 +310,7 @@ func openRuns(path, of string) (*runLog, error) {
 	for line := range bytes.Lines(lines) {
 		var r keptRun
 		if err := gob.NewDecoder(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(line))).Decode(&r); same && err == nil {
-			l.known[r.Key] = &r
+			l.known[r.Key] = &r.Outcome
 		}
 	}
 	if l.file, err = files.Append(path); err != nil {
@@ -341,21 +334,20 @@ func (l *lab) once(label string, c *cell, plant *plant, gate *gate, seed int64, 
 	}
 	key := fmt.Sprint(label, "/", c.Name, "/", seed, "/", digestOf(reqs), "/", w)
 	l.log.mu.Lock()
-	r := l.log.known[key]
+	o := l.log.known[key]
 	l.log.mu.Unlock()
-	if r != nil {
-		if r.Rates == nil {
-			r.Rates = map[string][]float64{}
+	if o != nil {
+		if o.Rates == nil {
+			o.Rates = map[string][]float64{}
 		}
-		return &outcome{r.Goodput, r.Digest, r.Rates, r.Worst, r.Slope, r.LifetimeS, r.Newcomer, r.Points}, nil
+		return o, nil
 	}
 	o, err := l.one(c, plant, gate, seed, reqs, w, rates)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(&keptRun{key, o.Goodput, o.digest, o.rates, o.worst, o.slope, o.lifetimeS, o.newcomer,
-		o.points}); err != nil {
+	if err := gob.NewEncoder(&b).Encode(&keptRun{key, *o}); err != nil {
 		return nil, err
 	}
 	l.log.mu.Lock()
@@ -367,12 +359,8 @@ func (l *lab) once(label string, c *cell, plant *plant, gate *gate, seed int64, 
 // optimiseOptions say which policy is tuned, and how.
 type optimiseOptions struct {
 	IsolationOptions
-	Policy     string
-	Method     string
-	Start      int
-	Calls      int
-	TrainSeeds int
-	TestSeeds  int
+	Policy, Method                      string
+	Start, Calls, TrainSeeds, TestSeeds int
 }
 
 // DefaultOptimiseOptions are those of the command line but for Out.

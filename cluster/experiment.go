@@ -22,14 +22,13 @@ type rival struct {
 
 // preset is a load and how long it lasts.
 type preset struct {
-	Name      string
-	Load      string
-	Rate      float64   // requests per second; 0: Rho
-	Rho       float64   // of the measured capacity; 0 too: the rate at which the recorded requests came
-	Seconds   float64   // of arrivals
-	WarmupS   float64   // not counted
-	Transient bool      // labelled so whatever the backlog does
-	Loads     []float64 // rho at which the gates are compared beside it
+	Name, Load string
+	Rate       float64   // requests per second; 0: Rho
+	Rho        float64   // of the measured capacity; 0 too: the rate at which the recorded requests came
+	Seconds    float64   // of arrivals
+	WarmupS    float64   // not counted
+	Transient  bool      // labelled so whatever the backlog does
+	Loads      []float64 // rho at which the gates are compared beside it
 }
 
 // quietRho is a load at which nobody needs to be rejected: every effect must vanish.
@@ -63,11 +62,14 @@ func presetOf(name string) (preset, bool) {
 
 // seedsOf are the published three first.
 func seedsOf(n int) []int64 {
-	out := []int64{42, 123, 7777}
-	for k := int64(1); len(out) < n; k++ {
-		out = append(out, k)
+	return append([]int64{42, 123, 7777}, seedsFrom(1, n)...)[:n]
+}
+
+func seedsFrom(first int64, n int) (out []int64) {
+	for k := range n {
+		out = append(out, first+int64(k))
 	}
-	return out[:n]
+	return out
 }
 
 // lab is an experiment under way.
@@ -89,13 +91,13 @@ type lab struct {
 // outcome is one cell on one seed.
 type outcome struct {
 	*Goodput
-	digest    string
-	rates     map[string][]float64 // rejected, by class and second
-	worst     float64              // largest P99 of an instance, ms
-	slope     float64              // of the backlog, requests per second
-	lifetimeS float64
-	newcomer  newcomer
-	points    []pair
+	Digest    string
+	Rates     map[string][]float64 // rejected, by class and second
+	Worst     float64              // largest P99 of an instance, ms
+	Slope     float64              // of the backlog, requests per second
+	LifetimeS float64
+	Newcomer  newcomer
+	Points    []pair
 }
 
 // run runs a preset. The document has no header.
@@ -159,7 +161,7 @@ func (l *lab) all() error {
 			c, s := jobs[k][0], jobs[k][1]
 			var rates map[string][]float64
 			if matched {
-				rates = l.of(mainCell)[s].rates
+				rates = l.of(mainCell)[s].Rates
 			}
 			reqs := l.load.Draw(l.seeds[s], l.rate, l.preset.Seconds)
 			l.runs[c][s], err = l.once("", &l.cells[c], &l.plant, &l.gate, l.seeds[s], reqs, l.window, rates)
@@ -172,7 +174,7 @@ func (l *lab) all() error {
 	}
 	for s := range l.seeds {
 		for c := range l.cells {
-			if l.runs[c][s].digest != l.runs[0][s].digest {
+			if l.runs[c][s].Digest != l.runs[0][s].Digest {
 				return errors.New("experiment: cells saw different arrivals")
 			}
 		}
@@ -203,17 +205,17 @@ func (l *lab) one(c *cell, plant *plant, gate *gate, seed int64, reqs []sim.Requ
 	if err != nil {
 		return nil, err
 	}
-	o := &outcome{Goodput: reduce(res.Records, promised, w), digest: digestOf(reqs), rates: rejectRates(res.Records),
-		worst: worstInstance(res.Records, w), slope: backlogSlope(res.Records, w), newcomer: newcomerOf(res.Records, newcomerGroup, w)}
+	o := &outcome{Goodput: reduce(res.Records, promised, w), Digest: digestOf(reqs), Rates: rejectRates(res.Records),
+		Worst: worstInstance(res.Records, w), Slope: backlogSlope(res.Records, w), Newcomer: newcomerOf(res.Records, newcomerGroup, w)}
 	sum, n := 0.0, 0
 	for i := range res.Records {
 		if e2e, ok := res.Records[i].E2EUs(); ok {
 			sum, n = sum+e2e/1e6, n+1
 		}
 	}
-	o.lifetimeS = sum / float64(max(1, n))
+	o.LifetimeS = sum / float64(max(1, n))
 	if c.Name == mainCell && seed == l.seeds[0] {
-		o.points = stat.Thin(pairs(inWindow(res.Records, w)), 1500)
+		o.Points = stat.Thin(pairs(inWindow(res.Records, w)), 1500)
 	}
 	return o, nil
 }
@@ -442,10 +444,7 @@ func extras() []cell {
 		matched,
 		one("size-only", "size-only", nil),
 		one("clairvoyant", "clairvoyant", nil),
-		one("predictive without floor", "predictive", func(s *Spec) {
-			none := 0.0
-			s.Admission.Floor = &none
-		}),
+		one("predictive without floor", "predictive", func(s *Spec) { s.Admission.Floor = new(0.0) }),
 		one("today's qd, always", "always-admit", func(s *Spec) { s.Routing.Scorers = scorersToday }),
 		one("today's qd, predictive", "predictive", func(s *Spec) { s.Routing.Scorers = scorersToday }),
 	}

@@ -28,7 +28,7 @@ var figures = []cellFigure{
 	{"ttft_p99_critical_ms", func(o *outcome) float64 { return o.Critical }},
 	{"ttft_p99_admitted_ms", func(o *outcome) float64 { return o.Admitted }},
 	{"ttft_p99_everybody_ms", func(o *outcome) float64 { return o.Everybody }},
-	{"ttft_p99_worst_instance_ms", func(o *outcome) float64 { return o.worst }},
+	{"ttft_p99_worst_instance_ms", func(o *outcome) float64 { return o.Worst }},
 	{"cached_share", func(o *outcome) float64 { return o.CachedShare }},
 	{"potential_share", func(o *outcome) float64 { return o.PotentialShare }},
 	{"potential_share_admitted", func(o *outcome) float64 { return o.PotentialAdmitted }},
@@ -96,8 +96,7 @@ func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 	if d.N > 1 { // two one-sided tests at 5 %
 		half := (d.Hi - d.Mean) * stat.StudentT(0.95, float64(d.N-1)) / stat.StudentT(0.975, float64(d.N-1))
 		limit := 0.05 * math.Abs(stat.Mean(y))
-		same := d.Mean-half > -limit && d.Mean+half < limit
-		out.Same = &same
+		out.Same = new(d.Mean-half > -limit && d.Mean+half < limit)
 	}
 	return out
 }
@@ -108,12 +107,12 @@ func (l *lab) document() (*Document, error) {
 		Workload:  l.load.Words(),
 		Instances: l.Instances, RateRPS: l.rate, CapacityRPS: l.capacity, Rho: l.rate / l.capacity, HorizonS: l.preset.Seconds,
 		WindowS:   [2]float64{l.preset.WarmupS, l.preset.Seconds},
-		LifetimeS: stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.lifetimeS })),
+		LifetimeS: stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.LifetimeS })),
 		Seeds:     l.seeds, MatchedCV: result.OrNull(stat.Mean(values(old, func(o *outcome) float64 { return o.PotentialCV }))),
 		Published: []publishedDoc{}, Newcomer: []curveDoc{}, Scatter: []pointDoc{}, Transient: []transientDoc{},
 		Controllers: []controllerDoc{}, Warnings: []trace.Finding{}}
 	for s := range l.seeds {
-		d.ArrivalDigest += l.runs[0][s].digest[:4]
+		d.ArrivalDigest += l.runs[0][s].Digest[:4]
 	}
 	for i := range l.cells {
 		d.Cells = append(d.Cells, l.cellDoc(i))
@@ -128,7 +127,7 @@ func (l *lab) document() (*Document, error) {
 				WorstMs:  figure(values(l.of(p.cell), figureBy("ttft_p99_worst_instance_ms"))).Mean})
 		}
 	}
-	for _, p := range l.of(mainCell)[0].points {
+	for _, p := range l.of(mainCell)[0].Points {
 		d.Scatter = append(d.Scatter, pointDoc(p))
 	}
 	if l.load.Newcomer {
@@ -199,25 +198,25 @@ func cellFigures(runs []*outcome) map[string]figureDoc {
 
 // isStationary: the line grows by less than 1 % of the arrivals.
 func (l *lab) isStationary(runs []*outcome) bool {
-	return stat.Mean(values(runs, func(o *outcome) float64 { return o.slope })) < 0.01*l.rate
+	return stat.Mean(values(runs, func(o *outcome) float64 { return o.Slope })) < 0.01*l.rate
 }
 
 func curveOf(name string, runs []*outcome) curveDoc {
 	out := curveDoc{Cell: name}
 	reached := make([]float64, 0, len(runs))
 	for _, r := range runs {
-		if s := r.newcomer.SecondS; s.OK {
+		if s := r.Newcomer.SecondS; s.OK {
 			reached = append(reached, s.V)
 		}
-		for len(out.Ratio) < len(r.newcomer.Ratio) {
+		for len(out.Ratio) < len(r.Newcomer.Ratio) {
 			out.Ratio = append(out.Ratio, nil)
 		}
 	}
 	for k := range out.Ratio {
 		var v []float64
 		for _, r := range runs {
-			if k < len(r.newcomer.Ratio) {
-				v = append(v, r.newcomer.Ratio[k])
+			if k < len(r.Newcomer.Ratio) {
+				v = append(v, r.Newcomer.Ratio[k])
 			}
 		}
 		out.Ratio[k] = figure(v).Mean
@@ -346,7 +345,7 @@ func (l *lab) rivals(d *Document) error {
 		s.main = runs[0]
 		rates := make([]map[string][]float64, len(l.seeds))
 		for k := range rates {
-			rates[k] = s.main[k].rates
+			rates[k] = s.main[k].Rates
 		}
 		if runs, err = at.again([]string{matchedCell}, r, at.rate, at.window, rates); err != nil {
 			return err

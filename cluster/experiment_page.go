@@ -99,7 +99,7 @@ func componentTable(list []contrastDoc) *report.Table {
 		for _, key := range keys {
 			row = append(row, difference(list, c.A, c.B, key))
 		}
-		t.Rows = append(t.Rows, report.Row{Cells: row})
+		t.Put(row...)
 	}
 	return report.Capped(t, "in the order of the file", "experiment.json")
 }
@@ -113,15 +113,13 @@ func verdictSection(d *Document) report.Section {
 		t.Put(report.Prose(v.ID+": "+v.Statement), report.Plain(v.Verdict), report.Prose(v.Why))
 		evidence = append(evidence, v.Evidence...)
 	}
-	x.Blocks = append(x.Blocks, report.Tables(t)...)
-	x.Blocks = append(x.Blocks, report.Tables(pairedTable("evidence", "What they rest on", evidence))...)
+	x.Blocks = report.Tables(t, pairedTable("evidence", "What they rest on", evidence))
 	return x
 }
 
 func cellSection(d *Document) report.Section {
 	x := report.Section{ID: "cells", Nav: "Cells", Title: "All configurations",
 		Lead: "Goodput is requests that met every target of their class over all that arrived: a rejected request counts as missed."}
-	x.Blocks = append(x.Blocks, report.FigureBlocks(some(goodputFigure(d)))...)
 	t := report.NewTable("cell-table", "Means over seeds", "# No.", "Configuration", "# Goodput", "# Critical", "# Standard",
 		"# Sheddable", "# Admitted", "# Missed of admitted", "# P99 critical (ms)", "# P99 admitted (ms)", "# Cached tokens",
 		"# Potential of all", "# Jain", "# Output tokens/s", "Stationary")
@@ -140,8 +138,7 @@ func cellSection(d *Document) report.Section {
 			report.Number(f("ttft_p99_admitted_ms")), report.Percent(f("cached_share")), report.Percent(f("potential_share")),
 			report.Number(f("jain")), report.Number(f("output_tokens_per_s")), report.Plain(still))
 	}
-	x.Blocks = append(x.Blocks, report.Tables(t)...)
-	x.Blocks = append(x.Blocks, report.Tables(componentTable(d.Contrasts))...)
+	x.Blocks = slices.Concat(report.FigureBlocks([]*report.Figure{goodputFigure(d)}), report.Tables(t, componentTable(d.Contrasts)))
 	return x
 }
 
@@ -158,7 +155,6 @@ func predictionSection(d *Document) report.Section {
 		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate that is never told about what " +
 			"it rejects can be wrong for ever. The copy goes on receiving what the engine is sent; a request is followed for four " +
 			"times its target. Bounds are learned from admitted requests: for rejected ones none is promised."}
-	x.Blocks = append(x.Blocks, report.FigureBlocks(some(scatterFigure(d)))...)
 	t := report.NewTable("prediction-table", "By configuration", "Configuration", "# Median APE", "# Bias", "# P90 coverage",
 		"# Shadow median APE", "# Shadow coverage")
 	for _, c := range d.Cells {
@@ -169,13 +165,12 @@ func predictionSection(d *Document) report.Section {
 				report.Percent(f("shadow_coverage_p90")))
 		}
 	}
-	x.Blocks = append(x.Blocks, report.Tables(t)...)
-	t = report.NewTable("reliability", "Estimated probability of meeting the target, and the share that met it: admitted "+
+	bands := report.NewTable("reliability", "Estimated probability of meeting the target, and the share that met it: admitted "+
 		"requests, and rejected ones by their shadows", "# From", "# To", "# Requests", "# Expected", "# Met")
 	for _, r := range d.Reliability {
-		t.Put(report.Num(r.From), report.Num(r.To), report.Num(r.Requests), report.Percent(&r.Expected), report.Percent(&r.Met))
+		bands.Put(report.Num(r.From), report.Num(r.To), report.Num(r.Requests), report.Percent(&r.Expected), report.Percent(&r.Met))
 	}
-	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	x.Blocks = slices.Concat(report.FigureBlocks([]*report.Figure{scatterFigure(d)}), report.Tables(t, bands))
 	return x
 }
 
@@ -197,22 +192,20 @@ func robustSection(d *Document) report.Section {
 			difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted), report.Percent(c.MedianAPE),
 			report.Percent(c.Bias), report.Percent(c.Coverage), report.Plain(cmp.Or(strings.Join(holds, ", "), "none")))
 	}
-	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	tables := []*report.Table{t}
 	for i, at := range d.Loads {
-		x.Blocks = append(x.Blocks, report.Tables(loadTable(i, &at))...)
+		tables = append(tables, loadTable(i, &at))
 	}
 	t = report.NewTable("published", "Published P99 and ours, by the cell each was measured with", "Configuration", "# No.",
-		"# Published (ms)", "# Pooled (ms)",
-		"# Worst instance (ms)")
+		"# Published (ms)", "# Pooled (ms)", "# Worst instance (ms)")
 	for _, p := range d.Published {
 		t.Put(report.Plain(p.Cell), numberOf(p.SeedNumber), report.Num(p.PublishedMs), report.Number(p.PooledMs), report.Number(p.WorstMs))
 	}
-	x.Blocks = append(x.Blocks, report.Tables(t)...)
-	t = report.NewTable("transient", "Always-admit by the length of arrivals", "# Arrivals (s)", "# P99 (ms)", "95 %")
+	lengths := report.NewTable("transient", "Always-admit by the length of arrivals", "# Arrivals (s)", "# P99 (ms)", "95 %")
 	for _, p := range d.Transient {
-		t.Put(report.Num(p.ArrivalsS), report.Number(p.P99Ms), report.Cell{Text: betweenText("", p.Lo, p.Hi), Class: "nb"})
+		lengths.Put(report.Num(p.ArrivalsS), report.Number(p.P99Ms), report.Cell{Text: betweenText("", p.Lo, p.Hi), Class: "nb"})
 	}
-	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	x.Blocks = report.Tables(append(tables, t, lengths)...)
 	return x
 }
 
@@ -234,32 +227,24 @@ func loadTable(i int, at *loadDoc) *report.Table {
 		for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
 			row = append(row, difference(at.Contrasts, c.Name, at.Cells[0].Name, key))
 		}
-		t.Rows = append(t.Rows, report.Row{Cells: row})
+		t.Put(row...)
 	}
 	return t
-}
-
-func some(f *report.Figure) []*report.Figure {
-	if f == nil {
-		return nil
-	}
-	return []*report.Figure{f}
 }
 
 func frontierSection(d *Document) report.Section {
 	return report.Section{ID: "frontier", Nav: "Frontiers", Title: "What each gate can reach",
 		Lead:   "One dot a setting: thresholds of slo-gated, tolerated misses of predictive. Better lies up and to the left.",
-		Blocks: report.FigureBlocks(some(frontierFigure(d)))}
+		Blocks: report.FigureBlocks([]*report.Figure{frontierFigure(d)})}
 }
 
 func newcomerSection(d *Document) report.Section {
 	x := report.Section{ID: "newcomer", Nav: "Newcomer", Title: "A group that nobody knows"}
-	x.Blocks = report.FigureBlocks(some(newcomerFigure(d)))
 	t := report.NewTable("reached", "First second at 0.8 of the others' admission", "Configuration", "# Second")
 	for _, c := range d.Newcomer {
 		t.Put(report.Plain(c.Cell), report.Number(c.ReachedS))
 	}
-	x.Blocks = append(x.Blocks, report.Tables(t)...)
+	x.Blocks = append(report.FigureBlocks([]*report.Figure{newcomerFigure(d)}), report.Tables(t)...)
 	return x
 }
 

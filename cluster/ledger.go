@@ -54,12 +54,10 @@ const (
 )
 
 type entry struct {
-	sentUs int64
-	prompt int64
-	cached int64
-	class  int32
-	began  int32 // place in ages.born
-	state  state
+	sentUs, prompt, cached int64
+	class                  int32
+	began                  int32 // place in ages.born
+	state                  state
 }
 
 // rateWindowUs is the time constant of rates.

@@ -11,8 +11,7 @@ import (
 // Value is one answer of the function: value and slack, which must not be negative,
 // with their variances.
 type Value struct {
-	Value, Variance      float64
-	Slack, SlackVariance float64
+	Value, Variance, Slack, SlackVariance float64
 }
 
 // Call is one call; calls that were made before may be handed in again.

@@ -218,12 +218,11 @@ type Request struct {
 
 // snapshot is an instance's metrics as of its last scrape.
 type snapshot struct {
-	AtUs        int64
-	QueueDepth  int64 // requests that wait
-	BatchSize   int64 // requests that run
-	FreeBlocks  int64
-	TotalBlocks int64
-	StepStartUs int64 // of the step that executes; -1: none, or not exported
+	AtUs                    int64
+	QueueDepth              int64 // requests that wait
+	BatchSize               int64 // requests that run
+	FreeBlocks, TotalBlocks int64
+	StepStartUs             int64 // of the step that executes; -1: none, or not exported
 }
 
 // KVUsage is the share of KV blocks in use, in [0, 1].
@@ -237,12 +236,11 @@ func (s *snapshot) KVUsage() float64 {
 // View is all that a decision may read. Match and Exact are of the request that is
 // decided.
 type View struct {
-	NowUs     int64
-	BlockSize int64
-	Snapshots []snapshot
-	Ledger    *ledger
-	Match     []int64 // leading prompt blocks that the index expects, by instance
-	Exact     []int64 // the same by the engines' own events; nil without them
+	NowUs, BlockSize int64
+	Snapshots        []snapshot
+	Ledger           *ledger
+	Match            []int64 // leading prompt blocks that the index expects, by instance
+	Exact            []int64 // the same by the engines' own events; nil without them
 }
 
 // Load is queue, batch and what was sent and has not left: the measure of least-loaded.

@@ -108,10 +108,8 @@ func (l *leastLoaded) Routed(*Request, int) {}
 // weighted is the argmax of the weighted sum of scores, each held within [0, 1].
 type weighted struct {
 	tie
-	scores  []score
-	weights []float64
-	total   []float64
-	one     []float64
+	scores              []score
+	weights, total, one []float64
 }
 
 func (w *weighted) Route(r *Request, v *View) int {

@@ -39,18 +39,20 @@ func tunable() map[string][]parameter {
 }
 
 // weights are those of the two scorers. Only their ratio can matter.
-var weights = []parameter{{"pa", 0.5, 8, func(s *Spec, v float64) { s.Routing.Scorers = rescored(s.Routing.Scorers, 0, v) }},
-	{"qd", 0.5, 8, func(s *Spec, v float64) { s.Routing.Scorers = rescored(s.Routing.Scorers, 1, v) }}}
+var weights = []parameter{{"pa", 0.5, 8, reweigh(func(pa, _ *float64, v float64) { *pa = v })},
+	{"qd", 0.5, 8, reweigh(func(_, qd *float64, v float64) { *qd = v })}}
 
-func rescored(text string, k int, v float64) string {
-	var pa, qd float64
-	fmt.Sscanf(text, "prefix-affinity:%g,queue-depth-effective:%g", &pa, &qd)
-	if k == 0 {
-		pa = v
-	} else {
-		qd = v
+// commonScale multiplies both weights: it cannot matter, and the table must say so.
+var commonScale = parameter{"common scale of pa, qd", 0.1, 10, reweigh(func(pa, qd *float64, v float64) { *pa, *qd = v**pa, v**qd })}
+
+func reweigh(change func(pa, qd *float64, v float64)) func(*Spec, float64) {
+	const form = "prefix-affinity:%g,queue-depth-effective:%g"
+	return func(s *Spec, v float64) {
+		var pa, qd float64
+		fmt.Sscanf(s.Routing.Scorers, form, &pa, &qd)
+		change(&pa, &qd, v)
+		s.Routing.Scorers = fmt.Sprintf(form, pa, qd)
 	}
-	return fmt.Sprintf("prefix-affinity:%g,queue-depth-effective:%g", pa, qd)
 }
 
 func budget(class string) parameter {
@@ -64,15 +66,6 @@ func threshold(class string) parameter {
 	return parameter{"threshold_" + class, 0.5, 128, func(s *Spec, v float64) {
 		s.Admission.Thresholds = maps.Clone(s.Admission.Thresholds)
 		s.Admission.Thresholds[class] = v
-	}}
-}
-
-// commonScale multiplies both weights: it cannot matter, and the table must say so.
-func commonScale(spec Spec) parameter {
-	var pa, qd float64
-	fmt.Sscanf(spec.Routing.Scorers, "prefix-affinity:%g,queue-depth-effective:%g", &pa, &qd)
-	return parameter{"common scale of pa, qd", 0.1, 10, func(s *Spec, v float64) {
-		s.Routing.Scorers = fmt.Sprintf("prefix-affinity:%g,queue-depth-effective:%g", v*pa, v*qd)
 	}}
 }
 
@@ -106,15 +99,9 @@ func tune(t *tuner) (*OptimiseDoc, error) {
 	if err := t.prepare(); err != nil {
 		return nil, err
 	}
-	for k := range s.TrainSeeds {
-		t.train = append(t.train, int64(k+1))
-	}
-	for k := range s.TestSeeds {
-		t.test = append(t.test, int64(101+k))
-	}
+	t.train, t.test = seedsFrom(1, s.TrainSeeds), seedsFrom(101, s.TestSeeds)
 	t.seeds = t.train
-	always := specOf("always-admit", scorersNew, "priority-fcfs")
-	base, critical, err := t.goodput(&always, &t.plant, t.train, t.draw)
+	base, critical, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), &t.plant, t.train, t.draw)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +111,7 @@ func tune(t *tuner) (*OptimiseDoc, error) {
 		Baseline: result.OrNull(stat.Mean(base)), Critical: result.OrNull(stat.Mean(critical)), Warnings: []trace.Finding{}}
 	policies := slices.Compact([]string{s.Policy, "slo-gated", "probabilistic"})
 	if s.Policy == "probabilistic" {
-		policies = []string{"probabilistic", "slo-gated"}
+		policies = policies[:2]
 	}
 	for _, policy := range policies {
 		one, err := t.tune(policy)
@@ -133,8 +120,7 @@ func tune(t *tuner) (*OptimiseDoc, error) {
 		}
 		doc.Tuned = append(doc.Tuned, *one)
 	}
-	untuned := specOf("predictive", scorersNew, "priority-fcfs")
-	one, err := t.judged("predictive", &untuned)
+	one, err := t.judged("predictive", new(specOf("predictive", scorersNew, "priority-fcfs")))
 	if err != nil {
 		return nil, err
 	}
@@ -196,8 +182,7 @@ func (t *tuner) tune(policy string) (*optimisePolicy, error) {
 		return t.made(loggedCall{policy, t.key, c})
 	}
 	found, err := o.maximise(func(x []float64) (Value, error) {
-		spec := t.apply(policy, x)
-		all, critical, err := t.goodput(&spec, &t.plant, t.train, t.draw)
+		all, critical, err := t.goodput(new(t.apply(policy, x)), &t.plant, t.train, t.draw)
 		if err != nil {
 			return Value{}, err
 		}
@@ -216,7 +201,7 @@ func (t *tuner) tune(policy string) (*optimisePolicy, error) {
 	for k, p := range knobs {
 		out.Parameters[p.Name] = stat.Round(p.value(found.X[k]), 4)
 	}
-	out.Sensitivity, err = t.sensitivity(policy, spec, append(slices.Clone(knobs), commonScale(spec)))
+	out.Sensitivity, err = t.sensitivity(spec, append(slices.Clone(knobs), commonScale))
 	return out, err
 }
 
@@ -234,7 +219,6 @@ func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
 	}
 	out.Train, out.Test, out.Critical = result.OrNull(stat.Mean(train)), result.OrNull(stat.Mean(test)), result.OrNull(stat.Mean(critical))
 	out.Gap = result.OrNull(stat.Mean(train) - stat.Mean(test))
-	always := specOf("always-admit", scorersNew, "priority-fcfs")
 	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
 	bursty, fresh := loads["bursty"], loads["newcomer"]
 	if t.otherRate == 0 { // the same share of the other engines' own capacity
@@ -260,7 +244,7 @@ func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
 			return nil, err
 		}
 		if t.always[to.name] == nil { // the same for every policy
-			base, _, err := t.goodput(&always, to.plant, t.test, to.draw)
+			base, _, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), to.plant, t.test, to.draw)
 			if err != nil {
 				return nil, err
 			}
@@ -274,12 +258,12 @@ func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
 }
 
 // sensitivity moves one knob at a time over its range, the others as recommended.
-func (t *tuner) sensitivity(policy string, spec Spec, knobs []parameter) ([]optimiseParameter, error) {
+func (t *tuner) sensitivity(spec Spec, knobs []parameter) ([]optimiseParameter, error) {
 	var out []optimiseParameter
 	for _, p := range knobs {
 		row := optimiseParameter{Name: p.Name, Lo: p.Lo, Hi: p.Hi, Effect: "no effect"}
 		var points [][]float64
-		for _, u := range []float64{0, 0.25, 0.5, 0.75, 1} {
+		for u := 0.0; u <= 1; u += 0.25 {
 			s := spec
 			p.set(&s, p.value(u))
 			v, _, err := t.goodput(&s, &t.plant, t.train, t.draw)

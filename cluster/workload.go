@@ -52,6 +52,9 @@ func loadOf(name string, requests []sim.Request) (load, error) {
 	case given:
 		l.hour, err = givenOf(requests)
 	}
+	if l.hour != nil && !(l.hour.lengthUs > 0) {
+		err = trace.Errorf(codeBadSpec, "preset %s: got requests of one moment, want arrivals over time", name)
+	}
 	return l, err
 }
 
@@ -244,9 +247,6 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 		last := h.fromUs[n-1]
 		h.lengthUs = last + last/float64(n-1)
 	}
-	if !(h.lengthUs > 0) {
-		return nil, trace.Errorf(codeBadSpec, "preset %s: got requests of one moment, want arrivals over time", given)
-	}
 	return h, nil
 }
 
@@ -285,9 +285,6 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 		q.PromptTokens, q.OutputTokens, q.HashTokens = max(1, q.PromptTokens/shrink), max(1, q.OutputTokens/shrink), q.HashTokens/shrink
 	}
 	h.lengthUs = float64(last) + gapUs
-	if !(h.lengthUs > 0) {
-		return nil, trace.Errorf(codeBadSpec, "preset %s: got requests of one moment, want arrivals over time", recorded)
-	}
 	return h, nil
 }
 

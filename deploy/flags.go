@@ -43,10 +43,9 @@ var always = [2]int{} // an open end
 // flagTable is the list of flags: those that run.yaml keeps as provenance, sorted by
 // name; every flag's kind; the short names; the newest release that was read.
 type flagTable struct {
-	flags  []serveFlag
-	kinds  map[string]string
-	short  map[string]string
-	newest [2]int
+	flags        []serveFlag
+	kinds, short map[string]string
+	newest       [2]int
 }
 
 var flagsRead = sync.OnceValue(func() *flagTable {

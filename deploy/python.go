@@ -15,9 +15,8 @@ func parsePython(text string) (value any, ok bool) {
 }
 
 type pythonReader struct {
-	text  string
-	pos   int
-	depth int
+	text       string
+	pos, depth int
 }
 
 // maxPythonDepth bounds nesting, so that a hostile log cannot exhaust the stack.

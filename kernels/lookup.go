@@ -278,9 +278,8 @@ func between(sorted []int64, v int64) (lo, hi int64, t, scale float64) {
 
 // heads are what one GPU attends with.
 type heads struct {
-	kv             string // dtype of the cache
-	dim, window    int64
-	query, kvHeads int64
+	kv                          string // dtype of the cache
+	dim, window, query, kvHeads int64
 }
 
 // attention is the grid over requests and tokens of an attention table. B requests of Hq query and Hkv KV heads are B r requests

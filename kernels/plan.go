@@ -23,11 +23,10 @@ const (
 
 // Operator is one line of the plan of a step: a kernel of one shape and how often it runs.
 type Operator struct {
-	Name  string
-	Count float64 // in a step
-	Shape string
-	DType string
-	Kind  Kind
+	Name         string
+	Count        float64 // in a step
+	Shape, DType string
+	Kind         Kind
 	found
 
 	depends driver

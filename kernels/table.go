@@ -49,9 +49,8 @@ type Column struct {
 
 // Series are the rows with one key, by ascending size.
 type Series struct {
-	Key []int64
-	X   []int64
-	Q   []int16 // log2 of the time in us, times 64; zeroTime for 0
+	Key, X []int64
+	Q      []int16 // log2 of the time in us, times 64; zeroTime for 0
 }
 
 const (

@@ -81,10 +81,9 @@ func (c *correction) spread(gpu string, by []float64) []float64 {
 
 // evidence is one measured number: what it should be and how the prediction changes with each parameter.
 type evidence struct {
-	log    float64   // log predicted - log measured
-	by     []float64 // its derivatives
-	sd     float64
-	weight float64
+	log        float64   // log predicted - log measured
+	by         []float64 // its derivatives
+	sd, weight float64
 }
 
 // simulated are the means of a load under the correction.

@@ -438,7 +438,7 @@ func Page(s *Scores) ([]byte, []report.Section, error) {
 		{ID: "error", Nav: "Error", Title: "Error and P90 coverage on rows held out",
 			Lead: "Mean absolute percentage error with the constant and the noise floor beside it; the share of requests within the " +
 				"calibrated P90.",
-			Blocks: append(report.Tables(scoreTable(s)), append(report.Tables(holdOutTable(s)), report.Tables(modelTable())...)...)},
+			Blocks: report.Tables(scoreTable(s), holdOutTable(s), modelTable())},
 		{ID: "rows", Nav: "Rows", Title: "Rows", Lead: "One row a request at its decision; every other request is dropped for one reason.",
 			Blocks: append(append(report.Tables(rowTable(s)), report.FindingBlocks("Warnings", s.Warnings)...),
 				report.Block{Heading: "How to reproduce"}, report.Block{Code: []string{"blis-train " + s.Command}})}})

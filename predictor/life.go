@@ -14,8 +14,7 @@ type life struct {
 	id, api                                               string
 	arrived, queued, scheduled, first, finished, departed trace.Opt[int64]
 	pauses                                                []pause
-	scheduledStep, firstStep                              trace.Opt[int64]
-	prompt, cached, output                                trace.Opt[int64]
+	scheduledStep, firstStep, prompt, cached, output      trace.Opt[int64]
 	priority                                              int64
 	group                                                 string
 	groupTokens                                           trace.Opt[int64]

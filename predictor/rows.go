@@ -83,8 +83,7 @@ func predictorRun(r *result.ExtractRun, made *Result) runAccount {
 		}
 	}
 	if len(gaps) > 0 {
-		mean := stat.Sum(gaps, func(g float64) float64 { return g / float64(len(gaps)) })
-		out.PrefixGap = &mean
+		out.PrefixGap = new(stat.Sum(gaps, func(g float64) float64 { return g / float64(len(gaps)) }))
 	}
 	return out
 }

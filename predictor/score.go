@@ -98,15 +98,13 @@ func (a *rowSet) judge(doc *Scores, target string, j *judged, test []int, seed u
 
 // outcome is test rows with what each model says of them.
 type outcome struct {
-	rows   []int // places in the table
-	y      []float64
-	consts []float64
-	floor  []float64
-	most   []float64 // largest training target
-	block  []int     // bootstrap block of each row
-	blocks int
-	pred   map[string][]float64
-	reason map[string]string
+	rows             []int // places in the table
+	y, consts, floor []float64
+	most             []float64 // largest training target
+	block            []int     // bootstrap block of each row
+	blocks           int
+	pred             map[string][]float64
+	reason           map[string]string
 }
 
 // outcomeOf asks every model about the rows. The constant beside them is the median

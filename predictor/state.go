@@ -158,11 +158,10 @@ const (
 
 // counts is the state at one moment, rebuilt from journeys.
 type counts struct {
-	lives    []life
-	uncached []int64 // prompt tokens expected to be computed, by life
-	status   []status
-	first    []bool
-	arrived  []bool
+	lives          []life
+	uncached       []int64 // prompt tokens expected to be computed, by life
+	status         []status
+	first, arrived []bool
 
 	inflight, waiting, running int64
 	noFirst                    int64           // uncached prompt tokens of requests that arrived, without first token
@@ -176,15 +175,14 @@ type counts struct {
 	decodeNs                   float64         // sum of the stamps of their first tokens after base, moved likewise
 	base                       int64
 
-	steps       *steps
-	pausedStep  []float64 // step and time of a preemption, then what pauses add up to
-	pausedNs    []float64
-	arrivals    []event
-	firstTokens []event
-	outputs     []float64
-	outputSum   float64
-	pace        []float64 // ns per token of finished requests
-	stepNs      []float64 // ns from scheduling to first token, for as long as none has finished
+	steps                 *steps
+	pausedStep            []float64 // step and time of a preemption, then what pauses add up to
+	pausedNs              []float64
+	arrivals, firstTokens []event
+	outputs               []float64
+	outputSum             float64
+	pace                  []float64 // ns per token of finished requests
+	stepNs                []float64 // ns from scheduling to first token, for as long as none has finished
 }
 
 func newCounts(lives []life, s *steps) *counts {

@@ -253,8 +253,10 @@ func printable(s string) string {
 	return string(out)
 }
 
+// FigureBlocks are the blocks of figures, none for one without panels.
 func FigureBlocks(fs []*Figure) []Block {
-	return stat.Map(fs, func(f *Figure) Block { return Block{Figure: f} })
+	some := stat.Filter(fs, func(f *Figure) bool { return f != nil && len(f.Panels) > 0 })
+	return stat.Map(some, func(f *Figure) Block { return Block{Figure: f} })
 }
 
 // Bounds of what findings show.

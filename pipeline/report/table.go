@@ -55,12 +55,10 @@ func (t *Table) dropEmpty() {
 	}
 }
 
-// Tables returns the block of a table, or nothing for one without rows.
-func Tables(t *Table) []Block {
-	if t == nil || len(t.Rows) == 0 {
-		return nil
-	}
-	return []Block{{Table: t}}
+// Tables are the blocks of tables, none for one without rows.
+func Tables(ts ...*Table) []Block {
+	some := stat.Filter(ts, func(t *Table) bool { return t != nil && len(t.Rows) > 0 })
+	return stat.Map(some, func(t *Table) Block { return Block{Table: t} })
 }
 
 // slug makes an id of a name.
