@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -172,16 +173,8 @@ func Fit(ctx context.Context, in, out string, ext *result.Extract, made *RowsDoc
 	scores.Header, scores.Runs, scores.Options, scores.Warnings = h, made.Runs, optionsOf(made, c, o), warningsOf(made)
 	p := &Document{Header: h, Options: scores.Options, Runs: made.Runs, Bins: o.bins, Targets: targets, Digest: rowsDigest(list),
 		Trained: "forests: the training rows; conformal factors: the rows held out"}
-	for _, s := range scores.HoldOut {
-		if s.Scope == scopeAll {
-			p.HoldOut = append(p.HoldOut, s)
-		}
-	}
-	for _, s := range scores.Models {
-		if s.Scope == scopeAll {
-			p.Scores = append(p.Scores, s)
-		}
-	}
+	p.HoldOut = stat.Filter(scores.HoldOut, func(s HoldOut) bool { return s.Scope == scopeAll })
+	p.Scores = stat.Filter(scores.Models, func(s modelScore) bool { return s.Scope == scopeAll })
 	p.judge()
 	return scores, p, nil
 }

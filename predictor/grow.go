@@ -319,8 +319,7 @@ func (g *grower) grow(t uint64) forest.Tree {
 				n.best = g.best(n)
 			}
 		}
-		var next []*node
-		var parents []*node
+		var parents, next []*node
 		first := len(nodes) + len(level) // place of the next level's first node
 		for _, n := range level {
 			if n.best.gain <= least {

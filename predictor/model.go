@@ -129,9 +129,7 @@ func newResidual(t *columns, rows []int, w []float64, o growOptions) (*boosted, 
 			}
 		}
 	}
-	weights := func(rows []int) []float64 {
-		return stat.Map(rows, func(i int) float64 { return weight[i] })
-	}
+	weights := func(rows []int) []float64 { return stat.Map(rows, func(i int) float64 { return weight[i] }) }
 	if len(known) == 0 {
 		return nil, fmt.Errorf("model %s: no training row has a physics estimate", nameResidual)
 	}

@@ -32,8 +32,7 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Opti
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	doc := &RowsDocument{Header: h, Options: o, Runs: make([]runAccount, len(ext.Runs)),
-		Warnings: []trace.Finding{}}
+	doc := &RowsDocument{Header: h, Options: o, Runs: make([]runAccount, len(ext.Runs)), Warnings: []trace.Finding{}}
 	doc.Inputs = ext.Inputs
 	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {
 		r := &ext.Runs[i]
@@ -188,13 +187,10 @@ func featuresOf(tpot bool, features string) []Feature {
 	if tpot {
 		names = llmdTPOT
 	}
-	out := stat.Map(names, feature)
 	if features == featuresFull {
-		for _, name := range extra {
-			out = append(out, feature(name))
-		}
+		names = slices.Concat(names, extra)
 	}
-	return out
+	return stat.Map(names, feature)
 }
 
 // feature reads a column's description and place off the struct of a row.
@@ -281,7 +277,7 @@ func (b *builder) engineState(r *Row, t int64) reason {
 		r.StateAgeUs = trace.Some(float64(r.DecisionNs-st.TsStartNs) / 1000)
 	}
 	fresh := st != nil && b.steps.isFresh(st, t)
-	r.State, r.NumRequestWaiting, r.RunningEngine = stateJourney, c.waiting, c.running
+	r.State, r.NumRequestWaiting, r.RunningEngine = stateJourney, c.in[waiting], c.in[running]
 	if b.o.State == stateStep {
 		switch {
 		case st == nil:
@@ -351,7 +347,7 @@ func (b *builder) compare(st *trace.Step, t int64) {
 	a := &b.out.Agreement
 	a.Rows++
 	switch {
-	case st.WaitingDepth == b.counts.waiting && st.RunningDepth == b.counts.running:
+	case st.WaitingDepth == b.counts.in[waiting] && st.RunningDepth == b.counts.in[running]:
 		a.Equal++
 	case t <= st.TsEndNs:
 		a.Inside++

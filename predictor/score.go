@@ -62,10 +62,7 @@ func (a *rowSet) inScope(scope string, rows []int) []int {
 func (a *rowSet) judge(doc *Scores, target string, j *judged, test []int, seed uint64) {
 	most := math.Inf(1)
 	if j.early != nil {
-		most = 0
-		for _, i := range j.early {
-			most = math.Max(most, a.table.Y[i])
-		}
+		most = slices.Max(stat.Map(j.early, func(i int) float64 { return a.table.Y[i] }))
 	}
 	for _, scope := range scopes(a.runs) {
 		rows := a.inScope(scope, test)
@@ -76,13 +73,8 @@ func (a *rowSet) judge(doc *Scores, target string, j *judged, test []int, seed u
 			continue
 		}
 		o := a.outcomeOf(rows, j, most)
-		above := 0.0
-		for _, y := range o.y {
-			if y > most {
-				above++
-			}
-		}
-		h.AboveMax = result.OrNull(above / float64(len(rows)))
+		above := stat.Count(o.y, func(y float64) bool { return y > most })
+		h.AboveMax = result.OrNull(float64(above) / float64(len(rows)))
 		doc.HoldOut = append(doc.HoldOut, h)
 		for _, name := range scored {
 			c := o.score(name, seed)
@@ -118,10 +110,7 @@ func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *outcome {
 	if j.early != nil {
 		constant = newConstant(tab, j.early)
 	} else {
-		var all stat.Rows
-		for _, i := range rows {
-			all.Y = append(all.Y, 1000*tab.Y[i])
-		}
+		all := stat.Rows{Y: stat.Map(rows, func(i int) float64 { return 1000 * tab.Y[i] })}
 		best = all.BestConstant(nil) / 1000
 	}
 	for _, i := range rows {
@@ -145,9 +134,7 @@ func (o *outcome) score(name string, seed uint64) modelScore {
 	if c.Reason != "" || pred == nil {
 		return c
 	}
-	us := func(ms []float64) []float64 {
-		return stat.Map(ms, func(v float64) float64 { return 1000 * v })
-	}
+	us := func(ms []float64) []float64 { return stat.Map(ms, func(v float64) float64 { return 1000 * v }) }
 	r := stat.Rows{Y: us(o.y), Pred: us(pred), Const: us(o.consts), Floor: us(o.floor)}
 	e := r.Errors(nil)
 	num := result.OrNull
@@ -346,8 +333,7 @@ func coverageOf(y, pred []float64) (share float64, band [2]float64) {
 		in = append(in, hit)
 		sum += hit
 	}
-	n := float64(len(in))
-	share = sum / n
+	share = sum / float64(len(in))
 	return share, wilson(share, stat.EffectiveSize(in))
 }
 

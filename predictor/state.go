@@ -163,7 +163,8 @@ type counts struct {
 	status         []status
 	first, arrived []bool
 
-	inflight, waiting, running int64
+	inflight                   int64
+	in                         [4]int64        // changes of their number, by status: waiting and running start at 0
 	noFirst                    int64           // uncached prompt tokens of requests that arrived, without first token
 	byPriority                 map[int64]int64 // the same by priority
 	aheadOf                    []int64         // by life: tokens to compute before a later arrival's, 0 while scheduled
@@ -282,10 +283,7 @@ func (c *counts) decode(i int, sign int64) {
 // cachedOf are the prompt tokens of a scheduled request that came from the cache:
 // the hit found then, else the one that was expected.
 func (c *counts) cachedOf(i int) int64 {
-	if l := &c.lives[i]; l.cached.OK {
-		return l.cached.V
-	}
-	return max(0, c.lives[i].prompt.V-c.uncached[i])
+	return c.lives[i].cached.Or(max(0, c.lives[i].prompt.V-c.uncached[i]))
 }
 
 // enter moves a request to a queue of the engine.
@@ -294,18 +292,8 @@ func (c *counts) enter(i int, to status) {
 	if from == to || from == gone {
 		return
 	}
-	switch from {
-	case waiting:
-		c.waiting--
-	case running:
-		c.running--
-	}
-	switch to {
-	case waiting:
-		c.waiting++
-	case running:
-		c.running++
-	}
+	c.in[from]--
+	c.in[to]++
 	wasDecode, isDecode := from == running && c.first[i], to == running && c.first[i]
 	if wasDecode && !isDecode {
 		c.decode(i, -1)
@@ -329,12 +317,7 @@ func (c *counts) setAhead(i int, tokens int64) {
 	was := c.aheadOf[i]
 	c.aheadOf[i] = tokens
 	c.ahead += tokens - was
-	if was == 0 && tokens > 0 {
-		c.aheadRequests++
-	}
-	if was > 0 && tokens == 0 {
-		c.aheadRequests--
-	}
+	c.aheadRequests += min(1, tokens) - min(1, was)
 }
 
 func (c *counts) dropPrefilling(i int32) {
@@ -392,8 +375,7 @@ func (c *counts) decodeTokens(ns int64) (tokens float64, ok bool) {
 		if len(pace) == 0 {
 			pace = c.stepNs
 		}
-		pace = pace[max(0, len(pace)-20):]
-		if len(pace) == 0 {
+		if pace = pace[max(0, len(pace)-20):]; len(pace) == 0 {
 			return 0, false
 		}
 		out = n + (float64(n*float64(ns-c.base))-c.decodeNs)/math.Max(1, stat.Mean(pace))

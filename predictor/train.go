@@ -143,15 +143,13 @@ func gather(runs []*runRows, target, features string) *rowSet {
 
 // targetOf is what happened to a row's request, ms; 0 when it is unknown.
 func targetOf(r *Row, target string) float64 {
-	switch {
-	case target == targetTTFT:
+	switch target {
+	case targetTTFT:
 		return r.TTFTMs
-	case target == targetTPOT && r.TPOTMs.OK:
-		return r.TPOTMs.V
-	case target == targetE2E && r.E2EMs.OK:
-		return r.E2EMs.V
+	case targetTPOT:
+		return r.TPOTMs.Or(0)
 	}
-	return 0
+	return r.E2EMs.Or(0)
 }
 
 // setPhysics puts the estimates of a target into the table.
@@ -200,10 +198,7 @@ func stratified(t *columns, train []int, most int, weights string, seed uint64) 
 		weight[i] = seen
 	})
 	slices.Sort(rows)
-	for _, i := range rows {
-		w = append(w, weight[i])
-	}
-	return rows, w
+	return rows, stat.Map(rows, func(i int) float64 { return weight[i] })
 }
 
 // rowsPerBucket is the most rows of a bucket to grow trees on. auto grows trees of each limit on the rows before the last two
@@ -246,17 +241,13 @@ func (o *TrainOptions) rowsPerBucket(tab *columns, early []int) (int, error) {
 // standardised: what no model of these columns can be expected to beat by much.
 func nearestOf(t *columns, rows []int) []float64 {
 	points := make([]float64, len(rows)*len(t.X))
-	targets := make([]float64, len(rows))
 	for c := range t.X {
 		mean, scale := moments(t.X[c], rows)
 		for k, i := range rows {
 			points[k*len(t.X)+c] = standardised(t.X[c][i], mean, scale)
 		}
 	}
-	for k, i := range rows {
-		targets[k] = t.Y[i]
-	}
-	n := stat.NewNeighbours(points, len(t.X), targets)
+	n := stat.NewNeighbours(points, len(t.X), stat.Map(rows, func(i int) float64 { return t.Y[i] }))
 	out := make([]float64, len(rows))
 	for k := range out {
 		out[k] = n.Median(k)
