@@ -112,22 +112,16 @@ func loadOf(w []window) *queueLoad {
 	if len(w) == 0 {
 		return nil
 	}
-	of := func(get func(*window) float64) float64 {
-		v := make([]float64, len(w))
-		for i := range w {
-			v[i] = get(&w[i])
-		}
-		return stat.Median(v)
-	}
+	of := func(get func(window) float64) float64 { return stat.Median(stat.Map(w, get)) }
 	return &queueLoad{
-		RateRPS:      of(func(w *window) float64 { return w.RateRPS }),
-		PromptTokens: of(func(w *window) float64 { return w.Shape.Prompt }),
-		CachedTokens: of(func(w *window) float64 { return w.Shape.Cached }),
-		OutputTokens: of(func(w *window) float64 { return w.Shape.Output }),
-		PromptCV2:    of(func(w *window) float64 { return w.Shape.PromptCV2 }),
-		OutputCV2:    of(func(w *window) float64 { return w.Shape.OutputCV2 }),
-		TTFTMs:       of(func(w *window) float64 { return w.TTFTMs }),
-		ITLMs:        of(func(w *window) float64 { return w.ITLMs }),
+		RateRPS:      of(func(w window) float64 { return w.RateRPS }),
+		PromptTokens: of(func(w window) float64 { return w.Shape.Prompt }),
+		CachedTokens: of(func(w window) float64 { return w.Shape.Cached }),
+		OutputTokens: of(func(w window) float64 { return w.Shape.Output }),
+		PromptCV2:    of(func(w window) float64 { return w.Shape.PromptCV2 }),
+		OutputCV2:    of(func(w window) float64 { return w.Shape.OutputCV2 }),
+		TTFTMs:       of(func(w window) float64 { return w.TTFTMs }),
+		ITLMs:        of(func(w window) float64 { return w.ITLMs }),
 	}
 }
 
@@ -254,8 +248,7 @@ func (f *Calibrated) score(o *Options, opt fitOptions) {
 	if len(held) > 0 {
 		fit, err := Fit(train, opt)
 		if err != nil {
-			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(noWindows,
-				"%s: no hold-out score, the first %d windows alone: %v", f.ID,
+			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(noWindows, "%s: no hold-out score, the first %d windows alone: %v", f.ID,
 				len(train), err))
 			held = nil
 		} else {
@@ -297,12 +290,7 @@ func noiseOf(w []window, f Flavour, x []float64) *queueNoise {
 			residual[0], residual[1] = append(residual[0], math.Abs(ttft/w[i].TTFTMs-1)), append(residual[1], math.Abs(itl/w[i].ITLMs-1))
 		}
 	}
-	median := func(v []float64) *float64 {
-		if len(v) == 0 {
-			return nil
-		}
-		return result.OrNull(stat.Median(v))
-	}
+	median := func(v []float64) *float64 { return result.OrNull(stat.Median(v)) }
 	return &queueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]),
 		ITLResidual: median(residual[1])}
 }

@@ -161,11 +161,8 @@ func evaluate(windows []window, f Flavour, x []float64, as observation) queueSco
 
 // evaluateConstant scores the medians of the training windows.
 func evaluateConstant(train, windows []window) queueScore {
-	ttft, itl := make([]float64, len(train)), make([]float64, len(train))
-	for i := range train {
-		ttft[i], itl[i] = train[i].TTFTMs, train[i].ITLMs
-	}
-	a, b := stat.Median(ttft), stat.Median(itl)
+	a := stat.Median(stat.Map(train, func(w window) float64 { return w.TTFTMs }))
+	b := stat.Median(stat.Map(train, func(w window) float64 { return w.ITLMs }))
 	return evaluateAny(windows, func(int, *window) (float64, float64, bool) { return a, b, len(train) > 0 })
 }
 

@@ -2,6 +2,7 @@ package coeff
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -88,13 +89,9 @@ func (s *Set) addFlat(alpha []Coefficient) error {
 		return trace.Errorf(BadFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients",
 			s.SpecVersion)
 	}
-	if s.SchemaVersion == "" { // the frozen text has no schema of ours
-		s.SchemaVersion = SchemaVersion
-	}
+	s.SchemaVersion = cmp.Or(s.SchemaVersion, SchemaVersion) // the frozen text has no schema of ours
 	s.Alpha = []AlphaModel{{Target: Queue, Lambda: s.TrainedOn.Lambda, Coefficients: alpha}}
-	if s.BetaTarget == "" {
-		s.BetaTarget = Duration
-	}
+	s.BetaTarget = cmp.Or(s.BetaTarget, Duration)
 	return nil
 }
 
@@ -453,10 +450,8 @@ func (s *Set) Check() error {
 		return trace.Errorf(BadFile, "schema_version: got %q, want %q", s.SchemaVersion, SchemaVersion).
 			WithHint("use the blis-train that wrote the file, or fit again")
 	}
-	if err := checkTerms("beta_coefficients", s.Beta); err != nil {
-		return err
-	}
-	if err := checkCovariance("covariance", s.Covariance, len(s.Beta)); err != nil {
+	err := cmp.Or(checkTerms("beta_coefficients", s.Beta), checkCovariance("covariance", s.Covariance, len(s.Beta)))
+	if err != nil {
 		return err
 	}
 	for _, factors := range []map[string]float64{s.DeploymentFactors, s.PromptFactors, s.HardwareFactors} {
@@ -488,13 +483,8 @@ func (m *AlphaModel) check() error {
 	if m.Replay && !Replayable(m.Target) {
 		return trace.Errorf(BadFile, "%s.replay: got true for a target that contains a wait, want overhead or egress", path)
 	}
-	if err := checkTerms(path+".coefficients", m.Coefficients); err != nil {
-		return err
-	}
-	if err := m.checkDeployments(path + ".deployments"); err != nil {
-		return err
-	}
-	return checkCovariance(path+".covariance", m.Covariance, len(m.Coefficients))
+	return cmp.Or(checkTerms(path+".coefficients", m.Coefficients), m.checkDeployments(path+".deployments"),
+		checkCovariance(path+".covariance", m.Covariance, len(m.Coefficients)))
 }
 
 func (m *AlphaModel) checkDeployments(path string) error {

@@ -251,10 +251,8 @@ func (v *Judgement) AtMost(name, scope string, value *float64, limit float64, no
 	g := Gate{Name: name, Scope: scope, Value: value, Op: "<=", Threshold: limit}
 	if value == nil {
 		g.Note, v.Verdict = none, WorseVerdict(v.Verdict, VerdictInsufficient)
-	} else if pass := *value <= limit; true {
-		if g.Pass = &pass; !pass {
-			v.Verdict = WorseVerdict(v.Verdict, VerdictFail)
-		}
+	} else if g.Pass = new(*value <= limit); !*g.Pass {
+		v.Verdict = WorseVerdict(v.Verdict, VerdictFail)
 	}
 	v.Gates = append(v.Gates, g)
 }

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"cmp"
+	"maps"
 	"strconv"
 	"strings"
 )
@@ -105,12 +106,8 @@ func (r *layerReader) headsInGroup(block map[string]any) int64 {
 
 // within reads the keys of an inner object first.
 func (r *layerReader) within(inner map[string]any) *layerReader {
-	values := map[string]any{}
-	for _, from := range []map[string]any{r.values, inner} {
-		for key, value := range from {
-			values[key] = value
-		}
-	}
+	values := maps.Clone(r.values)
+	maps.Copy(values, inner)
 	c, out := *r.hfConfig, *r
 	c.values, out.hfConfig = values, &c
 	if groups, ok := values["num_attention_groups"]; ok {

@@ -104,9 +104,7 @@ func (c *hfConfig) withDefaults(f *modelFamily) []string {
 		}
 	}
 	defaults := map[string]any{"tie_word_embeddings": false}
-	for key, value := range f.Defaults {
-		defaults[key] = value
-	}
+	maps.Copy(defaults, f.Defaults)
 	for key, value := range defaults {
 		if _, stated := c.values[key]; stated || value == nil {
 			continue
@@ -300,8 +298,7 @@ func (r *layerReader) stated() ([]any, string) {
 
 // kindNamed is the kind that an entry of a list names.
 func (r *layerReader) kindNamed(key string, entry any) layerKind {
-	switch key {
-	case "block_configs":
+	if key == "block_configs" {
 		block, _ := entry.(map[string]any)
 		attention, _ := block["attention"].(map[string]any)
 		switch {

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -42,15 +43,13 @@ func (d *document) fail(at *yaml.Node, code trace.Code, hint, format string, arg
 
 // sectionOf checks that node is a mapping.
 func (d *document) sectionOf(node *yaml.Node, path string) *section {
-	s := &section{doc: d, path: path, node: node}
-	if node == nil || isNull(node) {
-		s.node = nil
-		return s
-	}
-	if node.Kind != yaml.MappingNode {
-		d.fail(node, badRunYAML, "", "%s: got %s, want a mapping", pathOr(path, "run.yaml"), kindName(node))
-		s.node = nil
-		return s
+	s := &section{doc: d, path: path}
+	switch {
+	case node == nil || isNull(node):
+	case node.Kind != yaml.MappingNode:
+		d.fail(node, badRunYAML, "", "%s: got %s, want a mapping", cmp.Or(path, "run.yaml"), kindName(node))
+	default:
+		s.node = node
 	}
 	return s
 }
@@ -65,15 +64,16 @@ func (s *section) pathOf(key string) string {
 // find marks the key as known and returns its value, nil when absent or null.
 func (s *section) find(key string) *yaml.Node {
 	s.known = append(s.known, key)
-	if s.node == nil {
-		return nil
+	if v := resolve(s.at(key)); !isNull(v) {
+		return v
 	}
-	for i := 0; i < len(s.node.Content); i += 2 {
+	return nil
+}
+
+func (s *section) at(key string) *yaml.Node {
+	for i := 0; s.node != nil && i < len(s.node.Content); i += 2 {
 		if s.node.Content[i].Value == key {
-			if v := resolve(s.node.Content[i+1]); !isNull(v) {
-				return v
-			}
-			return nil
+			return s.node.Content[i+1]
 		}
 	}
 	return nil
@@ -81,15 +81,7 @@ func (s *section) find(key string) *yaml.Node {
 
 // present reports whether the key stands in the file, null or not.
 func (s *section) present(key string) bool {
-	if s.node == nil {
-		return false
-	}
-	for i := 0; i < len(s.node.Content); i += 2 {
-		if s.node.Content[i].Value == key {
-			return true
-		}
-	}
-	return false
+	return s.at(key) != nil
 }
 
 func (s *section) sub(key string) *section { return s.doc.sectionOf(s.find(key), s.pathOf(key)) }
@@ -278,13 +270,6 @@ func kindName(n *yaml.Node) string {
 		return strconv.Quote(resolve(n).Value)
 	}
 	return "nothing"
-}
-
-func pathOr(path, def string) string {
-	if path == "" {
-		return def
-	}
-	return path
 }
 
 // maxName is longer than any key or flag.

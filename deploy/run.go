@@ -56,14 +56,12 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := override(root, set, doc); err != nil {
+	if err := override(root, set); err != nil {
 		return nil, err
 	}
 	doc.ownSheets(fsys, dir)
 	d, model := doc.deployment(root)
-	if d.Name == "" {
-		d.Name = folderName(dir)
-	}
+	d.Name = cmp.Or(d.Name, folderName(dir))
 	if !doc.sectionOf(root, "").present("files") {
 		d.Files, d.FoundFiles = findFiles(fsys), true
 	}
@@ -115,14 +113,12 @@ func (d *document) result(exists bool) error {
 	if len(d.missing) == 0 {
 		return nil
 	}
+	code, what, do := badRunYAML, "missing ", ", or add as in "
 	if !exists {
-		return &trace.SyntaxError{File: d.file, Code: missingRunYAML,
-			Msg:  "no such file, and missing " + strings.Join(d.missing, ", "),
-			Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or write " + minimalRunYAML}
+		code, what, do = missingRunYAML, "no such file, and missing ", ", or write "
 	}
-	return &trace.SyntaxError{File: d.file, Code: badRunYAML,
-		Msg:  "missing " + strings.Join(d.missing, ", "),
-		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or add as in " + minimalRunYAML}
+	return &trace.SyntaxError{File: d.file, Code: code, Msg: what + strings.Join(d.missing, ", "),
+		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + do + minimalRunYAML}
 }
 
 // check applies the rules of both spec versions to the whole; those of 1.1 alone
@@ -138,7 +134,7 @@ func (d *document) check(dep *Deployment) {
 }
 
 // override applies "key.path=value" settings to the document's tree.
-func override(root *yaml.Node, set []string, doc *document) error {
+func override(root *yaml.Node, set []string) error {
 	for _, s := range set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok || key == "" || root.Kind != yaml.MappingNode {

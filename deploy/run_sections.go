@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -78,12 +79,10 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 	if m.builtIn {
 		m.opts.QuantConfig = quant
 	} else if text, err = readBeside(fsys, dir, m.config); err != nil {
-		hint := "put the model's Hugging Face config.json there"
-		what := err.Error()
 		if errors.Is(err, fs.ErrNotExist) {
-			what = "no such file"
+			err = errors.New("no such file")
 		}
-		d.fail(m.at, missingConfig, hint, "model.config: got %q: %s", m.config, what)
+		d.fail(m.at, missingConfig, "put the model's Hugging Face config.json there", "model.config: got %q: %v", m.config, err)
 		return
 	}
 	m.opts.MaxModelLen = dep.Engine.MaxModelLen
@@ -99,9 +98,7 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 		d.err = err
 		return
 	}
-	if model.ID == "" {
-		model.ID = model.ModelType
-	}
+	model.ID = cmp.Or(model.ID, model.ModelType)
 	dep.Model = model
 }
 
@@ -164,9 +161,7 @@ func (d *document) ownSheets(fsys fs.FS, dir string) {
 		d.err = fmt.Errorf("read %s: %w", joinName(dir, hardwareFile), err)
 		return
 	}
-	if d.sheets, err = readDatasheets(bytes.NewReader(text), joinName(dir, hardwareFile)); err != nil {
-		d.err = err
-	}
+	d.sheets, d.err = readDatasheets(bytes.NewReader(text), joinName(dir, hardwareFile))
 }
 
 func (d *document) tracing(s *section) Tracing {

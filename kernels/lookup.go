@@ -67,10 +67,7 @@ func (t *Table) pick(conditions ...where) []*Series {
 		}
 		values := []int64{w.value}
 		if w.words != nil {
-			values = nil
-			for _, word := range w.words {
-				values = append(values, t.Columns[at].Word(word))
-			}
+			values = stat.Map(w.words, t.Columns[at].Word)
 		}
 		checks = append(checks, check{at, values})
 	}
@@ -210,18 +207,16 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 		if at.w == 0 {
 			continue
 		}
-		series := t.pick(named("gemm_dtype", dtype), is("n", at.n), is("k", at.k))
+		series, far := t.pick(named("gemm_dtype", dtype), is("n", at.n), is("k", at.k)), 1.0
 		if len(series) == 0 { // the largest corner is not measured: proportional in k from the largest that is
 			most := t.values(t.pick(named("gemm_dtype", dtype), is("n", at.n)), "k")
 			i, _ := slices.BinarySearch(most, at.k)
 			k := most[max(0, i-1)]
 			series, f.Reached = t.pick(named("gemm_dtype", dtype), is("n", at.n), is("k", k)), Beyond
-			c, kernel := t.curveOf(series)
-			cs, weights, f.Kernel = append(cs, c.envelope().scaled(float64(at.k)/float64(k))), append(weights, at.w), kernel
-			continue
+			far = float64(at.k) / float64(k)
 		}
 		c, kernel := t.curveOf(series)
-		cs, weights, f.Kernel = append(cs, c.envelope()), append(weights, at.w), kernel
+		cs, weights, f.Kernel = append(cs, c.envelope().scaled(far)), append(weights, at.w), kernel
 	}
 	if len(cs) > 1 {
 		f.Reached = max(f.Reached, Interpolated)

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -95,13 +96,8 @@ type binder struct {
 
 // Bind makes the plan of a deployment's step, one line per operator. Codes: kernel_rows_missing, and those of deploy.
 func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
-	if o.Load == "" {
-		o.Load = DefaultLoad
-	}
-	m := o.Decoder
-	if m == nil {
-		m = d.Model.Decoder
-	}
+	o.Load = cmp.Or(o.Load, DefaultLoad)
+	m := cmp.Or(o.Decoder, d.Model.Decoder)
 	if m == nil {
 		m = d.Model.Layers()
 	}
@@ -173,10 +169,10 @@ func counted[T any](layers []deploy.Layer, half func(*deploy.Layer) *T) []part[T
 	return out
 }
 
-func (b *binder) fail(err error) {
-	if b.failed == nil {
-		b.failed = err
-	}
+// fails keeps the first error.
+func (b *binder) fails(err error) bool {
+	b.failed = cmp.Or(b.failed, err)
+	return err != nil
 }
 
 func (b *binder) add(op Operator) { b.s.Operators = append(b.s.Operators, op) }
@@ -290,8 +286,7 @@ func (b *binder) linears(ls []deploy.Linear, kvHeads int64, times float64) {
 func (b *binder) linear(name string, q *deploy.Quant, n, k int64, times float64) {
 	dtype := b.dtypes(q)[0]
 	c, f, err := b.g.gemm(dtype, max(1, n), k)
-	if err != nil {
-		b.fail(err)
+	if b.fails(err) {
 		return
 	}
 	b.add(Operator{Name: name, Count: times, Shape: fmt.Sprintf("n %d, k %d", n, k), DType: dtype, found: f,
@@ -320,7 +315,7 @@ func (b *binder) mixer(x *deploy.Mixer, times float64) {
 	case deploy.LinearOnly:
 		b.linears(x.Linears, x.KVHeads, times)
 	default:
-		b.fail(trace.Errorf(NoRows, "%s: got no table of a %s layer, want one of attention, mla, dsa, msa, gdn, kda", b.g.Hardware, x.Kind).
+		b.fails(trace.Errorf(NoRows, "%s: got no table of a %s layer, want one of attention, mla, dsa, msa, gdn, kda", b.g.Hardware, x.Kind).
 			WithHint("simulate with --latency-model roofline"))
 	}
 }
@@ -341,15 +336,13 @@ func (b *binder) attend(x *deploy.Mixer, times float64) {
 		shape += fmt.Sprintf(", window %d", x.Window)
 	}
 	ctx, ratio, f, err := b.g.attention("context_attention", h)
-	if err != nil {
-		b.fail(err)
+	if b.fails(err) {
 		return
 	}
 	c := ctx.slice(ratio)
 	b.prefill("attention_prefill", shape, h.kv, x.Window, times, c, f)
 	gen, ratio, f, err := b.g.attention("generation_attention", h)
-	if err != nil {
-		b.fail(err)
+	if b.fails(err) {
 		return
 	}
 	perToken := 1e6 * float64(h.kvHeads*(x.DimK+x.DimV)) * b.m.KVBytes / (ratio * b.g.Bandwidth)
@@ -421,17 +414,16 @@ func (b *binder) module(name string, x *deploy.Mixer, times float64) {
 		of = append(of, named("model", model))
 	}
 	if want := [3]int64{512, 64, 192}; name == "mla" && [3]int64{x.KVRank, x.Rope, x.DimK} != want {
-		b.fail(trace.Errorf(NoRows, "%s, table mla_context_module: kv_lora_rank, qk_rope_head_dim, head width: got %d, %d, %d, want %v: "+
+		b.fails(trace.Errorf(NoRows, "%s, table mla_context_module: kv_lora_rank, qk_rope_head_dim, head width: got %d, %d, %d, want %v: "+
 			"those of DeepSeek-V3", b.g.Hardware, x.KVRank, x.Rope, x.DimK, want))
 		return
 	}
 	shape := fmt.Sprintf("%d heads, latent %d", x.Heads/b.tp, x.KVRank)
-	grids := [2]grid{}
-	founds := [2]found{}
+	var grids [2]grid
+	var founds [2]found
 	for i, phase := range []string{"context", "generation"} {
 		t, err := b.g.need(name + "_" + phase + "_module")
-		if err != nil {
-			b.fail(err)
+		if b.fails(err) {
 			return
 		}
 		conditions := of
@@ -440,7 +432,7 @@ func (b *binder) module(name string, x *deploy.Mixer, times float64) {
 		}
 		series := t.pick(conditions...)
 		if len(series) == 0 {
-			b.fail(b.g.missing(t, conditions...))
+			b.fails(b.g.missing(t, conditions...))
 			return
 		}
 		founds[i] = found{Table: t.Name, Version: t.Version}
@@ -461,8 +453,7 @@ func (b *binder) module(name string, x *deploy.Mixer, times float64) {
 // delta adds the convolution and the recurrence of a gated delta rule: the kernels of each phase add up.
 func (b *binder) delta(x *deploy.Mixer, times float64) {
 	t, err := b.g.need(x.Form)
-	if err != nil {
-		b.fail(err)
+	if b.fails(err) {
 		return
 	}
 	of := []where{is("num_k_heads", max(1, x.KVHeads/b.tp)), is("num_v_heads", max(1, x.Heads/b.tp)), is("d_model", b.m.Hidden)}
@@ -471,7 +462,7 @@ func (b *binder) delta(x *deploy.Mixer, times float64) {
 	for _, phase := range []string{"context", "generation"} {
 		series := t.pick(append(of[:3:3], named("phase", phase))...)
 		if len(series) == 0 {
-			b.fail(b.g.missing(t, append(of, named("phase", phase))...))
+			b.fails(b.g.missing(t, append(of, named("phase", phase))...))
 			return
 		}
 		at := t.Column("kernel_source")
@@ -548,8 +539,7 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 		}
 	}
 	c, f, err := b.g.experts(s)
-	if err != nil {
-		b.fail(err)
+	if b.fails(err) {
 		return
 	}
 	b.moved("routing", times, float64(4*x.Experts)+float64(2*float64(s.hidden)*b.m.DTypeBytes))
@@ -564,16 +554,14 @@ func (b *binder) head() {
 	n := (vocab + b.tp - 1) / b.tp
 	dtype := b.dtypes(&b.m.Head.Quant)[0]
 	c, f, err := b.g.gemm(dtype, n, b.m.Hidden)
-	if err != nil {
-		b.fail(err)
+	if b.fails(err) {
 		return
 	}
 	b.add(Operator{Name: "lm_head", Count: 1, Shape: fmt.Sprintf("n %d, k %d", n, b.m.Hidden), DType: dtype, found: f,
 		depends: onSequences, us: func(in *state) float64 { return c.at(in.sequences, 1) }})
 	if b.tp > 1 {
 		gather, f, err := b.g.collective("nccl", "nccl_dtype", "op_name", "all_gather", b.tp)
-		if err != nil {
-			b.fail(err)
+		if b.fails(err) {
 			return
 		}
 		bytes := float64(b.m.Vocab) * b.m.DTypeBytes
@@ -621,18 +609,9 @@ func (b *binder) allReduce(name string, times, bytesPerToken float64, activation
 		return
 	}
 	graph, f, err := b.g.collective("custom_allreduce", "allreduce_dtype", "backend", "vllm_graph", b.tp)
-	if err != nil {
-		b.fail(err)
-		return
-	}
-	eager, _, err := b.g.collective("custom_allreduce", "allreduce_dtype", "backend", "vllm_eager", b.tp)
-	if err != nil {
-		b.fail(err)
-		return
-	}
-	nccl, _, err := b.g.collective("nccl", "nccl_dtype", "op_name", "all_reduce", b.tp)
-	if err != nil {
-		b.fail(err)
+	eager, _, errEager := b.g.collective("custom_allreduce", "allreduce_dtype", "backend", "vllm_eager", b.tp)
+	nccl, _, errNCCL := b.g.collective("nccl", "nccl_dtype", "op_name", "all_reduce", b.tp)
+	if b.fails(cmp.Or(err, errEager, errNCCL)) {
 		return
 	}
 	limits, ok := reduceLimits[b.g.SM][b.tp]

@@ -7,6 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -159,13 +160,8 @@ func (s *Step) Versions() []string {
 
 // Versions are the releases of vLLM whose kernels the tables hold, sorted.
 func (g *GPU) Versions() []string {
-	var out []string
-	for _, t := range g.Tables {
-		if strings.Contains(t.Path, "/vllm/") {
-			out = append(out, t.Version)
-		}
-	}
-	return distinct(out)
+	own := stat.Filter(g.Tables, func(t *Table) bool { return strings.Contains(t.Path, "/vllm/") })
+	return distinct(stat.Map(own, func(t *Table) string { return t.Version }))
 }
 
 // Inputs are the tables it is priced by, with the digests of their sources.

@@ -332,28 +332,25 @@ var GPUs = sync.OnceValue(func() []*GPU {
 	var out []*GPU
 	for _, e := range entries {
 		data, err := embedded.ReadFile("tables/" + e.Name())
+		var g *GPU
 		if err == nil {
-			var g *GPU
-			if g, err = Read(data, "tables/"+e.Name()); err == nil {
-				out = append(out, g)
-			}
+			g, err = Read(data, "tables/"+e.Name())
 		}
 		if err != nil {
 			panic("kernels: embedded tables: " + err.Error())
 		}
+		out = append(out, g)
 	}
 	return out
 })
 
 // For are the embedded tables of a deployment's GPU. Code: no_kernel_tables.
 func For(h *deploy.Hardware) (*GPU, error) {
-	var have []string
-	for _, g := range GPUs() {
-		if g.Hardware == h.Name {
-			return g, nil
-		}
-		have = append(have, g.Hardware)
+	all := GPUs()
+	if i := slices.IndexFunc(all, func(g *GPU) bool { return g.Hardware == h.Name }); i >= 0 {
+		return all[i], nil
 	}
+	have := stat.Map(all, func(g *GPU) string { return g.Hardware })
 	return nil, trace.Errorf(NoTables, "hardware %s: got no kernel tables of it, want one of %s", h.Name, strings.Join(have, ", ")).
 		WithHint("give tables of your own with --library FILE, or simulate with --latency-model roofline")
 }

@@ -274,9 +274,8 @@ func (l *load) judged(ttftMs, tpotMs float64) judged {
 // leaveOut judges every family of points by a correction that has not seen it. always are loads that every correction sees.
 func leaveOut(ctx context.Context, from *correction, points, always []*load, of map[*load]means, ys []*cycles, workers int) ([]judged,
 	error) {
-	families := stat.Map(points, func(l *load) string { return l.family })
 	var out []judged
-	for _, f := range distinct(families) {
+	for _, f := range distinct(stat.Map(points, func(l *load) string { return l.family })) {
 		in, left := slices.Clone(always), []*load(nil)
 		for _, l := range points {
 			if l.family == f {

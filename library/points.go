@@ -488,10 +488,7 @@ func forwardPasses(src export.Source, opt export.Options) (*export.Output, error
 	if !ok {
 		return nil, trace.Errorf(export.BadEntry, "%s: AIConfigurator has no system for %q", cfgs[0].Label, first.Hardware.Name)
 	}
-	release := opt.Settings["backend-version"]
-	if release == "" {
-		release = first.Engine.VLLMVersion
-	}
+	release := cmp.Or(opt.Settings["backend-version"], first.Engine.VLLMVersion)
 	side := src.Sidecar(opt, FormatFPM, "AIConfigurator 0.12 (--forward-model fpm --systems-paths FILE,default), AISimulate 0.13 "+
 		"(estimation_mode: fpm_interpolation); "+system+".yaml is to be copied beside data/")
 	var rows []fpmRow
@@ -590,8 +587,7 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 	}
 	var out []fpmRow
 	add := func(kind string, n, tokens, context int64) error {
-		batch := balanced(n, tokens, context)
-		us, err := t.StepUs(batch)
+		us, err := t.StepUs(balanced(n, tokens, context))
 		if err != nil {
 			return err
 		}
