@@ -91,6 +91,3 @@ func (k *KernelMode) StepUs(b *Batch) (us float64, err error) {
 	}
 	return us, nil
 }
-
-// Features is the vector of the last StepUs.
-func (k *KernelMode) Features() []float64 { return k.x[:] }

@@ -170,25 +170,21 @@ func kernelValues(k *sim.KernelMode, d *deploy.Deployment, part string, alpha []
 
 // blisScenario writes a scenario of BLIS's kernel mode, and the coefficient set that is listed last in it, in the folder of a registry.
 func blisScenario(src Source, opt Options) (*Output, error) {
-	cfgs, err := src.Configs(opt.Config)
+	c, err := src.one(opt, FormatScenario)
 	if err != nil {
 		return nil, err
 	}
-	if len(cfgs) > 1 {
-		return nil, trace.Errorf(BadEntry, "%s: got %d configurations, want one: a scenario is one deployment", FormatScenario, len(cfgs)).
-			WithHint(fmt.Sprintf("--config %q", cfgs[0].Label))
-	}
-	d := &cfgs[0].Deployment
+	d := &c.Deployment
 	model, part := cmp.Or(opt.Settings["model"], slug(deploy.ModelName(d.Model.ID))), partOf(d.Hardware.Name)
 	if err := kernelLacks(d, model, part); err != nil {
 		return nil, err
 	}
-	timer, err := src.Timer(cfgs[0])
+	timer, err := src.Timer(*c)
 	if err != nil {
 		return nil, err
 	}
-	l, warn := opt.MeanLengths(cfgs[0])
-	e := blisEntry{config: &cfgs[0], region: RegionOf(d, l.Prompt, l.Output), limits: kernelLimits}
+	l, warn := opt.MeanLengths(*c)
+	e := blisEntry{config: c, region: RegionOf(d, l.Prompt, l.Output), limits: kernelLimits}
 	law, err := e.onKernelMode(&src, Target{Deployment: d, Model: timer, Region: e.region}, part)
 	if err != nil {
 		return nil, err
@@ -199,7 +195,7 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	}
 	name := fmt.Sprintf("blis-train-%s-%s-tp%d", model, part, d.TP)
 	values := kernelValues(law, d, part, numbers(e.alpha))
-	set, err := kernelSet(src, e.config, name, model, values)
+	set, err := kernelSet(src, c, name, model, values)
 	if err != nil {
 		return nil, err
 	}
@@ -210,10 +206,10 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	}
 	side := src.Sidecar(opt, FormatScenario, "BLIS's kernel mode (blis-latency-kernel v0.4.0, law at 070f510), blis run --scenario")
 	side.Values = sideValues("coefficients", values)
-	c := e.side(blisCatalog)
-	c.CommandLine = "blis run --scenario FILE --scenarios . --registry REGISTRY --catalog CATALOG"
-	c.DefaultsCommandLine, c.Note = "", strings.TrimPrefix(c.Note+"; KV blocks come from the kernel's own memory terms", "; ")
-	side.Configs, side.Warnings = []SideConfig{c}, append(append(src.ValidationWarnings(), warn...), forced...)
+	line := e.side(blisCatalog)
+	line.CommandLine = "blis run --scenario FILE --scenarios . --registry REGISTRY --catalog CATALOG"
+	line.DefaultsCommandLine, line.Note = "", strings.TrimPrefix(line.Note+"; KV blocks come from the kernel's own memory terms", "; ")
+	side.Configs, side.Warnings = []SideConfig{line}, append(append(src.ValidationWarnings(), warn...), forced...)
 	out, err := side.Beside(append(warn, forced...), File{Data: scenario}, File{".registry/coefficients/" + name + ".yaml", set})
 	if err == nil {
 		out.Projections = []Projected{e.projected()}

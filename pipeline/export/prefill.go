@@ -375,15 +375,11 @@ var eppSettings = []Setting{
 
 // endpointPicker writes the configuration of llm-d's router for one deployment.
 func endpointPicker(src Source, opt Options) (*Output, error) {
-	cfgs, err := src.Configs(opt.Config)
+	c, err := src.one(opt, FormatEPP)
 	if err != nil {
 		return nil, err
 	}
-	if len(cfgs) > 1 {
-		return nil, trace.Errorf(BadEntry, "%s: got %d configurations, want one: a router serves one pool", FormatEPP, len(cfgs)).
-			WithHint(fmt.Sprintf("--config %q", cfgs[0].Label))
-	}
-	r, err := prefillRateOf(&src, &cfgs[0])
+	r, err := prefillRateOf(&src, c)
 	if err != nil {
 		return nil, err
 	}
@@ -399,11 +395,11 @@ func endpointPicker(src Source, opt Options) (*Output, error) {
 			Unit: "us/token", Identified: "derived", Learned: true, Origin: "least squares over eight prompt lengths up to a chunk",
 			Effect: "what a block costs to compute that another pod could send"})
 	}
-	data, err := fill(eppText, map[string]any{"Label": cfgs[0].Label, "Rate": r, "Source": source, "P2P": p2p})
+	data, err := fill(eppText, map[string]any{"Label": c.Label, "Rate": r, "Source": source, "P2P": p2p})
 	if err != nil {
 		return nil, err
 	}
-	lines, assumed := regions(cfgs, opt)
+	lines, assumed := regions([]result.FitConfig{*c}, opt)
 	side.Configs, side.Warnings = lines, src.ValidationWarnings()
 	return side.Beside(assumed, File{Data: data})
 }

@@ -222,6 +222,19 @@ func (src *Source) Configs(want string) ([]result.FitConfig, error) {
 	return out, nil
 }
 
+// one is the configuration of a format that holds one deployment.
+func (src *Source) one(opt Options, f Format) (*result.FitConfig, error) {
+	cfgs, err := src.Configs(opt.Config)
+	if err != nil {
+		return nil, err
+	}
+	if len(cfgs) > 1 {
+		return nil, trace.Errorf(BadEntry, "%s: got %d configurations, want one", f, len(cfgs)).
+			WithHint(fmt.Sprintf("--config %q", cfgs[0].Label))
+	}
+	return &cfgs[0], nil
+}
+
 // Lengths assumed when neither the fit nor the caller knows better, in tokens.
 const (
 	assumedPrompt = 512
