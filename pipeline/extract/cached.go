@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
@@ -38,6 +39,10 @@ func (x *extraction) cached(how source.Options) error {
 	noHits := len(answers) > 0 && !slices.ContainsFunc(answers, func(c forms.Counters) bool { return c.Hits > 0 })
 	rules := forms.PairRules{Block: e.BlockSize, Budget: e.MaxNumBatchedTokens, Chunked: e.ChunkedPrefill, Caching: e.PrefixCaching && !noHits,
 		Speculative: e.SpeculativeDecoding}
+	if len(x.lives) > 0 && strings.HasPrefix(x.lives[0].Engine, trace.IterationSGLang) ||
+		slices.ContainsFunc(answers, func(c forms.Counters) bool { return c.IsSGLang }) {
+		rules.Block = 1
+	}
 	g, err := forms.PairRequests(x.obs, rules, len(x.lives), x.inLogOrder)
 	if err != nil || g == nil {
 		return err
@@ -96,7 +101,7 @@ func (x *extraction) counters(how source.Options) (out []forms.Counters, err err
 		x.acc.Read++
 		in.Gave++
 		if !ok {
-			x.acc.Drop(source.CodeIgnoredSignal, 1, source.Place{File: in.Name}, "metrics without counters of the prefix cache")
+			x.acc.Drop(source.CodeIgnoredSignal, 1, source.Place{File: in.Name}, "metrics without the counts of the prefix cache's queries and hits")
 			continue
 		}
 		x.acc.Keep(1)

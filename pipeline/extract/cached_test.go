@@ -94,3 +94,45 @@ func TestUncountable(t *testing.T) {
 		}
 	}
 }
+
+// TestSGLangCounters: SGLang's counters tell what prompts had together, whatever its pages; too large ones, those that are no
+// counts and answers without one tell nothing.
+func TestSGLangCounters(t *testing.T) {
+	const bench = `{"date": "x", "backend": "sglang", "completed": 2, "total_input_tokens": 201, "max_concurrency": null, "input_lens": [101, 100],
+"output_lens": [2, 2], "ttfts": [0.5, 0.25], "itls": [[0.1], [0.2]], "start_times": [100.0, 101.0], "generated_texts": ["a", "b"], "errors": ["", ""]}`
+	for metrics, want := range map[string]int64{
+		`sglang:cached_tokens_total{cache_source="device"} 90.0` + "\n" + `sglang:cached_tokens_total{cache_source="host"} 9.0`: 99,
+		`sglang:cached_tokens_total{model_name="m"} 0.0`:                                                                        0,
+		`sglang:cached_tokens_total{model_name="m"} 2001.0`:                                                                     -1,
+		`sglang:cached_tokens_total{model_name="m"} NaN`:                                                                        -1,
+		`sglang:cached_tokens_total{model_name="m"} -7`:                                                                         -1,
+		`sglang:cached_tokens_total{model_name="m"} `:                                                                           -1,
+		`sglang:generation_tokens_total{model_name="m"} 12`:                                                                     -1,
+	} {
+		dir := upstreamFolder(t, upstreamRun)
+		repo.Write(t, bench, dir, "bench.json")
+		for k, text := range []string{`sglang:prompt_tokens_total{model_name="m"} 0.0` + "\n" + `sglang:cached_tokens_total{model_name="m"} 0.0`,
+			`sglang:prompt_tokens_total{model_name="m"} 201.0` + "\n" + metrics} {
+			repo.Write(t, "# HELP sglang:x\n"+text+"\n", dir, []string{"before.prom", "after.prom"}[k])
+		}
+		out := t.TempDir()
+		if _, err := extractArgs(t, out, nil, dir); err != nil {
+			t.Fatal(err)
+		}
+		runs, err := readAll(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := int64(0)
+		for i := range runs[0].Observed {
+			if r := &runs[0].Observed[i]; r.CachedTokens.OK {
+				sum += r.CachedTokens.V
+			} else {
+				sum = -1
+			}
+		}
+		if sum != want {
+			t.Errorf("%s: got %d cached tokens, want %d", metrics, sum, want)
+		}
+	}
+}

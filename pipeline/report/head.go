@@ -268,8 +268,9 @@ func Next(in Input) []string {
 			"`beta-target: cadence`, or correct what run.yaml says of the hardware. Do this first.")
 	}
 	unjudged := func(r result.ValidationRun) bool { return r.Undecided != "" }
-	if i := slices.IndexFunc(v.Runs, unjudged); i >= 0 && v.Verdict == coeff.VerdictFail {
-		out = append(out, fmt.Sprintf("%s %s cannot be judged: %s.", v.Runs[i].ID, v.Runs[i].Phase, v.Runs[i].Undecided))
+	if i := slices.IndexFunc(v.Runs, unjudged); i >= 0 && v.Verdict != coeff.VerdictInsufficient {
+		out = append(out, fmt.Sprintf("The replay of %s cannot be judged: %s.", strings.TrimSpace(v.Runs[i].ID+" "+v.Runs[i].Phase),
+			v.Runs[i].Undecided))
 	}
 	drifted := driftedRuns(in.Fit)
 	if v.Verdict == coeff.VerdictFail && len(drifted)+len(by[result.CauseMachineDrift]) > 0 {

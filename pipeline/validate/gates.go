@@ -350,7 +350,7 @@ func runNote(run *result.ValidationRun, clients bool) (note string, required boo
 		return noteSaturated, false
 	case run.Phase != "" && run.Replayed == 0 && run.Metrics == nil:
 		return noteEmpty, false
-	case run.Undecided != "" && run.Metrics != nil:
+	case run.Undecided != "":
 		return run.Undecided, run.Informs == ""
 	case run.Informs != "":
 		return run.Informs, false

@@ -258,6 +258,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	}
 	if why := otherEngine(run); why != "" {
 		v := t.entry()
+		v.Undecided = why
 		v.Findings = append(v.Findings, trace.Findingf(NoReplay, "run %s: %s", run.ID, why))
 		j.entries[i] = []result.ValidationRun{v}
 		return nil

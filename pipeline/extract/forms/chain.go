@@ -93,7 +93,7 @@ func keysOf(layer map[[mostEngines]int32]*node) [][mostEngines]int32 {
 // onward calls use with every chain that may come next.
 func (p *Passes) onward(prompts []prompt, of [][]int, at *node, k int, use func(edge)) {
 	for e := range of {
-		sum, tokens, least, most, n := int64(0), int64(0), int64(0), int64(0), 0
+		sum, tokens, least, most, counted, n := int64(0), int64(0), int64(0), int64(0), int64(0), 0
 		for i := int(at.at[e]); i < len(of[e]); i++ {
 			l := &p.lines[of[e][i]]
 			more := int(l.ctx)
@@ -106,8 +106,9 @@ func (p *Passes) onward(prompts []prompt, of [][]int, at *node, k int, use func(
 			for _, q := range prompts[k+n : k+n+more] {
 				sum, least, most = sum+q.tokens, least+q.cached.V, most+q.cached.Or(q.most)
 			}
-			n, tokens = n+more, tokens+l.tokens
-			if hits := sum - tokens; hits >= least && hits <= most && hits%max(1, p.rules.Block) == 0 {
+			n, tokens, counted = n+more, tokens+l.tokens, counted+l.hits
+			hits := sum - tokens
+			if hits >= least && hits <= most && hits%max(1, p.rules.Block) == 0 && (l.hits < 0 || hits == counted) {
 				use(edge{from: at, engine: int32(e), lines: int32(i+1) - at.at[e], prompt: int32(n)})
 			}
 			if !l.full || tokens >= sum+longer(prompts[k+n-1:]) {

@@ -19,12 +19,13 @@ import (
 type Counters struct {
 	Name                   string
 	Queries, Hits, Drafted int64
+	IsSGLang               bool // whose pages run.yaml does not tell
 }
 
 // mostMetrics bounds an answer of /metrics, bytes.
 const mostMetrics = 64 << 20
 
-// ReadCounters reads the counters of a file; ok is false where it has none.
+// ReadCounters reads the counters of a file; ok is false where it lacks one, or one is no count.
 func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, err error) {
 	src, err := source.Open(in, how.Stdin, how.Limits)
 	if src == nil {
@@ -42,28 +43,28 @@ func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, er
 		return c, false, src.ReadError(err)
 	}
 	c.Name = in.Name
+	counts := map[*int64]bool{}
 	for line := range strings.Lines(string(text)) {
 		name, _, fields := metricLine(line)
 		var to *int64
 		switch name {
-		case "vllm:prefix_cache_queries_total":
+		case "vllm:prefix_cache_queries_total", "sglang:prompt_tokens_total":
 			to = &c.Queries
-		case "vllm:prefix_cache_hits_total":
+		case "vllm:prefix_cache_hits_total", "sglang:cached_tokens_total":
 			to = &c.Hits
 		case "vllm:spec_decode_num_draft_tokens_total":
 			to = &c.Drafted
 		default:
 			continue
 		}
-		if len(fields) == 0 {
-			continue
+		v, err := strconv.ParseFloat(strings.Join(fields[:min(1, len(fields))], ""), 64)
+		if err != nil || !(v >= 0 && v < 1<<53) {
+			return c, false, nil
 		}
-		if v, err := strconv.ParseFloat(fields[0], 64); err == nil && v >= 0 && v < 1<<53 {
-			*to += int64(v)
-			ok = true
-		}
+		*to += int64(v)
+		counts[to], c.IsSGLang = true, strings.HasPrefix(name, "sglang:")
 	}
-	return c, ok, nil
+	return c, counts[&c.Queries] && counts[&c.Hits], nil
 }
 
 // Drafts says of an engine that drafts tokens what its passes and clients make of them: drafted

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+	"time"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -16,6 +17,7 @@ type lineForm struct {
 	mark   []byte
 	stamp  func(text []byte, mark int) stamp
 	fields []lineField
+	isJSON bool // objects, or arrays of them; a stamp is of the pass's beginning
 }
 
 // lineField is a figure of a line.
@@ -33,7 +35,8 @@ const (
 
 // lineForms are SGLang's batches (sgl-project/sglang metrics_reporter.py and
 // scheduler_metrics_mixin.py; fields are found by name, since their order and company vary by
-// version) and TensorRT-LLM's print_iter_log (NVIDIA/TensorRT-LLM py_executor.py). vLLM's
+// version), TensorRT-LLM's print_iter_log (NVIDIA/TensorRT-LLM py_executor.py) and its iteration
+// statistics, of get_stats or /metrics (its InflightBatchingStats since PR 13199). vLLM's
 // iterations, which every line of a long log is searched for, have a reader of their own.
 var lineForms = []lineForm{
 	{trace.IterationSGLang, []byte("Prefill batch"), bracketStamp, []lineField{
@@ -43,14 +46,14 @@ var lineForms = []lineForm{
 		{"token usage: ", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
 		{"#queue-req: ", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
 		{"#pending-token: ", false, mostFigure, func(r *row, v float64) { r.QueuedTokens = trace.Some(int64(v)) }},
-	}},
+	}, false},
 	{trace.IterationSGLang, []byte("Decode batch"), bracketStamp, []lineField{
 		{"#running-req: ", true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
 		{"#token: ", true, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
 		{"token usage: ", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
 		{"#queue-req: ", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
 		{"accept len: ", false, 1000, func(r *row, v float64) { r.Accepted = v }},
-	}},
+	}, false},
 	{trace.IterationTensorRT, []byte("host_step_time = "), namedStamp, []lineField{
 		{"iter = ", true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
 		{"host_step_time = ", true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
@@ -65,7 +68,18 @@ var lineForms = []lineForm{
 		{"'num_ctx_tokens': ", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
 		{"'num_generation_tokens': ", true, mostFigure, func(r *row, v float64) { r.GenerationTokens = int64(v) }},
 		{"'cached_kv_tokens': ", false, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
-	}},
+	}, false},
+	{trace.IterationTensorRT, []byte(`"iterLatencyMS"`), statsStamp, []lineField{
+		{`"iter":`, true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
+		{`"iterLatencyMS":`, true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
+		{`"numContextRequests":`, true, mostFigure, func(r *row, v float64) { r.ContextReqs = int64(v) }},
+		{`"numCtxTokens":`, true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
+		{`"numCtxKvTokens":`, false, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
+		{`"numGenRequests":`, true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
+		{`"numGenKvTokens":`, false, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
+		{`"numQueuedRequests":`, false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
+		{`"numDraftTokens":`, false, mostFigure, func(r *row, v float64) { r.GenerationTokens += int64(v) }},
+	}, true},
 }
 
 // formOf is the form of a pass that a line holds, and where.
@@ -99,8 +113,8 @@ func (f *lineForm) read(text []byte, at int, r *row) (what string, ok bool) {
 			}
 			continue
 		}
-		found++
-		if bytes.HasPrefix(figure, []byte("N/A")) && !l.needed {
+		found, figure = found+1, bytes.TrimLeft(figure, " ")
+		if (bytes.HasPrefix(figure, []byte("N/A")) || bytes.HasPrefix(figure, []byte("null"))) && !l.needed {
 			continue
 		}
 		n := 0
@@ -152,6 +166,39 @@ func namedStamp(text []byte, _ int) stamp {
 	return stamp{}
 }
 
+// statsStamp is `"timestamp": "MM-DD-YYYY HH:MM:SS.ffffff"` of TensorRT-LLM's statistics.
+func statsStamp(text []byte, _ int) stamp {
+	const form = "01-02-2006 15:04:05"
+	rest, _ := behind(text, `"timestamp":`)
+	rest = bytes.TrimLeft(rest, ` "`)
+	t, err := time.Parse(form, string(rest[:min(len(rest), len(form))]))
+	if err != nil {
+		return stamp{}
+	}
+	return parseStamp([]byte(t.Format(secondsForm)))
+}
+
+// objects are the JSON objects of a line; one that is cut is the last.
+func objects(text []byte) (out [][]byte) {
+	depth, from := 0, 0
+	for i, b := range text {
+		switch {
+		case b == '{':
+			if depth++; depth == 1 {
+				from = i
+			}
+		case b == '}' && depth > 0:
+			if depth--; depth == 0 {
+				out = append(out, text[from:i+1])
+			}
+		}
+	}
+	if depth > 0 {
+		out = append(out, text[from:])
+	}
+	return out
+}
+
 // rankOf is the number behind a word such as DP in the last bracket, "0" without.
 func rankOf(text []byte, word string) string {
 	if at := bytes.LastIndexByte(text, '['); at >= 0 {
@@ -166,15 +213,29 @@ func rankOf(text []byte, word string) string {
 
 // other reads a pass of another engine than vLLM.
 func (d *logDecoder) other(text []byte, outer stamp, out *Iterations) {
-	f, at := formOf(text)
+	f, _ := formOf(text)
 	if f == nil {
 		return
 	}
+	parts := [][]byte{text}
+	if f.isJSON {
+		parts, outer = objects(text), stamp{}
+	}
+	for _, part := range parts {
+		d.pass(f, part, max(0, bytes.Index(part, f.mark)), outer, out)
+	}
+}
+
+// pass reads one pass, whose mark stands at a place of the text.
+func (d *logDecoder) pass(f *lineForm, text []byte, at int, outer stamp, out *Iterations) {
 	var r row
 	what, ok := f.read(text, at, &r)
 	rank, isFirst := "0", true
 	if f.form == trace.IterationSGLang {
 		rank, isFirst = rankOf(text[:at], "DP"), rankOf(text[:at], "TP") == "0"
+	} else if v, known := behind(text, `"attentionDpRank":`); known && digits(bytes.TrimLeft(v, " ")) > 0 {
+		v = bytes.TrimLeft(v, " ")
+		rank = string(logNumber(v[:digits(v)]))
 	} else if v, known := behind(text, "rank = "); known {
 		isFirst = bytes.HasPrefix(v, []byte("0,"))
 	}

@@ -107,15 +107,45 @@ func TestTensorRTLines(t *testing.T) {
 	}
 }
 
+const statsLog = `{"cpuMemUsage":0,"inflightBatchingStats":{"numContextRequests":1,"numCtxTokens":300,"numCtxKvTokens":64,"numGenRequests":0,"numGenKvTokens":0},"iter":7,"iterLatencyMS":12.5,"kvCacheStats":{"maxNumBlocks":100},"numActiveRequests":1,"numQueuedRequests":3,"specDecodingStats":null,"timestamp":"03-01-2026 10:00:01.500000"}
+[{"iter": 8, "iterLatencyMS": 4.25, "inflightBatchingStats": {"numContextRequests": 0, "numCtxTokens": 0, "numGenRequests": 2}, "specDecodingStats": {"numDraftTokens": 3, "iterLatencyMS": 9.0}, "timestamp": "03-01-2026 10:00:02.250000"}, {"iter": 9, "iterLatencyMS": 4.5, "attentionDpRank": 1, "inflightBatchingStats": {"numContextRequests": 0, "numCtxTokens": 0, "numGenRequests": 1, "numGenKvTokens": 801}, "timestamp": ""}]
+{"iter": 9, "iterLatencyMS": 5.0, "inflightBatchingStats": {"numContextRequests": 2, "numCtxTokens": 0, "numGenRequests": 0}, "timestamp": "03-01-2026 10:00:03.000000"}
+[]
+`
+
+// TestTensorRTStatistics: get_stats and /metrics write objects or arrays of them; prompts whose tokens
+// are not counted are faults, and stamps of a pass's beginning tell no cadence.
+func TestTensorRTStatistics(t *testing.T) {
+	rows, bad, other := passesIn(t, statsLog)
+	if len(rows) != 3 || bad != 1 || other != 1 {
+		t.Fatalf("got %d passes, %d bad and %d other lines, want 3, 1 and 1: %+v", len(rows), bad, other, rows)
+	}
+	if p := rows[0]; p.Index != 7 || p.ElapsedUs != 12500 || p.ContextReqs != 1 || p.ContextTokens != 300 || p.ContextKVTokens.V != 64 ||
+		p.QueuedContext.V != 3 || p.StampStepNs.V != 1e9 || !p.StampWall && p.StampNs.V == 0 {
+		t.Errorf("got %+v", p)
+	}
+	if p := rows[1]; p.ElapsedUs != 4250 || p.GenerationReqs != 2 || p.GenerationTokens != 5 || p.DecodeKVTokens.OK || p.Engine != "tensorrt 0" {
+		t.Errorf("got %+v", p)
+	}
+	if p := rows[2]; p.Engine != "tensorrt 1" || p.DecodeKVTokens.V != 801 || p.StampNs.OK {
+		t.Errorf("got %+v", p)
+	}
+}
+
 // TestBrokenPassLines: of sixty variants of each form with something missing, changed or cut,
 // every line is a pass, a counted fault or another line, and no figure is out of its range.
 func TestBrokenPassLines(t *testing.T) {
-	for name, text := range map[string]string{"sglang": sglangLog, "tensorrt": tensorrtLog} {
+	for name, text := range map[string]string{"sglang": sglangLog, "tensorrt": tensorrtLog, "statistics": statsLog,
+		"hit rates": strings.Repeat("INFO 11-23 08:52:49 [loggers.py:335] Engine 001: Avg prompt throughput: 53.4 tokens/s, Running: 2 reqs, "+
+			"GPU KV cache usage: 2.0%, Prefix cache hit rate: 12.5%\n", 2)} {
 		lines := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
 		rng := rand.New(rand.NewPCG(39, uint64(len(name))))
 		faults := 0
 		for k := range 60 {
 			line := lines[1+k%(len(lines)-1)]
+			if len(line) < 4 {
+				line = lines[0]
+			}
 			at := rng.IntN(len(line) - 1)
 			switch k % 6 {
 			case 0:
@@ -137,13 +167,13 @@ func TestBrokenPassLines(t *testing.T) {
 			}
 			faults += int(bad)
 			for _, r := range rows {
-				if r.ContextReqs < 0 || r.ContextTokens < r.ContextReqs || r.GenerationReqs < 0 || r.KVUsage.V > 1 || r.ElapsedUs < 0 ||
+				if r.ContextReqs < 0 || r.ContextTokens < r.ContextReqs || r.GenerationReqs < 0 || r.KVUsage.V > 1 || r.ElapsedUs < 0 || r.Rate.V > 1 || r.Rate.V < 0 ||
 					r.Form == trace.IterationLog {
 					t.Errorf("%s %d: got %+v of %q", name, k, r, line)
 				}
 			}
 		}
-		if faults < 10 {
+		if faults < 10 && name != "hit rates" { // other lines
 			t.Errorf("%s: %d of 60 broken lines are faults, want at least 10", name, faults)
 		}
 	}

@@ -31,6 +31,7 @@ type workLine struct {
 	index          int64
 	order, before  int64 // place in the log; that of the engine's pass before it
 	ctx, tokens    int64
+	hits           int64 // of its prompts as SGLang counts them, else -1
 	gen            int64 // generation tokens of this pass and of those behind it
 	full, fresh    bool  // the budget is spent; nothing ran on into it
 	gapBefore, gap bool  // passes are lost just before it; behind it
@@ -83,10 +84,14 @@ func (p *Passes) Add(engine int, it *trace.Iteration) {
 	p.reqs, p.tokens = p.reqs+reqs, p.tokens+gen
 	lost := e.any && it.Index != e.index+1 || !e.any && it.Index > 0
 	full := p.rules.Chunked && ctx > 0 && it.ContextTokens+it.GenerationTokens >= p.rules.Budget
+	hits := int64(-1)
+	if it.Form == trace.IterationSGLang {
+		hits = it.ContextKVTokens.Or(-1)
+	}
 	switch {
 	case ctx > 0:
 		p.lines = append(p.lines, workLine{engine: engine, index: it.Index, order: p.order, before: e.order, ctx: ctx, tokens: tokens,
-			gen: gen, full: full, fresh: reqs == 0, gapBefore: lost, stampNs: it.StampNs,
+			hits: hits, gen: gen, full: full, fresh: reqs == 0, gapBefore: lost, stampNs: it.StampNs,
 			stampStep: it.StampStepNs.Or(1e9), elapsedUs: it.ElapsedUs})
 		e.line = len(p.lines) - 1
 	case e.line < 0:

@@ -32,10 +32,12 @@ var metrics = map[string]string{
 	"vllm:e2e_request_latency_seconds": "e2e", "vllm:request_prompt_tokens": "prompt", "vllm:request_generation_tokens": "output",
 }
 
-// IsMetrics recognises Prometheus text with vLLM's metrics.
+// IsMetrics recognises Prometheus text with metrics of vLLM, or of SGLang.
 func IsMetrics(data []byte) bool {
-	return bytes.HasPrefix(bytes.TrimSpace(data), []byte("#")) && bytes.Contains(data, []byte("vllm:")) ||
-		bytes.HasPrefix(bytes.TrimSpace(data), []byte("vllm:"))
+	text := bytes.TrimSpace(data)
+	return slices.ContainsFunc([]string{"vllm:", "sglang:"}, func(engine string) bool {
+		return bytes.HasPrefix(text, []byte(engine)) || bytes.HasPrefix(text, []byte("#")) && bytes.Contains(text, []byte("\n"+engine))
+	})
 }
 
 // ReadSnapshot reads one answer of /metrics; atNs is when it was asked for, where
