@@ -124,7 +124,8 @@ func TestTensorRTStatistics(t *testing.T) {
 		p.QueuedContext.V != 3 || p.StampStepNs.V != 1e9 || !p.StampWall && p.StampNs.V == 0 {
 		t.Errorf("got %+v", p)
 	}
-	if p := rows[1]; p.ElapsedUs != 4250 || p.GenerationReqs != 2 || p.GenerationTokens != 5 || p.DecodeKVTokens.OK || p.Engine != "tensorrt 0" {
+	if p := rows[1]; p.ElapsedUs != 4250 || p.GenerationReqs != 2 || p.GenerationTokens != 5 || p.DecodeKVTokens.OK ||
+		p.Engine != "tensorrt 0" {
 		t.Errorf("got %+v", p)
 	}
 	if p := rows[2]; p.Engine != "tensorrt 1" || p.DecodeKVTokens.V != 801 || p.StampNs.OK {
@@ -167,7 +168,8 @@ func TestBrokenPassLines(t *testing.T) {
 			}
 			faults += int(bad)
 			for _, r := range rows {
-				if r.ContextReqs < 0 || r.ContextTokens < r.ContextReqs || r.GenerationReqs < 0 || r.KVUsage.V > 1 || r.ElapsedUs < 0 || r.Rate.V > 1 || r.Rate.V < 0 ||
+				if r.ContextReqs < 0 || r.ContextTokens < r.ContextReqs || r.GenerationReqs < 0 || r.KVUsage.V > 1 || r.ElapsedUs < 0 ||
+					r.Rate.V > 1 || r.Rate.V < 0 ||
 					r.Form == trace.IterationLog {
 					t.Errorf("%s %d: got %+v of %q", name, k, r, line)
 				}
