@@ -110,24 +110,6 @@ func (x *extraction) counters(how source.Options) (out []forms.Counters, err err
 	return out, x.acc.Err
 }
 
-// inLogOrder calls add with the iterations of all lives as they stand in the logs.
-func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error {
-	if len(x.lives) == 1 {
-		for it, err := range fileRows[trace.Iteration](x.lives[0].Dir, table.Iterations, x.o.Format) {
-			if err != nil {
-				return err
-			}
-			add(0, &it)
-		}
-		return nil
-	}
-	place := map[string]int{}
-	for i, in := range slices.Concat(x.set.logs, x.set.passes) {
-		place[in.Name] = i
-	}
-	return mergeLives(x.lives, x.o.Format, place, add)
-}
-
 // serve gives the clients' requests to the engines that served them, where logs hold several
 // and no step traces tell: phase by phase, where the counts leave one way for nearly all.
 // The others, and spans that name no engine, are in no table: a replay would meet another
@@ -173,12 +155,15 @@ func (x *extraction) serve() {
 	x.obs = x.served[0]
 }
 
-// mergeLives calls add with the iterations of several lives as they stand in their files,
-// which place orders.
-func mergeLives(lives []*forms.Life, format table.Format, place map[string]int, add func(engine int, it *trace.Iteration)) error {
-	next, heads := make([]func() (trace.Iteration, error, bool), len(lives)), make([]*trace.Iteration, len(lives))
-	for i, l := range lives {
-		pull, stop := iter.Pull2(fileRows[trace.Iteration](l.Dir, table.Iterations, format))
+// inLogOrder calls add with the iterations of all lives as they stand in the logs.
+func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error {
+	place := map[string]int{}
+	for i, in := range slices.Concat(x.set.logs, x.set.passes) {
+		place[in.Name] = i
+	}
+	next, heads := make([]func() (trace.Iteration, error, bool), len(x.lives)), make([]*trace.Iteration, len(x.lives))
+	for i, l := range x.lives {
+		pull, stop := iter.Pull2(fileRows[trace.Iteration](l.Dir, table.Iterations, x.o.Format))
 		defer stop()
 		next[i], heads[i] = pull, &trace.Iteration{Line: -1}
 	}

@@ -237,7 +237,7 @@ func hasIteration(r io.Reader) bool {
 	keep := 0
 	for read := 0; read < logBytes; {
 		n, err := io.ReadFull(r, buf[keep:])
-		if text := buf[:keep+n]; forms.HasIteration(text) || forms.HasPass(text) {
+		if text := buf[:keep+n]; forms.HasIteration(text) {
 			return true
 		}
 		if err != nil {

@@ -698,17 +698,10 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	add(r.Requests.StopString > 0, codeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes",
 		r.Requests.StopString)
 	add(i == 0 && len(x.acc.BadText) > 0, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),
-		first(x.acc.BadText))
+		strings.Join(x.acc.BadText[:min(1, len(x.acc.BadText))], ""))
 	add(r.Clock.SpreadNs.V > 10e6, codeClockOffset, "wall - monotonic spreads over %.1f ms", float64(r.Clock.SpreadNs.V)/1e6)
 	if out == nil {
 		out = []trace.Finding{}
 	}
 	return out
-}
-
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
 }

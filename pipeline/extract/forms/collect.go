@@ -29,13 +29,7 @@ type Lives struct {
 	format table.Format
 	open   map[string]*Life // by engine, the one being written
 	lives  []*Life
-	Rates  []HitRate // as they were logged
-}
-
-// HitRate is the share of its last 1000 requests' prompt tokens that an engine had in its prefix cache.
-type HitRate struct {
-	Engine string
-	Share  float64
+	Rates  []row // hit rates as they were logged
 }
 
 // Life is one uninterrupted count of one engine.
@@ -83,7 +77,7 @@ func (c *Lives) add(p *source.Parsed[*Iterations]) error {
 		row := &r.Rows[i]
 		row.File = in.Name
 		if in.Gave++; row.Rate.OK {
-			c.Rates = append(c.Rates, HitRate{row.Engine, row.Rate.V})
+			c.Rates = append(c.Rates, *row)
 			continue
 		}
 		c.acc.Read++

@@ -229,24 +229,24 @@ const rateRequests = 1000
 
 // Rate shares by the hit rates of the log where nothing else tells of any prompt: none had
 // anything where all rates are 0, else the last of one engine tells of up to 1000 requests.
-func (g *Pairing) Rate(rates []HitRate) []trace.Finding {
+func (g *Pairing) Rate(rates []row) []trace.Finding {
 	order := g.inOrder()
 	told := stat.Count(g.rows, func(r trace.ObservedRequest) bool { return r.CachedTokens.OK })
 	if len(rates) == 0 || len(order) == 0 || g.Paired+told > 0 {
 		return nil
 	}
 	last, sum := rates[len(rates)-1], int64(0)
-	others := stat.Count(rates, func(r HitRate) bool { return r.Engine != last.Engine })
+	others := stat.Count(rates, func(r row) bool { return r.Engine != last.Engine })
 	for _, i := range order {
 		sum += g.rows[i].PromptTokens.V
 	}
-	hits := last.Share * float64(sum) / float64(max(1, g.rules.Block))
+	hits := last.Rate.V * float64(sum) / float64(max(1, g.rules.Block))
 	said := "are taken for all of these prompts"
-	if someHit := slices.ContainsFunc(rates, func(r HitRate) bool { return r.Share > 0 }); someHit && len(order)+1000*others > rateRequests {
+	if someHit := slices.ContainsFunc(rates, func(r row) bool { return r.Rate.V > 0 }); someHit && len(order)+1000*others > rateRequests {
 		said = "are each of the last 1000 requests of one engine, and not used"
 	} else if _, _, ok := g.counted(order, int64(math.Round(hits))*max(1, g.rules.Block)); !ok {
 		said = "are more than these prompts can have found, and not used"
 	}
 	return []trace.Finding{trace.Findingf(CodeClientFile, "%d hit rates of the prefix cache in the log, the last %.1f %%, %s: %d prompts",
-		len(rates), 100*last.Share, said, len(order))}
+		len(rates), 100*last.Rate.V, said, len(order))}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math"
 	"strconv"
-	"time"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -15,9 +14,8 @@ import (
 type lineForm struct {
 	form   string
 	mark   []byte
-	stamp  func(text []byte, mark int) stamp
+	stamp  func(text []byte, mark int) stamp // nil: JSON objects, or arrays of them, stamped when a pass begins
 	fields []lineField
-	isJSON bool // objects, or arrays of them; a stamp is of the pass's beginning
 }
 
 // lineField is a figure of a line.
@@ -46,14 +44,14 @@ var lineForms = []lineForm{
 		{"token usage: ", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
 		{"#queue-req: ", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
 		{"#pending-token: ", false, mostFigure, func(r *row, v float64) { r.QueuedTokens = trace.Some(int64(v)) }},
-	}, false},
+	}},
 	{trace.IterationSGLang, []byte("Decode batch"), bracketStamp, []lineField{
 		{"#running-req: ", true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
 		{"#token: ", true, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
 		{"token usage: ", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
 		{"#queue-req: ", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
 		{"accept len: ", false, 1000, func(r *row, v float64) { r.Accepted = v }},
-	}, false},
+	}},
 	{trace.IterationTensorRT, []byte("host_step_time = "), namedStamp, []lineField{
 		{"iter = ", true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
 		{"host_step_time = ", true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
@@ -68,8 +66,8 @@ var lineForms = []lineForm{
 		{"'num_ctx_tokens': ", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
 		{"'num_generation_tokens': ", true, mostFigure, func(r *row, v float64) { r.GenerationTokens = int64(v) }},
 		{"'cached_kv_tokens': ", false, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
-	}, false},
-	{trace.IterationTensorRT, []byte(`"iterLatencyMS"`), statsStamp, []lineField{
+	}},
+	{trace.IterationTensorRT, []byte(`"iterLatencyMS"`), nil, []lineField{
 		{`"iter":`, true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
 		{`"iterLatencyMS":`, true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
 		{`"numContextRequests":`, true, mostFigure, func(r *row, v float64) { r.ContextReqs = int64(v) }},
@@ -79,7 +77,7 @@ var lineForms = []lineForm{
 		{`"numGenKvTokens":`, false, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
 		{`"numQueuedRequests":`, false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
 		{`"numDraftTokens":`, false, mostFigure, func(r *row, v float64) { r.GenerationTokens += int64(v) }},
-	}, true},
+	}},
 }
 
 // formOf is the form of a pass that a line holds, and where.
@@ -166,18 +164,6 @@ func namedStamp(text []byte, _ int) stamp {
 	return stamp{}
 }
 
-// statsStamp is `"timestamp": "MM-DD-YYYY HH:MM:SS.ffffff"` of TensorRT-LLM's statistics.
-func statsStamp(text []byte, _ int) stamp {
-	const form = "01-02-2006 15:04:05"
-	rest, _ := behind(text, `"timestamp":`)
-	rest = bytes.TrimLeft(rest, ` "`)
-	t, err := time.Parse(form, string(rest[:min(len(rest), len(form))]))
-	if err != nil {
-		return stamp{}
-	}
-	return parseStamp([]byte(t.Format(secondsForm)))
-}
-
 // objects are the JSON objects of a line; one that is cut is the last.
 func objects(text []byte) (out [][]byte) {
 	depth, from := 0, 0
@@ -218,8 +204,8 @@ func (d *logDecoder) other(text []byte, outer stamp, out *Iterations) {
 		return
 	}
 	parts := [][]byte{text}
-	if f.isJSON {
-		parts, outer = objects(text), stamp{}
+	if f.stamp == nil {
+		parts = objects(text)
 	}
 	for _, part := range parts {
 		d.pass(f, part, max(0, bytes.Index(part, f.mark)), outer, out)
@@ -244,23 +230,12 @@ func (d *logDecoder) pass(f *lineForm, text []byte, at int, outer stamp, out *It
 	case what != "":
 		out.Bad = append(out.Bad, source.BadLine{What: what})
 	default:
-		outer.better(f.stamp(text, at)).set(&r.Iteration)
+		if f.stamp != nil {
+			outer.better(f.stamp(text, at)).set(&r.Iteration)
+		}
 		r.Engine = d.text.Get([]byte(f.form + " " + rank))
 		out.Rows = append(out.Rows, r)
 	}
-}
-
-// HasPass reports whether a text holds a pass of another engine than vLLM.
-func HasPass(text []byte) bool {
-	for line := range bytes.Lines(text) {
-		if f, at := formOf(line); f != nil {
-			var r row
-			if what, ok := f.read(line, at, &r); ok && what == "" {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // unnumbered is the index of a pass whose engine numbers none unless asked to.

@@ -40,19 +40,15 @@ var (
 // prefix cache held, in the line that vLLM logs every ten seconds (0.32.0, v1/metrics/stats.py).
 const rateLabel = "Prefix cache hit rate: "
 
-// HasIteration reports whether a text holds an iteration of vLLM's log.
+// HasIteration reports whether a text holds a pass of an engine's log.
 func HasIteration(text []byte) bool {
-	for {
-		at := bytes.Index(text, mark)
-		if at < 0 {
-			return false
-		}
-		text = text[at+len(mark):]
-		var f figures
-		if _, ok := f.read(text); ok {
+	d, out := newLogDecoder(), &Iterations{}
+	for line := range bytes.Lines(text) {
+		if d.Line(line, out); len(out.Rows) > 0 && !out.Rows[len(out.Rows)-1].Rate.OK {
 			return true
 		}
 	}
+	return false
 }
 
 func (d *logDecoder) Line(line []byte, out *Iterations) *source.Error {

@@ -215,6 +215,13 @@ func (p planted) broken(rng *rand.Rand, kind string) planted {
 // TestHitRates: logged hit rates tell what all prompts had where nothing else tells: nothing where all are 0, else the
 // last of one engine up to 1000 requests.
 func TestHitRates(t *testing.T) {
+	rates := func(list ...any) (out []row) {
+		for i := 0; i < len(list); i += 2 {
+			share, _ := list[i+1].(float64)
+			out = append(out, row{Engine: list[i].(string), Rate: trace.Some(share)})
+		}
+		return out
+	}
 	of := func(n int) *Pairing {
 		g := &Pairing{rules: PairRules{Block: 16, Caching: true}, rows: make([]trace.ObservedRequest, n)}
 		for i := range g.rows {
@@ -224,17 +231,17 @@ func TestHitRates(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		n     int
-		rates []HitRate
+		rates []row
 		sum   int64
 		told  bool
 		says  string
 	}{
 		"none":    {10, nil, 0, false, ""},
-		"zero":    {5000, []HitRate{{"0", 0}, {"1", 0}}, 0, true, "taken for all"},
-		"one":     {1000, []HitRate{{"0", 0.9}, {"0", 0.25}}, 25008, true, "taken for all"},
-		"many":    {1001, []HitRate{{"0", 0.25}}, 0, false, "last 1000 requests"},
-		"engines": {10, []HitRate{{"0", 0.25}, {"1", 0.25}}, 0, false, "last 1000 requests"},
-		"more":    {10, []HitRate{{"0", 0.99}}, 0, false, "more than these prompts"},
+		"zero":    {5000, rates("0", 0, "1", 0), 0, true, "taken for all"},
+		"one":     {1000, rates("0", 0.9, "0", 0.25), 25008, true, "taken for all"},
+		"many":    {1001, rates("0", 0.25), 0, false, "last 1000 requests"},
+		"engines": {10, rates("0", 0.25, "1", 0.25), 0, false, "last 1000 requests"},
+		"more":    {10, rates("0", 0.99), 0, false, "more than these prompts"},
 	} {
 		g := of(c.n)
 		var said string
@@ -255,7 +262,10 @@ func TestHitRates(t *testing.T) {
 		}
 	}
 	const stats = "Avg prompt throughput: 53.4 tokens/s, Running: 2 reqs, GPU KV cache usage: 2.0%, "
-	for line, want := range map[string]HitRate{
+	for line, want := range map[string]struct {
+		engine string
+		share  float64
+	}{
 		"INFO 11-23 08:52:49 [loggers.py:335] Engine 001: " + stats + "Prefix cache hit rate: 12.5%":    {"1", 0.125},
 		`{"log":"Engine 000: ` + stats + `Prefix cache hit rate: 0.0%, MM cache hit rate: 3.0%\n"}`:     {"0", 0},
 		"\x1b[36m(APIServer pid=1)\x1b[0;0m INFO Engine 012: " + stats + "Prefix cache hit rate: 50.0%": {"12", 0.5},
@@ -264,10 +274,10 @@ func TestHitRates(t *testing.T) {
 		stats + "Prefix cache hit rate: 112.0%":                                                         {},
 	} {
 		got := read(t, newLogDecoder(), line).Rows
-		if want == (HitRate{}) && len(got) == 0 {
+		if want.engine == "" && len(got) == 0 {
 			continue
 		}
-		if len(got) != 1 || (HitRate{got[0].Engine, got[0].Rate.V}) != want {
+		if len(got) != 1 || got[0].Engine != want.engine || got[0].Rate.V != want.share {
 			t.Errorf("%s: got %+v, want %+v", line, got, want)
 		}
 	}
