@@ -141,8 +141,12 @@ func (e *Engine) check() error {
 // Parallel is how the deployment spreads its model.
 func (d *Deployment) Parallel() Parallel {
 	e := &d.Engine
-	return Parallel{TP: max(1, d.TP), PP: max(1, d.PP), DP: max(1, d.DP), Experts: e.ExpertParallel, Redundant: e.redundantExperts(),
-		OneGroup: e.Extra["disable_hybrid_kv_cache_manager"] == true}
+	p := Parallel{TP: max(1, d.TP), PP: max(1, d.PP), DP: max(1, d.DP), Experts: e.ExpertParallel, Redundant: e.redundantExperts(),
+		OneGroup: e.Extra["disable_hybrid_kv_cache_manager"] == true, NoPrefixes: !e.PrefixCaching}
+	if s, err := e.Speculation(); err == nil && s != nil {
+		p.Drafts, p.MTP = s.Tokens, s.Method == "mtp"
+	}
+	return p
 }
 
 // CheckStepTimes is nil where a specification can say the deployment's steps: those up to 1.2, else (layered) 1.3.

@@ -52,6 +52,7 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 	s.require(s.present("max_num_seqs"), "max_num_seqs")
 	s.require(s.present("max_num_batched_tokens"), "max_num_batched_tokens")
 	s.require(e.VLLMVersion != "", "version")
+	model.prefixesStated = s.boolean("enable_prefix_caching").OK
 	o, states := &model.opts, "auto, float32, float16 or bfloat16"
 	o.Quantization = s.text("quantization", "")
 	o.MambaCacheDType = s.valueType("mamba_cache_dtype", "", dtypeBytes, states)

@@ -129,6 +129,9 @@ func (m *Model) Layers() *Decoder {
 	d := &Decoder{Vocab: m.VocabSize, Hidden: h, Tied: m.Tied, KVBytes: m.BytesPerKV, DTypeBytes: m.BytesPerActivation,
 		Embedding: matrix(embeddingName, m.VocabSize, h, Sharded, plain), Head: matrix(headName, m.VocabSize, h, Sharded, plain)}
 	d.Head.Quant.BytesPerWeight = m.BytesPerLMHead
+	if m.Decoder != nil {
+		d.MTP = m.Decoder.MTP
+	}
 	for range m.NumLayers {
 		d.Layers = append(d.Layers, l)
 	}

@@ -14,6 +14,7 @@ type KVGroup struct {
 	Chunk  bool      `json:"chunk,omitempty"`  // Window is a chunk
 	Layers int64     `json:"layers"`           // of the group; the last of a kind may have fewer
 	Block  int64     `json:"block"`            // tokens of a block
+	States int64     `json:"states,omitempty"` // recurrent: blocks of a request
 }
 
 // KVPool is the cache of one GPU as vLLM lays it out.
@@ -34,9 +35,16 @@ type layerCache struct {
 // kind (of the largest, when that is less than 1.5 times it); pages are made equal by larger blocks, and padded. blockSize is
 // --block-size. ok is false for mixed pages (DeepSeek-V4) and for models that cache nothing.
 func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
-	count := map[layerCache]int64{}
-	for i := range d.Layers {
-		m := d.Layers[i].Mixer
+	count, layers := map[layerCache]int64{}, d.Layers
+	if p.MTP {
+		layers = slices.Concat(layers, d.MTP)
+	}
+	states := 2 + p.Drafts
+	if p.NoPrefixes {
+		states--
+	}
+	for i := range layers {
+		m := layers[i].Mixer
 		if m == nil || m.SharesKV {
 			continue
 		}
@@ -46,6 +54,9 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 		var c layerCache
 		for _, s := range m.states(d.KVBytes, p.TP) { // an index lies in the page of its layer
 			c.kind, c.window, c.chunk, c.bytes = s.Kind, max(c.window, s.Window), m.Chunk > 0, c.bytes+s.Bytes
+			if m.Conv > 0 {
+				c.bytes += float64(m.convWidth()) * float64(p.Drafts) * m.ConvBytes / float64(p.TP) // a tap for each draft
+			}
 		}
 		if p.OneGroup && c.kind == WindowState {
 			c.kind, c.window, c.chunk = TokenState, 0, false
@@ -72,7 +83,8 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	for _, c := range kinds {
 		for left := count[c]; left > 0; left -= size {
 			g := KVGroup{Kind: c.kind, Window: c.window, Chunk: c.chunk, Layers: min(size, left), Block: blockSize}
-			if c.kind != RecurrentState {
+			if g.States = states; c.kind != RecurrentState {
+				g.States = 0
 				g.Block = max(blockSize, int64(page/c.bytes)/blockSize*blockSize)
 			}
 			pool.Groups = append(pool.Groups, g)
@@ -106,15 +118,15 @@ func (d *Decoder) page(kinds []layerCache, blockSize int64) (page float64, block
 func (k KVPool) Blocks(bytes float64) int64 { return int64(bytes / k.BlockBytes) }
 
 // RequestBlocks is the blocks that a request of n tokens needs while up to inFlight tokens are computed at once: all of them,
-// those of a window or a chunk and one that it begins in, or states for itself and its latest cached point (prefix caching of
-// recurrent states: align).
+// those of a window or a chunk and one that it begins in, or states: for itself, each draft and its latest cached point (prefix
+// caching of recurrent states: align).
 func (k KVPool) RequestBlocks(n, inFlight int64) int64 {
 	var blocks int64
 	for _, g := range k.Groups {
 		up := func(tokens int64) int64 { return (tokens + g.Block - 1) / g.Block }
 		switch {
 		case g.Kind == RecurrentState:
-			blocks += 2
+			blocks += g.States
 		case g.Chunk:
 			blocks += up(min(g.Window+inFlight, n)) + 1
 		case g.Window > 0:

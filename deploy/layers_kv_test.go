@@ -46,6 +46,61 @@ func TestKVPoolMeetsLogs(t *testing.T) {
 	}
 }
 
+// TestKVPoolWithDrafts lays out the cache of servers that draft with the model's own multi-token prediction, whose start-up logs are
+// public (noonghunna/club-3090 #294 and #295: Qwen3.6-27B over 2 GPUs, fp8 cache, mtp with 3 drafts, max_model_len 262144; the log
+// adds 3 padding layers: groups of 17, as with one layer of prediction). A request keeps a state for itself, each draft and its
+// latest cached point.
+func TestKVPoolWithDrafts(t *testing.T) {
+	d, err := ReadDecoderFile(filepath.Join(repo.Shared(t, "data", "models_hf"), "Qwen--Qwen3.5-27B_config.json"), ModelOptions{KVCacheDType: "fp8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Parallel{TP: 2, PP: 1, DP: 1, Drafts: 3, MTP: true}
+	pool, ok := d.KVPool(p, DefaultBlockSize)
+	if last := pool.Groups[len(pool.Groups)-1]; !ok || len(pool.Groups) != 4 || last.Block != 1600 || last.Layers != 17 {
+		t.Fatalf("got %+v, want 4 groups, the last of 17 layers in blocks of 1600", pool)
+	}
+	if n := pool.RequestBlocks(262144, 1); n != 164+3*5 {
+		t.Errorf("got %d blocks a request, want 179", n)
+	}
+	for tokens, want := range map[int64]int64{620944: 424, 622408: 425} {
+		if n := pool.BlocksOf(tokens, 262144, 1, "0.24.0"); n != want {
+			t.Errorf("%d tokens: got %d blocks, want %d", tokens, n, want)
+		}
+	}
+	without := Parallel{TP: 2, PP: 1, DP: 1, NoPrefixes: true}
+	if pool, _ := d.KVPool(without, DefaultBlockSize); pool.RequestBlocks(1, 1) != 1+3 || pool.Groups[0].Layers != 16 {
+		t.Errorf("got %+v, want a state for each group of 16 layers", pool)
+	}
+}
+
+// TestPredictors weighs multi-token prediction: DeepSeek-V3's 685 B parameters on Hugging Face are 671 B and a layer with tables of its
+// own, which vLLM shares; V4's published bytes are with it (160 and 865 GB).
+func TestPredictors(t *testing.T) {
+	for _, c := range []struct {
+		model  string
+		params float64 // 1e9, with the shared tables twice; 0: not published
+		gb     float64 // 1e9 B
+	}{{"deepseek-ai--DeepSeek-V3", 685, 0}, {"deepseek-ai--DeepSeek-V4-Flash", 0, 160}, {"deepseek-ai--DeepSeek-V4-Pro", 0, 865}} {
+		d, err := ReadDecoderFile(filepath.Join(repo.Shared(t, "data", "models_hf"), c.model+"_config.json"), ModelOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes, err := d.Sizes(Parallel{TP: 1, PP: 1, DP: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		params := (sizes.TotalParams + sizes.MTPParams + float64(2*d.Vocab*d.Hidden)) / 1e9
+		gb := d.WeightBytesPerGPU(Parallel{TP: 1, PP: 1, DP: 1, MTP: true}) / 1e9
+		if len(d.MTP) != 1 || c.params > 0 && math.Abs(params/c.params-1) > 1e-3 || c.gb > 0 && math.Abs(gb/c.gb-1) > 5e-3 {
+			t.Errorf("%s: got %d layers, %.2f B parameters, %.2f GB, want 1, %g, %g", c.model, len(d.MTP), params, gb, c.params, c.gb)
+		}
+		if two := d.stages(Parallel{TP: 1, PP: 2, DP: 1, MTP: true}); len(two[0].decoder.Layers)+len(two[1].decoder.Layers) != len(d.Layers)+1 {
+			t.Errorf("%s: the last stage does not hold the layer of prediction", c.model)
+		}
+	}
+}
+
 // TestKVPoolMeetsBlocks compares the blocks of a logged size, printed to 0.01 GiB, with those that the log counts:
 // Llama-3.1-8B on an RTX 3090 (vllm-project/vllm #10517), Qwen3.5-27B's shape over 2 GPUs (mitchross/talos-argocd-proxmox #1995).
 func TestKVPoolMeetsBlocks(t *testing.T) {

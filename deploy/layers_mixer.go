@@ -73,7 +73,7 @@ func (r *layerReader) gqa(kind layerKind) *Mixer {
 		m.KVHeads = r.layerOr("num_global_key_value_heads", m.KVHeads)
 		m.KEqV = r.flag("attention_k_eq_v", false)
 	}
-	if shared := r.layerOr("num_kv_shared_layers", 0); r.i >= r.layers-shared {
+	if shared := r.layerOr("num_kv_shared_layers", 0); shared > 0 && r.i >= r.layers-shared {
 		m.SharesKV = true
 	}
 	if r.err == nil && (m.KVHeads <= 0 || m.Heads%m.KVHeads != 0) {
@@ -258,7 +258,7 @@ func (r *layerReader) tokenIndex() *Index {
 // compressed reads DeepSeek-V4's attention: a window, and entries of compress_ratios[i] tokens.
 func (r *layerReader) compressed() *Mixer {
 	ratios, _ := r.values["compress_ratios"].([]any)
-	if int64(len(ratios)) < r.layers {
+	if n := int64(len(ratios)); n < r.layers || n <= r.i {
 		r.fail(BadModel, "compress_ratios: got %d entries, want one for each of %d layers", len(ratios), r.layers)
 		return nil
 	}

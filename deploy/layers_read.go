@@ -144,7 +144,48 @@ func (r *layerReader) decoder() {
 	for r.i = 0; r.i < r.layers && r.err == nil; r.i++ {
 		d.Layers = append(d.Layers, r.layer(kinds[r.i]))
 	}
+	if r.err == nil {
+		r.predictors()
+	}
 }
+
+// predictors reads the layers of multi-token prediction (DeepSeek-V3's and those made like it): a projection of the hidden state
+// beside a token's embedding, norms of both, and a full layer as the last one is, which shares embedding and head.
+func (r *layerReader) predictors() {
+	n := r.countOr("num_nextn_predict_layers", "mtp_num_hidden_layers")
+	if n == 0 {
+		n = r.countOr("num_mtp_modules") * max(1, r.countOr("mtp_transformer_layers"))
+	}
+	kinds := []layerKind{fullLayer}
+	if pattern := r.text("mtp_hybrid_override_pattern"); r.alternates() {
+		kinds = []layerKind{fullLayer, onlyExperts}
+		if pattern == "*-" {
+			kinds[1] = onlyFFN
+		}
+	}
+	for r.i = r.layers; r.i < r.layers+min(n, maxPredictors) && len(r.experts) > 0; r.i++ {
+		r.experts = append(r.experts, r.experts[r.layers-1] && !r.has("moe_layers_enum"))
+		if list, key := r.stated(); r.i < int64(len(list)) {
+			kinds[0] = r.kindNamed(key, list[r.i])
+		}
+		for i, kind := range kinds {
+			l := r.layer(kind)
+			if r.err != nil { // a list without an entry for it: the model itself is read
+				r.d.MTP, r.err = nil, nil
+				r.d.Warnings = append(r.d.Warnings, "the layers of multi-token prediction are not read")
+				return
+			}
+			if i == 0 {
+				projection := r.matrix(Replicated, r.h, 2*r.h, "eh_proj")
+				projection.Quant = r.q.plain
+				l.Mixer.Linears, l.Small = append(l.Mixer.Linears, projection), l.Small+3*r.h
+			}
+			r.d.MTP = append(r.d.MTP, l)
+		}
+	}
+}
+
+const maxPredictors = 16
 
 // layerCount is the number of layers: as stated, else the length of their list.
 func (r *layerReader) layerCount() int64 {

@@ -161,6 +161,9 @@ type Parallel struct {
 	Experts    bool
 	Redundant  int64 // experts of a layer that EPLB holds twice
 	OneGroup   bool  // --disable-hybrid-kv-cache-manager: windows and chunks keep all their tokens
+	Drafts     int64 // tokens that a verify scores beside the first: recurrences keep a state for each
+	MTP        bool  // the model's own multi-token prediction drafts: its layers are loaded
+	NoPrefixes bool  // no prefix caching: recurrences keep no cached state
 }
 
 // share is the part of a matrix that one GPU holds (spec#model-placement); kv is the key heads of its mixer.
@@ -213,7 +216,7 @@ func stages(n, pp int64) []int64 {
 // stage is the layers that one GPU of a pipeline holds, as a decoder of its own, and what it loads.
 type stage struct {
 	decoder Decoder
-	weights float64 // bytes, multi-token prediction not loaded
+	weights float64 // bytes
 }
 
 // stages cuts the decoder as vLLM does (spec#model-placement).
@@ -222,12 +225,15 @@ func (d *Decoder) stages(p Parallel) []stage {
 	for s, n := range stages(int64(len(d.Layers)), p.PP) {
 		own := *d
 		own.Layers = d.Layers[first : first+n]
+		last := int64(s) == p.PP-1
+		if own.MTP = nil; last && p.MTP {
+			own.Layers = slices.Concat(own.Layers, d.MTP)
+		}
 		b := 0.0
 		for _, l := range own.Layers {
 			b += float64(smallBytes * float64(l.smallParams()))
 			l.everyLinear(func(x *Linear) { b += p.bytesPerGPU(x, l.Mixer) })
 		}
-		last := int64(s) == p.PP-1
 		if s == 0 {
 			b += p.bytesPerGPU(&d.Embedding, nil)
 			for i := range d.PerLayer {

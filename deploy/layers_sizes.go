@@ -16,6 +16,7 @@ import (
 type Sizes struct {
 	TotalParams          float64  `json:"total_params"`
 	ActiveParams         float64  `json:"active_params"`
+	MTPParams            float64  `json:"mtp_params"` // of multi-token prediction, in none of the other figures
 	WeightBytes          float64  `json:"weight_bytes"`
 	WeightBytesPerGPU    float64  `json:"weight_bytes_per_gpu"`
 	KVBytesPerToken      float64  `json:"kv_bytes_per_token"`         // whole model, 16 bit
@@ -166,7 +167,12 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 	if pool, ok := d.KVPool(p, DefaultBlockSize); ok {
 		kv = &pool
 	}
-	return &Sizes{KV: kv, TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()), WeightBytes: d.WeightBytes(),
+	mtp := 0.0
+	for i := range d.MTP {
+		mtp += float64(d.MTP[i].smallParams())
+		d.MTP[i].everyLinear(func(l *Linear) { mtp += float64(l.Params()) })
+	}
+	return &Sizes{KV: kv, MTPParams: mtp, TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()), WeightBytes: d.WeightBytes(),
 		WeightBytesPerGPU: d.WeightBytesPerGPU(p), KVBytesPerToken: full.BytesPerToken, KVBytesPerTokenShip: d.Cache(d.KVBytes, 1).BytesPerToken,
 		KVBytesPerTokenGPU: gpu.BytesPerToken, StateBytesPerRequest: full.StateBytes, StateBytesGPU: gpu.StateBytes,
 		WindowBytes: full.WindowBytes,

@@ -18,6 +18,8 @@ type modelSection struct {
 	at     *yaml.Node
 
 	builtIn bool // the configuration is one of [Models]
+
+	prefixesStated bool // enable_prefix_caching stands in run.yaml
 }
 
 // deployment reads every section; the model is loaded afterwards.
@@ -100,7 +102,14 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 	}
 	model.ID = cmp.Or(model.ID, model.ModelType)
 	dep.Model = model
+	if e := &dep.Engine; !m.prefixesStated && model.Layered != nil && !e.isSince(statePrefixesSince) {
+		w := model.Layered.Work(dep.Parallel())
+		e.PrefixCaching = w.StateDecodeFLOPs == 0
+	}
 }
+
+// statePrefixesSince is the first release that caches prefixes of recurrent states unless told otherwise: off in 0.24, on in 0.26.
+var statePrefixesSince = [2]int{0, 25}
 
 func (d *document) hardware(s *section) Hardware {
 	h := Hardware{Name: s.text("name", ""), PCIeEfficiency: DefaultPCIeEfficiency, InterconnectLatencyUs: DefaultLatencyUs}
