@@ -51,7 +51,8 @@ func TestKVPoolMeetsLogs(t *testing.T) {
 // adds 3 padding layers: groups of 17, as with one layer of prediction). A request keeps a state for itself, each draft and its
 // latest cached point.
 func TestKVPoolWithDrafts(t *testing.T) {
-	d, err := ReadDecoderFile(filepath.Join(repo.Shared(t, "data", "models_hf"), "Qwen--Qwen3.5-27B_config.json"), ModelOptions{KVCacheDType: "fp8"})
+	name := filepath.Join(repo.Shared(t, "data", "models_hf"), "Qwen--Qwen3.5-27B_config.json")
+	d, err := ReadDecoderFile(name, ModelOptions{KVCacheDType: "fp8"})
 	if err != nil {
 		t.Fatal(err)
 	}
