@@ -189,6 +189,17 @@ func TestPythonAgrees(t *testing.T) {
 			add("versions", casesOf(t, "", nil, spec, pythonDeployment(t, "B200", "bf16", moe, 4)))
 		}
 	}
+	// Which CUDA graphs there are depends on the release and on flags.
+	for _, version := range []string{"0.16.0", "0.22.1", "0.23.0", "0.28.0", "0.29.0", "main"} {
+		for _, extra := range []map[string]any{nil, {"max_cudagraph_capture_size": 100}, {"performance_mode": "interactivity"},
+			{"cudagraph_capture_sizes": []any{8, 64, 40, 512}}, {"compilation_config": map[string]any{"cudagraph_capture_sizes": []any{1, 300}}}} {
+			for _, most := range []int64{8192, 203, 210} {
+				d := pythonDeployment(t, []string{"H100", "B200"}[most%2], "bf16", false, 8)
+				d.Engine.VLLMVersion, d.Engine.Extra, d.Engine.MaxNumBatchedTokens, d.Engine.MaxNumSeqs = version, extra, most, 203
+				add("graphs", casesOf(t, "", nil, features.V12, d))
+			}
+		}
+	}
 	in, err := json.Marshal(cases)
 	if err != nil {
 		t.Fatal(err)

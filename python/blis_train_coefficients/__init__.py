@@ -10,13 +10,14 @@ import functools
 import json
 import math
 import os
+import re
 import subprocess
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 from . import _yaml
 from ._error import CoefficientError
 from ._model import RULES, load_model
-from ._run import datasheet, load_deployment
+from ._run import _version, datasheet, load_deployment
 
 __all__ = ["CoefficientError", "Space", "Coefficients", "load", "step_time", "predict", "load_deployment", "load_model", "datasheet", "step_of",
            "preemption_ema"]
@@ -186,6 +187,7 @@ class Space:
                    expert_share=self._expert_share, weight_bytes=self._weight_bytes, all_reduce_s=self._all_reduce_s,
                    logits_gather_s=self._logits_gather_s, __builtins__={})
         self.constants = env
+        self._graphs = (self.sums["cuda_graph_tokens"] if self.sums else _graph_sizes(h["name"], e)) or [0]
         if self.sums:
             self._add_layers(max(1, deployment.get("data_parallel_size", 1)))
         for name, code in _CONSTANTS[self.base]:
@@ -231,15 +233,8 @@ class Space:
     def _all_reduce_s(self, tokens):
         """One all-reduce of so many tokens' activations, in the CUDA graph that runs them."""
         c = self.constants
-        largest = min(512, 2 * c["max_num_seqs"])
-        captured = tokens <= largest
-        if self.sums:
-            sizes = self.sums["cuda_graph_tokens"] or [0]
-            captured = tokens <= sizes[-1]
-            tokens = sizes[bisect.bisect_left(sizes, math.ceil(tokens))] if captured else tokens
-        elif captured and tokens > 2:
-            step = 4 if tokens <= 4 else 8 if tokens <= 256 else 16
-            tokens = min(largest, step * math.ceil(tokens / step))
+        captured = tokens <= self._graphs[-1]
+        tokens = self._graphs[bisect.bisect_left(self._graphs, math.ceil(tokens))] if captured else tokens
         size = tokens * c["hidden_size"] * c["bytes_per_activation"]
         if self._fused and size <= self._fused[1]:
             return _curve(size, *self._fused[0]) * 1e-6
@@ -452,6 +447,49 @@ def _interconnect(name, e, tp):
     def curve(text):
         return list(zip(*((float(v) for v in point.split(":")) for point in text.split())))
     return published and [curve(text) for text in published], fused and (curve(fused[0]), float(fused[1]))
+
+
+def _number(value):
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _graph_sizes(device, e):
+    """The numbers of tokens that vLLM captures CUDA graphs for, ascending (vllm/config/vllm.py of the stated release)."""
+    extra = e.get("extra") or {}
+    compiled = extra.get("compilation_config")
+    compiled = compiled if isinstance(compiled, dict) else {}
+
+    def setting(key):
+        return extra[key] if extra.get(key) is not None else compiled.get(key)
+    stated = {int(n) for key in ("cudagraph_capture_sizes", "cuda_graph_sizes") if isinstance(setting(key), list)
+              for n in setting(key) if (_number(n) or 0) >= 1}
+    if stated:
+        return sorted(stated)
+    release = _version(e.get("version") or "") or (1 << 30, 0)
+    seats, budget, name = e["max_num_seqs"], e["max_num_batched_tokens"], re.sub("[-_ ]", "", device.lower())
+    largest = 1024 if release >= (0, 28) and ("b200" in name or "b300" in name) else 512
+    config = extra.get("speculative_config")
+    query = 1 + max(0, int((_number(config.get("num_speculative_tokens")) or 0) if isinstance(config, dict) else 0))
+    most = min(largest, 2 * seats * query)
+    if (_number(setting("max_cudagraph_capture_size")) or 0) >= 1:
+        most = int(setting("max_cudagraph_capture_size"))
+    budget = budget if budget > 0 else most
+
+    def grid(limit, times):
+        n = 1
+        while n <= limit:
+            yield n * times
+            n = 2 * n if n < 4 else 8 if n < 8 else n + 8 if n < 256 else n + 16
+    sizes = set(grid(min(most, budget), 1))
+    if extra.get("performance_mode") == "interactivity":
+        sizes.update(range(1, min(most, budget, 32) + 1))
+    if budget <= most and release >= (0, 23):
+        sizes.add(budget)
+    if release >= (0, 29):
+        sizes.update(grid(min(seats, largest, min(most, budget) // query), query))
+        if min(seats, largest) * query <= min(most, budget):
+            sizes.add(min(seats, largest) * query)
+    return sorted(sizes)
 
 
 def _label(d):
