@@ -175,7 +175,7 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 	return &Sizes{KV: kv, MTPParams: mtp, TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()),
 		WeightBytes: d.WeightBytes(), WeightBytesPerGPU: d.WeightBytesPerGPU(p), KVBytesPerToken: full.BytesPerToken,
 		KVBytesPerTokenShip: d.Cache(d.KVBytes, 1).BytesPerToken,
-		KVBytesPerTokenGPU: gpu.BytesPerToken, StateBytesPerRequest: full.StateBytes, StateBytesGPU: gpu.StateBytes,
+		KVBytesPerTokenGPU:  gpu.BytesPerToken, StateBytesPerRequest: full.StateBytes, StateBytesGPU: gpu.StateBytes,
 		WindowBytes: full.WindowBytes,
 		BytesPerKV:  d.KVBytes, Summary: d.InWords(), Layers: d.Fold(), Defaulted: orEmpty(d.Defaulted), Warnings: orEmpty(d.Warnings)}, nil
 }
