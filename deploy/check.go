@@ -62,14 +62,8 @@ func (d *Deployment) checkTP() error {
 
 func (d *Deployment) checkHardware() error {
 	h := &d.Hardware
-	rates := []struct {
-		name  string
-		value float64
-	}{{"TFlopsPeak", h.TFlopsPeak}, {"BwPeakTBs", h.BwPeakTBs}}
-	for _, r := range rates {
-		if !isPositive(r.value) {
-			return trace.Errorf(BadHardware, "hardware %s: got %g, want > 0", r.name, r.value)
-		}
+	if err := allPositive(BadHardware, "hardware", "", rate{"TFlopsPeak", h.TFlopsPeak}, rate{"BwPeakTBs", h.BwPeakTBs}); err != nil {
+		return err
 	}
 	if !(h.TFlopsFP8 >= 0) || h.TFlopsFP8 > maxRate {
 		return trace.Errorf(BadHardware, "hardware TFlopsFP8: got %g, want >= 0 (0 = none)", h.TFlopsFP8)
@@ -222,18 +216,20 @@ func (d *Deployment) CheckSupported() error {
 			return err
 		}
 	}
-	return m.checkBytes()
+	return allPositive(BadModel, "model", " B", rate{"bytes_per_weight", m.BytesPerWeight}, rate{"bytes_per_kv", m.BytesPerKV},
+		rate{"bytes_per_activation", m.BytesPerActivation}, rate{"bytes_per_lm_head", m.BytesPerLMHead})
 }
 
-func (m *Model) checkBytes() error {
-	widths := []struct {
-		name  string
-		value float64
-	}{{"bytes_per_weight", m.BytesPerWeight}, {"bytes_per_kv", m.BytesPerKV},
-		{"bytes_per_activation", m.BytesPerActivation}, {"bytes_per_lm_head", m.BytesPerLMHead}}
-	for _, w := range widths {
-		if !isPositive(w.value) {
-			return trace.Errorf(BadModel, "model %s: got %g, want > 0 B", w.name, w.value)
+// rate is a named figure that must be positive.
+type rate struct {
+	name  string
+	value float64
+}
+
+func allPositive(code trace.Code, of, unit string, rates ...rate) error {
+	for _, r := range rates {
+		if !isPositive(r.value) {
+			return trace.Errorf(code, "%s %s: got %g, want > 0%s", of, r.name, r.value, unit)
 		}
 	}
 	return nil

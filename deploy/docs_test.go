@@ -107,7 +107,7 @@ func TestEveryFlagHasAnEffect(t *testing.T) {
 				n++
 			}
 		}
-		if n != 1 && !slices.ContainsFunc(forkFlags, func(f serveFlag) bool { return f.name == flag }) {
+		if n != 1 && !strings.Contains(forkFlags, "\n"+flag+" ") {
 			t.Errorf("%s stands in %d of limits.yaml, ownFlags and flag_effects.txt, want 1", flag, n)
 		}
 	}

@@ -206,12 +206,11 @@ func (e *Engine) graphSetting(key string) any {
 
 // statedGraphs are the sizes of --cudagraph-capture-sizes (to 0.12 --cuda-graph-sizes), none where it is not given.
 func (e *Engine) statedGraphs() (sizes GraphSizes) {
-	for _, key := range []string{"cudagraph_capture_sizes", "cuda_graph_sizes"} {
-		list, _ := e.graphSetting(key).([]any)
-		for _, v := range list {
-			if n, ok := number(v); ok && n >= 1 && n <= maxTokens {
-				sizes = append(sizes, int64(n))
-			}
+	list, _ := e.graphSetting("cudagraph_capture_sizes").([]any)
+	before, _ := e.graphSetting("cuda_graph_sizes").([]any)
+	for _, v := range slices.Concat(list, before) {
+		if n, ok := number(v); ok && n >= 1 && n <= maxTokens {
+			sizes = append(sizes, int64(n))
 		}
 	}
 	slices.Sort(sizes)

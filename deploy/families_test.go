@@ -287,3 +287,21 @@ func TestOtherPublishedLayers(t *testing.T) {
 		}
 	}
 }
+
+// TestQuantizationKeysAreNamed: what a quantization_config says beside what is read is named, never skipped.
+func TestQuantizationKeysAreNamed(t *testing.T) {
+	for quant, want := range map[string]string{
+		`{"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"dynamic":{"-:.*down_proj":{}}}`: "quantization_config.dynamic",
+		`{"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"lm_head":true}`:                 "quantization_config.lm_head",
+		`{"quant_method":"auto-round","bits":4,"extra_config":{"model.layers.0":{"bits":8}}}`:         "quantization_config.extra_config",
+		`{"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"dynamic":{},"lm_head":false}`:   "",
+	} {
+		m, err := LoadModel(strings.NewReader(llamaWith(`"quantization_config":`+quant)), "config.json", ModelOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(m.UnknownKeys, " "); got != want {
+			t.Errorf("%s: got unknown keys %q, want %q", quant, got, want)
+		}
+	}
+}

@@ -6,12 +6,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // flagText lists the flags of `vllm serve` by release: made by deploy/vllm_flags.py.
 //
 //go:embed vllm_flags.txt
 var flagText string
+
+//go:embed fork_flags.txt
+var forkFlags string
 
 // serveFlag is one flag of `vllm serve` with the versions that have it; zero
 // since and until are unbounded.
@@ -25,18 +30,7 @@ type serveFlag struct {
 const (
 	flagSwitch = "switch" // takes no value
 	flagList   = "list"   // takes several
-	flagPlain  = "value"
 )
-
-// forkFlags are flags of vLLM builds with journey and step tracing, and of releases
-// between those that were read.
-var forkFlags = []serveFlag{
-	{"enable_journey_tracing", always, always, flagSwitch}, {"enable_response_messages", always, always, flagSwitch},
-	{"exclude_log_deltas", always, always, flagSwitch}, {"journey_tracing_sample_rate", always, always, flagPlain},
-	{"model_tag", always, always, flagPlain}, {"spec_decoding_acceptance_method", always, always, flagPlain},
-	{"step_tracing_closure_interval", always, always, flagPlain}, {"step_tracing_enabled", always, always, flagSwitch},
-	{"step_tracing_rich_subsample_rate", always, always, flagPlain}, {"step_tracing_sample_rate", always, always, flagPlain},
-}
 
 var always = [2]int{} // an open end
 
@@ -50,16 +44,7 @@ type flagTable struct {
 
 var flagsRead = sync.OnceValue(func() *flagTable {
 	t := &flagTable{kinds: map[string]string{}, short: map[string]string{}}
-	add := func(f serveFlag) {
-		t.kinds[f.name] = f.kind
-		if target, own := ownFlags[f.name]; !own || strings.HasPrefix(target, "tracing.") {
-			t.flags = append(t.flags, f)
-		}
-	}
-	for _, f := range forkFlags {
-		add(f)
-	}
-	for line := range strings.Lines(flagText) {
+	for line := range strings.Lines(forkFlags + flagText) {
 		words := strings.Fields(line)
 		switch {
 		case len(words) == 0 || words[0] == "#":
@@ -71,9 +56,11 @@ var flagsRead = sync.OnceValue(func() *flagTable {
 			f := serveFlag{name: words[0], kind: words[3]}
 			f.since, _ = parseVersion(words[1])
 			f.until, _ = parseVersion(words[2])
-			if _, twice := t.kinds[f.name]; !twice {
-				add(f)
+			target, own := ownFlags[f.name]
+			if _, twice := t.kinds[f.name]; !twice && (!own || strings.HasPrefix(target, "tracing.")) {
+				t.flags = append(t.flags, f)
 			}
+			t.kinds[f.name] = f.kind
 			for _, s := range words[4:] {
 				t.short[s] = f.name
 			}
@@ -86,23 +73,13 @@ var flagsRead = sync.OnceValue(func() *flagTable {
 // isServeFlag reports whether the stated vLLM version's `vllm serve` knows the
 // flag (in run.yaml's form: underscores, no leading dashes).
 func isServeFlag(key, version string) bool {
-	for _, f := range flagsRead().flags {
-		if f.name == key {
-			return f.in(version)
-		}
-	}
-	return false
+	return slices.ContainsFunc(flagsRead().flags, func(f serveFlag) bool { return f.name == key && f.in(version) })
 }
 
 // ServeFlags lists the flags of the stated version, sorted.
 func ServeFlags(version string) []string {
-	var names []string
-	for _, f := range flagsRead().flags {
-		if f.in(version) {
-			names = append(names, f.name)
-		}
-	}
-	return names
+	known := stat.Filter(flagsRead().flags, func(f serveFlag) bool { return f.in(version) })
+	return stat.Map(known, func(f serveFlag) string { return f.name })
 }
 
 func (f serveFlag) in(version string) bool {

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -43,22 +44,15 @@ type datasheet struct {
 }
 
 // builtin parses the embedded datasheets once.
-var builtin = sync.OnceValue(func() []datasheet {
+var builtin = sync.OnceValue(func() (sheets []datasheet) {
 	entries, err := sheetFiles.ReadDir("hardware")
+	for _, e := range entries {
+		text, _ := sheetFiles.ReadFile("hardware/" + e.Name())
+		list, bad := readSheets(bytes.NewReader(text), e.Name())
+		sheets, err = append(sheets, list...), cmp.Or(err, bad)
+	}
 	if err != nil {
 		panic("deploy: embedded datasheets: " + err.Error())
-	}
-	var sheets []datasheet
-	for _, e := range entries {
-		f, err := sheetFiles.Open("hardware/" + e.Name())
-		if err != nil {
-			panic("deploy: embedded datasheet " + e.Name() + ": " + err.Error())
-		}
-		list, err := readSheets(f, e.Name())
-		if err != nil {
-			panic("deploy: embedded datasheet " + e.Name() + ": " + err.Error())
-		}
-		sheets = append(sheets, list...)
 	}
 	slices.SortStableFunc(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
 	return sheets

@@ -358,6 +358,13 @@ func unknownKeys(values map[string]any) []string {
 			out = append(out, key)
 		}
 	}
+	quant, _ := values["quantization_config"].(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(quant)) {
+		name := "quantization_config." + key
+		if !slices.Contains(knownKeys, name) && !slices.Contains([]string{"null", "false", "{}", "[]"}, show(quant[key])) {
+			out = append(out, name)
+		}
+	}
 	return out
 }
 

@@ -152,16 +152,9 @@ func (r *layerReader) decoder() {
 // predictors reads the layers of multi-token prediction (DeepSeek-V3's and those made like it): a projection of the hidden state
 // beside a token's embedding, norms of both, and a full layer as the last one is, which shares embedding and head.
 func (r *layerReader) predictors() {
-	n := r.countOr("num_nextn_predict_layers", "mtp_num_hidden_layers")
-	if n == 0 {
-		n = r.countOr("num_mtp_modules") * max(1, r.countOr("mtp_transformer_layers"))
-	}
-	kinds := []layerKind{fullLayer}
-	if pattern := r.text("mtp_hybrid_override_pattern"); r.alternates() {
-		kinds = []layerKind{fullLayer, onlyExperts}
-		if pattern == "*-" {
-			kinds[1] = onlyFFN
-		}
+	n, kinds := r.countOr("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"), []layerKind{fullLayer}
+	if r.alternates() {
+		kinds = append(kinds, onlyExperts)
 	}
 	for r.i = r.layers; r.i < r.layers+min(n, maxPredictors) && len(r.experts) > 0; r.i++ {
 		r.experts = append(r.experts, r.experts[r.layers-1] && !r.has("moe_layers_enum"))

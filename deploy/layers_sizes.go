@@ -167,12 +167,9 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 	if pool, ok := d.KVPool(p, DefaultBlockSize); ok {
 		kv = &pool
 	}
-	mtp := 0.0
-	for i := range d.MTP {
-		mtp += float64(d.MTP[i].smallParams())
-		d.MTP[i].everyLinear(func(l *Linear) { mtp += float64(l.Params()) })
-	}
-	return &Sizes{KV: kv, MTPParams: mtp, TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()),
+	mtp := Decoder{Tied: true, Layers: d.MTP}
+	return &Sizes{KV: kv, MTPParams: float64(mtp.TotalParams()),
+		TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()),
 		WeightBytes: d.WeightBytes(), WeightBytesPerGPU: d.WeightBytesPerGPU(p), KVBytesPerToken: full.BytesPerToken,
 		KVBytesPerTokenShip: d.Cache(d.KVBytes, 1).BytesPerToken,
 		KVBytesPerTokenGPU:  gpu.BytesPerToken, StateBytesPerRequest: full.StateBytes, StateBytesGPU: gpu.StateBytes,

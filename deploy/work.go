@@ -262,13 +262,8 @@ func (d *Deployment) Reaches() []Reach {
 
 // Reaches are those of the attention beside the full one, in order.
 func (w *Work) Reaches() []Reach {
-	var out []Reach
-	for _, a := range w.Attention {
-		if a.Reach != (Reach{}) {
-			out = append(out, a.Reach)
-		}
-	}
-	return out
+	far := stat.Filter(w.Attention, func(a AttentionWork) bool { return a.Reach != Reach{} })
+	return stat.Map(far, func(a AttentionWork) Reach { return a.Reach })
 }
 
 // Reach says which entries of a cache a query reads (spec#model-reach). The zero value is all tokens up to and including the
