@@ -15,7 +15,7 @@ func (m *Model) IsMoE() bool {
 // Check applies the rules of both spec versions (spec#deployment-checks). Codes:
 // bad_model, bad_hardware, bad_knobs, bad_tp, bad_top_k.
 func (d *Deployment) Check() error {
-	for _, check := range []func() error{d.Model.check, d.checkTP, d.checkHardware, d.Engine.check} {
+	for _, check := range []func() error{d.Model.check, d.checkHardware, d.Engine.check} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -53,14 +53,10 @@ func (m *Model) check() error {
 	return nil
 }
 
-func (d *Deployment) checkTP() error {
+func (d *Deployment) checkHardware() error {
 	if d.TP < 1 || d.TP > maxDevices {
 		return trace.Errorf(BadKnobs, "tensor_parallel_size: got %d, want 1 to %d", d.TP, maxDevices)
 	}
-	return nil
-}
-
-func (d *Deployment) checkHardware() error {
 	h := &d.Hardware
 	if err := allPositive(BadHardware, "hardware", "", rate{"TFlopsPeak", h.TFlopsPeak}, rate{"BwPeakTBs", h.BwPeakTBs}); err != nil {
 		return err

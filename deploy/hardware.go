@@ -170,12 +170,8 @@ func SpelledBy(c Consumer, device string) (string, bool) {
 
 // Spelled are a consumer's names, sorted.
 func Spelled(c Consumer) []string {
-	var out []string
-	for _, h := range builtin() {
-		if n := h.Spelled[c]; n != "" {
-			out = append(out, n)
-		}
-	}
+	names := stat.Map(builtin(), func(h datasheet) string { return h.Spelled[c] })
+	out := stat.Filter(names, func(n string) bool { return n != "" })
 	slices.Sort(out)
 	return slices.Compact(out)
 }

@@ -174,12 +174,6 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 		KVBytesPerTokenShip: d.Cache(d.KVBytes, 1).BytesPerToken,
 		KVBytesPerTokenGPU:  gpu.BytesPerToken, StateBytesPerRequest: full.StateBytes, StateBytesGPU: gpu.StateBytes,
 		WindowBytes: full.WindowBytes,
-		BytesPerKV:  d.KVBytes, Summary: d.InWords(), Layers: d.Fold(), Defaulted: orEmpty(d.Defaulted), Warnings: orEmpty(d.Warnings)}, nil
-}
-
-func orEmpty(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
+		BytesPerKV:  d.KVBytes, Summary: d.InWords(), Layers: d.Fold(), Defaulted: append([]string{}, d.Defaulted...),
+		Warnings: append([]string{}, d.Warnings...)}, nil
 }

@@ -2,6 +2,8 @@ package deploy
 
 import (
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Work is what one step costs a model on the GPUs of one engine, added up over its layers (spec#layer-work): its features,
