@@ -1,7 +1,10 @@
 package deploy
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -327,6 +330,8 @@ func (d *Draft) FillDefaults() {
 // Speculation is vLLM's --speculative-config, as far as a schedule depends on it.
 type Speculation struct {
 	Method      string     `json:"method"`
+	Model       string     `json:"model"`                                 // of a drafter with weights of its own
+	TP          int64      `json:"draft_tensor_parallel_size"`            // devices of the drafter; 0 = the model's
 	Tokens      int64      `json:"num_speculative_tokens"`                // k
 	ByBatchSize [][3]int64 `json:"num_speculative_tokens_per_batch_size"` // requests from, to, k
 	Parallel    bool       `json:"parallel_drafting"`                     // one pass of the drafter
@@ -335,6 +340,34 @@ type Speculation struct {
 	// Rates is P(the first i drafts are accepted), i from 1, never increasing; nil = unknown.
 	Rates  []float64 `json:"synthetic_acceptance_rates"`
 	Length float64   `json:"synthetic_acceptance_length"` // tokens a verify yields on average; 0 = unknown
+
+	AnyVocabulary bool  `json:"use_heterogeneous_vocab"`
+	LookupMin     int64 `json:"prompt_lookup_min"` // tokens of an n-gram; 0 = the release's
+	LookupMax     int64 `json:"prompt_lookup_max"`
+}
+
+// specKeys are all keys of vLLM's SpeculativeConfig, 0.15.1 to 0.33.0.
+var specKeys = strings.Fields(`attention_backend code_revision disable_by_batch_size disable_eagle_block_drop disable_lookahead_block_hashes
+	disable_padded_drafter_batch draft_lm_head_quantization draft_load_config draft_model_config draft_parallel_config draft_sample_method
+	draft_tensor_parallel_size dspark_draft_topk enable_adaptive_verification enforce_eager fly_entropy_threshold fly_entropy_top_k
+	fly_window_size index_share_for_mtp_iteration kv_cache_dtype max_model_len method model moe_backend num_speculative_tokens
+	num_speculative_tokens_per_batch_size parallel_drafting prompt_lookup_max prompt_lookup_min quantization rejection_sample_method
+	revision speculative_token_tree suffix_decoding_max_cached_requests suffix_decoding_max_spec_factor suffix_decoding_max_tree_depth
+	suffix_decoding_min_token_prob synthetic_acceptance_length synthetic_acceptance_rate synthetic_acceptance_rates target_model_config
+	target_parallel_config tensor_parallel_size use_heterogeneous_vocab use_local_argmax_reduction xpress_topc`)
+
+// draftModel is the built-in model that drafts; nil without one.
+func (s *Speculation) draftModel() *Model {
+	id, known := ModelNamed(s.Model)
+	if s.Method != "draft_model" || !known {
+		return nil
+	}
+	config, _ := configs(id)
+	m, err := LoadModel(bytes.NewReader(config), id, ModelOptions{ID: id})
+	if err != nil {
+		return nil
+	}
+	return &m
 }
 
 // Methods of speculative decoding that are modelled.
@@ -396,10 +429,20 @@ func (e *Engine) Speculation() (*Speculation, error) {
 		}
 		text = string(b)
 	}
-	s := &Speculation{}
-	if err := json.Unmarshal([]byte(text), s); err != nil {
+	s, all := &Speculation{}, map[string]any{}
+	if err := errors.Join(json.Unmarshal([]byte(text), s), json.Unmarshal([]byte(text), &all)); err != nil {
 		return nil, trace.Errorf(BadKnobs, "speculative_config: %v", err)
 	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if !slices.Contains(specKeys, key) {
+			e := trace.Errorf(BadKnobs, "speculative_config: got the key %q, want one of vLLM's", key)
+			if near := Nearest(key, specKeys); near != "" {
+				return nil, e.WithHint("did you mean " + near + "?")
+			}
+			return nil, e
+		}
+	}
+	slices.SortFunc(s.ByBatchSize, func(a, b [3]int64) int { return cmp.Compare(a[0], b[0]) })
 	if strings.HasSuffix(s.Method, "_mtp") {
 		s.Method = "mtp"
 	}
@@ -422,6 +465,8 @@ func (s *Speculation) check() error {
 		return bad("method", strings.Join(specMethods, ", "), strconv.Quote(s.Method))
 	case s.Tokens < 1 || s.Tokens > maxDevices:
 		return bad("num_speculative_tokens", fmt.Sprintf("1 to %d", int64(maxDevices)), s.Tokens)
+	case s.LookupMax > 0 && s.LookupMin > s.LookupMax:
+		return bad("prompt_lookup_min", fmt.Sprintf("at most prompt_lookup_max %d", s.LookupMax), s.LookupMin)
 	case len(s.Rates) > 0 && s.Length != 0:
 		return bad("synthetic_acceptance_length", "it or synthetic_acceptance_rates, not both", s.Length)
 	case s.Length != 0 && !(s.Length >= 1 && s.Length <= float64(s.Tokens+1)):
@@ -439,7 +484,7 @@ func (s *Speculation) check() error {
 	end := int64(0)
 	for i, r := range s.ByBatchSize {
 		if r[0] <= end || i == 0 && r[0] != 1 || r[1] < r[0] || r[2] < 0 {
-			return bad("num_speculative_tokens_per_batch_size", "[from, to, k] from 1 on, in order and apart", s.ByBatchSize)
+			return bad("num_speculative_tokens_per_batch_size", "[from, to, k] from 1 on, apart", s.ByBatchSize)
 		}
 		end = r[1]
 	}

@@ -63,15 +63,22 @@ func (d *Deployment) Assumed() []trace.Finding {
 		d.Name, e.VLLMVersion, asyncSchedulingSince[0], asyncSchedulingSince[1]))
 }
 
+// newestCompared is the newest release whose scheduler the simulator was compared with.
+var newestCompared = [2]int{0, 33}
+
 // AssumedInSimulation is [Deployment.Assumed] and what only a simulation rests
 // on: kv_blocks_assumed where the size of the KV cache was estimated.
 func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	one := *d.Plain(false)
 	one.DP = 1 // every rank is simulated
 	out := append(one.Assumed(), d.estimated()...)
-	if _, known := d.Engine.Release(); !known && d.Engine.AsyncScheduling.OK { // else said there
+	switch v, known := d.Engine.Release(); {
+	case !known && d.Engine.AsyncScheduling.OK: // else said there
 		out = append(out, trace.Findingf(asyncAssumed,
 			"%s: vllm.version %q is no release number; the scheduler's rules are those of the newest one", d.Name, d.Engine.VLLMVersion))
+	case known && less(newestCompared, v):
+		out = append(out, trace.Findingf(notModelled, "%s: vllm.version %s is newer than %d.%d, the newest whose scheduler was compared; its "+
+			"rules are taken", d.Name, d.Engine.VLLMVersion, newestCompared[0], newestCompared[1]))
 	}
 	if n, estimated, err := d.KVBlocks(); err == nil && estimated {
 		out = append(out, trace.Findingf(kvBlocksAssumed, "%s: %s KV blocks estimated from memory", d.Name, trace.Thousands(n)))
@@ -299,9 +306,10 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	if n := int64(len(layers.Layers)); p.PP > n {
 		return 0, trace.Errorf(BadKnobs, "pipeline_parallel_size: got %d, want at most the model's %d layers", p.PP, n)
 	}
+	drafts, draftBlock, _ := d.drafter()
 	blocks, weights, left := math.Inf(1), 0.0, 0.0
 	for i, stage := range layers.stages(p) {
-		free := budget - stage.weights - d.stepBytes() - other
+		free := budget - stage.weights - drafts - d.stepBytes() - other
 		if bytes, ok := number(d.Engine.Extra["kv_cache_memory_bytes"]); ok && bytes > 0 {
 			free = bytes // wins over gpu_memory_utilization
 		}
@@ -310,7 +318,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 			return 0, trace.Errorf(BadHardware, "KV cache: got layers that keep no entries of tokens, or none that can be laid out in equal pages").
 				WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
 		}
-		if n := math.Floor(free/pool.BlockBytes) - 1; ok && n < blocks {
+		if n := math.Floor(free/(pool.BlockBytes+draftBlock)) - 1; ok && n < blocks {
 			blocks, weights, left = n, stage.weights, free
 		}
 	}

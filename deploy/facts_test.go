@@ -182,3 +182,74 @@ func TestUnplayedOffloadIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// Knobs that vLLM refuses beside each other are refused by name.
+func TestContradictionsAreRefused(t *testing.T) {
+	const spec = "vllm.speculative_config={num_speculative_tokens: 3, synthetic_acceptance_length: 2, "
+	for _, c := range []struct {
+		want string // "": accepted
+		set  []string
+	}{
+		{"max_num_batched_tokens: got 2048, want at least max_model_len 8192", []string{"vllm.enable_chunked_prefill=false",
+			"vllm.max_num_batched_tokens=2048"}},
+		{"max_num_batched_tokens: got 64, want at least max_num_seqs 128", []string{"vllm.max_num_batched_tokens=64"}},
+		{"max_num_active_seqs: got 129, want at most max_num_seqs 128", []string{"vllm.max_num_active_seqs=129"}},
+		{"", []string{"vllm.max_num_active_seqs=128"}},
+		{"long_prefill_token_threshold: got 8193, want at most max_model_len 8192", []string{"vllm.long_prefill_token_threshold=8193"}},
+		{"eplb_config.num_redundant_experts: got 4, want enable_eplb", []string{"vllm.eplb_config={num_redundant_experts: 4}"}},
+		{"data_parallel_rank: got 2, want less than data_parallel_size 2", []string{"data_parallel_size=2", "vllm.data_parallel_rank=2"}},
+		{"kv_transfer_config.kv_role: got both, want kv_producer", []string{
+			"vllm.kv_transfer_config={kv_connector: OffloadingConnector, kv_role: both}"}},
+		{"per_request_spec_decode_metrics: got detailed, want speculative_config", []string{"vllm.per_request_spec_decode_metrics=detailed"}},
+		{"", []string{"vllm.per_request_spec_decode_metrics=detailed", spec + "method: eagle}"}},
+		{"async_scheduling: got true, want false with drafts by ngram", []string{"vllm.version=0.31.0", spec + "method: ngram}"}},
+		{"", []string{spec + "method: ngram}"}},
+		{"draft_tensor_parallel_size: got 2, want 1 or tensor_parallel_size 1", []string{spec + "method: eagle, draft_tensor_parallel_size: 2}"}},
+		{"max_num_batched_tokens: got 3, want more than the drafts", []string{"vllm.max_num_seqs=3", "vllm.max_num_batched_tokens=3",
+			spec + "method: eagle}"}},
+		{"", []string{"vllm.max_num_seqs=3", "vllm.max_num_batched_tokens=4", spec + "method: eagle}"}},
+		{"prompt_lookup_min: got 4, want at most prompt_lookup_max 2", []string{
+			spec + "method: ngram, prompt_lookup_min: 4, prompt_lookup_max: 2}"}},
+		{`the key "num_spec_tokens"`, []string{spec + "method: ngram, num_spec_tokens: 2}"}},
+		{"", []string{spec + "method: eagle, num_speculative_tokens_per_batch_size: [[5, 9, 1], [1, 4, 3]]}"}},
+		{`got draft_model with the model "x/y", whose size is not known`, []string{spec + "method: draft_model, model: x/y}"}},
+		{"got Qwen3-0.6B with a vocabulary of 151936 tokens, want the 128256", []string{spec + "method: draft_model, model: Qwen3-0.6B}"}},
+		{"", []string{spec + "method: draft_model, model: Qwen3-0.6B, use_heterogeneous_vocab: true}"}},
+		{"", []string{spec + "method: draft_model, model: Llama-3.1-8B}"}},
+	} {
+		d, err := LoadRun("../testdata/traces/demo/b200-llama-3.1-8b-tp1", append([]string{"vllm.version=0.33.0"}, c.set...)...)
+		if err == nil {
+			err = d.CheckSimulated()
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%q: got %v, want %q", c.set, err, c.want)
+		}
+	}
+}
+
+// A drafter's weights are read in each of its passes, and take room in an estimated KV cache.
+func TestDrafterTakesTimeAndRoom(t *testing.T) {
+	load := func(set ...string) (us float64, passes, blocks int64) {
+		d, err := LoadRun("../testdata/traces/demo/b200-llama-3.1-8b-tp1", append([]string{"vllm.version=0.33.0"}, set...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		us, passes = d.DrafterUs()
+		if blocks, err = d.EstimateKVBlocks(); err != nil {
+			t.Fatal(err)
+		}
+		return us, passes, blocks
+	}
+	_, none, plain := load()
+	us, passes, less := load("vllm.speculative_config={method: draft_model, model: Llama-3.1-8B, num_speculative_tokens: 3}")
+	if none != 0 || passes != 3 || us < 2050 || us > 2150 { // 16.1 GB at 7.7 TB/s
+		t.Errorf("%d passes without a drafter; %d passes of %.0f us", none, passes, us)
+	}
+	if share := float64(less) / float64(plain); share < 0.42 || share > 0.48 { // as much KV again, and its weights
+		t.Errorf("blocks: got %d beside a draft model, %d without", less, plain)
+	}
+	layer, _, most := load("vllm.speculative_config={method: eagle, num_speculative_tokens: 3}")
+	if share := float64(most) / float64(plain); layer < 150 || layer > 250 || share < 0.93 || share > 0.97 { // 1/32 of the KV, 1.5 GB
+		t.Errorf("EAGLE: %.0f us a pass, %d blocks, %d without", layer, most, plain)
+	}
+}

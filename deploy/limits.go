@@ -114,7 +114,7 @@ func (h *hit) finding() trace.Finding {
 		case h.Layered:
 			what = h.What + " is in the step times of spec 1.3 alone"
 		case h.Simulated:
-			what = h.What + " is not in the step times; fit refuses it, simulate plays it"
+			what = h.What + " is not in the step times; simulate plays it"
 		}
 	}
 	return trace.Findingf(h.Code, "%s: %s; %s", h.got, what, h.Next)

@@ -1,9 +1,11 @@
 package deploy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
+	"strings"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -157,7 +159,7 @@ func (d *Deployment) CheckSimulated() error {
 	refuse := func(what, hint string) error {
 		return trace.Errorf(UnsupportedEngine, "%s", what).WithHint(hint)
 	}
-	if err := d.checkRanks(); err != nil {
+	if err := cmp.Or(d.checkRanks(), d.contradictions(s)); err != nil {
 		return err
 	}
 	if why := d.Engine.unplayedOffload(); why != "" {
@@ -181,9 +183,59 @@ func (d *Deployment) CheckSimulated() error {
 		return refuse("speculative_config: got "+s.Method+" without an acceptance, want synthetic_acceptance_length or "+
 			"synthetic_acceptance_rates",
 			"what n-gram drafts accept depends on the text: take it from the counters of a server with the same text")
-	case s.Method == "draft_model" || s.Method == "dflash" || s.Method == "dspark":
-		return refuse("speculative_config.method: got "+s.Method+", a draft model whose size is not known, want "+
-			"eagle, eagle3, mtp, ngram or suffix", "simulate without it, or with the method mtp as a lower bound")
+	case s.Method == "dflash" || s.Method == "dspark" || s.Method == "draft_model" && s.draftModel() == nil:
+		return refuse(fmt.Sprintf("speculative_config: got %s with the model %q, whose size is not known, want a built-in one or eagle, "+
+			"eagle3, mtp, ngram or suffix", s.Method, s.Model), "built-in models: blis-train predict; the method mtp is a lower bound")
+	case s.Method == "draft_model" && !s.AnyVocabulary && s.draftModel().VocabSize != d.Model.VocabSize:
+		return trace.Errorf(BadKnobs, "speculative_config.model: got %s with a vocabulary of %d tokens, want the %d of %s", s.Model,
+			s.draftModel().VocabSize, d.Model.VocabSize, d.Model.ID).WithHint("vLLM refuses it too; use_heterogeneous_vocab allows it")
+	}
+	return nil
+}
+
+// contradictions are what vLLM refuses of knobs beside each other (vllm/config of 0.33.0). Code: bad_knobs.
+func (d *Deployment) contradictions(s *Speculation) error {
+	e := &d.Engine
+	n := func(from map[string]any, key string) int64 {
+		v, _ := number(from[key])
+		return trace.Int(v)
+	}
+	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
+	experts, _ := e.Extra["eplb_config"].(map[string]any)
+	role, tokens, longest := config["kv_role"], e.MaxNumBatchedTokens, d.MaxModelLen().Or(0)
+	perRequest, drafts := e.Extra["per_request_spec_decode_metrics"], Speculation{}
+	if s != nil {
+		drafts = *s
+	}
+	for _, c := range []struct {
+		is   bool
+		key  string
+		got  any
+		want string
+	}{
+		{!e.ChunkedPrefill && tokens < longest, "max_num_batched_tokens", tokens,
+			fmt.Sprintf("at least max_model_len %d without chunked prefill", longest)},
+		{tokens < e.MaxNumSeqs, "max_num_batched_tokens", tokens, fmt.Sprintf("at least max_num_seqs %d", e.MaxNumSeqs)},
+		{n(e.Extra, "max_num_active_seqs") > e.MaxNumSeqs, "max_num_active_seqs", e.Extra["max_num_active_seqs"],
+			fmt.Sprintf("at most max_num_seqs %d", e.MaxNumSeqs)},
+		{longest > 0 && e.LongPrefillThreshold > longest, "long_prefill_token_threshold", e.LongPrefillThreshold,
+			fmt.Sprintf("at most max_model_len %d", longest)},
+		{n(experts, "num_redundant_experts") > 0 && e.Extra["enable_eplb"] != true, "eplb_config.num_redundant_experts",
+			experts["num_redundant_experts"], "enable_eplb with it"},
+		{e.Extra["data_parallel_rank"] != nil && n(e.Extra, "data_parallel_rank") >= max(1, d.DP), "data_parallel_rank",
+			e.Extra["data_parallel_rank"], fmt.Sprintf("less than data_parallel_size %d", max(1, d.DP))},
+		{role != nil && role != "kv_producer" && role != "kv_consumer" && role != "kv_both", "kv_transfer_config.kv_role", role,
+			"kv_producer, kv_consumer or kv_both"},
+		{perRequest != nil && perRequest != "none" && s == nil, "per_request_spec_decode_metrics", perRequest, "speculative_config with it"},
+		{s != nil && e.AsyncScheduling.Or(false) && strings.HasPrefix(e.asyncExcluded(), "drafts"), "async_scheduling", true,
+			"false with " + e.asyncExcluded() + " in this release"},
+		{drafts.TP > 1 && drafts.TP != d.TP, "speculative_config.draft_tensor_parallel_size", drafts.TP,
+			fmt.Sprintf("1 or tensor_parallel_size %d", d.TP)},
+		{s != nil && tokens <= drafts.Lookahead(), "max_num_batched_tokens", tokens, "more than the drafts of a request"},
+	} {
+		if c.is {
+			return trace.Errorf(BadKnobs, "%s: got %v, want %s", c.key, c.got, c.want).WithHint("vLLM refuses it too")
+		}
 	}
 	return nil
 }
@@ -216,30 +268,53 @@ func (e *Engine) unplayedOffload() string {
 // draftsWithPPSince is the first release whose model runner takes drafts and pipeline stages together.
 var draftsWithPPSince = [2]int{0, 33}
 
-// DrafterUs is the time of one pass of the drafter that takes part in a step, us: reading
-// one layer and the LM head, as EAGLE and MTP have them; 0 without a drafter on the GPU.
-// passes is how many there are: the proposals follow one another. An estimate.
-func (d *Deployment) DrafterUs() (passUs float64, passes int64) {
+// drafter is what a drafter adds to each GPU: bytes of weights that a pass of it reads, bytes of a KV block, and the
+// passes of a step, one after the other; zeros without one on the GPU. A draft model is one of the built-in ones; EAGLE
+// and MTP are taken as one layer and the LM head of the model. Estimates.
+func (d *Deployment) drafter() (weights, block float64, passes int64) {
 	s, err := d.Engine.Speculation()
-	if err != nil || s == nil || !s.IsEagle() || !(d.Hardware.BwPeakTBs > 0) {
-		return 0, 0
+	if err != nil || s == nil {
+		return 0, 0, 0
 	}
-	m := &d.Model
-	tables := float64(m.HiddenSize) * float64(m.VocabSize)
-	head := float64(tables * m.BytesPerLMHead)
-	layers := (m.WeightBytes() - head - float64(tables*m.BytesPerActivation)) / float64(max(1, m.NumLayers))
-	passes = s.Tokens
-	if s.Parallel {
+	if passes = s.Tokens; s.Parallel {
 		passes = 1
 	}
-	return (layers + head) / (d.Hardware.BwPeakTBs * 1e6 * float64(max(1, d.TP))), passes
+	p := Parallel{TP: max(1, d.TP), PP: 1, DP: 1}
+	m, share := s.draftModel(), 1.0
+	switch {
+	case m != nil:
+		weights = m.WeightBytes()
+		if s.TP > 0 {
+			p.TP = s.TP
+		}
+	case s.IsEagle():
+		m = &d.Model
+		share = 1 / float64(max(1, m.NumLayers))
+		tables := float64(m.HiddenSize) * float64(m.VocabSize)
+		head := float64(tables * m.BytesPerLMHead)
+		weights = float64((m.WeightBytes()-head-float64(tables*m.BytesPerActivation))*share) + head
+	default:
+		return 0, 0, 0
+	}
+	pool, _ := m.Layers().KVPool(p, d.Engine.BlockSize)
+	return weights / float64(p.TP), pool.BlockBytes * share, passes
+}
+
+// DrafterUs is the time of one pass of the drafter that takes part in a step, us: reading its weights; 0 without a drafter
+// on the GPU. passes is how many there are.
+func (d *Deployment) DrafterUs() (passUs float64, passes int64) {
+	weights, _, passes := d.drafter()
+	if !(d.Hardware.BwPeakTBs > 0) {
+		return 0, 0
+	}
+	return weights / (d.Hardware.BwPeakTBs * 1e6), passes
 }
 
 // estimated says which parts of a simulation rest on no measurement.
 func (d *Deployment) estimated() (out []trace.Finding) {
 	if us, passes := d.DrafterUs(); us > 0 {
-		out = append(out, trace.Findingf(notModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, one layer and "+
-			"the LM head read from memory", d.Name, passes, us))
+		out = append(out, trace.Findingf(notModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, its weights read "+
+			"from memory, one layer and the LM head where it is no model of its own", d.Name, passes, us))
 	}
 	if d.Engine.CPUOffloading && d.Engine.isSince([2]int{0, 23}) {
 		out = append(out, trace.Findingf(notModelled, "%s: a finished request's blocks are free when their copies to the CPU tier are done, as "+
