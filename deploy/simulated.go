@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -119,33 +118,6 @@ func (e *Engine) EPLBInterval() int64 {
 	return 3000
 }
 
-// checkRanks refuses what vLLM refuses of experts and data parallelism, and what the simulator cannot play.
-func (d *Deployment) checkRanks() error {
-	e := &d.Engine
-	local, _ := number(e.Extra["data_parallel_size_local"])
-	bad := func(format string, args ...any) error {
-		return trace.Errorf(BadKnobs, format, args...).WithHint("vLLM refuses it too")
-	}
-	switch {
-	case e.ExpertParallel && !d.Model.IsMoE():
-		return bad("enable_expert_parallel: got a model without experts, want one with experts or the flag off")
-	case e.Extra["enable_eplb"] == true && !e.ExpertParallel:
-		return bad("enable_eplb: got no enable_expert_parallel, want it with it")
-	case e.Extra["enable_eplb"] == true && d.TP*d.DP < 2:
-		return bad("enable_eplb: got tensor_parallel_size 1 and data_parallel_size 1, want one of them larger")
-	case d.DP < 2 && e.Extra["data_parallel_external_lb"] == true:
-		return bad("data_parallel_external_lb: got data_parallel_size %d, want at least 2", d.DP)
-	case local > float64(max(1, d.DP)):
-		return bad("data_parallel_size_local: got %g, want at most data_parallel_size %d", local, d.DP)
-	case d.DP > maxRanks:
-		return trace.Errorf(UnsupportedEngine, "data_parallel_size: got %d, want at most %d", d.DP, maxRanks)
-	case d.DP > 1 && d.PP > 1:
-		return trace.Errorf(UnsupportedEngine, "pipeline_parallel_size: got %d with data_parallel_size %d, want 1 of one of them: "+
-			"stages of several ranks are not modelled", d.PP, d.DP)
-	}
-	return nil
-}
-
 // maxRanks bounds the engines of one simulation.
 const maxRanks = 1024
 
@@ -159,15 +131,18 @@ func (d *Deployment) CheckSimulated() error {
 	refuse := func(what, hint string) error {
 		return trace.Errorf(UnsupportedEngine, "%s", what).WithHint(hint)
 	}
-	if err := cmp.Or(d.checkRanks(), d.contradictions(s)); err != nil {
-		return err
+	if why := d.contradiction(s); why != "" {
+		return trace.Errorf(BadKnobs, "%s", why).WithHint("vLLM refuses it too")
 	}
 	if why := d.Engine.unplayedOffload(); why != "" {
 		return refuse("kv_connector_extra_config: got "+why, "simulate it without, as a tier of whole blocks, least recently used first out")
 	}
 	switch {
-	case d.PP > 1 && d.Model.NumLayers > 0 && d.PP > d.Model.NumLayers:
-		return trace.Errorf(BadKnobs, "pipeline_parallel_size: got %d, want at most the model's %d layers", d.PP, d.Model.NumLayers)
+	case d.DP > maxRanks:
+		return trace.Errorf(UnsupportedEngine, "data_parallel_size: got %d, want at most %d", d.DP, maxRanks)
+	case d.DP > 1 && d.PP > 1:
+		return trace.Errorf(UnsupportedEngine, "pipeline_parallel_size: got %d with data_parallel_size %d, want 1 of one of them: "+
+			"stages of several ranks are not modelled", d.PP, d.DP)
 	case s == nil && d.Engine.SpeculativeDecoding:
 		return refuse("speculative decoding: got no speculative_config, want method and num_speculative_tokens",
 			"write vllm.speculative_config as the server was started with it")
@@ -193,51 +168,63 @@ func (d *Deployment) CheckSimulated() error {
 	return nil
 }
 
-// contradictions are what vLLM refuses of knobs beside each other (vllm/config of 0.33.0). Code: bad_knobs.
-func (d *Deployment) contradictions(s *Speculation) error {
-	e := &d.Engine
+// objection is words for what is wrong where it is.
+type objection struct {
+	is  bool
+	why string
+}
+
+// upheld is the first objection that is there, "" for none.
+func upheld(all []objection) string {
+	for _, o := range all {
+		if o.is {
+			return o.why
+		}
+	}
+	return ""
+}
+
+// contradiction is what vLLM refuses of knobs beside each other (vllm/config of 0.33.0), "" for nothing.
+func (d *Deployment) contradiction(s *Speculation) string {
+	e, drafts, say := &d.Engine, Speculation{}, fmt.Sprintf
 	n := func(from map[string]any, key string) int64 {
 		v, _ := number(from[key])
 		return trace.Int(v)
 	}
-	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
-	experts, _ := e.Extra["eplb_config"].(map[string]any)
-	role, tokens, longest := config["kv_role"], e.MaxNumBatchedTokens, d.MaxModelLen().Or(0)
-	perRequest, drafts := e.Extra["per_request_spec_decode_metrics"], Speculation{}
 	if s != nil {
 		drafts = *s
 	}
-	for _, c := range []struct {
-		is   bool
-		key  string
-		got  any
-		want string
-	}{
-		{!e.ChunkedPrefill && tokens < longest, "max_num_batched_tokens", tokens,
-			fmt.Sprintf("at least max_model_len %d without chunked prefill", longest)},
-		{tokens < e.MaxNumSeqs, "max_num_batched_tokens", tokens, fmt.Sprintf("at least max_num_seqs %d", e.MaxNumSeqs)},
-		{n(e.Extra, "max_num_active_seqs") > e.MaxNumSeqs, "max_num_active_seqs", e.Extra["max_num_active_seqs"],
-			fmt.Sprintf("at most max_num_seqs %d", e.MaxNumSeqs)},
-		{longest > 0 && e.LongPrefillThreshold > longest, "long_prefill_token_threshold", e.LongPrefillThreshold,
-			fmt.Sprintf("at most max_model_len %d", longest)},
-		{n(experts, "num_redundant_experts") > 0 && e.Extra["enable_eplb"] != true, "eplb_config.num_redundant_experts",
-			experts["num_redundant_experts"], "enable_eplb with it"},
-		{e.Extra["data_parallel_rank"] != nil && n(e.Extra, "data_parallel_rank") >= max(1, d.DP), "data_parallel_rank",
-			e.Extra["data_parallel_rank"], fmt.Sprintf("less than data_parallel_size %d", max(1, d.DP))},
-		{role != nil && role != "kv_producer" && role != "kv_consumer" && role != "kv_both", "kv_transfer_config.kv_role", role,
-			"kv_producer, kv_consumer or kv_both"},
-		{perRequest != nil && perRequest != "none" && s == nil, "per_request_spec_decode_metrics", perRequest, "speculative_config with it"},
-		{s != nil && e.AsyncScheduling.Or(false) && strings.HasPrefix(e.asyncExcluded(), "drafts"), "async_scheduling", true,
-			"false with " + e.asyncExcluded() + " in this release"},
-		{drafts.TP > 1 && drafts.TP != d.TP, "speculative_config.draft_tensor_parallel_size", drafts.TP,
-			fmt.Sprintf("1 or tensor_parallel_size %d", d.TP)},
-		{s != nil && tokens <= drafts.Lookahead(), "max_num_batched_tokens", tokens, "more than the drafts of a request"},
-	} {
-		if c.is {
-			return trace.Errorf(BadKnobs, "%s: got %v, want %s", c.key, c.got, c.want).WithHint("vLLM refuses it too")
-		}
-	}
-	return nil
+	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
+	experts, _ := e.Extra["eplb_config"].(map[string]any)
+	eplb, perRequest, role := e.Extra["enable_eplb"] == true, e.Extra["per_request_spec_decode_metrics"], config["kv_role"]
+	dp, tokens, longest, threshold := max(1, d.DP), e.MaxNumBatchedTokens, d.MaxModelLen().Or(maxTokens), e.LongPrefillThreshold
+	local, rank, active, more := n(e.Extra, "data_parallel_size_local"), n(e.Extra, "data_parallel_rank"),
+		n(e.Extra, "max_num_active_seqs"), n(experts, "num_redundant_experts")
+	return upheld([]objection{
+		{e.ExpertParallel && !d.Model.IsMoE(), "enable_expert_parallel: got a model without experts, want one with experts or the flag off"},
+		{eplb && !e.ExpertParallel, "enable_eplb: got no enable_expert_parallel, want it with it"},
+		{eplb && d.TP*dp < 2, "enable_eplb: got tensor_parallel_size 1 and data_parallel_size 1, want one of them larger"},
+		{more > 0 && !eplb, say("eplb_config.num_redundant_experts: got %d, want enable_eplb with it", more)},
+		{dp < 2 && e.Extra["data_parallel_external_lb"] == true, say("data_parallel_external_lb: got data_parallel_size %d, want 2 or more", dp)},
+		{local > dp, say("data_parallel_size_local: got %d, want at most data_parallel_size %d", local, dp)},
+		{rank >= dp && dp > 1, say("data_parallel_rank: got %d, want less than data_parallel_size %d", rank, dp)},
+		{d.PP > 1 && d.Model.NumLayers > 0 && d.PP > d.Model.NumLayers,
+			say("pipeline_parallel_size: got %d, want at most the model's %d layers", d.PP, d.Model.NumLayers)},
+		{!e.ChunkedPrefill && longest < maxTokens && tokens < longest,
+			say("max_num_batched_tokens: got %d, want at least max_model_len %d without chunked prefill", tokens, longest)},
+		{tokens < e.MaxNumSeqs, say("max_num_batched_tokens: got %d, want at least max_num_seqs %d", tokens, e.MaxNumSeqs)},
+		{active > e.MaxNumSeqs, say("max_num_active_seqs: got %d, want at most max_num_seqs %d", active, e.MaxNumSeqs)},
+		{threshold > longest, say("long_prefill_token_threshold: got %d, want at most max_model_len %d", threshold, longest)},
+		{role != nil && role != "kv_producer" && role != "kv_consumer" && role != "kv_both",
+			say("kv_transfer_config.kv_role: got %v, want kv_producer, kv_consumer or kv_both", role)},
+		{perRequest != nil && perRequest != "none" && s == nil,
+			say("per_request_spec_decode_metrics: got %v, want speculative_config with it", perRequest)},
+		{e.AsyncScheduling.Or(false) && strings.HasPrefix(e.asyncExcluded(), "drafts"),
+			"async_scheduling: got true, want false with " + e.asyncExcluded() + " in this release"},
+		{drafts.TP > 1 && drafts.TP != d.TP,
+			say("speculative_config.draft_tensor_parallel_size: got %d, want 1 or tensor_parallel_size %d", drafts.TP, d.TP)},
+		{s != nil && tokens <= drafts.Lookahead(), say("max_num_batched_tokens: got %d, want more than the drafts of a request", tokens)},
+	})
 }
 
 // unplayedOffload names a setting of the offloading connector that the CPU tier does not
@@ -249,20 +236,16 @@ func (e *Engine) unplayedOffload() string {
 	size, hasSize := number(extra["block_size"])
 	threshold, _ := number(extra["store_threshold"])
 	budget, _ := number(extra["sync_load_budget_bytes"])
-	switch {
-	case !e.CPUOffloading:
-	case extra["offload_prompt_only"] == true:
-		return "offload_prompt_only true, want false"
-	case policy != "" && policy != "lru":
-		return fmt.Sprintf("eviction_policy %q, want lru", policy)
-	case hasSize && size != float64(e.BlockSize):
-		return fmt.Sprintf("block_size %g, want the engine's %d: chunks of several blocks are not modelled", size, e.BlockSize)
-	case threshold > 1:
-		return fmt.Sprintf("store_threshold %g, want at most 1", threshold)
-	case budget > 0:
-		return fmt.Sprintf("sync_load_budget_bytes %g, want 0", budget)
+	if !e.CPUOffloading {
+		return ""
 	}
-	return ""
+	return upheld([]objection{{extra["offload_prompt_only"] == true, "offload_prompt_only true, want false"},
+		{policy != "" && policy != "lru", fmt.Sprintf("eviction_policy %q, want lru", policy)},
+		{hasSize && size != float64(e.BlockSize),
+			fmt.Sprintf("block_size %g, want the engine's %d: chunks of several blocks are not modelled", size, e.BlockSize)},
+		{threshold > 1, fmt.Sprintf("store_threshold %g, want at most 1", threshold)},
+		{budget > 0, fmt.Sprintf("sync_load_budget_bytes %g, want 0", budget)},
+	})
 }
 
 // draftsWithPPSince is the first release whose model runner takes drafts and pipeline stages together.
