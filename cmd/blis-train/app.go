@@ -270,12 +270,8 @@ func newApp(word string, stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 
 // wantsSubcommand refuses a command that was called without one of its own.
 func wantsSubcommand(c *cli.Context) error {
-	var names []string
-	for _, sub := range c.Command.Subcommands {
-		if sub.Name != "help" {
-			names = append(names, sub.Name)
-		}
-	}
+	names := stat.Map(c.Command.Subcommands, func(sub *cli.Command) string { return sub.Name })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "help" })
 	want := trace.OneOf(names)
 	name := c.Args().First()
 	if name == "" {

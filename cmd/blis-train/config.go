@@ -286,17 +286,9 @@ func flagsOf(t option.Table) []cli.Flag {
 // keysOf are the options that a command has as keys of pipeline.yaml and not as flags, by their
 // groups.
 func keysOf(command string) []stage {
-	var all []stage
-	for _, s := range stagesOf(command) {
-		keys := stage{name: s.name}
-		for _, o := range s.table {
-			if isKey(command, o.Name) {
-				keys.table = append(keys.table, o)
-			}
-		}
-		all = append(all, keys)
-	}
-	return all
+	return stat.Map(stagesOf(command), func(s stage) stage {
+		return stage{s.name, stat.Filter(s.table, func(o option.Option) bool { return isKey(command, o.Name) })}
+	})
 }
 
 // keyHint says where an option is set that a command has as a key; "" where it has none of

@@ -54,19 +54,10 @@ func explain(con *console, args []string) error {
 // matchingCodes are the entries with exactly that code, else those containing it.
 func matchingCodes(all []explained, arg string) []explained {
 	want := strings.ToLower(strings.ReplaceAll(arg, "-", "_"))
-	var exact, part []explained
-	for _, e := range all {
-		switch {
-		case string(e.Code) == want:
-			exact = append(exact, e)
-		case strings.Contains(string(e.Code), want):
-			part = append(part, e)
-		}
-	}
-	if len(exact) > 0 {
+	if exact := stat.Filter(all, func(e explained) bool { return string(e.Code) == want }); len(exact) > 0 {
 		return exact
 	}
-	return part
+	return stat.Filter(all, func(e explained) bool { return strings.Contains(string(e.Code), want) })
 }
 
 func unknownCode(all []explained, arg string) error {

@@ -114,10 +114,7 @@ func versionText() string {
 	commit, date, goVersion := releaseCommit, releaseDate, runtime.Version()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		goVersion = info.GoVersion
-		built := map[string]string{}
-		for _, s := range info.Settings {
-			built[s.Key] = s.Value
-		}
+		built := stat.Keyed(info.Settings, func(s debug.BuildSetting) (string, string) { return s.Key, s.Value })
 		if commit == "" {
 			commit, date = built["vcs.revision"], built["vcs.time"]
 			if built["vcs.modified"] == "true" {

@@ -217,12 +217,9 @@ func showPrediction(con *console, p *simulate.Prediction) {
 		said("limited by   %s", p.LimitedBy)
 	}
 	if len(p.Shares) > 0 {
-		var parts []string
-		for _, s := range p.Shares {
-			if s.Share >= 0.005 {
-				parts = append(parts, fmt.Sprintf("%s %.0f %%", s.Name, 100*s.Share))
-			}
-		}
+		parts := stat.Map(stat.Filter(p.Shares, func(s simulate.Share) bool { return s.Share >= 0.005 }), func(s simulate.Share) string {
+			return fmt.Sprintf("%s %.0f %%", s.Name, 100*s.Share)
+		})
 		said("steps        %s", strings.Join(parts, ", "))
 	}
 	if m := p.MaxLoad; m != nil {

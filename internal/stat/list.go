@@ -41,6 +41,16 @@ func AppendNew[T comparable](list []T, more ...T) []T {
 	return list
 }
 
+// Keyed is a map of the list's elements, each as of says; of equal keys the last counts.
+func Keyed[T, V any, K comparable](list []T, of func(T) (K, V)) map[K]V {
+	out := make(map[K]V, len(list))
+	for _, x := range list {
+		k, v := of(x)
+		out[k] = v
+	}
+	return out
+}
+
 // Sum adds up f of every element, in order.
 func Sum[T any, N int | int64 | float64](list []T, f func(T) N) (sum N) {
 	for _, v := range list {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -337,10 +338,7 @@ func Since(old *Old, v *result.Validation, set *coeff.Set) *result.Changes {
 }
 
 func verdictChanges(out *result.Changes, old *Old, v *result.Validation) {
-	was := map[[2]string]string{}
-	for _, p := range old.Purposes {
-		was[[2]string{p.Purpose, p.Scope}] = p.Verdict
-	}
+	was := stat.Keyed(old.Purposes, func(p coeff.PurposeVerdict) ([2]string, string) { return [2]string{p.Purpose, p.Scope}, p.Verdict })
 	for _, p := range v.Purposes {
 		before, known := was[[2]string{p.Purpose, p.Scope}]
 		switch {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -108,10 +109,7 @@ func onKernelMode(t Target, part string, busy []float64) (*sim.KernelMode, *Proj
 // them on average (Little's law), because one bend of the law has to do for a memory-bound and for a busy engine.
 func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *sim.KernelMode, err error) {
 	for range 2 {
-		var busy []float64
-		for _, l := range e.loads {
-			busy = append(busy, math.Max(1, l.RateRPS*l.E2EMs/1e3))
-		}
+		busy := stat.Map(e.loads, func(l LoadPoint) float64 { return math.Max(1, l.RateRPS*l.E2EMs/1e3) })
 		var p *Projection
 		if law, p, err = onKernelMode(t, part, busy); err != nil {
 			return nil, err

@@ -33,6 +33,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -184,12 +185,9 @@ func verdictWarnings(v *result.Validation) []trace.Finding {
 	if v.Verdict == coeff.VerdictPass {
 		return nil
 	}
-	var names []string
-	for _, g := range v.Gates {
-		if g.Pass != nil && !*g.Pass {
-			names = append(names, g.Name+" ("+g.Scope+")")
-		}
-	}
+	names := stat.Map(stat.Filter(v.Gates, func(g result.Gate) bool { return g.Pass != nil && !*g.Pass }), func(g result.Gate) string {
+		return g.Name + " (" + g.Scope + ")"
+	})
 	if len(names) == 0 {
 		return []trace.Finding{trace.Findingf(notValidated, "validation verdict %q", v.Verdict)}
 	}

@@ -411,10 +411,7 @@ func perStep(t *rows.Table, v []float64) []float64 {
 
 // OrderFinding warns of a prediction that falls as tokens are added (spec#err-decode-linear).
 func OrderFinding(out *result.Model) {
-	value := map[string]float64{}
-	for _, c := range out.Coefficients {
-		value[c.Name] = c.Value
-	}
+	value := stat.Keyed(out.Coefficients, func(c result.Coefficient) (string, float64) { return c.Name, c.Value })
 	if w, c := value["decode_weight_load"], value["prefill_linear_compute"]; w > c && c > 0 {
 		out.Warnings = append(out.Warnings, trace.Findingf(Implausible,
 			"decode_weight_load %.3g us/s exceeds prefill_linear_compute %.3g us/s: the predicted time can fall as tokens are added", w, c))

@@ -82,12 +82,9 @@ func (f *fitter) frozenLoco(s *Solved) []float64 {
 	if f.o.Spec == features.V10 {
 		return nil
 	}
-	var tables []*rows.Table
-	for _, p := range f.used {
-		if p.Frozen != nil && p.Frozen.Kept > 0 {
-			tables = append(tables, p.Frozen)
-		}
-	}
+	tables := stat.Map(stat.Filter(f.used, func(p *Run) bool { return p.Frozen != nil && p.Frozen.Kept > 0 }), func(p *Run) *rows.Table {
+		return p.Frozen
+	})
 	if len(tables) == 0 {
 		return nil
 	}

@@ -1,13 +1,14 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"sort"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
@@ -27,26 +28,16 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	}
 	set.SpecVersion = coeff.Version(b.SpecVersion)
 	set.Gates, set.Purposes, set.ValidatedFor = val.Verdicts()
-	set.HardwareFactors, set.DeploymentFactors, set.PromptFactors = map[string]float64{}, map[string]float64{}, map[string]float64{}
-	set.Residuals = map[string][][2]float64{}
-	for _, r := range b.ResidualQuant {
-		set.Residuals[r.Regime] = r.Quantiles
-	}
-	for _, h := range b.HardwareFactors {
-		set.HardwareFactors[h.Hardware] = h.Factor
-	}
-	for _, d := range b.DeploymentFactors {
-		set.DeploymentFactors[d.Name()], set.PromptFactors[d.Name()] = d.Factor, d.Prompt
-	}
+	set.Residuals = stat.Keyed(b.ResidualQuant, func(r result.RegimeQuantiles) (string, [][2]float64) { return r.Regime, r.Quantiles })
+	set.HardwareFactors = stat.Keyed(b.HardwareFactors, func(h result.HardwareFactor) (string, float64) { return h.Hardware, h.Factor })
+	set.DeploymentFactors = stat.Keyed(b.DeploymentFactors, func(d result.DeploymentFactor) (string, float64) { return d.Name(), d.Factor })
+	set.PromptFactors = stat.Keyed(b.DeploymentFactors, func(d result.DeploymentFactor) (string, float64) { return d.Name(), d.Prompt })
 	for i := range fit.Alpha {
 		m := &fit.Alpha[i]
-		of := map[string][]float64{}
-		for _, d := range m.DeploymentCoefficients {
-			of[d.Deployment] = d.Values
-		}
+		of := func(d result.DeploymentCoefficients) (string, []float64) { return d.Deployment, d.Values }
 		set.Alpha = append(set.Alpha, coeff.AlphaModel{
-			Target: m.Target, Replay: coeff.Replayable(m.Target), Lambda: valueOr(m.Lambda, 0),
-			Coefficients: nativeTerms(m.Coefficients), Covariance: m.Covariance, Deployments: of,
+			Target: m.Target, Replay: coeff.Replayable(m.Target), Lambda: valueOr(m.Lambda, 0), Coefficients: nativeTerms(m.Coefficients),
+			Covariance: m.Covariance, Deployments: stat.Keyed(m.DeploymentCoefficients, of),
 		})
 	}
 	sort.Slice(set.Alpha, func(i, j int) bool { return set.Alpha[i].Target < set.Alpha[j].Target })
@@ -95,18 +86,21 @@ func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 	return out
 }
 
+// distinct are the values that the deployments have, sorted.
+func distinct[V cmp.Ordered](configs []result.FitConfig, of func(*deploy.Deployment) V) []V {
+	all := stat.Map(configs, func(c result.FitConfig) V { return of(&c.Deployment) })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // trainedOn collects where the coefficients hold, each list sorted.
 func trainedOn(fit *result.Fit) coeff.TrainedOn {
-	models, hw, versions := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	tps := map[int64]bool{}
-	for i := range fit.Configs {
-		d := &fit.Configs[i].Deployment
-		models[d.Model.ID], hw[d.Hardware.Name], versions[d.Engine.VLLMVersion] = true, true, true
-		tps[d.TP] = true
-	}
 	t := coeff.TrainedOn{
-		Models: slices.Sorted(maps.Keys(models)), Hardware: slices.Sorted(maps.Keys(hw)), VLLMVersions: slices.Sorted(maps.Keys(versions)),
-		TPs:  slices.Sorted(maps.Keys(tps)),
+		Models:       distinct(fit.Configs, func(d *deploy.Deployment) string { return d.Model.ID }),
+		Hardware:     distinct(fit.Configs, func(d *deploy.Deployment) string { return d.Hardware.Name }),
+		VLLMVersions: distinct(fit.Configs, func(d *deploy.Deployment) string { return d.Engine.VLLMVersion }),
+		TPs:          distinct(fit.Configs, func(d *deploy.Deployment) int64 { return d.TP }),
+
 		Date: fit.TrainingDate, Samples: int64(fit.Beta.Rows.Kept), Lambda: valueOr(fit.Beta.Lambda, 0),
 		Gamma: valueOr(fit.Beta.GammaEMA, defaultGamma), HoldOutRMSE: map[string]float64{},
 	}

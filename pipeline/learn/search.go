@@ -71,12 +71,9 @@ func (l *learner) subspace(values []float64, e evidence) ([][]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out [][]float64
-	for _, d := range l.directions(values, post) {
-		if d.IsLearned() {
-			out = append(out, d.vector)
-		}
-	}
+	out := stat.Map(stat.Filter(l.directions(values, post), func(d Direction) bool { return d.IsLearned() }), func(d Direction) []float64 {
+		return d.vector
+	})
 	return out, nil
 }
 

@@ -53,19 +53,13 @@ func dataFindings(in Input) [][]trace.Finding {
 	var lists [][]trace.Finding
 	if in.Inspect != nil {
 		lists = append(lists, in.Inspect.Warnings)
-		for _, r := range in.Inspect.Runs {
-			lists = append(lists, ofRun(r.ID, r.Findings))
-		}
+		lists = append(lists, stat.Map(in.Inspect.Runs, func(r result.InspectRun) []trace.Finding { return ofRun(r.ID, r.Findings) })...)
 	}
 	if in.Extract != nil {
-		for _, r := range in.Extract.Runs {
-			lists = append(lists, ofRun(r.ID, r.Warnings))
-		}
+		lists = append(lists, stat.Map(in.Extract.Runs, func(r result.ExtractRun) []trace.Finding { return ofRun(r.ID, r.Warnings) })...)
 	}
 	if in.Fit != nil {
-		for _, r := range in.Fit.Runs {
-			lists = append(lists, ofRun(r.ID, r.Findings))
-		}
+		lists = append(lists, stat.Map(in.Fit.Runs, func(r result.FitRun) []trace.Finding { return ofRun(r.ID, r.Findings) })...)
 	}
 	return lists
 }
@@ -82,12 +76,9 @@ func ofRun(id string, findings []trace.Finding) []trace.Finding {
 }
 
 func unfitBlocks(i *result.Inspect) []Block {
-	var lines []string
-	for _, r := range i.Runs {
-		if r.Unfit {
-			lines = append(lines, r.ID+": "+r.Reason)
-		}
-	}
+	lines := stat.Map(stat.Filter(i.Runs, func(r result.InspectRun) bool { return r.Unfit }), func(r result.InspectRun) string {
+		return r.ID + ": " + r.Reason
+	})
 	if len(lines) == 0 {
 		return nil
 	}
@@ -184,10 +175,7 @@ func saturationCell(checks []result.SaturationCheck, name string) Cell {
 // fitRunTable says which runs the fit used and why not the others.
 func fitRunTable(f *result.Fit) *Table {
 	t := tableOf("fit-runs")
-	byRun := map[string]result.RunRows{}
-	for _, r := range f.Beta.Rows.ByRun {
-		byRun[r.Run] = r
-	}
+	byRun := stat.Keyed(f.Beta.Rows.ByRun, func(r result.RunRows) (string, result.RunRows) { return r.Run, r })
 	labels := configLabels(f)
 	for _, r := range f.Runs {
 		used := Cell{Text: "yes", Class: "ok"}
@@ -216,11 +204,7 @@ func rowTable(f *result.Fit) *Table {
 }
 
 func configLabels(f *result.Fit) map[string]string {
-	out := map[string]string{}
-	for _, c := range f.Configs {
-		out[c.Key] = c.Label
-	}
-	return out
+	return stat.Keyed(f.Configs, func(c result.FitConfig) (string, string) { return c.Key, c.Label })
 }
 
 func label(labels map[string]string, key string) string {

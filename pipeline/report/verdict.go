@@ -165,11 +165,7 @@ func shownIn(kind string, anchors map[string]string) string {
 
 // anchorsOf maps figure ids to titles.
 func anchorsOf(figs []*Figure) map[string]string {
-	out := map[string]string{}
-	for _, f := range figs {
-		out[f.ID] = f.Title
-	}
-	return out
+	return stat.Keyed(figs, func(f *Figure) (string, string) { return f.ID, f.Title })
 }
 
 // maxJudged is how many judged gates stand in one table; beyond, those that

@@ -371,12 +371,9 @@ func (b *bootstrap) quantiles(o Options) []float64 {
 	})
 	out := make([]float64, b.p)
 	for r, j := range b.idx {
-		var v []float64
-		for _, t := range ts {
-			if t != nil && !math.IsNaN(t[r]) {
-				v = append(v, t[r])
-			}
-		}
+		v := stat.Map(stat.Filter(ts, func(t []float64) bool { return t != nil && !math.IsNaN(t[r]) }), func(t []float64) float64 {
+			return t[r]
+		})
 		out[j] = math.NaN()
 		if len(v) > 0 {
 			slices.Sort(v)

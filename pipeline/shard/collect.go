@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -170,12 +171,9 @@ func (c *collection) parse() error {
 	for _, run := range c.plan.Runs {
 		from := at
 		at += len(run.Pieces)
-		var folders []string
-		for _, r := range s.Receipts[from:at] {
-			if r != nil {
-				folders = append(folders, r.Folder)
-			}
-		}
+		folders := stat.Map(stat.Filter(s.Receipts[from:at], func(r *Receipt) bool { return r != nil }), func(r *Receipt) string {
+			return r.Folder
+		})
 		if i := slices.IndexFunc(s.Bad[from:at], func(err error) bool { return err != nil }); i >= 0 {
 			c.bad = append(c.bad, extract.Failed{ID: run.ID, Err: s.Bad[from+i]})
 			continue

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -104,11 +105,7 @@ func (j Job) Offer(pass string, tasks []Task) error {
 // names are those in a folder.
 func names(dir string) (map[string]bool, error) {
 	entries, err := os.ReadDir(dir)
-	all := make(map[string]bool, len(entries))
-	for _, e := range entries {
-		all[e.Name()] = true
-	}
-	return all, err
+	return stat.Keyed(entries, func(e os.DirEntry) (string, bool) { return e.Name(), true }), err
 }
 
 // taskID is what scripts hand to programs, and paths are made of: a pass and a hash, or its beginning.

@@ -11,6 +11,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -142,11 +143,7 @@ func CheckThresholds(overrides map[string]float64) error {
 
 // Limits are the thresholds in force, by name.
 func (r *rules) Limits() map[string]float64 {
-	out := map[string]float64{}
-	for _, t := range r.all {
-		out[t.Name] = t.Limit
-	}
-	return out
+	return stat.Keyed(r.all, func(t threshold) (string, float64) { return t.Name, t.Limit })
 }
 
 // gate applies one rule; only a nil value gives a null gate, with the note.

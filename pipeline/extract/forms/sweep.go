@@ -36,6 +36,7 @@ import (
 	"sync"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -426,12 +427,9 @@ func headerOf(rows [][]string) (header []string, first int) {
 		return nil, 0
 	}
 	for k := range rows[0] {
-		var parts []string
-		for _, row := range rows[:3] {
-			if k < len(row) && row[k] != "" {
-				parts = append(parts, row[k])
-			}
-		}
+		parts := stat.Map(stat.Filter(rows[:3], func(row []string) bool { return k < len(row) && row[k] != "" }), func(row []string) string {
+			return row[k]
+		})
 		header = append(header, strings.Join(parts, " | "))
 	}
 	if !known(header) {
