@@ -90,8 +90,9 @@ func TestOrderOfGPUsAndRanks(t *testing.T) {
 						continue
 					}
 					compared++
+					own, theirs := s.NewPricer(), other.NewPricer()
 					for _, b := range steps() {
-						p, q := s.NewPricer().Parts(&b), other.NewPricer().Parts(&b)
+						p, q := own.Parts(&b), theirs.Parts(&b)
 						us, least := p[Compute]+p[Experts], q[Compute]+q[Experts]
 						switch {
 						case us <= leastSlower*least:
