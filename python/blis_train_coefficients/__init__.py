@@ -187,7 +187,7 @@ class Space:
                    expert_share=self._expert_share, weight_bytes=self._weight_bytes, all_reduce_s=self._all_reduce_s,
                    logits_gather_s=self._logits_gather_s, __builtins__={})
         self.constants = env
-        self._graphs = (self.sums["cuda_graph_tokens"] if self.sums else _graph_sizes(h["name"], e)) or [0]
+        self._graphs = self.sums["cuda_graph_tokens"] or [0] if self.sums else _graph_sizes(h["name"], e) if self.base == "1.2" else [0]
         if self.sums:
             self._add_layers(max(1, deployment.get("data_parallel_size", 1)))
         for name, code in _CONSTANTS[self.base]:
