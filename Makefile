@@ -7,7 +7,7 @@
 # make scale-equal compares many processes with one, byte for byte, and prints what both cost
 # make scale-faults kills, repeats, damages and fills: the same bytes or one error
 # make beam    builds blis-train-beam, a module of its own, and runs its tests; needs the Beam SDK from the module proxy
-# make interop DuckDB, pandas and polars read the tables, the notebook runs; Prism as a separate server does the tasks of a plan
+# make interop DuckDB, pandas and polars read the tables, the notebook runs; 10,000 schedules of each vLLM are the simulator's; Prism as a separate server does the tasks of a plan
 # make release tries the release: archives, bills of materials and checksums in dist; needs the module proxy
 # make scale-cost prints what 100 TB cost at rates measured here
 
@@ -64,6 +64,7 @@ scale-equal scale-faults:
 
 interop:
 	bash testdata/interop/interop.sh
+	bash testdata/interop/interop-oracle.sh
 	$(WITH_BEAM) bash testdata/interop/interop-beam.sh
 
 scale-cost:
