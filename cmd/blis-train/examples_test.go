@@ -330,6 +330,9 @@ func TestTutorial(t *testing.T) {
 			t.Skipf("no symbolic links here: %v", err)
 		}
 	}
+	for _, file := range regexp.MustCompile("(?s)```yaml (\\S+)\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
+		repo.Write(t, file[2], file[1])
+	}
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n(?:\n```text\n.*?```\n)?")
 	got := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
 		script := blocks.FindStringSubmatch(block)[1]

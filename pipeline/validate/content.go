@@ -127,5 +127,5 @@ func (s *Shared) undecided(obs []Request, p *deploy.Phase) string {
 	if float64(n) <= trace.MostGuessed*float64(all) {
 		return ""
 	}
-	return fmt.Sprintf("nobody recorded what %d of %d prompts found in the prefix cache, or only for all together: %s", n, all, tellsCached)
+	return fmt.Sprintf("nobody recorded what %d of %d prompts found in the prefix cache: %s", n, all, tellsCached)
 }
