@@ -90,8 +90,7 @@
 // They are written whether the numbers come from a
 // physics fit (fit.json) or from a queueing calibration (queue.json).
 //
-//	readers.go      the formats, their options, and which version of which reader takes which file
-//	calibration.go  queue.json -> files
+//	calibration.go  the formats, their options, which version of which reader takes which file; queue.json -> files
 //	wva.go          fit.json -> files
 //
 // What is refused: a version of the reader that no longer takes the file, a flavour that

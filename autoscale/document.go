@@ -1,6 +1,8 @@
 package autoscale
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -20,10 +22,8 @@ type Queue struct {
 
 // Server returns the server with the id, or nil.
 func (q *Queue) Server(id string) *QueueServer {
-	for i := range q.Servers {
-		if q.Servers[i].ID == id {
-			return &q.Servers[i]
-		}
+	if i := slices.IndexFunc(q.Servers, func(s QueueServer) bool { return s.ID == id }); i >= 0 {
+		return &q.Servers[i]
 	}
 	return nil
 }

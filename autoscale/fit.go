@@ -326,7 +326,7 @@ const leastHoldOut = 10
 // DefaultOptions are those of a bare `queue fit`.
 func DefaultOptions() Options {
 	return Options{
-		Flavour: corrected, Cut: defaultCut(), QueueRatio: 10, HoldOut: 0.3,
+		Flavour: corrected, Cut: defaultCut, QueueRatio: 10, HoldOut: 0.3,
 		Sweep: SweepOptions{MaxBatch: 256, MaxBatchedTokens: defaultMaxBatchedTokens, AccCount: 1},
 	}
 }

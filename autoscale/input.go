@@ -92,8 +92,7 @@ func serverOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	s.Account.Skipped = skipped
 	cut := o.Cut
 	cut.Limits, cut.Name = s.Limits, id
-	judged := rows.VerdictsOf(run, d)
-	windows, account, err := Cut(samples, spansOf(samples, judged), cut)
+	windows, account, err := Cut(samples, spansOf(samples, rows.VerdictsOf(run, d)), cut)
 	if err != nil {
 		return nil, err
 	}

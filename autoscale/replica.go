@@ -32,19 +32,11 @@ type replicaOptions struct {
 
 // wvaTuner is the tuner of workload-variant-autoscaler v0.6.0 to v0.8.0
 // (internal/engines/analyzers/queueingmodel; tuner/ as of b08b1c7).
-func wvaTuner() replicaOptions {
-	return replicaOptions{
-		Name: "wva", Flavour: wvA3P, Percent: 0.05, ErrorLevel: 0.05, Low: 0.01, High: 100,
-	}
-}
+var wvaTuner = replicaOptions{Name: "wva", Flavour: wvA3P, Percent: 0.05, ErrorLevel: 0.05, Low: 0.01, High: 100}
 
 // modelTuner is llm-inferno/model-tuner@6dba8ce with its default configuration.
-func modelTuner() replicaOptions {
-	return replicaOptions{
-		Name: "model-tuner", Flavour: inferno3P, Percent: 0.15, ErrorLevel: 0.5,
-		ExpectedTTFTMs: 200, ExpectedITLMs: 40, Low: 0.1, High: 10, BoundsMove: true, FreeUpdates: 5, UnboundedRate: true,
-	}
-}
+var modelTuner = replicaOptions{Name: "model-tuner", Flavour: inferno3P, Percent: 0.15, ErrorLevel: 0.5, ExpectedTTFTMs: 200,
+	ExpectedITLMs: 40, Low: 0.1, High: 10, BoundsMove: true, FreeUpdates: 5, UnboundedRate: true}
 
 // maxNIS is the 97.5 % quantile of chi-squared with two degrees of freedom, the
 // autoscalers' gate. (Their comments call it 95 %, which would be 5.991.)
@@ -189,7 +181,7 @@ func Track(f *Calibrated, o *Options) []WindowRow {
 // runs are the estimators. Replicas observe what their autoscaler's model observes.
 func (f *Calibrated) runs(o *Options) []run {
 	var out []run
-	for _, replica := range []replicaOptions{wvaTuner(), modelTuner()} {
+	for _, replica := range []replicaOptions{wvaTuner, modelTuner} {
 		out = append(out, run{"replica:" + replica.Name, replica.Flavour, asTuned, Replica(f.Windows, replica)})
 	}
 	robust := defaultRobust(o.Flavour)
@@ -311,8 +303,7 @@ func refit(buffer []window, opt *fitOptions, from []float64) ([]float64, bool) {
 	p := evenProblem(buffer, opt, logs(from))
 	theta := p.theta(p.marquardt(make([]float64, len(from)), tracking))
 	if worst, err := p.worst(theta); err > slidingOutlier && len(buffer) > 2 {
-		kept := append(append([]window(nil), buffer[:worst]...), buffer[worst+1:]...)
-		p = evenProblem(kept, opt, theta)
+		p = evenProblem(slices.Delete(slices.Clone(buffer), worst, worst+1), opt, theta)
 		theta = p.theta(p.marquardt(make([]float64, len(from)), tracking))
 	}
 	p.base = theta

@@ -75,8 +75,7 @@ func (o *robustOptions) update(g *gaussian, w *window, hours float64, open bool)
 	r := o.measurement(w)
 	observe := o.observer(w)
 	s := step{NIS: math.NaN(), Verdict: rejectedModel}
-	x0 := g.state()
-	hx, h, failed := logJacobian(observe, x0)
+	hx, h, failed := logJacobian(observe, g.state())
 	if failed != "" {
 		return s
 	}

@@ -179,7 +179,7 @@ func TestBatchFitAgainstReplica(t *testing.T) {
 		p, v := drawn(rng)
 		w := recording(t, rng, p, v, 20, 200)
 		train, held := w[:14], w[14:]
-		for _, tuner := range []replicaOptions{wvaTuner(), modelTuner()} {
+		for _, tuner := range []replicaOptions{wvaTuner, modelTuner} {
 			steps := Replica(train, tuner)
 			fit, err := Fit(train, defaultFit(tuner.Flavour))
 			if err != nil {

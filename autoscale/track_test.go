@@ -164,7 +164,7 @@ func TestConsistency(t *testing.T) {
 // within five windows.
 func TestJump(t *testing.T) {
 	const at = 50
-	for _, o := range []replicaOptions{wvaTuner(), modelTuner()} {
+	for _, o := range []replicaOptions{wvaTuner, modelTuner} {
 		f := o.Flavour
 		rng := rand.New(rand.NewPCG(22, 12))
 		after := append([]float64(nil), truth[f]...)
@@ -320,7 +320,7 @@ func TestAboveCapacity(t *testing.T) {
 		for i := range w {
 			w[i].RateRPS *= 5
 		}
-		for _, o := range []replicaOptions{wvaTuner(), modelTuner()} {
+		for _, o := range []replicaOptions{wvaTuner, modelTuner} {
 			o.Flavour = f
 			steps := Replica(w, o)
 			finite(t, string(f)+" "+o.Name, steps)
@@ -392,7 +392,7 @@ func BenchmarkTrack(b *testing.B) {
 		name string
 		of   func() []step
 	}{
-		{"replica", func() []step { return Replica(w, modelTuner()) }},
+		{"replica", func() []step { return Replica(w, modelTuner) }},
 		{"robust", func() []step { return Robust(w, defaultRobust(inferno3P)) }},
 		{"sliding", func() []step { return sliding(w, inferno3P, nil) }},
 	} {

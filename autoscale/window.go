@@ -121,9 +121,7 @@ type cutOptions struct {
 }
 
 // defaultCut is what the autoscalers look at: a minute, with 20 requests at least.
-func defaultCut() cutOptions {
-	return cutOptions{WindowNs: 60e9, HopNs: 60e9, MinRequests: 20, Semantics: byArrival}
-}
+var defaultCut = cutOptions{WindowNs: 60e9, HopNs: 60e9, MinRequests: 20, Semantics: byArrival}
 
 // Check names the first option out of range.
 func (o *cutOptions) Check() error {

@@ -34,7 +34,7 @@ func every100ms(n int) []sample {
 func TestCut(t *testing.T) {
 	samples := every100ms(100)
 	samples[5].OK = false // arrived, never finished
-	o := defaultCut()
+	o := defaultCut
 	o.WindowNs, o.HopNs, o.Limits = 20e9, 20e9, Limits{MaxBatch: 8}
 	spans := []Span{{Phase: "warmup", StartNs: 0, EndNs: 20e9, Drop: closedLoop}, {Phase: "a", StartNs: 20e9, EndNs: 70e9},
 		{Phase: "b", StartNs: 70e9, EndNs: 90e9, Drop: saturatedWindow}, {Phase: "c", StartNs: 90e9, EndNs: 140e9}}
@@ -75,7 +75,7 @@ func TestSemantics(t *testing.T) {
 	for i := range 100 {
 		samples[i].OK = false
 	}
-	o := defaultCut()
+	o := defaultCut
 	o.WindowNs, o.HopNs = 30e9, 30e9
 	spans := []Span{{StartNs: 0, EndNs: 60e9}}
 	byArrival, _, _ := Cut(samples, spans, o)
@@ -99,7 +99,7 @@ func TestCutRefuses(t *testing.T) {
 	for _, change := range []func(*cutOptions){
 		func(o *cutOptions) { o.WindowNs = 0 }, func(o *cutOptions) { o.MinRequests = 1 }, func(o *cutOptions) { o.Semantics = "mean" },
 	} {
-		o := defaultCut()
+		o := defaultCut
 		change(&o)
 		if _, _, err := Cut(nil, nil, o); err == nil {
 			t.Errorf("%+v: got no error", o)

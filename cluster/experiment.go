@@ -303,9 +303,7 @@ func (l *lab) probe(plant *plant, gate *gate, reqs []sim.Request) (float64, erro
 	if err != nil {
 		return 0, err
 	}
-	spec := specOf("always-admit", "", "fcfs")
-	cfg := spec.Build(p)
-	res, err := Run(cfg, reqs)
+	res, err := Run(new(specOf("always-admit", "", "fcfs")).Build(p), reqs)
 	if err != nil {
 		return 0, err
 	}

@@ -213,12 +213,8 @@ func curveOf(name string, runs []*outcome) curveDoc {
 		}
 	}
 	for k := range out.Ratio {
-		var v []float64
-		for _, r := range runs {
-			if k < len(r.Newcomer.Ratio) {
-				v = append(v, r.Newcomer.Ratio[k])
-			}
-		}
+		longer := stat.Filter(runs, func(r *outcome) bool { return k < len(r.Newcomer.Ratio) })
+		v := stat.Map(longer, func(r *outcome) float64 { return r.Newcomer.Ratio[k] })
 		out.Ratio[k] = figure(v).Mean
 	}
 	if len(reached) == len(runs) {

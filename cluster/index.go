@@ -149,6 +149,5 @@ func (e *Events) Match(hashes []uint64, nowUs int64, to []int64) {
 	if e.head > 4096 && 2*e.head > len(e.queue) {
 		e.queue, e.head = append(e.queue[:0], e.queue[e.head:]...), 0
 	}
-	x := index{where: e.where}
-	x.Match(hashes, to)
+	(&index{where: e.where}).Match(hashes, to)
 }

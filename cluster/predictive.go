@@ -185,8 +185,7 @@ type ratios struct {
 
 func (s *ratios) add(x float64) {
 	if len(s.sorted) == kept {
-		old := s.ring[s.next]
-		at, _ := slices.BinarySearch(s.sorted, old)
+		at, _ := slices.BinarySearch(s.sorted, s.ring[s.next])
 		s.sorted = slices.Delete(s.sorted, at, at+1)
 	}
 	s.ring[s.next] = x

@@ -298,10 +298,8 @@ func ConfigOf(d *deploy.Deployment, runs []string, samples int64) Config {
 
 // AlphaModel returns the model of a target, nil when the set has none.
 func (s *Set) AlphaModel(target string) *AlphaModel {
-	for i := range s.Alpha {
-		if s.Alpha[i].Target == target {
-			return &s.Alpha[i]
-		}
+	if i := slices.IndexFunc(s.Alpha, func(a AlphaModel) bool { return a.Target == target }); i >= 0 {
+		return &s.Alpha[i]
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -161,10 +162,8 @@ type Deployment struct {
 
 // PhaseAt returns the phase holding the monotonic stamp, or nil.
 func (d *Deployment) PhaseAt(ns int64) *Phase {
-	for i := range d.Phases {
-		if p := &d.Phases[i]; ns >= p.StartNs && ns < p.EndNs {
-			return p
-		}
+	if i := slices.IndexFunc(d.Phases, func(p Phase) bool { return ns >= p.StartNs && ns < p.EndNs }); i >= 0 {
+		return &d.Phases[i]
 	}
 	return nil
 }

@@ -258,8 +258,7 @@ func (d *Deployment) Reaches() []Reach {
 	if d.Model.Layered == nil {
 		return nil
 	}
-	w := d.Model.Layered.Work(d.Parallel())
-	return w.Reaches()
+	return new(d.Model.Layered.Work(d.Parallel())).Reaches()
 }
 
 // Reaches are those of the attention beside the full one, in order.

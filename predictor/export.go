@@ -97,8 +97,7 @@ func bulkValues(most int, dropped int) []export.SideValue {
 // ExportBulk writes the stratified sample of the rows beside json, at most so many of a bucket, as batches for llm-d's training
 // server, TTFT first; with the values of the sidecar.
 func ExportBulk(w io.Writer, dir string, p *Document, most int) ([]export.SideValue, error) {
-	made := &RowsDocument{Runs: p.Runs}
-	list, err := readRuns(dir, made)
+	list, err := readRuns(dir, &RowsDocument{Runs: p.Runs})
 	if err != nil {
 		return nil, err
 	}

@@ -47,8 +47,7 @@ func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []life, 
 			if r.Source == trace.SourceStock {
 				stock++
 			}
-			lost := r.DroppedEvents > 0 || !r.CoreID.OK && r.Source != trace.SourceStock && r.Success.V
-			complete = complete && !lost
+			complete = complete && r.DroppedEvents <= 0 && (r.CoreID.OK || r.Source == trace.SourceStock || !r.Success.V)
 			lives = append(lives, l)
 		}
 		complete = complete && (journeyRate == 1 || stock == len(lives))
