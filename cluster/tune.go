@@ -30,20 +30,24 @@ func (p *parameter) value(u float64) float64 {
 func tunable() map[string][]parameter {
 	return map[string][]parameter{
 		"predictive-seed": append([]parameter{budget("critical"), budget("standard"), budget("sheddable"),
-			{"step_ms", 1, 60, func(s *Spec, v float64) { s.Admission.StepMs = v }}}, weights...),
-		"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weights...),
+			{"step_ms", 1, 60, func(s *Spec, v float64) { s.Admission.StepMs = v }}}, weights()...),
+		"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weights()...),
 		"probabilistic": append([]parameter{{"k", 1, 1000, func(s *Spec, v float64) { s.Admission.K = v }},
 			{"power", 0.5, 10, func(s *Spec, v float64) { s.Admission.Power = v }},
-			{"queue_depth_threshold", 1, 100, func(s *Spec, v float64) { s.Admission.QueueThreshold = v }}}, weights...),
+			{"queue_depth_threshold", 1, 100, func(s *Spec, v float64) { s.Admission.QueueThreshold = v }}}, weights()...),
 	}
 }
 
 // weights are those of the two scorers. Only their ratio can matter.
-var weights = []parameter{{"pa", 0.5, 8, reweigh(func(pa, _ *float64, v float64) { *pa = v })},
-	{"qd", 0.5, 8, reweigh(func(_, qd *float64, v float64) { *qd = v })}}
+func weights() []parameter {
+	return []parameter{{"pa", 0.5, 8, reweigh(func(pa, _ *float64, v float64) { *pa = v })},
+		{"qd", 0.5, 8, reweigh(func(_, qd *float64, v float64) { *qd = v })}}
+}
 
 // commonScale multiplies both weights: it cannot matter, and the table must say so.
-var commonScale = parameter{"common scale of pa, qd", 0.1, 10, reweigh(func(pa, qd *float64, v float64) { *pa, *qd = v**pa, v**qd })}
+func commonScale() parameter {
+	return parameter{"common scale of pa, qd", 0.1, 10, reweigh(func(pa, qd *float64, v float64) { *pa, *qd = v**pa, v**qd })}
+}
 
 func reweigh(change func(pa, qd *float64, v float64)) func(*Spec, float64) {
 	const form = "prefix-affinity:%g,queue-depth-effective:%g"
@@ -201,7 +205,7 @@ func (t *tuner) tune(policy string) (*optimisePolicy, error) {
 	for k, p := range knobs {
 		out.Parameters[p.Name] = stat.Round(p.value(found.X[k]), 4)
 	}
-	out.Sensitivity, err = t.sensitivity(spec, append(slices.Clone(knobs), commonScale))
+	out.Sensitivity, err = t.sensitivity(spec, append(slices.Clone(knobs), commonScale()))
 	return out, err
 }
 
