@@ -307,6 +307,9 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 		return 0, trace.Errorf(BadKnobs, "pipeline_parallel_size: got %d, want at most the model's %d layers", p.PP, n)
 	}
 	drafts, draftBlock, _ := d.drafter()
+	if p.MTP && len(layers.MTP) > 0 { // the stages hold the model's own
+		drafts, draftBlock = 0, 0
+	}
 	blocks, weights, left := math.Inf(1), 0.0, 0.0
 	for i, stage := range layers.stages(p) {
 		free := budget - stage.weights - drafts - d.stepBytes() - other
