@@ -99,7 +99,7 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 // shellOperator ends the arguments: a pipe, a redirection, the next command.
 var shellOperator = regexp.MustCompile(`^(\|\|?|&&?|;|&>.*|\d*[<>].*)$`)
 
-var imageTag = regexp.MustCompile(`^[\w./-]*vllm[\w./-]*:v?(\d+\.\d+[\w.]*)$`)
+var imageTag = regexp.MustCompile(`^[\w./-]*vllm(?:[\w./-]*:v?(\d+\.\d+[\w.]*)|-openai(?::[\w.-]+)?)$`)
 
 // serveArgs returns the arguments of the server proper, and takes the version
 // from an image tag on the way.
@@ -112,8 +112,9 @@ func (d *Draft) serveArgs(words []string) ([]string, error) {
 			}
 		}
 		if m := imageTag.FindStringSubmatch(w); m != nil {
-			d.Set("vllm.version", m[1])
-			isImage = true
+			if isImage = true; m[1] != "" {
+				d.Set("vllm.version", m[1])
+			}
 			if i+1 < len(words) && strings.HasPrefix(words[i+1], "-") {
 				return words[i+1:], nil
 			}

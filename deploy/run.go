@@ -69,6 +69,9 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 		doc.model(fsys, dir, d, model)
 		doc.check(d)
 	}
+	if _, err := fs.Stat(fsys, "run.yml"); err == nil && !exists {
+		return nil, &trace.SyntaxError{File: doc.file, Code: missingRunYAML, Msg: "no such file", Hint: "rename run.yml beside it to run.yaml"}
+	}
 	if err := doc.result(exists); err != nil {
 		return &Deployment{Name: d.Name}, err
 	}

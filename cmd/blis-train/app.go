@@ -338,6 +338,10 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	}
 	if m := badFlagValue.FindStringSubmatch(usage.Msg); m != nil {
 		usage.Msg = fmt.Sprintf("%s: got %s, want %s", dashed(m[2]), m[1], wanted(c.Command.Flags, m[2]))
+		plain := strings.NewReplacer(`"`, "", ",", "", "_", "", "k", "000", "K", "000").Replace(m[1])
+		if _, err := strconv.Atoi(plain); err == nil && strings.HasSuffix(usage.Msg, "number") {
+			usage.Hint = "did you mean " + plain + "?"
+		}
 	}
 	if m := badEnvironment.FindStringSubmatch(usage.Msg); m != nil {
 		usage.Msg = fmt.Sprintf("%s: got %s, want %s", m[2], m[1], wanted(c.Command.Flags, m[3]))
@@ -488,6 +492,8 @@ func hintOf(err error, command string) string {
 			return "there is no folder " + folder + "; one for output is made with mkdir -p"
 		}
 		return "there is no such file: list the folder with ls " + cmp.Or(folder, ".")
+	case strings.Contains(err.Error(), "no space left on device"):
+		return "free some space, or write elsewhere: df -h shows what is left"
 	case errors.As(err, &missing) && errors.Is(err, fs.ErrPermission):
 		return "choose another place: ls -ld " + filepath.Dir(missing.Path) + " shows who may write or read here"
 	case errors.As(err, &at) && strings.HasPrefix(at.Msg, "unknown key ") && kindOfFile(at.File) != "":

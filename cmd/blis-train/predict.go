@@ -211,7 +211,11 @@ func showPrediction(con *console, p *simulate.Prediction) {
 			fmt.Fprintf(con.text, format+"\n", args...)
 		}
 	}
-	said("throughput   %.2f requests/s, %.0f output tokens/s per GPU", p.RequestsPerS, p.TokensPerS)
+	said("throughput   %.2f requests/s, %s output tokens/s per GPU", p.RequestsPerS, trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
+	if p.RateRPS > 0 && p.RequestsPerS < 0.9*p.RateRPS {
+		said("saturated    the engine serves %.3g of %.3g requests/s: waiting grows as long as this load lasts, and so do TTFT and E2E",
+			p.RequestsPerS, p.RateRPS)
+	}
 	said("KV cache     %s tokens of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens), p.KVBytes, 100*p.KVPeak)
 	if p.LimitedBy != "" {
 		said("limited by   %s", p.LimitedBy)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -80,6 +81,9 @@ func optional(v *float64, factor float64, format string) string {
 	return fmt.Sprintf(format, *v*factor)
 }
 
+// longNumber is a cell whose thousands are set apart.
+var longNumber = regexp.MustCompile(`^(-?)(\d{4,11})((?:\.\d+)?)$`)
+
 // tableOf is the table of some values: columns of numbers alone stand at the right.
 func tableOf(title string, header cells, rows []cells) *report.Table {
 	t := &report.Table{Caption: files.Line(title)}
@@ -94,7 +98,11 @@ func tableOf(title string, header cells, rows []cells) *report.Table {
 			default:
 				t.Cols[i].Num = false
 			}
-			r.Cells = append(r.Cells, report.Plain(files.Line(fmt.Sprint(cell))))
+			text := fmt.Sprint(cell)
+			if m := longNumber.FindStringSubmatch(text); m != nil {
+				text = m[1] + trace.Grouped(m[2]) + m[3]
+			}
+			r.Cells = append(r.Cells, report.Plain(files.Line(text)))
 		}
 		t.Rows = append(t.Rows, r)
 	}

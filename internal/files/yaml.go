@@ -62,7 +62,8 @@ func checkKeys(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 		for i := 0; i < len(n.Content); i += 2 {
 			key := n.Content[i]
 			if key.Kind == yaml.ScalarNode && seen[key.Value] {
-				return atNode(key, file, "key %q stands twice", key.Value)
+				return &trace.SyntaxError{File: file, Line: int64(key.Line), Col: int64(key.Column), Hint: "keep one of the two",
+					Msg: fmt.Sprintf("key %q stands twice", key.Value)}
 			}
 			seen[key.Value] = true
 		}

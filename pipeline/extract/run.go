@@ -384,7 +384,8 @@ func (x *extraction) noSpans(set *inputSet) error {
 			why = "; " + e.Place + ": " + e.What
 		}
 	}
-	return trace.Errorf(codeNoInput, "got neither a vLLM span nor a client request in %s%s", strings.Join(names, ", "), why).WithHint(hint)
+	return trace.Errorf(codeNoInput, "got neither a vLLM span nor a client request in %s%s",
+		cmp.Or(strings.Join(names, ", "), "the folder"), why).WithHint(hint)
 }
 
 // inputs streams every input into the collectors.

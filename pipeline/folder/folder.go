@@ -250,7 +250,7 @@ func inJSON(path string, text []byte, err error) error {
 	out := &trace.SyntaxError{File: path, Line: line, Col: col, Code: codeBadDocument, Msg: at.Error()}
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		out.Msg = "got text that is no JSON object, want a document such as fit.json"
-		out.Hint = "a stage of blis-train writes it into its output folder"
+		out.Hint = "name the document itself: fit.json lies in the output folder of fit and run"
 	}
 	return out
 }

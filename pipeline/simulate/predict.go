@@ -135,7 +135,7 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	draft := deploy.NewDraft()
 	if q.Serve != "" {
 		line := q.Serve
-		if !strings.Contains(line, "serve ") && !strings.Contains(line, "api_server") {
+		if !strings.Contains(line, "serve ") && !strings.Contains(line, "api_server") && !strings.Contains(line, " run ") {
 			line = "vllm serve " + line
 		}
 		var err error

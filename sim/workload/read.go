@@ -68,7 +68,8 @@ func readMooncake(data []byte, name string) (*Workload, error) {
 			Hashes    []uint64 `json:"hash_ids"`
 		}
 		if err := json.Unmarshal(text, &in); err != nil {
-			return nil, bad(name, line, "mooncake request: got %v, want timestamp, input_length, output_length, hash_ids", err)
+			return nil, bad(name, line, "got no JSON object in a line (%v), want a request a line: timestamp, input_length, "+
+				"output_length, hash_ids", err)
 		}
 		if in.Input < 1 || in.Output < 0 || in.Timestamp < 0 {
 			return nil, bad(name, line, "mooncake request: got timestamp %g ms, %d input, %d output tokens, want >= 0, >= 1, >= 0",

@@ -395,9 +395,13 @@ func (f *File) table(data []byte, name string) error {
 	}
 	header, first := headerOf(rows)
 	if header == nil {
+		hint := "columns are cut at commas, not at semicolons or tabs"
+		if strings.ContainsRune(rows[0][0], 0) {
+			hint = "the file is UTF-16: iconv -f UTF-16 -t UTF-8"
+		}
 		return &trace.SyntaxError{File: name, Line: 1, Code: CodeUnknownFile, Msg: fmt.Sprintf("benchmark sweep: got columns %.60q, want "+
 			"GuideLLM's, or those of load levels (%s), or %s", strings.Join(rows[0], ","), strings.Join(levelColumns, ","),
-			strings.Join(columns, ",")), Hint: "columns are cut at commas, not at semicolons or tabs"}
+			strings.Join(columns, ",")), Hint: hint}
 	}
 	for i := first; i < len(rows); i++ {
 		at := fmt.Sprintf("%s:%d", name, lines[i])
