@@ -84,7 +84,7 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 		if errors.Is(err, fs.ErrNotExist) {
 			err = errors.New("no such file")
 		}
-		d.fail(m.at, missingConfig, "put the model's Hugging Face config.json there, as a file you may read", "model.config: got %q: %v", m.config, err)
+		d.fail(m.at, missingConfig, "put the model's Hugging Face config.json there", "model.config: got %q: %v", m.config, err)
 		return
 	}
 	m.opts.MaxModelLen = dep.Engine.MaxModelLen
