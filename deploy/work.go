@@ -328,6 +328,14 @@ func (r Reach) Read(c, n int64) int64 {
 	return entries
 }
 
+// Near is the most entries that a token reads, where those are the last ones or the best of all; else 0.
+func (r *Reach) Near() int64 {
+	if r.Chunk+r.Ratio > 0 {
+		return 0
+	}
+	return r.Window + r.TopK
+}
+
 // Approximate is pairs and entries read of so many requests where sums over them alone are known: their queries, the pairs
 // and the tokens that full attention has. It is exact where all requests are on one side of the reach.
 func (r Reach) Approximate(requests, queries, pairs, tokens float64) (p, read float64) {

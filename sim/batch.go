@@ -68,7 +68,7 @@ func (b *Batch) Add(c, p, n, blocks, sign int64) {
 // reach puts a sequence's pairs within the reaches into their sums.
 func (b *Batch) reach(isDecode bool, c, n, sign int64) {
 	if b.reached != nil {
-		b.reached.Add(b.reaches, isDecode, c, n, float64(sign))
+		b.reached.Add(b.reaches, isDecode, c, n, sign)
 	}
 }
 

@@ -17,7 +17,7 @@ func (e *Engine) isSteady() bool {
 func (e *Engine) scheduleSteady() {
 	b := &e.batch
 	var context, blocks int64
-	size, caching, reaches := e.blockSize, e.pool.Caching, b.reached != nil // loads of the loop
+	size, caching := e.blockSize, e.pool.Caching // loads of the loop
 	for _, s := range e.running {
 		c := s.computed
 		if c == (s.held.N-s.side)*size {
@@ -26,14 +26,22 @@ func (e *Engine) scheduleSteady() {
 		if caching && c+1 >= (s.held.Registered+1)*size {
 			e.registerBlocks(s, c+1)
 		}
-		if reaches {
-			b.reach(true, c, 1, 1)
-		}
 		context += c
 		blocks += s.held.N
 		s.computed = c + 1
 	}
 	b.AddDecodes(int64(len(e.running)), context, blocks)
+	for i := range b.reaches {
+		r, near, entries := b.reaches[i], b.reaches[i].Near(), int64(0)
+		for _, s := range e.running {
+			if near > 0 {
+				entries += min(s.computed, near)
+			} else {
+				entries += r.Read(s.computed-1, 1)
+			}
+		}
+		b.reached.AddDecodes(i, entries)
+	}
 }
 
 // updateSteady gives everybody a token.

@@ -18,29 +18,32 @@ type ReachSums struct {
 	Entries      float64 // read by all chunks, each once
 }
 
-// Reached are the sums for each reach of a model beside the full one, in the order of [deploy.Work.Reaches].
-type Reached [deploy.MaxReaches]ReachSums
+// Reached are the counts for each reach of a model beside the full one, in the order of [deploy.Work.Reaches].
+type Reached [deploy.MaxReaches]struct{ PrefillPairs, DecodePairs, Entries int64 }
 
 // Add adds a chunk of n tokens of a request that has c in the cache; sign -1 takes it out.
-func (r *Reached) Add(reaches []deploy.Reach, isDecode bool, c, n int64, sign float64) {
+func (r *Reached) Add(reaches []deploy.Reach, isDecode bool, c, n, sign int64) {
 	if n == 0 {
 		return
 	}
 	for i := range reaches {
-		if x := &reaches[i]; n == 1 && x.Chunk+x.Ratio == 0 && isDecode { // most of a step: it reads what it scores
-			entries := float64(sign * float64(min(c+1, x.Window+x.TopK)))
-			r[i].DecodePairs += entries
-			r[i].Entries += entries
+		if near := reaches[i].Near(); near > 0 && isDecode && n == 1 { // most of a step
+			r.AddDecodes(i, sign*min(c+1, near))
 			continue
 		}
-		pairs := float64(sign * float64(reaches[i].Pairs(c, n)))
-		if isDecode {
+		if pairs := sign * reaches[i].Pairs(c, n); isDecode {
 			r[i].DecodePairs += pairs
 		} else {
 			r[i].PrefillPairs += pairs
 		}
-		r[i].Entries += float64(sign * float64(reaches[i].Read(c, n)))
+		r[i].Entries += sign * reaches[i].Read(c, n)
 	}
+}
+
+// AddDecodes adds the entries that decodes of one token read within a reach: they score what they read.
+func (r *Reached) AddDecodes(reach int, entries int64) {
+	r[reach].DecodePairs += entries
+	r[reach].Entries += entries
 }
 
 // reachSums are the sums of a reach: as counted, else from those over full attention (spec#window-sums-approximate).
@@ -49,7 +52,8 @@ func (s *Space) reachSums(in *StepInput, i int) ReachSums {
 	case i < 0:
 		return ReachSums{in.PrefillCausalWork, in.DecodeContextTokens, in.KVReadTokens}
 	case in.Reached != nil:
-		return in.Reached[i]
+		x := &in.Reached[i]
+		return ReachSums{float64(x.PrefillPairs), float64(x.DecodePairs), float64(x.Entries)}
 	}
 	var out ReachSums
 	var read float64
