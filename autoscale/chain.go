@@ -220,6 +220,10 @@ func (m *model) variability(n, r float64) (c, psi float64) {
 
 // seatWait replaces the chain's wait for a seat by that of a chain whose number in the system
 // has the same drift and the variance of the work (spec#queue-seats).
+//
+// c is the squared coefficient of variation of U. With all seats taken the number in the system varies (1 + c)/2 times
+// the chain's; with seats free (1 + c)/(2 psi (1 - r)^2) times, at least once, and 1/(psi (1 - r)) denser; psi is the
+// remaining share of decodes.
 func (m *model) seatWait(p *point) {
 	lambda := p.RateRPS / 1000
 	full := m.tauMs(m.n) / float64(m.n)

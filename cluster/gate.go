@@ -226,6 +226,8 @@ func (c *cluster) left(i, instance int, atUs int64, r *sim.RequestResult) {
 
 // shadow is a copy of an engine that serves one request the gateway turned away,
 // beside everything the engine itself is sent afterwards (spec#cluster-shadow).
+//
+// Bounds are learned from admitted requests and promise nothing for shadows.
 type shadow struct {
 	*sim.Engine
 	untilUs int64 // followed no longer

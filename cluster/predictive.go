@@ -7,6 +7,12 @@ import (
 
 // predictive admits a request when its calibrated estimate meets its target
 // (spec#admission-predictive).
+//
+// Ahead are requests without a first token (under priorities of the same or a better class). A first token or an
+// answer's end marks a step's end; steps are rolled forward from the last. Better classes expected to arrive go first
+// where a step has no room: whole requests of their mean prompt, an equal share of what all instances were lately
+// sent. The estimate is that of the likelier case (nothing joins, or something); before any 30 ratios the own step is
+// full, times the residuals' quantile.
 type predictive struct {
 	Estimate estimator
 	Best     bool               // judge by the instance with the smallest estimate, not the one it goes to

@@ -8,6 +8,9 @@
 // the projection's error, which is measured on batches that were not fitted.
 //
 // It is pure: the same numbers in give the same numbers out.
+//
+// Requests are at a uniform point of their lives. After the relative errors the fit moves toward absolute ones, then
+// takes each kind's total as a row of three times its batches' weight.
 package export
 
 import (

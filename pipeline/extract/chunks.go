@@ -5,6 +5,8 @@
 // What comes in is every request one engine served; what goes out are iterations as
 // Dynamo's forward-pass trace would have them, exact but for prompts that nothing
 // delivered in between, and figures that say whether the clusters are steps at all.
+//
+// Where an unknown part of a prompt may have been cached, the steps before its first chunk are left out.
 package extract
 
 import (

@@ -23,6 +23,9 @@ type Scatter struct {
 // coefficients, and takes the slope of the fit's equations at these coefficients on
 // each. Its mean is what the equations are biased by, its scatter how far one
 // recording leads astray, whatever requests share (spec#request-intervals).
+//
+// Where that step moves replays three times and five standard deviations over twins away from the requests, or steps
+// scatter by over a quarter, the answer stays and the step left out counts, squared, as one more error.
 type repeats struct {
 	*learner
 	values  []float64

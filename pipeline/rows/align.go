@@ -21,6 +21,10 @@ type occupant struct {
 }
 
 // Rules of the alignment of clients (spec#iteration-clients).
+//
+// With fewer than five requests that met an idle engine the overhead is the delay that most intervals [start of the
+// pass before - send, start of the own - send] hold. Clocks and overhead end with the next line where first chunks
+// follow that more closely (asynchronous engines that log while the batch runs).
 const (
 	voteWindowNs   = 60_000_000    // first chunks reach their client within this of one another
 	coarseWindowNs = 2_000_000_000 // the same where stamps are whole seconds

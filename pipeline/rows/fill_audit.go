@@ -33,6 +33,11 @@ const (
 )
 
 // audit is what the time audit found (spec#iteration-audit).
+//
+// Lines are compared by relative least squares, fitted on half of the blocks of 50 and judged on the others where
+// prefill above 64 tokens is near. The constant added: the mean of the inner 80 % of precise cadence less elapsed;
+// from whole seconds, the slope of (tick - sum of elapsed) over passes; else, from clients with the same decodes, (sum
+// of last - first chunk, less elapsed times decodes over passes) / decodes.
 type audit struct {
 	time       string
 	sync       bool    // elapsed is the time of its own pass

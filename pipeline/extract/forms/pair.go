@@ -10,6 +10,9 @@ import (
 
 // This file finds the pass in which each request's prompt ended, by counting alone: no clock
 // of the log need agree with the clients' (spec#counted-hits).
+//
+// Chunks of two passes closer than 1 ms or half a pass get the bounds of either. The last logged hit rate of one
+// engine is the share of all tokens of up to 1000 requests; 0 % throughout means none.
 
 // PairRules are what of the engine decides how prompts stand in passes.
 type PairRules struct {
