@@ -147,7 +147,7 @@ func readBatch(text []byte) ([]entry, error) {
 			return nil, fmt.Errorf("entry %d: %w", i, err)
 		}
 	}
-	var b batch
+	var b struct{ Entries []entry }
 	err := json.Unmarshal(text, &b)
 	return b.Entries, err
 }

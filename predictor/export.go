@@ -55,7 +55,7 @@ func ExportXGBoost(p *Document, model string) ([]targetModel, []trace.Finding, e
 		}
 		var b bytes.Buffer
 		columns := ColumnsOf(t.Name == targetTPOT, p.Options.Rows.Features)
-		if err := xgBoost(&b, f, columns, true); err != nil {
+		if err := xgBoost(&b, f, columns); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
 		out = append(out, targetModel{strings.TrimSuffix(t.Name, "_ms"), b.Bytes()})
@@ -108,19 +108,17 @@ func ExportBulk(w io.Writer, dir string, p *Document, most int) ([]export.SideVa
 	for _, r := range list {
 		rows = append(rows, r.Rows...)
 	}
-	if p.Options.Rows.Target == TargetE2E { // what the server learns as TTFT of a router that does not stream
+	isE2E, paced := p.Options.Rows.Target == TargetE2E, 0
+	if isE2E { // what the server learns as TTFT of a router that does not stream
 		rows = slices.DeleteFunc(rows, func(r Row) bool { return !r.E2EMs.OK })
 		for i := range rows {
 			rows[i].TTFTMs = rows[i].E2EMs.V
 		}
-		sample := Sample(rows, false, most, p.Options.Seed)
-		return bulkValues(most, len(rows)-len(sample)), writeBulk(w, sample)
 	}
-	sample, paced := slices.Concat(Sample(rows, false, most, p.Options.Seed), Sample(rows, true, most, p.Options.Seed)), 0
-	for i := range rows {
-		if rows[i].TPOTMs.OK {
-			paced++
-		}
+	sample := Sample(rows, false, most, p.Options.Seed)
+	if !isE2E {
+		sample = append(sample, Sample(rows, true, most, p.Options.Seed)...)
+		paced = stat.Count(rows, func(r Row) bool { return r.TPOTMs.OK })
 	}
 	return bulkValues(most, len(rows)+paced-len(sample)), writeBulk(w, sample)
 }
@@ -157,11 +155,6 @@ type entry struct {
 	EncoderMatched     int64   `json:"encoder_matched_size"`
 	EncoderInput       int64   `json:"encoder_input_size"`
 	Timestamp          string  `json:"timestamp"`
-}
-
-// batch is the body of POST /add_training_data_bulk.
-type batch struct {
-	Entries []entry `json:"entries"`
 }
 
 // batchEntries is how many entries one batch holds at most.
@@ -204,7 +197,7 @@ func writeBulk(w io.Writer, entries []entry) error {
 	enc := json.NewEncoder(w)
 	for len(entries) > 0 {
 		n := min(len(entries), batchEntries)
-		if err := enc.Encode(batch{entries[:n]}); err != nil {
+		if err := enc.Encode(map[string][]entry{"entries": entries[:n]}); err != nil {
 			return err
 		}
 		entries = entries[n:]
@@ -241,7 +234,7 @@ type Column struct{ Name, Type string }
 // xgBoost writes a forest as an XGBoost model document, the JSON that save_model
 // writes and load_model reads. A forest of logarithms becomes a model with a log
 // link (reg:gamma): XGBoost then predicts exp(margin), and base_score stands in
-// output space. Any other forest becomes reg:squarederror.
+// output space.
 //
 // base_score is the scalar that versions before 3.1 write. Versions from 3.1 on
 // write a list and read both; an older version reads the list without an error and
@@ -249,12 +242,9 @@ type Column struct{ Name, Type string }
 //
 // Predictions are those of forest.Evaluator to the bit; the log link adds the
 // rounding of exp in float32, about 6e-8.
-func xgBoost(w io.Writer, f *forest.Forest, columns []Column, isLog bool) error {
-	base, objective := f.Base, "reg:squarederror"
-	if isLog {
-		base, objective = stat.Exp(f.Base), "reg:gamma"
-	}
-	if b := float32(base); math.IsInf(float64(b), 0) || isLog && b == 0 {
+func xgBoost(w io.Writer, f *forest.Forest, columns []Column) error {
+	base := stat.Exp(f.Base)
+	if b := float32(base); math.IsInf(float64(b), 0) || b == 0 {
 		return fmt.Errorf("base of the forest: got %g, want a float32 that is not 0", base)
 	}
 	if _, err := f.Compile(len(columns)); err != nil {
@@ -285,7 +275,7 @@ func xgBoost(w io.Writer, f *forest.Forest, columns []Column, isLog bool) error 
 		}},
 		"learner_model_param": map[string]string{"base_score": strconv.FormatFloat(base, 'E', -1, 32), "boost_from_average": "1",
 			"num_class": "0", "num_feature": strconv.Itoa(len(columns)), "num_target": "1"},
-		"objective": map[string]any{"name": objective, "reg_loss_param": map[string]string{"scale_pos_weight": "1"}},
+		"objective": map[string]any{"name": "reg:gamma", "reg_loss_param": map[string]string{"scale_pos_weight": "1"}},
 	}})
 }
 

@@ -10,19 +10,10 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// loss is what the trees minimise.
-type loss string
-
-const (
-	squared     loss = "squared" // sum w(y - f)^2: f is a mean
-	pinballLoss loss = "pinball" // sum w*max(q(y - f), (q-1)(y - f)): f is the quantile q
-)
-
 // boostOptions say how trees are grown.
 type boostOptions struct {
-	Loss     loss
-	Quantile float64 // q of pinballLoss, in (0, 1)
-
+	// Quantile is 0 for a mean: least sum w(y - f)^2; q in (0, 1) for a quantile: least sum w*max(q(y - f), (q-1)(y - f)).
+	Quantile float64
 	Trees    int     // >= 0
 	Depth    int     // splits on the way to a leaf, 1 to 12
 	Rate     float64 // share of each tree that is added, in (0, 1]
@@ -31,6 +22,7 @@ type boostOptions struct {
 	Lambda   float64 // squared penalty on a leaf, in rows of mean weight, >= 0
 	Alpha    float64 // absolute penalty on a leaf, in gradients of mean weight, >= 0
 	MinChild float64 // least weight of a leaf, in rows of mean weight, >= 0
+	Bins     int     // of a column, 2 to MaxBins
 
 	Seed uint64
 }
@@ -40,45 +32,27 @@ type boostOptions struct {
 // training/training_server.py), but for its gamma of 0.2: that is in units of the
 // loss, which change with the target's unit.
 func defaultBoost() boostOptions {
-	return boostOptions{Loss: squared, Quantile: 0.5, Trees: 200, Depth: 6, Rate: 0.05, RowFrac: 0.8, ColFrac: 0.8,
-		Lambda: 0.1, Alpha: 0.01, MinChild: 5, Seed: 1}
+	return boostOptions{Trees: 200, Depth: 6, Rate: 0.05, RowFrac: 0.8, ColFrac: 0.8, Lambda: 0.1, Alpha: 0.01, MinChild: 5, Bins: MaxBins,
+		Seed: 1}
 }
 
 // growForest grows a forest for y. Weights w are scaled to mean 1; nil weighs all rows
 // the same. The target is used as it is: pass logarithms for relative errors.
 func growForest(m *matrix, y, w []float64, o boostOptions) (*forest.Forest, error) {
-	if m.rows == 0 || len(y) != m.rows || w != nil && len(w) != m.rows {
-		return nil, fmt.Errorf("forest: got %d targets and %d weights for %d rows, want one each and at least one", len(y), len(w), m.rows)
-	}
-	b := &booster{m: m, o: o, y: y, w: meanOne(w, m.rows), margin: make([]float64, m.rows)}
-	if b.w == nil {
-		return nil, fmt.Errorf("forest: weights: got a negative one or a sum of 0, want >= 0 and > 0")
-	}
 	for i, v := range y {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return nil, fmt.Errorf("forest: target of row %d: got %g, want a finite number", i, v)
 		}
 	}
+	b := &booster{m: m, o: o, y: y, w: meanOne(w, m.rows), margin: make([]float64, m.rows)}
 	return b.boost(), nil
 }
 
-// meanOne scales weights to mean 1; nil when that cannot be done.
+// meanOne scales n weights to mean 1; nil is equal ones.
 func meanOne(w []float64, n int) []float64 {
-	out := make([]float64, n)
-	sum := 0.0
-	for i := range out {
-		out[i] = 1
-		if w != nil {
-			out[i] = w[i]
-		}
-		if !(out[i] >= 0) {
-			return nil
-		}
-		sum += out[i]
-	}
-	if !(sum > 0) || math.IsInf(sum, 0) {
-		return nil
-	}
+	out := slices.Repeat([]float64{1}, n)
+	copy(out, w)
+	sum := stat.Sum(out, func(v float64) float64 { return v })
 	for i := range out {
 		out[i] *= float64(n) / sum
 	}
@@ -108,7 +82,7 @@ func (b *booster) boost() *forest.Forest {
 
 // base is the best constant.
 func (b *booster) base() float64 {
-	if b.o.Loss == pinballLoss {
+	if b.o.Quantile > 0 {
 		all := make([]weighted, b.m.rows)
 		for i := range all {
 			all[i] = weighted{b.y[i], b.w[i]}
@@ -126,7 +100,7 @@ func (b *booster) base() float64 {
 // gradient of the loss at a row's margin; the second derivative is the weight.
 func (b *booster) gradient(i int) float64 {
 	r := b.margin[i] - b.y[i]
-	if b.o.Loss == squared {
+	if b.o.Quantile == 0 {
 		return b.w[i] * r
 	}
 	if r < 0 {
@@ -391,7 +365,7 @@ func (g *grower) split(n *node) (left, right *node) {
 
 // value is what the leaf of a node would be before the rate.
 func (g *grower) value(n *node) float64 {
-	if g.o.Loss == pinballLoss && n.hi > n.lo {
+	if g.o.Quantile > 0 && n.hi > n.lo {
 		rest := make([]weighted, 0, n.hi-n.lo)
 		for k := n.lo; k < n.hi; k++ {
 			row := g.rows[k]

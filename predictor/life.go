@@ -11,7 +11,7 @@ import (
 
 // life is one request, whatever recorded it. Stamps are ns of one clock.
 type life struct {
-	id, api                                               string
+	id                                                    string
 	arrived, queued, scheduled, first, finished, departed trace.Opt[int64]
 	pauses                                                []pause
 	scheduledStep, firstStep, prompt, cached, output      trace.Opt[int64]
@@ -32,8 +32,9 @@ type pause struct{ from, to trace.Opt[int64] }
 // that nothing that was in the engine is missing.
 func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []life, complete bool, findings []trace.Finding) {
 	complete = true
-	switch {
-	case len(run.Requests) > 0:
+	if len(run.Requests) == 0 {
+		lives, findings = observedLives(run, endToEnd)
+	} else {
 		pauses := pausesOf(run.Events)
 		clients := clientsOf(run.Observed)
 		stock := 0
@@ -51,8 +52,6 @@ func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []life, 
 			lives = append(lives, l)
 		}
 		complete = complete && (journeyRate == 1 || stock == len(lives))
-	default:
-		lives, findings = observedLives(run, endToEnd)
 	}
 	slices.SortStableFunc(lives, func(a, b life) int {
 		return cmp.Or(cmp.Compare(a.arrived.V, b.arrived.V), cmp.Compare(a.queued.V, b.queued.V), cmp.Compare(a.id, b.id))
@@ -71,8 +70,7 @@ func clientsOf(observed []trace.ObservedRequest) map[string]*trace.ObservedReque
 }
 
 func lifeOf(r *trace.Request, endToEnd bool) life {
-	l := life{id: r.CoreID.Or(r.APIID.V), api: r.APIID.V, prompt: r.PromptTokens, cached: r.CachedTokens, output: r.OutputTokens,
-		phase: r.Phase}
+	l := life{id: r.CoreID.Or(r.APIID.V), prompt: r.PromptTokens, cached: r.CachedTokens, output: r.OutputTokens, phase: r.Phase}
 	if r.Source == trace.SourceStock {
 		l.stockStamps(r)
 	} else {
@@ -117,9 +115,8 @@ func (l *life) stockStamps(r *trace.Request) {
 		return trace.Opt[int64]{V: l.arrived.V + trace.Ns(us), OK: known && l.arrived.OK}
 	}
 	ttft, queue, prefill := r.StockTTFTUs, r.StockQueueUs, r.StockPrefillUs
-	if all := ttft.OK && queue.OK && prefill.OK; all {
-		l.queued = at(true, ttft.V-queue.V-prefill.V)
-		l.scheduled = at(true, ttft.V-prefill.V)
+	if ttft.OK && queue.OK && prefill.OK {
+		l.queued, l.scheduled = at(true, ttft.V-queue.V-prefill.V), at(true, ttft.V-prefill.V)
 	}
 	l.first = at(ttft.OK, ttft.V)
 	l.finished = at(ttft.OK && r.StockDecodeUs.OK, ttft.V+r.StockDecodeUs.V)
@@ -170,11 +167,9 @@ func observedLives(run *trace.Run, endToEnd bool) ([]life, []trace.Finding) {
 		if wall {
 			at.V += offset
 		}
-		l := life{id: c.ID, api: c.ID, arrived: at, queued: c.QueuedNs, scheduled: c.ScheduledNs, first: c.EngineFirstNs,
-			finished: c.EngineLastNs,
-			prompt:   c.PromptTokens, output: c.OutputTokens, phase: c.Phase, priority: c.Priority.V, group: c.PrefixGroup.V,
-			groupTokens: c.PrefixTokens}
-		l.departed = l.finished
+		l := life{id: c.ID, arrived: at, queued: c.QueuedNs, scheduled: c.ScheduledNs, first: c.EngineFirstNs, finished: c.EngineLastNs,
+			departed: c.EngineLastNs, prompt: c.PromptTokens, output: c.OutputTokens, phase: c.Phase, priority: c.Priority.V,
+			group: c.PrefixGroup.V, groupTokens: c.PrefixTokens}
 		l.judge(true, c.Aborted.V, c.Success.OK && !c.Success.V, endToEnd)
 		lives = append(lives, l)
 	}

@@ -31,20 +31,13 @@ func usesPhysics(name string) bool { return name == namePhysics || name == nameR
 // leastGated is how many rows each side of the queue needs for a forest of its own.
 const leastGated = 200
 
-// growOptions of a training.
-type growOptions struct {
-	Seed     uint64
-	Bins     int     // at most forest.MaxBins
-	Quantile float64 // of trees: 0 for a mean of log(ms), else the pinball loss of that quantile
-}
-
 // model predicts ms from a row of a table.
 type model interface {
 	Predict(t *columns, i int) float64
 }
 
 // newModel fits the named model on some rows of a table with weights (nil: equal).
-func newModel(name string, t *columns, rows []int, w []float64, o growOptions) (model, error) {
+func newModel(name string, t *columns, rows []int, w []float64, o boostOptions) (model, error) {
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("model %s: got no training rows", name)
 	}
@@ -53,12 +46,10 @@ func newModel(name string, t *columns, rows []int, w []float64, o growOptions) (
 		return newTrees(t, rows, w, o)
 	case nameGated:
 		return newGated(t, rows, w, o)
-	case namePhysics:
-		return physics{}, nil
 	case nameResidual:
 		return newResidual(t, rows, w, o)
 	}
-	return nil, fmt.Errorf("model: got %q, want one of %v", name, scored)
+	return physics{}, nil
 }
 
 type constant struct {
@@ -100,13 +91,9 @@ type boosted struct {
 	eval       *forest.Evaluator
 }
 
-// newTrees grows 200 trees of depth 6.
-func newTrees(t *columns, rows []int, w []float64, o growOptions) (*boosted, error) {
-	opt := defaultBoost()
-	if o.Quantile > 0 {
-		opt.Loss, opt.Quantile = pinballLoss, o.Quantile
-	}
-	return boostLogs(t, rows, w, o, opt, false)
+// newTrees grows trees of log(ms).
+func newTrees(t *columns, rows []int, w []float64, o boostOptions) (*boosted, error) {
+	return boostLogs(t, rows, w, o, false)
 }
 
 // residualShares are how much of the residual trees may be used.
@@ -115,9 +102,8 @@ var residualShares = []float64{0, 0.5, 1}
 // newResidual grows 50 trees of depth 3 on what physics leaves, and uses as much of
 // them as trees grown on the first 80 % of the rows helped on the rest: what is only
 // noise, or drifts away, is left to physics.
-func newResidual(t *columns, rows []int, w []float64, o growOptions) (*boosted, error) {
-	opt := defaultBoost()
-	opt.Trees, opt.Depth = 50, 3
+func newResidual(t *columns, rows []int, w []float64, o boostOptions) (*boosted, error) {
+	o.Trees, o.Depth = 50, 3
 	weight := map[int]float64{}
 	var known []int
 	for k, i := range rows {
@@ -135,13 +121,13 @@ func newResidual(t *columns, rows []int, w []float64, o growOptions) (*boosted, 
 	}
 	share := 1.0
 	if head, tail := splitTail(t, known, 0.8); len(head) > 0 && len(tail) > 0 {
-		trial, err := boostLogs(t, head, weights(head), o, opt, true)
+		trial, err := boostLogs(t, head, weights(head), o, true)
 		if err != nil {
 			return nil, err
 		}
 		share = trial.bestShare(t, tail, weights(tail))
 	}
-	b, err := boostLogs(t, known, weights(known), o, opt, true)
+	b, err := boostLogs(t, known, weights(known), o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -183,8 +169,8 @@ func scaled(f *forest.Forest, share float64) *forest.Forest {
 	return out
 }
 
-func boostLogs(t *columns, rows []int, w []float64, o growOptions, opt boostOptions, isResidual bool) (*boosted, error) {
-	opt.Seed = o.Seed
+// boostLogs grows trees of log(ms), or of log(ms / physics).
+func boostLogs(t *columns, rows []int, w []float64, o boostOptions, isResidual bool) (*boosted, error) {
 	m, err := newMatrix(t.pick(rows), o.Bins)
 	if err != nil {
 		return nil, err
@@ -196,7 +182,7 @@ func boostLogs(t *columns, rows []int, w []float64, o growOptions, opt boostOpti
 			y[k] -= stat.Log(t.Physics[i])
 		}
 	}
-	f, err := growForest(m, y, w, opt)
+	f, err := growForest(m, y, w, o)
 	if err != nil {
 		return nil, err
 	}
@@ -223,10 +209,10 @@ func (b *boosted) Predict(t *columns, i int) float64 {
 	return ms
 }
 
-// gated are two forests by the queue; nil sides are served by Both.
-type gated struct{ Idle, Queued, Both *boosted }
+// gated are two forests by the queue: of rows where nobody waits, and where somebody does. They are one where a side has too few rows.
+type gated struct{ Idle, Queued *boosted }
 
-func newGated(t *columns, rows []int, w []float64, o growOptions) (*gated, error) {
+func newGated(t *columns, rows []int, w []float64, o boostOptions) (*gated, error) {
 	var side [2][]int
 	var weights [2][]float64
 	for k, i := range rows {
@@ -239,25 +225,21 @@ func newGated(t *columns, rows []int, w []float64, o growOptions) (*gated, error
 			weights[s] = append(weights[s], w[k])
 		}
 	}
-	g := &gated{}
-	var err error
 	if min(len(side[0]), len(side[1])) < leastGated {
-		g.Both, err = newTrees(t, rows, w, o)
-		return g, err
+		both, err := newTrees(t, rows, w, o)
+		return &gated{both, both}, err
 	}
-	if g.Idle, err = newTrees(t, side[0], weights[0], o); err != nil {
+	idle, err := newTrees(t, side[0], weights[0], o)
+	if err != nil {
 		return nil, err
 	}
-	g.Queued, err = newTrees(t, side[1], weights[1], o)
-	return g, err
+	queued, err := newTrees(t, side[1], weights[1], o)
+	return &gated{idle, queued}, err
 }
 
 // Predict implements Model.
 func (g *gated) Predict(t *columns, i int) float64 {
-	switch {
-	case g.Both != nil:
-		return g.Both.Predict(t, i)
-	case t.IsQueued(i):
+	if t.IsQueued(i) {
 		return g.Queued.Predict(t, i)
 	}
 	return g.Idle.Predict(t, i)
@@ -265,28 +247,23 @@ func (g *gated) Predict(t *columns, i int) float64 {
 
 // modelsOf are the models that a predictor file holds, by name.
 func modelsOf(t *forest.Target) (map[string]model, error) {
-	out := map[string]model{}
-	columns := len(t.Columns)
-	var trees, idle, queued, residual *boosted
-	for _, of := range []struct {
-		to   **boosted
-		from *forest.Forest
-	}{{&trees, t.Trees}, {&idle, t.Idle}, {&queued, t.Queued}, {&residual, t.Residual}} {
-		if of.from == nil {
+	held := map[*forest.Forest]*boosted{}
+	for _, f := range []*forest.Forest{t.Trees, t.Idle, t.Queued, t.Residual} {
+		if f == nil {
 			continue
 		}
 		var err error
-		if *of.to, err = loaded(of.from, columns, of.to == &residual); err != nil {
+		if held[f], err = loaded(f, len(t.Columns), f == t.Residual); err != nil {
 			return nil, err
 		}
 	}
-	out[nameTrees], out[namePhysics] = trees, physics{}
-	out[nameGated] = &gated{Idle: idle, Queued: queued}
-	if idle == nil || queued == nil {
-		out[nameGated] = &gated{Both: trees}
+	trees := held[t.Trees]
+	out := map[string]model{nameTrees: trees, namePhysics: physics{}, nameGated: &gated{trees, trees}}
+	if t.Idle != nil && t.Queued != nil {
+		out[nameGated] = &gated{held[t.Idle], held[t.Queued]}
 	}
-	if residual != nil {
-		out[nameResidual] = residual
+	if t.Residual != nil {
+		out[nameResidual] = held[t.Residual]
 	}
 	return out, nil
 }

@@ -27,7 +27,7 @@ const (
 var racers = []string{nameConstant, nameLinear, nameTrees, nameGated, namePhysics, nameResidual}
 
 // newRacer is newModel with the two that only the race knows.
-func newRacer(name string, t *columns, rows []int, w []float64, o growOptions) (model, error) {
+func newRacer(name string, t *columns, rows []int, w []float64, o boostOptions) (model, error) {
 	switch name {
 	case nameConstant:
 		c := newConstant(t, rows)
@@ -81,17 +81,14 @@ func race(t *testing.T, runs []*runRows, target, name string, o TrainOptions, ph
 		}
 		a.setPhysics(all, target)
 		rows, w := stratified(a.table, f.train, bucketRows, o.Weights, o.Seed)
-		most := 0.0
-		for _, i := range f.train {
-			most = math.Max(most, a.table.Y[i])
-		}
+		x.most = slices.Max(stat.Map(f.train, func(i int) float64 { return a.table.Y[i] }))
 		constant, floors := newConstant(a.table, f.train), nearestOf(a.table, f.test)
 		for n, i := range f.test {
-			x.rows, x.y, x.most = append(x.rows, i), append(x.y, a.table.Y[i]), append(x.most, most)
+			x.rows, x.y = append(x.rows, i), append(x.y, a.table.Y[i])
 			x.consts, x.floor = append(x.consts, constant.Predict(a.table, i)), append(x.floor, floors[n])
 		}
 		for _, m := range racers {
-			grown, err := newRacer(m, a.table, rows, w, growOptions{Seed: o.Seed, Bins: o.bins})
+			grown, err := newRacer(m, a.table, rows, w, o.boost())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +130,7 @@ func (r *raced) coverage(t *testing.T, name string, o TrainOptions) (before, aft
 	f, tab := &r.split.folds[0], r.rows.table
 	head, tail := splitTail(tab, f.train, trainShare)
 	rows, w := stratified(tab, head, bucketRows, o.Weights, o.Seed)
-	opt := growOptions{Seed: o.Seed, Bins: o.bins}
+	opt := o.boost()
 	if name == treesQ90 {
 		name, opt.Quantile = nameTrees, level
 	}
@@ -278,7 +275,9 @@ func under(t *testing.T, a *rowSet, h habits, target string, o TrainOptions) (ma
 		if h.isNewest {
 			rows, w = newestOf(seen, train), nil
 		}
-		m, err := newModel(nameTrees, seen, rows, w, growOptions{Seed: o.Seed, Bins: o.bins, Quantile: q})
+		opt := o.boost()
+		opt.Quantile = q
+		m, err := newModel(nameTrees, seen, rows, w, opt)
 		if err != nil {
 			t.Fatal(err)
 		}

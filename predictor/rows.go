@@ -34,9 +34,6 @@ func RowsCommand(o Options) string { return o.Table().Command("predictor rows") 
 // tables/run=<id> of dest, each run's table as soon as it is made.
 func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Options, h result.Header,
 	workers int) (*RowsDocument, error) {
-	if err := o.Check(); err != nil {
-		return nil, err
-	}
 	doc := &RowsDocument{Header: h, Options: o, Runs: make([]runAccount, len(ext.Runs)), Warnings: []trace.Finding{}}
 	doc.Inputs = ext.Inputs
 	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {
@@ -215,10 +212,7 @@ func feature(name string) Feature {
 			f.of = func(r *Row) float64 { return reflect.ValueOf(r).Elem().Field(i).Float() }
 		case trace.Opt[float64]:
 			f.of = func(r *Row) float64 {
-				if v := reflect.ValueOf(r).Elem().Field(i).Interface().(trace.Opt[float64]); v.OK {
-					return v.V
-				}
-				return math.NaN()
+				return reflect.ValueOf(r).Elem().Field(i).Interface().(trace.Opt[float64]).Or(math.NaN())
 			}
 		default: // pod_type_cat: one engine does everything
 			f.of = func(*Row) float64 { return 0 }
@@ -309,8 +303,8 @@ func (b *builder) engineState(r *Row, t int64) reason {
 	p := c.prefillNow(at, b.src.Deployment.Engine.MaxNumBatchedTokens)
 	r.StepPrefillTokens, r.StepPrefillRequests, r.NextPrefillTokens, r.NextPrefillRequests = p.now, p.ending, p.next, p.nextEnding
 	r.TokensWaitingAhead, r.RequestsAhead = c.ahead+p.left, c.aheadRequests+p.leftRequests
-	if st != nil && b.steps.complete {
-		r.SinceStepUs = trace.Some(float64(r.DecisionNs-st.TsStartNs) / 1000)
+	if b.steps.complete {
+		r.SinceStepUs = r.StateAgeUs
 	}
 	r.RunningInflight, r.PrefillTokensInFlight = c.inflight, c.noFirst
 	r.RecentTokensPerS, r.RecentPromptsPerS = c.recent(t)
@@ -583,14 +577,10 @@ func newBuilder(src source, o Options) *builder {
 	b.stages = stagesOf(b.lives, d)
 	b.warmUpNs = math.MinInt64
 	const warmUpSteps = 10
-	if n := len(src.Run.Steps); n > 0 && !hasWarmUp(d) {
+	if n := len(src.Run.Steps); n > 0 && len(openPhases(d)) == len(d.Phases) {
 		b.warmUpNs = src.Run.Steps[min(warmUpSteps, n-1)].TsStartNs
 	}
 	return b
-}
-
-func hasWarmUp(d *deploy.Deployment) bool {
-	return slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.Name == deploy.WarmupPhase })
 }
 
 // scores says for every request what share of its prompt is expected in the

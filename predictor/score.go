@@ -92,8 +92,8 @@ func (a *rowSet) judge(doc *Scores, target string, j *judged, test []int, seed u
 type outcome struct {
 	rows             []int // places in the table
 	y, consts, floor []float64
-	most             []float64 // largest training target
-	block            []int     // bootstrap block of each row
+	most             float64 // largest training target
+	block            []int   // bootstrap block of each row
 	blocks           int
 	pred             map[string][]float64
 	reason           map[string]string
@@ -104,7 +104,7 @@ type outcome struct {
 // the rows themselves, which no honest constant reaches.
 func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *outcome {
 	tab := a.table
-	o := &outcome{rows: rows, floor: nearestOf(tab, rows), pred: map[string][]float64{}, reason: j.reason}
+	o := &outcome{rows: rows, floor: nearestOf(tab, rows), most: most, pred: map[string][]float64{}, reason: j.reason}
 	var constant model
 	best := 0.0
 	if j.early != nil {
@@ -118,7 +118,7 @@ func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *outcome {
 		if constant != nil {
 			c = constant.Predict(tab, i)
 		}
-		o.y, o.consts, o.most = append(o.y, tab.Y[i]), append(o.consts, c), append(o.most, most)
+		o.y, o.consts = append(o.y, tab.Y[i]), append(o.consts, c)
 		for name, m := range j.models {
 			o.pred[name] = append(o.pred[name], m.Predict(tab, i))
 		}
@@ -140,7 +140,7 @@ func (o *outcome) score(name string, seed uint64) modelScore {
 	num := result.OrNull
 	c.Rows, c.MAPE, c.MAPEConst, c.MAPEFloor = e.Rows, num(e.MAPE), num(e.MAPEConst), num(e.MAPEFloor)
 	c.WAPE, c.MedianAPE, c.P95APE, c.Bias = num(e.WAPE), num(e.MedianAPE), num(e.P95APE), num(e.Bias)
-	above := r.Errors(func(i int) bool { return o.y[i] > o.most[i] })
+	above := r.Errors(func(i int) bool { return o.y[i] > o.most })
 	c.AboveMaxRows, c.AboveMaxMAPE = above.Rows, num(above.MAPE)
 	if lo, hi, ok := o.interval(o.apes(pred), seed); ok {
 		c.MAPEBand = &[2]float64{lo, hi}

@@ -294,11 +294,10 @@ func (c *counts) enter(i int, to status) {
 	}
 	c.in[from]--
 	c.in[to]++
-	wasDecode, isDecode := from == running && c.first[i], to == running && c.first[i]
-	if wasDecode && !isDecode {
+	switch { // from is not to
+	case c.first[i] && from == running:
 		c.decode(i, -1)
-	}
-	if !wasDecode && isDecode {
+	case c.first[i] && to == running:
 		c.decode(i, +1)
 	}
 	if to != waiting {
@@ -438,10 +437,7 @@ func (c *counts) prefillNow(at int, budget int64) prefill {
 		}
 		ends[k]++
 	}
-	p.now, p.ending = taken[0], ends[0]
-	if len(budgets) == 2 {
-		p.next, p.nextEnding = taken[1], ends[1]
-	}
+	p.now, p.ending, p.next, p.nextEnding = taken[0], ends[0], taken[1], ends[1]
 	return p
 }
 

@@ -232,6 +232,7 @@ func stagesOf(lives []life, d *deploy.Deployment) []trace.Opt[int64] {
 	return out
 }
 
+// openPhases are the phases of run.yaml other than the warm-up.
 func openPhases(d *deploy.Deployment) []deploy.Phase {
 	return stat.Filter(d.Phases, func(p deploy.Phase) bool { return p.Name != deploy.WarmupPhase })
 }

@@ -111,6 +111,13 @@ func (o *TrainOptions) Check() error {
 	return nil
 }
 
+// boost are the settings of trees.
+func (o *TrainOptions) boost() boostOptions {
+	opt := defaultBoost()
+	opt.Seed, opt.Bins = o.Seed, o.bins
+	return opt
+}
+
 // sample is a row and where it comes from.
 type sample struct {
 	run, at int // run, and place in its Rows
@@ -219,7 +226,7 @@ func (o *TrainOptions) rowsPerBucket(tab *columns, early []int) (int, error) {
 			if grown += len(rows); len(head) < leastPart || len(next) < leastPart {
 				return best, nil
 			}
-			m, err := newTrees(tab, rows, w, growOptions{Seed: o.Seed, Bins: o.bins})
+			m, err := newTrees(tab, rows, w, o.boost())
 			if err != nil {
 				return 0, err
 			}
@@ -314,7 +321,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 		return nil, err
 	}
 	rows, w := stratified(tab, early, most, o.Weights, o.Seed)
-	opt := growOptions{Seed: o.Seed, Bins: o.bins}
+	opt := o.boost()
 	names := []string{nameTrees, nameGated}
 	j := &judged{models: map[string]model{}, upper: map[string]func(int) float64{}, reason: map[string]string{}, early: early}
 	if hasPhysics {
@@ -331,7 +338,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 			return nil, err
 		}
 		j.models[name] = m
-		if g, ok := m.(*gated); !ok || g.Both == nil {
+		if g, ok := m.(*gated); !ok || g.Idle != g.Queued {
 			if f := conformal(tab, m, test, level); !math.IsNaN(f.Factors[0]) {
 				f.Model = name
 				out.Factors = append(out.Factors, f)
@@ -350,7 +357,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 		j.upper[name] = func(i int) float64 { return calibrated(&f, tab, before, i) }
 	}
 	out.Trees = &j.models[nameTrees].(*boosted).Forest
-	if g := j.models[nameGated].(*gated); g.Both == nil {
+	if g := j.models[nameGated].(*gated); g.Idle != g.Queued {
 		out.Idle, out.Queued = &g.Idle.Forest, &g.Queued.Forest
 	}
 	if m := j.models[nameResidual]; m != nil {

@@ -43,6 +43,13 @@ func row(columns [][]float64, i int) []float64 {
 	return x
 }
 
+// boostWith are the shipped settings with so many bins.
+func boostWith(bins int) boostOptions {
+	o := defaultBoost()
+	o.Bins = bins
+	return o
+}
+
 func grown(t testing.TB, columns [][]float64, y, w []float64, o boostOptions) (*forest.Forest, *forest.Evaluator) {
 	t.Helper()
 	m, err := newMatrix(columns, MaxBins)
@@ -141,7 +148,7 @@ func TestPinballCoverage(t *testing.T) {
 	}
 	for _, q := range []float64{0.5, 0.9, 0.99} {
 		o := defaultBoost()
-		o.Loss, o.Quantile, o.Depth = pinballLoss, q, 3
+		o.Quantile, o.Depth = q, 3
 		_, e := grown(t, columns, y, nil, o)
 		for v := range 6 {
 			below, rows := 0.0, 0.0
@@ -294,7 +301,7 @@ func TestModelsLearn(t *testing.T) {
 	tab, rows := planted(3000, 0.05)
 	train, test := rows[:2000], rows[2000:]
 	for name, most := range map[string]float64{nameLinear: 0.05, nameTrees: 0.08, nameGated: 0.08, nameResidual: 0.06} {
-		m, err := newRacer(name, tab, train, nil, growOptions{Seed: 1, Bins: 256})
+		m, err := newRacer(name, tab, train, nil, boostWith(256))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,11 +309,11 @@ func TestModelsLearn(t *testing.T) {
 			t.Errorf("%s: MAPE %.3f, want at most %g", name, got, most)
 		}
 	}
-	p, _ := newModel(namePhysics, tab, train, nil, growOptions{})
+	p, _ := newModel(namePhysics, tab, train, nil, boostOptions{})
 	if got := mape(tab, p, test); math.Abs(got-0.3) > 0.02 {
 		t.Errorf("physics: MAPE %.3f, want the planted 0.3", got)
 	}
-	c, _ := newRacer(nameConstant, tab, train, nil, growOptions{})
+	c, _ := newRacer(nameConstant, tab, train, nil, boostOptions{})
 	if got := mape(tab, c, test); got < 0.3 {
 		t.Errorf("constant: MAPE %.3f, want more than 0.3: the test is too easy", got)
 	}
@@ -316,14 +323,14 @@ func TestModelsLearn(t *testing.T) {
 // by a factor, all of them.
 func TestResidualKnowsWhenToStop(t *testing.T) {
 	tab, rows := planted(600, 0.3)
-	m, err := newModel(nameResidual, tab, rows, nil, growOptions{Seed: 1, Bins: 64})
+	m, err := newModel(nameResidual, tab, rows, nil, boostWith(64))
 	if err != nil || len(m.(*boosted).Forest.Trees) != 50 {
 		t.Errorf("physics off by 1.3: got %d trees, %v, want 50", len(m.(*boosted).Forest.Trees), err)
 	}
 	for i := range tab.Physics {
 		tab.Physics[i] = tab.Y[i]
 	}
-	m, err = newModel(nameResidual, tab, rows, nil, growOptions{Seed: 1, Bins: 64})
+	m, err = newModel(nameResidual, tab, rows, nil, boostWith(64))
 	if b := m.(*boosted); err != nil || b.Predict(tab, 3) != tab.Y[3] {
 		t.Errorf("exact physics: got %g, %v, want %g", b.Predict(tab, 3), err, tab.Y[3])
 	}
@@ -332,11 +339,11 @@ func TestResidualKnowsWhenToStop(t *testing.T) {
 // A gated model is one forest for a side with fewer than 200 rows.
 func TestGatedNeedsRows(t *testing.T) {
 	tab, rows := planted(400, 0.05)
-	m, err := newModel(nameGated, tab, rows, nil, growOptions{Seed: 1, Bins: 64})
+	m, err := newModel(nameGated, tab, rows, nil, boostWith(64))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.(*gated).Both == nil {
+	if g := m.(*gated); g.Idle != g.Queued {
 		t.Error("got two forests from less than 200 idle rows, want one")
 	}
 }
@@ -359,7 +366,7 @@ func TestConstantByRun(t *testing.T) {
 func TestConformalCovers(t *testing.T) {
 	tab, rows := planted(6000, 0.4)
 	train, held, test := rows[:2000], rows[2000:4000], rows[4000:]
-	m, err := newRacer(nameLinear, tab, train, nil, growOptions{})
+	m, err := newRacer(nameLinear, tab, train, nil, boostOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,7 +392,7 @@ func TestAdaptiveFollowsDrift(t *testing.T) {
 	for i := 5000; i < 8000; i++ {
 		tab.Y[i] *= 1.5
 	}
-	m, _ := newModel(namePhysics, tab, rows[:100], nil, growOptions{})
+	m, _ := newModel(namePhysics, tab, rows[:100], nil, boostOptions{})
 	r := ratiosOf(tab, m, rows[:3000])
 	test := rows[3000:]
 	at := func(i int) int64 { return int64(i) }

@@ -131,25 +131,19 @@ func TestXGBoostPredictsTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := rowsFor(rng, f, 10_000)
-	for _, isLog := range []bool{true, false} {
-		var model bytes.Buffer
-		if err := xgBoost(&model, f, ttft, isLog); err != nil {
-			t.Fatal(err)
+	var model bytes.Buffer
+	if err := xgBoost(&model, f, ttft); err != nil {
+		t.Fatal(err)
+	}
+	for _, interpreter := range found {
+		version, y := xgbPredict(t, interpreter, model.Bytes(), rows)
+		worst := 0.0
+		for i, x := range rows {
+			worst = math.Max(worst, math.Abs(y[i]/math.Exp(e.Margin(x))-1))
 		}
-		for _, interpreter := range found {
-			version, y := xgbPredict(t, interpreter, model.Bytes(), rows)
-			worst := 0.0
-			for i, x := range rows {
-				want := e.Margin(x)
-				if isLog {
-					want = math.Exp(want)
-				}
-				worst = math.Max(worst, math.Abs(y[i]/want-1))
-			}
-			t.Logf("XGBoost %s, log link %t: 10,000 rows, largest relative difference %.1e", version, isLog, worst)
-			if !(worst < 1e-5) {
-				t.Errorf("XGBoost %s, log link %t: got a relative difference of %g, want below 1e-5", version, isLog, worst)
-			}
+		t.Logf("XGBoost %s: 10,000 rows, largest relative difference %.1e", version, worst)
+		if !(worst < 1e-5) {
+			t.Errorf("XGBoost %s: got a relative difference of %g, want below 1e-5", version, worst)
 		}
 	}
 }
@@ -160,7 +154,7 @@ func TestXGBoostBaseScoreForms(t *testing.T) {
 	found := xgboosts(t)
 	f := &forest.Forest{Base: math.Log(80), Trees: []forest.Tree{{{Feature: forest.Leaf, Value: 0}}}}
 	var model bytes.Buffer
-	if err := xgBoost(&model, f, []Column{{"a", float}}, true); err != nil {
+	if err := xgBoost(&model, f, []Column{{"a", float}}); err != nil {
 		t.Fatal(err)
 	}
 	var doc map[string]map[string]any
@@ -190,7 +184,7 @@ func TestXGBoostRefuses(t *testing.T) {
 		"got column 2":                      {Trees: []forest.Tree{{{Feature: 2, Value: 1}, {Feature: forest.Leaf}, {Feature: forest.Leaf}}}},
 		"base of the forest: got +Inf":      {Base: 1000},
 	} {
-		if err := xgBoost(&bytes.Buffer{}, f, []Column{{"a", float}, {"c", category}}, true); err == nil || !strings.Contains(err.Error(), want) {
+		if err := xgBoost(&bytes.Buffer{}, f, []Column{{"a", float}, {"c", category}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -202,13 +196,13 @@ func TestXGBoostForm(t *testing.T) {
 	if err := tree.UnmarshalText([]byte("0<0.5 =-1 1<2 =3 =4")); err != nil {
 		t.Fatal(err)
 	}
-	f := &forest.Forest{Base: 1, Trees: []forest.Tree{tree}}
+	f := &forest.Forest{Trees: []forest.Tree{tree}}
 	var b bytes.Buffer
-	if err := xgBoost(&b, f, []Column{{"a", float}, {"n", Int}}, false); err != nil {
+	if err := xgBoost(&b, f, []Column{{"a", float}, {"n", Int}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"feature_names":["a","n"]`, `"feature_types":["float","int"]`, `"base_score":"1E+00"`,
-		`"name":"reg:squarederror"`, `"version":[2,0,0]`,
+		`"name":"reg:gamma"`, `"version":[2,0,0]`,
 		`"left_children":[1,-1,3,-1,-1]`, `"right_children":[2,-1,4,-1,-1]`, `"parents":[2147483647,0,0,2,2]`, `"default_left":[1,0,1,0,0]`,
 		`"split_conditions":[5E-01,-1E+00,2E+00,3E+00,4E+00]`, `"split_indices":[0,0,1,0,0]`, `"iteration_indptr":[0,1]`} {
 		if !bytes.Contains(b.Bytes(), []byte(want)) {
@@ -263,9 +257,7 @@ func TestEvalXGBoostHoldOut(t *testing.T) {
 		for _, d := range datasets(12_000) {
 			for _, q := range []float64{0, 0.9} {
 				o := defaultBoost()
-				if q > 0 {
-					o.Loss, o.Quantile = pinballLoss, q
-				}
+				o.Quantile = q
 				cut := len(d.y) * 2 / 3
 				ours := holdOut(t, d, o, cut)
 				version, theirs := peer(t, interpreter, d, o, cut)
@@ -292,7 +284,7 @@ func holdOut(t *testing.T, d dataset, o boostOptions, cut int) float64 {
 	loss := 0.0
 	for i := cut; i < len(d.y); i++ {
 		r := d.y[i] - e.Margin(row(d.columns, i))
-		if o.Loss == squared {
+		if o.Quantile == 0 {
 			loss += r * r
 		} else {
 			loss += math.Max(o.Quantile*r, (o.Quantile-1)*r)
@@ -323,11 +315,7 @@ func peer(t *testing.T, interpreter string, d dataset, o boostOptions, cut int) 
 	write("test.x", test)
 	write("train.y", d.y[:cut])
 	write("test.y", d.y[cut:])
-	q := 0.0
-	if o.Loss == pinballLoss {
-		q = o.Quantile
-	}
-	settings, _ := json.Marshal(map[string]any{"columns": len(d.columns), "quantile": q, "depth": o.Depth, "rate": o.Rate,
+	settings, _ := json.Marshal(map[string]any{"columns": len(d.columns), "quantile": o.Quantile, "depth": o.Depth, "rate": o.Rate,
 		"rows": o.RowFrac, "cols": o.ColFrac, "lambda": o.Lambda, "alpha": o.Alpha,
 		"min_child": o.MinChild, "seed": o.Seed, "trees": o.Trees})
 	repo.Write(t, settings, folder, "settings.json")
