@@ -260,15 +260,10 @@ func (d *Demand) candidates() []candidate {
 	return out
 }
 
-// Check names the first impossible value.
+// Check names the first impossible value of what [ReadProblem] does not know: names, and options of queue.json.
 func (f *Fleet) Check(demands []Demand) error {
 	if !f.Unlimited && !slices.Contains(policies, f.Policy) {
 		return trace.Errorf(badModel, "saturation policy: got %q, want %s", f.Policy, trace.OneOf(policies))
-	}
-	for _, typ := range slices.Sorted(maps.Keys(f.Capacity)) {
-		if f.Capacity[typ] < 0 {
-			return trace.Errorf(badModel, "capacity of %q: got %d units, want >= 0", typ, f.Capacity[typ])
-		}
 	}
 	names := map[string]bool{}
 	for i := range demands {
@@ -277,25 +272,12 @@ func (f *Fleet) Check(demands []Demand) error {
 			return trace.Errorf(badModel, "server %q: want a name, each once", d.Name)
 		}
 		names[d.Name] = true
-		if err := d.check(); err != nil {
-			return err
+		for _, o := range d.Options {
+			if o.Accelerator == "" || o.Units < 1 || !(o.RateRPS > 0) {
+				return trace.Errorf(badModel, "server %q on %q: got %d units and %g requests/s, want a name, >= 1 and > 0", d.Name, o.Accelerator,
+					o.Units, o.RateRPS)
+			}
 		}
-	}
-	return nil
-}
-
-func (d *Demand) check() error {
-	if !(d.RateRPS >= 0) || math.IsInf(d.RateRPS, 0) || d.MinReplicas < 0 || d.Priority < 1 {
-		return trace.Errorf(badModel, "server %q: got rate %g/s, at least %d replicas, priority %d, want finite >= 0, >= 0, >= 1", d.Name,
-			d.RateRPS, d.MinReplicas, d.Priority)
-	}
-	seen := map[string]bool{}
-	for _, o := range d.Options {
-		if o.Accelerator == "" || seen[o.Accelerator] || o.Units < 1 || !(o.UnitCost >= 0) || !(o.RateRPS > 0) || math.IsInf(o.UnitCost, 0) {
-			return trace.Errorf(badModel, "server %q on %q: got %d units at %g cents/h and %g requests/s, want a name once, >= 1, >= 0 and > 0",
-				d.Name, o.Accelerator, o.Units, o.UnitCost, o.RateRPS)
-		}
-		seen[o.Accelerator] = true
 	}
 	return nil
 }
@@ -363,8 +345,8 @@ func (e *entry) take(c *candidate, replicas int) {
 // Allocate places demands on a fleet the way workload-variant-autoscaler does
 // (pkg/solver/greedy.go@b08b1c7): by priority, largest regret first, each takes
 // its best option or falls to the next; what cannot be met in full is left to
-// the policy. Equal choices go by name. Unlimited fleets give every demand its
-// best option.
+// the policy, after its own priority unless best effort is delayed. Equal choices
+// go by name. Unlimited fleets give every demand its best option.
 func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 	if err := f.Check(demands); err != nil {
 		return nil, err
@@ -381,26 +363,20 @@ func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 		waiting = append(waiting, e)
 	}
 	left := f.available()
-	if f.Unlimited {
+	slices.SortFunc(waiting, (*entry).compare)
+	switch {
+	case f.Unlimited:
 		for _, e := range waiting {
 			e.take(&e.c[0], e.c[0].Replicas)
 		}
-	} else {
-		slices.SortFunc(waiting, (*entry).compare)
-		f.share(waiting, left)
+	case f.DelayBestEffort:
+		f.bestEffort(greedy(waiting, left), left)
+	default:
+		for _, group := range byPriority(waiting) {
+			f.bestEffort(greedy(group, left), left)
+		}
 	}
 	return f.plan(stat.Map(entries, func(e *entry) queueGiven { return e.given }), left), nil
-}
-
-// share serves the entries, priority by priority unless best effort is delayed.
-func (f *Fleet) share(entries []*entry, left map[string]int) {
-	if f.DelayBestEffort {
-		f.bestEffort(greedy(entries, left), left)
-		return
-	}
-	for _, group := range byPriority(entries) {
-		f.bestEffort(greedy(group, left), left)
-	}
 }
 
 // greedy gives each entry its best affordable candidate and returns those

@@ -14,6 +14,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -60,10 +61,20 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 	side.SpecVersion, side.Warnings = result.TextOrNull(q.Flavour), append(side.Warnings, warnings...)
 	for i := range q.Servers {
 		s := &q.Servers[i]
-		if o.Config == "" || s.ID == o.Config {
-			side.Values = append(side.Values, queueValues(s, qo.physical())...)
-			side.Configs = append(side.Configs, queueConfig(s))
+		if o.Config != "" && s.ID != o.Config {
+			continue
 		}
+		for _, p := range s.parameters(qo.physical()) {
+			side.Values = append(side.Values, export.SideValue{
+				Key: s.ID + "." + p.Name, Name: p.Name, Value: result.OrNull(p.Value), Unit: p.Unit, CI95: p.CI95, Identified: p.Identified,
+				Learned: p.Identified == measured, Origin: "queue fit", Effect: "parameter of the autoscaler's queueing model",
+			})
+		}
+		c := export.SideConfig{Label: s.ID, Seats: int64(s.Limits.MaxBatch), Note: s.Reason}
+		if s.Load != nil {
+			c.PromptTokens, c.OutputTokens = &s.Load.PromptTokens, &s.Load.OutputTokens
+		}
+		side.Configs = append(side.Configs, c)
 	}
 	return side.Beside(warnings, export.File{Data: data})
 }
@@ -92,8 +103,8 @@ func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, err
 type exported struct {
 	*QueueServer
 	flavour Flavour
-	x       []float64 // nil where the format needs none
-	how     []string  // how each came to its value
+	params  []queueParameter
+	x       []float64 // their values; nil where the format needs none
 }
 
 // choose picks the servers a file covers. Those without parameters are left out with a
@@ -111,18 +122,12 @@ func choose(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Finding, 
 		}
 		e := exported{QueueServer: s, flavour: Flavour(q.Flavour)}
 		if r.Format != TunerCalibrate && r.Format != wvaslo {
-			params := s.Effective
-			if o.physical() {
-				params = s.Physical
-			}
-			if len(params) != len(e.flavour.Parameters()) {
+			if e.params = s.parameters(o.physical()); len(e.params) != len(e.flavour.Parameters()) {
 				warnings = append(warnings, trace.Findingf(export.NothingToExport, "%s is left out: %s", s.ID, cmp.Or(s.Reason,
 					"it has no such parameters")))
 				continue
 			}
-			for _, p := range params {
-				e.x, e.how = append(e.x, p.Value), append(e.how, p.Identified)
-			}
+			e.x = valuesOf(e.params)
 		}
 		if s.Model == "" || s.Accelerator == "" {
 			return nil, nil, trace.Errorf(export.NothingToExport, "%s: got model %q on accelerator %q, want both named", s.ID, s.Model,
@@ -146,42 +151,27 @@ func choose(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Finding, 
 
 // wvaResources writes one resource a model.
 func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
-	var resources []*variantAutoscaling
-	var comments [][]string
-	at := map[string]int{}
+	cost, version := o.Float("unit-cost"), o.Settings["version"]
+	if v, err := releaseOf(version); cost > 0 && version != "" && err == nil && slices.Compare(v, []int{0, 0, 5}) < 0 {
+		return nil, nil, trace.Errorf(export.BadEntry, "--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or "+
+			"later", cost, version)
+	}
+	var file resourceFile
 	for _, s := range servers {
-		k, seen := at[s.Model]
-		if !seen {
-			k = len(resources)
-			at[s.Model] = k
-			r := newResource(s.Model, shortName(s.Accelerator), o.Settings)
-			if cost := o.Float("unit-cost"); cost > 0 {
-				version := o.Settings["version"]
-				if v, err := releaseOf(version); version != "" && err == nil && slices.Compare(v, []int{0, 0, 5}) < 0 {
-					return nil, nil, trace.Errorf(export.BadEntry, "--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or "+
-						"later", cost, version)
-				}
-				r.Spec.VariantCost = exact(cost * float64(s.AccCount))
-			}
-			resources = append(resources, r)
-			comments = append(comments,
-				[]string{"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Fitted to latencies with the autoscaler's own queueing " +
-					"model:"})
-		}
-		profile := &resources[k].Spec.Profile
-		profile.Accelerators = append(profile.Accelerators, Accelerator{
+		how := stat.Map(s.params, func(p queueParameter) string { return p.Name + " " + p.Identified })
+		r := file.add(s.Model, Accelerator{
 			Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
 			PerfParms: perfParm{
 				Decode:  map[string]string{"alpha": exact(s.x[0]), "beta": exact(s.x[1])},
 				Prefill: map[string]string{"gamma": exact(s.x[2]), "delta": exact(s.x[3])},
 			},
-		})
-		comments[k] = append(comments[k], fmt.Sprintf("  %s: %s; %s", s.ID, load(&s), strings.Join(tags(&s), ", ")))
+		}, fmt.Sprintf("%s: %s; %s", s.ID, load(&s), strings.Join(how, ", ")), o.Settings,
+			"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Fitted to latencies with the autoscaler's own queueing model:")
+		if cost > 0 && r.Spec.VariantCost == "" { // of a model's first accelerator
+			r.Spec.VariantCost = exact(cost * float64(s.AccCount))
+		}
 	}
-	for k := range comments {
-		comments[k] = append(comments[k], "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both.")
-	}
-	data, err := WVA(resources, comments)
+	data, err := file.write()
 	return data, nil, err
 }
 
@@ -198,15 +188,6 @@ func load(s *exported) string {
 	}
 	return fmt.Sprintf("%d windows at %.3g requests/s of %.0f/%.0f tokens", s.Windows.Kept, s.Load.RateRPS, s.Load.PromptTokens,
 		s.Load.OutputTokens)
-}
-
-// tags say how each parameter came to its value.
-func tags(s *exported) []string {
-	var out []string
-	for i, name := range s.flavour.Parameters() {
-		out = append(out, name+" "+s.how[i])
-	}
-	return out
 }
 
 // infernoModels writes one entry a server.
@@ -229,28 +210,12 @@ func infernoModels(servers []exported, o *queueOptions) ([]byte, []trace.Finding
 	return data, nil, err
 }
 
-func queueValues(s *QueueServer, physical bool) []export.SideValue {
-	params := s.Effective
+// parameters are what latencies say, or what the step traces say.
+func (s *QueueServer) parameters(physical bool) []queueParameter {
 	if physical {
-		params = s.Physical
+		return s.Physical
 	}
-	var out []export.SideValue
-	for i := range params {
-		p := &params[i]
-		out = append(out, export.SideValue{
-			Key: s.ID + "." + p.Name, Name: p.Name, Value: result.OrNull(p.Value), Unit: p.Unit, CI95: p.CI95, Identified: p.Identified,
-			Learned: p.Identified == "measured", Origin: "queue fit", Effect: "parameter of the autoscaler's queueing model",
-		})
-	}
-	return out
-}
-
-func queueConfig(s *QueueServer) export.SideConfig {
-	c := export.SideConfig{Label: s.ID, Seats: int64(s.Limits.MaxBatch), Note: s.Reason}
-	if s.Load != nil {
-		c.PromptTokens, c.OutputTokens = &s.Load.PromptTokens, &s.Load.OutputTokens
-	}
-	return c
+	return s.Effective
 }
 
 // configData is model-tuner's configuration (pkg/config/types.go@6dba8ce).
@@ -309,8 +274,12 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 			"%s: the noise of a window is not known; errorLevel is the tuner's %g", s.ID,
 			tunerErrorLevel))
 	}
-	change := driftOf(s)
-	if change == nil {
+	var change []float64 // per window, as the sliding refit measured it
+	if i := slices.IndexFunc(s.Tracks, func(t queueTrack) bool {
+		return t.Estimator == "sliding" && t.Flavour == string(s.flavour) && len(t.Drift) == len(s.x)
+	}); i >= 0 {
+		change = s.Tracks[i].Drift
+	} else {
 		warnings = append(warnings,
 			trace.Findingf(export.AssumedValue, "%s: no sliding refit says how fast the parameters drift; percentChange is the tuner's %g", s.ID,
 				tunerChange))
@@ -325,16 +294,6 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 	}
 	data, err := result.Marshal(c)
 	return data, warnings, err
-}
-
-// driftOf is the drift per window that the sliding refit measured; nil without one.
-func driftOf(s *exported) []float64 {
-	for i := range s.Tracks {
-		if t := &s.Tracks[i]; t.Estimator == "sliding" && t.Flavour == string(s.flavour) && len(t.Drift) == len(s.x) {
-			return t.Drift
-		}
-	}
-	return nil
 }
 
 // serverSpec is an operating point as POST /calibrate takes it (optimizer-light

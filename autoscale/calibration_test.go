@@ -211,7 +211,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("a unit cost for a version without one: got %v, want it refused", err)
 	}
 	for _, key := range []string{"perfParms", "serviceParms"} {
-		var models modelData
+		var models struct{ Models []modelEntry }
 		if err := json.Unmarshal(render(inferno3P, InfernoModels, "key="+key), &models); err != nil {
 			t.Fatal(err)
 		}

@@ -12,16 +12,13 @@ type point struct {
 	RateRPS          float64 // offered, requests per second
 	ThroughputRPS    float64 // accepted
 	BlockedFrac      float64 // of the arrivals
-	ResponseMs       float64 // W, in the system
 	WaitMs           float64 // Wq, before service
-	ServiceMs        float64 // S = W - Wq
+	ServiceMs        float64 // S, in service
 	InService        float64 // X, mean requests in service
-	Rho              float64 // X/N
 	PrefillMs, ITLMs float64
 	TTFTMs           float64 // as the flavour sizes
 	TunerTTFTMs      float64 // as the flavour's tuner observes it; wva-3p leaves out one ITL
 	MaxRateRPS       float64 // N/tau(N): more than this is blocked
-	Overloaded       bool    // rate above it
 }
 
 // MaxRateRPS is the largest throughput, N/tau(N).
@@ -32,7 +29,6 @@ func (m *model) MaxRateRPS() float64 { return 1000 * float64(m.n) / m.tauMs(m.n)
 // is blocked.
 func (m *model) Solve(rateRPS float64) point {
 	pt := point{RateRPS: rateRPS, MaxRateRPS: m.MaxRateRPS()}
-	pt.Overloaded = rateRPS > pt.MaxRateRPS
 	c := m.chain(rateRPS / 1000)
 	pt.BlockedFrac = c.blocked
 	pt.ThroughputRPS = rateRPS * c.accepted
@@ -43,10 +39,7 @@ func (m *model) Solve(rateRPS float64) point {
 		m.seatWait(&pt)
 	}
 	pt.ServiceMs = c.inService / perMs
-	pt.ResponseMs = pt.WaitMs + pt.ServiceMs
-	pt.Rho = math.Min(pt.InService/float64(m.n), 1)
-	l := m.phases(&pt, &c)
-	pt.PrefillMs, pt.ITLMs, pt.TTFTMs, pt.TunerTTFTMs = l.prefillMs, l.itlMs, l.ttftMs, l.tunerTTFTMs
+	m.phases(&pt, &c)
 	return pt
 }
 
@@ -372,7 +365,7 @@ func (m *model) stepwise(inService, lambda float64) stepwise {
 }
 
 // correctedPhases are the latencies at a solution of the chain.
-func (m *model) correctedPhases(p *point, h *moments) latencies {
+func (m *model) correctedPhases(p *point, h *moments) {
 	lambda := p.RateRPS / 1000
 	s := m.stepwise(p.InService, lambda)
 	waiting := 1 - h.idle - h.busy // share that finds all seats taken
@@ -387,7 +380,7 @@ func (m *model) correctedPhases(p *point, h *moments) latencies {
 		step := base / (1 - s.branch)
 		running := step + float64(h.busy*s.kappa)
 		prefill += float64(running*(0.5+s.branch)) + float64(s.chunks*base) + float64(h.busy*s.prompt)
-		prefill += float64(m.spill(p.InService, &s, lambda, running, h.busy) * (base + float64(s.branch*running)))
+		prefill += float64(m.spill(p.InService, lambda, running, h.busy) * (base + float64(s.branch*running)))
 		prefill += m.shared(p.InService, &s, lambda, base)
 		late += step
 		extraITL = (1 - waiting) * m.extraGap(&s, lambda)
@@ -398,10 +391,9 @@ func (m *model) correctedPhases(p *point, h *moments) latencies {
 	if m.v.Async {
 		prefill += late
 	}
-	l := latencies{prefillMs: prefill, ttftMs: m.v.OverheadMs + p.WaitMs + prefill}
-	l.tunerTTFTMs = l.ttftMs
-	l.itlMs = math.Min(p.ServiceMs/s.steps+extraITL, math.Max(s.full, p.ServiceMs/s.steps))
-	return l
+	p.PrefillMs, p.TTFTMs = prefill, m.v.OverheadMs+p.WaitMs+prefill
+	p.TunerTTFTMs = p.TTFTMs
+	p.ITLMs = math.Min(p.ServiceMs/s.steps+extraITL, math.Max(s.full, p.ServiceMs/s.steps))
 }
 
 // extraGap is what own and slow add to the mean gap between tokens.
@@ -434,7 +426,7 @@ func (m *model) shared(inService float64, s *stepwise, lambda, base float64) flo
 
 // spill is the mean number of steps a prompt takes beyond its own because those
 // ahead of it in the same step fill the token budget.
-func (m *model) spill(inService float64, s *stepwise, lambda, running, busy float64) float64 {
+func (m *model) spill(inService, lambda, running, busy float64) float64 {
 	perStep := math.Max(1, float64(m.v.MaxBatchedTokens)-inService) / m.s.Prompt
 	ahead := lambda * running / 2
 	if busy > 0 {

@@ -152,7 +152,7 @@ func TestMM1KFormula(t *testing.T) {
 		got, want float64
 	}{
 		{"blocked", p.BlockedFrac, 1.0 / 31}, {"throughput", p.ThroughputRPS, 125 * 30.0 / 31}, {"in service", p.InService, 15.0 / 31},
-		{"response", p.ResponseMs, (8*1 + 4*2 + 2*3 + 1*4) / 31.0 / (0.125 * 30 / 31)},
+		{"response", p.WaitMs + p.ServiceMs, (8*1 + 4*2 + 2*3 + 1*4) / 31.0 / (0.125 * 30 / 31)},
 		{"wait", p.WaitMs, (4*1 + 2*2 + 1*3) / 31.0 / (0.125 * 30 / 31)}, {"max rate", p.MaxRateRPS, 250},
 	} {
 		if !closeTo(x.got, x.want, 1e-14) {

@@ -83,7 +83,8 @@ func (g *grid) solve(c *cell) error {
 	if c.load > 0.7 {
 		t.Requests *= 10
 	}
-	got, drawn, err := simulate(g.params, g.server, t, nil)
+	_, drawn := t.Draw()
+	got, err := simulate(g.params, g.server, t, nil)
 	if err != nil {
 		return err
 	}
@@ -231,7 +232,7 @@ func TestGolden(t *testing.T) {
 	check := func(name string, p point, maxRPS float64, w goldenSolution) {
 		t.Helper()
 		same(name+" throughput", p.ThroughputRPS, w.Throughput)
-		same(name+" response", p.ResponseMs, w.RespTime)
+		same(name+" response", p.WaitMs+p.ServiceMs, w.RespTime)
 		same(name+" in service", p.InService, w.InServ)
 		same(name+" ttft", p.TTFTMs, w.TTFT)
 		same(name+" itl", p.ITLMs, w.ITL)
@@ -300,7 +301,7 @@ func TestEvalWVASteadyState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := SteadyState(&c.Deployment, step, 1, wvA4P, *c.MeanPromptTokens, *c.MeanOutputTokens)
+		s, err := SteadyState(&c.Deployment, step, 1, *c.MeanPromptTokens, *c.MeanOutputTokens)
 		if err != nil {
 			t.Errorf("%s: %v", c.Label, err)
 			continue

@@ -49,7 +49,7 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	}
 	f.speed = s.speeds(f.Split)
 	opt := defaultFit(o.Flavour)
-	opt.Physical = s.physicalVector(o.Flavour)
+	opt.Physical = s.Physical.vector(o.Flavour)
 	all, err := Fit(s.Windows, opt)
 	if err != nil {
 		var refused *trace.Error
@@ -127,7 +127,7 @@ func loadOf(w []window) *queueLoad {
 
 // effective is the batch fit as parameters of the document.
 func (s *Server) effective(f Flavour, fit *fitted) []queueParameter {
-	physical := s.physicalVector(f)
+	physical := s.Physical.vector(f)
 	out := make([]queueParameter, len(fit.X))
 	for i, name := range f.Parameters() {
 		q := queueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured,

@@ -142,7 +142,7 @@ func TestInfernoRecoversALine(t *testing.T) {
 	src := exampleSource()
 	_, w := writers()
 	out := mustExport(t, src, w, optionsOf(t, w))
-	var doc modelData
+	var doc struct{ Models []modelEntry }
 	dec := json.NewDecoder(bytes.NewReader(fileOf(t, out, "")))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&doc); err != nil {
@@ -306,7 +306,7 @@ func TestSteadyState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := SteadyState(d, step, 2, wvA4P, 300, 120)
+	s, err := SteadyState(d, step, 2, 300, 120)
 	if err != nil {
 		t.Fatal(err)
 	}

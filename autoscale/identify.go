@@ -30,10 +30,9 @@ type identifiability struct {
 
 // identify examines the windows at log parameters theta.
 func (p *problem) identify(theta []float64) identifiability {
-	q := *p
-	q.base, q.basis, q.prior = theta, identity(len(theta)), nil
-	q.scale = [2]float64{1, 1}
-	plain := q
+	q := p.noPrior()
+	q.base, q.basis = theta, identity(len(theta))
+	plain := *q
 	plain.sigma = evenSigma(len(p.windows))
 	values, _ := plain.directions()
 	id := identifiability{Condition: condition(values, len(theta))}
@@ -186,7 +185,7 @@ func (p *problem) sweep(x []float64) []queuePoint {
 
 // conditionOf is the condition number that windows at the points would have.
 func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
-	q := *p.noPrior()
+	q := p.noPrior()
 	q.windows, q.sigma = nil, nil
 	for _, at := range points {
 		w := window{Shape: shape{Prompt: at.PromptTokens, Output: at.OutputTokens}, Limits: p.windows[0].Limits, RateRPS: at.RateRPS}

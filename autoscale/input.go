@@ -118,9 +118,8 @@ func spansOf(samples []sample, judged *rows.LoadVerdicts) []Span {
 		case p.Saturated:
 			span.Drop = saturatedWindow
 		}
-		if first, last := arrivalSpan(samples); p.StartNs < first || p.EndNs > last {
-			span.StartNs, span.EndNs = max(p.StartNs, first), min(p.EndNs, last)
-		}
+		first, last := arrivalSpan(samples)
+		span.StartNs, span.EndNs = max(p.StartNs, first), min(p.EndNs, last)
 		out = append(out, span)
 	}
 	return out
@@ -418,9 +417,12 @@ func meanScale(e *result.Errors) float64 {
 // vector is the physical parameters as the flavour has them. The four-parameter form is
 // the same iteration at the mean lengths: a decode of n requests computes n tokens and
 // reads n(k + m/2), a prefill of n prompts computes and reads n k, so that its delta is
-// beta + gamma.
+// beta + gamma. Nil without step traces.
 func (p *Physical) vector(f Flavour) []float64 {
-	if f != wvA4P {
+	switch {
+	case p == nil:
+		return nil
+	case f != wvA4P:
 		return p.Params.Vector(f)
 	}
 	q := p.Params

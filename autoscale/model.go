@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -37,9 +38,7 @@ type model struct {
 
 // New checks the numbers and builds a model.
 func New(f Flavour, p params, s shape, v Limits) (model, error) {
-	if v.MaxBatchedTokens == 0 {
-		v.MaxBatchedTokens = defaultMaxBatchedTokens
-	}
+	v.MaxBatchedTokens = cmp.Or(v.MaxBatchedTokens, defaultMaxBatchedTokens)
 	m := model{flavour: f, p: p, s: s, v: v, n: v.MaxBatch}
 	if err := m.check(); err != nil {
 		return model{}, err
@@ -249,39 +248,34 @@ func (m *model) fitting(c float64) float64 {
 	return math.Floor(math.Max(0, (c+out)*(float64(m.v.MaxBatchedTokens)-k/c)/(k+out)))
 }
 
-// latencies are the two phases at a solution of the chain.
-type latencies struct{ prefillMs, itlMs, ttftMs, tunerTTFTMs float64 }
-
-// phases splits the time in service s.ServiceMs at concurrency X into prefill and decode.
-func (m *model) phases(p *point, h *moments) latencies {
-	out := m.s.Output
-	var l latencies
+// phases splits the time in service p.ServiceMs at concurrency X into prefill and decode: the latencies of the point.
+func (m *model) phases(p *point, h *moments) {
 	switch m.flavour {
 	case corrected:
-		return m.correctedPhases(p, h)
+		m.correctedPhases(p, h)
+		return
 	case wvA4P:
 		n := m.effectiveBatch(p.ServiceMs)
 		if m.s.Prompt > 0 {
-			l.prefillMs = m.p.GammaMs + float64(m.p.DeltaMs*m.s.Prompt*n)
+			p.PrefillMs = m.p.GammaMs + float64(m.p.DeltaMs*m.s.Prompt*n)
 		}
-		l.itlMs = m.p.AlphaMs + float64(m.p.BetaMs*n)
-		l.ttftMs = p.WaitMs + l.prefillMs
-		l.tunerTTFTMs = l.ttftMs
-		return l
+		p.ITLMs = m.p.AlphaMs + float64(m.p.BetaMs*n)
+		p.TTFTMs = p.WaitMs + p.PrefillMs
+		p.TunerTTFTMs = p.TTFTMs
+		return
 	case wvA3P:
 		if m.s.Prompt > 0 {
-			l.prefillMs = m.p.AlphaMs + float64(p.InService*m.wvaSlope()) + float64((m.p.BetaMs+m.p.GammaMs)*m.s.Prompt)
+			p.PrefillMs = m.p.AlphaMs + float64(p.InService*m.wvaSlope()) + float64((m.p.BetaMs+m.p.GammaMs)*m.s.Prompt)
 		}
 	default:
-		l.prefillMs = m.prefillMs(p.InService)
+		p.PrefillMs = m.prefillMs(p.InService)
 	}
-	l.itlMs = (p.ServiceMs - l.prefillMs) / out
-	l.ttftMs = p.WaitMs + l.prefillMs + l.itlMs
-	l.tunerTTFTMs = l.ttftMs
+	p.ITLMs = (p.ServiceMs - p.PrefillMs) / m.s.Output
+	p.TTFTMs = p.WaitMs + p.PrefillMs + p.ITLMs
+	p.TunerTTFTMs = p.TTFTMs
 	if m.flavour == wvA3P {
-		l.tunerTTFTMs = p.WaitMs + l.prefillMs
+		p.TunerTTFTMs = p.WaitMs + p.PrefillMs
 	}
-	return l
 }
 
 // prefillMs is inferno-3p's prefill at concurrency x: c iterations beside the

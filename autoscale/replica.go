@@ -42,7 +42,7 @@ var modelTuner = replicaOptions{Name: "model-tuner", Flavour: inferno3P, Percent
 // autoscalers' gate. (Their comments call it 95 %, which would be 5.991.)
 const maxNIS = 7.378
 
-// replicaStep is the relative step of their Jacobian (kalman-filter
+// replicaStep is the step of their Jacobian, relative to a parameter, absolute where it is 0 (kalman-filter
 // pkg/config/defaults.go@810b26d).
 const replicaStep = 0.01
 
@@ -111,7 +111,7 @@ func (o *replicaOptions) update(g *gaussian, w *window, first, free bool) step {
 	}
 	o.limit(g.x, reference)
 	s := step{Verdict: rejectedModel}
-	y, nis, failed := g.cycle(o.observer(w), []float64{w.TTFTMs, w.ITLMs}, o.noise(start), o.measurement(w), replicaStep)
+	y, nis, failed := g.cycle(o.observer(w), []float64{w.TTFTMs, w.ITLMs}, o.noise(start), o.measurement(w))
 	if s.NIS = nis; y != nil {
 		s.Innovation = [2]float64{y[0], y[1]}
 	}
@@ -185,7 +185,7 @@ func (f *Calibrated) runs(o *Options) []run {
 		out = append(out, run{"replica:" + replica.Name, replica.Flavour, asTuned, Replica(f.Windows, replica)})
 	}
 	robust := defaultRobust(o.Flavour)
-	robust.Start = f.physicalVector(o.Flavour)
+	robust.Start = f.Physical.vector(o.Flavour)
 	return append(out,
 		run{"robust", o.Flavour, asSized, Robust(f.Windows, robust)},
 		run{"sliding", o.Flavour, asSized, sliding(f.Windows, o.Flavour, robust.Start)})

@@ -295,12 +295,6 @@ func square(m *mat.Dense) [][]float64 {
 	return out
 }
 
-// jacobian is dh/dx by steps of rel relative to |x_j|, absolute where x_j is 0.
-func jacobian(h observer, x []float64, rel float64) (hx []float64, j *mat.Dense, failed string) {
-	return differences(h, x, func(v float64) float64 { return cmp.Or(rel*math.Abs(v), rel) },
-		func(up, down float64) float64 { return up - down })
-}
-
 // differences are the observations at x and how they change, by central differences. failed names the
 // evaluation that had no answer: the state itself, or a point beside it.
 func differences(h observer, x []float64, step func(v float64) float64, change func(up, down float64) float64) (hx []float64,
@@ -347,9 +341,10 @@ func innovationOf(y []float64, h, p *mat.Dense, r []float64) (sInv *mat.Dense, n
 // cycle is one time and measurement update with the identity as transition: P
 // grows by q, then x and P are corrected by z with noise diag(r). failed names the
 // evaluation of h that had no answer, or the inverse; g is then as far as it got.
-func (g *gaussian) cycle(h observer, z []float64, q *mat.Dense, r []float64, rel float64) (y []float64, nis float64, failed string) {
+func (g *gaussian) cycle(h observer, z []float64, q *mat.Dense, r []float64) (y []float64, nis float64, failed string) {
 	g.p.Add(g.p, q)
-	hx, j, failed := jacobian(h, g.state(), rel)
+	hx, j, failed := differences(h, g.state(), func(v float64) float64 { return cmp.Or(replicaStep*math.Abs(v), replicaStep) },
+		func(up, down float64) float64 { return up - down })
 	if failed != "" {
 		return nil, math.NaN(), failed
 	}

@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -37,25 +38,20 @@ func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 }
 
 // simulate runs the traffic through an engine whose steps take alpha + beta*computed +
-// gamma*read. The shape is that of the requests drawn. The waiting room is as large as it
-// needs to be.
-func simulate(p params, v Limits, t workload.Traffic, done <-chan struct{}) (*queueSimPoint,
-	shape, error) {
-	reqs, shape := t.Draw()
-	if v.MaxBatchedTokens == 0 {
-		v.MaxBatchedTokens = defaultMaxBatchedTokens
-	}
+// gamma*read. The waiting room is as large as it needs to be.
+func simulate(p params, v Limits, t workload.Traffic, done <-chan struct{}) (*queueSimPoint, error) {
+	reqs, _ := t.Draw()
+	v.MaxBatchedTokens = cmp.Or(v.MaxBatchedTokens, defaultMaxBatchedTokens)
 	step, err := sim.NewLinear3([]float64{1000 * p.AlphaMs, 1000 * p.BetaMs, 1000 * p.GammaMs})
 	if err != nil {
-		return nil, shape, err
+		return nil, err
 	}
 	longest := slices.MaxFunc(reqs, func(a, b sim.Request) int {
 		return int(a.PromptTokens + a.OutputTokens - b.PromptTokens - b.OutputTokens)
 	})
 	cfg := sim.DefaultConfig(simulatedEngine(v, longest.PromptTokens+longest.OutputTokens), step)
 	cfg.Overhead, cfg.Async, cfg.Done = sim.Const(1000*v.OverheadMs), v.Async, done
-	out, err := play(cfg, reqs)
-	return out, shape, err
+	return play(cfg, reqs)
 }
 
 // play runs requests, and says what they experienced after the warm-up.
@@ -69,19 +65,14 @@ func play(cfg sim.Config, reqs []sim.Request) (*queueSimPoint, error) {
 
 // meter collects what requests experienced, by blocks of them.
 type meter struct {
-	from, n    int
-	ttft, itl  []float64 // ms, per request
-	sums       [simBlocks]struct{ ttft, decode, gaps, n float64 }
-	unfinished int
+	from, n   int
+	ttft, itl []float64 // ms, per request
+	sums      [simBlocks]struct{ ttft, decode, gaps, n float64 }
 }
 
 func (m *meter) add(i int, r *sim.RequestResult) bool {
-	if i < m.from {
-		return true
-	}
 	ttft, ok := r.TTFTUs()
-	if !ok || !r.FinishedUs.OK {
-		m.unfinished++
+	if i < m.from || !ok || !r.FinishedUs.OK {
 		return true
 	}
 	b := &m.sums[(i-m.from)*simBlocks/(m.n-m.from)]
@@ -132,11 +123,9 @@ const (
 )
 
 // SteadyState simulates a deployment at six loads, Poisson arrivals and log-normal lengths about
-// the means, and fits a queueing model to mean TTFT and ITL there: what an autoscaler that solves
-// this model needs in order to see what the deployment does, waits and prefills beside decodes
-// included.
-func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Flavour, prompt, output float64) (*steady,
-	error) {
+// the means, and fits wva-4p to mean TTFT and ITL there: what an autoscaler that solves this model
+// needs in order to see what the deployment does, waits and prefills beside decodes included.
+func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, output float64) (*steady, error) {
 	seats := int(d.Seats(prompt + output))
 	v := Limits{MaxBatch: seats, Queue: steadyRoom * seats, MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens),
 		OverheadMs: overheadMs}
@@ -158,11 +147,10 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Fla
 		}
 		rate := t.DrawnRate()
 		windows = append(windows, window{Requests: got.Requests, RateRPS: rate, Shape: drawn, Limits: v,
-			TTFTMs: got.TTFTMs,
-			ITLMs:  got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs})
+			TTFTMs: got.TTFTMs, ITLMs: got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs})
 		out.Points = append(out.Points, export.SteadyPoint{LoadFrac: load, RateRPS: rate, TTFTMs: got.TTFTMs, ITLMs: got.ITLMs})
 	}
-	o := defaultFit(f)
+	o := defaultFit(wvA4P)
 	o.Physical = startOf(windows)
 	fit, err := Fit(windows, o)
 	if err != nil {
@@ -171,7 +159,7 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs float64, f Fla
 	out.Params = fromVector(fit.X)
 	for i := range windows {
 		p := &out.Points[i]
-		if ttft, itl, ok := predictWindow(f, &windows[i], fit.X, asSized); ok {
+		if ttft, itl, ok := predictWindow(wvA4P, &windows[i], fit.X, asSized); ok {
 			p.TTFTErr, p.ITLErr = result.OrNull(ttft/p.TTFTMs-1), result.OrNull(itl/p.ITLMs-1)
 		}
 	}

@@ -54,14 +54,6 @@ const (
 // (optimizer-light pkg/core/allocation.go@77615bd). The error says that a target is missed
 // even at the smallest rate.
 func (m *model) Size(t Targets) (sizing, error) {
-	for _, x := range []struct {
-		name  string
-		value float64
-	}{{"target ttft ms", t.TTFTMs}, {"target itl ms", t.ITLMs}, {"target tps", t.TPS}} {
-		if !(x.value >= 0) || math.IsInf(x.value, 0) {
-			return sizing{}, trace.Errorf(badModel, "%s: got %g, want a finite number >= 0", x.name, x.value)
-		}
-	}
 	s := sizing{QueueSizing: QueueSizing{TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS,
 		MinRPS: 1000 * rangeEdge / m.tauMs(1), MaxRPS: (1 - rangeEdge) * m.MaxRateRPS()}}
 	s.MinRPS = math.Min(s.MinRPS, s.MaxRPS)
@@ -250,18 +242,6 @@ func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (model, error) {
 			s.ID).WithHint("give --prompt-tokens and --output-tokens")
 	}
 	return New(f, fromVector(valuesOf(params)), of, s.Limits)
-}
-
-// Simulate is what the simulator says of n requests at a rate: Poisson arrivals and
-// log-normal lengths of the server's own spread. The parameters must be those of an
-// iteration.
-func (m *model) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*queueSimPoint, error) {
-	if m.flavour == wvA4P {
-		return nil, trace.Errorf(badOption,
-			"simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")
-	}
-	p, _, err := simulate(m.p, m.v, trafficOf(m.s, rateRPS, n, seed), done)
-	return p, err
 }
 
 // trafficOf is n requests: Poisson arrivals and log-normal lengths.

@@ -60,9 +60,6 @@ func TestSizeAtTheEnds(t *testing.T) {
 	if err != nil || s.Binding != byTPS || !closeTo(s.RateRPS, 0.9*0.999*m.MaxRateRPS(), 1e-12) {
 		t.Errorf("a TPS target, emulated: got %+v, %v, want 0.9 of the range", s, err)
 	}
-	if _, err = m.Size(Targets{ITLMs: math.NaN()}); trace.CodeOf(err) != badModel {
-		t.Errorf("a NaN target: got %v, want %s", err, badModel)
-	}
 }
 
 // TestNewRefuses names the value that cannot be.
@@ -158,7 +155,8 @@ func recording(t *testing.T, rng *rand.Rand, p params, v Limits, n, requests int
 		traffic := workload.Traffic{Shape: workload.Lengths(s), Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
 			RateRPS:  (0.15 + 0.55*rng.Float64()) * m.MaxRateRPS(),
 			Requests: requests, Seed: rng.Uint64()}
-		got, shape, err := simulate(p, v, traffic, nil)
+		_, shape := traffic.Draw()
+		got, err := simulate(p, v, traffic, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +220,7 @@ func TestSizeHoldsInTheSimulator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := m.Simulate(size.RateRPS, 6000, 1, nil)
+		got, err := simulate(m.p, m.v, trafficOf(m.s, size.RateRPS, 6000, 1), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +293,7 @@ func TestSizeHoldsNearCapacity(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := m.Solve(c.load * m.MaxRateRPS())
-		got, err := m.Simulate(at.RateRPS, 100_000, 1, nil)
+		got, err := simulate(m.p, m.v, trafficOf(m.s, at.RateRPS, 100_000, 1), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -70,7 +70,7 @@ func TestLinearObservationIsThePlainKalmanFilter(t *testing.T) {
 	x, p := mat.NewVecDense(n, []float64{1, -2, 3}), scaledIdentity(n, 2)
 	for step := range 200 {
 		z := []float64{-5.5 + 0.3*rng.NormFloat64(), -3.2 + 0.3*rng.NormFloat64()} // near H (1, -2, 3): no state comes near 0
-		_, nis, failed := g.cycle(observe, z, q, r, replicaStep)
+		_, nis, failed := g.cycle(observe, z, q, r)
 		if failed != "" {
 			t.Fatal(failed)
 		}

@@ -77,7 +77,7 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 		}
 		findings[i], s.Sizing = size.Findings, &size.QueueSizing
 		if o.Requests > 0 {
-			size.Simulated, err = z.Simulate(size.RateRPS, o.Requests, o.Seed, ctx.Done())
+			size.Simulated, err = simulate(z.p, z.v, trafficOf(z.s, size.RateRPS, o.Requests, o.Seed), ctx.Done())
 		}
 		return err
 	}, nil)

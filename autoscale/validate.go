@@ -76,7 +76,7 @@ func valuesOf(params []queueParameter) []float64 {
 func (s *Server) simulated(p params, n int, done <-chan struct{}) (queueScore, error) {
 	var failed error
 	score := evaluateAny(s.Windows, func(_ int, w *window) (ttft, itl float64, ok bool) {
-		got, _, err := simulate(p, w.Limits, trafficOf(w.Shape, w.RateRPS, n, 1), done)
+		got, err := simulate(p, w.Limits, trafficOf(w.Shape, w.RateRPS, n, 1), done)
 		if err != nil {
 			failed = err
 			return 0, 0, false

@@ -294,7 +294,7 @@ func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 	for _, e := range []struct {
 		name string
 		x    []float64
-	}{{estEffective, f.X}, {estPhysical, f.Server.physicalVector(flavour)}} {
+	}{{estEffective, f.X}, {estPhysical, f.Physical.vector(flavour)}} {
 		if e.x == nil {
 			continue
 		}
@@ -308,13 +308,6 @@ func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 		}
 	}
 	return out
-}
-
-func (s *Server) physicalVector(f Flavour) []float64 {
-	if s.Physical == nil {
-		return nil
-	}
-	return s.Physical.vector(f)
 }
 
 // row is the measured part of window i.

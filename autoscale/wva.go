@@ -38,7 +38,7 @@ func wva(src export.Source, opt export.Options) (*export.Output, error) {
 		if err != nil {
 			return nil, err
 		}
-		return SteadyState(d, step, overheadMs, wvA4P, prompt, output)
+		return SteadyState(d, step, overheadMs, prompt, output)
 	})
 }
 
@@ -58,8 +58,7 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 		return nil, err
 	}
 	side := src.Sidecar(opt, QueueWVA4P, wvaReadBy)
-	var resources []*variantAutoscaling
-	var comments [][]string
+	var file resourceFile
 	for i, c := range cfgs {
 		overhead, fromOverhead := overheadMs(src.Fit, &c)
 		acc, sc, note, w, err := simulated(c, accs[i], opt, overhead, steady)
@@ -69,25 +68,10 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 		warn = append(warn, w...)
 		side.Configs = append(side.Configs, sc)
 		side.Values = append(side.Values, wvaValues(c.Label, acc, fromOverhead)...)
-		id := c.Deployment.Model.ID
-		k := slices.IndexFunc(resources, func(r *variantAutoscaling) bool { return r.Spec.ModelID == id })
-		if k < 0 {
-			k = len(resources)
-			resources = append(resources, newResource(id, acc.Acc, opt.Settings))
-			comments = append(comments,
-				[]string{"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to the simulated steady state:"})
-		}
-		profile := &resources[k].Spec.Profile
-		profile.Accelerators, comments[k] = append(profile.Accelerators, acc), append(comments[k], "  "+note)
+		file.add(c.Deployment.Model.ID, acc, note, opt.Settings,
+			"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to the simulated steady state:")
 	}
-	for k, r := range resources {
-		last := "The label names the accelerator in use: edit it."
-		if r.Spec.SLOClassRef != nil {
-			last = "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both."
-		}
-		comments[k] = append(comments[k], last)
-	}
-	data, err := WVA(resources, comments)
+	data, err := file.write()
 	if err != nil {
 		return nil, err
 	}
@@ -95,17 +79,29 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 	return side.Beside(warn, export.File{Data: data})
 }
 
-// newResource is a resource of a model without accelerators, in the shape of the consumer's version: up to v0.0.5 it
-// names a service class, from v0.0.5 it may state a cost.
-func newResource(modelID, acc string, o export.Settings) *variantAutoscaling {
-	r := &variantAutoscaling{
-		APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling",
-		Metadata: metadata{Name: resourceName(o["name"], modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc}},
-		Spec:     spec{ModelID: modelID},
+// resourceFile is one resource a model, each under its comment lines.
+type resourceFile struct {
+	resources []*variantAutoscaling
+	comments  [][]string
+}
+
+// add puts an accelerator, with a note on it, into the resource of its model. A model's first makes the resource, under a title and in the
+// shape of the consumer's version: up to v0.0.5 it names a service class.
+func (f *resourceFile) add(modelID string, acc Accelerator, note string, o export.Settings, title string) *variantAutoscaling {
+	k := slices.IndexFunc(f.resources, func(r *variantAutoscaling) bool { return r.Spec.ModelID == modelID })
+	if k < 0 {
+		k = len(f.resources)
+		r := &variantAutoscaling{
+			APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling", Spec: spec{ModelID: modelID},
+			Metadata: metadata{Name: resourceName(o["name"], modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc.Acc}},
+		}
+		if namesServiceClass(o["version"]) {
+			r.Spec.SLOClassRef = &configRef{Name: o["slo-class-name"], Key: cmp.Or(o["slo-class-key"], modelID)}
+		}
+		f.resources, f.comments = append(f.resources, r), append(f.comments, []string{title})
 	}
-	if namesServiceClass(o["version"]) {
-		r.Spec.SLOClassRef = &configRef{Name: o["slo-class-name"], Key: cmp.Or(o["slo-class-key"], modelID)}
-	}
+	r := f.resources[k]
+	r.Spec.Profile.Accelerators, f.comments[k] = append(r.Spec.Profile.Accelerators, acc), append(f.comments[k], "  "+note)
 	return r
 }
 
@@ -194,16 +190,13 @@ func six(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 // resourceName is a DNS-1123 name.
 func resourceName(prefix, modelID string) string {
-	s := strings.ToLower(prefix + "-" + deploy.ModelName(modelID))
-	var b strings.Builder
-	for _, r := range s {
+	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
-			b.WriteRune(r)
-		} else {
-			b.WriteByte('-')
+			return r
 		}
-	}
-	return strings.Trim(b.String(), "-.")
+		return '-'
+	}, strings.ToLower(prefix+"-"+deploy.ModelName(modelID)))
+	return strings.Trim(name, "-.")
 }
 
 // accelerator is how the autoscalers name what a configuration runs on: both
@@ -286,19 +279,16 @@ type metadata struct {
 type spec struct {
 	ModelID     string     `yaml:"modelID"`
 	SLOClassRef *configRef `yaml:"sloClassRef,omitempty"`
-	Profile     profile    `yaml:"modelProfile"`
-	VariantCost string     `yaml:"variantCost,omitempty"` // cents per replica and hour
+	Profile     struct {
+		Accelerators []Accelerator `yaml:"accelerators"` // what the model runs on
+	} `yaml:"modelProfile"`
+	VariantCost string `yaml:"variantCost,omitempty"` // cents per replica and hour
 }
 
 // configRef names a key of a configMap.
 type configRef struct {
 	Name string `yaml:"name"`
 	Key  string `yaml:"key"`
-}
-
-// profile lists what a model runs on.
-type profile struct {
-	Accelerators []Accelerator `yaml:"accelerators"`
 }
 
 // Accelerator is a model on one accelerator.
@@ -318,15 +308,19 @@ type perfParm struct {
 // wvaReadBy says who reads a VariantAutoscaling with parameters.
 const wvaReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
 
-// WVA writes resources as one multi-document file, each under its comment lines.
-func WVA(resources []*variantAutoscaling, comments [][]string) ([]byte, error) {
+// write is the resources as one multi-document file.
+func (f *resourceFile) write() ([]byte, error) {
 	var buf bytes.Buffer
-	for i, r := range resources {
+	for i, r := range f.resources {
 		if i > 0 {
 			buf.WriteString("---\n")
 		}
 		fmt.Fprintf(&buf, "# Read by %s.\n", wvaReadBy)
-		for _, line := range comments[i] {
+		last := "The label names the accelerator in use: edit it."
+		if r.Spec.SLOClassRef != nil {
+			last = "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both."
+		}
+		for _, line := range append(f.comments[i], last) {
 			fmt.Fprintf(&buf, "# %s\n", files.Line(line))
 		}
 		enc := yaml.NewEncoder(&buf)
@@ -341,13 +335,8 @@ func WVA(resources []*variantAutoscaling, comments [][]string) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// modelData is llm-inferno's model-data.json (optimizer-light pkg/config/types.go@77615bd).
-type modelData struct {
-	Models []modelEntry `json:"models"`
-}
-
-// modelEntry is one model on one accelerator. PerfParms has the name ServiceParms inside
-// workload-variant-autoscaler; one of the two is there.
+// modelEntry is one model on one accelerator in llm-inferno's model-data.json (optimizer-light pkg/config/types.go@77615bd).
+// PerfParms has the name ServiceParms inside workload-variant-autoscaler; one of the two is there.
 type modelEntry struct {
 	Name         string `json:"name"`
 	Acc          string `json:"acc"`
@@ -372,7 +361,9 @@ const infernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iter
 	"tokens read"
 
 // Inferno writes model-data.json.
-func Inferno(models []modelEntry) ([]byte, error) { return result.Marshal(modelData{Models: models}) }
+func Inferno(models []modelEntry) ([]byte, error) {
+	return result.Marshal(map[string][]modelEntry{"models": models})
+}
 
 // exact prints a number so that reading it gives the same number.
 func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
@@ -453,7 +444,10 @@ func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt e
 	if err != nil {
 		return modelEntry{}, export.SideConfig{}, nil, fmt.Errorf("%s: %w", c.Label, err)
 	}
-	warn = append(warn, lineWarnings(c.Label, "iteration", it)...)
+	if it.maxErr > poorLine {
+		warn = append(warn, trace.Findingf(export.PoorProjection, "%s: the iteration line is off by up to %.0f %% of the physics model on its "+
+			"grid (mean %.1f %%)", c.Label, 100*it.maxErr, 100*it.meanErr))
+	}
 	m := modelEntry{
 		Name: deploy.ModelName(d.Model.ID), Acc: name.name, AccCount: name.count,
 		MaxBatchSize: largest, AtTokens: max(1, trace.Int(math.Floor(l.Output+0.5))),
@@ -684,13 +678,4 @@ func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64) 
 		}
 	}
 	return fitLine(x, y), nil
-}
-
-// lineWarnings warns about lines that miss the physics by more than 10 %.
-func lineWarnings(label, what string, l line) []trace.Finding {
-	if l.maxErr <= poorLine {
-		return nil
-	}
-	return []trace.Finding{trace.Findingf(export.PoorProjection, "%s: the %s line is off by up to %.0f %% of the physics model on its grid "+
-		"(mean %.1f %%)", label, what, 100*l.maxErr, 100*l.meanErr)}
 }
