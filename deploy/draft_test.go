@@ -281,3 +281,39 @@ func TestCommandLinesInWrappers(t *testing.T) {
 		}
 	}
 }
+
+// TestLogWordings: the lines of a start as vLLM 0.15 to 0.33 word them, by what they say of the engine.
+func TestLogWordings(t *testing.T) {
+	const engine = "(EngineCore_DP0 pid=9) INFO 10-15 08:12:30 [core.py:77] Initializing a V1 LLM engine (v%s) with config: model='m', " +
+		"dtype=torch.bfloat16, max_seq_len=4096, enable_prefix_caching=True\n"
+	const older, newer = "GPU KV cache size: 87,296 tokens\nINFO Maximum concurrency for 4,096 tokens per request: 21.31x\n",
+		"%s KV cache size: 87,296 tokens, Maximum concurrency for 4,096 tokens per request: 21.31x\n"
+	for _, c := range []struct {
+		version, lines string
+		async          any
+	}{
+		{"0.15.1", older + "[vllm.py:625] Asynchronous scheduling is enabled.\n", true},
+		{"0.19.1", older + "Async scheduling not supported with ngram-based speculative decoding and will be disabled.\n" +
+			"Asynchronous scheduling is disabled.\n", false},
+		{"0.23.0", older + "Asynchronous scheduling is enabled.\n(EngineCore pid=2) Asynchronous scheduling is disabled.\n", false},
+		{"0.26.0", older, nil},
+		{"0.28.0", fmt.Sprintf(newer, "GPU") + "Async scheduling will be disabled because it is not supported with the `ray` distributed " +
+			"executor backend. \n", false},
+		{"0.31.0", fmt.Sprintf(newer, "XPU") + "Async scheduling is disabled because the V1 model runner does not support it with pipeline " +
+			"parallelism.\n", false},
+		{"0.32.0", fmt.Sprintf(newer, "CPU"), nil},
+		{"0.33.0", fmt.Sprintf(newer, "GPU + host") + "Disabling asynchronous scheduling by default for pooling model.\n", false},
+	} {
+		d, err := FromLog(strings.NewReader(fmt.Sprintf(engine, c.version)+"INFO 10-15 08:15:30 [kv_cache_utils.py:1] "+c.lines+
+			"INFO [scheduler.py:253] Chunked prefill is enabled with max_num_batched_tokens=2048.\n"), "log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.CountKVBlocks(nil)
+		got := [...]any{d.Get("vllm.version"), d.Get("vllm.async_scheduling"), d.Get("vllm.kv_blocks_total_gpu"),
+			d.Get("vllm.max_num_batched_tokens"), d.Get("vllm.enable_prefix_caching")}
+		if got != [...]any{c.version, c.async, int64(87296/16 - 1), int64(2048), true} {
+			t.Errorf("%s: got %v, want asynchronous scheduling %v", c.version, got, c.async)
+		}
+	}
+}

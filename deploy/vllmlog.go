@@ -82,7 +82,10 @@ var logPatterns = []struct {
 		d.setInt("vllm.max_num_batched_tokens", m[1])
 	}},
 	{regexp.MustCompile(`Asynchronous scheduling is (enabled|disabled)`), func(d *Draft, m []string) { d.Set("vllm.async_scheduling", m[1] == "enabled") }},
-	{regexp.MustCompile(`(?:GPU|CPU) KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
+	{regexp.MustCompile(`(?i)async scheduling .*disabled|disabling asynchronous scheduling`), func(d *Draft, _ []string) {
+		d.Set("vllm.async_scheduling", false) // since 0.28 the only word of it
+	}},
+	{regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
 		d.kvTokens, _ = strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
 		d.kvTokens = min(d.kvTokens, maxTokens)
 	}},

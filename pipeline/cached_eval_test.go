@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -82,8 +83,10 @@ func TestEvalCachedReplay(t *testing.T) {
 	}
 }
 
-// replays fits a run folder, saturated or not, and replays its requests: the runs by phase.
-func replays(t *testing.T, dir string) (map[string]*result.ValidationRun, *trace.Run, *deploy.Deployment) {
+// replays fits a run folder, saturated or not, and replays its requests: the runs by phase, and whether preemption is
+// named.
+func replays(t *testing.T, dir string) (runs map[string]*result.ValidationRun, run *trace.Run, dep *deploy.Deployment,
+	named bool) {
 	t.Helper()
 	ctx := context.Background()
 	o := DefaultExtractOptions()
@@ -92,9 +95,14 @@ func replays(t *testing.T, dir string) (map[string]*result.ValidationRun, *trace
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, w := range ext.Runs[0].Warnings {
+		if strings.Contains(w.Message, "preemption") {
+			fmt.Printf("  %s: %s\n", ext.Runs[0].ID, w.Message)
+			named = true
+		}
+	}
 	src := FitSources(o.Out, ext)[0]
-	run, err := src.Load()
-	if err != nil {
+	if run, err = src.Load(); err != nil {
 		t.Fatal(err)
 	}
 	fo, vo := fit.DefaultOptions(), validate.DefaultOptions()
@@ -102,7 +110,7 @@ func replays(t *testing.T, dir string) (map[string]*result.ValidationRun, *trace
 	f, err := FitTables(ctx, o.Out, ext, fo, result.Header{}, nil)
 	if err != nil {
 		fmt.Printf("  %s: %v\n", ext.Runs[0].ID, err)
-		return nil, run, &src.Deployment
+		return nil, run, &src.Deployment, named
 	}
 	v, err := ValidateTables(ctx, o.Out, ext, f, vo, result.Header{})
 	if err != nil {
@@ -114,7 +122,7 @@ func replays(t *testing.T, dir string) (map[string]*result.ValidationRun, *trace
 			out[r.Phase] = r
 		}
 	}
-	return out, run, &src.Deployment
+	return out, run, &src.Deployment, named
 }
 
 // beyond names what of a recording of the fork the counts of a log and its clients do not cover.
@@ -150,12 +158,16 @@ func TestEvalRewrittenReplay(t *testing.T) {
 			continue
 		}
 		dir := filepath.Join(parent, e.Name())
-		whole, run, dep := replays(t, dir)
+		whole, run, dep, _ := replays(t, dir)
 		limit := beyond(run)
 		if limit != "" {
 			fmt.Printf("  %s: not covered: %s\n", e.Name(), limit)
 		}
-		told, _, _ := replays(t, rewriting{form: "front", precise: true, stamps: true, clients: true, constant: 1000}.folder(t, dir, run, dep))
+		as := rewriting{form: "front", precise: true, stamps: true, clients: true, constant: 1000}
+		told, _, _, named := replays(t, as.folder(t, dir, run, dep))
+		if named != (limit == "preemption") {
+			t.Errorf("%s: preemption is named: %v, want %v", e.Name(), named, !named)
+		}
 		for phase, a := range whole {
 			b := told[phase]
 			if b == nil || b.Metrics.TTFT == nil {

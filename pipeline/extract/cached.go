@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -52,29 +54,32 @@ func (x *extraction) cached(how source.Options) error {
 		x.clients = append(x.clients, trace.Findingf(forms.CodeClientFile, "%s", g.Drafts(answers)))
 	}
 	x.clients = append(x.clients, g.Check(answers)...)
-	x.clients = append(x.clients, g.Rate(x.iter.Rates)...)
-	lost := 0
-	if e.PrefixCaching {
-		for i := range max(1, len(x.lives)) {
-			of := int64(i) + 1
-			if len(x.lives) < 2 {
-				of = 0
-			}
-			x.told = append(x.told, g.Account(of))
-		}
-		for _, a := range g.Account(0) {
-			lost += a.Unpaired
-		}
+	if len(x.col.cores) == 0 { // else journeys tell
+		x.clients = append(x.clients, g.Rate(x.iter.Rates)...)
 	}
-	if lost > 0 && len(x.lives) > 0 {
-		why := "passes lost, other clients, failed requests, preemption"
-		if n := g.Recomputed(); n > 0 {
-			why = fmt.Sprintf("preemption: passes computed %d tokens once more", n)
-		}
-		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "the passes of %d of %d prompts are not found by counting (%s): "+
-			"what the prefix cache gave them is not known", lost, len(x.obs), why))
+	x.paired = g
+	if len(x.lives) > 0 {
+		x.clients = append(x.clients, g.Preempted(answers)...)
+	}
+	if lost := stat.Sum(g.Account(0), func(a result.CachedTokens) int { return a.Unpaired }); lost > 0 && len(x.lives) > 0 && e.PrefixCaching {
+		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "the passes of %d of %d prompts are not found by counting (passes lost, "+
+			"other clients, failed requests, preemption): what the prefix cache gave them is not known", lost, len(x.obs)))
 	}
 	return nil
+}
+
+// account sums up what the prefix cache gave the requests that each engine keeps.
+func (x *extraction) account() {
+	if x.paired == nil || !x.dep.Engine.PrefixCaching {
+		return
+	}
+	if len(x.lives) < 2 {
+		x.told = append(x.told, x.paired.Account(0))
+		return
+	}
+	for i := range x.lives {
+		x.told = append(x.told, x.paired.Account(int64(i)+1))
+	}
 }
 
 // uncountable names what makes passes hold other tokens than the parts of prompts that were in no cache.
@@ -136,11 +141,13 @@ func (x *extraction) serve() {
 	}
 	x.served = make([][]trace.ObservedRequest, len(x.lives))
 	left := map[string]int64{}
-	for _, r := range x.obs {
+	for i := range x.obs {
+		r := &x.obs[i]
 		if p := r.Phase.V; !r.Engine.OK || float64(unknown[p]) > trace.MostGuessed*float64(all[p]) {
+			r.Engine = trace.Opt[int64]{}
 			left[p]++
 		} else {
-			x.served[r.Engine.V-1] = append(x.served[r.Engine.V-1], r)
+			x.served[r.Engine.V-1] = append(x.served[r.Engine.V-1], *r)
 		}
 	}
 	for _, phase := range slices.Sorted(maps.Keys(left)) {

@@ -2,6 +2,12 @@ package extract
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -133,6 +139,96 @@ func TestSGLangCounters(t *testing.T) {
 		}
 		if sum != want {
 			t.Errorf("%s: got %d cached tokens, want %d", metrics, sum, want)
+		}
+	}
+}
+
+// TestEvalEveryRecording: of every recording read = kept + dropped, and the cached tokens of its log's prompts are the
+// server's counters to the token, over all stretches that two answers of /metrics enclose; where one counter is another
+// by a token or a block, that is said and nothing that the passes tell of these prompts is used.
+func TestEvalEveryRecording(t *testing.T) {
+	repo.NeedEval(t)
+	root := repo.Shared(t, "data")
+	dirs, err := Discover([]string{root}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultOptions()
+	o.Out = t.TempDir()
+	doc, err := Run(context.Background(), dirs, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders, counted := map[string]bool{}, 0
+	for i := range doc.Runs {
+		r := &doc.Runs[i]
+		folders[r.Folder] = true
+		dropped := int64(0)
+		for _, n := range r.Records.Dropped {
+			dropped += n
+		}
+		if r.Records.Read != r.Records.Kept+dropped || i == 0 && r.Records.Read == 0 {
+			t.Errorf("%s: read %d, kept %d, dropped %v", r.ID, r.Records.Read, r.Records.Kept, r.Records.Dropped)
+		}
+		words := ""
+		for _, a := range r.CachedTokens {
+			if a.CounterTokens.OK {
+				counted++
+				words += fmt.Sprintf("; %s %d = %d", a.Phase, a.HitTokens, a.CounterTokens.V)
+				if a.CounterTokens.V != a.HitTokens || a.Unpaired > 0 {
+					t.Errorf("%s, %s: %+v", r.ID, a.Phase, a)
+				}
+			}
+		}
+		fmt.Printf("  %-44s read %6d = kept %6d + dropped %5d%s\n", r.ID, r.Records.Read, r.Records.Kept, dropped, words)
+	}
+	if len(folders) != 44 || counted != 26 {
+		t.Errorf("got %d recordings and %d phases with counters, want 44 and 26", len(folders), counted)
+	}
+}
+
+// TestOtherCounters: where a counter is another than the passes make it, by a token or a block, that is said, and nothing that
+// they tell of those prompts is used.
+func TestOtherCounters(t *testing.T) {
+	from := repo.Shared(t, "data", "real_vllm_stock2", "prefix-growth")
+	hits := regexp.MustCompile(`(prefix_cache_hits_total\{.*\} )(\S+)`)
+	for _, off := range []float64{1, 32, -32} {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"metrics_open_after.prom", "metrics_turns_before.prom", "metrics_turns_after.prom"} {
+			text := string(testkit.Unpacked(t, filepath.Join(from, name+".zst")))
+			if err := os.Remove(filepath.Join(dir, name+".zst")); err != nil {
+				t.Fatal(err)
+			}
+			repo.Write(t, hits.ReplaceAllStringFunc(text, func(m string) string {
+				at := hits.FindStringSubmatch(m)
+				n, err := strconv.ParseFloat(at[2], 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return fmt.Sprintf("%s%.0f", at[1], n+off)
+			}), dir, name)
+		}
+		out := t.TempDir()
+		doc, err := extractArgs(t, out, nil, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs, err := readAll(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range runs[0].Observed {
+			if r := &runs[0].Observed[i]; r.CachedTokens.OK == (r.Phase.V == "open") {
+				t.Errorf("%+g: %s: got %+v cached tokens", off, r.ID, r.CachedTokens)
+			}
+		}
+		if !slices.ContainsFunc(doc.Runs[0].Warnings, func(f trace.Finding) bool {
+			return strings.Contains(f.Message, fmt.Sprintf("the server counted %.0f cached tokens, the passes make 20928 to 20928", 20928+off))
+		}) {
+			t.Errorf("%+g: not said: %v", off, doc.Runs[0].Warnings)
 		}
 	}
 }

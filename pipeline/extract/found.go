@@ -63,17 +63,22 @@ func (d *RunDir) found(s *inputSet) error {
 	if err != nil {
 		return err
 	}
+	var silent []source.Input
 	for i := range rest {
 		k, why := contentOf(&rest[i])
 		isClient, name := k == kindClient, path.Base(rest[i].Name)
 		switch {
 		case isClient && !clients || (k == kindLog || k == kindPasses) && len(named) > 0:
 			s.unread = append(s.unread, unread{rest[i], "run.yaml names recordings of its kind, and not this one", false})
-		case k == kindSilent && len(s.traces)+len(named) > 0: // of a server whose spans were recorded
+		case k == kindSilent && len(s.traces)+len(named) > 0: // its spans are read
+			silent = append(silent, rest[i])
 		case s.put(k, rest[i]):
 		case recordingName.MatchString(name) && (k == kindBroken || k == kindEmpty || !describes.MatchString(name)):
 			s.unread = append(s.unread, unread{rest[i], why, k == kindBroken})
 		}
+	}
+	if len(s.clients) > 0 {
+		s.logs = append(s.logs, silent...)
 	}
 	s.logs, s.passes, s.clients = inReadingOrder(s.logs), inSegments(s.passes), inReadingOrder(s.clients)
 	return nil
@@ -164,7 +169,8 @@ const (
 
 // Words that tell forms apart.
 var (
-	vllmWords = [][]byte{[]byte("vLLM API server version"), []byte("non-default args"), []byte("(EngineCore"), []byte("(APIServer pid=")}
+	vllmWords = [][]byte{[]byte("vLLM API server version"), []byte("non-default args"), []byte("(EngineCore"), []byte("(APIServer"),
+		[]byte("(ApiServer_"), []byte(": Avg prompt throughput: ")}
 )
 
 // contentOf looks at the beginning of a file, and says why it is of no use. Whoever names one
@@ -179,6 +185,7 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindBroken, fmt.Sprint(err)
 	}
 	head, err := src.R.Peek(headBytes)
+	head = bytes.Clone(head) // the search for iterations reads on
 	body := bytes.TrimLeft(head, " \t\r\n\ufeff\x00")
 	switch {
 	case len(body) == 0 && err != nil && err != io.EOF:

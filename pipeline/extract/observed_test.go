@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -373,6 +374,36 @@ func TestStockRecordings(t *testing.T) {
 		}
 		if s := run.Iterations[0].StampStepNs; s != trace.Some[int64](1e9) {
 			t.Errorf("%s: got stamps of %v ns", run.ID, s)
+		}
+	}
+}
+
+// TestHitRatesBesideClients: a log without iterations, whatever stands before its first line of statistics, tells the clients
+// beside it what the cache gave them.
+func TestHitRatesBesideClients(t *testing.T) {
+	const bench = `{"date": "x", "backend": "vllm", "completed": 2, "total_input_tokens": 200, "max_concurrency": null, "input_lens": [100, 100],
+"output_lens": [2, 2], "ttfts": [0.5, 0.25], "itls": [[0.1], [0.2]], "start_times": [100.0, 101.0], "generated_texts": ["a", "b"], "errors": ["", ""]}`
+	const stats = ": Avg prompt throughput: 5.0 tokens/s, Running: 1 reqs, %s: 3.1%%, " +
+		"Prefix cache hit rate: 40.0%%, External prefix cache hit rate: 9.0%%\n"
+	for name, log := range map[string]string{
+		"short":                 "(APIServer pid=1) vLLM API server version 0.24.0\nEngine 000" + fmt.Sprintf(stats, "GPU KV cache usage"),
+		"cut at its beginning":  "gine 001" + fmt.Sprintf(stats, "CPU KV cache usage") + strings.Repeat("INFO: some other line\n", 1<<14),
+		"several API servers":   "(ApiServer_1 pid=3) INFO 11-21 23:19:33 [x.py:1] Engine 000" + fmt.Sprintf(stats, "XPU KV cache usage"),
+		"aggregated statistics": "(APIServer pid=3) INFO [loggers.py:1] 2 Engines Aggregated" + fmt.Sprintf(stats, "GPU KV cache usage"),
+	} {
+		dir := upstreamFolder(t, upstreamRun)
+		repo.Write(t, log, dir, "server.log")
+		repo.Write(t, bench, dir, "bench.json")
+		out := filepath.Join(t.TempDir(), "out")
+		if _, err := extractArgs(t, out, nil, dir); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		runs, err := readAll(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := stat.Sum(runs[0].Observed, func(r trace.ObservedRequest) int64 { return r.CachedTokens.V }); sum != 80 {
+			t.Errorf("%s: got %d of 200 tokens cached, want 80", name, sum)
 		}
 	}
 }

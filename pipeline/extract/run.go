@@ -281,7 +281,8 @@ type extraction struct {
 	clients []trace.Finding // of the clients' files
 	iter    *forms.Lives
 	lives   []*forms.Life
-	empty   []trace.Finding           // files that gave nothing
+	empty   []trace.Finding // files that gave nothing
+	paired  *forms.Pairing
 	told    [][]result.CachedTokens   // of each engine
 	served  [][]trace.ObservedRequest // by the life of an engine, where there are several
 }
@@ -342,6 +343,7 @@ func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 		return nil, err
 	}
 	x.serve()
+	x.account()
 	if err := x.col.Finish(x.o.SplitEngines, x.obs); err != nil {
 		return nil, err
 	}

@@ -307,8 +307,10 @@ func bounds(run *trace.Run) (lo, hi int64, ok bool) {
 	}
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		if r.Source == trace.SourceStock {
-			see(r.StartWallNs, r.EndWallNs)
+		if r.Source == trace.SourceStock { // on the wall clock, which steps of a log are not
+			if len(run.Steps) == 0 {
+				see(r.StartWallNs, r.EndWallNs)
+			}
 			continue
 		}
 		see(r.ArrivedNs, r.QueuedNs, r.FinishedNs, r.DepartedNs)

@@ -2,7 +2,9 @@ package forms
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
@@ -288,12 +290,27 @@ func (g *Pairing) commonest() map[string]int64 {
 	return out
 }
 
-// Recomputed are the tokens of preempted requests that passes computed once more.
-func (g *Pairing) Recomputed() int64 {
-	if g.rules.Speculative {
-		return 0
+// Preempted names preemptions by the tokens that passes computed once more, as vLLM's older model
+// runner counts them, and by the server's counter: counting prompts does not cover them.
+func (g *Pairing) Preempted(answers []Counters) []trace.Finding {
+	var said []string
+	if again := g.passes.tokens - g.passes.reqs; again > 0 && !g.rules.Speculative {
+		said = append(said, fmt.Sprintf("passes computed %d tokens once more", again))
 	}
-	return g.passes.tokens - g.passes.reqs
+	last := Counters{}
+	for _, c := range answers {
+		if c.Preempted > last.Preempted {
+			last = c
+		}
+	}
+	if last.Preempted > 0 {
+		said = append(said, fmt.Sprintf("%s counts %d", last.Name, last.Preempted))
+	}
+	if len(said) == 0 {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(CodeClientFile, "preemption: %s; prompts are not found by counting in such passes, which teach no "+
+		"step times", strings.Join(said, ", "))}
 }
 
 // Account sums up each phase, in order of time: all requests, or those of an engine of several,

@@ -285,6 +285,9 @@ type clientJSON struct {
 	Usage                 *struct {
 		Prompt     trace.Opt[int64] `json:"prompt_tokens"`
 		Completion trace.Opt[int64] `json:"completion_tokens"`
+		Details    struct {
+			Cached trace.Opt[int64] `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
 	} `json:"usage"`
 
 	RequestID   string             `json:"request_id"`
@@ -320,6 +323,9 @@ func (j *clientJSON) client() trace.ObservedRequest {
 			r.PromptTokens = j.Usage.Prompt
 		}
 		r.OutputTokens = j.Usage.Completion
+		if j.Usage.Details.Cached.OK {
+			r.CachedTokens = j.Usage.Details.Cached
+		}
 	}
 	ok := !r.Error.OK && !j.Aborted.V && (!j.Status.OK || j.Status.V >= 200 && j.Status.V < 300)
 	r.Success = trace.Some(ok)

@@ -14,12 +14,12 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Counters are what one answer of /metrics says of the prefix cache and of drafts since the
-// server started, tokens, over all of its engines.
+// Counters are what one answer of /metrics says of the prefix cache, of drafts (tokens) and of preemptions since
+// the server started, over all of its engines.
 type Counters struct {
-	Name                   string
-	Queries, Hits, Drafted int64
-	IsSGLang               bool // whose pages run.yaml does not tell
+	Name                              string
+	Queries, Hits, Drafted, Preempted int64
+	IsSGLang                          bool // whose pages run.yaml does not tell
 }
 
 // mostMetrics bounds an answer of /metrics, bytes.
@@ -54,6 +54,8 @@ func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, er
 			to = &c.Hits
 		case "vllm:spec_decode_num_draft_tokens_total":
 			to = &c.Drafted
+		case "vllm:num_preemptions_total":
+			to = &c.Preempted
 		default:
 			continue
 		}

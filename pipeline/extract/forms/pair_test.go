@@ -282,3 +282,23 @@ func TestHitRates(t *testing.T) {
 		}
 	}
 }
+
+// TestPreemptionIsNamed: tokens that passes computed once more and the server's counter are said, nothing of either where
+// there are none, and drafted tokens are no such.
+func TestPreemptionIsNamed(t *testing.T) {
+	for want, c := range map[string]struct {
+		tokens int64
+		count  int64
+		drafts bool
+	}{
+		"": {tokens: 2}, "passes computed 38 tokens once more; ": {tokens: 40}, "x.prom counts 3; ": {tokens: 40, count: 3, drafts: true},
+		"preemption: passes computed 1 tokens once more, x.prom counts 4; ": {tokens: 3, count: 4},
+	} {
+		g := &Pairing{rules: PairRules{Speculative: c.drafts}, passes: NewPasses(PairRules{}, 1)}
+		g.passes.Add(0, &trace.Iteration{GenerationReqs: 2, GenerationTokens: c.tokens})
+		got := fmt.Sprint(g.Preempted([]Counters{{Name: "w.prom"}, {Name: "x.prom", Preempted: c.count}}))
+		if !strings.Contains(got, want) || (want == "") != (got == "[]") {
+			t.Errorf("got %s, want %q", got, want)
+		}
+	}
+}
