@@ -74,7 +74,7 @@ func TestLongestSequence(t *testing.T) {
 
 // A position limit within the attention window leaves the window inactive.
 func TestPositionLimitWithinTheWindow(t *testing.T) {
-	config := `{"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
+	config := `{"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "intermediate_size": 128,
 		"vocab_size": 100, "torch_dtype": "bfloat16", "sliding_window": 4096, "max_position_embeddings": `
 	for _, limit := range []string{"4096}", "8192}"} {
 		m, err := LoadModel(strings.NewReader(config+limit), "c.json", ModelOptions{})

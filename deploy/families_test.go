@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -106,7 +107,7 @@ var families = []family{
 		check: func(m Model) bool { return m.BytesPerActivation == 2 }},
 	{name: "an odd position limit is unknown", config: `{"model_type":"llama","max_position_embeddings":-1,"num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`,
 		check: func(m Model) bool { return m.MaxPositionEmbeddings == 0 }},
-	{name: "one expert is dense", config: `{"model_type":"mixtral","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"num_local_experts":1,"vocab_size":100,"torch_dtype":"bfloat16"}`,
+	{name: "one expert is dense", config: `{"model_type":"mixtral","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":4,"intermediate_size":128,"num_local_experts":1,"vocab_size":100,"torch_dtype":"bfloat16"}`,
 		check: func(m Model) bool { return !m.IsMoE() && m.NumExperts == 0 && m.TopK == 0 }},
 	{name: "sparse step 0 is never", reject: BadModel, config: `{"model_type":"qwen2_moe","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"num_experts":4,"num_experts_per_tok":1,"decoder_sparse_step":0,"vocab_size":100,"torch_dtype":"bfloat16"}`},
 	{name: "head dim is not a quotient", reject: BadModel, config: `{"model_type":"llama","num_hidden_layers":2,"hidden_size":65,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
@@ -291,10 +292,9 @@ func TestOtherPublishedLayers(t *testing.T) {
 // TestQuantizationKeysAreNamed: what a quantization_config says beside what is read is named, never skipped.
 func TestQuantizationKeysAreNamed(t *testing.T) {
 	for quant, want := range map[string]string{
-		`{"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"dynamic":{"-:.*down_proj":{}}}`: "quantization_config.dynamic",
-		`{"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"lm_head":true}`:                 "quantization_config.lm_head",
-		`{"quant_method":"auto-round","bits":4,"extra_config":{"model.layers.0":{"bits":8}}}`:         "quantization_config.extra_config",
-		`{"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"dynamic":{},"lm_head":false}`:   "",
+		`{"quant_method":"gptq","bits":4,"modules_in_block_to_quantize":[["self_attn.q_proj"]]}`:    "quantization_config.modules_in_block_to_quantize",
+		`{"quant_method":"auto-round","bits":4,"extra_config":{"model.layers.0":{"bits":8}}}`:       "quantization_config.extra_config",
+		`{"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"dynamic":{},"lm_head":false}`: "",
 	} {
 		m, err := LoadModel(strings.NewReader(llamaWith(`"quantization_config":`+quant)), "config.json", ModelOptions{})
 		if err != nil {
@@ -302,6 +302,54 @@ func TestQuantizationKeysAreNamed(t *testing.T) {
 		}
 		if got := strings.Join(m.UnknownKeys, " "); got != want {
 			t.Errorf("%s: got unknown keys %q, want %q", quant, got, want)
+		}
+	}
+}
+
+// TestRulesOfModules: GPTQModel's dynamic rules and the regular expressions of compressed-tensors' targets say how modules are stored, also
+// vLLM's fused ones, and whether the head is.
+func TestRulesOfModules(t *testing.T) {
+	bits := func(quant string) string {
+		t.Helper()
+		d, err := ReadDecoder([]byte(llamaWith(`"quantization_config":`+quant)), nil, "config.json", ModelOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		out := ""
+		for _, i := range []int{0, 20} {
+			d.Layers[i].everyLinear(func(l *Linear) { out += fmt.Sprint(l.Quant.Bits, " ") })
+		}
+		return out + fmt.Sprint(d.Head.Quant.Bits)
+	}
+	const gptq = `{"quant_method":"gptq","bits":4,"group_size":128,"sym":true,`
+	const tensors = `{"quant_method":"compressed-tensors","ignore":["lm_head"],"config_groups":{"a":{"targets":["re:.*self_attn.*"],` +
+		`"weights":{"num_bits":8,"type":"float"}},"b":{"targets":["re:.*mlp.*"],"weights":{"num_bits":4,"group_size":128}}}}`
+	for quant, want := range map[string]string{
+		gptq + `"lm_head":true}`:  "4 4 4 4 4 4 4 4 4 4 4 4 4",
+		gptq + `"lm_head":false}`: "4 4 4 4 4 4 4 4 4 4 4 4 16",
+		gptq + `"dynamic":{"-:.*down_proj":{},"+:.*\\.20\\..*qkv.*":{"bits":8}}}`:       "4 4 4 4 4 16 8 8 8 4 4 16 16",
+		gptq + `"dynamic":{".*\\.0\\.(self_attn\\.[kq]_proj|mlp.up_proj)":{"bits":8}}}`: "8 8 4 4 8 4 4 4 4 4 4 4 16",
+		tensors: "8 8 8 8 4 4 8 8 8 8 4 4 16",
+		gptq + `"dynamic":{"-:.*mlp.*":{},"+:.*down.*":{"bits":8}}}`: `want one`,
+		gptq + `"dynamic":{"-:.*(?!mlp).*":{}}}`:                     `quantization_config.dynamic: got ".*(?!mlp).*"`,
+		gptq + `"dynamic":{".*mlp.*":{"bits":5}}}`:                   `quantization_config.dynamic.bits: got 5, want 2, 3, 4 or 8`,
+	} {
+		if got := bits(quant); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", quant, got, want)
+		}
+	}
+}
+
+// TestAbsentKeyHeadsAreListed: as the family's class has them, else as many as heads.
+func TestAbsentKeyHeadsAreListed(t *testing.T) {
+	for family, want := range map[string]string{"llama": "num_key_value_heads=32", "mistral": "num_key_value_heads=8"} {
+		d, err := ReadDecoder([]byte(`{"model_type":"`+family+`","num_hidden_layers":2,"hidden_size":4096,"num_attention_heads":32,`+
+			`"intermediate_size":11008,"vocab_size":32000,"torch_dtype":"float16"}`), nil, "config.json", ModelOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(d.Defaulted, " "); !strings.Contains(got, want) || strings.Count(got, "key_value") != 1 {
+			t.Errorf("%s: got %q, want %q in it once", family, got, want)
 		}
 	}
 }

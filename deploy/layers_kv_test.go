@@ -103,26 +103,53 @@ func TestPredictors(t *testing.T) {
 }
 
 // TestKVPoolMeetsBlocks compares the blocks of a logged size, printed to 0.01 GiB, with those that the log counts:
-// Llama-3.1-8B on an RTX 3090 (vllm-project/vllm #10517), Qwen3.5-27B's shape over 2 GPUs (mitchross/talos-argocd-proxmox #1995).
+// Llama-3.1-8B on an RTX 3090 (vllm-project/vllm #10517), Qwen3.8-27B (of Qwen3.5-27B's shape) over 2 GPUs, fp8 cache
+// (mitchross/talos-argocd-proxmox #1995), gpt-oss-120b (alvarobartt/hf-mem #60), and the first of two pipeline stages of
+// DeepSeek-V2-Lite, whose 14 layers leave the fewest blocks (vllm-project/vllm #20665).
 func TestKVPoolMeetsBlocks(t *testing.T) {
+	const lite = `{"model_type":"deepseek_v2","num_hidden_layers":27,"hidden_size":2048,"num_attention_heads":16,"kv_lora_rank":512,
+		"qk_rope_head_dim":64,"qk_nope_head_dim":128,"v_head_dim":128,"intermediate_size":10944,"moe_intermediate_size":1408,
+		"n_routed_experts":64,"n_shared_experts":2,"num_experts_per_tok":6,"first_k_dense_replace":1,"vocab_size":102400,
+		"torch_dtype":"bfloat16"}`
+	one, two := Parallel{TP: 1, PP: 1, DP: 1}, Parallel{TP: 2, PP: 1, DP: 1}
 	for _, c := range []struct {
 		model, kv string
-		tp        int64
+		p         Parallel
 		gib       float64
-		blocks    int64
+		blocks    int64 // as logged, or those of
+		tokens    int64 // with requests of
+		maxLen    int64
+		version   string
 		block     int64
-	}{{"meta-llama--Meta-Llama-3.1-8B", "auto", 1, 3.81, 1952, 16}, {"meta-llama--Meta-Llama-3.1-8B", "auto", 1, 2.89, 1478, 16},
-		{"Qwen--Qwen3.5-27B", "fp8", 2, 4.99, 0, 1568}} {
-		d, err := ReadDecoderFile(filepath.Join(repo.Shared(t, "data", "models_hf"), c.model+"_config.json"), ModelOptions{KVCacheDType: c.kv})
+	}{
+		{"meta-llama--Meta-Llama-3.1-8B", "auto", one, 3.81, 1952, 0, 0, "0.6.4", 16},
+		{"meta-llama--Meta-Llama-3.1-8B", "auto", one, 2.89, 1478, 0, 0, "0.6.4", 16},
+		{"Qwen--Qwen3.5-27B", "fp8", two, 4.99, 208, 302921, 131072, "0.25.0", 1568},
+		{"openai--gpt-oss-120b", "auto", one, 5.38, 0, 78384, 0, "0.19.0", 16},
+		{lite, "auto", Parallel{TP: 2, PP: 2, DP: 1}, 12.13, 0, 807792, 0, "0.9.2", 16},
+	} {
+		var d *Decoder
+		var err error
+		if opts := (ModelOptions{KVCacheDType: c.kv}); strings.HasPrefix(c.model, "{") {
+			d, err = ReadDecoder([]byte(c.model), nil, "config.json", opts)
+		} else {
+			d, err = ReadDecoderFile(filepath.Join(repo.Shared(t, "data", "models_hf"), c.model+"_config.json"), opts)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		pool, ok := d.KVPool(Parallel{TP: c.tp, PP: 1, DP: 1}, DefaultBlockSize)
+		pool, ok := d.stages(c.p)[0].decoder.KVPool(c.p, DefaultBlockSize)
 		last := pool.Groups[len(pool.Groups)-1]
 		if !ok || last.Block != c.block {
 			t.Errorf("%s: got blocks of %d tokens, want %d", c.model, last.Block, c.block)
 		}
-		if lo, hi := pool.Blocks((c.gib-0.005)*gib), pool.Blocks((c.gib+0.005)*gib); c.tp == 1 && (c.blocks < lo || c.blocks > hi) {
+		if n := pool.BlocksOf(c.tokens, c.maxLen, 1, c.version); c.blocks == 0 {
+			c.blocks = n
+		} else if c.tokens > 0 && n != c.blocks {
+			t.Errorf("%s: got %d blocks of %d tokens as logged, want %d", c.model, n, c.tokens, c.blocks)
+		}
+		groups := int64(len(pool.Groups)) // a log before 0.20 rounds down to a block of each
+		if lo, hi := pool.Blocks((c.gib-0.005)*gib), pool.Blocks((c.gib+0.005)*gib); c.blocks+groups-1 < lo || c.blocks > hi {
 			t.Errorf("%s: got %d to %d blocks of %g GiB, want %d as logged", c.model, lo, hi, c.gib, c.blocks)
 		}
 	}

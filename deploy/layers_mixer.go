@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -52,6 +53,9 @@ func (r *layerReader) gqa(kind layerKind) *Mixer {
 		r = r.within(config)
 	}
 	m.Heads, m.KVHeads = r.need("num_attention_heads", "n_head"), r.kvHeads(m.Heads)
+	if key, _ := r.first("num_key_value_heads", "num_attention_groups", "num_kv_heads", "block_configs"); key == "" {
+		r.d.defaulted(fmt.Sprintf("num_key_value_heads=%d", m.KVHeads))
+	}
 	m.DimK = r.headDim(m.Heads)
 	m.DimV = r.layerOr("v_head_dim", m.DimK)
 	switch kind {

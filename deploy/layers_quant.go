@@ -3,9 +3,12 @@ package deploy
 import (
 	"encoding/json"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // quantizer says how each matrix of a checkpoint is stored: by its name, else by the checkpoint's one scheme
@@ -17,6 +20,8 @@ type quantizer struct {
 	experts  *scheme // of experts, where they differ
 	only     string  // def holds for matrices with this in their name alone
 	named    map[string]*scheme
+	rules    []nameRule // of modules by regular expressions
+	head     bool       // the head is stored as def
 	kept     patterns
 	kv       float64 // bytes of a cached value the checkpoint asks for; 0: says nothing
 	listed   bool    // an ignore list was stated
@@ -31,6 +36,39 @@ type scheme struct {
 	scale     float64 // bytes of a group's scales and zero points
 	act       int64   // bits of the activations
 	block     [2]int64
+}
+
+// nameRule is how modules are stored whose names a regular expression begins to match; scheme nil: not quantized.
+type nameRule struct {
+	re     *regexp.Regexp
+	scheme *scheme
+}
+
+// addRule adds one; key is where it stands.
+func (q *quantizer) addRule(key, form string, s *scheme) {
+	re, err := regexp.Compile("^(?:" + form + ")")
+	if err != nil {
+		q.c.fail(BadModel, "%s: got %q: %v", key, form, err)
+		return
+	}
+	q.rules = append(q.rules, nameRule{re, s})
+}
+
+// ruled is how rules say that one of the names is stored; ok is false where none does. vLLM takes the first rule, and the order of keys is
+// not read, so that rules that disagree are refused.
+func (q *quantizer) ruled(names []string) (s *scheme, ok bool) {
+	for _, name := range names {
+		for _, r := range q.rules {
+			if !r.re.MatchString("model." + name) {
+				continue
+			}
+			if ok && !reflect.DeepEqual(s, r.scheme) {
+				q.c.fail(unsupportedModel, "quantization_config: got rules for %s that disagree, %s the last of them, want one", name, r.re)
+			}
+			s, ok = r.scheme, true
+		}
+	}
+	return s, ok
 }
 
 func (s *scheme) quant(l *Linear) Quant {
@@ -48,34 +86,40 @@ func (s *scheme) quant(l *Linear) Quant {
 	return q
 }
 
+// fused are parts that vLLM makes one module of.
+var fused = strings.NewReplacer(".q_proj", ".qkv_proj", ".k_proj", ".qkv_proj", ".v_proj", ".qkv_proj")
+
 // of is the quantization of a matrix of layer i, whose parts are its names in the checkpoint.
 func (q *quantizer) of(i int64, l *Linear, parts []string) Quant {
 	if len(parts) == 0 {
 		parts = []string{l.Name}
 	}
-	for _, part := range parts {
-		names := []string{part}
-		if l.Name != embeddingName && l.Name != headName {
-			names = []string{"layers." + itoa(i) + "." + part}
+	if l.Name != embeddingName && l.Name != headName {
+		parts = stat.Map(parts, func(part string) string { return "layers." + itoa(i) + "." + part })
+	}
+	for _, name := range parts {
+		if s, ok := q.named[name]; ok {
+			return s.quant(l)
 		}
-		for _, name := range names {
-			if s, ok := q.named[name]; ok {
-				return s.quant(l)
-			}
-			if q.kept.match(name) {
-				return q.plain
-			}
+		if q.kept.match(name) {
+			return q.plain
 		}
 	}
-	switch s := q.def; {
-	case isKept(l.Name):
-	case strings.HasPrefix(l.Name, embeddingName) || l.Name == headName || l.Name == "per_layer_model_projection":
-	case q.experts != nil && l.Placement == ByExpert:
-		return q.experts.quant(l)
-	case s != nil && strings.Contains(l.Name, q.only):
-		return s.quant(l)
+	s := q.def
+	if l.Placement == ByExpert && q.experts != nil {
+		s = q.experts
 	}
-	return q.plain
+	ruled := false
+	if len(q.rules) > 0 {
+		if by, ok := q.ruled(append(stat.Map(parts, fused.Replace), parts...)); ok {
+			s, ruled = by, true
+		}
+	}
+	isTable := strings.HasPrefix(l.Name, embeddingName) || l.Name == headName && !q.head || l.Name == "per_layer_model_projection"
+	if s == nil || isKept(l.Name) || isTable || !ruled && !strings.Contains(l.Name, q.only) {
+		return q.plain
+	}
+	return s.quant(l)
 }
 
 // isKept says that vLLM builds a matrix unquantized whatever the checkpoint says: an index's weights, a compressor.
@@ -257,7 +301,18 @@ func (q *quantizer) read(config map[string]any, where string) {
 	case method == "mxfp4":
 		q.def, q.only = named("MXFP4"), "experts"
 	case method == "awq" || method == "gptq" || method == "auto-round" || method == "awq_marlin" || method == "gptq_marlin":
-		q.def = q.integers(config, where)
+		q.def, q.head = q.integers(config, where), config["lm_head"] == true
+		dynamic := q.c.object(config, "dynamic") // GPTQModel's: "-:" leaves at 16 bit, "+:" or neither overrides
+		for _, form := range slices.Sorted(maps.Keys(dynamic)) {
+			values, _ := dynamic[form].(map[string]any)
+			if form, skip := strings.CutPrefix(form, "-:"); skip {
+				q.addRule(where+".dynamic", form, nil)
+				continue
+			}
+			own := maps.Clone(config)
+			maps.Copy(own, values)
+			q.addRule(where+".dynamic", strings.TrimPrefix(form, "+:"), q.integers(own, where+".dynamic"))
+		}
 	case method == "compressed-tensors" || method == "" && algo == "" && config["config_groups"] != nil:
 		q.compressedTensors(config, where)
 	case algo != "":
@@ -362,11 +417,14 @@ func (q *quantizer) compressedTensors(config map[string]any, where string) {
 		}
 		targets, _ := group["targets"].([]any)
 		for _, target := range targets {
-			if name, _ := target.(string); name != "Linear" && !strings.HasPrefix(name, "re:") {
+			name, _ := target.(string)
+			if form, isRegex := strings.CutPrefix(name, "re:"); isRegex {
+				q.addRule(where+".config_groups."+key+".targets", form, s)
+			} else if name == "Linear" {
+				q.def = s
+			} else {
 				q.named[canonical(name)] = s
-				continue
 			}
-			q.def = s
 		}
 		if len(targets) == 0 {
 			q.def = s

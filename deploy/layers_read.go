@@ -464,7 +464,7 @@ func (c *hfConfig) decoder(raw, side map[string]any, opts ModelOptions) *Decoder
 	}
 	if key, _ := c.first("dtype", "torch_dtype"); key == "" { // vLLM's --dtype auto then takes the device's
 		c.values["dtype"] = "bfloat16"
-		d.Defaulted = append(d.Defaulted, "dtype=bfloat16")
+		d.defaulted("dtype=bfloat16")
 	}
 	d.DTypeBytes = c.activationBytes(opts.DType)
 	r := &layerReader{hfConfig: c, f: f, d: d, opts: opts, q: c.readQuantizer(side, d.DTypeBytes, opts.Quantization)}
@@ -486,6 +486,13 @@ func (c *hfConfig) decoder(raw, side map[string]any, opts ModelOptions) *Decoder
 	}
 	c.doubts(r, raw)
 	return d
+}
+
+// defaulted lists what was taken for an absent key, once.
+func (d *Decoder) defaulted(what string) {
+	if !slices.Contains(d.Defaulted, what) {
+		d.Defaulted = append(d.Defaulted, what)
+	}
 }
 
 // kvTypeBytes is the bytes of a cached value by --kv-cache-dtype, 0 for a name it does not know.

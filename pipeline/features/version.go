@@ -13,8 +13,8 @@ type Version = coeff.Version
 // The versions there are. V10 is frozen text, known errors included; V11 is
 // corrected and the default of new training; V12 is V11 with four more step
 // slots, which the library's kernel tables need. V13 has the slots of V12 as sums over layers
-// (spec#layer-work); until it is frozen its files hold within one build. Experimental is where new terms
-// are tried: its lists change from build to build, its files hold within one.
+// (spec#layer-work). Experimental is where new terms are tried: its lists change from build to build, its files hold
+// within one.
 const (
 	V10          Version = "1.0"
 	V11          Version = "1.1"
