@@ -26,6 +26,8 @@ type fitOptions struct {
 	// Windows without standard errors have no such scale: their loss is |r|^1.5, half
 	// way between squares and absolute values, which needs none.
 	Huber float64
+	// Medians of TTFT are observed: the simulator's means say nothing of them.
+	Medians bool
 	// Near is a solution of almost the same windows: the search starts there alone, and the check by
 	// Nelder-Mead and the intervals are left out.
 	Near []float64

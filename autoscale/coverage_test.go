@@ -41,8 +41,8 @@ func simulatedSweep(t *testing.T, p params, law workload.Law, shapes []shape, re
 // printed), and corrected reaches the first two; inferno-3p, which knows means alone, is itself off by as much as its intervals say.
 func TestEvalSweepIntervals(t *testing.T) {
 	repo.NeedEval(t)
-	coverage(t, inferno3P, 20, 2000, [3]int{36, 36, 36}, [3]float64{0.2, 0.8, 5})
-	coverage(t, corrected, 20, 2000, [3]int{36, 36, 0}, [3]float64{0.1, 0.3, 1})
+	coverage(t, inferno3P, 20, 2000, [3]int{36, 36, 36}, [3]float64{0.1, 0.3, 0.3})
+	coverage(t, corrected, 20, 2000, [3]int{36, 36, 36}, [3]float64{0.1, 0.3, 0.3})
 }
 
 // The same of two sweeps: the machinery, and that a jackknife is the wider one.
@@ -75,7 +75,7 @@ func coverage(t *testing.T, f Flavour, sweeps, requests int, least [3]int, wides
 				if q.CI95[0] <= want && want <= q.CI95[1] {
 					inside[j]++
 				}
-				if q.CI95Method == byJackknife {
+				if q.CI95Method == bySimulator {
 					jack++
 				}
 				half[j] = append(half[j], math.Sqrt(q.CI95[1]/q.CI95[0])-1)

@@ -99,8 +99,8 @@ type queueParameter struct {
 	Unit        string      `json:"unit"`
 	Value       float64     `json:"value"`
 	CI95        *[2]float64 `json:"ci95"`
-	CI95Method  string      `json:"ci95_method"`         // curvature, or jackknife where that is wider; "": no fit to windows
-	ModelError  *float64    `json:"model_error"`         // half width of the jackknife over that of the curvature; above 2 a finding
+	CI95Method  string      `json:"ci95_method"`         // curvature, jackknife or simulator; "": no fit to windows
+	ModelError  *float64    `json:"model_error"`         // its half width over that of the curvature; above 2 a finding
 	Floor       *float64    `json:"floor"`               // the hardware's limit; null where there is none
 	Utilisation *float64    `json:"implied_utilisation"` // floor / value; above 1 is faster than the hardware
 	// Identified is measured, held (at the physical value: the windows do not determine it), bound

@@ -49,7 +49,7 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	}
 	f.speed = s.speeds(f.Split)
 	opt := defaultFit(o.Flavour)
-	opt.Physical = s.Physical.vector(o.Flavour)
+	opt.Physical, opt.Medians = s.Physical.vector(o.Flavour), s.Source == fromSweep && !o.Sweep.Mean
 	all, err := Fit(s.Windows, opt)
 	if err != nil {
 		var refused *trace.Error
@@ -153,6 +153,7 @@ func (s *Server) effective(f Flavour, fit *fitted) []queueParameter {
 const (
 	byCurvature = "curvature"
 	byJackknife = "jackknife"
+	bySimulator = "simulator"
 )
 
 // leastGroups are shapes, or load stages, that say how far the model is off between them, mostGroups what is left out
@@ -172,10 +173,9 @@ func groupOf(w *window, sweep bool) string {
 	return w.Phase
 }
 
-// widen takes the jackknife's interval where it is the wider one: the queueing model knows mean
-// lengths alone, an error that is common to all windows and shows in no residual. It leaves
-// one group out at a time: with g fits the variance of the logarithm is (g - 1)/g times the
-// sum of their squared deviations, with g - 1 degrees of freedom (Tukey 1958).
+// widen takes the interval of the model's own error where it is the wider one: the queueing model knows mean lengths alone, an error
+// that is common to all windows and shows in no residual. It is a jackknife that leaves one group out at a time; in a sweep ci95 holds
+// the curvature's interval and that of an engine which shows the same in the simulator, under each law of lengths that fits.
 func widen(params []queueParameter, windows []window, all *fitted, opt fitOptions) (out []trace.Finding) {
 	shapes := map[string]bool{}
 	for i := range windows {
@@ -189,16 +189,36 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 	for i, name := range slices.Sorted(maps.Keys(group)) {
 		group[name] = i % mostGroups
 	}
-	var fits [][]float64
-	opt.Near = all.X
-	for g := range min(len(group), mostGroups) {
-		rest := slices.DeleteFunc(slices.Clone(windows), func(w window) bool { return group[groupOf(&w, sweep)] == g })
-		if len(group) < leastGroups {
+	of := stat.Map(windows, func(w window) int { return group[groupOf(&w, sweep)] })
+	groups, method := min(len(group), mostGroups), bySimulator
+	var held [][2][]float64 // centre and half width, in logs
+	for _, law := range lawsOf(windows) {
+		if !sweep || opt.Medians {
 			break
 		}
-		if one, err := Fit(rest, opt); err == nil {
-			fits = append(fits, one.X)
+		if e := newEngine(windows, all.X, law, opt.Flavour); e != nil {
+			x, se := e.step(of, -1)
+			half := jackknife(groups, func(g int) []float64 { one, _ := e.step(of, g); return one })
+			for j := range half {
+				half[j] = math.Max(half[j], normal975*se[j])
+			}
+			held = append(held, [2][]float64{x, half})
 		}
+	}
+	if len(held) == 0 && groups >= leastGroups {
+		opt.Near, method = all.X, byJackknife
+		held = append(held, [2][]float64{logs(all.X), jackknife(groups, func(g int) []float64 {
+			rest := []window{}
+			for i, w := range windows {
+				if of[i] != g {
+					rest = append(rest, w)
+				}
+			}
+			if one, err := Fit(rest, opt); err == nil {
+				return logs(one.X)
+			}
+			return nil
+		})})
 	}
 	for j := range params {
 		q := &params[j]
@@ -206,26 +226,46 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 			continue
 		}
 		q.CI95Method = byCurvature
-		if len(fits) < leastGroups || all.Held[j] {
-			continue
+		narrow, lo, hi := stat.Log(q.CI95[1]/q.CI95[0]), stat.Log(q.CI95[0]), stat.Log(q.CI95[1])
+		if method == bySimulator {
+			lo, hi = stat.Log(q.Value), stat.Log(q.Value)
 		}
-		logs := stat.Map(fits, func(f []float64) float64 { return stat.Log(f[j]) })
-		mean, sum, g := stat.Mean(logs), 0.0, float64(len(logs))
-		for _, v := range logs {
-			sum += float64((v - mean) * (v - mean))
+		for _, h := range held {
+			if h[1] != nil && !all.Held[j] {
+				lo, hi = math.Min(lo, h[0][j]-h[1][j]), math.Max(hi, h[0][j]+h[1][j])
+				q.ModelError = result.OrNull((hi - lo) / narrow)
+			}
 		}
-		half := stat.StudentT(0.975, g-1) * math.Sqrt(sum*(g-1)/g)
-		narrow := float64(stat.Log(q.CI95[1]/q.CI95[0]) / 2)
-		q.ModelError = result.OrNull(half / narrow)
-		if half > narrow {
-			q.CI95, q.CI95Method = &[2]float64{q.Value * stat.Exp(-half), q.Value * stat.Exp(half)}, byJackknife
+		if q.ModelError != nil && (method == bySimulator || hi-lo > narrow) {
+			q.CI95, q.CI95Method = &[2]float64{stat.Exp(lo), stat.Exp(hi)}, method
 		}
-		if half > muchModelError*narrow {
-			out = append(out, trace.Findingf(sizingRemark, "%s: leaving one of %d groups of windows out moves it %.1f times as much as their "+
-				"scatter explains: the queueing model's own error, which ci95 holds", q.Name, len(fits), half/narrow))
+		if hi-lo > muchModelError*narrow {
+			out = append(out, trace.Findingf(sizingRemark, "%s: the queueing model's own error moves it %.1f times as much as the scatter of the "+
+				"windows explains: ci95 holds it (%s)", q.Name, (hi-lo)/narrow, method))
 		}
 	}
 	return out
+}
+
+// jackknife is the 95 % half width of estimates that leave one of so many groups out: with g of them the variance is (g - 1)/g times
+// the sum of their squared deviations, with g - 1 degrees of freedom (Tukey 1958). nil below leastGroups.
+func jackknife(groups int, without func(group int) []float64) (half []float64) {
+	var fits [][]float64
+	for g := range groups {
+		if x := without(g); x != nil {
+			fits = append(fits, x)
+		}
+	}
+	g := float64(len(fits))
+	for j := 0; len(fits) >= leastGroups && j < len(fits[0]); j++ {
+		values, sum := stat.Map(fits, func(f []float64) float64 { return f[j] }), 0.0
+		mean := stat.Mean(values)
+		for _, v := range values {
+			sum += float64((v - mean) * (v - mean))
+		}
+		half = append(half, stat.StudentT(0.975, g-1)*math.Sqrt(sum*(g-1)/g))
+	}
+	return half
 }
 
 func identifyDoc(id *identifiability) *queueIdentify {

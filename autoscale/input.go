@@ -162,12 +162,13 @@ func serverOfSweep(id string, points []forms.Point, o *Options) *Server {
 // byRate sorts the benchmarks of each sweep by their rate; sweeps stay in their order.
 func byRate(points []forms.Point) []forms.Point {
 	order := map[string]int{}
+	points = slices.Clone(points)
 	for i := range points {
+		points[i].RateRPS = cmp.Or(points[i].RateRPS, points[i].OfferedRPS)
 		if _, seen := order[points[i].Sweep]; !seen {
 			order[points[i].Sweep] = len(order)
 		}
 	}
-	points = slices.Clone(points)
 	slices.SortStableFunc(points, func(a, b forms.Point) int {
 		return cmp.Or(cmp.Compare(order[a.Sweep], order[b.Sweep]), cmp.Compare(a.RateRPS, b.RateRPS))
 	})
