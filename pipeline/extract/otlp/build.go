@@ -10,15 +10,14 @@ import (
 
 // builder makes spans from the callbacks of a parser. One per worker.
 type builder struct {
-	ev        attrs // attributes of the event being read
-	sp        attrs // attributes of the span being read
-	interned  map[string]string
-	cur       *Span
-	rows      *StepRows // of the span being read, or of the next one
-	stepFrom  int       // where the snapshots of the latest step begin in rows
-	guess     int       // the snapshot of the step before that likely has the same request
-	lastEvent eventName
-	journey   []trace.JourneyEvent
+	ev       attrs // attributes of the event being read
+	sp       attrs // attributes of the span being read
+	interned map[string]string
+	cur      *Span
+	rows     *StepRows // of the span being read, or of the next one
+	stepFrom int       // where the snapshots of the latest step begin in rows
+	guess    int       // the snapshot of the step before that likely has the same request
+	journey  []trace.JourneyEvent
 }
 
 func newBuilder() *builder {
@@ -41,7 +40,7 @@ func (b *builder) intern(v []byte) string {
 }
 
 // time stores a time in 63 bits; the tables hold no more.
-func (b *builder) time(ns uint64, ok bool) int64 {
+func (b *builder) time(ns uint64) int64 {
 	if ns > math.MaxInt64 {
 		b.cur.Bad = "a time of more than 63 bits"
 		return math.MaxInt64
@@ -57,8 +56,8 @@ func (b *builder) begin() {
 	b.sp.reset(spanRequestID)
 }
 
-func (b *builder) drop(e eventName, code trace.Code, msg string) {
-	b.cur.Faults = append(b.cur.Faults, fault{e, code, EventNames[e] + msg})
+func (b *builder) drop(e eventName, msg string) {
+	b.cur.Faults = append(b.cur.Faults, fault{e, source.CodeBadRecord, EventNames[e] + msg})
 }
 
 // event adds the event whose attributes stand in b.ev.
@@ -75,7 +74,7 @@ func (b *builder) addEvent(e eventName, wallNs int64) {
 	b.cur.Counts[e]++
 	switch {
 	case e <= APIAborted:
-		b.apiEvent(e, wallNs)
+		b.apiEvent(e)
 	case e <= journeyFinished:
 		b.journeyEvent(e, wallNs)
 	case e == stepSummary:
@@ -91,12 +90,12 @@ func (b *builder) need(e eventName, want uint64) bool {
 		return true
 	}
 	if why := b.ev.badType(); why != "" {
-		b.drop(e, source.CodeBadRecord, ": "+why)
+		b.drop(e, ": "+why)
 		return false
 	}
 	for s := range numSlots {
 		if want&(1<<s) != 0 && !b.ev.has(s) {
-			b.drop(e, source.CodeBadRecord, ": attribute "+attrKeys[s].key+" is missing")
+			b.drop(e, ": attribute "+attrKeys[s].key+" is missing")
 			return false
 		}
 	}
@@ -126,14 +125,11 @@ var (
 	snapshotNeeds = slots(snapRequest, snapComputed) | 1<<snapScheduled | 1<<stepID
 )
 
-func (b *builder) apiEvent(e eventName, wallNs int64) {
+func (b *builder) apiEvent(e eventName) {
 	if !b.need(e, 1<<apiTs) {
 		return
 	}
-	ev := apiEvent{Name: e, TsNs: secondsToNs(b.ev.float(apiTs))}
-	if b.ev.has(apiReason) {
-		ev.Reason = trace.Some(b.intern(b.ev.text[apiReason]))
-	}
+	ev := apiEvent{Name: e, TsNs: secondsToNs(b.ev.float(apiTs)), Reason: b.word(&b.ev, apiReason)}
 	if b.legal(e, stampRange.Check(attrKeys[apiTs].key, float64(ev.TsNs))) {
 		b.cur.API = append(b.cur.API, ev)
 	}
@@ -154,7 +150,7 @@ var (
 // legal drops the event where a value of it cannot be.
 func (b *builder) legal(e eventName, why string) bool {
 	if why != "" {
-		b.drop(e, source.CodeBadRecord, ": "+why)
+		b.drop(e, ": "+why)
 	}
 	return why == ""
 }
@@ -168,7 +164,7 @@ func (b *builder) journeyEvent(e eventName, wallNs int64) {
 		Kind: journeyKinds[e], WallNs: wallNs,
 		Step: a.int(journeyStep), PrefillDone: a.int(journeyPrefillDone), PrefillTotal: a.int(journeyPrefillTotal),
 		DecodeDone: a.int(journeyDecodeDone), DecodeMax: a.int(journeyDecodeMax), Preemptions: a.int(journeyPreemptions),
-		Phase: b.optText(journeyPhase), ScheduleKind: b.optText(journeyKind), FinishStatus: b.optText(journeyStatus),
+		Phase: b.word(a, journeyPhase), ScheduleKind: b.word(a, journeyKind), FinishStatus: b.word(a, journeyStatus),
 	}
 	switch {
 	case a.has(journeyTsNs) && a.num[journeyTsNs] != 0:
@@ -188,9 +184,9 @@ func (a *attrs) int(s slot) trace.Opt[int64] {
 	return trace.Opt[int64]{}
 }
 
-func (b *builder) optText(s slot) trace.Opt[string] {
-	if b.ev.has(s) {
-		return trace.Some(b.intern(b.ev.text[s]))
+func (b *builder) word(a *attrs, s slot) trace.Opt[string] {
+	if a.has(s) {
+		return trace.Some(b.intern(a.text[s]))
 	}
 	return trace.Opt[string]{}
 }
@@ -227,17 +223,11 @@ func (b *builder) snapshot() {
 	}
 	a := &b.ev
 	n := &a.num
-	opt := func(s slot) int64 {
-		if a.has(s) {
-			return n[s]
-		}
-		return 0
-	}
 	snap := trace.Snapshot{
 		StepID: n[stepID], CoreID: b.coreID(n[stepID]), Phase: b.phase(a.text[snapPhase]),
-		PromptTokens: n[snapPrompt], ComputedTokens: n[snapComputed], OutputTokens: opt(snapOutput),
-		Preemptions: opt(snapPreemptions), ScheduledTokens: n[snapScheduled],
-		BlocksAllocated: opt(snapAllocated), BlocksCached: opt(snapCached), EffectivePromptLen: a.int(snapEffective),
+		PromptTokens: n[snapPrompt], ComputedTokens: n[snapComputed], OutputTokens: a.int(snapOutput).V,
+		Preemptions: a.int(snapPreemptions).V, ScheduledTokens: n[snapScheduled],
+		BlocksAllocated: a.int(snapAllocated).V, BlocksCached: a.int(snapCached).V, EffectivePromptLen: a.int(snapEffective),
 	}
 	if b.legal(stepSnapshot, snapRanges.Check(&snap)) {
 		b.rows.Snaps = append(b.rows.Snaps, snap)
@@ -285,13 +275,7 @@ func (b *builder) end(scope, name string) *Span {
 	}
 	s.Scope, s.Name = scope, name
 	s.HasParent = s.Parent != [8]byte{} // all zeros are none
-	word := func(k slot) trace.Opt[string] {
-		if a.has(k) {
-			return trace.Some(b.intern(a.text[k]))
-		}
-		return trace.Opt[string]{}
-	}
-	s.RequestID, s.Route, s.Model = word(spanRequestID), word(spanRoute), word(spanModel)
+	s.RequestID, s.Route, s.Model = b.word(a, spanRequestID), b.word(a, spanRoute), b.word(a, spanModel)
 	s.Prompt, s.Completion = a.int(spanPrompt), a.int(spanCompletion)
 	s.MaxTokens, s.N = a.int(spanMaxTokens), a.int(spanN)
 	for k := range s.Stock {

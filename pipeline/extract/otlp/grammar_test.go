@@ -331,28 +331,29 @@ func TestReadersAgreeOnRandomDocuments(t *testing.T) {
 	}
 }
 
-// TestDigitsReadsWhatStrconvDoes: the fast reader of digits agrees with
-// strconv on every length up to 19 digits, whatever follows.
-func TestDigitsReadsWhatStrconvDoes(t *testing.T) {
+// TestQuickIntegers: the short path reads integers as strconv does, and leaves those of more than 18
+// digits, and whatever does not close its pair, to the general reader.
+func TestQuickIntegers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	for _, tail := range []string{`"}}`, "/", ":", "\x80", "\xb0\xff", "\x00", "a", " "} {
+	for _, tail := range []string{`"}},`, `"}}]`, `"}}`, `"}`, "/", ":", "\x80", "\xb0\xff", "\x00", "a", " ", ".1\"}},"} {
 		for size := range 23 {
-			for range 200 {
+			for n := range 200 {
 				text := make([]byte, size)
 				for i := range text {
 					text[i] = byte('0' + rng.IntN(10))
 				}
-				want, _ := strconv.ParseUint(string(text), 10, 64)
-				wantN := size
-				if size > 19 {
-					want, wantN = 0, 0
+				if n%2 == 0 {
+					text = append([]byte("-"), text...)
 				}
-				got, n := leadingDigits(append(append(bytes.Clone(text), tail...), strings.Repeat("9", 32)...))
-				if n == 0 {
-					got = 0
+				want, at := int64(0), -1
+				if size > 0 && size <= 18 && len(tail) == 4 && tail[0] == '"' {
+					want, _ = strconv.ParseInt(string(text), 10, 64)
+					at = len(text) + 3
 				}
-				if got != want || n != wantN {
-					t.Fatalf("%q and %q: got %d of %d digits, want %d of %d", text, tail, got, n, want, wantN)
+				var a attrs
+				got := a.quickValue(stepID, append(bytes.Clone(text), tail...), 0)
+				if got != at || at >= 0 && a.num[stepID] != want {
+					t.Fatalf("%q and %q: got %d up to byte %d, want %d up to %d", text, tail, a.num[stepID], got, want, at)
 				}
 			}
 		}

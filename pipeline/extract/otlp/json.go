@@ -106,12 +106,11 @@ func (d *documentKeys) spans(k []byte) bool {
 
 // checkDocument fails for an object, which began at byte at, of unknown keys
 // alone: it is no OTLP. An empty one is a batch without spans.
-func (c *jsonReader) checkDocument(d *documentKeys, at int) bool {
-	if c.Err != nil || d.known || d.first == "" {
-		return c.Err == nil
+func (c *jsonReader) checkDocument(d *documentKeys, at int) {
+	if c.Err == nil && !d.known && d.first != "" {
+		c.I = at
+		c.Fail("got an object with the key %.40q, want resourceSpans", d.first)
 	}
-	c.I = at
-	return c.Fail("got an object with the key %.40q, want resourceSpans", d.first)
 }
 
 // each calls f at every element of an array; null is an empty one.
@@ -275,9 +274,9 @@ func (r *jsonReader) span(scope string) {
 				name = r.intern(v)
 			}
 		case "startTimeUnixNano", "start_time_unix_nano":
-			s.StartNs = r.time(r.Stamp())
+			s.StartNs = r.stamp()
 		case "endTimeUnixNano", "end_time_unix_nano":
-			s.EndNs = r.time(r.Stamp())
+			s.EndNs = r.stamp()
 		case "droppedEventsCount", "dropped_events_count":
 			s.DroppedEvents, _ = r.Count()
 		case "attributes":
@@ -312,10 +311,12 @@ func (r *jsonReader) id(dst []byte) {
 	}
 }
 
+func (r *jsonReader) stamp() int64 {
+	ns, _ := r.Stamp()
+	return r.time(ns)
+}
+
 func (r *jsonReader) spanEvent() {
-	if r.quickEvent() {
-		return
-	}
 	var name []byte
 	var wall int64
 	attrsAt, named := -1, false
@@ -329,7 +330,7 @@ func (r *jsonReader) spanEvent() {
 		}
 		switch string(k) {
 		case "timeUnixNano", "time_unix_nano":
-			wall = r.time(r.Stamp())
+			wall = r.stamp()
 		case "name":
 			if v, ok := r.Str(); ok {
 				name, named = v, true
@@ -357,59 +358,4 @@ func (r *jsonReader) spanEvent() {
 	if r.Err == nil {
 		r.event(name, wall)
 	}
-}
-
-const stampStart = `{"timeUnixNano":"`
-
-// eventStart is how an event goes on after its stamp, up to its first pair.
-var eventStart = func() (out [numEvents]string) {
-	for e, name := range EventNames {
-		out[e] = `","name":"` + name + `","attributes":[`
-	}
-	return out
-}()
-
-// eventAfter finds the event whose start b begins with, guess first.
-func eventAfter(b []byte, guess eventName) (eventName, bool) {
-	if is(b, eventStart[guess]) {
-		return guess, true
-	}
-	for e := range numEvents {
-		if is(b, eventStart[e]) {
-			return e, true
-		}
-	}
-	return 0, false
-}
-
-// quickEvent reads an event of our schema; false leaves it to spanEvent.
-func (r *jsonReader) quickEvent() bool {
-	b := r.B[r.I:]
-	if len(b) < len(stampStart)+valueRoom || string(b[:len(stampStart)]) != stampStart {
-		return false
-	}
-	wall, n := leadingDigits(b[len(stampStart):])
-	if n == 0 {
-		return false
-	}
-	b = b[len(stampStart)+n:]
-	e, ok := eventAfter(b, r.lastEvent)
-	if !ok {
-		return false
-	}
-	start := r.I
-	r.lastEvent = e
-	r.I = len(r.B) - len(b) + len(eventStart[e])
-	r.ev.reset(firstSlot[e])
-	r.pairs(&r.ev)
-	if r.Err != nil {
-		return true
-	}
-	if r.I >= len(r.B) || r.B[r.I] != '}' { // more fields
-		r.I = start
-		return false
-	}
-	r.I++
-	r.addEvent(e, r.time(wall, true))
-	return true
 }

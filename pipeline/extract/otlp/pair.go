@@ -8,11 +8,6 @@ func (r *jsonReader) attributes(a *attrs) {
 	if r.Null() || !r.Take('[') {
 		return
 	}
-	r.pairs(a)
-}
-
-// pairs reads pairs up to the end of their list.
-func (r *jsonReader) pairs(a *attrs) {
 	for first := true; r.More(']', &first); {
 		if !r.quickRun(a) {
 			r.pair(a)

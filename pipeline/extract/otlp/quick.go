@@ -6,9 +6,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
-// Nearly all of a dump is span events, and every exporter writes them in one form:
+// Nearly all of a dump is attributes of span events, and every exporter writes them in one form:
 //
-//	{"timeUnixNano":"N","name":"E","attributes":[{"key":"K","value":{"intValue":"N"}},...]}
+//	[{"key":"K","value":{"intValue":"N"}},...]
 //
 // with the keys in the producer's order. The functions of this file compare
 // whole stretches of that text at once and read only what lies between them.
@@ -23,10 +23,6 @@ var pairStart = func() (out [numSlots]string) {
 	}
 	return out
 }()
-
-// valueRoom is what must be left of the text where a number begins: its
-// digits and what closes its pair.
-const valueRoom = 32
 
 // quickRun reads pairs of known keys and reports whether there was one; the cursor stands
 // behind the last.
@@ -62,7 +58,7 @@ func (r *jsonReader) quickRun(a *attrs) bool {
 // starts reports that the pair of a slot begins at b[i:], with a value behind it.
 func starts(b []byte, i int, s slot) bool {
 	j := i + len(pairStart[s])
-	return j+valueRoom <= len(b) && string(b[i:j]) == pairStart[s]
+	return j < len(b) && string(b[i:j]) == pairStart[s]
 }
 
 // slotAt is the slot of the pair that begins at b[i:]; noSlot where the general parser must look.
@@ -85,18 +81,18 @@ func (a *attrs) quickValue(s slot, b []byte, j int) int {
 	closing := `"}}`
 	switch attrKeys[s].want {
 	case wantInt:
-		neg := b[j] == '-'
-		if neg {
-			j++
+		v, sign := int64(0), int64(1)
+		if b[j] == '-' {
+			sign, j = -1, j+1
 		}
-		v, n := leadingDigits(b[j:])
-		if n == 0 || n > 18 {
+		from := j
+		for ; j < len(b) && b[j]-'0' <= 9; j++ {
+			v = v*10 + int64(b[j]-'0')
+		}
+		if j == from || j > from+18 {
 			return -1
 		}
-		if a.num[s] = int64(v); neg {
-			a.num[s] = -int64(v)
-		}
-		j += n
+		a.num[s] = sign * v
 	case wantFloat:
 		v, n := quickDouble(b[j:])
 		if n == 0 {

@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/blis-train/blis-train/trace"
@@ -110,7 +111,7 @@ type fault struct {
 
 // classify decides what a span is from scope, name and content (spec#wire-versions).
 func classify(s *Span, journey bool) class {
-	steps := len(s.Name) >= len("scheduler_steps") && s.Name[:len("scheduler_steps")] == "scheduler_steps"
+	steps := strings.HasPrefix(s.Name, "scheduler_steps")
 	switch {
 	case s.Scope == "vllm.api" && s.Name == "llm_request":
 		return classAPI
