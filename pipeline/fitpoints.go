@@ -97,8 +97,7 @@ func (t *Tables) writeLevels(points []trace.LoadPoint, force bool) error {
 	if err := table.Write(dir, table.Points, table.Parquet, points); err != nil {
 		return err
 	}
-	name := table.Points + "." + string(table.Parquet)
-	_, in, err := folder.ReadInput(filepath.Join(dir, name), false)
+	_, in, err := folder.ReadInput(filepath.Join(dir, table.Points+"."+string(table.Parquet)), false)
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,5 @@ func planPoints(ctx context.Context, dep *deploy.Deployment, n int) ([]result.Pl
 	if err != nil {
 		return nil, err
 	}
-	out := stat.Map(chosen, func(i int) result.PlannedPoint { return grid[i] })
-	return out, nil
+	return stat.Map(chosen, func(i int) result.PlannedPoint { return grid[i] }), nil
 }

@@ -224,8 +224,7 @@ func blisCommand(version string, d deploy.Deployment, coefficients string) strin
 
 // joined writes numbers so that they read back exactly.
 func joined(v []float64) string {
-	s := stat.Map(v, func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) })
-	return strings.Join(s, ",")
+	return strings.Join(stat.Map(v, func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }), ",")
 }
 
 func sideValues(key string, values []blisValue) []SideValue {

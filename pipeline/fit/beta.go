@@ -117,8 +117,7 @@ func (f *fitter) describeGamma(s *Solved, m Selections, out *result.Model) error
 			if err := other.SolveRelative(v, &m.Rel[v], f.o.RefitAll); err != nil {
 				return err
 			}
-			tags := slices.Repeat([]string{c.Identified}, len(s.Terms))
-			unite(&c.Coefficient, Confidence(&other, tags).Terms[j])
+			unite(&c.Coefficient, Confidence(&other, slices.Repeat([]string{c.Identified}, len(s.Terms))).Terms[j])
 		}
 	}
 	return nil

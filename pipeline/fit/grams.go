@@ -128,8 +128,7 @@ func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Opti
 		return nil, err
 	}
 	rows.Clean([]*rows.Table{t}, rows.Relative)
-	out := stat.Map(features.Gammas(), func(gamma float64) *rows.Table { return t.At(gamma) })
-	return out, nil
+	return stat.Map(features.Gammas(), func(gamma float64) *rows.Table { return t.At(gamma) }), nil
 }
 
 // gramCells are the sums of a table's training rows and of its hold-out.
@@ -410,8 +409,7 @@ func (g *gramFit) report(sels []ridge.Selection, gamma int, total *ridge.Gram, f
 		PipelineLag: map[string]result.RunLag{},
 	}
 	g.countRows(out)
-	e := g.evidence(gamma, total, fit)
-	e.Describe(g.terms, fit, len(g.configs), out)
+	g.evidence(gamma, total, fit).Describe(g.terms, fit, len(g.configs), out)
 	setFolds(out, sel)
 	g.errors(gamma, sel, fit.Beta, out)
 	for k, r := range g.runs {

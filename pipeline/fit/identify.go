@@ -60,8 +60,7 @@ func fillTerms(st *StepTime, out *result.Identify) {
 	for _, g := range diag.Null {
 		out.NullDirections = append(out.NullDirections, NullSentence(s.Terms, g, len(s.Pool.Configs)))
 	}
-	all := stat.Map(st.Runs, func(p *Run) kinds { return kindsOf(p.Coverage) })
-	out.MissingRegimes = missing(all)
+	out.MissingRegimes = missing(stat.Map(st.Runs, func(p *Run) kinds { return kindsOf(p.Coverage) }))
 	out.Experiments = experiments(st, out.Terms)
 	out.Warnings = append(append(out.Warnings, st.Warnings...), s.Findings...)
 }
@@ -85,8 +84,7 @@ func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment 
 	if len(grams) == 0 {
 		return []result.Experiment{}
 	}
-	base := ridge.OfRows(s.Train, s.Train.Unbalanced(s.Opt), nil, st.Options.Workers)
-	ranked := base.Propose(grams)
+	ranked := ridge.OfRows(s.Train, s.Train.Unbalanced(s.Opt), nil, st.Options.Workers).Propose(grams)
 	named := make([]bool, len(terms))
 	out := []result.Experiment{}
 	add := func(p ridge.Proposal, j int) {

@@ -447,8 +447,7 @@ type ChartRow struct {
 func RowChart(w float64, rows []ChartRow, x axis, refs ...RowMark) *Drawing {
 	top, bottom := 20.0, 40.0
 	d := &Drawing{W: w, H: top + float64(float64(len(rows))*rowH) + bottom}
-	names := stat.Map(rows, func(r ChartRow) string { return r.Name })
-	left := nameWidth(w, names)
+	left := nameWidth(w, stat.Map(rows, func(r ChartRow) string { return r.Name }))
 	x.P0, x.P1 = left, w-20
 	y1, right := d.H-bottom, 0.0
 	for _, t := range x.Ticks {

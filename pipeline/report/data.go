@@ -291,8 +291,7 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Dra
 	const ch, top = 15.0, 24.0
 	d := &Drawing{W: w, H: top + float64(ch*float64(len(hs))) + 42}
 	d.Heading(At(0, 13), title, headSize, ink, anchorStart)
-	names := stat.Map(rows, func(r result.InspectRun) string { return r.ID })
-	left := nameWidth(w, names)
+	left := nameWidth(w, stat.Map(rows, func(r result.InspectRun) string { return r.ID }))
 	cw := (w - left - 20) / float64(max(bins, 1))
 	for i, h := range hs {
 		y := top + float64(ch*float64(i))

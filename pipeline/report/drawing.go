@@ -100,8 +100,7 @@ func (d *Drawing) Heading(at point, text string, size float64, p Paint, anchor i
 // Place copies the marks of src shifted by (dx, dy).
 func (d *Drawing) Place(src *Drawing, dx, dy float64) {
 	for _, m := range src.Marks {
-		pts := stat.Map(m.pts, func(p point) point { return point{p.X + dx, p.Y + dy} })
-		m.pts = pts
+		m.pts = stat.Map(m.pts, func(p point) point { return point{p.X + dx, p.Y + dy} })
 		d.add(m)
 	}
 }

@@ -28,8 +28,7 @@ func Short(v float64) string {
 	case a >= 100:
 		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
 	default:
-		decimals := 2 - int(math.Floor(math.Log10(a)))
-		return minus(trimmed(strconv.FormatFloat(v, 'f', max(decimals, 0), 64)))
+		return minus(trimmed(strconv.FormatFloat(v, 'f', max(2-int(math.Floor(math.Log10(a))), 0), 64)))
 	}
 }
 

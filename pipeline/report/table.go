@@ -140,8 +140,7 @@ func (t *Table) Put(cells ...Cell) { t.Rows = append(t.Rows, Row{Cells: cells}) 
 
 // Add appends a row of plain cells.
 func (t *Table) Add(cells ...string) {
-	row := stat.Map(cells, Plain)
-	t.Put(row...)
+	t.Put(stat.Map(cells, Plain)...)
 }
 
 // First keeps the first n rows and says how many others there are.
@@ -184,8 +183,7 @@ func (t *Table) Markdown(escape func(string) string) string {
 	t = t.text(false)
 	var b strings.Builder
 	line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
-	heads := stat.Map(t.Cols, func(c Column) string { return c.Head })
-	line(heads)
+	line(stat.Map(t.Cols, func(c Column) string { return c.Head }))
 	b.WriteString("|" + strings.Repeat("---|", len(t.Cols)) + "\n")
 	for _, r := range t.Rows {
 		var cells []string

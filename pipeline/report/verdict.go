@@ -229,8 +229,7 @@ func gateRow(g result.Gate) Row {
 	if g.Value != nil {
 		value.Key = sortKey(*g.Value)
 	}
-	text := Gates()[g.Name]
-	name := Cell{Text: g.Name, Sub: text.What, Class: "id"}
+	name := Cell{Text: g.Name, Sub: Gates()[g.Name].What, Class: "id"}
 	if name.Sub != "" { // a gate we know has a clause
 		name.Href = result.GateClause(g.Name)
 	}

@@ -185,8 +185,7 @@ func (b *bootstrap) beta(j int) float64 {
 func (b *bootstrap) solveAll() ([]bool, error) {
 	m := len(b.idx)
 	d := newDraw(m)
-	once := slices.Repeat([]int{1}, len(b.a))
-	b.fit(d, once)
+	b.fit(d, slices.Repeat([]int{1}, len(b.a)))
 	b.gamma, b.inv, b.se = d.gamma, d.inv, d.se
 	known := make([]bool, b.p)
 	values, vectors, err := Eigen(Symmetric(d.sum, m))

@@ -106,8 +106,7 @@ func segments(d *Data, s *Sequence, embargo int) []segment {
 		if s.bounds != nil && slices.Contains(s.bounds, cuts[k]) {
 			block++
 		}
-		piece := segment{seq: s, lo: cuts[k], hi: cuts[k+1], block: block}
-		out = append(out, byRegime(d, piece)...)
+		out = append(out, byRegime(d, segment{seq: s, lo: cuts[k], hi: cuts[k+1], block: block})...)
 	}
 	return out
 }
@@ -176,8 +175,7 @@ func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
 
 // Configs lists the configuration labels, ascending.
 func (c *Cells) Configs() []int32 {
-	labels := stat.Map(c.List, func(x Cell) int32 { return x.Config })
-	return Distinct(labels)
+	return Distinct(stat.Map(c.List, func(x Cell) int32 { return x.Config }))
 }
 
 // Balance is the factor c of spec#weights for each cell of the list: the same rule as

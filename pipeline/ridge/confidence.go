@@ -107,8 +107,7 @@ func (t *Interval) set(method string, center, se, quantile float64) {
 }
 
 func blockConfigs(blocks []BlockGram) []int32 {
-	labels := stat.Map(blocks, func(b BlockGram) int32 { return b.Config })
-	return Distinct(labels)
+	return Distinct(stat.Map(blocks, func(b BlockGram) int32 { return b.Config }))
 }
 
 // Holding is the interval widened to hold a value: still at least as likely to hold the

@@ -35,8 +35,7 @@ func surveyOf(run *trace.Run) (*survey, error) {
 	err := run.EachSnapshot(func(q *trace.Snapshot) {
 		met, hasSpan := known[q.CoreID]
 		if !met {
-			id := strings.Clone(q.CoreID) // it is a part of a page
-			known[id] = true
+			known[strings.Clone(q.CoreID)] = true // it is a part of a page
 			lengths = append(lengths, float64(q.PromptTokens))
 			if !hasSpan {
 				s.unknown++

@@ -59,8 +59,7 @@ func (s *Simulation) Document(runs []*Replication) *Document {
 func intervals(runs []*Replication, percentiles bool) []interval {
 	var out []interval
 	add := func(name string, of func(*Summary) float64) {
-		v := stat.Map(runs, func(r *Replication) float64 { return of(r.Summary) })
-		out = append(out, intervalOf(name, v, percentiles))
+		out = append(out, intervalOf(name, stat.Map(runs, func(r *Replication) float64 { return of(r.Summary) }), percentiles))
 	}
 	add("responses_per_sec", func(s *Summary) float64 { return s.ResponsesPerSec })
 	add("tokens_per_sec", func(s *Summary) float64 { return s.TokensPerSec })

@@ -37,8 +37,7 @@ func (s *Simulation) Observers(reqs []sim.Request) (sim.Observer, func(*sim.Resu
 		obs = both
 	}
 	return obs, func(r *sim.Result) error {
-		errs := stat.Map(closers, func(c func(*sim.Result) error) error { return c(r) })
-		return errors.Join(errs...)
+		return errors.Join(stat.Map(closers, func(c func(*sim.Result) error) error { return c(r) })...)
 	}, nil
 }
 

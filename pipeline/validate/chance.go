@@ -60,8 +60,7 @@ func stepNoiseOf(t *rows.Table, predUs []float64, from, to int64) *stepNoise {
 		perRow += float64(r.steps[k]) / float64(len(all))
 	}
 	for _, of := range r.of {
-		pred := stat.Map(of, func(k int) float64 { return predUs[all[k]] / float64(r.steps[k]) })
-		order := stat.Order(pred)
+		order := stat.Order(stat.Map(of, func(k int) float64 { return predUs[all[k]] / float64(r.steps[k]) }))
 		classes := max(1, min(spreadClasses, len(of)/spreadPerRow))
 		for c := range classes {
 			r.centre(of, order[c*len(of)/classes:(c+1)*len(of)/classes], func(n int) float64 { return predUs[all[of[n]]] })

@@ -129,8 +129,7 @@ func (t *judgedRun) fillEntry(v result.ValidationRun, p *deploy.Phase) result.Va
 	}
 	v.Drift = append([]result.DriftPoint{}, t.drift.Points...)
 	if v.Replay != nil && t.Quality.Recorded > 0 {
-		q := t.Quality
-		v.Replay.KnownBatchesShare = q.KnownShare
+		v.Replay.KnownBatchesShare = t.Quality.KnownShare
 		v.Replay.IdenticalBatchesShare = t.Identical
 	}
 	if v.Findings == nil {

@@ -292,8 +292,7 @@ type scores struct {
 func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
 	var steps [][]*rows.Sample
 	for _, s := range groups {
-		group := stat.Map(s.runs, func(t *judgedRun) *rows.Sample { return t.sample })
-		steps = append(steps, group)
+		steps = append(steps, stat.Map(s.runs, func(t *judgedRun) *rows.Sample { return t.sample }))
 	}
 	j := &scores{steps: rows.JudgeSteps(steps, true, workers)}
 	for _, m := range set.Alpha {

@@ -63,8 +63,7 @@ func newParquetEncoder[T any](name string, out io.Writer, cols []column) *parque
 		meta.Append(k, sc.Metadata().Values()[i])
 	}
 	var buf bytes.Buffer
-	iw := ipc.NewWriter(&buf, ipc.WithSchema(sc))
-	iw.Close()
+	ipc.NewWriter(&buf, ipc.WithSchema(sc)).Close()
 	meta.Append(metaArrow, base64.StdEncoding.EncodeToString(buf.Bytes()))
 	w := file.NewParquetWriter(out, parquetSchema(cols), file.WithWriterProps(parquet.NewWriterProperties(opts...)),
 		file.WithWriteMetadata(meta))

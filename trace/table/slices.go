@@ -109,8 +109,7 @@ func until(r *trace.Request) int64 {
 	if r.CoreID.OK && !r.FinishedNs.OK {
 		return math.MaxInt64
 	}
-	last := max(r.FinishedNs.V, r.DepartedNs.V, r.AbortedNs.V)
-	return cmp.Or(last, math.MaxInt64)
+	return cmp.Or(max(r.FinishedNs.V, r.DepartedNs.V, r.AbortedNs.V), math.MaxInt64)
 }
 
 func (s *slicer) open() (err error) {

@@ -327,8 +327,7 @@ func (j *clientJSON) client() trace.ObservedRequest {
 			r.CachedTokens = j.Usage.Details.Cached
 		}
 	}
-	ok := !r.Error.OK && !j.Aborted.V && (!j.Status.OK || j.Status.V >= 200 && j.Status.V < 300)
-	r.Success = trace.Some(ok)
+	r.Success = trace.Some(!r.Error.OK && !j.Aborted.V && (!j.Status.OK || j.Status.V >= 200 && j.Status.V < 300))
 	r.TTFTUs, r.E2EUs = gapUs(r.SendNs, r.FirstChunkNs), gapUs(r.SendNs, r.LastChunkNs)
 	return r
 }

@@ -51,8 +51,7 @@ type inferencePerfRequest struct {
 
 // knownOf is the first value that is there.
 func knownOf[T any](values ...trace.Opt[T]) trace.Opt[T] {
-	at := slices.IndexFunc(values, func(v trace.Opt[T]) bool { return v.OK })
-	return values[max(0, at)]
+	return values[max(0, slices.IndexFunc(values, func(v trace.Opt[T]) bool { return v.OK }))]
 }
 
 func (j *inferencePerfRequest) row(index int) trace.ObservedRequest {
