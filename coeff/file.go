@@ -156,11 +156,11 @@ func (s *Set) FileWarnings() []trace.Finding {
 
 // yamlError gives an error of reading the document its place and code.
 func yamlError(file string, text []byte, err error) error {
-	if coded := (*trace.Error)(nil); errors.As(err, &coded) {
+	if _, ok := errors.AsType[*trace.Error](err); ok {
 		return placed(file, text, err)
 	}
-	e := (*trace.SyntaxError)(nil)
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*trace.SyntaxError](err)
+	if !ok {
 		e, _ = trace.YAMLError(file, err)
 	}
 	if strings.HasPrefix(e.Msg, "unknown key ") {
@@ -176,8 +176,8 @@ func yamlError(file string, text []byte, err error) error {
 // placed turns a coded error whose message starts with the path of a key into
 // one with the line of that key.
 func placed(file string, text []byte, err error) error {
-	var coded *trace.Error
-	if !errors.As(err, &coded) {
+	coded, ok := errors.AsType[*trace.Error](err)
+	if !ok {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	line, col := place(text, coded.Msg)

@@ -39,8 +39,7 @@ func NewStepTimes(set *coeff.Set, d *deploy.Deployment) (*StepTimes, error) {
 
 // StepUs predicts one step of the batch.
 func (p *StepTimes) StepUs(batch []trace.Chunk) (float64, error) {
-	in := p.space.Sum(batch)
-	if _, err := p.space.Beta(&in, p.x); err != nil {
+	if _, err := p.space.Beta(new(p.space.Sum(batch)), p.x); err != nil {
 		return 0, err
 	}
 	return p.set.Predict(p.x), nil

@@ -116,8 +116,7 @@ func emaAt(run *trace.Run, id int64, gamma float64) float64 {
 func cadenceUs(run *trace.Run, id int64) *float64 {
 	for i := 0; i+1 < len(run.Steps); i++ {
 		if run.Steps[i].ID == id && run.Steps[i+1].ID == id+1 {
-			us := rows.SpanUs(run.Steps[i].TsStartNs, run.Steps[i+1].TsStartNs)
-			return &us
+			return new(rows.SpanUs(run.Steps[i].TsStartNs, run.Steps[i+1].TsStartNs))
 		}
 	}
 	return nil

@@ -120,8 +120,8 @@ func Discover(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 			o.tellIdle(idsOf(all), o.Warn)
 		}
 	}
-	var coded *trace.Error
-	if !errors.As(err, &coded) {
+	coded, ok := errors.AsType[*trace.Error](err)
+	if !ok {
 		return runs, err
 	}
 	switch coded.Code {

@@ -54,8 +54,7 @@ func (o *FitOptions) writeForm(ctx context.Context) error {
 	e.Format, e.Out, e.Validation = export.FormatBLIS, filepath.Join(o.Out, folder.BLISFile), "none"
 	in := filepath.Join(o.Out, folder.FitFile)
 	_, err := Export(ctx, in, e)
-	var refused *trace.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*trace.Error](err); ok {
 		return refused.WithHint("the fit itself is written; blis-train export " + in + " --format blis-defaults has --config and --force")
 	}
 	return err
@@ -491,8 +490,7 @@ func requestLevel(loads []*learn.Load, got *learn.Learned) *result.RequestLevel 
 		TTFTErrorFrac: result.OrNull(got.TTFTError), Evaluations: got.Calls,
 		SimulatedSteps: got.Steps, Loads: []result.RequestLoad{}, Passes: []result.RequestPass{}, Directions: []result.LearnedDirection{}}
 	if u := got.Scatter; u != nil {
-		scatter := result.RequestScatter(*u)
-		r.Scatter = &scatter
+		r.Scatter = new(result.RequestScatter(*u))
 	}
 	for _, l := range loads {
 		r.Loads = append(r.Loads, result.RequestLoad{Name: l.Name, Tier: l.Tier, Requests: len(l.Requests)})

@@ -168,8 +168,7 @@ func Share(part, whole int) *float64 {
 	if whole == 0 {
 		return nil
 	}
-	s := float64(part) / float64(whole)
-	return &s
+	return new(float64(part) / float64(whole))
 }
 
 // TextOrNull is a text that may not be.

@@ -95,12 +95,10 @@ func Hinted(err error, hint string) error { return &hinted{err, hint} }
 
 // CodeOf is the code of an error; "" where there is none.
 func CodeOf(err error) Code {
-	var coded *Error
-	var syntax *SyntaxError
-	switch {
-	case errors.As(err, &coded):
+	if coded, ok := errors.AsType[*Error](err); ok {
 		return coded.Code
-	case errors.As(err, &syntax):
+	}
+	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
 		return syntax.Code
 	}
 	return ""
@@ -108,16 +106,13 @@ func CodeOf(err error) Code {
 
 // HintOf is the hint of an error, the outermost one; "" where there is none.
 func HintOf(err error) string {
-	var added *hinted
-	if errors.As(err, &added) {
+	if added, ok := errors.AsType[*hinted](err); ok {
 		return added.hint
 	}
-	var syntax *SyntaxError
-	if errors.As(err, &syntax) && syntax.Hint != "" {
+	if syntax, ok := errors.AsType[*SyntaxError](err); ok && syntax.Hint != "" {
 		return syntax.Hint
 	}
-	var coded *Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*Error](err); ok {
 		return coded.Hint
 	}
 	return ""

@@ -208,12 +208,9 @@ type errorInfo struct {
 
 func (s *session) errorDocument(out io.Writer, err error, exit int) {
 	info := errorInfo{Messages: messages(err), Hint: hintOf(err, s.command), ExitStatus: exit}
-	var coded *trace.Error
-	var placed *trace.SyntaxError
-	switch {
-	case errors.As(err, &placed):
+	if placed, ok := errors.AsType[*trace.SyntaxError](err); ok {
 		info.Code = string(placed.Code)
-	case errors.As(err, &coded):
+	} else if coded, ok := errors.AsType[*trace.Error](err); ok {
 		info.Code = string(coded.Code)
 	}
 	if err := result.Write(out, errorDoc{result.SchemaVersion, info}); err != nil {

@@ -69,8 +69,8 @@ func (con *console) configure(c *cli.Context, given string, inputs []string) err
 	}
 	var cfg pipelineConfig
 	if err := files.DecodeYAML(data, path, &cfg); err != nil {
-		e := (*trace.SyntaxError)(nil)
-		if !errors.As(err, &e) {
+		e, ok := errors.AsType[*trace.SyntaxError](err)
+		if !ok {
 			e, _ = trace.YAMLError(path, err)
 		}
 		e.Hint = cmp.Or(e.Hint, "groups are extract, fit, validate, export, simulate, run and gates")

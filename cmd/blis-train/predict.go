@@ -83,8 +83,7 @@ func runPredict(c *cli.Context, con *console) error {
 		if err != nil {
 			return err
 		}
-		b := kernels.BatchOf(batch)
-		doc.takeApart(p.Step, &b)
+		doc.takeApart(p.Step, new(kernels.BatchOf(batch)))
 		doc.showStep(con, p.Trust.Family)
 		con.sayf("%s", p.Trust.Sentence)
 		return con.document(doc)

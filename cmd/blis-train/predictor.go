@@ -168,9 +168,8 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 	f := pipeline.DefaultFitOptions()
 	f.Progress = con.progress()
 	_, err = pipeline.Fit(c.Context, out, f)
-	var coded *trace.Error
 	// client files and stock spans have no steps: the trees are trained without physics
-	if errors.As(err, &coded) && coded.Code == fit.CodeNoRows {
+	if coded, ok := errors.AsType[*trace.Error](err); ok && coded.Code == fit.CodeNoRows {
 		con.warn([]trace.Finding{{Code: coded.Code, Message: coded.Msg}})
 		err = nil
 	}

@@ -122,8 +122,8 @@ func statBy(how func(string) (fs.FileInfo, error), name string) (fs.FileInfo, er
 // worded words an error about a name as one of opening it; a name that is too
 // long gets words of its own.
 func worded(err error, name string) error {
-	var at *fs.PathError
-	if !errors.As(err, &at) {
+	at, ok := errors.AsType[*fs.PathError](err)
+	if !ok {
 		return err
 	}
 	if !errors.Is(err, syscall.ENAMETOOLONG) {

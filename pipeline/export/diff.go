@@ -158,16 +158,13 @@ func diffTerms(model string, a, b []coeff.Coefficient, opt DiffOptions) []TermDi
 		ca, cb := &a[i], &b[i]
 		t := TermDiff{Model: model, Name: ca.Name, Unit: ca.Unit, A: ca.Value, B: cb.Value, Delta: cb.Value - ca.Value}
 		if ca.Value != 0 {
-			r := cb.Value / ca.Value
-			t.Ratio = &r
+			t.Ratio = new(cb.Value / ca.Value)
 		}
 		switch {
 		case ca.Value == cb.Value:
-			no := false
-			t.Significant = &no
+			t.Significant = new(false)
 		case ca.Identified == coeff.PriorOnly || cb.Identified == coeff.PriorOnly:
-			no := false
-			t.Significant, t.Note = &no, "not identified"
+			t.Significant, t.Note = new(false), "not identified"
 		default:
 			t.SE = standardError(model, i, ca, cb, opt)
 			if t.SE == nil {
@@ -207,11 +204,9 @@ func diffFactors(a, b *coeff.Set) []TermDiff {
 		if v, ok := fb[name]; ok {
 			vb = v
 		}
-		r := vb / va
-		t := TermDiff{Model: "factor", Name: name, Unit: "1", A: va, B: vb, Delta: vb - va, Ratio: &r}
+		t := TermDiff{Model: "factor", Name: name, Unit: "1", A: va, B: vb, Delta: vb - va, Ratio: new(vb / va)}
 		if va == vb {
-			no := false
-			t.Significant = &no
+			t.Significant = new(false)
 		} else {
 			t.Note = "no interval"
 		}
@@ -227,14 +222,12 @@ func standardError(model string, i int, a, b *coeff.Coefficient, opt DiffOptions
 		if i >= len(cs) || cs[i].Name != a.Name || cs[i].Interval() == nil {
 			return nil
 		}
-		se := math.Sqrt2 * halfWidth(*cs[i].Interval())
-		return &se
+		return new(math.Sqrt2 * halfWidth(*cs[i].Interval()))
 	}
 	if a.Interval() == nil || b.Interval() == nil {
 		return nil
 	}
-	se := math.Hypot(halfWidth(*a.Interval()), halfWidth(*b.Interval()))
-	return &se
+	return new(math.Hypot(halfWidth(*a.Interval()), halfWidth(*b.Interval())))
 }
 
 // halfWidth is the standard error behind a 95 % interval.
@@ -255,8 +248,7 @@ func holm(terms []TermDiff, level float64) {
 	rejected := true
 	for k, i := range at {
 		rejected = rejected && *terms[i].P <= level/float64(len(at)-k)
-		moved := rejected
-		terms[i].Significant = &moved
+		terms[i].Significant = new(rejected)
 	}
 }
 

@@ -53,8 +53,7 @@ func (s *Space) ExplainBeta(in *StepInput, coefficients []float64) (*Explanation
 		return nil, err
 	}
 	e := s.explain("beta", s.inputs(in), s.beta, x, hits)
-	floor := s.FloorUs(in)
-	e.FloorUs = &floor
+	e.FloorUs = new(s.FloorUs(in))
 	return e, e.predict(coefficients)
 }
 

@@ -61,8 +61,7 @@ func On(s *coeff.Set, d *deploy.Deployment) *coeff.Set {
 func scale(c *coeff.Coefficient, by float64) {
 	c.Value *= by
 	if c.Estimate != nil {
-		v := *c.Estimate * by
-		c.Estimate = &v
+		c.Estimate = new(*c.Estimate * by)
 	}
 	for _, ci := range []**[2]float64{&c.CI95, &c.EstimateCI95} {
 		if *ci != nil {

@@ -185,14 +185,11 @@ func Confidence(s *Solved, tags []string) *ridge.Confidence {
 	case s.Frozen != nil:
 		return nil
 	case s.Censored != nil:
-		c := ridge.Blocks(s.Censored.Blocks(s.Train, s.Weights, s.Opt), tags, s.Opt)
-		return &c
+		return new(ridge.Blocks(s.Censored.Blocks(s.Train, s.Weights, s.Opt), tags, s.Opt))
 	case s.Opt.Posterior:
-		c := s.Train.Posterior(s.Fit, s.Opt)
-		return &c
+		return new(s.Train.Posterior(s.Fit, s.Opt))
 	}
-	c := s.Train.Confidence(s.Fit, tags, s.Opt)
-	return &c
+	return new(s.Train.Confidence(s.Fit, tags, s.Opt))
 }
 
 // DiagnoseRows examines the training rows of a solved model.
@@ -395,10 +392,9 @@ func TableBelowFloor(t *rows.Table, target string) *trace.Finding {
 	if !(y < floor) {
 		return nil
 	}
-	found := trace.Findingf(Implausible,
+	return new(trace.Findingf(Implausible,
 		"%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: it cannot be the "+
-			"step time", t.Run, target, y, floor)
-	return &found
+			"step time", t.Run, target, y, floor))
 }
 
 func perStep(t *rows.Table, v []float64) []float64 {

@@ -437,8 +437,7 @@ func (g *gramFit) words(found []ridge.Finding) []trace.Finding {
 func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *Evidence {
 	shares := stat.Map(g.configs, func(label int32) []float64 { return g.within(g.file.Configs[label]) })
 	e := &Evidence{Tags: ridge.Identify(shares), Diag: DiagnoseGram(total, fit), Share: make([]float64, len(g.terms))}
-	conf := ridge.Blocks(g.cells(gamma, false).Blocks(g.opt.MinCellRows), e.Tags, g.opt)
-	e.Conf = &conf
+	e.Conf = new(ridge.Blocks(g.cells(gamma, false).Blocks(g.opt.MinCellRows), e.Tags, g.opt))
 	for j := range e.Share {
 		e.Share[j] = math.NaN()
 		lo, hi := math.Inf(1), math.Inf(-1)

@@ -108,8 +108,7 @@ func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
 	for i := range libraryBatches {
 		regime := int32(i) % NumRegimes
 		buf = Within(q.Batch(regime, buf), &d.Engine)
-		in := space.Sum(buf)
-		if _, err := space.Beta(&in, x); err != nil {
+		if _, err := space.Beta(new(space.Sum(buf)), x); err != nil {
 			return nil, err
 		}
 		batch := kernels.BatchOf(buf)

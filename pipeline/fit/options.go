@@ -105,8 +105,7 @@ func (o *Options) Table() option.Table {
 
 // lagOption is the lag, -1 where it is measured.
 func (o *Options) lagOption() option.Option {
-	measured := -1
-	opt := option.Whole("lag", &measured, "`STEPS` between schedule() and execution; -1 measures it per run")
+	opt := option.Whole("lag", new(-1), "`STEPS` between schedule() and execution; -1 measures it per run")
 	opt.Set = func(v any) error {
 		lag := int(v.(int64))
 		switch {

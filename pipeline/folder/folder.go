@@ -242,8 +242,8 @@ func NotOurs(path string, err error) error {
 
 // inJSON is err with its place, where it is one of JSON's syntax.
 func inJSON(path string, text []byte, err error) error {
-	var at *json.SyntaxError
-	if !errors.As(err, &at) {
+	at, ok := errors.AsType[*json.SyntaxError](err)
+	if !ok {
 		return NotOurs(path, err)
 	}
 	line, col := trace.Position(text, at.Offset)

@@ -22,8 +22,7 @@ func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
 	doc.Inputs, doc.Command = on.Inputs, on.Command
 	doc.Beta = modelOf("beta", on.BetaTarget, on.Beta)
 	doc.Beta.SpecVersion, doc.Beta.Recipe, doc.Beta.Covariance = string(on.SpecVersion), on.Recipe, on.Covariance
-	gamma := on.Gamma
-	doc.Beta.GammaEMA = &gamma
+	doc.Beta.GammaEMA = new(on.Gamma)
 	for i := range on.Alpha {
 		a := &on.Alpha[i]
 		m := modelOf("alpha", a.Target, a.Coefficients)
@@ -33,9 +32,8 @@ func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
 		doc.Alpha = append(doc.Alpha, m)
 	}
 	if on.AlphaModel(coeff.Egress) == nil { // a library counts all time outside the engine before it
-		none := 0.0
 		m := modelOf("alpha", coeff.Egress, features.NewCoefficients(features.AlphaFeatures(on.SpecVersion)))
-		m.Replay, m.TargetErrors = true, &result.TargetErrors{MedianPredUs: &none}
+		m.Replay, m.TargetErrors = true, &result.TargetErrors{MedianPredUs: new(0.0)}
 		doc.Alpha = append(doc.Alpha, m)
 	}
 	m, err := trainedPhysics(on, d)
@@ -79,12 +77,10 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	for i := range documentBatches {
 		regime := int32(i) % fit.NumRegimes
 		buf = fit.Within(q.Batch(regime, buf), &d.Engine)
-		in := space.Sum(buf)
-		if hits, err := space.Beta(&in, x); err != nil || hits != 0 || len(buf) == 0 {
+		if hits, err := space.Beta(new(space.Sum(buf)), x); err != nil || hits != 0 || len(buf) == 0 {
 			continue
 		}
-		step := features.BasisSum(buf)
-		tp.Beta(&step, z)
+		tp.Beta(new(features.BasisSum(buf)), z)
 		rows.X, rows.Y = append(rows.X, z...), append(rows.Y, on.Predict(x))
 		rows.Config, rows.Regime = append(rows.Config, 0), append(rows.Regime, regime)
 	}
@@ -110,7 +106,6 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	for i, y := range rows.Y {
 		errors[i] = max(pred[i]/y, y/pred[i]) - 1
 	}
-	mape := stat.Mean(errors)
-	m.Holdout = &result.Errors{Rows: len(pred), MAPE: &mape}
+	m.Holdout = &result.Errors{Rows: len(pred), MAPE: new(stat.Mean(errors))}
 	return &m, nil
 }

@@ -90,8 +90,7 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 		if m == nil {
 			return nil
 		}
-		v := get(m)
-		return &v
+		return new(get(m))
 	}
 	ks := func(m *result.Metric) float64 { return m.KSD }
 	med := func(m *result.Metric) float64 { return m.MedianRelErr }

@@ -310,8 +310,7 @@ func (b *betaBuilder) emaAt(u int64) float64 {
 }
 
 func codeOf(err error) trace.Code {
-	var e *trace.Error
-	if errors.As(err, &e) && e.Code != "" {
+	if e, ok := errors.AsType[*trace.Error](err); ok && e.Code != "" {
 		return e.Code
 	}
 	return features.BadInput

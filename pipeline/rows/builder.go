@@ -136,8 +136,7 @@ func (b *builder) source10(st *Step, rec *trace.Step) {
 func (b *builder) source11(st *Step, rec *trace.Step) {
 	whole := b.starts != nil && b.starts[st.Recorded] != unknownStarts
 	if whole {
-		relabelled := relabelled(*rec, b.starts[st.Recorded])
-		rec = &relabelled
+		rec = new(relabelled(*rec, b.starts[st.Recorded]))
 	}
 	in, why := summary11(rec, b.s.Dep, b.cv2, whole)
 	if why != "" {

@@ -160,8 +160,7 @@ func (f *filler) belowFloor() float64 {
 			continue
 		}
 		n++
-		in := Input(&t)
-		if f.passes[i].it.ElapsedUs < f.space.FloorUs(&in) {
+		if f.passes[i].it.ElapsedUs < f.space.FloorUs(new(Input(&t))) {
 			below++
 		}
 	}

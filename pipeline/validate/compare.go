@@ -52,8 +52,7 @@ func halvesD(real []float64) *float64 {
 		return nil
 	}
 	h := len(real) / 2
-	d := stat.KolmogorovSmirnov(real[:h], real[h:]).D
-	return &d
+	return new(stat.KolmogorovSmirnov(real[:h], real[h:]).D)
 }
 
 // statsOf describes a non-empty sample.

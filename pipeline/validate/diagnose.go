@@ -555,8 +555,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 	var tried []string
 	if t.Blocks > 0 {
 		if stated, _, err := t.Deployment.KVBlocks(); err == nil && math.Abs(float64(stated)/float64(t.Blocks)-1) > otherCache {
-			ratio := float64(stated) / float64(t.Blocks)
-			d.Cause, d.Evidence = result.CauseScheduler, &ratio
+			d.Cause, d.Evidence = result.CauseScheduler, new(float64(stated)/float64(t.Blocks))
 			d.Sentence = fmt.Sprintf("run.yaml gives the engine %d KV blocks, its steps recorded %d: correct vllm.kv_blocks_total_gpu",
 				stated, t.Blocks)
 			return d

@@ -76,11 +76,9 @@ func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r
 			gates = append(gates, locoGates(m, configs, r, gateQueueMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
 		}
 	}
-	certificate := certified(fit)
-	repeats := float64(repeatedFolds(fit))
 	return append(gates,
-		r.gate(gateCertificate, scopeAll, certificate, noteNoFit),
-		r.gate(gateFoldsDistinct, scopeAll, &repeats, ""))
+		r.gate(gateCertificate, scopeAll, certified(fit), noteNoFit),
+		r.gate(gateFoldsDistinct, scopeAll, new(float64(repeatedFolds(fit))), ""))
 }
 
 func locoGates(m *result.Model, configs []result.ConfigErrors, r *rules, name string, value func(result.Loco) *float64) []result.Gate {
@@ -218,8 +216,7 @@ func medianMs(c *result.ConfigErrors, runs []result.ValidationRun, of func(*resu
 	if n == 0 {
 		return nil
 	}
-	mean := sum / n
-	return &mean
+	return new(sum / n)
 }
 
 // overMs is a time in us over one in ms.
@@ -228,8 +225,7 @@ func overMs(us, ms *float64) *float64 {
 		return nil
 	}
 	const usPerMs = 1000
-	v := *us / usPerMs
-	return ratio(&v, ms)
+	return ratio(new(*us/usPerMs), ms)
 }
 
 // size is an error without its sign.
@@ -237,16 +233,14 @@ func size(v *float64) *float64 {
 	if v == nil {
 		return nil
 	}
-	a := math.Abs(*v)
-	return &a
+	return new(math.Abs(*v))
 }
 
 func ratio(a, b *float64) *float64 {
 	if a == nil || b == nil || *b == 0 {
 		return nil
 	}
-	v := *a / *b
-	return &v
+	return new(*a / *b)
 }
 
 // overallGates: total bias and the worst configuration.
@@ -449,8 +443,7 @@ func (s signCheck) gate(r *rules) result.Gate {
 		g.Required = false
 		return g
 	}
-	v := float64(s.violations)
-	return r.gate(gateBetaSigns, scopeAll, &v, "")
+	return r.gate(gateBetaSigns, scopeAll, new(float64(s.violations)), "")
 }
 
 // Notes of null gates.

@@ -70,8 +70,7 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 		return err
 	}
 	out.Steps = steps.Quality.StepQuality
-	audit := steps.Audit(sp)
-	out.Audit = &audit
+	out.Audit = new(steps.Audit(sp))
 	c := steps.Coverage()
 	out.Coverage = []result.Histogram{c.PrefillTokens, c.DecodeBatch, c.Context, c.KVUsage}
 	out.Findings = append(out.Findings, steps.Findings...)
@@ -109,8 +108,7 @@ func inspectPhases(run *trace.Run, sat *rows.LoadVerdicts) []result.InspectPhase
 		}
 		ph.SpanS = phaseSpanS(run, p)
 		if ph.SpanS > 0 {
-			rate := float64(ph.Requests) / ph.SpanS
-			ph.RateRPS = &rate
+			ph.RateRPS = new(float64(ph.Requests) / ph.SpanS)
 		}
 		out = append(out, ph)
 	}
@@ -330,8 +328,7 @@ func spanS(run *trace.Run) *float64 {
 	if !ok {
 		return nil
 	}
-	s := float64(hi-lo) / nsPerSecond
-	return &s
+	return new(float64(hi-lo) / nsPerSecond)
 }
 
 // loadSeries is the run in at most seriesBins equal bins of time.
@@ -368,8 +365,7 @@ func each(bins [][]float64, f func([]float64) float64) []*float64 {
 	out := make([]*float64, len(bins))
 	for i, b := range bins {
 		if len(b) > 0 {
-			v := f(b)
-			out[i] = &v
+			out[i] = new(f(b))
 		}
 	}
 	return out
@@ -384,8 +380,7 @@ func supported(dep *deploy.Deployment) error {
 // refusedOf is why no step times can be had from a run: a way of serving that no
 // feature covers (spec#supported), or iterations without times; nil for no reason.
 func refusedOf(run *trace.Run, dep *deploy.Deployment) *trace.Error {
-	var unsupported *trace.Error
-	if errors.As(supported(dep), &unsupported) {
+	if unsupported, ok := errors.AsType[*trace.Error](supported(dep)); ok {
 		return unsupported
 	}
 	if run.Aggregate == nil {

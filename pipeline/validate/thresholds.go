@@ -154,8 +154,7 @@ func (r *rules) gate(name, scope string, value *float64, note string) result.Gat
 		Source: t.Source, Spec: t.Spec, Required: true, Purposes: t.Purposes,
 	}
 	if value != nil {
-		pass := holds(*value, t.Op, t.Limit)
-		g.Pass, g.Note = &pass, r.loosened[name]
+		g.Pass, g.Note = new(holds(*value, t.Op, t.Limit)), r.loosened[name]
 	}
 	return g
 }

@@ -179,8 +179,7 @@ func arrowSchema(name string, cols []column) *arrow.Schema {
 		}
 		fields[i] = arrow.Field{Name: c.Name, Type: c.arrowType(), Nullable: c.Nullable, Metadata: arrow.NewMetadata(keys, vals)}
 	}
-	meta := arrow.NewMetadata([]string{metaTable, metaVersion}, []string{name, SchemaVersion})
-	return arrow.NewSchema(fields, &meta)
+	return arrow.NewSchema(fields, new(arrow.NewMetadata([]string{metaTable, metaVersion}, []string{name, SchemaVersion})))
 }
 
 // parquetSchema is the same schema in Parquet's terms.

@@ -188,8 +188,7 @@ func (f *File) keep(p Point, at string) {
 		f.Findings = append(f.Findings, trace.Findingf(CodeClientFile, "%s: mean TTFT: got %g ms; only the median is used", at, p.TTFTMeanMs))
 		p.TTFTMeanMs = 0
 	}
-	row := PointOf(&p)
-	if why := pointRanges.Check(&row); why != "" {
+	if why := pointRanges.Check(new(PointOf(&p))); why != "" {
 		f.drop(incomplete, "%s: %s", at, why)
 		return
 	}
@@ -445,8 +444,7 @@ func headerOf(rows [][]string) (header []string, first int) {
 // syntax places a JSON error.
 func syntax(name string, data []byte, err error) error {
 	e := &trace.SyntaxError{File: name, Code: CodeUnknownFile, Msg: "benchmark sweep: " + err.Error()}
-	var at *json.SyntaxError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*json.SyntaxError](err); ok {
 		e.Line, e.Col = trace.Position(data, at.Offset)
 	}
 	return e
@@ -454,8 +452,7 @@ func syntax(name string, data []byte, err error) error {
 
 func syntaxCSV(name string, err error) error {
 	e := &trace.SyntaxError{File: name, Code: CodeUnknownFile, Msg: "benchmark sweep: " + err.Error()}
-	var at *csv.ParseError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*csv.ParseError](err); ok {
 		e.Line, e.Col, e.Msg = int64(at.Line), int64(at.Column), "benchmark sweep: "+at.Err.Error()
 	}
 	return e

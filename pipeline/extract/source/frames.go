@@ -73,11 +73,8 @@ func (g *gap) Error() string {
 
 // AsGap is the gap that err reports, or nil.
 func AsGap(err error) *gap {
-	var g *gap
-	if errors.As(err, &g) {
-		return g
-	}
-	return nil
+	g, _ := errors.AsType[*gap](err)
+	return g
 }
 
 func (f *frames) Read(p []byte) (int, error) {

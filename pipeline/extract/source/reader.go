@@ -140,11 +140,8 @@ func (r *reader) gap(g *gap) *batch {
 func (r *reader) fault(f fault) *batch { return &batch{form: r.src.form, faults: []fault{f}} }
 
 func AsSyntax(err error) *trace.SyntaxError {
-	var e *trace.SyntaxError
-	if errors.As(err, &e) {
-		return e
-	}
-	return nil
+	e, _ := errors.AsType[*trace.SyntaxError](err)
+	return e
 }
 
 // cut makes the next batch of the current input. An error, io.EOF among them,
