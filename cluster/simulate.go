@@ -331,7 +331,7 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 	if err != nil {
 		return nil, err
 	}
-	sum := simulate.NewCollector()
+	sum := simulate.NewCollector(len(run.Records))
 	for i := range run.Records {
 		sum.Add(&run.Records[i].RequestResult)
 	}

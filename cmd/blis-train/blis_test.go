@@ -612,7 +612,7 @@ func TestBLISMetrics(t *testing.T) {
 	cfg.EmptyStepUs, cfg.TokenGaps = 1, true
 	res, err := sim.Run(cfg, reqs, nil)
 	must(t, err)
-	c := simulate.NewCollector()
+	c := simulate.NewCollector(0)
 	for i := range res.Requests {
 		c.Add(&res.Requests[i])
 	}

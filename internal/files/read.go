@@ -11,6 +11,7 @@
 package files
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -168,14 +169,19 @@ func Read(name string, most int64, special bool) ([]byte, error) {
 
 // ReadBounded reads at most the given number of bytes; more is file_too_large.
 func ReadBounded(r io.Reader, name string, most int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err != nil {
+	var data bytes.Buffer
+	if f, ok := r.(interface{ Stat() (fs.FileInfo, error) }); ok {
+		if st, err := f.Stat(); err == nil { // memory that grows is touched several times
+			data.Grow(int(min(max(st.Size(), 0), most)) + bytes.MinRead)
+		}
+	}
+	if _, err := data.ReadFrom(io.LimitReader(r, most+1)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	if int64(len(data)) > most {
+	if int64(data.Len()) > most {
 		return nil, trace.Errorf(TooLarge, "%s: got more than %d MiB, want less", name, most>>20)
 	}
-	return data, nil
+	return data.Bytes(), nil
 }
 
 // DirFS is os.DirFS whose files are opened by Open.

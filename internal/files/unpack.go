@@ -37,6 +37,15 @@ func unpack(r io.Reader, name string, free int64) (io.Reader, error) {
 	return &unpacked{z: z, packed: packed, name: name, free: free}, nil
 }
 
+// UnpackAll is Unpack of a whole file, of which at most so many bytes may come out.
+func UnpackAll(data []byte, name string, most int64) ([]byte, error) {
+	plain, err := Unpack(bytes.NewReader(data), name)
+	if _, packed := plain.(*unpacked); err != nil || !packed {
+		return data, err
+	}
+	return ReadBounded(plain, name, most)
+}
+
 type counted struct {
 	r io.Reader
 	n int64

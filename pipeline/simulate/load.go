@@ -111,11 +111,7 @@ func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(se
 		return nil, nil, nil, err
 	}
 	inputs = append(inputs, in)
-	plain, err := files.Unpack(bytes.NewReader(data), path)
-	if err != nil {
-		return nil, nil, inputs, err
-	}
-	if data, err = files.ReadBounded(plain, path, folder.MaxInput); err != nil {
+	if data, err = files.UnpackAll(data, path, folder.MaxInput); err != nil {
 		return nil, nil, inputs, err
 	}
 	header, in, err := headerBeside(data, path, special)

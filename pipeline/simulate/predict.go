@@ -296,7 +296,7 @@ func (p *Prediction) load(clients int, rate float64, watch func(*sim.Config)) (*
 	if watch != nil {
 		watch(&cfg)
 	}
-	sum := NewCollector()
+	sum := NewCollector(len(reqs))
 	res, err := stream(cfg, reqs, nil, func(r *sim.RequestResult) error { sum.Add(r); return nil })
 	if err != nil {
 		return nil, err

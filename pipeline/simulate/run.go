@@ -253,7 +253,7 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 	if cfg.Ranks = s.Deployment.DP > 1; cfg.Ranks && s.o.EmitOTLP != "" {
 		return nil, option.Misusef("--emit-otlp: got %d data-parallel ranks, want one engine", s.Deployment.DP)
 	}
-	sum, early := NewCollector(), 0
+	sum, early := NewCollector(len(reqs)), 0
 	add := sum.Add
 	if w := s.load.fixed; w != nil && w.HasSessions() && !s.o.closesSessions() {
 		isEarly := w.EarlyRounds()

@@ -155,9 +155,14 @@ type class struct {
 	ttft, e2e []float64
 }
 
-// NewCollector is an empty collector.
-func NewCollector() *collector {
-	return &collector{run: Summary{Rejections: map[string]int{}}, first: math.MaxInt64, classes: map[string]*class{}}
+// NewCollector is an empty collector with room for so many requests.
+func NewCollector(requests int) *collector {
+	c := &collector{run: Summary{Rejections: map[string]int{}}, first: math.MaxInt64, classes: map[string]*class{}}
+	for _, list := range []*[]float64{&c.ttft, &c.completed, &c.e2e, &c.itl, &c.delay, &c.queueWait} {
+		*list = make([]float64, 0, requests)
+	}
+	c.arrivals = make([]stat.Arrival, 0, requests)
+	return c
 }
 
 // Add counts a request that has left, or never did. r is not kept.

@@ -20,7 +20,7 @@ func TestSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := NewCollector()
+	c := NewCollector(0)
 	for i := range res.Requests {
 		c.Add(&res.Requests[i])
 	}

@@ -39,6 +39,7 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 		}
 	}
 	w, ids, sessions := withRoom(data), names{}, map[string]int{}
+	w.rounds = make([]round, 0, cap(w.Requests))
 	for {
 		rec, err := rd.Read()
 		switch {

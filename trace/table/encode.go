@@ -71,7 +71,7 @@ func newParquetEncoder[T any](name string, out io.Writer, cols []column) *parque
 }
 
 // repeats says that a column is worth a dictionary.
-func (c *column) repeats() bool { return c.kind != kindFloat64 && c.Unit != "ns" }
+func (c *column) repeats() bool { return c.kind != kindFloat64 && c.Unit != "ns" && c.Unit != "us" }
 
 // path is the column's Parquet path.
 func (c *column) path() string {
