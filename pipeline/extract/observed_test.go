@@ -303,6 +303,84 @@ func TestUpstreamFolder(t *testing.T) {
 	}
 }
 
+// TestProcessesOfOneLog: passes of servers that write into one file are told apart by their counts and processes, those of one
+// engine that several API servers write are one count, and so are those of SGLang's ranks, whose copies count once.
+func TestProcessesOfOneLog(t *testing.T) {
+	front := func(process string, engine, index int) string {
+		return strings.Replace(logLine(engine, index, index), "APIServer pid=1769", process, 1)
+	}
+	sglang := func(ranks string, at, reqs int) string {
+		return fmt.Sprintf("[2026-05-10 12:00:%02d.%03d %s] Decode batch, #running-req: %d, #token: %d, token usage: 0.02, #queue-req: 0\n",
+			at/100, at%100*10, ranks, reqs, 100*reqs+at*reqs)
+	}
+	write := func(n int, lines func(i int) string) string {
+		var b strings.Builder
+		for i := range n {
+			b.WriteString(lines(i))
+		}
+		return b.String()
+	}
+	for name, c := range map[string]struct{ log, runs string }{
+		"two servers, begun at once": {write(30, func(i int) string { return front("APIServer pid=1", 0, i) + front("APIServer pid=2", 0, i) }),
+			"30 0..29, 30 0..29"},
+		"two servers, the second begun later": {write(80, func(i int) string {
+			if i < 30 {
+				return front("APIServer pid=1", 0, i)
+			}
+			return front("APIServer pid=1", 0, i) + front("APIServer pid=2", 0, i-30)
+		}), "80 0..79, 50 0..49"},
+		"two containers, whose processes have one number": {write(80, func(i int) string {
+			if i < 30 {
+				return front("APIServer pid=1", 0, i)
+			}
+			return front("APIServer pid=1", 0, i) + strings.Replace(front("APIServer pid=1", 0, i-30), "23:00", "23:02", 1)
+		}), "80 0..79, 50 0..49"},
+		"a log that begins within both": {write(30, func(i int) string {
+			return front("APIServer pid=1", 0, 500+i) + front("APIServer pid=2", 0, 100+i)
+		}), "30 500..529, 30 100..129"},
+		"two API servers share the engines": {write(40, func(i int) string {
+			a, b := i/3%2, i/5%2
+			return front(fmt.Sprintf("ApiServer_%d pid=%d", a, 8+a), 0, i) + front(fmt.Sprintf("ApiServer_%d pid=%d", b, 8+b), 1, 7+i)
+		}), "40 0..39, 40 7..46"},
+		"a restart": {write(90, func(i int) string { return front("APIServer pid=1", 0, i) }) + write(100, func(i int) string {
+			return strings.Replace(front("APIServer pid=4", 0, i), "23:0", "23:3", 1)
+		}), "90 0..89, 100 0..99"},
+		"cores of two ranks beside two API servers": {write(20, func(i int) string {
+			return strings.Replace(strings.Replace(front("EngineCore_DP0 pid=5", 0, i), "Engine 000: ", "", 1), "loggers", "core", 1) +
+				"(ApiServer_1 pid=9) INFO: POST\n" + strings.Replace(front("EngineCore_DP1 pid=6", 0, i), "Engine 000: ", "", 1)
+		}), "20 0..19, 20 0..19"},
+		"SGLang's attention in data parallel": {write(20, func(i int) string {
+			return sglang("DP0 TP0 EP0", 3*i, 4) + sglang("DP1 TP4 EP4", 3*i+1, 2)
+		}), "20 0..19, 20 0..19"},
+		"SGLang's stages and copies": {write(20, func(i int) string {
+			return sglang("TP0 PP0", 3*i, 4) + sglang("TP1 PP0", 3*i, 4) + sglang("TP0 PP1", 3*i+1, 4)
+		}), "20 0..19"},
+	} {
+		dir := upstreamFolder(t, upstreamRun)
+		repo.Write(t, c.log, dir, "server.log")
+		out := filepath.Join(t.TempDir(), "out")
+		doc, err := extractArgs(t, out, nil, dir)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		runs, err := readAll(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range runs {
+			it := r.Iterations
+			got = append(got, fmt.Sprintf("%d %d..%d", len(it), it[0].Index, it[len(it)-1].Index))
+		}
+		if text := strings.Join(got, ", "); text != c.runs || !doc.Runs[0].Records.Balanced() || len(doc.Runs[0].Records.Dropped) > 0 {
+			t.Errorf("%s: got runs %s, dropped %v; want %s", name, text, doc.Runs[0].Records.Dropped, c.runs)
+		}
+		if it := runs[0].Iterations[0]; it.Form == trace.IterationSGLang && it.StampStepNs.V != 1e6 {
+			t.Errorf("%s: got stamps of %d ns, want 1e6", name, it.StampStepNs.V)
+		}
+	}
+}
+
 // TestBenchBesideLog: the result of vllm bench serve is found by its content, its
 // load is a phase, and a result without requests is a load level, with the flag that is missing.
 func TestBenchBesideLog(t *testing.T) {

@@ -27,7 +27,8 @@ type Lives struct {
 	acc    *source.Account
 	stage  string
 	format table.Format
-	open   map[string]*Life // by engine, the one being written
+	open   map[string][]*Life // by engine, the one last written to last
+	seen   map[string]int64   // passes
 	lives  []*Life
 	Rates  []row // hit rates as they were logged
 }
@@ -40,13 +41,16 @@ type Life struct {
 	last   row    // not yet written: the next may tell of it
 	out    *table.Writer[trace.Iteration]
 
+	process string // that wrote its lines
+	at      int64  // pass of its engine that was its last
+
 	Missing  int64        // iterations between the first and the last
 	FirstGap source.Place // behind the first of them
 }
 
 // NewLives writes below stage.
 func NewLives(acc *source.Account, stage string, format table.Format) *Lives {
-	return &Lives{acc: acc, stage: stage, format: format, open: map[string]*Life{}}
+	return &Lives{acc: acc, stage: stage, format: format, open: map[string][]*Life{}, seen: map[string]int64{}}
 }
 
 // Logs reads the lines of vLLM's logs.
@@ -76,8 +80,13 @@ func (c *Lives) add(p *source.Parsed[*Iterations]) error {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		row.File = in.Name
-		if in.Gave++; row.Rate.OK {
-			c.Rates = append(c.Rates, *row)
+		key := row.Form + " " + row.Engine
+		life := c.lifeOf(key, row)
+		if in.Gave++; row.Rate.OK || life != nil && row.Form == trace.IterationSGLang && row.Process != life.process {
+			c.acc.Scope(scopeLog, "other lines", 1) // hit rates, and copies by other tensor-parallel ranks
+			if row.Rate.OK {
+				c.Rates = append(c.Rates, *row)
+			}
 			continue
 		}
 		c.acc.Read++
@@ -86,7 +95,7 @@ func (c *Lives) add(p *source.Parsed[*Iterations]) error {
 			scope = scopeFPM
 		}
 		c.acc.Scope(scope, "iterations", 1)
-		if err := c.row(row); err != nil {
+		if err := c.row(key, life, row); err != nil {
 			return err
 		}
 	}
@@ -96,9 +105,27 @@ func (c *Lives) add(p *source.Parsed[*Iterations]) error {
 // iterationRanges are the limits of what logs and forward-pass traces say (spec#value-limits).
 var iterationRanges = trace.RangesOf[trace.Iteration]()
 
-func (c *Lives) row(row *row) error {
-	key := row.Form + " " + row.Engine
-	life := c.open[key]
+// lifeOf is the count of an engine that a pass goes on: of those that servers in one file have at the
+// same time the one whose next pass it is, else that of the process that wrote it, else the last.
+func (c *Lives) lifeOf(key string, row *row) (best *Life) {
+	fits := func(l *Life) (n int) {
+		if row.Index == l.last.Index+1 {
+			n = 2
+		}
+		if row.Process == l.process {
+			n++
+		}
+		return n
+	}
+	for i, l := range c.open[key] {
+		if isLast := i == len(c.open[key])-1; (isLast || c.seen[key]-l.at < farBack) && (best == nil || fits(l) >= fits(best)) {
+			best = l
+		}
+	}
+	return best
+}
+
+func (c *Lives) row(key string, life *Life, row *row) error {
 	if row.Index == unnumbered {
 		if row.Index = 0; life != nil {
 			row.Index = life.last.Index + 1
@@ -115,28 +142,28 @@ func (c *Lives) row(row *row) error {
 			return nil
 		}
 	}
-	if life != nil {
-		follow(&life.last, row)
-	}
-	if life != nil && row.Index <= life.last.Index {
-		if !startsAgain(&life.last.Iteration, &row.Iteration) {
+	isOther := life != nil && row.Process != "" && life.process != "" && row.Process != life.process && row.Index != life.last.Index+1
+	if isOther || life != nil && row.Index <= life.last.Index {
+		if !isOther && !startsAgain(&life.last.Iteration, &row.Iteration) {
 			c.acc.Drop(source.CodeDuplicate, 1, source.Place{File: row.File, Line: row.Line}, "iteration %d of engine %s after %d",
 				row.Index, row.Engine, life.last.Index)
 			return nil
 		}
-		if err := life.end(); err != nil {
-			return err
-		}
 		life = nil
 	}
-	if life == nil {
-		life = &Life{Engine: row.Engine, Dir: filepath.Join(c.stage, "iterations."+strconv.Itoa(len(c.lives)))}
+	if life != nil {
+		follow(&life.last, row)
+	} else {
+		life = &Life{Engine: row.Engine, process: row.Process, Dir: filepath.Join(c.stage, "iterations."+strconv.Itoa(len(c.lives)))}
 		var err error
 		if life.out, err = table.Create[trace.Iteration](life.Dir, table.Iterations, c.format); err != nil {
 			return err
 		}
-		c.open[key], c.lives = life, append(c.lives, life)
+		c.lives = append(c.lives, life)
 	}
+	c.open[key] = append(slices.DeleteFunc(c.open[key], func(l *Life) bool { return l == life }), life)
+	c.seen[key]++
+	life.at = c.seen[key]
 	if gap := row.Index - life.last.Index - 1; life.Rows > 0 && gap > 0 {
 		if life.Missing == 0 {
 			life.FirstGap = source.Place{File: row.File, Line: row.Line}
@@ -179,12 +206,11 @@ func (c *Lives) Close() ([]*Life, error) {
 	slices.SortStableFunc(c.lives, func(a, b *Life) int {
 		return cmp.Or(cmp.Compare(len(a.Engine), len(b.Engine)), cmp.Compare(a.Engine, b.Engine))
 	})
-	for _, l := range c.open {
+	for _, l := range c.lives {
 		if err := l.end(); err != nil {
 			return nil, err
 		}
 	}
-	c.open = map[string]*Life{}
 	return c.lives, nil
 }
 

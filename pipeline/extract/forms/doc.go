@@ -7,14 +7,14 @@ import (
 )
 
 // Iterations are those of one batch of lines, with what was lost. log.go reads the lines of
-// vLLM's server log, stamp.go the times that log collectors put before a line, wrap.go the
+// servers' logs by the table in lines.go, stamp.go the times that log collectors put before a line, wrap.go the
 // JSON they put around it, fpm.go Dynamo's forward-pass trace.
 type Iterations = source.Lines[row]
 
 // row is an iteration and the engine core, rank or producer that made it.
 type row struct {
 	trace.Iteration
-	Engine string
+	Engine, Process string // who ran it, and who wrote its line
 
 	Rate     trace.Opt[float64] // of the prefix cache, in place of an iteration
 	BeforeUs trace.Opt[float64] // time of the pass before it

@@ -60,6 +60,9 @@ func read(t testing.TB, d source.Decoder[*Iterations], lines ...string) *Iterati
 		}
 		out.Keep(int64(i + 1))
 	}
+	for i := range out.Rows {
+		out.Rows[i].Process = ""
+	}
 	return out
 }
 
@@ -84,6 +87,8 @@ func TestPrefixes(t *testing.T) {
 		{"ts %.s", fmt.Sprintf("%d.%06d ", at2321/1e9, at2321%1e9/1000) + front32, wall(micro, 1000)},
 		{"JSON logging", `{"asctime":"2026-11-21 23:21:43,123","levelname":"INFO","message":"Engine 001: ` + text + `"}`,
 			stamp{local(23, 21, 43).ns + 123e6 - day*1e9, 1e6, false}}, // 2026 has no 29 February
+		{"asctime", "2026-11-21 23:21:43,123 INFO vllm.v1.metrics.loggers: Engine 001: " + text,
+			stamp{local(23, 21, 43).ns + 123e6 - day*1e9, 1e6, false}},
 		{"colours", "\x1b[0;36m(APIServer pid=1769)\x1b[0;0m INFO 11-21 23:21:43 [loggers.py:199] Engine 001: " + text, local(23, 21, 43)},
 		{"progress bar", "Loading: 100%|█████| 4/4\r" + front32 + "\r", local(23, 21, 43)},
 		{"glued prefix", "(APIServer pid=3115) (EngineCore pid=3267) " + front32, local(23, 21, 43)},
@@ -142,7 +147,7 @@ func TestStamps(t *testing.T) {
 			t.Errorf("%q: got %+v, want no wall clock", text, got)
 		}
 	}
-	if got := vllmStamp([]byte("INFO 13-41 99:00:00 [x] ")); got.step != 0 {
+	if got := vllmStamp([]byte("INFO 13-41 99:00:00 [x] "), nil); got.step != 0 {
 		t.Errorf("got %+v, want none", got)
 	}
 }

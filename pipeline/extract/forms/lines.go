@@ -9,21 +9,25 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// lineForm is how an engine writes one kind of pass into its log: a text that every such
-// line holds, and its figures behind the texts that name them.
+// lineForm is how an engine writes one kind of line into its log: a text that every such line
+// holds, and its figures behind the texts that name them. A record ends where the next begins,
+// at its mark or, where figures stand before the mark, with the line or its JSON object.
 type lineForm struct {
-	form   string
-	mark   []byte
-	stamp  func(text []byte, mark int) stamp // nil: JSON objects, or arrays of them, stamped when a pass begins
-	fields []lineField
+	form    string
+	mark    []byte
+	isFirst bool // the mark stands before all figures
+	isJSON  bool // objects, or arrays of them, stamped when a pass begins
+	stamp   func(before, text []byte) stamp
+	engine  func(before, text []byte) (engine, process []byte) // no engine: a copy of another rank's
+	fields  []lineField
 }
 
-// lineField is a figure of a line.
+// lineField is a figure of a line: the text before it, its unit behind it.
 type lineField struct {
-	label  string
-	needed bool
-	most   float64
-	to     func(r *row, v float64)
+	label, unit string
+	needed      bool
+	most        float64
+	to          func(r *row, v float64)
 }
 
 const (
@@ -31,76 +35,136 @@ const (
 	mostMs     = 1e9
 )
 
-// lineForms are SGLang's batches (sgl-project/sglang metrics_reporter.py and
-// scheduler_metrics_mixin.py; fields are found by name, since their order and company vary by
-// version), TensorRT-LLM's print_iter_log (NVIDIA/TensorRT-LLM py_executor.py) and its iteration
-// statistics, of get_stats or /metrics (its InflightBatchingStats since PR 13199). vLLM's
-// iterations, which every line of a long log is searched for, have a reader of their own.
+// lineForms are vLLM's iterations and the line of statistics that it logs every ten seconds (hits
+// of the last 1000 requests; 0.14 to 0.33, v1/engine/core.py, v1/metrics/loggers.py), SGLang's
+// batches (sgl-project/sglang metrics_reporter.py and scheduler_metrics_mixin.py; fields are found
+// by name, since their order and company vary by version), TensorRT-LLM's print_iter_log
+// (NVIDIA/TensorRT-LLM py_executor.py) and its iteration statistics, of get_stats or /metrics (its
+// InflightBatchingStats since PR 13199).
 var lineForms = []lineForm{
-	{trace.IterationSGLang, []byte("Prefill batch"), bracketStamp, []lineField{
-		{"#new-seq: ", true, mostFigure, func(r *row, v float64) { r.ContextReqs, r.DecodeKVTokens = int64(v), trace.Some(int64(0)) }},
-		{"#new-token: ", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
-		{"#cached-token: ", true, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
-		{"token usage: ", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
-		{"#queue-req: ", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
-		{"#pending-token: ", false, mostFigure, func(r *row, v float64) { r.QueuedTokens = trace.Some(int64(v)) }},
+	{trace.IterationLog, []byte("Iteration("), true, false, vllmStamp, engineOf, []lineField{
+		{"Iteration(", "): ", true, 1 << 53, func(r *row, v float64) { r.Index = int64(v) }},
+		{"): ", " context requests, ", true, mostFigure, func(r *row, v float64) { r.ContextReqs = int64(v) }},
+		{" context requests, ", " context tokens, ", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
+		{" context tokens, ", " generation requests, ", true, mostFigure, func(r *row, v float64) { r.GenerationReqs = int64(v) }},
+		{" generation requests, ", " generation tokens, ", true, mostFigure, func(r *row, v float64) { r.GenerationTokens = int64(v) }},
+		{"iteration elapsed time: ", " ms", true, math.MaxFloat64, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
+		{" KV cache usage: ", "%", false, mostFigure, func(r *row, v float64) { r.KVUsage = trace.Some(v / 100) }},
+		{"encoder inputs: ", "", false, mostFigure, func(r *row, v float64) { r.EncoderInputs = trace.Some(int64(v)) }},
+		{"encoder output embeddings: ", "", false, mostFigure, func(r *row, v float64) { r.EncoderOutputs = trace.Some(int64(v)) }},
 	}},
-	{trace.IterationSGLang, []byte("Decode batch"), bracketStamp, []lineField{
-		{"#running-req: ", true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
-		{"#token: ", true, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
-		{"token usage: ", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
-		{"#queue-req: ", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
-		{"accept len: ", false, 1000, func(r *row, v float64) { r.Accepted = v }},
+	{"", []byte("Avg prompt throughput: "), true, false, vllmStamp, engineOf, []lineField{
+		{"Prefix cache hit rate: ", "%", false, 100, func(r *row, v float64) { r.Rate = trace.Some(v / 100) }},
 	}},
-	{trace.IterationTensorRT, []byte("host_step_time = "), namedStamp, []lineField{
-		{"iter = ", true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
-		{"host_step_time = ", true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
-		{"prev_device_step_time = ", false, mostMs, func(r *row, v float64) { r.BeforeUs = trace.Some(1000 * v) }},
-		{"num_scheduled_requests = ", false, mostFigure, func(r *row, v float64) { r.GenerationReqs += int64(v) }},
-		{"num_scheduled_requests: ", false, mostFigure, func(r *row, v float64) { r.GenerationReqs += int64(v) }},
-		{"kv_cache_util = ", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
-		{"'num_ctx_requests': ", true, mostFigure, func(r *row, v float64) {
+	{trace.IterationSGLang, []byte("Prefill batch"), true, false, bracketStamp, sglangRank, []lineField{
+		{"#new-seq: ", "", true, mostFigure, func(r *row, v float64) { r.ContextReqs, r.DecodeKVTokens = int64(v), trace.Some(int64(0)) }},
+		{"#new-token: ", "", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
+		{"#cached-token: ", "", true, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
+		{"token usage: ", "", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
+		{"#queue-req: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
+		{"#pending-token: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedTokens = trace.Some(int64(v)) }},
+	}},
+	{trace.IterationSGLang, []byte("Decode batch"), true, false, bracketStamp, sglangRank, []lineField{
+		{"#running-req: ", "", true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
+		{"#token: ", "", true, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
+		{"token usage: ", "", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
+		{"#queue-req: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
+		{"accept len: ", "", false, 1000, func(r *row, v float64) { r.Accepted = v }},
+	}},
+	{trace.IterationTensorRT, []byte("host_step_time = "), false, false, namedStamp, tensorrtRank, []lineField{
+		{"iter = ", "", true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
+		{"host_step_time = ", "ms", true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
+		{"prev_device_step_time = ", "ms", false, mostMs, func(r *row, v float64) { r.BeforeUs = trace.Some(1000 * v) }},
+		{"num_scheduled_requests = ", "", false, mostFigure, func(r *row, v float64) { r.GenerationReqs += int64(v) }},
+		{"num_scheduled_requests: ", "", false, mostFigure, func(r *row, v float64) { r.GenerationReqs += int64(v) }},
+		{"kv_cache_util = ", "", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
+		{"'num_ctx_requests': ", "", true, mostFigure, func(r *row, v float64) {
 			r.ContextReqs = int64(v)
 			r.GenerationReqs -= int64(v) // the line counts both together
 		}},
-		{"'num_ctx_tokens': ", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
-		{"'num_generation_tokens': ", true, mostFigure, func(r *row, v float64) { r.GenerationTokens = int64(v) }},
-		{"'cached_kv_tokens': ", false, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
+		{"'num_ctx_tokens': ", "", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
+		{"'num_generation_tokens': ", "", true, mostFigure, func(r *row, v float64) { r.GenerationTokens = int64(v) }},
+		{"'cached_kv_tokens': ", "", false, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
 	}},
-	{trace.IterationTensorRT, []byte(`"iterLatencyMS"`), nil, []lineField{
-		{`"iter":`, true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
-		{`"iterLatencyMS":`, true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
-		{`"numContextRequests":`, true, mostFigure, func(r *row, v float64) { r.ContextReqs = int64(v) }},
-		{`"numCtxTokens":`, true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
-		{`"numCtxKvTokens":`, false, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
-		{`"numGenRequests":`, true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
-		{`"numGenKvTokens":`, false, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
-		{`"numQueuedRequests":`, false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
-		{`"numDraftTokens":`, false, mostFigure, func(r *row, v float64) { r.GenerationTokens += int64(v) }},
+	{trace.IterationTensorRT, []byte(`"iterLatencyMS"`), false, true, nil, tensorrtRank, []lineField{
+		{`"iter":`, "", true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
+		{`"iterLatencyMS":`, "", true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
+		{`"numContextRequests":`, "", true, mostFigure, func(r *row, v float64) { r.ContextReqs = int64(v) }},
+		{`"numCtxTokens":`, "", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
+		{`"numCtxKvTokens":`, "", false, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
+		{`"numGenRequests":`, "", true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
+		{`"numGenKvTokens":`, "", false, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
+		{`"numQueuedRequests":`, "", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
+		{`"numDraftTokens":`, "", false, mostFigure, func(r *row, v float64) { r.GenerationTokens += int64(v) }},
 	}},
 }
 
-// formOf is the form of a pass that a line holds, and where.
-func formOf(text []byte) (*lineForm, int) {
+// formOf is the form of a record that a line holds.
+func formOf(text []byte) *lineForm {
 	for i := range lineForms {
-		if at := bytes.Index(text, lineForms[i].mark); at >= 0 {
-			return &lineForms[i], at
+		if bytes.Contains(text, lineForms[i].mark) {
+			return &lineForms[i]
 		}
 	}
-	return nil, -1
+	return nil
 }
 
-// read reads the figures of a line; what says which is wrong, "" for none. ok is false for a
-// line that merely holds the mark.
-func (f *lineForm) read(text []byte, at int, r *row) (what string, ok bool) {
-	r.Form, r.Index = f.form, unnumbered
-	if f.form == trace.IterationSGLang {
-		text = text[at:]
-		if rest := text[len(f.mark):]; bytes.HasPrefix(rest, []byte(" [")) {
-			if n := digits(rest[2:]); n > 0 && n < 19 {
-				r.Index, _ = strconv.ParseInt(source.Text(rest[2:2+n]), 10, 64)
-			}
+// passes reads the records of a line.
+func (d *logDecoder) passes(f *lineForm, text []byte, outer stamp, out *Iterations) {
+	if f.isJSON {
+		for _, part := range objects(text) {
+			d.pass(f, nil, part, outer, out)
 		}
+		return
+	}
+	for from := 0; from < len(text); {
+		at, to := from+bytes.Index(text[from:], f.mark), len(text)
+		if next := bytes.Index(text[at+len(f.mark):], f.mark); next >= 0 {
+			to = at + len(f.mark) + next
+		}
+		if f.isFirst {
+			d.pass(f, text[:at], text[at:to], outer, out)
+		} else {
+			d.pass(f, text[from:at], text[from:to], outer, out)
+		}
+		from = to
+	}
+}
+
+// pass reads one record, whose figures stand in text.
+func (d *logDecoder) pass(f *lineForm, before, text []byte, outer stamp, out *Iterations) {
+	var r row
+	engine, process := f.engine(before, text)
+	what, ok := f.read(text, &r)
+	switch {
+	case !ok || engine == nil || f.form == "" && !r.Rate.OK: // other words, or a copy of another rank's
+	case what != "":
+		out.Bad = append(out.Bad, source.BadLine{What: what})
+	default:
+		if r.Form = f.form; f.stamp != nil {
+			outer.better(f.stamp(before, text)).set(&r.Iteration)
+		}
+		if r.Engine = d.text.Get(engine); r.Form == trace.IterationSGLang || r.Form == trace.IterationTensorRT {
+			r.Engine = d.text.Get(append([]byte(f.form+" "), engine...))
+		}
+		r.Process = d.text.Get(process)
+		out.Rows = append(out.Rows, r)
+	}
+}
+
+// read reads the figures of a record; what says which is wrong, "" for none. ok is false for
+// other words.
+func (f *lineForm) read(text []byte, r *row) (what string, ok bool) {
+	switch rest := text[min(len(text), len(f.mark)):]; {
+	case f.form == trace.IterationLog:
+		r.Dummy = bytes.Contains(text, []byte(" (dummy)"))
+		if digits(rest) == 0 && !bytes.Contains(text, elapsedMark) {
+			return "", false // another program's
+		}
+	case f.form == trace.IterationSGLang && bytes.HasPrefix(rest, []byte(" [")) && digits(rest[2:]) > 0 && digits(rest[2:]) < 19:
+		r.Index, _ = strconv.ParseInt(source.Text(rest[2:2+digits(rest[2:])]), 10, 64)
+	default:
+		r.Index = unnumbered
 	}
 	found := 0
 	for _, l := range f.fields {
@@ -119,19 +183,23 @@ func (f *lineForm) read(text []byte, at int, r *row) (what string, ok bool) {
 		for n < len(figure) && (digits(figure[n:n+1]) == 1 || bytes.IndexByte([]byte(".-+eE"), figure[n]) >= 0) {
 			n++
 		}
-		v, err := strconv.ParseFloat(string(figure[:n]), 64)
-		if err != nil || v < 0 || v > l.most || math.IsNaN(v) {
-			return l.label + strconv.Quote(string(figure[:min(len(figure), 12)])), true
+		v, err := strconv.ParseFloat(source.Text(figure[:n]), 64)
+		isTorn := !bytes.HasPrefix(figure[n:], []byte(l.unit))
+		if isTorn && !l.needed {
+			continue
+		}
+		if err != nil || isTorn || !(v >= 0 && v <= l.most) {
+			return l.label + strconv.Quote(string(figure[:min(len(figure), n+len(l.unit), mostShown)])), true
 		}
 		l.to(r, v)
 	}
-	if what == "" && (r.GenerationReqs < 0 || r.ContextReqs > r.ContextTokens) {
+	if what == "" && (r.GenerationReqs < 0 || r.ContextReqs > r.ContextTokens && r.Form != trace.IterationLog) {
 		what = "counts that contradict each other"
 	}
 	return what, found > 0
 }
 
-// behind is the text behind a label that stands by itself.
+// behind is the text behind a label; one that is a word stands by itself.
 func behind(text []byte, label string) ([]byte, bool) {
 	for from := 0; ; {
 		i := bytes.Index(text[from:], []byte(label))
@@ -139,27 +207,67 @@ func behind(text []byte, label string) ([]byte, bool) {
 			return nil, false
 		}
 		at := from + i
-		if before := bytes.TrimRight(text[:at], " "); len(before) == 0 || bytes.IndexByte([]byte(",.{[]"), before[len(before)-1]) >= 0 {
+		if before := bytes.TrimRight(text[:at], " "); label[0] == ' ' || label[0] == ')' || len(before) == 0 ||
+			bytes.IndexByte([]byte(",.{[]"), before[len(before)-1]) >= 0 {
 			return text[at+len(label):], true
 		}
 		from = at + len(label)
 	}
 }
 
-const secondsForm = "2006-01-02 15:04:05"
-
-// bracketStamp is SGLang's `[YYYY-MM-DD HH:MM:SS DPk TPk]` before a mark.
-func bracketStamp(text []byte, mark int) stamp {
-	if at := bytes.LastIndexByte(text[:mark], '['); at >= 0 && at+1+len(secondsForm) <= mark {
-		return parseStamp(text[at+1 : at+1+len(secondsForm)])
+// bracketStamp is SGLang's `[YYYY-MM-DD HH:MM:SS DPk TPk]`, whose seconds have a fraction with SGLANG_LOG_MS.
+func bracketStamp(before, _ []byte) stamp {
+	if words := ranks(before); len(words) > 1 {
+		return parseStamp(bytes.Join(words[:2], []byte(" ")))
 	}
 	return stamp{}
 }
 
+// ranks are the words in the last bracket: a stamp of two, and ranks such as DP0.
+func ranks(before []byte) [][]byte {
+	return bytes.Fields(bytes.TrimRight(before[bytes.LastIndexByte(before, '[')+1:], "] "))
+}
+
+// sglangRank is SGLang's data-parallel rank; of its stages the first one's lines count. Several of
+// its tensor-parallel ranks may write them.
+func sglangRank(before, _ []byte) (rank, process []byte) {
+	rank, process = []byte("0"), []byte("0")
+	for _, word := range ranks(before) {
+		n := word[min(len(word), 2):]
+		if len(n) == 0 || digits(n) < len(n) {
+			continue
+		}
+		switch n = logNumber(n); string(word[:2]) {
+		case "DP":
+			rank = n
+		case "TP":
+			process = n
+		case "PP":
+			if n[0] != '0' {
+				return nil, nil
+			}
+		}
+	}
+	return rank, process
+}
+
+// tensorrtRank is a rank of TensorRT-LLM's attention in data parallel; of tensor-parallel ranks the first one's lines count.
+func tensorrtRank(_, text []byte) (rank, process []byte) {
+	if v, known := behind(text, `"attentionDpRank":`); known && digits(bytes.TrimLeft(v, " ")) > 0 {
+		v = bytes.TrimLeft(v, " ")
+		return logNumber(v[:digits(v)]), nil
+	}
+	if v, known := behind(text, "rank = "); known && !bytes.HasPrefix(v, []byte("0,")) {
+		return nil, nil
+	}
+	return []byte("0"), nil
+}
+
 // namedStamp is TensorRT-LLM's `timestamp = YYYY-MM-DD HH:MM:SS`.
-func namedStamp(text []byte, _ int) stamp {
-	if rest, ok := behind(text, "timestamp = "); ok && len(rest) >= len(secondsForm) {
-		return parseStamp(rest[:len(secondsForm)])
+func namedStamp(_, text []byte) stamp {
+	const form = "2006-01-02 15:04:05"
+	if rest, ok := behind(text, "timestamp = "); ok && len(rest) >= len(form) {
+		return parseStamp(rest[:len(form)])
 	}
 	return stamp{}
 }
@@ -183,59 +291,6 @@ func objects(text []byte) (out [][]byte) {
 		out = append(out, text[from:])
 	}
 	return out
-}
-
-// rankOf is the number behind a word such as DP in the last bracket, "0" without.
-func rankOf(text []byte, word string) string {
-	if at := bytes.LastIndexByte(text, '['); at >= 0 {
-		for _, part := range bytes.Fields(bytes.TrimRight(text[at:], "] ")) {
-			if rest, ok := bytes.CutPrefix(part, []byte(word)); ok && len(rest) > 0 && digits(rest) == len(rest) {
-				return string(logNumber(rest))
-			}
-		}
-	}
-	return "0"
-}
-
-// other reads a pass of another engine than vLLM.
-func (d *logDecoder) other(text []byte, outer stamp, out *Iterations) {
-	f, _ := formOf(text)
-	if f == nil {
-		return
-	}
-	parts := [][]byte{text}
-	if f.stamp == nil {
-		parts = objects(text)
-	}
-	for _, part := range parts {
-		d.pass(f, part, max(0, bytes.Index(part, f.mark)), outer, out)
-	}
-}
-
-// pass reads one pass, whose mark stands at a place of the text.
-func (d *logDecoder) pass(f *lineForm, text []byte, at int, outer stamp, out *Iterations) {
-	var r row
-	what, ok := f.read(text, at, &r)
-	rank, isFirst := "0", true
-	if f.form == trace.IterationSGLang {
-		rank, isFirst = rankOf(text[:at], "DP"), rankOf(text[:at], "TP") == "0"
-	} else if v, known := behind(text, `"attentionDpRank":`); known && digits(bytes.TrimLeft(v, " ")) > 0 {
-		v = bytes.TrimLeft(v, " ")
-		rank = string(logNumber(v[:digits(v)]))
-	} else if v, known := behind(text, "rank = "); known {
-		isFirst = bytes.HasPrefix(v, []byte("0,"))
-	}
-	switch {
-	case !ok || !isFirst: // other words, or a copy of another tensor-parallel rank
-	case what != "":
-		out.Bad = append(out.Bad, source.BadLine{What: what})
-	default:
-		if f.stamp != nil {
-			outer.better(f.stamp(text, at)).set(&r.Iteration)
-		}
-		r.Engine = d.text.Get([]byte(f.form + " " + rank))
-		out.Rows = append(out.Rows, r)
-	}
 }
 
 // unnumbered is the index of a pass whose engine numbers none unless asked to.

@@ -19,10 +19,17 @@ func passesIn(t *testing.T, text string) (rows []row, bad, other int64) {
 			t.Fatal(err)
 		}
 	}
-	last := map[string]int{}
-	for i := range out.Rows {
+	last, all := map[string]int{}, out.Rows
+	out.Rows = nil
+	for _, next := range all {
+		k, ok := last[next.Engine]
+		if ok && next.Form == trace.IterationSGLang && next.Process != out.Rows[k].Process {
+			out.Other++
+			continue
+		}
+		out.Rows = append(out.Rows, next)
+		i := len(out.Rows) - 1
 		r := &out.Rows[i]
-		k, ok := last[r.Engine]
 		if r.Index == unnumbered {
 			if r.Index = 0; ok {
 				r.Index = out.Rows[k].Index + 1

@@ -36,6 +36,9 @@ func (s stamp) better(o stamp) stamp {
 func leading(line []byte) stamp {
 	line = bytes.TrimLeft(line, " \t\ufeff")
 	end := bytes.IndexByte(line, ' ')
+	if end == len("2006-01-02") { // Python's asctime
+		end += 1 + bytes.IndexByte(line[end+1:], ' ')
+	}
 	if end < 10 || end > 40 {
 		return stamp{}
 	}
@@ -137,7 +140,7 @@ func epochStamp(text []byte) stamp {
 
 // vllmStamp reads the last stamp of vLLM's own prefix, `MM-DD HH:MM:SS [`, in
 // text: local time in whole seconds, from 1 January of an unnamed leap year.
-func vllmStamp(text []byte) stamp {
+func vllmStamp(text, _ []byte) stamp {
 	for {
 		at := bytes.LastIndex(text, []byte(" ["))
 		const form = "MM-DD HH:MM:SS"

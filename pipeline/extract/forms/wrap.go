@@ -27,7 +27,7 @@ func unwrap(line []byte) ([]byte, stamp) {
 	for key := range c.Members {
 		switch name := string(key); {
 		case slices.Contains(textMembers, name):
-			if got := messageOf(&c); bytes.Contains(got, mark) {
+			if got := messageOf(&c); formOf(got) != nil {
 				text = got
 			}
 		case slices.Contains(stampMembers, name):
