@@ -158,6 +158,12 @@ func (h *Hardware) isBlackwell() bool {
 	return strings.Contains(name, "b200") || strings.Contains(name, "b300")
 }
 
+// GPUs are those of all ranks and stages.
+func (d *Deployment) GPUs() int64 {
+	p := d.Parallel()
+	return p.TP * p.PP * p.DP
+}
+
 // GraphSizes are the numbers of tokens that CUDA graphs are captured for, ascending.
 type GraphSizes []int64
 
@@ -167,6 +173,9 @@ type GraphSizes []int64
 // ask here alike.
 func (d *Deployment) GraphSizes() GraphSizes {
 	e := &d.Engine
+	if !e.capturesGraphs() {
+		return nil
+	}
 	query, largest := e.decodeTokens(), mostGraphTokens
 	if e.isSince(largerGraphsSince) && d.Hardware.isBlackwell() {
 		largest = mostGraphTokens100
@@ -200,6 +209,23 @@ func (d *Deployment) GraphSizes() GraphSizes {
 	}
 	slices.Sort(sizes)
 	return slices.Compact(sizes)
+}
+
+// capturesGraphs reports whether any step runs in a CUDA graph (vllm/config/vllm.py): without compilation only those do that
+// hold a whole step.
+func (e *Engine) capturesGraphs() bool {
+	mode, _ := e.graphSetting("cudagraph_mode").(string)
+	mode = strings.ToUpper(mode)
+	most, isStated := number(e.graphSetting("max_cudagraph_capture_size"))
+	if e.Extra["enforce_eager"] == true || mode == "NONE" || e.graphSetting("use_cudagraph") == false || isStated && most < 1 {
+		return false
+	}
+	isPlain := false
+	for key, compiled := range map[string]float64{"optimization_level": 1, "level": 3, "mode": 3} {
+		level, ok := number(e.graphSetting(key))
+		isPlain = isPlain || ok && level < compiled
+	}
+	return !isPlain || mode == "FULL" || mode == "FULL_DECODE_ONLY"
 }
 
 // graphSetting is a flag that may also stand in compilation_config.
@@ -298,7 +324,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 			WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
 	}
 	other := contextBytes
-	if d.Engine.Extra["enforce_eager"] == true {
+	if !d.Engine.capturesGraphs() {
 		other -= graphBytes
 	}
 	budget := float64(d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization)

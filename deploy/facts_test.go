@@ -118,6 +118,13 @@ func TestGraphTokensByRelease(t *testing.T) {
 		{"0.28.0", "H100", 5, 8192, spec, 17, 24, true}, {"0.28.0", "H100", 5, 8192, spec, 40, 40, true},
 		{"0.28.0", "H100", 5, 8192, spec, 41, 41, false},
 		{"0.33.0", "H100", 256, 8192, Values{"performance_mode": "interactivity"}, 13, 13, true},
+		{"0.24.0", "H100", 256, 8192, Values{"enforce_eager": true}, 13, 13, false},
+		{"0.24.0", "H100", 256, 8192, Values{"optimization_level": int64(0)}, 13, 13, false},
+		{"0.24.0", "H100", 256, 8192, Values{"optimization_level": int64(1)}, 13, 16, true},
+		{"0.24.0", "H100", 256, 8192, Values{"max_cudagraph_capture_size": int64(0)}, 13, 13, false},
+		{"0.24.0", "H100", 256, 8192, Values{"compilation_config": map[string]any{"cudagraph_mode": "none"}}, 13, 13, false},
+		{"0.24.0", "H100", 256, 8192, Values{"compilation_config": map[string]any{"mode": int64(0)}}, 13, 13, false},
+		{"0.24.0", "H100", 256, 8192, Values{"compilation_config": map[string]any{"mode": int64(0), "cudagraph_mode": "FULL"}}, 13, 16, true},
 	} {
 		d := &Deployment{Hardware: Hardware{Name: c.gpu},
 			Engine: Engine{VLLMVersion: c.version, MaxNumSeqs: c.seqs, MaxNumBatchedTokens: c.budget, Extra: c.extra}}

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -113,6 +114,54 @@ func TestOrderOfGPUsAndRanks(t *testing.T) {
 }
 
 // TestPricerAddsUpOperators: what is priced once per number of tokens is what the operators say one by one.
+// TestRanksOfExperts: ranks in lockstep pay for the experts' tokens of all of them and for the exchange, and pad alike or not at all.
+func TestRanksOfExperts(t *testing.T) {
+	of := func(dp int64, eager bool, backend string) *Step {
+		d, err := deploy.LoadSettings("model.id=Qwen/Qwen3-30B-A3B-FP8", "hardware.name=H200", "vllm.version=0.24.0", "vllm.max_num_seqs=256",
+			"vllm.max_num_batched_tokens=8192", "vllm.enable_expert_parallel=true", fmt.Sprintf("data_parallel_size=%d", dp),
+			fmt.Sprintf("vllm.enforce_eager=%t", eager), "vllm.all2all_backend="+cmp.Or(backend, "naive"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bound(t, d)
+	}
+	us := func(s *Step, b Batch, name string) float64 {
+		for i, v := range s.Us(&b) {
+			if s.Operators[i].Name == name {
+				return v
+			}
+		}
+		return math.NaN()
+	}
+	four := of(4, false, "allgather_reducescatter")
+	alone := Batch{Tokens: 8, Sequences: 8, Decodes: 8, DecodeContext: 8000}
+	beside := alone
+	beside.Run, beside.All = 256, 1024
+	for _, name := range []string{"experts", "dispatch", "combine", "o_proj"} {
+		if few, many := us(four, alone, name), us(four, beside, name); !(many > few) {
+			t.Errorf("%s: got %g us among ranks of 8 tokens and %g beside one of 256, want more", name, few, many)
+		}
+	}
+	if few, many := us(four, alone, "attention_decode"), us(four, beside, "attention_decode"); few != many {
+		t.Errorf("attention_decode: got %g and %g us, want the rank's own", few, many)
+	}
+	if !four.Captured(&beside) {
+		t.Error("ranks padded alike: got no graph, want one")
+	}
+	if beside.All = 8 + 3*256; four.Captured(&beside) {
+		t.Error("ranks that are not padded: got a graph, want none")
+	}
+	if s := of(1, false, ""); !math.IsNaN(us(s, alone, "dispatch")) || len(s.Unjudged) > 0 {
+		t.Errorf("one engine: got a dispatch or %v, want neither", s.Unjudged)
+	}
+	if s := of(1, true, ""); s.Captured(&alone) || len(s.Unjudged) == 0 {
+		t.Errorf("eager: got graphs or %v, want none and a reason", s.Unjudged)
+	}
+	if s := of(8, false, "deepep_low_latency"); !(us(s, alone, "dispatch") > 10 && us(s, alone, "dispatch") < 1e4) || len(s.Unjudged) == 0 {
+		t.Errorf("DeepEP: got a dispatch of %g us over 48 layers and %v", us(s, alone, "dispatch"), s.Unjudged)
+	}
+}
+
 func TestPricerAddsUpOperators(t *testing.T) {
 	s := bound(t, deploymentOn(t, "B200", 4, "native"))
 	p := s.NewPricer()

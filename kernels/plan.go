@@ -74,8 +74,8 @@ type Step struct {
 	Family    string // what is judged together
 	DType     string // of experts, else of dense layers
 	Operators []Operator
-	Layers    float64 // mixers and ffns, halved
-	TP        int64
+	Layers    float64  // mixers and ffns, halved
+	TP, Ranks int64    // Ranks: engines that spread experts, in lockstep
 	Unjudged  []string // why no measurement judges the deployment, whatever its family
 
 	graphs deploy.GraphSizes
@@ -88,6 +88,7 @@ type binder struct {
 	d      *deploy.Deployment
 	m      *deploy.Decoder
 	tp     int64
+	ranks  int64
 	o      Options
 	s      *Step
 	usByte float64 // of moved parts
@@ -101,15 +102,21 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	if m == nil {
 		m = d.Model.Layers()
 	}
-	b := &binder{g: g, d: d, m: m, tp: d.TP, o: o, usByte: 1e6 / (movedShare * d.Hardware.BwPeakTBs * 1e12),
-		s: &Step{GPU: g, TP: d.TP, graphs: d.GraphSizes(), sync: !d.Engine.IsAsync()}}
-	switch {
-	case d.PP > 1:
-		return nil, trace.Errorf(NoRows, "pipeline_parallel_size: got %d, want 1: no table holds what passes between stages", d.PP)
-	case d.DP > 1:
-		return nil, trace.Errorf(NoRows, "data_parallel_size: got %d, want 1: say the deployment of one engine", d.DP)
+	ranks := int64(1) // engines of a dense model know nothing of each other
+	if d.Model.IsMoE() {
+		ranks = max(1, d.DP)
 	}
-	b.s.Family, b.s.DType = family(d, m)
+	b := &binder{g: g, d: d, m: m, tp: d.TP, ranks: ranks, o: o, usByte: 1e6 / (movedShare * d.Hardware.BwPeakTBs * 1e12),
+		s: &Step{GPU: g, TP: d.TP, Ranks: ranks, graphs: d.GraphSizes(), sync: !d.Engine.IsAsync()}}
+	if d.PP > 1 {
+		return nil, trace.Errorf(NoRows, "pipeline_parallel_size: got %d, want 1: no table holds what passes between stages", d.PP)
+	}
+	if b.s.Family, b.s.DType = family(d, m); ranks > 1 {
+		b.s.Unjudged = append(b.s.Unjudged, "data-parallel attention was never compared with a server")
+	}
+	if b.s.graphs == nil {
+		b.s.Unjudged = append(b.s.Unjudged, "no server without CUDA graphs was measured")
+	}
 	b.moved("embedding", 1, float64(2*m.Hidden)*m.DTypeBytes)
 	for _, c := range counted(m.Layers, func(l *deploy.Layer) *deploy.Mixer { return l.Mixer }) {
 		b.mixer(c.part, c.times)
@@ -525,13 +532,14 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 	}
 	act(x.SharedWidth)
 	act(x.BesideWidth)
-	s := shape{hidden: b.m.Hidden, inter: x.Width, topK: x.TopK, experts: x.Experts, tp: b.tp, ep: 1, load: b.o.Load, raw: b.o.RawExperts}
+	gpus := b.tp * b.ranks
+	s := shape{hidden: b.m.Hidden, inter: x.Width, topK: x.TopK, experts: x.Experts, tp: gpus, ep: 1, load: b.o.Load, raw: b.o.RawExperts}
 	if x.Latent > 0 {
 		s.hidden = x.Latent
 	}
 	s.backend, _ = b.d.Engine.Extra["moe_backend"].(string)
 	if b.d.Engine.ExpertParallel {
-		s.tp, s.ep = 1, b.tp
+		s.tp, s.ep = 1, gpus
 	}
 	for i := range x.Linears {
 		if x.Linears[i].Placement == deploy.ByExpert {
@@ -545,7 +553,56 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 	b.moved("routing", times, float64(4*x.Experts)+float64(2*float64(s.hidden)*b.m.DTypeBytes))
 	b.add(Operator{Name: "experts", Count: times, Shape: fmt.Sprintf("%d of %d experts, %d x %d, tp %d, ep %d, %s", x.TopK, x.Experts,
 		s.hidden, x.Width, s.tp, s.ep, s.load), DType: s.dtypes[0], Kind: Experts, found: f,
-		us: func(in *state) float64 { return c.at(in.run, 1) }})
+		us: func(in *state) float64 { return c.at(in.routed, 1) }})
+	if b.ranks > 1 {
+		b.exchange(&s, times)
+	}
+}
+
+// exchangeTables are the kernels of an all-to-all back end that hand tokens to their experts and back.
+var exchangeTables = map[string]string{"deepep_low_latency": "wideep_deepep_ll", "deepep_high_throughput": "wideep_deepep_normal"}
+
+// exchangeSMs is how many multiprocessors the exchange of long batches takes (deep_ep.Buffer.num_sms).
+const exchangeSMs = 20
+
+// exchange adds what ranks send each other around the experts: by default every rank gathers all tokens and reduces its own.
+func (b *binder) exchange(s *shape, times float64) {
+	backend, _ := b.d.Engine.Extra["all2all_backend"].(string)
+	table := exchangeTables[backend]
+	for _, how := range [][2]string{{"all_gather", "dispatch"}, {"reduce_scatter", "combine"}} {
+		op := Operator{Name: how[1], Count: times, Kind: Collective}
+		if table == "" {
+			c, f, err := b.g.collective("nccl", "nccl_dtype", "op_name", how[0], b.ranks)
+			if b.fails(err) {
+				return
+			}
+			bytes := float64(s.hidden) * b.m.DTypeBytes
+			if backend != "" && backend != "allgather_reducescatter" && backend != "naive" {
+				f.Reached, f.Note = Substituted, backend+" is in no table"
+			}
+			op.Shape, op.found = fmt.Sprintf("%s of %.0f B per token over %d ranks", how[0], bytes, b.ranks), f
+			op.us = func(in *state) float64 { return c.at(in.all*bytes, 1) }
+		} else {
+			t, err := b.g.need(table + "_" + how[1])
+			if b.fails(err) {
+				return
+			}
+			of := []where{is("node_num", 1), is("hidden_size", s.hidden), is("num_topk", s.topK), is("num_experts", s.experts)}
+			if t.Column("dispatch_sms") >= 0 {
+				of = append(of, is("dispatch_sms", exchangeSMs), is("combine_sms", exchangeSMs))
+			}
+			series := t.pick(of...)
+			if len(series) == 0 {
+				b.fails(b.g.missing(t, of...))
+				return
+			}
+			c, kernel := t.curveOf(series)
+			op.Shape = fmt.Sprintf("%s over %d ranks", backend, b.ranks)
+			op.found = found{Table: t.Name, Kernel: kernel, Version: t.Version, Note: "measured within one node"}
+			op.us = func(in *state) float64 { return c.at(in.run, 1) }
+		}
+		b.add(op)
+	}
 }
 
 // head adds the head over the sampled sequences, the logits' gather and sampling.

@@ -20,6 +20,10 @@ type Batch struct {
 	Prefills      float64 // chunks
 	PrefillTokens float64
 	PrefillPairs  float64 // sum over chunks of n c + n (n+1)/2
+	// Run is what the rank computes beside others in lockstep, All what all of them do; 0: a captured size, all ranks alike.
+	Run, All float64
+	// Imbalance is the busiest rank's tokens for its experts over the mean, beside what the tables' routing has; 0: 1.
+	Imbalance float64
 }
 
 // BatchOf adds up a batch.
@@ -43,6 +47,7 @@ func BatchOf(chunks []trace.Chunk) (b Batch) {
 // state is what operators see of a batch.
 type state struct {
 	run              float64 // tokens, padded to the captured size
+	all, routed      float64 // of all ranks in lockstep; as the busiest rank's experts see them
 	captured         bool
 	sequences        float64
 	decodes, context float64 // context: the mean
@@ -59,7 +64,12 @@ func (p *Parts) Total() float64 { return p[Compute] + p[Experts] + p[Collective]
 // stateOf is the batch as operators see it.
 func (s *Step) stateOf(b *Batch) state {
 	in := state{sequences: b.Sequences, decodes: b.Decodes, prefills: b.Prefills}
-	in.run, in.captured = s.graphs.Tokens(b.Tokens)
+	in.run, in.captured = s.graphs.Tokens(max(b.Tokens, b.Run))
+	in.all = in.run * float64(s.Ranks)
+	if b.Run > 0 { // ranks run a graph together, all padded alike, or none does
+		in.run, in.all, in.captured = b.Run, b.All, in.captured && b.All == in.all
+	}
+	in.routed = in.all * max(1, b.Imbalance)
 	if b.Decodes > 0 {
 		in.context = b.DecodeContext / b.Decodes
 	}
@@ -88,22 +98,26 @@ func (s *Step) Us(b *Batch) []float64 {
 }
 
 // Captured reports whether a CUDA graph runs the step.
-func (s *Step) Captured(b *Batch) bool {
-	_, captured := s.graphs.Tokens(b.Tokens)
-	return captured
-}
+func (s *Step) Captured(b *Batch) bool { return s.stateOf(b).captured }
 
 // Pricer prices many steps: what depends on tokens or on sequences alone is added up once per number. It is not for several
 // goroutines at once.
 type Pricer struct {
 	*Step
-	byTokens, bySequences map[float64]Parts
-	others                []int // operators that depend on contexts
+	byTokens    map[tokens]Parts
+	bySequences map[float64]Parts
+	others      []int // operators that depend on contexts
+}
+
+// tokens are what operators that depend on nothing else see.
+type tokens struct {
+	run, all float64
+	captured bool
 }
 
 // NewPricer prices a step.
 func (s *Step) NewPricer() *Pricer {
-	p := &Pricer{Step: s, byTokens: map[float64]Parts{}, bySequences: map[float64]Parts{}}
+	p := &Pricer{Step: s, byTokens: map[tokens]Parts{}, bySequences: map[float64]Parts{}}
 	for i := range s.Operators {
 		if d := s.Operators[i].depends; d == onDecodes || d == onPrefills {
 			p.others = append(p.others, i)
@@ -115,10 +129,11 @@ func (s *Step) NewPricer() *Pricer {
 // Parts prices a batch.
 func (p *Pricer) Parts(b *Batch) Parts {
 	in := p.stateOf(b)
-	out, ok := p.byTokens[in.run]
+	key := tokens{in.run, in.all, in.captured}
+	out, ok := p.byTokens[key]
 	if !ok {
 		out = p.sum(onTokens, &in)
-		p.byTokens[in.run] = out
+		p.byTokens[key] = out
 	}
 	more, ok := p.bySequences[in.sequences]
 	if !ok {

@@ -175,12 +175,8 @@ type lockstep struct {
 
 func newLockstep(cfg *Config) *lockstep {
 	d := cfg.Deployment
-	g := &lockstep{cfg: cfg, pauseUs: cfg.EPLBPauseUs, group: features.Group{Ranks: float64(d.DP), Imbalance: max(1, cfg.ExpertImbalance)}}
-	if d.Engine.Extra["enforce_eager"] != true {
-		g.graphs = d.GraphSizes()
-	}
-	g.every = d.Engine.EPLBInterval()
-	return g
+	return &lockstep{cfg: cfg, pauseUs: cfg.EPLBPauseUs, every: d.Engine.EPLBInterval(), graphs: d.GraphSizes(),
+		group: features.Group{Ranks: float64(d.DP), Imbalance: max(1, cfg.ExpertImbalance)}}
 }
 
 // forward is a pass that a rank has come to.

@@ -28,9 +28,13 @@ func (t *tables) StepUs(b *Batch) (float64, error) {
 
 // KernelBatch is a step as kernels see it.
 func KernelBatch(b *Batch) kernels.Batch {
-	return kernels.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs), Decodes: float64(b.DecodeReqs),
+	out := kernels.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs), Decodes: float64(b.DecodeReqs),
 		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs), PrefillTokens: float64(b.PrefillTokens),
 		PrefillPairs: float64(b.CausalWork)}
+	if b.Among != nil {
+		out.Run, out.All, out.Imbalance = b.Among.Padded, b.Among.Tokens, b.Among.Imbalance
+	}
+	return out
 }
 
 // Features is the vector of the last StepUs.

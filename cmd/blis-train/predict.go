@@ -24,7 +24,7 @@ func predictCommand() *cli.Command {
 		&cli.StringFlag{Name: "hardware", Usage: "`GPU`, such as H100"},
 		&cli.Int64Flag{Name: "tp", Usage: "`N` GPUs of --tensor-parallel-size"},
 		&cli.BoolFlag{Name: "ep", Usage: "--enable-expert-parallel"},
-		&cli.Int64Flag{Name: "dp", Usage: "`N` engines of --data-parallel-size; above 1 refused: ask for one engine and its share of the load"},
+		&cli.Int64Flag{Name: "dp", Usage: "`N` engines of --data-parallel-size"},
 		&cli.StringFlag{Name: "vllm", Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
 		&cli.Int64Flag{Name: "input-len", Value: 1000, Usage: "prompt `TOKENS` of a request"},
 		&cli.Int64Flag{Name: "output-len", Value: 200, Usage: "output `TOKENS` of a request"},
@@ -191,7 +191,10 @@ func setup(p *simulate.Prediction) string {
 	if p.EP {
 		ep = ", EP"
 	}
-	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.TP, p.Hardware, ep, load, trace.Thousands(p.InputTokens),
+	if p.DP > 1 {
+		ep = fmt.Sprintf(", dp %d%s", p.DP, ep)
+	}
+	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.GPUs, p.Hardware, ep, load, trace.Thousands(p.InputTokens),
 		trace.Thousands(p.OutputTokens))
 }
 
@@ -215,7 +218,11 @@ func showPrediction(con *console, p *simulate.Prediction) {
 		said("saturated    the engine serves %.3g of %.3g requests/s: waiting grows as long as this load lasts, and so do TTFT and E2E",
 			p.RequestsPerS, p.RateRPS)
 	}
-	said("KV cache     %s tokens of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens), p.KVBytes, 100*p.KVPeak)
+	rank := ""
+	if p.DP > 1 {
+		rank = " of a rank"
+	}
+	said("KV cache     %s tokens%s of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens), rank, p.KVBytes, 100*p.KVPeak)
 	if p.LimitedBy != "" {
 		said("limited by   %s", p.LimitedBy)
 	}
@@ -292,7 +299,7 @@ func (con *console) sweep(c *cli.Context, q simulate.Question, text string, doc 
 		if p.Trust == nil {
 			continue
 		}
-		server, s := fmt.Sprintf("%s on %d x %s", p.Model, p.TP, p.Hardware), p.Trust.Sentence
+		server, s := fmt.Sprintf("%s on %d x %s", p.Model, p.GPUs, p.Hardware), p.Trust.Sentence
 		of[s] = stat.AppendNew(of[s], server)
 	}
 	for _, s := range slices.Sorted(maps.Keys(of)) {

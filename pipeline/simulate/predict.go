@@ -95,6 +95,8 @@ type Prediction struct {
 	Model        string  `json:"model"`
 	Hardware     string  `json:"hardware"`
 	TP           int64   `json:"tensor_parallel_size"`
+	DP           int64   `json:"data_parallel_size"`
+	GPUs         int64   `json:"gpus"`
 	EP           bool    `json:"enable_expert_parallel,omitempty"`
 	Version      string  `json:"vllm_version"`
 	Seats        int64   `json:"max_num_seqs"`
@@ -112,7 +114,7 @@ type Prediction struct {
 	E2E          Figures         `json:"e2e"`
 	RequestsPerS float64         `json:"requests_per_sec"`
 	TokensPerS   float64         `json:"output_tokens_per_sec_per_gpu"`
-	KVTokens     int64           `json:"kv_cache_tokens"`
+	KVTokens     int64           `json:"kv_cache_tokens"` // of one engine
 	KVPeak       float64         `json:"kv_cache_peak_share"`
 	LimitedBy    string          `json:"limited_by,omitempty"`
 	Shares       []Share         `json:"step_shares,omitempty"`
@@ -134,7 +136,7 @@ const assumedVersion = "0.24.0"
 func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	draft := deploy.NewDraft()
 	if q.Serve != "" {
-		line := q.Serve
+		line := strings.TrimPrefix(strings.TrimSpace(q.Serve), "serve ")
 		if !strings.Contains(line, "serve ") && !strings.Contains(line, "api_server") && !strings.Contains(line, " run ") {
 			line = "vllm serve " + line
 		}
@@ -220,22 +222,19 @@ func (q *Question) bind(ctx context.Context) (*Prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.DP > 1 {
-		return nil, trace.Errorf(deploy.UnsupportedEngine, "data_parallel_size: got %d, want 1: no server with several ranks was compared, "+
-			"so that nobody knows how far this is off", d.DP).WithHint("ask for one rank and its share of the load")
-	}
 	o := DefaultOptions()
 	o.InputTokens, o.OutputTokens, o.RangeRatio, o.GPU = q.InputTokens, q.OutputTokens, lengthSpread, q.GPU
 	s := &Simulation{ctx: ctx, o: &o, Deployment: d}
 	if err := s.bind(); err != nil {
 		return nil, err
 	}
-	p := &Prediction{Model: d.Model.ID, Hardware: d.Hardware.Name, TP: d.TP, EP: d.Engine.ExpertParallel, Version: d.Engine.VLLMVersion,
-		Seats: d.Engine.MaxNumSeqs, Budget: d.Engine.MaxNumBatchedTokens, KVBytes: d.Model.BytesPerKV, InputTokens: q.InputTokens,
-		OutputTokens: q.OutputTokens, Concurrency: q.Concurrency, RateRPS: q.RateRPS, LatencyModel: s.model, Trust: s.trust, Step: s.step,
-		on: s}
+	p := &Prediction{Model: d.Model.ID, Hardware: d.Hardware.Name, TP: d.TP, DP: d.DP, GPUs: d.GPUs(), EP: d.Engine.ExpertParallel,
+		Version: d.Engine.VLLMVersion, Seats: d.Engine.MaxNumSeqs, Budget: d.Engine.MaxNumBatchedTokens, KVBytes: d.Model.BytesPerKV,
+		InputTokens: q.InputTokens, OutputTokens: q.OutputTokens, Concurrency: q.Concurrency, RateRPS: q.RateRPS, LatencyModel: s.model,
+		Trust: s.trust, Step: s.step, on: s}
 	for _, f := range append(findings, d.NotModelled()...) {
-		if f.Code != deploy.UnsupportedEngine && !slices.Contains(p.Warnings, f) {
+		isRanks := strings.HasPrefix(f.Message, "data_parallel_size: ") // all of them are simulated
+		if f.Code != deploy.UnsupportedEngine && !isRanks && !slices.Contains(p.Warnings, f) {
 			p.Warnings = append(p.Warnings, f)
 		}
 	}
@@ -293,6 +292,7 @@ func (p *Prediction) load(clients int, rate float64, watch func(*sim.Config)) (*
 	if err != nil {
 		return nil, err
 	}
+	cfg.Ranks = s.Deployment.DP > 1
 	if watch != nil {
 		watch(&cfg)
 	}
@@ -321,7 +321,7 @@ func (p *Prediction) run(q *Question) error {
 		s := sum.spreads[i]
 		*to = Figures{s[0], s[1], s[2], s[4]}
 	}
-	p.RequestsPerS, p.TokensPerS = sum.ResponsesPerSec, sum.TokensPerSec/float64(p.TP)
+	p.RequestsPerS, p.TokensPerS = sum.ResponsesPerSec, sum.TokensPerSec/float64(p.GPUs)
 	p.KVPeak = float64(sum.PeakBlocks*p.on.Deployment.Engine.BlockSize) / float64(p.KVTokens)
 	p.Shares = w.shares()
 	p.LimitedBy = p.limit(sum)
@@ -387,7 +387,7 @@ func (p *Prediction) highest(q *Question) (*MaxLoad, error) {
 			out.Breaks = why
 			return false, nil
 		}
-		out.Concurrency, out.RateRPS, out.TokensPerS = clients, rate, s.TokensPerSec/float64(p.TP)
+		out.Concurrency, out.RateRPS, out.TokensPerS = clients, rate, s.TokensPerSec/float64(p.GPUs)
 		return true, nil
 	}
 	lo, hi, least := 0.0, 1.0, 1.0
@@ -583,7 +583,7 @@ func PredictAll(ctx context.Context, qs []Question, workers int) ([]*Prediction,
 			p = &Prediction{Model: q.Model, Hardware: q.Hardware, InputTokens: q.InputTokens, OutputTokens: q.OutputTokens,
 				Concurrency: q.Concurrency, RateRPS: q.RateRPS, Refused: err.Error(), Hint: trace.HintOf(err)}
 			if d, _, e := q.Deployment(); e == nil {
-				p.Model, p.Hardware, p.TP, p.EP = d.Model.ID, d.Hardware.Name, d.TP, d.Engine.ExpertParallel
+				p.Model, p.Hardware, p.TP, p.DP, p.GPUs, p.EP = d.Model.ID, d.Hardware.Name, d.TP, d.DP, d.GPUs(), d.Engine.ExpertParallel
 			}
 		}
 		out[i] = p
@@ -612,7 +612,7 @@ func Picture(points []*Prediction) []byte {
 		if p.Refused != "" || p.ITL.Mean == nil {
 			continue
 		}
-		name := fmt.Sprintf("%s, %d x %s, %d + %d tokens", p.Model, p.TP, p.Hardware, p.InputTokens, p.OutputTokens)
+		name := fmt.Sprintf("%s, %d x %s, %d + %d tokens", p.Model, p.GPUs, p.Hardware, p.InputTokens, p.OutputTokens)
 		if lines[name] == nil {
 			names = append(names, name)
 		}

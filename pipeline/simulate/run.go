@@ -164,7 +164,9 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Latency = sim.WithExchange(sim.WithDrafter(cfg.Latency, s.Deployment), s.Deployment)
+	if cfg.Latency = sim.WithDrafter(cfg.Latency, s.Deployment); s.model != ModelTables { // whose plan has the exchange
+		cfg.Latency = sim.WithExchange(cfg.Latency, s.Deployment)
+	}
 	cfg.ExpertImbalance, cfg.EPLBPauseUs = s.o.ExpertImbalance, sim.ToUs(s.o.EPLBPauseMs*1e3)
 	cfg.Seed, cfg.TokenGaps, cfg.KVBlocks, cfg.Done = seed, true, s.o.KVBlocks, s.ctx.Done()
 	if v := s.o.OverheadUs; v != nil {

@@ -52,9 +52,6 @@ func (s *Simulation) bind() error {
 		return err
 	}
 	one := *d.Plain(true)
-	if !d.Model.IsMoE() { // every rank is simulated, one like the other
-		one.DP = 1
-	}
 	given := kernels.Options{GPU: o.GPU}
 	step, err := kernels.Bound(&one, given)
 	if code := trace.CodeOf(err); o.Model == ModelAuto && o.GPU == nil && (code == kernels.NoTables || code == kernels.NoRows) {

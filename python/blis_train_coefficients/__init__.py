@@ -187,7 +187,7 @@ class Space:
                    expert_share=self._expert_share, weight_bytes=self._weight_bytes, all_reduce_s=self._all_reduce_s,
                    logits_gather_s=self._logits_gather_s, __builtins__={})
         self.constants = env
-        self._graphs = self.sums["cuda_graph_tokens"] or [0] if self.sums else _graph_sizes(h["name"], e) if self.base == "1.2" else [0]
+        self._graphs = self.sums["cuda_graph_tokens"] or [0] if self.sums else _graph_sizes(h["name"], e) or [0] if self.base == "1.2" else [0]
         if self.sums:
             self._add_layers(max(1, deployment.get("data_parallel_size", 1)))
         for name, code in _CONSTANTS[self.base]:
@@ -461,6 +461,12 @@ def _graph_sizes(device, e):
 
     def setting(key):
         return extra[key] if extra.get(key) is not None else compiled.get(key)
+    mode, most = str(setting("cudagraph_mode")).upper(), _number(setting("max_cudagraph_capture_size"))
+    plain = any((_number(setting(key)) if _number(setting(key)) is not None else compiles) < compiles
+                for key, compiles in (("optimization_level", 1), ("level", 3), ("mode", 3)))
+    if (extra.get("enforce_eager") is True or mode == "NONE" and setting("cudagraph_mode") is not None or setting("use_cudagraph") is False
+            or most is not None and most < 1 or plain and mode not in ("FULL", "FULL_DECODE_ONLY")):
+        return []
     stated = {int(n) for key in ("cudagraph_capture_sizes", "cuda_graph_sizes") if isinstance(setting(key), list)
               for n in setting(key) if (_number(n) or 0) >= 1}
     if stated:
