@@ -65,7 +65,7 @@ func (o *ExportOptions) Table() option.Table {
 // ExportResult is what an export wrote.
 type ExportResult struct {
 	Format export.Format
-	Files  []result.Input // by base name
+	Files  []result.Input // named below the folder of -o
 	Output *export.Output // their bytes, and the warnings
 }
 
@@ -201,7 +201,7 @@ func WriteExport(name string, format export.Format, out *export.Output) (*Export
 		if err := files.Write(name+f.Suffix, f.Data); err != nil {
 			return nil, err
 		}
-		got.Files = append(got.Files, folder.InputOf(filepath.Base(name+f.Suffix), f.Data))
+		got.Files = append(got.Files, folder.InputOf(filepath.Base(name)+f.Suffix, f.Data))
 	}
 	return got, nil
 }

@@ -136,6 +136,9 @@ func TestExportEveryFormat(t *testing.T) {
 		if f == "vllm-sim" { // is of one engine
 			args = append(args, "--config", artifactFit().Configs[0].Label)
 		}
+		if f == export.FormatScenario { // has names of its own
+			args = append(args, "--option", "model=llama-3.1-8b-instruct")
+		}
 		if f == export.FormatKEDA { // scales for a target
 			args = append(args, "--option", "ttft-ms=2000", "--option", "rate-rps=20")
 		}
@@ -149,7 +152,7 @@ func TestExportEveryFormat(t *testing.T) {
 			t.Errorf("%s: --json is not one document: %v", f, err)
 		}
 		for _, file := range doc.Files {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), file.Name)); err != nil && !strings.HasPrefix(string(f), "aic-") {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), file.Name)); err != nil {
 				t.Errorf("%s: %v", f, err)
 			}
 		}

@@ -87,7 +87,8 @@ func TestErrorsAreToldOnce(t *testing.T) {
 	var stderr bytes.Buffer
 	full := errors.New("write rows.bin: no space left on device")
 	(&session{}).exitCode(&stderr, errors.Join(full, errors.Join(full, errors.New("close index.json: gone"))))
-	if want := "error: write rows.bin: no space left on device\nerror: close index.json: gone\n"; stderr.String() != want {
+	if want := "error: write rows.bin: no space left on device\nerror: close index.json: gone\n" +
+		"hint: free some space, or write elsewhere: df -h shows what is left\n"; stderr.String() != want {
 		t.Errorf("got %s, want %s", stderr.String(), want)
 	}
 }
@@ -258,8 +259,8 @@ func TestTableKeepsToTheWidth(t *testing.T) {
 		width int
 		want  string
 	}{
-		{0, " cpu-gqa-async │ 20198 │ the cadence is the step time; the duration is scheduler CPU time\n"},
-		{60, " cpu-gqa-async │ 20198 │ the cadence is the step time; the\n"},
+		{0, " cpu-gqa-async │ 20,198 │ the cadence is the step time; the duration is scheduler CPU time\n"},
+		{60, " cpu-gqa-async │ 20,198 │ the cadence is the step time;\n"},
 		{30, "   note: the cadence is the\n     step time; the duration\n"},
 	} {
 		got := tableOf("a title", header, rows).Terminal(c.width)
@@ -274,7 +275,7 @@ func TestTableKeepsToTheWidth(t *testing.T) {
 				t.Errorf("width %d: trailing blanks: %q", c.width, line)
 			}
 		}
-		for _, word := range []string{"20198", "scheduler", "CPU"} {
+		for _, word := range []string{"20,198", "scheduler", "CPU"} {
 			if !strings.Contains(got, word) {
 				t.Errorf("width %d: %q is lost:\n%s", c.width, word, got)
 			}
