@@ -97,6 +97,7 @@ type Engine struct {
 	SpeculativeDecoding  bool             `json:"speculative_decoding,omitempty"` // loaded only to be rejected
 	ExpertParallel       bool             `json:"enable_expert_parallel,omitempty"`
 	Extra                Values           `json:"extra,omitempty"` // other vllm serve flags, provenance only
+	Draft                *Model           `json:"-"`               // of speculative_config, with weights of its own; nil: none, or not known
 }
 
 // Tracing is how the run was recorded.

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -356,20 +355,6 @@ var specKeys = strings.Fields(`attention_backend code_revision disable_by_batch_
 	suffix_decoding_min_token_prob synthetic_acceptance_length synthetic_acceptance_rate synthetic_acceptance_rates target_model_config
 	target_parallel_config tensor_parallel_size use_heterogeneous_vocab use_local_argmax_reduction xpress_topc`)
 
-// draftModel is the built-in model that drafts; nil without one.
-func (s *Speculation) draftModel() *Model {
-	id, known := ModelNamed(s.Model)
-	if s.Method != "draft_model" || !known {
-		return nil
-	}
-	config, _ := configs(id)
-	m, err := LoadModel(bytes.NewReader(config), id, ModelOptions{ID: id})
-	if err != nil {
-		return nil
-	}
-	return &m
-}
-
 // Methods of speculative decoding that are modelled.
 var (
 	eagleMethods = []string{"eagle", "eagle3", "mtp"}
@@ -443,9 +428,7 @@ func (e *Engine) Speculation() (*Speculation, error) {
 		}
 	}
 	slices.SortFunc(s.ByBatchSize, func(a, b [3]int64) int { return cmp.Compare(a[0], b[0]) })
-	if strings.HasSuffix(s.Method, "_mtp") {
-		s.Method = "mtp"
-	}
+	s.infer()
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -453,6 +436,24 @@ func (e *Engine) Speculation() (*Speculation, error) {
 		s.Rates = ratesOf(s.Length, s.Tokens)
 	}
 	return s, nil
+}
+
+// infer is vLLM's rule for a method that is not stated, or that the name of the drafter says better.
+func (s *Speculation) infer() {
+	name := strings.ToLower(s.Model)
+	switch {
+	case strings.HasSuffix(s.Method, "_mtp"):
+		s.Method = "mtp"
+	case strings.Trim(cmp.Or(s.Method, name), "[]") == "ngram":
+		s.Method = "ngram"
+	case s.Method == "":
+		s.Method = "draft_model"
+	}
+	for _, part := range []string{"eagle-", "eagle3", "dflash", "dspark"} {
+		if (s.Method == "draft_model" || s.Method == "mtp") && strings.Contains(name, part) {
+			s.Method = strings.TrimSuffix(part, "-")
+		}
+	}
 }
 
 // check refuses what vLLM refuses (vllm/config/speculative.py) and what is not modelled.

@@ -223,6 +223,15 @@ func TestContradictionsAreRefused(t *testing.T) {
 		{"got Qwen3-0.6B with a vocabulary of 151936 tokens, want the 128256", []string{spec + "method: draft_model, model: Qwen3-0.6B}"}},
 		{"", []string{spec + "method: draft_model, model: Qwen3-0.6B, use_heterogeneous_vocab: true}"}},
 		{"", []string{spec + "method: draft_model, model: Llama-3.1-8B}"}},
+		{"", []string{spec + "model: ../b200-llama-3.1-8b-tp1}"}}, // a draft model where no method is stated
+		{"", []string{spec + "model: config.json}"}},
+		{"got ../a100-codellama-34b-tp2 with a vocabulary of 32000 tokens, want the 128256", []string{
+			spec + "model: ../a100-codellama-34b-tp2}"}},
+		{"got draft_model with the model \"../none\", whose size is not known", []string{spec + "model: ../none}"}},
+		{"", []string{spec + "model: org/EAGLE3-Llama}"}},
+		{"method: got mtp, want a model with layers of multi-token prediction", []string{spec + "method: mtp}"}},
+		{"method: got mtp, want a model with", []string{spec + "method: deepseek_mtp}"}},
+		{"", []string{spec + "method: mtp, model: org/heads}"}},
 	} {
 		d, err := LoadRun("../testdata/traces/demo/b200-llama-3.1-8b-tp1", append([]string{"vllm.version=0.33.0"}, c.set...)...)
 		if err == nil {

@@ -165,7 +165,7 @@ func (r *layerReader) predictors() {
 			l := r.layer(kind)
 			if r.err != nil { // a list without an entry for it: the model itself is read
 				r.d.MTP, r.err = nil, nil
-				r.d.Warnings = append(r.d.Warnings, "the layers of multi-token prediction are not read")
+				r.d.Warnings = append(r.d.Warnings, predictorsUnread)
 				return
 			}
 			if i == 0 {
@@ -178,7 +178,10 @@ func (r *layerReader) predictors() {
 	}
 }
 
-const maxPredictors = 16
+const (
+	maxPredictors    = 16
+	predictorsUnread = "the layers of multi-token prediction are not read"
+)
 
 // layerCount is the number of layers: as stated, else the length of their list.
 func (r *layerReader) layerCount() int64 {

@@ -28,6 +28,7 @@ type document struct {
 	err     error
 	missing []string // paths of required fields that are absent
 	sheets  []Hardware
+	drafts  string // the config.json that was read of a draft model
 }
 
 func (d *document) fail(at *yaml.Node, code trace.Code, hint, format string, args ...any) {

@@ -81,6 +81,9 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	if !model.builtIn {
 		d.Read = append(d.Read, joinName(dir, model.config))
 	}
+	if doc.drafts != "" {
+		d.Read = append(d.Read, doc.drafts)
+	}
 	if doc.sheets != nil {
 		d.Read = append(d.Read, joinName(dir, hardwareFile))
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"path/filepath"
 
 	"gopkg.in/yaml.v3"
 )
@@ -102,9 +103,39 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 	}
 	model.ID = cmp.Or(model.ID, model.ModelType)
 	dep.Model = model
+	d.drafter(fsys, dir, &dep.Engine)
 	if e := &dep.Engine; !m.prefixesStated && model.Layered != nil && !e.isSince(statePrefixesSince) {
 		w := model.Layered.Work(dep.Parallel())
 		e.PrefixCaching = w.StateDecodeFLOPs == 0
+	}
+}
+
+// drafter reads the model that drafts: a built-in one, or that of the config.json that speculative_config names, by itself or
+// with its folder. One that is not there stays unknown.
+func (d *document) drafter(fsys fs.FS, dir string, e *Engine) {
+	s, err := e.Speculation()
+	if err != nil || s == nil || s.Method != "draft_model" || s.Model == "" {
+		return
+	}
+	opts, name := ModelOptions{ID: s.Model}, s.Model
+	id, known := ModelNamed(s.Model)
+	text, quant := configs(id)
+	if opts.QuantConfig = quant; !known {
+		if filepath.Ext(name) != ".json" {
+			name = filepath.Join(name, "config.json")
+		}
+		if text, err = readBeside(fsys, dir, name); err != nil {
+			return
+		}
+		opts.QuantConfig, _ = readBeside(fsys, dir, QuantConfigName(name))
+	}
+	m, err := LoadModel(bytes.NewReader(text), joinName(dir, name), opts)
+	if err != nil {
+		d.err = err
+		return
+	}
+	if e.Draft = &m; !known {
+		d.drafts = joinName(dir, name)
 	}
 }
 

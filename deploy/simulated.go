@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/trace"
@@ -158,12 +159,13 @@ func (d *Deployment) CheckSimulated() error {
 		return refuse("speculative_config: got "+s.Method+" without an acceptance, want synthetic_acceptance_length or "+
 			"synthetic_acceptance_rates",
 			"what n-gram drafts accept depends on the text: take it from the counters of a server with the same text")
-	case s.Method == "dflash" || s.Method == "dspark" || s.Method == "draft_model" && s.draftModel() == nil:
-		return refuse(fmt.Sprintf("speculative_config: got %s with the model %q, whose size is not known, want a built-in one or eagle, "+
-			"eagle3, mtp, ngram or suffix", s.Method, s.Model), "built-in models: blis-train predict; the method mtp is a lower bound")
-	case s.Method == "draft_model" && !s.AnyVocabulary && s.draftModel().VocabSize != d.Model.VocabSize:
+	case s.Method == "dflash" || s.Method == "dspark" || s.Method == "draft_model" && d.Engine.Draft == nil:
+		return refuse(fmt.Sprintf("speculative_config: got %s with the model %q, whose size is not known, want a built-in one, a folder with "+
+			"its config.json, or eagle, eagle3, mtp, ngram or suffix", s.Method, s.Model),
+			"built-in models: blis-train predict; a folder is looked up beside run.yaml")
+	case s.Method == "draft_model" && !s.AnyVocabulary && d.Engine.Draft.VocabSize != d.Model.VocabSize:
 		return trace.Errorf(BadKnobs, "speculative_config.model: got %s with a vocabulary of %d tokens, want the %d of %s", s.Model,
-			s.draftModel().VocabSize, d.Model.VocabSize, d.Model.ID).WithHint("vLLM refuses it too; use_heterogeneous_vocab allows it")
+			d.Engine.Draft.VocabSize, d.Model.VocabSize, d.Model.ID).WithHint("vLLM refuses it too; use_heterogeneous_vocab allows it")
 	}
 	return nil
 }
@@ -223,8 +225,19 @@ func (d *Deployment) contradiction(s *Speculation) string {
 			"async_scheduling: got true, want false with " + e.asyncExcluded() + " in this release"},
 		{drafts.TP > 1 && drafts.TP != d.TP,
 			say("speculative_config.draft_tensor_parallel_size: got %d, want 1 or tensor_parallel_size %d", drafts.TP, d.TP)},
+		{drafts.Method == "mtp" && drafts.Model == "" && !d.Model.predicts(),
+			say("speculative_config.method: got mtp, want a model with layers of multi-token prediction, which %s has not", d.Model.ID)},
 		{s != nil && tokens <= drafts.Lookahead(), say("max_num_batched_tokens: got %d, want more than the drafts of a request", tokens)},
 	})
+}
+
+// predictsUnstated are families with layers of multi-token prediction that their config.json does not state.
+var predictsUnstated = []string{"qwen3_next", "longcat_flash", "mimo_v2", "step3p", "step5", "dots3_note"}
+
+// predicts reports whether the model has layers of multi-token prediction, as far as is known.
+func (m *Model) predicts() bool {
+	return m.Decoder == nil || len(m.Decoder.MTP) > 0 || slices.Contains(m.Decoder.Warnings, predictorsUnread) ||
+		slices.ContainsFunc(predictsUnstated, func(family string) bool { return strings.HasPrefix(m.ModelType, family) })
 }
 
 // unplayedOffload names a setting of the offloading connector that the CPU tier does not
@@ -252,7 +265,7 @@ func (e *Engine) unplayedOffload() string {
 var draftsWithPPSince = [2]int{0, 33}
 
 // drafter is what a drafter adds to each GPU: bytes of weights that a pass of it reads, bytes of a KV block, and the
-// passes of a step, one after the other; zeros without one on the GPU. A draft model is one of the built-in ones; EAGLE
+// passes of a step, one after the other; zeros without one on the GPU. EAGLE
 // and MTP are taken as one layer and the LM head of the model. Estimates.
 func (d *Deployment) drafter() (weights, block float64, passes int64) {
 	s, err := d.Engine.Speculation()
@@ -263,9 +276,9 @@ func (d *Deployment) drafter() (weights, block float64, passes int64) {
 		passes = 1
 	}
 	p := Parallel{TP: max(1, d.TP), PP: 1, DP: 1}
-	m, share := s.draftModel(), 1.0
+	m, share := d.Engine.Draft, 1.0
 	switch {
-	case m != nil:
+	case m != nil && s.Method == "draft_model":
 		weights = m.WeightBytes()
 		if s.TP > 0 {
 			p.TP = s.TP
