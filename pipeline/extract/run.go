@@ -373,8 +373,8 @@ func (x *extraction) noSpans(set *inputSet) error {
 	if len(set.logs) > 0 && len(set.traces) == 0 {
 		why = "; the log holds no iteration"
 		hint = "start vLLM with --enable-logging-iteration-details (0.14 or newer; from 0.26 without --disable-log-stats)"
-		if x.dep.DP > 1 {
-			hint += ", and with --api-server-count 1: else each data parallel rank has an API server, and none writes statistics"
+		if _, servers := x.dep.Balanced(); servers > 1 {
+			hint += ", and with --api-server-count 1: of several API servers, as many as data-parallel ranks unless told, none writes statistics"
 		}
 	}
 	for _, e := range x.acc.ExampleList() {

@@ -67,7 +67,7 @@ func deploymentOf(l *trace.LoadPoint, d *deploy.Deployment) (*deploy.Deployment,
 	own := *d
 	own.TP, own.DP = l.TP.Or(d.TP), l.DP.Or(d.DP)
 	if l.EP.OK {
-		own.Engine.ExpertParallel = l.EP.V > 1
+		own.Engine.ExpertParallel = l.EP.V > 1 && own.Model.IsMoE() // vLLM ignores it without experts
 	}
 	if own.TP == d.TP && own.DP == d.DP && own.Engine.ExpertParallel == d.Engine.ExpertParallel {
 		return d, nil

@@ -23,6 +23,7 @@ func sourcesOf(run *trace.Run, dep *deploy.Deployment, in *result.ExtractRun) []
 		return nil
 	}
 	var out []result.InspectSource
+	ranks, servers := dep.Balanced()
 	add := func(source, got, teaches, adds string) {
 		out = append(out, result.InspectSource{Source: source, Found: got != "", Got: got, Teaches: teaches, Adds: adds})
 	}
@@ -48,8 +49,8 @@ func sourcesOf(run *trace.Run, dep *deploy.Deployment, in *result.ExtractRun) []
 		out = append(out, passesOf(run))
 	case steps == 0:
 		adds := addLog
-		if dep.DP > 1 {
-			adds += "; with data parallelism also --api-server-count 1, without which no rank writes them"
+		if servers > 1 {
+			adds += "; also --api-server-count 1: of several API servers, as many as data-parallel ranks unless told, none writes them"
 		}
 		add("log of the engine's passes", "", "step times by batch", adds)
 	}
@@ -61,6 +62,8 @@ func sourcesOf(run *trace.Run, dep *deploy.Deployment, in *result.ExtractRun) []
 	}
 	adds := ""
 	switch {
+	case ranks > 1 && len(run.Iterations) > 0:
+		adds = "--data-parallel-external-lb and a client for each rank: which of the engines served a request"
 	case requests == 0 && fork == 0:
 		adds = addClients
 	case requests > 0 && single == 0:

@@ -28,12 +28,13 @@ func TestInferenceX(t *testing.T) {
 	}
 	want := Point{Sweep: "agg.json", Strategy: "concurrent@16", Clients: 16, PromptTokens: 1024, OutputTokens: 256, TTFTMeanMs: 250,
 		TTFTMedianMs: 200, ITLMs: 12, E2EMs: 3310, TP: 4, EP: 4}
-	for _, text := range []string{inferenceX, "[" + inferenceX + "]"} {
+	for i, text := range []string{inferenceX, "[" + inferenceX + "]"} {
+		want.Line = int64(i) // of a list, to tell its levels apart
 		if f := one(text); len(f.Points) != 1 || f.Points[0] != want {
 			t.Errorf("got %+v, want %+v", f.Points, want)
 		}
 	}
-	want.TP, want.DP = 1, 4
+	want.TP, want.DP, want.Line = 1, 4, 0
 	for _, yes := range []string{`"true"`, `true`, `"True"`} {
 		if f := one(strings.Replace(inferenceX, `"false"`, yes, 1)); len(f.Points) != 1 || f.Points[0] != want {
 			t.Errorf("got %+v, want %+v", f.Points, want)

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -99,65 +98,38 @@ func resolution(digits int) int64 {
 	return step
 }
 
-// epochStamp reads seconds, milliseconds, microseconds or nanoseconds since 1970,
-// told apart by their number of digits.
+// epochStamp reads seconds with or without a fraction, milliseconds, microseconds or nanoseconds since
+// 1970, told apart by their number of digits.
 func epochStamp(text []byte) stamp {
-	n := digits(text)
-	whole, err := strconv.ParseInt(source.Text(text[:n]), 10, 64)
-	if err != nil || n < 10 || n > 18 {
-		return stamp{}
-	}
-	unit := int64(time.Second)
+	whole, places, isFraction := bytes.Cut(text, []byte("."))
+	n, rest := len(whole), 9 // digits of a unit that are nanoseconds
 	switch {
 	case n >= 16:
-		unit = int64(time.Microsecond)
+		rest = 3
 	case n >= 13:
-		unit = int64(time.Millisecond)
+		rest = 6
 	}
-	s := stamp{whole * unit, unit, true}
-	if whole > (1<<63-1)/unit {
+	if digits(whole) != n || n < 10 || n > 18 || isFraction && (n >= 13 || len(places) == 0 || digits(places) != len(places)) {
 		return stamp{}
 	}
-	switch rest := text[n:]; {
-	case len(rest) == 0:
-	case rest[0] != '.' || unit != int64(time.Second):
-		return stamp{}
-	default:
-		places := fraction(rest)
-		if places == 0 || places+1 != len(rest) {
-			return stamp{}
-		}
-		s.step = resolution(places)
-		for i, scale := 1, unit/10; i <= min(places, 9); i, scale = i+1, scale/10 {
-			s.ns += int64(rest[i]-'0') * scale
-		}
-	}
-	if !inRange(time.Unix(0, s.ns)) {
+	v, err := strconv.ParseInt(string(whole)+(string(places) + "000000000")[:rest], 10, 64)
+	if err != nil || !inRange(time.Unix(0, v)) {
 		return stamp{}
 	}
-	return s
+	if isFraction {
+		return stamp{v, resolution(len(places)), true}
+	}
+	return stamp{v, resolution(9 - rest), true}
 }
 
 // vllmStamp reads the last stamp of vLLM's own prefix, `MM-DD HH:MM:SS [`, in
 // text: local time in whole seconds, from 1 January of an unnamed leap year.
 func vllmStamp(text, _ []byte) stamp {
-	for {
-		at := bytes.LastIndex(text, []byte(" ["))
-		const form = "MM-DD HH:MM:SS"
-		if at < 0 {
-			return stamp{}
+	const form, leap = "MM-DD HH:MM:SS", "2000-" // so that 29 February has a place
+	for at := bytes.LastIndex(text, []byte(" [")); at >= len(form); at = bytes.LastIndex(text[:at], []byte(" [")) {
+		if t, err := time.Parse(time.DateTime, leap+string(text[at-len(form):at])); err == nil {
+			return stamp{t.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds(), int64(time.Second), false}
 		}
-		if at >= len(form) {
-			if s, ok := shortStamp(text[at-len(form) : at]); ok {
-				return s
-			}
-		}
-		text = text[:at]
 	}
-}
-
-func shortStamp(text []byte) (stamp, bool) {
-	const leap = "2000-" // so that 29 February has a place
-	t, err := time.Parse("2006-01-02 15:04:05", leap+string(text))
-	return stamp{t.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds(), int64(time.Second), false}, err == nil
+	return stamp{}
 }

@@ -341,10 +341,14 @@ func (f *File) list(data []byte, name string) error {
 		return syntax(name, data, err)
 	}
 	for i, row := range rows {
+		kept := len(f.Points)
 		if at := fmt.Sprintf("%s: benchmark %d", name, i+1); isInferenceX(data) {
 			f.inferenceX(row, name, at)
 		} else {
 			f.flat(row, name, at)
+		}
+		for k := range f.Points[kept:] {
+			f.Points[kept+k].Line = int64(i + 1) // of the list, to tell its levels apart
 		}
 	}
 	return nil
