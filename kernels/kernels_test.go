@@ -154,6 +154,10 @@ func TestRanksOfExperts(t *testing.T) {
 	if s := of(1, false, ""); !math.IsNaN(us(s, alone, "dispatch")) || len(s.Unjudged) > 0 {
 		t.Errorf("one engine: got a dispatch or %v, want neither", s.Unjudged)
 	}
+	if s := of(16, false, "naive"); s.Operators[len(s.Operators)-1].Reached == Substituted || !strings.Contains(s.Unjudged[0], "network") ||
+		!(us(s, alone, "dispatch") > us(of(8, false, "naive"), alone, "dispatch")) {
+		t.Errorf("16 ranks: got %g us of dispatch, %v", us(s, alone, "dispatch"), s.Unjudged)
+	}
 	if s := of(1, true, ""); s.Captured(&alone) || len(s.Unjudged) == 0 {
 		t.Errorf("eager: got graphs or %v, want none and a reason", s.Unjudged)
 	}

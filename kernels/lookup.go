@@ -433,11 +433,17 @@ func (g *GPU) collective(name, dtype, how string, value string, gpus int64) (cur
 		return curve{}, found{}, err
 	}
 	of := []where{named(dtype, bf16, "half", "float16"), named(how, value), is("num_gpus", gpus)}
-	series := t.pick(of...)
+	series, f, ring := t.pick(of...), found{Table: name, Version: t.Version}, 1.0
+	if most := t.values(t.pick(of[:2]...), "num_gpus"); len(series) == 0 && len(most) > 0 && gpus > most[len(most)-1] {
+		n := most[len(most)-1] // a GPU of a ring sends (n-1)/n of the bytes
+		series, ring = t.pick(of[0], of[1], is("num_gpus", n)), float64(gpus-1)/float64(gpus)*float64(n)/float64(n-1)
+		f.Reached, f.Note = Substituted, fmt.Sprintf("%d GPUs as one node of %d", gpus, n)
+	}
 	if len(series) == 0 {
 		return curve{}, found{}, g.missing(t, of...)
 	}
 	c, kernel := t.curveOf(series)
+	f.Kernel = kernel
 	bytes := stat.Map(c.x, func(x float64) float64 { return 2 * x })
-	return curve{bytes, c.y}.envelope(), found{Table: name, Kernel: kernel, Version: t.Version}, nil
+	return curve{bytes, c.y}.envelope().scaled(ring), f, nil
 }

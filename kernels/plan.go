@@ -111,7 +111,10 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	if d.PP > 1 {
 		return nil, trace.Errorf(NoRows, "pipeline_parallel_size: got %d, want 1: no table holds what passes between stages", d.PP)
 	}
-	if b.s.Family, b.s.DType = family(d, m); ranks > 1 {
+	if b.s.Family, b.s.DType = family(d, m); d.TP*ranks > 8 {
+		b.s.Unjudged = append(b.s.Unjudged, "no table knows the network between more than 8 GPUs")
+	}
+	if ranks > 1 {
 		b.s.Unjudged = append(b.s.Unjudged, "data-parallel attention was never compared with a server")
 	}
 	if b.s.graphs == nil {
@@ -667,9 +670,12 @@ func (b *binder) allReduce(name string, times, bytesPerToken float64, activation
 	}
 	graph, f, err := b.g.collective("custom_allreduce", "allreduce_dtype", "backend", "vllm_graph", b.tp)
 	eager, _, errEager := b.g.collective("custom_allreduce", "allreduce_dtype", "backend", "vllm_eager", b.tp)
-	nccl, _, errNCCL := b.g.collective("nccl", "nccl_dtype", "op_name", "all_reduce", b.tp)
+	nccl, between, errNCCL := b.g.collective("nccl", "nccl_dtype", "op_name", "all_reduce", b.tp)
 	if b.fails(cmp.Or(err, errEager, errNCCL)) {
 		return
+	}
+	if f.Reached == Substituted { // the engine's own kernels serve one node
+		graph, eager, f = nccl, nccl, between
 	}
 	limits, ok := reduceLimits[b.g.SM][b.tp]
 	most := float64(customMaxBytes)
