@@ -195,7 +195,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	}
 	e.quick = e.depth == 1 && obs == nil && e.cpu == nil && e.spec == nil && e.cadence.interval <= 1
 	e.plain = e.spec == nil && e.pp == 1
-	e.memo = e.cpu == nil && e.spec == nil && e.longPrefill == 0
+	e.memo = e.cpu == nil && e.spec == nil && e.longPrefill == 0 && e.watermark == 0 && d.Extra["kv_transfer_config"] == nil
 	if cfg.TokenGaps {
 		e.out.Gaps = stat.NewHistogram()
 	}

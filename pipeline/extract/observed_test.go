@@ -303,6 +303,53 @@ func TestUpstreamFolder(t *testing.T) {
 	}
 }
 
+// TestRanksInLockstep: the logs of data-parallel ranks of a model with experts are one run, of each pass that all have the row
+// of the rank with the most tokens; one rank alone, whose time is everybody's and whose load is its own, is refused.
+func TestRanksInLockstep(t *testing.T) {
+	line := func(rank, index, tokens int) string {
+		return strings.Replace(logLine(rank, index, index), "0 context requests, 0 context", fmt.Sprintf("1 context requests, %d context",
+			tokens), 1)
+	}
+	one, two := "", ""
+	for i := range 40 {
+		if one += line(0, i, 10+i%2*100); i != 7 { // lost in one
+			two += line(1, i, 60)
+		}
+	}
+	for name, c := range map[string]struct{ run, log, want string }{
+		"both":       {upstreamRun, one + two, "39 rows, 1 missing, 3290 tokens"},
+		"one alone":  {upstreamRun, one, "several_engines"},
+		"before":     {strings.Replace(upstreamRun, "0.32", "0.22", 1), one + two, "0.23 or newer"},
+		"no experts": {upstreamRun, one + two, "40 rows, 0 missing, 2400 tokens"},
+	} {
+		run, moe := c.run+"data_parallel_size: 2\n", `{"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2, `
+		dir := upstreamFolder(t, run)
+		if name != "no experts" {
+			config := string(repo.Read(t, dir, "config.json"))
+			repo.Write(t, moe+strings.Replace(config[strings.Index(config, "{")+1:], `"model_type"`, `"_"`, 1), dir, "config.json")
+		}
+		repo.Write(t, c.log, dir, "server.log")
+		out := filepath.Join(t.TempDir(), "out")
+		doc, err := extractArgs(t, out, nil, dir)
+		got := fmt.Sprint(err, trace.CodeOf(err))
+		if err == nil {
+			runs, err := readAll(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			its := runs[0].Iterations
+			got = fmt.Sprintf("%d rows, %d missing, %d tokens", len(its), its[len(its)-1].Index+1-int64(len(its)),
+				stat.Sum(its, func(it trace.Iteration) int64 { return it.ContextTokens }))
+			if !doc.Runs[0].Records.Balanced() {
+				t.Errorf("%s: %+v", name, doc.Runs[0].Records)
+			}
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // TestProcessesOfOneLog: passes of servers that write into one file are told apart by their counts and processes, those of one
 // engine that several API servers write are one count, and so are those of SGLang's ranks, whose copies count once.
 func TestProcessesOfOneLog(t *testing.T) {

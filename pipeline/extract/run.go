@@ -475,7 +475,7 @@ func (x *extraction) iterations(ctx context.Context, how source.Options) error {
 	if x.lives, err = x.iter.Close(); err != nil {
 		return err
 	}
-	if err := x.cached(how); err != nil {
+	if err := errors.Join(x.cached(how), x.lockstep()); err != nil {
 		return err
 	}
 	return x.chunks()

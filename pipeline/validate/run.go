@@ -221,9 +221,12 @@ func (j *job) clean(limits []Limits) error {
 }
 
 // otherEngine says why a run of another engine, or one with drafts, is not replayed; "" for vLLM's.
-func otherEngine(run *trace.Run) string {
+func otherEngine(run *trace.Run, dep *deploy.Deployment) string {
 	if len(run.Iterations) == 0 {
 		return ""
+	}
+	if dep.DP > 1 && dep.Model.IsMoE() {
+		return "the passes are those of the slowest of several ranks: steps are judged, and nothing is replayed"
 	}
 	if run.Aggregate != nil && run.Aggregate.Drafts {
 		return "the log does not say what each pass accepted of its drafts: steps are judged, and nothing is replayed"
@@ -255,7 +258,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	if err != nil {
 		return err
 	}
-	if why := otherEngine(run); why != "" {
+	if why := otherEngine(run, dep); why != "" {
 		v := t.entry()
 		v.Undecided = why
 		v.Findings = append(v.Findings, trace.Findingf(NoReplay, "run %s: %s", run.ID, why))
