@@ -96,7 +96,7 @@ func replays(t *testing.T, dir string) (runs map[string]*result.ValidationRun, r
 		t.Fatal(err)
 	}
 	for _, w := range ext.Runs[0].Warnings {
-		if strings.Contains(w.Message, "preemption") {
+		if strings.HasPrefix(w.Message, "preemption:") {
 			fmt.Printf("  %s: %s\n", ext.Runs[0].ID, w.Message)
 			named = true
 		}

@@ -204,7 +204,7 @@ type KVEvent struct {
 // ObservedRequest is one request as its client saw it.
 type ObservedRequest struct {
 	ID            string       `json:"id" col:"request_id" doc:"client's id"`
-	Source        string       `json:"-" col:"source" doc:"client, guidellm, tracev2, llmservingsim, vllm_bench, aiperf or inference_perf"`
+	Source        string       `json:"-" col:"source" doc:"client, guidellm, tracev2, llmservingsim, vllm_bench, aiperf, sglang or inference_perf"`
 	CoreID        Opt[string]  `json:"-" col:"core_id" doc:"joined core span, by id prefix"`
 	Phase         Opt[string]  `json:"phase" col:"phase" doc:"workload phase"`
 	Route         Opt[string]  `json:"route" col:"route" doc:"completions or chat"`

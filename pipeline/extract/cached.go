@@ -76,12 +76,9 @@ func (x *extraction) account() {
 	if x.paired == nil || !x.dep.Engine.PrefixCaching {
 		return
 	}
-	if len(x.lives) < 2 {
-		x.told = append(x.told, x.paired.Account(0))
-		return
-	}
-	for i := range x.lives {
-		x.told = append(x.told, x.paired.Account(int64(i)+1))
+	x.told = append(x.told, x.paired.Account(0))
+	for i := range x.served {
+		x.told = append(x.told[:i], x.paired.Account(int64(i)+1))
 	}
 }
 

@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -238,20 +239,16 @@ func cutJSON(in *source.Input) string {
 }
 
 // hasIteration reads on until an iteration comes.
-func hasIteration(r io.Reader) bool {
-	const overlap = 512 // more than an iteration's line
-	buf := make([]byte, 1<<18)
-	keep := 0
+func hasIteration(r *bufio.Reader) bool {
 	for read := 0; read < logBytes; {
-		n, err := io.ReadFull(r, buf[keep:])
-		if text := buf[:keep+n]; forms.HasIteration(text) {
+		line, err := r.ReadSlice('\n')
+		if forms.HasIteration(line) {
 			return true
 		}
-		if err != nil {
+		if err != nil && err != bufio.ErrBufferFull {
 			return false
 		}
-		read += n
-		keep = copy(buf, buf[len(buf)-overlap:])
+		read += len(line)
 	}
 	return false
 }

@@ -62,7 +62,7 @@ func sourcesOf(run *trace.Run, dep *deploy.Deployment, in *result.ExtractRun) []
 	}
 	adds := ""
 	switch {
-	case ranks > 1 && len(run.Iterations) > 0:
+	case ranks > 1 && len(run.Iterations) > 0 && run.Iterations[0].Form == trace.IterationLog:
 		adds = "--data-parallel-external-lb and a client for each rank: which of the engines served a request"
 	case requests == 0 && fork == 0:
 		adds = addClients

@@ -21,9 +21,6 @@ type aiperfValue struct {
 	Unit  string          `json:"unit"`
 }
 
-// aiperfUs are the units of times, in us.
-var aiperfUs = map[string]float64{"ns": 1e-3, "us": 1, "ms": 1e3, "sec": 1e6, "s": 1e6}
-
 // aiperfLine is one request: stamps are ns of the wall clock, metrics as displayed.
 type aiperfLine struct {
 	Metadata struct {
@@ -60,7 +57,8 @@ func (j *aiperfLine) us(key string, to any, scale *float64) error {
 	if err := json.Unmarshal(m.Value, to); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	if *scale, ok = aiperfUs[m.Unit]; !ok {
+	*scale, ok = millis[m.Unit]
+	if *scale *= 1e3; !ok {
 		return fmt.Errorf("%s: got the unit %q, want ns, us, ms or sec", key, m.Unit)
 	}
 	return nil

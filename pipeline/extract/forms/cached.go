@@ -13,14 +13,13 @@ import (
 
 // Pairing is what the passes of a log say of each request of its clients.
 type Pairing struct {
-	Engines []int // of each row, -1 where nobody knows
-	Paired  int
-	rows    []trace.ObservedRequest
-	rules   PairRules
-	passes  *Passes
-	chains  []chain
-	of      []int32          // chain of each row, -1: none
-	deltas  map[string]int64 // hits that the server counted over a phase
+	Paired int
+	rows   []trace.ObservedRequest
+	rules  PairRules
+	passes *Passes
+	chains []chain
+	of     []int32          // chain of each row, -1: none
+	deltas map[string]int64 // hits that the server counted over a phase
 }
 
 // PairRequests finds the passes of each row's prompt. read calls its argument with the
@@ -45,7 +44,7 @@ func PairRequests(rows []trace.ObservedRequest, rules PairRules, engines int,
 }
 
 func pairAll(rows []trace.ObservedRequest, p *Passes) *Pairing {
-	g := &Pairing{rows: rows, rules: p.rules, passes: p, Engines: slices.Repeat([]int{-1}, len(rows)),
+	g := &Pairing{rows: rows, rules: p.rules, passes: p,
 		of: slices.Repeat([]int32{-1}, len(rows))}
 	periods, s := periodsOf(rows, &p.rules), p.stretches()
 	for _, m := range p.sure(p.matches(periods, s), periods, s) {
@@ -54,7 +53,7 @@ func pairAll(rows []trace.ObservedRequest, p *Passes) *Pairing {
 				continue
 			}
 			for _, q := range c.prompts {
-				g.of[q.row], g.Engines[q.row] = int32(len(g.chains)), c.engine
+				g.of[q.row] = int32(len(g.chains))
 				g.Paired++
 			}
 			g.chains = append(g.chains, c)
@@ -291,20 +290,14 @@ func (g *Pairing) commonest() map[string]int64 {
 }
 
 // Preempted names preemptions by the tokens that passes computed once more, as vLLM's older model
-// runner counts them, and by the server's counter: counting prompts does not cover them.
+// runner counts them, and by the last of the server's answers: counting prompts does not cover them.
 func (g *Pairing) Preempted(answers []Counters) []trace.Finding {
 	var said []string
 	if again := g.passes.tokens - g.passes.reqs; again > 0 && !g.rules.Speculative {
 		said = append(said, fmt.Sprintf("passes computed %d tokens once more", again))
 	}
-	last := Counters{}
-	for _, c := range answers {
-		if c.Preempted > last.Preempted {
-			last = c
-		}
-	}
-	if last.Preempted > 0 {
-		said = append(said, fmt.Sprintf("%s counts %d", last.Name, last.Preempted))
+	if n := len(answers); n > 0 && answers[n-1].Preempted > 0 {
+		said = append(said, fmt.Sprintf("%s counts %d", answers[n-1].Name, answers[n-1].Preempted))
 	}
 	if len(said) == 0 {
 		return nil
@@ -340,11 +333,9 @@ func (g *Pairing) Account(engine int64) []result.CachedTokens {
 		switch {
 		case !r.CachedTokens.OK:
 			a.Unpaired++
-		case r.CachedSource.V == trace.CachedExact:
-			a.Exact++
 		case r.CachedSource.V == trace.CachedUsage:
 			a.Usage++
-		case r.CachedMin.V == r.CachedMax.V:
+		case r.CachedSource.V == trace.CachedExact || r.CachedMin.V == r.CachedMax.V:
 			a.Exact++
 		default:
 			a.Bounded++

@@ -27,6 +27,7 @@ const (
 	sourceServing  = "llmservingsim"
 	sourceBench    = "vllm_bench"
 	sourceAIPerf   = "aiperf"
+	sourceSGLang   = "sglang"
 
 	sourceInferencePerf = "inference_perf"
 )
@@ -62,7 +63,7 @@ func (c *Reader) Finish(dep *deploy.Deployment) {
 func IsRead(head []byte) bool {
 	head = bytes.TrimLeft(head, " \t\r\n\ufeff")
 	return bytes.Contains(head, []byte(`"guidellm_version"`)) || isAIPerf(head) || isInferencePerf(head) || is(head) ||
-		isTraceV2(head)
+		isTraceV2(head) || bytes.HasPrefix(head, sglangHead)
 }
 
 func (c *Reader) File(in *source.Input, how source.Options) error {
@@ -301,6 +302,9 @@ type clientJSON struct {
 }
 
 func clientLine(text []byte) (trace.ObservedRequest, error) {
+	if bytes.HasPrefix(text, sglangHead) {
+		return sglangRequest(text)
+	}
 	var j clientJSON
 	if err := trace.UnmarshalJSON(text, &j); err != nil {
 		return trace.ObservedRequest{}, err

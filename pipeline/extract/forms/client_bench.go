@@ -235,11 +235,7 @@ func (b *benchResult) row(i int) trace.ObservedRequest {
 		r.ChunkGapsUs = append(r.ChunkGapsUs, gap*1e6)
 	}
 	r.Chunks = trace.Some(int64(1 + len(b.itls[i])))
-	r.TTFTUs, r.E2EUs = trace.Some(b.ttfts[i]*1e6), trace.Some(last*1e6)
-	if r.SendNs.OK {
-		r.FirstChunkNs = trace.Some(r.SendNs.V + trace.Int(b.ttfts[i]*1e9))
-		r.LastChunkNs = trace.Some(r.SendNs.V + trace.Int(last*1e9))
-	}
+	timed(&r, r.SendNs, b.ttfts[i]*1e6, last*1e6)
 	return r
 }
 

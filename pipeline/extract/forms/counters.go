@@ -44,19 +44,13 @@ func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, er
 	}
 	c.Name = in.Name
 	counts := map[*int64]bool{}
+	names := map[string]*int64{"vllm:prefix_cache_queries_total": &c.Queries, "sglang:prompt_tokens_total": &c.Queries,
+		"vllm:prefix_cache_hits_total": &c.Hits, "sglang:cached_tokens_total": &c.Hits,
+		"vllm:spec_decode_num_draft_tokens_total": &c.Drafted, "vllm:num_preemptions_total": &c.Preempted}
 	for line := range strings.Lines(string(text)) {
 		name, _, fields := metricLine(line)
-		var to *int64
-		switch name {
-		case "vllm:prefix_cache_queries_total", "sglang:prompt_tokens_total":
-			to = &c.Queries
-		case "vllm:prefix_cache_hits_total", "sglang:cached_tokens_total":
-			to = &c.Hits
-		case "vllm:spec_decode_num_draft_tokens_total":
-			to = &c.Drafted
-		case "vllm:num_preemptions_total":
-			to = &c.Preempted
-		default:
+		to := names[name]
+		if to == nil {
 			continue
 		}
 		v, err := strconv.ParseFloat(strings.Join(fields[:min(1, len(fields))], ""), 64)

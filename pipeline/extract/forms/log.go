@@ -2,6 +2,7 @@ package forms
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
@@ -32,15 +33,11 @@ var (
 	byteMark    = []byte(`"MESSAGE":[`)                                 // journald, when the text holds escape sequences
 )
 
-// HasIteration reports whether a text holds a pass of an engine's log.
-func HasIteration(text []byte) bool {
-	d, out := newLogDecoder(), &Iterations{}
-	for line := range bytes.Lines(text) {
-		if d.Line(line, out); len(out.Rows) > 0 && !out.Rows[len(out.Rows)-1].Rate.OK {
-			return true
-		}
-	}
-	return false
+// HasIteration reports whether a line holds a pass of an engine's log.
+func HasIteration(line []byte) bool {
+	out := &Iterations{}
+	newLogDecoder().Line(line, out)
+	return slices.ContainsFunc(out.Rows, func(r row) bool { return !r.Rate.OK })
 }
 
 func (d *logDecoder) Line(line []byte, out *Iterations) *source.Error {
