@@ -69,7 +69,7 @@ func (f *filler) finding(code trace.Code, format string, args ...any) {
 // allPasses says how the engine writes every pass.
 func (f *filler) allPasses() string {
 	if f.passes[0].it.Form == trace.IterationSGLang {
-		return "start SGLang with --decode-log-interval 1 and keep precise stamps (docker logs --timestamps, kubectl logs --timestamps)"
+		return "start SGLang with --decode-log-interval 1 and keep precise stamps (SGLANG_LOG_MS=1, docker logs --timestamps)"
 	}
 	return "set DYN_FPM_MODE=full (with --fpm-trace or DYN_FPM_TRACE=1)"
 }

@@ -84,7 +84,7 @@ func (f *filler) audit() audit {
 		if s := f.tickTime(); s < tickSeconds {
 			why := f.refusedElapsed(lag, conclusive, below, over, says)
 			a.refused = trace.Errorf(codeNoStepTimes, "%s; stamps in whole seconds leave %.0f s of busy time between ticks, want %d", why.Msg, s,
-				tickSeconds).WithHint("save the log with precise stamps (docker logs --timestamps), or record " +
+				tickSeconds).WithHint("save the log with precise stamps (docker logs --timestamps; SGLANG_LOG_MS=1), or record " +
 				fmt.Sprintf("%.0f times as long", math.Ceil(tickSeconds/math.Max(s, 1))))
 		}
 	}
@@ -105,8 +105,11 @@ func (f *filler) overStamps() float64 {
 
 // refusedElapsed words why elapsed is not the time of a pass.
 func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, says bool) *trace.Error {
-	why := "nothing shows that the engine is synchronous"
+	why, hint := "nothing shows that the engine is synchronous", "save the log with precise stamps (docker logs --timestamps, kubectl logs "+
+		"--timestamps), or record with --no-async-scheduling"
 	switch {
+	case f.passes[0].it.Form == trace.IterationSGLang:
+		why, hint = "SGLang's lines state none", f.allPasses()
 	case says:
 		why = "scheduling is asynchronous by run.yaml or by its version's default"
 	case conclusive && lag > 0:
@@ -116,8 +119,7 @@ func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, s
 	case over:
 		why = "the values sum up to more than the time that passed"
 	}
-	return trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: %s", f.run.ID, why).
-		WithHint("save the log with precise stamps (docker logs --timestamps, kubectl logs --timestamps), or record with --no-async-scheduling")
+	return trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: %s", f.run.ID, why).WithHint(hint)
 }
 
 // resolution says whether nearly all passes have precise stamps, or at least
