@@ -107,7 +107,7 @@ func (m *Mixer) states(b float64, t int64) []State {
 	case Compressed:
 		return m.compressedStates(b)
 	case Delta, Mamba1, Mamba2, Lightning:
-		return []State{{Kind: RecurrentState, Bytes: m.recurrentBytes(float64(t))}}
+		return []State{{Kind: RecurrentState, Bytes: m.RecurrentBytes(float64(t))}}
 	}
 	return nil
 }
@@ -140,8 +140,8 @@ func (m *Mixer) entryBytes(b float64) float64 {
 	return float64(m.DimK) * b
 }
 
-// recurrentBytes is the state of one request on one of t GPUs: the convolution's last taps and the recurrence's.
-func (m *Mixer) recurrentBytes(t float64) float64 {
+// RecurrentBytes is the state of one request on one of t GPUs: the convolution's last taps and the recurrence's.
+func (m *Mixer) RecurrentBytes(t float64) float64 {
 	values := float64(m.Heads * m.DimV * m.DimK)
 	switch m.Kind {
 	case Mamba1, Mamba2:

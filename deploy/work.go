@@ -220,7 +220,7 @@ func (w *Work) mixer(m *Mixer, b, t, n float64) {
 			chunked = 6 * heads * k * v // a scan, token by token
 		}
 		w.StatePrefillFLOPs += float64(n * chunked)
-		w.StateBytes += float64(n * 2 * t * m.recurrentBytes(t))
+		w.StateBytes += float64(n * 2 * t * m.RecurrentBytes(t))
 		w.Widths += float64(n * 2 * (float64(m.convWidth()) + float64(heads*v)))
 	}
 }

@@ -108,6 +108,15 @@ func (c curve) scaled(by float64) curve {
 	return curve{c.x, stat.Map(c.y, func(y float64) float64 { return y * by })}
 }
 
+// lighter is a curve over tokens with that share of the weights' bytes: the smallest batch waits for them, larger ones compute as before.
+func (c curve) lighter(share float64) curve {
+	if len(c.y) == 0 {
+		return c
+	}
+	least, saved := float64(share*c.y[0])+launchUs, (1-share)*c.y[0]
+	return curve{c.x, stat.Map(c.y, func(y float64) float64 { return max(least, y-saved) })}
+}
+
 // envelope is the least time at which x or more was done: a kernel that does more in less
 // time serves less as well, by padding, so that a measurement disturbed upwards does not count.
 func (c curve) envelope() curve {

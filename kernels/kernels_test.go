@@ -202,12 +202,25 @@ func TestLookupsSayHowTheyWereReached(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := g.gemm("int3", 8192, 8192); trace.CodeOf(err) != NoRows || !strings.Contains(err.Error(), "nearest gemm_dtype") {
-		t.Errorf("got %v", err)
+	wide, _, _ := g.gemm(bf16, 8192, 8192)
+	light, f, err := g.gemm("int4_wo", 8192, 8192) // weights of a quarter of the bytes that compute as before
+	if first, last := light.y[0]/wide.y[0], light.at(8192, 1)/wide.at(8192, 1); err != nil || !f.unlike || f.Reached != Substituted ||
+		first < 0.25 || first > 0.4 || last < 0.9 || last > 1 {
+		t.Errorf("int4_wo: got %+v, %v, %g of bfloat16 at one token and %g at 8192", f, err, first, last)
 	}
-	if _, _, _, err := g.attention("context_attention", heads{kv: bf16, dim: 96, query: 32, kvHeads: 8}); err == nil ||
-		!strings.Contains(err.Error(), "head_dim 96") ||
-		!strings.Contains(err.Error(), "nearest") {
+	full, _, _, _ := g.attention("context_attention", heads{kv: bf16, dim: 128, query: 32, kvHeads: 8})
+	seen, _, f, err := g.attention("context_attention", heads{kv: bf16, dim: 128, query: 32, kvHeads: 8, window: 1000})
+	one, all := seen.slice(1), full.slice(1)
+	if got, want := one.at(16000, 2)/all.at(16000, 2), pairs(0, 16000, 1000)/pairs(0, 16000, 0); err != nil || !f.unlike ||
+		math.Abs(got/want-1) > 0.1 {
+		t.Errorf("window: got %+v, %v, %g of full attention, want %g", f, err, got, want)
+	}
+	if _, _, f, err := g.attention("generation_attention", heads{kv: bf16, dim: 96, query: 32, kvHeads: 8}); err != nil ||
+		!strings.Contains(f.Note, "from heads of 128") {
+		t.Errorf("heads of 96: got %+v, %v", f, err)
+	}
+	if _, _, err := g.collective("nccl", "nccl_dtype", "op_name", "broadcast", 4); trace.CodeOf(err) != NoRows ||
+		!strings.Contains(err.Error(), "nearest nccl_dtype") {
 		t.Errorf("got %v", err)
 	}
 	of := shape{dtypes: []string{"fp8_block"}, hidden: 4096, inter: 1536, topK: 8, experts: 128, tp: 8, ep: 1, load: DefaultLoad}

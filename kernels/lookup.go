@@ -32,6 +32,7 @@ type found struct {
 	Table, Kernel, Version string
 	Reached                Reached
 	Note                   string
+	unlike                 bool // the rows are of another kernel: no judgement covers it
 }
 
 // where is one condition on a column of a table: a value, a word, or any of some words.
@@ -177,10 +178,16 @@ func bytesOf(dtype string) float64 {
 	switch dtype {
 	case bf16:
 		return 2
-	case fp8, fp8Block:
+	case fp8, fp8Block, "int8", "int8_wo":
 		return 1
 	}
 	return 0.5
+}
+
+// as says that rows of another kernel stand for what a table has none of.
+func (f found) as(format string, args ...any) found {
+	f.Reached, f.Note, f.unlike = Substituted, fmt.Sprintf(format, args...), true
+	return f
 }
 
 // gemm is the curve of an n x k layer over tokens: log-log in n and k between measured columns, proportional beyond them.
@@ -192,7 +199,15 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 	}
 	all := t.pick(named("gemm_dtype", dtype))
 	if len(all) == 0 {
-		return curve{}, found{}, g.missing(t, named("gemm_dtype", dtype), is("n", n), is("k", k))
+		like := bf16
+		if dtype == "int8" && len(t.pick(named("gemm_dtype", fp8))) > 0 {
+			like = fp8
+		}
+		if like == dtype || dtype == bf16 {
+			return curve{}, found{}, g.missing(t, named("gemm_dtype", dtype), is("n", n), is("k", k))
+		}
+		c, f, err := g.gemm(like, n, k)
+		return c.lighter(bytesOf(dtype) / bytesOf(like)), f.as("%s, from %s by the bytes of its weights", dtype, like), err
 	}
 	ns, ks := t.values(all, "n"), t.values(all, "k")
 	n0, n1, tn, sn := between(ns, n)
@@ -288,10 +303,10 @@ func (g *GPU) attention(name string, h heads) (grid, float64, found, error) {
 	f := found{Table: name, Version: t.Version}
 	of := []where{named("kv_cache_dtype", h.kv), is("head_dim", h.dim), is("window_size", h.window)}
 	all := t.pick(of...)
-	kvs := []int64{}
-	if len(all) > 0 {
-		kvs = t.values(all, "num_key_value_heads")
+	if len(all) == 0 {
+		return g.likeAttention(t, h)
 	}
+	kvs := t.values(all, "num_key_value_heads")
 	for i := len(kvs) - 1; i >= 0; i-- {
 		kv := kvs[i]
 		if h.kvHeads%kv != 0 || h.query%(h.kvHeads/kv) != 0 {
@@ -321,6 +336,40 @@ func (g *GPU) attention(name string, h heads) (grid, float64, found, error) {
 		return out, float64(r), f, nil
 	}
 	return grid{}, 0, f, g.missing(t, append(of, is("num_heads", h.query), is("num_key_value_heads", h.kvHeads))...)
+}
+
+// likeAttention is attention whose window, width or dtype of the cache a table has not: of full attention, of the next wider head, of a
+// bfloat16 cache.
+func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, f found, err error) {
+	like, note := h, ""
+	dims := t.values(t.pick(named("kv_cache_dtype", h.kv), is("window_size", 0)), "head_dim")
+	i, isMeasured := slices.BinarySearch(dims, h.dim)
+	switch {
+	case len(dims) == 0 && h.kv != bf16:
+		like.kv, note = bf16, "a bfloat16 cache"
+	case len(dims) == 0 || h.window == 0 && isMeasured:
+		return grid{}, 0, f, g.missing(t, named("kv_cache_dtype", h.kv), is("head_dim", h.dim), is("window_size", h.window))
+	case h.window > 0:
+		like.window, note = 0, "full attention"
+	default:
+		like.dim = dims[min(i, len(dims)-1)]
+		note = fmt.Sprintf("heads of %d", like.dim)
+	}
+	out, ratio, f, err = g.attention(t.Name, like)
+	for i, c := range out.rows {
+		out.rows[i] = c.scaled(max(1, float64(h.dim)/float64(like.dim)))
+		if like.window == h.window {
+			continue
+		}
+		w := float64(h.window)
+		out.rows[i] = curve{c.x, stat.Map(c.x, func(x float64) float64 {
+			if strings.HasPrefix(t.Name, "context") {
+				return max(c.y[0], c.at(x, 2)*pairs(0, x, w)/pairs(0, x, 0))
+			}
+			return c.at(min(x, w), 1)
+		})}
+	}
+	return out, ratio, f.as("heads of %d, window %d, %s cache, from %s", h.dim, h.window, h.kv, note), err
 }
 
 // mixGrids is (1-w) a + w b on the points both have.
@@ -397,7 +446,15 @@ func (g *GPU) experts(s shape) (curve, found, error) {
 		f.Kernel, f.Reached, f.Note = kernel, Substituted, fmt.Sprintf("moe_tp_size %d, scaled from %d", s.tp, tp)
 		return s.rows(c).scaled(float64(tp) / float64(s.tp)), f, nil
 	}
-	return curve{}, f, g.missing(t, of(s.dtypes[0], is("moe_tp_size", s.tp))...)
+	if c, f, ok := t.likeExperts(s); ok {
+		return c, f, nil
+	}
+	wide := s
+	if wide.dtypes = []string{bf16}; s.dtypes[0] == bf16 {
+		return curve{}, f, g.missing(t, of(bf16, is("moe_tp_size", s.tp))...)
+	}
+	c, f, err := g.experts(wide)
+	return c.lighter(bytesOf(s.dtypes[0]) / 2), f.as("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
 }
 
 // likeExperts is the curve of a kernel that was measured on experts of another shape: of the nearest in size with weights of as many
@@ -405,25 +462,31 @@ func (g *GPU) experts(s shape) (curve, found, error) {
 func (t *Table) likeExperts(s shape) (c curve, f found, ok bool) {
 	source, dtype := t.Column("kernel_source"), t.Column("moe_dtype")
 	size := float64(s.experts * s.hidden * s.inter)
-	best := math.Inf(1)
+	best, same := math.Inf(1), []*Series(nil)
+	at := func(one *Series, column string) float64 { return float64(one.Key[t.Column(column)]) }
 	for _, one := range t.pick(is("moe_ep_size", s.ep), is("moe_tp_size", s.tp), named("distribution", s.load)) {
-		at := func(column string) float64 { return float64(one.Key[t.Column(column)]) }
-		kernel, other := t.Columns[source].Words[one.Key[source]], at("num_experts")*at("hidden_size")*at("inter_size")
-		far := math.Abs(stat.Log(other / size))
-		if !strings.Contains(kernel, s.backend) || bytesOf(t.Columns[dtype].Words[one.Key[dtype]]) != bytesOf(s.dtypes[0]) || far >= best {
+		far := math.Abs(stat.Log(at(one, "num_experts") * at(one, "hidden_size") * at(one, "inter_size") / size))
+		if !strings.Contains(t.Columns[source].Words[one.Key[source]], s.backend) ||
+			bytesOf(t.Columns[dtype].Words[one.Key[dtype]]) != bytesOf(s.dtypes[0]) || far > best {
 			continue
 		}
-		best = far
-		c, _ = t.curveOf([]*Series{one})
-		tokens := at("topk") / at("num_experts") * float64(s.experts) / float64(s.topK)
-		c = curve{stat.Map(c.x, func(x float64) float64 { return x * tokens }), c.y}.envelope().scaled(size / other)
-		f = found{Table: t.Name, Version: t.Version, Kernel: kernel, Reached: Substituted,
-			Note: fmt.Sprintf("scaled from %.0f experts of %.0f x %.0f", at("num_experts"), at("hidden_size"), at("inter_size"))}
-		if size == other {
-			f.Reached, f.Note = Measured, ""
+		if far < best || at(one, "topk") != at(same[0], "topk") || at(one, "num_experts") != at(same[0], "num_experts") {
+			best, same = far, nil
 		}
+		same = append(same, one)
 	}
-	return c, f, !math.IsInf(best, 1)
+	if len(same) == 0 {
+		return c, f, false
+	}
+	experts, hidden, inter := at(same[0], "num_experts"), at(same[0], "hidden_size"), at(same[0], "inter_size")
+	f = found{Table: t.Name, Version: t.Version}
+	c, f.Kernel = t.curveOf(same)
+	tokens := at(same[0], "topk") / experts * float64(s.experts) / float64(s.topK)
+	c = curve{stat.Map(c.x, func(x float64) float64 { return x * tokens }), c.y}.envelope().scaled(size / (experts * hidden * inter))
+	if best > 0 {
+		f.Reached, f.Note = Substituted, fmt.Sprintf("scaled from %.0f experts of %.0f x %.0f", experts, hidden, inter)
+	}
+	return c, f, true
 }
 
 // collective is the curve over bytes of a collective among GPUs.

@@ -185,7 +185,12 @@ func (b *binder) fails(err error) bool {
 	return err != nil
 }
 
-func (b *binder) add(op Operator) { b.s.Operators = append(b.s.Operators, op) }
+func (b *binder) add(op Operator) {
+	if op.unlike {
+		b.s.Unjudged = append(b.s.Unjudged, op.Table+" has no such rows")
+	}
+	b.s.Operators = append(b.s.Operators, op)
+}
 
 // moved is a kernel charged by the bytes a token moves.
 func (b *binder) moved(name string, times, bytesPerToken float64) {
@@ -228,6 +233,8 @@ func dtypesOf(q *deploy.Quant) []string {
 		return []string{fp8}
 	case q.ActivationBits == 16 && q.BytesPerWeight < 1:
 		return []string{"int4_wo"}
+	case q.ActivationBits == 16 && a == "int8":
+		return []string{"int8_wo"}
 	}
 	return []string{q.Algorithm}
 }
@@ -324,6 +331,9 @@ func (b *binder) mixer(x *deploy.Mixer, times float64) {
 		b.delta(x, times)
 	case deploy.LinearOnly:
 		b.linears(x.Linears, x.KVHeads, times)
+	case deploy.Mamba1, deploy.Mamba2, deploy.Lightning:
+		b.linears(x.Linears, x.KVHeads, times)
+		b.recurrence(x, times)
 	default:
 		b.fails(trace.Errorf(NoRows, "%s: got no table of a %s layer, want one of attention, mla, dsa, msa, gdn, kda", b.g.Hardware, x.Kind).
 			WithHint("simulate with --latency-model roofline"))
@@ -441,14 +451,18 @@ func (b *binder) module(name string, x *deploy.Mixer, times float64) {
 			conditions = append(of[:len(of):len(of)], is("step", 0))
 		}
 		series := t.pick(conditions...)
+		founds[i] = found{Table: t.Name, Version: t.Version}
+		if like := slices.Clone(conditions); len(series) == 0 {
+			like[1] = named("gemm_type", bf16)
+			series, founds[i] = t.pick(like...), founds[i].as("%s, from bfloat16", dtype)
+		}
 		if len(series) == 0 {
 			b.fails(b.g.missing(t, conditions...))
 			return
 		}
-		founds[i] = found{Table: t.Name, Version: t.Version}
 		grids[i], founds[i].Kernel = t.gridOf(series, "batch_size")
 		if name == "dsa" || !strings.HasPrefix(b.g.Hardware, "B200") {
-			founds[i].Note = "launch-bound"
+			founds[i].Note = cmp.Or(founds[i].Note, "launch-bound")
 			b.s.Unjudged = append(b.s.Unjudged, t.Name+" is launch-bound")
 		}
 	}
@@ -501,6 +515,16 @@ func (b *binder) delta(x *deploy.Mixer, times float64) {
 	}
 }
 
+// recurrence adds a state space, of which no table has rows, by what it moves: each request's state, and what goes in and out of a token.
+func (b *binder) recurrence(x *deploy.Mixer, times float64) {
+	b.s.Unjudged = append(b.s.Unjudged, string(x.Kind)+" layers are in no table")
+	perRequest := 2 * x.RecurrentBytes(float64(b.tp)) * b.usByte
+	b.add(Operator{Name: "state", Count: times, Shape: fmt.Sprintf("%d heads of %d, state %d", x.Heads, x.DimV, x.StateSize),
+		found: found{Reached: Analytic}, depends: onSequences,
+		us: func(in *state) float64 { return float64(in.sequences*perRequest) + launchUs }})
+	b.moved("scan", times, float64(4*x.Heads*x.DimV/b.tp)*b.m.DTypeBytes)
+}
+
 // sharedStreamTokens is up to how many tokens vLLM runs shared experts in a stream of their own, beside the routed ones
 // (vllm/envs.py: VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD).
 const sharedStreamTokens = 256
@@ -515,7 +539,7 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 	for i := range b.s.Operators[first:] {
 		op := &b.s.Operators[first+i]
 		alone := op.us
-		op.Note, op.us = "beside the routed experts up to 256 tokens", func(in *state) float64 {
+		op.Note, op.us = cmp.Or(op.Note, "beside the routed experts up to 256 tokens"), func(in *state) float64 {
 			if in.run <= sharedStreamTokens {
 				return 0
 			}

@@ -188,24 +188,24 @@ func Predict(ctx context.Context, q Question) (*Prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := p.on.Deployment
-	if n, longest := q.InputTokens+q.OutputTokens, d.MaxModelLen(); longest.OK && n > longest.V {
+	d, n := p.on.Deployment, q.InputTokens+q.OutputTokens
+	if longest := d.MaxModelLen(); longest.OK && n > longest.V {
 		return nil, trace.Errorf(sim.CodeBadConfig, "--input-len, --output-len: got %s tokens together, want at most %s, the longest of "+
 			"the model", trace.Thousands(n), trace.Thousands(longest.V)).WithHint("ask for fewer, or raise --max-model-len where --vllm has it")
 	}
 	blocks, _, err := d.KVBlocks()
 	if err != nil {
-		return nil, q.fitting(err, d.TP)
+		return nil, fitting(err, d, n)
 	}
 	if pool, ok := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize); ok && len(pool.Groups) > 1 {
 		// layers of windows and states draw blocks of their own: the cache in requests like these
-		n, size := q.InputTokens+q.OutputTokens, d.Engine.BlockSize
+		size := d.Engine.BlockSize
 		blocks = blocks * ((n + size - 1) / size) / max(1, pool.RequestBlocks(n, d.Engine.MaxNumBatchedTokens))
 	}
 	p.on.o.KVBlocks = blocks
-	if p.KVTokens = blocks * d.Engine.BlockSize; p.KVTokens < q.InputTokens+q.OutputTokens {
-		return nil, q.fitting(trace.Errorf(deploy.BadHardware, "KV cache: got room for %s tokens, want %s and %s of one request",
-			trace.Thousands(p.KVTokens), trace.Thousands(q.InputTokens), trace.Thousands(q.OutputTokens)), d.TP)
+	if p.KVTokens = blocks * d.Engine.BlockSize; p.KVTokens < n {
+		return nil, fitting(trace.Errorf(deploy.BadHardware, "KV cache: got room for %s tokens, want %s and %s of one request",
+			trace.Thousands(p.KVTokens), trace.Thousands(q.InputTokens), trace.Thousands(q.OutputTokens)), d, n)
 	}
 	if err := p.run(&q); err != nil {
 		return nil, err
@@ -241,18 +241,15 @@ func (q *Question) bind(ctx context.Context) (*Prediction, error) {
 	return p, nil
 }
 
-// fitting names the number of GPUs that holds the model.
-func (q *Question) fitting(err error, tp int64) error {
+// fitting names the number of GPUs that holds the model and so many tokens.
+func fitting(err error, d *deploy.Deployment, tokens int64) error {
 	if !strings.Contains(err.Error(), "room for") { // of layers that share no pool, say
 		return err
 	}
-	for n := 2 * tp; n <= 16; n *= 2 {
-		wider := *q
-		wider.Set = append(slices.Clone(q.Set), fmt.Sprintf("tensor_parallel_size=%d", n))
-		if d, _, e := wider.Deployment(); e != nil || d.CheckTables() != nil {
-			continue
-		} else if blocks, _, e := d.KVBlocks(); e == nil && blocks*d.Engine.BlockSize >= q.InputTokens+q.OutputTokens {
-			return trace.Hinted(err, fmt.Sprintf("raise --tp to %d", n))
+	for wider := *d; wider.TP <= 8; {
+		wider.TP *= 2
+		if blocks, _, e := wider.KVBlocks(); e == nil && wider.CheckTables() == nil && blocks*d.Engine.BlockSize >= tokens {
+			return trace.Hinted(err, fmt.Sprintf("raise --tp to %d", wider.TP))
 		}
 	}
 	return trace.Hinted(err, "take a GPU with more memory, or weights of fewer bits")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
@@ -91,10 +92,14 @@ func trustOf(step *kernels.Step) *Trust {
 	learned := kernels.Learned()
 	t := &Trust{Family: step.Family, Sentence: learned.Sentence(step)}
 	t.Judged, t.Unjudged = learned.JudgedAs(step)
+	of, notes := map[string][]string{}, []string(nil)
 	for i := range step.Operators {
 		if op := &step.Operators[i]; op.Reached == kernels.Substituted {
-			t.Substituted = append(t.Substituted, fmt.Sprintf("%s (%s)", op.Name, op.Note))
+			of[op.Note], notes = stat.AppendNew(of[op.Note], op.Name), stat.AppendNew(notes, op.Note)
 		}
+	}
+	for _, note := range notes {
+		t.Substituted = append(t.Substituted, fmt.Sprintf("%s (%s)", strings.Join(of[note], ", "), note))
 	}
 	if len(t.Substituted) > 0 {
 		t.Sentence += "; other rows stand for " + strings.Join(t.Substituted, ", ")
