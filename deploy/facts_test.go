@@ -174,7 +174,7 @@ func TestUnplayedOffloadIsNamed(t *testing.T) {
 	} {
 		d := &Deployment{Name: "x", TP: 1, PP: 1, DP: 1}
 		d.Engine = Engine{BlockSize: 16, CPUOffloading: true, VLLMVersion: "0.33.0", Extra: Values{"kv_transfer_config": map[string]any{
-			"kv_connector": "OffloadingConnector", "kv_connector_extra_config": map[string]any{setting: c.value}}}}
+			"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": map[string]any{setting: c.value}}}}
 		err := d.CheckSimulated()
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s %v: got %v, want %q", setting, c.value, err, c.want)
@@ -182,7 +182,8 @@ func TestUnplayedOffloadIsNamed(t *testing.T) {
 		if found := len(d.estimated()); found != 1 {
 			t.Errorf("0.33: %d findings, want that blocks stay until they are copied", found)
 		}
-		d.Engine.VLLMVersion, d.Engine.Extra = "0.19.1", Values{"kv_transfer_config": map[string]any{"kv_connector": "OffloadingConnector",
+		d.Engine.VLLMVersion, d.Engine.Extra = "0.19.1", Values{"kv_transfer_config": map[string]any{
+			"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
 			"kv_connector_extra_config": map[string]any{"block_size": 16, "eviction_policy": "lru", "store_threshold": 0}}}
 		if err := d.CheckSimulated(); err != nil || len(d.estimated()) != 0 {
 			t.Errorf("defaults: %v, %v", err, d.estimated())
@@ -207,6 +208,8 @@ func TestContradictionsAreRefused(t *testing.T) {
 		{"data_parallel_rank: got 2, want less than data_parallel_size 2", []string{"data_parallel_size=2", "vllm.data_parallel_rank=2"}},
 		{"kv_transfer_config.kv_role: got both, want kv_producer", []string{
 			"vllm.kv_transfer_config={kv_connector: OffloadingConnector, kv_role: both}"}},
+		{"kv_transfer_config.kv_role: got <nil>, want kv_producer", []string{"vllm.kv_transfer_config={kv_connector: OffloadingConnector}"}},
+		{"all2all_backend: got \"deepep\", want one of naive, pplx", []string{"vllm.all2all_backend=deepep"}},
 		{"per_request_spec_decode_metrics: got detailed, want speculative_config", []string{"vllm.per_request_spec_decode_metrics=detailed"}},
 		{"", []string{"vllm.per_request_spec_decode_metrics=detailed", spec + "method: eagle}"}},
 		{"async_scheduling: got true, want false with drafts by ngram", []string{"vllm.version=0.31.0", spec + "method: ngram}"}},

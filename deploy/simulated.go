@@ -43,8 +43,7 @@ func (d *Deployment) Plain(layered bool) *Deployment {
 	if spreads {
 		own.Engine.ExpertParallel, own.DP = false, 1
 	}
-	own.Engine.Extra = maps.Clone(d.Engine.Extra)
-	if d.Engine.Transfers() != "" {
+	if own.Engine.Extra = maps.Clone(own.Engine.Extra); d.Engine.Transfers() != "" {
 		delete(own.Engine.Extra, "kv_transfer_config")
 	}
 	return &own
@@ -186,6 +185,10 @@ func upheld(all []objection) string {
 	return ""
 }
 
+// allToAll are the back ends of all releases that exchange tokens between ranks.
+var allToAll = strings.Fields(`naive pplx deepep_high_throughput deepep_low_latency deepep_v2 mori mori_high_throughput mori_low_latency moonep
+	nixl_ep allgather_reducescatter flashinfer_all2allv flashinfer_nvlink_two_sided flashinfer_nvlink_one_sided passthrough`)
+
 // contradiction is what vLLM refuses of knobs beside each other (vllm/config of 0.33.0), "" for nothing.
 func (d *Deployment) contradiction(s *Speculation) string {
 	e, drafts, say := &d.Engine, Speculation{}, fmt.Sprintf
@@ -198,6 +201,7 @@ func (d *Deployment) contradiction(s *Speculation) string {
 	}
 	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
 	experts, _ := e.Extra["eplb_config"].(map[string]any)
+	backend, _ := e.Extra["all2all_backend"].(string)
 	eplb, perRequest, role := e.Extra["enable_eplb"] == true, e.Extra["per_request_spec_decode_metrics"], config["kv_role"]
 	dp, tokens, longest, threshold := max(1, d.DP), e.MaxNumBatchedTokens, d.MaxModelLen().Or(maxTokens), e.LongPrefillThreshold
 	local, rank, active, more := n(e.Extra, "data_parallel_size_local"), n(e.Extra, "data_parallel_rank"),
@@ -208,6 +212,8 @@ func (d *Deployment) contradiction(s *Speculation) string {
 		{eplb && d.TP*dp < 2, "enable_eplb: got tensor_parallel_size 1 and data_parallel_size 1, want one of them larger"},
 		{more > 0 && !eplb, say("eplb_config.num_redundant_experts: got %d, want enable_eplb with it", more)},
 		{dp < 2 && e.Extra["data_parallel_external_lb"] == true, say("data_parallel_external_lb: got data_parallel_size %d, want 2 or more", dp)},
+		{backend != "" && !slices.Contains(allToAll, backend),
+			say("all2all_backend: got %q, want one of %s", backend, strings.Join(allToAll, ", "))},
 		{local > dp, say("data_parallel_size_local: got %d, want at most data_parallel_size %d", local, dp)},
 		{rank >= dp && dp > 1, say("data_parallel_rank: got %d, want less than data_parallel_size %d", rank, dp)},
 		{d.PP > 1 && d.Model.NumLayers > 0 && d.PP > d.Model.NumLayers,
@@ -217,7 +223,7 @@ func (d *Deployment) contradiction(s *Speculation) string {
 		{tokens < e.MaxNumSeqs, say("max_num_batched_tokens: got %d, want at least max_num_seqs %d", tokens, e.MaxNumSeqs)},
 		{active > e.MaxNumSeqs, say("max_num_active_seqs: got %d, want at most max_num_seqs %d", active, e.MaxNumSeqs)},
 		{threshold > longest, say("long_prefill_token_threshold: got %d, want at most max_model_len %d", threshold, longest)},
-		{role != nil && role != "kv_producer" && role != "kv_consumer" && role != "kv_both",
+		{(role != nil || config["kv_connector"] != nil) && role != "kv_producer" && role != "kv_consumer" && role != "kv_both",
 			say("kv_transfer_config.kv_role: got %v, want kv_producer, kv_consumer or kv_both", role)},
 		{perRequest != nil && perRequest != "none" && s == nil,
 			say("per_request_spec_decode_metrics: got %v, want speculative_config with it", perRequest)},
