@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
@@ -38,5 +39,37 @@ func TestStockRecordings(t *testing.T) {
 			t.Errorf("%s: got lag %+v, want 0, measured", src.ID, lag)
 		}
 		t.Logf("%s: %d passes, %d rows, audit %+v", src.ID, len(run.Iterations), st.Runs[0].Beta.Kept, a.Audit)
+	}
+}
+
+// TestEvalInspectEveryRecording: inspect says of every recording which sources it holds and what each teaches, and of those that
+// are missing what gives them.
+func TestEvalInspectEveryRecording(t *testing.T) {
+	repo.NeedEval(t)
+	doc, err := Inspect(context.Background(), []string{repo.Shared(t, "data")}, DefaultInspectOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range doc.Runs {
+		found, said := 0, r.ID+":"
+		for _, s := range r.Sources {
+			switch {
+			case s.Found && s.Got != "" && s.Teaches != "":
+				found++
+				said += " " + s.Source + " (" + s.Got + ")"
+			case s.Found || s.Adds == "":
+				t.Errorf("%s: got %+v", r.ID, s)
+			}
+			if s.Adds != "" {
+				said += " + " + s.Adds
+			}
+		}
+		fmt.Println("  " + said)
+		if found == 0 || r.SpanS != nil && *r.SpanS > 1e5 {
+			t.Errorf("%s: got %d sources and a span of %v s", r.ID, found, r.SpanS)
+		}
+	}
+	if len(doc.Runs) != 45 {
+		t.Errorf("got %d runs, want 45", len(doc.Runs))
 	}
 }

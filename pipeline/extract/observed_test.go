@@ -533,12 +533,22 @@ func TestHitRatesBesideClients(t *testing.T) {
 	}
 }
 
-// TestSilentLog: a log of vLLM without iterations names the flag.
+// TestSilentLog: a log of vLLM without iterations names the flag, of several API servers the one that makes them one.
 func TestSilentLog(t *testing.T) {
 	dir := upstreamFolder(t, upstreamRun)
 	repo.Write(t, "(APIServer pid=1) INFO 11-21 23:19:33 [a.py:1] vLLM API server version 0.32.0\nready\n", dir, "server.log")
 	_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
-	if trace.CodeOf(err) == "" || !strings.Contains(trace.HintOf(err), "--enable-logging-iteration-details") {
+	hint := trace.HintOf(err)
+	if !strings.Contains(hint, "--enable-logging-iteration-details") || strings.Contains(hint, "--api-server") {
 		t.Errorf("got %v, want the flag", err)
+	}
+	two := strings.Replace(upstreamRun, "{version", "{api_server_count: 2, version", 1)
+	for _, more := range []string{"data_parallel_size: 2\n" + upstreamRun, two} {
+		dir := upstreamFolder(t, more)
+		repo.Write(t, "(ApiServer_1 pid=1) WARNING 11-21 23:19:33 [loggers.py:1387] AsyncLLM created with api_server_count more than 1; "+
+			"disabling stats logging to avoid incomplete stats.\n", dir, "server.log")
+		if _, err = extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir); !strings.Contains(trace.HintOf(err), "--api-server-count 1") {
+			t.Errorf("%s: got %v, hint %q", more, err, trace.HintOf(err))
+		}
 	}
 }

@@ -141,7 +141,7 @@ func cachedSource(in *result.ExtractRun, requests int) (s result.InspectSource, 
 	}
 	s = result.InspectSource{Source: "cached tokens", Teaches: "prompts cost what was computed of them"}
 	known := sum.Exact + sum.Usage + sum.Bounded
-	if known == 0 && (requests == 0 || in.Requests.Engine > 0) {
+	if known == 0 && (requests+int(in.Requests.Stock) == 0 || in.Requests.Engine > 0) {
 		return s, false
 	}
 	if s.Found = known > 0; s.Found {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // sglangLine is a request as SGLang's exporter writes it, with our figures.
@@ -113,5 +114,16 @@ func TestBrokenCounters(t *testing.T) {
 	}
 	if faults < 25 {
 		t.Errorf("%d of 60 broken answers are faults, want at least 25", faults)
+	}
+}
+
+// TestClientKeepsUsage: cached tokens of the usage that a client keeps as the server sent it.
+func TestClientKeepsUsage(t *testing.T) {
+	for details, want := range map[string]trace.Opt[int64]{`,"prompt_tokens_details":{"cached_tokens":32}`: trace.Some[int64](32),
+		`,"prompt_tokens_details":null`: {}, "": {}} {
+		r, err := clientLine([]byte(`{"id":"a","send_ns":1,"usage":{"prompt_tokens":40,"completion_tokens":5` + details + `}}`))
+		if err != nil || r.CachedTokens != want {
+			t.Errorf("%s: got %+v, %v", details, r.CachedTokens, err)
+		}
 	}
 }
