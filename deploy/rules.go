@@ -82,6 +82,8 @@ type Rules struct {
 	BalancerRotates bool `rule:"balancer_rotates" since:"0.26" with:"dp"`
 	// BalancerInFlight: an API server counts what it has in flight, and KV usage where requests wait
 	BalancerInFlight bool `rule:"balancer_in_flight" since:"0.28" with:"dp"`
+	// OffloadFreesAtOnce: a finished request's blocks are free before their copies to the CPU tier are done; who takes one waits
+	OffloadFreesAtOnce bool `rule:"offload_frees_at_once" since:"0.23" with:"kv"`
 	// DeferredFrees: blocks that a step in flight may write come free after it, with a connector
 	DeferredFrees bool `rule:"deferred_frees" since:"0.24" with:"kv"`
 	// VictimsInFlightStay: nobody is preempted whose blocks would come free later only

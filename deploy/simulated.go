@@ -246,6 +246,13 @@ func (m *Model) predicts() bool {
 		slices.ContainsFunc(predictsUnstated, func(family string) bool { return strings.HasPrefix(m.ModelType, family) })
 }
 
+// OffloadsPromptsOnly reports whether outputs stay out of the CPU tier (offload_prompt_only, from vLLM 0.23 on).
+func (e *Engine) OffloadsPromptsOnly() bool {
+	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
+	extra, _ := config["kv_connector_extra_config"].(map[string]any)
+	return extra["offload_prompt_only"] == true
+}
+
 // unplayedOffload names a setting of the offloading connector that the CPU tier does not
 // play: its defaults are blocks of prompts and outputs, of the engine's size, stored at once.
 func (e *Engine) unplayedOffload() string {
@@ -258,8 +265,7 @@ func (e *Engine) unplayedOffload() string {
 	if !e.CPUOffloading {
 		return ""
 	}
-	return upheld([]objection{{extra["offload_prompt_only"] == true, "offload_prompt_only true, want false"},
-		{policy != "" && policy != "lru", fmt.Sprintf("eviction_policy %q, want lru", policy)},
+	return upheld([]objection{{policy != "" && policy != "lru", fmt.Sprintf("eviction_policy %q, want lru", policy)},
 		{hasSize && size != float64(e.BlockSize),
 			fmt.Sprintf("block_size %g, want the engine's %d: chunks of several blocks are not modelled", size, e.BlockSize)},
 		{threshold > 1, fmt.Sprintf("store_threshold %g, want at most 1", threshold)},
@@ -317,10 +323,6 @@ func (d *Deployment) estimated() (out []trace.Finding) {
 	if us, passes := d.DrafterUs(); us > 0 {
 		out = append(out, trace.Findingf(notModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, its weights read "+
 			"from memory, one layer and the LM head where it is no model of its own", d.Name, passes, us))
-	}
-	if d.Engine.CPUOffloading && d.Engine.isSince([2]int{0, 23}) {
-		out = append(out, trace.Findingf(notModelled, "%s: a finished request's blocks are free when their copies to the CPU tier are done, as "+
-			"before vLLM 0.23; later releases free them at once and wait where one is taken", d.Name))
 	}
 	if d.PP > 1 {
 		out = append(out, trace.Findingf(notModelled, "%s: the %d pipeline stages are taken as equal parts of a step, what they send each "+

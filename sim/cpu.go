@@ -21,7 +21,8 @@ type loadState struct {
 // A store is decided in the step that fills the block and copied with the next
 // one; a load is decided at admission, copied with that step, and the request
 // is scheduled when it has arrived. Copies of one direction follow each other
-// at PCIe speed. A finished request keeps its GPU blocks until its copies are done.
+// at PCIe speed. A finished request keeps its GPU blocks until its copies are done; from
+// vLLM 0.23 on they come free at once, and a step that takes one waits for its copy.
 type cpuTier struct {
 	e        *Engine
 	capacity int64
@@ -33,11 +34,16 @@ type cpuTier struct {
 	free       []int32
 
 	beingLoaded map[uint64]bool
-	planned     []transfer // stores decided in the last step
-	flying      []transfer
+	planned     []*transfer // stores decided in the last step
+	flying      []*transfer
 	busyUntil   [2]int64 // store, load
 	leaving     []*seq   // finished, still being copied or not yet told to the workers
 	transfers   int64
+
+	atOnce     bool                // finished requests' GPU blocks come free at once
+	promptOnly bool                // nothing behind prompts is stored
+	copied     map[int32]*transfer // with atOnce: GPU blocks that are read by a store to come or under way
+	flushed    []*transfer         // of them those whose blocks this step takes: it waits for them
 }
 
 type cpuBlock struct {
@@ -48,8 +54,11 @@ type cpuBlock struct {
 
 type transfer struct {
 	s      *seq
+	state  *loadState // of s, which may be another request's before the copy is done
+	idx    int
 	load   bool
 	hashes []uint64
+	blocks []int32 // of the GPU, of a store with atOnce
 	done   int64
 	id     int64
 	step   int64
@@ -65,7 +74,16 @@ func newCPUTier(e *Engine, blocks int64) *cpuTier {
 	for i := n - 1; i >= 0; i-- {
 		c.free = append(c.free, i)
 	}
+	if c.atOnce = e.rules.OffloadFreesAtOnce; c.atOnce {
+		c.copied = map[int32]*transfer{}
+		e.pool.Taken = func(b int32) {
+			if t := c.copied[b]; t != nil {
+				c.flushed = append(c.flushed, t)
+			}
+		}
+	}
 	d := e.cfg.Deployment
+	c.promptOnly = e.rules.OffloadFreesAtOnce && d.Engine.OffloadsPromptsOnly()
 	bytes := float64(e.blockSize) * 2 * float64(d.Model.NumLayers*max(d.Model.NumKVHeads, d.TP)*d.Model.HeadDim) * d.Model.BytesPerKV
 	if rate := d.Hardware.PCIeBandwidthGBs * 1e3 * d.Hardware.PCIeEfficiency * float64(max(1, d.TP)); rate > 0 {
 		c.blockUs = bytes / rate
@@ -128,11 +146,11 @@ func (c *cpuTier) startLoad(s *seq, local, n int64) {
 	c.e.batch.LoadBlocks += n
 	c.e.out.LoadedBlocks += n
 	c.event(KVEvent{Kind: cacheLoadCommitted, Request: s.idx, Step: c.e.step - 1, Blocks: n, CPU: true})
-	c.fly(transfer{s: s, load: true, hashes: s.load.loading})
+	c.fly(&transfer{s: s, state: s.load, idx: s.idx, load: true, hashes: s.load.loading})
 }
 
 // fly starts a copy now.
-func (c *cpuTier) fly(t transfer) {
+func (c *cpuTier) fly(t *transfer) {
 	direction := 0
 	if t.load {
 		direction = 1
@@ -142,7 +160,7 @@ func (c *cpuTier) fly(t transfer) {
 	t.done = max(c.busyUntil[direction], c.e.now) + min(ToUs(math.Floor(c.blockUs*float64(len(t.hashes)))), LatestUs)
 	c.busyUntil[direction] = t.done
 	c.flying = append(c.flying, t)
-	c.event(KVEvent{Kind: transferInitiated, Request: t.s.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})
+	c.event(KVEvent{Kind: transferInitiated, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})
 }
 
 // loaded reports whether the load of s has arrived; then the request may be
@@ -188,13 +206,17 @@ func (c *cpuTier) planStores(items []item) {
 
 func (c *cpuTier) planStore(s *seq, n int64) {
 	full := min(s.computed+n, s.tokens()) / c.e.blockSize // whole blocks only; they are full when this step has run
+	if c.promptOnly {
+		full = min(full, s.prompt/c.e.blockSize)
+	}
 	if full <= s.load.nextStore {
 		return
 	}
 	var store []uint64
+	var from []int32
 	for b := s.load.nextStore; b < full; b++ {
 		if h := s.blockHash(b, c.e.blockSize); !c.has(h) {
-			store = append(store, h)
+			store, from = append(store, h), append(from, s.held.IDs[b])
 		}
 	}
 	if !c.makeRoom(int64(len(store))) {
@@ -216,7 +238,12 @@ func (c *cpuTier) planStore(s *seq, n int64) {
 	s.load.stored = true
 	s.load.pending++
 	s.load.storing = append(s.load.storing, store...)
-	c.planned = append(c.planned, transfer{s: s, hashes: store})
+	t := &transfer{s: s, state: s.load, idx: s.idx, hashes: store}
+	if c.planned = append(c.planned, t); c.atOnce {
+		for t.blocks = from; len(from) > 0; from = from[1:] {
+			c.copied[from[0]] = t
+		}
+	}
 }
 
 func (c *cpuTier) has(h uint64) bool {
@@ -280,12 +307,17 @@ func (c *cpuTier) completeTransfers(now int64) {
 			kept = append(kept, t)
 			continue
 		}
-		c.event(KVEvent{Kind: transferCompleted, Request: t.s.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})
+		c.event(KVEvent{Kind: transferCompleted, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})
 		if t.load {
 			c.arrive(t)
 		} else {
-			t.s.load.pending--
+			t.state.pending--
 			c.completeStore(t.hashes)
+			for _, b := range t.blocks {
+				if c.copied[b] == t {
+					delete(c.copied, b)
+				}
+			}
 		}
 	}
 	clear(c.flying[len(kept):])
@@ -303,18 +335,27 @@ func (c *cpuTier) completeTransfers(now int64) {
 	c.leaving = left
 }
 
-func (c *cpuTier) arrive(t transfer) {
+// flush is when the stores are done whose GPU blocks this step has taken.
+func (c *cpuTier) flush() (untilUs int64) {
+	for _, t := range c.flushed {
+		untilUs = max(untilUs, t.done)
+	}
+	c.flushed = c.flushed[:0]
+	return untilUs
+}
+
+func (c *cpuTier) arrive(t *transfer) {
 	for _, h := range t.hashes {
 		c.blocks[c.index[h]].refs--
 		delete(c.beingLoaded, h)
 	}
-	t.s.load.ready = true
-	t.s.load.pending--
+	t.state.ready = true
+	t.state.pending--
 }
 
 // keeps reports whether the blocks of a finished request stay for its copies.
 func (c *cpuTier) keeps(s *seq) bool {
-	if !s.load.stored && s.status != statusLoading || c.e.cfg.FreeStored {
+	if (!s.load.stored || c.atOnce) && s.status != statusLoading || c.e.cfg.FreeStored {
 		return false
 	}
 	c.leaving = append(c.leaving, s)
@@ -330,7 +371,7 @@ func (c *cpuTier) event(ev KVEvent) {
 
 // loading reports whether some request waits for its load.
 func (c *cpuTier) loading() bool {
-	return slices.ContainsFunc(c.flying, func(t transfer) bool { return t.load })
+	return slices.ContainsFunc(c.flying, func(t *transfer) bool { return t.load })
 }
 
 func (e *Engine) cpuIdle() bool { return e.cpu == nil || !e.cpu.loading() && len(e.cpu.leaving) == 0 }

@@ -26,6 +26,7 @@ type pool struct {
 	// UnhashedFirst: freed blocks without content are handed out next (vLLM from 0.24 on).
 	UnhashedFirst bool
 	Removed       func(hash uint64) // told of content that is lost, set before the first Register; nil = nobody listens
+	Taken         func(b int32)     // told of a block that is handed out to be filled; nil = nobody listens
 	// Watch is told when content first becomes findable and when its last block is lost.
 	Watch func(hash uint64, stored bool)
 
@@ -117,6 +118,9 @@ func (p *pool) take() int32 {
 	p.head++
 	p.Free--
 	at := &p.blocks[b]
+	if p.Taken != nil {
+		p.Taken(b)
+	}
 	if at.hashed {
 		p.evict(b)
 	}

@@ -25,7 +25,7 @@ func (e *Engine) schedule() error {
 	}
 	b.Running, b.Waiting = int64(len(e.running)), int64(e.waits())
 	empty := b.Tokens() == 0 && b.Running == 0
-	e.stuck = empty && len(e.parked)+len(e.leaving) == 0
+	e.stuck = empty && len(e.parked)+len(e.leaving) == 0 && e.cpuIdle()
 	e.hopeless = empty && b.Preempted == 1 && e.pool.Free == e.pool.Total
 	gamma := e.cfg.GammaEMA
 	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + float64((1-gamma)*e.ema)
@@ -93,6 +93,9 @@ func (e *Engine) execute() (int64, error) {
 		if fromGPU = e.gpuFree[0] > start; fromGPU {
 			start = e.gpuFree[0]
 		}
+	}
+	if e.cpu != nil {
+		start = max(start, e.cpu.flush())
 	}
 	end := start + us
 	if e.pp > 1 && e.batch.Tokens() > 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -34,6 +35,12 @@ func newerCase(seed uint64) (Config, []Request) {
 			reqs[i].RemoteDecode = !reqs[i].RemotePrefill && rng.IntN(6) == 0
 			reqs[i].LoadUs, reqs[i].SendUs = rng.Int64N(3000), rng.Int64N(3000)
 		}
+	}
+	if slow := rng.IntN(4) == 0; slow && len(e.Extra) == 0 && cfg.Deployment.PP <= 1 { // a CPU tier whose copies take a step or more
+		e.CPUOffloading, e.PrefixCaching, e.KVBlocksCPU = true, true, 4+rng.Int64N(40)
+		m := &cfg.Deployment.Model
+		m.NumLayers, m.NumKVHeads, m.HeadDim, m.BytesPerKV = 1, 1, 100, 1
+		cfg.Deployment.Hardware.PCIeBandwidthGBs, cfg.Deployment.Hardware.PCIeEfficiency = []float64{0.0005, 0.01, 10}[rng.IntN(3)], 1
 	}
 	if rng.IntN(4) == 0 {
 		e.Extra["watermark"] = 0.1
@@ -121,7 +128,11 @@ func TestNewerEnginesConserve(t *testing.T) {
 					held = append(held, &v.s.held)
 				}
 			}
-			for _, s := range slices.Concat(e.leaving, e.fenced) {
+			leaving := slices.Concat(e.leaving, e.fenced)
+			if e.cpu != nil {
+				leaving = append(leaving, e.cpu.leaving...)
+			}
+			for _, s := range leaving {
 				held = append(held, &s.held)
 			}
 			if err := e.pool.Check(held); err != nil {
@@ -166,9 +177,41 @@ func TestNewerEnginesConserve(t *testing.T) {
 	}
 }
 
+// From 0.23 on a finished request's blocks are free before they are copied to the CPU tier, and the
+// step that takes one waits for the copy; before, who needs them waits for them to come free.
+func TestCopiedBlocksAreFreeAtOnce(t *testing.T) {
+	run := func(version string, gbs float64) (started, first int64) {
+		d := testkit.Small(6, func(e *deploy.Engine) {
+			e.VLLMVersion, e.BlockSize, e.PrefixCaching, e.CPUOffloading, e.KVBlocksCPU = version, 4, true, true, 40
+		})
+		cfg := DefaultConfig(d, &Blackbox{Beta: []float64{100, 0, 0}})
+		cfg.Async = false
+		d.Hardware.PCIeBandwidthGBs, d.Hardware.PCIeEfficiency = gbs, 1
+		d.Model.NumLayers, d.Model.NumKVHeads, d.Model.HeadDim, d.Model.BytesPerKV = 1, 1, 100, 1
+		res, err := Run(cfg, []Request{{PromptTokens: 8, OutputTokens: 1}, {PromptTokens: 23, OutputTokens: 1}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &res.Requests[1]
+		return r.ScheduledUs.V, r.FirstTokenUs.V - r.ScheduledUs.V
+	}
+	for _, c := range []struct {
+		version string
+		gbs     float64
+		waits   bool // to be admitted
+		flushes bool // in its step
+	}{{"0.22.1", 0.001, true, false}, {"0.23.0", 0.001, false, true}, {"0.33.0", 0.001, false, true}, {"0.33.0", 1000, false, false}} {
+		started, first := run(c.version, c.gbs)
+		if started > 100 != c.waits || first > 100 != c.flushes {
+			t.Errorf("vLLM %s, %g GB/s: admitted at %d us, first token %d us later, want waiting %t and %t", c.version, c.gbs, started, first,
+				c.waits, c.flushes)
+		}
+	}
+}
+
 // checkOrder checks that requests are first admitted in the order of their pick-up.
 func checkOrder(t *testing.T, cfg *Config, reqs []Request, res []RequestResult) {
-	if cfg.Deployment.Engine.SchedulingPolicy == "priority" {
+	if e := &cfg.Deployment.Engine; e.SchedulingPolicy == "priority" || e.CPUOffloading { // who waits for a load is passed over
 		return
 	}
 	for i := range res {
