@@ -113,7 +113,7 @@ func (c curve) lighter(share float64) curve {
 	if len(c.y) == 0 {
 		return c
 	}
-	least, saved := float64(share*c.y[0])+launchUs, (1-share)*c.y[0]
+	least, saved := float64(share*c.y[0])+launchUs, float64((1-share)*c.y[0])
 	return curve{c.x, stat.Map(c.y, func(y float64) float64 { return max(least, y-saved) })}
 }
 

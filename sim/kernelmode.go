@@ -50,7 +50,7 @@ func NewKernelMode(d *deploy.Deployment, mHalf float64) *KernelMode {
 		moe = float64(m.NumMoELayers)
 	}
 	heads, kv := float64(m.NumHeads*m.HeadDim), float64(m.NumKVHeads*m.HeadDim)
-	parameters := float64(layers*hid*2*(heads+kv)) + float64((layers-moe)*3*hid*float64(m.IntermediateSize)) +
+	parameters := float64(2*layers*hid*(heads+kv)) + float64((layers-moe)*3*hid*float64(m.IntermediateSize)) +
 		float64(moe*3*hid*float64(m.SharedExpertSize)) + float64(hid*float64(m.VocabSize))
 	routed := moe * 3 * hid * float64(m.MoEIntermediateSize)
 	k := &KernelMode{MHalf: mHalf, layers: layers, dense: 2 * parameters / tp / flops, weights: m.BytesPerWeight * parameters / tp / bytes,
@@ -62,7 +62,7 @@ func NewKernelMode(d *deploy.Deployment, mHalf float64) *KernelMode {
 		k.missed = stat.Log1p(-float64(m.TopK) / float64(m.NumExperts))
 	}
 	if tp > 1 {
-		k.reduces, k.reduced = 2*layers, 2*layers*hid*2/bytes
+		k.reduces, k.reduced = 2*layers, 4*layers*hid/bytes
 	}
 	return k
 }
