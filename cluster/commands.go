@@ -5,7 +5,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/base64"
-	"encoding/gob"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
@@ -264,8 +265,8 @@ func recordCalibration(p *plant, in string) error {
 	if err != nil {
 		return err
 	}
-	yaml, model := runFiles(p.Deployment, calibrationRun)
-	for name, text := range map[string]string{"run.yaml": yaml, "config.json": model} {
+	run, model := runFiles(p.Deployment, calibrationRun)
+	for name, text := range map[string]string{"run.yaml": run, "config.json": model} {
 		if err := os.WriteFile(filepath.Join(in, name), []byte(text), 0o666); err != nil {
 			return err
 		}
@@ -309,7 +310,8 @@ func openRuns(path, of string) (*runLog, error) {
 	lines, same := bytes.CutPrefix(text[:bytes.LastIndexByte(text, '\n')+1], []byte(of))
 	for line := range bytes.Lines(lines) {
 		var r keptRun
-		if err := gob.NewDecoder(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(line))).Decode(&r); same && err == nil {
+		text, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(line)))
+		if same && err == nil && yaml.Unmarshal(text, &r) == nil {
 			l.known[r.Key] = &r.Outcome
 		}
 	}
@@ -346,13 +348,13 @@ func (l *lab) once(label string, c *cell, plant *plant, gate *gate, seed int64, 
 	if err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(&keptRun{key, *o}); err != nil {
+	text, err := yaml.Marshal(&keptRun{key, *o})
+	if err != nil {
 		return nil, err
 	}
 	l.log.mu.Lock()
 	defer l.log.mu.Unlock()
-	_, err = l.log.file.WriteString(base64.StdEncoding.EncodeToString(b.Bytes()) + "\n")
+	_, err = l.log.file.WriteString(base64.StdEncoding.EncodeToString(text) + "\n")
 	return o, err
 }
 
