@@ -53,10 +53,10 @@ func (x *extraction) cached(how source.Options) error {
 		return err
 	}
 	g.Fill()
+	x.clients = append(x.clients, g.Check(answers)...)
 	if e.SpeculativeDecoding && len(x.lives) > 0 {
 		x.clients = append(x.clients, trace.Findingf(forms.CodeClientFile, "%s", g.Drafts(answers)))
 	}
-	x.clients = append(x.clients, g.Check(answers)...)
 	if len(x.col.cores) == 0 { // else journeys tell
 		x.clients = append(x.clients, g.Rate(x.iter.Rates)...)
 	}

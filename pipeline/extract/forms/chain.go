@@ -1,6 +1,9 @@
 package forms
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // chain is a run of passes of one engine joined by prompts that a full budget cut, and the
 // prompts that end in it: all but those at its end are cut once a pass.
@@ -82,12 +85,7 @@ func (p *Passes) pair(prompts []prompt, from, to int) ([]chain, bool) {
 
 // keysOf are the states of a layer in a fixed order.
 func keysOf(layer map[[mostEngines]int32]*node) [][mostEngines]int32 {
-	out := make([][mostEngines]int32, 0, len(layer))
-	for k := range layer {
-		out = append(out, k)
-	}
-	slices.SortFunc(out, func(a, b [mostEngines]int32) int { return slices.Compare(a[:], b[:]) })
-	return out
+	return slices.SortedFunc(maps.Keys(layer), func(a, b [mostEngines]int32) int { return slices.Compare(a[:], b[:]) })
 }
 
 // onward calls use with every chain that may come next.
@@ -157,5 +155,25 @@ func (p *Passes) certain(prompts []prompt, of [][]int, layers []map[[mostEngines
 		last = e.from
 	}
 	slices.Reverse(out)
+	for i := range out[min(1, len(out)):] {
+		if p.lines[out[i+1].lines[0]].ones {
+			out[i].uncertain, out[i+1].uncertain = true, true
+		}
+	}
+	overtaken(out)
 	return out
+}
+
+// overtaken makes uncertain, of several engines, each chain between whose passes others lie, and these: their prompts may
+// have come in another order than chain by chain.
+func overtaken(chains []chain) {
+	for i := range chains {
+		a := &chains[i]
+		between := func(line int) bool { return line > a.lines[0] && line < a.lines[len(a.lines)-1] }
+		for k := range chains {
+			if b := &chains[k]; len(a.lines) > 1 && b.engine != a.engine && slices.ContainsFunc(b.lines, between) {
+				a.uncertain, b.uncertain = true, true
+			}
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,12 +90,7 @@ func (c *Reader) joinChunks() {
 				rows[r.ID] = i
 			}
 		}
-		ids := make([]string, 0, len(set.chunks))
-		for id := range set.chunks {
-			ids = append(ids, id)
-		}
-		slices.Sort(ids)
-		for _, id := range ids {
+		for _, id := range slices.Sorted(maps.Keys(set.chunks)) {
 			list := set.chunks[id]
 			c.Acc.Read += int64(len(list))
 			i, ok := rows[id]

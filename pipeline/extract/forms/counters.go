@@ -63,7 +63,7 @@ func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, er
 	return c, counts[&c.Queries] && counts[&c.Hits], nil
 }
 
-// Drafts says of an engine that drafts tokens what its passes and clients make of them: drafted
+// Drafts says, after Check, of an engine that drafts tokens what its passes and clients make of them: drafted
 // tokens are the generation tokens beyond the requests of each pass, and a stream has one
 // chunk a pass.
 func (g *Pairing) Drafts(answers []Counters) string {
@@ -75,9 +75,7 @@ func (g *Pairing) Drafts(answers []Counters) string {
 	}
 	counted := ""
 	if n := len(answers); n > 0 {
-		counted = fmt.Sprintf("; the server counted %d", slices.MaxFunc(answers, func(a, b Counters) int {
-			return cmp.Compare(a.Drafted, b.Drafted)
-		}).Drafted)
+		counted = fmt.Sprintf("; the server counted %d", answers[n-1].Drafted)
 	}
 	return fmt.Sprintf("speculative decoding: %d tokens were drafted in %d decodes of requests%s; a pass yields %.2f tokens a request",
 		g.passes.tokens-g.passes.reqs, g.passes.reqs, counted, tokens/max(1, passes))

@@ -88,14 +88,11 @@ func engineOf(before, _ []byte) (engine, process []byte) {
 		}
 	}
 	at := bytes.LastIndex(before, coreMark)
-	if at >= 0 {
-		if rest, ok := bytes.CutPrefix(before[at+len(coreMark):], []byte("_DP")); ok {
-			if n := digits(rest); n > 0 {
-				return logNumber(rest[:n]), bracketed(before, at)
-			}
-		}
+	process = bracketed(before, at)
+	if rest, ok := bytes.CutPrefix(process, []byte("EngineCore_DP")); ok && digits(rest) > 0 {
+		return logNumber(rest[:digits(rest)]), process
 	}
-	return []byte("0"), bracketed(before, at)
+	return []byte("0"), process
 }
 
 // bracketed is the text in the parentheses that open at a place of text; nothing below 0.

@@ -38,6 +38,7 @@ type workLine struct {
 	gen            int64 // generation tokens of this pass and of those behind it
 	full, fresh    bool  // the budget is spent; nothing ran on into it
 	gapBefore, gap bool  // passes are lost just before it; behind it
+	ones           bool  // one token each, behind a pass with prompts of an asynchronous engine: they may be those prompts
 	stampNs        trace.Opt[int64]
 	stampStep      int64
 	elapsedUs      float64
@@ -94,7 +95,8 @@ func (p *Passes) Add(engine int, it *trace.Iteration) {
 	switch {
 	case ctx > 0:
 		p.lines = append(p.lines, workLine{engine: engine, index: it.Index, order: p.order, before: e.order, ctx: ctx, tokens: tokens,
-			hits: hits, gen: gen, full: full, fresh: reqs == 0, gapBefore: lost, stampNs: it.StampNs,
+			hits: hits, gen: gen, full: full, fresh: reqs == 0,
+			ones: p.rules.async && e.prefills > 0 && tokens == ctx, gapBefore: lost, stampNs: it.StampNs,
 			stampStep: it.StampStepNs.Or(1e9), elapsedUs: it.ElapsedUs})
 		e.line = len(p.lines) - 1
 	case e.line < 0:
@@ -344,10 +346,13 @@ func (p *Passes) block(q *period, s []stretch, k, beyond int) ([]chain, int) {
 	if n == 0 && !q.bad {
 		return nil, k
 	}
-	ctx, gen, full := int64(0), int64(0), int64(0)
+	ctx, gen, full, spare := int64(0), int64(0), int64(0), int64(0)
+	if p.rules.async { // plans one token more before it sees that an answer stopped
+		spare = n
+	}
 	for e := k; e < len(s) && !s[e].broken && !q.bad; e++ {
 		ctx, gen, full = ctx+s[e].ctx, gen+s[e].gen, full+s[e].full
-		if ctx-full > n || q.failed && full > 0 || !p.rules.Speculative && gen > q.gen+p.spare(n) {
+		if ctx-full > n || q.failed && full > 0 || !p.rules.Speculative && gen > q.gen+spare {
 			break
 		}
 		if e >= beyond && ctx >= n && (p.rules.Speculative || gen >= q.gen) {
@@ -357,13 +362,4 @@ func (p *Passes) block(q *period, s []stretch, k, beyond int) ([]chain, int) {
 		}
 	}
 	return nil, -1
-}
-
-// spare is how many generation tokens n requests may have beyond their outputs: an
-// asynchronous engine plans one more before it sees that an answer stopped.
-func (p *Passes) spare(n int64) int64 {
-	if p.rules.async {
-		return n
-	}
-	return 0
 }

@@ -16,6 +16,7 @@ import (
 // passLog writes the iterations that vLLM would log, and when each request's chunks came.
 type passLog struct {
 	its         []trace.Iteration
+	ends        []int64 // us, of them
 	first, last []int64 // us, by request; 0: none
 	begun       []bool
 	index       int64
@@ -36,6 +37,7 @@ func (l *passLog) Step(v *sim.StepView) {
 		StampStepNs: trace.Some(int64(1e9)), StampWall: true, ElapsedUs: float64(v.EndUs - v.StartUs), Line: int64(len(l.its) + 1),
 		ContextReqs: v.LabelledPrefillReqs, ContextTokens: v.LabelledPrefillTokens, ContextKVTokens: trace.Some(hits), // as SGLang's
 		GenerationReqs: v.LabelledDecodeReqs, GenerationTokens: v.LabelledDecodeTokens})
+	l.ends = append(l.ends, v.EndUs)
 	l.index++
 	for _, m := range v.Members {
 		if m.New > 0 && m.Computed+m.New >= m.Prompt {
@@ -61,9 +63,11 @@ func (s *stepModel) StepUs(b *sim.Batch) (float64, error) {
 type planted struct {
 	rows  []trace.ObservedRequest
 	its   []trace.Iteration
+	ends  []int64 // us
 	hits  []int64
 	rules PairRules
 	res   *sim.Result
+	async bool
 }
 
 // plant simulates a random load: lengths spread or all alike, shared prefixes or
@@ -106,7 +110,8 @@ func plant(t *testing.T, seed uint64) planted {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := planted{its: log.its, res: res, rules: PairRules{Block: block, Budget: dep.Engine.MaxNumBatchedTokens, Chunked: true, Caching: true}}
+	p := planted{its: log.its, ends: log.ends, res: res, async: dep.Engine.IsAsync(),
+		rules: PairRules{Block: block, Budget: dep.Engine.MaxNumBatchedTokens, Chunked: true, Caching: true}}
 	const ahead = int64(7_123_456_789_000) // the client's clock is another
 	for i := range reqs {
 		r := trace.ObservedRequest{ID: reqs[i].ID, SendNs: trace.Some(reqs[i].ArrivalUs*1000 + ahead), Success: trace.Some(true),
@@ -300,5 +305,60 @@ func TestPreemptionIsNamed(t *testing.T) {
 		if !strings.Contains(got, want) || (want == "") != (got == "[]") {
 			t.Errorf("got %s, want %q", got, want)
 		}
+	}
+}
+
+// TestPairingOfTwoEngines: of two engines behind one port, each with prefixes of its own, a request that is given to an engine is
+// given to the one that served it, and its cached tokens lie within the bounds.
+func TestPairingOfTwoEngines(t *testing.T) {
+	type kind struct {
+		rules PairRules
+		async bool
+	}
+	byRules, given, all := map[kind]planted{}, 0, 0
+	for seed := range uint64(400) {
+		q := plant(t, 1000+seed)
+		of := kind{q.rules, q.async}
+		p, ok := byRules[of]
+		if byRules[of] = q; !ok {
+			continue
+		}
+		delete(byRules, of)
+		both := planted{rules: p.rules, rows: slices.Concat(p.rows, q.rows), hits: slices.Concat(p.hits, q.hits)}
+		g, err := PairRequests(both.rows, both.rules, 2, func(add func(int, *trace.Iteration)) error {
+			for i, k := 0, 0; i < len(p.its) || k < len(q.its); {
+				if k == len(q.its) || i < len(p.its) && p.ends[i] <= q.ends[k] {
+					add(0, &p.its[i])
+					i++
+				} else {
+					add(1, &q.its[k])
+					k++
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Fill()
+		for i := range both.rows {
+			r, engine := &both.rows[i], int64(1)
+			if i >= len(p.rows) {
+				engine = 2
+			}
+			if all++; r.Engine.OK {
+				given++
+				if r.Engine.V != engine {
+					t.Errorf("load %d: request %d is given to engine %d, want %d", seed, i, r.Engine.V, engine)
+				}
+			}
+			if h := both.hits[i]; r.CachedMin.OK && (h < r.CachedMin.V || h > r.CachedMax.V) {
+				t.Errorf("load %d: request %d: %d cached tokens, found %d to %d", seed, i, h, r.CachedMin.V, r.CachedMax.V)
+			}
+		}
+	}
+	t.Logf("%d of %d requests are given to an engine", given, all)
+	if given == 0 {
+		t.Error("no request is given to an engine")
 	}
 }

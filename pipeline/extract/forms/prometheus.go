@@ -3,6 +3,7 @@ package forms
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -161,12 +162,7 @@ func Between(snapshots []*Snapshot) *File {
 	list := slices.Clone(snapshots)
 	slices.SortStableFunc(list, func(a, b *Snapshot) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	for i := 1; i < len(list); i++ {
-		var names []string
-		for e := range list[i].engines {
-			names = append(names, e)
-		}
-		slices.Sort(names)
-		for _, e := range names {
+		for _, e := range slices.Sorted(maps.Keys(list[i].engines)) {
 			f.between(list[i-1], list[i], e)
 		}
 	}

@@ -44,16 +44,16 @@ func leading(line []byte) stamp {
 	return parseStamp(line[:end])
 }
 
-// layouts of times with a date, those of numbers apart.
+// layouts of times with a date, those of numbers apart; from localFrom on without a zone: Python's asctime.
 var layouts = []string{
 	time.RFC3339Nano,
 	"2006-01-02T15:04:05.999999999Z0700",
 	"2006-01-02T15:04:05,999999999Z07:00",
 	"2006-01-02 15:04:05.999999999Z07:00",
+	"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05,999999999", "2006-01-02 15:04:05.999999999",
 }
 
-// localLayouts have a date but no zone: Python's asctime.
-var localLayouts = []string{"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05,999999999", "2006-01-02 15:04:05.999999999"}
+const localFrom = 4
 
 // parseStamp reads a time as collectors and JSON loggers write it.
 func parseStamp(text []byte) stamp {
@@ -63,14 +63,13 @@ func parseStamp(text []byte) stamp {
 	if text[4] != '-' {
 		return epochStamp(text)
 	}
-	s := string(text)
-	for _, layout := range layouts {
-		if t, err := time.Parse(layout, s); err == nil && inRange(t) {
+	for i, layout := range layouts {
+		t, err := time.Parse(layout, string(text))
+		switch {
+		case err != nil || !inRange(t):
+		case i < localFrom:
 			return stamp{t.UnixNano(), resolution(fraction(text)), true}
-		}
-	}
-	for _, layout := range localLayouts {
-		if t, err := time.Parse(layout, s); err == nil && inRange(t) {
+		default:
 			return stamp{t.Sub(time.Date(t.Year(), 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds(), resolution(fraction(text)), false}
 		}
 	}
