@@ -68,9 +68,10 @@ func (f *filler) audit() audit {
 	over := a.figures.SumOverWall.OK && a.figures.SumOverWall.V > sumOverMax
 	wait := conclusive && lag > 0 || below > belowFloorMax && !conclusive || over
 	dep := &f.dep.Engine
-	assumed := len(f.dep.Assumed()) > 0 // nobody knows the version's default
-	says := dep.IsAsync() && !(assumed && conclusive)
-	a.sync = !wait && !says && (dep.AsyncScheduling.OK || conclusive)
+	assumed := len(f.dep.Assumed()) > 0                      // nobody knows the version's default
+	device := f.passes[0].it.Form == trace.IterationTensorRT // its times are the devices', whatever vLLM would do
+	says := !device && dep.IsAsync() && !(assumed && conclusive)
+	a.sync = !wait && !says && (device || dep.AsyncScheduling.OK || conclusive)
 	a.coarse = precise && f.isCoarse()
 	switch {
 	case precise && !(a.coarse && a.sync):

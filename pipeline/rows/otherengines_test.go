@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -11,7 +12,7 @@ import (
 // whole seconds, give the times that were planted; SGLang's one decode in forty is refused with
 // the flag that cures it, and so are its passes with stamps in whole seconds.
 func TestOtherEngines(t *testing.T) {
-	told := func(form string, step int64, sampled bool) (*trace.Run, truth) {
+	told := func(form string, step int64, sampled bool, states func(*deploy.Deployment)) (*trace.Run, truth) {
 		run, tr := engine{constant: 1500, seconds: 60, stampStep: step, gap: 0.05}.record()
 		for i := range run.Iterations {
 			it := &run.Iterations[i]
@@ -20,16 +21,22 @@ func TestOtherEngines(t *testing.T) {
 				it.ContextKVTokens, it.DecodeKVTokens = trace.Some(int64(0)), trace.Some(int64(tr.contexts[i])-it.GenerationReqs)
 			}
 		}
-		if err := Fill(run, deployment(t, synchronous(false))); err != nil {
+		if err := Fill(run, deployment(t, states)); err != nil {
 			t.Fatal(err)
 		}
 		return run, tr
 	}
+	newest := func(d *deploy.Deployment) {
+		d.Engine.AsyncScheduling, d.Engine.VLLMVersion = trace.Opt[bool]{}, "0.33.0"
+	}
 	for _, c := range []struct {
-		form string
-		step int64
-	}{{trace.IterationSGLang, 1000}, {trace.IterationTensorRT, 1e9}} {
-		run, tr := told(c.form, c.step, false)
+		form   string
+		step   int64
+		states func(*deploy.Deployment) // of vLLM, which these are not
+	}{{trace.IterationSGLang, 1000, synchronous(false)}, {trace.IterationSGLang, 1000, newest},
+		{trace.IterationTensorRT, 1e9, synchronous(false)}, {trace.IterationTensorRT, 1e9, synchronous(true)},
+		{trace.IterationTensorRT, 1e9, newest}} {
+		run, tr := told(c.form, c.step, false, c.states)
 		if run.Aggregate.Refused != nil {
 			t.Errorf("%s: got %v", c.form, run.Aggregate.Refused)
 			continue
@@ -45,7 +52,7 @@ func TestOtherEngines(t *testing.T) {
 		sampled bool
 		hint    string
 	}{{1000, true, "--decode-log-interval 1"}, {1e9, false, "timestamps"}} {
-		run, _ := told(trace.IterationSGLang, c.step, c.sampled)
+		run, _ := told(trace.IterationSGLang, c.step, c.sampled, synchronous(false))
 		if e := run.Aggregate.Refused; e == nil || !strings.Contains(e.Hint, c.hint) {
 			t.Errorf("got %v, want a refusal with %q", e, c.hint)
 		}
