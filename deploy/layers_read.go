@@ -152,7 +152,15 @@ func (r *layerReader) decoder() {
 // predictors reads the layers of multi-token prediction (DeepSeek-V3's and those made like it): a projection of the hidden state
 // beside a token's embedding, norms of both, and a full layer as the last one is, which shares embedding and head.
 func (r *layerReader) predictors() {
-	n, kinds := r.countOr("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"), []layerKind{fullLayer}
+	keys := []string{"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}
+	n, kinds := r.countOr(keys...), []layerKind{fullLayer}
+	for _, key := range keys {
+		if v, isStated := r.values[key]; n == 0 && isStated {
+			if none, isInt := integer(v); !isInt || none != 0 {
+				r.d.Warnings = append(r.d.Warnings, fmt.Sprintf("%s: got %v, taken for none", key, v))
+			}
+		}
+	}
 	if r.alternates() {
 		kinds = append(kinds, onlyExperts)
 	}

@@ -185,7 +185,7 @@ func (f *lineForm) read(text []byte, r *row) (what string, ok bool) {
 		}
 		v, err := strconv.ParseFloat(source.Text(figure[:n]), 64)
 		isTorn := !bytes.HasPrefix(figure[n:], []byte(l.unit))
-		if isTorn && !l.needed {
+		if isTorn && !l.needed && n == len(figure) { // the line was cut there
 			continue
 		}
 		if err != nil || isTorn || !(v >= 0 && v <= l.most) {
@@ -257,7 +257,7 @@ func tensorrtRank(_, text []byte) (rank, process []byte) {
 		v = bytes.TrimLeft(v, " ")
 		return logNumber(v[:digits(v)]), nil
 	}
-	if v, known := behind(text, "rank = "); known && !bytes.HasPrefix(v, []byte("0,")) {
+	if v, known := behind(text, "rank = "); known && digits(v) > 0 && !bytes.HasPrefix(v, []byte("0,")) {
 		return nil, nil
 	}
 	return []byte("0"), nil
