@@ -300,6 +300,3 @@ type Result struct {
 	// Transfers of KV blocks; nil without prefill and decode instances.
 	Transfers *Transfers
 }
-
-// Totals adds up what the engines counted.
-func (r *Result) Totals() *sim.Result { return sim.Totals(r.Engines) }

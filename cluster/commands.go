@@ -328,13 +328,12 @@ func openRuns(path, of string) (*runLog, error) {
 	return l, err
 }
 
-// once is a run of a cell, or what the log has of it; label names the gate.
-func (l *lab) once(label string, c *cell, plant *plant, gate *gate, seed int64, reqs []sim.Request, w window,
-	rates map[string][]float64) (*outcome, error) {
+// once is a run of a cell, or what the log has of it.
+func (l *lab) once(c *cell, r *rival, seed int64, reqs []sim.Request, w window, rates map[string][]float64) (*outcome, error) {
 	if l.log == nil {
-		return l.one(c, plant, gate, seed, reqs, w, rates)
+		return l.one(c, r, seed, reqs, w, rates)
 	}
-	key := fmt.Sprint(label, "/", c.Name, "/", seed, "/", digestOf(reqs), "/", w)
+	key := fmt.Sprint(r.Label, "/", c.Name, "/", seed, "/", digestOf(reqs), "/", w)
 	l.log.mu.Lock()
 	o := l.log.known[key]
 	l.log.mu.Unlock()
@@ -344,7 +343,7 @@ func (l *lab) once(label string, c *cell, plant *plant, gate *gate, seed int64, 
 		}
 		return o, nil
 	}
-	o, err := l.one(c, plant, gate, seed, reqs, w, rates)
+	o, err := l.one(c, r, seed, reqs, w, rates)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -85,7 +84,6 @@ type lab struct {
 	seeds    []int64
 	cells    []cell
 	runs     [][]*outcome // by cell, by seed
-	done     int
 }
 
 // outcome is one cell on one seed.
@@ -145,32 +143,26 @@ func (p *preset) window() window {
 // all runs every cell on every seed; matched cells after those they copy.
 func (l *lab) all() error {
 	l.runs = make([][]*outcome, len(l.cells))
-	for c := range l.cells {
-		l.runs[c] = make([]*outcome, len(l.seeds))
-	}
+	done := 0
+	progress := func(n int) { l.Progress.Report("runs", int64(done+n), int64(len(l.cells)*len(l.seeds)), "runs") }
+	var rates []map[string][]float64
 	for _, matched := range []bool{false, true} {
-		var jobs [][2]int
-		for c := range l.cells {
-			for s := range l.seeds {
-				if l.cells[c].Matched == matched {
-					jobs = append(jobs, [2]int{c, s})
-				}
+		var names []string
+		var at []int
+		for i := range l.cells {
+			if l.cells[i].Matched == matched {
+				names, at = append(names, l.cells[i].Name), append(at, i)
 			}
 		}
-		err := par.Try(l.ctx, l.Workers, len(jobs), func(k int) (err error) {
-			c, s := jobs[k][0], jobs[k][1]
-			var rates map[string][]float64
-			if matched {
-				rates = l.of(mainCell)[s].Rates
-			}
-			reqs := l.load.Draw(l.seeds[s], l.rate, l.preset.Seconds)
-			l.runs[c][s], err = l.once("", &l.cells[c], &l.plant, &l.gate, l.seeds[s], reqs, l.window, rates)
-			return err
-		}, func(n int) { l.Progress.Report("runs", int64(l.done+n), int64(len(l.cells)*len(l.seeds)), "runs") })
+		runs, err := l.again(names, &rival{Plant: l.plant, Gate: l.gate}, l.rate, l.window, rates, progress)
 		if err != nil {
 			return err
 		}
-		l.done += len(jobs)
+		for k, i := range at {
+			l.runs[i] = runs[k]
+		}
+		done += len(names) * len(l.seeds)
+		rates = ratesOf(l.of(mainCell))
 	}
 	for s := range l.seeds {
 		for c := range l.cells {
@@ -187,10 +179,14 @@ func (l *lab) of(name string) []*outcome {
 	return l.runs[slices.IndexFunc(l.cells, func(c cell) bool { return c.Name == name })]
 }
 
+// ratesOf are the reject rates of a cell by seed.
+func ratesOf(runs []*outcome) []map[string][]float64 {
+	return stat.Map(runs, func(o *outcome) map[string][]float64 { return o.Rates })
+}
+
 // one runs a cell on the requests of a seed.
-func (l *lab) one(c *cell, plant *plant, gate *gate, seed int64, reqs []sim.Request, w window,
-	rates map[string][]float64) (*outcome, error) {
-	p, err := gate.Parts(plant, l.Instances, seed)
+func (l *lab) one(c *cell, r *rival, seed int64, reqs []sim.Request, w window, rates map[string][]float64) (*outcome, error) {
+	p, err := r.Gate.Parts(&r.Plant, l.Instances, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -255,9 +251,9 @@ func worstInstance(recs []record, w window) float64 {
 		}
 	}
 	worst := math.NaN()
-	for i := range maxInstances {
-		if v := by[i]; len(v) > 0 {
-			worst = math.Max(finiteOr(worst, 0), stat.Quantile(stat.Sorted(v), 0.99))
+	for _, v := range by {
+		if p99 := stat.Quantile(stat.Sorted(v), 0.99); !(p99 <= worst) {
+			worst = p99
 		}
 	}
 	return worst

@@ -242,7 +242,8 @@ func (l *lab) contrasts(d *Document) {
 
 // again runs cells of those names once more, before other engines or on other
 // requests, by cell and seed. rates, by seed, are for matched cells.
-func (l *lab) again(names []string, r *rival, rate float64, w window, rates []map[string][]float64) ([][]*outcome, error) {
+func (l *lab) again(names []string, r *rival, rate float64, w window, rates []map[string][]float64,
+	progress func(done int)) ([][]*outcome, error) {
 	out := make([][]*outcome, len(names))
 	for i := range out {
 		out[i] = make([]*outcome, len(l.seeds))
@@ -255,9 +256,9 @@ func (l *lab) again(names []string, r *rival, rate float64, w window, rates []ma
 		if l.cells[c].Matched {
 			own = rates[s]
 		}
-		out[i][s], err = l.once(r.Label, &l.cells[c], &r.Plant, &r.Gate, l.seeds[s], reqs, w, own)
+		out[i][s], err = l.once(&l.cells[c], r, l.seeds[s], reqs, w, own)
 		return err
-	}, nil)
+	}, progress)
 	return out, err
 }
 
@@ -274,7 +275,7 @@ func (l *lab) loads(d *Document) error {
 	p.Seconds, p.WarmupS = math.Min(p.Seconds, 10), math.Min(p.WarmupS, 2)
 	for _, rho := range append([]float64{quietRho}, p.Loads...) {
 		at := loadDoc{Rho: rho, RateRPS: math.Round(rho * l.capacity), WindowS: [2]float64{p.WarmupS, p.Seconds}}
-		runs, err := l.again(names, &rival{Plant: l.plant, Gate: l.gate}, at.RateRPS, p.window(), nil)
+		runs, err := l.again(names, &rival{Plant: l.plant, Gate: l.gate}, at.RateRPS, p.window(), nil, nil)
 		if err != nil {
 			return err
 		}
@@ -298,7 +299,7 @@ func (l *lab) transient(d *Document) error {
 	}
 	for _, seconds := range []float64{0.25, 1, 4} {
 		w := window{ToUs: sim.ToUs(seconds * 1e6)}
-		runs, err := l.again([]string{oldCell}, &rival{Plant: l.plant, Gate: l.gate}, l.rate, w, nil)
+		runs, err := l.again([]string{oldCell}, &rival{Plant: l.plant, Gate: l.gate}, l.rate, w, nil, nil)
 		if err != nil {
 			return err
 		}
@@ -328,22 +329,18 @@ func (l *lab) rivals(d *Document) error {
 			if err := at.toPlant(r); err != nil {
 				return err
 			}
-			runs, err := at.again([]string{alwaysCell, gatedCell}, r, at.rate, at.window, nil)
+			runs, err := at.again([]string{alwaysCell, gatedCell}, r, at.rate, at.window, nil, nil)
 			if err != nil {
 				return err
 			}
 			s.always, s.gated = runs[0], runs[1]
 		}
-		runs, err := at.again([]string{mainCell}, r, at.rate, at.window, nil)
+		runs, err := at.again([]string{mainCell}, r, at.rate, at.window, nil, nil)
 		if err != nil {
 			return err
 		}
 		s.main = runs[0]
-		rates := make([]map[string][]float64, len(l.seeds))
-		for k := range rates {
-			rates[k] = s.main[k].Rates
-		}
-		if runs, err = at.again([]string{matchedCell}, r, at.rate, at.window, rates); err != nil {
+		if runs, err = at.again([]string{matchedCell}, r, at.rate, at.window, ratesOf(s.main), nil); err != nil {
 			return err
 		}
 		s.matched = runs[0]

@@ -141,7 +141,7 @@ func TestFrontiersAreCompared(t *testing.T) {
 			if !ok {
 				t.Fatal("no common level")
 			}
-			p, q := at.on(ours[k]), at.on(gate[k])
+			p, q := pointAt(ours[k], at), pointAt(gate[k], at)
 			a, b, g, h = append(a, p.admitted), append(b, 1.3*q.admitted), append(g, p.goodput), append(h, q.goodput)
 		}
 		s.evidence = []contrastDoc{pairedContrast("a", "b", "x", a, b), pairedContrast("g", "h", "x", g, h)}

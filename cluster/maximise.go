@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/optimize"
 
@@ -151,15 +153,13 @@ func (s *search) propose(n int) []float64 {
 		x []float64
 		g float64
 	}
-	var top []scored
-	for k := range candidates {
+	all := make([]scored, candidates)
+	for k := range all {
 		x := halton(1000+n*candidates+k, s.Dims, s.Seed+1)
-		top = append(top, scored{x, gain(x)})
-		for i := len(top) - 1; i > 0 && top[i].g > top[i-1].g; i-- {
-			top[i], top[i-1] = top[i-1], top[i]
-		}
-		top = top[:min(len(top), refined)]
+		all[k] = scored{x, gain(x)}
 	}
+	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(b.g, a.g) })
+	top := all[:refined]
 	for i := range top {
 		res, err := optimize.Minimize(optimize.Problem{Func: func(x []float64) float64 { return -gain(x) }}, top[i].x,
 			&optimize.Settings{FuncEvaluations: 40 * s.Dims}, &optimize.NelderMead{})

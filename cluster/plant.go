@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -118,14 +117,6 @@ func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
 		out.Prior = prior(g.Set)
 	}
 	return out, nil
-}
-
-// finiteOr is v, or another number where v is none.
-func finiteOr(v, other float64) float64 {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return other
-	}
-	return v
 }
 
 // calibrationS is how long each of three loads lasts in a calibration run, s.

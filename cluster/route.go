@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -196,7 +197,7 @@ func ParseScorers(text string) ([]Scorer, error) {
 		w, err := strconv.ParseFloat(weight, 64)
 		if scorers[name] == nil || !ok || err != nil || !(w > 0) || math.IsInf(w, 0) {
 			return nil, trace.Errorf(codeBadSpec, "scorers: got %q, want NAME:WEIGHT with weight > 0 and one of %s",
-				strings.TrimSpace(part), strings.Join(scorerNames(), ", "))
+				strings.TrimSpace(part), strings.Join(slices.Sorted(maps.Keys(scorers)), ", "))
 		}
 		if slices.ContainsFunc(out, func(s Scorer) bool { return s.Name == name }) {
 			return nil, trace.Errorf(codeBadSpec, "scorers: got %s twice, want each once", name)
@@ -204,16 +205,6 @@ func ParseScorers(text string) ([]Scorer, error) {
 		out = append(out, Scorer{name, w})
 	}
 	return out, nil
-}
-
-// scorerNames are the scorers, sorted.
-func scorerNames() []string {
-	var out []string
-	for name := range scorers {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
 }
 
 func decay(us int64) float64 { return stat.Exp(-float64(us) / rateWindowUs) }

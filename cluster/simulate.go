@@ -335,7 +335,7 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 	for i := range run.Records {
 		sum.Add(&run.Records[i].RequestResult)
 	}
-	out := &simulate.Replication{Summary: sum.Close(run.Totals())}
+	out := &simulate.Replication{Summary: sum.Close(sim.Totals(run.Engines))}
 	for _, g := range cfg.Engines {
 		out.Findings = append(out.Findings, simulate.WarningsOf(&g)...)
 	}

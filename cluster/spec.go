@@ -470,10 +470,6 @@ const standardPriority = 3
 
 func (c *Config) check() error {
 	switch {
-	case len(c.Engines) < 1 || len(c.Engines) > maxInstances:
-		return specErrorf("instances: got %d, want 1 to %d", len(c.Engines), maxInstances)
-	case c.Policy == nil:
-		return specErrorf("admission: got none, want a policy")
 	case c.RefreshUs < 0 || c.AdmissionUs < 0 || c.RoutingUs < 0 || c.Routing.EventDelayUs < 0 || c.Routing.IndexBlocks < 0:
 		return specErrorf("times and blocks: got refresh %d, admission %d, routing %d, event delay %d us, %d index blocks, want all >= 0",
 			c.RefreshUs, c.AdmissionUs, c.RoutingUs, c.Routing.EventDelayUs, c.Routing.IndexBlocks)
@@ -487,11 +483,6 @@ func (c *Config) check() error {
 		return specErrorf("retry: got base %d us and factor %g, want >= 1 and >= 1", c.Retry.baseUs(), c.Retry.Factor)
 	case !(c.ShadowShare >= 0 && c.ShadowShare <= 1):
 		return specErrorf("shadow share: got %g, want 0 to 1", c.ShadowShare)
-	}
-	for i := range c.Engines {
-		if e := &c.Engines[i]; e.Gradient || e.StopUs != 0 {
-			return specErrorf("instance %d: got derivatives or a stop, want none in a cluster", i)
-		}
 	}
 	return nil
 }

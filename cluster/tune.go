@@ -155,7 +155,7 @@ func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64
 	c := cell{Spec: *spec}
 	w := window{FromUs: int64(t.preset.WarmupS * 1e6), ToUs: math.MaxInt64}
 	err = par.Try(t.ctx, t.Workers, len(seeds), func(i int) error {
-		o, err := t.one(&c, plant, &t.gate, seeds[i], draw(seeds[i]), w, nil)
+		o, err := t.one(&c, &rival{Plant: *plant, Gate: t.gate}, seeds[i], draw(seeds[i]), w, nil)
 		if err == nil {
 			all[i], critical[i] = o.All.Goodput(), o.class("critical").Goodput()
 		}

@@ -154,7 +154,7 @@ func (l *lab) first(d *Document, main []*outcome) statement {
 		if !ok {
 			continue
 		}
-		a, b := at.on(ours[k]), at.on(gate[k])
+		a, b := pointAt(ours[k], at), pointAt(gate[k], at)
 		more, less = append(more, a.admitted), append(less, 1.3*b.admitted)
 		better, worse = append(better, a.goodput), append(worse, b.goodput)
 	}
@@ -190,30 +190,27 @@ func (l *lab) frontier(policy string) [][]point {
 	return out
 }
 
-// level is a critical P99.
-type level float64
-
-// common is the middle of the P99 that both frontiers reach.
-func common(a, b []point) (level, bool) {
+// common is the middle of the critical P99 that both frontiers reach.
+func common(a, b []point) (float64, bool) {
 	if len(a) == 0 || len(b) == 0 {
 		return 0, false
 	}
 	lo, hi := math.Max(a[0].p99, b[0].p99), math.Min(a[len(a)-1].p99, b[len(b)-1].p99)
-	return level((lo + hi) / 2), lo <= hi
+	return (lo + hi) / 2, lo <= hi
 }
 
-// on is the frontier at the level, linearly between its neighbours.
-func (x level) on(f []point) point {
+// pointAt is the frontier at a P99, linearly between its neighbours.
+func pointAt(f []point, x float64) point {
 	i := 0
-	for i < len(f)-2 && f[i+1].p99 < float64(x) {
+	for i < len(f)-2 && f[i+1].p99 < x {
 		i++
 	}
 	a, b := f[i], f[min(i+1, len(f)-1)]
 	t := 0.0
 	if b.p99 > a.p99 {
-		t = math.Max(0, math.Min(1, (float64(x)-a.p99)/(b.p99-a.p99)))
+		t = math.Max(0, math.Min(1, (x-a.p99)/(b.p99-a.p99)))
 	}
-	return point{float64(x), a.admitted + float64(t*(b.admitted-a.admitted)), a.goodput + float64(t*(b.goodput-a.goodput))}
+	return point{x, a.admitted + float64(t*(b.admitted-a.admitted)), a.goodput + float64(t*(b.goodput-a.goodput))}
 }
 
 func (l *lab) feedback(d *Document, r sides) statement {
