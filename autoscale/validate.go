@@ -33,10 +33,9 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 		return &doc, nil
 	}
 	if len(s.Windows) == 0 {
-		var why []string
-		for _, reason := range slices.Sorted(maps.Keys(doc.Windows.Dropped)) {
-			why = append(why, fmt.Sprintf("%s %d", reason, doc.Windows.Dropped[reason]))
-		}
+		why := stat.Map(slices.Sorted(maps.Keys(doc.Windows.Dropped)), func(reason string) string {
+			return fmt.Sprintf("%s %d", reason, doc.Windows.Dropped[reason])
+		})
 		doc.Reason = trace.Errorf(noWindows, "no window is left (%s)", strings.Join(why, ", ")).Error()
 		return &doc, nil
 	}

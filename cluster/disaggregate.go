@@ -110,9 +110,7 @@ func (c *cluster) disaggregate(list []Scorer) error {
 // roles are those of the instances, by instance.
 func (n *instances) roles() (out []string) {
 	for _, g := range n.Groups {
-		for range g.Count {
-			out = append(out, g.Role)
-		}
+		out = append(out, slices.Repeat([]string{g.Role}, g.Count)...)
 	}
 	return out
 }

@@ -45,8 +45,7 @@ func (q *events) push(at int64, k kind, req int) {
 // happen lets the gateway's next event happen. Arrivals come first.
 func (c *cluster) happen(now int64) error {
 	if at, ok := c.src.Next(); ok && at == now {
-		i, _ := c.src.Take()
-		c.arrive(i, now)
+		c.arrive(c.src.Take(), now)
 		return nil
 	}
 	switch ev := c.events.heap.Pop(); ev.kind {

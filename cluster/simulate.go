@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/simulate"
@@ -269,9 +270,7 @@ func rolloutOf(cfg *sim.Config) *predict.Engine {
 func prior(set *coeff.Set) func(p float64) float64 {
 	var points []sim.Quantile
 	if set != nil {
-		for _, p := range set.Residuals["mixed"] {
-			points = append(points, sim.Quantile{Q: p[0], Ratio: p[1]})
-		}
+		points = stat.Map(set.Residuals["mixed"], func(p [2]float64) sim.Quantile { return sim.Quantile{Q: p[0], Ratio: p[1]} })
 	}
 	return func(p float64) float64 { return sim.RatioAt(points, p) }
 }

@@ -37,7 +37,7 @@ func (e *Engine) asyncExcluded() string {
 		return "the CPU back end"
 	}
 	if s, err := e.Speculation(); err == nil && s != nil && !s.IsEagle() {
-		if since, ok := asyncDraftersSince[s.Method]; !ok || !e.isSince(since) {
+		if since, ok := asyncDraftersSince[s.Method]; !ok || !e.IsSince(since) {
 			return "drafts by " + s.Method
 		}
 	}
@@ -139,8 +139,8 @@ var (
 	mostGraphTokens100 = int64(1024)
 )
 
-// isSince reports whether the stated release is v or later; one that cannot be read is the newest.
-func (e *Engine) isSince(v [2]int) bool {
+// IsSince reports whether the stated release is v or later; one that cannot be read is the newest.
+func (e *Engine) IsSince(v [2]int) bool {
 	at, known := e.Release()
 	return !known || !less(at, v)
 }
@@ -177,7 +177,7 @@ func (d *Deployment) GraphSizes() GraphSizes {
 		return nil
 	}
 	query, largest := e.decodeTokens(), mostGraphTokens
-	if e.isSince(largerGraphsSince) && d.Hardware.isBlackwell() {
+	if e.IsSince(largerGraphsSince) && d.Hardware.isBlackwell() {
 		largest = mostGraphTokens100
 	}
 	if sizes := e.statedGraphs(); len(sizes) > 0 {
@@ -197,10 +197,10 @@ func (d *Deployment) GraphSizes() GraphSizes {
 		}
 	}
 	sizes = sizes.grid(min(most, budget), 1)
-	if budget <= most && e.isSince(budgetGraphSince) {
+	if budget <= most && e.IsSince(budgetGraphSince) {
 		sizes = append(sizes, budget)
 	}
-	if e.isSince(decodeGraphsSince) {
+	if e.IsSince(decodeGraphsSince) {
 		seats := min(e.MaxNumSeqs, largest)
 		sizes = sizes.grid(min(seats, min(most, budget)/query), query)
 		if seats*query <= min(most, budget) {

@@ -54,11 +54,11 @@ func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
 
 // decodeBoth decodes a config.json and, when not nil, the hf_quant_config.json beside it.
 func decodeBoth(config, quant []byte, file string) (raw, side map[string]any, err error) {
-	if raw, err = decodeJSON(bytes.NewReader(config), file); err != nil {
+	if raw, err = decodeJSON(config, file); err != nil {
 		return nil, nil, placed(err, config)
 	}
 	if quant != nil {
-		if side, err = decodeJSON(bytes.NewReader(quant), "hf_quant_config.json"); err != nil {
+		if side, err = decodeJSON(quant, "hf_quant_config.json"); err != nil {
 			return nil, nil, placed(err, quant)
 		}
 	}
@@ -210,11 +210,7 @@ func show(v any) string {
 }
 
 // decodeJSON reads one JSON object; errors carry line and column.
-func decodeJSON(r io.Reader, file string) (map[string]any, error) {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", file, err)
-	}
+func decodeJSON(text []byte, file string) (map[string]any, error) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	dec := json.NewDecoder(bytes.NewReader(plainJSON(text)))
 	dec.UseNumber()

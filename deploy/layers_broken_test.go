@@ -111,7 +111,7 @@ func TestMutatedConfigs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw, err := decodeJSON(strings.NewReader(string(text)), name)
+		raw, err := decodeJSON(text, name)
 		if err != nil || strings.Contains(name, "hf_quant") || seen[fmt.Sprint(raw["model_type"])] {
 			continue
 		}

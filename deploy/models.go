@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -84,10 +85,7 @@ func LoadBuiltIn(opts ModelOptions) (Model, error) {
 // NoSuchModel is the error for a name that is no built-in model, with the nearest as hint. Code: config_missing.
 func NoSuchModel(name string) error {
 	e := trace.Errorf(missingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
-	known := Models()
-	for _, id := range Models() {
-		known = append(known, path.Base(id))
-	}
+	known := append(Models(), stat.Map(Models(), path.Base)...)
 	if near := Nearest(name, known); near != "" {
 		return e.WithHint("did you mean " + near + "?")
 	}

@@ -9,9 +9,7 @@ import (
 // parsePython reads a printed Python literal: dict, list, tuple, string,
 // number, True, False, None. ok is false when the text is anything else.
 func parsePython(text string) (value any, ok bool) {
-	p := &pythonReader{text: text}
-	value, ok = p.value()
-	return value, ok
+	return (&pythonReader{text: text}).value()
 }
 
 type pythonReader struct {

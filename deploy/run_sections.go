@@ -104,7 +104,7 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 	model.ID = cmp.Or(model.ID, model.ModelType)
 	dep.Model = model
 	d.drafter(fsys, dir, &dep.Engine)
-	if e := &dep.Engine; !m.prefixesStated && model.Layered != nil && !e.isSince(statePrefixesSince) {
+	if e := &dep.Engine; !m.prefixesStated && model.Layered != nil && !e.IsSince(statePrefixesSince) {
 		w := model.Layered.Work(dep.Parallel())
 		e.PrefixCaching = w.StateDecodeFLOPs == 0
 	}

@@ -148,7 +148,7 @@ func (d *Deployment) CheckSimulated() error {
 			"write vllm.speculative_config as the server was started with it")
 	case s == nil:
 		return nil
-	case d.PP > 1 && !d.Engine.isSince(draftsWithPPSince):
+	case d.PP > 1 && !d.Engine.IsSince(draftsWithPPSince):
 		return refuse("pipeline_parallel_size: got speculative decoding beside it, want 1 before vLLM 0.33",
 			"vLLM refuses it too; set pipeline_parallel_size 1")
 	case s.Rates == nil && s.Method != "suffix" && s.Method != "ngram" && s.Method != "ngram_gpu":

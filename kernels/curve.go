@@ -67,12 +67,13 @@ func (g *grid) at(x, y float64) float64 {
 
 // slice is the curve at one value of the grid's first size.
 func (g *grid) slice(x float64) curve {
-	var ys []float64
-	for i := range g.rows {
-		ys = append(ys, g.rows[i].x...)
-	}
-	ys = distinct(ys)
+	ys := sizesOf(g.rows)
 	return curve{ys, stat.Map(ys, func(y float64) float64 { return g.at(x, y) })}
+}
+
+// sizesOf are the sizes of all curves, ascending.
+func sizesOf(cs []curve) []float64 {
+	return distinct(slices.Concat(stat.Map(cs, func(c curve) []float64 { return c.x })...))
 }
 
 // blend is the weighted geometric mean of curves, on the union of their sizes.
@@ -80,11 +81,7 @@ func blend(cs []curve, weights []float64) curve {
 	if len(cs) == 1 {
 		return cs[0]
 	}
-	var xs []float64
-	for _, c := range cs {
-		xs = append(xs, c.x...)
-	}
-	xs = distinct(xs)
+	xs := sizesOf(cs)
 	return curve{xs, stat.Map(xs, func(x float64) float64 {
 		sum := 0.0
 		for j := range cs {

@@ -121,20 +121,14 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 		b.s.Unjudged = append(b.s.Unjudged, "no server without CUDA graphs was measured")
 	}
 	b.moved("embedding", 1, float64(2*m.Hidden)*m.DTypeBytes)
+	halves := 0.0
 	for _, c := range counted(m.Layers, func(l *deploy.Layer) *deploy.Mixer { return l.Mixer }) {
 		b.mixer(c.part, c.times)
+		halves += c.times
 	}
 	for _, c := range counted(m.Layers, func(l *deploy.Layer) *deploy.FFN { return l.FFN }) {
 		b.ffn(c.part, c.times)
-	}
-	halves := 0.0
-	for i := range m.Layers {
-		if m.Layers[i].Mixer != nil {
-			halves++
-		}
-		if m.Layers[i].FFN != nil {
-			halves++
-		}
+		halves += c.times
 	}
 	b.s.Layers = halves / 2
 	b.norms(halves + 1)
@@ -679,12 +673,6 @@ var reduceLimits = map[int64]map[int64][2]float64{
 // vllm-project/vllm pull requests 20759, 24111 and 24696).
 var symmetricSince = [2]int{0, 11}
 
-// hasSymmetricMemory reports whether the engine's release reduces over symmetric memory by default.
-func hasSymmetricMemory(e *deploy.Engine) bool {
-	v, ok := e.Release()
-	return !ok || v[0] > symmetricSince[0] || v[0] == symmetricSince[0] && v[1] >= symmetricSince[1]
-}
-
 // allReduce adds what the GPUs of a group sum. The published table of vLLM's all-reduce was measured through the engine's own
 // dispatch (its collector calls tensor_model_parallel_all_reduce: collector/network/collect_all_reduce.py of AIConfigurator), so
 // that it holds whichever way the engine takes up to the largest size of symmetric memory; above that size NCCL's own table does.
@@ -703,7 +691,7 @@ func (b *binder) allReduce(name string, times, bytesPerToken float64, activation
 	}
 	limits, ok := reduceLimits[b.g.SM][b.tp]
 	most := float64(customMaxBytes)
-	if ok && hasSymmetricMemory(&b.d.Engine) {
+	if ok && b.d.Engine.IsSince(symmetricSince) {
 		most = max(limits[0], limits[1])
 		f.Note = fmt.Sprintf("symmetric memory above %.0f KiB: the lesser of its table and NCCL", limits[0]/kib)
 	}

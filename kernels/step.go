@@ -164,13 +164,8 @@ func (p *Pricer) sum(d driver, in *state) Parts {
 
 // Versions are the releases of vLLM whose kernels the step is priced by, sorted.
 func (s *Step) Versions() []string {
-	var out []string
-	for i := range s.Operators {
-		if op := &s.Operators[i]; op.Version != "" && !strings.HasPrefix(op.Table, "nccl") {
-			out = append(out, op.Version)
-		}
-	}
-	return distinct(out)
+	own := stat.Filter(s.Operators, func(op Operator) bool { return op.Version != "" && !strings.HasPrefix(op.Table, "nccl") })
+	return distinct(stat.Map(own, func(op Operator) string { return op.Version }))
 }
 
 // Versions are the releases of vLLM whose kernels the tables hold, sorted.

@@ -175,11 +175,8 @@ func correct(from *correction, ls []*load, of map[*load]means, ys []*cycles) *co
 
 // gpusOf are the GPUs of loads and cycles.
 func gpusOf(ls []*load, ys []*cycles) []string {
-	gpus := stat.Map(ls, func(l *load) string { return l.dep.Hardware.Name })
-	for _, y := range ys {
-		gpus = append(gpus, y.gpu)
-	}
-	return distinct(gpus)
+	return distinct(append(stat.Map(ls, func(l *load) string { return l.dep.Hardware.Name }),
+		stat.Map(ys, func(y *cycles) string { return y.gpu })...))
 }
 
 // step is one Gauss-Newton step from the current values, Huber's weights, with the prior; parameters stay at or above their least value.
@@ -248,7 +245,7 @@ func (c *correction) solve(a, rhs []float64) {
 // judged is one measured load beside what was predicted for it: predicted/measured - 1.
 type judged struct {
 	*load
-	tpotErr, ttftErr, e2eErr float64
+	tpotErr, ttftErr float64
 }
 
 // judge predicts loads with a correction.
@@ -266,9 +263,7 @@ func (c *correction) judge(ctx context.Context, ls []*load, workers int) ([]judg
 
 // judged is the load beside a prediction of its means.
 func (l *load) judged(ttftMs, tpotMs float64) judged {
-	gaps := stat.Sum(l.reqs, func(r sim.Request) float64 { return float64(r.OutputTokens-1) / float64(len(l.reqs)) })
-	return judged{l, tpotMs/l.tpotMs - 1, ttftMs/l.ttftMs - 1,
-		(float64(ttftMs)+float64(gaps*tpotMs))/(l.ttftMs+float64(gaps*l.tpotMs)) - 1}
+	return judged{l, tpotMs/l.tpotMs - 1, ttftMs/l.ttftMs - 1}
 }
 
 // leaveOut judges every family of points by a correction that has not seen it. always are loads that every correction sees.

@@ -24,7 +24,6 @@ import (
 
 // columns are those of one Parquet file.
 type columns struct {
-	path  string
 	n     int
 	names []string // of ints and texts, as in the file
 	ints  map[string][]int64
@@ -45,7 +44,7 @@ func readColumns(path string, data []byte) (c *columns, err error) {
 		return nil, damaged(path, err)
 	}
 	defer rd.Close()
-	c = &columns{path: path, n: int(rd.NumRows()), ints: map[string][]int64{}, texts: map[string][]string{}, nums: map[string][]float64{}}
+	c = &columns{n: int(rd.NumRows()), ints: map[string][]int64{}, texts: map[string][]string{}, nums: map[string][]float64{}}
 	if c.n == 0 {
 		return nil, trace.Errorf(kernels.BadTable, "%s: got no rows, want measurements", path)
 	}
@@ -319,20 +318,11 @@ func readSheet(path string) (*kernels.GPU, error) {
 
 // compareVersions orders 0.9.1 before 0.14.0; what is not a number counts as 0.
 func compareVersions(a, b string) int {
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range max(len(as), len(bs)) {
-		var x, y int
-		if i < len(as) {
-			x, _ = strconv.Atoi(as[i])
-		}
-		if i < len(bs) {
-			y, _ = strconv.Atoi(bs[i])
-		}
-		if x != y {
-			return cmp.Compare(x, y)
-		}
-	}
-	return strings.Compare(a, b)
+	return cmp.Or(slices.CompareFunc(strings.Split(a, "."), strings.Split(b, "."), func(x, y string) int {
+		n, _ := strconv.Atoi(x)
+		m, _ := strconv.Atoi(y)
+		return cmp.Compare(n, m)
+	}), strings.Compare(a, b))
 }
 
 func distinct[T cmp.Ordered](vs []T) []T {

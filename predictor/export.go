@@ -104,10 +104,7 @@ func ExportBulk(w io.Writer, dir string, p *Document, most int) ([]export.SideVa
 	if got := rowsDigest(list); got != p.Digest {
 		return nil, fmt.Errorf("%s: the rows are not those of the predictor: make both again with predictor fit", dir)
 	}
-	var rows []Row
-	for _, r := range list {
-		rows = append(rows, r.Rows...)
-	}
+	rows := slices.Concat(stat.Map(list, func(r *runRows) []Row { return r.Rows })...)
 	isE2E, paced := p.Options.Rows.Target == TargetE2E, 0
 	if isE2E { // what the server learns as TTFT of a router that does not stream
 		rows = slices.DeleteFunc(rows, func(r Row) bool { return !r.E2EMs.OK })

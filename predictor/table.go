@@ -96,22 +96,13 @@ func splitTail(t *columns, rows []int, share float64) (head, tail []int) {
 // moments are the mean and the standard deviation of a column's known values; a
 // column that does not vary counts as 0.
 func moments(column []float64, rows []int) (mean, scale float64) {
-	n, sum, squares := 0.0, 0.0, 0.0
-	for _, i := range rows {
-		if v := column[i]; !math.IsNaN(v) {
-			n, sum = n+1, sum+v
-		}
-	}
-	if n == 0 {
+	known := stat.Filter(stat.Map(rows, func(i int) float64 { return column[i] }), func(v float64) bool { return !math.IsNaN(v) })
+	if len(known) == 0 {
 		return 0, 0
 	}
-	mean = sum / n
-	for _, i := range rows {
-		if v := column[i]; !math.IsNaN(v) {
-			squares += float64((v - mean) * (v - mean))
-		}
-	}
-	return mean, math.Sqrt(squares / n)
+	mean = stat.Mean(known)
+	squares := stat.Sum(known, func(v float64) float64 { return (v - mean) * (v - mean) })
+	return mean, math.Sqrt(squares / float64(len(known)))
 }
 
 // standardised is 0, the mean, for an unknown value and for a column without spread.

@@ -38,7 +38,7 @@ func TestClosedLoopIsReproduced(t *testing.T) {
 		if c := closed.Concurrency(e.run); c.Clients != 6 || !c.IsClosed() {
 			t.Errorf("async %t: got %+v, want 6 clients in a closed loop", async, c)
 		}
-		loop, err := closed.Reclose(e.run, 0)
+		loop, err := closed.Reclose(e.run)
 		if err != nil || loop.Clients != 6 {
 			t.Fatalf("got %+v, %v, want 6 clients", loop, err)
 		}

@@ -215,9 +215,7 @@ func (e *Engine) RunTo(untilUs int64) error {
 			if e.outside.heap[0].at >= e.until {
 				return nil
 			}
-			if err := e.handle(e.outside.heap.Pop()); err != nil {
-				return err
-			}
+			e.handle(e.outside.heap.Pop())
 			continue
 		}
 		if wake >= e.until {

@@ -42,7 +42,7 @@ func (q *outsideQueue) push(at int64, kind outsideKind, req int) {
 }
 
 // handle lets an outside event happen. An idle engine's clock goes with it.
-func (e *Engine) handle(ev outsideEvent) error {
+func (e *Engine) handle(ev outsideEvent) {
 	if e.phase == idle {
 		e.last = ev.at
 	}
@@ -54,7 +54,6 @@ func (e *Engine) handle(ev outsideEvent) error {
 	case outsideDepart:
 		e.depart(int(ev.req), ev.at)
 	}
-	return nil
 }
 
 // Arrive hands request i to the API at atUs: refused there, or on its way to

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -30,18 +31,9 @@ func NewRoofline(d *deploy.Deployment) (*roofline, error) {
 	names := []string{"prefill_linear_compute", "decode_weight_load", "prefill_attention", "decode_attention", "kv_cache_read",
 		"tp_communication", "fixed_step_overhead"}
 	for i, name := range names {
-		r.f[i] = slotOf(sp, name)
+		r.f[i] = slices.IndexFunc(sp.BetaFeatures(), func(f features.Feature) bool { return f.Name == name })
 	}
 	return r, nil
-}
-
-func slotOf(sp *features.Space, name string) int {
-	for i, f := range sp.BetaFeatures() {
-		if f.Name == name {
-			return i
-		}
-	}
-	panic("sim: no feature " + name)
 }
 
 // StepUs is the roofline time.

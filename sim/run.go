@@ -102,7 +102,7 @@ func (d *driver) carry(j int, left *Derivative) {
 // send hands the next request to the engine.
 func (d *driver) send() error {
 	at, _ := d.src.Next()
-	i, _ := d.src.Take()
+	i := d.src.Take()
 	d.sent[i] = true
 	r := &d.reqs[i]
 	if d.alone == nil {

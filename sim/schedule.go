@@ -451,7 +451,7 @@ func (e *Engine) lookUp(s *seq, a *admission) (hits []int32, busy bool) {
 func (e *Engine) firstChunk(s *seq, a *admission, budget int64) verdict {
 	n := s.tokens() - a.computed
 	if n == 1 {
-		padded, pad, wait := e.padded(s, a.computed, budget)
+		padded, pad, wait := e.padded(a.computed, budget)
 		if wait {
 			return admitStop
 		}

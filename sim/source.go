@@ -68,8 +68,8 @@ func (s *Source) Next() (atUs int64, ok bool) {
 
 // Take hands out the next request. Of two that arrive in the same microsecond
 // the one that arrives by itself comes first.
-func (s *Source) Take() (i int, atUs int64) {
-	atUs, _ = s.Next()
+func (s *Source) Take() (i int) {
+	atUs, _ := s.Next()
 	if s.next < len(s.open) && s.reqs[s.open[s.next]].ArrivalUs == atUs {
 		i = int(s.open[s.next])
 		s.next++
@@ -82,7 +82,7 @@ func (s *Source) Take() (i int, atUs int64) {
 			s.Again(int(j), atUs)
 		}
 	}
-	return i, atUs
+	return i
 }
 
 // Left says that request i has left at atUs, whatever its outcome: when all its

@@ -83,7 +83,7 @@ func (e *Engine) draftsOf(s *seq, n int64) int32 {
 
 // padded is the number of tokens of a request admitted with one token left, and
 // whether it waits instead: its drafts are empty, so that the step stays uniform.
-func (e *Engine) padded(s *seq, computed, budget int64) (n int64, pad, wait bool) {
+func (e *Engine) padded(computed, budget int64) (n int64, pad, wait bool) {
 	if e.spec == nil || !e.rules.DecodePadding || e.spec.ByBatchSize != nil && e.rules.DraftsByBatchSize || e.cadence.chunks {
 		return 1, false, false
 	}

@@ -172,26 +172,14 @@ func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
 	return result.Marshal(doc)
 }
 
-// flagsCommand is the `blis replay` line that runs a deployment with the given
-// coefficients as flags, which win over those of the defaults file; BLIS wants
-// a readable one all the same. FILE, TRACE and MODELDIR are for the reader to
-// fill in.
-func flagsCommand(version string, d deploy.Deployment, alpha, beta []float64, suffix string) string {
-	return blisCommand(version, d, "--alpha-coeffs "+joined(alpha)+" --beta-coeffs "+joined(beta)+" --defaults-filepath FILE"+suffix)
-}
-
-// defaultsCommand is the same line with the coefficients read from the
-// exported file.
-func defaultsCommand(version string, d deploy.Deployment, suffix string) string {
-	return blisCommand(version, d, "--defaults-filepath FILE"+suffix)
-}
-
 // blisHorizon is beyond the end of any workload, us. Without one BLIS stops at twice the last
 // arrival, and what is not done by then is missing from its results. (A delay of the cache
 // signal of 0 changes nothing for one engine; BLIS otherwise takes a snapshot of its cache
 // every 50 ms of simulated time.)
 const blisHorizon = int64(1) << 53
 
+// blisCommand is the `blis replay` line that runs a deployment with coefficients as flags, or of the exported file; BLIS wants a
+// readable one all the same. FILE, TRACE and MODELDIR are for the reader to fill in.
 func blisCommand(version string, d deploy.Deployment, coefficients string) string {
 	e, model := d.Engine, "--model "+files.Word(strings.ToLower(d.Model.ID))+" --model-config-folder MODELDIR"
 	if version == blisCatalog {
@@ -273,12 +261,14 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 		if err != nil {
 			return nil, nil, err
 		}
-		joint := blisEntry{beta: all[0].Beta}
+		joint := blisEntry{beta: all[0].Beta, fits: Projection{Used: make([]bool, len(all[0].Used))}}
 		if joint.alpha, err = blisAlphas(src.Fit, nil); err != nil {
 			return nil, nil, err
 		}
 		for _, p := range all {
-			joint.fits.Used = either(joint.fits.Used, p.Used)
+			for i, used := range p.Used {
+				joint.fits.Used[i] = joint.fits.Used[i] || used
+			}
 		}
 		joint.fillUnused()
 		out = append(out, joint)
@@ -342,14 +332,6 @@ func (e *blisEntry) wait(us float64) {
 
 const blisWait = "; and the wait for the step that async scheduling has begun when a request arrives, which BLIS has not"
 
-func either(a, b []bool) []bool {
-	out := slices.Clone(b)
-	for i, v := range a {
-		out[i] = out[i] || v
-	}
-	return out
-}
-
 // slug is a label as a part of a file name.
 func slug(label string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
@@ -408,7 +390,7 @@ func libraryPrior(fit *result.Fit) bool {
 // refusals are terms of the model that no data show and that the configuration would use, and
 // a projection that is too far off.
 func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
-	out := refusals("alpha", e.alpha)
+	out := refusals(e.alpha)
 	if e.config == nil {
 		return out
 	}
@@ -482,10 +464,11 @@ func (e *blisEntry) lacking() string {
 
 // side is the configuration as the sidecar has it.
 func (e *blisEntry) side(version string) SideConfig {
+	file := "--defaults-filepath FILE" + e.suffix
+	flags := "--alpha-coeffs " + joined(numbers(e.alpha)) + " --beta-coeffs " + joined(e.beta) + " " // they win over those of the file
 	c := SideConfig{Label: e.config.Label, Seats: e.region.Seats, Loads: e.loads,
-		CommandLine:         flagsCommand(version, e.config.Deployment, numbers(e.alpha), e.beta, e.suffix),
-		DefaultsCommandLine: defaultsCommand(version, e.config.Deployment, e.suffix),
-		PromptTokens:        &e.region.Prompt, OutputTokens: &e.region.Output, Projection: e.errors()}
+		CommandLine: blisCommand(version, e.config.Deployment, flags+file), DefaultsCommandLine: blisCommand(version, e.config.Deployment, file),
+		PromptTokens: &e.region.Prompt, OutputTokens: &e.region.Output, Projection: e.errors()}
 	if e.fits.Errors[0].MAPE > e.limits.MAPE/2 {
 		c.Note = e.lacking()
 	}

@@ -106,24 +106,16 @@ type Refusal struct {
 	Sentence string
 }
 
-// refusals lists what is wrong with the values, one sentence each.
-func refusals(kind string, values []blisValue) []Refusal {
+// refusals lists what is wrong with delays, one sentence each.
+func refusals(alpha []blisValue) []Refusal {
 	var out []Refusal
-	for i, v := range values {
-		at := fmt.Sprintf("%s[%d] %s = %g %s", kind, i, v.name, v.value, v.units)
+	for i, v := range alpha {
+		at := fmt.Sprintf("alpha[%d] %s = %g %s", i, v.name, v.value, v.units)
 		switch {
-		case math.IsNaN(v.value) || math.IsInf(v.value, 0):
+		case !(v.value >= 0) || math.IsInf(v.value, 0):
 			out = append(out, Refusal{impossibleValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
-		case v.value < 0:
-			out = append(out, Refusal{impossibleValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
-		case v.learned:
-		case kind == "alpha":
+		case !v.learned:
 			out = append(out, Refusal{unlearnedValue, at + ": " + v.origin + "; inside BLIS " + v.zero})
-		case v.value == 0:
-			out = append(out, Refusal{unlearnedValue, at + ": not learned; inside BLIS " + v.zero})
-		default:
-			out = append(out, Refusal{unlearnedValue, at + ": prior only, not learned; BLIS multiplies it with " + v.role +
-				" as if it were measured"})
 		}
 	}
 	return out
@@ -188,7 +180,6 @@ type ConsumerModel func(alpha []float64) (sim.Parts, error)
 
 // comparison is a deployment under its own model in Poisson traffic, to hold what a consumer makes of it against.
 type comparison struct {
-	own      sim.Config
 	traffic  workload.Traffic
 	capacity float64 // requests/s
 }
@@ -201,7 +192,7 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt,
 	if err != nil {
 		return nil, err
 	}
-	c := comparison{own: own, traffic: workload.ChatTraffic(d, prompt, output)}
+	c := comparison{traffic: workload.ChatTraffic(d, prompt, output)}
 	if c.capacity, err = c.traffic.Capacity(d, own.Latency); err != nil {
 		return nil, err
 	}

@@ -19,12 +19,11 @@ import (
 // prefillRate is how fast an idle engine takes prompts in: what autoscalers and routers call V_P or peak prefill
 // throughput, tokens/s (spec#prefill-rate).
 type prefillRate struct {
-	Chunk      int64       // tokens of the prompt: max_num_batched_tokens, or the longest prompt
-	PerS       float64     // Chunk / TTFT of it on an idle engine
-	CI95       *[2]float64 // of the step's coefficients; nil: their covariance is not known
-	SlopeUs    float64     // of idle TTFT over the prompt, us/token: least squares over eight lengths
-	TTFTMs     float64     // of that prompt
-	OverheadUs float64     // of it, before the engine; 0 where the coefficients have none
+	Chunk   int64       // tokens of the prompt: max_num_batched_tokens, or the longest prompt
+	PerS    float64     // Chunk / TTFT of it on an idle engine
+	CI95    *[2]float64 // of the step's coefficients; nil: their covariance is not known
+	SlopeUs float64     // of idle TTFT over the prompt, us/token: least squares over eight lengths
+	TTFTMs  float64     // of that prompt
 }
 
 // prefillRateOf asks the coefficients for the idle TTFT of prompts up to a full chunk.
@@ -39,7 +38,6 @@ func prefillRateOf(src *Source, c *result.FitConfig) (*prefillRate, error) {
 		us, err := t.StepUs([]trace.Chunk{{Prompt: n, New: n}})
 		if src.OverheadUs != nil && err == nil {
 			if delay, missing := src.OverheadUs(*d, n); missing == nil {
-				r.OverheadUs = delay
 				us += delay
 			}
 		}

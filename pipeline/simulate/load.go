@@ -163,7 +163,7 @@ func (s *Simulation) recordedWorkload(dir string) error {
 	if !closed || s.load.loop.Clients > 0 {
 		return nil
 	}
-	loop, err := w.Reclose(run, 0)
+	loop, err := w.Reclose(run)
 	if err == nil {
 		s.notes = append(s.notes, trace.Findingf(workload.CodeReclosed,
 			"phase %q is a closed loop: %d clients send when they are answered, not at the recorded moments", phase, loop.Clients))

@@ -158,21 +158,18 @@ func (w *Workload) calls(run *trace.Run) []Call {
 
 // Reclose gives a recorded closed loop its clients back: the first of them send
 // when they did, every later request waits for an answer instead of its recorded
-// moment, and for as long as the client then took in the recording. clients 0
-// takes Concurrency's number.
+// moment, and for as long as the client then took in the recording.
 //
 // A recording does not say which answer a request followed; the most recent one
 // that nobody had followed yet stands for it, which matters for think times only.
-func (w *Workload) Reclose(run *trace.Run, clients int) (Loop, error) {
-	return RecloseCalls(w.Requests, w.calls(run), clients)
+func (w *Workload) Reclose(run *trace.Run) (Loop, error) {
+	calls := w.calls(run)
+	return RecloseCalls(w.Requests, calls, ConcurrencyOf(calls).Clients)
 }
 
 // RecloseCalls is Reclose for requests whose calls, in the order they were sent, are
-// known.
+// known, with a number of clients.
 func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, error) {
-	if clients == 0 {
-		clients = ConcurrencyOf(calls).Clients
-	}
 	loop := Loop{Clients: clients}
 	if err := loop.Check(); err != nil {
 		return loop, err
