@@ -5,7 +5,10 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Of an engine that is sought: requests of a simulated window, output tokens of them all, passes with a quarter of both before one
@@ -133,3 +136,23 @@ func (e *engine) step(group []int, without int) (x, se []float64) {
 	}
 	return x, se
 }
+
+// Codes of the queueing product.
+const (
+	badModel         trace.Code = "bad_queue_model"
+	targetBelowRange trace.Code = "target_below_range"
+	sizingRemark     trace.Code = "sizing_remark"
+	noWindows        trace.Code = "no_windows"
+	fewRequests      trace.Code = "few_requests"
+	closedLoop       trace.Code = "closed_loop_window"
+	noLatency        trace.Code = "no_latency"
+	beyondLoads      trace.Code = "beyond_loads"
+)
+
+// Codes of other packages that mean the same here.
+const (
+	badOption         = rows.BadOption
+	heldParameter     = fit.NotIdentified
+	unlikelyParameter = fit.Implausible
+	saturatedWindow   = rows.Saturated
+)

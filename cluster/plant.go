@@ -1,7 +1,10 @@
 package cluster
 
 import (
+	"container/list"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -154,4 +157,150 @@ func runFiles(d *deploy.Deployment, form string) (runYAML, config string) {
 		`"max_position_embeddings":%d}`, m.HiddenSize, m.NumLayers, m.NumHeads, m.NumKVHeads, m.HeadDim, m.IntermediateSize, m.VocabSize,
 		d.MaxModelLen().Or(8192))
 	return runYAML, config
+}
+
+// maxInstances is how many instances a gateway serves: one bit of a word each.
+const maxInstances = 64
+
+// index is which blocks of prompts each instance probably has: for every instance
+// the hashes of the blocks sent there, the least recently sent first to go.
+// Blocks that no other request can have only take room: they are one node of many.
+type index struct {
+	capacity int64
+	where    map[uint64]uint64 // hash -> instances, one bit each
+	lru      []recency
+}
+
+// recency orders what one instance was sent, the most recent first.
+type recency struct {
+	nodes  map[uint64]*list.Element
+	order  list.List // of *node
+	blocks int64
+}
+
+type node struct {
+	hash   uint64
+	blocks int64 // 1 of shared content, more of a prompt's own
+	own    bool
+}
+
+// newIndex is an empty index of capacity blocks an instance.
+func newIndex(instances int, capacity int64) *index {
+	x := &index{capacity: capacity, where: map[uint64]uint64{}, lru: make([]recency, instances)}
+	for i := range x.lru {
+		x.lru[i].nodes = map[uint64]*list.Element{}
+	}
+	return x
+}
+
+// Match counts the leading blocks each instance has into to.
+func (x *index) Match(hashes []uint64, to []int64) {
+	clear(to)
+	all := uint64(math.MaxUint64)
+	if len(to) < maxInstances {
+		all = 1<<len(to) - 1
+	}
+	for n, h := range hashes {
+		still := all & x.where[h]
+		for lost := all &^ still; lost != 0; lost &= lost - 1 {
+			to[bits.TrailingZeros64(lost)] = int64(n)
+		}
+		if all = still; all == 0 {
+			return
+		}
+	}
+	for ; all != 0; all &= all - 1 {
+		to[bits.TrailingZeros64(all)] = int64(len(hashes))
+	}
+}
+
+// Record notes that instance i has the request's blocks now.
+func (x *index) Record(r *Request, i int) {
+	l := &x.lru[i]
+	for _, h := range r.Hashes {
+		x.touch(l, i, h, 1, false)
+	}
+	if own := r.Blocks - int64(len(r.Hashes)); own > 0 {
+		x.touch(l, i, ^uint64(r.Index), min(own, x.capacity), true)
+	}
+}
+
+func (x *index) touch(l *recency, i int, hash uint64, blocks int64, own bool) {
+	if at, ok := l.nodes[hash]; ok {
+		n := at.Value.(*node)
+		l.blocks -= n.blocks
+		n.blocks = blocks
+		l.order.MoveToFront(at)
+	} else {
+		l.nodes[hash] = l.order.PushFront(&node{hash: hash, blocks: blocks, own: own})
+	}
+	if !own {
+		x.where[hash] |= 1 << i
+	}
+	l.blocks += blocks
+	for l.blocks > x.capacity {
+		x.evict(l, i, l.blocks-x.capacity)
+	}
+}
+
+// evict forgets up to n blocks of the least recent node.
+func (x *index) evict(l *recency, i int, n int64) {
+	at := l.order.Back()
+	last := at.Value.(*node)
+	if last.blocks > n {
+		last.blocks -= n
+		l.blocks -= n
+		return
+	}
+	l.blocks -= last.blocks
+	l.order.Remove(at)
+	delete(l.nodes, last.hash)
+	if last.own {
+		return
+	}
+	if w := x.where[last.hash] &^ (1 << i); w == 0 {
+		delete(x.where, last.hash)
+	} else {
+		x.where[last.hash] = w
+	}
+}
+
+// Events is which blocks each engine said it has, some time ago.
+type Events struct {
+	DelayUs int64
+	where   map[uint64]uint64
+	queue   []kvEvent
+	head    int
+}
+
+type kvEvent struct {
+	atUs     int64
+	hash     uint64
+	instance int32
+	stored   bool
+}
+
+// newEvents is an empty store whose events arrive delayUs after they happened.
+func newEvents(delayUs int64) *Events { return &Events{DelayUs: delayUs, where: map[uint64]uint64{}} }
+
+// Add notes an event. Events of one instance come in order; those of several may
+// lie a step apart, which moves none beyond another of its own instance.
+func (e *Events) Add(instance int, atUs int64, hash uint64, stored bool) {
+	e.queue = append(e.queue, kvEvent{atUs, hash, int32(instance), stored})
+}
+
+// Match is Index.Match of the events that have arrived by nowUs.
+func (e *Events) Match(hashes []uint64, nowUs int64, to []int64) {
+	for ; e.head < len(e.queue) && e.queue[e.head].atUs+e.DelayUs <= nowUs; e.head++ {
+		ev := &e.queue[e.head]
+		if bit := uint64(1) << ev.instance; ev.stored {
+			e.where[ev.hash] |= bit
+		} else if e.where[ev.hash] &^= bit; e.where[ev.hash] == 0 {
+			delete(e.where, ev.hash)
+		}
+	}
+	if e.head > 4096 && 2*e.head > len(e.queue) {
+		e.queue, e.head = append(e.queue[:0], e.queue[e.head:]...), 0
+	}
+	(&index{where: e.where}).Match(hashes, to)
 }

@@ -1,9 +1,13 @@
 package deploy
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -395,3 +399,347 @@ func (d *Decoder) InWords() string {
 	words := stat.Map(slices.Sorted(maps.Keys(count)), func(kind string) string { return fmt.Sprintf("%s:%d", kind, count[kind]) })
 	return strings.Join(words, " ")
 }
+
+// Sizes are what a model comes to, as inspect --model prints it. Bytes of a cached value are 2 where the name does not say
+// otherwise; window and state bytes are those of one request.
+type Sizes struct {
+	TotalParams          float64  `json:"total_params"`
+	ActiveParams         float64  `json:"active_params"`
+	MTPParams            float64  `json:"mtp_params"` // of multi-token prediction, in none of the other figures
+	WeightBytes          float64  `json:"weight_bytes"`
+	WeightBytesPerGPU    float64  `json:"weight_bytes_per_gpu"`
+	KVBytesPerToken      float64  `json:"kv_bytes_per_token"`         // whole model, 16 bit
+	KVBytesPerTokenShip  float64  `json:"kv_bytes_per_token_shipped"` // whole model, in the type that vLLM's auto takes
+	KVBytesPerTokenGPU   float64  `json:"kv_bytes_per_token_per_gpu"` // so, on one GPU
+	StateBytesPerRequest float64  `json:"state_bytes_per_request"`
+	StateBytesGPU        float64  `json:"state_bytes_per_request_per_gpu"`
+	WindowBytes          float64  `json:"window_bytes_per_request"`
+	BytesPerKV           float64  `json:"bytes_per_kv"`
+	KV                   *KVPool  `json:"kv_pool,omitempty"` // on one GPU, at --block-size 16; none for mixed pages
+	Summary              string   `json:"layers_in_words"`
+	Layers               []Folded `json:"layers"`
+	Defaulted            []string `json:"defaulted"`
+	Warnings             []string `json:"warnings"`
+}
+
+// Folded is a kind of layer, and how many layers are of it.
+type Folded struct {
+	Count   int      `json:"count"`
+	First   int      `json:"first"` // index of the first of them, from 0
+	Mixer   string   `json:"mixer"`
+	FFN     string   `json:"ffn"`
+	Params  float64  `json:"params"` // of one layer
+	Weights []string `json:"weights"`
+}
+
+// kinds are the different layers, in the order of their first, and which of them each layer is.
+func (d *Decoder) kinds() (kinds []*Layer, order []int) {
+	order = make([]int, len(d.Layers))
+	for i := range d.Layers {
+		l := &d.Layers[i]
+		k := slices.IndexFunc(kinds, func(kind *Layer) bool { return *kind == *l || reflect.DeepEqual(kind, l) })
+		if k < 0 {
+			k, kinds = len(kinds), append(kinds, l)
+		}
+		order[i] = k
+	}
+	return kinds, order
+}
+
+// counted is how many layers are of kind k.
+func counted(order []int, k int) (n int) {
+	return stat.Count(order, func(kind int) bool { return kind == k })
+}
+
+// Fold groups equal layers, in the order of their first.
+func (d *Decoder) Fold() []Folded {
+	var out []Folded
+	kinds, order := d.kinds()
+	for k, l := range kinds {
+		f := Folded{Count: counted(order, k), First: slices.Index(order, k), Mixer: l.mixerWords(), FFN: l.ffnWords(),
+			Params: float64(l.smallParams()), Weights: []string{}}
+		l.everyLinear(func(x *Linear) {
+			f.Params += float64(x.Params())
+			f.Weights = append(f.Weights, cmp.Or(x.Quant.Algorithm, fmt.Sprintf("%g-byte", x.Quant.BytesPerWeight)))
+		})
+		slices.Sort(f.Weights)
+		f.Weights = slices.Compact(f.Weights)
+		out = append(out, f)
+	}
+	return out
+}
+
+type plainDecoder Decoder
+
+// MarshalJSON writes the decoder with its layers folded.
+func (d *Decoder) MarshalJSON() ([]byte, error) {
+	own := plainDecoder(*d)
+	own.Kinds, own.Order = d.kinds()
+	return json.Marshal(&own)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes; unknown keys are errors.
+func (d *Decoder) UnmarshalJSON(text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode((*plainDecoder)(d)); err != nil {
+		return err
+	}
+	if len(d.Order) == 0 || len(d.Order) > maxLayers {
+		return fmt.Errorf("layers.order: got %d layers, want 1 to %d", len(d.Order), maxLayers)
+	}
+	for i, k := range d.Order {
+		if k < 0 || k >= len(d.Kinds) || d.Kinds[k] == nil {
+			return fmt.Errorf("layers.order[%d]: got %d, want one of %d kinds", i, k, len(d.Kinds))
+		}
+		d.Layers = append(d.Layers, *d.Kinds[k])
+	}
+	d.Kinds, d.Order = nil, nil
+	return nil
+}
+
+func (l *Layer) mixerWords() string {
+	m := l.Mixer
+	switch {
+	case m == nil:
+		return "none"
+	case m.Kind == LinearOnly:
+		return "one matrix"
+	case m.Kind == MLA:
+		return fmt.Sprintf("%s %d heads, latent %d + %d", l.Kind(), m.Heads, m.KVRank, m.Rope)
+	case m.Kind == Mamba1 || m.Kind == Mamba2:
+		return fmt.Sprintf("%s %d x %d, state %d", l.Kind(), m.Heads, m.DimV, m.StateSize)
+	case m.Window+m.Chunk > 0:
+		return fmt.Sprintf("%s %d: %d heads, %d kv x %d", l.Kind(), m.Window+m.Chunk, m.Heads, m.KVHeads, m.DimK)
+	}
+	return fmt.Sprintf("%s %d heads, %d kv x %d", l.Kind(), m.Heads, m.KVHeads, m.DimK)
+}
+
+func (l *Layer) ffnWords() string {
+	f := l.FFN
+	switch {
+	case f == nil:
+		return "none"
+	case f.Kind == LinearFFN:
+		return "one matrix"
+	case f.Kind == Dense:
+		return fmt.Sprintf("dense %d", f.Width)
+	}
+	words := fmt.Sprintf("moe %d of %d x %d", f.TopK, f.Experts, f.Width)
+	if f.SharedWidth > 0 {
+		words += fmt.Sprintf(", shared %d", f.SharedWidth)
+	}
+	if f.BesideWidth > 0 {
+		words += fmt.Sprintf(", dense %d beside", f.BesideWidth)
+	}
+	if f.Latent > 0 {
+		words += fmt.Sprintf(", latent %d", f.Latent)
+	}
+	return words
+}
+
+// Sizes adds up the model; it is an error when vLLM would not load it so spread.
+func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
+	for _, n := range []struct {
+		name string
+		n    int64
+	}{{"tensor_parallel_size", p.TP}, {"pipeline_parallel_size", p.PP}, {"data_parallel_size", p.DP}} {
+		if n.n < 1 || n.n > maxDevices {
+			return nil, loadError(n.name, n.n, fmt.Sprintf("1 to %d", maxDevices))
+		}
+	}
+	if err := d.Loads(p); err != nil {
+		return nil, err
+	}
+	full, gpu := d.Cache(2, 1), d.Cache(d.KVBytes, p.TP)
+	var kv *KVPool
+	if pool, ok := d.KVPool(p, DefaultBlockSize); ok {
+		kv = &pool
+	}
+	mtp := Decoder{Tied: true, Layers: d.MTP}
+	return &Sizes{KV: kv, MTPParams: float64(mtp.TotalParams()),
+		TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()),
+		WeightBytes: d.WeightBytes(), WeightBytesPerGPU: d.WeightBytesPerGPU(p), KVBytesPerToken: full.BytesPerToken,
+		KVBytesPerTokenShip: d.Cache(d.KVBytes, 1).BytesPerToken,
+		KVBytesPerTokenGPU:  gpu.BytesPerToken, StateBytesPerRequest: full.StateBytes, StateBytesGPU: gpu.StateBytes,
+		WindowBytes: full.WindowBytes,
+		BytesPerKV:  d.KVBytes, Summary: d.InWords(), Layers: d.Fold(), Defaulted: append([]string{}, d.Defaulted...),
+		Warnings: append([]string{}, d.Warnings...)}, nil
+}
+
+// KVGroup is layers that share a table of blocks: every group draws its own blocks of one pool (spec#kv-groups).
+type KVGroup struct {
+	Kind   StateKind `json:"kind"`
+	Window int64     `json:"window,omitempty"` // tokens; 0: all
+	Chunk  bool      `json:"chunk,omitempty"`  // Window is a chunk
+	Layers int64     `json:"layers"`           // of the group; the last of a kind may have fewer
+	Block  int64     `json:"block"`            // tokens of a block
+	States int64     `json:"states,omitempty"` // recurrent: blocks of a request
+}
+
+// KVPool is the cache of one GPU as vLLM lays it out.
+type KVPool struct {
+	Groups     []KVGroup `json:"groups"`
+	BlockBytes float64   `json:"block_bytes"` // of a block of the pool, in all layers that share it
+}
+
+// layerCache is what one layer caches.
+type layerCache struct {
+	kind   StateKind
+	window int64
+	chunk  bool
+	bytes  float64 // of a token, or of a request
+}
+
+// KVPool lays out the cache as vLLM's manager does: layers of one kind of state form groups, cut to the size of the smallest
+// kind (of the largest, when that is less than 1.5 times it); pages are made equal by larger blocks, and padded. blockSize is
+// --block-size. ok is false for mixed pages (DeepSeek-V4) and for models that cache nothing.
+func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
+	count, layers := map[layerCache]int64{}, d.Layers
+	if p.MTP {
+		layers = slices.Concat(layers, d.MTP)
+	}
+	states := 2 + p.Drafts
+	if p.NoPrefixes {
+		states--
+	}
+	for i := range layers {
+		m := layers[i].Mixer
+		if m == nil || m.SharesKV {
+			continue
+		}
+		if m.Kind == Compressed {
+			return pool, false
+		}
+		var c layerCache
+		for _, s := range m.states(d.KVBytes, p.TP) { // an index lies in the page of its layer
+			c.kind, c.window, c.chunk, c.bytes = s.Kind, max(c.window, s.Window), m.Chunk > 0, c.bytes+s.Bytes
+			if m.Conv > 0 {
+				c.bytes += float64(m.convWidth()) * float64(p.Drafts) * m.ConvBytes / float64(p.TP) // a tap for each draft
+			}
+		}
+		if p.OneGroup && c.kind == WindowState {
+			c.kind, c.window, c.chunk = TokenState, 0, false
+		}
+		if c.kind != "" {
+			count[c]++
+		}
+	}
+	kinds := slices.SortedFunc(maps.Keys(count), func(a, b layerCache) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.window, b.window), cmp.Compare(a.bytes, b.bytes))
+	})
+	if len(kinds) == 0 {
+		return pool, false
+	}
+	least, most := count[kinds[0]], count[kinds[0]]
+	for _, c := range kinds {
+		least, most = min(least, count[c]), max(most, count[c])
+	}
+	size := least
+	if float64(most) < 1.5*float64(least) {
+		size = most
+	}
+	page, blockSize := d.page(kinds, blockSize)
+	for _, c := range kinds {
+		for left := count[c]; left > 0; left -= size {
+			g := KVGroup{Kind: c.kind, Window: c.window, Chunk: c.chunk, Layers: min(size, left), Block: blockSize}
+			if g.States = states; c.kind != RecurrentState {
+				g.States = 0
+				g.Block = max(blockSize, int64(page/c.bytes)/blockSize*blockSize)
+			}
+			pool.Groups = append(pool.Groups, g)
+		}
+	}
+	pool.BlockBytes = float64(size) * page
+	return pool, true
+}
+
+// page is the bytes of a layer's block, and the tokens of the widest layer's: with recurrent states a block holds as many
+// tokens as a state is long, in whole kernel blocks (of 128 tokens for mla).
+func (d *Decoder) page(kinds []layerCache, blockSize int64) (page float64, block int64) {
+	token, state := 0.0, 0.0
+	for _, c := range kinds {
+		if c.kind == RecurrentState {
+			state = max(state, c.bytes)
+		} else {
+			token = max(token, c.bytes)
+		}
+	}
+	if state > 0 && token > 0 {
+		if slices.ContainsFunc(d.Layers, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Kind == MLA }) {
+			blockSize = max(blockSize, 128)
+		}
+		blockSize *= int64(math.Ceil(state / (float64(blockSize) * token)))
+	}
+	return max(state, token*float64(blockSize)), blockSize
+}
+
+// Blocks is the pool's blocks in so many bytes, the null block included.
+func (k KVPool) Blocks(bytes float64) int64 { return int64(bytes / k.BlockBytes) }
+
+// RequestBlocks is the blocks that a request of n tokens needs while up to inFlight tokens are computed at once: all of them,
+// those of a window or a chunk and one that it begins in, or states: for itself, each draft and its latest cached point (prefix
+// caching of recurrent states: align).
+func (k KVPool) RequestBlocks(n, inFlight int64) int64 {
+	var blocks int64
+	for _, g := range k.Groups {
+		up := func(tokens int64) int64 { return (tokens + g.Block - 1) / g.Block }
+		switch {
+		case g.Kind == RecurrentState:
+			blocks += g.States
+		case g.Chunk:
+			blocks += up(min(g.Window+inFlight, n)) + 1
+		case g.Window > 0:
+			blocks += up(min(g.Window-1+inFlight, n)) + 1
+		default:
+			blocks += up(n)
+		}
+	}
+	return blocks
+}
+
+// KVUnits is the pool as the simulator plays it: a unit is one block of every full group, and holds Block tokens; windows,
+// chunks and states take units of their own beside a request's tokens. Prefix hits are those of the full groups.
+type KVUnits struct {
+	Block  int64 // tokens
+	Blocks int64 // of the pool in a unit
+	rest   KVPool
+}
+
+// KVUnits are those of the deployment; of equal layers a block is a unit.
+func (d *Deployment) KVUnits() KVUnits {
+	u := KVUnits{Block: d.Engine.BlockSize, Blocks: 1}
+	if d.Model.Layered == nil {
+		return u
+	}
+	pool, _ := d.Model.Layered.KVPool(d.Parallel(), u.Block)
+	full := int64(0)
+	for _, g := range pool.Groups {
+		if g.Kind == TokenState {
+			full, u.Block = full+1, g.Block
+		} else {
+			u.rest.Groups = append(u.rest.Groups, g)
+		}
+	}
+	if u.Blocks = max(1, full); full == 0 && len(u.rest.Groups) > 0 {
+		u.Block = maxTokens // nothing grows with a request
+	}
+	return u
+}
+
+// Side is the units that a request takes beside its tokens until it has n of them.
+func (u *KVUnits) Side(n int64) int64 { return (u.rest.RequestBlocks(n, 1) + u.Blocks - 1) / u.Blocks }
+
+// BlocksOf is the pool's blocks, the null block included, where vLLM logs so many tokens ("GPU KV cache size"): up to 0.19 those of the
+// smallest blocks of one group, so that less than a block for each group is missing; later as many requests of maxLen tokens as fit,
+// in tokens.
+func (k KVPool) BlocksOf(tokens, maxLen, inFlight int64, version string) int64 {
+	if v, known := parseVersion(version); maxLen == 0 || known && less(v, requestTokensSince) {
+		smallest := slices.MinFunc(k.Groups, func(a, b KVGroup) int { return cmp.Compare(a.Block, b.Block) }).Block
+		return tokens / smallest * int64(len(k.Groups))
+	}
+	return (tokens*k.RequestBlocks(maxLen, inFlight) + maxLen - 1) / maxLen
+}
+
+// requestTokensSince is the first release whose log counts requests of max_model_len tokens (0.20 to 0.22 were not read).
+var requestTokensSince = [2]int{0, 20}

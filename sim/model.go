@@ -1,5 +1,17 @@
 package sim
 
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/kernels"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
 // Model says how long a step executes.
 type Model interface {
 	// StepUs is the execution time of a non-empty step in us, before noise and
@@ -57,4 +69,529 @@ type Parts struct {
 	Step             Model
 	Overhead, Egress Delay
 	TokenUs          float64 // on the first token and on every gap, outside the engine
+}
+
+// linear3 is the iteration of the three-parameter queueing models: alpha + beta
+// * tokens computed + gamma * KV tokens read, the context of every sequence
+// including its new tokens.
+type linear3 struct {
+	AlphaUs, BetaUs, GammaUs float64 // us, us/token, us/token
+	x                        [3]float64
+}
+
+// NewLinear3 checks the three numbers, in the order of the fields.
+func NewLinear3(beta []float64) (*linear3, error) {
+	if len(beta) != 3 {
+		return nil, trace.Errorf(coeff.BadFile, "linear3 coefficients: got %d values, want 3", len(beta))
+	}
+	for _, v := range beta {
+		if !(v >= 0) || math.IsInf(v, 0) {
+			return nil, trace.Errorf(coeff.BadFile, "linear3 coefficients: got %g us, want finite and >= 0", v)
+		}
+	}
+	return &linear3{AlphaUs: beta[0], BetaUs: beta[1], GammaUs: beta[2]}, nil
+}
+
+// StepUs is the dot product.
+func (m *linear3) StepUs(b *Batch) (float64, error) {
+	m.x = [3]float64{1, float64(b.Tokens()), float64(b.KVRead)}
+	return m.AlphaUs + float64(m.BetaUs*m.x[1]) + float64(m.GammaUs*m.x[2]), nil
+}
+
+// Features is the vector of the last StepUs.
+func (m *linear3) Features() []float64 { return m.x[:] }
+
+// tables is the step time as the sum of a GPU's measured kernels and the corrections that no table knows. It is linear in the
+// corrections. It is not safe for concurrent use; make one per run.
+type tables struct {
+	price *kernels.Pricer
+	theta [kernels.NumStep]float64
+	x     [kernels.NumStep]float64
+}
+
+// NewTables makes the model of a bound step with corrections.
+func NewTables(s *kernels.Step, theta [kernels.NumStep]float64) *tables {
+	return &tables{price: s.NewPricer(), theta: theta}
+}
+
+// StepUs is the predicted cadence of the step.
+func (t *tables) StepUs(b *Batch) (float64, error) {
+	in := KernelBatch(b)
+	t.price.Features(&in, &t.theta, &t.x)
+	sum := 0.0
+	for i, x := range t.x {
+		sum += float64(t.theta[i] * x)
+	}
+	return sum, nil
+}
+
+// KernelBatch is a step as kernels see it.
+func KernelBatch(b *Batch) kernels.Batch {
+	out := kernels.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs), Decodes: float64(b.DecodeReqs),
+		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs), PrefillTokens: float64(b.PrefillTokens),
+		PrefillPairs: float64(b.CausalWork)}
+	if b.Among != nil {
+		out.Run, out.All, out.Imbalance = b.Among.Padded, b.Among.Tokens, b.Among.Imbalance
+	}
+	return out
+}
+
+// Features is the vector of the last StepUs.
+func (t *tables) Features() []float64 { return t.x[:] }
+
+// roofline is the analytic model: nothing is fitted. With the features of 1.1, or 1.3, at
+// peak rate (s):
+//
+//	max(linear compute, weights) + max(prefill attention, its KV reads) +
+//	max(decode attention, its KV reads) + collectives + 10 us per layer
+type roofline struct {
+	space *features.Space
+	in    features.StepInput
+	x     []float64
+	f     [7]int
+}
+
+// NewRoofline makes the model for a deployment.
+func NewRoofline(d *deploy.Deployment) (*roofline, error) {
+	v := features.DefaultVersion(d.Plain(false))
+	sp, err := features.New(v, d.Plain(features.Layered(v)))
+	if err != nil {
+		return nil, err
+	}
+	r := &roofline{space: sp, x: make([]float64, len(sp.BetaFeatures()))}
+	names := []string{"prefill_linear_compute", "decode_weight_load", "prefill_attention", "decode_attention", "kv_cache_read",
+		"tp_communication", "fixed_step_overhead"}
+	for i, name := range names {
+		r.f[i] = slices.IndexFunc(sp.BetaFeatures(), func(f features.Feature) bool { return f.Name == name })
+	}
+	return r, nil
+}
+
+// StepUs is the roofline time.
+func (r *roofline) StepUs(b *Batch) (float64, error) {
+	FillStepInput(r.space.Version(), b, &r.in)
+	if _, err := betaOf(r.space, b, &r.in, r.x); err != nil {
+		return 0, err
+	}
+	x := func(i int) float64 { return r.x[r.f[i]] }
+	decodeShare := 0.0
+	if b.KVRead > 0 {
+		decodeShare = min(1, float64(b.DecodeContext)/float64(b.KVRead))
+	}
+	s := x(0) + x(1) + math.Max(x(2), x(4)*(1-decodeShare)) + math.Max(x(3), x(4)*decodeShare) + x(5) + x(6)
+	return s * 1e6, nil
+}
+
+// trainedPhysics is the model of today's BLIS: 3 alpha and 7 to 11 beta, the
+// step time cut to whole us.
+type trainedPhysics struct {
+	Alpha []float64
+	Beta  []float64
+	basis *features.TrainedPhysics
+	x     []float64
+	terms []float64
+}
+
+// NewTrainedPhysics makes the model for a deployment.
+func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*trainedPhysics, error) {
+	if err := features.CheckBetas(beta); err != nil {
+		return nil, err
+	}
+	if err := checkAlphas(alpha); err != nil {
+		return nil, err
+	}
+	b, err := features.NewTrainedPhysics(d)
+	if err != nil {
+		return nil, err
+	}
+	return &trainedPhysics{Alpha: alpha, Beta: beta, basis: b, x: make([]float64, len(features.TrainedPhysicsBeta)),
+		terms: make([]float64, len(beta))}, nil
+}
+
+func checkAlphas(alpha []float64) error {
+	if len(alpha) != 3 {
+		return trace.Errorf(coeff.BadFile, "alpha coefficients: got %d values, want 3", len(alpha))
+	}
+	for i, a := range alpha {
+		if math.IsNaN(a) || math.IsInf(a, 0) || a < 0 {
+			return trace.Errorf(coeff.BadFile, "alpha coefficient %d: got %g us, want finite and >= 0", i, a)
+		}
+	}
+	return nil
+}
+
+// StepUs is the predicted step time, truncated as BLIS does.
+func (m *trainedPhysics) StepUs(b *Batch) (float64, error) {
+	s := b.BasisStep()
+	return math.Max(1, math.Trunc(m.basis.StepUs(&s, m.Beta, m.x))), nil
+}
+
+// Features is the vector of the last StepUs as its betas see it.
+func (m *trainedPhysics) Features() []float64 {
+	return features.Terms(m.x, m.terms)
+}
+
+// Parts are the model and its alphas: a0 before the queue, a1 at completion, a2
+// on the first token and every gap, all cut to whole us.
+func (m *trainedPhysics) Parts() Parts {
+	return Parts{Step: m, Overhead: Const(math.Trunc(m.Alpha[0])), Egress: Const(math.Trunc(m.Alpha[1])), TokenUs: math.Trunc(m.Alpha[2])}
+}
+
+// Blackbox is b0 + b1 * prefill tokens + b2 * decode tokens, with a0 + a1*M for a
+// prompt of M tokens before the queue and a2 per output token after the engine.
+type Blackbox struct {
+	Alpha, Beta []float64
+	x           [3]float64
+}
+
+// NewBlackbox checks three alpha and three beta values.
+func NewBlackbox(alpha, beta []float64) (*Blackbox, error) {
+	if err := checkAlphas(alpha); err != nil {
+		return nil, err
+	}
+	if len(beta) != len(features.BlackboxBeta) {
+		return nil, trace.Errorf(coeff.BadFile, "blackbox beta coefficients: got %d values, want %d",
+			len(beta), len(features.BlackboxBeta))
+	}
+	return &Blackbox{Alpha: alpha, Beta: beta}, nil
+}
+
+// StepUs is the dot product.
+func (m *Blackbox) StepUs(b *Batch) (float64, error) {
+	s := features.Step{PrefillTokens: float64(b.PrefillTokens), DecodeTokens: float64(b.DecodeTokens)}
+	features.Blackbox(&s, m.x[:])
+	return float64(m.Beta[0]*m.x[0]) + float64(m.Beta[1]*m.x[1]) + float64(m.Beta[2]*m.x[2]), nil
+}
+
+// Features is the vector of the last StepUs.
+func (m *Blackbox) Features() []float64 { return m.x[:] }
+
+// Parts are the model and its alphas.
+func (m *Blackbox) Parts() Parts {
+	return Parts{Step: m, Overhead: &perPrompt{us: m.Alpha[0], perTokenUs: m.Alpha[1]}, Egress: Const(0), TokenUs: m.Alpha[2]}
+}
+
+// perPrompt is a delay of a0 + a1 * prompt tokens.
+type perPrompt struct {
+	us, perTokenUs float64
+	x              [2]float64
+}
+
+// DelayUs is the delay of a prompt.
+func (p *perPrompt) DelayUs(q *Queue) (float64, error) {
+	p.x = [2]float64{1, float64(q.PromptTokens)}
+	return p.us + float64(p.perTokenUs*p.x[1]), nil
+}
+
+// Features is the vector of the last DelayUs.
+func (p *perPrompt) Features() []float64 { return p.x[:] }
+
+// physics is the physics-normalised step-time model, versions 1.0 and 1.1: the
+// trainer's features, the artifact's coefficients, coeff's one Predict. It is
+// not safe for concurrent use; make one per run.
+type physics struct {
+	space   *features.Space
+	predict *features.Predictor
+	in      features.StepInput
+	x       []float64
+}
+
+// NewPhysics makes the model of a coefficient set for a deployment.
+func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*physics, error) {
+	plain := d.Plain(features.Layered(set.SpecVersion))
+	sp, err := features.New(set.SpecVersion, plain)
+	if err != nil {
+		return nil, err
+	}
+	return &physics{space: sp, predict: features.BetaPredictor(features.On(set, plain)), x: make([]float64, len(sp.BetaFeatures()))}, nil
+}
+
+// StepUs is the predicted cadence of the step.
+func (p *physics) StepUs(b *Batch) (float64, error) {
+	FillStepInput(p.space.Version(), b, &p.in)
+	hits, err := betaOf(p.space, b, &p.in, p.x)
+	if err != nil {
+		return 0, err
+	}
+	return p.predict.Predict(p.x, hits)
+}
+
+// betaOf are the step features of a batch, alone or among ranks in lockstep.
+func betaOf(sp *features.Space, b *Batch, in *features.StepInput, x []float64) (features.Hits, error) {
+	if b.Among != nil {
+		return sp.BetaAmong(in, b.Among, x)
+	}
+	return sp.Beta(in, x)
+}
+
+// Features is the vector of the last StepUs.
+func (p *physics) Features() []float64 { return p.x }
+
+// Warnings says where predictions left what the training data covered (spec#training-range).
+func (p *physics) Warnings() []trace.Finding { return p.predict.Warnings() }
+
+// FillStepInput turns a batch into the features' input (spec#simulator-batches).
+func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
+	*in = features.StepInput{
+		PrefillTokens: float64(b.PrefillTokens), DecodeTokens: float64(b.DecodeTokens), ScheduledTokens: float64(b.Tokens()),
+		NumPrefillReqs: float64(b.PrefillReqs), NumDecodeReqs: float64(b.DecodeReqs), DecodeContextTokens: float64(b.DecodeContext),
+		RunningDepth: float64(b.Running), PreemptionEMA: b.PreemptionEMA,
+		TransferBlocks: float64(b.StoreBlocks), CPUResidentReadBlocks: float64(b.LoadBlocks),
+	}
+	if v == features.V10 {
+		in.SumPrefillAttnWork, in.SumDecodeKVBlocks = float64(b.PrefillAttnWork), float64(b.DecodeBlocks)
+		return
+	}
+	in.NumSampledSeqs = float64(b.PrefillReqs + b.DecodeReqs + b.DraftTokens) // logits of every draft too
+	in.PrefillCausalWork, in.KVReadTokens = float64(b.CausalWork), float64(b.KVRead)
+	in.PrefillContext, in.Reached = float64(b.PrefillContext), b.reached
+}
+
+// alphaDelay is the overhead or the egress of a coefficient set.
+type alphaDelay struct {
+	space     *features.Space
+	predict   *features.Predictor
+	in        features.QueueInput
+	x         []float64
+	blockSize int64
+}
+
+// NewAlphaDelay makes the delay of a target that a replay may add; a target
+// that contains a wait is refused (spec#waits-are-no-delays).
+func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*alphaDelay, error) {
+	plain := d.Plain(features.Layered(set.SpecVersion))
+	sp, err := features.New(set.SpecVersion, plain)
+	if err != nil {
+		return nil, err
+	}
+	pr, err := features.DelayPredictor(features.On(set, plain), target)
+	if err != nil {
+		return nil, err
+	}
+	return &alphaDelay{space: sp, predict: pr, x: make([]float64, len(sp.AlphaFeatures())), blockSize: d.Engine.BlockSize}, nil
+}
+
+// DelayUs is the predicted delay.
+func (a *alphaDelay) DelayUs(q *Queue) (float64, error) {
+	usage := 0.0
+	if q.TotalBlocks > 0 {
+		usage = 1 - float64(q.FreeBlocks)/float64(q.TotalBlocks)
+	}
+	a.in = features.QueueInput{RunningDepth: float64(q.Running), WaitingDepth: float64(q.Waiting), KVUsageRatio: usage,
+		PromptTokens: float64(q.PromptTokens), PreemptionEMA: q.PreemptionEMA,
+		PrefixHitRatio: min(1, float64(q.CachedBlocks*a.blockSize)/float64(max(1, q.PromptTokens)))}
+	if a.space.Version() == features.V10 {
+		a.in.KVFreeBytes = a.space.KVFreeBytes(float64(q.TotalBlocks), usage)
+	} else {
+		a.in.KVFreeBlocks = float64(q.FreeBlocks)
+	}
+	hits, err := a.space.Alpha(&a.in, a.x)
+	if err != nil {
+		return 0, err
+	}
+	return a.predict.Predict(a.x, hits)
+}
+
+// Features is the vector of the last DelayUs.
+func (a *alphaDelay) Features() []float64 { return a.x }
+
+// Warnings says where predictions left what the training data covered.
+func (a *alphaDelay) Warnings() []trace.Finding { return a.predict.Warnings() }
+
+// EngineOf is an engine driven by a set: its step time, and its overhead
+// and egress where it has them.
+func EngineOf(d *deploy.Deployment, set *coeff.Set) (Config, error) {
+	latency, err := NewPhysics(set, d)
+	if err != nil {
+		return Config{}, err
+	}
+	cfg := DefaultConfig(d, latency)
+	cfg.GammaEMA = set.Gamma
+	if cfg.Overhead, err = delayOf(set, coeff.Overhead, d); err != nil {
+		return cfg, err
+	}
+	cfg.Egress, err = delayOf(set, coeff.Egress, d)
+	return cfg, err
+}
+
+// delayOf is no delay where the set has no such target.
+func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (Delay, error) {
+	if set.AlphaModel(target) == nil {
+		return Const(0), nil
+	}
+	return NewAlphaDelay(set, target, d)
+}
+
+// Positions of the terms of BLIS's kernel mode.
+const (
+	KernelStep         = iota // 1: host time of a step, us
+	KernelDense               // time of matrix products at peak and the ramp's rows: 1/eps
+	KernelExperts             // the same of routed experts, not divided by tensor parallelism: imbalance/eps
+	KernelMemory              // time of weights, reached experts and norms at peak bandwidth: 1/derate
+	KernelDecodes             // layers of a step with decodes: floor, us
+	KernelDecodeKV            // time of their keys and values at peak bandwidth: peak/rate
+	KernelPrefills            // layers of a step with prompts: floor, us
+	KernelPrefillPairs        // time of their query-key pairs at peak and the ramp's rows: 1/(eps*scale)
+	KernelReduces             // all-reduces of a step: floor, us
+	KernelReduceBytes         // time of their bytes at the memory's peak bandwidth: that/rate
+	KernelTerms               // how many there are
+)
+
+// KernelMode is the step of BLIS's kernel mode as a sum of terms times coefficients: the NoOverlap estimate of
+// inference-sim/blis-latency-kernel (kernel.go, internal/price at 070f510), whose largest rate of a collective is the one within its
+// range, and whose host time of a step is one number. It is the law of models with full attention and equal layers in 16 bits, on
+// tensor-parallel ranks. A prompt's chunk of one token is a prompt's here and a decode there.
+//
+// Units: us a term where its coefficient is a ratio, a count where the coefficient is in us.
+type KernelMode struct {
+	Values [KernelTerms]float64
+	// MHalf is the rows at which a matrix product has half of its largest rate.
+	MHalf float64
+
+	layers                      float64
+	dense, expert               float64 // us a row at peak
+	weights, experts, norms     float64 // us: of all weights outside routed experts, of all routed experts, of a row's norms
+	missed                      float64 // log of the share of experts that a row leaves untouched
+	kv, pairs, reduces, reduced float64 // us a cached token, us a pair at peak, launches, us a row
+	x                           [KernelTerms]float64
+}
+
+// NewKernelMode is the law of a deployment.
+func NewKernelMode(d *deploy.Deployment, mHalf float64) *KernelMode {
+	m, h, tp := &d.Model, &d.Hardware, float64(max(1, d.TP))
+	flops, bytes := h.TFlopsPeak*1e6, h.BwPeakTBs*1e6 // a us
+	layers, moe, hid := float64(m.NumLayers), 0.0, float64(m.HiddenSize)
+	if m.IsMoE() {
+		moe = float64(m.NumMoELayers)
+	}
+	heads, kv := float64(m.NumHeads*m.HeadDim), float64(m.NumKVHeads*m.HeadDim)
+	parameters := float64(2*layers*hid*(heads+kv)) + float64((layers-moe)*3*hid*float64(m.IntermediateSize)) +
+		float64(moe*3*hid*float64(m.SharedExpertSize)) + float64(hid*float64(m.VocabSize))
+	routed := moe * 3 * hid * float64(m.MoEIntermediateSize)
+	k := &KernelMode{MHalf: mHalf, layers: layers, dense: 2 * parameters / tp / flops, weights: m.BytesPerWeight * parameters / tp / bytes,
+		norms: layers * 8 * hid / tp / bytes, expert: 2 * float64(m.TopK) * routed / flops,
+		experts: m.BytesPerWeight * float64(m.NumExperts) * routed / tp / bytes, missed: math.Inf(-1),
+		kv:    layers * 2 * math.Max(float64(m.NumKVHeads)/tp, 1) * float64(m.HeadDim) * m.BytesPerKV / bytes,
+		pairs: 4 * layers * heads / tp / flops}
+	if m.TopK < m.NumExperts {
+		k.missed = stat.Log1p(-float64(m.TopK) / float64(m.NumExperts))
+	}
+	if tp > 1 {
+		k.reduces, k.reduced = 2*layers, 4*layers*hid/bytes
+	}
+	return k
+}
+
+// Terms are a batch's, by position; valid until the next call.
+func (k *KernelMode) Terms(b *Batch) []float64 {
+	rows := float64(b.Tokens())
+	ramp := rows + k.MHalf
+	k.x = [KernelTerms]float64{KernelStep: 1, KernelDense: k.dense * ramp, KernelExperts: k.expert * ramp,
+		KernelMemory:   k.weights + float64(k.norms*rows) - float64(k.experts*stat.Expm1(rows*k.missed)),
+		KernelDecodeKV: k.kv * float64(b.DecodeContext), KernelReduces: k.reduces, KernelReduceBytes: k.reduced * rows}
+	if b.DecodeReqs > 0 {
+		k.x[KernelDecodes] = k.layers
+	}
+	if b.PrefillReqs > 0 {
+		k.x[KernelPrefills] = k.layers
+		k.x[KernelPrefillPairs] = k.pairs * ramp / rows * (float64(2*b.CausalWork-b.PrefillTokens) / 2)
+	}
+	return k.x[:]
+}
+
+// StepUs is the sum of the terms times their coefficients.
+func (k *KernelMode) StepUs(b *Batch) (us float64, err error) {
+	for i, x := range k.Terms(b) {
+		us += float64(x * k.Values[i])
+	}
+	return us, nil
+}
+
+// drafting adds the drafter's passes to each step's time.
+type drafting struct {
+	Model
+	us float64
+}
+
+// WithDrafter is the model with the time that the deployment's drafter adds to a step in
+// which somebody's last known token is computed; m itself where it has none on the GPU.
+func WithDrafter(m Model, d *deploy.Deployment) Model {
+	us, passes := d.DrafterUs()
+	if us == 0 {
+		return m
+	}
+	return &drafting{Model: m, us: us * float64(passes)}
+}
+
+// StepUs is the step and, behind it, the proposals of the next one.
+func (m *drafting) StepUs(b *Batch) (float64, error) {
+	us, err := m.Model.StepUs(b)
+	if b.DecodeReqs+b.PrefillReqs > 0 {
+		us += m.us
+	}
+	return us, err
+}
+
+// Warnings are those of the model.
+func (m *drafting) Warnings() []trace.Finding {
+	if w, ok := m.Model.(interface{ Warnings() []trace.Finding }); ok {
+		return w.Warnings()
+	}
+	return nil
+}
+
+// exchanging adds the exchange of tokens between ranks to each step's time.
+type exchanging struct {
+	drafting
+	d *deploy.Deployment
+}
+
+// WithExchange is the model with what the deployment's data-parallel ranks send each other
+// in a step, where the model has experts; m itself otherwise.
+func WithExchange(m Model, d *deploy.Deployment) Model {
+	if d.ExchangeUs(1) == 0 {
+		return m
+	}
+	return &exchanging{drafting{Model: m}, d}
+}
+
+// StepUs is the step and the exchange of all ranks' tokens.
+func (m *exchanging) StepUs(b *Batch) (float64, error) {
+	us, err := m.Model.StepUs(b)
+	if b.Among != nil {
+		us += m.d.ExchangeUs(b.Among.Tokens)
+	}
+	return us, err
+}
+
+// Recorded is a Timeline from a list of steps: the times of a trace,
+// teacher-forced. Step First+i began at Start[i] and its execution ended at
+// End[i]; Unknown marks what was not recorded. Steps beyond the list, and
+// unknown ends, take FallbackUs.
+type Recorded struct {
+	First      int64
+	Start, End []int64
+	FallbackUs float64
+}
+
+// Unknown marks a time that was not recorded.
+const Unknown = int64(-1)
+
+// StepUs is used where the end is unknown.
+func (r *Recorded) StepUs(*Batch) (float64, error) { return max(1, r.FallbackUs), nil }
+
+// StartUs is the recorded start, or readyUs.
+func (r *Recorded) StartUs(step, readyUs int64) int64 {
+	if i := step - r.First; i >= 0 && i < int64(len(r.Start)) && r.Start[i] != Unknown {
+		return r.Start[i]
+	}
+	return readyUs
+}
+
+// EndUs is the recorded end of execution.
+func (r *Recorded) EndUs(step, _ int64) (int64, bool) {
+	if i := step - r.First; i >= 0 && i < int64(len(r.End)) && r.End[i] != Unknown {
+		return r.End[i], true
+	}
+	return 0, false
 }

@@ -1,6 +1,9 @@
 package sim
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Run simulates the requests (sorted by arrival or not; equal arrivals keep
 // their order) on one engine until all have left or cfg.StopUs. obs may be nil.
@@ -177,4 +180,173 @@ func InOrder(n int, each func(i int, r *RequestResult) bool) func(i int, r *Requ
 			free = append(free, r)
 		}
 	}
+}
+
+// Means are what a benchmark prints of a load, ms: means over the requests that
+// finished, and their derivatives by the columns of the simulator.
+type Means struct {
+	Requests       float64
+	Steps          int64 // simulated
+	Preemptions    int64 // above 0 the KV cache ran out of blocks
+	TTFTMs, TPOTMs float64
+	TTFTBy, TPOTBy []float64 // ms per unit of the coefficient; nil without Config.Gradient
+}
+
+// MeansOf simulates a load. With derivatives a request that finds nobody waiting
+// is a new beginning, as in Assess. Errors are those of the simulator.
+func MeansOf(cfg Config, reqs []Request) (*Means, error) {
+	m := &Means{}
+	if cfg.Restarts = true; cfg.Gradient {
+		c, err := gradientColumns(&cfg)
+		if err != nil {
+			return nil, err
+		}
+		m.TTFTBy, m.TPOTBy = make([]float64, c.N()), make([]float64, c.N())
+	}
+	res, err := Stream(cfg, reqs, nil, func(_ int, r *RequestResult) bool { m.Add(r); return true })
+	if err != nil {
+		return nil, err
+	}
+	m.Steps, m.Preemptions = res.Steps, res.Preemptions
+	m.TTFTMs, m.TPOTMs = m.TTFTMs/m.Requests, m.TPOTMs/m.Requests
+	for j := range m.TTFTBy {
+		m.TTFTBy[j] /= m.Requests
+		m.TPOTBy[j] /= m.Requests
+	}
+	return m, nil
+}
+
+// Add takes one request in; what did not finish has no times.
+func (m *Means) Add(r *RequestResult) {
+	ttft, ok1 := r.TTFTUs()
+	itl, ok2 := r.ITLUs()
+	if !ok1 || !ok2 {
+		return
+	}
+	m.Requests++
+	m.TTFTMs += ttft / 1e3
+	m.TPOTMs += itl / 1e3
+	if g := r.Gradient; g != nil {
+		gaps := float64(r.OutputTokens - 1)
+		for j := range m.TTFTBy {
+			m.TTFTBy[j] += g.TTFT.By[j] / 1e3
+			m.TPOTBy[j] += g.Span.By[j] / gaps / 1e3
+		}
+	}
+}
+
+// The steady state of a busy engine is a step in which every running request
+// decodes one token and nobody is admitted or preempted. steady.go runs such a
+// step in two short loops over the running list instead of the general ones;
+// the result is the same (TestSteadyPathIsExact).
+
+// isSteady reports whether the next step will be of that kind for certain:
+// everybody decodes, nobody can be admitted, and blocks suffice even if every
+// request needs one.
+func (e *Engine) isSteady() bool {
+	n := int64(len(e.running))
+	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free && (e.waiting.len() == 0 || n >= e.maxSeqs)
+}
+
+// scheduleSteady forms the step: one token and at most one block for each.
+func (e *Engine) scheduleSteady() {
+	b := &e.batch
+	var context, blocks int64
+	size, caching := e.blockSize, e.pool.Caching // loads of the loop
+	for _, s := range e.running {
+		c := s.computed
+		if c == (s.held.N-s.side)*size {
+			e.pool.Grow(&s.held, s.held.N+1)
+		}
+		if caching && c+1 >= (s.held.Registered+1)*size {
+			e.registerBlocks(s, c+1)
+		}
+		context += c
+		blocks += s.held.N
+		s.computed = c + 1
+	}
+	b.AddDecodes(int64(len(e.running)), context, blocks)
+	for i := range b.reaches {
+		r, near, entries := b.reaches[i], b.reaches[i].Near(), int64(0)
+		for _, s := range e.running {
+			if near > 0 {
+				entries += min(s.computed, near)
+			} else {
+				entries += r.Read(s.computed-1, 1)
+			}
+		}
+		b.reached.AddDecodes(i, entries)
+	}
+}
+
+// updateSteady gives everybody a token.
+func (e *Engine) updateSteady(step int64) {
+	left, gaps := false, e.cfg.TokenGaps
+	for _, s := range e.running {
+		s.outputs++
+		if gaps {
+			e.gap(s, e.now-s.lastToken)
+			s.lastToken = e.now
+		}
+		if s.outputs >= s.target {
+			e.stop(s, step)
+			left = true
+		}
+	}
+	if left {
+		e.sweep()
+	}
+}
+
+// Twins are n copies of a workload, each send moved evenly by up to jitterUs to
+// either side; the second of every two copies moves them the other way. Requests
+// that wait for another one are left alone. The same seed moves them the same.
+func Twins(reqs []Request, n int, jitterUs, seed int64) [][]Request {
+	out := make([][]Request, n)
+	for k := range out {
+		out[k] = slices.Clone(reqs)
+		for i := range out[k] {
+			q := &out[k][i]
+			if q.After > 0 || q.Queued || q.With > 0 {
+				continue
+			}
+			by := jitter(uint64(seed), uint64(k/2), uint64(i), jitterUs)
+			if k%2 == 1 {
+				by = -by
+			}
+			by = max(by, -q.ArrivalUs)
+			q.ArrivalUs += by
+			q.EnqueueUs.V += by
+			q.AbortAtUs.V += by
+		}
+	}
+	return out
+}
+
+// jitter is even in [-most, most].
+func jitter(seed, twin, request uint64, most int64) int64 {
+	u := mix(mix(seed, twin), request)
+	return int64(u%uint64(2*most+1)) - most
+}
+
+// AssessTwins is the mean objective of a candidate over its twins, and the
+// scores. It stops at the first twin that makes the mean certain to exceed the
+// bound; the mean is then a number it exceeds.
+func AssessTwins(cfg Config, twins [][]Request, seen []Measured, o Options) (mean float64, scores []*Score, err error) {
+	n := float64(len(twins))
+	for _, reqs := range twins {
+		one := o
+		if o.Bound > 0 {
+			one.Bound = max(1e-300, n*(o.Bound-mean))
+		}
+		s, err := assess(cfg, reqs, seen, one)
+		if err != nil {
+			return 0, nil, err
+		}
+		scores = append(scores, s)
+		if mean += s.Objective / n; s.Stopped || o.Bound > 0 && mean > o.Bound {
+			return mean, scores, nil
+		}
+	}
+	return mean, scores, nil
 }

@@ -2,9 +2,12 @@ package trace
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
+	"strings"
 )
 
 // Code names one kind of drop, warning, finding or rejection. Codes are part
@@ -132,4 +135,133 @@ func Grouped(digits string) string {
 		digits = digits[:i] + "," + digits[i:]
 	}
 	return digits
+}
+
+// UnmarshalJSON is that of encoding/json for texts in which no object has a key twice.
+func UnmarshalJSON(text []byte, v any) error {
+	err := json.Unmarshal(text, v)
+	if e := TwiceKey(text); err == nil && e != nil {
+		err = fmt.Errorf("%d:%d: %s", e.Line, e.Col, e.Msg)
+	}
+	return err
+}
+
+// mostListed is how many keys of an object are compared one by one.
+const mostListed = 24
+
+// TwiceKey is the error of a valid JSON text of which an object has a key twice: JSON leaves open
+// which of them counts.
+func TwiceKey(text []byte) *SyntaxError {
+	type object struct {
+		list []string
+		all  map[string]bool
+	}
+	var open []*object // nil for a list
+	isKey := false
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '{':
+			open, isKey = append(open, &object{}), true
+		case '[':
+			open, isKey = append(open, nil), false
+		case '}', ']':
+			open, isKey = open[:max(0, len(open)-1)], false
+		case ',':
+			isKey = len(open) > 0 && open[len(open)-1] != nil
+		case '"':
+			from := i + 1
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+			if !isKey {
+				continue
+			}
+			isKey = false
+			o, key := open[len(open)-1], string(text[from:min(i, len(text))])
+			isTwice := o.all[key]
+			for _, k := range o.list {
+				isTwice = isTwice || k == key
+			}
+			if isTwice {
+				line, col := Position(text, int64(i))
+				return &SyntaxError{Line: line, Col: col, Msg: fmt.Sprintf("got the key %.40q twice in one object", key)}
+			}
+			if o.list = append(o.list, key); len(o.list) > mostListed && o.all == nil {
+				o.all = map[string]bool{}
+			}
+			if o.all != nil {
+				for _, k := range o.list {
+					o.all[k] = true
+				}
+				o.list = o.list[:0]
+			}
+		}
+	}
+	return nil
+}
+
+// YAMLError turns an error of the YAML library into a place in file and a
+// message in our form; of several errors it keeps the first. key is the unknown
+// key the error is about, "" for every other error.
+func YAMLError(file string, err error) (e *SyntaxError, key string) {
+	msg := strings.TrimPrefix(err.Error(), "yaml: ")
+	msg = strings.TrimSpace(strings.TrimPrefix(msg, "unmarshal errors:"))
+	msg, _, _ = strings.Cut(msg, "\n")
+	e = &SyntaxError{File: file, Msg: msg}
+	if n, _ := fmt.Sscanf(msg, "line %d:", &e.Line); n == 1 {
+		_, e.Msg, _ = strings.Cut(msg, ": ")
+	}
+	if err == io.EOF {
+		e.Msg = "got an empty file"
+	}
+	if name, rest, ok := strings.Cut(strings.TrimPrefix(e.Msg, "field "), " not found in type "); ok && rest != "" {
+		e.Msg = fmt.Sprintf("unknown key %q", name)
+		return e, name
+	}
+	if value, kind, ok := strings.Cut(strings.TrimPrefix(e.Msg, "cannot unmarshal "), " into "); ok {
+		tag, text, scalar := strings.Cut(value, " ")
+		got := "a list"
+		switch {
+		case scalar:
+			got = fmt.Sprintf("%q", strings.Trim(text, "`"))
+		case tag == "!!map":
+			got = "a mapping"
+		}
+		e.Msg = fmt.Sprintf("got %s, want %s", got, kindInWords(kind))
+	}
+	return e, ""
+}
+
+// kindInWords names a Go type as a reader of YAML knows it.
+func kindInWords(kind string) string {
+	switch {
+	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):
+		return "an integer"
+	case strings.HasPrefix(kind, "float"):
+		return "a number"
+	case kind == "bool":
+		return "true or false"
+	case kind == "string":
+		return "text"
+	case strings.HasPrefix(kind, "[]"):
+		return "a list"
+	}
+	return "a mapping"
+}
+
+// OneOf lists names for "want one of": "a", "a or b", "a, b or c".
+func OneOf[T ~string](names []T) string {
+	var b strings.Builder
+	for i, name := range names {
+		switch {
+		case i > 0 && i == len(names)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(name))
+	}
+	return b.String()
 }

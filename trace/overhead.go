@@ -95,3 +95,173 @@ func BoundOverheads(n int, stamps func(i int) OverheadStamps, steps iter.Seq[Ste
 	}
 	return out
 }
+
+// This file reads requests as a recording tells them: which clock and stamps say when they
+// came, produced and left, whatever recorded them.
+
+// TTFTMs is FIRST_TOKEN - ARRIVED in ms, or a stock span's time to first token.
+func (r *Request) TTFTMs() (float64, bool) {
+	if r.Source == SourceStock {
+		return r.StockTTFTUs.V / 1e3, r.StockTTFTUs.OK
+	}
+	return BetweenMs(r.ArrivedNs, r.FirstTokenNs)
+}
+
+// E2EMs is DEPARTED - ARRIVED in ms, or a stock span's e2e. Only requests that
+// succeeded have one.
+func (r *Request) E2EMs() (float64, bool) {
+	if r.Success.OK && !r.Success.V {
+		return 0, false
+	}
+	if r.Source == SourceStock {
+		return r.StockE2EUs.V / 1e3, r.StockE2EUs.OK
+	}
+	return BetweenMs(r.ArrivedNs, r.DepartedNs)
+}
+
+// BetweenMs is the time between two stamps, in ms.
+func BetweenMs(from, to Opt[int64]) (float64, bool) {
+	if !from.OK || !to.OK {
+		return 0, false
+	}
+	return float64(to.V-from.V) / 1e6, true
+}
+
+// ArrivalNs is ARRIVED, else QUEUED, else the stock span's wall-clock start.
+func (r *Request) ArrivalNs() (int64, bool) {
+	for _, at := range []Opt[int64]{r.ArrivedNs, r.QueuedNs} {
+		if at.OK {
+			return at.V, true
+		}
+	}
+	return r.StartWallNs.V, r.StartWallNs.OK && r.Source == SourceStock
+}
+
+// clientDisconnect is the reason of an abort that the client asked for.
+const clientDisconnect = "client_disconnect"
+
+// Failed reports whether the request ended without success through no wish of its client.
+func (r *Request) Failed() bool {
+	return r.Success.OK && !r.Success.V && !r.ClientAborted()
+}
+
+// ClientAborted reports whether its client gave the request up.
+func (r *Request) ClientAborted() bool {
+	if !r.Success.OK || r.Success.V {
+		return false
+	}
+	if r.AbortReason.OK {
+		return r.AbortReason.V == clientDisconnect
+	}
+	return r.FinishStatus.Or("") == FinishAborted
+}
+
+// DepartureNs is when the request left, on the clock of ArrivalNs.
+func (r *Request) DepartureNs() (int64, bool) {
+	if r.Source == SourceStock {
+		return r.StartWallNs.V + Ns(r.StockE2EUs.V), r.StockE2EUs.OK && r.StartWallNs.OK
+	}
+	for _, at := range []Opt[int64]{r.DepartedNs, r.FinishedNs, r.AbortedNs} {
+		if at.OK {
+			return at.V, true
+		}
+	}
+	return 0, false
+}
+
+// RunsBackwards reports whether a later event of the request has an earlier stamp.
+func (r *Request) RunsBackwards() bool {
+	last := int64(math.MinInt64)
+	for _, at := range []Opt[int64]{r.ArrivedNs, r.QueuedNs, r.ScheduledNs, r.FirstTokenNs, r.FinishedNs, r.DepartedNs} {
+		if !at.OK {
+			continue
+		}
+		if at.V < last {
+			return true
+		}
+		last = at.V
+	}
+	return false
+}
+
+// Forms of upstream's per-iteration records.
+const (
+	IterationLog = "log" // vLLM's --enable-logging-iteration-details
+	IterationFPM = "fpm" // forward-pass metrics: dynamo.fpm.trace.v1, native ones
+
+	IterationSGLang   = "sglang"   // batches in SGLang's log
+	IterationTensorRT = "tensorrt" // TensorRT-LLM's print_iter_log
+
+	IterationChunks = "chunks" // recovered from the chunks of all clients
+)
+
+// Iteration is one row of `iterations`: one pass of an engine as unmodified vLLM
+// logs it, or as Dynamo's forward-pass trace does. Counts and sums of the batch
+// stand here, single requests do not.
+type Iteration struct {
+	Index            int64        `col:"iteration" doc:"the engine's counter: of logged iterations (log) or of passes (fpm)"`
+	Form             string       `col:"form" doc:"log (vLLM), sglang, tensorrt, fpm, or chunks: recovered from the chunks of all clients"`
+	StampNs          Opt[int64]   `col:"stamp_ns" unit:"ns" doc:"when the record was written; wall clock when stamp_wall, else local time counted from 1 January of a year not written"`
+	StampStepNs      Opt[int64]   `col:"stamp_step_ns" unit:"ns" doc:"resolution of stamp_ns: 1 s for vLLM's own stamp, the digits written for that of docker, kubectl, CRI, journald, ts or JSON logs"`
+	StampWall        bool         `col:"stamp_wall" doc:"stamp_ns counts from 1970 UTC"`
+	ElapsedUs        float64      `col:"elapsed_us" unit:"us" doc:"iteration elapsed time (log) or wall_time (fpm): waiting for the model and sampling, NOT the step time"`
+	ContextReqs      int64        `col:"context_requests" unit:"requests" doc:"requests without an output token yet: whole prompts and chunks of prompts"`
+	ContextTokens    int64        `col:"context_tokens" unit:"tokens" doc:"their scheduled tokens, prefix-cache hits excluded"`
+	GenerationReqs   int64        `col:"generation_requests" unit:"requests" doc:"all other scheduled requests"`
+	GenerationTokens int64        `col:"generation_tokens" unit:"tokens" doc:"their tokens; more than requests after a preemption or with speculative decoding"`
+	PromptVariance   Opt[float64] `col:"context_prompt_variance" unit:"tokens^2" doc:"variance of the context requests' whole prompt lengths (fpm)"`
+	ContextKVTokens  Opt[int64]   `col:"context_kv_tokens" unit:"tokens" doc:"tokens the context requests had in KV before the pass, summed (fpm)"`
+	DecodeKVTokens   Opt[int64]   `col:"decode_kv_tokens" unit:"tokens" doc:"tokens the generation requests had in KV, summed (fpm)"`
+	DecodeKVVariance Opt[float64] `col:"decode_kv_variance" unit:"tokens^2" doc:"variance of the same over the generation requests (fpm)"`
+	QueuedContext    Opt[int64]   `col:"queued_context_requests" unit:"requests" doc:"requests that wait for their first token (fpm)"`
+	QueuedTokens     Opt[int64]   `col:"queued_context_tokens" unit:"tokens" doc:"their prompt tokens (fpm)"`
+	QueuedDecode     Opt[int64]   `col:"queued_generation_requests" unit:"requests" doc:"preempted requests that wait (fpm)"`
+	KVUsage          Opt[float64] `col:"kv_usage_ratio" doc:"share of KV blocks in use after the update, 0..1 (log from 0.26)"`
+	EncoderInputs    Opt[int64]   `col:"encoder_inputs" doc:"inputs of a multimodal encoder (log from 0.26)"`
+	EncoderOutputs   Opt[int64]   `col:"encoder_output_embeddings" doc:"their output embeddings (log from 0.26)"`
+	Sampled          bool         `col:"sampled" doc:"the producer writes one record in several seconds (fpm, DYN_FPM_MODE=sampled): no time series"`
+	Dummy            bool         `col:"dummy" doc:"a pass of data parallelism without load: its time counts, its load does not"`
+	File             string       `col:"file" doc:"input file, relative to the run directory"`
+	Line             int64        `col:"line" doc:"line in that file"`
+}
+
+// Aggregate is what the iterations of a run tell of its steps: where the times
+// come from, or why there are none, and the sums of every pass.
+type Aggregate struct {
+	Refused  *Error // why no step time can be had; nil when Steps were made
+	Audit    TimeAudit
+	Findings []Finding
+
+	Drafts      bool         // passes verify drafted tokens: speculative decoding
+	First       int64        // step id of Totals[0]
+	Totals      []StepTotals // by step id: one for each pass, lost ones unknown, empty ones where the engine was idle
+	Contexts    string       // where the contexts of decodes come from: trace, client, kv_usage or mean
+	MeanContext float64      // tokens; with mean
+	OffsetNs    Opt[int64]   // added to the log's clock to reach that of the clients, delivery included
+	DelaysUs    []float64    // TTFT less the pass of requests that met an idle server
+	ClientShare Opt[float64] // of the passes with decodes whose number the clients explain
+}
+
+// ContextsMean says that one mean stands for the contexts of all decodes.
+const ContextsMean = "mean"
+
+// StepTotals are the sums of one pass, exact or filled in.
+type StepTotals struct {
+	Known   bool
+	NoStart bool // nobody knows when it began
+
+	Prefill, Decode         int64 // tokens
+	PrefillReqs, DecodeReqs int64
+	Sampled                 int64   // sequences that get logits
+	CausalWork              float64 // token pairs of prompts
+	PrefillContext          float64 // tokens the prompts had in KV
+	DecodeContext           float64 // tokens, each decode's own included
+}
+
+// TimeAudit are the figures from which the time of a pass is chosen.
+type TimeAudit struct {
+	Time        string       // cadence, elapsed or ticks; empty when refused
+	ConstantUs  Opt[float64] // between passes, beside elapsed
+	SumOverWall Opt[float64] // of elapsed over busy time
+	LagErrors   []float64    // of elapsed from the counts of its own line, and of one and two before
+}

@@ -1,6 +1,9 @@
 package trace
 
-import "math"
+import (
+	"errors"
+	"math"
+)
 
 // The struct tags below are the table schema: `col` is the column's name on
 // disk, `unit` its unit (Arrow field metadata), `doc` its meaning. trace/table
@@ -309,4 +312,69 @@ func (c Chunk) IsDecode() bool { return c.Computed >= c.Prompt && c.New == 1 }
 type Member struct {
 	CoreID string
 	Chunk
+}
+
+// SnapshotCursor walks snapshots in the order of their steps. Row is valid until
+// Next; its texts stay.
+type SnapshotCursor interface {
+	Next() bool
+	Row() *Snapshot
+	Err() error
+	Close() error
+}
+
+// OpenSnapshots begins a pass over the snapshots of the run, wherever they are.
+func (r *Run) OpenSnapshots() (SnapshotCursor, error) {
+	if r.Stored != nil {
+		return r.Stored()
+	}
+	return &snapshotList{rest: r.Snapshots}, nil
+}
+
+// EachSnapshot visits the snapshots of the run in the order of their steps.
+func (r *Run) EachSnapshot(use func(*Snapshot)) error {
+	c, err := r.OpenSnapshots()
+	if err != nil {
+		return err
+	}
+	for c.Next() {
+		use(c.Row())
+	}
+	return errors.Join(c.Err(), c.Close())
+}
+
+// snapshotList is a cursor over snapshots in memory.
+type snapshotList struct {
+	rest []Snapshot
+	row  *Snapshot
+}
+
+// Next goes to the next snapshot.
+func (l *snapshotList) Next() bool {
+	if len(l.rest) == 0 {
+		return false
+	}
+	l.row, l.rest = &l.rest[0], l.rest[1:]
+	return true
+}
+
+// Row is the current snapshot.
+func (l *snapshotList) Row() *Snapshot { return l.row }
+
+// Err is always nil.
+func (l *snapshotList) Err() error { return nil }
+
+// Close does nothing.
+func (l *snapshotList) Close() error { return nil }
+
+// Progress tells a caller how far long work has come: done of total in unit
+// ("B", "fits", "runs", …); total 0 means unknown. A nil Progress is silent.
+// It may be called from several goroutines.
+type Progress func(stage string, done, total int64, unit string)
+
+// Report calls p unless it is nil.
+func (p Progress) Report(stage string, done, total int64, unit string) {
+	if p != nil {
+		p(stage, done, total, unit)
+	}
 }

@@ -110,7 +110,7 @@ const (
 	mostPackages = 66
 	mostEdges    = 400 // imports between our packages
 	longestChain = 13  // packages that import each other in a row
-	mostCode     = 96_950
+	mostCode     = 96_000
 )
 
 // TestHouse counts the main module: packages, imports, code lines without blanks and

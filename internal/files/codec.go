@@ -2,6 +2,7 @@ package files
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"unsafe"
@@ -228,4 +229,25 @@ func (s *Interner) Get(b []byte) string {
 	v := string(b)
 	s.m[v] = v
 	return v
+}
+
+// WriteJSON writes a value for ReadJSON to read, on one line.
+func WriteJSON(name string, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return Write(name, text)
+}
+
+// ReadJSON reads what WriteJSON wrote.
+func ReadJSON(name string, v any) error {
+	text, err := ReadAll(name)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }

@@ -257,7 +257,8 @@ func TestValidationIsSaid(t *testing.T) {
 func TestBLISCommandQuotesNames(t *testing.T) {
 	d := testkit.ExampleFit().Configs[0].Deployment
 	d.Model.ID, d.Hardware.Name = "a; touch x", "$(id)"
-	if got := blisCommand("", d, "--defaults-filepath FILE"); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
+	got := blisCommand("", d, "--defaults-filepath FILE")
+	if !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
 		t.Errorf("got %s", got)
 	}
 }

@@ -1,6 +1,8 @@
 package extract
 
 import (
+	"cmp"
+	"fmt"
 	"hash/maphash"
 	"math"
 	"slices"
@@ -155,4 +157,337 @@ func (c *collector) api(s *otlp.Span, key spanKey) (err error) {
 	c.acc.Keep(row.Kept)
 	c.apis = append(c.apis, p)
 	return err
+}
+
+// What a record says alone has its limits where it is read; stamps and step ids have those of the
+// records around them (spec#value-limits), which are known when all were read.
+
+const (
+	shortStepNs = 100_000 // no step is shorter: so many ids fit between two stamps
+	unstamped   = 4096    // ids beyond the recorded ones that a record without a stamp may have
+)
+
+// clock is the monotonic clock of the records of a process.
+func (c *collector) clock(resource uint64, class int) *source.Stamps {
+	key := clockKey{resource, class}
+	if c.clocks[key] == nil {
+		c.clocks[key] = &source.Stamps{}
+	}
+	return c.clocks[key]
+}
+
+type clockKey struct {
+	resource uint64
+	class    int
+}
+
+const (
+	ofCores = iota
+	ofAPIs
+)
+
+// strayRows drops what of a step span cannot stand beside the rest of it: its middle summary says
+// when its steps ran, and which ids fit there.
+func (c *collector) strayRows(s *otlp.Span) {
+	rows := s.Rows.Steps
+	if len(rows) < 3 {
+		return
+	}
+	mid := rows[len(rows)/2]
+	away := func(a, b int64) int64 { return max(a-b, b-a) }
+	first, last := mid.ID, mid.ID
+	s.Rows.Steps = slices.DeleteFunc(rows, func(r trace.Step) bool {
+		why := ""
+		switch {
+		case away(r.TsStartNs, mid.TsStartNs) > source.StrayNs || away(r.WallNs, mid.WallNs) > source.StrayNs:
+			why = fmt.Sprintf("step %d: got the stamps %d and %d ns (wall), want at most 24 h from the %d and %d of step %d", r.ID, r.TsStartNs,
+				r.WallNs, mid.TsStartNs, mid.WallNs, mid.ID)
+		case away(r.ID, mid.ID) > unstamped+away(r.TsStartNs, mid.TsStartNs)/shortStepNs:
+			why = fmt.Sprintf("step_id: got %d beside %d, want at most one in %d us between their stamps", r.ID, mid.ID, shortStepNs/1000)
+		default:
+			first, last = min(first, r.ID), max(last, r.ID)
+			return false
+		}
+		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: %s", otlp.SummaryName, why)
+		return true
+	})
+	s.Rows.Snaps = slices.DeleteFunc(s.Rows.Snaps, func(r trace.Snapshot) bool {
+		if r.StepID >= first-unstamped && r.StepID <= last+unstamped {
+			return false
+		}
+		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: step_id: got %d, want %d to %d", otlp.SnapshotName, r.StepID, first-unstamped,
+			last+unstamped)
+		return true
+	})
+	if len(s.Rows.Steps) < len(rows) || s.FirstStep < first-unstamped || s.LastStep > last+unstamped {
+		s.FirstStep, s.LastStep = first, last
+	}
+}
+
+// strays drops events of requests whose stamps or step ids cannot be of this run, once all are
+// read, and forgets what they said.
+func (c *collector) strays() error {
+	found := c.wall.AnyStray()
+	for _, s := range c.clocks {
+		found = found || s.AnyStray()
+	}
+	for _, e := range c.engines {
+		n := e.tables.out.steps
+		found = found || n.FirstID.OK && c.stepIDs.Any() && (c.stepIDs.Lo < n.FirstID.V-1 || c.stepIDs.Hi > n.LastID.V+1)
+	}
+	if !found {
+		return nil
+	}
+	if err := c.strayEvents(); err != nil {
+		return err
+	}
+	for i := range c.cores {
+		row := &c.pack.row
+		if err := c.pack.getCore(c.cores[i].row, row, files.NewInterner()); err != nil {
+			return err
+		}
+		if c.strayWall(&row.request, source.Place{File: c.names[row.File].Name, Line: row.Line}) {
+			at, err := c.pack.putCore(row)
+			if err != nil {
+				return err
+			}
+			c.cores[i].row = at
+		}
+	}
+	return c.strayAPIs()
+}
+
+// strayWall forgets the wall clock of a span that is not of this run.
+func (c *collector) strayWall(r *trace.Request, at source.Place) bool {
+	why := c.wall.Check("start of the span", r.StartWallNs.V) + c.wall.Check("end of the span", r.EndWallNs.V)
+	if why == "" {
+		return false
+	}
+	c.acc.Keep(-1)
+	c.acc.Drop(source.CodeBadRecord, 1, at, "%s", why)
+	r.StartWallNs, r.EndWallNs = trace.Opt[int64]{}, trace.Opt[int64]{}
+	return true
+}
+
+// strayEvents does the journeys.
+func (c *collector) strayEvents() error {
+	kept, str := c.mem.Spool(), files.NewInterner()
+	var of []trace.JourneyEvent // of core at, those that stay
+	at, isLess := int64(-1), false
+	row := &c.pack.row
+	flush := func() (err error) {
+		if isLess {
+			r := &row.request
+			row.LastNs, row.LastStep, row.SchedNs, row.SchedStep = math.MinInt64, 0, 0, -1
+			row.request = trace.Request{StartWallNs: r.StartWallNs, EndWallNs: r.EndWallNs, DroppedEvents: r.DroppedEvents, Model: r.Model,
+				MaxTokens: r.MaxTokens}
+			for i := range of {
+				row.take(&of[i])
+				summarise(&row.request, &of[i])
+			}
+			c.cores[at].row, err = c.pack.putCore(row)
+		}
+		of, isLess = of[:0], false
+		return err
+	}
+	err := c.journeys.Each(func(key int64, packed []byte) error {
+		if key != at {
+			if err := flush(); err != nil {
+				return err
+			}
+			if at = key; c.pack.getCore(c.cores[at].row, row, str) != nil {
+				return fmt.Errorf("extract: core %d cannot be read again", at)
+			}
+		}
+		var ev trace.JourneyEvent
+		if err := c.pack.events.Decode(packed, &ev, str); err != nil {
+			return err
+		}
+		if why := c.strayEvent(&ev, row.Resource); why != "" {
+			isLess = true
+			c.acc.Keep(-1)
+			c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: c.names[row.File].Name, Line: row.Line}, "journey.%s of %s: %s", ev.Kind,
+				c.ids.get(c.cores[at].id), why)
+			return nil
+		}
+		of = append(of, ev)
+		return kept.Add(key, packed)
+	})
+	if err == nil {
+		err = flush()
+	}
+	c.journeys.Close()
+	c.journeys = kept
+	return err
+}
+
+// strayEvent says why an event is not of this run.
+func (c *collector) strayEvent(ev *trace.JourneyEvent, resource uint64) string {
+	why := c.wall.Check("wall_ns", ev.WallNs)
+	if ev.TsNs.OK && why == "" {
+		why = c.clock(resource, ofCores).Check("ts_ns", ev.TsNs.V)
+	}
+	if why != "" || !ev.Step.OK {
+		return why
+	}
+	for _, i := range c.siblings(resource) {
+		e := c.engines[i]
+		n := &e.tables.out.steps
+		if !n.FirstID.OK {
+			return ""
+		}
+		lo, hi := n.FirstID.V-1-unstamped, n.LastID.V+1+unstamped
+		if ev.TsNs.OK {
+			lo, hi = n.FirstID.V-1-max(0, e.minNs-ev.TsNs.V)/shortStepNs, n.LastID.V+1+max(0, ev.TsNs.V-e.maxNs)/shortStepNs
+		}
+		if ev.Step.V >= lo && ev.Step.V <= hi {
+			return ""
+		}
+		why = fmt.Sprintf("step: got %d, want %d to %d, the recorded ones", ev.Step.V, lo, hi)
+	}
+	return why
+}
+
+// strayAPIs does API and stock spans.
+func (c *collector) strayAPIs() error {
+	for i := range c.apis {
+		row, err := c.pack.getAPI(c.apis[i].row, files.NewInterner())
+		if err != nil {
+			return err
+		}
+		r, at := &row.request, source.Place{File: c.names[row.File].Name, Line: row.Line}
+		isLess := c.strayWall(r, at)
+		for _, s := range []struct {
+			name string
+			ns   *trace.Opt[int64]
+		}{{"ARRIVED", &r.ArrivedNs}, {"HANDOFF_TO_CORE", &r.HandoffNs}, {"FIRST_RESPONSE_FROM_CORE", &r.FirstResponseNs},
+			{"DEPARTED", &r.DepartedNs}, {"ABORTED", &r.AbortedNs}} {
+			if why := c.clock(row.Resource, ofAPIs).Check("ts", s.ns.V); s.ns.OK && why != "" {
+				c.acc.Keep(-1)
+				c.acc.Drop(source.CodeBadRecord, 1, at, "api.%s of %s: %s", s.name, r.APIID.V, why)
+				*s.ns, isLess = trace.Opt[int64]{}, true
+			}
+		}
+		if isLess {
+			if c.apis[i].row, err = c.pack.putAPI(&row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stretch is a step span, or several whose numbers follow one another.
+type stretch struct {
+	firstStep, lastStep int64
+	firstSeq, lastSeq   int64 // 0: not numbered
+	fromNs, toNs        int64 // when its first and its last step began; 0: unknown
+	endNs               int64 // when its last step ended
+}
+
+// stretchOf is one span, its rows sorted.
+func stretchOf(s *otlp.Span) stretch {
+	p := stretch{firstStep: s.FirstStep, lastStep: s.LastStep, firstSeq: s.Sequence.V, lastSeq: s.Sequence.V}
+	if n := len(s.Rows.Steps); n > 0 {
+		p.fromNs = s.Rows.Steps[0].TsStartNs
+		p.toNs, p.endNs = max(p.fromNs, s.Rows.Steps[n-1].TsStartNs), s.Rows.Steps[n-1].TsEndNs
+	}
+	return p
+}
+
+// insertStretch adds a span to those of an engine, which are in the order of
+// their steps, and joins what follows one another.
+func insertStretch(list []stretch, p stretch) []stretch {
+	at := after(list, &p)
+	list = slices.Insert(list, at, p)
+	if at+1 < len(list) && list[at].meets(&list[at+1]) {
+		list[at].join(&list[at+1])
+		list = slices.Delete(list, at+1, at+2)
+	}
+	if at > 0 && list[at-1].meets(&list[at]) {
+		list[at-1].join(&list[at])
+		list = slices.Delete(list, at, at+1)
+	}
+	return list
+}
+
+// after is the place in the list behind everything that begins with or before p.
+func after(list []stretch, p *stretch) int {
+	at, _ := slices.BinarySearchFunc(list, p, func(a stretch, p *stretch) int { return cmp.Or(cmp.Compare(a.firstStep, p.firstStep), -1) })
+	return at
+}
+
+// meets reports that b is the next of a's engine, as far as numbers say.
+func (a *stretch) meets(b *stretch) bool {
+	if a.lastSeq != 0 && b.firstSeq != 0 {
+		return a.lastSeq+1 == b.firstSeq
+	}
+	return a.lastSeq == 0 && b.firstSeq == 0 && a.lastStep+1 == b.firstStep
+}
+
+func (a *stretch) join(b *stretch) {
+	a.lastStep, a.lastSeq = max(a.lastStep, b.lastStep), b.lastSeq
+	if b.toNs != 0 {
+		a.toNs, a.endNs = b.toNs, b.endNs
+	}
+}
+
+// before reports whether a may stand before b in one engine: numbers, steps and
+// stamps ascend. The events of one step may be in two spans.
+func (a *stretch) before(b *stretch) bool {
+	return a.lastStep <= b.firstStep && (a.lastSeq == 0 || b.firstSeq == 0 || a.lastSeq < b.firstSeq)
+}
+
+func (a *stretch) inTime(b *stretch) bool { return a.toNs == 0 || b.fromNs == 0 || a.toNs <= b.fromNs }
+
+// fit is how well a span belongs to an engine.
+type fit struct {
+	outOfTime bool  // its stamps say no, its numbers say that it is the very next
+	overlaps  bool  // it begins before the last step of the span before ended, as with asynchronous scheduling
+	gap       int64 // sequence numbers, or steps, that are missing before it
+	gapNs     int64 // since the span before
+}
+
+// better compares two engines that a span may belong to.
+func (f fit) better(g fit) bool {
+	if f.outOfTime != g.outOfTime {
+		return g.outOfTime
+	}
+	if f.overlaps != g.overlaps {
+		return g.overlaps
+	}
+	return cmp.Or(cmp.Compare(f.gap, g.gap), cmp.Compare(f.gapNs, g.gapNs)) < 0
+}
+
+// fitOf reports whether a span may belong to the engine of the list.
+func fitOf(list []stretch, p *stretch) (f fit, ok bool) {
+	at := after(list, p)
+	f = fit{gap: max(p.firstSeq, 1) - 1, gapNs: math.MaxInt64}
+	if p.firstSeq == 0 {
+		f.gap = max(p.firstStep, 1) - 1
+	}
+	isNext := false
+	if at > 0 {
+		a := &list[at-1]
+		if !a.before(p) {
+			return f, false
+		}
+		f.outOfTime = !a.inTime(p)
+		f.gap, isNext = p.firstStep-a.lastStep-1, a.meets(p) && a.lastStep+1 >= p.firstStep
+		if p.firstSeq != 0 && a.lastSeq != 0 {
+			f.gap = p.firstSeq - a.lastSeq - 1
+		}
+		if p.fromNs != 0 && a.toNs != 0 {
+			f.gapNs, f.overlaps = p.fromNs-a.toNs, p.fromNs < a.endNs
+		}
+	}
+	if at < len(list) {
+		b := &list[at]
+		if !p.before(b) {
+			return f, false
+		}
+		f.outOfTime = f.outOfTime || !p.inTime(b)
+		isNext = isNext || p.meets(b) && p.lastStep+1 >= b.firstStep
+	}
+	return f, !f.outOfTime || isNext
 }

@@ -86,3 +86,12 @@ func isCount(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
 func badInput(name string, got float64, want string) error {
 	return trace.Errorf(BadInput, "%s: got %g, want %s", name, got, want)
 }
+
+// Codes of rejected inputs (spec#input-checks, spec#finite) and versions (spec#spec-version).
+const (
+	UnknownSpecVersion trace.Code = "unknown_spec_version"
+	BadInput           trace.Code = "bad_input"
+	FeatureOutOfRange  trace.Code = "feature_out_of_range"
+	WrongFeatureSet    trace.Code = "wrong_feature_set"
+	noSuchTarget       trace.Code = "no_such_target"
+)

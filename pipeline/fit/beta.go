@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -158,4 +159,201 @@ func (f *fitter) contextsMerged() bool {
 		}
 	}
 	return len(f.prepared) > 0
+}
+
+// StepTime is the step-time model of runs, without delays and other models.
+type StepTime struct {
+	Options    Options
+	Model      *Solved
+	Selections Selections
+	Runs       []*Run // that were used
+	Warnings   []trace.Finding
+}
+
+// FitStepTime fits the step time alone.
+func FitStepTime(ctx context.Context, sources []Source, o Options) (*StepTime, error) {
+	f, err := newFitter(ctx, sources, o, nil)
+	if err != nil {
+		return nil, err
+	}
+	s, m, err := f.selectBeta()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.SolveAt(m, f.gamma, f.o.RefitAll); err != nil {
+		return nil, err
+	}
+	return &StepTime{Options: f.o, Model: s, Selections: m, Runs: f.used, Warnings: f.out.Warnings}, nil
+}
+
+// Iteration is one run's steps as queueing models have them: step us = alpha +
+// beta * tokens computed + gamma * KV tokens read.
+type Iteration struct {
+	Model *result.Model // coefficients alpha, beta, gamma with intervals and errors
+	Lag   result.RunLag
+	Steps result.StepQuality
+	// FloorUs are the hardware's limits of the three: the weights once over the
+	// bandwidth, a token's linear layers at their peak, a token's KV over the bandwidth.
+	FloorUs  [3]float64
+	Reason   string // why the run takes no part; empty when it does
+	Findings []trace.Finding
+	Lengths  [2]*float64 // mean prompt and output tokens
+	// Of every row that Model has an opinion on: when it began (monotonic), and its time.
+	TimeNs     []int64
+	Us, PredUs []float64
+}
+
+// FitIteration fits one run's steps. A saturated run, or one without step rows,
+// has a Reason and no Model.
+func FitIteration(src Source, o Options) (*Iteration, error) {
+	o.Models = []string{Linear3}
+	o, err := o.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	p, steps, space, err := Load(src, o)
+	if err != nil {
+		return nil, err
+	}
+	it := &Iteration{Lag: p.Lag, Steps: p.Quality, FloorUs: floorsOf(space), Reason: p.Reason}
+	it.Lengths[0], it.Lengths[1] = p.Lengths.means()
+	if it.Reason == "" {
+		vec, err := Vectorizer(Linear3, space)
+		if err != nil {
+			return nil, err
+		}
+		opt := rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma, Split: o.Split, Saturated: p.Spans}
+		table, err := steps.BetaBasis(space, *vec, opt)
+		if err != nil {
+			return nil, err
+		}
+		f := &fitter{o: o, gammas: []float64{features.DefaultGamma}, used: []*Run{p}, out: &result.Fit{Options: o.Record()}}
+		if it.Model, err = f.otherModel([]*rows.Table{table}, Linear3); err != nil {
+			it.Reason = fmt.Sprintf("no step times: %v", err)
+		} else {
+			it.predict(table)
+		}
+	}
+	it.Findings = p.Findings
+	return it, nil
+}
+
+// predict fills the rows' times with the fitted coefficients.
+func (it *Iteration) predict(t *rows.Table) {
+	for i := range t.Kept {
+		us := 0.0
+		for j, x := range t.Row(i) {
+			us += float64(x * it.Model.Coefficients[j].Value)
+		}
+		if us > 0 {
+			it.TimeNs, it.Us, it.PredUs = append(it.TimeNs, t.TimeNs[i]), append(it.Us, t.Y[i]), append(it.PredUs, us)
+		}
+	}
+}
+
+// floorsOf are the three limits, in us.
+func floorsOf(space *features.Space) [3]float64 {
+	token := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1})
+	one := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1})
+	read := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, KVReadTokens: 1})
+	return [3]float64{one.WeightS * 1e6, token.LinearS * 1e6, (read.KVS - token.KVS) * 1e6}
+}
+
+// MaxLags are the lags that are tried, from 0 (spec#lag).
+const MaxLags = 3
+
+// Rules (spec#lag): a lag is measured from at least this many hold-out intervals,
+// when the best error is at most this share of the second.
+const (
+	lagMinIntervals = 20
+	lagMaxRatio     = 0.8
+)
+
+// chooseLag measures the schedule-to-execution lag of one run, or assumes it.
+func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
+	assumed := rows.AssumedLag(&p.Src.Deployment)
+	p.Lag = result.RunLag{Lag: assumed}
+	if o.BetaTarget != coeff.Cadence || steps.Quality.Recorded == 0 {
+		p.Lag.Lag = 0
+		return nil
+	}
+	e, err := steps.LagEvidence(space, rows.Options{Target: coeff.Cadence, Gamma: features.DefaultGamma})
+	if err != nil {
+		return err
+	}
+	errs := make([]float64, MaxLags)
+	for lag := range errs {
+		train, test, err := e.At(lag)
+		if err != nil {
+			return err
+		}
+		errs[lag] = lagError(train, test, space, o)
+	}
+	best, second := twoSmallest(errs)
+	measured := e.N() >= lagMinIntervals && second >= 0 && errs[best] <= lagMaxRatio*errs[second]
+	verdict := "not_measurable"
+	if measured {
+		verdict = "measured"
+		p.Lag = result.RunLag{Lag: best, Measured: true}
+	}
+	for lag := range errs {
+		p.Evidence = append(p.Evidence, result.LagEvidence{Run: p.Src.ID, Lag: lag, HoldoutMAPEPrefill: result.OrNull(errs[lag]),
+			N: e.N(), Verdict: verdict})
+	}
+	switch {
+	case o.Lag != nil:
+		p.Lag = result.RunLag{Lag: *o.Lag, Measured: measured && best == *o.Lag}
+	case !measured:
+		p.Findings = append(p.Findings, trace.Findingf(LagUncertain,
+			"%s: %d hold-out intervals with prefill cannot tell the lag; %d assumed from async_scheduling", p.Src.ID, e.N(), assumed))
+	case best != assumed:
+		p.Findings = append(p.Findings, trace.Findingf(LagUncertain,
+			"%s: the measured lag is %d, run.yaml implies %d; the measured lag is used", p.Src.ID, best, assumed))
+	}
+	return nil
+}
+
+// lagError fits the relative recipe on the training rows and scores the common
+// hold-out intervals; NaN where there are too few rows.
+func lagError(train, test *rows.Table, space *features.Space, o Options) float64 {
+	if train.Kept < lagMinIntervals || test.Kept == 0 {
+		return math.NaN()
+	}
+	rows.Clean([]*rows.Table{train}, rows.Relative)
+	train.HoldOut = make([]bool, train.Kept)
+	pool := Pooled([]*rows.Table{train}, nil)
+	opt := RidgeOptions(FeatureTerms(space.BetaFeatures(), 1, PriorZero), EpsBetaUs, o)
+	opt.Workers = 1
+	opt.Objective = ridge.Within
+	sel, err := ridge.Select(pool.Data, opt)
+	if err != nil {
+		return math.NaN()
+	}
+	w := ridge.Weights(pool.Data, opt)
+	fit, _, err := ridge.FitPublished(pool.Data, w, sel[0].Lambda, opt)
+	if err != nil {
+		return math.NaN()
+	}
+	pred := make([]float64, test.Kept)
+	for i := range pred {
+		pred[i] = ridge.Dot(test.Row(i), fit.Beta)
+	}
+	scored := stat.Rows{Y: test.Y, Pred: pred}
+	return scored.Errors(nil).MAPE
+}
+
+// twoSmallest are the positions of the smallest and second smallest number; -1
+// where there is none.
+func twoSmallest(v []float64) (best, second int) {
+	best, second = -1, -1
+	for i, x := range v {
+		switch {
+		case x != x:
+		case best < 0 || x < v[best]:
+			best, second = i, best
+		case second < 0 || x < v[second]:
+			second = i
+		}
+	}
+	return best, second
 }

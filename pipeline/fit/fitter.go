@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -162,4 +163,274 @@ func clipped(pred []float64) []float64 {
 		pred[i] = math.Max(0, v)
 	}
 	return pred
+}
+
+// skipOthers says which bases the deployment has no form of.
+func (p *Run) skipOthers(space *features.Space, o Options) {
+	for _, name := range o.Models {
+		if _, err := Vectorizer(name, space); err != nil {
+			p.Findings = append(p.Findings, trace.Findingf(ModelSkipped, "%s: %s: %v", p.Src.ID, name, err))
+		}
+	}
+}
+
+// Again reads the recording and rebuilds its batches once more, for rows under other
+// bases. Of stored rows there is nothing to do, and slices are read for each basis.
+func (p *Run) Again(o Options) error {
+	if p.Src.Rows != "" || p.Src.Slices != nil {
+		return nil
+	}
+	run, err := p.Src.Load()
+	if err != nil {
+		return err
+	}
+	steps, err := rows.Rebuild(run, &p.Src.Deployment, o.Spec)
+	if err != nil {
+		return err
+	}
+	p.steps = withoutRequests(steps)
+	p.space, err = features.New(o.Spec, &p.Src.Deployment)
+	return err
+}
+
+// withoutRequests keeps of the requests only the batches.
+func withoutRequests(steps *rows.Steps) *rows.Steps {
+	less := *steps.Run
+	less.Requests, less.Observed, less.KVEvents = nil, nil, nil
+	steps.Run = &less
+	return steps
+}
+
+// OtherTable makes the same rows under another basis, after Again; nil where the
+// deployment has no form of it.
+func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
+	if p.Src.Rows != "" {
+		return p.restoreOther(name)
+	}
+	if p.Src.Slices != nil {
+		return p.otherParts(name, o)
+	}
+	vec, err := Vectorizer(name, p.space)
+	if vec == nil || err != nil { // skipOthers has said so
+		return nil, nil
+	}
+	return p.steps.BetaBasis(p.space, *vec, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
+		Split: o.Split, Saturated: p.Spans, Stride: p.Src.Stride, Slim: true})
+}
+
+// Vectorizer is the basis of a parameterisation; nil for roofline, which reads
+// the physics features.
+func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
+	switch name {
+	case Linear3:
+		return &rows.Vectorizer{P: len(features.Linear3Beta), Step: func(in *features.StepInput, _ []trace.Member,
+			x []float64) (features.Hits, error) {
+			features.Linear3(in.ScheduledTokens, in.KVReadTokens, x)
+			return 0, nil
+		}}, nil
+	case Blackbox:
+		return &rows.Vectorizer{P: len(features.BlackboxBeta), WantMembers: true,
+			Step: func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
+				s, err := stepOf(members)
+				if err == nil {
+					features.Blackbox(&s, x)
+				}
+				return 0, err
+			}}, nil
+	case TrainedPhysics:
+		tp, err := features.NewTrainedPhysics(space.Deployment())
+		if err != nil {
+			return nil, err
+		}
+		return &rows.Vectorizer{P: len(features.TrainedPhysicsBeta), WantMembers: true,
+			Step: func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
+				s, err := stepOf(members)
+				if err == nil {
+					tp.Beta(&s, x)
+				}
+				return 0, err
+			}}, nil
+	}
+	return nil, nil
+}
+
+// stepOf sums a batch; approximate steps have no members and are refused.
+func stepOf(members []trace.Member) (features.Step, error) {
+	var s features.Step
+	if len(members) == 0 {
+		return s, trace.Errorf(rows.UnknownBatch, "no requests known")
+	}
+	for i := range members {
+		s.Add(members[i].Chunk)
+	}
+	return s, nil
+}
+
+// refused10 says why the run has no rows with 1.0 features, for which nobody asks
+// where there is one configuration.
+func (p *Run) refused10(steps *rows.Steps) error {
+	if err := steps.Refused10(); err != nil {
+		return err
+	}
+	_, err := features.New(features.V10, &p.Src.Deployment)
+	return err
+}
+
+// frozenTable is the run's cadence rows with 1.0 features, an error where 1.0 has
+// no input for them.
+func (p *Run) frozenTable(as *rows.Steps, o Options) (*rows.Table, error) {
+	steps, err := as.As(features.V10)
+	if err != nil {
+		return nil, err
+	}
+	space, err := features.New(features.V10, &p.Src.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	return steps.Beta(space, rows.Options{Target: coeff.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans, Stride: p.Src.Stride,
+		Slim: true})
+}
+
+// Pool is the rows of all runs as one gram.Data, with the way back to the
+// tables. Runs are in sorted order, rows in time order inside a run. The tables'
+// features, targets and weights are parts of the pool's.
+type Pool struct {
+	Tables  []*rows.Table // per used run
+	Runs    []string      // label -> run id
+	Configs []string      // label -> configuration key
+	Gammas  []float64     // of the variants of data, or the tables' own
+	Data    *ridge.Data
+	Train   []int32 // rows outside the hold-out
+	Hold    []int32 // hold-out rows
+}
+
+// Pooled joins one table per run; gammas are the smoothing factors to choose
+// from, one of them the tables' own, or nil for no choice.
+func Pooled(all []*rows.Table, gammas []float64) *Pool {
+	p := &Pool{Gammas: gammas, Data: &ridge.Data{}}
+	if len(gammas) == 0 {
+		p.Gammas = []float64{features.DefaultGamma}
+	}
+	n := 0
+	for _, t := range all {
+		if t != nil && t.Kept > 0 {
+			p.Tables, p.Runs = append(p.Tables, t), append(p.Runs, t.Run)
+			p.Data.P = t.P
+			n += t.Kept
+		}
+	}
+	d := p.Data
+	d.Config, d.Regime, d.Run = make([]int32, 0, n), make([]int32, 0, n), make([]int32, 0, n)
+	for k, t := range p.Tables {
+		config := p.config(t.Config)
+		for i := range t.Kept {
+			row := int32(len(d.Run))
+			d.Config, d.Regime, d.Run = append(d.Config, config), append(d.Regime, int32(t.Regime[i])), append(d.Run, int32(k))
+			if t.HoldOut[i] {
+				p.Hold = append(p.Hold, row)
+			} else {
+				p.Train = append(p.Train, row)
+			}
+		}
+	}
+	p.join(n)
+	p.variants(gammas)
+	return p
+}
+
+// join makes one column of the tables' and makes theirs parts of it.
+func (p *Pool) join(n int) {
+	d := p.Data
+	d.X = joined(p.Tables, n*d.P, func(t *rows.Table) *[]float64 { return &t.X })
+	d.Y = joined(p.Tables, n, func(t *rows.Table) *[]float64 { return &t.Y })
+	d.Steps = joined(p.Tables, n, func(t *rows.Table) *[]float64 { return &t.Steps })
+	d.Factor = joined(p.Tables, n, func(t *rows.Table) *[]float64 { return &t.Factor })
+	d.Time = joined(p.Tables, n, func(t *rows.Table) *[]int64 { return &t.TimeNs })
+}
+
+func joined[T any](tables []*rows.Table, n int, column func(*rows.Table) *[]T) []T {
+	if len(tables) == 1 {
+		return *column(tables[0])
+	}
+	all := make([]T, 0, n)
+	for _, t := range tables {
+		c, from := column(t), len(all)
+		all = append(all, *c...)
+		*c = all[from:len(all):len(all)]
+	}
+	return all
+}
+
+func (p *Pool) config(key string) int32 {
+	k := slices.Index(p.Configs, key)
+	if k < 0 {
+		k = len(p.Configs)
+		p.Configs = append(p.Configs, key)
+	}
+	return int32(k)
+}
+
+// variants takes the columns of every smoothing factor that some factor changes
+// in some run: those fed by the preemption average.
+func (p *Pool) variants(gammas []float64) {
+	var cols []int
+	for _, t := range p.Tables {
+		for _, v := range t.Variants {
+			cols = append(cols, v.Cols...)
+		}
+	}
+	slices.Sort(cols)
+	cols = slices.Compact(cols)
+	for _, g := range gammas {
+		v := ridge.Variant{Gamma: g, Cols: cols, Values: make([][]float64, len(cols))}
+		for c, j := range cols {
+			for _, t := range p.Tables {
+				v.Values[c] = append(v.Values[c], t.Column(g, j)...)
+			}
+		}
+		p.Data.Variants = append(p.Data.Variants, v)
+	}
+}
+
+// saturated reports a run whose rows near preemptions alone take part (spec#saturation).
+func (p *Pool) saturated(run int32) bool {
+	t := p.Tables[run]
+	return t.DroppedFor(rows.Saturated) > 0 && !slices.Contains(t.HoldOut, true)
+}
+
+// saturatedConfig reports that all runs of a configuration are such.
+func (p *Pool) saturatedConfig(key string) bool {
+	for r, t := range p.Tables {
+		if t.Config == key && !p.saturated(int32(r)) {
+			return false
+		}
+	}
+	return true
+}
+
+// rowOf is where row i of the pool stands in its table.
+func (p *Pool) rowOf(i int32) (t *rows.Table, row int) {
+	k := p.Data.Run[i]
+	first, _ := slices.BinarySearch(p.Data.Run, k)
+	return p.Tables[k], int(i) - first
+}
+
+// embargo is how many rows are dropped before a validation block, one number for all
+// smoothing factors: the steps that the longest average remembers (spec#folds).
+func embargo(rowsPerStep float64) int {
+	return int(math.Ceil(features.MemorySteps * rowsPerStep))
+}
+
+// TrainData are the rows outside the hold-out.
+func (p *Pool) TrainData() *ridge.Data { return p.Data.Subset(p.Train) }
+
+// Bounds are the intervals of the given rows.
+func (p *Pool) Bounds(list []int32) ridge.Bounds {
+	var b ridge.Bounds
+	for _, i := range list {
+		t, k := p.rowOf(i)
+		b.Lo = append(b.Lo, t.Lo[k])
+		b.Hi = append(b.Hi, t.Hi[k])
+	}
+	return b
 }

@@ -350,3 +350,6 @@ func CoefficientsFor(path string, d *deploy.Deployment, special bool) (set *coef
 	text, err := SetBytes(set)
 	return set, InputOf(LibraryWord, text), fmt.Sprintf("coefficients: library %s; %s", set.Library.Version, set.Library.Judged), err
 }
+
+// codeBadDocument is a document that is no JSON.
+const codeBadDocument trace.Code = "bad_document"

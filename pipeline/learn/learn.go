@@ -6,9 +6,16 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/mat"
+
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -233,3 +240,172 @@ const (
 	ReplayUnlike    trace.Code = "replay_unlike"
 	BadPoints       trace.Code = "bad_points"
 )
+
+// Choose picks the n loads that would tell most together, one after the other: the
+// largest determinant of what is known after them, with the prior (D-optimality). Only
+// what is asked of the loads counts, not what was measured. A load that runs the prior's
+// server out of KV blocks is not chosen: it tells the size of the cache before it tells
+// what a step costs. Errors are those of the simulator.
+func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) ([]int, error) {
+	l := &learner{Options: o, ctx: ctx}
+	var err error
+	if l.m, err = newModel(prior, loads[0].Deployment); err != nil {
+		return nil, err
+	}
+	grams, taken := make([]*ridge.Gram, len(loads)), make([]bool, len(loads))
+	err = par.Try(ctx, o.Workers, len(loads), func(i int) error {
+		cfg, err := loads[i].config(l.m, l.m.mean)
+		if err != nil {
+			return err
+		}
+		means, err := sim.MeansOf(cfg, loads[i].Requests)
+		if err != nil {
+			return err
+		}
+		if taken[i] = means.Preemptions > 0; taken[i] {
+			return nil
+		}
+		point := Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}
+		score, err := point.assess(cfg, loads[i].Requests, l.theta(loads[i], l.m.mean), true)
+		if err == nil {
+			grams[i] = l.freeColumns(loads[i], score.Blocks[0], 1/(pointTPOTSD*pointTPOTSD))
+		}
+		return err
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	known := append([]float64(nil), l.m.precision...)
+	var chosen []int
+	for len(chosen) < min(n, len(loads)) {
+		best, most := -1, math.Inf(-1)
+		for i, g := range grams {
+			if taken[i] {
+				continue
+			}
+			if d := logDet(known, g.G, len(l.m.free)); d > most {
+				best, most = i, d
+			}
+		}
+		if best < 0 {
+			break
+		}
+		taken[best], chosen = true, append(chosen, best)
+		for k, v := range grams[best].G {
+			known[k] += v
+		}
+	}
+	return chosen, nil
+}
+
+// logDet is the log determinant of a + b; -Inf when it is not positive definite.
+func logDet(a, b []float64, n int) float64 {
+	sum := make([]float64, len(a))
+	for k := range a {
+		sum[k] = a[k] + b[k]
+	}
+	var chol mat.Cholesky
+	if !chol.Factorize(mat.NewSymDense(n, sum)) {
+		return math.Inf(-1)
+	}
+	return chol.LogDet()
+}
+
+// Document is a set on one deployment in the form of a fit, for formats that are
+// written from fits: the set's own terms, and BLIS's trained-physics terms fitted
+// to what the set predicts for the design's batches on that deployment, as far as
+// its token budget and seats allow them.
+func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
+	on := features.On(set, d)
+	doc := &result.Fit{TrainingDate: on.TrainedOn.Date, FeatureSet: features.SetOf(on.SpecVersion),
+		Configs: []result.FitConfig{{Key: d.Config(), Label: d.Label(), Deployment: *d, Runs: []string{}}}}
+	doc.Inputs, doc.Command = on.Inputs, on.Command
+	doc.Beta = modelOf("beta", on.BetaTarget, on.Beta)
+	doc.Beta.SpecVersion, doc.Beta.Recipe, doc.Beta.Covariance = string(on.SpecVersion), on.Recipe, on.Covariance
+	doc.Beta.GammaEMA = new(on.Gamma)
+	for i := range on.Alpha {
+		a := &on.Alpha[i]
+		m := modelOf("alpha", a.Target, a.Coefficients)
+		base := a.Coefficients[overheadBase-1].Value
+		m.Replay, m.Covariance, m.Interval = a.Replay, a.Covariance, &result.IntervalErrors{MedianPredUs: &base}
+		m.TargetErrors = &result.TargetErrors{MedianPredUs: &base}
+		doc.Alpha = append(doc.Alpha, m)
+	}
+	if on.AlphaModel(coeff.Egress) == nil { // a library counts all time outside the engine before it
+		m := modelOf("alpha", coeff.Egress, features.NewCoefficients(features.AlphaFeatures(on.SpecVersion)))
+		m.Replay, m.TargetErrors = true, &result.TargetErrors{MedianPredUs: new(0.0)}
+		doc.Alpha = append(doc.Alpha, m)
+	}
+	m, err := trainedPhysics(on, d)
+	if err != nil {
+		return nil, err
+	}
+	doc.Models = []result.Model{*m}
+	return doc, nil
+}
+
+func modelOf(name, target string, cs []coeff.Coefficient) result.Model {
+	m := result.Model{Name: name, Target: target}
+	for _, c := range cs {
+		m.Coefficients = append(m.Coefficients, result.Coefficient{Coefficient: c})
+	}
+	return m
+}
+
+const documentLambda = 3e-3
+
+// overheadBase is the slot of the overhead that an idle server has.
+const overheadBase = 4
+
+// documentBatches are enough for eleven terms.
+const documentBatches = 1200
+
+// trainedPhysics fits BLIS's terms to the set's predictions.
+func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) {
+	tp, err := features.NewTrainedPhysics(d)
+	if err != nil {
+		return nil, err
+	}
+	space, err := features.New(on.SpecVersion, d)
+	if err != nil {
+		return nil, err
+	}
+	rows := &ridge.Data{P: len(features.TrainedPhysicsBeta)}
+	x, z := make([]float64, len(on.Beta)), make([]float64, rows.P)
+	q := fit.NewDraws(5, 1)
+	var buf []trace.Chunk
+	for i := range documentBatches {
+		regime := int32(i) % fit.NumRegimes
+		buf = fit.Within(q.Batch(regime, buf), &d.Engine)
+		if hits, err := space.Beta(new(space.Sum(buf)), x); err != nil || hits != 0 || len(buf) == 0 {
+			continue
+		}
+		tp.Beta(new(features.BasisSum(buf)), z)
+		rows.X, rows.Y = append(rows.X, z...), append(rows.Y, on.Predict(x))
+		rows.Config, rows.Regime = append(rows.Config, 0), append(rows.Regime, regime)
+	}
+	o := ridge.DefaultOptions(rows.P)
+	o.Prior = make([]float64, rows.P)
+	for j, t := range features.TrainedPhysicsBeta {
+		if t.Unit == "dimensionless" { // what one deployment cannot tell apart shares at about the peak, so that no term is 0 by accident
+			o.Prior[j] = 1
+		}
+	}
+	w := ridge.Weights(rows, o)
+	best, _, err := ridge.FitPublished(rows, w, documentLambda, o)
+	if err != nil {
+		return nil, err
+	}
+	cs := make([]coeff.Coefficient, rows.P)
+	for j, t := range features.TrainedPhysicsBeta {
+		cs[j] = coeff.Coefficient{Name: t.Name, Unit: t.Unit, Value: best.Beta[j], Identified: coeff.Within}
+	}
+	m := modelOf("trained-physics", on.BetaTarget, cs)
+	pred := ridge.Predict(rows, best.Beta)
+	errors := make([]float64, len(pred))
+	for i, y := range rows.Y {
+		errors[i] = max(pred[i]/y, y/pred[i]) - 1
+	}
+	m.Holdout = &result.Errors{Rows: len(pred), MAPE: new(stat.Mean(errors))}
+	return &m, nil
+}

@@ -1,11 +1,18 @@
 package learn
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/optimize"
+
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
@@ -297,4 +304,254 @@ func (l *learner) better(from *state, e evidence, damping *float64) (*state, err
 		}
 	}
 	return nil, nil
+}
+
+// Direction is one independent combination of terms, as far as the prior was from
+// certain of it.
+type Direction struct {
+	Terms   []string // the largest first, target/term
+	Shares  []float64
+	Learned float64 // 1 - posterior variance over prior variance
+
+	vector []float64 // one standard error along it
+}
+
+// IsLearned says that the requests, not the prior, decide a direction.
+func (d *Direction) IsLearned() bool { return d.Learned >= learnedShare }
+
+const learnedShare = 0.9
+
+// directions are the eigenvectors of the information the requests add, in units of
+// the prior: most learned first.
+func (l *learner) directions(values, post []float64) []Direction {
+	n := len(l.m.free)
+	var chol mat.Cholesky
+	if !chol.Factorize(mat.NewSymDense(n, append([]float64(nil), l.m.precision...))) {
+		return nil
+	}
+	var lower mat.TriDense
+	chol.LTo(&lower)
+	// The prior's precision is LL', so that of L'theta is 1: its posterior covariance
+	// is L' post L, with the variances left of the prior's 1 as eigenvalues.
+	var half, rest mat.Dense
+	half.Mul(lower.T(), mat.NewDense(n, n, append([]float64(nil), post...)))
+	rest.Mul(&half, &lower)
+	sym := mat.NewSymDense(n, nil)
+	for i := range n {
+		for j := i; j < n; j++ {
+			sym.SetSym(i, j, (rest.At(i, j)+rest.At(j, i))/2)
+		}
+	}
+	var eigen mat.EigenSym
+	if !eigen.Factorize(sym, true) {
+		return nil
+	}
+	var vectors, terms mat.Dense
+	eigen.VectorsTo(&vectors)
+	if err := terms.Solve(lower.T(), &vectors); err != nil {
+		return nil
+	}
+	left := eigen.Values(nil)
+	out := make([]Direction, n)
+	for k := range n {
+		out[k] = l.direction(&terms, k)
+		out[k].Learned = math.Min(1, math.Max(0, 1-left[k]))
+		out[k].vector = make([]float64, n)
+		for j := range n {
+			out[k].vector[j] = math.Sqrt(math.Max(0, left[k])) * terms.At(j, k)
+		}
+	}
+	return out
+}
+
+// namedShare of a direction is what its named terms make of it at least.
+const namedShare = 0.8
+
+// direction names the terms that make up most of a unit move along it.
+func (l *learner) direction(vectors *mat.Dense, k int) Direction {
+	n := len(l.m.free)
+	type part struct {
+		name  string
+		share float64
+	}
+	parts, total := make([]part, n), 0.0
+	for j := range n {
+		v := vectors.At(j, k) / l.m.sd[j]
+		parts[j] = part{l.m.names[j], v * v}
+		total += float64(v * v)
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.share, a.share) })
+	var d Direction
+	sum := 0.0
+	for _, p := range parts {
+		if sum >= namedShare*total {
+			break
+		}
+		d.Terms, d.Shares = append(d.Terms, p.name), append(d.Shares, p.share/total)
+		sum += p.share
+	}
+	return d
+}
+
+// needs says what would show a term (spec#request-directions).
+var needs = map[string]string{
+	"step/prefill_linear_compute": quietPrompts,
+	"step/prefill_attention":      "prompts of more than 4,000 tokens, some of them into a quiet server",
+	"step/decode_weight_load":     otherModels,
+	"step/fixed_step_overhead":    otherModels,
+	"step/bias":                   otherModels,
+	"step/weight_load_hidden":     otherModels,
+	"step/activation_traffic":     otherModels,
+	"step/decode_attention":       longContexts,
+	"step/kv_cache_read":          longContexts,
+	"step/batch_utilization":      "a concurrency that varies threefold, 1 to 4 included",
+	"step/prefill_decode_mix":     "long prompts while many others decode",
+	"step/chunked_prefill_mixed":  "long prompts while many others decode",
+	"step/tp_communication":       otherGPUs,
+	"step/collective_time":        otherGPUs,
+	"overhead/base_bias":          "164 requests or more into a quiet server",
+	"overhead/admission_compute":  quietPrompts,
+	"egress/base_bias":            "the end of the response beside its last token",
+}
+
+const (
+	quietPrompts = "prompts whose lengths vary fourfold, into a quiet server"
+	longContexts = "contexts that vary threefold at one concurrency"
+	otherModels  = "another depth or precision of the model: one configuration cannot tell it from the rest of a step's constant"
+	otherGPUs    = "another number of GPUs: one configuration cannot tell it from the rest of a step"
+)
+
+// Needs is the measurement that would show a direction; "" of a learned one.
+func (d *Direction) Needs() string {
+	if d.IsLearned() {
+		return ""
+	}
+	return needs[d.Terms[0]]
+}
+
+// search polishes the learned directions without derivatives, which sees what they
+// cannot: schedules that jump, and distributions. The answer is kept only when loads
+// held out agree.
+func (l *learner) search(from *state, e evidence) (*state, error) {
+	if l.Search == SearchNone || l.Search == "" || len(l.Holdout) == 0 {
+		return from, nil
+	}
+	space, err := l.subspace(from.values, e)
+	if err != nil || len(space) == 0 {
+		return from, err
+	}
+	best := slices.Clone(from.values)
+	least, limit := from.objective, l.calls+l.Calls
+	f := func(z []float64) float64 {
+		if l.calls >= limit || l.spent() || err != nil {
+			return math.Inf(1)
+		}
+		values := moved(from.values, space, z)
+		var s *state
+		if s, err = l.assess(l.loads, l.twins, values, 2*least, false); err != nil {
+			return math.Inf(1)
+		}
+		if s.objective < least {
+			least, best = s.objective, values
+		}
+		return s.objective
+	}
+	if l.minimise(f, len(space)); err != nil {
+		return nil, err
+	}
+	return l.confirmed(from, best)
+}
+
+// confirmed is the polished candidate where the loads held out are nearer with it.
+func (l *learner) confirmed(from *state, values []float64) (*state, error) {
+	twins := stat.Map(l.Holdout, func(load *Load) [][]sim.Request { return twinsOf(load, l.Options) })
+	before, err := l.assess(l.Holdout, twins, from.values, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	after, err := l.assess(l.Holdout, twins, values, 0, false)
+	if err != nil || after.objective >= before.objective {
+		return from, err
+	}
+	found, err := l.assess(l.loads, l.twins, values, 0, true)
+	if err == nil {
+		l.passes = append(l.passes, Pass{Name: l.Search, Objective: found.objective})
+	}
+	return found, err
+}
+
+// searchWidth is how far a search looks at first, in standard errors.
+const searchWidth = 2
+
+// subspace are the learned directions, each as long as its standard error.
+func (l *learner) subspace(values []float64, e evidence) ([][]float64, error) {
+	post, err := l.posterior(e)
+	if err != nil {
+		return nil, err
+	}
+	out := stat.Map(stat.Filter(l.directions(values, post), func(d Direction) bool { return d.IsLearned() }), func(d Direction) []float64 {
+		return d.vector
+	})
+	return out, nil
+}
+
+// moved is a candidate z along the directions, signs kept.
+func moved(from []float64, space [][]float64, z []float64) []float64 {
+	out := slices.Clone(from)
+	for k, v := range space {
+		for j, u := range v {
+			out[j] += float64(searchWidth * z[k] * u)
+		}
+	}
+	for j := range out {
+		out[j] = math.Max(0, out[j])
+	}
+	return out
+}
+
+// minimise runs the method; where it stops is remembered by f.
+func (l *learner) minimise(f func([]float64) float64, n int) {
+	var method optimize.Method
+	switch l.Search {
+	case SearchSPSA:
+		l.spsa(f, n)
+		return
+	case SearchCMAES:
+		method = &optimize.CmaEsChol{Src: rand.NewPCG(uint64(l.Seed), cmaStream), InitStepSize: 0.5}
+	default:
+		method = &optimize.NelderMead{SimplexSize: 0.5}
+	}
+	settings := &optimize.Settings{FuncEvaluations: l.Calls, Concurrent: 1,
+		Converger: &optimize.FunctionConverge{Relative: 1e-3, Iterations: 20}}
+	// What a method calls a failure ends the search: f remembers the best it saw.
+	_, _ = optimize.Minimize(optimize.Problem{Func: f}, make([]float64, n), settings, method)
+}
+
+// cmaStream and spsaStream separate the random numbers of the methods.
+const cmaStream, spsaStream = 0xc3a, 0x59a
+
+// spsa is simultaneous perturbation: two objectives a step whatever the dimension,
+// with the usual gains a/(k+A)^0.602 and c/k^0.101 (Spall 1998).
+func (l *learner) spsa(f func([]float64) float64, n int) {
+	rng := rand.New(rand.NewPCG(uint64(l.Seed), spsaStream))
+	z := make([]float64, n)
+	steps := l.Calls / 2
+	for k := 1; k <= steps; k++ {
+		a := 0.5 / stat.Pow(float64(k)+float64(0.1*float64(steps)), 0.602)
+		c := math.Max(0.01, 0.3/stat.Pow(float64(k), 0.101))
+		sign := make([]float64, n)
+		up, down := slices.Clone(z), slices.Clone(z)
+		for j := range sign {
+			sign[j] = float64(2*rng.IntN(2) - 1)
+			up[j] += float64(c * sign[j])
+			down[j] -= float64(c * sign[j])
+		}
+		slope := (f(up) - f(down)) / (2 * c)
+		if !isNumber(slope) {
+			continue
+		}
+		for j := range z {
+			z[j] -= float64(a * math.Max(-1, math.Min(1, slope)) * sign[j])
+		}
+	}
 }

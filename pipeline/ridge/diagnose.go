@@ -5,8 +5,11 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Diagnosis is what the scaled Gram says about the terms before any penalty.
@@ -174,4 +177,141 @@ func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, 
 func unit(v []float64) []float64 {
 	big := slices.MaxFunc(v, func(a, b float64) int { return cmp.Compare(math.Abs(a), math.Abs(b)) })
 	return stat.Map(v, func(x float64) float64 { return x / big })
+}
+
+// Proposal says what one more experiment would show.
+type Proposal struct {
+	Index  int       // position in the candidates
+	LogDet float64   // gain of log det of the information: larger is better
+	Shrink []float64 // per term, standard error after over before; 1: nothing learned, NaN: no such column
+}
+
+// proposeRidge is the prior information of a term, relative to what the whole
+// pool would say about it: it keeps terms without rows comparable.
+const proposeRidge = 1e-9
+
+// Propose ranks candidate experiments by D-optimality: what adding the rows of
+// each candidate Gram to the base does to the determinant of the information
+// and to each term's standard error. Base and candidates carry the same kind of
+// weights (1/variance up to one factor, e.g. unbalanced relative weights).
+func (base *Gram) Propose(candidates []*Gram) []Proposal {
+	p := base.P
+	pool := New(p)
+	pool.Add(base)
+	for _, c := range candidates {
+		pool.Add(c)
+	}
+	scale := make([]float64, p)
+	for j := range scale {
+		scale[j] = math.Sqrt(pool.G[j*p+j])
+	}
+	idx := NonZero(scale)
+	logBefore, before := information(base, nil, scale, idx)
+	var out []Proposal
+	for k, c := range candidates {
+		logAfter, after := information(base, c, scale, idx)
+		prop := Proposal{Index: k, LogDet: logAfter - logBefore, Shrink: make([]float64, p)}
+		for j := range prop.Shrink {
+			prop.Shrink[j] = math.NaN()
+		}
+		for r, j := range idx {
+			prop.Shrink[j] = math.Sqrt(after[r] / before[r])
+		}
+		out = append(out, prop)
+	}
+	slices.SortStableFunc(out, func(a, b Proposal) int { return cmp.Compare(b.LogDet, a.LogDet) })
+	return out
+}
+
+// information is the log determinant and the diagonal of the inverse of the
+// scaled information of one or two Grams.
+func information(a, b *Gram, scale []float64, idx []int) (logDet float64, variance []float64) {
+	m := len(idx)
+	l := make([]float64, m*m)
+	for r, j := range idx {
+		for c, k := range idx[:r+1] {
+			v := a.G[j*a.P+k]
+			if b != nil {
+				v += b.G[j*a.P+k]
+			}
+			l[r*m+c] = v / (scale[j] * scale[k])
+		}
+		l[r*m+r] += proposeRidge
+	}
+	if stat.Cholesky(l, m) < m {
+		panic("ridge: information matrix is not positive definite")
+	}
+	inv := stat.CholeskyInverse(l, m)
+	for r := range m {
+		logDet += float64(2 * stat.Log(l[r*m+r]))
+		variance = append(variance, inv[r*m+r])
+	}
+	return logDet, variance
+}
+
+// identifiedShare is the v_j under which a term does not vary inside a
+// configuration (spec#identified).
+const identifiedShare = 1e-6
+
+// WithinVariation is, per configuration (in d.Configs order) and term, the share
+// v_j = sum w(x - mean_w)^2/sum w x^2 of a column that varies inside the
+// configuration; NaN for an all-zero column. w nil: the rows' factors.
+func (d *Data) WithinVariation(w []float64) [][]float64 {
+	if w == nil {
+		w = d.factors()
+	}
+	configs := d.Configs()
+	rows := make([][]int32, len(configs))
+	k := 0
+	for i, c := range d.Config {
+		if configs[k] != c {
+			k, _ = slices.BinarySearch(configs, c)
+		}
+		rows[k] = append(rows[k], int32(i))
+	}
+	out := make([][]float64, len(configs))
+	par.Each(0, len(configs), func(_, k int) { out[k] = variation(d, w, rows[k]) })
+	return out
+}
+
+func variation(d *Data, w []float64, rows []int32) []float64 {
+	mean, square, spread := make([]float64, d.P), make([]float64, d.P), make([]float64, d.P)
+	var total float64
+	for _, i := range rows {
+		total += w[i]
+	}
+	for _, i := range rows {
+		for j, x := range d.Row(int(i)) {
+			mean[j] += w[i] * x / total
+			square[j] += float64(w[i] * x * x)
+		}
+	}
+	for _, i := range rows {
+		for j, x := range d.Row(int(i)) {
+			spread[j] += float64(w[i] * (x - mean[j]) * (x - mean[j]))
+		}
+	}
+	for j := range spread {
+		spread[j] /= square[j] // 0/0 is NaN: an all-zero column
+	}
+	return spread
+}
+
+// Identify tags each term from its within-configuration shares: within when it
+// varies inside at least one configuration, else between-configs, or prior-only
+// with one configuration or an all-zero column (spec#identified).
+func Identify(shares [][]float64) []string {
+	out := make([]string, len(shares[0]))
+	for j := range out {
+		out[j] = coeff.PriorOnly
+		for _, v := range shares {
+			if len(shares) > 1 && v[j] == v[j] && out[j] == coeff.PriorOnly {
+				out[j] = coeff.BetweenConfigs
+			}
+			if v[j] >= identifiedShare {
+				out[j] = coeff.Within
+			}
+		}
+	}
+	return out
 }

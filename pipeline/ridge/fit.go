@@ -1,9 +1,11 @@
 package ridge
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 )
@@ -149,4 +151,260 @@ func Fingerprint(beta []float64) string {
 		h.Write(b[:])
 	}
 	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// Sequence is the rows of one run in time order, cut into blocks.
+type Sequence struct {
+	Config, Run int32
+	Rows        []int32
+	bounds      []int // Folds+2 cut points, first 0; nil: too few rows for folds
+}
+
+// Sequences are the runs of d, cut into Folds+1 contiguous blocks, the first
+// n%blocks one longer; a finding for each run with fewer rows than blocks.
+func Sequences(d *Data, o Options) ([]Sequence, []Finding) {
+	list := runsOf(d, d.AllRows())
+	var found []Finding
+	for k := range list {
+		s := &list[k]
+		s.bounds = BlockBounds(len(s.Rows), o.Folds+1)
+		if s.bounds == nil {
+			found = append(found, Finding{
+				Code: TooFewRows, Config: s.Config, Run: s.Run,
+				Message: fmt.Sprintf("%d rows, want at least %d: left out of the folds", len(s.Rows), o.Folds+1),
+			})
+		}
+	}
+	return list, found
+}
+
+// runsOf groups the given rows by (configuration, run) in sorted order and sorts
+// each by time, ties by row.
+func runsOf(d *Data, rows []int32) []Sequence {
+	var list []Sequence
+	for len(rows) > 0 {
+		config, run := d.Config[rows[0]], d.RunOf(int(rows[0]))
+		n := 1
+		for n < len(rows) && d.Config[rows[n]] == config && d.RunOf(int(rows[n])) == run {
+			n++
+		}
+		k := place(&list, config, run)
+		list[k].Rows = append(list[k].Rows, rows[:n]...)
+		rows = rows[n:]
+	}
+	slices.SortStableFunc(list, func(a, b Sequence) int {
+		return cmp.Or(cmp.Compare(a.Config, b.Config), cmp.Compare(a.Run, b.Run))
+	})
+	for k := range list {
+		sortByTime(d, list[k].Rows)
+	}
+	return list
+}
+
+// place is the position of the sequence of (config, run), appended if new.
+func place(list *[]Sequence, config, run int32) int {
+	k := slices.IndexFunc(*list, func(s Sequence) bool { return s.Config == config && s.Run == run })
+	if k < 0 {
+		k = len(*list)
+		*list = append(*list, Sequence{Config: config, Run: run})
+	}
+	return k
+}
+
+func sortByTime(d *Data, rows []int32) {
+	if d.Time == nil {
+		return
+	}
+	byTime := func(a, b int32) int {
+		return cmp.Or(cmp.Compare(d.Time[a], d.Time[b]), cmp.Compare(a, b))
+	}
+	if !slices.IsSortedFunc(rows, byTime) {
+		slices.SortFunc(rows, byTime)
+	}
+}
+
+// BlockBounds are the cut points of n rows in k blocks; nil when n < k.
+func BlockBounds(n, k int) []int {
+	if n < k {
+		return nil
+	}
+	out := make([]int, k+1)
+	for b := range k {
+		out[b+1] = out[b] + n/k
+		if b < n%k {
+			out[b+1]++
+		}
+	}
+	return out
+}
+
+// trainEnd is where fold j stops training: the end of block j less the embargo,
+// which never takes more than half.
+func (s *Sequence) trainEnd(j, embargo int) int {
+	end := s.bounds[j+1]
+	return end - min(embargo, end/2)
+}
+
+// Fold is one forward split: nothing in Train is later than Test in its run.
+type Fold struct{ Train, Test []int32 }
+
+// Folds lists the rows of each forward fold: per run, blocks 0..j less the
+// embargo train and block j+1 validates. Runs with fewer rows than blocks are
+// left out with a finding; an error when none is left.
+func Folds(d *Data, o Options) ([]Fold, []Finding, error) {
+	seqs, found := Sequences(d, o)
+	if len(found) == len(seqs) {
+		return nil, found, &Error{Code: TooFewRows, Msg: "no run has enough rows for the folds"}
+	}
+	folds := make([]Fold, o.Folds)
+	for j := range folds {
+		for _, s := range seqs {
+			if s.bounds == nil {
+				continue
+			}
+			folds[j].Train = append(folds[j].Train, s.Rows[:s.trainEnd(j, o.EmbargoRows)]...)
+			folds[j].Test = append(folds[j].Test, s.Rows[s.bounds[j+1]:s.bounds[j+2]]...)
+		}
+	}
+	return folds, found, nil
+}
+
+// FrozenPoint is one lambda of the frozen grid.
+type FrozenPoint struct {
+	Lambda       float64
+	FoldRMSE     []float64 // unweighted, us
+	Mean         float64
+	Score        float64 // mean over folds of RMSE/sd(y), for the choice of gamma
+	Fingerprints []string
+}
+
+// FrozenFit is the frozen recipe's outcome: plain ridge on raw features, bias
+// penalised, no sign constraint.
+type FrozenFit struct {
+	Grid       []FrozenPoint
+	Index      int
+	Lambda     float64
+	Beta       []float64 // fitted on all rows at Lambda
+	DF         float64   // sum s^2/(s^2+lambda) over the singular values of sqrt(W)X
+	Overfitted bool      // DF over configurations > 0.1
+	Findings   []Finding
+}
+
+// FitFrozen is the recipe of the 1.0 text (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
+// lambda by the smallest mean root mean squared error over forward folds.
+func (d *Data) FitFrozen(o Options) (FrozenFit, error) {
+	o.Lambdas, o.EmbargoRows = []float64{.001, .01, .1, 1, 10, 100}, 0
+	folds, found, err := Folds(d, o)
+	if err != nil {
+		return FrozenFit{}, err
+	}
+	w := d.factors()
+	f := FrozenFit{Findings: found, Grid: make([]FrozenPoint, len(o.Lambdas))}
+	if err := f.score(d, o, w, folds); err != nil {
+		return FrozenFit{}, err
+	}
+	f.Lambda = f.Grid[f.Index].Lambda
+	all := OfRows(d, w, nil, o.Threads())
+	if f.Beta, err = frozenSolve(all, f.Lambda); err != nil {
+		return FrozenFit{}, err
+	}
+	if f.DF, err = frozenDF(all, f.Lambda); err != nil {
+		return FrozenFit{}, err
+	}
+	f.Overfitted = f.DF/float64(len(d.Configs())) > 0.1
+	return f, nil
+}
+
+func (f *FrozenFit) score(d *Data, o Options, w []float64, folds []Fold) error {
+	for k, lambda := range o.Lambdas {
+		f.Grid[k].Lambda = lambda
+	}
+	for _, fold := range folds {
+		g := OfRows(d, w, fold.Train, o.Threads())
+		sd := deviation(d.Y, fold.Test)
+		for k := range f.Grid {
+			p := &f.Grid[k]
+			beta, err := frozenSolve(g, p.Lambda)
+			if err != nil {
+				return err
+			}
+			rmse := math.Sqrt(squares(d, fold.Test, beta) / float64(len(fold.Test)))
+			p.FoldRMSE = append(p.FoldRMSE, rmse)
+			p.Score += rmse / sd / float64(len(folds))
+			p.Fingerprints = append(p.Fingerprints, Fingerprint(beta))
+		}
+	}
+	for k := range f.Grid {
+		f.Grid[k].Mean = stat.Mean(f.Grid[k].FoldRMSE)
+		if f.Grid[k].Mean <= f.Grid[f.Index].Mean {
+			f.Index = k
+		}
+	}
+	return nil
+}
+
+func squares(d *Data, rows []int32, beta []float64) float64 {
+	var ss float64
+	for _, i := range rows {
+		e := d.Y[i] - Dot(d.Row(int(i)), beta)
+		ss += float64(e * e)
+	}
+	return ss
+}
+
+// deviation is the standard deviation of y over the rows.
+func deviation(y []float64, rows []int32) float64 {
+	var m, ss float64
+	for _, i := range rows {
+		m += y[i] / float64(len(rows))
+	}
+	for _, i := range rows {
+		ss += float64((y[i] - m) * (y[i] - m))
+	}
+	return math.Sqrt(ss / float64(len(rows)))
+}
+
+// frozenSolve is (G + lambda I)^-1 g, by Cholesky or by eigenvalues when the
+// factorisation fails.
+func frozenSolve(g *Gram, lambda float64) ([]float64, error) {
+	p := g.P
+	a := make([]float64, p*p)
+	copy(a, g.G)
+	for j := range p {
+		a[j*p+j] += lambda
+	}
+	beta := append([]float64(nil), g.B...)
+	if stat.Cholesky(a, p) == p {
+		stat.CholeskySolve(a, p, beta)
+		return beta, nil
+	}
+	values, vectors, err := Eigen(Symmetric(g.G, p))
+	if err != nil {
+		return nil, err
+	}
+	clear(beta)
+	for k, e := range values {
+		var proj float64
+		for j := range p {
+			proj += float64(vectors.At(j, k) * g.B[j])
+		}
+		for j := range p {
+			beta[j] += vectors.At(j, k) * proj / (math.Max(e, 0) + lambda)
+		}
+	}
+	return beta, nil
+}
+
+func frozenDF(g *Gram, lambda float64) (float64, error) {
+	values, _, err := Eigen(Symmetric(g.G, g.P))
+	if err != nil {
+		return 0, err
+	}
+	var df float64
+	for _, e := range values {
+		if e > 0 {
+			df += e / (e + lambda)
+		}
+	}
+	return df, nil
 }

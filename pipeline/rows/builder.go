@@ -1,6 +1,9 @@
 package rows
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
@@ -166,4 +169,191 @@ func (s *Steps) Refused10() error {
 	}
 	return trace.Errorf(codeChunkedNoSnapshots, "run %s: spec 1.0 with chunked prefill: got no complete step snapshots, want some",
 		s.Run.ID).WithHint("record with --step-tracing-rich-subsample-rate 1.0, or use --spec 1.1")
+}
+
+// Fill gives a run that has iterations and no step summaries the steps those
+// tell; any other run stays as it is. A run whose times are refused keeps no
+// steps and says why in its Aggregate. Errors: a deployment that the features
+// refuse.
+func Fill(run *trace.Run, dep *deploy.Deployment) error {
+	if len(run.Iterations) == 0 || len(run.Steps) > 0 {
+		return nil
+	}
+	drafts := dep.Engine.SpeculativeDecoding
+	dep = dep.WithoutDrafts()
+	space, err := features.New(features.DefaultVersion(dep), dep)
+	if err != nil {
+		return err
+	}
+	f := &filler{run: run, dep: dep, space: space, out: &trace.Aggregate{Drafts: drafts}}
+	run.Aggregate = f.out
+	f.passes, f.recovered = passesOf(run.Iterations, dep, drafts), run.Iterations[0].Form == trace.IterationChunks
+	f.labels()
+	f.fill()
+	return nil
+}
+
+// filler makes the steps of one run.
+type filler struct {
+	run       *trace.Run
+	dep       *deploy.Deployment
+	space     *features.Space
+	passes    []pass
+	out       *trace.Aggregate
+	recovered bool // steps recovered from clients' chunks: their clock, every sum known
+	found     []occupant
+}
+
+func (f *filler) fill() {
+	if f.refuse(f.refusal()) {
+		return
+	}
+	a := f.audit()
+	f.out.Audit = a.figures
+	if f.refuse(a.refused) {
+		return
+	}
+	f.clock(&a)
+	f.align(&a)
+	f.contexts()
+	f.steps(&a)
+}
+
+// refuse notes why the run has no step times; false for no reason.
+func (f *filler) refuse(why *trace.Error) bool {
+	if why != nil {
+		f.out.Refused = why
+	}
+	return why != nil
+}
+
+func (f *filler) finding(code trace.Code, format string, args ...any) {
+	f.out.Findings = append(f.out.Findings, trace.Findingf(code, f.run.ID+": "+format, args...))
+}
+
+// allPasses says how the engine writes every pass.
+func (f *filler) allPasses() string {
+	if f.passes[0].it.Form == trace.IterationSGLang {
+		return "start SGLang with --decode-log-interval 1 and keep precise stamps (SGLANG_LOG_MS=1, docker logs --timestamps)"
+	}
+	return "set DYN_FPM_MODE=full (with --fpm-trace or DYN_FPM_TRACE=1)"
+}
+
+// refusal is what makes every pass of the recording useless for a fit.
+func (f *filler) refusal() *trace.Error {
+	sampled, several, decoding := 0, 0, 0
+	for i := range f.passes {
+		it := f.passes[i].it
+		if it.Sampled {
+			sampled++
+		}
+		if it.GenerationReqs > 0 {
+			decoding++
+			if it.GenerationTokens > it.GenerationReqs {
+				several++
+			}
+		}
+	}
+	switch {
+	case sampled > 0:
+		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d records are samples, one of several passes", f.run.ID, sampled, len(f.passes)).
+			WithHint(f.allPasses())
+	case several*2 > decoding && !f.out.Drafts:
+		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d passes with decodes have more tokens than requests: speculative decoding",
+			f.run.ID, several, decoding).WithHint("write vllm.speculative_config into run.yaml, as the server was started with it")
+	}
+	if several > 0 && !f.out.Drafts {
+		f.finding(codeFilledIn, "%d passes recompute preempted requests: they are left out of identification", several)
+	}
+	return nil
+}
+
+// each calls f for every per-row column, with its width in values.
+func (t *Table) each(f func(c column)) {
+	f(col[float64]{&t.X, t.P})
+	for _, s := range []*[]float64{&t.Y, &t.Lo, &t.Hi, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
+		f(col[float64]{s, 1})
+	}
+	for _, s := range []*[]bool{&t.Exact, &t.HoldOut} {
+		f(col[bool]{s, 1})
+	}
+	for _, s := range []*[]int64{&t.TimeNs, &t.FirstStep, &t.LastStep} {
+		f(col[int64]{s, 1})
+	}
+	f(col[Regime]{&t.Regime, 1})
+	f(col[Tag]{&t.Tag, 1})
+	f(col[int32]{&t.Phase, 1})
+	f(col[StressSet]{&t.Sets, 1})
+	f(col[string]{&t.ID, 1})
+	for v := range t.Variants {
+		for k := range t.Variants[v].Values {
+			f(col[float64]{&t.Variants[v].Values[k], 1})
+		}
+	}
+}
+
+// reserve allocates columns for n rows.
+func (t *Table) reserve(n int, slim bool) {
+	t.X = make([]float64, 0, n*t.P)
+	for _, s := range []*[]float64{&t.Y, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
+		*s = make([]float64, 0, n)
+	}
+	t.TimeNs = make([]int64, 0, n)
+	if !slim {
+		t.FirstStep, t.LastStep = make([]int64, 0, n), make([]int64, 0, n)
+	}
+	t.Regime, t.Tag, t.Phase = make([]Regime, 0, n), make([]Tag, 0, n), make([]int32, 0, n)
+	t.HoldOut, t.Sets = make([]bool, 0, n), make([]StressSet, 0, n)
+}
+
+// column is one per-row column of a table; a nil column stays nil.
+type column interface {
+	permute(order []int) // the rows of order, in a new column
+	join(behind column)  // of the same kind
+}
+
+type col[T any] struct {
+	s *[]T
+	w int
+}
+
+func (c col[T]) join(behind column) { *c.s = append(*c.s, *behind.(col[T]).s...) }
+
+// copyOf is a table whose columns may be replaced; their values are shared.
+func (t *Table) copyOf() *Table {
+	c := *t
+	c.Dropped, c.Hits = slices.Clone(t.Dropped), slices.Clone(t.Hits)
+	c.Min, c.Max, c.Findings = slices.Clone(t.Min), slices.Clone(t.Max), slices.Clone(t.Findings)
+	c.Variants = slices.Clone(t.Variants)
+	for v := range c.Variants {
+		c.Variants[v].Values = slices.Clone(t.Variants[v].Values)
+	}
+	return &c
+}
+
+// sortByTime brings rows into time order, ties as they came. Requests are
+// ordered by arrival already, except those without one.
+func (b *alphaBuilder) sortByTime() {
+	t := b.t
+	if slices.IsSorted(t.TimeNs) {
+		return
+	}
+	order := make([]int, t.Kept)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(t.TimeNs[i], t.TimeNs[j]) })
+	t.pick(order)
+}
+
+// permute puts value order[i] at place i.
+func (c col[T]) permute(order []int) {
+	if *c.s == nil {
+		return
+	}
+	out := make([]T, 0, len(order)*c.w)
+	for _, i := range order {
+		out = append(out, (*c.s)[i*c.w:(i+1)*c.w]...)
+	}
+	*c.s = out
 }

@@ -1,10 +1,18 @@
 package rows
 
 import (
+	"encoding/binary"
+	"maps"
+	"math"
+	"math/bits"
 	"slices"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -172,4 +180,144 @@ func (m *median) push(v float64) {
 	}
 	at, _ := slices.BinarySearch(m.sorted, v)
 	m.sorted = slices.Insert(m.sorted, at, v)
+}
+
+// Bounds of the noise floor.
+const (
+	floorMinRows = 50
+	floorMaxRows = 20_000
+)
+
+// nearestRows is what the nearest rows say the judged rows of a group should be:
+// the median time per step of the 10 nearest other rows of the group, trained on
+// or not, times the row's steps. Distance is Euclidean on x_j/steps/s_j, s_j the
+// weighted root mean square of the column, as the estimator scales it; ties go to
+// the earlier row. A group of more than 20,000 rows is evenly thinned first. NaN
+// for rows outside the thinned set, and for all rows of a group of fewer than 50.
+func nearestRows(group []*Sample, workers int) []float64 {
+	type place struct {
+		sample      *Sample
+		row, judged int32 // judged: position among the judged rows; -1: not one of them
+	}
+	judged := 0
+	all := make([]place, 0, stat.Sum(group, func(s *Sample) int { return s.Table.Kept }))
+	for _, s := range group {
+		for i := range s.Table.Kept {
+			p := place{s, int32(i), -1}
+			if s.Judges(i) {
+				p.judged = int32(judged)
+				judged++
+			}
+			all = append(all, p)
+		}
+	}
+	answer := slices.Repeat([]float64{math.NaN()}, judged)
+	if len(all) < floorMinRows {
+		return answer
+	}
+	all = stat.Thin(all, floorMaxRows)
+	d := &ridge.Data{P: group[0].Table.P, Config: make([]int32, len(all))}
+	for _, p := range all {
+		t := p.sample.Table
+		d.X, d.Y = append(d.X, t.Row(int(p.row))...), append(d.Y, t.Y[p.row])
+		d.Steps, d.Factor = append(d.Steps, t.Steps[p.row]), append(d.Factor, t.Factor[p.row])
+		d.Regime = append(d.Regime, int32(t.Regime[p.row]))
+	}
+	near := neighbours(d)
+	par.Each(workers, len(all), func(_, k int) {
+		if j := all[k].judged; j >= 0 {
+			answer[j] = near.Median(k) * d.Steps[k]
+		}
+	})
+	return answer
+}
+
+// neighbours are the rows at their scaled features per step; columns that are the
+// same everywhere add nothing to a distance.
+func neighbours(d *ridge.Data) *stat.Neighbours {
+	scale, _ := ridge.OfRows(d, ridge.Weights(d, ridge.DefaultOptions(d.P)), nil, 1).Scale()
+	var columns []int
+	for j := range d.P {
+		for i := range d.Len() {
+			if d.Row(i)[j]/d.Steps[i] != d.Row(0)[j]/d.Steps[0] {
+				columns = append(columns, j)
+				break
+			}
+		}
+	}
+	var points, level []float64
+	for i, y := range d.Y {
+		level = append(level, y/d.Steps[i])
+		for _, j := range columns {
+			points = append(points, d.Row(i)[j]/d.Steps[i]/scale[j])
+		}
+	}
+	return stat.NewNeighbours(points, len(columns), level)
+}
+
+// DefaultMaxRows is how many rows a fit learns from at most, and a validation judges (spec#max-rows).
+const DefaultMaxRows = 500_000
+
+// leastMaxRows is the least that may be asked for: every piece of every fold needs rows.
+const leastMaxRows = 1000
+
+// CheckMaxRows refuses a number of rows that nothing can be learned from; 0 is all of them.
+func CheckMaxRows(n int) error {
+	if n != 0 && n < leastMaxRows {
+		return trace.Errorf(BadOption, "--max-rows: got %d, want 0 for all rows or at least %d", n, leastMaxRows)
+	}
+	return nil
+}
+
+// RecordedMaxRows is the number of rows that a document of a fit names; nil: it was the default.
+func RecordedMaxRows(n *int) int {
+	if n == nil {
+		return DefaultMaxRows
+	}
+	return *n
+}
+
+// Strides are one row of how many stays of each of several runs, which have a configuration and may have so many
+// rows, so that no more than maxRows stay: a configuration with few rows keeps them all, the others as many as each
+// other. Where that leaves rows out a warning says so; maxRows 0 leaves out none.
+func Strides(most []int64, configs []string, maxRows int) (strides []int, found []trace.Finding) {
+	of := map[string]int64{}
+	for i, n := range most {
+		of[configs[i]] += n
+	}
+	left, level := int64(maxRows), int64(0)
+	for i, n := range slices.Sorted(maps.Values(of)) {
+		level = max(1, left/int64(len(of)-i))
+		left -= min(n, level)
+	}
+	strides = make([]int, len(most))
+	var all, kept int64
+	for i, n := range most {
+		if strides[i] = 1; maxRows > 0 {
+			strides[i] = int(max(1, (of[configs[i]]+level-1)/level))
+		}
+		all, kept = all+n, kept+n/int64(strides[i])
+	}
+	if kept < all {
+		found = append(found, trace.Findingf(codeRowsThinned, "about %d rows, evenly chosen, of up to %d: --max-rows N takes more, 0 all",
+			kept, all))
+	}
+	return strides, found
+}
+
+// IsThinned reports whether rows were left out.
+func (t *Table) IsThinned() bool { return t.DroppedFor(codeRowsThinned) > 0 }
+
+// stays reports whether a row is among the one in stride that stays (spec#max-rows): the hash of its time, of 2^64
+// values, falls into the first of stride parts. It depends on the time alone: the same steps stay in every table of a
+// run, however it was cut, and of two strides the longer one's rows are among those of the shorter. A stride up to 1
+// keeps all.
+func stays(ns int64, stride int) bool {
+	if stride <= 1 {
+		return true
+	}
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(ns))
+	part, _ := bits.Mul64(xxh3.Hash(b[:]), uint64(stride))
+	return part == 0
 }

@@ -1,6 +1,13 @@
 package rows
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
 
 // plan is the reconstruction (spec#journeys): who ran in every step, as far as the
 // journeys tell. Arrays are indexed by step id - first.
@@ -251,4 +258,237 @@ func (p *plan) chunkSize(left, budget int64) int64 {
 		left = min(left, p.threshold)
 	}
 	return max(0, min(left, budget))
+}
+
+// Part is one phase of a run, or the whole run where run.yaml has no phases,
+// with the time that divides training from hold-out (spec#hold-out).
+type Part struct {
+	Phase   int // index into the deployment's phases; -1 for the whole run
+	Name    string
+	StartNs int64
+	CutNs   int64 // rows at or after it are hold-out
+	EndNs   int64 // exclusive
+}
+
+// Parts divides a run: the last 1-split in time of each phase is hold-out. A
+// phase counts from its first to its last recorded moment, since recordings
+// may start late and phases end late. The warmup phase has no hold-out.
+func Parts(run *trace.Run, d *deploy.Deployment, split float64) []Part {
+	first, last, ok := extent(run)
+	if !ok {
+		return nil
+	}
+	return PartsOf(first, last, d, split)
+}
+
+// parts are those of the run.
+func (s *Steps) parts(split float64) []Part {
+	if of := s.Run.Slice; of != nil && len(s.Run.Steps) > 0 {
+		return PartsOf(of.FirstNs, of.LastNs, s.Dep, split)
+	}
+	return Parts(s.Run, s.Dep, split)
+}
+
+// PartsOf is Parts of a recording from first to last. Phases that all lie outside it are on another
+// clock, that of clients that were not aligned: none then.
+func PartsOf(first, last int64, d *deploy.Deployment, split float64) []Part {
+	if !slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.StartNs <= last && p.EndNs > first }) {
+		return []Part{{Phase: -1, StartNs: first, CutNs: cutAt(first, last+1, split), EndNs: last + 1}}
+	}
+	parts := make([]Part, len(d.Phases))
+	for i, p := range d.Phases {
+		start, end := max(p.StartNs, first), min(p.EndNs, last+1)
+		parts[i] = Part{Phase: i, Name: p.Name, StartNs: p.StartNs, CutNs: cutAt(start, max(start, end), split), EndNs: p.EndNs}
+		if p.Name == deploy.WarmupPhase {
+			parts[i].CutNs = p.EndNs
+		}
+	}
+	return parts
+}
+
+func cutAt(start, end int64, split float64) int64 {
+	return start + int64(float64(end-start)*split)
+}
+
+// extent is the time from the first to the last recorded step, or without
+// steps from the first to the last arrival.
+func extent(run *trace.Run) (first, last int64, ok bool) {
+	if n := len(run.Steps); n > 0 {
+		return run.Steps[0].TsStartNs, run.Steps[n-1].TsStartNs, true
+	}
+	for i := range run.Requests {
+		at := run.Requests[i].ArrivedNs
+		if !at.OK {
+			continue
+		}
+		if !ok || at.V < first {
+			first = at.V
+		}
+		if !ok || at.V > last {
+			last = at.V
+		}
+		ok = true
+	}
+	return first, last, ok
+}
+
+// place finds the part a stamp belongs to: its phase index (-1 for none) and
+// whether it is hold-out.
+func place(parts []Part, ns int64) (phase int32, holdOut bool) {
+	for _, p := range parts {
+		if ns >= p.StartNs && ns < p.EndNs {
+			return int32(p.Phase), ns >= p.CutNs
+		}
+	}
+	return -1, false
+}
+
+// warmUp tells rows of the warm-up (spec#warm-up): those of the warmup phase when
+// there is one, else those up to the 10th recorded step.
+type warmUp struct {
+	byPhase bool
+	phases  []deploy.Phase
+	lastID  int64 // last warm-up step id, without a warmup phase
+}
+
+func (s *Steps) newWarmUp() warmUp {
+	d := s.Dep
+	w := warmUp{phases: d.Phases}
+	w.byPhase = slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.Name == deploy.WarmupPhase })
+	if of, n := s.Run.Slice, min(warmUpSteps, len(s.Run.Steps)); n > 0 && (of == nil || of.IsFirst()) {
+		w.lastID = s.Run.Steps[n-1].ID
+	}
+	return w
+}
+
+// holds reports whether a row starting at ns, or joined to step id, is warm-up.
+func (w *warmUp) holds(ns, id int64) bool {
+	if !w.byPhase {
+		return id <= w.lastID
+	}
+	for i := range w.phases {
+		if p := &w.phases[i]; ns >= p.StartNs && ns < p.EndNs {
+			return p.Name == deploy.WarmupPhase
+		}
+	}
+	return false
+}
+
+func inside(spans []Span, ns int64) bool {
+	return slices.ContainsFunc(spans, func(s Span) bool { return ns >= s.StartNs && ns < s.EndNs })
+}
+
+// keep appends a row that starts at recorded step i.
+func (b *betaBuilder) keep(i *trace.Step, iv interval, phase int32, held bool) {
+	t, k := b.t, b.look(iv)
+	t.X = append(t.X, b.x...)
+	t.Y = append(t.Y, iv.y)
+	t.Steps = append(t.Steps, iv.steps())
+	t.Regime = append(t.Regime, k.regime())
+	t.TimeNs = append(t.TimeNs, i.TsStartNs)
+	if !b.o.Slim {
+		t.FirstStep, t.LastStep = append(t.FirstStep, iv.from), append(t.LastStep, iv.to)
+	}
+	t.Tag = append(t.Tag, k.tag)
+	t.Phase = append(t.Phase, phase)
+	t.Factor = append(t.Factor, k.factor)
+	t.HoldOut = append(t.HoldOut, held)
+	t.Sets = append(t.Sets, k.sets())
+	t.FloorUs = append(t.FloorUs, k.floorUs)
+	t.Batch = append(t.Batch, k.requests/iv.steps())
+	t.Context = append(t.Context, k.context/math.Max(1, k.decodes))
+	t.Kept++
+	b.others.keep(t, b.x, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
+}
+
+// widen extends the per-step feature range by the interval's steps.
+func (b *betaBuilder) widen(iv interval) {
+	for u := iv.from; u <= iv.to; u++ {
+		x := b.x
+		if iv.to > iv.from {
+			x, _, _ = b.step(u)
+		}
+		b.t.widen(x)
+	}
+}
+
+// widen extends the range of the features by x.
+func (t *Table) widen(x []float64) {
+	for j, v := range x {
+		t.Min[j], t.Max[j] = math.Min(t.Min[j], v), math.Max(t.Max[j], v)
+	}
+}
+
+// looks is what the steps of a row have in common.
+type looks struct {
+	tag                        Tag
+	prefill, decode, few       bool // every step is pure prefill; pure decode; 1-4 tokens
+	preempting, full           bool // some step
+	factor                     float64
+	floorUs                    float64
+	requests, decodes, context float64
+}
+
+func (b *betaBuilder) look(iv interval) looks {
+	k := looks{prefill: true, decode: true, few: true, factor: 1}
+	for u := iv.from; u <= iv.to; u++ {
+		st := b.s.At(u)
+		k.add(&st.In, b.sp.FloorUs(&st.In))
+		k.tag = max(k.tag, st.Tag)
+		if st.Recorded >= 0 {
+			k.record(&b.s.Run.Steps[st.Recorded])
+		}
+	}
+	if iv.approx {
+		k.tag = tagLagApproximate
+	}
+	return k
+}
+
+func (k *looks) add(in *features.StepInput, floorUs float64) {
+	k.prefill = k.prefill && in.DecodeTokens == 0
+	k.decode = k.decode && in.PrefillTokens == 0
+	k.few = k.few && in.ScheduledTokens <= 4
+	k.floorUs += float64(floorUs)
+	k.requests += in.NumPrefillReqs + in.NumDecodeReqs
+	k.decodes += in.NumDecodeReqs
+	k.context += in.DecodeContextTokens
+}
+
+func (k *looks) record(s *trace.Step) {
+	k.preempting = k.preempting || s.NumPreempted > 0
+	k.full = k.full || s.KVUsage > 0.9
+	k.factor = math.Min(k.factor, preemptionFactor(s.NumPreempted, s.RunningDepth))
+}
+
+// preemptionFactor is 0.5 where more than half of the running requests
+// were preempted (strict), else 1.
+func preemptionFactor(preempted, running int64) float64 {
+	if float64(preempted)/float64(max(1, running)) > 0.5 {
+		return 0.5
+	}
+	return 1
+}
+
+func (k *looks) regime() Regime {
+	switch {
+	case k.decode:
+		return Decode
+	case k.prefill:
+		return Prefill
+	}
+	return Mixed
+}
+
+func (k *looks) sets() StressSet {
+	var s StressSet
+	for _, c := range []struct {
+		is  bool
+		set StressSet
+	}{{k.preempting, Preempting}, {k.full, fullCache}, {k.prefill, purePrefill}, {k.decode, PureDecode}, {k.few, fewTokens}} {
+		if c.is {
+			s |= c.set
+		}
+	}
+	return s
 }

@@ -1,10 +1,19 @@
 package rows
 
 import (
+	"bufio"
 	"cmp"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
 	"slices"
 
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // Regime is the kind of work a row holds (spec#regimes): decode, prefill or mixed for
@@ -176,4 +185,255 @@ func (t *Table) check() {
 	if n != t.Read || len(t.Y) != t.Kept || len(t.X) != t.Kept*t.P {
 		panic("rows: rows read differ from rows kept + dropped")
 	}
+}
+
+// tables packs what waits on disk; see files.Codec.
+var tables = files.NewCodec[Table]()
+
+// TableWriter writes tables to a file, one behind the other, for RestoreTables to read, bit for bit.
+type TableWriter struct {
+	file *os.File
+	buf  []byte
+}
+
+// CreateTables makes such a file.
+func CreateTables(path string) (*TableWriter, error) {
+	f, err := os.Create(path)
+	return &TableWriter{file: f}, err
+}
+
+// Encode writes a table behind its length.
+func (w *TableWriter) Encode(t *Table) error {
+	w.buf = tables.Append(append(w.buf[:0], make([]byte, 8)...), t)
+	binary.LittleEndian.PutUint64(w.buf, uint64(len(w.buf)-8))
+	_, err := w.file.Write(w.buf)
+	return err
+}
+
+// Close ends the file.
+func (w *TableWriter) Close() error { return w.file.Close() }
+
+// RestoreTables reads the tables of a file, n of them.
+func RestoreTables(path string, use func(i int, t *Table)) (n int, err error) {
+	f, err := files.Open(path, false)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	var buf []byte
+	texts := files.NewInterner()
+	for r := bufio.NewReader(f); ; n++ {
+		var size [8]byte
+		if _, err := io.ReadFull(r, size[:]); err == io.EOF {
+			return n, nil
+		} else if err != nil {
+			return n, fmt.Errorf("%s: %w", path, err)
+		}
+		buf = append(buf[:0], make([]byte, binary.LittleEndian.Uint64(size[:]))...)
+		t := &Table{}
+		if _, err = io.ReadFull(r, buf); err == nil {
+			err = tables.Decode(buf, t, texts)
+		}
+		if err != nil {
+			return n, fmt.Errorf("%s: %w", path, err)
+		}
+		t.check()
+		use(n, t)
+	}
+}
+
+// tableName is the rows table written beside the fit (`fit --dump-rows`).
+const tableName = "rows"
+
+// DumpRow is one training row on disk: everything needed to fit with other
+// tools.
+type DumpRow struct {
+	Run       string             `col:"run_id" doc:"engine run"`
+	Config    string             `col:"config" doc:"configuration key"`
+	Target    string             `col:"target" doc:"cadence, duration, overhead, admission, egress or queue"`
+	Lag       int64              `col:"lag" unit:"steps" doc:"schedule-to-execution lag applied"`
+	TimeNs    int64              `col:"time_ns" unit:"ns" doc:"start of the interval, or arrival; monotonic"`
+	FirstStep int64              `col:"first_step" doc:"first step whose features are summed; the joined step of alpha rows"`
+	LastStep  int64              `col:"last_step" doc:"last step whose features are summed"`
+	Steps     float64            `col:"steps" unit:"steps" doc:"engine steps the row covers"`
+	Request   trace.Opt[string]  `col:"core_id" doc:"alpha rows: the request"`
+	Phase     trace.Opt[string]  `col:"phase" doc:"phase of run.yaml; null outside all"`
+	Regime    string             `col:"regime" doc:"decode, prefill or mixed; alpha: idle or waiting"`
+	Source    string             `col:"source" doc:"where the features come from: rich, journey, approximate, lag_approximate"`
+	YUs       float64            `col:"y_us" unit:"us" doc:"target; overhead: the upper bound"`
+	LoUs      trace.Opt[float64] `col:"lo_us" unit:"us" doc:"overhead: lower bound"`
+	HiUs      trace.Opt[float64] `col:"hi_us" unit:"us" doc:"overhead: upper bound"`
+	Exact     trace.Opt[bool]    `col:"exact" doc:"overhead: the value is known"`
+	Factor    float64            `col:"factor" doc:"weight factor: 0.5 for a row that preempts, else 1"`
+	HoldOut   bool               `col:"hold_out" doc:"last part of its phase: not used for training"`
+	FloorUs   float64            `col:"floor_us" unit:"us" doc:"time to read the weights, summed over the row's steps"`
+	Names     []string           `col:"feature_names" doc:"names of the features, in order"`
+	X         []float64          `col:"features" doc:"features summed over the row's steps; s or dimensionless"`
+}
+
+// WriteParquet writes the rows of the tables, in order, as rows.parquet in dir.
+// names are the features' names by target; phases are looked up in the
+// deployment of the table's run (nil: none).
+func WriteParquet(dir string, tables []*Table, names func(t *Table) []string, phases func(run string) []deploy.Phase) error {
+	w, err := table.Create[DumpRow](dir, tableName, table.Parquet)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		columns, ph := names(t), phases(t.Run)
+		for i := range t.Kept {
+			if err := w.Append(t.dumpRow(i, slices.Clone(t.Row(i)), columns, ph)); err != nil {
+				w.Abort()
+				return err
+			}
+		}
+	}
+	return w.Close()
+}
+
+func (t *Table) dumpRow(i int, x []float64, names []string, phases []deploy.Phase) DumpRow {
+	r := DumpRow{Run: t.Run, Config: t.Config, Target: t.Target, Lag: int64(t.Lag), TimeNs: t.TimeNs[i],
+		FirstStep: t.FirstStep[i], LastStep: t.LastStep[i], Steps: t.Steps[i], Regime: t.Regime[i].String(),
+		Source: t.Tag[i].String(), YUs: t.Y[i], Factor: t.Factor[i], HoldOut: t.HoldOut[i], FloorUs: t.FloorUs[i],
+		Names: names, X: x}
+	if p := t.Phase[i]; p >= 0 && int(p) < len(phases) {
+		r.Phase = trace.Some(phases[p].Name)
+	}
+	if t.Exact != nil {
+		r.LoUs, r.HiUs, r.Exact = trace.Some(t.Lo[i]), trace.Some(t.Hi[i]), trace.Some(t.Exact[i])
+	}
+	if t.ID != nil {
+		r.Request = trace.Some(t.ID[i])
+	}
+	return r
+}
+
+// Variant is what another smoothing factor of the preemption average makes of a
+// table: the columns of X that differ in some row.
+type Variant struct {
+	Gamma  float64
+	Cols   []int       // ascending
+	Values [][]float64 // Values[k]: column Cols[k], one value per row
+}
+
+// variants follows the other smoothing factors while a table is made.
+type variants struct {
+	ema [][]float64 // by factor, by recorded step; nil: nothing was preempted, all are equal
+	x   []float64
+}
+
+func (s *Steps) newVariants(t *Table, gammas []float64) variants {
+	for _, g := range gammas {
+		t.Variants = append(t.Variants, Variant{Gamma: g})
+	}
+	if !s.Preempts() {
+		return variants{}
+	}
+	v := variants{x: make([]float64, t.P)}
+	for _, g := range gammas {
+		v.ema = append(v.ema, s.emas(g))
+	}
+	return v
+}
+
+// Preempts reports whether some recorded step preempted a request.
+func (s *Steps) Preempts() bool {
+	return slices.ContainsFunc(s.Run.Steps, func(r trace.Step) bool { return r.NumPreempted != 0 })
+}
+
+// keep notes the row last added to t, whose features are own; at writes them under
+// another average into x.
+func (v *variants) keep(t *Table, own []float64, at func(ema, x []float64)) {
+	for k, ema := range v.ema {
+		at(ema, v.x)
+		t.Variants[k].add(t, own, v.x)
+	}
+}
+
+// add notes x for the last row of t, which is last.
+func (v *Variant) add(t *Table, last, x []float64) {
+	for j := range x {
+		if x[j] == last[j] {
+			continue
+		}
+		if k, known := slices.BinarySearch(v.Cols, j); !known {
+			v.Cols, v.Values = slices.Insert(v.Cols, k, j), slices.Insert(v.Values, k, t.column(j, t.Kept-1))
+		}
+	}
+	for k, j := range v.Cols {
+		v.Values[k] = append(v.Values[k], x[j])
+	}
+}
+
+// column is column j of the first n rows.
+func (t *Table) column(j, n int) []float64 {
+	out := make([]float64, n, cap(t.Y))
+	for i := range out {
+		out[i] = t.Row(i)[j]
+	}
+	return out
+}
+
+// Column is column j of all rows under a smoothing factor.
+func (t *Table) Column(gamma float64, j int) []float64 {
+	if v := t.variant(gamma); v != nil {
+		if k, own := slices.BinarySearch(v.Cols, j); own {
+			return v.Values[k]
+		}
+	}
+	return t.column(j, t.Kept)
+}
+
+// variant is nil for the table's own factor.
+func (t *Table) variant(gamma float64) *Variant {
+	for k := range t.Variants {
+		if t.Variants[k].Gamma == gamma {
+			return &t.Variants[k]
+		}
+	}
+	return nil
+}
+
+// At is the table under one of its variants, or under its own factor; the rows
+// are shared, a changed X is a copy.
+func (t *Table) At(gamma float64) *Table {
+	out := *t
+	out.Gamma, out.Variants = gamma, nil
+	v := t.variant(gamma)
+	if v == nil || len(v.Cols) == 0 {
+		return &out
+	}
+	out.X = slices.Clone(t.X)
+	for c, j := range v.Cols {
+		for i, x := range v.Values[c] {
+			out.X[i*t.P+j] = x
+		}
+	}
+	return &out
+}
+
+// others are the factors but one.
+func others(gammas []float64, own float64) []float64 {
+	return slices.DeleteFunc(slices.Clone(gammas), func(g float64) bool { return g == own })
+}
+
+// vectorUnder is vector with another average: bounds and refusals are those of
+// the row itself.
+func (b *betaBuilder) vectorUnder(iv interval, ema, x []float64) {
+	own := b.ema
+	b.ema = ema
+	clear(x)
+	for u := iv.from; u <= iv.to; u++ {
+		one, _, _ := b.step(u)
+		for j, v := range one {
+			x[j] += v
+		}
+	}
+	b.ema = own
+}
+
+// vectorUnder is the features of request r joined to recorded step k with another average.
+func (b *alphaBuilder) vectorUnder(in features.QueueInput, average float64, x []float64) {
+	in.PreemptionEMA = average
+	_, _ = b.sp.Alpha(&in, x)
 }

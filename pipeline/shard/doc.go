@@ -21,3 +21,14 @@
 // name, and one that wrote other bytes leaves a second receipt, which is an alarm. State
 // is in the files alone: who lists receipts knows what is left to do.
 package shard
+
+import (
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Codes this package emits.
+const (
+	codeReceiptsDiffer trace.Code = "receipts_differ"
+	codeResultDamaged  trace.Code = "result_damaged"
+	codeTaskFailed     trace.Code = "task_failed"
+)

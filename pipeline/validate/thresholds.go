@@ -269,3 +269,19 @@ func ofSteps(name string) bool {
 }
 
 func ofReplay(name string) bool { return slices.Contains(replayGateNames, name) }
+
+// Codes of a validation and of an inspection.
+const (
+	nothingToJudge trace.Code = "nothing_to_validate"
+	NoReplay       trace.Code = "no_replay"
+	ReplayAssumes  trace.Code = "replay_assumption"
+	notHeldOut     trace.Code = "not_held_out"
+	notTheFit      trace.Code = "not_the_fits_coefficients"
+	figuresLeftOut trace.Code = "figures_left_out"
+	badGate        trace.Code = "bad_gate"
+	GateLoosened   trace.Code = "gate_loosened"
+	incomplete     trace.Code = "incomplete_recording"
+	clockJump      trace.Code = "clock_jump"
+	stopStringEnds trace.Code = "stop_string_ends"
+	EngineLog      trace.Code = "engine_log"
+)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"unsafe"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/parquet"
@@ -215,4 +216,128 @@ func primitive(name string, rep parquet.Repetition, k kind) schema.Node {
 		return schema.NewBooleanNode(name, rep, -1)
 	}
 	return schema.MustPrimitive(schema.NewPrimitiveNodeLogical(name, rep, schema.StringLogicalType{}, parquet.Types.ByteArray, 0, -1))
+}
+
+// The functions of this file are the only ones that look into row structs by
+// offset. Offsets come from reflect (columnsOf), rows are kept alive by the
+// slices that own them.
+
+// at is the address of the field at off in the row at p.
+func at[V any](p unsafe.Pointer, off uintptr) *V { return (*V)(unsafe.Add(p, off)) }
+
+// isKnown reports whether a nullable column has a value in the row at p.
+func (c *column) isKnown(p unsafe.Pointer) bool { return !c.Nullable || *at[bool](p, c.known) }
+
+// levels are what WriteBatch wants beside values: of nullable columns 1 for a known one; of lists 1 for a value, 0 for
+// an empty list, and whether it is the first of its row (0). Of required columns they are empty.
+type levels struct{ defs, reps []int16 }
+
+// gather collects the values of one column over rows, lists flattened, and their levels.
+func gather[T, V any](c *column, rows []T, vals []V, lv levels) ([]V, levels) {
+	vals, lv.defs, lv.reps = vals[:0], lv.defs[:0], lv.reps[:0]
+	for i := range rows {
+		p := unsafe.Pointer(&rows[i])
+		switch {
+		case c.list:
+			list := *at[[]V](p, c.offset)
+			if len(list) == 0 {
+				lv.defs, lv.reps = append(lv.defs, 0), append(lv.reps, 0)
+			}
+			for j, v := range list {
+				vals, lv.defs, lv.reps = append(vals, v), append(lv.defs, 1), append(lv.reps, int16(min(j, 1)))
+			}
+			continue
+		case !c.isKnown(p):
+			lv.defs = append(lv.defs, 0)
+			continue
+		case c.Nullable:
+			lv.defs = append(lv.defs, 1)
+		}
+		vals = append(vals, *at[V](p, c.offset))
+	}
+	return vals, lv
+}
+
+// some is a list of levels, nil where a column has none: the library tells an empty list from nil.
+func some(list []int16) []int16 {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+// scatterPart stores values into one column of rows, the reverse of gather.
+func scatterPart[T any](c *column, rows []T, p columnPart) {
+	switch {
+	case c.list && c.kind == kindFloat64:
+		scatterList(c, rows, p, p.floats)
+	case c.list:
+		scatterList(c, rows, p, p.texts)
+	case c.kind == kindInt64:
+		scatter(c, rows, p, p.ints)
+	case c.kind == kindFloat64:
+		scatter(c, rows, p, p.floats)
+	case c.kind == kindBool:
+		scatter(c, rows, p, p.bools)
+	default:
+		scatter(c, rows, p, p.texts)
+	}
+}
+
+func scatter[T, V any](c *column, rows []T, p columnPart, vals []V) {
+	rows = rows[p.from:]
+	if len(p.def) == 0 { // all known
+		for i, v := range vals {
+			row := unsafe.Pointer(&rows[i])
+			*at[V](row, c.offset) = v
+			if c.Nullable {
+				*at[bool](row, c.known) = true
+			}
+		}
+		return
+	}
+	next := 0
+	for i, def := range p.def {
+		if def != p.max {
+			continue
+		}
+		row := unsafe.Pointer(&rows[i])
+		*at[V](row, c.offset) = vals[next]
+		if c.Nullable {
+			*at[bool](row, c.known) = true
+		}
+		next++
+	}
+}
+
+func scatterList[T, V any](c *column, rows []T, p columnPart, vals []V) {
+	row, next := p.from, 0
+	for i, def := range p.def {
+		if p.rep[i] == 0 {
+			row++
+		}
+		if def == p.max {
+			list := at[[]V](unsafe.Pointer(&rows[row]), c.offset)
+			*list = append(*list, vals[next])
+			next++
+		}
+	}
+}
+
+// columnPart is what one page gave of a batch: levels, and the values of those
+// at the column's highest definition level.
+type columnPart struct {
+	from int // row of the batch; of a list, the one that the first level continues
+	def  []int32
+	rep  []int32
+	max  int32
+	values
+}
+
+// values are those of one kind.
+type values struct {
+	ints   []int64
+	floats []float64
+	bools  []bool
+	texts  []string
 }

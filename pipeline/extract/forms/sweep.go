@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +38,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -460,4 +462,170 @@ func syntaxCSV(name string, err error) error {
 		e.Line, e.Col, e.Msg = int64(at.Line), int64(at.Column), "benchmark sweep: "+at.Err.Error()
 	}
 	return e
+}
+
+// levelColumns are those of a table of load levels; rate_rps may stand in place of
+// concurrency, and the others beside them.
+var (
+	levelColumns      = []string{"input_tokens", "output_tokens", "concurrency", "ttft_ms", "tpot_ms"}
+	otherLevelColumns = []string{"rate_rps", "e2e_ms", "requests", "input_sd", "output_sd", "tp", "ep", "dp"}
+)
+
+// mostCount is far above the clients or requests of any load level.
+const mostCount = 1e5
+
+// isLevels says that a header is that of load levels: two of their columns.
+func isLevels(header []byte) bool {
+	names := bytes.Split(bytes.TrimSpace(header), []byte(","))
+	has := func(name string) bool {
+		return slices.ContainsFunc(names, func(n []byte) bool { return string(bytes.Trim(n, `" `)) == name })
+	}
+	return has("input_tokens") && (has("ttft_ms") || has("tpot_ms"))
+}
+
+func isRate(column string) bool { return strings.TrimSpace(column) == "rate_rps" }
+
+// levels reads a table of load levels: nominal lengths, clients or a rate, mean TTFT
+// and TPOT in ms. Codes: bad_points.
+func (f *File) levels(rows [][]string, lines []int, name string) error {
+	bad := func(line int, format string, args ...any) error {
+		return &trace.SyntaxError{File: name, Line: int64(line), Col: 1, Code: CodeUnknownFile,
+			Msg:  "measured points: " + fmt.Sprintf(format, args...),
+			Hint: "the columns are " + strings.Join(levelColumns, ",") + "; rate_rps may stand in place of concurrency"}
+	}
+	at, unused := map[string]int{}, []string(nil)
+	for k, h := range rows[0] {
+		h = strings.TrimSpace(h)
+		if _, twice := at[h]; twice {
+			return bad(1, "got column %q twice, want it once", h)
+		}
+		if at[h] = k; !slices.Contains(levelColumns, h) && !slices.Contains(otherLevelColumns, h) {
+			unused = append(unused, strconv.Quote(h))
+		}
+	}
+	if len(unused) > 0 {
+		f.Findings = append(f.Findings, trace.Findingf(CodeClientFile, "%s: nothing is taken from %s: every row counts as a load level of the "+
+			"one deployment", name, strings.Join(unused, ", ")))
+	}
+	for _, want := range levelColumns {
+		if _, ok := at[want]; !ok && !(want == "concurrency" && slices.ContainsFunc(rows[0], isRate)) {
+			return bad(1, "got no column %q, want it", want)
+		}
+	}
+	for i, row := range rows[1:] {
+		line := lines[i+1]
+		if len(row) != len(rows[0]) {
+			return bad(line, "got %d fields, want %d", len(row), len(rows[0]))
+		}
+		var failed error
+		number := func(column string, least float64, required bool) float64 {
+			k, ok := at[column]
+			if !ok || !required && strings.TrimSpace(row[k]) == "" {
+				return 0
+			}
+			v, err := strconv.ParseFloat(strings.TrimSpace(row[k]), 64)
+			if failed == nil && (err != nil || !(v >= least) || math.IsInf(v, 0)) {
+				failed = bad(line, "%s: got %q, want a number of at least %g", column, row[k], least)
+			}
+			return v
+		}
+		count := func(column string, required bool) int {
+			v := number(column, 1, required)
+			if failed == nil && (v != math.Trunc(v) || v > mostCount) {
+				failed = bad(line, "%s: got %g, want a whole number of at most %g", column, v, mostCount)
+			}
+			if failed != nil {
+				return 0
+			}
+			return int(v)
+		}
+		p := Point{Sweep: name, Line: int64(line),
+			PromptTokens: number("input_tokens", 1, true), OutputTokens: number("output_tokens", 2, true),
+			Clients: count("concurrency", true), OfferedRPS: number("rate_rps", 1e-9, false),
+			TTFTMeanMs: number("ttft_ms", 1e-9, true), ITLMs: number("tpot_ms", 1e-9, true), E2EMs: number("e2e_ms", 1e-9, false),
+			PromptSD: number("input_sd", 0, false), OutputSD: number("output_sd", 0, false), Requests: count("requests", false),
+			TP: count("tp", false), EP: count("ep", false), DP: count("dp", false)}
+		if failed != nil {
+			return failed
+		}
+		p.offered()
+		f.keep(p, fmt.Sprintf("%s:%d", name, line))
+	}
+	if f.Read == 0 {
+		return bad(2, "got no row, want measured points")
+	}
+	return nil
+}
+
+// points reads the summary of a benchmark: load levels in place of requests, which
+// more would save.
+func (c *Reader) points(in *source.Input, how source.Options, more string) error {
+	src, err := source.Open(in, how.Stdin, how.Limits)
+	if src == nil {
+		return err
+	}
+	defer src.Close()
+	c.Acc.Lines++
+	f, err := Read(&tally{src.R, &c.Acc.Bytes}, src.Name)
+	if err != nil {
+		return err
+	}
+	c.Findings = append(c.Findings, f.Findings...)
+	c.Acc.Read += int64(f.Read)
+	for _, drop := range f.Findings { // each drop has a finding of its own
+		if f.Dropped[drop.Code] > 0 {
+			c.Acc.Drop(drop.Code, 1, source.Place{File: src.Name}, "%s", drop.Message)
+		}
+	}
+	for i := range f.Points {
+		c.Points = append(c.Points, PointOf(&f.Points[i]))
+	}
+	in.Gave += int64(len(f.Points))
+	if len(f.Points) > 0 && more != "" {
+		c.finding(CodeClientFile, "%s: means of %d load levels and no single request; %s would save them", src.Name, len(f.Points), more)
+	}
+	return nil
+}
+
+// PointOf is a point of a sweep as a row of the table.
+func PointOf(p *Point) trace.LoadPoint {
+	known := func(v float64) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: v != 0} }
+	count := func(n int) trace.Opt[int64] { return trace.Opt[int64]{V: int64(n), OK: n != 0} }
+	return trace.LoadPoint{Name: source.Place{File: p.Sweep, Line: p.Line}.String(), Strategy: p.Strategy, Requests: count(p.Requests),
+		Clients: count(p.Clients), OfferedRPS: known(p.OfferedRPS), RateRPS: known(p.RateRPS), PromptTokens: p.PromptTokens,
+		PromptSD: known(p.PromptSD), OutputTokens: p.OutputTokens, OutputSD: known(p.OutputSD), TTFTMs: known(p.TTFTMeanMs),
+		TTFTMedianMs: known(p.TTFTMedianMs), TPOTMs: p.ITLMs, E2EMs: known(p.E2EMs),
+		TP: count(p.TP), EP: count(p.EP), DP: count(p.DP), File: p.Sweep, Line: p.Line}
+}
+
+// dropRepeatedPoints keeps each level once: a tool writes the same figures as JSON and as
+// CSV, and the mean over all stages of a run beside each of them.
+func (c *Reader) dropRepeatedPoints() {
+	slices.SortStableFunc(c.Points, func(a, b trace.LoadPoint) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+	staged := func(file string) bool { return matches(path.Base(file), "stage_*_lifecycle_metrics.json*") }
+	kept := c.Points[:0]
+	for _, p := range c.Points {
+		stem, ext := stemOf(p.File)
+		_, isTwin := slices.BinarySearchFunc(c.Points, stem+".json",
+			func(o trace.LoadPoint, file string) int { return cmp.Compare(o.File, file) })
+		isStage := func(o trace.LoadPoint) bool { return path.Dir(o.File) == path.Dir(p.File) && staged(o.File) }
+		isMix := matches(path.Base(p.File), "summary_lifecycle_metrics.json*") && slices.ContainsFunc(c.Points, isStage)
+		switch {
+		case ext == ".csv" && isTwin:
+			c.Acc.Drop(source.CodeDuplicate, 1, source.Place{File: p.File, Line: p.Line}, "the same level as in %s.json", stem)
+		case isMix:
+			c.Acc.Drop(CodeClientFile, 1, source.Place{File: p.File, Line: p.Line}, "the mean over stages that have reports of their own")
+		default:
+			c.Acc.Keep(1)
+			kept = append(kept, p)
+		}
+	}
+	c.Points = kept
+}
+
+func matches(name, pattern string) bool {
+	ok, _ := path.Match(pattern, name)
+	return ok
 }

@@ -3,8 +3,11 @@
 package source
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"sort"
+	"unsafe"
 
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -124,4 +127,93 @@ func (a *Account) ExampleList() []result.Example {
 	}
 	sort.SliceStable(out, func(i, j int) bool { return out[i].Reason < out[j].Reason })
 	return out
+}
+
+// Drops: every record that is read and not kept has one of these reasons; the
+// last one also refuses a file.
+const (
+	CodeUnreadable    trace.Code = "unreadable"
+	CodeOverLimit     trace.Code = "over_limit"
+	CodeBadRecord     trace.Code = "bad_record"
+	CodeNotUsed       trace.Code = "not_used"
+	CodeDuplicate     trace.Code = "duplicate"
+	CodeConflict      trace.Code = "duplicate_conflict"
+	CodeIgnoredSignal trace.Code = "ignored_signal"
+	CodeNulPadding    trace.Code = "nul_padding"
+	CodeNotOTLP       trace.Code = "not_otlp"
+)
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// special marks the bytes of x that end the fast path of a string: quote,
+// backslash, control characters.
+func special(x uint64) uint64 {
+	quote := x ^ ones*'"'
+	slash := x ^ ones*'\\'
+	return ((x-ones*0x20)&^x | (quote-ones)&^quote | (slash-ones)&^slash) & highs
+}
+
+// PlainText is the length of the string body that b starts with, or -1 when it
+// holds escapes, control characters or no end.
+func PlainText(b []byte) int {
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			i += bits.TrailingZeros64(m) >> 3
+			break
+		}
+	}
+	for ; i < len(b); i++ {
+		switch ch := b[i]; {
+		case ch == '"':
+			return i
+		case ch == '\\' || ch < 0x20:
+			return -1
+		}
+	}
+	return -1
+}
+
+// Text views bytes as a string for functions that do not keep it.
+func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+var pow10 = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+	1e21, 1e22}
+
+// QuickFloat converts plain decimals whose digits fit 53 bits: both operands
+// of the division are exact, so the result is correctly rounded (Clinger 1990).
+func QuickFloat(s []byte) (float64, bool) {
+	neg := len(s) > 0 && s[0] == '-'
+	if neg {
+		s = s[1:]
+	}
+	if len(s) == 0 || len(s) > 17 {
+		return 0, false
+	}
+	var mant uint64
+	frac, seen := 0, false
+	for _, ch := range s {
+		switch {
+		case ch-'0' <= 9:
+			mant = mant*10 + uint64(ch-'0')
+			if seen {
+				frac++
+			}
+		case ch == '.' && !seen:
+			seen = true
+		default:
+			return 0, false
+		}
+	}
+	if mant > 1<<53 || seen && frac == 0 {
+		return 0, false
+	}
+	v := float64(mant) / pow10[frac]
+	if neg {
+		v = -v
+	}
+	return v, true
 }

@@ -413,3 +413,15 @@ func (c *Cursor) Word(w string) bool {
 
 // Null consumes null when it stands next.
 func (c *Cursor) Null() bool { return c.Peek() == 'n' && c.Word("null") }
+
+// MaxDepth bounds the nesting of skipped JSON and protobuf values. Real dumps
+// nest to about 12.
+const MaxDepth = 512
+
+// Error is a fault inside one message: what, at which byte of it.
+type Error struct {
+	At  int // offset in the message
+	Msg string
+}
+
+func (e *Error) Error() string { return e.Msg }

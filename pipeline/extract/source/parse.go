@@ -3,7 +3,11 @@ package source
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"io"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
@@ -158,4 +162,184 @@ func (p *Parsed[R]) Account(a *Account, name string) {
 		}
 		a.Drop(f.code, n, Place{File: name, Line: f.line, Col: f.col}, "%s(byte %d) %s", unit, f.offset, f.msg)
 	}
+}
+
+// Sample holds at most 4096 of the values it is given, evenly thinned as more arrive.
+type Sample struct {
+	vals  []int64
+	n     int64
+	every int64
+}
+
+func (o *Sample) Add(v int64) {
+	if o.every == 0 {
+		o.every = 1
+	}
+	if o.n%o.every == 0 {
+		if len(o.vals) == 4096 {
+			for i := range 2048 {
+				o.vals[i] = o.vals[2*i]
+			}
+			o.vals = o.vals[:2048]
+			o.every *= 2
+		}
+		if o.n%o.every == 0 {
+			o.vals = append(o.vals, v)
+		}
+	}
+	o.n++
+}
+
+// Any reports whether there are values.
+func (o *Sample) Any() bool { return o.n > 0 }
+
+// Spread are the median and the distance of the 10th and 90th percentile; ok is false when it is empty.
+func (o *Sample) Spread() (median, spread int64, ok bool) {
+	if len(o.vals) == 0 {
+		return 0, 0, false
+	}
+	v := slices.Sorted(slices.Values(o.vals))
+	at := func(p float64) int64 { return v[int(math.Round(p*float64(len(v)-1)))] }
+	return at(0.5), at(0.9) - at(0.1), true
+}
+
+// StrayNs is how far a stamp may lie from the 1st or 99th percentile of its clock's (spec#value-limits).
+const StrayNs = 24 * 3600e9
+
+// Stamps are those of one clock: a sample of them, and the ends.
+type Stamps struct {
+	Sample
+	Lo, Hi   int64
+	from, to int64 // bounds, once they were asked for
+	isKnown  bool
+}
+
+func (s *Stamps) See(ns int64) {
+	if s.n == 0 {
+		s.Lo, s.Hi = ns, ns
+	}
+	s.Lo, s.Hi, s.isKnown = min(s.Lo, ns), max(s.Hi, ns), false
+	s.Add(ns)
+}
+
+// bounds are 24 h around the 1st and the 99th percentile; of a few stamps around all but the
+// first and the last.
+func (s *Stamps) bounds() (from, to int64) {
+	if s.n == 0 {
+		return math.MinInt64, math.MaxInt64
+	}
+	if !s.isKnown {
+		v, k := slices.Sorted(slices.Values(s.vals)), 0
+		if len(v) > 2 {
+			k = max(1, len(v)/100)
+		}
+		s.from, s.to, s.isKnown = v[k]-StrayNs, v[len(v)-1-k]+StrayNs, true
+	}
+	return s.from, s.to
+}
+
+// Check says how a stamp is outside; "" where it is not.
+func (s *Stamps) Check(name string, ns int64) string {
+	from, to := s.bounds()
+	if ns >= from && ns <= to {
+		return ""
+	}
+	return fmt.Sprintf("%s: got %d ns, want %d to %d, 24 h around the run", name, ns, from, to)
+}
+
+// AnyStray reports whether some stamp is outside.
+func (s *Stamps) AnyStray() bool { return s.n > 0 && s.Check("", s.Lo)+s.Check("", s.Hi) != "" }
+
+// A file has one SHA-256, taken in order. So that it does not hold up reading,
+// workers take it one after another over what each of them read, right after
+// reading it and before parsing it.
+
+// hashChain collects what the next link has to hash.
+type hashChain struct {
+	pieces []piece
+	last   chan struct{} // closed when the link before is done
+}
+
+// piece is one thing to do for a hash: bytes of src, or its end.
+type piece struct {
+	src  *Source
+	data []byte
+	in   *Input // at the end
+}
+
+// hashLink is the share of one batch in the hashes of its files.
+type hashLink struct {
+	pieces       []piece
+	before, done chan struct{}
+}
+
+// add leaves bytes of src to the next link; they must not change until then.
+func (c *hashChain) add(src *Source, data []byte) {
+	if src.sum != nil {
+		c.pieces = append(c.pieces, piece{src: src, data: data})
+	}
+}
+
+// now hashes bytes of src at once, after everything before them.
+func (c *hashChain) now(src *Source, data []byte) {
+	if src.sum != nil {
+		c.finish()
+		src.sum.Write(data)
+	}
+}
+
+// end leaves the rest of src, its hash and its closing to the next link.
+func (c *hashChain) end(src *Source, in *Input) { c.pieces = append(c.pieces, piece{src: src, in: in}) }
+
+func (c *hashChain) next() hashLink {
+	l := hashLink{c.pieces, c.last, make(chan struct{})}
+	c.pieces, c.last = nil, l.done
+	return l
+}
+
+func (c *hashChain) finish() {
+	l := c.next()
+	l.finish()
+}
+
+// finish does the work of the link when its turn has come.
+func (l *hashLink) finish() {
+	if l.before != nil {
+		<-l.before
+	}
+	for _, p := range l.pieces {
+		if p.in == nil {
+			p.src.sum.Write(p.data)
+			continue
+		}
+		if p.src.sum != nil || p.src.raw.sum != nil {
+			p.in.Size, p.in.Sum = p.src.Digest()
+		}
+		p.src.Close()
+	}
+	l.pieces = nil
+	close(l.done)
+}
+
+// sumLater leaves the hash of a plain file to those who read it.
+func (s *Source) sumLater() {
+	if s.packed {
+		return
+	}
+	s.sum, s.raw.sum = sha256.New(), nil
+	if s.bom {
+		s.sum.Write(utf8BOM)
+	}
+}
+
+// Digest reads what is left of the file and returns its bytes and SHA-256.
+func (s *Source) Digest() (int64, string) {
+	sum := s.raw.sum
+	if s.sum != nil {
+		sum = s.sum
+		io.Copy(sum, s.R)
+	} else {
+		io.Copy(io.Discard, s.raw)
+	}
+	return s.raw.n, hex.EncodeToString(sum.Sum(nil))
 }

@@ -3,6 +3,7 @@ package source
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -327,3 +328,174 @@ func (r *reader) whole(buf *[]byte) (*batch, error) {
 	}
 	return &batch{form: formWhole, data: *buf}, io.EOF
 }
+
+// interruptible reads from r until the context ends, so that a pipe whose
+// writer is silent does not hold up an interrupt.
+type interruptible struct {
+	ctx   context.Context
+	r     io.Reader
+	block []byte
+	rest  []byte // of block, read and not yet taken
+	err   error  // behind rest
+}
+
+func UntilDone(ctx context.Context, r io.Reader) io.Reader {
+	if r == nil {
+		return nil
+	}
+	return &interruptible{ctx: ctx, r: r, block: make([]byte, 1<<18)}
+}
+
+func (i *interruptible) Read(p []byte) (int, error) {
+	for len(i.rest) == 0 {
+		if i.err == nil {
+			i.err = i.ctx.Err()
+		}
+		if i.err != nil {
+			return 0, i.err
+		}
+		i.fetch()
+	}
+	n := copy(p, i.rest)
+	i.rest = i.rest[n:]
+	return n, nil
+}
+
+// fetch reads the next block. A read under way when the context ends is left
+// alone with its block.
+func (i *interruptible) fetch() {
+	done := make(chan func(), 1)
+	go func() {
+		n, err := i.r.Read(i.block)
+		done <- func() { i.rest, i.err = i.block[:n], err }
+	}()
+	select {
+	case take := <-done:
+		take()
+	case <-i.ctx.Done():
+		i.err = i.ctx.Err()
+	}
+}
+
+// Lines are what a decoder finds in a batch of lines.
+type Lines[T any] struct {
+	Rows   []T
+	Bad    []BadLine
+	Other  int64           // lines that hold nothing of use
+	line   func(*T) *int64 `packed:"-"`
+	before struct {
+		rows, bad int
+		other     int64
+	}
+}
+
+// BadLine is a record that could not be read whole.
+type BadLine struct {
+	Line int64
+	What string
+}
+
+// Mark notes where a message begins.
+func (l *Lines[T]) Mark() {
+	l.before.rows, l.before.bad, l.before.other = len(l.Rows), len(l.Bad), l.Other
+}
+
+// Undo forgets what a broken message gave.
+func (l *Lines[T]) Undo() {
+	l.Rows, l.Bad, l.Other = l.Rows[:l.before.rows], l.Bad[:l.before.bad], l.before.other
+}
+
+// Keep gives what a message gave its line.
+func (l *Lines[T]) Keep(line int64) {
+	for i := l.before.rows; i < len(l.Rows); i++ {
+		*l.line(&l.Rows[i]) = line
+	}
+	for i := l.before.bad; i < len(l.Bad); i++ {
+		l.Bad[i].Line = line
+	}
+}
+
+// Number makes lines count from the file's start: so many stand before the batch.
+func (l *Lines[T]) Number(before int64) {
+	for i := range l.Rows {
+		*l.line(&l.Rows[i]) += before
+	}
+	for i := range l.Bad {
+		l.Bad[i].Line += before
+	}
+}
+
+// LineDecoder is the part of a [Decoder] that those of lines share; it finds the line of a row.
+type LineDecoder[T any] func(*T) *int64
+
+// Records is what a batch gives.
+func (d LineDecoder[T]) Records() *Lines[T] { return &Lines[T]{line: d} }
+
+// Message refuses what is no line.
+func (LineDecoder[T]) Message([]byte, *Lines[T]) *Error {
+	return &Error{Msg: "got a length-prefixed message, want lines of text"}
+}
+
+// blockBytes is how much of a file is read at once, and the least size of a
+// batch of lines: what one worker parses at a time.
+const blockBytes = 1 << 20
+
+// batch is a piece of one input that a worker can parse alone: whole lines, or
+// whole messages.
+type batch struct {
+	File    int32
+	form    form
+	data    []byte
+	skipped int64   // lines of the file that no batch holds, before this one
+	ends    []int   // end of each message in data (proto, framed)
+	offset  int64   // of data in the decompressed stream
+	faults  []fault // what the reader could not hand over
+	lost    int64   // lines or messages that are faults only
+	maxLine int64   // bytes of a line
+	passed  int64   // bytes of a line that is a fault only
+	read    int64   // bytes of the file consumed so far
+	link    hashLink
+	isLong  bool // it holds the one place for long lines
+}
+
+// longBytes is where a line or message is long: one of them at a time is in
+// memory, however many workers there are.
+const longBytes = 8 << 20
+
+// fault is a place in an input that could not be read.
+type fault struct {
+	code      trace.Code
+	line      int64 // line or message, from 1 within the batch until it is numbered
+	col       int64
+	offset    int64
+	bytes     int64 // lost
+	msg       string
+	byMessage bool  // line counts messages
+	isLast    bool  // the framing is lost with it
+	more      int64 // faults of the same words and length behind it
+}
+
+func (f *fault) Error() string { return f.msg }
+
+// orNil is the batch, nil when it is empty.
+func (b *batch) orNil() *batch {
+	if len(b.ends) == 0 {
+		return nil
+	}
+	return b
+}
+
+// lose adds a message that could not be read.
+func (b *batch) lose(f fault) {
+	f.line, f.byMessage = int64(len(b.ends))+1, true
+	b.faults = append(b.faults, f)
+	b.lost++
+}
+
+// tooLong is the fault of a line of more than limit bytes.
+func tooLong(line, offset, bytes, limit int64) fault {
+	return fault{code: CodeOverLimit, line: line, offset: offset, bytes: bytes,
+		msg: fmt.Sprintf("line of more than %d bytes (--max-line)", limit)}
+}
+
+func (b *batch) hash() { b.link.finish() }

@@ -4,12 +4,16 @@ package source
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"context"
 	"encoding/binary"
-	"github.com/blis-train/blis-train/internal/files"
+	"fmt"
 	"io"
 	"os"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/files"
 )
 
 // Spool sorts packed rows by (key, arrival) in bounded memory: what does not
@@ -216,4 +220,62 @@ func (s *Sorter[T]) Rows(use func(key int64, row *T) error) error {
 		}
 		return use(key, &row)
 	})
+}
+
+// What a decoder made of a part of a file can wait on disk for who reads the whole: Store
+// writes it, an Input whose Stored names the files of its parts gives Stream the same batches
+// as the file itself, cut elsewhere. So nothing that a sink sees may depend on where batches
+// begin.
+
+// Store decodes an input that is a part and writes what it holds.
+func Store[R records](ctx context.Context, in Input, o Options, fresh func() Decoder[R], w io.Writer) error {
+	out := bufio.NewWriterSize(w, 1<<18)
+	o.unnumbered = true
+	codec, packed := files.NewCodec[Parsed[R]](), []byte(nil)
+	err := Stream(ctx, []Input{in}, o, fresh, func(p *Parsed[R]) error {
+		packed = codec.Append(packed[:0], p)
+		if r, ok := any(p.Records).(interface{ Free() }); ok {
+			r.Free()
+		}
+		if _, err := out.Write(binary.AppendUvarint(nil, uint64(len(packed)))); err != nil {
+			return err
+		}
+		_, err := out.Write(packed)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// openStored opens what was stored of an input, part after part.
+func openStored(from *Input) (*Source, error) {
+	s := &Source{Name: from.Name, form: formStored}
+	var parts []io.Reader
+	for _, name := range from.Stored {
+		f, err := files.Open(name, false)
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+		s.close = append(s.close, func() { f.Close() })
+		parts = append(parts, f)
+	}
+	s.over(io.MultiReader(parts...))
+	return s, nil
+}
+
+// stored is the next batch that was stored.
+func (r *reader) stored(buf *[]byte) (*batch, error) {
+	n, err := binary.ReadUvarint(r.src.R)
+	if err != nil {
+		return nil, err // io.EOF between batches
+	}
+	to := bytes.NewBuffer((*buf)[:0])
+	if _, err := io.CopyN(to, r.src.R, int64(n)); err != nil {
+		return nil, fmt.Errorf("stored batch of %d bytes: %w", n, err)
+	}
+	*buf = to.Bytes()
+	return &batch{form: formStored, data: *buf}, nil
 }
