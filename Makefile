@@ -54,9 +54,9 @@ bench:
 
 # Two steps: the tables, then the corrections that servers teach with them.
 library:
-	$(GO) run ./cmd/blis-train library build --kernels $(SHARED)/kernels --kernels $(SHARED)/kernels_more -o kernels/tables
+	$(GO) run ./cmd/blis-train library build --kernels $(SHARED)/kernels --kernels $(SHARED)/kernels_more -o sim/kernels/tables
 	$(GO) run ./cmd/blis-train library build --points $(SHARED)/silicon/points.csv --points $(SHARED)/silicon/points_today.csv \
-		--models $(SHARED)/models_hf --runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp -o kernels
+		--models $(SHARED)/models_hf --runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp -o sim/kernels
 
 # With blis-train-beam beside it (make beam), Prism is compared too.
 scale-equal scale-faults:
@@ -72,11 +72,11 @@ scale-cost:
 
 # The workspace that joins both modules is written for the call and never committed.
 WITH_BEAM = work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
-	printf 'go 1.26.0\nuse (\n\t%s\n\t%s/cmd/blis-train-beam\n)\nreplace github.com/blis-train/blis-train v0.1.0 => %s\n' "$(CURDIR)" "$(CURDIR)" "$(CURDIR)" \
+	printf 'go 1.26.0\nuse (\n\t%s\n\t%s/beam\n)\nreplace github.com/blis-train/blis-train v0.1.0 => %s\n' "$(CURDIR)" "$(CURDIR)" "$(CURDIR)" \
 	> "$$work/go.work" && export GOWORK="$$work/go.work" &&
 
 beam:
-	$(WITH_BEAM) cd cmd/blis-train-beam && $(GO) vet ./... && $(GO) test ./... && $(GO) build -trimpath -o ../../blis-train-beam .
+	$(WITH_BEAM) cd beam && $(GO) vet ./... && $(GO) test ./... && $(GO) build -trimpath -o ../blis-train-beam .
 
 # Never in go.mod. The image is left out: ko pushes it where it is made.
 GORELEASER = github.com/goreleaser/goreleaser/v2@v2.12.0

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
 )
 

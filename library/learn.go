@@ -9,9 +9,9 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/kernels"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/kernels"
 )
 
 // correction are the parameters' values: those of kernels.Parameters but the GPU's scale, then one scale per GPU.

@@ -17,8 +17,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -19,15 +19,15 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )

@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/simulate"
-	"github.com/blis-train/blis-train/result"
 )
 
 const recordings = "../testdata/traces/real"

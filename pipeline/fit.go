@@ -10,14 +10,14 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
 )
 

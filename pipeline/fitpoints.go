@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )

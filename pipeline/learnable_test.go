@@ -8,7 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 )
 
 // inspectClients inspects a recorded load without its chunk file, changed by edit.

@@ -25,7 +25,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 )
 
 // RunOptions decide a run of the whole pipeline. Out, Force, Workers and Config of

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
 )
 

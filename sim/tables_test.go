@@ -5,7 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/kernels"
+	"github.com/blis-train/blis-train/sim/kernels"
 )
 
 // BenchmarkTables: 100,000 mixed requests with the sums of kernels beside the linear model; bind is what a deployment costs once.

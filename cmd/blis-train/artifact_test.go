@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
 )
 

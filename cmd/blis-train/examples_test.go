@@ -19,7 +19,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/urfave/cli/v2"
 	"gopkg.in/yaml.v3"

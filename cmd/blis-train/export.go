@@ -19,8 +19,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/predictor"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -9,11 +9,11 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
 )
 

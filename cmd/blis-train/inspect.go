@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/report"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 )
 
 func inspectCommand() *cli.Command {

@@ -11,11 +11,11 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/sim/kernels"
 )
 
 func libraryBuildCommand() *cli.Command {

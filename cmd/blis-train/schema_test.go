@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/predictor"
-	"github.com/blis-train/blis-train/result"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 

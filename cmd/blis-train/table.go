@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/report"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
 	rows "github.com/blis-train/blis-train/trace/table"
 )

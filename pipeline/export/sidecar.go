@@ -1,7 +1,7 @@
 package export
 
 import (
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
 )
 

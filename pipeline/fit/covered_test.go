@@ -3,8 +3,8 @@ package fit
 import (
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 

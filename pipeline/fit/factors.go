@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/result"
 )
 
 // Deployments says what every configuration and deployment of the fit needs

@@ -28,7 +28,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
 )
 

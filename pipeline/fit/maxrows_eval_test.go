@@ -10,8 +10,8 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/result"
 )
 
 // Of half and of a fifth of its rows a fit learns what it learns of all: every coefficient that the data tell stays

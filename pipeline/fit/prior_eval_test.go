@@ -12,8 +12,8 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/result"
 )
 
 // priorFit is a fit of a run with the library's prior, its step times made by truth where that is given:

@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/result"
 )
 
 // Files of a stored run: what is no table, the tables of the fit, those of one other model.

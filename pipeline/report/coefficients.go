@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 )
 
 func coefficients(in Input, figs []*Figure) Section {

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 )
 
 // fitFigures are the figures of the step-time model: on the hold-out of the

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/validate"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")

@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/validate"
-	"github.com/blis-train/blis-train/result"
 )
 
 // Collected is how far the work of a plan is.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )

@@ -14,10 +14,10 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -5,10 +5,10 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/kernels"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
 )
 

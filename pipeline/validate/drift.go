@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )

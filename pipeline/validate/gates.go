@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 )
 
 // This file computes what each gate of gates.yaml compares.

@@ -8,7 +8,7 @@ server=
 trap '[ -z "$server" ] || kill "$server"; rm -rf "$work"' EXIT
 go=${GO:-go}
 $go build -o "$work/blis-train" ./cmd/blis-train
-(cd cmd/blis-train-beam && $go build -o "$work/blis-train-beam" . && $go build -o "$work/prism" github.com/apache/beam/sdks/v2/go/cmd/prism)
+(cd beam && $go build -o "$work/blis-train-beam" . && $go build -o "$work/prism" github.com/apache/beam/sdks/v2/go/cmd/prism)
 port=$((20000 + RANDOM % 20000))
 "$work/prism" --job_port "$port" --serve_http=false --log_kind text --log_level warn &
 server=$!

@@ -9,7 +9,7 @@ import (
 	"sort"
 	"unsafe"
 
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -5,8 +5,8 @@ import (
 	"io"
 	"testing"
 
-	"github.com/blis-train/blis-train/cmd/blis-train-beam/bucket"
-	"github.com/blis-train/blis-train/cmd/blis-train-beam/bucket/buckettest"
+	"github.com/blis-train/blis-train/beam/bucket"
+	"github.com/blis-train/blis-train/beam/bucket/buckettest"
 )
 
 // TestRangesReadNoMoreThanAsked: both clients list, read a range in the middle and at the end,

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { ptest.MainWithDefault(m, "prism") }
 
 // smoke is a recording with a long line or two and KV events.
-const smoke = "../../testdata/traces/smoke"
+const smoke = "../testdata/traces/smoke"
 
 // options are those of a quick run.
 func options(out string) pipeline.RunOptions {

@@ -1,4 +1,4 @@
-module github.com/blis-train/blis-train/cmd/blis-train-beam
+module github.com/blis-train/blis-train/beam
 
 go 1.26.0
 

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/blis-train/blis-train/cmd/blis-train-beam/bucket"
+	"github.com/blis-train/blis-train/beam/bucket"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )

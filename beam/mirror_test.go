@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/cmd/blis-train-beam/bucket/buckettest"
+	"github.com/blis-train/blis-train/beam/bucket/buckettest"
 	"github.com/blis-train/blis-train/pipeline"
 )
 
