@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -112,35 +113,66 @@ func TestPagesAreGenerated(t *testing.T) {
 
 const generatedBelow = "<!-- generated below this line: go generate ./cmd/blis-train -->\n"
 
-// commandsPage is the page with its generated part made anew.
+// commandsPage is the page with its generated part made anew. Flags that `several` commands or more have alike stand in
+// one table, and by name alone under their commands.
 func commandsPage(old string) string {
 	before, _, _ := strings.Cut(old, generatedBelow)
 	var b strings.Builder
 	b.WriteString(before + generatedBelow)
+	const several = 3
+	users, common := map[string]int{}, map[string]string{} // commands of a row; of a name, the row that most commands have
+	for _, l := range leaves() {
+		for _, f := range l.Flags {
+			name, row := flagRow(f)[0], strings.Join(flagRow(f), "\t")
+			if users[row]++; users[row] >= several && users[row] > users[common[name]] {
+				common[name] = row
+			}
+		}
+	}
+	shared := report.NewTable("", "", "flag", "default", "meaning")
+	for _, name := range slices.Sorted(maps.Keys(common)) {
+		shared.Add(strings.Split(common[name], "\t")...)
+	}
+	b.WriteString("\n## Flags of several commands\n\n" + shared.Markdown(cell))
 	for _, l := range leaves() {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. `%s`\n\n", l.name, sentence(l.Usage)[:len(sentence(l.Usage))-1],
 			strings.TrimSpace("blis-train "+l.name+" "+strings.TrimSpace(l.ArgsUsage)))
-		t := report.NewTable("", "", "flag", "default", "meaning")
+		t, also := report.NewTable("", "", "flag", "default", "meaning"), []string{}
 		for _, f := range l.Flags {
-			doc := f.(cli.DocGenerationFlag)
-			_, usage, _ := strings.Cut(f.String(), "\t")
-			usage, _, _ = strings.Cut(usage, " [$")
-			value := doc.GetDefaultText()
-			if value == "" {
-				value = doc.GetValue()
+			if row := flagRow(f); common[row[0]] != strings.Join(row, "\t") {
+				t.Add(row...)
+			} else {
+				also = append(also, row[0])
 			}
-			usage = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(usage), "(default: "+value+")"))
-			var names []string
-			for _, n := range f.Names() {
-				names = append(names, "`"+dashed(n)+"`")
-			}
-			t.Add(strings.Join(names, ", "), plainDefault(value), usage)
 		}
 		if len(t.Rows) > 0 {
 			b.WriteString(t.Markdown(cell))
 		}
+		if len(also) > 0 {
+			if len(t.Rows) > 0 {
+				b.WriteString("\n")
+			}
+			b.WriteString("[Shared](#flags-of-several-commands): " + strings.Join(also, ", ") + "\n")
+		}
 	}
 	return b.String()
+}
+
+// flagRow is a flag as a page lists it: names, default, meaning.
+func flagRow(f cli.Flag) []string {
+	doc := f.(cli.DocGenerationFlag)
+	_, usage, _ := strings.Cut(f.String(), "\t")
+	usage, _, _ = strings.Cut(usage, " [$")
+	value := doc.GetDefaultText()
+	if value == "" {
+		value = doc.GetValue()
+	}
+	usage = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(usage), "(default: "+value+")"))
+	var names []string
+	for _, n := range f.Names() {
+		names = append(names, "`"+dashed(n)+"`")
+	}
+	return []string{strings.Join(names, ", "), plainDefault(value), usage}
 }
 
 // plainDefault is a default as a page says it: nothing where that is empty, or a switch off.

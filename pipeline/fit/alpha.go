@@ -238,7 +238,7 @@ var spreads = []float64{3, 10, 30, overheadSpreadUs}
 
 // overheadOptions are what the overhead's interval fit has beyond spec#interval-fit: soft
 // ends of the likeliest spread, a penalty toward the best constant overhead
-// instead of none, and the smallest fold score (docs/decisions/0011).
+// instead of none, and the smallest fold score (docs/decisions/0012).
 func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data, b ridge.Bounds) {
 	o.SmallestWithin = true
 	o.Anchor = make([]float64, len(fs))

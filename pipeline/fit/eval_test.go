@@ -222,7 +222,7 @@ func setOf(m *result.Model) *coeff.Set {
 }
 
 // Composed runs in one pooled fit, leave one configuration out, with
-// what prior, factors and interval rows bring (docs/decisions/0007).
+// what prior, factors and interval rows bring (docs/decisions/0009).
 func TestEvalComposedLeaveOneConfigurationOut(t *testing.T) {
 	sources := evaluation(t, "composed")
 	doc := fitted(t, sources, stepsOnly())

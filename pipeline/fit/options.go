@@ -88,7 +88,7 @@ func (o *Options) Table() option.Table {
 		option.Real("split", &o.Split, "training `SHARE` of each phase").Recorded(),
 		o.lagOption().Recorded(),
 		option.String("prior", &o.Prior,
-			"`PRIOR` of step-time coefficients: zero, roofline, library or a coefficient file (the last two: spec 1.2; default: library "+
+			"`PRIOR` of step-time coefficients: zero, roofline, library or a coefficient file (the last two: spec 1.2 or 1.3; default: library "+
 				"for dense models on GPUs that it knows, else zero)").Recorded(),
 		option.Whole("bootstraps", &o.Bootstraps, "block bootstrap `DRAWS` of the intervals").Recorded(),
 		option.Whole("seed", &o.Seed, "`SEED` of bootstrap, noise and sampling").Recorded(),
