@@ -155,7 +155,7 @@ func showRequests(con *console, doc *result.Fit) {
 		switch {
 		case d.Learned:
 			learned++
-			con.sayf("learned: %s", strings.Join(d.Terms, " with "))
+			con.sayf("%s: %s", plural(len(d.Terms), "learned", "learned together"), strings.Join(d.Terms, ", "))
 		case next == "" && d.Needs != "":
 			next = d.Needs
 		}

@@ -410,7 +410,7 @@ func learnedBlocks(f *result.Fit) []Block {
 			learned++
 			decides = Cell{Text: "data", Class: "ok"}
 		}
-		directions.Put(Prose(strings.Join(d.Terms, " with ")), PercentOf(d.LearnedFrac), decides, Prose(d.Needs))
+		directions.Put(Prose(strings.Join(d.Terms, ", ")), PercentOf(d.LearnedFrac), decides, Prose(d.Needs))
 	}
 	facts := knownFacts(FactOf("Recorded", listOf(tiers, 3)), FactOf("Loads", fmt.Sprintf("%d, of %d requests", len(r.Loads), requests)),
 		FactOf("Prior", r.Prior), FactOf("Decided", fmt.Sprintf("%d of %d directions", learned, len(r.Directions))),

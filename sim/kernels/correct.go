@@ -136,7 +136,7 @@ func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
 func (c *Corrections) Sentence(s *Step) string {
 	j, why := c.JudgedAs(s)
 	if j == nil {
-		return fmt.Sprintf("unjudged (%s): expect TPOT within %.0f %% or worse", why, 100*unjudgedInterval)
+		return fmt.Sprintf("unjudged (%s): TPOT may be off by %.0f %% or more", why, 100*unjudgedInterval)
 	}
 	return fmt.Sprintf("judged on %d measured points of %s, left out: TPOT within %.0f %% (mean), nine in ten within %.0f %%, "+
 		"TTFT within %.0f %% (median)", j.Points, j.Model, 100*j.TPOTMape, 100*j.Interval90, 100*j.TTFTMedian)
