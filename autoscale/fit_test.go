@@ -372,3 +372,38 @@ func TestVerdictOfCalibrations(t *testing.T) {
 		}
 	}
 }
+
+// saturating is a step whose experts are all read from some tokens on.
+type saturating struct{}
+
+func (saturating) StepUs(batch []trace.Chunk) (float64, error) {
+	tokens := 0.0
+	for _, c := range batch {
+		tokens += float64(c.New)
+	}
+	return 4000 + 20*tokens + 15000*(1-math.Exp(-tokens/20)), nil
+}
+
+// TestLineOfFullEngines: where steps of few requests are shorter than any line says, the line for what fills engines holds from a number
+// of requests on and never says less; for what simulates engines it is the line of all batches.
+func TestLineOfFullEngines(t *testing.T) {
+	l := export.Lengths{Prompt: 512, Output: 128}
+	of, err := iterationLine(saturating{}, l, 256, 2048, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := iterationLine(saturating{}, l, 256, 2048, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of.least < 2 || of.least > 128 || of.maxErr > poorLine || of.above < 1 || whole.maxErr < 2*poorLine || whole.least != 1 {
+		t.Errorf("got %+v, and %+v of all", of, whole)
+	}
+	for n := int64(1); n <= 256; n++ {
+		us, _ := saturating{}.StepUs(decodes(n, l))
+		said := of.coef[0] + of.coef[1]*float64(n) + of.coef[2]*float64(n*576)
+		if off := said*1e3/us - 1; off < -0.1 || off > of.above+1e-9 || n >= of.least && off > 0.1 {
+			t.Errorf("%d decodes: the line is %+.1f %% off, from %d on within 10 %%", n, 100*off, of.least)
+		}
+	}
+}

@@ -14,8 +14,10 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -161,10 +163,7 @@ func steadyText(points []export.SteadyPoint) (text, far string) {
 func wvaValues(label string, acc Accelerator, overheadNote string) []export.SideValue {
 	const origin = "least squares of TTFT and ITL, solved by the autoscaler's own formula, against the simulator at six loads"
 	at := func(key, unit, text, origin, effect string) export.SideValue {
-		v, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			panic("wva: " + err.Error()) // six wrote it
-		}
+		v, _ := strconv.ParseFloat(text, 64) // six wrote it
 		return derived(label, key, unit, v, origin, effect)
 	}
 	p := acc.PerfParms
@@ -392,7 +391,7 @@ func inferno(src export.Source, opt export.Options, side *export.Sidecar, write 
 	}
 	models := []modelEntry{}
 	for i, c := range cfgs {
-		m, sc, w, err := infernoEntry(src, c, accs[i], opt)
+		m, sc, w, err := infernoEntry(src, c, accs[i], opt, side.Format == string(InfernoModels))
 		if err != nil {
 			return nil, err
 		}
@@ -426,7 +425,7 @@ func simulatedModel(models []modelEntry) ([]byte, error) {
 	}{"linear", p.Alpha, p.Beta, p.Beta, 1e3 * p.Gamma, true}})
 }
 
-func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt export.Options) (modelEntry, export.SideConfig,
+func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt export.Options, isSized bool) (modelEntry, export.SideConfig,
 	[]trace.Finding, error) {
 	d := c.Deployment
 	l, warn := opt.MeanLengths(c)
@@ -440,13 +439,16 @@ func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt e
 		return modelEntry{}, export.SideConfig{}, nil, err
 	}
 	largest := d.Seats(l.Prompt + l.Output)
-	it, err := iterationLine(t, l, largest, d.Engine.MaxNumBatchedTokens)
-	if err != nil {
+	it, err := iterationLine(t, l, largest, d.Engine.MaxNumBatchedTokens, isSized)
+	switch {
+	case err != nil:
 		return modelEntry{}, export.SideConfig{}, nil, fmt.Errorf("%s: %w", c.Label, err)
-	}
-	if it.maxErr > poorLine {
+	case it.maxErr > poorLine:
 		warn = append(warn, trace.Findingf(export.PoorProjection, "%s: the iteration line is off by up to %.0f %% of the physics model on its "+
 			"grid (mean %.1f %%)", c.Label, 100*it.maxErr, 100*it.meanErr))
+	case it.least > 1:
+		warn = append(warn, trace.Findingf(export.NarrowLine, "%s: the iteration line holds from %d requests in a batch on, within %.0f %% of the "+
+			"physics model; with fewer it says up to %.0f %% more", c.Label, it.least, 100*it.maxErr, 100*it.above))
 	}
 	m := modelEntry{
 		Name: deploy.ModelName(d.Model.ID), Acc: name.name, AccCount: name.count,
@@ -455,7 +457,7 @@ func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt e
 	}
 	sc := export.SideConfig{Label: c.Label, Seats: largest, PromptTokens: &l.Prompt, OutputTokens: &l.Output,
 		MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr,
-		GridPoints: it.points, ValidFor: validity(c, l, largest, d.Engine.MaxNumBatchedTokens), Note: renamedNote(name, c)}
+		GridPoints: it.points, ValidFor: validity(c, l, [2]int64{it.least, largest}, d.Engine.MaxNumBatchedTokens), Note: renamedNote(name, c)}
 	return m, sc, warn, nil
 }
 
@@ -482,9 +484,9 @@ func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 }
 
 // validity is the range of the grid that the line was fitted on, and of what the training reached.
-func validity(c result.FitConfig, l export.Lengths, largest, budget int64) *export.Validity {
+func validity(c result.FitConfig, l export.Lengths, requests [2]int64, budget int64) *export.Validity {
 	context := func(depth float64) int64 { return trace.Int((l.Prompt + float64(l.Output/2)) * depth) }
-	v := &export.Validity{Requests: [2]int64{1, largest}, ContextTokens: [2]int64{context(iterationDepths[0]), context(iterationDepths[2])},
+	v := &export.Validity{Requests: requests, ContextTokens: [2]int64{context(iterationDepths[0]), context(iterationDepths[2])},
 		ChunkTokens: [2]int64{0, min(max(1, trace.Int(l.Prompt)), budget-1)}}
 	if c.Covered != nil {
 		v.LongestPrompt, v.LongestOutput, v.MostRunning = c.Covered.PromptTokens, c.Covered.OutputTokens, c.Covered.Running
@@ -525,12 +527,13 @@ func decodes(n int64, l export.Lengths) []trace.Chunk {
 	return slices.Repeat([]trace.Chunk{c}, int(n))
 }
 
-// line is a non-negative linear model of a quantity and how well it holds on
-// the grid it was fitted on.
+// line is a non-negative linear model of a quantity and how well it holds on the grid it was fitted on.
 type line struct {
 	coef            []float64
 	maxErr, meanErr float64 // relative
 	points          int
+	least           int64   // requests of a batch from which on it was fitted
+	above           float64 // relative, at worst, with fewer requests
 }
 
 // fitLine minimises the sum of squared relative errors of y over x'c with c >=
@@ -545,7 +548,7 @@ func fitLine(x [][]float64, y []float64) line {
 		}
 		var sse float64
 		for i := range x {
-			r := 1 - dot(x[i], c)/y[i]
+			r := 1 - ridge.Dot(x[i], c)/y[i]
 			sse += float64(r * r)
 		}
 		if sse < bestSSE {
@@ -553,12 +556,20 @@ func fitLine(x [][]float64, y []float64) line {
 		}
 	}
 	l := line{coef: best, points: len(y)}
-	for i := range x {
-		e := math.Abs(dot(x[i], best)/y[i] - 1)
-		l.maxErr = math.Max(l.maxErr, e)
-		l.meanErr += e / float64(len(y))
+	for _, e := range l.errors(x, y) {
+		l.maxErr = math.Max(l.maxErr, math.Abs(e))
+		l.meanErr += math.Abs(e) / float64(len(y))
 	}
 	return l
+}
+
+// errors are relative, signed, of each point.
+func (l *line) errors(x [][]float64, y []float64) []float64 {
+	out := make([]float64, len(y))
+	for i := range x {
+		out[i] = ridge.Dot(x[i], l.coef)/y[i] - 1
+	}
+	return out
 }
 
 // solveSubset solves the relative least squares over the columns in set; ok is
@@ -581,21 +592,20 @@ func solveSubset(x [][]float64, y []float64, set int) ([]float64, bool) {
 		cols = append(cols, j)
 	}
 	k := len(cols)
-	a := make([][]float64, k)
+	a, z := make([]float64, k*k), make([]float64, k)
 	for r, jr := range cols {
-		a[r] = make([]float64, k+1)
 		for i := range x {
 			u := x[i][jr] / (y[i] * scale[jr])
 			for c, jc := range cols {
-				a[r][c] += u * x[i][jc] / (y[i] * scale[jc])
+				a[r*k+c] += float64(u * x[i][jc] / (y[i] * scale[jc]))
 			}
-			a[r][k] += u
+			z[r] += u
 		}
 	}
-	z, ok := eliminate(a)
-	if !ok {
+	if stat.Cholesky(a, k) < k {
 		return nil, false
 	}
+	stat.CholeskySolve(a, k, z)
 	coef := make([]float64, p)
 	for r, j := range cols {
 		if z[r] < 0 {
@@ -606,57 +616,18 @@ func solveSubset(x [][]float64, y []float64, set int) ([]float64, bool) {
 	return coef, true
 }
 
-// eliminate solves the augmented system in place by Gauss with row pivots;
-// rows are scaled to a unit diagonal, so a pivot below 1e-12 is singular.
-func eliminate(a [][]float64) ([]float64, bool) {
-	k := len(a)
-	for c := range k {
-		p := c
-		for r := c + 1; r < k; r++ {
-			if math.Abs(a[r][c]) > math.Abs(a[p][c]) {
-				p = r
-			}
-		}
-		if math.Abs(a[p][c]) < 1e-12 {
-			return nil, false
-		}
-		a[c], a[p] = a[p], a[c]
-		for r := c + 1; r < k; r++ {
-			f := a[r][c] / a[c][c]
-			for j := c; j <= k; j++ {
-				a[r][j] -= float64(f * a[c][j])
-			}
-		}
-	}
-	z := make([]float64, k)
-	for r := k - 1; r >= 0; r-- {
-		s := a[r][k]
-		for j := r + 1; j < k; j++ {
-			s -= float64(a[r][j] * z[j])
-		}
-		z[r] = s / a[r][r]
-	}
-	return z, true
-}
-
-func dot(a, b []float64) float64 {
-	var s float64
-	for i := range a {
-		s += float64(a[i] * b[i])
-	}
-	return s
-}
-
 // iterationDepths are the depths of the contexts on the grid of [iterationLine], times the mean one.
 var iterationDepths = []float64{0.25, 1, 2}
 
-// iterationLine is ms = alpha + beta*computed tokens + gamma*KV tokens read,
-// over decode batches at three depths, alone and with prompt chunks of three sizes.
-func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64) (line, error) {
+// iterationLine is ms = alpha + beta*computed tokens + gamma*KV tokens read, over decode batches at three depths, alone and with prompt
+// chunks of three sizes. For what only sizes engines, and so fills them, it is the line of the most batches, from half
+// of the largest on at the latest, that is within poorLine of the model and says no less of smaller ones; the whole line where none is.
+func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64, isSized bool) (line, error) {
 	var x [][]float64
 	var y []float64
 	prompt := max(1, trace.Int(l.Prompt))
-	for _, b := range batchSizes(largest) {
+	sizes := batchSizes(largest)
+	for _, b := range sizes {
 		for _, depth := range iterationDepths {
 			deep := export.Lengths{Prompt: l.Prompt * depth, Output: l.Output * depth}
 			for _, chunk := range []int64{0, min(prompt, 64), min(prompt, 512), prompt} {
@@ -677,5 +648,16 @@ func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64) 
 			}
 		}
 	}
-	return fitLine(x, y), nil
+	whole := fitLine(x, y)
+	whole.least = 1
+	for i, b := range sizes {
+		k := i * len(y) / len(sizes)
+		if of := fitLine(x[k:], y[k:]); isSized && i+2 <= len(sizes) && of.maxErr <= poorLine {
+			if rest := append(of.errors(x[:k], y[:k]), 0); slices.Min(rest) >= -poorLine {
+				of.least, of.above = b, slices.Max(rest)
+				return of, nil
+			}
+		}
+	}
+	return whole, nil
 }

@@ -527,6 +527,7 @@ const (
 	notValidated    trace.Code = "not_validated"
 	NotReproducible trace.Code = "not_reproducible"
 	PoorProjection  trace.Code = "poor_projection"
+	NarrowLine      trace.Code = "narrow_line"
 	BadLedger       trace.Code = "bad_ledger"
 	NotReplayable   trace.Code = "not_replayable"
 	inputChanged    trace.Code = "input_changed"
