@@ -15,7 +15,8 @@ import (
 )
 
 // TestExportOfUnlikeLayers: a planted set of spec 1.3 and the library's are written for models of latent and sparse attention, windows and
-// experts behind dense layers, one of them with expert parallelism, in every format that a step time is enough for; a line of full engines holds the library's gpt-oss and MiniMax.
+// experts behind dense layers, one of them with expert parallelism, in every format that a step time is enough for; a line of full
+// engines holds the library's gpt-oss and MiniMax.
 func TestExportOfUnlikeLayers(t *testing.T) {
 	configs := repo.Shared(t, "data", "models_hf")
 	for _, m := range []struct {

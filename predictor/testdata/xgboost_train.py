@@ -28,8 +28,6 @@ params = dict(
 )
 if q:
     params["quantile_alpha"] = q
-if s["monotone"]:
-    params["monotone_constraints"] = "(" + ",".join(str(m) for m in s["monotone"]) + ")"
 model = xgb.train(params, xgb.QuantileDMatrix(x, y, max_bin=256), num_boost_round=s["trees"])
 r = yt - model.predict(xgb.DMatrix(xt))
 loss = np.mean(np.maximum(q * r, (q - 1) * r)) if q else np.mean(r * r)
