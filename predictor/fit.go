@@ -1,7 +1,6 @@
 package predictor
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -496,18 +495,6 @@ func rowTable(s *Scores) *report.Table {
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, runs")
 }
 
-// remedies are what to do about the reasons that an option or a file ends; docs/predictor.md says it of all.
-var remedies = map[reason]string{
-	noBlockHashes:      "--prefix-score actual, or --shared-prefix-tokens TOKENS where prompts share their first",
-	noCachedTokens:     "--prefix-score index, or record with --step-tracing-rich-subsample-rate 1.0",
-	saturated:          "--keep-saturated",
-	noKVState:          "state vllm.kv_blocks_total_gpu in run.yaml",
-	incompleteJourneys: "--state step, or record with --journey-tracing-sample-rate 1.0",
-	noState:            "record with --step-tracing-sample-rate 1.0, or --state journey",
-	staleState:         "record with --step-tracing-sample-rate 1.0, or --state journey",
-	noFirstToken:       "raise OTEL_SPAN_EVENT_COUNT_LIMIT, or --target e2e where servers do not stream",
-}
-
 // Check is an error where no request of any run became a row: why most were dropped, and what
 // to do about it.
 func (d *RowsDocument) Check() error {
@@ -532,5 +519,5 @@ func (d *RowsDocument) Check() error {
 		return trace.Errorf(fit.CodeNoRows, "rows: got no request in %d runs, want at least one", len(d.Runs))
 	}
 	return trace.Errorf(fit.CodeNoRows, "rows: got none of %d requests, want at least one; %d dropped as %s, the most of %d reasons", requests,
-		drops[most], most, len(drops)).WithHint(cmp.Or(remedies[reason(most)], "docs/predictor.md says of every reason what to do"))
+		drops[most], most, len(drops)).WithHint(report.SaidReasons()[most].Do)
 }

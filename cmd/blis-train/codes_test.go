@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/report"
 )
 
@@ -88,6 +89,60 @@ func TestCodesAreExplained(t *testing.T) {
 	if n < 30 {
 		t.Errorf("found %d constants of type trace.Code, expected many more: the search is broken", n)
 	}
+}
+
+// TestReasonsAreExplained finds words that documents print as reasons beside codes, and that
+// explain does not know: constants whose type or name says that they are one.
+func TestReasonsAreExplained(t *testing.T) {
+	known := map[string]bool{}
+	for _, e := range append(catalogue(), gateReasons()...) {
+		known[string(e.Code)] = true
+	}
+	n := 0
+	for folder, what := range map[string]string{
+		"predictor": "reason", "autoscale": "verdict", "pipeline/validate": "excluded", "cluster": "reason", "internal/stat": "Check",
+		"pipeline/result": "Cause", "coeff": "Verdict",
+	} {
+		for _, path := range goFiles(t, filepath.Join("..", "..", folder)) {
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(node ast.Node) bool {
+				spec, ok := node.(*ast.ValueSpec)
+				if !ok || len(spec.Values) != 1 {
+					return true
+				}
+				of, _ := spec.Type.(*ast.Ident)
+				word, isText := spec.Values[0].(*ast.BasicLit)
+				if !isText || word.Kind != token.STRING || !(of != nil && of.Name == what || of == nil && strings.HasPrefix(spec.Names[0].Name, what)) {
+					return true
+				}
+				said, _ := strconv.Unquote(word.Value)
+				if n++; !known[strings.ReplaceAll(said, " ", "_")] {
+					t.Errorf("%s: explain does not know %q", path, said)
+				}
+				return true
+			})
+		}
+	}
+	if n < 50 {
+		t.Errorf("found %d reasons, expected more: the search is broken", n)
+	}
+	for _, said := range []string{"between-configs", "loosely known", "not applicable", "Insufficient"} {
+		if rc, out, _ := call("explain", said); rc != 0 || !strings.Contains(out, "reason") {
+			t.Errorf("explain %q: %d, %s", said, rc, out)
+		}
+	}
+}
+
+// goFiles are the files of a folder that are no tests.
+func goFiles(t *testing.T, folder string) []string {
+	all, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stat.Filter(all, func(path string) bool { return !strings.HasSuffix(path, "_test.go") })
 }
 
 type codeConstant struct {

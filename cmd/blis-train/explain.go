@@ -53,7 +53,7 @@ func explain(con *console, args []string) error {
 
 // matchingCodes are the entries with exactly that code, else those containing it.
 func matchingCodes(all []explained, arg string) []explained {
-	want := strings.ToLower(strings.ReplaceAll(arg, "-", "_"))
+	want := strings.ToLower(strings.NewReplacer("-", "_", " ", "_").Replace(arg))
 	if exact := stat.Filter(all, func(e explained) bool { return string(e.Code) == want }); len(exact) > 0 {
 		return exact
 	}
@@ -91,9 +91,10 @@ func isUsage(code trace.Code) bool {
 
 // gateReasons are what failed gates and diagnoses say beside codes.
 func gateReasons() (all []explained) {
-	for kind, of := range map[string]map[string]report.Meaning{"gate": report.Gates(), "reason": report.Causes()} {
+	for kind, of := range map[string]map[string]report.Meaning{"gate": report.Gates(), "reason": report.SaidReasons()} {
 		for name, m := range of {
-			all = append(all, explained{trace.Code(name), "pipeline/validate", kind, asSentence(m.What + ": " + m.Means), asSentence(m.Do)})
+			of := cmp.Or(m.Of, "pipeline/validate")
+			all = append(all, explained{trace.Code(name), of, kind, asSentence(m.What + ": " + m.Means), asSentence(m.Do)})
 		}
 	}
 	slices.SortFunc(all, func(a, b explained) int { return cmp.Compare(a.Code, b.Code) })

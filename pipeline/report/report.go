@@ -115,14 +115,14 @@ type wording struct {
 	Tables   map[string]Table   `yaml:"tables"`
 	Figures  map[string]Figure  `yaml:"figures"`
 	Gates    map[string]Meaning `yaml:"gates"`
-	Causes   map[string]Meaning `yaml:"causes"` // of a failed gate
+	Reasons  map[string]Meaning `yaml:"reasons"` // of a failed gate, and others
 	Purposes map[string]string  `yaml:"purposes"`
 	Glossary []struct{ Word, Meaning string }
 }
 
 // Meaning says in plain words what a gate compares or a cause is and, for somebody who
-// simulates with the coefficients, what it means and what to do.
-type Meaning struct{ What, Means, Do string }
+// simulates with the coefficients, what it means and what to do. Of names the package that prints it, or is empty.
+type Meaning struct{ Of, What, Means, Do string }
 
 // Failing is the sentence under a gate that failed.
 func (m Meaning) Failing() string { return m.Means + "; " + m.Do }
@@ -130,8 +130,8 @@ func (m Meaning) Failing() string { return m.Means + "; " + m.Do }
 // Gates are those of every gate, by name.
 func Gates() map[string]Meaning { return words().Gates }
 
-// Causes are those of the causes of a diagnosis, by name.
-func Causes() map[string]Meaning { return words().Causes }
+// SaidReasons are those of causes of a diagnosis and of every other word that is printed as a reason, by name.
+func SaidReasons() map[string]Meaning { return words().Reasons }
 
 var words = sync.OnceValue(func() *wording {
 	w := &wording{}

@@ -106,7 +106,7 @@ func causes(in Input, figs []*Figure) []Block {
 	anchors := anchorsOf(figs)
 	var out []cause
 	for _, d := range ds[:min(len(ds), maxCauses)] {
-		label := words().Causes[d.Cause].What
+		label := words().Reasons[d.Cause].What
 		if label == "" {
 			label = d.Cause
 		}
