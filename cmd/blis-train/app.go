@@ -24,6 +24,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
@@ -413,9 +414,9 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 	switch {
 	case errors.As(err, new(*option.Misuse)):
 		return exitUsage
-	case errors.As(err, new(*pipeline.VerdictError)):
+	case errors.As(err, new(*pipeline.VerdictError)), errors.As(err, &coded) && coded.Code == export.PoorProjection:
 		return exitGate
-	case errors.As(err, &coded) && isUsage(coded.Code):
+	case coded != nil && isUsage(coded.Code):
 		return exitUsage
 	}
 	return exitFailed

@@ -395,7 +395,7 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 		return out
 	}
 	for j, c := range fit.Beta.Coefficients {
-		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && !libraryPrior(fit) && c.Value == 0 && c.Identified == "prior-only" {
+		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && !libraryPrior(fit) && c.Value == 0 && c.CI95Given == "" && c.Identified == "prior-only" {
 			out = append(out, Refusal{unlearnedValue, fmt.Sprintf("%s: %s has no value, neither learned nor prior, and this deployment would use it",
 				e.config.Label, c.Name)})
 		}
