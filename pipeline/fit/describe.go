@@ -73,6 +73,8 @@ type Evidence struct {
 	Diag   ridge.Diagnosis
 	Lo, Hi []float64 // range of each feature on training rows
 	Share  []float64 // mean share of the prediction; NaN where unknown
+	// Longest is the largest target of one step or wait, us; 0 where only sums are left.
+	Longest float64
 }
 
 // coefficients fills values, intervals and identifiability.
@@ -85,8 +87,14 @@ func coefficients(s *Solved, o *Options, out *result.Model) {
 	}
 	e.Conf = Confidence(s, e.Tags)
 	e.Lo, e.Hi = rows.Ranges(s.Pool.Tables)
+	for _, t := range s.Pool.Tables {
+		e.Longest = max(e.Longest, slices.Max(append(perStep(t, t.Y), 0)))
+	}
 	e.Describe(s.Terms, s.Fit, len(s.Pool.Configs), out)
 }
+
+// mostOfLongest: a term at its largest training value makes so many times the longest target at most (spec#confidence).
+const mostOfLongest = 2
 
 // Describe puts the coefficients of a fit and the warnings about them into out.
 func (e *Evidence) Describe(terms []Term, fit ridge.Fit, configs int, out *result.Model) {
@@ -106,7 +114,12 @@ func (e *Evidence) Describe(terms []Term, fit ridge.Fit, configs int, out *resul
 			c.DF = result.OrNull(fit.DFTerm[j])
 		}
 		if e.Conf != nil {
-			setInterval(&c.Coefficient, e.Conf.Terms[j], e.Conf.Posterior)
+			t := e.Conf.Terms[j]
+			if most := mostOfLongest * e.Longest / e.Hi[j]; most > 0 && !math.IsInf(most, 1) {
+				cut := func(v float64) float64 { return max(-most, min(v, most)) }
+				t.Lo, t.Hi, t.Center = cut(t.Lo), cut(t.Hi), cut(t.Center)
+			}
+			setInterval(&c.Coefficient, t, e.Conf.Posterior)
 		}
 		if ci := c.EstimateCI95; ci != nil && (c.Value < ci[0] || c.Value > ci[1]) {
 			outside = append(outside, t.Name)
