@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // FitOptions decide the fit of a folder.
@@ -189,6 +190,11 @@ func (t *Tables) fitSteps(ctx context.Context, sources []fit.Source, o fit.Optio
 	}
 	doc.Header, doc.Inputs, doc.Platform = h, t.Inputs, result.AnyPlatform
 	doc.Warnings = joined(t.Warnings, doc.Warnings)
+	for i := range t.Runs {
+		if t.Runs[i].Tables[table.Points] > 0 {
+			doc.Warnings = append(doc.Warnings, levelsBeside(t.Runs[i].ID, "steps teach; load levels beside them do not"))
+		}
+	}
 	return doc, nil
 }
 

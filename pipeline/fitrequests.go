@@ -360,15 +360,16 @@ func (f *requestFit) requestsOnly() {
 		for i := range f.runs {
 			if r := &f.runs[i]; r.ID == id && r.Used {
 				r.Used, r.Reason = false, besideRequests
-				f.beside(r.ID)
+				f.warn = append(f.warn, levelsBeside(r.ID, besideRequests))
 			}
 		}
 	}
 }
 
-func (f *requestFit) beside(id string) {
-	f.warn = append(f.warn, trace.Findingf(forms.CodeClientFile, "run %s: %s: fit the levels into a folder of their own with --only", id,
-		besideRequests))
+// levelsBeside says that the load levels of a run teach nothing, and how they would.
+func levelsBeside(id, why string) trace.Finding {
+	return trace.Findingf(forms.CodeClientFile, "run %s: %s; blis-train fit --from points TABLE.csv --deployment run.yaml -o OUT fits them",
+		id, why)
 }
 
 // knows refuses runs held out that are not there.
@@ -390,7 +391,7 @@ func (f *requestFit) take(run *trace.Run, dep *deploy.Deployment, out *result.Fi
 	}
 	out.Findings = append(out.Findings, findings...)
 	if len(run.Points) > 0 {
-		f.beside(out.ID)
+		f.warn = append(f.warn, levelsBeside(out.ID, besideRequests))
 	}
 	if len(loads) == 0 {
 		out.Reason = "no request with a time"
