@@ -175,10 +175,107 @@ func respace(r *trace.Run, gaps []int64) {
 	}
 }
 
+// driftAt stretches the intervals of a part of the run.
+func driftAt(run string, lo, hi, factor float64) breakage {
+	return breakage{run: run, what: fmt.Sprintf("speed /%g from %g to %g", factor, lo, hi), purpose: coeff.PurposeSteps,
+		cause: result.CauseMachineDrift, mentions: "speed",
+		dep: func(d *deploy.Deployment) { d.Provenance = "" },
+		record: func(r *trace.Run) {
+			n := len(r.Steps)
+			var gaps []int64
+			for i := 1; i < n; i++ {
+				gap := r.Steps[i].TsStartNs - r.Steps[i-1].TsStartNs
+				if x := float64(i) / float64(n); x >= lo && x < hi {
+					gap = int64(float64(gap) * factor)
+				}
+				gaps = append(gaps, gap)
+			}
+			respace(r, gaps)
+		}}
+}
+
+// shuffledBy deals with another seed.
+func shuffledBy(run string, seed uint64) breakage {
+	b := shuffled(run)
+	b.record = func(r *trace.Run) {
+		rng := rand.New(rand.NewPCG(seed, 17))
+		gaps := make([]int64, 0, len(r.Steps))
+		for i := 1; i < len(r.Steps); i++ {
+			gaps = append(gaps, r.Steps[i].TsStartNs-r.Steps[i-1].TsStartNs)
+		}
+		rng.Shuffle(len(gaps), func(a, b int) { gaps[a], gaps[b] = gaps[b], gaps[a] })
+		respace(r, gaps)
+	}
+	return b
+}
+
+// knobBy is a limit by another factor.
+func knobBy(run, knob string, by int64) breakage {
+	b := otherKnob(run, knob)
+	b.what = fmt.Sprintf("%s / %d", knob, by)
+	b.dep = func(d *deploy.Deployment) {
+		if knob == "max_num_seqs" {
+			d.Engine.MaxNumSeqs /= by
+		} else {
+			d.Engine.MaxNumBatchedTokens /= by
+		}
+	}
+	return b
+}
+
+// other changes the deployment.
+func other(run, what, purpose, cause, mentions string, dep func(*deploy.Deployment)) breakage {
+	return breakage{run: run, what: what, purpose: purpose, cause: cause, mentions: mentions, dep: dep}
+}
+
+// otherFaults are eighteen things done to each of six runs.
+func otherFaults(sets map[string]*coeff.Set, fits map[string]*result.Fit) []breakage {
+	var all []breakage
+	for k, run := range []string{"a100-llama-3.1-8b-tp2", "a100-llama-2-70b-tp4", "b200-llama-2-70b-tp2", "h100-llama-2-70b-tp4",
+		"h100-mixtral-8x7b-tp2", "b200-qwen2.5-14b-tp2"} {
+		term := func(rank int) string { return heaviest(sets[run].SpecVersion, fits[run], rank) }
+		all = append(all, termTimes(run, term(k%3), 2), termTimes(run, term((k+1)%3), 0.5), termTimes(run, term(k%2), 5))
+		all = append(all, otherLag(run, sets[run].PipelineLag[run].Lag))
+		all = append(all, driftAt(run, 0.4, 0.6, 1.6), driftAt(run, 0.8, 1, 1.5), driftAt(run, 0, 0.5, 0.6))
+		all = append(all, shuffledBy(run, uint64(k)+100))
+		all = append(all, knobBy(run, "max_num_seqs", 2), knobBy(run, "max_num_seqs", 8), knobBy(run, "max_num_batched_tokens", 8))
+		all = append(all, otherFigures(run))
+		all = append(all, other(run, "TP x2", coeff.PurposeSteps, result.CauseHardware, "", func(d *deploy.Deployment) { d.TP *= 2 }))
+		all = append(all, other(run, "chunked prefill flipped", coeff.PurposeReplay, result.CauseScheduler, "",
+			func(d *deploy.Deployment) { d.Engine.ChunkedPrefill = !d.Engine.ChunkedPrefill }))
+		all = append(all, other(run, "prefix caching flipped", coeff.PurposeReplay, result.CauseScheduler, "",
+			func(d *deploy.Deployment) { d.Engine.PrefixCaching = !d.Engine.PrefixCaching }))
+		all = append(all, other(run, "KV blocks / 3", coeff.PurposeReplay, result.CauseScheduler, "KV blocks",
+			func(d *deploy.Deployment) { d.Engine.KVBlocksGPU = trace.Some(d.Engine.KVBlocksGPU.V / 3) }))
+		all = append(all, other(run, "bandwidth x2", coeff.PurposeSteps, result.CauseHardware, "",
+			func(d *deploy.Deployment) { d.Hardware.BwPeakTBs *= 2 }))
+		all = append(all, otherDevice(run, []string{"L40S", "H200", "A100"}[k%3], false))
+	}
+	return all
+}
+
 // TestEvalBrokenOnPurpose fits composed runs alone, breaks one thing and validates: the right
 // purpose fails, and the diagnosis names the cause or says unknown.
 func TestEvalBrokenOnPurpose(t *testing.T) {
 	repo.NeedEval(t)
+	named, right, _, cured, n := diagnosed(t, brokenOnPurpose)
+	if right < n || named < 28 || n != 40 || cured < 12 {
+		t.Errorf("got %d named right and %d without a wrong one of %d, want 28 and 40 of 40", named, right, n)
+	}
+}
+
+// TestEvalOtherFaults does as many other things to other runs, some of which break nothing: no wrong cause is named.
+func TestEvalOtherFaults(t *testing.T) {
+	repo.NeedEval(t)
+	named, _, wrong, _, n := diagnosed(t, otherFaults)
+	if wrong > 0 || named < 55 {
+		t.Errorf("got %d named right and %d wrong of %d, want at least 55 and none", named, wrong, n)
+	}
+}
+
+// diagnosed breaks and validates the cases and counts what they name, prints the table, and how many causes were applied.
+func diagnosed(t *testing.T, casesOf func(map[string]*coeff.Set, map[string]*result.Fit) []breakage) (named, right, wrong, cured, n int) {
+	t.Helper()
 	out, ext := extracted(t, "composed")
 	sets, fits := map[string]*coeff.Set{}, map[string]*result.Fit{}
 	deps := map[string]*deploy.Deployment{}
@@ -198,8 +295,7 @@ func TestEvalBrokenOnPurpose(t *testing.T) {
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "run\tcoefficients\tbroken\tmust fail\tsteps\treplay\tcause named\t\tsentence\tfailed gates")
-	right, named, cured := 0, 0, 0
-	cases := brokenOnPurpose(sets, fits)
+	cases := casesOf(sets, fits)
 	for _, b := range cases {
 		of := b.run
 		if b.pooled {
@@ -214,6 +310,7 @@ func TestEvalBrokenOnPurpose(t *testing.T) {
 			}
 		}
 		right += count(ok)
+		wrong += count(b.misnamed(v))
 		named += count(ok && (b.cause == "" || slices.ContainsFunc(v.Diagnoses, func(d result.Diagnosis) bool { return d.Cause == b.cause })))
 		cause, sentence := "-", ""
 		if len(v.Diagnoses) > 0 {
@@ -225,10 +322,9 @@ func TestEvalBrokenOnPurpose(t *testing.T) {
 			strings.Join(failedNames(v), ",")}, "\t"))
 	}
 	w.Flush()
-	fmt.Printf("named right: %d of %d, nothing wrong: %d, %d causes applied\n", named, len(cases), right, cured)
-	if right < len(cases) || named < 28 || len(cases) != 40 || cured < 12 {
-		t.Errorf("got %d named right and %d without a wrong one of %d, want 28 and 40 of 40", named, right, len(cases))
-	}
+	fmt.Printf("named right: %d of %d, nothing wrong: %d, a wrong cause named: %d, %d causes applied\n", named, len(cases), right, wrong,
+		cured)
+	return named, right, wrong, cured, len(cases)
 }
 
 // validate breaks the thing and validates; cure, where not nil, changes the broken coefficients first.
@@ -330,12 +426,14 @@ func (b *breakage) judge(v *result.Validation) bool {
 		b.purpose == coeff.PurposeReplay && steps != coeff.VerdictPass {
 		return false
 	}
-	for _, d := range v.Diagnoses {
-		if d.Cause != result.CauseUnknown && (d.Cause != b.cause || !strings.Contains(d.Sentence+" "+d.Term, b.mentions)) {
-			return false
-		}
-	}
-	return true
+	return !b.misnamed(v)
+}
+
+// misnamed: a diagnosis names another cause than what was broken.
+func (b *breakage) misnamed(v *result.Validation) bool {
+	return slices.ContainsFunc(v.Diagnoses, func(d result.Diagnosis) bool {
+		return d.Cause != result.CauseUnknown && (d.Cause != b.cause || !strings.Contains(d.Sentence+" "+d.Term, b.mentions))
+	})
 }
 
 func failedNames(v *result.Validation) []string {

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -148,7 +149,8 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 // the others: what a wrong device, or wrong figures of it, do. Nil where the fit saw that
 // device with those figures and no other: its coefficients hold whatever is wrong with them.
 func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
-	if configs := s.runs[0].set.Configs; len(configs) > 0 && !slices.ContainsFunc(configs, func(c coeff.Config) bool {
+	set := s.runs[0].set
+	if len(set.Configs) > 0 && s.knownDevice(set) && !slices.ContainsFunc(set.Configs, func(c coeff.Config) bool {
 		return c.Deployment.Hardware != s.runs[0].Deployment.Hardware
 	}) {
 		return nil
@@ -172,9 +174,9 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	c := &candidate{cause: result.CauseHardware, figure: "pred_vs_measured", share: 1 - loss/total, left: loss, evidence: 1 + b,
 		whole: 1 - whole.alike()/r.all.alike()}
 	c.premise = "the hardware is not the one that run.yaml names, or its figures are wrong"
-	if !s.knownDevice(s.runs[0].set) {
-		c.premise = fmt.Sprintf("the hardware is not the %s that run.yaml names, or its coefficients, of which the fit saw none, are others",
-			s.runs[0].Deployment.Hardware.Name)
+	if !s.knownDevice(set) {
+		c.premise = fmt.Sprintf("the hardware is not the %s at tensor_parallel_size %d that run.yaml names, or its coefficients, of which the "+
+			"fit saw none, are others", s.runs[0].Deployment.Hardware.Name, s.runs[0].Deployment.TP)
 	}
 	if !isDeviceFactor(1+a) || !isDeviceFactor(1+b) {
 		c.not = "no device differs so much"
@@ -209,17 +211,25 @@ func isDeviceFactor(f float64) bool { return f >= 1./mostOfDevice && f <= mostOf
 // would leave what physics allows, or whose regime has too few rows, is no cause (spec#diagnosis).
 func (s *scope) bestTerm(set *coeff.Set, r *residuals, total float64) *candidate {
 	var best, physical *candidate
+	var physics []*candidate
 	for j, f := range features.BetaFeatures(set.SpecVersion) {
 		c := s.termCandidate(set, r, total, j)
 		if c.share > 0 && (best == nil || c.share > best.share) {
 			best = c
 		}
-		if c.share > 0 && f.IsTime() && c.not == "" && (physical == nil || c.share > physical.share) {
-			physical = c
+		if c.share > 0 && f.IsTime() {
+			if physics = append(physics, c); c.not == "" && (physical == nil || c.share > physical.share) {
+				physical = c
+			}
 		}
 	}
 	if physical != nil && physical.share >= nearBest*best.share {
-		return physical
+		best = physical
+	}
+	for _, c := range physics {
+		if c != best && c.share >= asGood*best.share {
+			best.not = cmp.Or(best.not, c.change+" would do as well")
+		}
 	}
 	return best
 }
@@ -244,6 +254,8 @@ func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64, j int
 	switch {
 	case stat.Count(r.regime, func(g rows.Regime) bool { return g == regime }) < rareSteps:
 		c.not = fmt.Sprintf("%s: fewer than %d rows", regime, rareSteps)
+	case !s.knownDevice(set):
+		c.not = "the fit saw no such hardware"
 	case ok && !features.IsPlausible(roofline):
 		c.not = fmt.Sprintf("%.2g times its roofline", roofline)
 	}
@@ -291,6 +303,9 @@ const residualRows = 20_000
 // nearBest: a term of the physics that removes this share of what the best term
 // removes is named before a ratio or a constant, which can stand in for anything.
 const nearBest = 0.75
+
+// asGood: nor is a term named where another of the physics, allowed or not, removes this share of what it does.
+const asGood = 0.9
 
 // residuals are y - prediction of the tested rows, us, each with a weight that makes
 // it relative and its regime as heavy as the others.
@@ -436,11 +451,13 @@ func (s *scope) unseen(set *coeff.Set) (float64, int) {
 	return outside / total, slot
 }
 
-// knownDevice reports whether the fit saw the hardware of the scope, with the same figures: only then do the
-// trained ranges, which are times on that hardware, say what it saw.
+// knownDevice reports whether the fit saw the hardware of the scope, with the same figures and as many devices: only then
+// do the trained ranges, which are times on that hardware, say what it saw, and can a single term be at fault.
 func (s *scope) knownDevice(set *coeff.Set) bool {
-	device := s.runs[0].Deployment.Hardware
-	return len(set.Configs) == 0 || slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Deployment.Hardware == device })
+	d := s.runs[0].Deployment
+	return len(set.Configs) == 0 || slices.ContainsFunc(set.Configs, func(c coeff.Config) bool {
+		return c.Deployment.Hardware == d.Hardware && c.Deployment.TP == d.TP
+	})
 }
 
 // drift is the factor farthest from its run's median, and the largest swing.
