@@ -189,11 +189,7 @@ func (l *lab) cellDoc(i int) cellDoc {
 }
 
 func cellFigures(runs []*outcome) map[string]figureDoc {
-	out := map[string]figureDoc{}
-	for _, f := range figures {
-		out[f.key] = figure(values(runs, f.of))
-	}
-	return out
+	return stat.Keyed(figures, func(f cellFigure) (string, figureDoc) { return f.key, figure(values(runs, f.of)) })
 }
 
 // isStationary: the line grows by less than 1 % of the arrivals.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -314,10 +315,7 @@ type alphaModels []AlphaModel
 
 // MarshalYAML writes them.
 func (l alphaModels) MarshalYAML() (any, error) {
-	byTarget := map[string]AlphaModel{}
-	for _, m := range l {
-		byTarget[m.Target] = m
-	}
+	byTarget := stat.Keyed(l, func(m AlphaModel) (string, AlphaModel) { return m.Target, m })
 	return byTarget, nil
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -331,10 +332,7 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	dirOf := map[string]string{}
-	for _, d := range found {
-		dirOf[d.ID] = d.Dir
-	}
+	dirOf := stat.Keyed(found, func(d extract.RunDir) (string, string) { return d.ID, d.Dir })
 	for _, r := range doc.Runs {
 		run, err := table.Read(table.RunDir(tmp, r.ID))
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -80,10 +81,7 @@ func epsOf(target string) float64 {
 // alphaPerStep is the mean number of alpha rows per recorded step: the embargo
 // counts steps, alpha rows are requests.
 func alphaPerStep(p *Pool, used []*Run) float64 {
-	var steps int
-	for _, u := range used {
-		steps += u.Quality.Recorded
-	}
+	steps := stat.Sum(used, func(u *Run) int { return u.Quality.Recorded })
 	return float64(len(p.Train)) / math.Max(1, float64(steps))
 }
 

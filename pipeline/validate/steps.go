@@ -291,10 +291,9 @@ type scores struct {
 }
 
 func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
-	var steps [][]*rows.Sample
-	for _, s := range groups {
-		steps = append(steps, stat.Map(s.runs, func(t *judgedRun) *rows.Sample { return t.sample }))
-	}
+	steps := stat.Map(groups, func(s *scope) []*rows.Sample {
+		return stat.Map(s.runs, func(t *judgedRun) *rows.Sample { return t.sample })
+	})
 	j := &scores{steps: rows.JudgeSteps(steps, true, workers)}
 	for _, m := range set.Alpha {
 		var delays [][]*rows.Sample
