@@ -285,7 +285,10 @@ func predict(f Flavour, w *window, x []float64, as observation) (ttft, itl float
 func guess(f Flavour, w *window, seed []float64) []float64 {
 	k, half := w.Shape.Prompt, float64((w.Shape.Output+1)/2)
 	if f == wvA4P {
-		return guess4P(w)
+		// splits ITL and TTFT the same way, at the mean number in service
+		n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+float64((w.Shape.Output-1)*w.ITLMs)))
+		return []float64{baseShare * w.ITLMs, (1 - baseShare) * w.ITLMs / n, baseShare * w.TTFTMs,
+			(1 - baseShare) * w.TTFTMs / (n * math.Max(1, w.Shape.Prompt))}
 	}
 	if len(seed) == 3 && k > 1 {
 		beta := (w.TTFTMs - w.ITLMs + float64(seed[2]*half)) / (k - 1)
@@ -309,13 +312,6 @@ func guess(f Flavour, w *window, seed []float64) []float64 {
 const baseShare = 0.9
 
 var defaultState = []float64{5, 0.05, 5e-5}
-
-// guess4P splits ITL and TTFT the same way, at the mean number in service.
-func guess4P(w *window) []float64 {
-	n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+float64((w.Shape.Output-1)*w.ITLMs)))
-	return []float64{baseShare * w.ITLMs, (1 - baseShare) * w.ITLMs / n, baseShare * w.TTFTMs,
-		(1 - baseShare) * w.TTFTMs / (n * math.Max(1, w.Shape.Prompt))}
-}
 
 func positive(x []float64) bool {
 	return !slices.ContainsFunc(x, func(v float64) bool { return !(v > 0) })

@@ -100,12 +100,6 @@ type stream struct {
 	rng *rand.Rand
 }
 
-func newStream() *stream {
-	s := &stream{}
-	s.rng = rand.New(&s.pcg)
-	return s
-}
-
 func (s *stream) of(seed int64, kind, request int) *rand.Rand {
 	s.pcg.Seed(uint64(seed), uint64(kind)<<40|uint64(request))
 	return s.rng
@@ -115,7 +109,8 @@ func between(rng *rand.Rand, r [2]int64) int64 { return r[0] + rng.Int64N(r[1]-r
 
 // Draw makes the requests of one seed: arrivals at a rate for some seconds.
 func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
-	s := newStream()
+	s := &stream{}
+	s.rng = rand.New(&s.pcg)
 	if l.hour != nil {
 		return l.hour.draw(s, seed, rate, seconds)
 	}

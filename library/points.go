@@ -181,7 +181,10 @@ func (p *point) load(models string) (*load, error) {
 	if l.reqs, err = p.Requests(harness); err != nil {
 		return nil, err
 	}
-	l.kvBlocks = kvBlocks(d, decoder)
+	// the blocks of KV cache that fit: tokens of whole requests; windows hold no more than they see
+	weights := decoder.WeightBytesPerGPU(deploy.Parallel{TP: d.TP, PP: 1, DP: 1})
+	free := float64((1<<30)*(float64(0.99*d.Hardware.MemoryGB*d.Engine.GPUMemoryUtilization)-otherGB)) - weights
+	l.kvBlocks = int64(free / decoder.Cache(decoder.KVBytes, d.TP).BytesPerToken / float64(d.Engine.BlockSize))
 	l.step, err = kernels.Bound(d, kernels.Options{Decoder: decoder})
 	return l, err
 }
@@ -243,13 +246,6 @@ func (p *point) decoder(models string) (*deploy.Decoder, deploy.Model, error) {
 
 // otherGB is what a GPU's memory holds beside weights and cache.
 const otherGB = 4
-
-// kvBlocks are the blocks of KV cache that fit: tokens of whole requests; windows hold no more than they see.
-func kvBlocks(d *deploy.Deployment, m *deploy.Decoder) int64 {
-	weights := m.WeightBytesPerGPU(deploy.Parallel{TP: d.TP, PP: 1, DP: 1})
-	free := float64((1<<30)*(float64(0.99*d.Hardware.MemoryGB*d.Engine.GPUMemoryUtilization)-otherGB)) - weights
-	return int64(free / m.Cache(m.KVBytes, d.TP).BytesPerToken / float64(d.Engine.BlockSize))
-}
 
 // loadsOf are the points of some files, each under the harness of its group.
 func loadsOf(paths []string, models string) ([]*load, []result.Input, error) {

@@ -373,7 +373,11 @@ func (g *grower) value(n *node) float64 {
 		}
 		return quantile(rest, g.o.Quantile)
 	}
-	return g.weight(n.sum)
+	// minimises  sum.g*v + (sum.h+lambda)*v^2/2 + alpha*|v|
+	if n.sum.h+g.o.Lambda <= 0 {
+		return 0
+	}
+	return -shrink(n.sum.g, g.o.Alpha) / (n.sum.h + g.o.Lambda)
 }
 
 // leaf adds a node's leaf to the margins of its rows and returns it.
@@ -505,14 +509,6 @@ func (g *grower) best(n *node) bestSplit {
 		}
 	}
 	return best
-}
-
-// weight minimises  sum.g*v + (sum.h+lambda)*v^2/2 + alpha*|v|.
-func (g *grower) weight(sum cell) float64 {
-	if sum.h+g.o.Lambda <= 0 {
-		return 0
-	}
-	return -shrink(sum.g, g.o.Alpha) / (sum.h + g.o.Lambda)
 }
 
 // score is twice the loss that the best leaf removes.

@@ -87,11 +87,6 @@ func (s *steps) counter(ns int64) (step float64, ok bool) {
 	return float64(at.step) + float64(pace*float64(min(ns-at.ns, staleNs))), true
 }
 
-// index is the place of the first recorded step with at least that id.
-func (s *steps) index(id int64) int {
-	return sort.Search(len(s.list), func(i int) bool { return s.list[i].ID >= id })
-}
-
 const (
 	recentNs    = 20_000_000_000 // of arrivals, for the rate of prompts
 	recentEnds  = 512            // finished requests, for the mean output
@@ -452,7 +447,8 @@ func (c *counts) computedBefore(place int) int64 {
 			from = min(from, st.V)
 		}
 	}
-	first := s.index(from)
+	// the place of the first recorded step with at least that id
+	first := sort.Search(len(s.list), func(i int) bool { return s.list[i].ID >= from })
 	if first >= place {
 		return 0
 	}

@@ -409,7 +409,12 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		}
 		err = &option.Misuse{Msg: msg, Hint: hint}
 	}
-	s.sayAll(stderr, err, hintOf(err, s.command))
+	// prints the errors joined in err, and the hint after the last
+	all := messages(err)
+	for _, msg := range all[:len(all)-1] {
+		s.say(stderr, msg, "")
+	}
+	s.say(stderr, all[len(all)-1], hintOf(err, s.command))
 	coded := (*trace.Error)(nil)
 	switch {
 	case errors.As(err, new(*option.Misuse)):
@@ -433,15 +438,6 @@ func messages(err error) []string {
 		all = stat.AppendNew(all, messages(e)...) // a write that fails, and its close
 	}
 	return all
-}
-
-// sayAll prints the errors joined in err, and the hint after the last.
-func (s *session) sayAll(stderr io.Writer, err error, hint string) {
-	all := messages(err)
-	for _, msg := range all[:len(all)-1] {
-		s.say(stderr, msg, "")
-	}
-	s.say(stderr, all[len(all)-1], hint)
 }
 
 // say prints an error in the log's format.

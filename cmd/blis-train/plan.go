@@ -48,17 +48,13 @@ func runPlan(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	con.sayPlan(plan)
-	return con.tellOpen(c, plan.Open, plan)
-}
-
-// sayPlan prints what the work is, how long it may take and what to do with it.
-func (con *console) sayPlan(p *shard.Plan) {
-	e := p.Estimate(runtime.GOMAXPROCS(0))
-	con.sayf("planned %d %s, %s in %d tasks", len(p.Runs), plural(len(p.Runs), "run", "runs"), amount(float64(p.Bytes), "B"), e.Tasks)
+	// prints what the work is, how long it may take and what to do with it
+	e := plan.Estimate(runtime.GOMAXPROCS(0))
+	con.sayf("planned %d %s, %s in %d tasks", len(plan.Runs), plural(len(plan.Runs), "run", "runs"), amount(float64(plan.Bytes), "B"), e.Tasks)
 	con.sayf("estimate: one process on the %d cores here %s; tasks on as many machines as there are %s, that of the longest (%s, %s)",
 		runtime.GOMAXPROCS(0), roughTime(e.HereS), roughTime(e.ThereS), files.Word(e.Longest.Name), amount(float64(e.Longest.Bytes), "B"))
 	con.sayf("recommended: %s", e.Advice)
+	return con.tellOpen(c, plan.Open, plan)
 }
 
 // roughTime is a duration in words.

@@ -204,7 +204,7 @@ func (g *Target) sample(l *law) (*sampled, error) {
 			if i%2 == 0 {
 				half = out.fitted[kind]
 			}
-			half.add(l.terms(batch), us, l.weigh(len(batch)))
+			half.x, half.y, half.w = append(half.x, l.terms(batch)), append(half.y, us), append(half.w, l.weigh(len(batch)))
 		}
 	}
 	return out, nil
@@ -301,10 +301,6 @@ func project(targets []Target, laws []law) ([]Projection, error) {
 type rowSet struct {
 	x    [][]float64
 	y, w []float64
-}
-
-func (r *rowSet) add(x []float64, us, weight float64) {
-	r.x, r.y, r.w = append(r.x, x), append(r.y, us), append(r.w, weight)
 }
 
 // sum is the terms and the times of all batches together.

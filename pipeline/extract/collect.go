@@ -42,12 +42,6 @@ type collector struct {
 	blockSize int64 // as run.yaml says, tokens
 }
 
-// newCollector gathers the spans of the named inputs.
-func newCollector(names []source.Input, acc *source.Account, mem *source.Memory, format table.Format) *collector {
-	return &collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: spanSet{}, byID: map[digest]int32{},
-		pack: newPacking(mem), journeys: mem.Spool(), clocks: map[clockKey]*source.Stamps{}}
-}
-
 // dir is where the tables of the n-th engine found are written.
 func (c *collector) dir(n int) string { return filepath.Join(c.stage, strconv.Itoa(n)) }
 

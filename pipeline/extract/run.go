@@ -397,7 +397,9 @@ func (x *extraction) inputs(ctx context.Context) error {
 	if err := refuseForeign(set.traces); err != nil {
 		return err
 	}
-	x.col = newCollector(set.traces, x.acc, mem, o.Format)
+	// gathers the spans of the named inputs
+	x.col = &collector{names: set.traces, acc: x.acc, mem: mem, stage: mem.Dir, format: o.Format, seen: spanSet{}, byID: map[digest]int32{},
+		pack: newPacking(mem), journeys: mem.Spool(), clocks: map[clockKey]*source.Stamps{}}
 	x.col.blockSize = x.dep.Engine.BlockSize
 	done, total := int64(0), set.bytes()
 	how := o.streaming()

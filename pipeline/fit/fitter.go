@@ -165,15 +165,6 @@ func clipped(pred []float64) []float64 {
 	return pred
 }
 
-// skipOthers says which bases the deployment has no form of.
-func (p *Run) skipOthers(space *features.Space, o Options) {
-	for _, name := range o.Models {
-		if _, err := Vectorizer(name, space); err != nil {
-			p.Findings = append(p.Findings, trace.Findingf(ModelSkipped, "%s: %s: %v", p.Src.ID, name, err))
-		}
-	}
-}
-
 // Again reads the recording and rebuilds its batches once more, for rows under other
 // bases. Of stored rows there is nothing to do, and slices are read for each basis.
 func (p *Run) Again(o Options) error {

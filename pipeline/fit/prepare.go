@@ -241,7 +241,12 @@ func (p *Run) tables(steps *rows.Steps, space *features.Space, o Options, gammas
 			return err
 		}
 	}
-	p.skipOthers(space, o)
+	// says which bases the deployment has no form of
+	for _, name := range o.Models {
+		if _, err := Vectorizer(name, space); err != nil {
+			p.Findings = append(p.Findings, trace.Findingf(ModelSkipped, "%s: %s: %v", p.Src.ID, name, err))
+		}
+	}
 	if o.Spec.Base() != features.V10 {
 		p.tables10(steps, o)
 	}

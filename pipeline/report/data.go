@@ -176,7 +176,7 @@ func saturationCell(checks []result.SaturationCheck, name string) Cell {
 func fitRunTable(f *result.Fit) *Table {
 	t := tableOf("fit-runs")
 	byRun := stat.Keyed(f.Beta.Rows.ByRun, func(r result.RunRows) (string, result.RunRows) { return r.Run, r })
-	labels := configLabels(f)
+	labels := stat.Keyed(f.Configs, func(c result.FitConfig) (string, string) { return c.Key, c.Label })
 	for _, r := range f.Runs {
 		used := Cell{Text: "yes", Class: "ok"}
 		if !r.Used {
@@ -201,10 +201,6 @@ func rowTable(f *result.Fit) *Table {
 		add(m)
 	}
 	return t
-}
-
-func configLabels(f *result.Fit) map[string]string {
-	return stat.Keyed(f.Configs, func(c result.FitConfig) (string, string) { return c.Key, c.Label })
 }
 
 func label(labels map[string]string, key string) string {

@@ -103,7 +103,8 @@ func causes(in Input, figs []*Figure) []Block {
 		return nil
 	}
 	ds = joined(ds)
-	anchors := anchorsOf(figs)
+	// maps figure ids to titles
+	anchors := stat.Keyed(figs, func(f *Figure) (string, string) { return f.ID, f.Title })
 	var out []cause
 	for _, d := range ds[:min(len(ds), maxCauses)] {
 		label := words().Reasons[d.Cause].What
@@ -161,11 +162,6 @@ func shownIn(kind string, anchors map[string]string) string {
 		}
 	}
 	return ""
-}
-
-// anchorsOf maps figure ids to titles.
-func anchorsOf(figs []*Figure) map[string]string {
-	return stat.Keyed(figs, func(f *Figure) (string, string) { return f.ID, f.Title })
 }
 
 // maxJudged is how many judged gates stand in one table; beyond, those that

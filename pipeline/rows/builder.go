@@ -52,18 +52,14 @@ func (b *builder) fill() error {
 		st.ID, st.Recorded = id, b.s.plan.summary[k]
 		b.buf = w.at(id, b.buf[:0])
 		b.source(st, snaps.at(id), b.why[k])
-		b.transfer(st)
-	}
-	return snaps.close()
-}
-
-// transfer joins the KV events (spec#transfers).
-func (b *builder) transfer(st *Step) {
-	for ; len(b.moved) > 0 && b.moved[0].step <= st.ID; b.moved = b.moved[1:] {
-		if t := b.moved[0]; t.step == st.ID && st.Known() {
-			st.In.TransferBlocks, st.In.CPUResidentReadBlocks = float64(t.out), float64(t.in)
+		// joins the KV events (spec#transfers)
+		for ; len(b.moved) > 0 && b.moved[0].step <= st.ID; b.moved = b.moved[1:] {
+			if t := b.moved[0]; t.step == st.ID && st.Known() {
+				st.In.TransferBlocks, st.In.CPUResidentReadBlocks = float64(t.out), float64(t.in)
+			}
 		}
 	}
+	return snaps.close()
 }
 
 // source fills one step: snapshots win, then journeys, then totals.

@@ -185,15 +185,11 @@ func doTables(ctx context.Context, job Job, t *Task, out string, workers int) er
 	if err != nil {
 		return err
 	}
-	return writeEntry(out, entry)
-}
-
-// writeEntry writes what a task found in a run folder, without the times of its files: of a twin on
-// another machine, or of one before the file system made them final, they are others.
-func writeEntry(dir string, e *extract.Entry) error {
-	timeless := *e
+	// writes what a task found in a run folder, without the times of its files: of a twin on
+	// another machine, or of one before the file system made them final, they are others
+	timeless := *entry
 	timeless.Stamps = nil
-	return files.WriteJSON(filepath.Join(dir, entryFile), &timeless)
+	return files.WriteJSON(filepath.Join(out, entryFile), &timeless)
 }
 
 // doRows makes the rows of an engine run.

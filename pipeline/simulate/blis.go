@@ -82,12 +82,6 @@ func (b *blisWriter) add(i int, r *sim.RequestResult) error {
 	return err
 }
 
-func (b *blisWriter) abort() {
-	if b != nil {
-		b.f.Abort()
-	}
-}
-
 func (b *blisWriter) close() error {
 	if b == nil {
 		return nil

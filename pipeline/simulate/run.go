@@ -314,7 +314,9 @@ func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, add func(*sim.
 	})
 	if err != nil {
 		rows.Abort()
-		blis.abort()
+		if blis != nil {
+			blis.f.Abort()
+		}
 		return nil, err
 	}
 	if err := errors.Join(rows.Close(), blis.close()); err != nil {

@@ -35,22 +35,18 @@ func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *rules) {
 		v.Gates = append(v.Gates, replayGates(v, r, fromRequests(fit))...)
 	}
 	if fromRequests(fit) {
-		excuseSteps(v.Gates)
+		// requires nothing of steps that nobody recorded
+		for i := range v.Gates {
+			if g := &v.Gates[i]; g.Value == nil && (g.Name == gateCertificate || ofSteps(g.Name)) {
+				g.Required, g.Note = false, noteNoSteps
+			}
+		}
 	}
 }
 
 // fromRequests says that the coefficients were learned without step traces: then what
 // clients and stock spans measured decides, and there may be no steps to judge.
 func fromRequests(fit *result.Fit) bool { return fit != nil && fit.Requests != nil }
-
-// excuseSteps requires nothing of steps that nobody recorded.
-func excuseSteps(gates []result.Gate) {
-	for i := range gates {
-		if g := &gates[i]; g.Value == nil && (g.Name == gateCertificate || ofSteps(g.Name)) {
-			g.Required, g.Note = false, noteNoSteps
-		}
-	}
-}
 
 // fitGates are those only the fit can answer: leave-one-out, certificate, folds.
 func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r *rules) []result.Gate {
