@@ -185,7 +185,7 @@ func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, 
 	if err != nil {
 		return nil, err
 	}
-	doc.Requests.StepsPerSecond = float64(got.Steps) / seconds
+	doc.Requests.StepsPerSecond = float64(got.Level.SimulatedSteps) / seconds
 	if f.loads[0].Point != nil {
 		doc.Requests.Levels, err = f.levelHoldout(ctx, prior, got.Set, lo)
 	}
@@ -466,7 +466,7 @@ func (f *requestFit) document(got *learn.Learned) (*result.Fit, error) {
 	}
 	o := &f.o.Options
 	doc.Options = result.FitOptions{Spec: string(got.Set.SpecVersion), Recipe: got.Set.Recipe, BetaTarget: got.Set.BetaTarget, Split: o.Split,
-		Seed: o.Seed, Prior: got.Prior, Without: append([]string{}, o.Without...)}
+		Seed: o.Seed, Prior: got.Level.Prior, Without: append([]string{}, o.Without...)}
 	prompts, outputs, n := 0.0, 0.0, 0.0
 	for _, l := range f.loads {
 		for i := range l.Requests {
@@ -481,28 +481,6 @@ func (f *requestFit) document(got *learn.Learned) (*result.Fit, error) {
 		}
 	}
 	doc.Warnings = append([]trace.Finding{}, f.warn...)
-	doc.Requests = requestLevel(f.loads, got)
+	doc.Requests = got.Level
 	return doc, nil
-}
-
-// requestLevel is what stands in fit.json of a fit from requests alone.
-func requestLevel(loads []*learn.Load, got *learn.Learned) *result.RequestLevel {
-	r := &result.RequestLevel{Prior: got.Prior, Objective: got.Objective, NoiseFloor: got.Floor, SpanErrorFrac: result.OrNull(got.SpanError),
-		TTFTErrorFrac: result.OrNull(got.TTFTError), Evaluations: got.Calls,
-		SimulatedSteps: got.Steps, Loads: []result.RequestLoad{}, Passes: []result.RequestPass{}, Directions: []result.LearnedDirection{}}
-	if u := got.Scatter; u != nil {
-		r.Scatter = new(result.RequestScatter(*u))
-	}
-	for _, l := range loads {
-		r.Loads = append(r.Loads, result.RequestLoad{Name: l.Name, Tier: l.Tier, Requests: len(l.Requests)})
-	}
-	for _, p := range got.Passes {
-		r.Passes = append(r.Passes, result.RequestPass(p))
-	}
-	for i := range got.Directions {
-		d := &got.Directions[i]
-		r.Directions = append(r.Directions, result.LearnedDirection{Terms: d.Terms, LearnedFrac: d.Learned, Learned: d.IsLearned(),
-			Needs: d.Needs()})
-	}
-	return r
 }

@@ -69,8 +69,7 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 				t.Errorf("%s: %v", r.ID, err)
 				continue
 			}
-			t.Logf("%s (%s): spans known to %.1f %%, TTFT %.1f %%, %d passes, objective %.3f, of which jitter %.4f", r.ID, prior.Name,
-				100*got.SpanError, 100*got.TTFTError, len(got.Passes), got.Objective, got.Floor)
+			t.Logf("%s (%s): %+v", r.ID, prior.Name, *got.Level)
 			unlike := false
 			for _, l := range early {
 				more, err := l.Unlike(got.Set)

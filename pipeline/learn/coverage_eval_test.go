@@ -50,15 +50,15 @@ func TestEvalCoverage(t *testing.T) {
 			off[k] = m.at(got.Set, k).Value - m.at(truth, k).Value
 		}
 		sum, learned := 0.0, 0
-		for _, dir := range got.Directions {
+		for _, dir := range got.directions {
 			z := 0.0
 			for k := range n {
 				z += dir.vector[k] * ridge.Dot(m.precision[k*n:(k+1)*n], off)
 			}
-			z /= 1 - dir.Learned
+			z /= 1 - dir.LearnedFrac
 			results[r].held = append(results[r].held, z*z <= normal95*normal95)
-			results[r].learned = append(results[r].learned, dir.IsLearned())
-			if dir.IsLearned() {
+			results[r].learned = append(results[r].learned, dir.Learned)
+			if dir.Learned {
 				sum += z * z
 				learned++
 			}

@@ -22,20 +22,11 @@ import (
 
 // Learned is what was learned from requests.
 type Learned struct {
-	Set        *coeff.Set // values, covariance of the step time, intervals, evidence by term
-	Prior      string
-	Passes     []Pass
-	Directions []Direction
-	Objective  float64  // of the fit, mean over loads
-	Floor      float64  // standard deviation of the objective over jittered twins
-	SpanError  float64  // of one span whose steps are known, relative; NaN without
-	TTFTError  float64  // of one TTFT that waited for no other prompt
-	Scatter    *Scatter // nil: of points
-	Calls      int      // objectives
-	Steps      int64    // simulated, recordings included
-
-	Names      []string // of the free terms, target/term
+	Set        *coeff.Set           // values, covariance of the step time, intervals, evidence by term
+	Level      *result.RequestLevel // how it was learned, as fit.json says it
+	Names      []string             // of the free terms, target/term
 	Covariance [][]float64
+	directions []direction
 }
 
 // Fit learns the coefficients of one configuration from what its requests
@@ -101,7 +92,7 @@ const (
 // unbiased is the candidate without the bias of the equations, unless a search has led
 // elsewhere, the recordings are not like the real one or the replays are clearly farther
 // with it.
-func (l *learner) unbiased(from *state, values []float64, u *Scatter, unsearched bool) (*state, error) {
+func (l *learner) unbiased(from *state, values []float64, u *result.RequestScatter, unsearched bool) (*state, error) {
 	if !unsearched {
 		return from, nil
 	}
@@ -110,10 +101,10 @@ func (l *learner) unbiased(from *state, values []float64, u *Scatter, unsearched
 		return nil, err
 	}
 	if u.StepFrac > mostStep || next.objective > float64(farther*from.objective)+float64(manyTwins*from.twins) {
-		l.passes = append(l.passes, Pass{Name: "bias not taken off", Objective: next.objective})
+		l.passes = append(l.passes, result.RequestPass{Name: "bias not taken off", Objective: next.objective})
 		return from, nil
 	}
-	l.passes = append(l.passes, Pass{Name: "bias taken off", Objective: next.objective})
+	l.passes = append(l.passes, result.RequestPass{Name: "bias taken off", Objective: next.objective})
 	return next, nil
 }
 
@@ -164,18 +155,23 @@ func twinsOf(l *Load, o Options) [][]sim.Request {
 }
 
 // learned describes the answer.
-func (l *learner) learned(s *state, post []float64, u *Scatter) *Learned {
+func (l *learner) learned(s *state, post []float64, u *result.RequestScatter) *Learned {
 	n := len(l.m.free)
-	out := &Learned{Set: l.m.setOf(s.values), Prior: l.m.name, Passes: l.passes, Objective: s.objective, Floor: s.twins,
-		SpanError: math.NaN(), TTFTError: math.NaN(), Calls: l.calls, Steps: l.steps.Load(), Names: l.m.names, Scatter: u}
+	directions := l.directions(s.values, post)
+	level := &result.RequestLevel{Prior: l.m.name, Passes: append([]result.RequestPass{}, l.passes...), Objective: s.objective,
+		NoiseFloor: s.twins, Evaluations: l.calls, SimulatedSteps: l.steps.Load(), Scatter: u,
+		Directions: append([]result.LearnedDirection{}, stat.Map(directions, direction.document)...)}
 	if l.seen != nil {
-		out.SpanError, out.TTFTError = l.seen.errors[rowSpan], l.seen.errors[rowTTFT]
+		level.SpanErrorFrac, level.TTFTErrorFrac = result.OrNull(l.seen.errors[rowSpan]), result.OrNull(l.seen.errors[rowTTFT])
 	}
+	for _, of := range l.loads {
+		level.Loads = append(level.Loads, result.RequestLoad{Name: of.Name, Tier: of.Tier, Requests: len(of.Requests)})
+	}
+	out := &Learned{Set: l.m.setOf(s.values), Level: level, Names: l.m.names, directions: directions}
 	for k := range n {
 		out.Covariance = append(out.Covariance, post[k*n:(k+1)*n])
 	}
 	l.describe(out, s)
-	out.Directions = l.directions(s.values, post)
 	return out
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -144,8 +145,8 @@ func TestPlantedCoefficientsAreLearned(t *testing.T) {
 			t.Errorf("unseen load, metric %d: KS %.3f, want at most 0.05", k, ks)
 		}
 	}
-	if n := len(got.Directions); n != len(got.Names) || !got.Directions[0].IsLearned() || got.Directions[n-1].IsLearned() {
-		t.Errorf("directions: got %v", got.Directions)
+	if n := len(got.directions); n != len(got.Names) || !got.directions[0].Learned || got.directions[n-1].Learned {
+		t.Errorf("directions: got %v", got.directions)
 	}
 	told := stepTimes(t, got.Set, d)
 	for j, c := range got.Set.Beta {
@@ -197,7 +198,7 @@ func TestPointsAreLearned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first, last := got.Passes[0].Objective, got.Objective; last > first/4 {
+	if first, last := got.Level.Passes[0].Objective, got.Level.Objective; last > first/4 {
 		t.Errorf("objective %.5f -> %.5f, want a quarter", first, last)
 	}
 	want, before, after := stepTimes(t, truth, d), stepTimes(t, prior.Set, d), stepTimes(t, got.Set, d)
@@ -253,7 +254,8 @@ func TestScatterIsMeasured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if u := got.Scatter; load == noisy && math.Abs(u.StepFrac-0.087) > 0.03 || load != noisy && u.StepFrac > 0.01 || u.DriftFrac > 0.02 {
+		u := got.Level.Scatter
+		if load == noisy && math.Abs(u.StepFrac-0.087) > 0.03 || load != noisy && u.StepFrac > 0.01 || u.DriftFrac > 0.02 {
 			t.Errorf("%s: got scatter %+v", load.Name, *u)
 		}
 		c, want := got.Set.AlphaModel(coeff.Overhead).Coefficients[3], truth.AlphaModel(coeff.Overhead).Coefficients[3].Value
@@ -299,9 +301,11 @@ func TestSearches(t *testing.T) {
 				t.Errorf("%s: other numbers with %d workers than with 1", method, workers)
 			}
 		}
-		searched := slices.DeleteFunc(slices.Clone(first.Passes), func(p Pass) bool { return strings.HasPrefix(p.Name, "bias ") })
-		if last := searched[len(searched)-1]; method != SearchNone && (last.Objective > searched[0].Objective || first.Calls < 12) {
-			t.Errorf("%s: objective %.4f after %d calls, from %.4f (%s)", method, last.Objective, first.Calls, searched[0].Objective, last.Name)
+		isBias := func(p result.RequestPass) bool { return strings.HasPrefix(p.Name, "bias ") }
+		searched := slices.DeleteFunc(slices.Clone(first.Level.Passes), isBias)
+		if last := searched[len(searched)-1]; method != SearchNone && (last.Objective > searched[0].Objective || first.Level.Evaluations < 12) {
+			t.Errorf("%s: objective %.4f after %d calls, from %.4f (%s)", method, last.Objective, first.Level.Evaluations,
+				searched[0].Objective, last.Name)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
 )
@@ -45,13 +46,6 @@ const (
 	SearchCMAES      = "cmaes"
 )
 
-// Pass is one step of the fit.
-type Pass struct {
-	Name      string
-	Objective float64 // mean over loads and twins, dimensionless
-	Damping   float64 // of the step that led here
-}
-
 // learner is one fit under way.
 type learner struct {
 	Options
@@ -61,7 +55,7 @@ type learner struct {
 	m      *model
 	seen   *evidence // of the regression, once it is done; nil: none
 	stamps *evidence // the same where steps are to keep to it
-	passes []Pass
+	passes []result.RequestPass
 	steps  atomic.Int64 // simulated
 	calls  int          // objectives
 }
@@ -262,7 +256,7 @@ func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error)
 // newton descends from a candidate until the objective no longer falls by a
 // hundredth, or the passes are over.
 func (l *learner) newton(best *state) (*state, evidence, error) {
-	l.passes = append(l.passes, Pass{Name: "start", Objective: best.objective})
+	l.passes = append(l.passes, result.RequestPass{Name: "start", Objective: best.objective})
 	damping := 0.0
 	for pass := 0; pass < l.Passes && !l.spent(); pass++ {
 		e := l.weigh(best)
@@ -275,7 +269,7 @@ func (l *learner) newton(best *state) (*state, evidence, error) {
 		}
 		gain := best.objective - next.objective
 		best = next
-		l.passes = append(l.passes, Pass{Name: "gauss-newton", Objective: best.objective, Damping: damping})
+		l.passes = append(l.passes, result.RequestPass{Name: "gauss-newton", Objective: best.objective, Damping: damping})
 		if gain < 0.01*best.objective {
 			break
 		}
@@ -306,24 +300,21 @@ func (l *learner) better(from *state, e evidence, damping *float64) (*state, err
 	return nil, nil
 }
 
-// Direction is one independent combination of terms, as far as the prior was from
+// direction is one independent combination of terms, as far as the prior was from
 // certain of it.
-type Direction struct {
-	Terms   []string // the largest first, target/term
-	Shares  []float64
-	Learned float64 // 1 - posterior variance over prior variance
-
+type direction struct {
+	result.LearnedDirection
 	vector []float64 // one standard error along it
 }
 
-// IsLearned says that the requests, not the prior, decide a direction.
-func (d *Direction) IsLearned() bool { return d.Learned >= learnedShare }
+func (d direction) document() result.LearnedDirection { return d.LearnedDirection }
 
+// learnedShare of a direction's variance gone, and the requests, not the prior, decide it.
 const learnedShare = 0.9
 
 // directions are the eigenvectors of the information the requests add, in units of
 // the prior: most learned first.
-func (l *learner) directions(values, post []float64) []Direction {
+func (l *learner) directions(values, post []float64) []direction {
 	n := len(l.m.free)
 	var chol mat.Cholesky
 	if !chol.Factorize(mat.NewSymDense(n, append([]float64(nil), l.m.precision...))) {
@@ -352,13 +343,16 @@ func (l *learner) directions(values, post []float64) []Direction {
 		return nil
 	}
 	left := eigen.Values(nil)
-	out := make([]Direction, n)
+	out := make([]direction, n)
 	for k := range n {
-		out[k] = l.direction(&terms, k)
-		out[k].Learned = math.Min(1, math.Max(0, 1-left[k]))
-		out[k].vector = make([]float64, n)
+		d := &out[k]
+		d.Terms, d.LearnedFrac = l.mainTerms(&terms, k), math.Min(1, math.Max(0, 1-left[k]))
+		if d.Learned = d.LearnedFrac >= learnedShare; !d.Learned {
+			d.Needs = needs[d.Terms[0]]
+		}
+		d.vector = make([]float64, n)
 		for j := range n {
-			out[k].vector[j] = math.Sqrt(math.Max(0, left[k])) * terms.At(j, k)
+			d.vector[j] = math.Sqrt(math.Max(0, left[k])) * terms.At(j, k)
 		}
 	}
 	return out
@@ -367,8 +361,8 @@ func (l *learner) directions(values, post []float64) []Direction {
 // namedShare of a direction is what its named terms make of it at least.
 const namedShare = 0.8
 
-// direction names the terms that make up most of a unit move along it.
-func (l *learner) direction(vectors *mat.Dense, k int) Direction {
+// mainTerms are those that make up most of a unit move along a direction.
+func (l *learner) mainTerms(vectors *mat.Dense, k int) (names []string) {
 	n := len(l.m.free)
 	type part struct {
 		name  string
@@ -381,16 +375,15 @@ func (l *learner) direction(vectors *mat.Dense, k int) Direction {
 		total += float64(v * v)
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.share, a.share) })
-	var d Direction
 	sum := 0.0
 	for _, p := range parts {
 		if sum >= namedShare*total {
 			break
 		}
-		d.Terms, d.Shares = append(d.Terms, p.name), append(d.Shares, p.share/total)
+		names = append(names, p.name)
 		sum += p.share
 	}
-	return d
+	return names
 }
 
 // needs says what would show a term (spec#request-directions).
@@ -420,14 +413,6 @@ const (
 	otherModels  = "another depth or precision of the model: one configuration cannot tell it from the rest of a step's constant"
 	otherGPUs    = "another number of GPUs: one configuration cannot tell it from the rest of a step"
 )
-
-// Needs is the measurement that would show a direction; "" of a learned one.
-func (d *Direction) Needs() string {
-	if d.IsLearned() {
-		return ""
-	}
-	return needs[d.Terms[0]]
-}
 
 // search polishes the learned directions without derivatives, which sees what they
 // cannot: schedules that jump, and distributions. The answer is kept only when loads
@@ -475,7 +460,7 @@ func (l *learner) confirmed(from *state, values []float64) (*state, error) {
 	}
 	found, err := l.assess(l.loads, l.twins, values, 0, true)
 	if err == nil {
-		l.passes = append(l.passes, Pass{Name: l.Search, Objective: found.objective})
+		l.passes = append(l.passes, result.RequestPass{Name: l.Search, Objective: found.objective})
 	}
 	return found, err
 }
@@ -489,10 +474,8 @@ func (l *learner) subspace(values []float64, e evidence) ([][]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := stat.Map(stat.Filter(l.directions(values, post), func(d Direction) bool { return d.IsLearned() }), func(d Direction) []float64 {
-		return d.vector
-	})
-	return out, nil
+	learned := stat.Filter(l.directions(values, post), func(d direction) bool { return d.Learned })
+	return stat.Map(learned, func(d direction) []float64 { return d.vector }), nil
 }
 
 // moved is a candidate z along the directions, signs kept.

@@ -6,18 +6,10 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
 )
-
-// Scatter is how a server's times scatter around its coefficients.
-type Scatter struct {
-	StepFrac   float64 // of one step
-	DriftFrac  float64 // of the speed from one time block to the next
-	TTFTFrac   float64 // of a TTFT beyond what its steps explain
-	OutsideUs  float64 // of E2E beyond its last token
-	Recordings int     // that were simulated to say what this does to a fit
-}
 
 // repeats simulates recordings as the server would make them with the fitted
 // coefficients, and takes the slope of the fit's equations at these coefficients on
@@ -32,7 +24,7 @@ type repeats struct {
 	rows    [][]replayRow // by load
 	scale   [numRowKinds]float64
 	weight  struct{ regression, replay float64 } // of the two sorts of equations
-	scatter Scatter
+	scatter result.RequestScatter
 	chunk   int // time blocks whose slopes are one draw
 }
 
@@ -56,7 +48,7 @@ const (
 // taken off, and the covariance of its errors: those of the recording as simulated
 // ones show them, and those of the prior. A first step with a few recordings comes near
 // enough for the bias to be that of the answer.
-func (l *learner) refitted(s *state) (values, covariance []float64, u *Scatter, err error) {
+func (l *learner) refitted(s *state) (values, covariance []float64, u *result.RequestScatter, err error) {
 	r := l.newRepeats(s)
 	size := stat.Sum(l.loads, func(load *Load) int { return len(load.Requests) })
 	count := max(leastRepeats, min(mostRepeats, simulatedRequests/size))
@@ -331,7 +323,7 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 const stampSD = 0.475 / normal95
 
 // record is what clients would measure of all loads, the k-th time.
-func (r *repeats) record(k int, u Scatter) ([]*Load, error) {
+func (r *repeats) record(k int, u result.RequestScatter) ([]*Load, error) {
 	out := make([]*Load, len(r.loads))
 	for i, load := range r.loads {
 		cfg, err := load.config(r.m, r.values)
@@ -341,7 +333,7 @@ func (r *repeats) record(k int, u Scatter) ([]*Load, error) {
 		cfg.Done = r.ctx.Done()
 		rng := rand.New(rand.NewPCG(uint64(r.Seed), uint64(1+k*len(r.loads)+i)))
 		cfg.Seed = rng.Int64()
-		u.into(&cfg, rng, r.BlockUs, r.blocks())
+		scatterInto(&cfg, u, rng, r.BlockUs, r.blocks())
 		res, err := sim.Run(cfg, load.Requests, nil)
 		if err != nil {
 			return nil, err
@@ -352,9 +344,9 @@ func (r *repeats) record(k int, u Scatter) ([]*Load, error) {
 	return out, nil
 }
 
-// into makes steps scatter, evenly around their mean, and the speed change from block
+// scatterInto makes steps scatter, evenly around their mean, and the speed change from block
 // to block.
-func (u *Scatter) into(cfg *sim.Config, rng *rand.Rand, blockUs int64, blocks int) {
+func scatterInto(cfg *sim.Config, u result.RequestScatter, rng *rand.Rand, blockUs int64, blocks int) {
 	if half := math.Min(0.95, math.Sqrt(3)*u.StepFrac); half > 0 {
 		q := []sim.Quantile{{Q: 0, Ratio: 1 - half}, {Q: 1, Ratio: 1 + half}}
 		cfg.Noise = &sim.Noise{Decode: q, Prefill: q, Mixed: q}
@@ -367,7 +359,7 @@ func (u *Scatter) into(cfg *sim.Config, rng *rand.Rand, blockUs int64, blocks in
 }
 
 // as is the load with the times of a simulated run, where it has any.
-func (l *Load) as(res *sim.Result, u Scatter, rng *rand.Rand) *Load {
+func (l *Load) as(res *sim.Result, u result.RequestScatter, rng *rand.Rand) *Load {
 	out, n := *l, len(l.Requests)
 	out.SentUs, out.Seen = make([]int64, n), make([]sim.Measured, n)
 	if l.Stamps != nil {
@@ -402,11 +394,11 @@ const probeStep = 0.1
 // measure finds the scatter that makes recordings scatter as the real one.
 func (r *repeats) measure(real *regression, probes int) error {
 	want, drift := real.scatter(r.values)
-	still, _, err := r.scatters(Scatter{}, 1)
+	still, _, err := r.scatters(result.RequestScatter{}, 1)
 	if err != nil {
 		return err
 	}
-	moved, _, err := r.scatters(Scatter{StepFrac: probeStep}, probes)
+	moved, _, err := r.scatters(result.RequestScatter{StepFrac: probeStep}, probes)
 	if err != nil {
 		return err
 	}
@@ -421,7 +413,7 @@ func (r *repeats) measure(real *regression, probes int) error {
 }
 
 // scatters is the mean scatter of recordings of a server that scatters so.
-func (r *repeats) scatters(u Scatter, probes int) (squares [numRowKinds]float64, drift float64, err error) {
+func (r *repeats) scatters(u result.RequestScatter, probes int) (squares [numRowKinds]float64, drift float64, err error) {
 	got := make([]*regression, probes)
 	err = par.Try(r.ctx, r.Workers, probes, func(k int) error {
 		loads, err := r.record(k, u)
