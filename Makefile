@@ -8,6 +8,7 @@
 # make scale-faults kills, repeats, damages and fills: the same bytes or one error
 # make beam    builds blis-train-beam, a module of its own, and runs its tests; needs the Beam SDK from the module proxy
 # make interop DuckDB, pandas and polars read the tables, the notebook runs; 10,000 schedules of each vLLM are the simulator's; Prism as a separate server does the tasks of a plan
+# make walk    does README and tutorial command by command in a fresh clone and an empty HOME, and prints every exit status
 # make release tries the release: archives, bills of materials and checksums in dist; needs the module proxy
 # make scale-cost prints what 100 TB cost at rates measured here
 
@@ -15,7 +16,7 @@ GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release
+.PHONY: check test demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release walk
 
 test:
 	$(GO) test ./...
@@ -66,6 +67,9 @@ interop:
 	bash testdata/interop/interop.sh
 	bash testdata/interop/interop-oracle.sh
 	$(WITH_BEAM) bash testdata/interop/interop-beam.sh
+
+walk:
+	bash testdata/interop/walk.sh
 
 scale-cost:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./cmd/blis-train -run TestEvalScaleCost -v -timeout 60m
