@@ -19,7 +19,13 @@ func TestAudit(t *testing.T) {
 	if said, err := exec.Command(python, "-c", "import numpy, pyarrow").CombinedOutput(); err != nil {
 		t.Skipf("skipped: %s has no numpy and pyarrow (%v %.80s); BLIS_TRAIN_NUMPY names another", python, err, said)
 	}
-	const demo = "../../testdata/traces/demo/a100-codellama-34b-tp2"
+	audit(t, python, "../../testdata/traces/demo/a100-codellama-34b-tp2")
+	audit(t, python, repo.Shared(t, "data", "composed", "a100-llama-3.1-8b-tp1")) // with outliers, six of them held out
+}
+
+// audit runs and simulates a recording of a synchronous engine, and lets numpy do it again.
+func audit(t *testing.T, python, demo string) {
+	t.Helper()
 	dir := t.TempDir()
 	out, sim, config := filepath.Join(dir, "out"), filepath.Join(dir, "sim"), filepath.Join(dir, "pipeline.yaml")
 	must(t, os.WriteFile(config, []byte("fit: {spec: \"1.1\", prior: zero, bootstraps: 50}\n"), 0o644))
