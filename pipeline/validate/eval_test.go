@@ -261,7 +261,11 @@ func TestEvalStock(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Printf("\nstock spans, pooled composed coefficients, idle delays, %d shared prompt tokens\n", shared)
-		printPlain(t, v)
+		most := map[string]plainLimit{"jan20-codellama-train-1": {0.3, 0.12, 0.05}, "jan20-prefill-llama7b-tp1-1": {0.22, 0.09, 0.05}}
+		if shared > 0 {
+			most["jan20-codellama-prefill-1"] = plainLimit{0.15, 0.12, 0.05}
+		}
+		printPlain(t, v, most)
 	}
 }
 
@@ -280,11 +284,18 @@ func TestEvalObserved(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Printf("\nclient timings, %s step times\n", latency)
-		printPlain(t, v)
+		most := map[string]plainLimit{"RTX4090-Llama-3.1-8B-tp1": {0.3, 0.35, 0.4}, "RTXPRO6000-Llama-3.1-8B-tp1": {0.6, 0.85, 0.45}}
+		if latency == "physics" {
+			most["RTXPRO6000-Llama-3.1-8B-tp1"] = plainLimit{0.25, 0.2, 0.1}
+		}
+		printPlain(t, v, most)
 	}
 }
 
-func printPlain(t *testing.T, v *result.Validation) {
+// plainLimit is the most that a replay may be off.
+type plainLimit struct{ ttftD, e2eD, e2eErr float64 }
+
+func printPlain(t *testing.T, v *result.Validation, most map[string]plainLimit) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 1, ' ', 0)
 	fmt.Fprintln(w,
 		"run\tsource\tn\texcluded\tsaturated\tTTFT D\tmedian err\tpaired\treal/sim p50 ms\tITL D\tmedian err\tE2E D\tmedian err\treal/sim p50 ms")
@@ -299,6 +310,9 @@ func printPlain(t *testing.T, v *result.Validation) {
 		fmt.Fprintf(w, "\t%.2f\t%.0f %%\t%.0f %%\t%.0f / %.0f\t%.2f\t%.0f %%\t%.2f\t%.0f %%\t%.0f / %.0f\n", a.KSD, 100*a.MedianRelErr,
 			100**a.MedianRelErrPaired,
 			a.RealMs.P50, a.SimMs.P50, b.KSD, 100*b.MedianRelErr, c.KSD, 100*c.MedianRelErr, c.RealMs.P50, c.SimMs.P50)
+		if m, held := most[r.ID]; held && !(a.KSD <= m.ttftD && c.KSD <= m.e2eD && c.MedianRelErr <= m.e2eErr) {
+			t.Errorf("%s: D of TTFT %.3f and E2E %.3f, median error of E2E %.3f, want at most %v", r.ID, a.KSD, c.KSD, c.MedianRelErr, m)
+		}
 	}
 	w.Flush()
 	for i := range v.Runs {
