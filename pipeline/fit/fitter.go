@@ -106,7 +106,8 @@ func (f *fitter) describe() {
 func (f *fitter) nothingLeft() error {
 	why := stat.Map(f.prepared, func(p *Run) string { return p.Src.ID + ": " + p.Reason })
 	return trace.Errorf(CodeNoRows, "no run can be fitted (%s)",
-		strings.Join(why, "; ")).WithHint("blis-train inspect shows what is missing from each run; --keep-saturated keeps saturated runs")
+		strings.Join(why, "; ")).WithHint("blis-train inspect shows what is missing from each run; the key keep-saturated in " +
+		"--config FILE keeps saturated runs")
 }
 
 func (f *fitter) warn(found ...trace.Finding) { f.out.Warnings = append(f.out.Warnings, found...) }

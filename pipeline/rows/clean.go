@@ -299,7 +299,7 @@ func Strides(most []int64, configs []string, maxRows int) (strides []int, found 
 		all, kept = all+n, kept+n/int64(strides[i])
 	}
 	if kept < all {
-		found = append(found, trace.Findingf(codeRowsThinned, "about %d rows, evenly chosen, of up to %d: --max-rows N takes more, 0 all",
+		found = append(found, trace.Findingf(codeRowsThinned, "about %d rows, evenly chosen, of up to %d: the key max-rows takes more, 0 all",
 			kept, all))
 	}
 	return strides, found

@@ -116,7 +116,7 @@ func (s *Shared) assumed(run *trace.Run, obs []Request, sharedPrefix int64, jour
 }
 
 const tellsCached = "keep /metrics before and after each load, log the iterations (--enable-logging-iteration-details), have the " +
-	"client keep usage (--enable-prompt-tokens-details), or give --shared-prefix-tokens"
+	"client keep usage (--enable-prompt-tokens-details), or set the key shared-prefix-tokens"
 
 // undecided says why the replay of a phase cannot be judged for want of cached tokens.
 func (s *Shared) undecided(obs []Request, p *deploy.Phase) string {

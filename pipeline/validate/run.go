@@ -75,7 +75,7 @@ func checkSplit(fit *result.Fit, split float64) error {
 	}
 	return trace.Errorf(rows.BadOption, "--split: got %g, want at least the fit's %g: the coefficients have seen the rest", split,
 		fit.Options.Split).
-		WithHint(fmt.Sprintf("blis-train fit OUT --split %g", split))
+		WithHint(fmt.Sprintf("set split: %g under fit in --config FILE and fit again", split))
 }
 
 // RowsJudged decides how many rows of each source are judged: of all as many as the fit learned from, unless said
