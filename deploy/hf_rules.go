@@ -229,18 +229,12 @@ func (c *hfConfig) kvHeads(heads int64) int64 {
 
 // sharedWidth is Is, the total width of the shared experts; 0 counts as none.
 func (c *hfConfig) sharedWidth(expertWidth int64) int64 {
-	for _, key := range []string{"shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size",
-		"share_expert_dim"} {
-		if c.has(key) {
-			return c.layer(key, 0)
-		}
+	if key, _ := c.first("shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size",
+		"share_expert_dim"); key != "" {
+		return c.layer(key, 0)
 	}
-	for _, key := range []string{"n_shared_experts", "num_shared_experts"} {
-		if c.has(key) {
-			return c.layer(key, 0) * expertWidth
-		}
-	}
-	return 0
+	key, _ := c.first("n_shared_experts", "num_shared_experts")
+	return c.layer(key, 0) * expertWidth
 }
 
 // moePattern says which layers have experts (spec#model-moe).
@@ -261,8 +255,9 @@ func (c *hfConfig) moePattern(has []bool) {
 		step = c.layer(key, 1)
 	}
 	list, _ := c.values["mlp_only_layers"].([]any)
+	last := cmp.Or(c.countOr("moe_layer_end_index"), layers)
 	for i := firstDense; i < layers && step > 0; i++ {
-		has[i] = i%freq == 0 && (i+1)%step == 0
+		has[i] = i%freq == 0 && (i+1)%step == 0 && i <= last
 	}
 	for _, v := range list {
 		i, ok := integer(v)
@@ -308,10 +303,6 @@ func dtypeBytes(name string) float64 {
 func (c *hfConfig) activationBytes(override string) float64 {
 	name := override
 	if name == "" || name == "auto" {
-		if _, v := c.first("dtype", "torch_dtype"); v == nil {
-			c.fail(BadModel, "dtype: missing, want the activations' type (also read as torch_dtype, or model.dtype in run.yaml)")
-			return 0
-		}
 		key, _ := c.first("dtype", "torch_dtype")
 		name = c.text(key)
 	}
@@ -333,7 +324,7 @@ func firstOf(values map[string]any, keys ...string) any {
 
 // encoderKeys are keys of what turns images, video or audio into tokens.
 var encoderKeys = []string{"vision_config", "audio_config", "vision_tower", "mm_vision_tower", "audio_encoder_config", "speech_config",
-	"image_token_id", "image_token_index", "audio_token_id", "video_token_id"}
+	"image_token_id", "image_token_index", "audio_token_id", "video_token_id", "talker_config", "code2wav_config"}
 
 // knownKeys are keys of config.json that the loader reads, or that change no
 // dimension: tokens, training, dropout, the Python class.

@@ -186,8 +186,8 @@ func (r *layerReader) gqaWeights(m *Mixer) {
 func (r *layerReader) biased(part string) bool {
 	stated := r.flag("attention_bias", false)
 	switch r.f.Biases {
-	case "all":
-		return true
+	case "all", "use_bias":
+		return r.flag("use_bias", r.f.Biases == "all")
 	case "qkv":
 		return part == "qkv" && r.flag("attention_bias", true)
 	case "attention", "attention_bias":
@@ -463,8 +463,7 @@ func (r *layerReader) expertLayers() []bool {
 }
 
 func (r *layerReader) numExperts() int64 {
-	n, _ := r.count("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-	return n
+	return r.countOr("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 }
 
 // ffn reads the ffn of the current layer.
@@ -506,6 +505,9 @@ func (r *layerReader) searched(block map[string]any) *FFN {
 
 // denseWidth is the width of a dense MLP.
 func (r *layerReader) denseWidth() int64 {
+	if r.is("granitemoehybrid") {
+		return r.need("shared_intermediate_size")
+	}
 	if n, ok := r.count("dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"); ok {
 		return n
 	}

@@ -244,8 +244,9 @@ func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag s
 		return q
 	}
 	q.read(config, where)
-	if quant := c.object(side, "quantization"); q.kv == 0 && quant != nil && !q.kvStated(config) {
-		q.readKV(quant, "hf_quant_config.json")
+	_, scheme := config["kv_cache_scheme"] // if only to leave it
+	if _, algo := config["kv_cache_quant_algo"]; q.kv == 0 && !scheme && !algo {
+		q.readKV(c.object(side, "quantization"), "hf_quant_config.json")
 	}
 	return q
 }
@@ -332,6 +333,7 @@ func (q *quantizer) read(config map[string]any, where string) {
 func (q *quantizer) unknown(key, got string) {
 	q.c.fail(unsupportedModel, "%s: got %q, want fp8, fbgemm_fp8, mxfp4, awq, gptq, compressed-tensors or modelopt (%s)", key, got,
 		strings.Join(slices.Sorted(maps.Keys(schemes)), ", "))
+	q.c.hint("state weight_bytes_per_gpu and kv_blocks_total_gpu of the server; its steps are not modelled")
 }
 
 // readNamed reads quantized_layers, the quantization of modules by their names.
@@ -365,9 +367,6 @@ func (q *quantizer) groupSize(v any, other int64, where string) int64 {
 	return n
 }
 
-// zeroPoint is the bytes of a zero point of b bits.
-func zeroPoint(bits int64) float64 { return float64(float64(bits) / 8) }
-
 // blocks is fp8 with a scale per tensor, or per block when weight_block_size says so.
 func (q *quantizer) blocks(config map[string]any, where string) *scheme {
 	s := named("FP8")
@@ -400,7 +399,7 @@ func (q *quantizer) integers(config map[string]any, where string) *scheme {
 	s := &scheme{algorithm: "int" + itoa(bits), bits: bits, act: 16, scale: 2}
 	s.group = q.groupSize(firstOf(config, "group_size", "q_group_size"), 128, where)
 	if config["zero_point"] == true || config["sym"] == false {
-		s.scale += zeroPoint(bits)
+		s.scale += float64(bits) / 8 // a zero point
 	}
 	return s
 }
@@ -454,7 +453,7 @@ func (q *quantizer) group(group map[string]any, where string) *scheme {
 			show(weights["group_size"]), strategy)
 	}
 	if symmetric, ok := weights["symmetric"].(bool); ok && !symmetric {
-		s.scale += zeroPoint(bits)
+		s.scale += float64(bits) / 8 // a zero point
 	}
 	if kind == "float" {
 		s.algorithm, s.scale = "fp"+itoa(bits), 1 // a scale of one byte: NVFP4 in groups of 16, MXFP4 and MXFP8 of 32
@@ -468,13 +467,6 @@ func (q *quantizer) group(group map[string]any, where string) *scheme {
 		}
 	}
 	return s
-}
-
-// kvStated says that a description speaks of the cache, if only to leave it.
-func (q *quantizer) kvStated(config map[string]any) bool {
-	_, scheme := config["kv_cache_scheme"]
-	_, algo := config["kv_cache_quant_algo"]
-	return scheme || algo
 }
 
 // readKV reads the checkpoint's own type of cached values.

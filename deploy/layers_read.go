@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,27 +23,29 @@ import (
 
 // modelFamily is a row of families.yaml: what holds for models of its types beside the keys of config.json.
 type modelFamily struct {
-	Types     []string       `yaml:"types"`
-	Mixer     string         `yaml:"mixer"`
-	Linear    MixerKind      `yaml:"linear"`
-	Period    int64          `yaml:"period"`
-	PeriodKey string         `yaml:"period_key"`
-	Norms     int64          `yaml:"norms"`
-	Final     int64          `yaml:"final"`
-	Proj      int64          `yaml:"proj"`
-	QKNorm    string         `yaml:"qk_norm"`
-	Biases    string         `yaml:"biases"`
-	Attn      string         `yaml:"attn"`
-	MLP       string         `yaml:"mlp"`
-	MoE       string         `yaml:"moe"`
-	Gate      string         `yaml:"gate"`
-	Sinks     bool           `yaml:"sinks"`
-	HeadGate  bool           `yaml:"headgate"`
-	ShareGate bool           `yaml:"sharegate"`
-	Corrected bool           `yaml:"corrected"`
-	ExpertB   bool           `yaml:"expert_biases"`
-	Positions bool           `yaml:"positions"`
-	Defaults  map[string]any `yaml:"defaults"`
+	Types     []string          `yaml:"types"`
+	Mixer     string            `yaml:"mixer"`
+	Linear    MixerKind         `yaml:"linear"`
+	Period    int64             `yaml:"period"`
+	PeriodKey string            `yaml:"period_key"`
+	Norms     int64             `yaml:"norms"`
+	Final     int64             `yaml:"final"`
+	Proj      int64             `yaml:"proj"`
+	QKNorm    string            `yaml:"qk_norm"`
+	Biases    string            `yaml:"biases"`
+	Attn      string            `yaml:"attn"`
+	MLP       string            `yaml:"mlp"`
+	MoE       string            `yaml:"moe"`
+	Gate      string            `yaml:"gate"`
+	Sinks     bool              `yaml:"sinks"`
+	HeadGate  bool              `yaml:"headgate"`
+	ShareGate bool              `yaml:"sharegate"`
+	Corrected bool              `yaml:"corrected"`
+	ExpertB   bool              `yaml:"expert_biases"`
+	Positions bool              `yaml:"positions"`
+	Keys      map[string]string `yaml:"keys"`
+	Inner     map[string]any    `yaml:"inner"`
+	Defaults  map[string]any    `yaml:"defaults"`
 }
 
 //go:generate go test -run TestModelsPageIsGenerated . -update
@@ -95,9 +98,24 @@ type layerReader struct {
 // sizeKey are keys that state a size: null, they are said to be.
 var sizeKey = regexp.MustCompile(`(_size|_dim|_rank|_replace|_freq|_step)$|^(n|num)_|experts`)
 
-// withDefaults supplies absent keys by their family's defaults and returns them and sizes that are null, sorted.
-func (c *hfConfig) withDefaults(f *modelFamily) []string {
+// one is the entry of a list of equal ones, one for each layer.
+func one(v any) any {
+	if list, _ := v.([]any); len(list) > 0 && !slices.ContainsFunc(list, func(x any) bool { return !reflect.DeepEqual(x, list[0]) }) {
+		return list[0]
+	}
+	return v
+}
+
+// withDefaults names keys as other families do, supplies absent ones by the family's defaults, and returns those and sizes that
+// are null, sorted.
+func (c *hfConfig) withDefaults(f *modelFamily, inner bool) []string {
 	var keys []string
+	for from, to := range f.Keys {
+		if v := one(c.values[from]); v != nil {
+			delete(c.values, from)
+			c.values[to] = v
+		}
+	}
 	for key, value := range c.values {
 		if value == nil && sizeKey.MatchString(key) {
 			keys = append(keys, key+"=null")
@@ -105,6 +123,9 @@ func (c *hfConfig) withDefaults(f *modelFamily) []string {
 	}
 	defaults := map[string]any{"tie_word_embeddings": false}
 	maps.Copy(defaults, f.Defaults)
+	if inner {
+		maps.Copy(defaults, f.Inner)
+	}
 	for key, value := range defaults {
 		if _, stated := c.values[key]; stated || value == nil {
 			continue
@@ -127,6 +148,9 @@ func (r *layerReader) decoder() {
 	d.Tied = r.flag("tie_word_embeddings", false)
 	if r.err != nil {
 		return
+	}
+	if n := r.countOr("word_embed_proj_dim"); n > 0 && n != r.h {
+		r.fail(unsupportedModel, "word_embed_proj_dim: got %d, an embedding of another width, want %d", n, r.h)
 	}
 	d.Embedding = r.matrix(Sharded, d.Vocab, d.Hidden, embeddingName)
 	d.Head = r.matrix(Sharded, d.Vocab, d.Hidden, headName)
@@ -155,7 +179,7 @@ func (r *layerReader) predictors() {
 	keys := []string{"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}
 	n, kinds := r.countOr(keys...), []layerKind{fullLayer}
 	for _, key := range keys {
-		if v, isStated := r.values[key]; n == 0 && isStated {
+		if v := r.values[key]; n == 0 && v != nil {
 			if none, isInt := integer(v); !isInt || none != 0 {
 				r.d.Warnings = append(r.d.Warnings, fmt.Sprintf("%s: got %v, taken for none", key, v))
 			}
@@ -404,6 +428,9 @@ func (r *layerReader) isFull(i int64) bool {
 	if period, ok := r.count("attn_layer_period"); ok {
 		return i%period == r.layerOr("attn_layer_offset", 0)
 	}
+	if p := r.text("sliding_window_pattern"); p != "" { // of local and global layers: LLLG
+		return p[i%int64(len(p))] == 'G' || i == r.layers-1
+	}
 	period := r.f.Period
 	if n := r.countOr(r.f.PeriodKey, "sliding_window_pattern"); n > 0 {
 		period = n
@@ -451,16 +478,9 @@ func QuantConfigName(config string) string {
 // ReadDecoder reads a config.json and, when not nil, the hf_quant_config.json beside it as layers. Errors are
 // trace.SyntaxErrors with the place of the key and a hint.
 func ReadDecoder(config, quant []byte, file string, opts ModelOptions) (*Decoder, error) {
-	raw, side, err := decodeBoth(config, quant, file)
-	if err != nil {
-		return nil, err
-	}
-	c := &hfConfig{file: file, values: textConfig(raw)}
-	d := c.decoder(raw, side, opts)
-	if d == nil || c.err != nil {
-		return nil, placed(c.err, config)
-	}
-	return d, nil
+	opts.QuantConfig = quant
+	m, err := LoadModel(bytes.NewReader(config), file, opts)
+	return m.Decoder, err
 }
 
 // decoder reads everything but the text itself; nil with an error.
@@ -469,7 +489,7 @@ func (c *hfConfig) decoder(raw, side map[string]any, opts ModelOptions) *Decoder
 	if f == nil {
 		return nil
 	}
-	d := &Decoder{Defaulted: c.withDefaults(f)}
+	d := &Decoder{Defaulted: c.withDefaults(f, reflect.ValueOf(c.values).Pointer() != reflect.ValueOf(raw).Pointer())}
 	if opts.Assume != "" {
 		d.Warnings = append(d.Warnings, fmt.Sprintf("model_type %q is read as %s", c.text("model_type"), opts.Assume))
 	}

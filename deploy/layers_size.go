@@ -288,6 +288,8 @@ func (l *Layer) loads(p Parallel) error {
 			return loadError("tensor_parallel_size", p.TP, fmt.Sprintf("a divisor of %d heads", m.Heads))
 		case m.Kind == GQA && kv%p.TP != 0 && p.TP%kv != 0:
 			return loadError("tensor_parallel_size", p.TP, fmt.Sprintf("a divisor or a multiple of %d KV heads", kv))
+		case m.Kind == Mamba2 && m.StateGroups > 1 && m.StateGroups%p.TP != 0:
+			return loadError("tensor_parallel_size", p.TP, fmt.Sprintf("a divisor of %d groups", m.StateGroups))
 		case m.Kind == Delta && kv%p.TP != 0:
 			return loadError("tensor_parallel_size", p.TP, fmt.Sprintf("a divisor of %d key heads", kv))
 		}
@@ -301,10 +303,10 @@ func (l *Layer) loads(p Parallel) error {
 	return err
 }
 
-// loads checks that a shard holds whole blocks of scales.
+// loads checks that shards are equal, and hold whole blocks of scales.
 func (l *Linear) loads(p Parallel, in *Layer) error {
 	rows, columns, parts := l.Rows, l.Columns, p.TP
-	key := "tensor_parallel_size"
+	key, size := "tensor_parallel_size", p.TP
 	switch l.Placement {
 	case ByExpert:
 		if parts = p.TP * p.DP; p.Experts {
@@ -313,19 +315,24 @@ func (l *Linear) loads(p Parallel, in *Layer) error {
 		if p.DP > 1 {
 			key = "tensor_parallel_size x data_parallel_size"
 		}
-		if columns == in.FFN.Width { // down
+		if size = in.FFN.Width; columns == in.FFN.Width { // down
 			columns /= parts
 		} else {
 			rows = in.FFN.Width / parts
 		}
 	case Sharded:
-		rows /= parts
+		if rows /= parts; in.Mixer == nil || in.Mixer.Kind != Mamba2 {
+			size = l.Rows
+		}
 	case ShardedIn:
-		columns /= parts
+		columns, size = columns/parts, columns
 	case KVSharded:
 		rows /= min(parts, in.Mixer.KVHeads)
 	default:
 		return nil
+	}
+	if size%parts != 0 {
+		return loadError(key, parts, fmt.Sprintf("a divisor of the %d values of %s", size, l.Name))
 	}
 	block := l.Quant.Block
 	if strings.Contains(l.Quant.Algorithm, "fp4") { // vLLM pads them
