@@ -24,12 +24,24 @@ func (d *Deployment) Check() error {
 	return nil
 }
 
+// known refuses a model of stated sizes, whose steps nothing can say.
+func (m *Model) known() error {
+	if m.Sizes == nil {
+		return nil
+	}
+	return trace.Errorf(unsupportedModel, "model %s: its sizes are stated, its layers are not known (%s), want layers", m.ID, m.Sizes.Why).
+		WithHint("memory, admission and recordings go on; step times need model.assume, or a family that is known")
+}
+
 func (m *Model) check() error {
 	if m.Layered != nil {
 		if len(m.Layered.Layers) == 0 || m.Layered.Hidden <= 0 || m.Layered.Vocab <= 0 || !(m.Layered.KVBytes > 0 && m.Layered.DTypeBytes > 0) {
 			return trace.Errorf(BadModel, "model layers: got %d layers, hidden size %d, vocabulary %d, %g B a cached value, want all > 0",
 				len(m.Layered.Layers), m.Layered.Hidden, m.Layered.Vocab, m.Layered.KVBytes)
 		}
+		return nil
+	}
+	if m.Sizes != nil {
 		return nil
 	}
 	dims := []struct {
@@ -247,6 +259,7 @@ const (
 
 	BadModel             trace.Code = "bad_model"
 	unsupportedModel     trace.Code = "unsupported_model"
+	architectureAssumed  trace.Code = "architecture_assumed"
 	fullAttentionAssumed trace.Code = "full_attention_assumed"
 
 	BadHardware       trace.Code = "bad_hardware"

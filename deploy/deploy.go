@@ -62,7 +62,15 @@ type Model struct {
 	Decoder               *Decoder     `json:"-"` // the layers as config.json has them, nil where the fields above were stated
 	// Layered is the decoder where the fields above cannot say it: then they hold layers, hidden size, vocabulary and bytes per
 	// activation and cached value alone.
-	Layered *Decoder `json:"layers,omitempty"`
+	Layered *Decoder     `json:"layers,omitempty"`
+	Sizes   *StatedSizes `json:"stated_sizes,omitempty"` // of a model whose layers are not known: all there is of it
+}
+
+// StatedSizes are the bytes of a model of an architecture that is not known, as run.yaml states them (spec#model-stated).
+type StatedSizes struct {
+	WeightBytesPerGPU float64 `json:"weight_bytes_per_gpu"`
+	BytesPerBlock     float64 `json:"bytes_per_block,omitempty"` // of the KV cache, on one GPU
+	Why               string  `json:"why"`                       // the layers are not known
 }
 
 // Hardware is one device's datasheet (spec#hardware).
@@ -223,6 +231,9 @@ func (d *Deployment) configKey() string {
 	}
 	if m.Layered != nil {
 		_ = json.NewEncoder(&b).Encode(m.Layered) // plain numbers and texts
+	}
+	if m.Sizes != nil {
+		fmt.Fprintf(&b, "%g %g ", m.Sizes.WeightBytesPerGPU, m.Sizes.BytesPerBlock)
 	}
 	if d.Engine.ExpertParallel || d.DP > 1 && m.IsMoE() {
 		fmt.Fprintf(&b, "dp%d ep %t ", d.DP, d.Engine.ExpertParallel)

@@ -329,7 +329,8 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	}
 	budget := float64(d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization)
 	layers, p := d.Model.Layers(), d.Parallel()
-	if n := int64(len(layers.Layers)); p.PP > n {
+	sizes := d.Model.Sizes
+	if n := int64(len(layers.Layers)); p.PP > n && sizes == nil {
 		return 0, trace.Errorf(BadKnobs, "pipeline_parallel_size: got %d, want at most the model's %d layers", p.PP, n)
 	}
 	drafts, draftBlock, _ := d.drafter()
@@ -338,11 +339,17 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	}
 	blocks, weights, left := math.Inf(1), 0.0, 0.0
 	for i, stage := range layers.stages(p) {
+		if sizes != nil {
+			stage.weights = sizes.WeightBytesPerGPU
+		}
 		free := budget - stage.weights - drafts - d.stepBytes() - other
 		if bytes, ok := number(d.Engine.Extra["kv_cache_memory_bytes"]); ok && bytes > 0 {
 			free = bytes // wins over gpu_memory_utilization
 		}
 		pool, ok := stage.decoder.KVPool(p, d.Engine.BlockSize)
+		if sizes != nil && sizes.BytesPerBlock > 0 {
+			pool, ok = KVPool{BlockBytes: sizes.BytesPerBlock}, true
+		}
 		if !ok && i == 0 && p.PP == 1 {
 			return 0, trace.Errorf(BadHardware, "KV cache: got layers that keep no entries of tokens, or none that can be laid out in equal pages").
 				WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")

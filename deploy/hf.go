@@ -52,6 +52,9 @@ func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
 		c.describe(&m, m.Decoder, opts)
 		m.UnknownKeys = unknownKeys(c.values)
 	}
+	if opts.Assume != "" {
+		m.Warnings = append(m.Warnings, architectureAssumed)
+	}
 	if c.err != nil {
 		return Model{}, placed(c.err, text)
 	}

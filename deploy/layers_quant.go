@@ -399,7 +399,7 @@ func (q *quantizer) integers(config map[string]any, where string) *scheme {
 	s := &scheme{algorithm: "int" + itoa(bits), bits: bits, act: 16, scale: 2}
 	s.group = q.groupSize(firstOf(config, "group_size", "q_group_size"), 128, where)
 	if config["zero_point"] == true || config["sym"] == false {
-		s.scale += float64(bits) / 8 // a zero point
+		s.scale += float64(float64(bits) / 8) // a zero point
 	}
 	return s
 }
@@ -453,7 +453,7 @@ func (q *quantizer) group(group map[string]any, where string) *scheme {
 			show(weights["group_size"]), strategy)
 	}
 	if symmetric, ok := weights["symmetric"].(bool); ok && !symmetric {
-		s.scale += float64(bits) / 8 // a zero point
+		s.scale += float64(float64(bits) / 8) // a zero point
 	}
 	if kind == "float" {
 		s.algorithm, s.scale = "fp"+itoa(bits), 1 // a scale of one byte: NVFP4 in groups of 16, MXFP4 and MXFP8 of 32

@@ -182,6 +182,13 @@ func (m *Model) NotModelled() (out []trace.Finding) {
 		out = append(out, trace.Findingf(notModelled, "%s: the model's config.json says %s%s, which this version does not know; where it "+
 			"changes attention or the MLP, the features are wrong", m.ID, strings.Join(keys, ", "), more))
 	}
+	if m.Sizes != nil {
+		out = append(out, trace.Findingf(notModelled, "%s: %s; its memory is that of stated sizes, its step times are not modelled", m.ID,
+			m.Sizes.Why))
+	}
+	if slices.Contains(m.Warnings, architectureAssumed) {
+		out = append(out, trace.Findingf(architectureAssumed, "%s: model_type %q is read as model.assume says", m.ID, m.ModelType))
+	}
 	if slices.Contains(m.Warnings, fullAttentionAssumed) {
 		out = append(out, trace.Findingf(fullAttentionAssumed, "%s: windowed attention is taken for full attention, as "+
 			"model.assume_full_attention says", m.ID))
@@ -197,5 +204,5 @@ func (d *Deployment) refused(layered bool) error {
 			return trace.Errorf(h.Code, "%s: %s is not modelled", h.got, h.What).WithHint(h.Next)
 		}
 	}
-	return nil
+	return d.Model.known()
 }

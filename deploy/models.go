@@ -104,6 +104,9 @@ func (d *Deployment) CheckTables() error {
 			return trace.Errorf(h.Code, "%s: %s is not modelled", h.got, h.What).WithHint(h.Next)
 		}
 	}
+	if err := d.Model.known(); err != nil {
+		return err
+	}
 	return d.Model.Layers().Loads(d.Parallel())
 }
 

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // modelSection is the model part of run.yaml before config.json is read.
@@ -17,6 +19,7 @@ type modelSection struct {
 	opts   ModelOptions
 	config string
 	at     *yaml.Node
+	sizes  StatedSizes
 
 	builtIn bool // the configuration is one of [Models]
 
@@ -57,6 +60,8 @@ func (d *document) modelPart(s *section) modelSection {
 		at: s.find("config"),
 	}
 	m.config = s.text("config", "")
+	m.sizes.WeightBytesPerGPU = s.within("weight_bytes_per_gpu", "B", 0, maxRate).V
+	m.sizes.BytesPerBlock = s.within("bytes_per_block", "B", 0, maxRate).V
 	if id, known := ModelNamed(m.opts.ID); known && m.config == "" {
 		m.opts.ID, m.builtIn = id, true
 	}
@@ -97,6 +102,11 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 		return
 	}
 	model, err := LoadModel(bytes.NewReader(text), joinName(dir, m.config), m.opts)
+	if e := (*trace.SyntaxError)(nil); errors.As(err, &e) && e.Code == unsupportedModel && m.sizes.WeightBytesPerGPU > 0 &&
+		(dep.Engine.KVBlocksGPU.OK || m.sizes.BytesPerBlock > 0) {
+		m.sizes.Why = e.Msg
+		model, err = Model{ID: cmp.Or(m.opts.ID, "unknown"), Sizes: &m.sizes}, nil
+	}
 	if err != nil {
 		d.err = err
 		return
