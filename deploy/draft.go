@@ -36,10 +36,7 @@ type Draft struct {
 func NewDraft() *Draft { return &Draft{values: map[string]any{}, notes: map[string]string{}} }
 
 // Set stores a value under a path of run.yaml, without a remark.
-func (d *Draft) Set(path string, value any) {
-	d.values[path] = value
-	delete(d.notes, path)
-}
+func (d *Draft) Set(path string, value any) { d.SetNoted(path, value, "") }
 
 // SetNoted stores a value with a remark that stands beside it in the file.
 func (d *Draft) SetNoted(path string, value any, note string) {
@@ -140,10 +137,7 @@ func (d *Draft) Merge(other *Draft) {
 	d.isCPU, d.kvTokens = d.isCPU || other.isCPU, max(d.kvTokens, other.kvTokens)
 	for path, value := range other.values {
 		if d.values[path] == nil {
-			d.Set(path, value)
-			if note, ok := other.notes[path]; ok {
-				d.notes[path] = note
-			}
+			d.SetNoted(path, value, other.notes[path])
 		}
 	}
 }
@@ -194,33 +188,22 @@ func (d *Draft) Write(w io.Writer) error {
 		if s.name == "vllm" {
 			keys = append(slices.Clone(keys), d.otherFlags(keys)...)
 		}
-		var lines []string
-		for _, key := range keys {
-			if line := d.line(s.name, key); line != "" {
-				lines = append(lines, line)
-			}
+		lines := strings.Join(stat.Map(keys, func(key string) string { return d.line(s.name, key) }), "")
+		if lines != "" && s.name != "" {
+			lines = s.name + ":\n" + lines
 		}
-		if len(lines) == 0 {
-			continue
-		}
-		if s.name != "" {
-			b.WriteString(s.name + ":\n")
-		}
-		b.WriteString(strings.Join(lines, ""))
+		b.WriteString(lines)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 func (d *Draft) otherFlags(known []string) []string {
-	var keys []string
-	for path := range d.values {
-		if key, ok := strings.CutPrefix(path, "vllm."); ok && !slices.Contains(known, key) {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
+	keys := stat.Filter(slices.Sorted(maps.Keys(d.values)), func(path string) bool {
+		key, ok := strings.CutPrefix(path, "vllm.")
+		return ok && !slices.Contains(known, key)
+	})
+	return stat.Map(keys, func(path string) string { return strings.TrimPrefix(path, "vllm.") })
 }
 
 // line is one "key: value  # note", "" when there is nothing to say.

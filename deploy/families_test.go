@@ -369,6 +369,17 @@ func TestStatedSizes(t *testing.T) {
 	}
 }
 
+// TestDTRankIsAuto: Jamba's class takes a sixteenth of the hidden size.
+func TestDTRankIsAuto(t *testing.T) {
+	for _, rank := range []string{`"auto"`, "null", "256"} {
+		d, err := ReadDecoder([]byte(llamaWith(`"model_type":"jamba","num_experts":16,"num_experts_per_tok":2,"mamba_dt_rank":`+rank)), nil,
+			"config.json", ModelOptions{})
+		if err != nil || d.Layers[0].Mixer.DTRank != 256 {
+			t.Errorf("%s: got %v, %v, want 256", rank, d, err)
+		}
+	}
+}
+
 // TestQuantizationKeysAreNamed: what a quantization_config says beside what is read is named, never skipped.
 func TestQuantizationKeysAreNamed(t *testing.T) {
 	for quant, want := range map[string]string{

@@ -165,8 +165,8 @@ func (c *hfConfig) need(keys ...string) int64 {
 	return n
 }
 
-// layer returns a non-negative integer field, def when absent.
-func (c *hfConfig) layer(key string, def int64) int64 {
+// layerOr returns a non-negative integer field, def when absent.
+func (c *hfConfig) layerOr(key string, def int64) int64 {
 	v := c.values[key]
 	if v == nil {
 		return def

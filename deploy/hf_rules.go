@@ -35,12 +35,8 @@ func (c *hfConfig) describe(m *Model, d *Decoder, opts ModelOptions) {
 		m.Warnings = append(m.Warnings, fullAttentionAssumed)
 	}
 	if m.NumMoELayers == m.NumLayers { // experts in every layer: a width that nothing has
-		if n := c.countOr("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"); n > 0 {
-			m.IntermediateSize = n
-		}
-		if n, ok := c.count("intermediate_size_mlp"); ok {
-			m.IntermediateSize = n
-		}
+		m.IntermediateSize = cmp.Or(c.countOr("intermediate_size_mlp"),
+			c.countOr("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"), m.IntermediateSize)
 	}
 }
 
@@ -231,10 +227,10 @@ func (c *hfConfig) kvHeads(heads int64) int64 {
 func (c *hfConfig) sharedWidth(expertWidth int64) int64 {
 	if key, _ := c.first("shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size",
 		"share_expert_dim"); key != "" {
-		return c.layer(key, 0)
+		return c.layerOr(key, 0)
 	}
 	key, _ := c.first("n_shared_experts", "num_shared_experts")
-	return c.layer(key, 0) * expertWidth
+	return c.layerOr(key, 0) * expertWidth
 }
 
 // moePattern says which layers have experts (spec#model-moe).
@@ -244,15 +240,15 @@ func (c *hfConfig) moePattern(has []bool) {
 		c.statedPattern(pattern, has)
 		return
 	}
-	freq := c.layer("moe_layer_freq", 1)
+	freq := c.layerOr("moe_layer_freq", 1)
 	if freq == 0 {
 		c.fail(BadModel, "moe_layer_freq: got 0, want a positive integer or a list of %d", layers)
 		return
 	}
-	firstDense := c.layer("first_k_dense_replace", 0)
+	firstDense := c.layerOr("first_k_dense_replace", 0)
 	step := int64(1)
 	if key, v := c.first("decoder_sparse_step", "interleave_moe_layer_step"); v != nil {
-		step = c.layer(key, 1)
+		step = c.layerOr(key, 1)
 	}
 	list, _ := c.values["mlp_only_layers"].([]any)
 	last := cmp.Or(c.countOr("moe_layer_end_index"), layers)

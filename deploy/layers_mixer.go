@@ -377,10 +377,7 @@ func (r *layerReader) mamba2() *Mixer {
 		StateGroups: r.need("n_groups", "mamba_n_groups"), StateSize: r.need("ssm_state_size", "mamba_d_state"),
 		Conv: r.need("conv_kernel", "mamba_d_conv"), StateBytes: r.stateBytes(), ConvBytes: r.convBytes()}
 	inner := m.Heads * m.DimV
-	name := "mamba."
-	if r.alternates() {
-		name = "mixer."
-	}
+	name := map[bool]string{false: "mamba.", true: "mixer."}[r.alternates()]
 	m.Linears = []Linear{r.matrix(Sharded, 2*inner+2*m.StateGroups*m.StateSize+m.Heads, r.h, name+"in_proj"),
 		r.matrix(ShardedIn, r.h, inner, name+"out_proj")}
 	m.Small = m.convWidth()*m.Conv + 3*m.Heads + inner
@@ -394,8 +391,8 @@ func (r *layerReader) mamba2() *Mixer {
 func (r *layerReader) mamba1() *Mixer {
 	m := &Mixer{Kind: Mamba1, Heads: 1, StateSize: r.need("mamba_d_state"), Conv: r.need("mamba_d_conv"), StateBytes: r.stateBytes(),
 		ConvBytes: r.convBytes(), DimV: r.need("mamba_expand") * r.h}
-	if m.DTRank = r.countOr("mamba_dt_rank"); m.DTRank == 0 {
-		m.DTRank = (r.h + 15) / 16
+	if m.DTRank = (r.h + 15) / 16; r.text("mamba_dt_rank") != "auto" {
+		m.DTRank = cmp.Or(r.countOr("mamba_dt_rank"), m.DTRank)
 	}
 	inner := m.DimV
 	m.Linears = []Linear{r.matrix(Sharded, 2*inner, r.h, "mamba.in_proj"), r.matrix(ShardedIn, m.DTRank+2*m.StateSize, inner, "mamba.x_proj"),

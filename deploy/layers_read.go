@@ -179,10 +179,9 @@ func (r *layerReader) predictors() {
 	keys := []string{"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}
 	n, kinds := r.countOr(keys...), []layerKind{fullLayer}
 	for _, key := range keys {
-		if v := r.values[key]; n == 0 && v != nil {
-			if none, isInt := integer(v); !isInt || none != 0 {
-				r.d.Warnings = append(r.d.Warnings, fmt.Sprintf("%s: got %v, taken for none", key, v))
-			}
+		v := r.values[key]
+		if none, isInt := integer(v); n == 0 && v != nil && (!isInt || none != 0) {
+			r.d.Warnings = append(r.d.Warnings, fmt.Sprintf("%s: got %v, taken for none", key, v))
 		}
 	}
 	if r.alternates() {
@@ -441,14 +440,8 @@ func (r *layerReader) isFull(i int64) bool {
 	return period > 0 && (i+1)%period == 0
 }
 
-// layerOr is a count that may be 0, def when absent.
-func (r *layerReader) layerOr(key string, def int64) int64 { return r.hfConfig.layer(key, def) }
-
 func jsonFloat(v any) (float64, bool) {
-	n, ok := v.(json.Number)
-	if !ok {
-		return 0, false
-	}
+	n, _ := v.(json.Number)
 	f, err := n.Float64()
 	return f, err == nil
 }
@@ -588,10 +581,8 @@ func (c *hfConfig) family(raw map[string]any, assume string, proj trace.Opt[int6
 			c.refused("architectures", name, "a model that writes no text")
 		}
 	}
-	if raw["model_type"] != nil {
-		if _, isText := raw["model_type"].(string); !isText {
-			c.fail(BadModel, "model_type: got %s, want a text such as llama", show(raw["model_type"]))
-		}
+	if _, isText := raw["model_type"].(string); raw["model_type"] != nil && !isText {
+		c.fail(BadModel, "model_type: got %s, want a text such as llama", show(raw["model_type"]))
 	}
 	if c.err != nil {
 		return nil

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	_ "embed"
 	"encoding/json"
@@ -104,10 +105,7 @@ func (d *Deployment) CheckTables() error {
 			return trace.Errorf(h.Code, "%s: %s is not modelled", h.got, h.What).WithHint(h.Next)
 		}
 	}
-	if err := d.Model.known(); err != nil {
-		return err
-	}
-	return d.Model.Layers().Loads(d.Parallel())
+	return cmp.Or(d.Model.known(), d.Model.Layers().Loads(d.Parallel()))
 }
 
 // BLISReading is what BLIS's step time takes a config.json for, where that is not what the layers are: experts in
@@ -131,29 +129,18 @@ var blisExperts = []string{"num_experts", "moe_num_experts", "n_routed_experts",
 
 // blisReading reads the values of config.json as BLIS does; nil where it finds what the model has.
 func (c *hfConfig) blisReading(m *Model) *BLISReading {
-	r := BLISReading{NumHeads: c.countOr("num_attention_heads", "n_head"), BytesPerWeight: c.blisWeights(m)}
-	if r.NumKVHeads = c.countOr("num_key_value_heads", "num_kv_heads", "multi_query_group_num"); r.NumKVHeads == 0 {
-		r.NumKVHeads = r.NumHeads
-	}
-	r.DenseWidth = c.countOr("intermediate_size", "ffn_hidden_size")
+	plain, r := m.plainReading(), BLISReading{NumHeads: c.countOr("num_attention_heads", "n_head"), BytesPerWeight: c.blisWeights(m)}
+	r.NumKVHeads = cmp.Or(c.countOr("num_key_value_heads", "num_kv_heads", "multi_query_group_num"), r.NumHeads)
+	// Without a width BLIS stops; the catalog that is written beside an export has it.
+	r.DenseWidth = cmp.Or(c.countOr("intermediate_size", "ffn_hidden_size"), plain.DenseWidth)
 	for _, key := range blisExperts {
 		if n := c.countOr(key); n >= 2 && r.NumExperts == 0 {
 			r.NumExperts = n
 		}
 	}
-	plain := m.plainReading()
-	if r.DenseWidth == 0 { // BLIS stops; the catalog that is written beside an export has the width
-		r.DenseWidth = plain.DenseWidth
-	}
 	if r.NumExperts > 0 {
-		r.TopK, r.ExpertWidth = c.countOr("num_experts_per_tok"), c.countOr("moe_intermediate_size")
-		perExpert := r.ExpertWidth
-		if perExpert == 0 {
-			perExpert, r.ExpertWidth = r.DenseWidth, r.DenseWidth
-		}
-		if r.SharedWidth = c.countOr("shared_expert_intermediate_size"); r.SharedWidth == 0 {
-			r.SharedWidth = c.countOr("n_shared_experts") * perExpert
-		}
+		r.TopK, r.ExpertWidth = c.countOr("num_experts_per_tok"), cmp.Or(c.countOr("moe_intermediate_size"), r.DenseWidth)
+		r.SharedWidth = cmp.Or(c.countOr("shared_expert_intermediate_size"), c.countOr("n_shared_experts")*r.ExpertWidth)
 		if r.NumMoELayers = m.NumLayers; c.countOr("interleave_moe_layer_step") > 0 {
 			r.NumMoELayers = m.NumLayers / (c.countOr("interleave_moe_layer_step") + 1)
 		}

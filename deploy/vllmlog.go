@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -167,7 +168,7 @@ func (d *Draft) engineConfig(text string) {
 		case "served_model_name", "kv_cache_dtype", "quantization", "speculative_config":
 			d.Set(path, value)
 		default:
-			d.Set(path, flagValue(m[1], pythonWord(value)))
+			d.Set(path, flagValue(m[1], cmp.Or(pythonWords[value], value)))
 		}
 	}
 	if d.Get("model.id") == nil && model != "" {
@@ -175,15 +176,7 @@ func (d *Draft) engineConfig(text string) {
 	}
 }
 
-func pythonWord(text string) string {
-	switch text {
-	case "True":
-		return "true"
-	case "False":
-		return "false"
-	}
-	return text
-}
+var pythonWords = map[string]string{"True": "true", "False": "false"}
 
 // args reads the printed non-default arguments, a Python dict on one line.
 func (d *Draft) args(text string) {
