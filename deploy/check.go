@@ -9,8 +9,11 @@ import (
 
 // IsMoE reports whether the model has routed experts; one expert is dense (spec#model-moe).
 func (m *Model) IsMoE() bool {
-	return m.NumExperts >= 2 || m.Layered != nil &&
-		slices.ContainsFunc(m.Layered.Layers, func(l Layer) bool { return l.FFN != nil && l.FFN.Kind == Experts })
+	return m.NumExperts >= 2 || m.Layered != nil && m.Layered.hasExperts()
+}
+
+func (d *Decoder) hasExperts() bool {
+	return slices.ContainsFunc(d.Layers, func(l Layer) bool { return l.FFN != nil && l.FFN.Kind == Experts })
 }
 
 // Check applies the rules of both spec versions (spec#deployment-checks). Codes:
@@ -163,16 +166,21 @@ func (d *Deployment) CheckStepTimes() (layered bool, err error) {
 	return false, err
 }
 
+// shipped is the model's layers with their quantization, where config.json was read.
+func (m *Model) shipped() *Decoder {
+	if m.Layered == nil && m.Decoder != nil {
+		return m.Decoder
+	}
+	return m.Layers()
+}
+
 // CheckLayers applies the rules of spec 1.3 alone (spec#supported): what vLLM would load, with attention within a few
 // reaches. Codes: those of [Limits] that are refused, bad_knobs, bad_model.
 func (d *Deployment) CheckLayers() error {
 	if err := d.refused(true); err != nil {
 		return err
 	}
-	layers := d.Model.Layers()
-	if d.Model.Layered == nil && d.Model.Decoder != nil {
-		layers = d.Model.Decoder
-	}
+	layers := d.Model.shipped()
 	if err := layers.Loads(d.Parallel()); err != nil {
 		return err
 	}

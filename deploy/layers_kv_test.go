@@ -193,8 +193,23 @@ func TestShardsHoldWholeBlocks(t *testing.T) {
 	}
 	m, err := LoadModel(strings.NewReader(config), "config.json", ModelOptions{})
 	dep := Deployment{Model: m, TP: 8, PP: 1, DP: 1}
-	if err != nil || dep.CheckSupported() == nil {
-		t.Errorf("got %v, %v at tp 8, want a refusal", err, dep.CheckSupported())
+	if err != nil || dep.CheckSupported() == nil || dep.CheckTables() == nil || dep.CheckLayers() == nil {
+		t.Errorf("got %v, %v, %v, %v at tp 8, want refusals", err, dep.CheckSupported(), dep.CheckTables(), dep.CheckLayers())
+	}
+	// Keys of 192 values end within a block of 128: vLLM multiplies them together with queries and values, and loads them.
+	d, err = ReadDecoderFile(filepath.Join(repo.Shared(t, "data", "models_hf"), "XiaomiMiMo--MiMo-V2-Flash_config.json"), ModelOptions{})
+	if err != nil || d.Loads(Parallel{TP: 8, PP: 1, DP: 1}) != nil {
+		t.Errorf("got %v, %v, want MiMo at tp 8", err, d.Loads(Parallel{TP: 8, PP: 1, DP: 1}))
+	}
+	for config, p := range map[string]Parallel{
+		`{"model_type":"nemotron_h","hybrid_override_pattern":"M-*-","hidden_size":4096,"num_attention_heads":32,"num_key_value_heads":8,
+			"attention_head_dim":128,"intermediate_size":21504,"mamba_num_heads":128,"vocab_size":131072,"torch_dtype":"bfloat16"}`: {TP: 16, PP: 1, DP: 1},
+		llamaWith(`"num_attention_heads":40,"num_key_value_heads":40,"hidden_size":5120,"intermediate_size":13696`): {TP: 5, PP: 1, DP: 1},
+	} { // state-space groups that are not alike on all ranks, an MLP that does not divide
+		d, err := ReadDecoder([]byte(config), nil, "config.json", ModelOptions{})
+		if err != nil || d.Loads(p) == nil {
+			t.Errorf("%s: got %v at tp %d, want a refusal", config, err, p.TP)
+		}
 	}
 }
 

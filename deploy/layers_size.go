@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -303,6 +304,9 @@ func (l *Layer) loads(p Parallel) error {
 	return err
 }
 
+// merged are matrices that vLLM multiplies together with others: queries with keys and values, gates with what they gate.
+var merged = regexp.MustCompile(`self_attn\.q_proj$|gate_up_proj$|in_proj_\w+$`)
+
 // loads checks that shards are equal, and hold whole blocks of scales.
 func (l *Linear) loads(p Parallel, in *Layer) error {
 	rows, columns, parts := l.Rows, l.Columns, p.TP
@@ -337,6 +341,9 @@ func (l *Linear) loads(p Parallel, in *Layer) error {
 	block := l.Quant.Block
 	if strings.Contains(l.Quant.Algorithm, "fp4") { // vLLM pads them
 		return nil
+	}
+	if l.Placement == KVSharded || l.Placement == Sharded && merged.MatchString(l.Name) {
+		rows = 0 // what vLLM multiplies together may end within a block
 	}
 	if parts > 1 && (block[0] > 1 && rows%block[0] != 0 && rows < l.Rows || block[1] > 0 && columns%block[1] != 0 && columns < l.Columns) {
 		return loadError(key, parts, fmt.Sprintf("shards of %s in whole blocks of %d x %d (%s): they are %d x %d", l.Name, block[0], block[1],
@@ -557,6 +564,9 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 	}
 	if err := d.Loads(p); err != nil {
 		return nil, err
+	}
+	if p.Experts && !d.hasExperts() {
+		return nil, trace.Errorf(BadKnobs, "%s", noExperts).WithHint("vLLM refuses it too")
 	}
 	full, gpu := d.Cache(2, 1), d.Cache(d.KVBytes, p.TP)
 	var kv *KVPool

@@ -153,6 +153,10 @@ func RefusedModel(err error) []trace.Finding {
 // inputs and architecture of the model. What fit and simulate refuse stands first.
 func (d *Deployment) NotModelled() []trace.Finding {
 	out := stat.Map(hits(d.knob, d.Model.IsMoE()), func(h hit) trace.Finding { return h.finding() })
+	if n, most := d.Engine.MaxModelLen.V, d.Model.MaxPositionEmbeddings; most > 0 && n > most && d.Engine.Extra["hf_overrides"] == nil {
+		out = append(out, trace.Findingf(notModelled, "max_model_len: got %d, want at most the %d positions of config.json: vLLM refuses it "+
+			"without VLLM_ALLOW_LONG_MAX_MODEL_LEN", n, most))
+	}
 	return append(append(out, unmeasured(d.Hardware.Name)...), d.Model.NotModelled()...)
 }
 

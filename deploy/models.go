@@ -105,7 +105,7 @@ func (d *Deployment) CheckTables() error {
 			return trace.Errorf(h.Code, "%s: %s is not modelled", h.got, h.What).WithHint(h.Next)
 		}
 	}
-	return cmp.Or(d.Model.known(), d.Model.Layers().Loads(d.Parallel()))
+	return cmp.Or(d.Model.known(), d.Model.shipped().Loads(d.Parallel()))
 }
 
 // BLISReading is what BLIS's step time takes a config.json for, where that is not what the layers are: experts in

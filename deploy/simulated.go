@@ -189,6 +189,8 @@ func upheld(all []objection) string {
 var allToAll = strings.Fields(`naive pplx deepep_high_throughput deepep_low_latency deepep_v2 mori mori_high_throughput mori_low_latency moonep
 	nixl_ep allgather_reducescatter flashinfer_all2allv flashinfer_nvlink_two_sided flashinfer_nvlink_one_sided passthrough`)
 
+const noExperts = "enable_expert_parallel: got a model without experts, want one with experts or the flag off"
+
 // contradiction is what vLLM refuses of knobs beside each other (vllm/config of 0.33.0), "" for nothing.
 func (d *Deployment) contradiction(s *Speculation) string {
 	e, drafts, say := &d.Engine, Speculation{}, fmt.Sprintf
@@ -200,14 +202,14 @@ func (d *Deployment) contradiction(s *Speculation) string {
 		drafts = *s
 	}
 	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
-	experts, _ := e.Extra["eplb_config"].(map[string]any)
+	balancer, _ := e.Extra["eplb_config"].(map[string]any)
 	backend, _ := e.Extra["all2all_backend"].(string)
 	eplb, perRequest, role := e.Extra["enable_eplb"] == true, e.Extra["per_request_spec_decode_metrics"], config["kv_role"]
 	dp, tokens, longest, threshold := max(1, d.DP), e.MaxNumBatchedTokens, d.MaxModelLen().Or(maxTokens), e.LongPrefillThreshold
 	local, rank, active, more := n(e.Extra, "data_parallel_size_local"), n(e.Extra, "data_parallel_rank"),
-		n(e.Extra, "max_num_active_seqs"), n(experts, "num_redundant_experts")
+		n(e.Extra, "max_num_active_seqs"), n(balancer, "num_redundant_experts")
 	return upheld([]objection{
-		{e.ExpertParallel && !d.Model.IsMoE(), "enable_expert_parallel: got a model without experts, want one with experts or the flag off"},
+		{e.ExpertParallel && !d.Model.IsMoE(), noExperts},
 		{eplb && !e.ExpertParallel, "enable_eplb: got no enable_expert_parallel, want it with it"},
 		{eplb && d.TP*dp < 2, "enable_eplb: got tensor_parallel_size 1 and data_parallel_size 1, want one of them larger"},
 		{more > 0 && !eplb, say("eplb_config.num_redundant_experts: got %d, want enable_eplb with it", more)},

@@ -354,7 +354,13 @@ func TestKVCacheEstimateNearRealServers(t *testing.T) {
 		if err != nil || !estimated || math.Abs(float64(got-want)) > 0.05*float64(want) {
 			t.Errorf("%s: got %d blocks, %v, want %d within 5 %%", name, got, err, want)
 		}
-		t.Logf("%s: estimated %d, printed %d: %+.1f %%", name, got, want, 100*(float64(got)/float64(want)-1))
+		pool, ok := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize)
+		ofDevice := 100 * float64(got-want) * pool.BlockBytes / (d.Hardware.MemoryGB * gib)
+		t.Logf("%s: estimated %d, printed %d: %+.1f %%, %+.2f %% of the device's memory", name, got, want,
+			100*(float64(got)/float64(want)-1), ofDevice)
+		if !ok || math.Abs(ofDevice) > 3 {
+			t.Errorf("%s: %+.2f %% of the device's memory off, want at most 3 %%", name, ofDevice)
+		}
 	}
 }
 
