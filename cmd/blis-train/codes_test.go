@@ -109,6 +109,14 @@ func TestReasonsAreExplained(t *testing.T) {
 				t.Fatal(err)
 			}
 			ast.Inspect(file, func(node ast.Node) bool {
+				if call, is := node.(*ast.CallExpr); is && len(call.Args) > 0 && isLiteral(call.Args[0]) {
+					if f, is := call.Fun.(*ast.SelectorExpr); is && f.Sel.Name == "AtMost" { // a gate of another verdict
+						gate, _ := strconv.Unquote(call.Args[0].(*ast.BasicLit).Value)
+						if n++; !known[gate] {
+							t.Errorf("%s: explain does not know the gate %q", path, gate)
+						}
+					}
+				}
 				spec, ok := node.(*ast.ValueSpec)
 				if !ok || len(spec.Values) != 1 {
 					return true
