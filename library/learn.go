@@ -271,14 +271,8 @@ func leaveOut(ctx context.Context, from *correction, points, always []*load, of 
 	error) {
 	var out []judged
 	for _, f := range distinct(stat.Map(points, func(l *load) string { return l.family })) {
-		in, left := slices.Clone(always), []*load(nil)
-		for _, l := range points {
-			if l.family == f {
-				left = append(left, l)
-			} else {
-				in = append(in, l)
-			}
-		}
+		left := stat.Filter(points, func(l *load) bool { return l.family == f })
+		in := append(slices.Clone(always), stat.Filter(points, func(l *load) bool { return l.family != f })...)
 		js, err := correct(from, in, of, ys).judge(ctx, left, workers)
 		if err != nil {
 			return nil, err
@@ -387,10 +381,9 @@ func Text(c *kernels.Corrections, inputs []result.Input) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var b strings.Builder
-	b.WriteString("# Made by `blis-train library build`; nothing is written by hand.\n")
+	text := "# Made by `blis-train library build`; nothing is written by hand.\n"
 	for _, in := range inputs {
-		fmt.Fprintf(&b, "# from %s, sha256 %s\n", in.Name, in.SHA256)
+		text += fmt.Sprintf("# from %s, sha256 %s\n", in.Name, in.SHA256)
 	}
-	return append([]byte(b.String()), body...), nil
+	return append([]byte(text), body...), nil
 }

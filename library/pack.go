@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unique"
 
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/file"
@@ -53,7 +54,8 @@ func readColumns(path string, data []byte) (c *columns, err error) {
 		name := schema.Column(at).Name()
 		switch kind := schema.Column(at).PhysicalType(); kind {
 		case parquet.Types.ByteArray:
-			c.names, err = append(c.names, name), column(path, rd, at, c.n, c.texts, (*file.ByteArrayColumnChunkReader).ReadBatch, textOf())
+			c.names, err = append(c.names, name), column(path, rd, at, c.n, c.texts, (*file.ByteArrayColumnChunkReader).ReadBatch,
+				func(b parquet.ByteArray) string { return unique.Make(string(b)).Value() })
 		case parquet.Types.Int64:
 			c.names, err = append(c.names, name), column(path, rd, at, c.n, c.ints, (*file.Int64ColumnChunkReader).ReadBatch, same[int64])
 		case parquet.Types.Double:
@@ -73,19 +75,6 @@ func damaged(path string, err error) error {
 }
 
 func same[T any](v T) T { return v }
-
-// textOf copies strings out of the reader's pages, one copy per distinct value.
-func textOf() func(parquet.ByteArray) string {
-	seen := map[string]string{}
-	return func(b parquet.ByteArray) string {
-		s, ok := seen[string(b)]
-		if !ok {
-			s = string(b)
-			seen[s] = s
-		}
-		return s
-	}
-}
 
 // column reads one column of all row groups into dst. R is the reader of the column's physical type, P its value.
 func column[R file.ColumnChunkReader, P, V any](path string, rd *file.Reader, at, n int, dst map[string][]V,

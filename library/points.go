@@ -275,9 +275,9 @@ func loadsOf(paths []string, models string) ([]*load, []result.Input, error) {
 	return out, ins, nil
 }
 
-// servedOf is the load of a run of stock spans; nil when it has none. sharedTokens are the first tokens that all prompts share: spans
-// count cached tokens as prompt and name no contents.
-func servedOf(name string, run *trace.Run, d *deploy.Deployment, sharedTokens int64) (*load, error) {
+// servedOf is the load of a run of stock spans; nil when it has none. The first tokens that all prompts share are its folder's to say:
+// spans count cached tokens as prompt and name no contents.
+func servedOf(name string, run *trace.Run, d *deploy.Deployment, dir string) (*load, error) {
 	var list []*trace.Request
 	for i := range run.Requests {
 		if r := &run.Requests[i]; r.StartWallNs.OK && r.PromptTokens.OK && r.OutputTokens.Or(0) > 1 && r.StockDecodeUs.OK && r.StockTTFTUs.OK {
@@ -288,15 +288,18 @@ func servedOf(name string, run *trace.Run, d *deploy.Deployment, sharedTokens in
 		return nil, nil
 	}
 	slices.SortFunc(list, func(a, b *trace.Request) int { return cmp.Compare(a.StartWallNs.V, b.StartWallNs.V) })
+	shared, err := sharedTokens(dir)
+	if err != nil {
+		return nil, err
+	}
 	l := &load{name: name, group: name, family: name, dep: d, tpotWeight: servedCount, ttftWeight: 1}
 	n := float64(len(list))
 	for _, r := range list {
 		l.reqs = append(l.reqs, sim.Request{ArrivalUs: (r.StartWallNs.V - list[0].StartWallNs.V) / 1e3, PromptTokens: r.PromptTokens.V,
-			OutputTokens: r.OutputTokens.V, Group: 1, GroupTokens: min(sharedTokens, r.PromptTokens.V)})
+			OutputTokens: r.OutputTokens.V, Group: 1, GroupTokens: min(shared, r.PromptTokens.V)})
 		l.ttftMs += r.StockTTFTUs.V / 1e3 / n
 		l.tpotMs += r.StockDecodeUs.V / float64(r.OutputTokens.V-1) / 1e3 / n
 	}
-	var err error
 	l.step, err = kernels.Bound(d, kernels.Options{})
 	return l, err
 }
@@ -334,23 +337,17 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		shared, err := sharedTokens(dirOf[r.ID])
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		l, err := servedOf(r.ID, run, r.Deployment, shared)
-		if err != nil {
-			return nil, nil, nil, err
-		}
+		l, err := servedOf(r.ID, run, r.Deployment, dirOf[r.ID])
 		if l != nil {
 			ls = append(ls, l)
-			continue
+		} else if err == nil {
+			var y *cycles
+			y, err = cyclesOf(r.ID, run, r.Deployment)
+			ys = append(ys, y)
 		}
-		y, err := cyclesOf(r.ID, run, r.Deployment)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		ys = append(ys, y)
 	}
 	return ys, ls, doc.Inputs, nil
 }
@@ -369,7 +366,7 @@ func sharedTokens(dir string) (int64, error) {
 	var profile struct {
 		Data struct {
 			PrefixTokens int64 `yaml:"prefix_tokens"`
-		} `yaml:"data"`
+		}
 	}
 	root, err := files.ParseYAML(text, path)
 	if root == nil || err != nil {

@@ -187,10 +187,7 @@ func setup(p *simulate.Prediction) string {
 	if p.RateRPS > 0 {
 		load = fmt.Sprintf("%g requests/s", p.RateRPS)
 	}
-	ep := ""
-	if p.EP {
-		ep = ", EP"
-	}
+	ep := map[bool]string{true: ", EP"}[p.EP]
 	if p.DP > 1 {
 		ep = fmt.Sprintf(", dp %d%s", p.DP, ep)
 	}
@@ -218,10 +215,7 @@ func showPrediction(con *console, p *simulate.Prediction) {
 		said("saturated    the engine serves %.3g of %.3g requests/s: waiting grows as long as this load lasts, and so do TTFT and E2E",
 			p.RequestsPerS, p.RateRPS)
 	}
-	rank := ""
-	if p.DP > 1 {
-		rank = " of a rank"
-	}
+	rank := map[bool]string{true: " of a rank"}[p.DP > 1]
 	said("KV cache     %s tokens%s of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens), rank, p.KVBytes, 100*p.KVPeak)
 	if p.LimitedBy != "" {
 		said("limited by   %s", p.LimitedBy)

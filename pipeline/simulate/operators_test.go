@@ -13,8 +13,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// belowRoofline are layers whose measured kernels are faster than their work allows.
-var belowRoofline = map[string]string{
+// offRoofline are layers whose measured kernels are faster than their work allows, or many times slower.
+var offRoofline = map[string]string{
+	"moe ffn of 512 experts, 4096 x 2688, fp8": "ModelOpt's fp8 rows on Hopper take 2.4 to 3.9 times what bfloat16's " +
+		"of the same shape do, for every shape; an answer names them as slower than bfloat16's",
 	"moe ffn of 256 experts, 7168 x 2048, fp8_block": "the published rows of few tokens read fewer experts than uniform routing touches: " +
 		"64 tokens take the time of 153 experts' bytes, of 223 expected; rows of other models with as many experts do not",
 }
@@ -79,10 +81,10 @@ func TestOperatorsOverRoofline(t *testing.T) {
 					name = fmt.Sprintf("%s of %d experts, %d x %d, %s", kind, f.Experts, whole.Hidden, f.Width,
 						f.Linears[len(f.Linears)-1].Quant.Algorithm)
 				}
-				switch why := belowRoofline[name]; {
+				switch why := offRoofline[name]; {
 				case !(v >= 1 && v <= 10) && why == "":
 					t.Errorf("%s: %s, %s: %.1f us of a roofline of %.1f, want 1 to 10 times", id, name, what, m2-m1, r2-r1)
-				case v < 1:
+				case !(v >= 1 && v <= 10):
 					t.Logf("%s: %s, %s: %.2f: %s", id, name, what, v, why)
 				}
 			}

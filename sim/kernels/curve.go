@@ -91,27 +91,18 @@ func blend(cs []curve, weights []float64) curve {
 	})}
 }
 
-// atLeast is the curve raised to a floor.
-func (c curve) atLeast(us func(x float64) float64) curve {
-	y := slices.Clone(c.y)
-	for i := range y {
-		y[i] = max(y[i], us(c.x[i]))
-	}
-	return curve{c.x, y}
-}
-
 // scaled is the curve with all times multiplied.
 func (c curve) scaled(by float64) curve {
 	return curve{c.x, stat.Map(c.y, func(y float64) float64 { return y * by })}
 }
 
-// lighter is a curve over tokens with that share of the weights' bytes: the smallest batch waits for them, larger ones compute as before.
-func (c curve) lighter(share float64) curve {
-	if len(c.y) == 0 {
-		return c
-	}
-	least, saved := float64(share*c.y[0])+launchUs, float64((1-share)*c.y[0])
-	return curve{c.x, stat.Map(c.y, func(y float64) float64 { return max(least, y-saved) })}
+// lighter is a curve over tokens with that share of the weights' bytes, of which x tokens read as much as reads says beside what one does:
+// what computes does so as before.
+func (c curve) lighter(share float64, reads func(x float64) float64) curve {
+	return curve{c.x, stat.Map(c.x, func(x float64) float64 {
+		us := c.at(x, 1)
+		return max(float64(share*us)+launchUs, us-float64((1-share)*reads(x)*c.y[0]))
+	})}
 }
 
 // envelope is the least time at which x or more was done: a kernel that does more in less

@@ -234,6 +234,70 @@ func TestLookupsSayHowTheyWereReached(t *testing.T) {
 	}
 }
 
+// TestSeriesThatBrokeOff: GB200's rows of one shape of experts end at one token; others stand for them.
+func TestSeriesThatBrokeOff(t *testing.T) {
+	of := shape{dtypes: []string{nvfp4}, hidden: 2048, inter: 512, topK: 8, experts: 256, tp: 1, ep: 1, load: DefaultLoad}
+	long := map[string]float64{}
+	for _, name := range []string{"B200", "GB200"} {
+		h, _ := deploy.Datasheet(name)
+		g, err := For(&h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, f, err := g.experts(of)
+		if want := map[string]Reached{"GB200": Substituted}[name]; err != nil || f.Reached != want {
+			t.Errorf("%s: got %+v, %v, want %s", name, f, err, want)
+		}
+		long[name] = c.at(8192, 1)
+	}
+	if r := long["GB200"] / long["B200"]; r < 0.5 || r > 2 {
+		t.Errorf("8192 tokens: got %v us", long)
+	}
+}
+
+// TestExpertsOfFewBits: weights that compute as bfloat16 take a kernel of their dtype before others of as many bits, and where there are
+// none of few bits the bytes of those that the tokens touch are saved.
+func TestExpertsOfFewBits(t *testing.T) {
+	of := shape{dtypes: []string{"int4_wo"}, hidden: 2048, inter: 768, topK: 8, experts: 128, tp: 1, ep: 1, load: DefaultLoad}
+	for name, kernel := range map[string]string{"B200": "marlin", "H100": "marlin", "A100": "vllm_fused_moe"} {
+		h, _ := deploy.Datasheet(name)
+		g, err := For(&h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, f, err := g.experts(of)
+		if err != nil || !f.unlike || !strings.Contains(f.Kernel, kernel) {
+			t.Errorf("%s: got %+v, %v", name, f, err)
+		}
+		wide := of
+		wide.dtypes = []string{bf16}
+		full, _, err := g.experts(wide)
+		if r := c.at(32, 1) / full.at(32, 1); err != nil || r < 0.2 || r > 0.6 {
+			t.Errorf("%s: 32 tokens: got %g of bfloat16, %v", name, r, err)
+		}
+	}
+}
+
+// TestCacheIsRead: beyond its rows attention takes no less than its cache takes to be read, of decodes and of a chunk behind it.
+func TestCacheIsRead(t *testing.T) {
+	for _, gpu := range []string{"H100", "B200", "L40S"} {
+		s := bound(t, deploymentOn(t, gpu, 1, "native"))
+		for _, c := range []struct {
+			name            string
+			batch           Batch
+			requests, cache float64
+		}{{"attention_decode", Batch{Tokens: 512, Sequences: 512, Decodes: 512, DecodeContext: 512 * 60000}, 512, 60000},
+			{"attention_prefill", BatchOf([]trace.Chunk{{Computed: 60000, Prompt: 60016, New: 16}}), 1, 60000}} {
+			for i, us := range s.Us(&c.batch) {
+				least := 1e6 * 64 * 8 * 2 * 128 * 2 * c.requests * c.cache / s.GPU.Bandwidth
+				if op := &s.Operators[i]; op.Name == c.name && us < 0.999*least {
+					t.Errorf("%s, %s: got %.0f us, want at least %.0f", gpu, c.name, us, least)
+				}
+			}
+		}
+	}
+}
+
 // TestLaunchBoundColumns: block-scaled fp8 on B200 was timed with its host's launches; it takes no more than per-tensor fp8 and 1 us.
 func TestLaunchBoundColumns(t *testing.T) {
 	g, err := For(&deploymentOn(t, "B200", 1, "native").Hardware)
@@ -268,6 +332,20 @@ func TestFiguresAreOfTheirOwnFamily(t *testing.T) {
 		}
 		if said := strings.Contains(c.Sentence(s), "unjudged"); said == d.judged {
 			t.Errorf("%s %s tp %d: says %q", d.gpu, d.linear, d.tp, c.Sentence(s))
+		}
+	}
+}
+
+// TestKernelsAskedForAreAnotherFamily: gpt-oss on H100 was measured with Marlin's experts, not with those that vLLM takes by itself.
+func TestKernelsAskedForAreAnotherFamily(t *testing.T) {
+	for backend, judged := range map[string]bool{"marlin": true, "auto": false, "triton": false} {
+		d, err := deploy.LoadSettings("model.id=openai/gpt-oss-120b", "hardware.name=H100", "vllm.version=0.24.0", "tensor_parallel_size=2",
+			"vllm.max_num_seqs=64", "vllm.max_num_batched_tokens=8192", "vllm.moe_backend="+backend)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j, why := Learned().JudgedAs(bound(t, d)); (j != nil) != judged {
+			t.Errorf("%s: got %+v, %q", backend, j, why)
 		}
 	}
 }

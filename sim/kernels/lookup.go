@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -83,6 +84,19 @@ next:
 		out = append(out, &t.Series[i])
 	}
 	return out
+}
+
+// tornShare of the largest size of a table is where a series ends at least; one that ends before broke off as it was measured.
+const tornShare = 1. / 16
+
+// whole leaves out series that broke off: beyond them nothing grows in proportion.
+func (t *Table) whole(series []*Series) []*Series {
+	last := func(s *Series) int64 { return s.X[len(s.X)-1] }
+	most := int64(0)
+	for i := range t.Series {
+		most = max(most, last(&t.Series[i]))
+	}
+	return stat.Filter(series, func(s *Series) bool { return float64(last(s)) >= tornShare*float64(most) })
 }
 
 // curveOf merges series into one curve and names its kernels.
@@ -207,7 +221,8 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 			return curve{}, found{}, g.missing(t, named("gemm_dtype", dtype), is("n", n), is("k", k))
 		}
 		c, f, err := g.gemm(like, n, k)
-		return c.lighter(bytesOf(dtype) / bytesOf(like)), f.as("%s, from %s by the bytes of its weights", dtype, like), err
+		c = c.lighter(bytesOf(dtype)/bytesOf(like), func(float64) float64 { return 1 })
+		return c, f.as("%s, from %s by the bytes of its weights", dtype, like), err
 	}
 	ns, ks := t.values(all, "n"), t.values(all, "k")
 	n0, n1, tn, sn := between(ns, n)
@@ -247,7 +262,9 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 		}
 	}
 	us := 1e6 * float64(n*k) * bytesOf(dtype) / g.Bandwidth
-	c = c.atLeast(func(float64) float64 { return us })
+	for i := range c.y {
+		c.y[i] = max(c.y[i], us)
+	}
 	return c, f, nil
 }
 
@@ -403,14 +420,6 @@ type shape struct {
 	raw                          bool   // as measured, also where more tokens took less
 }
 
-// rows are a curve of the experts.
-func (s *shape) rows(c curve) curve {
-	if s.raw {
-		return c
-	}
-	return c.envelope()
-}
-
 // experts is the curve over tokens of one layer's fused experts: the exact shape, a missing moe_tp_size scaled from the nearest.
 func (g *GPU) experts(s shape) (curve, found, error) {
 	t, err := g.need("moe")
@@ -421,70 +430,77 @@ func (g *GPU) experts(s shape) (curve, found, error) {
 		return append([]where{named("moe_dtype", dtype), is("hidden_size", s.hidden), is("inter_size", s.inter), is("topk", s.topK),
 			is("num_experts", s.experts), is("moe_ep_size", s.ep), named("distribution", s.load)}, more...)
 	}
+	pick := func(dtype string, more ...where) []*Series { return t.whole(t.pick(of(dtype, more...)...)) }
 	f := found{Table: t.Name, Version: t.Version}
-	if s.backend != "" {
-		if c, f, ok := t.likeExperts(s); ok {
-			return c, f, nil
-		}
+	like, from, ok := t.likeExperts(s)
+	if ok && s.backend != "" {
+		return like, from, nil
 	}
 	for _, dtype := range s.dtypes {
-		series := t.pick(of(dtype, is("moe_tp_size", s.tp))...)
-		if len(series) > 0 {
-			c, kernel := t.curveOf(series)
-			f.Kernel = kernel
-			return s.rows(c), f, nil
-		}
-	}
-	for _, dtype := range s.dtypes {
-		series := t.pick(of(dtype)...)
+		series := pick(dtype)
 		if len(series) == 0 {
 			continue
 		}
 		tps := t.values(series, "moe_tp_size")
-		tp := slices.MinFunc(tps, func(a, b int64) int { return int(math.Abs(float64(a-s.tp)) - math.Abs(float64(b-s.tp))) })
-		c, kernel := t.curveOf(t.pick(of(dtype, is("moe_tp_size", tp))...))
-		f.Kernel, f.Reached, f.Note = kernel, Substituted, fmt.Sprintf("moe_tp_size %d, scaled from %d", s.tp, tp)
-		return s.rows(c).scaled(float64(tp) / float64(s.tp)), f, nil
+		tp := slices.MinFunc(tps, func(a, b int64) int { return cmp.Compare(max(a-s.tp, s.tp-a), max(b-s.tp, s.tp-b)) })
+		c, kernel := t.curveOf(pick(dtype, is("moe_tp_size", tp)))
+		if f.Kernel = kernel; tp != s.tp {
+			f.Reached, f.Note = Substituted, fmt.Sprintf("moe_tp_size %d, scaled from %d", s.tp, tp)
+		}
+		if !s.raw {
+			c = c.envelope()
+		}
+		return c.scaled(float64(tp) / float64(s.tp)), f, nil
 	}
-	if c, f, ok := t.likeExperts(s); ok {
-		return c, f, nil
+	if ok {
+		return like, from, nil
 	}
 	wide := s
 	if wide.dtypes = []string{bf16}; s.dtypes[0] == bf16 {
 		return curve{}, f, g.missing(t, of(bf16, is("moe_tp_size", s.tp))...)
 	}
 	c, f, err := g.experts(wide)
-	return c.lighter(bytesOf(s.dtypes[0]) / 2), f.as("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
+	each := float64(s.topK) / float64(s.experts) // of an expert by a token
+	touched := func(x float64) float64 { return (1 - stat.Pow(1-each, x)) / each }
+	return c.lighter(bytesOf(s.dtypes[0])/2, touched), f.as("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
 }
 
-// likeExperts is the curve of a kernel that was measured on experts of another shape: of the nearest in size with weights of as many
-// bits, at equal tokens per expert, in proportion to the weights.
+// likeExperts is the curve of a kernel that was measured on experts of another shape: of the nearest in size and number with weights of the
+// dtype, else of as many bits, at equal tokens per expert, in proportion to the weights.
 func (t *Table) likeExperts(s shape) (c curve, f found, ok bool) {
-	source, dtype := t.Column("kernel_source"), t.Column("moe_dtype")
-	size := float64(s.experts * s.hidden * s.inter)
-	best, same := math.Inf(1), []*Series(nil)
 	at := func(one *Series, column string) float64 { return float64(one.Key[t.Column(column)]) }
-	for _, one := range t.pick(is("moe_ep_size", s.ep), is("moe_tp_size", s.tp), named("distribution", s.load)) {
-		far := math.Abs(stat.Log(at(one, "num_experts") * at(one, "hidden_size") * at(one, "inter_size") / size))
-		if !strings.Contains(t.Columns[source].Words[one.Key[source]], s.backend) ||
-			bytesOf(t.Columns[dtype].Words[one.Key[dtype]]) != bytesOf(s.dtypes[0]) || far > best {
-			continue
-		}
-		if far < best || at(one, "topk") != at(same[0], "topk") || at(one, "num_experts") != at(same[0], "num_experts") {
-			best, same = far, nil
-		}
-		same = append(same, one)
+	word := func(one *Series, column string) string {
+		i := t.Column(column)
+		return t.Columns[i].Words[one.Key[i]]
 	}
-	if len(same) == 0 {
+	size := float64(s.experts * s.hidden * s.inter)
+	far := func(one *Series) (out [2]float64) {
+		if s.backend == "" && !slices.Contains(s.dtypes, word(one, "moe_dtype")) {
+			out[0] = 1
+		}
+		n := at(one, "num_experts")
+		out[1] = math.Abs(stat.Log(n*at(one, "hidden_size")*at(one, "inter_size")/size)) + math.Abs(stat.Log(n/float64(s.experts)))
+		return out
+	}
+	all := t.whole(t.pick(is("moe_ep_size", s.ep), is("moe_tp_size", s.tp), named("distribution", s.load)))
+	all = stat.Filter(all, func(one *Series) bool {
+		return strings.Contains(word(one, "kernel_source"), s.backend) && bytesOf(word(one, "moe_dtype")) == bytesOf(s.dtypes[0])
+	})
+	if len(all) == 0 {
 		return c, f, false
 	}
-	experts, hidden, inter := at(same[0], "num_experts"), at(same[0], "hidden_size"), at(same[0], "inter_size")
+	first := slices.MinFunc(all, func(a, b *Series) int { x, y := far(a), far(b); return slices.Compare(x[:], y[:]) })
+	best := far(first)
+	experts, topK, hidden, inter := at(first, "num_experts"), at(first, "topk"), at(first, "hidden_size"), at(first, "inter_size")
 	f = found{Table: t.Name, Version: t.Version}
-	c, f.Kernel = t.curveOf(same)
-	tokens := at(same[0], "topk") / experts * float64(s.experts) / float64(s.topK)
+	c, f.Kernel = t.curveOf(stat.Filter(all, func(one *Series) bool {
+		return far(one) == best && at(one, "num_experts") == experts && at(one, "topk") == topK
+	}))
+	tokens := topK / experts * float64(s.experts) / float64(s.topK)
 	c = curve{stat.Map(c.x, func(x float64) float64 { return x * tokens }), c.y}.envelope().scaled(size / (experts * hidden * inter))
-	if best > 0 {
-		f.Reached, f.Note = Substituted, fmt.Sprintf("scaled from %.0f experts of %.0f x %.0f", experts, hidden, inter)
+	if best != [2]float64{} {
+		f = f.as("scaled from %.0f experts of %.0f x %.0f, %s", experts, hidden, inter, word(first, "moe_dtype"))
+		f.unlike = s.backend == "" // what an engine is told to use was compared so
 	}
 	return c, f, true
 }

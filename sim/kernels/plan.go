@@ -306,28 +306,18 @@ func (b *binder) linear(name string, q *deploy.Quant, n, k int64, times float64)
 
 // mixer adds what lets tokens see earlier ones.
 func (b *binder) mixer(x *deploy.Mixer, times float64) {
-	switch x.Kind {
-	case deploy.GQA:
-		if x.Index != nil {
-			b.module("msa", x, times)
-			return
-		}
-		b.linears(x.Linears, x.KVHeads, times)
-		b.attend(x, times)
-	case deploy.MLA:
-		if x.Index != nil {
-			b.module("dsa", x, times)
-			return
-		}
+	module := map[deploy.MixerKind]string{deploy.GQA: "msa", deploy.MLA: "dsa"}[x.Kind]
+	rest, ok := map[deploy.MixerKind]func(x *deploy.Mixer, times float64){deploy.GQA: b.attend, deploy.Delta: b.delta,
+		deploy.LinearOnly: func(*deploy.Mixer, float64) {}, deploy.Mamba1: b.recurrence, deploy.Mamba2: b.recurrence,
+		deploy.Lightning: b.recurrence}[x.Kind]
+	switch {
+	case x.Index != nil && module != "":
+		b.module(module, x, times)
+	case x.Kind == deploy.MLA:
 		b.module("mla", x, times)
-	case deploy.Delta:
+	case ok:
 		b.linears(x.Linears, x.KVHeads, times)
-		b.delta(x, times)
-	case deploy.LinearOnly:
-		b.linears(x.Linears, x.KVHeads, times)
-	case deploy.Mamba1, deploy.Mamba2, deploy.Lightning:
-		b.linears(x.Linears, x.KVHeads, times)
-		b.recurrence(x, times)
+		rest(x, times)
 	default:
 		b.fails(trace.Errorf(NoRows, "%s: got no table of a %s layer, want one of attention, mla, dsa, msa, gdn, kda", b.g.Hardware, x.Kind).
 			WithHint("simulate with --latency-model roofline"))
@@ -353,26 +343,23 @@ func (b *binder) attend(x *deploy.Mixer, times float64) {
 	if b.fails(err) {
 		return
 	}
-	c := ctx.slice(ratio)
-	b.prefill("attention_prefill", shape, h.kv, x.Window, times, c, f)
+	perToken := 1e6 * float64(h.kvHeads*(x.DimK+x.DimV)) * b.m.KVBytes / b.g.Bandwidth
+	read := func(context float64) float64 { // the KV cache of many layers is read from memory
+		if x.Window > 0 {
+			context = min(context, float64(x.Window))
+		}
+		return context * perToken
+	}
+	b.prefill("attention_prefill", shape, h.kv, x.Window, times, ctx.slice(ratio), f, read)
 	gen, ratio, f, err := b.g.attention("generation_attention", h)
 	if b.fails(err) {
 		return
 	}
-	perToken := 1e6 * float64(h.kvHeads*(x.DimK+x.DimV)) * b.m.KVBytes / (ratio * b.g.Bandwidth)
-	for i, requests := range gen.x { // the KV cache of many layers is read from memory
-		gen.rows[i] = gen.rows[i].atLeast(func(context float64) float64 {
-			if x.Window > 0 {
-				context = min(context, float64(x.Window))
-			}
-			return requests * context * perToken
-		})
-	}
 	if x.Sink {
-		f.Note = "attention sinks are in no table"
+		f.Note = strings.TrimPrefix(f.Note+"; attention sinks are in no table", "; ")
 	}
 	b.add(Operator{Name: "attention_decode", Count: times, Shape: shape, DType: h.kv, found: f, depends: onDecodes,
-		us: func(in *state) float64 { return gen.at(in.decodes*ratio, in.context) }})
+		us: func(in *state) float64 { return max(in.decodes*read(in.context), gen.at(in.decodes*ratio, in.context)) }})
 	q, kv := float64(h.query*x.DimK), float64(h.kvHeads*x.DimK)
 	b.moved("rope", times, 2*(q+kv)*b.m.DTypeBytes)
 	b.moved("kv_write", times, float64(h.kvHeads*(x.DimK+x.DimV))*(b.m.DTypeBytes+b.m.KVBytes))
@@ -386,12 +373,13 @@ func (b *binder) attend(x *deploy.Mixer, times float64) {
 
 // prefill adds attention of prompt chunks. An engine hands all chunks of a step to one variable-length kernel, so that only the
 // first pays the launch: the table's time of the smallest prompt.
-func (b *binder) prefill(name, shape, dtype string, window int64, times float64, c curve, f found) {
+func (b *binder) prefill(name, shape, dtype string, window int64, times float64, c curve, f found,
+	read func(context float64) float64) {
 	b.add(Operator{Name: name, Count: times, Shape: shape, DType: dtype, found: f, depends: onPrefills, us: func(in *state) float64 {
 		n, v := in.chunk, in.cached
 		us := c.at(n, 2)
 		if v > 0 {
-			us = max(us, c.at(v+n, 2)*pairs(v, n, float64(window))/pairs(0, v+n, float64(window)))
+			us = max(us, read(v+n), c.at(v+n, 2)*pairs(v, n, float64(window))/pairs(0, v+n, float64(window)))
 		}
 		return us + float64((in.prefills-1)*max(0, us-c.y[0]))
 	}})
@@ -463,7 +451,8 @@ func (b *binder) module(name string, x *deploy.Mixer, times float64) {
 	for i := range grids[0].rows {
 		grids[0].rows[i] = grids[0].rows[i].envelope()
 	}
-	b.prefill(name+"_prefill", shape, dtype, 0, times, grids[0].slice(1), founds[0])
+	latent := 1e6 * float64(x.KVRank+x.Rope) * b.m.KVBytes / b.g.Bandwidth
+	b.prefill(name+"_prefill", shape, dtype, 0, times, grids[0].slice(1), founds[0], func(context float64) float64 { return context * latent })
 	b.add(Operator{Name: name + "_decode", Count: times, Shape: shape, DType: dtype, found: founds[1], depends: onDecodes,
 		us: func(in *state) float64 { return grids[1].at(in.decodes, in.context) }})
 }
@@ -558,7 +547,7 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 	if x.Latent > 0 {
 		s.hidden = x.Latent
 	}
-	s.backend, _ = b.d.Engine.Extra["moe_backend"].(string)
+	s.backend = backendOf(b.d)
 	if b.d.Engine.ExpertParallel {
 		s.tp, s.ep = 1, gpus
 	}
@@ -693,7 +682,7 @@ func (b *binder) allReduce(name string, times, bytesPerToken float64, activation
 	most := float64(customMaxBytes)
 	if ok && b.d.Engine.IsSince(symmetricSince) {
 		most = max(limits[0], limits[1])
-		f.Note = fmt.Sprintf("symmetric memory above %.0f KiB: the lesser of its table and NCCL", limits[0]/kib)
+		f.Note = cmp.Or(f.Note, fmt.Sprintf("symmetric memory above %.0f KiB: the lesser of its table and NCCL", limits[0]/kib))
 	}
 	one := func(in *state) float64 {
 		bytes := in.run * bytesPerToken

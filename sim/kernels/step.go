@@ -195,6 +195,12 @@ func (g *GPU) Inputs() []coeff.Input {
 	return out
 }
 
+// backendOf is what kernels of experts an engine is told to use; "": its own choice.
+func backendOf(d *deploy.Deployment) string {
+	name, _ := d.Engine.Extra["moe_backend"].(string)
+	return strings.TrimPrefix(name, "auto")
+}
+
 // family names what decides how well a step is known: the kind of ffn and its dtype, the kinds of attention, whole experts per
 // GPU, and the GPU.
 func family(d *deploy.Deployment, m *deploy.Decoder) (name, dtype string) {
@@ -228,6 +234,9 @@ func family(d *deploy.Deployment, m *deploy.Decoder) (name, dtype string) {
 	out := kind + " " + dtype + ", " + strings.Join(distinct(attention), " and ")
 	if d.Engine.ExpertParallel {
 		out += ", EP"
+	}
+	if backend := backendOf(d); backend != "" && kind == "experts" { // other kernels
+		out += ", " + backend
 	}
 	return out + ", " + d.Hardware.Name, dtype
 }
