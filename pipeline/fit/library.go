@@ -19,7 +19,11 @@ const (
 	libraryBatches = 450
 	libraryFitted  = 300   // the others judge
 	nearPeak       = 1.2e6 // us per second at the peak
-	libraryLambda  = 1e-2  // weak: the batches are no sample, they are the model
+	libraryLambda  = 1e-3  // weak: the batches are no sample, they are the model
+	libraryPasses  = 10    // of weights by how far off each batch is
+	offUnit        = 0.02  // relative error at which a batch keeps its weight,
+	leastOff       = 0.005 // below which no batch weighs more,
+	mostRegime     = 2     // how much more than evenly a regime that is further off may count
 	regimeRows     = 3     // how many rows a regime's batches count as: what the terms miss of neighbours is alike
 	unjudgedSD     = 0.15  // of all of a step whose family no server was measured of: within 30 % (kernels.Sentence) is two of them
 	mapeSD         = 1.25  // standard errors in a mean absolute error, of normal errors
@@ -44,7 +48,8 @@ var libraryRegimes = [NumRegimes]string{"decode", "mixed", "prefill"}
 // fitted to what its kernels take by the published tables and their corrections, with how well the terms hold them and how sure all is
 // (spec#library-terms). Code: not_in_library.
 //
-// The batches: 450, a third each of decode, mixed and prefill; lambda 0.01, times towards 1.2e6 us/s. Each
+// The batches: 450, a third each of decode, mixed and prefill; the least sum of relative errors, by ten passes of weights 1/error (at
+// least 0.5 %), regimes that are further off counted up to twice; lambda 0.001, times towards 1.2e6 us/s. Each
 // correction's standard error, and per table and way it was reached the share of its operators, is projected on the
 // terms like the times. So is what experts take more, and less, by rows of each other load (nobody knows a router's
 // skew), and where a row above a later one is no disturbance. Representation: a regime weighs as much as three rows, O
@@ -59,7 +64,7 @@ func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	beta, err := s.project(s.data.Y, nearPeak)
+	beta, err := s.fit()
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +82,7 @@ type sums struct {
 	sources [][]float64 // us by batch, one standard error each
 	weights []float64
 	fitted  []int32
+	judging []int32 // the others
 }
 
 // newSums draws the batches and prices them.
@@ -115,9 +121,7 @@ func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
 		price.Features(&batch, &theta, &y)
 		s.data.X, s.data.Y = append(s.data.X, x...), append(s.data.Y, ridge.Dot(theta[:], y[:]))
 		s.data.Config, s.data.Regime = append(s.data.Config, 0), append(s.data.Regime, regime)
-		if i < libraryFitted {
-			s.fitted = append(s.fitted, int32(i))
-		}
+		s.fitted = append(s.fitted, int32(i))
 		for k := range y {
 			_, se := learned.Value(k, d.Hardware.Name)
 			s.sources[k][i] = float64(se * y[k])
@@ -130,6 +134,7 @@ func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
 			s.sources[n+2*k][i], s.sources[n+2*k+1][i] = max(0, more), max(0, -more)
 		}
 	}
+	s.fitted, s.judging = s.fitted[:libraryFitted], s.fitted[libraryFitted:]
 	s.weights = ridge.Weights(&s.data, s.options(0))
 	return s, nil
 }
@@ -179,11 +184,35 @@ func (s *sums) project(us []float64, towards float64) ([]float64, error) {
 	return fit.Beta, err
 }
 
+// fit are the terms' coefficients of least absolute relative error: where a step leaves its graphs no term bends, and the others need not
+// bend for it.
+func (s *sums) fit() ([]float64, error) {
+	even, more := slices.Clone(s.weights), slices.Repeat([]float64{1}, int(NumRegimes))
+	for pass := 0; ; pass++ {
+		beta, err := s.project(s.data.Y, nearPeak)
+		if err != nil || pass == libraryPasses {
+			return beta, err
+		}
+		missed := s.missed(beta, s.fitted)
+		for r, m := range missed {
+			more[r] = min(mostRegime, max(1./mostRegime, more[r]*stat.Pow(m/max(leastOff, stat.Mean(missed)), 0.3)))
+		}
+		for _, i := range s.fitted {
+			s.weights[i] = even[i] * more[s.data.Regime[i]] * offUnit / max(leastOff, s.off(beta, i))
+		}
+	}
+}
+
+// off is a batch's relative error.
+func (s *sums) off(beta []float64, i int32) float64 {
+	return math.Abs(ridge.Dot(s.data.Row(int(i)), beta)/s.data.Y[i] - 1)
+}
+
 // covariance is what the sums leave open of the terms. Whatever moves the sums moves their projection; batches of one regime are wrong
 // together by what the terms miss, so that a regime counts as few rows; and what no batch tells stays as open as without a library.
 func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
 	p := s.data.P
-	a, sd, missed := make([]float64, p*p), make([]float64, p), s.missed(beta)
+	a, sd, missed := make([]float64, p*p), make([]float64, p), s.missed(beta, s.judging)
 	for _, i := range s.fitted {
 		x, e := s.data.Row(int(i)), missed[s.data.Regime[i]]*s.data.Y[i]
 		w := regimeRows * float64(NumRegimes) / float64(len(s.fitted)) / float64(e*e)
@@ -227,11 +256,11 @@ func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
 	return out, nil
 }
 
-// missed is the median relative error by regime on the batches that were not fitted.
-func (s *sums) missed(beta []float64) (by []float64) {
+// missed is the median relative error by regime of batches.
+func (s *sums) missed(beta []float64, batches []int32) (by []float64) {
 	var off [NumRegimes][]float64
-	for i := len(s.fitted); i < len(s.data.Y); i++ {
-		off[s.data.Regime[i]] = append(off[s.data.Regime[i]], math.Abs(ridge.Dot(s.data.Row(i), beta)/s.data.Y[i]-1))
+	for _, i := range batches {
+		off[s.data.Regime[i]] = append(off[s.data.Regime[i]], s.off(beta, i))
 	}
 	for r := range off {
 		by = append(by, stat.Round(stat.Median(off[r]), 4))
@@ -250,7 +279,7 @@ func (s *sums) set(d *deploy.Deployment, step *kernels.Step, beta []float64, cov
 		Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true, Coefficients: features.NewCoefficients(
 			features.AlphaFeatures(s.version))}}, Inputs: step.Inputs()}
 	out.Library = &coeff.Library{Version: learned.Version, Family: step.Family, Judged: learned.Sentence(step),
-		Representation: s.missed(beta)}
+		Representation: s.missed(beta, s.judging)}
 	if features.Layered(s.version) {
 		own := coeff.ConfigOf(d, []string{}, 0)
 		own.Layers = own.Deployment.LayerSums()
