@@ -69,9 +69,15 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	}
 	defer release()
 	s := &simulation{o: &o}
+	in, err := s.readSpec()
+	if err != nil {
+		return nil, err
+	}
+	o.Options.Transfers = slices.ContainsFunc(s.spec.Instances.Groups, func(g group) bool { return g.Role != "" })
 	if s.Simulation, err = simulate.New(ctx, &o.Options); err != nil {
 		return nil, err
 	}
+	s.Inputs = append(s.Inputs, in...)
 	var runs []*simulate.Replication
 	if err = s.load(); err == nil {
 		runs, err = s.Replicate(s.one)
@@ -87,38 +93,32 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)
 }
 
-// readSpec is the cluster file with what the flags override.
-func (s *simulation) readSpec() (*Spec, error) {
+// readSpec reads the cluster file, with what the flags override.
+func (s *simulation) readSpec() (inputs []result.Input, err error) {
 	o := s.o
 	spec := defaultSpec()
+	s.spec = &spec
 	if o.File != "" {
-		text, in, err := folder.ReadInput(o.File, s.o.Special)
+		text, in, err := folder.ReadInput(o.File, o.Special)
 		if err != nil {
 			return nil, err
 		}
-		s.Inputs = append(s.Inputs, in)
-		parsed, err := parseSpec(text, o.File)
-		if err != nil {
+		inputs = append(inputs, in)
+		if s.spec, err = parseSpec(text, o.File); err != nil {
 			return nil, err
 		}
-		spec = *parsed
 	}
 	if o.Instances != 0 {
-		spec.Instances.Groups = []group{{Count: o.Instances}}
+		s.spec.Instances.Groups = []group{{Count: o.Instances}}
 	}
-	err := spec.Check()
-	if err != nil && o.File == "" { // only flags can have said it
+	if err = s.spec.Check(); err != nil && o.File == "" { // only flags can have said it
 		err = &option.Misuse{Msg: err.Error(), Hint: trace.HintOf(err)}
 	}
-	return &spec, err
+	return inputs, err
 }
 
 // load reads the cluster's files, and those it names.
 func (s *simulation) load() error {
-	var err error
-	if s.spec, err = s.readSpec(); err != nil {
-		return err
-	}
 	if n := s.spec.Instances.Count(); n > 1 && (s.o.EmitOTLP != "" || s.o.EmitKVEvents != "") {
 		return option.Misusef("--emit-otlp, --emit-kv-events: got %d instances, want one engine", n)
 	}
@@ -182,14 +182,6 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 	}
 	if err := s.checkRole(own.Deployment, g.Role); err != nil {
 		return nil, err
-	}
-	if g.Role != "" && own.Deployment.Engine.Transfers() == "" { // the rules of releases about connectors hold
-		d := *own.Deployment
-		if d.Engine.Extra = maps.Clone(d.Engine.Extra); d.Engine.Extra == nil {
-			d.Engine.Extra = deploy.Values{}
-		}
-		d.Engine.Extra["kv_transfer_config"] = map[string]any{"kv_connector": "NixlConnector"}
-		own.Deployment = &d
 	}
 	if b := own.Deployment.Engine.BlockSize; b != s.Deployment.Engine.BlockSize {
 		return nil, trace.Errorf(codeBadSpec, "instances: got blocks of %d and of %d tokens, want one size for the gateway's index",

@@ -68,7 +68,8 @@ func (l *Limit) reached(get knobs) string {
 	for _, key := range l.Given {
 		v := get(key)
 		if config, _ := v.(map[string]any); config != nil && key == "kv_transfer_config" {
-			if name, _ := config["kv_connector"].(string); name != "" && name != offloadingConnector {
+			name, _ := config["kv_connector"].(string)
+			if name != "" && name != offloadingConnector && l.Simulated == (name == pullConnector) {
 				return fmt.Sprintf("kv_transfer_config: got connector %q, want none or %s", name, offloadingConnector)
 			}
 		} else if v != nil && v != false && v != "" {
@@ -78,8 +79,12 @@ func (l *Limit) reached(get knobs) string {
 	return ""
 }
 
-// offloadingConnector is the connector of a CPU tier, which is modelled.
-const offloadingConnector = "OffloadingConnector"
+// offloadingConnector is the connector of a CPU tier, which is modelled, pullConnector that of prefill apart from
+// decode, which simulate plays.
+const (
+	offloadingConnector = "OffloadingConnector"
+	pullConnector       = "NixlConnector"
+)
 
 // hit is a limit that is reached, and by what.
 type hit struct {

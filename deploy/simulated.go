@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -52,10 +53,20 @@ func (d *Deployment) Plain(layered bool) *Deployment {
 // Transfers names the connector of disaggregated prefill that the server was started with, "" for none.
 func (e *Engine) Transfers() string {
 	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
-	if name, _ := config["kv_connector"].(string); name == "NixlConnector" {
+	if name, _ := config["kv_connector"].(string); name == pullConnector {
 		return name
 	}
 	return ""
+}
+
+// Transfer gives an engine without a connector that of disaggregated prefill: the rules of releases about connectors hold.
+func (d *Deployment) Transfer() {
+	if d.Engine.Extra == nil {
+		d.Engine.Extra = Values{}
+	}
+	if d.Engine.Extra["kv_transfer_config"] == nil {
+		d.Engine.Extra["kv_transfer_config"] = map[string]any{"kv_connector": pullConnector, "kv_role": "kv_both"}
+	}
 }
 
 // CheckAlone refuses one server of disaggregated prefill without the others. Code: unsupported_engine.
@@ -289,25 +300,29 @@ func (d *Deployment) drafter() (weights, block float64, passes int64) {
 	if passes = s.Tokens; s.Parallel {
 		passes = 1
 	}
-	p := Parallel{TP: max(1, d.TP), PP: 1, DP: 1}
+	p := d.Parallel()
+	p.PP, p.MTP, p.Drafts = 1, false, 0
 	m, share := d.Engine.Draft, 1.0
 	switch {
 	case m != nil && s.Method == "draft_model":
-		weights = m.WeightBytes()
-		if s.TP > 0 {
-			p.TP = s.TP
-		}
+		p.TP = cmp.Or(s.TP, p.TP)
+		weights = m.Layers().WeightBytesPerGPU(p)
 	case s.IsEagle():
 		m = &d.Model
 		share = 1 / float64(max(1, m.NumLayers))
-		tables := float64(m.HiddenSize) * float64(m.VocabSize)
-		head := float64(tables * m.BytesPerLMHead)
-		weights = float64((m.WeightBytes()-head-float64(tables*m.BytesPerActivation))*share) + head
+		layers := m.Layers()
+		table := p.bytesPerGPU(&layers.Embedding, nil)
+		head, around := table, table // a tied table is one
+		if !layers.Tied {
+			head = p.bytesPerGPU(&layers.Head, nil)
+			around += head
+		}
+		weights = float64((layers.WeightBytesPerGPU(p)-around)*share) + head
 	default:
 		return 0, 0, 0
 	}
 	pool, _ := m.Layers().KVPool(p, d.Engine.BlockSize)
-	return weights / float64(p.TP), pool.BlockBytes * share, passes
+	return weights, pool.BlockBytes * share, passes
 }
 
 // DrafterUs is the time of one pass of the drafter that takes part in a step, us: reading its weights; 0 without a drafter
@@ -329,6 +344,10 @@ func (d *Deployment) estimated() (out []trace.Finding) {
 	if d.PP > 1 {
 		out = append(out, trace.Findingf(notModelled, "%s: the %d pipeline stages are taken as equal parts of a step, what they send each "+
 			"other as free", d.Name, d.PP))
+	}
+	if d.Engine.Transfers() != "" {
+		out = append(out, trace.Findingf(notModelled, "%s: unjudged: no server with prefill apart from decode was compared, and what "+
+			"transfers take is as cluster.yaml says", d.Name))
 	}
 	if d.SpreadsExperts() && !d.Sums {
 		out = append(out, trace.Findingf(notModelled, "%s: unjudged: no public measurement of data-parallel attention with expert "+

@@ -435,7 +435,11 @@ func TestNothingUnsupportedPassesInSilence(t *testing.T) {
 		if l.Code == UnsupportedEngine {
 			fsys["config.json"].Data = []byte(experts)
 		}
-		d, err := loadRunFS(fsys, "run.yaml", on[l.Key], "vllm.version=unknown")
+		set := on[l.Key]
+		if l.Key == "kv_transfer_config" && !l.Simulated {
+			set = strings.Replace(set, "Nixl", "LMCache", 1)
+		}
+		d, err := loadRunFS(fsys, "run.yaml", set, "vllm.version=unknown")
 		if err != nil {
 			t.Errorf("%s: %v", l.Key, err)
 			continue

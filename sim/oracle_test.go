@@ -337,14 +337,14 @@ func newOracleRun(s *oracleScenario, version string) (*oracleRun, error) {
 	for _, q := range s.Requests {
 		req := Request{ID: q.ID, ArrivalUs: int64(q.index), PromptTokens: int64(len(q.tokens)),
 			OutputTokens: *q.OutputLen, MaxTokens: q.MaxTokens,
-			Priority: q.Priority, Hashes: slices.Clone(q.tokens), HashTokens: 1, Accepted: bytesOf(q.Accept), Proposed: bytesOf(q.Drafts),
+			Priority: q.Priority, Hashes: slices.Clone(q.tokens), HashTokens: 1, Proposed: bytesOf(q.Drafts),
 			RemotePrefill: q.RemotePrefill, RemoteDecode: q.RemoteDecode}
 		for i := range *q.OutputLen {
 			req.Hashes = append(req.Hashes, q.output(i))
 		}
 		req.HashedTokens = int64(len(req.Hashes))
-		if q.Accept == nil && s.Engine.Speculative != nil {
-			req.Accepted = acceptedBy(s.Engine.Speculative, q.MaxTokens)
+		if s.Engine.Speculative != nil {
+			req.Accepted = acceptedBy(s.Engine.Speculative, q.Accept, q.MaxTokens)
 		}
 		r.reqs = append(r.reqs, req)
 	}
@@ -368,15 +368,18 @@ func newOracleRun(s *oracleScenario, version string) (*oracleRun, error) {
 	return r, nil
 }
 
-// acceptedBy is the engine's script of accepted drafts, for requests without one.
-func acceptedBy(spec map[string]any, n int64) []uint8 {
+// acceptedBy is a request's script of accepted drafts for n verifies: its own, else the
+// engine's, and behind its end the engine's default.
+func acceptedBy(spec map[string]any, own []int64, n int64) []uint8 {
 	def, _ := spec["accept_default"].(float64)
-	script, _ := spec["accept"].([]any)
-	out := make([]uint8, n)
-	for i := range out {
-		if out[i] = uint8(def); i < len(script) {
-			out[i] = uint8(script[i].(float64))
+	if script, _ := spec["accept"].([]any); own == nil {
+		for _, v := range script {
+			own = append(own, int64(v.(float64)))
 		}
+	}
+	out := bytesOf(own)
+	for int64(len(out)) < n {
+		out = append(out, uint8(def))
 	}
 	return out
 }
@@ -449,7 +452,6 @@ func (r *oracleRun) abortDue(when string) {
 
 // pass is one turn of the engine's loop.
 func (r *oracleRun) pass() error {
-	r.Engine.now = r.step * 1_000_000
 	if !r.hasWork() && len(r.flight) == 0 { // blocks stay for another server
 		return nil
 	}
@@ -532,6 +534,7 @@ func compareOracle(s *oracleScenario, tr *oracleTrace) (steps int, diff string) 
 	order, next := int64(0), 0
 	for next < len(tr.lines) {
 		r.step++
+		r.Engine.now = r.step * 1_000_000
 		want := tr.lines[next]
 		if want["end"] == true {
 			if bad := r.compareEnd(want); bad != "" && r.step <= s.MaxSteps {
@@ -555,7 +558,8 @@ func compareOracle(s *oracleScenario, tr *oracleTrace) (steps int, diff string) 
 		}
 		r.inbox = r.inbox[:0]
 		r.abortDue("before_schedule")
-		idle := !r.hasWork() && len(r.flight) == 0 && len(r.leaving) == 0
+		sends := slices.ContainsFunc(r.leaving, func(q *seq) bool { return q.req.RemoteDecode })
+		idle := !r.hasWork() && len(r.flight) == 0 && !sends
 		if idle {
 			if r.line["arrived"] == nil && r.line["aborted"] == nil {
 				if len(todo) == 0 {

@@ -108,13 +108,15 @@ func (e *Engine) deliver(s *seq, it *item, stale bool) {
 }
 
 // deliverAborted is a quirk of releases before 0.19: a request aborted during its step, whose
-// blocks stay for another server, still gets the step's token.
+// blocks stay for another server, still gets the step's token, and is told of again where that is its last.
 func (e *Engine) deliverAborted(s *seq, it *item) {
 	if e.rules.AbortedLoadsStay || !it.yields || int32(s.idx) != it.idx || !slices.Contains(e.leaving, s) {
 		return
 	}
 	if v := e.visits[s.idx]; v != nil && &v.res == s.res {
-		s.res.OutputTokens++
+		if s.res.OutputTokens++; s.res.OutputTokens >= s.target {
+			e.finished++
+		}
 	}
 }
 

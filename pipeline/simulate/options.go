@@ -42,6 +42,7 @@ type Options struct {
 	Format             string // blis: results in its form too; "": requests.parquet alone
 	Force              bool   // accept a folder that holds foreign files
 	Special            bool   // read pipes and devices given as files
+	Transfers          bool   // engines hand KV blocks on to each other, whatever run.yaml says
 
 	Workload       string  // file or folder of a run
 	Phase          string  // of a recorded run; "": all

@@ -126,6 +126,9 @@ func (s *Simulation) LoadDeployment(path string, set []string) error {
 	if s.Deployment, err = deploy.LoadRunFile(path, set...); err != nil {
 		return err
 	}
+	if s.o.Transfers {
+		s.Deployment.Transfer()
+	}
 	return s.bind()
 }
 

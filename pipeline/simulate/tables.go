@@ -73,6 +73,12 @@ func (s *Simulation) bind() error {
 	if d.Engine.SpeculativeDecoding {
 		step.Unjudged = append(step.Unjudged, "speculative decoding")
 	}
+	if d.Engine.CPUOffloading {
+		step.Unjudged = append(step.Unjudged, "copies to a CPU tier")
+	}
+	if d.Engine.Transfers() != "" {
+		step.Unjudged = append(step.Unjudged, "prefill apart from decode")
+	}
 	s.step, s.trust = step, trustOf(step)
 	if slower := kernels.Contradictions(&one, step, given); len(slower) > 0 {
 		s.trust.Contradictions = slower

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"gopkg.in/yaml.v3"
@@ -119,7 +120,7 @@ const unjudgedInterval = 0.3
 // JudgedAs is how the step's own family did; nil with the reason where no server of it was measured.
 func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
 	if len(s.Unjudged) > 0 {
-		return nil, s.Unjudged[0]
+		return nil, strings.Join(s.Unjudged, "; ")
 	}
 	for i := range c.Judged {
 		if j := &c.Judged[i]; j.Family == s.Family {
