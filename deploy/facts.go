@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -181,10 +182,11 @@ func (d *Deployment) GraphSizes() GraphSizes {
 		largest = mostGraphTokens100
 	}
 	if sizes := e.statedGraphs(); len(sizes) > 0 {
-		return sizes
+		return stat.Filter(sizes, func(n int64) bool { return n <= e.MaxNumBatchedTokens || e.MaxNumBatchedTokens <= 0 })
 	}
 	most, budget := min(largest, 2*e.MaxNumSeqs*query), e.MaxNumBatchedTokens
-	if n, ok := number(e.graphSetting("max_cudagraph_capture_size")); ok && n >= 1 {
+	n, stated := number(e.graphSetting("max_cudagraph_capture_size"))
+	if stated = stated && n >= 1; stated {
 		most = int64(n)
 	}
 	if budget <= 0 {
@@ -200,15 +202,31 @@ func (d *Deployment) GraphSizes() GraphSizes {
 	if budget <= most && e.IsSince(budgetGraphSince) {
 		sizes = append(sizes, budget)
 	}
-	if e.IsSince(decodeGraphsSince) {
-		seats := min(e.MaxNumSeqs, largest)
-		sizes = sizes.grid(min(seats, min(most, budget)/query), query)
-		if seats*query <= min(most, budget) {
-			sizes = append(sizes, seats*query)
+	if e.IsSince(decodeGraphsSince) && !stated {
+		for query, seats := range e.decodeTiers(query) {
+			seats = min(seats, largest)
+			sizes = sizes.grid(min(seats, min(most, budget)/query), query)
+			if seats*query <= min(most, budget) {
+				sizes = append(sizes, seats*query)
+			}
 		}
 	}
 	slices.Sort(sizes)
 	return slices.Compact(sizes)
+}
+
+// decodeTiers are the seats of uniform decode batches by the tokens of a request: one tier, or those of
+// num_speculative_tokens_per_batch_size.
+func (e *Engine) decodeTiers(query int64) map[int64]int64 {
+	s, err := e.Speculation()
+	if err != nil || s == nil || s.ByBatchSize == nil {
+		return map[int64]int64{query: e.MaxNumSeqs}
+	}
+	tiers := map[int64]int64{}
+	for n := range e.MaxNumSeqs {
+		tiers[1+s.TokensFor(n+1)] = n + 1
+	}
+	return tiers
 }
 
 // capturesGraphs reports whether any step runs in a CUDA graph (vllm/config/vllm.py): without compilation only those do that

@@ -168,11 +168,11 @@ func (e *Engine) forgetGaps(s *seq) {
 	}
 }
 
-// stop ends a request that has its last token.
+// stop ends a request that has its last token: a stop token counts before a limit, also where both come at once.
 func (e *Engine) stop(s *seq, step int64) {
-	status := trace.FinishStopped
-	if s.outputs >= s.maxTokens || s.tokens() >= e.maxLen {
-		status = trace.FinishLength
+	status := trace.FinishLength
+	if s.outputs == s.req.OutputTokens && s.outputs < s.maxTokens {
+		status = trace.FinishStopped
 	}
 	s.res.LengthCapped = s.outputs < min(s.maxTokens, s.req.OutputTokens)
 	if !s.res.LengthCapped && (s.tokens()-1)%e.blockSize == 0 {

@@ -469,15 +469,17 @@ def _graph_sizes(device, e):
         return []
     stated = {int(n) for key in ("cudagraph_capture_sizes", "cuda_graph_sizes") if isinstance(setting(key), list)
               for n in setting(key) if (_number(n) or 0) >= 1}
+    budget = e["max_num_batched_tokens"]
     if stated:
-        return sorted(stated)
+        return sorted(n for n in stated if n <= budget or budget <= 0)
     release = _version(e.get("version") or "") or (1 << 30, 0)
-    seats, budget, name = e["max_num_seqs"], e["max_num_batched_tokens"], re.sub("[-_ ]", "", device.lower())
+    seats, name = e["max_num_seqs"], re.sub("[-_ ]", "", device.lower())
     largest = 1024 if release >= (0, 28) and ("b200" in name or "b300" in name) else 512
     config = extra.get("speculative_config")
     query = 1 + max(0, int((_number(config.get("num_speculative_tokens")) or 0) if isinstance(config, dict) else 0))
     most = min(largest, 2 * seats * query)
-    if (_number(setting("max_cudagraph_capture_size")) or 0) >= 1:
+    capped = (_number(setting("max_cudagraph_capture_size")) or 0) >= 1
+    if capped:
         most = int(setting("max_cudagraph_capture_size"))
     budget = budget if budget > 0 else most
 
@@ -491,7 +493,7 @@ def _graph_sizes(device, e):
         sizes.update(range(1, min(most, budget, 32) + 1))
     if budget <= most and release >= (0, 23):
         sizes.add(budget)
-    if release >= (0, 29):
+    if release >= (0, 29) and not capped:
         sizes.update(grid(min(seats, largest, min(most, budget) // query), query))
         if min(seats, largest) * query <= min(most, budget):
             sizes.add(min(seats, largest) * query)
