@@ -230,11 +230,7 @@ func (s *simulation) parts(seed int64) (parts, error) {
 			p.Engines, p.Plants, p.Controllers = append(p.Engines, cfg), append(p.Plants, plant), append(p.Controllers, controller)
 		}
 	}
-	set := s.Set
-	if s.gate != nil {
-		set = s.gate
-	}
-	p.Prior = prior(set)
+	p.Prior = prior(cmp.Or(s.gate, s.Set))
 	if s.predictor != nil {
 		t, err := newTrees(s.predictor)
 		if err != nil {

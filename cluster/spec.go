@@ -348,16 +348,9 @@ func (s *Spec) byPriority(engines []sim.Config) bool {
 
 // NeedsController reports whether the policy predicts with coefficients.
 func (s *Spec) NeedsController() bool {
-	if s.Routing.Policy == LLMD && s.Routing.Predictor == "" {
-		return true
-	}
-	switch s.Admission.Policy {
-	case "predictive", "size-only":
-		return true
-	case "latency-slo":
-		return s.Admission.Predictor == ""
-	}
-	return false
+	a := &s.Admission
+	return s.Routing.Policy == LLMD && s.Routing.Predictor == "" || a.Policy == "predictive" || a.Policy == "size-only" ||
+		a.Policy == "latency-slo" && a.Predictor == ""
 }
 
 func (s *Spec) policy(p *parts, live *live) Policy {
@@ -384,10 +377,8 @@ func (s *Spec) policy(p *parts, live *live) Policy {
 		}
 		return &Seed{Variant: a.Variant, Headroom: a.Headroom, StepUs: a.StepMs * 1e3, Beta0: a.Beta0, Beta1: a.Beta1,
 			BudgetUs: budgets, AdmitUnmatched: a.AdmitUnmatched}
-	case "predictive":
-		return s.predictive(p, rollout)
-	case "size-only":
-		rollout.IgnoreCache = true
+	case "predictive", "size-only":
+		rollout.IgnoreCache = a.Policy == "size-only"
 		return s.predictive(p, rollout)
 	case "clairvoyant":
 		return s.predictive(p, live)
@@ -506,11 +497,10 @@ func (c *Config) enginePriority(priority int, arrivalUs int64) int64 {
 		return arrivalUs - sim.ToUs(float64(priority+maxPriority)/c.AgeWeight)
 	}
 	top := standardPriority
-	for _, p := range defaultPriorities {
-		top = max(top, p)
-	}
-	for _, p := range c.Priorities {
-		top = max(top, p)
+	for _, list := range []map[string]int{defaultPriorities, c.Priorities} {
+		for _, p := range list {
+			top = max(top, p)
+		}
 	}
 	return int64(top - priority)
 }

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -148,8 +149,7 @@ func (e *Engine) IsSince(v [2]int) bool {
 
 // decodeTokens are the query tokens of one request that decodes: one and its drafts.
 func (e *Engine) decodeTokens() int64 {
-	config, _ := e.Extra["speculative_config"].(map[string]any)
-	k, _ := number(config["num_speculative_tokens"])
+	k, _ := number(e.dict("speculative_config")["num_speculative_tokens"])
 	return 1 + max(0, int64(math.Min(k, 1<<20)))
 }
 
@@ -189,9 +189,7 @@ func (d *Deployment) GraphSizes() GraphSizes {
 	if stated = stated && n >= 1; stated {
 		most = int64(n)
 	}
-	if budget <= 0 {
-		budget = most
-	}
+	budget = cmp.Or(max(0, budget), most)
 	var sizes GraphSizes
 	if e.Extra["performance_mode"] == "interactivity" {
 		for n := range min(most, budget, 32) {
@@ -251,8 +249,7 @@ func (e *Engine) graphSetting(key string) any {
 	if v := e.Extra[key]; v != nil {
 		return v
 	}
-	config, _ := e.Extra["compilation_config"].(map[string]any)
-	return config[key]
+	return e.dict("compilation_config")[key]
 }
 
 // statedGraphs are the sizes of --cudagraph-capture-sizes (to 0.12 --cuda-graph-sizes), none where it is not given.

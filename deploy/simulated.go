@@ -52,20 +52,28 @@ func (d *Deployment) Plain(layered bool) *Deployment {
 
 // Transfers names the connector of disaggregated prefill that the server was started with, "" for none.
 func (e *Engine) Transfers() string {
-	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
-	if name, _ := config["kv_connector"].(string); name == pullConnector {
-		return name
+	if e.dict("kv_transfer_config")["kv_connector"] == pullConnector {
+		return pullConnector
 	}
 	return ""
 }
 
+// dict is a flag that is an object; nil for none.
+func (e *Engine) dict(key string) map[string]any {
+	m, _ := e.Extra[key].(map[string]any)
+	return m
+}
+
+// offload is what the offloading connector was told.
+func (e *Engine) offload() map[string]any {
+	extra, _ := e.dict("kv_transfer_config")["kv_connector_extra_config"].(map[string]any)
+	return extra
+}
+
 // Transfer gives an engine without a connector that of disaggregated prefill: the rules of releases about connectors hold.
 func (d *Deployment) Transfer() {
-	if d.Engine.Extra == nil {
-		d.Engine.Extra = Values{}
-	}
 	if d.Engine.Extra["kv_transfer_config"] == nil {
-		d.Engine.Extra["kv_transfer_config"] = map[string]any{"kv_connector": pullConnector, "kv_role": "kv_both"}
+		d.Engine.keep("kv_transfer_config", map[string]any{"kv_connector": pullConnector, "kv_role": "kv_both"})
 	}
 }
 
@@ -109,8 +117,7 @@ func (e *Engine) redundantExperts() int64 {
 	if e.Extra["enable_eplb"] != true {
 		return 0
 	}
-	config, _ := e.Extra["eplb_config"].(map[string]any)
-	n, ok := number(config["num_redundant_experts"])
+	n, ok := number(e.dict("eplb_config")["num_redundant_experts"])
 	if !ok { // a flag of its own up to 0.11
 		n, _ = number(e.Extra["num_redundant_experts"])
 	}
@@ -122,8 +129,7 @@ func (e *Engine) EPLBInterval() int64 {
 	if e.Extra["enable_eplb"] != true {
 		return 0
 	}
-	config, _ := e.Extra["eplb_config"].(map[string]any)
-	if n, ok := number(config["step_interval"]); ok && n >= 1 {
+	if n, ok := number(e.dict("eplb_config")["step_interval"]); ok && n >= 1 {
 		return trace.Int(math.Trunc(n))
 	}
 	return 3000
@@ -212,8 +218,7 @@ func (d *Deployment) contradiction(s *Speculation) string {
 	if s != nil {
 		drafts = *s
 	}
-	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
-	balancer, _ := e.Extra["eplb_config"].(map[string]any)
+	config, balancer := e.dict("kv_transfer_config"), e.dict("eplb_config")
 	backend, _ := e.Extra["all2all_backend"].(string)
 	eplb, perRequest, role := e.Extra["enable_eplb"] == true, e.Extra["per_request_spec_decode_metrics"], config["kv_role"]
 	dp, tokens, longest, threshold := max(1, d.DP), e.MaxNumBatchedTokens, d.MaxModelLen().Or(maxTokens), e.LongPrefillThreshold
@@ -261,16 +266,13 @@ func (m *Model) predicts() bool {
 
 // OffloadsPromptsOnly reports whether outputs stay out of the CPU tier (offload_prompt_only, from vLLM 0.23 on).
 func (e *Engine) OffloadsPromptsOnly() bool {
-	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
-	extra, _ := config["kv_connector_extra_config"].(map[string]any)
-	return extra["offload_prompt_only"] == true
+	return e.offload()["offload_prompt_only"] == true
 }
 
 // unplayedOffload names a setting of the offloading connector that the CPU tier does not
 // play: its defaults are blocks of prompts and outputs, of the engine's size, stored at once.
 func (e *Engine) unplayedOffload() string {
-	config, _ := e.Extra["kv_transfer_config"].(map[string]any)
-	extra, _ := config["kv_connector_extra_config"].(map[string]any)
+	extra := e.offload()
 	policy, _ := extra["eviction_policy"].(string)
 	size, hasSize := number(extra["block_size"])
 	threshold, _ := number(extra["store_threshold"])

@@ -81,13 +81,8 @@ type linear3 struct {
 
 // NewLinear3 checks the three numbers, in the order of the fields.
 func NewLinear3(beta []float64) (*linear3, error) {
-	if len(beta) != 3 {
-		return nil, trace.Errorf(coeff.BadFile, "linear3 coefficients: got %d values, want 3", len(beta))
-	}
-	for _, v := range beta {
-		if !(v >= 0) || math.IsInf(v, 0) {
-			return nil, trace.Errorf(coeff.BadFile, "linear3 coefficients: got %g us, want finite and >= 0", v)
-		}
+	if err := checkThree("linear3", beta); err != nil {
+		return nil, err
 	}
 	return &linear3{AlphaUs: beta[0], BetaUs: beta[1], GammaUs: beta[2]}, nil
 }
@@ -197,7 +192,7 @@ func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*trainedPhy
 	if err := features.CheckBetas(beta); err != nil {
 		return nil, err
 	}
-	if err := checkAlphas(alpha); err != nil {
+	if err := checkThree("alpha", alpha); err != nil {
 		return nil, err
 	}
 	b, err := features.NewTrainedPhysics(d)
@@ -208,13 +203,13 @@ func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*trainedPhy
 		terms: make([]float64, len(beta))}, nil
 }
 
-func checkAlphas(alpha []float64) error {
-	if len(alpha) != 3 {
-		return trace.Errorf(coeff.BadFile, "alpha coefficients: got %d values, want 3", len(alpha))
+func checkThree(what string, v []float64) error {
+	if len(v) != 3 {
+		return trace.Errorf(coeff.BadFile, "%s coefficients: got %d values, want 3", what, len(v))
 	}
-	for i, a := range alpha {
-		if math.IsNaN(a) || math.IsInf(a, 0) || a < 0 {
-			return trace.Errorf(coeff.BadFile, "alpha coefficient %d: got %g us, want finite and >= 0", i, a)
+	for i, us := range v {
+		if !(us >= 0) || math.IsInf(us, 0) {
+			return trace.Errorf(coeff.BadFile, "%s coefficient %d: got %g us, want finite and >= 0", what, i, us)
 		}
 	}
 	return nil
@@ -246,7 +241,7 @@ type Blackbox struct {
 
 // NewBlackbox checks three alpha and three beta values.
 func NewBlackbox(alpha, beta []float64) (*Blackbox, error) {
-	if err := checkAlphas(alpha); err != nil {
+	if err := checkThree("alpha", alpha); err != nil {
 		return nil, err
 	}
 	if len(beta) != len(features.BlackboxBeta) {

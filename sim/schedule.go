@@ -553,18 +553,17 @@ func (e *Engine) registerBlocks(s *seq, tokens int64) {
 		return
 	}
 	full := tokens / e.blockSize
-	from := s.held.Registered
+	from, last := s.held.Registered, full
 	if e.kvLog == nil {
-		for b := from; b < min(full, s.shared); b++ {
-			hash, own := s.content.Block(b, e.blockSize)
-			e.pool.Register(&s.held, hash, own)
-		}
-		e.pool.RegisterOwn(&s.held, full)
-		return
+		last = min(full, s.shared)
 	}
-	for b := from; b < full; b++ {
+	for b := from; b < last; b++ {
 		hash, own := s.content.Block(b, e.blockSize)
 		e.pool.Register(&s.held, hash, own)
+	}
+	if e.kvLog == nil {
+		e.pool.RegisterOwn(&s.held, full)
+		return
 	}
 	e.kvLog.stored(e, s, from, full)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
 // TestBLISReplay compares our trained-physics simulation with a `blis` binary
@@ -578,6 +579,61 @@ func TestEvalBLISPromises(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBLISSessions plays the sessions of a TraceV2 file as closed loops in both and compares first rounds, whose times depend
+// on all rounds before them; BLIS writes no results of others. It thinks from the engine's end on, where ours thinks from
+// the client's last token: no delay after the engine here. What else differs is what [TestBLISReplay] says.
+func TestBLISSessions(t *testing.T) {
+	blis := repo.BLIS(t)
+	d := blisDeployment()
+	type row struct{ at, session, round, prompt, output int64 }
+	var rows []row
+	rng := randv2.New(randv2.NewPCG(3, 4))
+	for session := range int64(150) {
+		at := rng.Int64N(60_000_000)
+		for round := range 1 + rng.Int64N(5) {
+			rows = append(rows, row{at, session, round, 20 + rng.Int64N(800), 2 + rng.Int64N(100)})
+			at += 2_000_000 + rng.Int64N(6_000_000)
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return int(a.at - b.at) })
+	dir, alpha, beta := t.TempDir(), []float64{1500, 0, 40}, []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
+	args := blisArgs(t, dir, d, nil, alpha, beta)
+	var text strings.Builder
+	text.WriteString(strings.SplitAfter(traceV2(nil), "\n")[0])
+	for i, r := range rows {
+		fmt.Fprintf(&text, "%d,c,t,,s%d,%d,,0,true,%d,%d,%d,0,0,0,0,,0,0,%d,0,0,0,0,ok,,\n", i, r.session, r.round, r.prompt, r.output, r.prompt, r.at)
+	}
+	repo.Write(t, text.String(), filepath.Join(dir, "trace.csv"))
+	out := filepath.Join(dir, "results.json")
+	args = append(args, "--session-mode", "closed-loop", "--think-time-ms", "3000", "--results-path", out)
+	if text, err := exec.Command(blis, args...).CombinedOutput(); err != nil {
+		t.Fatalf("blis: %v\n%s", err, text)
+	}
+	data, err := os.ReadFile(out)
+	must(t, err)
+	var theirs []blisResult
+	must(t, json.Unmarshal(data, &theirs))
+
+	w, err := workload.ReadTraceV2([]byte(text.String()), "trace.csv", &tracev2.Header{Version: 2, TimeUnit: "microseconds", Mode: "generated"})
+	must(t, err)
+	w.CloseSessions(func() int64 { return 3_000_000 })
+	m, err := sim.NewTrainedPhysics(alpha, beta, d)
+	must(t, err)
+	cfg := sim.DefaultConfig(d, nil)
+	cfg.Apply(m.Parts())
+	cfg.EmptyStepUs = 1
+	res, err := sim.Run(cfg, w.Requests, nil)
+	must(t, err)
+	first, byID := &sim.Result{}, map[int]blisResult{}
+	for _, b := range theirs {
+		byID[len(first.Requests)] = b
+		first.Requests = append(first.Requests, res.Requests[b.ID])
+	}
+	if compareBLIS(t, first, byID); len(theirs) < 150 {
+		t.Errorf("%d rounds are compared", len(theirs))
 	}
 }
 

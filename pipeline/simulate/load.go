@@ -30,19 +30,14 @@ type load struct {
 }
 
 func pointOf(o *Options) workload.Point {
-	return workload.Point{
-		Requests: o.Requests, InputTokens: o.InputTokens, OutputTokens: o.OutputTokens,
-		RangeRatio: o.RangeRatio, RateRPS: o.RateRPS,
-	}
+	return workload.Point{Requests: o.Requests, InputTokens: o.InputTokens, OutputTokens: o.OutputTokens, RangeRatio: o.RangeRatio, RateRPS: o.RateRPS}
 }
 
 func loopOf(o *Options) workload.Loop {
 	if n := o.MaxConcurrency; n > 0 {
 		return workload.Loop{Clients: n, KeepArrivals: true}
 	}
-	return workload.Loop{
-		Clients: o.Concurrency, ThinkUs: sim.ToUs(o.ThinkMs * 1e3), RampUs: sim.ToUs(o.RampS * 1e6),
-	}
+	return workload.Loop{Clients: o.Concurrency, ThinkUs: sim.ToUs(o.ThinkMs * 1e3), RampUs: sim.ToUs(o.RampS * 1e6)}
 }
 
 // Requests are those of one seed: a generator draws anew, a recording stays.
@@ -175,20 +170,21 @@ func (s *Simulation) recordedRun(dir string) (*trace.Run, error) {
 	if strings.HasPrefix(filepath.Base(dir), "run=") { // OUT/tables/run=<id>
 		return table.Read(dir)
 	}
+	several := func(n int, first string) error {
+		return &option.Misuse{Msg: fmt.Sprintf("--workload: %s holds %d runs, want one", dir, n), Hint: "give one of them, such as " + first}
+	}
 	switch ids, err := table.RunIDs(dir); {
 	case err == nil && len(ids) == 1:
 		return table.Read(table.RunDir(dir, ids[0]))
 	case err == nil && len(ids) > 1:
-		return nil, &option.Misuse{Msg: fmt.Sprintf("--workload: %s holds %d runs, want one", dir, len(ids)),
-			Hint: "give one of them, such as " + table.RunDir(dir, ids[0])}
+		return nil, several(len(ids), table.RunDir(dir, ids[0]))
 	}
 	runs, err := extract.Discover([]string{dir}, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	if len(runs) != 1 {
-		return nil, &option.Misuse{Msg: fmt.Sprintf("--workload: %s holds %d runs, want one", dir, len(runs)),
-			Hint: "give one of them, such as " + runs[0].Dir}
+		return nil, several(len(runs), runs[0].Dir)
 	}
 	tmp, remove, err := files.Temporary("", "blis-train-simulate-")
 	if err != nil {

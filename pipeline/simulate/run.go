@@ -194,38 +194,29 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	return cfg, nil
 }
 
-func (s *Simulation) config(set *coeff.Set) (sim.Config, error) {
-	switch s.model {
-	case ModelTables:
-		if set != nil { // of one group of a cluster
-			break
-		}
+func (s *Simulation) config(set *coeff.Set) (cfg sim.Config, err error) {
+	cfg = sim.DefaultConfig(s.Deployment, nil)
+	var whole interface{ Parts() sim.Parts }
+	switch {
+	case s.model == ModelTables && set == nil: // one group of a cluster may have coefficients
 		learned := kernels.Learned()
-		cfg := sim.DefaultConfig(s.Deployment, sim.NewTables(s.step, learned.On(s.Deployment.Hardware.Name)))
+		cfg.Latency = sim.NewTables(s.step, learned.On(s.Deployment.Hardware.Name))
 		cfg.Overhead = sim.Const(learned.OverheadUs())
-		return cfg, nil
-	case ModelRoofline:
-		m, err := sim.NewRoofline(s.Deployment)
-		return sim.DefaultConfig(s.Deployment, m), err
-	case "linear3":
-		m, err := sim.NewLinear3(s.beta)
-		return sim.DefaultConfig(s.Deployment, m), err
-	case "trained-physics":
-		cfg := sim.DefaultConfig(s.Deployment, nil)
-		m, err := sim.NewTrainedPhysics(s.alpha, s.beta, s.Deployment)
-		if err == nil {
-			cfg.Apply(m.Parts())
-		}
-		return cfg, err
-	case "blackbox":
-		cfg := sim.DefaultConfig(s.Deployment, nil)
-		m, err := sim.NewBlackbox(s.alpha, s.beta)
-		if err == nil {
-			cfg.Apply(m.Parts())
-		}
-		return cfg, err
+	case s.model == ModelRoofline:
+		cfg.Latency, err = sim.NewRoofline(s.Deployment)
+	case s.model == "linear3":
+		cfg.Latency, err = sim.NewLinear3(s.beta)
+	case s.model == "trained-physics":
+		whole, err = sim.NewTrainedPhysics(s.alpha, s.beta, s.Deployment)
+	case s.model == "blackbox":
+		whole, err = sim.NewBlackbox(s.alpha, s.beta)
+	default:
+		return sim.EngineOf(s.Deployment, set)
 	}
-	return sim.EngineOf(s.Deployment, set)
+	if whole != nil && err == nil {
+		cfg.Apply(whole.Parts())
+	}
+	return cfg, err
 }
 
 // Replicate reads what arrives, runs every seed, several at a time, and keeps them in seed

@@ -67,17 +67,14 @@ func (s *Simulation) bind() error {
 	if err != nil {
 		return err
 	}
-	if d.PP > 1 {
-		step.Unjudged = append(step.Unjudged, "pipeline stages")
-	}
-	if d.Engine.SpeculativeDecoding {
-		step.Unjudged = append(step.Unjudged, "speculative decoding")
-	}
-	if d.Engine.CPUOffloading {
-		step.Unjudged = append(step.Unjudged, "copies to a CPU tier")
-	}
-	if d.Engine.Transfers() != "" {
-		step.Unjudged = append(step.Unjudged, "prefill apart from decode")
+	for _, of := range []struct {
+		is   bool
+		what string
+	}{{d.PP > 1, "pipeline stages"}, {d.Engine.SpeculativeDecoding, "speculative decoding"}, {d.Engine.CPUOffloading, "copies to a CPU tier"},
+		{d.Engine.Transfers() != "", "prefill apart from decode"}} {
+		if of.is {
+			step.Unjudged = append(step.Unjudged, of.what)
+		}
 	}
 	s.step, s.trust = step, trustOf(step)
 	if slower := kernels.Contradictions(&one, step, given); len(slower) > 0 {
