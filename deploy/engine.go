@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 
@@ -71,6 +72,13 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 		}
 	}
 	d.extra(s, &e)
+	for short, key := range map[string]string{"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"} {
+		if v := e.Extra[short]; v != nil {
+			config := map[string]any{key: v}
+			maps.Copy(config, e.dict("speculative_config"))
+			e.keep("speculative_config", config)
+		}
+	}
 	return e
 }
 
@@ -98,7 +106,7 @@ func (d *document) kvBlocks(s *section) trace.Opt[int64] {
 
 func (s *section) speculative() bool {
 	on := s.boolean("speculative_decoding").Or(false)
-	for _, key := range []string{"speculative_config", "speculative_model", "num_speculative_tokens"} {
+	for _, key := range draftKeys {
 		if s.find(key) != nil {
 			on = true
 		}

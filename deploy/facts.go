@@ -153,12 +153,6 @@ func (e *Engine) decodeTokens() int64 {
 	return 1 + max(0, int64(math.Min(k, 1<<20)))
 }
 
-// isBlackwell reports compute capability 10.x, by the device's name.
-func (h *Hardware) isBlackwell() bool {
-	name := aliasKey(h.Name)
-	return strings.Contains(name, "b200") || strings.Contains(name, "b300")
-}
-
 // GPUs are those of all ranks and stages.
 func (d *Deployment) GPUs() int64 {
 	p := d.Parallel()
@@ -177,8 +171,8 @@ func (d *Deployment) GraphSizes() GraphSizes {
 	if !e.capturesGraphs() {
 		return nil
 	}
-	query, largest := e.decodeTokens(), mostGraphTokens
-	if e.IsSince(largerGraphsSince) && d.Hardware.isBlackwell() {
+	query, largest, name := e.decodeTokens(), mostGraphTokens, aliasKey(d.Hardware.Name)
+	if e.IsSince(largerGraphsSince) && (strings.Contains(name, "b200") || strings.Contains(name, "b300")) { // compute capability 10.x
 		largest = mostGraphTokens100
 	}
 	if sizes := e.statedGraphs(); len(sizes) > 0 {

@@ -121,7 +121,7 @@ func TestGraphTokensByRelease(t *testing.T) {
 		{"0.33.0", "H100", 100, 8192, Values{"max_cudagraph_capture_size": int64(300)}, 100, 104, true},
 		{"0.33.0", "H100", 20, 50, Values{"cudagraph_capture_sizes": []any{int64(8), int64(48), int64(64)}}, 49, 49, false},
 		{"0.33.0", "H100", 7, 8192, Values{"speculative_config": map[string]any{"method": "eagle3", "num_speculative_tokens": int64(3),
-			"num_speculative_tokens_per_batch_size": []any{[]any{int64(1), int64(4), int64(3)}, []any{int64(5), int64(7), int64(2)}}}}, 21, 21, true},
+			"num_speculative_tokens_per_batch_size": [][]int{{1, 4, 3}, {5, 7, 2}}}}, 21, 21, true},
 		{"0.24.0", "H100", 256, 8192, Values{"enforce_eager": true}, 13, 13, false},
 		{"0.24.0", "H100", 256, 8192, Values{"optimization_level": int64(0)}, 13, 13, false},
 		{"0.24.0", "H100", 256, 8192, Values{"optimization_level": int64(1)}, 13, 16, true},

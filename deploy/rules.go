@@ -24,6 +24,10 @@ type Rules struct {
 	ThresholdAdaptive bool `rule:"threshold_adaptive" since:"0.31" flag:"long_prefill_token_threshold_adaptive"`
 	// MaxNumActiveSeqs: requests running; 0 = max_num_seqs
 	MaxNumActiveSeqs int64 `rule:"max_num_active_seqs" since:"0.31" flag:"max_num_active_seqs"`
+	// MaxNumQueuedReqs: requests that an API server has unfinished when it turns the next away; 0 = any
+	MaxNumQueuedReqs int64 `rule:"max_num_queued_reqs" since:"0.29" flag:"max_num_queued_reqs"`
+	// MaxNumQueuedTokens: prompt tokens of those without first token, likewise
+	MaxNumQueuedTokens int64 `rule:"max_num_queued_tokens" since:"0.29" flag:"max_num_queued_tokens"`
 	// PrefillInterval: executed steps from one with prefill to the next while somebody decodes; 0, 1 = off
 	PrefillInterval int64 `rule:"prefill_schedule_interval" since:"0.33" flag:"prefill_schedule_interval"`
 	// ResumeAfterDrain: a preempted request waits for its steps in flight before it is admitted again

@@ -427,8 +427,8 @@ func TestNothingUnsupportedPassesInSilence(t *testing.T) {
 		"kv_cache_dtype_skip_layers": "vllm.kv_cache_dtype_skip_layers=[sliding_window]",
 		"use_replayssm":              "vllm.use_replayssm=true", "mamba_block_size": "vllm.mamba_block_size=512",
 		"prefix_match_unit":        "vllm.prefix_match_unit=64",
-		"max_num_scheduled_tokens": "vllm.max_num_scheduled_tokens=512", "max_num_queued_reqs": "vllm.max_num_queued_reqs=5",
-		"enable_elastic_ep": "vllm.enable_elastic_ep=true", "device_memory_utilization": "vllm.device_memory_utilization=0.9"}
+		"max_num_scheduled_tokens": "vllm.max_num_scheduled_tokens=512",
+		"enable_elastic_ep":        "vllm.enable_elastic_ep=true", "device_memory_utilization": "vllm.device_memory_utilization=0.9"}
 	experts := strings.Replace(llamaConfig, `"llama"`, `"mixtral", "num_local_experts": 8, "num_experts_per_tok": 2`, 1)
 	for _, l := range limits() {
 		fsys := fstest.MapFS{"run.yaml": {Data: []byte(minimalRunYAML)}, "config.json": {Data: []byte(llamaConfig)}}

@@ -32,6 +32,7 @@ type Engine struct {
 	watermark                                       int64        // blocks an admission beside running requests leaves free
 	depth, pp                                       int64        // batches in flight at most; pipeline stages
 	spec                                            *speculation // nil = none
+	ahead                                           int64        // its lookahead
 
 	now   int64
 	last  int64 // event outside, while idle
@@ -52,7 +53,8 @@ type Engine struct {
 	leaving  []*seq // finished, their blocks not yet taken by another server or still being written
 	finished int64  // requests finished since the last schedule()
 
-	visits     []*visit // by request, nil outside
+	api        *apiLimits // nil: none
+	visits     []*visit   // by request, nil outside
 	freeVisits []*visit
 	contents   []*Content // of requests that have left
 	free       freeList

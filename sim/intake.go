@@ -79,6 +79,9 @@ func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 	if err != nil {
 		return err
 	}
+	if e.api != nil {
+		e.api.reqs, e.api.tokens = e.api.reqs+1, e.api.tokens+r.PromptTokens
+	}
 	e.outside.push(atUs+delay, outsideEnqueue, i)
 	if r.AbortAtUs.OK {
 		e.outside.push(max(r.AbortAtUs.V, atUs+delay), outsideAbort, i)
@@ -131,8 +134,16 @@ func (e *Engine) refuse(r *Request) trace.Code {
 		return codePromptTooLong
 	case ceilDiv(r.PromptTokens, e.blockSize)+e.groups.Side(r.PromptTokens) > e.pool.Total:
 		return codeNeverFits
+	case e.api != nil && (e.api.mostReqs > 0 && e.api.reqs >= e.api.mostReqs || e.api.mostTokens > 0 && e.api.tokens >= e.api.mostTokens):
+		return codeQueueFull
 	}
 	return ""
+}
+
+// apiLimits are what API servers turn requests away by, over all ranks behind them; 0: any.
+type apiLimits struct {
+	mostReqs, reqs     int64 // unfinished
+	mostTokens, tokens int64 // prompt tokens of those without first token
 }
 
 func (e *Engine) queueAt(at int64, r *Request) Queue {

@@ -31,6 +31,7 @@ func NewRanks(cfg Config, observe Observer, hooks Hooks) (*Ranks, error) {
 		r.balance.left(i)
 		left(i, atUs, res)
 	}
+	behind, _ := d.Balanced()
 	for i := range d.DP {
 		own, obs := cfg, observe
 		own.Seed += i << 32
@@ -44,6 +45,7 @@ func NewRanks(cfg Config, observe Observer, hooks Hooks) (*Ranks, error) {
 		if r.engines = append(r.engines, e); r.peers != nil {
 			e.join(r.peers)
 		}
+		e.api = r.engines[i-i%behind].api
 	}
 	r.balance = newBalancer(d, r.engines[0].rules)
 	return r, nil
@@ -107,23 +109,20 @@ func (r *Ranks) Close() *Result {
 	return sum
 }
 
+// counts are what adds up over engines.
+func (r *Result) counts() []*int64 {
+	return []*int64{&r.Steps, &r.EmptySteps, &r.DummySteps, &r.WaitedUs, &r.ScheduledTokens, &r.PrefillTokens, &r.DecodeTokens, &r.WastedTokens,
+		&r.Verifies, &r.DraftTokens, &r.AcceptedTokens, &r.Preemptions, &r.HitTokens, &r.LookedUpTokens, &r.HitBlocks, &r.NewBlocks,
+		&r.StoredBlocks, &r.LoadedBlocks, &r.ClippedSteps, &r.ClippedDelays, &r.BusyUs, &r.Sent}
+}
+
 // Totals adds up what several engines counted; peaks are the largest, BusyUs the mean.
 func Totals(engines []*Result) *Result {
 	sum := &Result{}
 	for _, e := range engines {
-		for _, count := range []struct {
-			to *int64
-			of int64
-		}{
-			{&sum.Steps, e.Steps}, {&sum.EmptySteps, e.EmptySteps}, {&sum.DummySteps, e.DummySteps}, {&sum.WaitedUs, e.WaitedUs},
-			{&sum.ScheduledTokens, e.ScheduledTokens}, {&sum.PrefillTokens, e.PrefillTokens}, {&sum.DecodeTokens, e.DecodeTokens},
-			{&sum.WastedTokens, e.WastedTokens}, {&sum.Verifies, e.Verifies}, {&sum.DraftTokens, e.DraftTokens},
-			{&sum.AcceptedTokens, e.AcceptedTokens}, {&sum.Preemptions, e.Preemptions}, {&sum.HitTokens, e.HitTokens},
-			{&sum.LookedUpTokens, e.LookedUpTokens}, {&sum.HitBlocks, e.HitBlocks}, {&sum.NewBlocks, e.NewBlocks},
-			{&sum.StoredBlocks, e.StoredBlocks}, {&sum.LoadedBlocks, e.LoadedBlocks}, {&sum.ClippedSteps, e.ClippedSteps},
-			{&sum.ClippedDelays, e.ClippedDelays}, {&sum.BusyUs, e.BusyUs}, {&sum.Sent, e.Sent},
-		} {
-			*count.to += count.of
+		of := e.counts()
+		for k, to := range sum.counts() {
+			*to += *of[k]
 		}
 		sum.EndUs, sum.PeakRunning = max(sum.EndUs, e.EndUs), max(sum.PeakRunning, e.PeakRunning)
 		sum.PeakWaiting, sum.PeakBlocks = max(sum.PeakWaiting, e.PeakWaiting), max(sum.PeakBlocks, e.PeakBlocks)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -167,5 +168,45 @@ func TestExpertsPause(t *testing.T) {
 	}
 	if got := end(500) - end(0); got != 1000 {
 		t.Errorf("two rebalancings of 500 us in 8 passes took %d us, want 1000", got)
+	}
+}
+
+// API servers turn requests away by what is unfinished, and by prompts without a first token, on all their ranks.
+func TestAPIServersTurnAway(t *testing.T) {
+	for _, c := range []struct {
+		flag, version string
+		most          int
+		ranks         int64
+		turnedAway    string // requests, of six in the same moment and two later
+	}{
+		{"max_num_queued_reqs", "0.33.0", 2, 1, "2345"}, {"max_num_queued_reqs", "0.33.0", 3, 2, "345"},
+		{"max_num_queued_reqs", "0.28.0", 2, 1, ""}, {"max_num_queued_tokens", "0.29.0", 17, 1, "345"},
+	} {
+		cfg := ranked(DefaultConfig(testkit.Small(100), &Blackbox{Beta: []float64{1000, 10, 100}}), c.ranks, c.version)
+		cfg.Ranks = c.ranks > 1
+		setExtra(&cfg.Deployment.Engine, c.flag, c.most)
+		var reqs []Request
+		for i := range 8 {
+			reqs = append(reqs, Request{ID: fmt.Sprint(i), PromptTokens: 8, OutputTokens: 5})
+			if i > 5 {
+				reqs[i].ArrivalUs = 500_000
+			}
+		}
+		res, err := Run(cfg, reqs, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for i := range res.Requests {
+			switch r := &res.Requests[i]; {
+			case r.Outcome == OutcomeRejected && r.Reason == codeQueueFull:
+				got += r.ID
+			case r.Outcome != OutcomeFinished:
+				t.Errorf("%s: request %d: %s", c.flag, i, r.Outcome)
+			}
+		}
+		if got != c.turnedAway {
+			t.Errorf("%s %d, %s, %d ranks: turned away %q, want %q", c.flag, c.most, c.version, c.ranks, got, c.turnedAway)
+		}
 	}
 }

@@ -21,11 +21,16 @@ func (e *Engine) setRules() (err error) {
 	if n := e.rules.MaxNumActiveSeqs; n > 0 {
 		e.maxSeqs = min(e.maxSeqs, n)
 	}
+	if r := &e.rules; r.MaxNumQueuedReqs+r.MaxNumQueuedTokens > 0 {
+		_, servers := d.Balanced() // each counts its own tokens
+		e.api = &apiLimits{mostReqs: r.MaxNumQueuedReqs, mostTokens: servers * r.MaxNumQueuedTokens}
+	}
 	e.pp = max(1, d.PP)
 	e.setDepth()
 	e.cadence = cadence{interval: e.rules.PrefillInterval, lastPrefill: -e.rules.PrefillInterval}
 	if spec != nil {
 		e.spec = newSpeculation(e, spec)
+		e.ahead = e.spec.lookahead
 	}
 	return nil
 }
@@ -220,6 +225,7 @@ const (
 	codePromptTooLong  trace.Code = "prompt_exceeds_max_model_len"
 	codePromptNoBudget trace.Code = "prompt_exceeds_token_budget"
 	codeNeverFits      trace.Code = "never_fits_kv_cache"
+	codeQueueFull      trace.Code = "queue_full"
 	codeClipped        trace.Code = "clipped_predictions"
 	CodeBadPrediction  trace.Code = "bad_prediction"
 )

@@ -141,7 +141,7 @@ func (e *Engine) moveClocks(fromGPU bool, start, us int64) {
 // budget left and whether requests may be admitted (nobody was preempted).
 func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 	var decodes, context, blocks int64
-	ahead, size, caching := e.lookahead(), e.blockSize, e.pool.Caching
+	ahead, size, caching := e.ahead, e.blockSize, e.pool.Caching
 	for i := 0; i < len(e.running) && budget > 0; {
 		s := e.running[i]
 		n, next := int64(1), e.decodesNext(s)

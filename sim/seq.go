@@ -303,7 +303,9 @@ func (e *Engine) Clone(hooks Hooks) *Engine {
 	c.pool = e.pool.Clone()
 	c.spare, c.skipped, c.hits, c.freeVisits, c.contents, c.free, c.spareGaps = nil, nil, nil, nil, nil, freeList{}, nil
 	c.out.Findings, c.aborts, c.outside.heap = slices.Clone(e.out.Findings), slices.Clone(e.aborts), slices.Clone(e.outside.heap)
-	c.rng = rand.New(&c.source)
+	if c.rng = rand.New(&c.source); e.api != nil {
+		c.api = new(*e.api)
+	}
 	copies := map[*seq]*seq{}
 	c.visits = make([]*visit, len(e.visits))
 	for i, v := range e.visits {

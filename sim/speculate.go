@@ -63,14 +63,6 @@ func (e *Engine) lookaheadFor(s *seq, load bool) int64 {
 	return e.spec.lookahead
 }
 
-// lookahead is lookaheadFor of a running request.
-func (e *Engine) lookahead() int64 {
-	if e.spec == nil {
-		return 0
-	}
-	return e.spec.lookahead
-}
-
 // draftsOf takes the drafts that n more tokens of s verify: what they reach beyond its known tokens.
 func (e *Engine) draftsOf(s *seq, n int64) int32 {
 	if s.drafts == 0 {

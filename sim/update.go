@@ -123,7 +123,9 @@ func (e *Engine) deliverAborted(s *seq, it *item) {
 // token stamps a token of s.
 func (e *Engine) token(s *seq, step int64) {
 	if !s.first {
-		s.first = true
+		if s.first = true; e.api != nil {
+			e.api.tokens -= s.prompt
+		}
 		if n := len(e.spareGaps); e.cfg.TokenGaps && n > 0 {
 			s.gaps, e.spareGaps = e.spareGaps[n-1], e.spareGaps[:n-1]
 		}
@@ -206,7 +208,11 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 		e.freeBlocks(s)
 		e.free.push(s)
 	}
-	e.finished++
+	if e.finished++; e.api != nil {
+		if e.api.reqs--; !s.first {
+			e.api.tokens -= s.prompt
+		}
+	}
 	q := e.queue(s.prompt)
 	q.NowUs, q.OutputTokens = e.now, s.outputs
 	exact, delay, err := e.delayUs(e.cfg.Egress, &q)

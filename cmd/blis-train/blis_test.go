@@ -604,7 +604,8 @@ func TestBLISSessions(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(strings.SplitAfter(traceV2(nil), "\n")[0])
 	for i, r := range rows {
-		fmt.Fprintf(&text, "%d,c,t,,s%d,%d,,0,true,%d,%d,%d,0,0,0,0,,0,0,%d,0,0,0,0,ok,,\n", i, r.session, r.round, r.prompt, r.output, r.prompt, r.at)
+		fmt.Fprintf(&text, "%d,c,t,,s%d,%d,,0,true,%d,%d,%d,0,0,0,0,,0,0,%d,0,0,0,0,ok,,\n", i, r.session, r.round, r.prompt, r.output,
+			r.prompt, r.at)
 	}
 	repo.Write(t, text.String(), filepath.Join(dir, "trace.csv"))
 	out := filepath.Join(dir, "results.json")
@@ -617,7 +618,8 @@ func TestBLISSessions(t *testing.T) {
 	var theirs []blisResult
 	must(t, json.Unmarshal(data, &theirs))
 
-	w, err := workload.ReadTraceV2([]byte(text.String()), "trace.csv", &tracev2.Header{Version: 2, TimeUnit: "microseconds", Mode: "generated"})
+	header := &tracev2.Header{Version: 2, TimeUnit: "microseconds", Mode: "generated"}
+	w, err := workload.ReadTraceV2([]byte(text.String()), "trace.csv", header)
 	must(t, err)
 	w.CloseSessions(func() int64 { return 3_000_000 })
 	m, err := sim.NewTrainedPhysics(alpha, beta, d)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/sim"
 )
 
@@ -45,13 +44,6 @@ func (o *Options) blisWriter() (*blisWriter, error) {
 	return &blisWriter{f: f, w: bufio.NewWriter(f.File)}, nil
 }
 
-func (o *Options) checkFormat() error {
-	if o.Format != "" && o.Format != "blis" {
-		return option.Misusef("--format: got %q, want blis", o.Format)
-	}
-	return nil
-}
-
 // add writes a request under the number that it has in its trace, else under its position.
 func (b *blisWriter) add(i int, r *sim.RequestResult) error {
 	if b == nil {
@@ -75,10 +67,7 @@ func (b *blisWriter) add(i int, r *sim.RequestResult) error {
 	if b.n++; b.n == 1 {
 		separator = "[\n "
 	}
-	_, err = b.w.WriteString(separator)
-	if err == nil {
-		_, err = b.w.Write(data)
-	}
+	_, err = b.w.Write(append([]byte(separator), data...))
 	return err
 }
 

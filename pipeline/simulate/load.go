@@ -29,10 +29,6 @@ type load struct {
 	loop  workload.Loop // no clients: arrivals as they are
 }
 
-func pointOf(o *Options) workload.Point {
-	return workload.Point{Requests: o.Requests, InputTokens: o.InputTokens, OutputTokens: o.OutputTokens, RangeRatio: o.RangeRatio, RateRPS: o.RateRPS}
-}
-
 func loopOf(o *Options) workload.Loop {
 	if n := o.MaxConcurrency; n > 0 {
 		return workload.Loop{Clients: n, KeepArrivals: true}
@@ -76,7 +72,9 @@ func (s *Simulation) loadWorkload() error {
 	s.load.loop = loopOf(s.o)
 	path := s.o.Workload
 	if path == "" {
-		s.load.draw = pointOf(s.o).Workload
+		o := s.o
+		s.load.draw = workload.Point{Requests: o.Requests, InputTokens: o.InputTokens, OutputTokens: o.OutputTokens, RangeRatio: o.RangeRatio,
+			RateRPS: o.RateRPS}.Workload
 		return nil
 	}
 	info, err := os.Stat(path)

@@ -1,9 +1,9 @@
 package simulate
 
 import (
-	"errors"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -163,14 +163,16 @@ func (o *Options) setOption() option.Option {
 
 // Check reports the first option that is missing or out of bounds.
 func (o *Options) Check() error {
-	switch {
-	case o.Deployment == "":
+	if o.Deployment == "" {
 		return option.Misusef("simulate: missing --deployment run.yaml")
 	}
-	if err := errors.Join(o.checkLoad(), o.checkFormat()); err != nil {
+	if err := o.checkLoad(); err != nil {
 		return err
 	}
-	switch {
+	bad := func(us *float64) bool { return us != nil && !(*us >= 0 && *us < 1e9) }
+	switch physics := o.usesSet(); {
+	case o.Format != "" && o.Format != "blis":
+		return option.Misusef("--format: got %q, want blis", o.Format)
 	case o.Out == "":
 		return option.Misusef("missing -o OUT")
 	case o.Replications < 1 || o.Replications > 100_000:
@@ -179,14 +181,8 @@ func (o *Options) Check() error {
 		return option.Misusef("--noise: got %q, want residual or none", o.Noise)
 	case o.Async != "auto" && o.Async != "on" && o.Async != "off":
 		return option.Misusef("--async: got %q, want auto, on or off", o.Async)
-	}
-	physics := o.usesSet()
-	switch o.Model {
-	case ModelAuto, ModelTables, ModelPhysics, ModelRoofline, "blackbox", "trained-physics", "linear3":
-	default:
+	case !slices.Contains([]string{ModelAuto, ModelTables, ModelPhysics, ModelRoofline, "blackbox", "trained-physics", "linear3"}, o.Model):
 		return option.Misusef("--latency-model: got %q, want auto, tables, physics, roofline, blackbox, trained-physics or linear3", o.Model)
-	}
-	switch {
 	case !physics && o.Noise == "residual" && o.Coefficients == "":
 		return option.Misusef("simulate: --noise residual needs --coefficients")
 	case o.Library != "" && (physics || o.Model != ModelAuto && o.Model != ModelTables):
@@ -197,7 +193,7 @@ func (o *Options) Check() error {
 		return option.Misusef("--coefficients: goes with --latency-model physics or --noise residual only")
 	case o.Alpha != "" && o.Model != "blackbox" && o.Model != "trained-physics":
 		return option.Misusef("--alpha-coeffs: goes with --latency-model blackbox or trained-physics only")
-	case o.Beta != "" && (physics || o.isDerived()):
+	case o.Beta != "" && (physics || slices.Contains([]string{ModelAuto, ModelTables, ModelRoofline}, o.Model)):
 		return option.Misusef("--beta-coeffs: goes with --latency-model blackbox, trained-physics or linear3 only")
 	case o.EmitKVEvents != "" && o.EmitOTLP == "":
 		return option.Misusef("--emit-kv-events: goes with --emit-otlp FILE only")
@@ -207,14 +203,10 @@ func (o *Options) Check() error {
 		return option.Misusef("--eplb-pause-ms: got %g ms, want >= 0 and < 1e9", o.EPLBPauseMs)
 	case o.KVBlocks < 0:
 		return option.Misusef("--kv-blocks: got %d, want >= 0", o.KVBlocks)
-	}
-	for _, delay := range []struct {
-		name string
-		us   *float64
-	}{{"overhead-us", o.OverheadUs}, {"egress-us", o.EgressUs}} {
-		if delay.us != nil && !(*delay.us >= 0 && *delay.us < 1e9) {
-			return option.Misusef("--%s: got %g us, want >= 0 and < 1e9", delay.name, *delay.us)
-		}
+	case bad(o.OverheadUs):
+		return option.Misusef("--overhead-us: got %g us, want >= 0 and < 1e9", *o.OverheadUs)
+	case bad(o.EgressUs):
+		return option.Misusef("--egress-us: got %g us, want >= 0 and < 1e9", *o.EgressUs)
 	}
 	return nil
 }
@@ -230,11 +222,6 @@ const (
 // usesSet reports whether coefficients give the step times.
 func (o *Options) usesSet() bool {
 	return o.Model == ModelPhysics || o.Model == ModelAuto && o.Coefficients != ""
-}
-
-// isDerived reports whether step times need the deployment's description alone.
-func (o *Options) isDerived() bool {
-	return !o.usesSet() && (o.Model == ModelAuto || o.Model == ModelTables || o.Model == ModelRoofline)
 }
 
 // How the sessions of a trace are sent, as blis replay names it.
@@ -290,17 +277,15 @@ func (o *Options) checkLoad() error {
 			o.ThinkDist, sessionsClosed)
 	case o.Concurrency == 0 && (o.RampS != 0 || o.ThinkMs != 0 && !o.closesSessions()):
 		return option.Misusef("--think-time-ms, --ramp-s: got no closed loop, want --concurrency N with them")
+	case !point && o.RangeRatio != 0:
+		return option.Misusef("--random-range-ratio: got no --input-len, want it with it")
+	case !point && o.Requests != defaultRequests:
+		return option.Misusef("--num-prompts: got no --input-len, want it with it")
+	case !point && o.RateRPS != 0:
+		return option.Misusef("--request-rate: got no --input-len, want it with it")
 	}
 	if _, err := o.think(0); err != nil {
 		return option.Misusef("--think-time-dist: %v", err)
-	}
-	for _, of := range []struct {
-		name string
-		said bool
-	}{{"random-range-ratio", o.RangeRatio != 0}, {"num-prompts", o.Requests != defaultRequests}, {"request-rate", o.RateRPS != 0}} {
-		if of.said && !point {
-			return option.Misusef("--%s: got no --input-len, want it with it", of.name)
-		}
 	}
 	return nil
 }
