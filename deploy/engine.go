@@ -77,6 +77,7 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 			config := map[string]any{key: v}
 			maps.Copy(config, e.dict("speculative_config"))
 			e.keep("speculative_config", config)
+			e.SpeculativeDecoding = true
 		}
 	}
 	return e
@@ -106,7 +107,7 @@ func (d *document) kvBlocks(s *section) trace.Opt[int64] {
 
 func (s *section) speculative() bool {
 	on := s.boolean("speculative_decoding").Or(false)
-	for _, key := range draftKeys {
+	for _, key := range []string{"speculative_config", "speculative_model", "num_speculative_tokens"} {
 		if s.find(key) != nil {
 			on = true
 		}

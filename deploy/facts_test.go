@@ -247,6 +247,18 @@ func TestContradictionsAreRefused(t *testing.T) {
 	}
 }
 
+// The short flags of speculative decoding are a speculative_config, which wins over them.
+func TestShortDraftFlags(t *testing.T) {
+	d, err := LoadRun("../testdata/traces/demo/b200-llama-3.1-8b-tp1", "vllm.version=0.33.0", "vllm.spec_method=eagle3", "vllm.spec_model=x",
+		"vllm.spec_tokens=3", "vllm.speculative_config={num_speculative_tokens: 2, synthetic_acceptance_length: 2}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := d.Engine.Speculation(); err != nil || s.Method != "eagle3" || s.Model != "x" || s.Tokens != 2 || !d.Engine.SpeculativeDecoding {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
 // A drafter's weights are read in each of its passes, and take room in an estimated KV cache.
 func TestDrafterTakesTimeAndRoom(t *testing.T) {
 	load := func(set ...string) (us float64, passes, blocks int64) {
