@@ -254,7 +254,8 @@ func TestShortDraftFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := d.Engine.Speculation(); err != nil || s.Method != "eagle3" || s.Model != "x" || s.Tokens != 2 || !d.Engine.SpeculativeDecoding {
+	s, err := d.Engine.Speculation()
+	if err != nil || s.Method != "eagle3" || s.Model != "x" || s.Tokens != 2 || !d.Engine.SpeculativeDecoding {
 		t.Errorf("got %+v, %v", s, err)
 	}
 }

@@ -111,9 +111,9 @@ func (r *Ranks) Close() *Result {
 
 // counts are what adds up over engines.
 func (r *Result) counts() []*int64 {
-	return []*int64{&r.Steps, &r.EmptySteps, &r.DummySteps, &r.WaitedUs, &r.ScheduledTokens, &r.PrefillTokens, &r.DecodeTokens, &r.WastedTokens,
-		&r.Verifies, &r.DraftTokens, &r.AcceptedTokens, &r.Preemptions, &r.HitTokens, &r.LookedUpTokens, &r.HitBlocks, &r.NewBlocks,
-		&r.StoredBlocks, &r.LoadedBlocks, &r.ClippedSteps, &r.ClippedDelays, &r.BusyUs, &r.Sent}
+	return []*int64{&r.Steps, &r.EmptySteps, &r.DummySteps, &r.WaitedUs, &r.ScheduledTokens, &r.PrefillTokens, &r.DecodeTokens,
+		&r.WastedTokens, &r.Verifies, &r.DraftTokens, &r.AcceptedTokens, &r.Preemptions, &r.HitTokens, &r.LookedUpTokens, &r.HitBlocks,
+		&r.NewBlocks, &r.StoredBlocks, &r.LoadedBlocks, &r.ClippedSteps, &r.ClippedDelays, &r.BusyUs, &r.Sent}
 }
 
 // Totals adds up what several engines counted; peaks are the largest, BusyUs the mean.
