@@ -41,7 +41,7 @@ func (o *queueOptions) modelName(id string) string {
 // Calibration writes a queueing calibration in the format of an autoscaler, with a sidecar.
 func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (*export.Output, error) {
 	if !slices.Contains(Formats, f) {
-		return nil, trace.Errorf(export.UnknownFormat, "format of a queueing calibration: got %q, want %s", f, trace.OneOf(Formats)).
+		return nil, trace.Errorf(unknownFormat, "format of a queueing calibration: got %q, want %s", f, trace.OneOf(Formats)).
 			WithHint("blis-train fit OUT writes fit.json, which the others are made of")
 	}
 	qo := queueOptions{Settings: o.Settings, format: f, config: o.Config}
@@ -466,9 +466,9 @@ func (r *reader) CheckVersion(version string) error {
 	until, _ := releaseOf(r.Until)
 	switch {
 	case r.Until != "" && slices.Compare(v, until) >= 0:
-		return trace.Errorf(export.UnknownFormat, "%s: %s %s does not read it: %s", r.Format, r.Consumer, version, r.Why).WithHint(r.Instead)
+		return trace.Errorf(unknownFormat, "%s: %s %s does not read it: %s", r.Format, r.Consumer, version, r.Why).WithHint(r.Instead)
 	case r.Since != "" && slices.Compare(v, since) < 0:
-		return trace.Errorf(export.UnknownFormat, "%s: %s reads it from %s on, got %s", r.Format, r.Consumer, r.Since, version)
+		return trace.Errorf(unknownFormat, "%s: %s reads it from %s on, got %s", r.Format, r.Consumer, r.Since, version)
 	}
 	return nil
 }
@@ -478,7 +478,7 @@ func (r *reader) CheckFlavour(f Flavour) error {
 	if slices.Contains(r.Flavours, f) {
 		return nil
 	}
-	return trace.Errorf(export.UnknownFormat, "%s: got parameters of %s, want %s, the model of its reader (%s)", r.Format, f,
+	return trace.Errorf(unknownFormat, "%s: got parameters of %s, want %s, the model of its reader (%s)", r.Format, f,
 		trace.OneOf(r.Flavours),
 		r.Consumer).
 		WithHint("blis-train queue fit --flavour " + string(r.Flavours[0]))
@@ -492,7 +492,7 @@ func releaseOf(version string) ([]int, error) {
 	for i, p := range parts {
 		n, err := strconv.Atoi(p)
 		if err != nil || n < 0 || i > 2 {
-			return nil, trace.Errorf(export.UnknownFormat, "--option version: got %q, want one like v0.4.2", version)
+			return nil, trace.Errorf(unknownFormat, "--option version: got %q, want one like v0.4.2", version)
 		}
 		out[i] = n
 	}

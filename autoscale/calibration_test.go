@@ -145,8 +145,8 @@ func TestExportsFollowTheContract(t *testing.T) {
 		for _, flavour := range flavours {
 			out, _, err := formatsCalibration(example(flavour), wordsOf(f.Format))
 			if !slices.Contains(f.Flavours, flavour) {
-				if trace.CodeOf(err) != export.UnknownFormat {
-					t.Errorf("%s with %s: got %v, want %s", f.Format, flavour, err, export.UnknownFormat)
+				if trace.CodeOf(err) != unknownFormat {
+					t.Errorf("%s with %s: got %v, want %s", f.Format, flavour, err, unknownFormat)
 				}
 				continue
 			}
@@ -256,11 +256,11 @@ func TestVersions(t *testing.T) {
 	for version, gone := range map[string]bool{"": false, "v0.0.1": false, "v0.4.2": false, "0.4.2": false, "v0.5.0": true,
 		"v0.5.0-rc.1": true, "v0.10.0": true, "v1.0": true} {
 		_, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version="+version))
-		if gone != (trace.CodeOf(err) == export.UnknownFormat) || gone && !strings.Contains(err.Error(), "v0.5.0 removed spec.modelProfile") {
+		if gone != (trace.CodeOf(err) == unknownFormat) || gone && !strings.Contains(err.Error(), "v0.5.0 removed spec.modelProfile") {
 			t.Errorf("%q: got %v, want a refusal with the reason: %t", version, err, gone)
 		}
 	}
-	if _, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version=main")); trace.CodeOf(err) != export.UnknownFormat {
+	if _, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version=main")); trace.CodeOf(err) != unknownFormat {
 		t.Errorf("main: got %v", err)
 	}
 }

@@ -147,6 +147,8 @@ const (
 	closedLoop       trace.Code = "closed_loop_window"
 	noLatency        trace.Code = "no_latency"
 	beyondLoads      trace.Code = "beyond_loads"
+	unknownFormat    trace.Code = "unknown_export_format"
+	narrowLine       trace.Code = "narrow_line"
 )
 
 // Codes of other packages that mean the same here.

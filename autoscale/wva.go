@@ -447,7 +447,7 @@ func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt e
 		warn = append(warn, trace.Findingf(export.PoorProjection, "%s: the iteration line is off by up to %.0f %% of the physics model on its "+
 			"grid (mean %.1f %%)", c.Label, 100*it.maxErr, 100*it.meanErr))
 	case it.least > 1:
-		warn = append(warn, trace.Findingf(export.NarrowLine, "%s: the iteration line holds from %d requests in a batch on, within %.0f %% of "+
+		warn = append(warn, trace.Findingf(narrowLine, "%s: the iteration line holds from %d requests in a batch on, within %.0f %% of "+
 			"the physics model; with fewer it says up to %.0f %% more", c.Label, it.least, 100*it.maxErr, 100*it.above))
 	}
 	m := modelEntry{

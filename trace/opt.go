@@ -14,9 +14,6 @@ type Opt[T any] struct {
 // Some returns a known value.
 func Some[T any](v T) Opt[T] { return Opt[T]{V: v, OK: true} }
 
-// OptOf is v, unknown unless ok.
-func OptOf[T any](v T, ok bool) Opt[T] { return Opt[T]{V: v, OK: ok} }
-
 // Or returns the value, or def when unknown.
 func (o Opt[T]) Or(def T) T {
 	if o.OK {

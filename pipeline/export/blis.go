@@ -517,7 +517,6 @@ func (e *blisEntry) errors() []projectionError {
 
 // Codes of refusals and remarks.
 const (
-	UnknownFormat   trace.Code = "unknown_export_format"
 	NothingToExport trace.Code = "nothing_to_export"
 	unlearnedValue  trace.Code = "unlearned_value"
 	impossibleValue trace.Code = "impossible_value"
@@ -527,7 +526,6 @@ const (
 	notValidated    trace.Code = "not_validated"
 	NotReproducible trace.Code = "not_reproducible"
 	PoorProjection  trace.Code = "poor_projection"
-	NarrowLine      trace.Code = "narrow_line"
 	BadLedger       trace.Code = "bad_ledger"
 	NotReplayable   trace.Code = "not_replayable"
 	inputChanged    trace.Code = "input_changed"

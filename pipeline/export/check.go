@@ -29,7 +29,7 @@ type Vectorizer func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, erro
 // that were not learned, and whether the artifact can drive a replay. With a
 // nil deployment only the artifact itself is judged.
 func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
-	out := slices.Concat(set.FileWarnings(), replayable(set), features.Impossible(set))
+	out := slices.Concat(set.FileWarnings(), replayable(set), impossible(set))
 	if d == nil {
 		return out, nil
 	}
@@ -205,4 +205,20 @@ func CheckInputs(inputs []coeff.Input, dir string) (n Inputs, changed []trace.Fi
 		}
 	}
 	return n, changed, nil
+}
+
+// impossible lists the step-time coefficients of the wrong sign: the relative
+// recipe never fits one, so that somebody's hand did. Empty when there is none.
+func impossible(s *coeff.Set) []trace.Finding {
+	if s.Recipe != "relative" {
+		return nil
+	}
+	var fs []trace.Finding
+	for i, f := range features.BetaFeatures(s.SpecVersion) {
+		if c := s.Beta[i]; c.Value < 0 && !f.Free {
+			fs = append(fs, trace.Findingf(coeff.ImpossibleCoefficient, "%s: got %g %s, want >= 0: work cannot shorten a step",
+				c.Name, c.Value, c.Unit))
+		}
+	}
+	return fs
 }

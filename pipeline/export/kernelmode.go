@@ -16,7 +16,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// kernelModels are the models of BLIS's catalog 0.2 whose graph has the nodes of sim.KernelMode's law (full attention, equal layers, 16
+// kernelModels are the models of BLIS's catalog 0.2 whose graph has the nodes of kernelMode's law (full attention, equal layers, 16
 // bits), with their layers and hidden size. A graph is made by the catalog's derive_graph.py alone.
 var kernelModels = map[string][2]int64{"codellama-34b-instruct-hf": {48, 8192}, "llama-2-70b-hf": {80, 8192}, "llama-2-7b-hf": {32, 4096},
 	"llama-3.1-70b-instruct": {80, 8192}, "llama-3.1-8b-instruct": {32, 4096}, "mistral-nemo-instruct-2407": {40, 5120},
@@ -78,15 +78,15 @@ func kernelLacks(d *deploy.Deployment, model, part string) error {
 
 // onKernelMode projects the target on the law with the m_half that fits best; its efficiencies are shares of the peaks of part, none
 // above 1. Batches weigh by how near their requests are to those of busy.
-func onKernelMode(t Target, part string, busy []float64) (*sim.KernelMode, *Projection, error) {
+func onKernelMode(t Target, part string, busy []float64) (*kernelMode, *Projection, error) {
 	own := *t.Deployment
 	own.Hardware.TFlopsPeak, own.Hardware.BwPeakTBs = kernelPeaks[part][0], kernelPeaks[part][1]
-	least := make([]float64, sim.KernelTerms)
-	least[sim.KernelDense], least[sim.KernelMemory] = 1, 1
-	var of *sim.KernelMode
+	least := make([]float64, kernelTerms)
+	least[kernelDense], least[kernelMemory] = 1, 1
+	var of *kernelMode
 	var best *Projection
 	for _, rows := range kernelRows {
-		k := sim.NewKernelMode(&own, rows)
+		k := newKernelMode(&own, rows)
 		p, err := project([]Target{t}, []law{{least: least, busy: busy, terms: func(batch []trace.Chunk) []float64 {
 			var b sim.Batch
 			for _, c := range batch {
@@ -99,7 +99,7 @@ func onKernelMode(t Target, part string, busy []float64) (*sim.KernelMode, *Proj
 		}
 		if best == nil || p[0].fitted < best.fitted {
 			of, best = k, &p[0]
-			of.Values = [sim.KernelTerms]float64(p[0].Beta)
+			of.Values = [kernelTerms]float64(p[0].Beta)
 		}
 	}
 	return of, best, nil
@@ -107,7 +107,7 @@ func onKernelMode(t Target, part string, busy []float64) (*sim.KernelMode, *Proj
 
 // onKernelMode fits the entry twice: to all batches alike, and to those that are as large as the loads at which it is compared have
 // them on average (Little's law), because one bend of the law has to do for a memory-bound and for a busy engine.
-func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *sim.KernelMode, err error) {
+func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kernelMode, err error) {
 	for range 2 {
 		busy := stat.Map(e.loads, func(l LoadPoint) float64 { return math.Max(1, l.RateRPS*l.E2EMs/1e3) })
 		var p *Projection
@@ -129,7 +129,7 @@ func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *sim.K
 
 // kernelValues are the registry's entries of a law, with the delays of a request before the queue and at completion, us.
 // A value of 0 takes the place of the registry's own where the law has its time in another entry.
-func kernelValues(k *sim.KernelMode, d *deploy.Deployment, part string, alpha []float64) []blisValue {
+func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []float64) []blisValue {
 	const none = 1e-9 // of a peak: in place of a rate without bound
 	v, bytesPerUs := k.Values, kernelPeaks[part][1]*1e6
 	rate := func(i int) float64 { return bytesPerUs / math.Max(v[i], none) }
@@ -137,24 +137,24 @@ func kernelValues(k *sim.KernelMode, d *deploy.Deployment, part string, alpha []
 		name, units string
 		value       float64
 	}
-	entries := []entry{{"gemm_eps_max_bf16", "dimensionless", 1 / v[sim.KernelDense]}, {"gemm_m_half_bf16", "tokens", k.MHalf},
-		{"hbm_derate", "dimensionless", 1 / v[sim.KernelMemory]},
-		{"attention_decode_floor", "us_per_transfer", v[sim.KernelDecodes]}, {"attention_decode_rate", "bytes_per_us", rate(sim.KernelDecodeKV)},
-		{"attention_prefill_floor", "us_per_transfer", v[sim.KernelPrefills]},
-		{"attention_prefill_work_scale", "dimensionless", v[sim.KernelDense] / math.Max(v[sim.KernelPrefillPairs], none)},
-		{"host_replay_graph_per_step", "us_per_step", v[sim.KernelStep] / float64(d.Model.NumLayers+1)},
-		{"host_launch_eager_per_layer", "us_per_layer", v[sim.KernelStep] / float64(d.Model.NumLayers)},
+	entries := []entry{{"gemm_eps_max_bf16", "dimensionless", 1 / v[kernelDense]}, {"gemm_m_half_bf16", "tokens", k.MHalf},
+		{"hbm_derate", "dimensionless", 1 / v[kernelMemory]},
+		{"attention_decode_floor", "us_per_transfer", v[kernelDecodes]}, {"attention_decode_rate", "bytes_per_us", rate(kernelDecodeKV)},
+		{"attention_prefill_floor", "us_per_transfer", v[kernelPrefills]},
+		{"attention_prefill_work_scale", "dimensionless", v[kernelDense] / math.Max(v[kernelPrefillPairs], none)},
+		{"host_replay_graph_per_step", "us_per_step", v[kernelStep] / float64(d.Model.NumLayers+1)},
+		{"host_launch_eager_per_layer", "us_per_layer", v[kernelStep] / float64(d.Model.NumLayers)},
 		{"host_launch_per_kernel", "us_per_transfer", 0}, {hostRequest, "us_per_request", alpha[0]}, {hostAdmission, "us_per_token", 0},
 		{hostOutput, "us_per_token", alpha[2]}, {hostCompletion, "us_per_request", alpha[1]}}
 	if d.Model.IsMoE() {
-		imbalance := math.Max(v[sim.KernelExperts], none) / v[sim.KernelDense]
+		imbalance := math.Max(v[kernelExperts], none) / v[kernelDense]
 		entries = append(entries, entry{"moe_routing_imbalance_median", "dimensionless", imbalance})
 	}
 	if d.TP > 1 {
 		of := fmt.Sprintf("_all_reduce_fp16_%drank_%s", d.TP, strings.ReplaceAll(part, "-", "_"))
-		entries = append(entries, entry{"collective_floor" + of, "us_per_transfer", v[sim.KernelReduces]},
-			entry{"collective_transition_rate" + of, "bytes_per_us", rate(sim.KernelReduceBytes)},
-			entry{"collective_peak_rate" + of, "bytes_per_us", rate(sim.KernelReduceBytes)})
+		entries = append(entries, entry{"collective_floor" + of, "us_per_transfer", v[kernelReduces]},
+			entry{"collective_transition_rate" + of, "bytes_per_us", rate(kernelReduceBytes)},
+			entry{"collective_peak_rate" + of, "bytes_per_us", rate(kernelReduceBytes)})
 	}
 	out := make([]blisValue, len(entries))
 	for i, e := range entries {
@@ -226,4 +226,89 @@ func kernelSet(src Source, c *result.FitConfig, name, model string, values []bli
 		set.Coefficients = append(set.Coefficients, map[string]regEntry{v.name: *e})
 	}
 	return set.file()
+}
+
+// Positions of the terms of BLIS's kernel mode.
+const (
+	kernelStep         = iota // 1: host time of a step, us
+	kernelDense               // time of matrix products at peak and the ramp's rows: 1/eps
+	kernelExperts             // the same of routed experts, not divided by tensor parallelism: imbalance/eps
+	kernelMemory              // time of weights, reached experts and norms at peak bandwidth: 1/derate
+	kernelDecodes             // layers of a step with decodes: floor, us
+	kernelDecodeKV            // time of their keys and values at peak bandwidth: peak/rate
+	kernelPrefills            // layers of a step with prompts: floor, us
+	kernelPrefillPairs        // time of their query-key pairs at peak and the ramp's rows: 1/(eps*scale)
+	kernelReduces             // all-reduces of a step: floor, us
+	kernelReduceBytes         // time of their bytes at the memory's peak bandwidth: that/rate
+	kernelTerms               // how many there are
+)
+
+// kernelMode is the step of BLIS's kernel mode as a sum of terms times coefficients: the NoOverlap estimate of
+// inference-sim/blis-latency-kernel (kernel.go, internal/price at 070f510), whose largest rate of a collective is the one within its
+// range, and whose host time of a step is one number. It is the law of models with full attention and equal layers in 16 bits, on
+// tensor-parallel ranks. A prompt's chunk of one token is a prompt's here and a decode there.
+//
+// Units: us a term where its coefficient is a ratio, a count where the coefficient is in us.
+type kernelMode struct {
+	Values [kernelTerms]float64
+	// MHalf is the rows at which a matrix product has half of its largest rate.
+	MHalf float64
+
+	layers                      float64
+	dense, expert               float64 // us a row at peak
+	weights, experts, norms     float64 // us: of all weights outside routed experts, of all routed experts, of a row's norms
+	missed                      float64 // log of the share of experts that a row leaves untouched
+	kv, pairs, reduces, reduced float64 // us a cached token, us a pair at peak, launches, us a row
+	x                           [kernelTerms]float64
+}
+
+// newKernelMode is the law of a deployment.
+func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
+	m, h, tp := &d.Model, &d.Hardware, float64(max(1, d.TP))
+	flops, bytes := h.TFlopsPeak*1e6, h.BwPeakTBs*1e6 // a us
+	layers, moe, hid := float64(m.NumLayers), 0.0, float64(m.HiddenSize)
+	if m.IsMoE() {
+		moe = float64(m.NumMoELayers)
+	}
+	heads, kv := float64(m.NumHeads*m.HeadDim), float64(m.NumKVHeads*m.HeadDim)
+	parameters := float64(2*layers*hid*(heads+kv)) + float64((layers-moe)*3*hid*float64(m.IntermediateSize)) +
+		float64(moe*3*hid*float64(m.SharedExpertSize)) + float64(hid*float64(m.VocabSize))
+	routed := moe * 3 * hid * float64(m.MoEIntermediateSize)
+	k := &kernelMode{MHalf: mHalf, layers: layers, dense: 2 * parameters / tp / flops, weights: m.BytesPerWeight * parameters / tp / bytes,
+		norms: layers * 8 * hid / tp / bytes, expert: 2 * float64(m.TopK) * routed / flops,
+		experts: m.BytesPerWeight * float64(m.NumExperts) * routed / tp / bytes, missed: math.Inf(-1),
+		kv:    layers * 2 * math.Max(float64(m.NumKVHeads)/tp, 1) * float64(m.HeadDim) * m.BytesPerKV / bytes,
+		pairs: 4 * layers * heads / tp / flops}
+	if m.TopK < m.NumExperts {
+		k.missed = stat.Log1p(-float64(m.TopK) / float64(m.NumExperts))
+	}
+	if tp > 1 {
+		k.reduces, k.reduced = 2*layers, 4*layers*hid/bytes
+	}
+	return k
+}
+
+// Terms are a batch's, by position; valid until the next call.
+func (k *kernelMode) Terms(b *sim.Batch) []float64 {
+	rows := float64(b.Tokens())
+	ramp := rows + k.MHalf
+	k.x = [kernelTerms]float64{kernelStep: 1, kernelDense: k.dense * ramp, kernelExperts: k.expert * ramp,
+		kernelMemory:   k.weights + float64(k.norms*rows) - float64(k.experts*stat.Expm1(rows*k.missed)),
+		kernelDecodeKV: k.kv * float64(b.DecodeContext), kernelReduces: k.reduces, kernelReduceBytes: k.reduced * rows}
+	if b.DecodeReqs > 0 {
+		k.x[kernelDecodes] = k.layers
+	}
+	if b.PrefillReqs > 0 {
+		k.x[kernelPrefills] = k.layers
+		k.x[kernelPrefillPairs] = k.pairs * ramp / rows * (float64(2*b.CausalWork-b.PrefillTokens) / 2)
+	}
+	return k.x[:]
+}
+
+// StepUs is the sum of the terms times their coefficients.
+func (k *kernelMode) StepUs(b *sim.Batch) (us float64, err error) {
+	for i, x := range k.Terms(b) {
+		us += float64(x * k.Values[i])
+	}
+	return us, nil
 }

@@ -80,8 +80,8 @@ func priced(d *deploy.Deployment, part string, v map[string]float64, batch []tra
 func TestKernelModeLaw(t *testing.T) {
 	for _, c := range []struct{ tp, experts int64 }{{1, 0}, {2, 0}, {1, 8}, {2, 16}} {
 		d := catalogued(c.tp, c.experts)
-		planted := sim.NewKernelMode(&d, 96)
-		planted.Values = [sim.KernelTerms]float64{1500, 1.3, 0.4, 1.2, 14, 1.6, 30, 2.5, 9, 8}
+		planted := newKernelMode(&d, 96)
+		planted.Values = [kernelTerms]float64{1500, 1.3, 0.4, 1.2, 14, 1.6, 30, 2.5, 9, 8}
 		model := stepsOf(func(batch []trace.Chunk) float64 {
 			var b sim.Batch
 			for _, c := range batch {

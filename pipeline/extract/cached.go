@@ -106,7 +106,7 @@ func (x *extraction) counters(how source.Options) (out []forms.Counters, err err
 		x.acc.Read++
 		in.Gave++
 		if !ok {
-			x.acc.Drop(source.CodeIgnoredSignal, 1, source.Place{File: in.Name}, "metrics without the counts of the prefix cache's queries and hits")
+			x.acc.Drop(codeIgnoredSignal, 1, source.Place{File: in.Name}, "metrics without the counts of the prefix cache's queries and hits")
 			continue
 		}
 		x.acc.Keep(1)

@@ -301,7 +301,7 @@ func testDamaged(t *testing.T, path, name string, want damaged) {
 			diff(t, "duplicate spans", n, doc.Totals.Losses.DuplicateSpans)
 		}
 		if name == "duplicate_conflicting.json" {
-			if doc.Runs[0].Records.Dropped[string(source.CodeConflict)] == 0 {
+			if doc.Runs[0].Records.Dropped[string(codeConflict)] == 0 {
 				t.Error("the conflict is not reported")
 			}
 		} else {

@@ -694,8 +694,8 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	add(l.OrphanSnapshots > 0, codeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
 	add(l.TruncatedMessages > 0, source.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of what was read)%s",
 		l.TruncatedMessages, 100*r.Records.BadFrac, firstUnreadable(r.Examples))
-	add(r.Records.Dropped[string(source.CodeConflict)] > 0, source.CodeConflict,
-		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(source.CodeConflict)])
+	add(r.Records.Dropped[string(codeConflict)] > 0, codeConflict,
+		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(codeConflict)])
 	add(r.Records.Dropped[string(source.CodeNulPadding)] > 0, source.CodeNulPadding, "NUL padding at the end of the input")
 	span := r.Steps.Summaries + r.Steps.Missing
 	add(r.Steps.Missing > 0, codeIncomplete, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)

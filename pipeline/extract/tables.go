@@ -27,7 +27,7 @@ func (c *collector) Add(p *source.Parsed[*otlp.Message]) error {
 	p.Account(c.acc, name)
 	for _, s := range p.Records.Ignored {
 		c.acc.Read += s.N
-		c.acc.Drop(source.CodeIgnoredSignal, s.N, source.Place{File: name, Line: s.Line}, "metrics or logs")
+		c.acc.Drop(codeIgnoredSignal, s.N, source.Place{File: name, Line: s.Line}, "metrics or logs")
 	}
 	for _, line := range p.Records.Texts {
 		c.acc.BadText = append(c.acc.BadText, fmt.Sprintf("%s:%d", name, line))
@@ -50,7 +50,7 @@ func (c *collector) span(s *otlp.Span) error {
 	a := c.acc
 	c.count(s)
 	if s.Class == otlp.ClassForeign {
-		a.Drop(source.CodeNotUsed, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
+		a.Drop(codeNotUsed, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
 		return nil
 	}
 	why := spanRanges.Check(&trace.Request{StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs), PromptTokens: s.Prompt,
@@ -63,7 +63,7 @@ func (c *collector) span(s *otlp.Span) error {
 	c.names[s.File].Gave++
 	key := spanKey{s.TraceID, s.SpanID}
 	if isRepeated, isSame := c.seen.add(ownKey(s), s.Hash); isRepeated {
-		code := source.CodeConflict
+		code := codeConflict
 		if isSame {
 			code = source.CodeDuplicate
 		}
@@ -76,7 +76,7 @@ func (c *collector) span(s *otlp.Span) error {
 	}
 	a.LostEvents += s.DroppedEvents
 	for _, n := range s.Others {
-		a.Drop(source.CodeNotUsed, 1, c.at(s), "event %q in %s", n, s.Name)
+		a.Drop(codeNotUsed, 1, c.at(s), "event %q in %s", n, s.Name)
 	}
 	for _, f := range s.Faults {
 		a.Drop(f.Code, 1, c.at(s), "%s", f.Msg)
@@ -214,3 +214,10 @@ func (c *collector) Write(run int, dep *deploy.Deployment, kv *forms.Collector) 
 	w.rows(table.ObservedRequests, int64(len(observed)))
 	return &w.out, errors.Join(err, beside)
 }
+
+// Codes of what spans hold.
+const (
+	codeConflict      trace.Code = "duplicate_conflict"
+	codeIgnoredSignal trace.Code = "ignored_signal"
+	codeNotUsed       trace.Code = "not_used"
+)

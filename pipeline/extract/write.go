@@ -50,7 +50,7 @@ func (w *writer) rows(name string, n int64) {
 func (w *writer) steps(t *stepTables) {
 	w.out.Steps, w.out.Orphans = t.out.steps, t.out.orphans
 	if t.out.conflicts > 0 {
-		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeConflict,
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeConflict,
 			"%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
 	}
 	if size := t.out.blocks.contradicts(); size > 0 {

@@ -59,22 +59,6 @@ func checkTerms(v Version, path string, cs []coeff.Coefficient, fs []Feature) er
 	return nil
 }
 
-// Impossible lists the step-time coefficients of the wrong sign: the relative
-// recipe never fits one, so that somebody's hand did. Empty when there is none.
-func Impossible(s *coeff.Set) []trace.Finding {
-	if s.Recipe != "relative" {
-		return nil
-	}
-	var fs []trace.Finding
-	for i, f := range BetaFeatures(s.SpecVersion) {
-		if c := s.Beta[i]; c.Value < 0 && !f.Free {
-			fs = append(fs, trace.Findingf(coeff.ImpossibleCoefficient, "%s: got %g %s, want >= 0: work cannot shorten a step",
-				c.Name, c.Value, c.Unit))
-		}
-	}
-	return fs
-}
-
 // names lists the coefficients' names in order.
 func names(cs []coeff.Coefficient) []string {
 	return stat.Map(cs, func(c coeff.Coefficient) string { return c.Name })

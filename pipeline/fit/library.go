@@ -57,7 +57,7 @@ var libraryRegimes = [NumRegimes]string{"decode", "mixed", "prefill"}
 func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 	step, err := kernels.Bound(d, kernels.Options{})
 	if err != nil {
-		e := trace.Errorf(coeff.NotInLibrary, "library: %v", err)
+		e := trace.Errorf(notInLibrary, "library: %v", err)
 		return nil, e.WithHint("give a coefficient file with --coefficients, or simulate with --latency-model roofline")
 	}
 	s, err := newSums(d, step)
@@ -313,3 +313,5 @@ func (s *sums) set(d *deploy.Deployment, step *kernels.Step, beta []float64, cov
 	}
 	return out
 }
+
+const notInLibrary trace.Code = "not_in_library"

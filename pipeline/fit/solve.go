@@ -52,7 +52,7 @@ func BasisTerms(name string, configs int) []Term {
 	case TrainedPhysics:
 		list, constant = features.TrainedPhysicsBeta, features.PerStep
 	case Linear3:
-		list = features.Linear3Beta
+		list = linear3Terms
 	}
 	out := stat.Map(list, func(t features.Term) Term {
 		return Term{Name: t.Name, Unit: t.Unit, penalty: 1, PerUs: t.Unit == "dimensionless"}
@@ -249,4 +249,16 @@ func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
 			s.Frozen.DF, len(s.Pool.Configs)))
 	}
 	return nil
+}
+
+// linear3Terms are those of the three-parameter queueing models' iteration:
+//
+//	step_us = alpha + beta * tokens computed + gamma * KV tokens read
+//
+// A sequence with c tokens in KV of which n are new this step computes n and
+// reads c + n.
+var linear3Terms = []features.Term{
+	{Name: "alpha", Unit: "us/step", Doc: "constant"},
+	{Name: "beta", Unit: "us/token", Doc: "tokens computed in the step, prefill and decode"},
+	{Name: "gamma", Unit: "us/token", Doc: "KV tokens read: the context of every sequence, its new tokens included"},
 }

@@ -158,7 +158,7 @@ func (s *Simulation) recordedWorkload(dir string) error {
 	}
 	loop, err := w.Reclose(run)
 	if err == nil {
-		s.notes = append(s.notes, trace.Findingf(workload.CodeReclosed,
+		s.notes = append(s.notes, trace.Findingf(codeReclosed,
 			"phase %q is a closed loop: %d clients send when they are answered, not at the recorded moments", phase, loop.Clients))
 	}
 	return err
@@ -202,3 +202,5 @@ func (s *Simulation) recordedRun(dir string) (*trace.Run, error) {
 	}
 	return table.Read(table.RunDir(tmp, ids[0]))
 }
+
+const codeReclosed trace.Code = "replayed_closed_loop"

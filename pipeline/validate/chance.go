@@ -233,8 +233,8 @@ func (p *Phase) against(noise *sim.Result, splitNs int64) chance {
 				a[metric], b[metric] = append(a[metric], x.V), append(b[metric], y.V)
 			}
 		}
-		add("ttft", o.TTFTMs, trace.OptOf(r.TTFTUs()), trace.OptOf(n.TTFTUs()))
-		add("itl", o.ITLMs, trace.OptOf(r.ITLUs()), trace.OptOf(n.ITLUs()))
+		add("ttft", o.TTFTMs, optOf(r.TTFTUs()), optOf(n.TTFTUs()))
+		add("itl", o.ITLMs, optOf(r.ITLUs()), optOf(n.ITLUs()))
 		add("e2e", o.E2EMs, simE2E(o, r, departed), simE2E(o, n, noisyDeparted))
 	}
 	out := chance{}

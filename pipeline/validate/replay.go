@@ -216,8 +216,8 @@ func (s *sample) pair(o *Request, r *sim.RequestResult, splitNs int64, departed 
 	if once {
 		s.compared++
 	}
-	s.add("ttft", o.TTFTMs, trace.OptOf(r.TTFTUs()), once)
-	s.add("itl", o.ITLMs, trace.OptOf(r.ITLUs()), once)
+	s.add("ttft", o.TTFTMs, optOf(r.TTFTUs()), once)
+	s.add("itl", o.ITLMs, optOf(r.ITLUs()), once)
 	s.add("e2e", o.E2EMs, simE2E(o, r, departed), once)
 }
 
@@ -244,7 +244,7 @@ func lastDeparture(obs []Request, res *sim.Result) map[string]int64 {
 
 func simE2E(o *Request, r *sim.RequestResult, departed map[string]int64) trace.Opt[float64] {
 	if o.Group == "" {
-		return trace.OptOf(r.E2EUs())
+		return optOf(r.E2EUs())
 	}
 	return trace.Some(float64(departed[o.Group] - r.ArrivalUs))
 }
@@ -327,9 +327,9 @@ func (p *Phase) Starved(splitNs int64) (s starved) {
 	their, all := 0.0, 0.0
 	for i := range p.obs {
 		o, r := &p.obs[i], &plain.Requests[i]
-		real, sim := o.TTFTMs, trace.OptOf(r.TTFTUs())
+		real, sim := o.TTFTMs, optOf(r.TTFTUs())
 		if !real.OK {
-			real, sim = o.E2EMs, trace.OptOf(r.E2EUs())
+			real, sim = o.E2EMs, optOf(r.E2EUs())
 		}
 		if o.ArrivalNs < splitNs || o.Excluded != "" || !(real.V > 0 && sim.V > 0) {
 			continue

@@ -144,7 +144,7 @@ func observationOf(r *trace.Request) (Request, bool) {
 			break
 		}
 	}
-	o.TTFTMs, o.ITLMs, o.E2EMs = trace.OptOf(r.TTFTMs()), trace.OptOf(itlMs(r)), trace.OptOf(r.E2EMs())
+	o.TTFTMs, o.ITLMs, o.E2EMs = optOf(r.TTFTMs()), optOf(itlMs(r)), optOf(r.E2EMs())
 	return o, true
 }
 
@@ -185,9 +185,9 @@ func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
 			o.Excluded = excludedUnknownLoad
 		}
 		arrival := trace.Some(o.ArrivalNs)
-		o.TTFTMs = trace.OptOf(trace.BetweenMs(arrival, first))
-		o.E2EMs = trace.OptOf(trace.BetweenMs(arrival, last))
-		out = append(out, callSamples(o, c.N.Or(1), trace.OptOf(trace.BetweenMs(first, last)))...)
+		o.TTFTMs = optOf(trace.BetweenMs(arrival, first))
+		o.E2EMs = optOf(trace.BetweenMs(arrival, last))
+		out = append(out, callSamples(o, c.N.Or(1), optOf(trace.BetweenMs(first, last)))...)
 	}
 	return out, findings
 }
@@ -259,6 +259,9 @@ func halfStepNs(run *trace.Run) int64 {
 	}
 	return int64(stat.Median(gaps) / 2)
 }
+
+// optOf is v, unknown unless ok.
+func optOf[T any](v T, ok bool) trace.Opt[T] { return trace.Opt[T]{V: v, OK: ok} }
 
 // itlMs is (FINISHED - FIRST_TOKEN)/(outputs - 1) in ms, or a stock span's decode
 // time over the same count; requests with at least two output tokens have one.

@@ -97,7 +97,6 @@ const (
 	CodeIncomplete    trace.Code = "workload_incomplete"
 	CodePrefixUnknown trace.Code = "workload_prefix_unknown"
 	codeBadWorkload   trace.Code = "bad_workload"
-	CodeReclosed      trace.Code = "replayed_closed_loop"
 )
 
 func arrivalNs(r *trace.Request, opt RunOptions) (int64, bool) {

@@ -135,10 +135,7 @@ const (
 	CodeUnreadable    trace.Code = "unreadable"
 	CodeOverLimit     trace.Code = "over_limit"
 	CodeBadRecord     trace.Code = "bad_record"
-	CodeNotUsed       trace.Code = "not_used"
 	CodeDuplicate     trace.Code = "duplicate"
-	CodeConflict      trace.Code = "duplicate_conflict"
-	CodeIgnoredSignal trace.Code = "ignored_signal"
 	CodeNulPadding    trace.Code = "nul_padding"
 	CodeNotOTLP       trace.Code = "not_otlp"
 )
