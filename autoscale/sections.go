@@ -212,7 +212,7 @@ func scoreFigure(q *Queue, id, metric string) *report.Figure {
 	for i := range q.Servers {
 		for _, s := range q.Servers[i].Scores {
 			if slices.Contains(shownSets, s.Set) {
-				servers, estimators = report.AppendNew(servers, q.Servers[i].ID), report.AppendNew(estimators, s.Estimator)
+				servers, estimators = stat.AppendNew(servers, q.Servers[i].ID), stat.AppendNew(estimators, s.Estimator)
 			}
 		}
 	}

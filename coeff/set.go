@@ -288,12 +288,7 @@ type Config struct {
 
 // ConfigOf keeps what a configuration needs of one of its deployments.
 func ConfigOf(d *deploy.Deployment, runs []string, samples int64) Config {
-	kept := *d
-	kept.Name, kept.Provenance = "", ""
-	kept.Phases, kept.Workload = nil, nil
-	kept.Tracing, kept.Files = deploy.Tracing{}, deploy.Files{}
-	kept.Engine.Extra = nil
-	return Config{Key: d.Config(), Runs: runs, Samples: samples, Deployment: kept}
+	return Config{Key: d.Config(), Runs: runs, Samples: samples, Deployment: d.Served()}
 }
 
 // AlphaModel returns the model of a target, nil when the set has none.
@@ -326,6 +321,9 @@ func (v Version) Base() Version {
 	base, _, _ := strings.Cut(string(v), "+")
 	return Version(base)
 }
+
+// InComponents reports a version that fits step times in principal components (spec#principal-components).
+func (v Version) InComponents() bool { return v != v.Base() }
 
 // FeatureSet identifies the features behind coefficients beyond their version's name. It is written into
 // every fit and artifact and compared when they are read.

@@ -283,3 +283,11 @@ func whole(v any) any {
 	}
 	return v
 }
+
+// Served is what serves alone: the deployment without names, load, recording settings and files.
+func (d *Deployment) Served() Deployment {
+	out := *d
+	out.Name, out.Provenance, out.Phases, out.Workload, out.Engine.Extra = "", "", nil, nil, nil
+	out.Tracing, out.Files = Tracing{}, Files{}
+	return out
+}

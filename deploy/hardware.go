@@ -169,7 +169,7 @@ func SpelledBy(c Consumer, device string) (string, bool) {
 }
 
 // Spelled are a consumer's names, sorted.
-func Spelled(c Consumer) []string {
+func (c Consumer) Spelled() []string {
 	names := stat.Map(builtin(), func(h datasheet) string { return h.Spelled[c] })
 	out := stat.Filter(names, func(n string) bool { return n != "" })
 	slices.Sort(out)

@@ -110,7 +110,7 @@ func NewTables(s *kernels.Step, theta [kernels.NumStep]float64) *tables {
 
 // StepUs is the predicted cadence of the step.
 func (t *tables) StepUs(b *Batch) (float64, error) {
-	in := KernelBatch(b)
+	in := b.Kernels()
 	t.price.Features(&in, &t.theta, &t.x)
 	sum := 0.0
 	for i, x := range t.x {
@@ -119,8 +119,8 @@ func (t *tables) StepUs(b *Batch) (float64, error) {
 	return sum, nil
 }
 
-// KernelBatch is a step as kernels see it.
-func KernelBatch(b *Batch) kernels.Batch {
+// Kernels is a step as kernels see it.
+func (b *Batch) Kernels() kernels.Batch {
 	out := kernels.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs), Decodes: float64(b.DecodeReqs),
 		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs), PrefillTokens: float64(b.PrefillTokens),
 		PrefillPairs: float64(b.CausalWork)}

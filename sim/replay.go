@@ -17,8 +17,8 @@ const metrics = 3
 
 func (m *Measured) all() [metrics]float64 { return [metrics]float64{m.TTFTUs, m.SpanUs, m.E2EUs} }
 
-// Of is what a simulated request would have been measured as.
-func Of(r *RequestResult) Measured {
+// Measured is what a simulated request would have been measured as.
+func (r *RequestResult) Measured() Measured {
 	known := func(us float64, ok bool) float64 {
 		if !ok || r.Outcome != OutcomeFinished {
 			return math.NaN()
@@ -108,7 +108,7 @@ type evaluation struct {
 
 // left compares a request that has left; false when the candidate has lost.
 func (e *evaluation) left(i int, r *RequestResult) bool {
-	got, want := Of(r), e.seen[i].all()
+	got, want := r.Measured(), e.seen[i].all()
 	for k, v := range got.all() {
 		if !(want[k] > 0) {
 			continue

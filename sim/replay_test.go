@@ -52,7 +52,7 @@ func measure(t *testing.T, reqs []Request) []Measured {
 	}
 	seen := make([]Measured, len(reqs))
 	for i := range seen {
-		seen[i] = Of(&res.Requests[i])
+		seen[i] = res.Requests[i].Measured()
 	}
 	return seen
 }

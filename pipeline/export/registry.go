@@ -125,7 +125,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	for _, c := range cfgs {
 		if _, ok := deploy.SpelledBy(deploy.BLISRegistry, c.Deployment.Hardware.Name); !ok {
 			rs = append(rs, Refusal{BadEntry, fmt.Sprintf("%s: the registry's catalog has no part for %q, want %s", c.Label,
-				c.Deployment.Hardware.Name, trace.OneOf(deploy.Spelled(deploy.BLISRegistry)))})
+				c.Deployment.Hardware.Name, trace.OneOf(deploy.BLISRegistry.Spelled()))})
 		}
 	}
 	set := regSet{Kind: "CoefficientSet", Name: hostSet}

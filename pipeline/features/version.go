@@ -30,9 +30,6 @@ func Versions() []Version { return []Version{V10, V11, V12, V13, Experimental} }
 // the rows (spec#principal-components). The features are those of the version.
 const Components = "+principal-components"
 
-// InComponents reports such a version.
-func InComponents(v Version) bool { return v != v.Base() }
-
 // CheckVersion returns an error with code unknown_spec_version unless v is known.
 func CheckVersion(v Version) error {
 	for _, known := range Versions() {
@@ -40,7 +37,7 @@ func CheckVersion(v Version) error {
 			return nil
 		}
 	}
-	if InComponents(v) {
+	if v.InComponents() {
 		return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want 1.1, 1.2, 1.3 or experimental, alone or with %s", string(v),
 			Components)
 	}

@@ -36,7 +36,7 @@ func (f *fitter) selectBeta() (*Solved, Selections, error) {
 			return nil, Selections{}, err
 		}
 	}
-	if features.InComponents(f.o.Spec) {
+	if f.o.Spec.InComponents() {
 		train := p.TrainData()
 		if _, err := s.Opt.Components(ridge.OfRows(train, ridge.Weights(train, s.Opt), nil, f.o.Workers), componentShare); err != nil {
 			return nil, Selections{}, err

@@ -276,7 +276,7 @@ func FromGrams(ctx context.Context, files []ridge.File, o Options) (*result.Fit,
 	if o.RefitAll {
 		return nil, trace.Errorf(rows.BadOption, "refit-all: not with --from-gram: hold-out sums serve the report only")
 	}
-	if features.InComponents(o.Spec) {
+	if o.Spec.InComponents() {
 		return nil, trace.Errorf(rows.BadOption, "--spec %s: not with --from-gram: sums are fitted in their own columns", o.Spec)
 	}
 	if err := withoutRuns(&file, o.Without); err != nil {

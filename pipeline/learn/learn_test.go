@@ -64,7 +64,7 @@ func plantedNoisy(t testing.TB, d *deploy.Deployment, set *coeff.Set, rate float
 		t.Fatal(err)
 	}
 	for i := range res.Requests {
-		l.Seen = append(l.Seen, sim.Of(&res.Requests[i]))
+		l.Seen = append(l.Seen, res.Requests[i].Measured())
 	}
 	return l
 }

@@ -70,7 +70,7 @@ func (l *Load) Predict(set *coeff.Set) ([]sim.Measured, error) {
 	}
 	out := make([]sim.Measured, len(res.Requests))
 	for i := range out {
-		out[i] = sim.Of(&res.Requests[i])
+		out[i] = res.Requests[i].Measured()
 	}
 	return out, nil
 }

@@ -366,7 +366,7 @@ func (l *Load) as(res *sim.Result, u result.RequestScatter, rng *rand.Rand) *Loa
 		out.Stamps = make([]sim.Measured, n)
 	}
 	for i := range res.Requests {
-		m := sim.Of(&res.Requests[i])
+		m := res.Requests[i].Measured()
 		by, rest := float64(u.TTFTFrac*rng.NormFloat64()*m.TTFTUs), float64(u.OutsideUs*rng.NormFloat64())
 		m.TTFTUs, m.E2EUs = m.TTFTUs+by, m.E2EUs+by+rest
 		out.SentUs[i], out.Seen[i] = res.Requests[i].ArrivalUs, where(&l.Seen[i], &m)

@@ -107,7 +107,7 @@ func folds(prints []string) string {
 	}
 	var distinct []string
 	for _, p := range prints {
-		distinct = AppendNew(distinct, p)
+		distinct = appendNew(distinct, p)
 	}
 	if len(distinct) == len(prints) {
 		return fmt.Sprintf("%d, all with coefficients of their own", len(prints))
@@ -401,7 +401,7 @@ func learnedBlocks(f *result.Fit) []Block {
 	var tiers []string
 	loads, directions := tableOf("loads"), tableOf("directions")
 	for _, l := range r.Loads {
-		tiers, requests = AppendNew(tiers, l.Tier), requests+l.Requests
+		tiers, requests = appendNew(tiers, l.Tier), requests+l.Requests
 		loads.Put(Name(l.Name), Plain(l.Tier), Count(l.Requests))
 	}
 	for _, d := range r.Directions {

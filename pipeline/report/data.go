@@ -135,7 +135,7 @@ func saturationTable(i *result.Inspect) *Table {
 	var names []string
 	for _, r := range i.Runs {
 		for _, c := range r.Saturation {
-			if len(AppendNew(names, c.Name)) > len(names) {
+			if len(appendNew(names, c.Name)) > len(names) {
 				names = append(names, c.Name)
 				t.Cols = append(t.Cols, Column{Head: checkNames.Replace(c.Name), Unit: "≤ " + Short(c.Threshold), Help: c.Doc,
 					Num: true})

@@ -236,7 +236,7 @@ func biasFigure(f *result.Fit) *Figure {
 	var ys, xs Span
 	ys.Take(-0.05, 0.05)
 	for _, b := range f.Beta.Drift {
-		runs = AppendNew(runs, b.Run)
+		runs = appendNew(runs, b.Run)
 		ys.Take(b.Bias)
 		xs.Take(float64(b.Block))
 	}
@@ -405,7 +405,7 @@ var regimeOrder = []string{"decode", "mixed", "prefill", "idle", "waiting"}
 func regimesIn[T any](list []T, regime func(T) string) []string {
 	var seen []string
 	for _, x := range list {
-		seen = AppendNew(seen, regime(x))
+		seen = appendNew(seen, regime(x))
 	}
 	slices.SortStableFunc(seen, func(a, b string) int { return regimeIndex(a) - regimeIndex(b) })
 	return seen

@@ -85,8 +85,8 @@ func headFacts(in Input) []Fact {
 	if f := in.Fit; f != nil {
 		var labels, versions []string
 		for _, c := range f.Configs {
-			labels = AppendNew(labels, c.Label)
-			versions = AppendNew(versions, c.Deployment.Engine.VLLMVersion)
+			labels = appendNew(labels, c.Label)
+			versions = appendNew(versions, c.Deployment.Engine.VLLMVersion)
 		}
 		add("Fitted on", listOf(labels, 2))
 		add("vLLM", listOf(versions, 4))
@@ -321,7 +321,7 @@ func Next(in Input) []string {
 func places(ds []result.Diagnosis, of func(result.Diagnosis) string) string {
 	var names []string
 	for _, d := range ds {
-		names = AppendNew(names, of(d))
+		names = appendNew(names, of(d))
 	}
 	return listOf(names, 4)
 }
@@ -350,7 +350,7 @@ func driftedRuns(f *result.Fit) []string {
 	for _, w := range slices.Concat(f.Warnings, f.Beta.Warnings) {
 		run, _, ok := strings.Cut(w.Message, ": ")
 		if ok && string(w.Code) == result.CauseMachineDrift && !isComposed(f, run) {
-			out = AppendNew(out, run)
+			out = appendNew(out, run)
 		}
 	}
 	return out
@@ -395,7 +395,7 @@ func provenance(in Input) Section {
 		t.Put(Name(d.file), Name("blis-train "+d.h.ToolVersion), Plain(d.h.SchemaVersion), Count(len(d.h.Inputs)),
 			Cell{Text: d.h.Command, Class: "mono w"})
 		if d.h.Command != "" {
-			commands = AppendNew(commands, "blis-train "+d.h.Command)
+			commands = appendNew(commands, "blis-train "+d.h.Command)
 		}
 	}
 	s.Blocks = append(s.Blocks, Tables(t)...)

@@ -394,7 +394,7 @@ func cellFigure(f *result.Fit) *Figure {
 func worstRuns(cells []result.Cell) (names []string, more string) {
 	worst := map[string]float64{}
 	for _, c := range cells {
-		names = AppendNew(names, c.Run)
+		names = appendNew(names, c.Run)
 		worst[c.Run] = max(worst[c.Run], *c.MAPE)
 	}
 	if len(names) <= maxChartRows {

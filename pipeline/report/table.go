@@ -534,7 +534,7 @@ func FirstOf(lines []string, n int, where string) []string {
 	return append(slices.Clone(lines[:n]), fmt.Sprintf("and %d more in %s", len(lines)-n, where))
 }
 
-func AppendNew(list []string, s string) []string {
+func appendNew(list []string, s string) []string {
 	if s == "" || slices.Contains(list, s) {
 		return list
 	}

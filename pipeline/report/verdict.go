@@ -146,7 +146,7 @@ func joined(ds []result.Diagnosis) []result.Diagnosis {
 		out[i].Scope += ", " + d.Scope
 		out[i].Gates = slices.Clone(out[i].Gates)
 		for _, g := range d.Gates {
-			out[i].Gates = AppendNew(out[i].Gates, g)
+			out[i].Gates = appendNew(out[i].Gates, g)
 		}
 	}
 	return out
@@ -357,8 +357,8 @@ func Undecided(gates []result.Gate) []string {
 			groups[g.Note] = &group{}
 			reasons = append(reasons, g.Note)
 		}
-		groups[g.Note].names = AppendNew(groups[g.Note].names, g.Name)
-		groups[g.Note].scopes = AppendNew(groups[g.Note].scopes, g.Scope)
+		groups[g.Note].names = appendNew(groups[g.Note].names, g.Name)
+		groups[g.Note].scopes = appendNew(groups[g.Note].scopes, g.Scope)
 	}
 	return stat.Map(reasons, func(why string) string {
 		return fmt.Sprintf("%s of %s: %s", listOf(groups[why].names, 3), listOf(groups[why].scopes, 2), why)

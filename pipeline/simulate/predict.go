@@ -458,7 +458,7 @@ func (w *watch) StepUs(b *sim.Batch) (float64, error) {
 	if w.n++; w.n%sampled != 1 || err != nil {
 		return us, err
 	}
-	batch := sim.KernelBatch(b)
+	batch := b.Kernels()
 	one, some := kernels.Batch{Tokens: 1, Sequences: 1}, kernels.Batch{Tokens: touched, Sequences: 1}
 	all, least, experts, sum := w.on.step.Us(&batch), w.on.step.Us(&one), w.on.step.Us(&some), 0.0
 	for i := range w.on.step.Operators {

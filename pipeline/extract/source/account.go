@@ -132,12 +132,12 @@ func (a *Account) ExampleList() []result.Example {
 // Drops: every record that is read and not kept has one of these reasons; the
 // last one also refuses a file.
 const (
-	CodeUnreadable    trace.Code = "unreadable"
-	CodeOverLimit     trace.Code = "over_limit"
-	CodeBadRecord     trace.Code = "bad_record"
-	CodeDuplicate     trace.Code = "duplicate"
-	CodeNulPadding    trace.Code = "nul_padding"
-	CodeNotOTLP       trace.Code = "not_otlp"
+	CodeUnreadable trace.Code = "unreadable"
+	CodeOverLimit  trace.Code = "over_limit"
+	CodeBadRecord  trace.Code = "bad_record"
+	CodeDuplicate  trace.Code = "duplicate"
+	CodeNulPadding trace.Code = "nul_padding"
+	CodeNotOTLP    trace.Code = "not_otlp"
 )
 
 const (
