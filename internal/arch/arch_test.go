@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"coeff"},
 	{"sim/kernels", "pipeline/result", "pipeline/features", "pipeline/ridge"},
 	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "pipeline/report", "sim"},
-	{"pipeline/extract/forms", "pipeline/extract/otlp", "pipeline/fit", "sim/workload", "sim/predict"},
+	{"pipeline/extract/forms", "pipeline/fit", "sim/workload", "sim/predict"},
 	{"pipeline/export", "pipeline/extract", "pipeline/learn", "pipeline/validate"},
 	{"pipeline/folder"},
 	{"pipeline/simulate"},

@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -59,7 +58,7 @@ func (c *collector) Close() {
 	c.mem.Close()
 }
 
-func (c *collector) at(s *otlp.Span) source.Place {
+func (c *collector) at(s *tracedSpan) source.Place {
 	return source.Place{File: c.names[s.File].Name, Line: s.Line}
 }
 

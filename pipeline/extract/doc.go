@@ -1,14 +1,12 @@
-// Package extract turns recordings of other programs into trace tables. Its
-// layers, each above the next:
+// Package extract turns recordings of other programs into trace tables. What it
+// stands on:
 //
-//	extract           run folders -> inputs by form; tables and extract.json under final names, the cache
-//	tables            spans, KV events and observed requests -> the tables of engine runs
-//	otlp, kv, client,
-//	iteration         lines, messages or files of one form -> typed records
-//	source            files -> decompressed batches of whole lines or messages, on several workers
-//	spool             rows sorted in bounded memory
-//	account           read = kept + dropped for a reason with a place
-//	scan              cursors over JSON text and protobuf bytes
+//	source            files -> decompressed batches of whole lines or messages, on several workers; rows sorted in
+//	                  bounded memory; read = kept + dropped for a reason with a place
+//	forms             files of every other form -> typed records
+//
+// In this package otlp_*.go turn lines and messages of OTLP dumps into spans, and the rest run folders into inputs by
+// form, and spans, KV events and requests into tables and extract.json under final names.
 //
 // What comes in: run folders found by Discover, each with the dumps its
 // run.yaml names. What a file is decides its content: JSON lines or one

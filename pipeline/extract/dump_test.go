@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -380,7 +379,7 @@ func edgeValues(t *testing.T, files []string) edge {
 	out := edge{map[string]string{}, map[string]string{}, map[string]float64{}}
 	err := source.Stream(context.Background(), inReadingOrder(asInputs(files)),
 		source.Options{Workers: 1, Limits: source.Limits{MaxLine: 1 << 27, MaxExpansion: 20000}},
-		func() source.Decoder[*otlp.Message] { return edgeParser{&out} }, func(*source.Parsed[*otlp.Message]) error { return nil })
+		func() source.Decoder[*otlpMessage] { return edgeParser{&out} }, func(*source.Parsed[*otlpMessage]) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

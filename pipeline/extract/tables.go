@@ -15,14 +15,13 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
-	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
 // Add takes the result of one batch.
-func (c *collector) Add(p *source.Parsed[*otlp.Message]) error {
+func (c *collector) Add(p *source.Parsed[*otlpMessage]) error {
 	name := c.names[p.Batch.File].Name
 	p.Account(c.acc, name)
 	for _, s := range p.Records.Ignored {
@@ -45,11 +44,11 @@ func (c *collector) Add(p *source.Parsed[*otlp.Message]) error {
 var spanRanges = trace.RangesOf[trace.Request]()
 
 // span takes one span.
-func (c *collector) span(s *otlp.Span) error {
+func (c *collector) span(s *tracedSpan) error {
 	c.order++
 	a := c.acc
 	c.count(s)
-	if s.Class == otlp.ClassForeign {
+	if s.Class == classForeign {
 		a.Drop(codeNotUsed, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
 		return nil
 	}
@@ -81,14 +80,14 @@ func (c *collector) span(s *otlp.Span) error {
 	for _, f := range s.Faults {
 		a.Drop(f.Code, 1, c.at(s), "%s", f.Msg)
 	}
-	if s.Class != otlp.ClassStep {
+	if s.Class != classStep {
 		c.wall.See(s.StartNs)
 		c.wall.See(s.EndNs)
 	}
 	switch s.Class {
-	case otlp.ClassCore:
+	case classCore:
 		return c.core(s, key)
-	case otlp.ClassStep:
+	case classStep:
 		return c.steps(s)
 	}
 	return c.api(s, key)
@@ -96,7 +95,7 @@ func (c *collector) span(s *otlp.Span) error {
 
 // ownKey is what tells a span from others: its ids or, where it has no span
 // id, its content.
-func ownKey(s *otlp.Span) spanKey {
+func ownKey(s *tracedSpan) spanKey {
 	key := spanKey{s.TraceID, s.SpanID}
 	if s.SpanID == ([8]byte{}) {
 		binary.BigEndian.PutUint64(key.Trace[:], s.Hash)
@@ -108,12 +107,12 @@ func ownKey(s *otlp.Span) spanKey {
 func (c *collector) NoIDs() int64 { return c.noIDs }
 
 // count counts a span and its events by scope and name.
-func (c *collector) count(s *otlp.Span) {
+func (c *collector) count(s *tracedSpan) {
 	c.acc.Read += 1 + s.Events()
 	c.acc.Scope(s.Scope, "", 1)
 	for e, n := range s.Counts {
 		if n > 0 {
-			c.acc.Scope(s.Scope, otlp.EventNames[e], int64(n))
+			c.acc.Scope(s.Scope, eventNames[e], int64(n))
 		}
 	}
 	for _, name := range s.Others {

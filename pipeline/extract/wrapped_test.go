@@ -12,7 +12,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
-	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -83,9 +82,9 @@ func TestForeignFilesAreNamed(t *testing.T) {
 // through the cursor of the JSON reader and OpenTelemetry's decoder.
 type edgeParser struct{ out *edge }
 
-func (p edgeParser) Records() *otlp.Message { return new(otlp.Message) }
+func (p edgeParser) Records() *otlpMessage { return new(otlpMessage) }
 
-func (p edgeParser) Line(text []byte, _ *otlp.Message) *source.Error {
+func (p edgeParser) Line(text []byte, _ *otlpMessage) *source.Error {
 	r := source.Cursor{B: text}
 	for r.Err == nil && r.Peek() != 0 {
 		p.anyJSON(&r)
@@ -152,7 +151,7 @@ func eachKey(r *source.Cursor, visit func(key string)) {
 	}
 }
 
-func (p edgeParser) Message(data []byte, _ *otlp.Message) *source.Error {
+func (p edgeParser) Message(data []byte, _ *otlpMessage) *source.Error {
 	var u ptrace.ProtoUnmarshaler
 	traces, err := u.UnmarshalTraces(data)
 	if err != nil {

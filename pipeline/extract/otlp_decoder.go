@@ -1,8 +1,9 @@
-// Package otlp turns OTLP messages into spans. JSON is read in one pass over its
-// bytes (json.go, pair.go, quick.go), protobuf by OpenTelemetry's own decoder
-// (proto.go). Fields that nobody reads are skipped. What attributes mean is in
-// attr.go, what events and spans mean in build.go and span.go.
-package otlp
+// OTLP messages are turned into spans. JSON is read in one pass over its
+// bytes (otlp_json.go, otlp_pair.go, otlp_quick.go), protobuf by OpenTelemetry's own decoder
+// (otlp_proto.go). Fields that nobody reads are skipped. What attributes mean is in
+// otlp_attr.go, what events and spans mean in otlp_build.go and otlp_span.go.
+
+package extract
 
 import (
 	"unicode/utf8"
@@ -13,12 +14,12 @@ import (
 // decoder reads OTLP for one worker.
 type decoder struct{ b *builder }
 
-// NewDecoder makes the decoder of one worker.
-func NewDecoder() source.Decoder[*Message] { return decoder{newBuilder()} }
+// newDecoder makes the decoder of one worker.
+func newDecoder() source.Decoder[*otlpMessage] { return decoder{newBuilder()} }
 
-func (decoder) Records() *Message { return new(Message) }
+func (decoder) Records() *otlpMessage { return new(otlpMessage) }
 
-func (d decoder) Line(text []byte, out *Message) *source.Error {
+func (d decoder) Line(text []byte, out *otlpMessage) *source.Error {
 	err := unwrapped(text, func(document []byte, at int) *source.Error {
 		err := parseJSON(document, d.b, out)
 		if err != nil {
@@ -30,11 +31,13 @@ func (d decoder) Line(text []byte, out *Message) *source.Error {
 	return err
 }
 
-func (d decoder) Message(data []byte, out *Message) *source.Error { return parseProto(data, d.b, out) }
+func (d decoder) Message(data []byte, out *otlpMessage) *source.Error {
+	return parseProto(data, d.b, out)
+}
 
-// Message is what a decoder finds in the OTLP messages of one batch.
-type Message struct {
-	Spans   []*Span
+// otlpMessage is what a decoder finds in the OTLP messages of one batch.
+type otlpMessage struct {
+	Spans   []*tracedSpan
 	Ignored []signals
 	Texts   []int64 // lines with invalid Unicode
 	strange bool    // invalid Unicode was replaced in the message being read
@@ -45,11 +48,11 @@ type Message struct {
 // signals are metrics or logs objects of a line.
 type signals struct{ Line, N int64 }
 
-func (m *Message) Mark() { m.before.spans, m.others, m.strange = len(m.Spans), 0, false }
+func (m *otlpMessage) Mark() { m.before.spans, m.others, m.strange = len(m.Spans), 0, false }
 
-func (m *Message) Undo() { m.Spans = m.Spans[:m.before.spans] }
+func (m *otlpMessage) Undo() { m.Spans = m.Spans[:m.before.spans] }
 
-func (m *Message) Keep(line int64) {
+func (m *otlpMessage) Keep(line int64) {
 	for _, s := range m.Spans[m.before.spans:] {
 		s.Line = line
 	}
@@ -61,7 +64,7 @@ func (m *Message) Keep(line int64) {
 	}
 }
 
-func (m *Message) Number(before int64) {
+func (m *otlpMessage) Number(before int64) {
 	for _, s := range m.Spans {
 		s.Line += before
 	}
@@ -74,7 +77,7 @@ func (m *Message) Number(before int64) {
 }
 
 // Free gives the rows of spans back that nobody collects.
-func (m *Message) Free() {
+func (m *otlpMessage) Free() {
 	for _, s := range m.Spans {
 		if s.Rows != nil {
 			s.Rows.Free()

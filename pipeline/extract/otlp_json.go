@@ -1,4 +1,4 @@
-package otlp
+package extract
 
 import (
 	"encoding/hex"
@@ -16,11 +16,11 @@ import (
 type jsonReader struct {
 	source.Cursor
 	*builder
-	out *Message
+	out *otlpMessage
 }
 
 // parseJSON reads every object of text; several objects on one line are legal.
-func parseJSON(text []byte, b *builder, out *Message) *source.Error {
+func parseJSON(text []byte, b *builder, out *otlpMessage) *source.Error {
 	r := jsonReader{Cursor: source.Cursor{B: text}, builder: b, out: out}
 	for r.Err == nil && r.Peek() != 0 {
 		r.document()

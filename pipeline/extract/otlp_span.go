@@ -1,4 +1,4 @@
-package otlp
+package extract
 
 import (
 	"slices"
@@ -12,22 +12,22 @@ import (
 type class uint8
 
 const (
-	ClassForeign class = iota
+	classForeign class = iota
 	classAPI           // vllm.api/llm_request
-	ClassCore          // vllm.scheduler/llm_core, and llm_request with journey events of the oldest forks
-	ClassStep          // scheduler_steps, scheduler_steps_<N>
-	ClassStock         // vllm.llm_engine/llm_request with gen_ai.latency.*
+	classCore          // vllm.scheduler/llm_core, and llm_request with journey events of the oldest forks
+	classStep          // scheduler_steps, scheduler_steps_<N>
+	classStock         // vllm.llm_engine/llm_request with gen_ai.latency.*
 )
 
 // eventName numbers the events of our schema.
 type eventName uint8
 
 const (
-	APIArrived eventName = iota
-	APIHandoff
-	APIFirst
-	APIDeparted
-	APIAborted
+	apiArrived eventName = iota
+	apiHandoff
+	apiFirst
+	apiDeparted
+	apiAborted
 	journeyQueued
 	journeyScheduled
 	journeyFirst
@@ -38,7 +38,7 @@ const (
 	numEvents
 )
 
-var EventNames = [numEvents]string{
+var eventNames = [numEvents]string{
 	"api.ARRIVED", "api.HANDOFF_TO_CORE", "api.FIRST_RESPONSE_FROM_CORE", "api.DEPARTED", "api.ABORTED",
 	"journey.QUEUED", "journey.SCHEDULED", "journey.FIRST_TOKEN", "journey.PREEMPTED", "journey.FINISHED",
 	"step.BATCH_SUMMARY", "step.REQUEST_SNAPSHOT",
@@ -51,7 +51,7 @@ var journeyKinds = [numEvents]string{
 
 var eventByName = func() map[string]eventName {
 	m := map[string]eventName{}
-	for e, n := range EventNames {
+	for e, n := range eventNames {
 		m[n] = eventName(e)
 	}
 	return m
@@ -71,9 +71,9 @@ type apiEvent struct {
 	Reason trace.Opt[string]
 }
 
-// Span is one decoded span. Steps and snapshots are rows already, so that the
+// tracedSpan is one decoded span. Steps and snapshots are rows already, so that the
 // one goroutine that collects spans has little to do.
-type Span struct {
+type tracedSpan struct {
 	Class              class
 	Scope, Name        string
 	TraceID            [16]byte
@@ -96,7 +96,7 @@ type Span struct {
 	LastStep           int64
 	API                []apiEvent
 	Journey            []trace.JourneyEvent
-	Rows               *StepRows        // of a step span; the collector frees them
+	Rows               *stepRows        // of a step span; the collector frees them
 	Counts             [numEvents]int32 // events by name, kept or not
 	Others             []string         // names of events outside our schema
 	Faults             []fault          // dropped events
@@ -110,47 +110,47 @@ type fault struct {
 }
 
 // classify decides what a span is from scope, name and content (spec#wire-versions).
-func classify(s *Span, journey bool) class {
+func classify(s *tracedSpan, journey bool) class {
 	steps := strings.HasPrefix(s.Name, "scheduler_steps")
 	switch {
 	case s.Scope == "vllm.api" && s.Name == "llm_request":
 		return classAPI
 	case s.Scope == "vllm.scheduler" && s.Name == "llm_core":
-		return ClassCore
+		return classCore
 	case steps && (s.Scope == "vllm.scheduler.step" || s.Scope == "vllm.scheduler"):
-		return ClassStep
+		return classStep
 	case s.Scope == "vllm.llm_engine" && s.Name == "llm_request":
 		if journey {
-			return ClassCore
+			return classCore
 		}
-		return ClassStock
+		return classStock
 	case s.Scope == "vllm.tracing.otel" && s.Name == "llm_request": // unmodified vLLM from 0.25 on
-		return ClassStock
+		return classStock
 	}
-	return ClassForeign
+	return classForeign
 }
 
 // allowed are the events that belong to a class.
 func (c class) allowed(e eventName) bool {
 	switch c {
 	case classAPI:
-		return e <= APIAborted
-	case ClassCore:
+		return e <= apiAborted
+	case classCore:
 		return e >= journeyQueued && e <= journeyFinished
-	case ClassStep:
+	case classStep:
 		return e >= stepSummary
 	}
 	return false
 }
 
 // dropForeignEvents drops events that do not belong to the span's class.
-func (s *Span) dropForeignEvents() {
+func (s *tracedSpan) dropForeignEvents() {
 	for e := range numEvents {
-		if s.Class == ClassForeign || s.Class.allowed(e) || s.Counts[e] == 0 {
+		if s.Class == classForeign || s.Class.allowed(e) || s.Counts[e] == 0 {
 			continue
 		}
 		for range s.Counts[e] {
-			s.Others = append(s.Others, EventNames[e])
+			s.Others = append(s.Others, eventNames[e])
 		}
 		s.Counts[e] = 0
 	}
@@ -161,15 +161,15 @@ func (s *Span) dropForeignEvents() {
 }
 
 // Micros is the i-th time of a stock span, us.
-func (s *Span) Micros(i int) trace.Opt[float64] {
+func (s *tracedSpan) Micros(i int) trace.Opt[float64] {
 	return trace.Opt[float64]{V: s.Stock[i].V * 1e6, OK: s.Stock[i].OK}
 }
 
-// SummaryName and SnapshotName are the events of steps.
-var SummaryName, SnapshotName = EventNames[stepSummary], EventNames[stepSnapshot]
+// summaryName and snapshotName are the events of steps.
+var summaryName, snapshotName = eventNames[stepSummary], eventNames[stepSnapshot]
 
 // Events is how many events the span holds, kept or not.
-func (s *Span) Events() int64 {
+func (s *tracedSpan) Events() int64 {
 	n := int64(len(s.Others))
 	for _, c := range s.Counts {
 		n += int64(c)
@@ -177,16 +177,16 @@ func (s *Span) Events() int64 {
 	return n
 }
 
-// StepRows are summaries and snapshots: of one span, or of one step.
-type StepRows struct {
+// stepRows are summaries and snapshots: of one span, or of one step.
+type stepRows struct {
 	Steps []trace.Step
 	Snaps []trace.Snapshot
 }
 
 // rowPool recycles the rows of spans: workers fill them, the collector writes them.
-var rowPool = sync.Pool{New: func() any { return new(StepRows) }}
+var rowPool = sync.Pool{New: func() any { return new(stepRows) }}
 
-func (r *StepRows) Free() {
+func (r *stepRows) Free() {
 	r.Steps, r.Snaps = r.Steps[:0], r.Snaps[:0]
 	rowPool.Put(r)
 }

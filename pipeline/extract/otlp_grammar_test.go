@@ -1,4 +1,4 @@
-package otlp
+package extract
 
 import (
 	"bytes"
@@ -72,7 +72,7 @@ var grammar = map[string][]wireField{
 var words = map[string][]string{
 	"scope": {"vllm.scheduler", "vllm.api", "vllm.scheduler.step", "vllm.llm_engine", "other"},
 	"span":  {"llm_core", "llm_request", "scheduler_steps_1", "scheduler_steps"},
-	"event": EventNames[:],
+	"event": eventNames[:],
 	"key":   keyWords(),
 }
 
@@ -154,16 +154,16 @@ func (c *choices) scalarJSON(kind string) string {
 	if list, ok := words[kind]; ok {
 		return fmt.Sprintf("%q", c.of(list...))
 	}
-	list := forms[kind]
+	list := shapes[kind]
 	if c.one(40) {
 		return c.of(list.odd...)
 	}
 	return c.of(list.plain...)
 }
 
-// forms are ways to write scalars in JSON: what both readers must take, and
+// shapes are ways to write scalars in JSON: what both readers must take, and
 // what at least one of them may refuse.
-var forms = map[string]struct{ plain, odd []string }{
+var shapes = map[string]struct{ plain, odd []string }{
 	"text":    {[]string{`"PREFILL"`, `""`, `"a\u0062\n"`, `"\ud83d\ude00"`, `"é"`, `"length"`, `"{\"}"`}, []string{`"\ud800"`, `"\ud800\ud800x"`, `"\udc00\n"`}},
 	"bool":    {[]string{"true", "false"}, []string{"0", `"true"`}},
 	"int32":   {numbers, oddNumbers},
@@ -395,18 +395,18 @@ func fill(v reflect.Value, n *int) {
 // TestSpansWaitOnDiskWhole: every field of a message that was stored is there again.
 func TestSpansWaitOnDiskWhole(t *testing.T) {
 	n := 0
-	made := func() *Message {
+	made := func() *otlpMessage {
 		n = 0
-		m := &Message{}
+		m := &otlpMessage{}
 		fill(reflect.ValueOf(&m.Spans).Elem(), &n)
 		fill(reflect.ValueOf(&m.Ignored).Elem(), &n)
 		fill(reflect.ValueOf(&m.Texts).Elem(), &n)
 		return m
 	}
-	want, got := made(), &Message{}
-	codec := files.NewCodec[Message]()
+	want, got := made(), &otlpMessage{}
+	codec := files.NewCodec[otlpMessage]()
 	text := codec.Append(nil, made())
-	restore := func(text []byte, to *Message) error { return codec.Decode(text, to, files.NewInterner()) }
+	restore := func(text []byte, to *otlpMessage) error { return codec.Decode(text, to, files.NewInterner()) }
 	if err := restore(text, got); err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +414,7 @@ func TestSpansWaitOnDiskWhole(t *testing.T) {
 		t.Errorf("got %+v, want %+v", *got.Spans[0], *want.Spans[0])
 	}
 	for n := range text {
-		if restore(text[:n], &Message{}) == nil {
+		if restore(text[:n], &otlpMessage{}) == nil {
 			t.Fatalf("the first %d of %d bytes pass for a message", n, len(text))
 		}
 	}

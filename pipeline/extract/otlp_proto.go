@@ -1,4 +1,4 @@
-package otlp
+package extract
 
 import (
 	"encoding/binary"
@@ -12,7 +12,7 @@ import (
 )
 
 // parseProto reads one TracesData message with OpenTelemetry's own decoder.
-func parseProto(data []byte, b *builder, out *Message) *source.Error {
+func parseProto(data []byte, b *builder, out *otlpMessage) *source.Error {
 	w := wireWalk{data: data}
 	if err := w.message(msgTraces, 0, len(data), 0); err != nil {
 		return err
@@ -33,7 +33,7 @@ func parseProto(data []byte, b *builder, out *Message) *source.Error {
 // bytesOf views a string as bytes for functions that do not change them.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-func readTraces(t ptrace.Traces, b *builder, out *Message) {
+func readTraces(t ptrace.Traces, b *builder, out *otlpMessage) {
 	for _, rs := range t.ResourceSpans().All() {
 		var id identity
 		for k, v := range rs.Resource().Attributes().All() {
@@ -52,7 +52,7 @@ func readTraces(t ptrace.Traces, b *builder, out *Message) {
 	}
 }
 
-func readSpan(sp ptrace.Span, scope string, b *builder) *Span {
+func readSpan(sp ptrace.Span, scope string, b *builder) *tracedSpan {
 	b.begin()
 	s := b.cur
 	s.TraceID, s.SpanID, s.Parent = sp.TraceID(), sp.SpanID(), sp.ParentSpanID()

@@ -1,4 +1,4 @@
-package otlp
+package extract
 
 import (
 	"bytes"
@@ -22,17 +22,17 @@ import (
 
 // decoded is what a reader kept of one message, without what differs by design:
 // the content's hash and the words of a fault.
-func decoded(run func([]byte, *builder, *Message) *source.Error, data []byte) ([]Span, *source.Error) {
-	var out Message
+func decoded(run func([]byte, *builder, *otlpMessage) *source.Error, data []byte) ([]tracedSpan, *source.Error) {
+	var out otlpMessage
 	if err := run(bytes.Clone(data), newBuilder(), &out); err != nil {
 		return nil, err
 	}
-	spans := make([]Span, len(out.Spans))
+	spans := make([]tracedSpan, len(out.Spans))
 	for i, s := range out.Spans {
 		spans[i] = *s
 		spans[i].Hash = 0
 		if s.Rows != nil {
-			spans[i].Rows = &StepRows{append([]trace.Step(nil), s.Rows.Steps...), append([]trace.Snapshot(nil), s.Rows.Snaps...)}
+			spans[i].Rows = &stepRows{append([]trace.Step(nil), s.Rows.Steps...), append([]trace.Snapshot(nil), s.Rows.Snaps...)}
 		}
 		for k := range spans[i].Faults {
 			spans[i].Faults[k].Msg = ""
@@ -42,7 +42,7 @@ func decoded(run func([]byte, *builder, *Message) *source.Error, data []byte) ([
 }
 
 // render writes spans for comparison and for the reader of a failure.
-func render(spans []Span) string {
+func render(spans []tracedSpan) string {
 	var b strings.Builder
 	for i := range spans {
 		s := spans[i]
@@ -57,7 +57,7 @@ func render(spans []Span) string {
 }
 
 // same compares decoded spans; a missing list equals an empty one.
-func same(a, b []Span) bool { return reflect.DeepEqual(a, b) || render(a) == render(b) }
+func same(a, b []tracedSpan) bool { return reflect.DeepEqual(a, b) || render(a) == render(b) }
 
 // smallLines are lines of OTLP/JSON, one or two spans each: every kind of span
 // and attribute, and every way of writing them.
@@ -93,7 +93,7 @@ func pairLine(pair string) string {
 }
 
 // reference reads every object of a text with OpenTelemetry's own JSON decoder.
-func reference(text []byte, b *builder, out *Message) *source.Error {
+func reference(text []byte, b *builder, out *otlpMessage) *source.Error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	for {
 		var document json.RawMessage

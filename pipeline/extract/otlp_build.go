@@ -1,4 +1,4 @@
-package otlp
+package extract
 
 import (
 	"bytes"
@@ -14,15 +14,15 @@ type builder struct {
 	ev       attrs // attributes of the event being read
 	sp       attrs // attributes of the span being read
 	interned map[string]string
-	cur      *Span
-	rows     *StepRows // of the span being read, or of the next one
+	cur      *tracedSpan
+	rows     *stepRows // of the span being read, or of the next one
 	stepFrom int       // where the snapshots of the latest step begin in rows
 	guess    int       // the snapshot of the step before that likely has the same request
 	journey  []trace.JourneyEvent
 }
 
 func newBuilder() *builder {
-	return &builder{interned: map[string]string{}, rows: rowPool.Get().(*StepRows)}
+	return &builder{interned: map[string]string{}, rows: rowPool.Get().(*stepRows)}
 }
 
 // maxInterned bounds the strings a worker remembers.
@@ -50,7 +50,7 @@ func (b *builder) time(ns uint64) int64 {
 }
 
 func (b *builder) begin() {
-	b.cur = &Span{FirstStep: math.MaxInt64, LastStep: math.MinInt64}
+	b.cur = &tracedSpan{FirstStep: math.MaxInt64, LastStep: math.MinInt64}
 	b.rows.Steps, b.rows.Snaps = b.rows.Steps[:0], b.rows.Snaps[:0]
 	b.stepFrom, b.guess = 0, 0
 	b.journey = b.journey[:0]
@@ -58,7 +58,7 @@ func (b *builder) begin() {
 }
 
 func (b *builder) drop(e eventName, msg string) {
-	b.cur.Faults = append(b.cur.Faults, fault{e, source.CodeBadRecord, EventNames[e] + msg})
+	b.cur.Faults = append(b.cur.Faults, fault{e, source.CodeBadRecord, eventNames[e] + msg})
 }
 
 // event adds the event whose attributes stand in b.ev.
@@ -74,7 +74,7 @@ func (b *builder) event(name []byte, wallNs int64) {
 func (b *builder) addEvent(e eventName, wallNs int64) {
 	b.cur.Counts[e]++
 	switch {
-	case e <= APIAborted:
+	case e <= apiAborted:
 		b.apiEvent(e)
 	case e <= journeyFinished:
 		b.journeyEvent(e, wallNs)
@@ -216,7 +216,9 @@ func (b *builder) summary(wallNs int64) {
 }
 
 // covers notes a step id of the span.
-func (s *Span) covers(id int64) { s.FirstStep, s.LastStep = min(s.FirstStep, id), max(s.LastStep, id) }
+func (s *tracedSpan) covers(id int64) {
+	s.FirstStep, s.LastStep = min(s.FirstStep, id), max(s.LastStep, id)
+}
 
 func (b *builder) snapshot() {
 	if !b.need(stepSnapshot, snapshotNeeds) {
@@ -268,7 +270,7 @@ const phasePrefill, phaseDecode = "PREFILL", "DECODE"
 
 // end fills the span from its own attributes and its scope, and keeps what
 // belongs to its class.
-func (b *builder) end(scope, name string) *Span {
+func (b *builder) end(scope, name string) *tracedSpan {
 	s, a := b.cur, &b.sp
 	b.cur = nil
 	if why := a.badType(); why != "" {
@@ -290,13 +292,13 @@ func (b *builder) end(scope, name string) *Span {
 	}
 	s.Class = classify(s, len(b.journey) > 0)
 	switch s.Class {
-	case ClassCore:
+	case classCore:
 		s.Journey = slices.Clone(b.journey)
-	case ClassStep:
+	case classStep:
 		for i := range b.rows.Steps {
 			b.rows.Steps[i].SpanSequence = s.Sequence.V
 		}
-		s.Rows, b.rows = b.rows, rowPool.Get().(*StepRows)
+		s.Rows, b.rows = b.rows, rowPool.Get().(*stepRows)
 	}
 	s.dropForeignEvents()
 	return s
