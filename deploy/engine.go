@@ -12,10 +12,10 @@ import (
 // 0.8 and later). The token budget and the seats have no default here, because
 // vLLM's depend on the GPU and the entry point; init fills them in and says so.
 const (
-	DefaultBlockSize            = 16  // tokens; CUDA
+	defaultBlockSize            = 16  // tokens; CUDA
 	cpuBlockSize                = 128 // tokens; vLLM's CPU back end
-	DefaultGPUMemoryUtilization = 0.9 // share of device memory, before memoryShareSince
-	DefaultSchedulingPolicy     = "fcfs"
+	defaultGPUMemoryUtilization = 0.9 // share of device memory, before memoryShareSince
+	defaultSchedulingPolicy     = "fcfs"
 	defaultChunkedPrefill       = true
 	defaultPrefixCaching        = true
 )
@@ -27,7 +27,7 @@ func defaultMemoryShare(version string) float64 {
 	if v, known := parseVersion(version); known && !less(v, memoryShareSince) {
 		return 0.92
 	}
-	return DefaultGPUMemoryUtilization
+	return defaultGPUMemoryUtilization
 }
 
 // engine reads the vllm section. Keys that are not ours are kept as
@@ -40,13 +40,13 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 		MaxNumBatchedTokens:  s.knob("max_num_batched_tokens", "tokens"),
 		ChunkedPrefill:       s.boolean("enable_chunked_prefill").Or(defaultChunkedPrefill),
 		PrefixCaching:        s.boolean("enable_prefix_caching").Or(defaultPrefixCaching),
-		BlockSize:            s.atLeast("block_size", 1, "tokens").Or(DefaultBlockSize),
+		BlockSize:            s.atLeast("block_size", 1, "tokens").Or(defaultBlockSize),
 		GPUMemoryUtilization: s.within("gpu_memory_utilization", "share of device memory", 0, 1).Or(defaultMemoryShare(s.text("version", ""))),
 		KVBlocksGPU:          d.kvBlocks(s),
 		CPUOffloading:        s.boolean("cpu_offloading").Or(false),
 		KVBlocksCPU:          s.atLeast("kv_blocks_total_cpu", 0, "blocks").Or(0),
 		AsyncScheduling:      s.boolean("async_scheduling"),
-		SchedulingPolicy:     s.oneOf("scheduling_policy", DefaultSchedulingPolicy, "fcfs", "priority"),
+		SchedulingPolicy:     s.oneOf("scheduling_policy", defaultSchedulingPolicy, "fcfs", "priority"),
 		LongPrefillThreshold: s.atLeast("long_prefill_token_threshold", 0, "tokens").Or(0),
 		ExpertParallel:       s.boolean("enable_expert_parallel").Or(false),
 	}
@@ -167,4 +167,10 @@ func parseVersion(text string) (v [2]int, ok bool) {
 	}
 	isCheckout := v == [2]int{0, 1} && len(parts) > 2 && strings.HasPrefix(parts[2], "dev")
 	return v, !isCheckout
+}
+
+// WithDefaults is the engine with vLLM's block size, share of memory and policy.
+func (e Engine) WithDefaults() Engine {
+	e.BlockSize, e.GPUMemoryUtilization, e.SchedulingPolicy = defaultBlockSize, defaultGPUMemoryUtilization, defaultSchedulingPolicy
+	return e
 }

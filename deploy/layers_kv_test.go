@@ -29,7 +29,7 @@ func TestKVPoolMeetsLogs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pool, ok := d.KVPool(Parallel{TP: 1, PP: 1, DP: 1}, DefaultBlockSize)
+		pool, ok := d.KVPool(Parallel{TP: 1, PP: 1, DP: 1}, defaultBlockSize)
 		if !ok || len(pool.Groups) != 4 || pool.Groups[0].Block != c.block {
 			t.Fatalf("%s: got %+v, want 4 groups of blocks of %d", c.model, pool, c.block)
 		}
@@ -57,7 +57,7 @@ func TestKVPoolWithDrafts(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := Parallel{TP: 2, PP: 1, DP: 1, Drafts: 3, MTP: true}
-	pool, ok := d.KVPool(p, DefaultBlockSize)
+	pool, ok := d.KVPool(p, defaultBlockSize)
 	if last := pool.Groups[len(pool.Groups)-1]; !ok || len(pool.Groups) != 4 || last.Block != 1600 || last.Layers != 17 {
 		t.Fatalf("got %+v, want 4 groups, the last of 17 layers in blocks of 1600", pool)
 	}
@@ -70,7 +70,7 @@ func TestKVPoolWithDrafts(t *testing.T) {
 		}
 	}
 	without := Parallel{TP: 2, PP: 1, DP: 1, NoPrefixes: true}
-	if pool, _ := d.KVPool(without, DefaultBlockSize); pool.RequestBlocks(1, 1) != 1+3 || pool.Groups[0].Layers != 16 {
+	if pool, _ := d.KVPool(without, defaultBlockSize); pool.RequestBlocks(1, 1) != 1+3 || pool.Groups[0].Layers != 16 {
 		t.Errorf("got %+v, want a state for each group of 16 layers", pool)
 	}
 }
@@ -138,7 +138,7 @@ func TestKVPoolMeetsBlocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pool, ok := d.stages(c.p)[0].decoder.KVPool(c.p, DefaultBlockSize)
+		pool, ok := d.stages(c.p)[0].decoder.KVPool(c.p, defaultBlockSize)
 		last := pool.Groups[len(pool.Groups)-1]
 		if !ok || last.Block != c.block {
 			t.Errorf("%s: got blocks of %d tokens, want %d", c.model, last.Block, c.block)
@@ -166,7 +166,7 @@ func TestKVPoolGroups(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pool, ok := d.KVPool(Parallel{TP: 1, PP: 1, DP: 1}, DefaultBlockSize)
+		pool, ok := d.KVPool(Parallel{TP: 1, PP: 1, DP: 1}, defaultBlockSize)
 		if last := len(pool.Groups) - 1; !ok || last+1 != want.groups || pool.Groups[last].Block != want.block {
 			t.Errorf("%s: got %+v, want %d groups, the last of blocks of %d", model, pool, want.groups, want.block)
 		}

@@ -570,7 +570,7 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 	}
 	full, gpu := d.Cache(2, 1), d.Cache(d.KVBytes, p.TP)
 	var kv *KVPool
-	if pool, ok := d.KVPool(p, DefaultBlockSize); ok {
+	if pool, ok := d.KVPool(p, defaultBlockSize); ok {
 		kv = &pool
 	}
 	mtp := Decoder{Tied: true, Layers: d.MTP}

@@ -57,7 +57,7 @@ func pythonRules() ([]byte, error) {
 		// of the fused kernel and its largest tensor in bytes: "BYTES:US BYTES:US ...".
 		AllReduce map[string]map[string][2]string `json:"all_reduce"`
 		Fused     map[string][2]string            `json:"fused_all_reduce"`
-	}{gatedMLP, plainMLP, fourHiddenMLP, stateSpace, otherAttention, DefaultBlockSize, DefaultGPUMemoryUtilization, DefaultPCIeEfficiency,
+	}{gatedMLP, plainMLP, fourHiddenMLP, stateSpace, otherAttention, defaultBlockSize, defaultGPUMemoryUtilization, DefaultPCIeEfficiency,
 		DefaultLatencyUs, nil, nil, map[string]map[string][2]string{}, map[string][2]string{}}
 	points := func(a *AllReduce) string {
 		var out []string

@@ -244,7 +244,7 @@ func (d *Draft) CountKVBlocks(m *Model) {
 		}
 		return def
 	}
-	size := whole("vllm.block_size", DefaultBlockSize)
+	size := whole("vllm.block_size", defaultBlockSize)
 	pool, note := KVPool{Groups: []KVGroup{{Kind: TokenState, Block: size}}}, fmt.Sprintf("%d tokens in blocks of %d", d.kvTokens, size)
 	if m != nil {
 		laidOut, ok := m.Layers().KVPool(Parallel{TP: whole("tensor_parallel_size", 1), PP: 1, DP: 1}, size)

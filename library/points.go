@@ -152,8 +152,7 @@ type load struct {
 const servedCount = 5
 
 // pointEngine has vLLM's defaults for servers.
-var pointEngine = deploy.Engine{MaxNumSeqs: 1024, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: deploy.DefaultBlockSize,
-	GPUMemoryUtilization: deploy.DefaultGPUMemoryUtilization, SchedulingPolicy: deploy.DefaultSchedulingPolicy}
+var pointEngine = deploy.Engine{MaxNumSeqs: 1024, MaxNumBatchedTokens: 8192, ChunkedPrefill: true}.WithDefaults()
 
 // load is the point as the public benchmarks of this kind do it: a closed loop, ten requests per client.
 func (p *point) load(models string) (*load, error) {

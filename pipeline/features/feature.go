@@ -36,11 +36,8 @@ type Feature struct {
 	alpha func(*Space, *QueueInput) float64
 }
 
-// What a coefficient with a roofline may be of it (spec#diagnosis).
-const (
-	LeastOfRoofline = 0.8
-	MostOfRoofline  = 10.
-)
+// PlausibleTimes is what a coefficient with a roofline may be of it (spec#diagnosis).
+var PlausibleTimes = [2]float64{0.8, 10}
 
 // nominalTimes are time-like terms whose second is nominal, not the hardware's: they have no roofline.
 var nominalTimes = []string{"fixed_step_overhead", "expert_load"}
@@ -51,7 +48,7 @@ func RooflineTimes(name, unit string, value float64) (times float64, ok bool) {
 }
 
 // IsPlausible reports whether so many times the roofline is what a server can take.
-func IsPlausible(times float64) bool { return times >= LeastOfRoofline && times <= MostOfRoofline }
+func IsPlausible(times float64) bool { return times >= PlausibleTimes[0] && times <= PlausibleTimes[1] }
 
 // IsTime reports whether the value is seconds and the coefficient us/s.
 func (f *Feature) IsTime() bool { return f.Kind == Time }

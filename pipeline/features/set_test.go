@@ -217,7 +217,7 @@ func TestTermsAreTheStep(t *testing.T) {
 // A way to fit behind a version changes no feature, and stands behind those that are not frozen.
 func TestComponentsBehindAVersion(t *testing.T) {
 	for _, v := range []Version{V11, V12, Experimental} {
-		if got, want := SetOf(v+Components), SetOf(v); got.Hash != want.Hash || !InComponents(v+Components) || InComponents(v) {
+		if got, want := SetOf(v+Components), SetOf(v); got.Hash != want.Hash || !(v + Components).InComponents() || v.InComponents() {
 			t.Errorf("%s: hash %s, want %s", v, got.Hash, want.Hash)
 		}
 	}

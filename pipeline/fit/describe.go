@@ -179,7 +179,7 @@ func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []tr
 	var out []trace.Finding
 	if times, ok := features.RooflineTimes(t.Name, c.Unit, c.Value); ofSteps && ok && times != 0 && !features.IsPlausible(times) {
 		out = append(out, trace.Findingf(absorbs, "%s: %.3g times what the hardware takes at its peak, want %g to %g", t.Name, times,
-			features.LeastOfRoofline, features.MostOfRoofline))
+			features.PlausibleTimes[0], features.PlausibleTimes[1]))
 	}
 	if c.Identified != coeff.Within && c.Range[1] > 0 && configs > 1 {
 		out = append(out, trace.Findingf(NotIdentified, "%s does not vary inside any configuration: its value is %s", t.Name,

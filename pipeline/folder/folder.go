@@ -87,9 +87,6 @@ var ownNames = map[string]bool{
 	BLISFile + ".provenance.json": true,
 }
 
-// MaxInput is far above any document or workload file, bytes.
-const MaxInput = files.MaxInput
-
 // ownFolders are those of ownNames that are folders; the others are files.
 var ownFolders = []string{"tables", "rows", "figures", TasksDir}
 
@@ -213,7 +210,7 @@ func WriteDocument(path string, doc any) error {
 // ReadDocument reads a document of package result. warn, unless nil, hears when its
 // values are not those it was written with; they are used all the same.
 func ReadDocument(path string, doc any, warn func([]trace.Finding)) error {
-	text, err := files.Read(path, MaxInput, false)
+	text, err := files.Read(path, files.MaxInput, false)
 	if err != nil {
 		return err
 	}
@@ -258,7 +255,7 @@ func inJSON(path string, text []byte, err error) error {
 // StageOf is the stage that wrote the JSON document at path, "" when unknown.
 func StageOf(path string) string {
 	var head result.Header
-	data, err := files.Read(path, MaxInput, false)
+	data, err := files.Read(path, files.MaxInput, false)
 	if err != nil || json.Unmarshal(data, &head) != nil {
 		return ""
 	}
@@ -269,7 +266,7 @@ func StageOf(path string) string {
 // ReadInput reads a file and says what it is, by base name. special lets it be a
 // pipe or a device.
 func ReadInput(path string, special bool) ([]byte, result.Input, error) {
-	data, err := files.Read(path, MaxInput, special)
+	data, err := files.Read(path, files.MaxInput, special)
 	if err != nil {
 		return nil, result.Input{}, err
 	}

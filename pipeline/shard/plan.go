@@ -191,7 +191,7 @@ func offered(job Job, pass string, tasks []Task) (ids []string, err error) {
 // ReadPlan reads the plan of a folder.
 func ReadPlan(dir string) (*Plan, error) {
 	path := filepath.Join(dir, planFile)
-	text, err := files.Read(path, folder.MaxInput, false)
+	text, err := files.Read(path, files.MaxInput, false)
 	if err != nil {
 		return nil, trace.Hinted(err, "blis-train plan RUN... -o "+dir)
 	}

@@ -104,7 +104,7 @@ func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(se
 		return nil, nil, nil, err
 	}
 	inputs = append(inputs, in)
-	if data, err = files.UnpackAll(data, path, folder.MaxInput); err != nil {
+	if data, err = files.UnpackAll(data, path, files.MaxInput); err != nil {
 		return nil, nil, inputs, err
 	}
 	header, in, err := headerBeside(data, path, special)
