@@ -245,7 +245,11 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	}
 	out := &export.Output{}
 	if o.Format == export.FormatNative {
-		data, err := folder.SetBytes(features.On(set, dep))
+		set := *features.On(set, dep)
+		if set.Library != nil && len(set.Configs) == 0 { // the file alone says what it is of
+			set.Configs = []coeff.Config{coeff.ConfigOf(dep, []string{}, 0)}
+		}
+		data, err := folder.SetBytes(&set)
 		if err != nil {
 			return err
 		}

@@ -122,8 +122,8 @@ func checkTrainedPhysics(d *deploy.Deployment, m *deploy.Model) error {
 		return trace.Errorf(deploy.BadModel, "model: got %d layers, %d heads, %d KV heads, hidden size %d, want all > 0", m.NumLayers,
 			m.NumHeads, m.NumKVHeads, m.HiddenSize)
 	case m.NumHeads%tp != 0 || m.NumKVHeads%tp != 0:
-		return trace.Errorf(deploy.BadModel, "heads: got %d heads and %d KV heads, want multiples of tensor_parallel_size %d", m.NumHeads,
-			m.NumKVHeads, tp)
+		return trace.Errorf(deploy.BadModel, "heads: got %d heads and %d KV heads, BLIS wants multiples of tensor_parallel_size %d",
+			m.NumHeads, m.NumKVHeads, tp)
 	}
 	return nil
 }
