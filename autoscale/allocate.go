@@ -7,7 +7,9 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -18,7 +20,7 @@ import (
 //	policy: None                            # None, PriorityExhaustive, PriorityRoundRobin, RoundRobin
 //	unlimited: false
 //	delay_best_effort: false
-//	capacity: {H100: 16, A100: 24}          # devices
+//	capacity: {H100: 16, A100: 24}          # devices, under any of their names
 //	unit_cost: {H100: 400, A100: 250}       # cents per device and hour
 //	servers:
 //	  - name: chat
@@ -76,17 +78,40 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 			}
 		}
 	}
-	for _, typ := range slices.Sorted(maps.Keys(p.Capacity)) {
-		if err := (number{"capacity of " + typ, float64(p.Capacity[typ]), 0}).check(); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	for _, typ := range slices.Sorted(maps.Keys(p.UnitCost)) {
-		if err := (number{"unit_cost of " + typ, p.UnitCost[typ], 0}).check(); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+	var bad [2]error
+	p.Capacity, bad[0] = byDevice("capacity", p.Capacity)
+	p.UnitCost, bad[1] = byDevice("unit_cost", p.UnitCost)
+	if err := cmp.Or(bad[0], bad[1]); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return p, nil
+}
+
+// byDevice are checked values of devices, by the name that all spellings of one share.
+func byDevice[V int | float64](what string, of map[string]V) (map[string]V, error) {
+	out := map[string]V{}
+	for _, typ := range slices.Sorted(maps.Keys(of)) {
+		if err := (number{what + " of " + typ, float64(of[typ]), 0}).check(); err != nil {
+			return nil, err
+		}
+		if _, ok := out[deviceName(typ)]; ok {
+			return nil, trace.Errorf(badModel, "%s: got %q, which stands there under another name", what, typ)
+		}
+		out[deviceName(typ)] = of[typ]
+	}
+	return out, nil
+}
+
+// deviceName is the datasheet's name of a device, or of several as acceleratorOf has them; others are as they stand.
+func deviceName(name string) string {
+	before := ""
+	if n, rest, ok := strings.Cut(name, "x"); ok && n != "" && strings.Trim(n, "0123456789") == "" {
+		before, name = n+"x", rest
+	}
+	if h, ok := deploy.Datasheet(name); ok {
+		name = h.Name
+	}
+	return before + name
 }
 
 // acceleratorOf names an option: the device, with its number where a replica takes several.
@@ -130,7 +155,7 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 				acceleratorOf(at)).
 				WithHint("choose with parameters: [" + at.ID + "]")
 		}
-		cost, ok := p.UnitCost[at.Accelerator]
+		cost, ok := p.UnitCost[deviceName(at.Accelerator)]
 		if !ok {
 			return d, nil, trace.Errorf(badModel, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
 		}
@@ -145,10 +170,11 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 			continue
 		}
 		findings = append(findings, size.Findings...)
-		o := Option{Accelerator: acceleratorOf(at), Type: at.Accelerator, Units: int(at.AccCount), UnitCost: cost,
+		o := Option{Accelerator: acceleratorOf(at), Type: deviceName(at.Accelerator), Units: int(at.AccCount), UnitCost: cost,
 			RateRPS: size.RateRPS, DemandRPS: z.rateOf(s.TPS)}
 		d.RateRPS = max(d.RateRPS, o.DemandRPS)
-		if o.Accelerator == d.Current.Accelerator {
+		if deviceName(o.Accelerator) == deviceName(d.Current.Accelerator) {
+			d.Current.Accelerator = o.Accelerator
 			d.Current.Cost = cost * float64(o.Units*d.Current.Replicas)
 		}
 		d.Options = append(d.Options, o)

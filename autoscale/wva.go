@@ -540,11 +540,41 @@ type line struct {
 // 0. With at most three columns every active set is tried, which is exact.
 func fitLine(x [][]float64, y []float64) line {
 	p := len(x[0])
+	gram, sums := make([]float64, p*p), make([]float64, p)
+	for i := range x {
+		for r := range p {
+			u := x[i][r] / y[i]
+			sums[r] += u
+			for c := range p {
+				gram[r*p+c] += float64(u * x[i][c] / y[i])
+			}
+		}
+	}
 	best, bestSSE := make([]float64, p), math.Inf(1)
 	for set := 1; set < 1<<p; set++ {
-		c, ok := solveSubset(x, y, set)
-		if !ok {
+		var cols []int
+		for j := range p {
+			if set&(1<<j) != 0 {
+				cols = append(cols, j)
+			}
+		}
+		k := len(cols)
+		a, z, c := make([]float64, k*k), make([]float64, k), make([]float64, p)
+		scale := stat.Map(cols, func(j int) float64 { return math.Sqrt(gram[j*p+j]) }) // so that the pivots compare
+		for r, jr := range cols {
+			z[r] = sums[jr] / scale[r]
+			for q, jq := range cols {
+				a[r*k+q] = gram[jr*p+jq] / (scale[r] * scale[q])
+			}
+		}
+		if slices.Min(scale) == 0 || stat.Cholesky(a, k) < k {
 			continue
+		}
+		if stat.CholeskySolve(a, k, z); slices.Min(z) < 0 {
+			continue
+		}
+		for r, j := range cols {
+			c[j] = z[r] / scale[r]
 		}
 		var sse float64
 		for i := range x {
@@ -570,50 +600,6 @@ func (l *line) errors(x [][]float64, y []float64) []float64 {
 		out[i] = ridge.Dot(x[i], l.coef)/y[i] - 1
 	}
 	return out
-}
-
-// solveSubset solves the relative least squares over the columns in set; ok is
-// false when it is singular or a coefficient comes out negative.
-func solveSubset(x [][]float64, y []float64, set int) ([]float64, bool) {
-	p := len(x[0])
-	var cols []int
-	scale := make([]float64, p) // column norms, so that the pivots compare
-	for j := range p {
-		if set&(1<<j) == 0 {
-			continue
-		}
-		for i := range x {
-			scale[j] += x[i][j] * x[i][j] / (y[i] * y[i])
-		}
-		if scale[j] == 0 {
-			return nil, false
-		}
-		scale[j] = math.Sqrt(scale[j])
-		cols = append(cols, j)
-	}
-	k := len(cols)
-	a, z := make([]float64, k*k), make([]float64, k)
-	for r, jr := range cols {
-		for i := range x {
-			u := x[i][jr] / (y[i] * scale[jr])
-			for c, jc := range cols {
-				a[r*k+c] += float64(u * x[i][jc] / (y[i] * scale[jc]))
-			}
-			z[r] += u
-		}
-	}
-	if stat.Cholesky(a, k) < k {
-		return nil, false
-	}
-	stat.CholeskySolve(a, k, z)
-	coef := make([]float64, p)
-	for r, j := range cols {
-		if z[r] < 0 {
-			return nil, false
-		}
-		coef[j] = z[r] / scale[j]
-	}
-	return coef, true
 }
 
 // iterationDepths are the depths of the contexts on the grid of [iterationLine], times the mean one.
