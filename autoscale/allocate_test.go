@@ -327,3 +327,21 @@ func TestDuplicateEntries(t *testing.T) {
 		t.Errorf("no configurations: %v %v", got, dup)
 	}
 }
+
+// TestDevicesUnderAnyName: a problem counts devices by what they are, and refuses one that it names twice.
+func TestDevicesUnderAnyName(t *testing.T) {
+	const text = "capacity: {h100_sxm: 16, xeon-amx-1core: 2}\nunit_cost: {%s: 40}\nservers: [{name: a, model: m, rate_rps: 1}]\n"
+	p, err := ReadProblem(fmt.Appendf(nil, text, "NVIDIA H100 80GB HBM3"), "p.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Capacity["H100-SXM-80GB"] != 16 || p.Capacity["xeon-amx-1core"] != 2 || p.UnitCost["H100-SXM-80GB"] != 40 {
+		t.Errorf("got %v and %v", p.Capacity, p.UnitCost)
+	}
+	if got, want := deviceName("2xH100"), deviceName("2xh100_sxm"); got != want || got != "2xH100-SXM-80GB" {
+		t.Errorf("got %q and %q", got, want)
+	}
+	if _, err := ReadProblem(fmt.Appendf(nil, text, "H100: 1, h100_sxm"), "p.yaml"); err == nil || !strings.Contains(err.Error(), "another name") {
+		t.Errorf("got %v, want two names of one device refused", err)
+	}
+}

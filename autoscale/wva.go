@@ -160,19 +160,17 @@ func steadyText(points []export.SteadyPoint) (text, far string) {
 	return strings.Join(parts, ", ") + " load", far
 }
 
-func wvaValues(label string, acc Accelerator, overheadNote string) []export.SideValue {
+func wvaValues(label string, acc Accelerator, overheadNote string) (out []export.SideValue) {
 	const origin = "least squares of TTFT and ITL, solved by the autoscaler's own formula, against the simulator at six loads"
-	at := func(key, unit, text, origin, effect string) export.SideValue {
-		v, _ := strconv.ParseFloat(text, 64) // six wrote it
-		return derived(label, key, unit, v, origin, effect)
-	}
 	p := acc.PerfParms
-	return []export.SideValue{
-		at("alpha", "ms", p.Decode["alpha"], origin, "ITL at an empty batch"),
-		at("beta", "ms/request", p.Decode["beta"], origin, "ITL per sequence in the batch"),
-		at("gamma", "ms", p.Prefill["gamma"], origin+"; "+overheadNote, "TTFT before any token"),
-		at("delta", "ms/token", p.Prefill["delta"], origin, "TTFT per prompt token and sequence"),
+	for _, of := range [][5]string{{"alpha", "ms", p.Decode["alpha"], origin, "ITL at an empty batch"},
+		{"beta", "ms/request", p.Decode["beta"], origin, "ITL per sequence in the batch"},
+		{"gamma", "ms", p.Prefill["gamma"], origin + "; " + overheadNote, "TTFT before any token"},
+		{"delta", "ms/token", p.Prefill["delta"], origin, "TTFT per prompt token and sequence"}} {
+		v, _ := strconv.ParseFloat(of[2], 64) // six wrote it
+		out = append(out, derived(label, of[0], of[1], v, of[3], of[4]))
 	}
+	return out
 }
 
 // overheadMs is the API overhead that TTFT contains on a configuration, in ms.
@@ -374,38 +372,33 @@ func lineWriter(format export.Format, readBy string, write func([]modelEntry) ([
 		if err := readerOf(format).CheckVersion(opt.Settings["version"]); err != nil {
 			return nil, err
 		}
-		return inferno(src, opt, src.Sidecar(opt, format, readBy), write)
-	}
-}
-
-func inferno(src export.Source, opt export.Options, side *export.Sidecar, write func([]modelEntry) ([]byte, error)) (*export.Output,
-	error) {
-	cfgs, err := src.Configs(opt.Config)
-	if err != nil {
-		return nil, err
-	}
-	accs, dup := accelerators(cfgs)
-	warn, err := opt.Refuse(dup, oneConfigHint)
-	if err != nil {
-		return nil, err
-	}
-	models := []modelEntry{}
-	for i, c := range cfgs {
-		m, sc, w, err := infernoEntry(src, c, accs[i], opt, side.Format == string(InfernoModels))
+		cfgs, err := src.Configs(opt.Config)
 		if err != nil {
 			return nil, err
 		}
-		models = append(models, m)
-		side.Configs = append(side.Configs, sc)
-		side.Values = append(side.Values, infernoValues(c.Label, *m.PerfParms)...)
-		warn = append(warn, w...)
+		accs, dup := accelerators(cfgs)
+		warn, err := opt.Refuse(dup, oneConfigHint)
+		if err != nil {
+			return nil, err
+		}
+		side, models := src.Sidecar(opt, format, readBy), []modelEntry{}
+		for i, c := range cfgs {
+			m, sc, w, err := infernoEntry(src, c, accs[i], opt, format == InfernoModels)
+			if err != nil {
+				return nil, err
+			}
+			models = append(models, m)
+			side.Configs = append(side.Configs, sc)
+			side.Values = append(side.Values, infernoValues(c.Label, *m.PerfParms)...)
+			warn = append(warn, w...)
+		}
+		data, err := write(models)
+		if err != nil {
+			return nil, err
+		}
+		side.Warnings = append(src.ValidationWarnings(), warn...)
+		return side.Beside(warn, export.File{Data: data})
 	}
-	data, err := write(models)
-	if err != nil {
-		return nil, err
-	}
-	side.Warnings = append(src.ValidationWarnings(), warn...)
-	return side.Beside(warn, export.File{Data: data})
 }
 
 // simulatedModel is the latency of vLLM's simulated model: the line's terms, a sequence that decodes being one computed token.
@@ -552,12 +545,7 @@ func fitLine(x [][]float64, y []float64) line {
 	}
 	best, bestSSE := make([]float64, p), math.Inf(1)
 	for set := 1; set < 1<<p; set++ {
-		var cols []int
-		for j := range p {
-			if set&(1<<j) != 0 {
-				cols = append(cols, j)
-			}
-		}
+		cols := stat.Filter([]int{0, 1, 2}[:p], func(j int) bool { return set&(1<<j) != 0 })
 		k := len(cols)
 		a, z, c := make([]float64, k*k), make([]float64, k), make([]float64, p)
 		scale := stat.Map(cols, func(j int) float64 { return math.Sqrt(gram[j*p+j]) }) // so that the pivots compare
