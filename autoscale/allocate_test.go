@@ -341,7 +341,8 @@ func TestDevicesUnderAnyName(t *testing.T) {
 	if got, want := deviceName("2xH100"), deviceName("2xh100_sxm"); got != want || got != "2xH100-SXM-80GB" {
 		t.Errorf("got %q and %q", got, want)
 	}
-	if _, err := ReadProblem(fmt.Appendf(nil, text, "H100: 1, h100_sxm"), "p.yaml"); err == nil || !strings.Contains(err.Error(), "another name") {
+	_, err = ReadProblem(fmt.Appendf(nil, text, "H100: 1, h100_sxm"), "p.yaml")
+	if err == nil || !strings.Contains(err.Error(), "another name") {
 		t.Errorf("got %v, want two names of one device refused", err)
 	}
 }

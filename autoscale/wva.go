@@ -369,7 +369,7 @@ func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 func lineWriter(format export.Format, readBy string, write func([]modelEntry) ([]byte, error)) func(export.Source, export.Options) (
 	*export.Output, error) {
 	return func(src export.Source, opt export.Options) (*export.Output, error) {
-		if err := readerOf(format).CheckVersion(opt.Settings["version"]); err != nil {
+		if err := readerOf(format).CheckVersion(opt.Settings["version"]); err != nil && format == InfernoModels {
 			return nil, err
 		}
 		cfgs, err := src.Configs(opt.Config)

@@ -63,7 +63,7 @@ func formatHelp() string {
 			fmt.Fprintf(&b, "      %s: %s\n", s.Key, s.Usage)
 		}
 	}
-	b.WriteString("Formats of fit.json, each with its --option keys:\n")
+	b.WriteString("Formats of fit.json, each with its --option keys; all but native also have version, of their reader:\n")
 	line(export.FormatNative, nil)
 	for _, w := range fitFormats() {
 		line(w.Format, w.Settings)

@@ -284,6 +284,11 @@ type Setting struct {
 	OneOf      []string // the only values there are; empty: any
 }
 
+// readVersions are the only versions of its reader that a format is known to suit.
+var readVersions = map[Format][]string{FormatScenario: {"v0.4.0", "070f510"}, FormatRegistryHost: {"v0.2.2", "1dd3dc7"},
+	FormatKEDA: {"947b3d6"}, FormatEPP: {"ebab687"}, "vllm-sim": {"02b4cb9"}, "aic-fpm": {"0.12.0", "095f58a", "0.13", "0e20230"},
+	"predictor-xgboost": {"04e44cd"}, "llmd-bulk": {"04e44cd"}}
+
 // Settings are the options of a format by key, every one of them there.
 type Settings map[string]string
 
@@ -292,6 +297,9 @@ type Settings map[string]string
 func ParseSettings(f Format, known []Setting, words []string) (Settings, error) {
 	out := Settings{}
 	var keys []string
+	if read := readVersions[f]; read != nil {
+		known = append(slices.Clip(known), Setting{Key: "version", OneOf: read})
+	}
 	for _, k := range known {
 		out[k.Key] = k.Default
 		keys = append(keys, k.Key)
