@@ -243,6 +243,8 @@ type requestFit struct {
 	held  []*learn.Load // what judges: runs held out, or the same, of which only the last arrivals count
 	warn  []trace.Finding
 	of    map[*learn.Load]string // runs of load levels
+
+	wallNs int64 // latest wall-clock stamp
 }
 
 // besideRequests is why load levels are not fitted.
@@ -386,6 +388,7 @@ func (f *requestFit) knows(ext *result.Extract) error {
 // the last arrivals do.
 func (f *requestFit) take(run *trace.Run, dep *deploy.Deployment, out *result.FitRun) error {
 	loads, findings := clientLoads(run, dep, f.o.KeepSaturated, f.o.Shared)
+	f.wallNs = max(f.wallNs, fit.LatestWall(run))
 	if len(loads) == 0 && len(run.Points) > 0 {
 		return f.takeLevels(run.Points, dep, out)
 	}
@@ -474,7 +477,7 @@ func (f *requestFit) document(got *learn.Learned) (*result.Fit, error) {
 		}
 	}
 	doc.Configs[0].MeanPromptTokens, doc.Configs[0].MeanOutputTokens = result.OrNull(prompts/n), result.OrNull(outputs/n)
-	doc.Runs = f.runs
+	doc.Runs, doc.TrainingDate = f.runs, fit.DateOf(f.wallNs) // not the prior's
 	for i := range f.runs {
 		if f.runs[i].Used {
 			doc.Configs[0].Runs = append(doc.Configs[0].Runs, f.runs[i].ID)

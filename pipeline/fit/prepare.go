@@ -68,9 +68,7 @@ func describeRuns(out *result.Fit, ids []string, runs []*runFacts) {
 		out.Configs[k].Runs = append(out.Configs[k].Runs, ids[i])
 		sums[r.Config].add(r.Lengths)
 	}
-	if latest > 0 {
-		out.TrainingDate = time.Unix(0, latest).UTC().Format(time.DateOnly)
-	}
+	out.TrainingDate = DateOf(latest)
 	named := map[string]int{}
 	for _, c := range out.Configs {
 		named[c.Label]++
@@ -128,7 +126,7 @@ func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features
 		return nil, nil, nil, err
 	}
 	p := &Run{Src: src, Alpha: map[string]*rows.Table{}, runFacts: runFacts{Config: src.Deployment.Config(), Deployment: src.Deployment,
-		WallNs: latestWall(run), Lengths: lengthsOf(run)}}
+		WallNs: LatestWall(run), Lengths: lengthsOf(run)}}
 	if src.Judge != nil {
 		p.judge(run, o)
 	}
@@ -191,7 +189,16 @@ func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error
 	return p, nil
 }
 
-func latestWall(run *trace.Run) int64 {
+// DateOf is the UTC date of a wall-clock stamp; empty without one.
+func DateOf(wallNs int64) string {
+	if wallNs <= 0 {
+		return ""
+	}
+	return time.Unix(0, wallNs).UTC().Format(time.DateOnly)
+}
+
+// LatestWall is the latest wall-clock stamp of a run; 0 without one.
+func LatestWall(run *trace.Run) int64 {
 	var latest int64
 	for i := range run.Requests {
 		latest = max(latest, run.Requests[i].EndWallNs.Or(0))
