@@ -508,7 +508,7 @@ func (c *hfConfig) decoder(raw, side map[string]any, opts ModelOptions) *Decoder
 	if name := opts.KVCacheDType; name != "" && name != "auto" {
 		d.KVBytes = kvTypeBytes(name)
 	}
-	c.doubts(r, raw)
+	c.warnings(r, raw)
 	return d
 }
 
@@ -530,8 +530,8 @@ func kvTypeBytes(name string) float64 {
 	return dtypeBytes(name)
 }
 
-// doubts are warnings: what was not stated, and keys nobody has looked at.
-func (c *hfConfig) doubts(r *layerReader, raw map[string]any) {
+// warnings: what was not stated, and keys nobody has looked at.
+func (c *hfConfig) warnings(r *layerReader, raw map[string]any) {
 	warn := func(format string, args ...any) { r.d.Warnings = append(r.d.Warnings, fmt.Sprintf(format, args...)) }
 	if r.q.def == nil && len(r.q.named) == 0 && quantizedName.MatchString(c.file) {
 		warn("the name says quantized, but neither a quantization_config nor an hf_quant_config.json beside it does: weights are taken "+

@@ -34,9 +34,9 @@ const (
 var tableSD = [...]float64{kernels.Measured: 0.02, kernels.Interpolated: 0.03, kernels.Beyond: 0.03, kernels.Substituted: 0.25,
 	kernels.Analytic: 0.25}
 
-// expertDoubts are what experts may take as well, each one standard error: nobody knows a router's skew, nor whether a row above a later
+// expertSpread are what experts may take as well, each one standard error: nobody knows a router's skew, nor whether a row above a later
 // one was disturbed or is what its kernel takes.
-var expertDoubts = []kernels.Options{{Load: "power_law_1.01"}, {Load: "balanced"}, {RawExperts: true}}
+var expertSpread = []kernels.Options{{Load: "power_law_1.01"}, {Load: "balanced"}, {RawExperts: true}}
 
 // slotBase is the overhead's term that every request takes.
 const slotBase = 4
@@ -99,7 +99,7 @@ func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
 	learned, price := kernels.Learned(), step.NewPricer()
 	theta, place := learned.On(d.Hardware.Name), sourcesOf(step)
 	var others []*kernels.Pricer
-	for _, o := range expertDoubts {
+	for _, o := range expertSpread {
 		if other, err := kernels.Bound(d, o); err == nil { // without such rows nothing is known of them
 			others = append(others, other.NewPricer())
 		}

@@ -138,7 +138,7 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 	followed := s.residuals((*judgedRun).withoutDrift)
 	left := followed.loss(0, nil)
 	c := &candidate{cause: result.CauseMachineDrift, figure: "drift", share: 1 - left/total, left: left, evidence: far,
-		whole: 1 - followed.all.alike()/r.all.alike()}
+		whole: 1 - followed.all.evenError()/r.all.evenError()}
 	c.premise = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: "+
 		"measured/predicted %.2f)", swing, far)
 	c.change = "following the drift curve"
@@ -172,7 +172,7 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	whole.us = whole.without(a, wholePrompt)
 	whole.us = whole.without(b, wholeRest)
 	c := &candidate{cause: result.CauseHardware, figure: "pred_vs_measured", share: 1 - loss/total, left: loss, evidence: 1 + b,
-		whole: 1 - whole.alike()/r.all.alike()}
+		whole: 1 - whole.evenError()/r.all.evenError()}
 	c.premise = "the hardware is not the one that run.yaml names, or its figures are wrong"
 	if !s.knownDevice(set) {
 		c.premise = fmt.Sprintf("the hardware is not the %s at tensor_parallel_size %d that run.yaml names, or its coefficients, of which the "+
@@ -244,7 +244,7 @@ func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64, j int
 	whole := *r.all
 	whole.us = whole.without(delta, whole.column(j))
 	c := &candidate{cause: result.CauseModelError, figure: "contributions", regime: regime.String(), term: t.Name, share: 1 - left/total,
-		left: left, evidence: bias, whole: 1 - whole.alike()/r.all.alike()}
+		left: left, evidence: bias, whole: 1 - whole.evenError()/r.all.evenError()}
 	c.change = fmt.Sprintf("%s times %.2f", t.Name, 1+delta/t.Value)
 	if !(t.Value > 0) {
 		c.change = fmt.Sprintf("a %s of %.3g %s where it is %.3g", t.Name, t.Value+delta, t.Unit, t.Value)
@@ -395,8 +395,8 @@ func (r *residuals) loss(delta float64, x []float64) float64 {
 	return sum
 }
 
-// alike is the mean relative error, every row weighing the same.
-func (r *residuals) alike() float64 {
+// evenError is the mean relative error, every row weighing the same.
+func (r *residuals) evenError() float64 {
 	sum := 0.0
 	for i, us := range r.us {
 		sum += math.Abs(us) / math.Max(r.y[i], leastUs)

@@ -396,7 +396,7 @@ func engineLog(run *trace.Run) []trace.Finding {
 	if a == nil {
 		return nil
 	}
-	times, contexts := taught(a)
+	times, contexts := timeSources(a)
 	what := "passes of an unmodified engine give"
 	if run.Iterations[0].Form == trace.IterationChunks {
 		what, times, contexts = "steps recovered from chunks give", "step times from the chunks' stamps", "the KV-read term by counting"

@@ -113,7 +113,7 @@ func passesOf(run *trace.Run) result.InspectSource {
 	case a.Refused != nil:
 		s.Adds = a.Refused.Hint
 	default:
-		times, contexts := taught(a)
+		times, contexts := timeSources(a)
 		if s.Teaches = times + " and " + contexts; a.Audit.Time != "cadence" {
 			s.Adds = "docker logs --timestamps (kubectl logs --timestamps): the time of every step"
 		}
@@ -121,8 +121,8 @@ func passesOf(run *trace.Run) result.InspectSource {
 	return s
 }
 
-// taught says in words where step times and contexts of passes come from.
-func taught(a *trace.Aggregate) (times, contexts string) {
+// timeSources says in words where step times and contexts of passes come from.
+func timeSources(a *trace.Aggregate) (times, contexts string) {
 	times = map[string]string{
 		"cadence": "step times from the stamps of its lines", "elapsed": "step times from the logged elapsed time",
 		"ticks": "sums of step times between whole seconds", "": "no step times",
