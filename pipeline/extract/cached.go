@@ -43,7 +43,7 @@ func (x *extraction) cached(how source.Options) error {
 	}
 	noHits := len(answers) > 0 && !slices.ContainsFunc(answers, func(c forms.Counters) bool { return c.Hits > 0 })
 	rules := forms.PairRules{Block: e.BlockSize, Budget: e.MaxNumBatchedTokens, Chunked: e.ChunkedPrefill, Caching: e.PrefixCaching && !noHits,
-		Speculative: e.SpeculativeDecoding}
+		Speculative: e.SpeculativeDecoding, Ahead: e.IsAsync()}
 	if len(x.lives) > 0 && strings.HasPrefix(x.lives[0].Engine, trace.IterationSGLang) ||
 		slices.ContainsFunc(answers, func(c forms.Counters) bool { return c.IsSGLang }) {
 		rules.Block = 1

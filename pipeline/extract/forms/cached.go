@@ -79,9 +79,12 @@ func (g *Pairing) alone(c *chain) {
 
 // bounds of the prompts of a chain by its sum.
 func (c *chain) bounds() []bounds {
-	most := stat.Sum(c.prompts, func(q prompt) int64 { return q.most })
+	most := c.most()
 	return stat.Map(c.prompts, func(q prompt) bounds { return bounds{max(0, c.hits-(most-q.most)), min(q.most, c.hits)} })
 }
+
+// most is what the prompts of a chain may have had in the cache together.
+func (c *chain) most() int64 { return stat.Sum(c.prompts, func(q prompt) int64 { return q.most }) }
 
 // Chunks of two passes that come this close may have come in the other order.
 const (
@@ -126,11 +129,7 @@ func (g *Pairing) exchange(a, b *prompt, ca, cb int, x, y *bounds) {
 		return
 	}
 	in := func(c *chain, out, in *prompt, d int64) (bounds, bool) {
-		rest := -out.most
-		for i := range c.prompts {
-			rest += c.prompts[i].most
-		}
-		h := c.hits + d
+		rest, h := c.most()-out.most, c.hits+d
 		return bounds{max(0, h-rest), min(in.most, h)}, h >= 0 && h <= rest+in.most
 	}
 	bx, okB := in(&g.chains[ca], a, b, d) // b in the chain of a
@@ -238,9 +237,7 @@ func share(open []*guess, sum int64) {
 	rank := func(o *guess) int {
 		return slices.Index([]string{trace.CachedBound, trace.CachedGroup, trace.CachedSession}, o.source)
 	}
-	for _, o := range open {
-		sum -= o.tokens
-	}
+	sum -= stat.Sum(open, func(o *guess) int64 { return o.tokens })
 	slices.SortStableFunc(open, func(a, b *guess) int {
 		byTime := cmp.Compare(sent(a.row), sent(b.row))
 		if sum > 0 {

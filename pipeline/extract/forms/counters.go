@@ -229,11 +229,8 @@ func (g *Pairing) Rate(rates []row) []trace.Finding {
 	if len(rates) == 0 || len(order) == 0 || g.Paired+told > 0 {
 		return nil
 	}
-	last, sum := rates[len(rates)-1], int64(0)
+	last, sum := rates[len(rates)-1], stat.Sum(order, func(i int) int64 { return g.rows[i].PromptTokens.V })
 	others := stat.Count(rates, func(r row) bool { return r.Engine != last.Engine })
-	for _, i := range order {
-		sum += g.rows[i].PromptTokens.V
-	}
 	hits := last.Rate.V * float64(sum) / float64(max(1, g.rules.Block))
 	said := "are taken for all of these prompts"
 	if someHit := slices.ContainsFunc(rates, func(r row) bool { return r.Rate.V > 0 }); someHit && len(order)+1000*others > rateRequests {

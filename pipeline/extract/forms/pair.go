@@ -21,6 +21,7 @@ type PairRules struct {
 	Chunked     bool  // a full pass may cut its last prompt
 	Caching     bool  // prompts may begin in the prefix cache
 	Speculative bool  // generation tokens are not outputs
+	Ahead       bool  // a pass is planned before the tokens of the last one are known
 	async       bool  // a request counts as context until its first token came back
 }
 
@@ -30,7 +31,7 @@ const mostEngines = 8
 // workLine is a pass with context requests, and the decodes behind it up to the next of its
 // engine.
 type workLine struct {
-	engine         int
+	engine, at     int // and place among its passes
 	index          int64
 	order, before  int64 // place in the log; that of the engine's pass before it
 	ctx, tokens    int64
@@ -60,8 +61,9 @@ type engineLog struct {
 	any      bool
 	index    int64
 	order    int64
-	prefills int64 // of the last pass that may decode in the next
-	line     int   // its last line with context requests; -1: none
+	prefills int64   // of the last pass that may decode in the next
+	line     int     // its last line with context requests; -1: none
+	left     []int64 // requests that have no pass behind each, of several engines
 }
 
 // NewPasses reads the iterations of n engines.
@@ -86,6 +88,12 @@ func (p *Passes) Add(engine int, it *trace.Iteration) {
 	}
 	p.order++
 	p.reqs, p.tokens = p.reqs+reqs, p.tokens+gen
+	if len(p.engines) > 1 {
+		if n := len(e.left); n > 0 {
+			e.left[n-1] -= reqs
+		}
+		e.left = append(e.left, ctx+reqs)
+	}
 	lost := e.any && it.Index != e.index+1 || !e.any && it.Index > 0
 	full := p.rules.Chunked && ctx > 0 && it.ContextTokens+it.GenerationTokens >= p.rules.Budget
 	hits := int64(-1)
@@ -94,7 +102,7 @@ func (p *Passes) Add(engine int, it *trace.Iteration) {
 	}
 	switch {
 	case ctx > 0:
-		p.lines = append(p.lines, workLine{engine: engine, index: it.Index, order: p.order, before: e.order, ctx: ctx, tokens: tokens,
+		p.lines = append(p.lines, workLine{engine: engine, at: len(e.left) - 1, index: it.Index, order: p.order, before: e.order, ctx: ctx, tokens: tokens,
 			hits: hits, gen: gen, full: full, fresh: reqs == 0,
 			ones: p.rules.async && e.prefills > 0 && tokens == ctx, gapBefore: lost, stampNs: it.StampNs,
 			stampStep: it.StampStepNs.Or(1e9), elapsedUs: it.ElapsedUs})
@@ -347,7 +355,7 @@ func (p *Passes) block(q *period, s []stretch, k, beyond int) ([]chain, int) {
 		return nil, k
 	}
 	ctx, gen, full, spare := int64(0), int64(0), int64(0), int64(0)
-	if p.rules.async { // plans one token more before it sees that an answer stopped
+	if p.rules.async || p.rules.Ahead { // plans one token more before it sees that an answer stopped
 		spare = n
 	}
 	for e := k; e < len(s) && !s[e].broken && !q.bad; e++ {

@@ -362,3 +362,66 @@ func TestPairingOfTwoEngines(t *testing.T) {
 		t.Error("no request is given to an engine")
 	}
 }
+
+// TestPairingByLengths: outputs tell the engine of prompts of one length by the passes after which requests leave; an engine that
+// plans ahead runs a pass more for an answer that stopped; passes of a request whose end the log does not have leave those before
+// it told, although prompts in several passes could have their first one in the cache.
+func TestPairingByLengths(t *testing.T) {
+	type request struct{ tokens, out, firstMs, engine int64 }
+	for name, c := range map[string]struct {
+		passes   []string // engine: context requests, context tokens, generation requests
+		requests []request
+		ahead    bool
+		told     int
+	}{
+		"two engines": {[]string{"0: 1 100 0", "1: 1 100 0", "0: 0 0 1", "1: 0 0 1", "1: 0 0 1", "0: 1 100 0", "1: 0 0 1", "0: 0 0 1"},
+			[]request{{100, 2, 1, 1}, {100, 4, 2, 2}, {100, 2, 5, 1}}, false, 3},
+		"equal answers": {[]string{"0: 1 100 0", "1: 1 100 0", "0: 0 0 1", "1: 0 0 1"}, []request{{100, 2, 1, 1}, {100, 2, 2, 2}}, false, 0},
+		"stopped":       {[]string{"0: 1 100 0", "0: 0 0 1", "0: 0 0 1", "0: 0 0 1"}, []request{{100, 3, 1, 1}}, true, 1},
+		"cut log": {[]string{"0: 1 512 0", "0: 1 512 0", "0: 1 100 0", "0: 0 0 1", "0: 0 0 1", "0: 1 512 0", "0: 1 212 0", "0: 0 0 1", "0: 1 512 0",
+			"0: 1 512 0", "0: 1 58 0", "0: 0 0 1", "0: 0 0 1", "0: 0 0 1", "0: 1 512 0"},
+			[]request{{1124, 3, 3, 0}, {724, 2, 7, 0}, {1082, 4, 11, 0}, {1300, 6, 40, 0}}, false, 3},
+	} {
+		var rows []trace.ObservedRequest
+		for i, r := range c.requests {
+			at := r.firstMs * 1e6
+			rows = append(rows, trace.ObservedRequest{ID: fmt.Sprint(i), SendNs: trace.Some(max(1, at-3e6)), Success: trace.Some(true),
+				PromptTokens: trace.Some(r.tokens), OutputTokens: trace.Some(r.out), FirstChunkNs: trace.Some(at), LastChunkNs: trace.Some(at + 500_000*(r.out-1))})
+		}
+		rules := PairRules{Block: 16, Budget: 512, Chunked: true, Caching: true, Ahead: c.ahead}
+		engines := 1
+		if strings.HasPrefix(c.passes[1], "1") {
+			engines = 2
+		}
+		g, err := PairRequests(rows, rules, engines, func(add func(int, *trace.Iteration)) error {
+			index := map[int]int64{}
+			for _, line := range c.passes {
+				var e int
+				var it trace.Iteration
+				if _, err := fmt.Sscanf(line, "%d: %d %d %d", &e, &it.ContextReqs, &it.ContextTokens, &it.GenerationReqs); err != nil {
+					return err
+				}
+				it.Index, it.Form, it.GenerationTokens, it.ElapsedUs = index[e], trace.IterationLog, it.GenerationReqs, 1000
+				index[e]++
+				add(e, &it)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Fill()
+		told := 0
+		for i, r := range rows {
+			if !r.CachedTokens.OK {
+				continue
+			}
+			if told++; engines > 1 && r.Engine.V != c.requests[i].engine || r.CachedTokens.V != 0 {
+				t.Errorf("%s: request %d: %d cached tokens at engine %d", name, i, r.CachedTokens.V, r.Engine.V)
+			}
+		}
+		if told != c.told {
+			t.Errorf("%s: %d requests are told, want %d", name, told, c.told)
+		}
+	}
+}

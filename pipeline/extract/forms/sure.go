@@ -48,11 +48,10 @@ func (p *Passes) offset(found []match) int64 {
 
 // isOff says that the lines of chains were not stamped when their chunks came, within slack ns.
 func (p *Passes) isOff(chains []chain, offset, slack int64) bool {
-	off := stat.Count(chains, func(c chain) bool {
+	return 2*stat.Count(chains, func(c chain) bool {
 		lo, hi, ok := p.span(&c)
 		return ok && (offset < lo-slack || offset > hi+slack)
-	})
-	return off*2 > len(chains)
+	}) > len(chains)
 }
 
 // sure keeps the matches that are the only ones: the stamps agree with them, and beside
@@ -150,9 +149,9 @@ type choices struct {
 	offset  int64
 }
 
-// fits says where the stretches from k on end that a period may take; -1 where they do not fit.
-func (c *choices) fits(period, k int) int {
-	chains, end := c.p.block(&c.periods[period], c.s, k, k)
+// fits says where the stretches from k on end, beyond one, that a period may take; -1 where they do not fit.
+func (c *choices) fits(period, k, beyond int) int {
+	chains, end := c.p.block(&c.periods[period], c.s, k, beyond)
 	if end >= 0 && c.p.isOff(chains, c.offset, 1e9) {
 		return -1
 	}
@@ -160,21 +159,19 @@ func (c *choices) fits(period, k int) int {
 }
 
 // shifted marks match i and those beyond it in a direction while each may also lie in
-// stretches towards limit, which the one before it left free.
+// stretches towards limit and take of those that the one before it left free.
 func (c *choices) shifted(found []match, open []bool, i, direction, limit int) {
 	for ; i >= 0 && i < len(found); i += direction {
 		m, at := &found[i], -1
-		lo, hi := limit, m.from // earlier ones
+		lo, hi, beyond, most := limit, m.from, 0, m.to // earlier ones
 		if direction < 0 {
-			lo, hi = m.from+1, limit
+			lo, hi, beyond, most = m.from+1, limit, m.to, limit
 		}
-		for k := lo; k < hi; k++ {
-			e := c.fits(m.period, k)
-			switch {
-			case direction > 0 && e >= 0 && e <= m.to && at < 0:
-				at = e
-			case direction < 0 && e >= 0 && e <= limit:
-				at = k
+		for k := lo; k < hi && (direction < 0 || at < 0); k++ {
+			if e := c.fits(m.period, k, beyond); e >= 0 && e <= most {
+				if at = k; direction > 0 {
+					at = e
+				}
 			}
 		}
 		if at < 0 {
@@ -191,7 +188,7 @@ func (c *choices) others(found []match, open []bool, i, direction, n int) {
 		fits := false
 		for k := 1; k <= n && !fits; k++ {
 			j := found[i].period - direction*k
-			fits = j >= 0 && j < len(c.periods) && len(c.periods[j].prompts) > 0 && c.fits(j, found[i].from) >= 0
+			fits = j >= 0 && j < len(c.periods) && len(c.periods[j].prompts) > 0 && c.fits(j, found[i].from, 0) >= 0
 		}
 		if !fits {
 			return
@@ -301,7 +298,8 @@ func (p *Passes) onward(prompts []prompt, of [][]int, at *node, k int, use func(
 			}
 			n, tokens, counted = n+more, tokens+l.tokens, counted+l.hits
 			hits := sum - tokens
-			if hits >= least && hits <= most && hits%max(1, p.rules.Block) == 0 && (l.hits < 0 || hits == counted) {
+			if hits >= least && hits <= most && hits%max(1, p.rules.Block) == 0 && (l.hits < 0 || hits == counted) &&
+				(i > int(at.at[e]) || p.leave(prompts[k:k+n], l)) {
 				use(edge{from: at, engine: int32(e), lines: int32(i+1) - at.at[e], prompt: int32(n)})
 			}
 			if !l.full || tokens >= sum+longer(prompts[k+n-1:]) {
@@ -309,6 +307,15 @@ func (p *Passes) onward(prompts []prompt, of [][]int, at *node, k int, use func(
 			}
 		}
 	}
+}
+
+// leave says that, of several engines, requests left l's in the passes that brought the last tokens of prompts that l ended.
+func (p *Passes) leave(prompts []prompt, l *workLine) bool {
+	e := &p.engines[l.engine]
+	return len(e.left) == 0 || p.rules.Speculative || p.tokens > p.reqs || !slices.ContainsFunc(prompts, func(q prompt) bool {
+		at := l.at + int(q.out) - 1
+		return at >= len(e.left) || e.left[at] < 1 && !((p.rules.async || p.rules.Ahead) && at+1 < len(e.left) && e.left[at+1] > 0)
+	})
 }
 
 // longer is by how much the prompt that is cut may be longer than the first of next: one of
@@ -338,12 +345,7 @@ func (p *Passes) certain(prompts []prompt, of [][]int, layers []map[[mostEngines
 		e := last.incoming[0]
 		c := chain{engine: int(e.engine), prompts: prompts[k-int(e.prompt) : k]}
 		c.lines = of[e.engine][e.from.at[e.engine]:][:e.lines]
-		for _, q := range c.prompts {
-			c.hits += q.tokens
-		}
-		for _, l := range c.lines {
-			c.hits -= p.lines[l].tokens
-		}
+		c.hits = stat.Sum(c.prompts, func(q prompt) int64 { return q.tokens }) - stat.Sum(c.lines, func(l int) int64 { return p.lines[l].tokens })
 		c.uncertain = e.from.ways*last.onward%waysPrime != total
 		out = append(out, c)
 		k -= int(e.prompt)
