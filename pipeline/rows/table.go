@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -119,12 +120,7 @@ func (t *Table) DroppedFor(code trace.Code) int {
 
 // Largest is the reason for which most rows were dropped, with its count; usual where none were.
 func (t *Table) Largest(usual trace.Code) (trace.Code, int) {
-	best := codeCount{Code: usual}
-	for _, c := range t.Dropped {
-		if c.N > best.N {
-			best = c
-		}
-	}
+	best := slices.MaxFunc(append([]codeCount{{Code: usual}}, t.Dropped...), func(a, b codeCount) int { return a.N - b.N })
 	return best.Code, best.N
 }
 
@@ -178,10 +174,7 @@ func (t *Table) pick(order []int) {
 
 // check asserts the accounting; a failure is a bug of this package.
 func (t *Table) check() {
-	n := t.Kept
-	for _, c := range t.Dropped {
-		n += c.N
-	}
+	n := t.Kept + stat.Sum(t.Dropped, func(c codeCount) int { return c.N })
 	if n != t.Read || len(t.Y) != t.Kept || len(t.X) != t.Kept*t.P {
 		panic("rows: rows read differ from rows kept + dropped")
 	}

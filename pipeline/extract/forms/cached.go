@@ -180,8 +180,7 @@ func (g *Pairing) Fill() {
 
 // split shares the hits of chains that several prompts end among these (spec#counted-hits).
 func (g *Pairing) split() {
-	common := g.commonest()
-	turns := g.turns()
+	common, turns := g.commonest(), g.turns()
 	for k := range g.chains {
 		c := &g.chains[k]
 		left := c.hits
@@ -269,8 +268,7 @@ func (g *Pairing) turns() map[turn]int {
 
 // commonest are the values that most prompts of a phase have exactly; the larger of two.
 func (g *Pairing) commonest() map[string]int64 {
-	counts := map[turn]int{}
-	out := map[string]int64{}
+	counts, out := map[turn]int{}, map[string]int64{}
 	for i := range g.rows {
 		r := &g.rows[i]
 		if r.CachedSource.V != trace.CachedExact {

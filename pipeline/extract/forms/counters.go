@@ -91,8 +91,7 @@ func (g *Pairing) Check(answers []Counters) (findings []trace.Finding) {
 		return cmp.Or(cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Hits, b.Hits))
 	})
 	order := g.inOrder()
-	at := g.places(answers, order)
-	lastK := -1
+	at, lastK := g.places(answers, order), -1
 	for k := range answers {
 		if at[k] < 0 {
 			continue
@@ -128,16 +127,13 @@ func (g *Pairing) inOrder() []int {
 // places finds how many requests, in order, each answer has counted, -1 where no number fits:
 // by the shift that most answers agree on.
 func (g *Pairing) places(answers []Counters, order []int) []int {
-	sums := map[int64]int{0: 0}
-	sum := int64(0)
-	starts := []int64{0}
+	sum, sums, starts := int64(0), map[int64]int{0: 0}, []int64{0}
 	for i, row := range order {
 		sum += g.rows[row].PromptTokens.V
 		sums[sum] = i + 1
 		starts = append(starts, sum)
 	}
-	out := make([]int, len(answers))
-	most := 0
+	out, most := make([]int, len(answers)), 0
 	if len(answers) == 0 {
 		return out
 	}

@@ -182,7 +182,7 @@ func (p *Passes) idleAt(i int) bool {
 
 // prompt is one client request as the pairing needs it.
 type prompt struct {
-	row         int // of the observed requests
+	row, rank   int // of the observed requests; in order of their sends
 	tokens, out int64
 	firstNs     int64
 	cached      trace.Opt[int64] // as the server's usage says
@@ -192,9 +192,10 @@ type prompt struct {
 // period is a stretch of time in which some request was open at its client.
 type period struct {
 	prompts []prompt // in order of their first chunks
-	gen     int64    // tokens behind the first ones
-	bad     bool     // holds requests of which nobody knows what the engine did
-	failed  bool     // holds requests that may never have run
+	orders  [][]prompt
+	gen     int64 // tokens behind the first ones
+	bad     bool  // holds requests of which nobody knows what the engine did
+	failed  bool  // holds requests that may never have run
 }
 
 // periodsOf cuts the clients' requests where none was open.
@@ -223,9 +224,24 @@ func periodsOf(rows []trace.ObservedRequest, rules *PairRules) []period {
 		out[len(out)-1].add(rows, o.row, rules)
 	}
 	for i := range out {
-		slices.SortStableFunc(out[i].prompts, func(a, b prompt) int { return cmp.Compare(a.firstNs, b.firstNs) })
+		out[i].order()
 	}
 	return out
+}
+
+// order sorts the prompts by their first chunks; those that a client was late to read, as they were sent.
+func (p *period) order() {
+	slices.SortStableFunc(p.prompts, func(a, b prompt) int { return cmp.Compare(a.firstNs, b.firstNs) })
+	sent, isOther := slices.Clone(p.prompts), false
+	for from, to := 0, 0; from < len(sent); from = to {
+		for to = from + 1; to < len(sent) && sent[to].firstNs-sent[to-1].firstNs < closeNs; to++ {
+			isOther = isOther || sent[to].rank < sent[to-1].rank
+		}
+		slices.SortFunc(sent[from:to], func(a, b prompt) int { return a.rank - b.rank })
+	}
+	if p.orders = [][]prompt{p.prompts}; isOther {
+		p.orders = append(p.orders, sent)
+	}
 }
 
 func (p *period) add(rows []trace.ObservedRequest, row int, rules *PairRules) {
@@ -238,7 +254,7 @@ func (p *period) add(rows []trace.ObservedRequest, row int, rules *PairRules) {
 		p.bad = true
 		return
 	}
-	q := prompt{row: row, tokens: r.PromptTokens.V, out: r.OutputTokens.V, firstNs: r.FirstChunkNs.V, cached: r.CachedTokens}
+	q := prompt{row: row, rank: len(p.prompts), tokens: r.PromptTokens.V, out: r.OutputTokens.V, firstNs: r.FirstChunkNs.V, cached: r.CachedTokens}
 	q.most = rules.most(q.tokens)
 	p.prompts, p.gen = append(p.prompts, q), p.gen+q.out-1
 }
@@ -308,11 +324,9 @@ func (p *Passes) search(periods []period, all []stretch, i int) (path [][2]int) 
 				best = 0
 			}
 			if j < len(periods) {
-				cost := int64(1)
-				if k == len(s) || s[k].broken || k == 0 || s[k-1].broken {
-					cost = 0
+				if best = score[at(j+1, k)]; k > 0 && k < len(s) && !s[k].broken && !s[k-1].broken {
+					best--
 				}
-				best = score[at(j+1, k)] - cost
 			}
 			if k < len(s) {
 				cost := int64(1)
@@ -364,8 +378,10 @@ func (p *Passes) block(q *period, s []stretch, k, beyond int) ([]chain, int) {
 			break
 		}
 		if e >= beyond && ctx >= n && (p.rules.Speculative || gen >= q.gen) {
-			if chains, ok := p.pair(q.prompts, s[k].from, s[e].to); ok {
-				return chains, e + 1
+			for _, prompts := range q.orders {
+				if chains, ok := p.pair(prompts, s[k].from, s[e].to); ok {
+					return chains, e + 1
+				}
 			}
 		}
 	}

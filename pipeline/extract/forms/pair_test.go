@@ -365,7 +365,8 @@ func TestPairingOfTwoEngines(t *testing.T) {
 
 // TestPairingByLengths: outputs tell the engine of prompts of one length by the passes after which requests leave; an engine that
 // plans ahead runs a pass more for an answer that stopped; passes of a request whose end the log does not have leave those before
-// it told, although prompts in several passes could have their first one in the cache.
+// it told, although prompts in several passes could have their first one in the cache; chunks that a client was late to read come as
+// requests were sent.
 func TestPairingByLengths(t *testing.T) {
 	type request struct{ tokens, out, firstMs, engine int64 }
 	for name, c := range map[string]struct {
@@ -377,6 +378,7 @@ func TestPairingByLengths(t *testing.T) {
 		"two engines": {[]string{"0: 1 100 0", "1: 1 100 0", "0: 0 0 1", "1: 0 0 1", "1: 0 0 1", "0: 1 100 0", "1: 0 0 1", "0: 0 0 1"},
 			[]request{{100, 2, 1, 1}, {100, 4, 2, 2}, {100, 2, 5, 1}}, false, 3},
 		"equal answers": {[]string{"0: 1 100 0", "1: 1 100 0", "0: 0 0 1", "1: 0 0 1"}, []request{{100, 2, 1, 1}, {100, 2, 2, 2}}, false, 0},
+		"late client":   {[]string{"0: 1 100 0", "0: 1 50 1", "0: 0 0 2"}, []request{{100, 3, 3, 0}, {50, 2, 3, 0}}, false, 2},
 		"stopped":       {[]string{"0: 1 100 0", "0: 0 0 1", "0: 0 0 1", "0: 0 0 1"}, []request{{100, 3, 1, 1}}, true, 1},
 		"cut log": {[]string{"0: 1 512 0", "0: 1 512 0", "0: 1 100 0", "0: 0 0 1", "0: 0 0 1", "0: 1 512 0", "0: 1 212 0", "0: 0 0 1", "0: 1 512 0",
 			"0: 1 512 0", "0: 1 58 0", "0: 0 0 1", "0: 0 0 1", "0: 0 0 1", "0: 1 512 0"},
@@ -384,8 +386,8 @@ func TestPairingByLengths(t *testing.T) {
 	} {
 		var rows []trace.ObservedRequest
 		for i, r := range c.requests {
-			at := r.firstMs * 1e6
-			rows = append(rows, trace.ObservedRequest{ID: fmt.Sprint(i), SendNs: trace.Some(max(1, at-3e6)), Success: trace.Some(true),
+			at := r.firstMs*1e6 - int64(1000*i)
+			rows = append(rows, trace.ObservedRequest{ID: fmt.Sprint(i), SendNs: trace.Some(max(1, r.firstMs*1e6-3e6) + int64(i)), Success: trace.Some(true),
 				PromptTokens: trace.Some(r.tokens), OutputTokens: trace.Some(r.out), FirstChunkNs: trace.Some(at), LastChunkNs: trace.Some(at + 500_000*(r.out-1))})
 		}
 		rules := PairRules{Block: 16, Budget: 512, Chunked: true, Caching: true, Ahead: c.ahead}

@@ -90,13 +90,11 @@ func (p *Passes) sure(found []match, periods []period, s []stretch) []match {
 		}
 	}
 	c.unproven(found, open)
-	var out []match
-	for i, m := range found {
-		if !open[i] {
-			out = append(out, m)
-		}
-	}
-	return out
+	at := -1
+	return slices.DeleteFunc(found, func(match) bool {
+		at++
+		return open[at]
+	})
 }
 
 // Rules of runs of matches between things passed over, unless they begin with the log and the
