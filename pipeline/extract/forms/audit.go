@@ -73,7 +73,7 @@ func (c *Reader) blocks(dep *deploy.Deployment) {
 	for i := range c.Rows {
 		r := &c.Rows[i]
 		first, last := float64(sent(r)+trace.Ns(r.TTFTUs.V)), float64(sent(r)+trace.Ns(r.E2EUs.V))
-		if r.CachedTokens.V > 0 || r.PrefixTokens.V > 0 {
+		if dep.Engine.PrefixCaching && !r.CachedTokens.OK || r.CachedTokens.V > 0 || r.PrefixTokens.V > 0 {
 			return // shared blocks are held once
 		}
 		if !r.TTFTUs.OK || !(last > first) {
@@ -93,7 +93,8 @@ func (c *Reader) blocks(dep *deploy.Deployment) {
 		now.n, now.base, now.slope = now.n+e.n, now.base+e.base, now.slope+e.slope
 	}
 	if held := most / float64(dep.Engine.BlockSize); held > beyondCache*float64(total) {
-		c.finding(RunContradicted, "%.0f requests decoded at once with %.0f tokens, which are %.0f KV blocks of %d; run.yaml gives the engine %d",
+		c.finding(RunContradicted, "%.0f requests were between first and last token at once, with %.0f tokens in %.0f KV blocks of %d; run.yaml "+
+			"gives the engine %d: it preempted some, or has more",
 			running, most, held, dep.Engine.BlockSize, total)
 	}
 }

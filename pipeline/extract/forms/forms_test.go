@@ -321,6 +321,22 @@ func TestChunkFile(t *testing.T) {
 	}
 }
 
+// TestBlocksHeldAtOnce: requests that hold more than the cache contradict run.yaml, unless they may share what they hold.
+func TestBlocksHeldAtOnce(t *testing.T) {
+	for caching, odd := range map[bool]bool{false: true, true: false} {
+		dep := &deploy.Deployment{TP: 1, Engine: deploy.Engine{BlockSize: 16, KVBlocksGPU: trace.Some(int64(20)), PrefixCaching: caching}}
+		c := &Reader{Acc: source.New(nil)}
+		for range 4 {
+			c.Rows = append(c.Rows, trace.ObservedRequest{SendNs: trace.Some(int64(1000)), TTFTUs: trace.Some(5.0), E2EUs: trace.Some(500.0),
+				PromptTokens: trace.Some(int64(100)), OutputTokens: trace.Some(int64(10))})
+		}
+		c.blocks(dep)
+		if got := slices.Contains(found(c), string(RunContradicted)); got != odd {
+			t.Errorf("prefix caching %v: contradicted %v, want %v (%v)", caching, got, odd, c.Findings)
+		}
+	}
+}
+
 // TestOddUnit: times that no device can have are of another unit.
 func TestOddUnit(t *testing.T) {
 	dep := &deploy.Deployment{TP: 1, Hardware: deploy.Hardware{BwPeakTBs: 3.35}}

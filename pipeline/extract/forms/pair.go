@@ -102,8 +102,8 @@ func (p *Passes) Add(engine int, it *trace.Iteration) {
 	}
 	switch {
 	case ctx > 0:
-		p.lines = append(p.lines, workLine{engine: engine, at: len(e.left) - 1, index: it.Index, order: p.order, before: e.order, ctx: ctx, tokens: tokens,
-			hits: hits, gen: gen, full: full, fresh: reqs == 0,
+		p.lines = append(p.lines, workLine{engine: engine, at: len(e.left) - 1, index: it.Index, order: p.order, before: e.order, ctx: ctx,
+			tokens: tokens, hits: hits, gen: gen, full: full, fresh: reqs == 0,
 			ones: p.rules.async && e.prefills > 0 && tokens == ctx, gapBefore: lost, stampNs: it.StampNs,
 			stampStep: it.StampStepNs.Or(1e9), elapsedUs: it.ElapsedUs})
 		e.line = len(p.lines) - 1
@@ -254,8 +254,8 @@ func (p *period) add(rows []trace.ObservedRequest, row int, rules *PairRules) {
 		p.bad = true
 		return
 	}
-	q := prompt{row: row, rank: len(p.prompts), tokens: r.PromptTokens.V, out: r.OutputTokens.V, firstNs: r.FirstChunkNs.V, cached: r.CachedTokens}
-	q.most = rules.most(q.tokens)
+	q := prompt{row: row, rank: len(p.prompts), tokens: r.PromptTokens.V, out: r.OutputTokens.V, firstNs: r.FirstChunkNs.V,
+		cached: r.CachedTokens, most: rules.most(r.PromptTokens.V)}
 	p.prompts, p.gen = append(p.prompts, q), p.gen+q.out-1
 }
 

@@ -380,15 +380,16 @@ func TestPairingByLengths(t *testing.T) {
 		"equal answers": {[]string{"0: 1 100 0", "1: 1 100 0", "0: 0 0 1", "1: 0 0 1"}, []request{{100, 2, 1, 1}, {100, 2, 2, 2}}, false, 0},
 		"late client":   {[]string{"0: 1 100 0", "0: 1 50 1", "0: 0 0 2"}, []request{{100, 3, 3, 0}, {50, 2, 3, 0}}, false, 2},
 		"stopped":       {[]string{"0: 1 100 0", "0: 0 0 1", "0: 0 0 1", "0: 0 0 1"}, []request{{100, 3, 1, 1}}, true, 1},
-		"cut log": {[]string{"0: 1 512 0", "0: 1 512 0", "0: 1 100 0", "0: 0 0 1", "0: 0 0 1", "0: 1 512 0", "0: 1 212 0", "0: 0 0 1", "0: 1 512 0",
-			"0: 1 512 0", "0: 1 58 0", "0: 0 0 1", "0: 0 0 1", "0: 0 0 1", "0: 1 512 0"},
+		"cut log": {[]string{"0: 1 512 0", "0: 1 512 0", "0: 1 100 0", "0: 0 0 1", "0: 0 0 1", "0: 1 512 0", "0: 1 212 0", "0: 0 0 1",
+			"0: 1 512 0", "0: 1 512 0", "0: 1 58 0", "0: 0 0 1", "0: 0 0 1", "0: 0 0 1", "0: 1 512 0"},
 			[]request{{1124, 3, 3, 0}, {724, 2, 7, 0}, {1082, 4, 11, 0}, {1300, 6, 40, 0}}, false, 3},
 	} {
 		var rows []trace.ObservedRequest
 		for i, r := range c.requests {
 			at := r.firstMs*1e6 - int64(1000*i)
-			rows = append(rows, trace.ObservedRequest{ID: fmt.Sprint(i), SendNs: trace.Some(max(1, r.firstMs*1e6-3e6) + int64(i)), Success: trace.Some(true),
-				PromptTokens: trace.Some(r.tokens), OutputTokens: trace.Some(r.out), FirstChunkNs: trace.Some(at), LastChunkNs: trace.Some(at + 500_000*(r.out-1))})
+			rows = append(rows, trace.ObservedRequest{ID: fmt.Sprint(i), SendNs: trace.Some(max(1, r.firstMs*1e6-3e6) + int64(i)),
+				Success: trace.Some(true), PromptTokens: trace.Some(r.tokens), OutputTokens: trace.Some(r.out), FirstChunkNs: trace.Some(at),
+				LastChunkNs: trace.Some(at + 500_000*(r.out-1))})
 		}
 		rules := PairRules{Block: 16, Budget: 512, Chunked: true, Caching: true, Ahead: c.ahead}
 		engines := 1
