@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -22,7 +23,7 @@ type lineForm struct {
 	fields  []lineField
 }
 
-// lineField is a figure of a line: the text before it, its unit behind it.
+// lineField is a figure of a line: the text before it, or, behind a bar, another one; its unit behind it.
 type lineField struct {
 	label, unit string
 	needed      bool
@@ -66,7 +67,7 @@ var lineForms = []lineForm{
 	}},
 	{trace.IterationSGLang, []byte("Decode batch"), true, false, bracketStamp, sglangRank, []lineField{
 		{"#running-req: ", "", true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
-		{"#token: ", "", true, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
+		{"#token: |#full token: ", "", true, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
 		{"token usage: ", "", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
 		{"#queue-req: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
 		{"accept len: ", "", false, 1000, func(r *row, v float64) { r.Accepted = v }},
@@ -75,8 +76,7 @@ var lineForms = []lineForm{
 		{"iter = ", "", true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
 		{"host_step_time = ", "ms", true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
 		{"prev_device_step_time = ", "ms", false, mostMs, func(r *row, v float64) { r.BeforeUs = trace.Some(1000 * v) }},
-		{"num_scheduled_requests = ", "", false, mostFigure, func(r *row, v float64) { r.GenerationReqs += int64(v) }},
-		{"num_scheduled_requests: ", "", false, mostFigure, func(r *row, v float64) { r.GenerationReqs += int64(v) }},
+		{"num_scheduled_requests = |num_scheduled_requests: ", "", false, mostFigure, func(r *row, v float64) { r.GenerationReqs += int64(v) }},
 		{"kv_cache_util = ", "", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
 		{"'num_ctx_requests': ", "", true, mostFigure, func(r *row, v float64) {
 			r.ContextReqs = int64(v)
@@ -168,10 +168,14 @@ func (f *lineForm) read(text []byte, r *row) (what string, ok bool) {
 	}
 	found := 0
 	for _, l := range f.fields {
-		figure, known := behind(text, l.label)
+		label, other, _ := strings.Cut(l.label, "|")
+		figure, known := behind(text, label)
+		if !known && other != "" {
+			figure, known = behind(text, other)
+		}
 		if !known {
 			if l.needed && what == "" {
-				what = "no " + l.label
+				what = "no " + label
 			}
 			continue
 		}
@@ -189,7 +193,7 @@ func (f *lineForm) read(text []byte, r *row) (what string, ok bool) {
 			continue
 		}
 		if err != nil || isTorn || !(v >= 0 && v <= l.most) {
-			return l.label + strconv.Quote(string(figure[:min(len(figure), n+len(l.unit), mostShown)])), true
+			return label + strconv.Quote(string(figure[:min(len(figure), n+len(l.unit), mostShown)])), true
 		}
 		l.to(r, v)
 	}
@@ -266,10 +270,8 @@ func tensorrtRank(_, text []byte) (rank, process []byte) {
 // namedStamp is TensorRT-LLM's `timestamp = YYYY-MM-DD HH:MM:SS`.
 func namedStamp(_, text []byte) stamp {
 	const form = "2006-01-02 15:04:05"
-	if rest, ok := behind(text, "timestamp = "); ok && len(rest) >= len(form) {
-		return parseStamp(rest[:len(form)])
-	}
-	return stamp{}
+	rest, _ := behind(text, "timestamp = ")
+	return parseStamp(rest[:min(len(rest), len(form))])
 }
 
 // objects are the JSON objects of a line; one that is cut is the last.

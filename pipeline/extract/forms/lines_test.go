@@ -97,6 +97,18 @@ const tensorrtLog = `[03/01/2026-10:00:00] [TRT-LLM] [I] iter = 1, global_rank =
 [TRT-LLM] [I] iter = 3, global_rank = 0, rank = 0, num_scheduled_requests = 2, host_step_time = 5.00ms, prev_device_step_time = 9.5ms, timestamp = 2026-03-01 10:00:01, states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 2}
 `
 
+// TestSGLangHybridLines: models with windows or states name their full attention's pool.
+func TestSGLangHybridLines(t *testing.T) {
+	rows, bad, _ := passesIn(t, `[2026-04-18 23:02:14] Prefill batch, #new-seq: 1, #new-token: 2048, #cached-token: 64, full token usage: 0.36, mamba usage: 0.03, #running-req: 0
+[2026-04-18 23:02:15] Decode batch, #running-req: 2, #full token: 95186, full token usage: 0.36, mamba num: 2, mamba usage: 0.03, cuda graph: True, gen throughput (token/s): 0.14, #queue-req: 3
+[2026-04-18 23:02:16] Decode batch. #running-req: 4, #full token: 96000, full token usage: 0.40, #swa token: 900, swa token usage: 0.10, #running-req per DP: [1, 2], #queue-req: 0
+`)
+	if len(rows) != 3 || bad != 0 || rows[1].DecodeKVTokens.V != 95186 || rows[1].KVUsage.OK || rows[1].QueuedContext.V != 3 ||
+		rows[2].GenerationReqs != 4 || rows[2].DecodeKVTokens.V != 96000 {
+		t.Errorf("got %d bad lines, %+v", bad, rows)
+	}
+}
+
 // TestTensorRTLines: the device time of a pass stands in the line behind it; other ranks are copies.
 func TestTensorRTLines(t *testing.T) {
 	rows, bad, _ := passesIn(t, tensorrtLog)
