@@ -434,9 +434,7 @@ func (s *inputSet) stored(list []Stored) {
 				continue
 			}
 			in.Size, in.Sum = list[at].Bytes, list[at].Sum
-			for _, folder := range list[at].Folders {
-				in.Stored = append(in.Stored, filepath.Join(folder, partFile))
-			}
+			in.Stored = append(in.Stored, stat.Map(list[at].Folders, func(folder string) string { return filepath.Join(folder, partFile) })...)
 		}
 	}
 }

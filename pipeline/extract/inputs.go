@@ -79,9 +79,9 @@ func (s *inputSet) kinds() []struct {
 func (s *inputSet) files() []result.ExtractFile {
 	out := []result.ExtractFile{}
 	for _, k := range s.kinds() {
-		for _, f := range k.list {
-			out = append(out, result.ExtractFile{Kind: k.kind, Input: result.Input{Name: f.Name, Bytes: f.Size, SHA256: f.Sum}})
-		}
+		out = append(out, stat.Map(k.list, func(f source.Input) result.ExtractFile {
+			return result.ExtractFile{Kind: k.kind, Input: result.Input{Name: f.Name, Bytes: f.Size, SHA256: f.Sum}}
+		})...)
 	}
 	return out
 }

@@ -148,13 +148,9 @@ func assemble(entries []*Entry, bad []Failed, o *Options, old *cache, rejects *r
 		return nil, leftOut
 	}
 	fresh := newCache(o)
-	for _, entry := range entries {
-		fresh.Runs = append(fresh.Runs, *entry)
-	}
+	fresh.Runs = append(fresh.Runs, stat.Map(entries, func(e *Entry) Entry { return *e })...)
 	doc, tooBad := DocumentOf(entries, *o)
-	for _, b := range bad {
-		doc.LeftOut = append(doc.LeftOut, b.ID)
-	}
+	doc.LeftOut = append(doc.LeftOut, stat.Map(bad, func(b Failed) string { return b.ID })...)
 	if err := finish(o.Out, doc, fresh, old, rejects); err != nil {
 		return nil, err
 	}

@@ -110,12 +110,7 @@ func (t *Table) IsOutlier(i int) bool { return t.Sets != nil && t.Sets[i]&Outlie
 
 // DroppedFor returns how many rows were dropped for one reason.
 func (t *Table) DroppedFor(code trace.Code) int {
-	for _, c := range t.Dropped {
-		if c.Code == code {
-			return c.N
-		}
-	}
-	return 0
+	return stat.Sum(stat.Filter(t.Dropped, func(c codeCount) bool { return c.Code == code }), func(c codeCount) int { return c.N })
 }
 
 // Largest is the reason for which most rows were dropped, with its count; usual where none were.
@@ -316,17 +311,11 @@ type variants struct {
 }
 
 func (s *Steps) newVariants(t *Table, gammas []float64) variants {
-	for _, g := range gammas {
-		t.Variants = append(t.Variants, Variant{Gamma: g})
-	}
+	t.Variants = append(t.Variants, stat.Map(gammas, func(g float64) Variant { return Variant{Gamma: g} })...)
 	if !s.Preempts() {
 		return variants{}
 	}
-	v := variants{x: make([]float64, t.P)}
-	for _, g := range gammas {
-		v.ema = append(v.ema, s.emas(g))
-	}
-	return v
+	return variants{x: make([]float64, t.P), ema: stat.Map(gammas, s.emas)}
 }
 
 // Preempts reports whether some recorded step preempted a request.

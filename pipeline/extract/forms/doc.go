@@ -21,6 +21,14 @@ type row struct {
 	Accepted float64            // tokens a request took from a pass, with drafts
 	Running  int64              // that the next decode has if none ends, and the KV tokens they hold before it
 	Held     int64
+	PerS     float64 // tokens that SGLang made in a second since the decode before
+	Pace     pace
+}
+
+// pace is what SGLang's throughputs say of the passes between the decodes of a log so far.
+type pace struct {
+	Ns, Decodes, Several int64 // stamp of the last decode; decodes, and those with several passes behind the one before
+	PerS                 float64
 }
 
 // iterationLines is the part that both decoders share.

@@ -70,6 +70,7 @@ var lineForms = []lineForm{
 		{"#token: |#full token: ", "", true, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
 		{"token usage: ", "", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
 		{"#queue-req: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
+		{"gen throughput (token/s): ", "", false, mostFigure, func(r *row, v float64) { r.PerS = v }},
 		{"accept len: ", "", false, 1000, func(r *row, v float64) { r.Accepted = v }},
 	}},
 	{trace.IterationTensorRT, []byte("host_step_time = "), false, false, namedStamp, tensorrtRank, []lineField{
@@ -295,12 +296,16 @@ func objects(text []byte) (out [][]byte) {
 	return out
 }
 
+// leastDecodes are enough for their throughputs to tell.
+const leastDecodes = 5
+
 // unnumbered is the index of a pass whose engine numbers none unless asked to.
 const unnumbered = math.MinInt64
 
 // follow completes a pass by the one that comes behind it: TensorRT-LLM tells a pass's device
 // time in the next line; SGLang logs one decode in --decode-log-interval, which the KV tokens
-// between two decodes show, less those of the prompts between, where no request ended.
+// between two decodes show, less those of the prompts between, where no request ended, and the
+// tokens that most throughputs make of the time between precise stamps.
 func follow(last, next *row) {
 	if next.BeforeUs.OK && next.Index == last.Index+1 {
 		last.ElapsedUs = next.BeforeUs.V
@@ -310,11 +315,20 @@ func follow(last, next *row) {
 	}
 	if next.GenerationReqs == 0 {
 		next.Running, next.Held = last.Running+next.ContextReqs, last.Held+next.ContextTokens+next.ContextKVTokens.V
+		next.Pace = last.Pace
 		return
 	}
+	t, reqs, one := &next.Pace, float64(next.GenerationReqs), max(1, next.Accepted)
+	if *t = last.Pace; t.Ns > 0 && next.StampStepNs.V < 1e9 && next.PerS != t.PerS {
+		if t.Decodes++; next.PerS*float64(next.StampNs.V-t.Ns)/1e9 > 1.5*one*reqs {
+			t.Several++
+		}
+	}
+	t.Ns, t.PerS = next.StampNs.V, next.PerS
+	next.Sampled = t.Decodes >= leastDecodes && 2*t.Several > t.Decodes
 	if last.Running == next.GenerationReqs {
-		each := float64(next.DecodeKVTokens.V-last.Held) / float64(next.GenerationReqs)
-		next.Sampled = each >= 2*max(1, next.Accepted) || last.ContextReqs == 0 && next.Index > last.Index+1
+		each := float64(next.DecodeKVTokens.V-last.Held) / reqs
+		next.Sampled = next.Sampled || each >= 2*one || last.ContextReqs == 0 && next.Index > last.Index+1
 	}
 	next.Running, next.Held = next.GenerationReqs, next.DecodeKVTokens.V
 }

@@ -109,6 +109,29 @@ func TestSGLangHybridLines(t *testing.T) {
 	}
 }
 
+// TestSGLangInterval: the throughput of most decodes says that a log holds one of several, whatever ran between; no more than
+// one is told by throughputs that never change.
+func TestSGLangInterval(t *testing.T) {
+	for name, c := range map[string]struct {
+		perS    func(k int) float64
+		sampled bool
+	}{
+		"each":         {func(k int) float64 { return float64(1+k%3) / 0.01 }, false},
+		"one in three": {func(k int) float64 { return 3.1 * float64(1+k%3) / 0.01 }, true},
+		"constant":     {func(int) float64 { return 5000 }, false},
+	} {
+		var log strings.Builder
+		for k := range 30 {
+			fmt.Fprintf(&log, "2026-03-01T10:00:%02d.%02d0000Z [2026-03-01 10:00:%02d] Decode batch, #running-req: %d, #token: %d, "+
+				"token usage: 0.02, gen throughput (token/s): %.2f, #queue-req: 0\n", k/100, k%100, k/100, 1+k%3, 100-k, c.perS(k))
+		}
+		rows, bad, _ := passesIn(t, log.String())
+		if len(rows) != 30 || bad != 0 || rows[29].Sampled != c.sampled {
+			t.Errorf("%s: %d decodes, %d bad, sampled %v, want %v: %+v", name, len(rows), bad, rows[29].Sampled, c.sampled, rows[29])
+		}
+	}
+}
+
 // TestTensorRTLines: the device time of a pass stands in the line behind it; other ranks are copies.
 func TestTensorRTLines(t *testing.T) {
 	rows, bad, _ := passesIn(t, tensorrtLog)

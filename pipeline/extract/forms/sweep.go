@@ -577,9 +577,7 @@ func (c *Reader) points(in *source.Input, how source.Options, more string) error
 			c.Acc.Drop(drop.Code, 1, source.Place{File: src.Name}, "%s", drop.Message)
 		}
 	}
-	for i := range f.Points {
-		c.Points = append(c.Points, PointOf(&f.Points[i]))
-	}
+	c.Points = append(c.Points, stat.Map(f.Points, func(p Point) trace.LoadPoint { return PointOf(&p) })...)
 	in.Gave += int64(len(f.Points))
 	if len(f.Points) > 0 && more != "" {
 		c.finding(CodeClientFile, "%s: means of %d load levels and no single request; %s would save them", src.Name, len(f.Points), more)
