@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/sim/kernels"
 )
 
 var (
@@ -212,6 +213,10 @@ func TestEvalReal(t *testing.T) {
 		line("| %s%s | %.4g | %.2g | %g +- %g |", q.Name, gpu, v, all.se(k), q.Mean, q.SD)
 	}
 	fmt.Print(p.String())
+	ships, err := Text(all.published(kernels.Learned().Version, left), m.Inputs)
+	if err != nil || !bytes.Equal(ships, repo.Read(t, repo.Root(t), "sim", "kernels", "corrections.yaml")) {
+		t.Errorf("sim/kernels/corrections.yaml is not what these servers teach (%v): make library", err)
+	}
 	if *rowsTo != "" {
 		writeRows(t, *rowsTo, before, left, in)
 	}
