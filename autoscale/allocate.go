@@ -151,8 +151,7 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 			continue
 		}
 		if slices.ContainsFunc(d.Options, func(o Option) bool { return o.Accelerator == acceleratorOf(at) }) {
-			return d, nil, trace.Errorf(badModel, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model,
-				acceleratorOf(at)).
+			return d, nil, trace.Errorf(badModel, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model, acceleratorOf(at)).
 				WithHint("choose with parameters: [" + at.ID + "]")
 		}
 		cost, ok := p.UnitCost[deviceName(at.Accelerator)]

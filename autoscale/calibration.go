@@ -160,8 +160,7 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 	for _, s := range servers {
 		how := stat.Map(s.params, func(p queueParameter) string { return p.Name + " " + p.Identified })
 		r := file.add(s.Model, Accelerator{
-			Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
-			PerfParms: perfParm{
+			Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch), PerfParms: perfParm{
 				Decode:  map[string]string{"alpha": exact(s.x[0]), "beta": exact(s.x[1])},
 				Prefill: map[string]string{"gamma": exact(s.x[2]), "delta": exact(s.x[3])},
 			},
@@ -271,8 +270,7 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 		c.Filter.ErrorLevel = tunerPercentile * medianToSD * max(*n.TTFTResidual, *n.ITLResidual)
 	} else {
 		warnings = append(warnings, trace.Findingf(export.AssumedValue,
-			"%s: the noise of a window is not known; errorLevel is the tuner's %g", s.ID,
-			tunerErrorLevel))
+			"%s: the noise of a window is not known; errorLevel is the tuner's %g", s.ID, tunerErrorLevel))
 	}
 	var change []float64 // per window, as the sliding refit measured it
 	if i := slices.IndexFunc(s.Tracks, func(t queueTrack) bool {
@@ -390,8 +388,7 @@ func slo(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 		}
 		if !(e.TTFT > 0 && e.ITL > 0) || e.Namespace == "" {
 			return nil, nil, trace.Errorf(export.NothingToExport, "wva-slo: %s: got TTFT %g ms, ITL %g ms, namespace %q, want all three", s.ID,
-				e.TTFT, e.ITL,
-				e.Namespace).
+				e.TTFT, e.ITL, e.Namespace).
 				WithHint("--option ttft-ms=MS --option itl-ms=MS --option namespace=NAME")
 		}
 		text, err := yaml.Marshal(e)

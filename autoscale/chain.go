@@ -206,8 +206,7 @@ func (m *model) variability(n, r float64) (c, psi float64) {
 	spread := 1 + m.s.OutputCV2
 	byOutput := (1 - r) * (1 + output) // the power of the output that the work goes with: 1 without growth of the context
 	both := float64((1 - r) * prompt)
-	c = stat.Expm1(byOutput*byOutput*stat.Log(spread)) +
-		float64(m.s.PromptCV2*(float64((r+both)*(r+both))+float64(both*both*m.s.OutputCV2)))
+	c = stat.Expm1(byOutput*byOutput*stat.Log(spread)) + float64(m.s.PromptCV2*(float64((r+both)*(r+both))+float64(both*both*m.s.OutputCV2)))
 	return c, float64((1-output)*spread/2) + 2*output*spread*spread/3
 }
 

@@ -130,8 +130,7 @@ func (s *Server) effective(f Flavour, fit *fitted) []queueParameter {
 	physical := s.Physical.vector(f)
 	out := make([]queueParameter, len(fit.X))
 	for i, name := range f.Parameters() {
-		q := queueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured,
-			PriorShare: result.OrNull(fit.PriorPart[i])}
+		q := queueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured, PriorShare: result.OrNull(fit.PriorPart[i])}
 		if !math.IsNaN(fit.Lo[i]) {
 			q.CI95 = &[2]float64{fit.Lo[i], fit.Hi[i]}
 		}
@@ -331,8 +330,7 @@ func noiseOf(w []window, f Flavour, x []float64) *queueNoise {
 		}
 	}
 	median := func(v []float64) *float64 { return result.OrNull(stat.Median(v)) }
-	return &queueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]),
-		ITLResidual: median(residual[1])}
+	return &queueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]), ITLResidual: median(residual[1])}
 }
 
 // Options say how servers are made of recordings and sweeps, and how they are fitted.
@@ -381,8 +379,9 @@ func (o *Options) Check() error {
 		return trace.Errorf(badOption, "queue ratio: got %g, want 0 to 1000", o.QueueRatio)
 	case !(o.HoldOut > 0 && o.HoldOut < 1):
 		return trace.Errorf(badOption, "hold-out: got %g, want a share between 0 and 1", o.HoldOut)
-	case o.Sweep.MaxBatch < 1 || o.Sweep.MaxBatchedTokens < 1 || o.Sweep.AccCount < 1 || o.Sweep.Loads < 0:
-		return trace.Errorf(badOption, "sweep: got %d seats, %d tokens a step, %d devices, %d loads, want >= 1, >= 1, >= 1, >= 0",
+	case min(o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens) < 1 || max(o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens) > 1<<24 ||
+		o.Sweep.AccCount < 1 || o.Sweep.Loads < 0:
+		return trace.Errorf(badOption, "sweep: got %d seats, %d tokens a step, %d devices, %d loads, want 1 to 16777216, the same, >= 1, >= 0",
 			o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens, o.Sweep.AccCount, o.Sweep.Loads)
 	}
 	return nil

@@ -183,8 +183,7 @@ func (s *Server) windowOf(p *forms.Point, o *Options) (window, bool) {
 		return sd * sd / (mean * mean)
 	}
 	w := window{
-		Name: p.Sweep, Phase: p.Strategy, Requests: p.Requests, Arrivals: p.Requests, RateRPS: p.RateRPS, Limits: s.Limits,
-		Shape: shape{
+		Name: p.Sweep, Phase: p.Strategy, Requests: p.Requests, Arrivals: p.Requests, RateRPS: p.RateRPS, Limits: s.Limits, Shape: shape{
 			Prompt: p.PromptTokens, Output: p.OutputTokens, PromptCV2: cv2(p.PromptTokens, p.PromptSD), OutputCV2: cv2(p.OutputTokens, p.OutputSD),
 		},
 		TTFTMs: p.TTFTMedianMs, ITLMs: p.ITLMs,
@@ -202,8 +201,7 @@ func CommandLine(verb string, o *Options) string {
 	return fmt.Sprintf("queue %s --flavour %s --hold-out %g --hop %gs --loads %d --max-num-batched-tokens %d --max-num-seqs %d "+
 		"--min-requests %d "+
 		"--queue-ratio %g --semantics %s --ttft %s --window %gs", verb, o.Flavour, r.HoldOut, r.HopS, o.Sweep.Loads, o.Sweep.MaxBatchedTokens,
-		o.Sweep.MaxBatch,
-		r.MinRequests, r.QueueRatio, r.Semantics, r.Observation, r.WindowS)
+		o.Sweep.MaxBatch, r.MinRequests, r.QueueRatio, r.Semantics, r.Observation, r.WindowS)
 }
 
 // RunServers makes a server of every run of an output folder but those named: its windows,
@@ -213,7 +211,7 @@ func RunServers(ctx context.Context, out string, ext *result.Extract, without []
 	sources := pipeline.FitSources(out, ext)
 	sources = slices.DeleteFunc(sources, func(s fit.Source) bool { return slices.Contains(without, s.ID) })
 	servers := make([]*Server, len(sources))
-	err := par.Try(ctx, o.Workers, len(sources), func(i int) error {
+	err := par.TryPure(ctx, o.Workers, len(sources), func(i int) error {
 		src := sources[i]
 		run, err := src.Load()
 		if err != nil {
@@ -225,13 +223,15 @@ func RunServers(ctx context.Context, out string, ext *result.Extract, without []
 		src.Load = func() (*trace.Run, error) { return run, nil }
 		return servers[i].SetPhysical(src, fit.DefaultOptions())
 	}, func(done int) { progress.Report("queue", int64(done), int64(len(sources)), "runs") })
-	return servers, err
+	if err != nil {
+		return nil, err
+	}
+	return servers, nil
 }
 
 // SweepServer makes one server of benchmark files; a folder stands for the JSON and CSV
 // files in it.
-func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*Server, []result.Input,
-	error) {
+func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*Server, []result.Input, error) {
 	names, err := sweepFiles(paths)
 	if err != nil {
 		return nil, nil, err
@@ -322,10 +322,10 @@ func sweepFiles(paths []string) ([]string, error) {
 
 // FitQueues fits every server and lets more, unless nil, add to each. The rows are those
 // of windows.parquet, in the servers' order.
-func FitQueues(ctx context.Context, servers []*Server, o *Options,
-	more func(*Calibrated, *Options) []WindowRow) ([]*Calibrated, []WindowRow, error) {
+func FitQueues(ctx context.Context, servers []*Server, o *Options, more func(*Calibrated, *Options) []WindowRow) ([]*Calibrated,
+	[]WindowRow, error) {
 	fitted, extra := make([]*Calibrated, len(servers)), make([][]WindowRow, len(servers))
-	err := par.Try(ctx, o.Workers, len(servers), func(i int) (err error) {
+	err := par.TryPure(ctx, o.Workers, len(servers), func(i int) (err error) {
 		if fitted[i], err = calibrate(servers[i], o); err != nil {
 			return fmt.Errorf("%s: %w", servers[i].ID, err)
 		}
@@ -379,8 +379,7 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 		}
 		values[i], p.Bound[i], p.CI95[i] = p.Floor[i], true, nil
 		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
-			"%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID,
-			names[i], p.Floor[i]))
+			"%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID, names[i], p.Floor[i]))
 	}
 	p.Params = params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
 	if it.Lengths[0] != nil {

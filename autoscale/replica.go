@@ -187,8 +187,8 @@ func (f *Calibrated) runs(o *Options) []run {
 	robust := defaultRobust(o.Flavour)
 	robust.Start = f.Physical.vector(o.Flavour)
 	return append(out,
-		run{"robust", o.Flavour, asSized, Robust(f.Windows, robust)},
-		run{"sliding", o.Flavour, asSized, sliding(f.Windows, o.Flavour, robust.Start)})
+		run{"robust", o.Flavour, asSized, Robust(f.Windows, robust)}, run{"sliding", o.Flavour, asSized, sliding(f.Windows, o.Flavour,
+			robust.Start)})
 }
 
 func (f *Calibrated) trackDoc(r run) queueTrack {

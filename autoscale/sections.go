@@ -41,8 +41,7 @@ func parameterSection(q *Queue) report.Section {
 		Lead: "Physical: what the steps say. Effective: what the queueing model needs to give the windows' latencies. The shift between them " +
 			"is the model's error; held: the windows do not determine it."}
 	cols := report.ColumnsOf("Server", "From", "Parameter", "# Value", "95 %", "Unit", "Identified", "# Floor ? what the hardware allows",
-		"# Utilisation ? floor / value", "# Shift ? effective / physical",
-		"# Prior ? share of what is known that the physical value brought")
+		"# Utilisation ? floor / value", "# Shift ? effective / physical", "# Prior ? share of what is known that the physical value brought")
 	x.Blocks = serverTable(q, "parameter-table", "Parameters", "servers", cols, func(s *QueueServer, add func(...report.Cell)) {
 		for _, set := range []struct {
 			name string
@@ -59,8 +58,8 @@ func parameterSection(q *Queue) report.Section {
 }
 
 // serverTable is a table of what stands under a key of queue.json; rows adds those of one server.
-func serverTable(q *Queue, id, caption, key string, cols []report.Column,
-	rows func(s *QueueServer, add func(cells ...report.Cell))) []report.Block {
+func serverTable(q *Queue, id, caption, key string, cols []report.Column, rows func(s *QueueServer,
+	add func(cells ...report.Cell))) []report.Block {
 	t := &report.Table{ID: id, Caption: caption, Cols: cols}
 	for i := range q.Servers {
 		rows(&q.Servers[i], t.Put)
@@ -82,14 +81,13 @@ func scoreSection(q *Queue) report.Section {
 	x.Blocks = report.FigureBlocks([]*report.Figure{scoreFigure(q, "ttft", "TTFT"), scoreFigure(q, "itl", "ITL")})
 	cols := report.ColumnsOf("Server", "Estimator", "Windows of", "# Windows", "# TTFT WAPE", "# TTFT bias", "# ITL WAPE", "# ITL bias",
 		"# No answer")
-	scores := serverTable(q, "score-table", "Errors by estimator", "servers[].scores", cols,
-		func(of *QueueServer, add func(...report.Cell)) {
-			for _, s := range of.Scores {
-				add(report.Name(of.ID), report.Name(s.Estimator), report.Plain(s.Set), report.Count(s.Windows), report.Percent(s.TTFTWape),
-					report.Shown(s.TTFTBias, report.Signed), report.Percent(s.ITLWape), report.Shown(s.ITLBias, report.Signed),
-					report.ZeroDim(s.Unpredicted))
-			}
-		})
+	scores := serverTable(q, "score-table", "Errors by estimator", "servers[].scores", cols, func(of *QueueServer, add func(...report.Cell)) {
+		for _, s := range of.Scores {
+			add(report.Name(of.ID), report.Name(s.Estimator), report.Plain(s.Set), report.Count(s.Windows), report.Percent(s.TTFTWape),
+				report.Shown(s.TTFTBias, report.Signed), report.Percent(s.ITLWape), report.Shown(s.ITLBias, report.Signed),
+				report.ZeroDim(s.Unpredicted))
+		}
+	})
 	x.Blocks = append(x.Blocks, scores...)
 	return x
 }
@@ -100,17 +98,17 @@ func showSection(q *Queue) report.Section {
 			"are; the sweep would show the rest."}
 	cols := report.ColumnsOf("Server", "# Windows", "# Kept", "Dropped, by reason", "# Rank", "# Condition", "Not shown",
 		"Sweep that would show it")
-	x.Blocks = serverTable(q, "shown-table", "Windows and what they tell apart", "servers", cols,
-		func(s *QueueServer, add func(...report.Cell)) {
-			cells := []report.Cell{report.Name(s.ID), report.Count(s.Windows.Read), report.Count(s.Windows.Kept),
-				report.Prose(report.Reasons(s.Windows.Dropped))}
-			if id := s.Identify; id != nil {
-				add(append(cells, report.Count(id.Rank), report.Number(id.Condition), report.Prose(directions(id.Null)),
-					report.Prose(sweepOf(id.Sweep)))...)
-			} else {
-				add(append(cells, report.Plain(report.Unknown), report.Plain(report.Unknown), report.Prose(s.Reason), report.Plain(""))...)
-			}
-		})
+	x.Blocks = serverTable(q, "shown-table", "Windows and what they tell apart", "servers", cols, func(s *QueueServer,
+		add func(...report.Cell)) {
+		cells := []report.Cell{report.Name(s.ID), report.Count(s.Windows.Read), report.Count(s.Windows.Kept),
+			report.Prose(report.Reasons(s.Windows.Dropped))}
+		if id := s.Identify; id != nil {
+			add(append(cells, report.Count(id.Rank), report.Number(id.Condition), report.Prose(directions(id.Null)),
+				report.Prose(sweepOf(id.Sweep)))...)
+		} else {
+			add(append(cells, report.Plain(report.Unknown), report.Plain(report.Unknown), report.Prose(s.Reason), report.Plain(""))...)
+		}
+	})
 	for i := range q.Servers {
 		x.Blocks = append(x.Blocks, report.FindingBlocks(q.Servers[i].ID, q.Servers[i].Findings)...)
 	}
@@ -150,21 +148,20 @@ func sizeSection(q *Queue) report.Section {
 			"Replicas are those that the target TPS needs, seats the fewest near the peak; 0: none asked for."}
 	cols := report.ColumnsOf("Server", "# Target TTFT ms", "# Target ITL ms", "# Target TPS", "# Requests/s", "Binding", "# Replicas",
 		"# Seats", "# TTFT ms", "# ITL ms", "# Simulated TTFT", "# Simulated ITL", "# TTFT P95", "# ITL P95")
-	x.Blocks = serverTable(q, "size-table", "Rates of one replica", "servers[].sizing", cols,
-		func(s *QueueServer, add func(...report.Cell)) {
-			z := s.Sizing
-			if z == nil {
-				return
-			}
-			row := []report.Cell{report.Name(s.ID), report.Num(z.TargetTTFTMs), report.Num(z.TargetITLMs), report.Num(z.TargetTPS),
-				report.Num(z.RateRPS), report.Plain(z.Binding), report.Count(z.Replicas), report.Count(z.Concurrency),
-				report.Num(z.TTFTMs), report.Num(z.ITLMs)}
-			if p := z.Simulated; p != nil {
-				add(append(row, report.Num(p.TTFTMs), report.Num(p.ITLMs), report.Num(p.TTFTP95Ms), report.Num(p.ITLP95Ms))...)
-			} else {
-				add(append(row, report.Number(nil), report.Number(nil), report.Number(nil), report.Number(nil))...)
-			}
-		})
+	x.Blocks = serverTable(q, "size-table", "Rates of one replica", "servers[].sizing", cols, func(s *QueueServer, add func(...report.Cell)) {
+		z := s.Sizing
+		if z == nil {
+			return
+		}
+		row := []report.Cell{report.Name(s.ID), report.Num(z.TargetTTFTMs), report.Num(z.TargetITLMs), report.Num(z.TargetTPS),
+			report.Num(z.RateRPS), report.Plain(z.Binding), report.Count(z.Replicas), report.Count(z.Concurrency),
+			report.Num(z.TTFTMs), report.Num(z.ITLMs)}
+		if p := z.Simulated; p != nil {
+			add(append(row, report.Num(p.TTFTMs), report.Num(p.ITLMs), report.Num(p.TTFTP95Ms), report.Num(p.ITLP95Ms))...)
+		} else {
+			add(append(row, report.Number(nil), report.Number(nil), report.Number(nil), report.Number(nil))...)
+		}
+	})
 	return x
 }
 

@@ -130,8 +130,7 @@ func AllocateQueues(doc *Queue, p *Problem) error {
 
 // ValidateQueues scores the parameters of a document on servers made of other recordings,
 // each by the fitted server of the same id, or by the one named.
-func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by string, o *Options,
-	requests int) ([]QueueServer, error) {
+func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by string, o *Options, requests int) ([]QueueServer, error) {
 	out := make([]QueueServer, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) error {
 		id := cmp.Or(by, servers[i].ID)
@@ -244,8 +243,7 @@ func (m *meter) point() (*queueSimPoint, error) {
 			ttft, itl = append(ttft, b.ttft/b.n), append(itl, b.decode/b.gaps)
 		}
 	}
-	p := &queueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)),
-		TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95)}
+	p := &queueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)), TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95)}
 	if gaps > 0 {
 		p.ITLMs, p.ITLP95Ms = decode/gaps, stat.Quantile(stat.Sorted(m.itl), 0.95)
 		p.TTFTSeMs, p.ITLSeMs = stat.StdErr(ttft), stat.StdErr(itl)
@@ -272,8 +270,7 @@ const (
 // needs in order to see what the deployment does, waits and prefills beside decodes included.
 func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, output float64) (*steady, error) {
 	seats := int(d.Seats(prompt + output))
-	v := Limits{MaxBatch: seats, Queue: steadyRoom * seats, MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens),
-		OverheadMs: overheadMs}
+	v := Limits{MaxBatch: seats, Queue: steadyRoom * seats, MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens), OverheadMs: overheadMs}
 	t := workload.ChatTraffic(d, prompt, output)
 	capacity, err := t.Capacity(d, step)
 	if err != nil {

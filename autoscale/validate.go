@@ -23,8 +23,7 @@ const (
 // seen, beside the medians of the fitted windows and, for flavours whose parameters are a
 // step time, the simulator with the same parameters (requests > 0). The document is the
 // fitted server's, with the scores of set "validation" and this server's windows.
-func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*QueueServer,
-	error) {
+func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*QueueServer, error) {
 	f := &Calibrated{Server: s}
 	f.describe(o)
 	doc := f.Doc

@@ -123,8 +123,7 @@ func simulated(c result.FitConfig, name accelerator, opt export.Options, overhea
 		return Accelerator{}, export.SideConfig{}, "", nil, fmt.Errorf("%s: steady state: %w", c.Label, err)
 	}
 	acc := Accelerator{
-		Acc: name.name, AccCount: name.count,
-		PerfParms: perfParm{
+		Acc: name.name, AccCount: name.count, PerfParms: perfParm{
 			Decode:  map[string]string{"alpha": six(s.Params.AlphaMs), "beta": six(s.Params.BetaMs)},
 			Prefill: map[string]string{"gamma": six(s.Params.GammaMs), "delta": six(s.Params.DeltaMs)},
 		},
@@ -230,8 +229,7 @@ func accelerators(cfgs []result.FitConfig) ([]accelerator, []export.Refusal) {
 		id := c.Deployment.Model.ID + "\x00" + a.name
 		if other, ok := first[id]; ok {
 			out = append(out, export.Refusal{Code: export.BadEntry,
-				Sentence: fmt.Sprintf("%s and %s would both be %q of one model; the reader keeps the last", other,
-					c.Label, a.name)})
+				Sentence: fmt.Sprintf("%s and %s would both be %q of one model; the reader keeps the last", other, c.Label, a.name)})
 			continue
 		}
 		first[id] = c.Label
@@ -354,8 +352,8 @@ type parms struct {
 }
 
 // infernoReadBy says who reads model-data.json.
-const infernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + gamma*KV " +
-	"tokens read"
+const infernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + " +
+	"gamma*KV tokens read"
 
 // Inferno writes model-data.json.
 func Inferno(models []modelEntry) ([]byte, error) {

@@ -142,20 +142,6 @@ func (d *Draft) serveArgs(words []string) ([]string, error) {
 var shortFlags = map[string]string{"-ep": "enable_expert_parallel", "-sc": "speculative_config", "-cc": "compilation_config",
 	"-ac": "attention_config"}
 
-// ownFlags are flags with a field of their own: where they stand in run.yaml.
-var ownFlags = map[string]string{
-	"model": "model.id", "dtype": "model.dtype", "kv_cache_dtype": "model.kv_cache_dtype",
-	"tensor_parallel_size": "tensor_parallel_size", "pipeline_parallel_size": "pipeline_parallel_size",
-	"data_parallel_size": "data_parallel_size",
-	"max_model_len":      "", "max_num_seqs": "", "max_num_batched_tokens": "", "enable_chunked_prefill": "", "enable_prefix_caching": "",
-	"block_size": "", "gpu_memory_utilization": "", "num_gpu_blocks_override": "", "async_scheduling": "", "scheduling_policy": "",
-	"long_prefill_token_threshold": "", "quantization": "", "enable_expert_parallel": "", "speculative_config": "", "speculative_model": "",
-	"num_speculative_tokens":      "",
-	"journey_tracing_sample_rate": "tracing.journey_tracing_sample_rate", "step_tracing_sample_rate": "tracing.step_tracing_sample_rate",
-	"step_tracing_rich_subsample_rate": "tracing.step_tracing_rich_subsample_rate",
-	"step_tracing_closure_interval":    "tracing.step_tracing_closure_interval",
-}
-
 // secrets never enter run.yaml.
 var secrets = []string{"api_key", "hf_token"}
 
@@ -214,7 +200,7 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 // ServePath is the key of run.yaml that holds a flag of `vllm serve`, given without dashes; "" for no such flag.
 func ServePath(flag string) string {
 	key := flagKey("--" + flag)
-	if path := ownFlags[key]; path != "" || !knownFlag(key, "") {
+	if path := runKeys().Own[key]; path != "" || !knownFlag(key, "") {
 		return path
 	}
 	return "vllm." + key
@@ -230,7 +216,7 @@ func (d *Draft) unknownFlag(shown, key, version string) {
 		what += fmt.Sprintf(" %d.%d", v[0], v[1])
 	}
 	near := ""
-	if word := Nearest(key, slices.Concat(ServeFlags(version), slices.Sorted(maps.Keys(ownFlags)))); word != "" {
+	if word := Nearest(key, slices.Concat(ServeFlags(version), slices.Sorted(maps.Keys(runKeys().Own)))); word != "" {
 		near = " (did you mean --" + strings.ReplaceAll(word, "_", "-") + "?)"
 	}
 	d.find(trace.Findingf(UnknownFlag, "%s is no flag of %s that this version knows%s; it is left out", shown, what, near))
@@ -272,7 +258,7 @@ func flagKey(flag string) string {
 }
 
 func knownFlag(key, version string) bool {
-	_, own := ownFlags[key]
+	_, own := runKeys().Own[key]
 	return own || isServeFlag(key, version)
 }
 
@@ -299,7 +285,7 @@ func (d *Draft) store(key string, v any) {
 	if isSecret(key) {
 		return
 	}
-	target, own := ownFlags[key]
+	target, own := runKeys().Own[key]
 	if target == "" || !own {
 		target = "vllm." + key
 	}
@@ -478,7 +464,7 @@ var flagsRead = sync.OnceValue(func() *flagTable {
 			f := serveFlag{name: words[0], kind: words[3]}
 			f.since, _ = parseVersion(words[1])
 			f.until, _ = parseVersion(words[2])
-			target, own := ownFlags[f.name]
+			target, own := runKeys().Own[f.name]
 			if _, twice := t.kinds[f.name]; !twice && (!own || strings.HasPrefix(target, "tracing.")) {
 				t.flags = append(t.flags, f)
 			}

@@ -93,7 +93,7 @@ func TestEveryFlagHasAnEffect(t *testing.T) {
 	for _, l := range limits() {
 		for _, key := range append(l.Given, l.Key) {
 			limited[key] = true
-			_, own := ownFlags[key]
+			_, own := runKeys().Own[key]
 			if _, known := flagsRead().kinds[key]; !known && !own && key != "speculative_decoding" {
 				t.Errorf("limits.yaml: %s is no flag of vLLM", key)
 			}
@@ -101,14 +101,14 @@ func TestEveryFlagHasAnEffect(t *testing.T) {
 	}
 	for flag := range flagsRead().kinds {
 		n := 0
-		_, own := ownFlags[flag]
+		_, own := runKeys().Own[flag]
 		for _, is := range []bool{limited[flag] || own, effects[flag] != ""} {
 			if is {
 				n++
 			}
 		}
 		if n != 1 && !strings.Contains(forkFlags, "\n"+flag+" ") {
-			t.Errorf("%s stands in %d of limits.yaml, ownFlags and flag_effects.txt, want 1", flag, n)
+			t.Errorf("%s stands in %d of limits.yaml, keys.yaml and flag_effects.txt, want 1", flag, n)
 		}
 	}
 	var source strings.Builder
@@ -144,7 +144,7 @@ func knobTable(t *testing.T) string {
 	}
 	for _, key := range append(slices.Clone(askedKnobs), more...) {
 		var words []string
-		_, own := ownFlags[key]
+		_, own := runKeys().Own[key]
 		if _, known := flagsRead().kinds[key]; !known && !own {
 			t.Errorf("%s is no flag of vLLM", key)
 		}
@@ -216,7 +216,7 @@ func TestServeFlagsAreSortedAndDistinctFromOurs(t *testing.T) {
 		if i > 0 && flagsRead().flags[i-1].name == f.name {
 			t.Errorf("%s stands twice", f.name)
 		}
-		if target, own := ownFlags[f.name]; own && !strings.HasPrefix(target, "tracing.") && f.name != "model" {
+		if target, own := runKeys().Own[f.name]; own && !strings.HasPrefix(target, "tracing.") && f.name != "model" {
 			t.Errorf("%s has a field of its own and is provenance too", f.name)
 		}
 	}
@@ -230,10 +230,10 @@ func TestServeFlagsAreSortedAndDistinctFromOurs(t *testing.T) {
 // Every key the loader knows stands in the page.
 func TestRunYAMLDocNamesEveryKey(t *testing.T) {
 	text := repo.Read(t, runYAMLDoc)
-	for _, s := range sections {
-		for _, key := range s.keys {
+	for _, s := range runKeys().Sections {
+		for _, key := range s.Keys {
 			if !strings.Contains(string(text), key) {
-				t.Errorf("%s.%s is not in %s", s.name, key, runYAMLDoc)
+				t.Errorf("%s.%s is not in %s", s.Name, key, runYAMLDoc)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"cmp"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,12 +12,31 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
+
+//go:embed keys.yaml
+var keysYAML []byte
+
+// runKeys are those of run.yaml as flags and logs name them, and as it is written.
+var runKeys = sync.OnceValue(func() (k struct {
+	Own, Engine, Required map[string]string
+	Sections              []struct {
+		Name string
+		Keys []string
+	}
+}) {
+	if err := files.DecodeYAML(keysYAML, "keys.yaml", &k); err != nil {
+		panic("deploy: keys.yaml: " + err.Error())
+	}
+	return k
+})
 
 // Draft is a run.yaml being written from what a command line or a log says:
 // values by path ("vllm.max_num_seqs"), each with a note where it did not come
@@ -75,7 +95,7 @@ func (d *Draft) Findings(m *Model) []trace.Finding {
 			flagsRead().newest[0], flagsRead().newest[1]))
 	}
 	get := func(key string) any {
-		if path := ownFlags[key]; path != "" {
+		if path := runKeys().Own[key]; path != "" {
 			return d.Get(path)
 		}
 		return d.Get("vllm." + key)
@@ -109,9 +129,9 @@ func (d *Draft) DropUnknown() {
 
 // ownKeys are the keys of vllm that run.yaml reads itself.
 func ownKeys() []string {
-	for _, s := range sections {
-		if s.name == "vllm" {
-			return append(slices.Clone(s.keys), "speculative_model", "num_speculative_tokens", "speculative_decoding")
+	for _, s := range runKeys().Sections {
+		if s.Name == "vllm" {
+			return append(slices.Clone(s.Keys), "speculative_model", "num_speculative_tokens", "speculative_decoding")
 		}
 	}
 	return nil
@@ -161,36 +181,18 @@ func (d *Draft) Missing() []string {
 	return stat.Filter(d.required(), func(path string) bool { return d.values[path] == nil })
 }
 
-// sections is the order of keys in a written run.yaml; other flags of vllm
-// follow sorted.
-var sections = []struct {
-	name string // "" at the top
-	keys []string
-}{
-	{"", []string{"name", "provenance"}},
-	{"model", []string{"id", "config", "dtype", "kv_cache_dtype", "n_mlp_proj", "assume_full_attention"}},
-	{"hardware", []string{"name", "TFlopsPeak", "TFlopsFP8", "BwPeakTBs", "memory_gb", "pcie_bandwidth_gb_s", "pcie_efficiency",
-		"interconnect_bandwidth_gb_s", "interconnect_latency_us"}},
-	{"", []string{"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"}},
-	{"vllm", []string{"version", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "enable_prefix_caching",
-		"block_size", "gpu_memory_utilization", "num_gpu_blocks_override", "kv_blocks_total_gpu", "cpu_offloading", "kv_blocks_total_cpu",
-		"async_scheduling", "scheduling_policy", "long_prefill_token_threshold", "quantization", "enable_expert_parallel", "speculative_config"}},
-	{"tracing", []string{"journey_tracing_sample_rate", "step_tracing_sample_rate", "step_tracing_rich_subsample_rate",
-		"step_tracing_closure_interval", "otel_span_event_count_limit", "api"}},
-}
-
 // Write writes the draft as run.yaml. Required fields that are missing stand
 // there as null with the word "required".
 func (d *Draft) Write(w io.Writer) error {
 	var b strings.Builder
-	for _, s := range sections {
-		keys := s.keys
-		if s.name == "vllm" {
+	for _, s := range runKeys().Sections {
+		keys := s.Keys
+		if s.Name == "vllm" {
 			keys = append(slices.Clone(keys), d.otherFlags(keys)...)
 		}
-		lines := strings.Join(stat.Map(keys, func(key string) string { return d.line(s.name, key) }), "")
-		if lines != "" && s.name != "" {
-			lines = s.name + ":\n" + lines
+		lines := strings.Join(stat.Map(keys, func(key string) string { return d.line(s.Name, key) }), "")
+		if lines != "" && s.Name != "" {
+			lines = s.Name + ":\n" + lines
 		}
 		b.WriteString(lines)
 	}
@@ -217,24 +219,13 @@ func (d *Draft) line(section, key string) string {
 		if !slices.Contains(d.required(), path) {
 			return ""
 		}
-		note = "required: " + requiredHint[path]
+		note = "required: " + runKeys().Required[path]
 	}
 	line := indent + key + ": " + scalar(value)
 	if note != "" {
 		line += "  # " + note
 	}
 	return line + "\n"
-}
-
-var requiredHint = map[string]string{
-	"model.config":                "the model's Hugging Face config.json, relative to this file",
-	"hardware.name":               "a built-in datasheet (H100, A100, ...), or any name with TFlopsPeak and BwPeakTBs beside it",
-	"hardware.TFlopsPeak":         "dense 16-bit rate of one device, 1e12 FLOP/s",
-	"hardware.BwPeakTBs":          "bandwidth of its memory, 1e12 B/s",
-	"hardware.memory_gb":          "its memory, 1e9 B",
-	"vllm.version":                "as `vllm --version` prints it",
-	"vllm.max_num_seqs":           "as the server printed it at start",
-	"vllm.max_num_batched_tokens": "as the server printed it at start",
 }
 
 // scalar writes a value on one line; versions and other number-like strings

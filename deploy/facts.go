@@ -61,8 +61,7 @@ func (d *Deployment) Assumed() []trace.Finding {
 	}
 	return append(out, trace.Findingf(asyncAssumed,
 		"%s: vllm.version %q is no release number; asynchronous scheduling is taken as on, the default since vLLM %d.%d, and the "+
-			"scheduler's rules are those of the newest one",
-		d.Name, e.VLLMVersion, asyncSchedulingSince[0], asyncSchedulingSince[1]))
+			"scheduler's rules are those of the newest one", d.Name, e.VLLMVersion, asyncSchedulingSince[0], asyncSchedulingSince[1]))
 }
 
 // newestCompared is the newest release whose scheduler the simulator was compared with.

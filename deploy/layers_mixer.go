@@ -228,8 +228,7 @@ func (r *layerReader) mla() *Mixer {
 		m.Linears = append(m.Linears, r.matrix(Sharded, m.Heads*m.DimK, r.h, r.attn("q_proj")))
 	}
 	m.Linears = append(m.Linears, r.matrix(Replicated, m.KVRank+m.Rope, r.h, r.attn("kv_a_proj_with_mqa")),
-		r.matrix(Sharded, m.Heads*(nope+m.DimV), m.KVRank, r.attn("kv_b_proj")),
-		r.matrix(ShardedIn, r.h, m.Heads*m.DimV, r.attn("o_proj")))
+		r.matrix(Sharded, m.Heads*(nope+m.DimV), m.KVRank, r.attn("kv_b_proj")), r.matrix(ShardedIn, r.h, m.Heads*m.DimV, r.attn("o_proj")))
 	if r.flag("mla_use_output_gate", false) {
 		m.Gate = "element"
 		m.Linears = append(m.Linears, r.matrix(Sharded, m.Heads*m.DimV, r.h, r.attn("g_proj")))
@@ -306,8 +305,8 @@ func (m *Mixer) Overlap() int64 {
 // compressor adds what turns tokens into entries of width dim: values, gates, positions within an entry, a norm.
 func (r *layerReader) compressor(m *Mixer, dim int64, name string) {
 	width := m.Overlap() * dim
-	m.Linears = append(m.Linears, r.matrix(Replicated, width, r.h, r.attn(name+".wkv")),
-		r.matrix(Replicated, width, r.h, r.attn(name+".wgate")))
+	m.Linears = append(m.Linears, r.matrix(Replicated, width, r.h, r.attn(name+".wkv")), r.matrix(Replicated, width, r.h,
+		r.attn(name+".wgate")))
 	m.Small += m.Ratio*width + dim
 }
 
@@ -357,8 +356,8 @@ func (r *layerReader) kda(m *Mixer) *Mixer {
 		m.Linears = append(m.Linears, r.matrix(Sharded, w, r.h, r.attn(part)))
 	}
 	lowRank := func(name string) {
-		m.Linears = append(m.Linears, r.matrix(Replicated, m.DimK, r.h, r.attn(name+"_a_proj")),
-			r.matrix(Sharded, w, m.DimK, r.attn(name+"_b_proj")))
+		m.Linears = append(m.Linears, r.matrix(Replicated, m.DimK, r.h, r.attn(name+"_a_proj")), r.matrix(Sharded, w, m.DimK,
+			r.attn(name+"_b_proj")))
 	}
 	lowRank("f")
 	if c.flag("use_full_rank_gate", false) {

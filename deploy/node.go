@@ -242,7 +242,7 @@ func (s *section) done() {
 
 func (s *section) unknown(key *yaml.Node, legal []string) {
 	hint := ""
-	if elsewhere, ok := ownFlags[key.Value]; ok && elsewhere != "" && elsewhere != s.pathOf(key.Value) {
+	if elsewhere, ok := runKeys().Own[key.Value]; ok && elsewhere != "" && elsewhere != s.pathOf(key.Value) {
 		hint = fmt.Sprintf("did you mean %s?", elsewhere)
 	} else if near := Nearest(key.Value, legal); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", s.pathOf(near))

@@ -173,8 +173,7 @@ func (d *Deployment) CheckSimulated() error {
 			"tokens per verify of a server: 1 + accepted/drafts of vllm:spec_decode_num_accepted_tokens_total and .._num_drafts_total")
 	case s.Rates == nil:
 		return refuse("speculative_config: got "+s.Method+" without an acceptance, want synthetic_acceptance_length or "+
-			"synthetic_acceptance_rates",
-			"what n-gram drafts accept depends on the text: take it from the counters of a server with the same text")
+			"synthetic_acceptance_rates", "what n-gram drafts accept depends on the text: take it from the counters of a server with the same text")
 	case s.Method == "dflash" || s.Method == "dspark" || s.Method == "draft_model" && d.Engine.Draft == nil:
 		return refuse(fmt.Sprintf("speculative_config: got %s with the model %q, whose size is not known, want a built-in one, a folder with "+
 			"its config.json, or eagle, eagle3, mtp, ngram or suffix", s.Method, s.Model),

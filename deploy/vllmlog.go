@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -85,8 +86,7 @@ var logPatterns = []struct {
 	{regexp.MustCompile(`Asynchronous scheduling is (enabled|disabled)`), func(d *Draft, m []string) { d.Set("vllm.async_scheduling", m[1] == "enabled") }},
 	{regexp.MustCompile(`(?i)async scheduling .*disabled|disabling asynchronous scheduling`), func(d *Draft, _ []string) {
 		d.Set("vllm.async_scheduling", false) // since 0.28 the only word of it
-	}},
-	{regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
+	}}, {regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
 		d.kvTokens, _ = strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
 		d.kvTokens = min(d.kvTokens, maxTokens)
 	}},
@@ -130,17 +130,6 @@ func (d *Draft) device(name string) {
 		"BwPeakTBs", strings.TrimSpace(name)))
 }
 
-// engineKeys are the fields of the engine's configuration line that run.yaml
-// has, and where.
-var engineKeys = map[string]string{
-	"dtype": "model.dtype", "kv_cache_dtype": "model.kv_cache_dtype", "max_seq_len": "vllm.max_model_len",
-	"tensor_parallel_size": "tensor_parallel_size", "pipeline_parallel_size": "pipeline_parallel_size",
-	"data_parallel_size": "data_parallel_size",
-	"quantization":       "vllm.quantization", "enforce_eager": "vllm.enforce_eager", "enable_prefix_caching": "vllm.enable_prefix_caching",
-	"chunked_prefill_enabled": "vllm.enable_chunked_prefill", "enable_chunked_prefill": "vllm.enable_chunked_prefill",
-	"served_model_name": "model.id", "seed": "vllm.seed", "speculative_config": "vllm.speculative_config",
-}
-
 var engineField = regexp.MustCompile(`(\w+)=('[^']*'|[^,\s(]+)`)
 
 // engineConfig reads "key=value, key=value, ..."; nested objects are skipped key by
@@ -151,7 +140,7 @@ func (d *Draft) engineConfig(text string) {
 		if m[1] == "model" && model == "" {
 			model = strings.Trim(m[2], "'")
 		}
-		path, ok := engineKeys[m[1]]
+		path, ok := runKeys().Engine[m[1]]
 		if !ok || m[2] == "None" {
 			continue
 		}
@@ -198,7 +187,7 @@ func (d *Draft) args(text string) {
 		if key == "model" && d.Get("model.id") != nil {
 			continue
 		}
-		target := ownFlags[key]
+		target := runKeys().Own[key]
 		if target == "" {
 			target = "vllm." + key
 		}
@@ -230,6 +219,62 @@ func (d *Draft) fromArgs() {
 			d.SetNoted("vllm.block_size", int64(cpuBlockSize), "vLLM's default on a CPU")
 		}
 	}
+}
+
+// Against says what a log tells of the engine that run.yaml tells otherwise, key by key.
+func (d *Draft) Against(dep *Deployment) (unlike []string) {
+	e, m := &dep.Engine, &dep.Model
+	if d.Get("vllm.block_size") == nil {
+		d.Set("vllm.block_size", e.BlockSize)
+	}
+	d.CountKVBlocks(m)
+	run := map[string]any{"tensor_parallel_size": dep.TP, "pipeline_parallel_size": dep.PP, "data_parallel_size": dep.DP,
+		"vllm.version": e.VLLMVersion, "vllm.max_num_seqs": e.MaxNumSeqs, "vllm.max_num_batched_tokens": e.MaxNumBatchedTokens,
+		"vllm.max_model_len": e.MaxModelLen, "vllm.block_size": e.BlockSize, "vllm.kv_blocks_total_gpu": e.KVBlocksGPU,
+		"vllm.enable_prefix_caching": e.PrefixCaching, "vllm.enable_chunked_prefill": e.ChunkedPrefill, "vllm.async_scheduling": e.IsAsync(),
+		"vllm.scheduling_policy": e.SchedulingPolicy, "vllm.gpu_memory_utilization": e.GPUMemoryUtilization,
+		"vllm.enforce_eager": e.Extra["enforce_eager"], "model.id": m.ID, "model.dtype": m.BytesPerActivation,
+		"model.kv_cache_dtype": m.BytesPerKV,
+		"hardware.name":        dep.Hardware.Name}
+	if _, isGPU := Datasheet(dep.Hardware.Name); d.isCPU && isGPU {
+		d.Set("hardware.name", "vLLM's CPU back end")
+	}
+	for _, key := range slices.Sorted(maps.Keys(run)) {
+		logged, stated := d.Get(key), run[key]
+		if opt, ok := stated.(trace.Opt[int64]); ok {
+			if stated = opt.V; !opt.OK {
+				continue
+			}
+		}
+		if logged != nil && stated != nil && !d.agree(key, logged, stated, m) {
+			unlike = append(unlike, fmt.Sprintf("%s: the log says %v, run.yaml %v", key, logged, stated))
+		}
+	}
+	return unlike
+}
+
+// agree reports whether a log and run.yaml say the same, or one of them nothing.
+func (d *Draft) agree(key string, logged, stated any, m *Model) bool {
+	text := fmt.Sprint(logged)
+	switch key {
+	case "vllm.version":
+		v, known := parseVersion(text)
+		run, stable := parseVersion(stated.(string))
+		return v == run || !known || !stable
+	case "vllm.kv_blocks_total_gpu": // printed in rounded tokens, with or without the null block
+		n, _ := logged.(int64)
+		return math.Abs(float64(n-stated.(int64))) <= math.Max(2, 0.01*float64(n))
+	case "model.id": // served names and paths may be anything
+		id, isHub := stated.(string), func(id string) bool { return strings.Count(id, "/") == 1 && id[0] != '/' && id[0] != '.' }
+		return !isHub(text) || !isHub(id) || ModelName(text) == ModelName(id)
+	case "model.dtype", "model.kv_cache_dtype":
+		b := dtypeBytes(text)
+		if text == "auto" && m.BytesPerWeight == m.BytesPerActivation { // no checkpoint that says otherwise
+			b = m.BytesPerActivation
+		}
+		return b == 0 || b == stated
+	}
+	return text == fmt.Sprint(stated)
 }
 
 // CountKVBlocks sets the blocks of a cache that the log states in tokens alone. m is the model where its config.json is known: then

@@ -43,7 +43,7 @@ func (r Range) Check(name string, v float64) string {
 	case v >= r.From && v <= r.To:
 		return ""
 	case v == math.MinInt64 || v == math.MaxInt64 || math.IsNaN(v):
-		return fmt.Sprintf("%s: got no number, or one beyond 64 bits, want %.10g to %.10g", name, r.From, r.To)
+		return fmt.Sprintf("%s: got no number, or one beyond 64 bits, want %.10g to %.10g, whole if a count", name, r.From, r.To)
 	}
 	return fmt.Sprintf("%s: got %.10g, want %.10g to %.10g", name, v, r.From, r.To)
 }
@@ -58,6 +58,14 @@ func Int(v float64) int64 {
 		return int64(v)
 	}
 	return math.MinInt64
+}
+
+// Count is a number of things: what is no whole number is outside every range.
+func Count(v float64) int64 {
+	if v != math.Trunc(v) {
+		return math.MinInt64
+	}
+	return Int(v)
 }
 
 // Ns is a time in us as whole ns, cut towards zero, with the bounds of [Int].

@@ -60,6 +60,9 @@ func TestInt(t *testing.T) {
 			t.Errorf("%g: got %d, want %d", v, got, want)
 		}
 	}
+	if Count(5) != 5 || Count(5.5) != math.MinInt64 || Count(1e-300) != math.MinInt64 || Count(math.NaN()) != math.MinInt64 {
+		t.Errorf("parts of a token count: %d, %d, %d", Count(5.5), Count(1e-300), Count(math.NaN()))
+	}
 }
 
 func TestRanges(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/blis-train/blis-train/internal/repo"
 )
 
@@ -140,6 +142,58 @@ func TestBadRunsAmongOthers(t *testing.T) { testBadRuns(t, 8) }
 func TestEvalBadRuns(t *testing.T) {
 	repo.NeedEval(t)
 	testBadRuns(t, 50)
+}
+
+// TestRunYAMLAgainstTheRecording: what the log of a server, or its steps, say otherwise than run.yaml is a warning with the
+// key; pages of one line that cannot be are told too. The sound folder has none.
+func TestRunYAMLAgainstTheRecording(t *testing.T) {
+	log, err := zstd.NewReader(nil)
+	noErr(t, err)
+	stock, smoke := filepath.Join(repo.Root(t), "testdata", "traces", "stock"), filepath.Join(repo.Root(t), "testdata", "traces", "smoke")
+	text, err := log.DecodeAll(repo.Read(t, stock, "server.log.zst"), nil)
+	noErr(t, err)
+	lines := strings.Split(string(text), "\n")[:900]
+	const iteration = "Iteration(500)"
+	for _, c := range []struct{ from, file, old, new, says string }{
+		{stock, "run.yaml", "name: stock", "name: stock", ""}, {smoke, "run.yaml", "name:", "name:", ""},
+		{stock, "run.yaml", "max_num_seqs: 16", "max_num_seqs: 1024", "vllm.max_num_seqs: the log says 16, run.yaml 1024"},
+		{stock, "run.yaml", "max_num_batched_tokens: 1024", "max_num_batched_tokens: 100", "vllm.max_num_batched_tokens: run.yaml says 100, "},
+		{stock, "run.yaml", "max_model_len: 4096", "max_model_len: 9000", "vllm.max_model_len: the log says 4096"},
+		{stock, "run.yaml", "version: 0.32.0", "version: 0.11.0", "vllm.version: the log says 0.32.0"},
+		{stock, "run.yaml", "block_size: 128", "block_size: 16", "vllm.block_size: the log says 128"},
+		{stock, "run.yaml", "kv_blocks_total_gpu: 1024", "kv_blocks_total_gpu: 10", "vllm.kv_blocks_total_gpu: the log says 1023"},
+		{stock, "run.yaml", "kv_cache_dtype: bfloat16", "kv_cache_dtype: fp8", "model.kv_cache_dtype: the log says auto"},
+		{stock, "run.yaml", "enable_prefix_caching: true", "enable_prefix_caching: false", "vllm.enable_prefix_caching: the log says true"},
+		{stock, "run.yaml", "data_parallel_size: 1", "data_parallel_size: 2", "data_parallel_size: the log says 1"},
+		{stock, "server.log", "tensor_parallel_size=1", "tensor_parallel_size=4", "tensor_parallel_size: the log says 4"},
+		{stock, "server.log", "dtype=torch.bfloat16", "dtype=torch.float32", "model.dtype: the log says float32"},
+		{stock, "run.yaml", "name: xeon-amx-1core", "name: H100", "hardware.name: the log says vLLM's CPU back end"},
+		{stock, "server.log", iteration, "Iteration(500.5)", "got a torn iteration"},
+		{stock, "server.log", "iteration elapsed time: 54.09 ms", "iteration elapsed time: 0.00 ms", "want at least 1 for a pass with tokens"},
+		{smoke, "run.yaml", "max_num_seqs: 4", "max_num_seqs: 2", "vllm.max_num_seqs: run.yaml says 2, "},
+		{smoke, "run.yaml", "max_num_batched_tokens: 128", "max_num_batched_tokens: 64", "vllm.max_num_batched_tokens: run.yaml says 64, "},
+		{smoke, "run.yaml", "kv_blocks_total_gpu: 38", "kv_blocks_total_gpu: 99", "vllm.kv_blocks_total_gpu: run.yaml says 99, 55 of 55 steps"},
+	} {
+		dir := t.TempDir()
+		for _, name := range []string{"run.yaml", "config.json", "traces.jsonl", "kv_events.jsonl"} {
+			if b, err := os.ReadFile(filepath.Join(c.from, name)); err == nil {
+				repo.Write(t, string(b), dir, name)
+			}
+		}
+		if c.from == stock {
+			repo.Write(t, strings.Join(lines, "\n"), dir, "server.log")
+		}
+		was := string(repo.Read(t, dir, c.file))
+		now := strings.Replace(was, c.old, c.new, 1)
+		if now == was && c.says != "" {
+			t.Fatalf("%s: nothing of %q", c.file, c.old)
+		}
+		repo.Write(t, now, dir, c.file)
+		code, out, talk := program("extract", dir, "-o", filepath.Join(t.TempDir(), "out"), "--json", "--max-bad-frac", "1")
+		if code != exitOK || !strings.Contains(out, c.says) || strings.Contains(out, "run_contradicted") && c.says == "" {
+			t.Errorf("%s instead of %s: exit %d, want %q in the document: %s", c.new, c.old, code, c.says, talk)
+		}
+	}
 }
 
 func noErr(t *testing.T, err error) {

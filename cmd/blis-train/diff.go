@@ -119,8 +119,7 @@ func termRows(terms []export.TermDiff, all bool) []cells {
 
 func predictionRows(preds []export.Prediction) []cells {
 	return stat.Map(preds, func(p export.Prediction) cells {
-		return cells{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs),
-			fmt.Sprintf("%+.2f %%", 100*p.Change)}
+		return cells{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs), fmt.Sprintf("%+.2f %%", 100*p.Change)}
 	})
 }
 

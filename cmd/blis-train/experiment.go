@@ -95,8 +95,7 @@ func showOptimise(con *console, d *cluster.OptimiseDoc) {
 			how = "tuned, " + p.Method
 		}
 		words := stat.Map(slices.Sorted(maps.Keys(p.Parameters)), func(k string) string { return fmt.Sprintf("%s %.4g", k, p.Parameters[k]) })
-		rows = append(rows, cells{name, how, percent(p.Gap), percent(p.Train), percent(p.Test), percent(p.Critical), strings.Join(words,
-			", ")})
+		rows = append(rows, cells{name, how, percent(p.Gap), percent(p.Train), percent(p.Test), percent(p.Critical), strings.Join(words, ", ")})
 		for _, t := range p.Transfer {
 			goodput := percent(t.Goodput)
 			if !t.Tested {
@@ -109,8 +108,7 @@ func showOptimise(con *console, d *cluster.OptimiseDoc) {
 		}
 	}
 	con.table(fmt.Sprintf("goodput; always-admit %s, %d calls each", percent(d.Baseline), d.Calls), cells{"policy", "", "optimism gap",
-		"train",
-		"test", "critical", "parameters"}, rows)
+		"train", "test", "critical", "parameters"}, rows)
 	con.table("elsewhere", cells{"policy", "load", "goodput", "always-admit"}, transfer)
 	con.table("what a parameter's full range moves", cells{"policy", "parameter", "from", "to", "goodput", "interval", "effect"}, knobs)
 }

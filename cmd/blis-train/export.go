@@ -164,8 +164,7 @@ func showExport(con *console, path string, got *pipeline.ExportResult) error {
 	}
 	con.table("Exported "+string(got.Format), cells{"file", "bytes", "sha256"}, rows)
 	con.table("How well BLIS's terms hold the model: mean error (that of all time together) of steps; simulated latencies over its own",
-		cells{"configuration", "file", "all", "decode", "mixed", "prefill", "TTFT / ITL / E2E by load"},
-		projectionRows(path, doc.Projections))
+		cells{"configuration", "file", "all", "decode", "mixed", "prefill", "TTFT / ITL / E2E by load"}, projectionRows(path, doc.Projections))
 	return con.document(doc)
 }
 

@@ -22,8 +22,7 @@ func featuresCommand() *cli.Command {
 		&cli.StringFlag{Name: "run", Usage: "run `ID` (may be left out when there is one run)"},
 		&cli.Int64Flag{Name: "step", Usage: "`N`, the step id", Required: false},
 		&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE|library` for the contributions; default the library's where it has " +
-			"the run's GPU"},
-		&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2, 1.3 or experimental " +
+			"the run's GPU"}, &cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2, 1.3 or experimental " +
 			"(default: the coefficient file's, else 1.1, or 1.3 for unlike layers)"},
 	})
 }

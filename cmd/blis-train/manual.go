@@ -34,8 +34,7 @@ func manual(app *cli.App) string {
 	for _, name := range environmentFlags {
 		r.items([2]string{environment(name), "as --" + name})
 	}
-	r.items([2]string{"HF_HOME, HF_HUB_CACHE", "where init finds a model's config.json"},
-		[2]string{"NO_COLOR", "tables without colours"})
+	r.items([2]string{"HF_HOME, HF_HUB_CACHE", "where init finds a model's config.json"}, [2]string{"NO_COLOR", "tables without colours"})
 	r.section("FILES")
 	r.items([2]string{"run.yaml", "in a run folder: what was running; init writes it"},
 		[2]string{configName, "of the working folder, or --config: options by stage and gate thresholds"},

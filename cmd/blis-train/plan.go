@@ -21,8 +21,7 @@ import (
 func planCommand() *cli.Command {
 	return newCommand(runPlan, []cli.Flag{outFlag("`FOLDER` of plan, tasks, receipts and results"), configFlag(), tasksDirFlag(),
 		&cli.Int64Flag{Name: "part-bytes", Usage: "read longer uncompressed inputs in parts of `N` bytes; 0: whole",
-			Value: shard.DefaultPartBytes}},
-		stageFlags("plan"))
+			Value: shard.DefaultPartBytes}}, stageFlags("plan"))
 }
 
 // tasksDirFlag is where open tasks are listed for schedulers.

@@ -68,8 +68,7 @@ func runPredictorRows(c *cli.Context, con *console) error {
 }
 
 // makeRows makes the rows of every run and prints the account.
-func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.Options) (*predictor.RowsDocument,
-	error) {
+func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.Options) (*predictor.RowsDocument, error) {
 	doc, err := predictor.MakeRows(c.Context, in, out, ext, o, con.header(predictor.RowsCommand(o)), c.Int("workers"))
 	if err != nil {
 		return nil, err
@@ -213,8 +212,7 @@ func extractFor(c *cli.Context, con *console, out string) (*result.Extract, erro
 
 // rowsFor reads the rows of a folder, or makes them when there are none made with
 // these options and tool.
-func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.Options) (*predictor.RowsDocument,
-	error) {
+func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.Options) (*predictor.RowsDocument, error) {
 	doc := &predictor.RowsDocument{}
 	err := con.readDoc(filepath.Join(out, predictor.RowsFile), doc)
 	switch {

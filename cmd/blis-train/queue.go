@@ -128,8 +128,7 @@ func newQueueDoc(con *console, verb string, o *autoscale.Options) *autoscale.Que
 
 // queueInputs reads the arguments: extracted folders give a server a run, all sweep files
 // together one server.
-func queueInputs(c *cli.Context, con *console, args []string, doc *autoscale.Queue,
-	o *autoscale.Options) ([]*autoscale.Server, error) {
+func queueInputs(c *cli.Context, con *console, args []string, doc *autoscale.Queue, o *autoscale.Options) ([]*autoscale.Server, error) {
 	var servers []*autoscale.Server
 	var sweeps []string
 	for _, a := range args {
@@ -187,8 +186,7 @@ func queueValidateCommand() *cli.Command {
 	cmd.Description = fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with\n"+
 		"the same parameters.\n"+
 		"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*autoscale.MaxTTFTWape,
-		100*autoscale.MaxITLWape) +
-		"Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10"
+		100*autoscale.MaxITLWape) + "Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10"
 	return cmd
 }
 

@@ -111,11 +111,9 @@ func showCluster(con *console, c *cluster.Part) {
 	}
 	var classes []cells
 	for _, k := range c.Classes {
-		classes = append(classes, cells{k.Name, k.Arrived, k.Admitted, k.Good, percent(k.Goodput), percent(k.Miss),
-			percent(k.RuleMiss)})
+		classes = append(classes, cells{k.Name, k.Arrived, k.Admitted, k.Good, percent(k.Goodput), percent(k.Miss), percent(k.RuleMiss)})
 	}
-	con.table("at the gateway", cells{"class", "arrived", "admitted", "good", "goodput",
-		"TTFT missed of admitted", "floor apart"}, classes)
+	con.table("at the gateway", cells{"class", "arrived", "admitted", "good", "goodput", "TTFT missed of admitted", "floor apart"}, classes)
 	var audits []cells
 	for _, a := range []struct {
 		of string

@@ -67,6 +67,25 @@ func each(workers, n int, task func(worker, i int) error) error {
 		wg.Go(func() { l.work(k) })
 	}
 	wg.Wait()
+	return l.result()
+}
+
+// TryPure is [Try] of tasks that write nothing: when ctx ends it returns at once and leaves them to themselves.
+func TryPure(ctx context.Context, workers, n int, task func(i int) error, done func(n int)) error {
+	l, ended := &loop{n: 1, task: func(_, _ int) error { return Try(ctx, workers, n, task, done) }, failedAt: 1}, make(chan bool)
+	go func() {
+		defer close(ended)
+		l.work(0)
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-ended:
+		return l.result()
+	}
+}
+
+func (l *loop) result() error {
 	if l.panicked != nil {
 		panic(l.panicked)
 	}

@@ -75,6 +75,17 @@ func TestTryStopsWithItsContext(t *testing.T) {
 	}
 }
 
+// TestTryPureReturnsAtOnce: a task that never ends holds up nobody once the context has; without that it is Try.
+func TestTryPureReturnsAtOnce(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := TryPure(ctx, 2, 3, func(i int) error { return fmt.Errorf("%d", i) }, nil); err == nil || err.Error() != "0" {
+		t.Errorf("got %v, want the error of the smallest task", err)
+	}
+	if err := TryPure(ctx, 1, 1, func(int) error { cancel(); select {} }, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want canceled", err)
+	}
+}
+
 // TestPanicsReachTheCaller with the stack of the task, so that one recover at the
 // edge of a program is enough.
 func TestPanicsReachTheCaller(t *testing.T) {

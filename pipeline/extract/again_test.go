@@ -106,6 +106,18 @@ func TestStaleCache(t *testing.T) {
 	}
 }
 
+// TestChangedCacheIsNotBelieved: what somebody wrote into the cache is in no document.
+func TestChangedCacheIsNotBelieved(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	dir := smallRun(t, t.TempDir(), "a", goodLines(9))
+	sameAsFresh(t, out, nil, dir)
+	text := string(repo.Read(t, out, cacheName))
+	for _, changed := range []string{strings.Replace(text, `"finished":`, `"finished":9`, 1), text[:len(text)/2], text[1:], "\n{}", ""} {
+		repo.Write(t, changed, out, cacheName)
+		sameAsFresh(t, out, nil, dir)
+	}
+}
+
 // TestCrashBetweenTablesAndDocument: tables of other options are published and
 // the program dies before extract.json: no document describes tables that are
 // not there, and the next call of either kind equals a fresh one.

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -38,7 +39,7 @@ type collector struct {
 	stepIDs  source.Stamps // as journeys say them
 	observed []trace.ObservedRequest
 
-	blockSize int64 // as run.yaml says, tokens
+	stated deploy.Engine // as run.yaml says
 }
 
 // dir is where the tables of the n-th engine found are written.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -62,7 +63,7 @@ func (c *collector) engineOf(s *tracedSpan, p *stretch) (*engine, error) {
 	e := &engine{resource: s.Resource, order: c.order, minNs: math.MaxInt64, maxNs: math.MinInt64}
 	var err error
 	e.tables, err = newStepTables(c.dir(len(c.engines)), c.format, c.acc, source.Place{File: c.names[0].Name}, c.mem)
-	e.tables.blockSize = max(1, c.blockSize)
+	e.tables.stated, e.tables.out.beyond = c.stated, forms.LimitsOf(&c.stated)
 	c.engines = append(c.engines, e)
 	return e, err
 }

@@ -13,8 +13,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // kind is what a file turned out to be by its content.
@@ -54,6 +56,7 @@ func (d *RunDir) found(s *inputSet) error {
 			k = kindLog
 		}
 		s.put(k, in[i])
+		d.compare(s, k, &in[i])
 	}
 	if d.Files != nil {
 		s.sortOut()
@@ -68,6 +71,7 @@ func (d *RunDir) found(s *inputSet) error {
 	for i := range rest {
 		k, why := contentOf(&rest[i])
 		isClient, name := k == kindClient, path.Base(rest[i].Name)
+		d.compare(s, k, &rest[i])
 		switch {
 		case isClient && !clients || (k == kindLog || k == kindPasses) && len(named) > 0:
 			s.unread = append(s.unread, unread{rest[i], "run.yaml names recordings of its kind, and not this one", false})
@@ -83,6 +87,23 @@ func (d *RunDir) found(s *inputSet) error {
 	}
 	s.logs, s.passes, s.clients = inReadingOrder(s.logs), inSegments(s.passes), inReadingOrder(s.clients)
 	return nil
+}
+
+// compare names what the start of a server's log says of the engine and run.yaml otherwise.
+func (d *RunDir) compare(s *inputSet, k kind, in *source.Input) {
+	if k != kindLog && k != kindSilent {
+		return
+	}
+	src, _ := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	if src == nil {
+		return
+	}
+	defer src.Close()
+	if draft, err := deploy.FromLog(io.LimitReader(src.R, startBytes), in.Name); err == nil {
+		for _, unlike := range draft.Against(d.Deployment) {
+			s.contradicted = append(s.contradicted, trace.Findingf(forms.RunContradicted, "%s: %s", in.Name, unlike))
+		}
+	}
 }
 
 // sortOut puts files given as dumps that are something else where they belong.
@@ -164,8 +185,9 @@ func (d *RunDir) unnamed(s *inputSet) ([]source.Input, error) {
 // How much of a file is looked at: documents say what they are at the start, a
 // log may print much before its first iteration.
 const (
-	headBytes = 1 << 15
-	logBytes  = 8 << 20
+	headBytes  = 1 << 15
+	logBytes   = 8 << 20
+	startBytes = 1 << 20 // an engine's start
 )
 
 // Words that tell forms apart.

@@ -20,9 +20,10 @@ import (
 
 // inputSet is the files of one run folder.
 type inputSet struct {
-	config, traces, kv, clients, logs, passes []source.Input // logs and passes: the two forms of iterations
-	metrics                                   []source.Input // answers of /metrics
-	unread                                    []unread       // files with the name of a recording that nothing reads
+	config, traces, kv, clients, logs, passes []source.Input  // logs and passes: the two forms of iterations
+	metrics                                   []source.Input  // answers of /metrics
+	unread                                    []unread        // files with the name of a recording that nothing reads
+	contradicted                              []trace.Finding // what logs say of the engine that run.yaml says otherwise
 }
 
 // open resolves the file names of a run.
@@ -109,8 +110,7 @@ func (s *inputSet) empty(examples []result.Example) (warnings []trace.Finding, e
 		for _, f := range k.list {
 			why := ""
 			if i := slices.IndexFunc(examples, func(e result.Example) bool {
-				return e.Place == f.Name ||
-					strings.HasPrefix(e.Place, f.Name+":")
+				return e.Place == f.Name || strings.HasPrefix(e.Place, f.Name+":")
 			}); i >= 0 {
 				why = "; " + examples[i].Place + ": " + examples[i].What
 			}

@@ -431,7 +431,6 @@ func (c *collector) observedOf(engine int32) []trace.ObservedRequest {
 func (w *writer) unjoined(rows []trace.ObservedRequest) {
 	lost := stat.Count(rows, func(o trace.ObservedRequest) bool { return !o.CoreID.OK })
 	if lost > 0 && len(w.c.cores) > 0 && w.sampledAll() {
-		w.out.Warnings = append(w.out.Warnings,
-			trace.Findingf(codeIncomplete, "%d of %d client requests have no core span", lost, len(rows)))
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeIncomplete, "%d of %d client requests have no core span", lost, len(rows)))
 	}
 }

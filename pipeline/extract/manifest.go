@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -341,7 +342,8 @@ func loadCache(out string) *cache {
 		return nil
 	}
 	var c cache
-	if json.Unmarshal(b, &c) != nil {
+	sum, text, _ := bytes.Cut(b, []byte("\n"))
+	if string(sum) != sumOf(text) || json.Unmarshal(text, &c) != nil { // what somebody changed is not believed
 		return nil
 	}
 	return &c
@@ -381,7 +383,11 @@ func deploymentHash(d *deploy.Deployment) string {
 	if err != nil {
 		return "" // no entry has it
 	}
-	sum := sha256.Sum256(b)
+	return sumOf(b)
+}
+
+func sumOf(text []byte) string {
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 

@@ -2,8 +2,11 @@ package extract
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -173,9 +176,35 @@ func (b *builder) journeyEvent(e eventName, wallNs int64) {
 	case a.has(journeyTs):
 		ev.TsNs = trace.Some(secondsToNs(a.float(journeyTs)))
 	}
-	if b.legal(e, journeyRanges.Check(&ev)) {
+	if b.legal(e, cmp.Or(journeyRanges.Check(&ev), a.contradiction(e))) {
 		b.journey = append(b.journey, ev)
 	}
+}
+
+// countPairs are counts of an event of which the first is no more than the second (spec#value-limits).
+var countPairs = [...][2]slot{{journeyPrefillDone, journeyPrefillTotal}, {journeyDecodeDone, journeyDecodeMax}, {batchPrefillReqs,
+	batchPrefill},
+	{batchDecodeReqs, batchDecode}, {batchPrefillReqs, queueRunning}, {batchDecodeReqs, queueRunning}, {kvFree, kvTotal}}
+
+// contradiction says what of an event contradicts the rest of it: its kind, its counts, or that it has no stamp.
+func (a *attrs) contradiction(e eventName) string {
+	n, name := &a.num, strings.TrimPrefix(eventNames[e], "journey.")
+	switch {
+	case e == stepSummary && (n[batchPrefill]+n[batchDecode] != n[batchScheduled] || (n[batchPrefill] > 0) != (n[batchPrefillReqs] > 0) ||
+		(n[batchDecode] > 0) != (n[batchDecodeReqs] > 0)):
+		return fmt.Sprintf("batch: got %d prompt tokens of %d requests, %d decode tokens of %d, %d tokens in all, want counts that agree",
+			n[batchPrefill], n[batchPrefillReqs], n[batchDecode], n[batchDecodeReqs], n[batchScheduled])
+	case a.has(journeyType) && string(a.text[journeyType]) != name:
+		return fmt.Sprintf("event.type: got %s, want %s", a.text[journeyType], name)
+	case e != stepSummary && !a.has(journeyTs) && !a.has(journeyTsNs):
+		return "attribute " + attrKeys[journeyTs].key + " is missing"
+	}
+	for _, p := range countPairs {
+		if a.has(p[0]) && a.has(p[1]) && n[p[0]] > n[p[1]] {
+			return fmt.Sprintf("%s: got %d, want at most %s, %d", attrKeys[p[0]].key, n[p[0]], attrKeys[p[1]].key, n[p[1]])
+		}
+	}
+	return ""
 }
 
 func (a *attrs) int(s slot) trace.Opt[int64] {
@@ -207,7 +236,8 @@ func (b *builder) summary(wallNs int64) {
 	}
 	why := stepRanges.Check(&step)
 	if why == "" { // an end before its start, or a day later
-		why = durationRange.Check("step.ts_end_ns - step.ts_start_ns, us", float64(step.TsEndNs-step.TsStartNs)/1000)
+		why = cmp.Or(durationRange.Check("step.ts_end_ns - step.ts_start_ns, us", float64(step.TsEndNs-step.TsStartNs)/1000),
+			b.ev.contradiction(stepSummary))
 	}
 	if b.legal(stepSummary, why) {
 		b.rows.Steps = append(b.rows.Steps, step)

@@ -109,19 +109,10 @@ const (
 
 // inner says which message stands in a field of another one (opentelemetry/proto/trace/v1 and common/v1).
 var inner = [...]map[int32]msgKind{
-	msgTraces:        {1: msgResourceSpans},
-	msgResourceSpans: {1: msgResource, 2: msgScopeSpans, 1000: msgOldScopeSpans},
-	msgResource:      {1: msgPair},
-	msgScopeSpans:    {1: msgScope, 2: msgSpan},
-	msgOldScopeSpans: {1: msgScope, 2: msgSpan},
-	msgScope:         {3: msgPair},
-	msgSpan:          {9: msgPair, 11: msgEvent, 13: msgLink},
-	msgEvent:         {3: msgPair},
-	msgLink:          {4: msgPair},
-	msgPair:          {2: msgValue},
-	msgValue:         {5: msgArray, 6: msgList},
-	msgArray:         {1: msgValue},
-	msgList:          {1: msgPair},
+	msgTraces: {1: msgResourceSpans}, msgResourceSpans: {1: msgResource, 2: msgScopeSpans, 1000: msgOldScopeSpans}, msgResource: {1: msgPair},
+	msgScopeSpans: {1: msgScope, 2: msgSpan}, msgOldScopeSpans: {1: msgScope, 2: msgSpan}, msgScope: {3: msgPair},
+	msgSpan: {9: msgPair, 11: msgEvent, 13: msgLink}, msgEvent: {3: msgPair}, msgLink: {4: msgPair}, msgPair: {2: msgValue},
+	msgValue: {5: msgArray, 6: msgList}, msgArray: {1: msgValue}, msgList: {1: msgPair},
 }
 
 // wireWalk walks a message before it is decoded: OpenTelemetry's decoder recurses as deep as values

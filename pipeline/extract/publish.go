@@ -147,7 +147,7 @@ func finish(out string, doc *result.Extract, fresh, old *cache, rejects *rejects
 		}
 		tidied.removed = append(tidied.removed, path+" (of an earlier call)")
 	}
-	if err := files.Write(filepath.Join(out, cacheName), cached); err != nil {
+	if err := files.Write(filepath.Join(out, cacheName), append([]byte(sumOf(cached)+"\n"), cached...)); err != nil {
 		return err
 	}
 	if err := rejects.close(); err != nil {

@@ -185,8 +185,8 @@ func badError(r *result.ExtractRun, frac, limit float64) error {
 			break
 		}
 	}
-	return trace.Errorf(codeTooManyBad, "run %s: %.2f %% of the input is unreadable, want at most %.2f %%%s", r.ID, 100*frac, 100*limit,
-		where).
+	return trace.Errorf(codeTooManyBad, "run %s: %.2f %% of the input is unreadable, want at most %.2f %%%s", r.ID, 100*frac,
+		100*limit, where).
 		WithHint(fmt.Sprintf("--max-bad-frac %.2g accepts the loss", roundUp(frac)))
 }
 
@@ -395,7 +395,7 @@ func (x *extraction) inputs(ctx context.Context) error {
 	// gathers the spans of the named inputs
 	x.col = &collector{names: set.traces, acc: x.acc, mem: mem, stage: mem.Dir, format: o.Format, seen: spanSet{}, byID: map[digest]int32{},
 		pack: newPacking(mem), journeys: mem.Spool(), clocks: map[clockKey]*source.Stamps{}}
-	x.col.blockSize = x.dep.Engine.BlockSize
+	x.col.stated = x.dep.Engine
 	done, total := int64(0), set.bytes()
 	how := o.streaming()
 	how.Progress = func(n int64) {
@@ -457,6 +457,7 @@ func (x *extraction) phases(loads []forms.Load) {
 // iterations streams server logs and forward-pass traces.
 func (x *extraction) iterations(ctx context.Context, how source.Options) error {
 	x.iter = forms.NewLives(x.acc, x.stage, x.o.Format)
+	x.iter.Beyond = forms.LimitsOf(&x.dep.Engine)
 	if x.col.Empty() && len(x.obs) < fewRequests { // nothing is held that grows with the input
 		old := debug.SetMemoryLimit(-1)
 		debug.SetMemoryLimit(min(old, logLimit))
@@ -674,13 +675,17 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	}
 	l := r.Losses
 	if i == 0 {
-		out = append(append(out, x.empty...), x.clients...)
+		out = append(append(append(out, x.empty...), x.clients...), x.set.contradicted...)
+		if x.iter != nil {
+			out = append(out, x.iter.Beyond.Findings("passes")...)
+		}
 		ids := x.col.NoIDs()
 		add(ids > 0, codeIncomplete, "%d spans without a span id are told apart by their content", ids)
 	}
-	if i < len(x.lives) && x.lives[i].Missing > 0 {
+	if i < len(x.lives) {
 		l := x.lives[i]
-		add(true, codeIncomplete, "%d of %d iterations between the first and the last are missing, first before %s", l.Missing,
+		add(l.Backwards > 0, codeClockOffset, "%d iterations are stamped before the one before them, first %s", l.Backwards, l.FirstBack)
+		add(l.Missing > 0, codeIncomplete, "%d of %d iterations between the first and the last are missing, first before %s", l.Missing,
 			l.Rows+l.Missing, l.FirstGap)
 	}
 	add(n > 1, codeSeveralEngines, "engine run %d of %d in this dump", i+1, n)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
@@ -71,7 +73,7 @@ type stepTables struct {
 	strays bool // some snapshots are of requests without a core span
 	out    stepOutput
 
-	blockSize int64 // as run.yaml says, tokens
+	stated deploy.Engine // as run.yaml says
 }
 
 // stepOutput is what writing the steps of an engine found out.
@@ -81,6 +83,7 @@ type stepOutput struct {
 	conflicts int64
 	kept      int64
 	blocks    blockFits
+	beyond    forms.Limits
 }
 
 // blockSizes are those that vLLM's back ends take, tokens.
@@ -262,6 +265,7 @@ func (m *stepTables) summary(all []trace.Step, snaps int) error {
 		n.WithSnapshots++
 	}
 	step.NumSnapshots = int64(snaps)
+	m.out.beyond.See(step.RunningDepth, step.ScheduledTokens, step.BlocksTotal)
 	return m.steps.Append(*step)
 }
 
@@ -287,7 +291,7 @@ func (m *stepTables) snapshots(list []trace.Snapshot, id int64) ([]trace.Snapsho
 		}
 		o.last, o.list = id, m.lists
 		if m.lists%16 == 1 {
-			m.out.blocks.see(s, m.blockSize)
+			m.out.blocks.see(s, max(1, m.stated.BlockSize))
 		}
 		o.note(s)
 		m.now = append(m.now, o)

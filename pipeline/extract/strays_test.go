@@ -26,6 +26,10 @@ func TestStrays(t *testing.T) {
 		{"event.ts.monotonic", "doubleValue", "1e300", "beyond 64 bits", 1},
 		{"step.ts_end_ns", "intValue", "1", "step.ts_end_ns - step.ts_start_ns", 1},
 		{"batch.scheduled_tokens", "intValue", "16777217", "want 0 to 16777216", 1},
+		{"batch.prefill_tokens", "intValue", "4242", "want counts that agree", 1},
+		{"batch.num_decode_reqs", "intValue", "77", "77", 1},
+		{"decode.done_tokens", "intValue", "4242", "want at most decode.max_tokens", 1},
+		{"event.type", "stringValue", "AN_OTHER", "event.type: got AN_OTHER, want ", 1},
 	} {
 		dump := with(func(line string) string {
 			loc := at(c.key, c.form).FindStringSubmatchIndex(line)

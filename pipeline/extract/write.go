@@ -55,8 +55,9 @@ func (w *writer) steps(t *stepTables) {
 	}
 	if size := t.out.blocks.contradicts(); size > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(forms.RunContradicted, "vllm.block_size: run.yaml says %d tokens, the blocks of "+
-			"requests in %d of %d snapshots %d", t.blockSize, t.out.blocks.seen-t.out.blocks.stated, t.out.blocks.seen, size))
+			"requests in %d of %d snapshots %d", t.stated.BlockSize, t.out.blocks.seen-t.out.blocks.stated, t.out.blocks.seen, size))
 	}
+	w.out.Warnings = append(w.out.Warnings, t.out.beyond.Findings("steps")...)
 	w.strays = w.strays || t.strays
 	w.rows(table.Steps, t.steps.Rows())
 	w.rows(table.Snapshots, t.snaps.Rows())

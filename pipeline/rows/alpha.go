@@ -274,8 +274,7 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 func (b *alphaBuilder) findings() {
 	if b.blind > 0 {
 		b.t.Findings = append(b.t.Findings, trace.Findingf(codeNotRecorded,
-			"%s: %d of %d requests have no snapshot; their prefix hits count as 0",
-			b.s.Run.ID, b.blind, b.t.Read))
+			"%s: %d of %d requests have no snapshot; their prefix hits count as 0", b.s.Run.ID, b.blind, b.t.Read))
 	}
 	if b.o.Target == coeff.Overhead && len(b.s.Run.Steps) == 0 {
 		b.t.Findings = append(b.t.Findings, trace.Findingf(OverheadUnknown, "%s: no steps recorded: the overhead has no lower bound and no "+

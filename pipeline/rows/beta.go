@@ -88,8 +88,7 @@ func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *be
 		t.Lag = o.Lag
 	}
 	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: s.emas(o.Gamma),
-		parts: s.parts(o.Split), warm: s.newWarmUp(), sparse: isSparse(s),
-		row1: make([]float64, vec.P), x: make([]float64, vec.P)}
+		parts: s.parts(o.Split), warm: s.newWarmUp(), sparse: isSparse(s), row1: make([]float64, vec.P), x: make([]float64, vec.P)}
 	b.others = s.newVariants(t, others(o.Gammas, o.Gamma))
 	return b
 }

@@ -227,8 +227,7 @@ func surveyOf(run *trace.Run) (*survey, error) {
 }
 
 func firstSeenOf(q *trace.Snapshot) firstSeen {
-	f := firstSeen{step: q.StepID, computed: q.ComputedTokens,
-		hit10: prefixHit10(q.BlocksCached, q.BlocksAllocated), hit11: prefixHit11(q)}
+	f := firstSeen{step: q.StepID, computed: q.ComputedTokens, hit10: prefixHit10(q.BlocksCached, q.BlocksAllocated), hit11: prefixHit11(q)}
 	if q.EffectivePromptLen.OK {
 		f.hit = trace.Some(q.PromptTokens - q.EffectivePromptLen.V)
 	}

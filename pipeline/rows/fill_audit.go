@@ -181,7 +181,7 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 		chained, most := true, int64(0)
 		for k := range lags {
 			p := &f.passes[i-k]
-			chained = chained && p.held && !p.recompute && !p.it.Dummy
+			chained = chained && p.prefillTokens <= f.dep.Engine.MaxNumBatchedTokens && p.held && !p.recompute && !p.it.Dummy
 			most = max(most, p.prefillTokens)
 		}
 		if chained {

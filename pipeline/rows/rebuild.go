@@ -60,8 +60,7 @@ func (s *Steps) fill() error {
 			s.Run.ID))
 		return nil
 	}
-	reader := &lifeReader{async: s.Dep.Engine.IsAsync(), caching: s.Dep.Engine.PrefixCaching,
-		last: s.Run.Steps[n-1].ID, seen: s.seen.first}
+	reader := &lifeReader{async: s.Dep.Engine.IsAsync(), caching: s.Dep.Engine.PrefixCaching, last: s.Run.Steps[n-1].ID, seen: s.seen.first}
 	lives := reader.lives(s.Run.Requests)
 	first, last := s.stepRange(lives)
 	s.First = first

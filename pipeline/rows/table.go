@@ -282,8 +282,7 @@ func WriteParquet(dir string, tables []*Table, names func(t *Table) []string, ph
 func (t *Table) dumpRow(i int, x []float64, names []string, phases []deploy.Phase) DumpRow {
 	r := DumpRow{Run: t.Run, Config: t.Config, Target: t.Target, Lag: int64(t.Lag), TimeNs: t.TimeNs[i],
 		FirstStep: t.FirstStep[i], LastStep: t.LastStep[i], Steps: t.Steps[i], Regime: t.Regime[i].String(),
-		Source: t.Tag[i].String(), YUs: t.Y[i], Factor: t.Factor[i], HoldOut: t.HoldOut[i], FloorUs: t.FloorUs[i],
-		Names: names, X: x}
+		Source: t.Tag[i].String(), YUs: t.Y[i], Factor: t.Factor[i], HoldOut: t.HoldOut[i], FloorUs: t.FloorUs[i], Names: names, X: x}
 	if p := t.Phase[i]; p >= 0 && int(p) < len(phases) {
 		r.Phase = trace.Some(phases[p].Name)
 	}

@@ -105,10 +105,8 @@ func (p *plan) agrees(u int) bool {
 // token, since the first token was not processed yet.
 func (p *plan) fits(u int, s *trace.Step, decodes int64) bool {
 	mislabelled := s.NumPrefillReqs - int64(p.running[u])
-	return s.ScheduledTokens == decodes+p.prompts[u] &&
-		s.NumPrefillReqs+s.NumDecodeReqs == decodes+int64(p.running[u]) &&
-		mislabelled >= 0 && mislabelled <= int64(p.firsts[u]) &&
-		s.PrefillTokens-p.prompts[u] == mislabelled
+	return s.ScheduledTokens == decodes+p.prompts[u] && s.NumPrefillReqs+s.NumDecodeReqs == decodes+int64(p.running[u]) &&
+		mislabelled >= 0 && mislabelled <= int64(p.firsts[u]) && s.PrefillTokens-p.prompts[u] == mislabelled
 }
 
 // verdicts says for every step why the journeys do not tell its batch; empty

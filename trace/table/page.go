@@ -128,11 +128,10 @@ func object(p *thrift.TCompactProtocol, outer int16, use func(id int16, v int64)
 
 // pages reads the pages of one column chunk.
 type pages struct {
-	r     *bufio.Reader
-	left  int64 // bytes of the chunk
-	codec int
-	packed,
-	data []byte
+	r            *bufio.Reader
+	left         int64 // bytes of the chunk
+	codec        int
+	packed, data []byte
 }
 
 // maxHeader bounds a page's header: statistics of long texts stand in it.

@@ -234,24 +234,15 @@ type column struct {
 
 // columns in the order that BLIS writes them; of some the name only is known.
 var columns = []column{
-	{name: "request_id", text: func(r *Record) *string { return &r.RequestID }},
-	{name: "client_id"},
-	{name: "tenant_id"},
-	{name: "slo_class", text: func(r *Record) *string { return &r.SLOClass }},
-	{name: "vllm_priority", optional: true},
+	{name: "request_id", text: func(r *Record) *string { return &r.RequestID }}, {name: "client_id"}, {name: "tenant_id"},
+	{name: "slo_class", text: func(r *Record) *string { return &r.SLOClass }}, {name: "vllm_priority", optional: true},
 	{name: "session_id", text: func(r *Record) *string { return &r.SessionID }},
 	{name: "round_index", number: func(r *Record) *int64 { return &r.Round }},
 	{name: "prefix_group", text: func(r *Record) *string { return &r.PrefixGroup }},
-	{name: "prefix_length", number: func(r *Record) *int64 { return &r.PrefixTokens }},
-	{name: "streaming"},
+	{name: "prefix_length", number: func(r *Record) *int64 { return &r.PrefixTokens }}, {name: "streaming"},
 	{name: "input_tokens", number: func(r *Record) *int64 { return &r.SuffixTokens }},
-	{name: "output_tokens", number: func(r *Record) *int64 { return &r.OutputTokens }},
-	{name: "text_tokens"},
-	{name: "image_tokens"},
-	{name: "audio_tokens"},
-	{name: "video_tokens"},
-	{name: "reason_ratio"},
-	{name: "model"},
+	{name: "output_tokens", number: func(r *Record) *int64 { return &r.OutputTokens }}, {name: "text_tokens"}, {name: "image_tokens"},
+	{name: "audio_tokens"}, {name: "video_tokens"}, {name: "reason_ratio"}, {name: "model"},
 	{name: "deadline_us", number: func(r *Record) *int64 { return &r.DeadlineUs }},
 	{name: "slo_target_us", number: func(r *Record) *int64 { return &r.SLOTargetUs }, optional: true},
 	{name: "server_input_tokens", number: func(r *Record) *int64 { return &r.ServerPromptTokens }},
@@ -262,10 +253,8 @@ var columns = []column{
 	{name: "num_chunks", number: func(r *Record) *int64 { return &r.Chunks }},
 	{name: "status", text: func(r *Record) *string { return &r.Status }},
 	{name: "error_message", text: func(r *Record) *string { return &r.Error }},
-	{name: "finish_reason", text: func(r *Record) *string { return &r.FinishReason }},
-	{name: "x_request_id", optional: true},
-	{name: "adapter", optional: true},
-	{name: "think_time_us", number: func(r *Record) *int64 { return &r.ThinkUs }, optional: true},
+	{name: "finish_reason", text: func(r *Record) *string { return &r.FinishReason }}, {name: "x_request_id", optional: true},
+	{name: "adapter", optional: true}, {name: "think_time_us", number: func(r *Record) *int64 { return &r.ThinkUs }, optional: true},
 }
 
 func columnOf(name string) column {

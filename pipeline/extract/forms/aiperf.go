@@ -45,7 +45,7 @@ func (j *aiperfLine) count(key string) trace.Opt[int64] {
 	if m, ok := j.Metrics[key]; ok && json.Unmarshal(m.Value, &v) != nil {
 		v = trace.Some(math.NaN())
 	}
-	return trace.Opt[int64]{V: trace.Int(v.V), OK: v.OK}
+	return optCount(v)
 }
 
 // us is a time; a unit nobody knows makes it an error.

@@ -48,8 +48,7 @@ func (c *Reader) audit(dep *deploy.Deployment) {
 		}
 		c.warmUp(f, rows)
 		if ms := f.header.Network.RTTMs; ms > 0 {
-			c.finding(CodeClientFile, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead",
-				f.stem, ms)
+			c.finding(CodeClientFile, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead", f.stem, ms)
 		}
 	}
 	c.order()
@@ -207,8 +206,7 @@ func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
 		}
 	}
 	c.finding(CodeClientFile, "%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f s, "+
-		"so the %d of %d "+
-		"rows sent in that time are load and compared with nothing", f.stem, w, longest/1e6, n, len(rows))
+		"so the %d of %d rows sent in that time are load and compared with nothing", f.stem, w, longest/1e6, n, len(rows))
 }
 
 // sent is when a request was sent, on its client's clock, ns.
@@ -271,8 +269,7 @@ func (c *Reader) tokens() {
 			}
 		}
 		c.finding(CodeClientFile, "%d answers have %d chunks and %d tokens, %.0f %% too few: no chunk is without a token, so chunks count", n,
-			chunks, tokens,
-			100*(1-1/ratio))
+			chunks, tokens, 100*(1-1/ratio))
 	}
 }
 
@@ -372,4 +369,40 @@ func (c *Reader) shared() {
 	if n := stat.Count(c.Rows, func(r trace.ObservedRequest) bool { return r.PrefixGroup.OK && r.PrefixTokens.V > 0 }); n > 0 {
 		c.finding(CodeClientFile, "%d of %d requests share prefixes by the file", n, len(c.Rows))
 	}
+}
+
+// limitKeys are the knobs that bound the requests and tokens of a step, and the size of the KV cache, which is one number.
+var limitKeys = [...]string{"max_num_seqs", "max_num_batched_tokens", "kv_blocks_total_gpu"}
+
+// Limits count the steps or passes that run.yaml rules out.
+type Limits struct {
+	seen            int64
+	stated, n, most [len(limitKeys)]int64 // stated 0: not
+}
+
+// LimitsOf are those of an engine as run.yaml states it.
+func LimitsOf(e *deploy.Engine) Limits {
+	return Limits{stated: [...]int64{e.MaxNumSeqs, e.MaxNumBatchedTokens, e.KVBlocksGPU.V}}
+}
+
+// See takes requests, tokens and, where they are known, KV blocks of a step or pass.
+func (l *Limits) See(values ...int64) {
+	l.seen++
+	for i, v := range values {
+		if l.stated[i] > 0 && (v > l.stated[i] || i == len(limitKeys)-1 && v != l.stated[i]) {
+			l.n[i], l.most[i] = l.n[i]+1, max(l.most[i], v)
+		}
+	}
+}
+
+// Findings name what run.yaml contradicts.
+func (l *Limits) Findings(what string) (out []trace.Finding) {
+	for i, key := range limitKeys {
+		if l.n[i] > 0 {
+			out = append(out, trace.Findingf(RunContradicted, "vllm.%s: run.yaml says %d, %d of %d %s have another number, up to %d", key,
+				l.stated[i],
+				l.n[i], l.seen, what, l.most[i]))
+		}
+	}
+	return out
 }

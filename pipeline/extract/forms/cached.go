@@ -44,8 +44,7 @@ func PairRequests(rows []trace.ObservedRequest, rules PairRules, engines int,
 }
 
 func pairAll(rows []trace.ObservedRequest, p *Passes) *Pairing {
-	g := &Pairing{rows: rows, rules: p.rules, passes: p,
-		of: slices.Repeat([]int32{-1}, len(rows))}
+	g := &Pairing{rows: rows, rules: p.rules, passes: p, of: slices.Repeat([]int32{-1}, len(rows))}
 	periods, s := periodsOf(rows, &p.rules), p.stretches()
 	for _, m := range p.sure(p.matches(periods, s), periods, s) {
 		for _, c := range m.chains {

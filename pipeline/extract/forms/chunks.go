@@ -95,8 +95,7 @@ func (c *Reader) joinChunks() {
 			c.Acc.Read += int64(len(list))
 			i, ok := rows[id]
 			if !ok {
-				c.Acc.Drop(CodeClientFile, int64(len(list)), source.Place{File: set.file}, "chunks of request %q, which no TraceV2 file has",
-					id)
+				c.Acc.Drop(CodeClientFile, int64(len(list)), source.Place{File: set.file}, "chunks of request %q, which no TraceV2 file has", id)
 				continue
 			}
 			c.Acc.Keep(int64(len(list)))

@@ -140,8 +140,7 @@ func Keys(head []byte) string {
 
 // unknownFile is the error of a file that gave no request.
 func unknownFile(name string, head []byte) error {
-	return trace.Errorf(CodeUnknownFile, "%s: got a client file of unknown kind (%s), want the result of vllm bench serve, GuideLLM, "+
-		"AIPerf, "+
+	return trace.Errorf(CodeUnknownFile, "%s: got a client file of unknown kind (%s), want the result of vllm bench serve, GuideLLM, AIPerf, "+
 		"genai-perf or inference-perf, TraceV2, a table of load levels, or lines with id and send_ns", name,
 		Keys(head)).WithHint("leave it out of `files.client_requests` in run.yaml")
 }
@@ -170,6 +169,9 @@ func (c *Reader) row(src *source.Source, r trace.ObservedRequest) {
 	reversed := func(from, to trace.Opt[int64]) bool { return from.OK && to.OK && to.V < from.V }
 	if why == "" && (reversed(r.FirstChunkNs, r.LastChunkNs) || reversed(r.SendNs, r.EndNs)) {
 		why = "its stamps run backwards"
+	}
+	if why == "" && r.OutputTokens.OK && r.OutputTokens.V == 0 && len(r.ChunkGapsUs) > 0 {
+		why = fmt.Sprintf("output_tokens: got 0, want at least 1 beside %d chunks", 1+len(r.ChunkGapsUs))
 	}
 	if why != "" {
 		c.Acc.Drop(source.CodeBadRecord, 1, source.Place{File: src.Name, Line: r.Line}, "request %s: %s", r.ID, why)
@@ -374,6 +376,11 @@ func optNs(v trace.Opt[float64], scale float64) trace.Opt[int64] {
 	return trace.Opt[int64]{V: trace.Int(v.V * scale), OK: v.OK}
 }
 
+// optCount is a number of tokens.
+func optCount(v trace.Opt[float64]) trace.Opt[int64] {
+	return trace.Opt[int64]{V: trace.Count(v.V), OK: v.OK}
+}
+
 // guideRequest is one request of a GuideLLM result file.
 type guideRequest struct {
 	RequestID  string             `json:"request_id"`
@@ -409,7 +416,7 @@ func (t *tally) Read(p []byte) (int, error) {
 func (g *guideRequest) row(outcome string) trace.ObservedRequest {
 	r := trace.ObservedRequest{
 		ID: g.ResponseID.Or(g.RequestID), Source: sourceGuideLLM, SendWallNs: optNs(g.Start, 1e9),
-		PromptTokens: optNs(g.Prompt, 1), OutputTokens: optNs(g.Output, 1), Success: trace.Some(outcome == "successful"),
+		PromptTokens: optCount(g.Prompt), OutputTokens: optCount(g.Output), Success: trace.Some(outcome == "successful"),
 		Aborted: trace.Some(outcome == "incomplete"), Error: optText(g.Info.Error), Line: 1,
 	}
 	if strings.HasPrefix(g.Type.V, "chat") {

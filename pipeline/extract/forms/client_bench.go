@@ -213,7 +213,7 @@ func (f *finite) Read(p []byte) (n int, err error) {
 // row is the i-th request. A failed one has an error text and no first token.
 func (b *benchResult) row(i int) trace.ObservedRequest {
 	r := trace.ObservedRequest{Source: sourceBench, Line: 1, Streaming: trace.Some(true), Success: trace.Some(true),
-		PromptTokens: trace.Some(trace.Int(b.inputs[i])), OutputTokens: trace.Some(trace.Int(b.outputs[i]))}
+		PromptTokens: trace.Some(trace.Count(b.inputs[i])), OutputTokens: trace.Some(trace.Count(b.outputs[i]))}
 	if i < len(b.sessions) && i < len(b.turns) {
 		r.Session = optText(b.sessions[i])
 		if n, ok := b.turns[i].(float64); ok {

@@ -31,6 +31,7 @@ type Lives struct {
 	seen   map[string]int64   // passes
 	lives  []*Life
 	Rates  []row // hit rates as they were logged
+	Beyond Limits
 }
 
 // Life is one uninterrupted count of one engine.
@@ -46,6 +47,9 @@ type Life struct {
 
 	Missing  int64        // iterations between the first and the last
 	FirstGap source.Place // behind the first of them
+
+	Backwards int64        // iterations that are stamped over a second before the one before
+	FirstBack source.Place // the first of them
 }
 
 // NewLives writes below stage.
@@ -135,12 +139,20 @@ func (c *Lives) row(key string, life *Life, row *row) error {
 		c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: row.File, Line: row.Line}, "iteration %d: %s", row.Index, why)
 		return nil
 	}
+	if row.Form == trace.IterationLog && row.ElapsedUs < leastUs && row.ContextTokens+row.GenerationTokens > 0 && !row.Dummy {
+		c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: row.File, Line: row.Line}, "iteration %d: elapsed: got %.3g us, want at least "+
+			"%d for a pass with tokens", row.Index, row.ElapsedUs, leastUs)
+		return nil
+	}
 	if life != nil && row.StampNs.OK && life.last.StampNs.OK && row.StampWall == life.last.StampWall {
 		if since := float64(row.StampNs.V-life.last.StampNs.V)/1000 + stampSlackUs; row.ElapsedUs > max(since, stampSlackUs) {
 			c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: row.File, Line: row.Line}, "iteration %d: elapsed: got %.6g s, want at most "+
 				"%.6g s, which is a minute more than since the one before", row.Index, row.ElapsedUs/1e6, since/1e6)
 			return nil
 		}
+	}
+	if row.Form == trace.IterationLog {
+		c.Beyond.See(row.ContextReqs+row.GenerationReqs, row.ContextTokens+row.GenerationTokens)
 	}
 	isOther := life != nil && row.Process != "" && life.process != "" && row.Process != life.process && row.Index != life.last.Index+1
 	if isOther || life != nil && row.Index <= life.last.Index {
@@ -164,6 +176,12 @@ func (c *Lives) row(key string, life *Life, row *row) error {
 	c.open[key] = append(slices.DeleteFunc(c.open[key], func(l *Life) bool { return l == life }), life)
 	c.seen[key]++
 	life.at = c.seen[key]
+	if late := life.last.StampNs.V - row.StampNs.V; life.Rows > 0 && row.StampNs.OK && life.last.StampNs.OK && late > row.StampStepNs.V+1e9 {
+		if life.Backwards == 0 {
+			life.FirstBack = source.Place{File: row.File, Line: row.Line}
+		}
+		life.Backwards++
+	}
 	if gap := row.Index - life.last.Index - 1; life.Rows > 0 && gap > 0 {
 		if life.Missing == 0 {
 			life.FirstGap = source.Place{File: row.File, Line: row.Line}
@@ -183,6 +201,9 @@ func (c *Lives) row(key string, life *Life, row *row) error {
 
 // end writes the last pass and closes the table.
 func (l *Life) end() error { return errors.Join(l.out.Append(l.last.Iteration), l.out.Close()) }
+
+// leastUs is less than any pass of a model takes.
+const leastUs = 1
 
 // stampSlackUs is how much longer than the time between two stamps a pass may seem: lines wait
 // in buffers.

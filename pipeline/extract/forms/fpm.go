@@ -141,12 +141,9 @@ func (r *fpmReader) object(fields fpmFields) {
 
 var (
 	fpmEvent = fpmFields{
-		"schema": func(r *fpmReader) { r.schema = r.word() },
-		"source": func(r *fpmReader) {
+		"schema": func(r *fpmReader) { r.schema = r.word() }, "source": func(r *fpmReader) {
 			r.object(fpmFields{"producer_id": func(r *fpmReader) { r.producer = r.word() }})
-		},
-		"capture_mode": func(r *fpmReader) { r.it.Sampled = r.word() != "full" },
-		"observed_at_unix_ms": func(r *fpmReader) {
+		}, "capture_mode": func(r *fpmReader) { r.it.Sampled = r.word() != "full" }, "observed_at_unix_ms": func(r *fpmReader) {
 			ms, ok := r.Int64()
 			switch {
 			case ok && (ms < 0 || ms >= math.MaxInt64/1_000_000):
@@ -162,14 +159,12 @@ var (
 		"version":    func(r *fpmReader) { r.version = trace.Some(r.count()) },
 		"worker_id":  func(r *fpmReader) { r.worker = r.word() },
 		"dp_rank":    func(r *fpmReader) { r.rank, _ = r.Int64() },
-		"counter_id": func(r *fpmReader) { r.it.Index, r.hasCounter = r.Int64() },
-		"timing_scope": func(r *fpmReader) {
+		"counter_id": func(r *fpmReader) { r.it.Index, r.hasCounter = r.Int64() }, "timing_scope": func(r *fpmReader) {
 			if r.Peek() != '"' {
 				r.Unexpected("what the time covers")
 			}
 			r.Skip(0)
-		},
-		"wall_time": func(r *fpmReader) {
+		}, "wall_time": func(r *fpmReader) {
 			var seconds float64
 			seconds, r.hasTime = r.Float()
 			r.it.ElapsedUs = seconds * 1e6
@@ -181,8 +176,7 @@ var (
 		"num_prefill_requests":  func(r *fpmReader) { r.it.ContextReqs = r.count() },
 		"sum_prefill_tokens":    func(r *fpmReader) { r.it.ContextTokens = r.count() },
 		"var_prefill_length":    func(r *fpmReader) { r.it.PromptVariance = r.variance() },
-		"sum_prefill_kv_tokens": func(r *fpmReader) { r.it.ContextKVTokens = trace.Some(r.count()) },
-		"num_decode_requests": func(r *fpmReader) {
+		"sum_prefill_kv_tokens": func(r *fpmReader) { r.it.ContextKVTokens = trace.Some(r.count()) }, "num_decode_requests": func(r *fpmReader) {
 			r.it.GenerationReqs = r.count()
 			r.it.GenerationTokens = r.it.GenerationReqs
 		},

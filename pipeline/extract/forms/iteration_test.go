@@ -130,6 +130,8 @@ func TestIterationForms(t *testing.T) {
 		{"negative time", strings.Replace(core25, "26.08", "-26.08", 1), nil, 1},
 		{"not a number", strings.Replace(core25, "26.08", "nan", 1), nil, 1},
 		{"count beyond 64 bits", strings.Replace(core25, "0 context tokens", "99999999999999999999 context tokens", 1), nil, 1},
+		{"a part of a request", strings.Replace(core25, "0 context tokens", "0.5 context tokens", 1), nil, 1},
+		{"a sign", strings.Replace(core25, "0 context tokens", "+0 context tokens", 1), nil, 1},
 		{"another program's word", "solver: Iteration(s) done", nil, 0},
 	} {
 		got := read(t, newLogDecoder(), c.line)
@@ -265,7 +267,11 @@ func TestMetricsText(t *testing.T) {
 		b.WriteString("# HELP vllm:x y\n")
 		for _, m := range []string{"time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds",
 			"request_prompt_tokens", "request_generation_tokens"} {
-			b.WriteString("vllm:" + m + "_count{engine=\"0\"} " + n + "\nvllm:" + m + "_sum{engine=\"0\"} " + sum + "\n")
+			b.WriteString("vllm:" + m + "_count{engine=\"0\"} " + n + "\nvllm:" + m + "_sum{engine=\"0\"} " + sum)
+			if strings.HasSuffix(m, "tokens") {
+				b.WriteString("00") // 20 a request
+			}
+			b.WriteString("\n")
 		}
 		return []byte(b.String() + buckets)
 	}

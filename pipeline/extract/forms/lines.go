@@ -50,30 +50,26 @@ var lineForms = []lineForm{
 		{" context tokens, ", " generation requests, ", true, mostFigure, func(r *row, v float64) { r.GenerationReqs = int64(v) }},
 		{" generation requests, ", " generation tokens, ", true, mostFigure, func(r *row, v float64) { r.GenerationTokens = int64(v) }},
 		{"iteration elapsed time: ", " ms", true, math.MaxFloat64, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
-		{" KV cache usage: ", "%", false, mostFigure, func(r *row, v float64) { r.KVUsage = trace.Some(v / 100) }},
+		{" KV cache usage: ", "%", false, mostMs, func(r *row, v float64) { r.KVUsage = trace.Some(v / 100) }},
 		{"encoder inputs: ", "", false, mostFigure, func(r *row, v float64) { r.EncoderInputs = trace.Some(int64(v)) }},
 		{"encoder output embeddings: ", "", false, mostFigure, func(r *row, v float64) { r.EncoderOutputs = trace.Some(int64(v)) }},
-	}},
-	{"", []byte("Avg prompt throughput: "), true, false, vllmStamp, engineOf, []lineField{
+	}}, {"", []byte("Avg prompt throughput: "), true, false, vllmStamp, engineOf, []lineField{
 		{"Prefix cache hit rate: ", "%", false, 100, func(r *row, v float64) { r.Rate = trace.Some(v / 100) }},
-	}},
-	{trace.IterationSGLang, []byte("Prefill batch"), true, false, bracketStamp, sglangRank, []lineField{
+	}}, {trace.IterationSGLang, []byte("Prefill batch"), true, false, bracketStamp, sglangRank, []lineField{
 		{"#new-seq: ", "", true, mostFigure, func(r *row, v float64) { r.ContextReqs, r.DecodeKVTokens = int64(v), trace.Some(int64(0)) }},
 		{"#new-token: ", "", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
 		{"#cached-token: ", "", true, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
 		{"token usage: ", "", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
 		{"#queue-req: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
 		{"#pending-token: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedTokens = trace.Some(int64(v)) }},
-	}},
-	{trace.IterationSGLang, []byte("Decode batch"), true, false, bracketStamp, sglangRank, []lineField{
+	}}, {trace.IterationSGLang, []byte("Decode batch"), true, false, bracketStamp, sglangRank, []lineField{
 		{"#running-req: ", "", true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
 		{"#token: |#full token: ", "", true, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
 		{"token usage: ", "", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
 		{"#queue-req: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
-		{"gen throughput (token/s): ", "", false, mostFigure, func(r *row, v float64) { r.PerS = v }},
+		{"gen throughput (token/s): ", "", false, mostMs, func(r *row, v float64) { r.PerS = v }},
 		{"accept len: ", "", false, 1000, func(r *row, v float64) { r.Accepted = v }},
-	}},
-	{trace.IterationTensorRT, []byte("host_step_time = "), false, false, namedStamp, tensorrtRank, []lineField{
+	}}, {trace.IterationTensorRT, []byte("host_step_time = "), false, false, namedStamp, tensorrtRank, []lineField{
 		{"iter = ", "", true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
 		{"host_step_time = ", "ms", true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
 		{"prev_device_step_time = ", "ms", false, mostMs, func(r *row, v float64) { r.BeforeUs = trace.Some(1000 * v) }},
@@ -86,8 +82,7 @@ var lineForms = []lineForm{
 		{"'num_ctx_tokens': ", "", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
 		{"'num_generation_tokens': ", "", true, mostFigure, func(r *row, v float64) { r.GenerationTokens = int64(v) }},
 		{"'cached_kv_tokens': ", "", false, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
-	}},
-	{trace.IterationTensorRT, []byte(`"iterLatencyMS"`), false, true, nil, tensorrtRank, []lineField{
+	}}, {trace.IterationTensorRT, []byte(`"iterLatencyMS"`), false, true, nil, tensorrtRank, []lineField{
 		{`"iter":`, "", true, mostFigure, func(r *row, v float64) { r.Index = int64(v) }},
 		{`"iterLatencyMS":`, "", true, mostMs, func(r *row, v float64) { r.ElapsedUs = 1000 * v }},
 		{`"numContextRequests":`, "", true, mostFigure, func(r *row, v float64) { r.ContextReqs = int64(v) }},
@@ -193,7 +188,8 @@ func (f *lineForm) read(text []byte, r *row) (what string, ok bool) {
 		if isTorn && !l.needed && n == len(figure) { // the line was cut there
 			continue
 		}
-		if err != nil || isTorn || !(v >= 0 && v <= l.most) {
+		if isPart := l.most >= mostFigure && l.most <= 1<<53 && v != math.Trunc(v); err != nil || isTorn || isPart || n > 0 && figure[0] == '+' ||
+			!(v >= 0 && v <= l.most) {
 			return label + strconv.Quote(string(figure[:min(len(figure), n+len(l.unit), mostShown)])), true
 		}
 		l.to(r, v)

@@ -177,6 +177,10 @@ func (f *File) keep(p Point, at string) {
 			return
 		}
 	}
+	if min(p.PromptTokens, p.OutputTokens) < 1 {
+		f.drop(incomplete, "%s: mean lengths: got %g and %g tokens, want at least 1", at, p.PromptTokens, p.OutputTokens)
+		return
+	}
 	if n := max(p.Clients, p.TP, p.EP, p.DP); n > mostCount {
 		f.drop(incomplete, "%s: clients and parallel sizes: got %d, want at most %g", at, n, float64(mostCount))
 		return
@@ -606,8 +610,10 @@ func (c *Reader) dropRepeatedPoints() {
 	kept := c.Points[:0]
 	for _, p := range c.Points {
 		stem, ext := stemOf(p.File)
-		_, isTwin := slices.BinarySearchFunc(c.Points, stem+".json",
-			func(o trace.LoadPoint, file string) int { return cmp.Compare(o.File, file) })
+		_, isTwin := slices.BinarySearchFunc(c.Points, stem+".json", func(o trace.LoadPoint,
+			file string) int {
+			return cmp.Compare(o.File, file)
+		})
 		isStage := func(o trace.LoadPoint) bool { return path.Dir(o.File) == path.Dir(p.File) && staged(o.File) }
 		isMix := matches(path.Base(p.File), "summary_lifecycle_metrics.json*") && slices.ContainsFunc(c.Points, isStage)
 		switch {

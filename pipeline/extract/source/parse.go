@@ -127,8 +127,7 @@ func (p *Parsed[R]) one(data []byte, line, offset int64, run func([]byte, R) *Er
 	}
 	p.Records.Undo()
 	if len(bytes.Trim(data, "\x00")) == 0 {
-		p.faults = append(p.faults, fault{code: CodeNulPadding, line: line, offset: offset,
-			msg: fmt.Sprintf("%d trailing NUL bytes", len(data))})
+		p.faults = append(p.faults, fault{code: CodeNulPadding, line: line, offset: offset, msg: fmt.Sprintf("%d trailing NUL bytes", len(data))})
 		return
 	}
 	f := fault{code: CodeUnreadable, line: line, col: int64(err.At) + 1, offset: offset + int64(err.At), bytes: int64(len(data)),
