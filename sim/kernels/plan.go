@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -181,7 +182,7 @@ func (b *binder) fails(err error) bool {
 
 func (b *binder) add(op Operator) {
 	if op.unlike {
-		b.s.Unjudged = append(b.s.Unjudged, op.Table+" has no such rows")
+		b.s.Unjudged = stat.AppendNew(b.s.Unjudged, op.Table+" has no such rows")
 	}
 	b.s.Operators = append(b.s.Operators, op)
 }
