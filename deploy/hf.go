@@ -76,8 +76,10 @@ func textConfig(outer map[string]any) map[string]any {
 		if inner["dtype"] == nil && inner["torch_dtype"] == nil {
 			inner["dtype"], inner["torch_dtype"] = outer["dtype"], outer["torch_dtype"]
 		}
-		if inner["quantization_config"] == nil {
-			inner["quantization_config"] = outer["quantization_config"]
+		for _, key := range []string{"quantization_config", "tie_word_embeddings"} {
+			if v, stated := outer[key]; stated && inner[key] == nil {
+				inner[key] = v
+			}
 		}
 		if key == textConfigs[0] {
 			return textConfig(inner)

@@ -2,10 +2,14 @@ package deploy
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
@@ -49,8 +53,16 @@ func (r *layerReader) gqa(kind layerKind) *Mixer {
 	if r.err != nil {
 		return nil
 	}
+	outer := r
+	defer func() { outer.err = cmp.Or(outer.err, r.err) }()
 	if config := r.object(r.values, "attention_other_setting"); config != nil && kind == windowLayer {
 		r = r.within(config)
+	}
+	own := r.object(r.values, "per_layer_config")
+	for _, layer := range slices.Sorted(maps.Keys(own)) {
+		if n, err := strconv.ParseInt(layer, 10, 64); err == nil && n == r.i {
+			r = r.within(r.object(own, layer))
+		}
 	}
 	m.Heads, m.KVHeads = r.need("num_attention_heads", "n_head"), r.kvHeads(m.Heads)
 	if key, _ := r.first("num_key_value_heads", "num_attention_groups", "num_kv_heads", "block_configs"); key == "" {
@@ -261,6 +273,10 @@ func (r *layerReader) tokenIndex() *Index {
 // compressed reads DeepSeek-V4's attention: a window, and entries of compress_ratios[i] tokens.
 func (r *layerReader) compressed() *Mixer {
 	ratios, _ := r.values["compress_ratios"].([]any)
+	if types, _ := r.values["layer_types"].([]any); ratios == nil { // as transformers 5.24 writes it
+		rates := r.object(r.values, "compress_rates")
+		ratios = stat.Map(types, func(kind any) any { return cmp.Or(rates[fmt.Sprint(kind)], any(json.Number("0"))) })
+	}
 	if n := int64(len(ratios)); n < r.layers || n <= r.i {
 		r.fail(BadModel, "compress_ratios: got %d entries, want one for each of %d layers", len(ratios), r.layers)
 		return nil
@@ -433,7 +449,7 @@ func (r *layerReader) expertLayers() []bool {
 	}
 	if list, ok := r.values["mlp_layer_types"].([]any); ok {
 		for i := range min(len(list), len(out)) {
-			out[i] = list[i] == "sparse"
+			out[i] = list[i] != "dense"
 		}
 		return out
 	}
@@ -470,6 +486,11 @@ func (r *layerReader) ffn() *FFN {
 	if r.experts[r.i] {
 		return r.moe()
 	}
+	return r.dense()
+}
+
+// dense reads a dense MLP.
+func (r *layerReader) dense() *FFN {
 	f := &FFN{Kind: Dense, Projections: r.f.Proj, Width: r.denseWidth()}
 	if r.i >= r.layers-r.layerOr("num_kv_shared_layers", 0) && r.flag("use_double_wide_mlp", false) {
 		f.Width *= 2

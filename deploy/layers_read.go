@@ -247,7 +247,9 @@ func (r *layerReader) layer(kind layerKind) Layer {
 	switch {
 	case kind == onlyExperts:
 		l.FFN = r.moe()
-	case kind == onlyFFN || !r.alternates():
+	case kind == onlyFFN:
+		l.FFN = r.dense()
+	case !r.alternates():
 		l.FFN = r.ffn()
 	}
 	if l.FFN == nil {
@@ -319,6 +321,9 @@ const (
 	mambaLayer  layerKind = "mamba"
 	attnLayer   layerKind = "attention"
 	sparseLayer layerKind = "deepseek_sparse_attention"
+	indexLayer  layerKind = "indexed_attention"
+	entryLayer  layerKind = "compressed_sparse_attention"
+	fewerLayer  layerKind = "heavily_compressed_attention"
 )
 
 // alternates says that a layer is a mixer or an ffn, never both.
@@ -397,8 +402,8 @@ func (r *layerReader) kindNamed(key string, entry any) layerKind {
 		return kind
 	case fullLayer, linearLayer, mambaLayer, onlyFFN, onlyExperts:
 		return kind
-	case sparseLayer:
-		return fullLayer // its index says the rest
+	case sparseLayer, indexLayer, entryLayer, fewerLayer:
+		return fullLayer // its index, or the tokens of an entry, say the rest
 	}
 	r.fail(unsupportedModel, "%s: got %q, want full_attention, sliding_attention, chunked_attention, linear_attention, mamba, "+
 		"attention, moe or mlp", key, name)
