@@ -303,7 +303,7 @@ func TestPublishedConfigurations(t *testing.T) {
 			Refused           bool
 			Config            json.RawMessage
 		}
-		if err := json.Unmarshal(line, &c); err != nil {
+		if err := json.Unmarshal(plainJSON(line), &c); err != nil {
 			t.Fatal(err)
 		}
 		d, err := ReadDecoder(c.Config, nil, "config.json", ModelOptions{})

@@ -113,16 +113,14 @@ var (
 )
 
 func datasheetNames() string {
-	names := stat.Map(builtin(), func(h datasheet) string { return h.Name })
-	return strings.Join(names, ", ")
+	return strings.Join(stat.Map(builtin(), func(h datasheet) string { return h.Name }), ", ")
 }
 
 // readDatasheets reads {"name": {TFlopsPeak, ...}}, sorted by name;
 // unknown keys are errors.
 func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
 	sheets, err := readSheets(r, file)
-	list := stat.Map(sheets, func(d datasheet) Hardware { return d.Hardware })
-	return list, err
+	return stat.Map(sheets, func(d datasheet) Hardware { return d.Hardware }), err
 }
 
 func readSheets(r io.Reader, file string) ([]datasheet, error) {

@@ -49,7 +49,9 @@ func (r *layerReader) attn(module string) string { return r.f.Attn + "." + modul
 
 // gqa reads attention with grouped heads.
 func (r *layerReader) gqa(kind layerKind) *Mixer {
-	m := &Mixer{Kind: GQA, Heads: r.need("num_attention_heads", "n_head"), Gate: r.gate(), Sink: r.sinks(kind)}
+	m := &Mixer{Kind: GQA, Heads: r.need("num_attention_heads", "n_head"), Gate: r.gate()}
+	m.Sink = r.f.Sinks || kind == windowLayer && r.flag("add_swa_attention_sink_bias", false) ||
+		kind == fullLayer && r.flag("add_full_attention_sink_bias", false)
 	if r.err != nil {
 		return nil
 	}
@@ -152,11 +154,6 @@ func (r *layerReader) gate() string {
 		return "head"
 	}
 	return ""
-}
-
-func (r *layerReader) sinks(kind layerKind) bool {
-	return r.f.Sinks || kind == windowLayer && r.flag("add_swa_attention_sink_bias", false) ||
-		kind == fullLayer && r.flag("add_full_attention_sink_bias", false)
 }
 
 // gqaWeights lists the matrices of grouped-query attention.
@@ -510,7 +507,8 @@ func (r *layerReader) searched(block map[string]any) *FFN {
 		return &FFN{Kind: LinearFFN, Width: r.h, Linears: []Linear{r.matrix(Sharded, r.h, r.h, r.f.MLP+".linear")}}
 	}
 	width, ok := integer(config["intermediate_size"])
-	if mult, isNumber := jsonFloat(config["ffn_mult"]); !ok && isNumber && mult > 0 && mult < 1e4 {
+	number, _ := config["ffn_mult"].(json.Number)
+	if mult, err := number.Float64(); !ok && err == nil && mult > 0 && mult < 1e4 {
 		width, ok = (int64(2*mult*float64(r.h)/3)+255)/256*256, true
 	}
 	if !ok {

@@ -116,15 +116,11 @@ func (q *quantizer) of(i int64, l *Linear, parts []string) Quant {
 		}
 	}
 	isTable := strings.HasPrefix(l.Name, embeddingName) || l.Name == headName && !q.head || l.Name == "per_layer_model_projection"
-	if s == nil || isKept(l.Name) || isTable || !ruled && !strings.Contains(l.Name, q.only) {
+	isKept := strings.HasSuffix(l.Name, "indexer.weights_proj") || strings.Contains(l.Name, "compressor.") // whatever the checkpoint says
+	if s == nil || isKept || isTable || !ruled && !strings.Contains(l.Name, q.only) {
 		return q.plain
 	}
 	return s.quant(l)
-}
-
-// isKept says that vLLM builds a matrix unquantized whatever the checkpoint says: an index's weights, a compressor.
-func isKept(name string) bool {
-	return strings.HasSuffix(name, "indexer.weights_proj") || strings.Contains(name, "compressor.")
 }
 
 // patterns is an ignore list: exact names, wildcards and regular expressions. A module's name covers what is in it.

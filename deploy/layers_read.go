@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -154,7 +155,10 @@ func (r *layerReader) decoder() {
 	}
 	d.Embedding = r.matrix(Sharded, d.Vocab, d.Hidden, embeddingName)
 	d.Head = r.matrix(Sharded, d.Vocab, d.Hidden, headName)
-	d.Small = r.f.Final*r.h + r.positionParams() + r.hyperParams(1)
+	d.Small = r.f.Final*r.h + r.hyperParams(1)
+	if r.f.Positions { // learned ones, added to the embedding
+		d.Small += r.countOr("max_position_embeddings", "n_positions") * r.h
+	}
 	if p := r.countOr("hidden_size_per_layer_input"); p > 0 { // Gemma's second table: a vector for each layer
 		d.PerLayer = []Linear{r.matrix(Sharded, r.need("vocab_size_per_layer_input"), r.layers*p, embeddingName+"_per_layer"),
 			r.matrix(Replicated, r.layers*p, r.h, "per_layer_model_projection")}
@@ -266,14 +270,6 @@ func (r *layerReader) matrix(at Placement, rows, columns int64, name string, par
 	return l
 }
 
-// positionParams is learned positions: gpt2 and opt add them to the embedding.
-func (r *layerReader) positionParams() int64 {
-	if !r.f.Positions {
-		return 0
-	}
-	return r.countOr("max_position_embeddings", "n_positions") * r.h
-}
-
 // hyperParams is one hyper-connection of DeepSeek-V4, which mixes hc_mult streams of the hidden size (mixers of the
 // streams, their base, and scales); the head has one that only reads.
 func (r *layerReader) hyperParams(head int64) int64 {
@@ -321,9 +317,6 @@ const (
 	mambaLayer  layerKind = "mamba"
 	attnLayer   layerKind = "attention"
 	sparseLayer layerKind = "deepseek_sparse_attention"
-	indexLayer  layerKind = "indexed_attention"
-	entryLayer  layerKind = "compressed_sparse_attention"
-	fewerLayer  layerKind = "heavily_compressed_attention"
 )
 
 // alternates says that a layer is a mixer or an ffn, never both.
@@ -402,7 +395,7 @@ func (r *layerReader) kindNamed(key string, entry any) layerKind {
 		return kind
 	case fullLayer, linearLayer, mambaLayer, onlyFFN, onlyExperts:
 		return kind
-	case sparseLayer, indexLayer, entryLayer, fewerLayer:
+	case sparseLayer, "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention":
 		return fullLayer // its index, or the tokens of an entry, say the rest
 	}
 	r.fail(unsupportedModel, "%s: got %q, want full_attention, sliding_attention, chunked_attention, linear_attention, mamba, "+
@@ -443,12 +436,6 @@ func (r *layerReader) isFull(i int64) bool {
 		return i < first
 	}
 	return period > 0 && (i+1)%period == 0
-}
-
-func jsonFloat(v any) (float64, bool) {
-	n, _ := v.(json.Number)
-	f, err := n.Float64()
-	return f, err == nil
 }
 
 // ReadDecoderFile reads the config.json of that name and the hf_quant_config.json beside it, when there is one: of that
@@ -526,13 +513,7 @@ func (d *Decoder) defaulted(what string) {
 
 // kvTypeBytes is the bytes of a cached value by --kv-cache-dtype, 0 for a name it does not know.
 func kvTypeBytes(name string) float64 {
-	switch name {
-	case "nvfp4":
-		return 0.5 + 1.0/16
-	case "int8":
-		return 1
-	}
-	return dtypeBytes(name)
+	return cmp.Or(map[string]float64{"nvfp4": 0.5 + 1.0/16, "int8": 1}[name], dtypeBytes(name))
 }
 
 // warnings: what was not stated, and keys nobody has looked at.

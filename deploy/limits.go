@@ -110,6 +110,11 @@ func hits(get knobs, isMoE bool) []hit {
 	return out
 }
 
+// findings words the limits that the knobs reach.
+func findings(get knobs, isMoE bool) []trace.Finding {
+	return stat.Map(hits(get, isMoE), func(h hit) trace.Finding { return h.finding() })
+}
+
 // finding words a limit that is reached.
 func (h *hit) finding() trace.Finding {
 	what := h.What
@@ -147,17 +152,13 @@ func RefusedModel(err error) []trace.Finding {
 	if !errors.As(err, &e) {
 		return []trace.Finding{{Code: BadModel, Message: err.Error()}}
 	}
-	hint := ""
-	if e.Hint != "" {
-		hint = "; " + e.Hint
-	}
-	return []trace.Finding{trace.Findingf(e.Code, "%s: %s; extract refuses it%s", e.File, e.Msg, hint)}
+	return []trace.Finding{trace.Findingf(e.Code, "%s: %s; extract refuses it%s", e.File, e.Msg, strings.TrimSuffix("; "+e.Hint, "; "))}
 }
 
 // NotModelled lists what of the deployment no step time covers: knobs of the engine,
 // inputs and architecture of the model. What fit and simulate refuse stands first.
 func (d *Deployment) NotModelled() []trace.Finding {
-	out := stat.Map(hits(d.knob, d.Model.IsMoE()), func(h hit) trace.Finding { return h.finding() })
+	out := findings(d.knob, d.Model.IsMoE())
 	if n, most := d.Engine.MaxModelLen.V, d.Model.MaxPositionEmbeddings; most > 0 && n > most && d.Engine.Extra["hf_overrides"] == nil {
 		out = append(out, trace.Findingf(notModelled, "max_model_len: got %d, want at most the %d positions of config.json: vLLM refuses it "+
 			"without VLLM_ALLOW_LONG_MAX_MODEL_LEN", n, most))

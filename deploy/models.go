@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	_ "embed"
-	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"path"
@@ -186,17 +186,7 @@ func (m *Model) AsBLISReads() Model {
 func (c *hfConfig) blisWeights(m *Model) float64 {
 	q, _ := c.values["quantization_config"].(map[string]any)
 	method, _ := q["quant_method"].(string)
-	number := func(v any) float64 {
-		switch x := v.(type) {
-		case json.Number:
-			f, _ := x.Float64()
-			return f
-		case string:
-			n, _ := strconv.Atoi(x)
-			return float64(n)
-		}
-		return 0
-	}
+	number := func(v any) float64 { f, _ := strconv.ParseFloat(fmt.Sprint(v), 64); return f }
 	if bits := number(q["bits"]); bits > 0 {
 		return bits / 8
 	}
