@@ -149,8 +149,7 @@ func (t *tuner) keyOf(base, critical []float64) string {
 func (t *tuner) draw(seed int64) []sim.Request { return t.load.Draw(seed, t.rate, t.preset.Seconds) }
 
 // goodput of a spec by seed, of all and of class critical.
-func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all, critical []float64,
-	err error) {
+func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all, critical []float64, err error) {
 	all, critical = make([]float64, len(seeds)), make([]float64, len(seeds))
 	c := cell{Spec: *spec}
 	w := window{FromUs: int64(t.preset.WarmupS * 1e6), ToUs: math.MaxInt64}

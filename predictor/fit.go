@@ -489,8 +489,7 @@ func modelTable() *report.Table {
 func rowTable(s *Scores) *report.Table {
 	t := report.NewTable("runs", "Requests by run", "Run", "Configuration", "# Requests", "# Rows", "Dropped")
 	for _, r := range s.Runs {
-		t.Put(report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests), report.Count(r.Rows),
-			report.Prose(report.Reasons(r.Dropped)))
+		t.Put(report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests), report.Count(r.Rows), report.Prose(report.Reasons(r.Dropped)))
 	}
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, runs")
 }

@@ -32,8 +32,7 @@ func RowsCommand(o Options) string { return o.Table().Command("predictor rows") 
 
 // MakeRows makes the rows of every run of an output folder and writes them to
 // tables/run=<id> of dest, each run's table as soon as it is made.
-func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Options, h result.Header,
-	workers int) (*RowsDocument, error) {
+func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Options, h result.Header, workers int) (*RowsDocument, error) {
 	doc := &RowsDocument{Header: h, Options: o, Runs: make([]runAccount, len(ext.Runs)), Warnings: []trace.Finding{}}
 	doc.Inputs = ext.Inputs
 	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {

@@ -244,8 +244,7 @@ func NewBlackbox(alpha, beta []float64) (*Blackbox, error) {
 		return nil, err
 	}
 	if len(beta) != len(features.BlackboxBeta) {
-		return nil, trace.Errorf(coeff.BadFile, "blackbox beta coefficients: got %d values, want %d",
-			len(beta), len(features.BlackboxBeta))
+		return nil, trace.Errorf(coeff.BadFile, "blackbox beta coefficients: got %d values, want %d", len(beta), len(features.BlackboxBeta))
 	}
 	return &Blackbox{Alpha: alpha, Beta: beta}, nil
 }

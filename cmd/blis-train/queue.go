@@ -184,8 +184,7 @@ func queueValidateCommand() *cli.Command {
 		&cli.IntFlag{Name: "simulate", Value: 2000, Usage: "`REQUESTS` simulated for each window; 0: none"},
 	}, filterFlags())
 	cmd.Description = fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with\n"+
-		"the same parameters.\n"+
-		"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*autoscale.MaxTTFTWape,
+		"the same parameters.\nExit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*autoscale.MaxTTFTWape,
 		100*autoscale.MaxITLWape) + "Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10"
 	return cmd
 }

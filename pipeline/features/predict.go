@@ -41,8 +41,7 @@ func BetaPredictor(s *coeff.Set) *Predictor {
 func AlphaPredictor(s *coeff.Set, target string) (*Predictor, error) {
 	m := s.AlphaModel(target)
 	if m == nil {
-		return nil, trace.Errorf(noSuchTarget, "alpha target %q: got none in the coefficient set, want %s", target,
-			trace.OneOf(s.AlphaTargets()))
+		return nil, trace.Errorf(noSuchTarget, "alpha target %q: got none in the coefficient set, want %s", target, trace.OneOf(s.AlphaTargets()))
 	}
 	return newPredictor(m.Coefficients, AlphaFeatures(s.SpecVersion), 0), nil
 }

@@ -182,12 +182,10 @@ func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []tr
 			features.PlausibleTimes[0], features.PlausibleTimes[1]))
 	}
 	if c.Identified != coeff.Within && c.Range[1] > 0 && configs > 1 {
-		out = append(out, trace.Findingf(NotIdentified, "%s does not vary inside any configuration: its value is %s", t.Name,
-			c.Identified))
+		out = append(out, trace.Findingf(NotIdentified, "%s does not vary inside any configuration: its value is %s", t.Name, c.Identified))
 	}
 	if c.NotLearned && c.Range[1] > 0 {
-		out = append(out, trace.Findingf(NotIdentified, "%s is %s at %.3g: these data say nothing about its cost", t.Name, c.Identified,
-			c.Value))
+		out = append(out, trace.Findingf(NotIdentified, "%s is %s at %.3g: these data say nothing about its cost", t.Name, c.Identified, c.Value))
 	}
 	return out
 }
@@ -307,8 +305,7 @@ func boundHits(s *Solved, out *result.Model) {
 		h := result.BoundHit{Name: s.Terms[j].Name, Rows: n, Share: float64(n) / float64(read)}
 		out.BoundHits = append(out.BoundHits, h)
 		if h.Share > 0.001 {
-			out.Warnings = append(out.Warnings, trace.Findingf(AtLimit, "%s: %d of %d rows hit its bound (%.2g %%)", h.Name, n, read,
-				100*h.Share))
+			out.Warnings = append(out.Warnings, trace.Findingf(AtLimit, "%s: %d of %d rows hit its bound (%.2g %%)", h.Name, n, read, 100*h.Share))
 		}
 	}
 }

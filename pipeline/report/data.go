@@ -395,8 +395,7 @@ func loadPanel(r result.InspectRun) *Drawing {
 	if r.Saturated {
 		title += " · saturated"
 	}
-	p := NewFrame(PanelW, 190, title, Linear("time (s)", 0, s.BinS*float64(len(s.Running)), 5),
-		Linear("requests", 0, ys.Hi, 4))
+	p := NewFrame(PanelW, 190, title, Linear("time (s)", 0, s.BinS*float64(len(s.Running)), 5), Linear("requests", 0, ys.Hi, 4))
 	p.Curve(running, Decode, 1.6, Solid)
 	p.Curve(waiting, Prefill, 1.6, Dashed)
 	return &p.Drawing

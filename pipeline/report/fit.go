@@ -58,8 +58,7 @@ func predictedFigure(f *result.FitFigures) *Figure {
 
 	add := func(regime string) {
 		lo, hi := Widened(s.Lo, s.Hi)
-		p := NewFrame(PanelW, PanelH+40, regime, Logarithmic("measured (ms per step)", lo, hi),
-			Logarithmic("predicted (ms per step)", lo, hi))
+		p := NewFrame(PanelW, PanelH+40, regime, Logarithmic("measured (ms per step)", lo, hi), Logarithmic("predicted (ms per step)", lo, hi))
 		p.Diagonal(1.2, AxisLine, Dashed)
 		p.Diagonal(1/1.2, AxisLine, Dashed)
 		p.Diagonal(1, ink, Solid)

@@ -68,8 +68,7 @@ func failedMarkdown(v *result.Validation) string {
 
 func changesMarkdown(c *result.Changes) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "**Since %s:** %s, %s as they were\n\n", marked(c.Against), Plural(len(c.Rows), "change"),
-		Plural(c.Same, "figure"))
+	fmt.Fprintf(&b, "**Since %s:** %s, %s as they were\n\n", marked(c.Against), Plural(len(c.Rows), "change"), Plural(c.Same, "figure"))
 	t := ChangesTable(c)
 	if len(t.Rows) == 0 {
 		return b.String()
@@ -307,8 +306,7 @@ func orZero(v *float64) float64 {
 func locoTable(f *result.Fit) *Table {
 	t := tableOf("loco-table")
 	for _, l := range f.Beta.Loco {
-		t.Put(Name(cmp.Or(l.Label, l.Config)), Count(l.Rows), Percent(l.MAPE), Percent(l.MAPEConst), Percent(l.MAPEFrozen10),
-			Percent(l.Bias))
+		t.Put(Name(cmp.Or(l.Label, l.Config)), Count(l.Rows), Percent(l.MAPE), Percent(l.MAPEConst), Percent(l.MAPEFrozen10), Percent(l.Bias))
 	}
 	return Capped(t, "in the order of the file", "fit.json, beta.loco")
 }

@@ -60,7 +60,7 @@ func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 	case err != nil || loop.Clients > 0:
 		return own.Requests, errors.Join(err, own.Close(loop))
 	case s.o.closesSessions() && !own.HasSessions():
-		return nil, option.Misusef("--session-mode %s: got a workload without sessions, want a TraceV2 file with session_id", sessionsClosed)
+		return nil, option.Misusef("--session-mode %s: got a workload without sessions, want TraceV2 with session_id, or Weka's", sessionsClosed)
 	case s.o.closesSessions():
 		own.CloseSessions(think)
 	}

@@ -431,6 +431,5 @@ func worstLevels(levels []result.LevelHoldout) string {
 		}
 		return name
 	}
-	return fmt.Sprintf("no cause can be found without recorded steps; worst TTFT: %s; worst TPOT: %s", worst(levelTTFT),
-		worst(levelTPOT))
+	return fmt.Sprintf("no cause can be found without recorded steps; worst TTFT: %s; worst TPOT: %s", worst(levelTTFT), worst(levelTPOT))
 }

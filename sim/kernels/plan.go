@@ -374,8 +374,7 @@ func (b *binder) attend(x *deploy.Mixer, times float64) {
 
 // prefill adds attention of prompt chunks. An engine hands all chunks of a step to one variable-length kernel, so that only the
 // first pays the launch: the table's time of the smallest prompt.
-func (b *binder) prefill(name, shape, dtype string, window int64, times float64, c curve, f found,
-	read func(context float64) float64) {
+func (b *binder) prefill(name, shape, dtype string, window int64, times float64, c curve, f found, read func(context float64) float64) {
 	b.add(Operator{Name: name, Count: times, Shape: shape, DType: dtype, found: f, depends: onPrefills, us: func(in *state) float64 {
 		n, v := in.chunk, in.cached
 		us := c.at(n, 2)

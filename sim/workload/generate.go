@@ -100,7 +100,7 @@ func loadGenerator(r io.Reader, name string) (*Generator, error) {
 			e, _ = trace.YAMLError(name, err)
 		}
 		e.Code, e.Msg = codeBadWorkload, "workload generator: "+e.Msg
-		e.Hint = "a workload is a run folder, an extracted run, a Mooncake, Azure or TraceV2 file, a workload-spec of BLIS, " +
+		e.Hint = "a workload is a run folder, an extracted run, a Mooncake, Weka, Azure or TraceV2 file, a workload-spec of BLIS, " +
 			"or a generator in YAML (see simulate --help)"
 		return nil, e
 	}

@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
@@ -30,7 +29,7 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 	read := readTraceV2
 	switch {
 	case strings.HasPrefix(first, "{"):
-		read = readMooncake
+		read = readJSON
 	case strings.HasPrefix(strings.ToUpper(first), "TIMESTAMP,"):
 		read = readAzure
 	case IsTraceV2(data):
@@ -52,43 +51,84 @@ func bad(name string, line int, format string, args ...any) error {
 	return &trace.SyntaxError{File: name, Line: int64(line), Code: codeBadWorkload, Msg: e.Msg}
 }
 
-// readMooncake reads JSON lines: timestamp (ms), input_length, output_length,
-// hash_ids of 512-token blocks.
-func readMooncake(data []byte, name string) (*Workload, error) {
-	w := withRoom(data)
-	sc := bufio.NewScanner(bytes.NewReader(data))
-	sc.Buffer(nil, 16<<20)
-	for line := 1; sc.Scan(); line++ {
-		text := bytes.TrimSpace(sc.Bytes())
-		if len(text) == 0 {
-			continue
-		}
-		var in struct {
+// readJSON reads JSON objects of two kinds. Mooncake's are requests: timestamp (ms), input_length, output_length, hash_ids of
+// 512-token blocks. Weka's are sessions of agents: block_size (64 tokens) and requests with t (s since the session began), in,
+// out, api_time (s) and hash_ids, the session's own unless hash_id_scope is global. Between an answer and the next request
+// lies the think time. Requests of sub-agents are left out.
+func readJSON(data []byte, name string) (*Workload, error) {
+	w, line, at, subagents := withRoom(data), 1, int64(0), 0
+	for dec := json.NewDecoder(bytes.NewReader(data)); ; at = dec.InputOffset() {
+		rest := bytes.TrimLeft(data[at:], " \t\r\n")
+		line += bytes.Count(data[at:len(data)-len(rest)], []byte("\n"))
+		in := struct {
 			Timestamp float64  `json:"timestamp"`
 			Input     int64    `json:"input_length"`
 			Output    int64    `json:"output_length"`
 			Hashes    []uint64 `json:"hash_ids"`
-		}
-		if err := json.Unmarshal(text, &in); err != nil {
-			return nil, bad(name, line, "got no JSON object in a line (%v), want a request a line: timestamp, input_length, "+
-				"output_length, hash_ids", err)
-		}
-		if in.Input < 1 || in.Output < 0 || in.Timestamp < 0 {
+			BlockSize int64    `json:"block_size"`
+			Scope     string   `json:"hash_id_scope"`
+			Requests  []wekaRequest
+		}{BlockSize: 64}
+		err := dec.Decode(&in)
+		switch {
+		case err == io.EOF && subagents > 0:
+			w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete, "%d requests of sub-agents are left out: a session is a chain", subagents))
+			fallthrough
+		case err == io.EOF:
+			return w.check(name)
+		case err != nil || in.BlockSize < 1:
+			return nil, bad(name, line, "got no JSON object of a request (%v), want timestamp, input_length, output_length, hash_ids; "+
+				"or block_size and requests with t, in, out, api_time, hash_ids", err)
+		case in.Requests != nil:
+			err = w.addSession(name, line, in.Requests, in.BlockSize, in.Scope == "global", &subagents)
+		case in.Input < 1 || in.Output < 0 || in.Timestamp < 0:
 			return nil, bad(name, line, "mooncake request: got timestamp %g ms, %d input, %d output tokens, want >= 0, >= 1, >= 0",
 				in.Timestamp, in.Input, in.Output)
+		default:
+			err = w.addFrom(name, line, sim.Request{ID: strconv.Itoa(len(w.Requests)), ArrivalUs: sim.ToUs(math.Floor(in.Timestamp * 1000)),
+				PromptTokens: in.Input, OutputTokens: max(1, in.Output), Hashes: in.Hashes, HashTokens: mooncakeSpan})
+			w.rounds = append(w.rounds, round{})
 		}
-		if err := w.addFrom(name, line, sim.Request{
-			ID: strconv.Itoa(len(w.Requests)), ArrivalUs: sim.ToUs(math.Floor(in.Timestamp * 1000)), PromptTokens: in.Input,
-			OutputTokens: max(1, in.Output),
-			Hashes:       in.Hashes, HashTokens: mooncakeSpan,
-		}); err != nil {
+		if err != nil {
 			return nil, err
 		}
+		line += bytes.Count(data[len(data)-len(rest):dec.InputOffset()], []byte("\n"))
 	}
-	if err := sc.Err(); err != nil {
-		return nil, err
+}
+
+type wekaRequest struct {
+	Type    string
+	T       float64
+	In, Out int64
+	APITime float64  `json:"api_time"`
+	Hashes  []uint64 `json:"hash_ids"`
+}
+
+// addSession adds a chain of requests but for those of sub-agents, which it counts.
+func (w *Workload) addSession(name string, line int, requests []wekaRequest, block int64, global bool, subagents *int) error {
+	own, before, answered := uint64(len(w.Requests)+1)<<40, 0, 0.0
+	for i, q := range requests {
+		if q.Type == "subagent" {
+			*subagents++
+			continue
+		}
+		if q.T < 0 || q.APITime < 0 || q.In < 1 || q.Out < 0 {
+			return bad(name, line, "request %d: got t %g s, api_time %g s, %d input, %d output tokens, want >= 0, >= 0, >= 1, >= 0",
+				i+1, q.T, q.APITime, q.In, q.Out)
+		}
+		for j := range q.Hashes {
+			if !global {
+				q.Hashes[j] ^= own
+			}
+		}
+		if err := w.addFrom(name, line, sim.Request{ID: strconv.Itoa(len(w.Requests)), ArrivalUs: sim.ToUs(q.T * 1e6), PromptTokens: q.In,
+			OutputTokens: max(1, q.Out), Hashes: q.Hashes, HashTokens: block}); err != nil {
+			return err
+		}
+		w.rounds = append(w.rounds, round{before: before, thinkUs: min(sim.ToUs(max(0, q.T-answered)*1e6), sim.LatestUs)})
+		before, answered = len(w.Requests), q.T+q.APITime
 	}
-	return w.check(name)
+	return nil
 }
 
 // withRoom is an empty workload with room for a request per line.
@@ -204,16 +244,4 @@ func (u *unread) UnmarshalYAML(n *yaml.Node) error {
 		u.Line, u.Col = n.Line, n.Column
 	}
 	return nil
-}
-
-// topKeys lists the keys of the document's top mapping in order; nothing for another document or none.
-func topKeys(text []byte) (keys []string) {
-	root := yaml.Node{}
-	if yaml.Unmarshal(text, &root) != nil || len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i < len(root.Content[0].Content); i += 2 {
-		keys = append(keys, root.Content[0].Content[i].Value)
-	}
-	return keys
 }

@@ -99,3 +99,57 @@ func TestThinkTimes(t *testing.T) {
 		}
 	}
 }
+
+const weka = `{"id": "a", "block_size": 64, "requests": [
+  {"t": 0.5, "type": "n", "in": 130, "out": 10, "hash_ids": [1, 2], "api_time": 2.0},
+  {"t": 1.0, "type": "subagent", "in": 900, "out": 10, "hash_ids": [], "api_time": 9.0},
+  {"t": 4.0, "type": "s", "in": 260, "out": 0, "hash_ids": [1, 2, 3, 4], "api_time": 1.5},
+  {"t": 5.0, "type": "s", "in": 300, "out": 7, "hash_ids": [1, 2, 3, 4], "api_time": 1.5}]}
+`
+
+// Sessions of Weka's traces: rounds follow answers by what passed between them, none where a request overlaps the one before;
+// ids are a session's own unless they are said to be global; sub-agents are counted.
+func TestWekaSessions(t *testing.T) {
+	for _, scope := range []string{"", "global"} {
+		text := weka + strings.Replace(weka, `"id": "a"`, `"id": "b"`, 1)
+		if scope != "" {
+			text = strings.ReplaceAll(text, `"id"`, `"hash_id_scope": "global", "id"`)
+		}
+		w, _, err := Read([]byte(text), "weka.jsonl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(w.Requests) != 6 || len(w.Notes) != 1 || !strings.Contains(w.Notes[0].Message, "2 requests of sub-agents") {
+			t.Fatalf("got %d requests, %v", len(w.Requests), w.Notes)
+		}
+		a, b := w.Requests[0], w.Requests[3]
+		if a.ArrivalUs != 500_000 || a.PromptTokens != 130 || a.OutputTokens != 10 || a.HashTokens != 64 || w.Requests[1].OutputTokens != 1 {
+			t.Errorf("got %+v", a)
+		}
+		if same := a.Hashes[0] == b.Hashes[0]; same != (scope == "global") || a.Hashes[0] != w.Requests[1].Hashes[0] {
+			t.Errorf("scope %q: first ids %v and %v", scope, a.Hashes, b.Hashes)
+		}
+		w.CloseSessions(nil)
+		for i, want := range []struct {
+			after int
+			think int64
+		}{{0, 0}, {1, 1_500_000}, {2, 0}, {0, 0}, {4, 1_500_000}, {5, 0}} {
+			if q := w.Requests[i]; q.After != want.after || want.after > 0 && q.ThinkUs != want.think {
+				t.Errorf("request %d: after %d with %d us, want %+v", i, q.After, q.ThinkUs, want)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		weka + `{"requests": [{"t": 1, "in": 0, "out": 3}]}`:                   "weka.json:6: request 1: got t 1 s, api_time 0 s, 0 input, 3 output tokens",
+		weka + "\n" + `{"requests": [{"t": -1, "in": 4, "out": 3}]}`:           "weka.json:7: request 1: got t -1 s",
+		weka + `{"block_size": 0, "requests": []}`:                             "weka.json:6: got no JSON object",
+		weka + `{"requests": [{"t": 1, "in": 4, "out": 3`:                      "unexpected EOF",
+		weka + `{"requests": [{"t": 1, "in": 1e9, "out": 3}]}`:                 "weka.json:6: ",
+		weka + `{"requests": [{"t": 1, "in": 4, "out": 3, "hash_ids": [-1]}]}`: "weka.json:6: got no JSON object",
+		`{"requests": []}`: "got no request",
+	} {
+		if _, _, err := Read([]byte(text), "weka.json"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: got %v, want %q", text[max(0, len(text)-60):], err, want)
+		}
+	}
+}

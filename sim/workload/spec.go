@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -102,7 +104,16 @@ const (
 // isSpecV2 recognises the specification by keys that only it has.
 func isSpecV2(data []byte) bool {
 	only := []string{"clients", "cohorts", "aggregate_rate", "servegen_data", "inference_perf"}
-	return slices.ContainsFunc(topKeys(data), func(key string) bool { return slices.Contains(only, key) })
+	var top yaml.Node
+	if yaml.Unmarshal(data, &top) != nil || len(top.Content) == 0 || top.Content[0].Kind != yaml.MappingNode {
+		return false
+	}
+	for i, n := range top.Content[0].Content {
+		if i%2 == 0 && slices.Contains(only, n.Value) {
+			return true
+		}
+	}
+	return false
 }
 
 // loadSpecV2 reads a specification as a generator of requests. Codes: bad_workload.

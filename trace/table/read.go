@@ -283,15 +283,6 @@ func (c *Cursor[T]) All() (out []T, err error) {
 	}
 }
 
-// ReadFile reads one table file into memory.
-func ReadFile[T any](path string) ([]T, error) {
-	c, err := OpenFile[T](path)
-	if err != nil {
-		return nil, err
-	}
-	return c.All()
-}
-
 // disorder says why row b may not follow row a; "" when it may.
 func disorder[T any](a, b *T) string {
 	switch b := any(b).(type) {
