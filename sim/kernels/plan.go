@@ -182,7 +182,7 @@ func (b *binder) fails(err error) bool {
 
 func (b *binder) add(op Operator) {
 	if op.unlike {
-		b.s.Unjudged = stat.AppendNew(b.s.Unjudged, op.Table+" has no such rows")
+		b.s.Unjudged = stat.AppendNew(b.s.Unjudged, "no measured "+op.Table+" of this kind")
 	}
 	b.s.Operators = append(b.s.Operators, op)
 }
