@@ -93,7 +93,11 @@ func TestForwardPasses(t *testing.T) {
 		}
 		path := filepath.Join(t.TempDir(), "fpm.parquet")
 		repo.Write(t, out.Files[0].Data, path)
-		rows, err := table.ReadFile[fpmRow](path)
+		c, err := table.OpenFile[fpmRow](path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := c.All()
 		if err != nil {
 			t.Fatal(err)
 		}
