@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"errors"
 	"math"
 	"path/filepath"
 	"slices"
@@ -166,13 +167,15 @@ func (o *Options) Check() error {
 	if o.Deployment == "" {
 		return option.Misusef("simulate: missing --deployment run.yaml")
 	}
-	if err := o.checkLoad(); err != nil {
+	err := o.checkLoad()
+	if o.Format != "" && o.Format != "blis" {
+		err = errors.Join(err, option.Misusef("--format: got %q, want blis", o.Format))
+	}
+	if err != nil {
 		return err
 	}
 	bad := func(us *float64) bool { return us != nil && !(*us >= 0 && *us < 1e9) }
 	switch physics := o.usesSet(); {
-	case o.Format != "" && o.Format != "blis":
-		return option.Misusef("--format: got %q, want blis", o.Format)
 	case o.Out == "":
 		return option.Misusef("missing -o OUT")
 	case o.Replications < 1 || o.Replications > 100_000:
