@@ -29,8 +29,7 @@ type Loop struct {
 // Check verifies the loop.
 func (l Loop) Check() error {
 	if l.Clients < 1 || l.ThinkUs < 0 || l.RampUs < 0 || max(l.ThinkUs, l.RampUs) > sim.LatestUs {
-		return trace.Errorf(codeBadWorkload, "closed loop: got %d clients, think time %d us, ramp %d us, want >= 1, >= 0, >= 0 and at most "+
-			"1e16 us",
+		return trace.Errorf(codeBadWorkload, "closed loop: got %d clients, think time %d us, ramp %d us, want >= 1, >= 0, >= 0, at most 1e16 us",
 			l.Clients, l.ThinkUs, l.RampUs)
 	}
 	return nil
