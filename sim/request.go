@@ -97,33 +97,55 @@ var abortOutcomes = []Outcome{OutcomeAborted, OutcomeTimedOut, OutcomeFinished}
 // us of simulated time; what never happened is unknown. TTFT = FirstToken -
 // Arrival, E2E = Departed - Arrival, ITL = (Finished - FirstToken)/(Output-1).
 type RequestResult struct {
-	ID            string
-	ArrivalUs     int64
-	EnqueuedUs    trace.Opt[int64] // reached the engine's input queue
-	QueuedUs      trace.Opt[int64] // picked up at a scheduling boundary
-	ScheduledUs   trace.Opt[int64] // first schedule
-	FirstTokenUs  trace.Opt[int64]
-	FinishedUs    trace.Opt[int64]
-	DepartedUs    trace.Opt[int64] // FinishedUs + egress
-	PromptTokens  int64
-	OutputTokens  int64 // produced
-	CachedTokens  int64 // prompt tokens served from the prefix cache at first admission
-	Preemptions   int64
-	LengthCapped  bool // cut at max_model_len, before its own end and its max_tokens
-	Starved       bool // waited, or was preempted, because no KV blocks were free
-	SLOMet        trace.Opt[bool]
-	Outcome       Outcome
-	Reason        trace.Code // why it was rejected
-	FinishStatus  string     // trace.FinishStopped, FinishLength or FinishAborted
-	SLOClass      string
-	ITLP50Us      trace.Opt[float64] // of its token gaps, with Config.TokenGaps
-	ITLP99Us      trace.Opt[float64]
-	TokenUs       float64   // Config.TokenUs, part of TTFT, ITL and E2E
-	Gradient      *gradient // with Config.Gradient, of a finished request; reused after it was reported
-	QueuedStep    int64     // last step before pick-up; scheduler.step of QUEUED
-	ScheduledStep int64
-	FirstStep     int64 // step that produced the first token
-	FinishedStep  int64
+	ID           string           `col:"request_id" doc:"id of the workload"`
+	ArrivalUs    int64            `col:"arrival_us" unit:"us" doc:"arrival at the API, simulated time"`
+	EnqueuedUs   trace.Opt[int64] // reached the engine's input queue
+	QueuedUs     trace.Opt[int64] `col:"queued_us" unit:"us" doc:"picked up by the engine"`
+	ScheduledUs  trace.Opt[int64] `col:"scheduled_us" unit:"us" doc:"first schedule"`
+	FirstTokenUs trace.Opt[int64] `col:"first_token_us" unit:"us" doc:"first token in the engine"`
+	FinishedUs   trace.Opt[int64] `col:"finished_us" unit:"us" doc:"last token in the engine"`
+	DepartedUs   trace.Opt[int64] `col:"departed_us" unit:"us" doc:"answered"`
+	latencies
+	PromptTokens  int64           `col:"prompt_tokens" unit:"tokens" doc:"prompt length"`
+	CachedTokens  int64           `col:"cached_tokens" unit:"tokens" doc:"prompt tokens served from cache at first admission"`
+	OutputTokens  int64           `col:"output_tokens" unit:"tokens" doc:"tokens produced"`
+	Preemptions   int64           `col:"preemptions" doc:"times it was preempted"`
+	LengthCapped  bool            // cut at max_model_len, before its own end and its max_tokens
+	Starved       bool            // waited, or was preempted, because no KV blocks were free
+	Outcome       Outcome         `col:"outcome" doc:"finished, rejected, aborted, timed_out or unfinished"`
+	Reason        trace.Code      `col:"reason" doc:"code of a rejection"`
+	FinishStatus  string          `col:"finish_status" doc:"stopped, length, aborted or ignored"` // trace.FinishStopped, ...
+	SLOClass      string          `col:"slo_class" doc:"service class"`
+	SLOMet        trace.Opt[bool] `col:"slo_met" doc:"met its targets; null without targets"`
+	TokenUs       float64         // Config.TokenUs, part of TTFT, ITL and E2E
+	Gradient      *gradient       // with Config.Gradient, of a finished request; reused after it was reported
+	QueuedStep    int64           // last step before pick-up; scheduler.step of QUEUED
+	ScheduledStep int64           `col:"scheduled_step" doc:"step of the first schedule; 0 = none"`
+	FirstStep     int64           `col:"first_token_step" doc:"step that produced the first token; 0 = none"`
+	FinishedStep  int64           `col:"finished_step" doc:"step of the finish; 0 = none"`
+}
+
+// latencies are what Timed makes of the stamps, and with Config.TokenGaps the quantiles of the token gaps.
+type latencies struct {
+	QueueWaitMs trace.Opt[float64] `col:"queue_wait_ms" unit:"ms" doc:"SCHEDULED - QUEUED"`
+	TTFTMs      trace.Opt[float64] `col:"ttft_ms" unit:"ms" doc:"first token - arrival"`
+	ITLMs       trace.Opt[float64] `col:"itl_ms" unit:"ms" doc:"mean gap between tokens"`
+	ITLP50Ms    trace.Opt[float64] `col:"itl_p50_ms" unit:"ms" doc:"median gap between tokens"`
+	ITLP99Ms    trace.Opt[float64] `col:"itl_p99_ms" unit:"ms" doc:"99th percentile of the gaps"`
+	E2EMs       trace.Opt[float64] `col:"e2e_ms" unit:"ms" doc:"departure - arrival"`
+}
+
+// Timed is the request as a row of requests.parquet.
+func (r RequestResult) Timed() RequestResult {
+	ms := func(us float64, ok bool) (v trace.Opt[float64]) {
+		if ok {
+			v = trace.Some(us / 1e3)
+		}
+		return v
+	}
+	r.QueueWaitMs, r.TTFTMs = ms(float64(r.ScheduledUs.V-r.QueuedUs.V), r.ScheduledUs.OK), ms(r.TTFTUs())
+	r.ITLMs, r.E2EMs = ms(r.ITLUs()), ms(r.E2EUs())
+	return r
 }
 
 // TTFTUs is the time to first token.

@@ -191,7 +191,7 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	res := s.res
 	res.FinishStatus, res.OutputTokens, res.FinishedStep, res.Outcome = finishStatus, s.outputs, step, outcome
 	res.FinishedUs = trace.Some(e.now)
-	res.ITLP50Us, res.ITLP99Us = e.gapQuantiles(s)
+	res.ITLP50Ms, res.ITLP99Ms = e.gapQuantiles(s)
 	if outcome != OutcomeFinished {
 		e.forgetGaps(s)
 	}
@@ -241,7 +241,7 @@ func (e *Engine) sweep() {
 }
 
 // gapQuantiles are the median and the 99th percentile of the request's token
-// gaps (nearest rank), unknown without gaps.
+// gaps (nearest rank), ms, unknown without gaps.
 func (e *Engine) gapQuantiles(s *seq) (p50, p99 trace.Opt[float64]) {
 	n := len(s.gaps)
 	if n == 0 {
@@ -250,7 +250,7 @@ func (e *Engine) gapQuantiles(s *seq) (p50, p99 trace.Opt[float64]) {
 	a, b := (n-1)/2, (n*99+99)/100-1
 	nth(s.gaps, a)
 	nth(s.gaps[a:], b-a)
-	return trace.Some(float64(s.gaps[a]) + e.cfg.TokenUs), trace.Some(float64(s.gaps[b]) + e.cfg.TokenUs)
+	return trace.Some((float64(s.gaps[a]) + e.cfg.TokenUs) / 1e3), trace.Some((float64(s.gaps[b]) + e.cfg.TokenUs) / 1e3)
 }
 
 // nth reorders v so that v[k] is what it would be in order, nothing before it is

@@ -50,9 +50,9 @@ func TestSimulationFollowsItsSchema(t *testing.T) {
 		if err := schema.Validate(doc); err != nil {
 			t.Errorf("%v: %v", flags, err)
 		}
-		c, err := table.Open[simulate.RequestRow](out, "requests")
+		c, err := table.Open[sim.RequestResult](out, "requests")
 		must(t, err)
-		var rows []simulate.RequestRow
+		var rows []sim.RequestResult
 		for c.Next() {
 			rows = append(rows, *c.Row())
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/result"
-	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -83,52 +82,4 @@ func intervalOf(name string, v []float64, percentiles bool) interval {
 		lo, hi = stat.Quantile(v, .025), stat.Quantile(v, .975)
 	}
 	return interval{name, mean, lo, hi}
-}
-
-// RequestRow is one row of requests.parquet.
-type RequestRow struct {
-	ID            string             `col:"request_id" doc:"id of the workload"`
-	ArrivalUs     int64              `col:"arrival_us" unit:"us" doc:"arrival at the API, simulated time"`
-	QueuedUs      trace.Opt[int64]   `col:"queued_us" unit:"us" doc:"picked up by the engine"`
-	ScheduledUs   trace.Opt[int64]   `col:"scheduled_us" unit:"us" doc:"first schedule"`
-	FirstTokenUs  trace.Opt[int64]   `col:"first_token_us" unit:"us" doc:"first token in the engine"`
-	FinishedUs    trace.Opt[int64]   `col:"finished_us" unit:"us" doc:"last token in the engine"`
-	DepartedUs    trace.Opt[int64]   `col:"departed_us" unit:"us" doc:"answered"`
-	QueueWaitMs   trace.Opt[float64] `col:"queue_wait_ms" unit:"ms" doc:"SCHEDULED - QUEUED"`
-	TTFTMs        trace.Opt[float64] `col:"ttft_ms" unit:"ms" doc:"first token - arrival"`
-	ITLMs         trace.Opt[float64] `col:"itl_ms" unit:"ms" doc:"mean gap between tokens"`
-	ITLP50Ms      trace.Opt[float64] `col:"itl_p50_ms" unit:"ms" doc:"median gap between tokens"`
-	ITLP99Ms      trace.Opt[float64] `col:"itl_p99_ms" unit:"ms" doc:"99th percentile of the gaps"`
-	E2EMs         trace.Opt[float64] `col:"e2e_ms" unit:"ms" doc:"departure - arrival"`
-	PromptTokens  int64              `col:"prompt_tokens" unit:"tokens" doc:"prompt length"`
-	CachedTokens  int64              `col:"cached_tokens" unit:"tokens" doc:"prompt tokens served from cache at first admission"`
-	OutputTokens  int64              `col:"output_tokens" unit:"tokens" doc:"tokens produced"`
-	Preemptions   int64              `col:"preemptions" doc:"times it was preempted"`
-	Outcome       string             `col:"outcome" doc:"finished, rejected, aborted, timed_out or unfinished"`
-	Reason        string             `col:"reason" doc:"code of a rejection"`
-	FinishStatus  string             `col:"finish_status" doc:"stopped, length, aborted or ignored"`
-	SLOClass      string             `col:"slo_class" doc:"service class"`
-	SLOMet        trace.Opt[bool]    `col:"slo_met" doc:"met its targets; null without targets"`
-	ScheduledStep int64              `col:"scheduled_step" doc:"step of the first schedule; 0 = none"`
-	FirstStep     int64              `col:"first_token_step" doc:"step that produced the first token; 0 = none"`
-	FinishedStep  int64              `col:"finished_step" doc:"step of the finish; 0 = none"`
-}
-
-// RowOf is a request as requests.parquet has it.
-func RowOf(q *sim.RequestResult) RequestRow {
-	inMs := func(v float64, ok bool) trace.Opt[float64] {
-		if !ok {
-			return trace.Opt[float64]{}
-		}
-		return trace.Some(v / 1e3)
-	}
-	return RequestRow{
-		ID: q.ID, ArrivalUs: q.ArrivalUs, QueuedUs: q.QueuedUs, ScheduledUs: q.ScheduledUs, FirstTokenUs: q.FirstTokenUs,
-		FinishedUs: q.FinishedUs, DepartedUs: q.DepartedUs,
-		QueueWaitMs: inMs(float64(q.ScheduledUs.V-q.QueuedUs.V), q.ScheduledUs.OK), TTFTMs: inMs(q.TTFTUs()), ITLMs: inMs(q.ITLUs()),
-		ITLP50Ms: inMs(q.ITLP50Us.V, q.ITLP50Us.OK), ITLP99Ms: inMs(q.ITLP99Us.V, q.ITLP99Us.OK), E2EMs: inMs(q.E2EUs()),
-		PromptTokens: q.PromptTokens, CachedTokens: q.CachedTokens, OutputTokens: q.OutputTokens, Preemptions: q.Preemptions,
-		Outcome: string(q.Outcome), Reason: string(q.Reason), FinishStatus: q.FinishStatus, SLOClass: q.SLOClass, SLOMet: q.SLOMet,
-		ScheduledStep: q.ScheduledStep, FirstStep: q.FirstStep, FinishedStep: q.FinishedStep,
-	}
 }

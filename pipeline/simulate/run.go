@@ -291,7 +291,7 @@ func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, add func(*sim.
 	if err != nil {
 		return nil, err
 	}
-	rows, err := table.Create[RequestRow](s.o.Out, "requests", table.Parquet)
+	rows, err := table.Create[sim.RequestResult](s.o.Out, "requests", table.Parquet)
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +304,7 @@ func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, add func(*sim.
 	res, err := stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
 		add(r)
 		i++
-		return errors.Join(rows.Append(RowOf(r)), blis.add(i-1, r))
+		return errors.Join(rows.Append(r.Timed()), blis.add(i-1, r))
 	})
 	if err != nil {
 		rows.Abort()
