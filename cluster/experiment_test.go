@@ -348,13 +348,10 @@ func (b *besideSeed) TTFT(r *Request, v *View, i int) (estimate, error) {
 
 // Eight engines by priority, scraped every 50 ms, with noise, a gate that was fitted on
 // a calibration run of the engines, and the published estimate on the same rows. The
-// calibrated 90 % bound holds for 87 to 93 % of admitted requests everywhere; the median error
-// is at most 15 % where worst says none. Above capacity it is more: what a request meets are
-// arrivals and answers' ends that nobody can know, and errors are pooled over one class's
-// octaves before other classes', which costs a point of the median at 1,000/s of groups and keeps
-// class standard served where seats are short (TestSeatsUnderPriority). The bound of shadows is
-// that of admitted requests. They are those of the longest estimates, and at twice the capacity
-// it holds for 82 to 94 % of them (of 100 and more).
+// calibrated 90 % bound holds for 87 to 93 % of admitted requests and of shadows (of 100
+// and more of them) everywhere; the median error is at most 15 % where worst says none.
+// Above capacity it is more: what a request meets are arrivals and answers' ends that
+// nobody can know.
 func TestEvalPredictionFitted(t *testing.T) {
 	repo.NeedEval(t)
 	plant := plant{Deployment: defaultDeployment()}
@@ -366,7 +363,7 @@ func TestEvalPredictionFitted(t *testing.T) {
 		load      string
 		perSecond float64 // capacity is about 480/s of groups, 990/s of seed
 		worst     float64 // median error; 0: 0.15
-	}{{"groups", 150, 0}, {"groups", 290, 0}, {"groups", 430, 0}, {"groups", 530, 0}, {"groups", 720, 0.16}, {"groups", 1000, 0.21},
+	}{{"groups", 150, 0}, {"groups", 290, 0}, {"groups", 430, 0}, {"groups", 530, 0}, {"groups", 720, 0}, {"groups", 1000, 0.18},
 		{"seed", 400, 0}, {"seed", 600, 0}, {"seed", 900, 0}, {"seed", 2000, 0.21}} {
 		t.Run(fmt.Sprintf("%s at %.0f", at.load, at.perSecond), func(t *testing.T) {
 			load, err := loadOf(at.load, nil)
@@ -383,11 +380,10 @@ func TestEvalPredictionFitted(t *testing.T) {
 			if live.MedianAPE > at.worst {
 				t.Errorf("got a median error of %.3f, want at most %g", live.MedianAPE, at.worst)
 			}
-			if live.Coverage90 < 0.87 || live.Coverage90 > 0.93 {
-				t.Errorf("got coverage %.3f of %d admitted, want 0.87 to 0.93", live.Coverage90, live.N)
-			}
-			if shadow.N >= 100 && (shadow.Coverage90 < 0.8 || shadow.Coverage90 > 0.95) {
-				t.Errorf("got coverage %.3f of %d shadows, want 0.8 to 0.95", shadow.Coverage90, shadow.N)
+			for _, a := range []audit{live, shadow} {
+				if a.N >= 100 && (a.Coverage90 < 0.87 || a.Coverage90 > 0.93) {
+					t.Errorf("got coverage %.3f of %d, want 0.87 to 0.93", a.Coverage90, a.N)
+				}
 			}
 			if seed.MedianAPE < live.MedianAPE {
 				t.Errorf("predictive-seed: got a median error of %.3f, less than %.3f", seed.MedianAPE, live.MedianAPE)

@@ -101,10 +101,11 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	}
 	standard := float64(upper*p.careful(q, wide, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
+	open := !x.ByClass || !p.Floor.rests(v.NowUs)
 	switch {
-	case cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
+	case open && cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
 		d.Reason = reasonColdStart
-	case p.Floor.owes(r) && p.Floor.pays(v, cost):
+	case open && p.Floor.owes(r) && p.Floor.pays(v, cost):
 		p.Floor.charge(r)
 		d.Reason = reasonFloor
 	default:
@@ -128,6 +129,9 @@ type watcher interface {
 func (p *predictive) Seen(r *Request, v *View, d *Decision, instance int, atUs, tookUs int64) {
 	if o, ok := p.Estimate.(watcher); ok {
 		o.FirstToken(r, v, instance, atUs)
+	}
+	if d.Reason != "" && p.Floor != nil {
+		p.Floor.seen(r, atUs, tookUs)
 	}
 	if !(d.RawUs > 0) {
 		return
@@ -219,9 +223,11 @@ type Floor struct {
 	Share       float64 // of a group's arrivals
 	BudgetShare float64 // of the prompt tokens served lately
 
-	groups map[uint64]*owed
-	tokens float64
-	atUs   int64
+	groups  map[uint64]*owed
+	tokens  float64
+	atUs    int64
+	missed  int   // of those it let in, since one met its target
+	untilUs int64 // how long it rests where all it let in lately missed
 }
 
 // owed is what a group may claim.
@@ -232,12 +238,15 @@ type owed struct {
 }
 
 // A group's first coldRequests within coldUs are judged as standard; credit does not
-// grow beyond maxCredit requests; unspent budget is kept for keptUs of its rate.
+// grow beyond maxCredit requests; unspent budget is kept for keptUs of its rate. Where engines
+// go by priority, inVain misses without a hit between close the floor for restUs.
 const (
 	coldRequests = 5
 	coldUs       = 60_000_000
 	maxCredit    = 5
 	keptUs       = 1_000_000
+	inVain       = 3
+	restUs       = 20_000_000
 )
 
 // arrives notes an arrival of the group and reports whether it is one of its first.
@@ -262,6 +271,15 @@ func (f *Floor) owes(r *Request) bool {
 	return f != nil && f.groups[r.Prefix] != nil && f.groups[r.Prefix].credit >= 1
 }
 
+func (f *Floor) rests(nowUs int64) bool { return f != nil && f.missed >= inVain && nowUs < f.untilUs }
+
+// seen learns when a request that it let in got its first token.
+func (f *Floor) seen(r *Request, atUs, tookUs int64) {
+	if f.missed, f.untilUs = f.missed+1, atUs+restUs; r.WaitedUs+tookUs <= r.SLOTTFTUs {
+		f.missed = 0
+	}
+}
+
 func (f *Floor) charge(r *Request) { f.groups[r.Prefix].credit-- }
 
 // pays takes tokens from the budget, if they are there.
@@ -275,6 +293,8 @@ func (f *Floor) pays(v *View, tokens float64) bool {
 	if f.tokens < tokens {
 		return false
 	}
-	f.tokens -= tokens
+	if f.tokens -= tokens; f.missed >= inVain { // one at a time tries whether it may open again
+		f.untilUs = v.NowUs + restUs
+	}
 	return true
 }
