@@ -356,11 +356,11 @@ measurement. *Left out*: the corrections never saw the row's model and GPU. Cell
 
 - Every distinct measurement counts once. Rows labelled with DP attention have the values of tensor parallel with whole experts.
 - gpt-oss at 512 clients (9 rows) is in no mean: its TPOT at tp 8 is that of 4 clients.
-- Points state neither engine flags nor lengths. Taken are the scripts of SemiAnalysisAI/InferenceX: ten
-  requests per client, lengths of 80 to 100 % of the nominal (Qwen3-32B: constant), 8192 batched tokens, asynchronous scheduling where the
-  release has it; on B200 an fp8 KV cache (not MiniMax before vLLM 0.19) and, for Llama and Kimi, the fused all-reduce; for gpt-oss Marlin's
-  experts, a row of another model, scaled.
-- People who had seen these rows chose the corrections from before, so that *left out* is a little too good.
+- Points state neither engine flags nor lengths. We assume what the scripts of SemiAnalysisAI/InferenceX do: ten requests per client, lengths
+  of 80 to 100 % of the nominal (Qwen3-32B: constant), 8192 batched tokens, asynchronous scheduling where the release has it; on B200 an fp8 KV
+  cache (not MiniMax before vLLM 0.19) and, for Llama and Kimi, the fused all-reduce; for gpt-oss Marlin's experts,
+  scaled from another model's.
+- The values *before any measurement* were chosen by people who had seen these rows: *left out* is a little too good.
 - Unjudged: H200, A100, L40S and GPUs of today but H100 and B200; TP 1 on H100, TP 16, several nodes, pipeline and data parallelism; int4,
   gated delta, KDA, sparse and compressed attention; speculative decoding; images.
 
