@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -47,61 +46,41 @@ func gatef(format string, args ...any) error {
 	return &pipeline.VerdictError{Msg: fmt.Sprintf(format, args...)}
 }
 
-// commandText has the words of every command: its arguments and usage, and behind a blank line its
-// description.
-//
-//go:embed commands.txt
-var commandText string
-
-// describe gives a command its last word as name, and what commandText says of it.
-func describe(cmd *cli.Command, name string) *cli.Command {
-	_, text, known := strings.Cut(commandText, "== "+name+": ")
-	if !known {
-		panic("commands.txt: no words for " + name)
-	}
-	text, _, _ = strings.Cut(text, "\n\n== ")
-	cmd.Name = name[strings.LastIndexByte(name, ' ')+1:]
-	cmd.ArgsUsage, text, _ = strings.Cut(text, "\n")
-	cmd.Usage, text, _ = strings.Cut(text, "\n\n")
-	cmd.Description = strings.TrimSpace(text) + cmd.Description
-	return cmd
-}
-
 // subcommands are the commands in the order and the groups help shows them; each lives in a file of its own.
 // Where the first word of a call names one, that one alone is made.
 func subcommands(word string) []*cli.Command {
 	const predict, calibrate, more = "Predict and simulate", "Calibrate", "More"
 	list := []struct {
 		name, category string
-		make           func() *cli.Command
+		make           func(name string) *cli.Command
 	}{
-		{"predict", predict, predictCommand},
-		{"simulate", predict, simulateCommand},
-		{"run", calibrate, runCommand},
-		{"inspect", calibrate, inspectCommand},
-		{"extract", calibrate, extractCommand},
-		{"fit", calibrate, fitCommand},
-		{"validate", calibrate, validateCommand},
-		{"export", calibrate, exportCommand},
-		{"predictor rows", more, predictorRowsCommand},
-		{"predictor fit", more, predictorFitCommand},
-		{"predictor evaluate", more, predictorEvaluateCommand},
-		{"experiment isolation", more, isolationCommand},
-		{"experiment optimise", more, optimiseCommand},
-		{"check", more, checkCommand},
-		{"diff", more, diffCommand},
-		{"features", more, featuresCommand},
-		{"queue fit", more, queueFitCommand},
-		{"queue validate", more, queueValidateCommand},
-		{"queue size", more, queueSizeCommand},
-		{"queue allocate", more, queueAllocateCommand},
-		{"plan", more, planCommand},
-		{"task", more, taskCommand},
-		{"collect", more, collectCommand},
-		{"library build", more, libraryBuildCommand},
-		{"log", more, logCommand},
-		{"init", more, initCommand},
-		{"explain", more, explainCommand},
+		{"predict", predict, newCommand(runPredict)},
+		{"simulate", predict, newCommand(runSimulate, stageOptions)},
+		{"run", calibrate, newCommand(runRun, stageOptions)},
+		{"inspect", calibrate, newCommand(runInspect, stageOptions)},
+		{"extract", calibrate, newCommand(runExtract, stageOptions)},
+		{"fit", calibrate, newCommand(runFit, stageOptions)},
+		{"validate", calibrate, newCommand(runValidate, stageOptions)},
+		{"export", calibrate, newCommand(runExport, exportOptions)},
+		{"predictor rows", more, newCommand(runPredictorRows, rowOptions)},
+		{"predictor fit", more, newCommand(runPredictorFit, rowOptions, workOptions, trainOptions)},
+		{"predictor evaluate", more, newCommand(runPredictorEvaluate, rowOptions, workOptions)},
+		{"experiment isolation", more, newCommand(runIsolation, isolationOptions)},
+		{"experiment optimise", more, newCommand(runOptimise, optimiseOptions)},
+		{"check", more, newCommand(runCheck)},
+		{"diff", more, newCommand(runDiff, diffOptions)},
+		{"features", more, newCommand(runFeatures)},
+		{"queue fit", more, newCommand(runQueueFit, queueFlags)},
+		{"queue validate", more, newCommand(runQueueValidate, queueFlags)},
+		{"queue size", more, newCommand(runQueueSize)},
+		{"queue allocate", more, newCommand(runQueueAllocate)},
+		{"plan", more, newCommand(runPlan, stageOptions, planOptions)},
+		{"task", more, newCommand(runTasks)},
+		{"collect", more, newCommand(runCollect, collectOptions)},
+		{"library build", more, newCommand(buildLibrary, libraryOptions)},
+		{"log", more, newCommand(runLog, logOptions)},
+		{"init", more, newCommand(runInit)},
+		{"explain", more, newCommand(runExplain)},
 		{"completion", more, completionCommand},
 	}
 	known := strings.Contains(commandText, "== "+word+": ")
@@ -114,7 +93,7 @@ func subcommands(word string) []*cli.Command {
 		if below && (len(all) == 0 || all[len(all)-1].Name != group) {
 			all = append(all, describe(&cli.Command{Category: c.category, Action: wantsSubcommand}, group))
 		}
-		if cmd := describe(c.make(), c.name); below {
+		if cmd := describe(c.make(c.name), c.name); below {
 			all[len(all)-1].Subcommands = append(all[len(all)-1].Subcommands, cmd)
 		} else {
 			cmd.Category = c.category
@@ -368,7 +347,7 @@ func wanted(flags []cli.Flag, name string) string {
 			continue
 		}
 		switch f.(type) {
-		case *cli.IntFlag, *cli.Int64Flag:
+		case *cli.Int64Flag:
 			return "a whole number"
 		case *cli.Float64Flag:
 			return "a number"

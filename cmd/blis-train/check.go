@@ -19,38 +19,28 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func checkCommand() *cli.Command {
-	return newCommand(func(c *cli.Context, con *console) error {
-		if c.NArg() != 1 {
-			return usagef("check: got %d arguments, want one coefficient file", c.NArg())
-		}
-		if c.Bool("refit") {
-			return refit(c, con)
-		}
-		if err := goesWith(c, "--refit", "set", "workers"); err != nil {
-			return err
-		}
-		if p := c.String("for"); p != "" && !validate.CheckPurpose(p) {
-			return usagef("check: --for: got %q, want %s or %s", p, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
-		}
-		set, err := check(con, c.Args().First(), c.String("against"), c.String("data"))
-		if err != nil {
-			return err
-		}
-		purpose := cmp.Or(c.String("for"), set.ValidatedFor)
-		if v := set.VerdictFor(purpose); !accepted(c).Takes(v) {
-			return gatef("%s: verdict for %s: %s", c.Args().First(), purpose, v)
-		}
-		return nil
-	}, []cli.Flag{
-		&cli.StringFlag{Name: "against", Usage: "`run.yaml` (or the folder that holds it) of the deployment"},
-		&cli.StringFlag{Name: "data", Usage: "`PARENT` of the run folders it was made from; default its own folder"},
-		&cli.StringFlag{Name: "for", Usage: "the `PURPOSE` it must have passed: steps, replay, waits, transfer or all " +
-			"(default: the one its validation decided by)"},
-		&cli.BoolFlag{Name: "refit", Usage: "fit the recorded inputs again and compare the bytes; exit 3 when they differ"},
-		&cli.StringSliceFlag{Name: "set", Usage: "with --refit: what overrode run.yaml when the file was made, `KEY.PATH=VALUE` (repeatable)"},
-		&cli.IntFlag{Name: "workers", Usage: "with --refit: `N` workers; 0 uses every core"},
-	}, judgeFlags())
+func runCheck(c *cli.Context, con *console) error {
+	if c.NArg() != 1 {
+		return usagef("check: got %d arguments, want one coefficient file", c.NArg())
+	}
+	if c.Bool("refit") {
+		return refit(c, con)
+	}
+	if err := goesWith(c, "--refit", "set", "workers"); err != nil {
+		return err
+	}
+	if p := c.String("for"); p != "" && !validate.CheckPurpose(p) {
+		return usagef("check: --for: got %q, want %s or %s", p, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
+	}
+	set, err := check(con, c.Args().First(), c.String("against"), c.String("data"))
+	if err != nil {
+		return err
+	}
+	purpose := cmp.Or(c.String("for"), set.ValidatedFor)
+	if v := set.VerdictFor(purpose); !accepted(c).Takes(v) {
+		return gatef("%s: verdict for %s: %s", c.Args().First(), purpose, v)
+	}
+	return nil
 }
 
 // refit answers check --refit: the file made again from its recorded inputs.

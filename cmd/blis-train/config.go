@@ -40,11 +40,6 @@ type pipelineConfig struct {
 
 const configName = "pipeline.yaml"
 
-func configFlag() cli.Flag {
-	return &cli.StringFlag{Name: "config", Usage: "options by stage and gate thresholds, `FILE` (default: pipeline.yaml of the working " +
-		"folder, unless that holds the data)"}
-}
-
 // settings is what pipeline.yaml sets for a command.
 type settings struct {
 	gates  map[string]float64
@@ -243,44 +238,21 @@ func stagesOf(command string) []stage {
 	return nil
 }
 
-// usual are the options that commands with many have as flags, at most 25 with those of their
-// own; the others are keys of pipeline.yaml alone (docs/pipeline-yaml.md). A command that is
-// not named here has a flag for every option.
-var usual = map[string][]string{
-	"run": {"set", "only", "exclude", "max-bad-frac", "workers", "force", "from", "holdout", "prior", "bootstraps", "gate",
-		"for", "baseline"},
-	"plan": {"set", "only", "exclude", "max-bad-frac", "from", "holdout", "prior", "bootstraps", "max-rows", "gate", "for"},
-	"fit": {"from", "holdout", "prior", "spec", "bootstraps", "model", "search", "save-gram", "only", "exclude",
-		"without", "workers", "force"},
-	"validate": {"fit", "coefficients", "gate", "for", "baseline", "figures", "steps-only", "noise", "overhead-us", "idle-delays", "split",
-		"workers", "force"},
-	"simulate": {"deployment", "workload", "coefficients", "set", "latency-model", "alpha-coeffs", "beta-coeffs", "input-len", "output-len",
-		"num-prompts", "request-rate", "library", "cluster", "num-instances", "seed", "replications", "workers", "emit-otlp", "force"},
-}
-
-// isKey reports that an option is set in pipeline.yaml alone.
+// isKey reports that an option is set in pipeline.yaml alone: commands.txt names it not.
 func isKey(command, name string) bool {
-	flags, limited := usual[command]
-	return limited && !slices.Contains(flags, name)
-}
-
-// stageFlags are the flags of a command's stages, made from their tables; of a name that
-// several tables have, the first.
-func stageFlags(command string) []cli.Flag {
-	var all option.Table
-	for _, s := range stagesOf(command) {
-		for _, o := range s.table {
-			if !isKey(command, o.Name) && len(all.Only(o.Name)) == 0 {
-				all = append(all, o)
-			}
-		}
+	var named []string
+	for _, line := range flagLines(command) {
+		named = append(named, line.names...)
 	}
-	return flagsOf(all)
+	return !slices.Contains(named, allOthers) && !slices.Contains(named, "--"+name)
 }
 
-// flagsOf are the options of a table as flags.
-func flagsOf(t option.Table) []cli.Flag {
-	return stat.Map(t, flagOf)
+// stageOptions are those of a command's stages; of a name that several stages have, the first counts.
+func stageOptions(command string) (all option.Table) {
+	for _, s := range stagesOf(command) {
+		all = append(all, s.table...)
+	}
+	return all
 }
 
 // keysOf are the options that a command has as keys of pipeline.yaml and not as flags, by their
@@ -302,33 +274,10 @@ func keyHint(command, name string) string {
 	return ""
 }
 
-// filterFlags are --only and --exclude alone, for commands that read tables.
-func filterFlags() []cli.Flag { return flagsOf((&pipeline.Filter{}).Table()) }
-
-// workFlags are those of commands that read many recordings.
-func workFlags() []cli.Flag {
+// workOptions are those of commands that read many recordings.
+func workOptions(string) option.Table {
 	o := pipeline.DefaultExtractOptions()
-	return append(flagsOf(o.Table().Only("only", "exclude", "workers", "force")), dryRunFlag())
-}
-
-func dryRunFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}
-}
-
-func flagOf(o option.Option) cli.Flag {
-	switch v := o.Default.(type) {
-	case string:
-		return &cli.StringFlag{Name: o.Name, Usage: o.Usage, Value: v, DefaultText: o.Shown}
-	case float64:
-		return &cli.Float64Flag{Name: o.Name, Usage: o.Usage, Value: v, DefaultText: o.Shown}
-	case int64:
-		return &cli.Int64Flag{Name: o.Name, Usage: o.Usage, Value: v, DefaultText: o.Shown}
-	case bool:
-		return &cli.BoolFlag{Name: o.Name, Usage: o.Usage, Value: v}
-	case []string:
-		return &cli.StringSliceFlag{Name: o.Name, Usage: o.Usage}
-	}
-	panic("option --" + o.Name + ": no flag for its type")
+	return o.Table().Only("only", "exclude", "workers", "force")
 }
 
 // setOptions hands the stages what the command line says, and pipeline.yaml where it does not.

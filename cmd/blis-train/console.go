@@ -16,7 +16,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -47,49 +46,11 @@ type console struct {
 	open bool // a progress line is on the screen
 }
 
-// talkFlags are the flags every command has.
-func talkFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.BoolFlag{Name: "json", Usage: "print one JSON document on stdout and nothing else"},
-		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress, no tables"},
-		&cli.BoolFlag{Name: "allow-special", Usage: "read pipes and devices given as files; without it they are refused"},
-		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT` of messages on stderr: text or json"},
-	}
-}
-
 // outputFiles are flags whose files are written when the work is done.
 var outputFiles = []string{"ledger", "junit", "save-gram", "emit-otlp"}
 
-func outFlag(usage string) cli.Flag {
-	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: usage}
-}
-
 // fullName is a command as it was called, without the program.
 func fullName(c *cli.Context) string { return strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ") }
-
-func workersFlag() cli.Flag {
-	return &cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"}
-}
-
-func forceFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"}
-}
-
-// newCommand is a command: what it does, with a console to talk on, and its flags, to which come
-// those that every command has. Its words stand in commands.txt.
-func newCommand(do func(*cli.Context, *console) error, groups ...[]cli.Flag) *cli.Command {
-	return &cli.Command{Flags: slices.Concat(append(groups, talkFlags())...), Action: func(c *cli.Context) error {
-		con, err := newConsole(c)
-		if err != nil {
-			return err
-		}
-		if c.NArg() > 0 && c.Command.ArgsUsage == "" {
-			return &option.Misuse{Msg: fmt.Sprintf("%s: got argument %q, want flags only", fullName(c), c.Args().First()),
-				Hint: "quote a value that holds blanks: --flag 'two words'"}
-		}
-		return do(c, con)
-	}}
-}
 
 func newConsole(c *cli.Context) (*console, error) {
 	con := &console{

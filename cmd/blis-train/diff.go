@@ -11,24 +11,14 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/result"
 )
 
-func diffCommand() *cli.Command {
-	def := export.DefaultDiffOptions()
-	ref := pipeline.DefaultReference()
-	return newCommand(runDiff, []cli.Flag{
-		&cli.StringFlag{Name: "data", Usage: "`OUT` folder with extracted tables: bootstrap the significance there"},
-		&cli.BoolFlag{Name: "fail-on-change", Usage: "exit 3 when a term moved or a prediction changed"},
-		&cli.Float64Flag{Name: "level", Value: def.Level, Usage: "family-wise error `LEVEL` of a moved term (Holm), in (0, 1)"},
-		&cli.Float64Flag{Name: "tolerance", Value: def.Tolerance, Usage: "relative `CHANGE` of a prediction that counts"},
-		&cli.BoolFlag{Name: "all", Usage: "list unchanged terms too"},
-		&cli.IntFlag{Name: "requests", Value: ref.Requests, Usage: "`N` requests of the reference workload; 0: no predictions"},
-		&cli.Float64Flag{Name: "load", Value: ref.Load, Usage: "offered load of the reference workload, a `SHARE` of capacity under A"},
-		&cli.Float64Flag{Name: "prompt-tokens", Value: ref.Prompt, Usage: "mean prompt length `TOKENS` of the reference workload"},
-		&cli.Float64Flag{Name: "output-tokens", Value: ref.Output, Usage: "mean output length `TOKENS` of the reference workload"},
-		&cli.Int64Flag{Name: "seed", Value: ref.Seed, Usage: "`SEED` of the reference workload's arrivals and lengths"},
-	})
+func diffOptions(string) option.Table {
+	def, ref := export.DefaultDiffOptions(), pipeline.DefaultReference()
+	return defaults(map[string]any{"level": def.Level, "tolerance": def.Tolerance, "requests": int64(ref.Requests), "load": ref.Load,
+		"prompt-tokens": ref.Prompt, "output-tokens": ref.Output, "seed": ref.Seed})
 }
 
 func runDiff(c *cli.Context, con *console) error {

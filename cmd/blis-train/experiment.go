@@ -15,27 +15,30 @@ import (
 	"github.com/blis-train/blis-train/pipeline/option"
 )
 
-func isolationCommand() *cli.Command {
+func isolationOptions(string) option.Table {
 	o := cluster.DefaultIsolationOptions()
-	return experimentCommand(&o, &o, o.Table(), cluster.Isolation, showIsolation)
+	return o.Table()
 }
 
-// experimentCommand is a command that does an experiment with the options o, of which base are a part and to which the table is bound.
-func experimentCommand[O, D any](base *cluster.IsolationOptions, o *O, t option.Table, do func(context.Context, O) (D, error),
-	show func(*console, D)) *cli.Command {
-	return newCommand(func(c *cli.Context, con *console) error {
-		base.Out, base.Special, base.Progress = c.String("out"), con.special, con.progress()
-		if err := con.setOptions(c, t); err != nil {
-			return err
-		}
-		par.WideHeap()
-		doc, err := do(c.Context, *o)
-		if err != nil {
-			return err
-		}
-		show(con, doc)
-		return con.document(doc)
-	}, flagsOf(t), []cli.Flag{outFlag("output `FOLDER`")})
+func runIsolation(c *cli.Context, con *console) error {
+	o := cluster.DefaultIsolationOptions()
+	return experiment(c, con, &o, &o, o.Table(), cluster.Isolation, showIsolation)
+}
+
+// experiment does an experiment with the options o, of which base are a part and to which the table is bound.
+func experiment[O, D any](c *cli.Context, con *console, base *cluster.IsolationOptions, o *O, t option.Table,
+	do func(context.Context, O) (D, error), show func(*console, D)) error {
+	base.Out, base.Special, base.Progress = c.String("out"), con.special, con.progress()
+	if err := con.setOptions(c, t); err != nil {
+		return err
+	}
+	par.WideHeap()
+	doc, err := do(c.Context, *o)
+	if err != nil {
+		return err
+	}
+	show(con, doc)
+	return con.document(doc)
 }
 
 func showIsolation(con *console, d *cluster.Document) {
@@ -81,9 +84,14 @@ func showIsolation(con *console, d *cluster.Document) {
 	con.table("verdicts", cells{"", "verdict", "why"}, rows)
 }
 
-func optimiseCommand() *cli.Command {
+func optimiseOptions(string) option.Table {
 	o := cluster.DefaultOptimiseOptions()
-	return experimentCommand(&o.IsolationOptions, &o, o.Table(), cluster.Optimise, showOptimise)
+	return o.Table()
+}
+
+func runOptimise(c *cli.Context, con *console) error {
+	o := cluster.DefaultOptimiseOptions()
+	return experiment(c, con, &o.IsolationOptions, &o, o.Table(), cluster.Optimise, showOptimise)
 }
 
 func showOptimise(con *console, d *cluster.OptimiseDoc) {

@@ -17,9 +17,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func explainCommand() *cli.Command {
-	return newCommand(func(c *cli.Context, con *console) error { return explain(con, c.Args().Slice()) })
-}
+func runExplain(c *cli.Context, con *console) error { return explain(con, c.Args().Slice()) }
 
 // explain prints the codes asked for; every argument must name at least one.
 func explain(con *console, args []string) error {

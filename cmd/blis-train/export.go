@@ -19,27 +19,25 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/trace"
 )
 
-func exportCommand() *cli.Command {
+func exportOptions(string) option.Table {
 	o := pipeline.DefaultExportOptions()
-	all := flagsOf(o.Table())
-	format := all[0].(*cli.StringFlag)
-	format.Aliases = []string{"f"}
-	format.Usage += ", " + strings.Join(predictor.Formats, ", ")
-	cmd := newCommand(runExport, all, []cli.Flag{
-		&cli.StringFlag{Name: "coefficients", Usage: "with --deployment: coefficient `FILE|library` in place of a fit; default library"},
-		&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: write what its coefficients say of it, without a fit"},
-		outFlag("`FILE` to write"),
-	})
-	cmd.Description = "native is the artifact itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +
+	all := o.Table()
+	all[0].Usage += ", " + strings.Join(predictor.Formats, ", ")
+	return all
+}
+
+// exportWords are the description of export.
+func exportWords() string {
+	return "native is the artifact itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +
 		"which holds the provenance that has no room in it. docs/formats.md describes them.\n\n" + formatHelp() +
 		"\nExample:\n   blis-train export --format blis-defaults out/fit.json -o defaults.yaml\n" +
 		"   blis-train export --format wva-4p --option version=v0.4.2 out/queue.json -o va.yaml"
-	return cmd
 }
 
 // fitFormats are the foreign formats that are made of a fit: the core's, and those of the autoscalers.

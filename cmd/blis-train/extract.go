@@ -15,10 +15,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func extractCommand() *cli.Command {
-	return newCommand(runExtract, stageFlags("extract"), []cli.Flag{dryRunFlag(), outFlag("output `FOLDER`"), configFlag(), verboseFlag()})
-}
-
 func runExtract(c *cli.Context, con *console) error {
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err

@@ -17,16 +17,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func featuresCommand() *cli.Command {
-	return newCommand(runFeatures, []cli.Flag{
-		&cli.StringFlag{Name: "run", Usage: "run `ID` (may be left out when there is one run)"},
-		&cli.Int64Flag{Name: "step", Usage: "`N`, the step id", Required: false},
-		&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE|library` for the contributions; default the library's where it has " +
-			"the run's GPU"}, &cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2, 1.3 or experimental " +
-			"(default: the coefficient file's, else 1.1, or 1.3 for unlike layers)"},
-	})
-}
-
 func runFeatures(c *cli.Context, con *console) error {
 	if c.NArg() != 1 {
 		return usagef("features: got %d arguments, want one extracted folder", c.NArg())

@@ -20,14 +20,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func fitCommand() *cli.Command {
-	return newCommand(runFit, stageFlags("fit"), judgeFlags(), []cli.Flag{
-		&cli.StringSliceFlag{Name: "from-gram", Usage: "fit these Gram `FILE`s in place of OUT (repeatable, or as arguments); needs -o"},
-		&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` of what --from points were measured on"},
-		outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
-	})
-}
-
 func runFit(c *cli.Context, con *console) error {
 	var err error
 	par.LeanHeap()

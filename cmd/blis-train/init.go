@@ -18,20 +18,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func initCommand() *cli.Command {
-	return newCommand(runInit, []cli.Flag{
-		&cli.StringFlag{Name: "from-cmdline", Usage: "the `COMMAND` that started the server, as one argument"},
-		&cli.StringFlag{Name: "from-log", Usage: "the server's log, `FILE` (plain or gzip; - is standard input)"},
-		&cli.StringFlag{Name: "hardware", Usage: "device `NAME`, a built-in datasheet such as H100, A100, RTX-4090"},
-		&cli.StringFlag{Name: "model-config", Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json " +
-			"when it is there, else the local Hugging Face cache's)"},
-		&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM, when neither source names it"},
-		&cli.StringFlag{Name: "name", Usage: "run `ID`"},
-		&cli.BoolFlag{Name: "force", Usage: "replace an existing file"},
-		&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FILE` to write (default: standard output)"},
-	})
-}
-
 // initDoc is what init --json prints.
 type initDoc struct {
 	SchemaVersion string          `json:"schema_version"`

@@ -14,11 +14,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/result"
 )
 
-func inspectCommand() *cli.Command {
-	return newCommand(runInspect, []cli.Flag{outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag()},
-		stageFlags("inspect"), []cli.Flag{dryRunFlag()}, modelFlags())
-}
-
 func runInspect(c *cli.Context, con *console) error {
 	var err error
 	if c.IsSet("model") {
@@ -139,16 +134,6 @@ func showIdentify(con *console, id *result.Identify) {
 		con.sayf("missing: %s", s)
 	}
 	con.warn(id.Warnings)
-}
-
-// modelFlags are inspect's for a model in place of data.
-func modelFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "model", Usage: "print layers and sizes of this `CONFIG.json` and stop; hf_quant_config.json beside it is read"},
-		&cli.Int64Flag{Name: "tp", Value: 1, Usage: "`N` GPUs of --tensor-parallel-size, with --model"},
-		&cli.Int64Flag{Name: "dp", Value: 1, Usage: "`N` engines of --data-parallel-size, with --model"},
-		&cli.BoolFlag{Name: "ep", Usage: "--enable-expert-parallel, with --model"},
-	}
 }
 
 // inspectModel prints the layers and sizes of a model. Exit 1 when it cannot be read or would not load so.

@@ -14,20 +14,13 @@ import (
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/sim/kernels"
 )
 
-func libraryBuildCommand() *cli.Command {
-	return newCommand(buildLibrary, []cli.Flag{
-		&cli.StringSliceFlag{Name: "kernels", Usage: "`FOLDER` with <gpu>.yaml and data/<gpu> (repeatable)"},
-		&cli.StringSliceFlag{Name: "points", Usage: "CSV `FILE` of measured points (repeatable)"},
-		&cli.StringFlag{Name: "models", Usage: "`FOLDER` with the config.json of the points' models"},
-		&cli.StringSliceFlag{Name: "runs", Usage: "`FOLDER` of real runs: step cycles or stock spans (repeatable)"},
-		&cli.StringFlag{Name: "date", Value: kernels.Learned().Version, Usage: "`YYYY-MM-DD` that names the corrections"},
-		&cli.IntFlag{Name: "workers", Usage: "`N` tables or simulations at a time; 0 uses every core"},
-		outFlag("output `FOLDER`; without it --kernels is compared with what the embedded tables were made from, exit 3 when one differs"),
-	})
+func libraryOptions(string) option.Table {
+	return defaults(map[string]any{"date": kernels.Learned().Version})
 }
 
 // buildLibrary packs tables, and learns corrections where there are points.

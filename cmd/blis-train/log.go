@@ -12,26 +12,26 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-func logCommand() *cli.Command {
-	return newCommand(func(c *cli.Context, con *console) error {
-		if c.NArg() != 1 {
-			return usagef("log: got %d arguments, want one ledger file", c.NArg())
-		}
-		if c.Int("last") < 0 {
-			return usagef("--last: got %d, want 0 or more", c.Int("last"))
-		}
-		if s := c.String("stage"); s != "" && !slices.Contains(ledgerStages, s) {
-			return usagef("--stage: got %q, want %s", s, trace.OneOf(ledgerStages))
-		}
-		return printLog(con, c.Args().First(), c.String("stage"), c.Int("last"))
-	}, []cli.Flag{
-		&cli.IntFlag{Name: "last", Usage: "only the last `N` entries; 0 is all", Value: 0},
-		&cli.StringFlag{Name: "stage", Usage: "only entries of this `STAGE`: " + trace.OneOf(ledgerStages)},
-	})
+func runLog(c *cli.Context, con *console) error {
+	if c.NArg() != 1 {
+		return usagef("log: got %d arguments, want one ledger file", c.NArg())
+	}
+	if c.Int("last") < 0 {
+		return usagef("--last: got %d, want 0 or more", c.Int("last"))
+	}
+	if s := c.String("stage"); s != "" && !slices.Contains(ledgerStages, s) {
+		return usagef("--stage: got %q, want %s", s, trace.OneOf(ledgerStages))
+	}
+	return printLog(con, c.Args().First(), c.String("stage"), c.Int("last"))
+}
+
+func logOptions(string) option.Table {
+	return option.Table{{Name: "stage", Default: "", Usage: "only entries of this `STAGE`: " + trace.OneOf(ledgerStages)}}
 }
 
 // ledgerStages are those that append to a ledger.
@@ -125,11 +125,6 @@ func spark(v []float64) string {
 		b.WriteRune(bars[i])
 	}
 	return b.String()
-}
-
-// ledgerFlag is --ledger of fit, validate and run.
-func ledgerFlag() cli.Flag {
-	return &cli.StringFlag{Name: "ledger", Usage: "append one JSON line about this run to `FILE` (see log)"}
 }
 
 // appendLedger writes one line to the ledger when path is not empty. stage is

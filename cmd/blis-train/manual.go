@@ -111,7 +111,7 @@ func roffLine(s string) string {
 //go:embed completion
 var completions embed.FS
 
-func completionCommand() *cli.Command {
+func completionCommand(string) *cli.Command {
 	return &cli.Command{Action: func(c *cli.Context) (err error) {
 		whole := newApp("", c.App.Reader, c.App.Writer, c.App.ErrWriter)
 		whole.Setup() // the library's own commands

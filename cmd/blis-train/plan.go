@@ -15,18 +15,12 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
-func planCommand() *cli.Command {
-	return newCommand(runPlan, []cli.Flag{outFlag("`FOLDER` of plan, tasks, receipts and results"), configFlag(), tasksDirFlag(),
-		&cli.Int64Flag{Name: "part-bytes", Usage: "read longer uncompressed inputs in parts of `N` bytes; 0: whole",
-			Value: shard.DefaultPartBytes}}, stageFlags("plan"))
-}
-
-// tasksDirFlag is where open tasks are listed for schedulers.
-func tasksDirFlag() cli.Flag {
-	return &cli.StringFlag{Name: "tasks-dir", Usage: "also write the open tasks to `DIR`, as files 0, 1, 2, ... that hold an id"}
+func planOptions(string) option.Table {
+	return defaults(map[string]any{"part-bytes": int64(shard.DefaultPartBytes)})
 }
 
 func runPlan(c *cli.Context, con *console) error {
@@ -105,12 +99,6 @@ func writeTasks(dir string, open []string) error {
 	}
 }
 
-func taskCommand() *cli.Command {
-	return newCommand(runTasks, []cli.Flag{workersFlag(),
-		&cli.StringFlag{Name: "tasks-dir", Usage: "`LIST` of open tasks that plan or collect wrote"},
-		&cli.StringFlag{Name: "share", Usage: "which tasks of the list: number `I/N` of an array, from 0", Value: "0/1"}})
-}
-
 func runTasks(c *cli.Context, con *console) error {
 	var err error
 	dir, list := c.Args().First(), c.String("tasks-dir")
@@ -168,14 +156,9 @@ func shareOf(list, share string) ([]string, error) {
 	}
 }
 
-func collectCommand() *cli.Command {
+func collectOptions(string) option.Table {
 	o := pipeline.DefaultRunOptions()
-	return newCommand(runCollect, []cli.Flag{tasksDirFlag(), verboseFlag(),
-		&cli.BoolFlag{Name: "gc", Usage: "only list what killed and repeated tasks left over: half-written folders, folders without a " +
-			"receipt, damaged receipts, failures of tasks that were done in the end"},
-		&cli.BoolFlag{Name: "remove", Usage: "with --gc: remove what is listed; only when no task is under way, which has a half-written " +
-			"folder too"}},
-		flagsOf(append(o.Extract.Table().Only("workers", "exclude"), o.Validate.Table().Only("figures", "baseline")...)), judgeFlags(), ciFlags())
+	return append(o.Extract.Table(), o.Validate.Table()...)
 }
 
 func runCollect(c *cli.Context, con *console) error {

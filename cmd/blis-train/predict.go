@@ -18,26 +18,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func predictCommand() *cli.Command {
-	return newCommand(runPredict, []cli.Flag{
-		&cli.StringFlag{Name: "model", Usage: "Hugging Face `NAME` of a built-in model, or the path of a config.json; without it: what there is"},
-		&cli.StringFlag{Name: "hardware", Usage: "`GPU`, such as H100"},
-		&cli.Int64Flag{Name: "tp", Usage: "`N` GPUs of --tensor-parallel-size"},
-		&cli.BoolFlag{Name: "ep", Usage: "--enable-expert-parallel"},
-		&cli.Int64Flag{Name: "dp", Usage: "`N` engines of --data-parallel-size"},
-		&cli.StringFlag{Name: "vllm", Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
-		&cli.Int64Flag{Name: "input-len", Value: 1000, Usage: "prompt `TOKENS` of a request"},
-		&cli.Int64Flag{Name: "output-len", Value: 200, Usage: "output `TOKENS` of a request"},
-		&cli.IntFlag{Name: "concurrency", Usage: "closed loop of `N` clients (default 1, without --rate)"},
-		&cli.Float64Flag{Name: "rate", Usage: "Poisson arrivals, `RPS` requests per second"},
-		&cli.StringFlag{Name: "slo", Usage: "`ttft=500ms,itl.p99=30ms`: look for the highest load that keeps them (P90 unless named)"},
-		&cli.StringFlag{Name: "sweep", Usage: "`\"tp=1,2,4 concurrency=1..256\"`: all combinations, as a table and a picture; a..b doubles"},
-		&cli.StringFlag{Name: "step", Usage: "`NxCONTEXT,N@CACHED,...`: only take this step apart: decodes, chunks of N behind CACHED tokens"},
-		&cli.StringFlag{Name: "library", Usage: "kernel tables of library build in `FILE` in place of the embedded ones"},
-		outFlag("with --sweep: SVG `FILE` (default predict.svg)"), workersFlag(), verboseFlag(),
-	})
-}
-
 // predictDoc is what predict --json prints.
 type predictDoc struct {
 	SchemaVersion string                 `json:"schema_version"`

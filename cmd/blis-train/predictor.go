@@ -16,26 +16,17 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/trace"
 )
 
-func predictorRowsCommand() *cli.Command {
-	return newCommand(runPredictorRows, rowFlags(), []cli.Flag{
-		outFlag("`FOLDER` of the results (default: OUT itself)"),
-		forceFlag(), workersFlag(),
-	})
-}
-
-// rowFlags are the options of rows; fit and evaluate have them too.
-func rowFlags(only ...string) []cli.Flag {
+// rowOptions are those of rows; fit and evaluate have them too.
+func rowOptions(string) option.Table {
 	o := predictor.DefaultOptions()
-	if t := o.Table(); len(only) > 0 {
-		return flagsOf(t.Only(only...))
-	}
-	return flagsOf(o.Table())
+	return o.Table()
 }
 
 // rowOptionsOf are the options of rows, those given on the command line in place of what o says.
@@ -97,16 +88,9 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	return doc, nil
 }
 
-func predictorFitCommand() *cli.Command {
+func trainOptions(string) option.Table {
 	d := predictor.DefaultTrainOptions()
-	return newCommand(runPredictorFit, []cli.Flag{
-		&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; default OUT/fit.json, none for none"},
-		&cli.StringFlag{Name: "weights", Value: d.Weights, Usage: "`WEIGHTS` of the stratified sample: natural, flat or sqrt"},
-		&cli.StringFlag{Name: "bucket-rows", Value: d.BucketRows, Usage: "most `ROWS` of a bucket of the stratified sample: a number, none, or " +
-			"auto: 500, 2000 or none, whichever does best on later training rows"},
-		&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "`SEED` of samples, trees and draws"},
-		outFlag("`FOLDER` of the results (default: OUT itself)"),
-	}, rowFlags(), workFlags())
+	return defaults(map[string]any{"weights": d.Weights, "bucket-rows": d.BucketRows, "seed": d.Seed})
 }
 
 func runPredictorFit(c *cli.Context, con *console) error {
@@ -270,13 +254,6 @@ func (con *console) writeScores(out string, scores *predictor.Scores) error {
 	con.warn(scores.Warnings)
 	con.tables(sections)
 	return con.document(scores)
-}
-
-func predictorEvaluateCommand() *cli.Command {
-	return newCommand(runPredictorEvaluate, []cli.Flag{
-		&cli.StringFlag{Name: "predictor", Usage: "predictor.json `FILE`"},
-		&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; none for none", Value: "none"},
-	}, rowFlags("shared-prefix-tokens"), []cli.Flag{outFlag("`FOLDER` of the results")}, workFlags())
 }
 
 func runPredictorEvaluate(c *cli.Context, con *console) error {

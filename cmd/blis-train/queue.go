@@ -11,7 +11,9 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -25,28 +27,12 @@ var (
 )
 
 // queueFlags are those of commands that read recordings or sweeps.
-func queueFlags() []cli.Flag {
+func queueFlags(string) option.Table {
 	d := autoscale.DefaultOptions()
-	return []cli.Flag{
-		outFlag("`FOLDER` of queue.json and windows.parquet"),
-		&cli.DurationFlag{Name: "window", Value: time.Duration(d.Cut.WindowNs), Usage: "length of a window, `TIME` such as 60s"},
-		&cli.DurationFlag{Name: "hop", Usage: "`TIME` from window to window; default the window"},
-		&cli.IntFlag{Name: "min-requests", Value: d.Cut.MinRequests, Usage: "windows of fewer `REQUESTS` are dropped"},
-		&cli.StringFlag{Name: "semantics", Value: string(d.Cut.Semantics),
-			Usage: "means over requests by `EVENT`: arrival, or prometheus (completions, as vLLM's histograms)"},
-		&cli.Float64Flag{Name: "queue-ratio", Value: d.QueueRatio,
-			Usage: "waiting room over seats, `RATIO`: 10 in workload-variant-autoscaler, 1 in model-trainer"},
-		&cli.IntFlag{Name: "max-num-seqs", Value: d.Sweep.MaxBatch, Usage: "sweeps: `SEATS` of the server"},
-		&cli.IntFlag{Name: stepFlag, Value: d.Sweep.MaxBatchedTokens, Usage: "sweeps: `TOKENS` of a step"},
-		&cli.StringFlag{Name: "model", Usage: "sweeps: `ID` of the model"},
-		&cli.StringFlag{Name: "accelerator", Usage: "sweeps: `NAME` of the hardware"},
-		&cli.Int64Flag{Name: "acc-count", Value: d.Sweep.AccCount, Usage: "sweeps: `N` devices of one replica"},
-		&cli.IntFlag{Name: "loads", Usage: "sweeps: the `N` lightest benchmarks of each; 0 takes all (model-trainer: 7)"},
-		&cli.StringFlag{Name: "ttft", Usage: "sweeps: `STATISTIC` of TTFT that is fitted: median or mean; default mean of a " +
-			"table with ttft_ms_mean, else median"},
-		workersFlag(), forceFlag(),
-		&cli.StringFlag{Name: "flavour", Value: string(d.Flavour), Usage: "queueing `MODEL`: wva-4p, wva-3p, inferno-3p or corrected"},
-	}
+	return append((&pipeline.Filter{}).Table(), defaults(map[string]any{"window": time.Duration(d.Cut.WindowNs),
+		"min-requests": int64(d.Cut.MinRequests), "semantics": string(d.Cut.Semantics), "queue-ratio": d.QueueRatio,
+		"max-num-seqs": int64(d.Sweep.MaxBatch), stepFlag: int64(d.Sweep.MaxBatchedTokens), "acc-count": d.Sweep.AccCount,
+		"flavour": string(d.Flavour), "hold-out": d.HoldOut})...)
 }
 
 func queueOptions(c *cli.Context) (autoscale.Options, error) {
@@ -77,14 +63,6 @@ func queueOptions(c *cli.Context) (autoscale.Options, error) {
 		return o, usagef("%v", err)
 	}
 	return o, nil
-}
-
-func queueFitCommand() *cli.Command {
-	d := autoscale.DefaultOptions()
-	return newCommand(runQueueFit, queueFlags(), []cli.Flag{
-		&cli.Float64Flag{Name: "hold-out", Value: d.HoldOut, Usage: "last `SHARE` of the windows that scores are made on"},
-		&cli.BoolFlag{Name: "track", Usage: "also say what online tuners would have estimated, window by window"},
-	}, filterFlags())
 }
 
 // runQueueFit fits every server, and follows each over time with --track.
@@ -178,15 +156,11 @@ func finishFit(c *cli.Context, con *console, doc *autoscale.Queue) error {
 	return finishQueue(c, con, doc, "parameters", "scores", "tracks")
 }
 
-func queueValidateCommand() *cli.Command {
-	cmd := newCommand(runQueueValidate, queueFlags(), []cli.Flag{
-		&cli.StringFlag{Name: "server", Usage: "take the parameters of this server, `ID`; default the one with the recording's id"},
-		&cli.IntFlag{Name: "simulate", Value: 2000, Usage: "`REQUESTS` simulated for each window; 0: none"},
-	}, filterFlags())
-	cmd.Description = fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with\n"+
+// validateWords are the description of queue validate.
+func validateWords() string {
+	return fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with\n"+
 		"the same parameters.\nExit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*autoscale.MaxTTFTWape,
 		100*autoscale.MaxITLWape) + "Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10"
-	return cmd
 }
 
 func runQueueValidate(c *cli.Context, con *console) error {
@@ -234,52 +208,36 @@ func runQueueValidate(c *cli.Context, con *console) error {
 	return nil
 }
 
-func queueSizeCommand() *cli.Command {
-	return newCommand(func(c *cli.Context, con *console) error {
-		o := autoscale.SizeOptions{
-			Targets: autoscale.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps"), Emulate: c.Bool("emulate")},
-			Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"),
-			Workers: c.Int("workers"), Concurrency: c.Int("concurrency"),
-		}
-		command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
-			o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
-		if o.Targets.Emulate {
-			command += " --emulate"
-		}
-		if o.Concurrency > 0 {
-			command += fmt.Sprint(" --concurrency ", o.Concurrency)
-		}
-		return useQueue(c, con, command, 1, func(doc *autoscale.Queue) error { return autoscale.SizeQueues(c.Context, doc, o) })
-	}, []cli.Flag{
-		outFlag("`FOLDER` of queue.json"),
-		&cli.Float64Flag{Name: "ttft-ms", Usage: "target mean TTFT, `MS`; 0: none"},
-		&cli.Float64Flag{Name: "itl-ms", Usage: "target mean ITL, `MS`; 0: none"},
-		&cli.Float64Flag{Name: "tps", Usage: "output `TOKENS` per second to be served: says how many replicas; 0: none"},
-		&cli.BoolFlag{Name: "emulate", Usage: "with --tps leave 0.9 of the range, as the autoscalers' queue analyzer does"},
-		&cli.IntFlag{Name: "concurrency", Usage: "the fewest seats (max_num_seqs) of `N` that serve 99 % of what N serve within the targets"},
-		&cli.Float64Flag{Name: "prompt-tokens", Usage: "mean prompt `TOKENS`; 0: of the windows"},
-		&cli.Float64Flag{Name: "output-tokens", Usage: "mean output `TOKENS`; 0: of the windows"},
-		&cli.IntFlag{Name: "simulate", Usage: "`REQUESTS` simulated at the rate; 0: none"},
-		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "`SEED` of the simulation"},
-		workersFlag(), forceFlag(),
-	})
+func runQueueSize(c *cli.Context, con *console) error {
+	o := autoscale.SizeOptions{
+		Targets: autoscale.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps"), Emulate: c.Bool("emulate")},
+		Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"),
+		Workers: c.Int("workers"), Concurrency: c.Int("concurrency"),
+	}
+	command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
+		o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
+	if o.Targets.Emulate {
+		command += " --emulate"
+	}
+	if o.Concurrency > 0 {
+		command += fmt.Sprint(" --concurrency ", o.Concurrency)
+	}
+	return useQueue(c, con, command, 1, func(doc *autoscale.Queue) error { return autoscale.SizeQueues(c.Context, doc, o) })
 }
 
-func queueAllocateCommand() *cli.Command {
-	return newCommand(func(c *cli.Context, con *console) error {
-		return useQueue(c, con, "queue allocate", 2, func(doc *autoscale.Queue) error {
-			data, in, err := con.readInput(c.Args().Get(1))
-			if err != nil {
-				return err
-			}
-			doc.Inputs = append(doc.Inputs, in)
-			problem, err := autoscale.ReadProblem(data, c.Args().Get(1))
-			if err != nil {
-				return err
-			}
-			return autoscale.AllocateQueues(doc, problem)
-		})
-	}, []cli.Flag{outFlag("`FOLDER` of queue.json"), forceFlag()})
+func runQueueAllocate(c *cli.Context, con *console) error {
+	return useQueue(c, con, "queue allocate", 2, func(doc *autoscale.Queue) error {
+		data, in, err := con.readInput(c.Args().Get(1))
+		if err != nil {
+			return err
+		}
+		doc.Inputs = append(doc.Inputs, in)
+		problem, err := autoscale.ReadProblem(data, c.Args().Get(1))
+		if err != nil {
+			return err
+		}
+		return autoscale.AllocateQueues(doc, problem)
+	})
 }
 
 // useQueue reads queue.json, lets the command add to it, and writes and shows the result.

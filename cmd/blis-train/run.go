@@ -11,11 +11,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/result"
 )
 
-func runCommand() *cli.Command {
-	return newCommand(runRun, []cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags("run"),
-		judgeFlags(), ciFlags())
-}
-
 func runRun(c *cli.Context, con *console) error {
 	if done, err := listGates(c, con); done || err != nil {
 		return err

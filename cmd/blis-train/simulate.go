@@ -14,10 +14,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/simulate"
 )
 
-func simulateCommand() *cli.Command {
-	return newCommand(runSimulate, stageFlags("simulate"), []cli.Flag{outFlag("output `FOLDER`"), configFlag()})
-}
-
 func runSimulate(c *cli.Context, con *console) error {
 	if file := c.String("config"); file != "" { // its inputs stand in the working folder: data
 		if err := con.configure(c, file, nil); err != nil {

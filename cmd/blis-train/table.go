@@ -109,11 +109,6 @@ func tableOf(title string, header cells, rows []cells) *report.Table {
 	return t
 }
 
-// verboseFlag turns the tables of a stage on.
-func verboseFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "print every table and every warning in full"}
-}
-
 // briefWidth is how wide the short form is where nothing tells the terminal's width.
 const briefWidth = 80
 
@@ -319,14 +314,6 @@ func (con *console) judged(val *result.Validation, f *result.Fit, out string) {
 		con.aside("next: " + strings.ReplaceAll(s, "`", ""))
 	}
 	con.sayf("report: %s", filepath.Join(out, folder.ReportFile))
-}
-
-// ciFlags are how a validation speaks to a CI server.
-func ciFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "summary", Usage: "print the verdict in this `FORMAT` on stdout and nothing else there: markdown"},
-		&cli.StringFlag{Name: "junit", Usage: "also write the gates to `FILE` as a JUnit report"},
-	}
 }
 
 // checkSummary refuses unknown formats before any work, and keeps stdout for the summary.

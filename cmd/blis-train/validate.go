@@ -20,20 +20,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func validateCommand() *cli.Command {
-	return newCommand(runValidate, stageFlags("validate"), judgeFlags(), ciFlags(), []cli.Flag{
-		outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
-	})
-}
-
-// judgeFlags say which verdicts beside a pass end with exit status 0, in every command that has one.
-func judgeFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.BoolFlag{Name: "allow-insufficient", Usage: "exit 0 also when too few data judge the purpose"},
-		&cli.BoolFlag{Name: "ignore-verdict", Usage: "exit 0 whatever the verdict"},
-	}
-}
-
 // accepted is what the flags take beside a pass.
 func accepted(c *cli.Context) coeff.Accept {
 	return coeff.Accept{Asked: c.String("for") != "", Insufficient: c.Bool("allow-insufficient"), Any: c.Bool("ignore-verdict")}
