@@ -350,10 +350,10 @@ func Keyed[T, V any, K comparable](list []T, of func(T) (K, V)) map[K]V {
 	return out
 }
 
-// Sum adds up f of every element, in order.
+// Sum adds up f of every element, in order; the conversion keeps a product in f from being fused with the addition.
 func Sum[T any, N int | int64 | float64](list []T, f func(T) N) (sum N) {
 	for _, v := range list {
-		sum += f(v)
+		sum += N(f(v))
 	}
 	return sum
 }
