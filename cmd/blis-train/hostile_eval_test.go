@@ -117,14 +117,10 @@ func TestEvalInterrupts(t *testing.T) {
 	in, out := s.generatedDump(t, 500e6), t.TempDir()
 	done := filepath.Join(out, "done")
 	s.must(t, "run", in, "-o", done, "-q")
+	coefficients, job := filepath.Join(done, "coefficients.yaml"), filepath.Join(out, "job")
+	s.must(t, "plan", in, "-o", job, "-q", "--part-bytes", "1000000000")
 	const most = 2 * time.Second
-	for _, args := range [][]string{
-		{"extract", in, "-o", "OUT"}, {"inspect", in}, {"run", in, "-o", "OUT"}, {"fit", done, "-o", "OUT"},
-		{"fit", done, "-o", "OUT", "--from", "requests"}, {"validate", done, "-o", "OUT"}, {"queue", "fit", done, "-o", "OUT"},
-		{"predictor", "rows", done, "-o", "OUT"}, {"predictor", "fit", done, "-o", "OUT"}, {"plan", in, "-o", "OUT"},
-		{"simulate", "--deployment", in, "--workload", in, "--coefficients", filepath.Join(done, "coefficients.yaml"), "-o", "OUT"},
-		{"check", filepath.Join(done, "coefficients.yaml"), "--data", filepath.Dir(in), "--refit"},
-	} {
+	interrupted := func(args ...string) {
 		slowest, times := time.Duration(0), 0
 		for after := 50 * time.Millisecond; ; after *= 2 {
 			dir := filepath.Join(t.TempDir(), "out")
@@ -135,23 +131,42 @@ func TestEvalInterrupts(t *testing.T) {
 			go func() { ended <- cmd.Wait() }()
 			select {
 			case <-ended:
-			case <-time.After(after):
-				start := time.Now()
-				noErr(t, cmd.Process.Signal(os.Interrupt))
-				<-ended
-				slowest, times = max(slowest, time.Since(start)), times+1
-				for _, name := range namesIn(t, dir) {
-					if strings.Contains(name, ".tmp") || strings.Contains(name, "/.stage") {
-						t.Errorf("%s after %s: %s is left", args[0], after, name)
-					}
+				fmt.Printf("%s: %d interrupts, the slowest took %s\n", strings.Join(args[:2], " "), times, slowest)
+				if slowest > most {
+					t.Errorf("%s: %s from the interrupt to the end, want at most %s", args[0], slowest, most)
 				}
-				continue
+				return
+			case <-time.After(after):
 			}
-			break
+			start := time.Now()
+			noErr(t, cmd.Process.Signal(os.Interrupt))
+			<-ended
+			slowest, times = max(slowest, time.Since(start)), times+1
+			for _, name := range namesIn(t, dir) {
+				if strings.Contains(name, ".tmp") || strings.Contains(name, "/.stage") {
+					t.Errorf("%s after %s: %s is left", args[0], after, name)
+				}
+			}
 		}
-		fmt.Printf("%s: %d interrupts, the slowest took %s\n", strings.Join(args[:2], " "), times, slowest)
-		if slowest > most {
-			t.Errorf("%s: %s from the interrupt to the end, want at most %s", args[0], slowest, most)
+	}
+	for _, args := range [][]string{
+		{"extract", in, "-o", "OUT"}, {"inspect", in}, {"run", in, "-o", "OUT"}, {"fit", done, "-o", "OUT"},
+		{"fit", done, "-o", "OUT", "--from", "requests"}, {"validate", done, "-o", "OUT"}, {"queue", "fit", done, "-o", "OUT"},
+		{"predictor", "rows", done, "-o", "OUT"}, {"predictor", "fit", done, "-o", "OUT"}, {"plan", in, "-o", "OUT"},
+		{"simulate", "--deployment", in, "--workload", in, "--coefficients", coefficients, "-o", "OUT"},
+		{"check", coefficients, "--data", filepath.Dir(in), "--refit"}, {"diff", coefficients, coefficients, "--data", done},
+		{"export", filepath.Join(done, "fit.json"), "-o", "OUT", "--format", "aic-fpm"},
+	} {
+		interrupted(args...)
+	}
+	for { // every pass of the plan, each task until an interrupt came too late
+		interrupted("collect", job)
+		open := strings.Fields(s.must(t, "collect", job, "-q"))
+		if len(open) == 0 {
+			return
+		}
+		for _, id := range open {
+			interrupted("task", job, id)
 		}
 	}
 }
