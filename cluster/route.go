@@ -398,7 +398,7 @@ func (c *cluster) hand(i int, now int64) error {
 func (c *cluster) load(to, i int, nowUs, tokens int64) int64 {
 	h, t := &c.pd.requests[i], &c.cfg.Transfer
 	d := c.cfg.Engines[to].Deployment
-	bytes := float64(math.Ceil(float64(tokens)/float64(d.Engine.BlockSize)) * d.KVBlockBytes())
+	bytes := d.KVBytes(tokens)
 	us, start := sim.ToUs(math.Ceil(bytes/(t.BandwidthGBs*1e3))), nowUs
 	if t.Shared {
 		start = max(start, c.pd.free[to], c.pd.free[h.from])

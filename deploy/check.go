@@ -149,6 +149,7 @@ func (d *Deployment) Parallel() Parallel {
 	e := &d.Engine
 	p := Parallel{TP: max(1, d.TP), PP: max(1, d.PP), DP: max(1, d.DP), Experts: e.ExpertParallel, Redundant: e.redundantExperts(),
 		OneGroup: e.Extra["disable_hybrid_kv_cache_manager"] == true, NoPrefixes: !e.PrefixCaching}
+	p.Release, _ = e.Release()
 	if s, err := e.Speculation(); err == nil && s != nil {
 		p.Drafts, p.MTP = s.Tokens, s.Method == "mtp"
 	}

@@ -346,7 +346,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 		drafts, draftBlock = 0, 0
 	}
 	blocks, weights, left := math.Inf(1), 0.0, 0.0
-	for i, stage := range layers.stages(p) {
+	for _, stage := range layers.stages(p) {
 		if sizes != nil {
 			stage.weights = sizes.WeightBytesPerGPU
 		}
@@ -358,13 +358,13 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 		if sizes != nil && sizes.BytesPerBlock > 0 {
 			pool, ok = KVPool{BlockBytes: sizes.BytesPerBlock}, true
 		}
-		if !ok && i == 0 && p.PP == 1 {
-			return 0, trace.Errorf(BadHardware, "KV cache: got layers that keep no entries of tokens, or none that can be laid out in equal pages").
-				WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
-		}
 		if n := math.Floor(free/(pool.BlockBytes+draftBlock)) - 1; ok && n < blocks {
 			blocks, weights, left = n, stage.weights, free
 		}
+	}
+	if math.IsInf(blocks, 1) {
+		return 0, trace.Errorf(BadHardware, "KV cache: got layers that keep no entries of tokens, or pages of a vLLM that was not read (%s)",
+			cmp.Or(d.Engine.VLLMVersion, "unknown")).WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
 	}
 	if !(blocks >= 1) {
 		return 0, trace.Errorf(BadHardware, "KV cache: got %.1f GiB left of %.1f GiB, want room for one block (weights %.1f GiB per device)",
@@ -408,8 +408,8 @@ func (d *Deployment) stepBytes() float64 {
 	return float64(activationBytes*float64(d.Engine.MaxNumBatchedTokens)*perToken) + logits/tp
 }
 
-// KVBlockBytes is what one KV block takes on one device, B, all layers; 0 for a model without a KV cache.
-func (d *Deployment) KVBlockBytes() float64 {
+// KVBytes is what the blocks of a request of n tokens take on one device, B, all layers; 0 for a model without a KV cache.
+func (d *Deployment) KVBytes(n int64) float64 {
 	pool, _ := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize)
-	return pool.BlockBytes
+	return float64(pool.RequestBlocks(n, 1)) * pool.BlockBytes
 }

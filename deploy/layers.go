@@ -25,6 +25,8 @@ type Decoder struct {
 	// hang on.
 	Defaulted []string `json:"defaulted,omitempty"`
 	Warnings  []string `json:"warnings,omitempty"`
+
+	whole []Layer // of the model of which this is a stage
 }
 
 // Names of the tables in a checkpoint.

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
@@ -253,6 +254,62 @@ func TestUnitsHoldWhatGroupsNeed(t *testing.T) {
 	for _, n := range []int64{1, 16, 100, 128, 129, 5000} {
 		if got, want := (n+15)/16+u.Side(n), pool.RequestBlocks(n, 1); got != want {
 			t.Errorf("%d tokens: got %d units, want %d blocks", n, got, want)
+		}
+	}
+}
+
+// TestPackedPages compares the cache of DeepSeek-V4 with what vLLM's own functions (get_kv_cache_configs, get_kv_cache_capacity; run
+// without a GPU on the specs that models/deepseek_v4 declares) made of so many bytes on each stage.
+func TestPackedPages(t *testing.T) {
+	for _, c := range []struct {
+		version, model, kv       string
+		block, stages            int64
+		mtp                      bool
+		bytes                    float64
+		maxLen, inFlight         int64
+		blocks, perReq, inTokens int64
+	}{
+		{"0.23.0", "Flash", "bfloat16", 256, 1, false, 12208444538, 8192, 2048, 7335, 890, 73278},
+		{"0.24.0", "Flash", "fp8", 256, 1, false, 65530463518, 131072, 16384, 63029, 7194, 1285011},
+		{"0.24.0", "Pro", "fp8", 256, 2, true, 12208444538, 8192, 2048, 16142, 890, 162851},
+		{"0.26.0", "Pro", "bfloat16", 512, 3, true, 65530463518, 131072, 16384, 39272, 6938, 748503},
+		{"0.27.0", "Flash", "fp8", 256, 2, true, 12208444538, 8192, 2048, 23291, 890, 214381},
+		{"0.33.0", "Flash", "fp8", 256, 1, false, 12208444538, 8192, 2048, 12181, 890, 112119},
+		{"0.33.0", "Flash", "bfloat16", 256, 1, true, 65530463518, 131072, 16384, 40956, 7194, 746203},
+		{"0.33.0", "Flash", "fp8", 512, 3, true, 65530463518, 131072, 16384, 86515, 6938, 1634432},
+		{"0.33.0", "Pro", "fp8", 256, 1, false, 65530463518, 131072, 16384, 45635, 7194, 831452},
+		{"0.33.0", "Pro", "bfloat16", 512, 1, false, 12208444538, 8192, 2048, 2673, 874, 25054},
+		{"0.33.0", "Pro", "fp8", 256, 2, true, 65530463518, 131072, 16384, 91160, 7194, 1660901},
+		{"0.22.1", "Flash", "fp8", 256, 1, false, 65530463518, 131072, 16384, math.MaxInt64, 0, 0},
+	} {
+		config := filepath.Join(repo.Shared(t, "data", "models_hf"), "deepseek-ai--DeepSeek-V4-"+c.model+"_config.json")
+		d, err := ReadDecoderFile(config, ModelOptions{KVCacheDType: c.kv})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := Parallel{TP: 8, PP: c.stages, DP: 1, MTP: c.mtp}
+		p.Release, _ = parseVersion(c.version)
+		blocks, perReq := int64(math.MaxInt64), int64(0)
+		for _, s := range d.stages(p) {
+			if pool, ok := s.decoder.KVPool(p, c.block); ok {
+				blocks, perReq = min(blocks, pool.Blocks(c.bytes)), pool.RequestBlocks(c.maxLen, c.inFlight)
+				if n := pool.BlocksOf(c.inTokens, c.maxLen, c.inFlight, c.version); n != c.blocks && !less(p.Release, widestSince) {
+					t.Errorf("%+v: got %d blocks of the logged tokens", c, n)
+				}
+			}
+		}
+		if blocks != c.blocks || perReq != c.perReq {
+			t.Errorf("%+v: got %d blocks, %d a request", c, blocks, perReq)
+		}
+		dep, err := LoadSettings("model.config="+config, "hardware.name=B200", "tensor_parallel_size=8", "vllm.version="+c.version,
+			fmt.Sprintf("pipeline_parallel_size=%d", c.stages), "model.kv_cache_dtype="+c.kv, "vllm.max_num_seqs=256",
+			"vllm.max_num_batched_tokens=8192", fmt.Sprintf("vllm.kv_cache_memory_bytes=%.0f", c.bytes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dep.Engine.BlockSize = c.block
+		if n, err := dep.EstimateKVBlocks(); c.perReq > 0 && !c.mtp && n != c.blocks-1 || c.perReq == 0 && err == nil {
+			t.Errorf("%+v: estimated %d blocks, %v", c, n, err)
 		}
 	}
 }

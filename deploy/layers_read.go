@@ -77,12 +77,6 @@ func newFamily(projections int64) *modelFamily {
 	return &modelFamily{Norms: 2, Final: 1, Proj: projections, Attn: "self_attn", MLP: "mlp", MoE: "mlp"}
 }
 
-// familyOf finds the family of a model_type; ok is false for one that families.yaml does not list.
-func familyOf(modelType string) (*modelFamily, bool) {
-	f, ok := familyRows()[strings.TrimSuffix(modelType, "_text")]
-	return f, ok
-}
-
 // layerReader turns the keys of a config.json into layers.
 type layerReader struct {
 	*hfConfig
@@ -577,7 +571,7 @@ func (c *hfConfig) family(raw map[string]any, assume string, proj trace.Opt[int6
 	if assume != "" {
 		name = assume
 	}
-	f, ok := familyOf(name)
+	f, ok := familyRows()[strings.TrimSuffix(name, "_text")]
 	switch {
 	case ok:
 		if proj.OK {

@@ -164,11 +164,12 @@ func (m *Mixer) RecurrentBytes(t float64) float64 {
 type Parallel struct {
 	TP, PP, DP int64
 	Experts    bool
-	Redundant  int64 // experts of a layer that EPLB holds twice
-	OneGroup   bool  // --disable-hybrid-kv-cache-manager: windows and chunks keep all their tokens
-	Drafts     int64 // tokens that a verify scores beside the first: recurrences keep a state for each
-	MTP        bool  // the model's own multi-token prediction drafts: its layers are loaded
-	NoPrefixes bool  // no prefix caching: recurrences keep no cached state
+	Redundant  int64  // experts of a layer that EPLB holds twice
+	OneGroup   bool   // --disable-hybrid-kv-cache-manager: windows and chunks keep all their tokens
+	Drafts     int64  // tokens that a verify scores beside the first: recurrences keep a state for each
+	MTP        bool   // the model's own multi-token prediction drafts: its layers are loaded
+	NoPrefixes bool   // no prefix caching: recurrences keep no cached state
+	Release    [2]int // of vLLM; zero: the newest
 }
 
 // share is the part of a matrix that one GPU holds (spec#model-placement); kv is the key heads of its mixer.
@@ -226,13 +227,16 @@ type stage struct {
 
 // stages cuts the decoder as vLLM does (spec#model-placement).
 func (d *Decoder) stages(p Parallel) []stage {
-	out, first := []stage{}, int64(0)
+	out, first, whole := []stage{}, int64(0), d.Layers
+	if p.MTP {
+		whole = slices.Concat(whole, d.MTP)
+	}
 	for s, n := range stages(int64(len(d.Layers)), p.PP) {
 		own := *d
-		own.Layers = d.Layers[first : first+n]
+		own.whole, own.Layers = whole, d.Layers[first:first+n]
 		last := int64(s) == p.PP-1
-		if own.MTP = nil; last && p.MTP {
-			own.Layers = slices.Concat(own.Layers, d.MTP)
+		if own.MTP = nil; last {
+			own.Layers = whole[first:]
 		}
 		b := 0.0
 		for _, l := range own.Layers {
@@ -429,7 +433,7 @@ type Sizes struct {
 	StateBytesGPU        float64  `json:"state_bytes_per_request_per_gpu"`
 	WindowBytes          float64  `json:"window_bytes_per_request"`
 	BytesPerKV           float64  `json:"bytes_per_kv"`
-	KV                   *KVPool  `json:"kv_pool,omitempty"` // on one GPU, at --block-size 16; none for mixed pages
+	KV                   *KVPool  `json:"kv_pool,omitempty"` // on one GPU, at --block-size 16
 	Summary              string   `json:"layers_in_words"`
 	Layers               []Folded `json:"layers"`
 	Defaulted            []string `json:"defaulted"`
@@ -610,7 +614,7 @@ type layerCache struct {
 
 // KVPool lays out the cache as vLLM's manager does: layers of one kind of state form groups, cut to the size of the smallest
 // kind (of the largest, when that is less than 1.5 times it); pages are made equal by larger blocks, and padded. blockSize is
-// --block-size. ok is false for mixed pages (DeepSeek-V4) and for models that cache nothing.
+// --block-size. ok is false for models that cache nothing, and for DeepSeek-V4 of releases that were not read.
 func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	count, layers := map[layerCache]int64{}, d.Layers
 	if p.MTP {
@@ -626,7 +630,7 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 			continue
 		}
 		if m.Kind == Compressed {
-			return pool, false
+			return d.packed(layers, p, blockSize)
 		}
 		var c layerCache
 		for _, s := range m.states(d.KVBytes, p.TP) { // an index lies in the page of its layer
@@ -668,6 +672,68 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 		}
 	}
 	pool.BlockBytes = float64(size) * page
+	return pool, true
+}
+
+// widestSince is the first release in which a block of DeepSeek-V4's cache holds the widest table; before, each size of page has slots of
+// its own (vllm/v1/core/kv_cache_utils.py; models/deepseek_v4).
+var widestSince = [2]int{0, 27}
+
+// packed lays out DeepSeek-V4's mixed pages: tables of blocks for the entries and index keys of all layers, their windows, and what
+// compressors hold at either ratio. Tables of many layers are cut so that padding is least; a block holds the widest.
+func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPool, ok bool) {
+	whole := d.whole
+	if whole == nil {
+		whole = layers
+	}
+	count := func(layers []Layer) [3]int64 { // that have a window, entries of 4 tokens, of 128
+		of := func(ratio int64) int64 {
+			return int64(stat.Count(layers, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Ratio == ratio }))
+		}
+		return [3]int64{of(0) + of(4) + of(128), of(4), of(128)}
+	}
+	before := func(v [2]int) bool { return p.Release != [2]int{} && less(p.Release, v) }
+	i := slices.IndexFunc(whole, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Index != nil })
+	if i < 0 || before([2]int{0, 23}) {
+		return pool, false
+	}
+	at, own, all := whole[i].Mixer, count(layers), count(whole)
+	unit, indexUnit := int64(512), int64(512)
+	if d.KVBytes < 2 { // fp8_ds_mla
+		unit, indexUnit = 576, 576
+	} else if before([2]int{0, 25}) {
+		indexUnit = 576
+	}
+	up := func(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
+	blockSize = up(blockSize, 256)
+	entry, states := int64(at.entryBytes(d.KVBytes)), blockSize/4
+	page, index, few := up(states*entry, unit), up(states*int64(indexBytes(at.Index.Dim)), indexUnit), up(blockSize/128*entry, unit)
+	values, least := all[:], all[1]
+	if before([2]int{0, 29}) || all[2] == 0 || all[1] == all[2] { // entries count in the cut only where they pair
+		least = max(all[1], all[2])
+		values = append(values, least)
+	}
+	size, padding := least, int64(math.MaxInt64)
+	for n := least; n <= slices.Max(values); n++ {
+		if pad := stat.Sum(values, func(v int64) int64 { return (n - v%n) % n }); pad <= padding {
+			size, padding = n, pad
+		}
+	}
+	var each [3]int64 // layers of a table on this stage
+	for k, g := range []KVGroup{{Window: at.Window, Block: 64}, {Window: 8, Block: 4}, {Window: 128, Block: 8}} {
+		n := max(1, up(all[k], size)/size)
+		each[k] = up(own[k], n) / n
+		if g.Kind, g.Layers = WindowState, each[k]; all[k] > 0 {
+			pool.Groups = append(pool.Groups, slices.Repeat([]KVGroup{g}, int(n))...)
+		}
+	}
+	pool.Groups = append(pool.Groups, KVGroup{Kind: TokenState, Layers: own[1] + own[2], Block: blockSize})
+	held := up(64*at.DimK, unit) // fp32 values and gates: 8 tokens', or 4 tokens' in two entries
+	bytes := max(own[1]*(page+index)+own[2]*few, each[0]*up(64*entry, unit), each[1]*(held+up(64*at.Index.Dim, unit)), each[2]*held)
+	if before(widestSince) {
+		bytes = max(own[1], each[0], each[1], each[2])*page + max(own[1], each[1])*index + own[2]*few
+	}
+	pool.BlockBytes = float64(bytes)
 	return pool, true
 }
 

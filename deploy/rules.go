@@ -202,14 +202,7 @@ func (d *Deployment) RulesInForce() []RuleInForce {
 		if e.Extra[t.flag] != nil {
 			f.Since, f.Flag = "", t.flag
 		}
-		switch at := t.at(&r).(type) {
-		case *bool:
-			f.Value = *at
-		case *float64:
-			f.Value = *at
-		case *int64:
-			f.Value = *at
-		}
+		f.Value = reflect.ValueOf(r).Field(t.field).Interface()
 		if f.Flag != "" || f.Value != false && f.Value != 0.0 && f.Value != int64(0) {
 			out = append(out, f)
 		}

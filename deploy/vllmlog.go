@@ -291,8 +291,13 @@ func (d *Draft) CountKVBlocks(m *Model) {
 	}
 	size := whole("vllm.block_size", defaultBlockSize)
 	pool, note := KVPool{Groups: []KVGroup{{Kind: TokenState, Block: size}}}, fmt.Sprintf("%d tokens in blocks of %d", d.kvTokens, size)
+	version, _ := d.Get("vllm.version").(string)
+	release, _ := parseVersion(version)
 	if m != nil {
-		laidOut, ok := m.Layers().KVPool(Parallel{TP: whole("tensor_parallel_size", 1), PP: 1, DP: 1}, size)
+		if first := m.Layers().Layers[0].Mixer; first != nil && first.Kind == Compressed && version != "" && less(release, widestSince) {
+			return // vLLM counted other pages than it allotted
+		}
+		laidOut, ok := m.Layers().KVPool(Parallel{TP: whole("tensor_parallel_size", 1), PP: 1, DP: 1, Release: release}, size)
 		if ok && len(laidOut.Groups) > 1 {
 			pool, note = laidOut, fmt.Sprintf("%d tokens of requests that draw blocks for %d groups of layers", d.kvTokens, len(laidOut.Groups))
 		}
@@ -301,7 +306,6 @@ func (d *Draft) CountKVBlocks(m *Model) {
 	if d.Get("vllm.async_scheduling") != false {
 		inFlight *= 2
 	}
-	version, _ := d.Get("vllm.version").(string)
 	if blocks := pool.BlocksOf(d.kvTokens, whole("vllm.max_model_len", 0), inFlight, version); blocks > 1 {
 		d.SetNoted("vllm.kv_blocks_total_gpu", blocks-1, note+", less the null block")
 	}

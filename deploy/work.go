@@ -36,7 +36,7 @@ type Work struct {
 // of them, so that an evaluator need not walk them.
 type Sums struct {
 	Work
-	KV          KVPool     `json:"kv_pool"` // of the first pipeline stage; no groups: mixed pages
+	KV          KVPool     `json:"kv_pool"` // of the first pipeline stage
 	GraphTokens GraphSizes `json:"cuda_graph_tokens"`
 	ExpertLoad  float64    `json:"expert_load"` // tokens of the busiest rank's experts over the mean: 1, uniform routing, is assumed
 	Family      string     `json:"family"`      // kinds of layers and device: what is judged together

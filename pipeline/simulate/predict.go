@@ -197,13 +197,13 @@ func Predict(ctx context.Context, q Question) (*Prediction, error) {
 	if err != nil {
 		return nil, fitting(err, d, n)
 	}
-	if pool, ok := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize); ok && len(pool.Groups) > 1 {
-		// layers of windows and states draw blocks of their own: the cache in requests like these
-		size := d.Engine.BlockSize
-		blocks = blocks * ((n + size - 1) / size) / max(1, pool.RequestBlocks(n, d.Engine.MaxNumBatchedTokens))
+	size := d.Engine.BlockSize
+	p.on.o.KVBlocks, p.KVTokens = blocks, blocks*size
+	if pool, ok := d.Model.Layers().KVPool(d.Parallel(), size); ok && len(pool.Groups) > 1 {
+		// layers of windows and states draw blocks of their own: the cache in requests like these, as vLLM logs it
+		p.KVTokens = blocks * ((n + size - 1) / size) / max(1, pool.RequestBlocks(n, d.Engine.MaxNumBatchedTokens)) * size
 	}
-	p.on.o.KVBlocks = blocks
-	if p.KVTokens = blocks * d.Engine.BlockSize; p.KVTokens < n {
+	if p.KVTokens < n {
 		return nil, fitting(trace.Errorf(deploy.BadHardware, "KV cache: got room for %s tokens, want %s and %s of one request",
 			trace.Thousands(p.KVTokens), trace.Thousands(q.InputTokens), trace.Thousands(q.OutputTokens)), d, n)
 	}
@@ -319,7 +319,7 @@ func (p *Prediction) run(q *Question) error {
 		*to = Figures{s[0], s[1], s[2], s[4]}
 	}
 	p.RequestsPerS, p.TokensPerS = sum.ResponsesPerSec, sum.TokensPerSec/float64(p.GPUs)
-	p.KVPeak = float64(sum.PeakBlocks*p.on.Deployment.Engine.BlockSize) / float64(p.KVTokens)
+	p.KVPeak = float64(sum.PeakBlocks*p.on.Deployment.KVUnits().Blocks) / float64(p.on.o.KVBlocks)
 	p.Shares = w.shares()
 	p.LimitedBy = p.limit(sum)
 	n := math.Max(1, math.Round(sum.RequestsPerStep()))
