@@ -272,7 +272,8 @@ func TestEvalRepresentation(t *testing.T) {
 				continue
 			}
 			name, family := "dense", set.Library.Family
-			for _, c := range [][2]string{{"experts", "experts"}, {"window", "windows"}, {"mla", "MLA"}, {"delta", "hybrids"}} {
+			for _, c := range [][2]string{{"experts", "experts"}, {"window", "windows"}, {"mla", "MLA"}, {"delta", "hybrids"},
+				{"v4", "compressed"}} {
 				if strings.Contains(family, c[0]) {
 					name = c[1]
 				}

@@ -57,7 +57,7 @@ func steps() []Batch {
 func TestOrderOfGPUsAndRanks(t *testing.T) {
 	models := []string{"Qwen/Qwen3-32B", "Qwen/Qwen3-32B-FP8", "nvidia/Llama-3.1-70B-Instruct-FP8", "nvidia/Gemma-4-31B-IT-NVFP4",
 		"mistralai/Mixtral-8x7B-v0.1", "Qwen/Qwen3-235B-A22B-FP8", "deepseek-ai/DeepSeek-V3", "nvidia/Kimi-K2.5-NVFP4", "openai/gpt-oss-120b",
-		"nvidia/Qwen3.6-27B-NVFP4", "MiniMaxAI/MiniMax-M2.5"}
+		"nvidia/Qwen3.6-27B-NVFP4", "MiniMaxAI/MiniMax-M2.5", "deepseek-ai/DeepSeek-V4-Flash", "sgl-project/DeepSeek-V4-Pro-FP8"}
 	compared, named := 0, map[string]int{}
 	for _, gpu := range []string{"A100", "H100", "H200", "B200", "B300", "GB200", "GB300", "L40S", "RTX-PRO-6000"} {
 		for _, id := range models {

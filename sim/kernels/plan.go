@@ -133,6 +133,9 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	}
 	b.s.Layers = halves / 2
 	b.norms(halves + 1)
+	if l := &m.Layers[0]; l.Mixer != nil && l.Mixer.Kind == deploy.Compressed {
+		b.connections(halves / 2)
+	}
 	b.allReduce("all_reduce", halves+1, float64(m.Hidden)*m.DTypeBytes, true)
 	b.head()
 	fused, _ := d.FusedAllReduce()
@@ -316,6 +319,8 @@ func (b *binder) mixer(x *deploy.Mixer, times float64) {
 		b.module(module, x, times)
 	case x.Kind == deploy.MLA:
 		b.module("mla", x, times)
+	case x.Kind == deploy.Compressed:
+		b.compressed(x, times)
 	case ok:
 		b.linears(x.Linears, x.KVHeads, times)
 		rest(x, times)
@@ -351,7 +356,8 @@ func (b *binder) attend(x *deploy.Mixer, times float64) {
 		}
 		return context * perToken
 	}
-	b.prefill("attention_prefill", shape, h.kv, x.Window, times, ctx.slice(ratio), f, read)
+	launch, one := attended(ctx.slice(ratio), x.Window, read)
+	b.prefill("attention_prefill", shape, h.kv, times, launch, f, one)
 	gen, ratio, f, err := b.g.attention("generation_attention", h)
 	if b.fails(err) {
 		return
@@ -372,17 +378,24 @@ func (b *binder) attend(x *deploy.Mixer, times float64) {
 	}
 }
 
-// prefill adds attention of prompt chunks. An engine hands all chunks of a step to one variable-length kernel, so that only the
-// first pays the launch: the table's time of the smallest prompt.
-func (b *binder) prefill(name, shape, dtype string, window int64, times float64, c curve, f found, read func(context float64) float64) {
+// prefill adds attention of prompt chunks: one is the time of n tokens behind v cached ones. An engine hands all chunks of a step to one
+// variable-length kernel, so that only the first pays the launch.
+func (b *binder) prefill(name, shape, dtype string, times, launch float64, f found, one func(n, v float64) float64) {
 	b.add(Operator{Name: name, Count: times, Shape: shape, DType: dtype, found: f, depends: onPrefills, us: func(in *state) float64 {
-		n, v := in.chunk, in.cached
+		us := one(in.chunk, in.cached)
+		return us + float64((in.prefills-1)*max(0, us-launch))
+	}})
+}
+
+// attended is the time of a chunk from that of whole prompts, by the pairs of queries and keys; read is that of the cache.
+func attended(c curve, window int64, read func(context float64) float64) (launch float64, one func(n, v float64) float64) {
+	return c.y[0], func(n, v float64) float64 {
 		us := c.at(n, 2)
 		if v > 0 {
 			us = max(us, read(v+n), c.at(v+n, 2)*pairs(v, n, float64(window))/pairs(0, v+n, float64(window)))
 		}
-		return us + float64((in.prefills-1)*max(0, us-c.y[0]))
-	}})
+		return us
+	}
 }
 
 // pairs are the query and key pairs of n tokens behind v cached ones, each seeing the last window tokens; 0: all.
@@ -452,9 +465,84 @@ func (b *binder) module(name string, x *deploy.Mixer, times float64) {
 		grids[0].rows[i] = grids[0].rows[i].envelope()
 	}
 	latent := 1e6 * float64(x.KVRank+x.Rope) * b.m.KVBytes / b.g.Bandwidth
-	b.prefill(name+"_prefill", shape, dtype, 0, times, grids[0].slice(1), founds[0], func(context float64) float64 { return context * latent })
+	launch, one := attended(grids[0].slice(1), 0, func(context float64) float64 { return context * latent })
+	b.prefill(name+"_prefill", shape, dtype, times, launch, founds[0], one)
 	b.add(Operator{Name: name + "_decode", Count: times, Shape: shape, DType: dtype, found: founds[1], depends: onDecodes,
 		us: func(in *state) float64 { return grids[1].at(in.decodes, in.context) }})
+}
+
+// farCached is up to how many cached tokens the rows of DeepSeek-V4's chunks hold chunks of all sizes.
+const farCached = 4096
+
+// compressed adds DeepSeek-V4's attention with its projections, by rows of DeepSeek-V4-Flash and -Pro.
+func (b *binder) compressed(x *deploy.Mixer, times float64) {
+	name, dtype := "dsv4_hca", b.dtypes(&x.Linears[0].Quant)[0]
+	if x.Ratio == 4 {
+		name = "dsv4_csa"
+	}
+	of := []where{is("num_heads", x.Heads/b.tp), is("tp_size", b.tp)} // -Flash has 64 heads, -Pro 128
+	if b.m.Hidden != map[int64]int64{64: 4096, 128: 7168}[x.Heads] {
+		of = append(of, is("hidden_size", b.m.Hidden))
+	}
+	var tables [2]*Table
+	var series [2][]*Series
+	var f [2]found
+	for i, phase := range []string{"_context_module", "_generation_module"} {
+		t, err := b.g.need(name + phase)
+		if b.fails(err) {
+			return
+		}
+		if tables[i], series[i] = t, t.pick(of...); len(series[i]) == 0 {
+			b.fails(b.g.missing(t, of...))
+			return
+		}
+		f[i] = found{Table: t.Name, Version: t.Version, Kernel: t.Columns[t.Column("kernel_source")].Words[0], Note: "launch-bound"}
+		if x.Ratio == 0 {
+			f[i] = f[i].as("a window alone, from entries of 128 tokens")
+		} else if dtype != fp8Block || b.cacheType() != fp8 {
+			f[i] = f[i].as("%s with a %s cache, from fp8_block with fp8", dtype, b.cacheType())
+		}
+	}
+	step, batch := tables[0].Column("step"), tables[0].Column("batch_size")
+	one := stat.Filter(series[0], func(s *Series) bool { return s.Key[batch] == 1 })
+	near, _ := tables[0].gridOf(stat.Filter(one, func(s *Series) bool { return s.Key[step] <= farCached }), "step")
+	for i := range near.rows {
+		near.rows[i] = near.rows[i].envelope()
+	}
+	slope := 0.0 // us per token and cached token beyond
+	for _, s := range one {
+		if n, far := float64(s.X[0]), float64(s.Key[step]-farCached); far > 0 && n == 32768 {
+			slope = max(0, Us(s.Q[0])-near.at(farCached, n)) / (far * n)
+		}
+	}
+	shape := fmt.Sprintf("%d heads of %d, window %d, ratio %d", x.Heads/b.tp, x.DimK, x.Window, x.Ratio)
+	b.prefill(name+"_prefill", shape, dtype, times, near.rows[0].y[0], f[0], func(n, v float64) float64 {
+		return near.at(min(v, farCached), n) + float64(slope*n*max(0, v-farCached))
+	})
+	decode, _ := tables[1].gridOf(series[1], "batch_size")
+	b.add(Operator{Name: name + "_decode", Count: times, Shape: shape, DType: dtype, found: f[1], depends: onDecodes,
+		us: func(in *state) float64 { return decode.at(in.decodes, in.context) }})
+	b.s.Unjudged = stat.AppendNew(b.s.Unjudged, "DeepSeek-V4's attention is launch-bound in its rows")
+}
+
+// connections are DeepSeek-V4's hyper-connections around mixers and ffns: a row holds both of a layer.
+func (b *binder) connections(layers float64) {
+	t, err := b.g.need("mhc_module")
+	if b.fails(err) {
+		return
+	}
+	for _, op := range []string{"pre", "post"} {
+		of := []where{named("op_name", op), is("hidden_size", b.m.Hidden)}
+		series := t.pick(of...)
+		if len(series) == 0 {
+			b.fails(b.g.missing(t, of...))
+			return
+		}
+		c, kernel := t.curveOf(series)
+		c = c.envelope()
+		b.add(Operator{Name: "mhc_" + op, Count: layers, Shape: fmt.Sprintf("4 streams of %d, two sites", b.m.Hidden), DType: bf16,
+			found: found{Table: t.Name, Kernel: kernel, Version: t.Version}, us: func(in *state) float64 { return c.at(in.run, 1) }})
+	}
 }
 
 // delta adds the convolution and the recurrence of a gated delta rule: the kernels of each phase add up.
@@ -488,10 +576,8 @@ func (b *binder) delta(x *deploy.Mixer, times float64) {
 				us: func(in *state) float64 { return g.slice(in.decodes).y[0] }}
 			if phase == "context" {
 				c := g.slice(1)
-				op.depends, op.us = onPrefills, func(in *state) float64 {
-					us := c.at(in.chunk, 1)
-					return us + float64((in.prefills-1)*max(0, us-c.y[0]))
-				}
+				b.prefill(op.Name, shape, bf16, times, c.y[0], f, func(n, _ float64) float64 { return c.at(n, 1) })
+				continue
 			}
 			b.add(op)
 		}
