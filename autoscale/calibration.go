@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"gopkg.in/yaml.v3"
 
@@ -432,17 +431,12 @@ var readersYAML []byte
 
 // known are the readers of the files, as docs/contracts/autoscaler.yaml has them, read at the commits named there, and the
 // options of single formats.
-var known = sync.OnceValue(func() (all struct {
+var known = files.Embedded[struct {
 	Readers []reader
 	Options map[string]export.Setting
 	Of      map[export.Format][]string // options by format that is made of a fit
 	Queue   map[export.Format][]string // the same of queue.json
-}) {
-	if err := files.DecodeYAML(readersYAML, "readers.yaml", &all); err != nil {
-		panic("autoscale: readers.yaml: " + err.Error())
-	}
-	return all
-})
+}](readersYAML, "readers.yaml")
 
 // readerOf returns the reader of a format.
 func readerOf(f export.Format) *reader {

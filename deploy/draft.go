@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"gopkg.in/yaml.v3"
 
@@ -25,18 +24,13 @@ import (
 var keysYAML []byte
 
 // runKeys are those of run.yaml as flags and logs name them, and as it is written.
-var runKeys = sync.OnceValue(func() (k struct {
+var runKeys = files.Embedded[struct {
 	Own, Engine, Required map[string]string
 	Sections              []struct {
 		Name string
 		Keys []string
 	}
-}) {
-	if err := files.DecodeYAML(keysYAML, "keys.yaml", &k); err != nil {
-		panic("deploy: keys.yaml: " + err.Error())
-	}
-	return k
-})
+}](keysYAML, "keys.yaml")
 
 // Draft is a run.yaml being written from what a command line or a log says:
 // values by path ("vllm.max_num_seqs"), each with a note where it did not come

@@ -39,10 +39,8 @@ type knobs func(key string) any
 var limitsYAML []byte
 
 // limits is every knob of its kind, refused ones first.
-var limits = sync.OnceValue(func() (all []Limit) {
-	if err := files.DecodeYAML(limitsYAML, "limits.yaml", &all); err != nil {
-		panic("deploy: limits.yaml: " + err.Error())
-	}
+var limits = sync.OnceValue(func() []Limit {
+	all := *files.Embedded[[]Limit](limitsYAML, "limits.yaml")()
 	for i := range all {
 		if all[i].Code = notModelled; all[i].Refused {
 			all[i].Code = UnsupportedEngine

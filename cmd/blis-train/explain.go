@@ -104,11 +104,7 @@ func asSentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
 
 // catalogue is every code of every package, sorted by code and package.
 var catalogue = sync.OnceValue(func() (all []explained) {
-	var packages map[string]map[trace.Code]explained
-	if err := files.DecodeYAML(codeText, "codes.yaml", &packages); err != nil {
-		panic("codes.yaml: " + err.Error())
-	}
-	for name, codes := range packages {
+	for name, codes := range *files.Embedded[map[string]map[trace.Code]explained](codeText, "codes.yaml")() {
 		for code, e := range codes {
 			e.Code, e.Package = code, name
 			all = append(all, e)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"reflect"
 	"strings"
+	"sync"
 	"unicode"
 
 	"gopkg.in/yaml.v3"
@@ -109,6 +110,17 @@ func DecodeYAML(text []byte, file string, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	return dec.Decode(into)
+}
+
+// Embedded reads a document that is part of the program once, when it is first asked for.
+func Embedded[T any](text []byte, file string) func() *T {
+	return sync.OnceValue(func() *T {
+		v := new(T)
+		if err := DecodeYAML(text, file, v); err != nil {
+			panic(file + ": " + err.Error())
+		}
+		return v
+	})
 }
 
 // DecodeYAMLNode is DecodeYAML for a part of a document, into a pointer to a struct or to a map of structs: a decoder of

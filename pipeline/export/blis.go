@@ -218,10 +218,10 @@ func joined(v []float64) string {
 func sideValues(key string, values []blisValue) []SideValue {
 	var out []SideValue
 	for i, v := range values {
-		s := SideValue{Key: fmt.Sprintf("%s[%d]", key, i), Name: v.name, Value: result.OrNull(v.value), Unit: v.units, CI95: v.ci95,
-			Identified: v.identified, Learned: v.learned, Origin: v.origin, Effect: "multiplies " + v.role}
+		s := SideValue{Key: fmt.Sprintf("%s[%d]", key, i), Name: v.Name, Value: result.OrNull(v.value), Unit: v.Units, CI95: v.ci95,
+			Identified: v.identified, Learned: v.learned, Origin: v.origin, Effect: "multiplies " + v.Role}
 		if v.value == 0 {
-			s.Effect = "0: " + v.zero
+			s.Effect = "0: " + v.Zero
 		}
 		out = append(out, s)
 	}
@@ -362,8 +362,8 @@ func (e *blisEntry) key(name string) string {
 
 // values are the entry's coefficients with what is known of them.
 func (e *blisEntry) values() []blisValue {
-	out := make([]blisValue, len(blisBeta))
-	for i, t := range blisBeta {
+	out := make([]blisValue, len(blisTerms().Beta))
+	for i, t := range blisTerms().Beta {
 		v := blisValue{blisTerm: t, value: e.beta[i], identified: "derived", learned: true,
 			origin: "projection of the step-time model on all configurations together"}
 		if e.config != nil {
@@ -373,7 +373,7 @@ func (e *blisEntry) values() []blisValue {
 			v.identified, v.learned = "not used by this deployment", false
 			v.origin = "nothing: the deployment never has this term"
 			if i == blisMoEDispatch {
-				v.origin = "copied from " + blisBeta[blisAllReduce].name + ", as BLIS does when the value is absent; the deployment never has this term"
+				v.origin = "copied from " + blisTerms().Beta[blisAllReduce].Name + ", as BLIS does when the value is absent; the deployment never has this term"
 			}
 		}
 		out[i] = v
@@ -407,7 +407,7 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 	for i, v := range e.beta {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			out = append(out, Refusal{impossibleValue, fmt.Sprintf("%s: %s = %g: BLIS stops at start-up with \"must be a finite non-negative "+
-				"number\"", e.config.Label, blisBeta[i].name, v)})
+				"number\"", e.config.Label, blisTerms().Beta[i].Name, v)})
 		}
 	}
 	return out

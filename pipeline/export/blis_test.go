@@ -25,16 +25,16 @@ func forced() Options {
 
 // The positions written are the positions the fit solves for.
 func TestBLISTermsAreTheBasis(t *testing.T) {
-	if len(blisBeta) != len(features.TrainedPhysicsBeta) || len(blisAlpha) != len(features.TrainedPhysicsAlpha) {
-		t.Fatalf("got %d beta and %d alpha, basis has %d and %d", len(blisBeta), len(blisAlpha), len(features.TrainedPhysicsBeta),
+	if len(blisTerms().Beta) != len(features.TrainedPhysicsBeta) || len(blisTerms().Alpha) != len(features.TrainedPhysicsAlpha) {
+		t.Fatalf("got %d beta and %d alpha, basis has %d and %d", len(blisTerms().Beta), len(blisTerms().Alpha), len(features.TrainedPhysicsBeta),
 			len(features.TrainedPhysicsAlpha))
 	}
-	for i, term := range blisBeta {
-		if want := features.TrainedPhysicsBeta[i]; term.name != want.Name || term.units != want.Unit {
-			t.Errorf("position %d: got %s %s, basis has %s %s", i, term.name, term.units, want.Name, want.Unit)
+	for i, term := range blisTerms().Beta {
+		if want := features.TrainedPhysicsBeta[i]; term.Name != want.Name || term.Units != want.Unit {
+			t.Errorf("position %d: got %s %s, basis has %s %s", i, term.Name, term.Units, want.Name, want.Unit)
 		}
 	}
-	if blisBeta[blisAllReduce].name != "tp_allreduce_attention" || blisBeta[blisMoEDispatch].name != "moe_dispatch_alltoall" {
+	if blisTerms().Beta[blisAllReduce].Name != "tp_allreduce_attention" || blisTerms().Beta[blisMoEDispatch].Name != "moe_dispatch_alltoall" {
 		t.Error("the named positions moved")
 	}
 }

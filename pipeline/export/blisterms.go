@@ -1,6 +1,7 @@
 package export
 
 import (
+	_ "embed"
 	"fmt"
 	"math"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/sim"
@@ -18,44 +20,15 @@ import (
 // blisModel is the fit's name of BLIS's parameterisation.
 const blisModel = "trained-physics"
 
-// blisTerm is one position of BLIS's trained-physics coefficients: its name in
-// the registry, its unit there, and what a wrong value does inside BLIS.
-type blisTerm struct {
-	name, units string
-	role        string // what BLIS multiplies it with
-	zero        string // what a 0 does
-}
+// blisTerm is one position of BLIS's trained-physics coefficients: its name in the registry, its unit there, what BLIS multiplies it
+// with, and what a 0 does inside BLIS.
+type blisTerm struct{ Name, Units, Role, Zero string }
 
-// blisBeta is BLIS's positional order; 11 values select the formula that
-// splits prefill and decode, so the length is part of the meaning.
-var blisBeta = []blisTerm{
-	{"prefill_compute", "dimensionless", "prefill arithmetic at peak rate",
-		"prompts compute for free: TTFT stops growing with prompt length except by KV writes"},
-	{"decode_compute", "dimensionless", "decode arithmetic at peak rate",
-		"decodes compute for free; with many sequences per step ITL comes out too small"},
-	{"weight_load", "dimensionless", "weight bytes at peak bandwidth, once per step",
-		"weights load for free: small batches come out too fast, and model size hardly matters"},
-	{"tp_allreduce_attention", "dimensionless", "all-reduce bytes at memory bandwidth",
-		"tensor parallelism communicates for free: raising tp looks better than it is"},
-	{"per_layer_overhead", "us_per_layer", "number of layers, every step", "no launch cost per layer"},
-	{"per_request_overhead", "us_per_request", "sequences in the batch, every step", "a sequence adds nothing to a step beyond its tokens"},
-	{"per_step_overhead", "us_per_step", "1, every step", "no constant cost per step"},
-	{"per_moe_layer_overhead", "us_per_layer", "MoE layers of interleaved models, every step", "models that interleave MoE and dense " +
-		"layers pay nothing extra; all others never use the term"},
-	{"prefill_kv_read", "dimensionless", "KV bytes written by prefill at peak bandwidth", "writing the prompt's KV is free"},
-	{"decode_kv_read", "dimensionless", "KV bytes read by decode at peak bandwidth",
-		"reading the context is free: ITL stops growing with context length"},
-	{"moe_dispatch_alltoall", "dimensionless", "MoE dispatch bytes at memory bandwidth, only with data parallelism",
-		"expert dispatch across data-parallel ranks is free"},
-}
+//go:embed blis_terms.yaml
+var blisTermsYAML []byte
 
-// blisAlpha is BLIS's alpha order.
-var blisAlpha = []blisTerm{
-	{"queueing", "us_per_request", "each request once, before the queue", "requests reach the queue at once: TTFT lacks the API overhead"},
-	{"post_decode_fixed", "us_per_request", "each request once, at completion (E2E only)", "responses leave at once: E2E lacks the egress"},
-	{"output_token_processing", "us_per_token", "each output token (TTFT and every token gap)",
-		"tokens leave the engine at once, which is how TTFT and ITL are measured here"},
-}
+// blisTerms are those of its steps and of its delays.
+var blisTerms = files.Embedded[struct{ Beta, Alpha []blisTerm }](blisTermsYAML, "blis_terms.yaml")
 
 // Positions the exporter treats by name.
 const (
@@ -89,14 +62,14 @@ func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
 		if m := fit.AlphaNamed(target); m != nil && !m.Replay {
 			return nil, trace.Errorf(NothingToExport, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
 		}
-		v := blisValue{blisTerm: blisAlpha[i], origin: fmt.Sprintf("no %s target in the fit", target)}
+		v := blisValue{blisTerm: blisTerms().Alpha[i], origin: fmt.Sprintf("no %s target in the fit", target)}
 		if us, of, ok := fit.MedianDelayUs(target, c); ok {
 			v.value, v.learned, v.identified = us, true, "within"
 			v.origin = fmt.Sprintf("median prediction of the %s target%s", target, of)
 		}
 		out = append(out, v)
 	}
-	return append(out, blisValue{blisTerm: blisAlpha[2], learned: true, identified: "by definition",
+	return append(out, blisValue{blisTerm: blisTerms().Alpha[2], learned: true, identified: "by definition",
 		origin: "0: TTFT and ITL are measured inside the engine"}), nil
 }
 
@@ -110,12 +83,12 @@ type Refusal struct {
 func refusals(alpha []blisValue) []Refusal {
 	var out []Refusal
 	for i, v := range alpha {
-		at := fmt.Sprintf("alpha[%d] %s = %g %s", i, v.name, v.value, v.units)
+		at := fmt.Sprintf("alpha[%d] %s = %g %s", i, v.Name, v.value, v.Units)
 		switch {
 		case !(v.value >= 0) || math.IsInf(v.value, 0):
 			out = append(out, Refusal{impossibleValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
 		case !v.learned:
-			out = append(out, Refusal{unlearnedValue, at + ": " + v.origin + "; inside BLIS " + v.zero})
+			out = append(out, Refusal{unlearnedValue, at + ": " + v.origin + "; inside BLIS " + v.Zero})
 		}
 	}
 	return out

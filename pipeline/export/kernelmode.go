@@ -159,8 +159,8 @@ func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []floa
 	out := make([]blisValue, len(entries))
 	for i, e := range entries {
 		e.value, _ = strconv.ParseFloat(fmt.Sprintf("%.6g", e.value), 64)
-		out[i] = blisValue{blisTerm: blisTerm{name: e.name, units: e.units, role: "its term of the step",
-			zero: "this cost is in other entries of the set"}, value: e.value, identified: "derived", learned: true,
+		out[i] = blisValue{blisTerm: blisTerm{Name: e.name, Units: e.units, Role: "its term of the step",
+			Zero: "this cost is in other entries of the set"}, value: e.value, identified: "derived", learned: true,
 			origin: "projection of the step-time model on the kernel mode's law"}
 	}
 	return out
@@ -219,11 +219,11 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 func kernelSet(src Source, c *result.FitConfig, name, model string, values []blisValue) ([]byte, error) {
 	set := regSet{Kind: "CoefficientSet", Name: name}
 	for _, v := range values {
-		e := measuredHost(src, []result.FitConfig{*c}, v.value, v.units)
+		e := measuredHost(src, []result.FitConfig{*c}, v.value, v.Units)
 		if e.Scope.Model = []string{model}; v.value == 0 {
-			e.Method, e.Fitted, e.Sources, e.Rationale = "not_charged", false, nil, v.zero
+			e.Method, e.Fitted, e.Sources, e.Rationale = "not_charged", false, nil, v.Zero
 		}
-		set.Coefficients = append(set.Coefficients, map[string]regEntry{v.name: *e})
+		set.Coefficients = append(set.Coefficients, map[string]regEntry{v.Name: *e})
 	}
 	return set.file()
 }

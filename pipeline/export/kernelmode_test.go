@@ -99,7 +99,7 @@ func TestKernelModeLaw(t *testing.T) {
 		}
 		v := map[string]float64{}
 		for _, e := range kernelValues(planted, &d, "h100", []float64{11180, 520, 0}) {
-			v[e.name] = e.value
+			v[e.Name] = e.value
 		}
 		for _, batch := range [][]trace.Chunk{{{Computed: 300, Prompt: 200, New: 1}}, {{Prompt: 700, New: 700}},
 			{{Computed: 1024, Prompt: 2000, New: 976}, {Computed: 90, Prompt: 80, New: 1}, {Computed: 500, Prompt: 80, New: 1}}} {

@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"reflect"
 	"strings"
-	"sync"
 
 	"github.com/blis-train/blis-train/internal/files"
 )
@@ -19,18 +18,13 @@ type constant struct {
 var constantsYAML []byte
 
 // listed are the constants of constants.yaml: those of the model, the settings, and what each version adds.
-var listed = sync.OnceValue(func() (groups map[string][]constant) {
-	if err := files.DecodeYAML(constantsYAML, "constants.yaml", &groups); err != nil {
-		panic("constants.yaml: " + err.Error())
-	}
-	return groups
-})
+var listed = files.Embedded[map[string][]constant](constantsYAML, "constants.yaml")
 
 // constants lists the space's numbers in the order of the book: dimensions first, then everything
 // derived.
 func (s *Space) constants() (out []Quantity) {
 	list := func(group string, all bool) {
-		for _, c := range listed()[group] {
+		for _, c := range (*listed())[group] {
 			if all || c.Layered {
 				out = append(out, Quantity{c.Name, s.number(c.At), c.Unit, c.Formula})
 			}

@@ -35,18 +35,21 @@ var featuresYAML []byte
 type declarations struct {
 	Lists    map[Version]struct{ Beta, Alpha []string }
 	Features map[string]Feature
+
+	Separates [][2]string
+	Shows     map[string]string
 }
+
+// Separates are step-time terms, each with the experiment that separates it from those that move with it.
+func Separates() [][2]string { return declared().Separates }
+
+// Shows says what would teach a term of a fit from requests, STAGE/NAME (spec#request-directions).
+func Shows(term string) string { return declared().Shows[term] }
 
 // declared is what features.yaml says: the slots of each version, and by NAME@VERSION what each is.
 // The bound of 1.0 is its one clamp, 100 (spec#frozen-guards); that of a time-like slot of 1.1 is one
 // hour (spec#bounds).
-var declared = sync.OnceValue(func() *declarations {
-	d := &declarations{}
-	if err := files.DecodeYAML(featuresYAML, "features.yaml", d); err != nil {
-		panic("features.yaml: " + err.Error())
-	}
-	return d
-})
+var declared = files.Embedded[declarations](featuresYAML, "features.yaml")
 
 // slotsOf are the slots of keys, with their functions.
 func slotsOf(keys []string) (out []Feature) {

@@ -327,27 +327,6 @@ func rowGuidance(s *Solved, out *result.Model) {
 	}
 }
 
-// advice names the experiment that separates a term from its companions.
-var advice = []struct {
-	term string
-	what string
-}{
-	{"tp_communication", "a run with another tensor_parallel_size"},
-	{"fixed_step_overhead", "a model with another depth"},
-	{"gqa_efficiency", "a model with another ratio of KV heads to heads"},
-	{"moe_activation", "batches of very different size on the MoE model"},
-	{"prefill_attention", "prompts of very different length"},
-	{"prefill_linear_compute", "prompts of very different length at the same batch"},
-	{"decode_attention", "contexts of very different length at the same batch"},
-	{"kv_cache_read", "contexts of very different length at the same batch"},
-	{"decode_weight_load", "another model or GPU, or batches from 1 to max_num_seqs"},
-	{"batch_utilization", "batches from 1 to max_num_seqs at short contexts"},
-	{"chunked_prefill_mixed", "steps that mix prefill and decode, and steps that do not"},
-	{"prefill_decode_mix", "steps that mix prefill and decode, and steps that do not"},
-	{"cpu_offload_transfer", "load with CPU offloading active"},
-	{"bias", "another model or GPU"},
-}
-
 // NullSentence says which terms the rows cannot tell apart, what is known of
 // them together, and which experiment would separate them.
 func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
@@ -367,12 +346,12 @@ func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
 	return fmt.Sprintf("%s cannot be told apart: %s; add %s", list, known, experimentFor(names))
 }
 
-// experimentFor is the advice of the first two terms that have one.
+// experimentFor is what separates the first two terms that have such an experiment.
 func experimentFor(names []string) string {
 	var what []string
-	for _, a := range advice {
-		if slices.Contains(names, a.term) {
-			what = stat.AppendNew(what, a.what)
+	for _, s := range features.Separates() {
+		if slices.Contains(names, s[0]) {
+			what = stat.AppendNew(what, s[1])
 		}
 	}
 	if len(what) == 0 {

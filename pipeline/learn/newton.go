@@ -348,7 +348,7 @@ func (l *learner) directions(values, post []float64) []direction {
 		d := &out[k]
 		d.Terms, d.LearnedFrac = l.mainTerms(&terms, k), math.Min(1, math.Max(0, 1-left[k]))
 		if d.Learned = d.LearnedFrac >= learnedShare; !d.Learned {
-			d.Needs = needs[d.Terms[0]]
+			d.Needs = features.Shows(d.Terms[0])
 		}
 		d.vector = make([]float64, n)
 		for j := range n {
@@ -385,34 +385,6 @@ func (l *learner) mainTerms(vectors *mat.Dense, k int) (names []string) {
 	}
 	return names
 }
-
-// needs says what would show a term (spec#request-directions).
-var needs = map[string]string{
-	"step/prefill_linear_compute": quietPrompts,
-	"step/prefill_attention":      "prompts of more than 4,000 tokens, some of them into a quiet server",
-	"step/decode_weight_load":     otherModels,
-	"step/fixed_step_overhead":    otherModels,
-	"step/bias":                   otherModels,
-	"step/weight_load_hidden":     otherModels,
-	"step/activation_traffic":     otherModels,
-	"step/decode_attention":       longContexts,
-	"step/kv_cache_read":          longContexts,
-	"step/batch_utilization":      "a concurrency that varies threefold, 1 to 4 included",
-	"step/prefill_decode_mix":     "long prompts while many others decode",
-	"step/chunked_prefill_mixed":  "long prompts while many others decode",
-	"step/tp_communication":       otherGPUs,
-	"step/collective_time":        otherGPUs,
-	"overhead/base_bias":          "164 requests or more into a quiet server",
-	"overhead/admission_compute":  quietPrompts,
-	"egress/base_bias":            "the end of the response beside its last token",
-}
-
-const (
-	quietPrompts = "prompts whose lengths vary fourfold, into a quiet server"
-	longContexts = "contexts that vary threefold at one concurrency"
-	otherModels  = "another depth or precision of the model: one configuration cannot tell it from the rest of a step's constant"
-	otherGPUs    = "another number of GPUs: one configuration cannot tell it from the rest of a step"
-)
 
 // search polishes the learned directions without derivatives, which sees what they
 // cannot: schedules that jump, and distributions. The answer is kept only when loads

@@ -2,12 +2,14 @@ package report
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"html"
 	"math"
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -199,21 +201,21 @@ func (b *svgBuf) style(m *mark) {
 	case b.flat && m.fill == none:
 		fill = "none"
 	case b.flat:
-		fill = paints[m.fill].light
+		fill = (*paints())[m.fill].Light
 	case m.fill != none:
-		fill = "f-" + paints[m.fill].name
+		fill = "f-" + (*paints())[m.fill].Name
 	}
 	if b.flat {
 		b.printf(` fill="%s"`, fill)
 	} else {
 		if m.stroke != none {
-			stroke = " s-" + paints[m.stroke].name
+			stroke = " s-" + (*paints())[m.stroke].Name
 		}
 		b.printf(` class="%s%s"`, fill, stroke)
 	}
 	if m.stroke != none {
 		if b.flat {
-			b.printf(` stroke="%s"`, paints[m.stroke].light)
+			b.printf(` stroke="%s"`, (*paints())[m.stroke].Light)
 		}
 		b.printf(` stroke-width="%v"`, px(m.width))
 		if pat := dashPatterns[m.dash]; pat != nil {
@@ -252,35 +254,13 @@ const (
 
 const rampSteps = 7
 
-type paintValue struct{ name, light, dark string }
+type paintValue struct{ Name, Light, Dark string }
 
-// paints lists name, light and dark value in the order of the constants. The
-// three regimes are blue, vermilion and plum, which stay apart under every
-// dichromacy; figures also tell them apart by
-// marker or dash. The ramp is one hue by lightness, so it survives grey print.
-var paints = []paintValue{
-	{"none", "#ffffff", "#000000"},
-	{"ink", "#1c2430", "#e7ebf1"},
-	{"mute", "#596475", "#a0abba"},
-	{"axis", "#98a3b3", "#5d6878"},
-	{"grid", "#e5e9ef", "#29313d"},
-	{"surface", "#ffffff", "#171c24"},
-	{"decode", "#0a68b4", "#62b5f5"},
-	{"prefill", "#c75300", "#f7994d"},
-	{"mixed", "#885566", "#d9a3bd"},
-	{"other", "#00826a", "#41c9a6"},
-	{"good", "#17774a", "#62d193"},
-	{"bad", "#b3261e", "#ff8d84"},
-	{"warn", "#8a5d00", "#f0c050"},
-	{"onramp", "#ffffff", "#0b1118"},
-	{"r0", "#eaf1f9", "#1a2634"},
-	{"r1", "#cde0f2", "#1d3955"},
-	{"r2", "#a5c8e8", "#215079"},
-	{"r3", "#74a9d8", "#2a6ca6"},
-	{"r4", "#4686c2", "#428cc9"},
-	{"r5", "#22639f", "#77b3e4"},
-	{"r6", "#103f6d", "#bbdcfb"},
-}
+//go:embed paints.yaml
+var paintsYAML []byte
+
+// paints are the values of the constants, in their order.
+var paints = files.Embedded[[]paintValue](paintsYAML, "paints.yaml")
 
 // ramp returns the sequential paint of a fraction in [0, 1].
 func ramp(frac float64) Paint {
@@ -312,12 +292,12 @@ func regimePaint(regime string) Paint {
 // cssVars are the custom properties of one scheme.
 func cssVars(dark bool) string {
 	var b strings.Builder
-	for _, p := range paints[1:] {
-		v := p.light
+	for _, p := range (*paints())[1:] {
+		v := p.Light
 		if dark {
-			v = p.dark
+			v = p.Dark
 		}
-		fmt.Fprintf(&b, "--%s:%s;", p.name, v)
+		fmt.Fprintf(&b, "--%s:%s;", p.Name, v)
 	}
 	return b.String()
 }
@@ -325,8 +305,8 @@ func cssVars(dark bool) string {
 // cssMarks are the fill and stroke classes figures use.
 func cssMarks() string {
 	var b strings.Builder
-	for _, p := range paints[1:] {
-		fmt.Fprintf(&b, ".f-%[1]s{fill:var(--%[1]s)}.s-%[1]s{stroke:var(--%[1]s)}.b-%[1]s{background:var(--%[1]s)}\n", p.name)
+	for _, p := range (*paints())[1:] {
+		fmt.Fprintf(&b, ".f-%[1]s{fill:var(--%[1]s)}.s-%[1]s{stroke:var(--%[1]s)}.b-%[1]s{background:var(--%[1]s)}\n", p.Name)
 	}
 	return b.String()
 }

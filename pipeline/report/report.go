@@ -31,10 +31,10 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/result"
 )
 
@@ -133,13 +133,7 @@ func Gates() map[string]Meaning { return words().Gates }
 // SaidReasons are those of causes of a diagnosis and of every other word that is printed as a reason, by name.
 func SaidReasons() map[string]Meaning { return words().Reasons }
 
-var words = sync.OnceValue(func() *wording {
-	w := &wording{}
-	if err := yaml.Unmarshal(wordsYAML, w); err != nil {
-		panic("report: words.yaml: " + err.Error())
-	}
-	return w
-})
+var words = files.Embedded[wording](wordsYAML, "words.yaml")
 
 // tableOf is the table of that name without rows. One that is made for each of several things says of which.
 func tableOf(name string, of ...string) *Table {
@@ -196,7 +190,7 @@ func columnOf(text string) (c Column) {
 func (k *Key) UnmarshalText(text []byte) error {
 	paint, rest, _ := strings.Cut(string(text), " ")
 	shape, words, _ := strings.Cut(rest, " ")
-	i := slices.IndexFunc(paints, func(p paintValue) bool { return p.name == paint })
+	i := slices.IndexFunc(*paints(), func(p paintValue) bool { return p.Name == paint })
 	if i < 0 {
 		return fmt.Errorf("legend: got paint %q", paint)
 	}

@@ -8,9 +8,8 @@ import (
 	"slices"
 	"sync"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
@@ -65,10 +64,8 @@ const (
 //go:embed gates.yaml
 var gatesYAML []byte
 
-var defaults = sync.OnceValue(func() (all []threshold) {
-	if err := yaml.Unmarshal(gatesYAML, &all); err != nil {
-		panic("validate: gates.yaml: " + err.Error())
-	}
+var defaults = sync.OnceValue(func() []threshold {
+	all := *files.Embedded[[]threshold](gatesYAML, "gates.yaml")()
 	for i := range all {
 		all[i].Spec = result.GateClause(all[i].Name)
 	}

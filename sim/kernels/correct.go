@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -76,13 +76,7 @@ type Judged struct {
 var corrections []byte
 
 // Learned are the embedded corrections.
-var Learned = sync.OnceValue(func() *Corrections {
-	c := &Corrections{}
-	if err := yaml.Unmarshal(corrections, c); err != nil {
-		panic("kernels: corrections.yaml: " + err.Error())
-	}
-	return c
-})
+var Learned = files.Embedded[Corrections](corrections, "corrections.yaml")
 
 // YAML is the corrections' file.
 func (c *Corrections) YAML() ([]byte, error) { return yaml.Marshal(c) }

@@ -34,7 +34,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -283,16 +282,10 @@ type fields struct {
 var sweepYAML []byte
 
 // forms are the forms there are; a column sweep of a flat one overrides the file's name.
-var forms = sync.OnceValue(func() (all struct {
-	Flat                         []fields
-	GuideLLM, Bench, Stage, Perf fields
-	InferenceX                   fields
-}) {
-	if err := files.DecodeYAML(sweepYAML, "sweep.yaml", &all); err != nil {
-		panic("forms: sweep.yaml: " + err.Error())
-	}
-	return all
-})
+var forms = files.Embedded[struct {
+	Flat                                     []fields
+	GuideLLM, Bench, Stage, Perf, InferenceX fields
+}](sweepYAML, "sweep.yaml")
 
 // point makes a point of what a form finds in a document.
 func (form fields) point(doc any, name string) Point {
