@@ -45,7 +45,7 @@ func pythonFormulas() ([]byte, error) {
 		Versions       map[Version]version `json:"versions"`
 	}{DefaultLatency: deploy.DefaultLatencyUs, StepInputs: []string{}, QueueInputs: []string{}, Versions: map[Version]version{}}
 	where := &doc.Model
-	for _, q := range append(listed()["model"], listed()["settings"]...) {
+	for _, q := range append((*listed())["model"], (*listed())["settings"]...) {
 		switch q.Name {
 		case "TFlopsPeak":
 			where = &doc.Hardware
@@ -68,9 +68,9 @@ func pythonFormulas() ([]byte, error) {
 		}
 		return out
 	}
-	layered := slices.DeleteFunc(slices.Clone(listed()["1.1"]), func(c constant) bool { return !c.Layered })
-	for v, quantities := range map[Version][]constant{V10: listed()["1.0"], V11: listed()["1.1"],
-		V12: slices.Concat(listed()["1.1"], listed()["1.2"]), V13: append(listed()["layers"], layered...)} {
+	layered := slices.DeleteFunc(slices.Clone((*listed())["1.1"]), func(c constant) bool { return !c.Layered })
+	for v, quantities := range map[Version][]constant{V10: (*listed())["1.0"], V11: (*listed())["1.1"],
+		V12: slices.Concat((*listed())["1.1"], (*listed())["1.2"]), V13: append((*listed())["layers"], layered...)} {
 		of := version{Beta: list(BetaFeatures(v)), Alpha: list(AlphaFeatures(v))}
 		for _, q := range quantities {
 			if q.Formula != "" {
