@@ -373,7 +373,8 @@ func (e *blisEntry) values() []blisValue {
 			v.identified, v.learned = "not used by this deployment", false
 			v.origin = "nothing: the deployment never has this term"
 			if i == blisMoEDispatch {
-				v.origin = "copied from " + blisTerms().Beta[blisAllReduce].Name + ", as BLIS does when the value is absent; the deployment never has this term"
+				v.origin = fmt.Sprintf("copied from %s, as BLIS does when the value is absent; the deployment never has this term",
+					blisTerms().Beta[blisAllReduce].Name)
 			}
 		}
 		out[i] = v
