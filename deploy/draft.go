@@ -44,6 +44,7 @@ type Draft struct {
 	longest  int64 // max_seq_len of the engine's configuration line; 0: a log has none
 	kvTokens int64 // size of the KV cache as a log prints it; 0 when it does not
 	isCPU    bool  // a log says that the device is a CPU
+	hasArgs  bool  // a log prints the arguments that are no defaults
 }
 
 // NewDraft returns an empty draft.

@@ -102,17 +102,16 @@ func (d *document) kvBlocks(s *section) trace.Opt[int64] {
 	if !total.OK && override.OK {
 		return trace.Some(max(1, override.V-1))
 	}
+	if override.OK && !nearBlocks(total.V, override.V) {
+		d.fail(s.find("kv_blocks_total_gpu"), badRunYAML, "keep the one that the server's log prints",
+			"vllm.kv_blocks_total_gpu: got %d blocks, want the %d of num_gpu_blocks_override", total.V, override.V)
+	}
 	return total
 }
 
 func (s *section) speculative() bool {
 	on := s.boolean("speculative_decoding").Or(false)
-	for _, key := range []string{"speculative_config", "speculative_model", "num_speculative_tokens"} {
-		if s.find(key) != nil {
-			on = true
-		}
-	}
-	return on
+	return s.find("speculative_config") != nil || s.find("speculative_model") != nil || s.find("num_speculative_tokens") != nil || on
 }
 
 // extra keeps other flags of vllm serve, and fails on words it does not know.

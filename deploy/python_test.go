@@ -107,6 +107,8 @@ var pythonRuns = []struct{ from, to string }{
 	{"config: config.json", "config: config.json, n_mlp_proj: 2"}, {"max_num_seqs: 256", "max_num_seqs: 0"},
 	{"max_num_seqs: 256", "max_num_seqs: many"}, {"max_num_seqs: 256", "max_num_seqs: 9999999"}, {", max_num_seqs: 256", ""},
 	{"max_num_seqs: 256", "max_num_seqs: 256, block_size: 0"}, {"max_num_seqs: 256", "max_num_seqs: 256, num_gpu_blocks_override: 500"},
+	{"max_num_seqs: 256", "max_num_seqs: 256, num_gpu_blocks_override: 500, kv_blocks_total_gpu: 1000"},
+	{"max_num_seqs: 256", "max_num_seqs: 256, num_gpu_blocks_override: 500, kv_blocks_total_gpu: 499"},
 	{"max_num_seqs: 256", "max_num_seqs: 256, max_num_seq: 3"}, {"max_num_seqs: 256", "max_num_seqs: 256, cpu_offloading: true"},
 	{"max_num_seqs: 256", "max_num_seqs: 256, enable_prefix_caching: 1"}, {"max_num_seqs: 256", "max_num_seqs: 256, quantization: fp8"},
 	{"max_num_seqs: 256", "max_num_seqs: 256, enable_expert_parallel: true"}, {"max_num_seqs: 256", "max_num_seqs: 256, enable_dbo: true"},

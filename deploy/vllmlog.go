@@ -175,6 +175,7 @@ func (d *Draft) args(text string) {
 		d.find(trace.Findingf(UnknownFlag, "the log's non-default args are no Python mapping; what they say is missing here"))
 		return
 	}
+	d.hasArgs = true
 	for _, key := range slices.Sorted(maps.Keys(dict)) {
 		v := dict[key]
 		if v == nil || key == "model_tag" {
@@ -228,6 +229,12 @@ func (d *Draft) Against(dep *Deployment) (unlike []string) {
 		d.Set("vllm.block_size", e.BlockSize)
 	}
 	d.CountKVBlocks(m)
+	if d.hasArgs && d.Get("vllm.scheduling_policy") == nil { // what they leave out is vLLM's default
+		d.Set("vllm.scheduling_policy", defaultSchedulingPolicy)
+	}
+	if d.hasArgs && !d.isCPU && d.Get("vllm.gpu_memory_utilization") == nil {
+		d.Set("vllm.gpu_memory_utilization", defaultMemoryShare(e.VLLMVersion))
+	}
 	run := map[string]any{"tensor_parallel_size": dep.TP, "pipeline_parallel_size": dep.PP, "data_parallel_size": dep.DP,
 		"vllm.version": e.VLLMVersion, "vllm.max_num_seqs": e.MaxNumSeqs, "vllm.max_num_batched_tokens": e.MaxNumBatchedTokens,
 		"vllm.max_model_len": e.MaxModelLen, "vllm.block_size": e.BlockSize, "vllm.kv_blocks_total_gpu": e.KVBlocksGPU,
@@ -263,7 +270,7 @@ func (d *Draft) agree(key string, logged, stated any, m *Model) bool {
 		return v == run || !known || !stable
 	case "vllm.kv_blocks_total_gpu": // printed in rounded tokens, with or without the null block
 		n, _ := logged.(int64)
-		return math.Abs(float64(n-stated.(int64))) <= math.Max(2, 0.01*float64(n))
+		return nearBlocks(stated.(int64), n)
 	case "model.id": // served names and paths may be anything
 		id, isHub := stated.(string), func(id string) bool { return strings.Count(id, "/") == 1 && id[0] != '/' && id[0] != '.' }
 		return !isHub(text) || !isHub(id) || ModelName(text) == ModelName(id)
@@ -276,6 +283,8 @@ func (d *Draft) agree(key string, logged, stated any, m *Model) bool {
 	}
 	return text == fmt.Sprint(stated)
 }
+
+func nearBlocks(n, of int64) bool { return math.Abs(float64(n-of)) <= math.Max(2, 0.01*float64(of)) }
 
 // CountKVBlocks sets the blocks of a cache that the log states in tokens alone. m is the model where its config.json is known: then
 // they are those that the groups of its layers draw (spec#kv-groups); nil: layers of one kind.

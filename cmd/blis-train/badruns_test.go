@@ -168,11 +168,13 @@ func TestRunYAMLAgainstTheRecording(t *testing.T) {
 		{stock, "server.log", "tensor_parallel_size=1", "tensor_parallel_size=4", "tensor_parallel_size: the log says 4"},
 		{stock, "server.log", "dtype=torch.bfloat16", "dtype=torch.float32", "model.dtype: the log says float32"},
 		{stock, "run.yaml", "name: xeon-amx-1core", "name: H100", "hardware.name: the log says vLLM's CPU back end"},
+		{stock, "run.yaml", "scheduling_policy: fcfs", "scheduling_policy: priority", "vllm.scheduling_policy: the log says fcfs"},
 		{stock, "server.log", iteration, "Iteration(500.5)", "got a torn iteration"},
 		{stock, "server.log", "iteration elapsed time: 54.09 ms", "iteration elapsed time: 0.00 ms", "want at least 1 for a pass with tokens"},
 		{smoke, "run.yaml", "max_num_seqs: 4", "max_num_seqs: 2", "vllm.max_num_seqs: run.yaml says 2, "},
 		{smoke, "run.yaml", "max_num_batched_tokens: 128", "max_num_batched_tokens: 64", "vllm.max_num_batched_tokens: run.yaml says 64, "},
-		{smoke, "run.yaml", "kv_blocks_total_gpu: 38", "kv_blocks_total_gpu: 99", "vllm.kv_blocks_total_gpu: run.yaml says 99, 55 of 55 steps"},
+		{smoke, "run.yaml", "num_gpu_blocks_override: 39\n  kv_blocks_total_gpu: 38", "kv_blocks_total_gpu: 99",
+			"vllm.kv_blocks_total_gpu: run.yaml says 99, 55 of 55 steps"},
 	} {
 		dir := t.TempDir()
 		for _, name := range []string{"run.yaml", "config.json", "traces.jsonl", "kv_events.jsonl"} {

@@ -214,6 +214,8 @@ def _engine(s):
     memory = s.number("gpu_memory_utilization", 1)
     e["gpu_memory_utilization"] = RULES["gpu_memory_utilization"] if memory is None else memory
     blocks, override = s.whole("kv_blocks_total_gpu", 1, None), s.whole("num_gpu_blocks_override", 1, None)
+    if blocks is not None and override is not None and abs(blocks - override) > max(2, 0.01 * override):
+        s.bad("kv_blocks_total_gpu", f"the {override} of num_gpu_blocks_override")
     e["kv_blocks_total_gpu"] = max(1, override - 1) if blocks is None and override is not None else blocks
     e["scheduling_policy"] = s.text("scheduling_policy") or "fcfs"
     if e["scheduling_policy"] not in ("fcfs", "priority"):
