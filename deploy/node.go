@@ -279,8 +279,8 @@ const maxName = 100
 // Nearest returns the legal word that word ends as, or is the beginning of (a unit left out), else the one within
 // a third of its length in edits, as a whole or cut short, else "".
 func Nearest(word string, legal []string) string {
-	if i := slices.IndexFunc(legal, func(candidate string) bool {
-		return len(word) > 2 && (strings.HasSuffix(candidate, "-"+word) || strings.HasSuffix(word, "-"+candidate))
+	if i := slices.IndexFunc(legal, func(c string) bool {
+		return len(word) > 2 && !slices.Contains(legal, word) && (strings.HasSuffix(c, "-"+word) || strings.HasSuffix(word, "-"+c))
 	}); i >= 0 {
 		return legal[i]
 	}

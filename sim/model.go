@@ -204,7 +204,7 @@ func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*trainedPhy
 
 func checkThree(what string, v []float64) error {
 	if len(v) != 3 {
-		return trace.Errorf(coeff.BadFile, "%s coefficients: got %d values, want 3", what, len(v))
+		return trace.Errorf(coeff.BadFile, "%s coefficients: got %d values, want 3", what, len(v)).WithHint("see --" + what + "-coeffs")
 	}
 	for i, us := range v {
 		if !(us >= 0) || math.IsInf(us, 0) {

@@ -308,6 +308,8 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 			usage.Hint = now
 		case near != "":
 			usage.Hint = strings.TrimSpace(fmt.Sprintf("did you mean --%s? %s", near, now))
+		case c.Command.Name == "init":
+			usage.Hint = "quote the server's command: --from-cmdline 'vllm serve ...'"
 		}
 	}
 	if name, ok := strings.CutPrefix(usage.Msg, "flag needs an argument: -"); ok {
@@ -365,6 +367,7 @@ var soughtFlags = map[string]string{
 	"gamma":    "fit chooses it by cross-validation; it is printed with -v and stands in fit.json",
 	"hardware": "it stands in run.yaml; --set hardware.name=H100 overrides it where a command has --set",
 	"lambda":   "fit chooses it by cross-validation; it is printed with -v and stands in fit.json",
+	"output":   "-o names the output",
 }
 
 func suggestCommand(app *cli.App, name string) string {
@@ -456,15 +459,7 @@ func hintOf(err error, command string) string {
 	}
 	switch {
 	case errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist):
-		folder, name := filepath.Split(missing.Path)
-		entries, gone := os.ReadDir(cmp.Or(folder, "."))
-		names := stat.Map(entries, func(e os.DirEntry) string { return e.Name() })
-		if near := deploy.Nearest(name, names); near != "" {
-			return fmt.Sprintf("did you mean %s?", folder+near)
-		} else if gone != nil {
-			return "there is no folder " + folder + "; one for output is made with mkdir -p"
-		}
-		return "there is no such file: list the folder with ls " + cmp.Or(folder, ".")
+		return absentHint(missing.Path)
 	case strings.Contains(err.Error(), "no space left on device"):
 		return "free some space, or write elsewhere: df -h shows what is left"
 	case errors.As(err, &missing) && errors.Is(err, fs.ErrPermission):
@@ -481,11 +476,23 @@ func hintOf(err error, command string) string {
 	return ""
 }
 
+// absentHint says what may be meant by the path of nothing.
+func absentHint(path string) string {
+	folder, name := filepath.Split(path)
+	entries, gone := os.ReadDir(cmp.Or(folder, "."))
+	if near := deploy.Nearest(name, stat.Map(entries, os.DirEntry.Name)); near != "" {
+		return fmt.Sprintf("did you mean %s?", folder+near)
+	} else if gone != nil {
+		return "there is no folder " + folder + "; one for output is made with mkdir -p"
+	}
+	return "there is no such file: list the folder with ls " + cmp.Or(folder, ".")
+}
+
 // kindOfFile says what a file is that was given in the place of another; "" where it does not show.
 func kindOfFile(name string) string {
 	text, _ := files.ReadAll(name)
 	for _, kind := range [][2]string{{"physics_coefficients:", "a coefficient file"}, {`"model_type"`, "a model's config.json"},
-		{"\nvllm:", "a run.yaml"}, {`"schema_version"`, "a document that blis-train wrote"}} {
+		{"\nvllm:", "a run.yaml"}, {"\narrivals:", "a workload"}, {`"schema_version"`, "a document that blis-train wrote"}} {
 		if strings.Contains(string(text), kind[0]) {
 			return kind[1]
 		}

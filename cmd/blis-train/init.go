@@ -112,7 +112,7 @@ func writeDraft(c *cli.Context, con *console, text []byte) error {
 		return err
 	}
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) && !c.Bool("force") {
-		return trace.Hinted(fmt.Errorf("%s: the file exists", name), "--force replaces it")
+		return trace.Hinted(fmt.Errorf("%s: the file exists", name), "--force replaces a file; in a folder name one, such as run.yaml")
 	}
 	err := os.MkdirAll(filepath.Dir(name), 0o777)
 	if err == nil {

@@ -48,7 +48,7 @@ func inputsExist(names ...string) error {
 			continue
 		}
 		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
-			return trace.Errorf(extract.CodeNoRuns, "%s: no such file or folder", name)
+			return trace.Errorf(extract.CodeNoRuns, "%s: no such file or folder", name).WithHint(absentHint(name))
 		}
 	}
 	return nil

@@ -44,9 +44,13 @@ func runPredict(c *cli.Context, con *console) error {
 	con.brief = false
 	axes := strings.TrimSpace(c.String("sweep") + " " + strings.Join(c.Args().Slice(), " ")) // with and without quotes
 	if c.NArg() > 0 && !c.IsSet("sweep") {
-		return usagef("predict: got argument %q, want flags only, or axes after --sweep", c.Args().First())
+		return trace.Hinted(usagef("predict: got argument %q, want flags only, or axes after --sweep", c.Args().First()),
+			"a model is given as --model NAME, axes as --sweep tp=1,2,4")
 	}
 	if c.String("model") == "" && c.String("vllm") == "" && !strings.Contains(axes, "model=") {
+		if c.IsSet("hardware") || axes != "" {
+			return trace.Hinted(usagef("predict: missing --model NAME or config.json"), "blis-train predict alone lists the models")
+		}
 		return showLibrary(con)
 	}
 	q, err := questionOf(c, con)

@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/trace"
 )
 
 func runSimulate(c *cli.Context, con *console) error {
@@ -83,7 +84,7 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 		return err
 	}
 	if d.CompletedRequests == 0 {
-		return fmt.Errorf("%s: no request completed", said)
+		return trace.Hinted(fmt.Errorf("%s: no request completed", said), "send shorter requests, or raise the limit that the reason names")
 	}
 	con.sayf("%s", said)
 	return nil

@@ -273,7 +273,7 @@ func Without(sources []Source, names []string) ([]Source, error) {
 	for _, name := range names {
 		k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == name })
 		if k < 0 {
-			return nil, trace.Errorf(rows.BadOption, "--without: no run %q", name)
+			return nil, trace.Errorf(rows.BadOption, "--without: no run %q", name).WithHint("blis-train inspect OUT names the runs")
 		}
 		sources = slices.Delete(sources, k, k+1)
 	}

@@ -4,6 +4,7 @@ package folder
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -206,7 +207,8 @@ func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)
 // NotOurs is err, or says which stage wrote the file when it is another stage's document.
 func NotOurs(path string, err error) error {
 	if stage := StageOf(path); stage != "" {
-		return fmt.Errorf("%s: got a file that %s wrote: %w", path, stage, err)
+		return trace.Hinted(fmt.Errorf("%s: got a file that %s wrote: %w", path, stage, err),
+			cmp.Or(trace.HintOf(err), "the command's --help says which document it reads"))
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }

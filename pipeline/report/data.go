@@ -95,8 +95,12 @@ func inspectTable(i *result.Inspect) *Table {
 		case r.Saturated:
 			verdict = Cell{Text: "saturated", Class: "na nb"}
 		}
+		sent := Count(r.Requests.Total)
+		if r.Requests.Total == 0 && r.Points > 0 {
+			sent = Cell{Text: Plural(r.Points, "load level"), Class: "n nb"}
+		}
 		t.Put(Name(r.ID), verdict, Name(fmt.Sprintf("%s · %s · tp%d", r.Model, r.Hardware, r.TP)), Number(r.SpanS),
-			Count(r.Requests.Total), ZeroDim(r.Requests.Failed), ZeroDim(r.Requests.Aborted), ZeroDim(r.Requests.Preempted),
+			sent, ZeroDim(r.Requests.Failed), ZeroDim(r.Requests.Aborted), ZeroDim(r.Requests.Preempted),
 			Percent(r.Losses.RecordedStepShare), Percent(r.Steps.KnownShare))
 	}
 	return Capped(t, "in the order of the file", "inspect.json, runs")

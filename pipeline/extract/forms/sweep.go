@@ -116,7 +116,8 @@ func Read(r io.Reader, name string) (*File, error) {
 		return nil, err
 	}
 	if f.Read == 0 {
-		return nil, &trace.SyntaxError{File: name, Code: CodeUnknownFile, Msg: "benchmark sweep: got no benchmark, want at least one"}
+		return nil, &trace.SyntaxError{File: name, Code: CodeUnknownFile, Msg: "benchmark sweep: got no benchmark, want at least one",
+			Hint: "of recordings extract makes what queue fit reads: blis-train extract RUNDIR -o OUT"}
 	}
 	return f, nil
 }
