@@ -111,7 +111,8 @@ func (d *document) kvBlocks(s *section) trace.Opt[int64] {
 
 func (s *section) speculative() bool {
 	on := s.boolean("speculative_decoding").Or(false)
-	return s.find("speculative_config") != nil || s.find("speculative_model") != nil || s.find("num_speculative_tokens") != nil || on
+	config, model, tokens := s.find("speculative_config"), s.find("speculative_model"), s.find("num_speculative_tokens")
+	return on || config != nil || model != nil || tokens != nil
 }
 
 // extra keeps other flags of vllm serve, and fails on words it does not know.
