@@ -280,7 +280,11 @@ func TestPackedPages(t *testing.T) {
 		{"0.33.0", "Pro", "fp8", 256, 1, false, 65530463518, 131072, 16384, 45635, 7194, 831452},
 		{"0.33.0", "Pro", "bfloat16", 512, 1, false, 12208444538, 8192, 2048, 2673, 874, 25054},
 		{"0.33.0", "Pro", "fp8", 256, 2, true, 65530463518, 131072, 16384, 91160, 7194, 1660901},
-		{"0.22.1", "Flash", "fp8", 256, 1, false, 65530463518, 131072, 16384, math.MaxInt64, 0, 0},
+		{"0.22.1", "Flash", "fp8", 256, 1, false, 40 << 30, 131072, 16384, 40835, 7194, 832528},
+		{"0.20.2", "Pro", "fp8", 256, 2, false, 40 << 30, 131072, 16384, 56148, 7194, 1116249},
+		{"0.22.0", "Flash", "fp8", 256, 1, false, 5.44 * gib, 13528, 16384, 5553, 5554, 0}, // vLLM #44376: its longest at 5.44 GiB, and
+		{"0.22.0", "Flash", "fp8", 256, 1, false, 6.66 * gib, 30000, 16384, 6799, 6800, 0}, // 6.66 GiB needed (both to 0.01 GiB)
+		{"0.19.1", "Flash", "fp8", 256, 1, false, 65530463518, 131072, 16384, math.MaxInt64, 0, 0},
 	} {
 		config := filepath.Join(repo.Shared(t, "data", "models_hf"), "deepseek-ai--DeepSeek-V4-"+c.model+"_config.json")
 		d, err := ReadDecoderFile(config, ModelOptions{KVCacheDType: c.kv})

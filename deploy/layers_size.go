@@ -694,7 +694,7 @@ func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPo
 	}
 	before := func(v [2]int) bool { return p.Release != [2]int{} && less(p.Release, v) }
 	i := slices.IndexFunc(whole, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Index != nil })
-	if i < 0 || before([2]int{0, 23}) {
+	if i < 0 || before([2]int{0, 20}) {
 		return pool, false
 	}
 	at, own, all := whole[i].Mixer, count(layers), count(whole)
@@ -731,7 +731,10 @@ func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPo
 	held := up(64*at.DimK, unit) // fp32 values and gates: 8 tokens', or 4 tokens' in two entries
 	bytes := max(own[1]*(page+index)+own[2]*few, each[0]*up(64*entry, unit), each[1]*(held+up(64*at.Index.Dim, unit)), each[2]*held)
 	if before(widestSince) {
-		bytes = max(own[1], each[0], each[1], each[2])*page + max(own[1], each[1])*index + own[2]*few
+		most := max(own[1], each[0], each[1], each[2])
+		if bytes = most*page + max(own[1], each[1])*index + own[2]*few; before([2]int{0, 23}) { // as many of all sizes
+			bytes = max(most, own[2]) * (page + index + few)
+		}
 	}
 	pool.BlockBytes = float64(bytes)
 	return pool, true
