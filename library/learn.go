@@ -351,12 +351,16 @@ func (c *correction) published(version string, left []judged) *kernels.Correctio
 	for _, f := range distinct(families) {
 		q := kernels.Judged{Family: f, Points: len(by[f])}
 		var tpot, ttft []float64
-		var models []string
+		var models, flags []string
 		for _, j := range by[f] {
+			flags = append(flags, j.point.flags...)
 			tpot, ttft = append(tpot, math.Abs(j.tpotErr)), append(ttft, math.Abs(j.ttftErr))
 			models, q.TP = append(models, j.point.model), append(q.TP, j.dep.TP)
 		}
 		q.Model, q.TP = strings.Join(distinct(models), " and "), distinct(q.TP)
+		for _, flag := range distinct(slices.Clone(flags)) {
+			q.Flags = append(q.Flags, fmt.Sprintf("%s (%d of %d)", flag, stat.Count(flags, func(f string) bool { return f == flag }), q.Points))
+		}
 		q.TPOTMape, q.TTFTMedian, q.Interval90 = stat.Round(stat.Mean(tpot), 3), stat.Round(stat.Median(ttft), 3),
 			stat.Round(interval90(tpot), 3)
 		out.Judged = append(out.Judged, q)

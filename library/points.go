@@ -38,8 +38,9 @@ type point struct {
 	learn.Level
 	id, model, system, weights, measured string
 	tp, ep                               int64
-	relabelled                           bool    // labelled with DP attention: measured with whole experts per GPU and tensor parallelism
-	otherTTFTMs, otherTPOTMs             float64 // what AIConfigurator predicts; NaN where it refuses
+	relabelled                           bool     // labelled with DP attention: measured with whole experts per GPU and tensor parallelism
+	flags                                []string // of its server, that change kernels and not the family
+	otherTTFTMs, otherTPOTMs             float64  // what AIConfigurator predicts; NaN where it refuses
 }
 
 // pointColumns are those a file of points must have.
@@ -192,22 +193,22 @@ func (p *point) load(models string) (*load, error) {
 // Kimi on B200 fuse the all-reduce; their caches and that of MiniMax after vLLM 0.17 are fp8; gpt-oss on H100 takes Marlin's experts
 // and captures graphs up to 2048 tokens.
 func (p *point) recipe(d *deploy.Deployment, m *deploy.Decoder) {
-	extra := map[string]any{}
+	d.Engine.Extra = map[string]any{}
 	switch b200 := strings.HasPrefix(d.Hardware.Name, "B200"); {
 	case strings.Contains(p.model, "gpt-oss"):
-		extra["moe_backend"], extra["max_cudagraph_capture_size"] = "marlin", 2048
+		d.Engine.Extra["moe_backend"], d.Engine.Extra["max_cudagraph_capture_size"] = "marlin", 2048
+		p.flags = []string{"--max-cudagraph-capture-size 2048"}
 	case strings.Contains(p.model, "MiniMax"):
 		d.Engine.GPUMemoryUtilization = 0.95
 		if !strings.HasPrefix(p.Version, "0.17") {
-			m.KVBytes = 1
+			m.KVBytes, p.flags = 1, []string{"--kv-cache-dtype fp8"}
 		}
 	case b200:
-		m.KVBytes = 1
-		if p.tp > 1 {
-			extra["compilation_config"] = `{"pass_config":{"fuse_allreduce_rms":true}}`
+		if m.KVBytes, p.flags = 1, []string{"--kv-cache-dtype fp8"}; p.tp > 1 {
+			d.Engine.Extra["compilation_config"] = `{"pass_config":{"fuse_allreduce_rms":true}}`
+			p.flags = append(p.flags, "fuse_allreduce_rms")
 		}
 	}
-	d.Engine.Extra = extra
 }
 
 // published are the configurations of models that are served under another name, or with weights of another publisher.

@@ -63,13 +63,14 @@ type Corrections struct {
 
 // Judged is a family that was compared with servers, left out of the corrections: ratios.
 type Judged struct {
-	Family     string  `yaml:"family" json:"family"`
-	Model      string  `yaml:"model" json:"model"`
-	TP         []int64 `yaml:"tp,flow" json:"tp"`
-	Points     int     `yaml:"points" json:"points"`
-	TPOTMape   float64 `yaml:"tpot_mape" json:"tpot_mape"`
-	TTFTMedian float64 `yaml:"ttft_median" json:"ttft_median"`
-	Interval90 float64 `yaml:"tpot_interval_90" json:"tpot_interval_90"` // half width: nine in ten left-out errors are within it
+	Family     string   `yaml:"family" json:"family"`
+	Model      string   `yaml:"model" json:"model"`
+	TP         []int64  `yaml:"tp,flow" json:"tp"`
+	Flags      []string `yaml:"flags,omitempty" json:"flags,omitempty"` // of the servers, that change kernels, and of how many points
+	Points     int      `yaml:"points" json:"points"`
+	TPOTMape   float64  `yaml:"tpot_mape" json:"tpot_mape"`
+	TTFTMedian float64  `yaml:"ttft_median" json:"ttft_median"`
+	Interval90 float64  `yaml:"tpot_interval_90" json:"tpot_interval_90"` // half width: nine in ten left-out errors are within it
 }
 
 //go:embed corrections.yaml
@@ -113,18 +114,16 @@ const unjudgedInterval = 0.3
 
 // JudgedAs is how the step's own family did; nil with the reason where no server of it was measured.
 func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
-	if len(s.Unjudged) > 0 {
+	i := slices.IndexFunc(c.Judged, func(j Judged) bool { return j.Family == s.Family })
+	switch {
+	case len(s.Unjudged) > 0:
 		return nil, strings.Join(s.Unjudged, "; ")
+	case i < 0:
+		return nil, "no server of " + s.Family + " was measured"
+	case !slices.Contains(c.Judged[i].TP, s.TP):
+		return nil, fmt.Sprintf("%s: compared at tp %v, not at %d", s.Family, c.Judged[i].TP, s.TP)
 	}
-	for i := range c.Judged {
-		if j := &c.Judged[i]; j.Family == s.Family {
-			if !slices.Contains(j.TP, s.TP) {
-				return nil, fmt.Sprintf("%s: compared at tp %v, not at %d", s.Family, j.TP, s.TP)
-			}
-			return j, ""
-		}
-	}
-	return nil, "no server of " + s.Family + " was measured"
+	return &c.Judged[i], ""
 }
 
 // Sentence says how far predictions of a step can be trusted: its own family's left-out error, or that it is unjudged.
@@ -133,8 +132,9 @@ func (c *Corrections) Sentence(s *Step) string {
 	if j == nil {
 		return fmt.Sprintf("unjudged (%s): TPOT may be off by %.0f %% or more", why, 100*unjudgedInterval)
 	}
+	of := strings.Join(append([]string{j.Model}, j.Flags...), " with ")
 	return fmt.Sprintf("judged on %d measured points of %s, left out: TPOT within %.0f %% (mean), nine in ten within %.0f %%, "+
-		"TTFT within %.0f %% (median)", j.Points, j.Model, 100*j.TPOTMape, 100*j.Interval90, 100*j.TTFTMedian)
+		"TTFT within %.0f %% (median)", j.Points, of, 100*j.TPOTMape, 100*j.Interval90, 100*j.TTFTMedian)
 }
 
 // Bound is the plan of a deployment from the tables of its GPU. Codes: no_kernel_tables, kernel_rows_missing.

@@ -350,6 +350,25 @@ func TestKernelsAskedForAreAnotherFamily(t *testing.T) {
 	}
 }
 
+// TestFiguresNameTheirServersFlags: what was measured with flags that change kernels says so, whatever is asked.
+func TestFiguresNameTheirServersFlags(t *testing.T) {
+	for model, want := range map[string][]string{"nvidia/Llama-3.1-70B-Instruct-FP8": {" with --kv-cache-dtype fp8 (60 of 60)",
+		" with fuse_allreduce_rms (45 of 60)"}, "MiniMaxAI/MiniMax-M2.5": {" with --kv-cache-dtype fp8 ("}, "nvidia/Kimi-K2.5-NVFP4": {
+		" with --kv-cache-dtype fp8 (13 of 13)", " with fuse_allreduce_rms (13 of 13)"}} {
+		d, err := deploy.LoadSettings("model.id="+model, "hardware.name=B200", "vllm.version=0.24.0", "tensor_parallel_size=4",
+			"vllm.max_num_seqs=64", "vllm.max_num_batched_tokens=8192")
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := Learned().Sentence(bound(t, d))
+		for _, flag := range want {
+			if !strings.Contains(said, flag) {
+				t.Errorf("%s: says %q, want%s", model, said, flag)
+			}
+		}
+	}
+}
+
 func BenchmarkBind(b *testing.B) {
 	h, _ := deploy.Datasheet("B200")
 	d := &deploy.Deployment{Hardware: h, TP: 4, PP: 1, DP: 1, Model: deploy.Model{NumLayers: 80, HiddenSize: 8192, NumHeads: 64, NumKVHeads: 8,
