@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	_ "embed"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -30,12 +32,12 @@ type quantizer struct {
 
 // scheme is one way to store a weight.
 type scheme struct {
-	algorithm string
-	bits      int64   // of a weight
-	group     int64   // weights that share scales; 0: a tensor, -1: a row
-	scale     float64 // bytes of a group's scales and zero points
-	act       int64   // bits of the activations
-	block     [2]int64
+	Algorithm string
+	Bits      int64   // of a weight
+	Group     int64   // weights that share scales; 0: a tensor, -1: a row
+	Scale     float64 // bytes of a group's scales and zero points
+	Act       int64   // bits of the activations
+	Block     [2]int64
 }
 
 // nameRule is how modules are stored whose names a regular expression begins to match; scheme nil: not quantized.
@@ -72,16 +74,16 @@ func (q *quantizer) ruled(names []string) (s *scheme, ok bool) {
 }
 
 func (s *scheme) quant(l *Linear) Quant {
-	group := float64(s.group)
-	if s.group < 0 {
+	group := float64(s.Group)
+	if s.Group < 0 {
 		group = float64(l.Columns)
 	}
-	q := Quant{Algorithm: s.algorithm, BytesPerWeight: float64(s.bits) / 8, Bits: s.bits, ActivationBits: s.act, Block: s.block}
+	q := Quant{Algorithm: s.Algorithm, BytesPerWeight: float64(s.Bits) / 8, Bits: s.Bits, ActivationBits: s.Act, Block: s.Block}
 	if group > 0 {
-		q.BytesPerWeight += s.scale / group
+		q.BytesPerWeight += s.Scale / group
 	}
-	if s.group > 0 && s.block == [2]int64{} {
-		q.Block = [2]int64{1, s.group}
+	if s.Group > 0 && s.Block == [2]int64{} {
+		q.Block = [2]int64{1, s.Group}
 	}
 	return q
 }
@@ -198,24 +200,11 @@ func covers(pattern, name string) bool {
 	}
 }
 
-// schemes are the quantizations a checkpoint can name (quant_algo of ModelOpt, and names of ours for the others): 16 bit when
-// activations stay so. Bytes of scales: spec#model-matrices.
-var schemes = map[string]scheme{
-	"FP8":                       {bits: 8, act: 8},
-	"FP8_PER_CHANNEL_PER_TOKEN": {bits: 8, act: 8, group: -1, scale: 4},
-	"FP8_PB_WO":                 {bits: 8, act: 8, group: 128 * 128, scale: 4, block: [2]int64{128, 128}},
-	"NVFP4":                     {bits: 4, act: 4, group: 16, scale: 1},
-	"NVFP4_AWQ":                 {bits: 4, act: 4, group: 16, scale: 1},
-	"W4A16_NVFP4":               {bits: 4, act: 16, group: 16, scale: 1},
-	"W4A8_NVFP4_FP8":            {bits: 4, act: 8, group: 16, scale: 1},
-	"W4A16_AWQ":                 {bits: 4, act: 16, group: 128, scale: 2},
-	"W4A8_AWQ":                  {bits: 4, act: 8, group: 128, scale: 2},
-	"W8A16":                     {bits: 8, act: 16, group: -1, scale: 2},
-	"W8A8_SQ_PER_CHANNEL":       {bits: 8, act: 8, group: -1, scale: 2},
-	"MXFP4":                     {bits: 4, act: 16, group: 32, scale: 1},
-	"MXFP8":                     {bits: 8, act: 8, group: 32, scale: 1},
-	"W4A8_MXFP4_FP8":            {bits: 4, act: 8, group: 32, scale: 1},
-}
+//go:embed schemes.yaml
+var schemesYAML []byte
+
+// schemes are the quantizations that a checkpoint can name.
+var schemes = files.Embedded[map[string]scheme](schemesYAML, "schemes.yaml")
 
 // readQuantizer reads quantization_config, else the hf_quant_config.json beside it: vLLM's order.
 func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag string) *quantizer {
@@ -248,11 +237,11 @@ func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag s
 }
 
 func named(name string) *scheme {
-	s, ok := schemes[name]
+	s, ok := (*schemes())[name]
 	if !ok {
 		return nil
 	}
-	s.algorithm = strings.ToLower(name)
+	s.Algorithm = strings.ToLower(name)
 	return &s
 }
 
@@ -316,8 +305,8 @@ func (q *quantizer) read(config map[string]any, where string) {
 		if q.def = named(algo); q.def == nil && algo != "MIXED_PRECISION" {
 			q.unknown(where+".quant_algo", algo)
 		}
-		if q.def != nil && q.def.group > 0 {
-			q.def.group = q.groupSize(config["group_size"], q.def.group, where)
+		if q.def != nil && q.def.Group > 0 {
+			q.def.Group = q.groupSize(config["group_size"], q.def.Group, where)
 		}
 		q.readNamed(config, where)
 		q.modelOpt = algo != "MIXED_PRECISION"
@@ -328,7 +317,7 @@ func (q *quantizer) read(config map[string]any, where string) {
 
 func (q *quantizer) unknown(key, got string) {
 	q.c.fail(unsupportedModel, "%s: got %q, want fp8, fbgemm_fp8, mxfp4, awq, gptq, compressed-tensors or modelopt (%s)", key, got,
-		strings.Join(slices.Sorted(maps.Keys(schemes)), ", "))
+		strings.Join(slices.Sorted(maps.Keys(*schemes())), ", "))
 	q.c.hint("state weight_bytes_per_gpu and kv_blocks_total_gpu of the server; its steps are not modelled")
 }
 
@@ -344,8 +333,8 @@ func (q *quantizer) readNamed(config map[string]any, where string) {
 			q.unknown(where+".quantized_layers: "+name, algo)
 			return
 		}
-		if s.group > 0 {
-			s.group = q.groupSize(values["group_size"], s.group, where+".quantized_layers: "+name)
+		if s.Group > 0 {
+			s.Group = q.groupSize(values["group_size"], s.Group, where+".quantized_layers: "+name)
 		}
 		q.named[canonical(name)] = s
 	}
@@ -374,9 +363,9 @@ func (q *quantizer) blocks(config map[string]any, where string) *scheme {
 		a, okA := integer(list[0])
 		b, okB := integer(list[1])
 		if okA && okB && a > 0 && b > 0 {
-			s.group, s.scale, s.algorithm, s.block = a*b, 4, "fp8_block", [2]int64{a, b}
+			s.Group, s.Scale, s.Algorithm, s.Block = a*b, 4, "fp8_block", [2]int64{a, b}
 			if q.c.has("compress_ratios") { // DeepSeek-V4 keeps exponents; V3.1 and V3.2 round to them and keep fp32
-				s.scale = 1
+				s.Scale = 1
 			}
 			return s
 		}
@@ -389,13 +378,13 @@ func (q *quantizer) blocks(config map[string]any, where string) *scheme {
 func (q *quantizer) integers(config map[string]any, where string) *scheme {
 	bits, ok := integer(firstOf(config, "bits", "w_bit"))
 	if !ok || !slices.Contains([]int64{2, 3, 4, 8}, bits) {
-		q.c.fail(unsupportedModel, "%s.bits: got %s, want 2, 3, 4 or 8", where, show(firstOf(config, "bits", "w_bit")))
+		q.c.fail(unsupportedModel, "%s.Bits: got %s, want 2, 3, 4 or 8", where, show(firstOf(config, "bits", "w_bit")))
 		return nil
 	}
-	s := &scheme{algorithm: "int" + itoa(bits), bits: bits, act: 16, scale: 2}
-	s.group = q.groupSize(firstOf(config, "group_size", "q_group_size"), 128, where)
+	s := &scheme{Algorithm: "int" + itoa(bits), Bits: bits, Act: 16, Scale: 2}
+	s.Group = q.groupSize(firstOf(config, "group_size", "q_group_size"), 128, where)
 	if config["zero_point"] == true || config["sym"] == false {
-		s.scale += float64(float64(bits) / 8) // a zero point
+		s.Scale += float64(float64(bits) / 8) // a zero point
 	}
 	return s
 }
@@ -439,27 +428,27 @@ func (q *quantizer) group(group map[string]any, where string) *scheme {
 		return nil
 	}
 	kind, _ := weights["type"].(string)
-	s := &scheme{algorithm: "int" + itoa(bits), bits: bits, act: 16, scale: 2}
+	s := &scheme{Algorithm: "int" + itoa(bits), Bits: bits, Act: 16, Scale: 2}
 	if n, ok := integer(inputs["num_bits"]); ok {
-		s.act = n
+		s.Act = n
 	}
-	s.group = q.groupSize(weights["group_size"], -1, where+".weights")
-	if strategy, _ := weights["strategy"].(string); s.group < 0 && strings.HasSuffix(strategy, "group") {
+	s.Group = q.groupSize(weights["group_size"], -1, where+".weights")
+	if strategy, _ := weights["strategy"].(string); s.Group < 0 && strings.HasSuffix(strategy, "group") {
 		q.c.fail(BadModel, "%s.weights.group_size: got %s, want the weights of a group, as strategy %q has them", where,
 			show(weights["group_size"]), strategy)
 	}
 	if symmetric, ok := weights["symmetric"].(bool); ok && !symmetric {
-		s.scale += float64(float64(bits) / 8) // a zero point
+		s.Scale += float64(float64(bits) / 8) // a zero point
 	}
 	if kind == "float" {
-		s.algorithm, s.scale = "fp"+itoa(bits), 1 // a scale of one byte: NVFP4 in groups of 16, MXFP4 and MXFP8 of 32
-		if s.group < 0 && bits == 8 {
-			s.group = 0
+		s.Algorithm, s.Scale = "fp"+itoa(bits), 1 // a scale of one byte: NVFP4 in groups of 16, MXFP4 and MXFP8 of 32
+		if s.Group < 0 && bits == 8 {
+			s.Group = 0
 		}
 		if block, ok := weights["block_structure"].([]any); ok && len(block) == 2 {
 			a, _ := integer(block[0])
 			b, _ := integer(block[1])
-			s.group, s.scale, s.block = a*b, 4, [2]int64{a, b}
+			s.Group, s.Scale, s.Block = a*b, 4, [2]int64{a, b}
 		}
 	}
 	return s

@@ -362,8 +362,8 @@ func (e *blisEntry) key(name string) string {
 
 // values are the entry's coefficients with what is known of them.
 func (e *blisEntry) values() []blisValue {
-	out := make([]blisValue, len(blisTerms().Beta))
-	for i, t := range blisTerms().Beta {
+	out := make([]blisValue, len(formats().Beta))
+	for i, t := range formats().Beta {
 		v := blisValue{blisTerm: t, value: e.beta[i], identified: "derived", learned: true,
 			origin: "projection of the step-time model on all configurations together"}
 		if e.config != nil {
@@ -374,7 +374,7 @@ func (e *blisEntry) values() []blisValue {
 			v.origin = "nothing: the deployment never has this term"
 			if i == blisMoEDispatch {
 				v.origin = fmt.Sprintf("copied from %s, as BLIS does when the value is absent; the deployment never has this term",
-					blisTerms().Beta[blisAllReduce].Name)
+					formats().Beta[blisAllReduce].Name)
 			}
 		}
 		out[i] = v
@@ -408,7 +408,7 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 	for i, v := range e.beta {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			out = append(out, Refusal{impossibleValue, fmt.Sprintf("%s: %s = %g: BLIS stops at start-up with \"must be a finite non-negative "+
-				"number\"", e.config.Label, blisTerms().Beta[i].Name, v)})
+				"number\"", e.config.Label, formats().Beta[i].Name, v)})
 		}
 	}
 	return out

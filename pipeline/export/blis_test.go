@@ -25,16 +25,15 @@ func forced() Options {
 
 // The positions written are the positions the fit solves for.
 func TestBLISTermsAreTheBasis(t *testing.T) {
-	if len(blisTerms().Beta) != len(features.TrainedPhysicsBeta) || len(blisTerms().Alpha) != len(features.TrainedPhysicsAlpha) {
-		t.Fatalf("got %d beta and %d alpha, basis has %d and %d", len(blisTerms().Beta), len(blisTerms().Alpha), len(features.TrainedPhysicsBeta),
-			len(features.TrainedPhysicsAlpha))
+	if len(formats().Beta) != len(features.TrainedPhysicsBeta) || len(formats().Alpha) != 3 {
+		t.Fatalf("got %d beta and %d alpha, want %d and 3", len(formats().Beta), len(formats().Alpha), len(features.TrainedPhysicsBeta))
 	}
-	for i, term := range blisTerms().Beta {
+	for i, term := range formats().Beta {
 		if want := features.TrainedPhysicsBeta[i]; term.Name != want.Name || term.Units != want.Unit {
 			t.Errorf("position %d: got %s %s, basis has %s %s", i, term.Name, term.Units, want.Name, want.Unit)
 		}
 	}
-	if blisTerms().Beta[blisAllReduce].Name != "tp_allreduce_attention" || blisTerms().Beta[blisMoEDispatch].Name != "moe_dispatch_alltoall" {
+	if formats().Beta[blisAllReduce].Name != "tp_allreduce_attention" || formats().Beta[blisMoEDispatch].Name != "moe_dispatch_alltoall" {
 		t.Error("the named positions moved")
 	}
 }

@@ -24,11 +24,15 @@ const blisModel = "trained-physics"
 // with, and what a 0 does inside BLIS.
 type blisTerm struct{ Name, Units, Role, Zero string }
 
-//go:embed blis_terms.yaml
-var blisTermsYAML []byte
+//go:embed formats.yaml
+var formatsYAML []byte
 
-// blisTerms are those of its steps and of its delays.
-var blisTerms = files.Embedded[struct{ Beta, Alpha []blisTerm }](blisTermsYAML, "blis_terms.yaml")
+// formats are the terms of BLIS's steps and delays, and the options and the versions of formats.
+var formats = files.Embedded[struct {
+	Beta, Alpha []blisTerm
+	Options     map[Format][]Setting
+	Versions    map[Format][]string
+}](formatsYAML, "formats.yaml")
 
 // Positions the exporter treats by name.
 const (
@@ -62,14 +66,14 @@ func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
 		if m := fit.AlphaNamed(target); m != nil && !m.Replay {
 			return nil, trace.Errorf(NothingToExport, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
 		}
-		v := blisValue{blisTerm: blisTerms().Alpha[i], origin: fmt.Sprintf("no %s target in the fit", target)}
+		v := blisValue{blisTerm: formats().Alpha[i], origin: fmt.Sprintf("no %s target in the fit", target)}
 		if us, of, ok := fit.MedianDelayUs(target, c); ok {
 			v.value, v.learned, v.identified = us, true, "within"
 			v.origin = fmt.Sprintf("median prediction of the %s target%s", target, of)
 		}
 		out = append(out, v)
 	}
-	return append(out, blisValue{blisTerm: blisTerms().Alpha[2], learned: true, identified: "by definition",
+	return append(out, blisValue{blisTerm: formats().Alpha[2], learned: true, identified: "by definition",
 		origin: "0: TTFT and ITL are measured inside the engine"}), nil
 }
 

@@ -31,9 +31,6 @@ var kernelPeaks = map[string][2]float64{"a100-sxm": {312, 2.039}, "b200": {2250,
 // kernelRows are the m_half of gemm_m_half_bf16 that are tried.
 var kernelRows = []float64{8, 16, 32, 64, 96, 128, 192, 256, 384}
 
-// scenarioSettings are its options.
-var scenarioSettings = []Setting{{Key: "model", Usage: "the model's name in BLIS's catalog; default its own in lower case"}}
-
 // scenarioText is a scenario and its deployment (inference-sim docs/guide/latency-models.md@a919bf9, blis-schemas v0.2). Every
 // replay costs the same in PIECEWISE, whatever the batch; one unit of our set is written so.
 const scenarioText = `kind: Scenario

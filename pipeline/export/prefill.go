@@ -147,20 +147,6 @@ spec:
       threshold: "{{g .Decode}}"
 `
 
-// kedaSettings are its options.
-var kedaSettings = []Setting{
-	{Key: "ttft-ms", Usage: "MS, the TTFT target", Default: "0", Number: true},
-	{Key: "statistic", Usage: "what the target is of: mean, p90 or p99; a tail gets 70 or 60 % of the threshold", Default: "mean",
-		OneOf: []string{"mean", "p90", "p99"}},
-	{Key: "rate-rps", Usage: "REQUESTS a second of all replicas: the formula's replicas beside our simulator's", Default: "0", Number: true},
-	{Key: "cached-tokens", Usage: "TOKENS of the mean prompt found in the prefix cache", Default: "0", Number: true},
-	{Key: "path", Usage: "direct, or pd (prefill and decode apart): refused, its transfer time is not known", Default: "direct",
-		OneOf: []string{"direct", "pd"}},
-	{Key: "name", Usage: "NAME of the Deployment", Default: "blis-train"},
-	{Key: "namespace", Usage: "NAMESPACE of the metrics; default all"},
-	{Key: "prometheus", Usage: "ADDRESS of Prometheus", Default: "http://prometheus-operated:9090"},
-}
-
 // decodeUsage is the share of the KV cache at which decode replicas are added.
 const decodeUsage = 0.8
 
@@ -362,14 +348,6 @@ schedulingProfiles:
   - pluginRef: latency-scorer
   - pluginRef: weighted-random-picker
 `
-
-// eppSettings are its options.
-var eppSettings = []Setting{
-	{Key: "ttft-source", Usage: "what the affinity filters compare: prefillThroughput (V_P) or latencyPredictor", Default: "prefillThroughput",
-		OneOf: []string{"prefillThroughput", "latencyPredictor"}},
-	{Key: "p2p", Usage: "true: with p2p-source-producer and its cost of a prompt token; transfer costs are not known", Default: "false",
-		OneOf: []string{"true", "false"}},
-}
 
 // endpointPicker writes the configuration of llm-d's router for one deployment.
 func endpointPicker(src Source, opt Options) (*Output, error) {

@@ -62,8 +62,9 @@ type Writer struct {
 // Writers are the foreign formats of this package.
 func Writers() []Writer {
 	return []Writer{{Format: FormatBLIS, Write: blisDefaults, Settings: blisSettings}, {Format: FormatRegistryHost, Write: hostRegistry},
-		{Format: FormatScenario, Write: blisScenario, Settings: scenarioSettings},
-		{Format: FormatKEDA, Write: keda, Settings: kedaSettings}, {Format: FormatEPP, Write: endpointPicker, Settings: eppSettings}}
+		{Format: FormatScenario, Write: blisScenario, Settings: formats().Options[FormatScenario]},
+		{Format: FormatKEDA, Write: keda, Settings: formats().Options[FormatKEDA]},
+		{Format: FormatEPP, Write: endpointPicker, Settings: formats().Options[FormatEPP]}}
 }
 
 // Source is what an export is made from.
@@ -284,11 +285,6 @@ type Setting struct {
 	OneOf      []string // the only values there are; empty: any
 }
 
-// readVersions are the only versions of its reader that a format is known to suit.
-var readVersions = map[Format][]string{FormatScenario: {"v0.4.0", "070f510"}, FormatRegistryHost: {"v0.2.2", "1dd3dc7"},
-	FormatKEDA: {"947b3d6"}, FormatEPP: {"ebab687"}, "vllm-sim": {"02b4cb9"}, "aic-fpm": {"0.12.0", "095f58a", "0.13", "0e20230"},
-	"predictor-xgboost": {"04e44cd"}, "llmd-bulk": {"04e44cd"}}
-
 // Settings are the options of a format by key, every one of them there.
 type Settings map[string]string
 
@@ -297,7 +293,7 @@ type Settings map[string]string
 func ParseSettings(f Format, known []Setting, words []string) (Settings, error) {
 	out := Settings{}
 	var keys []string
-	if read := readVersions[f]; read != nil {
+	if read := formats().Versions[f]; read != nil {
 		known = append(slices.Clip(known), Setting{Key: "version", OneOf: read})
 	}
 	for _, k := range known {

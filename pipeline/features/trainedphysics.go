@@ -23,14 +23,6 @@ var TrainedPhysicsBeta = []Term{
 	{"moe_dispatch_alltoall", "dimensionless", "dispatch and combine, only with data parallelism"},
 }
 
-// TrainedPhysicsAlpha lists the request terms: before the queue, once at
-// completion (E2E only), and per output token (on TTFT and every token gap).
-var TrainedPhysicsAlpha = []Term{
-	{"pre_queue", "us/request", "added before the engine's queue"},
-	{"post_decode", "us/request", "added once, after the last token"},
-	{"per_output_token", "us/token", "added to the first token and to every gap"},
-}
-
 // Positions in TrainedPhysicsBeta.
 const (
 	prefillCompute = iota
