@@ -2,11 +2,13 @@ package cluster
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -25,7 +27,7 @@ type preset struct {
 	Rate       float64   // requests per second; 0: Rho
 	Rho        float64   // of the measured capacity; 0 too: the rate at which the recorded requests came
 	Seconds    float64   // of arrivals
-	WarmupS    float64   // not counted
+	WarmupS    float64   `yaml:"warmup_s"` // not counted
 	Transient  bool      // labelled so whatever the backlog does
 	Loads      []float64 // rho at which the gates are compared beside it
 }
@@ -33,30 +35,28 @@ type preset struct {
 // quietRho is a load at which nobody needs to be rejected: every effect must vanish.
 const quietRho = 0.6
 
-// presets by name.
-var presets = []preset{
-	{Name: "seed", Load: "seed", Rate: 2000, Seconds: 1, Transient: true},
-	{Name: "sustained", Load: "seed", Rate: 2000, Seconds: 40, WarmupS: 10},
-	{Name: "sweep", Load: "seed", Rho: 1.1, Seconds: 40, WarmupS: 10, Loads: []float64{0.9, 1.1, 1.5, 2.1}},
-	{Name: "groups", Load: "groups", Rho: 1.5, Seconds: 40, WarmupS: 10},
-	{Name: "newcomer", Load: "newcomer", Rho: 1.5, Seconds: 40, WarmupS: 10},
-	{Name: "bursty", Load: "bursty", Rho: 1.1, Seconds: 40, WarmupS: 10},
-	{Name: recorded, Load: recorded, Rho: 1.5, Seconds: 40, WarmupS: 10},
-	{Name: given, Load: given, Seconds: 40, WarmupS: 10},
-}
+//go:embed presets.yaml
+var presetsYAML []byte
+
+// tables are the presets, the workloads by name, and the keys that each policy of admission and each plugin of llm-d's router reads.
+var tables = files.Embedded[struct {
+	Presets           []preset
+	Loads             map[string]load
+	Policies, Plugins map[string][]string
+}](presetsYAML, "presets.yaml")
 
 // presetNames are the presets as a list of words.
 func presetNames() string {
-	return trace.OneOf(stat.Map(presets, func(p preset) string { return p.Name }))
+	return trace.OneOf(stat.Map(tables().Presets, func(p preset) string { return p.Name }))
 }
 
 // presetOf is the preset of a name.
 func presetOf(name string) (preset, bool) {
-	i := slices.IndexFunc(presets, func(p preset) bool { return p.Name == name })
+	i := slices.IndexFunc(tables().Presets, func(p preset) bool { return p.Name == name })
 	if i < 0 {
 		return preset{}, false
 	}
-	return presets[i], true
+	return tables().Presets[i], true
 }
 
 // seedsOf are the published three first.

@@ -109,7 +109,7 @@ func TestSeedPreset(t *testing.T) {
 
 // lines are frontiers on which predictive admits and serves by factors of the gate.
 func lines(admits, serves float64) *lab {
-	l := &lab{seeds: seedsOf(12), preset: presets[1]}
+	l := &lab{seeds: seedsOf(12), preset: tables().Presets[1]}
 	for _, policy := range []string{"slo-gated", "predictive"} {
 		for k := range 4 {
 			c := cell{Role: roleFrontier, Spec: specOf(policy, scorersNew, "fcfs")}
@@ -156,7 +156,7 @@ func TestFrontiersAreCompared(t *testing.T) {
 
 // Arrivals, lengths, groups and classes of a request do not depend on the others.
 func TestLoadsAreKeyed(t *testing.T) {
-	for name, l := range loads {
+	for name, l := range tables().Loads {
 		if name == recorded || name == given {
 			continue
 		}

@@ -53,15 +53,6 @@ var defaultParameters = pluginParameters{AffinityThreshold: 0.80, MaxTTFTPenalty
 	PeakPrefillThroughput: 15_928, EpsilonExploreNeg: 0.01, TTFTWeight: 0.8, TPOTWeight: 0.2, Strategy: "least", CompositeKVWeight: 1,
 	CompositeQueueWeight: 1, CompositePrefixWeight: 1}
 
-// pluginKeys are the parameters of each type.
-var pluginKeys = map[string][]string{
-	affinityFilter: {"affinityThreshold", "explorationProbability", "maxTTFTPenaltyMs", "ttftSource", "peakPrefillThroughput"},
-	headroomTier:   {"epsilonExploreNeg"},
-	latencyScorer: {"ttftWeight", "tpotWeight", "headroomSelectionStrategy", "compositeKVWeight", "compositeQueueWeight",
-		"compositePrefixWeight"},
-	weightedRandom: nil, maxScore: nil, anyEndpoint: nil,
-}
-
 // UnmarshalYAML takes a type, or a type with parameters.
 func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
 	*p = plugin{Parameters: defaultParameters}
@@ -78,8 +69,8 @@ func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
 			continue
 		}
 		for k := 0; k < len(node.Content[i+1].Content); k += 2 {
-			if key := node.Content[i+1].Content[k].Value; !slices.Contains(pluginKeys[p.Type], key) {
-				return specErrorf("routing: %s: got parameter %q, want %s", p.Type, key, trace.OneOf(pluginKeys[p.Type]))
+			if key := node.Content[i+1].Content[k].Value; !slices.Contains(tables().Plugins[p.Type], key) {
+				return specErrorf("routing: %s: got parameter %q, want %s", p.Type, key, trace.OneOf(tables().Plugins[p.Type]))
 			}
 		}
 	}

@@ -128,7 +128,7 @@ const calibrationS = 8.0
 // Calibration is the requests of a calibration run of one engine: 0.5, 0.7 and 0.9
 // of its capacity, on workload groups, whose prompts differ.
 func (p *plant) Calibration() ([]sim.Request, error) {
-	load := loads["groups"]
+	load := tables().Loads["groups"]
 	l := &lab{IsolationOptions: IsolationOptions{Instances: 1}}
 	capacity, err := l.probe(p, &gate{Kind: kindSame, Scale: 1}, load.Draw(999, 4000, 0.3))
 	if err != nil {

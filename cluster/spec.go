@@ -118,7 +118,7 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 		return err
 	}
 	for i := 0; i < len(node.Content); i += 2 {
-		if key := node.Content[i]; key.Value != "policy" && !slices.Contains(parameters[head.Policy], key.Value) {
+		if key := node.Content[i]; key.Value != "policy" && !slices.Contains(tables().Policies[head.Policy], key.Value) {
 			if policies := havePolicies(key.Value); len(policies) > 0 && slices.Contains(Policies, head.Policy) {
 				return &trace.SyntaxError{Line: int64(key.Line), Col: int64(key.Column), Code: codeBadSpec,
 					Msg: fmt.Sprintf("admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy, trace.OneOf(policies))}
@@ -129,23 +129,9 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// ofPredictive are the parameters of policies that predict with coefficients.
-var ofPredictive = []string{"controller", "eps", "predict_on", "floor"}
-
-// parameters are the keys that each policy of admission reads.
-var parameters = map[string][]string{
-	"token-bucket":    {"capacity", "refill"},
-	"slo-gated":       {"signal", "thresholds"},
-	"gaie-legacy":     {"queue_depth_threshold", "kv_threshold"},
-	"probabilistic":   {"queue_depth_threshold", "kv_threshold", "k", "power"},
-	"latency-slo":     {"predictor", "controller"},
-	"predictive-seed": {"variant", "headroom", "step_ms", "beta0", "beta1", "budget_ms", "admit_unmatched"},
-	"predictive":      ofPredictive, "size-only": ofPredictive, "clairvoyant": ofPredictive,
-}
-
 // havePolicies are the policies that read a key.
 func havePolicies(key string) (out []string) {
-	return stat.Filter(Policies, func(name string) bool { return slices.Contains(parameters[name], key) })
+	return stat.Filter(Policies, func(name string) bool { return slices.Contains(tables().Policies[name], key) })
 }
 
 // Routing is a router.

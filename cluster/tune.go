@@ -223,7 +223,7 @@ func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
 	out.Train, out.Test, out.Critical = result.OrNull(stat.Mean(train)), result.OrNull(stat.Mean(test)), result.OrNull(stat.Mean(critical))
 	out.Gap = result.OrNull(stat.Mean(train) - stat.Mean(test))
 	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
-	bursty, fresh := loads["bursty"], loads["newcomer"]
+	bursty, fresh := tables().Loads["bursty"], tables().Loads["newcomer"]
 	if t.otherRate == 0 { // the same share of the other engines' own capacity
 		capacity, err := t.capacityOf(&other, &t.gate)
 		if err != nil {

@@ -21,30 +21,16 @@ type load struct {
 	Prefix    [2]int64 // tokens, log-uniform over groups
 	Own       [2]int64 // tokens behind the prefix, uniform
 	Unique    float64  // share of prompts without a group
-	UniqueLen [2]int64
+	UniqueLen [2]int64 `yaml:"unique_len"`
 	Output    [2]int64 // tokens, uniform
 	CV        float64  // of gaps between arrivals; 1: Poisson
 	Newcomer  bool     // one more group from half-time, with a fifth of the grouped requests
 	hour      *hour    // what was recorded, instead of the draws above but for the class
 }
 
-// loads are the workloads of the presets. seed has the means that its text gives (a
-// prefix of 512, about 256 own tokens, 128 outputs); its spreads are assumed.
-var loads = map[string]load{
-	"seed": {Name: "seed", Groups: 1, Prefix: [2]int64{512, 512}, Own: [2]int64{128, 384}, Output: [2]int64{64, 192}, CV: 1},
-	"groups": {Name: "groups", Groups: 32, Prefix: [2]int64{256, 4096}, Own: [2]int64{64, 448}, Unique: 0.25, UniqueLen: [2]int64{512, 4096},
-		Output: [2]int64{64, 192}, CV: 1},
-	"newcomer": {Name: "newcomer", Groups: 32, Prefix: [2]int64{256, 4096}, Own: [2]int64{64, 448}, Unique: 0.25,
-		UniqueLen: [2]int64{512, 4096}, Output: [2]int64{64, 192}, CV: 1, Newcomer: true},
-	"bursty": {Name: "bursty", Groups: 32, Prefix: [2]int64{256, 4096}, Own: [2]int64{64, 448}, Unique: 0.25, UniqueLen: [2]int64{512, 4096},
-		Output: [2]int64{64, 192}, CV: 2},
-	recorded: {Name: recorded},
-	given:    {Name: given},
-}
-
 // loadOf is the workload of a name.
 func loadOf(name string, requests []sim.Request) (load, error) {
-	l := loads[name]
+	l := tables().Loads[name]
 	var err error
 	switch name {
 	case recorded:

@@ -378,7 +378,7 @@ func (q *quantizer) blocks(config map[string]any, where string) *scheme {
 func (q *quantizer) integers(config map[string]any, where string) *scheme {
 	bits, ok := integer(firstOf(config, "bits", "w_bit"))
 	if !ok || !slices.Contains([]int64{2, 3, 4, 8}, bits) {
-		q.c.fail(unsupportedModel, "%s.Bits: got %s, want 2, 3, 4 or 8", where, show(firstOf(config, "bits", "w_bit")))
+		q.c.fail(unsupportedModel, "%s.bits: got %s, want 2, 3, 4 or 8", where, show(firstOf(config, "bits", "w_bit")))
 		return nil
 	}
 	s := &scheme{Algorithm: "int" + itoa(bits), Bits: bits, Act: 16, Scale: 2}
