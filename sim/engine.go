@@ -339,7 +339,7 @@ func (e *Engine) beginStep() error {
 			return err
 		}
 		if e.peers != nil {
-			if err := e.peers.settle(); err != nil {
+			if err := e.peers.runReadyPasses(); err != nil {
 				return err
 			}
 		}

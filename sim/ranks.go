@@ -229,8 +229,8 @@ func (g *lockstep) submit(e *Engine, b *Batch, dummy bool) {
 	e.forwards = append(e.forwards, f)
 }
 
-// settle runs the passes that all ranks have come to.
-func (g *lockstep) settle() error {
+// runReadyPasses runs the passes that all ranks have come to.
+func (g *lockstep) runReadyPasses() error {
 	for {
 		start, slowest := g.endUs, int64(0)
 		for _, e := range g.ranks {
@@ -313,7 +313,7 @@ func (e *Engine) endPass() error {
 		}
 		e.phase, e.dummyUs = dummying, pendingUs
 		g.submit(e, &g.dummy, true)
-		return g.settle()
+		return g.runReadyPasses()
 	}
 }
 
