@@ -9,14 +9,15 @@
 # make beam    builds blis-train-beam, a module of its own, and runs its tests; needs the Beam SDK from the module proxy
 # make interop DuckDB, pandas and polars read the tables, the notebook runs; 10,000 schedules of each vLLM are the simulator's; Prism as a separate server does the tasks of a plan
 # make walk    does README and tutorial command by command in a fresh clone and an empty HOME, and prints every exit status
-# make release tries the release: archives, bills of materials and checksums in dist; needs the module proxy
+# make release tries the release: archives, bills of materials, checksums and an image in dist; needs the module proxy
+# make image   the image alone, dist/blis-train_image.tar, without a daemon and without pushing; BASE=REGISTRY/IMAGE is another base
 # make scale-cost prints what 100 TB cost at rates measured here
 
 GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release walk
+.PHONY: check test demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release image walk
 
 test:
 	$(GO) test ./...
@@ -82,11 +83,18 @@ WITH_BEAM = work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
 beam:
 	$(WITH_BEAM) cd beam && $(GO) vet ./... && $(GO) test ./... && $(GO) build -trimpath -o ../blis-train-beam .
 
-# Never in go.mod. The image is left out: ko pushes it where it is made.
+# Never in go.mod. GoReleaser's own image needs a registry or a daemon; `image` needs neither.
 GORELEASER = github.com/goreleaser/goreleaser/v2@v2.12.0
 CYCLONEDX = github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0
+KO = github.com/google/ko@v0.18.0
+BASE ?= cgr.dev/chainguard/static
 
 release:
 	@$(GO) list -m $(GORELEASER) >/dev/null 2>&1 || { echo "skipped: no module proxy has $(GORELEASER)"; exit 0; }; \
 	skip=ko; $(GO) run $(CYCLONEDX) version >/dev/null 2>&1 || { skip=ko,sbom; echo "no bill of materials: no module proxy has $(CYCLONEDX)"; }; \
-	$(GO) run $(GORELEASER) release --snapshot --clean --skip=$$skip
+	$(GO) run $(GORELEASER) release --snapshot --clean --skip=$$skip && $(MAKE) --no-print-directory image
+image:
+	@mkdir -p dist; rm -f dist/blis-train_image.tar; \
+	if out=$$(KO_DOCKER_REPO=ghcr.io/blis-train/blis-train KO_DEFAULTBASEIMAGE=$(BASE) CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false -ldflags=-s" \
+	  $(GO) run $(KO) build --push=false --tarball=dist/blis-train_image.tar --bare --sbom=none --image-user=65532 --platform=linux/amd64 ./cmd/blis-train 2>&1); \
+	then echo "$$out" | tail -1; else rm -f dist/blis-train_image.tar; echo "no image: $${out##*Error: }"; fi

@@ -254,11 +254,7 @@ func wantsSubcommand(c *cli.Context) error {
 	if name == "" {
 		return usagef("%s: got no command, want %s", c.Command.Name, want)
 	}
-	e := &option.Misuse{Msg: fmt.Sprintf("%s: got %q, want %s", c.Command.Name, name, want)}
-	if s := deploy.Nearest(name, names); s != "" {
-		e.Hint = fmt.Sprintf("did you mean %q?", s)
-	}
-	return e
+	return usagef("%s: got %q, want %s", c.Command.Name, name, want)
 }
 
 // prepare gives a command our words for wrong flags, and the environment.
@@ -372,10 +368,15 @@ var soughtFlags = map[string]string{
 
 func suggestCommand(app *cli.App, name string) string {
 	names := stat.Map(app.Commands, func(c *cli.Command) string { return c.Name })
-	if s := deploy.Nearest(name, names); s != "" {
-		return fmt.Sprintf("did you mean %q?", s)
+	return cmp.Or(meant(name, names), "see blis-train --help")
+}
+
+// meant is the hint at the word that is likely meant; "" where none is near.
+func meant(word string, legal []string) string {
+	if near := deploy.Nearest(word, legal); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
 	}
-	return "see blis-train --help"
+	return ""
 }
 
 // exitCode prints err as "error: …" and at most one "hint: …" and picks the exit code.
@@ -434,6 +435,9 @@ func (s *session) say(stderr io.Writer, msg, hint string) {
 	}
 }
 
+// inPercent is a message about a share that was given in percent.
+var inPercent = regexp.MustCompile(`got (\d\d?), want (?:a share|0\.\.1)`)
+
 // choice is a message that lists what was possible.
 var choice = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
 
@@ -453,9 +457,12 @@ func hintOf(err error, command string) string {
 	}
 	if m := choice.FindStringSubmatch(err.Error()); m != nil {
 		words := strings.FieldsFunc(strings.ReplaceAll(m[2], " or ", ", "), func(r rune) bool { return strings.ContainsRune(`, "`, r) })
-		if near := deploy.Nearest(m[1], words); near != "" {
-			return fmt.Sprintf("did you mean %q?", near)
+		if hint := meant(m[1], words); hint != "" {
+			return hint
 		}
+	}
+	if m := inPercent.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Sprintf("%s %% is 0.%s", m[1], ("0" + m[1])[len(m[1])-1:])
 	}
 	switch {
 	case errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist):

@@ -16,7 +16,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/cluster"
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
@@ -121,9 +120,7 @@ func (s *settings) applyGroup(c *cli.Context, path, of string, group map[string]
 			err = key[0].Read(s.keys[name]) // the place of a mistake is known here
 		default:
 			at.Msg = fmt.Sprintf("%s: unknown option %q", of, name)
-			if s := deploy.Nearest(name, append(flagNames(c.Command.Flags), keys.Names()...)); s != "" {
-				at.Hint = fmt.Sprintf("did you mean %q?", s)
-			}
+			at.Hint = meant(name, append(flagNames(c.Command.Flags), keys.Names()...))
 			return at
 		}
 		if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/report"
@@ -60,11 +59,7 @@ func matchingCodes(all []explained, arg string) []explained {
 
 func unknownCode(all []explained, arg string) error {
 	names := stat.Map(all, func(e explained) string { return string(e.Code) })
-	hint := "blis-train explain lists every code"
-	if s := deploy.Nearest(arg, names); s != "" {
-		hint = fmt.Sprintf("did you mean %q?", s)
-	}
-	return (&trace.Error{Msg: fmt.Sprintf("no code %q", arg)}).WithHint(hint)
+	return (&trace.Error{Msg: fmt.Sprintf("no code %q", arg)}).WithHint(cmp.Or(meant(arg, names), "blis-train explain lists every code"))
 }
 
 // codeText says of every code what happened and what to do about it, by package. A code

@@ -40,7 +40,7 @@ const (
 const (
 	silentAfter  = 5 * time.Second
 	specialHint  = "copy it to a file first, or give --allow-special when the pipe is meant"
-	outputHint   = "what is behind it may be somebody else's, or wait for ever: remove it, or choose another name"
+	outputHint   = "choose another name, or remove what is there"
 	maxNameShown = 60
 )
 
