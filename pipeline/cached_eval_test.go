@@ -125,6 +125,8 @@ func replays(t *testing.T, dir string) (runs map[string]*result.ValidationRun, r
 	return out, run, &src.Deployment, named
 }
 
+const abortedAndSeveral = "aborted requests and calls of several answers"
+
 // beyond names what of a recording of the fork the counts of a log and its clients do not cover.
 func beyond(run *trace.Run) string {
 	for i := range run.Requests {
@@ -134,7 +136,7 @@ func beyond(run *trace.Run) string {
 	}
 	for i := range run.Observed {
 		if r := &run.Observed[i]; r.Aborted.V || r.N.Or(1) > 1 {
-			return "aborted requests and calls of several answers"
+			return abortedAndSeveral
 		}
 	}
 	if n := len(run.Steps); n > 0 && run.Steps[n-1].ID-run.Steps[0].ID+1 > int64(n) {
@@ -175,6 +177,9 @@ func TestEvalRewrittenReplay(t *testing.T) {
 					t.Errorf("%s, %s: no replay", e.Name(), phase)
 				}
 				continue
+			}
+			if limit == "" && b.Undecided != "" || limit == abortedAndSeveral && !strings.Contains(b.Undecided, "several answers") {
+				t.Errorf("%s, %s: cannot be judged: %q, want a reason only beyond what is counted", e.Name(), phase, b.Undecided)
 			}
 			x, y := a.Metrics, b.Metrics
 			for k, pair := range [][2]*result.Metric{{x.TTFT, y.TTFT}, {x.ITL, y.ITL}, {x.E2E, y.E2E}} {

@@ -240,6 +240,7 @@ type Aggregate struct {
 	OffsetNs    Opt[int64]   // added to the log's clock to reach that of the clients, delivery included
 	DelaysUs    []float64    // TTFT less the pass of requests that met an idle server
 	ClientShare Opt[float64] // of the passes with decodes whose number the clients explain
+	Others      float64      // share of the decodes, while clients ran, that no client's result shows
 }
 
 // ContextsMean says that one mean stands for the contexts of all decodes.

@@ -272,6 +272,9 @@ func (r *ObservedRequest) KnowsCached() bool {
 	return r.CachedTokens.OK && !(isSum && float64(r.CachedTokens.V) > MostGuessed*float64(r.PromptTokens.V))
 }
 
+// Uncounted says that a log's counts do not tell when the request ran: several answers, or one that failed or was left early.
+func (r *ObservedRequest) Uncounted() bool { return r.N.Or(1) > 1 || !r.Success.Or(true) }
+
 // LoadPoint is one row of `points`: what a benchmark printed of one load level, over
 // the requests that succeeded.
 type LoadPoint struct {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -18,6 +19,7 @@ type occupant struct {
 	each            float64          // tokens of a decode
 	done            int64            // prompt tokens in KV so far, those of the prefix cache included
 	ended           trace.Opt[int64] // iteration that ended its prompt, where counting tells it (spec#counted-hits)
+	whole           bool             // the answer came in one piece: nobody saw the first token
 }
 
 // Rules of the alignment of clients (spec#iteration-clients).
@@ -41,15 +43,17 @@ func (f *filler) align(a *audit) {
 	v := &ballot{exact: map[int64][]int64{}}
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
-		if !o.FirstChunkNs.OK || !o.LastChunkNs.OK || !o.PromptTokens.OK || !o.OutputTokens.OK {
+		samples := max(1, o.N.Or(1))
+		output, each := o.OutputTokens.Or(o.Chunks.V)/samples, 1.0 // who left early read a token a chunk
+		if !o.LastChunkNs.OK || !o.PromptTokens.OK || output < 1 {
 			continue
 		}
-		output, each := o.OutputTokens.V, 1.0
 		if n := int64(len(o.ChunkGapsUs)); f.out.Drafts && n > 0 { // one chunk a pass
 			output, each = n+1, float64(output-1)/float64(n)
 		}
-		f.found = append(f.found, occupant{prompt: o.PromptTokens.V, output: output, each: each, firstNs: o.FirstChunkNs.V,
-			lastNs: o.LastChunkNs.V, ttftUs: o.TTFTUs.Or(0), done: o.CachedTokens.Or(0), ended: o.Iteration})
+		f.found = append(f.found, slices.Repeat([]occupant{{prompt: o.PromptTokens.V, output: output, each: each, firstNs: o.FirstChunkNs.V,
+			lastNs: o.LastChunkNs.V, ttftUs: o.TTFTUs.Or(0), done: o.CachedTokens.Or(0), ended: o.Iteration,
+			whole: !o.FirstChunkNs.OK}}, int(samples))...)
 	}
 	if f.recovered {
 		f.out.OffsetNs = trace.Some(int64(0))
@@ -62,7 +66,9 @@ func (f *filler) align(a *audit) {
 		return
 	}
 	for i := range f.found {
-		v.exact[f.found[i].prompt] = append(v.exact[f.found[i].prompt], f.found[i].firstNs)
+		if !f.found[i].whole {
+			v.exact[f.found[i].prompt] = append(v.exact[f.found[i].prompt], f.found[i].firstNs)
+		}
 	}
 	for i := range f.found {
 		if o := &f.found[i]; o.ended.OK {
@@ -91,6 +97,20 @@ func (f *filler) align(a *audit) {
 	f.out.OffsetNs = trace.Some(offset)
 	f.move(v, offset)
 	f.starts(a)
+	f.place()
+}
+
+// place finds where the prompts of answers ended that came in one piece: a pass a token before the last.
+func (f *filler) place() {
+	for i := range f.found {
+		if o := &f.found[i]; o.whole {
+			last := sort.Search(len(f.passes), func(k int) bool { return f.passes[k].middle() > o.lastNs }) - 1
+			if first := last + 1 - int(o.output); first >= 0 {
+				o.ended, o.firstNs = trace.Some(f.passes[last].it.Index+1-o.output), f.passes[first].endNs
+			}
+		}
+	}
+	slices.SortStableFunc(f.found, func(a, b occupant) int { return cmp.Compare(a.firstNs, b.firstNs) })
 }
 
 // ballot is who may vote for what.

@@ -211,8 +211,10 @@ func (f *filler) fill() {
 	}
 	f.clock(&a)
 	f.align(&a)
-	f.contexts()
-	f.steps(&a)
+	f.others()
+	if f.contexts(); !f.refuse(f.uncounted()) {
+		f.steps(&a)
+	}
 }
 
 // refuse notes why the run has no step times; false for no reason.

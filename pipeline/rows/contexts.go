@@ -52,6 +52,44 @@ func (f *filler) contexts() {
 		contextsClient: "the clients' requests", contextsUsage: usage}[f.out.Contexts])
 }
 
+// others finds which share of the decodes that ran while the clients did was not theirs.
+func (f *filler) others() {
+	own, ran, from, to := int64(0), int64(0), int64(math.MaxInt64), int64(0)
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		if !o.OutputTokens.OK && o.Success.Or(true) {
+			return // clients count no tokens
+		}
+		own += max(0, o.OutputTokens.Or(o.Chunks.V)-max(1, o.N.Or(1)))
+		from, to = min(from, o.SendNs.Or(from)), max(to, o.LastChunkNs.V)
+	}
+	for i := range f.passes {
+		if p := &f.passes[i]; !f.out.OffsetNs.OK || !p.hasEnd || p.endNs >= from && p.endNs <= to {
+			ran += p.decodes
+		}
+	}
+	if own > 0 {
+		f.out.Others = 1 - float64(own)/math.Max(1, float64(ran))
+	}
+}
+
+// uncounted refuses passes whose decodes have one mean context where the clients' results do not tell what ran.
+func (f *filler) uncounted() *trace.Error {
+	n, all := 0, len(f.run.Observed)
+	for i := range f.run.Observed {
+		if o := &f.run.Observed[i]; o.Uncounted() || !o.FirstChunkNs.OK {
+			n++
+		}
+	}
+	if f.out.Contexts != contextsMean || all == 0 || math.Max(float64(n)/float64(all), f.out.Others) <= trace.MostGuessed {
+		return nil
+	}
+	return trace.Errorf(codeNoStepTimes, "run %s: contexts of the decodes are not known: %d of %d requests of clients have several "+
+		"answers, failed, were left early or not streamed, and no result shows %.0f %% of the decodes", f.run.ID, n, all,
+		100*max(0, f.out.Others)).
+		WithHint("start vLLM 0.26 or newer, whose lines tell the KV usage, or keep the results of every client, streamed")
+}
+
 // balance is the first guess: prompts run whole or in the chunks that a full
 // budget cuts, and contexts are what came in, less the mean of those who left.
 func (f *filler) balance() {

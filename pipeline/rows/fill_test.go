@@ -306,6 +306,61 @@ func TestContexts(t *testing.T) {
 	}
 }
 
+// TestContextsOfOthers: answers in one piece, several of a call and those left early are placed; where they, or requests that no
+// result shows, leave one mean for all contexts, the passes teach no step times.
+func TestContextsOfOthers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		spoil  func(run *trace.Run, k int) bool // whether the row stays
+		most   float64                          // contexts may be off by; 0: refused
+		others float64
+	}{
+		{"as it is", func(*trace.Run, int) bool { return true }, 0.02, 0},
+		{"half in one piece", func(run *trace.Run, k int) bool {
+			if k%2 == 0 {
+				run.Observed[k].FirstChunkNs = trace.Opt[int64]{}
+			}
+			return true
+		}, 0.02, 0},
+		{"a fifth left early", func(run *trace.Run, k int) bool {
+			if o := &run.Observed[k]; k%5 == 0 {
+				o.Success, o.Aborted, o.Chunks, o.OutputTokens = trace.Some(false), trace.Some(true), o.OutputTokens, trace.Opt[int64]{}
+			}
+			return true
+		}, 0.02, 0},
+		{"one in 25 by others", func(_ *trace.Run, k int) bool { return k%25 > 0 }, 0.02, 0.04},
+		{"a third by others", func(_ *trace.Run, k int) bool { return k%3 > 0 }, 0, 0.33},
+		{"all in one piece", func(run *trace.Run, k int) bool { run.Observed[k].FirstChunkNs = trace.Opt[int64]{}; return true }, 0, 0},
+		{"half failed", func(run *trace.Run, k int) bool {
+			if o := &run.Observed[k]; k%2 == 0 {
+				*o = trace.ObservedRequest{SendNs: o.SendNs, PromptTokens: o.PromptTokens, Success: trace.Some(false)}
+			}
+			return true
+		}, 0, 0.5},
+	} {
+		run, tr := engine{constant: 1000, seconds: 60, stampStep: 1000, gap: 0.05, clients: true}.record()
+		var left []trace.ObservedRequest
+		for k := range run.Observed {
+			if c.spoil(run, k) {
+				left = append(left, run.Observed[k])
+			}
+		}
+		run.Observed = left
+		if err := Fill(run, deployment(t, synchronous(false))); err != nil {
+			t.Fatal(err)
+		}
+		a := run.Aggregate
+		if (a.Refused != nil) != (c.most == 0) || math.Abs(a.Others-c.others) > 0.04 {
+			t.Errorf("%s: got %v, %.2f of the decodes by others, contexts %s, want refused: %v, %.2f; %v", c.name, a.Refused, a.Others, a.Contexts,
+				c.most == 0, c.others, a.Findings)
+			continue
+		}
+		if _, contexts := errorsOf(run, tr); c.most > 0 && contexts > c.most {
+			t.Errorf("%s: got contexts off by %.2g, want %.2g", c.name, contexts, c.most)
+		}
+	}
+}
+
 // FuzzFill: no sequence of iterations panics; steps come in order with finite sums,
 // or the run is refused.
 func FuzzFill(f *testing.F) {

@@ -138,6 +138,27 @@ func (s *Shared) undecided(obs []Request, p *deploy.Phase) string {
 	return fmt.Sprintf("nobody recorded what %d of %d prompts found in the prefix cache: %s", n, all, tellsCached)
 }
 
+// uncounted says why the load that a log's passes ran is not that of the clients' results.
+func uncounted(a *trace.Aggregate, obs []Request, p *deploy.Phase) string {
+	n, all := 0, 0
+	for i := range obs {
+		if o := &obs[i]; o.Row != nil && o.ArrivalNs >= p.StartNs && o.ArrivalNs < p.EndNs {
+			if all++; o.Row.Uncounted() && o.Row.LastChunkNs.OK {
+				n++
+			}
+		}
+	}
+	switch {
+	case a == nil:
+	case float64(n) > trace.MostGuessed*float64(all):
+		return fmt.Sprintf("%d of %d requests have several answers or were left early, and nothing says when the engine ran them: let clients "+
+			"ask for one answer each, to its end", n, all)
+	case a.Others > trace.MostGuessed:
+		return fmt.Sprintf("no client's result shows %.0f %% of the decodes that ran: keep the results of every client", 100*a.Others)
+	}
+	return ""
+}
+
 // Run is cut in three, so that runs may be judged by many processes: StoreSteps of each,
 // OutlierLimits of them all, StoreReplay of each, and Run on what those two wrote.
 

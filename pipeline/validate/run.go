@@ -286,6 +286,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	content := ContentOf(run, dep, obs, j.o.SharedPrefix)
 	findings = append(findings, content.Findings...)
 	marks, phases := marksOf(run), rows.PhasesOf(run, dep)
+	passes := run.Aggregate
 	run = nil // its steps are most of a long recording
 	for _, p := range phases {
 		phase := p
@@ -294,7 +295,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 			e.Spreads = spreadsOf(t.beta, t.pred, t.drift, p.StartNs, t.cut(&phase), p.EndNs)
 		}
 		rp := replayRun(marks, obs, &phase, content.Content, e)
-		rp.undecided = content.undecided(obs, &phase)
+		rp.undecided = cmp.Or(uncounted(passes, obs, &phase), content.undecided(obs, &phase))
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp, func(splitNs int64) (chance, error) {
 			if t.beta != nil {
 				if from := stepNoiseOf(t.beta, t.pred, phase.StartNs, phase.EndNs); from != nil {
