@@ -198,7 +198,7 @@ func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*trainedPhy
 	if err != nil {
 		return nil, err
 	}
-	return &trainedPhysics{Alpha: alpha, Beta: beta, basis: b, x: make([]float64, len(features.TrainedPhysicsBeta)),
+	return &trainedPhysics{Alpha: alpha, Beta: beta, basis: b, x: make([]float64, len(features.TrainedPhysicsBeta())),
 		terms: make([]float64, len(beta))}, nil
 }
 

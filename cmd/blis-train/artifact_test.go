@@ -66,7 +66,7 @@ func artifactFit() *result.Fit {
 		},
 	}
 	tp := result.Model{Name: "trained-physics", Target: "cadence"}
-	for i, t := range features.TrainedPhysicsBeta {
+	for i, t := range features.TrainedPhysicsBeta() {
 		tp.Coefficients = append(tp.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{
 			Name: t.Name, Value: 0.5 + float64(i), Unit: t.Unit, Identified: "within",
 		}})

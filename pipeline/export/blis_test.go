@@ -25,11 +25,11 @@ func forced() Options {
 
 // The positions written are the positions the fit solves for.
 func TestBLISTermsAreTheBasis(t *testing.T) {
-	if len(formats().Beta) != len(features.TrainedPhysicsBeta) || len(formats().Alpha) != 3 {
-		t.Fatalf("got %d beta and %d alpha, want %d and 3", len(formats().Beta), len(formats().Alpha), len(features.TrainedPhysicsBeta))
+	if len(formats().Beta) != len(features.TrainedPhysicsBeta()) || len(formats().Alpha) != 3 {
+		t.Fatalf("got %d beta and %d alpha, want %d and 3", len(formats().Beta), len(formats().Alpha), len(features.TrainedPhysicsBeta()))
 	}
 	for i, term := range formats().Beta {
-		if want := features.TrainedPhysicsBeta[i]; term.Name != want.Name || term.Units != want.Unit {
+		if want := features.TrainedPhysicsBeta()[i]; term.Name != want.Name || term.Units != want.Unit {
 			t.Errorf("position %d: got %s %s, basis has %s %s", i, term.Name, term.Units, want.Name, want.Unit)
 		}
 	}

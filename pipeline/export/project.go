@@ -257,7 +257,7 @@ func OnBLIS(targets ...Target) ([]Projection, error) {
 			return nil, err
 		}
 		laws[i].terms = func(batch []trace.Chunk) []float64 {
-			s, x := features.BasisSum(batch), make([]float64, len(features.TrainedPhysicsBeta))
+			s, x := features.BasisSum(batch), make([]float64, len(features.TrainedPhysicsBeta()))
 			b.Beta(&s, x)
 			return x
 		}

@@ -19,7 +19,7 @@ type planted struct {
 
 func (p planted) StepUs(batch []trace.Chunk) (float64, error) {
 	s := features.BasisSum(batch)
-	return p.b.StepUs(&s, p.beta, make([]float64, len(features.TrainedPhysicsBeta))), nil
+	return p.b.StepUs(&s, p.beta, make([]float64, len(features.TrainedPhysicsBeta()))), nil
 }
 
 func target(t *testing.T, tp int64, beta []float64) Target {

@@ -36,8 +36,9 @@ type declarations struct {
 	Lists    map[Version]struct{ Beta, Alpha []string }
 	Features map[string]Feature
 
-	Separates [][2]string
-	Shows     map[string]string
+	Separates      [][2]string
+	Shows          map[string]string
+	TrainedPhysics []Term `yaml:"trained_physics"`
 }
 
 // Separates are step-time terms, each with the experiment that separates it from those that move with it.

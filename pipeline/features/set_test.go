@@ -136,7 +136,7 @@ func TestTrainedPhysicsAgainstLongForm(t *testing.T) {
 		}
 		batch := []trace.Chunk{{Computed: 0, Prompt: 700, New: 512}, {Computed: 300, Prompt: 400, New: 100},
 			{Computed: 1000, Prompt: 900, New: 1}, {Computed: 64, Prompt: 64, New: 1}}
-		x := make([]float64, len(TrainedPhysicsBeta))
+		x := make([]float64, len(TrainedPhysicsBeta()))
 		s := BasisSum(batch)
 		b.Beta(&s, x)
 		L, hid, dKV, dff, H, dh := 32.0, 4096.0, 1024.0, 14336.0, 32.0, 128.0
@@ -153,7 +153,7 @@ func TestTrainedPhysicsAgainstLongForm(t *testing.T) {
 		}
 		for i := range want {
 			if math.Abs(x[i]-want[i]) > 1e-12*math.Max(1, want[i]) {
-				t.Errorf("tp %d %s: got %g, want %g", tp, TrainedPhysicsBeta[i].Name, x[i], want[i])
+				t.Errorf("tp %d %s: got %g, want %g", tp, TrainedPhysicsBeta()[i].Name, x[i], want[i])
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func TestLengthSelectsFormula(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := BasisSum([]trace.Chunk{{Computed: 3000, Prompt: 10, New: 1}})
-	x := make([]float64, len(TrainedPhysicsBeta))
+	x := make([]float64, len(TrainedPhysicsBeta()))
 	short := b.StepUs(&s, []float64{0, 1, 0, 0, 0, 0, 0, 0}, x)
 	long := b.StepUs(&s, []float64{0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, x)
 	if short != math.Max(x[decodeCompute], x[decodeKV]) || long != x[decodeCompute] || short <= long {
@@ -199,7 +199,7 @@ func TestTermsAreTheStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := []float64{0.4, 0.3, 1.3, 0.7, 31, 4.4, 120, 9, 0.2, 1.9, 0.6}
-	x := make([]float64, len(TrainedPhysicsBeta))
+	x := make([]float64, len(TrainedPhysicsBeta()))
 	for n := 7; n <= len(all); n++ {
 		for _, chunk := range []trace.Chunk{{Computed: 0, Prompt: 700, New: 512}, {Computed: 4000, Prompt: 900, New: 1}} {
 			s := BasisSum([]trace.Chunk{chunk, {Computed: 30, Prompt: 30, New: 1}})

@@ -9,19 +9,7 @@ import (
 )
 
 // TrainedPhysicsBeta lists the terms in BLIS's positional order.
-var TrainedPhysicsBeta = []Term{
-	{"prefill_compute", "dimensionless", "prefill FLOPs at peak, per device"},
-	{"decode_compute", "dimensionless", "decode FLOPs at peak, per device"},
-	{"weight_load", "dimensionless", "weight bytes of one device at peak bandwidth, once per step"},
-	{"tp_allreduce_attention", "dimensionless", "two ring all-reduces per layer, at HBM bandwidth"},
-	{"per_layer_overhead", "us_per_layer", "layers"},
-	{"per_request_overhead", "us_per_request", "sequences in the batch"},
-	{"per_step_overhead", "us_per_step", "constant"},
-	{"per_moe_layer_overhead", "us_per_layer", "MoE layers of interleaved models, else 0"},
-	{"prefill_kv_read", "dimensionless", "KV bytes written by prefill at peak bandwidth"},
-	{"decode_kv_read", "dimensionless", "KV bytes read and written by decode at peak bandwidth"},
-	{"moe_dispatch_alltoall", "dimensionless", "dispatch and combine, only with data parallelism"},
-}
+func TrainedPhysicsBeta() []Term { return declared().TrainedPhysics }
 
 // Positions in TrainedPhysicsBeta.
 const (
@@ -138,12 +126,12 @@ func (t *TrainedPhysics) Beta(s *Step, x []float64) {
 
 // CheckBetas accepts 7 to 11 finite, non-negative values.
 func CheckBetas(beta []float64) error {
-	if len(beta) < 7 || len(beta) > len(TrainedPhysicsBeta) {
-		return trace.Errorf(coeff.BadFile, "beta coefficients: got %d values, want 7 to %d", len(beta), len(TrainedPhysicsBeta))
+	if len(beta) < 7 || len(beta) > len(TrainedPhysicsBeta()) {
+		return trace.Errorf(coeff.BadFile, "beta coefficients: got %d values, want 7 to %d", len(beta), len(TrainedPhysicsBeta()))
 	}
 	for i, b := range beta {
 		if math.IsNaN(b) || math.IsInf(b, 0) || b < 0 {
-			return trace.Errorf(coeff.BadFile, "beta coefficient %d (%s): got %g, want finite and >= 0", i, TrainedPhysicsBeta[i].Name, b)
+			return trace.Errorf(coeff.BadFile, "beta coefficient %d (%s): got %g, want finite and >= 0", i, TrainedPhysicsBeta()[i].Name, b)
 		}
 	}
 	return nil

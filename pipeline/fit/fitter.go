@@ -234,7 +234,7 @@ func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &rows.Vectorizer{P: len(features.TrainedPhysicsBeta), WantMembers: true,
+		return &rows.Vectorizer{P: len(features.TrainedPhysicsBeta()), WantMembers: true,
 			Step: func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
 				s, err := stepOf(members)
 				if err == nil {

@@ -50,7 +50,7 @@ func BasisTerms(name string, configs int) []Term {
 	list, constant := features.BlackboxBeta, 0
 	switch name {
 	case TrainedPhysics:
-		list, constant = features.TrainedPhysicsBeta, features.PerStep
+		list, constant = features.TrainedPhysicsBeta(), features.PerStep
 	case Linear3:
 		list = linear3Terms
 	}

@@ -368,7 +368,7 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	if err != nil {
 		return nil, err
 	}
-	rows := &ridge.Data{P: len(features.TrainedPhysicsBeta)}
+	rows := &ridge.Data{P: len(features.TrainedPhysicsBeta())}
 	x, z := make([]float64, len(on.Beta)), make([]float64, rows.P)
 	q := fit.NewDraws(5, 1)
 	var buf []trace.Chunk
@@ -384,7 +384,7 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	}
 	o := ridge.DefaultOptions(rows.P)
 	o.Prior = make([]float64, rows.P)
-	for j, t := range features.TrainedPhysicsBeta {
+	for j, t := range features.TrainedPhysicsBeta() {
 		if t.Unit == "dimensionless" { // what one deployment cannot tell apart shares at about the peak, so that no term is 0 by accident
 			o.Prior[j] = 1
 		}
@@ -395,7 +395,7 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 		return nil, err
 	}
 	cs := make([]coeff.Coefficient, rows.P)
-	for j, t := range features.TrainedPhysicsBeta {
+	for j, t := range features.TrainedPhysicsBeta() {
 		cs[j] = coeff.Coefficient{Name: t.Name, Unit: t.Unit, Value: best.Beta[j], Identified: coeff.Within}
 	}
 	m := modelOf("trained-physics", on.BetaTarget, cs)
