@@ -1,8 +1,10 @@
 package deploy
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -150,6 +152,8 @@ func (d *Deployment) Parallel() Parallel {
 	p := Parallel{TP: max(1, d.TP), PP: max(1, d.PP), DP: max(1, d.DP), Experts: e.ExpertParallel, Redundant: e.redundantExperts(),
 		OneGroup: e.Extra["disable_hybrid_kv_cache_manager"] == true, NoPrefixes: !e.PrefixCaching}
 	p.Release, _ = e.Release()
+	backend := strings.ToUpper(fmt.Sprint(e.Extra["attention_backend"], e.Extra["attention_config"]))
+	p.Block, p.PlainCache = e.BlockSize, strings.Contains(backend, "FLASHINFER_MLA_SPARSE_DSV4")
 	if s, err := e.Speculation(); err == nil && s != nil {
 		p.Drafts, p.MTP = s.Tokens, s.Method == "mtp"
 	}

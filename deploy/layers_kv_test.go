@@ -307,13 +307,31 @@ func TestPackedPages(t *testing.T) {
 		}
 		dep, err := LoadSettings("model.config="+config, "hardware.name=B200", "tensor_parallel_size=8", "vllm.version="+c.version,
 			fmt.Sprintf("pipeline_parallel_size=%d", c.stages), "model.kv_cache_dtype="+c.kv, "vllm.max_num_seqs=256",
-			"vllm.max_num_batched_tokens=8192", fmt.Sprintf("vllm.kv_cache_memory_bytes=%.0f", c.bytes))
+			"vllm.max_num_batched_tokens=8192", "vllm.attention_backend=FLASHINFER_MLA_SPARSE_DSV4",
+			fmt.Sprintf("vllm.kv_cache_memory_bytes=%.0f", c.bytes))
 		if err != nil {
 			t.Fatal(err)
 		}
 		dep.Engine.BlockSize = c.block
 		if n, err := dep.EstimateKVBlocks(); c.perReq > 0 && !c.mtp && n != c.blocks-1 || c.perReq == 0 && err == nil {
 			t.Errorf("%+v: estimated %d blocks, %v", c, n, err)
+		}
+	}
+}
+
+// TestPagesThatDoNotLoad: DeepSeek-V4's blocks are of 256 tokens or multiples, and vLLM's own attention takes an fp8 cache alone.
+func TestPagesThatDoNotLoad(t *testing.T) {
+	for set, want := range map[string]string{"vllm.block_size=64": "block_size: got 64, want a multiple of 256 tokens",
+		"vllm.block_size=512": "", "model.kv_cache_dtype=bfloat16": "kv_cache_dtype: got 2 bytes a value, want fp8",
+		"model.kv_cache_dtype=fp8":                                    "",
+		"vllm.attention_config={backend: FLASHINFER_MLA_SPARSE_DSV4}": ""} {
+		d, err := LoadSettings("model.id=deepseek-ai/DeepSeek-V4-Flash", "hardware.name=B200", "tensor_parallel_size=8",
+			"vllm.version=0.33.0", "vllm.max_num_seqs=256", "vllm.max_num_batched_tokens=8192", set)
+		if err != nil {
+			t.Fatal(set, err)
+		}
+		if err := d.CheckLayers(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", set, err, want)
 		}
 	}
 }

@@ -170,6 +170,8 @@ type Parallel struct {
 	MTP        bool   // the model's own multi-token prediction drafts: its layers are loaded
 	NoPrefixes bool   // no prefix caching: recurrences keep no cached state
 	Release    [2]int // of vLLM; zero: the newest
+	Block      int64  // --block-size; 0: vLLM's own
+	PlainCache bool   // DeepSeek-V4's attention takes a 16-bit cache: FlashInfer's does, vLLM's own choice does not
 }
 
 // share is the part of a matrix that one GPU holds (spec#model-placement); kv is the key heads of its mixer.
@@ -272,6 +274,15 @@ func (d *Decoder) WeightBytesPerGPU(p Parallel) (most float64) {
 func (d *Decoder) Loads(p Parallel) error {
 	if n := int64(len(d.Layers)); p.PP > n {
 		return loadError("pipeline_parallel_size", p.PP, fmt.Sprintf("at most %d layers", n))
+	}
+	if l := &d.Layers[0]; l.Mixer != nil && l.Mixer.Kind == Compressed {
+		switch {
+		case p.Block%256 != 0 && p.Block != defaultBlockSize:
+			return loadError("block_size", p.Block, "a multiple of 256 tokens")
+		case p.Block != 0 && d.KVBytes >= 2 && !p.PlainCache:
+			return trace.Errorf(BadKnobs, "kv_cache_dtype: got %g bytes a value, want fp8: DeepSeek-V4's attention takes no other", d.KVBytes).
+				WithHint("leave --kv-cache-dtype out, or on Blackwell take --attention-backend FLASHINFER_MLA_SPARSE_DSV4")
+		}
 	}
 	for i := range d.Layers {
 		if err := d.Layers[i].loads(p); err != nil {
