@@ -120,15 +120,6 @@ type Request struct {
 	APILine         Opt[int64]   `col:"api_line" doc:"line or message of the API or stock span in its file"`
 }
 
-// Journey event kinds.
-const (
-	Queued     = "QUEUED"
-	Scheduled  = "SCHEDULED"
-	FirstToken = "FIRST_TOKEN"
-	Preempted  = "PREEMPTED"
-	Finished   = "FINISHED"
-)
-
 // JourneyEvent is one journey.* event of a core span.
 type JourneyEvent struct {
 	CoreID       string      `col:"core_id" doc:"internal request id"`

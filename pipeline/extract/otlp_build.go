@@ -165,7 +165,7 @@ func (b *builder) journeyEvent(e eventName, wallNs int64) {
 	}
 	a := &b.ev
 	ev := trace.JourneyEvent{
-		Kind: journeyKinds[e], WallNs: wallNs,
+		Kind: strings.TrimPrefix(eventNames[e], "journey."), WallNs: wallNs,
 		Step: a.int(journeyStep), PrefillDone: a.int(journeyPrefillDone), PrefillTotal: a.int(journeyPrefillTotal),
 		DecodeDone: a.int(journeyDecodeDone), DecodeMax: a.int(journeyDecodeMax), Preemptions: a.int(journeyPreemptions),
 		Phase: b.word(a, journeyPhase), ScheduleKind: b.word(a, journeyKind), FinishStatus: b.word(a, journeyStatus),

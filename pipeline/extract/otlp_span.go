@@ -44,10 +44,13 @@ var eventNames = [numEvents]string{
 	"step.BATCH_SUMMARY", "step.REQUEST_SNAPSHOT",
 }
 
-var journeyKinds = [numEvents]string{
-	journeyQueued: trace.Queued, journeyScheduled: trace.Scheduled, journeyFirst: trace.FirstToken,
-	journeyPreempted: trace.Preempted, journeyFinished: trace.Finished,
-}
+// Kinds of journey events that say more than that one happened.
+const (
+	kindQueued     = "QUEUED"
+	kindScheduled  = "SCHEDULED"
+	kindFirstToken = "FIRST_TOKEN"
+	kindFinished   = "FINISHED"
+)
 
 var eventByName = func() map[string]eventName {
 	m := map[string]eventName{}

@@ -403,9 +403,9 @@ func compareDecodes(t *testing.T, run *trace.Run) {
 	started := map[string]bool{}
 	for _, e := range run.Events {
 		switch {
-		case e.Kind == trace.FirstToken:
+		case e.Kind == kindFirstToken:
 			started[e.CoreID] = true
-		case e.Kind == trace.Scheduled && e.ScheduleKind.V == "RESUME" && started[e.CoreID]:
+		case e.Kind == kindScheduled && e.ScheduleKind.V == "RESUME" && started[e.CoreID]:
 			resumed[e.CoreID]++
 		}
 	}

@@ -90,7 +90,7 @@ func (k *coreHead) take(ev *trace.JourneyEvent) {
 	if ev.Step.OK {
 		k.LastStep = ev.Step.V
 	}
-	if ev.Kind == trace.Scheduled && k.SchedStep < 0 && ev.Step.OK && ev.TsNs.OK {
+	if ev.Kind == kindScheduled && k.SchedStep < 0 && ev.Step.OK && ev.TsNs.OK {
 		k.SchedNs, k.SchedStep = ev.TsNs.V, ev.Step.V
 	}
 }
@@ -103,15 +103,15 @@ func summarise(r *trace.Request, e *trace.JourneyEvent) {
 		}
 	}
 	switch e.Kind {
-	case trace.Queued:
+	case kindQueued:
 		first(&r.QueuedNs, &r.QueuedStep)
-	case trace.Scheduled:
+	case kindScheduled:
 		if e.ScheduleKind.Or("FIRST") == "FIRST" {
 			first(&r.ScheduledNs, &r.ScheduledStep)
 		}
-	case trace.FirstToken:
+	case kindFirstToken:
 		first(&r.FirstTokenNs, &r.FirstTokenStep)
-	case trace.Finished:
+	case kindFinished:
 		first(&r.FinishedNs, &r.FinishedStep)
 		r.FinishStatus, r.OutputTokens = e.FinishStatus, e.DecodeDone
 	}

@@ -41,11 +41,11 @@ type declarations struct {
 	TrainedPhysics []Term `yaml:"trained_physics"`
 }
 
-// Separates are step-time terms, each with the experiment that separates it from those that move with it.
-func Separates() [][2]string { return declared().Separates }
-
-// Shows says what would teach a term of a fit from requests, STAGE/NAME (spec#request-directions).
-func Shows(term string) string { return declared().Shows[term] }
+// Experiments are step-time terms, each with what separates it from those that move with it, and by STAGE/NAME what would teach a
+// term of a fit from requests (spec#request-directions).
+func Experiments() (separates [][2]string, shows map[string]string) {
+	return declared().Separates, declared().Shows
+}
 
 // declared is what features.yaml says: the slots of each version, and by NAME@VERSION what each is.
 // The bound of 1.0 is its one clamp, 100 (spec#frozen-guards); that of a time-like slot of 1.1 is one

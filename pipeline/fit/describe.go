@@ -349,7 +349,8 @@ func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
 // experimentFor is what separates the first two terms that have such an experiment.
 func experimentFor(names []string) string {
 	var what []string
-	for _, s := range features.Separates() {
+	separates, _ := features.Experiments()
+	for _, s := range separates {
 		if slices.Contains(names, s[0]) {
 			what = stat.AppendNew(what, s[1])
 		}

@@ -343,12 +343,13 @@ func (l *learner) directions(values, post []float64) []direction {
 		return nil
 	}
 	left := eigen.Values(nil)
+	_, shows := features.Experiments()
 	out := make([]direction, n)
 	for k := range n {
 		d := &out[k]
 		d.Terms, d.LearnedFrac = l.mainTerms(&terms, k), math.Min(1, math.Max(0, 1-left[k]))
 		if d.Learned = d.LearnedFrac >= learnedShare; !d.Learned {
-			d.Needs = features.Shows(d.Terms[0])
+			d.Needs = shows[d.Terms[0]]
 		}
 		d.vector = make([]float64, n)
 		for j := range n {

@@ -389,14 +389,14 @@ func (v *verdict) compareEvents(run *trace.Run, got *replayed) {
 func (v *verdict) compareStamp(e *trace.JourneyEvent, s *sim.Event, ends map[int64][2]int64, w *workload.Forced) {
 	at := w.BaseNs + s.AtUs*1000
 	switch e.Kind {
-	case trace.Scheduled:
+	case string(sim.Scheduled):
 		v.scheduled++
 		if b := ends[s.Step]; b[0] <= at && at <= b[1] {
 			v.inInterval++
 		} else {
 			v.differ("%s: SCHEDULED in step %d at %d ns, recorded step [%d, %d], stamp %d", e.CoreID, s.Step, at, b[0], b[1], e.TsNs.V)
 		}
-	case trace.FirstToken, trace.Finished:
+	case string(sim.FirstToken), string(sim.Finished):
 		v.stamps++
 		end := w.Timeline.End[s.Step-1]
 		if s.FinishStatus == trace.FinishAborted || max(s.AtUs-end, end-s.AtUs) <= 200 {
