@@ -83,7 +83,7 @@ func (o FitOptions) Command() (string, error) {
 // ResolveFor fills in what nobody asked for, the library's prior where it knows the runs of ext
 // (spec#prior-default), and checks ranges. ext is nil where there are none.
 func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
-	if ext != nil && o.Spec == "" && (o.Prior == "" || o.Prior == fit.PriorZero || o.Prior == fit.PriorRoofline) {
+	if ext != nil && o.Spec == "" && slices.Contains([]string{"", fit.PriorZero, fit.PriorRoofline, fit.PriorLibrary}, o.Prior) {
 		o.Spec = layeredVersion(ext, o.Without)
 	}
 	// Sums of several places must agree in their version: no library for them.
