@@ -377,21 +377,20 @@ func newcomerFigure(d *Document) *report.Figure {
 	for i, c := range d.Newcomer {
 		fig.Legend = append(fig.Legend, report.Key{P: paints[i%3], Text: strings.TrimSuffix(c.Cell, extraSuffix)})
 	}
-	fig.Panels = report.BothWidths("admission ratio of the newcomer by second",
-		func(w float64) *report.Drawing {
-			f := report.NewFrame(w, 280, "", report.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6), report.Linear("ratio",
-				0, 1.5, 4))
-			f.Level(0.8, report.Mute, report.Dashed, "0.8")
-			for i, c := range d.Newcomer {
-				var xy [][2]float64
-				for s, v := range c.Ratio {
-					if v != nil {
-						xy = append(xy, [2]float64{float64(s), min(1.5, *v)})
-					}
+	fig.Panels = report.BothWidths("admission ratio of the newcomer by second", func(w float64) *report.Drawing {
+		f := report.NewFrame(w, 280, "", report.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6), report.Linear("ratio",
+			0, 1.5, 4))
+		f.Level(0.8, report.Mute, report.Dashed, "0.8")
+		for i, c := range d.Newcomer {
+			var xy [][2]float64
+			for s, v := range c.Ratio {
+				if v != nil {
+					xy = append(xy, [2]float64{float64(s), min(1.5, *v)})
 				}
-				f.Curve(xy, paints[i%3], 1.8, report.Solid)
 			}
-			return &f.Drawing
-		})
+			f.Curve(xy, paints[i%3], 1.8, report.Solid)
+		}
+		return &f.Drawing
+	})
 	return fig
 }

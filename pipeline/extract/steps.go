@@ -187,8 +187,7 @@ func (s *sightings) sighted(use func(at int64, o *sighting)) error {
 }
 
 func newStepTables(dir string, format table.Format, acc *source.Account, at source.Place, mem *source.Memory) (*stepTables, error) {
-	m := &stepTables{dir: dir, format: format, acc: acc, at: at, mem: mem, sightings: newSightings(mem),
-		late: source.NewSorter[stepRows](mem)}
+	m := &stepTables{dir: dir, format: format, acc: acc, at: at, mem: mem, sightings: newSightings(mem), late: source.NewSorter[stepRows](mem)}
 	return m, m.create()
 }
 

@@ -215,8 +215,7 @@ func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
 	switch name {
 	case Linear3:
-		return &rows.Vectorizer{P: len(linear3Terms), Step: func(in *features.StepInput, _ []trace.Member,
-			x []float64) (features.Hits, error) {
+		return &rows.Vectorizer{P: len(linear3Terms), Step: func(in *features.StepInput, _ []trace.Member, x []float64) (features.Hits, error) {
 			x[0], x[1], x[2] = 1, in.ScheduledTokens, in.KVReadTokens
 			return 0, nil
 		}}, nil

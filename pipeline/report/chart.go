@@ -600,8 +600,7 @@ func (h *Heat) cell(d *Drawing, i, j int, at point, w, hh float64, s Span) {
 		d.Label(point{at.X + (w-2)/2, at.Y + hh/2 + 3}, s, tickSize, onRampText(frac), anchorMiddle)
 	}
 	if h.Mark == [2]int{i, j} {
-		d.add(mark{kind: markPath, closed: true, stroke: Prefill, width: 3,
-			pts: []point{at, {far.X, at.Y}, far, {at.X, far.Y}}})
+		d.add(mark{kind: markPath, closed: true, stroke: Prefill, width: 3, pts: []point{at, {far.X, at.Y}, far, {at.X, far.Y}}})
 	}
 }
 

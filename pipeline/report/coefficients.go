@@ -41,8 +41,7 @@ func coefficients(in Input, figs []*Figure) Section {
 func modelBlocks(m result.Model) []Block {
 	out := Tables(coefficientTable(m))
 	if len(m.NullDirections) > 0 {
-		out = append(out, Block{Text: "What these data cannot tell apart:"},
-			Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
+		out = append(out, Block{Text: "What these data cannot tell apart:"}, Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
 	}
 	title := "For experts: penalty, degrees of freedom, variance inflation, training ranges of " + m.Name
 	return append(out, folded(title, expertBlocks(m))...)
@@ -303,8 +302,7 @@ func utilisationFigure(in Input) *Figure {
 	}
 	lo, hi := Widened(s.Lo, s.Hi)
 	fig.Panels = BothWidths("implied utilisation per time-like coefficient", func(w float64) *Drawing {
-		return RowChart(w, rows, Logarithmic("implied utilisation (1 = roofline, logarithmic)", lo, hi),
-			RowMark{V: 1, P: bad, Tip: "roofline"})
+		return RowChart(w, rows, Logarithmic("implied utilisation (1 = roofline, logarithmic)", lo, hi), RowMark{V: 1, P: bad, Tip: "roofline"})
 	})
 	return fig
 }

@@ -141,8 +141,7 @@ func saturationTable(i *result.Inspect) *Table {
 		for _, c := range r.Saturation {
 			if len(appendNew(names, c.Name)) > len(names) {
 				names = append(names, c.Name)
-				t.Cols = append(t.Cols, Column{Head: checkNames.Replace(c.Name), Unit: "≤ " + Short(c.Threshold), Help: c.Doc,
-					Num: true})
+				t.Cols = append(t.Cols, Column{Head: checkNames.Replace(c.Name), Unit: "≤ " + Short(c.Threshold), Help: c.Doc, Num: true})
 			}
 		}
 	}
@@ -419,8 +418,7 @@ func seriesPoints(vs []*float64, binS float64) [][2]float64 {
 }
 
 func targetAudit(in Input, figs []*Figure) Section {
-	s := Section{ID: "audit", Nav: "Audit", Title: "Target and lag audit",
-		Lead: "Whether the fitted times measure what their names say."}
+	s := Section{ID: "audit", Nav: "Audit", Title: "Target and lag audit", Lead: "Whether the fitted times measure what their names say."}
 	audits := auditsOf(in)
 	evidence, used := lagsOf(in)
 	if len(audits) == 0 && len(evidence) == 0 {

@@ -68,8 +68,7 @@ func predictedFigure(f *result.FitFigures) *Figure {
 				p.Dot(p.At(b.X/1000, b.Y/1000), r, regimePaint(b.Regime), 0.55, "")
 			}
 		}
-		fig.Panels = append(fig.Panels, Panel{D: &p.Drawing, Desc: regime +
-			": predicted against measured step time in ms, logarithmic axes"})
+		fig.Panels = append(fig.Panels, Panel{D: &p.Drawing, Desc: regime + ": predicted against measured step time in ms, logarithmic axes"})
 	}
 	for _, r := range regimes {
 		add(r)
@@ -377,8 +376,7 @@ func driftPanel(r result.ValidationRun) *Drawing {
 		ys.Take(d.Factor)
 		leaves = leaves || d.Factor < 0.9 || d.Factor > 1.1
 	}
-	p := NewFrame(PanelW, 200, r.ID, Linear("time since the first row (s)", xs.Lo, xs.Hi, 5),
-		Linear("measured / predicted", ys.Lo, ys.Hi, 4))
+	p := NewFrame(PanelW, 200, r.ID, Linear("time since the first row (s)", xs.Lo, xs.Hi, 5), Linear("measured / predicted", ys.Lo, ys.Hi, 4))
 	p.Rect(p.At(p.X.Lo, 0.9), p.At(p.X.Hi, 1.1), gridLine, 0.8, "")
 	p.Level(1, AxisLine, Solid, "")
 	colour := Decode

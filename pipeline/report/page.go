@@ -70,8 +70,7 @@ func Page(h Head, sections []Section) ([]byte, []Section, error) {
 // sheetCSS is the style sheet with the colours of both schemes.
 func sheetCSS() string {
 	light, dark := cssVars(false), cssVars(true)
-	return ":root{color-scheme:light;" + light + "}\n" +
-		"@media (prefers-color-scheme:dark){:root{color-scheme:dark;" + dark + "}}\n" +
+	return ":root{color-scheme:light;" + light + "}\n" + "@media (prefers-color-scheme:dark){:root{color-scheme:dark;" + dark + "}}\n" +
 		":root[data-theme=light]{color-scheme:light;" + light + "}\n" +
 		":root[data-theme=dark]{color-scheme:dark;" + dark + "}\n" +
 		"@media print{:root,:root[data-theme]{color-scheme:light;" + light + "}}\n" +

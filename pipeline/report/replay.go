@@ -42,8 +42,7 @@ func comparedTable(v *result.Validation) *Table {
 		if r.Metrics == nil {
 			continue
 		}
-		row := Row{Cells: []Cell{Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"},
-			Count(r.Requests)}}
+		row := Row{Cells: []Cell{Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, Count(r.Requests)}}
 		if r.ReplayRank() > 0 {
 			row.Class = "dim"
 		}

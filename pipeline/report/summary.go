@@ -289,8 +289,7 @@ func cellTable(name string, cells []result.Cell, where string) *Table {
 	t := tableOf(name)
 	for _, c := range cells {
 		t.Grow(func() Row {
-			return Row{Cells: append([]Cell{Name(c.Run), Plain(c.Regime), Plain(c.Bucket), Plain(c.Set)},
-				errorCells(c.Errors)...)}
+			return Row{Cells: append([]Cell{Name(c.Run), Plain(c.Regime), Plain(c.Bucket), Plain(c.Set)}, errorCells(c.Errors)...)}
 		})
 	}
 	return Capped(t, "the largest errors first", where)
@@ -357,8 +356,7 @@ func testStepTable(v *result.Validation) *Table {
 	t := tableOf("test-steps")
 	for _, r := range v.Runs {
 		if r.Steps != nil {
-			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Name(r.ID), {Text: splitWords(r.Split), Class: "nb"}},
-				errorCells(*r.Steps)...)})
+			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Name(r.ID), {Text: splitWords(r.Split), Class: "nb"}}, errorCells(*r.Steps)...)})
 		}
 	}
 	return Capped(t, "in the order of the file", "validation.json, runs")

@@ -217,8 +217,7 @@ func (s *solver) gradient(lambda float64) {
 		if s.zero[j] {
 			continue
 		}
-		s.grad[j] = Dot(s.g[j*s.p:(j+1)*s.p], s.gamma) - s.b[j] +
-			s.pull(lambda, j, s.gamma)
+		s.grad[j] = Dot(s.g[j*s.p:(j+1)*s.p], s.gamma) - s.b[j] + s.pull(lambda, j, s.gamma)
 	}
 }
 

@@ -97,8 +97,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	}
 	for i := range set.Alpha {
 		m := &set.Alpha[i]
-		a, err := steps.Alpha(sp, rows.Options{Target: m.Target, Gamma: set.Gamma, Split: o.Split, Saturated: t.spans(),
-			Stride: src.Stride})
+		a, err := steps.Alpha(sp, rows.Options{Target: m.Target, Gamma: set.Gamma, Split: o.Split, Saturated: t.spans(), Stride: src.Stride})
 		if err != nil {
 			return nil, err
 		}

@@ -356,8 +356,7 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 		prompt, prompt2, output, output2 = prompt+p, prompt2+float64(p*p), output+m, output2+float64(m*m)
 	}
 	n := float64(t.Requests)
-	s := Lengths{Prompt: prompt / n, Output: output / n, PromptCV2: prompt2*n/(prompt*prompt) - 1,
-		OutputCV2: output2*n/(output*output) - 1}
+	s := Lengths{Prompt: prompt / n, Output: output / n, PromptCV2: prompt2*n/(prompt*prompt) - 1, OutputCV2: output2*n/(output*output) - 1}
 	s.Cached = t.Shape.Cached * s.Prompt / t.Shape.Prompt
 	s.PromptCV2, s.OutputCV2 = math.Max(0, s.PromptCV2), math.Max(0, s.OutputCV2)
 	return out, s

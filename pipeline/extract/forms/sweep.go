@@ -604,8 +604,7 @@ func (c *Reader) dropRepeatedPoints() {
 	kept := c.Points[:0]
 	for _, p := range c.Points {
 		stem, ext := stemOf(p.File)
-		_, isTwin := slices.BinarySearchFunc(c.Points, stem+".json", func(o trace.LoadPoint,
-			file string) int {
+		_, isTwin := slices.BinarySearchFunc(c.Points, stem+".json", func(o trace.LoadPoint, file string) int {
 			return cmp.Compare(o.File, file)
 		})
 		isStage := func(o trace.LoadPoint) bool { return path.Dir(o.File) == path.Dir(p.File) && staged(o.File) }
