@@ -166,15 +166,15 @@ func TestAllReduceCurves(t *testing.T) {
 	}
 }
 
-// Settings of the CPU tier that the simulator does not play are refused by name; its defaults are not.
-func TestUnplayedOffloadIsNamed(t *testing.T) {
+// Settings of the CPU tier that vLLM refuses are refused by name.
+func TestBadOffloadIsNamed(t *testing.T) {
 	for setting, c := range map[string]struct {
 		value any
 		want  string
 	}{
-		"offload_prompt_only": {true, ""}, "eviction_policy": {"arc", `eviction_policy "arc", want lru`},
-		"block_size": {64, "block_size 64, want the engine's 16"}, "store_threshold": {2.0, "store_threshold 2, want at most 1"},
-		"sync_load_budget_bytes": {int64(1 << 20), "sync_load_budget_bytes 1.048576e+06, want 0"}, "num_cpu_blocks": {500, ""},
+		"offload_prompt_only": {true, ""}, "eviction_policy": {"fifo", "eviction_policy: got fifo, want lru, or arc from 0.19 on"},
+		"block_size": {40, "block_size: got 40, want a multiple of 16"}, "store_threshold": {2.0, ""}, "num_cpu_blocks": {500, ""},
+		"sync_load_budget_bytes": {int64(1 << 20), ""}, "blocks_per_chunk": {0, "blocks_per_chunk: got 0, want 1 or more"},
 	} {
 		d := &Deployment{Name: "x", TP: 1, PP: 1, DP: 1}
 		d.Engine = Engine{BlockSize: 16, CPUOffloading: true, VLLMVersion: "0.33.0", Extra: Values{"kv_transfer_config": map[string]any{

@@ -88,6 +88,14 @@ type Rules struct {
 	BalancerInFlight bool `rule:"balancer_in_flight" since:"0.28" with:"dp"`
 	// OffloadFreesAtOnce: a finished request's blocks are free before their copies to the CPU tier are done; who takes one waits
 	OffloadFreesAtOnce bool `rule:"offload_frees_at_once" since:"0.23" with:"kv"`
+	// OffloadKeepsOffered: no chunk of the CPU tier is evicted for the request that offers it again
+	OffloadKeepsOffered bool `rule:"offload_keeps_offered" since:"0.19" with:"offload"`
+	// OffloadByUse: a chunk's last use is the end of its last copy; a request waits for its own copies
+	OffloadByUse bool `rule:"offload_by_use" since:"0.24" with:"offload"`
+	// OffloadByRequest: store_threshold counts what is offered
+	OffloadByRequest bool `rule:"offload_by_request" since:"0.31" with:"offload"`
+	// OffloadSyncLoads: loads within sync_load_budget_bytes run inside the step; an admission offers all chunks again
+	OffloadSyncLoads bool `rule:"offload_sync_loads" since:"0.33" with:"offload"`
 	// DeferredFrees: blocks that a step in flight may write come free after it, with a connector
 	DeferredFrees bool `rule:"deferred_frees" since:"0.24" with:"kv"`
 	// VictimsInFlightStay: nobody is preempted whose blocks would come free later only
@@ -100,7 +108,7 @@ type rule struct {
 	since [2]int
 	until [2]int // the first release without it; zero: none
 	flag  string // of vllm serve, that sets it
-	with  string // what it is about, where not everybody has it: spec, pp, dp or kv
+	with  string // what it is about, where not everybody has it: spec, pp, dp, kv or offload
 	field int
 }
 
@@ -191,7 +199,7 @@ func (d *Deployment) RulesInForce() []RuleInForce {
 	}
 	v, known := e.Release()
 	has := map[string]bool{"": true, "pp": d.PP > 1, "spec": e.Extra["speculative_config"] != nil, "dp": d.DP > 1,
-		"kv": e.Extra["kv_transfer_config"] != nil || e.CPUOffloading}
+		"kv": e.Extra["kv_transfer_config"] != nil || e.CPUOffloading, "offload": e.CPUOffloading}
 	var out []RuleInForce
 	for i := range ruleTable {
 		t := &ruleTable[i]

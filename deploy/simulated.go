@@ -151,9 +151,6 @@ func (d *Deployment) CheckSimulated() error {
 	if why := d.contradiction(s); why != "" {
 		return trace.Errorf(BadKnobs, "%s", why).WithHint("vLLM refuses it too")
 	}
-	if why := d.Engine.unplayedOffload(); why != "" {
-		return refuse("kv_connector_extra_config: got "+why, "simulate it without, as a tier of whole blocks, least recently used first out")
-	}
 	switch {
 	case d.DP > maxRanks:
 		return trace.Errorf(UnsupportedEngine, "data_parallel_size: got %d, want at most %d", d.DP, maxRanks)
@@ -217,7 +214,8 @@ func (d *Deployment) contradiction(s *Speculation) string {
 	if s != nil {
 		drafts = *s
 	}
-	config, balancer := e.dict("kv_transfer_config"), e.dict("eplb_config")
+	config, balancer, tier := e.dict("kv_transfer_config"), e.dict("eplb_config"), e.offload()
+	policy, size, chunk := tier["eviction_policy"], n(tier, "block_size"), tier["blocks_per_chunk"]
 	backend, _ := e.Extra["all2all_backend"].(string)
 	eplb, perRequest, role := e.Extra["enable_eplb"] == true, e.Extra["per_request_spec_decode_metrics"], config["kv_role"]
 	dp, tokens, longest, threshold := max(1, d.DP), e.MaxNumBatchedTokens, d.MaxModelLen().Or(maxTokens), e.LongPrefillThreshold
@@ -250,6 +248,11 @@ func (d *Deployment) contradiction(s *Speculation) string {
 			say("speculative_config.draft_tensor_parallel_size: got %d, want 1 or tensor_parallel_size %d", drafts.TP, d.TP)},
 		{drafts.Method == "mtp" && drafts.Model == "" && !d.Model.predicts(),
 			say("speculative_config.method: got mtp, want a model with layers of multi-token prediction, which %s has not", d.Model.ID)},
+		{policy != nil && policy != "lru" && (policy != "arc" || !e.IsSince([2]int{0, 19})), say(
+			"kv_connector_extra_config.eviction_policy: got %v, want lru, or arc from 0.19 on (0.15.1's fails at its first chunk)", policy)},
+		{size%max(1, e.BlockSize) != 0 || size > 0 && chunk != nil,
+			say("kv_connector_extra_config.block_size: got %d, want a multiple of %d and no blocks_per_chunk beside it", size, e.BlockSize)},
+		{chunk != nil && n(tier, "blocks_per_chunk") < 1, say("kv_connector_extra_config.blocks_per_chunk: got %v, want 1 or more", chunk)},
 		{s != nil && tokens <= drafts.Lookahead(), say("max_num_batched_tokens: got %d, want more than the drafts of a request", tokens)},
 	})
 }
@@ -263,28 +266,25 @@ func (m *Model) predicts() bool {
 		slices.ContainsFunc(predictsUnstated, func(family string) bool { return strings.HasPrefix(m.ModelType, family) })
 }
 
-// OffloadsPromptsOnly reports whether outputs stay out of the CPU tier (offload_prompt_only, from vLLM 0.23 on).
-func (e *Engine) OffloadsPromptsOnly() bool {
-	return e.offload()["offload_prompt_only"] == true
+// Offload is how the CPU tier is kept, as the connector was told.
+type Offload struct {
+	Arc, PromptOnly   bool    // eviction_policy, else lru; offload_prompt_only
+	Blocks, Threshold int64   // of a chunk; store_threshold, 0 or 1: any
+	SyncBytes         float64 // of a step's loads inside it, per GPU
 }
 
-// unplayedOffload names a setting of the offloading connector that the CPU tier does not
-// play: its defaults are blocks of prompts and outputs, of the engine's size, stored at once.
-func (e *Engine) unplayedOffload() string {
+// Offload reads them with the release's defaults.
+func (e *Engine) Offload() Offload {
 	extra := e.offload()
-	policy, _ := extra["eviction_policy"].(string)
-	size, hasSize := number(extra["block_size"])
-	threshold, _ := number(extra["store_threshold"])
-	budget, _ := number(extra["sync_load_budget_bytes"])
-	if !e.CPUOffloading {
-		return ""
+	n := func(key string, since int) int64 {
+		if v, _ := number(extra[key]); e.IsSince([2]int{0, since}) {
+			return trace.Int(v)
+		}
+		return 0
 	}
-	return upheld([]objection{{policy != "" && policy != "lru", fmt.Sprintf("eviction_policy %q, want lru", policy)},
-		{hasSize && size != float64(e.BlockSize),
-			fmt.Sprintf("block_size %g, want the engine's %d: chunks of several blocks are not modelled", size, e.BlockSize)},
-		{threshold > 1, fmt.Sprintf("store_threshold %g, want at most 1", threshold)},
-		{budget > 0, fmt.Sprintf("sync_load_budget_bytes %g, want 0", budget)},
-	})
+	return Offload{Arc: extra["eviction_policy"] == "arc", Threshold: n("store_threshold", 19),
+		Blocks:     max(1, n("block_size", 0)/max(1, e.BlockSize), n("blocks_per_chunk", 26)),
+		PromptOnly: extra["offload_prompt_only"] != false && e.IsSince([2]int{0, 23}), SyncBytes: float64(n("sync_load_budget_bytes", 33))}
 }
 
 // draftsWithPPSince is the first release whose model runner takes drafts and pipeline stages together.

@@ -1,295 +1,394 @@
 package sim
 
 import (
+	"container/list"
 	"math"
-	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
 )
 
 // loadState is a request's part in the CPU tier.
 type loadState struct {
-	ready     bool     // its load has arrived
-	stored    bool     // something of it was offered to the CPU tier: its blocks stay until the copies are done
-	nextStore int64    // first block not yet offered
-	pending   int      // copies not yet done
-	loading   []uint64 // hashes on their way to the GPU
-	storing   []uint64 // hashes on their way to the CPU
+	// Something of it was offered to the CPU tier: its blocks stay until the copies are done; it has finished.
+	stored, over bool
+	nextStore    int64    // first chunk not yet offered
+	pending      int      // copies not yet done
+	storing      []uint64 // hashes on their way to the CPU
 }
 
-// cpuTier is the CPU-memory tier of the KV cache: full blocks by content hash,
-// least recently used evicted first.
+// cpuTier is the CPU-memory tier of the KV cache: chunks of full blocks by content hash, the
+// least recently used evicted first, or as arc says (vllm/v1/kv_offload of 0.15.1 to 0.33.0).
 //
-// A store is decided in the step that fills the block and copied with the next
-// one; a load is decided at admission, copied with that step, and the request
-// is scheduled when it has arrived. Copies of one direction follow each other
-// at PCIe speed. A finished request keeps its GPU blocks until its copies are done; from
-// vLLM 0.23 on they come free at once, and a step that takes one waits for its copy.
+// A store is decided in the step that fills the chunk and copied with the next
+// one; a load is decided at admission and copied with that step. The request parks until it
+// has arrived; within sync_load_budget_bytes it runs in that step, which takes longer. Copies of
+// one direction follow each other at PCIe speed. A finished request keeps its GPU blocks until
+// its copies are done; from vLLM 0.23 on they come free at once, and a step that takes one waits
+// for its copy.
 type cpuTier struct {
-	e        *Engine
-	capacity int64
-	blockUs  float64 // time to copy one block, whole tensor-parallel group
+	e          *Engine
+	set        deploy.Offload
+	capacity   int     // chunks
+	chunk      int64   // its tokens
+	blockUs    float64 // time to copy one block, whole tensor-parallel group
+	tokenBytes float64 // KV of a token on one GPU
 
-	index      map[uint64]int32
-	blocks     []cpuBlock
-	next, prev []int32 // LRU ring through the sentinel at index capacity, oldest first
-	free       []int32
+	index          map[uint64]*tierChunk
+	t1, t2, b1, b2 list.List        // stored once, found again, and what arc remembers of them; lru has the first
+	target         float64          // of the length of t1, by arc
+	counts         map[uint64]int64 // how often a chunk was asked for or offered, with store_threshold
+	offers         int64
 
-	beingLoaded map[uint64]bool
-	planned     []*transfer // stores decided in the last step
-	flying      []*transfer
-	busyUntil   [2]int64 // store, load
-	leaving     []*seq   // finished, still being copied or not yet told to the workers
-	transfers   int64
+	beingLoaded     map[uint64]bool
+	planned, flying []*transfer // stores decided in the last step; copies under way
+	busyUntil       [2]int64    // store, load
+	halted          []*seq      // preempted in this step
+	transfers       int64
+	syncBytes       float64 // of the loads inside this step, per GPU
+	syncUs          int64   // that they take
 
-	atOnce     bool                // finished requests' GPU blocks come free at once
-	promptOnly bool                // nothing behind prompts is stored
-	copied     map[int32]*transfer // with atOnce: GPU blocks that are read by a store to come or under way
-	flushed    []*transfer         // of them those whose blocks this step takes: it waits for them
+	copied  map[int32]*transfer // where blocks come free at once: those of the GPU that are read by a store to come or under way
+	flushed []*transfer         // of them those whose blocks this step takes: it waits for them
+	isDone  func(t *transfer) bool
 }
 
-type cpuBlock struct {
+// tierChunk is what the tier has or remembers of a chunk.
+type tierChunk struct {
 	hash  uint64
-	refs  int32
-	ready bool
+	refs  int32 // loads under way, -1: not yet written
+	offer int64 // the last one that named it: it stays
+	in    *list.List
+	at    *list.Element
+}
+
+// take puts x at the end of l, out of the list it was in.
+func (x *tierChunk) take(l *list.List) {
+	if x.in != nil {
+		x.in.Remove(x.at)
+	}
+	x.in, x.at = l, l.PushBack(x)
 }
 
 type transfer struct {
-	s      *seq
-	state  *loadState // of s, which may be another request's before the copy is done
-	idx    int
-	load   bool
-	hashes []uint64
-	blocks []int32 // of the GPU, of a store with atOnce
-	done   int64
-	id     int64
-	step   int64
+	s                   *seq
+	state               *loadState // of s, which may be another request's before the copy is done
+	idx                 int
+	load, sync, flushed bool // sync: inside its step; flushed: a step waits for it
+	hashes              []uint64
+	gpu, source         int64   // blocks on the GPU, blocks where it comes from
+	blocks              []int32 // of the GPU, of a store, where they may come free before it is done
+	done, id, step      int64
 }
 
 func newCPUTier(e *Engine, blocks int64) *cpuTier {
-	n := int32(blocks)
-	c := &cpuTier{
-		e: e, capacity: blocks, index: map[uint64]int32{}, blocks: make([]cpuBlock, n),
-		next: make([]int32, n+1), prev: make([]int32, n+1), beingLoaded: map[uint64]bool{},
-	}
-	c.next[n], c.prev[n] = n, n
-	for i := n - 1; i >= 0; i-- {
-		c.free = append(c.free, i)
-	}
-	if c.atOnce = e.rules.OffloadFreesAtOnce; c.atOnce {
-		c.copied = map[int32]*transfer{}
-		e.pool.Taken = func(b int32) {
-			if t := c.copied[b]; t != nil {
-				c.flushed = append(c.flushed, t)
-			}
-		}
-	}
 	d := e.cfg.Deployment
-	c.promptOnly = e.rules.OffloadFreesAtOnce && d.Engine.OffloadsPromptsOnly()
-	bytes := float64(e.blockSize) * 2 * float64(d.Model.NumLayers*max(d.Model.NumKVHeads, d.TP)*d.Model.HeadDim) * d.Model.BytesPerKV
-	if rate := d.Hardware.PCIeBandwidthGBs * 1e3 * d.Hardware.PCIeEfficiency * float64(max(1, d.TP)); rate > 0 {
-		c.blockUs = bytes / rate
+	c := &cpuTier{e: e, set: d.Engine.Offload(), index: map[uint64]*tierChunk{}, counts: map[uint64]int64{}, beingLoaded: map[uint64]bool{}}
+	c.capacity, c.chunk = int(blocks/c.set.Blocks), c.set.Blocks*e.blockSize
+	if e.rules.OffloadFreesAtOnce {
+		c.copied = map[int32]*transfer{}
+		e.pool.Taken = func(b int32) { c.waitFor(b) }
+	}
+	c.tokenBytes = 2 * float64(d.Model.NumLayers*max(d.Model.NumKVHeads, d.TP)*d.Model.HeadDim) * d.Model.BytesPerKV / float64(max(1, d.TP))
+	if rate := d.Hardware.PCIeBandwidthGBs * 1e3 * d.Hardware.PCIeEfficiency; rate > 0 {
+		c.blockUs = float64(e.blockSize) * c.tokenBytes / rate
 	}
 	return c
 }
 
-func (c *cpuTier) toEnd(i int32) {
-	end := int32(c.capacity)
-	c.prev[i], c.next[i] = c.prev[end], end
-	c.next[c.prev[i]], c.prev[end] = i, i
+// waitFor has the step wait for the copies of finished requests that read those blocks, which somebody is given.
+func (c *cpuTier) waitFor(blocks ...int32) {
+	for _, b := range blocks {
+		if t := c.copied[b]; t != nil && t.state.over {
+			c.flushed = append(c.flushed, t)
+		}
+	}
 }
 
-func (c *cpuTier) unlink(i int32) {
-	c.next[c.prev[i]], c.prev[c.next[i]] = c.next[i], c.prev[i]
+// key is the hash of chunk i of s: that of its last block.
+func (c *cpuTier) key(s *seq, i int64) uint64 {
+	return s.blockHash((i+1)*c.set.Blocks-1, c.e.blockSize)
 }
 
-// touch makes the request's first n blocks the most recently used, its first block last.
+// get is the chunk with that hash, nil where the tier has it not.
+func (c *cpuTier) get(h uint64) *tierChunk {
+	if x := c.index[h]; x != nil && x.in != &c.b1 && x.in != &c.b2 {
+		return x
+	}
+	return nil
+}
+
+// touch makes the request's first n chunks the most recently used, its first one last.
 func (c *cpuTier) touch(s *seq, n int64) {
-	for b := n - 1; b >= 0; b-- {
-		if i, ok := c.index[s.blockHash(b, c.e.blockSize)]; ok {
-			c.unlink(i)
-			c.toEnd(i)
+	for i := n - 1; i >= 0; i-- {
+		switch x := c.index[c.key(s, i)]; {
+		case x == nil || !c.set.Arc && c.e.rules.OffloadByUse && x.refs != 0:
+		case c.set.Arc && x.in == &c.t1 && x.refs >= 0:
+			x.take(&c.t2)
+		default:
+			c.adapt(x)
 		}
 	}
 }
 
-// match returns how many full blocks beyond the local hits are ready here;
-// busy when some of them are already being loaded for another request.
-func (c *cpuTier) match(s *seq, local int64) (blocks int64, busy bool) {
-	full := s.tokens() / c.e.blockSize
-	c.touch(s, full)
-	for b := local; b < full; b++ {
-		i, ok := c.index[s.blockHash(b, c.e.blockSize)]
-		if !ok || !c.blocks[i].ready {
-			break
-		}
-		blocks++
+// adapt makes a chunk the last used of its list, and is arc's answer to one that it evicted too early.
+func (c *cpuTier) adapt(x *tierChunk) {
+	other, more := &c.b2, 1.0
+	if x.in == other {
+		other, more = &c.b1, -1
 	}
-	for b := local; b < local+blocks; b++ {
-		if c.beingLoaded[s.blockHash(b, c.e.blockSize)] {
-			return 0, true
-		}
+	if x.in == &c.b1 || x.in == &c.b2 {
+		change := float64(more * max(1, float64(other.Len())/float64(x.in.Len())))
+		c.target = min(max(c.target+change, 0), float64(c.capacity))
 	}
-	return blocks, false
+	x.take(x.in)
 }
 
-// startLoad copies n blocks behind the local hits with this step.
-func (c *cpuTier) startLoad(s *seq, local, n int64) {
-	s.status = statusLoading
-	s.load.pending++
-	s.load.ready, s.load.loading = false, s.load.loading[:0]
-	for b := local; b < local+n; b++ {
-		h := s.blockHash(b, c.e.blockSize)
-		c.blocks[c.index[h]].refs++
-		c.beingLoaded[h] = true
-		s.load.loading = append(s.load.loading, h)
+// count notes that a chunk was asked for or offered. (vLLM forgets the oldest of 64,000.)
+func (c *cpuTier) count(s *seq, i int64) {
+	if c.set.Threshold > 1 {
+		c.counts[c.key(s, i)]++
 	}
-	s.load.nextStore = local + n
-	c.e.batch.LoadBlocks += n
-	c.e.out.LoadedBlocks += n
-	c.event(KVEvent{Kind: cacheLoadCommitted, Request: s.idx, Step: c.e.step - 1, Blocks: n, CPU: true})
-	c.fly(&transfer{s: s, state: s.load, idx: s.idx, load: true, hashes: s.load.loading})
+}
+
+// match returns how many tokens behind the local ones are ready here, in whole chunks; sync: they are loaded in this
+// step; busy: some are still being written or loaded for another request, or its own copies are under way.
+func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
+	r := &c.e.rules
+	if r.OffloadSyncLoads {
+		s.load.nextStore = 0
+	}
+	if r.OffloadByUse && s.load.pending > 0 {
+		return 0, false, true
+	}
+	full := s.tokens() / c.chunk
+	if !r.OffloadFreesAtOnce {
+		c.touch(s, full)
+	}
+	start, hits, ends := local/c.chunk, int64(0), false
+	for i := start; i < full && full*c.chunk-local >= c.chunk && (!ends || !r.OffloadFreesAtOnce); i++ {
+		if !r.OffloadByRequest {
+			c.count(s, i)
+		}
+		x := c.get(c.key(s, i))
+		if ends = ends || x == nil || x.refs < 0 && !r.OffloadFreesAtOnce; !ends {
+			hits++
+			busy = busy || x.refs < 0
+		}
+	}
+	if r.OffloadFreesAtOnce {
+		c.touch(s, full)
+	}
+	if tokens = c.chunk*(start+hits) - local; hits == 0 || tokens < c.chunk && !busy {
+		return 0, false, false
+	}
+	for i := start; i < start+hits; i++ {
+		busy = busy || c.beingLoaded[c.key(s, i)]
+	}
+	if busy {
+		return 0, false, true
+	}
+	bytes := float64(tokens) * math.Floor(c.tokenBytes)
+	if c.set.SyncBytes > 0 && local+tokens < s.tokens() && c.syncBytes+bytes <= c.set.SyncBytes {
+		c.syncBytes += bytes
+		sync = true
+	}
+	return tokens, sync, false
+}
+
+// startLoad copies the chunks of so many tokens behind the local ones with this step.
+func (c *cpuTier) startLoad(s *seq, local, tokens int64, sync bool) {
+	t := &transfer{s: s, state: s.load, idx: s.idx, load: true, sync: sync, gpu: tokens / c.e.blockSize}
+	if c.copied != nil {
+		s.load.pending++
+	}
+	s.load.nextStore = (local + tokens) / c.chunk
+	for i := local / c.chunk; i < s.load.nextStore; i++ {
+		h := c.key(s, i)
+		c.get(h).refs++
+		if t.hashes = append(t.hashes, h); !sync {
+			c.beingLoaded[h] = true
+		}
+	}
+	t.source = int64(len(t.hashes))
+	c.e.batch.LoadBlocks += t.gpu
+	c.e.out.LoadedBlocks += t.gpu
+	c.waitFor(s.held.IDs...)
+	c.event(KVEvent{Kind: cacheLoadCommitted, Request: s.idx, Step: c.e.step - 1, Blocks: t.source, CPU: true})
+	c.fly(t)
 }
 
 // fly starts a copy now.
 func (c *cpuTier) fly(t *transfer) {
-	direction := 0
-	if t.load {
-		direction = 1
-	}
 	c.transfers++
 	t.id, t.step = c.transfers, c.e.step
-	t.done = max(c.busyUntil[direction], c.e.now) + min(ToUs(math.Floor(c.blockUs*float64(len(t.hashes)))), LatestUs)
-	c.busyUntil[direction] = t.done
+	took, busy := min(ToUs(math.Floor(c.blockUs*float64(t.gpu))), LatestUs), &c.busyUntil[0]
+	if t.load {
+		busy = &c.busyUntil[1]
+	}
+	if t.sync {
+		c.syncUs += took
+	} else {
+		t.done = max(*busy, c.e.now) + took
+		*busy = t.done
+	}
 	c.flying = append(c.flying, t)
-	c.event(KVEvent{Kind: transferInitiated, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})
-}
-
-// loaded reports whether the load of s has arrived; then the request may be
-// scheduled from there.
-func (c *cpuTier) loaded(s *seq) bool {
-	if !s.load.ready {
-		return false
-	}
-	s.load.ready = false
-	s.status = statusWaiting
-	if s.preempted > 0 {
-		s.status = statusPreempted
-	}
-	s.computed = min(s.held.N*c.e.blockSize, s.tokens())
-	if s.computed == s.tokens() {
-		s.computed--
-	}
-	c.e.registerBlocks(s, s.computed)
-	return true
+	c.event(KVEvent{Kind: transferInitiated, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: t.source, Transfer: t.id})
 }
 
 // planStores starts the copies decided in the last step and decides those of
-// this one: new requests first, then running, then resumed ones.
+// this one: in the order of the batch, before 0.23 new requests first, then running, then resumed ones.
 func (c *cpuTier) planStores(items []item) {
+	r := &c.e.rules
 	for _, t := range c.planned {
-		c.e.batch.StoreBlocks += int64(len(t.hashes))
-		c.e.out.StoredBlocks += int64(len(t.hashes))
+		c.e.batch.StoreBlocks += t.gpu
+		c.e.out.StoredBlocks += t.gpu
 		c.fly(t)
 	}
-	c.planned = c.planned[:0]
-	admitted := len(items) - int(c.e.view.Admitted)
-	for _, pass := range []struct {
-		from, to int
-		resumed  bool
-	}{{admitted, len(items), false}, {0, admitted, false}, {admitted, len(items), true}} {
-		for i := pass.from; i < pass.to; i++ {
-			if it := &items[i]; pass.from == 0 || it.s.preempted > 0 == pass.resumed {
-				c.planStore(it.s, it.n)
+	c.planned = nil
+	for pass := range 3 {
+		for i := range items {
+			it, at := &items[i], 1
+			if it.fresh && r.OffloadFreesAtOnce && pass == 1 {
+				c.waitFor(it.s.held.IDs...)
+			} else if it.fresh && !r.OffloadFreesAtOnce {
+				at = 2 * int(min(it.s.preempted, 1))
+			}
+			if at == pass {
+				c.planStore(it.s, min(it.s.computed+it.n, it.s.tokens()), it.s.held.IDs)
 			}
 		}
 	}
-}
-
-func (c *cpuTier) planStore(s *seq, n int64) {
-	full := min(s.computed+n, s.tokens()) / c.e.blockSize // whole blocks only; they are full when this step has run
-	if c.promptOnly {
-		full = min(full, s.prompt/c.e.blockSize)
-	}
-	if full <= s.load.nextStore {
-		return
-	}
-	var store []uint64
-	var from []int32
-	for b := s.load.nextStore; b < full; b++ {
-		if h := s.blockHash(b, c.e.blockSize); !c.has(h) {
-			store, from = append(store, h), append(from, s.held.IDs[b])
+	for _, s := range c.halted { // the workers wait for its copies before its blocks are taken
+		if c.flushOf(s.load); !r.OffloadFreesAtOnce {
+			c.completeStore(s.load.storing)
+			s.load.storing = s.load.storing[:0]
 		}
 	}
-	if !c.makeRoom(int64(len(store))) {
+	c.halted, c.syncBytes = c.halted[:0], 0
+	if r.OffloadFreesAtOnce && !r.OffloadByUse && !c.e.unfinished() { // 0.23: nobody may come to see them done
+		c.flushOf(nil)
+	}
+}
+
+// flushOf has the step wait for the copies of a request, of nil all.
+func (c *cpuTier) flushOf(l *loadState) {
+	for _, t := range c.flying {
+		if t.state == l || l == nil {
+			c.flushed = append(c.flushed, t)
+		}
+	}
+}
+
+// planStore offers the chunks of the first tokens of s that have not been.
+func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
+	r := &c.e.rules
+	if c.set.PromptOnly {
+		tokens = min(tokens, s.prompt)
+	}
+	full := min(tokens/c.chunk, int64(len(blocks))/c.set.Blocks)
+	if full <= s.load.nextStore {
+		if r.OffloadFreesAtOnce {
+			s.load.nextStore = full // after a preemption they are offered again
+		}
 		return
 	}
-	s.load.nextStore = full
-	if len(store) == 0 {
+	var store []int64
+	c.offers++
+	for i := s.load.nextStore; i < full; i++ {
+		if r.OffloadByRequest {
+			c.count(s, i)
+		}
+		x, passes := c.get(c.key(s, i)), c.set.Threshold < 2 || c.counts[c.key(s, i)] >= c.set.Threshold
+		if x == nil && passes {
+			store = append(store, i)
+		} else if x != nil && (passes || r.OffloadByRequest) && r.OffloadKeepsOffered {
+			x.offer = c.offers
+		}
+	}
+	if !c.makeRoom(len(store)) {
 		return
 	}
-	for _, h := range store {
-		i := c.free[len(c.free)-1]
-		c.free = c.free[:len(c.free)-1]
-		c.blocks[i] = cpuBlock{hash: h, refs: -1}
-		c.index[h] = i
-		c.toEnd(i)
+	if s.load.nextStore = full; len(store) == 0 {
+		return
+	}
+	t := &transfer{s: s, state: s.load, idx: s.idx}
+	for _, i := range store {
+		h := c.key(s, i)
+		x := c.index[h]
+		if x == nil {
+			x = &tierChunk{hash: h}
+			c.index[h] = x
+		}
+		x.refs = -1
+		x.take(&c.t1)
+		if c.copied != nil {
+			t.blocks = append(t.blocks, blocks[i*c.set.Blocks:(i+1)*c.set.Blocks]...)
+		}
+		t.hashes, t.gpu, t.source = append(t.hashes, h), t.gpu+c.set.Blocks, t.source+c.set.Blocks
 	}
 	c.event(KVEvent{Kind: cacheStored, Request: s.idx, Step: c.e.step, Blocks: int64(len(store)), CPU: true})
+	if r.OffloadFreesAtOnce {
+		full = s.tokens() / c.chunk
+	}
 	c.touch(s, full)
 	s.load.stored = true
 	s.load.pending++
-	s.load.storing = append(s.load.storing, store...)
-	t := &transfer{s: s, state: s.load, idx: s.idx, hashes: store}
-	if c.planned = append(c.planned, t); c.atOnce {
-		for t.blocks = from; len(from) > 0; from = from[1:] {
-			c.copied[from[0]] = t
-		}
+	s.load.storing = append(s.load.storing, t.hashes...)
+	c.planned = append(c.planned, t)
+	for _, b := range t.blocks {
+		c.copied[b] = t
 	}
 }
 
-func (c *cpuTier) has(h uint64) bool {
-	_, ok := c.index[h]
-	return ok
-}
-
-// makeRoom evicts until n blocks are free; false, and nothing evicted, when that cannot be.
-func (c *cpuTier) makeRoom(n int64) bool {
-	need := n - int64(len(c.free))
-	if need <= 0 {
+// makeRoom evicts until n chunks are free; false, and nothing evicted, when that cannot be.
+func (c *cpuTier) makeRoom(n int) bool {
+	need := n - (c.capacity - c.t1.Len() - c.t2.Len())
+	if n == 0 || need <= 0 {
 		return true
 	}
-	var out []int32
-	for i := c.next[c.capacity]; int64(i) != c.capacity && int64(len(out)) < need; i = c.next[i] {
-		if c.blocks[i].refs == 0 {
-			out = append(out, i)
+	next := func(at *list.Element) *list.Element {
+		for ; at != nil && (at.Value.(*tierChunk).refs != 0 || at.Value.(*tierChunk).offer == c.offers); at = at.Next() {
 		}
+		return at
 	}
-	if int64(len(out)) < need {
-		return false
+	var out []*tierChunk
+	a, b := next(c.t1.Front()), next(c.t2.Front())
+	for left := c.t1.Len(); len(out) < need; {
+		from := &b
+		if a != nil && (left >= int(c.target) || b == nil && c.e.rules.OffloadByRequest) {
+			from, left = &a, left-1
+		}
+		if *from == nil {
+			return false
+		}
+		out = append(out, (*from).Value.(*tierChunk))
+		*from = next((*from).Next())
 	}
 	var hashes []uint64
-	for _, i := range out {
-		hashes = append(hashes, c.blocks[i].hash)
-		delete(c.index, c.blocks[i].hash)
-		c.unlink(i)
-		c.free = append(c.free, i)
+	for _, x := range out {
+		hashes = append(hashes, x.hash)
+		if x.in == &c.t1 {
+			x.take(&c.b1)
+		} else {
+			x.take(&c.b2)
+		}
 	}
-	c.event(KVEvent{Kind: cacheEviction, Request: -1, Step: c.e.step, Blocks: need, CPU: true})
-	c.event(KVEvent{Kind: blockRemoved, Request: -1, Step: c.e.step, Hashes: hashes, Blocks: need, CPU: true})
+	for _, ghosts := range []*list.List{&c.b1, &c.b2} {
+		for ghosts.Len() > c.capacity || ghosts.Len() > 0 && !c.set.Arc {
+			delete(c.index, ghosts.Remove(ghosts.Front()).(*tierChunk).hash)
+		}
+	}
+	c.event(KVEvent{Kind: cacheEviction, Request: -1, Step: c.e.step, Blocks: int64(len(out)), CPU: true})
+	c.event(KVEvent{Kind: blockRemoved, Request: -1, Step: c.e.step, Hashes: hashes, Blocks: int64(len(out)), CPU: true})
 	return true
-}
-
-// preempted completes the stores of a preempted request at once: the workers
-// wait for them before its blocks are taken.
-func (c *cpuTier) preempted(s *seq) {
-	c.completeStore(s.load.storing)
-	s.load.storing = s.load.storing[:0]
 }
 
 func (c *cpuTier) completeStore(hashes []uint64) {
 	var ready []uint64
 	for _, h := range hashes {
-		if i, ok := c.index[h]; ok && !c.blocks[i].ready {
-			c.blocks[i].ready, c.blocks[i].refs = true, 0
+		if x := c.get(h); x != nil && x.refs < 0 {
+			x.refs = 0
+			c.rests(x)
 			ready = append(ready, h)
 		}
 	}
@@ -298,47 +397,44 @@ func (c *cpuTier) completeStore(hashes []uint64) {
 	}
 }
 
-// completeTransfers processes the copies that are done when a step is updated,
-// and frees the blocks of requests that wait for nothing more.
+// rests notes that nobody reads or writes x any more: from 0.24 on that is its last use.
+func (c *cpuTier) rests(x *tierChunk) {
+	if r := &c.e.rules; x.refs == 0 && !c.set.Arc && r.OffloadByUse {
+		x.take(&c.t1)
+	}
+}
+
+// completeTransfers processes the copies that are done when a step is updated.
 func (c *cpuTier) completeTransfers(now int64) {
 	kept := c.flying[:0]
 	for _, t := range c.flying {
-		if t.done > now {
+		if c.isDone != nil && !c.isDone(t) || t.done > now {
 			kept = append(kept, t)
 			continue
 		}
-		c.event(KVEvent{Kind: transferCompleted, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: int64(len(t.hashes)), Transfer: t.id})
+		c.event(KVEvent{Kind: transferCompleted, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: t.source, Transfer: t.id})
+		if !t.load || c.copied != nil {
+			t.state.pending--
+		}
 		if t.load {
 			c.arrive(t)
-		} else {
-			t.state.pending--
+		} else if c.copied != nil {
 			c.completeStore(t.hashes)
-			for _, b := range t.blocks {
-				if c.copied[b] == t {
-					delete(c.copied, b)
-				}
+		}
+		for _, b := range t.blocks {
+			if c.copied[b] == t {
+				delete(c.copied, b)
 			}
 		}
 	}
 	clear(c.flying[len(kept):])
 	c.flying = kept
-	left := c.leaving[:0]
-	for _, s := range c.leaving {
-		if s.load.pending > 0 || s.doneStep == c.e.step {
-			left = append(left, s)
-			continue
-		}
-		c.e.pool.Drop(&s.held)
-		c.e.free.push(s)
-	}
-	clear(c.leaving[len(left):])
-	c.leaving = left
 }
 
 // flush is when the stores are done whose GPU blocks this step has taken.
 func (c *cpuTier) flush() (untilUs int64) {
 	for _, t := range c.flushed {
-		untilUs = max(untilUs, t.done)
+		t.flushed, untilUs = true, max(untilUs, t.done)
 	}
 	c.flushed = c.flushed[:0]
 	return untilUs
@@ -346,20 +442,37 @@ func (c *cpuTier) flush() (untilUs int64) {
 
 func (c *cpuTier) arrive(t *transfer) {
 	for _, h := range t.hashes {
-		c.blocks[c.index[h]].refs--
-		delete(c.beingLoaded, h)
+		x := c.get(h)
+		x.refs--
+		if c.rests(x); !t.sync {
+			delete(c.beingLoaded, h)
+		}
 	}
-	t.state.ready = true
-	t.state.pending--
+	if t.s.load == t.state {
+		t.s.remote.readyUs = 0
+	}
 }
 
 // keeps reports whether the blocks of a finished request stay for its copies.
 func (c *cpuTier) keeps(s *seq) bool {
-	if (!s.load.stored || c.atOnce) && s.status != statusLoading || c.e.cfg.FreeStored {
+	s.load.over = true
+	if !s.load.stored || c.copied != nil || c.e.cfg.FreeStored {
 		return false
 	}
-	c.leaving = append(c.leaving, s)
+	if s.status == statusParked {
+		c.e.parked = remove(c.e.parked, s)
+	}
+	c.e.leaving = append(c.e.leaving, s)
 	return true
+}
+
+// keepsOn reports whether the blocks of a request that has left stay: before 0.23 the workers tell of its copies in one.
+func (c *cpuTier) keepsOn(s *seq) bool {
+	if c == nil || c.copied != nil || !s.load.stored || s.load.pending > 0 || s.doneStep == c.e.step {
+		return c != nil && c.copied == nil && s.load.stored
+	}
+	c.completeStore(s.load.storing)
+	return false
 }
 
 func (c *cpuTier) event(ev KVEvent) {
@@ -369,9 +482,7 @@ func (c *cpuTier) event(ev KVEvent) {
 	}
 }
 
-// loading reports whether some request waits for its load.
-func (c *cpuTier) loading() bool {
-	return slices.ContainsFunc(c.flying, func(t *transfer) bool { return t.load })
+// works reports whether the engine goes on for copies alone, as from 0.24 on.
+func (c *cpuTier) works() bool {
+	return c != nil && c.e.rules.OffloadByUse && len(c.flying)+len(c.planned) > 0
 }
-
-func (e *Engine) cpuIdle() bool { return e.cpu == nil || !e.cpu.loading() && len(e.cpu.leaving) == 0 }

@@ -293,7 +293,7 @@ func (e *Engine) act() error {
 // hasWork is vLLM's has_requests: someone is in the engine, or a finish is
 // still to be told to the workers.
 func (e *Engine) hasWork() bool {
-	return e.unfinished() || e.finished > 0 || len(e.leaving) > 0 && e.rules.LeavingIsWork
+	return e.unfinished() || e.finished > 0 || len(e.leaving) > 0 && e.rules.LeavingIsWork || e.cpu.works()
 }
 
 func (e *Engine) unfinished() bool { return len(e.running) > 0 || e.waits() > 0 }
@@ -411,10 +411,10 @@ func (e *Engine) pauseIfStuck() {
 		e.rejectStuck(e.next().pop())
 		return
 	}
-	if e.stuck && !e.executing() && e.waits() > 0 && e.cpuIdle() && len(e.parked)+len(e.leaving) == 0 {
+	if e.stuck && !e.executing() && e.waits() > 0 && len(e.parked)+len(e.leaving) == 0 {
 		// Loads that have just arrived are seen by the next schedule(). Where they hold all blocks, releases before
 		// 0.31 wait for ever.
-		if q := e.next(); q.peek().status != statusLoading && (e.stuckPasses > 1 || len(e.waitingHolders()) == 0) {
+		if q := e.next(); q.peek().status != statusParked && (e.stuckPasses > 1 || len(e.waitingHolders()) == 0) {
 			e.rejectStuck(q.pop())
 			return
 		}

@@ -54,6 +54,7 @@ type oracleEngine struct {
 	Runner      string         `json:"model_runner"`
 	Connector   bool           `json:"kv_connector"`
 	Speculative map[string]any `json:"speculative"`
+	Offload     map[string]any `json:"offload"` // of testdata/interop/offload_oracle.py
 }
 
 type oracleRequest struct {
@@ -301,6 +302,18 @@ func (s *oracleScenario) deployment(version string) *deploy.Deployment {
 	if e.Connector {
 		x["kv_transfer_config"] = map[string]any{"kv_connector": "NixlConnector"}
 	}
+	if e.Offload != nil {
+		whole := func(key string) int64 { f, _ := e.Offload[key].(float64); return int64(f) }
+		extra := maps.Clone(e.Offload)
+		if d.Engine.CPUOffloading = true; d.Engine.IsSince([2]int{0, 26}) {
+			extra["blocks_per_chunk"] = whole("blocks_per_chunk")
+		} else {
+			extra["block_size"] = whole("blocks_per_chunk") * e.BlockSize
+		}
+		d.Engine.KVBlocksCPU = whole("chunks") * whole("blocks_per_chunk")
+		x["kv_transfer_config"] = map[string]any{"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+		d.Model = deploy.Model{NumLayers: 1, NumKVHeads: 1, HeadDim: 1, BytesPerKV: 2}
+	}
 	if e.Speculative != nil {
 		spec := maps.Clone(e.Speculative)
 		delete(spec, "accept")
@@ -364,7 +377,19 @@ func newOracleRun(s *oracleScenario, version string) (*oracleRun, error) {
 		r.note("parked", q.req.ID)
 		r.parkedAt[q.idx] = r.step
 	}
-	e.isTransferred = r.transferredInScenario
+	if e.cpu == nil {
+		e.isTransferred = r.transferredInScenario
+	} else {
+		began := map[*transfer]int64{}
+		e.cpu.isDone = func(t *transfer) bool {
+			at, seen := began[t]
+			if !seen {
+				at, began[t] = r.step, r.step
+			}
+			delay, _ := s.Engine.Offload[map[bool]string{true: "load_steps", false: "store_steps"}[t.load]].(float64)
+			return t.sync || t.flushed || r.step >= at+int64(delay)
+		}
+	}
 	return r, nil
 }
 
@@ -455,11 +480,16 @@ func (r *oracleRun) pass() error {
 	if !r.hasWork() && len(r.flight) == 0 { // blocks stay for another server
 		return nil
 	}
+	tier := 0
+	if r.cpu != nil {
+		tier = r.cpu.t1.Len() + r.cpu.t2.Len()
+	}
 	if err := r.beginStep(); err != nil {
 		return err
 	}
 	if r.Engine.step != r.lastScheduled() {
 		r.describe()
+		r.describeTier(tier)
 	}
 	if r.phase == busy && len(r.flight) > 0 {
 		r.abortDue("before_update")
@@ -516,6 +546,21 @@ func (r *oracleRun) describe() {
 	}
 	r.line["running"] = running
 	r.line["waiting"] = r.waits()
+}
+
+// describeTier notes what the CPU tier, which had so many chunks, took in and gave up with the batch just formed.
+func (r *oracleRun) describeTier(had int) {
+	if r.cpu == nil {
+		return
+	}
+	for _, t := range r.cpu.planned {
+		r.note("stores", float64(len(t.hashes)))
+		had += len(t.hashes)
+	}
+	r.line["tier"] = float64(r.cpu.t1.Len() + r.cpu.t2.Len())
+	if had -= r.cpu.t1.Len() + r.cpu.t2.Len(); had > 0 {
+		r.line["evicted"] = float64(had)
+	}
 }
 
 // compareOracle runs the scenario next to its trace: steps compared, and the first difference.
@@ -598,7 +643,7 @@ func (r *oracleRun) compareEnd(want map[string]any) string {
 // compareLine is the first field that differs.
 func compareLine(got, want map[string]any) string {
 	for _, field := range []string{"step", "arrived", "aborted", "sched", "drafts", "admitted", "preempted", "parked", "computed", "free",
-		"running", "delivered", "finished", "free_end"} {
+		"running", "delivered", "finished", "stores", "evicted", "tier", "free_end"} {
 		g, w := got[field], want[field]
 		if a, ok := g.([]any); ok && field == "preempted" {
 			sortAny(a)

@@ -1,5 +1,7 @@
 package sim
 
+import "math"
+
 // remoteState is a request's part in disaggregated prefill.
 type remoteState struct {
 	pending  bool  // its prompt is to be loaded from another server at its admission
@@ -9,16 +11,19 @@ type remoteState struct {
 	freeUs   int64 // when another server has read its blocks, or the lease ends
 }
 
-// park keeps s waiting, with its blocks, until the remote ones of its tokens have come from another server.
-func (e *Engine) park(s *seq, tokens, remote int64) {
+// park keeps s waiting, with its blocks, until those of so many of its tokens have come: from another server, or from
+// the CPU tier, which says when.
+func (e *Engine) park(s *seq, tokens, external int64, remote bool) {
 	s.status, s.computed, s.prefills = statusParked, tokens, true
 	s.remote.arrived, s.remote.parkedAt, s.remote.readyUs = false, e.step, e.now+s.req.LoadUs
-	if e.cfg.Load != nil {
-		s.remote.readyUs = e.cfg.Load(s.idx, e.now, remote)
+	if !remote {
+		s.remote.readyUs = math.MaxInt64
+	} else if e.cfg.Load != nil {
+		s.remote.readyUs = e.cfg.Load(s.idx, e.now, external)
 	}
 	e.parked = append(e.parked, s)
-	if s.cached < 0 {
-		e.cachedAtFirst(s, tokens-remote)
+	if s.cached < 0 && remote {
+		e.cachedAtFirst(s, tokens-external)
 	}
 	if e.onPark != nil {
 		e.onPark(s)
@@ -102,8 +107,8 @@ func (e *Engine) completeRemote(before int) {
 	e.parked = kept
 	left := e.leaving[:0]
 	for i, s := range e.leaving {
-		loading := !s.remote.arrived && s.remote.parkedAt > 0
-		if i >= before || loading || s.req.RemoteDecode && !e.transferred(s, s.remote.freeUs) {
+		loading := !s.remote.arrived && s.remote.parkedAt > 0 && (s.load == nil || !s.load.stored || e.rules.OffloadFreesAtOnce)
+		if e.cpu.keepsOn(s) || i >= before || loading || s.req.RemoteDecode && !e.transferred(s, s.remote.freeUs) {
 			left = append(left, s)
 			continue
 		}

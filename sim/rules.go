@@ -134,7 +134,7 @@ func (e *Engine) undefer(s *seq) {
 func (e *Engine) putBack() {
 	for i := range e.skipped {
 		s := e.skipped[len(e.skipped)-1-i]
-		holds := s.computed > 0 || s.status == statusLoading || s.status == statusParked
+		holds := s.computed > 0 || s.status == statusParked
 		if e.rules.SkippedFirst && !e.byPriority || e.rules.HoldersFirst && holds {
 			e.front.prepend(s)
 		} else {

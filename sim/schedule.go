@@ -25,7 +25,7 @@ func (e *Engine) schedule() error {
 	}
 	b.Running, b.Waiting = int64(len(e.running)), int64(e.waits())
 	empty := b.Tokens() == 0 && b.Running == 0
-	e.stuck = empty && len(e.parked)+len(e.leaving) == 0 && e.cpuIdle()
+	e.stuck = empty && len(e.parked)+len(e.leaving) == 0
 	e.hopeless = empty && b.Preempted == 1 && e.pool.Free == e.pool.Total
 	gamma := e.cfg.GammaEMA
 	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + float64((1-gamma)*e.ema)
@@ -95,7 +95,8 @@ func (e *Engine) execute() (int64, error) {
 		}
 	}
 	if e.cpu != nil {
-		start = max(start, e.cpu.flush())
+		start = max(start, e.cpu.flush()) + e.cpu.syncUs
+		e.cpu.syncUs = 0
 	}
 	end := start + us
 	if e.pp > 1 && e.batch.Tokens() > 0 {
@@ -251,7 +252,7 @@ func (e *Engine) victim() int {
 
 func (e *Engine) preempt(s *seq) {
 	if e.cpu != nil {
-		e.cpu.preempted(s)
+		e.cpu.halted = append(e.cpu.halted, s)
 	}
 	if e.pool.Caching {
 		e.pool.ListAll(&s.held, s.content, e.blockSize)
@@ -340,7 +341,7 @@ func (e *Engine) scheduleWaiting(budget int64) {
 	for e.waits() > 0 && budget > 0 && e.room(budget) > 0 && int64(len(e.running)) < e.maxSeqs {
 		queue := e.next()
 		s := queue.peek()
-		if s.status == statusLoading && !e.cpu.loaded(s) || s.status == statusParked && !e.arrived(s) || s.drains {
+		if s.status == statusParked && !e.arrived(s) || s.drains {
 			e.skip(queue.pop())
 			continue
 		}
@@ -377,6 +378,7 @@ type admission struct {
 	external int64 // tokens behind them that come from the CPU tier or another server
 	n        int64 // tokens of this step
 	drafts   int32 // of n, padding
+	sync     bool  // external ones come within this step
 }
 
 // admit looks up cached blocks and allocates the first chunk of s.
@@ -396,15 +398,16 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	switch {
 	case remote:
 		a.external = s.prompt - a.computed
-	case a.external > 0:
-	case e.cadence.hold && a.computed < s.tokens()-1:
+	case a.external > 0 && !a.sync:
+	case e.cadence.hold && a.computed+a.external < s.tokens()-1:
 		return a, admitStop
 	default:
 		if v := e.firstChunk(s, &a, budget); v != admitNow {
 			return a, v
 		}
 	}
-	need, fits := e.fits(s, &a, hits, remote)
+	parks := remote || a.external > 0 && !a.sync
+	need, fits := e.fits(s, &a, hits, parks)
 	if !fits {
 		s.blockedAt, s.blockedBudget, e.shortUs = e.pool.Gains+1, budget, e.now
 		return a, admitStop
@@ -412,17 +415,16 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	e.pool.Share(&s.held, hits)
 	e.pool.Grow(&s.held, max(need, s.held.N))
 	s.remote.pending = false
-	if remote {
-		e.park(s, a.computed+a.external, a.external)
+	if a.external > 0 && !remote {
+		e.cpu.startLoad(s, a.computed, a.external, a.sync)
+	}
+	if parks {
+		e.park(s, a.computed+a.external, a.external, remote)
 		return a, admitLater
 	}
-	if a.external > 0 {
-		e.cpu.startLoad(s, int64(len(hits)), a.external/e.blockSize)
-		return a, admitLater
-	}
-	s.computed = a.computed
+	s.computed = a.computed + a.external
 	if e.pool.Caching {
-		e.registerBlocks(s, min(a.computed+a.n, s.tokens()))
+		e.registerBlocks(s, min(s.computed+a.n, s.tokens()))
 	}
 	return a, admitNow
 }
@@ -440,18 +442,16 @@ func (e *Engine) lookUp(s *seq, a *admission) (hits []int32, busy bool) {
 	hits = e.findHits(s)
 	a.computed = int64(len(hits)) * e.blockSize
 	if e.cpu != nil {
-		var blocks int64
-		blocks, busy = e.cpu.match(s, int64(len(hits)))
-		a.external = blocks * e.blockSize
+		a.external, a.sync, busy = e.cpu.match(s, a.computed)
 	}
 	return hits, busy
 }
 
 // firstChunk sizes the tokens that s gets when it is admitted.
 func (e *Engine) firstChunk(s *seq, a *admission, budget int64) verdict {
-	n := s.tokens() - a.computed
+	n := s.tokens() - a.computed - a.external
 	if n == 1 {
-		padded, pad, wait := e.padded(a.computed, budget)
+		padded, pad, wait := e.padded(a.computed+a.external, budget)
 		if wait {
 			return admitStop
 		}

@@ -90,6 +90,16 @@ func setEngine(t *testing.T, cfg *Config, d *deploy.Deployment, k, v string) {
 		e.LongPrefillThreshold = whole(t, v)
 	case "cpu_blocks":
 		e.CPUOffloading, e.KVBlocksCPU = true, whole(t, v)
+	case "tier": // setting:value,... of the offloading connector
+		extra := map[string]any{}
+		for _, s := range strings.Split(v, ",") {
+			name, value, _ := strings.Cut(s, ":")
+			if extra[name] = any(value); value != "arc" {
+				extra[name] = whole(t, value)
+			}
+		}
+		extra["offload_prompt_only"] = extra["offload_prompt_only"] != int64(0)
+		setExtra(e, "kv_transfer_config", map[string]any{"kv_connector": "OffloadingConnector", "kv_connector_extra_config": extra})
 	case "async":
 		cfg.Async = v == "on"
 	case "overhead":

@@ -12,8 +12,7 @@ const (
 	statusOutside status = iota
 	statusWaiting
 	statusPreempted
-	statusLoading // its blocks come from the CPU tier
-	statusParked  // its blocks come from another server
+	statusParked // its blocks come from another server or the CPU tier
 	statusRunning
 	statusDone
 )

@@ -57,11 +57,11 @@ func (e *Engine) update(f *flight) {
 	if e.spec != nil && !e.cfg.Async {
 		e.propose(f)
 	}
-	if len(e.parked)+len(e.leaving) > 0 {
-		e.completeRemote(leaving)
-	}
 	if e.cpu != nil {
 		e.cpu.completeTransfers(e.now)
+	}
+	if len(e.parked)+len(e.leaving) > 0 {
+		e.completeRemote(leaving)
 	}
 	if e.kvLog != nil {
 		e.kvLog.publish(e.now)
@@ -110,7 +110,8 @@ func (e *Engine) deliver(s *seq, it *item, stale bool) {
 // deliverAborted is a quirk of releases before 0.19: a request aborted during its step, whose
 // blocks stay for another server, still gets the step's token, and is told of again where that is its last.
 func (e *Engine) deliverAborted(s *seq, it *item) {
-	if e.rules.AbortedLoadsStay || !it.yields || int32(s.idx) != it.idx || !slices.Contains(e.leaving, s) {
+	if e.rules.AbortedLoadsStay || s.res.FinishStatus != trace.FinishAborted ||
+		!it.yields || int32(s.idx) != it.idx || !slices.Contains(e.leaving, s) {
 		return
 	}
 	if v := e.visits[s.idx]; v != nil && &v.res == s.res {

@@ -129,9 +129,6 @@ func TestNewerEnginesConserve(t *testing.T) {
 				}
 			}
 			leaving := slices.Concat(e.leaving, e.fenced)
-			if e.cpu != nil {
-				leaving = append(leaving, e.cpu.leaving...)
-			}
 			for _, s := range leaving {
 				held = append(held, &s.held)
 			}
