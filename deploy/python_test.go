@@ -235,3 +235,26 @@ func comparePython(t *testing.T, run, answer string) bool {
 	}
 	return false
 }
+
+// TestPythonTakesNumpy: the evaluator takes numpy's numbers as it takes Python's.
+func TestPythonTakesNumpy(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil || exec.Command(python, "-c", "import numpy").Run() != nil {
+		t.Skip("skipped: no python3 with numpy on PATH")
+	}
+	out, err := exec.Command(python, "-B", "-c", `import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import blis_train_coefficients as b
+c = b.load(sys.argv[2])
+plain = [(512, 512, 1)] * 32 + [(0, 100, 100)]
+want = b.step_time(c, plain)
+for kind in (np.int64, np.int32, np.uint16):
+    got = b.step_time(c, [tuple(kind(v) for v in r) for r in plain])
+    assert got == want, (kind, got, want)
+assert b.step_time(c, np.array(plain)) == want
+`, filepath.Join("..", "python"), filepath.Join("..", "docs", "examples", "real", "coefficients.yaml")).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -264,8 +264,8 @@ func Next(in Input) []string {
 	}
 	var out []string
 	if slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == "target_floor" && gateRank(g) == 0 }) {
-		out = append(out, "The measured step time is shorter than reading the weights takes, so it cannot be right: fit with the key "+
-			"`beta-target: cadence`, or correct what run.yaml says of the hardware. Do this first.")
+		out = append(out, "The measured step time is shorter than reading the weights takes, so it cannot be right: correct what "+
+			"run.yaml says of the hardware, or, of step traces fitted on duration, fit with the key `beta-target: cadence`. Do this first.")
 	}
 	unjudged := func(r result.ValidationRun) bool { return r.Undecided != "" }
 	if i := slices.IndexFunc(v.Runs, unjudged); i >= 0 && v.Verdict != coeff.VerdictInsufficient {

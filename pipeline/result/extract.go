@@ -34,7 +34,7 @@ func (e *Extract) CachedWords() string {
 			continue // journeys tell
 		}
 		for _, p := range e.Runs[i].CachedTokens {
-			s.Chains += p.Chains
+			s.Chains, s.CounterTokens.OK = s.Chains+p.Chains, s.CounterTokens.OK || p.CounterTokens.OK
 			s.Requests, s.PromptTokens, s.HitTokens = s.Requests+p.Requests, s.PromptTokens+p.PromptTokens, s.HitTokens+p.HitTokens
 			s.Exact, s.Usage, s.Bounded, s.Unpaired = s.Exact+p.Exact, s.Usage+p.Usage, s.Bounded+p.Bounded, s.Unpaired+p.Unpaired
 		}
@@ -49,7 +49,8 @@ func (e *Extract) CachedWords() string {
 	case s.Usage > 0:
 		from = fmt.Sprintf("the server's usage says it of %d of %d requests", s.Usage, s.Requests)
 	case s.Chains == 0:
-		from = fmt.Sprintf("from the server's counters, for all prompts together; %d of %d requests exactly", s.Exact, s.Requests)
+		from = fmt.Sprintf("from %s, for all prompts together; %d of %d requests exactly",
+			map[bool]string{true: "the server's counters", false: "the log's hit rates"}[s.CounterTokens.OK], s.Exact, s.Requests)
 	}
 	least := ""
 	if s.Unpaired > 0 {

@@ -75,12 +75,8 @@ func (f *filler) others() {
 
 // uncounted refuses passes whose decodes have one mean context where the clients' results do not tell what ran.
 func (f *filler) uncounted() *trace.Error {
-	n, all := 0, len(f.run.Observed)
-	for i := range f.run.Observed {
-		if o := &f.run.Observed[i]; o.Uncounted() || !o.FirstChunkNs.OK {
-			n++
-		}
-	}
+	all := len(f.run.Observed)
+	n := stat.Count(f.run.Observed, func(o trace.ObservedRequest) bool { return o.Uncounted() || !o.FirstChunkNs.OK })
 	if f.out.Contexts != contextsMean || all == 0 || math.Max(float64(n)/float64(all), f.out.Others) <= trace.MostGuessed {
 		return nil
 	}

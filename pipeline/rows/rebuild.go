@@ -275,7 +275,7 @@ func (s *Steps) qualityFindings(noLengths bool) {
 			s.Run.ID, q.Recorded, q.Recorded+q.Unrecorded))
 	}
 	if q.Approximate > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: %d of %d steps are approximated from batch totals",
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: %d of %d steps and idle times are approximated from batch totals",
 			s.Run.ID, q.Approximate, q.Recorded))
 	}
 	if q.Approximate > 0 && features.Layered(s.Version) && len(s.Dep.Reaches()) > 0 {

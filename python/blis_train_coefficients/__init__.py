@@ -9,6 +9,8 @@ import bisect
 import functools
 import json
 import math
+import numbers
+import operator
 import os
 import re
 import subprocess
@@ -104,7 +106,7 @@ def step_of(requests: Iterable[Request], version: str = "1.1", block_size: Optio
     s = dict.fromkeys(_SPEC["step_inputs"], 0)
     for r in reaches:
         s.update(dict.fromkeys([k + _reach_name(r) for k in ("prefill_pairs_", "decode_pairs_", "entries_read_")], 0))
-    for computed, prompt, new in requests:
+    for computed, prompt, new in ([v if isinstance(v, float) else operator.index(v) for v in r] for r in requests):  # numpy's overflow
         if not new:
             continue
         decode = new == 1 and computed >= prompt
@@ -152,7 +154,7 @@ def _curve(size, sizes, us):
 
 
 def _finite(v):
-    return isinstance(v, (int, float)) and math.isfinite(v) and v >= 0
+    return isinstance(v, numbers.Real) and math.isfinite(v) and v >= 0
 
 
 class Space:
@@ -297,12 +299,13 @@ class Space:
 
     def _finite(self, given):
         for n, v in given.items():
-            if not isinstance(v, (int, float)) or not math.isfinite(v):
+            if not isinstance(v, numbers.Real) or not math.isfinite(v):
                 raise CoefficientError("bad_input", "%s: got %r, want a finite number" % (n, v))
 
     def beta(self, step: Mapping[str, float]) -> Tuple[List[float], List[int]]:
         """The features of a step, 16 or with 1.2 20, and the slots that hit a bound. step: a dict of counts, see formulas.json."""
         within = [k + _reach_name(r) for r in self.reaches for k in ("prefill_pairs_", "decode_pairs_", "entries_read_")]
+        step = {n: int(v) if isinstance(v, numbers.Integral) else v for n, v in step.items()}
         given = {n: step.get(n, 0) for n in _SPEC["step_inputs"] + (["prefill_context_tokens"] if self.sums else [])}
         for n in within:
             if n not in step:
@@ -342,7 +345,7 @@ def _refuse(code, name, got):
 
 
 def _within(v, most):
-    return isinstance(v, (int, float)) and 0 < v <= most
+    return isinstance(v, numbers.Real) and 0 < v <= most
 
 
 def _check(m, h, e, tp, layered=False):
@@ -381,7 +384,7 @@ def _transfers(v):
 
 
 def _above(most):
-    return lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and v > most
+    return lambda v: isinstance(v, numbers.Real) and not isinstance(v, bool) and v > most
 
 
 def _given(v):
@@ -450,7 +453,7 @@ def _interconnect(name, e, tp):
 
 
 def _number(value):
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return value if isinstance(value, numbers.Real) and not isinstance(value, bool) else None
 
 
 def _graph_sizes(device, e):

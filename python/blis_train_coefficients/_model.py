@@ -3,6 +3,7 @@
 Families of models and keys are in deployments.json, which blis-train's tests write from its own tables.
 """
 import json
+import numbers
 import os
 from typing import Any, Dict, Mapping, Optional
 
@@ -35,7 +36,7 @@ def _text_config(outer):
 
 
 def _integer(v):
-    if isinstance(v, bool) or not isinstance(v, (int, float)) or v != v or abs(v) > 1 << 53 or v != int(v):
+    if isinstance(v, bool) or not isinstance(v, numbers.Real) or v != v or abs(v) > 1 << 53 or v != int(v):
         return None
     return int(v)
 
@@ -261,7 +262,7 @@ class _Config:
         rope = rope if isinstance(rope, dict) else {}
         kind = rope["rope_type"] if rope.get("rope_type") is not None else rope.get("type")
         factor = rope.get("factor")
-        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor <= 1e4 or \
+        if isinstance(factor, bool) or not isinstance(factor, numbers.Real) or not 1 <= factor <= 1e4 or \
                 kind in ("su", "longrope", "llama3", "mrope"):
             return max(n, 0)
         if kind == "yarn":

@@ -3,6 +3,7 @@ package forms
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -264,11 +265,14 @@ func tensorrtRank(_, text []byte) (rank, process []byte) {
 	return []byte("0"), nil
 }
 
-// namedStamp is TensorRT-LLM's `timestamp = YYYY-MM-DD HH:MM:SS`.
+// namedStamp is TensorRT-LLM's `timestamp = YYYY-MM-DD HH:MM:SS`, or MM-DD-YYYY.
 func namedStamp(_, text []byte) stamp {
 	const form = "2006-01-02 15:04:05"
 	rest, _ := behind(text, "timestamp = ")
-	return parseStamp(rest[:min(len(rest), len(form))])
+	if rest = rest[:min(len(rest), len(form))]; len(rest) > 10 && rest[2] == '-' {
+		rest = slices.Concat(rest[6:10], []byte("-"), rest[:5], rest[10:])
+	}
+	return parseStamp(rest)
 }
 
 // objects are the JSON objects of a line; one that is cut is the last.

@@ -97,6 +97,19 @@ const tensorrtLog = `[03/01/2026-10:00:00] [TRT-LLM] [I] iter = 1, global_rank =
 [TRT-LLM] [I] iter = 3, global_rank = 0, rank = 0, num_scheduled_requests = 2, host_step_time = 5.00ms, prev_device_step_time = 9.5ms, timestamp = 2026-03-01 10:00:01, states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 2}
 `
 
+// TestMonthFirst: TensorRT-LLM's stamps are read whichever part of the date stands first; others are none.
+func TestMonthFirst(t *testing.T) {
+	want := namedStamp(nil, []byte("timestamp = 2026-08-23 10:00:01, states"))
+	if got := namedStamp(nil, []byte("timestamp = 08-23-2026 10:00:01, states")); got != want || want.step != 1e9 {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for _, text := range []string{"timestamp = 23-08-2026 10:00:01", "timestamp = 08-23-", "timestamp = 08-23-2026", "time"} {
+		if got := namedStamp(nil, []byte(text)); got.step != 0 {
+			t.Errorf("%s: got %+v, want none", text, got)
+		}
+	}
+}
+
 // TestSGLangHybridLines: models with windows or states name their full attention's pool.
 func TestSGLangHybridLines(t *testing.T) {
 	rows, bad, _ := passesIn(t, `[2026-04-18 23:02:14] Prefill batch, #new-seq: 1, #new-token: 2048, #cached-token: 64, full token usage: 0.36, mamba usage: 0.03, #running-req: 0
