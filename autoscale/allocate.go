@@ -279,7 +279,7 @@ func (d *Demand) candidates() []candidate {
 		p := Placement{Accelerator: o.Accelerator, Replicas: n, Cost: float64(o.UnitCost * float64(o.Units) * float64(n))}
 		out = append(out, candidate{Placement: p, typ: o.Type, units: o.Units, value: transition(d.Current, p)})
 	}
-	slices.SortStableFunc(out, func(a, b candidate) int {
+	stat.SortStable(out, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.Accelerator, b.Accelerator))
 	})
 	return out
@@ -310,7 +310,7 @@ func (f *Fleet) Check(demands []Demand) error {
 // plan sums up what was given.
 func (f *Fleet) plan(given []queueGiven, left map[string]int) *QueuePlan {
 	p := &QueuePlan{Servers: given, Unserved: []string{}, Left: map[string]int{}}
-	slices.SortStableFunc(p.Servers, func(a, b queueGiven) int { return cmp.Compare(a.Name, b.Name) })
+	stat.SortStable(p.Servers, func(a, b queueGiven) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range p.Servers {
 		g := &p.Servers[i]
 		p.Cost += g.Cost

@@ -183,7 +183,7 @@ func (p *problem) start() []float64 {
 		q.base, q.basis = theta, identity(len(theta))
 		return q.objective(make([]float64, len(theta)))
 	}
-	slices.SortStableFunc(starts, func(a, b []float64) int { return cmp.Compare(at(a), at(b)) })
+	stat.SortStable(starts, func(a, b []float64) int { return cmp.Compare(at(a), at(b)) })
 	starts = starts[:min(scouted, len(starts))]
 	for i := range starts {
 		at(starts[i])

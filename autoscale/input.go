@@ -169,7 +169,7 @@ func byRate(points []forms.Point) []forms.Point {
 			order[points[i].Sweep] = len(order)
 		}
 	}
-	slices.SortStableFunc(points, func(a, b forms.Point) int {
+	stat.SortStable(points, func(a, b forms.Point) int {
 		return cmp.Or(cmp.Compare(order[a.Sweep], order[b.Sweep]), cmp.Compare(a.RateRPS, b.RateRPS))
 	})
 	return points

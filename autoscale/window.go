@@ -150,7 +150,7 @@ func Cut(samples []sample, spans []Span, o cutOptions) ([]window, cutting, error
 		return nil, cutting{}, err
 	}
 	samples = slices.Clone(samples)
-	slices.SortStableFunc(samples, func(a, b sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
+	stat.SortStable(samples, func(a, b sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
 	var out []window
 	c := cutting{Dropped: map[trace.Code]int{}}
 	for _, s := range spans {

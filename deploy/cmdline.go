@@ -474,7 +474,7 @@ var flagsRead = sync.OnceValue(func() *flagTable {
 			}
 		}
 	}
-	slices.SortStableFunc(t.flags, func(a, b serveFlag) int { return strings.Compare(a.name, b.name) })
+	stat.SortStable(t.flags, func(a, b serveFlag) int { return strings.Compare(a.name, b.name) })
 	return t
 })
 

@@ -54,7 +54,7 @@ var builtin = sync.OnceValue(func() (sheets []datasheet) {
 	if err != nil {
 		panic("deploy: embedded datasheets: " + err.Error())
 	}
-	slices.SortStableFunc(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
+	stat.SortStable(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
 	return sheets
 })
 

@@ -176,7 +176,7 @@ func occupancy(l *learn.Load) []occupied {
 			edges = append(edges, edge{first, 1}, edge{first + m.SpanUs, -1})
 		}
 	}
-	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.us, b.us) })
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.us, b.us) })
 	// area[k] is the integral of the number running up to edge k.
 	area, level := make([]float64, len(edges)), make([]int, len(edges)+1)
 	for k, e := range edges {

@@ -19,6 +19,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 )
 
 // Quantile is the p-quantile of a sorted sample, linear between the order
@@ -338,6 +339,11 @@ func AppendNew[T comparable](list []T, more ...T) []T {
 		}
 	}
 	return list
+}
+
+// SortStable is slices.SortStableFunc for short lists: the sorting itself stands once in the program, not once for each type.
+func SortStable[T any](list []T, cmp func(a, b T) int) {
+	sort.SliceStable(list, func(i, j int) bool { return cmp(list[i], list[j]) < 0 })
 }
 
 // Keyed is a map of the list's elements, each as of says; of equal keys the last counts.

@@ -8,11 +8,11 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -68,7 +68,7 @@ func Discover(args, only, exclude []string, set ...string) ([]RunDir, error) {
 	if len(bad) == len(out) {
 		return nil, LeftOut(bad, len(out))
 	}
-	slices.SortStableFunc(out, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
+	stat.SortStable(out, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
 	return out, uniqueIDs(out)
 }
 
@@ -411,7 +411,7 @@ func inReadingOrder(in []source.Input) []source.Input {
 		set, at := rotation(f.Name)
 		keys[f.Name] = key{set, at}
 	}
-	slices.SortStableFunc(in, func(a, b source.Input) int {
+	stat.SortStable(in, func(a, b source.Input) int {
 		ka, kb := keys[a.Name], keys[b.Name]
 		return cmp.Or(cmp.Compare(ka.set, kb.set), cmp.Compare(ka.at, kb.at))
 	})

@@ -426,7 +426,7 @@ func (x *extraction) inputs(ctx context.Context) error {
 // phases makes phases of the loads that clients offered one after another, where
 // run.yaml names none, and puts the clients' requests into their phases.
 func (x *extraction) phases(loads []forms.Load) {
-	slices.SortStableFunc(loads, func(a, b forms.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	stat.SortStable(loads, func(a, b forms.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	if len(loads) == 0 {
 		return
 	}

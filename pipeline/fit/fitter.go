@@ -59,7 +59,7 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	if sources, err = Without(slices.Clone(sources), o.Without); err != nil {
 		return nil, o, err
 	}
-	slices.SortStableFunc(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
+	stat.SortStable(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
 	o.OneConfig = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
 	RowsLearned(sources, o.MaxRows)
 	return sources, o, nil

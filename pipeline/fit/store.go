@@ -220,7 +220,7 @@ func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 		}
 		out = append(out, own)
 	}
-	slices.SortStableFunc(out, func(a, b coeff.Config) int { return strings.Compare(a.Key, b.Key) })
+	stat.SortStable(out, func(a, b coeff.Config) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }
 

@@ -82,7 +82,7 @@ const maxBins = 1500
 func positiveBins(in []result.Bin2D) []result.Bin2D {
 	out := stat.Filter(in, func(b result.Bin2D) bool { return b.X > 0 && b.Y > 0 && b.N > 0 })
 	if len(out) > maxBins {
-		slices.SortStableFunc(out, func(a, b result.Bin2D) int { return b.N - a.N })
+		stat.SortStable(out, func(a, b result.Bin2D) int { return b.N - a.N })
 		out = out[:maxBins]
 	}
 	return out
@@ -162,7 +162,7 @@ func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing
 
 func thinBands(bands []result.ResidualBand, against, regime string) []result.ResidualBand {
 	out := stat.Filter(bands, func(b result.ResidualBand) bool { return b.Against == against && b.Regime == regime })
-	slices.SortStableFunc(out, func(a, b result.ResidualBand) int { return cmp.Compare(a.X, b.X) })
+	stat.SortStable(out, func(a, b result.ResidualBand) int { return cmp.Compare(a.X, b.X) })
 	return sparse(out)
 }
 
@@ -271,7 +271,7 @@ const maxNamed = 4
 // one a run and one a place, worst first, at most maxNamed.
 func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 	sorted := slices.Clone(blocks)
-	slices.SortStableFunc(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
+	stat.SortStable(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
 	var out []result.DriftBlock
 	for _, b := range sorted {
 		taken := slices.ContainsFunc(out, func(o result.DriftBlock) bool {
@@ -335,7 +335,7 @@ func driftFigure(in Input) *Figure {
 	}
 	if len(runs) > maxDriftRuns {
 		fig.More = fmt.Sprintf("The %d runs that drift most, of %d.", maxDriftRuns, len(runs))
-		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthest(b), farthest(a)) })
+		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthest(b), farthest(a)) })
 		runs = runs[:maxDriftRuns]
 	}
 	for _, r := range runs {
@@ -404,7 +404,7 @@ func regimesIn[T any](list []T, regime func(T) string) []string {
 	for _, x := range list {
 		seen = appendNew(seen, regime(x))
 	}
-	slices.SortStableFunc(seen, func(a, b string) int { return regimeIndex(a) - regimeIndex(b) })
+	stat.SortStable(seen, func(a, b string) int { return regimeIndex(a) - regimeIndex(b) })
 	return seen
 }
 

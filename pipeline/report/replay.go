@@ -37,7 +37,7 @@ func replay(in Input, figs []*Figure) Section {
 func comparedTable(v *result.Validation) *Table {
 	t := tableOf("compared")
 	runs := slices.Clone(v.Runs)
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
+	stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
 	for _, r := range runs {
 		if r.Metrics == nil {
 			continue
@@ -65,7 +65,7 @@ func metricTables(v *result.Validation) []Block {
 	rest := tableOf("metrics-rest")
 	runs := slices.Clone(v.Runs)
 	if len(runs)*len(metricNames) > maxRows {
-		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(b.LargestKS(), a.LargestKS()) })
+		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(b.LargestKS(), a.LargestKS()) })
 	}
 	for _, r := range runs {
 		t := first
@@ -232,7 +232,7 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 			runs = append(runs, r)
 		}
 	}
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return a.ByReplayRank(&b) })
+	stat.SortStable(runs, func(a, b result.ValidationRun) int { return a.ByReplayRank(&b) })
 	if len(runs) <= maxReplayRuns {
 		return runs, ""
 	}

@@ -284,7 +284,7 @@ func summaryTable(f *result.Fit) *Table {
 func cellTable(name string, cells []result.Cell, where string) *Table {
 	cells = slices.Clone(cells)
 	if len(cells) > maxRows {
-		slices.SortStableFunc(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
+		stat.SortStable(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
 	}
 	t := tableOf(name)
 	for _, c := range cells {
@@ -397,7 +397,7 @@ func worstRuns(cells []result.Cell) (names []string, more string) {
 		return names, ""
 	}
 	more = fmt.Sprintf("The %d worst of %d runs.", maxChartRows, len(names))
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(worst[b], worst[a]) })
+	stat.SortStable(names, func(a, b string) int { return cmp.Compare(worst[b], worst[a]) })
 	return names[:maxChartRows], more
 }
 
@@ -408,7 +408,7 @@ func locoFigure(f *result.Fit) *Figure {
 	if len(ls) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
+	stat.SortStable(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
 	fig := figureOf("loco")
 	if len(ls) > maxChartRows {
 		fig.More = fmt.Sprintf("The %d worst of %d configurations.", maxChartRows, len(ls))

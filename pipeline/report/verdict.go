@@ -312,7 +312,7 @@ func gateRank(g result.Gate) int {
 // sortedGates keeps the file's order inside a rank.
 func sortedGates(gs []result.Gate) []result.Gate {
 	out := slices.Clone(gs)
-	slices.SortStableFunc(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
+	stat.SortStable(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
 	return out
 }
 

@@ -2,7 +2,6 @@ package result
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -354,7 +353,7 @@ func (v *Validation) LimitFigures() (drawn, kept int) {
 			with = append(with, &v.Runs[i])
 		}
 	}
-	slices.SortStableFunc(with, (*ValidationRun).ByReplayRank)
+	stat.SortStable(with, (*ValidationRun).ByReplayRank)
 	kept = min(maxFigures, len(with))
 	for _, r := range with[kept:] {
 		r.Figures = nil

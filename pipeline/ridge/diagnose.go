@@ -219,7 +219,7 @@ func (base *Gram) Propose(candidates []*Gram) []Proposal {
 		}
 		out = append(out, prop)
 	}
-	slices.SortStableFunc(out, func(a, b Proposal) int { return cmp.Compare(b.LogDet, a.LogDet) })
+	stat.SortStable(out, func(a, b Proposal) int { return cmp.Compare(b.LogDet, a.LogDet) })
 	return out
 }
 

@@ -405,7 +405,7 @@ func callsOf(obs []Request) []workload.Call {
 		c := &calls[k]
 		c.Samples, c.SentNs, c.EndNs = append(c.Samples, i), min(c.SentNs, o.ArrivalNs), max(c.EndNs, end)
 	}
-	slices.SortStableFunc(calls, func(a, b workload.Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
+	stat.SortStable(calls, func(a, b workload.Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
 	return calls
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -82,7 +81,7 @@ func (c *Reader) blocks(dep *deploy.Deployment) {
 		base := float64(r.PromptTokens.V) - float64(slope*first)
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
-	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
 	var now edge
 	most, running := 0.0, 0.0
 	for _, e := range edges {
@@ -323,7 +322,7 @@ func (c *Reader) inFlight() {
 			edges = append(edges, edge{from, 1}, edge{end, -1})
 		}
 	}
-	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
 	if len(edges) == 0 {
 		return
 	}

@@ -597,7 +597,7 @@ func PointOf(p *Point) trace.LoadPoint {
 // dropRepeatedPoints keeps each level once: a tool writes the same figures as JSON and as
 // CSV, and the mean over all stages of a run beside each of them.
 func (c *Reader) dropRepeatedPoints() {
-	slices.SortStableFunc(c.Points, func(a, b trace.LoadPoint) int {
+	stat.SortStable(c.Points, func(a, b trace.LoadPoint) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
 	staged := func(file string) bool { return matches(path.Base(file), "stage_*_lifecycle_metrics.json*") }
