@@ -386,9 +386,9 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 	}
 	if errors.As(err, new(cli.ExitCoder)) { // the library's help command found no topic
 		msg, near, _ := strings.Cut(strings.ToLower(err.Error()[:1])+err.Error()[1:], ". Did you mean ")
-		hint := "see blis-train --help"
+		hint := "see blis-train help all"
 		if near != "" {
-			hint = "did you mean " + near
+			hint = "did you mean " + near + " " + hint
 		}
 		err = &option.Misuse{Msg: msg, Hint: hint}
 	}

@@ -289,7 +289,7 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 			Hint: "max_model_len is that of run.yaml, or of the model's config",
 			Msg:  fmt.Sprintf("measured points: got prompts and outputs of %g tokens together, want at most max_model_len %d", n, longest.V)}
 	}
-	inFlight := l.RateRPS.V * l.E2EMs.V / 1e3 // Little's law
+	inFlight := l.RateRPS.V * l.E2EMs.Or(l.TTFTMs.V+float64(l.TPOTMs*(l.OutputTokens-1))) / 1e3 // Little's law
 	switch {
 	case p.Concurrency > 0 && !(l.OfferedRPS.V > 0 && inFlight < busyClients*float64(p.Concurrency)):
 	case l.OfferedRPS.V > 0:
