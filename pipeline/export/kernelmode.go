@@ -50,7 +50,7 @@ pools:
 `
 
 // kernelLacks says what the law does not have of a deployment.
-func kernelLacks(d *deploy.Deployment, model, part string) error {
+func kernelLacks(d *deploy.Deployment, model, part string) *trace.Error {
 	p, sizes := d.Parallel(), kernelModels[model]
 	for _, x := range []struct {
 		lacks     bool
@@ -74,14 +74,12 @@ func kernelLacks(d *deploy.Deployment, model, part string) error {
 }
 
 // onKernelMode projects the target on the law with the m_half that fits best; its efficiencies are shares of the peaks of part, none
-// above 1. Batches weigh by how near their requests are to those of busy.
-func onKernelMode(t Target, part string, busy []float64) (*kernelMode, *Projection, error) {
+// above 1. The model's layers are as BLIS reads them. Batches weigh by how near their requests are to those of busy.
+func onKernelMode(t Target, part string, busy []float64) (of *kernelMode, best *Projection, err error) {
 	own := *t.Deployment
+	own.Model = own.Model.AsBLISReads()
 	own.Hardware.TFlopsPeak, own.Hardware.BwPeakTBs = kernelPeaks[part][0], kernelPeaks[part][1]
-	least := make([]float64, kernelTerms)
-	least[kernelDense], least[kernelMemory] = 1, 1
-	var of *kernelMode
-	var best *Projection
+	least := []float64{kernelDense: 1, kernelMemory: 1, kernelReduceBytes: 0}
 	for _, rows := range kernelRows {
 		k := newKernelMode(&own, rows)
 		p, err := project([]Target{t}, []law{{least: least, busy: busy, terms: func(batch []trace.Chunk) []float64 {
@@ -95,8 +93,7 @@ func onKernelMode(t Target, part string, busy []float64) (*kernelMode, *Projecti
 			return nil, nil, err
 		}
 		if best == nil || p[0].fitted < best.fitted {
-			of, best = k, &p[0]
-			of.Values = [kernelTerms]float64(p[0].Beta)
+			of, best, k.Values = k, &p[0], [kernelTerms]float64(p[0].Beta)
 		}
 	}
 	return of, best, nil
@@ -171,9 +168,7 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	}
 	d := &c.Deployment
 	model, part := cmp.Or(opt.Settings["model"], slug(deploy.ModelName(d.Model.ID))), partOf(d.Hardware.Name)
-	if err := kernelLacks(d, model, part); err != nil {
-		return nil, err
-	}
+	lacks := kernelLacks(d, model, part)
 	timer, err := src.Timer(*c)
 	if err != nil {
 		return nil, err
@@ -181,6 +176,13 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	l, warn := opt.MeanLengths(*c)
 	e := blisEntry{config: c, region: RegionOf(d, l.Prompt, l.Output), limits: kernelLimits}
 	law, err := e.onKernelMode(&src, Target{Deployment: d, Model: timer, Region: e.region}, part)
+	if lacks != nil {
+		for i, l := range e.loads {
+			says := []string{"; with layers as BLIS reads them mean E2E is off by %+.1f %% at %.0f %% load", ", %+.1f %% at %.0f %%"}[min(i, 1)]
+			lacks.Msg += fmt.Sprintf(says, 100*(l.E2ERatio-1), 100*l.LoadFrac)
+		}
+		return nil, lacks
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -263,10 +265,7 @@ type kernelMode struct {
 func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
 	m, h, tp := &d.Model, &d.Hardware, float64(max(1, d.TP))
 	flops, bytes := h.TFlopsPeak*1e6, h.BwPeakTBs*1e6 // a us
-	layers, moe, hid := float64(m.NumLayers), 0.0, float64(m.HiddenSize)
-	if m.IsMoE() {
-		moe = float64(m.NumMoELayers)
-	}
+	layers, moe, hid := float64(m.NumLayers), float64(m.NumMoELayers), float64(m.HiddenSize)
 	heads, kv := float64(m.NumHeads*m.HeadDim), float64(m.NumKVHeads*m.HeadDim)
 	parameters := float64(2*layers*hid*(heads+kv)) + float64((layers-moe)*3*hid*float64(m.IntermediateSize)) +
 		float64(moe*3*hid*float64(m.SharedExpertSize)) + float64(hid*float64(m.VocabSize))

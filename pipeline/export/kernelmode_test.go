@@ -155,7 +155,7 @@ func TestBLISScenario(t *testing.T) {
 	}
 	for says, edit := range map[string]func(d *deploy.Deployment, o *Options){
 		"got model llama-3.1-8b, want":      func(_ *deploy.Deployment, o *Options) { o.Settings = Settings{"model": ""} },
-		"want 40 of 5120 as qwen3-14b has":  func(_ *deploy.Deployment, o *Options) { o.Settings = Settings{"model": "qwen3-14b"} },
+		"qwen3-14b has; with layers as":     func(_ *deploy.Deployment, o *Options) { o.Settings = Settings{"model": "qwen3-14b"} },
 		"want a part of BLIS's catalog":     func(d *deploy.Deployment, _ *Options) { d.Hardware.Name = "L4" },
 		"got expert, data or pipeline":      func(d *deploy.Deployment, _ *Options) { d.DP = 2 },
 		"got 1 bytes a weight, want 2":      func(d *deploy.Deployment, _ *Options) { d.Model.BytesPerWeight = 1 },
