@@ -143,7 +143,9 @@ func (l *ledger) FirstToken(request, i int, atUs int64) {
 	a.served.add(atUs, float64(e.todo()))
 	a.Decodes++
 	a.DecodeToks += e.prompt
-	e.began = a.ages.begin()
+	e.began = int32(a.ages.steps / ageSteps)
+	a.ages.born = append(a.ages.born, make([]int64, max(0, int(e.began)+1-len(a.ages.born)))...)
+	a.ages.born[e.began]++
 	a.StepEndUs = max(a.StepEndUs, atUs)
 }
 
@@ -180,7 +182,9 @@ func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 	case decoding:
 		a.Decodes--
 		a.DecodeToks -= e.prompt
-		a.ages.end(e.began)
+		for a.ages.born[e.began]--; a.ages.eldest < len(a.ages.born)-1 && a.ages.born[a.ages.eldest] == 0; {
+			a.ages.eldest++
+		}
 		a.StepEndUs = max(a.StepEndUs, atUs)
 	default:
 		return
@@ -302,20 +306,6 @@ type ages struct {
 	steps  int64   // that showed a token
 	born   []int64 // answers under way by the step of their first token / AgeSteps
 	eldest int     // born is 0 before it
-}
-
-// begin notes an answer's first token; it returns what end needs.
-func (a *ages) begin() int32 {
-	b := int(a.steps / ageSteps)
-	a.born = append(a.born, make([]int64, max(0, b+1-len(a.born)))...)
-	a.born[b]++
-	return int32(b)
-}
-
-func (a *ages) end(began int32) {
-	for a.born[began]--; a.eldest < len(a.born)-1 && a.born[a.eldest] == 0; {
-		a.eldest++
-	}
 }
 
 // lengths are those of answers that have ended, and the rates at which answers end that

@@ -134,8 +134,7 @@ func (e *Engine) check() error {
 			WithHint("give --max-num-batched-tokens as the server printed it at start")
 	}
 	if e.MaxNumSeqs <= 0 {
-		return trace.Errorf(BadKnobs, "max_num_seqs: got %d, want > 0 requests", e.MaxNumSeqs).
-			WithHint("give --max-num-seqs")
+		return trace.Errorf(BadKnobs, "max_num_seqs: got %d, want > 0 requests", e.MaxNumSeqs).WithHint("give --max-num-seqs")
 	}
 	if e.BlockSize <= 0 {
 		return trace.Errorf(BadKnobs, "block_size: got %d, want > 0 tokens", e.BlockSize).WithHint("give --block-size")

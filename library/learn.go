@@ -361,8 +361,7 @@ func (c *correction) published(version string, left []judged) *kernels.Correctio
 		for _, flag := range distinct(slices.Clone(flags)) {
 			q.Flags = append(q.Flags, fmt.Sprintf("%s (%d of %d)", flag, stat.Count(flags, func(f string) bool { return f == flag }), q.Points))
 		}
-		q.TPOTMape, q.TTFTMedian, q.Interval90 = stat.Round(stat.Mean(tpot), 3), stat.Round(stat.Median(ttft), 3),
-			stat.Round(interval90(tpot), 3)
+		q.TPOTMape, q.TTFTMedian, q.Interval90 = stat.Round(stat.Mean(tpot), 3), stat.Round(stat.Median(ttft), 3), stat.Round(interval90(tpot), 3)
 		out.Judged = append(out.Judged, q)
 	}
 	return out

@@ -38,7 +38,6 @@ type point struct {
 	learn.Level
 	id, model, system, weights, measured string
 	tp, ep                               int64
-	relabelled                           bool     // labelled with DP attention: measured with whole experts per GPU and tensor parallelism
 	flags                                []string // of its server, that change kernels and not the family
 	otherTTFTMs, otherTPOTMs             float64  // what AIConfigurator predicts; NaN where it refuses
 }
@@ -130,7 +129,7 @@ func pointRow(path string, line int64, header, row []string) (*point, error) {
 		p.ep = p.tp
 	}
 	if optional("attention_dp") > 1 {
-		p.relabelled, p.otherTTFTMs, p.otherTPOTMs = true, math.NaN(), math.NaN()
+		p.otherTTFTMs, p.otherTPOTMs = math.NaN(), math.NaN() // measured with whole experts per GPU and tensor parallelism
 	}
 	return p, failed
 }

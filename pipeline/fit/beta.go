@@ -190,8 +190,6 @@ func FitStepTime(ctx context.Context, sources []Source, o Options) (*StepTime, e
 // beta * tokens computed + gamma * KV tokens read.
 type Iteration struct {
 	Model *result.Model // coefficients alpha, beta, gamma with intervals and errors
-	Lag   result.RunLag
-	Steps result.StepQuality
 	// FloorUs are the hardware's limits of the three: the weights once over the
 	// bandwidth, a token's linear layers at their peak, a token's KV over the bandwidth.
 	FloorUs  [3]float64
@@ -215,7 +213,7 @@ func FitIteration(src Source, o Options) (*Iteration, error) {
 	if err != nil {
 		return nil, err
 	}
-	it := &Iteration{Lag: p.Lag, Steps: p.Quality, FloorUs: floorsOf(space), Reason: p.Reason}
+	it := &Iteration{FloorUs: floorsOf(space), Reason: p.Reason}
 	it.Lengths[0], it.Lengths[1] = p.Lengths.means()
 	if it.Reason == "" {
 		vec, err := Vectorizer(Linear3, space)

@@ -220,41 +220,31 @@ func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
 			return 0, nil
 		}}, nil
 	case Blackbox:
-		return &rows.Vectorizer{P: len(features.BlackboxBeta), WantMembers: true,
-			Step: func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
-				s, err := stepOf(members)
-				if err == nil {
-					features.Blackbox(&s, x)
-				}
-				return 0, err
-			}}, nil
+		return summed(len(features.BlackboxBeta), features.Blackbox), nil
 	case TrainedPhysics:
 		tp, err := features.NewTrainedPhysics(space.Deployment())
 		if err != nil {
 			return nil, err
 		}
-		return &rows.Vectorizer{P: len(features.TrainedPhysicsBeta()), WantMembers: true,
-			Step: func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
-				s, err := stepOf(members)
-				if err == nil {
-					tp.Beta(&s, x)
-				}
-				return 0, err
-			}}, nil
+		return summed(len(features.TrainedPhysicsBeta()), tp.Beta), nil
 	}
 	return nil, nil
 }
 
-// stepOf sums a batch; approximate steps have no members and are refused.
-func stepOf(members []trace.Member) (features.Step, error) {
-	var s features.Step
-	if len(members) == 0 {
-		return s, trace.Errorf(rows.UnknownBatch, "no requests known")
+// summed is a basis of a batch's sums; approximate steps have no members and are refused.
+func summed(p int, beta func(*features.Step, []float64)) *rows.Vectorizer {
+	step := func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
+		if len(members) == 0 {
+			return 0, trace.Errorf(rows.UnknownBatch, "no requests known")
+		}
+		var s features.Step
+		for i := range members {
+			s.Add(members[i].Chunk)
+		}
+		beta(&s, x)
+		return 0, nil
 	}
-	for i := range members {
-		s.Add(members[i].Chunk)
-	}
-	return s, nil
+	return &rows.Vectorizer{P: p, WantMembers: true, Step: step}
 }
 
 // refused10 says why the run has no rows with 1.0 features, for which nobody asks

@@ -286,8 +286,7 @@ func Next(in Input) []string {
 		says  string
 		of    func(result.Diagnosis) string
 	}{
-		{by[result.CauseSaturated], "Lower the load of %s: its latencies grow with the length of the recording.",
-			diagnosedScope},
+		{by[result.CauseSaturated], "Lower the load of %s: its latencies grow with the length of the recording.", diagnosedScope},
 		{by[result.CauseUnseenRegime], "Record load like that of the failing steps, %s: the fit saw none.", diagnosedTerm},
 		{by[result.CauseModelError], "Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of " +
 			"the hardware.", diagnosedTerm},

@@ -57,13 +57,16 @@ func failedMarkdown(v *result.Validation) string {
 	for _, g := range failed {
 		t.Rows = append(t.Rows, gateRow(g))
 	}
-	n := t.First(maxSummaryGates)
-	b.WriteString(t.Markdown(marked))
-	if n > 0 {
-		fmt.Fprintf(&b, "\nAnd %d more in validation.json.\n", n)
+	return b.String() + cutMarkdown(t, maxSummaryGates, "validation.json")
+}
+
+// cutMarkdown is the first rows of a table, and where the others are.
+func cutMarkdown(t *Table, most int, where string) string {
+	more := ""
+	if n := t.First(most); n > 0 {
+		more = fmt.Sprintf("\nAnd %d more in %s.\n", n, where)
 	}
-	b.WriteString("\n")
-	return b.String()
+	return t.Markdown(marked) + more + "\n"
 }
 
 func changesMarkdown(c *result.Changes) string {
@@ -73,13 +76,7 @@ func changesMarkdown(c *result.Changes) string {
 	if len(t.Rows) == 0 {
 		return b.String()
 	}
-	n := t.First(maxSummaryChanges)
-	b.WriteString(t.Markdown(marked))
-	if n > 0 {
-		fmt.Fprintf(&b, "\nAnd %d more in the report.\n", n)
-	}
-	b.WriteString("\n")
-	return b.String()
+	return b.String() + cutMarkdown(t, maxSummaryChanges, "the report")
 }
 
 // marked is text inside Markdown: names come from recordings and may hold what would

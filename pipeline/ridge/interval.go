@@ -34,7 +34,11 @@ func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, 
 	if err != nil {
 		return CensoredFit{Passes: passes}, err
 	}
-	c.publish(lambda)
+	// The solver is left with the full Gram of the refreshed target and the current point: its report is that of the refreshed problem.
+	c.refresh()
+	c.s.normalise(c.gram(c.rows, c.w))
+	copy(c.s.gamma, c.current)
+	c.s.gradient(lambda)
 	f, err := c.s.fit(lambda)
 	f.Objective = c.value
 	out := CensoredFit{Fit: f, Passes: passes, Y: make([]float64, len(rows)), Bend: make([]float64, len(rows))}
@@ -101,7 +105,11 @@ func (c *censored) fit(lambda float64) (passes int, err error) {
 	if c.started {
 		c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
 	} else {
-		c.start(lambda)
+		c.started = true
+		c.s.cold()
+		c.s.normalise(c.all)
+		c.s.solve(lambda)
+		c.accept(lambda)
 	}
 	for passes = 1; passes <= maxCensoredPasses; passes++ {
 		if c.certified(lambda) {
@@ -113,15 +121,6 @@ func (c *censored) fit(lambda float64) (passes int, err error) {
 		}
 	}
 	return passes, &Error{IntervalNotConverged, fmt.Sprintf("no certificate after %d passes at lambda %g", maxCensoredPasses, lambda)}
-}
-
-// start solves for the target Lo.
-func (c *censored) start(lambda float64) {
-	c.started = true
-	c.s.cold()
-	c.s.normalise(c.all)
-	c.s.solve(lambda)
-	c.accept(lambda)
 }
 
 // accept makes the solver's answer the current point and refreshes the target.
@@ -207,7 +206,9 @@ func (c *censored) step(lambda float64) {
 			return
 		}
 	}
-	c.restore(from, fromGamma, lambda)
+	copy(c.beta, from) // back to the earlier point with its refreshed target
+	copy(c.current, fromGamma)
+	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
 	c.refresh()
 	c.s.normalise(c.gram(c.rows, c.w))
 	c.s.solve(lambda)
@@ -279,27 +280,11 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 	return lo
 }
 
-// restore goes back to an earlier point with its refreshed target.
-func (c *censored) restore(beta, gamma []float64, lambda float64) {
-	copy(c.beta, beta)
-	copy(c.current, gamma)
-	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
-}
-
 // refresh makes the refreshed target that of the view.
 func (c *censored) refresh() {
 	for k, i := range c.rows {
 		c.view.Y[i] = c.target[k]
 	}
-}
-
-// publish leaves the solver with the full Gram of the refreshed target and the
-// current point, so that its report is that of the refreshed problem.
-func (c *censored) publish(lambda float64) {
-	c.refresh()
-	c.s.normalise(c.gram(c.rows, c.w))
-	copy(c.s.gamma, c.current)
-	c.s.gradient(lambda)
 }
 
 // CensoredErrors says how predictions meet intervals.

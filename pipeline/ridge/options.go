@@ -55,10 +55,7 @@ func DefaultLambdas() []float64 {
 
 // DefaultOptions are the options for p columns, all signed, penalty 1, no prior.
 func DefaultOptions(p int) Options {
-	o := Options{
-		Penalty: make([]float64, p), EpsUs: 50, Lambdas: DefaultLambdas(),
-		MinCellRows: 20, Folds: 5, Draws: 500, Seed: 1,
-	}
+	o := Options{Penalty: make([]float64, p), EpsUs: 50, Lambdas: DefaultLambdas(), MinCellRows: 20, Folds: 5, Draws: 500, Seed: 1}
 	for j := range o.Penalty {
 		o.Penalty[j] = 1
 	}

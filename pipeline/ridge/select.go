@@ -259,10 +259,7 @@ func (t *trials) nested() []Nested {
 			}
 		}
 		s := t.loco[a]
-		out = append(out, Nested{
-			Config: label, Lambda: t.o.Lambdas[best], Inner: bestScore,
-			Outer: s.scores[best][a], Beta: s.betas[best],
-		})
+		out = append(out, Nested{Config: label, Lambda: t.o.Lambdas[best], Inner: bestScore, Outer: s.scores[best][a], Beta: s.betas[best]})
 	}
 	return out
 }

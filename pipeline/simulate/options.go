@@ -100,8 +100,7 @@ func (o *Options) Table() option.Table {
 		option.Whole("seed", &o.Seed, "`SEED` of generator, noise and draws").Recorded().Unless("1"),
 		option.Whole("replications", &o.Replications, "run `N` times with seeds SEED, SEED+1, ...; intervals are printed").
 			Recorded().Unless("1"),
-		option.Switch("sample-coefficients", &o.SampleCoefficients,
-			"draw each replication's coefficients from the stored covariance").Recorded(),
+		option.Switch("sample-coefficients", &o.SampleCoefficients, "draw each replication's coefficients from the stored covariance").Recorded(),
 		option.Whole("workers", &o.Workers, "`N` replications at a time; 0 uses every core"),
 		option.String("emit-otlp", &o.EmitOTLP, "write the run as a trace dump to `FILE` (JSON lines)"),
 		option.String("emit-kv-events", &o.EmitKVEvents, "write KV events to `FILE` (prefix caching only)"),

@@ -140,9 +140,7 @@ type difference struct{ ks, median float64 }
 
 // chances replays with noise and compares with the plain replay, request by request.
 // fresh makes an engine that shares nothing with another.
-func (p *Phase) chances(ctx context.Context, workers int, fresh func() (engine, error),
-	from *stepNoise, splitNs int64,
-) (chance, error) {
+func (p *Phase) chances(ctx context.Context, workers int, fresh func() (engine, error), from *stepNoise, splitNs int64) (chance, error) {
 	draws := make([]chance, chanceReplays)
 	err := par.Try(ctx, workers, chanceReplays, func(k int) error {
 		e, err := fresh()

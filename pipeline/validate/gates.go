@@ -251,10 +251,7 @@ func overallGates(v *result.Validation, r *rules) []result.Gate {
 			worst = c.Steps.MAPE
 		}
 	}
-	return []result.Gate{
-		r.gate(gateBias, scopeAll, bias, noteNoRows),
-		r.gate(gateWorstConfiguration, scopeAll, worst, noteNoRows),
-	}
+	return []result.Gate{r.gate(gateBias, scopeAll, bias, noteNoRows), r.gate(gateWorstConfiguration, scopeAll, worst, noteNoRows)}
 }
 
 // replayNames pairs the gates of each metric.

@@ -102,10 +102,7 @@ func unfitReason(r *result.InspectRun, refused *trace.Error, points int, request
 func inspectPhases(run *trace.Run, sat *rows.LoadVerdicts) []result.InspectPhase {
 	out := []result.InspectPhase{}
 	for _, p := range sat.Phases {
-		ph := result.InspectPhase{
-			Name: p.Name, Load: p.Load, Requests: p.Requests, Steps: p.Steps,
-			Saturated: p.Saturated, Saturation: p.Checks,
-		}
+		ph := result.InspectPhase{Name: p.Name, Load: p.Load, Requests: p.Requests, Steps: p.Steps, Saturated: p.Saturated, Saturation: p.Checks}
 		ph.SpanS = phaseSpanS(run, p)
 		if ph.SpanS > 0 {
 			ph.RateRPS = new(float64(ph.Requests) / ph.SpanS)

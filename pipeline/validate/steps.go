@@ -451,10 +451,7 @@ func halvesD(real []float64) *float64 {
 // statsOf describes a non-empty sample.
 func statsOf(s []float64) result.SampleStats {
 	o := stat.Sorted(s)
-	return result.SampleStats{
-		P50: stat.Quantile(o, 0.5), P90: stat.Quantile(o, 0.9), P99: stat.Quantile(o, 0.99),
-		Mean: stat.Mean(s),
-	}
+	return result.SampleStats{P50: stat.Quantile(o, 0.5), P90: stat.Quantile(o, 0.9), P99: stat.Quantile(o, 0.99), Mean: stat.Mean(s)}
 }
 
 // Sizes of aggregated figures: they bound the report whatever the number of rows.

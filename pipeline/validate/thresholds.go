@@ -90,8 +90,7 @@ func newRules(overrides map[string]float64) (*rules, error) {
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
 		t := r.of(name)
 		if t == nil {
-			return nil, trace.Errorf(badGate, "gates: got %q, want one of %d names", name, len(r.all)).
-				WithHint("blis-train validate --gate list")
+			return nil, trace.Errorf(badGate, "gates: got %q, want one of %d names", name, len(r.all)).WithHint("blis-train validate --gate list")
 		}
 		v := overrides[name]
 		if math.IsNaN(v) || math.IsInf(v, 0) {
