@@ -92,7 +92,11 @@ type Rules struct {
 	OffloadKeepsOffered bool `rule:"offload_keeps_offered" since:"0.19" with:"offload"`
 	// OffloadByUse: a chunk's last use is the end of its last copy; a request waits for its own copies
 	OffloadByUse bool `rule:"offload_by_use" since:"0.24" with:"offload"`
-	// OffloadByRequest: store_threshold counts what is offered
+	// OffloadAtFinish: what a finished request has not offered yet is offered with the next step
+	OffloadAtFinish bool `rule:"offload_at_finish" since:"0.26" with:"offload"`
+	// OffloadForgets: but for who finishes with its last copy; of an aborted one what was not computed too
+	OffloadForgets bool `rule:"offload_forgets" since:"0.26" until:"0.28" with:"offload"`
+	// OffloadByRequest: chunks are used once a request, when it has finished; store_threshold counts what is offered
 	OffloadByRequest bool `rule:"offload_by_request" since:"0.31" with:"offload"`
 	// OffloadSyncLoads: loads within sync_load_budget_bytes run inside the step; an admission offers all chunks again
 	OffloadSyncLoads bool `rule:"offload_sync_loads" since:"0.33" with:"offload"`

@@ -1,10 +1,13 @@
 package sim
 
 import (
+	"cmp"
 	"container/list"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // loadState is a request's part in the CPU tier.
@@ -14,7 +17,18 @@ type loadState struct {
 	nextStore    int64    // first chunk not yet offered
 	pending      int      // copies not yet done
 	storing      []uint64 // hashes on their way to the CPU
+	rank         int64    // its recency while it runs, 0 before it touched anything
+	uses         []uint8  // by chunk, what it did with it; see usedStored
+	computed     int64    // tokens that may be stored when it has finished
+	blocks       []int32  // it had then
 }
+
+// What a request did with a chunk: it stored, found or missed it.
+const (
+	usedStored = 1 << iota
+	usedFound
+	usedMissed
+)
 
 // cpuTier is the CPU-memory tier of the KV cache: chunks of full blocks by content hash, the
 // least recently used evicted first, or as arc says (vllm/v1/kv_offload of 0.15.1 to 0.33.0).
@@ -37,15 +51,16 @@ type cpuTier struct {
 	t1, t2, b1, b2 list.List        // stored once, found again, and what arc remembers of them; lru has the first
 	target         float64          // of the length of t1, by arc
 	counts         map[uint64]int64 // how often a chunk was asked for or offered, with store_threshold
-	offers         int64
+	ranks, offers  int64
 
 	beingLoaded     map[uint64]bool
 	planned, flying []*transfer // stores decided in the last step; copies under way
 	busyUntil       [2]int64    // store, load
-	halted          []*seq      // preempted in this step
-	transfers       int64
-	syncBytes       float64 // of the loads inside this step, per GPU
-	syncUs          int64   // that they take
+	// Requests that have finished since the last step, whose last chunks are still to be offered; preempted in this one.
+	finished, halted []*seq
+	transfers        int64
+	syncBytes        float64 // of the loads inside this step, per GPU
+	syncUs           int64   // that they take
 
 	copied  map[int32]*transfer // where blocks come free at once: those of the GPU that are read by a store to come or under way
 	flushed []*transfer         // of them those whose blocks this step takes: it waits for them
@@ -57,16 +72,20 @@ type tierChunk struct {
 	hash  uint64
 	refs  int32 // loads under way, -1: not yet written
 	offer int64 // the last one that named it: it stays
+	rank  int64 // of its last use
 	in    *list.List
 	at    *list.Element
 }
 
-// take puts x at the end of l, out of the list it was in.
-func (x *tierChunk) take(l *list.List) {
+// take puts x into l where its rank says, out of the list it was in.
+func (x *tierChunk) take(l *list.List, rank int64) {
 	if x.in != nil {
 		x.in.Remove(x.at)
 	}
-	x.in, x.at = l, l.PushBack(x)
+	x.in, x.at, x.rank = l, l.PushBack(x), rank
+	for at := x.at.Prev(); at != nil && rank < at.Value.(*tierChunk).rank; at = x.at.Prev() {
+		l.MoveBefore(x.at, at)
+	}
 }
 
 type transfer struct {
@@ -117,13 +136,19 @@ func (c *cpuTier) get(h uint64) *tierChunk {
 	return nil
 }
 
+// now is the rank of what is used now.
+func (c *cpuTier) now() int64 {
+	c.ranks += 1 << 32
+	return c.ranks
+}
+
 // touch makes the request's first n chunks the most recently used, its first one last.
 func (c *cpuTier) touch(s *seq, n int64) {
 	for i := n - 1; i >= 0; i-- {
 		switch x := c.index[c.key(s, i)]; {
 		case x == nil || !c.set.Arc && c.e.rules.OffloadByUse && x.refs != 0:
 		case c.set.Arc && x.in == &c.t1 && x.refs >= 0:
-			x.take(&c.t2)
+			x.take(&c.t2, c.now())
 		default:
 			c.adapt(x)
 		}
@@ -140,7 +165,7 @@ func (c *cpuTier) adapt(x *tierChunk) {
 		change := float64(more * max(1, float64(other.Len())/float64(x.in.Len())))
 		c.target = min(max(c.target+change, 0), float64(c.capacity))
 	}
-	x.take(x.in)
+	x.take(x.in, c.now())
 }
 
 // count notes that a chunk was asked for or offered. (vLLM forgets the oldest of 64,000.)
@@ -175,7 +200,7 @@ func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 			busy = busy || x.refs < 0
 		}
 	}
-	if r.OffloadFreesAtOnce {
+	if r.OffloadFreesAtOnce && !r.OffloadByRequest {
 		c.touch(s, full)
 	}
 	if tokens = c.chunk*(start+hits) - local; hits == 0 || tokens < c.chunk && !busy {
@@ -188,9 +213,8 @@ func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 		return 0, false, true
 	}
 	bytes := float64(tokens) * math.Floor(c.tokenBytes)
-	if c.set.SyncBytes > 0 && local+tokens < s.tokens() && c.syncBytes+bytes <= c.set.SyncBytes {
+	if sync = c.set.SyncBytes > 0 && local+tokens < s.tokens() && c.syncBytes+bytes <= c.set.SyncBytes; sync {
 		c.syncBytes += bytes
-		sync = true
 	}
 	return tokens, sync, false
 }
@@ -208,6 +232,7 @@ func (c *cpuTier) startLoad(s *seq, local, tokens int64, sync bool) {
 		if t.hashes = append(t.hashes, h); !sync {
 			c.beingLoaded[h] = true
 		}
+		c.use(s, i, usedFound)
 	}
 	t.source = int64(len(t.hashes))
 	c.e.batch.LoadBlocks += t.gpu
@@ -215,6 +240,46 @@ func (c *cpuTier) startLoad(s *seq, local, tokens int64, sync bool) {
 	c.waitFor(s.held.IDs...)
 	c.event(KVEvent{Kind: cacheLoadCommitted, Request: s.idx, Step: c.e.step - 1, Blocks: t.source, CPU: true})
 	c.fly(t)
+}
+
+// use notes what a request does with its chunk: from 0.31 on it counts when it has finished, once.
+func (c *cpuTier) use(s *seq, i int64, how uint8) {
+	l, r := s.load, &c.e.rules
+	if !r.OffloadByRequest {
+		return
+	}
+	l.uses = append(l.uses, make([]uint8, max(0, i+1-int64(len(l.uses))))...)
+	if l.uses[i] == 0 && !c.set.Arc && r.OffloadSyncLoads {
+		rank := c.rankOf(l, i)
+		if x := c.get(c.key(s, i)); x != nil && x.rank < rank {
+			x.take(&c.t1, rank)
+		}
+	}
+	if how != usedFound || l.uses[i]&usedStored == 0 {
+		l.uses[i] |= how
+	}
+}
+
+// rankOf is the recency of a running request's chunk: all of the request, its last one first.
+func (c *cpuTier) rankOf(l *loadState, i int64) int64 {
+	if l.rank == 0 {
+		l.rank = c.now()
+	}
+	return l.rank - i - 1
+}
+
+// used counts what a finished request did.
+func (c *cpuTier) used(s *seq) {
+	for i, how := range slices.Backward(s.load.uses) {
+		x := c.get(c.key(s, int64(i)))
+		switch {
+		case how == 0 || x == nil:
+		case !c.set.Arc || x.in == &c.t1 && how&(usedStored|usedFound) == usedStored:
+			x.take(&c.t1, c.now())
+		case how&(usedStored|usedFound) != 0:
+			x.take(&c.t2, c.now())
+		}
+	}
 }
 
 // fly starts a copy now.
@@ -258,16 +323,22 @@ func (c *cpuTier) planStores(items []item) {
 			}
 		}
 	}
+	for _, s := range c.finished {
+		c.planStore(s, s.load.computed, s.load.blocks)
+		c.used(s)
+	}
+	c.finished = c.finished[:0]
 	for _, s := range c.halted { // the workers wait for its copies before its blocks are taken
 		if c.flushOf(s.load); !r.OffloadFreesAtOnce {
 			c.completeStore(s.load.storing)
 			s.load.storing = s.load.storing[:0]
 		}
 	}
-	c.halted, c.syncBytes = c.halted[:0], 0
+	c.halted = c.halted[:0]
 	if r.OffloadFreesAtOnce && !r.OffloadByUse && !c.e.unfinished() { // 0.23: nobody may come to see them done
 		c.flushOf(nil)
 	}
+	c.syncBytes = 0
 }
 
 // flushOf has the step wait for the copies of a request, of nil all.
@@ -287,7 +358,7 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 	}
 	full := min(tokens/c.chunk, int64(len(blocks))/c.set.Blocks)
 	if full <= s.load.nextStore {
-		if r.OffloadFreesAtOnce {
+		if r.OffloadFreesAtOnce && !r.OffloadAtFinish {
 			s.load.nextStore = full // after a preemption they are offered again
 		}
 		return
@@ -305,38 +376,59 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 			x.offer = c.offers
 		}
 	}
+	if r.OffloadByRequest {
+		c.note(s, full, store)
+	}
 	if !c.makeRoom(len(store)) {
 		return
 	}
 	if s.load.nextStore = full; len(store) == 0 {
 		return
 	}
-	t := &transfer{s: s, state: s.load, idx: s.idx}
+	n := int64(len(store)) * c.set.Blocks
+	t := &transfer{s: s, state: s.load, idx: s.idx, gpu: n, source: n}
 	for _, i := range store {
 		h := c.key(s, i)
-		x := c.index[h]
-		if x == nil {
-			x = &tierChunk{hash: h}
-			c.index[h] = x
+		x, rank := cmp.Or(c.index[h], &tierChunk{hash: h}), c.now()
+		c.index[h], x.refs = x, -1
+		if !c.set.Arc && r.OffloadSyncLoads {
+			rank = c.rankOf(s.load, i)
 		}
-		x.refs = -1
-		x.take(&c.t1)
-		if c.copied != nil {
+		x.take(&c.t1, rank)
+		if c.use(s, i, usedStored); c.copied != nil {
 			t.blocks = append(t.blocks, blocks[i*c.set.Blocks:(i+1)*c.set.Blocks]...)
 		}
-		t.hashes, t.gpu, t.source = append(t.hashes, h), t.gpu+c.set.Blocks, t.source+c.set.Blocks
+		t.hashes = append(t.hashes, h)
 	}
 	c.event(KVEvent{Kind: cacheStored, Request: s.idx, Step: c.e.step, Blocks: int64(len(store)), CPU: true})
 	if r.OffloadFreesAtOnce {
 		full = s.tokens() / c.chunk
 	}
-	c.touch(s, full)
+	if !r.OffloadByRequest {
+		c.touch(s, full)
+	}
 	s.load.stored = true
 	s.load.pending++
 	s.load.storing = append(s.load.storing, t.hashes...)
 	c.planned = append(c.planned, t)
 	for _, b := range t.blocks {
 		c.copied[b] = t
+	}
+}
+
+// note has the policy learn what an offer found and missed.
+func (c *cpuTier) note(s *seq, full int64, store []int64) {
+	for _, i := range slices.Backward(store) {
+		if x := c.index[c.key(s, i)]; x != nil && (int64(len(s.load.uses)) <= i || s.load.uses[i]&usedMissed == 0) {
+			c.adapt(x)
+		}
+	}
+	for i := s.load.nextStore; i < full; i++ {
+		if x := c.get(c.key(s, i)); x != nil && x.refs >= 0 {
+			c.use(s, i, usedFound)
+		} else if slices.Contains(store, i) {
+			c.use(s, i, usedMissed)
+		}
 	}
 }
 
@@ -364,18 +456,14 @@ func (c *cpuTier) makeRoom(n int) bool {
 		out = append(out, (*from).Value.(*tierChunk))
 		*from = next((*from).Next())
 	}
-	var hashes []uint64
+	ghosts, hashes := map[*list.List]*list.List{&c.t1: &c.b1, &c.t2: &c.b2}, []uint64(nil)
 	for _, x := range out {
 		hashes = append(hashes, x.hash)
-		if x.in == &c.t1 {
-			x.take(&c.b1)
-		} else {
-			x.take(&c.b2)
-		}
+		x.take(ghosts[x.in], c.now())
 	}
-	for _, ghosts := range []*list.List{&c.b1, &c.b2} {
-		for ghosts.Len() > c.capacity || ghosts.Len() > 0 && !c.set.Arc {
-			delete(c.index, ghosts.Remove(ghosts.Front()).(*tierChunk).hash)
+	for _, l := range ghosts {
+		for l.Len() > c.capacity || l.Len() > 0 && !c.set.Arc {
+			delete(c.index, l.Remove(l.Front()).(*tierChunk).hash)
 		}
 	}
 	c.event(KVEvent{Kind: cacheEviction, Request: -1, Step: c.e.step, Blocks: int64(len(out)), CPU: true})
@@ -397,24 +485,25 @@ func (c *cpuTier) completeStore(hashes []uint64) {
 	}
 }
 
-// rests notes that nobody reads or writes x any more: from 0.24 on that is its last use.
+// rests notes that nobody reads or writes x any more: from 0.24 to 0.30 that is its last use.
 func (c *cpuTier) rests(x *tierChunk) {
-	if r := &c.e.rules; x.refs == 0 && !c.set.Arc && r.OffloadByUse {
-		x.take(&c.t1)
+	if r := &c.e.rules; x.refs == 0 && !c.set.Arc && r.OffloadByUse && !r.OffloadByRequest {
+		x.take(&c.t1, c.now())
 	}
 }
 
 // completeTransfers processes the copies that are done when a step is updated.
 func (c *cpuTier) completeTransfers(now int64) {
-	kept := c.flying[:0]
-	for _, t := range c.flying {
+	c.flying = slices.DeleteFunc(c.flying, func(t *transfer) bool {
 		if c.isDone != nil && !c.isDone(t) || t.done > now {
-			kept = append(kept, t)
-			continue
+			return false
 		}
 		c.event(KVEvent{Kind: transferCompleted, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: t.source, Transfer: t.id})
 		if !t.load || c.copied != nil {
 			t.state.pending--
+		}
+		if t.state.pending == 0 && t.state.over && c.e.rules.OffloadForgets {
+			t.state.computed = 0
 		}
 		if t.load {
 			c.arrive(t)
@@ -426,9 +515,8 @@ func (c *cpuTier) completeTransfers(now int64) {
 				delete(c.copied, b)
 			}
 		}
-	}
-	clear(c.flying[len(kept):])
-	c.flying = kept
+		return true
+	})
 }
 
 // flush is when the stores are done whose GPU blocks this step has taken.
@@ -455,7 +543,16 @@ func (c *cpuTier) arrive(t *transfer) {
 
 // keeps reports whether the blocks of a finished request stay for its copies.
 func (c *cpuTier) keeps(s *seq) bool {
-	s.load.over = true
+	l := s.load
+	if l.over = true; c.e.rules.OffloadAtFinish {
+		l.blocks, l.computed = slices.Clone(s.held.IDs), s.tokens()
+		if s.res.FinishStatus == trace.FinishAborted && !c.e.rules.OffloadForgets {
+			l.computed = s.computed
+		} else if c.e.rules.OffloadByRequest {
+			l.computed = max(s.prompt, s.tokens()-1)
+		}
+		c.finished = append(c.finished, s)
+	}
 	if !s.load.stored || c.copied != nil || c.e.cfg.FreeStored {
 		return false
 	}
@@ -484,5 +581,5 @@ func (c *cpuTier) event(ev KVEvent) {
 
 // works reports whether the engine goes on for copies alone, as from 0.24 on.
 func (c *cpuTier) works() bool {
-	return c != nil && c.e.rules.OffloadByUse && len(c.flying)+len(c.planned) > 0
+	return c != nil && c.e.rules.OffloadByUse && len(c.flying)+len(c.planned)+len(c.finished) > 0
 }
