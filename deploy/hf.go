@@ -144,10 +144,12 @@ func (c *hfConfig) count(keys ...string) (n int64, ok bool) {
 	return n, true
 }
 
-// countOr is count for a field that may be absent, 0, -1 or false: 0.
+var unlimited = []string{"max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "moe_layer_end_index"}
+
+// countOr is count for a field that may be absent, 0 or false, and a limit or last layer -1: 0.
 func (c *hfConfig) countOr(keys ...string) int64 {
 	key, v := c.first(keys...)
-	if n, isInt := integer(v); v == nil || v == false || isInt && (n == 0 || n == -1) {
+	if n, isInt := integer(v); v == nil || v == false || isInt && (n == 0 || n == -1 && slices.Contains(unlimited, key)) {
 		return 0
 	}
 	n, _ := c.count(key)

@@ -177,8 +177,8 @@ func (r *layerReader) predictors() {
 	keys := []string{"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}
 	n, kinds := r.countOr(keys...), []layerKind{fullLayer}
 	for _, key := range keys {
-		v := r.values[key]
-		if none, isInt := integer(v); n == 0 && v != nil && (!isInt || none != 0) {
+		v, stated := r.values[key]
+		if none, isInt := integer(v); n == 0 && stated && (!isInt || none != 0) {
 			r.d.Warnings = append(r.d.Warnings, fmt.Sprintf("%s: got %v, taken for none", key, v))
 		}
 	}
