@@ -212,7 +212,7 @@ func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	if busy {
 		return 0, false, true
 	}
-	bytes := float64(tokens) * math.Floor(c.tokenBytes)
+	bytes := float64(float64(tokens) * math.Floor(c.tokenBytes))
 	if sync = c.set.SyncBytes > 0 && local+tokens < s.tokens() && c.syncBytes+bytes <= c.set.SyncBytes; sync {
 		c.syncBytes += bytes
 	}
