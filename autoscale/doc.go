@@ -43,11 +43,10 @@
 // [Fit] and the online estimators make the parameters from what a server did, window by window.
 //
 //	window.go   requests -> windows: rate, lengths, mean TTFT and ITL with standard errors; windows.parquet
-//	batch.go    windows -> parameters: robust least squares in log parameters
-//	identify.go what the windows cannot tell apart, in words, and the sweep that would
-//	replica.go  the autoscalers' online tuner, bug for bug; a refit over the last windows
-//	robust.go   ours: measured noise, log state, iterated update, a gate that opens; the extended Kalman filter both share
-//	validate.go how well parameters hold on other windows, how consistent a filter's run was
+//	batch.go    windows -> parameters: robust least squares in log parameters; what the windows cannot tell apart, in words,
+//	            and the sweep that would
+//	replica.go  the autoscalers' online tuner, bug for bug: a refit over the last windows; ours: measured noise, log state,
+//	            iterated update, a gate that opens; the extended Kalman filter both share
 //
 // # What a window can say
 //
@@ -70,9 +69,9 @@
 //	input.go     recordings, output folders and benchmark sweeps -> servers with windows; a recording's steps -> parameters,
 //	             floors, implied utilisation
 //	fit.go       windows -> effective parameters, scored on windows the fit has not seen
-//	simulate.go  one server, or a deployment at several loads, in the simulator
 //	size.go      targets -> rates; allocate.go a fleet -> replicas
-//	use.go       queue size, allocate and validate; sections.go the page
+//	use.go       queue size, allocate and validate: how well parameters hold on other windows; the server in the simulator
+//	document.go  queue.json and its page
 //
 // The result is Queue, written as queue.json.
 //

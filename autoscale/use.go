@@ -4,16 +4,22 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -316,3 +322,396 @@ func startOf(w []window) []float64 {
 	slope := func(a, b float64) float64 { return math.Max(b-a, 1e-3*a) / busy }
 	return []float64{lo.ITLMs, slope(lo.ITLMs, hi.ITLMs), lo.TTFTMs, slope(lo.TTFTMs, hi.TTFTMs) / hi.Shape.Prompt}
 }
+
+// Limits of a validation: the errors that an autoscaler can live with.
+const (
+	MaxTTFTWape = 0.20
+	MaxITLWape  = 0.10
+)
+
+// validateServer scores the parameters of an earlier fit on the windows of a server they have not
+// seen, beside the medians of the fitted windows and, for flavours whose parameters are a
+// step time, the simulator with the same parameters (requests > 0). The document is the
+// fitted server's, with the scores of set "validation" and this server's windows.
+func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*QueueServer, error) {
+	f := &Calibrated{Server: s}
+	f.describe(o)
+	doc := f.Doc
+	doc.Physical, doc.Effective, doc.Steps = fitted.Physical, fitted.Effective, fitted.Steps
+	if s.Reason != "" {
+		return &doc, nil
+	}
+	if len(s.Windows) == 0 {
+		why := stat.Map(slices.Sorted(maps.Keys(doc.Windows.Dropped)), func(reason string) string {
+			return fmt.Sprintf("%s %d", reason, doc.Windows.Dropped[reason])
+		})
+		doc.Reason = trace.Errorf(noWindows, "no window is left (%s)", strings.Join(why, ", ")).Error()
+		return &doc, nil
+	}
+	for _, e := range []struct {
+		name   string
+		params []queueParameter
+	}{{estEffective, fitted.Effective}, {estPhysical, fitted.Physical}} {
+		if len(e.params) == 0 {
+			continue
+		}
+		x := valuesOf(e.params)
+		doc.Scores = append(doc.Scores, scoreOf(e.name, validation, evaluate(s.Windows, o.Flavour, x, asSized)))
+		if o.Flavour == wvA4P || requests == 0 {
+			continue
+		}
+		score, err := s.simulated(fromVector(x), requests, done)
+		if err != nil {
+			return nil, err
+		}
+		doc.Scores = append(doc.Scores, scoreOf("simulator:"+e.name, validation, score))
+	}
+	if l := fitted.Load; l != nil {
+		constant := []window{{TTFTMs: l.TTFTMs, ITLMs: l.ITLMs}}
+		doc.Scores = append(doc.Scores, scoreOf(estConstant, validation, evaluateConstant(constant, s.Windows)))
+	}
+	return &doc, nil
+}
+
+// validation is the set of windows of another recording.
+const validation = "validation"
+
+func valuesOf(params []queueParameter) []float64 {
+	return stat.Map(params, func(q queueParameter) float64 { return q.Value })
+}
+
+// simulated scores the simulator on the windows: each window's rate and lengths, n requests.
+func (s *Server) simulated(p params, n int, done <-chan struct{}) (queueScore, error) {
+	var failed error
+	score := evaluateAny(s.Windows, func(_ int, w *window) (ttft, itl float64, ok bool) {
+		got, err := simulate(p, w.Limits, trafficOf(w.Shape, w.RateRPS, n, 1), done)
+		if err != nil {
+			failed = err
+			return 0, 0, false
+		}
+		return got.TTFTMs, got.ITLMs, got.ITLMs > 0
+	})
+	return score, failed
+}
+
+// Passed reports whether the effective parameters of a validated server, or the physical
+// ones without them, are within the limits.
+func Passed(s *QueueServer) bool {
+	for _, x := range s.Scores {
+		if x.Set == validation && (x.Estimator == estEffective || x.Estimator == estPhysical && len(s.Effective) == 0) {
+			return x.Unpredicted == 0 && x.TTFTWape != nil && *x.TTFTWape <= MaxTTFTWape && *x.ITLWape <= MaxITLWape
+		}
+	}
+	return false
+}
+
+// summarize says how consistent a filter's run was: MeanNIS is 2 for one whose noise is right; below 2 it is underconfident
+// (its R or P is too large), above 2 overconfident. Innovations that are white leave nothing to learn.
+func summarize(windows []window, steps []step) queueTrack {
+	s := queueTrack{Windows: len(steps)}
+	var nis float64
+	predicted, rejected := 0, 0
+	var innovations [2][]float64
+	for i := range steps {
+		st := &steps[i]
+		if st.Accepted() {
+			s.Accepted++
+			s.LockedOut = 0
+		} else {
+			s.LockedOut++
+		}
+		if math.IsNaN(st.NIS) {
+			s.Unpredicted++
+			continue
+		}
+		predicted++
+		nis += st.NIS
+		if st.Verdict == rejectedNIS || st.Verdict == acceptedOpening {
+			rejected++
+		}
+		w := &windows[st.Window]
+		innovations[0] = append(innovations[0], st.Innovation[0]/w.TTFTMs)
+		innovations[1] = append(innovations[1], st.Innovation[1]/w.ITLMs)
+	}
+	if predicted > 0 {
+		s.MeanNIS = result.OrNull(nis / float64(predicted))
+		s.RejectedFrac = float64(rejected) / float64(predicted)
+	}
+	for m := range innovations {
+		s.Whiteness[m] = result.OrNull(lag1(innovations[m]))
+	}
+	return s
+}
+
+// lag1 is the correlation of neighbours; NaN below three values.
+func lag1(v []float64) float64 {
+	if len(v) < 3 {
+		return math.NaN()
+	}
+	mean := stat.Mean(v)
+	var next, all float64
+	for i, x := range v {
+		all += float64((x - mean) * (x - mean))
+		if i > 0 {
+			next += float64((x - mean) * (v[i-1] - mean))
+		}
+	}
+	if all == 0 {
+		return math.NaN()
+	}
+	return next / all
+}
+
+// evaluate scores parameters on windows; those without a prediction are counted apart.
+func evaluate(windows []window, f Flavour, x []float64, as observation) queueScore {
+	return evaluateAny(windows, func(_ int, w *window) (float64, float64, bool) { return predictWindow(f, w, x, as) })
+}
+
+// evaluateConstant scores the medians of the training windows.
+func evaluateConstant(train, windows []window) queueScore {
+	a := stat.Median(stat.Map(train, func(w window) float64 { return w.TTFTMs }))
+	b := stat.Median(stat.Map(train, func(w window) float64 { return w.ITLMs }))
+	return evaluateAny(windows, func(int, *window) (float64, float64, bool) { return a, b, len(train) > 0 })
+}
+
+// evaluateAny scores any predictor: TTFT and ITL of window i in ms, or none. WAPE is the sum of absolute errors over
+// the sum of observations, the bias that of signed errors.
+func evaluateAny(windows []window, predicted func(i int, w *window) (ttft, itl float64, ok bool)) queueScore {
+	var s queueScore
+	var ttft, itl, ttftOff, itlOff, ttftBias, itlBias float64
+	for i := range windows {
+		w := &windows[i]
+		a, b, ok := predicted(i, w)
+		if !ok {
+			s.Unpredicted++
+			continue
+		}
+		s.Windows++
+		ttft, itl = ttft+w.TTFTMs, itl+w.ITLMs
+		ttftOff, itlOff = ttftOff+math.Abs(a-w.TTFTMs), itlOff+math.Abs(b-w.ITLMs)
+		ttftBias, itlBias = ttftBias+(a-w.TTFTMs), itlBias+(b-w.ITLMs)
+	}
+	s.TTFTWape, s.TTFTBias = result.OrNull(ttftOff/ttft), result.OrNull(ttftBias/ttft)
+	s.ITLWape, s.ITLBias = result.OrNull(itlOff/itl), result.OrNull(itlBias/itl)
+	return s
+}
+
+// evaluateAhead scores what an online estimator predicted of each window before it used it.
+func evaluateAhead(windows []window, steps []step) queueScore {
+	used := stat.Map(steps, func(s step) window { return windows[s.Window] })
+	return evaluateAny(used, func(i int, w *window) (ttft, itl float64, ok bool) {
+		y := steps[i].Innovation
+		return w.TTFTMs - y[0], w.ITLMs - y[1], y != [2]float64{}
+	})
+}
+
+// Limits of the gates that a calibration passes before an autoscaler gets it (spec#queue-verdict).
+const (
+	maxHeldTTFTWape = 0.25
+	maxHeldITLWape  = 0.10
+)
+
+// verdict judges the parameters by the windows they were not fitted to: the fitted ones by those of a fit to the
+// training windows, the physical ones, of a server without fitted ones, as they are. Null without parameters.
+func (f *Calibrated) verdict() *coeff.Judgement {
+	q := &f.Doc
+	params, by := q.Effective, estEffective
+	if len(params) == 0 {
+		params, by = q.Physical, estPhysical
+	}
+	if len(params) == 0 {
+		return nil
+	}
+	v := &coeff.Judgement{Verdict: coeff.VerdictPass}
+	var ttft, itl *float64
+	for i := range q.Scores {
+		if s := &q.Scores[i]; s.Set == holdOut && s.Estimator == by && s.Unpredicted == 0 {
+			ttft, itl = s.TTFTWape, s.ITLWape
+		}
+	}
+	none := fmt.Sprintf("%d windows, none predicted of a hold-out; %d and more have one", len(f.Windows), leastHoldOut)
+	v.AtMost("hold_out_ttft_wape", q.ID, ttft, maxHeldTTFTWape, none)
+	v.AtMost("hold_out_itl_wape", q.ID, itl, maxHeldITLWape, none)
+	unknown := 0.0
+	for _, p := range params {
+		if p.Identified != measured && p.Identified != held {
+			unknown++
+		}
+	}
+	v.AtMost("parameters_neither_measured_nor_held", q.ID, &unknown, 0, "")
+	v.AtMost("hold_out_load_outside_fitted", q.ID, f.outside(), 0, none)
+	return v
+}
+
+// outside is by what share of the fitted loads' nearer end the median load of the hold-out is beyond them, requests/s;
+// nil without a hold-out.
+func (f *Calibrated) outside() *float64 {
+	if f.Split >= len(f.Windows) || f.Split == 0 {
+		return nil
+	}
+	rates := stat.Map(f.Windows, func(w window) float64 { return w.RateRPS })
+	lo, hi, mid := slices.Min(rates[:f.Split]), slices.Max(rates[:f.Split]), stat.Median(rates[f.Split:])
+	return new(max(0, mid/hi-1, 1-mid/lo))
+}
+
+// VerdictOf is the worst verdict of the servers that an export takes (id; "": all), with what failed or is missing. Servers of
+// an older file without one were not validated.
+func (q *Queue) VerdictOf(id string) (verdict string, why []string) {
+	for i := range q.Servers {
+		s := &q.Servers[i]
+		if s.Verdict == nil || id != "" && id != s.ID {
+			continue
+		}
+		verdict = coeff.WorseVerdict(verdict, s.Verdict.Verdict)
+		why = append(why, s.Verdict.Failed()...)
+	}
+	return verdict, why
+}
+
+// Of an engine that is sought: requests of a simulated window, output tokens of them all, passes with a quarter of both before one
+// with all, the difference of logarithms that slopes are taken over, and the relative error of every mean besides its scatter.
+const (
+	engineRequests = 4000
+	engineTokens   = 12e6
+	enginePasses   = 3
+	engineStep     = 0.01
+	engineFloor    = 0.002
+	engineHuber    = 1.345
+)
+
+// engine is what alpha, beta and gamma the simulator needs in order to show what the windows show (spec#queue-simulated).
+type engine struct {
+	at        []float64    // logarithms of the parameters that were simulated
+	residuals []float64    // logarithms of observed over simulated TTFT and ITL of each window, in standard deviations
+	slopes    [][3]float64 // of the simulated ones by the parameters' logarithms, likewise
+}
+
+// lawsOf are the laws of output lengths that the windows' spreads leave open: without any spread a constant and an exponential one.
+func lawsOf(windows []window) []workload.Law {
+	switch cv2 := stat.Median(stat.Map(windows, func(w window) float64 { return w.Shape.OutputCV2 })); {
+	case cv2 == 0:
+		return []workload.Law{workload.ConstantLaw, workload.ExponentialLaw}
+	case cv2 > 0.8 && cv2 < 1.25:
+		return []workload.Law{workload.ExponentialLaw}
+	}
+	return []workload.Law{workload.LogNormalLaw}
+}
+
+// newEngine goes from a flavour's parameters x, by way of the corrected model's, to the engine's. nil for wva-4p, whose parameters are no
+// iteration's, and where a window cannot be simulated.
+func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engine {
+	o, tokens := defaultFit(corrected), 0.0
+	o.Near = x
+	near, err := Fit(windows, o)
+	if f == wvA4P || err != nil {
+		return nil
+	}
+	for i := range windows {
+		tokens += windows[i].Shape.Output
+	}
+	e, n := &engine{at: logs(near.X)}, int(math.Min(engineRequests, engineTokens/tokens))
+	for range enginePasses {
+		if !e.look(windows, law, n/4) {
+			return nil
+		}
+		e.at, _ = e.step(make([]int, len(windows)), -1)
+	}
+	if !e.look(windows, law, n) {
+		return nil
+	}
+	return e
+}
+
+// look simulates every window. Drawn lengths and rates are not quite the windows': the corrected model says what that does.
+func (e *engine) look(windows []window, law workload.Law, requests int) bool {
+	e.residuals, e.slopes = make([]float64, 2*len(windows)), make([][3]float64, 2*len(windows))
+	for i := range windows {
+		w, as := &windows[i], windows[i]
+		t := workload.Traffic{Shape: w.Shape, Prompts: workload.LogNormalLaw, Output: law, RateRPS: w.RateRPS, Requests: requests,
+			Seed: uint64(i + 1)}
+		_, drawn := t.Draw()
+		got, err := simulate(fromVector(exp(e.at)), w.Limits, t, nil)
+		if err != nil || !(got.ITLSeMs > 0) {
+			return false
+		}
+		as.Shape, as.RateRPS = drawn, t.DrawnRate()
+		var near [5][2]float64 // a step up in each direction, none, and none of what was drawn
+		for j := range near {
+			of, z := w, append([]float64(nil), e.at...)
+			if j < 3 {
+				z[j] += engineStep
+			} else if j == 4 {
+				of = &as
+			}
+			var ok bool
+			if near[j][0], near[j][1], ok = predictWindow(corrected, of, exp(z), asSized); !ok {
+				return false
+			}
+		}
+		both := math.Sqrt(1 + float64(got.Requests)/float64(cmp.Or(w.Requests, got.Requests))) // the window scatters too
+		for m, v := range [2][3]float64{{w.TTFTMs, got.TTFTMs, got.TTFTSeMs}, {w.ITLMs, got.ITLMs, got.ITLSeMs}} {
+			se := math.Hypot(both*v[2]/v[1], engineFloor)
+			e.residuals[2*i+m] = stat.Log(v[0]/v[1]*near[4][m]/near[3][m]) / se
+			for j := range 3 {
+				e.slopes[2*i+m][j] = stat.Log(near[j][m]/near[3][m]) / engineStep / se
+			}
+		}
+	}
+	return true
+}
+
+// step are the logarithms of the parameters, with standard errors, that explain the residuals of the windows of other groups than
+// one; residuals far beyond the others' weigh less (Huber).
+func (e *engine) step(group []int, without int) (x, se []float64) {
+	a, g, scale := make([]float64, 9), make([]float64, 3), [2]float64{}
+	for m := range scale {
+		var size []float64
+		for i := range group {
+			size = append(size, math.Abs(e.residuals[2*i+m]))
+		}
+		scale[m] = math.Max(1, madToSigma*stat.Median(size))
+	}
+	for i, r := range e.residuals {
+		if group[i/2] == without {
+			continue
+		}
+		one := 1 / scale[i%2]
+		weight := math.Min(one, engineHuber/math.Max(math.Abs(r), 1e-9)) * one
+		for x := range 3 {
+			g[x] -= float64(weight * r * e.slopes[i][x])
+			for y := range 3 {
+				a[3*x+y] += float64(weight * e.slopes[i][x] * e.slopes[i][y])
+			}
+		}
+	}
+	x, se = append(x, e.at...), make([]float64, 3)
+	cov := stat.Inverse(a, 3)
+	for j, d := range solveDamped(a, g, 1e-9) {
+		if x[j] += d; cov != nil {
+			se[j] = math.Sqrt(cov[4*j])
+		}
+	}
+	return x, se
+}
+
+// Codes of the queueing product.
+const (
+	badModel         trace.Code = "bad_queue_model"
+	targetBelowRange trace.Code = "target_below_range"
+	sizingRemark     trace.Code = "sizing_remark"
+	noWindows        trace.Code = "no_windows"
+	fewRequests      trace.Code = "few_requests"
+	closedLoop       trace.Code = "closed_loop_window"
+	noLatency        trace.Code = "no_latency"
+	beyondLoads      trace.Code = "beyond_loads"
+	unknownFormat    trace.Code = "unknown_export_format"
+	narrowLine       trace.Code = "narrow_line"
+)
+
+// Codes of other packages that mean the same here.
+const (
+	badOption         = rows.BadOption
+	heldParameter     = fit.NotIdentified
+	unlikelyParameter = fit.Implausible
+	saturatedWindow   = rows.Saturated
+)

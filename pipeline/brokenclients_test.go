@@ -1,20 +1,28 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -147,5 +155,148 @@ func TestRefusedFormSaysWhatRemains(t *testing.T) {
 	o.Form, o.Out = FormTrained, out
 	if err := o.writeForm(context.Background()); trace.CodeOf(err) == "" || !strings.Contains(trace.HintOf(err), "the fit itself is written") {
 		t.Errorf("got %v, want a refusal whose hint says that the fit is written", err)
+	}
+}
+
+// pythonPredictions builds the wheel twice, imports it from there, and predicts.
+const pythonPredictions = `
+import importlib.util, json, os, sys, zipfile
+root, out, coefficients = sys.argv[1:4]
+spec = importlib.util.spec_from_file_location("backend", os.path.join(root, "backend.py"))
+backend = importlib.util.module_from_spec(spec); spec.loader.exec_module(backend)
+first, again = os.path.join(out, "a"), os.path.join(out, "b")
+os.mkdir(first); os.mkdir(again)
+wheel = backend.build_wheel(first)
+backend.build_wheel(again)
+assert open(os.path.join(first, wheel), "rb").read() == open(os.path.join(again, wheel), "rb").read(), "two wheels differ"
+zipfile.ZipFile(os.path.join(first, wheel)).extractall(os.path.join(out, "site"))
+sys.path.insert(0, os.path.join(out, "site"))
+import blis_train_coefficients as btc
+assert os.path.exists(os.path.join(out, "site", "blis_train_coefficients", "py.typed")), "the wheel is not typed"
+steps, request = json.load(sys.stdin)
+got = []
+for label in ("llama-3.1-8b H100-SXM-80GB tp1", "llama-3.1-8b H100-SXM-80GB tp2"):
+    c = btc.load(coefficients, label)
+    got.append([c.step_us(s) for s in steps] + [c.delay_us("overhead", request)])
+try:
+    btc.load(coefficients, "nowhere")
+except btc.CoefficientError as e:
+    assert e.code == "no_configuration", e.code
+print(json.dumps(got))
+`
+
+// TestPythonReadme runs the page's Python in the repository, and predict with a program that answers what it was asked.
+func TestPythonReadme(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("skipped: no python3 on PATH")
+	}
+	root, program := repo.Root(t), filepath.Join(t.TempDir(), "blis-train")
+	repo.Write(t, "#!/bin/sh\necho \"{\\\"asked\\\": \\\"$*\\\"}\"\n", program)
+	if err := os.Chmod(program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script, page := "", string(repo.Read(t, root, "python", "README.md"))
+	for _, block := range regexp.MustCompile("(?ms)^```python\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+		script += block[1]
+	}
+	script += `
+import sys
+assert us == btc.step_time(c, [(4096, 512, 1)] * 32) and 1 < before < 1e6 and len(features) == 16 and other.step_us({}) >= 1
+asked = btc.predict("m", "H100", binary=sys.argv[1], tp=2, input_len=2000)["asked"]
+assert asked == "predict --json --model m --hardware H100 --tp 2 --input-len 2000", asked
+try:
+    btc.predict("m", "H100", binary="false")
+    raise AssertionError("a failure is no document")
+except btc.CoefficientError as e:
+    assert e.code == "failed", e.code
+`
+	cmd := exec.Command(python, "-c", script, program)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// TestPythonPackage: the wheel loads a coefficient file and predicts what we predict, on both of its
+// configurations.
+func TestPythonPackage(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("skipped: no python3 on PATH")
+	}
+	f := testkit.PhysicsFit()
+	f.Beta.DeploymentFactors = []result.DeploymentFactor{{Deployment: f.Configs[0].Deployment.Label(), Factor: 1.25, Prompt: 0.8}}
+	set, err := fit.Native(f, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := CoefficientFile(f, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "coefficients.yaml")
+	repo.Write(t, data, file)
+	batches := [][]trace.Chunk{{{Computed: 700, Prompt: 512, New: 1}, {Computed: 300, Prompt: 256, New: 1}},
+		{{Prompt: 512, New: 512}, {Computed: 100, Prompt: 90, New: 1}}, {{Computed: 1024, Prompt: 4096, New: 2048}}}
+	queue := sim.Queue{Running: 12, Waiting: 3, FreeBlocks: 900, TotalBlocks: 4000, PromptTokens: 700}
+	var steps []map[string]float64
+	var want [2][]float64
+	for k := range want {
+		d := &f.Configs[k].Deployment
+		space, err := features.New(features.V11, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		model, err := NewStepTimes(set, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range batches {
+			us, err := model.StepUs(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[k] = append(want[k], us)
+			if in := space.Sum(b); k == 0 {
+				steps = append(steps, map[string]float64{"prefill_tokens": in.PrefillTokens, "decode_tokens": in.DecodeTokens,
+					"scheduled_tokens": in.ScheduledTokens, "num_prefill_reqs": in.NumPrefillReqs, "num_decode_reqs": in.NumDecodeReqs,
+					"num_sampled_seqs": in.NumSampledSeqs, "prefill_causal_work": in.PrefillCausalWork,
+					"decode_context_tokens": in.DecodeContextTokens, "kv_read_tokens": in.KVReadTokens, "running_depth": in.RunningDepth})
+			}
+		}
+		delay, err := sim.NewAlphaDelay(set, coeff.Overhead, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		us, err := delay.DelayUs(&queue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[k] = append(want[k], us)
+	}
+	in, err := json.Marshal([]any{steps, map[string]float64{"running_depth": 12, "waiting_depth": 3, "kv_usage_ratio": 1 - 900.0/4000,
+		"prompt_tokens": 700, "kv_free_blocks": 900}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-B", "-c", pythonPredictions, filepath.Join("..", "python"), dir, file)
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.Bytes())
+	}
+	var got [2][]float64
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	for k := range want {
+		for i := range want[k] {
+			if i >= len(got[k]) || !(math.Abs(got[k][i]-want[k][i]) <= 1e-12*want[k][i]) {
+				t.Fatalf("configuration %d: got %v us, want %v", k+1, got[k], want[k])
+			}
+		}
 	}
 }

@@ -2,10 +2,23 @@ package pipeline
 
 import (
 	"context"
+	"math"
 	"path/filepath"
+	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // Simulate runs a workload through the embedded simulator of one engine and writes
@@ -24,4 +37,252 @@ func Simulate(ctx context.Context, o simulate.Options) (*simulate.Document, erro
 		return nil, err
 	}
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)
+}
+
+// StepExplanation is how one recorded step's feature vector comes about, and what coefficients make of it.
+type StepExplanation struct {
+	SchemaVersion string                `json:"schema_version"`
+	ToolVersion   string                `json:"tool_version"`
+	Run           string                `json:"run"`
+	Step          int64                 `json:"step"`
+	Source        string                `json:"source"`      // rich | journey | approximate
+	MeasuredUs    *float64              `json:"measured_us"` // cadence of the interval that holds the step's execution
+	Lag           *int                  `json:"lag"`
+	Members       []BatchMember         `json:"members"`
+	Explanation   *features.Explanation `json:"explanation"`
+	Warnings      []trace.Finding       `json:"warnings"`
+}
+
+// BatchMember is one request's part of the batch.
+type BatchMember struct {
+	Request  string `json:"request"`
+	Phase    string `json:"phase"`
+	Computed int64  `json:"computed_tokens"`
+	Prompt   int64  `json:"prompt_tokens"`
+	New      int64  `json:"new_tokens"`
+}
+
+// ExplainStep rebuilds a step of an extracted run and explains its features; without a set there
+// is no prediction.
+func ExplainStep(out string, run *result.ExtractRun, step int64, version features.Version, set *coeff.Set) (*StepExplanation, error) {
+	recorded, err := table.Read(table.RunDir(out, run.ID))
+	if err != nil {
+		return nil, err
+	}
+	steps, err := rows.Rebuild(recorded, run.Deployment, version)
+	if err != nil {
+		return nil, err
+	}
+	st := steps.At(step)
+	if st == nil {
+		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(steps.Len())-1)
+	}
+	if !st.Known() {
+		return nil, trace.Errorf(rows.UnknownBatch, "the batch of step %d of run %q is unknown: %s", step, run.ID, st.Reason).
+			WithHint("record journeys at rate 1.0 and snapshots with --step-tracing-rich-subsample-rate 1.0")
+	}
+	space, err := features.New(version, run.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	return describeStep(steps, st, space, set)
+}
+
+func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *coeff.Set) (*StepExplanation, error) {
+	gamma, lag := features.DefaultGamma, rows.AssumedLag(steps.Dep)
+	if set != nil {
+		gamma = set.Gamma
+		if l, known := set.PipelineLag[steps.Run.ID]; known {
+			lag = l.Lag
+		}
+	}
+	in := st.In
+	in.PreemptionEMA = emaAt(steps.Run, st.ID, gamma)
+	var e *features.Explanation
+	var p *features.Predictor
+	var err error
+	if set != nil {
+		e, p, err = space.ExplainOn(&in, set, steps.Dep)
+	} else {
+		e, err = space.ExplainBeta(&in, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	doc := &StepExplanation{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Run: steps.Run.ID, Step: st.ID,
+		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []BatchMember{}, Explanation: e,
+		Warnings: []trace.Finding{}}
+	members, err := steps.Members(st.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range members {
+		phase := "prefill"
+		if m.IsDecode() {
+			phase = "decode"
+		}
+		doc.Members = append(doc.Members, BatchMember{m.CoreID, phase, m.Computed, m.Prompt, m.New})
+	}
+	if set != nil {
+		doc.Warnings = append(append(doc.Warnings, p.Warnings()...), set.Outside(steps.Dep)...)
+	}
+	return doc, nil
+}
+
+// emaAt is the preemption average after the last recorded step up to id.
+func emaAt(run *trace.Run, id int64, gamma float64) float64 {
+	ema := 0.0
+	for i := range run.Steps {
+		if s := &run.Steps[i]; s.ID <= id {
+			ema = features.EMA(ema, gamma, float64(s.NumPreempted), float64(s.RunningDepth))
+		}
+	}
+	return ema
+}
+
+// cadenceUs is the time from the start of step id to the start of the next
+// one, when both were recorded.
+func cadenceUs(run *trace.Run, id int64) *float64 {
+	for i := 0; i+1 < len(run.Steps); i++ {
+		if run.Steps[i].ID == id && run.Steps[i+1].ID == id+1 {
+			return new(rows.SpanUs(run.Steps[i].TsStartNs, run.Steps[i+1].TsStartNs))
+		}
+	}
+	return nil
+}
+
+// CoefficientFile is the native coefficient file of a fit, with the gates of a
+// validation unless that is nil.
+func CoefficientFile(f *result.Fit, v *result.Validation) ([]byte, error) {
+	set, err := fit.Native(f, v)
+	if err != nil {
+		return nil, err
+	}
+	return folder.SetBytes(set)
+}
+
+// StepTimes is a coefficient set bound to one deployment: batch in, us out. It is
+// not for several goroutines at once.
+type StepTimes struct {
+	set   *coeff.Set
+	space *features.Space
+	x     []float64
+}
+
+// NewStepTimes binds a set to a deployment.
+func NewStepTimes(set *coeff.Set, d *deploy.Deployment) (*StepTimes, error) {
+	space, err := features.New(set.SpecVersion, d)
+	if err != nil {
+		return nil, err
+	}
+	return &StepTimes{set: features.On(set, d), space: space, x: make([]float64, len(set.Beta))}, nil
+}
+
+// StepUs predicts one step of the batch.
+func (p *StepTimes) StepUs(batch []trace.Chunk) (float64, error) {
+	if _, err := p.space.Beta(new(p.space.Sum(batch)), p.x); err != nil {
+		return 0, err
+	}
+	return p.set.Predict(p.x), nil
+}
+
+// Features are the step features of the last batch.
+func (p *StepTimes) Features() []float64 { return p.x }
+
+// TermUs is what one term gives to a step, us.
+type TermUs struct {
+	Name string
+	Us   float64
+}
+
+// Terms are the terms of the last batch, in the order of the set.
+func (p *StepTimes) Terms() []TermUs {
+	terms := make([]TermUs, len(p.set.Beta))
+	for i := range terms {
+		terms[i] = TermUs{p.set.Beta[i].Name, p.set.Beta[i].Value * p.x[i]}
+	}
+	return terms
+}
+
+// clientLoads are the phases of a run as its clients saw them, the saturated ones if
+// asked for: what was
+// sent when, and what each request experienced. Prompts share their first tokens as the
+// recording says, else the given number. Of a run with step traces only the
+// client's rows are read; without client rows, stock spans.
+func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int64) ([]*learn.Load, []trace.Finding) {
+	clients := *run
+	if len(run.Observed) > 0 {
+		clients.Requests = nil
+	}
+	obs, findings := validate.Requests(&clients)
+	if len(obs) == 0 {
+		obs, findings = validate.Requests(run)
+	}
+	content := validate.ContentOf(run, dep, obs, shared)
+	findings = append(findings, content.Findings...)
+	verdicts := loadVerdicts(run, dep)
+	tier := tierSpans
+	if len(run.Observed) > 0 {
+		tier = tierRequests
+	}
+	var loads []*learn.Load
+	for _, p := range rows.PhasesOf(run, dep) {
+		if v := verdicts.Phase(p.Name); v.Saturated && !saturated {
+			findings = append(findings, trace.Findingf(rows.Saturated, "run %s: phase %s is saturated, %s: it is left out; the key "+
+				"keep-saturated: true learns from it", run.ID, p.Name, rows.HitText(v.Checks)))
+			continue
+		}
+		reqs, seen, more := validate.Workload(obs, &p, content.Content)
+		findings = append(findings, more...)
+		if len(reqs) == 0 {
+			continue
+		}
+		l := &learn.Load{Name: run.ID + " " + p.Name, Tier: tier, Deployment: dep, Requests: reqs}
+		for i := range seen {
+			l.Seen, l.Stamps = append(l.Seen, experienced(&seen[i])), append(l.Stamps, inEngine(&seen[i]))
+			l.SentUs = append(l.SentUs, (seen[i].ArrivalNs-seen[0].ArrivalNs)/1000)
+		}
+		loads = append(loads, l)
+	}
+	return slices.Clip(loads), findings
+}
+
+// loadVerdicts says which phases are saturated: by spans, or by what clients saw where there are none.
+func loadVerdicts(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
+	if len(run.Requests) == 0 {
+		return validate.OfClients(run, dep)
+	}
+	return rows.VerdictsOf(run, dep)
+}
+
+// experienced is what a request is compared by; nothing of one that did not
+// succeed.
+func experienced(o *validate.Request) sim.Measured {
+	none := math.NaN()
+	m := sim.Measured{TTFTUs: none, SpanUs: none, E2EUs: none}
+	if o.Excluded != "" {
+		return m
+	}
+	if o.TTFTMs.OK {
+		m.TTFTUs = 1e3 * o.TTFTMs.V
+	}
+	if o.ITLMs.OK && o.Output > 1 {
+		m.SpanUs = 1e3 * o.ITLMs.V * float64(o.Output-1)
+	}
+	if o.E2EMs.OK {
+		m.E2EUs = 1e3 * o.E2EMs.V
+	}
+	return m
+}
+
+// inEngine is when a request's tokens came, also of one that its client gave up: until
+// then it took its part in every step.
+func inEngine(o *validate.Request) sim.Measured {
+	whole := *o
+	whole.Excluded = ""
+	m := experienced(&whole)
+	if o.Excluded != "" && o.EndNs.OK && o.TTFTMs.OK {
+		m.SpanUs = math.Max(0, float64(o.EndNs.V-o.ArrivalNs)/1e3-m.TTFTUs)
+	}
+	return m
 }

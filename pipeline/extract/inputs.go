@@ -1,21 +1,30 @@
 package extract
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // inputSet is the files of one run folder.
@@ -225,4 +234,177 @@ func oldEnough(stamps []fileStamp) []fileStamp {
 		}
 	}
 	return stamps
+}
+
+// Options says what to extract and how.
+type Options struct {
+	Out          string       // output folder
+	Workers      int          // parsing goroutines; 0 = every core
+	Format       table.Format // parquet | arrow
+	MaxBadFrac   float64      // share of unreadable input that fails the run, 0..1
+	MaxLine      int64        // bytes of one line or message
+	MaxExpansion int64        // decompressed bytes per compressed byte, of what grows beyond files.FreeExpansion
+	SplitEngines bool         // go on when engine runs overlap in time
+	WhyRejected  bool         // write OUT/rejected.jsonl
+	Force        bool         // parse again even when nothing changed
+	Memory       int          // bytes all rows that wait to be sorted may hold before they spill
+	Set          []string     // what overrides run.yaml, "key.path=value": recorded, not applied here (see Discover)
+	ToolVersion  string
+	Config       *result.Config // the pipeline.yaml that set options, for extract.json; nil for none
+	Stdin        io.Reader
+	Progress     trace.Progress
+	free         int64 // in place of files.FreeExpansion; 0: that
+
+	// Batches finds out what ran in each step of a run from its tables; nil, or
+	// a run above maxBatchRows, leaves those figures of extract.json null.
+	Batches func(runDir string, dep *deploy.Deployment) (result.StepQuality, error)
+}
+
+// DefaultOptions are the defaults of every option.
+func DefaultOptions() Options {
+	return Options{Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: files.MaxExpansion, Memory: 16 << 20}
+}
+
+// Check reports the first option out of bounds.
+func (o *Options) Check() error {
+	switch {
+	case o.Out == "":
+		return errors.New("extract: Out: got an empty name, want a folder")
+	case o.Workers < 0:
+		return fmt.Errorf("extract: --workers: got %d, want 0 or more", o.Workers)
+	case o.Format != table.Parquet && o.Format != table.Arrow:
+		return fmt.Errorf("extract: --format: got %q, want parquet or arrow", o.Format)
+	case !(o.MaxBadFrac >= 0 && o.MaxBadFrac <= 1):
+		return fmt.Errorf("extract: --max-bad-frac: got %v, want 0..1", o.MaxBadFrac)
+	case o.MaxLine < 1<<10:
+		return fmt.Errorf("extract: --max-line: got %d, want at least 1024 bytes", o.MaxLine)
+	case o.MaxExpansion < 1:
+		return fmt.Errorf("extract: --max-expansion: got %d, want 1 or more", o.MaxExpansion)
+	}
+	return nil
+}
+
+// Table is the options of an extraction as flags and as recorded.
+func (o *Options) Table() option.Table {
+	return option.Table{
+		option.String("format", &o.Format, "table `FORMAT`: parquet or arrow").Recorded(),
+		option.Real("max-bad-frac", &o.MaxBadFrac, "fail above this `SHARE` of unreadable input; 0 is any loss"),
+		option.Whole("max-line", &o.MaxLine, "drop lines and messages of more `BYTES`").Recorded(),
+		option.Whole("max-expansion", &o.MaxExpansion, "stop a compressed file that grows beyond 1 GB and `N` times its size").Recorded(),
+		option.Switch("split-engines", &o.SplitEngines, "accept several engines whose stamps overlap: <id>.1, <id>.2").Recorded(),
+		option.Switch("why-rejected", &o.WhyRejected, "write every dropped record with its reason to OUT/rejected.jsonl"),
+		option.List("set", &o.Set, "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)").Recorded(),
+		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
+		option.Switch("force", &o.Force, "redo work and accept an output folder that holds foreign files"),
+	}
+}
+
+func (o *Options) streaming() source.Options {
+	limits := source.Limits{MaxLine: o.MaxLine, MaxExpansion: o.MaxExpansion, Free: cmp.Or(o.free, files.FreeExpansion)}
+	return source.Options{Workers: o.workers(), Limits: limits, Stdin: o.Stdin}
+}
+
+func (o *Options) workers() int {
+	if o.Workers > 0 {
+		return o.Workers
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// spanKey identifies a span (OTLP: trace id and span id together).
+type spanKey struct {
+	Trace [16]byte
+	Span  [8]byte
+}
+
+// collector gathers the spans of one run folder in input order.
+type collector struct {
+	names    []source.Input
+	acc      *source.Account
+	mem      *source.Memory
+	stage    string // folder of the tables while they are written
+	format   table.Format
+	seen     spanSet
+	cores    []core           // in the order of their first span
+	byID     map[digest]int32 // cores by id; the last of equal ones
+	ids      texts            // of cores
+	apis     []api
+	engines  []*engine
+	order    int64
+	noIDs    int64 // spans without a span id
+	pack     packing
+	journeys *source.Spool // journey events by core
+	offsets  source.Sample // wall - monotonic, of journey events
+	clocks   map[clockKey]*source.Stamps
+	wall     source.Stamps // of spans and their events
+	stepIDs  source.Stamps // as journeys say them
+	observed []trace.ObservedRequest
+
+	stated deploy.Engine // as run.yaml says
+}
+
+// dir is where the tables of the n-th engine found are written.
+func (c *collector) dir(n int) string { return filepath.Join(c.stage, strconv.Itoa(n)) }
+
+// Runs is how many engine runs there are.
+func (c *collector) Runs() int { return max(1, len(c.engines)) }
+
+// Clock is the offset wall - monotonic of the requests' events, ns.
+func (c *collector) Clock() (median, spread int64, ok bool) { return c.offsets.Spread() }
+
+// Close gives up what is still being written.
+func (c *collector) Close() {
+	for _, e := range c.engines {
+		e.tables.abort()
+	}
+	c.mem.Close()
+}
+
+func (c *collector) at(s *tracedSpan) source.Place {
+	return source.Place{File: c.names[s.File].Name, Line: s.Line}
+}
+
+// core is one engine request as collected: what every one of them holds in memory. The rest
+// waits as a coreRow.
+type core struct {
+	id     text
+	row    int64 // where its coreRow stands
+	snap   int64 // where the sighting of its snapshots stands; -1 for none
+	snapBy int32 // the engine of the sighting
+	engine int32
+	api    int32 // -1 for none
+	link   linkWay
+}
+
+// api is one llm_request span of the API process, or a stock span; the rest waits as an apiRow.
+type api struct {
+	row      int64
+	engine   int32
+	isLinked bool
+	isStock  bool
+}
+
+// linkWay is how a core span found its API span.
+type linkWay uint8
+
+const (
+	linkNone linkWay = iota
+	linkParent
+	linkPrefix
+)
+
+func (w linkWay) String() string { return [...]string{"none", "parent", "prefix"}[w] }
+
+// engine is one life of one engine: an uninterrupted sequence of step ids.
+type engine struct {
+	resource  uint64
+	stretches []stretch // its spans, by step id
+	lastFirst int64     // first step of its last span
+	lastOrder int64     // position of the step span that came last in the input
+	order     int64     // position of the one that came first
+	begin     int64     // where the run begins in the input
+	minNs     int64
+	maxNs     int64
+	tables    *stepTables
+	spans     int64
 }

@@ -2,12 +2,20 @@ package features
 
 import (
 	"cmp"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // lists are the slots of one version in order.
@@ -155,4 +163,138 @@ var queueSlots = map[string]func(*Space, *QueueInput) float64{
 	"prefix_cache_benefit":      prefixCacheBenefit,
 	"memory_admission_gap":      memoryAdmissionGap11,
 	"memory_admission_gap@1.0":  memoryAdmissionGap10,
+}
+
+// Version is a feature-set version (spec#spec-version). It selects derived constants, features,
+// input sourcing and the default target together. [Components] may stand behind all but 1.0.
+type Version = coeff.Version
+
+// The versions there are. V10 is frozen text, known errors included; V11 is
+// corrected and the default of new training; V12 is V11 with four more step
+// slots, which the library's kernel tables need. V13 has the slots of V12 as sums over layers
+// (spec#layer-work). Experimental is where new terms are tried: its lists change from build to build, its files hold
+// within one.
+const (
+	V10          Version = "1.0"
+	V11          Version = "1.1"
+	V12          Version = "1.2"
+	V13          Version = "1.3"
+	Experimental Version = "experimental"
+)
+
+// Versions returns every known version, oldest first.
+func Versions() []Version { return []Version{V10, V11, V12, V13, Experimental} }
+
+// Components behind a version, "1.1+principal-components", fits its step times in the leading principal components of
+// the rows (spec#principal-components). The features are those of the version.
+const Components = "+principal-components"
+
+// CheckVersion returns an error with code unknown_spec_version unless v is known.
+func CheckVersion(v Version) error {
+	for _, known := range Versions() {
+		if v == known || v == known+Components && known != V10 {
+			return nil
+		}
+	}
+	if v.InComponents() {
+		return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want 1.1, 1.2, 1.3 or experimental, alone or with %s", string(v),
+			Components)
+	}
+	return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want %s", string(v), trace.OneOf(Versions()))
+}
+
+// DefaultVersion is what a deployment's steps are read with when nobody says: the oldest of 1.1 and 1.3 that can say it
+// (spec#default-version).
+func DefaultVersion(d *deploy.Deployment) Version {
+	if layered, err := d.CheckStepTimes(); layered && err == nil {
+		return V13
+	}
+	return V11
+}
+
+// Layered reports a version that adds up layers, whatever they are.
+func Layered(v Version) bool { return v.Base() == V13 || v.Base() == Experimental }
+
+// SetOf identifies the feature lists of a version; the zero value for an unknown one.
+func SetOf(v Version) coeff.FeatureSet {
+	s := coeff.FeatureSet{Beta: digests(BetaFeatures(v)), Alpha: digests(AlphaFeatures(v))}
+	if s.Beta != nil {
+		s.Hash = digest(16, strings.Join(s.Beta, " "), strings.Join(s.Alpha, " "))
+	}
+	return s
+}
+
+// digest identifies what a coefficient of the feature multiplies: 6 hex digits
+// of SHA-256 over name, kind, formula, bound and whether it is prompt work.
+func (f *Feature) digest() string {
+	return digest(6, f.Name, string(f.Kind), f.Formula, fmt.Sprint(f.Bound), fmt.Sprint(f.Prompt))
+}
+
+func digest(digits int, parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
+	return hex.EncodeToString(sum[:])[:digits]
+}
+
+func digests(fs []Feature) []string {
+	return stat.Map(fs, func(f Feature) string { return f.digest() })
+}
+
+// checkFeatures compares the feature set of a file with this build's for the version. beta and
+// alpha are the names of the file's terms, to say which differ; nil alpha: the
+// file has none. A file without a set passes. Code: wrong_feature_set.
+func checkFeatures(s coeff.FeatureSet, v Version, beta, alpha []string) error {
+	want := SetOf(v)
+	if s.Hash == "" || s.Hash == want.Hash {
+		return nil
+	}
+	differ := append(differences(s.Beta, beta, want.Beta, BetaFeatures(v)), differences(s.Alpha, alpha, want.Alpha, AlphaFeatures(v))...)
+	if len(differ) == 0 {
+		differ = []string{"another order of terms"}
+	}
+	return trace.Errorf(WrongFeatureSet, "feature_set: got %s, want %s, this build's %s: %s", s.Hash, want.Hash, v,
+		strings.Join(differ, "; ")).
+		WithHint("use the blis-train that made the file, or fit again")
+}
+
+// differences names the terms that two lists of digests do not share. names
+// are those of the file, as far as it has them.
+func differences(got, names, want []string, fs []Feature) []string {
+	var out []string
+	ours := Names(fs)
+	for i, name := range names {
+		k := slices.Index(ours, name)
+		switch {
+		case k < 0:
+			out = append(out, name+" is not in this build")
+		case i < len(got) && got[i] != want[k]:
+			out = append(out, name+" has another definition")
+		}
+	}
+	for _, name := range ours {
+		if len(names) > 0 && !slices.Contains(names, name) {
+			out = append(out, name+" is not in the file")
+		}
+	}
+	return out
+}
+
+// Hits is the set of slots whose raw value exceeded its bound (spec#bound-hits): bit s-1 belongs to
+// slot s.
+type Hits uint32
+
+// has reports whether the 1-based slot hit its bound.
+func (h Hits) has(slot int) bool { return h>>(slot-1)&1 == 1 }
+
+// count returns the number of slots that hit their bound.
+func (h Hits) count() int { return bits.OnesCount32(uint32(h)) }
+
+// Slots lists the 1-based slots that hit their bound, ascending.
+func (h Hits) Slots() []int {
+	slots := make([]int, 0, h.count())
+	for s := 1; s <= 32; s++ {
+		if h.has(s) {
+			slots = append(slots, s)
+		}
+	}
+	return slots
 }

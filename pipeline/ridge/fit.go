@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -408,3 +409,101 @@ func frozenDF(g *Gram, lambda float64) (float64, error) {
 	}
 	return df, nil
 }
+
+// Objective says which score chooses lambda.
+type Objective string
+
+// The objectives. Auto is Within for one or two configurations, else Cross.
+const (
+	Auto    Objective = ""
+	Within  Objective = "within"  // mean forward-fold score, one-standard-error rule
+	Cross   Objective = "cross"   // mean score of configurations left out
+	Minimax Objective = "minimax" // worst score of configurations left out
+)
+
+// Options are the choices of a fit that do not come from its rows.
+type Options struct {
+	Penalty []float64 // d_j > 0, one per column
+	// Precision takes the place of Penalty: the inverse covariance of the coefficients about Prior, symmetric and
+	// positive definite, row-major. The penalty is then lambda (beta-prior)' Precision (beta-prior), and a column
+	// without data takes what the others say of it. Interval fits do not read it.
+	Precision   []float64
+	Posterior   bool      // Precision is what was known before these rows: the answer is the posterior mean
+	Free        []bool    // terms without sign constraint; nil: none
+	Prior       []float64 // PriorOf coefficients; nil: 0
+	EpsUs       float64   // floor of the weights' denominator per step, us, > 0
+	Lambdas     []float64 // penalty grid, ascending, > 0
+	MinCellRows int       // a regime with fewer rows joins the largest of its configuration
+	Folds       int       // forward folds; blocks are one more
+	EmbargoRows int       // training rows of a run dropped before a validation block
+	Objective   Objective
+	// SmallestWithin takes the smallest Within in place of the largest lambda within
+	// one standard error of it.
+	SmallestWithin bool
+	// SpreadUs is the spread of the target about x.beta that interval fits expect,
+	// us; 0: none, an interval pulls from outside only.
+	SpreadUs float64
+	// Anchor are coefficients known up to a factor: interval fits take the multiple
+	// of them that meets their rows best as their prior, in place of Prior; nil: Prior.
+	Anchor []float64
+	// AnchorTight holds that multiple near 1, us^2: see Bounds.Multiple; 0: not at all.
+	AnchorTight float64
+	Draws       int // of the block bootstrap of intervals
+	Seed        uint64
+	SkipNested  bool // leave Selection.Nested nil: no fits with two configurations left out
+	Workers     int  // goroutines; 0: all processors. Never changes a result
+}
+
+// DefaultLambdas is the grid 1e-6, 3e-6, ..., 0.3, 1.
+func DefaultLambdas() []float64 {
+	return []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1}
+}
+
+// DefaultOptions are the options for p columns, all signed, penalty 1, no prior.
+func DefaultOptions(p int) Options {
+	o := Options{Penalty: make([]float64, p), EpsUs: 50, Lambdas: DefaultLambdas(), MinCellRows: 20, Folds: 5, Draws: 500, Seed: 1}
+	for j := range o.Penalty {
+		o.Penalty[j] = 1
+	}
+	return o
+}
+
+// IsFree reports a term without a sign constraint.
+func (o *Options) IsFree(j int) bool { return o.Free != nil && o.Free[j] }
+
+// PriorOf is the prior of a term, 0 without one.
+func (o *Options) PriorOf(j int) float64 {
+	if o.Prior == nil {
+		return 0
+	}
+	return o.Prior[j]
+}
+
+// Threads is how many goroutines to use.
+func (o *Options) Threads() int { return par.Workers(o.Workers) }
+
+// Finding codes and error codes of this package. The caller owns their words.
+const (
+	TooFewRows           = "too_few_rows"           // a run has fewer rows than blocks
+	LambdaAtEdge         = "lambda_at_edge"         // the chosen lambda is the first or last of the grid
+	FoldsNotDistinct     = "folds_not_distinct"     // two folds have one coefficient set
+	IntervalNotConverged = "interval_not_converged" // 10,000 passes without a certificate
+	CertificateFailed    = "certificate_failed"     // the gradient at the answer is not that of a minimum
+)
+
+// Finding is a coded warning that does not stop a fit.
+type Finding struct {
+	Code    string
+	Message string
+	Config  int32 // configuration it is about, -1: none
+	Run     int32 // run it is about, -1: none
+}
+
+// Error is a coded failure.
+type Error struct {
+	Code string
+	Msg  string
+}
+
+// Error is the code and the message.
+func (e *Error) Error() string { return "ridge: " + e.Code + ": " + e.Msg }

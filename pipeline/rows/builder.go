@@ -2,9 +2,11 @@ package rows
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -354,4 +356,185 @@ func (c col[T]) permute(order []int) {
 		out = append(out, (*c.s)[i*c.w:(i+1)*c.w]...)
 	}
 	*c.s = out
+}
+
+// Sourcing of spec 1.0 (spec#frozen-sourcing), to the letter: counts and labels as recorded,
+// output tokens added to the context a second time, allocated blocks as read
+// blocks. Known errors stay.
+
+// totals10 are the fields that come from the summary in every context.
+func totals10(s *trace.Step) features.StepInput {
+	return features.StepInput{
+		PrefillTokens:   float64(s.PrefillTokens),
+		DecodeTokens:    float64(s.DecodeTokens),
+		ScheduledTokens: float64(s.ScheduledTokens),
+		NumPrefillReqs:  float64(s.NumPrefillReqs),
+		NumDecodeReqs:   float64(s.NumDecodeReqs),
+		RunningDepth:    float64(s.RunningDepth),
+	}
+}
+
+// rich10 adds the sums over snapshots, split by recorded label.
+func rich10(s *trace.Step, snaps []trace.Snapshot) features.StepInput {
+	in := totals10(s)
+	for i := range snaps {
+		q := &snaps[i]
+		switch {
+		case q.ScheduledTokens == 0:
+		case q.Phase == "PREFILL":
+			in.SumPrefillAttnWork += float64((q.ComputedTokens + q.ScheduledTokens) * q.ScheduledTokens)
+		default:
+			in.DecodeContextTokens += float64(q.ComputedTokens + q.OutputTokens)
+			in.SumDecodeKVBlocks += float64(q.BlocksAllocated)
+		}
+	}
+	return in
+}
+
+// summary10 approximates the sums from totals; chunked prefill must be off.
+func summary10(s *trace.Step, d *deploy.Deployment, cv2 float64) features.StepInput {
+	in := totals10(s)
+	in.SumPrefillAttnWork = nonRichPrefillWork10(s.PrefillTokens, s.NumPrefillReqs, cv2)
+	in.DecodeContextTokens = nonRichDecodeContext10(s.KVUsage, s.BlocksTotal, d.Engine.BlockSize, s.NumDecodeReqs, s.RunningDepth)
+	in.SumDecodeKVBlocks = float64(s.BlocksTotal - s.BlocksFree)
+	return in
+}
+
+// nonRichPrefillWork10 is P^2/np*(1+cv2) (spec#frozen-sourcing), 0 without prefill requests.
+func nonRichPrefillWork10(prefillTokens, prefillReqs int64, cv2 float64) float64 {
+	if prefillReqs == 0 {
+		return 0
+	}
+	p := float64(prefillTokens)
+	return p * p / float64(prefillReqs) * (1 + cv2)
+}
+
+// nonRichDecodeContext10 is usage*total*block_size*nd/max(1,running) (spec#frozen-sourcing).
+func nonRichDecodeContext10(usage float64, totalBlocks, blockSize, decodeReqs, running int64) float64 {
+	return usage * float64(totalBlocks) * float64(blockSize) * float64(decodeReqs) / float64(max(1, running))
+}
+
+// prefixHit10 is cached_blocks/max(1, allocated+cached), wrong on purpose: cached
+// blocks are among the allocated ones (spec#err-cached-blocks).
+func prefixHit10(cachedBlocks, allocatedBlocks int64) float64 {
+	return float64(cachedBlocks) / float64(max(1, allocatedBlocks+cachedBlocks))
+}
+
+// sum11 adds up the members of a step (spec#step-sums), and within the reaches of unlike layers (spec#model-reach).
+func sum11(members []trace.Member, reaches []deploy.Reach) features.StepInput {
+	var in features.StepInput
+	if len(reaches) > 0 {
+		in.Reached = &features.Reached{}
+	}
+	for i := range members {
+		c := members[i].Chunk
+		if in.Add(features.V11, c); in.Reached != nil {
+			in.Reached.Add(reaches, c.IsDecode(), c.Computed, c.New, 1)
+		}
+	}
+	return in
+}
+
+// summary11 approximates a step from its totals (spec#summary-steps): pure-decode steps,
+// or prefill of prompts that are whole: with chunked prefill off, or where the steps
+// around show it. The code says why it cannot.
+func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (features.StepInput, Reason) {
+	if s.PrefillTokens > 0 && d.Engine.ChunkedPrefill && !whole {
+		return features.StepInput{}, chunkedTotals
+	}
+	if s.DecodeTokens != s.NumDecodeReqs {
+		return features.StepInput{}, recomputedTotals
+	}
+	reqs := s.NumPrefillReqs + s.NumDecodeReqs
+	in := features.StepInput{
+		PrefillTokens:       float64(s.PrefillTokens),
+		DecodeTokens:        float64(s.DecodeTokens),
+		ScheduledTokens:     float64(s.ScheduledTokens),
+		NumPrefillReqs:      float64(s.NumPrefillReqs),
+		NumDecodeReqs:       float64(s.NumDecodeReqs),
+		NumSampledSeqs:      float64(reqs),
+		PrefillCausalWork:   CausalFromTotals(float64(s.PrefillTokens), float64(s.NumPrefillReqs), cv2),
+		DecodeContextTokens: contextFromBlocks(s, d.Engine.BlockSize),
+	}
+	in.KVReadTokens = in.DecodeContextTokens + in.PrefillTokens
+	return in, ""
+}
+
+// unknownStarts marks a step of which totals do not tell how many prompts began in it.
+const unknownStarts = -1
+
+// promptStarts counts, from totals alone, the prompts that begin and end their prefill in
+// each recorded step (spec#summary-steps). A prompt is in pieces only where a step fills
+// its token budget. An asynchronous engine counts the first decode of each as a prefill of
+// one token, so a step after one that began some holds as many of those.
+func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
+	starts := make([]int32, len(steps))
+	full := func(s *trace.Step) bool {
+		return s.ScheduledTokens >= d.Engine.MaxNumBatchedTokens || s.NumPreempted > 0
+	}
+	var s, before *trace.Step
+	for i := range starts {
+		before, s = s, &steps[i]
+		if s.NumPrefillReqs == 0 {
+			continue
+		}
+		starts[i] = unknownStarts
+		if i == 0 || before.ID+1 != s.ID || full(s) || full(before) || d.Engine.LongPrefillThreshold > 0 {
+			continue
+		}
+		first := int64(0)
+		if d.Engine.IsAsync() {
+			first = int64(starts[i-1])
+		}
+		if n := s.NumPrefillReqs - first; first >= 0 && (n > 0 && s.PrefillTokens-first >= n || n == 0 && s.PrefillTokens == first) {
+			starts[i] = int32(n)
+		}
+	}
+	return starts
+}
+
+// relabelled counts the first decodes that an asynchronous engine calls prefills as decodes.
+func relabelled(s trace.Step, starts int32) trace.Step {
+	first := s.NumPrefillReqs - int64(starts)
+	s.NumPrefillReqs, s.PrefillTokens = int64(starts), s.PrefillTokens-first
+	s.NumDecodeReqs, s.DecodeTokens = s.NumDecodeReqs+first, s.DecodeTokens+first
+	return s
+}
+
+// contextFromBlocks is max(nd, max(0, used*block_size - (np+nd)(block_size-1)/2)
+// - prefill_tokens) for nd > 0: half a block of every sequence is empty on
+// average.
+func contextFromBlocks(s *trace.Step, blockSize int64) float64 {
+	if s.NumDecodeReqs == 0 {
+		return 0
+	}
+	used := float64((s.BlocksTotal - s.BlocksFree) * blockSize)
+	held := used - float64(float64((s.NumPrefillReqs+s.NumDecodeReqs)*(blockSize-1))/2)
+	return math.Max(float64(s.NumDecodeReqs), math.Max(0, held)-float64(s.PrefillTokens))
+}
+
+// squaredVariation is the population variance over the squared mean; 0 for no
+// values or a zero mean.
+func squaredVariation(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	mean := stat.Sum(v, func(x float64) float64 { return x }) / float64(len(v))
+	if mean == 0 {
+		return 0
+	}
+	squares := stat.Sum(v, func(x float64) float64 { return float64((x - mean) * (x - mean)) })
+	return squares / float64(len(v)) / (mean * mean)
+}
+
+// prefixHit11 is 1 - effective_prompt_len/num_prompt_tokens, or where the key is
+// absent (full hit) min(1, computed/prompt) (spec#prefix-hits).
+func prefixHit11(s *trace.Snapshot) float64 {
+	if s.PromptTokens < 1 {
+		return 0
+	}
+	if s.EffectivePromptLen.OK {
+		return 1 - float64(s.EffectivePromptLen.V)/float64(s.PromptTokens)
+	}
+	return math.Min(1, float64(s.ComputedTokens)/float64(s.PromptTokens))
 }

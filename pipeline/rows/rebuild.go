@@ -1,10 +1,16 @@
 package rows
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
@@ -287,4 +293,408 @@ func (s *Steps) qualityFindings(noLengths bool) {
 		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: no prompt lengths in snapshots; equal prompts are assumed",
 			s.Run.ID))
 	}
+}
+
+// Coverage says which kinds of steps a run holds.
+type Coverage struct {
+	PrefillTokens result.Histogram // tokens per step, steps with prefill
+	DecodeBatch   result.Histogram // decodes per step, steps with decodes
+	Context       result.Histogram // tokens in KV per decode
+	KVUsage       result.Histogram // share of GPU blocks, recorded steps
+	// Heavy counts steps with more than 64 prefill tokens: without enough of
+	// them the prefill cost is not identifiable.
+	Heavy    int
+	Findings []trace.Finding
+}
+
+// scarce is how many steps of a kind make it present.
+const scarce = 20
+
+// powers counts in bins with the edges 0, 1, 2, 4 .. largest.
+func powers(name, unit string, largest float64) result.Histogram {
+	edges := []float64{0}
+	for lo := 1.0; lo < largest; lo *= 2 {
+		edges = append(edges, lo)
+	}
+	return result.Histogram{Name: name, Unit: unit, Edges: edges, Counts: make([]int, len(edges))}
+}
+
+func tenths(name string) result.Histogram {
+	h := result.Histogram{Name: name, Unit: "1", Counts: make([]int, 10)}
+	for i := range 10 {
+		h.Edges = append(h.Edges, float64(i)/10)
+	}
+	return h
+}
+
+// countIn adds one value to a histogram.
+func countIn(h *result.Histogram, v float64) {
+	for i := len(h.Edges) - 1; i >= 0; i-- {
+		if v >= h.Edges[i] {
+			h.Counts[i]++
+			h.Rows++
+			return
+		}
+	}
+}
+
+// Coverage counts the run's busy steps and names the regimes it lacks.
+func (s *Steps) Coverage() Coverage {
+	c := Coverage{
+		PrefillTokens: powers("prefill_tokens", "tokens", 32768),
+		DecodeBatch:   powers("decode_batch", "requests", 1024),
+		Context:       powers("context_tokens", "tokens", 131072),
+		KVUsage:       tenths("kv_usage"),
+	}
+	var decode, mixed, prefill int
+	for k := range s.all {
+		st := &s.all[k]
+		if st.Recorded >= 0 && isBusy(&s.Run.Steps[st.Recorded]) {
+			countIn(&c.KVUsage, s.Run.Steps[st.Recorded].KVUsage)
+		}
+		if !st.Known() || st.In.ScheduledTokens == 0 {
+			continue
+		}
+		hasPrefill, hasDecode := st.In.PrefillTokens > 0, st.In.DecodeTokens > 0
+		switch {
+		case hasPrefill && hasDecode:
+			mixed++
+		case hasPrefill:
+			prefill++
+		default:
+			decode++
+		}
+		if hasPrefill {
+			countIn(&c.PrefillTokens, st.In.PrefillTokens)
+		}
+		if hasDecode {
+			countIn(&c.DecodeBatch, st.In.NumDecodeReqs)
+			countIn(&c.Context, st.In.DecodeContextTokens/st.In.NumDecodeReqs)
+		}
+		if st.In.PrefillTokens > evidenceTokens {
+			c.Heavy++
+		}
+	}
+	c.absent(s.Run.ID, decode, mixed, prefill)
+	return c
+}
+
+func (c *Coverage) absent(run string, decode, mixed, prefill int) {
+	for _, k := range []struct {
+		n    int
+		what string
+	}{
+		{decode, "pure-decode steps"},
+		{mixed, "steps that mix prefill and decode"},
+		{prefill, "pure-prefill steps"},
+		{c.Heavy, "steps with more than 64 prefill tokens (prefill cost is not identifiable)"},
+	} {
+		if k.n < scarce {
+			c.Findings = append(c.Findings, trace.Findingf(codeRegimeAbsent, "%s: %d %s, want at least %d", run, k.n, k.what, scarce))
+		}
+	}
+}
+
+// Ranges are the smallest and largest per-step values of every feature over
+// the training rows of the tables (spec#training-range); 0, 0 for a slot without any.
+func Ranges(tables []*Table) (lo, hi []float64) {
+	if len(tables) == 0 {
+		return nil, nil
+	}
+	p := tables[0].P
+	lo, hi = filled(p, math.Inf(1)), filled(p, math.Inf(-1))
+	for _, t := range tables {
+		for j := range p {
+			lo[j], hi[j] = math.Min(lo[j], t.Min[j]), math.Max(hi[j], t.Max[j])
+		}
+	}
+	for j := range p {
+		if lo[j] > hi[j] {
+			lo[j], hi[j] = 0, 0
+		}
+	}
+	return lo, hi
+}
+
+// Sizes of the figures: they bound a report whatever the number of rows.
+const (
+	binsPerDecade = 12
+	maxBands      = 20
+	minBandRows   = 5
+	figureDigits  = 5
+)
+
+// Figures aggregate the judged rows: predicted against measured, residuals against
+// batch, context and time, and what each term contributes to a mean step.
+func (s *StepErrors) Figures(terms []string) *result.FitFigures {
+	f := &result.FitFigures{PredVsMeasured: []result.Bin2D{}, Residuals: []result.ResidualBand{}, Contributions: []result.Contribution{}}
+	f.PredVsMeasured = append(f.PredVsMeasured, s.bins()...)
+	for _, axis := range []struct {
+		name string
+		of   func(t *Table, i int32) float64
+	}{
+		{"batch", func(t *Table, i int32) float64 { return t.Batch[i] }},
+		{"context", func(t *Table, i int32) float64 { return t.Context[i] }},
+		{"time", func(t *Table, i int32) float64 { return float64(t.TimeNs[i]-t.TimeNs[0]) / 1e9 }},
+	} {
+		for r := Decode; r <= Mixed; r++ {
+			f.Residuals = append(f.Residuals, s.bands(axis.name, r, axis.of)...)
+		}
+	}
+	for r := Decode; r <= Mixed; r++ {
+		f.Contributions = append(f.Contributions, s.contributions(r, terms)...)
+	}
+	return f
+}
+
+// of visits the judged rows of one regime.
+func (s *StepErrors) of(r Regime, visit func(sample *Sample, k int, row int32)) {
+	for k, ref := range s.refs {
+		if sample := s.samples[ref.sample]; sample.Table.Regime[ref.row] == r {
+			visit(sample, k, ref.row)
+		}
+	}
+}
+
+// bins count rows in log-log cells of measured and predicted time per step, by
+// regime, measured, predicted.
+func (s *StepErrors) bins() []result.Bin2D {
+	var out []result.Bin2D
+	bin := func(us float64) int { return int(math.Floor(stat.Log10(us) * binsPerDecade)) }
+	centre := func(bin int) float64 { return stat.Pow(10, (float64(bin)+0.5)/binsPerDecade) }
+	for r := Decode; r <= Mixed; r++ {
+		count := map[[2]int]int{}
+		s.of(r, func(sample *Sample, k int, row int32) {
+			y, p := s.rows.Y[k]/sample.Table.Steps[row], s.rows.Pred[k]/sample.Table.Steps[row]
+			if y > 0 && p > 0 {
+				count[[2]int{bin(y), bin(p)}]++
+			}
+		})
+		for _, k := range slices.SortedFunc(maps.Keys(count), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
+			out = append(out, result.Bin2D{Regime: r.String(), X: centre(k[0]), Y: centre(k[1]), N: count[k]})
+		}
+	}
+	return out
+}
+
+// bands are quantiles of (prediction - y)/y along one quantity.
+func (s *StepErrors) bands(against string, r Regime, of func(t *Table, i int32) float64) []result.ResidualBand {
+	var x, residual []float64
+	s.of(r, func(sample *Sample, k int, row int32) {
+		if y := s.rows.Y[k]; y > 0 {
+			x, residual = append(x, of(sample.Table, row)), append(residual, (s.rows.Pred[k]-y)/y)
+		}
+	})
+	short := func(v float64) float64 { return stat.Round(v, figureDigits) }
+	var out []result.ResidualBand
+	for _, b := range stat.Bands(x, residual, maxBands, minBandRows) {
+		out = append(out, result.ResidualBand{
+			Against: against, Regime: r.String(), X: short(b.X), P10: short(b.P10), P50: short(b.P50), P90: short(b.P90), N: b.N,
+		})
+	}
+	return out
+}
+
+// contributions are the mean us per engine step of each term; terms that
+// contribute nothing are left out.
+func (s *StepErrors) contributions(r Regime, terms []string) []result.Contribution {
+	sum := make([]float64, len(terms))
+	var steps float64
+	s.of(r, func(sample *Sample, _ int, row int32) {
+		steps += sample.Table.Steps[row]
+		for j, x := range sample.Table.Row(int(row)) {
+			sum[j] += float64(x * sample.Beta[j])
+		}
+	})
+	var out []result.Contribution
+	for j, v := range sum {
+		if v != 0 {
+			out = append(out, result.Contribution{Regime: r.String(), Name: terms[j], MeanUs: v / steps})
+		}
+	}
+	return out
+}
+
+// This file runs the five checks for an overloaded server on the phases of
+// a run.
+
+// LoadVerdicts is the verdict on one run and on each of its phases. Phases are in
+// run.yaml's order without the warm-up; a run without phases has one, unnamed.
+type LoadVerdicts struct {
+	Run    LoadVerdict
+	Phases []PhaseVerdict
+}
+
+// LoadVerdict holds the five checks of one stretch of time.
+type LoadVerdict struct {
+	Saturated bool
+	Checks    []result.SaturationCheck
+}
+
+// PhaseVerdict is the verdict on [StartNs, EndNs) of the monotonic clock.
+type PhaseVerdict struct {
+	Name           string
+	Load           string
+	StartNs, EndNs int64
+	Requests       int // that arrive in it
+	Steps          int // that start in it
+	LoadVerdict
+}
+
+// Hits lists the names of the checks over their threshold.
+func (v LoadVerdict) Hits() []string {
+	hits := []string{}
+	for _, c := range v.Checks {
+		if c.Hit {
+			hits = append(hits, c.Name)
+		}
+	}
+	return hits
+}
+
+// Phase returns the verdict on the named phase, or on the run when there is none.
+func (s *LoadVerdicts) Phase(name string) LoadVerdict {
+	for _, p := range s.Phases {
+		if p.Name == name {
+			return p.LoadVerdict
+		}
+	}
+	return s.Run
+}
+
+// Spans are the saturated open phases.
+func (s *LoadVerdicts) Spans() []Span {
+	var out []Span
+	for _, p := range s.Phases {
+		if p.Saturated && p.Load != deploy.LoadClosed {
+			out = append(out, Span{StartNs: p.StartNs, EndNs: p.EndNs})
+		}
+	}
+	return out
+}
+
+// JudgeLoad is the reason for which a run is left out of a fit, empty for none, and
+// the saturated spans of one that is kept.
+func JudgeLoad(run *trace.Run, dep *deploy.Deployment) (reason string, spans []Span) {
+	s := VerdictsOf(run, dep)
+	if s.Run.Saturated {
+		return HitText(s.Run.Checks), nil
+	}
+	return "", s.Spans()
+}
+
+// VerdictsOf runs the five checks on every phase. The run shows the checks of its
+// worst open phase (most hits, then the first) and is saturated when all of its
+// open phases are; otherwise only those spans are. A closed loop holds the load
+// at what the server can do, so it cannot overrun it: its checks are shown and
+// decide nothing. Without an open phase the whole run is checked.
+func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
+	s := &LoadVerdicts{}
+	worst, all := -1, true
+	for i, p := range PhasesOf(run, dep) {
+		w := windowOf(run, p)
+		v := fiveChecks(w)
+		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), w.steps, v})
+		if p.Load == deploy.LoadClosed {
+			continue
+		}
+		all = all && v.Saturated
+		if worst < 0 || len(v.Hits()) > len(s.Phases[worst].Hits()) {
+			worst = i
+		}
+	}
+	if worst < 0 {
+		s.Run = fiveChecks(windowOf(run, wholeRun()))
+		return s
+	}
+	s.Run = s.Phases[worst].LoadVerdict
+	s.Run.Saturated = all
+	return s
+}
+
+// PhasesOf are the deployment's phases but the warm-up, or the whole run.
+func PhasesOf(run *trace.Run, dep *deploy.Deployment) []deploy.Phase {
+	var out []deploy.Phase
+	for _, p := range dep.Phases {
+		if p.Name != deploy.WarmupPhase {
+			if p.Load == "" {
+				p.Load = deploy.LoadOpen
+			}
+			out = append(out, p)
+		}
+	}
+	if len(dep.Phases) == 0 {
+		out = []deploy.Phase{wholeRun()}
+	}
+	return out
+}
+
+// wholeRun is an unnamed open phase that holds every stamp.
+func wholeRun() deploy.Phase {
+	const all = int64(1) << 62
+	return deploy.Phase{StartNs: -all, EndNs: all, Load: deploy.LoadOpen}
+}
+
+// window is what a stretch of time holds: requests in order of arrival and the number of steps.
+type window struct {
+	requests []*trace.Request
+	steps    int // recorded
+}
+
+func windowOf(run *trace.Run, p deploy.Phase) window {
+	var w window
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		if at, ok := r.ArrivalNs(); ok && at >= p.StartNs && at < p.EndNs {
+			w.requests = append(w.requests, r)
+		}
+	}
+	slices.SortStableFunc(w.requests, func(a, b *trace.Request) int {
+		x, _ := a.ArrivalNs()
+		y, _ := b.ArrivalNs()
+		return cmp.Compare(x, y)
+	})
+	for i := range run.Steps {
+		if s := &run.Steps[i]; s.TsStartNs >= p.StartNs && s.TsStartNs < p.EndNs {
+			w.steps++
+		}
+	}
+	return w
+}
+
+// fiveChecks runs the five checks on the requests of a window.
+func fiveChecks(w window) LoadVerdict {
+	arrivals := make([]stat.Arrival, len(w.requests))
+	for i, r := range w.requests {
+		at, _ := r.ArrivalNs()
+		left, hasLeft := r.DepartureNs()
+		ttft, hasTTFT := r.TTFTMs()
+		e2e, hasE2E := r.E2EMs()
+		arrivals[i] = stat.Arrival{
+			At: float64(at), Left: orNaN(float64(left), hasLeft), TTFT: orNaN(ttft, hasTTFT), E2E: orNaN(e2e, hasE2E),
+			Ended: r.Success.OK, Failed: r.Failed(), Engine: r.CoreID.OK, Preempted: r.Preemptions.Or(0) > 0,
+		}
+	}
+	checks, saturated := stat.Saturation(arrivals)
+	v := LoadVerdict{Saturated: saturated}
+	for _, c := range checks {
+		v.Checks = append(v.Checks, result.SaturationCheck{Name: c.Name, Value: result.OrNull(c.Value), Threshold: c.Limit, Hit: c.Hit,
+			Doc: c.Doc})
+	}
+	return v
+}
+
+func orNaN(v float64, ok bool) float64 {
+	if !ok {
+		return math.NaN()
+	}
+	return v
+}
+
+// HitText lists the checks that hit with value and threshold.
+func HitText(checks []result.SaturationCheck) string {
+	hits := stat.Map(stat.Filter(checks, func(c result.SaturationCheck) bool { return c.Hit }), func(c result.SaturationCheck) string {
+		return fmt.Sprintf("%s %.2f > %.2f", c.Name, *c.Value, c.Threshold)
+	})
+	return strings.Join(hits, ", ")
 }
