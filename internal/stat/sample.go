@@ -3,13 +3,12 @@
 // import it; it imports gonum only.
 //
 //	sample.go   quantiles, weighted median, mean, order, evenly thinned rows; effective size of a series; draws
-//	            that depend on their keys alone; histograms of streams
+//	            that depend on their keys alone; histograms of streams; the five saturation checks and their limits
 //	errors.go   errors of predictions: MAPE, WAPE, median and P95 APE, bias, RMSE, skill; the nearest rows'
 //	            prediction, for the noise floor; Cholesky factor, solve and inverse; bands along a quantity
 //	compare.go  Kolmogorov-Smirnov distance with p-values, Wasserstein distance, Student's t, paired differences
-//	saturation.go  the five saturation checks and their limits
-//	portable.go    exp, log and powers with the same bits on every architecture
-//	list.go        what every element gives, those that are kept, how many they are, their sum
+//	portable.go exp, log and powers with the same bits on every architecture
+//	list.go     what every element gives, those that are kept, how many they are, their sum
 //
 // Unknown numbers are NaN; the caller writes them as null. Nothing here depends
 // on the order of a map, on the clock or on the number of workers.

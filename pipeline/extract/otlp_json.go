@@ -1,7 +1,6 @@
 // OTLP messages are turned into spans. JSON is read in one pass over its
-// bytes (otlp_json.go, otlp_pair.go, otlp_quick.go), protobuf by OpenTelemetry's own decoder
-// (otlp_proto.go). Fields that nobody reads are skipped. What attributes mean is in
-// otlp_attr.go, what events and spans mean in otlp_build.go and otlp_span.go.
+// bytes (this file), protobuf by OpenTelemetry's own decoder (otlp_build.go, with what events mean).
+// Fields that nobody reads are skipped. What attributes and spans mean is in otlp_span.go.
 
 package extract
 

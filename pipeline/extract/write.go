@@ -1,8 +1,9 @@
-// Package tables turns spans into the tables of engine runs: spans are gathered
-// as requests (collect.go, request.go, pack.go), step spans told apart by engine and
+// Spans become the tables of engine runs: they are gathered
+// as requests (inputs.go, request.go), step spans told apart by engine and
 // written as they come (engine.go, steps.go), requests linked to their
-// API spans and to what clients saw (join.go, observed.go), and the other tables
-// written when the input ends (write.go).
+// API spans and to what clients saw (join.go), and the other tables
+// written when the input ends (this file).
+
 package extract
 
 import (

@@ -6,19 +6,14 @@
 //
 // Its files, in the order of a fit:
 //
-//	options.go  what a fit is asked for
+//	options.go  what a fit is asked for; one run: batches, lag, tables, audit
 //	fitter.go   the runs that take part
-//	prepare.go  one run: batches, lag, tables, audit; store.go keeps them in a folder
-//	pool.go     tables of all runs -> one ridge.Data; solve.go chooses and solves
-//	beta.go     the step-time model; prior.go its prior, loco.go leave one configuration out
-//	alpha.go    admission, egress, queue, and what all targets share
-//	overhead.go overhead (interval-censored), with values per deployment
-//	models.go   other parameterisations on the same rows
-//	factors.go  what runs, deployments and devices take on top of common coefficients
+//	store.go    tables kept in a folder; other parameterisations on the same rows; fit.json -> the set that files hold
+//	solve.go    chooses and solves; what runs, deployments and devices take on top of common coefficients
+//	beta.go     step time, admission, egress and queue; library.go the prior of step time
+//	judge.go    errors of a fit by scope; what the data can tell apart
 //	describe.go coefficients with intervals, findings and null directions as sentences
 //	grams.go    sums that travel in place of rows, and fits from them
-//	identify.go what the data can tell apart
-//	native.go   fit.json -> the coefficient set that files hold
 //
 // The hold-out (the last share of each phase) never enters selection,
 // leave-one-out or the published coefficients unless RefitAll is set.

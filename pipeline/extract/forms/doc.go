@@ -6,9 +6,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Iterations are those of one batch of lines, with what was lost. log.go reads the lines of
-// servers' logs by the table in lines.go, stamp.go the times that log collectors put before a line, wrap.go the
-// JSON they put around it, fpm.go Dynamo's forward-pass trace.
+// Iterations are those of one batch of lines, with what was lost. lines.go reads the lines of servers' logs by
+// their table, stamp.go the times and the JSON that log collectors put around a line, fpm.go Dynamo's forward-pass trace.
 type Iterations = source.Lines[row]
 
 // row is an iteration and the engine core, rank or producer that made it.

@@ -1,8 +1,8 @@
 // Package source reads the files of a run: it opens a file by its content,
-// unpacks it within limits (source.go, frames.go), cuts it into batches of whole
-// lines or messages (reader.go, messages.go), and hands the batches to decoders
-// on several workers, whose results come back in input order (stream.go,
-// parse.go). Each file's SHA-256 is taken on the way (sums.go).
+// unpacks it within limits (source.go), cuts it into batches of whole lines or
+// messages (reader.go, parse.go), and hands the batches to decoders on several
+// workers, whose results come back in input order (stream.go). Each file's
+// SHA-256 is taken on the way.
 //
 // A broken place costs what it broke: the records before and after it survive
 // where the framing tells where they are.
