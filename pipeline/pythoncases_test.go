@@ -150,10 +150,7 @@ func casesOf(t *testing.T, file string, set *coeff.Set, spec features.Version, d
 // examples (fitted to composed and to real recordings), and for every version. These truths are
 // our own; those of others are the golden vectors (TestPython of the features).
 func TestPythonAgrees(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("skipped: no python3 on PATH")
-	}
+	python := pythonHere(t)
 	var cases []pythonCase
 	counts := map[string]int{}
 	add := func(kind string, cs []pythonCase) { cases, counts[kind] = append(cases, cs...), counts[kind]+len(cs) }
@@ -200,21 +197,7 @@ func TestPythonAgrees(t *testing.T) {
 			}
 		}
 	}
-	in, err := json.Marshal(cases)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(python, "-B", "-c", pythonCases, filepath.Join("..", "python"))
-	var stderr bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, stderr.Bytes())
-	}
-	var got [][]float64
-	if err := json.Unmarshal(out, &got); err != nil || len(got) != len(cases) {
-		t.Fatalf("got %d answers of %d: %v", len(got), len(cases), err)
-	}
+	got := pythonAnswers(t, python, pythonCases, cases, len(cases))
 	worst, numbers, wrong := 0.0, 0, 0
 	for i := range cases {
 		c := &cases[i]
@@ -342,25 +325,8 @@ func TestPythonEvaluatesLayers(t *testing.T) {
 		}
 		asked.Files, want = append(asked.Files, file), append(want, append(own, us))
 	}
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("skipped: no python3 on PATH")
-	}
-	in, err := json.Marshal(&asked)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(python, "-B", "-c", pythonLayers, filepath.Join("..", "python"))
-	var stderr bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, stderr.Bytes())
-	}
-	var got [][]float64
-	if err := json.Unmarshal(out, &got); err != nil || len(got) != len(want) {
-		t.Fatalf("got %d answers of %d: %v", len(got), len(want), err)
-	}
+	python := pythonHere(t)
+	got := pythonAnswers(t, python, pythonLayers, &asked, len(want))
 	worst := 0.0
 	for i := range want {
 		for j, v := range want[i] {
@@ -371,4 +337,33 @@ func TestPythonEvaluatesLayers(t *testing.T) {
 		}
 	}
 	t.Logf("%d models, %d of unlike layers: largest file %d bytes, largest relative difference %.1e", len(want), unlike, largest, worst)
+}
+
+// pythonHere is the interpreter; without one the test is skipped.
+func pythonHere(t *testing.T) string {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("skipped: no python3 on PATH")
+	}
+	return python
+}
+
+// pythonAnswers are the n rows of numbers that a script beside our Python package gives to a question.
+func pythonAnswers(t *testing.T, python, script string, question any, n int) (got [][]float64) {
+	t.Helper()
+	in, err := json.Marshal(question)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-B", "-c", script, filepath.Join("..", "python"))
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.Bytes())
+	}
+	if err := json.Unmarshal(out, &got); err != nil || len(got) != n {
+		t.Fatalf("got %d answers of %d: %v", len(got), n, err)
+	}
+	return got
 }

@@ -719,7 +719,7 @@ func manyValid(data []byte) bool {
 // varints beyond 64 bits are refused before it sees them, and nothing else.
 func FuzzProto(f *testing.F) {
 	for _, line := range smallLines(f) {
-		if msg := asProto([]byte(line)); len(msg) > 0 {
+		if msg := otlpProto([]byte(line)); len(msg) > 0 {
 			f.Add(msg)
 			f.Add(msg[:len(msg)*2/3])
 		}
@@ -749,7 +749,7 @@ func TestRoundTripThroughProtobuf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fromProto, err := decoded(parseProto, asProto(line))
+		fromProto, err := decoded(parseProto, otlpProto(line))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -768,19 +768,6 @@ func testLines(t testing.TB) [][]byte {
 		out = append(out, bytes.Split(bytes.TrimSpace(b), source.Newline)...)
 	}
 	return out
-}
-
-// asProto turns a line of OTLP/JSON into protobuf as the collector writes it; nil
-// when the line is no OTLP.
-func asProto(line []byte) []byte {
-	var u ptrace.JSONUnmarshaler
-	t, err := u.UnmarshalTraces(line)
-	if err != nil {
-		return nil
-	}
-	var m ptrace.ProtoMarshaler
-	b, _ := m.MarshalTraces(t)
-	return b
 }
 
 // TestReadersAgreeOnRecordings: on lines of real dumps our JSON reader keeps what OpenTelemetry's keeps.

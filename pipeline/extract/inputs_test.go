@@ -485,6 +485,31 @@ func extractArgs(t *testing.T, out string, set []string, args ...string) (*resul
 	return Run(context.Background(), runs, o)
 }
 
+// extracted extracts folders afresh and reads all runs back.
+func extracted(t *testing.T, set []string, dirs ...string) (*result.Extract, []*trace.Run) {
+	t.Helper()
+	out := t.TempDir()
+	doc, err := extractArgs(t, out, set, dirs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := readAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc, runs
+}
+
+// passesOf are the number, first and last index of each run's iterations.
+func passesOf(runs []*trace.Run) string {
+	var got []string
+	for _, r := range runs {
+		it := r.Iterations
+		got = append(got, fmt.Sprintf("%d %d..%d", len(it), it[0].Index, it[len(it)-1].Index))
+	}
+	return strings.Join(got, ", ")
+}
+
 // sameAsFresh extracts again into out and compares with a fresh folder.
 func sameAsFresh(t *testing.T, out string, set []string, args ...string) *result.Extract {
 	t.Helper()

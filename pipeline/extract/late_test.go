@@ -478,15 +478,7 @@ func TestOtherCounters(t *testing.T) {
 				return fmt.Sprintf("%s%.0f", at[1], n+off)
 			}), dir, name)
 		}
-		out := t.TempDir()
-		doc, err := extractArgs(t, out, nil, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		runs, err := readAll(out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		doc, runs := extracted(t, nil, dir)
 		for i := range runs[0].Observed {
 			if r := &runs[0].Observed[i]; r.CachedTokens.OK == (r.Phase.V == "open") {
 				t.Errorf("%+g: %s: got %+v cached tokens", off, r.ID, r.CachedTokens)

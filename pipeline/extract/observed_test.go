@@ -280,22 +280,9 @@ func TestUpstreamFolder(t *testing.T) {
 		repo.Write(t, text, dir, fmt.Sprintf("fpm.w1.%d.jsonl.gz", 9+i))
 	}
 	repo.Write(t, fpmLine("w2", 5), dir, "fpm.w2.0.jsonl")
-	out := filepath.Join(t.TempDir(), "out")
-	doc, err := extractArgs(t, out, []string{}, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	runs, err := readAll(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, r := range runs {
-		it := r.Iterations
-		got = append(got, fmt.Sprintf("%d %d..%d", len(it), it[0].Index, it[len(it)-1].Index))
-	}
+	doc, runs := extracted(t, nil, dir)
 	want := "40 0..39, 2 0..1, 40 100..139, 30 1000..1029, 1 5..5"
-	if text := strings.Join(got, ", "); !strings.HasPrefix(text, "40 0..39, 2 0..1, 40 100..139, ") || !strings.HasSuffix(text, "1 5..5") {
+	if text := passesOf(runs); !strings.HasPrefix(text, "40 0..39, 2 0..1, 40 100..139, ") || !strings.HasSuffix(text, "1 5..5") {
 		t.Errorf("got runs %s, want %s", text, want)
 	}
 	r := doc.Runs[0].Records
@@ -406,21 +393,8 @@ func TestProcessesOfOneLog(t *testing.T) {
 	} {
 		dir := upstreamFolder(t, upstreamRun)
 		repo.Write(t, c.log, dir, "server.log")
-		out := filepath.Join(t.TempDir(), "out")
-		doc, err := extractArgs(t, out, nil, dir)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		runs, err := readAll(out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, r := range runs {
-			it := r.Iterations
-			got = append(got, fmt.Sprintf("%d %d..%d", len(it), it[0].Index, it[len(it)-1].Index))
-		}
-		if text := strings.Join(got, ", "); text != c.runs || !doc.Runs[0].Records.Balanced() || len(doc.Runs[0].Records.Dropped) > 0 {
+		doc, runs := extracted(t, nil, dir)
+		if text := passesOf(runs); text != c.runs || !doc.Runs[0].Records.Balanced() || len(doc.Runs[0].Records.Dropped) > 0 {
 			t.Errorf("%s: got runs %s, dropped %v; want %s", name, text, doc.Runs[0].Records.Dropped, c.runs)
 		}
 		if it := runs[0].Iterations[0]; it.Form == trace.IterationSGLang && it.StampStepNs.V != 1e6 {
@@ -438,15 +412,7 @@ func TestBenchBesideLog(t *testing.T) {
 	const lists = `, "input_lens": [10, 20, 30], "output_lens": [3, 1, 0], "ttfts": [0.5, 0.25, 0.0], "itls": [[0.1, 0.2], [], []],
 "start_times": [100.0, 100.5, 101.0], "generated_texts": ["a", "b", ""], "errors": ["", "", "Traceback\nTimeoutError: x"]}`
 	repo.Write(t, head+lists, dir, "bench_open.json")
-	out := filepath.Join(t.TempDir(), "out")
-	doc, err := extractArgs(t, out, nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	runs, err := readAll(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc, runs := extracted(t, nil, dir)
 	if len(runs) != 1 || len(runs[0].Observed) != 3 || len(runs[0].Iterations) != 2 {
 		t.Fatalf("got %d runs, %+v", len(runs), runs[0])
 	}
@@ -463,7 +429,7 @@ func TestBenchBesideLog(t *testing.T) {
 	}
 	repo.Write(t, head+`, "total_output_tokens": 20, "request_throughput": 2.5, "request_rate": "inf",
 "mean_ttft_ms": 40, "median_ttft_ms": 35, "mean_tpot_ms": 8}`, dir, "bench_open.json")
-	doc, err = extractArgs(t, out, nil, dir)
+	doc, err := extractArgs(t, t.TempDir(), nil, dir)
 	if err != nil || doc.Runs[0].Tables[table.Points] != 1 || !slices.ContainsFunc(doc.Runs[0].Warnings, func(f trace.Finding) bool {
 		return f.Code == "client_file" && strings.Contains(f.Message, "--save-detailed")
 	}) {

@@ -283,18 +283,7 @@ func pooled(t *testing.T, sources []Source, o Options, adjacentOnly bool) *resul
 			}
 		}
 	}
-	s, m, err := f.selectBeta()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.SolveAt(m, f.gamma, f.o.RefitAll); err != nil {
-		t.Fatal(err)
-	}
-	out, err := f.betaModel(s, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return f.solveBeta(t)
 }
 
 // The measured lag follows async_scheduling wherever it is measurable.

@@ -71,21 +71,9 @@ func brokenOnPurpose(sets map[string]*coeff.Set, fits map[string]*result.Fit) []
 
 // drifting doubles every interval of the last eighth of the steps.
 func drifting(run string) breakage {
-	return breakage{run: run, what: "machine slower for a while", purpose: coeff.PurposeSteps, cause: result.CauseMachineDrift,
-		mentions: "speed",
-		dep:      func(d *deploy.Deployment) { d.Provenance = "" },
-		record: func(r *trace.Run) {
-			n := len(r.Steps)
-			var gaps []int64
-			for i := 1; i < n; i++ {
-				gap := r.Steps[i].TsStartNs - r.Steps[i-1].TsStartNs
-				if i > 7*n/8 {
-					gap *= 2
-				}
-				gaps = append(gaps, gap)
-			}
-			respace(r, gaps)
-		}}
+	b := driftAt(run, 7./8, 1, 2)
+	b.what = "machine slower for a while"
+	return b
 }
 
 // otherKnob is a limit of the scheduler at a quarter of what the server had: its batches are others.
