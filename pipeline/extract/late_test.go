@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -297,17 +298,8 @@ func TestCachedTokens(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := repo.Shared(t, "data", c.set, c.name)
-			dirs, err := Discover([]string{dir}, nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o := DefaultOptions()
-			o.Out = t.TempDir()
-			doc, err := Run(context.Background(), dirs, o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			runs, err := readAll(o.Out)
+			doc, out := byDefault(t, dir)
+			runs, err := readAll(out)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -416,16 +408,7 @@ func TestSGLangCounters(t *testing.T) {
 func TestEvalEveryRecording(t *testing.T) {
 	repo.NeedEval(t)
 	root := repo.Shared(t, "data")
-	dirs, err := Discover([]string{root}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := DefaultOptions()
-	o.Out = t.TempDir()
-	doc, err := Run(context.Background(), dirs, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc, _ := byDefault(t, root)
 	folders, counted := map[string]bool{}, 0
 	for i := range doc.Runs {
 		r := &doc.Runs[i]
@@ -490,4 +473,19 @@ func TestOtherCounters(t *testing.T) {
 			t.Errorf("%+g: not said: %v", off, doc.Runs[0].Warnings)
 		}
 	}
+}
+
+// byDefault extracts what lies below a folder by the default options.
+func byDefault(t *testing.T, root string) (doc *result.Extract, out string) {
+	t.Helper()
+	dirs, err := Discover([]string{root}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultOptions()
+	o.Out = t.TempDir()
+	if doc, err = Run(context.Background(), dirs, o); err != nil {
+		t.Fatal(err)
+	}
+	return doc, o.Out
 }

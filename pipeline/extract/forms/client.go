@@ -279,6 +279,15 @@ func readLine(src *source.Source) (text []byte, n int64, err error) {
 	}
 }
 
+// usage is what an OpenAI-style server says that an answer used.
+type usage struct {
+	Prompt     trace.Opt[int64] `json:"prompt_tokens"`
+	Completion trace.Opt[int64] `json:"completion_tokens"`
+	Details    struct {
+		Cached trace.Opt[int64] `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
 // clientJSON is a line of client_requests.jsonl (spec#wire-client) or of
 // llmservingsim's requests.jsonl; unknown keys are allowed.
 type clientJSON struct {
@@ -286,13 +295,7 @@ type clientJSON struct {
 	PrefixGroup           any     `json:"prefix_group"`
 	Error                 any     `json:"error"`
 	ITLUs                 numbers `json:"itl_us"`
-	Usage                 *struct {
-		Prompt     trace.Opt[int64] `json:"prompt_tokens"`
-		Completion trace.Opt[int64] `json:"completion_tokens"`
-		Details    struct {
-			Cached trace.Opt[int64] `json:"cached_tokens"`
-		} `json:"prompt_tokens_details"`
-	} `json:"usage"`
+	Usage                 *usage  `json:"usage"`
 
 	RequestID   string             `json:"request_id"`
 	InputToks   trace.Opt[int64]   `json:"input_toks"`

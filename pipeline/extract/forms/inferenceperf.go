@@ -38,13 +38,7 @@ type inferencePerfRequest struct {
 		Response *struct {
 			Output trace.Opt[int64] `json:"output_tokens"`
 			Times  numbers          `json:"output_token_times"`
-			Usage  *struct {
-				Prompt     trace.Opt[int64] `json:"prompt_tokens"`
-				Completion trace.Opt[int64] `json:"completion_tokens"`
-				Details    struct {
-					Cached trace.Opt[int64] `json:"cached_tokens"`
-				} `json:"prompt_tokens_details"`
-			} `json:"server_usage"`
+			Usage  *usage           `json:"server_usage"`
 		} `json:"response_metrics"`
 	} `json:"info"`
 }
