@@ -165,7 +165,7 @@ func (l *learner) learned(s *state, post []float64, u *result.RequestScatter) *L
 		level.SpanErrorFrac, level.TTFTErrorFrac = result.OrNull(l.seen.errors[rowSpan]), result.OrNull(l.seen.errors[rowTTFT])
 	}
 	for _, of := range l.loads {
-		level.Loads = append(level.Loads, result.RequestLoad{Name: of.Name, Tier: of.Tier, Requests: len(of.Requests)})
+		level.Loads = append(level.Loads, result.RequestLoad{Name: of.Name, Tier: of.Tier, Requests: len(of.Requests) - of.later})
 	}
 	out := &Learned{Set: l.m.setOf(s.values), Level: level, Names: l.m.names, directions: directions}
 	for k := range n {

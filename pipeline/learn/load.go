@@ -28,6 +28,7 @@ type Load struct {
 	Seen       []sim.Measured // one per request: what it is compared by
 	Stamps     []sim.Measured // also of requests that are not compared; nil: Seen
 	Point      *Point         // means in place of Seen; nil: requests
+	later      int            // of the last requests, which only take part in the steps of the others
 }
 
 // Point is what a benchmark printed of a load: means over its requests, ms.
@@ -75,34 +76,54 @@ func (l *Load) Predict(set *coeff.Set) ([]sim.Measured, error) {
 	return out, nil
 }
 
-// Before is the load of the requests that were sent in the first part of its time.
+// Before is the load of the requests that were sent in the first part of its time. Those sent while these ran take part in
+// their steps; nothing that was measured of them is used.
 func (l *Load) Before(share float64) *Load {
-	n := len(l.Requests)
-	if n == 0 {
-		return l
+	out, ended := *l, 0.0
+	n := l.sentIn(share)
+	for i := range n {
+		for _, at := range [...]float64{l.first(i), l.last(i), float64(l.sent(i)) + l.stamps(i).E2EUs} {
+			if at > ended { // not NaN
+				ended = at
+			}
+		}
 	}
-	cut := int64(share * float64(l.sent(n-1)))
-	for n > 1 && l.sent(n-1) > cut {
-		n--
+	all := n
+	for all < len(l.Requests) && float64(l.sent(all)) < ended {
+		all++
 	}
-	out := *l
-	out.Requests, out.Seen = l.Requests[:n], l.Seen[:n]
+	out.Requests, out.Seen, out.later = l.Requests[:all], unseen(l.Seen[:all], n, all), all-n
 	if l.SentUs != nil {
-		out.SentUs = l.SentUs[:n]
+		out.SentUs = l.SentUs[:all]
 	}
 	if l.Stamps != nil {
-		out.Stamps = l.Stamps[:n]
+		out.Stamps = unseen(l.Stamps[:all], n, all)
 	}
 	return &out
+}
+
+// sentIn is how many requests were sent in the first part of the load's time.
+func (l *Load) sentIn(share float64) int {
+	n := len(l.Requests)
+	for n > 1 && l.sent(n-1) > int64(share*float64(l.sent(len(l.Requests)-1))) {
+		n--
+	}
+	return n
+}
+
+// unseen is a copy without what was measured of requests from first until end.
+func unseen(all []sim.Measured, first, end int) []sim.Measured {
+	all = slices.Clone(all)
+	for i := first; i < end; i++ {
+		all[i] = sim.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
+	}
+	return all
 }
 
 // Later is the load with only the requests measured that were sent after that part.
 func (l *Load) Later(share float64) *Load {
 	out := *l
-	out.Seen = slices.Clone(l.Seen)
-	for i := range l.Before(share).Requests {
-		out.Seen[i] = sim.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
-	}
+	out.Seen = unseen(l.Seen, 0, l.sentIn(share))
 	return &out
 }
 
