@@ -262,7 +262,7 @@ func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) 
 			return nil
 		}
 		point := Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}
-		score, err := point.assess(cfg, loads[i].Requests, l.theta(loads[i], l.m.mean), true)
+		score, err := point.assess(cfg, loads[i].Requests, l.m.theta(loads[i], l.m.mean), true)
 		if err == nil {
 			grams[i] = l.freeColumns(loads[i], score.Blocks[0], 1/(pointTPOTSD*pointTPOTSD))
 		}
@@ -287,19 +287,15 @@ func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) 
 			break
 		}
 		taken[best], chosen = true, append(chosen, best)
-		for k, v := range grams[best].G {
-			known[k] += v
-		}
+		addTo(known, grams[best].G)
 	}
 	return chosen, nil
 }
 
 // logDet is the log determinant of a + b; -Inf when it is not positive definite.
 func logDet(a, b []float64, n int) float64 {
-	sum := make([]float64, len(a))
-	for k := range a {
-		sum[k] = a[k] + b[k]
-	}
+	sum := slices.Clone(a)
+	addTo(sum, b)
 	var chol mat.Cholesky
 	if !chol.Factorize(mat.NewSymDense(n, sum)) {
 		return math.Inf(-1)

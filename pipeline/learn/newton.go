@@ -84,13 +84,13 @@ func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float6
 		}
 		cfg.Done = l.ctx.Done()
 		if load.Point != nil {
-			score, err := load.Point.assess(cfg, load.Requests, l.theta(load, values), derivatives)
+			score, err := load.Point.assess(cfg, load.Requests, l.m.theta(load, values), derivatives)
 			p.scores = []*sim.Score{score}
 			return err
 		}
 		o := sim.Options{}
 		if derivatives {
-			o.BlockUs, o.Theta = l.BlockUs, l.theta(load, values)
+			o.BlockUs, o.Theta = l.BlockUs, l.m.theta(load, values)
 		} else if bound > 0 {
 			o.Bound = bound * float64(len(loads))
 		}
@@ -166,10 +166,10 @@ func (l *learner) merge(load *Load, scores []*sim.Score) []*ridge.Gram {
 
 // theta are a candidate's coefficients on the load's deployment, in the simulator's
 // columns.
-func (l *learner) theta(load *Load, values []float64) []float64 {
-	c := l.m.columns
+func (m *model) theta(load *Load, values []float64) []float64 {
+	c := m.columns
 	out := make([]float64, c.step+c.overhead+c.egress+1)
-	set := features.On(l.m.setOf(values), load.Deployment)
+	set := features.On(m.setOf(values), load.Deployment)
 	for j := range set.Beta {
 		out[j] = set.Beta[j].Value
 	}
@@ -184,7 +184,7 @@ func (l *learner) theta(load *Load, values []float64) []float64 {
 // freeColumns is a Gram of all columns as one of the free ones, weights times c;
 // what the others add is taken from the target.
 func (l *learner) freeColumns(load *Load, b *ridge.Gram, c float64) *ridge.Gram {
-	fixed := l.theta(load, make([]float64, len(l.m.free)))
+	fixed := l.m.theta(load, make([]float64, len(l.m.free)))
 	n := len(l.m.free)
 	out := &ridge.Gram{P: n, N: b.N, W: c * b.W, Q: c * b.SSE(fixed), B: make([]float64, n), G: make([]float64, n*n)}
 	for k, j := range l.m.free {

@@ -204,8 +204,15 @@ func (o *occupancy) rows(values []float64, r *regression) {
 		known := ridge.Dot(x, fixed)
 		r.add(kind, block(i), row, us-known, math.Max(us/leastPart, known+ridge.Dot(row, values)))
 	}
+	until := math.Inf(1) // from then on others run, nobody knows until when
+	if n := len(o.load.Requests) - o.load.later; o.load.later > 0 {
+		until = float64(o.load.sent(n))
+	}
 	for _, i := range o.alive {
 		seen := &o.load.Seen[i]
+		if o.load.last(i) > until {
+			continue
+		}
 		if q := &o.load.Requests[i]; q.OutputTokens > 1 && seen.SpanUs > 0 {
 			c.span(o, i, x)
 			relative(rowSpan, i, o.freeOf(x), seen.SpanUs)
@@ -225,12 +232,7 @@ func (o *occupancy) rows(values []float64, r *regression) {
 
 // step are the step's coefficients of a candidate.
 func (o *occupancy) step(values []float64) []float64 {
-	set := features.On(o.m.setOf(values), o.load.Deployment)
-	out := make([]float64, len(set.Beta))
-	for j := range out {
-		out[j] = set.Beta[j].Value
-	}
-	return out
+	return o.m.theta(o.load, values)[:o.m.columns.step]
 }
 
 // freeOf are the free columns of step features.

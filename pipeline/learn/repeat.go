@@ -3,6 +3,7 @@ package learn
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -294,10 +295,8 @@ func addTo(sum, v []float64) {
 // predictions from such a one makes up for them (Hotelling).
 func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, error) {
 	n := len(r.m.free)
-	sum, middle := make([]float64, n*n), make([]float64, n*n)
-	for k := range sum {
-		sum[k] = information[k] + r.m.precision[k]
-	}
+	sum, middle := slices.Clone(information), make([]float64, n*n)
+	addTo(sum, r.m.precision)
 	bread, err := r.m.inverse(sum)
 	if err != nil {
 		return nil, err
