@@ -70,6 +70,7 @@ type Engine struct {
 	hopeless bool     // and it had all blocks when it was preempted for want of one
 	// Iterations in a row that scheduled nothing although no transfer was under way.
 	stuckPasses int
+	thrashes    int     // preemptions in a row of the request that runs alone
 	executed    bool    // the iteration under way scheduled tokens
 	stuck       bool    // the last schedule() scheduled nothing although nobody ran: whoever holds blocks had left before it
 	gpuFree     []int64 // by pipeline stage

@@ -26,7 +26,10 @@ func (e *Engine) schedule() error {
 	b.Running, b.Waiting = int64(len(e.running)), int64(e.waits())
 	empty := b.Tokens() == 0 && b.Running == 0
 	e.stuck = empty && len(e.parked)+len(e.leaving) == 0
-	e.hopeless = empty && b.Preempted == 1 && e.pool.Free == e.pool.Total
+	if e.hopeless = empty && b.Preempted == 1; e.hopeless && e.pool.Free < e.pool.Total {
+		e.thrashes++ // loads that have arrived hold the other blocks: before 0.31 they may wait for ever
+		e.hopeless = e.thrashes > mostThrashes
+	}
 	gamma := e.cfg.GammaEMA
 	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + float64((1-gamma)*e.ema)
 	b.PreemptionEMA = e.ema
@@ -55,6 +58,9 @@ func (e *Engine) schedule() error {
 	}
 	return nil
 }
+
+// mostThrashes is how often in a row, without a token for anybody, the request that runs alone may preempt itself.
+const mostThrashes = 100
 
 func (e *Engine) begin() {
 	e.cur = nil
@@ -585,7 +591,7 @@ func (e *Engine) advanceScheduled() {
 		if !it.yields {
 			continue
 		}
-		s.prefills = false
+		s.prefills, e.thrashes = false, 0
 		if async {
 			s.inFlight += 1 + int64(it.drafts)
 			s.drafts = proposals
