@@ -15,7 +15,7 @@ type cluster struct {
 	src      *sim.Source
 	closed   bool            // some request waits for another to leave
 	pd       *disaggregation // nil: every instance does all of a request
-	engines  []*sim.Engine
+	engines  []sim.Server
 	shadows  [][]*shadow // by instance
 	running  int         // the engine that runs, -1: none
 	events   events
@@ -130,6 +130,7 @@ func (c *Config) withPriorities(reqs []sim.Request) []sim.Request {
 
 // start makes the engines.
 func (c *cluster) start() error {
+	number := int64(0) // of engines before, by rank
 	for i := range c.cfg.Engines {
 		ec := c.cfg.Engines[i]
 		if c.cfg.Scheduler != "" {
@@ -140,7 +141,9 @@ func (c *cluster) start() error {
 			}
 			ec.Deployment = &d
 		}
-		ec.Seed += int64(i) << 32
+		ec.Seed += number << 32
+		number += max(1, ec.Deployment.DP)
+		ec.Ranks = ec.Deployment.DP > 1
 		if roles := c.cfg.Instances.roles(); i < len(roles) && roles[i] == roleDecode {
 			ec.Load = func(req int, nowUs, tokens int64) int64 { return c.load(i, req, nowUs, tokens) }
 		}
@@ -148,7 +151,7 @@ func (c *cluster) start() error {
 		if c.cfg.Observe != nil {
 			obs = c.cfg.Observe(i)
 		}
-		e, err := sim.NewEngine(ec, obs, sim.Hooks{
+		e, err := sim.NewServer(ec, obs, sim.Hooks{
 			Step:  func() { c.view.Ledger.Stepped(i) },
 			First: func(req int, atUs int64) { c.firstToken(req, i, atUs) },
 			Left:  func(req int, atUs int64, r *sim.RequestResult) { c.left(req, i, atUs, r) },
@@ -171,7 +174,7 @@ func (c *cluster) next() (atUs int64, ok bool) {
 }
 
 func (c *cluster) busy() bool {
-	return slices.ContainsFunc(c.engines, func(e *sim.Engine) bool { return e.NextUs() != math.MaxInt64 })
+	return slices.ContainsFunc(c.engines, func(e sim.Server) bool { return e.NextUs() != math.MaxInt64 })
 }
 
 // advance lets everything inside engines happen that comes before untilUs. In a

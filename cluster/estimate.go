@@ -261,14 +261,14 @@ type live struct {
 	Engines    []*predict.Engine // with the coefficients that drive the engines
 	ByPriority bool
 
-	engines []*sim.Engine
+	engines []sim.Server // of one rank each
 	reqs    []sim.Request
 }
 
 // TTFT is predict's rollout over the true state.
 func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
 	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
-	e, in := l.engines[i], l.engines[i].Inside()
+	e, in := l.engines[i].(*sim.Engine), l.engines[i].Inside()
 	s := predict.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
 	expect(&s, r, v, i, l.ByPriority)
 	if in.StepStartUs >= 0 {

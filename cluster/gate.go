@@ -254,7 +254,8 @@ func (r *record) FollowedUs() int64 {
 // shadow begins one for a sample of the requests that instance i's gateway decided
 // to turn away.
 func (c *cluster) shadow(req, i int, now int64) error {
-	if stat.Draw(uint64(c.cfg.Seed), streamShadow, uint64(req)) >= c.cfg.ShadowShare || !c.engines[i].CanClone() {
+	e, ok := c.engines[i].(*sim.Engine)
+	if stat.Draw(uint64(c.cfg.Seed), streamShadow, uint64(req)) >= c.cfg.ShadowShare || !ok || !e.CanClone() {
 		return nil
 	}
 	rec := &c.out.Records[req]
@@ -263,7 +264,7 @@ func (c *cluster) shadow(req, i int, now int64) error {
 	if us := rec.FollowedUs(); us < math.MaxInt64 {
 		s.untilUs = now + us
 	}
-	s.Engine = c.engines[i].Clone(sim.Hooks{
+	s.Engine = e.Clone(sim.Hooks{
 		First: func(k int, atUs int64) {
 			if k == req {
 				rec.Shadow, s.over = trace.Some(atUs-now), true

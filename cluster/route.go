@@ -225,7 +225,7 @@ type transferSpec struct {
 	BandwidthGBs float64 `yaml:"bandwidth_gb_s"` // 1e9 B/s of each device's link
 	LatencyUs    int64   `yaml:"latency_us"`     // of a transfer
 	ProxyUs      int64   `yaml:"proxy_us"`       // from the prefill's answer to the decode instance's API
-	Shared       bool    `yaml:"shared_links"`   // transfers of one instance follow each other; else none meets another
+	Shared       bool    `yaml:"shared_links"`   // transfers of one rank follow each other; else none meets another
 }
 
 // leaseUs is how long releases before 0.23 keep a prefill's blocks for the decode instance; later ones renew the lease
@@ -265,7 +265,7 @@ func gather[T any](to, from []T, members []int) []T {
 type disaggregation struct {
 	decode    *pooled
 	isPrefill []bool
-	free      []int64 // by instance: when its link is
+	free      [][]int64 // by instance and rank: when its link is
 	requests  []handed
 }
 
@@ -292,11 +292,11 @@ func (c *cluster) disaggregate(list []Scorer) error {
 		return nil
 	}
 	n := len(c.engines)
-	pd := &disaggregation{isPrefill: make([]bool, n), free: make([]int64, n), requests: make([]handed, len(c.reqs))}
+	pd := &disaggregation{isPrefill: make([]bool, n), free: make([][]int64, n), requests: make([]handed, len(c.reqs))}
 	pools := map[string]*pooled{rolePrefill: {}, roleDecode: {}}
 	for i, role := range roles {
 		pools[role].members = append(pools[role].members, i)
-		pd.isPrefill[i] = role == rolePrefill
+		pd.isPrefill[i], pd.free[i] = role == rolePrefill, make([]int64, max(1, c.cfg.Engines[i].Deployment.DP))
 	}
 	for _, p := range pools {
 		var err error
@@ -334,12 +334,19 @@ func (s *Spec) checkRoles() error {
 	case !hasPrefill || !hasDecode || slices.Contains(roles, ""):
 		return trace.Errorf(codeBadSpec, "instances: got roles %q, want prefill and decode instances and no others", roles).
 			WithHint("instances: [{count: 1, role: prefill}, {count: 2, role: decode}]")
+	}
+	return s.checkBlind("prefill and decode instances")
+}
+
+// checkBlind refuses what looks into engines or predicts what they do, before instances that are more than one engine.
+func (s *Spec) checkBlind(instances string) error {
+	switch {
 	case s.NeedsController() || slices.Contains([]string{"clairvoyant", "predictive-seed", "latency-slo"}, s.Admission.Policy):
-		return specErrorf("admission policy: got %q with prefill and decode instances, want one that predicts nothing", s.Admission.Policy)
+		return specErrorf("admission policy: got %q with %s, want one that predicts nothing", s.Admission.Policy, instances)
 	case s.Routing.Policy == LLMD:
-		return specErrorf("routing policy: got %q with prefill and decode instances, want round-robin, least-loaded or weighted", LLMD)
+		return specErrorf("routing policy: got %q with %s, want round-robin, least-loaded or weighted", LLMD, instances)
 	case s.ShadowShare > 0:
-		return specErrorf("shadow_share: got %g with prefill and decode instances, want 0", s.ShadowShare)
+		return specErrorf("shadow_share: got %g with %s, want 0", s.ShadowShare, instances)
 	}
 	return nil
 }
@@ -401,8 +408,9 @@ func (c *cluster) load(to, i int, nowUs, tokens int64) int64 {
 	bytes := d.KVBytes(tokens)
 	us, start := sim.ToUs(math.Ceil(bytes/(t.BandwidthGBs*1e3))), nowUs
 	if t.Shared {
-		start = max(start, c.pd.free[to], c.pd.free[h.from])
-		c.pd.free[to], c.pd.free[h.from] = start+us, start+us
+		here, there := &c.pd.free[to][c.engines[to].RankOf(i)], &c.pd.free[h.from][c.engines[h.from].RankOf(i)]
+		start = max(start, *here, *there)
+		*here, *there = start+us, start+us
 	}
 	done := start + us + t.LatencyUs
 	c.out.Transfers.Count++

@@ -89,6 +89,9 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 		return nil, err
 	}
 	doc := &document{Document: *s.Document(runs), Cluster: s.first}
+	for _, g := range s.groups {
+		doc.Rules = stat.AppendNew(doc.Rules, g.Deployment.RulesInForce()...)
+	}
 	doc.Command = o.Table().Command("simulate")
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)
 }
@@ -176,9 +179,10 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 		}
 		own.Set, own.Inputs = set, append(own.Inputs, in)
 	}
-	if d := own.Deployment; d.DP > 1 {
-		return nil, trace.Errorf(codeBadSpec, "instances: got data_parallel_size %d, want engines of one rank each", d.DP).
-			WithHint("simulate such a server without a gateway; ranks of a dense model are instances too, data_parallel_size 1 each")
+	if own.Deployment.DP > 1 {
+		if err := s.spec.checkBlind("data-parallel instances"); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.checkRole(own.Deployment, g.Role); err != nil {
 		return nil, err
@@ -187,7 +191,7 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 		return nil, trace.Errorf(codeBadSpec, "instances: got blocks of %d and of %d tokens, want one size for the gateway's index",
 			s.Deployment.Engine.BlockSize, b)
 	}
-	s.Inputs = append(s.Inputs, own.Inputs...)
+	s.Join(own)
 	return own, nil
 }
 
@@ -472,14 +476,6 @@ func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 	for i, e := range run.Engines {
 		p.ByInstance[i] = simulate.PartOf(e)
 		p.ByInstance[i].Role = s.spec.Instances.roles()[i]
-	}
-	for i := range run.Records {
-		if r := &run.Records[i]; r.Admitted() {
-			p.ByInstance[r.Instance].Requests++
-			if r.Prefill.OK && int(r.Prefill.V) != r.Instance {
-				p.ByInstance[r.Prefill.V].Requests++
-			}
-		}
 	}
 	return p
 }

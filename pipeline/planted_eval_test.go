@@ -486,36 +486,56 @@ func (l *stageLog) Event(*sim.Event) {}
 
 // TestPlantedTransferIsFound: of a decode server the planted time of loading a prompt's blocks, a
 // constant and so much a token, comes back from TTFT and the passes of its log: the time a token within
-// 3 %; the constant only within a pass, whose end is when a server looks whether a load is done.
+// 3 %; the constant only within a pass, whose end is when a server looks whether a load is done. So it does of
+// four ranks in lockstep, with the planted step costs from the logs of all.
 func TestPlantedTransferIsFound(t *testing.T) {
 	planted, constantUs, tokenUs := verifyCost{6000, 40, 0, 300}, 3000.0, 110.0
-	d := testkit.Small(8000, func(e *deploy.Engine) {
-		e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.VLLMVersion = 64, 1024, 16, "0.33.0"
-		e.Extra = deploy.Values{"kv_transfer_config": map[string]any{"kv_connector": "NixlConnector"}}
-	})
-	cfg := sim.DefaultConfig(d, planted)
-	cfg.Async = false
-	reqs := mixedLoad(6000, 9e4)
-	for i := range reqs {
-		reqs[i].RemotePrefill, reqs[i].LoadUs = true, int64(constantUs+tokenUs*float64(reqs[i].PromptTokens))
-	}
-	log := &passLog{}
-	res, err := sim.Run(cfg, reqs, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, _ := fitVerify(t, log.passes, 0)
-	n, sx, sy, sxx, sxy := float64(len(reqs)), 0.0, 0.0, 0.0, 0.0
-	for i := range res.Requests {
-		ttft, _ := res.Requests[i].TTFTUs()
-		x, y := float64(reqs[i].PromptTokens), ttft-c.us(&trace.Iteration{ContextTokens: 1})
-		sx, sy, sxx, sxy = sx+x, sy+y, sxx+x*x, sxy+x*y
-	}
-	slope := (n*sxy - sx*sy) / (n*sxx - sx*sx)
-	constant, pass := (sy-slope*sx)/n, log.mean()
-	t.Logf("planted %.0f us and %.0f us a token; found %.0f and %.2f; a pass takes %.0f us", constantUs, tokenUs, constant, slope, pass)
-	if math.Abs(slope/tokenUs-1) > 0.03 || constant < constantUs-pass || constant > constantUs+2*pass {
-		t.Errorf("found %.0f us and %.2f us a token", constant, slope)
+	for _, ranks := range []int64{1, 4} {
+		d := testkit.Small(8000, func(e *deploy.Engine) {
+			e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.VLLMVersion = 64, 1024, 16, "0.33.0"
+			e.Extra = deploy.Values{"kv_transfer_config": map[string]any{"kv_connector": "NixlConnector"}}
+		})
+		d.DP, d.Model.NumExperts, d.Model.TopK = ranks, 8*(ranks/4), 2
+		cfg := sim.DefaultConfig(d, planted)
+		cfg.Async, cfg.Ranks = false, ranks > 1
+		reqs := mixedLoad(6000, map[int64]float64{1: 9e4, 4: 15e3}[ranks])
+		for i := range reqs {
+			reqs[i].RemotePrefill, reqs[i].LoadUs = true, int64(constantUs+tokenUs*float64(reqs[i].PromptTokens))
+		}
+		log, all := &passLog{}, &rankLog{}
+		var watch sim.Observer = log
+		if cfg.Ranks {
+			watch = all
+		}
+		res, err := sim.Run(cfg, reqs, watch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := verifyCost{0, 1, 0, 1}
+		for range 5 {
+			if cfg.Ranks {
+				log.passes = all.slowest(c, 20, len(all.starts[0])*3/4)
+			}
+			c, _ = fitVerify(t, log.passes, 0)
+		}
+		for i := range log.passes {
+			if p := &log.passes[i]; math.Abs(c.us(p)/planted.us(p)-1) > 0.03 {
+				t.Fatalf("%d ranks: pass of %+v: planted %.0f us, found %.0f", ranks, *p, planted.us(p), c.us(p))
+			}
+		}
+		n, sx, sy, sxx, sxy := float64(len(reqs)), 0.0, 0.0, 0.0, 0.0
+		for i := range res.Requests {
+			ttft, _ := res.Requests[i].TTFTUs()
+			x, y := float64(reqs[i].PromptTokens), ttft-c.us(&trace.Iteration{ContextTokens: 1})
+			sx, sy, sxx, sxy = sx+x, sy+y, sxx+x*x, sxy+x*y
+		}
+		slope := (n*sxy - sx*sy) / (n*sxx - sx*sx)
+		constant, pass := (sy-slope*sx)/n, log.mean()
+		t.Logf("%d ranks: planted %.0f us and %.0f us a token; found %.0f and %.2f; a pass takes %.0f us, its costs %.0f", ranks, constantUs,
+			tokenUs, constant, slope, pass, c)
+		if math.Abs(slope/tokenUs-1) > 0.03 || constant < constantUs-pass || constant > constantUs+2*pass {
+			t.Errorf("%d ranks: found %.0f us and %.2f us a token", ranks, constant, slope)
+		}
 	}
 }
 

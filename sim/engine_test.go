@@ -116,7 +116,7 @@ func TestSteadyPathIsExact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.server.(*Engine).quick, d.server.(*Engine).memo = false, false
+		d.Server.(*Engine).quick, d.Server.(*Engine).memo = false, false
 		slow, err := d.run()
 		if err != nil {
 			t.Fatal(err)

@@ -65,6 +65,7 @@ func (e *Engine) Arrive(i int, r *Request, atUs int64) error { return e.arrive(i
 func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 	v := e.newVisit(i, r)
 	v.res = r.result(atUs)
+	e.out.Sent++
 	if e.grad != nil {
 		v.grad = e.grad.gradient()
 		e.grad.arrived(v.grad, atUs, from)

@@ -96,10 +96,10 @@ func runChecked(t *testing.T, cfg Config, reqs []Request, obs Observer, check fu
 		t.Fatal(err)
 	}
 	engines := []*Engine{}
-	switch s := d.server.(type) {
+	switch s := d.Server.(type) {
 	case *Engine:
 		engines = append(engines, s)
-	case *Ranks:
+	case *allRanks:
 		engines = s.engines
 	}
 	changes := 0

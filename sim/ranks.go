@@ -8,10 +8,10 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// Ranks are the engines of a data-parallel deployment behind their API servers: a scheduler
+// allRanks are the engines of a data-parallel deployment behind their API servers: a scheduler
 // and a KV cache for each. Those of a model with experts go in lockstep, see [lockstep];
 // others are engines of their own.
-type Ranks struct {
+type allRanks struct {
 	engines []*Engine
 	peers   *lockstep // nil: each for itself
 	balance *balancer
@@ -19,10 +19,10 @@ type Ranks struct {
 	running *Engine // the one that runs, nil: none
 }
 
-// NewRanks makes the idle ranks of cfg.Deployment at time 0. observe may be nil.
-func NewRanks(cfg Config, observe Observer, hooks Hooks) (*Ranks, error) {
+// newRanks makes the idle ranks of cfg.Deployment at time 0. observe may be nil.
+func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 	d := cfg.Deployment
-	r := &Ranks{}
+	r := &allRanks{}
 	if d.Model.IsMoE() {
 		r.peers = newLockstep(&cfg)
 	}
@@ -51,21 +51,19 @@ func NewRanks(cfg Config, observe Observer, hooks Hooks) (*Ranks, error) {
 	return r, nil
 }
 
-// Arrive hands request i to the API at atUs, which sends it to a rank. RunTo(atUs) comes first.
-func (r *Ranks) Arrive(i int, q *Request, atUs int64) error {
+// Arrive hands request i to the API at atUs, which sends it to a rank. RunTo(atUs) comes first, or nothing happens until then.
+func (r *allRanks) Arrive(i int, q *Request, atUs int64) error {
+	r.balance.publish(r.engines, atUs)
 	return r.engines[r.balance.pick(i)].Arrive(i, q, atUs)
 }
 
 // RunTo is [Engine.RunTo] for all ranks, in the order of time.
-func (r *Ranks) RunTo(untilUs int64) error {
+func (r *allRanks) RunTo(untilUs int64) error {
 	r.until = untilUs
 	for {
 		first := r.next()
 		at := first.NextUs()
-		if tick := r.balance.due(min(at, r.until)); tick > r.balance.publishedUs {
-			r.balance.publish(r.engines, tick)
-		}
-		if at >= r.until {
+		if r.balance.publish(r.engines, min(at, r.until)); at >= r.until {
 			return nil
 		}
 		r.running = first
@@ -77,7 +75,7 @@ func (r *Ranks) RunTo(untilUs int64) error {
 }
 
 // next is the rank in which something happens next.
-func (r *Ranks) next() *Engine {
+func (r *allRanks) next() *Engine {
 	first := r.engines[0]
 	for _, e := range r.engines[1:] {
 		if e.NextUs() < first.NextUs() {
@@ -88,21 +86,58 @@ func (r *Ranks) next() *Engine {
 }
 
 // NextUs is when something happens next; math.MaxInt64: never.
-func (r *Ranks) NextUs() int64 { return r.next().NextUs() }
+func (r *allRanks) NextUs() int64 { return r.next().NextUs() }
 
 // Yield is [Engine.Yield] for all ranks.
-func (r *Ranks) Yield(atUs int64) {
+func (r *allRanks) Yield(atUs int64) {
 	if r.until = min(r.until, atUs); r.running != nil {
 		r.running.Yield(atUs)
 	}
 }
 
+// Inside is [Engine.Inside], the ranks' sum.
+func (r *allRanks) Inside() inside {
+	sum := inside{StepStartUs: -1}
+	for _, e := range r.engines {
+		in := e.Inside()
+		sum.Waiting, sum.Running, sum.StepStartUs = sum.Waiting+in.Waiting, sum.Running+in.Running, max(sum.StepStartUs, in.StepStartUs)
+		sum.FreeBlocks, sum.TotalBlocks = sum.FreeBlocks+in.FreeBlocks, sum.TotalBlocks+in.TotalBlocks
+	}
+	return sum
+}
+
+// Watch is [Engine.Watch]: content is findable while a rank has it.
+func (r *allRanks) Watch(told func(atUs int64, hash uint64, stored bool)) {
+	ranks := map[uint64]int{}
+	for _, e := range r.engines {
+		e.Watch(func(atUs int64, hash uint64, stored bool) {
+			if ranks[hash]--; stored {
+				ranks[hash] += 2
+			}
+			if n := ranks[hash]; n == 0 || stored && n == 1 {
+				told(atUs, hash, stored)
+			}
+		})
+	}
+}
+
+// Release is [Engine.Release], of the rank that has the blocks.
+func (r *allRanks) Release(i int, atUs int64) { r.engines[r.RankOf(i)].Release(i, atUs) }
+
+// RankOf is the rank that request i was sent to.
+func (r *allRanks) RankOf(i int) int {
+	of := int(r.balance.of[i])
+	return r.balance.servers[of/r.balance.ranks].first + of%r.balance.ranks
+}
+
+// RankOf is 0 of an engine alone.
+func (*Engine) RankOf(int) int { return 0 }
+
 // Close ends the run: the sum of the ranks' results, which it holds too.
-func (r *Ranks) Close() *Result {
+func (r *allRanks) Close() *Result {
 	ranks := make([]*Result, len(r.engines))
 	for i, e := range r.engines {
 		ranks[i] = e.Close()
-		ranks[i].Sent = r.balance.sent[i]
 	}
 	sum := Totals(ranks)
 	sum.Ranks = ranks
@@ -358,7 +393,6 @@ type balancer struct {
 	next        int
 	publishedUs int64
 	of          []int32 // by request: its server and rank
-	sent        []int64 // requests by rank
 }
 
 // apiServer is what one server knows of its ranks.
@@ -380,7 +414,7 @@ type rankCounts struct {
 const publishEveryUs = 100_000
 
 func newBalancer(d *deploy.Deployment, rules deploy.Rules) *balancer {
-	b := &balancer{rules: rules, sent: make([]int64, d.DP), publishedUs: -1}
+	b := &balancer{rules: rules, publishedUs: -1}
 	ranks, clients := d.Balanced()
 	b.ranks = int(ranks)
 	for first := int64(0); first < d.DP; first += ranks {
@@ -392,12 +426,13 @@ func newBalancer(d *deploy.Deployment, rules deploy.Rules) *balancer {
 	return b
 }
 
-// due is the last moment of publishing up to atUs.
-func (b *balancer) due(atUs int64) int64 { return atUs / publishEveryUs * publishEveryUs }
-
-// publish tells all servers the counts of all ranks.
+// publish tells all servers the counts of all ranks, where a moment of publishing has come up to atUs.
 func (b *balancer) publish(ranks []*Engine, atUs int64) {
-	b.publishedUs = atUs
+	tick := atUs / publishEveryUs * publishEveryUs
+	if tick <= b.publishedUs {
+		return
+	}
+	b.publishedUs = tick
 	for k := range b.servers {
 		s := &b.servers[k]
 		for i := range s.counts {
@@ -428,7 +463,6 @@ func (b *balancer) pick(i int) int {
 		b.of = append(b.of, 0)
 	}
 	b.of[i] = int32(at*b.ranks + best)
-	b.sent[s.first+best]++
 	return s.first + best
 }
 

@@ -52,6 +52,49 @@ func TestRanksComeToEveryPass(t *testing.T) {
 	})
 }
 
+// Ranks of any release that hand prompts on, take them over, speculate or offload: on each of them blocks are conserved over
+// park, abort, preemption and the end of a lease, and come back; everybody leaves with exactly its tokens; in lockstep every
+// rank comes to every pass, those included in which it only waits for blocks of another server.
+func TestNewerRanksConserve(t *testing.T) {
+	parked := 0
+	for seed := range uint64(cases(t)) {
+		cfg, reqs := newerCase(seed)
+		rng := rand.New(rand.NewPCG(seed, 12))
+		cfg.Deployment.PP = 1
+		cfg = ranked(cfg, 2+rng.Int64N(4), cfg.Deployment.Engine.VLLMVersion)
+		if cfg.Deployment.Engine.Extra["kv_transfer_config"] == nil && rng.IntN(3) > 0 {
+			continue
+		}
+		isMoE := rng.IntN(4) > 0
+		if isMoE {
+			cfg.Deployment.Model.NumExperts, cfg.Deployment.Model.TopK = 8, 2
+		}
+		engines := map[*Engine]bool{}
+		res := runChecked(t, cfg, reqs, nil, func(e *Engine, when string) {
+			checkAllBlocks(t, e, when)
+			if engines[e] = true; len(e.parked) > 0 {
+				parked++
+			}
+		})
+		for e := range engines {
+			checkAllFree(t, e)
+		}
+		checkOutputs(t, &cfg, reqs, res.Requests)
+		passes := func(r *Result) int64 { return r.Steps - r.EmptySteps + r.DummySteps }
+		for k, r := range res.Ranks {
+			if isMoE && passes(r) != passes(res.Ranks[0]) || !isMoE && r.DummySteps > 0 {
+				t.Errorf("rank %d: %d steps and %d dummies, rank 0 %d passes", k, r.Steps-r.EmptySteps, r.DummySteps, passes(res.Ranks[0]))
+			}
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d: vLLM %s: %+v", seed, cfg.Deployment.Engine.VLLMVersion, cfg.Deployment)
+		}
+	}
+	if parked == 0 {
+		t.Error("nobody was parked")
+	}
+}
+
 // Ranks of a model without experts are engines of their own: a request sees what it would alone.
 func TestDenseRanksAreIndependent(t *testing.T) {
 	cfg := DefaultConfig(testkit.Small(100), &Blackbox{Beta: []float64{1000, 10, 100}})
@@ -89,7 +132,7 @@ func TestBalancerScores(t *testing.T) {
 		if a, b := s.score(0, rules.BalancerInFlight), s.score(1, rules.BalancerInFlight); a != c.first || b != c.second {
 			t.Errorf("vLLM %s: scores %g and %g, want %g and %g", c.version, a, b, c.first, c.second)
 		}
-		b := &balancer{rules: rules, ranks: 2, servers: []apiServer{s}, sent: make([]int64, 2)}
+		b := &balancer{rules: rules, ranks: 2, servers: []apiServer{s}}
 		if got := b.pick(0); got != c.chosen {
 			t.Errorf("vLLM %s: sent to %d, want %d", c.version, got, c.chosen)
 		}
@@ -107,10 +150,11 @@ func TestBalancerSpreadsABurst(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := newBalancer(d, rules)
+		sent := make([]int64, d.DP)
 		for i := range 80 {
-			b.pick(i)
+			sent[b.pick(i)]++
 		}
-		for rank, n := range b.sent {
+		for rank, n := range sent {
 			if n != 10 {
 				t.Errorf("vLLM %s: rank %d got %d of 80, want 10", version, rank, n)
 			}

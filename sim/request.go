@@ -263,7 +263,7 @@ type Result struct {
 	HitBlocks       int64           // KV blocks found in the cache, every admission
 	NewBlocks       int64           // KV blocks taken to be filled: of prompts, outputs and, as BLIS takes one, of a last token
 	Gaps            *stat.Histogram // of the token gaps of finished requests, us; nil without Config.TokenGaps
-	Sent            int64           // requests that went to this rank
+	Sent            int64           // requests that came to its API
 	Ranks           []*Result       // of a data-parallel deployment, nil of one engine
 	Stopped         bool            // by the caller, before all had left
 	Findings        []trace.Finding

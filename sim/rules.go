@@ -189,7 +189,7 @@ type Config struct {
 	// Load says when the KV blocks of so many tokens of request i, asked for at nowUs, have come from another server;
 	// nil: Request.LoadUs after that.
 	Load func(i int, nowUs, tokens int64) (atUs int64)
-	// Ranks runs all engines of a data-parallel deployment, as [Ranks]; without it one of them.
+	// Ranks runs all engines of a data-parallel deployment; without it one of them.
 	Ranks           bool
 	ExpertImbalance float64 // tokens of the busiest rank's experts over the mean, at least 1; 0: 1
 	EPLBPauseUs     int64   // of every rebalancing of experts (enable_eplb), us

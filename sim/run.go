@@ -32,18 +32,30 @@ func Stream(cfg Config, reqs []Request, obs Observer, left func(i int, r *Reques
 	return d.run()
 }
 
-// server is an engine, or the ranks of a data-parallel deployment.
-type server interface {
+// Server is an [Engine], or the ranks of a data-parallel deployment.
+type Server interface {
 	Arrive(i int, r *Request, atUs int64) error
 	RunTo(untilUs int64) error
 	NextUs() int64
 	Yield(atUs int64)
+	Inside() inside
+	Watch(told func(atUs int64, hash uint64, stored bool))
+	Release(i int, atUs int64)
+	RankOf(i int) int
 	Close() *Result
+}
+
+// NewServer makes the idle engine of cfg at time 0, or with cfg.Ranks its engines. obs may be nil.
+func NewServer(cfg Config, obs Observer, hooks Hooks) (Server, error) {
+	if cfg.Ranks {
+		return newRanks(cfg, obs, hooks)
+	}
+	return NewEngine(cfg, obs, hooks)
 }
 
 // driver feeds a server from one source.
 type driver struct {
-	server
+	Server
 	alone   *Engine // the server, where it is one engine whose derivatives are wanted; else nil
 	stop    int64
 	src     *Source
@@ -63,13 +75,8 @@ func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *Req
 	if d.stop = cfg.StopUs; d.stop == 0 {
 		d.stop = math.MaxInt64
 	}
-	if cfg.Ranks {
-		d.server, err = NewRanks(cfg, obs, Hooks{Left: d.left})
-		return d, err
-	}
-	e, err := NewEngine(cfg, obs, Hooks{Left: d.left})
-	if d.server = e; cfg.Gradient {
-		d.alone = e
+	if d.Server, err = NewServer(cfg, obs, Hooks{Left: d.left}); cfg.Gradient {
+		d.alone, _ = d.Server.(*Engine)
 	}
 	return d, err
 }
@@ -245,7 +252,8 @@ func (m *Means) Add(r *RequestResult) {
 // request needs one.
 func (e *Engine) isSteady() bool {
 	n := int64(len(e.running))
-	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free && (e.waiting.len() == 0 || n >= e.maxSeqs)
+	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free && (e.waits() == 0 || n >= e.maxSeqs) &&
+		len(e.parked)+len(e.leaving) == 0
 }
 
 // scheduleSteady forms the step: one token and at most one block for each.

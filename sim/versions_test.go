@@ -122,19 +122,7 @@ func TestNewerEnginesConserve(t *testing.T) {
 			if when == "iteration" {
 				watch.look(t, e)
 			}
-			var held []*held
-			for _, v := range e.visits {
-				if v != nil && v.s != nil {
-					held = append(held, &v.s.held)
-				}
-			}
-			leaving := slices.Concat(e.leaving, e.fenced)
-			for _, s := range leaving {
-				held = append(held, &s.held)
-			}
-			if err := e.pool.Check(held); err != nil {
-				t.Errorf("%s: %v", when, err)
-			}
+			checkAllBlocks(t, e, when)
 			for _, v := range e.visits {
 				if v != nil && v.s != nil && (v.s.computed < 0 || v.s.inFlight < 0 || v.s.flying < 0 || v.s.stale < 0) {
 					t.Errorf("%s: request %d: %+v", when, v.s.idx, *v.s)
@@ -147,30 +135,56 @@ func TestNewerEnginesConserve(t *testing.T) {
 			}
 		})
 		if engine != nil {
-			free := engine.pool.Free
-			for _, s := range engine.leaving { // before 0.23 an idle engine does not look whether they were read
-				free += s.held.N
-			}
-			if free != engine.pool.Total || engine.rules.LeavingIsWork && len(engine.leaving) > 0 {
-				t.Errorf("%d of %d blocks free at the end", engine.pool.Free, engine.pool.Total)
-			}
+			checkAllFree(t, engine)
 		}
 		seen, rejected = seen+watch.seen, rejected+watch.rejected
 		checkOrder(t, &cfg, reqs, res.Requests)
 		if res.AcceptedTokens > res.DraftTokens || res.DraftTokens > 0 && res.Verifies == 0 {
 			t.Errorf("%d drafts, %d accepted in %d verifies", res.DraftTokens, res.AcceptedTokens, res.Verifies)
 		}
-		for i := range res.Requests {
-			r, q := &res.Requests[i], &reqs[i]
-			want := min(q.OutputTokens, cfg.Deployment.Engine.MaxModelLen.V-q.PromptTokens)
-			done := r.FinishStatus == trace.FinishStopped || r.FinishStatus == trace.FinishLength
-			if r.Outcome == OutcomeUnfinished || done && r.OutputTokens != want {
-				t.Errorf("request %d: %d tokens, want %d: %+v", i, r.OutputTokens, want, r)
-			}
-		}
+		checkOutputs(t, &cfg, reqs, res.Requests)
 		if t.Failed() {
 			t.Fatalf("seed %d: vLLM %s: %+v", seed, cfg.Deployment.Engine.VLLMVersion, cfg.Deployment)
 		}
+	}
+}
+
+// checkAllBlocks checks that every block is free, or held by somebody inside or leaving.
+func checkAllBlocks(t *testing.T, e *Engine, when string) {
+	var held []*held
+	for _, v := range e.visits {
+		if v != nil && v.s != nil {
+			held = append(held, &v.s.held)
+		}
+	}
+	for _, s := range slices.Concat(e.leaving, e.fenced) {
+		held = append(held, &s.held)
+	}
+	if err := e.pool.Check(held); err != nil {
+		t.Errorf("%s: %v", when, err)
+	}
+}
+
+// checkOutputs checks that everybody has left, and who finished with its tokens.
+func checkOutputs(t *testing.T, cfg *Config, reqs []Request, res []RequestResult) {
+	for i := range res {
+		r, q := &res[i], &reqs[i]
+		want := min(q.OutputTokens, cfg.Deployment.Engine.MaxModelLen.V-q.PromptTokens)
+		done := r.FinishStatus == trace.FinishStopped || r.FinishStatus == trace.FinishLength
+		if r.Outcome == OutcomeUnfinished || done && r.OutputTokens != want {
+			t.Errorf("request %d: %d tokens, want %d: %+v", i, r.OutputTokens, want, r)
+		}
+	}
+}
+
+// checkAllFree checks that an engine whose requests have left has its blocks back.
+func checkAllFree(t *testing.T, e *Engine) {
+	free := e.pool.Free
+	for _, s := range e.leaving { // before 0.23 an idle engine does not look whether they were read
+		free += s.held.N
+	}
+	if free != e.pool.Total || e.rules.LeavingIsWork && len(e.leaving) > 0 {
+		t.Errorf("%d of %d blocks free at the end", e.pool.Free, e.pool.Total)
 	}
 }
 

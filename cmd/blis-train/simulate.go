@@ -60,9 +60,16 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 		fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, percent(d.PromptCacheHitRate), d.Overload.Saturated,
 	}})
 	var ranks []cells
-	for i, r := range d.Ranks {
-		ranks = append(ranks, cells{i, r.Requests, r.Steps, r.DummySteps, fmt.Sprintf("%.1f", float64(r.BusyUs)/1e6),
-			fmt.Sprintf("%.1f", float64(r.WaitedUs)/1e6), r.Preemptions, r.PeakRunning, r.PeakWaiting})
+	add := func(parts []simulate.EnginePart, name func(rank int) any) {
+		for i, r := range parts {
+			ranks = append(ranks, cells{name(i), r.Requests, r.Steps, r.DummySteps, fmt.Sprintf("%.1f", float64(r.BusyUs)/1e6),
+				fmt.Sprintf("%.1f", float64(r.WaitedUs)/1e6), r.Preemptions, r.PeakRunning, r.PeakWaiting})
+		}
+	}
+	if add(d.Ranks, func(rank int) any { return rank }); gateway != nil {
+		for i, e := range gateway.ByInstance {
+			add(e.Ranks, func(rank int) any { return fmt.Sprintf("%s %d.%d", e.Role, i, rank) })
+		}
 	}
 	con.table("data-parallel ranks", cells{"rank", "requests", "steps", "dummy steps", "busy s", "of it waiting s", "preemptions",
 		"most running", "most waiting"}, ranks)

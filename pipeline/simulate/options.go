@@ -400,6 +400,9 @@ func (s *Simulation) bind() error {
 	if err := d.CheckSimulated(); err != nil {
 		return err
 	}
+	if d.DP > 1 && o.EmitOTLP != "" {
+		return option.Misusef("--emit-otlp: got %d data-parallel ranks, want one engine", d.DP)
+	}
 	switch s.model = o.Model; {
 	case o.usesSet():
 		s.model = ModelPhysics

@@ -83,7 +83,6 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 	if err := s.LoadDeployment(o.Deployment, o.Set); err != nil {
 		return nil, err
 	}
-	s.notes = append(s.notes, s.assumed()...)
 	if path := o.Coefficients; path != "" || o.Model == ModelPhysics {
 		set, in, sentence, err := folder.CoefficientsFor(path, s.Deployment, o.Special)
 		if err != nil {
@@ -130,7 +129,18 @@ func (s *Simulation) LoadDeployment(path string, set []string) error {
 	if s.o.Transfers {
 		s.Deployment.Transfer()
 	}
-	return s.bind()
+	if err = s.bind(); err == nil {
+		s.notes = stat.AppendNew(slices.Clone(s.notes), s.assumed()...)
+	}
+	return err
+}
+
+// Join adds what the simulation of a part of the same cluster read and assumed, and how little its step times can be relied on.
+func (s *Simulation) Join(part *Simulation) {
+	s.Inputs, s.notes = append(s.Inputs, part.Inputs...), stat.AppendNew(s.notes, part.notes...)
+	if t := part.trust; t != nil && t.Judged == nil {
+		s.trust = t
+	}
 }
 
 // assumed is what the simulation takes for granted of the deployment and no
@@ -251,9 +261,7 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 	if err := s.Deployment.CheckAlone(); err != nil {
 		return nil, err
 	}
-	if cfg.Ranks = s.Deployment.DP > 1; cfg.Ranks && s.o.EmitOTLP != "" {
-		return nil, option.Misusef("--emit-otlp: got %d data-parallel ranks, want one engine", s.Deployment.DP)
-	}
+	cfg.Ranks = s.Deployment.DP > 1
 	sum, early := NewCollector(len(reqs)), 0
 	add := sum.Add
 	if w := s.load.fixed; w != nil && w.HasSessions() && !s.o.closesSessions() {

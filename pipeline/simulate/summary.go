@@ -102,12 +102,14 @@ type EnginePart struct {
 	BusyUs      int64  `json:"busy_us"`
 	PeakRunning int64  `json:"peak_running"`
 	PeakWaiting int64  `json:"peak_waiting"`
+
+	Ranks []EnginePart `json:"ranks,omitempty"` // of a data-parallel instance
 }
 
 // PartOf is what an engine counted.
 func PartOf(e *sim.Result) EnginePart {
 	return EnginePart{Requests: e.Sent, Steps: e.Steps, DummySteps: e.DummySteps, WaitedUs: e.WaitedUs, Preemptions: e.Preemptions,
-		BusyUs: e.BusyUs, PeakRunning: e.PeakRunning, PeakWaiting: e.PeakWaiting}
+		BusyUs: e.BusyUs, PeakRunning: e.PeakRunning, PeakWaiting: e.PeakWaiting, Ranks: stat.Map(e.Ranks, PartOf)}
 }
 
 // saturation says whether the engine was overloaded, and by which checks.
@@ -268,9 +270,7 @@ func (c *collector) Close(res *sim.Result) *Summary {
 	}
 	s.PreemptionCount, s.Steps, s.EmptySteps, s.WastedTokens = res.Preemptions, res.Steps, res.EmptySteps, res.WastedTokens
 	s.PeakRunning, s.PeakWaiting, s.PeakBlocks = res.PeakRunning, res.PeakWaiting, res.PeakBlocks
-	for _, e := range res.Ranks {
-		s.Ranks = append(s.Ranks, PartOf(e))
-	}
+	s.Ranks = PartOf(res).Ranks
 	s.fill(c, res.Gaps)
 	if n := res.HitBlocks + res.NewBlocks; n > 0 {
 		s.CacheHitRate = known(float64(res.HitBlocks) / float64(n))
