@@ -89,6 +89,7 @@ type Engine struct {
 	dummyUs    int64     // when its dummy ends
 
 	view      StepView
+	meets     Queue  // what a delay under way is asked about
 	kvLog     *kvLog // nil = nobody listens
 	skipped   []*seq
 	hits      []int32

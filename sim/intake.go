@@ -100,8 +100,8 @@ func (e *Engine) overhead(v *visit, atUs int64) (us int64, err error) {
 	case r.EnqueueUs.OK:
 		us = r.EnqueueUs.V - r.ArrivalUs
 	case e.cfg.Overhead != nil:
-		q := e.queueAt(atUs, r)
-		if exact, us, err = e.delayUs(e.cfg.Overhead, &q); err != nil {
+		e.meets = e.queueAt(atUs, r)
+		if exact, us, err = e.delayUs(e.cfg.Overhead, &e.meets); err != nil {
 			return 0, err
 		}
 	}
@@ -317,7 +317,8 @@ func (e *Engine) leave(i int, at int64) {
 
 func (e *Engine) emit(ev Event) {
 	if e.obs != nil {
-		e.obs.Event(&ev)
+		own := ev // only where somebody looks does a copy leave the stack
+		e.obs.Event(&own)
 	}
 }
 

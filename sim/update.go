@@ -214,9 +214,9 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 			e.api.tokens -= s.prompt
 		}
 	}
-	q := e.queue(s.prompt)
-	q.NowUs, q.OutputTokens = e.now, s.outputs
-	exact, delay, err := e.delayUs(e.cfg.Egress, &q)
+	e.meets = e.queue(s.prompt)
+	e.meets.NowUs, e.meets.OutputTokens = e.now, s.outputs
+	exact, delay, err := e.delayUs(e.cfg.Egress, &e.meets)
 	if err != nil && e.failed == nil {
 		e.failed = err
 	}
