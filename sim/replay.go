@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -154,8 +153,8 @@ func (e *evaluation) quantiles() float64 {
 		if len(e.measured[k]) == 0 {
 			continue
 		}
-		slices.Sort(e.measured[k])
-		slices.Sort(e.simulated[k])
+		stat.Sort(e.measured[k])
+		stat.Sort(e.simulated[k])
 		for _, p := range quantiles {
 			ratio := stat.Quantile(e.simulated[k], p) / stat.Quantile(e.measured[k], p)
 			off := math.Abs(stat.Log(ratio))

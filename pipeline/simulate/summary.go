@@ -348,7 +348,7 @@ func spreadOf(v []float64) (s spread) {
 	if len(v) == 0 {
 		return s
 	}
-	slices.Sort(v)
+	stat.Sort(v)
 	s[0] = known(stat.Mean(v) / 1e3)
 	for i, p := range levels {
 		s[i+1] = known(stat.Quantile(v, p) / 1e3)
