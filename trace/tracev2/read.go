@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 // FirstColumn starts the CSV.
@@ -26,10 +27,13 @@ type Reader struct {
 	Header  Header
 	Bare    bool // no header stood before the rows, and none was given
 	in      *bufio.Reader
-	csv     *csv.Reader
+	csv     *csv.Reader // from the first quote on, nil before it
+	fields  []string
 	columns []column // of the file; those that say nothing to us have a name only
-	before  int64    // lines before the CSV
+	start   int64    // lines before the CSV
+	before  int64    // lines before those that csv reads
 	line    int64
+	rec     Record
 	history sessions
 }
 
@@ -40,12 +44,12 @@ var ErrHeaderOnly = errors.New("got a TraceV2 header without rows: the requests 
 // file, nil for none; one in front of the rows goes before it. Errors:
 // tracev2_header, ErrHeaderOnly, and those of in.
 func NewReader(in io.Reader, name string, header *Header) (*Reader, error) {
-	r := &Reader{in: bufio.NewReader(in), Header: Header{Version: 2}, history: sessions{}}
-	text, err := r.preamble()
+	r := &Reader{in: bufio.NewReaderSize(in, 1<<16), Header: Header{Version: 2}, history: sessions{}}
+	text, rows, err := r.preamble()
 	switch {
 	case err != nil && err != io.EOF:
 		return nil, err
-	case r.csv == nil && !bytes.Contains(text, []byte("trace_version")):
+	case !rows && !bytes.Contains(text, []byte("trace_version")):
 		return nil, errors.New("not a TraceV2 file: got neither a header (trace_version) nor a request_id column")
 	case len(bytes.TrimSpace(text)) > 0:
 		if r.Header, err = ParseHeader(text, name); err != nil {
@@ -56,24 +60,20 @@ func NewReader(in io.Reader, name string, header *Header) (*Reader, error) {
 	default:
 		r.Bare = true
 	}
-	if r.csv == nil {
+	if !rows {
 		return r, ErrHeaderOnly
 	}
-	if err := r.header(); err != nil {
-		return nil, err
-	}
-	r.csv.ReuseRecord = true
-	return r, nil
+	return r, r.header()
 }
 
 // header reads the names of the columns.
 func (r *Reader) header() error {
-	names, err := r.csv.Read()
+	names, err := r.row()
 	if err != nil {
 		return fmt.Errorf("column names: %w", err)
 	}
 	for _, name := range names {
-		name = strings.TrimSpace(name)
+		name = strings.Clone(strings.TrimSpace(name))
 		if r.Has(name) {
 			return fmt.Errorf("column names: got %q twice", shortened(name))
 		}
@@ -109,13 +109,12 @@ func (r *Reader) Differ() (missing, unknown []string) {
 }
 
 // preamble reads up to the CSV and returns what stands before it.
-func (r *Reader) preamble() (text []byte, err error) {
+func (r *Reader) preamble() (text []byte, rows bool, err error) {
 	for {
 		head, _ := r.in.Peek(len(FirstColumn) + 1)
 		if string(head) == FirstColumn+"," {
-			r.csv = csv.NewReader(r.in)
-			r.csv.FieldsPerRecord = -1
-			return text, nil
+			r.start = r.before
+			return text, true, nil
 		}
 		line, err := r.in.ReadSlice('\n')
 		if trimmed := bytes.TrimSpace(line); !bytes.Equal(trimmed, []byte("---")) {
@@ -126,9 +125,9 @@ func (r *Reader) preamble() (text []byte, err error) {
 		}
 		switch {
 		case len(text) > maxHeader:
-			return nil, errors.New("not a TraceV2 file: got no request_id column")
+			return nil, false, errors.New("not a TraceV2 file: got no request_id column")
 		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
-			return text, err
+			return text, false, err
 		}
 	}
 }
@@ -142,36 +141,70 @@ func (e *RowError) Unwrap() error { return e.Err }
 // Line is the line of the latest row.
 func (r *Reader) Line() int64 { return r.line }
 
-// Read reads the next row; io.EOF at the end, a RowError for one that is lost.
-func (r *Reader) Read() (rec Record, err error) {
-	fields, err := r.csv.Read()
-	var parse *csv.ParseError
-	switch {
-	case errors.As(err, &parse):
-		r.line = r.before + int64(parse.StartLine)
-		return rec, &RowError{err}
-	case err != nil:
-		return rec, err
+// row is what stands between the commas of the next line, valid until the one after it. From the first quote on, and
+// for a last line without an end, the csv package reads.
+func (r *Reader) row() ([]string, error) {
+	for r.csv == nil {
+		line, err := r.in.ReadSlice('\n')
+		if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
+			return nil, err
+		}
+		if err != nil || bytes.IndexByte(line, '"') >= 0 {
+			r.csv = csv.NewReader(io.MultiReader(bytes.NewReader(slices.Clone(line)), r.in))
+			r.csv.FieldsPerRecord, r.csv.ReuseRecord = -1, true
+			break
+		}
+		r.before++
+		if line = bytes.TrimSuffix(line[:len(line)-1], []byte{'\r'}); len(line) == 0 {
+			continue
+		}
+		text, from := unsafe.String(&line[0], len(line)), 0
+		r.line, r.fields = r.before, r.fields[:0]
+		for i := range len(text) {
+			if text[i] == ',' {
+				r.fields, from = append(r.fields, text[from:i]), i+1
+			}
+		}
+		r.fields = append(r.fields, text[from:])
+		return r.fields, nil
 	}
-	at, _ := r.csv.FieldPos(0)
-	r.line = r.before + int64(at)
+	fields, err := r.csv.Read()
+	if parse := (*csv.ParseError)(nil); errors.As(err, &parse) {
+		r.line = r.before + int64(parse.StartLine)
+		parse.StartLine, parse.Line = parse.StartLine+int(r.before-r.start), parse.Line+int(r.before-r.start)
+		return nil, &RowError{err}
+	}
+	if err == nil {
+		at, _ := r.csv.FieldPos(0)
+		r.line = r.before + int64(at)
+	}
+	return fields, err
+}
+
+// Read reads the next row; io.EOF at the end, a RowError for one that is lost.
+func (r *Reader) Read() (Record, error) {
+	r.rec = Record{}
+	fields, err := r.row()
+	if err != nil {
+		return r.rec, err
+	}
 	if len(fields) != len(r.columns) {
-		return rec, &RowError{fmt.Errorf("got %d fields, want %d", len(fields), len(r.columns))}
+		return r.rec, &RowError{fmt.Errorf("got %d fields, want %d", len(fields), len(r.columns))}
 	}
 	for i := range r.columns {
-		if err := rec.set(&r.columns[i], strings.TrimSpace(fields[i])); err != nil {
-			return rec, &RowError{fmt.Errorf("%s: %w", r.columns[i].name, err)}
+		if err := r.rec.set(&r.columns[i], fields[i]); err != nil {
+			return r.rec, &RowError{fmt.Errorf("%s: %w", r.columns[i].name, err)}
 		}
 	}
-	if err := rec.check(); err != nil {
-		return rec, &RowError{err}
+	if err := r.rec.check(); err != nil {
+		return r.rec, &RowError{err}
 	}
 	if r.Header.Growth == accumulate {
-		if err := r.history.add(&rec); err != nil {
-			return rec, &RowError{err}
+		if err := r.history.add(&r.rec); err != nil {
+			return r.rec, &RowError{err}
 		}
 	}
-	return rec, nil
+	return r.rec, nil
 }
 
 // maxTokens and maxUs are far above any request and any clock: sums of them do
@@ -202,25 +235,34 @@ func (r *Record) check() error {
 func (r *Record) set(c *column, text string) (err error) {
 	switch {
 	case c.text != nil:
-		*c.text(r) = text
-	case c.name == "streaming":
-		r.Streaming = strings.EqualFold(text, "true") || text == "1"
-	case text == "":
+		if text = strings.TrimSpace(text); text != c.last {
+			c.last = strings.Clone(text)
+		}
+		*c.text(r) = c.last
 	case c.number != nil:
-		*c.number(r), err = number(text)
+		*c.number(r), _, err = number(text)
+	case c.name == "streaming":
+		text = strings.TrimSpace(text)
+		r.Streaming = strings.EqualFold(text, "true") || text == "1"
 	case c.name == "vllm_priority":
-		r.Priority.OK = true
-		r.Priority.V, err = number(text)
+		r.Priority.V, r.Priority.OK, err = number(text)
 	}
 	return err
 }
 
-func number(text string) (int64, error) {
+// number is what a field says, 0 and false of an empty one.
+func number(text string) (int64, bool, error) {
+	if v, err := strconv.Atoi(text); err == nil {
+		return int64(v), true, nil
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return 0, false, nil
+	}
 	v, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("got %.40q, want an integer", text)
+		return 0, true, fmt.Errorf("got %.40q, want an integer", text)
 	}
-	return v, nil
+	return v, true, nil
 }
 
 // column is one column: the field of a record it stands for.
@@ -230,6 +272,7 @@ type column struct {
 	number func(*Record) *int64
 	// optional columns are written by BLIS where any record has a value.
 	optional bool
+	last     string // the text of the row before, which equal ones share
 }
 
 // columns in the order that BLIS writes them; of some the name only is known.

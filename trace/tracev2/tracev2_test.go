@@ -2,7 +2,10 @@ package tracev2
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -172,4 +175,52 @@ func FuzzReader(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestPlainLinesAreCSV: lines without quotes, which are cut at their commas, give what the csv package makes of them: records,
+// lost rows, the words of both and their lines. A quoted column name has it read the whole file.
+func TestPlainLinesAreCSV(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	parts := []string{"1", "0", "-7", "+3", " 5", "5 ", "\u00a08", "9\u2003", "x", "", " ", "\t2\r", "99999999999999999999",
+		"true", "ok", "g1", "\"q,1\"", "a\"b", "\"two\nlines\"", "\"open"}
+	ends := []string{"\n", "\n", "\n", "\r\n", "\n\n", "\n\r\n", "\r\r\n"}
+	names := []string{"input_tokens", "output_tokens", "slo_class", "streaming", "vllm_priority", "status", "unheard_of"}
+	for i := range 4000 {
+		var rows strings.Builder
+		plain := rng.IntN(4) > 0
+		for range 1 + rng.IntN(8) {
+			fields := []string{"r" + strconv.Itoa(i)}
+			for range names[rng.IntN(2):] {
+				at := rng.IntN(len(parts))
+				if plain {
+					at %= len(parts) - 4
+				}
+				if rng.IntN(2) == 0 {
+					at = 0
+				}
+				fields = append(fields, parts[at])
+			}
+			rows.WriteString(strings.Join(fields, ",") + ends[rng.IntN(len(ends))])
+		}
+		text := strings.TrimRight(rows.String(), "\n"[:rng.IntN(2)])
+		var want, got []string
+		for k, list := range []*[]string{&want, &got} {
+			first := []string{"\"input_tokens\"", "input_tokens"}[k]
+			r, err := NewReader(strings.NewReader("trace_version: 2\nrequest_id,"+first+","+strings.Join(names[1:], ",")+"\n"+text), "f", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for err != io.EOF {
+				var rec Record
+				rec, err = r.Read()
+				if err != nil && !errors.As(err, new(*RowError)) && err != io.EOF {
+					t.Fatal(err)
+				}
+				*list = append(*list, fmt.Sprintf("%d: %+v, %v", r.Line(), rec, err))
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("%q: (-csv +cut):\n%s", text, d)
+		}
+	}
 }
