@@ -41,6 +41,9 @@ func (s *countingSeeker) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// Tell is the position for a writer of Parquet pages.
+func (s *countingSeeker) Tell() int64 { return s.n }
+
 func (s *countingSeeker) Seek(offset int64, whence int) (int64, error) {
 	if offset != 0 || whence != io.SeekCurrent {
 		return 0, fmt.Errorf("table: cannot seek in a stream")

@@ -258,14 +258,6 @@ func gather[T, V any](c *column, rows []T, vals []V, lv levels) ([]V, levels) {
 	return vals, lv
 }
 
-// some is a list of levels, nil where a column has none: the library tells an empty list from nil.
-func some(list []int16) []int16 {
-	if len(list) == 0 {
-		return nil
-	}
-	return list
-}
-
 // scatterPart stores values into one column of rows, the reverse of gather.
 func scatterPart[T any](c *column, rows []T, p columnPart) {
 	switch {

@@ -212,6 +212,80 @@ func TestSameBytesOfUnlikeTexts(t *testing.T) {
 	}
 }
 
+// mixed has a column of every kind and nullability.
+type mixed struct {
+	Int    int64              `col:"int"`
+	MaybeI trace.Opt[int64]   `col:"maybe_int"`
+	Us     int64              `col:"us" unit:"us"`
+	MaybeF trace.Opt[float64] `col:"maybe_float"`
+	Bool   bool               `col:"bool"`
+	MaybeB trace.Opt[bool]    `col:"maybe_bool"`
+	Text   string             `col:"text"`
+	MaybeT trace.Opt[string]  `col:"maybe_text"`
+	Texts  []string           `col:"texts"`
+}
+
+// TestPagesOfAnyRuns: values in runs short and long, few and many of them unlike, known always, now and then or never, and lists
+// of more values than a page takes come back, from our reader and, a column of each coding, from the library's.
+func TestPagesOfAnyRuns(t *testing.T) {
+	rng := rand.New(rand.NewSource(1))
+	for i := range 120 {
+		rows := make([]mixed, []int{1, 7, 8, 9, 504, 505, 3000}[rng.Intn(7)])
+		kinds, run, known, v := []int64{1, 2, 5, 300, 1 << 40}[rng.Intn(5)], 1+rng.Intn(20), []float64{0, .01, .5, 1}[rng.Intn(4)], int64(0)
+		is := func() bool { return rng.Float64() < known }
+		for k := range rows {
+			if rng.Intn(run) == 0 {
+				v = rng.Int63n(kinds)
+			}
+			r := &rows[k]
+			if r.Int, r.Us, r.Bool, r.Text = v, rng.Int63(), v%2 == 0, fmt.Sprint(v%1000); is() {
+				r.MaybeI, r.MaybeF, r.MaybeB, r.MaybeT = trace.Some(v), trace.Some(float64(v)/3), trace.Some(v%3 == 0), trace.Some(r.Text)
+			}
+			if known == 1 && i%4 == 0 {
+				r.Texts = strings.Split(strings.Repeat(r.Text+" ", 40)+"x", " ")
+			}
+		}
+		dir := t.TempDir()
+		if err := table.Write(dir, "x", table.Parquet, rows); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "x.parquet")
+		got, err := table.ReadFile[mixed](path)
+		if d := cmp.Diff(rows, got); err != nil || d != "" {
+			t.Fatalf("case %d: %v (-want +got):\n%s", i, err, d)
+		}
+		rd, err := file.OpenParquetFile(path, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ints, defs := make([]int64, len(rows)), make([]int16, len(rows))
+		for col, of := range []func(*mixed) trace.Opt[int64]{
+			func(r *mixed) trace.Opt[int64] { return trace.Some(r.Int) }, func(r *mixed) trace.Opt[int64] { return r.MaybeI },
+			func(r *mixed) trace.Opt[int64] { return trace.Some(r.Us) },
+		} {
+			cr, err := rd.RowGroup(0).Column(col)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, _, err := cr.(*file.Int64ColumnChunkReader).ReadBatch(int64(len(rows)), ints, defs, nil)
+			if err != nil || int(n) != len(rows) {
+				t.Fatalf("case %d column %d: the library reads %d of %d values: %v", i, col, n, len(rows), err)
+			}
+			at := 0
+			for k := range rows {
+				want := of(&rows[k])
+				if col == 1 && want.OK != (defs[k] == 1) || want.OK && ints[at] != want.V {
+					t.Fatalf("case %d column %d row %d: the library reads %d, want %v", i, col, k, ints[at], want)
+				}
+				if want.OK {
+					at++
+				}
+			}
+		}
+		rd.Close()
+	}
+}
+
 // snapshotsLike are snapshots as a busy engine writes them: steps of running
 // requests whose context grows by one token a step.
 func snapshotsLike(steps, running int) []trace.Snapshot {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,14 +16,17 @@ import (
 	"unsafe"
 
 	"github.com/apache/arrow/go/v17/arrow"
-	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/bitutil"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
 	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/compress"
 	"github.com/apache/arrow/go/v17/parquet/file"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
+	"github.com/apache/arrow/go/v17/parquet/schema"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Format is a file format of tables.
@@ -172,8 +176,8 @@ func (w *Writer[T]) open() error {
 		w.enc, err = newArrowEncoder[T](w.name, w.out, w.cols)
 		return err
 	}
-	w.enc = newParquetEncoder[T](w.name, w.out, w.cols)
-	return nil
+	w.enc, err = newParquetEncoder[T](w.name, w.out, w.cols)
+	return err
 }
 
 // Close encodes what is left and gives the file its final name.
@@ -215,19 +219,28 @@ func (w *Writer[T]) Abort() {
 	}
 }
 
-// parquetEncoder writes Parquet without going through Arrow arrays: columns
-// are gathered from the row structs straight into the column writers.
+// parquetEncoder writes Parquet: columns are gathered from the row structs straight into pages. The library's column
+// writers box every value of a dictionary and make new buffers for every page; it writes headers and the footer here.
 type parquetEncoder[T any] struct {
-	w       *file.Writer
+	pager
+	out     *countingSeeker
+	meta    *metadata.FileMetaDataBuilder
+	groups  int16
 	cols    []column
 	ints    []int64
 	floats  []float64
 	bools   []bool
 	strs    []string
-	bytes   []parquet.ByteArray
 	lv      levels
 	intDict intDict
 	strDict strDict
+}
+
+// pager writes pages, one at a time.
+type pager struct {
+	file.PageWriter
+	raw    []byte
+	packed bytes.Buffer
 }
 
 // RowGroupRows is how many rows are encoded together at most; rows of large
@@ -237,125 +250,217 @@ const (
 	groupBytes   = 5 << 20
 )
 
-// maxDictionary is more than a row group can fill. A column that gave up its
-// dictionary halfway would have pages of two encodings, which the library
-// lists in the footer in the order of a map, another one each time.
-const maxDictionary = 1 << 30
+var magic = []byte("PAR1")
 
-func newParquetEncoder[T any](name string, out io.Writer, cols []column) *parquetEncoder[T] {
-	opts := []parquet.WriterProperty{
-		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(1),
-		parquet.WithVersion(parquet.V2_LATEST), parquet.WithDataPageSize(pageBytes), parquet.WithBatchSize(RowGroupRows),
-		parquet.WithCreatedBy("blis-train"), parquet.WithDictionaryPageSizeLimit(maxDictionary),
-	}
-	for _, c := range cols {
-		if !c.repeats() {
-			opts = append(opts, parquet.WithDictionaryFor(c.path(), false))
-		}
-	}
-	meta := metadata.NewKeyValueMetadata()
+func newParquetEncoder[T any](name string, out io.Writer, cols []column) (*parquetEncoder[T], error) {
+	keys := metadata.NewKeyValueMetadata()
 	sc := arrowSchema(name, cols)
 	for i, k := range sc.Metadata().Keys() {
-		meta.Append(k, sc.Metadata().Values()[i])
+		keys.Append(k, sc.Metadata().Values()[i])
 	}
 	var buf bytes.Buffer
 	ipc.NewWriter(&buf, ipc.WithSchema(sc)).Close()
-	meta.Append(metaArrow, base64.StdEncoding.EncodeToString(buf.Bytes()))
-	w := file.NewParquetWriter(out, parquetSchema(cols), file.WithWriterProps(parquet.NewWriterProperties(opts...)),
-		file.WithWriteMetadata(meta))
-	return &parquetEncoder[T]{w: w, cols: cols}
+	keys.Append(metaArrow, base64.StdEncoding.EncodeToString(buf.Bytes()))
+	props := parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Zstd), parquet.WithVersion(parquet.V2_LATEST),
+		parquet.WithCreatedBy("blis-train"))
+	e := &parquetEncoder[T]{out: &countingSeeker{w: out}, cols: cols,
+		meta: metadata.NewFileMetadataBuilder(schema.NewSchema(parquetSchema(cols)), props, keys)}
+	var err error
+	e.PageWriter, err = file.NewPageWriter(e.out, compress.Codecs.Zstd, 1, nil, 0, 0, memory.DefaultAllocator, false, nil, nil)
+	if err == nil {
+		_, err = e.out.Write(magic)
+	}
+	return e, err
 }
 
 // repeats says that a column is worth a dictionary.
 func (c *column) repeats() bool { return c.kind != kindFloat64 && c.Unit != "ns" && c.Unit != "us" }
 
-// path is the column's Parquet path.
-func (c *column) path() string {
-	if c.list {
-		return c.Name + ".list.element"
+func (e *parquetEncoder[T]) close() error {
+	meta, err := e.meta.Finish()
+	if err != nil {
+		return err
 	}
-	return c.Name
-}
-
-func (e *parquetEncoder[T]) close() error { return e.w.Close() }
-
-func (e *parquetEncoder[T]) group(rows []T) error {
-	rg := e.w.AppendRowGroup()
-	for i := range e.cols {
-		cw, err := rg.NextColumn()
-		if err != nil {
-			return err
-		}
-		if err := e.column(&e.cols[i], cw, rows); err != nil {
-			return fmt.Errorf("column %s: %w", e.cols[i].Name, err)
-		}
-		if err := cw.Close(); err != nil {
-			return err
-		}
-	}
-	return rg.Close()
-}
-
-func (e *parquetEncoder[T]) column(c *column, cw file.ColumnChunkWriter, rows []T) (err error) {
-	switch w := cw.(type) {
-	case *file.Int64ColumnChunkWriter:
-		if !c.Nullable && c.repeats() {
-			return e.intColumn(c, w, rows)
-		}
-		e.ints, e.lv = gather(c, rows, e.ints, e.lv)
-		_, err = w.WriteBatch(e.ints, some(e.lv.defs), some(e.lv.reps))
-	case *file.Float64ColumnChunkWriter:
-		e.floats, e.lv = gather(c, rows, e.floats, e.lv)
-		_, err = w.WriteBatch(e.floats, some(e.lv.defs), some(e.lv.reps))
-	case *file.BooleanColumnChunkWriter:
-		e.bools, e.lv = gather(c, rows, e.bools, e.lv)
-		_, err = w.WriteBatch(e.bools, some(e.lv.defs), some(e.lv.reps))
-	case *file.ByteArrayColumnChunkWriter:
-		if !c.Nullable && !c.list {
-			return e.strColumn(c, w, rows)
-		}
-		e.strs, e.lv = gather(c, rows, e.strs, e.lv)
-		_, err = w.WriteBatch(e.byteArrays(e.strs), some(e.lv.defs), some(e.lv.reps))
-	default:
-		err = fmt.Errorf("unexpected column writer %T", cw)
+	n, err := meta.WriteTo(e.out, nil)
+	if err == nil {
+		_, err = e.out.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(n)), magic...))
 	}
 	return err
 }
 
-// intColumn writes a required column of integers that repeat.
-func (e *parquetEncoder[T]) intColumn(c *column, w *file.Int64ColumnChunkWriter, rows []T) error {
-	d := &e.intDict
-	d.reset(len(rows))
-	for i := range rows {
-		d.add(*at[int64](unsafe.Pointer(&rows[i]), c.offset))
+func (e *parquetEncoder[T]) group(rows []T) error {
+	rg, written := e.meta.AppendRowGroup(), int64(0)
+	for i := range e.cols {
+		meta := rg.NextColumnChunk()
+		if err := e.Reset(e.out, compress.Codecs.Zstd, 1, meta, e.groups, int16(i), nil, nil); err != nil {
+			return err
+		}
+		n, err := e.column(&e.cols[i], meta, rows)
+		if err != nil {
+			return fmt.Errorf("column %s: %w", e.cols[i].Name, err)
+		}
+		written += n
 	}
-	w.PageStatistics().(*metadata.Int64Statistics).Update(d.uniq, 0)
-	return writeDict(w, d.arrow(), d.idx)
+	rg.SetNumRows(len(rows))
+	e.groups++
+	return rg.Finish(written, e.groups-1)
 }
 
-// strColumn writes a required column of strings.
-func (e *parquetEncoder[T]) strColumn(c *column, w *file.ByteArrayColumnChunkWriter, rows []T) error {
-	d := &e.strDict
-	d.reset()
-	for i := range rows {
-		d.add(*at[string](unsafe.Pointer(&rows[i]), c.offset))
+// column writes one column of a row group and returns its bytes.
+func (e *parquetEncoder[T]) column(c *column, meta *metadata.ColumnChunkMetaDataBuilder, rows []T) (int64, error) {
+	descr, mem := meta.Descr(), memory.DefaultAllocator
+	switch c.kind {
+	case kindInt64:
+		e.ints, e.lv = gather(c, rows, e.ints, e.lv)
+		distinct := e.intDict.of
+		if !c.repeats() {
+			distinct = nil
+		}
+		return writeChunk(&e.pager, meta, e.lv, e.ints, metadata.NewInt64Statistics(descr, mem), distinct,
+			func(b []byte, v []int64) []byte { return append(b, arrow.Int64Traits.CastToBytes(v)...) })
+	case kindFloat64:
+		e.floats, e.lv = gather(c, rows, e.floats, e.lv)
+		return writeChunk(&e.pager, meta, e.lv, e.floats, metadata.NewFloat64Statistics(descr, mem), nil,
+			func(b []byte, v []float64) []byte { return append(b, arrow.Float64Traits.CastToBytes(v)...) })
+	case kindBool:
+		e.bools, e.lv = gather(c, rows, e.bools, e.lv)
+		return writeChunk(&e.pager, meta, e.lv, e.bools, metadata.NewBooleanStatistics(descr, mem), nil, appendBools)
 	}
-	w.PageStatistics().(*metadata.ByteArrayStatistics).Update(e.byteArrays(d.uniq), 0)
-	return writeDict(w, d.arrow(), d.idx)
+	e.strs, e.lv = gather(c, rows, e.strs, e.lv)
+	return writeChunk(&e.pager, meta, e.lv, e.strs, textStatistics{metadata.NewByteArrayStatistics(descr, mem)}, e.strDict.of, appendTexts)
 }
 
-// byteArrays views strings as the library's byte arrays.
-func (e *parquetEncoder[T]) byteArrays(list []string) []parquet.ByteArray {
-	e.bytes = e.bytes[:0]
+// statistics are the library's, of values as they are gathered.
+type statistics[V any] interface {
+	Update(list []V, unknown int64)
+	Encode() (metadata.EncodedStatistics, error)
+}
+
+// textStatistics are those of strings.
+type textStatistics struct{ *metadata.ByteArrayStatistics }
+
+func (s textStatistics) Update(list []string, unknown int64) {
+	view := func(s string) parquet.ByteArray { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+	s.ByteArrayStatistics.Update(stat.Map(list, view), unknown)
+}
+
+// writeChunk writes the known values of one column of a row group, in the coding that plain appends or, with distinct, as
+// a dictionary and places in it, and returns its bytes.
+func writeChunk[V any](p *pager, meta *metadata.ColumnChunkMetaDataBuilder, lv levels, list []V, stats statistics[V],
+	distinct func([]V) ([]V, []int32), plain func([]byte, []V) []byte) (written int64, err error) {
+	known, encoding := len(list), parquet.Encodings.Plain
+	values := func(from, to int) []byte { return plain(p.raw, list[from:to]) }
+	if distinct != nil {
+		var places []int32
+		list, places = distinct(list)
+		p.raw = plain(p.raw[:0], list)
+		page := file.NewDictionaryPage(memory.NewBufferBytes(p.raw), int32(len(list)), encoding)
+		if written, err = p.WriteDictionaryPage(page); err != nil {
+			return written, err
+		}
+		width := min(len(list), max(1, bits.Len(uint(len(list)-1)))) // 0 where nothing is known
+		encoding = parquet.Encodings.RLEDict
+		values = func(from, to int) []byte { return appendRuns(append(p.raw, byte(width)), places[from:to], width) }
+	}
+	stats.Update(list, int64(max(0, len(lv.defs)-known)))
+	said, err := stats.Encode()
+	if err != nil {
+		return written, err
+	}
+	said.ApplyStatSizeLimits(maxBound)
+	said.Signed = meta.Descr().SortOrder() == schema.SortSIGNED
+	meta.SetStats(said)
+	all, at := max(known, len(lv.defs)), 0
+	for from := 0; from < all; from += RowGroupRows { // lists alone have more
+		to := min(all, from+RowGroupRows)
+		n := to - from
+		if p.raw = p.raw[:0]; len(lv.reps) > 0 {
+			p.raw = appendLevels(p.raw, lv.reps[from:to])
+		}
+		if len(lv.defs) > 0 {
+			p.raw = appendLevels(p.raw, lv.defs[from:to])
+			n = int(stat.Sum(lv.defs[from:to], func(d int16) int64 { return int64(d) }))
+		}
+		p.raw, at = values(at, at+n), at+n
+		if all > RowGroupRows {
+			said = metadata.EncodedStatistics{} // they are the chunk's
+		}
+		p.packed.Reset()
+		page := file.NewDataPageV1WithStats(memory.NewBufferBytes(p.Compress(&p.packed, p.raw)), int32(to-from), encoding,
+			parquet.Encodings.RLE, parquet.Encodings.RLE, int32(len(p.raw)), said)
+		wrote, err := p.WriteDataPage(page)
+		if written += wrote; err != nil {
+			return written, err
+		}
+	}
+	return written, p.Close(distinct != nil, false)
+}
+
+// maxBound is how long a text may be that stands in the statistics as the least or the largest, bytes.
+const maxBound = 4096
+
+// appendLevels appends levels of 0 and 1 and in front of them their length.
+func appendLevels(b []byte, list []int16) []byte {
+	at := len(b)
+	b = appendRuns(append(b, 0, 0, 0, 0), list, 1)
+	binary.LittleEndian.PutUint32(b[at:], uint32(len(b)-at-4))
+	return b
+}
+
+// appendRuns appends numbers of width bits: runs of eight equal ones or more, and between them groups of eight, packed, at
+// most 63 under one head.
+func appendRuns[V int16 | int32](b []byte, list []V, width int) []byte {
+	const most = 63<<1 | 1
+	head := -1 // of the groups under way
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && list[n] == list[0] {
+			n++
+		}
+		if n >= 8 || n == len(list) && head < 0 {
+			b, head = binary.AppendUvarint(b, uint64(n)<<1), -1
+			for k := 0; k < width; k += 8 {
+				b = append(b, byte(list[0]>>k))
+			}
+			list = list[n:]
+			continue
+		}
+		if head < 0 {
+			b, head = append(b, 1), len(b)
+		}
+		n = min(8, len(list))
+		word, have := uint64(0), 0
+		for k := range 8 {
+			if k < n {
+				word |= uint64(list[k]) << have
+			}
+			for have += width; have >= 8; have -= 8 {
+				b, word = append(b, byte(word)), word>>8
+			}
+		}
+		if b[head] += 2; b[head] == most {
+			head = -1
+		}
+		list = list[n:]
+	}
+	return b
+}
+
+func appendBools(b []byte, list []bool) []byte {
+	at := len(b)
+	b = append(b, make([]byte, (len(list)+7)/8)...)
+	for i, v := range list {
+		bitutil.SetBitTo(b[at:], i, v)
+	}
+	return b
+}
+
+func appendTexts(b []byte, list []string) []byte {
 	for _, s := range list {
-		e.bytes = append(e.bytes, unsafe.Slice(unsafe.StringData(s), len(s)))
+		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
 	}
-	return e.bytes
+	return b
 }
-
-// The Parquet library builds dictionaries one boxed value at a time. Row
-// groups are whole here, so their dictionaries are made first, in order of
-// appearance, and the library is handed the dictionary and the indices.
 
 // dict numbers the distinct values of one column of a row group.
 type dict[V comparable] struct {
@@ -377,14 +482,18 @@ type intSlot struct {
 	gen uint32
 }
 
-// reset prepares for n rows.
-func (d *intDict) reset(n int) {
+// of is the dictionary of a list, in order of appearance, and where in it each value stands.
+func (d *intDict) of(list []int64) (uniq []int64, idx []int32) {
 	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
 	d.gen++
-	if size := 2 << bits.Len(uint(n)); size > len(d.slots) || d.gen == 0 {
+	if size := 2 << bits.Len(uint(len(list))); size > len(d.slots) || d.gen == 0 {
 		d.slots, d.gen = make([]intSlot, size), 1
 		d.shift = 64 - bits.TrailingZeros(uint(size))
 	}
+	for _, v := range list {
+		d.add(v)
+	}
+	return d.uniq, d.idx
 }
 
 func (d *intDict) add(v int64) {
@@ -416,13 +525,17 @@ type strSlot struct {
 	idx int32
 }
 
-func (d *strDict) reset() {
+func (d *strDict) of(list []string) (uniq []string, idx []int32) {
 	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
 	if d.index == nil {
 		d.index = map[string]int32{}
 	}
 	clear(d.index)
 	clear(d.cache[:])
+	for _, s := range list {
+		d.add(s)
+	}
+	return d.uniq, d.idx
 }
 
 func (d *strDict) add(s string) {
@@ -438,40 +551,6 @@ func (d *strDict) add(s string) {
 		*slot = strSlot{at, len(s), i}
 	}
 	d.idx = append(d.idx, slot.idx)
-}
-
-// dictColumn is a column writer that takes a dictionary and indices.
-type dictColumn interface {
-	file.ColumnChunkWriter
-	WriteDictIndices(indices arrow.Array, defLevels, repLevels []int16) error
-}
-
-// writeDict writes a column of required values: its dictionary, then indices.
-func writeDict(w dictColumn, values arrow.Array, idx []int32) error {
-	defer values.Release()
-	enc := w.CurrentEncoder().(interface{ PutDictionary(arrow.Array) error })
-	if err := enc.PutDictionary(values); err != nil {
-		return err
-	}
-	indices := array.NewInt32Data(arrayData(arrow.PrimitiveTypes.Int32, len(idx), arrow.Int32Traits.CastToBytes(idx)))
-	defer indices.Release()
-	return w.WriteDictIndices(indices, nil, nil)
-}
-
-func arrayData(t arrow.DataType, n int, b []byte) arrow.ArrayData {
-	return array.NewData(t, n, []*memory.Buffer{nil, memory.NewBufferBytes(b)}, nil, 0, 0)
-}
-
-// arrow is the distinct values as an array.
-func (d *intDict) arrow() arrow.Array {
-	return array.NewInt64Data(arrayData(arrow.PrimitiveTypes.Int64, len(d.uniq), arrow.Int64Traits.CastToBytes(d.uniq)))
-}
-
-func (d *strDict) arrow() arrow.Array {
-	b := array.NewStringBuilder(memory.DefaultAllocator)
-	defer b.Release()
-	b.AppendValues(d.uniq, nil)
-	return b.NewArray()
 }
 
 // The Parquet library makes a new zstd encoder for every page when a level is
