@@ -53,6 +53,10 @@ func TestDisaggregatedRequestsLeave(t *testing.T) {
 			switch r.Outcome {
 			case sim.OutcomeUnfinished:
 				t.Errorf("seed %d: %s never left", seed, r.ID)
+			case sim.OutcomeRejected: // before 0.31 some wait for ever
+				if q, e := &reqs[i], &d.Engine; seed/4%4 > 1 && (q.PromptTokens+q.OutputTokens)/e.BlockSize < e.KVBlocksGPU.V {
+					t.Errorf("seed %d: %s of %d and %d tokens is rejected: %s", seed, r.ID, q.PromptTokens, q.OutputTokens, r.Reason)
+				}
 			case sim.OutcomeFinished:
 				answered++
 				if !r.Prefill.OK || r.Instance > 1 || r.Prefill.V < 2 || r.FirstTokenUs.V <= r.ScheduledUs.V {
