@@ -156,6 +156,10 @@ func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 		if l.plant.Deployment, err = deploy.LoadRunFile(path); err != nil {
 			return nil, err
 		}
+		if n := l.plant.Deployment.DP; n > 1 {
+			return nil, trace.Errorf(codeBadSpec, "data_parallel_size: got %d, want 1: what a gate predicts is one engine", n).
+				WithHint("simulate --cluster FILE plays data-parallel instances behind gates that predict nothing")
+		}
 		l.files = append(l.files, in)
 	}
 	if o.Plant != "" {
