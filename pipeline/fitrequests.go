@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,7 +28,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
-	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -185,6 +186,11 @@ func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, 
 		}
 		f.warn = append(f.warn, more...)
 	}
+	g, err := gainOf(f.held, got.Set, prior.Set)
+	if err != nil {
+		return nil, err
+	}
+	f.warn = append(f.warn, g.finding()...)
 	doc, err := f.document(got)
 	if err != nil {
 		return nil, err
@@ -215,26 +221,60 @@ func heldOut(l *learn.Load, set *coeff.Set) (*result.RequestHoldout, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &result.RequestHoldout{Name: l.Name, Requests: len(l.Requests)}
-	for _, v := range []struct {
-		to **result.Metric
-		of func(m *sim.Measured, outputs int64) float64
-	}{
-		{&out.Metrics.TTFT, func(m *sim.Measured, _ int64) float64 { return m.TTFTUs }},
-		{&out.Metrics.ITL, func(m *sim.Measured, outputs int64) float64 { return m.SpanUs / float64(outputs-1) }},
-		{&out.Metrics.E2E, func(m *sim.Measured, _ int64) float64 { return m.E2EUs }},
-	} {
-		var real, simulated []float64
-		for i := range got {
-			n := l.Requests[i].OutputTokens
-			a, b := v.of(&l.Seen[i], n), v.of(&got[i], n)
-			if a > 0 && b > 0 {
-				real, simulated = append(real, a/1e3), append(simulated, b/1e3)
+	var real, simulated [3][]float64
+	for i := range got {
+		a, b, steps := &l.Seen[i], &got[i], float64(l.Requests[i].OutputTokens-1)
+		for k, v := range [3][2]float64{{a.TTFTUs, b.TTFTUs}, {a.SpanUs / steps, b.SpanUs / steps}, {a.E2EUs, b.E2EUs}} {
+			if v[0] > 0 && v[1] > 0 {
+				real[k], simulated[k] = append(real[k], v[0]/1e3), append(simulated[k], v[1]/1e3)
 			}
 		}
-		*v.to = validate.Compare(real, simulated, true)
 	}
-	return out, nil
+	m := func(k int) *result.Metric { return validate.Compare(real[k], simulated[k], true) }
+	return &result.RequestHoldout{Name: l.Name, Requests: len(l.Requests), Metrics: result.Metrics{TTFT: m(0), ITL: m(1), E2E: m(2)}}, nil
+}
+
+// noGain is the code of a fit that does not predict what it has not seen nearer than its prior.
+const noGain trace.Code = "no_gain"
+
+// gain compares what was learned with the prior on requests that neither has seen: the median errors of E2E, and where 95 % of
+// their difference lie as blocks of consecutive requests, drawn in pairs, have it.
+type gain struct{ learned, prior, low, high float64 }
+
+func gainOf(held []*learn.Load, learned, prior *coeff.Set) (gain, error) {
+	var x, y []float64
+	for _, l := range held {
+		a, err := l.Predict(learned)
+		b, errPrior := l.Predict(prior)
+		if err = errors.Join(err, errPrior); err != nil {
+			return gain{}, err
+		}
+		for i, seen := range l.Seen { // none of a load level
+			if off, before := math.Abs(a[i].E2EUs/seen.E2EUs-1), math.Abs(b[i].E2EUs/seen.E2EUs-1); off >= 0 && before >= 0 {
+				x, y = append(x, off), append(y, before)
+			}
+		}
+	}
+	rng, draws, block := rand.New(rand.NewPCG(1, 0xb10c)), make([]float64, 1000), int(math.Ceil(math.Sqrt(float64(len(x)))))
+	for d := range draws {
+		var a, b []float64
+		for len(a) < len(x) {
+			from := rng.IntN(len(x) - block + 1)
+			a, b = append(a, x[from:from+block]...), append(b, y[from:from+block]...)
+		}
+		draws[d] = stat.Median(a) - stat.Median(b)
+	}
+	slices.Sort(draws)
+	return gain{stat.Median(x), stat.Median(y), stat.Quantile(draws, 0.025), stat.Quantile(draws, 0.975)}, nil
+}
+
+// finding says where what was learned is not nearer than the prior beyond chance.
+func (g gain) finding() []trace.Finding {
+	if !(g.high >= 0) {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(noGain, "E2E of the held-out requests is off by %.1f %% with what was learned, by %.1f %% with the "+
+		"prior, medians; 95 %% of the difference lie between %+.1f and %+.1f points", 100*g.learned, 100*g.prior, 100*g.low, 100*g.high)}
 }
 
 // requestFit is one fit from requests under way.
@@ -302,8 +342,10 @@ func (f *requestFit) levelHoldout(ctx context.Context, prior *learn.Prior, set *
 // read makes the loads of all runs; those of the first configuration with an
 // unsaturated run are fitted.
 func (f *requestFit) read(t Tables) error {
-	if err := f.knows(t.Extract); err != nil {
-		return err
+	for _, id := range f.o.Holdout {
+		if !slices.ContainsFunc(t.Runs, func(r result.ExtractRun) bool { return r.ID == id }) {
+			return trace.Errorf(rows.BadOption, "--holdout: got %q, want the id of a run of this folder", id)
+		}
 	}
 	for i := range t.Runs {
 		r := &t.Runs[i]
@@ -314,7 +356,11 @@ func (f *requestFit) read(t Tables) error {
 		out := result.FitRun{ID: r.ID, Config: r.Deployment.Config(), Findings: []trace.Finding{}}
 		if v := loadVerdicts(run, r.Deployment).Run; v.Saturated {
 			out.Saturated, out.Reason = true, rows.HitText(v.Checks)
-			f.saturated(&out)
+			what := "it is left out; the key keep-saturated: true learns from it"
+			if f.o.KeepSaturated {
+				what = "it teaches all the same (keep-saturated)"
+			}
+			f.warn = append(f.warn, trace.Findingf(rows.Saturated, "run %s: saturated, %s: %s", r.ID, out.Reason, what))
 		}
 		switch {
 		case slices.Contains(f.o.Without, r.ID):
@@ -345,15 +391,6 @@ func (f *requestFit) read(t Tables) error {
 	return nil
 }
 
-// saturated tells what becomes of a saturated run.
-func (f *requestFit) saturated(r *result.FitRun) {
-	what := "it is left out; the key keep-saturated: true learns from it"
-	if f.o.KeepSaturated {
-		what = "it teaches all the same (keep-saturated)"
-	}
-	f.warn = append(f.warn, trace.Findingf(rows.Saturated, "run %s: saturated, %s: %s", r.ID, r.Reason, what))
-}
-
 // requestsOnly leaves load levels out where there are requests, and says so.
 func (f *requestFit) requestsOnly() {
 	isLevel := func(l *learn.Load) bool { return l.Point != nil }
@@ -376,16 +413,6 @@ func (f *requestFit) requestsOnly() {
 func levelsBeside(id, why string) trace.Finding {
 	return trace.Findingf(forms.CodeClientFile, "run %s: %s; blis-train fit --from points TABLE.csv --deployment run.yaml -o OUT fits them",
 		id, why)
-}
-
-// knows refuses runs held out that are not there.
-func (f *requestFit) knows(ext *result.Extract) error {
-	for _, id := range f.o.Holdout {
-		if !slices.ContainsFunc(ext.Runs, func(r result.ExtractRun) bool { return r.ID == id }) {
-			return trace.Errorf(rows.BadOption, "--holdout: got %q, want the id of a run of this folder", id)
-		}
-	}
-	return nil
 }
 
 // take adds the loads of one run. One held out judges; of the others, where none is,
@@ -508,7 +535,9 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		return nil, err
 	}
 	defer release()
-	ext := &result.Extract{Header: folder.Header("fit --from points", o.Config), Runs: []result.ExtractRun{levelsRun(dep)}}
+	ext := &result.Extract{Header: folder.Header("fit --from points", o.Config), Runs: []result.ExtractRun{{ID: "levels", Folder: ".",
+		Deployment: dep, Scopes: []result.ScopeCount{}, Examples: []result.Example{}, Warnings: []trace.Finding{}, Engine: result.ExtractEngine{
+			InstanceID: "1", VLLMVersion: dep.Engine.VLLMVersion, Model: dep.Model.ID, Hardware: dep.Hardware.Name, TP: dep.TP}}}}
 	r := &ext.Runs[0]
 	var points []trace.LoadPoint
 	for _, name := range tables {
@@ -545,13 +574,6 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 	}
 	doc.Warnings = joined(t.Warnings, doc.Warnings)
 	return doc, WriteFit(ctx, doc, o)
-}
-
-// levelsRun is the run that load levels stand for.
-func levelsRun(d *deploy.Deployment) result.ExtractRun {
-	return result.ExtractRun{ID: "levels", Folder: ".", Deployment: d, Scopes: []result.ScopeCount{}, Examples: []result.Example{},
-		Warnings: []trace.Finding{}, Engine: result.ExtractEngine{InstanceID: "1", VLLMVersion: d.Engine.VLLMVersion, Model: d.Model.ID,
-			Hardware: d.Hardware.Name, TP: d.TP}}
 }
 
 // writeLevels writes the levels as the table of the one run, and extract.json: what reads

@@ -2,13 +2,19 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/sim"
 )
 
 // inspectClients inspects a recorded load without its chunk file, changed by edit.
@@ -57,5 +63,38 @@ func TestLearnable(t *testing.T) {
 	if points.Unfit || points.Tier != tierPoints || points.Points != 3 || !points.Learnable[0].Shown || !points.Learnable[1].Shown ||
 		points.Learnable[5].Shown {
 		t.Errorf("levels: got %+v", points)
+	}
+}
+
+// TestGainIsNotChance: a set that is off by 20 % gains nothing, neither does the prior itself; what is right where the prior is off by
+// 20 % says nothing.
+func TestGainIsNotChance(t *testing.T) {
+	d := testkit.Llama8B()
+	right := learn.Roofline(d).Set
+	off := *right
+	off.Beta = slices.Clone(right.Beta)
+	for j := range off.Beta {
+		off.Beta[j].Value *= 1.2
+	}
+	l := &learn.Load{Name: "load", Deployment: d}
+	for i := range int64(50) {
+		l.Requests = append(l.Requests, sim.Request{ArrivalUs: i * 500_000, PromptTokens: 100 + 37*(i%11), OutputTokens: 20 + i%7})
+	}
+	var err error
+	if l.Seen, err = l.Predict(right); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		learned, prior *coeff.Set
+		want           string
+	}{"worse": {&off, right, "by 0.0 % with the prior"}, "alike": {&off, &off, "between +0.0 and +0.0"}, "better": {right, &off, ""}} {
+		g, err := gainOf([]*learn.Load{l}, c.learned, c.prior)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := fmt.Sprint(g.finding())
+		if (said == "[]") != (c.want == "") || !strings.Contains(said, c.want) {
+			t.Errorf("%s: got %s (%+v), want %q", name, said, g, c.want)
+		}
 	}
 }

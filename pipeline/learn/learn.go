@@ -100,12 +100,12 @@ func (l *learner) unbiased(from *state, values []float64, u *result.RequestScatt
 	if err != nil {
 		return nil, err
 	}
+	took, answer := "bias taken off", next
 	if u.StepFrac > mostStep || next.objective > float64(farther*from.objective)+float64(manyTwins*from.twins) {
-		l.passes = append(l.passes, result.RequestPass{Name: "bias not taken off", Objective: next.objective})
-		return from, nil
+		took, answer = "bias not taken off", from
 	}
-	l.passes = append(l.passes, result.RequestPass{Name: "bias taken off", Objective: next.objective})
-	return next, nil
+	l.passes = append(l.passes, result.RequestPass{Name: took, Objective: next.objective})
+	return answer, nil
 }
 
 // widened is a covariance with the bias that was left in the answer as one more error.

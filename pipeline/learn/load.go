@@ -93,12 +93,7 @@ func (l *Load) Before(share float64) *Load {
 		all++
 	}
 	out.Requests, out.Seen, out.later = l.Requests[:all], unseen(l.Seen[:all], n, all), all-n
-	if l.SentUs != nil {
-		out.SentUs = l.SentUs[:all]
-	}
-	if l.Stamps != nil {
-		out.Stamps = unseen(l.Stamps[:all], n, all)
-	}
+	out.SentUs, out.Stamps = l.SentUs[:min(all, len(l.SentUs))], unseen(l.Stamps[:min(all, len(l.Stamps))], n, all)
 	return &out
 }
 
@@ -114,7 +109,7 @@ func (l *Load) sentIn(share float64) int {
 // unseen is a copy without what was measured of requests from first until end.
 func unseen(all []sim.Measured, first, end int) []sim.Measured {
 	all = slices.Clone(all)
-	for i := first; i < end; i++ {
+	for i := first; i < min(end, len(all)); i++ {
 		all[i] = sim.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
 	}
 	return all

@@ -246,10 +246,8 @@ func (o *occupancy) freeOf(x []float64) []float64 {
 
 // setNamed sets a free column by its name, if it is free.
 func (m *model) setNamed(row []float64, name string, v float64) {
-	for k, n := range m.names {
-		if n == name {
-			row[k] = v
-		}
+	if k := slices.Index(m.names, name); k >= 0 {
+		row[k] = v
 	}
 }
 
@@ -261,29 +259,26 @@ func (o *occupancy) entry(i int, free []float64) {
 	if _, err := o.space.Alpha(&in, alpha); err != nil {
 		return
 	}
-	for k, j := range o.m.free {
-		if o.m.names[k] == "overhead/admission_compute" {
-			free[k] = alpha[j-o.m.columns.step]
-		}
+	if k := slices.Index(o.m.names, "overhead/admission_compute"); k >= 0 {
+		free[k] = alpha[o.m.free[k]-o.m.columns.step]
 	}
 }
 
 // sums are features of steps by time: of those that ran prompts, and of decodes
 // with the number of steps they must have been.
 type sums struct {
-	prefillN []float64
 	prefillX [][]float64
 	stretchN []float64 // steps of the stretches so far
 	stretchX [][]float64
 }
 
 func (o *occupancy) cumulate(beta []float64) *sums {
-	s := &sums{prefillN: []float64{0}, prefillX: [][]float64{make([]float64, len(beta))},
+	s := &sums{prefillX: [][]float64{make([]float64, len(beta))},
 		stretchN: []float64{0}, stretchX: [][]float64{make([]float64, len(beta))}}
 	busy := make([]float64, len(o.spans)) // time of each stretch that prompts took
 	for k := range o.steps {
 		p := &o.steps[k]
-		s.prefillN, s.prefillX = append(s.prefillN, float64(k+1)), append(s.prefillX, scaledSum(s.prefillX[k], p.x, 1))
+		s.prefillX = append(s.prefillX, scaledSum(s.prefillX[k], p.x, 1))
 		took := math.Max(0, ridge.Dot(p.x, beta))
 		at, _ := slices.BinarySearchFunc(o.spans, p.endUs, func(t stretch, us float64) int { return cmp.Compare(t.toUs, us) })
 		for ; at >= 0 && took > 0; at-- {
@@ -320,11 +315,12 @@ func (s *sums) span(o *occupancy, i int, x []float64) {
 	first, last := o.load.first(i), o.load.last(i)
 	tokens := float64(o.load.Requests[i].OutputTokens - 1)
 	from, to := stampsUntil(o.ends, first), stampsUntil(o.ends, last)
-	n := math.Min(tokens, s.prefillN[to]-s.prefillN[from])
+	all := float64(to - from)
+	n := math.Min(tokens, all)
 	for j := range x {
 		x[j] = s.prefillX[to][j] - s.prefillX[from][j]
 	}
-	if all := s.prefillN[to] - s.prefillN[from]; all > n && all > 0 {
+	if all > n {
 		for j := range x {
 			x[j] *= n / all
 		}
