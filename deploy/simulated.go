@@ -253,6 +253,8 @@ func (d *Deployment) contradiction(s *Speculation) string {
 		{size%max(1, e.BlockSize) != 0 || size > 0 && chunk != nil,
 			say("kv_connector_extra_config.block_size: got %d, want a multiple of %d and no blocks_per_chunk beside it", size, e.BlockSize)},
 		{chunk != nil && n(tier, "blocks_per_chunk") < 1, say("kv_connector_extra_config.blocks_per_chunk: got %v, want 1 or more", chunk)},
+		{tier["max_tracker_size"] != nil && n(tier, "max_tracker_size") < 1,
+			say("kv_connector_extra_config.max_tracker_size: got %v, want 1 or more", tier["max_tracker_size"])},
 		{s != nil && tokens <= drafts.Lookahead(), say("max_num_batched_tokens: got %d, want more than the drafts of a request", tokens)},
 	})
 }
@@ -270,6 +272,7 @@ func (m *Model) predicts() bool {
 type Offload struct {
 	Arc, PromptOnly   bool    // eviction_policy, else lru; offload_prompt_only
 	Blocks, Threshold int64   // of a chunk; store_threshold, 0 or 1: any
+	Tracked           int64   // max_tracker_size: chunks that store_threshold counts, the last used
 	SyncBytes         float64 // of a step's loads inside it, per GPU
 }
 
@@ -283,6 +286,7 @@ func (e *Engine) Offload() Offload {
 		return 0
 	}
 	return Offload{Arc: extra["eviction_policy"] == "arc", Threshold: n("store_threshold", 19),
+		Tracked:    cmp.Or(n("max_tracker_size", 19), 64_000),
 		Blocks:     max(1, n("block_size", 0)/max(1, e.BlockSize), n("blocks_per_chunk", 26)),
 		PromptOnly: extra["offload_prompt_only"] != false && e.IsSince([2]int{0, 23}), SyncBytes: float64(n("sync_load_budget_bytes", 33))}
 }

@@ -50,7 +50,8 @@ type cpuTier struct {
 	index          map[uint64]*tierChunk
 	t1, t2, b1, b2 list.List        // stored once, found again, and what arc remembers of them; lru has the first
 	target         float64          // of the length of t1, by arc
-	counts         map[uint64]int64 // how often a chunk was asked for or offered, with store_threshold
+	counts         map[uint64]*list.Element // of tracker, by hash
+	tracker        list.List                // how often chunks were asked for or offered, with store_threshold: the last max_tracker_size
 	ranks, offers  int64
 
 	beingLoaded     map[uint64]bool
@@ -101,7 +102,7 @@ type transfer struct {
 
 func newCPUTier(e *Engine, blocks int64) *cpuTier {
 	d := e.cfg.Deployment
-	c := &cpuTier{e: e, set: d.Engine.Offload(), index: map[uint64]*tierChunk{}, counts: map[uint64]int64{}, beingLoaded: map[uint64]bool{}}
+	c := &cpuTier{e: e, set: d.Engine.Offload(), index: map[uint64]*tierChunk{}, counts: map[uint64]*list.Element{}, beingLoaded: map[uint64]bool{}}
 	c.capacity, c.chunk = int(blocks/c.set.Blocks), c.set.Blocks*e.blockSize
 	if e.rules.OffloadFreesAtOnce {
 		c.copied = map[int32]*transfer{}
@@ -168,11 +169,42 @@ func (c *cpuTier) adapt(x *tierChunk) {
 	x.take(x.in, c.now())
 }
 
-// count notes that a chunk was asked for or offered. (vLLM forgets the oldest of 64,000.)
-func (c *cpuTier) count(s *seq, i int64) {
-	if c.set.Threshold > 1 {
-		c.counts[c.key(s, i)]++
+// tracked is how often a chunk was asked for or offered.
+type tracked struct {
+	hash uint64
+	n    int64
+}
+
+// count notes that chunks were asked for or offered: none makes room for another of the same offer.
+func (c *cpuTier) count(hashes ...uint64) {
+	if c.set.Threshold < 2 {
+		return
 	}
+	others := c.tracker.Len()
+	for _, h := range hashes {
+		if at := c.counts[h]; at != nil {
+			at.Value.(*tracked).n++
+			c.tracker.MoveToBack(at)
+			others--
+		}
+	}
+	for _, h := range hashes {
+		full := int64(c.tracker.Len()) >= c.set.Tracked
+		if c.counts[h] != nil || full && others == 0 {
+			continue
+		}
+		if full {
+			delete(c.counts, c.tracker.Remove(c.tracker.Front()).(*tracked).hash)
+			others--
+		}
+		c.counts[h] = c.tracker.PushBack(&tracked{h, 1})
+	}
+}
+
+// passes reports whether a chunk was counted often enough to be stored.
+func (c *cpuTier) passes(h uint64) bool {
+	at := c.counts[h]
+	return c.set.Threshold < 2 || at != nil && at.Value.(*tracked).n >= c.set.Threshold
 }
 
 // match returns how many tokens behind the local ones are ready here, in whole chunks; sync: they are loaded in this
@@ -192,7 +224,7 @@ func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	start, hits, ends := local/c.chunk, int64(0), false
 	for i := start; i < full && full*c.chunk-local >= c.chunk && (!ends || !r.OffloadFreesAtOnce); i++ {
 		if !r.OffloadByRequest {
-			c.count(s, i)
+			c.count(c.key(s, i))
 		}
 		x := c.get(c.key(s, i))
 		if ends = ends || x == nil || x.refs < 0 && !r.OffloadFreesAtOnce; !ends {
@@ -365,11 +397,15 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 	}
 	var store []int64
 	c.offers++
+	var keys []uint64
 	for i := s.load.nextStore; i < full; i++ {
-		if r.OffloadByRequest {
-			c.count(s, i)
-		}
-		x, passes := c.get(c.key(s, i)), c.set.Threshold < 2 || c.counts[c.key(s, i)] >= c.set.Threshold
+		keys = append(keys, c.key(s, i))
+	}
+	if r.OffloadByRequest {
+		c.count(keys...)
+	}
+	for i := s.load.nextStore; i < full; i++ {
+		x, passes := c.get(c.key(s, i)), c.passes(c.key(s, i))
 		if x == nil && passes {
 			store = append(store, i)
 		} else if x != nil && (passes || r.OffloadByRequest) && r.OffloadKeepsOffered {

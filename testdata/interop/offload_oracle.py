@@ -5,7 +5,7 @@
     offload_oracle.py --tools DIR --vllm DIR s.jsonl > t.jsonl
 
 Scenario and trace are those of the oracle in --tools; engine.offload says {"chunks", "blocks_per_chunk", "eviction_policy",
-"store_threshold", "offload_prompt_only", "sync_load_budget_bytes", "load_steps", "store_steps"}: a
+"store_threshold", "max_tracker_size", "offload_prompt_only", "sync_load_budget_bytes", "load_steps", "store_steps"}: a
 copy is done with the update so many steps after it began. A line has also "stores" (chunks of each offer that stores),
 "evicted", and "tier", the chunks that are there. Sets that vLLM walks are walked in the order of insertion.
 """
@@ -82,8 +82,9 @@ def connector_class(base):
             f, chunks = o["blocks_per_chunk"], o["chunks"]
             names = lambda **k: types.SimpleNamespace(**k)
             for g in kv_config.kv_cache_groups:
-                if not hasattr(g, "is_eagle_group"):
-                    g.is_eagle_group = False
+                # From 0.33 on (kv_cache_planning) the group with the drafter's layers says so; before, one group of all layers does not.
+                s = config.speculative_config
+                g.is_eagle_group = v.version >= "0.33" and bool(s and s.use_eagle_block_drop())
             spec = names(
                 gpu_block_size=(block_size,), offloaded_block_size=block_size * f, block_size_factor=f, hash_block_size=block_size,
                 tokens_per_block=(block_size,), blocks_per_chunk=f, tokens_per_hash=block_size, extra_config=o, kv_events_config=None,
@@ -242,10 +243,19 @@ def run_class(oracle):
 def scenario(rs, seed, i):
     d = rs.Draw(f"offload {seed}/{i}")
     e, reqs = d.one(rs.prefixes, rs.prefixes, rs.sessions)(d)
+    if d.chance(0.3):
+        k = d.int(1, 4)
+        e["speculative"] = {"method": d.one("eagle3", "mtp", "draft_model", "ngram"), "num_speculative_tokens": k}
+        if e["speculative"]["method"] == "draft_model":
+            e["max_num_batched_tokens"] += e["max_num_seqs"]
+        for r in reqs:
+            r["accept"] = [d.int(0, k) for _ in range(r["max_tokens"])]
+    e["async_scheduling"] = d.chance(0.4)
     rs.finish(d, e, reqs)
     f = d.one(1, 1, 2, 3)
     o = {"chunks": d.one(2, 4, 6, 10, 16, 40), "blocks_per_chunk": f, "eviction_policy": d.one("lru", "arc"),
-         "store_threshold": d.one(0, 0, 0, 1, 2, 2, 3), "offload_prompt_only": d.chance(0.5), 
+         "store_threshold": d.one(0, 0, 0, 1, 2, 2, 3), "offload_prompt_only": d.chance(0.5),
+         "max_tracker_size": d.one(64000, 1, 2, 5, 12, 30),
          "load_steps": d.int(0, 3), "store_steps": d.int(0, 3),
          "sync_load_budget_bytes": d.one(0, 0, 1 << 40, 4 * e["block_size"] * d.int(1, 8))}
     e["offload"] = o
