@@ -174,7 +174,7 @@ func TestBadOffloadIsNamed(t *testing.T) {
 	}{
 		"offload_prompt_only": {true, ""}, "eviction_policy": {"fifo", "eviction_policy: got fifo, want lru, or arc from 0.19 on"},
 		"block_size": {40, "block_size: got 40, want a multiple of 16"}, "store_threshold": {2.0, ""}, "num_cpu_blocks": {500, ""},
-		"max_tracker_size": {0, "max_tracker_size: got 0, want 1 or more"},
+		"max_tracker_size":       {0, "max_tracker_size: got 0, want 1 or more"},
 		"sync_load_budget_bytes": {int64(1 << 20), ""}, "blocks_per_chunk": {0, "blocks_per_chunk: got 0, want 1 or more"},
 	} {
 		d := &Deployment{Name: "x", TP: 1, PP: 1, DP: 1}

@@ -88,6 +88,8 @@ type Rules struct {
 	BalancerInFlight bool `rule:"balancer_in_flight" since:"0.28" with:"dp"`
 	// OffloadFreesAtOnce: a finished request's blocks are free before their copies to the CPU tier are done; who takes one waits
 	OffloadFreesAtOnce bool `rule:"offload_frees_at_once" since:"0.23" with:"kv"`
+	// OffloadKnownTokens: of asynchronous scheduling and drafts, the chunks of tokens that are known are offered, others later
+	OffloadKnownTokens bool `rule:"offload_known_tokens" since:"0.18" with:"offload"`
 	// OffloadKeepsOffered: no chunk of the CPU tier is evicted for the request that offers it again
 	OffloadKeepsOffered bool `rule:"offload_keeps_offered" since:"0.19" with:"offload"`
 	// OffloadByUse: a chunk's last use is the end of its last copy; a request waits for its own copies
@@ -96,6 +98,8 @@ type Rules struct {
 	OffloadAtFinish bool `rule:"offload_at_finish" since:"0.26" with:"offload"`
 	// OffloadForgets: but for who finishes with its last copy; of an aborted one what was not computed too
 	OffloadForgets bool `rule:"offload_forgets" since:"0.26" until:"0.28" with:"offload"`
+	// OffloadMarksDrafts: only caches marked as a drafter's (0.33 marks them) leave out their last chunk, none of a finished request
+	OffloadMarksDrafts bool `rule:"offload_marks_drafts" since:"0.30" with:"offload"`
 	// OffloadByRequest: chunks are used once a request, when it has finished; store_threshold counts what is offered
 	OffloadByRequest bool `rule:"offload_by_request" since:"0.31" with:"offload"`
 	// OffloadSyncLoads: loads within sync_load_budget_bytes run inside the step; an admission offers all chunks again

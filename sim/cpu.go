@@ -20,7 +20,7 @@ type loadState struct {
 	rank         int64    // its recency while it runs, 0 before it touched anything
 	uses         []uint8  // by chunk, what it did with it; see usedStored
 	computed     int64    // tokens that may be stored when it has finished
-	blocks       []int32  // it had then
+	blocks       []int32  // it had then, or when it was preempted
 }
 
 // What a request did with a chunk: it stored, found or missed it.
@@ -48,8 +48,8 @@ type cpuTier struct {
 	tokenBytes float64 // KV of a token on one GPU
 
 	index          map[uint64]*tierChunk
-	t1, t2, b1, b2 list.List        // stored once, found again, and what arc remembers of them; lru has the first
-	target         float64          // of the length of t1, by arc
+	t1, t2, b1, b2 list.List                // stored once, found again, and what arc remembers of them; lru has the first
+	target         float64                  // of the length of t1, by arc
 	counts         map[uint64]*list.Element // of tracker, by hash
 	tracker        list.List                // how often chunks were asked for or offered, with store_threshold: the last max_tracker_size
 	ranks, offers  int64
@@ -65,6 +65,8 @@ type cpuTier struct {
 
 	copied  map[int32]*transfer // where blocks come free at once: those of the GPU that are read by a store to come or under way
 	flushed []*transfer         // of them those whose blocks this step takes: it waits for them
+	landed  int64               // the last step whose result is there
+	drops   bool                // a drafter's last chunk: it is neither loaded nor, while it may change, stored
 	isDone  func(t *transfer) bool
 }
 
@@ -90,20 +92,24 @@ func (x *tierChunk) take(l *list.List, rank int64) {
 }
 
 type transfer struct {
-	s                   *seq
-	state               *loadState // of s, which may be another request's before the copy is done
-	idx                 int
-	load, sync, flushed bool // sync: inside its step; flushed: a step waits for it
-	hashes              []uint64
-	gpu, source         int64   // blocks on the GPU, blocks where it comes from
-	blocks              []int32 // of the GPU, of a store, where they may come free before it is done
-	done, id, step      int64
+	s              *seq
+	state          *loadState // of s, which may be another request's before the copy is done
+	idx            int
+	load, sync     bool  // sync: inside its step
+	flushed        int64 // the step that waits for it
+	hashes         []uint64
+	gpu, source    int64   // blocks on the GPU, blocks where it comes from
+	blocks         []int32 // of the GPU, of a store, where they may come free before it is done
+	done, id, step int64
 }
 
 func newCPUTier(e *Engine, blocks int64) *cpuTier {
 	d := e.cfg.Deployment
 	c := &cpuTier{e: e, set: d.Engine.Offload(), index: map[uint64]*tierChunk{}, counts: map[uint64]*list.Element{}, beingLoaded: map[uint64]bool{}}
 	c.capacity, c.chunk = int(blocks/c.set.Blocks), c.set.Blocks*e.blockSize
+	if r := &e.rules; e.spec != nil {
+		c.drops = r.OffloadByUse && !r.OffloadMarksDrafts && e.spec.IsEagle() || r.OffloadSyncLoads && e.spec.dropBlock
+	}
 	if e.rules.OffloadFreesAtOnce {
 		c.copied = map[int32]*transfer{}
 		e.pool.Taken = func(b int32) { c.waitFor(b) }
@@ -211,7 +217,7 @@ func (c *cpuTier) passes(h uint64) bool {
 // step; busy: some are still being written or loaded for another request, or its own copies are under way.
 func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	r := &c.e.rules
-	if r.OffloadSyncLoads {
+	if s.load.blocks = nil; r.OffloadSyncLoads {
 		s.load.nextStore = 0
 	}
 	if r.OffloadByUse && s.load.pending > 0 {
@@ -234,6 +240,9 @@ func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	}
 	if r.OffloadFreesAtOnce && !r.OffloadByRequest {
 		c.touch(s, full)
+	}
+	if c.drops && !busy {
+		hits = max(0, hits-1)
 	}
 	if tokens = c.chunk*(start+hits) - local; hits == 0 || tokens < c.chunk && !busy {
 		return 0, false, false
@@ -351,7 +360,7 @@ func (c *cpuTier) planStores(items []item) {
 				at = 2 * int(min(it.s.preempted, 1))
 			}
 			if at == pass {
-				c.planStore(it.s, min(it.s.computed+it.n, it.s.tokens()), it.s.held.IDs)
+				c.planStore(it.s, it.s.computed+it.n, it.s.held.IDs)
 			}
 		}
 	}
@@ -388,23 +397,33 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 	if c.set.PromptOnly {
 		tokens = min(tokens, s.prompt)
 	}
+	if r.OffloadKnownTokens {
+		tokens = min(tokens, s.tokens())
+	}
 	full := min(tokens/c.chunk, int64(len(blocks))/c.set.Blocks)
-	if full <= s.load.nextStore {
-		if r.OffloadFreesAtOnce && !r.OffloadAtFinish {
-			s.load.nextStore = full // after a preemption they are offered again
+	end := min(full, s.tokens()/c.chunk)
+	if c.drops && (!r.OffloadAtFinish || tokens > s.prompt && !(s.load.over && r.OffloadMarksDrafts)) {
+		end = max(0, end-1)
+	}
+	if r.OffloadAtFinish {
+		full = max(end, s.load.nextStore)
+	}
+	if end <= s.load.nextStore {
+		if full > s.load.nextStore || r.OffloadFreesAtOnce {
+			s.load.nextStore = full // to 0.25 what is left out is never offered, and after a preemption all is again
 		}
 		return
 	}
 	var store []int64
-	c.offers++
 	var keys []uint64
-	for i := s.load.nextStore; i < full; i++ {
+	c.offers++
+	for i := s.load.nextStore; i < end; i++ {
 		keys = append(keys, c.key(s, i))
 	}
 	if r.OffloadByRequest {
 		c.count(keys...)
 	}
-	for i := s.load.nextStore; i < full; i++ {
+	for i := s.load.nextStore; i < end; i++ {
 		x, passes := c.get(c.key(s, i)), c.passes(c.key(s, i))
 		if x == nil && passes {
 			store = append(store, i)
@@ -413,7 +432,7 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 		}
 	}
 	if r.OffloadByRequest {
-		c.note(s, full, store)
+		c.note(s, end, store)
 	}
 	if !c.makeRoom(len(store)) {
 		return
@@ -438,10 +457,10 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 	}
 	c.event(KVEvent{Kind: cacheStored, Request: s.idx, Step: c.e.step, Blocks: int64(len(store)), CPU: true})
 	if r.OffloadFreesAtOnce {
-		full = s.tokens() / c.chunk
+		end = s.tokens() / c.chunk
 	}
 	if !r.OffloadByRequest {
-		c.touch(s, full)
+		c.touch(s, end)
 	}
 	s.load.stored = true
 	s.load.pending++
@@ -528,10 +547,11 @@ func (c *cpuTier) rests(x *tierChunk) {
 	}
 }
 
-// completeTransfers processes the copies that are done when a step is updated.
-func (c *cpuTier) completeTransfers(now int64) {
+// completeTransfers processes the copies that are done when a step is updated, and began with it or before.
+func (c *cpuTier) completeTransfers(now, step int64) {
+	c.landed = step
 	c.flying = slices.DeleteFunc(c.flying, func(t *transfer) bool {
-		if c.isDone != nil && !c.isDone(t) || t.done > now {
+		if t.step > step || c.isDone != nil && !c.isDone(t) || t.done > now {
 			return false
 		}
 		c.event(KVEvent{Kind: transferCompleted, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: t.source, Transfer: t.id})
@@ -558,7 +578,7 @@ func (c *cpuTier) completeTransfers(now int64) {
 // flush is when the stores are done whose GPU blocks this step has taken.
 func (c *cpuTier) flush() (untilUs int64) {
 	for _, t := range c.flushed {
-		t.flushed, untilUs = true, max(untilUs, t.done)
+		t.flushed, untilUs = cmp.Or(t.flushed, c.e.step), max(untilUs, t.done)
 	}
 	c.flushed = c.flushed[:0]
 	return untilUs
@@ -581,7 +601,9 @@ func (c *cpuTier) arrive(t *transfer) {
 func (c *cpuTier) keeps(s *seq) bool {
 	l := s.load
 	if l.over = true; c.e.rules.OffloadAtFinish {
-		l.blocks, l.computed = slices.Clone(s.held.IDs), s.tokens()
+		if l.computed = s.tokens(); s.held.N > 0 {
+			l.blocks = slices.Clone(s.held.IDs)
+		}
 		if s.res.FinishStatus == trace.FinishAborted && !c.e.rules.OffloadForgets {
 			l.computed = s.computed
 		} else if c.e.rules.OffloadByRequest {
@@ -601,7 +623,7 @@ func (c *cpuTier) keeps(s *seq) bool {
 
 // keepsOn reports whether the blocks of a request that has left stay: before 0.23 the workers tell of its copies in one.
 func (c *cpuTier) keepsOn(s *seq) bool {
-	if c == nil || c.copied != nil || !s.load.stored || s.load.pending > 0 || s.doneStep == c.e.step {
+	if c == nil || c.copied != nil || !s.load.stored || s.load.pending > 0 || s.doneStep >= c.landed {
 		return c != nil && c.copied == nil && s.load.stored
 	}
 	c.completeStore(s.load.storing)

@@ -508,7 +508,7 @@ func (e *Engine) Close() *Result {
 	e.flushGaps()
 	if e.cpu != nil {
 		e.step++ // nobody is left to be told
-		e.cpu.completeTransfers(math.MaxInt64)
+		e.cpu.completeTransfers(math.MaxInt64, e.step)
 		e.step--
 	}
 	for i, v := range e.visits {

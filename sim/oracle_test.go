@@ -334,6 +334,7 @@ type oracleRun struct {
 	left    int // requests that have not finished
 	// Steps by request.
 	sentAt, parkedAt map[int]int64
+	passes           map[int64]int64 // of the loop, that formed a step
 }
 
 func bytesOf(list []int64) []uint8 {
@@ -346,7 +347,7 @@ func bytesOf(list []int64) []uint8 {
 
 func newOracleRun(s *oracleScenario, version string) (*oracleRun, error) {
 	cfg := DefaultConfig(s.deployment(version), &Blackbox{Beta: []float64{1000, 0, 0}})
-	r := &oracleRun{s: s, aborted: map[int]bool{}, left: len(s.Requests), sentAt: map[int]int64{}, parkedAt: map[int]int64{}}
+	r := &oracleRun{s: s, aborted: map[int]bool{}, left: len(s.Requests), sentAt: map[int]int64{}, parkedAt: map[int]int64{}, passes: map[int64]int64{}}
 	for _, q := range s.Requests {
 		req := Request{ID: q.ID, ArrivalUs: int64(q.index), PromptTokens: int64(len(q.tokens)),
 			OutputTokens: *q.OutputLen, MaxTokens: q.MaxTokens,
@@ -380,14 +381,9 @@ func newOracleRun(s *oracleScenario, version string) (*oracleRun, error) {
 	if e.cpu == nil {
 		e.isTransferred = r.transferredInScenario
 	} else {
-		began := map[*transfer]int64{}
 		e.cpu.isDone = func(t *transfer) bool {
-			at, seen := began[t]
-			if !seen {
-				at, began[t] = r.step, r.step
-			}
 			delay, _ := s.Engine.Offload[map[bool]string{true: "load_steps", false: "store_steps"}[t.load]].(float64)
-			return t.sync || t.flushed || r.step >= at+int64(delay)
+			return t.sync || t.flushed > 0 && t.flushed <= e.cpu.landed || r.passes[e.cpu.landed] >= r.passes[t.step]+int64(delay)
 		}
 	}
 	return r, nil
@@ -524,6 +520,7 @@ func (r *oracleRun) lastScheduled() int64 {
 
 // describe notes the batch just formed.
 func (r *oracleRun) describe() {
+	r.passes[r.Engine.step] = r.step
 	f := &r.flight[len(r.flight)-1]
 	r.line["sched"] = map[string]any{}
 	r.line["computed"] = map[string]any{}

@@ -258,7 +258,7 @@ func (e *Engine) victim() int {
 
 func (e *Engine) preempt(s *seq) {
 	if e.cpu != nil {
-		e.cpu.halted = append(e.cpu.halted, s)
+		e.cpu.halted, s.load.blocks = append(e.cpu.halted, s), slices.Clone(s.held.IDs)
 	}
 	if e.pool.Caching {
 		e.pool.ListAll(&s.held, s.content, e.blockSize)

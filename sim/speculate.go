@@ -26,7 +26,7 @@ func newSpeculation(e *Engine, s *deploy.Speculation) *speculation {
 	sp.source.Seed(uint64(e.cfg.Seed), 0xacce97)
 	sp.rng = rand.New(&sp.source)
 	sp.dropBlock = s.IsEagle() && !(s.KeepBlock && e.rules.EagleBlockDropOff)
-	if sp.dropBlock && e.rules.LookaheadHashes && !s.PlainHashes && d.Extra["kv_transfer_config"] == nil {
+	if sp.dropBlock && e.rules.LookaheadHashes && !s.PlainHashes && d.Extra["kv_transfer_config"] == nil && !d.CPUOffloading {
 		sp.dropBlock, sp.hashAhead = false, true
 	}
 	if e.rules.DraftSlotsReserved {

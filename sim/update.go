@@ -28,7 +28,7 @@ func (e *Engine) update(f *flight) {
 		}
 		if s.status == statusDone || int32(s.idx) != it.idx {
 			e.out.WastedTokens += it.n
-			e.deliverAborted(s, it)
+			e.deliverLate(s, it)
 			continue
 		}
 		if !it.yields {
@@ -58,7 +58,7 @@ func (e *Engine) update(f *flight) {
 		e.propose(f)
 	}
 	if e.cpu != nil {
-		e.cpu.completeTransfers(e.now)
+		e.cpu.completeTransfers(e.now, f.step)
 	}
 	if len(e.parked)+len(e.leaving) > 0 {
 		e.completeRemote(leaving)
@@ -107,17 +107,22 @@ func (e *Engine) deliver(s *seq, it *item, stale bool) {
 	}
 }
 
-// deliverAborted is a quirk of releases before 0.19: a request aborted during its step, whose
-// blocks stay for another server, still gets the step's token, and is told of again where that is its last.
-func (e *Engine) deliverAborted(s *seq, it *item) {
-	if e.rules.AbortedLoadsStay || s.res.FinishStatus != trace.FinishAborted ||
-		!it.yields || int32(s.idx) != it.idx || !slices.Contains(e.leaving, s) {
+// deliverLate is a quirk of releases before 0.19: a request that ends during its step, and whose blocks stay, still
+// gets the step's tokens, which only one that was aborted is said to have, and is told of again where they end it again.
+func (e *Engine) deliverLate(s *seq, it *item) {
+	if e.rules.AbortedLoadsStay || !it.yields || int32(s.idx) != it.idx || !slices.Contains(e.leaving, s) {
 		return
 	}
-	if v := e.visits[s.idx]; v != nil && &v.res == s.res {
-		if s.res.OutputTokens++; s.res.OutputTokens >= s.target {
-			e.finished++
-		}
+	n, most := int64(1), max(s.req.MaxTokens, s.target)
+	if it.drafts > 0 && !it.fresh {
+		n += e.accepted(s, int64(it.drafts))
+	}
+	if v := e.visits[s.idx]; s.res.FinishStatus == trace.FinishAborted && v != nil && &v.res == s.res {
+		v.res.OutputTokens += n
+		most = s.target
+	}
+	if s.outputs += n; s.outputs >= most {
+		e.finished++
 	}
 }
 
