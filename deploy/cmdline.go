@@ -113,6 +113,10 @@ func (d *Draft) serveArgs(words []string) ([]string, error) {
 				d.Set("tracing.otel_span_event_count_limit", n)
 			}
 		}
+		if name, _, ok := strings.Cut(w, "="); ok && strings.HasPrefix(name, "LMCACHE_") {
+			d.find(trace.Findingf(UnknownFlag, "%s: settings of LMCache's environment are missing here; state them in kv_connector_extra_config, "+
+				"as lmcache.chunk_size", name))
+		}
 		if m := imageTag.FindStringSubmatch(w); m != nil {
 			if isImage = true; m[1] != "" {
 				d.Set("vllm.version", m[1])
@@ -304,7 +308,7 @@ func (d *Draft) offloading(key string, v any) {
 		d.SetNoted("vllm.cpu_offloading", true, "from --kv-offloading-size; give kv_blocks_total_cpu")
 	case "kv_transfer_config":
 		config, _ := v.(map[string]any)
-		if config["kv_connector"] != offloadingConnector {
+		if name, _ := config["kv_connector"].(string); !slices.Contains(tierConnectors, name) {
 			return
 		}
 		d.SetNoted("vllm.cpu_offloading", true, "from --kv-transfer-config")

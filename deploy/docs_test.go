@@ -162,7 +162,7 @@ func knobTable(t *testing.T) string {
 		case key == "kv_offloading_size":
 			words = append(words, "modelled: a CPU tier of KV blocks (`cpu_offloading`, `kv_blocks_total_cpu`)")
 		case key == "kv_transfer_config":
-			words = append(words, "modelled with OffloadingConnector: a CPU tier of KV blocks")
+			words = append(words, "modelled with "+strings.Join(tierConnectors, ", ")+": a CPU tier of KV blocks")
 		case len(words) == 0 && (own || effects[key] == "read"):
 			words = append(words, "modelled")
 		case len(words) == 0:

@@ -193,6 +193,48 @@ func TestBadOffloadIsNamed(t *testing.T) {
 	}
 }
 
+// Of LMCache a tier in CPU memory is played; other settings, and what it cannot be, are refused by name.
+func TestBadLMCacheIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		connector, setting string
+		value              any
+		want               string
+	}{
+		{"LMCacheConnectorV1", "lmcache.chunk_size", 512, ""}, {"LMCacheConnectorV1", "lmcache.max_local_cpu_size", 20, ""},
+		{"LMCacheConnectorV1", "lmcache.cache_policy", "LFU", ""}, {"LMCacheConnectorV1", "lmcache.local_cpu", true, ""},
+		{"LMCacheConnectorV1", "lmcache.remote_url", nil, ""}, {"LMCacheConnectorV1", "discard_partial_chunks", true, ""},
+		{"LMCacheConnectorV1", "lmcache.max_local_disk_size", 0.0, ""}, {"LMCacheMPConnector", "lmcache.mp.port", 6555, ""},
+		{"LMCacheConnectorV1", "lmcache.chunk_size", 100, "lmcache.chunk_size: got 100, want a multiple of block_size 16"},
+		{"LMCacheConnectorV1", "lmcache.chunk_size", -256, "lmcache.chunk_size: got -256, want"},
+		{"LMCacheConnectorV1", "lmcache.cache_policy", "S3FIFO", "lmcache.cache_policy: got s3fifo, want lru, fifo, lfu or mru"},
+		{"LMCacheConnectorV1", "lmcache.max_local_cpu_size", -1, "lmcache.max_local_cpu_size: got -1.073741824e+09 bytes, want more"},
+		{"LMCacheConnectorV1", "lmcache.local_cpu", false, "lmcache.local_cpu: got false, want it left out"},
+		{"LMCacheConnectorV1", "lmcache.remote_url", "redis://h:6379", "lmcache.remote_url: got redis://h:6379, want it left out"},
+		{"LMCacheConnectorV1", "lmcache.local_disk", "file:///tmp", "lmcache.local_disk: got file:///tmp, want it left out"},
+		{"LMCacheConnectorV1", "lmcache.enable_p2p", true, "lmcache.enable_p2p: got true, want it left out"},
+		{"LMCacheConnectorV1", "lmcache.enable_blending", true, "lmcache.enable_blending: got true, want it left out"},
+		{"LMCacheConnectorV1", "lmcache.save_unfull_chunk", true, "lmcache.save_unfull_chunk: got true, want it left out"},
+		{"LMCacheConnectorV1", "lmcache.blend_check_layers", []any{1}, "lmcache.blend_check_layers: got [1], want it left out"},
+		{"LMCacheConnectorV1", "use_native", true, "use_native: got true, want it left out"},
+	} {
+		d := &Deployment{Name: "x", TP: 1, PP: 1, DP: 1}
+		d.Engine = Engine{BlockSize: 16, CPUOffloading: true, KVBlocksCPU: 100, VLLMVersion: "0.33.0"}
+		d.Engine.Extra = Values{"kv_transfer_config": map[string]any{"kv_connector": c.connector,
+			"kv_role": "kv_both", "kv_connector_extra_config": map[string]any{c.setting: c.value}}}
+		err := d.CheckSimulated()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s %v: got %v, want %q", c.setting, c.value, err, c.want)
+		}
+		if found := d.estimated(); len(found) != 1 || !strings.Contains(found[0].Message, "unjudged: no server with LMCache") {
+			t.Errorf("%s: got %v, want unjudged", c.setting, found)
+		}
+		d.Engine.KVBlocksCPU = 0
+		if err := d.CheckSimulated(); c.want == "" && (c.connector == lmCacheServer) != (err != nil) {
+			t.Errorf("%s without kv_blocks_total_cpu: got %v", c.connector, err)
+		}
+	}
+}
+
 // Knobs that vLLM refuses beside each other are refused by name.
 func TestContradictionsAreRefused(t *testing.T) {
 	const spec = "vllm.speculative_config={num_speculative_tokens: 3, synthetic_acceptance_length: 2, "

@@ -67,8 +67,8 @@ func (l *Limit) reached(get knobs) string {
 		v := get(key)
 		if config, _ := v.(map[string]any); config != nil && key == "kv_transfer_config" {
 			name, _ := config["kv_connector"].(string)
-			if name != "" && name != offloadingConnector && l.Simulated == (name == pullConnector) {
-				return fmt.Sprintf("kv_transfer_config: got connector %q, want none or %s", name, offloadingConnector)
+			if name != "" && !slices.Contains(tierConnectors, name) && l.Simulated == (name == pullConnector) {
+				return fmt.Sprintf("kv_transfer_config: got connector %q, want none or %s", name, strings.Join(tierConnectors, ", "))
 			}
 		} else if v != nil && v != false && v != "" {
 			return key + ": got a value, want none"
@@ -77,12 +77,16 @@ func (l *Limit) reached(get knobs) string {
 	return ""
 }
 
-// offloadingConnector is the connector of a CPU tier, which is modelled, pullConnector that of prefill apart from
-// decode, which simulate plays.
+// Connectors: pullConnector is that of prefill apart from decode, which simulate plays, lmCache that of LMCache in the
+// engine's process, lmCacheServer of its server beside it.
 const (
-	offloadingConnector = "OffloadingConnector"
-	pullConnector       = "NixlConnector"
+	pullConnector = "NixlConnector"
+	lmCache       = "LMCacheConnectorV1"
+	lmCacheServer = "LMCacheMPConnector"
 )
+
+// tierConnectors are those of a CPU tier, which is modelled.
+var tierConnectors = []string{"OffloadingConnector", lmCache, lmCacheServer}
 
 // hit is a limit that is reached, and by what.
 type hit struct {

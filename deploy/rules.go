@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strings"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -211,7 +212,7 @@ func (d *Deployment) RulesInForce() []RuleInForce {
 	var out []RuleInForce
 	for i := range ruleTable {
 		t := &ruleTable[i]
-		if !t.in(v, known) || !has[t.with] {
+		if !t.in(v, known) || !has[t.with] || strings.HasPrefix(t.name, "offload_") && e.Offload().LMCache {
 			continue
 		}
 		f := RuleInForce{Name: t.name, Since: fmt.Sprintf("%d.%d", t.since[0], t.since[1])}

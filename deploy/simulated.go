@@ -148,6 +148,9 @@ func (d *Deployment) CheckSimulated() error {
 	refuse := func(what, hint string) error {
 		return trace.Errorf(UnsupportedEngine, "%s", what).WithHint(hint)
 	}
+	if why := d.unplayed(); why != "" {
+		return refuse(why, "trace or simulate a server with LMCache's CPU memory alone")
+	}
 	if why := d.contradiction(s); why != "" {
 		return trace.Errorf(BadKnobs, "%s", why).WithHint("vLLM refuses it too")
 	}
@@ -274,6 +277,11 @@ type Offload struct {
 	Blocks, Threshold int64   // of a chunk; store_threshold, 0 or 1: any
 	Tracked           int64   // max_tracker_size: chunks that store_threshold counts, the last used
 	SyncBytes         float64 // of a step's loads inside it, per GPU
+	LMCache, Parks    bool    // LMCache instead, in the engine's process or (Parks) a server of its own
+	Decodes           bool    // save_decode_cache: chunks of outputs too
+	Policy            string  // cache_policy: lru, fifo, lfu or mru
+	Fewest            int64   // min_retrieve_tokens
+	Bytes             float64 // max_local_cpu_size, per GPU
 }
 
 // Offload reads them with the release's defaults.
@@ -285,10 +293,49 @@ func (e *Engine) Offload() Offload {
 		}
 		return 0
 	}
+	if name := e.dict("kv_transfer_config")["kv_connector"]; name == lmCache || name == lmCacheServer {
+		gib, _ := number(cmp.Or(extra["lmcache.max_local_cpu_size"], any(5)))
+		return Offload{LMCache: true, Parks: name == lmCacheServer, Decodes: extra["lmcache.save_decode_cache"] == true,
+			Policy: strings.ToLower(fmt.Sprint(cmp.Or(extra["lmcache.cache_policy"], any("lru")))), Bytes: gib * (1 << 30),
+			Blocks: max(1, cmp.Or(n("lmcache.chunk_size", 0), 256)/max(1, e.BlockSize)), Fewest: n("lmcache.min_retrieve_tokens", 0)}
+	}
 	return Offload{Arc: extra["eviction_policy"] == "arc", Threshold: n("store_threshold", 19),
 		Tracked:    cmp.Or(n("max_tracker_size", 19), 64_000),
 		Blocks:     max(1, n("block_size", 0)/max(1, e.BlockSize), n("blocks_per_chunk", 26)),
 		PromptOnly: extra["offload_prompt_only"] != false && e.IsSince([2]int{0, 23}), SyncBytes: float64(n("sync_load_budget_bytes", 33))}
+}
+
+// lmCacheSettings are those of LMCache that are played.
+var lmCacheSettings = []string{"chunk_size", "max_local_cpu_size", "save_decode_cache", "cache_policy", "min_retrieve_tokens"}
+
+// unplayed says what of LMCache is not played (lmcache 0.5.6), "" for nothing.
+func (d *Deployment) unplayed() string {
+	e, say := &d.Engine, fmt.Sprintf
+	tier, extra := e.Offload(), e.offload()
+	if !tier.LMCache {
+		return ""
+	}
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		name, own := strings.CutPrefix(key, "lmcache.")
+		off := slices.Contains([]string{"<nil>", "false", "", "0"}, fmt.Sprint(extra[key])) != (name == "local_cpu")
+		own = own && !strings.HasPrefix(name, "mp.") && !slices.Contains(lmCacheSettings, name)
+		if (own || key == "use_native" || key == "skip_last_n_tokens") && !off {
+			return say("kv_connector_extra_config.%s: got %v, want it left out: a tier in CPU memory is played, with %s", key, extra[key],
+				strings.Join(lmCacheSettings, ", "))
+		}
+	}
+	chunk := cmp.Or(extra["lmcache.chunk_size"], any(256))
+	tokens, _ := number(chunk)
+	return upheld([]objection{
+		{tokens < 1 || math.Mod(tokens, float64(max(1, e.BlockSize))) != 0,
+			say("kv_connector_extra_config.lmcache.chunk_size: got %v, want a multiple of block_size %d", chunk, e.BlockSize)},
+		{!slices.Contains([]string{"lru", "fifo", "lfu", "mru"}, tier.Policy),
+			say("kv_connector_extra_config.lmcache.cache_policy: got %s, want lru, fifo, lfu or mru", tier.Policy)},
+		{!(tier.Bytes > 0), say("kv_connector_extra_config.lmcache.max_local_cpu_size: got %g bytes, want more than 0", tier.Bytes)},
+		{!e.CPUOffloading, "cpu_offloading: got false with LMCache, want true"},
+		{tier.Parks && e.KVBlocksCPU <= 0, "kv_blocks_total_cpu: got 0, want the blocks that LMCache's server holds (its --l1-size-gb)"},
+		{e.dict("kv_transfer_config")["kv_role"] != "kv_both", "kv_transfer_config.kv_role: got one side, want kv_both with LMCache"},
+	})
 }
 
 // draftsWithPPSince is the first release whose model runner takes drafts and pipeline stages together.
@@ -353,6 +400,10 @@ func (d *Deployment) estimated() (out []trace.Finding) {
 	if d.Engine.Transfers() != "" {
 		out = append(out, trace.Findingf(notModelled, "%s: unjudged: no server with prefill apart from decode was compared, and what "+
 			"transfers take is as cluster.yaml says", d.Name))
+	}
+	if d.Engine.Offload().LMCache {
+		out = append(out, trace.Findingf(notModelled, "%s: unjudged: no server with LMCache was compared; it is taken as 0.5.6 with "+
+			"the settings of kv_connector_extra_config: its configuration file and environment (LMCACHE_*) are not seen", d.Name))
 	}
 	if d.SpreadsExperts() && !d.Sums {
 		out = append(out, trace.Findingf(notModelled, "%s: unjudged: no public measurement of data-parallel attention with expert "+

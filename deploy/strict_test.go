@@ -437,7 +437,7 @@ func TestNothingUnsupportedPassesInSilence(t *testing.T) {
 		}
 		set := on[l.Key]
 		if l.Key == "kv_transfer_config" && !l.Simulated {
-			set = strings.Replace(set, "Nixl", "LMCache", 1)
+			set = strings.Replace(set, "Nixl", "Mooncake", 1)
 		}
 		d, err := loadRunFS(fsys, "run.yaml", set, "vllm.version=unknown")
 		if err != nil {

@@ -21,6 +21,10 @@ type loadState struct {
 	uses         []uint8  // by chunk, what it did with it; see usedStored
 	computed     int64    // tokens that may be stored when it has finished
 	blocks       []int32  // it had then, or when it was preempted
+
+	// Of LMCache: chunks found, which stay until it runs; tokens that its tracker has and that are saved.
+	hit, length, saved           int64
+	asked, found, loads, decodes bool // it waits for an answer; has it; what was found is loaded; a step gave it one token
 }
 
 // What a request did with a chunk: it stored, found or missed it.
@@ -74,7 +78,7 @@ type cpuTier struct {
 type tierChunk struct {
 	hash  uint64
 	refs  int32 // loads under way, -1: not yet written
-	offer int64 // the last one that named it: it stays
+	offer int64 // the last one that named it: it stays; of one that is counted how often
 	rank  int64 // of its last use
 	in    *list.List
 	at    *list.Element
@@ -95,26 +99,34 @@ type transfer struct {
 	s              *seq
 	state          *loadState // of s, which may be another request's before the copy is done
 	idx            int
-	load, sync     bool  // sync: inside its step
-	flushed        int64 // the step that waits for it
-	hashes         []uint64
-	gpu, source    int64   // blocks on the GPU, blocks where it comes from
-	blocks         []int32 // of the GPU, of a store, where they may come free before it is done
+	load, sync     bool     // sync: inside its step
+	flushed        int64    // the step that waits for it
+	hashes, pins   []uint64 // chunks; of LMCache those that stay until it is done
+	gpu, source    int64    // blocks on the GPU, blocks where it comes from
+	blocks         []int32  // of the GPU, of a store, where they may come free before it is done
 	done, id, step int64
 }
 
 func newCPUTier(e *Engine, blocks int64) *cpuTier {
 	d := e.cfg.Deployment
-	c := &cpuTier{e: e, set: d.Engine.Offload(), index: map[uint64]*tierChunk{}, counts: map[uint64]*list.Element{}, beingLoaded: map[uint64]bool{}}
+	c := &cpuTier{e: e, set: d.Engine.Offload(), offers: 1, index: map[uint64]*tierChunk{}, counts: map[uint64]*list.Element{},
+		beingLoaded: map[uint64]bool{}}
 	c.capacity, c.chunk = int(blocks/c.set.Blocks), c.set.Blocks*e.blockSize
-	if r := &e.rules; e.spec != nil {
+	r := &e.rules
+	if c.set.LMCache {
+		r.OffloadFreesAtOnce, r.OffloadByUse, r.OffloadAtFinish, r.OffloadByRequest, r.OffloadSyncLoads = false, false, false, false, false
+	}
+	if e.spec != nil {
 		c.drops = r.OffloadByUse && !r.OffloadMarksDrafts && e.spec.IsEagle() || r.OffloadSyncLoads && e.spec.dropBlock
 	}
-	if e.rules.OffloadFreesAtOnce {
+	if r.OffloadFreesAtOnce {
 		c.copied = map[int32]*transfer{}
 		e.pool.Taken = func(b int32) { c.waitFor(b) }
 	}
 	c.tokenBytes = 2 * float64(d.Model.NumLayers*max(d.Model.NumKVHeads, d.TP)*d.Model.HeadDim) * d.Model.BytesPerKV / float64(max(1, d.TP))
+	if c.set.LMCache && blocks <= 0 {
+		c.capacity = int(trace.Int(c.set.Bytes / (4096 * math.Ceil(float64(c.chunk)*c.tokenBytes/float64(max(1, d.PP)*4096)))))
+	}
 	if rate := d.Hardware.PCIeBandwidthGBs * 1e3 * d.Hardware.PCIeEfficiency; rate > 0 {
 		c.blockUs = float64(e.blockSize) * c.tokenBytes / rate
 	}
@@ -175,12 +187,6 @@ func (c *cpuTier) adapt(x *tierChunk) {
 	x.take(x.in, c.now())
 }
 
-// tracked is how often a chunk was asked for or offered.
-type tracked struct {
-	hash uint64
-	n    int64
-}
-
 // count notes that chunks were asked for or offered: none makes room for another of the same offer.
 func (c *cpuTier) count(hashes ...uint64) {
 	if c.set.Threshold < 2 {
@@ -189,7 +195,7 @@ func (c *cpuTier) count(hashes ...uint64) {
 	others := c.tracker.Len()
 	for _, h := range hashes {
 		if at := c.counts[h]; at != nil {
-			at.Value.(*tracked).n++
+			at.Value.(*tierChunk).offer++
 			c.tracker.MoveToBack(at)
 			others--
 		}
@@ -200,23 +206,20 @@ func (c *cpuTier) count(hashes ...uint64) {
 			continue
 		}
 		if full {
-			delete(c.counts, c.tracker.Remove(c.tracker.Front()).(*tracked).hash)
+			delete(c.counts, c.tracker.Remove(c.tracker.Front()).(*tierChunk).hash)
 			others--
 		}
-		c.counts[h] = c.tracker.PushBack(&tracked{h, 1})
+		c.counts[h] = c.tracker.PushBack(&tierChunk{hash: h, offer: 1})
 	}
-}
-
-// passes reports whether a chunk was counted often enough to be stored.
-func (c *cpuTier) passes(h uint64) bool {
-	at := c.counts[h]
-	return c.set.Threshold < 2 || at != nil && at.Value.(*tracked).n >= c.set.Threshold
 }
 
 // match returns how many tokens behind the local ones are ready here, in whole chunks; sync: they are loaded in this
 // step; busy: some are still being written or loaded for another request, or its own copies are under way.
 func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	r := &c.e.rules
+	if c.set.LMCache {
+		return c.ask(s, local)
+	}
 	if s.load.blocks = nil; r.OffloadSyncLoads {
 		s.load.nextStore = 0
 	}
@@ -266,7 +269,10 @@ func (c *cpuTier) startLoad(s *seq, local, tokens int64, sync bool) {
 	if c.copied != nil {
 		s.load.pending++
 	}
-	s.load.nextStore = (local + tokens) / c.chunk
+	if s.load.nextStore = (local + tokens) / c.chunk; c.set.LMCache {
+		s.load.nextStore, s.load.loads, t.pins = s.load.hit, true, c.keys(s, 0, s.load.hit)
+		t.gpu = (s.load.hit - local/c.chunk) * c.set.Blocks
+	}
 	for i := local / c.chunk; i < s.load.nextStore; i++ {
 		h := c.key(s, i)
 		c.get(h).refs++
@@ -359,7 +365,12 @@ func (c *cpuTier) planStores(items []item) {
 			} else if it.fresh && !r.OffloadFreesAtOnce {
 				at = 2 * int(min(it.s.preempted, 1))
 			}
-			if at == pass {
+			if c.set.LMCache && r.ModelRunnerV2 { // to which who was preempted is new
+				at = (3 - at) % 3
+			}
+			if at == pass && c.set.LMCache {
+				c.planSave(it)
+			} else if at == pass {
 				c.planStore(it.s, it.s.computed+it.n, it.s.held.IDs)
 			}
 		}
@@ -415,16 +426,12 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 		return
 	}
 	var store []int64
-	var keys []uint64
-	c.offers++
-	for i := s.load.nextStore; i < end; i++ {
-		keys = append(keys, c.key(s, i))
-	}
-	if r.OffloadByRequest {
-		c.count(keys...)
+	if c.offers++; r.OffloadByRequest {
+		c.count(c.keys(s, s.load.nextStore, end)...)
 	}
 	for i := s.load.nextStore; i < end; i++ {
-		x, passes := c.get(c.key(s, i)), c.passes(c.key(s, i))
+		x, counted := c.get(c.key(s, i)), c.counts[c.key(s, i)]
+		passes := c.set.Threshold < 2 || counted != nil && counted.Value.(*tierChunk).offer >= c.set.Threshold
 		if x == nil && passes {
 			store = append(store, i)
 		} else if x != nil && (passes || r.OffloadByRequest) && r.OffloadKeepsOffered {
@@ -558,6 +565,9 @@ func (c *cpuTier) completeTransfers(now, step int64) {
 		if !t.load || c.copied != nil {
 			t.state.pending--
 		}
+		if c.set.LMCache {
+			c.save(t)
+		}
 		if t.state.pending == 0 && t.state.over && c.e.rules.OffloadForgets {
 			t.state.computed = 0
 		}
@@ -631,7 +641,7 @@ func (c *cpuTier) keepsOn(s *seq) bool {
 }
 
 func (c *cpuTier) event(ev KVEvent) {
-	if c.e.kvLog != nil {
+	if c.e.kvLog != nil && (ev.Blocks > 0 || ev.Transfer == 0) {
 		ev.AtUs = c.e.now
 		c.e.kvLog.send(ev)
 	}

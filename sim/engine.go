@@ -194,7 +194,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		e.kvLog = &kvLog{obs: watcher}
 		e.pool.Removed = e.kvLog.removed
 	}
-	if d.CPUOffloading && d.PrefixCaching && d.KVBlocksCPU > 0 {
+	if d.CPUOffloading && (d.PrefixCaching && d.KVBlocksCPU > 0 || d.Offload().LMCache) {
 		e.cpu = newCPUTier(e, d.KVBlocksCPU)
 	}
 	e.quick = e.depth == 1 && obs == nil && e.cpu == nil && e.spec == nil && e.cadence.interval <= 1

@@ -134,6 +134,13 @@ func TestOracle(t *testing.T) {
 	}
 }
 
+// The CPU tier of vLLM's own connector and LMCache's decide as theirs do, beside asynchronous scheduling and drafts too (recorded
+// by testdata/interop/offload_oracle.py and lmcache_oracle.py).
+func TestTierSchedules(t *testing.T) {
+	t.Setenv("BLIS_TRAIN_ORACLE", "testdata/tier")
+	TestOracle(t)
+}
+
 // readOracle reads every scenario and trace below dir.
 func readOracle(t *testing.T, dir string) (map[string]*oracleScenario, []*oracleTrace) {
 	scenarios, traces := map[string]*oracleScenario{}, []*oracleTrace{}
@@ -311,7 +318,16 @@ func (s *oracleScenario) deployment(version string) *deploy.Deployment {
 			extra["block_size"] = whole("blocks_per_chunk") * e.BlockSize
 		}
 		d.Engine.KVBlocksCPU = whole("chunks") * whole("blocks_per_chunk")
-		x["kv_transfer_config"] = map[string]any{"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+		name := "OffloadingConnector"
+		if e.Offload["lmcache"] == true {
+			name, extra = "LMCacheConnectorV1", map[string]any{}
+			for _, key := range []string{"chunk_size", "cache_policy", "save_decode_cache", "min_retrieve_tokens"} {
+				extra["lmcache."+key] = e.Offload[key]
+			}
+			d.Engine.KVBlocksCPU = whole("chunks") * whole("chunk_size") / e.BlockSize
+		}
+		x["kv_transfer_config"] = map[string]any{"kv_connector": name,
+			"kv_role": "kv_both", "kv_connector_extra_config": extra}
 		d.Model = deploy.Model{NumLayers: 1, NumKVHeads: 1, HeadDim: 1, BytesPerKV: 2}
 	}
 	if e.Speculative != nil {
@@ -347,7 +363,8 @@ func bytesOf(list []int64) []uint8 {
 
 func newOracleRun(s *oracleScenario, version string) (*oracleRun, error) {
 	cfg := DefaultConfig(s.deployment(version), &Blackbox{Beta: []float64{1000, 0, 0}})
-	r := &oracleRun{s: s, aborted: map[int]bool{}, left: len(s.Requests), sentAt: map[int]int64{}, parkedAt: map[int]int64{}, passes: map[int64]int64{}}
+	r := &oracleRun{s: s, aborted: map[int]bool{}, left: len(s.Requests), sentAt: map[int]int64{}, parkedAt: map[int]int64{},
+		passes: map[int64]int64{}}
 	for _, q := range s.Requests {
 		req := Request{ID: q.ID, ArrivalUs: int64(q.index), PromptTokens: int64(len(q.tokens)),
 			OutputTokens: *q.OutputLen, MaxTokens: q.MaxTokens,
@@ -549,6 +566,11 @@ func (r *oracleRun) describe() {
 func (r *oracleRun) describeTier(had int) {
 	if r.cpu == nil {
 		return
+	}
+	for _, t := range r.cpu.flying {
+		if r.cpu.set.LMCache && !t.load && t.gpu > 0 && t.step == r.Engine.step {
+			r.note("stores", float64(len(t.hashes)))
+		}
 	}
 	for _, t := range r.cpu.planned {
 		r.note("stores", float64(len(t.hashes)))

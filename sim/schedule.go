@@ -393,7 +393,7 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 		e.shortUs = e.now
 		return a, admitStop // blocks have only become fewer since it failed, and it asks for no less
 	}
-	if e.pool.Caching && s.content == nil {
+	if (e.pool.Caching || e.cpu != nil) && s.content == nil {
 		e.describe(s)
 	}
 	hits, busy := e.lookUp(s, &a)

@@ -113,7 +113,7 @@ func (e *Engine) deliverLate(s *seq, it *item) {
 	if e.rules.AbortedLoadsStay || !it.yields || int32(s.idx) != it.idx || !slices.Contains(e.leaving, s) {
 		return
 	}
-	n, most := int64(1), max(s.req.MaxTokens, s.target)
+	n, most := int64(1), s.maxTokens
 	if it.drafts > 0 && !it.fresh {
 		n += e.accepted(s, int64(it.drafts))
 	}

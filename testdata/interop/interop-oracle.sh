@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fresh random schedules of vLLM's own scheduler, each version, against the simulator: step by step the same.
 # Needs Python, the oracle's folder (BLIS_TRAIN_ORACLE_TOOLS) and, for each version once, a package index.
-# COUNT scenarios a version from SEED on; BLIS_TRAIN_WHEELS keeps what was fetched.
+# COUNT scenarios a version from SEED on; BLIS_TRAIN_WHEELS keeps what was fetched; BLIS_TRAIN_LMCACHE is LMCache's unpacked wheel.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=${BLIS_TRAIN_ORACLE_TOOLS:-../shared/tools/vllm_oracle}
@@ -50,6 +50,10 @@ for version in ${VERSIONS:-0.15.1 0.19.1 0.23.0 0.24.0 0.26.0 0.28.0 0.31.0 0.33
     if [ -d "$dir/vllm/distributed/kv_transfer" ]; then # more of the wheel than fetch.sh keeps: the CPU tier's own decisions
       python3 testdata/interop/offload_oracle.py --tools "$tools" --scenarios --seed "$((seed + from))" --count "$((n / 4))" > "$part/s.jsonl"
       check "$part" python3 testdata/interop/offload_oracle.py --tools "$tools" --vllm "$dir" "$part/s.jsonl"
+      if [ -n "${BLIS_TRAIN_LMCACHE:-}" ]; then
+        python3 testdata/interop/lmcache_oracle.py --tools "$tools" --scenarios --seed "$((seed + from))" --count "$((n / 4))" > "$part/s.jsonl"
+        check "$part" python3 testdata/interop/lmcache_oracle.py --tools "$tools" --vllm "$dir" --lmcache "$BLIS_TRAIN_LMCACHE" "$part/s.jsonl"
+      fi
     fi
   done
   echo "interop: vLLM $version: $count schedules from seed $seed, 0 differ; $own differ from themselves under another PYTHONHASHSEED"
