@@ -342,7 +342,10 @@ func (e *Engine) endPass() error {
 		}
 		return nil
 	default:
-		if e.pauseIfStuck(); e.obs != nil {
+		if e.pauseIfStuck(); !e.unfinished() && e.rules.LeavingIsWork && len(e.leaving) > 0 {
+			e.pass(e.cfg.IdleSleepUs) // before its dummy: blocks that it keeps for another server are work
+		}
+		if e.obs != nil {
 			e.obs.Step(&StepView{Batch: Batch{StepID: e.step, StartUs: e.now, DecodeTokens: g.dummy.DecodeTokens}, Dummy: true,
 				FreeBlocks: e.pool.Free, TotalBlocks: e.pool.Total})
 		}
