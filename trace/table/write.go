@@ -344,15 +344,17 @@ func (s textStatistics) Update(list []string, unknown int64) {
 	s.ByteArrayStatistics.Update(stat.Map(list, view), unknown)
 }
 
-// writeChunk writes the known values of one column of a row group, in the coding that plain appends or, with distinct, as
-// a dictionary and places in it, and returns its bytes.
+// writeChunk writes the known values of one column of a row group, in the coding that plain appends or, where distinct gives
+// places, as a dictionary and those, and returns its bytes.
 func writeChunk[V any](p *pager, meta *metadata.ColumnChunkMetaDataBuilder, lv levels, list []V, stats statistics[V],
 	distinct func([]V) ([]V, []int32), plain func([]byte, []V) []byte) (written int64, err error) {
 	known, encoding := len(list), parquet.Encodings.Plain
 	values := func(from, to int) []byte { return plain(p.raw, list[from:to]) }
+	var places []int32 // nil without a dictionary
 	if distinct != nil {
-		var places []int32
 		list, places = distinct(list)
+	}
+	if places != nil {
 		p.raw = plain(p.raw[:0], list)
 		page := file.NewDictionaryPage(memory.NewBufferBytes(p.raw), int32(len(list)), encoding)
 		if written, err = p.WriteDictionaryPage(page); err != nil {
@@ -393,7 +395,7 @@ func writeChunk[V any](p *pager, meta *metadata.ColumnChunkMetaDataBuilder, lv l
 			return written, err
 		}
 	}
-	return written, p.Close(distinct != nil, false)
+	return written, p.Close(places != nil, false)
 }
 
 // maxBound is how long a text may be that stands in the statistics as the least or the largest, bytes.
@@ -487,7 +489,7 @@ func (d *intDict) of(list []int64) (uniq []int64, idx []int32) {
 	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
 	d.gen++
 	if size := 2 << bits.Len(uint(len(list))); size > len(d.slots) || d.gen == 0 {
-		d.slots, d.gen = make([]intSlot, size), 1
+		d.slots, d.gen, d.idx = make([]intSlot, size), 1, make([]int32, 0, len(list))
 		d.shift = 64 - bits.TrailingZeros(uint(size))
 	}
 	for _, v := range list {
@@ -525,15 +527,18 @@ type strSlot struct {
 	idx int32
 }
 
+// of is that of a list, or the list itself and nil where most of its first texts are unlike.
 func (d *strDict) of(list []string) (uniq []string, idx []int32) {
 	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
 	if d.index == nil {
-		d.index = map[string]int32{}
+		d.index, d.idx = map[string]int32{}, []int32{}
 	}
 	clear(d.index)
 	clear(d.cache[:])
-	for _, s := range list {
-		d.add(s)
+	for i, s := range list {
+		if d.add(s); i == 1<<10 && len(d.uniq) > i/2 {
+			return list, nil
+		}
 	}
 	return d.uniq, d.idx
 }
