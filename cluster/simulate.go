@@ -348,7 +348,7 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 
 // write writes requests.parquet and decisions.parquet.
 func (s *simulation) write(run *Result) error {
-	request := func(r *record) sim.RequestResult { return r.Timed() }
+	request := func(r *record) sim.RequestResult { return *r.Timed() }
 	if err := writeRows(s.o.Out, "requests", run.Records, request); err != nil {
 		return err
 	}

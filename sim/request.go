@@ -135,8 +135,8 @@ type latencies struct {
 	E2EMs       trace.Opt[float64] `col:"e2e_ms" unit:"ms" doc:"departure - arrival"`
 }
 
-// Timed is the request as a row of requests.parquet.
-func (r RequestResult) Timed() RequestResult {
+// Timed makes the request a row of requests.parquet.
+func (r *RequestResult) Timed() *RequestResult {
 	ms := func(us float64, ok bool) (v trace.Opt[float64]) {
 		if ok {
 			v = trace.Some(us / 1e3)

@@ -255,8 +255,12 @@ func (e *Engine) gapQuantiles(s *seq) (p50, p99 trace.Opt[float64]) {
 	}
 	a, b := (n-1)/2, (n*99+99)/100-1
 	nth(s.gaps, a)
-	nth(s.gaps[a:], b-a)
-	return trace.Some((float64(s.gaps[a]) + e.cfg.TokenUs) / 1e3), trace.Some((float64(s.gaps[b]) + e.cfg.TokenUs) / 1e3)
+	high := slices.Max(s.gaps[a:])
+	if b < n-1 {
+		nth(s.gaps[a:], b-a)
+		high = s.gaps[b]
+	}
+	return trace.Some((float64(s.gaps[a]) + e.cfg.TokenUs) / 1e3), trace.Some((float64(high) + e.cfg.TokenUs) / 1e3)
 }
 
 // nth reorders v so that v[k] is what it would be in order, nothing before it is

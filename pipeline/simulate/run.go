@@ -313,7 +313,7 @@ func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, add func(*sim.
 	res, err := stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
 		add(r)
 		i++
-		return errors.Join(rows.Append(r.Timed()), blis.add(i-1, r))
+		return errors.Join(rows.Append(*r.Timed()), blis.add(i-1, r))
 	})
 	if err != nil {
 		rows.Abort()
