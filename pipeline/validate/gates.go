@@ -189,10 +189,10 @@ func delayGates(c *result.ConfigErrors, runs []result.ValidationRun, r *rules) [
 		return nil
 	}
 	if o := c.Alpha.Overhead; o != nil {
-		add(gateOverheadOfTTFT, o.MAEUs, func(m *result.Metrics) *result.Metric { return m.TTFT })
+		add(gateOverheadOfTTFT, o.MAEUs, ttftOf)
 	}
 	if a := c.Alpha.Egress; a != nil {
-		add(gateEgressOfE2E, a.MAEUs, func(m *result.Metrics) *result.Metric { return m.E2E })
+		add(gateEgressOfE2E, a.MAEUs, e2eOf)
 	}
 	return gates
 }
@@ -254,14 +254,35 @@ func overallGates(v *result.Validation, r *rules) []result.Gate {
 	return []result.Gate{r.gate(gateBias, scopeAll, bias, noteNoRows), r.gate(gateWorstConfiguration, scopeAll, worst, noteNoRows)}
 }
 
-// replayNames pairs the gates of each metric.
-var replayNames = []struct {
-	ks, median string
-	of         func(*result.Metrics) *result.Metric
-}{
-	{gateKSTTFT, gateMedianTTFT, func(m *result.Metrics) *result.Metric { return m.TTFT }},
-	{gateKSITL, gateMedianITL, func(m *result.Metrics) *result.Metric { return m.ITL }},
-	{gateKSE2E, gateMedianE2E, func(m *result.Metrics) *result.Metric { return m.E2E }},
+// replayRule is a gate of a replayed run: a value of a metric, and what chance alone reaches.
+type replayRule struct {
+	name   string
+	levels bool // stands of means of a few load levels too, which are no distribution
+	of     func(*result.Metrics) *result.Metric
+	value  func(*result.Metric) (value, chance *float64)
+}
+
+// replayRules are the gates that stand per replayed run, phase and split.
+var replayRules = []replayRule{
+	{gateKSTTFT, false, ttftOf, ksOf},
+	{gateMedianTTFT, true, ttftOf, medianOf},
+	{gateKSITL, false, itlOf, ksOf},
+	{gateMedianITL, true, itlOf, medianOf},
+	{gateKSE2E, false, e2eOf, ksOf},
+	{gateMedianE2E, false, e2eOf, medianOf},
+}
+
+func ttftOf(m *result.Metrics) *result.Metric { return m.TTFT }
+func itlOf(m *result.Metrics) *result.Metric  { return m.ITL }
+func e2eOf(m *result.Metrics) *result.Metric  { return m.E2E }
+
+func ksOf(m *result.Metric) (value, chance *float64) { return &m.KSD, m.ChanceKSD }
+
+func medianOf(m *result.Metric) (value, chance *float64) { return m.MedianRelErrPaired, m.ChanceMedian }
+
+// ofReplay reports whether a gate judges a replayed run.
+func ofReplay(name string) bool {
+	return slices.ContainsFunc(replayRules, func(g replayRule) bool { return g.name == name })
 }
 
 // replayGates judge the plain replay of every run and phase on requests that the
@@ -278,25 +299,20 @@ func replayGates(v *result.Validation, r *rules, clients bool) []result.Gate {
 		why = "no unsaturated phase with requests that the coefficients never saw was replayed"
 		note, required := runNote(run, clients)
 		decided, undecided = decided || required, cmp.Or(undecided, run.Undecided)
-		for _, n := range replayNames {
-			if run.Source == sourcePoints && n.ks == gateKSE2E {
+		for _, g := range replayRules {
+			if run.Source == sourcePoints && !g.levels {
 				continue
 			}
-			var ks, median, chanceKS, chanceMedian *float64
-			if note == "" {
-				if m := metricOf(run.Metrics, n.of); m != nil {
-					ks, median, chanceKS, chanceMedian = &m.KSD, m.MedianRelErrPaired, m.ChanceKSD, m.ChanceMedian
-				}
+			var value, chance *float64
+			if m := metricOf(run.Metrics, g.of); m != nil && note == "" {
+				value, chance = g.value(m)
 			}
-			if run.Source != sourcePoints { // means of a few levels are no distribution
-				gates = append(gates, replayGate(r, n.ks, run, ks, chanceKS, note, required))
-			}
-			gates = append(gates, replayGate(r, n.median, run, median, chanceMedian, note, required))
+			gates = append(gates, replayGate(r, g.name, run, value, chance, note, required))
 		}
 	}
 	if !decided {
-		for _, n := range replayNames {
-			gates = append(gates, r.gate(n.ks, scopeAll, nil, cmp.Or(undecided, why)))
+		for _, name := range []string{gateKSTTFT, gateKSITL, gateKSE2E} { // for all of them
+			gates = append(gates, r.gate(name, scopeAll, nil, cmp.Or(undecided, why)))
 		}
 	}
 	return gates
@@ -307,15 +323,13 @@ func (r *rules) Good(m *result.Metrics) bool {
 	if m == nil {
 		return false
 	}
-	for _, n := range replayNames {
-		got := n.of(m)
+	for _, g := range replayRules {
+		got := g.of(m)
 		if got == nil {
 			continue
 		}
-		if ks := r.gate(n.ks, "", &got.KSD, ""); !*ks.Pass {
-			return false
-		}
-		if e := r.gate(n.median, "", got.MedianRelErrPaired, ""); e.Pass != nil && !*e.Pass {
+		value, _ := g.value(got)
+		if judged := r.gate(g.name, "", value, ""); judged.Pass != nil && !*judged.Pass {
 			return false
 		}
 	}
@@ -462,9 +476,6 @@ const (
 
 // scopeAll is the scope of a gate that judges all runs together.
 const scopeAll = coeff.ScopeAll
-
-// replayGateNames are the gates that stand per replayed run, phase and split.
-var replayGateNames = []string{gateKSTTFT, gateMedianTTFT, gateKSITL, gateMedianITL, gateKSE2E, gateMedianE2E}
 
 // failedByScope lists the names of failed gates per scope prefix, in gate order.
 func failedByScope(gates []result.Gate) ([]string, map[string][]string) {

@@ -225,7 +225,7 @@ func verdictOf(v *result.Validation, purpose string, c *result.ConfigErrors) res
 // replay is judged by what was replayed, not by steps alone.
 func decides(gate, purpose string) bool {
 	if purpose == coeff.PurposeReplay {
-		return slices.Contains(replayGateNames, gate)
+		return ofReplay(gate)
 	}
 	return !slices.Contains(coefficientGates, gate)
 }
@@ -237,7 +237,7 @@ var coefficientGates = []string{gateBetaSigns, gateCertificate, gateFoldsDistinc
 // scope, a replay of one of its runs, or the coefficients.
 func concerns(g *result.Gate, c *result.ConfigErrors) bool {
 	return g.Scope == c.Scope || slices.Contains(coefficientGates, g.Name) ||
-		slices.Contains(replayGateNames, g.Name) && slices.Contains(c.Runs, runOfScope(g.Scope))
+		ofReplay(g.Name) && slices.Contains(c.Runs, runOfScope(g.Scope))
 }
 
 // setVerdicts derives the verdicts, and the one that decides: of v.For over
@@ -257,14 +257,11 @@ func setVerdicts(v *result.Validation, asked string) {
 	v.Pass = v.Verdict == coeff.VerdictPass
 }
 
-// ofSteps reports whether a gate judges step times, OfReplay whether it judges a
-// replayed run.
+// ofSteps reports whether a gate judges step times.
 func ofSteps(name string) bool {
 	t := (&rules{all: defaults()}).of(name)
 	return t != nil && slices.Contains(t.Purposes, coeff.PurposeSteps) && !slices.Contains(coefficientGates, name)
 }
-
-func ofReplay(name string) bool { return slices.Contains(replayGateNames, name) }
 
 // Codes of a validation and of an inspection.
 const (
