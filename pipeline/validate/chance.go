@@ -138,6 +138,11 @@ type chance map[string]difference
 
 type difference struct{ ks, median float64 }
 
+// differ compares a noisy replay with the plain one, request by request.
+func differ(plain, noise []float64) difference {
+	return difference{stat.Distance(plain, noise), medianPairedError(plain, noise)}
+}
+
 // chances replays with noise and compares with the plain replay, request by request.
 // fresh makes an engine that shares nothing with another.
 func (p *Phase) chances(ctx context.Context, workers int, fresh func() (engine, error), from *stepNoise, splitNs int64) (chance, error) {
@@ -200,7 +205,7 @@ func (p *Phase) requestChances(seed, splitNs int64) chance {
 				}
 				noise[i] = plain[i] * r.ratio[at%len(r.ratio)] * replayed / measured
 			}
-			q.raise(metric, difference{stat.Distance(plain, noise), medianPairedError(plain, noise)})
+			q.raise(metric, differ(plain, noise))
 		}
 	}
 	return q
@@ -238,7 +243,7 @@ func (p *Phase) against(noise *sim.Result, splitNs int64) chance {
 	out := chance{}
 	for _, metric := range metricNames {
 		if len(a[metric]) > 0 {
-			out[metric] = difference{stat.Distance(a[metric], b[metric]), medianPairedError(a[metric], b[metric])}
+			out[metric] = differ(a[metric], b[metric])
 		}
 	}
 	return out

@@ -407,7 +407,7 @@ func (t *judgedRun) levels(levels []result.LevelHoldout, seed int64) result.Vali
 			for i, x := range simulated {
 				noise[i] = x * (1 + float64(k.sd*rng.NormFloat64()))
 			}
-			q.raise(k.name, difference{stat.Distance(simulated, noise), medianPairedError(simulated, noise)})
+			q.raise(k.name, differ(simulated, noise))
 		}
 	}
 	q.fill(v.Metrics)
