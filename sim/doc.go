@@ -49,12 +49,9 @@
 // goroutine.
 //
 //	batch.go     a step as sums over its sequences
-//	model.go     the interfaces: a step time, a delay, a recorded timeline
-//	physics.go   a coefficient set through the trainer's features
-//	basis.go     trained-physics and blackbox, the forms BLIS reads; kernelmode.go its kernel's
-//	roofline.go  the analytic model: nothing is fitted
-//	recorded.go  the times of a trace, teacher-forced
-//	draw.go      coefficients drawn from their covariance
+//	model.go     a step time, a delay, a recorded timeline, and what they come from: a coefficient
+//	             set through the trainer's features, the forms BLIS reads, the roofline, a trace
+//	noise.go     noise and drift; coefficients drawn from their covariance
 //
 // A replay judges a candidate set of coefficients by replaying measured
 // requests: how far the simulated times are from the measured ones, and, for

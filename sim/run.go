@@ -243,7 +243,7 @@ func (m *Means) Add(r *RequestResult) {
 }
 
 // The steady state of a busy engine is a step in which every running request
-// decodes one token and nobody is admitted or preempted. steady.go runs such a
+// decodes one token and nobody is admitted or preempted. What follows runs such a
 // step in two short loops over the running list instead of the general ones;
 // the result is the same (TestSteadyPathIsExact).
 

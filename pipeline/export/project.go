@@ -1,4 +1,4 @@
-// Package project says a step-time model in the terms of another one: it draws the
+// This file says a step-time model in the terms of another one: it draws the
 // batches that a deployment will have, asks the model for their times, and fits the
 // other's terms to them.
 //
@@ -11,6 +11,7 @@
 //
 // Requests are at a uniform point of their lives. After the relative errors the fit moves toward absolute ones, then
 // takes each kind's total as a row of three times its batches' weight.
+
 package export
 
 import (

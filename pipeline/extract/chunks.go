@@ -1,4 +1,4 @@
-// Package chunks recovers an engine's steps from the chunks that all of its clients
+// This file recovers an engine's steps from the chunks that all of its clients
 // received (spec#chunk-steps): chunks that come together end one step, so who decoded
 // in it, over which contexts, and which prompts ended follow by counting.
 //
@@ -7,6 +7,7 @@
 // delivered in between, and figures that say whether the clusters are steps at all.
 //
 // Where an unknown part of a prompt may have been cached, the steps before its first chunk are left out.
+
 package extract
 
 import (

@@ -34,16 +34,18 @@ func TestFirstChangeOfContributing(t *testing.T) {
 	}
 	for _, step := range steps {
 		path, kind, text := filepath.Join(dir, step[1]), step[2], strings.ReplaceAll("\n"+step[3], "\n   ", "\n")[1:]
-		_, missing := os.Stat(path)
 		switch {
 		case kind == "sh":
 			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
 				execute(t, dir, strings.Fields(line))
 			}
-		case missing != nil:
+		case step[1] != "pipeline/features/list.go":
 			repo.Write(t, text, path)
 		default:
 			list := repo.Read(t, path)
+			if strings.Contains(string(list), text) { // somebody follows the page in this very tree
+				continue
+			}
 			at := strings.Index(string(list), "var experimental ")
 			at += strings.Index(string(list[at:]), "beta:")
 			at += strings.Index(string(list[at:]), "\n\t},") + 1

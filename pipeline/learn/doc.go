@@ -9,14 +9,13 @@
 //	occupancy.go  a first estimate without any replay: measured times say who
 //	              decoded when, and a regression says what that cost
 //	newton.go     Gauss-Newton through the simulator to the likeliest
-//	              coefficients, given the prior and the requests
-//	search.go     a derivative-free polish of the learned directions, kept only
-//	              if requests held out agree
+//	              coefficients, given the prior and the requests; a derivative-free
+//	              polish of the learned directions, kept only if requests held out
+//	              agree; what the data show, in words, and what they do not
 //	repeat.go     the bias of the equations, and intervals: recordings simulated as
 //	              the server would make them
-//	level.go      requests of a benchmark whose means alone are known
-//	document.go   coefficients as a fit, with BLIS's terms fitted to batches drawn in batches.go
-//	direction.go  what the data show, in words, and what they do not
+//	load.go       loads, also of a benchmark whose means alone are known
+//	learn.go      the whole of it, and coefficients as a fit
 //
 // It is pure.
 package learn

@@ -44,7 +44,7 @@
 //
 // [Fill] turns the iterations that an unmodified engine writes into
 // steps that rows are made from: when each began (fill_audit.go says
-// what its time may be taken for, clock.go puts the passes on one clock, align.go
+// what its time may be taken for, align.go puts the passes on one clock and
 // on that of the clients), and what ran in it (contexts.go fills in what counts
 // do not tell).
 //

@@ -356,10 +356,11 @@ func sourcesOf(run *trace.Run, dep *deploy.Deployment, in *result.ExtractRun) []
 func passesOf(run *trace.Run) result.InspectSource {
 	a, form := run.Aggregate, run.Iterations[0].Form
 	s := result.InspectSource{Found: true, Got: fmt.Sprintf("%d passes", len(run.Iterations)), Teaches: "batches, and no step times"}
-	s.Source = map[string]string{trace.IterationFPM: "forward-pass metrics", trace.IterationSGLang: "batches in SGLang's log",
+	s.Source = map[string]string{"": "iterations in vLLM's log", trace.IterationLog: "iterations in vLLM's log",
+		trace.IterationFPM: "forward-pass metrics", trace.IterationSGLang: "batches in SGLang's log",
 		trace.IterationTensorRT: "iterations in TensorRT-LLM's log"}[form]
 	if s.Source == "" {
-		s.Source = "iterations in vLLM's log"
+		s.Source = "iterations in the log of " + form
 	}
 	drafted := stat.Sum(run.Iterations, func(x trace.Iteration) int64 { return x.GenerationTokens - x.GenerationReqs })
 	if drafted > 0 && form == trace.IterationLog {

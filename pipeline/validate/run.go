@@ -237,10 +237,10 @@ func otherEngine(run *trace.Run, dep *deploy.Deployment) string {
 		return "the log does not say what each pass accepted of its drafts: steps are judged, and nothing is replayed"
 	}
 	switch run.Iterations[0].Form {
-	case trace.IterationSGLang, trace.IterationTensorRT:
-		return "the passes are of " + run.Iterations[0].Form + ", whose scheduler is not vLLM's: steps are judged, and nothing is replayed"
+	case "", trace.IterationLog, trace.IterationFPM, trace.IterationChunks:
+		return ""
 	}
-	return ""
+	return "the passes are of " + run.Iterations[0].Form + ", whose scheduler is not vLLM's: steps are judged, and nothing is replayed"
 }
 
 // replay makes the entries of one run, one per phase and split, or reads those that

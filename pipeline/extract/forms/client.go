@@ -1,4 +1,5 @@
-// Package client turns the files of load clients into observed requests.
+// Package forms reads every form but OTLP: client.go results of clients, sweep.go load levels,
+// lines.go logs, kv.go KV events, prometheus.go metrics; foreign.go refuses what cannot be read.
 package forms
 
 import (

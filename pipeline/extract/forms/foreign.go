@@ -1,5 +1,6 @@
-// Package foreign names exports of other tools by the beginning of a file, and
+// This file names exports of other tools by the beginning of a file, and
 // says how to get what is read here.
+
 package forms
 
 import (

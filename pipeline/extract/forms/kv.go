@@ -1,5 +1,3 @@
-// Package kv turns recordings of vLLM's KV-cache events into rows of kv_events:
-// kv.go reads them, merge.go makes one event of the copies of several workers.
 package forms
 
 import (

@@ -25,7 +25,8 @@ type lineForm struct {
 	fields  []lineField
 }
 
-// lineField is a figure of a line: the text before it, or, behind a bar, another one; its unit behind it.
+// lineField is a figure of a line: the text before it (with its space, where neither comma, point nor
+// bracket stands there), or, behind a bar, another one; its unit behind it.
 type lineField struct {
 	label, unit string
 	needed      bool
@@ -142,7 +143,7 @@ func (d *logDecoder) pass(f *lineForm, before, text []byte, outer stamp, out *It
 		if r.Form = f.form; f.stamp != nil {
 			outer.better(f.stamp(before, text)).set(&r.Iteration)
 		}
-		if r.Engine = d.text.Get(engine); r.Form == trace.IterationSGLang || r.Form == trace.IterationTensorRT {
+		if r.Engine = d.text.Get(engine); f.form != trace.IterationLog && f.form != "" {
 			r.Engine = d.text.Get(append([]byte(f.form+" "), engine...))
 		}
 		r.Process = d.text.Get(process)

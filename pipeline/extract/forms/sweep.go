@@ -1,15 +1,15 @@
-// Package sweep reads what benchmarks print: each benchmark is one operating point
+// This file reads what benchmarks print: each benchmark is one operating point
 // with its load, mean lengths, TTFT and ITL. The form is known by content:
 //
 //	JSON object with `benchmarks`           GuideLLM's report, v0.2 and later
 //	JSON list of flat rows                  GuideLLM's CSV of v0.3 as objects
 //	CSV with one header row                 the same, or our own columns (columns)
 //	CSV with three header rows              GuideLLM v0.4 and later
-//	JSON object with total_input_tokens     vllm bench serve --save-result (bench.go)
+//	JSON object with total_input_tokens     vllm bench serve --save-result (client.go)
 //	JSON object with metrics of unit, avg   AIPerf and genai-perf (perf.go); CSV beginning with Metric
-//	JSON object with load_summary           stage and summary reports of inference-perf (stages.go)
+//	JSON object with load_summary           stage and summary reports of inference-perf (lines.go)
 //	JSON object or list with tput_per_gpu   InferenceX's aggregates (inferencex.go)
-//	CSV with concurrency, ttft_ms, tpot_ms  load levels (levels.go)
+//	CSV with concurrency, ttft_ms, tpot_ms  load levels
 //
 // GuideLLM before v0.7.0 wrote the three-row header of the first benchmark over
 // rows with more columns (fixed upstream in b537f5d9), so that all values behind
@@ -18,6 +18,7 @@
 //
 // A point is kept or dropped for a counted reason. A file that is none of these
 // is an error that says what was expected.
+
 package forms
 
 import (

@@ -1,5 +1,6 @@
-// Package account counts what an extraction reads: every record is kept, or
+// This file counts what an extraction reads: every record is kept, or
 // dropped for a reason with a place. read = kept + the sum of dropped.
+
 package source
 
 import (

@@ -1,6 +1,7 @@
-// Package scan walks JSON texts and protobuf messages in place: no tree is
+// This file walks JSON texts and protobuf messages in place: no tree is
 // built and nothing is copied that has no escape in it. The first fault sticks,
 // with the byte where it stands.
+
 package source
 
 import (

@@ -34,7 +34,7 @@ const (
 	formFramed             // 4-byte big-endian length, zstd frame
 	formRaw                // one protobuf message without a length: an ExportTraceServiceRequest as sent
 	formEmpty
-	formStored // what decoders made of it before (store.go)
+	formStored // what decoders made of it before
 )
 
 var utf8BOM = []byte{0xef, 0xbb, 0xbf}

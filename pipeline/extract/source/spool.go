@@ -1,5 +1,6 @@
-// Package spool sorts packed rows in bounded memory: what does not fit waits in
+// This file sorts packed rows in bounded memory: what does not fit waits in
 // temporary files.
+
 package source
 
 import (
