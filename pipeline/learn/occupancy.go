@@ -204,15 +204,8 @@ func (o *occupancy) rows(values []float64, r *regression) {
 		known := ridge.Dot(x, fixed)
 		r.add(kind, block(i), row, us-known, math.Max(us/leastPart, known+ridge.Dot(row, values)))
 	}
-	until := math.Inf(1) // from then on others run, nobody knows until when
-	if n := len(o.load.Requests) - o.load.later; o.load.later > 0 {
-		until = float64(o.load.sent(n))
-	}
 	for _, i := range o.alive {
 		seen := &o.load.Seen[i]
-		if o.load.last(i) > until {
-			continue
-		}
 		if q := &o.load.Requests[i]; q.OutputTokens > 1 && seen.SpanUs > 0 {
 			c.span(o, i, x)
 			relative(rowSpan, i, o.freeOf(x), seen.SpanUs)
