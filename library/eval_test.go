@@ -187,9 +187,10 @@ func TestEvalReal(t *testing.T) {
 	for _, j := range spans {
 		line("| %s | %+.1f | %+.1f |", j.name, 100*j.tpotErr, 100*j.ttftErr)
 	}
-	line("\nAll three are of one server. Its synchronous steps wait 2.0 ms for the host, those of Qwen3-32B, the other such server, 1.0: with one request\n" +
-		"a step takes 26.0 ms and is predicted 3.1 %% too short (1.7 when one factor slowed all kernels of H100 by 4 %%). Steps of 64 prompt tokens take\n" +
-		"0.8 ms longer than the kernels say, of which prompt_scale makes 2.5.")
+	line("\nAll three are of one server. Its synchronous steps wait 2.0 ms for the host, those of Qwen3-32B, the other such " +
+		"server, 1.0: with one request\na step takes 26.0 ms and is predicted 3.1 %% too short (1.7 when one factor slowed " +
+		"all kernels of H100 by 4 %%). Steps of 64 prompt tokens take\n0.8 ms longer than the kernels say, of which " +
+		"prompt_scale makes 2.5.")
 	within("spans, TPOT", scoresOf(spans).tpot, 2.8)
 	within("spans, TTFT", scoresOf(spans).ttft, 2.5)
 	noCycles := correct(prior, everything, of, nil)

@@ -20,7 +20,7 @@ const (
 	ScaleExpert         // of experts, on top: added to the GPU's
 	ScaleReduce         // of collectives, on top
 	HostStep            // us per step
-	HostRank            // us per step and further tensor-parallel rank of an asynchronous engine: the ranks of the others begin a step together
+	HostRank            // us per step and further tensor-parallel rank, of asynchronous engines: in others all ranks begin a step together
 	HostSequence        // us per running sequence
 	SyncStep            // us per step of an engine that schedules synchronously, on top
 	SyncSequence        // us per sequence of such an engine, on top
