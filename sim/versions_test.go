@@ -41,6 +41,13 @@ func newerCase(seed uint64) (Config, []Request) {
 		m := &cfg.Deployment.Model
 		m.NumLayers, m.NumKVHeads, m.HeadDim, m.BytesPerKV = 1, 1, 100, 1
 		cfg.Deployment.Hardware.PCIeBandwidthGBs, cfg.Deployment.Hardware.PCIeEfficiency = []float64{0.0005, 0.01, 10}[rng.IntN(3)], 1
+		if name := []string{"", "LMCacheConnectorV1", "LMCacheMPConnector"}[rng.IntN(3)]; name != "" {
+			e.PrefixCaching = rng.IntN(4) > 0
+			e.VLLMVersion = []string{"0.15.1", "0.23.0", "0.31.0", "0.33.0"}[rng.IntN(4)] // between, two may preempt each other for ever
+			e.Extra["kv_transfer_config"] = map[string]any{"kv_connector": name, "kv_role": "kv_both", "kv_connector_extra_config": map[string]any{
+				"lmcache.chunk_size": e.BlockSize * (1 + rng.Int64N(3)), "lmcache.save_decode_cache": rng.IntN(2) == 0,
+				"lmcache.cache_policy": []string{"LRU", "fifo", "lfu", "mru"}[rng.IntN(4)]}}
+		}
 	}
 	if rng.IntN(4) == 0 {
 		e.Extra["watermark"] = 0.1
@@ -136,6 +143,9 @@ func TestNewerEnginesConserve(t *testing.T) {
 		})
 		if engine != nil {
 			checkAllFree(t, engine)
+			if c := engine.cpu; c != nil && c.t1.Len()+c.t2.Len() > c.capacity {
+				t.Errorf("%d chunks, want at most %d", c.t1.Len()+c.t2.Len(), c.capacity)
+			}
 		}
 		seen, rejected = seen+watch.seen, rejected+watch.rejected
 		checkOrder(t, &cfg, reqs, res.Requests)
@@ -179,11 +189,16 @@ func checkOutputs(t *testing.T, cfg *Config, reqs []Request, res []RequestResult
 
 // checkAllFree checks that an engine whose requests have left has its blocks back.
 func checkAllFree(t *testing.T, e *Engine) {
-	free := e.pool.Free
+	free, held := e.pool.Free, map[int32]bool{}
 	for _, s := range e.leaving { // before 0.23 an idle engine does not look whether they were read
-		free += s.held.N
+		if len(s.held.IDs) == 0 {
+			free += s.held.N
+		}
+		for _, b := range s.held.IDs {
+			held[b] = true
+		}
 	}
-	if free != e.pool.Total || e.rules.LeavingIsWork && len(e.leaving) > 0 {
+	if free+int64(len(held)) != e.pool.Total || e.rules.LeavingIsWork && len(e.leaving) > 0 {
 		t.Errorf("%d of %d blocks free at the end", e.pool.Free, e.pool.Total)
 	}
 }
