@@ -25,7 +25,8 @@ func (e *Engine) schedule() error {
 	}
 	b.Running, b.Waiting = int64(len(e.running)), int64(e.waits())
 	empty := b.Tokens() == 0 && b.Running == 0
-	e.stuck = empty && len(e.parked)+len(e.leaving)+len(e.fenced) == 0
+	comes := len(e.fenced) > 0 && e.executing() && !e.cfg.Deployment.Engine.CPUOffloading // beside copies one that thrashes would never end
+	e.stuck = empty && len(e.parked)+len(e.leaving) == 0 && !comes
 	if e.hopeless = empty && b.Preempted == 1; e.hopeless && e.pool.Free < e.pool.Total {
 		e.thrashes++ // loads that have arrived hold the other blocks: before 0.31 they may wait for ever
 		e.hopeless = e.thrashes > mostThrashes
