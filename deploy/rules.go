@@ -32,7 +32,7 @@ type Rules struct {
 	// PrefillInterval: executed steps from one with prefill to the next while somebody decodes; 0, 1 = off
 	PrefillInterval int64 `rule:"prefill_schedule_interval" since:"0.33" flag:"prefill_schedule_interval"`
 	// ResumeAfterDrain: a preempted request waits for its steps in flight before it is admitted again
-	ResumeAfterDrain bool `rule:"resume_after_drain" since:"0.28"`
+	ResumeAfterDrain bool `rule:"resume_after_drain" since:"0.27"`
 	// PreemptByPosition: a victim in front of the request being scheduled moves it up, scheduled or not
 	PreemptByPosition bool `rule:"preempt_by_position" since:"0.28"`
 	// SelfPreemptedGoesOn: under priority a request that preempted itself does not end the running list
@@ -58,11 +58,11 @@ type Rules struct {
 	// DraftsByBatchSize: num_speculative_tokens_per_batch_size
 	DraftsByBatchSize bool `rule:"drafts_by_batch_size" since:"0.24" with:"spec"`
 	// DecodePadding: a request admitted with one token left gets 1 + k
-	DecodePadding bool `rule:"decode_padding" since:"0.26" with:"spec"`
+	DecodePadding bool `rule:"decode_padding" since:"0.25" with:"spec"`
 	// DecodePaddingAlone: also when nobody else decodes
-	DecodePaddingAlone bool `rule:"decode_padding_alone" since:"0.31" with:"spec"`
+	DecodePaddingAlone bool `rule:"decode_padding_alone" since:"0.30" with:"spec"`
 	// EagleBlockDropOff: disable_eagle_block_drop
-	EagleBlockDropOff bool `rule:"eagle_block_drop_off" since:"0.31" with:"spec"`
+	EagleBlockDropOff bool `rule:"eagle_block_drop_off" since:"0.30" with:"spec"`
 	// LookaheadHashes: hashes cover the token behind a block, so that EAGLE drops none
 	LookaheadHashes bool `rule:"lookahead_hashes" since:"0.33" with:"spec"`
 	// ReadyTokensCached: blocks of decoded tokens are findable once no step in flight can change them
@@ -70,11 +70,11 @@ type Rules struct {
 	// LoadsReserve: a load from elsewhere leaves the blocks that prompts in chunks still need
 	LoadsReserve bool `rule:"loads_reserve" since:"0.23" with:"kv"`
 	// LoadsNoLookahead: a load's blocks count no lookahead whatever the drafter
-	LoadsNoLookahead bool `rule:"loads_no_lookahead" since:"0.26" with:"kv"`
+	LoadsNoLookahead bool `rule:"loads_no_lookahead" since:"0.25" with:"kv"`
 	// LoadsReserveDrafts: and those of a verify
 	LoadsReserveDrafts bool `rule:"loads_reserve_drafts" since:"0.31" with:"kv"`
 	// LeavingIsWork: a finished request whose blocks stay for another server keeps the engine stepping
-	LeavingIsWork bool `rule:"leaving_is_work" since:"0.23" with:"kv"`
+	LeavingIsWork bool `rule:"leaving_is_work" since:"0.22" with:"kv"`
 	// AbortedLoadsStay: the blocks of an aborted load stay until it has arrived
 	AbortedLoadsStay bool `rule:"aborted_loads_stay" since:"0.19" with:"kv"`
 	// DPPrefillInterval: iterations from one with prefill to the next, the same on all data-parallel ranks; 0, 1 = off
@@ -88,7 +88,11 @@ type Rules struct {
 	// BalancerInFlight: an API server counts what it has in flight, and KV usage where requests wait
 	BalancerInFlight bool `rule:"balancer_in_flight" since:"0.28" with:"dp"`
 	// OffloadFreesAtOnce: a finished request's blocks are free before their copies to the CPU tier are done; who takes one waits
-	OffloadFreesAtOnce bool `rule:"offload_frees_at_once" since:"0.23" with:"kv"`
+	OffloadFreesAtOnce bool `rule:"offload_frees_at_once" since:"0.22" with:"kv"`
+	// OffloadInOrder: chunks are offered in the order of the batch, not those of new requests first
+	OffloadInOrder bool `rule:"offload_in_order" since:"0.23" with:"offload"`
+	// OffloadByKey: chunks are asked for to the first that misses; an offer uses all of the request's
+	OffloadByKey bool `rule:"offload_by_key" since:"0.20" with:"offload"`
 	// OffloadKnownTokens: of asynchronous scheduling and drafts, the chunks of tokens that are known are offered, others later
 	OffloadKnownTokens bool `rule:"offload_known_tokens" since:"0.18" with:"offload"`
 	// OffloadKeepsOffered: no chunk of the CPU tier is evicted for the request that offers it again
@@ -98,17 +102,21 @@ type Rules struct {
 	// OffloadAtFinish: what a finished request has not offered yet is offered with the next step
 	OffloadAtFinish bool `rule:"offload_at_finish" since:"0.26" with:"offload"`
 	// OffloadForgets: but for who finishes with its last copy; of an aborted one what was not computed too
-	OffloadForgets bool `rule:"offload_forgets" since:"0.26" until:"0.28" with:"offload"`
+	OffloadForgets bool `rule:"offload_forgets" since:"0.26" until:"0.27" with:"offload"`
 	// OffloadMarksDrafts: only caches marked as a drafter's (0.33 marks them) leave out their last chunk, none of a finished request
 	OffloadMarksDrafts bool `rule:"offload_marks_drafts" since:"0.30" with:"offload"`
-	// OffloadByRequest: chunks are used once a request, when it has finished; store_threshold counts what is offered
+	// OffloadCountsOffers: store_threshold counts what is offered, not what is asked for
+	OffloadCountsOffers bool `rule:"offload_counts_offers" since:"0.29" with:"offload"`
+	// OffloadCommitted: a finished request leaves out its last token; arc evicts from either list; an offer evicts no counts of its own
+	OffloadCommitted bool `rule:"offload_committed" since:"0.30" with:"offload"`
+	// OffloadByRequest: chunks are used once a request, when it has finished
 	OffloadByRequest bool `rule:"offload_by_request" since:"0.31" with:"offload"`
 	// OffloadSyncLoads: loads within sync_load_budget_bytes run inside the step; an admission offers all chunks again
 	OffloadSyncLoads bool `rule:"offload_sync_loads" since:"0.33" with:"offload"`
 	// DeferredFrees: blocks that a step in flight may write come free after it, with a connector
 	DeferredFrees bool `rule:"deferred_frees" since:"0.24" with:"kv"`
 	// VictimsInFlightStay: nobody is preempted whose blocks would come free later only
-	VictimsInFlightStay bool `rule:"victims_in_flight_stay" since:"0.31" with:"kv"`
+	VictimsInFlightStay bool `rule:"victims_in_flight_stay" since:"0.30" with:"kv"`
 }
 
 // rule is a field of Rules with what its tags say.

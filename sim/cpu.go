@@ -41,7 +41,7 @@ const (
 // one; a load is decided at admission and copied with that step. The request parks until it
 // has arrived; within sync_load_budget_bytes it runs in that step, which takes longer. Copies of
 // one direction follow each other at PCIe speed. A finished request keeps its GPU blocks until
-// its copies are done; from vLLM 0.23 on they come free at once, and a step that takes one waits
+// its copies are done; from vLLM 0.22 on they come free at once, and a step that takes one waits
 // for its copy.
 type cpuTier struct {
 	e          *Engine
@@ -114,7 +114,8 @@ func newCPUTier(e *Engine, blocks int64) *cpuTier {
 	c.capacity, c.chunk = int(blocks/c.set.Blocks), c.set.Blocks*e.blockSize
 	r := &e.rules
 	if c.set.LMCache {
-		r.OffloadFreesAtOnce, r.OffloadByUse, r.OffloadAtFinish, r.OffloadByRequest, r.OffloadSyncLoads = false, false, false, false, false
+		r.OffloadFreesAtOnce, r.OffloadInOrder, r.OffloadByUse, r.OffloadAtFinish = false, false, false, false
+		r.OffloadByRequest, r.OffloadSyncLoads = false, false
 	}
 	if e.spec != nil {
 		c.drops = r.OffloadByUse && !r.OffloadMarksDrafts && e.spec.IsEagle() || r.OffloadSyncLoads && e.spec.dropBlock
@@ -231,8 +232,8 @@ func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 		c.touch(s, full)
 	}
 	start, hits, ends := local/c.chunk, int64(0), false
-	for i := start; i < full && full*c.chunk-local >= c.chunk && (!ends || !r.OffloadFreesAtOnce); i++ {
-		if !r.OffloadByRequest {
+	for i := start; i < full && full*c.chunk-local >= c.chunk && (!ends || !r.OffloadByKey); i++ {
+		if !r.OffloadCountsOffers {
 			c.count(c.key(s, i))
 		}
 		x := c.get(c.key(s, i))
@@ -284,7 +285,9 @@ func (c *cpuTier) startLoad(s *seq, local, tokens int64, sync bool) {
 	t.source = int64(len(t.hashes))
 	c.e.batch.LoadBlocks += t.gpu
 	c.e.out.LoadedBlocks += t.gpu
-	c.waitFor(s.held.IDs...)
+	if c.e.rules.OffloadInOrder {
+		c.waitFor(s.held.IDs...)
+	}
 	c.event(KVEvent{Kind: cacheLoadCommitted, Request: s.idx, Step: c.e.step - 1, Blocks: t.source, CPU: true})
 	c.fly(t)
 }
@@ -362,7 +365,8 @@ func (c *cpuTier) planStores(items []item) {
 			it, at := &items[i], 1
 			if it.fresh && r.OffloadFreesAtOnce && pass == 1 {
 				c.waitFor(it.s.held.IDs...)
-			} else if it.fresh && !r.OffloadFreesAtOnce {
+			}
+			if it.fresh && !r.OffloadInOrder {
 				at = 2 * int(min(it.s.preempted, 1))
 			}
 			if c.set.LMCache && r.ModelRunnerV2 { // to which who was preempted is new
@@ -387,7 +391,7 @@ func (c *cpuTier) planStores(items []item) {
 		}
 	}
 	c.halted = c.halted[:0]
-	if r.OffloadFreesAtOnce && !r.OffloadByUse && !c.e.unfinished() { // 0.23: nobody may come to see them done
+	if r.OffloadFreesAtOnce && !r.OffloadByUse && !c.e.unfinished() { // to 0.23 nobody may come to see them done
 		c.flushOf(nil)
 	}
 	c.syncBytes = 0
@@ -420,14 +424,18 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 		full = max(end, s.load.nextStore)
 	}
 	if end <= s.load.nextStore {
-		if full > s.load.nextStore || r.OffloadFreesAtOnce {
+		if full > s.load.nextStore || r.OffloadByKey {
 			s.load.nextStore = full // to 0.25 what is left out is never offered, and after a preemption all is again
 		}
 		return
 	}
 	var store []int64
-	if c.offers++; r.OffloadByRequest {
+	if c.offers++; r.OffloadCommitted {
 		c.count(c.keys(s, s.load.nextStore, end)...)
+	} else if r.OffloadCountsOffers {
+		for i := s.load.nextStore; i < end; i++ {
+			c.count(c.key(s, i))
+		}
 	}
 	for i := s.load.nextStore; i < end; i++ {
 		x, counted := c.get(c.key(s, i)), c.counts[c.key(s, i)]
@@ -463,7 +471,7 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 		t.hashes = append(t.hashes, h)
 	}
 	c.event(KVEvent{Kind: cacheStored, Request: s.idx, Step: c.e.step, Blocks: int64(len(store)), CPU: true})
-	if r.OffloadFreesAtOnce {
+	if r.OffloadByKey {
 		end = s.tokens() / c.chunk
 	}
 	if !r.OffloadByRequest {
@@ -509,7 +517,7 @@ func (c *cpuTier) makeRoom(n int) bool {
 	a, b := next(c.t1.Front()), next(c.t2.Front())
 	for left := c.t1.Len(); len(out) < need; {
 		from := &b
-		if a != nil && (left >= int(c.target) || b == nil && c.e.rules.OffloadByRequest) {
+		if a != nil && (left >= int(c.target) || b == nil && c.e.rules.OffloadCommitted) {
 			from, left = &a, left-1
 		}
 		if *from == nil {
@@ -616,7 +624,7 @@ func (c *cpuTier) keeps(s *seq) bool {
 		}
 		if s.res.FinishStatus == trace.FinishAborted && !c.e.rules.OffloadForgets {
 			l.computed = s.computed
-		} else if c.e.rules.OffloadByRequest {
+		} else if c.e.rules.OffloadCommitted {
 			l.computed = max(s.prompt, s.tokens()-1)
 		}
 		c.finished = append(c.finished, s)
@@ -631,7 +639,7 @@ func (c *cpuTier) keeps(s *seq) bool {
 	return true
 }
 
-// keepsOn reports whether the blocks of a request that has left stay: before 0.23 the workers tell of its copies in one.
+// keepsOn reports whether the blocks of a request that has left stay: before 0.22 the workers tell of its copies in one.
 func (c *cpuTier) keepsOn(s *seq) bool {
 	if c == nil || c.copied != nil || !s.load.stored || s.load.pending > 0 || s.doneStep >= c.landed {
 		return c != nil && c.copied == nil && s.load.stored

@@ -95,12 +95,15 @@ def connector_class(base):
             cls = v.off.OffloadingConnectorScheduler
             self.old = "_get_reqs_to_store" in vars(cls)
             policy, limit = o["eviction_policy"], o["store_threshold"]
-            if v.version.startswith("0.15"):
-                spec.gpu_block_size = block_size
+            if v.version < "0.19":
+                spec.gpu_block_size = block_size if v.version < "0.18" else (block_size,)
                 backend = importlib.import_module("vllm.v1.kv_offload.backends.cpu").CPUBackend(block_size * f, chunks)
                 m = importlib.import_module(f"vllm.v1.kv_offload.{policy}_manager")
                 self.manager = getattr(m, policy.upper() + "OffloadingManager")(backend)
                 self.tier = lambda: backend.num_allocated_blocks - len(backend.allocated_blocks_free_list)
+                if v.version >= "0.18" and limit >= 2:
+                    reuse = importlib.import_module("vllm.v1.kv_offload.reuse_manager").FilterReusedOffloadingManager
+                    self.manager = reuse(self.manager, limit, o["max_tracker_size"])
             else:
                 m = importlib.import_module("vllm.v1.kv_offload.cpu.manager").CPUOffloadingManager
                 known = inspect.signature(m.__init__).parameters
@@ -145,8 +148,7 @@ def connector_class(base):
         request_finished_all_groups = request_finished
 
         def on_new_request(self, request):
-            if not self.old:
-                self.impl.on_new_request(request)
+            getattr(self.impl, "on_new_request", lambda r: None)(request)
 
         def has_pending_push_work(self):
             f = getattr(self.impl, "has_pending_push_work", None)
