@@ -151,21 +151,29 @@ func TestShortBusyLoads(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{40, 80, 160} {
-		c := plantedCase{shape: "high", n: n, seed: uint64(n)}
-		l := &Load{Name: "planted", Deployment: d, Requests: c.requests()}
-		l.experience(t, set, 0, 1)
-		o := DefaultOptions()
-		o.Search = SearchNone
-		early := l.Before(0.5)
-		got, err := Fit(context.Background(), []*Load{early}, &Prior{Name: "library", Set: set}, o)
-		if err != nil {
-			t.Fatal(err)
+		var all [3][]float64
+		for seed := range uint64(5) { // one recording's error is chance: half of it comes and goes with its arrivals
+			c := plantedCase{shape: "high", n: n, seed: uint64(n) + seed}
+			l := &Load{Name: "planted", Deployment: d, Requests: c.requests()}
+			l.experience(t, set, 0, 1)
+			o := DefaultOptions()
+			o.Search = SearchNone
+			early := l.Before(0.5)
+			got, err := Fit(context.Background(), []*Load{early}, &Prior{Name: "library", Set: set}, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k, off := range laterMedians(t, l, got.Set) {
+				all[k] = append(all[k], off)
+			}
+			if told := got.Level.Loads[0].Requests; told != l.sentIn(0.5) || len(early.Requests) <= told {
+				t.Errorf("%d requests: %d teach and %d are replayed, want %d and more", n, told, len(early.Requests), l.sentIn(0.5))
+			}
 		}
-		if off := laterMedians(t, l, got.Set); off[0] > 5 || off[1] > 2 || off[2] > 2 {
-			t.Errorf("%d requests: TTFT, span and E2E are %.2f %% off, want at most 5, 2 and 2", n, off)
-		}
-		if told := got.Level.Loads[0].Requests; told != l.sentIn(0.5) || len(early.Requests) <= told {
-			t.Errorf("%d requests: %d teach and %d are replayed, want %d and more", n, told, len(early.Requests), l.sentIn(0.5))
+		t.Logf("%d requests: TTFT %.2f, span %.2f, E2E %.2f %% off", n, all[0], all[1], all[2])
+		if stat.Mean(all[0]) > 5 || stat.Mean(all[1]) > 2 || stat.Mean(all[2]) > 2 {
+			t.Errorf("%d requests: TTFT, span and E2E are %.2f, %.2f and %.2f %% off in the mean, want at most 5, 2 and 2", n,
+				stat.Mean(all[0]), stat.Mean(all[1]), stat.Mean(all[2]))
 		}
 	}
 }
