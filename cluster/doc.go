@@ -14,7 +14,7 @@
 //
 // A policy gets a [Request] and a [View] and nothing else, so none can read an engine's
 // hidden state or the length of an answer that is still to come; policy clairvoyant, a
-// control, is the exception (estimate.go).
+// control, is the exception (predictive.go).
 //
 // # What a policy may read
 //

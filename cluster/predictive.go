@@ -3,6 +3,10 @@ package cluster
 import (
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/predict"
 )
 
 // predictive admits a request when its calibrated estimate meets its target
@@ -298,3 +302,405 @@ func (f *Floor) pays(v *View, tokens float64) bool {
 	}
 	return true
 }
+
+// estimate is how long from now the first token of a request takes.
+type estimate struct {
+	predict.TTFT
+	Queued  bool // others are served before it
+	ByClass bool // better classes are: what it waits for depends on its own
+}
+
+// estimator estimates for a request on an instance.
+type estimator interface {
+	TTFT(r *Request, v *View, instance int) (estimate, error)
+}
+
+// Rollout plays the instance forward on what the gateway knows.
+type Rollout struct {
+	Engines     []*predict.Engine // by instance; instances may share one
+	ByPriority  bool              // engines serve better classes first
+	IgnoreCache bool              // a control: nothing counts as cached
+
+	steps []seenStep // by instance
+	taken []part     // by class: what the step under way computes, or has been computed before it
+}
+
+// part is a part of the requests without a first token.
+type part struct{ tokens, requests int64 }
+
+// TTFT is predict's rollout over the ledger and the snapshot.
+func (o *Rollout) TTFT(r *Request, v *View, i int) (estimate, error) {
+	return o.estimate(r, v, i, false)
+}
+
+// FullTTFT is the same when the request's own step is as full as it may be.
+func (o *Rollout) FullTTFT(r *Request, v *View, i int) (estimate, error) {
+	return o.estimate(r, v, i, true)
+}
+
+func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, error) {
+	e := o.Engines[i]
+	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
+	if o.IgnoreCache {
+		own.CachedTokens = 0
+	}
+	a := &v.Ledger.Of[i]
+	mean := v.Ledger.MeanOutputs()
+	s := predict.State{Decodes: a.Decodes, DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2), OutputTokens: mean,
+		Leaving: v.Ledger.Leaving(i), LeavingSteps: ageSteps, FreeBlocks: v.Snapshots[i].FreeBlocks}
+	if expect(&s, r, v, i, o.ByPriority); full {
+		s.BehindTokens = math.MaxInt32
+	}
+	overhead, err := e.OverheadUs(&s, &own)
+	if err != nil {
+		return estimate{}, err
+	}
+	if err := o.inStep(e, v, i, int64(overhead), &s); err != nil {
+		return estimate{}, err
+	}
+	o.ahead(r, v, i, &s)
+	x, err := e.TTFT(&s, &own)
+	return estimate{x, s.AheadTokens > 0, o.ByPriority}, err
+}
+
+// maxRolled is how many steps are rolled forward from the last one whose end was seen.
+const maxRolled = 32
+
+// inStep finds the step under way: when it started, and whose prompts are in it.
+// An engine that exports the start of its step tells; otherwise the model rolls
+// steps forward from the last one whose end the gateway saw. A prompt that ends in
+// a step would have shown its first token, so no such step is over.
+func (o *Rollout) inStep(e *predict.Engine, v *View, i int, overhead int64, s *predict.State) error {
+	s.SinceStepUs = math.NaN()
+	snap, start := &v.Snapshots[i], v.Ledger.Of[i].StepEndUs
+	known := snap.StepStartUs >= 0 && snap.AtUs == v.NowUs
+	if known {
+		start = snap.StepStartUs
+	}
+	head := o.headOf(e, v, i, overhead)
+	for range maxRolled {
+		next := o.take(e, v, i, head, start-overhead, s)
+		if s.Decodes == 0 && s.StepTokens == 0 { // idle until the next one is there
+			if next < 0 || next+overhead > v.NowUs {
+				return nil
+			}
+			start = next + overhead
+			continue
+		}
+		us, err := e.StepUs(s.Decodes, s.DecodeTokens, s.StepRequests, s.StepTokens)
+		if err != nil {
+			return err
+		}
+		end := start + int64(us)
+		if known || s.StepRequests > 0 || end > v.NowUs {
+			break
+		}
+		start = end
+	}
+	s.SinceStepUs = float64(v.NowUs - start)
+	return nil
+}
+
+// take is whose prompts a step computes that is formed when what was sent by untilUs
+// is there: the one that is partly computed, then others in the engine's order. next
+// is when the first of the rest was sent, -1: there is none.
+func (o *Rollout) take(e *predict.Engine, v *View, i int, head partly, untilUs int64, s *predict.State) (next int64) {
+	room, seats := e.Room(s.Decodes)
+	o.taken = append(o.taken[:0], make([]part, len(v.Ledger.Classes))...)
+	s.StepTokens, s.StepRequests, next = 0, 0, -1
+	add := func(class int, todo, done int64) {
+		n := min(todo-done, room)
+		s.StepTokens, room, seats = s.StepTokens+n, room-n, seats-1
+		of := &o.taken[class]
+		if of.tokens += done + n; done+n == todo {
+			s.StepRequests++
+			of.requests++
+		}
+	}
+	if class, todo, ok := head.of(v); ok {
+		add(class, todo, head.done)
+	}
+	for q := range v.Ledger.Queues(i, o.ByPriority) {
+		v.Ledger.Waiting(q, func(request int, sentUs, todo int64) bool {
+			switch {
+			case room < 1 || seats < 1:
+				return false
+			case request == head.request && head.done > 0:
+				return true
+			case sentUs > untilUs:
+				if next < 0 || sentUs < next {
+					next = sentUs
+				}
+				return false
+			}
+			class, _, _ := v.Ledger.Pending(request)
+			add(class, todo, 0)
+			return true
+		})
+	}
+	return next
+}
+
+// ahead is the work that is served before the request, and what waits behind it, less
+// what the step under way computes.
+func (o *Rollout) ahead(r *Request, v *View, i int, s *predict.State) {
+	for c := range v.Ledger.Of[i].Pending {
+		q := &v.Ledger.Of[i].Pending[c]
+		left := part{q.Tokens - o.taken[c].tokens, q.Requests - o.taken[c].requests}
+		if o.ByPriority && v.Ledger.Classes[c].Priority < r.Priority {
+			s.BehindTokens += left.tokens
+			continue
+		}
+		s.AheadTokens, s.AheadRequests = s.AheadTokens+left.tokens, s.AheadRequests+left.requests
+	}
+}
+
+// expect says what will come to instance i while the request waits: prompts at the
+// rate of late, in all and of better classes.
+func expect(s *predict.State, r *Request, v *View, i int, byPriority bool) {
+	s.ComingPerS, s.ComingPrompt = v.Ledger.Inbound(i, v.NowUs)
+	if byPriority {
+		s.BetterPerS, s.BetterPrompt = v.Ledger.Better(r.Priority, v.NowUs)
+	}
+}
+
+// seenStep is the step of an instance that ended last with a first token.
+type seenStep struct {
+	startUs, endUs int64
+	decodes        int64 // beside which it was formed
+	computed       int64 // prompt tokens it computed of prompts that ended in it
+	applied        bool  // head knows of it
+	head           partly
+}
+
+// partly is a request whose prompt was cut by the token budget: done tokens of it are
+// computed. The zero value is nobody.
+type partly struct {
+	request int
+	done    int64
+}
+
+// of is the request's class and prompt tokens to compute, while it has no first token.
+func (p partly) of(v *View) (class int, todo int64, ok bool) {
+	if p.done == 0 {
+		return 0, 0, false
+	}
+	return v.Ledger.Pending(p.request)
+}
+
+// FirstToken notes the end of a step, before the ledger does. A step that left
+// somebody behind who was there when it was formed was full: what it did not compute of
+// prompts that ended in it, it computed of the next one.
+func (o *Rollout) FirstToken(r *Request, v *View, i int, atUs int64) {
+	if o.steps == nil {
+		o.steps = make([]seenStep, len(o.Engines))
+	}
+	s := &o.steps[i]
+	if atUs > s.endUs {
+		o.headOf(o.Engines[i], v, i, 0)
+		a := &v.Ledger.Of[i]
+		*s = seenStep{startUs: a.StepEndUs, endUs: atUs, decodes: a.Decodes, head: s.head}
+	}
+	_, todo, _ := v.Ledger.Pending(r.Index)
+	if s.head.request == r.Index {
+		todo -= s.head.done
+		s.head = partly{}
+	}
+	s.computed += todo
+}
+
+// headOf is whose prompt on the instance is partly computed.
+func (o *Rollout) headOf(e *predict.Engine, v *View, i int, overhead int64) partly {
+	if o.steps == nil {
+		return partly{}
+	}
+	s := &o.steps[i]
+	if s.applied || s.endUs == 0 {
+		return s.head
+	}
+	s.applied = true
+	room, _ := e.Room(s.decodes)
+	left := room - s.computed
+	head, todo := s.head, int64(0)
+	if _, n, ok := head.of(v); ok {
+		todo = n
+	} else {
+		head, todo = o.first(v, i, s.startUs-overhead)
+	}
+	if todo > 0 && left > 0 {
+		head.done = min(head.done+left, todo-1)
+		s.head = head
+	}
+	return s.head
+}
+
+// first is the request that the instance serves next of those sent by untilUs.
+func (o *Rollout) first(v *View, i int, untilUs int64) (head partly, todo int64) {
+	for q := range v.Ledger.Queues(i, o.ByPriority) {
+		v.Ledger.Waiting(q, func(request int, sentUs, n int64) bool {
+			if sentUs <= untilUs {
+				head.request, todo = request, n
+			}
+			return false
+		})
+		if todo > 0 {
+			break
+		}
+	}
+	return head, todo
+}
+
+// live estimates from what the engines hide: a control that shows what perfect
+// knowledge of the present would be worth. Lengths still to come are the true ones.
+type live struct {
+	Engines    []*predict.Engine // with the coefficients that drive the engines
+	ByPriority bool
+
+	engines []sim.Server // of one rank each
+	reqs    []sim.Request
+}
+
+// TTFT is predict's rollout over the true state.
+func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
+	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
+	e, in := l.engines[i].(*sim.Engine), l.engines[i].Inside()
+	s := predict.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
+	expect(&s, r, v, i, l.ByPriority)
+	if in.StepStartUs >= 0 {
+		s.SinceStepUs = float64(v.NowUs - in.StepStartUs)
+	}
+	remaining := int64(0)
+	e.Each(func(w sim.Work) {
+		switch left := w.Prompt - w.Computed; {
+		case w.Running && w.InStep > 0 && w.Outputs == 0:
+			s.StepTokens += w.InStep
+			if left <= 0 {
+				s.StepRequests++
+				break
+			}
+			fallthrough
+		case !w.Running || left > 0:
+			if own := l.reqs[r.Index].Priority; !l.ByPriority || w.Running || w.Priority <= own {
+				s.AheadRequests, s.AheadTokens = s.AheadRequests+1, s.AheadTokens+max(1, left)
+			} else {
+				s.BehindTokens += max(1, left)
+			}
+		default:
+			s.Decodes, s.DecodeTokens, remaining = s.Decodes+1, s.DecodeTokens+w.Computed, remaining+w.Remaining
+		}
+	})
+	if s.Decodes > 0 {
+		s.OutputTokens = math.Max(1, float64(remaining)/float64(s.Decodes))
+	}
+	x, err := l.Engines[i].TTFT(&s, &own)
+	return estimate{x, s.AheadTokens > 0, l.ByPriority}, err
+}
+
+// trees estimate TTFT with the forest of a predictor file, on the columns of a
+// router's view; a column that no view can know is unknown.
+type trees struct {
+	model   *forest.Evaluated
+	columns []column
+	x       []float64
+	Outside int // estimates outside what the forest was trained on
+}
+
+// column reads one column off the view of an instance.
+type column func(r *Request, v *View, i int) float64
+
+// newTrees takes the TTFT target of a predictor file.
+func newTrees(p *forest.Predictor) (*trees, error) {
+	m := p.Target("ttft_ms")
+	if m == nil {
+		return nil, specErrorf("predictor: got no target ttft_ms, want one")
+	}
+	full := false // columns beyond llm-d's change what two of llm-d's mean
+	for _, c := range m.Columns {
+		full = full || c.Name == "own_uncached_tokens"
+	}
+	t := &trees{model: m, x: make([]float64, len(m.Columns))}
+	for _, c := range m.Columns {
+		read := columns[c.Name]
+		switch {
+		case full && c.Name == "num_request_running":
+			read = batchSize
+		case full && c.Name == "decode_tokens_in_flight":
+			read = decodeTokens
+		case read == nil:
+			read = func(*Request, *View, int) float64 { return math.NaN() }
+		}
+		t.columns = append(t.columns, read)
+	}
+	return t, nil
+}
+
+// TTFT is the forest's estimate.
+func (t *trees) TTFT(r *Request, v *View, i int) (estimate, error) {
+	for k, read := range t.columns {
+		t.x[k] = read(r, v, i)
+	}
+	ms, outside := t.model.Predict(t.x)
+	if outside {
+		t.Outside++
+	}
+	return estimate{TTFT: predict.TTFT{Us: ms * 1e3, LikelyUs: ms * 1e3}, Queued: v.Snapshots[i].QueueDepth > 0}, nil
+}
+
+func batchSize(_ *Request, v *View, i int) float64 {
+	return float64(v.Snapshots[i].BatchSize)
+}
+
+func decodeTokens(_ *Request, v *View, i int) float64 {
+	a := &v.Ledger.Of[i]
+	return float64(a.DecodeToks) + float64(float64(a.Decodes)*v.Ledger.MeanOutputs()/2)
+}
+
+// prefixScore is the share of the prompt that is expected in the cache.
+func prefixScore(r *Request, v *View, i int) float64 {
+	return float64(v.CachedTokens(r, i)) / float64(r.PromptTokens)
+}
+
+// columns of a predictor's rows that a view knows, by name (docs/predictor.md).
+var columns = map[string]column{
+	"is_queued": func(_ *Request, v *View, i int) float64 {
+		return math.Min(1, float64(v.Snapshots[i].QueueDepth))
+	},
+	"kv_cache_percentage":      func(_ *Request, v *View, i int) float64 { return v.Snapshots[i].KVUsage() },
+	"input_token_length":       func(r *Request, _ *View, _ int) float64 { return float64(r.PromptTokens) },
+	"num_request_waiting":      func(_ *Request, v *View, i int) float64 { return float64(v.Snapshots[i].QueueDepth) },
+	"num_request_running":      func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].InFlight) },
+	"prefill_tokens_in_flight": func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].All.Tokens) },
+	"decode_tokens_in_flight":  zero,
+	"encoder_matched_size":     zero,
+	"encoder_input_size":       zero,
+	"num_tokens_generated":     zero,
+	"pod_type_cat":             zero,
+	"prefix_cache_score":       prefixScore,
+	"effective_input_tokens": func(r *Request, v *View, i int) float64 {
+		return (1 - prefixScore(r, v, i)) * float64(r.PromptTokens)
+	},
+	"prefill_score_bucket": func(r *Request, v *View, i int) float64 {
+		return math.Min(3, math.Floor(4*prefixScore(r, v, i)))
+	},
+	"own_uncached_tokens": func(r *Request, v *View, i int) float64 {
+		return float64(max(1, r.PromptTokens-v.CachedTokens(r, i)))
+	},
+	"tokens_waiting_ahead": func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].All.Tokens) },
+	"requests_ahead":       func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].All.Requests) },
+	"decode_batch":         func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].Decodes) },
+	"mean_context": func(r *Request, v *View, i int) float64 {
+		return decodeTokens(r, v, i) / math.Max(1, float64(v.Ledger.Of[i].Decodes))
+	},
+	"free_blocks": func(_ *Request, v *View, i int) float64 { return float64(v.Snapshots[i].FreeBlocks) },
+	"recent_prompt_tokens_per_s": func(_ *Request, v *View, i int) float64 {
+		return v.Ledger.Of[i].inbound.tokens.perSecond(v.NowUs)
+	},
+	"mean_output_tokens": func(_ *Request, v *View, _ int) float64 {
+		if m := v.Ledger.MeanOutputs(); m > 0 {
+			return m
+		}
+		return math.NaN()
+	},
+}
+
+func zero(*Request, *View, int) float64 { return 0 }

@@ -1,15 +1,24 @@
 package deploy
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/trace"
 )
 
 var update = flag.Bool("update", false, "rewrite generated parts of docs")
@@ -302,6 +311,449 @@ func TestCommandLineWantsWholeNumbers(t *testing.T) {
 		}
 		if d.Merge(log); d.Get("vllm.max_model_len") != int64(4096) {
 			t.Errorf("what the log says is not taken: got %v", d.Get("vllm.max_model_len"))
+		}
+	}
+}
+
+// broken are configurations that must be refused, with a place and a hint.
+var broken = map[string]string{
+	"empty":                 `{}`,
+	"null":                  `null`,
+	"a list":                `[]`,
+	"not JSON":              `{"model_type": "llama",`,
+	"text behind":           `{"model_type":"llama"} x`,
+	"encoder":               `{"model_type":"bert","architectures":["BertModel"],"hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"vocab_size":30522}`,
+	"masked":                `{"model_type":"roberta","architectures":["RobertaForMaskedLM"],"hidden_size":768}`,
+	"classifier":            `{"model_type":"qwen3","architectures":["Qwen3ForSequenceClassification"],"hidden_size":1024,"num_hidden_layers":28,"num_attention_heads":16,"num_key_value_heads":8,"intermediate_size":3072,"vocab_size":151936,"torch_dtype":"bfloat16"}`,
+	"encoder-decoder":       `{"model_type":"t5","is_encoder_decoder":true,"d_model":512,"vocab_size":32128}`,
+	"speech":                `{"model_type":"whisper","d_model":1280,"vocab_size":51866}`,
+	"diffusion":             `{"_class_name":"FluxTransformer2DModel","_diffusers_version":"0.30.0","num_layers":19}`,
+	"adapter":               `{"peft_type":"LORA","base_model_name_or_path":"meta-llama/Llama-3.1-8B","r":16}`,
+	"unknown family":        `{"model_type":"quasar","hidden_size":1024,"num_hidden_layers":28,"num_attention_heads":16,"flux_width":3,"vocab_size":100}`,
+	"type is a number":      llamaWith(`"model_type":7`),
+	"text for layers":       llamaWith(`"num_hidden_layers":"32"`),
+	"layers negative":       llamaWith(`"num_hidden_layers":-1`),
+	"layers huge":           llamaWith(`"num_hidden_layers":100000000`),
+	"fractional heads":      llamaWith(`"num_attention_heads":31.5`),
+	"heads do not divide":   llamaWith(`"num_key_value_heads":7`),
+	"infinite hidden":       llamaWith(`"hidden_size":Infinity`),
+	"no hidden":             llamaWith(`"hidden_size":null`),
+	"no vocabulary":         llamaWith(`"vocab_size":null`),
+	"no width":              llamaWith(`"intermediate_size":null`),
+	"odd dtype":             llamaWith(`"torch_dtype":"int3"`),
+	"odd layer kind":        llamaWith(`"layer_types":["hyena"],"num_hidden_layers":1`),
+	"short layer list":      llamaWith(`"layer_types":["full_attention"]`),
+	"quantized somehow":     llamaWith(`"quantization_config":{"quant_method":"aqlm"}`),
+	"quantization text":     llamaWith(`"quantization_config":"fp8"`),
+	"groups without bits":   llamaWith(`"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"g":{"weights":{}}}}`),
+	"ignore is a text":      llamaWith(`"quantization_config":{"quant_method":"fp8","modules_to_not_convert":"lm_head"}`),
+	"bad pattern":           llamaWith(`"quantization_config":{"quant_method":"compressed-tensors","ignore":["re:(["]}`),
+	"zero block":            llamaWith(`"quantization_config":{"quant_method":"fp8","weight_block_size":[0,128]}`),
+	"encoder by its type":   `{"model_type":"swin","num_heads":[3,6,12]}`,
+	"list of a config":      llamaWith(`"text_config":[1,2]`),
+	"nested twice":          `{"model_type":"qwen3_vl","text_config":{"text_config":{"model_type":"llama"}}}`,
+	"layers true":           llamaWith(`"num_hidden_layers":true`),
+	"heads a list":          llamaWith(`"num_attention_heads":[32,32]`),
+	"hidden of 31 digits":   llamaWith(`"hidden_size":1000000000000000000000000000000`),
+	"head_dim not a number": llamaWith(`"head_dim":NaN`),
+	"window a text":         `{"model_type":"gemma3_text","num_hidden_layers":4,"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":128,"sliding_window":"big","vocab_size":100,"torch_dtype":"bfloat16"}`,
+	"latent without ranks":  llamaWith(`"model_type":"deepseek_v3"`),
+	"group of 0":            llamaWith(`"quantization_config":{"quant_method":"gptq","bits":4,"group_size":0}`),
+	"group a text":          llamaWith(`"quantization_config":{"quant_method":"awq","bits":4,"group_size":"big"}`),
+	"block of one side":     llamaWith(`"quantization_config":{"quant_method":"fp8","weight_block_size":[128]}`),
+	"ignore of numbers":     llamaWith(`"quantization_config":{"quant_method":"fp8","ignored_layers":[1,{}]}`),
+	"config_groups a list":  llamaWith(`"quantization_config":{"quant_method":"compressed-tensors","config_groups":[]}`),
+	"pattern too short":     `{"model_type":"nemotron_h","hybrid_override_pattern":"M*","num_hidden_layers":4,"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":128,"mamba_num_heads":8,"mamba_head_dim":16,"n_groups":2,"ssm_state_size":16,"conv_kernel":4,"vocab_size":100,"torch_dtype":"bfloat16"}`,
+	"layers of experts":     llamaWith(`"model_type":"step3p5","num_attention_groups":8,"moe_layers_enum":"1,2,abc","moe_num_experts":8,"moe_top_k":2,"moe_intermediate_size":64`),
+	"frequency of texts":    llamaWith(`"model_type":"deepseek","num_hidden_layers":2,"moe_layer_freq":["x","y"],"n_routed_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":64`),
+	"dense layer a text":    llamaWith(`"model_type":"qwen3_moe","mlp_only_layers":["x"],"num_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":64`),
+	"period of 0":           llamaWith(`"model_type":"jamba","attn_layer_period":0,"attn_layer_offset":4,"mamba_d_state":16,"mamba_d_conv":4,"mamba_expand":2,"num_experts":8,"num_experts_per_tok":2`),
+	"more experts than all": llamaWith(`"model_type":"qwen3_moe","num_experts":8,"num_experts_per_tok":16,"moe_intermediate_size":64`),
+	"short list of blocks":  llamaWith(`"model_type":"nemotron-nas","block_configs":[{"attention":{"n_heads_in_group":8},"ffn":{"ffn_mult":2.6}}]`),
+	"ratios missing":        `{"model_type":"deepseek_v4","num_hidden_layers":2,"hidden_size":64,"vocab_size":100,"num_attention_heads":4,"head_dim":16,"torch_dtype":"bfloat16"}`,
+}
+
+func llamaWith(pairs string) string {
+	base := map[string]string{"model_type": `"llama"`, "num_hidden_layers": "32", "hidden_size": "4096", "num_attention_heads": "32",
+		"num_key_value_heads": "8", "intermediate_size": "14336", "vocab_size": "128256", "torch_dtype": `"bfloat16"`}
+	out := []string{pairs}
+	for _, key := range slices.Sorted(maps.Keys(base)) {
+		if !strings.Contains(pairs, `"`+key+`"`) {
+			out = append(out, fmt.Sprintf("%q:%s", key, base[key]))
+		}
+	}
+	return "{" + strings.Join(out, ",\n") + "}"
+}
+
+func TestBrokenConfigs(t *testing.T) {
+	for name, config := range broken {
+		d, err := ReadDecoder([]byte(config), nil, "config.json", ModelOptions{})
+		var e *trace.SyntaxError
+		if !errors.As(err, &e) || e.Line < 1 || e.Hint == "" || e.Code == "" {
+			t.Errorf("%s: got %v (%v), want an error with place, code and hint", name, err, d)
+		}
+	}
+	if _, err := ReadDecoder([]byte(llamaWith(`"x":[Infinity,-Infinity,NaN,"Infinity \" NaN"]`)), nil, "config.json", ModelOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMutatedConfigs changes keys of every kind of published configuration, each of them in evaluations: it is read
+// or refused with a reason, never a panic.
+func TestMutatedConfigs(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(repo.Shared(t, "data", "models_hf"), "*_config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := decodeJSON(text, name)
+		if err != nil || strings.Contains(name, "hf_quant") || seen[fmt.Sprint(raw["model_type"])] {
+			continue
+		}
+		seen[fmt.Sprint(raw["model_type"])] = true
+		for _, inner := range []string{"", "text_config", "quantization_config", "linear_attn_config", "sparse_attention_config"} {
+			values := raw
+			if inner != "" {
+				values, _ = raw[inner].(map[string]any)
+			}
+			for i, key := range slices.Sorted(maps.Keys(values)) {
+				if i%3 != 0 && !repo.Eval() {
+					continue
+				}
+				old := values[key]
+				for _, v := range []any{nil, json.Number("-1"), json.Number("536870912"), []any{"x", nil}} {
+					values[key] = v
+					outer := maps.Clone(raw)
+					if text, ok := raw["text_config"].(map[string]any); ok {
+						outer["text_config"] = maps.Clone(text)
+					}
+					c := &hfConfig{file: "config.json", values: textConfig(outer)}
+					if d := c.decoder(outer, nil, ModelOptions{}); d != nil {
+						_, _ = d.Sizes(Parallel{TP: 8, PP: 2, DP: 3})
+					} else if c.err == nil {
+						t.Errorf("%s: %s=%v: neither a model nor an error", filepath.Base(name), key, v)
+					}
+				}
+				values[key] = old
+			}
+		}
+	}
+}
+
+// TestIgnoreLists matches names as vLLM does: a module covers what is in it, wildcards reach across dots, wrappers do not count.
+func TestIgnoreLists(t *testing.T) {
+	for pattern, want := range map[string]bool{"model.layers.3.self_attn": true, "model.layers.3.self_attn*": true, "self_attn": false,
+		"language_model.model.layers.3.self_attn.q_proj": true, "*.self_attn.*": true, "*.q_proj": true, "model.layers.*.self_attn": true,
+		"model.layers.30*": false, "layers.?.self_attn": true, "re:.*self_attn.*": true, "re:model\\.layers\\.3\\..*": true, "re:q_proj": false,
+		"lm_head": false, "model.layers.3.self_attn.q": false, "mtp.layers.3*": false, "*": true, "*x*": false} {
+		var p patterns
+		if err := p.add(pattern); err != nil || p.match("layers.3.self_attn.q_proj") != want {
+			t.Errorf("%s: got %v, %v, want %v", pattern, !want, err, want)
+		}
+	}
+}
+
+const llamaConfig = `{"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+ "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "torch_dtype": "bfloat16"}`
+
+// loadDraft writes the draft beside a config.json and loads it.
+func loadDraft(t *testing.T, d *Draft) (*Deployment, string) {
+	t.Helper()
+	dir := t.TempDir()
+	var b bytes.Buffer
+	if err := d.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	repo.Write(t, b.String(), dir, RunFile)
+	repo.Write(t, llamaConfig, dir, "config.json")
+	dep, err := LoadRun(dir)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, b.String())
+	}
+	return dep, b.String()
+}
+
+func TestCommandLineBecomesARunYAML(t *testing.T) {
+	d, err := FromCommandLine("VLLM_USE_V1=1 vllm serve meta-llama/Llama-3.1-8B \\\n --tensor-parallel-size=2 -q fp8 --max-num-seqs 128 "+
+		"--max-num-batched-tokens 8K --max-model-len 25.6k --no-enable-prefix-caching --enforce-eager --block-size 32 --async-scheduling "+
+		"--journey-tracing-sample-rate 0.5 --api-key s3cret --kv-transfer-config '{\"kv_connector\": \"OffloadingConnector\", "+
+		"\"kv_connector_extra_config\": {\"num_cpu_blocks\": 500}}' "+
+		"--served-model-name a b --scheduling-policy priority --kv-cache-dtype fp8", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Set("model.config", "config.json")
+	d.Set("hardware.name", "H100")
+	d.Set("vllm.version", "0.15.1")
+	d.Set("vllm.kv_blocks_total_gpu", int64(1000))
+	dep, text := loadDraft(t, d)
+	e := dep.Engine
+	if dep.TP != 2 || e.MaxNumSeqs != 128 || e.MaxNumBatchedTokens != 8192 || e.MaxModelLen.V != 25600 || e.PrefixCaching ||
+		e.BlockSize != 32 ||
+		!e.AsyncScheduling.V || e.SchedulingPolicy != "priority" || !e.CPUOffloading || e.KVBlocksCPU != 500 {
+		t.Errorf("got %+v from\n%s", dep, text)
+	}
+	if dep.Tracing.JourneySampleRate.V != 0.5 || dep.Model.BytesPerKV != 1 || dep.Model.BytesPerWeight != 1 ||
+		dep.Model.LinearCompute != "fp8" {
+		t.Errorf("got %+v %+v", dep.Tracing, dep.Model)
+	}
+	if e.Extra["enforce_eager"] != true {
+		t.Errorf("provenance: got %v, want enforce_eager", e.Extra)
+	}
+	if strings.Contains(text, "s3cret") {
+		t.Error("the API key is in run.yaml")
+	}
+}
+
+func TestOtherFormsOfTheCommandLine(t *testing.T) {
+	for line, want := range map[string]string{
+		"docker run --gpus all vllm/vllm-openai:v0.11.0 --model m --max-num-seqs 7":          "0.11.0",
+		"python3 -m vllm.entrypoints.openai.api_server --model m --max-num-seqs=7":           "",
+		"docker run registry.example/vllm-openai:0.15.1 serve m --max-num-seqs 7 --port 800": "0.15.1",
+		"/opt/bin/vllm serve m --max-num-seqs 7 -tp 1":                                       "",
+	} {
+		d, err := FromCommandLine(line, nil)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		version, _ := d.Get("vllm.version").(string)
+		if version != want || d.Get("vllm.max_num_seqs") != int64(7) || d.Get("model.id") != "m" {
+			t.Errorf("%s: got version %q, %v", line, version, d.values)
+		}
+	}
+}
+
+// The engine's own line names the model where the log begins behind the arguments, and a
+// drafter's model in it is not the model.
+func TestModelOfTheEnginesLine(t *testing.T) {
+	const line = "INFO 11-20 09:14:04 [core.py:77] Initializing a V1 LLM engine (v0.16.0) with config: model='org/m', " +
+		"speculative_config=SpeculativeConfig(method='eagle3', model='drafter'), dtype=torch.bfloat16, max_seq_len=4096%s\n"
+	for more, want := range map[string]string{"": "org/m", ", served_model_name=alias": "alias"} {
+		d, err := FromLog(strings.NewReader(fmt.Sprintf(line, more)), "log")
+		if err != nil || d.Get("model.id") != want {
+			t.Errorf("%q: got %v (%v), want %s", more, d.Get("model.id"), err, want)
+		}
+	}
+}
+
+func TestBadCommandLines(t *testing.T) {
+	for line, want := range map[string]trace.Code{
+		"":                   badCommandLine,
+		"sglang serve m":     badCommandLine,
+		"vllm serve m 'open": badCommandLine,
+		"vllm serve m other": badCommandLine,
+	} {
+		if _, err := FromCommandLine(line, nil); trace.CodeOf(err) != want {
+			t.Errorf("%q: got %v, want %s", line, err, want)
+		}
+	}
+}
+
+func TestDefaultsOfTheDeviceAreNoted(t *testing.T) {
+	for name, want := range map[string][2]int64{"H100": {1024, 8192}, "A100": {256, 2048}, "RTX-4090": {256, 2048}} {
+		d, err := FromCommandLine("vllm serve m", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Set("hardware.name", name)
+		d.FillDefaults()
+		if d.Get("vllm.max_num_seqs") != want[0] || d.Get("vllm.max_num_batched_tokens") != want[1] {
+			t.Errorf("%s: got %v, want %v", name, d.values, want)
+		}
+		var b bytes.Buffer
+		if err := d.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(b.String(), "vLLM's default") != 2 || strings.Count(b.String(), "# required:") != len(d.Missing()) ||
+			len(d.Missing()) != 2 {
+			t.Errorf("%s: %d missing\n%s", name, len(d.Missing()), b.String())
+		}
+	}
+}
+
+func TestRealServerLogs(t *testing.T) {
+	root := repo.Shared(t, "data", "real_stock_otlp")
+	logs, err := filepath.Glob(filepath.Join(root, "*", "vllm.log.gz"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("no logs: %v", err)
+	}
+	for _, name := range logs {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := FromLog(z, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := LoadRun(filepath.Dir(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Set("model.config", "config.json")
+		d.Set("hardware.name", "H100")
+		got, text := loadDraft(t, d)
+		g, w := got.Engine, want.Engine
+		if g.VLLMVersion != w.VLLMVersion || g.MaxModelLen != w.MaxModelLen || g.MaxNumSeqs != w.MaxNumSeqs ||
+			g.MaxNumBatchedTokens != w.MaxNumBatchedTokens || g.ChunkedPrefill != w.ChunkedPrefill || g.PrefixCaching != w.PrefixCaching ||
+			g.KVBlocksGPU.V != w.KVBlocksGPU.V-1 || got.Model.ID != want.Model.ID || got.TP != 1 {
+			t.Errorf("%s: got\n%+v\nwant\n%+v\n%s", name, g, w, text)
+		}
+	}
+}
+
+func TestALogOfSomethingElseIsRefused(t *testing.T) {
+	if _, err := FromLog(strings.NewReader("hello\nworld\n"), "x.log"); trace.CodeOf(err) != badCommandLine {
+		t.Errorf("got %v, want %s", err, badCommandLine)
+	}
+}
+
+// A log of one endless line, or of zeros, takes no memory and ends.
+func TestHostileLogs(t *testing.T) {
+	line := "non-default args: {'max_num_seqs': 7}\n"
+	long := io.MultiReader(strings.NewReader(line), io.LimitReader(zeros{}, 64<<20), strings.NewReader("\n"+line))
+	before := new(runtime.MemStats)
+	runtime.ReadMemStats(before)
+	if d, err := FromLog(long, "log"); err != nil || d.Get("vllm.max_num_seqs") != int64(7) {
+		t.Errorf("got %v", err)
+	}
+	after := new(runtime.MemStats)
+	if runtime.ReadMemStats(after); after.TotalAlloc-before.TotalAlloc > 16<<20 {
+		t.Errorf("allocated %d MB for one long line", (after.TotalAlloc-before.TotalAlloc)>>20)
+	}
+	if _, err := FromLog(strings.NewReader("\x28\xb5\x2f\xfdxxxx"), "log.zst"); trace.CodeOf(err) != files.Packed {
+		t.Errorf("got %v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// FuzzLog: any text is a draft that loads or is refused with a code.
+func FuzzLog(f *testing.F) {
+	f.Add([]byte("INFO utils: non-default args: {'model': '/m/x', 'max_num_seqs': 256, 'kv_transfer_config': {'kv_connector': " +
+		"'OffloadingConnector'}}\n" +
+		"Initializing a V1 LLM engine (v0.11.0) with config: model='/m/x', dtype=torch.bfloat16, max_seq_len=8192, device_config=cpu\n" +
+		"num_gpu_blocks is: 2537\nGPU KV cache size: 44,640 tokens\nAsynchronous scheduling is enabled.\n"))
+	f.Add([]byte("\x1f\x8b\x08"))
+	f.Fuzz(func(t *testing.T, log []byte) {
+		d, err := FromLog(bytes.NewReader(log), "log")
+		if err != nil {
+			return
+		}
+		d.SetNoted("hardware.name", "H100", "given")
+		d.FillDefaults()
+		var text strings.Builder
+		if err := d.Write(&text); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := loadRunFS(runFS(text.String()), "run.yaml"); err != nil && trace.CodeOf(err) == "" {
+			t.Errorf("error without a code: %v", err)
+		} else if e := (*trace.SyntaxError)(nil); errors.As(err, &e) && strings.Contains(e.Msg, "did not find") {
+			t.Errorf("a draft that is no YAML: %v\n%s", err, text.String())
+		}
+	})
+}
+
+func FuzzShellAndPython(f *testing.F) {
+	f.Add("vllm serve m --max-num-seqs 8k", "{'a': [1, (2.5, None)], 'b': <Enum: 1>}")
+	f.Fuzz(func(t *testing.T, line, literal string) {
+		_, _ = FromCommandLine(line, nil)
+		_, _ = parsePython(literal)
+	})
+}
+
+// The logs of vLLM on a CPU print neither blocks nor, in new versions, how the
+// engine schedules.
+func TestLogOfACPUServer(t *testing.T) {
+	const line = "(EngineCore pid=1) INFO 11-21 23:05:52 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='/m/x', " +
+		"dtype=torch.bfloat16, max_seq_len=4096, kv_cache_dtype=auto, device_config=%s, seed=0, served_model_name=x\n" +
+		"(EngineCore pid=1) INFO 11-21 23:06:33 [kv_cache_utils.py:2327] %s KV cache size: 131,072 tokens, Maximum concurrency 32.00x\n"
+	d, err := FromLog(strings.NewReader(fmt.Sprintf(line, "cpu", "CPU")), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.CountKVBlocks(nil)
+	if d.Get("vllm.async_scheduling") != false || d.Get("vllm.block_size") != int64(128) || d.Get("vllm.kv_blocks_total_gpu") != int64(1023) {
+		t.Errorf("cpu: got %v", d.values)
+	}
+	if d, err = FromLog(strings.NewReader(fmt.Sprintf(line, "cuda", "GPU")), "log"); err != nil {
+		t.Fatal(err)
+	}
+	d.CountKVBlocks(nil)
+	if d.Get("vllm.async_scheduling") != nil || d.Get("vllm.kv_blocks_total_gpu") != int64(8191) {
+		t.Errorf("cuda: got %v", d.values)
+	}
+}
+
+// TestCommandLinesInWrappers: a server is found in what other programs and shells are given, and nothing behind it is its flag.
+func TestCommandLinesInWrappers(t *testing.T) {
+	for _, line := range []string{
+		"python3 -m dynamo.vllm --model openai/gpt-oss-120b -tp 2 --enable-expert-parallel",
+		"nsys profile -o x bash -lc 'cd /w && vllm serve openai/gpt-oss-120b -tp 2 -ep 2>&1 | tee log'",
+		"ssh host \"OMP_NUM_THREADS=1 vllm serve openai/gpt-oss-120b -tp 2 --enable-expert-parallel; echo done\"",
+		"python -m vllm.entrypoints.cli.main serve openai/gpt-oss-120b -tp 2 -ep > log",
+		"srun -n 1 numactl -N 0 vllm serve openai/gpt-oss-120b --tensor-parallel-size=2 --enable-expert-parallel &",
+	} {
+		d, err := FromCommandLine(line, nil)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		if d.Get("model.id") != "openai/gpt-oss-120b" || d.Get("tensor_parallel_size") != int64(2) ||
+			d.Get("vllm.enable_expert_parallel") != true {
+			t.Errorf("%s: got %v", line, d.values)
+		}
+		if missing := d.Missing(); slices.Contains(missing, "model.config") {
+			t.Errorf("%s: still asks for %v, though the model is built in", line, missing)
+		}
+	}
+}
+
+// TestLogWordings: the lines of a start as vLLM 0.15 to 0.33 word them, by what they say of the engine.
+func TestLogWordings(t *testing.T) {
+	const engine = "(EngineCore_DP0 pid=9) INFO 10-15 08:12:30 [core.py:77] Initializing a V1 LLM engine (v%s) with config: model='m', " +
+		"dtype=torch.bfloat16, max_seq_len=4096, enable_prefix_caching=True\n"
+	const older, newer = "GPU KV cache size: 87,296 tokens\nINFO Maximum concurrency for 4,096 tokens per request: 21.31x\n",
+		"%s KV cache size: 87,296 tokens, Maximum concurrency for 4,096 tokens per request: 21.31x\n"
+	for _, c := range []struct {
+		version, lines string
+		async          any
+	}{
+		{"0.15.1", older + "[vllm.py:625] Asynchronous scheduling is enabled.\n", true},
+		{"0.19.1", older + "Async scheduling not supported with ngram-based speculative decoding and will be disabled.\n" +
+			"Asynchronous scheduling is disabled.\n", false},
+		{"0.23.0", older + "Asynchronous scheduling is enabled.\n(EngineCore pid=2) Asynchronous scheduling is disabled.\n", false},
+		{"0.26.0", older, nil},
+		{"0.28.0", fmt.Sprintf(newer, "GPU") + "Async scheduling will be disabled because it is not supported with the `ray` distributed " +
+			"executor backend. \n", false},
+		{"0.31.0", fmt.Sprintf(newer, "XPU") + "Async scheduling is disabled because the V1 model runner does not support it with pipeline " +
+			"parallelism.\n", false},
+		{"0.32.0", fmt.Sprintf(newer, "CPU"), nil},
+		{"0.33.0", fmt.Sprintf(newer, "GPU + host") + "Disabling asynchronous scheduling by default for pooling model.\n", false},
+	} {
+		d, err := FromLog(strings.NewReader(fmt.Sprintf(engine, c.version)+"INFO 10-15 08:15:30 [kv_cache_utils.py:1] "+c.lines+
+			"INFO [scheduler.py:253] Chunked prefill is enabled with max_num_batched_tokens=2048.\n"), "log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.CountKVBlocks(nil)
+		got := [...]any{d.Get("vllm.version"), d.Get("vllm.async_scheduling"), d.Get("vllm.kv_blocks_total_gpu"),
+			d.Get("vllm.max_num_batched_tokens"), d.Get("vllm.enable_prefix_caching")}
+		if got != [...]any{c.version, c.async, int64(87296/16 - 1), int64(2048), true} {
+			t.Errorf("%s: got %v, want asynchronous scheduling %v", c.version, got, c.async)
 		}
 	}
 }

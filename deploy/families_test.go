@@ -2,14 +2,18 @@ package deploy
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -442,5 +446,425 @@ func TestAbsentKeyHeadsAreListed(t *testing.T) {
 		if got := strings.Join(d.Defaulted, " "); !strings.Contains(got, want) || strings.Count(got, "key_value") != 1 {
 			t.Errorf("%s: got %q, want %q in it once", family, got, want)
 		}
+	}
+}
+
+// disputed are figures of truth.csv that its own sources contradict, and what we get less than they say.
+var disputed = map[string]struct {
+	key  string
+	less float64
+	why  string
+}{
+	// Norms, sinks, router and attention biases (13,952 and 13,856 parameters a layer) are passed by every token, as they are
+	// counted for all other models.
+	"openai--gpt-oss-120b": {"active_params", -502272, "small parameters of a layer are active"},
+	"openai--gpt-oss-20b":  {"active_params", -332544, "small parameters of a layer are active"},
+	// Only experts were converted to NVFP4; quant_method fp8 holds for the rest, and vLLM's fp8 reads no key ignore. The row
+	// has one of the shared experts' three matrices at 16 bit (hidden x width x layers x (1 - 2^-14)) and attention at fp8.
+	"nvidia--DeepSeek-V4-Flash-NVFP4": {"weight_bytes", 360688128, "a third of the shared experts taken at 16 bit"},
+	"nvidia--DeepSeek-V4-Pro-NVFP4":   {"weight_bytes", 1343143872, "a third of the shared experts taken at 16 bit"},
+	// mtp.layers.0* is of the multi-token-prediction layer; the row leaves the decoder's first experts at 16 bit.
+	"nvidia--Qwen3.5-122B-A10B-NVFP4": {"weight_bytes", 3472883712, "mtp.layers.0* taken for layer 0: 1.4375 B x 3 x 256 x 1024 x 3072"},
+	"nvidia--Qwen3.5-397B-A17B-NVFP4": {"weight_bytes", 9261023232, "mtp.layers.0* taken for layer 0: 1.4375 B x 3 x 512 x 1024 x 4096"},
+	// quantized_layers names lm_head (W4A16_NVFP4). The publisher's files of the second (huggingface.co, revision 1355db6) are 23.5 GB in
+	// all: ours with 1.69 GB of multi-token prediction and 0.89 GB of encoder are 23.4, the row's 24.1.
+	"nvidia--Qwen3.6-27B-NVFP4":     {"weight_bytes", 1827635200, "lm_head is named in quantized_layers: 1.4375 B x 248320 x 5120"},
+	"nvidia--Qwen3.6-35B-A3B-NVFP4": {"weight_bytes", 731054080, "lm_head is named in quantized_layers: 1.4375 B x 248320 x 2048"},
+	// Neither the config nor a file beside it says that anything is quantized: 16 bit, with a warning.
+	lightning: {"weight_bytes", 19379542656 - 63155880576, "no file states a quantization"},
+}
+
+// published are why a publisher's total parameters are more than 1 % off, and by how much, %.
+var published = map[string]struct {
+	off float64
+	why string
+}{
+	"deepseek-ai--DeepSeek-V4-Pro":               {-1.7, "rounded to 1.6 T"},
+	"moonshotai--Kimi-K2-Instruct":               {-1.3, "rounded to 1 T and more; the published bytes agree to 0.01 %"},
+	"moonshotai--Kimi-K2.5":                      {-1.3, "as Kimi-K2; the published bytes agree to 0.2 %"},
+	"meta-llama--Llama-4-Scout-17B-16E-Instruct": {-1.1, "the published total has the image encoder"},
+	"Qwen--Qwen3-1.7B":                           {1.2, "named after 1.7 B"},
+	"XiaomiMiMo--MiMo-7B-Base":                   {8.9, "named after 7 B"},
+}
+
+const lightning = "nvidia--NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4"
+
+// TestDecodersMatchTruth compares every published configuration with figures that another program computed.
+func TestDecodersMatchTruth(t *testing.T) {
+	dir := repo.Shared(t, "data", "models_hf")
+	f, err := os.Open(filepath.Join(dir, "truth.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	column := map[string]int{}
+	for i, name := range rows[0] {
+		column[name] = i
+	}
+	stated := 0
+	for _, row := range rows[1:] {
+		name := strings.ReplaceAll(row[0], "/", "--")
+		t.Run(name, func(t *testing.T) {
+			config, err := os.ReadFile(filepath.Join(dir, name+"_config.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			quant, _ := os.ReadFile(filepath.Join(dir, name+"_hf_quant_config.json"))
+			d, err := ReadDecoder(config, quant, name, ModelOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if quantized := strings.Contains(strings.Join(d.Warnings, " "), "says quantized"); quantized != (name == lightning) {
+				t.Errorf("warnings: got %q", d.Warnings)
+			}
+			if total, err := strconv.ParseFloat(row[column["published_total_B"]], 64); err == nil {
+				stated++
+				if off := 100 * (float64(d.TotalParams())/1e9/total - 1); !(math.Abs(off-published[name].off) <= 1) || published[name].off != 0 &&
+					math.Abs(off-published[name].off) > 0.05 {
+					t.Errorf("total_params: %.2f %% off the published %g B, want at most 1 %% but for what is explained", off, total)
+				}
+			}
+			full, shipped := d.Cache(2, 1), d.Cache(d.KVBytes, 1)
+			for _, c := range []struct {
+				key string
+				got float64
+			}{{"total_params", float64(d.TotalParams())}, {"active_params", float64(d.ActiveParams())}, {"weight_bytes", d.WeightBytes()},
+				{"kv_bytes_per_token", full.BytesPerToken}, {"state_bytes_per_request", full.StateBytes},
+				{"kv_bytes_per_token_shipped", shipped.BytesPerToken}, {"window_bytes_per_token", full.WindowPerToken},
+				{"window_bytes_full", full.WindowBytes}} {
+				want, err := strconv.ParseFloat(row[column[c.key]], 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x, ok := disputed[name]; ok && x.key == c.key {
+					want -= x.less
+				} else if ok && x.why == "no file states a quantization" && c.key == "kv_bytes_per_token_shipped" {
+					want = full.BytesPerToken
+				}
+				if !(math.Abs(c.got-want) <= 1e-9*math.Abs(want)) {
+					t.Errorf("%s: got %.2f, want %.2f (%+.2f)", c.key, c.got, want, c.got-want)
+				}
+			}
+		})
+	}
+	t.Logf("%d of %d publishers state a total: all within 1 %% but %d, which are explained", stated, len(rows)-1, len(published))
+	if stated < 42 {
+		t.Errorf("%d published totals, want 42", stated)
+	}
+}
+
+// TestModelsPageIsGenerated compares docs/models.md with what the reader makes of every published configuration; -update
+// rewrites it.
+func TestModelsPageIsGenerated(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(repo.Shared(t, "data", "models_hf"), "*_config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	b.WriteString(modelsPage)
+	for _, name := range files {
+		if !strings.HasSuffix(name, "_hf_quant_config.json") {
+			b.WriteString(modelsRow(t, name))
+		}
+	}
+	const page = "../docs/models.md"
+	if *update {
+		repo.Write(t, b.String(), page)
+	} else if b.String() != string(repo.Read(t, page)) {
+		t.Errorf("%s is out of date; rerun with -update", page)
+	}
+}
+
+const modelsPage = `# Models
+
+What ` + "`blis-train inspect --model`" + ` reads of published configurations, generated from them. [How](spec.md#model-layers) layers are read and added up.
+Layers are counted by their mixer. GB are 1e9 bytes of weights per GPU of a tensor-parallel group of 1 and 8; "-" where vLLM would not load it
+so. KV bytes per token and state bytes per request are those of the whole model: the cache at 16 bit, and in the type the checkpoint asks for.
+The last column: the [specifications](spec.md#model-refused) that say steps of the model, and what older ones cannot say of it.
+
+| model | layers | parameters, 1e9 | active | GB, tp 1 | GB, tp 8 | KV B/token, 16 bit | shipped | window + state, MB | specifications |
+|---|---|---|---|---|---|---|---|---|---|
+`
+
+func modelsRow(t *testing.T, name string) string {
+	d, err := ReadDecoderFile(name, ModelOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	perGPU := func(tp int64) string {
+		s, err := d.Sizes(Parallel{TP: tp, PP: 1, DP: 1})
+		if err != nil {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f", s.WeightBytesPerGPU/1e9)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	quant, err := os.ReadFile(QuantConfigName(name))
+	if err != nil {
+		quant = nil
+	}
+	m, err := LoadModel(f, "config.json", ModelOptions{QuantConfig: quant})
+	if err != nil {
+		t.Error(err)
+	}
+	answered := "1.0 to 1.3"
+	if why := m.WhyLayered(); why != "" {
+		answered = "1.3: " + strings.Replace(why, "got ", "", 1)
+	}
+	full, shipped := d.Cache(2, 1), d.Cache(d.KVBytes, 1)
+	id := strings.Replace(strings.TrimSuffix(filepath.Base(name), "_config.json"), "--", "/", 1)
+	return fmt.Sprintf("| %s | %s | %.2f | %.2f | %s | %s | %.0f | %.0f | %.1f | %s |\n", id, d.InWords(), float64(d.TotalParams())/1e9,
+		float64(d.ActiveParams())/1e9, perGPU(1), perGPU(8), full.BytesPerToken, shipped.BytesPerToken,
+		(full.WindowBytes+full.StateBytes)/1e6, answered)
+}
+
+var updatePython = flag.Bool("update-python", false, "rewrite the deployment rules of the Python package")
+
+// What the Python evaluator reads of a config.json: model types by their MLP, and keys of attention it refuses.
+var (
+	gatedMLP = []string{"llama", "mistral", "mistral3", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "mixtral",
+		"gemma", "gemma2", "gemma3", "gemma3_text", "phi3", "phimoe", "glm4", "glm4_moe", "granite", "granitemoe",
+		"cohere", "cohere2", "stablelm", "internlm2", "internlm3", "baichuan", "exaone", "minicpm", "olmo", "olmo2",
+		"olmoe", "smollm3", "deepseek", "gpt_oss", "llama4", "llama4_text"}
+	plainMLP       = []string{"gpt2", "gpt_bigcode", "gpt_neox", "gptj", "opt", "bloom", "falcon", "phi", "starcoder2", "nemotron"}
+	stateSpace     = []string{"mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "rwkv", "recurrent_gemma"}
+	otherAttention = []string{"attn_layer_period", "mamba_d_state", "ssm_cfg", "hybrid_override_pattern", "full_attention_interval",
+		"linear_attn_config", "linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads",
+		"linear_value_head_dim", "attn_type_list", "layer_group_size", "mamba_num_heads", "mamba_head_dim", "mamba_expand", "mamba_n_heads",
+		"ssm_state_size", "state_size", "conv_L_cache", "full_attn_idxs", "lru_width", "block_types", "time_step_rank", "index_topk",
+		"index_n_heads", "num_kv_shared_layers", "kv_share_layers", "sparse_attention_config", "attn_layer_indices", "hybrid_layer_pattern",
+		"mamba_layer_indices", "layers_block_type"}
+)
+
+// pythonRules are the tables by which the Python package reads config.json and run.yaml.
+func pythonRules() ([]byte, error) {
+	type sheet struct {
+		Sheet   Hardware `json:"sheet"`
+		Names   []string `json:"names"`   // in the form that names are compared in
+		Aliases []string `json:"aliases"` // likewise
+	}
+	doc := struct {
+		Gated      []string `json:"gated_mlp"`
+		Plain      []string `json:"plain_mlp"`
+		FourHidden []string `json:"four_hidden_mlp"`
+		StateSpace []string `json:"state_space"`
+		Other      []string `json:"other_attention"`
+		Block      int      `json:"block_size"`
+		Memory     float64  `json:"gpu_memory_utilization"`
+		PCIe       float64  `json:"pcie_efficiency"`
+		Latency    float64  `json:"latency_us"`
+		Sheets     []sheet  `json:"datasheets"`
+		Flags      []string `json:"serve_flags"` // name, first and last release as MAJOR.MINOR, 0.0 without one
+		// AllReduce are the curves of a device and number of GPUs inside CUDA graphs and outside, Fused that
+		// of the fused kernel and its largest tensor in bytes: "BYTES:US BYTES:US ...".
+		AllReduce map[string]map[string][2]string `json:"all_reduce"`
+		Fused     map[string][2]string            `json:"fused_all_reduce"`
+	}{gatedMLP, plainMLP, fourHiddenMLP, stateSpace, otherAttention, defaultBlockSize, defaultGPUMemoryUtilization, DefaultPCIeEfficiency,
+		DefaultLatencyUs, nil, nil, map[string]map[string][2]string{}, map[string][2]string{}}
+	points := func(a *AllReduce) string {
+		var out []string
+		for i := range a.Bytes {
+			out = append(out, fmt.Sprintf("%v:%v", a.Bytes[i], a.TimeUs[i]))
+		}
+		return strings.Join(out, " ")
+	}
+	for _, h := range builtin() {
+		for gpus := range h.Graph {
+			if doc.AllReduce[h.Name] == nil {
+				doc.AllReduce[h.Name] = map[string][2]string{}
+			}
+			doc.AllReduce[h.Name][fmt.Sprint(gpus)] = [2]string{points(h.Graph[gpus]), points(h.Eager[gpus])}
+		}
+	}
+	for _, tp := range []int64{2, 4, 8} {
+		d := Deployment{TP: tp, Hardware: Hardware{Name: "B200-SXM-180GB"}}
+		d.Engine.Extra = map[string]any{"compilation_config": "fuse_allreduce_rms"}
+		c, most := d.FusedAllReduce()
+		doc.Fused[fmt.Sprint(tp)] = [2]string{points(c), fmt.Sprint(most)}
+	}
+	for _, h := range builtin() {
+		s := sheet{Sheet: h.Hardware, Aliases: aliases(h.Name)}
+		for _, n := range append([]string{h.Name}, h.Names...) {
+			s.Names = append(s.Names, aliasKey(n))
+		}
+		doc.Sheets = append(doc.Sheets, s)
+	}
+	for _, f := range flagsRead().flags {
+		doc.Flags = append(doc.Flags, fmt.Sprintf("%s %d.%d %d.%d", f.name, f.since[0], f.since[1], f.until[0], f.until[1]))
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", " ")
+	err := enc.Encode(doc)
+	return b.Bytes(), err
+}
+
+// pythonRuns are variants of run.yaml: the first is whole, each other changes something.
+var pythonRuns = []struct{ from, to string }{
+	{"", ""}, {"name: H100", "name: NVIDIA A100-SXM4-80GB"}, {"name: H100", "name: b200, memory_gb: 170"},
+	{"name: H100", "name: X1"},
+	{"name: H100", "TFlopsPeak: 100"}, {"name: H100", "TFlopsPeak: 100, BwPeakTBs: 1.5"}, {"name: H100", "name: H100, pcie_efficiency: 2"},
+	{"name: H100", "nam: H100"}, {"config: config.json", "config: nothing.json"}, {"config: config.json", "id: x"},
+	{"config: config.json", "config: config.json, dtype: int3"}, {"config: config.json", "config: config.json, kv_cache_dtype: fp8"},
+	{"config: config.json", "config: config.json, n_mlp_proj: 2"}, {"max_num_seqs: 256", "max_num_seqs: 0"},
+	{"max_num_seqs: 256", "max_num_seqs: many"}, {"max_num_seqs: 256", "max_num_seqs: 9999999"}, {", max_num_seqs: 256", ""},
+	{"max_num_seqs: 256", "max_num_seqs: 256, block_size: 0"}, {"max_num_seqs: 256", "max_num_seqs: 256, num_gpu_blocks_override: 500"},
+	{"max_num_seqs: 256", "max_num_seqs: 256, num_gpu_blocks_override: 500, kv_blocks_total_gpu: 1000"},
+	{"max_num_seqs: 256", "max_num_seqs: 256, num_gpu_blocks_override: 500, kv_blocks_total_gpu: 499"},
+	{"max_num_seqs: 256", "max_num_seqs: 256, max_num_seq: 3"}, {"max_num_seqs: 256", "max_num_seqs: 256, cpu_offloading: true"},
+	{"max_num_seqs: 256", "max_num_seqs: 256, enable_prefix_caching: 1"}, {"max_num_seqs: 256", "max_num_seqs: 256, quantization: fp8"},
+	{"max_num_seqs: 256", "max_num_seqs: 256, enable_expert_parallel: true"}, {"max_num_seqs: 256", "max_num_seqs: 256, enable_dbo: true"},
+	{"max_num_seqs: 256", "max_num_seqs: 256, decode_context_parallel_size: 2"}, {"max_num_seqs: 256", "max_num_seqs: 256, task: embed"},
+	{"version: \"0.15.1\"", "version: v0.11.0rc1, task: embed"},
+	{"max_num_seqs: 256", "max_num_seqs: 256, cpu_offload_gb: 4"}, {"max_num_seqs: 256", "max_num_seqs: 256, num_speculative_tokens: 3"},
+	{"max_num_seqs: 256", "max_num_seqs: 256, kv_transfer_config: {kv_connector: NixlConnector}"},
+	{"tensor_parallel_size: 1", "tensor_parallel_size: 2"}, {"tensor_parallel_size: 1", "tensor_parallel_size: 3"},
+	{"tensor_parallel_size: 1", "tensor_parallel_size: 0"}, {"tensor_parallel_size: 1", "tensor_parallel_size: 1.5"},
+	{"tensor_parallel_size: 1", "pipeline_parallel_size: 2"}, {"tensor_parallel_size: 1", "tensor_parallel_size: 1\ntp: 2"},
+	{"tensor_parallel_size: 1", "tensor_parallel_size: 1\ntensor_parallel_size: 1"}, {"tensor_parallel_size: 1", "vllm"},
+}
+
+const pythonRun = `# a whole one
+model: {config: config.json}
+hardware: {name: H100}
+tensor_parallel_size: 1   # devices
+vllm: {version: "0.15.1", max_num_seqs: 256, max_num_batched_tokens: 8192}
+`
+
+const pythonConfig = `{"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+ "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "torch_dtype": "bfloat16"}`
+
+// pythonDeployments prints, for each folder, the code of the refusal, or what was read.
+const pythonDeployments = `
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import blis_train_coefficients as btc
+for path in sys.argv[2:]:
+    try:
+        d = btc.load_deployment(path)
+        btc.Space(d)
+        print(json.dumps(d))
+    except btc.CoefficientError as e:
+        print(json.dumps({"code": e.code}))
+`
+
+// TestPythonDeployments: the Python package reads run.yaml and config.json as we do: the same model, hardware and engine, or
+// the same code.
+func TestPythonDeployments(t *testing.T) {
+	root := filepath.Join("..", "python")
+	want, err := pythonRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(root, "blis_train_coefficients", "deployments.json")
+	if *updatePython {
+		repo.Write(t, want, path)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("%s is stale (%v): go test ./deploy -run TestPythonDeployments -update-python", path, err)
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("skipped: no python3 on PATH")
+	}
+	runs, err := filepath.Glob("../testdata/traces/*/*/run.yaml")
+	if err != nil || len(runs) == 0 {
+		t.Fatalf("recordings: got %v (%v), want some", runs, err)
+	}
+	for _, r := range pythonRuns {
+		text := strings.Replace(pythonRun, r.from, r.to, 1)
+		dir := t.TempDir()
+		for name, data := range map[string]string{RunFile: text, "config.json": pythonConfig} {
+			repo.Write(t, data, dir, name)
+		}
+		runs = append(runs, filepath.Join(dir, RunFile))
+	}
+	out, err := exec.Command(python, append([]string{"-B", "-c", pythonDeployments, root}, runs...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	refused := 0
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(lines) != len(runs) {
+		t.Fatalf("got %d answers, want %d:\n%s", len(lines), len(runs), out)
+	}
+	for i, run := range runs {
+		if comparePython(t, run, lines[i]) {
+			refused++
+		}
+	}
+	t.Logf("%d descriptions of runs, %d of them refused with the same code", len(runs), refused)
+}
+
+// comparePython holds one answer of the package against what is loaded here, and reports whether both refuse.
+func comparePython(t *testing.T, run, answer string) bool {
+	t.Helper()
+	text, _ := os.ReadFile(run)
+	var got struct {
+		Code trace.Code `json:"code"`
+		Deployment
+	}
+	if err := json.Unmarshal([]byte(answer), &got); err != nil {
+		t.Fatalf("%s: %v\n%s", run, err, answer)
+	}
+	d, err := LoadRunFile(run)
+	if err == nil {
+		err = d.CheckSupported()
+	}
+	if code := trace.CodeOf(err); err != nil || got.Code != "" {
+		if code != got.Code {
+			t.Errorf("%s: got code %q, want %q (%v)\n%s", run, got.Code, code, err, text)
+		}
+		return true
+	}
+	d.Model.Encoders, d.Model.UnknownKeys, d.Model.MaxPositionEmbeddings, d.Model.BLIS = nil, nil, 0, nil
+	d.Model.Tied = false // memory's alone
+	if len(got.Model.Warnings) == 0 {
+		got.Model.Warnings = nil
+	}
+	for _, e := range []*Deployment{d, &got.Deployment} {
+		if len(e.Engine.Extra) == 0 {
+			e.Engine.Extra = nil
+		}
+	}
+	for _, pair := range [][2]any{{got.Model, d.Model}, {got.Hardware, d.Hardware}, {got.Engine, d.Engine}, {got.TP, d.TP}, {got.PP, d.PP},
+		{got.DP, d.DP}} {
+		a, errA := json.Marshal(pair[0])
+		b, errB := json.Marshal(pair[1])
+		if err := errors.Join(errA, errB); err != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s (%v):\n got %s\nwant %s", run, err, a, b)
+		}
+	}
+	return false
+}
+
+// TestPythonTakesNumpy: the evaluator takes numpy's numbers as it takes Python's.
+func TestPythonTakesNumpy(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil || exec.Command(python, "-c", "import numpy").Run() != nil {
+		t.Skip("skipped: no python3 with numpy on PATH")
+	}
+	out, err := exec.Command(python, "-B", "-c", `import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import blis_train_coefficients as b
+c = b.load(sys.argv[2])
+plain = [(512, 512, 1)] * 32 + [(0, 100, 100)]
+want = b.step_time(c, plain)
+for kind in (np.int64, np.int32, np.uint16):
+    got = b.step_time(c, [tuple(kind(v) for v in r) for r in plain])
+    assert got == want, (kind, got, want)
+assert b.step_time(c, np.array(plain)) == want
+`, filepath.Join("..", "python"), filepath.Join("..", "docs", "examples", "real", "coefficients.yaml")).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

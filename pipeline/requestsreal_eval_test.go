@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/sim"
@@ -33,13 +34,7 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 	nearer := 0
 	for _, set := range []string{"real_stock_otlp", "real_requests_llmservingsim"} {
 		dir := repo.Shared(t, "data", set)
-		out := t.TempDir()
-		eo := DefaultExtractOptions()
-		eo.Out = out
-		ext, err := Extract(context.Background(), []string{dir}, eo)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ext, out := extractedFrom(t, dir)
 		for i := range ext.Runs {
 			r := &ext.Runs[i]
 			run, err := table.ReadLean(table.RunDir(out, r.ID))
@@ -184,4 +179,16 @@ func constantErrors(later, earlier *learn.Load) (text string, e2e float64) {
 		text, e2e = text+name+" "+words+"  ", median
 	}
 	return text, e2e
+}
+
+// extractedFrom extracts a folder by the default options into one that ends with the test.
+func extractedFrom(t *testing.T, dir string) (ext *result.Extract, out string) {
+	t.Helper()
+	o := DefaultExtractOptions()
+	o.Out = t.TempDir()
+	ext, err := Extract(context.Background(), []string{dir}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ext, o.Out
 }

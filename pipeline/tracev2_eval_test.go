@@ -24,13 +24,7 @@ func TestEvalTraceV2(t *testing.T) {
 	if dir == "" {
 		t.Skip("skipped: BLIS_TRAIN_TRACEV2 names no folder of TraceV2 runs with run.yaml beside them")
 	}
-	out := t.TempDir()
-	eo := DefaultExtractOptions()
-	eo.Out = out
-	ext, err := Extract(context.Background(), []string{dir}, eo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ext, out := extractedFrom(t, dir)
 	runs := make([][]*learn.Load, len(ext.Runs))
 	for i := range ext.Runs {
 		r := &ext.Runs[i]

@@ -10,9 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -290,5 +294,157 @@ func TestEmitIsDeterministic(t *testing.T) {
 	}
 	if out[0].String() != out[1].String() || out[0].Len() == 0 {
 		t.Error("two dumps of one run differ")
+	}
+}
+
+// TestClosedLoopIsReproduced: a closed loop is simulated, recorded, extracted and
+// replayed as a closed loop with the same coefficients: the clients are counted
+// from the recording, and TTFT, ITL and E2E are distributed as they were. With
+// step times 30 % too long E2E is 30 % too long; at the recorded arrivals, which
+// do not wait for answers, the queue would run away.
+func TestClosedLoopIsReproduced(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		gen := workload.Generator{
+			Requests: 400, Arrivals: workload.ArrivalSpec{Kind: "closed", Clients: 6, ThinkMs: 1, RampS: 0.05},
+			Prompt: workload.LengthSpec{Kind: "lognormal", Mean: 200, Sigma: 0.8, Max: 900},
+			Output: workload.LengthSpec{Kind: "lognormal", Mean: 30, Sigma: 0.7, Max: 100},
+		}
+		w, err := gen.Generate(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := simulateAndExtract(t, fmt.Sprintf(runYAML, false, 4000, async, 100000, "chat", "null"), w.Requests, nil)
+		open, err := workload.FromRun(e.run, e.dep, workload.RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed, err := workload.FromRun(e.run, e.dep, workload.RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := closed.Concurrency(e.run); c.Clients != 6 || !c.IsClosed() {
+			t.Errorf("async %t: got %+v, want 6 clients in a closed loop", async, c)
+		}
+		loop, err := closed.Reclose(e.run)
+		if err != nil || loop.Clients != 6 {
+			t.Fatalf("got %+v, %v, want 6 clients", loop, err)
+		}
+		replay := func(w *workload.Workload, slower float64) *sim.Result {
+			cfg := sim.DefaultConfig(e.dep, affine{5000 * slower, 20 * slower, 100 * slower})
+			cfg.Overhead, cfg.Egress = sim.Const(700), sim.Const(300)
+			res, err := sim.Run(cfg, w.Requests, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+		same := replay(closed, 1)
+		for name, metric := range map[string]func(*sim.RequestResult) (float64, bool){
+			"TTFT": (*sim.RequestResult).TTFTUs, "ITL": (*sim.RequestResult).ITLUs, "E2E": (*sim.RequestResult).E2EUs,
+		} {
+			if d := stat.KolmogorovSmirnov(values(e.res, metric), values(same, metric)).D; d > 0.03 {
+				t.Errorf("async %t: %s KS %g, want at most 0.03", async, name, d)
+			}
+		}
+		e2e := func(res *sim.Result) float64 { return stat.Median(values(res, (*sim.RequestResult).E2EUs)) }
+		slower, wrong := e2e(replay(closed, 1.3))/e2e(e.res), e2e(replay(open, 1.3))/e2e(e.res)
+		t.Logf("async %t: coefficients x1.3 give E2E x%.2f as a closed loop, x%.2f at recorded arrivals", async, slower, wrong)
+		if math.Abs(slower-1.3) > 0.05 || wrong < 2 {
+			t.Errorf("async %t: coefficients x1.3 give E2E x%.2f as a closed loop and x%.2f at recorded arrivals, want x1.3 and a runaway",
+				async, slower, wrong)
+		}
+	}
+}
+
+func values(res *sim.Result, metric func(*sim.RequestResult) (float64, bool)) []float64 {
+	var v []float64
+	for i := range res.Requests {
+		if x, ok := metric(&res.Requests[i]); ok {
+			v = append(v, x)
+		}
+	}
+	return v
+}
+
+// The roofline is the max of compute and bandwidth, phase by phase.
+func TestRooflineIsTheMaximum(t *testing.T) {
+	d := testkit.Llama8B()
+	m, err := sim.NewRoofline(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decode := sim.Batch{DecodeTokens: 8, DecodeReqs: 8, DecodeContext: 8 * 1000, KVRead: 8 * 1000, Running: 8}
+	us, err := m.StepUs(&decode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights := (32*(2*4096.0*(4096+1024)+3*4096*14336) + 4096*128256) * 2 / 3.35e12
+	kv := 8000 * 2 * 32 * 1024 * 2.0 / 3.35e12
+	if want := (weights + kv + 32*1e-5) * 1e6; math.Abs(us/want-1) > 1e-9 {
+		t.Errorf("decode: got %g us, want %g: weights and KV at full bandwidth", us, want)
+	}
+	prefill := sim.Batch{PrefillTokens: 4000, PrefillReqs: 1, CausalWork: 4000 * 4001 / 2, KVRead: 4000, Running: 1}
+	us, err = m.StepUs(&prefill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flops := 4000*32*(4*4096.0*(4096+1024)+6*4096*14336) + 2*4096*128256 + 4*4096*32*4000*4001/2
+	if want := (flops/989.5e12 + 32*1e-5) * 1e6; math.Abs(us/want-1) > 1e-9 {
+		t.Errorf("prefill: got %g us, want %g: FLOPs at peak", us, want)
+	}
+}
+
+// An alpha that contains a wait is refused as a delay.
+func TestWaitIsNeverADelay(t *testing.T) {
+	set := testkit.Planted()
+	set.Alpha = []coeff.AlphaModel{{Target: coeff.Admission, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))}}
+	if _, err := sim.NewAlphaDelay(set, coeff.Admission, testkit.Llama8B()); err == nil {
+		t.Error("the admission alpha was accepted as a delay")
+	}
+}
+
+// Coefficients drawn from a covariance have it, and keep their signs.
+func TestDrawBetaFollowsTheCovariance(t *testing.T) {
+	set := testkit.Planted()
+	n := len(set.Beta)
+	set.Covariance = make([][]float64, n)
+	for i := range set.Covariance {
+		set.Covariance[i] = make([]float64, n)
+	}
+	set.Covariance[0][0], set.Covariance[1][1], set.Covariance[0][1], set.Covariance[1][0] = 4e8, 1e8, 1.6e8, 1.6e8
+	rng := rand.New(rand.NewPCG(3, 3))
+	var sxx, syy, sxy float64
+	const draws = 20000
+	for range draws {
+		d, ok := sim.DrawBeta(set, rng)
+		if !ok {
+			t.Fatal("no covariance")
+		}
+		x, y := d.Beta[0].Value-set.Beta[0].Value, d.Beta[1].Value-set.Beta[1].Value
+		sxx, syy, sxy = sxx+x*x/draws, syy+y*y/draws, sxy+x*y/draws
+		if d.Beta[2].Value != set.Beta[2].Value {
+			t.Fatal("a term without variance moved")
+		}
+	}
+	if math.Abs(sxx/4e8-1) > 0.05 || math.Abs(syy/1e8-1) > 0.05 || math.Abs(sxy/1.6e8-1) > 0.05 {
+		t.Errorf("covariance %g %g %g", sxx, syy, sxy)
+	}
+}
+
+// TestLinear3CountsWhatItSays: computed tokens are those scheduled, KV tokens
+// read the contexts including them.
+func TestLinear3CountsWhatItSays(t *testing.T) {
+	m, err := sim.NewLinear3([]float64{1000, 3, 0.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := sim.Batch{PrefillTokens: 100, DecodeTokens: 2, KVRead: 100 + 51 + 71}
+	if us, err := m.StepUs(&b); err != nil || us != 1000+3*102+0.5*222 {
+		t.Errorf("got %g us, %v, want %g", us, err, 1000+3*102+0.5*222)
+	}
+	for _, bad := range [][]float64{{1, 2}, {1, 2, math.NaN()}, {1, 2, -1}} {
+		if _, err := sim.NewLinear3(bad); err == nil {
+			t.Errorf("%v: got a model, want an error", bad)
+		}
 	}
 }
