@@ -98,7 +98,7 @@ type Rules struct {
 	// OffloadKnownTokens: of asynchronous scheduling and drafts, the chunks of tokens that are known are offered, others later
 	OffloadKnownTokens bool `rule:"offload_known_tokens" since:"0.18" with:"offload"`
 	// OffloadKeepsOffered: no chunk of the CPU tier is evicted for the request that offers it again
-	OffloadKeepsOffered bool `rule:"offload_keeps_offered" since:"0.19" with:"offload"`
+	OffloadKeepsOffered bool `rule:"offload_keeps_offered" since:"0.18" with:"offload"`
 	// OffloadByUse: a chunk's last use is the end of its last copy; a request waits for its own copies
 	OffloadByUse bool `rule:"offload_by_use" since:"0.24" with:"offload"`
 	// OffloadAtFinish: what a finished request has not offered yet is offered with the next step

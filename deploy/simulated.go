@@ -299,8 +299,8 @@ func (e *Engine) Offload() Offload {
 			Policy: strings.ToLower(fmt.Sprint(cmp.Or(extra["lmcache.cache_policy"], any("lru")))), Bytes: gib * (1 << 30),
 			Blocks: max(1, cmp.Or(n("lmcache.chunk_size", 0), 256)/max(1, e.BlockSize)), Fewest: n("lmcache.min_retrieve_tokens", 0)}
 	}
-	return Offload{Arc: extra["eviction_policy"] == "arc", Threshold: n("store_threshold", 19),
-		Tracked:    cmp.Or(n("max_tracker_size", 19), 64_000),
+	return Offload{Arc: extra["eviction_policy"] == "arc", Threshold: n("store_threshold", 18),
+		Tracked:    cmp.Or(n("max_tracker_size", 18), 64_000),
 		Blocks:     max(1, n("block_size", 0)/max(1, e.BlockSize), n("blocks_per_chunk", 26)),
 		PromptOnly: extra["offload_prompt_only"] != false && e.IsSince([2]int{0, 23}), SyncBytes: float64(n("sync_load_budget_bytes", 33))}
 }
