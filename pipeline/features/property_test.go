@@ -1,6 +1,7 @@
 package features
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -116,7 +117,7 @@ func TestEmptyStep(t *testing.T) {
 				want := slices.Contains(nonzero[s.Version()], f.Name) ||
 					moved > 0 && s.Deployment().Engine.CPUOffloading && (f.Name == "cpu_offload_transfer" || f.Name == "cpu_offload_kv_read")
 				if (x[i] != 0) != want {
-					t.Errorf("%s %s: got %g in an empty step with %g transfers", s.Version(), f.Name, x[i], moved)
+					t.Errorf("%s %s: got %g in an empty step with %g transfers; nonzero lists what is not 0 there", s.Version(), f.Name, x[i], moved)
 				}
 			}
 			if s.Version() == V10 && x[slot(t, s.BetaFeatures(), "fixed_step_overhead")] != 1 {
@@ -138,23 +139,32 @@ func TestBoundsNeverTruncateLegalInput(t *testing.T) {
 		for range 300 {
 			in := randomStep(r, s)
 			if hits, err := s.Beta(&in, x); err != nil || hits != 0 {
-				t.Fatalf("beta: got hits %v, %v", hits.Slots(), err)
+				t.Fatalf("beta: %s, %v", beyond(hits, s.BetaFeatures()), err)
 			}
 			queue := randomQueue(r, s)
 			if hits, err := s.Alpha(&queue, q); err != nil || hits != 0 {
-				t.Fatalf("alpha: got hits %v, %v", hits.Slots(), err)
+				t.Fatalf("alpha: %s, %v", beyond(hits, s.AlphaFeatures()), err)
 			}
 		}
 		// the largest step a server can be asked for: a million tokens, all seats
 		big := s.Sum([]trace.Chunk{{Prompt: 1 << 20, New: 1 << 20}})
 		if hits, err := s.Beta(&big, x); err != nil || hits != 0 {
-			t.Errorf("1M-token prefill: got hits %v, %v", hits.Slots(), err)
+			t.Errorf("1M-token prefill: %s, %v", beyond(hits, s.BetaFeatures()), err)
 		}
 		full := QueueInput{RunningDepth: 256, WaitingDepth: 1e6, KVUsageRatio: 1, PromptTokens: 1 << 20, PrefixHitRatio: 1}
 		if hits, err := s.Alpha(&full, q); err != nil || hits != 0 {
-			t.Errorf("full server: got hits %v, %v", hits.Slots(), err)
+			t.Errorf("a million waiting, a prompt of 2^20 tokens: %s, %v", beyond(hits, s.AlphaFeatures()), err)
 		}
 	}
+}
+
+// beyond names the features whose bound a legal value exceeds.
+func beyond(hits Hits, features []Feature) string {
+	names := []string{}
+	for _, slot := range hits.Slots() {
+		names = append(names, features[slot-1].Name)
+	}
+	return fmt.Sprintf("got values beyond the Bound of %q, want a Bound over every legal value", names)
 }
 
 // spec#bound-hits: a value above its bound is clipped and named.

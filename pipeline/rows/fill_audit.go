@@ -329,7 +329,7 @@ func timeVerdict(a *trace.TimeAudit) string {
 	if what == "" {
 		return "nothing in the log is the step time"
 	}
-	if e := a.LagErrors; len(e) == 3 {
+	if e := a.LagErrors; len(e) == 3 && !math.IsNaN(e[0]) {
 		what += fmt.Sprintf("; elapsed is told by the counts of its own line to %.0f %%, of one and two before to %.0f and %.0f %%", 100*e[0],
 			100*e[1], 100*e[2])
 	}

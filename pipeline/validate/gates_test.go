@@ -278,7 +278,7 @@ func TestSaturatedPhasesDoNotGate(t *testing.T) {
 // TestUnseenConfigurationUsesTheWiderGate.
 func TestUnseenConfigurationUsesTheWiderGate(t *testing.T) {
 	v, fit := good()
-	v.Configs[1].TestRun, v.Configs[1].Seen, v.Configs[1].Steps.MAPE = true, false, num(0.2)
+	v.Configs[1].TestRun, v.Configs[1].Seen, v.Configs[1].Steps.MAPE, v.Configs[1].Steps.MAPEConst = true, false, num(0.2), num(1)
 	judged(t, v, fit, nil)
 	if got := failed(v); len(got) > 0 {
 		t.Errorf("20 %% on an unseen configuration: got %v", got)

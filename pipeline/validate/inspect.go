@@ -3,6 +3,7 @@ package validate
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -399,7 +400,7 @@ func engineLog(run *trace.Run) []trace.Finding {
 		what, times, contexts = "steps recovered from chunks give", "step times from the chunks' stamps", "the KV-read term by counting"
 	}
 	text := fmt.Sprintf("%s: %d %s %s and %s", run.ID, len(run.Iterations), what, times, contexts)
-	if c := a.Audit.ConstantUs; c.OK {
+	if c := a.Audit.ConstantUs; c.OK && slices.ContainsFunc(run.Iterations, func(it trace.Iteration) bool { return it.ElapsedUs > 0 }) {
 		text += fmt.Sprintf("; %.2f ms lie between elapsed times", c.V/1000)
 	}
 	return []trace.Finding{trace.Findingf(EngineLog, "%s. The tracing fork would give waits and single requests", text)}
