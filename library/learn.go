@@ -84,7 +84,6 @@ type evidence struct {
 	log        float64   // log predicted - log measured
 	by         []float64 // its derivatives
 	sd, weight float64
-	server     string // whose host has a speed of its own
 }
 
 // simulated are the means of a load under the correction.
@@ -95,8 +94,8 @@ func (c *correction) simulated(l *load, gradient bool) (*sim.Means, error) {
 }
 
 // relative is the evidence of one prediction with its derivatives in the order of Theta.
-func relative(predicted, measured float64, by []float64, sd, weight float64, server string) evidence {
-	e := evidence{stat.Log(predicted / measured), slices.Clone(by), sd, weight, server}
+func relative(predicted, measured float64, by []float64, sd, weight float64) evidence {
+	e := evidence{log: stat.Log(predicted / measured), by: slices.Clone(by), sd: sd, weight: weight}
 	for k := range e.by {
 		e.by[k] /= predicted
 	}
@@ -139,14 +138,14 @@ func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []
 	for _, l := range ls {
 		m, gpu := of[l], l.dep.Hardware.Name
 		tpotBy, ttftBy := c.spread(gpu, m.TPOTBy[:kernels.NumStep+1]), c.spread(gpu, m.TTFTBy[:kernels.NumStep+1])
-		out = append(out, relative(m.TPOTMs+m.on(c, tpotBy), l.tpotMs, tpotBy, tpotSD, l.tpotWeight, l.family),
-			relative(math.Max(l.ttftMs/leastTTFT, m.TTFTMs+m.on(c, ttftBy)), l.ttftMs, ttftBy, ttftSD, l.ttftWeight, l.family))
+		out = append(out, relative(m.TPOTMs+m.on(c, tpotBy), l.tpotMs, tpotBy, tpotSD, l.tpotWeight),
+			relative(math.Max(l.ttftMs/leastTTFT, m.TTFTMs+m.on(c, ttftBy)), l.ttftMs, ttftBy, ttftSD, l.ttftWeight))
 	}
 	for _, y := range ys {
 		theta := c.on(y.gpu)
 		for i, us := range y.us {
 			predicted, x := y.at(i, &theta)
-			out = append(out, relative(predicted, us, c.spread(y.gpu, x[:]), cycleSD, cycleCount/float64(len(y.us)), y.name))
+			out = append(out, relative(predicted, us, c.spread(y.gpu, x[:]), cycleSD, cycleCount/float64(len(y.us))))
 		}
 	}
 	return out
@@ -181,7 +180,6 @@ func gpusOf(ls []*load, ys []*cycles) []string {
 }
 
 // step is one Gauss-Newton step from the current values, Huber's weights, with the prior; parameters stay at or above their least value.
-// A server's own synchronous step differs from the shared one by the prior's SD, which leaves the less to what its rows teach.
 func (c *correction) step(es []evidence) {
 	n := len(c.Theta)
 	a, rhs := make([]float64, n*n), make([]float64, n)
@@ -190,35 +188,17 @@ func (c *correction) step(es []evidence) {
 		a[k*n+k] += 1 / (p.SD * p.SD)
 		rhs[k] += (p.Mean - c.Theta[k]) / (p.SD * p.SD)
 	}
-	add := func(w, log float64, by []float64) {
-		for k, u := range by {
-			rhs[k] -= float64(w * u * log)
-			for l, v := range by {
-				a[k*n+l] += float64(w * u * v)
-			}
-		}
-	}
-	const own = kernels.SyncStep - 1
-	var servers []evidence // of each server's own step
 	for _, e := range es {
 		w := e.weight / (e.sd * e.sd)
 		if z := math.Abs(e.log) / e.sd; z > huberSD {
 			w *= huberSD / z
 		}
-		add(w, e.log, e.by)
-		i := slices.IndexFunc(servers, func(s evidence) bool { return s.server == e.server })
-		if i < 0 {
-			sd := c.prior(own).SD
-			i, servers = len(servers), append(servers, evidence{weight: 1 / (sd * sd), by: make([]float64, n), server: e.server})
-		}
-		s, per := &servers[i], float64(w*e.by[own])
-		s.weight, s.log = s.weight+float64(per*e.by[own]), s.log+float64(per*e.log)
 		for k, u := range e.by {
-			s.by[k] += float64(per * u)
+			rhs[k] -= float64(w * u * e.log)
+			for l, v := range e.by {
+				a[k*n+l] += float64(w * u * v)
+			}
 		}
-	}
-	for _, s := range servers {
-		add(-1/s.weight, s.log, s.by)
 	}
 	c.solve(a, rhs)
 }

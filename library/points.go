@@ -291,7 +291,7 @@ func servedOf(name string, run *trace.Run, d *deploy.Deployment, dir string) (*l
 	if err != nil {
 		return nil, err
 	}
-	l := &load{name: name, group: name, family: "recorded runs", dep: d, tpotWeight: servedCount, ttftWeight: 1}
+	l := &load{name: name, group: name, family: name, dep: d, tpotWeight: servedCount, ttftWeight: 1}
 	n := float64(len(list))
 	for _, r := range list {
 		l.reqs = append(l.reqs, sim.Request{ArrivalUs: (r.StartWallNs.V - list[0].StartWallNs.V) / 1e3, PromptTokens: r.PromptTokens.V,

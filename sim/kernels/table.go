@@ -365,7 +365,7 @@ const (
 	ScaleExpert         // of experts, on top: added to the GPU's
 	ScaleReduce         // of collectives, on top
 	HostStep            // us per step
-	HostRank            // us per step and further tensor-parallel rank, of asynchronous engines: in others all ranks begin a step together
+	HostRank            // us per step and further tensor-parallel rank
 	HostSequence        // us per running sequence
 	SyncStep            // us per step of an engine that schedules synchronously, on top
 	SyncSequence        // us per sequence of such an engine, on top
@@ -510,11 +510,9 @@ func (p *Pricer) Features(b *Batch, theta, x *[NumStep]float64) {
 func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
 	parts := p.Parts(b)
 	*x = [NumStep]float64{ScaleGPU: parts.Total(), ScaleExpert: parts[Experts], ScaleReduce: parts[Collective], HostStep: 1,
-		HostSequence: b.Sequences, SmallKernel: p.small}
+		HostRank: float64(p.TP - 1), HostSequence: b.Sequences, SmallKernel: p.small}
 	if p.sync {
 		x[SyncStep], x[SyncSequence] = 1, b.Sequences
-	} else {
-		x[HostRank] = float64(p.TP - 1)
 	}
 	if b.Prefills > 0 {
 		x[ScalePrompt] = parts.Total()
