@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	. "github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -29,7 +28,7 @@ func FuzzCoefficients(f *testing.F) {
 	f.Add("a: &x [*x]")
 	f.Add(strings.Repeat("a: 1\n", 30))
 	f.Fuzz(func(t *testing.T, text string) {
-		set, err := Load(strings.NewReader(text), "f", features.CheckSet)
+		set, err := coeff.Load(strings.NewReader(text), "f", features.CheckSet)
 		if err != nil {
 			var placed *trace.SyntaxError
 			var coded *trace.Error
@@ -42,7 +41,7 @@ func FuzzCoefficients(f *testing.F) {
 		if err := set.Save(&first); err != nil {
 			t.Fatalf("a loaded set does not save: %v", err)
 		}
-		again, err := Load(bytes.NewReader(first.Bytes()), "f", features.CheckSet)
+		again, err := coeff.Load(bytes.NewReader(first.Bytes()), "f", features.CheckSet)
 		if err != nil {
 			t.Fatalf("a saved set does not load: %v\n%s", err, first.String())
 		}
@@ -56,7 +55,7 @@ func FuzzCoefficients(f *testing.F) {
 func TestManyKeysInACoefficientFile(t *testing.T) {
 	lags := "physics_coefficients:\n  pipeline_lag:\n" + strings.Repeat("    r: {lag: 0, measured: true}\n", 20_000)
 	for _, text := range []string{strings.Repeat("a: 1\n", 100_000), lags} {
-		if _, err := Load(strings.NewReader(text), "f", features.CheckSet); trace.CodeOf(err) != BadFile ||
+		if _, err := coeff.Load(strings.NewReader(text), "f", features.CheckSet); trace.CodeOf(err) != coeff.BadFile ||
 			!strings.Contains(err.Error(), "keys") {
 			t.Errorf("got %v", err)
 		}
@@ -67,7 +66,7 @@ func TestManyKeysInACoefficientFile(t *testing.T) {
 func TestTrailingDocumentsAreRefused(t *testing.T) {
 	text := repo.Read(t, "testdata", "example", "coefficients.yaml")
 	for _, more := range []string{"\n---\nschema_version: 2\n", "\n...\nrubbish: [\n", "\nschema_version: \"1\"\n"} {
-		if _, err := Load(strings.NewReader(string(text)+more), "f", features.CheckSet); err == nil {
+		if _, err := coeff.Load(strings.NewReader(string(text)+more), "f", features.CheckSet); err == nil {
 			t.Errorf("%q behind the set: no error", more)
 		}
 	}
@@ -80,24 +79,26 @@ const exampleFile = "testdata/example/coefficients.yaml"
 // exampleSet is the roofline at 60 % of the arithmetic and 80 % of the memory
 // peak with 12 us per layer: plausible numbers, fitted to nothing. It is of
 // version 1.0, whose list is frozen, so that a new term leaves the file alone.
-func exampleSet(t *testing.T) *Set {
+func exampleSet(t *testing.T) *coeff.Set {
 	t.Helper()
 	d, err := deploy.LoadRun("testdata/example")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Set{SchemaVersion: SchemaVersion, ToolVersion: "example", Command: "none: an example written by hand", SpecVersion: features.V10,
-		Recipe: "frozen", TrainedOn: TrainedOn{Models: []string{d.Model.ID}, Hardware: []string{d.Hardware.Name}, TPs: []int64{1},
+	s := &coeff.Set{SchemaVersion: coeff.SchemaVersion, ToolVersion: "example", Command: "none: an example written by hand",
+		SpecVersion: features.V10,
+		Recipe:      "frozen", TrainedOn: coeff.TrainedOn{Models: []string{d.Model.ID}, Hardware: []string{d.Hardware.Name}, TPs: []int64{1},
 			VLLMVersions: []string{"0.15.1"}},
-		BetaTarget: Cadence, Gamma: features.DefaultGamma,
-		Beta:    features.NewCoefficients(features.BetaFeatures(features.V10)),
-		Alpha:   []AlphaModel{{Target: Overhead, Replay: true, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V10))}},
-		Configs: []Config{ConfigOf(d, []string{d.Name}, 0)}}
+		BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma,
+		Beta: features.NewCoefficients(features.BetaFeatures(features.V10)),
+		Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true,
+			Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V10))}},
+		Configs: []coeff.Config{coeff.ConfigOf(d, []string{d.Name}, 0)}}
 	values := map[string]float64{"prefill_linear_compute": 1.67e6, "prefill_attention": 2.5e6, "decode_weight_load": 1.25e6,
 		"decode_attention": 2.5e6, "kv_cache_read": 1.25e6, "fixed_step_overhead": 1.2e6, "batch_utilization": 400, "bias": 250}
 	for i := range s.Beta {
 		s.Beta[i].Value = values[s.Beta[i].Name]
-		s.Beta[i].Identified = Within
+		s.Beta[i].Identified = coeff.Within
 	}
 	s.Alpha[0].Coefficients[3].Value = 1500
 	return s
