@@ -367,8 +367,8 @@ func (f *requestFit) read(t Tables) error {
 			out.Reason = "left out (--without)"
 		case out.Saturated && !f.o.KeepSaturated:
 		case f.key != "" && f.key != out.Config:
-			return trace.Errorf(rows.BadOption, "fit --from requests: got runs of %s and of %s, want one configuration", f.dep.Label(),
-				r.Deployment.Label()).WithHint("leave the others out with --without, or fit them into folders of their own")
+			return trace.Errorf(rows.BadOption, "fit --from requests: got run %s of %s beside runs of %s, want one configuration", r.ID, out.Config,
+				f.key).WithHint("leave it out with --without " + r.ID + ", or fit it into a folder of its own")
 		default:
 			if err := f.take(run, r.Deployment, &out); err != nil {
 				return err
