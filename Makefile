@@ -42,7 +42,7 @@ eval:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./... -run 'TestEval' -v -timeout 120m
 
 models-table:
-	BLIS_TRAIN_EVAL=1 go test ./pipeline/simulate -run TestEvalModels -count=1 -update-models
+	BLIS_TRAIN_EVAL=1 go test ./simulate -run TestEvalModels -count=1 -update-models
 
 eval-real:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./library -run 'TestEvalRe(al|presentation)$$' -v -update-accuracy -timeout 60m
@@ -56,9 +56,9 @@ bench:
 
 # Two steps: the tables, then the corrections that servers teach with them.
 library:
-	$(GO) run ./cmd/blis-train library build --kernels $(SHARED)/kernels --kernels $(SHARED)/kernels_more -o sim/kernels/tables
+	$(GO) run ./cmd/blis-train library build --kernels $(SHARED)/kernels --kernels $(SHARED)/kernels_more -o library/tables
 	$(GO) run ./cmd/blis-train library build --points $(SHARED)/silicon/points.csv --points $(SHARED)/silicon/points_today.csv \
-		--models $(SHARED)/models_hf --runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp -o sim/kernels
+		--models $(SHARED)/models_hf --runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp -o library
 
 # With blis-train-beam beside it (make beam), Prism is compared too.
 scale-equal scale-faults:

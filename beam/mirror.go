@@ -18,7 +18,7 @@ import (
 
 	"github.com/blis-train/blis-train/beam/bucket"
 	"github.com/blis-train/blis-train/pipeline/extract"
-	"github.com/blis-train/blis-train/pipeline/shard"
+	"github.com/blis-train/blis-train/shard"
 )
 
 // mirror is a folder that looks as if objects stood in it: files of their lengths, of which

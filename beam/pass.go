@@ -16,7 +16,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract"
-	"github.com/blis-train/blis-train/pipeline/shard"
+	"github.com/blis-train/blis-train/shard"
 )
 
 func init() {

@@ -14,7 +14,7 @@ import (
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/testing/ptest"
 
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/shard"
+	"github.com/blis-train/blis-train/shard"
 )
 
 func TestMain(m *testing.M) { ptest.MainWithDefault(m, "prism") }

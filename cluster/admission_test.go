@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/predict"
+	"github.com/blis-train/blis-train/sim/forecast"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -94,7 +94,7 @@ func (f fixed) TTFT(_ *Request, _ *View, i int) (estimate, error) {
 	if i == 3 && f.other > 0 {
 		us = f.other
 	}
-	return estimate{TTFT: predict.TTFT{Us: us, LikelyUs: us}, Queued: true, ByClass: f.byClass}, nil
+	return estimate{TTFT: forecast.TTFT{Us: us, LikelyUs: us}, Queued: true, ByClass: f.byClass}, nil
 }
 
 // Gates by hand.
@@ -332,9 +332,9 @@ func gated(t *testing.T, reqs []sim.Request, fromS float64, floor *Floor) *Goodp
 	e := published()
 	c := plain(slices.Repeat([]sim.Config{e}, 8))
 	c.RefreshUs, c.Scheduler, c.Routing.Policy, c.Routing.Scorers = 50_000, priorityFCFS, Weighted, "pa:4,qde:3"
-	engine := predict.NewWith(e.Latency, e.Deployment)
+	engine := forecast.NewWith(e.Latency, e.Deployment)
 	c.Policy = &predictive{Floor: floor,
-		Estimate: &Rollout{Engines: slices.Repeat([]*predict.Engine{engine}, 8), ByPriority: true}}
+		Estimate: &Rollout{Engines: slices.Repeat([]*forecast.Engine{engine}, 8), ByPriority: true}}
 	res, err := Run(c, reqs)
 	if err != nil {
 		t.Fatal(err)

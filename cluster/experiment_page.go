@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/report"
-	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/result"
 )
 
 // writePage writes the page as one HTML file.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/predict"
+	"github.com/blis-train/blis-train/sim/forecast"
 )
 
 // predictive admits a request when its calibrated estimate meets its target
@@ -305,7 +305,7 @@ func (f *Floor) pays(v *View, tokens float64) bool {
 
 // estimate is how long from now the first token of a request takes.
 type estimate struct {
-	predict.TTFT
+	forecast.TTFT
 	Queued  bool // others are served before it
 	ByClass bool // better classes are: what it waits for depends on its own
 }
@@ -317,9 +317,9 @@ type estimator interface {
 
 // Rollout plays the instance forward on what the gateway knows.
 type Rollout struct {
-	Engines     []*predict.Engine // by instance; instances may share one
-	ByPriority  bool              // engines serve better classes first
-	IgnoreCache bool              // a control: nothing counts as cached
+	Engines     []*forecast.Engine // by instance; instances may share one
+	ByPriority  bool               // engines serve better classes first
+	IgnoreCache bool               // a control: nothing counts as cached
 
 	steps []seenStep // by instance
 	taken []part     // by class: what the step under way computes, or has been computed before it
@@ -340,13 +340,13 @@ func (o *Rollout) FullTTFT(r *Request, v *View, i int) (estimate, error) {
 
 func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, error) {
 	e := o.Engines[i]
-	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
+	own := forecast.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
 	if o.IgnoreCache {
 		own.CachedTokens = 0
 	}
 	a := &v.Ledger.Of[i]
 	mean := v.Ledger.MeanOutputs()
-	s := predict.State{Decodes: a.Decodes, DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2), OutputTokens: mean,
+	s := forecast.State{Decodes: a.Decodes, DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2), OutputTokens: mean,
 		Leaving: v.Ledger.Leaving(i), LeavingSteps: ageSteps, FreeBlocks: v.Snapshots[i].FreeBlocks}
 	if expect(&s, r, v, i, o.ByPriority); full {
 		s.BehindTokens = math.MaxInt32
@@ -370,7 +370,7 @@ const maxRolled = 32
 // An engine that exports the start of its step tells; otherwise the model rolls
 // steps forward from the last one whose end the gateway saw. A prompt that ends in
 // a step would have shown its first token, so no such step is over.
-func (o *Rollout) inStep(e *predict.Engine, v *View, i int, overhead int64, s *predict.State) error {
+func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *forecast.State) error {
 	s.SinceStepUs = math.NaN()
 	snap, start := &v.Snapshots[i], v.Ledger.Of[i].StepEndUs
 	known := snap.StepStartUs >= 0 && snap.AtUs == v.NowUs
@@ -404,7 +404,7 @@ func (o *Rollout) inStep(e *predict.Engine, v *View, i int, overhead int64, s *p
 // take is whose prompts a step computes that is formed when what was sent by untilUs
 // is there: the one that is partly computed, then others in the engine's order. next
 // is when the first of the rest was sent, -1: there is none.
-func (o *Rollout) take(e *predict.Engine, v *View, i int, head partly, untilUs int64, s *predict.State) (next int64) {
+func (o *Rollout) take(e *forecast.Engine, v *View, i int, head partly, untilUs int64, s *forecast.State) (next int64) {
 	room, seats := e.Room(s.Decodes)
 	o.taken = append(o.taken[:0], make([]part, len(v.Ledger.Classes))...)
 	s.StepTokens, s.StepRequests, next = 0, 0, -1
@@ -443,7 +443,7 @@ func (o *Rollout) take(e *predict.Engine, v *View, i int, head partly, untilUs i
 
 // ahead is the work that is served before the request, and what waits behind it, less
 // what the step under way computes.
-func (o *Rollout) ahead(r *Request, v *View, i int, s *predict.State) {
+func (o *Rollout) ahead(r *Request, v *View, i int, s *forecast.State) {
 	for c := range v.Ledger.Of[i].Pending {
 		q := &v.Ledger.Of[i].Pending[c]
 		left := part{q.Tokens - o.taken[c].tokens, q.Requests - o.taken[c].requests}
@@ -457,7 +457,7 @@ func (o *Rollout) ahead(r *Request, v *View, i int, s *predict.State) {
 
 // expect says what will come to instance i while the request waits: prompts at the
 // rate of late, in all and of better classes.
-func expect(s *predict.State, r *Request, v *View, i int, byPriority bool) {
+func expect(s *forecast.State, r *Request, v *View, i int, byPriority bool) {
 	s.ComingPerS, s.ComingPrompt = v.Ledger.Inbound(i, v.NowUs)
 	if byPriority {
 		s.BetterPerS, s.BetterPrompt = v.Ledger.Better(r.Priority, v.NowUs)
@@ -510,7 +510,7 @@ func (o *Rollout) FirstToken(r *Request, v *View, i int, atUs int64) {
 }
 
 // headOf is whose prompt on the instance is partly computed.
-func (o *Rollout) headOf(e *predict.Engine, v *View, i int, overhead int64) partly {
+func (o *Rollout) headOf(e *forecast.Engine, v *View, i int, overhead int64) partly {
 	if o.steps == nil {
 		return partly{}
 	}
@@ -553,7 +553,7 @@ func (o *Rollout) first(v *View, i int, untilUs int64) (head partly, todo int64)
 // live estimates from what the engines hide: a control that shows what perfect
 // knowledge of the present would be worth. Lengths still to come are the true ones.
 type live struct {
-	Engines    []*predict.Engine // with the coefficients that drive the engines
+	Engines    []*forecast.Engine // with the coefficients that drive the engines
 	ByPriority bool
 
 	engines []sim.Server // of one rank each
@@ -562,9 +562,9 @@ type live struct {
 
 // TTFT is predict's rollout over the true state.
 func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
-	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
+	own := forecast.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
 	e, in := l.engines[i].(*sim.Engine), l.engines[i].Inside()
-	s := predict.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
+	s := forecast.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
 	expect(&s, r, v, i, l.ByPriority)
 	if in.StepStartUs >= 0 {
 		s.SinceStepUs = float64(v.NowUs - in.StepStartUs)
@@ -643,7 +643,7 @@ func (t *trees) TTFT(r *Request, v *View, i int) (estimate, error) {
 	if outside {
 		t.Outside++
 	}
-	return estimate{TTFT: predict.TTFT{Us: ms * 1e3, LikelyUs: ms * 1e3}, Queued: v.Snapshots[i].QueueDepth > 0}, nil
+	return estimate{TTFT: forecast.TTFT{Us: ms * 1e3, LikelyUs: ms * 1e3}, Queued: v.Snapshots[i].QueueDepth > 0}, nil
 }
 
 func batchSize(_ *Request, v *View, i int) float64 {

@@ -13,13 +13,13 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/predict"
+	"github.com/blis-train/blis-train/sim/forecast"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // estimatorOf is the rollout with the step times of an engine.
-func estimatorOf(cfg *sim.Config) *predict.Engine {
-	e := predict.NewWith(cfg.Latency, cfg.Deployment)
+func estimatorOf(cfg *sim.Config) *forecast.Engine {
+	e := forecast.NewWith(cfg.Latency, cfg.Deployment)
 	e.SetOverhead(cfg.Overhead)
 	return e
 }
@@ -79,7 +79,7 @@ func TestPredictionOnOneEngine(t *testing.T) {
 		cfg := physical(t)
 		c := plain([]sim.Config{cfg})
 		c.ExportStep = true
-		c.Policy = &predictive{Estimate: &Rollout{Engines: []*predict.Engine{estimatorOf(&cfg)}}}
+		c.Policy = &predictive{Estimate: &Rollout{Engines: []*forecast.Engine{estimatorOf(&cfg)}}}
 		res, err := Run(c, critical(mixture(9, 3000, rate)))
 		if err != nil {
 			t.Fatal(err)
@@ -378,7 +378,7 @@ func BenchmarkCluster(b *testing.B) {
 				if policy == "predictive" {
 					rollout := &Rollout{ByPriority: true}
 					for range 8 {
-						rollout.Engines = append(rollout.Engines, predict.NewWith(step, d))
+						rollout.Engines = append(rollout.Engines, forecast.NewWith(step, d))
 					}
 					c.Policy = &predictive{Estimate: rollout, Floor: &Floor{Share: 0.2, BudgetShare: 0.05}}
 				}

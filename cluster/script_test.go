@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/predict"
+	"github.com/blis-train/blis-train/sim/forecast"
 )
 
 var update = flag.Bool("update", false, "rewrite what testdata/*.txt tell")
@@ -162,7 +162,7 @@ func (s *script) run() string {
 	step := &sim.Blackbox{Beta: []float64{s.step[0], s.step[1], s.step[2]}}
 	s.cfg.Engines = several(s.n, sim.DefaultConfig(d, step))
 	if s.gate != nil {
-		s.cfg.Policy = s.policy(predict.NewWith(step, d))
+		s.cfg.Policy = s.policy(forecast.NewWith(step, d))
 	}
 	res, err := Run(s.cfg, s.reqs)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *script) run() string {
 	return out.String()
 }
 
-func (s *script) policy(e *predict.Engine) Policy {
+func (s *script) policy(e *forecast.Engine) Policy {
 	num := func(key string, or float64) float64 {
 		if s.gate[key] == "" {
 			return or

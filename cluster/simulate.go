@@ -15,13 +15,13 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/result"
-	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/predict"
+	"github.com/blis-train/blis-train/sim/forecast"
+	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -246,13 +246,13 @@ func (s *simulation) parts(seed int64) (parts, error) {
 }
 
 // rolloutOf is the rollout of an engine with the step times that drive it.
-func rolloutOf(cfg *sim.Config) *predict.Engine {
+func rolloutOf(cfg *sim.Config) *forecast.Engine {
 	d := *cfg.Deployment
 	d.Engine.AsyncScheduling = trace.Some(cfg.Async)
 	if cfg.KVBlocks > 0 {
 		d.Engine.KVBlocksGPU = trace.Some(cfg.KVBlocks)
 	}
-	e := predict.NewWith(cfg.Latency, &d)
+	e := forecast.NewWith(cfg.Latency, &d)
 	e.SetOverhead(cfg.Overhead)
 	return e
 }

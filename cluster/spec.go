@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/predict"
+	"github.com/blis-train/blis-train/sim/forecast"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -306,8 +306,8 @@ func (a *admission) check() error {
 // parts are what a gate needs of the engines it stands before.
 type parts struct {
 	Engines     []sim.Config            // by instance
-	Controllers []*predict.Engine       // by instance, with the coefficients of the gate; for predictions
-	Plants      []*predict.Engine       // the same with those that drive the engines; for clairvoyant
+	Controllers []*forecast.Engine      // by instance, with the coefficients of the gate; for predictions
+	Plants      []*forecast.Engine      // the same with those that drive the engines; for clairvoyant
 	Prior       func(p float64) float64 // quantile of observed / predicted; nil: 1
 	Trees       estimator               // of a predictor file, for latency-slo and llmd; nil without
 	Observe     func(instance int) sim.Observer

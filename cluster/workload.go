@@ -15,7 +15,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/predict"
+	"github.com/blis-train/blis-train/sim/forecast"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -418,8 +418,8 @@ func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
 		gate.Latency = scaled{cfg.Latency, g.Scale}
 	}
 	out := parts{Engines: slices.Repeat([]sim.Config{cfg}, instances), Seed: seed}
-	out.Plants = slices.Repeat([]*predict.Engine{rolloutOf(&cfg)}, instances)
-	out.Controllers = slices.Repeat([]*predict.Engine{rolloutOf(&gate)}, instances)
+	out.Plants = slices.Repeat([]*forecast.Engine{rolloutOf(&cfg)}, instances)
+	out.Controllers = slices.Repeat([]*forecast.Engine{rolloutOf(&gate)}, instances)
 	if g.Set != nil {
 		out.Prior = prior(g.Set)
 	}

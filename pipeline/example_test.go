@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/result"
-	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/simulate"
 )
 
 const recordings = "../testdata/traces/real"

@@ -10,14 +10,14 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
-	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/sim/kernels"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -218,7 +218,7 @@ func libraryKnows(ext *result.Extract, without []string) bool {
 		if r.Deployment == nil || slices.Contains(without, r.ID) {
 			continue
 		}
-		if _, err := kernels.Bound(r.Deployment, kernels.Options{}); err != nil || r.Deployment.Model.IsMoE() {
+		if _, err := library.Bound(r.Deployment, library.Options{}); err != nil || r.Deployment.Model.IsMoE() {
 			return false
 		}
 		known = true

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/result"
 )
 
 // TestUnlikeLayersAskForTheirSpec: models that older specifications cannot say are fitted with 1.3, whatever prior is asked for by name.

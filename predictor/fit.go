@@ -19,10 +19,10 @@ import (
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/report"
-	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/sim/predict"
+	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim/forecast"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -113,7 +113,7 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 // estimatesOf asks physics about every row of a run, ms. End to end is TTFT and the
 // mean output of the requests that finished before; unknown before the first.
 func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []Row) (estimates, error) {
-	engine, err := predict.New(set, d)
+	engine, err := forecast.New(set, d)
 	if err != nil {
 		return nil, err
 	}
@@ -140,8 +140,8 @@ func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []Row) (estimates, e
 }
 
 // stateOf is what a row says of the engine, as physics reads it.
-func stateOf(r *Row) (predict.State, predict.Request) {
-	s := predict.State{
+func stateOf(r *Row) (forecast.State, forecast.Request) {
+	s := forecast.State{
 		Decodes: r.DecodeBatch, DecodeTokens: r.DecodeTokensResident,
 		StepTokens: r.StepPrefillTokens, StepRequests: r.StepPrefillRequests, NextTokens: r.NextPrefillTokens,
 		NextRequests: r.NextPrefillRequests,
@@ -152,7 +152,7 @@ func stateOf(r *Row) (predict.State, predict.Request) {
 		s.SinceStepUs = r.SinceStepUs.V
 	}
 	cached := max(0, r.InputTokenLength-r.OwnUncachedTokens)
-	return s, predict.Request{PromptTokens: r.InputTokenLength, CachedTokens: cached}
+	return s, forecast.Request{PromptTokens: r.InputTokenLength, CachedTokens: cached}
 }
 
 // Fit trains on the rows in out of runs extracted to in: predictor.json, and what it is

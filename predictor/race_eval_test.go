@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/result"
 )
 
 // The race: every model on identical rows, six ways to part them into training and

@@ -6,8 +6,8 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -98,13 +98,13 @@ func (m *linear3) Features() []float64 { return m.x[:] }
 // tables is the step time as the sum of a GPU's measured kernels and the corrections that no table knows. It is linear in the
 // corrections. It is not safe for concurrent use; make one per run.
 type tables struct {
-	price *kernels.Pricer
-	theta [kernels.NumStep]float64
-	x     [kernels.NumStep]float64
+	price *library.Pricer
+	theta [library.NumStep]float64
+	x     [library.NumStep]float64
 }
 
 // NewTables makes the model of a bound step with corrections.
-func NewTables(s *kernels.Step, theta [kernels.NumStep]float64) *tables {
+func NewTables(s *library.Step, theta [library.NumStep]float64) *tables {
 	return &tables{price: s.NewPricer(), theta: theta}
 }
 
@@ -120,8 +120,8 @@ func (t *tables) StepUs(b *Batch) (float64, error) {
 }
 
 // Kernels is a step as kernels see it.
-func (b *Batch) Kernels() kernels.Batch {
-	out := kernels.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs), Decodes: float64(b.DecodeReqs),
+func (b *Batch) Kernels() library.Batch {
+	out := library.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs), Decodes: float64(b.DecodeReqs),
 		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs), PrefillTokens: float64(b.PrefillTokens),
 		PrefillPairs: float64(b.CausalWork)}
 	if b.Among != nil {

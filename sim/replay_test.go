@@ -15,9 +15,9 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/sim/kernels"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -692,12 +692,12 @@ func BenchmarkTables(b *testing.B) {
 	d.Hardware, _ = deploy.Datasheet("H100")
 	b.Run("bind", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := kernels.Bound(d, kernels.Options{}); err != nil {
+			if _, err := library.Bound(d, library.Options{}); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
-	step, err := kernels.Bound(d, kernels.Options{})
+	step, err := library.Bound(d, library.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -708,7 +708,7 @@ func BenchmarkTables(b *testing.B) {
 		b.Run("linear/"+rate.name, func(b *testing.B) { benchSteps(b, rate.rps, nil) })
 		b.Run("tables/"+rate.name, func(b *testing.B) {
 			benchSteps(b, rate.rps, func(c *Config) {
-				c.Latency = NewTables(step, kernels.Learned().On(d.Hardware.Name))
+				c.Latency = NewTables(step, library.Learned().On(d.Hardware.Name))
 			})
 		})
 	}

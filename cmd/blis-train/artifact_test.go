@@ -13,8 +13,8 @@ import (
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/report"
+	"github.com/blis-train/blis-train/report"
 )
 
 var updateCodes = flag.Bool("update-codes", false, "rewrite docs/codes.md")
@@ -101,7 +101,7 @@ func TestReasonsAreExplained(t *testing.T) {
 	n := 0
 	for folder, what := range map[string]string{
 		"predictor": "reason", "autoscale": "verdict", "pipeline/validate": "excluded", "cluster": "reason", "internal/stat": "Check",
-		"pipeline/result": "Cause", "coeff": "Verdict",
+		"result": "Cause", "coeff": "Verdict",
 	} {
 		for _, path := range goFiles(t, filepath.Join("..", "..", folder)) {
 			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)

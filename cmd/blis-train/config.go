@@ -17,11 +17,11 @@ import (
 
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/result"
-	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/report"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/trace"
 )
 

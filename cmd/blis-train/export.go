@@ -12,16 +12,16 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/library/build"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
-	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/predictor"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -42,7 +42,7 @@ func exportWords() string {
 
 // fitFormats are the foreign formats that are made of a fit: the core's, and those of the autoscalers.
 func fitFormats() []export.Writer {
-	return slices.Concat(export.Writers(), autoscale.Writers(), library.Writers())
+	return slices.Concat(export.Writers(), autoscale.Writers(), build.Writers())
 }
 
 // predictorSettings are the options of the formats that are made of predictor.json.

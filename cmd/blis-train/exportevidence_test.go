@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/result/folder"
 )
 
 // evidence is what each format says of where its numbers come from: the files it writes, by suffix, and the

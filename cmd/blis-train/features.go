@@ -9,11 +9,11 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/result"
-	"github.com/blis-train/blis-train/sim/kernels"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -67,7 +67,7 @@ func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := kernels.Bound(run.Deployment, kernels.Options{}); err != nil && name == "" {
+	if _, err := library.Bound(run.Deployment, library.Options{}); err != nil && name == "" {
 		return nil, nil
 	}
 	set, _, err := con.loadSetFor(name, run.Deployment)

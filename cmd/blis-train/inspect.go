@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/report"
-	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/result"
 )
 
 func runInspect(c *cli.Context, con *console) error {

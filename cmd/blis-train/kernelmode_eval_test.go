@@ -10,7 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/result"
 )
 
 // TestEvalKernelMode: what BLIS's kernel mode makes of a composed Mixtral-8x7B and of mixtures and dense models of the library is

@@ -11,16 +11,16 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/library/build"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/result"
-	"github.com/blis-train/blis-train/sim/kernels"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
 )
 
 func libraryOptions(string) option.Table {
-	return defaults(map[string]any{"date": kernels.Learned().Version})
+	return defaults(map[string]any{"date": library.Learned().Version})
 }
 
 // buildLibrary packs tables, and learns corrections where there are points.
@@ -41,7 +41,7 @@ func buildLibrary(c *cli.Context, con *console) error {
 		con.sayf("wrote %s, %d kB", name, (len(data)+999)/1000)
 		return files.Write(filepath.Join(c.String("out"), name), data)
 	}
-	gpus, err := library.Pack(c.Context, dirs, c.Int("workers"))
+	gpus, err := build.Pack(c.Context, dirs, c.Int("workers"))
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func buildLibrary(c *cli.Context, con *console) error {
 	if len(points) == 0 {
 		return nil
 	}
-	m, err := library.Read(c.Context, library.Sources{Points: points, Models: c.String("models"), Runs: listOf(c, "runs")})
+	m, err := build.Read(c.Context, build.Sources{Points: points, Models: c.String("models"), Runs: listOf(c, "runs")})
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func buildLibrary(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	text, err := library.Text(learned, m.Inputs)
+	text, err := build.Text(learned, m.Inputs)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (con *console) loadSetFor(path string, d *deploy.Deployment) (*coeff.Set, r
 // checkLibrary compares the kernel tables in dir with the digests in the embedded files.
 func checkLibrary(con *console, dir string) error {
 	var all export.Inputs
-	for _, g := range kernels.GPUs() {
+	for _, g := range library.GPUs() {
 		if _, err := os.Stat(filepath.Join(dir, g.Folder+".yaml")); err != nil {
 			continue // of another folder
 		}

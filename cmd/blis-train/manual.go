@@ -13,9 +13,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/result/folder"
 )
 
 // roff is a man page in the making (man(7)).

@@ -25,10 +25,10 @@ import (
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/report"
-	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/predictor"
+	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
 )
 
 // Limits of what a user is asked to read.

@@ -11,10 +11,10 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/result"
-	"github.com/blis-train/blis-train/pipeline/simulate"
-	"github.com/blis-train/blis-train/sim/kernels"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -67,7 +67,7 @@ func runPredict(c *cli.Context, con *console) error {
 		if err != nil {
 			return err
 		}
-		doc.takeApart(p.Step, new(kernels.BatchOf(batch)))
+		doc.takeApart(p.Step, new(library.BatchOf(batch)))
 		doc.showStep(con, p.Trust.Family)
 		con.sayf("%s", p.Trust.Sentence)
 		return con.document(doc)
@@ -136,7 +136,7 @@ func parseBatch(text string) (batch []trace.Chunk, err error) {
 }
 
 // takeApart prices a step operator by operator.
-func (d *predictDoc) takeApart(step *kernels.Step, b *kernels.Batch) {
+func (d *predictDoc) takeApart(step *library.Step, b *library.Batch) {
 	for i, us := range step.Us(b) {
 		if op := &step.Operators[i]; us > 0 {
 			d.Operators = append(d.Operators, kernelDoc{op.Name, op.Count, op.Shape, op.DType, op.Table, op.Kernel, op.Reached.String(), op.Note,
@@ -144,7 +144,7 @@ func (d *predictDoc) takeApart(step *kernels.Step, b *kernels.Batch) {
 			d.KernelsMs += us / 1e3
 		}
 	}
-	x, theta := [kernels.NumStep]float64{}, kernels.Learned().On(step.GPU.Hardware)
+	x, theta := [library.NumStep]float64{}, library.Learned().On(step.GPU.Hardware)
 	step.NewPricer().Features(b, &theta, &x)
 	for k, v := range theta {
 		d.StepMs += float64(v*x[k]) / 1e3
@@ -304,7 +304,7 @@ type libraryDoc struct {
 	Version       string           `json:"library_version"`
 	Models        []string         `json:"models"`
 	GPUs          []libraryGPU     `json:"gpus"`
-	Judged        []kernels.Judged `json:"judged"`
+	Judged        []library.Judged `json:"judged"`
 }
 
 type libraryGPU struct {
@@ -316,12 +316,12 @@ type libraryGPU struct {
 
 // showLibrary lists built-in models, the embedded tables and the families that were compared with servers.
 func showLibrary(con *console) error {
-	learned := kernels.Learned()
+	learned := library.Learned()
 	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Version: learned.Version, Models: deploy.Models(),
 		Judged: learned.Judged}
 	var rows, judged []cells
-	for _, g := range kernels.GPUs() {
-		l := libraryGPU{Hardware: g.Hardware, Tables: len(g.Tables), Rows: stat.Sum(g.Tables, func(t *kernels.Table) int { return t.Rows }),
+	for _, g := range library.GPUs() {
+		l := libraryGPU{Hardware: g.Hardware, Tables: len(g.Tables), Rows: stat.Sum(g.Tables, func(t *library.Table) int { return t.Rows }),
 			VLLM: g.Versions()}
 		doc.GPUs = append(doc.GPUs, l)
 		rows = append(rows, cells{l.Hardware, l.Tables, l.Rows, strings.Join(l.VLLM, ", ")})

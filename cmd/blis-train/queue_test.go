@@ -9,7 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/shard"
+	"github.com/blis-train/blis-train/shard"
 )
 
 // sameDocuments are those that many processes must write as one does.

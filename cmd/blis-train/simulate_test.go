@@ -29,12 +29,12 @@ import (
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -717,7 +717,7 @@ func fusedIn(t *testing.T, program string) []string {
 		}
 		all++
 		file, line, in := symbols.PCToLine(text.Addr + uint64(at))
-		if rel, found := strings.CutPrefix(file, ours); found && in != nil && !strings.HasPrefix(rel, "pipeline/report/") {
+		if rel, found := strings.CutPrefix(file, ours); found && in != nil && !strings.HasPrefix(rel, "report/") {
 			out = append(out, fmt.Sprintf("%s:%d in %s", rel, line, strings.TrimPrefix(in.Name, ours)))
 		}
 	}

@@ -29,24 +29,24 @@ import (
 const (
 	module   = "github.com/blis-train/blis-train"
 	portable = "internal/stat/portable.go"
-	report   = "pipeline/report" // where the last bit of a number is not seen
+	report   = "report" // where the last bit of a number is not seen
 )
 
 // layers are the packages from the lowest to the highest: a package imports from lower
 // layers alone. Packages of one layer know nothing of each other.
 var layers = [][]string{
-	{"internal/par", "internal/stat", "internal/repo", "internal/arch", "pipeline/option", "trace"},
+	{"internal/par", "internal/stat", "internal/repo", "internal/arch", "internal/option", "trace"},
 	{"internal/files", "trace/table", "coeff/forest"},
 	{"deploy", "trace/tracev2"},
 	{"coeff"},
-	{"sim/kernels", "pipeline/result", "pipeline/features", "pipeline/ridge"},
-	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "pipeline/report", "sim"},
-	{"pipeline/extract/forms", "pipeline/fit", "sim/workload", "sim/predict"},
+	{"library", "result", "pipeline/features", "pipeline/ridge"},
+	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "report", "sim"},
+	{"pipeline/extract/forms", "pipeline/fit", "sim/workload", "sim/forecast"},
 	{"pipeline/export", "pipeline/extract", "pipeline/learn", "pipeline/validate"},
-	{"pipeline/folder"},
-	{"pipeline/simulate"},
+	{"result/folder"},
+	{"simulate"},
 	{"pipeline"},
-	{"pipeline/shard", "library", "autoscale", "predictor", "cluster"},
+	{"shard", "library", "autoscale", "predictor", "cluster"},
 	{"cmd/blis-train"},
 }
 
@@ -57,8 +57,8 @@ var products = []string{"autoscale", "cluster", "library", "predictor"}
 // pure are the packages that promise no outside world: no files, clocks, logs, network or
 // global random numbers.
 var pure = []string{
-	"coeff/forest", "internal/stat", "pipeline/features", "pipeline/option", "pipeline/ridge", "sim",
-	"sim/predict",
+	"coeff/forest", "internal/stat", "pipeline/features", "internal/option", "pipeline/ridge", "sim",
+	"sim/forecast",
 }
 
 var impure = []string{"os", "time", "log", "log/slog", "flag", "net", "net/http", "math/rand"}

@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"

@@ -11,11 +11,11 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/result"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/sim/kernels"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -36,12 +36,12 @@ const (
 
 // tableSD are standard errors of an operator's time by how it was reached: what repeats of a measured kernel differ by, between rows and
 // beyond them, from a row that stands for another, and from bytes alone.
-var tableSD = [...]float64{kernels.Measured: 0.02, kernels.Interpolated: 0.03, kernels.Beyond: 0.03, kernels.Substituted: 0.25,
-	kernels.Analytic: 0.25}
+var tableSD = [...]float64{library.Measured: 0.02, library.Interpolated: 0.03, library.Beyond: 0.03, library.Substituted: 0.25,
+	library.Analytic: 0.25}
 
 // expertSpread are what experts may take as well, each one standard error: nobody knows a router's skew, nor whether a row above a later
 // one was disturbed or is what its kernel takes.
-var expertSpread = []kernels.Options{{Load: "power_law_1.01"}, {Load: "balanced"}, {RawExperts: true}}
+var expertSpread = []library.Options{{Load: "power_law_1.01"}, {Load: "balanced"}, {RawExperts: true}}
 
 // slotBase is the overhead's term that every request takes.
 const slotBase = 4
@@ -60,7 +60,7 @@ var libraryRegimes = [NumRegimes]string{"decode", "mixed", "prefill"}
 // skew), and where a row above a later one is no disturbance. Representation: a regime weighs as much as three rows, O
 // open: 1e6 us/s and 300 us.
 func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
-	step, err := kernels.Bound(d, kernels.Options{})
+	step, err := library.Bound(d, library.Options{})
 	if err != nil {
 		e := trace.Errorf(notInLibrary, "library: %v", err)
 		return nil, e.WithHint("give a coefficient file with --coefficients, or simulate with --latency-model roofline")
@@ -91,7 +91,7 @@ type sums struct {
 }
 
 // newSums draws the batches and prices them.
-func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
+func newSums(d *deploy.Deployment, step *library.Step) (*sums, error) {
 	s := &sums{version: features.V12}
 	if features.DefaultVersion(d) == features.V13 {
 		s.version = features.V13
@@ -101,11 +101,11 @@ func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
 		return nil, err
 	}
 	s.data.P = len(space.BetaFeatures())
-	learned, price := kernels.Learned(), step.NewPricer()
+	learned, price := library.Learned(), step.NewPricer()
 	theta, place := learned.On(d.Hardware.Name), sourcesOf(step)
-	var others []*kernels.Pricer
+	var others []*library.Pricer
 	for _, o := range expertSpread {
-		if other, err := kernels.Bound(d, o); err == nil { // without such rows nothing is known of them
+		if other, err := library.Bound(d, o); err == nil { // without such rows nothing is known of them
 			others = append(others, other.NewPricer())
 		}
 	}
@@ -115,14 +115,14 @@ func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
 		s.sources[k] = make([]float64, libraryBatches)
 	}
 	q, x, buf := NewDraws(5, 1), make([]float64, s.data.P), []trace.Chunk(nil)
-	var y [kernels.NumStep]float64
+	var y [library.NumStep]float64
 	for i := range libraryBatches {
 		regime := int32(i) % NumRegimes
 		buf = Within(q.Batch(regime, buf), &d.Engine)
 		if _, err := space.Beta(new(space.Sum(buf)), x); err != nil {
 			return nil, err
 		}
-		batch := kernels.BatchOf(buf)
+		batch := library.BatchOf(buf)
 		price.Features(&batch, &theta, &y)
 		s.data.X, s.data.Y = append(s.data.X, x...), append(s.data.Y, ridge.Dot(theta[:], y[:]))
 		s.data.Config, s.data.Regime = append(s.data.Config, 0), append(s.data.Regime, regime)
@@ -135,7 +135,7 @@ func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
 			s.sources[place[k]][i] += float64(tableSD[step.Operators[k].Reached] * us)
 		}
 		for k, other := range others { // terms are not negative: more and less apart
-			more := other.Parts(&batch)[kernels.Experts] - price.Parts(&batch)[kernels.Experts]
+			more := other.Parts(&batch)[library.Experts] - price.Parts(&batch)[library.Experts]
 			s.sources[n+2*k][i], s.sources[n+2*k+1][i] = max(0, more), max(0, -more)
 		}
 	}
@@ -146,23 +146,23 @@ func newSums(d *deploy.Deployment, step *kernels.Step) (*sums, error) {
 
 // sourcesOf numbers what is uncertain of each operator's time, behind the corrections: operators of one table, reached alike, are wrong
 // alike.
-func sourcesOf(step *kernels.Step) (place []int) {
+func sourcesOf(step *library.Step) (place []int) {
 	type kind struct {
 		table   string
-		reached kernels.Reached
+		reached library.Reached
 	}
 	var kinds []kind
 	for i := range step.Operators {
 		k := kind{step.Operators[i].Table, step.Operators[i].Reached}
 		kinds = stat.AppendNew(kinds, k)
-		place = append(place, kernels.NumStep+slices.Index(kinds, k))
+		place = append(place, library.NumStep+slices.Index(kinds, k))
 	}
 	return place
 }
 
 // familySD is the standard error of all kernels of a step together.
-func familySD(step *kernels.Step) float64 {
-	if j, _ := kernels.Learned().JudgedAs(step); j != nil {
+func familySD(step *library.Step) float64 {
+	if j, _ := library.Learned().JudgedAs(step); j != nil {
 		return mapeSD * j.TPOTMape
 	}
 	return unjudgedSD
@@ -274,8 +274,8 @@ func (s *sums) missed(beta []float64, batches []int32) (by []float64) {
 }
 
 // set is the coefficient file of a deployment.
-func (s *sums) set(d *deploy.Deployment, step *kernels.Step, beta []float64, covariance [][]float64) *coeff.Set {
-	learned := kernels.Learned()
+func (s *sums) set(d *deploy.Deployment, step *library.Step, beta []float64, covariance [][]float64) *coeff.Set {
+	learned := library.Learned()
 	out := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: s.version, FeatureSet: features.SetOf(s.version),
 		Recipe: "relative", Command: "library", BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Covariance: covariance,
 		Beta: features.NewCoefficients(features.BetaFeatures(s.version)), TrainedOn: coeff.TrainedOn{Hardware: []string{d.Hardware.Name},
@@ -305,7 +305,7 @@ func (s *sums) set(d *deploy.Deployment, step *kernels.Step, beta []float64, cov
 		half := float64(1.959963984540054 * math.Sqrt(covariance[j][j]))
 		t.Range, t.CI95 = &[2]float64{lo, hi}, &[2]float64{math.Max(0, t.Value-half), t.Value + half}
 	}
-	us, _ := learned.Value(kernels.NumStep, "")
+	us, _ := learned.Value(library.NumStep, "")
 	for i := range out.Alpha[0].Coefficients {
 		t := &out.Alpha[0].Coefficients[i]
 		if t.Identified = coeff.PriorOnly; i == slotBase-1 {

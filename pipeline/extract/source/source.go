@@ -26,7 +26,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/result"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 

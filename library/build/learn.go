@@ -1,0 +1,392 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+)
+
+// correction are the parameters' values: those of kernels.Parameters but the GPU's scale, then one scale per GPU.
+type correction struct {
+	GPUs       []string // datasheet names, sorted
+	Theta      []float64
+	Covariance []float64 // len(Theta)^2, row-major; nil: the prior's
+}
+
+const (
+	numCommon  = library.NumStep // the step's without the scale, and the overhead
+	tpotSD     = 0.05            // of a measured point beyond what its group shares, log
+	ttftSD     = 0.30
+	ttftCount  = 4     // what the TTFT of a group counts as, in points: all share a harness that is not stated
+	huberSD    = 2.0   // deviations from which a residual counts linearly
+	cycleSD    = 0.025 // of a step cycle beyond what its run shares, log: there is no harness in it
+	cycleCount = 15    // what a run of step cycles counts as, in points
+	passes     = 8
+)
+
+// newCorrection is the prior.
+func newCorrection(gpus []string) *correction {
+	c := &correction{GPUs: slices.Compact(slices.Sorted(slices.Values(gpus)))}
+	for k := range numCommon + len(c.GPUs) {
+		c.Theta = append(c.Theta, c.prior(k).Mean)
+	}
+	return c
+}
+
+// prior is a parameter by its place in Theta.
+func (c *correction) prior(k int) library.Parameter {
+	if k < numCommon {
+		return library.Parameters[k+1]
+	}
+	return library.Parameters[library.ScaleGPU]
+}
+
+// place is where a GPU's scale stands in Theta; -1 for one that was not measured.
+func (c *correction) place(gpu string) int {
+	i := slices.Index(c.GPUs, gpu)
+	if i < 0 {
+		return -1
+	}
+	return numCommon + i
+}
+
+// on are the values of a step on a GPU.
+func (c *correction) on(gpu string) (out [library.NumStep]float64) {
+	out[library.ScaleGPU] = library.Parameters[library.ScaleGPU].Mean
+	if at := c.place(gpu); at >= 0 {
+		out[library.ScaleGPU] = c.Theta[at]
+	}
+	copy(out[1:], c.Theta)
+	return out
+}
+
+// spread puts derivatives by a step's columns, and by the overhead behind them, in the order of Theta.
+func (c *correction) spread(gpu string, by []float64) []float64 {
+	out := make([]float64, len(c.Theta))
+	copy(out, by[1:])
+	clear(out[min(len(by)-1, numCommon):])
+	if at := c.place(gpu); at >= 0 {
+		out[at] = by[library.ScaleGPU]
+	}
+	return out
+}
+
+// evidence is one measured number: what it should be and how the prediction changes with each parameter.
+type evidence struct {
+	log        float64   // log predicted - log measured
+	by         []float64 // its derivatives
+	sd, weight float64
+}
+
+// simulated are the means of a load under the correction.
+func (c *correction) simulated(l *load, gradient bool) (*sim.Means, error) {
+	cfg := sim.DefaultConfig(l.dep, sim.NewTables(l.step, c.on(l.dep.Hardware.Name)))
+	cfg.Overhead, cfg.KVBlocks, cfg.Gradient = sim.Const(c.Theta[numCommon-1]), l.kvBlocks, gradient
+	return sim.MeansOf(cfg, l.reqs)
+}
+
+// relative is the evidence of one prediction with its derivatives in the order of Theta.
+func relative(predicted, measured float64, by []float64, sd, weight float64) evidence {
+	e := evidence{log: stat.Log(predicted / measured), by: slices.Clone(by), sd: sd, weight: weight}
+	for k := range e.by {
+		e.by[k] /= predicted
+	}
+	return e
+}
+
+// means are what a load's simulation gives, and the corrections it was given: what follows is linear about them.
+type means struct {
+	*sim.Means
+	at []float64
+}
+
+// simulateAll simulates every load under the corrections of its GPU, with derivatives.
+func (c *correction) simulateAll(ctx context.Context, ls []*load, workers int) (map[*load]means, error) {
+	list := make([]means, len(ls))
+	err := par.Try(ctx, workers, len(ls), func(i int) (err error) {
+		list[i].at = slices.Clone(c.Theta)
+		list[i].Means, err = c.simulated(ls[i], true)
+		return err
+	}, nil)
+	out := map[*load]means{}
+	for i, l := range ls {
+		out[l] = list[i]
+	}
+	return out, err
+}
+
+// on is the mean TPOT and TTFT under other corrections of the same GPUs.
+func (m *means) on(c *correction, by []float64) float64 {
+	sum := 0.0
+	for k, v := range by {
+		sum += float64(v * (c.Theta[k] - m.at[k]))
+	}
+	return sum
+}
+
+// evidenceOf is what every load and every cycle says: of each load TPOT and TTFT, then the cycles.
+func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []evidence {
+	var out []evidence
+	for _, l := range ls {
+		m, gpu := of[l], l.dep.Hardware.Name
+		tpotBy, ttftBy := c.spread(gpu, m.TPOTBy[:library.NumStep+1]), c.spread(gpu, m.TTFTBy[:library.NumStep+1])
+		out = append(out, relative(m.TPOTMs+m.on(c, tpotBy), l.tpotMs, tpotBy, tpotSD, l.tpotWeight),
+			relative(math.Max(l.ttftMs/leastTTFT, m.TTFTMs+m.on(c, ttftBy)), l.ttftMs, ttftBy, ttftSD, l.ttftWeight))
+	}
+	for _, y := range ys {
+		theta := c.on(y.gpu)
+		for i, us := range y.us {
+			predicted, x := y.at(i, &theta)
+			out = append(out, relative(predicted, us, c.spread(y.gpu, x[:]), cycleSD, cycleCount/float64(len(y.us))))
+		}
+	}
+	return out
+}
+
+// at is the predicted time of a cycle and what it is linear in.
+func (y *cycles) at(i int, theta *[library.NumStep]float64) (us float64, x [library.NumStep]float64) {
+	x = y.x[i]
+	library.Slower(theta, &x)
+	for k, v := range theta {
+		us += float64(v * x[k])
+	}
+	return us, x
+}
+
+// leastTTFT bounds how far a linear TTFT may fall.
+const leastTTFT = 20
+
+// correct fits the correction to simulated loads and cycles by Gauss-Newton on the logs.
+func correct(from *correction, ls []*load, of map[*load]means, ys []*cycles) *correction {
+	c := newCorrection(from.GPUs)
+	for range passes {
+		c.step(c.evidenceOf(ls, of, ys))
+	}
+	return c
+}
+
+// gpusOf are the GPUs of loads and cycles.
+func gpusOf(ls []*load, ys []*cycles) []string {
+	return distinct(append(stat.Map(ls, func(l *load) string { return l.dep.Hardware.Name }),
+		stat.Map(ys, func(y *cycles) string { return y.gpu })...))
+}
+
+// step is one Gauss-Newton step from the current values, Huber's weights, with the prior; parameters stay at or above their least value.
+func (c *correction) step(es []evidence) {
+	n := len(c.Theta)
+	a, rhs := make([]float64, n*n), make([]float64, n)
+	for k := range n {
+		p := c.prior(k)
+		a[k*n+k] += 1 / (p.SD * p.SD)
+		rhs[k] += (p.Mean - c.Theta[k]) / (p.SD * p.SD)
+	}
+	for _, e := range es {
+		w := e.weight / (e.sd * e.sd)
+		if z := math.Abs(e.log) / e.sd; z > huberSD {
+			w *= huberSD / z
+		}
+		for k, u := range e.by {
+			rhs[k] -= float64(w * u * e.log)
+			for l, v := range e.by {
+				a[k*n+l] += float64(w * u * v)
+			}
+		}
+	}
+	c.solve(a, rhs)
+}
+
+// solve moves the parameters by the step of the normal equations; one that would fall below its least value is held there and the
+// others solved again.
+func (c *correction) solve(a, rhs []float64) {
+	n := len(rhs)
+	held := make([]bool, n)
+	for {
+		m, b := slices.Clone(a), slices.Clone(rhs)
+		for k := range n {
+			if !held[k] {
+				continue
+			}
+			move := c.prior(k).AtLeast - c.Theta[k]
+			for l := range n {
+				if l != k {
+					b[l] -= float64(m[l*n+k] * move)
+					m[l*n+k], m[k*n+l] = 0, 0
+				}
+			}
+			b[k] = m[k*n+k] * move
+		}
+		stat.Cholesky(m, n)
+		stat.CholeskySolve(m, n, b)
+		again := false
+		for k := range n {
+			if !held[k] && c.Theta[k]+b[k] < c.prior(k).AtLeast {
+				held[k], again = true, true
+			}
+		}
+		if again {
+			continue
+		}
+		for k := range n {
+			c.Theta[k] = math.Max(c.prior(k).AtLeast, c.Theta[k]+b[k])
+		}
+		c.Covariance = stat.CholeskyInverse(m, n)
+		return
+	}
+}
+
+// judged is one measured load beside what was predicted for it: predicted/measured - 1.
+type judged struct {
+	*load
+	tpotErr, ttftErr float64
+}
+
+// judge predicts loads with a correction.
+func (c *correction) judge(ctx context.Context, ls []*load, workers int) ([]judged, error) {
+	out := make([]judged, len(ls))
+	err := par.Try(ctx, workers, len(ls), func(i int) error {
+		o, err := c.simulated(ls[i], false)
+		if err == nil {
+			out[i] = ls[i].judged(o.TTFTMs, o.TPOTMs)
+		}
+		return err
+	}, nil)
+	return out, err
+}
+
+// judged is the load beside a prediction of its means.
+func (l *load) judged(ttftMs, tpotMs float64) judged {
+	return judged{l, tpotMs/l.tpotMs - 1, ttftMs/l.ttftMs - 1}
+}
+
+// leaveOut judges every family of points by a correction that has not seen it. always are loads that every correction sees.
+func leaveOut(ctx context.Context, from *correction, points, always []*load, of map[*load]means, ys []*cycles, workers int) ([]judged,
+	error) {
+	var out []judged
+	for _, f := range distinct(stat.Map(points, func(l *load) string { return l.family })) {
+		left := stat.Filter(points, func(l *load) bool { return l.family == f })
+		in := append(slices.Clone(always), stat.Filter(points, func(l *load) bool { return l.family != f })...)
+		js, err := correct(from, in, of, ys).judge(ctx, left, workers)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, js...)
+	}
+	return out, nil
+}
+
+// Sources are what corrections are learned from.
+type Sources struct {
+	Points []string // files of measured points
+	Models string   // folder of the points' config.json
+	Runs   []string // folders of real runs: step cycles or stock spans
+}
+
+// Measured is all that real servers said.
+type Measured struct {
+	points, served []*load
+	cycles         []*cycles
+	Inputs         []result.Input
+}
+
+// Read reads points and runs.
+func Read(ctx context.Context, src Sources) (*Measured, error) {
+	m := &Measured{}
+	var err error
+	if m.points, m.Inputs, err = loadsOf(src.Points, src.Models); err != nil {
+		return nil, err
+	}
+	ys, served, ins, err := readRuns(ctx, src.Runs)
+	m.cycles, m.served, m.Inputs = ys, served, append(m.Inputs, ins...)
+	return m, err
+}
+
+// se is the standard error of a parameter.
+func (c *correction) se(k int) float64 {
+	if n := len(c.Theta); c.Covariance != nil {
+		return math.Sqrt(c.Covariance[k*n+k])
+	}
+	return c.prior(k).SD
+}
+
+// Learn makes the corrections that ship: learned from everything, each family judged by corrections that have not seen it.
+func (m *Measured) Learn(ctx context.Context, version string, workers int) (*library.Corrections, error) {
+	prior, all := newCorrection(gpusOf(slices.Concat(m.points, m.served), m.cycles)), slices.Concat(m.points, m.served)
+	of, err := prior.simulateAll(ctx, all, workers)
+	if err != nil {
+		return nil, err
+	}
+	left, err := leaveOut(ctx, prior, m.points, m.served, of, m.cycles, workers)
+	if err != nil {
+		return nil, err
+	}
+	return correct(prior, all, of, m.cycles).published(version, left), nil
+}
+
+// published are the corrections as they ship.
+func (c *correction) published(version string, left []judged) *library.Corrections {
+	out := &library.Corrections{Version: version, GPUs: map[string][2]float64{}, Step: map[string][2]float64{}}
+	for k, v := range c.Theta {
+		pair := [2]float64{stat.Round(v, 4), stat.Round(c.se(k), 4)}
+		if k < numCommon {
+			out.Step[c.prior(k).Name] = pair
+		} else {
+			out.GPUs[c.GPUs[k-numCommon]] = pair
+		}
+	}
+	by := map[string][]judged{}
+	var families []string
+	for _, j := range left {
+		if j.listed() {
+			families, by[j.step.Family] = append(families, j.step.Family), append(by[j.step.Family], j)
+		}
+	}
+	for _, f := range distinct(families) {
+		q := library.Judged{Family: f, Points: len(by[f])}
+		var tpot, ttft []float64
+		var models, flags []string
+		for _, j := range by[f] {
+			flags = append(flags, j.point.flags...)
+			tpot, ttft = append(tpot, math.Abs(j.tpotErr)), append(ttft, math.Abs(j.ttftErr))
+			models, q.TP = append(models, j.point.model), append(q.TP, j.dep.TP)
+		}
+		q.Model, q.TP = strings.Join(distinct(models), " and "), distinct(q.TP)
+		for _, flag := range distinct(slices.Clone(flags)) {
+			q.Flags = append(q.Flags, fmt.Sprintf("%s (%d of %d)", flag, stat.Count(flags, func(f string) bool { return f == flag }), q.Points))
+		}
+		q.TPOTMape, q.TTFTMedian, q.Interval90 = stat.Round(stat.Mean(tpot), 3), stat.Round(stat.Median(ttft), 3), stat.Round(interval90(tpot), 3)
+		out.Judged = append(out.Judged, q)
+	}
+	return out
+}
+
+// interval90 is what nine in ten errors of further rows are within: the quantile of so many rows' errors (conformal prediction).
+func interval90(errors []float64) float64 {
+	n := float64(len(errors))
+	return stat.Quantile(stat.Sorted(errors), min(1, 0.9*(n+1)/n))
+}
+
+// listed reports whether a row teaches and counts in means: gpt-oss at 512 clients answers with the TPOT of 4 clients.
+func (l *load) listed() bool {
+	return !(strings.Contains(l.group, "gpt-oss") && l.point != nil && l.point.Concurrency >= 512)
+}
+
+// Text are the corrections as a file.
+func Text(c *library.Corrections, inputs []result.Input) ([]byte, error) {
+	body, err := c.YAML()
+	if err != nil {
+		return nil, err
+	}
+	text := "# Made by `blis-train library build`; nothing is written by hand.\n"
+	for _, in := range inputs {
+		text += fmt.Sprintf("# from %s, sha256 %s\n", in.Name, in.SHA256)
+	}
+	return append([]byte(text), body...), nil
+}

@@ -1,0 +1,320 @@
+package build
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unique"
+
+	"github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/file"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// columns are those of one Parquet file.
+type columns struct {
+	n     int
+	names []string // of ints and texts, as in the file
+	ints  map[string][]int64
+	texts map[string][]string
+	nums  map[string][]float64
+}
+
+// readColumns reads a whole Parquet file of text, int64 and double columns. The reader panics on some
+// damaged files; that is an error of the file like any other.
+func readColumns(path string, data []byte) (c *columns, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c, err = nil, damaged(path, fmt.Errorf("%v", p))
+		}
+	}()
+	rd, err := file.NewParquetReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, damaged(path, err)
+	}
+	defer rd.Close()
+	c = &columns{n: int(rd.NumRows()), ints: map[string][]int64{}, texts: map[string][]string{}, nums: map[string][]float64{}}
+	if c.n == 0 {
+		return nil, trace.Errorf(library.BadTable, "%s: got no rows, want measurements", path)
+	}
+	schema := rd.MetaData().Schema
+	for at := range schema.NumColumns() {
+		name := schema.Column(at).Name()
+		switch kind := schema.Column(at).PhysicalType(); kind {
+		case parquet.Types.ByteArray:
+			c.names, err = append(c.names, name), column(path, rd, at, c.n, c.texts, (*file.ByteArrayColumnChunkReader).ReadBatch,
+				func(b parquet.ByteArray) string { return unique.Make(string(b)).Value() })
+		case parquet.Types.Int64:
+			c.names, err = append(c.names, name), column(path, rd, at, c.n, c.ints, (*file.Int64ColumnChunkReader).ReadBatch, same[int64])
+		case parquet.Types.Double:
+			err = column(path, rd, at, c.n, c.nums, (*file.Float64ColumnChunkReader).ReadBatch, same[float64])
+		default:
+			err = trace.Errorf(library.BadTable, "%s: column %q: got %v, want text, int64 or double", path, name, kind)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func damaged(path string, err error) error {
+	return trace.Errorf(library.BadTable, "%s: got a damaged file (%v), want Parquet", path, err).WithHint("fetch the file again")
+}
+
+func same[T any](v T) T { return v }
+
+// column reads one column of all row groups into dst. R is the reader of the column's physical type, P its value.
+func column[R file.ColumnChunkReader, P, V any](path string, rd *file.Reader, at, n int, dst map[string][]V,
+	read func(R, int64, []P, []int16, []int16) (int64, int, error), conv func(P) V) error {
+	name := rd.MetaData().Schema.Column(at).Name()
+	values := make([]V, 0, n)
+	page, defs := make([]P, 4096), make([]int16, 4096)
+	for g := range rd.NumRowGroups() {
+		chunk, err := rd.RowGroup(g).Column(at)
+		if err != nil {
+			return damaged(path, err)
+		}
+		for r := chunk.(R); r.HasNext(); {
+			n, got, err := read(r, int64(len(page)), page, defs, nil)
+			if err != nil {
+				return damaged(path, err)
+			}
+			if int64(got) != n {
+				return trace.Errorf(library.BadTable, "%s: column %q: got an empty value after row %d, want none", path, name, len(values)+got)
+			}
+			if n == 0 {
+				break
+			}
+			for _, v := range page[:got] {
+				values = append(values, conv(v))
+			}
+		}
+	}
+	if len(values) != n {
+		return trace.Errorf(library.BadTable, "%s: column %q: got %d values, want %d", path, name, len(values), n)
+	}
+	dst[name] = values
+	return nil
+}
+
+// sizes are the columns that may be a table's size: the first with more than one value is.
+var sizes = []string{"m", "seq_len", "num_tokens", "num_token", "message_size", "isl", "step"}
+
+// unused are the columns that say nothing a lookup asks for.
+var unused = []string{"framework", "device", "architecture", "op_name"}
+
+// times are the columns of times and how many us one unit is; a file with several makes a table of each.
+var times = []struct {
+	column, suffix string
+	us             float64
+}{{"latency", "", 1e3}, {"dispatch_avg_t_us", "_dispatch", 1}, {"combine_avg_t_us", "_combine", 1},
+	{"dispatch_transmit_us", "_dispatch", 1}, {"combine_transmit_us", "_combine", 1}}
+
+// tablesOf are the tables of one file: every row, by key and size.
+func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
+	c, err := readColumns(path, data)
+	if err != nil {
+		return nil, err
+	}
+	in := folder.InputOf(rel, data)
+	name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".parquet"), "_perf")
+	var out []*library.Table
+	for _, t := range times {
+		ms := c.nums[t.column]
+		if ms == nil {
+			continue
+		}
+		table := &library.Table{Name: name + t.suffix, Path: rel, Version: filepath.Base(filepath.Dir(path)), SHA256: in.SHA256,
+			SourceBytes: in.Bytes, Rows: c.n}
+		values, err := c.keys(table, path)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range ms {
+			if !(v >= 0 && v*t.us < 1e9) {
+				return nil, trace.Errorf(library.BadTable, "%s: row %d: %s: got %g, want a time of 0 to 1e9 us", path, i+1, t.column, v)
+			}
+		}
+		order := make([]int, c.n)
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return slices.Compare(values[a], values[b]) })
+		width := len(table.Columns) - 1
+		for _, i := range order {
+			n := len(table.Series)
+			if n == 0 || !slices.Equal(table.Series[n-1].Key, values[i][:width]) {
+				table.Series = append(table.Series, library.Series{Key: values[i][:width]})
+				n++
+			}
+			s := &table.Series[n-1]
+			s.X, s.Q = append(s.X, values[i][width]), append(s.Q, library.Quantized(ms[i]*t.us))
+		}
+		out = append(out, table)
+	}
+	if len(out) == 0 {
+		return nil, trace.Errorf(library.BadTable, "%s: got no column latency, want times", path)
+	}
+	return out, nil
+}
+
+// keys names the table's columns and gives every row's values: words as places, the size last.
+func (c *columns) keys(t *library.Table, path string) ([][]int64, error) {
+	size := ""
+	for _, name := range sizes {
+		if vs := c.ints[name]; size == "" && vs != nil && slices.ContainsFunc(vs, func(v int64) bool { return v != vs[0] }) {
+			size = name
+		}
+	}
+	if size == "" {
+		return nil, trace.Errorf(library.BadTable, "%s: got no size, want one of %s with more than one value", path, strings.Join(sizes, ", "))
+	}
+	rows, ops := make([][]int64, c.n), slices.Compact(slices.Sorted(slices.Values(c.texts["op_name"])))
+	names := slices.DeleteFunc(slices.Clone(c.names), func(name string) bool {
+		return name == size || size == "seq_len" && name == "num_tokens" || slices.Contains(unused, name) && (name != "op_name" || len(ops) < 2)
+	})
+	for _, name := range append(names, size) {
+		column := library.Column{Name: name}
+		if texts := c.texts[name]; texts != nil {
+			column.Words = slices.Compact(slices.Sorted(slices.Values(texts)))
+			for i, text := range texts {
+				rows[i] = append(rows[i], column.Word(text))
+			}
+		} else {
+			for i, v := range c.ints[name] {
+				rows[i] = append(rows[i], v)
+			}
+		}
+		t.Columns = append(t.Columns, column)
+	}
+	return rows, nil
+}
+
+// Pack reads the tables of every GPU in the folders, in the layout of AIConfigurator's systems
+// folder: <gpu>.yaml and data/<gpu>/<family>/<framework>/<version>/*.parquet. Of several versions
+// of a table the newest is taken.
+func Pack(ctx context.Context, dirs []string, workers int) ([]*library.GPU, error) {
+	var out []*library.GPU
+	for _, dir := range dirs {
+		sheets, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+		if err != nil || len(sheets) == 0 {
+			return nil, trace.Errorf(library.NoTables, "%s: got no <gpu>.yaml, want kernel tables", dir).
+				WithHint("name the systems folder of the aiconfigurator-core package")
+		}
+		for _, path := range sheets {
+			g, err := readSheet(path)
+			if err != nil {
+				return nil, err
+			}
+			if err := packTables(ctx, g, dir, workers); err != nil {
+				return nil, err
+			}
+			out = append(out, g)
+		}
+	}
+	return out, nil
+}
+
+// packTables reads all tables of a GPU.
+func packTables(ctx context.Context, g *library.GPU, dir string, workers int) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "data", g.Folder, "*", "*", "*", "*.parquet"))
+	if err != nil {
+		return err
+	}
+	newest := map[string]string{} // by family, framework and file
+	for _, path := range paths {
+		version := filepath.Dir(path)
+		key := filepath.Join(filepath.Dir(version), filepath.Base(path))
+		if old := newest[key]; old == "" || compareVersions(filepath.Base(version), filepath.Base(filepath.Dir(old))) > 0 {
+			newest[key] = path
+		}
+	}
+	paths = slices.DeleteFunc(paths, func(path string) bool {
+		return newest[filepath.Join(filepath.Dir(filepath.Dir(path)), filepath.Base(path))] != path
+	})
+	tables := make([][]*library.Table, len(paths))
+	if err := par.Try(ctx, workers, len(paths), func(i int) error {
+		data, err := files.ReadAll(paths[i])
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, paths[i])
+		if err != nil {
+			return err
+		}
+		tables[i], err = tablesOf(paths[i], filepath.ToSlash(rel), data)
+		return err
+	}, nil); err != nil {
+		return err
+	}
+	g.Tables = slices.Concat(tables...)
+	if len(g.Tables) == 0 {
+		return trace.Errorf(library.NoTables, "%s: got no <family>/<framework>/<version>/*.parquet, want the tables of %s",
+			filepath.Join(dir, "data", g.Folder), g.Folder)
+	}
+	return nil
+}
+
+// readSheet takes what the rules need from <gpu>.yaml.
+func readSheet(path string) (*library.GPU, error) {
+	data, err := files.ReadAll(path)
+	if err != nil {
+		return nil, err
+	}
+	var sheet struct {
+		GPU struct {
+			Bandwidth  float64 `yaml:"mem_bw"`
+			FLOPS      float64 `yaml:"bfloat16_tc_flops"`
+			Capability int64   `yaml:"sm_version"`
+		} `yaml:"gpu"`
+		Node struct {
+			Link float64 `yaml:"intra_node_bw"`
+		} `yaml:"node"`
+	}
+	root, err := files.ParseYAML(data, path)
+	if root != nil && err == nil {
+		err = root.Decode(&sheet)
+	}
+	if err != nil {
+		return nil, trace.Errorf(library.BadTable, "%s: %v", path, err)
+	}
+	g := &library.GPU{Folder: strings.TrimSuffix(filepath.Base(path), ".yaml"), SM: sheet.GPU.Capability, Bandwidth: sheet.GPU.Bandwidth,
+		FLOPS: sheet.GPU.FLOPS, Link: sheet.Node.Link}
+	if g.SM <= 0 || !(g.Bandwidth > 0 && g.FLOPS > 0 && g.Link > 0) || math.IsInf(g.Bandwidth+g.FLOPS+g.Link, 0) {
+		return nil, trace.Errorf(library.BadTable, "%s: got no gpu.sm_version, gpu.mem_bw, gpu.bfloat16_tc_flops or node.intra_node_bw, want "+
+			"all four", path)
+	}
+	h, ok := deploy.Datasheet(g.Folder)
+	if !ok {
+		return nil, trace.Errorf(deploy.BadHardware, "%s: got %q, want the name of a built-in device", path, g.Folder)
+	}
+	g.Hardware = h.Name
+	return g, nil
+}
+
+// compareVersions orders 0.9.1 before 0.14.0; what is not a number counts as 0.
+func compareVersions(a, b string) int {
+	return cmp.Or(slices.CompareFunc(strings.Split(a, "."), strings.Split(b, "."), func(x, y string) int {
+		n, _ := strconv.Atoi(x)
+		m, _ := strconv.Atoi(y)
+		return cmp.Compare(n, m)
+	}), strings.Compare(a, b))
+}
+
+func distinct[T cmp.Ordered](vs []T) []T {
+	slices.Sort(vs)
+	return slices.Compact(vs)
+}

@@ -1,0 +1,471 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+func coefficients(in Input, figs []*Figure) Section {
+	s := Section{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",
+		Lead: "Each number with its unit, its 95 % interval, and whether the data determine it."}
+	if in.Fit == nil {
+		s.Missing = "No fit.json: run `blis-train fit OUT` to make coefficients."
+		return s
+	}
+	f := in.Fit
+	s.Blocks = append(s.Blocks, learnedBlocks(f)...)
+	s.Blocks = append(s.Blocks, headed("Step time (beta)", modelBlocks(f.Beta))...)
+	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
+	s.Blocks = append(s.Blocks, alternativeBlocks(f)...)
+	for _, m := range f.Alpha {
+		title := "Wait or overhead: " + m.Name + " (alpha)"
+		if !m.Replay {
+			title += ", not to be added as a delay"
+		}
+		s.Blocks = append(s.Blocks, folded(title, modelBlocks(m))...)
+	}
+	if in.Inspect != nil && in.Inspect.Identify != nil {
+		s.Blocks = append(s.Blocks, identifyBlocks(in.Inspect.Identify)...)
+	}
+	s.Blocks = append(s.Blocks, FindingBlocks("Findings of the fit", f.Warnings, f.Beta.Warnings)...)
+	return s
+}
+
+// modelBlocks show a model: what a reader uses in the open, what certifies it folded.
+func modelBlocks(m result.Model) []Block {
+	out := Tables(coefficientTable(m))
+	if len(m.NullDirections) > 0 {
+		out = append(out, Block{Text: "What these data cannot tell apart:"}, Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
+	}
+	title := "For experts: penalty, degrees of freedom, variance inflation, training ranges of " + m.Name
+	return append(out, folded(title, expertBlocks(m))...)
+}
+
+func expertBlocks(m result.Model) []Block {
+	facts := knownFacts(
+		FactOf("Target", m.Target), FactOf("Penalty λ", ShortOr(m.Lambda)),
+		FactOf("Preemption memory γ", gammaText(m)),
+		FactOf("Effective degrees of freedom", freedom(m)), FactOf("Condition number", ShortOr(m.ConditionNumber)),
+		FactOf("Optimality certificate", certificate(m.Certificate)), FactOf("Folds", folds(m.FoldFingerprints)))
+	if r := m.Reweighting; r != nil {
+		kept := "kept"
+		if !r.Kept {
+			kept = "not kept"
+		}
+		facts = append(facts, FactOf("Reweighting", fmt.Sprintf("%d passes, %s; bias %s before, %s after", r.Passes, kept,
+			Signed(r.BiasBefore), Signed(r.BiasAfter))))
+	}
+	out := []Block{{Facts: facts}}
+	out = append(out, Tables(expertTable(m))...)
+	if t := boundTable(m); t != nil {
+		out = append(out, Block{Table: t})
+	}
+	return out
+}
+
+// gammaText is gamma, and whether the rows told it.
+func gammaText(m result.Model) string {
+	if told := m.GammaIdentified; told != nil && !*told {
+		return ShortOr(m.GammaEMA) + ", the default: not identified"
+	}
+	return ShortOr(m.GammaEMA)
+}
+
+func freedom(m result.Model) string {
+	if m.DFEff == nil {
+		return Unknown
+	}
+	return fmt.Sprintf("%s of %d terms", Short(*m.DFEff), len(m.Coefficients))
+}
+
+// knownFacts leaves out what is unknown or does not apply.
+func knownFacts(fs ...Fact) []Fact {
+	return slices.DeleteFunc(fs, func(f Fact) bool { return f.Value == Unknown || f.Value == "" })
+}
+
+func certificate(c *result.Certificate) string {
+	if c == nil {
+		return Unknown
+	}
+	verdict := "holds"
+	if !c.OK {
+		verdict = "BROKEN"
+	}
+	return fmt.Sprintf("%s (largest active gradient %s)", verdict, Short(c.MaxActiveGradient))
+}
+
+func folds(prints []string) string {
+	if len(prints) == 0 {
+		return Unknown
+	}
+	var distinct []string
+	for _, p := range prints {
+		distinct = appendNew(distinct, p)
+	}
+	if len(distinct) == len(prints) {
+		return fmt.Sprintf("%d, all with coefficients of their own", len(prints))
+	}
+	return fmt.Sprintf("%d, but only %d distinct: NOT a cross-validation", len(prints), len(distinct))
+}
+
+// coefficientTable lists the terms of a model. Only the step time's
+// time-like terms have a utilisation: waits are not work of the hardware.
+func coefficientTable(m result.Model) *Table {
+	t, beta := tableOf("coef", m.Name), m.Name == "beta"
+	if !beta {
+		t.Cols = slices.DeleteFunc(t.Cols, func(c Column) bool { return c.Head == "Utilisation" })
+	}
+	for i, c := range m.Coefficients {
+		v, unit := Milli(c.Value, c.Unit)
+		cells := []Cell{
+			Count(i + 1), Name(c.Name), estimateCell(c), intervalCell(c), rangeIn(c.FoldSpread, c.Unit),
+			{Text: FourDigits(v), Key: sortKey(v), Class: "n"}, {Text: unit, Class: "nb"},
+			{Mini: template.HTML(intervalBar(c))}, Percent(c.Share),
+		}
+		if beta {
+			cells = append(cells, utilisationCell(c.ImpliedUtilisation))
+		}
+		r := Row{Cells: append(cells, identifiedCell(c))}
+		if c.Value == 0 {
+			r.Class = "dim"
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	return t
+}
+
+// expertTable says of each term how much the data decided it, and where it was seen.
+func expertTable(m result.Model) *Table {
+	t := tableOf("expert", m.Name)
+	for _, c := range m.Coefficients {
+		t.Put(Name(c.Name), Percent(c.PriorShare), Number(c.DF), Number(c.VIF), rangeCell(c.Range))
+	}
+	return t
+}
+
+// estimateCell is the estimate without penalty; there is none with a prior.
+func estimateCell(c result.Coefficient) Cell {
+	if c.Estimate == nil {
+		return Cell{Text: Unknown, Class: "n dim"}
+	}
+	v, _ := Milli(*c.Estimate, c.Unit)
+	return Cell{Text: FourDigits(v), Key: sortKey(v), Class: "n"}
+}
+
+func intervalCell(c result.Coefficient) Cell {
+	out := rangeIn(c.Interval(), c.Unit)
+	if c.CI95Given != "" && c.CI95 != nil {
+		out.Sub = "given the " + c.CI95Given
+	}
+	return out
+}
+
+// rangeIn is two values of a unit, sorted by their distance.
+func rangeIn(of *[2]float64, unit string) Cell {
+	if of == nil {
+		return Cell{Text: Unknown, Class: "dim"}
+	}
+	lo, _ := Milli(of[0], unit)
+	hi, _ := Milli(of[1], unit)
+	return Cell{Text: Range(lo, hi), Class: "nb", Key: sortKey(hi - lo)}
+}
+
+func utilisationCell(u *float64) Cell {
+	c := Number(u)
+	if u != nil && *u > 1 {
+		c.Class, c.Text = "n ko", "▲ "+c.Text
+	}
+	return c
+}
+
+func identifiedCell(c result.Coefficient) Cell {
+	out := Cell{Text: c.Known(), Class: "nb"}
+	if out.Text != "within" {
+		out.Class = "nb na"
+	}
+	if c.NotLearned {
+		out.Sub = "not learned"
+	}
+	return out
+}
+
+func boundTable(m result.Model) *Table {
+	t := tableOf("bounds", m.Name)
+	for _, b := range m.BoundHits {
+		if b.Rows > 0 {
+			t.Put(Name(b.Name), Count(b.Rows), PercentOf(b.Share))
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return Capped(t, "in the order of the file", "fit.json, bound_hits")
+}
+
+// alternativeBlocks compare the other parameterisations on the same rows.
+func alternativeBlocks(f *result.Fit) []Block {
+	if len(f.Models) == 0 {
+		return nil
+	}
+	t := tableOf("models")
+	for _, m := range append([]result.Model{f.Beta}, f.Models...) {
+		h := m.Holdout
+		if h == nil {
+			h = &result.Errors{}
+		}
+		n := m.Name
+		if m.Name == "beta" {
+			n = "physics (this artifact)"
+		}
+		t.Put(Name(n), Count(len(m.Coefficients)), Percent(h.MAPE), Percent(h.WAPE), Percent(h.Bias), Percent(h.P95APE),
+			Percent(m.LocoMedian), Percent(m.LocoWorst))
+	}
+	return Tables(t)
+}
+
+func identifyBlocks(i *result.Identify) []Block {
+	out := []Block{}
+	if len(i.MissingRegimes) > 0 {
+		out = append(out, Block{Text: "Regimes these data do not contain:"}, Block{List: i.MissingRegimes})
+	}
+	t := tableOf("experiments")
+	for _, e := range i.Experiments {
+		t.Put(Prose(e.Description), Name(e.Term), Percent(e.HalfWidth), Percent(e.After), Num(e.GainLogDet))
+	}
+	out = append(out, Tables(Capped(t, "in the order of the file", "inspect.json, identify"))...)
+	return headed("What these data can identify", out)
+}
+
+// rangeCell is what a feature was in training.
+func rangeCell(r *[2]float64) Cell {
+	if r == nil {
+		return Cell{Text: Unknown, Class: "dim"}
+	}
+	return Cell{Text: Short(r[0]) + " .. " + Short(r[1]), Class: "nb"}
+}
+
+// intervalBar draws the interval on the scale of the value itself, -2 to +2
+// times when it is negative or its interval crosses zero, else 0 to 2 times.
+func intervalBar(c result.Coefficient) string {
+	ci := c.Interval()
+	if ci == nil || c.Value == 0 {
+		return ""
+	}
+	size := math.Abs(c.Value)
+	a := axis{Lo: 0, Hi: 2 * size, P0: 4, P1: barW - 4}
+	if ci[0] < 0 || c.Value < 0 {
+		a.Lo = -2 * size
+	}
+	d := Drawing{W: barW, H: 14}
+	d.Seg(At(a.P0, 7), At(a.P1, 7), gridLine, 1, Solid)
+	if a.Lo < 0 {
+		d.Seg(At(a.Px(0), 1), At(a.Px(0), 13), AxisLine, 1, Solid)
+	}
+	d.Rect(At(a.Px(ci[0]), 2.5), At(math.Max(a.Px(ci[1]), a.Px(ci[0])+1), 11.5), Decode, 0.4, "")
+	d.Seg(At(a.Px(c.Value), 1), At(a.Px(c.Value), 13), Decode, 2, Solid)
+	v, unit := Milli(c.Value, c.Unit)
+	lo, _ := Milli(ci[0], c.Unit)
+	hi, _ := Milli(ci[1], c.Unit)
+	return inline(&d, fmt.Sprintf("%s; 95 %% interval %s %s", FourDigits(v), Range(lo, hi), unit))
+}
+
+// utilisationFigure shows what the time-like coefficients say about the hardware.
+func utilisationFigure(in Input) *Figure {
+	if in.Fit == nil {
+		return nil
+	}
+	fig := figureOf("utilisation")
+	var s Span
+	s.Take(0.1, 1.2)
+	var rows []ChartRow
+	for _, c := range in.Fit.Beta.Coefficients {
+		u := c.ImpliedUtilisation
+		if u == nil || !(*u > 0) {
+			continue
+		}
+		p := Decode
+		if c.Known() != "within" {
+			p = Other
+		}
+		s.Take(*u)
+		rows = append(rows, ChartRow{Name: c.Name, Marks: []RowMark{
+			{V: *u, P: p, Tip: fmt.Sprintf("%s: %s, identified %s", c.Name, Short(*u), c.Known())}}})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	lo, hi := Widened(s.Lo, s.Hi)
+	fig.Panels = BothWidths("implied utilisation per time-like coefficient", func(w float64) *Drawing {
+		return RowChart(w, rows, Logarithmic("implied utilisation (1 = roofline, logarithmic)", lo, hi), RowMark{V: 1, P: bad, Tip: "roofline"})
+	})
+	return fig
+}
+
+// surfaceFigure is the cross-validation score over lambda and gamma.
+func surfaceFigure(in Input) *Figure {
+	if in.Fit == nil || len(in.Fit.Beta.Grid) == 0 {
+		return nil
+	}
+	fig := figureOf("cv-surface")
+	if l, g := gridAxes(in.Fit.Beta.Grid); len(l) > maxGrid || len(g) > maxGrid {
+		fig.More = fmt.Sprintf("The smallest %d values of %d penalties and %d memories; fit.json holds all.", maxGrid, len(l), len(g))
+	}
+	for _, kind := range []struct {
+		name  string
+		score func(result.GridPoint) *float64
+	}{
+		{"forward folds in time, within configurations", func(g result.GridPoint) *float64 { return g.Within }},
+		{"leave one configuration out", func(g result.GridPoint) *float64 { return g.Cross }},
+	} {
+		fig.Panels = append(fig.Panels, BothWidths("score by lambda and gamma, "+kind.name, func(w float64) *Drawing {
+			d := cvSurface(w, in.Fit.Beta, kind.score)
+			if d == nil {
+				return nil
+			}
+			titled := &Drawing{W: d.W, H: d.H + 20}
+			titled.Heading(At(0, 13), clip(kind.name, headSize, w), headSize, ink, anchorStart)
+			titled.Place(d, 0, 20)
+			return titled
+		})...)
+	}
+	return fig
+}
+
+// maxGrid is the most values of one grid axis that are drawn.
+const maxGrid = 60
+
+// gridAxes are the distinct penalties and memories of a grid, in order.
+func gridAxes(grid []result.GridPoint) (lambdas, gammas []float64) {
+	for _, g := range grid {
+		lambdas, gammas = insert(lambdas, g.Lambda), insert(gammas, g.GammaEMA)
+	}
+	return lambdas, gammas
+}
+
+func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64) *Drawing {
+	if !slices.ContainsFunc(m.Grid, func(g result.GridPoint) bool { return score(g) != nil }) {
+		return nil
+	}
+	lambdas, gammas := gridAxes(m.Grid)
+	lambdas, gammas = lambdas[:min(len(lambdas), maxGrid)], gammas[:min(len(gammas), maxGrid)]
+	var rows, cols []string
+	for _, l := range lambdas {
+		cols = append(cols, Short(l))
+	}
+	for _, g := range gammas {
+		rows = append(rows, "γ = "+Short(g))
+	}
+	h := HeatOf(rows, cols, "penalty λ")
+	h.Print, h.Log = brief, true
+	for _, g := range m.Grid {
+		i, drawnRow := slices.BinarySearch(gammas, g.GammaEMA)
+		j, drawnCol := slices.BinarySearch(lambdas, g.Lambda)
+		if !drawnRow || !drawnCol {
+			continue
+		}
+		h.Value[i][j] = score(g)
+		h.Tip[i][j] = fmt.Sprintf("λ %s, γ %s: within %s ± %s, cross %s", Short(g.Lambda), Short(g.GammaEMA), ShortOr(g.Within),
+			ShortOr(g.SE), ShortOr(g.Cross))
+		if m.Lambda != nil && m.GammaEMA != nil && g.Lambda == *m.Lambda && g.GammaEMA == *m.GammaEMA {
+			h.Mark = [2]int{i, j}
+		}
+	}
+	return h.Draw(w)
+}
+
+// insert keeps a sorted list of distinct values.
+func insert(list []float64, v float64) []float64 {
+	i, found := slices.BinarySearchFunc(list, v, cmp.Compare[float64])
+	if found {
+		return list
+	}
+	return slices.Insert(list, i, v)
+}
+
+// learnedBlocks say what requests or load levels decided, what they did not, and how levels came out
+// that the coefficients never saw; nothing of a fit from steps.
+func learnedBlocks(f *result.Fit) []Block {
+	r := f.Requests
+	if r == nil {
+		return nil
+	}
+	learned, requests := 0, 0
+	var tiers []string
+	loads, directions := tableOf("loads"), tableOf("directions")
+	for _, l := range r.Loads {
+		tiers, requests = appendNew(tiers, l.Tier), requests+l.Requests
+		loads.Put(Name(l.Name), Plain(l.Tier), Count(l.Requests))
+	}
+	for _, d := range r.Directions {
+		decides := Cell{Text: "prior", Class: "dim"}
+		if d.Learned {
+			learned++
+			decides = Cell{Text: "data", Class: "ok"}
+		}
+		directions.Put(Prose(strings.Join(d.Terms, ", ")), PercentOf(d.LearnedFrac), decides, Prose(d.Needs))
+	}
+	facts := knownFacts(FactOf("Recorded", listOf(tiers, 3)), FactOf("Loads", fmt.Sprintf("%d, of %d requests", len(r.Loads), requests)),
+		FactOf("Prior", r.Prior), FactOf("Decided", fmt.Sprintf("%d of %d directions", learned, len(r.Directions))),
+		FactOf("Objective", Short(r.Objective)), FactOf("of which jitter", Short(r.NoiseFloor)))
+	out := headed("Fitted to requests, without steps", append([]Block{{Facts: facts}}, Tables(directions)...))
+	if t := levelTable(r.Levels); len(t.Rows) > 0 {
+		out = append(out, Block{Table: t})
+	}
+	loads.Closed = true
+	return append(out, Tables(Capped(loads, "in the order of the file", "fit.json, requests"))...)
+}
+
+// levelFigure is TTFT and TPOT of load levels, predicted against measured.
+func levelFigure(f *result.Fit) *Figure {
+	fig := figureOf("level-means")
+	if f == nil || f.Requests == nil {
+		return fig
+	}
+	for _, name := range []string{"TTFT", "TPOT"} {
+		var s Span
+		var points [][2]*float64
+		for i := range f.Requests.Levels {
+			l := &f.Requests.Levels[i]
+			p := [2]*float64{l.TTFTMs, l.PredictedTTFTMs}
+			if name == "TPOT" {
+				p = [2]*float64{&l.TPOTMs, l.PredictedTPOTMs}
+			}
+			if p[0] != nil && p[1] != nil {
+				s.Take(*p[0], *p[1])
+				points = append(points, p)
+			}
+		}
+		if len(points) == 0 {
+			continue
+		}
+		p := NewFrame(PanelW, PanelH, name+" · mean of each level", timeAxis("real "+name, s), timeAxis("simulated "+name, s))
+		p.Diagonal(1, ink, Solid)
+		for _, xy := range points {
+			p.Dot(p.At(*xy[0], *xy[1]), 3.5, Decode, 0, "")
+		}
+		fig.Panels = append(fig.Panels, Panel{D: &p.Drawing, Desc: "mean " + name + " of load levels, simulated against real"})
+	}
+	return fig
+}
+
+func levelTable(levels []result.LevelHoldout) *Table {
+	t := tableOf("levels")
+	off := func(measured, predicted *float64) Cell {
+		if measured == nil || predicted == nil || *measured == 0 {
+			return Percent(nil)
+		}
+		e := *predicted / *measured - 1
+		return Cell{Text: Signed(e), Key: sortKey(e), Class: "n"}
+	}
+	for _, l := range levels {
+		t.Put(Name(l.Name), Number(l.TTFTMs), Number(l.PredictedTTFTMs), off(l.TTFTMs, l.PredictedTTFTMs), Num(l.TPOTMs),
+			Number(l.PredictedTPOTMs), off(&l.TPOTMs, l.PredictedTPOTMs))
+	}
+	return Capped(t, "in the order of the file", "fit.json, requests.levels")
+}

@@ -1,0 +1,428 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+)
+
+// fitFigures are the figures of the step-time model: on the hold-out of the
+// fit, and on the rows of the validation.
+func fitFigures(in Input) []*Figure {
+	var out []*Figure
+	if f := in.Fit; f != nil {
+		own := stepFigures(f.Beta.Figures, "", "hold-out rows of the fit")
+		for _, fig := range own {
+			fig.Closed = in.Validation != nil && in.Validation.Figures != nil
+		}
+		out = append(out, own...)
+		out = append(out, cellFigure(f), locoFigure(f), biasFigure(f))
+	}
+	if v := in.Validation; v != nil {
+		out = append(out, stepFigures(v.Figures, "test-", "teacher-forced rows of the validation")...)
+	}
+	return keep(out...)
+}
+
+func stepFigures(f *result.FitFigures, prefix, rows string) []*Figure {
+	if f == nil {
+		return nil
+	}
+	figs := keep(predictedFigure(f), residualFigure(f), contributionFigure(f))
+	for _, fig := range figs {
+		fig.ID, fig.Title = prefix+fig.ID, fig.Title+", "+rows
+	}
+	return figs
+}
+
+// predictedFigure is predicted against measured time per step, one panel for
+// each regime on the same axes.
+func predictedFigure(f *result.FitFigures) *Figure {
+	bins := positiveBins(f.PredVsMeasured)
+	if len(bins) == 0 {
+		return nil
+	}
+	var s Span
+	most := 0
+	for _, b := range bins {
+		s.TakePositive(b.X/1000, b.Y/1000)
+		most = max(most, b.N)
+	}
+	regimes := regimesIn(bins, func(b result.Bin2D) string { return b.Regime })
+	fig := figureOf("pred-vs-measured")
+	fig.Legend = regimeKeys(regimes)
+
+	add := func(regime string) {
+		lo, hi := Widened(s.Lo, s.Hi)
+		p := NewFrame(PanelW, PanelH+40, regime, Logarithmic("measured (ms per step)", lo, hi), Logarithmic("predicted (ms per step)", lo, hi))
+		p.Diagonal(1.2, AxisLine, Dashed)
+		p.Diagonal(1/1.2, AxisLine, Dashed)
+		p.Diagonal(1, ink, Solid)
+		for _, b := range bins {
+			if b.Regime == regime {
+				r := 1.6 + float64(4.4*math.Sqrt(math.Log1p(float64(b.N))/math.Log1p(float64(most))))
+				p.Dot(p.At(b.X/1000, b.Y/1000), r, regimePaint(b.Regime), 0.55, "")
+			}
+		}
+		fig.Panels = append(fig.Panels, Panel{D: &p.Drawing, Desc: regime + ": predicted against measured step time in ms, logarithmic axes"})
+	}
+	for _, r := range regimes {
+		add(r)
+	}
+	return fig
+}
+
+// maxBins is how many bins one predicted-against-measured panel draws.
+const maxBins = 1500
+
+func positiveBins(in []result.Bin2D) []result.Bin2D {
+	out := stat.Filter(in, func(b result.Bin2D) bool { return b.X > 0 && b.Y > 0 && b.N > 0 })
+	if len(out) > maxBins {
+		stat.SortStable(out, func(a, b result.Bin2D) int { return b.N - a.N })
+		out = out[:maxBins]
+	}
+	return out
+}
+
+var againstLabels = map[string]string{
+	"batch":   "batch (requests)",
+	"context": "context (tokens per decode)",
+	"time":    "time since the first row (s)",
+}
+
+// residualFigure shows bands of relative error against batch, context and time.
+func residualFigure(f *result.FitFigures) *Figure {
+	if len(f.Residuals) == 0 {
+		return nil
+	}
+	regimes := regimesIn(f.Residuals, func(b result.ResidualBand) string { return b.Regime })
+	fig := figureOf("residuals")
+	fig.Legend = regimeKeys(regimes)
+
+	for _, r := range regimes {
+		for _, against := range []string{"batch", "context", "time"} {
+			if d := residualPanel(f.Residuals, against, r); d != nil {
+				fig.Panels = append(fig.Panels, Panel{D: d, Desc: "relative error of " + r + " steps against " + againstLabels[against]})
+			}
+		}
+	}
+	if len(fig.Panels) > maxPanels {
+		fig.More = fmt.Sprintf("%d of %d panels shown.", maxPanels, len(fig.Panels))
+		fig.Panels = fig.Panels[:maxPanels]
+	}
+	return fig
+}
+
+// residualPanel is one regime; the axes are those of all regimes, so that
+// panels compare.
+func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing {
+	var xs, ys Span
+	for _, b := range bands {
+		if b.Against == against {
+			xs.Take(b.X)
+		}
+		ys.Take(b.P10, b.P50, b.P90)
+	}
+	var x, p10, p90 []float64
+	var mid [][2]float64
+	for _, b := range thinBands(bands, against, regime) {
+		x = append(x, b.X)
+		p10 = append(p10, b.P10*100)
+		p90 = append(p90, b.P90*100)
+		mid = append(mid, [2]float64{b.X, b.P50 * 100})
+	}
+	if len(mid) == 0 {
+		return nil
+	}
+	lo, hi := math.Max(math.Min(ys.Lo, -0.1), -1), math.Min(math.Max(ys.Hi, 0.1), 1.5)
+	y := Linear("prediction/measured − 1 (%)", lo*100, hi*100, 4)
+	p := NewFrame(PanelW, 200, regime+", against "+against, Linear(againstLabels[against], xs.Lo, xs.Hi, 5), y)
+	p.Level(0, ink, Solid, "")
+	var breaks []int
+	if against == "time" {
+		breaks = idleSplits(x, 5)
+	}
+	from := 0
+	for _, to := range append(breaks, len(mid)) {
+		p.Area(x[from:to], p10[from:to], p90[from:to], regimePaint(regime), 0.2)
+		p.Curve(mid[from:to], regimePaint(regime), 2, Solid)
+		from = to
+	}
+	for i := range mid {
+		if len(mid) <= 30 {
+			p.Dot(p.At(mid[i][0], mid[i][1]), 2.2, regimePaint(regime), 0, "")
+		}
+	}
+	return &p.Drawing
+}
+
+func thinBands(bands []result.ResidualBand, against, regime string) []result.ResidualBand {
+	out := stat.Filter(bands, func(b result.ResidualBand) bool { return b.Against == against && b.Regime == regime })
+	stat.SortStable(out, func(a, b result.ResidualBand) int { return cmp.Compare(a.X, b.X) })
+	return sparse(out)
+}
+
+// contributionFigure is the mean step of each regime as a waterfall of terms.
+func contributionFigure(f *result.FitFigures) *Figure {
+	regimes := regimesIn(f.Contributions, func(c result.Contribution) string { return c.Regime })
+	fig := figureOf("contributions")
+
+	for _, r := range regimes {
+		if d := waterfall(f.Contributions, r); d != nil {
+			fig.Panels = append(fig.Panels, Panel{D: d, Desc: "mean contribution of each term to a " + r + " step, ms"})
+		}
+	}
+	if len(fig.Panels) > maxPanels {
+		fig.More = fmt.Sprintf("%d of %d regimes shown.", maxPanels, len(fig.Panels))
+		fig.Panels = fig.Panels[:maxPanels]
+	}
+	return fig
+}
+
+// maxTerms is the most bars of one waterfall.
+const maxTerms = 40
+
+func waterfall(cs []result.Contribution, regime string) *Drawing {
+	var terms []result.Contribution
+	var s Span
+	s.Take(0)
+	end := 0.0
+	for _, c := range cs {
+		if c.Regime == regime && c.MeanUs != 0 && len(terms) < maxTerms {
+			terms = append(terms, c)
+			end += c.MeanUs / 1000
+			s.Take(end)
+		}
+	}
+	if len(terms) == 0 {
+		return nil
+	}
+	const names, barH, top = 150.0, 17.0, 26.0
+	x := Linear("mean per step (ms)", s.Lo, s.Hi, 4)
+	d := &Drawing{W: PanelW, H: top + float64(barH*float64(len(terms)+1)) + 44}
+	x.P0, x.P1 = names, PanelW-40
+	d.Heading(At(0, 13), clip(regime, headSize, PanelW), headSize, ink, anchorStart)
+	bottom := d.H - 40
+	for _, t := range x.Ticks {
+		d.Seg(At(x.Px(t.V), top-4), At(x.Px(t.V), bottom), gridLine, 1, Solid)
+		d.Label(At(x.Px(t.V), bottom+14), t.Label, tickSize, Mute, anchorMiddle)
+	}
+	d.Label(At((x.P0+x.P1)/2, d.H-6), x.Label, labelSize, Mute, anchorMiddle)
+	from := 0.0
+	bar := func(i int, name string, a, b float64, p Paint) {
+		y := top + float64(barH*float64(i))
+		d.Label(At(names-8, y+11), clip(name, tickSize, names-10), tickSize, ink, anchorEnd)
+		d.Rect(At(x.Px(a), y+2), At(math.Max(x.Px(b), x.Px(a)+1), y+barH-3), p, 0, fmt.Sprintf("%s: %s ms", name, Short(b-a)))
+		d.Label(At(math.Max(x.Px(a), x.Px(b))+4, y+11), Short(b-a), tickSize, Mute, anchorStart)
+	}
+	for i, t := range terms {
+		to := from + t.MeanUs/1000
+		bar(i, t.Name, from, to, regimePaint(regime))
+		from = to
+	}
+	bar(len(terms), "mean prediction", 0, from, ink)
+	return d
+}
+
+// biasFigure is the signed hold-out error of consecutive time blocks.
+func biasFigure(f *result.Fit) *Figure {
+	var runs []string
+	var ys, xs Span
+	ys.Take(-0.05, 0.05)
+	for _, b := range f.Beta.Drift {
+		runs = appendNew(runs, b.Run)
+		ys.Take(b.Bias)
+		xs.Take(float64(b.Block))
+	}
+	if len(runs) == 0 {
+		return nil
+	}
+	fig := figureOf("bias-blocks")
+	const most = 60
+	if len(runs) > most {
+		fig.More = fmt.Sprintf("%d of %d runs shown.", most, len(runs))
+		runs = runs[:most]
+	}
+	fig.Panels = BothWidths("signed step-time error per time block, one line per run", func(w float64) *Drawing {
+		y := Linear("sum(prediction)/sum(measured) − 1 (%)", max(ys.Lo, -1)*100, min(ys.Hi, 2)*100, 6)
+		p := NewFrame(w, 280, "", integers("time block of the held-out rows, in order", xs.Lo, xs.Hi, 8), y)
+		p.Level(0, ink, Solid, "")
+		p.Level(10, AxisLine, Dashed, "")
+		p.Level(-10, AxisLine, Dashed, "")
+		for _, run := range runs {
+			biasLine(p, f.Beta.Drift, run)
+		}
+		for _, b := range farthestBlocks(f.Beta.Drift) {
+			nameBlock(p, b)
+		}
+		return &p.Drawing
+	})
+	return fig
+}
+
+// maxNamed is how many runs of the bias figure are named on it.
+const maxNamed = 4
+
+// farthestBlocks are the blocks farthest from zero of the runs that leave ±10 %,
+// one a run and one a place, worst first, at most maxNamed.
+func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
+	sorted := slices.Clone(blocks)
+	stat.SortStable(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
+	var out []result.DriftBlock
+	for _, b := range sorted {
+		taken := slices.ContainsFunc(out, func(o result.DriftBlock) bool {
+			return o.Run == b.Run || o.Block == b.Block && math.Abs(o.Bias-b.Bias) < 0.05
+		})
+		if !taken && math.Abs(b.Bias) > 0.1 && len(out) < maxNamed {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// nameBlock writes the run's name beside its dot, on the side that is free.
+func nameBlock(p *frame, b result.DriftBlock) {
+	at, anchor := p.At(float64(b.Block), b.Bias*100), anchorMiddle
+	switch {
+	case float64(b.Block) <= p.X.Lo:
+		anchor = anchorStart
+	case float64(b.Block) >= p.X.Hi:
+		anchor = anchorEnd
+	}
+	at.Y -= 7
+	p.Label(at, b.Run, 10, bad, anchor)
+}
+
+func biasLine(p *frame, blocks []result.DriftBlock, run string) {
+	var xy [][2]float64
+	out := false
+	for _, b := range blocks {
+		if b.Run == run {
+			xy = append(xy, [2]float64{float64(b.Block), b.Bias * 100})
+			out = out || b.Bias > 0.1 || b.Bias < -0.1
+		}
+	}
+	colour, dash := Decode, Solid
+	if out {
+		colour, dash = bad, Dashed
+	}
+	p.Curve(xy, colour, 1.4, dash)
+	for _, v := range sparse(xy) {
+		p.Dot(p.At(v[0], v[1]), 2.6, colour, 0, fmt.Sprintf("%s, block %s: %s", run, Short(v[0]), Signed(v[1]/100)))
+	}
+}
+
+// maxDriftRuns is how many runs get a drift panel.
+const maxDriftRuns = 24
+
+// driftFigure shows how the machine's speed moved under the model.
+func driftFigure(in Input) *Figure {
+	if in.Validation == nil {
+		return nil
+	}
+	fig := figureOf("drift")
+	var seen []string
+	var runs []result.ValidationRun
+	for _, r := range in.Validation.Runs {
+		if len(r.Drift) > 0 && !slices.Contains(seen, r.ID) {
+			seen = append(seen, r.ID)
+			runs = append(runs, r)
+		}
+	}
+	if len(runs) > maxDriftRuns {
+		fig.More = fmt.Sprintf("The %d runs that drift most, of %d.", maxDriftRuns, len(runs))
+		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthest(b), farthest(a)) })
+		runs = runs[:maxDriftRuns]
+	}
+	for _, r := range runs {
+		fig.Panels = append(fig.Panels, Panel{D: driftPanel(r), Desc: "measured over predicted step time of " + r.ID + " over time"})
+	}
+	return fig
+}
+
+func farthest(r result.ValidationRun) float64 {
+	worst := 0.0
+	for _, d := range r.Drift {
+		worst = max(worst, math.Abs(d.Factor-1))
+	}
+	return worst
+}
+
+// blockLengthS is the length of the curve's blocks, seconds: the smallest
+// distance of two starts, as blocks without rows are left out.
+func blockLengthS(curve []result.DriftPoint) float64 {
+	s := math.Inf(1)
+	for i := 1; i < len(curve); i++ {
+		s = min(s, curve[i].StartS-curve[i-1].StartS)
+	}
+	if math.IsInf(s, 1) {
+		return 20 // a single block: the longest there is
+	}
+	return s
+}
+
+func driftPanel(r result.ValidationRun) *Drawing {
+	var xs, ys Span
+	ys.Take(0.85, 1.15)
+	leaves, length := false, blockLengthS(r.Drift)
+	var starts []float64
+	for _, d := range r.Drift {
+		starts = append(starts, d.StartS)
+		xs.Take(d.StartS, d.StartS+length)
+		ys.Take(d.Factor)
+		leaves = leaves || d.Factor < 0.9 || d.Factor > 1.1
+	}
+	p := NewFrame(PanelW, 200, r.ID, Linear("time since the first row (s)", xs.Lo, xs.Hi, 5), Linear("measured / predicted", ys.Lo, ys.Hi, 4))
+	p.Rect(p.At(p.X.Lo, 0.9), p.At(p.X.Hi, 1.1), gridLine, 0.8, "")
+	p.Level(1, AxisLine, Solid, "")
+	colour := Decode
+	if leaves {
+		colour = bad
+	}
+	var pts [][2]float64
+	breaks := idleSplits(starts, 1.5) // blocks without rows are left out
+	for i, d := range r.Drift {
+		if slices.Contains(breaks, i) {
+			pts = append(pts, gap)
+		}
+		pts = append(pts, [2]float64{d.StartS, d.Factor}, [2]float64{d.StartS + length, d.Factor})
+	}
+	p.Curve(pts, colour, 2, Solid)
+	return &p.Drawing
+}
+
+// regimeOrder is the order in which regimes are drawn and listed.
+var regimeOrder = []string{"decode", "mixed", "prefill", "idle", "waiting"}
+
+// regimesIn lists the regimes that occur, known ones first.
+func regimesIn[T any](list []T, regime func(T) string) []string {
+	var seen []string
+	for _, x := range list {
+		seen = appendNew(seen, regime(x))
+	}
+	stat.SortStable(seen, func(a, b string) int { return regimeIndex(a) - regimeIndex(b) })
+	return seen
+}
+
+func regimeIndex(r string) int {
+	if i := slices.Index(regimeOrder, r); i >= 0 {
+		return i
+	}
+	return len(regimeOrder)
+}
+
+func regimeKeys(regimes []string) []Key {
+	return stat.Map(regimes, func(r string) Key { return Key{P: regimePaint(r), Area: true, Text: r} })
+}
+
+// maxPanels is the most panels of a figure with one per regime or run.
+const maxPanels = 12
+
+// keep drops figures without panels.
+func keep(fs ...*Figure) []*Figure {
+	return stat.Filter(fs, func(f *Figure) bool { return f != nil && len(f.Panels) > 0 })
+}

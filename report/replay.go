@@ -1,0 +1,377 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func replay(in Input, figs []*Figure) Section {
+	s := Section{ID: "replay", Nav: "Replay", Title: "Replay: errors of requests",
+		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain " +
+			"replay gates; noise and drift-corrected tell the model's error from the machine's."}
+	if in.Validation == nil {
+		s.Missing = "No validation.json: run `blis-train validate --fit fit.json OUT` to replay the runs."
+		return s
+	}
+	if in.Validation.Options.StepsOnly {
+		s.Missing = "Validated with --steps-only: nothing was replayed."
+		return s
+	}
+	s.Blocks = append(s.Blocks, Tables(comparedTable(in.Validation))...)
+	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
+	s.Blocks = append(s.Blocks, folded("For experts: every statistic of every comparison, quantiles, how each replay was run",
+		metricTables(in.Validation), Tables(quantileTable(in.Validation)), Tables(replayTable(in.Validation)))...)
+	lists := stat.Map(in.Validation.Runs, func(r result.ValidationRun) []trace.Finding { return r.Findings })
+	s.Blocks = append(s.Blocks, FindingBlocks("Findings of the replays", lists...)...)
+	return s
+}
+
+// comparedTable is one row per run, phase and split: KS distance and median error of
+// each metric, what gates first.
+func comparedTable(v *result.Validation) *Table {
+	t := tableOf("compared")
+	runs := slices.Clone(v.Runs)
+	stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
+	for _, r := range runs {
+		if r.Metrics == nil {
+			continue
+		}
+		row := Row{Cells: []Cell{Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, Count(r.Requests)}}
+		if r.ReplayRank() > 0 {
+			row.Class = "dim"
+		}
+		for _, n := range metricNames {
+			if m := metric(r.Metrics, n); m != nil {
+				row.Cells = append(row.Cells, ksCell(&m.KSD), Percent(m.MedianRelErrPaired))
+			} else {
+				row.Cells = append(row.Cells, Number(nil), Number(nil))
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return Capped(t, "what gates first", "validation.json, runs")
+}
+
+// metricTables are one row per run, phase and metric: first the comparisons
+// that can gate, then, folded, closed loops, saturated runs and too few requests.
+func metricTables(v *result.Validation) []Block {
+	first := tableOf("metrics")
+	rest := tableOf("metrics-rest")
+	runs := slices.Clone(v.Runs)
+	if len(runs)*len(metricNames) > maxRows {
+		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(b.LargestKS(), a.LargestKS()) })
+	}
+	for _, r := range runs {
+		t := first
+		if r.ReplayRank() > 0 {
+			t = rest
+		}
+		for _, n := range append(slices.Clone(metricNames), "itl_gap") {
+			if m := metric(r.Metrics, n); m != nil {
+				t.Grow(func() Row { return metricRow(r, n, m) })
+			}
+		}
+	}
+	rest.Closed = first.Total > 0
+	out := Tables(Capped(first, "the largest plain KS first", "validation.json, runs"))
+	return append(out, Tables(Capped(rest, "the largest plain KS first", "validation.json, runs"))...)
+}
+
+func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
+	noise, drift := metric(r.MetricsNoise, n), metric(r.MetricsDrift, n)
+	pick := func(m *result.Metric, get func(*result.Metric) float64) *float64 {
+		if m == nil {
+			return nil
+		}
+		return new(get(m))
+	}
+	ks := func(m *result.Metric) float64 { return m.KSD }
+	med := func(m *result.Metric) float64 { return m.MedianRelErr }
+	title := strings.Replace(strings.ToUpper(n), "_GAP", " gaps", 1)
+	out := Row{Cells: []Cell{
+		Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, {Text: title, Class: "nb"}, Count(m.NReal),
+		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(m.ChanceKSD),
+		PercentOf(m.DAtQuantile), Shown(&m.PAsymptotic, brief),
+		PercentOf(m.MedianRelErr), Percent(pick(noise, med)), Percent(pick(drift, med)), Percent(m.MedianRelErrPaired), Percent(m.ChanceMedian),
+		Num(m.WassersteinMs),
+	}}
+	if n == "itl_gap" {
+		out.Class = "dim"
+	}
+	return out
+}
+
+func ksCell(v *float64) Cell { return Shown(v, statistic) }
+
+// quantileTable shows the times themselves.
+func quantileTable(v *result.Validation) *Table {
+	t := tableOf("quantiles")
+	for _, r := range v.Runs {
+		for _, n := range metricNames {
+			if m := metric(r.Metrics, n); m != nil {
+				t.Put(Name(runTitle(r)), Plain(strings.ToUpper(n)), Num(m.RealMs.P50), Num(m.SimMs.P50), Num(m.RealMs.P90),
+					Num(m.SimMs.P90), Num(m.RealMs.P99), Num(m.SimMs.P99), Num(m.RealMs.Mean), Num(m.SimMs.Mean))
+			}
+		}
+	}
+	return Capped(t, "in the order of the file", "validation.json, runs")
+}
+
+// replayTable says how the replay was set up and how far it ran the recorded schedule.
+func replayTable(v *result.Validation) *Table {
+	t := tableOf("replays")
+	for _, r := range v.Runs {
+		q := r.Replay
+		if q == nil {
+			q = &result.ReplayQuality{}
+		}
+		saturated := Cell{Text: "no", Class: "dim"}
+		if r.Saturated {
+			saturated = Cell{Text: "yes", Class: "ko", Sub: strings.Join(r.SaturationHits, ", ")}
+		}
+		decides := Cell{Text: "yes", Class: "dim"}
+		if !r.Judged() {
+			decides = Cell{Text: "no", Class: "na"}
+		}
+		t.Put(Name(phaseTitle(r)), Cell{Text: splitWords(r.Split), Class: "nb"}, Plain(r.Load), saturated, decides, Count(r.Replayed),
+			Count(r.Requests), Prose(Reasons(r.Excluded)), Percent(q.KnownBatchesShare), Percent(q.IdenticalBatchesShare),
+			Count(q.Steps), ZeroDim(q.ClippedPredictions), Prose(strings.Join(q.Notes, "; ")))
+	}
+	return Capped(t, "in the order of the file", "validation.json, runs")
+}
+
+// overheadWords says where the delay before the engine came from.
+func overheadWords(o result.ValidationOptions) string {
+	if o.OverheadUs != nil {
+		return fmt.Sprintf("constant %s ms", Short(*o.OverheadUs/1000))
+	}
+	return "the artifact's overhead coefficients"
+}
+
+var metricNames = []string{"ttft", "itl", "e2e"}
+
+// metric picks one by name: those that gate, and the gaps between tokens.
+func metric(m *result.Metrics, name string) *result.Metric {
+	switch {
+	case m == nil:
+		return nil
+	case name == "ttft":
+		return m.TTFT
+	case name == "itl":
+		return m.ITL
+	case name == "e2e":
+		return m.E2E
+	case name == "itl_gap":
+		return m.ITLGap
+	}
+	return nil
+}
+
+// phaseTitle names a run and its phase.
+func phaseTitle(r result.ValidationRun) string {
+	if r.Phase == "" {
+		return r.ID
+	}
+	return r.ID + " · " + r.Phase
+}
+
+// runTitle also says when the comparison is in-sample.
+func runTitle(r result.ValidationRun) string {
+	s := phaseTitle(r)
+	if r.Split.Kind == result.SplitInSample {
+		s += " · in-sample"
+	}
+	return s
+}
+
+func splitWords(s result.Split) string {
+	switch s.Kind {
+	case result.SplitHoldout:
+		return "hold-out, last " + threshold(s.Test)
+	case result.SplitInSample:
+		return "in-sample"
+	case result.SplitTestRun:
+		return "unseen run"
+	case result.SplitLevels:
+		return "levels, none of them seen"
+	}
+	return s.Kind
+}
+
+// maxReplayRuns is how many runs get their own panels of curves, three each.
+const maxReplayRuns = 8
+
+// variant is a line of a replay figure.
+type variant struct {
+	name, text string
+	p          Paint
+	dash       int
+	wide       float64
+}
+
+var variants = []variant{
+	{result.VariantReal, "real", ink, Solid, 2.2},
+	{result.VariantPlain, "simulated, plain (gates)", Decode, Solid, 1.8},
+	{result.VariantNoise, "simulated, noise", Mixed, Dashed, 1.5},
+	{result.VariantDrift, "simulated, drift-corrected", Prefill, dotted, 1.8},
+}
+
+// replayRuns are the runs with curves, those that gate first, then by the largest plain KS; more says how many the page leaves out.
+func replayRuns(in Input) (runs []result.ValidationRun, more string) {
+	if in.Validation == nil {
+		return nil, ""
+	}
+	for _, r := range in.Validation.Runs {
+		if r.Figures != nil && len(r.Figures.ECDF) > 0 {
+			runs = append(runs, r)
+		}
+	}
+	stat.SortStable(runs, func(a, b result.ValidationRun) int { return a.ByReplayRank(&b) })
+	if len(runs) <= maxReplayRuns {
+		return runs, ""
+	}
+	more = fmt.Sprintf("%d of %d comparisons: those that gate first, then the largest plain KS; the table holds all.", maxReplayRuns,
+		len(runs))
+	return runs[:maxReplayRuns], more
+}
+
+// curveFigure has a panel for each metric of each of the runs; what describes it, with metric and run.
+func curveFigure(name string, runs []result.ValidationRun, more, what string,
+	panel func(result.ValidationRun, string, map[string]bool) *Drawing) *Figure {
+	fig, drawn := figureOf(name), map[string]bool{}
+	fig.More = more
+	for _, r := range runs {
+		for _, m := range metricNames {
+			if d := panel(r, m, drawn); d != nil {
+				fig.Panels = append(fig.Panels, Panel{D: d, Desc: fmt.Sprintf(what, strings.ToUpper(m), runTitle(r))})
+			}
+		}
+	}
+	for _, v := range variants {
+		if drawn[v.name] {
+			fig.Legend = append(fig.Legend, Key{P: v.p, Dash: v.dash, Text: v.text})
+		}
+	}
+	return fig
+}
+
+// eachCurve visits the curves of a metric in the order of the variants, and notes which there are.
+func eachCurve(curves []result.Curve, metric string, drawn map[string]bool, visit func(v variant, points [][2]float64)) {
+	for _, v := range variants {
+		for _, c := range curves {
+			if c.Metric == metric && c.Variant == v.name {
+				drawn[v.name] = true
+				visit(v, c.Points)
+			}
+		}
+	}
+}
+
+// firstReplays is how many replays are drawn under the verdict; the others stand with the replays.
+const firstReplays = 2
+
+// ecdfFigure shows real and simulated distributions with the KS gap marked: ecdf those that come first, ecdf-more the others.
+func ecdfFigure(in Input, name string) *Figure {
+	runs, more := replayRuns(in)
+	first := min(firstReplays, len(runs))
+	if name == "ecdf" {
+		runs, more = runs[:first], ""
+	} else {
+		runs = runs[first:]
+	}
+	fig := curveFigure(name, runs, more, "distribution of %s of %s, real and simulated", ecdfPanel)
+	if len(fig.Legend) > 0 {
+		fig.Legend = append(fig.Legend, Key{P: bad, Text: "KS gap"})
+	}
+	return fig
+}
+
+func ecdfPanel(r result.ValidationRun, name string, drawn map[string]bool) *Drawing {
+	var xs Span
+	for _, c := range r.Figures.ECDF {
+		for _, v := range c.Points {
+			if c.Metric == name {
+				xs.Take(v[0])
+			}
+		}
+	}
+	if !xs.Ok {
+		return nil
+	}
+	upper := strings.ToUpper(name)
+	p := NewFrame(PanelW, PanelH, upper+" · "+runTitle(r), timeAxis(upper, xs), Linear("share of requests", 0, 1, 4))
+	eachCurve(r.Figures.ECDF, name, drawn, func(v variant, points [][2]float64) { p.Stairs(points, v.p, v.wide, v.dash) })
+	if m := metric(r.Metrics, name); m != nil {
+		markGap(p, m)
+	}
+	return &p.Drawing
+}
+
+// markGap draws the KS gap where it occurs.
+func markGap(p *frame, m *result.Metric) {
+	if !p.Inside(m.DAtMs, 0.5) {
+		return
+	}
+	a, b := p.At(m.DAtMs, m.DRealCDF), p.At(m.DAtMs, m.DSimCDF)
+	p.Seg(a, b, bad, 3, Solid)
+	text := "D = " + statistic(m.KSD)
+	at := At(a.X+7, (a.Y+b.Y)/2+4)
+	anchor := anchorStart
+	if at.X+textWidth(text, labelSize) > p.X.P1 {
+		at.X, anchor = a.X-7, anchorEnd
+	}
+	w := textWidth(text, labelSize) + 4
+	left := at.X - 3
+	if anchor == anchorEnd {
+		left = at.X - w + 3
+	}
+	p.Rect(At(left, at.Y-11), At(left+w, at.Y+4), surface, 0.8, "")
+	p.Heading(at, text, labelSize, bad, anchor)
+}
+
+// timeAxis is logarithmic when the values span more than a factor of 30.
+func timeAxis(what string, s Span) axis {
+	if s.Lo > 0 && s.Hi/s.Lo > 30 {
+		lo, hi := Widened(s.Lo, s.Hi)
+		return Logarithmic(what+" (ms, logarithmic)", lo, hi)
+	}
+	return Linear(what+" (ms)", min(s.Lo, s.Hi), s.Hi, 5)
+}
+
+// qqFigure compares quantiles.
+func qqFigure(in Input) *Figure {
+	runs, more := replayRuns(in)
+	return curveFigure("qq", runs, more, "quantiles of %s of %s, simulated against real", qqPanel)
+}
+
+func qqPanel(r result.ValidationRun, name string, drawn map[string]bool) *Drawing {
+	var s Span
+	for _, c := range r.Figures.QQ {
+		for _, v := range c.Points {
+			if c.Metric == name {
+				s.Take(v[0], v[1])
+			}
+		}
+	}
+	if !s.Ok {
+		return nil
+	}
+	upper := strings.ToUpper(name)
+	p := NewFrame(PanelW, PanelH, upper+" · "+runTitle(r), timeAxis("real "+upper, s), timeAxis("simulated "+upper, s))
+	p.Diagonal(1, ink, Solid)
+	eachCurve(r.Figures.QQ, name, drawn, func(v variant, points [][2]float64) {
+		p.Curve(points, v.p, v.wide, v.dash)
+		for i, xy := range sparse(points) {
+			if i%4 == 0 && v.name == result.VariantPlain {
+				p.Dot(p.At(xy[0], xy[1]), 2.2, v.p, 0, "")
+			}
+		}
+	})
+	return &p.Drawing
+}

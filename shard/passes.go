@@ -1,0 +1,356 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Passes, in order.
+const (
+	passParse  = "parse"  // reads parts of long inputs
+	passTables = "tables" // extracts run folders
+	passRows   = "rows"   // makes the rows of a fit
+	passFit    = "fit"    // learns from all rows
+	passSteps  = "steps"  // makes the rows that judge the fit, and inspects runs
+	passLimits = "limits" // says over all of them what an outlier is
+	passReplay = "replay" // replays the recordings
+)
+
+// parseTask is what a task of the pass parse reads.
+type parseTask struct {
+	Build   string        `json:"build"`
+	Command string        `json:"command"`
+	Piece   extract.Piece `json:"piece"`
+}
+
+// tableTask is what a task of the pass tables reads.
+type tableTask struct {
+	Build   string           `json:"build"`
+	Command string           `json:"command"`
+	Run     extract.Planned  `json:"run"`
+	Stored  []extract.Stored `json:"stored,omitempty"` // with folders below data
+}
+
+// rowTask is what a task of the pass rows reads.
+type rowTask struct {
+	Build      string             `json:"build"`
+	Command    string             `json:"command"`
+	OneConfig  bool               `json:"one_config"` // all runs have one configuration
+	Stride     int                `json:"stride"`     // one row in so many is kept
+	Folder     string             `json:"folder"`     // that its tables' task wrote
+	Run        string             `json:"run"`
+	Deployment *deploy.Deployment `json:"deployment"`
+}
+
+// fitTask is what the task of the pass fit reads.
+type fitTask struct {
+	Build   string            `json:"build"`
+	Command string            `json:"command"`
+	Config  *result.Config    `json:"config,omitempty"`
+	Folders []string          `json:"folders"` // of the tables, in order
+	Rows    map[string]string `json:"rows"`    // folders by run
+}
+
+// reads are the folders whose every file the task reads.
+func (t *fitTask) reads() []string {
+	if len(t.Rows) == 0 { // requests teach
+		return t.Folders
+	}
+	return slices.Sorted(maps.Values(t.Rows))
+}
+
+// judgeTask is what tasks of the other passes read.
+type judgeTask struct {
+	Build   string            `json:"build"`
+	Command string            `json:"command"`
+	Stride  int               `json:"stride"`            // one row of the run in so many is judged
+	Fit     string            `json:"fit"`               // folder of the fit
+	Folders []string          `json:"folders"`           // of the tables: of the run, or all in order
+	Run     string            `json:"run,omitempty"`     // of the passes steps and replay
+	Inspect bool              `json:"inspect,omitempty"` // of the pass steps: inspect the run in place of making its rows
+	Steps   map[string]string `json:"steps,omitempty"`   // folders by run: of the passes limits and replay
+	Limits  string            `json:"limits,omitempty"`  // folder of the limits: of the pass replay
+}
+
+// reads are the folders whose every file the task reads.
+func (t *judgeTask) reads() []string {
+	all := append(slices.Sorted(maps.Values(t.Steps)), t.Fit)
+	if t.Run != "" {
+		all = append(all, t.Folders...)
+	}
+	if t.Limits != "" {
+		all = append(all, t.Limits)
+	}
+	return all
+}
+
+// Files that tasks write beside tables and documents.
+const (
+	entryFile      = "entry.json"      // a run folder's part of extract.json
+	inspectionFile = "inspection.json" // a run's part of the inspection
+	limitsFile     = "limits.json"
+)
+
+// DoTask does one task of the plan in dir; id may be the beginning of one. Its files
+// and its receipt are written when it is done.
+func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) {
+	job := Job{Dir: dir}
+	t, err := job.Task(id)
+	if err != nil {
+		return nil, err
+	}
+	switch t.Pass {
+	case passParse, passTables, passRows: // many of them share a machine
+		par.TaskHeap()
+	default:
+		par.LeanHeap()
+	}
+	return job.Do(ctx, t, func(out string) error {
+		switch t.Pass {
+		case passParse:
+			return doParse(ctx, t, out, workers)
+		case passTables:
+			return doTables(ctx, job, t, out, workers)
+		case passRows:
+			return doRows(job, t, out, workers)
+		case passFit:
+			return doFit(ctx, job, t, out, workers)
+		case passSteps, passLimits, passReplay:
+			return doJudge(ctx, job, t, out, workers)
+		}
+		return fmt.Errorf("task %s: got the pass %q, which this program does not know", t.ID(), t.Pass)
+	})
+}
+
+// read reads the task's spec, and the options that its command recorded; command is that of the spec.
+func (t *Task) read(spec any, command *string, o option.Table, stage string) error {
+	if err := json.Unmarshal(t.Spec, spec); err != nil {
+		return err
+	}
+	return o.Parse(*command, stage)
+}
+
+// doParse reads a part of an input.
+func doParse(ctx context.Context, t *Task, out string, workers int) error {
+	spec, o := parseTask{}, pipeline.DefaultExtractOptions()
+	if err := t.read(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
+		return err
+	}
+	o.Out, o.Workers = out, workers
+	defer extract.BoundMemory()()
+	return spec.Piece.Do(ctx, o.Options)
+}
+
+// doTables extracts a run folder.
+func doTables(ctx context.Context, job Job, t *Task, out string, workers int) error {
+	spec, o := tableTask{}, pipeline.DefaultExtractOptions()
+	if err := t.read(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
+		return err
+	}
+	o.Out, o.Workers = out, workers
+	run, err := spec.Run.Open(o.Set)
+	if err != nil {
+		return err
+	}
+	for _, s := range spec.Stored {
+		if err := job.Verify(s.Folders); err != nil {
+			return err
+		}
+		for i, folder := range s.Folders {
+			s.Folders[i] = job.Folder(folder)
+		}
+		run.Stored = append(run.Stored, s)
+	}
+	defer extract.BoundMemory()()
+	entry, err := extract.One(ctx, run, o.Options)
+	if err != nil {
+		return err
+	}
+	// writes what a task found in a run folder, without the times of its files: of a twin on
+	// another machine, or of one before the file system made them final, they are others
+	timeless := *entry
+	timeless.Stamps = nil
+	return files.WriteJSON(filepath.Join(out, entryFile), &timeless)
+}
+
+// doRows makes the rows of an engine run.
+func doRows(job Job, t *Task, out string, workers int) error {
+	spec, o := rowTask{}, pipeline.DefaultFitOptions()
+	if err := errors.Join(t.read(&spec, &spec.Command, o.Learning(), "fit"), o.ResolveFor(nil)); err != nil {
+		return err
+	}
+	o.OneConfig, o.Workers = spec.OneConfig, workers
+	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
+	src := pipeline.FitSource(table.RunDir(job.Folder(spec.Folder), spec.Run), &run)
+	src.Stride = spec.Stride
+	return job.Reading([]string{spec.Folder}, func() error { return fit.StoreRows(src, o.Options, out) })
+}
+
+// doFit fits the runs.
+func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error {
+	spec, o := fitTask{}, pipeline.DefaultFitOptions()
+	if err := t.read(&spec, &spec.Command, o.Learning(), "fit"); err != nil {
+		return err
+	}
+	o.Out, o.Workers, o.Config = out, workers, spec.Config
+	tables, err := readTables(job, spec.Folders)
+	if err != nil {
+		return err
+	}
+	sources := tables.FitSources()
+	for i := range sources {
+		if folder, ok := spec.Rows[sources[i].ID]; ok {
+			sources[i].Rows = job.Folder(folder)
+		}
+	}
+	return job.Reading(spec.reads(), func() error {
+		doc, err := pipeline.FitDocument(ctx, tables, sources, o)
+		if err != nil {
+			return err
+		}
+		o.Form = pipeline.FormPhysics // Collect writes the other one
+		return pipeline.WriteFit(ctx, doc, o)
+	})
+}
+
+// doJudge does a task of the passes steps, limits and replay.
+func doJudge(ctx context.Context, job Job, t *Task, out string, workers int) error {
+	spec, o := judgeTask{}, pipeline.DefaultValidateOptions()
+	if err := t.read(&spec, &spec.Command, o.Options.Table(), "validate"); err != nil {
+		return err
+	}
+	o.Workers = workers
+	return job.Reading(spec.reads(), func() error { return spec.do(ctx, job, t.Pass, out, o.Options) })
+}
+
+// do does the task of a pass.
+func (spec *judgeTask) do(ctx context.Context, job Job, pass, out string, o validate.Options) error {
+	f, err := readFit(job.Folder(spec.Fit))
+	if err != nil {
+		return err
+	}
+	set, err := fit.Native(f, nil)
+	if err != nil {
+		return err
+	}
+	tables, err := readTables(job, spec.Folders)
+	if err != nil {
+		return err
+	}
+	var sources []validate.Source
+	for _, s := range tables.ValidateSources(f) {
+		if spec.Run == "" || spec.Run == s.ID {
+			if folder, ok := spec.Steps[s.ID]; ok {
+				s.Steps = job.Folder(folder)
+			}
+			s.Stride = spec.Stride
+			sources = append(sources, s)
+		}
+	}
+	switch pass {
+	case passLimits:
+		limits, err := validate.OutlierLimits(ctx, set, f, sources, o)
+		if err != nil {
+			return err
+		}
+		return files.WriteJSON(filepath.Join(out, limitsFile), limits)
+	case passReplay:
+		var limits []validate.Limits
+		if err := files.ReadJSON(filepath.Join(job.Folder(spec.Limits), limitsFile), &limits); err != nil {
+			return err
+		}
+		sources[0].Load = loading(sources[0].Load)
+		return validate.StoreReplay(ctx, set, f, sources[0], o, limits, out)
+	}
+	if !spec.Inspect {
+		return validate.StoreSteps(ctx, set, f, sources[0], o, out)
+	}
+	inspection, err := pipeline.InspectRun(table.RunDir(tables.At[spec.Run], spec.Run), tables.Run(spec.Run), f)
+	if err != nil {
+		return err
+	}
+	return files.WriteJSON(filepath.Join(out, inspectionFile), inspection)
+}
+
+// loading is a load, to be called once, that is under way.
+func loading(load func() (*trace.Run, *deploy.Deployment, error)) func() (*trace.Run, *deploy.Deployment, error) {
+	type loaded struct {
+		run *trace.Run
+		dep *deploy.Deployment
+		err error
+		bad *par.Panic // raised where it is waited for
+	}
+	done := make(chan loaded, 1)
+	go func() {
+		var l loaded
+		defer func() {
+			if v := recover(); v != nil {
+				l.bad = &par.Panic{Value: v, Stack: debug.Stack()}
+			}
+			done <- l
+		}()
+		l.run, l.dep, l.err = load()
+	}()
+	return func() (*trace.Run, *deploy.Deployment, error) {
+		l := <-done
+		if l.bad != nil {
+			panic(l.bad)
+		}
+		return l.run, l.dep, l.err
+	}
+}
+
+// readEntries reads what tasks found in run folders.
+func readEntries(job Job, folders []string) ([]*extract.Entry, error) {
+	if err := job.Verify(folders, entryFile); err != nil {
+		return nil, err
+	}
+	entries := make([]*extract.Entry, len(folders))
+	for i, f := range folders {
+		if err := files.ReadJSON(filepath.Join(job.Folder(f), entryFile), &entries[i]); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+// readTables are the tables of run folders that tasks wrote.
+func readTables(job Job, folders []string) (pipeline.Tables, error) {
+	entries, err := readEntries(job, folders)
+	if err != nil {
+		return pipeline.Tables{}, err
+	}
+	t := pipeline.Tables{At: map[string]string{}}
+	for i, e := range entries {
+		for k := range e.Results {
+			t.At[e.Results[k].ID] = job.Folder(folders[i])
+		}
+	}
+	t.Extract, _ = extract.DocumentOf(entries, extract.Options{MaxBadFrac: 1})
+	return t, nil
+}
+
+// readFit reads the fit.json that a task wrote.
+func readFit(dir string) (*result.Fit, error) {
+	f := &result.Fit{}
+	return f, files.ReadJSON(filepath.Join(dir, folder.FitFile), f)
+}

@@ -1,0 +1,253 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// A run of many processes is that of one, cut by runs: every stage's work on one run folder is
+// a task, a function from a task's text to files, and what needs all runs at once is one task
+// of a pass of its own. Between the passes one process, Collect, offers the next; at the end it
+// writes the documents.
+//
+//	pass      task        reads                      writes
+//	parse     part        lines or messages there    their records, for long inputs only
+//	tables    run folder  its inputs, their records  tables, its part of extract.json
+//	rows      engine run  its tables                 rows of every model, lag, quality, findings
+//	fit       all         rows                       fit.json, coefficients.yaml
+//	steps     engine run  its tables, the fit        rows that judge; another one: its inspection
+//	limits    all         times of those rows        what an outlier is
+//	replay    engine run  its tables, rows, limits   its replays, compared
+
+// Names in the folder of a plan.
+const (
+	planFile = "plan.json"
+	outDir   = "out" // the output folder of the run
+)
+
+// Plan is plan.json: what is to be done, by whom is open.
+type Plan struct {
+	ToolVersion string            `json:"tool_version"`
+	Build       string            `json:"build"`   // of the program: tasks of another one are other tasks
+	Extract     string            `json:"extract"` // stages with their options, as recorded in documents
+	Fit         string            `json:"fit"`
+	Validate    string            `json:"validate"`
+	MaxBadFrac  float64           `json:"max_bad_frac"`
+	GatesFrom   map[string]string `json:"gates_from,omitempty"` // who set a threshold
+	Config      *result.Config    `json:"config,omitempty"`
+	Bytes       int64             `json:"bytes"` // of all inputs
+	Runs        []extract.Planned `json:"runs"`  // by id
+	Open        []string          `json:"-"`     // tasks of the first pass, of a new plan
+}
+
+// DefaultPartBytes is the length of the parts in which long inputs are read.
+const DefaultPartBytes = 256 << 20
+
+// buildName tells builds of this program apart by the source they were made of.
+func buildName() string {
+	name := folder.ToolVersion
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				name += "+" + s.Value
+			}
+		}
+	}
+	return name
+}
+
+// MakePlan plans a run of inputs in the folder dir and offers its first tasks. Inputs that are
+// longer than partBytes are cut into parts of that length where they can be; 0 cuts none.
+// o.Extract.Out is ignored: results go to dir/out.
+func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOptions) (*Plan, error) {
+	o.Extract.Out = filepath.Join(dir, outDir)
+	p := planOf(&o)
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if o.Extract.WhyRejected {
+		return nil, option.Misusef("plan: --why-rejected goes with one process only: blis-train extract")
+	}
+	runs, err := pipeline.Discover(inputs, &o.Extract)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range append([]string{planFile}, jobDirs...) {
+		if err := files.CheckTree(filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	var bad []extract.Failed
+	for i := range runs {
+		run, err := runs[i].Plan(partBytes)
+		if err != nil {
+			bad = append(bad, extract.Failed{ID: runs[i].ID, Err: err})
+			continue
+		}
+		p.Runs, p.Bytes = append(p.Runs, *run), p.Bytes+run.Bytes()
+	}
+	if len(bad) > 0 {
+		return nil, extract.LeftOut(bad, len(runs))
+	}
+	text, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return nil, err
+	}
+	text = append(text, '\n')
+	path := filepath.Join(dir, planFile)
+	if old, err := files.ReadAll(path); !errors.Is(err, fs.ErrNotExist) && !bytes.Equal(old, text) { // the same one was perhaps not told of
+		return nil, &option.Misuse{Msg: fmt.Sprintf("%s: got a folder with another plan, want a new one", dir),
+			Hint: "blis-train collect " + dir + " goes on with that plan"}
+	}
+	job := Job{Dir: dir}
+	if p.isCut() {
+		p.Open, err = p.offerParse(job)
+	} else {
+		p.Open, err = p.offerTables(job, make([][]extract.Stored, len(p.Runs)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, files.Write(path, text)
+}
+
+// planOf is the plan of a run without its inputs; it has the options as they were given.
+func planOf(o *pipeline.RunOptions) *Plan {
+	return &Plan{ToolVersion: folder.ToolVersion, Build: buildName(), MaxBadFrac: o.Extract.MaxBadFrac, Config: o.Extract.Config,
+		GatesFrom: o.Validate.ThresholdsFrom, Extract: o.Extract.Options.Table().Command("extract"),
+		Fit: o.Fit.Learning().Command("fit"), Validate: o.Validate.Table().Command("validate")}
+}
+
+// chosen are the runs of the plan but for those that the filter leaves out.
+func (p *Plan) chosen(o *pipeline.ExtractOptions) (runs []extract.Planned, err error) {
+	ext := &result.Extract{}
+	for _, r := range p.Runs {
+		ext.Runs = append(ext.Runs, result.ExtractRun{ID: r.ID})
+	}
+	without, err := o.Rejected(ext, o.Warn)
+	return slices.DeleteFunc(slices.Clone(p.Runs), func(r extract.Planned) bool { return slices.Contains(without, r.ID) }), err
+}
+
+// isCut reports that the plan has a pass parse.
+func (p *Plan) isCut() bool {
+	return slices.ContainsFunc(p.Runs, func(r extract.Planned) bool { return len(r.Pieces) > 0 })
+}
+
+// offerParse offers the pieces of all runs, in order.
+func (p *Plan) offerParse(job Job) ([]string, error) {
+	var tasks []Task
+	for _, run := range p.Runs {
+		for _, piece := range run.Pieces {
+			name := run.ID + " " + piece.Name
+			if piece.Part != nil {
+				name += fmt.Sprintf(" [%d, %d)", piece.Part.From, piece.Part.To)
+			}
+			task, err := NewTask(passParse, name, parseTask{p.Build, p.Extract, piece})
+			if err != nil {
+				return nil, err
+			}
+			tasks = append(tasks, task)
+		}
+	}
+	return offered(job, passParse, tasks)
+}
+
+// offerTables offers the run folders; stored is what was read of their inputs, by run.
+func (p *Plan) offerTables(job Job, stored [][]extract.Stored) ([]string, error) {
+	var tasks []Task
+	for i, run := range p.Runs {
+		run.Pieces = nil
+		task, err := NewTask(passTables, run.ID, tableTask{p.Build, p.Extract, run, stored[i]})
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, task)
+	}
+	return offered(job, passTables, tasks)
+}
+
+// offered offers tasks and returns their ids.
+func offered(job Job, pass string, tasks []Task) (ids []string, err error) {
+	for i := range tasks {
+		ids = append(ids, tasks[i].ID())
+	}
+	return ids, job.Offer(pass, tasks)
+}
+
+// ReadPlan reads the plan of a folder.
+func ReadPlan(dir string) (*Plan, error) {
+	path := filepath.Join(dir, planFile)
+	text, err := files.Read(path, files.MaxInput, false)
+	if err != nil {
+		return nil, trace.Hinted(err, "blis-train plan RUN... -o "+dir)
+	}
+	p := &Plan{}
+	if err := trace.UnmarshalJSON(text, p); err != nil {
+		return nil, fmt.Errorf("%s: got no plan: %w", path, err)
+	}
+	if now := buildName(); p.Build != now {
+		return nil, fmt.Errorf("%s: the plan was made by build %s, this is %s: tasks of both would not go together", path, p.Build, now)
+	}
+	return p, nil
+}
+
+// options puts what the plan says into the options of a run.
+func (p *Plan) options(dir string, o *pipeline.RunOptions) error {
+	o.Extract.Out, o.Extract.MaxBadFrac, o.Extract.Config = filepath.Join(dir, outDir), p.MaxBadFrac, p.Config
+	err := errors.Join(o.Extract.Options.Table().Parse(p.Extract, "extract"), o.Fit.Learning().Parse(p.Fit, "fit"),
+		o.Validate.Table().Parse(p.Validate, "validate"))
+	if err != nil {
+		return err
+	}
+	o.Validate.ThresholdsFrom = p.GatesFrom
+	return o.Check()
+}
+
+// Costs of a run: core-seconds a byte of raw JSON, and how many bytes one process may get on
+// with before many are worth their care. Measured on a generated dump of 2 GB: 83 CPU-s in all. Shorter
+// dumps cost more a byte, because parts of a fit do not grow: 170 MB take 68e-9.
+const (
+	costSecondsPerByte = 41e-9
+	manyBytes          = 1e12
+)
+
+// Estimate is what a plan costs, roughly.
+type Estimate struct {
+	Tasks   int           // of the first pass
+	HereS   float64       // seconds in one process on the cores at hand
+	ThereS  float64       // seconds when every task has a core of its own
+	Longest extract.Sized // the input that one worker has to read
+	Advice  string
+}
+
+// Estimate says what the plan costs on a machine with so many cores, and on enough of them.
+func (p *Plan) Estimate(cores int) Estimate {
+	e := Estimate{Tasks: len(p.Open), HereS: costSecondsPerByte * float64(p.Bytes) / float64(cores)}
+	most := int64(0)
+	for i := range p.Runs {
+		most = max(most, p.Runs[i].Bytes())
+		if l := p.Runs[i].Longest(); l.Bytes > e.Longest.Bytes {
+			e.Longest = l
+		}
+	}
+	e.ThereS = costSecondsPerByte * float64(most)
+	e.Advice = "one process: blis-train run"
+	if float64(p.Bytes) > manyBytes {
+		e.Advice = "many processes"
+	}
+	return e
+}

@@ -1,0 +1,133 @@
+package forecast
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+)
+
+// maxSteps is how many steps a rollout plays one by one.
+const maxSteps = 32
+
+// maxStretch bounds what better classes still to come can add.
+const maxStretch = 10
+
+// State is what is known of an engine when a request is judged. Counts are of
+// other requests.
+type State struct {
+	Decodes       int64 // requests past their first token
+	DecodeTokens  int64 // their tokens in KV
+	StepTokens    int64 // prompt tokens of the step that is running
+	StepRequests  int64 // requests whose prompt ends in it
+	NextTokens    int64 // asynchronous scheduling: the same of the step formed behind it
+	NextRequests  int64
+	SinceStepUs   float64   // since the running step started; NaN: unknown
+	AheadTokens   int64     // prompt tokens to compute before the request's own, beyond those steps
+	AheadRequests int64     // requests they belong to
+	FreeBlocks    int64     // free KV blocks; negative: unknown, taken as enough
+	OutputTokens  float64   // mean output length of requests that have finished; 0: unknown
+	Leaving       []float64 // requests that leave per decode and step, by windows of LeavingSteps steps; nil: 1 / OutputTokens
+	LeavingSteps  int
+	PrefillPerS   float64 // prompt tokens to compute that arrived per second lately
+	PromptsPerS   float64 // requests they belong to, per second
+	BehindTokens  int64   // prompt tokens that wait behind the request
+	ComingPerS    float64 // prompt tokens per second that are expected to join the request's own step; see TTFT
+	ComingPrompt  float64 // mean tokens of one of those prompts; 0: unknown, the mean of what comes is expected
+	BetterPerS    float64 // prompt tokens per second of better classes that are expected, part of ComingPerS
+	BetterPrompt  float64 // mean tokens of one of those prompts; below 1 it counts as 1
+}
+
+// Request is the request that is judged.
+type Request struct {
+	PromptTokens int64
+	CachedTokens int64 // prompt tokens expected in the prefix cache, less than PromptTokens
+}
+
+// Engine estimates for one deployment. It is not safe for concurrent use.
+type Engine struct {
+	steps    sim.Model
+	overhead sim.Delay // nil: none
+
+	budget, seats, blockSize, longPrefill, totalBlocks int64
+	async, chunked                                     bool
+	batch                                              sim.Batch
+}
+
+// New takes step times and overhead from a coefficient set, as the simulator
+// does. A set without an overhead model gives 0; set it with SetOverhead.
+func New(set *coeff.Set, d *deploy.Deployment) (*Engine, error) {
+	steps, err := sim.NewPhysics(set, d)
+	if err != nil {
+		return nil, err
+	}
+	e := NewWith(steps, d)
+	if set.AlphaModel(coeff.Overhead) != nil {
+		if e.overhead, err = sim.NewAlphaDelay(set, coeff.Overhead, d); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// NewWith takes step times from any latency model, and no overhead.
+func NewWith(steps sim.Model, d *deploy.Deployment) *Engine {
+	return &Engine{
+		steps: steps, budget: d.Engine.MaxNumBatchedTokens, seats: d.Engine.MaxNumSeqs, blockSize: d.Engine.BlockSize,
+		longPrefill: d.Engine.LongPrefillThreshold, totalBlocks: d.Engine.KVBlocksGPU.Or(0), async: d.Engine.IsAsync(),
+		chunked: d.Engine.ChunkedPrefill,
+	}
+}
+
+// SetOverhead replaces the overhead.
+func (e *Engine) SetOverhead(d sim.Delay) { e.overhead = d }
+
+// stepUs is the time of a step of decodes and nothing else, or with what was
+// added to e.batch before.
+func (e *Engine) stepUs(decodes, tokens int64) (float64, error) {
+	b := &e.batch
+	b.AddDecodes(decodes, tokens, (tokens+e.blockSize-1)/e.blockSize)
+	b.Running = b.DecodeReqs + b.PrefillReqs
+	us, err := e.steps.StepUs(b)
+	e.batch = sim.Batch{}
+	return math.Max(1, us), err
+}
+
+// OverheadUs is how long the request is on its way to the input queue.
+func (e *Engine) OverheadUs(s *State, r *Request) (float64, error) {
+	if e.overhead == nil {
+		return 0, nil
+	}
+	q := sim.Queue{Running: s.Decodes + s.StepRequests + s.NextRequests, Waiting: s.AheadRequests, FreeBlocks: max(0, s.FreeBlocks),
+		TotalBlocks:  e.totalBlocks,
+		PromptTokens: r.PromptTokens, CachedBlocks: r.CachedTokens / e.blockSize}
+	us, err := e.overhead.DelayUs(&q)
+	return math.Max(0, us), err
+}
+
+// StepUs is the time of a step that computes n prompts of m tokens in all beside
+// decodes, in us.
+func (e *Engine) StepUs(decodes, tokens, n, m int64) (float64, error) {
+	e.fill(n, m)
+	return e.stepUs(decodes, tokens)
+}
+
+// fill adds n equal prompts of m tokens in all to the batch.
+func (e *Engine) fill(n, m int64) {
+	if m < 1 {
+		return
+	}
+	n = max(1, min(n, m))
+	for i := n; i > 0; i-- {
+		part := m / i
+		e.batch.AddPrefill(0, part, part)
+		m -= part
+	}
+}
+
+// Room is how many prompt tokens a step has room for beside decodes, and how many
+// more requests.
+func (e *Engine) Room(decodes int64) (tokens, seats int64) {
+	return max(1, e.budget-decodes), max(0, e.seats-decodes)
+}

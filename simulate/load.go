@@ -1,0 +1,206 @@
+package simulate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/trace/tracev2"
+)
+
+// load is what arrives: one list of requests, or one drawn for each seed.
+type load struct {
+	fixed *workload.Workload
+	draw  func(seed int64) (*workload.Workload, error)
+	loop  workload.Loop // no clients: arrivals as they are
+}
+
+func loopOf(o *Options) workload.Loop {
+	if n := o.MaxConcurrency; n > 0 {
+		return workload.Loop{Clients: n, KeepArrivals: true}
+	}
+	return workload.Loop{Clients: o.Concurrency, ThinkUs: sim.ToUs(o.ThinkMs * 1e3), RampUs: sim.ToUs(o.RampS * 1e6)}
+}
+
+// Requests are those of one seed: a generator draws anew, a recording stays.
+func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
+	w := s.load.fixed
+	if s.load.draw != nil {
+		var err error
+		if w, err = s.load.draw(seed); err != nil {
+			return nil, err
+		}
+	}
+	reqs := w.Requests
+	if n := s.o.MaxRequests; n > 0 && n < len(reqs) {
+		reqs = reqs[:n]
+	}
+	factor, loop := s.o.RateScale, s.load.loop
+	if factor == 1 && loop.Clients == 0 && !s.o.closesSessions() {
+		return reqs, nil
+	}
+	own := *w
+	own.Requests = slices.Clone(reqs)
+	own.Scale(factor)
+	switch think, err := s.o.think(seed); {
+	case err != nil || loop.Clients > 0:
+		return own.Requests, errors.Join(err, own.Close(loop))
+	case s.o.closesSessions() && !own.HasSessions():
+		return nil, option.Misusef("--session-mode %s: got a workload without sessions, want TraceV2 with session_id, or Weka's", sessionsClosed)
+	case s.o.closesSessions():
+		own.CloseSessions(think)
+	}
+	return own.Requests, nil
+}
+
+// loadWorkload reads what arrives, or draws it from a point's lengths.
+func (s *Simulation) loadWorkload() error {
+	s.load.loop = loopOf(s.o)
+	path := s.o.Workload
+	if path == "" {
+		o := s.o
+		s.load.draw = workload.Point{Requests: o.Requests, InputTokens: o.InputTokens, OutputTokens: o.OutputTokens, RangeRatio: o.RangeRatio,
+			RateRPS: o.RateRPS}.Workload
+		return nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return s.recordedWorkload(path)
+	}
+	if s.o.Phase != "" {
+		return option.Misusef("--phase: goes with a recorded run as --workload only")
+	}
+	var inputs []result.Input
+	s.load.fixed, s.load.draw, inputs, err = ReadWorkload(path, s.o.Special)
+	if s.Inputs = append(s.Inputs, inputs...); s.load.fixed != nil {
+		s.notes = append(s.notes, s.load.fixed.Notes...)
+	}
+	return err
+}
+
+// ReadWorkload reads a file of requests, or one that they are drawn from: one of w and
+// draw is nil.
+func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(seed int64) (*workload.Workload, error),
+	inputs []result.Input, err error) {
+	data, in, err := folder.ReadInput(path, special)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	inputs = append(inputs, in)
+	if data, err = files.UnpackAll(data, path, files.MaxInput); err != nil {
+		return nil, nil, inputs, err
+	}
+	header, in, err := headerBeside(data, path, special)
+	switch {
+	case err != nil:
+		return nil, nil, inputs, err
+	case header != nil:
+		w, err = workload.ReadTraceV2(data, path, header)
+		return w, nil, append(inputs, in), err
+	}
+	w, g, err := workload.Read(data, path)
+	if g != nil {
+		draw = g.Generate
+	}
+	return w, draw, inputs, err
+}
+
+// headerBeside is the header of a TraceV2 CSV: the YAML file of the same stem, where
+// there is one.
+func headerBeside(data []byte, path string, special bool) (*tracev2.Header, result.Input, error) {
+	stem := strings.TrimSuffix(strings.TrimSuffix(path, ".gz"), ".csv")
+	if !bytes.HasPrefix(data, []byte(tracev2.FirstColumn+",")) || stem == path {
+		return nil, result.Input{}, nil
+	}
+	if _, err := os.Stat(stem + ".yaml"); err != nil {
+		return nil, result.Input{}, nil
+	}
+	text, in, err := folder.ReadInput(stem+".yaml", special)
+	if err != nil || !workload.IsTraceV2(text) { // another file that happens to have the name
+		return nil, in, err
+	}
+	header, err := tracev2.ParseHeader(text, stem+".yaml")
+	return &header, in, err
+}
+
+// recordedWorkload takes the arrivals of a run folder, or of its extracted tables.
+func (s *Simulation) recordedWorkload(dir string) error {
+	run, err := s.recordedRun(dir)
+	if err != nil {
+		return err
+	}
+	phase := s.o.Phase
+	w, err := workload.FromRun(run, s.Deployment, workload.RunOptions{Phase: phase})
+	if err != nil {
+		return err
+	}
+	s.load.fixed, s.notes = w, append(s.notes, w.Notes...)
+	closed := slices.ContainsFunc(s.Deployment.Phases, func(p deploy.Phase) bool { return p.Name == phase && p.Load == deploy.LoadClosed })
+	if !closed || s.load.loop.Clients > 0 {
+		return nil
+	}
+	loop, err := w.Reclose(run)
+	if err == nil {
+		s.notes = append(s.notes, trace.Findingf(codeReclosed,
+			"phase %q is a closed loop: %d clients send when they are answered, not at the recorded moments", phase, loop.Clients))
+	}
+	return err
+}
+
+func (s *Simulation) recordedRun(dir string) (*trace.Run, error) {
+	if strings.HasPrefix(filepath.Base(dir), "run=") { // OUT/tables/run=<id>
+		return table.Read(dir)
+	}
+	several := func(n int, first string) error {
+		return &option.Misuse{Msg: fmt.Sprintf("--workload: %s holds %d runs, want one", dir, n), Hint: "give one of them, such as " + first}
+	}
+	switch ids, err := table.RunIDs(dir); {
+	case err == nil && len(ids) == 1:
+		return table.Read(table.RunDir(dir, ids[0]))
+	case err == nil && len(ids) > 1:
+		return nil, several(len(ids), table.RunDir(dir, ids[0]))
+	}
+	runs, err := extract.Discover([]string{dir}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(runs) != 1 {
+		return nil, several(len(runs), runs[0].Dir)
+	}
+	tmp, remove, err := files.Temporary("", "blis-train-simulate-")
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	o := extract.DefaultOptions()
+	o.Out, o.ToolVersion = tmp, folder.ToolVersion
+	doc, err := extract.Run(s.ctx, runs, o)
+	if err != nil {
+		return nil, err
+	}
+	s.Inputs = append(s.Inputs, doc.Inputs...)
+	ids, err := table.RunIDs(tmp)
+	if err != nil || len(ids) != 1 {
+		return nil, errors.Join(err, fmt.Errorf("%s: got %d engine runs, want one; extract it and give one of its runs", dir, len(ids)))
+	}
+	return table.Read(table.RunDir(tmp, ids[0]))
+}
+
+const codeReclosed trace.Code = "replayed_closed_loop"

@@ -1,0 +1,473 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+)
+
+const defaultRequests = 1000
+
+// Options say what runs, what arrives and what is written. Of the workload and the
+// lengths of a point one is needed.
+type Options struct {
+	Library      string   // kernel tables of library build in place of the embedded ones; "": those
+	Coefficients string   // coefficient file; "library": fitted to the tables; "": none, or with the model physics the library's
+	Deployment   string   // run.yaml, or the folder that holds it
+	Set          []string // overrides of run.yaml, "key.path=value"
+	Out          string   // output folder
+
+	Model              string // auto, tables, physics, roofline, blackbox, trained-physics or linear3
+	Alpha, Beta        string // comma-separated coefficients of the models that take bare lists
+	OverheadUs         *float64
+	EgressUs           *float64
+	Noise              string  // none or residual
+	Async              string  // auto, on or off
+	KVBlocks           int64   // GPU blocks; 0: the deployment's, or derived from memory
+	ExpertImbalance    float64 // of data-parallel ranks: tokens of the busiest one's experts over the mean; 0: 1
+	EPLBPauseMs        float64 // of every rebalancing of experts
+	Seed               int64
+	Replications       int
+	SampleCoefficients bool // draw those of each replication from the covariance
+	Workers            int  // 0: all cores; never changes a result
+	EmitOTLP, EventLog string
+	EmitKVEvents       string
+	Format             string // blis: results in its form too; "": requests.parquet alone
+	Force              bool   // accept a folder that holds foreign files
+	Special            bool   // read pipes and devices given as files
+	Transfers          bool   // engines hand KV blocks on to each other, whatever run.yaml says
+
+	Workload       string  // file or folder of a run
+	Phase          string  // of a recorded run; "": all
+	RateScale      float64 // multiplies arrival rates
+	MaxRequests    int     // 0: all
+	Concurrency    int     // clients of a closed loop; 0: open
+	ThinkMs, RampS float64
+	SessionMode    string // of sessions in a trace: fixed or closed-loop
+	ThinkDist      string // think times of rounds; "": ThinkMs, or those of the trace
+	MaxConcurrency int    // requests in flight; 0: any
+	InputTokens    int64
+	OutputTokens   int64
+	RangeRatio     float64 // lengths are spread over 1-R to 1+R times
+	Requests       int     // of a point
+	RateRPS        float64 // of a point; 0: all at once
+
+	GPU *library.GPU // tables in place of the embedded ones; nil: those
+
+	Progress trace.Progress
+	Say      func(sentence string) // called with the file of the library that was taken; may be nil
+}
+
+// DefaultOptions are those of the command line but for Out, Deployment and what
+// arrives, which have none.
+func DefaultOptions() Options {
+	return Options{Model: ModelAuto, Noise: "none", Async: "auto", Seed: 1, Replications: 1, RateScale: 1, Requests: defaultRequests,
+		SessionMode: sessionsFixed}
+}
+
+// Table is the options as flags and as recorded: what differs from the defaults.
+func (o *Options) Table() option.Table {
+	return append(option.Table{
+		BaseName("coefficients", &o.Coefficients,
+			"coefficient `FILE|library` (latency model physics); default none: the sums of the GPU's measured kernels"),
+		BaseName("library", &o.Library, "kernel tables of library build in `FILE` in place of the embedded ones"),
+		BaseName("deployment", &o.Deployment, "run.yaml `FILE` or run folder: what runs"),
+		BaseName("workload", &o.Workload, "`FILE|RUNDIR`: what arrives; or --input-len and --output-len"),
+		o.setOption(),
+		option.String("latency-model", &o.Model, "step time `MODEL`: auto (physics with --coefficients, else tables, roofline "+
+			"where the GPU has none), tables, physics, roofline, blackbox, trained-physics or linear3").Recorded().Unless(ModelAuto),
+		option.String("alpha-coeffs", &o.Alpha, "comma-separated `A0,A1,A2` of blackbox and trained-physics, us").Recorded(),
+		option.String("beta-coeffs", &o.Beta, "comma-separated `BETAS` of blackbox (3), trained-physics (7 to 11) and linear3 "+
+			"(us, us per token computed, us per KV token read)").Recorded(),
+		option.Maybe("overhead-us", &o.OverheadUs,
+			"constant overhead in `US` in place of the overhead coefficients; -1: those").Recorded(),
+		option.Maybe("egress-us", &o.EgressUs, "constant egress in `US`; -1: the egress coefficients").Recorded(),
+		option.String("noise", &o.Noise, "`KIND`: residual multiplies step times by ratios of the artifact's residuals; or none").
+			Recorded().Unless("none"),
+		option.String("async", &o.Async, "asynchronous scheduling, `MODE`: auto (by deployment), on or off").Recorded().Unless("auto"),
+		option.Whole("kv-blocks", &o.KVBlocks, "`N` GPU KV blocks; 0: the deployment's, or derived from memory").Recorded().Unless("0"),
+		option.Real("expert-imbalance", &o.ExpertImbalance,
+			"tokens of the busiest data-parallel rank's experts over the mean, `X` >= 1; 0: 1").Recorded().Unless("0"),
+		option.Real("eplb-pause-ms", &o.EPLBPauseMs, "`MS` that every rebalancing of experts takes (enable_eplb)").Recorded().Unless("0"),
+		option.Whole("seed", &o.Seed, "`SEED` of generator, noise and draws").Recorded().Unless("1"),
+		option.Whole("replications", &o.Replications, "run `N` times with seeds SEED, SEED+1, ...; intervals are printed").
+			Recorded().Unless("1"),
+		option.Switch("sample-coefficients", &o.SampleCoefficients, "draw each replication's coefficients from the stored covariance").Recorded(),
+		option.Whole("workers", &o.Workers, "`N` replications at a time; 0 uses every core"),
+		option.String("emit-otlp", &o.EmitOTLP, "write the run as a trace dump to `FILE` (JSON lines)"),
+		option.String("emit-kv-events", &o.EmitKVEvents, "write KV events to `FILE` (prefix caching only)"),
+		option.String("format", &o.Format, "`FORMAT` of the requests beside requests.parquet: blis ("+blisFile+", for blis calibrate)"),
+		option.String("event-log", &o.EventLog, "write every event and step as text to `FILE`"),
+		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
+	}, o.loadTable()...)
+}
+
+// loadTable is what arrives.
+func (o *Options) loadTable() option.Table {
+	return option.Table{
+		option.String("phase", &o.Phase, "use one phase, `NAME`, of a recorded run; a closed one is replayed as a closed loop").Recorded(),
+		option.Real("rate-scale", &o.RateScale, "multiply arrival rates by `FACTOR`").Recorded().Unless("1"),
+		option.Whole("max-requests", &o.MaxRequests, "use the first `N` requests; 0: all").Recorded().Unless("0"),
+		option.Whole("concurrency", &o.Concurrency,
+			"closed loop: `N` clients, each sends its next request when its last one is answered").Recorded().Unless("0"),
+		option.Real("think-time-ms", &o.ThinkMs, "`MS` between an answer and the client's next request (closed loop)").
+			Recorded().Unless("0"),
+		option.String("session-mode", &o.SessionMode,
+			"`MODE` of a trace's sessions: fixed, at their recorded times, or closed-loop, each round when the one before is answered").
+			Recorded().Unless(sessionsFixed),
+		option.String("think-time-dist", &o.ThinkDist, "`DIST` of think times of closed-loop sessions, such as constant:value=500ms or "+
+			"lognormal:mu=2.0,sigma=0.6,min=3s,max=30s, in place of the trace's").Recorded(),
+		option.Real("ramp-s", &o.RampS, "the clients start evenly over `S` seconds (closed loop)").Recorded().Unless("0"),
+		option.Whole("max-concurrency", &o.MaxConcurrency, "hold arrivals back while `N` requests are in flight; 0: never").
+			Recorded().Unless("0"),
+		option.Whole("input-len", &o.InputTokens, "prompt `TOKENS` of every request, in place of --workload").Recorded().Unless("0"),
+		option.Whole("output-len", &o.OutputTokens, "output `TOKENS` of every request").Recorded().Unless("0"),
+		option.Real("random-range-ratio", &o.RangeRatio, "spread both lengths evenly over 1-R to 1+R times, `R`").Recorded().Unless("0"),
+		option.Whole("num-prompts", &o.Requests, "`N` requests of --input-len").Recorded().Unless("1000"),
+		option.Real("request-rate", &o.RateRPS, "Poisson arrivals, `RPS` per second, with --input-len; 0: all at once").
+			Recorded().Unless("0"),
+	}
+}
+
+// BaseName is a file: documents record its base name.
+func BaseName(name string, p *string, usage string) option.Option {
+	opt := option.String(name, p, usage)
+	opt.Values = func() []string {
+		if *p == "" {
+			return nil
+		}
+		return []string{filepath.Base(*p)}
+	}
+	return opt.Recorded()
+}
+
+// setOption records all overrides as one.
+func (o *Options) setOption() option.Option {
+	opt := option.List("set", &o.Set, "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)")
+	opt.Values = func() []string {
+		if len(o.Set) == 0 {
+			return nil
+		}
+		return []string{strings.Join(o.Set, ",")}
+	}
+	return opt.Recorded()
+}
+
+// Check reports the first option that is missing or out of bounds.
+func (o *Options) Check() error {
+	if o.Deployment == "" {
+		return option.Misusef("simulate: missing --deployment run.yaml")
+	}
+	err := o.checkLoad()
+	if o.Format != "" && o.Format != "blis" {
+		err = errors.Join(err, option.Misusef("--format: got %q, want blis", o.Format))
+	}
+	if err != nil {
+		return err
+	}
+	bad := func(us *float64) bool { return us != nil && !(*us >= 0 && *us < 1e9) }
+	switch physics := o.usesSet(); {
+	case o.Out == "":
+		return option.Misusef("missing -o OUT")
+	case o.Replications < 1 || o.Replications > 100_000:
+		return option.Misusef("--replications: got %d, want 1 to 100000", o.Replications)
+	case o.Noise != "none" && o.Noise != "residual":
+		return option.Misusef("--noise: got %q, want residual or none", o.Noise)
+	case o.Async != "auto" && o.Async != "on" && o.Async != "off":
+		return option.Misusef("--async: got %q, want auto, on or off", o.Async)
+	case !slices.Contains([]string{ModelAuto, ModelTables, ModelPhysics, ModelRoofline, "blackbox", "trained-physics", "linear3"}, o.Model):
+		return option.Misusef("--latency-model: got %q, want auto, tables, physics, roofline, blackbox, trained-physics or linear3", o.Model)
+	case !physics && o.Noise == "residual" && o.Coefficients == "":
+		return option.Misusef("simulate: --noise residual needs --coefficients")
+	case o.Library != "" && (physics || o.Model != ModelAuto && o.Model != ModelTables):
+		return option.Misusef("--library: goes with --latency-model tables only, without --coefficients")
+	case !physics && o.SampleCoefficients:
+		return option.Misusef("--sample-coefficients: goes with --latency-model physics only")
+	case !physics && o.Coefficients != "" && o.Noise != "residual":
+		return option.Misusef("--coefficients: goes with --latency-model physics or --noise residual only")
+	case o.Alpha != "" && o.Model != "blackbox" && o.Model != "trained-physics":
+		return option.Misusef("--alpha-coeffs: goes with --latency-model blackbox or trained-physics only")
+	case o.Beta != "" && (physics || slices.Contains([]string{ModelAuto, ModelTables, ModelRoofline}, o.Model)):
+		return option.Misusef("--beta-coeffs: goes with --latency-model blackbox, trained-physics or linear3 only")
+	case o.EmitKVEvents != "" && o.EmitOTLP == "":
+		return option.Misusef("--emit-kv-events: goes with --emit-otlp FILE only")
+	case o.ExpertImbalance != 0 && !(o.ExpertImbalance >= 1 && o.ExpertImbalance <= 1e6):
+		return option.Misusef("--expert-imbalance: got %g, want 1 (even) or more", o.ExpertImbalance)
+	case !(o.EPLBPauseMs >= 0 && o.EPLBPauseMs < 1e9):
+		return option.Misusef("--eplb-pause-ms: got %g ms, want >= 0 and < 1e9", o.EPLBPauseMs)
+	case o.KVBlocks < 0:
+		return option.Misusef("--kv-blocks: got %d, want >= 0", o.KVBlocks)
+	case bad(o.OverheadUs):
+		return option.Misusef("--overhead-us: got %g us, want >= 0 and < 1e9", *o.OverheadUs)
+	case bad(o.EgressUs):
+		return option.Misusef("--egress-us: got %g us, want >= 0 and < 1e9", *o.EgressUs)
+	}
+	return nil
+}
+
+// Latency models that have a name in documents.
+const (
+	ModelAuto     = "auto"
+	ModelTables   = "tables"
+	ModelPhysics  = "physics"
+	ModelRoofline = "roofline"
+)
+
+// usesSet reports whether coefficients give the step times.
+func (o *Options) usesSet() bool {
+	return o.Model == ModelPhysics || o.Model == ModelAuto && o.Coefficients != ""
+}
+
+// How the sessions of a trace are sent, as blis replay names it.
+const (
+	sessionsFixed  = "fixed"
+	sessionsClosed = "closed-loop"
+)
+
+func (o *Options) closesSessions() bool { return o.SessionMode == sessionsClosed }
+
+// think draws the think times of closed-loop sessions; nil: those of the trace.
+func (o *Options) think(seed int64) (func() int64, error) {
+	switch us := sim.ToUs(o.ThinkMs * 1e3); {
+	case o.ThinkDist != "":
+		return workload.ThinkTime(o.ThinkDist, seed)
+	case us > 0:
+		return func() int64 { return us }, nil
+	}
+	return nil, nil
+}
+
+func (o *Options) checkLoad() error {
+	point := o.InputTokens != 0 || o.OutputTokens != 0
+	switch {
+	case o.Workload == "" && !point:
+		return option.Misusef("simulate: missing --workload FILE or RUNDIR, or --input-len and --output-len")
+	case o.Workload != "" && point:
+		return option.Misusef("simulate: --workload and --input-len: got both, want one")
+	case point && (o.InputTokens < 1 || o.OutputTokens < 1):
+		return option.Misusef("--input-len, --output-len: got %d and %d, want both >= 1", o.InputTokens, o.OutputTokens)
+	case !(o.RateScale > 0) || math.IsInf(o.RateScale, 0):
+		return option.Misusef("--rate-scale: got %g, want a finite number > 0", o.RateScale)
+	case !(o.RateRPS >= 0) || math.IsInf(o.RateRPS, 0):
+		return option.Misusef("--request-rate: got %g per second, want a finite number >= 0", o.RateRPS)
+	case !(o.RangeRatio >= 0 && o.RangeRatio < 1):
+		return option.Misusef("--random-range-ratio: got %g, want >= 0 and < 1", o.RangeRatio)
+	case o.MaxRequests < 0:
+		return option.Misusef("--max-requests: got %d, want >= 0", o.MaxRequests)
+	case o.Requests < 1 || o.Requests > workload.MaxGenerated:
+		return option.Misusef("--num-prompts: got %d, want 1 to %d", o.Requests, workload.MaxGenerated)
+	case !(o.ThinkMs >= 0) || !(o.RampS >= 0) || math.IsInf(o.ThinkMs+o.RampS, 0):
+		return option.Misusef("--think-time-ms, --ramp-s: got %g ms and %g s, want finite numbers >= 0", o.ThinkMs, o.RampS)
+	case o.Phase != "" && point:
+		return option.Misusef("--phase: goes with a recorded run as --workload only")
+	case o.Concurrency < 0 || o.MaxConcurrency < 0 || o.Concurrency > 0 && o.MaxConcurrency > 0:
+		return option.Misusef("--concurrency, --max-concurrency: got %d and %d, want one of them >= 1", o.Concurrency, o.MaxConcurrency)
+	case o.SessionMode != "" && o.SessionMode != sessionsFixed && !o.closesSessions():
+		return option.Misusef("--session-mode: got %q, want %s or %s", o.SessionMode, sessionsFixed, sessionsClosed)
+	case o.closesSessions() && (o.Concurrency > 0 || o.MaxConcurrency > 0):
+		return option.Misusef("--session-mode %s: got --concurrency too, want one closed loop", sessionsClosed)
+	case o.ThinkDist != "" && (o.ThinkMs != 0 || !o.closesSessions()):
+		return option.Misusef("--think-time-dist: got %q, want it with --session-mode %s and without --think-time-ms",
+			o.ThinkDist, sessionsClosed)
+	case o.Concurrency == 0 && (o.RampS != 0 || o.ThinkMs != 0 && !o.closesSessions()):
+		return option.Misusef("--think-time-ms, --ramp-s: got no closed loop, want --concurrency N with them")
+	case !point && o.RangeRatio != 0:
+		return option.Misusef("--random-range-ratio: got no --input-len, want it with it")
+	case !point && o.Requests != defaultRequests:
+		return option.Misusef("--num-prompts: got no --input-len, want it with it")
+	case !point && o.RateRPS != 0:
+		return option.Misusef("--request-rate: got no --input-len, want it with it")
+	}
+	if _, err := o.think(0); err != nil {
+		return option.Misusef("--think-time-dist: %v", err)
+	}
+	return nil
+}
+
+// Document is simulation.json, version 2. With several replications the figures are those of the first seed and
+// `intervals` holds all of them.
+type Document struct {
+	result.Header
+	LatencyModel        string `json:"latency_model"`
+	Trust               *Trust `json:"trust,omitempty"` // of step times that nobody fitted
+	Seed                int64  `json:"seed"`
+	Replications        int    `json:"replications"`
+	SampledCoefficients bool   `json:"sampled_coefficients"`
+	Noise               string `json:"noise"`
+	// Rules are those of the scheduler that vLLM 0.15 did not have.
+	Rules []deploy.RuleInForce `json:"rules,omitempty"`
+
+	Summary
+
+	Intervals []interval      `json:"intervals"`
+	Warnings  []trace.Finding `json:"warnings"`
+}
+
+// interval is one key over the replications: with sampled
+// coefficients the 2.5 and 97.5 percentiles, else a 95 % interval of the mean.
+type interval struct {
+	Key  string  `json:"key"`
+	Mean float64 `json:"mean"`
+	Lo   float64 `json:"lo"`
+	Hi   float64 `json:"hi"`
+}
+
+// Document is simulation.json of the seeds.
+func (s *Simulation) Document(runs []*Replication) *Document {
+	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.model, Trust: s.trust,
+		Seed:         s.o.Seed,
+		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Rules: s.Deployment.RulesInForce(),
+		Summary:   *runs[0].Summary,
+		Intervals: []interval{}, Warnings: []trace.Finding{}}
+	d.SchemaVersion = "2"
+	d.Inputs = append(d.Inputs, s.Inputs...)
+	d.Warnings = append(append(d.Warnings, s.notes...), runs[0].Findings...)
+	if len(runs) > 1 {
+		d.Intervals = intervals(runs, d.SampledCoefficients)
+	}
+	return d
+}
+
+// intervals summarizes the replications by key.
+func intervals(runs []*Replication, percentiles bool) []interval {
+	var out []interval
+	add := func(name string, of func(*Summary) float64) {
+		out = append(out, intervalOf(name, stat.Map(runs, func(r *Replication) float64 { return of(r.Summary) }), percentiles))
+	}
+	add("responses_per_sec", func(s *Summary) float64 { return s.ResponsesPerSec })
+	add("tokens_per_sec", func(s *Summary) float64 { return s.TokensPerSec })
+	for k, of := range []string{"ttft", "itl", "e2e"} {
+		for m, figure := range []string{"_mean_ms", "_p50_ms", "_p90_ms", "_p95_ms", "_p99_ms"} {
+			add(of+figure, func(s *Summary) float64 {
+				if v := s.spreads[k][m]; v != nil {
+					return *v
+				}
+				return 0
+			})
+		}
+	}
+	return out
+}
+
+func intervalOf(name string, v []float64, percentiles bool) interval {
+	mean, lo, hi := stat.MeanInterval(v)
+	if percentiles {
+		slices.Sort(v)
+		lo, hi = stat.Quantile(v, .025), stat.Quantile(v, .975)
+	}
+	return interval{name, mean, lo, hi}
+}
+
+// Trust says how far step times that nobody fitted can be relied on: how predictions of the deployment's own family did where the family
+// was left out of the corrections, or why nobody knows.
+type Trust struct {
+	Family      string          `json:"family"`             // kind of layers, weights and GPU
+	Judged      *library.Judged `json:"judged,omitempty"`   // the family's; nil: unjudged
+	Unjudged    string          `json:"unjudged,omitempty"` // why
+	Substituted []string        `json:"substituted_kernels,omitempty"`
+	// Contradictions are the step's rows that are slower than fewer ranks', than bfloat16's or, on H200, than H100's.
+	Contradictions []string `json:"contradicting_kernels,omitempty"`
+	Sentence       string   `json:"sentence"`
+}
+
+// TablesFile reads kernel tables of one's own, as library build writes them. Code: bad_kernel_table.
+func TablesFile(path string, special bool) (*library.GPU, result.Input, error) {
+	data, in, err := folder.ReadInput(path, special)
+	if err != nil {
+		return nil, in, err
+	}
+	g, err := library.Read(data, path)
+	return g, in, err
+}
+
+// bind checks that the deployment can be simulated, finds out what times the steps, and for the sums of measured kernels adds up the
+// deployment's. Codes: those of [kernels.Bound] and of deploy.
+func (s *Simulation) bind() error {
+	o, d := s.o, s.Deployment
+	if err := d.CheckSimulated(); err != nil {
+		return err
+	}
+	if d.DP > 1 && o.EmitOTLP != "" {
+		return option.Misusef("--emit-otlp: got %d data-parallel ranks, want one engine", d.DP)
+	}
+	switch s.model = o.Model; {
+	case o.usesSet():
+		s.model = ModelPhysics
+		return nil
+	case o.Model != ModelAuto && o.Model != ModelTables:
+		return nil
+	}
+	s.model = ModelTables
+	if err := d.CheckTables(); err != nil {
+		return err
+	}
+	one := *d.Plain(true)
+	given := library.Options{GPU: o.GPU}
+	step, err := library.Bound(&one, given)
+	if code := trace.CodeOf(err); o.Model == ModelAuto && o.GPU == nil && (code == library.NoTables || code == library.NoRows) {
+		if _, e := sim.NewRoofline(d); e != nil {
+			return err
+		}
+		s.model, s.trust = ModelRoofline, &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: err.Error()}
+		s.trust.Sentence = "unjudged: no measured kernels (" + err.Error() + "); steps take the datasheet's roofline, which no server reaches"
+		s.say("step times: roofline; " + s.trust.Sentence)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, of := range []struct {
+		is   bool
+		what string
+	}{{d.PP > 1, "pipeline stages"}, {d.Engine.SpeculativeDecoding, "speculative decoding"}, {d.Engine.CPUOffloading, "copies to a CPU tier"},
+		{d.Engine.Transfers() != "", "prefill apart from decode"}} {
+		if of.is {
+			step.Unjudged = append(step.Unjudged, of.what)
+		}
+	}
+	s.step, s.trust = step, trustOf(step)
+	if slower := library.Contradictions(&one, step, given); len(slower) > 0 {
+		s.trust.Contradictions = slower
+		s.trust.Sentence += "; " + strings.Join(slower, "; ")
+	}
+	s.say("step times: kernels of " + step.GPU.Hardware + ", " + library.Learned().Version + "; " + s.trust.Sentence)
+	return nil
+}
+
+func (s *Simulation) say(sentence string) {
+	if s.o.Say != nil {
+		s.o.Say(sentence)
+	}
+}
+
+func trustOf(step *library.Step) *Trust {
+	learned := library.Learned()
+	t := &Trust{Family: step.Family, Sentence: learned.Sentence(step)}
+	t.Judged, t.Unjudged = learned.JudgedAs(step)
+	of, notes := map[string][]string{}, []string(nil)
+	for i := range step.Operators {
+		if op := &step.Operators[i]; op.Reached == library.Substituted {
+			of[op.Note], notes = stat.AppendNew(of[op.Note], op.Name), stat.AppendNew(notes, op.Note)
+		}
+	}
+	for _, note := range notes {
+		t.Substituted = append(t.Substituted, fmt.Sprintf("%s (%s)", strings.Join(of[note], ", "), note))
+	}
+	if len(t.Substituted) > 0 {
+		t.Sentence += "; other rows stand for " + strings.Join(t.Substituted, ", ")
+	}
+	return t
+}
