@@ -257,7 +257,7 @@ func transition(from, to Placement) float64 {
 	case from.Accelerator == to.Accelerator:
 		return to.Cost - from.Cost
 	}
-	return float64(accelPenalty*(from.Cost+to.Cost)) + to.Cost - from.Cost
+	return accelPenalty*(from.Cost+to.Cost) + to.Cost - from.Cost
 }
 
 // maxReplicas is beyond any capacity; a rate that wants more is one that nobody serves.
@@ -276,7 +276,7 @@ func (d *Demand) candidates() []candidate {
 			continue
 		}
 		n := max(int(math.Min(maxReplicas, math.Ceil(cmp.Or(o.DemandRPS, d.RateRPS)/o.RateRPS))), d.MinReplicas)
-		p := Placement{Accelerator: o.Accelerator, Replicas: n, Cost: float64(o.UnitCost * float64(o.Units) * float64(n))}
+		p := Placement{Accelerator: o.Accelerator, Replicas: n, Cost: o.UnitCost * float64(o.Units) * float64(n)}
 		out = append(out, candidate{Placement: p, typ: o.Type, units: o.Units, value: transition(d.Current, p)})
 	}
 	stat.SortStable(out, func(a, b candidate) int {

@@ -202,7 +202,7 @@ func (p *problem) theta(z []float64) []float64 {
 	t := slices.Clone(p.base)
 	for k, v := range p.basis {
 		for j := range t {
-			t[j] += float64(z[k] * v[j])
+			t[j] += z[k] * v[j]
 		}
 	}
 	return t
@@ -237,7 +237,7 @@ func (p *problem) robust(r float64) (loss, weight float64) {
 		return a * a * a, 0.75 / math.Max(a, 1e-4)
 	}
 	if a := math.Abs(r); a > p.o.Huber {
-		return p.o.Huber * (float64(2*a) - p.o.Huber), p.o.Huber / a
+		return p.o.Huber * (2*a - p.o.Huber), p.o.Huber / a
 	}
 	return r * r, 1
 }
@@ -250,7 +250,7 @@ func (p *problem) loss(r []float64) float64 {
 			sum += v
 			continue
 		}
-		sum += float64(v * v)
+		sum += v * v
 	}
 	return sum
 }
@@ -334,7 +334,7 @@ func (p *problem) intervals(f *fitted, z []float64) {
 		var free, variance, pulled float64
 		for a := range v {
 			v[a] = p.basis[a][j]
-			free += float64(v[a] * v[a])
+			free += v[a] * v[a]
 		}
 		f.Lo[j], f.Hi[j], f.PriorPart[j] = math.NaN(), math.NaN(), 1
 		if f.Held[j] = free < heldShare; f.Held[j] || cov == nil {
@@ -342,16 +342,16 @@ func (p *problem) intervals(f *fitted, z []float64) {
 		}
 		for a := range v {
 			for b := range v {
-				u[a] += float64(cov[a*moving+b] * v[b])
+				u[a] += cov[a*moving+b] * v[b]
 			}
-			variance += float64(v[a] * u[a])
+			variance += v[a] * u[a]
 			pulled += u[a] * u[a] / (p.o.Pull * p.o.Pull)
 		}
 		if p.prior == nil {
 			pulled = 0
 		}
 		half := normal975 * math.Sqrt(variance*p.spread(z))
-		f.Lo[j], f.Hi[j] = f.X[j]*stat.Exp(-half), f.X[j]*stat.Exp(half)
+		f.Lo[j], f.Hi[j] = f.X[j]*math.Exp(-half), f.X[j]*math.Exp(half)
 		f.PriorPart[j] = math.Min(1, 1-free+free*pulled/variance)
 	}
 }
@@ -365,7 +365,7 @@ func (p *problem) natural(x, cov []float64, spread float64) [][]float64 {
 		for j := range out[i] {
 			for a := range moving {
 				for b := range moving {
-					out[i][j] += float64(p.basis[a][i] * cov[a*moving+b] * p.basis[b][j])
+					out[i][j] += p.basis[a][i] * cov[a*moving+b] * p.basis[b][j]
 				}
 			}
 			out[i][j] *= spread * x[i] * x[j]
@@ -385,7 +385,7 @@ func (p *problem) spread(z []float64) float64 {
 	var sum, weights float64
 	for _, v := range r[:n] {
 		_, w := p.robust(v)
-		sum, weights = sum+float64(w*w*v*v), weights+w
+		sum, weights = sum+w*w*v*v, weights+w
 	}
 	return sum / weights * float64(n) / float64(n-len(z))
 }
@@ -395,8 +395,8 @@ const (
 	heldShare = 0.5               // a parameter of which less than this may move is held
 )
 
-func logs(x []float64) []float64 { return stat.Map(x, stat.Log) }
-func exp(x []float64) []float64  { return stat.Map(x, stat.Exp) }
+func logs(x []float64) []float64 { return stat.Map(x, math.Log) }
+func exp(x []float64) []float64  { return stat.Map(x, math.Exp) }
 
 // maxCondition is the condition number of the log-parameter Jacobian above which a direction counts as not shown, and
 // model-tuner's sliding window holds a fit back.
@@ -537,7 +537,7 @@ func words(null []queueDirection) string {
 	for _, d := range null {
 		var parts []string
 		for i, name := range d.Names {
-			parts = append(parts, fmt.Sprintf("%s %+.2g %%", name, 100*stat.Expm1(0.1*d.Weight[i]/math.Abs(d.Weight[largest(d.Weight)]))))
+			parts = append(parts, fmt.Sprintf("%s %+.2g %%", name, 100*math.Expm1(0.1*d.Weight[i]/math.Abs(d.Weight[largest(d.Weight)]))))
 		}
 		if len(parts) == 1 {
 			all = append(all, fmt.Sprintf("%s shows in neither TTFT nor ITL", d.Names[0]))
@@ -752,9 +752,9 @@ func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
 		}
 		row := j[i*n : i*n+n]
 		for x := range n {
-			g[x] += float64(weight * row[x] * v)
+			g[x] += weight * row[x] * v
 			for y := range n {
-				a[x*n+y] += float64(weight * row[x] * row[y])
+				a[x*n+y] += weight * row[x] * row[y]
 			}
 		}
 	}
@@ -766,7 +766,7 @@ func solveDamped(a, g []float64, damp float64) []float64 {
 	n := len(g)
 	l, step := slices.Clone(a), make([]float64, n)
 	for i := range n {
-		l[i*n+i] += float64(damp*a[i*n+i]) + 1e-300
+		l[i*n+i] += damp*a[i*n+i] + 1e-300
 		step[i] = -g[i]
 	}
 	if stat.Cholesky(l, n) < n {

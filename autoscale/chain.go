@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -104,11 +103,11 @@ func (m *model) chain(lambda float64) moments {
 			last = int(math.Min(float64(m.n), m.fitting(c)))
 		}
 		a, b := m.lineAt(c, lambda)
-		a, b = float64(a*lambda), float64(b*lambda)
+		a, b = a*lambda, b*lambda
 		for ; n < last; n++ {
 			if h.shift == 0 {
 				h.zero += h.p
-				h.first += float64(h.p * float64(n))
+				h.first += h.p * float64(n)
 			}
 			if n+1 < m.n {
 				h.times(a/float64(n+1) + b)
@@ -129,22 +128,22 @@ func (m *model) finish(h *head, r float64) moments {
 	unit := math.Ldexp(h.p, h.shift)   // the largest member in the head's units
 	if r <= 1 {
 		notLast, waiting = geometric(r, q)
-		last = stat.Pow(r, float64(q))
-		waiting += float64(float64(q) * last)
+		last = math.Pow(r, float64(q))
+		waiting += float64(q) * last
 	} else {
 		sum, fromTop := geometric(1/r, q) // over 0 <= i < Q, member j = Q - i is r^-i
 		last = 1
 		notLast = sum / r
-		waiting = float64(float64(q)*sum) - fromTop
+		waiting = float64(q)*sum - fromTop
 		if unit = topUnit(h.p, h.shift, r, q); unit > 0x1p+900 {
 			h.none, h.zero, h.first, unit = 0, 0, 0, 1 // the head is 2^-400 of the tail
 		}
 	}
-	notLast, last, waiting = float64(notLast*unit), float64(last*unit), waiting*unit
+	notLast, last, waiting = notLast*unit, last*unit, waiting*unit
 	total := h.zero + notLast + last
 	taken := h.zero + notLast // in which an arrival is accepted
 	return moments{
-		inService: (h.first + float64(seats*(notLast+last))) / total,
+		inService: (h.first + seats*(notLast+last)) / total,
 		queued:    waiting / total,
 		accepted:  taken / total,
 		blocked:   last / total,
@@ -157,9 +156,9 @@ func (m *model) finish(h *head, r float64) moments {
 // topUnit is p * 2^shift * r^q.
 func topUnit(p float64, shift int, r float64, q int) float64 {
 	if shift == 0 {
-		return p * stat.Pow(r, float64(q))
+		return p * math.Pow(r, float64(q))
 	}
-	return stat.Exp2(stat.Log2(p) + float64(shift) + float64(float64(q)*stat.Log2(r)))
+	return math.Exp2(math.Log2(p) + float64(shift) + float64(q)*math.Log2(r))
 }
 
 // geometric sums r^j and j r^j over 0 <= j < n by doubling: every term is
@@ -167,14 +166,14 @@ func topUnit(p float64, shift int, r float64, q int) float64 {
 func geometric(r float64, n int) (sum, weighted float64) {
 	power, done := 1.0, 0.0 // sum and weighted hold `done` terms, power is r^done
 	for bit := bits.Len(uint(n)); bit > 0; bit-- {
-		weighted += float64(power * (weighted + float64(done*sum)))
-		sum += float64(power * sum)
-		power = float64(power * power)
+		weighted += power * (weighted + done*sum)
+		sum += power * sum
+		power = power * power
 		done *= 2
 		if n>>(bit-1)&1 == 1 {
 			sum += power
-			weighted += float64(done * power)
-			power = float64(power * r)
+			weighted += done * power
+			power = power * r
 			done++
 		}
 	}
@@ -209,9 +208,9 @@ func (m *model) variability(n, r float64) (c, psi float64) {
 	output := m.p.GammaMs * (m.secondMoment() - m.s.Output) / 2 / decodes
 	spread := 1 + m.s.OutputCV2
 	byOutput := (1 - r) * (1 + output) // the power of the output that the work goes with: 1 without growth of the context
-	both := float64((1 - r) * prompt)
-	c = stat.Expm1(byOutput*byOutput*stat.Log(spread)) + float64(m.s.PromptCV2*(float64((r+both)*(r+both))+float64(both*both*m.s.OutputCV2)))
-	return c, float64((1-output)*spread/2) + 2*output*spread*spread/3
+	both := (1 - r) * prompt
+	c = math.Expm1(byOutput*byOutput*math.Log(spread)) + m.s.PromptCV2*((r+both)*(r+both)+both*both*m.s.OutputCV2)
+	return c, (1-output)*spread/2 + 2*output*spread*spread/3
 }
 
 // seatWait replaces the chain's wait for a seat by that of a chain whose number in the system
@@ -223,7 +222,7 @@ func (m *model) variability(n, r float64) (c, psi float64) {
 func (m *model) seatWait(p *point) {
 	lambda := p.RateRPS / 1000
 	full := m.tauMs(m.n) / float64(m.n)
-	share, last := float64(lambda*m.prefillWork(m.chunksAt(p.InService))), m.prefillWork(m.chunksAt(float64(m.n)))/full
+	share, last := lambda*m.prefillWork(m.chunksAt(p.InService)), m.prefillWork(m.chunksAt(float64(m.n)))/full
 	if share >= 1 || last >= 1 {
 		return // nothing but prompts
 	}
@@ -233,7 +232,7 @@ func (m *model) seatWait(p *point) {
 	h := m.seatHead(lambda, more, lambda*full*float64(m.n))
 	c, psi = m.variability(float64(m.n), last)
 	h.p /= psi * (1 - last)
-	queue := m.finish(&h, stat.Pow(lambda*full, 2/(1+c)))
+	queue := m.finish(&h, math.Pow(lambda*full, 2/(1+c)))
 	p.WaitMs = queue.queued / (p.ThroughputRPS / 1000)
 }
 
@@ -246,18 +245,18 @@ func (m *model) seatHead(lambda, more, last float64) head {
 		c := m.chunksAt(float64(n))
 		segment := int(math.Min(float64(m.n-1), m.fitting(c)))
 		a, b := m.lineAt(c, lambda)
-		a, b = float64(a*lambda), float64(b*lambda)
+		a, b = a*lambda, b*lambda
 		for ; n <= segment; n++ {
 			seats := float64(n)
-			t := a + float64(b*seats)
-			h.times(birth * t / (over * (float64(more*t) + float64((1+more)*seats))))
+			t := a + b*seats
+			h.times(birth * t / (over * (more*t + (1+more)*seats)))
 			if h.shift == 0 {
 				h.zero += h.p
 			}
-			birth, over = float64((1+more)*t)+float64(more*seats), t
+			birth, over = (1+more)*t+more*seats, t
 		}
 	}
-	h.times(birth * last / (over * (float64(more*last) + float64((1+more)*float64(m.n)))))
+	h.times(birth * last / (over * (more*last + (1+more)*float64(m.n))))
 	return h
 }
 
@@ -309,7 +308,7 @@ func (m *model) seatSteps(c float64) float64 {
 }
 
 // secondMoment is E[m^2] of the output length.
-func (m *model) secondMoment() float64 { return float64(m.s.Output * m.s.Output * (1 + m.s.OutputCV2)) }
+func (m *model) secondMoment() float64 { return m.s.Output * m.s.Output * (1 + m.s.OutputCV2) }
 
 // residentTokens is the mean KV footprint of a request in service, tokens.
 func (m *model) residentTokens() float64 {
@@ -332,14 +331,14 @@ func (m *model) correctedSeats() int {
 // correctedDecodeWork is the work of a request's m-1 decodes, the j-th of which
 // reads k+j tokens, ms.
 func (m *model) correctedDecodeWork() float64 {
-	context := float64(m.decodes()*m.s.Prompt) + float64((m.secondMoment()-m.s.Output)/2)
-	return float64(m.p.BetaMs*m.decodes()) + float64(m.p.GammaMs*context)
+	context := m.decodes()*m.s.Prompt + (m.secondMoment()-m.s.Output)/2
+	return m.p.BetaMs*m.decodes() + m.p.GammaMs*context
 }
 
 // lineAt is tau(n) = a + b*n for n < N at arrival rate lambda; the same as line
 // in all flavours but corrected.
 func (m *model) lineAt(c, lambda float64) (a, b float64) {
-	idle := 1 - float64(lambda*m.prefillWork(c))
+	idle := 1 - lambda*m.prefillWork(c)
 	if m.flavour != corrected || idle <= 0 {
 		return m.line(c)
 	}
@@ -362,8 +361,8 @@ func (m *model) stepwise(inService, lambda float64) stepwise {
 	s.prompt = m.prefillWork(s.chunks)
 	s.perSeat = m.correctedDecodeWork() / s.steps
 	s.branch = lambda * s.prompt
-	s.kappa = lambda * s.prompt * s.prompt * (1 + m.s.PromptCV2) / (1 - float64(s.branch*s.branch))
-	s.full = m.p.AlphaMs + float64(float64(m.n)*(s.prompt/s.steps+s.perSeat))
+	s.kappa = lambda * s.prompt * s.prompt * (1 + m.s.PromptCV2) / (1 - s.branch*s.branch)
+	s.full = m.p.AlphaMs + float64(m.n)*(s.prompt/s.steps+s.perSeat)
 	return s
 }
 
@@ -372,24 +371,24 @@ func (m *model) correctedPhases(p *point, h *moments) {
 	lambda := p.RateRPS / 1000
 	s := m.stepwise(p.InService, lambda)
 	waiting := 1 - h.idle - h.busy // share that finds all seats taken
-	alone := float64(s.chunks*m.p.AlphaMs) + s.prompt
+	alone := s.chunks*m.p.AlphaMs + s.prompt
 	// sums over what accepted arrivals meet, each weighted by its share
-	prefill := float64(h.idle*alone) +
-		float64(waiting*(float64(s.chunks*(m.p.AlphaMs+float64(float64(m.n)*s.perSeat)))+float64(s.prompt*(1+float64(m.n)/s.steps))))
-	late := float64(waiting * s.full) // one step more, for asynchronous scheduling
+	prefill := h.idle*alone +
+		waiting*(s.chunks*(m.p.AlphaMs+float64(m.n)*s.perSeat)+s.prompt*(1+float64(m.n)/s.steps))
+	late := waiting * s.full // one step more, for asynchronous scheduling
 	var extraITL float64
 	if s.branch < 1 {
-		base := float64(h.busy*m.p.AlphaMs) + float64(h.busyN*s.perSeat)
+		base := h.busy*m.p.AlphaMs + h.busyN*s.perSeat
 		step := base / (1 - s.branch)
-		running := step + float64(h.busy*s.kappa)
-		prefill += float64(running*(0.5+s.branch)) + float64(s.chunks*base) + float64(h.busy*s.prompt)
-		prefill += float64(m.spill(p.InService, lambda, running, h.busy) * (base + float64(s.branch*running)))
+		running := step + h.busy*s.kappa
+		prefill += running*(0.5+s.branch) + s.chunks*base + h.busy*s.prompt
+		prefill += m.spill(p.InService, lambda, running, h.busy) * (base + s.branch*running)
 		prefill += m.shared(p.InService, &s, lambda, base)
 		late += step
 		extraITL = (1 - waiting) * m.extraGap(&s, lambda)
 	} else {
-		prefill += float64(h.busy * (float64(1.5*s.full) + s.prompt))
-		late += float64(h.busy * s.full)
+		prefill += h.busy * (1.5*s.full + s.prompt)
+		late += h.busy * s.full
 	}
 	if m.v.Async {
 		prefill += late
@@ -405,14 +404,14 @@ func (m *model) extraGap(s *stepwise, lambda float64) float64 {
 		return 0
 	}
 	g := 1 - s.branch
-	own := (s.prompt + float64(s.branch*s.kappa)) * s.branch / g / m.decodes()
-	free := g - float64(lambda*m.correctedDecodeWork())
+	own := (s.prompt + s.branch*s.kappa) * s.branch / g / m.decodes()
+	free := g - lambda*m.correctedDecodeWork()
 	if free <= 0 {
 		return own
 	}
 	// mean overlap of two lifetimes over the mean lifetime, for log-normal outputs
-	overlap := 1 - math.Erf(math.Sqrt(stat.Log1p(m.s.OutputCV2))/2)
-	return own + float64(m.correctedDecodeWork()/m.decodes()/free*(1/(g*g)-1)*overlap)
+	overlap := 1 - math.Erf(math.Sqrt(math.Log1p(m.s.OutputCV2))/2)
+	return own + m.correctedDecodeWork()/m.decodes()/free*(1/(g*g)-1)*overlap
 }
 
 // shared is what other prompts add to the last step of one that is cut into chunks: they
@@ -423,7 +422,7 @@ func (m *model) shared(inService float64, s *stepwise, lambda, base float64) flo
 	}
 	budget := math.Max(1, float64(m.v.MaxBatchedTokens)-inService)
 	steps := m.s.Prompt / budget
-	waiting := math.Min(1, lambda*(float64(steps*base)+s.prompt))
+	waiting := math.Min(1, lambda*(steps*base+s.prompt))
 	return waiting * (s.chunks - steps) * s.prompt / steps
 }
 
@@ -439,9 +438,9 @@ func (m *model) spill(inService, lambda, running, busy float64) float64 {
 		return 0
 	}
 	var mean float64
-	p := stat.Exp(-ahead)
+	p := math.Exp(-ahead)
 	for a := 0.0; a < 64 && (p > 1e-9 || a < ahead); a++ {
-		mean += float64(p * (math.Ceil((a+1)/perStep) - math.Ceil(1/perStep)))
+		mean += p * (math.Ceil((a+1)/perStep) - math.Ceil(1/perStep))
 		p *= ahead / (a + 1)
 	}
 	return mean
@@ -604,14 +603,14 @@ func (m *model) line(c float64) (a, b float64) {
 			}
 			return decodes * p.AlphaMs, decodes * p.BetaMs
 		}
-		return p.GammaMs + float64(decodes*p.AlphaMs), float64(p.DeltaMs*k) + float64(decodes*p.BetaMs)
+		return p.GammaMs + decodes*p.AlphaMs, p.DeltaMs*k + decodes*p.BetaMs
 	case wvA3P:
 		slope := m.wvaSlope()
-		decode := p.BetaMs + float64(p.GammaMs*(k+float64(out/2)))
+		decode := p.BetaMs + p.GammaMs*(k+out/2)
 		if k == 0 {
 			return out * (p.AlphaMs + decode), out * slope
 		}
-		return float64((1+out)*p.AlphaMs) + float64((p.BetaMs+p.GammaMs)*k) + float64(out*decode), (1 + out) * slope
+		return (1+out)*p.AlphaMs + (p.BetaMs+p.GammaMs)*k + out*decode, (1 + out) * slope
 	}
 	if m.flavour == corrected {
 		return (c + m.decodes()) * p.AlphaMs, m.prefillWork(c) + m.correctedDecodeWork()
@@ -622,7 +621,7 @@ func (m *model) line(c float64) (a, b float64) {
 // wvaSlope is what one more request adds to an iteration of wva-3p, ms.
 func (m *model) wvaSlope() float64 {
 	k, out := m.s.Prompt, m.s.Output
-	return m.p.BetaMs*(k+out)/(out+1) + float64(m.p.GammaMs*(k+float64(out/2)))
+	return m.p.BetaMs*(k+out)/(out+1) + m.p.GammaMs*(k+out/2)
 }
 
 // prefillWork and decodeWork are one request's own work in inferno-3p, ms; each
@@ -632,18 +631,18 @@ func (m *model) prefillWork(c float64) float64 {
 	if m.flavour == corrected {
 		computed -= m.s.Cached
 	}
-	return float64(m.p.BetaMs*computed) + float64(m.p.GammaMs*(c+1)/2*m.s.Prompt)
+	return m.p.BetaMs*computed + m.p.GammaMs*(c+1)/2*m.s.Prompt
 }
 
 func (m *model) decodeWork() float64 {
 	out := m.s.Output
-	return float64(m.p.BetaMs*out) + float64(m.p.GammaMs*out*(m.s.Prompt+float64((out+1)/2)))
+	return m.p.BetaMs*out + m.p.GammaMs*out*(m.s.Prompt+(out+1)/2)
 }
 
 // tauMs is the time in service at concurrency n, ms.
 func (m *model) tauMs(n int) float64 {
 	a, b := m.line(m.chunksAt(float64(n)))
-	return a + float64(b*float64(n))
+	return a + b*float64(n)
 }
 
 // chunksAt is the number of steps that a prompt is cut into with n requests in
@@ -662,8 +661,8 @@ func (m *model) chunksAt(n float64) float64 {
 	if m.fitting(1) >= n {
 		return 1
 	}
-	half := float64((float64(out*budget) - k - float64(n*(k+out))) / 2)
-	root := (math.Sqrt(float64(half*half)+float64(budget*out*k)) - half) / budget
+	half := (out*budget - k - n*(k+out)) / 2
+	root := (math.Sqrt(half*half+budget*out*k) - half) / budget
 	c := math.Max(1, math.Ceil(root))
 	for c > 1 && m.fitting(c-1) >= n { // rounding of the root
 		c--
@@ -695,15 +694,15 @@ func (m *model) phases(p *point, h *moments) {
 	case wvA4P:
 		n := m.effectiveBatch(p.ServiceMs)
 		if m.s.Prompt > 0 {
-			p.PrefillMs = m.p.GammaMs + float64(m.p.DeltaMs*m.s.Prompt*n)
+			p.PrefillMs = m.p.GammaMs + m.p.DeltaMs*m.s.Prompt*n
 		}
-		p.ITLMs = m.p.AlphaMs + float64(m.p.BetaMs*n)
+		p.ITLMs = m.p.AlphaMs + m.p.BetaMs*n
 		p.TTFTMs = p.WaitMs + p.PrefillMs
 		p.TunerTTFTMs = p.TTFTMs
 		return
 	case wvA3P:
 		if m.s.Prompt > 0 {
-			p.PrefillMs = m.p.AlphaMs + float64(p.InService*m.wvaSlope()) + float64((m.p.BetaMs+m.p.GammaMs)*m.s.Prompt)
+			p.PrefillMs = m.p.AlphaMs + p.InService*m.wvaSlope() + (m.p.BetaMs+m.p.GammaMs)*m.s.Prompt
 		}
 	default:
 		p.PrefillMs = m.prefillMs(p.InService)
@@ -721,12 +720,12 @@ func (m *model) phases(p *point, h *moments) {
 func (m *model) prefillMs(x float64) float64 {
 	c := m.chunksAt(x)
 	share := (m.prefillWork(c) + m.decodeWork()) / (c + m.s.Output)
-	return float64(c*math.Max(0, m.p.AlphaMs+float64((x-1)*share))) + m.prefillWork(c)
+	return c*math.Max(0, m.p.AlphaMs+(x-1)*share) + m.prefillWork(c)
 }
 
 // effectiveBatch is the concurrency at which wva-4p's phases add up to the time in service.
 func (m *model) effectiveBatch(serviceMs float64) float64 {
 	decodes := m.s.Output - 1
-	n := (serviceMs - m.p.GammaMs - float64(m.p.AlphaMs*decodes)) / (float64(m.p.DeltaMs*m.s.Prompt) + float64(m.p.BetaMs*decodes))
+	n := (serviceMs - m.p.GammaMs - m.p.AlphaMs*decodes) / (m.p.DeltaMs*m.s.Prompt + m.p.BetaMs*decodes)
 	return math.Min(math.Max(n, 0), float64(m.n))
 }

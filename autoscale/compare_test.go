@@ -41,7 +41,7 @@ func exampleGrid() grid {
 
 // outputCV2 is the spread of the output lengths of each law; log-normal ones have a standard deviation of
 // 0.8 of the logarithm, about that of chat recordings.
-var outputCV2 = map[workload.Law]float64{workload.ExponentialLaw: 1, workload.LogNormalLaw: stat.Expm1(0.8 * 0.8)}
+var outputCV2 = map[workload.Law]float64{workload.ExponentialLaw: 1, workload.LogNormalLaw: math.Expm1(0.8 * 0.8)}
 
 // cell is one load of one shape: the signed relative errors of mean TTFT and ITL by flavour.
 type cell struct {

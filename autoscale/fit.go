@@ -225,9 +225,9 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 			continue
 		}
 		q.CI95Method = byCurvature
-		narrow, lo, hi := stat.Log(q.CI95[1]/q.CI95[0]), stat.Log(q.CI95[0]), stat.Log(q.CI95[1])
+		narrow, lo, hi := math.Log(q.CI95[1]/q.CI95[0]), math.Log(q.CI95[0]), math.Log(q.CI95[1])
 		if method == bySimulator {
-			lo, hi = stat.Log(q.Value), stat.Log(q.Value)
+			lo, hi = math.Log(q.Value), math.Log(q.Value)
 		}
 		for _, h := range held {
 			if h[1] != nil && !all.Held[j] {
@@ -236,7 +236,7 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 			}
 		}
 		if q.ModelError != nil && (method == bySimulator || hi-lo > narrow) {
-			q.CI95, q.CI95Method = &[2]float64{stat.Exp(lo), stat.Exp(hi)}, method
+			q.CI95, q.CI95Method = &[2]float64{math.Exp(lo), math.Exp(hi)}, method
 		}
 		if hi-lo > muchModelError*narrow {
 			out = append(out, trace.Findingf(sizingRemark, "%s: the queueing model's own error moves it %.1f times as much as the scatter of the "+
@@ -260,7 +260,7 @@ func jackknife(groups int, without func(group int) []float64) (half []float64) {
 		values, sum := stat.Map(fits, func(f []float64) float64 { return f[j] }), 0.0
 		mean := stat.Mean(values)
 		for _, v := range values {
-			sum += float64((v - mean) * (v - mean))
+			sum += (v - mean) * (v - mean)
 		}
 		half = append(half, stat.StudentT(0.975, g-1)*math.Sqrt(sum*(g-1)/g))
 	}

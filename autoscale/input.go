@@ -426,7 +426,7 @@ func (p *Physical) vector(f Flavour) []float64 {
 		return p.Params.Vector(f)
 	}
 	q := p.Params
-	return []float64{q.AlphaMs, q.BetaMs + float64(q.GammaMs*(p.Prompt+float64(p.Output/2))), q.AlphaMs, q.BetaMs + q.GammaMs}
+	return []float64{q.AlphaMs, q.BetaMs + q.GammaMs*(p.Prompt+p.Output/2), q.AlphaMs, q.BetaMs + q.GammaMs}
 }
 
 // units of the parameters, in the flavour's order.
@@ -474,7 +474,7 @@ func (s *Server) judge(f Flavour, params []queueParameter) (out []trace.Finding)
 			out = append(out, trace.Findingf(unlikelyParameter, "%s: %s of %.3g ms is below the hardware's %.3g ms (implied utilisation %.2f)",
 				s.ID, q.Name, q.Value, *q.Floor, *q.Utilisation))
 		}
-		if q.Shift != nil && math.Abs(stat.Log(*q.Shift)) > math.Ln2 {
+		if q.Shift != nil && math.Abs(math.Log(*q.Shift)) > math.Ln2 {
 			out = append(out, trace.Findingf(unlikelyParameter, "%s: effective %s is %.2g times the physical one (%s)", s.ID, q.Name, *q.Shift, f))
 		}
 	}

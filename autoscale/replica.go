@@ -449,7 +449,7 @@ func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at lin
 		y := logRatio(w, at.hx)
 		for m := range y {
 			for j := range x {
-				y[m] -= float64(at.h.At(m, j) * (x0[j] - x[j]))
+				y[m] -= at.h.At(m, j) * (x0[j] - x[j])
 			}
 		}
 		sInv, _, ok := innovationOf(y, at.h, g.p, r)
@@ -463,7 +463,7 @@ func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at lin
 		for j := range x {
 			next := x0[j]
 			for m := range y {
-				next += float64(k.At(j, m) * y[m])
+				next += k.At(j, m) * y[m]
 			}
 			moved = math.Max(moved, math.Abs(next-x[j]))
 			x[j] = next
@@ -519,7 +519,7 @@ func spread(p, h *mat.Dense, r []float64, v float64) {
 		}
 		for i := range n {
 			for j := range n {
-				p.Set(i, j, p.At(i, j)+float64(v*dirs.At(i, k)*dirs.At(j, k)))
+				p.Set(i, j, p.At(i, j)+v*dirs.At(i, k)*dirs.At(j, k))
 			}
 		}
 	}
@@ -531,7 +531,7 @@ func (o *robustOptions) measurement(w *window) []float64 {
 		if se == 0 {
 			se = noStdErr * v
 		}
-		return se*se/(v*v) + float64(o.Floor*o.Floor)
+		return se*se/(v*v) + o.Floor*o.Floor
 	}
 	return []float64{relative(w.TTFTSeMs, w.TTFTMs), relative(w.ITLSeMs, w.ITLMs)}
 }
@@ -546,12 +546,12 @@ func (o *robustOptions) observer(w *window) observer {
 
 // logRatio is log(observed/predicted).
 func logRatio(w *window, hx []float64) []float64 {
-	return []float64{stat.Log(w.TTFTMs / hx[0]), stat.Log(w.ITLMs / hx[1])}
+	return []float64{math.Log(w.TTFTMs / hx[0]), math.Log(w.ITLMs / hx[1])}
 }
 
 // logJacobian is the observations and d log(h)/d theta.
 func logJacobian(h observer, theta []float64) (hx []float64, j *mat.Dense, failed string) {
-	return differences(h, theta, func(float64) float64 { return robustStep }, func(up, down float64) float64 { return stat.Log(up / down) })
+	return differences(h, theta, func(float64) float64 { return robustStep }, func(up, down float64) float64 { return math.Log(up / down) })
 }
 
 func scaledIdentity(n int, v float64) *mat.Dense {

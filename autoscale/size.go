@@ -73,7 +73,7 @@ func (m *model) Size(t Targets) (sizing, error) {
 	s.bind(m)
 	for _, x := range limits(&s, t) { // one latency may rise and fall below where another one binds
 		if x.target > 0 && x.of(s.At) > x.target {
-			*x.rate = m.crossing(s.MinRPS+float64(math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step()), s.RateRPS, x)
+			*x.rate = m.crossing(s.MinRPS+math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step(), s.RateRPS, x)
 			s.Findings = append(s.Findings, trace.Findingf(sizingRemark, "%s does not grow with the load everywhere; the smallest rate found "+
 				"that misses the target counts", x.name))
 			s.bind(m)
@@ -178,7 +178,7 @@ func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 	}
 	hi := math.NaN()
 	for i := 1; i <= sizeGrid; i++ {
-		rate := s.MinRPS + float64(s.step()*float64(i))
+		rate := s.MinRPS + s.step()*float64(i)
 		v := x.of(m.Solve(rate))
 		if v < before*(1-sizeTol) {
 			falls++
@@ -283,22 +283,22 @@ func predict(f Flavour, w *window, x []float64, as observation) (ttft, itl float
 // Source: model-tuner pkg/estimator/guess.go@6dba8ce, workload-variant-autoscaler
 // internal/engines/analyzers/queueingmodel@v0.8.0.
 func guess(f Flavour, w *window, seed []float64) []float64 {
-	k, half := w.Shape.Prompt, float64((w.Shape.Output+1)/2)
+	k, half := w.Shape.Prompt, (w.Shape.Output+1)/2
 	if f == wvA4P {
 		// splits ITL and TTFT the same way, at the mean number in service
-		n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+float64((w.Shape.Output-1)*w.ITLMs)))
+		n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+(w.Shape.Output-1)*w.ITLMs))
 		return []float64{baseShare * w.ITLMs, (1 - baseShare) * w.ITLMs / n, baseShare * w.TTFTMs,
 			(1 - baseShare) * w.TTFTMs / (n * math.Max(1, w.Shape.Prompt))}
 	}
 	if len(seed) == 3 && k > 1 {
-		beta := (w.TTFTMs - w.ITLMs + float64(seed[2]*half)) / (k - 1)
-		alpha := w.ITLMs - beta - float64(seed[2]*(k+half))
+		beta := (w.TTFTMs - w.ITLMs + seed[2]*half) / (k - 1)
+		alpha := w.ITLMs - beta - seed[2]*(k+half)
 		if alpha > 0 && beta > 0 {
 			return []float64{alpha, beta, seed[2]}
 		}
 		return append([]float64(nil), seed...)
 	}
-	alpha := float64(baseShare * w.ITLMs)
+	alpha := baseShare * w.ITLMs
 	both := (w.TTFTMs - alpha) / k
 	gamma := (w.ITLMs - alpha - both) / (k + half - 1)
 	if x := []float64{alpha, both - gamma, gamma}; k > 0 && positive(x) {

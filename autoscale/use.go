@@ -230,7 +230,7 @@ func (m *meter) add(i int, r *sim.RequestResult) bool {
 	b.ttft += ttft / 1000
 	m.ttft = append(m.ttft, ttft/1000)
 	if itl, ok := r.ITLUs(); ok {
-		b.decode += float64(itl / 1000 * float64(r.OutputTokens-1))
+		b.decode += itl / 1000 * float64(r.OutputTokens-1)
 		b.gaps += float64(r.OutputTokens - 1)
 		m.itl = append(m.itl, itl/1000)
 	}
@@ -451,9 +451,9 @@ func lag1(v []float64) float64 {
 	mean := stat.Mean(v)
 	var next, all float64
 	for i, x := range v {
-		all += float64((x - mean) * (x - mean))
+		all += (x - mean) * (x - mean)
 		if i > 0 {
-			next += float64((x - mean) * (v[i-1] - mean))
+			next += (x - mean) * (v[i-1] - mean)
 		}
 	}
 	if all == 0 {
@@ -651,9 +651,9 @@ func (e *engine) look(windows []window, law workload.Law, requests int) bool {
 		both := math.Sqrt(1 + float64(got.Requests)/float64(cmp.Or(w.Requests, got.Requests))) // the window scatters too
 		for m, v := range [2][3]float64{{w.TTFTMs, got.TTFTMs, got.TTFTSeMs}, {w.ITLMs, got.ITLMs, got.ITLSeMs}} {
 			se := math.Hypot(both*v[2]/v[1], engineFloor)
-			e.residuals[2*i+m] = stat.Log(v[0]/v[1]*near[4][m]/near[3][m]) / se
+			e.residuals[2*i+m] = math.Log(v[0]/v[1]*near[4][m]/near[3][m]) / se
 			for j := range 3 {
-				e.slopes[2*i+m][j] = stat.Log(near[j][m]/near[3][m]) / engineStep / se
+				e.slopes[2*i+m][j] = math.Log(near[j][m]/near[3][m]) / engineStep / se
 			}
 		}
 	}
@@ -678,9 +678,9 @@ func (e *engine) step(group []int, without int) (x, se []float64) {
 		one := 1 / scale[i%2]
 		weight := math.Min(one, engineHuber/math.Max(math.Abs(r), 1e-9)) * one
 		for x := range 3 {
-			g[x] -= float64(weight * r * e.slopes[i][x])
+			g[x] -= weight * r * e.slopes[i][x]
 			for y := range 3 {
-				a[3*x+y] += float64(weight * e.slopes[i][x] * e.slopes[i][y])
+				a[3*x+y] += weight * e.slopes[i][x] * e.slopes[i][y]
 			}
 		}
 	}

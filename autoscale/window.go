@@ -220,7 +220,7 @@ func (w *window) measure(used []*sample) {
 	for _, s := range used {
 		p, m := float64(s.Prompt), float64(s.Output)
 		prompt, cached, output = prompt+p, cached+float64(s.Cached), output+m
-		prompt2, output2 = prompt2+float64(p*p), output2+float64(m*m)
+		prompt2, output2 = prompt2+p*p, output2+m*m
 	}
 	cv2 := func(sum, squares float64) float64 {
 		if sum == 0 {

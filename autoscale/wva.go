@@ -476,7 +476,7 @@ func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 
 // validity is the range of the grid that the line was fitted on, and of what the training reached.
 func validity(c result.FitConfig, l export.Lengths, requests [2]int64, budget int64) *export.Validity {
-	context := func(depth float64) int64 { return trace.Int((l.Prompt + float64(l.Output/2)) * depth) }
+	context := func(depth float64) int64 { return trace.Int((l.Prompt + l.Output/2) * depth) }
 	v := &export.Validity{Requests: requests, ContextTokens: [2]int64{context(iterationDepths[0]), context(iterationDepths[2])},
 		ChunkTokens: [2]int64{0, min(max(1, trace.Int(l.Prompt)), budget-1)}}
 	if c.Covered != nil {
@@ -514,7 +514,7 @@ func batchSizes(largest int64) []int64 {
 
 // decodes is a batch of n decodes in the middle of their output.
 func decodes(n int64, l export.Lengths) []trace.Chunk {
-	c := trace.Chunk{Computed: trace.Int(float64(l.Prompt) + float64(l.Output/2)), Prompt: trace.Int(l.Prompt), New: 1}
+	c := trace.Chunk{Computed: trace.Int(float64(l.Prompt) + l.Output/2), Prompt: trace.Int(l.Prompt), New: 1}
 	return slices.Repeat([]trace.Chunk{c}, int(n))
 }
 
@@ -537,7 +537,7 @@ func fitLine(x [][]float64, y []float64) line {
 			u := x[i][r] / y[i]
 			sums[r] += u
 			for c := range p {
-				gram[r*p+c] += float64(u * x[i][c] / y[i])
+				gram[r*p+c] += u * x[i][c] / y[i]
 			}
 		}
 	}
@@ -565,7 +565,7 @@ func fitLine(x [][]float64, y []float64) line {
 		var sse float64
 		for i := range x {
 			r := 1 - ridge.Dot(x[i], c)/y[i]
-			sse += float64(r * r)
+			sse += r * r
 		}
 		if sse < bestSSE {
 			best, bestSSE = c, sse

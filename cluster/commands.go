@@ -589,7 +589,7 @@ func (r *rate) add(atUs int64, amount float64) {
 	r.atUs = atUs
 }
 
-func (r *rate) at(us int64) float64 { return float64(r.perUs * decay(us-r.atUs)) }
+func (r *rate) at(us int64) float64 { return r.perUs * decay(us-r.atUs) }
 
 // perSecond corrects for the time before the window was full; a start shorter than
 // leastUs counts as that long.
@@ -853,7 +853,7 @@ func (k *lengths) rates(of []account) {
 	older := running[last]
 	for b, n := range slices.Backward(k.ended) {
 		if n > 0 {
-			k.ends[b] = float64(n) / (float64(older+n) + float64(float64(running[b])/2))
+			k.ends[b] = float64(n) / (float64(older+n) + float64(running[b])/2)
 		}
 		older += n + running[b]
 	}
@@ -865,7 +865,7 @@ func (k *lengths) at(age float64) float64 {
 	age = max(0, age)
 	b, last := int(age), len(k.ends)-1
 	part := age - float64(b)
-	return float64(k.ends[min(b, last)]*(1-part)) + float64(k.ends[min(b+1, last)]*part)
+	return k.ends[min(b, last)]*(1-part) + k.ends[min(b+1, last)]*part
 }
 
 // leavingWindows is how many windows of AgeSteps steps ends are expected for.
@@ -879,15 +879,15 @@ func (l *ledger) Leaving(i int) []float64 {
 	if l.lengths.rates(l.Of); l.lengths.n == 0 || l.Of[i].Decodes == 0 {
 		return nil
 	}
-	now := float64(float64(a.steps)/ageSteps) - 0.5
+	now := float64(a.steps)/ageSteps - 0.5
 	var left, gone [leavingWindows]float64
 	for b := a.eldest; b < len(a.born); b++ {
 		x := float64(a.born[b])
 		for w := range leavingWindows {
 			share := l.lengths.at(now - float64(b-w))
 			left[w] += x
-			gone[w] += float64(x * share)
-			x -= float64(x * share)
+			gone[w] += x * share
+			x -= x * share
 		}
 	}
 	for w := range leavingWindows {

@@ -281,9 +281,9 @@ func backlogSlope(recs []record, w window) float64 {
 	for k := range moments {
 		line += diff[k]
 		x := float64(k) / n * span / 1e6
-		sx, sy, sxx, sxy = sx+x, sy+line, sxx+float64(x*x), sxy+float64(x*line)
+		sx, sy, sxx, sxy = sx+x, sy+line, sxx+x*x, sxy+x*line
 	}
-	return (float64(n*sxy) - float64(sx*sy)) / (float64(n*sxx) - float64(sx*sx))
+	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
 }
 
 // capacityOf is completions per second of engines served in turn while everything

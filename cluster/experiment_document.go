@@ -354,7 +354,7 @@ func (l *lab) toPlant(r *rival) error {
 		return err
 	}
 	l.rate, l.capacity = math.Round(l.rate/l.capacity*capacity), capacity
-	seats := float64(float64(l.Instances) * float64(r.Plant.Deployment.Engine.MaxNumSeqs))
+	seats := float64(l.Instances) * float64(r.Plant.Deployment.Engine.MaxNumSeqs)
 	l.preset.Seconds = math.Max(l.preset.Seconds, math.Round(2*seats/capacity))
 	l.window = l.preset.window()
 	return nil

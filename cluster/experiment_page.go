@@ -597,7 +597,7 @@ func pointAt(f []point, x float64) point {
 	if b.p99 > a.p99 {
 		t = math.Max(0, math.Min(1, (x-a.p99)/(b.p99-a.p99)))
 	}
-	return point{x, a.admitted + float64(t*(b.admitted-a.admitted)), a.goodput + float64(t*(b.goodput-a.goodput))}
+	return point{x, a.admitted + t*(b.admitted-a.admitted), a.goodput + t*(b.goodput-a.goodput)}
 }
 
 func (l *lab) feedback(d *Document, r sides) statement {

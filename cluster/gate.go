@@ -153,7 +153,7 @@ func (c *cluster) admit(i int, now int64) error {
 		return nil
 	}
 	if r := &c.cfg.Retry; r.Kind == "backoff" && rec.Tries < r.Tries {
-		c.events.push(now+sim.ToUs(float64(r.baseUs())*stat.Pow(r.Factor, float64(rec.Tries-1))), arrival, i)
+		c.events.push(now+sim.ToUs(float64(r.baseUs())*math.Pow(r.Factor, float64(rec.Tries-1))), arrival, i)
 		return nil
 	}
 	if err := c.shadow(i, target, now); err != nil {

@@ -111,7 +111,7 @@ func (out *Goodput) reliable(recs []*record) {
 			continue
 		}
 		b := &out.Reliability[min(9, int(10*p))]
-		if b.N, b.Expected = b.N+weight, b.Expected+float64(weight*p); met {
+		if b.N, b.Expected = b.N+weight, b.Expected+weight*p; met {
 			b.Met += weight
 		}
 	}
@@ -229,7 +229,7 @@ func (out *Goodput) cache(recs []*record) {
 	out.CachedShare, out.PotentialShare, out.PotentialAdmitted = over(cached, admitted), over(potential, prompts), over(potentialIn, admitted)
 	out.PhantomShare = over(phantom, expected)
 	mean := stat.Mean(shares)
-	sum := stat.Sum(shares, func(x float64) float64 { return float64((x - mean) * (x - mean)) })
+	sum := stat.Sum(shares, func(x float64) float64 { return (x - mean) * (x - mean) })
 	out.PotentialCV = over(math.Sqrt(over(sum, float64(len(shares)))), mean)
 }
 
@@ -250,7 +250,7 @@ func (out *Goodput) fairness(recs []*record, targets map[string]target) {
 	sum, squares := 0.0, 0.0
 	for _, name := range names {
 		x := groups[name].Goodput()
-		sum, squares = sum+x, squares+float64(x*x)
+		sum, squares = sum+x, squares+x*x
 	}
 	out.Jain = over(sum*sum, float64(len(names))*squares)
 }
@@ -279,7 +279,7 @@ func outputPerS(all []record, w window) float64 {
 			continue
 		}
 		part := float64(min(to, end)-max(from, w.FromUs)) / float64(to-from)
-		sum += float64(math.Max(0, part) * float64(r.OutputTokens))
+		sum += math.Max(0, part) * float64(r.OutputTokens)
 	}
 	return over(sum*1e6, float64(end-w.FromUs))
 }

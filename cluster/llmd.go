@@ -225,9 +225,9 @@ func (l *llmd) run(all []endpoint, draw func() float64) int {
 		key, s := draw(), all[i].score
 		switch {
 		case l.picker.Type == maxScore: // draws decide between equals
-			key += float64(2 * math.Round(100*s))
+			key += 2 * math.Round(100*s)
 		case l.picker.Type == weightedRandom && scored && s > 0:
-			key = stat.Exp(stat.Log(math.Max(key, 1e-10)) / s)
+			key = math.Exp(math.Log(math.Max(key, 1e-10)) / s)
 		case l.picker.Type == weightedRandom && scored:
 			key = 0
 		}
@@ -339,7 +339,7 @@ func (p *pluginParameters) scores(all []endpoint) {
 			if hi[k]-lo[k] > none {
 				n = (h - lo[k]) / (hi[k] - lo[k])
 			}
-			combined += float64(weight[k] * n)
+			combined += weight[k] * n
 		}
 		if p.Strategy == "least" || least > 0 {
 			combined = 1 - combined
@@ -361,7 +361,7 @@ func (p *pluginParameters) composite(all []endpoint) {
 		}
 		mean := 1 - e.kvUsage
 		if sum > 0 {
-			mean = (float64(p.CompositeKVWeight*mean) + float64(p.CompositeQueueWeight*queue) + float64(p.CompositePrefixWeight*e.match)) / sum
+			mean = (p.CompositeKVWeight*mean + p.CompositeQueueWeight*queue + p.CompositePrefixWeight*e.match) / sum
 		}
 		e.score = math.Round(100*mean) / 100
 	}

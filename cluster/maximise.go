@@ -94,7 +94,7 @@ func (s *search) next(n int) []float64 {
 
 // gridPoint walks the finest full grid that the calls allow, in a seeded order.
 func (s *search) gridPoint(n int) []float64 {
-	side := max(2, int(math.Floor(stat.Pow(float64(s.Start+s.Calls), 1/float64(s.Dims))+1e-9)))
+	side := max(2, int(math.Floor(math.Pow(float64(s.Start+s.Calls), 1/float64(s.Dims))+1e-9)))
 	x := make([]float64, s.Dims)
 	for k := range x {
 		x[k] = float64(n%side) / float64(side-1)
@@ -111,7 +111,7 @@ func halton(n, dims int, seed int64) []float64 {
 		base, f, v := primes[k%len(primes)], 1.0, stat.Draw(uint64(seed), 77, uint64(k))
 		for i := n + 1; i > 0; i /= base {
 			f /= float64(base)
-			v += float64(f * float64(i%base))
+			v += f * float64(i%base)
 		}
 		x[k] = v - math.Floor(v)
 	}
@@ -152,7 +152,7 @@ func (s *search) propose(n int) []float64 {
 		g := logImprovement(m, sd, best)
 		if slack != nil {
 			cm, csd := slack.at(x)
-			g += stat.Log(math.Max(1e-12, normalBelow(cm/csd)))
+			g += math.Log(math.Max(1e-12, normalBelow(cm/csd)))
 		}
 		return g
 	}
@@ -228,10 +228,10 @@ func (p *process) kernel(a, b []float64) float64 {
 	r2 := 0.0
 	for k := range a {
 		d := (a[k] - b[k]) / p.lengths[k]
-		r2 += float64(d * d)
+		r2 += d * d
 	}
 	r := math.Sqrt(5 * r2)
-	return p.amp * (1 + r + r*r/3) * stat.Exp(-r)
+	return p.amp * (1 + r + r*r/3) * math.Exp(-r)
 }
 
 // regress fits lengths and amplitude to values y at x by the largest marginal
@@ -239,7 +239,7 @@ func (p *process) kernel(a, b []float64) float64 {
 func regress(x [][]float64, y, variance []float64) *process {
 	p := &process{x: x, mean: stat.Mean(y), noise: make([]float64, len(y)), lengths: make([]float64, len(x[0]))}
 	for _, v := range y {
-		p.scale += float64((v - p.mean) * (v - p.mean))
+		p.scale += (v - p.mean) * (v - p.mean)
 	}
 	if p.scale = math.Sqrt(p.scale / float64(len(y))); !(p.scale > 0) {
 		p.scale = 1
@@ -251,17 +251,17 @@ func regress(x [][]float64, y, variance []float64) *process {
 	cost := func(theta []float64) float64 {
 		sum := 0.0
 		for k := range p.lengths {
-			p.lengths[k] = stat.Exp(theta[k])
-			d := (theta[k] - stat.Log(0.5)) / 1.2
-			sum += float64(d * d / 2)
+			p.lengths[k] = math.Exp(theta[k])
+			d := (theta[k] - math.Log(0.5)) / 1.2
+			sum += d * d / 2
 		}
-		p.amp = stat.Exp(theta[len(theta)-1])
-		sum += float64(theta[len(theta)-1] * theta[len(theta)-1] / 8)
+		p.amp = math.Exp(theta[len(theta)-1])
+		sum += theta[len(theta)-1] * theta[len(theta)-1] / 8
 		return sum - p.solve(z)
 	}
 	start := make([]float64, len(p.lengths)+1)
 	for k := range p.lengths {
-		start[k] = stat.Log(0.5)
+		start[k] = math.Log(0.5)
 	}
 	best, value := append([]float64(nil), start...), math.Inf(1)
 	for _, shift := range []float64{0, -0.9, 0.7} {
@@ -295,9 +295,9 @@ func (p *process) solve(z []float64) float64 {
 	}
 	p.chol, p.alpha = a, append([]float64(nil), z...)
 	stat.CholeskySolve(a, n, p.alpha)
-	like := -float64(n) / 2 * stat.Log(2*math.Pi)
+	like := -float64(n) / 2 * math.Log(2*math.Pi)
 	for i := range n {
-		like -= stat.Log(a[i*n+i]) + float64(z[i]*p.alpha[i]/2)
+		like -= math.Log(a[i*n+i]) + z[i]*p.alpha[i]/2
 	}
 	return like
 }
@@ -308,15 +308,15 @@ func (p *process) at(x []float64) (mean, sd float64) {
 	k := make([]float64, n)
 	for i := range n {
 		k[i] = p.kernel(x, p.x[i])
-		mean += float64(k[i] * p.alpha[i])
+		mean += k[i] * p.alpha[i]
 	}
 	v := append([]float64(nil), k...)
 	stat.CholeskySolve(p.chol, n, v)
 	rest := p.amp
 	for i := range n {
-		rest -= float64(k[i] * v[i])
+		rest -= k[i] * v[i]
 	}
-	return p.mean + float64(p.scale*mean), p.scale * math.Sqrt(math.Max(1e-12, rest))
+	return p.mean + p.scale*mean, p.scale * math.Sqrt(math.Max(1e-12, rest))
 }
 
 // normalBelow is the standard normal distribution function.
@@ -327,9 +327,9 @@ func normalBelow(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
 func logImprovement(mean, sd, best float64) float64 {
 	u := (mean - best) / sd
 	if u < -6 {
-		return stat.Log(sd) - float64(u*u/2) - float64(stat.Log(2*math.Pi)/2) - float64(2*stat.Log(-u))
+		return math.Log(sd) - u*u/2 - math.Log(2*math.Pi)/2 - 2*math.Log(-u)
 	}
-	return stat.Log(sd) + stat.Log(stat.Exp(-u*u/2)/math.Sqrt(2*math.Pi)+float64(u*normalBelow(u)))
+	return math.Log(sd) + math.Log(math.Exp(-u*u/2)/math.Sqrt(2*math.Pi)+u*normalBelow(u))
 }
 
 // parameter is one knob, searched in logarithms.
@@ -340,7 +340,7 @@ type parameter struct {
 }
 
 func (p *parameter) value(u float64) float64 {
-	return stat.Exp(stat.Log(p.Lo) + float64(u*(stat.Log(p.Hi)-stat.Log(p.Lo))))
+	return math.Exp(math.Log(p.Lo) + u*(math.Log(p.Hi)-math.Log(p.Lo)))
 }
 
 // tunable are the policies that can be tuned, with their knobs.

@@ -174,7 +174,7 @@ func (p *probabilistic) Decide(r *Request, v *View, _ int) (Decision, error) {
 	if r.Priority >= 0 {
 		return admit(), nil
 	}
-	chance := math.Min(1, p.K*stat.Pow(saturation(v, p.Queue, p.KV), p.Power))
+	chance := math.Min(1, p.K*math.Pow(saturation(v, p.Queue, p.KV), p.Power))
 	if stat.Draw(uint64(p.Seed), streamProbabilistic, uint64(r.Index), uint64(r.Try)) < chance {
 		return reject(reasonSaturated), nil
 	}
@@ -309,7 +309,7 @@ func (s *Seed) EstimateUs(r *Request, v *View) float64 {
 	best := math.Inf(1)
 	for i := range v.Snapshots {
 		uncached := max(0, r.PromptTokens-v.Match[i]*v.BlockSize)
-		best = math.Min(best, float64(float64(v.Snapshots[i].QueueDepth)*s.StepUs)+s.Beta0+float64(s.Beta1*float64(uncached)))
+		best = math.Min(best, float64(v.Snapshots[i].QueueDepth)*s.StepUs+s.Beta0+s.Beta1*float64(uncached))
 	}
 	return best
 }
@@ -324,7 +324,7 @@ func (s *Seed) Decide(r *Request, v *View, _ int) (Decision, error) {
 	d.PredictedUs = s.EstimateUs(r, v)
 	d.BoundUs, d.P90Us = d.PredictedUs, d.PredictedUs
 	limit, ok := s.BudgetUs[r.ClassName]
-	limit = float64(limit * s.Headroom)
+	limit = limit * s.Headroom
 	switch {
 	case !ok, d.PredictedUs <= limit, critical:
 	case s.AdmitUnmatched && slices.Max(v.Match) <= 0:

@@ -103,7 +103,7 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	if r.Priority >= criticalPriority || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
 	}
-	standard := float64(upper*p.careful(q, wide, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
+	standard := upper*p.careful(q, wide, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
 	open := !x.ByClass || !p.Floor.rests(v.NowUs)
 	switch {
@@ -292,7 +292,7 @@ func (f *Floor) pays(v *View, tokens float64) bool {
 		return false
 	}
 	perUs := f.BudgetShare * v.Ledger.ServedPerS(v.NowUs) / 1e6
-	f.tokens = math.Min(f.tokens+float64(perUs*float64(v.NowUs-f.atUs)), math.Max(perUs*keptUs, tokens))
+	f.tokens = math.Min(f.tokens+perUs*float64(v.NowUs-f.atUs), math.Max(perUs*keptUs, tokens))
 	f.atUs = v.NowUs
 	if f.tokens < tokens {
 		return false
@@ -652,7 +652,7 @@ func batchSize(_ *Request, v *View, i int) float64 {
 
 func decodeTokens(_ *Request, v *View, i int) float64 {
 	a := &v.Ledger.Of[i]
-	return float64(a.DecodeToks) + float64(float64(a.Decodes)*v.Ledger.MeanOutputs()/2)
+	return float64(a.DecodeToks) + float64(a.Decodes)*v.Ledger.MeanOutputs()/2
 }
 
 // prefixScore is the share of the prompt that is expected in the cache.

@@ -124,7 +124,7 @@ func (w *weighted) weigh(r *Request, v *View) {
 	for k, s := range w.scores {
 		s(r, v, w.one)
 		for i := range w.total {
-			w.total[i] += float64(min(1, max(0, w.one[i])) * w.weights[k])
+			w.total[i] += min(1, max(0, w.one[i])) * w.weights[k]
 		}
 	}
 }
@@ -208,7 +208,7 @@ func ParseScorers(text string) ([]Scorer, error) {
 	return out, nil
 }
 
-func decay(us int64) float64 { return stat.Exp(-float64(us) / rateWindowUs) }
+func decay(us int64) float64 { return math.Exp(-float64(us) / rateWindowUs) }
 
 // Disaggregated prefill, as vLLM's NIXL connector and a proxy do it (spec#cluster-disaggregated): a
 // request goes to a prefill instance with max_tokens 1; when that has answered, to a decode instance, which

@@ -13,7 +13,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/forecast"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -110,9 +109,9 @@ func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	at, shape := 0.0, 1/(l.CV*l.CV)
 	for i := 0; ; i++ {
 		if rng := s.of(seed, streamArrival, i); l.CV == 1 {
-			at += float64(rng.ExpFloat64() / rate * 1e6)
+			at += rng.ExpFloat64() / rate * 1e6
 		} else {
-			at += float64(workload.Gamma(rng, shape) / shape / rate * 1e6)
+			at += workload.Gamma(rng, shape) / shape / rate * 1e6
 		}
 		if at >= seconds*1e6 {
 			return out
@@ -174,8 +173,8 @@ func (l *load) prefixOf(rank int) int64 {
 		return l.Prefix[0]
 	}
 	u := rand.New(rand.NewPCG(uint64(rank), 77)).Float64()
-	lo, hi := stat.Log(float64(l.Prefix[0])), stat.Log(float64(l.Prefix[1]))
-	return int64(stat.Exp(lo+float64(u*(hi-lo)))) / 16 * 16
+	lo, hi := math.Log(float64(l.Prefix[0])), math.Log(float64(l.Prefix[1]))
+	return int64(math.Exp(lo+u*(hi-lo))) / 16 * 16
 }
 
 // digestOf sums up what arrives.
@@ -259,7 +258,7 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 		}
 		for i := from; i < to; i++ {
 			h.widthUs[i] = gapUs / float64(to-from)
-			h.fromUs[i] = float64(h.reqs[i].ArrivalUs) + float64(float64(i-from)*h.widthUs[i])
+			h.fromUs[i] = float64(h.reqs[i].ArrivalUs) + float64(i-from)*h.widthUs[i]
 		}
 		from = to
 	}
@@ -294,7 +293,7 @@ func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request 
 	startUs := 0.0
 	for i := 0; ; i++ {
 		j, pass := (first+i)%n, (first+i)/n
-		at := float64(float64(pass)*h.lengthUs) + h.fromUs[j] + float64(h.widthUs[j]*s.of(seed, streamArrival, i).Float64())
+		at := float64(pass)*h.lengthUs + h.fromUs[j] + h.widthUs[j]*s.of(seed, streamArrival, i).Float64()
 		if i == 0 {
 			startUs = at
 		}

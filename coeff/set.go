@@ -378,7 +378,7 @@ func (s *Set) AlphaTargets() []string {
 func (s *Set) Predict(x []float64) float64 {
 	sum := 0.0
 	for i := range s.Beta {
-		sum += float64(s.Beta[i].Value * x[i])
+		sum += s.Beta[i].Value * x[i]
 	}
 	return max(MinStepUs, sum)
 }

@@ -361,7 +361,7 @@ func humanInt(text string) (int64, bool) {
 	number, suffix := text[:len(text)-1], text[len(text)-1:]
 	if i := strings.Index("kmgt", suffix); i >= 0 {
 		f, err := strconv.ParseFloat(number, 64)
-		scaled := f * stat.Pow(1000, float64(i+1))
+		scaled := f * math.Pow(1000, float64(i+1))
 		return trace.Int(scaled), err == nil && scaled < 1<<62
 	}
 	if i := strings.Index("KMGT", suffix); i >= 0 {

@@ -335,7 +335,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	if !d.Engine.capturesGraphs() {
 		other -= graphBytes
 	}
-	budget := float64(d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization)
+	budget := d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization
 	layers, p := d.Model.Layers(), d.Parallel()
 	sizes := d.Model.Sizes
 	if n := int64(len(layers.Layers)); p.PP > n && sizes == nil {
@@ -403,9 +403,9 @@ func (d *Deployment) stepBytes() float64 {
 	if d.Model.Layered == nil { // as stated, where all layers have experts
 		widths = math.Max(widths, float64(d.Model.NumMLPProj*d.Model.IntermediateSize))
 	}
-	perToken := float64(hiddenCopies*float64(m.Hidden)) + widths/tp
+	perToken := hiddenCopies*float64(m.Hidden) + widths/tp
 	logits := float64(min(d.Engine.MaxNumSeqs, d.Engine.MaxNumBatchedTokens)) * float64(m.Vocab) * logitBytes
-	return float64(activationBytes*float64(d.Engine.MaxNumBatchedTokens)*perToken) + logits/tp
+	return activationBytes*float64(d.Engine.MaxNumBatchedTokens)*perToken + logits/tp
 }
 
 // KVBytes is what the blocks of a request of n tokens take on one device, B, all layers; 0 for a model without a KV cache.

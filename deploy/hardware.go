@@ -190,7 +190,7 @@ func (a *AllReduce) Us(bytes float64) float64 {
 	}
 	i, _ := slices.BinarySearch(a.Bytes, bytes)
 	t := (bytes - a.Bytes[i-1]) / (a.Bytes[i] - a.Bytes[i-1])
-	return a.TimeUs[i-1] + float64(t*(a.TimeUs[i]-a.TimeUs[i-1]))
+	return a.TimeUs[i-1] + t*(a.TimeUs[i]-a.TimeUs[i-1])
 }
 
 // UnmarshalJSON reads a list of [bytes, us].

@@ -179,7 +179,7 @@ func (l *Linear) ActiveParams() int64 { return l.params(cmp.Or(l.Active, l.Count
 // Bytes is what all Count matrices take on disk and in memory, unsharded.
 func (l *Linear) Bytes() float64 {
 	weights := l.Rows * l.Columns * l.Count
-	return float64(float64(weights)*l.Quant.BytesPerWeight) + float64(smallBytes*float64(l.Params()-weights))
+	return float64(weights)*l.Quant.BytesPerWeight + smallBytes*float64(l.Params()-weights)
 }
 
 // smallBytes is the bytes of a parameter that is no weight of a matrix: 16 bit.

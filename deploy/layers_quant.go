@@ -384,7 +384,7 @@ func (q *quantizer) integers(config map[string]any, where string) *scheme {
 	s := &scheme{Algorithm: "int" + itoa(bits), Bits: bits, Act: 16, Scale: 2}
 	s.Group = q.groupSize(firstOf(config, "group_size", "q_group_size"), 128, where)
 	if config["zero_point"] == true || config["sym"] == false {
-		s.Scale += float64(float64(bits) / 8) // a zero point
+		s.Scale += float64(bits) / 8 // a zero point
 	}
 	return s
 }
@@ -438,7 +438,7 @@ func (q *quantizer) group(group map[string]any, where string) *scheme {
 			show(weights["group_size"]), strategy)
 	}
 	if symmetric, ok := weights["symmetric"].(bool); ok && !symmetric {
-		s.Scale += float64(float64(bits) / 8) // a zero point
+		s.Scale += float64(bits) / 8 // a zero point
 	}
 	if kind == "float" {
 		s.Algorithm, s.Scale = "fp"+itoa(bits), 1 // a scale of one byte: NVFP4 in groups of 16, MXFP4 and MXFP8 of 32

@@ -118,7 +118,7 @@ func (m *Mixer) states(b float64, t int64) []State {
 }
 
 // indexBytes is a token's key of an index, whatever the cache's type: fp8, and a scale of 4 B for 128 values.
-func indexBytes(dim int64) float64 { return float64(dim) + float64(4*float64(dim)/128) }
+func indexBytes(dim int64) float64 { return float64(dim) + 4*float64(dim)/128 }
 
 // compressedStates are DeepSeek-V4's: a window in every layer, an entry per Ratio tokens, and what the compressor has not
 // finished: fp32 values and gates of Overlap x Ratio tokens.
@@ -128,7 +128,7 @@ func (m *Mixer) compressedStates(b float64) []State {
 	if m.Ratio == 0 {
 		return out
 	}
-	pending := func(dim int64) float64 { return float64(float64(2*m.Overlap()*dim*4) * float64(m.Overlap()*m.Ratio)) }
+	pending := func(dim int64) float64 { return float64(2*m.Overlap()*dim*4) * float64(m.Overlap()*m.Ratio) }
 	held := pending(m.DimK)
 	if m.Index != nil {
 		entry += indexBytes(m.Index.Dim)
@@ -156,7 +156,7 @@ func (m *Mixer) RecurrentBytes(t float64) float64 {
 	if m.Conv > 0 {
 		conv = float64(m.convWidth()) * float64(m.Conv-1) * m.ConvBytes
 	}
-	return (float64(values*m.StateBytes) + conv) / t
+	return (values*m.StateBytes + conv) / t
 }
 
 // Parallel is how a model is spread: vLLM's --tensor-parallel-size, --pipeline-parallel-size, --data-parallel-size and
@@ -242,7 +242,7 @@ func (d *Decoder) stages(p Parallel) []stage {
 		}
 		b := 0.0
 		for _, l := range own.Layers {
-			b += float64(smallBytes * float64(l.smallParams()))
+			b += smallBytes * float64(l.smallParams())
 			l.everyLinear(func(x *Linear) { b += p.bytesPerGPU(x, l.Mixer) })
 		}
 		if s == 0 {
@@ -252,7 +252,7 @@ func (d *Decoder) stages(p Parallel) []stage {
 			}
 		}
 		if last {
-			b += float64(smallBytes * float64(d.Small))
+			b += smallBytes * float64(d.Small)
 		}
 		if last && !(d.Tied && p.PP == 1) {
 			b += p.bytesPerGPU(&d.Head, nil)
@@ -390,7 +390,7 @@ func (d *Decoder) Cache(b float64, t int64) Cache {
 				c.BytesPerToken += s.Bytes / float64(s.Ratio)
 			case WindowState:
 				c.WindowPerToken += s.Bytes
-				c.WindowBytes += float64(s.Bytes * float64(s.Window))
+				c.WindowBytes += s.Bytes * float64(s.Window)
 			case RecurrentState:
 				c.StateBytes += s.Bytes
 			}

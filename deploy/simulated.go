@@ -369,7 +369,7 @@ func (d *Deployment) drafter() (weights, block float64, passes int64) {
 			head = p.bytesPerGPU(&layers.Head, nil)
 			around += head
 		}
-		weights = float64((layers.WeightBytesPerGPU(p)-around)*share) + head
+		weights = (layers.WeightBytesPerGPU(p)-around)*share + head
 	default:
 		return 0, 0, 0
 	}

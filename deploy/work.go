@@ -83,12 +83,12 @@ func (d *Decoder) Work(p Parallel) Work {
 			w.mixer(m, d.KVBytes, t, n)
 			for _, s := range m.states(d.KVBytes, p.TP) {
 				if s.Kind != RecurrentState {
-					w.CacheBytes += float64(n * s.Bytes * t / float64(max(1, s.Ratio)))
+					w.CacheBytes += n * s.Bytes * t / float64(max(1, s.Ratio))
 				}
 			}
 			if m.caches() {
 				own := float64(m.KVHeads) / float64(m.Heads)
-				if shares += float64(n * own); caching == 0 {
+				if shares += n * own; caching == 0 {
 					w.HeadShare = own
 				}
 				if caching += n; own != w.HeadShare {
@@ -98,7 +98,7 @@ func (d *Decoder) Work(p Parallel) Work {
 		}
 		if x := l.FFN; x != nil {
 			w.FFNs += n
-			w.Widths += float64(n * x.widths())
+			w.Widths += n * x.widths()
 			if x.Kind == Experts {
 				w.expertKind(x).Layers += n
 			}
@@ -108,7 +108,7 @@ func (d *Decoder) Work(p Parallel) Work {
 		w.linear(&d.PerLayer[1+i], &Layer{}, p, 1)
 	}
 	values := float64(d.Hidden * d.Vocab)
-	w.HeadFLOPs, w.HeadBytes = values+values, float64(values*d.Head.Quant.BytesPerWeight)
+	w.HeadFLOPs, w.HeadBytes = values+values, values*d.Head.Quant.BytesPerWeight
 	slices.SortFunc(w.Attention, func(a, b AttentionWork) int { return a.Reach.compare(b.Reach) })
 	return w
 }
@@ -128,7 +128,7 @@ func (w *Work) linear(x *Linear, in *Layer, p Parallel, n float64) {
 		kv = max(1, in.Mixer.KVHeads)
 	}
 	held := p.share(x, kv) * float64(p.TP) // of the GPUs together
-	bytes := float64(n * values * float64(x.Count) * x.Quant.BytesPerWeight * held)
+	bytes := n * values * float64(x.Count) * x.Quant.BytesPerWeight * held
 	active, at := float64(x.Count), 0
 	if x.Active > 0 {
 		active = float64(x.Active)
@@ -142,7 +142,7 @@ func (w *Work) linear(x *Linear, in *Layer, p Parallel, n float64) {
 	case 4:
 		at = 2
 	}
-	flops := float64(2 * n * values * active * held)
+	flops := 2 * n * values * active * held
 	if w.LinearFLOPs[at] += flops; x.Placement != ByExpert {
 		w.FixedBytes += bytes
 		return
@@ -170,10 +170,10 @@ func (w *Work) attend(r Reach, n, prefill, decode, bytes, context float64) {
 		i, w.Attention = len(w.Attention), append(w.Attention, AttentionWork{Reach: r})
 	}
 	a := &w.Attention[i]
-	a.PrefillFLOPs += float64(n * prefill)
-	a.DecodeFLOPs += float64(n * decode)
-	a.Bytes += float64(n * bytes)
-	a.ContextFLOPs += float64(n * context)
+	a.PrefillFLOPs += n * prefill
+	a.DecodeFLOPs += n * decode
+	a.Bytes += n * bytes
+	a.ContextFLOPs += n * context
 }
 
 // stateChunk is the tokens that kernels of recurrences take at a time in prompts (flash-linear-attention: 64).
@@ -191,7 +191,7 @@ func (w *Work) mixer(m *Mixer, b, t, n float64) {
 		}
 		w.attend(r, n, pair, pair, kv*(k+v)*b, 0)
 		w.index(m.Index, Reach{}, n, t*float64(indexOf(m).Dim)*min(b, 2))
-		w.Widths += float64(n * (heads + kv + kv) * (k + v))
+		w.Widths += n * (heads + kv + kv) * (k + v)
 	case MLA:
 		rank, rope := float64(m.KVRank), float64(m.Rope)
 		latent := 2 * heads * (rank + rank + rope) // of a pair, on latents
@@ -201,7 +201,7 @@ func (w *Work) mixer(m *Mixer, b, t, n float64) {
 		}
 		w.attend(r, n, first, latent, t*(rank+rope)*b, again)
 		w.index(m.Index, Reach{}, n, t*indexBytes(indexOf(m).Dim))
-		w.Widths += float64(n * (float64(heads*(k+v)) + float64(2*t*(rank+rope))))
+		w.Widths += n * (heads*(k+v) + 2*t*(rank+rope))
 	case Compressed:
 		entry := m.entryBytes(b) * t
 		w.attend(Reach{Window: m.Window}, n, pair, pair, entry, 0)
@@ -209,19 +209,19 @@ func (w *Work) mixer(m *Mixer, b, t, n float64) {
 			w.attend(Reach{Ratio: m.Ratio, TopK: indexOf(m).TopK}, n, pair, pair, entry, 0)
 			w.index(m.Index, Reach{Ratio: m.Ratio}, n, t*indexBytes(indexOf(m).Dim))
 		}
-		w.Widths += float64(n * (heads + t + t) * (k + v))
+		w.Widths += n * (heads + t + t) * (k + v)
 	case Delta, Lightning, Mamba1, Mamba2:
 		if m.Kind == Mamba1 || m.Kind == Mamba2 {
 			k = float64(m.StateSize)
 		}
-		w.StateDecodeFLOPs += float64(n * 6 * heads * k * v)
-		chunked := heads * (float64(4*k*v) + float64(2*stateChunk*(k+v)))
+		w.StateDecodeFLOPs += n * 6 * heads * k * v
+		chunked := heads * (4*k*v + 2*stateChunk*(k+v))
 		if m.Kind == Mamba1 {
 			chunked = 6 * heads * k * v // a scan, token by token
 		}
-		w.StatePrefillFLOPs += float64(n * chunked)
-		w.StateBytes += float64(n * 2 * t * m.RecurrentBytes(t))
-		w.Widths += float64(n * 2 * (float64(m.convWidth()) + float64(heads*v)))
+		w.StatePrefillFLOPs += n * chunked
+		w.StateBytes += n * 2 * t * m.RecurrentBytes(t)
+		w.Widths += n * 2 * (float64(m.convWidth()) + heads*v)
 	}
 }
 
@@ -345,8 +345,8 @@ func (r Reach) Approximate(requests, queries, pairs, tokens float64) (p, read fl
 	p, read = pairs, tokens
 	if most := float64(r.Window + r.TopK + r.Chunk); most > 0 {
 		p = min(pairs, most*queries)
-		if read = min(tokens, float64(most*queries)); r.TopK == 0 {
-			read = min(tokens, float64((most-1)*requests)+queries)
+		if read = min(tokens, most*queries); r.TopK == 0 {
+			read = min(tokens, (most-1)*requests+queries)
 		}
 	}
 	return p, read

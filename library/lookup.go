@@ -167,7 +167,7 @@ func (g *GPU) missing(t *Table, conditions ...where) error {
 				text = append(text, w.column+" "+words[v])
 				continue
 			}
-			far += math.Abs(stat.Log(float64(1+v) / float64(1+w.value)))
+			far += math.Abs(math.Log(float64(1+v) / float64(1+w.value)))
 			text = append(text, fmt.Sprintf("%s %d", w.column, v))
 		}
 		if far < best {
@@ -300,7 +300,7 @@ func between(sorted []int64, v int64) (lo, hi int64, t, scale float64) {
 		return last, last, 0, float64(v) / float64(last)
 	}
 	lo, hi = sorted[i-1], sorted[i]
-	return lo, hi, stat.Log(float64(v)/float64(lo)) / stat.Log(float64(hi)/float64(lo)), 1
+	return lo, hi, math.Log(float64(v)/float64(lo)) / math.Log(float64(hi)/float64(lo)), 1
 }
 
 // heads are what one GPU attends with.
@@ -400,7 +400,7 @@ func mixGrids(a, b grid, w float64) grid {
 		c := curve{}
 		for k, y := range a.rows[i].x {
 			if l, ok := slices.BinarySearch(b.rows[j].x, y); ok {
-				c.x, c.y = append(c.x, y), append(c.y, float64((1-w)*a.rows[i].y[k])+float64(w*b.rows[j].y[l]))
+				c.x, c.y = append(c.x, y), append(c.y, (1-w)*a.rows[i].y[k]+w*b.rows[j].y[l])
 			}
 		}
 		if len(c.x) > 0 {
@@ -461,7 +461,7 @@ func (g *GPU) experts(s shape) (curve, found, error) {
 	}
 	c, f, err := g.experts(wide)
 	each := float64(s.topK) / float64(s.experts) // of an expert by a token
-	touched := func(x float64) float64 { return (1 - stat.Pow(1-each, x)) / each }
+	touched := func(x float64) float64 { return (1 - math.Pow(1-each, x)) / each }
 	return c.lighter(bytesOf(s.dtypes[0])/2, touched), f.as("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
 }
 
@@ -479,7 +479,7 @@ func (t *Table) likeExperts(s shape) (c curve, f found, ok bool) {
 			out[0] = 1
 		}
 		n := at(one, "num_experts")
-		out[1] = math.Abs(stat.Log(n*at(one, "hidden_size")*at(one, "inter_size")/size)) + math.Abs(stat.Log(n/float64(s.experts)))
+		out[1] = math.Abs(math.Log(n*at(one, "hidden_size")*at(one, "inter_size")/size)) + math.Abs(math.Log(n/float64(s.experts)))
 		return out
 	}
 	all := t.whole(t.pick(is("moe_ep_size", s.ep), is("moe_tp_size", s.tp), named("distribution", s.load)))
@@ -549,7 +549,7 @@ func (c *curve) at(x, power float64) float64 {
 		return c.y[i]
 	}
 	t := (x - c.x[i-1]) / (c.x[i] - c.x[i-1])
-	return c.y[i-1] + float64(t*(c.y[i]-c.y[i-1]))
+	return c.y[i-1] + t*(c.y[i]-c.y[i-1])
 }
 
 // line is at for curves that grow with a constant slope beyond the table.
@@ -559,7 +559,7 @@ func (c *curve) line(x float64) float64 {
 		return c.at(x, 1)
 	}
 	slope := (c.y[n-1] - c.y[n-2]) / (c.x[n-1] - c.x[n-2])
-	return c.y[n-1] + float64(max(0, slope)*(x-c.x[n-1]))
+	return c.y[n-1] + max(0, slope)*(x-c.x[n-1])
 }
 
 // grid is a measured time over two sizes: one curve over the second per value of the first.
@@ -582,7 +582,7 @@ func (g *grid) at(x, y float64) float64 {
 	}
 	t := (x - g.x[i-1]) / (g.x[i] - g.x[i-1])
 	lo, hi := g.rows[i-1].line(y), g.rows[i].line(y)
-	return lo + float64(t*(hi-lo))
+	return lo + t*(hi-lo)
 }
 
 // slice is the curve at one value of the grid's first size.
@@ -605,9 +605,9 @@ func blend(cs []curve, weights []float64) curve {
 	return curve{xs, stat.Map(xs, func(x float64) float64 {
 		sum := 0.0
 		for j := range cs {
-			sum += float64(weights[j] * stat.Log(cs[j].at(x, 1)))
+			sum += weights[j] * math.Log(cs[j].at(x, 1))
 		}
-		return stat.Exp(sum)
+		return math.Exp(sum)
 	})}
 }
 
@@ -621,7 +621,7 @@ func (c curve) scaled(by float64) curve {
 func (c curve) lighter(share float64, reads func(x float64) float64) curve {
 	return curve{c.x, stat.Map(c.x, func(x float64) float64 {
 		us := c.at(x, 1)
-		return max(float64(share*us)+launchUs, us-float64((1-share)*reads(x)*c.y[0]))
+		return max(share*us+launchUs, us-(1-share)*reads(x)*c.y[0])
 	})}
 }
 

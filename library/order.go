@@ -84,7 +84,7 @@ func ladder(e *deploy.Engine) (out []Batch) {
 				out = append(out, Batch{Tokens: n, Sequences: n, Decodes: n, DecodeContext: n * context})
 			}
 			if n <= float64(e.MaxNumBatchedTokens) {
-				pairs := float64(n*(n+1)/2) + float64((context-500)*n)
+				pairs := n*(n+1)/2 + (context-500)*n
 				out = append(out, Batch{Tokens: n, Sequences: 1, Prefills: 1, PrefillTokens: n, PrefillPairs: pairs})
 			}
 		}

@@ -197,7 +197,7 @@ func (b *binder) moved(name string, times, bytesPerToken float64) {
 	}
 	perToken := bytesPerToken * b.usByte
 	b.add(Operator{Name: name, Count: times, Shape: fmt.Sprintf("%.0f B per token", bytesPerToken), found: found{Reached: Analytic},
-		us: func(in *state) float64 { return float64(in.run*perToken) + launchUs }})
+		us: func(in *state) float64 { return in.run*perToken + launchUs }})
 }
 
 // norms read and write the hidden state and the residual; a fused all-reduce holds them.
@@ -210,7 +210,7 @@ func (b *binder) norms(times float64) {
 			if fused != nil && in.run*bytes <= most {
 				return 0
 			}
-			return float64(in.run*perToken) + launchUs
+			return in.run*perToken + launchUs
 		}})
 }
 
@@ -383,7 +383,7 @@ func (b *binder) attend(x *deploy.Mixer, times float64) {
 func (b *binder) prefill(name, shape, dtype string, times, launch float64, f found, one func(n, v float64) float64) {
 	b.add(Operator{Name: name, Count: times, Shape: shape, DType: dtype, found: f, depends: onPrefills, us: func(in *state) float64 {
 		us := one(in.chunk, in.cached)
-		return us + float64((in.prefills-1)*max(0, us-launch))
+		return us + (in.prefills-1)*max(0, us-launch)
 	}})
 }
 
@@ -400,7 +400,7 @@ func attended(c curve, window int64, read func(context float64) float64) (launch
 
 // pairs are the query and key pairs of n tokens behind v cached ones, each seeing the last window tokens; 0: all.
 func pairs(v, n, window float64) float64 {
-	full := float64(n*v) + float64(n*(n+1)/2)
+	full := n*v + n*(n+1)/2
 	switch {
 	case window == 0 || v+n <= window:
 		return full
@@ -408,7 +408,7 @@ func pairs(v, n, window float64) float64 {
 		return n * window
 	}
 	a := window - v
-	return float64(a*v) + float64(a*(a+1)/2) + float64((n-a)*window)
+	return a*v + a*(a+1)/2 + (n-a)*window
 }
 
 // module adds attention whose rows hold the projections.
@@ -517,7 +517,7 @@ func (b *binder) compressed(x *deploy.Mixer, times float64) {
 	}
 	shape := fmt.Sprintf("%d heads of %d, window %d, ratio %d", x.Heads/b.tp, x.DimK, x.Window, x.Ratio)
 	b.prefill(name+"_prefill", shape, dtype, times, near.rows[0].y[0], f[0], func(n, v float64) float64 {
-		return near.at(min(v, farCached), n) + float64(slope*n*max(0, v-farCached))
+		return near.at(min(v, farCached), n) + slope*n*max(0, v-farCached)
 	})
 	decode, _ := tables[1].gridOf(series[1], "batch_size")
 	b.add(Operator{Name: name + "_decode", Count: times, Shape: shape, DType: dtype, found: f[1], depends: onDecodes,
@@ -590,7 +590,7 @@ func (b *binder) recurrence(x *deploy.Mixer, times float64) {
 	perRequest := 2 * x.RecurrentBytes(float64(b.tp)) * b.usByte
 	b.add(Operator{Name: "state", Count: times, Shape: fmt.Sprintf("%d heads of %d, state %d", x.Heads, x.DimV, x.StateSize),
 		found: found{Reached: Analytic}, depends: onSequences,
-		us: func(in *state) float64 { return float64(in.sequences*perRequest) + launchUs }})
+		us: func(in *state) float64 { return in.sequences*perRequest + launchUs }})
 	b.moved("scan", times, float64(4*x.Heads*x.DimV/b.tp)*b.m.DTypeBytes)
 }
 
@@ -646,7 +646,7 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 	if b.fails(err) {
 		return
 	}
-	b.moved("routing", times, float64(4*x.Experts)+float64(2*float64(s.hidden)*b.m.DTypeBytes))
+	b.moved("routing", times, float64(4*x.Experts)+2*float64(s.hidden)*b.m.DTypeBytes)
 	b.add(Operator{Name: "experts", Count: times, Shape: fmt.Sprintf("%d of %d experts, %d x %d, tp %d, ep %d, %s", x.TopK, x.Experts,
 		s.hidden, x.Width, s.tp, s.ep, s.load), DType: s.dtypes[0], Kind: Experts, found: f,
 		us: func(in *state) float64 { return c.at(in.routed, 1) }})
@@ -723,7 +723,7 @@ func (b *binder) head() {
 	}
 	perSequence := 2 * 4 * float64(b.m.Vocab) * b.usByte
 	b.add(Operator{Name: "sampling", Count: 1, Shape: "two passes over the logits", found: found{Reached: Analytic}, depends: onSequences,
-		us: func(in *state) float64 { return float64(in.sequences*perSequence) + samplingUs }})
+		us: func(in *state) float64 { return in.sequences*perSequence + samplingUs }})
 }
 
 const (
@@ -790,7 +790,7 @@ func (b *binder) allReduce(name string, times, bytesPerToken float64, activation
 		op.Count, op.Note = 1, "fused with the norms up to "+fmt.Sprintf("%.0f MiB", fusedMost/mib)
 		op.us = func(in *state) float64 {
 			if bytes := in.run * bytesPerToken; bytes <= fusedMost {
-				return one(in) + float64((times-1)*fused.Us(bytes))
+				return one(in) + (times-1)*fused.Us(bytes)
 			}
 			return times * one(in)
 		}

@@ -70,7 +70,7 @@ func Quantized(us float64) int16 {
 	if us <= 0 {
 		return zeroTime
 	}
-	return int16(math.Round(perOctave * stat.Log(us) / math.Ln2))
+	return int16(math.Round(perOctave * math.Log(us) / math.Ln2))
 }
 
 // Us is the time of a row.
@@ -85,7 +85,7 @@ func Us(q int16) float64 {
 var octaves = sync.OnceValue(func() []float64 {
 	out := make([]float64, 1<<16)
 	for i := range out {
-		out[i] = stat.Exp(float64(i+math.MinInt16) / perOctave * math.Ln2)
+		out[i] = math.Exp(float64(i+math.MinInt16) / perOctave * math.Ln2)
 	}
 	return out
 })
@@ -527,8 +527,8 @@ var kernelTimes = []int{ScaleGPU, ScaleExpert, ScaleReduce, ScalePrompt, SmallKe
 
 // Slower leaves of a step outside a CUDA graph what takes longer: its kernels, or the host that launches them one by one.
 func Slower(theta, x *[NumStep]float64) {
-	us := stat.Sum(kernelTimes, func(k int) float64 { return float64(theta[k] * x[k]) })
-	if us >= float64(theta[EagerLayer]*x[EagerLayer]) {
+	us := stat.Sum(kernelTimes, func(k int) float64 { return theta[k] * x[k] })
+	if us >= theta[EagerLayer]*x[EagerLayer] {
 		x[EagerLayer] = 0
 		return
 	}
@@ -565,7 +565,7 @@ func BatchOf(chunks []trace.Chunk) (b Batch) {
 			continue
 		}
 		b.Prefills, b.PrefillTokens = b.Prefills+1, b.PrefillTokens+n
-		b.PrefillPairs += float64(n*cached) + float64(n*(n+1)/2)
+		b.PrefillPairs += n*cached + n*(n+1)/2
 	}
 	return b
 }
@@ -601,7 +601,7 @@ func (s *Step) stateOf(b *Batch) state {
 	}
 	if b.Prefills > 0 {
 		in.chunk = b.PrefillTokens / b.Prefills
-		in.cached = math.Max(0, (b.PrefillPairs/b.Prefills-float64(in.chunk*(in.chunk+1)/2))/in.chunk)
+		in.cached = math.Max(0, (b.PrefillPairs/b.Prefills-in.chunk*(in.chunk+1)/2)/in.chunk)
 	}
 	return in
 }
@@ -671,7 +671,7 @@ func (p *Pricer) Parts(b *Batch) Parts {
 	}
 	for _, i := range p.others {
 		if op := &p.Operators[i]; op.runs(&in) {
-			out[op.Kind] += float64(op.Count * op.us(&in))
+			out[op.Kind] += op.Count * op.us(&in)
 		}
 	}
 	return out
@@ -682,7 +682,7 @@ func (p *Pricer) sum(d driver, in *state) Parts {
 	var out Parts
 	for i := range p.Operators {
 		if op := &p.Operators[i]; op.depends == d {
-			out[op.Kind] += float64(op.Count * op.us(in))
+			out[op.Kind] += op.Count * op.us(in)
 		}
 	}
 	return out

@@ -383,7 +383,7 @@ func (r Reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
 		return 0, err
 	}
 	seats := float64(d.Seats(r.Prompt + r.Output))
-	depth := trace.Int(math.Trunc(r.Prompt + float64(r.Output/2)))
+	depth := trace.Int(math.Trunc(r.Prompt + r.Output/2))
 	house := make([]trace.Chunk, int(seats))
 	for i := range house {
 		house[i] = trace.Chunk{Computed: depth, Prompt: trace.Int(math.Trunc(r.Prompt)), New: 1}
@@ -407,7 +407,7 @@ func (r Reference) workload(rate float64) []sim.Request {
 	reqs := make([]sim.Request, r.Requests)
 	around := func(mean float64) int64 { return max(1, trace.Int(mean*(0.5+float64(rng.Float64())))) }
 	for i := range reqs {
-		at += float64(rng.ExpFloat64() / rate * 1e6)
+		at += rng.ExpFloat64() / rate * 1e6
 		reqs[i] = sim.Request{ID: fmt.Sprintf("r%06d", i), ArrivalUs: sim.ToUs(math.Floor(at)), PromptTokens: around(r.Prompt),
 			OutputTokens: around(r.Output)}
 	}

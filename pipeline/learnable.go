@@ -152,9 +152,9 @@ func pointsMet(points []trace.LoadPoint) []occupied {
 		p := &points[i]
 		n := float64(p.Clients.V)
 		if !p.Clients.OK {
-			n = p.RateRPS.Or(p.OfferedRPS.V) * p.E2EMs.Or(p.TTFTMs.V+float64(p.TPOTMs*p.OutputTokens)) / 1e3
+			n = p.RateRPS.Or(p.OfferedRPS.V) * p.E2EMs.Or(p.TTFTMs.V+p.TPOTMs*p.OutputTokens) / 1e3
 		}
-		out = append(out, occupied{running: math.Max(1, n), atSend: n - 1, context: p.PromptTokens + float64(p.OutputTokens/2),
+		out = append(out, occupied{running: math.Max(1, n), atSend: n - 1, context: p.PromptTokens + p.OutputTokens/2,
 			prompt: p.PromptTokens, decodes: true})
 	}
 	return out
@@ -181,7 +181,7 @@ func occupancy(l *learn.Load) []occupied {
 	area, level := make([]float64, len(edges)), make([]int, len(edges)+1)
 	for k, e := range edges {
 		if k > 0 {
-			area[k] = area[k-1] + float64(float64(level[k])*(e.us-edges[k-1].us))
+			area[k] = area[k-1] + float64(level[k])*(e.us-edges[k-1].us)
 		}
 		level[k+1] = level[k] + e.step
 	}
@@ -190,7 +190,7 @@ func occupancy(l *learn.Load) []occupied {
 		if k == 0 {
 			return 0, 0
 		}
-		return area[k-1] + float64(float64(level[k])*(us-edges[k-1].us)), level[k]
+		return area[k-1] + float64(level[k])*(us-edges[k-1].us), level[k]
 	}
 	var out []occupied
 	for i := range l.Requests {
@@ -200,7 +200,7 @@ func occupancy(l *learn.Load) []occupied {
 		}
 		_, now := until(float64(l.SentUs[i]))
 		o := occupied{atSend: float64(now), prompt: float64(r.PromptTokens),
-			context: float64(r.PromptTokens) + float64(float64(r.OutputTokens)/2)}
+			context: float64(r.PromptTokens) + float64(r.OutputTokens)/2}
 		if a, b := at[i][0], at[i][1]; b > a {
 			from, _ := until(a)
 			to, _ := until(b)
@@ -236,8 +236,8 @@ func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span 
 				continue
 			}
 			for i := range got {
-				offTTFT = append(offTTFT, math.Abs(stat.Log(got[i].TTFTUs/first[i].TTFTUs)))
-				offSpan = append(offSpan, math.Abs(stat.Log(got[i].SpanUs/first[i].SpanUs)))
+				offTTFT = append(offTTFT, math.Abs(math.Log(got[i].TTFTUs/first[i].TTFTUs)))
+				offSpan = append(offSpan, math.Abs(math.Log(got[i].SpanUs/first[i].SpanUs)))
 			}
 		}
 	}

@@ -33,7 +33,7 @@ import (
 type verifyCost [4]float64
 
 func (c verifyCost) StepUs(b *sim.Batch) (float64, error) {
-	return c[0] + float64(c[1]*float64(b.PrefillTokens)) + float64(c[2]*float64(b.DecodeReqs)) + float64(c[3]*float64(b.DecodeTokens)), nil
+	return c[0] + c[1]*float64(b.PrefillTokens) + c[2]*float64(b.DecodeReqs) + c[3]*float64(b.DecodeTokens), nil
 }
 
 // fitVerify finds the costs from passes by least squares on relative errors, and says how well

@@ -240,7 +240,7 @@ type Column struct{ Name, Type string }
 // Predictions are those of forest.Evaluator to the bit; the log link adds the
 // rounding of exp in float32, about 6e-8.
 func xgBoost(w io.Writer, f *forest.Forest, columns []Column) error {
-	base := stat.Exp(f.Base)
+	base := math.Exp(f.Base)
 	if b := float32(base); math.IsInf(float64(b), 0) || b == 0 {
 		return fmt.Errorf("base of the forest: got %g, want a float32 that is not 0", base)
 	}

@@ -130,7 +130,7 @@ func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []Row) (estimates, e
 		}
 		e2e := math.NaN()
 		if n := list[i].MeanOutputTokens; n.OK {
-			e2e = ttft.Us + float64(tpot*math.Max(0, n.V-1))
+			e2e = ttft.Us + tpot*math.Max(0, n.V-1)
 		}
 		out[targetTTFT] = append(out[targetTTFT], ttft.Us/1000)
 		out[targetTPOT] = append(out[targetTPOT], tpot/1000)

@@ -91,7 +91,7 @@ func (b *booster) base() float64 {
 	}
 	sum, weight := 0.0, 0.0
 	for i, v := range b.y {
-		sum += float64(b.w[i] * v)
+		sum += b.w[i] * v
 		weight += b.w[i]
 	}
 	return sum / weight

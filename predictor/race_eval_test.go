@@ -200,12 +200,12 @@ func (r *ratios) Adaptive(t *columns, m model, rows []int, level float64, at, kn
 			if o.late {
 				missed = 1
 			}
-			now += float64(adaptiveStep * (missed - (1 - level)))
+			now += adaptiveStep * (missed - (1 - level))
 			return true
 		})
 		out[k] = m.Predict(t, i) * r.At(math.Max(0, math.Min(1, now))).Factors[t.group(i)]
 		if over := now - 1; over > 0 { // beyond every ratio that was held back
-			out[k] *= 1 + float64(5*over)
+			out[k] *= 1 + 5*over
 		}
 		open = append(open, outcome{known(i), t.Y[i] > out[k]})
 	}
@@ -426,9 +426,9 @@ func newGram(t *columns, rows []int, w []float64, only map[int]bool) *gram {
 		g.fill(t, i, x)
 		for r := range x {
 			for c := range r + 1 {
-				g.a[r*g.m+c] += float64(weights[k] * x[r] * x[c])
+				g.a[r*g.m+c] += weights[k] * x[r] * x[c]
 			}
-			g.b[r] += float64(weights[k] * x[r] * t.Y[i])
+			g.b[r] += weights[k] * x[r] * t.Y[i]
 		}
 	}
 	return g
@@ -445,7 +445,7 @@ func (g *gram) fill(t *columns, i int, x []float64) {
 func (g *gram) solve(lambda float64) (*linear, error) {
 	a := slices.Clone(g.a)
 	for r := range g.m - 1 {
-		a[r*g.m+r] += float64(lambda * g.weight)
+		a[r*g.m+r] += lambda * g.weight
 	}
 	if rank := stat.Cholesky(a, g.m); rank < g.m {
 		return nil, fmt.Errorf("model %s: lambda %g: got %d of %d independent columns", nameLinear, lambda, rank, g.m)
@@ -460,7 +460,7 @@ func (l *linear) Predict(t *columns, i int) float64 {
 	p := len(l.mean)
 	sum := l.beta[p]
 	for c := range p {
-		sum += float64(l.beta[c] * standardised(t.X[c][i], l.mean[c], l.scale[c]))
+		sum += l.beta[c] * standardised(t.X[c][i], l.mean[c], l.scale[c])
 	}
 	return math.Max(l.least, sum)
 }

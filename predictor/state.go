@@ -86,7 +86,7 @@ func (s *steps) counter(ns int64) (step float64, ok bool) {
 		return float64(at.step), true
 	}
 	pace := float64(at.step-from.step) / float64(at.ns-from.ns)
-	return float64(at.step) + float64(pace*float64(min(ns-at.ns, staleNs))), true
+	return float64(at.step) + pace*float64(min(ns-at.ns, staleNs)), true
 }
 
 const (
@@ -262,9 +262,9 @@ func (c *counts) addNoFirst(i int, sign int64) {
 // its start, +1 at its end.
 func (c *counts) pause(i int, ns int64, sign float64) {
 	if step, ok := c.steps.counter(ns); ok {
-		c.pausedStep[i] += float64(sign * step)
+		c.pausedStep[i] += sign * step
 	}
-	c.pausedNs[i] += float64(sign * float64(ns-c.base))
+	c.pausedNs[i] += sign * float64(ns-c.base)
 }
 
 // decode takes a request into the decodes or out of them.
@@ -273,8 +273,8 @@ func (c *counts) decode(i int, sign int64) {
 	c.decodes += sign
 	c.decodePrompt += sign * l.prompt.V
 	c.decodeCached += sign * c.cachedOf(i)
-	c.decodeSteps += float64(float64(sign) * (float64(l.firstStep.V) + c.pausedStep[i]))
-	c.decodeNs += float64(float64(sign) * (float64(l.first.V-c.base) + c.pausedNs[i]))
+	c.decodeSteps += float64(sign) * (float64(l.firstStep.V) + c.pausedStep[i])
+	c.decodeNs += float64(sign) * (float64(l.first.V-c.base) + c.pausedNs[i])
 }
 
 // cachedOf are the prompt tokens of a scheduled request that came from the cache:
@@ -365,7 +365,7 @@ func (c *counts) decodeTokens(ns int64) (tokens float64, ok bool) {
 	n := float64(c.decodes)
 	out := 0.0
 	if step, known := c.steps.counter(ns); known {
-		out = float64(n*(step-float64(c.steps.async))) - c.decodeSteps
+		out = n*(step-float64(c.steps.async)) - c.decodeSteps
 	} else {
 		pace := c.pace
 		if len(pace) == 0 {
@@ -374,7 +374,7 @@ func (c *counts) decodeTokens(ns int64) (tokens float64, ok bool) {
 		if pace = pace[max(0, len(pace)-20):]; len(pace) == 0 {
 			return 0, false
 		}
-		out = n + (float64(n*float64(ns-c.base))-c.decodeNs)/math.Max(1, stat.Mean(pace))
+		out = n + (n*float64(ns-c.base)-c.decodeNs)/math.Max(1, stat.Mean(pace))
 	}
 	return float64(c.decodePrompt) + math.Max(n, out), true
 }

@@ -531,7 +531,7 @@ func (b *boosted) bestShare(t *columns, rows []int, w []float64) float64 {
 		sum := 0.0
 		for k, i := range rows {
 			t.Row(i, x)
-			sum += float64(w[k] * math.Abs(t.Physics[i]*stat.Exp(share*b.eval.Margin(x))/t.Y[i]-1))
+			sum += w[k] * math.Abs(t.Physics[i]*math.Exp(share*b.eval.Margin(x))/t.Y[i]-1)
 		}
 		if sum < least {
 			best, least = share, sum
@@ -566,9 +566,9 @@ func boostLogs(t *columns, rows []int, w []float64, o boostOptions, isResidual b
 	}
 	y := make([]float64, len(rows))
 	for k, i := range rows {
-		y[k] = stat.Log(t.Y[i])
+		y[k] = math.Log(t.Y[i])
 		if isResidual {
-			y[k] -= stat.Log(t.Physics[i])
+			y[k] -= math.Log(t.Physics[i])
 		}
 	}
 	f, err := growForest(m, y, w, o)
@@ -591,7 +591,7 @@ func loaded(f *forest.Forest, columns int, isResidual bool) (*boosted, error) {
 func (b *boosted) Predict(t *columns, i int) float64 {
 	x := make([]float64, len(t.X))
 	t.Row(i, x)
-	ms := stat.Exp(b.eval.Margin(x))
+	ms := math.Exp(b.eval.Margin(x))
 	if b.IsResidual {
 		ms *= t.Physics[i]
 	}

@@ -72,13 +72,13 @@ func (f *Figure) Sheet() *Drawing {
 	for _, p := range f.Panels {
 		cellW = math.Max(cellW, p.D.W)
 	}
-	out := &Drawing{W: 2*exportPad + float64(float64(cols)*cellW) + float64(float64(cols-1)*exportGap)}
+	out := &Drawing{W: 2*exportPad + float64(cols)*cellW + float64(cols-1)*exportGap}
 	out.Heading(point{exportPad, exportPad + 12}, f.Title, 15, ink, anchorStart)
 	y := f.drawLegend(out, exportPad+36)
 	for i := 0; i < len(f.Panels); i += cols {
 		rowH := 0.0
 		for j, p := range f.Panels[i:min(i+cols, len(f.Panels))] {
-			out.Place(p.D, exportPad+float64(float64(j)*(cellW+exportGap)), y)
+			out.Place(p.D, exportPad+float64(j)*(cellW+exportGap), y)
 			rowH = math.Max(rowH, p.D.H)
 		}
 		y += rowH + exportGap
@@ -209,7 +209,7 @@ func (a *axis) Px(v float64) float64 {
 		v, lo, hi = math.Log(math.Max(v, a.Lo*1e-3)), math.Log(lo), math.Log(hi)
 	}
 	f := (v - lo) / (hi - lo)
-	return a.P0 + float64(math.Min(math.Max(f, 0), 1)*(a.P1-a.P0))
+	return a.P0 + math.Min(math.Max(f, 0), 1)*(a.P1-a.P0)
 }
 
 // niceStep rounds a step up to 1, 2 or 5 times a power of ten.
@@ -446,7 +446,7 @@ type ChartRow struct {
 // RowChart draws one row per name over a shared horizontal axis.
 func RowChart(w float64, rows []ChartRow, x axis, refs ...RowMark) *Drawing {
 	top, bottom := 20.0, 40.0
-	d := &Drawing{W: w, H: top + float64(float64(len(rows))*rowH) + bottom}
+	d := &Drawing{W: w, H: top + float64(len(rows))*rowH + bottom}
 	left := nameWidth(w, stat.Map(rows, func(r ChartRow) string { return r.Name }))
 	x.P0, x.P1 = left, w-20
 	y1, right := d.H-bottom, 0.0
@@ -465,7 +465,7 @@ func RowChart(w float64, rows []ChartRow, x axis, refs ...RowMark) *Drawing {
 		}
 	}
 	for i, r := range rows {
-		drawRow(d, r, &x, left, top+float64((float64(i)+0.5)*rowH))
+		drawRow(d, r, &x, left, top+(float64(i)+0.5)*rowH)
 	}
 	return d
 }
@@ -549,17 +549,17 @@ func (h *Heat) Draw(w float64) *Drawing {
 	left := nameWidth(w, h.Rows)
 	cw := math.Min(92, (w-left)/float64(max(len(h.Cols), 1)))
 	ch := 24.0
-	d := &Drawing{W: w, H: 8 + float64(ch*float64(len(h.Rows))) + 42}
+	d := &Drawing{W: w, H: 8 + ch*float64(len(h.Rows)) + 42}
 	for i, name := range h.Rows {
-		y := 4 + float64(ch*float64(i))
+		y := 4 + ch*float64(i)
 		d.Label(point{left - 10, y + ch/2 + 4}, clip(name, labelSize, left-12), labelSize, ink, anchorEnd)
 		for j := range h.Cols {
-			h.cell(d, i, j, point{left + float64(cw*float64(j)), y}, cw, ch, s)
+			h.cell(d, i, j, point{left + cw*float64(j), y}, cw, ch, s)
 		}
 	}
-	y, right := 4+float64(ch*float64(len(h.Rows))), 0.0
+	y, right := 4+ch*float64(len(h.Rows)), 0.0
 	for j, name := range h.Cols {
-		x, half := left+float64(cw*(float64(j)+0.5)), textWidth(name, tickSize)/2
+		x, half := left+cw*(float64(j)+0.5), textWidth(name, tickSize)/2
 		if half > cw {
 			name, half = clip(name, tickSize, cw+6), cw/2
 		}
@@ -568,7 +568,7 @@ func (h *Heat) Draw(w float64) *Drawing {
 			right = x + half
 		}
 	}
-	axisTitle(d, axis{P0: left, P1: left + float64(cw*float64(len(h.Cols)))}, h.XLabel)
+	axisTitle(d, axis{P0: left, P1: left + cw*float64(len(h.Cols))}, h.XLabel)
 	return d
 }
 

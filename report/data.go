@@ -288,15 +288,15 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Dra
 	}
 	bins := usedBins(hs)
 	const ch, top = 15.0, 24.0
-	d := &Drawing{W: w, H: top + float64(ch*float64(len(hs))) + 42}
+	d := &Drawing{W: w, H: top + ch*float64(len(hs)) + 42}
 	d.Heading(At(0, 13), title, headSize, ink, anchorStart)
 	left := nameWidth(w, stat.Map(rows, func(r result.InspectRun) string { return r.ID }))
 	cw := (w - left - 20) / float64(max(bins, 1))
 	for i, h := range hs {
-		y := top + float64(ch*float64(i))
+		y := top + ch*float64(i)
 		d.Label(At(left-12, y+11), clip(rows[i].ID, labelSize, left-14), labelSize, ink, anchorEnd)
 		for j, n := range h.Counts[:min(bins, len(h.Counts))] {
-			x := left + float64(cw*float64(j))
+			x := left + cw*float64(j)
 			p, tip := binPaint(n, h.Rows), ""
 			if n > 0 {
 				tip = fmt.Sprintf("%s: %s: %d of %d rows", rows[i].ID, binWords(h, j), n, h.Rows)
@@ -306,7 +306,7 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Dra
 			}
 		}
 	}
-	edgeLabels(d, hs[0], bins, left, cw, top+float64(ch*float64(len(hs))))
+	edgeLabels(d, hs[0], bins, left, cw, top+ch*float64(len(hs)))
 	return d
 }
 
@@ -345,21 +345,21 @@ func binPaint(n, rows int) Paint {
 	if n <= 0 {
 		return none
 	}
-	return ramp(0.15 + float64(0.85*float64(n)/float64(rows)*2))
+	return ramp(0.15 + 0.85*float64(n)/float64(rows)*2)
 }
 
 func edgeLabels(d *Drawing, h result.Histogram, bins int, left, cw, y float64) {
-	d.Seg(At(left, y+1), At(left+float64(cw*float64(bins)), y+1), AxisLine, 1, Solid)
+	d.Seg(At(left, y+1), At(left+cw*float64(bins), y+1), AxisLine, 1, Solid)
 	right := 0.0
 	for j, e := range h.Edges[:min(bins, len(h.Edges))] {
-		x := left + float64(cw*float64(j))
+		x := left + cw*float64(j)
 		s := Short(e)
 		if w := textWidth(s, tickSize); x-w/2 > right+6 {
 			d.Label(At(x, y+15), s, tickSize, Mute, anchorMiddle)
 			right = x + w/2
 		}
 	}
-	axisTitle(d, axis{P0: left, P1: left + float64(cw*float64(bins))}, "lower edge of the bin ("+unitWords(h.Unit)+")")
+	axisTitle(d, axis{P0: left, P1: left + cw*float64(bins)}, "lower edge of the bin ("+unitWords(h.Unit)+")")
 }
 
 // maxLoadRuns is how many runs get a panel of load over time.

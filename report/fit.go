@@ -64,7 +64,7 @@ func predictedFigure(f *result.FitFigures) *Figure {
 		p.Diagonal(1, ink, Solid)
 		for _, b := range bins {
 			if b.Regime == regime {
-				r := 1.6 + float64(4.4*math.Sqrt(math.Log1p(float64(b.N))/math.Log1p(float64(most))))
+				r := 1.6 + 4.4*math.Sqrt(math.Log1p(float64(b.N))/math.Log1p(float64(most)))
 				p.Dot(p.At(b.X/1000, b.Y/1000), r, regimePaint(b.Regime), 0.55, "")
 			}
 		}
@@ -203,7 +203,7 @@ func waterfall(cs []result.Contribution, regime string) *Drawing {
 	}
 	const names, barH, top = 150.0, 17.0, 26.0
 	x := Linear("mean per step (ms)", s.Lo, s.Hi, 4)
-	d := &Drawing{W: PanelW, H: top + float64(barH*float64(len(terms)+1)) + 44}
+	d := &Drawing{W: PanelW, H: top + barH*float64(len(terms)+1) + 44}
 	x.P0, x.P1 = names, PanelW-40
 	d.Heading(At(0, 13), clip(regime, headSize, PanelW), headSize, ink, anchorStart)
 	bottom := d.H - 40
@@ -214,7 +214,7 @@ func waterfall(cs []result.Contribution, regime string) *Drawing {
 	d.Label(At((x.P0+x.P1)/2, d.H-6), x.Label, labelSize, Mute, anchorMiddle)
 	from := 0.0
 	bar := func(i int, name string, a, b float64, p Paint) {
-		y := top + float64(barH*float64(i))
+		y := top + barH*float64(i)
 		d.Label(At(names-8, y+11), clip(name, tickSize, names-10), tickSize, ink, anchorEnd)
 		d.Rect(At(x.Px(a), y+2), At(math.Max(x.Px(b), x.Px(a)+1), y+barH-3), p, 0, fmt.Sprintf("%s: %s ms", name, Short(b-a)))
 		d.Label(At(math.Max(x.Px(a), x.Px(b))+4, y+11), Short(b-a), tickSize, Mute, anchorStart)

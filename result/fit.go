@@ -113,7 +113,7 @@ func (f *Fit) MedianDelayUs(target string, c *FitConfig) (us float64, of string,
 	for i := range m.AlphaRuns {
 		r := &m.AlphaRuns[i]
 		if n, median := medianPrediction(r.Interval, r.Errors); median != nil && c != nil && r.Config == c.Key {
-			rows, us = rows+float64(n), us+float64(float64(n)**median)
+			rows, us = rows+float64(n), us+float64(n)**median
 		}
 	}
 	if rows > 0 {
@@ -152,7 +152,7 @@ func (f *Fit) HoldoutOf(config string) *float64 {
 	sum, n := 0.0, 0
 	for i := range f.Beta.Cells {
 		if c := &f.Beta.Cells[i]; c.Config == config && c.Bucket == "" && c.MAPE != nil {
-			sum += float64(*c.MAPE * float64(c.Rows))
+			sum += *c.MAPE * float64(c.Rows)
 			n += c.Rows
 		}
 	}

@@ -182,7 +182,7 @@ func (c *cpuTier) adapt(x *tierChunk) {
 		other, more = &c.b1, -1
 	}
 	if x.in == &c.b1 || x.in == &c.b2 {
-		change := float64(more * max(1, float64(other.Len())/float64(x.in.Len())))
+		change := more * max(1, float64(other.Len())/float64(x.in.Len()))
 		c.target = min(max(c.target+change, 0), float64(c.capacity))
 	}
 	x.take(x.in, c.now())
@@ -257,7 +257,7 @@ func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	if busy {
 		return 0, false, true
 	}
-	bytes := float64(float64(tokens) * math.Floor(c.tokenBytes))
+	bytes := float64(tokens) * math.Floor(c.tokenBytes)
 	if sync = c.set.SyncBytes > 0 && local+tokens < s.tokens() && c.syncBytes+bytes <= c.set.SyncBytes; sync {
 		c.syncBytes += bytes
 	}

@@ -40,14 +40,14 @@ func (d *Derivative) add(us float64, at int, features []float64, factor float64)
 	d.Us += us
 	by := d.By[at : at+len(features)]
 	for j, x := range features {
-		by[j] += float64(factor * x)
+		by[j] += factor * x
 	}
 }
 
 // minus makes d the time from one stamp to another, shown with tokens times
 // Config.TokenUs.
 func (d *Derivative) minus(to, from *Derivative, tokens, tokenUs float64) {
-	d.Us = to.Us - from.Us + float64(tokens*tokenUs)
+	d.Us = to.Us - from.Us + tokens*tokenUs
 	for j := range d.By {
 		d.By[j] = to.By[j] - from.By[j]
 	}
@@ -189,7 +189,7 @@ func (c *clocks) picksUp(g *gradient, nobody bool) {
 			share = math.Min(1, math.Max(0, c.now.Us-g.enqueue.Us)/c.ended.Us)
 		}
 		for j := range c.origin.By {
-			c.origin.By[j] = g.enqueue.By[j] + float64(share*c.ended.By[j]) - c.now.By[j]
+			c.origin.By[j] = g.enqueue.By[j] + share*c.ended.By[j] - c.now.By[j]
 		}
 	}
 	g.origin.set(&c.origin)

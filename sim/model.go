@@ -89,7 +89,7 @@ func NewLinear3(beta []float64) (*linear3, error) {
 // StepUs is the dot product.
 func (m *linear3) StepUs(b *Batch) (float64, error) {
 	m.x = [3]float64{1, float64(b.Tokens()), float64(b.KVRead)}
-	return m.AlphaUs + float64(m.BetaUs*m.x[1]) + float64(m.GammaUs*m.x[2]), nil
+	return m.AlphaUs + m.BetaUs*m.x[1] + m.GammaUs*m.x[2], nil
 }
 
 // Features is the vector of the last StepUs.
@@ -114,7 +114,7 @@ func (t *tables) StepUs(b *Batch) (float64, error) {
 	t.price.Features(&in, &t.theta, &t.x)
 	sum := 0.0
 	for i, x := range t.x {
-		sum += float64(t.theta[i] * x)
+		sum += t.theta[i] * x
 	}
 	return sum, nil
 }
@@ -253,7 +253,7 @@ func NewBlackbox(alpha, beta []float64) (*Blackbox, error) {
 func (m *Blackbox) StepUs(b *Batch) (float64, error) {
 	s := features.Step{PrefillTokens: float64(b.PrefillTokens), DecodeTokens: float64(b.DecodeTokens)}
 	features.Blackbox(&s, m.x[:])
-	return float64(m.Beta[0]*m.x[0]) + float64(m.Beta[1]*m.x[1]) + float64(m.Beta[2]*m.x[2]), nil
+	return m.Beta[0]*m.x[0] + m.Beta[1]*m.x[1] + m.Beta[2]*m.x[2], nil
 }
 
 // Features is the vector of the last StepUs.
@@ -273,7 +273,7 @@ type perPrompt struct {
 // DelayUs is the delay of a prompt.
 func (p *perPrompt) DelayUs(q *Queue) (float64, error) {
 	p.x = [2]float64{1, float64(q.PromptTokens)}
-	return p.us + float64(p.perTokenUs*p.x[1]), nil
+	return p.us + p.perTokenUs*p.x[1], nil
 }
 
 // Features is the vector of the last DelayUs.

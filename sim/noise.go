@@ -98,7 +98,7 @@ func RatioAt(q []Quantile, u float64) float64 {
 	for i := 1; i < len(q); i++ {
 		if u <= q[i].Q {
 			f := (u - q[i-1].Q) / (q[i].Q - q[i-1].Q)
-			return q[i-1].Ratio + float64(f*(q[i].Ratio-q[i-1].Ratio))
+			return q[i-1].Ratio + f*(q[i].Ratio-q[i-1].Ratio)
 		}
 	}
 	return q[len(q)-1].Ratio
@@ -140,7 +140,7 @@ func DrawBeta(set *coeff.Set, rng *rand.Rand) (drawn *coeff.Set, ok bool) {
 	fs := features.BetaFeatures(set.SpecVersion)
 	for i := range c.Beta {
 		for j := 0; j <= i; j++ {
-			c.Beta[i].Value += float64(l[i*n+j] * z[j])
+			c.Beta[i].Value += l[i*n+j] * z[j]
 		}
 		if i < len(fs) && !fs[i].Free {
 			c.Beta[i].Value = math.Max(0, c.Beta[i].Value)

@@ -476,7 +476,7 @@ func (s *apiServer) score(rank int, inFlight bool) float64 {
 		return float64(4*c.waiting + c.running)
 	}
 	load := max(s.clients*s.inFlight[rank], c.waiting+c.running)
-	return float64(load) + float64(6*float64(c.waiting)*max(0, c.usage-0.5))
+	return float64(load) + 6*float64(c.waiting)*max(0, c.usage-0.5)
 }
 
 // left forgets a request that has left.

@@ -114,7 +114,7 @@ func (e *evaluation) left(i int, r *RequestResult) bool {
 		}
 		off := missing
 		if v > 0 {
-			off = stat.Log(v / want[k])
+			off = math.Log(v / want[k])
 			e.simulated[k] = append(e.simulated[k], v)
 		} else {
 			e.simulated[k] = append(e.simulated[k], math.Inf(1))
@@ -157,11 +157,11 @@ func (e *evaluation) quantiles() float64 {
 		stat.Sort(e.simulated[k])
 		for _, p := range quantiles {
 			ratio := stat.Quantile(e.simulated[k], p) / stat.Quantile(e.measured[k], p)
-			off := math.Abs(stat.Log(ratio))
+			off := math.Abs(math.Log(ratio))
 			if !(off < missing) { // beside what never finishes a quantile is no number
 				off = missing
 			}
-			sum += float64(quantile * off)
+			sum += quantile * off
 		}
 	}
 	return sum
@@ -177,7 +177,7 @@ func huber(x float64) float64 {
 
 // Pull is the weight of a squared relative error that pulls as its Huber loss does.
 func Pull(simulated, measured float64) float64 {
-	if off := math.Abs(stat.Log(simulated / measured)); off > huberAt {
+	if off := math.Abs(math.Log(simulated / measured)); off > huberAt {
 		return huberAt / off
 	}
 	return 1

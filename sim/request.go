@@ -155,7 +155,7 @@ func (r *RequestResult) TTFTUs() (float64, bool) {
 
 // E2EUs is arrival to departure of a finished request.
 func (r *RequestResult) E2EUs() (float64, bool) {
-	return float64(r.DepartedUs.V-r.ArrivalUs) + float64(r.TokenUs*float64(r.OutputTokens)), r.DepartedUs.OK && r.Outcome == OutcomeFinished
+	return float64(r.DepartedUs.V-r.ArrivalUs) + r.TokenUs*float64(r.OutputTokens), r.DepartedUs.OK && r.Outcome == OutcomeFinished
 }
 
 // ITLUs is the mean gap between tokens, for two output tokens or more.

@@ -32,7 +32,7 @@ func (e *Engine) schedule() error {
 		e.hopeless = e.thrashes > mostThrashes
 	}
 	gamma := e.cfg.GammaEMA
-	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + float64((1-gamma)*e.ema)
+	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + (1-gamma)*e.ema
 	b.PreemptionEMA = e.ema
 	if e.cpu != nil {
 		e.cpu.planStores(e.cur)

@@ -463,7 +463,7 @@ func (w *watch) StepUs(b *sim.Batch) (float64, error) {
 	all, least, experts, sum := w.on.step.Us(&batch), w.on.step.Us(&one), w.on.step.Us(&some), 0.0
 	for i := range w.on.step.Operators {
 		op := &w.on.step.Operators[i]
-		v, kind := float64(all[i]*w.theta[library.ScaleGPU]), ofSmall
+		v, kind := all[i]*w.theta[library.ScaleGPU], ofSmall
 		sum += v
 		switch {
 		case op.Kind == library.Collective:
@@ -477,7 +477,7 @@ func (w *watch) StepUs(b *sim.Batch) (float64, error) {
 			if op.Kind == library.Experts {
 				least[i] = experts[i]
 			}
-			read := math.Min(v, float64(least[i]*w.theta[library.ScaleGPU]))
+			read := math.Min(v, least[i]*w.theta[library.ScaleGPU])
 			w.us[ofWeights] += read
 			v -= read
 		}

@@ -147,7 +147,7 @@ func (d *predictDoc) takeApart(step *library.Step, b *library.Batch) {
 	x, theta := [library.NumStep]float64{}, library.Learned().On(step.GPU.Hardware)
 	step.NewPricer().Features(b, &theta, &x)
 	for k, v := range theta {
-		d.StepMs += float64(v*x[k]) / 1e3
+		d.StepMs += v * x[k] / 1e3
 	}
 }
 

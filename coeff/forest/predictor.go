@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // schemaVersion is the version of predictor.json that Load reads.
@@ -137,7 +135,7 @@ func (t Target) evaluated() (*Evaluated, error) {
 // largest: trees then answer with their nearest leaf, which is too small where
 // load is higher than any they saw.
 func (e *Evaluated) Predict(x []float64) (ms float64, isOutside bool) {
-	return stat.Exp(e.trees.Margin(x)), e.IsOutside(x)
+	return math.Exp(e.trees.Margin(x)), e.IsOutside(x)
 }
 
 // PredictGated is Predict with the forest of the row's side of the queue; Predict
@@ -150,7 +148,7 @@ func (e *Evaluated) PredictGated(x []float64) (ms float64, isOutside bool) {
 	if x[e.waiting] > 0 {
 		f = e.queued
 	}
-	return stat.Exp(f.Margin(x)), e.IsOutside(x)
+	return math.Exp(f.Margin(x)), e.IsOutside(x)
 }
 
 // PredictWith is Predict for a row whose physics estimate is known, in ms.
@@ -158,7 +156,7 @@ func (e *Evaluated) PredictWith(x []float64, physicsMs float64) (ms float64, isO
 	if e.residual == nil {
 		return physicsMs, e.IsOutside(x)
 	}
-	return physicsMs * stat.Exp(e.residual.Margin(x)), e.IsOutside(x)
+	return physicsMs * math.Exp(e.residual.Margin(x)), e.IsOutside(x)
 }
 
 // P90 is the calibrated 0.9-quantile in ms: the prediction times the factor of the
@@ -177,7 +175,7 @@ func (e *Evaluated) Quantile(i int, x []float64) float64 {
 	for _, q := range e.quantiles[:i+1] {
 		most = math.Max(most, q.Margin(x))
 	}
-	return stat.Exp(most)
+	return math.Exp(most)
 }
 
 // group is the index of a row's conformal factor.

@@ -1,17 +1,12 @@
 package arch
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
-	"go/constant"
 	"go/format"
-	"go/importer"
 	"go/parser"
-	"go/scanner"
 	"go/token"
-	"go/types"
-	"io"
-	"math"
 	"os"
 	"os/exec"
 	"path"
@@ -21,15 +16,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/blis-train/blis-train/internal/repo"
 )
 
 const (
-	module   = "github.com/blis-train/blis-train"
-	portable = "internal/stat/portable.go"
-	report   = "report" // where the last bit of a number is not seen
+	module = "github.com/blis-train/blis-train"
 )
 
 // layers are the packages from the lowest to the highest: a package imports from lower
@@ -46,13 +38,13 @@ var layers = [][]string{
 	{"result/folder"},
 	{"simulate"},
 	{"pipeline"},
-	{"shard", "library", "autoscale", "predictor", "cluster"},
+	{"shard", "library/build", "autoscale", "predictor", "cluster"},
 	{"cmd/blis-train"},
 }
 
 // products answer the neighbours' questions: they import the core, which never imports
 // them, and know nothing of each other.
-var products = []string{"autoscale", "cluster", "library", "predictor"}
+var products = []string{"autoscale", "cluster", "library/build", "predictor"}
 
 // pure are the packages that promise no outside world: no files, clocks, logs, network or
 // global random numbers.
@@ -104,106 +96,12 @@ func layerOf(dir string) int {
 
 // productOf is the product that the package belongs to, "" in the core.
 func productOf(dir string) string {
-	top, _, _ := strings.Cut(dir, "/")
-	if slices.Contains(products, top) {
-		return top
+	for _, p := range products {
+		if dir == p || strings.HasPrefix(dir, p+"/") {
+			return p
+		}
 	}
 	return ""
-}
-
-// What the main module may come to, tests not counted.
-const (
-	mostPackages = 66
-	mostEdges    = 400 // imports between our packages
-	longestChain = 13  // packages that import each other in a row
-	mostCode     = 96_000
-)
-
-// TestHouse counts the main module: packages, imports, code lines without blanks and
-// comments. It prints what it counted.
-func TestHouse(t *testing.T) {
-	root := repo.Root(t)
-	imports := map[string]map[string]bool{}
-	code, comments := 0, 0
-	for _, rel := range repoFiles(t, root) {
-		dir := path.Dir(rel)
-		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || strings.HasPrefix(dir, "beam") {
-			continue
-		}
-		if imports[dir] == nil {
-			imports[dir] = map[string]bool{}
-		}
-		for _, spec := range parsed(t, filepath.Join(root, rel)).Imports {
-			name, _ := strconv.Unquote(spec.Path.Value)
-			if of, ours := strings.CutPrefix(name, module+"/"); ours {
-				imports[dir][of] = true
-			}
-		}
-		c, m := lineKinds([]byte(readFile(t, filepath.Join(root, rel))))
-		code, comments = code+c, comments+m
-	}
-	edges, longest := 0, 0
-	depth := map[string]int{}
-	for dir := range imports {
-		edges += len(imports[dir])
-		longest = max(longest, chain(dir, imports, depth))
-	}
-	t.Logf("%d packages, %d imports, a chain of %d; %d lines of code, %d of comments", len(imports), edges, longest, code, comments)
-	for _, l := range []struct {
-		what      string
-		got, most int
-	}{{"packages", len(imports), mostPackages}, {"imports", edges, mostEdges}, {"chain", longest, longestChain}, {"lines of code",
-		code, mostCode}} {
-		if l.got > l.most {
-			t.Errorf("%s: got %d, want at most %d", l.what, l.got, l.most)
-		}
-	}
-}
-
-func chain(dir string, imports map[string]map[string]bool, depth map[string]int) int {
-	if depth[dir] == 0 {
-		longest := 0
-		for of := range imports[dir] {
-			longest = max(longest, chain(of, imports, depth))
-		}
-		depth[dir] = longest + 1
-	}
-	return depth[dir]
-}
-
-// lineKinds counts lines with code and lines with nothing but comments.
-func lineKinds(src []byte) (code, comments int) {
-	const comment, text = 1, 2
-	kinds := make([]int, strings.Count(string(src), "\n")+3)
-	fset := token.NewFileSet()
-	file := fset.AddFile("", fset.Base(), len(src))
-	var s scanner.Scanner
-	s.Init(file, src, nil, scanner.ScanComments)
-	for {
-		pos, tok, lit := s.Scan()
-		if tok == token.EOF {
-			break
-		}
-		if tok == token.SEMICOLON && lit == "\n" {
-			continue
-		}
-		kind := text
-		if tok == token.COMMENT {
-			kind = comment
-		}
-		for i := range strings.Count(lit, "\n") + 1 {
-			kinds[file.Line(pos)+i] = max(kinds[file.Line(pos)+i], kind)
-		}
-	}
-	for _, k := range kinds {
-		switch k {
-		case text:
-			code++
-		case comment:
-			comments++
-		}
-	}
-	return code, comments
 }
 
 // executed is a function that ran, in what go tool covdata func prints.
@@ -268,96 +166,22 @@ func TestEvalWalk(t *testing.T) {
 	}
 }
 
-// Sizes of what people write. Generated files and the insides of raw strings are
-// exempt.
-const (
-	maxLine     = 140 // characters; a tab is one
-	maxFunction = 80  // lines of a function outside tests
-	longAllowed = 8   // functions beyond, in the whole tree
-)
-
-// TestShape is gofmt, and the sizes: no line is too long, and hardly a function.
-func TestShape(t *testing.T) {
+// TestFormatted fails on a file that gofmt would change.
+func TestFormatted(t *testing.T) {
 	root := repo.Root(t)
-	var long []string
 	for _, rel := range repoFiles(t, root) {
 		if filepath.Ext(rel) != ".go" {
 			continue
 		}
 		src := []byte(readFile(t, filepath.Join(root, rel)))
-		if formatted, err := format.Source(src); err != nil || string(formatted) != string(src) {
-			t.Errorf("%s: not as gofmt writes it (%v)", rel, err)
+		formatted, err := format.Source(src)
+		if err != nil {
+			t.Errorf("%s: %v", rel, err)
 			continue
 		}
-		f := parsed(t, filepath.Join(root, rel))
-		if ast.IsGenerated(f) {
-			continue
+		if !bytes.Equal(formatted, src) {
+			t.Errorf("%s: gofmt would change it", rel)
 		}
-		if !strings.HasSuffix(rel, "_test.go") {
-			long = append(long, longFunctions(positions, f)...)
-		}
-		for _, line := range longLines(src) {
-			t.Errorf("%s:%d: more than %d characters", rel, line, maxLine)
-		}
-	}
-	if len(long) > longAllowed {
-		t.Errorf("functions over %d lines: got %d, want at most %d:\n%s", maxFunction, len(long), longAllowed, strings.Join(long, "\n"))
-	}
-}
-
-// longFunctions are those whose text spans more than maxFunction lines.
-func longFunctions(fset *token.FileSet, f *ast.File) []string {
-	var out []string
-	for _, d := range f.Decls {
-		fn, ok := d.(*ast.FuncDecl)
-		if !ok {
-			continue
-		}
-		from, to := fset.Position(fn.Pos()), fset.Position(fn.End())
-		if to.Line-from.Line+1 > maxFunction {
-			out = append(out, from.String()+" "+fn.Name.Name)
-		}
-	}
-	return out
-}
-
-// longLines are the numbers of lines over maxLine, raw strings not counted.
-func longLines(src []byte) []int {
-	raw := rawWidths(src)
-	var out []int
-	for i, line := range strings.Split(string(src), "\n") {
-		if utf8.RuneCountInString(line)-raw[i+1] > maxLine {
-			out = append(out, i+1)
-		}
-	}
-	return out
-}
-
-// rawWidths are the characters inside raw strings, by line.
-func rawWidths(src []byte) map[int]int {
-	out := map[int]int{}
-	fset := token.NewFileSet()
-	file := fset.AddFile("", fset.Base(), len(src))
-	var s scanner.Scanner
-	s.Init(file, src, nil, 0)
-	for {
-		pos, tok, lit := s.Scan()
-		if tok == token.EOF {
-			return out
-		}
-		if tok == token.STRING && strings.HasPrefix(lit, "`") {
-			for i, part := range strings.Split(lit, "\n") {
-				out[file.Line(pos)+i] += utf8.RuneCountInString(part)
-			}
-		}
-	}
-}
-
-func TestLongLines(t *testing.T) {
-	at := strings.Repeat("a", maxLine)
-	src := "package p\n// " + at + "\nvar x = `" + at + at + "`\n//" + at[:maxLine-2] + "\nvar y = `\n" + at + "a\n` + \"" + at + "\"\n"
-	if got := longLines([]byte(src)); !slices.Equal(got, []int{2, 7}) {
-		t.Errorf("got lines %v, want 2 and 7", got)
 	}
 }
 
@@ -597,163 +421,5 @@ func TestOutsideCitationPattern(t *testing.T) {
 	}
 	if fmt.Sprint(citation.FindStringSubmatch("see docs/spec.md#lag.")) != "[spec.md#lag lag]" {
 		t.Error("a link into the book is a citation")
-	}
-}
-
-// unportable are functions of package math whose last bits depend on the architecture,
-// and for which package stat has its own.
-var unportable = []string{"Exp", "Exp2", "Expm1", "Log", "Log1p", "Log2", "Log10", "Pow"}
-
-// TestPortable refuses them outside tests and drawings, where a bit is not seen.
-func TestPortable(t *testing.T) {
-	root := repo.Root(t)
-	for _, rel := range repoFiles(t, root) {
-		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") ||
-			strings.HasPrefix(rel, portable) || strings.HasPrefix(rel, report) {
-			continue
-		}
-		f := parsed(t, filepath.Join(root, rel))
-		ast.Inspect(f, func(n ast.Node) bool {
-			s, ok := n.(*ast.SelectorExpr)
-			if !ok || !slices.Contains(unportable, s.Sel.Name) {
-				return true
-			}
-			if of, ok := s.X.(*ast.Ident); ok && of.Name == "math" {
-				t.Errorf("%s:%d: math.%s differs in its last bit between architectures: use stat.%s", rel, positions.Position(s.Pos()).Line,
-					s.Sel.Name, s.Sel.Name)
-			}
-			return true
-		})
-	}
-}
-
-// TestProductsAreRounded: no product of floats is an operand of a sum without an explicit
-// conversion, which is what keeps arm64 from fusing the two (Go specification,
-// "Floating-point operators"). Products that reach a sum by way of a variable or an inlined
-// call are seen in the compiled program alone: TestEvalSameBytes.
-func TestProductsAreRounded(t *testing.T) {
-	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}\t{{.Dir}}\t{{join .GoFiles \" \"}}",
-		"./cmd/blis-train")
-	list.Dir = repo.Root(t)
-	text, err := list.Output()
-	if err != nil {
-		t.Fatalf("%v: %v", list.Args, err)
-	}
-	exports := map[string]string{}
-	fset := token.NewFileSet()
-	from := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	products := 0
-	for line := range strings.Lines(string(text)) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		exports[f[0]] = f[1]
-		rel, ours := strings.CutPrefix(f[0], module+"/")
-		if !ours || strings.HasPrefix(rel, report) {
-			continue
-		}
-		var files []*ast.File
-		for _, name := range strings.Fields(f[3]) {
-			file, err := parser.ParseFile(fset, filepath.Join(f[2], name), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files = append(files, file)
-		}
-		info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
-		if _, err := (&types.Config{Importer: from}).Check(f[0], fset, files, info); err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			products += unrounded(info, file, func(at token.Pos) {
-				p := fset.Position(at)
-				t.Errorf("%s:%d: a product feeds a sum: write float64(x*y), or arm64 fuses them", filepath.Join(rel, filepath.Base(p.Filename)), p.Line)
-			})
-		}
-	}
-	if products < 100 {
-		t.Errorf("got %d products of floats, want those of the tree", products)
-	}
-}
-
-// unrounded tells of every product of floats, and quotient by a power of two, that is an
-// operand of a sum, and counts them all.
-func unrounded(info *types.Info, file *ast.File, tell func(token.Pos)) (products int) {
-	isProduct := func(e ast.Expr) bool {
-		for {
-			switch x := e.(type) {
-			case *ast.ParenExpr:
-				e = x.X
-				continue
-			case *ast.UnaryExpr:
-				e = x.X
-				continue
-			case *ast.BinaryExpr:
-				kind, ok := info.Types[x].Type.Underlying().(*types.Basic)
-				product := x.Op == token.MUL || x.Op == token.QUO && powerOfTwo(info.Types[x.Y].Value)
-				return product && ok && kind.Info()&types.IsFloat != 0 && info.Types[x].Value == nil
-			}
-			return false
-		}
-	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		var operands []ast.Expr
-		switch x := n.(type) {
-		case *ast.BinaryExpr:
-			if isProduct(x) {
-				products++
-			}
-			if x.Op == token.ADD || x.Op == token.SUB {
-				operands = []ast.Expr{x.X, x.Y}
-			}
-		case *ast.AssignStmt:
-			if x.Tok == token.ADD_ASSIGN || x.Tok == token.SUB_ASSIGN {
-				operands = x.Rhs
-			}
-		}
-		for _, e := range operands {
-			if isProduct(e) {
-				tell(e.Pos())
-			}
-		}
-		return true
-	})
-	return products
-}
-
-// powerOfTwo tells whether v is a constant whose reciprocal the compiler multiplies by.
-func powerOfTwo(v constant.Value) bool {
-	if v == nil {
-		return false
-	}
-	x, _ := constant.Float64Val(constant.ToFloat(v))
-	fraction, _ := math.Frexp(x)
-	return math.Abs(fraction) == 0.5
-}
-
-// TestUnrounded: the forms that are found, and those that are not products of floats.
-func TestUnrounded(t *testing.T) {
-	const source = `package p
-func f(x, y, z float64, i, j int) float64 {
-	s := x*y + z         // 3
-	s += -(x * y)        // 4
-	s = z - (x*y)        // 5
-	s += float64(x*y) + 2*3*float64(i*j+1)
-	s = float64(2*x) + float64(i*j+j)
-	s = z - x/16         // 8: the compiler multiplies by 1/16
-	s = z - x/3
-	return s * x
-}`
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, "p.go", source, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
-	if _, err := new(types.Config).Check("p", fset, []*ast.File{file}, info); err != nil {
-		t.Fatal(err)
-	}
-	var lines []int
-	unrounded(info, file, func(at token.Pos) { lines = append(lines, fset.Position(at).Line) })
-	if got := fmt.Sprint(lines); got != "[3 4 5 6 8]" {
-		t.Errorf("products that feed sums are in lines %s, want [3 4 5 6 8]", got)
 	}
 }

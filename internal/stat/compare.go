@@ -70,13 +70,13 @@ func KolmogorovSurvival(x float64) float64 {
 		sum := 0.0
 		for k := 1; k <= 8; k++ {
 			odd := float64(2*k - 1)
-			sum += Exp(-odd * odd * math.Pi * math.Pi / (8 * x * x))
+			sum += math.Exp(-odd * odd * math.Pi * math.Pi / (8 * x * x))
 		}
-		return 1 - float64(math.Sqrt(2*math.Pi)/x*sum)
+		return 1 - math.Sqrt(2*math.Pi)/x*sum
 	}
 	sum, sign := 0.0, 1.0
 	for k := 1; k <= 20; k++ {
-		sum += float64(sign * Exp(-2*float64(k)*float64(k)*x*x))
+		sum += sign * math.Exp(-2*float64(k)*float64(k)*x*x)
 		sign = -sign
 	}
 	return 2 * sum
@@ -103,7 +103,7 @@ func exactP(n, m, dist int64) float64 {
 		}
 		for j := first; j <= last; j++ {
 			if i+j > 0 {
-				left = (float64(float64(i)*q[j]) + float64(float64(j)*left)) / float64(i+j)
+				left = (float64(i)*q[j] + float64(j)*left) / float64(i+j)
 			}
 			q[j] = left
 		}
@@ -119,7 +119,7 @@ func Wasserstein(a, b []float64) float64 {
 	a, b = Sorted(a), Sorted(b)
 	area, last, gap := 0.0, 0.0, 0.0
 	walk(a, b, func(i, j int, v float64) {
-		area += float64(gap * (v - last))
+		area += gap * (v - last)
 		last, gap = v, math.Abs(float64(i)/float64(len(a))-float64(j)/float64(len(b)))
 	})
 	return area
@@ -172,7 +172,7 @@ func StudentT(p, df float64) float64 {
 	for studentTail(hi, df) > 1-p {
 		lo, hi = hi, 2*hi
 	}
-	t := float64((lo + hi) / 2)
+	t := (lo + hi) / 2
 	for range 100 {
 		off := studentTail(t, df) - (1 - p)
 		if off > 0 {
@@ -194,22 +194,22 @@ func StudentT(p, df float64) float64 {
 
 // studentDensity is Student's density.
 func studentDensity(t, df float64) float64 {
-	return gammaRatio(df/2) / math.Sqrt(df*math.Pi) * Exp(-(df+1)/2*Log1p(t*t/df))
+	return gammaRatio(df/2) / math.Sqrt(df*math.Pi) * math.Exp(-(df+1)/2*math.Log1p(t*t/df))
 }
 
 // studentTail is the chance of more than t > 0. With b = 1/2 the continued fraction of
 // I_x(a, b) (Abramowitz and Stegun, 26.5.8) is summed by Lentz's method (Applied Optics
 // 15, 1976), on the side of x where it converges within a few terms.
 func studentTail(t, df float64) float64 {
-	a, b := float64(df/2), 0.5
-	square := float64(t * t)
+	a, b := df/2, 0.5
+	square := t * t
 	x, y := df/(df+square), square/(df+square)
-	front := gammaRatio(a) / math.SqrtPi * Exp(-a*Log1p(square/df)) * math.Sqrt(y) // x^a y^b / B(a, b)
+	front := gammaRatio(a) / math.SqrtPi * math.Exp(-a*math.Log1p(square/df)) * math.Sqrt(y) // x^a y^b / B(a, b)
 	if x < (a+1)/(a+b+2) {
 		return front / a * betaFraction(a, b, x) / 2
 	}
-	near := float64(front * betaFraction(b, a, y))
-	return (1 - float64(near/b)) / 2
+	near := front * betaFraction(b, a, y)
+	return (1 - near/b) / 2
 }
 
 // betaFraction is the continued fraction of the incomplete beta function at x.
@@ -218,13 +218,13 @@ func betaFraction(a, b, x float64) float64 {
 	c, d := 1.0, 1/(1-(a+b)*x/(a+1))
 	out := d
 	step := func(factor float64) float64 {
-		d = 1 / math.Max(tiny, 1+float64(factor*d))
+		d = 1 / math.Max(tiny, 1+factor*d)
 		c = math.Max(tiny, 1+factor/c)
-		return float64(c * d)
+		return c * d
 	}
 	for m := 1.0; m < 10000; m++ {
-		out *= step(m * (b - m) * x / ((a + float64(2*m) - 1) * (a + float64(2*m))))
-		turn := step(-(a + m) * (a + b + m) * x / ((a + float64(2*m)) * (a + float64(2*m) + 1)))
+		out *= step(m * (b - m) * x / ((a + 2*m - 1) * (a + 2*m)))
+		turn := step(-(a + m) * (a + b + m) * x / ((a + 2*m) * (a + 2*m + 1)))
 		out *= turn
 		if math.Abs(turn-1) < 1e-16 {
 			break
@@ -241,8 +241,8 @@ func gammaRatio(a float64) float64 {
 		ratio *= a / (a + 0.5)
 	}
 	u := 1 / a
-	series := 1 + float64(u*(-1.0/8+float64(u*(1.0/128+float64(u*(5.0/1024+float64(u*(-21.0/32768+float64(u*(-399.0/262144+
-		float64(u*(869.0/4194304+float64(u*39325.0/33554432)))))))))))))
+	series := 1 + u*(-1.0/8+u*(1.0/128+u*(5.0/1024+u*(-21.0/32768+u*(-399.0/262144+
+		u*(869.0/4194304+u*39325.0/33554432))))))
 	return ratio * math.Sqrt(a) * series
 }
 
@@ -279,7 +279,7 @@ func MeanInterval(v []float64) (mean, lo, hi float64) {
 	mean = Mean(v)
 	half := math.Inf(1)
 	if n := len(v); n > 1 {
-		half = float64(StudentT(0.975, float64(n-1)) * StdErr(v))
+		half = StudentT(0.975, float64(n-1)) * StdErr(v)
 	}
 	return mean, mean - half, mean + half
 }
@@ -291,7 +291,7 @@ func signFlips(d []float64) float64 {
 	for _, x := range d {
 		sum, scale = sum+x, scale+math.Abs(x)
 	}
-	limit := math.Abs(sum) - float64(1e-9*scale)
+	limit := math.Abs(sum) - 1e-9*scale
 	if len(d) > maxFlips {
 		return sampledFlips(d, limit)
 	}
@@ -309,7 +309,7 @@ func signFlips(d []float64) float64 {
 			bit++
 		}
 		sign[bit] = -sign[bit]
-		sum += float64(2 * sign[bit] * d[bit])
+		sum += 2 * sign[bit] * d[bit]
 	}
 }
 

@@ -62,7 +62,7 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 		}
 		d := r.Pred[i] - y
 		e.Rows++
-		sumAbs, sumDiff, squares = sumAbs+math.Abs(d), sumDiff+d, squares+float64(d*d)
+		sumAbs, sumDiff, squares = sumAbs+math.Abs(d), sumDiff+d, squares+d*d
 		sumY, sumAbsY = sumY+y, sumAbsY+math.Abs(y)
 		if r.Outlier != nil && r.Outlier[i] {
 			e.Outliers, outlier = e.Outliers+1, math.Max(outlier, math.Abs(d))
@@ -296,7 +296,7 @@ func (t *Neighbours) search(at int32, x []float64, best *nearest) {
 func squaredDistance(a, b []float64) float64 {
 	var sum float64
 	for j, v := range a {
-		sum += float64((v - b[j]) * (v - b[j]))
+		sum += (v - b[j]) * (v - b[j])
 	}
 	return sum
 }
@@ -308,9 +308,9 @@ func (t *Neighbours) gap(at int32, x []float64) float64 {
 	for j, v := range x {
 		switch {
 		case v < n.min[j]:
-			sum += float64((n.min[j] - v) * (n.min[j] - v))
+			sum += (n.min[j] - v) * (n.min[j] - v)
 		case v > n.max[j]:
-			sum += float64((v - n.max[j]) * (v - n.max[j]))
+			sum += (v - n.max[j]) * (v - n.max[j])
 		}
 	}
 	return sum * (1 - 1e-12)
@@ -333,7 +333,7 @@ func Cholesky(a []float64, m int) (rank int) {
 			sum := row[c]
 			other := a[c*m : c*m+m]
 			for k := range c {
-				sum -= float64(row[k] * other[k])
+				sum -= row[k] * other[k]
 			}
 			switch {
 			case c < r && other[c] > 0:
@@ -355,14 +355,14 @@ func CholeskySolve(l []float64, m int, b []float64) {
 	for r := range m {
 		sum := b[r]
 		for c := range r {
-			sum -= float64(l[r*m+c] * b[c])
+			sum -= l[r*m+c] * b[c]
 		}
 		b[r] = sum / l[r*m+r]
 	}
 	for r := m - 1; r >= 0; r-- {
 		sum := b[r]
 		for c := r + 1; c < m; c++ {
-			sum -= float64(l[c*m+r] * b[c])
+			sum -= l[c*m+r] * b[c]
 		}
 		b[r] = sum / l[r*m+r]
 	}

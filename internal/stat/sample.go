@@ -28,12 +28,12 @@ func Quantile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
 	}
-	at := float64(p * float64(len(sorted)-1))
+	at := p * float64(len(sorted)-1)
 	k := int(at)
 	if k+1 >= len(sorted) {
 		return sorted[len(sorted)-1]
 	}
-	return sorted[k] + float64((at-float64(k))*(sorted[k+1]-sorted[k]))
+	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
 }
 
 // Sorted is a sorted copy.
@@ -121,7 +121,7 @@ func StdErr(v []float64) float64 {
 	var squares float64
 	for _, x := range v {
 		if !math.IsNaN(x) {
-			squares, n = squares+float64((x-m)*(x-m)), n+1
+			squares, n = squares+(x-m)*(x-m), n+1
 		}
 	}
 	if n < 2 {
@@ -166,7 +166,7 @@ func Round(v float64, n int) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return v
 	}
-	scale := Pow(10, float64(n-1)-math.Floor(Log10(math.Abs(v))))
+	scale := math.Pow(10, float64(n-1)-math.Floor(math.Log10(math.Abs(v))))
 	return math.Round(v*scale) / scale
 }
 
@@ -207,7 +207,7 @@ func EffectiveSize(series []float64) float64 {
 			break
 		}
 		last = min(last, pair)
-		tau += float64(2 * last)
+		tau += 2 * last
 	}
 	return math.Max(1, math.Min(float64(n), float64(n)/tau))
 }
@@ -216,7 +216,7 @@ func EffectiveSize(series []float64) float64 {
 func autocovariance(x []float64, lag int) float64 {
 	sum := 0.0
 	for i := 0; i+lag < len(x); i++ {
-		sum += float64(x[i] * x[i+lag])
+		sum += x[i] * x[i+lag]
 	}
 	return sum / float64(len(x))
 }
@@ -264,8 +264,8 @@ func mix(x uint64) uint64 {
 // LogNormal is the u-quantile, 0 < u < 1, of the log-normal law with a mean and a squared
 // coefficient of variation (variance / mean^2).
 func LogNormal(mean, cv2, u float64) float64 {
-	sigma2 := Log1p(cv2)
-	return mean * Exp(float64(math.Sqrt(2*sigma2)*math.Erfinv(float64(2*u)-1))-float64(sigma2/2))
+	sigma2 := math.Log1p(cv2)
+	return mean * math.Exp(math.Sqrt(2*sigma2)*math.Erfinv(2*u-1)-sigma2/2)
 }
 
 // Histogram counts values >= 0 in bins of a fixed relative width of about 0.4 %:
@@ -293,12 +293,12 @@ func NewHistogram() *Histogram {
 func (h *Histogram) Add(x float64, w int64) {
 	bin := 0
 	if x > 1 {
-		bin = min(len(h.count)-1, 1+int(Log2(x)*binsPerOctave))
+		bin = min(len(h.count)-1, 1+int(math.Log2(x)*binsPerOctave))
 	}
 	h.count[bin] += w
 	h.n += w
-	h.sums[bin] += float64(x * float64(w))
-	h.sum += float64(x * float64(w))
+	h.sums[bin] += x * float64(w)
+	h.sum += x * float64(w)
 	h.max = math.Max(h.max, x)
 }
 
@@ -524,7 +524,7 @@ func correlation(x, y []float64) float64 {
 	var xx, xy, yy float64
 	for i, v := range x {
 		dx, dy := v-mx, y[i]-my
-		xx, xy, yy = xx+float64(dx*dx), xy+float64(dx*dy), yy+float64(dy*dy)
+		xx, xy, yy = xx+dx*dx, xy+dx*dy, yy+dy*dy
 	}
 	return xy / math.Sqrt(xx*yy)
 }

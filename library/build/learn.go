@@ -95,7 +95,7 @@ func (c *correction) simulated(l *load, gradient bool) (*sim.Means, error) {
 
 // relative is the evidence of one prediction with its derivatives in the order of Theta.
 func relative(predicted, measured float64, by []float64, sd, weight float64) evidence {
-	e := evidence{log: stat.Log(predicted / measured), by: slices.Clone(by), sd: sd, weight: weight}
+	e := evidence{log: math.Log(predicted / measured), by: slices.Clone(by), sd: sd, weight: weight}
 	for k := range e.by {
 		e.by[k] /= predicted
 	}
@@ -127,7 +127,7 @@ func (c *correction) simulateAll(ctx context.Context, ls []*load, workers int) (
 func (m *means) on(c *correction, by []float64) float64 {
 	sum := 0.0
 	for k, v := range by {
-		sum += float64(v * (c.Theta[k] - m.at[k]))
+		sum += v * (c.Theta[k] - m.at[k])
 	}
 	return sum
 }
@@ -156,7 +156,7 @@ func (y *cycles) at(i int, theta *[library.NumStep]float64) (us float64, x [libr
 	x = y.x[i]
 	library.Slower(theta, &x)
 	for k, v := range theta {
-		us += float64(v * x[k])
+		us += v * x[k]
 	}
 	return us, x
 }
@@ -194,9 +194,9 @@ func (c *correction) step(es []evidence) {
 			w *= huberSD / z
 		}
 		for k, u := range e.by {
-			rhs[k] -= float64(w * u * e.log)
+			rhs[k] -= w * u * e.log
 			for l, v := range e.by {
-				a[k*n+l] += float64(w * u * v)
+				a[k*n+l] += w * u * v
 			}
 		}
 	}
@@ -217,7 +217,7 @@ func (c *correction) solve(a, rhs []float64) {
 			move := c.prior(k).AtLeast - c.Theta[k]
 			for l := range n {
 				if l != k {
-					b[l] -= float64(m[l*n+k] * move)
+					b[l] -= m[l*n+k] * move
 					m[l*n+k], m[k*n+l] = 0, 0
 				}
 			}

@@ -182,7 +182,7 @@ func (p *point) load(models string) (*load, error) {
 	}
 	// the blocks of KV cache that fit: tokens of whole requests; windows hold no more than they see
 	weights := decoder.WeightBytesPerGPU(deploy.Parallel{TP: d.TP, PP: 1, DP: 1})
-	free := float64((1<<30)*(float64(0.99*d.Hardware.MemoryGB*d.Engine.GPUMemoryUtilization)-otherGB)) - weights
+	free := (1<<30)*(0.99*d.Hardware.MemoryGB*d.Engine.GPUMemoryUtilization-otherGB) - weights
 	l.kvBlocks = int64(free / decoder.Cache(decoder.KVBytes, d.TP).BytesPerToken / float64(d.Engine.BlockSize))
 	l.step, err = library.Bound(d, library.Options{Decoder: decoder})
 	return l, err
@@ -633,7 +633,7 @@ func refined(t export.StepTimer, grid []int64) ([]int64, error) {
 	var split func(lo, hi int64)
 	split = func(lo, hi int64) {
 		mid := (lo + hi) / 2
-		if at := us(mid); hi-lo > 3 && math.Abs(float64(0.5*(us(lo)+us(hi)))-at) > straight*at {
+		if at := us(mid); hi-lo > 3 && math.Abs(0.5*(us(lo)+us(hi))-at) > straight*at {
 			split(lo, mid)
 			split(mid, hi)
 			return

@@ -211,7 +211,7 @@ func slope(v []float64) float64 {
 	var sx, sy, sxx, sxy float64
 	for i, y := range v {
 		x := float64(i)
-		sx, sy, sxx, sxy = sx+x, sy+y, sxx+float64(x*x), sxy+float64(x*y)
+		sx, sy, sxx, sxy = sx+x, sy+y, sxx+x*x, sxy+x*y
 	}
-	return (float64(n*sxy) - float64(sx*sy)) / (float64(n*sxx) - float64(sx*sx))
+	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
 }

@@ -136,7 +136,7 @@ func (r Region) batch(kind kind, n int64, level, k uint64) []trace.Chunk {
 	draw := func(i int64, what uint64) float64 { return stat.Draw(level, k, uint64(i), what, uint64(len(kind))) }
 	prompts, decodes := int64(0), n
 	if kind != decode { // one prompt in half of them, two in a quarter, ...
-		prompts = min(n, 1-int64(stat.Log2(1-float64(draw(0, keyPrompts)))))
+		prompts = min(n, 1-int64(math.Log2(1-float64(draw(0, keyPrompts)))))
 		decodes = max(n-prompts, min(n-1, 1))
 	}
 	if kind == prefill {
@@ -237,8 +237,8 @@ type law struct {
 func (l *law) weigh(n int) float64 {
 	most := 0.0
 	for _, b := range l.busy {
-		off := stat.Log2(float64(n) / b)
-		most = math.Max(most, 1/(1+float64(off*off*off*off)))
+		off := math.Log2(float64(n) / b)
+		most = math.Max(most, 1/(1+off*off*off*off))
 	}
 	if l.busy == nil {
 		return 1
@@ -355,7 +355,7 @@ func solve(sets []*rowSet, least []float64) ([]float64, error) {
 	for _, s := range sets {
 		weight := 0.0
 		for _, us := range s.y {
-			weight += float64(w[row] * us * us)
+			weight += w[row] * us * us
 			row++
 		}
 		if x, us := s.sum(); least == nil {
@@ -386,7 +386,7 @@ func (p *Projection) errorOf(kind kind, sets ...*rowSet) Error {
 		for i, x := range s.x {
 			us := 0.0
 			for j, v := range x {
-				us += float64(v * p.Beta[j])
+				us += v * p.Beta[j]
 			}
 			rel := us/s.y[i] - 1
 			e.Steps++

@@ -221,7 +221,7 @@ func admission(src Source, c result.FitConfig) (*regEntry, float64, string, erro
 	if t := m.Coefficients[i]; t.CI95 != nil {
 		e.CI95 = within(slope, slope*t.CI95[0]/t.Value, slope*t.CI95[1]/t.Value)
 	}
-	return e, math.Max(0, us[0]-float64(slope*float64(prompt))), "", nil
+	return e, math.Max(0, us[0]-slope*float64(prompt)), "", nil
 }
 
 // measuredHost is an entry with its source: the fit, and the recordings it was made from.
@@ -290,11 +290,11 @@ func prefillRateOf(src *Source, c *result.FitConfig) (*prefillRate, error) {
 			return nil, fmt.Errorf("%s: %w", c.Label, err)
 		}
 		x[i] = float64(n)
-		mx, my = mx+float64(x[i]/lengths), my+float64(y[i]/lengths)
+		mx, my = mx+x[i]/lengths, my+y[i]/lengths
 	}
 	var xx, xy float64
 	for i := range lengths {
-		xx, xy = xx+float64((x[i]-mx)*(x[i]-mx)), xy+float64((x[i]-mx)*(y[i]-my))
+		xx, xy = xx+(x[i]-mx)*(x[i]-mx), xy+(x[i]-mx)*(y[i]-my)
 	}
 	us := y[lengths-1]
 	r.PerS, r.TTFTMs, r.SlopeUs = float64(r.Chunk)/us*1e6, us/1e3, xy/math.Max(xx, 1)
@@ -319,7 +319,7 @@ func (src *Source) rateInterval(d *deploy.Deployment, t StepTimer, tokens, us fl
 	variance := 0.0
 	for i, row := range cov {
 		for j, v := range row {
-			variance += float64(x[i] * float64(v*x[j]))
+			variance += x[i] * (v * x[j])
 		}
 	}
 	half := 1.96 * math.Sqrt(math.Max(0, variance))
@@ -537,9 +537,9 @@ func (s *scaler) simulate(d *deploy.Deployment, m sim.Model, t *workload.Traffic
 	_, err = sim.Stream(sim.DefaultConfig(d, m), reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
 		if us, ok := r.TTFTUs(); ok && r.FinishedUs.OK {
 			ttft = append(ttft, us/1e3)
-			waiting += float64(us * float64(r.PromptTokens) * uncached)
+			waiting += us * float64(r.PromptTokens) * uncached
 			whole := float64(r.FinishedUs.V - r.ScheduledUs.V)
-			held += float64(whole * float64(r.PromptTokens+r.OutputTokens/2))
+			held += whole * float64(r.PromptTokens+r.OutputTokens/2)
 			last = math.Max(last, float64(r.FinishedUs.V))
 		}
 		return true

@@ -709,8 +709,8 @@ func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
 	flops, bytes := h.TFlopsPeak*1e6, h.BwPeakTBs*1e6 // a us
 	layers, moe, hid := float64(m.NumLayers), float64(m.NumMoELayers), float64(m.HiddenSize)
 	heads, kv := float64(m.NumHeads*m.HeadDim), float64(m.NumKVHeads*m.HeadDim)
-	parameters := float64(2*layers*hid*(heads+kv)) + float64((layers-moe)*3*hid*float64(m.IntermediateSize)) +
-		float64(moe*3*hid*float64(m.SharedExpertSize)) + float64(hid*float64(m.VocabSize))
+	parameters := 2*layers*hid*(heads+kv) + (layers-moe)*3*hid*float64(m.IntermediateSize) +
+		moe*3*hid*float64(m.SharedExpertSize) + hid*float64(m.VocabSize)
 	routed := moe * 3 * hid * float64(m.MoEIntermediateSize)
 	k := &kernelMode{MHalf: mHalf, layers: layers, dense: 2 * parameters / tp / flops, weights: m.BytesPerWeight * parameters / tp / bytes,
 		norms: layers * 8 * hid / tp / bytes, expert: 2 * float64(m.TopK) * routed / flops,
@@ -718,7 +718,7 @@ func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
 		kv:    layers * 2 * math.Max(float64(m.NumKVHeads)/tp, 1) * float64(m.HeadDim) * m.BytesPerKV / bytes,
 		pairs: 4 * layers * heads / tp / flops}
 	if m.TopK < m.NumExperts {
-		k.missed = stat.Log1p(-float64(m.TopK) / float64(m.NumExperts))
+		k.missed = math.Log1p(-float64(m.TopK) / float64(m.NumExperts))
 	}
 	if tp > 1 {
 		k.reduces, k.reduced = 2*layers, 4*layers*hid/bytes
@@ -731,7 +731,7 @@ func (k *kernelMode) Terms(b *sim.Batch) []float64 {
 	rows := float64(b.Tokens())
 	ramp := rows + k.MHalf
 	k.x = [kernelTerms]float64{kernelStep: 1, kernelDense: k.dense * ramp, kernelExperts: k.expert * ramp,
-		kernelMemory:   k.weights + float64(k.norms*rows) - float64(k.experts*stat.Expm1(rows*k.missed)),
+		kernelMemory:   k.weights + k.norms*rows - k.experts*math.Expm1(rows*k.missed),
 		kernelDecodeKV: k.kv * float64(b.DecodeContext), kernelReduces: k.reduces, kernelReduceBytes: k.reduced * rows}
 	if b.DecodeReqs > 0 {
 		k.x[kernelDecodes] = k.layers
@@ -746,7 +746,7 @@ func (k *kernelMode) Terms(b *sim.Batch) []float64 {
 // StepUs is the sum of the terms times their coefficients.
 func (k *kernelMode) StepUs(b *sim.Batch) (us float64, err error) {
 	for i, x := range k.Terms(b) {
-		us += float64(x * k.Values[i])
+		us += x * k.Values[i]
 	}
 	return us, nil
 }

@@ -133,7 +133,7 @@ func (r *recovery) read() bool {
 		at := float64(o.FirstChunkNs.V)
 		r.events = append(r.events, event{o.FirstChunkNs.V, i, 0})
 		for k, gap := range o.ChunkGapsUs {
-			at += float64(gap * 1000)
+			at += gap * 1000
 			r.events = append(r.events, event{int64(math.Round(at)), i, k + 1})
 			gaps = append(gaps, gap*1000)
 		}
@@ -291,7 +291,7 @@ func (r *recovery) iterations() []trace.Iteration {
 		if len(lengths) > 0 {
 			mean, sum := stat.Mean(lengths), 0.0
 			for _, n := range lengths {
-				sum += float64((n - mean) * (n - mean))
+				sum += (n - mean) * (n - mean)
 			}
 			it.PromptVariance = trace.Some(sum / float64(len(lengths)))
 		}

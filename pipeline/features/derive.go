@@ -2,8 +2,6 @@ package features
 
 import (
 	"math"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // setDimensions copies what both versions read of the deployment.
@@ -31,18 +29,18 @@ func (s *Space) derive10() {
 	proj, vocab := float64(m.NumMLPProj), float64(m.VocabSize)
 
 	s.kvDim = s.hidden * s.kvHeads / s.heads
-	s.attnFLOPs = float64(4 * s.hidden * (s.hidden + s.kvDim))
-	s.mlpFLOPs = float64(2 * proj * s.hidden * s.mlpWidth * s.activeExperts)
-	s.headFLOPs = float64(2 * s.hidden * vocab)
-	s.linearFLOPs = float64(s.layers*(s.attnFLOPs+s.mlpFLOPs)) + s.headFLOPs
+	s.attnFLOPs = 4 * s.hidden * (s.hidden + s.kvDim)
+	s.mlpFLOPs = 2 * proj * s.hidden * s.mlpWidth * s.activeExperts
+	s.headFLOPs = 2 * s.hidden * vocab
+	s.linearFLOPs = s.layers*(s.attnFLOPs+s.mlpFLOPs) + s.headFLOPs
 	s.kvBytes = 4 * s.layers * s.kvDim * b
 	s.blockBytes = s.blockTokens * s.kvBytes
 	s.peak = h.TFlopsPeak * 1e12 / s.tp
 	s.linearPeak = s.peak
 	s.bandwidth = h.BwPeakTBs * 1e12 / s.tp
-	s.attnBytes = float64((float64(2*s.hidden*s.hidden) + float64(2*s.hidden*s.kvDim)) * b)
+	s.attnBytes = (2*s.hidden*s.hidden + 2*s.hidden*s.kvDim) * b
 	s.expertBytes = proj * s.hidden * s.mlpWidth * b
-	s.mlpBytes = float64(s.expertBytes * topK)
+	s.mlpBytes = s.expertBytes * topK
 	s.totalBytes = s.layers * (s.attnBytes + s.mlpBytes)
 	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency
 	s.link = h.InterconnectBandwidthGBs * 1e9
@@ -75,23 +73,23 @@ func (s *Space) derive11() {
 	denseWidth := float64(m.IntermediateSize)
 	expertWidth, sharedWidth := float64(m.MoEIntermediateSize), float64(m.SharedExpertSize)
 
-	s.qDim = float64(s.heads * headDim)
-	s.kvDim = float64(math.Max(s.kvHeads, s.tp) * headDim)
+	s.qDim = s.heads * headDim
+	s.kvDim = math.Max(s.kvHeads, s.tp) * headDim
 	s.attnFLOPs = 4 * s.hidden * (s.qDim + s.kvDim)
 	s.mlpFLOPs = 2 * proj * s.hidden * denseWidth
 	s.attnBytes = 2 * s.hidden * (s.qDim + s.kvDim) * m.BytesPerWeight
 	s.mlpBytes = proj * s.hidden * denseWidth * m.BytesPerWeight
 	if m.IsMoE() {
-		router := float64(s.hidden * s.experts * s.tp) // replicated on every device
+		router := s.hidden * s.experts * s.tp // replicated on every device
 		s.moeLayers = float64(m.NumMoELayers)
-		s.moeFLOPs = float64(2*proj*s.hidden*(float64(s.topK*expertWidth)+sharedWidth)) + float64(2*router)
+		s.moeFLOPs = 2*proj*s.hidden*(s.topK*expertWidth+sharedWidth) + 2*router
 		s.expertBytes = proj * s.hidden * expertWidth * m.BytesPerWeight
-		s.moeFixedBytes = float64(proj*s.hidden*sharedWidth*m.BytesPerWeight) + float64(router*m.BytesPerActivation)
+		s.moeFixedBytes = proj*s.hidden*sharedWidth*m.BytesPerWeight + router*m.BytesPerActivation
 	}
-	s.headFLOPs = float64(2 * s.hidden * vocab)
-	s.headBytes = float64(s.hidden * vocab * m.BytesPerLMHead)
-	s.linearFLOPs = float64(s.layers*s.attnFLOPs) + float64((s.layers-s.moeLayers)*s.mlpFLOPs) + float64(s.moeLayers*s.moeFLOPs)
-	s.totalBytes = s.fixedBytes() + float64(s.moeLayers*s.experts*s.expertBytes) + s.headBytes
+	s.headFLOPs = 2 * s.hidden * vocab
+	s.headBytes = s.hidden * vocab * m.BytesPerLMHead
+	s.linearFLOPs = s.layers*s.attnFLOPs + (s.layers-s.moeLayers)*s.mlpFLOPs + s.moeLayers*s.moeFLOPs
+	s.totalBytes = s.fixedBytes() + s.moeLayers*s.experts*s.expertBytes + s.headBytes
 	s.kvBytes = 2 * s.layers * s.kvDim * m.BytesPerKV
 	s.blockBytes = s.blockTokens * s.kvBytes
 	s.peak = h.TFlopsPeak * 1e12 * s.tp
@@ -102,7 +100,7 @@ func (s *Space) derive11() {
 	s.linearTFlops = s.linearPeak / s.tp / 1e12
 	s.bandwidth = h.BwPeakTBs * 1e12 * s.tp
 	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency * s.tp
-	s.links(float64(2*s.layers)+1, vocab)
+	s.links(2*s.layers+1, vocab)
 	s.divide11()
 	if e.CPUOffloading {
 		s.cpuGPURatio = float64(e.KVBlocksCPU) / float64(e.KVBlocksGPU.Or(0))
@@ -122,7 +120,7 @@ func (s *Space) divide11() {
 	s.gqa = s.kvHeads / s.heads
 	s.stepOverheadS = s.layers * layerRefS
 	if s.experts > 0 {
-		s.lnIdleExpert = stat.Log1p(-s.topK / s.experts)
+		s.lnIdleExpert = math.Log1p(-s.topK / s.experts)
 	}
 }
 
@@ -144,7 +142,7 @@ func (s *Space) links(allreduces, vocab float64) {
 // fixedBytes are the weights every non-empty step reads whatever its tokens:
 // attention, dense MLPs, shared experts and routers; without experts and head.
 func (s *Space) fixedBytes() float64 {
-	return float64(s.layers*s.attnBytes) + float64((s.layers-s.moeLayers)*s.mlpBytes) + float64(s.moeLayers*s.moeFixedBytes)
+	return s.layers*s.attnBytes + (s.layers-s.moeLayers)*s.mlpBytes + s.moeLayers*s.moeFixedBytes
 }
 
 // over is a denominator of 1.0 (spec#frozen-guards).

@@ -84,7 +84,7 @@ func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (
 		}
 	}
 	prompt, all := promptFactorOn(set, d), factorOn(set, d)
-	added := float64((prompt - 1) * prompts)
+	added := (prompt - 1) * prompts
 	e.Factors = []Factor{{"prompt factor", prompt, added}, {"deployment factor", all, (all - 1) * (*e.PredictionUs + added)}}
 	p := BetaPredictor(On(set, d))
 	us, err := p.Predict(x, hits)

@@ -2,10 +2,10 @@ package features
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // What 1.3 adds: every slot as a sum over the layers of a model (spec#layer-work). For models of equal layers each slot is
@@ -85,7 +85,7 @@ func (e *experts) share(tokens float64) float64 {
 	if n := int(tokens); n >= 0 && n < len(e.shares) && float64(n) == tokens {
 		return e.shares[n]
 	}
-	return -stat.Expm1(max(0, tokens) * e.lnIdle)
+	return -math.Expm1(max(0, tokens) * e.lnIdle)
 }
 
 // derive13 are the constants of 1.3: sums over layers under the names that 1.1 and 1.2 have for models of equal layers.
@@ -116,7 +116,7 @@ func (s *Space) derive13() {
 	s.fixedWeights, s.totalBytes = w.FixedBytes, w.FixedBytes+w.HeadBytes
 	for _, e := range w.Experts {
 		s.expertS += e.FLOPs[0]/s.peak + (e.FLOPs[1]+e.FLOPs[2])/fast
-		kind := experts{ExpertWork: e, lnIdle: stat.Log1p(-e.TopK / e.Experts)}
+		kind := experts{ExpertWork: e, lnIdle: math.Log1p(-e.TopK / e.Experts)}
 		for n := range 512 {
 			kind.shares = append(kind.shares, kind.share(float64(n)))
 		}
@@ -139,7 +139,7 @@ func (s *Space) derive13() {
 	}
 	seqs := min(s.maxSeqs, s.maxTokens)
 	s.rooflineS = max(s.linearS(s.maxTokens, seqs), s.weightBytes(s.maxTokens, seqs)/s.bandwidth)
-	s.activationBytes = m.BytesPerActivation * (float64(s.blocks*4*s.hidden*s.tp) + w.Widths)
+	s.activationBytes = m.BytesPerActivation * (s.blocks*4*s.hidden*s.tp + w.Widths)
 	s.activate(float64(layers.Vocab))
 	if d.Engine.Extra["enforce_eager"] == true {
 		s.graphs = nil
@@ -161,13 +161,13 @@ func prefillAttention13(s *Space, in *StepInput) float64 {
 	out := 0.0
 	for i := range s.attends {
 		a := &s.attends[i]
-		out += float64(a.prefillS * s.reachSums(in, a.reach).PrefillPairs)
+		out += a.prefillS * s.reachSums(in, a.reach).PrefillPairs
 		if a.againS > 0 {
-			out += float64(a.againS * in.PrefillContext)
+			out += a.againS * in.PrefillContext
 		}
 	}
 	if s.statePrefillFLOPs > 0 {
-		out += float64(s.statePrefillFLOPs / s.peak * in.PrefillTokens)
+		out += s.statePrefillFLOPs / s.peak * in.PrefillTokens
 	}
 	return out
 }
@@ -184,10 +184,10 @@ func decodeAttention13(s *Space, in *StepInput) float64 {
 	out := 0.0
 	for i := range s.attends {
 		a := &s.attends[i]
-		out += float64(a.decodeS * s.reachSums(in, a.reach).DecodePairs)
+		out += a.decodeS * s.reachSums(in, a.reach).DecodePairs
 	}
 	if s.stateDecodeFLOPs > 0 {
-		out += float64(s.stateDecodeFLOPs / s.peak * in.DecodeTokens)
+		out += s.stateDecodeFLOPs / s.peak * in.DecodeTokens
 	}
 	return out
 }
@@ -204,10 +204,10 @@ func kvCacheRead13(s *Space, in *StepInput) float64 {
 	out := 0.0
 	for i := range s.attends {
 		a := &s.attends[i]
-		out += float64(s.reachSums(in, a.reach).Entries * a.readS)
+		out += s.reachSums(in, a.reach).Entries * a.readS
 	}
 	if s.stateBytes > 0 {
-		out += float64((in.NumPrefillReqs + in.NumDecodeReqs) * (s.stateBytes / s.bandwidth))
+		out += (in.NumPrefillReqs + in.NumDecodeReqs) * (s.stateBytes / s.bandwidth)
 	}
 	return out
 }
@@ -277,7 +277,7 @@ func admissionCompute13(s *Space, in *QueueInput) float64 {
 	if in.PromptTokens == 0 {
 		return 0
 	}
-	return float64(in.PromptTokens*s.bodyS) + s.headS + prefillAttention13(s, s.promptStep(in.PromptTokens))
+	return in.PromptTokens*s.bodyS + s.headS + prefillAttention13(s, s.promptStep(in.PromptTokens))
 }
 
 // promptStep is the attention of a whole prompt as the sums of a step.
@@ -305,13 +305,13 @@ func (s *Space) layerSums(in *StepInput) []Quantity {
 			out = append(out, given("prefill_pairs_"+name, sums.PrefillPairs, "token pairs"),
 				given("decode_pairs_"+name, sums.DecodePairs, "token pairs"), given("entries_read_"+name, sums.Entries, "entries"))
 		}
-		prefill += float64(a.prefillFLOPs*sums.PrefillPairs) + float64(a.againFLOPs*in.PrefillContext)
-		decode += float64(a.decodeFLOPs * sums.DecodePairs)
-		bytes += float64(a.bytesRead * sums.Entries)
+		prefill += a.prefillFLOPs*sums.PrefillPairs + a.againFLOPs*in.PrefillContext
+		decode += a.decodeFLOPs * sums.DecodePairs
+		bytes += a.bytesRead * sums.Entries
 	}
-	return append(out, given("prefill_attention_flops", prefill+float64(s.statePrefillFLOPs*in.PrefillTokens), "FLOP"),
-		given("decode_attention_flops", decode+float64(s.stateDecodeFLOPs*in.DecodeTokens), "FLOP"),
-		given("cache_read_bytes", bytes+float64(s.stateBytes*(in.NumPrefillReqs+in.NumDecodeReqs)), "B"))
+	return append(out, given("prefill_attention_flops", prefill+s.statePrefillFLOPs*in.PrefillTokens, "FLOP"),
+		given("decode_attention_flops", decode+s.stateDecodeFLOPs*in.DecodeTokens, "FLOP"),
+		given("cache_read_bytes", bytes+s.stateBytes*(in.NumPrefillReqs+in.NumDecodeReqs), "B"))
 }
 
 // reachName is a reach in a name: window_128, topk_2048, ratio_4_topk_512.

@@ -2,8 +2,6 @@ package features
 
 import (
 	"math"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // expertShare is the expected share of experts that B tokens touch under uniform routing
@@ -14,9 +12,9 @@ func (s *Space) expertShare(tokens float64) float64 {
 		return 0
 	}
 	if s.version == V10 {
-		return 1 - stat.Pow(1-s.topK/s.experts, math.Max(1, tokens))
+		return 1 - math.Pow(1-s.topK/s.experts, math.Max(1, tokens))
 	}
-	return -stat.Expm1(tokens * s.lnIdleExpert)
+	return -math.Expm1(tokens * s.lnIdleExpert)
 }
 
 // weightBytes is W(B, S): what a step of B tokens and S sampled sequences reads of the weights,
@@ -32,7 +30,7 @@ func (s *Space) weightBytes(tokens, seqs float64) float64 {
 	if s.expertKinds != nil {
 		w += s.touchedBytes(tokens * s.engines)
 	} else if s.expertWeights > 0 {
-		w += float64(s.expertWeights * s.expertShare(tokens))
+		w += s.expertWeights * s.expertShare(tokens)
 	}
 	if seqs > 0 {
 		w += s.headBytes
@@ -46,13 +44,13 @@ func (s *Space) stepBytes10(tokens float64) float64 {
 	if s.experts > 0 {
 		used = s.experts * s.expertShare(tokens)
 	}
-	return s.layers * (s.attnBytes + float64(s.expertBytes*used))
+	return s.layers * (s.attnBytes + s.expertBytes*used)
 }
 
 // linearS is the time of all linear layers at their peak (spec#beta-prefill-linear-compute): the
 // body per token at the linear peak, the head per sampled sequence at the 16-bit peak.
 func (s *Space) linearS(tokens, seqs float64) float64 {
-	return float64(tokens*s.bodyS) + float64(seqs*s.headS)
+	return tokens*s.bodyS + seqs*s.headS
 }
 
 // FloorUs is the physical floor of a step, W/Bw in us: no step can end before the weights it needs

@@ -97,7 +97,7 @@ func (p *Predictor) PredictRow(x []float64, steps float64, hits Hits) (float64, 
 	}
 	sum := 0.0
 	for i, v := range x {
-		sum += float64(p.values[i] * v)
+		sum += p.values[i] * v
 		if v > p.limits[i]*steps {
 			p.beyond |= 1 << i
 		}

@@ -1,6 +1,6 @@
 package features
 
-import "github.com/blis-train/blis-train/internal/stat"
+import "math"
 
 // admissionCompute11 is queue slot 3: the time of the request's whole prompt at peak arithmetic
 // rate, that is beta f1 + f2 of an unchunked prefill.
@@ -22,7 +22,7 @@ func admissionCompute11(s *Space, in *QueueInput) float64 {
 	if p == 0 {
 		return 0
 	}
-	return float64(p*s.bodyS) + s.headS + float64(s.attnS*p*(p+1)/2)
+	return p*s.bodyS + s.headS + s.attnS*p*(p+1)/2
 }
 
 // admissionCompute10 has no attention and the head on every token.
@@ -39,7 +39,7 @@ func (s *Space) gate(in *QueueInput) float64 { return s.gateAt(in.RunningDepth, 
 func (s *Space) gateAt(running, usage float64) float64 {
 	seats := atMost(1, running/s.maxSeqs)
 	memory := atMost(1, atLeast(0, usage))
-	return seats + memory - float64(seats*memory)
+	return seats + memory - seats*memory
 }
 
 // batchSaturation is queue slot 1: running requests per seat, not clamped like the gate's share.
@@ -86,7 +86,7 @@ func queuedRegimeBias11(s *Space, in *QueueInput) float64 { return s.gate(in) }
 // Bounds: >= 0; 0 on an idle server and with an empty queue; grows with the queue
 // Omits:  lengths of the waiting prompts
 func queueDrain(s *Space, in *QueueInput) float64 {
-	return s.gate(in) * stat.Log1p(in.WaitingDepth) * s.rooflineS
+	return s.gate(in) * math.Log1p(in.WaitingDepth) * s.rooflineS
 }
 
 // queueMemoryInteraction is queue slot 6: a long queue before a full cache.
@@ -125,7 +125,7 @@ func prefixCacheBenefit(s *Space, in *QueueInput) float64 {
 // Bounds: 0..32; 0 on an idle server; falls as blocks come free
 // Omits:  blocks reclaimable from the prefix cache
 func memoryAdmissionGap11(s *Space, in *QueueInput) float64 {
-	return s.gate(in) * stat.Log1p(in.PromptTokens/(s.blockTokens*atLeast(1, in.KVFreeBlocks)))
+	return s.gate(in) * math.Log1p(in.PromptTokens/(s.blockTokens*atLeast(1, in.KVFreeBlocks)))
 }
 
 // memoryAdmissionGap10 is the raw ratio in bytes, clamped at 100.

@@ -23,12 +23,12 @@ func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
 	if !Layered(s.version) {
 		perToken = s.moeLayers * 2 * float64(m.NumMLPProj) * s.hidden * s.topK * float64(m.MoEIntermediateSize) / s.linearPeak
 	}
-	experts := float64(g.Tokens/g.Ranks*g.Imbalance) - g.Padded
-	linear := s.linearS(g.Padded, in.NumSampledSeqs) + float64(perToken*experts)
+	experts := g.Tokens/g.Ranks*g.Imbalance - g.Padded
+	linear := s.linearS(g.Padded, in.NumSampledSeqs) + perToken*experts
 	touched, share, load := s.touchedBytes(g.Tokens), s.moeShare(g.Tokens), s.expertsTouched(g.Tokens)
 	if !Layered(s.version) {
 		of := s.expertShare(g.Tokens)
-		touched, share, load = float64(s.expertWeights/g.Ranks*of), s.moeLayerShare*of/g.Ranks, s.moeLayers*s.experts/g.Ranks*of
+		touched, share, load = s.expertWeights/g.Ranks*of, s.moeLayerShare*of/g.Ranks, s.moeLayers*s.experts/g.Ranks*of
 	}
 	weights := s.fixedWeights + touched
 	if in.NumSampledSeqs > 0 {

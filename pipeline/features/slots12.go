@@ -50,7 +50,7 @@ func collectiveTime12(s *Space, in *StepInput) float64 {
 	if s.tp <= 1 || in.ScheduledTokens <= 0 {
 		return 0
 	}
-	return float64(s.allreduces*s.reduceS(in.ScheduledTokens)) + s.gatheredS(in.NumSampledSeqs)
+	return s.allreduces*s.reduceS(in.ScheduledTokens) + s.gatheredS(in.NumSampledSeqs)
 }
 
 // expertLoad12 is step slot 20: a nominal microsecond for each expert a step touches.
@@ -73,12 +73,12 @@ const expertRefS = 1e-6
 // derive12 are the constants that 1.2 adds.
 func (s *Space) derive12() {
 	m := &s.dep.Model
-	widths := float64((s.layers - s.moeLayers) * float64(m.IntermediateSize))
+	widths := (s.layers - s.moeLayers) * float64(m.IntermediateSize)
 	if s.moeLayers > 0 {
-		widths += float64(s.moeLayers * (float64(s.topK*float64(m.MoEIntermediateSize)) + float64(m.SharedExpertSize)))
+		widths += s.moeLayers * (s.topK*float64(m.MoEIntermediateSize) + float64(m.SharedExpertSize))
 	}
-	s.activationBytes = m.BytesPerActivation * (float64(s.layers*(float64(8*s.hidden*s.tp)+float64(2*s.qDim)+float64(4*s.kvDim))) +
-		float64(float64(m.NumMLPProj)*widths))
+	s.activationBytes = m.BytesPerActivation * (s.layers*(8*s.hidden*s.tp+2*s.qDim+4*s.kvDim) +
+		float64(m.NumMLPProj)*widths)
 	s.activate(float64(m.VocabSize))
 }
 

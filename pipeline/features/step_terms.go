@@ -141,7 +141,7 @@ func tpCommunication(s *Space, in *StepInput) float64 {
 	if s.tp <= 1 || in.ScheduledTokens <= 0 {
 		return 0
 	}
-	return s.commLatencyS + float64(s.commS*in.ScheduledTokens) + float64(s.gatherS*in.NumSampledSeqs)
+	return s.commLatencyS + s.commS*in.ScheduledTokens + s.gatherS*in.NumSampledSeqs
 }
 
 // tpCommunication10 has bytes only, over both directions of the link (spec#err-sharding).

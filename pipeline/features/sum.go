@@ -56,7 +56,7 @@ func (in *StepInput) Add(v Version, c trace.Chunk) {
 	}
 	if v == V10 {
 		if !c.IsDecode() {
-			in.SumPrefillAttnWork += float64((computed + n) * n)
+			in.SumPrefillAttnWork += (computed + n) * n
 		}
 		return
 	}
@@ -64,7 +64,7 @@ func (in *StepInput) Add(v Version, c trace.Chunk) {
 	in.KVReadTokens += computed + n
 	if !c.IsDecode() {
 		in.PrefillContext += computed
-		in.PrefillCausalWork += float64(n*computed) + float64(n*(n+1)/2)
+		in.PrefillCausalWork += n*computed + n*(n+1)/2
 	}
 }
 
@@ -73,7 +73,7 @@ func (in *StepInput) Add(v Version, c trace.Chunk) {
 //
 //	ema = gamma * num_preempted / max(1, running_depth) + (1-gamma) * previous
 func EMA(previous, gamma, numPreempted, runningDepth float64) float64 {
-	return gamma*numPreempted/math.Max(1, runningDepth) + float64((1-gamma)*previous)
+	return gamma*numPreempted/math.Max(1, runningDepth) + (1-gamma)*previous
 }
 
 // DefaultGamma and Gammas are the EMA's default and candidates (spec#preemption-average).
@@ -104,7 +104,7 @@ func (s *Step) Add(c trace.Chunk) {
 	if c.Computed < c.Prompt {
 		t := float64(c.New)
 		s.PrefillTokens += t
-		s.PrefillAttn += float64(t * (float64(c.Prompt) + float64(t/2)))
+		s.PrefillAttn += t * (float64(c.Prompt) + t/2)
 		return
 	}
 	s.DecodeTokens += float64(c.New)

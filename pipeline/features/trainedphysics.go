@@ -88,25 +88,25 @@ func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	}
 	hid := float64(m.HiddenSize)
 	headDim := float64(m.HiddenSize / m.NumHeads)
-	kvDim := float64(float64(m.NumKVHeads) * headDim)
+	kvDim := float64(m.NumKVHeads) * headDim
 	topK := float64(max(1, m.TopK))
 	moeFFN, denseFFN, shared := float64(m.MoEIntermediateSize), float64(m.IntermediateSize), float64(m.SharedExpertSize)
 	if !isMoE {
 		shared = 0
 	}
-	t.projPerToken = t.layers * 2 * hid * (float64(2*hid) + float64(2*kvDim)) / (tp * dp)
-	t.ffnPerToken = float64(t.moeLayers*topK/group*6*hid*moeFFN) + t.moeLayers*6*hid*shared/(tp*dp) + dense*6*hid*denseFFN/(tp*dp)
+	t.projPerToken = t.layers * 2 * hid * (2*hid + 2*kvDim) / (tp * dp)
+	t.ffnPerToken = t.moeLayers*topK/group*6*hid*moeFFN + t.moeLayers*6*hid*shared/(tp*dp) + dense*6*hid*denseFFN/(tp*dp)
 	t.attnPerPair = t.layers * 4 * (float64(m.NumHeads) / tp) * headDim / dp
 	t.kvBytesPerToken = 2 * bytesPerKV * t.layers * (kvDim / (tp * dp))
 	bw := m.BytesPerWeight
-	bytesAttn := t.layers * hid * (float64(2*hid) + float64(2*kvDim)) * bw / tp
-	bytesFFN := float64(t.moeLayers*(float64(m.NumExperts)/group)*3*hid*moeFFN*bw) + t.moeLayers*3*hid*shared*bw/tp +
+	bytesAttn := t.layers * hid * (2*hid + 2*kvDim) * bw / tp
+	bytesFFN := t.moeLayers*(float64(m.NumExperts)/group)*3*hid*moeFFN*bw + t.moeLayers*3*hid*shared*bw/tp +
 		dense*3*hid*denseFFN*bw/tp
 	t.weightUs = (bytesAttn + bytesFFN) / t.bytePerUs
 	unit := 2 * hid * m.BytesPerActivation * (tp - 1) / tp / t.bytePerUs
 	t.allReducePerToken = unit * (t.layers + dense) / dp
 	if isMoE && dp == 1 {
-		t.allReducePerToken += float64(unit * t.moeLayers)
+		t.allReducePerToken += unit * t.moeLayers
 	}
 	if isMoE && dp > 1 {
 		t.moeDispatch = t.moeLayers / dp * (group - 1) / group * 2 * hid * m.BytesPerActivation / t.bytePerUs
@@ -135,8 +135,8 @@ func checkTrainedPhysics(d *deploy.Deployment, m *deploy.Model) error {
 // Beta writes the eleven terms of a step with at least one sequence into x,
 // len(TrainedPhysicsBeta): the linear form that 10 and 11 betas select.
 func (t *TrainedPhysics) Beta(s *Step, x []float64) {
-	x[prefillCompute] = (float64(s.PrefillTokens*(t.projPerToken+t.ffnPerToken)) + float64(s.PrefillAttn*t.attnPerPair)) / t.flopPerUs
-	x[decodeCompute] = (float64(s.DecodeTokens*(t.projPerToken+t.ffnPerToken)) + float64(s.DecodeContext*t.attnPerPair)) / t.flopPerUs
+	x[prefillCompute] = (s.PrefillTokens*(t.projPerToken+t.ffnPerToken) + s.PrefillAttn*t.attnPerPair) / t.flopPerUs
+	x[decodeCompute] = (s.DecodeTokens*(t.projPerToken+t.ffnPerToken) + s.DecodeContext*t.attnPerPair) / t.flopPerUs
 	x[basisWeightLoad] = t.weightUs
 	x[allReduce] = t.allReducePerToken * (s.PrefillTokens + s.DecodeTokens)
 	x[perLayer] = t.layers
@@ -169,20 +169,20 @@ func (t *TrainedPhysics) StepUs(s *Step, beta, x []float64) float64 {
 	n := len(beta)
 	prefill := beta[prefillCompute] * math.Max(x[prefillCompute], x[prefillKV])
 	if n > prefillKV {
-		prefill = float64(beta[prefillCompute]*x[prefillCompute]) + float64(beta[prefillKV]*x[prefillKV])
+		prefill = beta[prefillCompute]*x[prefillCompute] + beta[prefillKV]*x[prefillKV]
 	}
 	decode := beta[decodeCompute] * math.Max(x[decodeCompute], x[decodeKV])
 	if n > decodeKV {
-		decode = float64(beta[decodeCompute]*x[decodeCompute]) + float64(beta[decodeKV]*x[decodeKV])
+		decode = beta[decodeCompute]*x[decodeCompute] + beta[decodeKV]*x[decodeKV]
 	}
 	dispatch := beta[allReduce]
 	if n > moEDispatch {
 		dispatch = beta[moEDispatch]
 	}
-	y := prefill + decode + float64(beta[basisWeightLoad]*x[basisWeightLoad]) + float64(beta[allReduce]*x[allReduce]) +
-		float64(dispatch*x[moEDispatch]) + float64(beta[perLayer]*x[perLayer]) + float64(beta[perRequest]*x[perRequest]) + beta[PerStep]
+	y := prefill + decode + beta[basisWeightLoad]*x[basisWeightLoad] + beta[allReduce]*x[allReduce] +
+		dispatch*x[moEDispatch] + beta[perLayer]*x[perLayer] + beta[perRequest]*x[perRequest] + beta[PerStep]
 	if n > perMoELayer {
-		y += float64(beta[perMoELayer] * x[perMoELayer])
+		y += beta[perMoELayer] * x[perMoELayer]
 	}
 	return y
 }

@@ -242,7 +242,7 @@ func (it *Iteration) predict(t *rows.Table) {
 	for i := range t.Kept {
 		us := 0.0
 		for j, x := range t.Row(i) {
-			us += float64(x * it.Model.Coefficients[j].Value)
+			us += x * it.Model.Coefficients[j].Value
 		}
 		if us > 0 {
 			it.TimeNs, it.Us, it.PredUs = append(it.TimeNs, t.TimeNs[i]), append(it.Us, t.Y[i]), append(it.PredUs, us)

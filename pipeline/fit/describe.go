@@ -244,8 +244,8 @@ func meanShares(s *Solved) []float64 {
 	var total float64
 	for i := range s.Train.Len() {
 		for j, x := range s.Train.Row(i) {
-			sum[j] += float64(x * s.Fit.Beta[j])
-			total += float64(x * s.Fit.Beta[j])
+			sum[j] += x * s.Fit.Beta[j]
+			total += x * s.Fit.Beta[j]
 		}
 	}
 	for j := range sum {

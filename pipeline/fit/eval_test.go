@@ -342,7 +342,7 @@ func priorFit(t *testing.T, src Source, seed uint64, truth func(l *libraryPrior,
 				if i%20 == 0 {
 					common = 0.01 * rng.NormFloat64()
 				}
-				table.Y[i] = ridge.Dot(table.Row(i), beta) * stat.Exp(common+0.03*rng.NormFloat64())
+				table.Y[i] = ridge.Dot(table.Row(i), beta) * math.Exp(common+0.03*rng.NormFloat64())
 			}
 		}
 	}

@@ -129,10 +129,10 @@ func newSums(d *deploy.Deployment, step *library.Step) (*sums, error) {
 		s.fitted = append(s.fitted, int32(i))
 		for k := range y {
 			_, se := learned.Value(k, d.Hardware.Name)
-			s.sources[k][i] = float64(se * y[k])
+			s.sources[k][i] = se * y[k]
 		}
 		for k, us := range step.Us(&batch) {
-			s.sources[place[k]][i] += float64(tableSD[step.Operators[k].Reached] * us)
+			s.sources[place[k]][i] += tableSD[step.Operators[k].Reached] * us
 		}
 		for k, other := range others { // terms are not negative: more and less apart
 			more := other.Parts(&batch)[library.Experts] - price.Parts(&batch)[library.Experts]
@@ -200,7 +200,7 @@ func (s *sums) fit() ([]float64, error) {
 		}
 		missed := s.missed(beta, s.fitted)
 		for r, m := range missed {
-			more[r] = min(mostRegime, max(1./mostRegime, more[r]*stat.Pow(m/max(leastOff, stat.Mean(missed)), 0.3)))
+			more[r] = min(mostRegime, max(1./mostRegime, more[r]*math.Pow(m/max(leastOff, stat.Mean(missed)), 0.3)))
 		}
 		for _, i := range s.fitted {
 			s.weights[i] = even[i] * more[s.data.Regime[i]] * offUnit / max(leastOff, s.off(beta, i))
@@ -220,9 +220,9 @@ func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
 	a, sd, missed := make([]float64, p*p), make([]float64, p), s.missed(beta, s.judging)
 	for _, i := range s.fitted {
 		x, e := s.data.Row(int(i)), missed[s.data.Regime[i]]*s.data.Y[i]
-		w := regimeRows * float64(NumRegimes) / float64(len(s.fitted)) / float64(e*e)
+		w := regimeRows * float64(NumRegimes) / float64(len(s.fitted)) / (e * e)
 		for k := range a {
-			a[k] += float64(w * x[k/p] * x[k%p])
+			a[k] += w * x[k/p] * x[k%p]
 		}
 	}
 	for j, f := range features.BetaFeatures(s.version) {
@@ -231,7 +231,7 @@ func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
 			open = unknownTimeSD
 		}
 		if sd[j] = 0; a[j*p+j] > 0 {
-			a[j*p+j] += 1 / float64(open*open)
+			a[j*p+j] += 1 / (open * open)
 			sd[j] = 1 / math.Sqrt(a[j*p+j])
 		}
 	}
@@ -244,7 +244,7 @@ func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
 	for j := range out {
 		out[j] = make([]float64, p)
 		for k := range p {
-			out[j][k] = float64(sd[j]*sd[k]*inverse[j*p+k]) + float64(family*family*beta[j]*beta[k])
+			out[j][k] = sd[j]*sd[k]*inverse[j*p+k] + family*family*beta[j]*beta[k]
 		}
 	}
 	for _, us := range s.sources {
@@ -254,7 +254,7 @@ func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
 		}
 		for j := range p {
 			for k := range p {
-				out[j][k] += float64(b[j] * b[k])
+				out[j][k] += b[j] * b[k]
 			}
 		}
 	}
@@ -302,7 +302,7 @@ func (s *sums) set(d *deploy.Deployment, step *library.Step, beta []float64, cov
 			t.Identified, t.Evidence = coeff.PriorOnly, ""
 			continue
 		}
-		half := float64(1.959963984540054 * math.Sqrt(covariance[j][j]))
+		half := 1.959963984540054 * math.Sqrt(covariance[j][j])
 		t.Range, t.CI95 = &[2]float64{lo, hi}, &[2]float64{math.Max(0, t.Value-half), t.Value + half}
 	}
 	us, _ := learned.Value(library.NumStep, "")
@@ -456,7 +456,7 @@ func (f *fitter) provenance(s *Solved, out *result.Model) {
 	g := ridge.OfRows(s.Train, s.Weights, nil, f.o.Workers)
 	a := make([]float64, p*p)
 	for k := range a {
-		a[k] = g.G[k]/g.Q + float64(s.Fit.Lambda*s.Opt.Precision[k])
+		a[k] = g.G[k]/g.Q + s.Fit.Lambda*s.Opt.Precision[k]
 	}
 	post := stat.Inverse(a, p)
 	for j := range out.Coefficients {
@@ -507,11 +507,11 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 			mean, variance := ridge.Dot(x, l.mean), 0.0
 			for j, u := range x {
 				if u != 0 {
-					variance += float64(u * ridge.Dot(x, l.cov[j*p:(j+1)*p]))
+					variance += u * ridge.Dot(x, l.cov[j*p:(j+1)*p])
 				}
 			}
 			if mean > 0 {
-				logs, sds = append(logs, stat.Log(y/mean)), append(sds, math.Sqrt(variance)/mean)
+				logs, sds = append(logs, math.Log(y/mean)), append(sds, math.Sqrt(variance)/mean)
 			}
 		}
 		if len(logs) == 0 {
@@ -520,7 +520,7 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 		off, sd := stat.Median(logs), stat.Median(sds)
 		if math.Abs(off) > contradictionSD*sd && math.Abs(off) > leastContradiction {
 			found = append(found, trace.Findingf(Implausible,
-				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, stat.Exp(off), l.name,
+				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, math.Exp(off), l.name,
 				f.hardwareOf(key), math.Abs(off)/sd))
 		}
 	}
@@ -565,12 +565,12 @@ type Draws struct {
 func NewDraws(d int, seed uint64) *Draws {
 	g := 1.5
 	for range 60 { // g^(d+1) = g + 1
-		g = stat.Pow(1+g, 1/float64(d+1))
+		g = math.Pow(1+g, 1/float64(d+1))
 	}
 	rng := rand.New(rand.NewPCG(seed, 0x11b))
 	q := &Draws{}
 	for i := range d {
-		q.step = append(q.step, stat.Pow(1/g, float64(i+1)))
+		q.step = append(q.step, math.Pow(1/g, float64(i+1)))
 		q.at = append(q.at, rng.Float64())
 	}
 	return q
@@ -585,7 +585,7 @@ func (q *Draws) next() []float64 {
 
 // logBetween is log-uniform over whole numbers.
 func logBetween(lo, hi, u float64) int64 {
-	return int64(math.Floor(stat.Exp(stat.Log(lo) + float64(u*(stat.Log(hi+1)-stat.Log(lo))))))
+	return int64(math.Floor(math.Exp(math.Log(lo) + u*(math.Log(hi+1)-math.Log(lo)))))
 }
 
 // Batch draws one batch of a regime into buf.

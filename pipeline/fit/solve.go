@@ -314,8 +314,8 @@ func Deployments(s *Solved, label []string, out *result.Model) {
 }
 
 func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, members []int) result.DeploymentFactor {
-	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: stat.Exp(logs[0]),
-		Prompt: stat.Exp(logs[1] - logs[0]), Runs: len(members)}
+	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: math.Exp(logs[0]),
+		Prompt: math.Exp(logs[1] - logs[0]), Runs: len(members)}
 	for _, r := range members {
 		d.Rows += byRun[r].rows
 	}
@@ -384,7 +384,7 @@ func (g *groups) pool(v []float64, spread float64) []float64 {
 	var between float64
 	for k := range g.names {
 		out[k] = stat.Median(g.values(v, k))
-		between += (float64(out[k]*out[k]) - spread/float64(len(g.members[k]))) / float64(len(g.names))
+		between += (out[k]*out[k] - spread/float64(len(g.members[k]))) / float64(len(g.names))
 	}
 	if spread == 0 || len(g.names) == 1 {
 		return out
@@ -437,9 +437,9 @@ func totalsByRun(s *Solved) []runTotals {
 func splitPrompt(s *Solved, x []float64) (rest, prompt float64) {
 	for j, v := range x {
 		if s.Terms[j].Prompt {
-			prompt += float64(v * s.Fit.Beta[j])
+			prompt += v * s.Fit.Beta[j]
 		} else {
-			rest += float64(v * s.Fit.Beta[j])
+			rest += v * s.Fit.Beta[j]
 		}
 	}
 	return rest, prompt
@@ -450,9 +450,9 @@ func splitPrompt(s *Solved, x []float64) (rest, prompt float64) {
 // steps and that of its other steps each add up to the measured one. Where the
 // run cannot tell the two apart more is 1 and all makes the whole add up.
 func (t *runTotals) factors() (all, more float64) {
-	if det := float64(t.rest[0]*t.prompt[1]) - float64(t.rest[1]*t.prompt[0]); det > 0 {
-		all = (float64(t.y[0]*t.prompt[1]) - float64(t.y[1]*t.prompt[0])) / det
-		work := (float64(t.rest[0]*t.y[1]) - float64(t.rest[1]*t.y[0])) / det
+	if det := t.rest[0]*t.prompt[1] - t.rest[1]*t.prompt[0]; det > 0 {
+		all = (t.y[0]*t.prompt[1] - t.y[1]*t.prompt[0]) / det
+		work := (t.rest[0]*t.y[1] - t.rest[1]*t.y[0]) / det
 		if all > 0 && work > leastShare*all {
 			return all, work / all
 		}
@@ -467,7 +467,7 @@ func (t *runTotals) factors() (all, more float64) {
 // and of those that are.
 func (t *runTotals) logs() [2]float64 {
 	all, more := t.factors()
-	return [2]float64{stat.Log(all), stat.Log(all * more)}
+	return [2]float64{math.Log(all), math.Log(all * more)}
 }
 
 // factorPrior is how many configurations at factor 1 stand behind every
@@ -482,7 +482,7 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 	logs := make([][]float64, len(hw))
 	for i, c := range d.Config {
 		if c != without && d.Y[i] > 0 && pred[i] > 0 {
-			logs[c] = append(logs[c], stat.Log(d.Y[i]/pred[i]))
+			logs[c] = append(logs[c], math.Log(d.Y[i]/pred[i]))
 		}
 	}
 	var out []result.HardwareFactor
@@ -502,7 +502,7 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 		return nil
 	}
 	for k := range out {
-		out[k].Factor = stat.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
+		out[k].Factor = math.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
 	}
 	stat.SortStable(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
 	return out

@@ -229,12 +229,12 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 		if !(v.want > 0) {
 			continue
 		}
-		off, weight := stat.Log(v.got/v.want), pointTPOTSD/v.sd
+		off, weight := math.Log(v.got/v.want), pointTPOTSD/v.sd
 		if !isNumber(off) {
 			off = math.Copysign(mostOff, off)
 		}
 		pull := math.Min(1, robustAt*v.sd/math.Abs(off))
-		s.Objective += float64(weight * weight * off * off * pull * (1 - float64(pull/2)))
+		s.Objective += weight * weight * off * off * pull * (1 - pull/2)
 		if derivatives {
 			s.Blocks[0].AddRow(pull*weight*weight/(v.want*v.want), v.by, v.want-v.got+ridge.Dot(v.by, theta))
 		}
@@ -312,7 +312,7 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 			Hint: "max_model_len is that of run.yaml, or of the model's config",
 			Msg:  fmt.Sprintf("measured points: got prompts and outputs of %g tokens together, want at most max_model_len %d", n, longest.V)}
 	}
-	inFlight := l.RateRPS.V * l.E2EMs.Or(l.TTFTMs.V+float64(l.TPOTMs*(l.OutputTokens-1))) / 1e3 // Little's law
+	inFlight := l.RateRPS.V * l.E2EMs.Or(l.TTFTMs.V+l.TPOTMs*(l.OutputTokens-1)) / 1e3 // Little's law
 	switch {
 	case p.Concurrency > 0 && !(l.OfferedRPS.V > 0 && inFlight < busyClients*float64(p.Concurrency)):
 	case l.OfferedRPS.V > 0:
@@ -518,7 +518,7 @@ func (l *learner) unbiased(from *state, values []float64, u *result.RequestScatt
 		return nil, err
 	}
 	took, answer := "bias taken off", next
-	if u.StepFrac > mostStep || next.objective > float64(farther*from.objective)+float64(manyTwins*from.twins) {
+	if u.StepFrac > mostStep || next.objective > farther*from.objective+manyTwins*from.twins {
 		took, answer = "bias not taken off", from
 	}
 	l.passes = append(l.passes, result.RequestPass{Name: took, Objective: next.objective})
@@ -530,7 +530,7 @@ func widened(covariance, answer, unbiased []float64) []float64 {
 	n := len(answer)
 	for k := range n {
 		for i := range n {
-			covariance[k*n+i] += float64((answer[k] - unbiased[k]) * (answer[i] - unbiased[i]))
+			covariance[k*n+i] += (answer[k] - unbiased[k]) * (answer[i] - unbiased[i])
 		}
 	}
 	return covariance
@@ -621,7 +621,7 @@ func (l *learner) describe(out *Learned, s *state) {
 	n := len(s.values)
 	for k, v := range s.values {
 		c := l.m.at(out.Set, k)
-		half := float64(normal95 * math.Sqrt(out.Covariance[k][k]))
+		half := normal95 * math.Sqrt(out.Covariance[k][k])
 		c.CI95, c.CI95Given = &[2]float64{math.Max(0, v-half), v + half}, coeff.GivenPrior
 		share := 1 - out.Covariance[k][k]/(l.m.sd[k]*l.m.sd[k])
 		if !slices.ContainsFunc(s.blocks, func(b *ridge.Gram) bool { return b.G[k*n+k] > 0 }) {

@@ -373,7 +373,7 @@ func (l *learner) mainTerms(vectors *mat.Dense, k int) (names []string) {
 	for j := range n {
 		v := vectors.At(j, k) / l.m.sd[j]
 		parts[j] = part{l.m.names[j], v * v}
-		total += float64(v * v)
+		total += v * v
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.share, a.share) })
 	sum := 0.0
@@ -456,7 +456,7 @@ func moved(from []float64, space [][]float64, z []float64) []float64 {
 	out := slices.Clone(from)
 	for k, v := range space {
 		for j, u := range v {
-			out[j] += float64(searchWidth * z[k] * u)
+			out[j] += searchWidth * z[k] * u
 		}
 	}
 	for j := range out {
@@ -493,21 +493,21 @@ func (l *learner) spsa(f func([]float64) float64, n int) {
 	z := make([]float64, n)
 	steps := l.Calls / 2
 	for k := 1; k <= steps; k++ {
-		a := 0.5 / stat.Pow(float64(k)+float64(0.1*float64(steps)), 0.602)
-		c := math.Max(0.01, 0.3/stat.Pow(float64(k), 0.101))
+		a := 0.5 / math.Pow(float64(k)+0.1*float64(steps), 0.602)
+		c := math.Max(0.01, 0.3/math.Pow(float64(k), 0.101))
 		sign := make([]float64, n)
 		up, down := slices.Clone(z), slices.Clone(z)
 		for j := range sign {
 			sign[j] = float64(2*rng.IntN(2) - 1)
-			up[j] += float64(c * sign[j])
-			down[j] -= float64(c * sign[j])
+			up[j] += c * sign[j]
+			down[j] -= c * sign[j]
 		}
 		slope := (f(up) - f(down)) / (2 * c)
 		if !isNumber(slope) {
 			continue
 		}
 		for j := range z {
-			z[j] -= float64(a * math.Max(-1, math.Min(1, slope)) * sign[j])
+			z[j] -= a * math.Max(-1, math.Min(1, slope)) * sign[j]
 		}
 	}
 }

@@ -111,7 +111,7 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 		if len(set.Covariance) == len(set.Beta) && set.Covariance[j][j] > 0 {
 			row := slices.Clone(set.Covariance[j])
 			if set.Library != nil {
-				row[j] += float64(termSD * termSD * c.Value * c.Value)
+				row[j] += termSD * termSD * c.Value * c.Value
 			}
 			m.add(j, "step/"+c.Name, c.Value, math.Sqrt(row[j]))
 			cov = append(cov, row)
@@ -328,8 +328,8 @@ func (m *model) design(blocks []*ridge.Gram, values []float64, variance float64)
 	for _, b := range blocks {
 		for k := range n {
 			score := b.B[k] - ridge.Dot(b.G[k*n:(k+1)*n], values)
-			meat += float64(score * score * m.sd[k] * m.sd[k])
-			bread += float64(variance * b.G[k*n+k] * m.sd[k] * m.sd[k])
+			meat += score * score * m.sd[k] * m.sd[k]
+			bread += variance * b.G[k*n+k] * m.sd[k] * m.sd[k]
 		}
 	}
 	if !(bread > 0) {
@@ -461,7 +461,7 @@ func (o *occupancy) stretches() {
 			continue
 		}
 		slope := float64(r.OutputTokens-1) / (last - first)
-		base := float64(r.PromptTokens+1) - float64(slope*first)
+		base := float64(r.PromptTokens+1) - slope*first
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
 	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
@@ -469,7 +469,7 @@ func (o *occupancy) stretches() {
 	for k, e := range edges {
 		if k > 0 && now.n > 0 && e.at > now.at {
 			mid := (now.at + e.at) / 2
-			s := stretch{fromUs: now.at, toUs: e.at, decodes: now.n, context: now.base + float64(now.perSlow*mid)}
+			s := stretch{fromUs: now.at, toUs: e.at, decodes: now.n, context: now.base + now.perSlow*mid}
 			b := &sim.Batch{}
 			b.AddDecodes(s.decodes, int64(s.context), wholeBlocks(s.context, o.load.Deployment.Engine.BlockSize))
 			s.x = o.features(b)
@@ -665,7 +665,7 @@ func (o *occupancy) cumulate(beta []float64) *sums {
 func scaledSum(a, x []float64, c float64) []float64 {
 	out := make([]float64, len(a))
 	for j := range a {
-		out[j] = a[j] + float64(c*x[j])
+		out[j] = a[j] + c*x[j]
 	}
 	return out
 }
@@ -742,7 +742,7 @@ func (o *occupancy) quiet(i int, entersUs float64, x []float64) bool {
 			wait++
 		}
 		for j := range x {
-			x[j] += float64(wait * o.spans[k].x[j])
+			x[j] += wait * o.spans[k].x[j]
 		}
 	}
 	return true

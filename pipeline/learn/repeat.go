@@ -221,7 +221,7 @@ func (r *repeats) slopes(loads []*Load, reg *regression) [][]float64 {
 			*at = make([]float64, n)
 		}
 		for k, v := range x {
-			(*at)[k] += float64(weight * v)
+			(*at)[k] += weight * v
 		}
 	}
 	for i := range reg.rows {
@@ -275,7 +275,7 @@ func moments(draws [][][]float64, n int) (mean, covariance []float64) {
 			for k := range n {
 				by := (d[c][k] - at[k]/float64(len(draws))) / float64(len(draws)-1)
 				for i := range n {
-					covariance[k*n+i] += float64(by * (d[c][i] - at[i]/float64(len(draws))))
+					covariance[k*n+i] += by * (d[c][i] - at[i]/float64(len(draws)))
 				}
 			}
 		}
@@ -308,7 +308,7 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 	draws := float64(mostRepeats)
 	wider := (1 + 1/float64(count)) * (draws - 1) / math.Max(1, draws-2-known)
 	for k := range middle {
-		middle[k] = float64(wider*meat[k]) + r.m.precision[k]
+		middle[k] = wider*meat[k] + r.m.precision[k]
 	}
 	out := ridge.Product(ridge.Product(bread, middle, n), bread, n)
 	for k := r.m.beta; k < n; k++ {
@@ -352,7 +352,7 @@ func scatterInto(cfg *sim.Config, u result.RequestScatter, rng *rand.Rand, block
 	}
 	for b := range int64(2 * blocks) { // a server may be busy long after the last arrival
 		if u.DriftFrac > 0 {
-			cfg.Drift = append(cfg.Drift, sim.DriftPoint{FromUs: b * blockUs, Factor: math.Max(0.1, 1+float64(u.DriftFrac*rng.NormFloat64()))})
+			cfg.Drift = append(cfg.Drift, sim.DriftPoint{FromUs: b * blockUs, Factor: math.Max(0.1, 1+u.DriftFrac*rng.NormFloat64())})
 		}
 	}
 }
@@ -366,7 +366,7 @@ func (l *Load) as(res *sim.Result, u result.RequestScatter, rng *rand.Rand) *Loa
 	}
 	for i := range res.Requests {
 		m := res.Requests[i].Measured()
-		by, rest := float64(u.TTFTFrac*rng.NormFloat64()*m.TTFTUs), float64(u.OutsideUs*rng.NormFloat64())
+		by, rest := u.TTFTFrac*rng.NormFloat64()*m.TTFTUs, u.OutsideUs*rng.NormFloat64()
 		m.TTFTUs, m.E2EUs = m.TTFTUs+by, m.E2EUs+by+rest
 		out.SentUs[i], out.Seen[i] = res.Requests[i].ArrivalUs, where(&l.Seen[i], &m)
 		if l.Stamps != nil {

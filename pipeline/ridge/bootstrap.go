@@ -68,13 +68,13 @@ func correlationRows(d *Data, rows []int32, beta []float64, epsUs float64) float
 	var zero float64
 	for k := range e {
 		e[k] -= m
-		zero += float64(e[k] * e[k])
+		zero += e[k] * e[k]
 	}
 	tau := 1.0
 	for lag := 1; lag < min(maxCorrLag, len(e)/4) && zero > 0; lag++ {
 		var c float64
 		for k := lag; k < len(e); k++ {
-			c += float64(e[k] * e[k-lag])
+			c += e[k] * e[k-lag]
 		}
 		if c/zero < corrNoise {
 			break
@@ -195,7 +195,7 @@ func (b *bootstrap) solveAll() ([]bool, error) {
 	for r, j := range b.idx {
 		var null float64
 		for k := 0; k < m && values[k] <= NullTol*values[m-1]; k++ {
-			null += float64(vectors.At(r, k) * vectors.At(r, k))
+			null += vectors.At(r, k) * vectors.At(r, k)
 		}
 		known[j] = null < 0.02 && b.se[r] > 0
 	}
@@ -230,10 +230,10 @@ func (b *bootstrap) fit(d *draw, times []int) bool {
 		}
 		f := float64(t)
 		for i, v := range b.a[k] {
-			d.sum[i] += float64(f * v)
+			d.sum[i] += f * v
 		}
 		for i, v := range b.b[k] {
-			d.rhs[i] += float64(f * v)
+			d.rhs[i] += f * v
 		}
 	}
 	copy(d.chol, d.sum)
@@ -276,8 +276,8 @@ func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 			n += t
 			b.influence(d, k)
 			for j, z := range d.z {
-				d.mean[j] += float64(t * z)
-				d.square[j] += float64(t * z * z)
+				d.mean[j] += t * z
+				d.square[j] += t * z * z
 			}
 			for i := 0; cov != nil && i < m*m; i++ {
 				cov[i] += t * d.z[i/m] * d.z[i%m] * float64(len(blocks)) / math.Max(1, float64(len(blocks)-1))
@@ -287,7 +287,7 @@ func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 			continue
 		}
 		for j := range d.se {
-			d.se[j] += float64(n / (n - 1) * math.Max(0, d.square[j]-d.mean[j]*d.mean[j]/n))
+			d.se[j] += n / (n - 1) * math.Max(0, d.square[j]-d.mean[j]*d.mean[j]/n)
 		}
 		for i := 0; cov != nil && i < m*m; i++ {
 			cov[i] -= d.mean[i/m] * d.mean[i%m] / (n - 1)

@@ -99,7 +99,7 @@ func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGr
 	group := link(m, func(a, b int) bool {
 		var p float64
 		for k := range null {
-			p += float64(vectors.At(a, k) * vectors.At(b, k))
+			p += vectors.At(a, k) * vectors.At(b, k)
 		}
 		return math.Abs(p) > 0.02
 	})
@@ -140,7 +140,7 @@ func isOutside(group []int, first int, vectors *mat.Dense, null int) bool {
 	}
 	var p float64
 	for k := range null {
-		p += float64(vectors.At(first, k) * vectors.At(first, k))
+		p += vectors.At(first, k) * vectors.At(first, k)
 	}
 	return p < 0.02
 }
@@ -152,7 +152,7 @@ func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, 
 		if g == first {
 			rows = append(rows, k)
 			out.Terms = append(out.Terms, idx[k])
-			out.SumUs += float64(f.Gamma[idx[k]] * f.YBar)
+			out.SumUs += f.Gamma[idx[k]] * f.YBar
 		}
 	}
 	for k := range null {
@@ -160,7 +160,7 @@ func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, 
 		var mass float64
 		for c, r := range rows {
 			v := vectors.At(r, k)
-			mass += float64(v * v)
+			mass += v * v
 			dir[c] = v / f.Scale[idx[r]]
 		}
 		if mass < 0.5 {
@@ -243,7 +243,7 @@ func information(a, b *Gram, scale []float64, idx []int) (logDet float64, varian
 	}
 	inv := stat.CholeskyInverse(l, m)
 	for r := range m {
-		logDet += float64(2 * stat.Log(l[r*m+r]))
+		logDet += 2 * math.Log(l[r*m+r])
 		variance = append(variance, inv[r*m+r])
 	}
 	return logDet, variance
@@ -283,12 +283,12 @@ func variation(d *Data, w []float64, rows []int32) []float64 {
 	for _, i := range rows {
 		for j, x := range d.Row(int(i)) {
 			mean[j] += w[i] * x / total
-			square[j] += float64(w[i] * x * x)
+			square[j] += w[i] * x * x
 		}
 	}
 	for _, i := range rows {
 		for j, x := range d.Row(int(i)) {
-			spread[j] += float64(w[i] * (x - mean[j]) * (x - mean[j]))
+			spread[j] += w[i] * (x - mean[j]) * (x - mean[j])
 		}
 	}
 	for j := range spread {

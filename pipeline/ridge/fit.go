@@ -70,7 +70,7 @@ func (s *solver) fit(lambda float64) (Fit, error) {
 		f.Active[j] = !s.zero[j] && (s.gamma[j] != 0 || s.o.IsFree(j))
 		f.PriorShare[j] = math.NaN()
 		if !s.zero[j] {
-			ld := float64(lambda * s.penalty(j, j))
+			ld := lambda * s.penalty(j, j)
 			f.PriorShare[j] = ld / (1 + ld)
 		}
 	}
@@ -123,7 +123,7 @@ func (s *solver) degrees(lambda float64, active []bool) []float64 {
 	l := make([]float64, m*m)
 	for r, j := range idx {
 		for c, k := range idx[:r+1] {
-			l[r*m+c] = s.g[j*s.p+k] + float64(lambda*s.penalty(j, k))
+			l[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
 		}
 	}
 	if stat.Cholesky(l, m) < m {
@@ -348,7 +348,7 @@ func squares(d *Data, rows []int32, beta []float64) float64 {
 	var ss float64
 	for _, i := range rows {
 		e := d.Y[i] - Dot(d.Row(int(i)), beta)
-		ss += float64(e * e)
+		ss += e * e
 	}
 	return ss
 }
@@ -360,7 +360,7 @@ func deviation(y []float64, rows []int32) float64 {
 		m += y[i] / float64(len(rows))
 	}
 	for _, i := range rows {
-		ss += float64((y[i] - m) * (y[i] - m))
+		ss += (y[i] - m) * (y[i] - m)
 	}
 	return math.Sqrt(ss / float64(len(rows)))
 }
@@ -387,7 +387,7 @@ func frozenSolve(g *Gram, lambda float64) ([]float64, error) {
 	for k, e := range values {
 		var proj float64
 		for j := range p {
-			proj += float64(vectors.At(j, k) * g.B[j])
+			proj += vectors.At(j, k) * g.B[j]
 		}
 		for j := range p {
 			beta[j] += vectors.At(j, k) * proj / (math.Max(e, 0) + lambda)

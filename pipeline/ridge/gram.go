@@ -31,13 +31,13 @@ func New(p int) *Gram {
 // AddScaled adds the rows of o with their weights times c.
 func (g *Gram) AddScaled(c float64, o *Gram) {
 	g.N += o.N
-	g.W += float64(c * o.W)
-	g.Q += float64(c * o.Q)
+	g.W += c * o.W
+	g.Q += c * o.Q
 	for j, v := range o.B {
-		g.B[j] += float64(c * v)
+		g.B[j] += c * v
 	}
 	for k, v := range o.G {
-		g.G[k] += float64(c * v)
+		g.G[k] += c * v
 	}
 }
 
@@ -45,14 +45,14 @@ func (g *Gram) AddScaled(c float64, o *Gram) {
 func (g *Gram) AddRow(w float64, x []float64, y float64) {
 	g.N++
 	g.W += float64(w)
-	g.Q += float64(w * y * y)
+	g.Q += w * y * y
 	for j, v := range x {
 		if v == 0 {
 			continue
 		}
-		g.B[j] += float64(w * v * y)
+		g.B[j] += w * v * y
 		for k, u := range x {
-			g.G[j*g.P+k] += float64(w * v * u)
+			g.G[j*g.P+k] += w * v * u
 		}
 	}
 }
@@ -67,10 +67,10 @@ func (g *Gram) SSE(beta []float64) float64 {
 		if b == 0 {
 			continue
 		}
-		lin += float64(b * g.B[i])
-		quad += float64(b * Dot(g.G[i*g.P:(i+1)*g.P], beta))
+		lin += b * g.B[i]
+		quad += b * Dot(g.G[i*g.P:(i+1)*g.P], beta)
 	}
-	return math.Max(0, g.Q-float64(2*lin)+quad)
+	return math.Max(0, g.Q-2*lin+quad)
 }
 
 // Score is SSE/sum w y^2, the weighted relative squared error; NaN without targets.
@@ -94,7 +94,7 @@ func (g *Gram) Scale() (s []float64, ybar float64) {
 func Dot(x, beta []float64) float64 {
 	var s float64
 	for j, v := range x {
-		s += float64(v * beta[j])
+		s += v * beta[j]
 	}
 	return s
 }

@@ -144,9 +144,9 @@ func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float6
 			continue
 		}
 		out = append(out, k)
-		loss += float64(c.w[i] * p.Loss)
+		loss += c.w[i] * p.Loss
 		for j, xj := range x {
-			grad[j] += float64(c.w[i] * p.Slope * xj)
+			grad[j] += c.w[i] * p.Slope * xj
 		}
 	}
 	norm := c.s.w * c.s.ybar * c.s.ybar
@@ -155,7 +155,7 @@ func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float6
 		if s != 0 {
 			grad[j] *= c.s.ybar / (s * norm)
 			d := gamma[j] - c.s.prior[j]
-			loss += float64(lambda * c.o.Penalty[j] * d * d)
+			loss += lambda * c.o.Penalty[j] * d * d
 		}
 	}
 	return loss, out
@@ -167,7 +167,7 @@ func (c *censored) certified(lambda float64) bool {
 		if s == 0 {
 			continue
 		}
-		g := c.grad[j] + float64(lambda*c.o.Penalty[j]*(c.current[j]-c.s.prior[j]))
+		g := c.grad[j] + lambda*c.o.Penalty[j]*(c.current[j]-c.s.prior[j])
 		held := c.current[j] == 0 && !c.o.IsFree(j)
 		if g < -certTol || !held && g > certTol {
 			return false
@@ -196,7 +196,7 @@ func (c *censored) step(lambda float64) {
 	c.s.beta(to)
 	if t := c.search(from, to, fromGamma, toGamma, lambda); t > 0 {
 		for j, g := range toGamma {
-			c.s.gamma[j] = fromGamma[j] + float64(t*(g-fromGamma[j]))
+			c.s.gamma[j] = fromGamma[j] + t*(g-fromGamma[j])
 			if t == 1 {
 				c.s.gamma[j] = g
 			}
@@ -243,16 +243,16 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 	norm := c.s.w * c.s.ybar * c.s.ybar
 	slope := func(t float64) (first, second float64) {
 		for k, i := range rows {
-			p := c.b.Pull(int(i), at[k]+float64(t*by[k]), c.o.SpreadUs)
+			p := c.b.Pull(int(i), at[k]+t*by[k], c.o.SpreadUs)
 			w := c.w[i] * by[k]
-			first, second = first+float64(w*p.Slope), second+float64(w*by[k]*p.Bend)
+			first, second = first+w*p.Slope, second+w*by[k]*p.Bend
 		}
 		first, second = first/norm, second/norm
 		for j, s := range c.s.scale {
 			if s != 0 {
 				by := toGamma[j] - fromGamma[j]
 				d := lambda * c.o.Penalty[j] * by
-				first, second = first+float64(d*(fromGamma[j]+float64(t*by)-c.s.prior[j])), second+float64(d*by)
+				first, second = first+d*(fromGamma[j]+t*by-c.s.prior[j]), second+d*by
 			}
 		}
 		return first, second
@@ -426,7 +426,7 @@ func (c Confidence) unknown() Confidence {
 }
 
 func (t *Interval) set(method string, center, se, quantile float64) {
-	*t = Interval{center - float64(quantile*se), center + float64(quantile*se), center, se, method}
+	*t = Interval{center - quantile*se, center + quantile*se, center, se, method}
 }
 
 func blockConfigs(blocks []BlockGram) []int32 {

@@ -78,7 +78,7 @@ func (d *Data) NoiseLambda(o Options, cov []float64) (float64, error) {
 	}
 	noise, said := 0.0, 0.0
 	for k, v := range scoreVariance(blocks, total.Q, fit.Beta) {
-		noise, said = noise+float64(v*cov[k]), said+float64(total.G[k]/total.Q*cov[k])
+		noise, said = noise+v*cov[k], said+total.G[k]/total.Q*cov[k]
 	}
 	if !(noise > 0 && said > 0) {
 		return firstLambda, nil // rows without noise, or too few blocks to show it
@@ -121,20 +121,20 @@ func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 		in := make([]float64, p) // the direction among the coefficients
 		for r := range p {
 			for j := range p {
-				in[j] += float64(vectors.At(r, i) * up[r*p+j])
+				in[j] += vectors.At(r, i) * up[r*p+j]
 			}
 		}
 		var n float64
 		for j := range p {
-			n += float64(in[j] * Dot(noise[j*p:(j+1)*p], in))
+			n += in[j] * Dot(noise[j*p:(j+1)*p], in)
 		}
 		if u := Dot(in, score); v > 0 && v*v > 4*n {
 			out.Directions++
-			sum += float64(u*u) / (float64(v*v) + n)
+			sum += u * u / (v*v + n)
 		}
 	}
 	if k := float64(out.Directions); k > 0 { // Wilson and Hilferty: the cube root of chi-squared over k is nearly normal
-		root := 1 - 2/(9*k) + float64(normal99*math.Sqrt(2/(9*k)))
+		root := 1 - 2/(9*k) + normal99*math.Sqrt(2/(9*k))
 		out.Distance, out.Limit = math.Sqrt(sum/k), math.Sqrt(root*root*root)
 	}
 	return out
@@ -169,7 +169,7 @@ func Product(a, b []float64, p int) []float64 {
 	for j := range p {
 		for i := range p {
 			for k := range p {
-				out[j*p+k] += float64(a[j*p+i] * b[i*p+k])
+				out[j*p+k] += a[j*p+i] * b[i*p+k]
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func posteriorInverse(g *Gram, lambda float64, precision []float64) []float64 {
 	p := g.P
 	a, sd := make([]float64, p*p), make([]float64, p)
 	for k := range a {
-		a[k] = g.G[k]/g.Q + float64(lambda*precision[k])
+		a[k] = g.G[k]/g.Q + lambda*precision[k]
 	}
 	for j := range sd {
 		sd[j] = math.Sqrt(a[j*p+j])
@@ -234,7 +234,7 @@ func scoreVariance(blocks []BlockGram, q float64, beta []float64) []float64 {
 		}
 		for _, s := range scores {
 			for k := range out {
-				out[k] += float64(n / (n - 1) * (s[k/p] - mean[k/p]/n) * (s[k%p] - mean[k%p]/n))
+				out[k] += n / (n - 1) * (s[k/p] - mean[k/p]/n) * (s[k%p] - mean[k%p]/n)
 			}
 		}
 	}
@@ -299,14 +299,14 @@ func (b Bounds) silent(i int, v, spreadUs float64) bool {
 
 // end adds the soft hinge of one end, z spreads beyond it.
 func (p *Pull) end(z, sign, s float64) {
-	e := stat.Exp(-math.Abs(z))
+	e := math.Exp(-math.Abs(z))
 	out, in := 1/(1+e), e/(1+e) // probabilities of a target beyond the end, and inside
 	if z < 0 {
 		out, in = in, out
 	}
-	p.Loss += float64(4 * s * s * (math.Max(z, 0) + stat.Log1p(e)))
-	p.Slope += float64(sign * 2 * s * out)
-	p.Bend += float64(2 * out * in)
+	p.Loss += 4 * s * s * (math.Max(z, 0) + math.Log1p(e))
+	p.Slope += sign * 2 * s * out
+	p.Bend += 2 * out * in
 }
 
 // minBend keeps the quadratic of a row on the linear part of its loss finite.
@@ -326,7 +326,7 @@ func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float6
 		first, second = tight*(m-1), tight
 		for _, i := range rows {
 			if p := b.Pull(int(i), m*pred[i], spreadUs); p != (Pull{}) {
-				first, second = first+float64(w[i]*pred[i]*p.Slope), second+float64(w[i]*pred[i]*pred[i]*p.Bend)
+				first, second = first+w[i]*pred[i]*p.Slope, second+w[i]*pred[i]*pred[i]*p.Bend
 			}
 		}
 		return first, second
@@ -371,7 +371,7 @@ func (b Bounds) Spread(w, pred []float64, rows []int32, grid []float64) float64 
 		m := b.Multiple(w, pred, rows, s, 0)
 		var loss float64
 		for _, i := range rows {
-			loss += float64(w[i] * b.surprise(int(i), m*pred[i], s))
+			loss += w[i] * b.surprise(int(i), m*pred[i], s)
 		}
 		if loss <= bestLoss {
 			best, bestLoss = s, loss
@@ -397,7 +397,7 @@ func (b Bounds) agree(pred []float64, rows []int32, m float64) bool {
 func (b Bounds) surprise(i int, v, spreadUs float64) float64 {
 	out := b.Pull(i, v, spreadUs).Loss / (4 * spreadUs * spreadUs)
 	if lo, hi := b.Lo[i], b.Hi[i]; lo > 0 || lo == hi {
-		out -= stat.Log(-stat.Expm1(-math.Max(hi-lo, resolutionUs) / spreadUs))
+		out -= math.Log(-math.Expm1(-math.Max(hi-lo, resolutionUs) / spreadUs))
 	}
 	return out
 }

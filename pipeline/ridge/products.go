@@ -7,13 +7,13 @@ func lanes(x, y []float64) float64 {
 	var a, b, c, d float64
 	i := 0
 	for ; i+4 <= len(x); i += 4 {
-		a += float64(x[i] * y[i])
-		b += float64(x[i+1] * y[i+1])
-		c += float64(x[i+2] * y[i+2])
-		d += float64(x[i+3] * y[i+3])
+		a += x[i] * y[i]
+		b += x[i+1] * y[i+1]
+		c += x[i+2] * y[i+2]
+		d += x[i+3] * y[i+3]
 	}
 	for ; i < len(x); i++ {
-		a += float64(x[i] * y[i])
+		a += x[i] * y[i]
 	}
 	return (a + c) + (b + d)
 }

@@ -6,8 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Planted is a data set with known coefficients.
@@ -98,24 +96,24 @@ func plant(rng *rand.Rand, beta []float64, p Shape) Planted {
 }
 
 func simulateRun(rng *rand.Rand, d *Data, p Shape, beta []float64, config int) {
-	size := stat.Pow(1.7, float64(config%3)) // a larger model: more work, more load
+	size := math.Pow(1.7, float64(config%3)) // a larger model: more work, more load
 	width := []float64{1, .5, .25, .4, .8}[config%5]
 	x := make([]float64, NumColumns)
 	batch, context, burst, rare, noise := 0.0, 0.0, 0.0, 0.0, rng.NormFloat64()
 	for i := range p.Rows {
-		batch = float64(.97*batch) + float64(.24*rng.NormFloat64())
-		context = float64(.99*context) + float64(.14*rng.NormFloat64())
+		batch = .97*batch + .24*rng.NormFloat64()
+		context = .99*context + .14*rng.NormFloat64()
 		rare = .8 * rare
 		if rng.Float64() < .01 {
-			rare += float64(.3 * rng.Float64())
+			rare += .3 * rng.Float64()
 		}
 		if burst = math.Max(0, burst-1); rng.Float64() < .05 {
 			burst = float64(rng.IntN(6))
 		}
 		fillRow(rng, x, batch, context, burst, rare, size, width)
-		noise = float64(p.Memory*noise) + float64(math.Sqrt(1-float64(p.Memory*p.Memory))*rng.NormFloat64())
+		noise = p.Memory*noise + math.Sqrt(1-p.Memory*p.Memory)*rng.NormFloat64()
 		d.X = append(d.X, x...)
-		d.Y = append(d.Y, Dot(x, beta)*(1+float64(p.Noise*noise)))
+		d.Y = append(d.Y, Dot(x, beta)*(1+p.Noise*noise))
 		d.Config = append(d.Config, int32(config))
 		d.Regime = append(d.Regime, regimeOfRow(x))
 		d.Time = append(d.Time, int64(i))
@@ -124,19 +122,19 @@ func simulateRun(rng *rand.Rand, d *Data, p Shape, beta []float64, config int) {
 
 func fillRow(rng *rand.Rand, x []float64, batch, context, burst, rare, size, width float64) {
 	clear(x)
-	requests := math.Round(64 / (1 + stat.Exp(-batch)))
-	mean := 600 * stat.Exp(.6*context)
+	requests := math.Round(64 / (1 + math.Exp(-batch)))
+	mean := 600 * math.Exp(.6*context)
 	if burst > 0 {
-		tokens := 128 + float64(3968*rng.Float64())
+		tokens := 128 + 3968*rng.Float64()
 		x[ColWork] = tokens * size * 4e-6
-		x[colSquare] = tokens * (float64(tokens/2) + float64(500*rng.Float64())) * size * 2e-10
+		x[colSquare] = tokens * (tokens/2 + 500*rng.Float64()) * size * 2e-10
 	}
-	x[colLoad] = math.Max(0, float64(.006*size)-float64(x[ColWork]/2))
-	x[colContext] = requests * size * 2e-5 * (1 + float64(.3*rng.Float64()))
+	x[colLoad] = math.Max(0, .006*size-x[ColWork]/2)
+	x[colContext] = requests * size * 2e-5 * (1 + .3*rng.Float64())
 	x[ColRead] = requests * mean * size * 5e-8
 	x[ColBatch] = requests / 256
 	if burst > 0 && requests > 0 {
-		x[colMix] = math.Min(1, 40*x[ColWork]/(float64(40*x[ColWork])+x[ColBatch]))
+		x[colMix] = math.Min(1, 40*x[ColWork]/(40*x[ColWork]+x[ColBatch]))
 	}
 	x[ColShape] = width
 	x[ColRare] = rare

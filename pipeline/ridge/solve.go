@@ -122,7 +122,7 @@ func (s *solver) pull(lambda float64, j int, gamma []float64) float64 {
 	}
 	sum := 0.0
 	for k, v := range s.prec[j*s.p : (j+1)*s.p] {
-		sum += float64(v * (gamma[k] - s.prior[k]))
+		sum += v * (gamma[k] - s.prior[k])
 	}
 	return lambda * sum
 }
@@ -235,7 +235,7 @@ func (s *solver) solvePassive(lambda float64) {
 	for r, j := range s.idx {
 		s.rhs[r] = s.b[j] - s.pull(lambda, j, s.none)
 		for c, k := range s.idx[:r+1] {
-			s.chol[r*m+c] = s.g[j*s.p+k] + float64(lambda*s.penalty(j, k))
+			s.chol[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
 		}
 	}
 	if stat.Cholesky(s.chol, m) < m {
@@ -257,7 +257,7 @@ func (s *solver) solveEigen(lambda float64) {
 	for r, j := range s.idx {
 		rhs[r] = s.b[j] - s.pull(lambda, j, s.none)
 		for c, k := range s.idx[:r+1] {
-			a.SetSym(r, c, s.g[j*s.p+k]+float64(lambda*s.penalty(j, k)))
+			a.SetSym(r, c, s.g[j*s.p+k]+lambda*s.penalty(j, k))
 		}
 	}
 	values, vectors, err := Eigen(a)
@@ -271,7 +271,7 @@ func (s *solver) solveEigen(lambda float64) {
 		}
 		var proj float64
 		for r := range m {
-			proj += float64(vectors.At(r, k) * rhs[r])
+			proj += vectors.At(r, k) * rhs[r]
 		}
 		for r, j := range s.idx {
 			s.gamma[j] += vectors.At(r, k) * proj / e
@@ -287,7 +287,7 @@ func (s *solver) objective(lambda float64) float64 {
 			continue
 		}
 		d := s.gamma[j] - s.prior[j]
-		obj += float64(s.gamma[j]*(Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-float64(2*s.b[j]))) + float64(d*s.pull(lambda, j, s.gamma))
+		obj += s.gamma[j]*(Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-2*s.b[j]) + d*s.pull(lambda, j, s.gamma)
 	}
 	return obj
 }
@@ -375,19 +375,19 @@ func diagonalise(a, v [][]float64, least float64) bool {
 // turn makes the entries (p, q) and (q, p) of a zero by a rotation of at most 45 degrees.
 func turn(a, v [][]float64, p, q int) {
 	ratio := (a[q][q] - a[p][p]) / (2 * a[p][q])
-	t := math.Copysign(1, ratio) / (math.Abs(ratio) + math.Sqrt(float64(ratio*ratio)+1)) // its tangent
-	c := 1 / math.Sqrt(float64(t*t)+1)
-	s, shift := t*c, float64(t*a[p][q])
+	t := math.Copysign(1, ratio) / (math.Abs(ratio) + math.Sqrt(ratio*ratio+1)) // its tangent
+	c := 1 / math.Sqrt(t*t+1)
+	s, shift := t*c, t*a[p][q]
 	a[p][p], a[q][q] = a[p][p]-shift, a[q][q]+shift
 	a[p][q], a[q][p] = 0, 0
 	for k := range a {
 		if k != p && k != q {
 			x, y := a[p][k], a[q][k]
-			a[p][k], a[q][k] = float64(c*x)-float64(s*y), float64(s*x)+float64(c*y)
+			a[p][k], a[q][k] = c*x-s*y, s*x+c*y
 			a[k][p], a[k][q] = a[p][k], a[q][k]
 		}
 		x, y := v[p][k], v[q][k]
-		v[p][k], v[q][k] = float64(c*x)-float64(s*y), float64(s*x)+float64(c*y)
+		v[p][k], v[q][k] = c*x-s*y, s*x+c*y
 	}
 }
 
@@ -453,7 +453,7 @@ func (o *Options) Components(g *Gram, share float64) (int, error) {
 				v = o.Penalty[j]
 			}
 			for c := range tail {
-				v += float64(trailingWeight * vectors.At(a, c) * vectors.At(b, c))
+				v += trailingWeight * vectors.At(a, c) * vectors.At(b, c)
 			}
 			o.Precision[j*p+k] = v * sd[j] * sd[k] / (ybar * ybar)
 		}

@@ -333,13 +333,13 @@ func (s *slope) add(passes []pass) (ticks int) {
 		sum += p.it.ElapsedUs
 		if i > 0 && p.tick {
 			at = append(at, float64(i)-0.5)
-			rest = append(rest, float64(p.tickNs-passes[0].it.StampNs.V)/1000-(sum-float64(p.it.ElapsedUs/2)))
+			rest = append(rest, float64(p.tickNs-passes[0].it.StampNs.V)/1000-(sum-p.it.ElapsedUs/2))
 		}
 	}
 	mx, my := stat.Mean(at), stat.Mean(rest)
 	for k := range at {
-		s.sxx += float64((at[k] - mx) * (at[k] - mx))
-		s.sxy += float64((at[k] - mx) * (rest[k] - my))
+		s.sxx += (at[k] - mx) * (at[k] - mx)
+		s.sxy += (at[k] - mx) * (rest[k] - my)
 	}
 	return max(0, len(at)-1)
 }
@@ -386,7 +386,7 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	if raw := all.sxy / all.sxx; raw < 0 {
 		c = raw
 	}
-	if total := elapsed + float64(c*float64(n)); total > 0 {
+	if total := elapsed + c*float64(n); total > 0 {
 		out.SumOverWall = trace.Some(elapsed / total)
 	}
 	return c, true
@@ -424,7 +424,7 @@ func (f *filler) starts(a *audit) {
 		isNext := i > 0 && p.next && p.hasEnd && f.passes[i-1].hasEnd
 		if isNext {
 			before := f.passes[i-1].endNs
-			p.idle = !p.held && (!a.sync || float64(own-before)/1000 > float64((idleFactor-1)*p.constantUs)+idleUs)
+			p.idle = !p.held && (!a.sync || float64(own-before)/1000 > (idleFactor-1)*p.constantUs+idleUs)
 			if p.idle {
 				own = max(own, before)
 			} else {
@@ -447,14 +447,14 @@ func (f *filler) rebuild() {
 		sum := 0.0
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
-			cycle := float64((p.it.ElapsedUs + p.constantUs) * 1000)
+			cycle := (p.it.ElapsedUs + p.constantUs) * 1000
 			sum += cycle
 			z.see(p, sum, i > from, cycle, i)
 		}
 		sum = 0
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
-			sum += float64((p.it.ElapsedUs + p.constantUs) * 1000)
+			sum += (p.it.ElapsedUs + p.constantUs) * 1000
 			p.endNs, p.hasEnd = trace.Int(math.Trunc(sum+z.at(i, free))), true
 			if i > from {
 				p.endNs = max(p.endNs, f.passes[i-1].endNs)
@@ -492,7 +492,7 @@ func (z *zeros) see(p *pass, sum float64, inside bool, cycle float64, i int) {
 	case fine:
 		z.index, z.ticks = append(z.index, i), append(z.ticks, float64(p.it.StampNs.V+p.it.StampStepNs.V/2)-sum)
 	case inside && p.tick:
-		z.index, z.ticks = append(z.index, i), append(z.ticks, float64(p.tickNs)-(sum-float64(cycle/2)))
+		z.index, z.ticks = append(z.index, i), append(z.ticks, float64(p.tickNs)-(sum-cycle/2))
 	}
 }
 
@@ -520,7 +520,7 @@ func (z *zeros) at(i int, free int64) float64 {
 		return z.smooth[k-1]
 	}
 	share := float64(i-z.index[k-1]) / float64(z.index[k]-z.index[k-1])
-	return float64(z.smooth[k-1]*(1-share)) + float64(z.smooth[k]*share)
+	return z.smooth[k-1]*(1-share) + z.smooth[k]*share
 }
 
 // interpolate places the passes between ticks evenly.

@@ -509,7 +509,7 @@ func contextFromBlocks(s *trace.Step, blockSize int64) float64 {
 		return 0
 	}
 	used := float64((s.BlocksTotal - s.BlocksFree) * blockSize)
-	held := used - float64(float64((s.NumPrefillReqs+s.NumDecodeReqs)*(blockSize-1))/2)
+	held := used - float64((s.NumPrefillReqs+s.NumDecodeReqs)*(blockSize-1))/2
 	return math.Max(float64(s.NumDecodeReqs), math.Max(0, held)-float64(s.PrefillTokens))
 }
 
@@ -523,7 +523,7 @@ func squaredVariation(v []float64) float64 {
 	if mean == 0 {
 		return 0
 	}
-	squares := stat.Sum(v, func(x float64) float64 { return float64((x - mean) * (x - mean)) })
+	squares := stat.Sum(v, func(x float64) float64 { return (x - mean) * (x - mean) })
 	return squares / float64(len(v)) / (mean * mean)
 }
 

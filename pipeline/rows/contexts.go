@@ -128,7 +128,7 @@ func CausalFromTotals(tokens, reqs, cv2 float64) float64 {
 	if reqs == 0 {
 		return 0
 	}
-	return (float64(tokens*tokens/reqs*(1+cv2)) + tokens) / 2
+	return (tokens*tokens/reqs*(1+cv2) + tokens) / 2
 }
 
 // variation is the squared variation of the prompts of a pass, where the trace has it.
@@ -152,10 +152,10 @@ func (f *filler) fromTrace() {
 		if p.it.ContextReqs > 0 {
 			mean = kv / float64(p.it.ContextReqs)
 		}
-		p.decodeContext = float64(p.it.DecodeKVTokens.V) + float64(moved*mean) + float64(p.decodes)
+		p.decodeContext = float64(p.it.DecodeKVTokens.V) + moved*mean + float64(p.decodes)
 		p.prefillKV, p.causal = 0, CausalFromTotals(float64(p.prefillTokens), float64(p.prefills), p.variation())
 		if p.prefills > 0 {
-			p.prefillKV = kv - float64(moved*mean)
+			p.prefillKV = kv - moved*mean
 			p.causal += p.prefillKV * float64(p.prefillTokens) / float64(p.prefills)
 		}
 	}
@@ -178,7 +178,7 @@ func (f *filler) fromUsage() bool {
 			continue
 		}
 		filled[i] = math.Max(float64(p.decodes),
-			float64(a.V*float64(blocks)*size)-float64(float64(p.decodes)*(size-1)/2)-p.prefillKV+float64(p.decodes))
+			a.V*float64(blocks)*size-float64(p.decodes)*(size-1)/2-p.prefillKV+float64(p.decodes))
 		known++
 		sum += a.V
 	}
@@ -230,7 +230,7 @@ func (f *filler) fromClients() bool {
 				if o.passes = min(o.passes+1, max(1, o.output-1)); o.ended.OK {
 					o.passes = p.it.Index - o.ended.V
 				}
-				sum += float64(o.prompt) + float64(float64(o.passes)*o.each)
+				sum += float64(o.prompt) + float64(o.passes)*o.each
 				kept = append(kept, o)
 			}
 		}

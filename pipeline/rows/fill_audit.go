@@ -241,7 +241,7 @@ func (p *pass) counts() []float64 {
 func solveNormal(g *ridge.Gram) []float64 {
 	a, b := slices.Clone(g.G), slices.Clone(g.B)
 	for r := range b {
-		a[r*g.P+r] += float64(1e-9*a[r*g.P+r]) + 1e-30
+		a[r*g.P+r] += 1e-9*a[r*g.P+r] + 1e-30
 	}
 	stat.Cholesky(a, g.P)
 	stat.CholeskySolve(a, g.P, b)
@@ -284,7 +284,7 @@ func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
 	}
 	for i := range f.passes {
 		d := float64(f.passes[i].decodes)
-		decodes, elapsed = decodes+d, elapsed+float64(d*f.passes[i].it.ElapsedUs)
+		decodes, elapsed = decodes+d, elapsed+d*f.passes[i].it.ElapsedUs
 	}
 	if decodes == 0 || math.Abs(tokens-decodes) > clientTolerance*decodes {
 		return 0, false

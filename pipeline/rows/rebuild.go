@@ -460,8 +460,8 @@ func (s *StepErrors) of(r Regime, visit func(sample *Sample, k int, row int32)) 
 // regime, measured, predicted.
 func (s *StepErrors) bins() []result.Bin2D {
 	var out []result.Bin2D
-	bin := func(us float64) int { return int(math.Floor(stat.Log10(us) * binsPerDecade)) }
-	centre := func(bin int) float64 { return stat.Pow(10, (float64(bin)+0.5)/binsPerDecade) }
+	bin := func(us float64) int { return int(math.Floor(math.Log10(us) * binsPerDecade)) }
+	centre := func(bin int) float64 { return math.Pow(10, (float64(bin)+0.5)/binsPerDecade) }
 	for r := Decode; r <= Mixed; r++ {
 		count := map[[2]int]int{}
 		s.of(r, func(sample *Sample, k int, row int32) {
@@ -503,7 +503,7 @@ func (s *StepErrors) contributions(r Regime, terms []string) []result.Contributi
 	s.of(r, func(sample *Sample, _ int, row int32) {
 		steps += sample.Table.Steps[row]
 		for j, x := range sample.Table.Row(int(row)) {
-			sum[j] += float64(x * sample.Beta[j])
+			sum[j] += x * sample.Beta[j]
 		}
 	})
 	var out []result.Contribution

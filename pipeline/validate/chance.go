@@ -87,7 +87,7 @@ func (r *stepNoise) blockRows() int {
 func (r *stepNoise) centre(of, class []int, predUs func(n int) float64) {
 	measured, predicted := 0.0, 0.0
 	for _, n := range class {
-		measured += float64(r.ratio[of[n]] * predUs(n))
+		measured += r.ratio[of[n]] * predUs(n)
 		predicted += predUs(n)
 	}
 	for _, n := range class {
@@ -305,7 +305,7 @@ func DriftOf(timeNs []int64, y, pred []float64, thinned bool) *drift {
 	best, least := blocks[0], math.Inf(1)
 	for _, blockNs := range blocks {
 		a, b := halves[0].curve(blockNs), halves[1].curve(blockNs)
-		if err := a.error(&halves[1]) + b.error(&halves[0]); err < least-float64(worthAShorter*float64(len(timeNs))) {
+		if err := a.error(&halves[1]) + b.error(&halves[0]); err < least-worthAShorter*float64(len(timeNs)) {
 			best, least = blockNs, err
 		}
 	}
@@ -345,7 +345,7 @@ func (d *drift) error(r *ratios) float64 {
 	sum := 0.0
 	for i, ns := range r.at {
 		if r.of[i] > 0 {
-			sum += math.Abs(stat.Log(r.of[i] / d.At(ns)))
+			sum += math.Abs(math.Log(r.of[i] / d.At(ns)))
 		}
 	}
 	return sum
@@ -390,7 +390,7 @@ func (d *drift) Follow(us float64, ns int64) float64 {
 func (d *drift) Farthest() (float64, bool) {
 	best, found := 1.0, false
 	for _, p := range d.Points {
-		if !found || math.Abs(stat.Log(p.Factor)) > math.Abs(stat.Log(best)) {
+		if !found || math.Abs(math.Log(p.Factor)) > math.Abs(math.Log(best)) {
 			best, found = p.Factor, true
 		}
 	}

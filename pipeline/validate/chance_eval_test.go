@@ -9,7 +9,6 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -28,8 +27,8 @@ type scattered struct {
 // StepUs is the scattered time of the step.
 func (m *scattered) StepUs(b *sim.Batch) (float64, error) {
 	us, err := m.Model.StepUs(b)
-	m.z = float64(m.rho*m.z) + float64(math.Sqrt(1-m.rho*m.rho)*m.rng.NormFloat64())
-	return us * stat.Exp(m.sigma*m.z-m.sigma*m.sigma/2), err
+	m.z = m.rho*m.z + math.Sqrt(1-m.rho*m.rho)*m.rng.NormFloat64()
+	return us * math.Exp(m.sigma*m.z-m.sigma*m.sigma/2), err
 }
 
 // scatters are the residuals of the planted servers: of single steps, and of some tens together.

@@ -197,7 +197,7 @@ func (s *scope) promptWork(r *residuals) (prompt, rest []float64) {
 			into = prompt
 		}
 		for i := range r.rows {
-			into[i] += float64(s.runs[0].set.Beta[j].Value * r.rows[i][j])
+			into[i] += s.runs[0].set.Beta[j].Value * r.rows[i][j]
 		}
 	}
 	return prompt, rest
@@ -320,7 +320,7 @@ type residuals struct {
 func (r *residuals) without(delta float64, x []float64) []float64 {
 	out := make([]float64, len(r.us))
 	for i, us := range r.us {
-		out[i] = us - float64(delta*x[i])
+		out[i] = us - delta*x[i]
 	}
 	return out
 }
@@ -329,7 +329,7 @@ func (r *residuals) without(delta float64, x []float64) []float64 {
 func (r *residuals) constantLoss() float64 {
 	sum, c := 0.0, stat.WeightedMedian(r.y, r.weight)
 	for i, y := range r.y {
-		sum += float64(r.weight[i] * math.Abs(y-c))
+		sum += r.weight[i] * math.Abs(y-c)
 	}
 	return sum
 }
@@ -342,7 +342,7 @@ func (r *residuals) regimeOf(delta float64, x []float64) (rows.Regime, float64) 
 	for i, us := range r.us {
 		g := r.regime[i]
 		over[g], sumY[g] = over[g]-us, sumY[g]+r.y[i]
-		removed[g] += float64(r.weight[i] * (math.Abs(us) - math.Abs(us-float64(delta*x[i]))))
+		removed[g] += r.weight[i] * (math.Abs(us) - math.Abs(us-delta*x[i]))
 	}
 	best := rows.Regime(0)
 	for g := range removed {
@@ -388,9 +388,9 @@ func (r *residuals) loss(delta float64, x []float64) float64 {
 	sum := 0.0
 	for i, us := range r.us {
 		if x != nil {
-			us -= float64(delta * x[i])
+			us -= delta * x[i]
 		}
-		sum += float64(r.weight[i] * math.Abs(us))
+		sum += r.weight[i] * math.Abs(us)
 	}
 	return sum
 }

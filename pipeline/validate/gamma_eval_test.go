@@ -8,7 +8,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -32,7 +31,7 @@ func preempting(t *testing.T, gamma float64, seed uint64, requests int, rps floa
 		var q []sim.Quantile
 		for k := 1; k < 40; k++ {
 			p := float64(k) / 40
-			q = append(q, sim.Quantile{Q: p, Ratio: stat.Exp(0.03 * math.Sqrt2 * math.Erfinv(2*p-1))})
+			q = append(q, sim.Quantile{Q: p, Ratio: math.Exp(0.03 * math.Sqrt2 * math.Erfinv(2*p-1))})
 		}
 		c.Noise = &sim.Noise{Decode: q, Prefill: q, Mixed: q}
 	})

@@ -212,7 +212,7 @@ func medianMs(c *result.ConfigErrors, runs []result.ValidationRun, of func(*resu
 			continue
 		}
 		if m := metricOf(runs[i].Metrics, of); m != nil {
-			sum, n = sum+float64(m.RealMs.P50*float64(m.NReal)), n+float64(m.NReal)
+			sum, n = sum+m.RealMs.P50*float64(m.NReal), n+float64(m.NReal)
 		}
 	}
 	if n == 0 {

@@ -2,6 +2,7 @@ package validate
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -66,12 +66,12 @@ func plantedLoad(n int, rps float64, seed uint64) []sim.Request {
 	at := 0.0
 	reqs := make([]sim.Request, n)
 	for i := range reqs {
-		out := 2 + int64(20*stat.Exp(0.6*rng.NormFloat64()))
+		out := 2 + int64(20*math.Exp(0.6*rng.NormFloat64()))
 		reqs[i] = sim.Request{
 			ID: fmt.Sprintf("c%05d", i), ArrivalUs: int64(at), OutputTokens: out, MaxTokens: out,
-			PromptTokens: 8 + int64(120*stat.Exp(0.8*rng.NormFloat64())),
+			PromptTokens: 8 + int64(120*math.Exp(0.8*rng.NormFloat64())),
 		}
-		at += float64(rng.ExpFloat64() / rps * 1e6)
+		at += rng.ExpFloat64() / rps * 1e6
 	}
 	return reqs
 }

@@ -338,7 +338,7 @@ func (p *Phase) Starved(splitNs int64) (s starved) {
 			continue
 		}
 		s.Of++
-		off := math.Abs(stat.Log(sim.V / 1e3 / real.V))
+		off := math.Abs(math.Log(sim.V / 1e3 / real.V))
 		if all += off; r.Starved {
 			their += off
 			recorded, simulated = append(recorded, real.V), append(simulated, sim.V/1e3)

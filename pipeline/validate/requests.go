@@ -405,7 +405,7 @@ func (t *judgedRun) levels(levels []result.LevelHoldout, seed int64) result.Vali
 		for draw := range chanceReplays {
 			rng := rand.New(rand.NewPCG(uint64(seed)+uint64(draw), chanceStream))
 			for i, x := range simulated {
-				noise[i] = x * (1 + float64(k.sd*rng.NormFloat64()))
+				noise[i] = x * (1 + k.sd*rng.NormFloat64())
 			}
 			q.raise(k.name, differ(simulated, noise))
 		}

@@ -64,7 +64,7 @@ func (e *Engine) TTFT(s *State, r *Request) (TTFT, error) {
 		x.leaving = x.windows[0]
 	}
 	if s.Decodes > 0 {
-		x.blocksOfOne = (float64(s.DecodeTokens)/float64(s.Decodes) + float64(s.OutputTokens/2)) / float64(e.blockSize)
+		x.blocksOfOne = (float64(s.DecodeTokens)/float64(s.Decodes) + s.OutputTokens/2) / float64(e.blockSize)
 	}
 	if err := x.finishStep(s); err != nil {
 		return TTFT{}, err
@@ -125,7 +125,7 @@ func (x *rollout) leave() {
 	seats, blocks := x.freed()
 	x.seats += seats
 	x.blocks += blocks
-	x.tokens += x.decodes - float64(x.tokens*x.leaving)
+	x.tokens += x.decodes - x.tokens*x.leaving
 	x.decodes -= seats
 	if x.left--; x.left == 0 && len(x.windows) > 1 {
 		x.windows, x.left = x.windows[1:], x.window
@@ -135,8 +135,8 @@ func (x *rollout) leave() {
 
 // freed is what a step gives back.
 func (x *rollout) freed() (seats, blocks float64) {
-	seats = float64(x.decodes * x.leaving)
-	return seats, float64(seats*x.blocksOfOne) - x.decodes/float64(x.blockSize)
+	seats = x.decodes * x.leaving
+	return seats, seats*x.blocksOfOne - x.decodes/float64(x.blockSize)
 }
 
 // joins reports whether the request may be part of the step at the boundary: with
@@ -220,8 +220,8 @@ func (x *rollout) formedUs() float64 {
 // step has no room or the engine no seats for all; elsewhere they join it as anybody does.
 // They count in whole requests: a seat goes to a request, not to the tokens of a part of one.
 func (x *rollout) overtaken(budget int64) {
-	k := math.Floor((float64(x.better*x.formedUs()/1e6) - x.came) / x.betterOne)
-	tokens := float64(k * x.betterOne)
+	k := math.Floor((x.better*x.formedUs()/1e6 - x.came) / x.betterOne)
+	tokens := k * x.betterOne
 	if k >= 1 && (float64(x.ahead+x.own)+tokens > float64(budget) || x.seats < float64(x.requests)+k+1) {
 		x.ahead += round(tokens)
 		x.requests += int64(k)
@@ -252,7 +252,7 @@ func (x *rollout) join(room int64) (err error) {
 		x.batch = batch
 		mean *= (1 - m/math.Ln2) * (1 - m/math.Ln2)
 	default:
-		mean /= -stat.Expm1(-m)
+		mean /= -math.Expm1(-m)
 	}
 	if n := int64(meanCapped(mean, math.Sqrt(2*mean*x.one), float64(room))); n > 0 {
 		x.batch.AddPrefill(0, n, n)
@@ -266,8 +266,8 @@ func meanCapped(mean, sd, limit float64) float64 {
 		return math.Min(mean, limit)
 	}
 	z := (limit - mean) / sd
-	below := float64(0.5 * math.Erfc(-z/math.Sqrt2))
-	return math.Max(0, float64(mean*below)-float64(sd*stat.Exp(-z*z/2)/math.Sqrt(2*math.Pi))+float64(limit*(1-below)))
+	below := 0.5 * math.Erfc(-z/math.Sqrt2)
+	return math.Max(0, mean*below-sd*math.Exp(-z*z/2)/math.Sqrt(2*math.Pi)+limit*(1-below))
 }
 
 func round(v float64) int64 { return int64(v + 0.5) }
@@ -311,11 +311,11 @@ func (x *rollout) rest(first float64) {
 	case short > 0:
 		steps = math.Max(steps, short/seats/left(better/x.betterOne/seats))
 	}
-	need := float64(x.ahead+x.own)/float64(x.blockSize) + float64(float64(x.requests+1)/2)
+	need := float64(x.ahead+x.own)/float64(x.blockSize) + float64(x.requests+1)/2
 	if short := need - x.blocks; !x.limitless && short > 0 && blocks > 0 {
 		steps = math.Max(steps, short/blocks)
 	}
-	x.now += float64(steps * (x.now - first) / maxSteps)
+	x.now += steps * (x.now - first) / maxSteps
 	x.own = 0
 }
 
@@ -361,10 +361,10 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 		}
 	}
 	if s.OutputTokens > 0 {
-		longest = math.Min(longest, plain+float64(math.Min(1, float64(most)/s.OutputTokens)*(one-plain)))
+		longest = math.Min(longest, plain+math.Min(1, float64(most)/s.OutputTokens)*(one-plain))
 	}
 	perToken, rate := (one-plain)/float64(m), s.PrefillPerS/1e6
-	share := float64(rate * perToken)
+	share := rate * perToken
 	if share >= 1 {
 		return longest, nil
 	}

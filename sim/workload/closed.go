@@ -326,7 +326,7 @@ func ThinkTime(text string, seed int64) (func() int64, error) {
 	return func() int64 {
 		s := v["value"]
 		if kind == "lognormal" {
-			s = max(v["min"], min(v["max"], stat.Exp(v["mu"]+float64(v["sigma"]*rng.NormFloat64()))))
+			s = max(v["min"], min(v["max"], math.Exp(v["mu"]+v["sigma"]*rng.NormFloat64())))
 		}
 		return sim.ToUs(s * 1e6)
 	}, nil

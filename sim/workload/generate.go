@@ -262,7 +262,7 @@ func (l *LengthSpec) draw(rng *rand.Rand) int64 {
 	case "empirical":
 		return l.Values[rng.IntN(len(l.Values))]
 	}
-	v := stat.Exp(stat.Log(l.Mean) - float64(l.Sigma*l.Sigma/2) + float64(l.Sigma*rng.NormFloat64()))
+	v := math.Exp(math.Log(l.Mean) - l.Sigma*l.Sigma/2 + l.Sigma*rng.NormFloat64())
 	n := int64(math.Min(v, 1e9) + 0.5)
 	if l.Max > 0 {
 		n = min(n, l.Max)
@@ -310,12 +310,12 @@ func (a *ArrivalSpec) next(rng *rand.Rand, i int, at *float64, q *sim.Request) {
 		*at = float64(i/a.Burst) * a.EveryS * 1e6
 	case "constant":
 		if i > 0 {
-			*at += float64(1 / a.RateRPS * 1e6)
+			*at += 1 / a.RateRPS * 1e6
 		}
 	case "poisson":
-		*at += float64(rng.ExpFloat64() / a.RateRPS * 1e6)
+		*at += rng.ExpFloat64() / a.RateRPS * 1e6
 	case "gamma":
-		*at += float64(Gamma(rng, 1/(a.CV*a.CV)) * a.CV * a.CV / a.RateRPS * 1e6)
+		*at += Gamma(rng, 1/(a.CV*a.CV)) * a.CV * a.CV / a.RateRPS * 1e6
 	}
 	q.ArrivalUs = sim.ToUs(*at)
 }
@@ -324,18 +324,18 @@ func (a *ArrivalSpec) next(rng *rand.Rand, i int, at *float64, q *sim.Request) {
 // (Marsaglia and Tsang 2000; below shape 1 through shape + 1).
 func Gamma(rng *rand.Rand, shape float64) float64 {
 	if shape < 1 {
-		return Gamma(rng, shape+1) * stat.Pow(rng.Float64(), 1/shape)
+		return Gamma(rng, shape+1) * math.Pow(rng.Float64(), 1/shape)
 	}
 	d := shape - 1.0/3
 	c := 1 / math.Sqrt(9*d)
 	for {
 		x := rng.NormFloat64()
-		v := 1 + float64(c*x)
+		v := 1 + c*x
 		if v <= 0 {
 			continue
 		}
 		v = v * v * v
-		if stat.Log(rng.Float64()) < float64(0.5*x*x)+d-float64(d*v)+float64(d*stat.Log(v)) {
+		if math.Log(rng.Float64()) < 0.5*x*x+d-d*v+d*math.Log(v) {
 			return d * v
 		}
 	}

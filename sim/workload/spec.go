@@ -343,7 +343,7 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 	var clock float64
 	var prompt, prompt2, output, output2 float64
 	for i := range out {
-		clock -= float64(1e6 / t.RateRPS * stat.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap)))
+		clock -= 1e6 / t.RateRPS * math.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap))
 		r := &out[i]
 		r.ArrivalUs = sim.ToUs(math.Floor(clock))
 		r.PromptTokens = lengthOf(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2, stat.Draw(t.Seed, uint64(i), drawPrompt))
@@ -356,7 +356,7 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 			r.CachedTokens = trace.Some(int64(float64(r.PromptTokens) * t.Shape.Cached / t.Shape.Prompt))
 		}
 		p, m := float64(r.PromptTokens), float64(r.OutputTokens)
-		prompt, prompt2, output, output2 = prompt+p, prompt2+float64(p*p), output+m, output2+float64(m*m)
+		prompt, prompt2, output, output2 = prompt+p, prompt2+p*p, output+m, output2+m*m
 	}
 	n := float64(t.Requests)
 	s := Lengths{Prompt: prompt / n, Output: output / n, PromptCV2: prompt2*n/(prompt*prompt) - 1, OutputCV2: output2*n/(output*output) - 1}
@@ -370,7 +370,7 @@ func lengthOf(law Law, mean, cv2, u float64) int64 {
 	v := mean
 	switch law {
 	case ExponentialLaw:
-		v = -mean * stat.Log1p(-u)
+		v = -mean * math.Log1p(-u)
 	case LogNormalLaw:
 		v = stat.LogNormal(mean, cv2, u)
 	}
@@ -583,7 +583,7 @@ func (a *specArrival) gaps(rate float64) func(*rand.Rand) float64 {
 		if fitted {
 			shape, scale = *a.Shape, *a.ScaleUs
 		}
-		return func(rng *rand.Rand) float64 { return scale * stat.Pow(rng.ExpFloat64(), 1/shape) }
+		return func(rng *rand.Rand) float64 { return scale * math.Pow(rng.ExpFloat64(), 1/shape) }
 	}
 	return func(rng *rand.Rand) float64 { return rng.ExpFloat64() / rate }
 }
@@ -596,7 +596,7 @@ func weibullShape(cv float64) float64 {
 		k := (lo + hi) / 2
 		one, _ := math.Lgamma(1 + 1/k)
 		two, _ := math.Lgamma(1 + 2/k)
-		if stat.Expm1(two-float64(2*one)) > cv*cv {
+		if math.Expm1(two-2*one) > cv*cv {
 			lo = k
 		} else {
 			hi = k
@@ -613,16 +613,16 @@ func (l *specLength) draw(rng *rand.Rand) int64 {
 	case "constant":
 		v = math.Floor(p["value"])
 	case "gaussian":
-		v = p["mean"] + float64(p["std_dev"]*rng.NormFloat64())
+		v = p["mean"] + p["std_dev"]*rng.NormFloat64()
 	case "exponential":
 		v = p["mean"] * rng.ExpFloat64()
 	case "lognormal":
-		v = stat.Exp(p["mu"] + float64(p["sigma"]*rng.NormFloat64()))
+		v = math.Exp(p["mu"] + p["sigma"]*rng.NormFloat64())
 	case "pareto_lognormal":
 		if rng.Float64() < p["mix_weight"] {
-			v = p["xm"] * stat.Exp(rng.ExpFloat64()/p["alpha"])
+			v = p["xm"] * math.Exp(rng.ExpFloat64()/p["alpha"])
 		} else {
-			v = stat.Exp(p["mu"] + float64(p["sigma"]*rng.NormFloat64()))
+			v = math.Exp(p["mu"] + p["sigma"]*rng.NormFloat64())
 		}
 	case "empirical":
 		values, err := l.chances()

@@ -78,14 +78,14 @@ func (c *Reader) blocks(dep *deploy.Deployment) {
 			continue
 		}
 		slope := float64(r.OutputTokens.V) / (last - first)
-		base := float64(r.PromptTokens.V) - float64(slope*first)
+		base := float64(r.PromptTokens.V) - slope*first
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
 	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
 	var now edge
 	most, running := 0.0, 0.0
 	for _, e := range edges {
-		if held := now.base + float64(now.slope*e.at); held > most {
+		if held := now.base + now.slope*e.at; held > most {
 			most, running = held, now.n
 		}
 		now.n, now.base, now.slope = now.n+e.n, now.base+e.base, now.slope+e.slope

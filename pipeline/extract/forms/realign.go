@@ -113,7 +113,7 @@ func near(a, b, tol float64) bool {
 func arrange(b []block, successful, duration float64, ways int) (Point, bool) {
 	best, found := math.Inf(1), Point{}
 	for rps := range b {
-		if math.Abs(float64(b[rps].mean*duration)-successful) > 1+float64(rateTol*successful) { // the rate counts the gaps
+		if math.Abs(b[rps].mean*duration-successful) > 1+rateTol*successful { // the rate counts the gaps
 			continue
 		}
 		for conc := rps + 1; conc <= rps+ways && conc < len(b); conc++ {
@@ -158,7 +158,7 @@ func tokens(b []block, conc, ways int) (in, out int, ok bool) {
 // identities that hold exactly.
 func latencies(b []block, output float64, ways int) (ttft, itl int, miss float64, ok bool) {
 	miss = math.Inf(1)
-	latency := float64(b[0].mean * 1000)
+	latency := b[0].mean * 1000
 	for t := 2; t <= 2*ways && t < len(b); t++ { // behind latency and streaming iterations
 		for p := t + 1; p <= t+ways; p++ {
 			for i := p + 1; i <= p+ways && i < len(b); i++ {

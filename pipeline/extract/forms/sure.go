@@ -3,6 +3,7 @@ package forms
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
@@ -117,7 +118,7 @@ func (c *choices) unproven(found []match, open []bool) {
 		bits := 0.0
 		for m := i; m < k && !isWhole && bits < leastBits; m++ {
 			if c.isDistinct(&found[m]) {
-				bits += matchBits + float64(float64(len(found[m].chains))*stat.Log2(float64(max(2, c.p.rules.Block))))
+				bits += matchBits + float64(len(found[m].chains))*math.Log2(float64(max(2, c.p.rules.Block)))
 			}
 		}
 		for ; i < k; i++ {
