@@ -132,7 +132,8 @@ func (p *Problem) Demands(q *Queue) ([]Demand, []trace.Finding, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		demands, findings = append(demands, d), append(findings, found...)
+		demands = append(demands, d)
+		findings = append(findings, found...)
 	}
 	return demands, findings, nil
 }
@@ -363,8 +364,12 @@ func (e *entry) take(c *candidate, replicas int) {
 	if c.Replicas > 0 {
 		share = float64(replicas) / float64(c.Replicas)
 	}
-	e.given.Accelerator, e.given.Replicas, e.given.Cost = c.Accelerator, replicas, c.Cost*share
-	e.given.Value, e.given.Wanted, e.given.Full = c.value*share, c.Replicas, replicas == c.Replicas
+	e.given.Accelerator = c.Accelerator
+	e.given.Replicas = replicas
+	e.given.Cost = c.Cost * share
+	e.given.Value = c.value * share
+	e.given.Wanted = c.Replicas
+	e.given.Full = replicas == c.Replicas
 }
 
 // Allocate places demands on a fleet the way workload-variant-autoscaler does
@@ -566,8 +571,11 @@ type search struct {
 
 func (s *search) prepare() {
 	n := len(s.all)
-	s.pick, s.bestPick = make([]int, n), make([]int, n)
-	s.group, s.after, s.least = make([]int, n), make([]int, n+1), make([]float64, n+1)
+	s.pick = make([]int, n)
+	s.bestPick = make([]int, n)
+	s.group = make([]int, n)
+	s.after = make([]int, n+1)
+	s.least = make([]float64, n+1)
 	groups := 0
 	for i, e := range s.all {
 		if i > 0 && e.d.Priority != s.all[i-1].d.Priority {
@@ -589,7 +597,8 @@ func (s *search) prepare() {
 			s.least[i] += s.all[i].c[0].value
 		}
 	}
-	s.served, s.bestServed = make([]int, groups+1), make([]int, groups+1)
+	s.served = make([]int, groups+1)
+	s.bestServed = make([]int, groups+1)
 	s.bestServed[0] = -1
 	s.bestValue = math.Inf(1)
 }

@@ -115,7 +115,9 @@ func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *QueuePlan) {
 func TestAllocate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 2))
 	var ratios []float64
-	same, fewer, short := 0, 0, 0
+	same := 0
+	fewer := 0
+	short := 0
 	for i := range 500 {
 		f, demands := randomFleet(rng)
 		p, err := f.Allocate(demands)
@@ -269,7 +271,8 @@ func bruteForce(left map[string]int, demands []Demand) (served int, value float6
 		left[c.typ] -= c.need()
 		s, v := bruteForce(left, demands[1:])
 		left[c.typ] += c.need()
-		s, v = s+[]int{0, 10000, 100, 1}[demands[0].Priority], v+c.value
+		s = s + []int{0, 10000, 100, 1}[demands[0].Priority]
+		v += c.value
 		if s > served || s == served && v < value {
 			served, value = s, v
 		}
@@ -308,7 +311,8 @@ func TestAcceleratorNames(t *testing.T) {
 func TestDuplicateEntries(t *testing.T) {
 	src := exampleSource()
 	other := src.Fit.Configs[0]
-	other.Key, other.Label = "c3", "the same with other knobs"
+	other.Key = "c3"
+	other.Label = "the same with other knobs"
 	src.Fit.Configs = append(src.Fit.Configs, other)
 	one, two := writers()
 	for _, w := range []export.Writer{one, two} {
@@ -319,7 +323,8 @@ func TestDuplicateEntries(t *testing.T) {
 		}
 		opt.Config = "c3"
 		mustExport(t, src, w, opt)
-		opt.Config, opt.Force = "", string(export.BadEntry)
+		opt.Config = ""
+		opt.Force = string(export.BadEntry)
 		mustExport(t, src, w, opt)
 	}
 	var none []result.FitConfig

@@ -320,7 +320,10 @@ func (p *problem) check(z []float64) float64 {
 // intervals fills the 95 % intervals and the prior's part from the curvature at z.
 func (p *problem) intervals(f *fitted, z []float64) {
 	n, moving := len(f.X), len(p.basis)
-	f.Lo, f.Hi, f.Held, f.PriorPart = make([]float64, n), make([]float64, n), make([]bool, n), make([]float64, n)
+	f.Lo = make([]float64, n)
+	f.Hi = make([]float64, n)
+	f.Held = make([]bool, n)
+	f.PriorPart = make([]float64, n)
 	var cov []float64
 	if a, _, _, ok := p.normal(z); ok {
 		cov = stat.Inverse(a, moving)
@@ -330,7 +333,8 @@ func (p *problem) intervals(f *fitted, z []float64) {
 	}
 	for j := range n {
 		// v is parameter j's share in each moving direction, u = cov v
-		v, u := make([]float64, moving), make([]float64, moving)
+		v := make([]float64, moving)
+		u := make([]float64, moving)
 		var free, variance, pulled float64
 		for a := range v {
 			v[a] = p.basis[a][j]
@@ -522,7 +526,8 @@ func direction(names []string, v []float64) queueDirection {
 	d := queueDirection{}
 	for j, name := range names {
 		if math.Abs(v[j]) >= namedShare {
-			d.Names, d.Weight = append(d.Names, name), append(d.Weight, v[j])
+			d.Names = append(d.Names, name)
+			d.Weight = append(d.Weight, v[j])
 		}
 	}
 	return d
@@ -551,7 +556,8 @@ func words(null []queueDirection) string {
 // sweep proposes the windows' own shape and four times both lengths, each at 0.2
 // and 0.8 of its capacity.
 func (p *problem) sweep(x []float64) []queuePoint {
-	prompt, output := make([]float64, len(p.windows)), make([]float64, len(p.windows))
+	prompt := make([]float64, len(p.windows))
+	output := make([]float64, len(p.windows))
 	for i := range p.windows {
 		prompt[i], output[i] = p.windows[i].Shape.Prompt, p.windows[i].Shape.Output
 	}
@@ -579,7 +585,8 @@ func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
 		if w.TTFTMs, w.ITLMs, ok = predictWindow(p.o.Flavour, &w, exp(theta), asSized); !ok {
 			return math.Inf(1)
 		}
-		q.windows, q.sigma = append(q.windows, w), append(q.sigma, [2]float64{1, 1})
+		q.windows = append(q.windows, w)
+		q.sigma = append(q.sigma, [2]float64{1, 1})
 	}
 	q.base, q.basis = theta, identity(len(theta))
 	values, _ := q.directions()

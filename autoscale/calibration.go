@@ -57,7 +57,8 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 	if said, _ := q.VerdictOf(o.Config); said != "" {
 		side.Verdict = said
 	}
-	side.SpecVersion, side.Warnings = result.TextOrNull(q.Flavour), append(side.Warnings, warnings...)
+	side.SpecVersion = result.TextOrNull(q.Flavour)
+	side.Warnings = append(side.Warnings, warnings...)
 	for i := range q.Servers {
 		s := &q.Servers[i]
 		if o.Config != "" && s.ID != o.Config {
@@ -71,7 +72,8 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 		}
 		c := export.SideConfig{Label: s.ID, Seats: int64(s.Limits.MaxBatch), Note: s.Reason}
 		if s.Load != nil {
-			c.PromptTokens, c.OutputTokens = &s.Load.PromptTokens, &s.Load.OutputTokens
+			c.PromptTokens = &s.Load.PromptTokens
+			c.OutputTokens = &s.Load.OutputTokens
 		}
 		side.Configs = append(side.Configs, c)
 	}
@@ -150,7 +152,8 @@ func choose(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Finding, 
 
 // wvaResources writes one resource a model.
 func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
-	cost, version := o.Float("unit-cost"), o.Settings["version"]
+	cost := o.Float("unit-cost")
+	version := o.Settings["version"]
 	if v, err := releaseOf(version); cost > 0 && version != "" && err == nil && slices.Compare(v, []int{0, 0, 5}) < 0 {
 		return nil, nil, trace.Errorf(export.BadEntry, "--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or "+
 			"later", cost, version)
@@ -287,7 +290,8 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 			p = math.Max(leastTunerChange, medianToSD*change[i])
 		}
 		c.Model.PercentChange = append(c.Model.PercentChange, p)
-		c.Model.MinState, c.Model.MaxState = append(c.Model.MinState, tunerLow*x), append(c.Model.MaxState, tunerHigh*x)
+		c.Model.MinState = append(c.Model.MinState, tunerLow*x)
+		c.Model.MaxState = append(c.Model.MaxState, tunerHigh*x)
 	}
 	data, err := result.Marshal(c)
 	return data, warnings, err

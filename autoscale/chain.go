@@ -88,7 +88,10 @@ func (h *head) rescale() {
 	case h.shift < 0:
 		h.p, h.shift = h.p*0x1p-400, h.shift+stepBits
 	default:
-		h.p, h.none, h.zero, h.first = h.p*0x1p-400, h.none*0x1p-400, h.zero*0x1p-400, h.first*0x1p-400
+		h.p = h.p * 0x1p-400
+		h.none = h.none * 0x1p-400
+		h.zero = h.zero * 0x1p-400
+		h.first = h.first * 0x1p-400
 	}
 }
 
@@ -136,10 +139,15 @@ func (m *model) finish(h *head, r float64) moments {
 		notLast = sum / r
 		waiting = float64(q)*sum - fromTop
 		if unit = topUnit(h.p, h.shift, r, q); unit > 0x1p+900 {
-			h.none, h.zero, h.first, unit = 0, 0, 0, 1 // the head is 2^-400 of the tail
+			h.none = 0
+			h.zero = 0
+			h.first = 0
+			unit = 1 // the head is 2^-400 of the tail
 		}
 	}
-	notLast, last, waiting = notLast*unit, last*unit, waiting*unit
+	notLast = notLast * unit
+	last = last * unit
+	waiting = waiting * unit
 	total := h.zero + notLast + last
 	taken := h.zero + notLast // in which an arrival is accepted
 	return moments{
@@ -222,7 +230,8 @@ func (m *model) variability(n, r float64) (c, psi float64) {
 func (m *model) seatWait(p *point) {
 	lambda := p.RateRPS / 1000
 	full := m.tauMs(m.n) / float64(m.n)
-	share, last := lambda*m.prefillWork(m.chunksAt(p.InService)), m.prefillWork(m.chunksAt(float64(m.n)))/full
+	share := lambda * m.prefillWork(m.chunksAt(p.InService))
+	last := m.prefillWork(m.chunksAt(float64(m.n))) / full
 	if share >= 1 || last >= 1 {
 		return // nothing but prompts
 	}
@@ -393,7 +402,8 @@ func (m *model) correctedPhases(p *point, h *moments) {
 	if m.v.Async {
 		prefill += late
 	}
-	p.PrefillMs, p.TTFTMs = prefill, m.v.OverheadMs+p.WaitMs+prefill
+	p.PrefillMs = prefill
+	p.TTFTMs = m.v.OverheadMs + p.WaitMs + prefill
 	p.TunerTTFTMs = p.TTFTMs
 	p.ITLMs = math.Min(p.ServiceMs/s.steps+extraITL, math.Max(s.full, p.ServiceMs/s.steps))
 }
@@ -593,7 +603,9 @@ func fromVector(x []float64) params {
 // Source: workload-variant-autoscaler pkg/analyzer/queueanalyzer.go@ce39598 (4p) and
 // @b08b1c7 (wva-3p), llm-inferno/queue-analysis pkg/analyzer/queueanalyzer.go@cfadd1c.
 func (m *model) line(c float64) (a, b float64) {
-	p, k, out := m.p, m.s.Prompt, m.s.Output
+	p := m.p
+	k := m.s.Prompt
+	out := m.s.Output
 	switch m.flavour {
 	case wvA4P:
 		decodes := out - 1
@@ -654,7 +666,9 @@ func (m *model) chunksAt(n float64) float64 {
 	}
 	n = math.Floor(n + 0.5)
 	n = math.Min(math.Max(n, 1), float64(m.n))
-	budget, k, out := float64(m.v.MaxBatchedTokens), m.s.Prompt, m.s.Output
+	budget := float64(m.v.MaxBatchedTokens)
+	k := m.s.Prompt
+	out := m.s.Output
 	if m.flavour == corrected {
 		return math.Max(1, math.Ceil(k/math.Max(1, budget-n)))
 	}

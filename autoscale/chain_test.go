@@ -98,7 +98,9 @@ func TestTwin(t *testing.T) {
 func mmnk(a float64, n, k int) (inService, queued, blocked float64) {
 	big1 := func(x float64) *big.Float { return new(big.Float).SetPrec(300).SetFloat64(x) }
 	p, load := big1(1), big1(a)
-	total, serving, waiting := big1(0), big1(0), big1(0)
+	total := big1(0)
+	serving := big1(0)
+	waiting := big1(0)
 	for i := 0; i <= k; i++ {
 		if i > 0 {
 			p.Mul(p, load)
@@ -179,7 +181,8 @@ func TestSeatWaitOfExponentialOutputs(t *testing.T) {
 		for _, load := range []float64{0.2, 0.7, 0.95, 1.2} {
 			rate := load * m.MaxRateRPS()
 			chain := m.chain(rate / 1000)
-			got, want := m.Solve(rate).WaitMs, chain.queued/(rate*chain.accepted/1000)
+			got := m.Solve(rate).WaitMs
+			want := chain.queued / (rate * chain.accepted / 1000)
 			if !closeTo(got, want, 1e-9) {
 				t.Errorf("%d seats at %g: got %g ms, want %g", seats, load, got, want)
 			}
@@ -193,7 +196,8 @@ func TestSeatWaitInHeavyTraffic(t *testing.T) {
 		m := seatModel(t, 1, cv2)
 		service := 1000 / m.MaxRateRPS()
 		const load = 0.99
-		got, want := m.Solve(load*m.MaxRateRPS()).WaitMs, load/(1-load)*service*(1+cv2)/2
+		got := m.Solve(load * m.MaxRateRPS()).WaitMs
+		want := load / (1 - load) * service * (1 + cv2) / 2
 		if !closeTo(got, want, 0.02) {
 			t.Errorf("cv2 %g: got %g ms, want %g", cv2, got, want)
 		}
@@ -210,12 +214,18 @@ func TestVariabilityOfTheWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	// work = a m + g m k + g m^2/2 + w k, to leading order in m
-	a, g, w := p.AlphaMs/seats+p.BetaMs, p.GammaMs, p.BetaMs+p.GammaMs
+	a := p.AlphaMs/seats + p.BetaMs
+	g := p.GammaMs
+	w := p.BetaMs + p.GammaMs
 	moment := func(mean, cv2 float64, k int) float64 {
 		return math.Pow(mean, float64(k)) * math.Pow(1+cv2, float64(k*(k-1))/2)
 	}
-	m1, m2, m3, m4 := moment(output, outputCV2, 1), moment(output, outputCV2, 2), moment(output, outputCV2, 3), moment(output, outputCV2, 4)
-	k1, k2 := moment(prompt, promptCV2, 1), moment(prompt, promptCV2, 2)
+	m1 := moment(output, outputCV2, 1)
+	m2 := moment(output, outputCV2, 2)
+	m3 := moment(output, outputCV2, 3)
+	m4 := moment(output, outputCV2, 4)
+	k1 := moment(prompt, promptCV2, 1)
+	k2 := moment(prompt, promptCV2, 2)
 	mean := a*m1 + g*m1*k1 + g*m2/2 + w*k1
 	square := a*a*m2 + g*g*m2*k2 + g*g*m4/4 + w*w*k2 + 2*a*g*m2*k1 + a*g*m3 + 2*a*w*m1*k1 + g*g*m3*k1 + 2*g*w*m1*k2 + g*w*m2*k1
 	want := square/(mean*mean) - 1

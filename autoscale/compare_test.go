@@ -125,7 +125,9 @@ func hits(t *testing.T, cells []cell, f Flavour, upTo float64) (good, all int) {
 func TestCorrectedFollowsTheSimulator(t *testing.T) {
 	for _, budget := range []int{8192, 2048} {
 		g := exampleGrid()
-		g.requests, g.loads, g.server.MaxBatchedTokens = 2500, []float64{0.2, 0.5, 0.7}, budget
+		g.requests = 2500
+		g.loads = []float64{0.2, 0.5, 0.7}
+		g.server.MaxBatchedTokens = budget
 		good, all := hits(t, g.compare(t), corrected, 0.7)
 		t.Logf("%d tokens a step: %d of %d cells", budget, good, all)
 		if least := 0.9; float64(good) < least*float64(all) {
@@ -286,7 +288,10 @@ func TestEvalWVASteadyState(t *testing.T) {
 	}
 	sources := pipeline.FitSources(eo.Out, ext)
 	o := fit.DefaultOptions()
-	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.MinBootstraps, []string{}, []string{coeff.Overhead}, 2
+	o.Bootstraps = fit.MinBootstraps
+	o.Models = []string{}
+	o.AlphaTargets = []string{coeff.Overhead}
+	o.Workers = 2
 	f, err := fit.Fit(context.Background(), sources, o, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +319,8 @@ func TestEvalWVASteadyState(t *testing.T) {
 		}
 	}
 	for _, load := range []float64{0.2, 0.5, 0.8} {
-		ttft, itl := stat.Median(at[load][0]), stat.Median(at[load][1])
+		ttft := stat.Median(at[load][0])
+		itl := stat.Median(at[load][1])
 		t.Logf("load %.1f: median of %d configurations: TTFT %.1f %%, ITL %.1f %%", load, len(at[load][0]), 100*ttft, 100*itl)
 		if !(ttft <= 0.15 && itl <= 0.10) {
 			t.Errorf("load %.1f: TTFT %.1f %%, ITL %.1f %%, want at most 15 and 10 %%", load, 100*ttft, 100*itl)

@@ -454,7 +454,8 @@ func scoreFigure(q *Queue, id, metric string) *report.Figure {
 	for i := range q.Servers {
 		for _, s := range q.Servers[i].Scores {
 			if slices.Contains(shownSets, s.Set) {
-				servers, estimators = stat.AppendNew(servers, q.Servers[i].ID), stat.AppendNew(estimators, s.Estimator)
+				servers = stat.AppendNew(servers, q.Servers[i].ID)
+				estimators = stat.AppendNew(estimators, s.Estimator)
 			}
 		}
 	}

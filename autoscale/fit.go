@@ -49,7 +49,8 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	}
 	f.speed = s.speeds(f.Split)
 	opt := defaultFit(o.Flavour)
-	opt.Physical, opt.Medians = s.Physical.vector(o.Flavour), s.Source == fromSweep && !o.Sweep.Mean
+	opt.Physical = s.Physical.vector(o.Flavour)
+	opt.Medians = s.Source == fromSweep && !o.Sweep.Mean
 	all, err := Fit(s.Windows, opt)
 	if err != nil {
 		var refused *trace.Error
@@ -189,7 +190,8 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 		group[name] = i % mostGroups
 	}
 	of := stat.Map(windows, func(w window) int { return group[groupOf(&w, sweep)] })
-	groups, method := min(len(group), mostGroups), bySimulator
+	groups := min(len(group), mostGroups)
+	method := bySimulator
 	var held [][2][]float64 // centre and half width, in logs
 	for _, law := range lawsOf(windows) {
 		if !sweep || opt.Medians {
@@ -225,18 +227,22 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 			continue
 		}
 		q.CI95Method = byCurvature
-		narrow, lo, hi := math.Log(q.CI95[1]/q.CI95[0]), math.Log(q.CI95[0]), math.Log(q.CI95[1])
+		narrow := math.Log(q.CI95[1] / q.CI95[0])
+		lo := math.Log(q.CI95[0])
+		hi := math.Log(q.CI95[1])
 		if method == bySimulator {
 			lo, hi = math.Log(q.Value), math.Log(q.Value)
 		}
 		for _, h := range held {
 			if h[1] != nil && !all.Held[j] {
-				lo, hi = math.Min(lo, h[0][j]-h[1][j]), math.Max(hi, h[0][j]+h[1][j])
+				lo = math.Min(lo, h[0][j]-h[1][j])
+				hi = math.Max(hi, h[0][j]+h[1][j])
 				q.ModelError = result.OrNull((hi - lo) / narrow)
 			}
 		}
 		if q.ModelError != nil && (method == bySimulator || hi-lo > narrow) {
-			q.CI95, q.CI95Method = &[2]float64{math.Exp(lo), math.Exp(hi)}, method
+			q.CI95 = &[2]float64{math.Exp(lo), math.Exp(hi)}
+			q.CI95Method = method
 		}
 		if hi-lo > muchModelError*narrow {
 			out = append(out, trace.Findingf(sizingRemark, "%s: the queueing model's own error moves it %.1f times as much as the scatter of the "+
@@ -257,7 +263,8 @@ func jackknife(groups int, without func(group int) []float64) (half []float64) {
 	}
 	g := float64(len(fits))
 	for j := 0; len(fits) >= leastGroups && j < len(fits[0]); j++ {
-		values, sum := stat.Map(fits, func(f []float64) float64 { return f[j] }), 0.0
+		values := stat.Map(fits, func(f []float64) float64 { return f[j] })
+		sum := 0.0
 		mean := stat.Mean(values)
 		for _, v := range values {
 			sum += (v - mean) * (v - mean)
@@ -279,7 +286,8 @@ func identifyDoc(id *identifiability) *queueIdentify {
 // score judges on the training windows and on the hold-out: parameters fitted to the former
 // alone, the physical ones, and the medians of the training windows.
 func (f *Calibrated) score(o *Options, opt fitOptions) {
-	train, held := f.Windows[:f.Split], f.Windows[f.Split:]
+	train := f.Windows[:f.Split]
+	held := f.Windows[f.Split:]
 	set := func(estimator, name string, s queueScore) {
 		f.Doc.Scores = append(f.Doc.Scores, scoreOf(estimator, name, s))
 	}

@@ -181,7 +181,9 @@ func TestInfernoBeyondTraining(t *testing.T) {
 	_, w := writers()
 	opt := optionsOf(t, w)
 	for _, c := range []struct{ prompt, output float64 }{{901, 100}, {500, 301}} {
-		opt.PromptTokens, opt.OutputTokens, opt.Force = c.prompt, c.output, ""
+		opt.PromptTokens = c.prompt
+		opt.OutputTokens = c.output
+		opt.Force = ""
 		if _, err := export.Export(src, w, opt); trace.CodeOf(err) != export.BeyondTraining {
 			t.Errorf("%+v: got %v, want %s", c, err, export.BeyondTraining)
 		}
@@ -191,7 +193,9 @@ func TestInfernoBeyondTraining(t *testing.T) {
 			t.Errorf("%+v: forced without a word", c)
 		}
 	}
-	opt.PromptTokens, opt.OutputTokens, opt.Force = 900, 300, ""
+	opt.PromptTokens = 900
+	opt.OutputTokens = 300
+	opt.Force = ""
 	out := mustExport(t, src, w, opt)
 	var side export.Sidecar
 	if err := json.Unmarshal(fileOf(t, out, export.SidecarSuffix), &side); err != nil {
@@ -339,7 +343,10 @@ func TestVerdictOfCalibrations(t *testing.T) {
 			if !ok {
 				t.Fatalf("no prediction at %g/s", r)
 			}
-			w.TTFTMs, w.ITLMs, w.TTFTSeMs, w.ITLSeMs = ttft, itl, ttft/50, itl/100
+			w.TTFTMs = ttft
+			w.ITLMs = itl
+			w.TTFTSeMs = ttft / 50
+			w.ITLSeMs = itl / 100
 			out = append(out, w)
 		}
 		return out

@@ -96,7 +96,9 @@ func serverOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	if err != nil {
 		return nil, err
 	}
-	s.Windows, s.Account.Read, s.Account.Kept = windows, account.Windows, len(windows)
+	s.Windows = windows
+	s.Account.Read = account.Windows
+	s.Account.Kept = len(windows)
 	for code, n := range account.Dropped {
 		s.Account.Dropped[string(code)] = n
 	}
@@ -119,7 +121,8 @@ func spansOf(samples []sample, judged *rows.LoadVerdicts) []Span {
 			span.Drop = saturatedWindow
 		}
 		first, last := arrivalSpan(samples)
-		span.StartNs, span.EndNs = max(p.StartNs, first), min(p.EndNs, last)
+		span.StartNs = max(p.StartNs, first)
+		span.EndNs = min(p.EndNs, last)
 		out = append(out, span)
 	}
 	return out
@@ -129,7 +132,8 @@ func spansOf(samples []sample, judged *rows.LoadVerdicts) []Span {
 func arrivalSpan(samples []sample) (first, last int64) {
 	first, last = math.MaxInt64, math.MinInt64
 	for i := range samples {
-		first, last = min(first, samples[i].ArrivedNs), max(last, samples[i].ArrivedNs)
+		first = min(first, samples[i].ArrivedNs)
+		last = max(last, samples[i].ArrivedNs)
 	}
 	return first, last
 }
@@ -242,7 +246,8 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	account := queueAccount{Dropped: map[string]int{}}
 	var snapshots []*forms.Snapshot
 	take := func(f *forms.File) {
-		points, findings = append(points, f.Points...), append(findings, f.Findings...)
+		points = append(points, f.Points...)
+		findings = append(findings, f.Findings...)
 		account.Read += f.Read
 		for code, n := range f.Dropped {
 			account.Dropped[string(code)] += n
@@ -258,7 +263,8 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 			if err != nil {
 				return nil, nil, err
 			}
-			inputs, snapshots = append(inputs, in), append(snapshots, s)
+			inputs = append(inputs, in)
+			snapshots = append(snapshots, s)
 			continue
 		}
 		f, err := forms.Read(bytes.NewReader(data), in.Name) // the document must not know the folder
@@ -324,7 +330,8 @@ func sweepFiles(paths []string) ([]string, error) {
 // of windows.parquet, in the servers' order.
 func FitQueues(ctx context.Context, servers []*Server, o *Options, more func(*Calibrated, *Options) []WindowRow) ([]*Calibrated,
 	[]WindowRow, error) {
-	fitted, extra := make([]*Calibrated, len(servers)), make([][]WindowRow, len(servers))
+	fitted := make([]*Calibrated, len(servers))
+	extra := make([][]WindowRow, len(servers))
 	err := par.TryPure(ctx, o.Workers, len(servers), func(i int) (err error) {
 		if fitted[i], err = calibrate(servers[i], o); err != nil {
 			return fmt.Errorf("%s: %w", servers[i].ID, err)
@@ -370,20 +377,25 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 		return nil
 	}
 	p := &Physical{Errors: it.Model.Holdout}
-	names, values, scale := corrected.Parameters(), [3]float64{}, meanScale(it.Model.Train)/1000
+	names := corrected.Parameters()
+	values := [3]float64{}
+	scale := meanScale(it.Model.Train) / 1000
 	for i, c := range it.Model.Coefficients {
 		values[i], p.Floor[i] = c.Value*scale, it.FloorUs[i]/1000
 		p.CI95[i] = s.interval(names[i], values[i], c.CI95)
 		if values[i] > 0 {
 			continue
 		}
-		values[i], p.Bound[i], p.CI95[i] = p.Floor[i], true, nil
+		values[i] = p.Floor[i]
+		p.Bound[i] = true
+		p.CI95[i] = nil
 		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
 			"%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID, names[i], p.Floor[i]))
 	}
 	p.Params = params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
 	if it.Lengths[0] != nil {
-		p.Prompt, p.Output = *it.Lengths[0], *it.Lengths[1]
+		p.Prompt = *it.Lengths[0]
+		p.Output = *it.Lengths[1]
 	}
 	p.steps = it
 	s.Physical = p

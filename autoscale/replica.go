@@ -288,7 +288,9 @@ func sliding(windows []window, f Flavour, start []float64) []step {
 		if i+1 >= slidingLeast {
 			buffer := windows[max(0, i+1-slidingWindows) : i+1]
 			if x, ok := refit(buffer, &opt, last); ok {
-				last, s.X, s.Verdict = x, x, accepted
+				last = x
+				s.X = x
+				s.Verdict = accepted
 			} else {
 				s.Verdict = heldBack
 			}

@@ -57,7 +57,9 @@ func (m *model) Size(t Targets) (sizing, error) {
 	s := sizing{QueueSizing: QueueSizing{TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS,
 		MinRPS: 1000 * rangeEdge / m.tauMs(1), MaxRPS: (1 - rangeEdge) * m.MaxRateRPS()}}
 	s.MinRPS = math.Min(s.MinRPS, s.MaxRPS)
-	s.TTFTRPS, s.ITLRPS, s.TPSRPS = s.MaxRPS, s.MaxRPS, s.MaxRPS
+	s.TTFTRPS = s.MaxRPS
+	s.ITLRPS = s.MaxRPS
+	s.TPSRPS = s.MaxRPS
 	if t.TPS > 0 && t.Emulate {
 		s.TPSRPS = s.MaxRPS * (1 - tpsHeadroom)
 	}
@@ -114,7 +116,8 @@ func (m *model) leastSeats(t Targets, most int) (sizing, error) {
 			prefill = n
 		}
 	}
-	lo, hi := min(itl, prefill), min(most, 3*max(itl, prefill))
+	lo := min(itl, prefill)
+	hi := min(most, 3*max(itl, prefill))
 	for i := 0; i < onsetHalving && lo < hi; i++ {
 		mid := (lo + hi) / 2
 		if _, s, err := at(mid); err == nil && s.At.ThroughputRPS >= nearPeak*full.At.ThroughputRPS {
@@ -159,7 +162,9 @@ func (s *sizing) bind(m *model) {
 		s.RateRPS, s.Binding = s.ITLRPS, byITL
 	}
 	s.At = m.Solve(s.RateRPS)
-	s.TTFTMs, s.ITLMs, s.InService = s.At.TTFTMs, s.At.ITLMs, s.At.InService
+	s.TTFTMs = s.At.TTFTMs
+	s.ITLMs = s.At.ITLMs
+	s.InService = s.At.InService
 }
 
 // step is the distance of the grid's rates.
@@ -170,7 +175,9 @@ func (s *sizing) step() float64 {
 // largestRate is the rate below which the latency stays at or under the target:
 // the first crossing on a grid, then bisection.
 func (m *model) largestRate(s *sizing, x limit) (float64, error) {
-	lo, before, falls := s.MinRPS, x.of(m.Solve(s.MinRPS)), 0
+	lo := s.MinRPS
+	before := x.of(m.Solve(s.MinRPS))
+	falls := 0
 	if before > x.target {
 		return 0, trace.Errorf(targetBelowRange, "target %s: got %g ms, want at least %.6g ms, which the server takes at %.3g requests/s", x.name,
 			x.target, before, lo).

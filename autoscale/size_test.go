@@ -21,7 +21,8 @@ func TestSizeIsTheLargestRate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lo, hi := m.Solve(1000*rangeEdge/m.tauMs(1)), m.Solve((1-rangeEdge)*m.MaxRateRPS())
+		lo := m.Solve(1000 * rangeEdge / m.tauMs(1))
+		hi := m.Solve((1 - rangeEdge) * m.MaxRateRPS())
 		if hi.TTFTMs < lo.TTFTMs*1.001 || hi.ITLMs < lo.ITLMs*1.001 || m.s.Output == 1 {
 			continue // one seat, or no gap between tokens: nothing grows with the load
 		}
@@ -64,7 +65,9 @@ func TestSizeAtTheEnds(t *testing.T) {
 
 // TestNewRefuses names the value that cannot be.
 func TestNewRefuses(t *testing.T) {
-	p, s, v := params{AlphaMs: 6, BetaMs: 0.02, GammaMs: 5e-5}, shape{Prompt: 128, Output: 128}, Limits{MaxBatch: 64, Queue: 640}
+	p := params{AlphaMs: 6, BetaMs: 0.02, GammaMs: 5e-5}
+	s := shape{Prompt: 128, Output: 128}
+	v := Limits{MaxBatch: 64, Queue: 640}
 	for want, change := range map[string]func(*params, *shape, *Limits){
 		"alpha ms: got -1":                     func(p *params, _ *shape, _ *Limits) { p.AlphaMs = -1 },
 		"beta ms: got NaN":                     func(p *params, _ *shape, _ *Limits) { p.BetaMs = math.NaN() },
@@ -75,7 +78,9 @@ func TestNewRefuses(t *testing.T) {
 		"cached tokens: got 129, want at most": func(_ *params, s *shape, _ *Limits) { s.Cached = 129 },
 		"time in service ms: got 0":            func(p *params, _ *shape, _ *Limits) { *p = params{} },
 	} {
-		p, s, v := p, s, v
+		p := p
+		s := s
+		v := v
 		change(&p, &s, &v)
 		if _, err := New(corrected, p, s, v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -260,7 +265,9 @@ func TestMachineSpeed(t *testing.T) {
 		if i >= 300 {
 			us = 150
 		}
-		it.TimeNs, it.Us, it.PredUs = append(it.TimeNs, i*second/10), append(it.Us, us), append(it.PredUs, 80)
+		it.TimeNs = append(it.TimeNs, i*second/10)
+		it.Us = append(it.Us, us)
+		it.PredUs = append(it.PredUs, 80)
 	}
 	s := &Server{Physical: &Physical{steps: it}}
 	for i := range int64(4) {

@@ -45,7 +45,8 @@ func multiLoadAs(t testing.TB, f Flavour, n int, x func(i int) []float64, noise 
 		if noise > 0 {
 			w.TTFTMs *= math.Exp(noise * rng.NormFloat64())
 			w.ITLMs *= math.Exp(noise * rng.NormFloat64())
-			w.TTFTSeMs, w.ITLSeMs = noise*w.TTFTMs, noise*w.ITLMs
+			w.TTFTSeMs = noise * w.TTFTMs
+			w.ITLSeMs = noise * w.ITLMs
 		}
 		out[i] = w
 	}
@@ -67,7 +68,8 @@ func TestLinearObservationIsThePlainKalmanFilter(t *testing.T) {
 	}
 	g := gaussian{mat.NewVecDense(n, []float64{1, -2, 3}), scaledIdentity(n, 2)}
 	// the plain filter, with H as it is and the covariance in information form
-	x, p := mat.NewVecDense(n, []float64{1, -2, 3}), scaledIdentity(n, 2)
+	x := mat.NewVecDense(n, []float64{1, -2, 3})
+	p := scaledIdentity(n, 2)
 	for step := range 200 {
 		z := []float64{-5.5 + 0.3*rng.NormFloat64(), -3.2 + 0.3*rng.NormFloat64()} // near H (1, -2, 3): no state comes near 0
 		_, nis, failed := g.cycle(observe, z, q, r)
@@ -140,7 +142,9 @@ func TestConsistency(t *testing.T) {
 	for _, f := range []Flavour{inferno3P, corrected, wvA4P} {
 		rng := rand.New(rand.NewPCG(22, 11))
 		o := defaultRobust(f)
-		o.Floor, o.Start, o.StartSD = 0, truth[f], 0.05
+		o.Floor = 0
+		o.Start = truth[f]
+		o.StartSD = 0.05
 		theta := logs(truth[f])
 		drift := func(i int) []float64 {
 			if i > 0 {
@@ -256,7 +260,8 @@ func onePoint(t testing.TB, f Flavour, n int, noise float64, rng *rand.Rand) []w
 		out[i] = w[0]
 		out[i].TTFTMs *= math.Exp(noise * rng.NormFloat64())
 		out[i].ITLMs *= math.Exp(noise * rng.NormFloat64())
-		out[i].TTFTSeMs, out[i].ITLSeMs = noise*w[0].TTFTMs, noise*w[0].ITLMs
+		out[i].TTFTSeMs = noise * w[0].TTFTMs
+		out[i].ITLSeMs = noise * w[0].ITLMs
 	}
 	return out
 }
@@ -413,7 +418,8 @@ func BenchmarkFit(b *testing.B) {
 		b.Run(string(f), func(b *testing.B) {
 			w := multiLoad(b, f, 128, constant(truth[f]), 0.03, rand.New(rand.NewPCG(22, 21)))
 			for i := range w {
-				w[i].Limits.MaxBatch, w[i].Limits.Queue = 256, 256
+				w[i].Limits.MaxBatch = 256
+				w[i].Limits.Queue = 256
 			}
 			for range b.N {
 				if _, err := Fit(w, defaultFit(f)); err != nil {

@@ -71,7 +71,8 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 	if err := o.check(Flavour(doc.Flavour)); err != nil {
 		return err
 	}
-	failed, findings := make([]error, len(doc.Servers)), make([][]trace.Finding, len(doc.Servers))
+	failed := make([]error, len(doc.Servers))
+	findings := make([][]trace.Finding, len(doc.Servers))
 	err := par.Try(ctx, o.Workers, len(doc.Servers), func(i int) error {
 		s := &doc.Servers[i]
 		s.Sizing = nil
@@ -200,7 +201,9 @@ func simulate(p params, v Limits, t workload.Traffic, done <-chan struct{}) (*qu
 		return int(a.PromptTokens + a.OutputTokens - b.PromptTokens - b.OutputTokens)
 	})
 	cfg := sim.DefaultConfig(simulatedEngine(v, longest.PromptTokens+longest.OutputTokens), step)
-	cfg.Overhead, cfg.Async, cfg.Done = sim.Const(1000*v.OverheadMs), v.Async, done
+	cfg.Overhead = sim.Const(1000 * v.OverheadMs)
+	cfg.Async = v.Async
+	cfg.Done = done
 	return play(cfg, reqs)
 }
 
@@ -244,9 +247,12 @@ func (m *meter) point() (*queueSimPoint, error) {
 	var ttft, itl []float64
 	var sumTTFT, decode, gaps float64
 	for _, b := range m.sums {
-		sumTTFT, decode, gaps = sumTTFT+b.ttft, decode+b.decode, gaps+b.gaps
+		sumTTFT += b.ttft
+		decode += b.decode
+		gaps += b.gaps
 		if b.n > 0 && b.gaps > 0 {
-			ttft, itl = append(ttft, b.ttft/b.n), append(itl, b.decode/b.gaps)
+			ttft = append(ttft, b.ttft/b.n)
+			itl = append(itl, b.decode/b.gaps)
 		}
 	}
 	p := &queueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)), TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95)}
@@ -285,7 +291,8 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, outpu
 	out := &steady{}
 	var windows []window
 	for _, load := range steadyLoads {
-		t.Requests, t.RateRPS = steadyRequests, load*capacity
+		t.Requests = steadyRequests
+		t.RateRPS = load * capacity
 		cfg := sim.DefaultConfig(d, step)
 		cfg.Overhead = sim.Const(1000 * overheadMs)
 		reqs, drawn := t.Draw()
@@ -337,7 +344,9 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 	f := &Calibrated{Server: s}
 	f.describe(o)
 	doc := f.Doc
-	doc.Physical, doc.Effective, doc.Steps = fitted.Physical, fitted.Effective, fitted.Steps
+	doc.Physical = fitted.Physical
+	doc.Effective = fitted.Effective
+	doc.Steps = fitted.Steps
 	if s.Reason != "" {
 		return &doc, nil
 	}
@@ -488,8 +497,10 @@ func evaluateAny(windows []window, predicted func(i int, w *window) (ttft, itl f
 		}
 		s.Windows++
 		ttft, itl = ttft+w.TTFTMs, itl+w.ITLMs
-		ttftOff, itlOff = ttftOff+math.Abs(a-w.TTFTMs), itlOff+math.Abs(b-w.ITLMs)
-		ttftBias, itlBias = ttftBias+(a-w.TTFTMs), itlBias+(b-w.ITLMs)
+		ttftOff = ttftOff + math.Abs(a-w.TTFTMs)
+		itlOff = itlOff + math.Abs(b-w.ITLMs)
+		ttftBias = ttftBias + (a - w.TTFTMs)
+		itlBias = itlBias + (b - w.ITLMs)
 	}
 	s.TTFTWape, s.TTFTBias = result.OrNull(ttftOff/ttft), result.OrNull(ttftBias/ttft)
 	s.ITLWape, s.ITLBias = result.OrNull(itlOff/itl), result.OrNull(itlBias/itl)
@@ -550,7 +561,9 @@ func (f *Calibrated) outside() *float64 {
 		return nil
 	}
 	rates := stat.Map(f.Windows, func(w window) float64 { return w.RateRPS })
-	lo, hi, mid := slices.Min(rates[:f.Split]), slices.Max(rates[:f.Split]), stat.Median(rates[f.Split:])
+	lo := slices.Min(rates[:f.Split])
+	hi := slices.Max(rates[:f.Split])
+	mid := stat.Median(rates[f.Split:])
 	return new(max(0, mid/hi-1, 1-mid/lo))
 }
 
@@ -609,7 +622,8 @@ func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engi
 	for i := range windows {
 		tokens += windows[i].Shape.Output
 	}
-	e, n := &engine{at: logs(near.X)}, int(math.Min(engineRequests, engineTokens/tokens))
+	e := &engine{at: logs(near.X)}
+	n := int(math.Min(engineRequests, engineTokens/tokens))
 	for range enginePasses {
 		if !e.look(windows, law, n/4) {
 			return nil
@@ -624,7 +638,8 @@ func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engi
 
 // look simulates every window. Drawn lengths and rates are not quite the windows': the corrected model says what that does.
 func (e *engine) look(windows []window, law workload.Law, requests int) bool {
-	e.residuals, e.slopes = make([]float64, 2*len(windows)), make([][3]float64, 2*len(windows))
+	e.residuals = make([]float64, 2*len(windows))
+	e.slopes = make([][3]float64, 2*len(windows))
 	for i := range windows {
 		w, as := &windows[i], windows[i]
 		t := workload.Traffic{Shape: w.Shape, Prompts: workload.LogNormalLaw, Output: law, RateRPS: w.RateRPS, Requests: requests,
@@ -663,7 +678,9 @@ func (e *engine) look(windows []window, law workload.Law, requests int) bool {
 // step are the logarithms of the parameters, with standard errors, that explain the residuals of the windows of other groups than
 // one; residuals far beyond the others' weigh less (Huber).
 func (e *engine) step(group []int, without int) (x, se []float64) {
-	a, g, scale := make([]float64, 9), make([]float64, 3), [2]float64{}
+	a := make([]float64, 9)
+	g := make([]float64, 3)
+	scale := [2]float64{}
 	for m := range scale {
 		var size []float64
 		for i := range group {

@@ -62,9 +62,13 @@ func stockSample(r *trace.Request) (sample, bool) {
 func fromObserved(observed []trace.ObservedRequest) (samples []sample, n int) {
 	for i := range observed {
 		o := &observed[i]
-		at, first, last := o.SendNs, o.FirstChunkNs, o.LastChunkNs
+		at := o.SendNs
+		first := o.FirstChunkNs
+		last := o.LastChunkNs
 		if !at.OK || !first.OK && o.EngineFirstNs.OK {
-			at, first, last = o.QueuedNs, o.EngineFirstNs, o.EngineLastNs
+			at = o.QueuedNs
+			first = o.EngineFirstNs
+			last = o.EngineLastNs
 		}
 		if !at.OK {
 			n++
@@ -219,7 +223,9 @@ func (w *window) measure(used []*sample) {
 	var prompt, cached, output, prompt2, output2 float64
 	for _, s := range used {
 		p, m := float64(s.Prompt), float64(s.Output)
-		prompt, cached, output = prompt+p, cached+float64(s.Cached), output+m
+		prompt += p
+		cached += float64(s.Cached)
+		output += m
 		prompt2, output2 = prompt2+p*p, output2+m*m
 	}
 	cv2 := func(sum, squares float64) float64 {
@@ -235,7 +241,8 @@ func (w *window) measure(used []*sample) {
 	if blocks < 2 {
 		return
 	}
-	ttft, itl := make([]float64, blocks), make([]float64, blocks)
+	ttft := make([]float64, blocks)
+	itl := make([]float64, blocks)
 	for b := range blocks {
 		ttft[b], itl[b] = meansOf(used[b*len(used)/blocks : (b+1)*len(used)/blocks])
 	}

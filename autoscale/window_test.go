@@ -35,7 +35,9 @@ func TestCut(t *testing.T) {
 	samples := every100ms(100)
 	samples[5].OK = false // arrived, never finished
 	o := defaultCut
-	o.WindowNs, o.HopNs, o.Limits = 20e9, 20e9, Limits{MaxBatch: 8}
+	o.WindowNs = 20e9
+	o.HopNs = 20e9
+	o.Limits = Limits{MaxBatch: 8}
 	spans := []Span{{Phase: "warmup", StartNs: 0, EndNs: 20e9, Drop: closedLoop}, {Phase: "a", StartNs: 20e9, EndNs: 70e9},
 		{Phase: "b", StartNs: 70e9, EndNs: 90e9, Drop: saturatedWindow}, {Phase: "c", StartNs: 90e9, EndNs: 140e9}}
 	spans[0].Drop = closedLoop
@@ -109,13 +111,16 @@ func TestCutRefuses(t *testing.T) {
 
 // TestObservedClocks: a client's clock goes before the engine's, which serves where it is alone.
 func TestObservedClocks(t *testing.T) {
-	ns, tokens := func(v int64) trace.Opt[int64] { return trace.Some(v) }, trace.Some(int64(10))
+	ns := func(v int64) trace.Opt[int64] { return trace.Some(v) }
+	tokens := trace.Some(int64(10))
 	client := trace.ObservedRequest{
 		SendNs: ns(5), FirstChunkNs: ns(20), LastChunkNs: ns(90), QueuedNs: ns(1005), EngineFirstNs: ns(1018), EngineLastNs: ns(1088),
 		PromptTokens: tokens, OutputTokens: tokens, Success: trace.Some(true),
 	}
 	engine := client
-	engine.SendNs, engine.FirstChunkNs, engine.LastChunkNs = trace.Opt[int64]{}, trace.Opt[int64]{}, trace.Opt[int64]{}
+	engine.SendNs = trace.Opt[int64]{}
+	engine.FirstChunkNs = trace.Opt[int64]{}
+	engine.LastChunkNs = trace.Opt[int64]{}
 	none := engine
 	none.QueuedNs = trace.Opt[int64]{}
 	got, skipped := fromObserved([]trace.ObservedRequest{client, engine, none})
@@ -147,7 +152,8 @@ func TestMetricsArePoints(t *testing.T) {
 		out := t.TempDir()
 		phases := metricsOf(t, dir, out, r.Deployment.Workload)
 		qo := DefaultOptions()
-		qo.Sweep.MaxBatch, qo.Sweep.MaxBatchedTokens = 16, 1024
+		qo.Sweep.MaxBatch = 16
+		qo.Sweep.MaxBatchedTokens = 1024
 		s, inputs, err := SweepServer([]string{out}, func(name string) ([]byte, result.Input, error) {
 			b, err := os.ReadFile(name)
 			return b, result.Input{Name: filepath.Base(name)}, err
@@ -204,7 +210,10 @@ func metricsOf(t *testing.T, dir, out string, workload map[string]any) []string 
 // checkPoint compares a point with the phase that has its number of requests.
 func checkPoint(t *testing.T, id string, run *trace.Run, requests int, prompt, output, ttftMs float64) {
 	t.Helper()
-	counts, prompts, outputs, ttfts := map[string]int{}, map[string]float64{}, map[string]float64{}, map[string][]float64{}
+	counts := map[string]int{}
+	prompts := map[string]float64{}
+	outputs := map[string]float64{}
+	ttfts := map[string][]float64{}
 	byID := map[string]*trace.Request{}
 	for i := range run.Requests {
 		byID[strings.TrimSuffix(strings.TrimPrefix(run.Requests[i].APIID.V, "cmpl-"), "-0")] = &run.Requests[i]
@@ -261,7 +270,9 @@ func readSweep(t *testing.T, name string, o *Options) *Server {
 // sweepOptions are model-trainer's: 256 seats, as much waiting room, seven loads a sweep.
 func sweepOptions(f Flavour) Options {
 	o := DefaultOptions()
-	o.Flavour, o.QueueRatio, o.Sweep.Loads = f, 1, 7
+	o.Flavour = f
+	o.QueueRatio = 1
+	o.Sweep.Loads = 7
 	return o
 }
 

@@ -100,10 +100,12 @@ func (f *resourceFile) add(modelID string, acc Accelerator, note string, o expor
 		if namesServiceClass(o["version"]) {
 			r.Spec.SLOClassRef = &configRef{Name: o["slo-class-name"], Key: cmp.Or(o["slo-class-key"], modelID)}
 		}
-		f.resources, f.comments = append(f.resources, r), append(f.comments, []string{title})
+		f.resources = append(f.resources, r)
+		f.comments = append(f.comments, []string{title})
 	}
 	r := f.resources[k]
-	r.Spec.Profile.Accelerators, f.comments[k] = append(r.Spec.Profile.Accelerators, acc), append(f.comments[k], "  "+note)
+	r.Spec.Profile.Accelerators = append(r.Spec.Profile.Accelerators, acc)
+	f.comments[k] = append(f.comments[k], "  "+note)
 	return r
 }
 
@@ -153,7 +155,8 @@ func steadyText(points []export.SteadyPoint) (text, far string) {
 		}
 		parts = append(parts, fmt.Sprintf("%+.0f / %+.0f %% at %.0f %%", 100**p.TTFTErr, 100**p.ITLErr, 100*p.LoadFrac))
 		if e := max(math.Abs(*p.TTFTErr)/poorSteadyTTFT, math.Abs(*p.ITLErr)/poorSteadyITL); e > max(1, worst) {
-			worst, far = e, fmt.Sprintf("is off by %+.0f %% in TTFT and %+.0f %% in ITL %s", 100**p.TTFTErr, 100**p.ITLErr, at)
+			worst = e
+			far = fmt.Sprintf("is off by %+.0f %% in TTFT and %+.0f %% in ITL %s", 100**p.TTFTErr, 100**p.ITLErr, at)
 		}
 	}
 	return strings.Join(parts, ", ") + " load", far
@@ -379,7 +382,8 @@ func lineWriter(format export.Format, readBy string, write func([]modelEntry) ([
 		if err != nil {
 			return nil, err
 		}
-		side, models := src.Sidecar(opt, format, readBy), []modelEntry{}
+		side := src.Sidecar(opt, format, readBy)
+		models := []modelEntry{}
 		for i, c := range cfgs {
 			m, sc, w, err := infernoEntry(src, c, accs[i], opt, format == InfernoModels)
 			if err != nil {
@@ -480,7 +484,9 @@ func validity(c result.FitConfig, l export.Lengths, requests [2]int64, budget in
 	v := &export.Validity{Requests: requests, ContextTokens: [2]int64{context(iterationDepths[0]), context(iterationDepths[2])},
 		ChunkTokens: [2]int64{0, min(max(1, trace.Int(l.Prompt)), budget-1)}}
 	if c.Covered != nil {
-		v.LongestPrompt, v.LongestOutput, v.MostRunning = c.Covered.PromptTokens, c.Covered.OutputTokens, c.Covered.Running
+		v.LongestPrompt = c.Covered.PromptTokens
+		v.LongestOutput = c.Covered.OutputTokens
+		v.MostRunning = c.Covered.Running
 	}
 	return v
 }
@@ -531,7 +537,8 @@ type line struct {
 // 0. With at most three columns every active set is tried, which is exact.
 func fitLine(x [][]float64, y []float64) line {
 	p := len(x[0])
-	gram, sums := make([]float64, p*p), make([]float64, p)
+	gram := make([]float64, p*p)
+	sums := make([]float64, p)
 	for i := range x {
 		for r := range p {
 			u := x[i][r] / y[i]
@@ -545,7 +552,9 @@ func fitLine(x [][]float64, y []float64) line {
 	for set := 1; set < 1<<p; set++ {
 		cols := stat.Filter([]int{0, 1, 2}[:p], func(j int) bool { return set&(1<<j) != 0 })
 		k := len(cols)
-		a, z, c := make([]float64, k*k), make([]float64, k), make([]float64, p)
+		a := make([]float64, k*k)
+		z := make([]float64, k)
+		c := make([]float64, p)
 		scale := stat.Map(cols, func(j int) float64 { return math.Sqrt(gram[j*p+j]) }) // so that the pivots compare
 		for r, jr := range cols {
 			z[r] = sums[jr] / scale[r]
@@ -616,7 +625,8 @@ func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64, 
 					computed += float64(c.New)
 					read += float64(c.Computed + c.New)
 				}
-				x, y = append(x, []float64{1, computed, read}), append(y, us/1000)
+				x = append(x, []float64{1, computed, read})
+				y = append(y, us/1000)
 			}
 		}
 	}

@@ -68,7 +68,9 @@ func TestPredictiveSeed(t *testing.T) {
 		{"b", "sheddable", 0, func(_ *Seed, _ *View, r *Request) { r.PromptTokens = 512 + 16_588 }, 300_020.38, false},
 		{"b", "batch", 42, nil, 305_433.94, true}, // no budget
 	} {
-		s, v, r := publishedSeed(c.variant), eight(c.depth), requestOfClass(c.class)
+		s := publishedSeed(c.variant)
+		v := eight(c.depth)
+		r := requestOfClass(c.class)
 		if c.change != nil {
 			c.change(s, v, r)
 		}
@@ -290,7 +292,8 @@ func TestFloorRests(t *testing.T) {
 }
 
 func TestPoliciesRefused(t *testing.T) {
-	gated, seed := defaultAdmission("slo-gated"), defaultAdmission("predictive-seed")
+	gated := defaultAdmission("slo-gated")
+	seed := defaultAdmission("predictive-seed")
 	gated.Signal, seed.Variant = "depth", "c"
 	if gated.check() == nil || seed.check() == nil {
 		t.Error("got no error")
@@ -303,7 +306,9 @@ const capacityPerS = 1000
 // published is an engine with the step times of the published blackbox and noise.
 func published() sim.Config {
 	d := testkit.Llama8B()
-	d.Engine.PrefixCaching, d.Engine.MaxNumBatchedTokens, d.Engine.SchedulingPolicy = true, 2048, "priority"
+	d.Engine.PrefixCaching = true
+	d.Engine.MaxNumBatchedTokens = 2048
+	d.Engine.SchedulingPolicy = "priority"
 	d.Engine.KVBlocksGPU = trace.Some(int64(20_000))
 	cfg := sim.DefaultConfig(d, &sim.Blackbox{Beta: []float64{6910.42, 17.67, 2.84}})
 	q := []sim.Quantile{{Q: 0.05, Ratio: 0.9}, {Q: 0.5, Ratio: 1}, {Q: 0.95, Ratio: 1.15}}
@@ -331,7 +336,10 @@ func gated(t *testing.T, reqs []sim.Request, fromS float64, floor *Floor) *Goodp
 	t.Helper()
 	e := published()
 	c := plain(slices.Repeat([]sim.Config{e}, 8))
-	c.RefreshUs, c.Scheduler, c.Routing.Policy, c.Routing.Scorers = 50_000, priorityFCFS, Weighted, "pa:4,qde:3"
+	c.RefreshUs = 50_000
+	c.Scheduler = priorityFCFS
+	c.Routing.Policy = Weighted
+	c.Routing.Scorers = "pa:4,qde:3"
 	engine := forecast.NewWith(e.Latency, e.Deployment)
 	c.Policy = &predictive{Floor: floor,
 		Estimate: &Rollout{Engines: slices.Repeat([]*forecast.Engine{engine}, 8), ByPriority: true}}
@@ -363,7 +371,8 @@ func keepsItsWord(t *testing.T, fromS, toS float64, draws int, floorCosts float6
 		cost := 0.0
 		for draw := range draws {
 			reqs := classed(rho*capacityPerS, toS, uint64(draw+1))
-			a, b := gated(t, reqs, fromS, &Floor{Share: 0.2, BudgetShare: 0.05}), gated(t, reqs, fromS, nil)
+			a := gated(t, reqs, fromS, &Floor{Share: 0.2, BudgetShare: 0.05})
+			b := gated(t, reqs, fromS, nil)
 			if cost += (b.All.Goodput() - a.All.Goodput()) / float64(draws); draw == 0 {
 				with, without = a, b
 			}

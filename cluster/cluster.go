@@ -85,7 +85,8 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	c := &cluster{cfg: cfg, reqs: own, src: src, running: -1, router: router, viewOf: -1, prefixes: map[uint64]int{},
 		hashes: map[uint64][]uint64{}, seen: make([]Request, len(own)), planned: make([]int32, len(own)),
 		closed: slices.ContainsFunc(own, func(r sim.Request) bool { return r.After > 0 || r.Loop > 0 })}
-	c.out.Records, c.shadows = make([]record, len(own)), make([][]*shadow, n)
+	c.out.Records = make([]record, len(own))
+	c.shadows = make([][]*shadow, n)
 	if err := c.start(); err != nil {
 		return nil, err
 	}
@@ -104,7 +105,8 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 		c.view.Snapshots[i].AtUs = -1
 	}
 	if cfg.Routing.IndexUpdate == kvEvents || readsEvents(scorers) {
-		c.exact, c.view.Exact = newEvents(cfg.Routing.EventDelayUs), make([]int64, n)
+		c.exact = newEvents(cfg.Routing.EventDelayUs)
+		c.view.Exact = make([]int64, n)
 		for i, e := range c.engines {
 			e.Watch(func(atUs int64, hash uint64, stored bool) { c.exact.Add(i, atUs, hash, stored) })
 		}

@@ -27,7 +27,8 @@ func mixture(seed uint64, n int, perSecond float64) []sim.Request {
 		reqs[i] = sim.Request{ID: strconv.Itoa(i), ArrivalUs: int64(at), PromptTokens: 16 + rng.Int64N(1200), OutputTokens: 1 + rng.Int64N(120),
 			SLOClass: names[rng.IntN(3)], SLOTTFTUs: 300_000}
 		if rng.IntN(2) == 0 {
-			reqs[i].Group, reqs[i].GroupTokens = 1+rng.Uint64N(8), min(reqs[i].PromptTokens, 256)
+			reqs[i].Group = 1 + rng.Uint64N(8)
+			reqs[i].GroupTokens = min(reqs[i].PromptTokens, 256)
 		}
 	}
 	return reqs
@@ -36,7 +37,8 @@ func mixture(seed uint64, n int, perSecond float64) []sim.Request {
 func physical(t testing.TB, mutate ...func(*deploy.Engine)) sim.Config {
 	t.Helper()
 	d := testkit.Llama8B()
-	d.Engine.PrefixCaching, d.Engine.MaxNumBatchedTokens = true, 2048
+	d.Engine.PrefixCaching = true
+	d.Engine.MaxNumBatchedTokens = 2048
 	for _, m := range mutate {
 		m(&d.Engine)
 	}
@@ -45,7 +47,8 @@ func physical(t testing.TB, mutate ...func(*deploy.Engine)) sim.Config {
 		t.Fatal(err)
 	}
 	cfg := sim.DefaultConfig(d, m)
-	cfg.Overhead, cfg.Egress = sim.Const(800), sim.Const(150)
+	cfg.Overhead = sim.Const(800)
+	cfg.Egress = sim.Const(150)
 	return cfg
 }
 
@@ -67,7 +70,9 @@ func TestOneInstanceIsTheEngine(t *testing.T) {
 	closedLoop := mixture(3, 300, 20)
 	for i := range closedLoop {
 		if i >= 12 {
-			closedLoop[i].Loop, closedLoop[i].Queued, closedLoop[i].ThinkUs = 1, true, int64(i%3)*1000
+			closedLoop[i].Loop = 1
+			closedLoop[i].Queued = true
+			closedLoop[i].ThinkUs = int64(i%3) * 1000
 		} else {
 			closedLoop[i].Loop = 1
 		}
@@ -75,10 +80,13 @@ func TestOneInstanceIsTheEngine(t *testing.T) {
 	chained := mixture(4, 300, 20)
 	for i := range chained {
 		if i%3 == 2 {
-			chained[i].After, chained[i].ThinkUs, chained[i].ArrivalUs = i, 5000, 0
+			chained[i].After = i
+			chained[i].ThinkUs = 5000
+			chained[i].ArrivalUs = 0
 		}
 		if i%7 == 3 {
-			chained[i].AbortAfterUs, chained[i].AbortKind = trace.Some(int64(40_000)), sim.OutcomeAborted
+			chained[i].AbortAfterUs = trace.Some(int64(40_000))
+			chained[i].AbortKind = sim.OutcomeAborted
 		}
 	}
 	for name, reqs := range map[string][]sim.Request{"open": mixture(1, 600, 40), "closed": closedLoop, "chained": chained} {
@@ -94,7 +102,8 @@ func TestOneInstanceIsTheEngine(t *testing.T) {
 			}
 			log.Flush()
 			c := plain([]sim.Config{cfg})
-			c.RefreshUs, c.Routing.Policy = 50_000, LeastLoaded
+			c.RefreshUs = 50_000
+			c.Routing.Policy = LeastLoaded
 			log = &sim.Log{W: bufio.NewWriter(&together), Requests: reqs}
 			c.Observe = func(int) sim.Observer { return log }
 			got, err := Run(c, reqs)
@@ -150,7 +159,9 @@ func TestWaitOfMD1(t *testing.T) {
 		cfg.EmptyStepUs = 1 // the engine looks for work once more after the last request
 		rng := rand.New(rand.NewPCG(1, uint64(100*rho)))
 		reqs := make([]sim.Request, n)
-		at, free, byHand := 0.0, 0.0, 0.0 // waits by Lindley's recursion, without an engine
+		at := 0.0
+		free := 0.0
+		byHand := 0.0 // waits by Lindley's recursion, without an engine
 		for i := range reqs {
 			at += rng.ExpFloat64() / rho * service
 			reqs[i] = sim.Request{ArrivalUs: int64(at), PromptTokens: 4, OutputTokens: 1}
@@ -169,7 +180,8 @@ func TestWaitOfMD1(t *testing.T) {
 				sum += float64(r.FirstTokenUs.V - service - r.ArrivalUs)
 			}
 			x := sum / (n / batches)
-			mean, squares = mean+x/batches, squares+x*x/batches
+			mean += x / batches
+			squares += x * x / batches
 		}
 		half := 2.7079 * math.Sqrt((squares-mean*mean)/(batches-1)) // t of 39 degrees of freedom, 99.5 %
 		want := rho * service / (2 * (1 - rho))
@@ -193,7 +205,8 @@ func TestCloneGoesOnAsItsOriginal(t *testing.T) {
 		stamps := func(into map[int]sim.RequestResult) sim.Hooks {
 			return sim.Hooks{Left: func(i int, _ int64, r *sim.RequestResult) { into[i] = *r }}
 		}
-		ours, copied := map[int]sim.RequestResult{}, map[int]sim.RequestResult{}
+		ours := map[int]sim.RequestResult{}
+		copied := map[int]sim.RequestResult{}
 		e, err := sim.NewEngine(cfg, nil, stamps(ours))
 		if err != nil {
 			t.Fatal(err)

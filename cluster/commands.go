@@ -121,7 +121,8 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	of, path := o, filepath.Join(o.Out, folder.ExperimentLog)
+	of := o
+	path := filepath.Join(o.Out, folder.ExperimentLog)
 	of.Seeds = 0 // each has runs of its own
 	if l.log, err = openRuns(path, fmt.Sprint(folder.ToolVersion, " ", of.Table().Command("experiment isolation"), " ", l.files)); err != nil {
 		return nil, err
@@ -168,7 +169,9 @@ func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.plant.Set, l.plant.Name, l.files = set, in.Name, append(l.files, in)
+		l.plant.Set = set
+		l.plant.Name = in.Name
+		l.files = append(l.files, in)
 	}
 	if o.Workload != "" {
 		if err := l.readHour(o); err != nil {
@@ -188,7 +191,8 @@ func (l *inputs) readHour(o *IsolationOptions) error {
 	if err != nil {
 		return err
 	}
-	l.files, l.hour = append(l.files, inputs...), w.Requests
+	l.files = append(l.files, inputs...)
+	l.hour = w.Requests
 	preset, _ := presetOf(o.Preset)
 	_, err = loadOf(preset.Load, l.hour)
 	return err
@@ -209,7 +213,9 @@ func (l *inputs) loadGates(ctx context.Context, o *IsolationOptions) error {
 		l.gate, err = fitted(&l.plant, kindFitted)
 	default:
 		set, in, e := folder.LoadCoefficients(o.Controller, o.Special)
-		l.gate, l.files, err = gate{Kind: in.Name, Set: set, Scale: 1}, append(l.files, in), e
+		l.gate = gate{Kind: in.Name, Set: set, Scale: 1}
+		l.files = append(l.files, in)
+		err = e
 	}
 	if err != nil || o.Alone {
 		return err
@@ -244,7 +250,8 @@ func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) 
 		return nil, err
 	}
 	defer remove()
-	in, out := filepath.Join(dir, "calibration"), filepath.Join(dir, "out")
+	in := filepath.Join(dir, "calibration")
+	out := filepath.Join(dir, "out")
 	if err := os.Mkdir(in, 0o777); err != nil {
 		return nil, err
 	}
@@ -253,7 +260,8 @@ func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) 
 	}
 	o := pipeline.DefaultRunOptions()
 	o.Extract.Out, o.Extract.Workers = out, workers
-	o.Fit.Bootstraps, o.Validate.StepsOnly = 50, true
+	o.Fit.Bootstraps = 50
+	o.Validate.StepsOnly = true
 	if _, err := pipeline.Run(ctx, []string{in}, o); err != nil {
 		return nil, fmt.Errorf("calibration run: %w", err)
 	}
@@ -307,7 +315,8 @@ type runLog struct {
 
 // openRuns opens the log of an experiment; runs of another one are dropped, as is a last line that was cut off.
 func openRuns(path, of string) (*runLog, error) {
-	l, of := &runLog{known: map[string]*outcome{}}, of+"\n"
+	l := &runLog{known: map[string]*outcome{}}
+	of += "\n"
 	text, err := files.ReadAll(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -678,7 +687,8 @@ func (l *ledger) leaveQueue(e *entry, a *account) {
 			q.head++
 		}
 		if q.head > 1024 && 2*q.head > len(q.order) {
-			q.order, q.head = slices.Delete(q.order, 0, q.head), 0
+			q.order = slices.Delete(q.order, 0, q.head)
+			q.head = 0
 		}
 	}
 }
@@ -716,7 +726,8 @@ func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 func (l *ledger) MeanOutputs() float64 {
 	var n, tokens int64
 	for i := range l.Classes {
-		n, tokens = n+l.Classes[i].Finished, tokens+l.Classes[i].Outputs
+		n += l.Classes[i].Finished
+		tokens += l.Classes[i].Outputs
 	}
 	if n == 0 {
 		return 0
@@ -737,7 +748,8 @@ func (l *ledger) Better(priority int, nowUs int64) (perS, one float64) {
 	prompts, share := 0.0, float64(len(l.Of))
 	for c := range l.Classes {
 		if k := &l.Classes[c]; k.Priority > priority {
-			perS, prompts = perS+k.sent.tokens.perSecond(nowUs)/share, prompts+k.sent.prompts.perSecond(nowUs)/share
+			perS += k.sent.tokens.perSecond(nowUs) / share
+			prompts += k.sent.prompts.perSecond(nowUs) / share
 		}
 	}
 	return perS, ratio(perS, prompts)

@@ -151,7 +151,8 @@ func (l *lab) all() error {
 		var at []int
 		for i := range l.cells {
 			if l.cells[i].Matched == matched {
-				names, at = append(names, l.cells[i].Name), append(at, i)
+				names = append(names, l.cells[i].Name)
+				at = append(at, i)
 			}
 		}
 		runs, err := l.again(names, &rival{Plant: l.plant, Gate: l.gate}, l.rate, l.window, rates, progress)
@@ -281,7 +282,10 @@ func backlogSlope(recs []record, w window) float64 {
 	for k := range moments {
 		line += diff[k]
 		x := float64(k) / n * span / 1e6
-		sx, sy, sxx, sxy = sx+x, sy+line, sxx+x*x, sxy+x*line
+		sx += x
+		sy += line
+		sxx += x * x
+		sxy += x * line
 	}
 	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
 }
@@ -380,11 +384,14 @@ const (
 func specOf(policy, scorers, scheduler string) Spec {
 	s := defaultSpec()
 	s.Admission = defaultAdmission(policy)
-	s.Admission.Beta0, s.Admission.Beta1 = plantBeta[0], plantBeta[1]
+	s.Admission.Beta0 = plantBeta[0]
+	s.Admission.Beta1 = plantBeta[1]
 	if policy == "slo-gated" {
-		s.Admission.Signal, s.Admission.Thresholds = maxQueueDepth, gateDefault
+		s.Admission.Signal = maxQueueDepth
+		s.Admission.Thresholds = gateDefault
 	}
-	s.Routing.Policy, s.Routing.Scorers = Weighted, scorers
+	s.Routing.Policy = Weighted
+	s.Routing.Scorers = scorers
 	if scorers == "" {
 		s.Routing.Policy = RoundRobin
 	}
@@ -454,7 +461,8 @@ func frontiers() []cell {
 	}
 	for _, e := range []float64{0.01, 0.03, 0.1, 0.2, 0.35, 0.5} {
 		s := specOf("predictive", scorersNew, "priority-fcfs")
-		s.Admission.Eps, s.ShadowShare = map[string]float64{"standard": e, "sheddable": e}, 0
+		s.Admission.Eps = map[string]float64{"standard": e, "sheddable": e}
+		s.ShadowShare = 0
 		out = append(out, cell{Name: fmt.Sprintf("predictive eps %g", e), Role: roleFrontier, Parameter: e, Spec: s})
 	}
 	return out

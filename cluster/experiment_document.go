@@ -353,7 +353,8 @@ func (l *lab) toPlant(r *rival) error {
 	if err != nil {
 		return err
 	}
-	l.rate, l.capacity = math.Round(l.rate/l.capacity*capacity), capacity
+	l.rate = math.Round(l.rate / l.capacity * capacity)
+	l.capacity = capacity
 	seats := float64(l.Instances) * float64(r.Plant.Deployment.Engine.MaxNumSeqs)
 	l.preset.Seconds = math.Max(l.preset.Seconds, math.Round(2*seats/capacity))
 	l.window = l.preset.window()

@@ -303,7 +303,8 @@ func frontierFigure(d *Document) *report.Figure {
 		var x, y report.Span
 		xy := map[string][][2]float64{}
 		for _, c := range d.Cells {
-			p99, v := c.Figures["ttft_p99_critical_ms"].Mean, c.Figures[key.key].Mean
+			p99 := c.Figures["ttft_p99_critical_ms"].Mean
+			v := c.Figures[key.key].Mean
 			if c.Role != "frontier" || p99 == nil || v == nil {
 				continue
 			}
@@ -461,7 +462,9 @@ func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	if v.Evidence == nil {
 		v.Evidence = []contrastDoc{}
 	}
-	above, below, missing := 0, 0, 0
+	above := 0
+	below := 0
+	missing := 0
 	for _, e := range s.evidence {
 		switch {
 		case e.Lo == nil || e.Hi == nil || e.Holm == nil:
@@ -480,9 +483,11 @@ func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	case missing > 0 || len(s.evidence) == 0:
 		v.Why = "an endpoint has no finite difference"
 	case below > 0:
-		v.Verdict, v.Why = refuted, "an endpoint lies below its bound, its interval leaves 0 out"
+		v.Verdict = refuted
+		v.Why = "an endpoint lies below its bound, its interval leaves 0 out"
 	case above == len(s.evidence):
-		v.Verdict, v.Why = confirmed, "every endpoint lies above its bound, its interval leaves 0 out"
+		v.Verdict = confirmed
+		v.Why = "every endpoint lies above its bound, its interval leaves 0 out"
 	default:
 		v.Why = "an interval holds 0"
 	}
@@ -534,16 +539,20 @@ func selects(d *Document, main []*outcome) (blocked []string) {
 func (l *lab) first(d *Document, main []*outcome) statement {
 	s := statement{id: "H14-1", text: "at equal critical P99 predictive admits at least 30 % more than slo-gated, and its goodput is higher",
 		blocked: selects(d, main)}
-	gate, ours := l.frontier("slo-gated"), l.frontier("predictive")
+	gate := l.frontier("slo-gated")
+	ours := l.frontier("predictive")
 	var more, less, better, worse []float64
 	for k := range l.seeds {
 		at, ok := common(gate[k], ours[k])
 		if !ok {
 			continue
 		}
-		a, b := pointAt(ours[k], at), pointAt(gate[k], at)
-		more, less = append(more, a.admitted), append(less, 1.3*b.admitted)
-		better, worse = append(better, a.goodput), append(worse, b.goodput)
+		a := pointAt(ours[k], at)
+		b := pointAt(gate[k], at)
+		more = append(more, a.admitted)
+		less = append(less, 1.3*b.admitted)
+		better = append(better, a.goodput)
+		worse = append(worse, b.goodput)
 	}
 	if len(more) < len(l.seeds)/2 {
 		s.blocked = append(s.blocked, "the two frontiers share no critical P99")
@@ -582,7 +591,8 @@ func common(a, b []point) (float64, bool) {
 	if len(a) == 0 || len(b) == 0 {
 		return 0, false
 	}
-	lo, hi := math.Max(a[0].p99, b[0].p99), math.Min(a[len(a)-1].p99, b[len(b)-1].p99)
+	lo := math.Max(a[0].p99, b[0].p99)
+	hi := math.Min(a[len(a)-1].p99, b[len(b)-1].p99)
 	return (lo + hi) / 2, lo <= hi
 }
 
@@ -632,7 +642,8 @@ func (l *lab) latency(r sides) statement {
 }
 
 func throughput(r sides) statement {
-	main, second := r.main, values(r.gated, figureBy("output_tokens_per_s"))
+	main := r.main
+	second := values(r.gated, figureBy("output_tokens_per_s"))
 	for i := range second {
 		second[i] *= 0.95
 	}

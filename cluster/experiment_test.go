@@ -121,7 +121,8 @@ func lines(admits, serves float64) *lab {
 				}
 				runs = append(runs, o)
 			}
-			l.cells, l.runs = append(l.cells, c), append(l.runs, runs)
+			l.cells = append(l.cells, c)
+			l.runs = append(l.runs, runs)
 		}
 	}
 	return l
@@ -134,15 +135,20 @@ func TestFrontiersAreCompared(t *testing.T) {
 	}{{1.5, 1.2, confirmed}, {1.1, 1.2, refuted}, {1.5, 0.8, refuted}, {1.5, 1, inconclusive}} {
 		l := lines(c.admits, c.serves)
 		s := statement{id: "x"}
-		gate, ours := l.frontier("slo-gated"), l.frontier("predictive")
+		gate := l.frontier("slo-gated")
+		ours := l.frontier("predictive")
 		var a, b, g, h []float64
 		for k := range l.seeds {
 			at, ok := common(gate[k], ours[k])
 			if !ok {
 				t.Fatal("no common level")
 			}
-			p, q := pointAt(ours[k], at), pointAt(gate[k], at)
-			a, b, g, h = append(a, p.admitted), append(b, 1.3*q.admitted), append(g, p.goodput), append(h, q.goodput)
+			p := pointAt(ours[k], at)
+			q := pointAt(gate[k], at)
+			a = append(a, p.admitted)
+			b = append(b, 1.3*q.admitted)
+			g = append(g, p.goodput)
+			h = append(h, q.goodput)
 		}
 		s.evidence = []contrastDoc{pairedContrast("a", "b", "x", a, b), pairedContrast("g", "h", "x", g, h)}
 		for i := range s.evidence {
@@ -160,7 +166,8 @@ func TestLoadsAreKeyed(t *testing.T) {
 		if name == recorded || name == given {
 			continue
 		}
-		long, short := l.Draw(7, 100, 20), l.Draw(7, 100, 10)
+		long := l.Draw(7, 100, 20)
+		short := l.Draw(7, 100, 10)
 		if len(short) == 0 || len(long) <= len(short) {
 			t.Fatalf("%s: %d and %d requests", name, len(long), len(short))
 		}
@@ -210,7 +217,8 @@ func TestRecordedHourIsPlayed(t *testing.T) {
 	if len(got) < 190 || len(got) > 210 {
 		t.Fatalf("got %d requests in 4 s, want about 200", len(got))
 	}
-	batches, firsts := map[uint64]int{}, map[uint64]int{}
+	batches := map[uint64]int{}
+	firsts := map[uint64]int{}
 	for i, q := range got {
 		if q.PromptTokens != 100 || q.OutputTokens != 10 || q.HashTokens != 32 || q.SLOTTFTUs == 0 {
 			t.Fatalf("request %d: got %+v", i, q)
@@ -246,14 +254,16 @@ func TestGivenRequestsArePlayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, other := l.Draw(7, 200, 2), l.Draw(8, 200, 2)
+	got := l.Draw(7, 200, 2)
+	other := l.Draw(8, 200, 2)
 	if len(got) != 400 || digestOf(got) == digestOf(other) {
 		t.Fatalf("got %d requests in 2 s, want 400, and others of another seed", len(got))
 	}
 	for i, q := range got {
 		from := int64(got[0].PromptTokens-100) + int64(i)
 		want := reqs[from%100]
-		want.ID, want.ArrivalUs = strconv.Itoa(i), int64(i)*5_000
+		want.ID = strconv.Itoa(i)
+		want.ArrivalUs = int64(i) * 5_000
 		if want.SLOClass == "critical" {
 			want.SLOTTFTUs = 200_000
 		}
@@ -261,7 +271,8 @@ func TestGivenRequestsArePlayed(t *testing.T) {
 			t.Fatalf("request %d: got %+v, want %+v", i, q, want)
 		}
 	}
-	waits, differs := slices.Clone(reqs), slices.Clone(reqs)
+	waits := slices.Clone(reqs)
+	differs := slices.Clone(reqs)
 	waits[5].After, differs[5].SLOITLUs = 3, 10_000
 	for _, bad := range [][]sim.Request{nil, reqs[:1], waits, differs} {
 		if _, err := loadOf(given, bad); err == nil {
@@ -405,8 +416,12 @@ func fittedRun(t *testing.T, plant *plant, gate *gate, reqs []sim.Request) (live
 		t.Fatal(err)
 	}
 	s := defaultSpec()
-	s.Admission, s.Routing.Policy, s.Routing.Scorers = defaultAdmission("predictive"), Weighted, "pa:4,qde:3"
-	s.Scheduler, s.ShadowShare, s.Targets = priorityFCFS, 0.05, map[string]targetSpec{"standard": {TTFTMs: 500}}
+	s.Admission = defaultAdmission("predictive")
+	s.Routing.Policy = Weighted
+	s.Routing.Scorers = "pa:4,qde:3"
+	s.Scheduler = priorityFCFS
+	s.ShadowShare = 0.05
+	s.Targets = map[string]targetSpec{"standard": {TTFTMs: 500}}
 	cfg := s.Build(p)
 	gated := cfg.Policy.(*predictive)
 	both := &besideSeed{gated.Estimate.(*Rollout), Seed{StepUs: 7000, Beta0: 6910.42, Beta1: 17.67},

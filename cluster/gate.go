@@ -67,7 +67,8 @@ func (c *cluster) arrive(i int, now int64) {
 	if rec.Tries++; rec.Tries == 1 {
 		c.meet(i, now)
 	}
-	r.Try, r.WaitedUs = rec.Tries-1, now-rec.ArrivalUs
+	r.Try = rec.Tries - 1
+	r.WaitedUs = now - rec.ArrivalUs
 	c.events.push(now+c.cfg.AdmissionUs, admitting, i)
 }
 
@@ -85,8 +86,16 @@ func (c *cluster) meet(i int, now int64) {
 			r.Prefix = h
 		}
 	}
-	rec.ID, rec.ArrivalUs, rec.PromptTokens, rec.SLOClass, rec.Outcome = q.ID, now, q.PromptTokens, q.SLOClass, sim.OutcomeUnfinished
-	rec.Class, rec.Priority, rec.Group, rec.SLOTTFTUs, rec.Instance = q.SLOClass, p, q.Group, q.SLOTTFTUs, -1
+	rec.ID = q.ID
+	rec.ArrivalUs = now
+	rec.PromptTokens = q.PromptTokens
+	rec.SLOClass = q.SLOClass
+	rec.Outcome = sim.OutcomeUnfinished
+	rec.Class = q.SLOClass
+	rec.Priority = p
+	rec.Group = q.Group
+	rec.SLOTTFTUs = q.SLOTTFTUs
+	rec.Instance = -1
 }
 
 // groupBlocks is how many leading blocks name a prefix group.
@@ -113,7 +122,9 @@ func (c *cluster) look(i int, now int64) {
 	if c.fresh && c.viewOf == i && c.view.NowUs == now {
 		return
 	}
-	c.view.NowUs, c.viewOf, c.fresh = now, i, true
+	c.view.NowUs = now
+	c.viewOf = i
+	c.fresh = true
 	if c.cfg.RefreshUs == 0 {
 		for k := range c.engines {
 			c.scrape(k, now)
@@ -159,7 +170,8 @@ func (c *cluster) admit(i int, now int64) error {
 	if err := c.shadow(i, target, now); err != nil {
 		return err
 	}
-	rec.Outcome, rec.Reason = sim.OutcomeRejected, trace.Code(d.Reason)
+	rec.Outcome = sim.OutcomeRejected
+	rec.Reason = trace.Code(d.Reason)
 	rec.Judge(&c.reqs[i])
 	c.src.Left(i, now, func(int, int64, bool) {})
 	return nil

@@ -49,7 +49,8 @@ func TestIndexAgainstLists(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		const instances = 5
-		x, s := newIndex(instances, 60), &slow{60, make([][]uint64, instances)}
+		x := newIndex(instances, 60)
+		s := &slow{60, make([][]uint64, instances)}
 		got := make([]int64, instances)
 		for k := range 600 {
 			r := &Request{Index: k, Blocks: rng.Int64N(30)}
@@ -106,7 +107,10 @@ func scene() *View {
 func TestScores(t *testing.T) {
 	even := func(v *View) {
 		for i := range v.Snapshots {
-			v.Snapshots[i].QueueDepth, v.Snapshots[i].BatchSize, v.Ledger.Of[i].InFlight, v.Exact[i] = 3, 1, 0, 7
+			v.Snapshots[i].QueueDepth = 3
+			v.Snapshots[i].BatchSize = 1
+			v.Ledger.Of[i].InFlight = 0
+			v.Exact[i] = 7
 		}
 	}
 	for _, c := range []struct {
@@ -267,7 +271,8 @@ func TestLedgerAddsUp(t *testing.T) {
 				if started[k] {
 					decoding++
 				} else {
-					todo, requests = todo+max(1, l.entries[k].prompt-l.entries[k].cached), requests+1
+					todo = todo + max(1, l.entries[k].prompt-l.entries[k].cached)
+					requests += 1
 				}
 			}
 			a := &l.Of[i]
@@ -330,7 +335,8 @@ func seated(t *testing.T, policy, scheduler string, reqs []sim.Request) (*Goodpu
 // whole requests, of their own size and at the rate of this instance, turns few away that
 // would have been served; first come first served it decides as it always did.
 func TestSeatsUnderPriority(t *testing.T) {
-	two, three := []string{"critical", "standard"}, []string{"critical", "standard", "sheddable"}
+	two := []string{"critical", "standard"}
+	three := []string{"critical", "standard", "sheddable"}
 	for _, c := range []struct {
 		classes                 []string
 		perSecond               float64
@@ -375,14 +381,18 @@ func TestDisaggregatedRequestsLeave(t *testing.T) {
 		reqs := mixture(seed, 200, 30)
 		for i := range reqs {
 			if i%9 == 4 {
-				reqs[i].AbortAfterUs, reqs[i].AbortKind = trace.Some(int64(3000*(i%7))), sim.OutcomeAborted
+				reqs[i].AbortAfterUs = trace.Some(int64(3000 * (i % 7)))
+				reqs[i].AbortKind = sim.OutcomeAborted
 			}
 		}
 		d := testkit.Small(60 + 40*int64(seed%4))
 		d.Engine.VLLMVersion = []string{"0.15.1", "0.19.1", "0.24.0", "0.33.0"}[seed/4%4]
 		d.Engine.PrefixCaching = seed%3 > 0
 		d.Engine.Extra = map[string]any{"kv_transfer_config": map[string]any{"kv_connector": "NixlConnector"}}
-		d.Model.NumLayers, d.Model.NumKVHeads, d.Model.HeadDim, d.Model.BytesPerKV = 10, 8, 128, 2
+		d.Model.NumLayers = 10
+		d.Model.NumKVHeads = 8
+		d.Model.HeadDim = 128
+		d.Model.BytesPerKV = 2
 		ec := sim.DefaultConfig(d, &sim.Blackbox{Beta: []float64{1000, 10, 100}})
 		ec.Async = seed%2 == 1
 		cfg := plain(several(4, ec))
@@ -429,7 +439,8 @@ func TestDisaggregatedRequestsLeave(t *testing.T) {
 		for i, e := range res.Engines {
 			for k, r := range e.Ranks {
 				first := e.Ranks[0]
-				passes, want := r.Steps-r.EmptySteps+r.DummySteps, first.Steps-first.EmptySteps+first.DummySteps
+				passes := r.Steps - r.EmptySteps + r.DummySteps
+				want := first.Steps - first.EmptySteps + first.DummySteps
 				if isMoE && passes != want || !isMoE && r.DummySteps > 0 {
 					t.Errorf("seed %d: rank %d of instance %d: %d passes and %d of the first, %d dummies", seed, k, i, passes, want, r.DummySteps)
 				}
@@ -462,9 +473,16 @@ func TestDisaggregatedRequestsLeave(t *testing.T) {
 func TestHandedFromRankToRankByHand(t *testing.T) {
 	run := func(experts, prefill, decode int64) *Result {
 		d := testkit.Small(100)
-		d.Engine.VLLMVersion, d.Engine.BlockSize, d.Engine.MaxNumBatchedTokens = "0.24.0", 16, 2048
+		d.Engine.VLLMVersion = "0.24.0"
+		d.Engine.BlockSize = 16
+		d.Engine.MaxNumBatchedTokens = 2048
 		d.Engine.Extra = map[string]any{"kv_transfer_config": map[string]any{"kv_connector": "NixlConnector"}, "api_server_count": 1}
-		d.Model.NumLayers, d.Model.NumKVHeads, d.Model.HeadDim, d.Model.BytesPerKV, d.Model.NumExperts, d.Model.TopK = 10, 8, 128, 2, experts, 2
+		d.Model.NumLayers = 10
+		d.Model.NumKVHeads = 8
+		d.Model.HeadDim = 128
+		d.Model.BytesPerKV = 2
+		d.Model.NumExperts = experts
+		d.Model.TopK = 2
 		ec := sim.DefaultConfig(d, &sim.Blackbox{Beta: []float64{1000, 10, 100}})
 		ec.Async = false
 		cfg := plain(several(2, ec))
@@ -514,9 +532,14 @@ func TestHandedFromRankToRankByHand(t *testing.T) {
 func TestRanksHaveLinksOfTheirOwn(t *testing.T) {
 	for _, c := range []struct{ prefill, decode, us int64 }{{2, 2, 2 * 1361}, {1, 2, 2*1361 + 1311}, {2, 1, 2*1361 + 1311}} {
 		d := testkit.Small(100)
-		d.Engine.VLLMVersion, d.Engine.BlockSize, d.Engine.MaxNumBatchedTokens = "0.33.0", 16, 2048
+		d.Engine.VLLMVersion = "0.33.0"
+		d.Engine.BlockSize = 16
+		d.Engine.MaxNumBatchedTokens = 2048
 		d.Engine.Extra = map[string]any{"kv_transfer_config": map[string]any{"kv_connector": "NixlConnector"}}
-		d.Model.NumLayers, d.Model.NumKVHeads, d.Model.HeadDim, d.Model.BytesPerKV = 10, 8, 128, 2
+		d.Model.NumLayers = 10
+		d.Model.NumKVHeads = 8
+		d.Model.HeadDim = 128
+		d.Model.BytesPerKV = 2
 		cfg := plain(several(2, sim.DefaultConfig(d, &sim.Blackbox{Beta: []float64{1000, 0, 0}})))
 		cfg.Instances.Groups = []group{{Count: 1, Role: rolePrefill}, {Count: 1, Role: roleDecode}}
 		cfg.Transfer = transferSpec{BandwidthGBs: 1, LatencyUs: 50, Shared: true}

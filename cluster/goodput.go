@@ -98,7 +98,9 @@ type reliability struct{ N, Expected, Met float64 }
 func (out *Goodput) reliable(recs []*record) {
 	shadows := stat.Count(recs, func(r *record) bool { return r.Shadowed && !r.Admitted() })
 	for _, r := range recs {
-		p, weight, met := r.Decision.MeetShare, 1.0, false
+		p := r.Decision.MeetShare
+		weight := 1.0
+		met := false
 		switch us, ok := r.TTFTUs(); {
 		case math.IsNaN(p) || r.Decision.RawUs == 0 || r.SLOTTFTUs == 0:
 			continue
@@ -177,7 +179,8 @@ func (c *Class) add(r *record, t target) {
 		return
 	}
 	ttft, ok := r.TTFTUs()
-	late, rule := !ok || ttft > t.TTFTUs, r.Decision.Reason == ""
+	late := !ok || ttft > t.TTFTUs
+	rule := r.Decision.Reason == ""
 	c.Judged++
 	if rule {
 		c.RuleJudged++
@@ -219,11 +222,15 @@ func (out *Goodput) cache(recs []*record) {
 	var prompts, admitted, cached, potential, potentialIn, expected, phantom float64
 	shares := make([]float64, 0, len(recs))
 	for _, r := range recs {
-		prompts, potential = prompts+float64(r.PromptTokens), potential+float64(r.Potential)
+		prompts += float64(r.PromptTokens)
+		potential += float64(r.Potential)
 		shares = append(shares, float64(r.Potential))
 		if r.Admitted() {
-			admitted, cached, potentialIn = admitted+float64(r.PromptTokens), cached+float64(r.CachedTokens), potentialIn+float64(r.Potential)
-			expected, phantom = expected+float64(r.Expected), phantom+float64(max(0, r.Expected-r.CachedTokens))
+			admitted += float64(r.PromptTokens)
+			cached += float64(r.CachedTokens)
+			potentialIn += float64(r.Potential)
+			expected += float64(r.Expected)
+			phantom = phantom + float64(max(0, r.Expected-r.CachedTokens))
 		}
 	}
 	out.CachedShare, out.PotentialShare, out.PotentialAdmitted = over(cached, admitted), over(potential, prompts), over(potentialIn, admitted)
@@ -313,13 +320,18 @@ func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 	for _, p := range pairs {
 		if p.Shadow == shadow && p.TookMs > 0 {
 			ape = append(ape, math.Abs(p.PredictedMs/p.TookMs-1))
-			predicted, took = predicted+p.PredictedMs, took+p.TookMs
+			predicted += p.PredictedMs
+			took += p.TookMs
 		}
 	}
 	if a.N = len(ape); a.N > 0 {
-		a.MedianAPE, a.Bias = stat.Median(ape), predicted/took-1
+		a.MedianAPE = stat.Median(ape)
+		a.Bias = predicted/took - 1
 	}
-	covered, n, wrong, judged := 0, 0, 0, 0
+	covered := 0
+	n := 0
+	wrong := 0
+	judged := 0
 	for _, r := range recs {
 		us, ok := r.TookUs()
 		if shadow {
@@ -364,7 +376,8 @@ func newcomerOf(all []record, group uint64, w window) newcomer {
 	for _, r := range recs[first:] {
 		s := int((r.ArrivalUs - from) / 1e6)
 		for len(fresh) <= s {
-			fresh, old = append(fresh, Class{}), append(old, Class{})
+			fresh = append(fresh, Class{})
+			old = append(old, Class{})
 		}
 		if r.Group == group {
 			fresh[s].add(r, target{})

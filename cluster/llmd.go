@@ -82,7 +82,9 @@ func (r *Routing) chain() (filters []plugin, scorer plugin, picker plugin) {
 	with := func(kind string) plugin { return plugin{kind, defaultParameters} }
 	if filters = r.Filters; filters == nil {
 		strict := with(affinityFilter)
-		strict.Parameters.AffinityThreshold, strict.Parameters.TTFTSource, strict.Parameters.MaxTTFTPenaltyMs = 0.99, "latencyPredictor", 5000
+		strict.Parameters.AffinityThreshold = 0.99
+		strict.Parameters.TTFTSource = "latencyPredictor"
+		strict.Parameters.MaxTTFTPenaltyMs = 5000
 		loose := strict
 		loose.Parameters.AffinityThreshold = 0.80
 		filters = []plugin{strict, with(headroomTier), loose}
@@ -197,7 +199,9 @@ func (l *llmd) Route(r *Request, v *View) int {
 			e.match = float64(v.Match[i]) / float64(r.Blocks)
 		}
 		if x, err := l.estimate.TTFT(r, v, i); err == nil && !math.IsNaN(x.Us) {
-			e.predicted, e.ttftMs, e.ttft = true, x.Us/1e3, (float64(r.SLOTTFTUs)-x.Us)/1e3
+			e.predicted = true
+			e.ttftMs = x.Us / 1e3
+			e.ttft = (float64(r.SLOTTFTUs) - x.Us) / 1e3
 		}
 	}
 	draws := uint64(0)
@@ -246,7 +250,8 @@ func (p *pluginParameters) affine(all []endpoint, draw func() float64) []endpoin
 	var sticky, other []endpoint
 	first := [2]float64{math.Inf(1), math.Inf(1)} // least TTFT of either, ms
 	for _, e := range all {
-		ms, k := e.inFlight/p.PeakPrefillThroughput*1e3, 0
+		ms := e.inFlight / p.PeakPrefillThroughput * 1e3
+		k := 0
 		if p.TTFTSource == "latencyPredictor" {
 			if ms = math.MaxFloat64; e.predicted {
 				ms = e.ttftMs
@@ -350,7 +355,8 @@ func (p *pluginParameters) scores(all []endpoint) {
 
 // composite scores by KV, queue and prefix where nothing is predicted.
 func (p *pluginParameters) composite(all []endpoint) {
-	longest, sum := int64(0), p.CompositeKVWeight+p.CompositeQueueWeight+p.CompositePrefixWeight
+	longest := int64(0)
+	sum := p.CompositeKVWeight + p.CompositeQueueWeight + p.CompositePrefixWeight
 	for _, e := range all {
 		longest = max(longest, e.waiting)
 	}

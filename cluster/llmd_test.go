@@ -72,7 +72,8 @@ func TestLLMDFilters(t *testing.T) {
 		{"tier: no prediction at all", headroomTier, 0, known([6]float64{0, 0, nan}, [6]float64{0, 0, nan}), []int{0, 1}},
 	} {
 		r := routingOf(t, "{policy: llmd, filters: ["+c.filter+"]}")
-		p, draw := &r.Filters[0].Parameters, func() float64 { return c.u }
+		p := &r.Filters[0].Parameters
+		draw := func() float64 { return c.u }
 		got := p.affine
 		if r.Filters[0].Type == headroomTier {
 			got = p.tier

@@ -108,7 +108,9 @@ func halton(n, dims int, seed int64) []float64 {
 	primes := []int{2, 3, 5, 7, 11, 13, 17, 19, 23, 29}
 	x := make([]float64, dims)
 	for k := range x {
-		base, f, v := primes[k%len(primes)], 1.0, stat.Draw(uint64(seed), 77, uint64(k))
+		base := primes[k%len(primes)]
+		f := 1.0
+		v := stat.Draw(uint64(seed), 77, uint64(k))
 		for i := n + 1; i > 0; i /= base {
 			f /= float64(base)
 			v += f * float64(i%base)
@@ -123,8 +125,11 @@ func (s *search) processes() (value, slack *process) {
 	var x [][]float64
 	var y, vy, c, vc []float64
 	for _, call := range s.Made {
-		x, y, vy = append(x, call.X), append(y, call.Value.Value), append(vy, call.Variance)
-		c, vc = append(c, call.Slack), append(vc, call.SlackVariance)
+		x = append(x, call.X)
+		y = append(y, call.Value.Value)
+		vy = append(vy, call.Variance)
+		c = append(c, call.Slack)
+		vc = append(vc, call.SlackVariance)
 	}
 	if value = regress(x, y, vy); s.Constrained {
 		slack = regress(x, c, vc)
@@ -263,7 +268,8 @@ func regress(x [][]float64, y, variance []float64) *process {
 	for k := range p.lengths {
 		start[k] = math.Log(0.5)
 	}
-	best, value := append([]float64(nil), start...), math.Inf(1)
+	best := append([]float64(nil), start...)
+	value := math.Inf(1)
 	for _, shift := range []float64{0, -0.9, 0.7} {
 		from := append([]float64(nil), start...)
 		for k := range p.lengths {
@@ -293,7 +299,8 @@ func (p *process) solve(z []float64) float64 {
 	if stat.Cholesky(a, n) < n {
 		return math.Inf(-1)
 	}
-	p.chol, p.alpha = a, append([]float64(nil), z...)
+	p.chol = a
+	p.alpha = append([]float64(nil), z...)
 	stat.CholeskySolve(a, n, p.alpha)
 	like := -float64(n) / 2 * math.Log(2*math.Pi)
 	for i := range n {
@@ -467,7 +474,8 @@ func (t *tuner) draw(seed int64) []sim.Request { return t.load.Draw(seed, t.rate
 
 // goodput of a spec by seed, of all and of class critical.
 func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all, critical []float64, err error) {
-	all, critical = make([]float64, len(seeds)), make([]float64, len(seeds))
+	all = make([]float64, len(seeds))
+	critical = make([]float64, len(seeds))
 	c := cell{Spec: *spec}
 	w := window{FromUs: int64(t.preset.WarmupS * 1e6), ToUs: math.MaxInt64}
 	err = par.Try(t.ctx, t.Workers, len(seeds), func(i int) error {
@@ -540,7 +548,8 @@ func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
 	out.Train, out.Test, out.Critical = result.OrNull(stat.Mean(train)), result.OrNull(stat.Mean(test)), result.OrNull(stat.Mean(critical))
 	out.Gap = result.OrNull(stat.Mean(train) - stat.Mean(test))
 	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
-	bursty, fresh := tables().Loads["bursty"], tables().Loads["newcomer"]
+	bursty := tables().Loads["bursty"]
+	fresh := tables().Loads["newcomer"]
 	if t.otherRate == 0 { // the same share of the other engines' own capacity
 		capacity, err := t.capacityOf(&other, &t.gate)
 		if err != nil {

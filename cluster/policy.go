@@ -190,7 +190,8 @@ type randomMatched struct {
 
 // Decide draws with the class's rate in this second.
 func (m *randomMatched) Decide(r *Request, v *View, _ int) (Decision, error) {
-	rates, second := m.Rates[r.ClassName], int(v.NowUs/1e6)
+	rates := m.Rates[r.ClassName]
+	second := int(v.NowUs / 1e6)
 	if second < len(rates) && stat.Draw(uint64(m.Seed), streamMatched, uint64(r.Index), uint64(r.Try)) < rates[second] {
 		return reject(reasonRandom), nil
 	}
@@ -282,7 +283,9 @@ func (l *latencySLO) Decide(r *Request, v *View, _ int) (Decision, error) {
 			best, d.Queued = x.Us, x.Queued
 		}
 	}
-	d.PredictedUs, d.BoundUs, d.P90Us = best, best, best
+	d.PredictedUs = best
+	d.BoundUs = best
+	d.P90Us = best
 	if math.IsInf(best, 0) || math.IsNaN(best) || idle || best+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
 	}
@@ -322,7 +325,8 @@ func (s *Seed) Decide(r *Request, v *View, _ int) (Decision, error) {
 	}
 	d := admit()
 	d.PredictedUs = s.EstimateUs(r, v)
-	d.BoundUs, d.P90Us = d.PredictedUs, d.PredictedUs
+	d.BoundUs = d.PredictedUs
+	d.P90Us = d.PredictedUs
 	limit, ok := s.BudgetUs[r.ClassName]
 	limit = limit * s.Headroom
 	switch {

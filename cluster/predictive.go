@@ -80,7 +80,9 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 			}
 		}
 	}
-	g, eps, us := groups(r.Class, x.Queued, x.LikelyUs), p.eps(r.ClassName, r.Priority), x.LikelyUs
+	g := groups(r.Class, x.Queued, x.LikelyUs)
+	eps := p.eps(r.ClassName, r.Priority)
+	us := x.LikelyUs
 	wide := g[2:]
 	if x.ByClass { // another class waits for others: its errors say less of this one's than other octaves do
 		g[1], g[2] = g[2], g[1]
@@ -372,7 +374,8 @@ const maxRolled = 32
 // a step would have shown its first token, so no such step is over.
 func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *forecast.State) error {
 	s.SinceStepUs = math.NaN()
-	snap, start := &v.Snapshots[i], v.Ledger.Of[i].StepEndUs
+	snap := &v.Snapshots[i]
+	start := v.Ledger.Of[i].StepEndUs
 	known := snap.StepStartUs >= 0 && snap.AtUs == v.NowUs
 	if known {
 		start = snap.StepStartUs
@@ -407,10 +410,14 @@ func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *
 func (o *Rollout) take(e *forecast.Engine, v *View, i int, head partly, untilUs int64, s *forecast.State) (next int64) {
 	room, seats := e.Room(s.Decodes)
 	o.taken = append(o.taken[:0], make([]part, len(v.Ledger.Classes))...)
-	s.StepTokens, s.StepRequests, next = 0, 0, -1
+	s.StepTokens = 0
+	s.StepRequests = 0
+	next = -1
 	add := func(class int, todo, done int64) {
 		n := min(todo-done, room)
-		s.StepTokens, room, seats = s.StepTokens+n, room-n, seats-1
+		s.StepTokens += n
+		room = room - n
+		seats = seats - 1
 		of := &o.taken[class]
 		if of.tokens += done + n; done+n == todo {
 			s.StepRequests++
@@ -451,7 +458,8 @@ func (o *Rollout) ahead(r *Request, v *View, i int, s *forecast.State) {
 			s.BehindTokens += left.tokens
 			continue
 		}
-		s.AheadTokens, s.AheadRequests = s.AheadTokens+left.tokens, s.AheadRequests+left.requests
+		s.AheadTokens += left.tokens
+		s.AheadRequests += left.requests
 	}
 }
 
@@ -563,7 +571,8 @@ type live struct {
 // TTFT is predict's rollout over the true state.
 func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
 	own := forecast.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
-	e, in := l.engines[i].(*sim.Engine), l.engines[i].Inside()
+	e := l.engines[i].(*sim.Engine)
+	in := l.engines[i].Inside()
 	s := forecast.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
 	expect(&s, r, v, i, l.ByPriority)
 	if in.StepStartUs >= 0 {
@@ -581,12 +590,15 @@ func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
 			fallthrough
 		case !w.Running || left > 0:
 			if own := l.reqs[r.Index].Priority; !l.ByPriority || w.Running || w.Priority <= own {
-				s.AheadRequests, s.AheadTokens = s.AheadRequests+1, s.AheadTokens+max(1, left)
+				s.AheadRequests += 1
+				s.AheadTokens += max(1, left)
 			} else {
 				s.BehindTokens += max(1, left)
 			}
 		default:
-			s.Decodes, s.DecodeTokens, remaining = s.Decodes+1, s.DecodeTokens+w.Computed, remaining+w.Remaining
+			s.Decodes += 1
+			s.DecodeTokens += w.Computed
+			remaining += w.Remaining
 		}
 	})
 	if s.Decodes > 0 {

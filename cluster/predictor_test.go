@@ -34,7 +34,9 @@ type errorsOf struct {
 // judge compares estimates with times, those of requests that have both.
 func judge(res *Result, of func(i int, r *record) (estimate, boundUs float64, tookUs int64, ok bool)) (e errorsOf) {
 	var ape []float64
-	predicted, took, covered := 0.0, 0.0, 0.0
+	predicted := 0.0
+	took := 0.0
+	covered := 0.0
 	for i := len(res.Records) / 10; i < len(res.Records); i++ {
 		x, bound, us, ok := of(i, &res.Records[i])
 		if !ok {
@@ -46,7 +48,9 @@ func judge(res *Result, of func(i int, r *record) (estimate, boundUs float64, to
 		}
 	}
 	if e.n = len(ape); e.n > 0 {
-		e.ape, e.bias, e.coverage = stat.Median(ape), predicted/took-1, covered/float64(e.n)
+		e.ape = stat.Median(ape)
+		e.bias = predicted/took - 1
+		e.coverage = covered / float64(e.n)
 	}
 	return e
 }
@@ -101,8 +105,11 @@ func TestPredictionOnEightEngines(t *testing.T) {
 		cfg := physical(t, func(e *deploy.Engine) { e.SchedulingPolicy = "priority" })
 		cfg.Noise = noisy()
 		c := plain(several(8, cfg))
-		c.RefreshUs, c.Scheduler, c.ShadowShare = 50_000, priorityFCFS, 0.1
-		c.Routing.Policy, c.Routing.Scorers = Weighted, "pa:4,qd:3"
+		c.RefreshUs = 50_000
+		c.Scheduler = priorityFCFS
+		c.ShadowShare = 0.1
+		c.Routing.Policy = Weighted
+		c.Routing.Scorers = "pa:4,qd:3"
 		reqs := mixture(10, 12_000, rate)
 		both := &beside{Rollout: &Rollout{ByPriority: true}, seed: seedOf(t, &cfg), us: make([]float64, len(reqs))}
 		for range 8 {
@@ -113,7 +120,8 @@ func TestPredictionOnEightEngines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, seed := judge(res, admitted), judge(res, func(i int, r *record) (float64, float64, int64, bool) {
+		e := judge(res, admitted)
+		seed := judge(res, func(i int, r *record) (float64, float64, int64, bool) {
 			us, ok := r.TookUs()
 			return both.us[i], both.us[i], us, ok
 		})
@@ -154,7 +162,10 @@ func TestShadowIsWhatWouldHaveBeen(t *testing.T) {
 	}
 	run := func(p Policy) *Result {
 		c := plain(several(3, cfg))
-		c.RefreshUs, c.Scheduler, c.ShadowShare, c.Policy = 50_000, priorityFCFS, 1, p
+		c.RefreshUs = 50_000
+		c.Scheduler = priorityFCFS
+		c.ShadowShare = 1
+		c.Policy = p
 		c.Router = byTurns(3)
 		res, err := Run(c, reqs)
 		if err != nil {
@@ -164,7 +175,8 @@ func TestShadowIsWhatWouldHaveBeen(t *testing.T) {
 	}
 	all, met := run(Always{}), 0
 	for k := 20; k < len(reqs); k += 40 {
-		got, want := run(turnsAway{request: k}).Records[k], all.Records[k]
+		got := run(turnsAway{request: k}).Records[k]
+		want := all.Records[k]
 		us, ok := want.TookUs()
 		if !got.Shadowed || !ok || got.Shadow != trace.Some(us) {
 			t.Errorf("request %d: got a shadow of %v us, want %d", k, got.Shadow, us)
@@ -264,7 +276,8 @@ func random(t *testing.T, rng *rand.Rand) (*Config, []sim.Request) {
 	}[rng.IntN(8)]()
 	reqs := mixture(rng.Uint64(), 30+rng.IntN(60), []float64{20, 100, 400}[rng.IntN(3)])
 	for i := range reqs {
-		reqs[i].SLOTTFTUs, reqs[i].MaxTokens = 20_000+rng.Int64N(200_000), 300
+		reqs[i].SLOTTFTUs = 20_000 + rng.Int64N(200_000)
+		reqs[i].MaxTokens = 300
 	}
 	return c, reqs
 }
@@ -334,10 +347,14 @@ func checkRandom(t *testing.T, seed uint64) (rejected, retried, moved int) {
 }
 
 func manyRandom(t *testing.T, n int) {
-	rejected, retried, moved := 0, 0, 0
+	rejected := 0
+	retried := 0
+	moved := 0
 	for seed := range uint64(n) {
 		a, b, c := checkRandom(t, seed)
-		rejected, retried, moved = rejected+a, retried+b, moved+c
+		rejected += a
+		retried += b
+		moved += c
 	}
 	t.Logf("%d clusters: %d requests turned away, %d retries, %d finishes moved by scrambled lengths", n, rejected, retried, moved)
 	if rejected == 0 || retried == 0 || moved == 0 {
@@ -358,7 +375,9 @@ func BenchmarkCluster(b *testing.B) {
 	for _, policy := range []string{"always-admit", "predictive"} {
 		b.Run(policy, func(b *testing.B) {
 			d := testkit.Llama8B()
-			d.Engine.PrefixCaching, d.Engine.MaxNumBatchedTokens, d.Engine.SchedulingPolicy = true, 2048, "priority"
+			d.Engine.PrefixCaching = true
+			d.Engine.MaxNumBatchedTokens = 2048
+			d.Engine.SchedulingPolicy = "priority"
 			d.Engine.KVBlocksGPU = trace.Some(int64(132_139))
 			step := &sim.Blackbox{Beta: []float64{6910.42, 17.67, 2.84}}
 			rng := rand.New(rand.NewPCG(1, 1))
@@ -374,7 +393,8 @@ func BenchmarkCluster(b *testing.B) {
 				cfg := sim.DefaultConfig(d, step)
 				c := plain(several(8, cfg))
 				c.RefreshUs, c.Scheduler = 50_000, priorityFCFS
-				c.Routing.Policy, c.Routing.Scorers = Weighted, "pa:4,qd:3"
+				c.Routing.Policy = Weighted
+				c.Routing.Scorers = "pa:4,qd:3"
 				if policy == "predictive" {
 					rollout := &Rollout{ByPriority: true}
 					for range 8 {

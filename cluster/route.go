@@ -49,7 +49,8 @@ func newWeighted(list []Scorer, t tie, instances int) *weighted {
 	w := &weighted{tie: t, total: make([]float64, instances), one: make([]float64, instances)}
 	sum := stat.Sum(list, func(s Scorer) float64 { return s.Weight })
 	for _, s := range list {
-		w.scores, w.weights = append(w.scores, scorers[s.Name]), append(w.weights, s.Weight/sum)
+		w.scores = append(w.scores, scorers[s.Name])
+		w.weights = append(w.weights, s.Weight/sum)
 	}
 	return w
 }
@@ -177,7 +178,8 @@ var short = map[string]string{"pa": "prefix-affinity", "qd": "queue-depth", "kv"
 
 // fewer scores 1 for the smallest count and 0 for the largest; all equal: 1.
 func fewer(to []float64, count func(i int) int64) {
-	lo, hi := int64(math.MaxInt64), int64(math.MinInt64)
+	lo := int64(math.MaxInt64)
+	hi := int64(math.MinInt64)
 	for i := range to {
 		lo, hi = min(lo, count(i)), max(hi, count(i))
 	}
@@ -366,7 +368,10 @@ func (c *cluster) at(i, instance int, now int64) *sim.Request {
 		h.at[1] = own
 		return &h.at[1]
 	}
-	own.OutputTokens, own.MaxTokens, own.RemoteDecode, own.SendUs = 1, 1, true, math.MaxInt64/4
+	own.OutputTokens = 1
+	own.MaxTokens = 1
+	own.RemoteDecode = true
+	own.SendUs = math.MaxInt64 / 4
 	h.from = instance
 	h.at[0] = own
 	return &h.at[0]
@@ -406,9 +411,11 @@ func (c *cluster) load(to, i int, nowUs, tokens int64) int64 {
 	h, t := &c.pd.requests[i], &c.cfg.Transfer
 	d := c.cfg.Engines[to].Deployment
 	bytes := d.KVBytes(tokens)
-	us, start := sim.ToUs(math.Ceil(bytes/(t.BandwidthGBs*1e3))), nowUs
+	us := sim.ToUs(math.Ceil(bytes / (t.BandwidthGBs * 1e3)))
+	start := nowUs
 	if t.Shared {
-		here, there := &c.pd.free[to][c.engines[to].RankOf(i)], &c.pd.free[h.from][c.engines[h.from].RankOf(i)]
+		here := &c.pd.free[to][c.engines[to].RankOf(i)]
+		there := &c.pd.free[h.from][c.engines[h.from].RankOf(i)]
 		start = max(start, *here, *there)
 		*here, *there = start+us, start+us
 	}
@@ -439,7 +446,10 @@ func (c *cluster) join(i, instance int, atUs int64, rec *record) {
 		return
 	}
 	p := &c.pd.requests[i].prefill
-	rec.EnqueuedUs, rec.QueuedUs, rec.ScheduledUs, rec.ScheduledStep = p.EnqueuedUs, p.QueuedUs, p.ScheduledUs, p.ScheduledStep
+	rec.EnqueuedUs = p.EnqueuedUs
+	rec.QueuedUs = p.QueuedUs
+	rec.ScheduledUs = p.ScheduledUs
+	rec.ScheduledStep = p.ScheduledStep
 	rec.CachedTokens = p.CachedTokens
 	rec.Preemptions += p.Preemptions
 	c.release(i, atUs)

@@ -80,7 +80,8 @@ func (s *script) cluster(p map[string]string) {
 			s.n = prefill + decode
 			s.cfg.Instances.Groups = []group{{Count: prefill, Role: rolePrefill}, {Count: decode, Role: roleDecode}}
 		case "bandwidth": // GB/s
-			s.cfg.Transfer.BandwidthGBs, s.cfg.Transfer.Shared = s.number(v), true
+			s.cfg.Transfer.BandwidthGBs = s.number(v)
+			s.cfg.Transfer.Shared = true
 		case "latency":
 			s.cfg.Transfer.LatencyUs = int64(s.number(v))
 		case "proxy":
@@ -96,7 +97,8 @@ func (s *script) cluster(p map[string]string) {
 		case "routing":
 			s.cfg.Routing.Policy = v
 		case "scorers":
-			s.cfg.Routing.Policy, s.cfg.Routing.Scorers = Weighted, v
+			s.cfg.Routing.Policy = Weighted
+			s.cfg.Routing.Scorers = v
 		case "update":
 			s.cfg.Routing.IndexUpdate = v
 		case "delay":
@@ -158,7 +160,10 @@ func (s *script) request(id string, p map[string]string) {
 
 func (s *script) run() string {
 	d := testkit.Small(s.blocks, func(e *deploy.Engine) { e.MaxNumSeqs, e.PrefixCaching = s.seats, true })
-	d.Model.NumLayers, d.Model.NumKVHeads, d.Model.HeadDim, d.Model.BytesPerKV = 10, 8, 128, 2 // 163,840 B a block
+	d.Model.NumLayers = 10
+	d.Model.NumKVHeads = 8
+	d.Model.HeadDim = 128
+	d.Model.BytesPerKV = 2 // 163,840 B a block
 	step := &sim.Blackbox{Beta: []float64{s.step[0], s.step[1], s.step[2]}}
 	s.cfg.Engines = several(s.n, sim.DefaultConfig(d, step))
 	if s.gate != nil {

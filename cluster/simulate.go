@@ -177,7 +177,8 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 		if err != nil {
 			return nil, err
 		}
-		own.Set, own.Inputs = set, append(own.Inputs, in)
+		own.Set = set
+		own.Inputs = append(own.Inputs, in)
 	}
 	if own.Deployment.DP > 1 {
 		if err := s.spec.checkBlind("data-parallel instances"); err != nil {
@@ -231,7 +232,9 @@ func (s *simulation) parts(seed int64) (parts, error) {
 			controller = rolloutOf(&other)
 		}
 		for range s.spec.Instances.Groups[i].Count {
-			p.Engines, p.Plants, p.Controllers = append(p.Engines, cfg), append(p.Plants, plant), append(p.Controllers, controller)
+			p.Engines = append(p.Engines, cfg)
+			p.Plants = append(p.Plants, plant)
+			p.Controllers = append(p.Controllers, controller)
 		}
 	}
 	p.Prior = prior(cmp.Or(s.gate, s.Set))
@@ -292,7 +295,8 @@ func rowOfDecision(r *record) decisionRow {
 		Priority: int64(r.Priority), Admitted: r.Admitted(), Reason: r.Decision.Reason, PredictedTTFTMs: known(r.Decision.PredictedUs),
 		BoundTTFTMs: known(r.Decision.BoundUs), ExpectedTokens: r.Expected, PotentialTokens: r.Potential}
 	if r.Admitted() {
-		row.Instance, row.PrefillInstance = trace.Some(int64(r.Instance)), r.Prefill
+		row.Instance = trace.Some(int64(r.Instance))
+		row.PrefillInstance = r.Prefill
 	}
 	if r.Shadow.OK {
 		row.ShadowTTFTMs = trace.Some(float64(r.Shadow.V) / 1e3)

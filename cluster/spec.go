@@ -192,7 +192,9 @@ func parseSpec(text []byte, file string) (*Spec, error) {
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(file, err)
 		}
-		e.File, e.Code, e.Msg = file, codeBadSpec, "cluster: "+e.Msg
+		e.File = file
+		e.Code = codeBadSpec
+		e.Msg = "cluster: " + e.Msg
 		return nil, e
 	}
 	if err := s.Check(); err != nil {

@@ -123,7 +123,9 @@ func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Request {
 	q := s.arrival(seed, i, at)
 	rng := s.of(seed, streamGroup, i)
-	unique, rank, fresh := rng.Float64() < l.Unique, l.zipf(rng.Float64()), rng.Float64() < 0.2
+	unique := rng.Float64() < l.Unique
+	rank := l.zipf(rng.Float64())
+	fresh := rng.Float64() < 0.2
 	if l.Newcomer && fresh && at >= seconds*1e6/2 {
 		rank = newcomerGroup - 1
 	}
@@ -173,7 +175,8 @@ func (l *load) prefixOf(rank int) int64 {
 		return l.Prefix[0]
 	}
 	u := rand.New(rand.NewPCG(uint64(rank), 77)).Float64()
-	lo, hi := math.Log(float64(l.Prefix[0])), math.Log(float64(l.Prefix[1]))
+	lo := math.Log(float64(l.Prefix[0]))
+	hi := math.Log(float64(l.Prefix[1]))
 	return int64(math.Exp(lo+u*(hi-lo))) / 16 * 16
 }
 
@@ -268,7 +271,9 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 			return nil, trace.Errorf(codeBadSpec, "preset %s: request %d: got no hash_ids of spans of whole %d tokens, want a Mooncake trace",
 				recorded, i, shrink)
 		}
-		q.PromptTokens, q.OutputTokens, q.HashTokens = max(1, q.PromptTokens/shrink), max(1, q.OutputTokens/shrink), q.HashTokens/shrink
+		q.PromptTokens = max(1, q.PromptTokens/shrink)
+		q.OutputTokens = max(1, q.OutputTokens/shrink)
+		q.HashTokens = q.HashTokens / shrink
 	}
 	h.lengthUs = float64(last) + gapUs
 	return h, nil
@@ -306,7 +311,10 @@ func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request 
 			q = *from
 			q.ID, q.ArrivalUs = id, us
 		}
-		q.PromptTokens, q.OutputTokens, q.Hashes, q.HashTokens = from.PromptTokens, from.OutputTokens, from.Hashes, from.HashTokens
+		q.PromptTokens = from.PromptTokens
+		q.OutputTokens = from.OutputTokens
+		q.Hashes = from.Hashes
+		q.HashTokens = from.HashTokens
 		if pass > 0 {
 			q.Hashes = slices.Clone(q.Hashes)
 			for k := range q.Hashes {
@@ -440,7 +448,8 @@ func (p *plant) Calibration() ([]sim.Request, error) {
 	var out []sim.Request
 	for k, share := range []float64{0.5, 0.7, 0.9} {
 		for _, q := range load.Draw(int64(1000+k), share*capacity, calibrationS) {
-			q.ID, q.ArrivalUs = fmt.Sprint(len(out)), q.ArrivalUs+int64(float64(k)*calibrationS*1e6)
+			q.ID = fmt.Sprint(len(out))
+			q.ArrivalUs += int64(float64(k) * calibrationS * 1e6)
 			out = append(out, q)
 		}
 	}
@@ -450,7 +459,9 @@ func (p *plant) Calibration() ([]sim.Request, error) {
 // runFiles are the run.yaml, from its form, and the config.json of a recording of a
 // deployment.
 func runFiles(d *deploy.Deployment, form string) (runYAML, config string) {
-	h, e, m := &d.Hardware, &d.Engine, &d.Model
+	h := &d.Hardware
+	e := &d.Engine
+	m := &d.Model
 	blocks, _, _ := d.KVBlocks()
 	runYAML = fmt.Sprintf(form, h.Name, h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.MemoryGB, h.PCIeBandwidthGBs, h.PCIeEfficiency,
 		h.InterconnectBandwidthGBs, d.TP, d.PP, d.DP, e.VLLMVersion, d.MaxModelLen().Or(8192), e.MaxNumSeqs, e.MaxNumBatchedTokens,
@@ -603,7 +614,8 @@ func (e *Events) Match(hashes []uint64, nowUs int64, to []int64) {
 		}
 	}
 	if e.head > 4096 && 2*e.head > len(e.queue) {
-		e.queue, e.head = append(e.queue[:0], e.queue[e.head:]...), 0
+		e.queue = append(e.queue[:0], e.queue[e.head:]...)
+		e.head = 0
 	}
 	(&index{where: e.where}).Match(hashes, to)
 }

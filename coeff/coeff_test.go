@@ -47,7 +47,8 @@ func sample() *Set {
 		s.Beta[i].Range = &[2]float64{0, math.Pi * 1e-7 * float64(i+1)}
 		s.Beta[i].Identified = Within
 	}
-	s.Beta[12].Value, s.Beta[12].Identified = 0, PriorOnly
+	s.Beta[12].Value = 0
+	s.Beta[12].Identified = PriorOnly
 	s.Beta[0].CI95 = nil
 	n := len(s.Beta)
 	s.Covariance = make([][]float64, n)
@@ -241,7 +242,9 @@ func TestOutsideTheTrainingData(t *testing.T) {
 	if fs := s.Outside(d); len(fs) != 0 {
 		t.Errorf("got %v, want none", fs)
 	}
-	d.Model.ID, d.Hardware.Name, d.TP = "other", "other", 8
+	d.Model.ID = "other"
+	d.Hardware.Name = "other"
+	d.TP = 8
 	if fs := s.Outside(d); len(fs) != 3 {
 		t.Errorf("got %v, want three", fs)
 	}

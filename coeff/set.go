@@ -421,7 +421,11 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 		return nil, yamlError(file, text, err)
 	}
 	s := &doc.Physics.Set
-	s.SchemaVersion, s.ToolVersion, s.Platform, s.Command, s.Inputs = doc.SchemaVersion, doc.ToolVersion, doc.Platform, doc.Command, doc.Inputs
+	s.SchemaVersion = doc.SchemaVersion
+	s.ToolVersion = doc.ToolVersion
+	s.Platform = doc.Platform
+	s.Command = doc.Command
+	s.Inputs = doc.Inputs
 	err = s.addFlat(doc.Physics.FlatAlpha)
 	if err == nil && terms != nil {
 		err = terms(s)
@@ -741,7 +745,9 @@ func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	if err := files.DecodeYAMLNode(n, &w); err != nil {
 		return err
 	}
-	c.Key, c.Runs, c.Samples = w.Key, w.Runs, w.Samples
+	c.Key = w.Key
+	c.Runs = w.Runs
+	c.Samples = w.Samples
 	err := fromJSON(w.Deployment, &c.Deployment)
 	if err == nil {
 		err = c.Deployment.Check()

@@ -180,7 +180,9 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 		return rest, nil
 	}
 	if !hasValue && !negated && len(rest) > 0 && !isSwitch(key) && !looksLikeFlag(rest[0]) {
-		value, hasValue, rest = rest[0], true, rest[1:]
+		value = rest[0]
+		hasValue = true
+		rest = rest[1:]
 		for len(rest) > 0 && isList(key) && !looksLikeFlag(rest[0]) {
 			value, rest = value+" "+rest[0], rest[1:]
 		}
@@ -358,7 +360,8 @@ func humanInt(text string) (int64, bool) {
 	if len(text) < 2 {
 		return 0, false
 	}
-	number, suffix := text[:len(text)-1], text[len(text)-1:]
+	number := text[:len(text)-1]
+	suffix := text[len(text)-1:]
 	if i := strings.Index("kmgt", suffix); i >= 0 {
 		f, err := strconv.ParseFloat(number, 64)
 		scaled := f * math.Pow(1000, float64(i+1))

@@ -211,7 +211,9 @@ func (d *Deployment) Label() string {
 
 // configKey writes every field of a configuration in a fixed order.
 func (d *Deployment) configKey() string {
-	m, h, e := &d.Model, &d.Hardware, &d.Engine
+	m := &d.Model
+	h := &d.Hardware
+	e := &d.Engine
 	var b strings.Builder
 	for _, v := range []string{ModelName(m.ID), m.ModelType, m.LinearCompute, h.Name} {
 		b.WriteString(strconv.Quote(v) + " ")
@@ -287,7 +289,11 @@ func whole(v any) any {
 // Served is what serves alone: the deployment without names, load, recording settings and files.
 func (d *Deployment) Served() Deployment {
 	out := *d
-	out.Name, out.Provenance, out.Phases, out.Workload, out.Engine.Extra = "", "", nil, nil, nil
+	out.Name = ""
+	out.Provenance = ""
+	out.Phases = nil
+	out.Workload = nil
+	out.Engine.Extra = nil
 	out.Tracing, out.Files = Tracing{}, Files{}
 	return out
 }

@@ -43,7 +43,8 @@ func TestRunYAMLDocIsGenerated(t *testing.T) {
 // replaceBetween puts body between the markers of the part.
 func replaceBetween(t *testing.T, text, part, body string) string {
 	t.Helper()
-	open, end := "<!-- "+part+": generated, see deploy/docs_test.go -->\n", "<!-- end of "+part+" -->\n"
+	open := "<!-- " + part + ": generated, see deploy/docs_test.go -->\n"
+	end := "<!-- end of " + part + " -->\n"
 	before, rest, ok1 := strings.Cut(text, open)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
@@ -98,7 +99,8 @@ func flagEffects(t *testing.T) map[string]string {
 // TestEveryFlagHasAnEffect: each flag of each release of vLLM is a field, a limit, read, kept for the coefficients, or changes neither
 // a size nor a step; what is read stands in the source.
 func TestEveryFlagHasAnEffect(t *testing.T) {
-	effects, limited := flagEffects(t), map[string]bool{}
+	effects := flagEffects(t)
+	limited := map[string]bool{}
 	for _, l := range limits() {
 		for _, key := range append(l.Given, l.Key) {
 			limited[key] = true

@@ -149,7 +149,8 @@ func (d *Draft) Merge(other *Draft) {
 	for _, f := range other.findings {
 		d.find(f)
 	}
-	d.isCPU, d.kvTokens = d.isCPU || other.isCPU, max(d.kvTokens, other.kvTokens)
+	d.isCPU = d.isCPU || other.isCPU
+	d.kvTokens = max(d.kvTokens, other.kvTokens)
 	for path, value := range other.values {
 		if d.values[path] == nil {
 			d.SetNoted(path, value, other.notes[path])

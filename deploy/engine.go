@@ -54,7 +54,8 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 	s.require(s.present("max_num_batched_tokens"), "max_num_batched_tokens")
 	s.require(e.VLLMVersion != "", "version")
 	model.prefixesStated = s.boolean("enable_prefix_caching").OK
-	o, states := &model.opts, "auto, float32, float16 or bfloat16"
+	o := &model.opts
+	states := "auto, float32, float16 or bfloat16"
 	o.Quantization = s.text("quantization", "")
 	o.MambaCacheDType = s.valueType("mamba_cache_dtype", "", dtypeBytes, states)
 	o.MambaSSMCacheDType = s.valueType("mamba_ssm_cache_dtype", "", dtypeBytes, states)
@@ -111,7 +112,9 @@ func (d *document) kvBlocks(s *section) trace.Opt[int64] {
 
 func (s *section) speculative() bool {
 	on := s.boolean("speculative_decoding").Or(false)
-	config, model, tokens := s.find("speculative_config"), s.find("speculative_model"), s.find("num_speculative_tokens")
+	config := s.find("speculative_config")
+	model := s.find("speculative_model")
+	tokens := s.find("num_speculative_tokens")
 	return on || config != nil || model != nil || tokens != nil
 }
 
@@ -171,6 +174,8 @@ func parseVersion(text string) (v [2]int, ok bool) {
 
 // WithDefaults is the engine with vLLM's block size, share of memory and policy.
 func (e Engine) WithDefaults() Engine {
-	e.BlockSize, e.GPUMemoryUtilization, e.SchedulingPolicy = defaultBlockSize, defaultGPUMemoryUtilization, defaultSchedulingPolicy
+	e.BlockSize = defaultBlockSize
+	e.GPUMemoryUtilization = defaultGPUMemoryUtilization
+	e.SchedulingPolicy = defaultSchedulingPolicy
 	return e
 }

@@ -170,14 +170,17 @@ func (d *Deployment) GraphSizes() GraphSizes {
 	if !e.capturesGraphs() {
 		return nil
 	}
-	query, largest, name := e.decodeTokens(), mostGraphTokens, aliasKey(d.Hardware.Name)
+	query := e.decodeTokens()
+	largest := mostGraphTokens
+	name := aliasKey(d.Hardware.Name)
 	if e.IsSince(largerGraphsSince) && (strings.Contains(name, "b200") || strings.Contains(name, "b300")) { // compute capability 10.x
 		largest = mostGraphTokens100
 	}
 	if sizes := e.statedGraphs(); len(sizes) > 0 {
 		return stat.Filter(sizes, func(n int64) bool { return n <= e.MaxNumBatchedTokens || e.MaxNumBatchedTokens <= 0 })
 	}
-	most, budget := min(largest, 2*e.MaxNumSeqs*query), e.MaxNumBatchedTokens
+	most := min(largest, 2*e.MaxNumSeqs*query)
+	budget := e.MaxNumBatchedTokens
 	n, stated := number(e.graphSetting("max_cudagraph_capture_size"))
 	if stated = stated && n >= 1; stated {
 		most = int64(n)
@@ -345,7 +348,9 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	if p.MTP && len(layers.MTP) > 0 { // the stages hold the model's own
 		drafts, draftBlock = 0, 0
 	}
-	blocks, weights, left := math.Inf(1), 0.0, 0.0
+	blocks := math.Inf(1)
+	weights := 0.0
+	left := 0.0
 	for _, stage := range layers.stages(p) {
 		if sizes != nil {
 			stage.weights = sizes.WeightBytesPerGPU
@@ -356,10 +361,13 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 		}
 		pool, ok := stage.decoder.KVPool(p, d.Engine.BlockSize)
 		if sizes != nil && sizes.BytesPerBlock > 0 {
-			pool, ok = KVPool{BlockBytes: sizes.BytesPerBlock}, true
+			pool = KVPool{BlockBytes: sizes.BytesPerBlock}
+			ok = true
 		}
 		if n := math.Floor(free/(pool.BlockBytes+draftBlock)) - 1; ok && n < blocks {
-			blocks, weights, left = n, stage.weights, free
+			blocks = n
+			weights = stage.weights
+			left = free
 		}
 	}
 	if math.IsInf(blocks, 1) {
@@ -394,7 +402,9 @@ func (m *Model) WeightBytes() float64 { return m.Layers().WeightBytes() }
 
 // stepBytes are the activations of the largest step on one device.
 func (d *Deployment) stepBytes() float64 {
-	m, tp, widths := d.Model.Layers(), float64(d.TP), 0.0
+	m := d.Model.Layers()
+	tp := float64(d.TP)
+	widths := 0.0
 	for i := range m.Layers {
 		if f := m.Layers[i].FFN; f != nil {
 			widths = math.Max(widths, f.widths())

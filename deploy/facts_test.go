@@ -184,7 +184,8 @@ func TestBadOffloadIsNamed(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s %v: got %v, want %q", setting, c.value, err, c.want)
 		}
-		d.Engine.VLLMVersion, d.Engine.Extra = "0.19.1", Values{"kv_transfer_config": map[string]any{
+		d.Engine.VLLMVersion = "0.19.1"
+		d.Engine.Extra = Values{"kv_transfer_config": map[string]any{
 			"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
 			"kv_connector_extra_config": map[string]any{"block_size": 16, "eviction_policy": "lru", "store_threshold": 0}}}
 		if err := d.CheckSimulated(); err != nil || len(d.estimated()) != 0 {

@@ -299,7 +299,9 @@ func TestOtherPublishedLayers(t *testing.T) {
 // parameters that transformers 5.24.0 counts of the same file (biases of routers are no parameters there: within 1e-4), or against the
 // publisher's figure, 1e9, within 1 %; the rest is refused with its place and a hint.
 func TestPublishedConfigurations(t *testing.T) {
-	counted, stated, refused := 0, 0, 0
+	counted := 0
+	stated := 0
+	refused := 0
 	for line := range bytes.Lines(repo.Read(t, "testdata/published.jsonl")) {
 		var c struct {
 			Name              string
@@ -528,7 +530,8 @@ func TestDecodersMatchTruth(t *testing.T) {
 					t.Errorf("total_params: %.2f %% off the published %g B, want at most 1 %% but for what is explained", off, total)
 				}
 			}
-			full, shipped := d.Cache(2, 1), d.Cache(d.KVBytes, 1)
+			full := d.Cache(2, 1)
+			shipped := d.Cache(d.KVBytes, 1)
 			for _, c := range []struct {
 				key string
 				got float64
@@ -619,7 +622,8 @@ func modelsRow(t *testing.T, name string) string {
 	if why := m.WhyLayered(); why != "" {
 		answered = "1.3: " + strings.Replace(why, "got ", "", 1)
 	}
-	full, shipped := d.Cache(2, 1), d.Cache(d.KVBytes, 1)
+	full := d.Cache(2, 1)
+	shipped := d.Cache(d.KVBytes, 1)
 	id := strings.Replace(strings.TrimSuffix(filepath.Base(name), "_config.json"), "--", "/", 1)
 	return fmt.Sprintf("| %s | %s | %.2f | %.2f | %s | %s | %.0f | %.0f | %.1f | %s |\n", id, d.InWords(), float64(d.TotalParams())/1e9,
 		float64(d.ActiveParams())/1e9, perGPU(1), perGPU(8), full.BytesPerToken, shipped.BytesPerToken,
@@ -825,7 +829,10 @@ func comparePython(t *testing.T, run, answer string) bool {
 		}
 		return true
 	}
-	d.Model.Encoders, d.Model.UnknownKeys, d.Model.MaxPositionEmbeddings, d.Model.BLIS = nil, nil, 0, nil
+	d.Model.Encoders = nil
+	d.Model.UnknownKeys = nil
+	d.Model.MaxPositionEmbeddings = 0
+	d.Model.BLIS = nil
 	d.Model.Tied = false // memory's alone
 	if len(got.Model.Warnings) == 0 {
 		got.Model.Warnings = nil

@@ -92,7 +92,12 @@ func (c *goldenLoad) check(t *testing.T) {
 		t.Fatal(err)
 	}
 	warnings := m.Warnings
-	m.Warnings, m.ModelType, m.MaxPositionEmbeddings, m.Encoders, m.UnknownKeys, m.BLIS = nil, "", 0, nil, nil, nil
+	m.Warnings = nil
+	m.ModelType = ""
+	m.MaxPositionEmbeddings = 0
+	m.Encoders = nil
+	m.UnknownKeys = nil
+	m.BLIS = nil
 	m.Decoder, m.Tied = nil, false
 	if want := c.Want.Model; fmt.Sprintf("%+v", m) != fmt.Sprintf("%+v", want) {
 		t.Errorf("model:\n got %+v\nwant %+v", m, want)

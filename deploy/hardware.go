@@ -49,7 +49,8 @@ var builtin = sync.OnceValue(func() (sheets []datasheet) {
 	for _, e := range entries {
 		text, _ := sheetFiles.ReadFile("hardware/" + e.Name())
 		list, bad := readSheets(bytes.NewReader(text), e.Name())
-		sheets, err = append(sheets, list...), cmp.Or(err, bad)
+		sheets = append(sheets, list...)
+		err = cmp.Or(err, bad)
 	}
 	if err != nil {
 		panic("deploy: embedded datasheets: " + err.Error())
@@ -198,7 +199,8 @@ func (a *AllReduce) UnmarshalJSON(text []byte) error {
 	var knots [][2]float64
 	err := json.Unmarshal(text, &knots)
 	for _, k := range knots {
-		a.Bytes, a.TimeUs = append(a.Bytes, k[0]), append(a.TimeUs, k[1])
+		a.Bytes = append(a.Bytes, k[0])
+		a.TimeUs = append(a.TimeUs, k[1])
 	}
 	return err
 }

@@ -313,15 +313,24 @@ func (c *hfConfig) describe(m *Model, d *Decoder, opts ModelOptions) {
 // summarise sets the fields that a model of unlike layers has too.
 func (m *Model) summarise() {
 	d := m.Layered
-	m.NumLayers, m.HiddenSize, m.VocabSize, m.Tied = int64(len(d.Layers)), d.Hidden, d.Vocab, d.Tied
-	m.BytesPerActivation, m.BytesPerKV = d.DTypeBytes, d.KVBytes
+	m.NumLayers = int64(len(d.Layers))
+	m.HiddenSize = d.Hidden
+	m.VocabSize = d.Vocab
+	m.Tied = d.Tied
+	m.BytesPerActivation = d.DTypeBytes
+	m.BytesPerKV = d.KVBytes
 }
 
 // flat fills the fields that models of equal layers have; where they cannot say this one it tells why. windows: those of
 // its attention can be active.
 func (d *Decoder) flat(m *Model, windows bool) (why string) {
-	m.NumLayers, m.HiddenSize, m.VocabSize, m.Tied = int64(len(d.Layers)), d.Hidden, d.Vocab, d.Tied
-	m.BytesPerActivation, m.BytesPerKV, m.BytesPerLMHead = d.DTypeBytes, d.KVBytes, float64(d.Head.Quant.Bits)/8
+	m.NumLayers = int64(len(d.Layers))
+	m.HiddenSize = d.Hidden
+	m.VocabSize = d.Vocab
+	m.Tied = d.Tied
+	m.BytesPerActivation = d.DTypeBytes
+	m.BytesPerKV = d.KVBytes
+	m.BytesPerLMHead = float64(d.Head.Quant.Bits) / 8
 	for i := range d.Layers {
 		l := &d.Layers[i]
 		if why = l.notUniform(m, windows); why != "" {
@@ -373,7 +382,8 @@ func (m *Model) Layers() *Decoder {
 		return m.Layered
 	}
 	bits := int64(8 * m.BytesPerWeight)
-	q, plain := Quant{BytesPerWeight: m.BytesPerWeight, Bits: bits, ActivationBits: 16}, Quant{BytesPerWeight: m.BytesPerActivation,
+	q := Quant{BytesPerWeight: m.BytesPerWeight, Bits: bits, ActivationBits: 16}
+	plain := Quant{BytesPerWeight: m.BytesPerActivation,
 		Bits: int64(8 * m.BytesPerActivation), ActivationBits: 16}
 	switch {
 	case m.LinearCompute == "fp8":
@@ -381,7 +391,9 @@ func (m *Model) Layers() *Decoder {
 	case m.BytesPerWeight < m.BytesPerActivation:
 		q.Algorithm = fmt.Sprintf("int%d", bits)
 	}
-	h, queries, keys := m.HiddenSize, m.NumHeads*m.HeadDim, m.NumKVHeads*m.HeadDim
+	h := m.HiddenSize
+	queries := m.NumHeads * m.HeadDim
+	keys := m.NumKVHeads * m.HeadDim
 	matrix := func(name string, rows, columns int64, at Placement, q Quant) Linear {
 		return Linear{Name: name, Rows: rows, Columns: columns, Count: 1, Placement: at, Quant: q}
 	}
@@ -406,7 +418,10 @@ func (m *Model) Layers() *Decoder {
 		f := &FFN{Kind: Experts, Width: width, Projections: m.NumMLPProj, Experts: m.NumExperts, TopK: m.TopK, SharedWidth: m.SharedExpertSize,
 			Linears: []Linear{matrix("gate", m.NumExperts, h, Replicated, plain)}}
 		for _, x := range mlp(width) {
-			x.Name, x.Placement, x.Count, x.Active = "experts."+x.Name, ByExpert, m.NumExperts, m.TopK
+			x.Name = "experts." + x.Name
+			x.Placement = ByExpert
+			x.Count = m.NumExperts
+			x.Active = m.TopK
 			f.Linears = append(f.Linears, x)
 		}
 		if m.SharedExpertSize > 0 {
@@ -445,7 +460,10 @@ func (l *Layer) notUniform(m *Model, windows bool) string {
 	}
 	width := &m.IntermediateSize
 	if f.Kind == Experts {
-		width, m.NumExperts, m.TopK, m.SharedExpertSize = &m.MoEIntermediateSize, f.Experts, f.TopK, f.SharedWidth
+		width = &m.MoEIntermediateSize
+		m.NumExperts = f.Experts
+		m.TopK = f.TopK
+		m.SharedExpertSize = f.SharedWidth
 	}
 	if *width != 0 && *width != f.Width {
 		return "a width unlike that of earlier layers"
@@ -742,7 +760,8 @@ var blisExperts = []string{"num_experts", "moe_num_experts", "n_routed_experts",
 
 // blisReading reads the values of config.json as BLIS does; nil where it finds what the model has.
 func (c *hfConfig) blisReading(m *Model) *BLISReading {
-	plain, r := m.plainReading(), BLISReading{NumHeads: c.countOr("num_attention_heads", "n_head"), BytesPerWeight: c.blisWeights(m)}
+	plain := m.plainReading()
+	r := BLISReading{NumHeads: c.countOr("num_attention_heads", "n_head"), BytesPerWeight: c.blisWeights(m)}
 	r.NumKVHeads = cmp.Or(c.countOr("num_key_value_heads", "num_kv_heads", "multi_query_group_num"), r.NumHeads)
 	// Without a width BLIS stops; the catalog that is written beside an export has it.
 	r.DenseWidth = cmp.Or(c.countOr("intermediate_size", "ffn_hidden_size"), plain.DenseWidth)
@@ -774,8 +793,11 @@ func (c *hfConfig) blisReading(m *Model) *BLISReading {
 func (m *Model) plainReading() BLISReading {
 	r := BLISReading{NumHeads: m.NumHeads, NumKVHeads: m.NumKVHeads, DenseWidth: m.IntermediateSize, BytesPerWeight: m.BytesPerWeight}
 	if m.IsMoE() {
-		r.NumExperts, r.TopK, r.NumMoELayers = m.NumExperts, m.TopK, m.NumMoELayers
-		r.ExpertWidth, r.SharedWidth = m.MoEIntermediateSize, m.SharedExpertSize
+		r.NumExperts = m.NumExperts
+		r.TopK = m.TopK
+		r.NumMoELayers = m.NumMoELayers
+		r.ExpertWidth = m.MoEIntermediateSize
+		r.SharedWidth = m.SharedExpertSize
 	}
 	return r
 }
@@ -787,9 +809,14 @@ func (m *Model) AsBLISReads() Model {
 	if m.BLIS != nil {
 		r = *m.BLIS
 	}
-	out.NumHeads, out.NumKVHeads = r.NumHeads, r.NumKVHeads
-	out.NumExperts, out.TopK, out.NumMoELayers = r.NumExperts, r.TopK, r.NumMoELayers
-	out.IntermediateSize, out.MoEIntermediateSize, out.SharedExpertSize = r.DenseWidth, r.ExpertWidth, r.SharedWidth
+	out.NumHeads = r.NumHeads
+	out.NumKVHeads = r.NumKVHeads
+	out.NumExperts = r.NumExperts
+	out.TopK = r.TopK
+	out.NumMoELayers = r.NumMoELayers
+	out.IntermediateSize = r.DenseWidth
+	out.MoEIntermediateSize = r.ExpertWidth
+	out.SharedExpertSize = r.SharedWidth
 	out.BytesPerWeight = r.BytesPerWeight
 	return out
 }

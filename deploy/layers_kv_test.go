@@ -112,7 +112,8 @@ func TestKVPoolMeetsBlocks(t *testing.T) {
 		"qk_rope_head_dim":64,"qk_nope_head_dim":128,"v_head_dim":128,"intermediate_size":10944,"moe_intermediate_size":1408,
 		"n_routed_experts":64,"n_shared_experts":2,"num_experts_per_tok":6,"first_k_dense_replace":1,"vocab_size":102400,
 		"torch_dtype":"bfloat16"}`
-	one, two := Parallel{TP: 1, PP: 1, DP: 1}, Parallel{TP: 2, PP: 1, DP: 1}
+	one := Parallel{TP: 1, PP: 1, DP: 1}
+	two := Parallel{TP: 2, PP: 1, DP: 1}
 	for _, c := range []struct {
 		model, kv string
 		p         Parallel
@@ -235,7 +236,8 @@ func TestPlacement(t *testing.T) {
 
 // A unit of the simulator is a block of every full group; windows and states take their own beside the tokens of a request.
 func TestUnitsHoldWhatGroupsNeed(t *testing.T) {
-	full, window := Layer{Mixer: &Mixer{Kind: GQA, Heads: 8, KVHeads: 8, DimK: 64, DimV: 64}}, Mixer{}
+	full := Layer{Mixer: &Mixer{Kind: GQA, Heads: 8, KVHeads: 8, DimK: 64, DimV: 64}}
+	window := Mixer{}
 	window = *full.Mixer
 	window.Window = 128
 	d := Deployment{TP: 1, Engine: Engine{BlockSize: 16}, Model: Model{Layered: &Decoder{KVBytes: 2}}}
@@ -296,7 +298,8 @@ func TestPackedPages(t *testing.T) {
 		blocks, perReq := int64(math.MaxInt64), int64(0)
 		for _, s := range d.stages(p) {
 			if pool, ok := s.decoder.KVPool(p, c.block); ok {
-				blocks, perReq = min(blocks, pool.Blocks(c.bytes)), pool.RequestBlocks(c.maxLen, c.inFlight)
+				blocks = min(blocks, pool.Blocks(c.bytes))
+				perReq = pool.RequestBlocks(c.maxLen, c.inFlight)
 				if n := pool.BlocksOf(c.inTokens, c.maxLen, c.inFlight, c.version); n != c.blocks && !less(p.Release, widestSince) {
 					t.Errorf("%+v: got %d blocks of the logged tokens", c, n)
 				}

@@ -258,7 +258,8 @@ func (r *layerReader) mla() *Mixer {
 // tokenIndex reads the choice of tokens of DeepSeek-V3.2 and GLM-5; a shared one takes an earlier layer's.
 func (r *layerReader) tokenIndex() *Index {
 	x := &Index{Heads: r.need("index_n_heads"), Dim: r.need("index_head_dim"), TopK: r.need("index_topk"), Unit: 1}
-	freq, offset := r.layerOr("index_topk_freq", 1), r.layerOr("index_skip_topk_offset", 0)
+	freq := r.layerOr("index_topk_freq", 1)
+	offset := r.layerOr("index_skip_topk_offset", 0)
 	if types, ok := r.values["indexer_types"].([]any); ok && r.i < int64(len(types)) {
 		x.Shared = types[r.i] == "shared"
 	} else if freq > 1 && r.i >= offset {
@@ -347,7 +348,8 @@ func (r *layerReader) delta(form string) *Mixer {
 	m.KVHeads, m.Heads = r.need("linear_num_key_heads"), r.need("linear_num_value_heads")
 	m.DimK, m.DimV = r.need("linear_key_head_dim"), r.need("linear_value_head_dim")
 	m.Conv, m.StateBytes = r.need("linear_conv_kernel_dim"), r.stateBytes()
-	values, name := m.Heads*m.DimV, func(s string) string { return "linear_attn." + s }
+	values := m.Heads * m.DimV
+	name := func(s string) string { return "linear_attn." + s }
 	m.Linears = []Linear{r.matrix(Sharded, 2*m.KVHeads*m.DimK+values, r.h, name("in_proj_qkv")),
 		r.matrix(Sharded, values, r.h, name("in_proj_z")),
 		r.matrix(Sharded, m.Heads, r.h, name("in_proj_b")), r.matrix(Sharded, m.Heads, r.h, name("in_proj_a")),
@@ -360,7 +362,9 @@ func (r *layerReader) delta(form string) *Mixer {
 func (r *layerReader) kda(m *Mixer) *Mixer {
 	c := r.within(r.object(r.values, "linear_attn_config"))
 	m.Heads, m.DimK, m.Conv = c.need("num_heads"), c.need("head_dim"), c.need("short_conv_kernel_size")
-	m.KVHeads, m.DimV, m.StateBytes = m.Heads, m.DimK, 4
+	m.KVHeads = m.Heads
+	m.DimV = m.DimK
+	m.StateBytes = 4
 	if r.err = c.err; r.err != nil {
 		return nil
 	}
@@ -509,7 +513,8 @@ func (r *layerReader) searched(block map[string]any) *FFN {
 	width, ok := integer(config["intermediate_size"])
 	number, _ := config["ffn_mult"].(json.Number)
 	if mult, err := number.Float64(); !ok && err == nil && mult > 0 && mult < 1e4 {
-		width, ok = (int64(2*mult*float64(r.h)/3)+255)/256*256, true
+		width = (int64(2*mult*float64(r.h)/3) + 255) / 256 * 256
+		ok = true
 	}
 	if !ok {
 		r.fail(BadModel, "block_configs[%d].ffn.ffn_mult: got %s, want a number > 0", r.i, show(config["ffn_mult"]))
@@ -566,13 +571,16 @@ func (r *layerReader) moe() *FFN {
 		in = f.Latent
 		f.Linears = append(f.Linears, r.matrix(Replicated, in, r.h, at+"fc1_latent_proj"), r.matrix(Replicated, r.h, in, at+"fc2_latent_proj"))
 	}
-	up, down := r.matrix(ByExpert, f.Width, in, at+"experts.up_proj", r.expertNames(at)...), Linear{}
+	up := r.matrix(ByExpert, f.Width, in, at+"experts.up_proj", r.expertNames(at)...)
+	down := Linear{}
 	if r.f.Proj == 3 {
 		up = r.matrix(ByExpert, 2*f.Width, in, at+"experts.gate_up_proj", r.expertNames(at)...)
 	}
 	down = r.matrix(ByExpert, in, f.Width, at+"experts.down_proj", r.expertNames(at)...)
 	for _, l := range []*Linear{&up, &down} {
-		l.Count, l.Active, l.Bias = f.Experts, f.TopK, r.f.ExpertB
+		l.Count = f.Experts
+		l.Active = f.TopK
+		l.Bias = r.f.ExpertB
 	}
 	router := Linear{Name: at + "gate", Rows: f.Experts, Columns: r.h, Count: 1, Placement: Replicated, Quant: r.q.plain, Bias: r.f.ExpertB}
 	f.Linears = append(f.Linears, router, up, down)

@@ -148,7 +148,9 @@ func canonical(name string) string {
 
 func (p *patterns) add(text string) error {
 	if p.exact == nil {
-		p.exact, p.prefix, p.wild = map[string]bool{}, map[string]bool{}, map[string][]string{}
+		p.exact = map[string]bool{}
+		p.prefix = map[string]bool{}
+		p.wild = map[string][]string{}
 	}
 	if form, isRegex := strings.CutPrefix(text, "re:"); isRegex {
 		re, err := regexp.Compile("^(?:" + form + ")")
@@ -181,7 +183,10 @@ func (p *patterns) match(name string) bool {
 
 // covers matches a wildcard (* for any text, ? for one character) with a name, or with a module that it lies in.
 func covers(pattern, name string) bool {
-	star, mark, i, j := -1, 0, 0, 0
+	star := -1
+	mark := 0
+	i := 0
+	j := 0
 	for {
 		switch {
 		case j == len(pattern) && (i == len(name) || name[i] == '.'):
@@ -209,7 +214,8 @@ var schemes = files.Embedded[map[string]scheme](schemesYAML, "schemes.yaml")
 // readQuantizer reads quantization_config, else the hf_quant_config.json beside it: vLLM's order.
 func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag string) *quantizer {
 	q := &quantizer{c: c, plain: Quant{BytesPerWeight: dtypeBytes, Bits: int64(8 * dtypeBytes), ActivationBits: int64(8 * dtypeBytes)}}
-	config, where := c.object(c.values, "quantization_config"), "quantization_config"
+	config := c.object(c.values, "quantization_config")
+	where := "quantization_config"
 	if config == nil {
 		config = c.object(c.values, "compression_config")
 	}
@@ -287,7 +293,8 @@ func (q *quantizer) read(config map[string]any, where string) {
 	case method == "mxfp4":
 		q.def, q.only = named("MXFP4"), "experts"
 	case method == "awq" || method == "gptq" || method == "auto-round" || method == "awq_marlin" || method == "gptq_marlin":
-		q.def, q.head = q.integers(config, where), config["lm_head"] == true
+		q.def = q.integers(config, where)
+		q.head = config["lm_head"] == true
 		dynamic := q.c.object(config, "dynamic") // GPTQModel's: "-:" leaves at 16 bit, "+:" or neither overrides
 		for _, form := range slices.Sorted(maps.Keys(dynamic)) {
 			values, _ := dynamic[form].(map[string]any)
@@ -363,7 +370,10 @@ func (q *quantizer) blocks(config map[string]any, where string) *scheme {
 		a, okA := integer(list[0])
 		b, okB := integer(list[1])
 		if okA && okB && a > 0 && b > 0 {
-			s.Group, s.Scale, s.Algorithm, s.Block = a*b, 4, "fp8_block", [2]int64{a, b}
+			s.Group = a * b
+			s.Scale = 4
+			s.Algorithm = "fp8_block"
+			s.Block = [2]int64{a, b}
 			if q.c.has("compress_ratios") { // DeepSeek-V4 keeps exponents; V3.1 and V3.2 round to them and keep fp32
 				s.Scale = 1
 			}
@@ -421,7 +431,8 @@ func (q *quantizer) compressedTensors(config map[string]any, where string) {
 
 // group is the scheme of one of compressed-tensors' groups.
 func (q *quantizer) group(group map[string]any, where string) *scheme {
-	weights, inputs := q.c.object(group, "weights"), q.c.object(group, "input_activations")
+	weights := q.c.object(group, "weights")
+	inputs := q.c.object(group, "input_activations")
 	bits, ok := integer(weights["num_bits"])
 	if !ok || bits < 2 || bits > 8 {
 		q.c.fail(unsupportedModel, "%s.weights.num_bits: got %s, want 2 to 8", where, show(weights["num_bits"]))
@@ -448,7 +459,9 @@ func (q *quantizer) group(group map[string]any, where string) *scheme {
 		if block, ok := weights["block_structure"].([]any); ok && len(block) == 2 {
 			a, _ := integer(block[0])
 			b, _ := integer(block[1])
-			s.Group, s.Scale, s.Block = a*b, 4, [2]int64{a, b}
+			s.Group = a * b
+			s.Scale = 4
+			s.Block = [2]int64{a, b}
 		}
 	}
 	return s

@@ -175,7 +175,8 @@ func (r *layerReader) decoder() {
 // beside a token's embedding, norms of both, and a full layer as the last one is, which shares embedding and head.
 func (r *layerReader) predictors() {
 	keys := []string{"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}
-	n, kinds := r.countOr(keys...), []layerKind{fullLayer}
+	n := r.countOr(keys...)
+	kinds := []layerKind{fullLayer}
 	for _, key := range keys {
 		v, stated := r.values[key]
 		if none, isInt := integer(v); n == 0 && stated && (!isInt || none != 0) {
@@ -200,7 +201,8 @@ func (r *layerReader) predictors() {
 			if i == 0 {
 				projection := r.matrix(Replicated, r.h, 2*r.h, "eh_proj")
 				projection.Quant = r.q.plain
-				l.Mixer.Linears, l.Small = append(l.Mixer.Linears, projection), l.Small+3*r.h
+				l.Mixer.Linears = append(l.Mixer.Linears, projection)
+				l.Small += 3 * r.h
 			}
 			r.d.MTP = append(r.d.MTP, l)
 		}

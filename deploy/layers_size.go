@@ -229,13 +229,16 @@ type stage struct {
 
 // stages cuts the decoder as vLLM does (spec#model-placement).
 func (d *Decoder) stages(p Parallel) []stage {
-	out, first, whole := []stage{}, int64(0), d.Layers
+	out := []stage{}
+	first := int64(0)
+	whole := d.Layers
 	if p.MTP {
 		whole = slices.Concat(whole, d.MTP)
 	}
 	for s, n := range stages(int64(len(d.Layers)), p.PP) {
 		own := *d
-		own.whole, own.Layers = whole, d.Layers[first:first+n]
+		own.whole = whole
+		own.Layers = d.Layers[first : first+n]
 		last := int64(s) == p.PP-1
 		if own.MTP = nil; last {
 			own.Layers = whole[first:]
@@ -324,7 +327,9 @@ var merged = regexp.MustCompile(`self_attn\.q_proj$|gate_up_proj$|in_proj_\w+$`)
 
 // loads checks that shards are equal, and hold whole blocks of scales.
 func (l *Linear) loads(p Parallel, in *Layer) error {
-	rows, columns, parts := l.Rows, l.Columns, p.TP
+	rows := l.Rows
+	columns := l.Columns
+	parts := p.TP
 	key, size := "tensor_parallel_size", p.TP
 	switch l.Placement {
 	case ByExpert:
@@ -583,7 +588,8 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 	if p.Experts && !d.hasExperts() {
 		return nil, trace.Errorf(BadKnobs, "%s", noExperts).WithHint("vLLM refuses it too")
 	}
-	full, gpu := d.Cache(2, 1), d.Cache(d.KVBytes, p.TP)
+	full := d.Cache(2, 1)
+	gpu := d.Cache(d.KVBytes, p.TP)
 	var kv *KVPool
 	if pool, ok := d.KVPool(p, defaultBlockSize); ok {
 		kv = &pool
@@ -627,7 +633,8 @@ type layerCache struct {
 // kind (of the largest, when that is less than 1.5 times it); pages are made equal by larger blocks, and padded. blockSize is
 // --block-size. ok is false for models that cache nothing, and for DeepSeek-V4 of releases that were not read.
 func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
-	count, layers := map[layerCache]int64{}, d.Layers
+	count := map[layerCache]int64{}
+	layers := d.Layers
 	if p.MTP {
 		layers = slices.Concat(layers, d.MTP)
 	}
@@ -645,13 +652,18 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 		}
 		var c layerCache
 		for _, s := range m.states(d.KVBytes, p.TP) { // an index lies in the page of its layer
-			c.kind, c.window, c.chunk, c.bytes = s.Kind, max(c.window, s.Window), m.Chunk > 0, c.bytes+s.Bytes
+			c.kind = s.Kind
+			c.window = max(c.window, s.Window)
+			c.chunk = m.Chunk > 0
+			c.bytes += s.Bytes
 			if m.Conv > 0 {
 				c.bytes += float64(m.convWidth()) * float64(p.Drafts) * m.ConvBytes / float64(p.TP) // a tap for each draft
 			}
 		}
 		if p.OneGroup && c.kind == WindowState {
-			c.kind, c.window, c.chunk = TokenState, 0, false
+			c.kind = TokenState
+			c.window = 0
+			c.chunk = false
 		}
 		if c.kind != "" {
 			count[c]++
@@ -665,7 +677,8 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	}
 	least, most := count[kinds[0]], count[kinds[0]]
 	for _, c := range kinds {
-		least, most = min(least, count[c]), max(most, count[c])
+		least = min(least, count[c])
+		most = max(most, count[c])
 	}
 	size := least
 	if float64(most) < 1.5*float64(least) {
@@ -708,7 +721,9 @@ func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPo
 	if i < 0 || before([2]int{0, 20}) {
 		return pool, false
 	}
-	at, own, all := whole[i].Mixer, count(layers), count(whole)
+	at := whole[i].Mixer
+	own := count(layers)
+	all := count(whole)
 	unit, indexUnit := int64(512), int64(512)
 	if d.KVBytes < 2 { // fp8_ds_mla
 		unit, indexUnit = 576, 576
@@ -717,8 +732,11 @@ func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPo
 	}
 	up := func(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 	blockSize = up(blockSize, 256)
-	entry, states := int64(at.entryBytes(d.KVBytes)), blockSize/4
-	page, index, few := up(states*entry, unit), up(states*int64(indexBytes(at.Index.Dim)), indexUnit), up(blockSize/128*entry, unit)
+	entry := int64(at.entryBytes(d.KVBytes))
+	states := blockSize / 4
+	page := up(states*entry, unit)
+	index := up(states*int64(indexBytes(at.Index.Dim)), indexUnit)
+	few := up(blockSize/128*entry, unit)
 	values, least := all[:], all[1]
 	if before([2]int{0, 29}) || all[2] == 0 || all[1] == all[2] { // entries count in the cut only where they pair
 		least = max(all[1], all[2])

@@ -189,7 +189,8 @@ func (m *Model) NotModelled() (out []trace.Finding) {
 		keys := m.UnknownKeys
 		more := ""
 		if n := len(keys) - most; n > 0 {
-			keys, more = keys[:most], fmt.Sprintf(" and %d more", n)
+			keys = keys[:most]
+			more = fmt.Sprintf(" and %d more", n)
 		}
 		out = append(out, trace.Findingf(notModelled, "%s: the model's config.json says %s%s, which this version does not know; where it "+
 			"changes attention or the MLP, the features are wrong", m.ID, strings.Join(keys, ", "), more))

@@ -309,7 +309,9 @@ func editDistance(a, b string) int {
 	if longest := max(len(a), len(b)); longest > maxName {
 		return longest
 	}
-	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	before := make([]int, len(b)+1)
+	above := make([]int, len(b)+1)
+	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}

@@ -121,9 +121,13 @@ func (d *document) result(exists bool) error {
 	if len(d.missing) == 0 {
 		return nil
 	}
-	code, what, do := badRunYAML, "missing ", ", or add as in "
+	code := badRunYAML
+	what := "missing "
+	do := ", or add as in "
 	if !exists {
-		code, what, do = missingRunYAML, "no such file, and missing ", ", or write "
+		code = missingRunYAML
+		what = "no such file, and missing "
+		do = ", or write "
 	}
 	return &trace.SyntaxError{File: d.file, Code: code, Msg: what + strings.Join(d.missing, ", "),
 		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + do + minimalRunYAML}
@@ -334,7 +338,8 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 	text, quant := configs(m.opts.ID)
 	var err error
 	if m.builtIn {
-		m.config, m.at = m.opts.ID+"/config.json", &yaml.Node{}
+		m.config = m.opts.ID + "/config.json"
+		m.at = &yaml.Node{}
 	}
 	for _, name := range []string{m.config, QuantConfigName(m.config)} {
 		if m.at.Line > 0 && leads(dir, name) { // none in what was typed
@@ -364,7 +369,8 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 	if e := (*trace.SyntaxError)(nil); errors.As(err, &e) && e.Code == unsupportedModel && m.sizes.WeightBytesPerGPU > 0 &&
 		(dep.Engine.KVBlocksGPU.OK || m.sizes.BytesPerBlock > 0) {
 		m.sizes.Why = e.Msg
-		model, err = Model{ID: cmp.Or(m.opts.ID, "unknown"), Sizes: &m.sizes}, nil
+		model = Model{ID: cmp.Or(m.opts.ID, "unknown"), Sizes: &m.sizes}
+		err = nil
 	}
 	if err != nil {
 		d.err = err
@@ -507,7 +513,8 @@ func (d *document) phases(top *section) []Phase {
 	for _, node := range list.Content {
 		s := d.sectionOf(resolve(node), "phases[]")
 		p := Phase{Name: s.text("name", ""), Load: s.oneOf("load", LoadOpen, LoadOpen, LoadClosed)}
-		start, end := s.atLeast("start_ns", 0, "ns"), s.atLeast("end_ns", 0, "ns")
+		start := s.atLeast("start_ns", 0, "ns")
+		end := s.atLeast("end_ns", 0, "ns")
 		s.done()
 		p.StartNs, p.EndNs = start.V, end.V
 		switch {

@@ -40,7 +40,8 @@ func (d *Deployment) Plain(layered bool) *Deployment {
 		return d
 	}
 	own := *d.WithoutDrafts()
-	own.PP, own.Engine.AsyncScheduling = 1, d.Engine.AsyncScheduling
+	own.PP = 1
+	own.Engine.AsyncScheduling = d.Engine.AsyncScheduling
 	if spreads {
 		own.Engine.ExpertParallel, own.DP = false, 1
 	}
@@ -209,7 +210,9 @@ const noExperts = "enable_expert_parallel: got a model without experts, want one
 
 // contradiction is what vLLM refuses of knobs beside each other (vllm/config of 0.33.0), "" for nothing.
 func (d *Deployment) contradiction(s *Speculation) string {
-	e, drafts, say := &d.Engine, Speculation{}, fmt.Sprintf
+	e := &d.Engine
+	drafts := Speculation{}
+	say := fmt.Sprintf
 	n := func(from map[string]any, key string) int64 {
 		v, _ := number(from[key])
 		return trace.Int(v)
@@ -217,13 +220,24 @@ func (d *Deployment) contradiction(s *Speculation) string {
 	if s != nil {
 		drafts = *s
 	}
-	config, balancer, tier := e.dict("kv_transfer_config"), e.dict("eplb_config"), e.offload()
-	policy, size, chunk := tier["eviction_policy"], n(tier, "block_size"), tier["blocks_per_chunk"]
+	config := e.dict("kv_transfer_config")
+	balancer := e.dict("eplb_config")
+	tier := e.offload()
+	policy := tier["eviction_policy"]
+	size := n(tier, "block_size")
+	chunk := tier["blocks_per_chunk"]
 	backend, _ := e.Extra["all2all_backend"].(string)
-	eplb, perRequest, role := e.Extra["enable_eplb"] == true, e.Extra["per_request_spec_decode_metrics"], config["kv_role"]
-	dp, tokens, longest, threshold := max(1, d.DP), e.MaxNumBatchedTokens, d.MaxModelLen().Or(maxTokens), e.LongPrefillThreshold
-	local, rank, active, more := n(e.Extra, "data_parallel_size_local"), n(e.Extra, "data_parallel_rank"),
-		n(e.Extra, "max_num_active_seqs"), n(balancer, "num_redundant_experts")
+	eplb := e.Extra["enable_eplb"] == true
+	perRequest := e.Extra["per_request_spec_decode_metrics"]
+	role := config["kv_role"]
+	dp := max(1, d.DP)
+	tokens := e.MaxNumBatchedTokens
+	longest := d.MaxModelLen().Or(maxTokens)
+	threshold := e.LongPrefillThreshold
+	local := n(e.Extra, "data_parallel_size_local")
+	rank := n(e.Extra, "data_parallel_rank")
+	active := n(e.Extra, "max_num_active_seqs")
+	more := n(balancer, "num_redundant_experts")
 	return upheld([]objection{
 		{e.ExpertParallel && !d.Model.IsMoE(), noExperts},
 		{eplb && !e.ExpertParallel, "enable_eplb: got no enable_expert_parallel, want it with it"},
@@ -353,7 +367,9 @@ func (d *Deployment) drafter() (weights, block float64, passes int64) {
 		passes = 1
 	}
 	p := d.Parallel()
-	p.PP, p.MTP, p.Drafts = 1, false, 0
+	p.PP = 1
+	p.MTP = false
+	p.Drafts = 0
 	m, share := d.Engine.Draft, 1.0
 	switch {
 	case m != nil && s.Method == "draft_model":

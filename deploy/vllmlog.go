@@ -299,7 +299,8 @@ func (d *Draft) CountKVBlocks(m *Model) {
 		return def
 	}
 	size := whole("vllm.block_size", defaultBlockSize)
-	pool, note := KVPool{Groups: []KVGroup{{Kind: TokenState, Block: size}}}, fmt.Sprintf("%d tokens in blocks of %d", d.kvTokens, size)
+	pool := KVPool{Groups: []KVGroup{{Kind: TokenState, Block: size}}}
+	note := fmt.Sprintf("%d tokens in blocks of %d", d.kvTokens, size)
 	version, _ := d.Get("vllm.version").(string)
 	release, _ := parseVersion(version)
 	if m != nil {
@@ -308,7 +309,8 @@ func (d *Draft) CountKVBlocks(m *Model) {
 		}
 		laidOut, ok := m.Layers().KVPool(Parallel{TP: whole("tensor_parallel_size", 1), PP: 1, DP: 1, Release: release}, size)
 		if ok && len(laidOut.Groups) > 1 {
-			pool, note = laidOut, fmt.Sprintf("%d tokens of requests that draw blocks for %d groups of layers", d.kvTokens, len(laidOut.Groups))
+			pool = laidOut
+			note = fmt.Sprintf("%d tokens of requests that draw blocks for %d groups of layers", d.kvTokens, len(laidOut.Groups))
 		}
 	}
 	inFlight := whole("vllm.max_num_batched_tokens", 0)

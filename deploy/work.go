@@ -73,7 +73,9 @@ type AttentionWork struct {
 // Work adds up the layers for one engine of p.TP GPUs; b is the bytes of a cached value.
 func (d *Decoder) Work(p Parallel) Work {
 	var w Work
-	t, caching, shares := float64(p.TP), 0.0, 0.0
+	t := float64(p.TP)
+	caching := 0.0
+	shares := 0.0
 	kinds, order := d.kinds()
 	for k, l := range kinds {
 		n := float64(counted(order, k))
@@ -108,7 +110,8 @@ func (d *Decoder) Work(p Parallel) Work {
 		w.linear(&d.PerLayer[1+i], &Layer{}, p, 1)
 	}
 	values := float64(d.Hidden * d.Vocab)
-	w.HeadFLOPs, w.HeadBytes = values+values, values*d.Head.Quant.BytesPerWeight
+	w.HeadFLOPs = values + values
+	w.HeadBytes = values * d.Head.Quant.BytesPerWeight
 	slices.SortFunc(w.Attention, func(a, b AttentionWork) int { return a.Reach.compare(b.Reach) })
 	return w
 }
@@ -167,7 +170,8 @@ func (w *Work) expertKind(f *FFN) *ExpertWork {
 func (w *Work) attend(r Reach, n, prefill, decode, bytes, context float64) {
 	i := slices.IndexFunc(w.Attention, func(a AttentionWork) bool { return a.Reach == r })
 	if i < 0 {
-		i, w.Attention = len(w.Attention), append(w.Attention, AttentionWork{Reach: r})
+		i = len(w.Attention)
+		w.Attention = append(w.Attention, AttentionWork{Reach: r})
 	}
 	a := &w.Attention[i]
 	a.PrefillFLOPs += n * prefill
@@ -181,8 +185,11 @@ const stateChunk = 64
 
 // mixer adds n equal mixers on t GPUs, at b bytes a cached value.
 func (w *Work) mixer(m *Mixer, b, t, n float64) {
-	heads, k, v := float64(m.Heads), float64(m.DimK), float64(m.DimV)
-	pair, kv := 2*heads*(k+v), max(float64(m.KVHeads), t)
+	heads := float64(m.Heads)
+	k := float64(m.DimK)
+	v := float64(m.DimV)
+	pair := 2 * heads * (k + v)
+	kv := max(float64(m.KVHeads), t)
 	switch m.Kind {
 	case GQA:
 		r := Reach{Window: m.Window, Chunk: m.Chunk}
@@ -195,9 +202,13 @@ func (w *Work) mixer(m *Mixer, b, t, n float64) {
 	case MLA:
 		rank, rope := float64(m.KVRank), float64(m.Rope)
 		latent := 2 * heads * (rank + rank + rope) // of a pair, on latents
-		r, first, again := Reach{}, pair, 2*rank*heads*(k-rope+v)
+		r := Reach{}
+		first := pair
+		again := 2 * rank * heads * (k - rope + v)
 		if x := m.Index; x != nil {
-			r, first, again = Reach{TopK: x.TopK}, latent, 0
+			r = Reach{TopK: x.TopK}
+			first = latent
+			again = 0
 		}
 		w.attend(r, n, first, latent, t*(rank+rope)*b, again)
 		w.index(m.Index, Reach{}, n, t*indexBytes(indexOf(m).Dim))
@@ -340,7 +351,8 @@ func (r *Reach) Near() int64 {
 // and the tokens that full attention has. It is exact where all requests are on one side of the reach.
 func (r Reach) Approximate(requests, queries, pairs, tokens float64) (p, read float64) {
 	if r.Ratio > 0 {
-		pairs, tokens = pairs/float64(r.Ratio), tokens/float64(r.Ratio)
+		pairs = pairs / float64(r.Ratio)
+		tokens = tokens / float64(r.Ratio)
 	}
 	p, read = pairs, tokens
 	if most := float64(r.Window + r.TopK + r.Chunk); most > 0 {

@@ -94,7 +94,8 @@ func TestOrderOfGPUsAndRanks(t *testing.T) {
 					own, theirs := s.NewPricer(), other.NewPricer()
 					for _, b := range steps() {
 						p, q := own.Parts(&b), theirs.Parts(&b)
-						us, least := p[Compute]+p[Experts], q[Compute]+q[Experts]
+						us := p[Compute] + p[Experts]
+						least := q[Compute] + q[Experts]
 						switch {
 						case us <= leastSlower*least:
 						case strings.Contains(said, c.words):

@@ -129,7 +129,9 @@ func (t *Table) gridOf(series []*Series, column string) (grid, string) {
 	g, names := grid{}, []string(nil)
 	for _, x := range distinct(xs) {
 		c, name := t.curveOf(by[x])
-		g.x, g.rows, names = append(g.x, float64(x)), append(g.rows, c), append(names, name)
+		g.x = append(g.x, float64(x))
+		g.rows = append(g.rows, c)
+		names = append(names, name)
 	}
 	return g, strings.Join(distinct(names), ", ")
 }
@@ -237,16 +239,20 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 		if at.w == 0 {
 			continue
 		}
-		series, far := t.pick(named("gemm_dtype", dtype), is("n", at.n), is("k", at.k)), 1.0
+		series := t.pick(named("gemm_dtype", dtype), is("n", at.n), is("k", at.k))
+		far := 1.0
 		if len(series) == 0 { // the largest corner is not measured: proportional in k from the largest that is
 			most := t.values(t.pick(named("gemm_dtype", dtype), is("n", at.n)), "k")
 			i, _ := slices.BinarySearch(most, at.k)
 			k := most[max(0, i-1)]
-			series, f.Reached = t.pick(named("gemm_dtype", dtype), is("n", at.n), is("k", k)), Beyond
+			series = t.pick(named("gemm_dtype", dtype), is("n", at.n), is("k", k))
+			f.Reached = Beyond
 			far = float64(at.k) / float64(k)
 		}
 		c, kernel := t.curveOf(series)
-		cs, weights, f.Kernel = append(cs, c.envelope().scaled(far)), append(weights, at.w), kernel
+		cs = append(cs, c.envelope().scaled(far))
+		weights = append(weights, at.w)
+		f.Kernel = kernel
 	}
 	if len(cs) > 1 {
 		f.Reached = max(f.Reached, Interpolated)
@@ -342,7 +348,8 @@ func (g *GPU) attention(name string, h heads) (grid, float64, found, error) {
 		}
 		out := pick(n0)
 		if w > 0 {
-			out, f.Reached = mixGrids(out, pick(n1), float64(h.query/r-n0)/float64(n1-n0)), Interpolated
+			out = mixGrids(out, pick(n1), float64(h.query/r-n0)/float64(n1-n0))
+			f.Reached = Interpolated
 		}
 		if scale > 1 {
 			f.Reached, f.Note = Substituted, fmt.Sprintf("%d query heads, scaled from %d", h.query/r, n0)
@@ -400,11 +407,13 @@ func mixGrids(a, b grid, w float64) grid {
 		c := curve{}
 		for k, y := range a.rows[i].x {
 			if l, ok := slices.BinarySearch(b.rows[j].x, y); ok {
-				c.x, c.y = append(c.x, y), append(c.y, (1-w)*a.rows[i].y[k]+w*b.rows[j].y[l])
+				c.x = append(c.x, y)
+				c.y = append(c.y, (1-w)*a.rows[i].y[k]+w*b.rows[j].y[l])
 			}
 		}
 		if len(c.x) > 0 {
-			out.x, out.rows = append(out.x, x), append(out.rows, c)
+			out.x = append(out.x, x)
+			out.rows = append(out.rows, c)
 		}
 	}
 	return out
@@ -491,7 +500,10 @@ func (t *Table) likeExperts(s shape) (c curve, f found, ok bool) {
 	}
 	first := slices.MinFunc(all, func(a, b *Series) int { x, y := far(a), far(b); return slices.Compare(x[:], y[:]) })
 	best := far(first)
-	experts, topK, hidden, inter := at(first, "num_experts"), at(first, "topk"), at(first, "hidden_size"), at(first, "inter_size")
+	experts := at(first, "num_experts")
+	topK := at(first, "topk")
+	hidden := at(first, "hidden_size")
+	inter := at(first, "inter_size")
 	f = found{Table: t.Name, Version: t.Version}
 	c, f.Kernel = t.curveOf(stat.Filter(all, func(one *Series) bool {
 		return far(one) == best && at(one, "num_experts") == experts && at(one, "topk") == topK
@@ -512,10 +524,13 @@ func (g *GPU) collective(name, dtype, how string, value string, gpus int64) (cur
 		return curve{}, found{}, err
 	}
 	of := []where{named(dtype, bf16, "half", "float16"), named(how, value), is("num_gpus", gpus)}
-	series, f, ring := t.pick(of...), found{Table: name, Version: t.Version}, 1.0
+	series := t.pick(of...)
+	f := found{Table: name, Version: t.Version}
+	ring := 1.0
 	if most := t.values(t.pick(of[:2]...), "num_gpus"); len(series) == 0 && len(most) > 0 && gpus > most[len(most)-1] {
 		n := most[len(most)-1] // a GPU of a ring sends (n-1)/n of the bytes
-		series, ring = t.pick(of[0], of[1], is("num_gpus", n)), float64(gpus-1)/float64(gpus)*float64(n)/float64(n-1)
+		series = t.pick(of[0], of[1], is("num_gpus", n))
+		ring = float64(gpus-1) / float64(gpus) * float64(n) / float64(n-1)
 		f.Reached, f.Note = Substituted, fmt.Sprintf("%d GPUs as one node of %d", gpus, n)
 	}
 	if len(series) == 0 {
@@ -658,7 +673,8 @@ func merged(rows []row) curve {
 		if n := len(c.x); n > 0 && c.x[n-1] == float64(rows[i].x) {
 			c.y[n-1] = min(c.y[n-1], us)
 		} else {
-			c.x, c.y = append(c.x, float64(rows[i].x)), append(c.y, us)
+			c.x = append(c.x, float64(rows[i].x))
+			c.y = append(c.y, us)
 		}
 		i = j
 	}

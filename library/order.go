@@ -57,7 +57,9 @@ func (s *Step) slower(than *Step, e *deploy.Engine) (out []string) {
 			place[i], left[kind{op.Name, op.Count}] = of[0], of[1:]
 		}
 	}
-	share, most, at := make([]float64, len(s.Operators)), make([]float64, len(s.Operators)), make([]float64, len(s.Operators))
+	share := make([]float64, len(s.Operators))
+	most := make([]float64, len(s.Operators))
+	at := make([]float64, len(s.Operators))
 	for _, b := range ladder(e) {
 		own, other := s.Us(&b), than.Us(&b)
 		whole := stat.Sum(other, func(us float64) float64 { return us })

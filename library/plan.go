@@ -283,7 +283,8 @@ func (b *binder) linears(ls []deploy.Linear, kvHeads int64, times float64) {
 				(!g.apart || o.placement == g.placement)
 		})
 		if k >= 0 {
-			groups[k].names, groups[k].rows = append(groups[k].names, short), groups[k].rows+g.rows
+			groups[k].names = append(groups[k].names, short)
+			groups[k].rows += g.rows
 			continue
 		}
 		groups = append(groups, g)
@@ -367,7 +368,8 @@ func (b *binder) attend(x *deploy.Mixer, times float64) {
 	}
 	b.add(Operator{Name: "attention_decode", Count: times, Shape: shape, DType: h.kv, found: f, depends: onDecodes,
 		us: func(in *state) float64 { return max(in.decodes*read(in.context), gen.at(in.decodes*ratio, in.context)) }})
-	q, kv := float64(h.query*x.DimK), float64(h.kvHeads*x.DimK)
+	q := float64(h.query * x.DimK)
+	kv := float64(h.kvHeads * x.DimK)
 	b.moved("rope", times, 2*(q+kv)*b.m.DTypeBytes)
 	b.moved("kv_write", times, float64(h.kvHeads*(x.DimK+x.DimV))*(b.m.DTypeBytes+b.m.KVBytes))
 	if b.d.Model.ModelType == "minimax_m2" { // Q and K are normalised over all heads of all GPUs, in fp32
@@ -449,7 +451,8 @@ func (b *binder) module(name string, x *deploy.Mixer, times float64) {
 		founds[i] = found{Table: t.Name, Version: t.Version}
 		if like := slices.Clone(conditions); len(series) == 0 {
 			like[1] = named("gemm_type", bf16)
-			series, founds[i] = t.pick(like...), founds[i].as("%s, from bfloat16", dtype)
+			series = t.pick(like...)
+			founds[i] = founds[i].as("%s, from bfloat16", dtype)
 		}
 		if len(series) == 0 {
 			b.fails(b.g.missing(t, conditions...))
@@ -476,7 +479,8 @@ const farCached = 4096
 
 // compressed adds DeepSeek-V4's attention with its projections, by rows of DeepSeek-V4-Flash and -Pro.
 func (b *binder) compressed(x *deploy.Mixer, times float64) {
-	name, dtype := "dsv4_hca", b.dtypes(&x.Linears[0].Quant)[0]
+	name := "dsv4_hca"
+	dtype := b.dtypes(&x.Linears[0].Quant)[0]
 	if x.Ratio == 4 {
 		name = "dsv4_csa"
 	}
@@ -503,7 +507,8 @@ func (b *binder) compressed(x *deploy.Mixer, times float64) {
 			f[i] = f[i].as("%s with a %s cache, from fp8_block with fp8", dtype, b.cacheType())
 		}
 	}
-	step, batch := tables[0].Column("step"), tables[0].Column("batch_size")
+	step := tables[0].Column("step")
+	batch := tables[0].Column("batch_size")
 	one := stat.Filter(series[0], func(s *Series) bool { return s.Key[batch] == 1 })
 	near, _ := tables[0].gridOf(stat.Filter(one, func(s *Series) bool { return s.Key[step] <= farCached }), "step")
 	for i := range near.rows {
@@ -674,9 +679,11 @@ func (b *binder) exchange(s *shape, times float64) {
 			}
 			bytes := float64(s.hidden) * b.m.DTypeBytes
 			if backend != "" && backend != "allgather_reducescatter" && backend != "naive" {
-				f.Reached, f.Note = Substituted, backend+" is in no table"
+				f.Reached = Substituted
+				f.Note = backend + " is in no table"
 			}
-			op.Shape, op.found = fmt.Sprintf("%s of %.0f B per token over %d ranks", how[0], bytes, b.ranks), f
+			op.Shape = fmt.Sprintf("%s of %.0f B per token over %d ranks", how[0], bytes, b.ranks)
+			op.found = f
 			op.us = func(in *state) float64 { return c.at(in.all*bytes, 1) }
 		} else {
 			t, err := b.g.need(table + "_" + how[1])
@@ -762,7 +769,9 @@ func (b *binder) allReduce(name string, times, bytesPerToken float64, activation
 		return
 	}
 	if f.Reached == Substituted { // the engine's own kernels serve one node
-		graph, eager, f = nccl, nccl, between
+		graph = nccl
+		eager = nccl
+		f = between
 	}
 	limits, ok := reduceLimits[b.g.SM][b.tp]
 	most := float64(customMaxBytes)

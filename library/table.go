@@ -205,7 +205,8 @@ func (t *Table) unpack(packed []byte) (err error) {
 	qs, first := make([]int16, rows), int64(0)
 	for i := range t.Series {
 		last := first
-		t.Series[i].Q, qs = qs[:len(t.Series[i].X)], qs[len(t.Series[i].X):]
+		t.Series[i].Q = qs[:len(t.Series[i].X)]
+		qs = qs[len(t.Series[i].X):]
 		for j := range t.Series[i].Q {
 			last += get()
 			if t.Series[i].Q[j] = int16(last); j == 0 {
@@ -559,12 +560,15 @@ func BatchOf(chunks []trace.Chunk) (b Batch) {
 		if n == 0 {
 			continue
 		}
-		b.Tokens, b.Sequences = b.Tokens+n, b.Sequences+1
+		b.Tokens += n
+		b.Sequences += 1
 		if c.IsDecode() {
-			b.Decodes, b.DecodeContext = b.Decodes+1, b.DecodeContext+cached
+			b.Decodes += 1
+			b.DecodeContext += cached
 			continue
 		}
-		b.Prefills, b.PrefillTokens = b.Prefills+1, b.PrefillTokens+n
+		b.Prefills += 1
+		b.PrefillTokens += n
 		b.PrefillPairs += n*cached + n*(n+1)/2
 	}
 	return b
@@ -614,7 +618,8 @@ func (op *Operator) runs(in *state) bool {
 
 // Us are the times of all operators in a batch, in the plan's order.
 func (s *Step) Us(b *Batch) []float64 {
-	in, out := s.stateOf(b), make([]float64, len(s.Operators))
+	in := s.stateOf(b)
+	out := make([]float64, len(s.Operators))
 	for i := range s.Operators {
 		if op := &s.Operators[i]; op.runs(&in) {
 			out[i] = op.Count * op.us(&in)

@@ -28,7 +28,10 @@ func TestEvalBLISProjection(t *testing.T) {
 
 func evalBLISProjection(t *testing.T, sources []fit.Source) {
 	o := fit.DefaultOptions()
-	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.MinBootstraps, []string{fit.TrainedPhysics}, []string{coeff.Overhead}, 2
+	o.Bootstraps = fit.MinBootstraps
+	o.Models = []string{fit.TrainedPhysics}
+	o.AlphaTargets = []string{coeff.Overhead}
+	o.Workers = 2
 	f, err := fit.Fit(context.Background(), sources, o, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +99,8 @@ func errorOfRun(cells []result.Cell, run string) (float64, bool) {
 	var n, sum float64
 	for _, c := range cells {
 		if c.Run == run && c.Bucket == "" && c.Set == "" && c.MAPE != nil {
-			n, sum = n+float64(c.Rows), sum+float64(c.Rows)**c.MAPE
+			n += float64(c.Rows)
+			sum += float64(c.Rows) * *c.MAPE
 		}
 	}
 	return sum / n, n > 0

@@ -192,12 +192,14 @@ func TestPythonReadme(t *testing.T) {
 	if err != nil {
 		t.Skip("skipped: no python3 on PATH")
 	}
-	root, program := repo.Root(t), filepath.Join(t.TempDir(), "blis-train")
+	root := repo.Root(t)
+	program := filepath.Join(t.TempDir(), "blis-train")
 	repo.Write(t, "#!/bin/sh\necho \"{\\\"asked\\\": \\\"$*\\\"}\"\n", program)
 	if err := os.Chmod(program, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	script, page := "", string(repo.Read(t, root, "python", "README.md"))
+	script := ""
+	page := string(repo.Read(t, root, "python", "README.md"))
 	for _, block := range regexp.MustCompile("(?ms)^```python\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
 		script += block[1]
 	}
@@ -284,7 +286,8 @@ func TestPythonPackage(t *testing.T) {
 	}
 	cmd := exec.Command(python, "-B", "-c", pythonPredictions, filepath.Join("..", "python"), dir, file)
 	var stderr bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
+	cmd.Stdin = bytes.NewReader(in)
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr.Bytes())

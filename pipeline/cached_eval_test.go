@@ -105,7 +105,8 @@ func replays(t *testing.T, dir string) (runs map[string]*result.ValidationRun, r
 	if run, err = src.Load(); err != nil {
 		t.Fatal(err)
 	}
-	fo, vo := fit.DefaultOptions(), validate.DefaultOptions()
+	fo := fit.DefaultOptions()
+	vo := validate.DefaultOptions()
 	fo.KeepSaturated, vo.IdleDelays = true, true
 	f, err := FitTables(ctx, o.Out, ext, fo, result.Header{}, nil)
 	if err != nil {
@@ -183,7 +184,8 @@ func TestEvalRewrittenReplay(t *testing.T) {
 			}
 			x, y := a.Metrics, b.Metrics
 			for k, pair := range [][2]*result.Metric{{x.TTFT, y.TTFT}, {x.ITL, y.ITL}, {x.E2E, y.E2E}} {
-				what, off := []string{"TTFT", "ITL", "E2E"}[k], pair[1].KSD-pair[0].KSD
+				what := []string{"TTFT", "ITL", "E2E"}[k]
+				off := pair[1].KSD - pair[0].KSD
 				fmt.Printf("  %-14s %-12s %4d requests: KS of %-4s %.3f, of the whole trace %.3f\n", e.Name(), phase, b.Requests, what, pair[1].KSD,
 					pair[0].KSD)
 				if limit == "" && off > 0.05 {

@@ -56,9 +56,13 @@ func ExampleSimulate() {
 	}
 	defer os.RemoveAll(out)
 	o := simulate.DefaultOptions()
-	o.Deployment, o.Out = filepath.Join(recordings, "gqa-low"), out
+	o.Deployment = filepath.Join(recordings, "gqa-low")
+	o.Out = out
 	o.Model = "roofline"
-	o.InputTokens, o.OutputTokens, o.Requests, o.RateRPS = 100, 20, 50, 1
+	o.InputTokens = 100
+	o.OutputTokens = 20
+	o.Requests = 50
+	o.RateRPS = 1
 	doc, err := pipeline.Simulate(context.Background(), o)
 	if err != nil {
 		fmt.Println(err)
@@ -74,10 +78,14 @@ func ExampleSimulate() {
 // A run writes the same bytes as its stages one by one, and an export of the fit
 // those of coefficients.yaml.
 func TestRunEqualsItsStages(t *testing.T) {
-	ctx, whole, parts := context.Background(), t.TempDir(), t.TempDir()
+	ctx := context.Background()
+	whole := t.TempDir()
+	parts := t.TempDir()
 	killed := filepath.Join(t.TempDir(), "killed") // what stands there when a run is killed behind its fit
 	run := pipeline.DefaultRunOptions()
-	run.Extract.Out, run.Fit.Bootstraps, run.Validate.StepsOnly = whole, 50, true
+	run.Extract.Out = whole
+	run.Fit.Bootstraps = 50
+	run.Validate.StepsOnly = true
 	run.Done = func(doc any) {
 		if _, ok := doc.(*result.Fit); ok {
 			if err := os.CopyFS(killed, os.DirFS(whole)); err != nil {
@@ -113,7 +121,8 @@ func TestRunEqualsItsStages(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := pipeline.DefaultExportOptions()
-	e.Out, e.Accept.Any = filepath.Join(parts, folder.CoefficientsFile), true // two runs fail, and say so
+	e.Out = filepath.Join(parts, folder.CoefficientsFile)
+	e.Accept.Any = true // two runs fail, and say so
 	got, err := pipeline.Export(ctx, filepath.Join(parts, folder.FitFile), e)
 	if err != nil || got.Format != export.FormatNative || len(got.Files) != 1 {
 		t.Fatalf("got %+v, %v", got, err)
@@ -126,7 +135,8 @@ func sameRun(t *testing.T, whole, other string) {
 	t.Helper()
 	for _, name := range []string{folder.ExtractFile, folder.FitFile, folder.ValidationFile, folder.CoefficientsFile,
 		folder.ReportFile} {
-		a, b := repo.Read(t, whole, name), repo.Read(t, other, name)
+		a := repo.Read(t, whole, name)
+		b := repo.Read(t, other, name)
 		if !bytes.Equal(a, b) {
 			t.Errorf("%s: a run and its stages, or one that was killed, write different bytes", name)
 		}
@@ -137,7 +147,10 @@ func sameRun(t *testing.T, whole, other string) {
 func TestRecordedCommands(t *testing.T) {
 	f := pipeline.DefaultFitOptions()
 	lag := 1
-	f.Lag, f.Spec, f.Without, f.Workers = &lag, "1.0", []string{"a", "b"}, 7
+	f.Lag = &lag
+	f.Spec = "1.0"
+	f.Without = []string{"a", "b"}
+	f.Workers = 7
 	got, err := f.Command()
 	const want = "fit --alpha-target queue --beta-target duration --bootstraps 500 --lag 1 --model blackbox --model roofline " +
 		"--model trained-physics --prior zero --recipe frozen --seed 1 --spec 1.0 --split 0.8 --without a --without b"

@@ -369,7 +369,8 @@ func (r Reference) fitting(d *deploy.Deployment) Reference {
 		r.Prompt = math.Min(r.Prompt, float64(d.Engine.MaxNumBatchedTokens)/1.5)
 	}
 	if need := 1.5 * (r.Prompt + r.Output); need > longest {
-		r.Prompt, r.Output = r.Prompt*longest/need, r.Output*longest/need
+		r.Prompt = r.Prompt * longest / need
+		r.Output = r.Output * longest / need
 	}
 	r.Prompt, r.Output = math.Max(2, math.Floor(r.Prompt)), math.Max(2, math.Floor(r.Output))
 	return r

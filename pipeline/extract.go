@@ -102,7 +102,8 @@ type ExtractOptions struct {
 // DefaultExtractOptions are those of the command line but for Out, which has none.
 func DefaultExtractOptions() ExtractOptions {
 	o := ExtractOptions{Options: extract.DefaultOptions()}
-	o.ToolVersion, o.Batches = folder.ToolVersion, Batches
+	o.ToolVersion = folder.ToolVersion
+	o.Batches = Batches
 	return o
 }
 

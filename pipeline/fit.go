@@ -188,7 +188,9 @@ func (t *Tables) fitSteps(ctx context.Context, sources []fit.Source, o fit.Optio
 	if err != nil {
 		return nil, err
 	}
-	doc.Header, doc.Inputs, doc.Platform = h, t.Inputs, result.AnyPlatform
+	doc.Header = h
+	doc.Inputs = t.Inputs
+	doc.Platform = result.AnyPlatform
 	doc.Warnings = joined(t.Warnings, doc.Warnings)
 	for i := range t.Runs {
 		if t.Runs[i].Tables[table.Points] > 0 {

@@ -88,9 +88,13 @@ var (
 
 // unused refuses options that this kind of fit would not look at.
 func (o *FitOptions) unused(requests bool) error {
-	others, of, hint := onlyRequests, FromRequests, "a run that --without leaves out of a fit from steps is a test run of validate"
+	others := onlyRequests
+	of := FromRequests
+	hint := "a run that --without leaves out of a fit from steps is a test run of validate"
 	if requests {
-		others, of, hint = onlySteps, FromSteps, ""
+		others = onlySteps
+		of = FromSteps
+		hint = ""
 		if o.Spec == features.V10 || o.Recipe == fit.Frozen || o.BetaTarget == coeff.Duration {
 			return option.Misusef("--spec %s, keys recipe: %s and beta-target: %s: go with a fit from steps only", o.Spec, o.Recipe, o.BetaTarget)
 		}
@@ -165,7 +169,10 @@ func fitRequests(ctx context.Context, t Tables, h result.Header, o FitOptions) (
 // fit learns from the loads.
 func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, error) {
 	lo := learn.DefaultOptions()
-	lo.Seed, lo.Workers, lo.Search, lo.Holdout = f.o.Seed, f.o.Workers, f.o.Search, f.held
+	lo.Seed = f.o.Seed
+	lo.Workers = f.o.Workers
+	lo.Search = f.o.Search
+	lo.Holdout = f.held
 	var err error
 	if lo.Steps, err = f.o.steps(); err != nil {
 		return nil, err
@@ -223,7 +230,9 @@ func heldOut(l *learn.Load, set *coeff.Set) (*result.RequestHoldout, error) {
 	}
 	var real, simulated [3][]float64
 	for i := range got {
-		a, b, steps := &l.Seen[i], &got[i], float64(l.Requests[i].OutputTokens-1)
+		a := &l.Seen[i]
+		b := &got[i]
+		steps := float64(l.Requests[i].OutputTokens - 1)
 		for k, v := range [3][2]float64{{a.TTFTUs, b.TTFTUs}, {a.SpanUs / steps, b.SpanUs / steps}, {a.E2EUs, b.E2EUs}} {
 			if v[0] > 0 && v[1] > 0 {
 				real[k], simulated[k] = append(real[k], v[0]/1e3), append(simulated[k], v[1]/1e3)
@@ -255,12 +264,15 @@ func gainOf(held []*learn.Load, learned, prior *coeff.Set) (gain, error) {
 			}
 		}
 	}
-	rng, draws, block := rand.New(rand.NewPCG(1, 0xb10c)), make([]float64, 1000), int(math.Ceil(math.Sqrt(float64(len(x)))))
+	rng := rand.New(rand.NewPCG(1, 0xb10c))
+	draws := make([]float64, 1000)
+	block := int(math.Ceil(math.Sqrt(float64(len(x)))))
 	for d := range draws {
 		var a, b []float64
 		for len(a) < len(x) {
 			from := rng.IntN(len(x) - block + 1)
-			a, b = append(a, x[from:from+block]...), append(b, y[from:from+block]...)
+			a = append(a, x[from:from+block]...)
+			b = append(b, y[from:from+block]...)
 		}
 		draws[d] = stat.Median(a) - stat.Median(b)
 	}
@@ -433,7 +445,8 @@ func (f *requestFit) take(run *trace.Run, dep *deploy.Deployment, out *result.Fi
 	}
 	f.dep, f.key = dep, out.Config
 	if slices.Contains(f.o.Holdout, out.ID) {
-		f.held, out.Reason = append(f.held, loads...), "held out (--holdout)"
+		f.held = append(f.held, loads...)
+		out.Reason = "held out (--holdout)"
 		return nil
 	}
 	out.Used = true
@@ -501,10 +514,14 @@ func (f *requestFit) document(got *learn.Learned) (*result.Fit, error) {
 	o := &f.o.Options
 	doc.Options = result.FitOptions{Spec: string(got.Set.SpecVersion), Recipe: got.Set.Recipe, BetaTarget: got.Set.BetaTarget, Split: o.Split,
 		Seed: o.Seed, Prior: got.Level.Prior, Without: append([]string{}, o.Without...)}
-	prompts, outputs, n := 0.0, 0.0, 0.0
+	prompts := 0.0
+	outputs := 0.0
+	n := 0.0
 	for _, l := range f.loads {
 		for i := range l.Requests {
-			prompts, outputs, n = prompts+float64(l.Requests[i].PromptTokens), outputs+float64(l.Requests[i].OutputTokens), n+1
+			prompts += float64(l.Requests[i].PromptTokens)
+			outputs += float64(l.Requests[i].OutputTokens)
+			n += 1
 		}
 	}
 	doc.Configs[0].MeanPromptTokens, doc.Configs[0].MeanOutputTokens = result.OrNull(prompts/n), result.OrNull(outputs/n)
@@ -584,7 +601,8 @@ func (t *Tables) writeLevels(points []trace.LoadPoint, force bool) error {
 		return err
 	}
 	defer remove()
-	r, dir := &t.Runs[0], table.RunDir(stage, t.Runs[0].ID)
+	r := &t.Runs[0]
+	dir := table.RunDir(stage, t.Runs[0].ID)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
@@ -596,9 +614,11 @@ func (t *Tables) writeLevels(points []trace.LoadPoint, force bool) error {
 		return err
 	}
 	n := int64(len(points))
-	r.TableFiles, r.Tables = []result.Input{in}, map[string]int64{table.Points: n}
+	r.TableFiles = []result.Input{in}
+	r.Tables = map[string]int64{table.Points: n}
 	r.Records = result.Records{Read: n, Kept: n, Dropped: map[string]int64{}}
-	t.Totals.Records, t.Totals.Tables = r.Records, r.Tables
+	t.Totals.Records = r.Records
+	t.Totals.Tables = r.Tables
 	if err := (&extract.Entry{Results: t.Runs}).Adopt(stage, extract.Options{Out: t.Dir, Force: force}); err != nil {
 		return err
 	}

@@ -164,8 +164,10 @@ func joinInspect(a, b *result.Inspect) *result.Inspect {
 		return b
 	}
 	a.Inputs = append(a.Inputs, b.Inputs...)
-	a.Runs, a.Unfit = append(a.Runs, b.Runs...), append(a.Unfit, b.Unfit...)
-	a.Warnings, a.Pass = append(a.Warnings, b.Warnings...), a.Pass && b.Pass
+	a.Runs = append(a.Runs, b.Runs...)
+	a.Unfit = append(a.Unfit, b.Unfit...)
+	a.Warnings = append(a.Warnings, b.Warnings...)
+	a.Pass = a.Pass && b.Pass
 	return a
 }
 

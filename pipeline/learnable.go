@@ -68,16 +68,21 @@ func learnable(run *trace.Run, dep *deploy.Deployment) []result.LearnableDirecti
 	least, arrivals := 1, 1 // levels
 	if tier := tierOf(run); tier == tierSpans || tier == tierRequests {
 		loads, _ := clientLoads(run, dep, true, 0)
-		met, least, arrivals = nil, showRequests, quietArrivals
+		met = nil
+		least = showRequests
+		arrivals = quietArrivals
 		for _, l := range loads {
 			met = append(met, occupancy(l)...)
 		}
 	}
 	var running, contexts, prompts []float64
-	quiet, quietSends, long := 0, 0, 0
+	quiet := 0
+	quietSends := 0
+	long := 0
 	for _, m := range met {
 		if m.decodes {
-			running, contexts = append(running, m.running), append(contexts, m.context)
+			running = append(running, m.running)
+			contexts = append(contexts, m.context)
 			if m.running <= quietRunning {
 				quiet++
 			}
@@ -128,7 +133,8 @@ func varies(name, by string, values []float64, factor float64, adds string) resu
 		return shownBy(name, by, false, "none", adds)
 	}
 	v := stat.Sorted(values)
-	lo, hi := stat.Quantile(v, 0.05), stat.Quantile(v, 0.95)
+	lo := stat.Quantile(v, 0.05)
+	hi := stat.Quantile(v, 0.95)
 	return shownBy(name, by, hi >= factor*math.Max(lo, 1), fmt.Sprintf("%.3g to %.3g", lo, hi), adds)
 }
 
@@ -178,7 +184,8 @@ func occupancy(l *learn.Load) []occupied {
 	}
 	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.us, b.us) })
 	// area[k] is the integral of the number running up to edge k.
-	area, level := make([]float64, len(edges)), make([]int, len(edges)+1)
+	area := make([]float64, len(edges))
+	level := make([]int, len(edges)+1)
 	for k, e := range edges {
 		if k > 0 {
 			area[k] = area[k-1] + float64(level[k])*(e.us-edges[k-1].us)
@@ -204,7 +211,8 @@ func occupancy(l *learn.Load) []occupied {
 		if a, b := at[i][0], at[i][1]; b > a {
 			from, _ := until(a)
 			to, _ := until(b)
-			o.running, o.decodes = math.Max(1, (to-from)/(b-a)), true
+			o.running = math.Max(1, (to-from)/(b-a))
+			o.decodes = true
 		}
 		out = append(out, o)
 	}
@@ -242,7 +250,8 @@ func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span 
 		}
 	}
 	isUnknown := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
-	offTTFT, offSpan = slices.DeleteFunc(offTTFT, isUnknown), slices.DeleteFunc(offSpan, isUnknown)
+	offTTFT = slices.DeleteFunc(offTTFT, isUnknown)
+	offSpan = slices.DeleteFunc(offSpan, isUnknown)
 	if len(offTTFT) == 0 || len(offSpan) == 0 {
 		return 0, 0, false
 	}

@@ -75,7 +75,10 @@ func (r *RunResult) Brief() *RunResult {
 		e := *r.Extract
 		e.Runs = slices.Clone(e.Runs)
 		for i := range e.Runs {
-			e.Runs[i].Deployment, e.Runs[i].Scopes, e.Runs[i].Files, e.Runs[i].TableFiles = nil, nil, nil, nil
+			e.Runs[i].Deployment = nil
+			e.Runs[i].Scopes = nil
+			e.Runs[i].Files = nil
+			e.Runs[i].TableFiles = nil
 		}
 		out.Extract = &e
 	}
@@ -89,7 +92,9 @@ func (r *RunResult) Brief() *RunResult {
 	}
 	if r.Validation != nil {
 		v := *r.Validation
-		v.Inputs, v.Runs, v.Figures = nil, nil, nil
+		v.Inputs = nil
+		v.Runs = nil
+		v.Figures = nil
 		v.Gates = slices.DeleteFunc(slices.Clone(v.Gates), func(g result.Gate) bool { return g.Pass != nil && *g.Pass })
 		out.Validation = &v
 	}
@@ -97,8 +102,18 @@ func (r *RunResult) Brief() *RunResult {
 }
 
 func briefModel(m result.Model) result.Model {
-	m.Grid, m.Covariance, m.Cells, m.Figures, m.StressSets, m.ResidualQuant = nil, nil, nil, nil, nil, nil
-	m.Drift, m.TargetAudit, m.LagEvidence, m.FoldFingerprints, m.Loco, m.AlphaRuns = nil, nil, nil, nil, nil, nil
+	m.Grid = nil
+	m.Covariance = nil
+	m.Cells = nil
+	m.Figures = nil
+	m.StressSets = nil
+	m.ResidualQuant = nil
+	m.Drift = nil
+	m.TargetAudit = nil
+	m.LagEvidence = nil
+	m.FoldFingerprints = nil
+	m.Loco = nil
+	m.AlphaRuns = nil
 	return m
 }
 
@@ -142,8 +157,10 @@ func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error)
 
 // Check makes the stages agree and refuses mistakes in any of their options.
 func (o *RunOptions) Check() error {
-	o.Fit.Out, o.Validate.Out = o.Extract.Out, o.Extract.Out
-	o.Fit.Config, o.Validate.Config = o.Extract.Config, o.Extract.Config
+	o.Fit.Out = o.Extract.Out
+	o.Validate.Out = o.Extract.Out
+	o.Fit.Config = o.Extract.Config
+	o.Validate.Config = o.Extract.Config
 	return errors.Join(o.Fit.check(), o.Validate.check())
 }
 
@@ -200,7 +217,10 @@ func Refit(ctx context.Context, file string, set *coeff.Set, o RefitOptions) (*R
 	}
 	defer remove()
 	xo := extract.DefaultOptions()
-	xo.Out, xo.Workers, xo.ToolVersion, xo.Progress = tmp, o.Workers, folder.ToolVersion, o.Progress
+	xo.Out = tmp
+	xo.Workers = o.Workers
+	xo.ToolVersion = folder.ToolVersion
+	xo.Progress = o.Progress
 	ext, err := extract.Run(ctx, runs, xo)
 	if ext == nil {
 		return nil, err
@@ -220,7 +240,8 @@ func Refit(ctx context.Context, file string, set *coeff.Set, o RefitOptions) (*R
 		again, _ = coeff.Body(again)
 	}
 	made := folder.InputOf(filepath.Base(file), again)
-	doc.Refit, doc.Identical = &made, made.SHA256 == in.SHA256
+	doc.Refit = &made
+	doc.Identical = made.SHA256 == in.SHA256
 	if !doc.Identical {
 		doc.Differences = append(platformDifference(set.Platform), lineDifferences(recorded, again)...)
 	}
@@ -325,14 +346,17 @@ func refitBytes(ctx context.Context, out string, ext *result.Extract, o fit.Opti
 	if err != nil {
 		return nil, err
 	}
-	set.Gates, set.Purposes, set.ValidatedFor = recorded.Gates, recorded.Purposes, recorded.ValidatedFor
+	set.Gates = recorded.Gates
+	set.Purposes = recorded.Purposes
+	set.ValidatedFor = recorded.ValidatedFor
 	set.Platform = recorded.Platform
 	return folder.SetBytes(set)
 }
 
 // lineDifferences are the first lines that differ, at most ten.
 func lineDifferences(want, got []byte) []string {
-	a, b := strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
+	a := strings.Split(string(want), "\n")
+	b := strings.Split(string(got), "\n")
 	line := func(s []string, i int) string {
 		if i < len(s) {
 			return strings.TrimSpace(s[i])

@@ -48,7 +48,8 @@ func fitVerify(t *testing.T, passes []trace.Iteration, moreUs float64) (c verify
 }
 
 func (c verifyCost) again(t *testing.T, passes []trace.Iteration, moreUs float64) (verifyCost, float64) {
-	x, y := mat.NewDense(len(passes), 4, nil), mat.NewVecDense(len(passes), nil)
+	x := mat.NewDense(len(passes), 4, nil)
+	y := mat.NewVecDense(len(passes), nil)
 	for i := range passes {
 		it := &passes[i]
 		us, _ := c.StepUs(&sim.Batch{PrefillTokens: it.ContextTokens, DecodeReqs: it.GenerationReqs, DecodeTokens: it.GenerationTokens})
@@ -133,7 +134,8 @@ func (p *phaseOf) requests(withDrafts bool, drafted float64) []sim.Request {
 				ahead += drafted
 				d := max(1, a, int64(math.Round(ahead)))
 				ahead -= float64(d)
-				q.Accepted, q.Proposed = append(q.Accepted, uint8(a)), append(q.Proposed, uint8(min(4, d)))
+				q.Accepted = append(q.Accepted, uint8(a))
+				q.Proposed = append(q.Proposed, uint8(min(4, d)))
 			}
 		}
 		w.Requests = append(w.Requests, q)
@@ -191,7 +193,8 @@ func (p *phaseOf) replay(t *testing.T, d *deploy.Deployment) {
 	}
 	for i := range p.passes {
 		it := &p.passes[i]
-		logged, tokens = logged+float64(it.GenerationReqs), tokens+float64(it.GenerationTokens)
+		logged += float64(it.GenerationReqs)
+		tokens += float64(it.GenerationTokens)
 		elapsed += float64(it.GenerationReqs) * it.ElapsedUs
 	}
 	more := max(0, (gaps-elapsed)/logged) // between passes: a request's gaps are its passes and what lies between them
@@ -239,7 +242,8 @@ func (p *phaseOf) compare(t *testing.T, with, without *sim.Result) {
 	for k, what := range []string{"TTFT", "ITL", "E2E"} {
 		var seen, a, b []float64
 		for i := range p.seen {
-			r, outs := &p.seen[i], float64(p.seen[i].OutputTokens.V-1)
+			r := &p.seen[i]
+			outs := float64(p.seen[i].OutputTokens.V - 1)
 			seen = append(seen, []float64{r.TTFTUs.V, (r.E2EUs.V - r.TTFTUs.V) / max(1, outs), r.E2EUs.V}[k])
 			for _, x := range []struct {
 				res *sim.Result
@@ -253,7 +257,8 @@ func (p *phaseOf) compare(t *testing.T, with, without *sim.Result) {
 				*x.to = append(*x.to, v[k])
 			}
 		}
-		ka, kb := stat.KolmogorovSmirnov(seen, a).D, stat.KolmogorovSmirnov(seen, b).D
+		ka := stat.KolmogorovSmirnov(seen, a).D
+		kb := stat.KolmogorovSmirnov(seen, b).D
 		band := 1.36 * math.Sqrt(2/float64(len(seen)))
 		fmt.Printf("       %-4s mean %6.1f ms, replay %+5.1f %%, without drafts %+6.1f %%; KS %.3f and %.3f, by chance up to %.3f\n", what,
 			mean(seen)/1e3, 100*(mean(a)/mean(seen)-1), 100*(mean(b)/mean(seen)-1), ka, kb, band)
@@ -290,7 +295,10 @@ func TestPlantedVerifyCostIsFound(t *testing.T) {
 	planted := verifyCost{6000, 40, 900, 350}
 	find := func(varied bool) (verifyCost, float64, []trace.Iteration) {
 		d := testkit.Small(4000, func(e *deploy.Engine) {
-			e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.VLLMVersion = 32, 1024, 16, "0.33.0"
+			e.MaxNumSeqs = 32
+			e.MaxNumBatchedTokens = 1024
+			e.BlockSize = 16
+			e.VLLMVersion = "0.33.0"
 			e.Extra = deploy.Values{"speculative_config": map[string]any{"method": "ngram", "num_speculative_tokens": 4}}
 		})
 		cfg := sim.DefaultConfig(d, planted)
@@ -348,7 +356,8 @@ func (l *rankLog) Step(v *sim.StepView) {
 		return
 	}
 	for len(l.passes) <= v.Rank {
-		l.passes, l.starts = append(l.passes, nil), append(l.starts, nil)
+		l.passes = append(l.passes, nil)
+		l.starts = append(l.starts, nil)
 	}
 	it := trace.Iteration{ContextTokens: v.PrefillTokens, GenerationReqs: v.DecodeReqs, GenerationTokens: v.DecodeTokens, Dummy: v.Dummy}
 	l.passes[v.Rank], l.starts[v.Rank] = append(l.passes[v.Rank], it), append(l.starts[v.Rank], v.StartUs)
@@ -393,9 +402,14 @@ func mixedLoad(n int, gapUs float64) (reqs []sim.Request) {
 func TestPlantedCostsOfRanksAreFound(t *testing.T) {
 	planted := verifyCost{7000, 45, 0, 320}
 	d := testkit.Small(8000, func(e *deploy.Engine) {
-		e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.VLLMVersion = 64, 1024, 16, "0.33.0"
+		e.MaxNumSeqs = 64
+		e.MaxNumBatchedTokens = 1024
+		e.BlockSize = 16
+		e.VLLMVersion = "0.33.0"
 	})
-	d.DP, d.Model.NumExperts, d.Model.TopK = 4, 8, 2
+	d.DP = 4
+	d.Model.NumExperts = 8
+	d.Model.TopK = 2
 	cfg := sim.DefaultConfig(d, planted)
 	cfg.Ranks, cfg.Async = true, false
 	cfg.Noise = &sim.Noise{Decode: []sim.Quantile{{Q: 0.05, Ratio: 0.98}, {Q: 0.5, Ratio: 1}, {Q: 0.95, Ratio: 1.02}}}
@@ -437,7 +451,10 @@ func TestPlantedCostsOfStagesAreFound(t *testing.T) {
 	var found []verifyCost
 	for _, stages := range []int64{2, 4} {
 		d := testkit.Small(8000, func(e *deploy.Engine) {
-			e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.VLLMVersion = 64, 256, 16, "0.33.0"
+			e.MaxNumSeqs = 64
+			e.MaxNumBatchedTokens = 256
+			e.BlockSize = 16
+			e.VLLMVersion = "0.33.0"
 		})
 		d.PP = stages
 		cfg := sim.DefaultConfig(d, planted)
@@ -489,18 +506,26 @@ func (l *stageLog) Event(*sim.Event) {}
 // 3 %; the constant only within a pass, whose end is when a server looks whether a load is done. So it does of
 // four ranks in lockstep, with the planted step costs from the logs of all.
 func TestPlantedTransferIsFound(t *testing.T) {
-	planted, constantUs, tokenUs := verifyCost{6000, 40, 0, 300}, 3000.0, 110.0
+	planted := verifyCost{6000, 40, 0, 300}
+	constantUs := 3000.0
+	tokenUs := 110.0
 	for _, ranks := range []int64{1, 4} {
 		d := testkit.Small(8000, func(e *deploy.Engine) {
-			e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.VLLMVersion = 64, 1024, 16, "0.33.0"
+			e.MaxNumSeqs = 64
+			e.MaxNumBatchedTokens = 1024
+			e.BlockSize = 16
+			e.VLLMVersion = "0.33.0"
 			e.Extra = deploy.Values{"kv_transfer_config": map[string]any{"kv_connector": "NixlConnector"}}
 		})
-		d.DP, d.Model.NumExperts, d.Model.TopK = ranks, 8*(ranks/4), 2
+		d.DP = ranks
+		d.Model.NumExperts = 8 * (ranks / 4)
+		d.Model.TopK = 2
 		cfg := sim.DefaultConfig(d, planted)
 		cfg.Async, cfg.Ranks = false, ranks > 1
 		reqs := mixedLoad(6000, map[int64]float64{1: 9e4, 4: 15e3}[ranks])
 		for i := range reqs {
-			reqs[i].RemotePrefill, reqs[i].LoadUs = true, int64(constantUs+tokenUs*float64(reqs[i].PromptTokens))
+			reqs[i].RemotePrefill = true
+			reqs[i].LoadUs = int64(constantUs + tokenUs*float64(reqs[i].PromptTokens))
 		}
 		log, all := &passLog{}, &rankLog{}
 		var watch sim.Observer = log
@@ -523,11 +548,19 @@ func TestPlantedTransferIsFound(t *testing.T) {
 				t.Fatalf("%d ranks: pass of %+v: planted %.0f us, found %.0f", ranks, *p, planted.us(p), c.us(p))
 			}
 		}
-		n, sx, sy, sxx, sxy := float64(len(reqs)), 0.0, 0.0, 0.0, 0.0
+		n := float64(len(reqs))
+		sx := 0.0
+		sy := 0.0
+		sxx := 0.0
+		sxy := 0.0
 		for i := range res.Requests {
 			ttft, _ := res.Requests[i].TTFTUs()
-			x, y := float64(reqs[i].PromptTokens), ttft-c.us(&trace.Iteration{ContextTokens: 1})
-			sx, sy, sxx, sxy = sx+x, sy+y, sxx+x*x, sxy+x*y
+			x := float64(reqs[i].PromptTokens)
+			y := ttft - c.us(&trace.Iteration{ContextTokens: 1})
+			sx += x
+			sy += y
+			sxx += x * x
+			sxy += x * y
 		}
 		slope := (n*sxy - sx*sy) / (n*sxx - sx*sx)
 		constant, pass := (sy-slope*sx)/n, log.mean()
@@ -568,7 +601,10 @@ func extractedSources(t *testing.T, folder string) []fit.Source {
 
 func priorOptions(lib func(*deploy.Deployment) (*coeff.Set, error)) fit.Options {
 	o := fit.DefaultOptions()
-	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.MinBootstraps, []string{}, []string{coeff.Overhead}, 2
+	o.Bootstraps = fit.MinBootstraps
+	o.Models = []string{}
+	o.AlphaTargets = []string{coeff.Overhead}
+	o.Workers = 2
 	if lib != nil {
 		o.Prior, o.Library = fit.PriorLibrary, lib
 		o.Spec = ""
@@ -610,7 +646,8 @@ func TestEvalPriorLeaveOneConfigurationOut(t *testing.T) {
 		fmt.Printf("  %-26s of %d runs: %.2f %%\n", all[i].ID, len(family), 100*mape)
 	}
 	known := slices.DeleteFunc(mapes, math.IsNaN)
-	median, worst := stat.Median(known), slices.Max(known)
+	median := stat.Median(known)
+	worst := slices.Max(known)
 	fmt.Printf("  median %.2f %%, worst %.2f %% of %d\n", 100*median, 100*worst, len(known))
 	if median > 0.035 || worst > 0.065 || len(known) < 15 {
 		t.Errorf("got median %.2f %%, worst %.2f %% of %d, want at most 3.5 and 6.5 %% of 15", 100*median, 100*worst, len(known))
@@ -668,7 +705,9 @@ func TestEvalPriorFirstRows(t *testing.T) {
 			o.Split = share
 			return 100 * *fitted(s, o).Beta.Holdout.MAPE
 		}
-		both, alone, data := few(whole), few(priorOptions(certain(lib))), few(plain)
+		both := few(whole)
+		alone := few(priorOptions(certain(lib)))
+		data := few(plain)
 		if both <= math.Min(alone, data)+0.005 { // to the hundredth of a percent that is printed
 			good++
 		}
@@ -692,7 +731,8 @@ func TestEvalPriorAllRows(t *testing.T) {
 		if priors[d.Model.ID] == nil {
 			priors[d.Model.ID] = composedPrior(t, &d.Model)
 		}
-		plain, with := priorOptions(nil), priorOptions(priors[d.Model.ID])
+		plain := priorOptions(nil)
+		with := priorOptions(priors[d.Model.ID])
 		plain.Spec, plain.Bootstraps = "1.2", 500
 		a, table := fittedRows(t, s, plain)
 		b, _ := fittedRows(t, s, with)

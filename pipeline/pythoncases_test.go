@@ -53,7 +53,7 @@ for c in json.load(sys.stdin):
             with open(c["file"]) as f:
                 document = files[c["file"]] = _yaml.loads(f.read())
         on = btc.Coefficients(document, deployment=c["deployment"])
-        got = got + [on.step_us(c["step"]) if "step" in c else on.delay_us("overhead", c["request"])]
+        got += [on.step_us(c["step"]) if "step" in c else on.delay_us("overhead", c["request"])]
     out.append(got)
 print(json.dumps(out))
 `
@@ -88,10 +88,15 @@ func pythonDeployment(t *testing.T, device, weights string, moe bool, tp int64) 
 		d.Engine.Extra = map[string]any{"compilation_config": "fuse_allreduce_rms"}
 	}
 	if weights == "fp8" {
-		d.Model.BytesPerWeight, d.Model.LinearCompute = 1, "fp8"
+		d.Model.BytesPerWeight = 1
+		d.Model.LinearCompute = "fp8"
 	}
 	if moe {
-		d.Model.NumExperts, d.Model.TopK, d.Model.MoEIntermediateSize, d.Model.NumMoELayers, d.Model.SharedExpertSize = 16, 2, 6400, 30, 512
+		d.Model.NumExperts = 16
+		d.Model.TopK = 2
+		d.Model.MoEIntermediateSize = 6400
+		d.Model.NumMoELayers = 30
+		d.Model.SharedExpertSize = 512
 	}
 	return d
 }
@@ -104,7 +109,8 @@ func casesOf(t *testing.T, file string, set *coeff.Set, spec features.Version, d
 		t.Fatal(err)
 	}
 	for _, b := range pythonBatches() {
-		in, x := space.Sum(b), make([]float64, len(features.BetaFeatures(spec)))
+		in := space.Sum(b)
+		x := make([]float64, len(features.BetaFeatures(spec)))
 		if _, err := space.Beta(&in, x); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +159,10 @@ func TestPythonAgrees(t *testing.T) {
 	python := pythonHere(t)
 	var cases []pythonCase
 	counts := map[string]int{}
-	add := func(kind string, cs []pythonCase) { cases, counts[kind] = append(cases, cs...), counts[kind]+len(cs) }
+	add := func(kind string, cs []pythonCase) {
+		cases = append(cases, cs...)
+		counts[kind] += len(cs)
+	}
 	for _, hardware := range []string{"A100", "H100", "B200"} {
 		for _, tp := range []int64{1, 2, 4, 8} {
 			d := pythonDeployment(t, hardware, "bf16", false, tp)
@@ -192,13 +201,18 @@ func TestPythonAgrees(t *testing.T) {
 			{"cudagraph_capture_sizes": []any{8, 64, 40, 512}}, {"compilation_config": map[string]any{"cudagraph_capture_sizes": []any{1, 300}}}} {
 			for _, most := range []int64{8192, 203, 210} {
 				d := pythonDeployment(t, []string{"H100", "B200"}[most%2], "bf16", false, 8)
-				d.Engine.VLLMVersion, d.Engine.Extra, d.Engine.MaxNumBatchedTokens, d.Engine.MaxNumSeqs = version, extra, most, 203
+				d.Engine.VLLMVersion = version
+				d.Engine.Extra = extra
+				d.Engine.MaxNumBatchedTokens = most
+				d.Engine.MaxNumSeqs = 203
 				add("graphs", casesOf(t, "", nil, features.V12, d))
 			}
 		}
 	}
 	got := pythonAnswers(t, python, pythonCases, cases, len(cases))
-	worst, numbers, wrong := 0.0, 0, 0
+	worst := 0.0
+	numbers := 0
+	wrong := 0
 	for i := range cases {
 		c := &cases[i]
 		if len(got[i]) != len(c.want) {
@@ -245,7 +259,8 @@ print(json.dumps(out))
 // TestPythonEvaluatesLayers: coefficients of spec 1.3 for every built-in model are a file below 64 kB, and the Python package gives from
 // that file alone what we give, to 1e-9.
 func TestPythonEvaluatesLayers(t *testing.T) {
-	dir, r := t.TempDir(), rand.New(rand.NewPCG(13, 1))
+	dir := t.TempDir()
+	r := rand.New(rand.NewPCG(13, 1))
 	var asked struct {
 		Files    []string             `json:"files"`
 		Batches  [][][3]int64         `json:"batches"`
@@ -323,7 +338,8 @@ func TestPythonEvaluatesLayers(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", id, err)
 		}
-		asked.Files, want = append(asked.Files, file), append(want, append(own, us))
+		asked.Files = append(asked.Files, file)
+		want = append(want, append(own, us))
 	}
 	python := pythonHere(t)
 	got := pythonAnswers(t, python, pythonLayers, &asked, len(want))
@@ -357,7 +373,8 @@ func pythonAnswers(t *testing.T, python, script string, question any, n int) (go
 	}
 	cmd := exec.Command(python, "-B", "-c", script, filepath.Join("..", "python"))
 	var stderr bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
+	cmd.Stdin = bytes.NewReader(in)
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr.Bytes())

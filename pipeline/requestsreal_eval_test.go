@@ -140,7 +140,8 @@ func laterErrors(t *testing.T, l *learn.Load, set *coeff.Set) (text string, e2e 
 		var a, b []float64
 		for i := range got {
 			if want := timesOf[k](&l.Seen[i]); want > 0 {
-				a, b = append(a, want), append(b, timesOf[k](&got[i]))
+				a = append(a, want)
+				b = append(b, timesOf[k](&got[i]))
 			}
 		}
 		words, median := errorText(a, b)
@@ -172,7 +173,8 @@ func constantErrors(later, earlier *learn.Load) (text string, e2e float64) {
 		}
 		for i := range later.Seen {
 			if want := timesOf[k](&later.Seen[i]); want > 0 && len(known) > 0 {
-				a, b = append(a, want), append(b, stat.Median(known))
+				a = append(a, want)
+				b = append(b, stat.Median(known))
 			}
 		}
 		words, median := errorText(a, b)

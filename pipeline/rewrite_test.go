@@ -78,7 +78,8 @@ func (w rewriting) passes(run *trace.Run) []rewritten {
 
 // line is one iteration of a log.
 func (w rewriting) line(p *rewritten) string {
-	s, at := p.step, time.Unix(0, p.endNs+wallOffset).UTC()
+	s := p.step
+	at := time.Unix(0, p.endNs+wallOffset).UTC()
 	counts := fmt.Sprintf("Iteration(%d): %d context requests, %d context tokens, %d generation requests, %d generation tokens, "+
 		"iteration elapsed time: %.2f ms", p.index, s.NumPrefillReqs, s.PrefillTokens, s.NumDecodeReqs, s.DecodeTokens, p.elapsed/1000)
 	stamp := "INFO " + at.Format("01-02 15:04:05 ")
@@ -101,10 +102,13 @@ func fpmRecord(p *rewritten, members []trace.Member) string {
 	var lengths []float64
 	for _, m := range members {
 		if m.IsDecode() {
-			decodes, decodeKV = decodes+1, decodeKV+m.Computed
+			decodes += 1
+			decodeKV += m.Computed
 			continue
 		}
-		prefills, tokens, kv = prefills+1, tokens+m.New, kv+m.Computed
+		prefills += 1
+		tokens += m.New
+		kv += m.Computed
 		lengths = append(lengths, float64(m.Prompt))
 	}
 	mean, variance := 0.0, 0.0
@@ -331,7 +335,8 @@ func TestStepsFromChunks(t *testing.T) {
 	}
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
-		n, want := r.Tables[table.Iterations], logs[i].steps-logs[i].hidden
+		n := r.Tables[table.Iterations]
+		want := logs[i].steps - logs[i].hidden
 		t.Logf("%s: %d of %d steps (%d more deliver nothing): %v", r.ID, n, want, logs[i].hidden, r.Warnings[len(r.Warnings)-1].Message)
 		if float64(n) < 0.99*float64(want) {
 			t.Errorf("%s: got %d steps, want 99 %% of %d: %v", r.ID, n, want, r.Warnings)
@@ -353,7 +358,8 @@ func TestStepsFromChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, have := stepTimes(t, truth, dep), stepTimes(t, got, dep)
+	want := stepTimes(t, truth, dep)
+	have := stepTimes(t, got, dep)
 	for k := range want {
 		off := have[k]/want[k] - 1
 		t.Logf("batch %v: %.0f us, planted %.0f (%+.2f %%)", referenceBatches[k], have[k], want[k], 100*off)

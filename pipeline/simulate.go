@@ -89,7 +89,8 @@ func ExplainStep(out string, run *result.ExtractRun, step int64, version feature
 }
 
 func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *coeff.Set) (*StepExplanation, error) {
-	gamma, lag := features.DefaultGamma, rows.AssumedLag(steps.Dep)
+	gamma := features.DefaultGamma
+	lag := rows.AssumedLag(steps.Dep)
 	if set != nil {
 		gamma = set.Gamma
 		if l, known := set.PipelineLag[steps.Run.ID]; known {

@@ -35,7 +35,8 @@ func TestStrippedRecordings(t *testing.T) {
 		{"real_vllm_stock", "gqa-a", `^(bench|server)`, `Iteration\(`, "(from the log's hit rates, for all prompts together", 0.004, true},
 	} {
 		t.Run(c.name+" "+c.keeps+c.drops, func(t *testing.T) {
-			from, dir := repo.Shared(t, "data", c.set, c.name), t.TempDir()
+			from := repo.Shared(t, "data", c.set, c.name)
+			dir := t.TempDir()
 			names, err := filepath.Glob(filepath.Join(from, "*"))
 			if err != nil {
 				t.Fatal(err)
@@ -72,7 +73,8 @@ func TestStrippedRecordings(t *testing.T) {
 			hits, prompts := 0.0, 0.0
 			for i := range run.Observed {
 				r := &run.Observed[i]
-				hits, prompts = hits+float64(r.CachedTokens.V), prompts+float64(r.PromptTokens.V)
+				hits += float64(r.CachedTokens.V)
+				prompts += float64(r.PromptTokens.V)
 				if r.CachedSource.V == trace.CachedExact {
 					t.Errorf("%s: called exact", r.ID)
 				}

@@ -90,9 +90,12 @@ func calibration(t *testing.T, l *learn.Load, simulated []sim.Measured) {
 		var real, model, off []float64
 		for i := range simulated {
 			n := l.Requests[i].OutputTokens
-			a, b := m.of(&l.Seen[i], n), m.of(&simulated[i], n)
+			a := m.of(&l.Seen[i], n)
+			b := m.of(&simulated[i], n)
 			if a > 0 && b > 0 && !math.IsInf(a, 0) && !math.IsInf(b, 0) {
-				real, model, off = append(real, a), append(model, b), append(off, math.Abs(b/a-1))
+				real = append(real, a)
+				model = append(model, b)
+				off = append(off, math.Abs(b/a-1))
 			}
 		}
 		if len(real) < 2 {
@@ -100,7 +103,8 @@ func calibration(t *testing.T, l *learn.Load, simulated []sim.Measured) {
 			continue
 		}
 		a, b := stat.Sorted(real), stat.Sorted(model)
-		mape, r := stat.Mean(off), correlation(real, model)
+		mape := stat.Mean(off)
+		r := correlation(real, model)
 		bias := "neutral"
 		if d := stat.Mean(model)/stat.Mean(real) - 1; d > 0.01 {
 			bias = "over-predict"
@@ -123,7 +127,9 @@ func correlation(a, b []float64) float64 {
 	ma, mb := stat.Mean(a), stat.Mean(b)
 	var ab, aa, bb float64
 	for i := range a {
-		ab, aa, bb = ab+(a[i]-ma)*(b[i]-mb), aa+(a[i]-ma)*(a[i]-ma), bb+(b[i]-mb)*(b[i]-mb)
+		ab = ab + (a[i]-ma)*(b[i]-mb)
+		aa = aa + (a[i]-ma)*(a[i]-ma)
+		bb = bb + (b[i]-mb)*(b[i]-mb)
 	}
 	return ab / math.Sqrt(aa*bb)
 }

@@ -105,7 +105,9 @@ func separates(st *fit.StepTime) bool {
 
 func stepTime(src fit.Source) (*fit.StepTime, error) {
 	o := fit.DefaultOptions()
-	o.AlphaTargets, o.Models, o.BetaOnly = nil, []string{}, true
+	o.AlphaTargets = nil
+	o.Models = []string{}
+	o.BetaOnly = true
 	return fit.FitStepTime(context.Background(), []fit.Source{src}, o)
 }
 
@@ -292,7 +294,9 @@ func TestEvalAsynchronousElapsed(t *testing.T) {
 	for _, set := range []string{"composed", "real_vllm_cpu"} {
 		list := originals(t, set)
 		for _, k := range says {
-			missed, refused, accepted := 0, 0, 0
+			missed := 0
+			refused := 0
+			accepted := 0
 			var ratios []float64
 			for _, p := range list {
 				got := p.tell(t, k.w)
@@ -345,7 +349,9 @@ func hour(t *testing.T, dep *deploy.Deployment, rps float64) (*trace.Run, *coeff
 		at += rng.ExpFloat64() / rps * 1e6
 	}
 	c := sim.DefaultConfig(dep, model)
-	c.Async, c.Overhead, c.Egress = true, sim.Const(2000), sim.Const(2000)
+	c.Async = true
+	c.Overhead = sim.Const(2000)
+	c.Egress = sim.Const(2000)
 	noise := []sim.Quantile{{Q: 0.05, Ratio: 0.93}, {Q: 0.5, Ratio: 1}, {Q: 0.95, Ratio: 1.08}}
 	c.Noise = &sim.Noise{Decode: noise, Prefill: noise, Mixed: noise}
 	rec := &stepsOf{&trace.Run{ID: "hour"}}
@@ -430,7 +436,12 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within, withinSeen, near, nearSteps, far, all := 0, 0, 0, 0, 0, 0
+	within := 0
+	withinSeen := 0
+	near := 0
+	nearSteps := 0
+	far := 0
+	all := 0
 	for i := range ext.Runs {
 		one := *ext
 		one.Runs = ext.Runs[i : i+1]
@@ -450,7 +461,8 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 			continue
 		}
 		worst, worstSeen := 0.0, 0.0
-		a, b := batchTimes(t, steps, ext.Runs[i].Deployment), batchTimes(t, requests, ext.Runs[i].Deployment)
+		a := batchTimes(t, steps, ext.Runs[i].Deployment)
+		b := batchTimes(t, requests, ext.Runs[i].Deployment)
 		_, _, rows := recorded(t, out, &ext.Runs[i], steps)
 		line := ""
 		for k := range a {
@@ -590,7 +602,8 @@ func replayed(t *testing.T, out string, r *result.ExtractRun, steps, requests *r
 				}
 				for i := range got {
 					if want := timesOf[k](&l.Seen[i]); want > 0 {
-						real, simulated = append(real, want), append(simulated, timesOf[k](&got[i]))
+						real = append(real, want)
+						simulated = append(simulated, timesOf[k](&got[i]))
 					}
 				}
 			}

@@ -127,7 +127,8 @@ func (o *ValidateOptions) checkThresholds() error {
 // fitToJudge reads the report of the fit, and says whether it was changed. With coefficients alone
 // there may be none.
 func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, []trace.Finding, error) {
-	f, changed := &result.Fit{}, warnings{tell: o.Warn}
+	f := &result.Fit{}
+	changed := warnings{tell: o.Warn}
 	err := folder.ReadDocument(cmp.Or(o.Fit, filepath.Join(in, folder.FitFile)), f, changed.add)
 	switch {
 	case err == nil:
@@ -257,7 +258,9 @@ func (in Judged) validate(ctx context.Context, set *coeff.Set, o validate.Option
 	if err != nil {
 		return nil, err
 	}
-	doc.Header, doc.Inputs, doc.Platform = h, in.Inputs, result.AnyPlatform
+	doc.Header = h
+	doc.Inputs = in.Inputs
+	doc.Platform = result.AnyPlatform
 	return doc, nil
 }
 

@@ -468,7 +468,8 @@ func decisionRandom(rng *rand.Rand) *trace.Run {
 		r := inSteps(req(fmt.Sprintf("r%02d", i), 1+rng.Int64N(400), 1+rng.Int64N(40), at, queued, scheduled, first, finished, finished+2),
 			int64(scheduled/20), int64(first/20))
 		if rng.IntN(10) == 0 {
-			r.Success, r.AbortedNs = trace.Some(false), r.FinishedNs
+			r.Success = trace.Some(false)
+			r.AbortedNs = r.FinishedNs
 		}
 		run.Requests = append(run.Requests, r)
 		if rng.IntN(4) == 0 {
@@ -554,7 +555,8 @@ func TestCausality(t *testing.T) {
 					continue
 				}
 				compared++
-				a, b := decisionFeatures(row), decisionFeatures(again)
+				a := decisionFeatures(row)
+				b := decisionFeatures(again)
 				if a != b {
 					t.Fatalf("round %d, %s at %d ns:\n got %s\nwant %s", round, row.RequestID, row.DecisionNs, b, a)
 				}
@@ -568,10 +570,16 @@ func TestCausality(t *testing.T) {
 
 // decisionFeatures are the columns of a row that are known at the decision.
 func decisionFeatures(r Row) string {
-	r.TTFTMs, r.TPOTMs, r.E2EMs, r.OutputTokens, r.DepartedNs = 0, trace.Opt[float64]{}, trace.Opt[float64]{}, trace.Opt[int64]{},
-		trace.Opt[int64]{}
-	r.EndWaiting, r.EndRunning, r.EndKV, r.PrefixScoreActual, r.Stage = trace.Opt[int64]{}, trace.Opt[int64]{}, trace.Opt[float64]{},
-		trace.Opt[float64]{}, trace.Opt[int64]{}
+	r.TTFTMs = 0
+	r.TPOTMs = trace.Opt[float64]{}
+	r.E2EMs = trace.Opt[float64]{}
+	r.OutputTokens = trace.Opt[int64]{}
+	r.DepartedNs = trace.Opt[int64]{}
+	r.EndWaiting = trace.Opt[int64]{}
+	r.EndRunning = trace.Opt[int64]{}
+	r.EndKV = trace.Opt[float64]{}
+	r.PrefixScoreActual = trace.Opt[float64]{}
+	r.Stage = trace.Opt[int64]{}
 	return fmt.Sprintf("%+v", r)
 }
 

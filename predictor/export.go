@@ -105,7 +105,8 @@ func ExportBulk(w io.Writer, dir string, p *Document, most int) ([]export.SideVa
 		return nil, fmt.Errorf("%s: the rows are not those of the predictor: make both again with predictor fit", dir)
 	}
 	rows := slices.Concat(stat.Map(list, func(r *runRows) []Row { return r.Rows })...)
-	isE2E, paced := p.Options.Rows.Target == TargetE2E, 0
+	isE2E := p.Options.Rows.Target == TargetE2E
+	paced := 0
 	if isE2E { // what the server learns as TTFT of a router that does not stream
 		rows = slices.DeleteFunc(rows, func(r Row) bool { return !r.E2EMs.OK })
 		for i := range rows {
@@ -183,7 +184,8 @@ func entryOf(r *Row, tpot bool) entry {
 	if tpot {
 		e.ActualTPOTMs = r.TPOTMs.V
 	} else {
-		e.ActualTTFTMs, e.PrefixCacheScore = r.TTFTMs, r.PrefixCacheScore
+		e.ActualTTFTMs = r.TTFTMs
+		e.PrefixCacheScore = r.PrefixCacheScore
 	}
 	return e
 }
@@ -249,16 +251,20 @@ func xgBoost(w io.Writer, f *forest.Forest, columns []Column) error {
 	}
 	var names, types []string
 	for _, c := range columns {
-		names, types = append(names, c.Name), append(types, c.Type)
+		names = append(names, c.Name)
+		types = append(types, c.Type)
 	}
-	ends, info, trees := []int{0}, make([]int, len(f.Trees)), make([]any, 0, len(f.Trees))
+	ends := []int{0}
+	info := make([]int, len(f.Trees))
+	trees := make([]any, 0, len(f.Trees))
 	for i, t := range f.Trees {
 		for _, n := range t {
 			if n.Feature != forest.Leaf && columns[n.Feature].Type == category {
 				return fmt.Errorf("tree %d splits on the category %q, want splits on numbers only", i, columns[n.Feature].Name)
 			}
 		}
-		ends, trees = append(ends, i+1), append(trees, xgbTree(i, t, len(columns)))
+		ends = append(ends, i+1)
+		trees = append(trees, xgbTree(i, t, len(columns)))
 	}
 	return json.NewEncoder(w).Encode(map[string]any{"version": [3]int{2, 0, 0}, "learner": map[string]any{
 		"attributes":    map[string]any{},
@@ -283,9 +289,13 @@ const xgbNoParent = math.MaxInt32
 // reader wants the keys.
 func xgbTree(id int, t forest.Tree, columns int) map[string]any {
 	n := len(t)
-	parents, left, right := make([]int, n), make([]int, n), make([]int, n)
-	indices, defaultLeft := make([]int, n), make([]int, n)
-	conditions, weights := make([]xgbNumber, n), make([]xgbNumber, n)
+	parents := make([]int, n)
+	left := make([]int, n)
+	right := make([]int, n)
+	indices := make([]int, n)
+	defaultLeft := make([]int, n)
+	conditions := make([]xgbNumber, n)
+	weights := make([]xgbNumber, n)
 	parents[0] = xgbNoParent
 	splits := 0
 	for i, node := range t {

@@ -76,8 +76,14 @@ func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients,
 func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit, hide []hidden, keepSaturated bool,
 	workers int) (*coeff.Set, error) {
 	o := fit.DefaultOptions()
-	o.Spec, o.Recipe, o.BetaTarget, o.Objective = features.Version(f.Options.Spec), f.Options.Recipe, f.Options.BetaTarget, f.Options.Objective
-	o.Split, o.Seed, o.Prior, o.Bootstraps = f.Options.Split, f.Options.Seed, f.Options.Prior, fit.MinBootstraps
+	o.Spec = features.Version(f.Options.Spec)
+	o.Recipe = f.Options.Recipe
+	o.BetaTarget = f.Options.BetaTarget
+	o.Objective = f.Options.Objective
+	o.Split = f.Options.Split
+	o.Seed = f.Options.Seed
+	o.Prior = f.Options.Prior
+	o.Bootstraps = fit.MinBootstraps
 	o.Models, o.Workers, o.MaxRows = []string{}, workers, rows.RecordedMaxRows(f.Options.MaxRows)
 	spans := map[string][]rows.Span{}
 	for _, h := range hide {
@@ -410,11 +416,13 @@ func Page(s *Scores) ([]byte, []report.Section, error) {
 	h := report.Head{Class: "none", Badge: "TRAINED", Kicker: "Latency predictors from recorded vLLM traces",
 		Sentence: "Trees and physics on the last fifth of each run, from what was known when each request arrived."}
 	if s.Options.Evaluate {
-		h.Badge, h.Sentence = "JUDGED", "A finished predictor on runs it never saw."
+		h.Badge = "JUDGED"
+		h.Sentence = "A finished predictor on runs it never saw."
 	}
 	rows, requests := 0, 0
 	for _, r := range s.Runs {
-		rows, requests = rows+r.Rows, requests+r.Requests
+		rows += r.Rows
+		requests += r.Requests
 	}
 	physics := s.Options.Physics
 	if physics == "" {
@@ -497,10 +505,13 @@ func rowTable(s *Scores) *report.Table {
 // Check is an error where no request of any run became a row: why most were dropped, and what
 // to do about it.
 func (d *RowsDocument) Check() error {
-	rows, requests, drops := 0, 0, map[string]int{}
+	rows := 0
+	requests := 0
+	drops := map[string]int{}
 	for i := range d.Runs {
 		r := &d.Runs[i]
-		rows, requests = rows+r.Rows, requests+r.Requests
+		rows += r.Rows
+		requests += r.Requests
 		for why, n := range r.Dropped {
 			drops[why] += n
 		}

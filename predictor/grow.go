@@ -167,7 +167,8 @@ func newMatrix(columns [][]float64, maxBins int) (*matrix, error) {
 		return nil, fmt.Errorf("forest: columns: got %d, want 1 to %d", len(columns), forest.MaxFeatures)
 	}
 	m := &matrix{rows: len(columns[0])}
-	values, sorted := make([]float32, m.rows), make([]float32, m.rows)
+	values := make([]float32, m.rows)
+	sorted := make([]float32, m.rows)
 	for c, column := range columns {
 		if len(column) != m.rows {
 			return nil, fmt.Errorf("forest: column %d: got %d rows, want %d", c, len(column), m.rows)
@@ -277,7 +278,8 @@ func newGrower(b *booster) *grower {
 		at += len(edges) + 1
 	}
 	g.offset = append(g.offset, at)
-	g.spare, g.spared = make([]int32, b.m.rows), make([]cell, b.m.rows)
+	g.spare = make([]int32, b.m.rows)
+	g.spared = make([]cell, b.m.rows)
 	return g
 }
 
@@ -303,7 +305,8 @@ func (g *grower) grow(t uint64) forest.Tree {
 			}
 			left, right := g.split(n)
 			nodes = append(nodes, binned{column: n.best.column, bin: uint8(n.best.bin), left: first + len(next)})
-			parents, next = append(parents, n), append(next, left, right)
+			parents = append(parents, n)
+			next = append(next, left, right)
 		}
 		if depth+1 < g.o.Depth {
 			g.histograms(parents, next)
@@ -345,7 +348,8 @@ func (g *grower) root(t uint64) (*node, float64) {
 
 // split parts the rows of a node, in order, and makes its children.
 func (g *grower) split(n *node) (left, right *node) {
-	bins, bin := g.m.bins[n.best.column], uint8(n.best.bin)
+	bins := g.m.bins[n.best.column]
+	bin := uint8(n.best.bin)
 	at, over := n.lo, 0
 	for k := n.lo; k < n.hi; k++ {
 		row := g.rows[k]

@@ -47,7 +47,8 @@ func weightedMedianOf(t *columns, rows []int, w []float64, is func(i int) bool) 
 	var y, weights []float64
 	for k, i := range rows {
 		if is(i) {
-			y, weights = append(y, t.Y[i]), append(weights, 1)
+			y = append(y, t.Y[i])
+			weights = append(weights, 1)
 			if w != nil {
 				weights[len(y)-1] = w[k]
 			}
@@ -82,10 +83,13 @@ func race(t *testing.T, runs []*runRows, target, name string, o TrainOptions, ph
 		a.setPhysics(all, target)
 		rows, w := stratified(a.table, f.train, bucketRows, o.Weights, o.Seed)
 		x.most = slices.Max(stat.Map(f.train, func(i int) float64 { return a.table.Y[i] }))
-		constant, floors := newConstant(a.table, f.train), nearestOf(a.table, f.test)
+		constant := newConstant(a.table, f.train)
+		floors := nearestOf(a.table, f.test)
 		for n, i := range f.test {
-			x.rows, x.y = append(x.rows, i), append(x.y, a.table.Y[i])
-			x.consts, x.floor = append(x.consts, constant.Predict(a.table, i)), append(x.floor, floors[n])
+			x.rows = append(x.rows, i)
+			x.y = append(x.y, a.table.Y[i])
+			x.consts = append(x.consts, constant.Predict(a.table, i))
+			x.floor = append(x.floor, floors[n])
 		}
 		for _, m := range racers {
 			grown, err := newRacer(m, a.table, rows, w, o.boost())
@@ -115,7 +119,8 @@ func (r *raced) mape(name string) float64 { return stat.Mean(r.outcome.apes(r.ou
 
 // beats is the paired difference of two models' MAPE; shown where its interval leaves 0 out.
 func (r *raced) beats(a, b string, seed uint64) (difference float64, shown bool) {
-	d, e := r.outcome.apes(r.outcome.pred[a]), r.outcome.apes(r.outcome.pred[b])
+	d := r.outcome.apes(r.outcome.pred[a])
+	e := r.outcome.apes(r.outcome.pred[b])
 	for i := range d {
 		d[i] -= e[i]
 	}
@@ -142,7 +147,9 @@ func (r *raced) coverage(t *testing.T, name string, o TrainOptions) (before, aft
 	bounds := held.At(level)
 	var y, raw, within []float64
 	for _, i := range f.test {
-		y, raw, within = append(y, tab.Y[i]), append(raw, m.Predict(tab, i)), append(within, calibrated(&bounds, tab, m, i))
+		y = append(y, tab.Y[i])
+		raw = append(raw, m.Predict(tab, i))
+		within = append(within, calibrated(&bounds, tab, m, i))
 	}
 	known := func(i int) int64 {
 		if d := r.rows.samples[i].row.DepartedNs; d.OK {
@@ -190,7 +197,9 @@ func (r *ratios) Adaptive(t *columns, m model, rows []int, level float64, at, kn
 	run := int32(-1)
 	for k, i := range rows {
 		if t.Run[i] != run { // another engine
-			run, now, open = t.Run[i], level, nil
+			run = t.Run[i]
+			now = level
+			open = nil
 		}
 		open = slices.DeleteFunc(open, func(o outcome) bool {
 			if o.ns > at(i) {
@@ -283,14 +292,17 @@ func under(t *testing.T, a *rowSet, h habits, target string, o TrainOptions) (ma
 		}
 		return m
 	}
-	mean, high := grow(f.train, 0), grow(f.train, level)
+	mean := grow(f.train, 0)
+	high := grow(f.train, level)
 	served := mean
 	if h.isP90 {
 		served = high
 	}
 	var y, p, q []float64
 	for _, i := range f.test {
-		y, p, q = append(y, tab.Y[i]), append(p, served.Predict(&tab, i)), append(q, high.Predict(&tab, i))
+		y = append(y, tab.Y[i])
+		p = append(p, served.Predict(&tab, i))
+		q = append(q, high.Predict(&tab, i))
 	}
 	mape, claimed = mapeOf(y, p), math.NaN()
 	coverage, _ = coverageOf(y, q)
@@ -298,7 +310,8 @@ func under(t *testing.T, a *rowSet, h habits, target string, o TrainOptions) (ma
 		m := grow(r.folds[0].train, 0)
 		y, p = nil, nil
 		for _, i := range r.folds[0].test {
-			y, p = append(y, tab.Y[i]), append(p, m.Predict(&tab, i))
+			y = append(y, tab.Y[i])
+			p = append(p, m.Predict(&tab, i))
 		}
 		claimed = mapeOf(y, p)
 	}
@@ -413,13 +426,15 @@ func newGram(t *columns, rows []int, w []float64, only map[int]bool) *gram {
 		if w != nil {
 			weight *= w[k]
 		}
-		use, weights = append(use, i), append(weights, weight)
+		use = append(use, i)
+		weights = append(weights, weight)
 		g.weight += weight
 		g.least = math.Min(g.least, t.Y[i])
 	}
 	for c := range t.X {
 		mean, scale := moments(t.X[c], use)
-		g.mean, g.scale = append(g.mean, mean), append(g.scale, scale)
+		g.mean = append(g.mean, mean)
+		g.scale = append(g.scale, scale)
 	}
 	x := make([]float64, p+1)
 	for k, i := range use {

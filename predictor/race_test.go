@@ -70,7 +70,8 @@ func TestRace(t *testing.T) {
 		t.Logf("%s: %s", name, splits[name].text())
 	}
 	up := splits[loadUp].outcome
-	physics, trees := up.score(namePhysics, o.Seed), up.score(nameTrees, o.Seed)
+	physics := up.score(namePhysics, o.Seed)
+	trees := up.score(nameTrees, o.Seed)
 	if *physics.MAPE > 0.1 || *trees.MAPE < 1.5**physics.MAPE || trees.AboveMaxRows == 0 || *trees.AboveMaxMAPE < *trees.MAPE {
 		t.Errorf("load-up: physics %.3f, trees %.3f with %d rows above the training maximum", *physics.MAPE, *trees.MAPE, trees.AboveMaxRows)
 	}
@@ -189,7 +190,8 @@ func TestStagesFromRuns(t *testing.T) {
 	for k := range 3 {
 		run := synthetic(fmt.Sprint(k), "one", 100, uint64(k))
 		for i := range run.Rows {
-			run.Rows[i].Stage, run.Rows[i].DecisionNs = trace.Some(int64(0)), int64(i)*int64(1e9)/int64(k+1)
+			run.Rows[i].Stage = trace.Some(int64(0))
+			run.Rows[i].DecisionNs = int64(i) * int64(1e9) / int64(k+1)
 		}
 		runs = append(runs, run)
 	}
@@ -385,7 +387,8 @@ func (a *rowSet) stages() []stage {
 }
 
 func (a *rowSet) newStage(unit, name string, rows []int) stage {
-	first, last := a.samples[rows[0]].row.DecisionNs, a.samples[rows[len(rows)-1]].row.DecisionNs
+	first := a.samples[rows[0]].row.DecisionNs
+	last := a.samples[rows[len(rows)-1]].row.DecisionNs
 	seconds := float64(last-first) / 1e9
 	return stage{unit: unit, name: name, run: a.runs[a.samples[rows[0]].run].ID, rows: rows, startNs: first, endNs: last + 1,
 		rate: float64(len(rows)-1) / math.Max(1e-9, seconds)}

@@ -275,7 +275,9 @@ func (b *builder) engineState(r *Row, t int64) reason {
 		r.StateAgeUs = trace.Some(float64(r.DecisionNs-st.TsStartNs) / 1000)
 	}
 	fresh := st != nil && b.steps.isFresh(st, t)
-	r.State, r.NumRequestWaiting, r.RunningEngine = stateJourney, c.in[waiting], c.in[running]
+	r.State = stateJourney
+	r.NumRequestWaiting = c.in[waiting]
+	r.RunningEngine = c.in[running]
 	if b.o.State == stateStep {
 		switch {
 		case st == nil:
@@ -283,7 +285,9 @@ func (b *builder) engineState(r *Row, t int64) reason {
 		case !fresh:
 			return staleState
 		}
-		r.State, r.NumRequestWaiting, r.RunningEngine = stateStep, st.WaitingDepth, st.RunningDepth
+		r.State = stateStep
+		r.NumRequestWaiting = st.WaitingDepth
+		r.RunningEngine = st.RunningDepth
 	}
 	if fresh && b.steps.complete {
 		b.compare(st, t)
@@ -292,7 +296,8 @@ func (b *builder) engineState(r *Row, t int64) reason {
 	if !ok {
 		return noPace
 	}
-	r.DecodeBatch, r.DecodeTokensResident = c.decodes, int64(tokens)
+	r.DecodeBatch = c.decodes
+	r.DecodeTokensResident = int64(tokens)
 	if c.decodes > 0 {
 		r.MeanContext = tokens / float64(c.decodes)
 	}
@@ -300,12 +305,17 @@ func (b *builder) engineState(r *Row, t int64) reason {
 		return reason
 	}
 	p := c.prefillNow(at, b.src.Deployment.Engine.MaxNumBatchedTokens)
-	r.StepPrefillTokens, r.StepPrefillRequests, r.NextPrefillTokens, r.NextPrefillRequests = p.now, p.ending, p.next, p.nextEnding
-	r.TokensWaitingAhead, r.RequestsAhead = c.ahead+p.left, c.aheadRequests+p.leftRequests
+	r.StepPrefillTokens = p.now
+	r.StepPrefillRequests = p.ending
+	r.NextPrefillTokens = p.next
+	r.NextPrefillRequests = p.nextEnding
+	r.TokensWaitingAhead = c.ahead + p.left
+	r.RequestsAhead = c.aheadRequests + p.leftRequests
 	if b.steps.complete {
 		r.SinceStepUs = r.StateAgeUs
 	}
-	r.RunningInflight, r.PrefillTokensInFlight = c.inflight, c.noFirst
+	r.RunningInflight = c.inflight
+	r.PrefillTokensInFlight = c.noFirst
 	r.RecentTokensPerS, r.RecentPromptsPerS = c.recent(t)
 	r.MeanOutputTokens = c.meanOutput()
 	return ""
@@ -316,7 +326,8 @@ func (b *builder) engineState(r *Row, t int64) reason {
 // resident tokens.
 func (b *builder) kv(r *Row, st *trace.Step, decodeTokens float64) reason {
 	if st != nil && (b.o.State == stateStep || b.steps.complete) {
-		r.KVCachePercentage, r.FreeBlocks = st.KVUsage, st.BlocksFree
+		r.KVCachePercentage = st.KVUsage
+		r.FreeBlocks = st.BlocksFree
 		return ""
 	}
 	if b.blocks == 0 {
@@ -331,7 +342,8 @@ func (b *builder) kv(r *Row, st *trace.Step, decodeTokens float64) reason {
 // computed, half a block each on average for the last one of a decode, and none for
 // what came from the cache (the blocks of a shared prefix are few and count once).
 func (b *builder) residentBlocks(decodeTokens float64) int64 {
-	size, c := float64(b.src.Deployment.Engine.BlockSize), b.counts
+	size := float64(b.src.Deployment.Engine.BlockSize)
+	c := b.counts
 	blocks := math.Ceil((decodeTokens-float64(c.decodeCached))/size) + math.Floor(float64(c.decodes)/2)
 	for _, i := range c.prefilling {
 		blocks += math.Ceil(float64(c.lives[i].prompt.V-c.cachedOf(int(i))) / size)
@@ -371,14 +383,16 @@ func (b *builder) changedSince(st *trace.Step) bool {
 // prefix fills what is known of the request's own prompt.
 func (b *builder) prefix(r *Row, i int) reason {
 	l := &b.lives[i]
-	r.PrefixScoreIndex, r.PrefixScoreActual = l.index, l.actual
+	r.PrefixScoreIndex = l.index
+	r.PrefixScoreActual = l.actual
 	switch {
 	case !l.score.OK && b.o.PrefixScore == prefixActual:
 		return noCachedTokens
 	case !l.score.OK:
 		return noBlockHashes
 	}
-	r.PrefixCacheScore, r.OwnUncachedTokens = l.score.V, b.counts.uncached[i]
+	r.PrefixCacheScore = l.score.V
+	r.OwnUncachedTokens = b.counts.uncached[i]
 	for priority, tokens := range b.counts.byPriority {
 		if priority < l.priority {
 			r.BetterClassTokensAhead += tokens
@@ -389,9 +403,11 @@ func (b *builder) prefix(r *Row, i int) reason {
 
 // named fills the columns that follow from others.
 func (b *builder) named(r *Row) {
-	r.NumRequestRunning, r.DecodeTokensInFlight = r.RunningEngine, r.DecodeTokensResident
+	r.NumRequestRunning = r.RunningEngine
+	r.DecodeTokensInFlight = r.DecodeTokensResident
 	if b.o.Features == featuresLLMD {
-		r.NumRequestRunning, r.DecodeTokensInFlight = r.RunningInflight, 0
+		r.NumRequestRunning = r.RunningInflight
+		r.DecodeTokensInFlight = 0
 	}
 	if r.NumRequestWaiting > 0 {
 		r.IsQueued = 1

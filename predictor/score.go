@@ -82,7 +82,8 @@ func (a *rowSet) judge(doc *Scores, target string, j *judged, test []int, seed u
 			c.Scope, c.Target = scope, target
 			if upper := j.upper[name]; upper != nil && c.Reason == "" {
 				share, band := coverageOf(o.y, stat.Map(rows, upper))
-				c.Coverage, c.CoverageBand = result.OrNull(share), &band
+				c.Coverage = result.OrNull(share)
+				c.CoverageBand = &band
 			}
 			doc.Models = append(doc.Models, c)
 		}
@@ -119,7 +120,8 @@ func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *outcome {
 		if constant != nil {
 			c = constant.Predict(tab, i)
 		}
-		o.y, o.consts = append(o.y, tab.Y[i]), append(o.consts, c)
+		o.y = append(o.y, tab.Y[i])
+		o.consts = append(o.consts, c)
 		for name, m := range j.models {
 			o.pred[name] = append(o.pred[name], m.Predict(tab, i))
 		}
@@ -184,7 +186,8 @@ func (o *outcome) interval(v []float64, seed uint64) (lo, hi float64, ok bool) {
 	if n < leastBlocks {
 		return 0, 0, false
 	}
-	sum, count := make([]float64, n), make([]float64, n)
+	sum := make([]float64, n)
+	count := make([]float64, n)
 	for i, x := range v {
 		if !math.IsNaN(x) {
 			sum[o.block[i]] += x
@@ -372,7 +375,9 @@ func newColumns(target, features string, rows []*Row, run []int32) *columns {
 		}
 	}
 	for _, r := range rows {
-		t.Y, t.Waiting, t.Prefix = append(t.Y, targetOf(r, target)), append(t.Waiting, r.NumRequestWaiting), append(t.Prefix, r.PrefixCacheScore)
+		t.Y = append(t.Y, targetOf(r, target))
+		t.Waiting = append(t.Waiting, r.NumRequestWaiting)
+		t.Prefix = append(t.Prefix, r.PrefixCacheScore)
 		t.Bucket = append(t.Bucket, Bucket(r))
 		t.Physics = append(t.Physics, math.NaN())
 	}
@@ -600,11 +605,13 @@ func windowStages(lives []life, out []trace.Opt[int64]) {
 	width := min(windowNs, span/leastWindows+1)
 	n := int(span/width) + 1
 	window := func(i int) int { return int((known[i].arrived.V - first) / width) }
-	counts, stage := make([]float64, n), make([]int64, n)
+	counts := make([]float64, n)
+	stage := make([]int64, n)
 	for i := range known {
 		counts[window(i)]++
 	}
-	mean, variance := float64(len(known))/float64(n), 0.0
+	mean := float64(len(known)) / float64(n)
+	variance := 0.0
 	for _, c := range counts {
 		variance += (c - mean) * (c - mean) / math.Max(1, float64(n-1))
 	}

@@ -434,7 +434,10 @@ func (c *counts) prefillNow(at int, budget int64) prefill {
 		}
 		ends[k]++
 	}
-	p.now, p.ending, p.next, p.nextEnding = taken[0], ends[0], taken[1], ends[1]
+	p.now = taken[0]
+	p.ending = ends[0]
+	p.next = taken[1]
+	p.nextEnding = ends[1]
 	return p
 }
 
@@ -501,7 +504,9 @@ func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []life, 
 			l := lifeOf(r, endToEnd)
 			l.pauses = pauses[l.id]
 			if c := clients[l.id]; c != nil {
-				l.group, l.groupTokens, l.priority = c.PrefixGroup.V, c.PrefixTokens, c.Priority.V
+				l.group = c.PrefixGroup.V
+				l.groupTokens = c.PrefixTokens
+				l.priority = c.Priority.V
 			}
 			if r.Source == trace.SourceStock {
 				stock++
@@ -532,8 +537,13 @@ func lifeOf(r *trace.Request, endToEnd bool) life {
 	if r.Source == trace.SourceStock {
 		l.stockStamps(r)
 	} else {
-		l.arrived, l.queued, l.scheduled, l.first, l.finished = r.ArrivedNs, r.QueuedNs, r.ScheduledNs, r.FirstTokenNs, r.FinishedNs
-		l.scheduledStep, l.firstStep = r.ScheduledStep, r.FirstTokenStep
+		l.arrived = r.ArrivedNs
+		l.queued = r.QueuedNs
+		l.scheduled = r.ScheduledNs
+		l.first = r.FirstTokenNs
+		l.finished = r.FinishedNs
+		l.scheduledStep = r.ScheduledStep
+		l.firstStep = r.FirstTokenStep
 		l.departed = firstKnown(r.DepartedNs, r.AbortedNs, r.FinishedNs)
 	}
 	l.judge(r.Source == trace.SourceStock || r.CoreID.OK, r.AbortedNs.OK && !r.Success.V, !r.Success.V, endToEnd)
@@ -572,7 +582,9 @@ func (l *life) stockStamps(r *trace.Request) {
 	at := func(known bool, us float64) trace.Opt[int64] {
 		return trace.Opt[int64]{V: l.arrived.V + trace.Ns(us), OK: known && l.arrived.OK}
 	}
-	ttft, queue, prefill := r.StockTTFTUs, r.StockQueueUs, r.StockPrefillUs
+	ttft := r.StockTTFTUs
+	queue := r.StockQueueUs
+	prefill := r.StockPrefillUs
 	if ttft.OK && queue.OK && prefill.OK {
 		l.queued, l.scheduled = at(true, ttft.V-queue.V-prefill.V), at(true, ttft.V-prefill.V)
 	}

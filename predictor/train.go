@@ -141,7 +141,8 @@ func gather(runs []*runRows, target, features string) *rowSet {
 		for i := range x.Rows {
 			if row := &x.Rows[i]; targetOf(row, target) > 0 {
 				a.samples = append(a.samples, sample{k, i, row})
-				rows, run = append(rows, row), append(run, int32(k))
+				rows = append(rows, row)
+				run = append(run, int32(k))
 			}
 		}
 	}
@@ -219,7 +220,9 @@ func (o *TrainOptions) rowsPerBucket(tab *columns, early []int) (int, error) {
 	best, least := bucketRows, math.Inf(1)
 	before := -1
 	for _, most := range []int{bucketRows, 2000, 0} {
-		sum, n, grown := 0.0, 0.0, 0
+		sum := 0.0
+		n := 0.0
+		grown := 0
 		for _, share := range []float64{0.6, 0.8} {
 			head, rest := splitTail(tab, early, share)
 			next, _ := splitTail(tab, rest, 0.2/(1-share))
@@ -232,7 +235,8 @@ func (o *TrainOptions) rowsPerBucket(tab *columns, early []int) (int, error) {
 				return 0, err
 			}
 			for _, i := range next {
-				sum, n = sum+math.Abs(m.Predict(tab, i)/tab.Y[i]-1), n+1
+				sum = sum + math.Abs(m.Predict(tab, i)/tab.Y[i]-1)
+				n += 1
 			}
 		}
 		if grown == before { // the limit binds nowhere
@@ -278,10 +282,12 @@ func train(ctx context.Context, runs []*runRows, o TrainOptions) ([]forest.Targe
 			return nil, nil, ctx.Err()
 		}
 		if err != nil {
-			physics, why = nil, "coefficients cannot be fitted without the test rows: "+err.Error()
+			physics = nil
+			why = "coefficients cannot be fitted without the test rows: " + err.Error()
 		}
 	}
-	targets, parts := make([]*forest.Target, len(o.targets)), make([]Scores, len(o.targets))
+	targets := make([]*forest.Target, len(o.targets))
+	parts := make([]Scores, len(o.targets))
 	err := par.Try(ctx, o.Workers, len(o.targets), func(i int) (err error) {
 		a := gather(runs, o.targets[i], o.features)
 		if physics != nil {
@@ -296,7 +302,8 @@ func train(ctx context.Context, runs []*runRows, o TrainOptions) ([]forest.Targe
 	doc := newScores()
 	var out []forest.Target
 	for i, t := range targets {
-		doc.HoldOut, doc.Models = append(doc.HoldOut, parts[i].HoldOut...), append(doc.Models, parts[i].Models...)
+		doc.HoldOut = append(doc.HoldOut, parts[i].HoldOut...)
+		doc.Models = append(doc.Models, parts[i].Models...)
 		if t != nil {
 			out = append(out, *t)
 		}
@@ -359,7 +366,8 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 	}
 	out.Trees = &j.models[nameTrees].(*boosted).Forest
 	if g := j.models[nameGated].(*gated); g.Idle != g.Queued {
-		out.Idle, out.Queued = &g.Idle.Forest, &g.Queued.Forest
+		out.Idle = &g.Idle.Forest
+		out.Queued = &g.Queued.Forest
 	}
 	if m := j.models[nameResidual]; m != nil {
 		out.Residual = &m.(*boosted).Forest

@@ -88,7 +88,14 @@ func TestPlantedSteps(t *testing.T) {
 		y[i] = step(row(columns, i))
 	}
 	o := defaultBoost()
-	o.Trees, o.Depth, o.Rate, o.RowFrac, o.ColFrac, o.Lambda, o.Alpha, o.MinChild = 1, 2, 1, 1, 1, 0, 0, 1
+	o.Trees = 1
+	o.Depth = 2
+	o.Rate = 1
+	o.RowFrac = 1
+	o.ColFrac = 1
+	o.Lambda = 0
+	o.Alpha = 0
+	o.MinChild = 1
 	r, e := grown(t, columns, y, nil, o)
 	if len(r.Trees[0]) != 7 {
 		t.Errorf("got %d nodes, want 7: %v", len(r.Trees[0]), r.Trees[0])
@@ -117,7 +124,10 @@ func TestPlantedStepsByBoosting(t *testing.T) {
 		}
 	}
 	o := defaultBoost()
-	o.RowFrac, o.ColFrac, o.Lambda, o.Alpha = 1, 1, 0, 0
+	o.RowFrac = 1
+	o.ColFrac = 1
+	o.Lambda = 0
+	o.Alpha = 0
 	_, e := grown(t, columns, y, nil, o)
 	for i := range y {
 		if got := e.Margin(row(columns, i)); math.Abs(got-y[i]) > 0.01 {
@@ -184,7 +194,11 @@ func TestWeightIsRepetition(t *testing.T) {
 		}
 	}
 	o := defaultBoost()
-	o.RowFrac, o.Lambda, o.Alpha, o.MinChild, o.Trees = 1, 0, 0, 0, 20
+	o.RowFrac = 1
+	o.Lambda = 0
+	o.Alpha = 0
+	o.MinChild = 0
+	o.Trees = 20
 	_, a := grown(t, columns, y, w, o)
 	// the same edges: bins of the doubled rows would lie elsewhere
 	m, _ := newMatrix(columns, MaxBins)
@@ -365,7 +379,9 @@ func TestConstantByRun(t *testing.T) {
 // quantile forests never cross.
 func TestConformalCovers(t *testing.T) {
 	tab, rows := planted(6000, 0.4)
-	train, held, test := rows[:2000], rows[2000:4000], rows[4000:]
+	train := rows[:2000]
+	held := rows[2000:4000]
+	test := rows[4000:]
 	m, err := newRacer(nameLinear, tab, train, nil, boostOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -374,7 +390,8 @@ func TestConformalCovers(t *testing.T) {
 		f := conformal(tab, m, held, level)
 		var y, p []float64
 		for _, i := range test {
-			y, p = append(y, tab.Y[i]), append(p, calibrated(&f, tab, m, i))
+			y = append(y, tab.Y[i])
+			p = append(p, calibrated(&f, tab, m, i))
 		}
 		if got, _ := coverageOf(y, p); math.Abs(got-level) > 0.03 {
 			t.Errorf("level %g: covers %.3f", level, got)

@@ -24,7 +24,9 @@ var ttft = []Column{{"is_queued", Int}, {"kv_cache_percentage", float}, {"input_
 
 // randomRow draws a row of the 13 columns.
 func randomRow(rng *rand.Rand) []float64 {
-	waiting, input, score := float64(rng.IntN(12)), float64(1+rng.IntN(4000)), rng.Float64()
+	waiting := float64(rng.IntN(12))
+	input := float64(1 + rng.IntN(4000))
+	score := rng.Float64()
 	if rng.IntN(3) == 0 {
 		waiting = 0
 	}

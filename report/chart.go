@@ -140,7 +140,8 @@ func Linear(label string, lo, hi float64, about int) axis {
 		lo, hi = lo-0.5, lo+0.5
 	}
 	step := niceStep((hi - lo) / float64(max(about, 1)))
-	first, last := math.Floor(lo/step+1e-9), math.Ceil(hi/step-1e-9)
+	first := math.Floor(lo/step + 1e-9)
+	last := math.Ceil(hi/step - 1e-9)
 	a := axis{Label: label, Lo: first * step, Hi: last * step}
 	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
 	for k := first; k <= last; k++ {
@@ -178,7 +179,8 @@ func Logarithmic(label string, lo, hi float64) axis {
 		mult = []float64{1}
 	}
 	a.Lo, a.Hi = lo, hi
-	e0, e1 := int(math.Floor(math.Log10(lo)-1e-9)), int(math.Ceil(math.Log10(hi)+1e-9))
+	e0 := int(math.Floor(math.Log10(lo) - 1e-9))
+	e1 := int(math.Ceil(math.Log10(hi) + 1e-9))
 	skip := 1 + (e1-e0)/7
 	for e := e0; e <= e1; e++ {
 		if len(mult) == 1 && (e-e0)%skip != 0 {
@@ -206,7 +208,9 @@ func Widened(lo, hi float64) (float64, float64) {
 func (a *axis) Px(v float64) float64 {
 	lo, hi := a.Lo, a.Hi
 	if a.log {
-		v, lo, hi = math.Log(math.Max(v, a.Lo*1e-3)), math.Log(lo), math.Log(hi)
+		v = math.Log(math.Max(v, a.Lo*1e-3))
+		lo = math.Log(lo)
+		hi = math.Log(hi)
 	}
 	f := (v - lo) / (hi - lo)
 	return a.P0 + math.Min(math.Max(f, 0), 1)*(a.P1-a.P0)
@@ -261,7 +265,9 @@ func (s *Span) Take(vs ...float64) {
 		switch {
 		case math.IsNaN(v) || math.IsInf(v, 0):
 		case !s.Ok:
-			s.Lo, s.Hi, s.Ok = v, v, true
+			s.Lo = v
+			s.Hi = v
+			s.Ok = true
 		default:
 			s.Lo, s.Hi = math.Min(s.Lo, v), math.Max(s.Hi, v)
 		}
@@ -538,7 +544,8 @@ type Heat struct {
 func HeatOf(rows, cols []string, label string) Heat {
 	h := Heat{Rows: rows, Cols: cols, XLabel: label, Print: Pct, Mark: [2]int{-1, -1}}
 	for range rows {
-		h.Value, h.Tip = append(h.Value, make([]*float64, len(cols))), append(h.Tip, make([]string, len(cols)))
+		h.Value = append(h.Value, make([]*float64, len(cols)))
+		h.Tip = append(h.Tip, make([]string, len(cols)))
 	}
 	return h
 }
@@ -559,7 +566,8 @@ func (h *Heat) Draw(w float64) *Drawing {
 	}
 	y, right := 4+ch*float64(len(h.Rows)), 0.0
 	for j, name := range h.Cols {
-		x, half := left+cw*(float64(j)+0.5), textWidth(name, tickSize)/2
+		x := left + cw*(float64(j)+0.5)
+		half := textWidth(name, tickSize) / 2
 		if half > cw {
 			name, half = clip(name, tickSize, cw+6), cw/2
 		}

@@ -117,7 +117,8 @@ func folds(prints []string) string {
 // coefficientTable lists the terms of a model. Only the step time's
 // time-like terms have a utilisation: waits are not work of the hardware.
 func coefficientTable(m result.Model) *Table {
-	t, beta := tableOf("coef", m.Name), m.Name == "beta"
+	t := tableOf("coef", m.Name)
+	beta := m.Name == "beta"
 	if !beta {
 		t.Cols = slices.DeleteFunc(t.Cols, func(c Column) bool { return c.Head == "Utilisation" })
 	}
@@ -343,7 +344,8 @@ const maxGrid = 60
 // gridAxes are the distinct penalties and memories of a grid, in order.
 func gridAxes(grid []result.GridPoint) (lambdas, gammas []float64) {
 	for _, g := range grid {
-		lambdas, gammas = insert(lambdas, g.Lambda), insert(gammas, g.GammaEMA)
+		lambdas = insert(lambdas, g.Lambda)
+		gammas = insert(gammas, g.GammaEMA)
 	}
 	return lambdas, gammas
 }
@@ -353,7 +355,8 @@ func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64)
 		return nil
 	}
 	lambdas, gammas := gridAxes(m.Grid)
-	lambdas, gammas = lambdas[:min(len(lambdas), maxGrid)], gammas[:min(len(gammas), maxGrid)]
+	lambdas = lambdas[:min(len(lambdas), maxGrid)]
+	gammas = gammas[:min(len(gammas), maxGrid)]
 	var rows, cols []string
 	for _, l := range lambdas {
 		cols = append(cols, Short(l))
@@ -397,9 +400,11 @@ func learnedBlocks(f *result.Fit) []Block {
 	}
 	learned, requests := 0, 0
 	var tiers []string
-	loads, directions := tableOf("loads"), tableOf("directions")
+	loads := tableOf("loads")
+	directions := tableOf("directions")
 	for _, l := range r.Loads {
-		tiers, requests = appendNew(tiers, l.Tier), requests+l.Requests
+		tiers = appendNew(tiers, l.Tier)
+		requests += l.Requests
 		loads.Put(Name(l.Name), Plain(l.Tier), Count(l.Requests))
 	}
 	for _, d := range r.Directions {

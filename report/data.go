@@ -388,7 +388,8 @@ func loadFigure(in Input) *Figure {
 
 func loadPanel(r result.InspectRun) *Drawing {
 	s := r.Series
-	running, waiting := seriesPoints(s.Running, s.BinS), seriesPoints(s.Waiting, s.BinS)
+	running := seriesPoints(s.Running, s.BinS)
+	waiting := seriesPoints(s.Waiting, s.BinS)
 	var ys Span
 	ys.Take(0, 1)
 	for _, xy := range append(append([][2]float64{}, running...), waiting...) {

@@ -171,8 +171,10 @@ func (b *svgBuf) mark(m *mark) {
 		b.WriteByte('"')
 	case markRect:
 		tag = "rect"
-		x0, x1 := math.Min(first.X, m.pts[1].X), math.Max(first.X, m.pts[1].X)
-		y0, y1 := math.Min(first.Y, m.pts[1].Y), math.Max(first.Y, m.pts[1].Y)
+		x0 := math.Min(first.X, m.pts[1].X)
+		x1 := math.Max(first.X, m.pts[1].X)
+		y0 := math.Min(first.Y, m.pts[1].Y)
+		y1 := math.Max(first.Y, m.pts[1].Y)
 		b.printf(`<rect x="%v" y="%v" width="%v" height="%v"`, px(x0), px(y0), px(x1-x0), px(y1-y0))
 	case markCircle:
 		tag = "circle"

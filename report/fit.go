@@ -34,7 +34,8 @@ func stepFigures(f *result.FitFigures, prefix, rows string) []*Figure {
 	}
 	figs := keep(predictedFigure(f), residualFigure(f), contributionFigure(f))
 	for _, fig := range figs {
-		fig.ID, fig.Title = prefix+fig.ID, fig.Title+", "+rows
+		fig.ID = prefix + fig.ID
+		fig.Title = fig.Title + ", " + rows
 	}
 	return figs
 }
@@ -138,7 +139,8 @@ func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing
 	if len(mid) == 0 {
 		return nil
 	}
-	lo, hi := math.Max(math.Min(ys.Lo, -0.1), -1), math.Min(math.Max(ys.Hi, 0.1), 1.5)
+	lo := math.Max(math.Min(ys.Lo, -0.1), -1)
+	hi := math.Min(math.Max(ys.Hi, 0.1), 1.5)
 	y := Linear("prediction/measured − 1 (%)", lo*100, hi*100, 4)
 	p := NewFrame(PanelW, 200, regime+", against "+against, Linear(againstLabels[against], xs.Lo, xs.Hi, 5), y)
 	p.Level(0, ink, Solid, "")
@@ -286,7 +288,8 @@ func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 
 // nameBlock writes the run's name beside its dot, on the side that is free.
 func nameBlock(p *frame, b result.DriftBlock) {
-	at, anchor := p.At(float64(b.Block), b.Bias*100), anchorMiddle
+	at := p.At(float64(b.Block), b.Bias*100)
+	anchor := anchorMiddle
 	switch {
 	case float64(b.Block) <= p.X.Lo:
 		anchor = anchorStart

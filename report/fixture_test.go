@@ -228,7 +228,8 @@ func madeValidation(sc scale, run func(int) string, r *rand.Rand) *result.Valida
 			Source: "what samples of 164 requests differ by chance", Required: true}
 		switch i % 7 {
 		case 5:
-			g.Value, g.Note = nil, "81 requests compared, needs 164"
+			g.Value = nil
+			g.Note = "81 requests compared, needs 164"
 		case 6:
 			g.Required, g.Note = false, "closed_loop"
 		default:

@@ -29,9 +29,11 @@ func head(in Input) Head {
 		h.Class, h.Badge = "fail", "FAIL"
 		h.Failed = FirstOf(Failed(Decisive(v)), maxHeadlines, "the gates below")
 	case coeff.VerdictNotApplicable:
-		h.Class, h.Badge = "insufficient", "NOT APPLICABLE"
+		h.Class = "insufficient"
+		h.Badge = "NOT APPLICABLE"
 	default:
-		h.Class, h.Badge = "insufficient", "INSUFFICIENT DATA"
+		h.Class = "insufficient"
+		h.Badge = "INSUFFICIENT DATA"
 		h.Failed = FirstOf(Undecided(Decisive(v)), maxHeadlines, "the gates below")
 	}
 	return h
@@ -47,7 +49,8 @@ func headline(v *result.Validation) string {
 	for i := range v.Configs {
 		count[v.VerdictFor(v.For, v.Configs[i].Scope).Verdict]++
 	}
-	n, pass := len(v.Configs), count[coeff.VerdictPass]
+	n := len(v.Configs)
+	pass := count[coeff.VerdictPass]
 	switch {
 	case n == 0:
 		return fmt.Sprintf("For %s: no configuration was compared.", what)

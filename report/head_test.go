@@ -43,7 +43,8 @@ func TestFailedNameTheWorstValue(t *testing.T) {
 // diagnoses ask for, then what lacks data; a pass has one step.
 func TestNextSteps(t *testing.T) {
 	open := gate("ks_ttft", "run", "<", 0.1, 0.15)
-	open.Pass, open.Note = nil, "insufficient data: 11 requests"
+	open.Pass = nil
+	open.Note = "insufficient data: 11 requests"
 	in := Input{
 		Fit: &result.Fit{Beta: result.Model{Warnings: []trace.Finding{trace.Findingf("machine_drift", "run-1: slower"),
 			trace.Findingf("machine_drift", "run-1: faster")}}},
@@ -88,9 +89,15 @@ func TestSameReasonsAreOne(t *testing.T) {
 	if len(ds) != 2 || ds[0].Scope != "c, all" || strings.Join(ds[0].Gates, " ") != "bias beta_mape" {
 		t.Errorf("got %+v", ds)
 	}
-	a, b, c := gate("ks_ttft", "r", "<", 0, 1), gate("ks_itl", "r", "<", 0, 1), gate("beta_mape_loco", "all", "<", 0, 1)
-	a.Pass, b.Pass, c.Pass = nil, nil, nil
-	a.Note, b.Note, c.Note = "few", "few", "one configuration"
+	a := gate("ks_ttft", "r", "<", 0, 1)
+	b := gate("ks_itl", "r", "<", 0, 1)
+	c := gate("beta_mape_loco", "all", "<", 0, 1)
+	a.Pass = nil
+	b.Pass = nil
+	c.Pass = nil
+	a.Note = "few"
+	b.Note = "few"
+	c.Note = "one configuration"
 	if got := Undecided([]result.Gate{a, b, c}); len(got) != 2 || got[0] != "ks_ttft, ks_itl of r: few" ||
 		got[1] != "beta_mape_loco of all: one configuration" {
 		t.Errorf("got %q", got)
@@ -132,11 +139,17 @@ const hostile = "a|b<img src=x>@team [x](y) `z`\n# h\x1b"
 
 func judgedForCI() *result.Validation {
 	v := &result.Validation{For: coeff.PurposeReplay, Verdict: coeff.VerdictFail, Configs: []result.ConfigErrors{{Scope: hostile}}}
-	ks, steps, waits := gate("ks_itl", hostile, "<", 0.3, 0.15), gate("beta_mape", "all", "<", 0.05, 0.15),
-		gate("admission_window_mape", "all", "<", 0.9, 0.25)
-	ks.Purposes, steps.Purposes, waits.Purposes = []string{"replay"}, []string{"steps", "replay"}, []string{"waits"}
+	ks := gate("ks_itl", hostile, "<", 0.3, 0.15)
+	steps := gate("beta_mape", "all", "<", 0.05, 0.15)
+	waits := gate("admission_window_mape", "all", "<", 0.9, 0.25)
+	ks.Purposes = []string{"replay"}
+	steps.Purposes = []string{"steps", "replay"}
+	waits.Purposes = []string{"waits"}
 	open := gate("ks_e2e", "all", "<", 0, 0.15)
-	open.Pass, open.Value, open.Note, open.Purposes = nil, nil, "insufficient data: 3 requests", []string{"replay"}
+	open.Pass = nil
+	open.Value = nil
+	open.Note = "insufficient data: 3 requests"
+	open.Purposes = []string{"replay"}
 	v.Gates = []result.Gate{ks, steps, waits, open}
 	return v
 }

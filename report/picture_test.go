@@ -84,9 +84,14 @@ func commonColours(img *image.RGBA) color.Palette {
 	type bucket struct{ n, r, g, b int }
 	buckets := make([]bucket, levels)
 	for i := 0; i < len(img.Pix); i += 4 {
-		r, g, b := int(img.Pix[i]), int(img.Pix[i+1]), int(img.Pix[i+2])
+		r := int(img.Pix[i])
+		g := int(img.Pix[i+1])
+		b := int(img.Pix[i+2])
 		k := &buckets[r>>3<<10|g>>3<<5|b>>3]
-		k.n, k.r, k.g, k.b = k.n+1, k.r+r, k.g+g, k.b+b
+		k.n += 1
+		k.r += r
+		k.g += g
+		k.b += b
 	}
 	var out color.Palette
 	for len(out) < 256 {
@@ -265,7 +270,8 @@ func TestRegimesApart(t *testing.T) {
 			for scheme, hex := range map[string][2]string{
 				"light": {(*paints())[p[0]].Light, (*paints())[p[1]].Light}, "dark": {(*paints())[p[0]].Dark, (*paints())[p[1]].Dark},
 			} {
-				a, b := lab(apply(m, linearRGB(t, hex[0]))), lab(apply(m, linearRGB(t, hex[1])))
+				a := lab(apply(m, linearRGB(t, hex[0])))
+				b := lab(apply(m, linearRGB(t, hex[1])))
 				d := math.Sqrt((a[0]-b[0])*(a[0]-b[0]) + (a[1]-b[1])*(a[1]-b[1]) + (a[2]-b[2])*(a[2]-b[2]))
 				if d < 20 {
 					t.Errorf("%s, %s: %s and %s are %.1f apart", kind, scheme, (*paints())[p[0]].Name, (*paints())[p[1]].Name, d)

@@ -84,7 +84,8 @@ func metricTables(v *result.Validation) []Block {
 }
 
 func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
-	noise, drift := metric(r.MetricsNoise, n), metric(r.MetricsDrift, n)
+	noise := metric(r.MetricsNoise, n)
+	drift := metric(r.MetricsDrift, n)
 	pick := func(m *result.Metric, get func(*result.Metric) float64) *float64 {
 		if m == nil {
 			return nil
@@ -318,7 +319,8 @@ func markGap(p *frame, m *result.Metric) {
 	if !p.Inside(m.DAtMs, 0.5) {
 		return
 	}
-	a, b := p.At(m.DAtMs, m.DRealCDF), p.At(m.DAtMs, m.DSimCDF)
+	a := p.At(m.DAtMs, m.DRealCDF)
+	b := p.At(m.DAtMs, m.DSimCDF)
 	p.Seg(a, b, bad, 3, Solid)
 	text := "D = " + statistic(m.KSD)
 	at := At(a.X+7, (a.Y+b.Y)/2+4)

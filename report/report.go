@@ -326,10 +326,12 @@ func JUnit(v *result.Validation, allowInsufficient bool) ([]byte, error) {
 			i = len(out.Suites)
 			at[g.Scope], out.Suites = i, append(out.Suites, junitSuite{Name: printable(g.Scope)})
 		}
-		s, c := &out.Suites[i], junitCaseOf(v, &g, allowInsufficient)
+		s := &out.Suites[i]
+		c := junitCaseOf(v, &g, allowInsufficient)
 		s.Tests, out.Tests = s.Tests+1, out.Tests+1
 		if c.Failure != nil {
-			s.Failures, out.Failures = s.Failures+1, out.Failures+1
+			s.Failures += 1
+			out.Failures += 1
 		}
 		if c.Skipped != nil {
 			s.Skipped++
@@ -368,19 +370,27 @@ func ChangesTable(c *result.Changes) *Table {
 }
 
 func changeRow(c *result.Change) Row {
-	what, old, now, change := c.Name, "", "", relativeChange(c)
+	what := c.Name
+	old := ""
+	now := ""
+	change := relativeChange(c)
 	switch c.Kind {
 	case result.ChangeVerdict:
-		what, old, now, change = "verdict for "+c.Name, c.Was, c.Is, ""
+		what = "verdict for " + c.Name
+		old = c.Was
+		now = c.Is
+		change = ""
 	case result.ChangeGate:
-		old, now = GateValue(c.Name, c.Old), GateValue(c.Name, c.New)
+		old = GateValue(c.Name, c.Old)
+		now = GateValue(c.Name, c.New)
 		if c.Was != c.Is {
 			old, now = old+" "+c.Was, now+" "+c.Is
 		}
 	case result.ChangeTerm:
 		was, unit := Milli(*c.Old, c.Unit)
 		is, _ := Milli(*c.New, c.Unit)
-		old, now = FourDigits(was)+" "+unit, FourDigits(is)+" "+unit
+		old = FourDigits(was) + " " + unit
+		now = FourDigits(is) + " " + unit
 		if c.P != nil {
 			change += fmt.Sprintf(" (p=%s)", brief(*c.P))
 		} else {
@@ -562,7 +572,8 @@ func cellFigure(f *result.Fit) *Figure {
 	rows, more := worstRuns(cells)
 	h := HeatOf(rows, regimes, "regime of the step")
 	for _, c := range cells {
-		i, j := slices.Index(rows, c.Run), slices.Index(regimes, c.Regime)
+		i := slices.Index(rows, c.Run)
+		j := slices.Index(regimes, c.Regime)
 		if i >= 0 && j >= 0 {
 			h.Value[i][j] = c.MAPE
 			h.Tip[i][j] = fmt.Sprintf("%s, %s: MAPE %s, constant %s, floor %s, %d rows", c.Run, c.Regime, pctOr(c.MAPE),

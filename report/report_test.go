@@ -87,7 +87,8 @@ func TestStructureGolden(t *testing.T) {
 }
 
 func firstDifference(want, got string) string {
-	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	w := strings.Split(want, "\n")
+	g := strings.Split(got, "\n")
 	for i := range w {
 		if i >= len(g) || w[i] != g[i] {
 			return fmt.Sprintf("line %d: want %q, got %q", i+1, w[i], strings.Join(g[min(i, len(g)):min(i+1, len(g))], ""))

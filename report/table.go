@@ -234,7 +234,8 @@ func (t *Table) Terminal(width int) string {
 
 // widths are the columns' natural widths, and the widths of their longest words.
 func (t *Table) widths() (widths, longest []int) {
-	widths, longest = make([]int, len(t.Cols)), make([]int, len(t.Cols))
+	widths = make([]int, len(t.Cols))
+	longest = make([]int, len(t.Cols))
 	see := func(i int, s string) {
 		for line := range strings.SplitSeq(s, "\n") {
 			widths[i] = max(widths[i], runewidth.StringWidth(line))
@@ -277,7 +278,8 @@ func fitted(widths, longest []int, width int) ([]int, bool) {
 
 // line writes one row, on as many lines as its longest cell needs.
 func (t *Table) line(b *strings.Builder, r Row, limits []int) {
-	cells, height := make([][]string, len(limits)), 1
+	cells := make([][]string, len(limits))
+	height := 1
 	for i := range limits {
 		cells[i] = Wrap(r.Cells[i].Text, limits[i], 0)
 		height = max(height, len(cells[i]))

@@ -122,7 +122,8 @@ func causes(in Input, figs []*Figure) []Block {
 		if id := shownIn(d.Figure, anchors); id != "" {
 			c.Anchor, c.FigureTitle = "fig-"+id, anchors[id]
 		} else if d.Figure == "saturation" && in.Inspect != nil {
-			c.Anchor, c.FigureTitle = "saturation", "the saturation checks"
+			c.Anchor = "saturation"
+			c.FigureTitle = "the saturation checks"
 		}
 		out = append(out, c)
 	}
@@ -319,7 +320,8 @@ func sortedGates(gs []result.Gate) []result.Gate {
 // Failed say what the failed gates mean: those that mean the same in one sentence, each gate
 // with its worst value.
 func Failed(gates []result.Gate) (out []string) {
-	worst, names := map[string]result.Gate{}, map[string][]string{}
+	worst := map[string]result.Gate{}
+	names := map[string][]string{}
 	var sentences []string
 	for _, g := range gates {
 		if gateRank(g) != 0 {

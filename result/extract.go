@@ -34,9 +34,15 @@ func (e *Extract) CachedWords() string {
 			continue // journeys tell
 		}
 		for _, p := range e.Runs[i].CachedTokens {
-			s.Chains, s.CounterTokens.OK = s.Chains+p.Chains, s.CounterTokens.OK || p.CounterTokens.OK
-			s.Requests, s.PromptTokens, s.HitTokens = s.Requests+p.Requests, s.PromptTokens+p.PromptTokens, s.HitTokens+p.HitTokens
-			s.Exact, s.Usage, s.Bounded, s.Unpaired = s.Exact+p.Exact, s.Usage+p.Usage, s.Bounded+p.Bounded, s.Unpaired+p.Unpaired
+			s.Chains += p.Chains
+			s.CounterTokens.OK = s.CounterTokens.OK || p.CounterTokens.OK
+			s.Requests += p.Requests
+			s.PromptTokens += p.PromptTokens
+			s.HitTokens += p.HitTokens
+			s.Exact += p.Exact
+			s.Usage += p.Usage
+			s.Bounded += p.Bounded
+			s.Unpaired += p.Unpaired
 		}
 	}
 	from := fmt.Sprintf("from the log's iterations; %d of %d requests exactly", s.Exact, s.Requests)
@@ -221,7 +227,9 @@ func (e *Extract) SumRuns() {
 	zero := trace.Some[int64](0)
 	t := &e.Totals
 	t.Records = Records{Dropped: map[string]int64{}}
-	t.Tables, t.Requests, t.Losses = map[string]int64{}, ExtractRequests{}, Losses{}
+	t.Tables = map[string]int64{}
+	t.Requests = ExtractRequests{}
+	t.Losses = Losses{}
 	t.Steps = StepTotals{Reconstructed: zero, Unknown: zero, Contradictions: zero}
 	for i := range e.Runs {
 		r := &e.Runs[i]
@@ -248,7 +256,8 @@ func (t *Records) add(r *Records) {
 // addNumbers adds the whole numbers of a struct to those of another; what is unknown on either side
 // is unknown.
 func addNumbers[T any](to, from *T) {
-	a, b := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	a := reflect.ValueOf(to).Elem()
+	b := reflect.ValueOf(from).Elem()
 	for i := range a.NumField() {
 		switch x := a.Field(i).Addr().Interface().(type) {
 		case *int64:

@@ -113,7 +113,8 @@ func (f *Fit) MedianDelayUs(target string, c *FitConfig) (us float64, of string,
 	for i := range m.AlphaRuns {
 		r := &m.AlphaRuns[i]
 		if n, median := medianPrediction(r.Interval, r.Errors); median != nil && c != nil && r.Config == c.Key {
-			rows, us = rows+float64(n), us+float64(n)**median
+			rows += float64(n)
+			us += float64(n) * *median
 		}
 	}
 	if rows > 0 {
@@ -201,8 +202,11 @@ type StepQuality struct {
 
 // Join adds the figures of another part of the run.
 func (q *StepQuality) Join(o StepQuality) {
-	q.Recorded, q.Known, q.FromSnapshots = q.Recorded+o.Recorded, q.Known+o.Known, q.FromSnapshots+o.FromSnapshots
-	q.Reconstructed, q.Approximate = q.Reconstructed+o.Reconstructed, q.Approximate+o.Approximate
+	q.Recorded += o.Recorded
+	q.Known += o.Known
+	q.FromSnapshots += o.FromSnapshots
+	q.Reconstructed += o.Reconstructed
+	q.Approximate += o.Approximate
 	q.Contradictions, q.KnownShare = q.Contradictions+o.Contradictions, Share(q.Known, q.Recorded)
 }
 

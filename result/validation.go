@@ -43,7 +43,9 @@ type Validation struct {
 // "all", with what failed and what is missing, each once.
 func (v *Validation) VerdictFor(purpose, scope string) PurposeVerdict {
 	out := PurposeVerdict{Failed: []string{}, Missing: []string{}}
-	out.Purpose, out.Scope, out.Verdict = purpose, scope, coeff.VerdictNotApplicable
+	out.Purpose = purpose
+	out.Scope = scope
+	out.Verdict = coeff.VerdictNotApplicable
 	for _, p := range v.Purposes {
 		if p.Scope != scope || purpose != coeff.PurposeAll && p.Purpose != purpose {
 			continue

@@ -195,7 +195,8 @@ func (c *collection) parse() error {
 		if err != nil {
 			return err
 		}
-		runs, stored = append(runs, run), append(stored, parts)
+		runs = append(runs, run)
+		stored = append(stored, parts)
 	}
 	c.plan.Runs = runs
 	_, err = c.plan.offerTables(c.job, stored)
@@ -295,7 +296,8 @@ func (c *collection) judge(in *pipeline.Judged, made string) error {
 	}
 	replays := map[string]string{}
 	if !o.StepsOnly {
-		spec.Folders, spec.Steps = c.folders, map[string]string{}
+		spec.Folders = c.folders
+		spec.Steps = map[string]string{}
 		for _, s := range strided {
 			spec.Steps[s.ID] = stepped[s.ID]
 		}
@@ -334,7 +336,8 @@ func (c *collection) eachRun(pass string, spec judgeTask, sources []validate.Sou
 	var tasks []Task
 	steps := spec.Steps
 	for i := range sources {
-		spec.Run, spec.Stride = sources[i].ID, sources[i].Stride
+		spec.Run = sources[i].ID
+		spec.Stride = sources[i].Stride
 		spec.Folders = []string{c.from[spec.Run]}
 		if folder, ok := steps[spec.Run]; ok {
 			spec.Steps = map[string]string{spec.Run: folder}
@@ -492,7 +495,9 @@ func (j Job) fail(t *Task, id string, why error) error {
 		f.Stack = p.Stack
 	}
 	if e := (*trace.Error)(nil); errors.As(why, &e) && e.Code != codeResultDamaged {
-		f.Refused, f.Reason, f.Hint = e.Code, e.Msg, e.Hint
+		f.Refused = e.Code
+		f.Reason = e.Msg
+		f.Hint = e.Hint
 	}
 	for n := 1; ; n++ {
 		name := j.path(receiptsDir, fmt.Sprintf("%s.%s%d.json", id, failedPrefix, n))

@@ -151,7 +151,8 @@ func (t *Task) read(spec any, command *string, o option.Table, stage string) err
 
 // doParse reads a part of an input.
 func doParse(ctx context.Context, t *Task, out string, workers int) error {
-	spec, o := parseTask{}, pipeline.DefaultExtractOptions()
+	spec := parseTask{}
+	o := pipeline.DefaultExtractOptions()
 	if err := t.read(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
 		return err
 	}
@@ -162,7 +163,8 @@ func doParse(ctx context.Context, t *Task, out string, workers int) error {
 
 // doTables extracts a run folder.
 func doTables(ctx context.Context, job Job, t *Task, out string, workers int) error {
-	spec, o := tableTask{}, pipeline.DefaultExtractOptions()
+	spec := tableTask{}
+	o := pipeline.DefaultExtractOptions()
 	if err := t.read(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
 		return err
 	}
@@ -194,7 +196,8 @@ func doTables(ctx context.Context, job Job, t *Task, out string, workers int) er
 
 // doRows makes the rows of an engine run.
 func doRows(job Job, t *Task, out string, workers int) error {
-	spec, o := rowTask{}, pipeline.DefaultFitOptions()
+	spec := rowTask{}
+	o := pipeline.DefaultFitOptions()
 	if err := errors.Join(t.read(&spec, &spec.Command, o.Learning(), "fit"), o.ResolveFor(nil)); err != nil {
 		return err
 	}
@@ -207,11 +210,14 @@ func doRows(job Job, t *Task, out string, workers int) error {
 
 // doFit fits the runs.
 func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error {
-	spec, o := fitTask{}, pipeline.DefaultFitOptions()
+	spec := fitTask{}
+	o := pipeline.DefaultFitOptions()
 	if err := t.read(&spec, &spec.Command, o.Learning(), "fit"); err != nil {
 		return err
 	}
-	o.Out, o.Workers, o.Config = out, workers, spec.Config
+	o.Out = out
+	o.Workers = workers
+	o.Config = spec.Config
 	tables, err := readTables(job, spec.Folders)
 	if err != nil {
 		return err
@@ -234,7 +240,8 @@ func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error
 
 // doJudge does a task of the passes steps, limits and replay.
 func doJudge(ctx context.Context, job Job, t *Task, out string, workers int) error {
-	spec, o := judgeTask{}, pipeline.DefaultValidateOptions()
+	spec := judgeTask{}
+	o := pipeline.DefaultValidateOptions()
 	if err := t.read(&spec, &spec.Command, o.Options.Table(), "validate"); err != nil {
 		return err
 	}

@@ -207,7 +207,9 @@ func ReadPlan(dir string) (*Plan, error) {
 
 // options puts what the plan says into the options of a run.
 func (p *Plan) options(dir string, o *pipeline.RunOptions) error {
-	o.Extract.Out, o.Extract.MaxBadFrac, o.Extract.Config = filepath.Join(dir, outDir), p.MaxBadFrac, p.Config
+	o.Extract.Out = filepath.Join(dir, outDir)
+	o.Extract.MaxBadFrac = p.MaxBadFrac
+	o.Extract.Config = p.Config
 	err := errors.Join(o.Extract.Options.Table().Parse(p.Extract, "extract"), o.Fit.Learning().Parse(p.Fit, "fit"),
 		o.Validate.Table().Parse(p.Validate, "validate"))
 	if err != nil {

@@ -26,7 +26,8 @@ func jobOf(t *testing.T, n int) (Job, []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tasks, ids = append(tasks, one), append(ids, one.ID())
+		tasks = append(tasks, one)
+		ids = append(ids, one.ID())
 	}
 	if err := job.Offer("double", tasks); err != nil {
 		t.Fatal(err)
@@ -251,7 +252,8 @@ func TestTasksAreWhatTheySay(t *testing.T) {
 // times: their results are the same.
 func TestTwinsOfYoungInputs(t *testing.T) {
 	t.Parallel() // it waits
-	in, job := filepath.Join(t.TempDir(), "gqa-low"), t.TempDir()
+	in := filepath.Join(t.TempDir(), "gqa-low")
+	job := t.TempDir()
 	if err := os.CopyFS(in, os.DirFS(filepath.Join("../../testdata/traces/real", "gqa-low"))); err != nil {
 		t.Fatal(err)
 	}

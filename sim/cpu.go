@@ -111,11 +111,16 @@ func newCPUTier(e *Engine, blocks int64) *cpuTier {
 	d := e.cfg.Deployment
 	c := &cpuTier{e: e, set: d.Engine.Offload(), offers: 1, index: map[uint64]*tierChunk{}, counts: map[uint64]*list.Element{},
 		beingLoaded: map[uint64]bool{}}
-	c.capacity, c.chunk = int(blocks/c.set.Blocks), c.set.Blocks*e.blockSize
+	c.capacity = int(blocks / c.set.Blocks)
+	c.chunk = c.set.Blocks * e.blockSize
 	r := &e.rules
 	if c.set.LMCache {
-		r.OffloadFreesAtOnce, r.OffloadInOrder, r.OffloadByUse, r.OffloadAtFinish = false, false, false, false
-		r.OffloadByRequest, r.OffloadSyncLoads = false, false
+		r.OffloadFreesAtOnce = false
+		r.OffloadInOrder = false
+		r.OffloadByUse = false
+		r.OffloadAtFinish = false
+		r.OffloadByRequest = false
+		r.OffloadSyncLoads = false
 	}
 	if e.spec != nil {
 		c.drops = r.OffloadByUse && !r.OffloadMarksDrafts && e.spec.IsEagle() || r.OffloadSyncLoads && e.spec.dropBlock
@@ -231,7 +236,9 @@ func (c *cpuTier) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	if !r.OffloadFreesAtOnce {
 		c.touch(s, full)
 	}
-	start, hits, ends := local/c.chunk, int64(0), false
+	start := local / c.chunk
+	hits := int64(0)
+	ends := false
 	for i := start; i < full && full*c.chunk-local >= c.chunk && (!ends || !r.OffloadByKey); i++ {
 		if !r.OffloadCountsOffers {
 			c.count(c.key(s, i))
@@ -336,7 +343,8 @@ func (c *cpuTier) used(s *seq) {
 func (c *cpuTier) fly(t *transfer) {
 	c.transfers++
 	t.id, t.step = c.transfers, c.e.step
-	took, busy := min(ToUs(math.Floor(c.blockUs*float64(t.gpu))), LatestUs), &c.busyUntil[0]
+	took := min(ToUs(math.Floor(c.blockUs*float64(t.gpu))), LatestUs)
+	busy := &c.busyUntil[0]
 	if t.load {
 		busy = &c.busyUntil[1]
 	}
@@ -438,7 +446,8 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 		}
 	}
 	for i := s.load.nextStore; i < end; i++ {
-		x, counted := c.get(c.key(s, i)), c.counts[c.key(s, i)]
+		x := c.get(c.key(s, i))
+		counted := c.counts[c.key(s, i)]
 		passes := c.set.Threshold < 2 || counted != nil && counted.Value.(*tierChunk).offer >= c.set.Threshold
 		if x == nil && passes {
 			store = append(store, i)
@@ -459,7 +468,8 @@ func (c *cpuTier) planStore(s *seq, tokens int64, blocks []int32) {
 	t := &transfer{s: s, state: s.load, idx: s.idx, gpu: n, source: n}
 	for _, i := range store {
 		h := c.key(s, i)
-		x, rank := cmp.Or(c.index[h], &tierChunk{hash: h}), c.now()
+		x := cmp.Or(c.index[h], &tierChunk{hash: h})
+		rank := c.now()
 		c.index[h], x.refs = x, -1
 		if !c.set.Arc && r.OffloadSyncLoads {
 			rank = c.rankOf(s.load, i)
@@ -526,7 +536,8 @@ func (c *cpuTier) makeRoom(n int) bool {
 		out = append(out, (*from).Value.(*tierChunk))
 		*from = next((*from).Next())
 	}
-	ghosts, hashes := map[*list.List]*list.List{&c.t1: &c.b1, &c.t2: &c.b2}, []uint64(nil)
+	ghosts := map[*list.List]*list.List{&c.t1: &c.b1, &c.t2: &c.b2}
+	hashes := []uint64(nil)
 	for _, x := range out {
 		hashes = append(hashes, x.hash)
 		x.take(ghosts[x.in], c.now())
@@ -596,7 +607,8 @@ func (c *cpuTier) completeTransfers(now, step int64) {
 // flush is when the stores are done whose GPU blocks this step has taken.
 func (c *cpuTier) flush() (untilUs int64) {
 	for _, t := range c.flushed {
-		t.flushed, untilUs = cmp.Or(t.flushed, c.e.step), max(untilUs, t.done)
+		t.flushed = cmp.Or(t.flushed, c.e.step)
+		untilUs = max(untilUs, t.done)
 	}
 	c.flushed = c.flushed[:0]
 	return untilUs

@@ -424,7 +424,9 @@ func (p *Dump) line(wall int64, force bool) {
 		p.spare = append(p.spare, s.events[:0])
 	}
 	clear(p.steps)
-	p.core, p.api, p.steps = p.core[:0], p.api[:0], p.steps[:0]
+	p.core = p.core[:0]
+	p.api = p.api[:0]
+	p.steps = p.steps[:0]
 }
 
 func (p *Dump) write(s string) {
@@ -607,7 +609,8 @@ type stepSpan struct {
 func (p *Dump) openStepSpan(first int64) {
 	p.step = stepSpan{sequence: p.step.sequence + 1, first: first, openedWall: p.lastWall(), starts: p.step.starts[:0]}
 	if n := len(p.spare); n > 0 {
-		p.step.events, p.spare = p.spare[n-1], p.spare[:n-1]
+		p.step.events = p.spare[n-1]
+		p.spare = p.spare[:n-1]
 	}
 }
 

@@ -55,10 +55,12 @@ func workloadOf(n int) []sim.Request {
 		out := 1 + rng.Int64N(60)
 		reqs[i] = sim.Request{ArrivalUs: int64(at), PromptTokens: 1 + rng.Int64N(400), OutputTokens: out, MaxTokens: out + rng.Int64N(2)*7}
 		if i%3 == 0 {
-			reqs[i].Group, reqs[i].GroupTokens = uint64(1+i%4), min(96, reqs[i].PromptTokens)
+			reqs[i].Group = uint64(1 + i%4)
+			reqs[i].GroupTokens = min(96, reqs[i].PromptTokens)
 		}
 		if i%17 == 5 {
-			reqs[i].AbortAtUs, reqs[i].AbortKind = trace.Some(int64(at)+40000), []sim.Outcome{sim.OutcomeAborted, sim.OutcomeFinished}[i%2]
+			reqs[i].AbortAtUs = trace.Some(int64(at) + 40000)
+			reqs[i].AbortKind = []sim.Outcome{sim.OutcomeAborted, sim.OutcomeFinished}[i%2]
 		}
 	}
 	return reqs
@@ -82,7 +84,8 @@ func simulateAndExtract(t *testing.T, yaml string, reqs []sim.Request, mutate fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	traces, kv := create(t, dir, "traces.jsonl"), create(t, dir, "kv_events.jsonl")
+	traces := create(t, dir, "traces.jsonl")
+	kv := create(t, dir, "kv_events.jsonl")
 	opt := sim.DefaultDumpOptions(dep)
 	if mutate != nil {
 		mutate(&opt)
@@ -92,7 +95,8 @@ func simulateAndExtract(t *testing.T, yaml string, reqs []sim.Request, mutate fu
 		t.Fatal(err)
 	}
 	cfg := sim.DefaultConfig(dep, affine{5000, 20, 100})
-	cfg.Overhead, cfg.Egress = sim.Const(700), sim.Const(300)
+	cfg.Overhead = sim.Const(700)
+	cfg.Egress = sim.Const(300)
 	res, err := sim.Run(cfg, reqs, dump)
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +257,11 @@ func TestEmitSamplingAndLimit(t *testing.T) {
 	yaml := fmt.Sprintf(runYAML, false, 4000, false, 128, "chat", "null")
 	full := simulateAndExtract(t, yaml, workloadOf(150), func(o *sim.DumpOptions) { o.EventLimit = 100000 })
 	some := simulateAndExtract(t, yaml, workloadOf(150), func(o *sim.DumpOptions) {
-		o.JourneyRate, o.StepRate, o.RichRate, o.EventLimit, o.ClosureInterval = 0.5, 0.25, 0, 100000, 10
+		o.JourneyRate = 0.5
+		o.StepRate = 0.25
+		o.RichRate = 0
+		o.EventLimit = 100000
+		o.ClosureInterval = 10
 	})
 	if n := len(some.run.Requests); n < 50 || n > 100 {
 		t.Errorf("%d of 150 requests sampled at 0.5", n)
@@ -277,7 +285,8 @@ func TestEmitSamplingAndLimit(t *testing.T) {
 // The same run and options give the same bytes.
 func TestEmitIsDeterministic(t *testing.T) {
 	text := fmt.Sprintf(runYAML, true, 200, false, 128, "chat", "kv_events.jsonl")
-	dep, reqs := simulateAndExtract(t, text, workloadOf(40), nil).dep, workloadOf(40)
+	dep := simulateAndExtract(t, text, workloadOf(40), nil).dep
+	reqs := workloadOf(40)
 	var out [2]strings.Builder
 	for i := range out {
 		dump, err := sim.NewDump(&out[i], &out[i], dep, reqs, sim.DefaultDumpOptions(dep))
@@ -331,7 +340,8 @@ func TestClosedLoopIsReproduced(t *testing.T) {
 		}
 		replay := func(w *workload.Workload, slower float64) *sim.Result {
 			cfg := sim.DefaultConfig(e.dep, affine{5000 * slower, 20 * slower, 100 * slower})
-			cfg.Overhead, cfg.Egress = sim.Const(700), sim.Const(300)
+			cfg.Overhead = sim.Const(700)
+			cfg.Egress = sim.Const(300)
 			res, err := sim.Run(cfg, w.Requests, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -347,7 +357,8 @@ func TestClosedLoopIsReproduced(t *testing.T) {
 			}
 		}
 		e2e := func(res *sim.Result) float64 { return stat.Median(values(res, (*sim.RequestResult).E2EUs)) }
-		slower, wrong := e2e(replay(closed, 1.3))/e2e(e.res), e2e(replay(open, 1.3))/e2e(e.res)
+		slower := e2e(replay(closed, 1.3)) / e2e(e.res)
+		wrong := e2e(replay(open, 1.3)) / e2e(e.res)
 		t.Logf("async %t: coefficients x1.3 give E2E x%.2f as a closed loop, x%.2f at recorded arrivals", async, slower, wrong)
 		if math.Abs(slower-1.3) > 0.05 || wrong < 2 {
 			t.Errorf("async %t: coefficients x1.3 give E2E x%.2f as a closed loop and x%.2f at recorded arrivals, want x1.3 and a runaway",
@@ -411,7 +422,10 @@ func TestDrawBetaFollowsTheCovariance(t *testing.T) {
 	for i := range set.Covariance {
 		set.Covariance[i] = make([]float64, n)
 	}
-	set.Covariance[0][0], set.Covariance[1][1], set.Covariance[0][1], set.Covariance[1][0] = 4e8, 1e8, 1.6e8, 1.6e8
+	set.Covariance[0][0] = 4e8
+	set.Covariance[1][1] = 1e8
+	set.Covariance[0][1] = 1.6e8
+	set.Covariance[1][0] = 1.6e8
 	rng := rand.New(rand.NewPCG(3, 3))
 	var sxx, syy, sxy float64
 	const draws = 20000
@@ -420,8 +434,11 @@ func TestDrawBetaFollowsTheCovariance(t *testing.T) {
 		if !ok {
 			t.Fatal("no covariance")
 		}
-		x, y := d.Beta[0].Value-set.Beta[0].Value, d.Beta[1].Value-set.Beta[1].Value
-		sxx, syy, sxy = sxx+x*x/draws, syy+y*y/draws, sxy+x*y/draws
+		x := d.Beta[0].Value - set.Beta[0].Value
+		y := d.Beta[1].Value - set.Beta[1].Value
+		sxx += x * x / draws
+		syy += y * y / draws
+		sxy += x * y / draws
 		if d.Beta[2].Value != set.Beta[2].Value {
 			t.Fatal("a term without variance moved")
 		}

@@ -171,7 +171,8 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	}
 	e.source.Seed(uint64(cfg.Seed), 0x51b5)
 	e.rng = rand.New(&e.source)
-	e.waiting.byPriority, e.front.byPriority = e.byPriority, e.byPriority
+	e.waiting.byPriority = e.byPriority
+	e.front.byPriority = e.byPriority
 	e.shortUs = -1
 	e.timeline, _ = cfg.Latency.(timeline)
 	if cfg.Gradient {
@@ -185,7 +186,8 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		return nil, err
 	}
 	if e.groups = cfg.Deployment.KVUnits(); cfg.Deployment.Model.Layered != nil {
-		e.blockSize, blocks = e.groups.Block, max(1, blocks/e.groups.Blocks)
+		e.blockSize = e.groups.Block
+		blocks = max(1, blocks/e.groups.Blocks)
 	}
 	e.pool = newPool(blocks, d.PrefixCaching)
 	e.pool.UnhashedFirst = e.rules.UnhashedBlocksFirst
@@ -519,7 +521,9 @@ func (e *Engine) Close() *Result {
 			e.leave(i, e.now)
 		}
 	}
-	e.out.Steps, e.out.HitBlocks, e.out.NewBlocks = e.step, e.pool.Hits, e.pool.Misses
+	e.out.Steps = e.step
+	e.out.HitBlocks = e.pool.Hits
+	e.out.NewBlocks = e.pool.Misses
 	e.out.EndUs = max(e.now, e.last)
 	if n := e.out.ClippedSteps + e.out.ClippedDelays; n > 0 {
 		e.out.Findings = append(e.out.Findings, trace.Findingf(codeClipped,

@@ -23,7 +23,8 @@ func TestOneRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := res.Requests[0]
-	first, last := int64(310+1200), int64(310+1200+2*1100)
+	first := int64(310 + 1200)
+	last := int64(310 + 1200 + 2*1100)
 	if r.QueuedUs.V != 310 || r.ScheduledUs.V != 310 || r.FirstTokenUs.V != first || r.FinishedUs.V != last || r.DepartedUs.V != last+50 {
 		t.Errorf("%+v", r)
 	}
@@ -45,7 +46,8 @@ func mixed(n int, perSecond float64) []Request {
 			OutputTokens: clamp(math.Exp(4.8+0.8*rng.NormFloat64()), 1, 1000), MaxTokens: 1024,
 		}
 		if i%4 == 0 {
-			reqs[i].Group, reqs[i].GroupTokens = uint64(1+i%64), min(128, reqs[i].PromptTokens)
+			reqs[i].Group = uint64(1 + i%64)
+			reqs[i].GroupTokens = min(128, reqs[i].PromptTokens)
 		}
 	}
 	return reqs
@@ -73,7 +75,9 @@ func benchSteps(b *testing.B, rate float64, mutate func(*Config)) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		steps, tokens, peak = res.Steps, res.ScheduledTokens, res.PeakRunning
+		steps = res.Steps
+		tokens = res.ScheduledTokens
+		peak = res.PeakRunning
 	}
 	sec := b.Elapsed().Seconds() / float64(b.N)
 	b.ReportMetric(float64(steps)/sec, "steps/s")
@@ -116,7 +120,8 @@ func TestSteadyPathIsExact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Server.(*Engine).quick, d.Server.(*Engine).memo = false, false
+		d.Server.(*Engine).quick = false
+		d.Server.(*Engine).memo = false
 		slow, err := d.run()
 		if err != nil {
 			t.Fatal(err)
@@ -135,7 +140,8 @@ func TestSteadyPathIsExact(t *testing.T) {
 func TestNoAllocationPerStep(t *testing.T) {
 	allocs := func(caching, async bool, tokens int64) float64 {
 		d := testkit.Llama8B()
-		d.Engine.PrefixCaching, d.Engine.MaxModelLen = caching, trace.Opt[int64]{}
+		d.Engine.PrefixCaching = caching
+		d.Engine.MaxModelLen = trace.Opt[int64]{}
 		m, err := NewPhysics(testkit.Planted(), d)
 		if err != nil {
 			t.Fatal(err)
@@ -153,7 +159,8 @@ func TestNoAllocationPerStep(t *testing.T) {
 		caching, async bool
 		slack          float64 // growth of tables with the blocks registered, logarithmic
 	}{{false, false, 2}, {false, true, 2}, {true, false, 60}, {true, true, 60}} {
-		short, long := allocs(c.caching, c.async, 100), allocs(c.caching, c.async, 10100)
+		short := allocs(c.caching, c.async, 100)
+		long := allocs(c.caching, c.async, 10100)
 		if long-short > c.slack {
 			t.Errorf("caching %t async %t: %g allocations for 100 tokens, %g for 10,100", c.caching, c.async, short, long)
 		}
@@ -180,7 +187,8 @@ type recording struct{ start, end []int64 }
 
 // Step notes the step's times.
 func (r *recording) Step(v *StepView) {
-	r.start, r.end = append(r.start, v.StartUs), append(r.end, v.EndUs)
+	r.start = append(r.start, v.StartUs)
+	r.end = append(r.end, v.EndUs)
 }
 
 // Event is ignored.

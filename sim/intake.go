@@ -81,7 +81,8 @@ func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 		return err
 	}
 	if e.api != nil {
-		e.api.reqs, e.api.tokens = e.api.reqs+1, e.api.tokens+r.PromptTokens
+		e.api.reqs += 1
+		e.api.tokens += r.PromptTokens
 	}
 	e.outside.push(atUs+delay, outsideEnqueue, i)
 	if r.AbortAtUs.OK {
@@ -119,7 +120,8 @@ func (e *Engine) newVisit(i int, r *Request) *visit {
 	}
 	var v *visit
 	if n := len(e.freeVisits); n > 0 {
-		v, e.freeVisits = e.freeVisits[n-1], e.freeVisits[:n-1]
+		v = e.freeVisits[n-1]
+		e.freeVisits = e.freeVisits[:n-1]
 	} else {
 		v = &visit{}
 	}
@@ -198,7 +200,12 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	if maxTokens == 0 {
 		maxTokens = r.OutputTokens
 	}
-	s.req, s.res, s.idx, s.prompt, s.maxTokens, s.cached = r, &v.res, i, r.PromptTokens, maxTokens, -1
+	s.req = r
+	s.res = &v.res
+	s.idx = i
+	s.prompt = r.PromptTokens
+	s.maxTokens = maxTokens
+	s.cached = -1
 	s.remote.pending = r.RemotePrefill
 	s.target = min(r.OutputTokens, maxTokens, e.maxLen-r.PromptTokens)
 	s.side = e.groups.Side(r.PromptTokens + s.target)
@@ -211,7 +218,8 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 // describe says what the blocks of s hold, with its first attempt at admission.
 func (e *Engine) describe(s *seq) {
 	if n := len(e.contents); n > 0 {
-		s.content, e.contents = e.contents[n-1], e.contents[:n-1]
+		s.content = e.contents[n-1]
+		e.contents = e.contents[:n-1]
 	} else {
 		s.content = &Content{}
 	}
@@ -230,7 +238,8 @@ func (e *Engine) pickUp(s *seq) {
 	}
 	e.waiting.push(s)
 	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.waiting.len()))
-	s.res.QueuedUs, s.res.QueuedStep = trace.Some(e.now), e.step
+	s.res.QueuedUs = trace.Some(e.now)
+	s.res.QueuedStep = e.step
 	e.journey(Queued, s, e.step)
 }
 
@@ -283,7 +292,9 @@ func (e *Engine) reject(i int, code trace.Code, at int64) {
 	if v.grad != nil {
 		v.grad.left.set(&v.grad.arrive)
 	}
-	res.Outcome, res.Reason, res.FinishStatus = OutcomeRejected, code, trace.FinishIgnored
+	res.Outcome = OutcomeRejected
+	res.Reason = code
+	res.FinishStatus = trace.FinishIgnored
 	e.emit(Event{Kind: rejected, AtUs: at, Request: i, Outcome: OutcomeRejected})
 	e.outside.push(at, outsideDepart, i)
 }
@@ -389,7 +400,8 @@ func NewSource(reqs []Request) (*Source, error) {
 // has left.
 func (s *Source) Next() (atUs int64, ok bool) {
 	if s.next < len(s.open) {
-		atUs, ok = s.reqs[s.open[s.next]].ArrivalUs, true
+		atUs = s.reqs[s.open[s.next]].ArrivalUs
+		ok = true
 	}
 	if len(s.due) > 0 && (!ok || s.due[0].at < atUs) {
 		atUs, ok = s.due[0].at, true

@@ -55,12 +55,15 @@ func (c *cpuTier) rankChunk(x *tierChunk, again bool) {
 // planSave decides what this step saves of a request.
 func (c *cpuTier) planSave(it *item) {
 	s, l := it.s, it.s.load
-	known, base := s.tokens(), min(s.computed, l.length)
+	known := s.tokens()
+	base := min(s.computed, l.length)
 	t := &transfer{s: s, state: l, idx: s.idx, sync: !c.set.Parks}
 	n := min(it.n, known-base)
 	l.decodes = l.decodes || n == 1
 	if c.set.Parks || it.fresh && (s.preempted == 0 || c.e.rules.ModelRunnerV2) {
-		base, n, l.decodes = s.computed, it.n, false
+		base = s.computed
+		n = it.n
+		l.decodes = false
 		if !c.set.Parks || !c.set.Decodes {
 			known = s.prompt
 		}
@@ -74,7 +77,9 @@ func (c *cpuTier) planSave(it *item) {
 		if l.saved = l.hit * c.chunk; !l.loads {
 			t.pins = c.keys(s, 0, l.hit)
 		}
-		l.asked, l.found, l.loads = false, false, false
+		l.asked = false
+		l.found = false
+		l.loads = false
 	}
 	from, to := l.saved/c.chunk, l.length/c.chunk
 	if l.decodes && !c.set.Decodes || to <= from {
@@ -82,7 +87,8 @@ func (c *cpuTier) planSave(it *item) {
 	} else {
 		l.saved = to * c.chunk
 	}
-	t.hashes, t.source = c.keys(s, from, to), to-from
+	t.hashes = c.keys(s, from, to)
+	t.source = to - from
 	if t.gpu = t.source * c.set.Blocks; t.gpu+int64(len(t.pins)) > 0 {
 		c.e.batch.StoreBlocks += t.gpu
 		c.e.out.StoredBlocks += t.gpu

@@ -125,7 +125,9 @@ func (b *Batch) Kernels() library.Batch {
 		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs), PrefillTokens: float64(b.PrefillTokens),
 		PrefillPairs: float64(b.CausalWork)}
 	if b.Among != nil {
-		out.Run, out.All, out.Imbalance = b.Among.Padded, b.Among.Tokens, b.Among.Imbalance
+		out.Run = b.Among.Padded
+		out.All = b.Among.Tokens
+		out.Imbalance = b.Among.Imbalance
 	}
 	return out
 }
@@ -332,12 +334,15 @@ func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 		TransferBlocks: float64(b.StoreBlocks), CPUResidentReadBlocks: float64(b.LoadBlocks),
 	}
 	if v == features.V10 {
-		in.SumPrefillAttnWork, in.SumDecodeKVBlocks = float64(b.PrefillAttnWork), float64(b.DecodeBlocks)
+		in.SumPrefillAttnWork = float64(b.PrefillAttnWork)
+		in.SumDecodeKVBlocks = float64(b.DecodeBlocks)
 		return
 	}
 	in.NumSampledSeqs = float64(b.PrefillReqs + b.DecodeReqs + b.DraftTokens) // logits of every draft too
-	in.PrefillCausalWork, in.KVReadTokens = float64(b.CausalWork), float64(b.KVRead)
-	in.PrefillContext, in.Reached = float64(b.PrefillContext), b.reached
+	in.PrefillCausalWork = float64(b.CausalWork)
+	in.KVReadTokens = float64(b.KVRead)
+	in.PrefillContext = float64(b.PrefillContext)
+	in.Reached = b.reached
 }
 
 // alphaDelay is the overhead or the egress of a coefficient set.

@@ -116,9 +116,14 @@ func (e *Engine) showStep(end int64) {
 		return
 	}
 	v := &e.view
-	v.Batch, v.EndUs, v.Finished = e.batch, end, e.finished
+	v.Batch = e.batch
+	v.EndUs = end
+	v.Finished = e.finished
 	v.FreeBlocks = e.pool.Free
-	v.LabelledPrefillReqs, v.LabelledDecodeReqs, v.LabelledPrefillTokens, v.LabelledDecodeTokens = 0, 0, 0, 0
+	v.LabelledPrefillReqs = 0
+	v.LabelledDecodeReqs = 0
+	v.LabelledPrefillTokens = 0
+	v.LabelledDecodeTokens = 0
 	v.Members = v.Members[:0]
 	scheduled := scheduled(e.cur)
 	for _, s := range e.running {
@@ -164,7 +169,8 @@ func (l *kvLog) stored(e *Engine, s *seq, from, to int64) {
 	}
 	ev := KVEvent{Kind: blockStored, AtUs: e.now, Request: s.idx, Step: e.step, Hashes: l.hashes, Blocks: to - from}
 	if from > 0 {
-		ev.Parent, ev.HasParent = s.blockHash(from-1, e.blockSize), true
+		ev.Parent = s.blockHash(from-1, e.blockSize)
+		ev.HasParent = true
 	}
 	l.send(ev)
 }

@@ -145,7 +145,8 @@ func TestTierSchedules(t *testing.T) {
 
 // readOracle reads every scenario and trace below dir.
 func readOracle(t *testing.T, dir string) (map[string]*oracleScenario, []*oracleTrace) {
-	scenarios, traces := map[string]*oracleScenario{}, []*oracleTrace{}
+	scenarios := map[string]*oracleScenario{}
+	traces := []*oracleTrace{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.Contains(filepath.Base(path), ".json") {
 			return err
@@ -207,7 +208,8 @@ func newOracleScenario() *oracleScenario {
 
 // resolve fills defaults and makes token ids: equal ids are equal tokens.
 func (s *oracleScenario) resolve() {
-	byID, named := map[string]*oracleRequest{}, func(what string, i int64) uint64 {
+	byID := map[string]*oracleRequest{}
+	named := func(what string, i int64) uint64 {
 		h := fnv.New64a()
 		fmt.Fprintf(h, "%s %d", what, i)
 		return h.Sum64()
@@ -322,7 +324,8 @@ func (s *oracleScenario) deployment(version string) *deploy.Deployment {
 		d.Engine.KVBlocksCPU = whole("chunks") * whole("blocks_per_chunk")
 		name := "OffloadingConnector"
 		if e.Offload["lmcache"] == true {
-			name, extra = "LMCacheConnectorV1", map[string]any{}
+			name = "LMCacheConnectorV1"
+			extra = map[string]any{}
 			for _, key := range []string{"chunk_size", "cache_policy", "save_decode_cache", "min_retrieve_tokens"} {
 				extra["lmcache."+key] = e.Offload[key]
 			}
@@ -426,9 +429,13 @@ func acceptedBy(spec map[string]any, own []int64, n int64) []uint8 {
 
 func (r *oracleRun) transferredInScenario(q *seq) bool {
 	o := r.s.Requests[q.idx]
-	at, due, n := r.parkedAt[q.idx], o.LoadDone, o.LoadSteps
+	at := r.parkedAt[q.idx]
+	due := o.LoadDone
+	n := o.LoadSteps
 	if q.status == statusDone && q.remote.freeUs > 0 && !slices.Contains(r.parked, q) {
-		at, due, n = r.sentAt[q.idx], o.SendDone, o.SendSteps
+		at = r.sentAt[q.idx]
+		due = o.SendDone
+		n = o.SendSteps
 	}
 	ok := false
 	switch {
@@ -508,7 +515,8 @@ func (r *oracleRun) pass() error {
 	}
 	if r.phase == busy && len(r.flight) > 0 {
 		r.abortDue("before_update")
-		before, items := map[int]int64{}, slices.Clone(r.flight[0].items)
+		before := map[int]int64{}
+		items := slices.Clone(r.flight[0].items)
 		for _, it := range items {
 			before[int(it.idx)] = r.outputsOf(int(it.idx))
 		}
@@ -716,8 +724,12 @@ func newerCase(seed uint64) (Config, []Request) {
 	if slow := rng.IntN(4) == 0; slow && len(e.Extra) == 0 && cfg.Deployment.PP <= 1 { // a CPU tier whose copies take a step or more
 		e.CPUOffloading, e.PrefixCaching, e.KVBlocksCPU = true, true, 4+rng.Int64N(40)
 		m := &cfg.Deployment.Model
-		m.NumLayers, m.NumKVHeads, m.HeadDim, m.BytesPerKV = 1, 1, 100, 1
-		cfg.Deployment.Hardware.PCIeBandwidthGBs, cfg.Deployment.Hardware.PCIeEfficiency = []float64{0.0005, 0.01, 10}[rng.IntN(3)], 1
+		m.NumLayers = 1
+		m.NumKVHeads = 1
+		m.HeadDim = 100
+		m.BytesPerKV = 1
+		cfg.Deployment.Hardware.PCIeBandwidthGBs = []float64{0.0005, 0.01, 10}[rng.IntN(3)]
+		cfg.Deployment.Hardware.PCIeEfficiency = 1
 		if name := []string{"", "LMCacheConnectorV1", "LMCacheMPConnector"}[rng.IntN(3)]; name != "" {
 			e.PrefixCaching = rng.IntN(4) > 0
 			e.VLLMVersion = []string{"0.15.1", "0.23.0", "0.31.0", "0.33.0"}[rng.IntN(4)] // between, two may preempt each other for ever
@@ -765,7 +777,8 @@ func (w *verifies) look(t *testing.T, e *Engine) {
 			if v.s.status != statusRunning || v.s.outputs >= v.s.target {
 				continue
 			}
-			accepted, rejected := v.s.outputs-v.outputs-1, v.computed-v.s.computed
+			accepted := v.s.outputs - v.outputs - 1
+			rejected := v.computed - v.s.computed
 			if w.seen, w.rejected = w.seen+1, w.rejected+rejected; v.n != accepted+rejected+1 || accepted < 0 || rejected < 0 {
 				t.Errorf("step %d: %d tokens scheduled, %d accepted, %d rejected", w.step, v.n, accepted, rejected)
 			}
@@ -824,7 +837,8 @@ func TestNewerEnginesConserve(t *testing.T) {
 				t.Errorf("%d chunks, want at most %d", c.t1.Len()+c.t2.Len(), c.capacity)
 			}
 		}
-		seen, rejected = seen+watch.seen, rejected+watch.rejected
+		seen += watch.seen
+		rejected += watch.rejected
 		checkOrder(t, &cfg, reqs, res.Requests)
 		if res.AcceptedTokens > res.DraftTokens || res.DraftTokens > 0 && res.Verifies == 0 {
 			t.Errorf("%d drafts, %d accepted in %d verifies", res.DraftTokens, res.AcceptedTokens, res.Verifies)
@@ -885,12 +899,20 @@ func checkAllFree(t *testing.T, e *Engine) {
 func TestCopiedBlocksAreFreeAtOnce(t *testing.T) {
 	run := func(version string, gbs float64) (started, first int64) {
 		d := testkit.Small(6, func(e *deploy.Engine) {
-			e.VLLMVersion, e.BlockSize, e.PrefixCaching, e.CPUOffloading, e.KVBlocksCPU = version, 4, true, true, 40
+			e.VLLMVersion = version
+			e.BlockSize = 4
+			e.PrefixCaching = true
+			e.CPUOffloading = true
+			e.KVBlocksCPU = 40
 		})
 		cfg := DefaultConfig(d, &Blackbox{Beta: []float64{100, 0, 0}})
 		cfg.Async = false
-		d.Hardware.PCIeBandwidthGBs, d.Hardware.PCIeEfficiency = gbs, 1
-		d.Model.NumLayers, d.Model.NumKVHeads, d.Model.HeadDim, d.Model.BytesPerKV = 1, 1, 100, 1
+		d.Hardware.PCIeBandwidthGBs = gbs
+		d.Hardware.PCIeEfficiency = 1
+		d.Model.NumLayers = 1
+		d.Model.NumKVHeads = 1
+		d.Model.HeadDim = 100
+		d.Model.BytesPerKV = 1
 		res, err := Run(cfg, []Request{{PromptTokens: 8, OutputTokens: 1}, {PromptTokens: 23, OutputTokens: 1}}, nil)
 		if err != nil {
 			t.Fatal(err)

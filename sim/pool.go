@@ -61,7 +61,8 @@ func newPool(total int64, caching bool) *pool {
 	if !caching {
 		return p
 	}
-	p.blocks, p.content = make([]block, total), make([]content, total)
+	p.blocks = make([]block, total)
+	p.content = make([]content, total)
 	p.index = newIndex(total)
 	size := int64(4)
 	for size < 2*total {
@@ -175,7 +176,8 @@ func (p *pool) Share(h *held, hits []int32) {
 func (p *pool) Register(h *held, hash uint64, own bool) {
 	b := h.IDs[h.Registered]
 	h.Registered++
-	p.content[b].hash, p.blocks[b].hashed = hash, true
+	p.content[b].hash = hash
+	p.blocks[b].hashed = true
 	if !own {
 		p.list(b)
 	}
@@ -212,7 +214,8 @@ func (p *pool) ListAll(h *held, c *Content, blockSize int64) {
 			continue
 		}
 		hash, _ := c.Block(int64(i), blockSize)
-		p.content[b].hash, p.blocks[b].hashed = hash, true
+		p.content[b].hash = hash
+		p.blocks[b].hashed = true
 		p.list(b)
 	}
 }
@@ -288,7 +291,9 @@ func (p *pool) Drop(h *held) {
 	if h.IDs != nil {
 		p.spare = append(p.spare, h.IDs[:0])
 	}
-	h.IDs, h.N, h.Registered = nil, 0, 0
+	h.IDs = nil
+	h.N = 0
+	h.Registered = 0
 }
 
 // Content says what the blocks of one request hold, as far as others may share

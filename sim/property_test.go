@@ -236,7 +236,9 @@ func sumsIn(b Batch) sums {
 
 func sumsOf(v *StepView) (s sums) {
 	for _, m := range v.Members {
-		c, p, n := m.Computed, m.Prompt, m.New
+		c := m.Computed
+		p := m.Prompt
+		n := m.New
 		switch {
 		case n == 0:
 			continue
@@ -415,7 +417,8 @@ func TestOutputLengthIsNotRead(t *testing.T) {
 		if !end.OK {
 			return
 		}
-		x, y := until(a.b.String(), end.V), until(b.b.String(), end.V)
+		x := until(a.b.String(), end.V)
+		y := until(b.b.String(), end.V)
 		if x != y {
 			t.Errorf("request %d: the logs differ before it stops at %d us", i, end.V)
 		}
@@ -450,11 +453,15 @@ func TestReplayOfARecording(t *testing.T) {
 			return
 		}
 		replay := cfg
-		replay.Latency, replay.Noise, replay.Drift = rec.Timeline(), nil, nil
+		replay.Latency = rec.Timeline()
+		replay.Noise = nil
+		replay.Drift = nil
 		again := append([]Request(nil), reqs...)
 		for i := range again {
 			if r := &first.Requests[i]; r.EnqueuedUs.OK {
-				again[i].After, again[i].ArrivalUs, again[i].EnqueueUs = 0, r.ArrivalUs, r.EnqueuedUs
+				again[i].After = 0
+				again[i].ArrivalUs = r.ArrivalUs
+				again[i].EnqueueUs = r.EnqueuedUs
 			}
 		}
 		second := runChecked(t, replay, again, nil, nil)
@@ -498,7 +505,8 @@ func TestShiftedArrivals(t *testing.T) {
 				moved[i].AbortAtUs.V += shift
 			}
 		}
-		a, b := runChecked(t, cfg, reqs, nil, nil), runChecked(t, cfg, moved, nil, nil)
+		a := runChecked(t, cfg, reqs, nil, nil)
+		b := runChecked(t, cfg, moved, nil, nil)
 		for i := range a.Requests {
 			x, y := &a.Requests[i], &b.Requests[i]
 			if x.Outcome != y.Outcome || x.DepartedUs.OK != y.DepartedUs.OK || x.DepartedUs.OK && x.DepartedUs.V+shift != y.DepartedUs.V {

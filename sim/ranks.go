@@ -100,8 +100,11 @@ func (r *allRanks) Inside() inside {
 	sum := inside{StepStartUs: -1}
 	for _, e := range r.engines {
 		in := e.Inside()
-		sum.Waiting, sum.Running, sum.StepStartUs = sum.Waiting+in.Waiting, sum.Running+in.Running, max(sum.StepStartUs, in.StepStartUs)
-		sum.FreeBlocks, sum.TotalBlocks = sum.FreeBlocks+in.FreeBlocks, sum.TotalBlocks+in.TotalBlocks
+		sum.Waiting += in.Waiting
+		sum.Running += in.Running
+		sum.StepStartUs = max(sum.StepStartUs, in.StepStartUs)
+		sum.FreeBlocks += in.FreeBlocks
+		sum.TotalBlocks += in.TotalBlocks
 	}
 	return sum
 }
@@ -159,8 +162,10 @@ func Totals(engines []*Result) *Result {
 		for k, to := range sum.counts() {
 			*to += *of[k]
 		}
-		sum.EndUs, sum.PeakRunning = max(sum.EndUs, e.EndUs), max(sum.PeakRunning, e.PeakRunning)
-		sum.PeakWaiting, sum.PeakBlocks = max(sum.PeakWaiting, e.PeakWaiting), max(sum.PeakBlocks, e.PeakBlocks)
+		sum.EndUs = max(sum.EndUs, e.EndUs)
+		sum.PeakRunning = max(sum.PeakRunning, e.PeakRunning)
+		sum.PeakWaiting = max(sum.PeakWaiting, e.PeakWaiting)
+		sum.PeakBlocks = max(sum.PeakBlocks, e.PeakBlocks)
 		sum.Findings = append(sum.Findings, e.Findings...)
 		if e.Gaps != nil {
 			if sum.Gaps == nil {
@@ -229,7 +234,8 @@ const pendingUs = int64(math.MaxInt64)
 func (e *Engine) join(g *lockstep) {
 	e.peers = g
 	g.ranks = append(g.ranks, e)
-	g.syncEvery, g.syncFirst = e.rules.DPSyncInterval, e.rules.DPSyncFirst
+	g.syncEvery = e.rules.DPSyncInterval
+	g.syncFirst = e.rules.DPSyncFirst
 	if g.syncEvery == 0 {
 		if g.syncEvery = 32; g.syncFirst {
 			g.syncEvery = 16
@@ -300,20 +306,26 @@ func (g *lockstep) runReadyPasses() error {
 // pad says how many tokens each rank computes: those of the largest rank, padded to a
 // captured graph, or its own where one rank's batch is larger than any graph.
 func (g *lockstep) pad() {
-	tokens, padded, captured := 0.0, 0.0, g.graphs != nil
+	tokens := 0.0
+	padded := 0.0
+	captured := g.graphs != nil
 	for _, e := range g.ranks {
 		n := float64(e.forwards[0].batch.Tokens())
 		size, fits := g.graphs.Tokens(n)
-		tokens, padded, captured = tokens+n, max(padded, size), captured && fits
+		tokens += n
+		padded = max(padded, size)
+		captured = captured && fits
 	}
 	if g.group.Tokens, g.group.Padded = tokens, 0; captured {
-		g.group.Tokens, g.group.Padded = padded*float64(len(g.ranks)), padded
+		g.group.Tokens = padded * float64(len(g.ranks))
+		g.group.Padded = padded
 	}
 }
 
 // ends tells e when its oldest pass ends, and how long the slowest rank took.
 func (e *Engine) ends(atUs, us int64) {
-	dummy, waitedUs := e.forwards[0].dummy, us-e.forwards[0].us
+	dummy := e.forwards[0].dummy
+	waitedUs := us - e.forwards[0].us
 	e.forwards = append(e.forwards[:0], e.forwards[1:]...)
 	if dummy {
 		e.dummyUs = atUs
@@ -368,9 +380,12 @@ func (g *lockstep) sync(e *Engine) {
 	}
 	at, wakes := int64(0), false
 	for _, e := range g.ranks {
-		at, wakes = max(at, e.now), wakes || len(e.inbox) > 0
+		at = max(at, e.now)
+		wakes = wakes || len(e.inbox) > 0
 	}
-	g.running, g.arrived, g.busy = g.busy, 0, false
+	g.running = g.busy
+	g.arrived = 0
+	g.busy = false
 	for _, e := range g.ranks {
 		e.phase = ready
 		if e.skipTo(at); g.running {

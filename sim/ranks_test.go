@@ -18,7 +18,9 @@ import (
 // ranked makes a case one of n data-parallel ranks, in lockstep where the model has experts.
 func ranked(cfg Config, n int64, version string) Config {
 	d := *cfg.Deployment
-	d.DP, d.Engine.VLLMVersion, cfg.Ranks = n, version, true
+	d.DP = n
+	d.Engine.VLLMVersion = version
+	cfg.Ranks = true
 	cfg.Deployment = &d
 	return cfg
 }
@@ -32,7 +34,8 @@ func TestRanksComeToEveryPass(t *testing.T) {
 		cfg = ranked(cfg, 2+rng.Int64N(4), versions[rng.IntN(len(versions))])
 		isMoE := rng.IntN(3) > 0
 		if isMoE {
-			cfg.Deployment.Model.NumExperts, cfg.Deployment.Model.TopK = 8, 2
+			cfg.Deployment.Model.NumExperts = 8
+			cfg.Deployment.Model.TopK = 2
 		}
 		if rng.IntN(2) == 0 {
 			setExtra(&cfg.Deployment.Engine, "prefill_schedule_interval", 3)
@@ -72,7 +75,8 @@ func TestNewerRanksConserve(t *testing.T) {
 		}
 		isMoE := rng.IntN(4) > 0
 		if isMoE {
-			cfg.Deployment.Model.NumExperts, cfg.Deployment.Model.TopK = 8, 2
+			cfg.Deployment.Model.NumExperts = 8
+			cfg.Deployment.Model.TopK = 2
 		}
 		engines := map[*Engine]bool{}
 		res := runChecked(t, cfg, reqs, nil, func(e *Engine, when string) {
@@ -184,7 +188,11 @@ func BenchmarkRanks(b *testing.B) {
 }
 
 func ranksLoad() (Config, []Request) {
-	d := testkit.Small(20_000, func(e *deploy.Engine) { e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize = 256, 8192, 16 })
+	d := testkit.Small(20_000, func(e *deploy.Engine) {
+		e.MaxNumSeqs = 256
+		e.MaxNumBatchedTokens = 8192
+		e.BlockSize = 16
+	})
 	d.Model.NumExperts, d.Model.TopK = 8, 2
 	cfg := ranked(DefaultConfig(d, &Blackbox{Beta: []float64{8000, 10, 20}}), 8, "0.33.0")
 	cfg.TokenGaps = true
@@ -202,7 +210,8 @@ func TestExpertsPause(t *testing.T) {
 	cfg := DefaultConfig(testkit.Small(100), &Blackbox{Beta: []float64{1000, 0, 0}})
 	cfg = ranked(cfg, 2, "0.33.0")
 	cfg.Async = false
-	cfg.Deployment.Model.NumExperts, cfg.Deployment.Model.TopK = 8, 2
+	cfg.Deployment.Model.NumExperts = 8
+	cfg.Deployment.Model.TopK = 2
 	e := &cfg.Deployment.Engine
 	setExtra(e, "enable_eplb", true)
 	setExtra(e, "eplb_config", map[string]any{"step_interval": 4})
@@ -408,7 +417,8 @@ func requestOfScript(t *testing.T, id string, p map[string]string) Request {
 		}
 	}
 	if a := p["abort"]; a != "" {
-		r.AbortAtUs, r.AbortKind = trace.Some(whole(t, a)), OutcomeAborted
+		r.AbortAtUs = trace.Some(whole(t, a))
+		r.AbortKind = OutcomeAborted
 	}
 	r.After, r.With, r.Loop, r.ThinkUs = int(whole(t, p["after"])), int(whole(t, p["with"])), int(whole(t, p["loop"])), whole(t, p["think"])
 	r.Queued = p["queued"] != ""

@@ -14,8 +14,12 @@ type remoteState struct {
 // park keeps s waiting, with its blocks, until those of so many of its tokens have come: from another server, or from
 // the CPU tier, which says when.
 func (e *Engine) park(s *seq, tokens, external int64, remote bool) {
-	s.status, s.computed, s.prefills = statusParked, tokens, true
-	s.remote.arrived, s.remote.parkedAt, s.remote.readyUs = false, e.step, e.now+s.req.LoadUs
+	s.status = statusParked
+	s.computed = tokens
+	s.prefills = true
+	s.remote.arrived = false
+	s.remote.parkedAt = e.step
+	s.remote.readyUs = e.now + s.req.LoadUs
 	if !remote {
 		s.remote.readyUs = math.MaxInt64
 	} else if e.cfg.Load != nil {

@@ -88,7 +88,8 @@ func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, err
 	if err != nil {
 		return nil, err
 	}
-	e.score.Steps, e.score.Stopped = res.Steps, res.Stopped
+	e.score.Steps = res.Steps
+	e.score.Stopped = res.Stopped
 	if e.score.Objective = e.score.Paired; !res.Stopped {
 		e.score.Quantiles = e.quantiles()
 		e.score.Objective += e.score.Quantiles

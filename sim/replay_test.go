@@ -74,7 +74,8 @@ func scaled(theta []float64, by ...float64) []float64 {
 // stays planted: it delays a token as the constant of a step does.
 func TestGaussNewtonFindsThePlantedCoefficients(t *testing.T) {
 	reqs := poisson(600, 6)
-	seen, twins := measure(t, reqs), Twins(reqs, 4, 3000, 1)
+	seen := measure(t, reqs)
+	twins := Twins(reqs, 4, 3000, 1)
 	assess := func(theta []float64) (float64, *ridge.Gram) {
 		mean, scores, err := AssessTwins(engine(t, theta), twins, seen, Options{BlockUs: 10_000_000, Theta: theta})
 		if err != nil {
@@ -103,7 +104,9 @@ func TestGaussNewtonFindsThePlantedCoefficients(t *testing.T) {
 			step /= 2
 			continue
 		}
-		theta, at, gram = next, objective, equations
+		theta = next
+		at = objective
+		gram = equations
 		t.Logf("objective %.4f at %.4g", at, theta)
 	}
 	for _, b := range []Batch{
@@ -199,7 +202,8 @@ func TestTwins(t *testing.T) {
 		t.Error("a request's jitter depends on the others")
 	}
 	for i := 1; i < len(reqs); i++ {
-		a, b := twins[0][i].ArrivalUs-reqs[i].ArrivalUs, twins[1][i].ArrivalUs-reqs[i].ArrivalUs
+		a := twins[0][i].ArrivalUs - reqs[i].ArrivalUs
+		b := twins[1][i].ArrivalUs - reqs[i].ArrivalUs
 		if a+b != 0 || a > 1000 || a < -1000 {
 			t.Errorf("request %d: moved by %d and %d us, want opposite and at most 1000", i, a, b)
 		}
@@ -368,7 +372,8 @@ func gradientCase(seed uint64) (*deploy.Deployment, *rand.Rand, []Request, func(
 			ID: fmt.Sprint(i), ArrivalUs: int64(at), PromptTokens: 1 + rng.Int64N(90), OutputTokens: 1 + rng.Int64N(8), Priority: rng.Int64N(2),
 		}
 		if rng.IntN(3) == 0 {
-			reqs[i].Group, reqs[i].GroupTokens = 1, min(48, reqs[i].PromptTokens)
+			reqs[i].Group = 1
+			reqs[i].GroupTokens = min(48, reqs[i].PromptTokens)
 		}
 		switch {
 		case i > 0 && rng.IntN(4) == 0:
@@ -382,7 +387,8 @@ func gradientCase(seed uint64) (*deploy.Deployment, *rand.Rand, []Request, func(
 		c.Gradient = true
 		if noise {
 			q := []Quantile{{0.1, 0.8}, {0.9, 1.3}}
-			c.Noise, c.Drift = &Noise{Decode: q, Prefill: q, Mixed: q}, []DriftPoint{{0, 1.25}}
+			c.Noise = &Noise{Decode: q, Prefill: q, Mixed: q}
+			c.Drift = []DriftPoint{{0, 1.25}}
 		}
 	}
 }
@@ -414,7 +420,9 @@ func times(r *RequestResult) [3]float64 {
 // runOrdered runs the workload and returns each request's times and derivatives.
 func runOrdered(t *testing.T, cfg Config, reqs []Request, obs Observer) (ts [][3]float64, by [][3][]float64, us [][3]float64) {
 	t.Helper()
-	ts, by, us = make([][3]float64, len(reqs)), make([][3][]float64, len(reqs)), make([][3]float64, len(reqs))
+	ts = make([][3]float64, len(reqs))
+	by = make([][3][]float64, len(reqs))
+	us = make([][3]float64, len(reqs))
 	if _, err := Stream(cfg, reqs, obs, func(i int, r *RequestResult) bool {
 		ts[i] = times(r)
 		if g := r.Gradient; g != nil {
@@ -438,7 +446,10 @@ func TestGradientIsTheCentralDifference(t *testing.T) {
 	if repo.Eval() {
 		workloads = 1000
 	}
-	unchanged, skipped, derivatives, worst := 0, 0, 0, 0.0
+	unchanged := 0
+	skipped := 0
+	derivatives := 0
+	worst := 0.0
 	for seed := uint64(0); unchanged < workloads; seed++ {
 		d, rng, reqs, tune := gradientCase(seed)
 		models := tunedEngines(t, rng, d)
@@ -478,7 +489,8 @@ func TestGradientIsTheCentralDifference(t *testing.T) {
 					if by[i][k] == nil {
 						continue
 					}
-					got, want := by[i][k][j], (plus[i][k]-minus[i][k])/(2*h)
+					got := by[i][k][j]
+					want := (plus[i][k] - minus[i][k]) / (2 * h)
 					off := math.Abs(got-want) / math.Max(math.Abs(want), m.size[j])
 					worst = math.Max(worst, off)
 					derivatives++
@@ -510,8 +522,10 @@ func TestSumsEqualTheFeatureCode(t *testing.T) {
 			}
 			for _, version := range features.Versions() {
 				want := features.Sum(version, chunks)
-				want.RunningDepth, want.PreemptionEMA = float64(v.Running), v.PreemptionEMA
-				want.TransferBlocks, want.CPUResidentReadBlocks = float64(v.StoreBlocks), float64(v.LoadBlocks)
+				want.RunningDepth = float64(v.Running)
+				want.PreemptionEMA = v.PreemptionEMA
+				want.TransferBlocks = float64(v.StoreBlocks)
+				want.CPUResidentReadBlocks = float64(v.LoadBlocks)
 				var got features.StepInput
 				FillStepInput(version, &v.Batch, &got)
 				got.SumDecodeKVBlocks = 0 // allocated blocks, which chunks do not show
@@ -621,7 +635,8 @@ func ExampleRun() {
 		panic(err)
 	}
 	cfg := DefaultConfig(d, m)
-	cfg.Overhead, cfg.Egress = Const(1000), Const(200)
+	cfg.Overhead = Const(1000)
+	cfg.Egress = Const(200)
 	res, err := Run(cfg, []Request{{ID: "hello", PromptTokens: 512, OutputTokens: 100}}, nil)
 	if err != nil {
 		panic(err)

@@ -66,7 +66,9 @@ type cadence struct {
 
 // begins decides whether the step about to be formed holds prefills back.
 func (c *cadence) begins(running []*seq, iteration int64) {
-	c.hold, c.chunks, c.admits = false, false, false
+	c.hold = false
+	c.chunks = false
+	c.admits = false
 	if c.interval <= 1 || c.bound || !c.shared && c.executed+1-c.lastPrefill >= c.interval || c.shared && iteration%c.interval == 0 {
 		return
 	}
@@ -216,7 +218,10 @@ func DefaultConfig(d *deploy.Deployment, step Model) Config {
 
 // Apply sets a model and the delays that belong to it.
 func (c *Config) Apply(p Parts) {
-	c.Latency, c.Overhead, c.Egress, c.TokenUs = p.Step, p.Overhead, p.Egress, p.TokenUs
+	c.Latency = p.Step
+	c.Overhead = p.Overhead
+	c.Egress = p.Egress
+	c.TokenUs = p.TokenUs
 }
 
 // Codes of this package.

@@ -214,8 +214,10 @@ func MeansOf(cfg Config, reqs []Request) (*Means, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Steps, m.Preemptions = res.Steps, res.Preemptions
-	m.TTFTMs, m.TPOTMs = m.TTFTMs/m.Requests, m.TPOTMs/m.Requests
+	m.Steps = res.Steps
+	m.Preemptions = res.Preemptions
+	m.TTFTMs = m.TTFTMs / m.Requests
+	m.TPOTMs = m.TPOTMs / m.Requests
 	for j := range m.TTFTBy {
 		m.TTFTBy[j] /= m.Requests
 		m.TPOTBy[j] /= m.Requests
@@ -275,7 +277,9 @@ func (e *Engine) scheduleSteady() {
 	}
 	b.AddDecodes(int64(len(e.running)), context, blocks)
 	for i := range b.reaches {
-		r, near, entries := b.reaches[i], b.reaches[i].Near(), int64(0)
+		r := b.reaches[i]
+		near := b.reaches[i].Near()
+		entries := int64(0)
 		for _, s := range e.running {
 			if near > 0 {
 				entries += min(s.computed, near)

@@ -149,7 +149,9 @@ func (e *Engine) moveClocks(fromGPU bool, start, us int64) {
 // budget left and whether requests may be admitted (nobody was preempted).
 func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 	var decodes, context, blocks int64
-	ahead, size, caching := e.ahead, e.blockSize, e.pool.Caching
+	ahead := e.ahead
+	size := e.blockSize
+	caching := e.pool.Caching
 	for i := 0; i < len(e.running) && budget > 0; {
 		s := e.running[i]
 		n, next := int64(1), e.decodesNext(s)
@@ -161,7 +163,8 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 		}
 		// a division costs more than the rest of a decode
 		if end := min(s.computed+n+ahead, e.maxLen); end > (s.held.N-s.side)*size {
-			need, kept := ceilDiv(end, e.blockSize)+s.side, true
+			need := ceilDiv(end, e.blockSize) + s.side
+			kept := true
 			if need-s.held.N > e.pool.Free {
 				if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
 					if e.rules.SelfPreemptedGoesOn && e.byPriority && s.status == statusPreempted {
@@ -176,7 +179,9 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 			e.registerBlocks(s, min(s.computed+n, s.tokens()))
 		}
 		if next {
-			decodes, context, blocks = decodes+1, context+s.computed, blocks+s.held.N
+			decodes += 1
+			context += s.computed
+			blocks += s.held.N
 			e.batch.reach(true, s.computed, 1, 1)
 			e.put(s, 1).yields = true
 		} else {
@@ -265,9 +270,14 @@ func (e *Engine) preempt(s *seq) {
 		e.pool.ListAll(&s.held, s.content, e.blockSize)
 	}
 	e.freeBlocks(s)
-	s.status, s.computed, s.drafts, s.prefills = statusPreempted, 0, 0, false
+	s.status = statusPreempted
+	s.computed = 0
+	s.drafts = 0
+	s.prefills = false
 	if e.rules.ResumeAfterDrain {
-		s.stale, s.drains, s.inFlight = s.flying, s.flying > 0, 0
+		s.stale = s.flying
+		s.drains = s.flying > 0
+		s.inFlight = 0
 	}
 	s.preempted++
 	s.res.Preemptions++
@@ -305,7 +315,9 @@ func (e *Engine) take(s *seq, n int64, drafts int32) {
 func (e *Engine) put(s *seq, n int64) *item {
 	e.cur = append(e.cur, item{})
 	it := &e.cur[len(e.cur)-1]
-	it.s, it.n, it.idx = s, n, int32(s.idx)
+	it.s = s
+	it.n = n
+	it.idx = int32(s.idx)
 	return it
 }
 
@@ -416,7 +428,9 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	parks := remote || a.external > 0 && !a.sync
 	need, fits := e.fits(s, &a, hits, parks)
 	if !fits {
-		s.blockedAt, s.blockedBudget, e.shortUs = e.pool.Gains+1, budget, e.now
+		s.blockedAt = e.pool.Gains + 1
+		s.blockedBudget = budget
+		e.shortUs = e.now
 		return a, admitStop
 	}
 	e.pool.Share(&s.held, hits)
@@ -511,7 +525,8 @@ func (e *Engine) start(s *seq, a admission) {
 		e.cachedAtFirst(s, s.computed)
 	}
 	if !s.res.ScheduledUs.OK {
-		s.res.ScheduledUs, s.res.ScheduledStep = trace.Some(e.now), e.step
+		s.res.ScheduledUs = trace.Some(e.now)
+		s.res.ScheduledStep = e.step
 		s.res.Starved = e.shortUs >= s.res.QueuedUs.V
 	}
 	e.journey(Scheduled, s, e.step)
@@ -577,7 +592,9 @@ func (e *Engine) registerBlocks(s *seq, tokens int64) {
 
 // advanceScheduled moves the requests of the step forward, before its result.
 func (e *Engine) advanceScheduled() {
-	proposals, flies, async := e.proposals(len(e.cur)), e.depth > 1, e.cfg.Async
+	proposals := e.proposals(len(e.cur))
+	flies := e.depth > 1
+	async := e.cfg.Async
 	for i := range e.cur {
 		it := &e.cur[i]
 		s := it.s

@@ -298,9 +298,19 @@ func (e *Engine) CanClone() bool {
 // comes first.
 func (e *Engine) Clone(hooks Hooks) *Engine {
 	c := *e
-	c.obs, c.kvLog, c.check, c.hooks, c.cfg.TokenGaps = nil, nil, nil, hooks, false
+	c.obs = nil
+	c.kvLog = nil
+	c.check = nil
+	c.hooks = hooks
+	c.cfg.TokenGaps = false
 	c.pool = e.pool.Clone()
-	c.spare, c.skipped, c.hits, c.freeVisits, c.contents, c.free, c.spareGaps = nil, nil, nil, nil, nil, freeList{}, nil
+	c.spare = nil
+	c.skipped = nil
+	c.hits = nil
+	c.freeVisits = nil
+	c.contents = nil
+	c.free = freeList{}
+	c.spareGaps = nil
 	c.out.Findings, c.aborts, c.outside.heap = slices.Clone(e.out.Findings), slices.Clone(e.aborts), slices.Clone(e.outside.heap)
 	if c.rng = rand.New(&c.source); e.api != nil {
 		c.api = new(*e.api)

@@ -12,7 +12,9 @@ func (e *Engine) update(f *flight) {
 	for ; f.tokens > 0 && len(e.fenced) > 0 && e.fenced[0].doneStep <= f.step; e.fenced = e.fenced[1:] {
 		e.pool.Drop(&e.fenced[0].held)
 	}
-	left, stays, leaving := false, 0, len(e.leaving)
+	left := false
+	stays := 0
+	leaving := len(e.leaving)
 	flies, gaps := e.depth > 1, e.cfg.TokenGaps // loads of the loop
 	simple := e.plain && !(flies && e.pool.Caching)
 	for i := range f.items {
@@ -133,9 +135,11 @@ func (e *Engine) token(s *seq, step int64) {
 			e.api.tokens -= s.prompt
 		}
 		if n := len(e.spareGaps); e.cfg.TokenGaps && n > 0 {
-			s.gaps, e.spareGaps = e.spareGaps[n-1], e.spareGaps[:n-1]
+			s.gaps = e.spareGaps[n-1]
+			e.spareGaps = e.spareGaps[:n-1]
 		}
-		s.res.FirstTokenUs, s.res.FirstStep = trace.Some(e.now), step
+		s.res.FirstTokenUs = trace.Some(e.now)
+		s.res.FirstStep = step
 		if e.grad != nil {
 			e.visits[s.idx].grad.first.set(&e.grad.now)
 		}
@@ -195,14 +199,18 @@ func (e *Engine) stop(s *seq, step int64) {
 // finish frees the request and lets it go.
 func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome) {
 	res := s.res
-	res.FinishStatus, res.OutputTokens, res.FinishedStep, res.Outcome = finishStatus, s.outputs, step, outcome
+	res.FinishStatus = finishStatus
+	res.OutputTokens = s.outputs
+	res.FinishedStep = step
+	res.Outcome = outcome
 	res.FinishedUs = trace.Some(e.now)
 	res.ITLP50Ms, res.ITLP99Ms = e.gapQuantiles(s)
 	if outcome != OutcomeFinished {
 		e.forgetGaps(s)
 	}
 	if s.gaps != nil {
-		e.spareGaps, s.gaps = append(e.spareGaps, s.gaps[:0]), nil
+		e.spareGaps = append(e.spareGaps, s.gaps[:0])
+		s.gaps = nil
 	}
 	res.TokenUs = e.cfg.TokenUs
 	e.journey(Finished, s, step)
@@ -220,7 +228,8 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 		}
 	}
 	e.meets = e.queue(s.prompt)
-	e.meets.NowUs, e.meets.OutputTokens = e.now, s.outputs
+	e.meets.NowUs = e.now
+	e.meets.OutputTokens = s.outputs
 	exact, delay, err := e.delayUs(e.cfg.Egress, &e.meets)
 	if err != nil && e.failed == nil {
 		e.failed = err
@@ -268,7 +277,9 @@ func (e *Engine) gapQuantiles(s *seq) (p50, p99 trace.Opt[float64]) {
 // Lomuto's partition, which needs no branch on the data).
 func nth(v []int32, k int) {
 	for len(v) > 1 {
-		a, b, c := v[0], v[len(v)/2], v[len(v)-1]
+		a := v[0]
+		b := v[len(v)/2]
+		c := v[len(v)-1]
 		pivot := max(min(a, b), min(max(a, b), c))
 		less := below(v, int64(pivot))
 		switch {

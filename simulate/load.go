@@ -151,7 +151,8 @@ func (s *Simulation) recordedWorkload(dir string) error {
 	if err != nil {
 		return err
 	}
-	s.load.fixed, s.notes = w, append(s.notes, w.Notes...)
+	s.load.fixed = w
+	s.notes = append(s.notes, w.Notes...)
 	closed := slices.ContainsFunc(s.Deployment.Phases, func(p deploy.Phase) bool { return p.Name == phase && p.Load == deploy.LoadClosed })
 	if !closed || s.load.loop.Clients > 0 {
 		return nil

@@ -45,7 +45,8 @@ func TestOperatorsOverRoofline(t *testing.T) {
 			us := func(layers []deploy.Layer, b []trace.Chunk) (measured, roofline float64, err error) {
 				own, dep := *whole, *d
 				own.Layers = layers
-				dep.Model.Layered, dep.Model.Decoder = &own, &own
+				dep.Model.Layered = &own
+				dep.Model.Decoder = &own
 				step, err := library.Bound(&dep, library.Options{Load: "balanced"})
 				if err != nil {
 					return 0, 0, err

@@ -366,7 +366,8 @@ func intervalOf(name string, v []float64, percentiles bool) interval {
 	mean, lo, hi := stat.MeanInterval(v)
 	if percentiles {
 		slices.Sort(v)
-		lo, hi = stat.Quantile(v, .025), stat.Quantile(v, .975)
+		lo = stat.Quantile(v, .025)
+		hi = stat.Quantile(v, .975)
 	}
 	return interval{name, mean, lo, hi}
 }
@@ -457,7 +458,8 @@ func trustOf(step *library.Step) *Trust {
 	learned := library.Learned()
 	t := &Trust{Family: step.Family, Sentence: learned.Sentence(step)}
 	t.Judged, t.Unjudged = learned.JudgedAs(step)
-	of, notes := map[string][]string{}, []string(nil)
+	of := map[string][]string{}
+	notes := []string(nil)
 	for i := range step.Operators {
 		if op := &step.Operators[i]; op.Reached == library.Substituted {
 			of[op.Note], notes = stat.AppendNew(of[op.Note], op.Name), stat.AppendNew(notes, op.Note)

@@ -188,7 +188,8 @@ func Predict(ctx context.Context, q Question) (*Prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, n := p.on.Deployment, q.InputTokens+q.OutputTokens
+	d := p.on.Deployment
+	n := q.InputTokens + q.OutputTokens
 	if longest := d.MaxModelLen(); longest.OK && n > longest.V {
 		return nil, trace.Errorf(sim.CodeBadConfig, "--input-len, --output-len: got %s tokens together, want at most %s, the longest of "+
 			"the model", trace.Thousands(n), trace.Thousands(longest.V)).WithHint("ask for fewer, or raise --max-model-len where --vllm has it")
@@ -198,7 +199,8 @@ func Predict(ctx context.Context, q Question) (*Prediction, error) {
 		return nil, fitting(err, d, n)
 	}
 	size := d.Engine.BlockSize
-	p.on.o.KVBlocks, p.KVTokens = blocks, blocks*size
+	p.on.o.KVBlocks = blocks
+	p.KVTokens = blocks * size
 	if pool, ok := d.Model.Layers().KVPool(d.Parallel(), size); ok && len(pool.Groups) > 1 {
 		// layers of windows and states draw blocks of their own: the cache in requests like these, as vLLM logs it
 		p.KVTokens = blocks * ((n + size - 1) / size) / max(1, pool.RequestBlocks(n, d.Engine.MaxNumBatchedTokens)) * size
@@ -223,7 +225,10 @@ func (q *Question) bind(ctx context.Context) (*Prediction, error) {
 		return nil, err
 	}
 	o := DefaultOptions()
-	o.InputTokens, o.OutputTokens, o.RangeRatio, o.GPU = q.InputTokens, q.OutputTokens, lengthSpread, q.GPU
+	o.InputTokens = q.InputTokens
+	o.OutputTokens = q.OutputTokens
+	o.RangeRatio = lengthSpread
+	o.GPU = q.GPU
 	s := &Simulation{ctx: ctx, o: &o, Deployment: d}
 	if err := s.bind(); err != nil {
 		return nil, err
@@ -273,7 +278,9 @@ func (p *Prediction) load(clients int, rate float64, watch func(*sim.Config)) (*
 	case clients == 128:
 		rounds = 5
 	}
-	o.Concurrency, o.RateRPS, o.Requests = clients, rate, max(rounds*clients, 5*rounds)
+	o.Concurrency = clients
+	o.RateRPS = rate
+	o.Requests = max(rounds*clients, 5*rounds)
 	if clients == 0 {
 		o.Requests = int(min(mostOpen, max(leastOpen, 60*rate)))
 	}
@@ -318,7 +325,8 @@ func (p *Prediction) run(q *Question) error {
 		s := sum.spreads[i]
 		*to = Figures{s[0], s[1], s[2], s[4]}
 	}
-	p.RequestsPerS, p.TokensPerS = sum.ResponsesPerSec, sum.TokensPerSec/float64(p.GPUs)
+	p.RequestsPerS = sum.ResponsesPerSec
+	p.TokensPerS = sum.TokensPerSec / float64(p.GPUs)
 	p.KVPeak = float64(sum.PeakBlocks*p.on.Deployment.KVUnits().Blocks) / float64(p.on.o.KVBlocks)
 	p.Shares = w.shares()
 	p.LimitedBy = p.limit(sum)
@@ -384,10 +392,14 @@ func (p *Prediction) highest(q *Question) (*MaxLoad, error) {
 			out.Breaks = why
 			return false, nil
 		}
-		out.Concurrency, out.RateRPS, out.TokensPerS = clients, rate, s.TokensPerSec/float64(p.GPUs)
+		out.Concurrency = clients
+		out.RateRPS = rate
+		out.TokensPerS = s.TokensPerSec / float64(p.GPUs)
 		return true, nil
 	}
-	lo, hi, least := 0.0, 1.0, 1.0
+	lo := 0.0
+	hi := 1.0
+	least := 1.0
 	if q.RateRPS > 0 {
 		hi, least = q.RateRPS/64, 0
 	}
@@ -459,11 +471,16 @@ func (w *watch) StepUs(b *sim.Batch) (float64, error) {
 		return us, err
 	}
 	batch := b.Kernels()
-	one, some := library.Batch{Tokens: 1, Sequences: 1}, library.Batch{Tokens: touched, Sequences: 1}
-	all, least, experts, sum := w.on.step.Us(&batch), w.on.step.Us(&one), w.on.step.Us(&some), 0.0
+	one := library.Batch{Tokens: 1, Sequences: 1}
+	some := library.Batch{Tokens: touched, Sequences: 1}
+	all := w.on.step.Us(&batch)
+	least := w.on.step.Us(&one)
+	experts := w.on.step.Us(&some)
+	sum := 0.0
 	for i := range w.on.step.Operators {
 		op := &w.on.step.Operators[i]
-		v, kind := all[i]*w.theta[library.ScaleGPU], ofSmall
+		v := all[i] * w.theta[library.ScaleGPU]
+		kind := ofSmall
 		sum += v
 		switch {
 		case op.Kind == library.Collective:
@@ -556,7 +573,9 @@ func (q *Question) take(key, value string) error {
 	case "concurrency":
 		q.Concurrency, q.RateRPS = int(n), 0
 	case "rate":
-		q.RateRPS, q.Concurrency, whole = n, 0, err == nil && n > 0
+		q.RateRPS = n
+		q.Concurrency = 0
+		whole = err == nil && n > 0
 	case "input-len":
 		q.InputTokens = int64(n)
 	case "output-len":
@@ -604,7 +623,8 @@ func (q *Question) Plan(ctx context.Context) (*Prediction, error) {
 // Picture draws latency against throughput, one line for each server, as SVG.
 func Picture(points []*Prediction) []byte {
 	var x, y report.Span
-	lines, names := map[string][][2]float64{}, []string(nil)
+	lines := map[string][][2]float64{}
+	names := []string(nil)
 	for _, p := range points {
 		if p.Refused != "" || p.ITL.Mean == nil {
 			continue
@@ -622,7 +642,8 @@ func Picture(points []*Prediction) []byte {
 		report.Logarithmic("mean ITL, ms", y.Lo, y.Hi))
 	paints := []report.Paint{report.Decode, report.Prefill, report.Mixed, report.Other}
 	for i, name := range names {
-		paint, dash := paints[i%len(paints)], i/len(paints)%3
+		paint := paints[i%len(paints)]
+		dash := i / len(paints) % 3
 		fig.Legend = append(fig.Legend, report.Key{P: paint, Dash: dash, Text: name})
 		f.Curve(lines[name], paint, 2, dash)
 		for _, v := range lines[name] {

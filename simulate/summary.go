@@ -268,8 +268,13 @@ func (c *collector) Close(res *sim.Result) *Summary {
 	if s.DraftTokens, s.AcceptedTokens = res.DraftTokens, res.AcceptedTokens; res.Verifies > 0 {
 		s.TokensPerVerify = 1 + float64(res.AcceptedTokens)/float64(res.Verifies)
 	}
-	s.PreemptionCount, s.Steps, s.EmptySteps, s.WastedTokens = res.Preemptions, res.Steps, res.EmptySteps, res.WastedTokens
-	s.PeakRunning, s.PeakWaiting, s.PeakBlocks = res.PeakRunning, res.PeakWaiting, res.PeakBlocks
+	s.PreemptionCount = res.Preemptions
+	s.Steps = res.Steps
+	s.EmptySteps = res.EmptySteps
+	s.WastedTokens = res.WastedTokens
+	s.PeakRunning = res.PeakRunning
+	s.PeakWaiting = res.PeakWaiting
+	s.PeakBlocks = res.PeakBlocks
 	s.Ranks = PartOf(res).Ranks
 	s.fill(c, res.Gaps)
 	if n := res.HitBlocks + res.NewBlocks; n > 0 {
@@ -279,7 +284,8 @@ func (c *collector) Close(res *sim.Result) *Summary {
 		s.PromptCacheHitRate = known(float64(res.HitTokens) / float64(res.LookedUpTokens))
 	}
 	if s.EndS = float64(c.end) / 1e6; s.EndS > 0 {
-		s.ResponsesPerSec, s.TokensPerSec = float64(s.CompletedRequests)/s.EndS, float64(s.TotalOutputTokens)/s.EndS
+		s.ResponsesPerSec = float64(s.CompletedRequests) / s.EndS
+		s.TokensPerSec = float64(s.TotalOutputTokens) / s.EndS
 		if c.judged > 0 {
 			s.GoodputRPS = known(float64(c.met) / s.EndS)
 		}
@@ -330,7 +336,10 @@ func (k *class) close(seconds float64) Class {
 		}
 	}
 	ttft, e2e := spreadOf(k.ttft), spreadOf(k.e2e)
-	k.TTFTP50Ms, k.TTFTP99Ms, k.E2EP50Ms, k.E2EP99Ms = ttft[1], ttft[4], e2e[1], e2e[4]
+	k.TTFTP50Ms = ttft[1]
+	k.TTFTP99Ms = ttft[4]
+	k.E2EP50Ms = e2e[1]
+	k.E2EP99Ms = e2e[4]
 	return k.Class
 }
 

@@ -179,7 +179,8 @@ func TwiceKey(text []byte) *SyntaxError {
 				continue
 			}
 			isKey = false
-			o, key := open[len(open)-1], string(text[from:min(i, len(text))])
+			o := open[len(open)-1]
+			key := string(text[from:min(i, len(text))])
 			isTwice := o.all[key]
 			for _, k := range o.list {
 				isTwice = isTwice || k == key

@@ -135,7 +135,9 @@ Example:
 // run is the whole program: it returns the exit code and touches nothing but
 // its arguments and the files they name.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	out, talk, held := newOutput(stdout), newOutput(stderr), &session{}
+	out := newOutput(stdout)
+	talk := newOutput(stderr)
+	held := &session{}
 	defer held.release()
 	interrupted := func() {
 		files.Sweep()
@@ -455,7 +457,9 @@ var choice = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
 // hintOf is the hint that the terminal shows with an error of a command: its own, else the name that was
 // probably meant, else where the keys or flags are explained.
 func hintOf(err error, command string) string {
-	misuse, missing, at := (*option.Misuse)(nil), (*fs.PathError)(nil), (*trace.SyntaxError)(nil)
+	misuse := (*option.Misuse)(nil)
+	missing := (*fs.PathError)(nil)
+	at := (*trace.SyntaxError)(nil)
 	wrong := errors.As(err, &misuse)
 	if errors.As(err, new(*bug)) {
 		return reportHint
@@ -532,7 +536,8 @@ const patience = time.Second
 // when its patience is at an end. stop gives the signals back.
 func interruptible(last func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	got, done := make(chan os.Signal, 2), make(chan struct{})
+	got := make(chan os.Signal, 2)
+	done := make(chan struct{})
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
 	ignoreBrokenPipes()
 	go func() {
@@ -608,12 +613,15 @@ var releaseCommit, releaseDate string
 // versionText is the version with commit, date, compiler and platform: what a report of
 // a fault needs.
 func versionText() string {
-	commit, date, goVersion := releaseCommit, releaseDate, runtime.Version()
+	commit := releaseCommit
+	date := releaseDate
+	goVersion := runtime.Version()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		goVersion = info.GoVersion
 		built := stat.Keyed(info.Settings, func(s debug.BuildSetting) (string, string) { return s.Key, s.Value })
 		if commit == "" {
-			commit, date = built["vcs.revision"], built["vcs.time"]
+			commit = built["vcs.revision"]
+			date = built["vcs.time"]
 			if built["vcs.modified"] == "true" {
 				commit += ", changed"
 			}

@@ -120,7 +120,8 @@ func TestExportNativeRoundTrip(t *testing.T) {
 func TestExportEveryFormat(t *testing.T) {
 	host, egressUs := artifactFit(), 250.5
 	host.Alpha = []result.Model{{Name: "egress", Target: "egress", Replay: true, TargetErrors: &result.TargetErrors{MedianPredUs: &egressUs}}}
-	all, measured := writeFit(t, artifactFit()), writeFit(t, host)
+	all := writeFit(t, artifactFit())
+	measured := writeFit(t, host)
 	names := []export.Format{export.FormatNative}
 	for _, w := range fitFormats() {
 		names = append(names, w.Format)
@@ -234,7 +235,8 @@ func TestCheckRejects(t *testing.T) {
 	for name, edit := range map[string]func(string) string{
 		"unknown key": func(s string) string { return strings.Replace(s, "recipe:", "receipe: x\n  recipe:", 1) },
 		"wrong length": func(s string) string {
-			i, j := strings.Index(s, "    - name: bias"), strings.Index(s, "  alpha:")
+			i := strings.Index(s, "    - name: bias")
+			j := strings.Index(s, "  alpha:")
 			return s[:i] + s[j:]
 		},
 		"NaN":          func(s string) string { return strings.Replace(s, "value: 1.4e+06", "value: .nan", 1) },

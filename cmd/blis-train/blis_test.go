@@ -161,9 +161,12 @@ func traceV2(reqs []sim.Request) string {
 		optional(ranked, "vllm_priority,"), optional(aimed, "slo_target_us,"))
 	for i := range reqs {
 		r := &reqs[i]
-		group, shared, deadline := "", int64(0), int64(0)
+		group := ""
+		shared := int64(0)
+		deadline := int64(0)
 		if r.Group != 0 {
-			group, shared = fmt.Sprint("g", r.Group), min(r.GroupTokens, r.PromptTokens)
+			group = fmt.Sprint("g", r.Group)
+			shared = min(r.GroupTokens, r.PromptTokens)
 		}
 		if r.AbortKind == sim.OutcomeTimedOut {
 			deadline = r.AbortAtUs.V
@@ -243,7 +246,8 @@ func compareBLIS(t *testing.T, res *sim.Result, theirs map[int]blisResult) {
 		if dt/r.TTFT > worstDiff {
 			worst, worstDiff = i, dt/r.TTFT
 		}
-		ttft, e2e = append(ttft, dt/r.TTFT), append(e2e, de/r.E2E)
+		ttft = append(ttft, dt/r.TTFT)
+		e2e = append(e2e, de/r.E2E)
 	}
 	slices.Sort(ttft)
 	slices.Sort(e2e)
@@ -322,7 +326,9 @@ func prefixedWorkload(n int, rate float64) []sim.Request {
 	rng := randv2.New(randv2.NewPCG(8, 9))
 	for i := range reqs {
 		if rng.IntN(2) == 0 {
-			reqs[i].Group, reqs[i].GroupTokens, reqs[i].PromptTokens = 1+rng.Uint64N(12), 256, reqs[i].PromptTokens+256
+			reqs[i].Group = 1 + rng.Uint64N(12)
+			reqs[i].GroupTokens = 256
+			reqs[i].PromptTokens += 256
 		}
 	}
 	return reqs
@@ -419,7 +425,8 @@ func freeRunning(t *testing.T, d *deploy.Deployment, of *watcher) *free {
 	f := &free{watcher: &watcher{list: of.list, reqs: of.reqs, theirs: of.theirs, steps: make([][]sim.Member, 8)},
 		rng: rand.New(rand.NewSource(42 ^ int64(h.Sum64()))), last: -1, first: -1}
 	cfg := blisCluster(t, d)
-	cfg.Router, cfg.Observe = f, func(i int) sim.Observer { return &stepKeeper{to: &f.steps[i]} }
+	cfg.Router = f
+	cfg.Observe = func(i int) sim.Observer { return &stepKeeper{to: &f.steps[i]} }
 	_, err := cluster.Run(cfg, of.reqs)
 	must(t, err)
 	return f
@@ -553,7 +560,8 @@ func TestEvalBLISPromises(t *testing.T) {
 			c := side.Configs[0]
 			for _, p := range c.Loads {
 				traffic := workload.ChatTraffic(d, *c.PromptTokens, *c.OutputTokens)
-				traffic.Requests, traffic.RateRPS = export.ComparedRequests, 1
+				traffic.Requests = export.ComparedRequests
+				traffic.RateRPS = 1
 				traffic.RateRPS = p.RateRPS / traffic.DrawnRate()
 				reqs, _ := traffic.Draw()
 				repo.Write(t, traceV2(reqs), dir, "trace.csv")
@@ -569,7 +577,8 @@ func TestEvalBLISPromises(t *testing.T) {
 				must(t, json.Unmarshal(repo.Read(t, dir, "results.json"), &rows))
 				var ttft, e2e float64
 				for _, r := range rows {
-					ttft, e2e = ttft+r.TTFT/1e3/float64(len(rows)), e2e+r.E2E/1e3/float64(len(rows))
+					ttft += r.TTFT / 1e3 / float64(len(rows))
+					e2e += r.E2E / 1e3 / float64(len(rows))
 				}
 				a, b := p.TTFTMs*p.TTFTRatio, p.E2EMs*p.E2ERatio
 				t.Logf("%2.0f %% load: TTFT promised %8.2f ms, BLIS %+.2f %%; E2E %9.1f ms, BLIS %+.2f %%; %d of %d", 100*p.LoadFrac, a,
@@ -599,7 +608,9 @@ func TestBLISSessions(t *testing.T) {
 		}
 	}
 	slices.SortFunc(rows, func(a, b row) int { return int(a.at - b.at) })
-	dir, alpha, beta := t.TempDir(), []float64{1500, 0, 40}, []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
+	dir := t.TempDir()
+	alpha := []float64{1500, 0, 40}
+	beta := []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
 	args := blisArgs(t, dir, d, nil, alpha, beta)
 	var text strings.Builder
 	text.WriteString(strings.SplitAfter(traceV2(nil), "\n")[0])
@@ -629,7 +640,8 @@ func TestBLISSessions(t *testing.T) {
 	cfg.EmptyStepUs = 1
 	res, err := sim.Run(cfg, w.Requests, nil)
 	must(t, err)
-	first, byID := &sim.Result{}, map[int]blisResult{}
+	first := &sim.Result{}
+	byID := map[int]blisResult{}
 	for _, b := range theirs {
 		byID[len(first.Requests)] = b
 		first.Requests = append(first.Requests, res.Requests[b.ID])
@@ -649,10 +661,13 @@ func TestBLISMetrics(t *testing.T) {
 	for i := range reqs {
 		reqs[i].ArrivalUs += 2_000_000
 		if i%5 == 0 { // two seconds, or four
-			reqs[i].AbortAtUs, reqs[i].AbortKind = trace.Some(reqs[i].ArrivalUs+2_000_000+int64(i%2)*2_000_000), sim.OutcomeTimedOut
+			reqs[i].AbortAtUs = trace.Some(reqs[i].ArrivalUs + 2_000_000 + int64(i%2)*2_000_000)
+			reqs[i].AbortKind = sim.OutcomeTimedOut
 		}
 	}
-	dir, alpha, beta := t.TempDir(), []float64{1500, 0, 40}, []float64{0.4, 0.1, 1.36, 0.75, 32, 4.4, 126, 0, 0.2, 1.947, 0.75}
+	dir := t.TempDir()
+	alpha := []float64{1500, 0, 40}
+	beta := []float64{0.4, 0.1, 1.36, 0.75, 32, 4.4, 126, 0, 0.2, 1.947, 0.75}
 	at := filepath.Join(dir, "metrics.json")
 	args := append(blisArgs(t, dir, d, reqs, alpha, beta), "--metrics-path", at, "--horizon", "9007199254740992")
 	if text, err := exec.Command(blis, args...).CombinedOutput(); err != nil {

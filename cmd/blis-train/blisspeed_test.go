@@ -93,7 +93,8 @@ func sharedLoad(n int, perSecond, prompt, output float64, group int64, share flo
 		reqs[i] = sim.Request{ID: strconv.Itoa(i), ArrivalUs: int64(at), PromptTokens: lognormal(prompt, 1, 4, 4000),
 			OutputTokens: lognormal(output, .8, 2, 1000)}
 		if rng.Float64() < share {
-			reqs[i].Group, reqs[i].GroupTokens = 1+uint64(rng.IntN(64)), group
+			reqs[i].Group = 1 + uint64(rng.IntN(64))
+			reqs[i].GroupTokens = group
 			reqs[i].PromptTokens += group
 		}
 	}
@@ -116,7 +117,8 @@ func newSpeed(t *testing.T, blis, ours string, reqs []sim.Request) *speed {
 	d, err := deploy.LoadRunFile(deployment)
 	must(t, err)
 	load := file("load.csv", traceV2(reqs))
-	alpha, beta := []float64{1500, 700, 40}, []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
+	alpha := []float64{1500, 700, 40}
+	beta := []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
 	theirs := append(blisArgs(t, dir, d, reqs, alpha, beta), "--horizon", "1000000000000", "--cache-signal-delay", "0",
 		"--snapshot-refresh-interval", "0", "--results-path", filepath.Join(dir, "results.json"))
 	return &speed{blis: append([]string{blis}, theirs...), ours: []string{ours, "simulate", "--latency-model", "trained-physics",
@@ -128,12 +130,14 @@ func newSpeed(t *testing.T, blis, ours string, reqs []sim.Request) *speed {
 func (s *speed) ratios(t *testing.T, n int) (cpu, wall float64) {
 	var cpus, walls []float64
 	for range n {
-		theirs, ours := measure(t, s.blis), measure(t, s.ours)
+		theirs := measure(t, s.blis)
+		ours := measure(t, s.ours)
 		if ours.peakMB >= 200 {
 			t.Errorf("peak memory: got %.0f MB, want < 200", ours.peakMB)
 		}
 		t.Logf("BLIS %s; ours %s", theirs, ours)
-		cpus, walls = append(cpus, theirs.cpu/ours.cpu), append(walls, theirs.wall/ours.wall)
+		cpus = append(cpus, theirs.cpu/ours.cpu)
+		walls = append(walls, theirs.wall/ours.wall)
 	}
 	slices.Sort(cpus)
 	slices.Sort(walls)
@@ -153,7 +157,8 @@ func measure(t *testing.T, args []string) cost {
 	cmd.Stdout, cmd.Stderr = &text, &text
 	start := time.Now()
 	must(t, cmd.Start())
-	peak, done := make(chan float64), make(chan struct{})
+	peak := make(chan float64)
+	done := make(chan struct{})
 	go func() { peak <- watchPeak(cmd.Process.Pid, done) }()
 	err := cmd.Wait()
 	wall := time.Since(start)

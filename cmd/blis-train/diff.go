@@ -16,7 +16,8 @@ import (
 )
 
 func diffOptions(string) option.Table {
-	def, ref := export.DefaultDiffOptions(), pipeline.DefaultReference()
+	def := export.DefaultDiffOptions()
+	ref := pipeline.DefaultReference()
 	return defaults(map[string]any{"level": def.Level, "tolerance": def.Tolerance, "requests": int64(ref.Requests), "load": ref.Load,
 		"prompt-tokens": ref.Prompt, "output-tokens": ref.Output, "seed": ref.Seed})
 }
@@ -59,7 +60,9 @@ func runDiff(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	doc.ToolVersion, doc.A, doc.B = folder.ToolVersion, inA, inB
+	doc.ToolVersion = folder.ToolVersion
+	doc.A = inA
+	doc.B = inB
 	return reportDiff(con, doc, c.Bool("all"), c.Bool("fail-on-change"))
 }
 

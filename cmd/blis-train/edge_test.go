@@ -96,7 +96,8 @@ func TestErrorsAreToldOnce(t *testing.T) {
 // TestInterruptedExtract: SIGINT in the middle of an extraction, while its
 // input is silent, exits 130 with one line and removes what it had started.
 func TestInterruptedExtract(t *testing.T) {
-	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	dir := t.TempDir()
+	out := filepath.Join(t.TempDir(), "out")
 	for _, name := range []string{"run.yaml", "config.json", "kv_events.jsonl"} {
 		copyFile(t, filepath.Join("../../testdata/traces/smoke", name), filepath.Join(dir, name))
 	}
@@ -179,7 +180,8 @@ func TestEvalKilledSearchGoesOn(t *testing.T) {
 		must(t, err)
 		return text
 	}
-	whole, out := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "out")
+	whole := filepath.Join(t.TempDir(), "whole")
+	out := filepath.Join(t.TempDir(), "out")
 	must(t, search(whole).Run())
 	log := filepath.Join(out, "optimise.jsonl")
 	cmd := search(out)

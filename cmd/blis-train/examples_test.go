@@ -92,7 +92,8 @@ func checkSidecar(t *testing.T, schema *jsonschema.Schema, path string, format e
 // Every line of a ledger follows its schema, and the schemas refuse
 // what is not theirs.
 func TestLedgerAndSidecarSchemas(t *testing.T) {
-	ledger, sidecar := compileSchema(t, "ledger"), compileSchema(t, "export-provenance")
+	ledger := compileSchema(t, "ledger")
+	sidecar := compileSchema(t, "export-provenance")
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	fit := artifactFit()
 	if err := (&console{}).appendLedger(path, "fit", fit.Header, fit, nil, ""); err != nil {
@@ -342,7 +343,8 @@ func TestTutorial(t *testing.T) {
 		}
 		return "```sh\n" + script + "```\n\n```text\n" + said + "```\n"
 	})
-	want, have := strings.Join(landmark.FindAllString(string(text), -1), "\n"), strings.Join(landmark.FindAllString(got, -1), "\n")
+	want := strings.Join(landmark.FindAllString(string(text), -1), "\n")
+	have := strings.Join(landmark.FindAllString(got, -1), "\n")
 	if repo.Eval() {
 		want, have = string(text), got
 	}
@@ -385,7 +387,8 @@ func shellWords(line string) (words []string) {
 }
 
 func firstDifference(want, got string) string {
-	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	w := strings.Split(want, "\n")
+	g := strings.Split(got, "\n")
 	for i := range w {
 		if i >= len(g) || w[i] != g[i] {
 			return fmt.Sprintf("line %d: got %q, want %q", i+1, strings.Join(g[min(i, len(g)):min(i+1, len(g))], ""), w[i])
@@ -426,7 +429,8 @@ func TestReadme(t *testing.T) {
 	if err := os.Symlink(filepath.Join(root, "testdata"), "testdata"); err != nil {
 		t.Skipf("no symbolic links here: %v", err)
 	}
-	app, seen := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}), 0
+	app := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+	seen := 0
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
 			line, comment, _ := strings.Cut(line, " #")
@@ -465,7 +469,8 @@ func TestPages(t *testing.T) {
 	root := repo.Root(t)
 	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
 	must(t, err)
-	texts, given := map[string]string{}, map[string]string{}
+	texts := map[string]string{}
+	given := map[string]string{}
 	for _, page := range pages {
 		texts[filepath.Base(page)] = string(repo.Read(t, page))
 		for _, block := range pageBlock.FindAllStringSubmatch(texts[filepath.Base(page)], -1) {
@@ -474,7 +479,9 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
-	app, ran, seen := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}), 0, 0
+	app := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+	ran := 0
+	seen := 0
 	inline := regexp.MustCompile("`(blis-train [a-z][^`]*)`")
 	for name, text := range texts {
 		t.Run(name, func(t *testing.T) {

@@ -197,7 +197,8 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 			return err
 		}
 	}
-	out, side := &export.Output{}, predictor.Sidecar(p, in, format, o.Command)
+	out := &export.Output{}
+	side := predictor.Sidecar(p, in, format, o.Command)
 	switch format {
 	case predictor.FormatXGBoost:
 		docs, warnings, err := predictor.ExportXGBoost(p, o.Settings["model"])

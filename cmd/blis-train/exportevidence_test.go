@@ -48,7 +48,8 @@ var (
 // TestExportsSayTheirEvidence: every format, exported twice, is the same bytes, and says verdict, purpose,
 // region, feature-set hash and library version, those that it has.
 func TestExportsSayTheirEvidence(t *testing.T) {
-	dir, traces := t.TempDir(), filepath.Join("..", "..", "testdata", "traces", "demo")
+	dir := t.TempDir()
+	traces := filepath.Join("..", "..", "testdata", "traces", "demo")
 	sweep := filepath.Join("..", "..", "testdata", "sweeps", "llama-3.1-8b.csv")
 	do := func(args ...string) {
 		t.Helper()

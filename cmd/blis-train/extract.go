@@ -49,7 +49,9 @@ func runExtract(c *cli.Context, con *console) error {
 // extractOptions are the options of an extraction as the command line has them.
 func (con *console) extractOptions(c *cli.Context) (pipeline.ExtractOptions, error) {
 	o := pipeline.DefaultExtractOptions()
-	o.Out, o.Special, o.Config = c.String("out"), con.special, con.settings.record
+	o.Out = c.String("out")
+	o.Special = con.special
+	o.Config = con.settings.record
 	o.Stdin, o.Progress, o.Warn = c.App.Reader, con.progress(), con.warn
 	return o, con.setOptions(c, o.Table())
 }
@@ -65,7 +67,8 @@ func (con *console) extracted() func(*result.Extract) {
 		for _, name := range doc.Left {
 			con.warn([]trace.Finding{trace.Findingf(extract.CodeNotOurs, "%s was left alone: this program did not write it as it stands", name)})
 		}
-		seconds, memory := time.Since(start).Seconds(), ""
+		seconds := time.Since(start).Seconds()
+		memory := ""
 		doc.Seconds = &seconds
 		if rss := peakRSS(); rss.OK {
 			doc.PeakRSSBytes, memory = &rss.V, fmt.Sprintf(", peak memory %.0f MB", float64(rss.V)/1e6)

@@ -187,7 +187,8 @@ func tampersOfLines(text, mark string, values ...string) (out []tamper) {
 		}
 	}
 	i := at[len(at)/2]
-	line, from := lines[i], strings.Index(lines[i], mark)
+	line := lines[i]
+	from := strings.Index(lines[i], mark)
 	for k, m := range counted.FindAllStringIndex(line[from:], -1) {
 		for _, v := range values {
 			changed := slices.Clone(lines)
@@ -454,7 +455,8 @@ func (r *reader) class(clean, got outcomeOf) (class, wrong string) {
 
 // less says that two results differ in what is unknown in the second alone.
 func less(clean, got string) bool {
-	c, g := json.NewDecoder(strings.NewReader(clean)), json.NewDecoder(strings.NewReader(got))
+	c := json.NewDecoder(strings.NewReader(clean))
+	g := json.NewDecoder(strings.NewReader(got))
 	for {
 		var a, b any
 		errA, errB := c.Decode(&a), g.Decode(&b)
@@ -608,7 +610,8 @@ func tryAll(t *testing.T, list []fault) {
 	clean, err := stateOf(first.out)
 	must(t, err)
 	var groups []string
-	tried, passed := map[string]int{}, map[string]int{}
+	tried := map[string]int{}
+	passed := map[string]int{}
 	slowest := time.Duration(0)
 	for i, f := range list {
 		if !slices.Contains(groups, f.group) {
@@ -714,7 +717,8 @@ func structuralMutant(rng *rand.Rand, text string) string {
 			parts, rest = append(parts, rest[:n]), rest[n:]
 		}
 	}
-	i, j := rng.IntN(len(parts)), rng.IntN(len(parts))
+	i := rng.IntN(len(parts))
+	j := rng.IntN(len(parts))
 	switch rng.IntN(5) {
 	case 0:
 		parts = slices.Delete(slices.Clone(parts), i, i+1)
@@ -767,7 +771,8 @@ func TestEvalMutants(t *testing.T) {
 		t.Fatalf("%v: %s", err, r.stderr)
 	}
 	list := mutantFiles()
-	tried, silent := map[string]int{}, map[string]int{}
+	tried := map[string]int{}
+	silent := map[string]int{}
 	rng := rand.New(rand.NewPCG(14, 14))
 	for i, m := range list {
 		path := filepath.Join(w.dir, m.file)

@@ -67,7 +67,10 @@ func (w *world) callWith(stdin io.Reader, args ...string) (*reply, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, w.program, args...)
 	var out, errs bytes.Buffer
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = w.dir, stdin, &out, &errs
+	cmd.Dir = w.dir
+	cmd.Stdin = stdin
+	cmd.Stdout = &out
+	cmd.Stderr = &errs
 	err := cmd.Run()
 	r := &reply{cmd.ProcessState.ExitCode(), out.String(), errs.String(), ctx.Err() != nil}
 	var exit *exec.ExitError
@@ -134,7 +137,9 @@ func stateOf(out string) (*state, error) {
 func contents(run *trace.Run) string {
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		r.File, r.CoreLine, r.APILine = "", trace.Opt[int64]{}, trace.Opt[int64]{}
+		r.File = ""
+		r.CoreLine = trace.Opt[int64]{}
+		r.APILine = trace.Opt[int64]{}
 	}
 	for i := range run.KVEvents {
 		run.KVEvents[i].Line = 0
@@ -246,7 +251,8 @@ func (w *world) freshEqual(stage ...string) error {
 	if r, err := w.call(append(slices.Clone(stage), "-o", fresh, "--quiet")...); err != nil || r.code == 1 || r.code == 2 {
 		return errors.Join(err, fmt.Errorf("exit %d: %.300s", r.code, r.stderr))
 	}
-	got, want := files(w.t, w.out), files(w.t, fresh)
+	got := files(w.t, w.out)
+	want := files(w.t, fresh)
 	for name, text := range want {
 		if got[name] != text {
 			return fmt.Errorf("%s differs from that of a fresh folder", name)
@@ -352,7 +358,8 @@ func surroundings() (out []fault) {
 			return w.refused(r, err)
 		})
 		add(name+" is a link to a folder of others", func(w *world) error {
-			path, precious := filepath.Join(w.dir, name), filepath.Join(w.dir, "precious")
+			path := filepath.Join(w.dir, name)
+			precious := filepath.Join(w.dir, "precious")
 			must(w.t, os.MkdirAll(filepath.Join(precious, "run=smoke"), 0o755))
 			w.strange = map[string]string{filepath.Join(precious, "steps.parquet"): "mine",
 				filepath.Join(precious, "run=smoke", "steps.parquet"): "mine"}

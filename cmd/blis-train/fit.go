@@ -126,7 +126,8 @@ func fitPoints(c *cli.Context, o pipeline.FitOptions) (*result.Fit, error) {
 // showRequests prints what a fit from requests learned.
 func showRequests(con *console, doc *result.Fit) {
 	r := doc.Requests
-	n, learned := stat.Sum(r.Loads, func(l result.RequestLoad) int { return l.Requests }), 0
+	n := stat.Sum(r.Loads, func(l result.RequestLoad) int { return l.Requests })
+	learned := 0
 	con.table("passes: the objective of requests through the simulator", cells{"pass", "objective", "damping"},
 		stat.Map(r.Passes, func(p result.RequestPass) cells { return cells{p.Name, number(&p.Objective), number(&p.Damping)} }))
 	var held []cells

@@ -63,7 +63,8 @@ func (b *bomb) write(t *testing.T, dir, text string) {
 		_, err = io.WriteString(w, text)
 		noErr(t, err)
 	}
-	numbered, clean := strings.Contains(b.piece, "%"), strings.NewReplacer("SERVICE", "s", "ATTRIBUTE", "", "EVENT", "").Replace(b.piece)
+	numbered := strings.Contains(b.piece, "%")
+	clean := strings.NewReplacer("SERVICE", "s", "ATTRIBUTE", "", "EVENT", "").Replace(b.piece)
 	many := strings.Repeat(clean, max(1, 1<<16/len(clean)))
 	for i := 0; i < b.times; {
 		if numbered {
@@ -100,7 +101,8 @@ func TestEvalBombs(t *testing.T) {
 		cmd.Stderr = &said
 		err := cmd.Run()
 		used := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-		cpu, mib := (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), used.Maxrss>>10
+		cpu := (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+		mib := used.Maxrss >> 10
 		fmt.Printf("%s: exit %d, %.1f CPU-s, %d MiB\n", b.name, cmd.ProcessState.ExitCode(), cpu, mib)
 		code := cmd.ProcessState.ExitCode()
 		if cpu > 60 || mib > 1000 || code < 0 || code > 3 || code == 1 != (b.says != "") || !strings.Contains(said.String(), b.says) {
@@ -114,10 +116,12 @@ func TestEvalBombs(t *testing.T) {
 // any moment, and leaves nothing half-written behind.
 func TestEvalInterrupts(t *testing.T) {
 	s := newProcesses(t)
-	in, out := s.generatedDump(t, 500e6), t.TempDir()
+	in := s.generatedDump(t, 500e6)
+	out := t.TempDir()
 	done := filepath.Join(out, "done")
 	s.must(t, "run", in, "-o", done, "-q")
-	coefficients, job := filepath.Join(done, "coefficients.yaml"), filepath.Join(out, "job")
+	coefficients := filepath.Join(done, "coefficients.yaml")
+	job := filepath.Join(out, "job")
 	s.must(t, "plan", in, "-o", job, "-q", "--part-bytes", "1000000000")
 	const most = 2 * time.Second
 	interrupted := func(args ...string) {
@@ -141,7 +145,8 @@ func TestEvalInterrupts(t *testing.T) {
 			start := time.Now()
 			noErr(t, cmd.Process.Signal(os.Interrupt))
 			<-ended
-			slowest, times = max(slowest, time.Since(start)), times+1
+			slowest = max(slowest, time.Since(start))
+			times += 1
 			for _, name := range namesIn(t, dir) {
 				if strings.Contains(name, ".tmp") || strings.Contains(name, "/.stage") {
 					t.Errorf("%s after %s: %s is left", args[0], after, name)

@@ -60,7 +60,8 @@ func namesIn(t *testing.T, dir string) (out []string) {
 // and folders, one at a time: the stage refuses it before it writes anything.
 func TestOutputsAreFiles(t *testing.T) {
 	traces := filepath.Join(repo.Root(t), "testdata", "traces")
-	in, base := filepath.Join(traces, "smoke"), t.TempDir()
+	in := filepath.Join(traces, "smoke")
+	base := t.TempDir()
 	out := func(name string) string { return filepath.Join(base, name) }
 	must := func(args ...string) {
 		if code, said := calling(t, args...); code != exitOK && code != exitGate {
@@ -99,7 +100,8 @@ func TestOutputsAreFiles(t *testing.T) {
 			trial := 0
 			prepare := func() (dir, outside string, args []string) {
 				trial++
-				dir, outside = filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "precious")
+				dir = filepath.Join(t.TempDir(), "out")
+				outside = filepath.Join(t.TempDir(), "precious")
 				noErr(t, os.MkdirAll(dir, 0o755))
 				if stage.from != "" {
 					noErr(t, os.CopyFS(dir, os.DirFS(out(stage.from))))

@@ -19,7 +19,8 @@ import (
 func TestEvalKernelMode(t *testing.T) {
 	repo.NeedEval(t)
 	dir := t.TempDir()
-	fit, at := filepath.Join(dir, "fit"), filepath.Join(dir, "scenario.yaml")
+	fit := filepath.Join(dir, "fit")
+	at := filepath.Join(dir, "scenario.yaml")
 	check := func(name string, args ...string) {
 		t.Helper()
 		if code, _, stderr := call(append([]string{"export", "--format", "blis-scenario", "-o", at}, args...)...); code != exitOK {
@@ -79,7 +80,8 @@ func TestEvalKernelMode(t *testing.T) {
 		{"openai/gpt-oss-120b", "H100", "2", "", true}, {"deepseek-ai/DeepSeek-V3.2", "H200", "8", "", true},
 		{"moonshotai/Kimi-K2.5", "H200", "8", "", true}, {"MiniMaxAI/MiniMax-M2.5", "H200", "4", "", true},
 	} {
-		file, name := filepath.Join(dir, "run.yaml"), c.model+" on "+c.tp+" "+c.device
+		file := filepath.Join(dir, "run.yaml")
+		name := c.model + " on " + c.tp + " " + c.device
 		serve := "vllm serve " + c.model + " --max-model-len 4096 --tensor-parallel-size " + c.tp
 		code, _, stderr := call("init", "--from-cmdline", serve, "--hardware", c.device, "--vllm-version", "0.11.0", "--force", "-o", file)
 		if code != exitOK {

@@ -25,7 +25,8 @@ func libraryOptions(string) option.Table {
 
 // buildLibrary packs tables, and learns corrections where there are points.
 func buildLibrary(c *cli.Context, con *console) error {
-	dirs, points := listOf(c, "kernels"), listOf(c, "points")
+	dirs := listOf(c, "kernels")
+	points := listOf(c, "points")
 	switch {
 	case len(dirs)+len(points) == 0:
 		return usagef("library build: missing --kernels or --points")

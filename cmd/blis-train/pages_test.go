@@ -135,10 +135,12 @@ func commandsPage(old string) string {
 	var b strings.Builder
 	b.WriteString(before + generatedBelow)
 	const several = 3
-	users, common := map[string]int{}, map[string]string{} // commands of a row; of a name, the row that most commands have
+	users := map[string]int{}
+	common := map[string]string{} // commands of a row; of a name, the row that most commands have
 	for _, l := range leaves() {
 		for _, f := range l.Flags {
-			name, row := flagRow(f)[0], strings.Join(flagRow(f), "\t")
+			name := flagRow(f)[0]
+			row := strings.Join(flagRow(f), "\t")
 			if users[row]++; users[row] >= several && users[row] > users[common[name]] {
 				common[name] = row
 			}
@@ -152,7 +154,8 @@ func commandsPage(old string) string {
 	for _, l := range leaves() {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. `%s`\n\n", l.name, sentence(l.Usage)[:len(sentence(l.Usage))-1],
 			strings.TrimSpace("blis-train "+l.name+" "+strings.TrimSpace(l.ArgsUsage)))
-		t, also := report.NewTable("", "", "flag", "default", "meaning"), []string{}
+		t := report.NewTable("", "", "flag", "default", "meaning")
+		also := []string{}
 		for _, f := range l.Flags {
 			if row := flagRow(f); common[row[0]] != strings.Join(row, "\t") {
 				t.Add(row...)
@@ -389,7 +392,8 @@ func (g *schemaGen) ref(t reflect.Type) map[string]any {
 	name := path.Base(t.PkgPath()) + "." + t.Name()
 	if _, seen := g.defs[name]; !seen {
 		g.defs[name] = nil // holds the place while the fields are walked
-		properties, required := map[string]any{}, []string{}
+		properties := map[string]any{}
+		required := []string{}
 		g.fields(t, properties, &required)
 		g.defs[name] = map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 	}
@@ -465,7 +469,9 @@ func TestAudit(t *testing.T) {
 func audit(t *testing.T, python, demo string) {
 	t.Helper()
 	dir := t.TempDir()
-	out, sim, config := filepath.Join(dir, "out"), filepath.Join(dir, "sim"), filepath.Join(dir, "pipeline.yaml")
+	out := filepath.Join(dir, "out")
+	sim := filepath.Join(dir, "sim")
+	config := filepath.Join(dir, "pipeline.yaml")
 	must(t, os.WriteFile(config, []byte("fit: {spec: \"1.1\", prior: zero, bootstraps: 50}\n"), 0o644))
 	command(t, -1, "run", demo, "--config", config, "-o", out, "--quiet")
 	command(t, 0, "simulate", "--deployment", filepath.Join(demo, "run.yaml"), "--coefficients", filepath.Join(out, folder.CoefficientsFile),
@@ -611,7 +617,8 @@ func TestEvalBadRuns(t *testing.T) {
 func TestRunYAMLAgainstTheRecording(t *testing.T) {
 	log, err := zstd.NewReader(nil)
 	noErr(t, err)
-	stock, smoke := filepath.Join(repo.Root(t), "testdata", "traces", "stock"), filepath.Join(repo.Root(t), "testdata", "traces", "smoke")
+	stock := filepath.Join(repo.Root(t), "testdata", "traces", "stock")
+	smoke := filepath.Join(repo.Root(t), "testdata", "traces", "smoke")
 	text, err := log.DecodeAll(repo.Read(t, stock, "server.log.zst"), nil)
 	noErr(t, err)
 	lines := strings.Split(string(text), "\n")[:900]

@@ -101,7 +101,8 @@ func writeTasks(dir string, open []string) error {
 
 func runTasks(c *cli.Context, con *console) error {
 	var err error
-	dir, list := c.Args().First(), c.String("tasks-dir")
+	dir := c.Args().First()
+	list := c.String("tasks-dir")
 	var ids []string
 	switch {
 	case list != "" && c.NArg() == 1:

@@ -144,7 +144,8 @@ func (d *predictDoc) takeApart(step *library.Step, b *library.Batch) {
 			d.KernelsMs += us / 1e3
 		}
 	}
-	x, theta := [library.NumStep]float64{}, library.Learned().On(step.GPU.Hardware)
+	x := [library.NumStep]float64{}
+	theta := library.Learned().On(step.GPU.Hardware)
 	step.NewPricer().Features(b, &theta, &x)
 	for k, v := range theta {
 		d.StepMs += v * x[k] / 1e3
@@ -277,7 +278,8 @@ func (con *console) sweep(c *cli.Context, q simulate.Question, text string, doc 
 		if p.Trust == nil {
 			continue
 		}
-		server, s := fmt.Sprintf("%s on %d x %s", p.Model, p.GPUs, p.Hardware), p.Trust.Sentence
+		server := fmt.Sprintf("%s on %d x %s", p.Model, p.GPUs, p.Hardware)
+		s := p.Trust.Sentence
 		of[s] = stat.AppendNew(of[s], server)
 	}
 	for _, s := range slices.Sorted(maps.Keys(of)) {

@@ -80,7 +80,8 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 			agree = fmt.Sprintf("%d of %d (%d between steps, %d inside schedule(), %d other)", a.Equal, a.Rows, a.Between, a.Inside, a.Other)
 		}
 		rows = append(rows, cells{r.ID, r.Requests, r.Rows, report.Reasons(r.Dropped), agree, percent(r.PrefixGap)})
-		total, requests = total+r.Rows, requests+r.Requests
+		total += r.Rows
+		requests += r.Requests
 	}
 	con.table("rows at the decision (requests = rows + dropped)", cells{"run", "requests", "rows", "dropped by reason",
 		"step and journey state agree", "index - actual score"}, rows)
@@ -283,7 +284,8 @@ func runPredictorEvaluate(c *cli.Context, con *console) error {
 		return err
 	}
 	ro := p.Options.Rows // only what requests share is the caller's
-	ro.Target, ro.Shared = cmp.Or(ro.Target, predictor.TargetToken), []string{}
+	ro.Target = cmp.Or(ro.Target, predictor.TargetToken)
+	ro.Shared = []string{}
 	ro, err = con.rowOptionsOf(c, ro)
 	if err != nil {
 		return err
@@ -293,7 +295,8 @@ func runPredictorEvaluate(c *cli.Context, con *console) error {
 		return err
 	}
 	o := predictor.DefaultTrainOptions()
-	o.Workers, o.Seed = c.Int("workers"), p.Options.Seed
+	o.Workers = c.Int("workers")
+	o.Seed = p.Options.Seed
 	physics, name, err := predictorPhysics(c, con, in, &o)
 	if err != nil {
 		return err

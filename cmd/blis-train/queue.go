@@ -67,7 +67,8 @@ func queueOptions(c *cli.Context) (autoscale.Options, error) {
 
 // runQueueFit fits every server, and follows each over time with --track.
 func runQueueFit(c *cli.Context, con *console) error {
-	verb, more := "fit", (func(*autoscale.Calibrated, *autoscale.Options) []autoscale.WindowRow)(nil)
+	verb := "fit"
+	more := (func(*autoscale.Calibrated, *autoscale.Options) []autoscale.WindowRow)(nil)
 	if c.Bool("track") {
 		verb, more = "fit --track", autoscale.Track
 	}
@@ -252,7 +253,8 @@ func useQueue(c *cli.Context, con *console, command string, args int, add func(*
 	if err := con.claim(c.String("out"), c.Bool("force")); err != nil {
 		return err
 	}
-	doc.Header, doc.Warnings = con.header(command), []trace.Finding{}
+	doc.Header = con.header(command)
+	doc.Warnings = []trace.Finding{}
 	doc.Inputs = append(doc.Inputs, in)
 	if err := add(doc); err != nil {
 		return err

@@ -86,7 +86,8 @@ func (s *processes) must(t *testing.T, args ...string) string {
 func (s *processes) work(t *testing.T, ids []string, n int, each func(id string) error) {
 	t.Helper()
 	s.rng.Shuffle(len(ids), func(a, b int) { ids[a], ids[b] = ids[b], ids[a] })
-	queue, errs := make(chan string, len(ids)), make(chan error, len(ids))
+	queue := make(chan string, len(ids))
+	errs := make(chan error, len(ids))
 	for _, id := range ids {
 		queue <- id
 	}
@@ -140,7 +141,8 @@ func sameAs(t *testing.T, what, got, want string) {
 // generatedDump writes a run folder whose dump has about the given bytes.
 func (s *processes) generatedDump(t *testing.T, bytes int64) string {
 	t.Helper()
-	dir, demo := t.TempDir(), repo.Root(t)+"/testdata/traces/demo/b200-llama-3.1-8b-tp1"
+	dir := t.TempDir()
+	demo := repo.Root(t) + "/testdata/traces/demo/b200-llama-3.1-8b-tp1"
 	text, err := os.ReadFile(filepath.Join(demo, "run.yaml"))
 	config, err2 := os.ReadFile(filepath.Join(demo, "config.json"))
 	const bytesPerRequest = 42_650
@@ -180,7 +182,8 @@ func TestEvalScaleEqual(t *testing.T) {
 			measured := func(k int, do func()) {
 				start, cpu := time.Now(), s.cpu
 				do()
-				took[k].wall, took[k].cpu = time.Since(start).Seconds(), s.cpu-cpu
+				took[k].wall = time.Since(start).Seconds()
+				took[k].cpu = s.cpu - cpu
 			}
 			measured(0, func() { s.must(t, "run", in, "-o", one, "-q", "--workers", "2") })
 			measured(1, func() {
@@ -210,7 +213,8 @@ func (s *processes) prism(t *testing.T, in, one, out string) {
 	}
 	beam := &processes{exe: exe}
 	for _, part := range []string{"268435456", "67108864", "3145728", "1048576"} {
-		dir, start := filepath.Join(out, "prism"+part), time.Now()
+		dir := filepath.Join(out, "prism"+part)
+		start := time.Now()
 		beam.must(t, "run", in, "-o", dir, "--runner", "prism", "--part-bytes", part)
 		sameAs(t, "Prism, parts of "+part+" bytes", filepath.Join(dir, "out"), one)
 		fmt.Printf("Prism, parts of %s bytes: %.1f s wall, %.1f s CPU in all\n", part, time.Since(start).Seconds(), beam.cpu)
@@ -231,7 +235,8 @@ func TestEvalScaleCost(t *testing.T) {
 		dollars           = 0.05 // a core-hour, assumed
 		mostDollars       = 300
 	)
-	in, job := s.generatedDump(t, dumpBytes), filepath.Join(t.TempDir(), "job")
+	in := s.generatedDump(t, dumpBytes)
+	job := filepath.Join(t.TempDir(), "job")
 	st, err := os.Stat(filepath.Join(in, "traces.jsonl"))
 	if err != nil {
 		t.Fatal(err)
@@ -274,8 +279,10 @@ func TestEvalScaleCost(t *testing.T) {
 // those of one process after going on, or there is one error that says what is wrong.
 func TestEvalScaleFaults(t *testing.T) {
 	s := newProcesses(t)
-	in, out := filepath.Join(repo.Root(t), "testdata", "traces", "demo"), t.TempDir()
-	one, job := filepath.Join(out, "one"), filepath.Join(out, "job")
+	in := filepath.Join(repo.Root(t), "testdata", "traces", "demo")
+	out := t.TempDir()
+	one := filepath.Join(out, "one")
+	job := filepath.Join(out, "job")
 	start := time.Now()
 	s.must(t, "run", in, "-o", one, "-q", "--bootstraps", "50")
 	whole := time.Since(start)
@@ -465,7 +472,8 @@ var killable = [][]string{{}, {"--bootstraps", "60"}, {"--exclude", "*-async"}, 
 func (s *processes) killed(t *testing.T, in string, times int, options [][]string) {
 	t.Helper()
 	out := t.TempDir()
-	whole, clean := time.Duration(0), make([]map[string]string, len(options))
+	whole := time.Duration(0)
+	clean := make([]map[string]string, len(options))
 	call := func(dir string, k int, die time.Duration) bool {
 		_, killed, err := s.call(die, append([]string{"run", in, "-o", dir, "-q", "--bootstraps", "50"}, options[k]...)...)
 		if err != nil {
@@ -474,9 +482,11 @@ func (s *processes) killed(t *testing.T, in string, times int, options [][]strin
 		return killed
 	}
 	for k := range options {
-		dir, start := filepath.Join(out, strconv.Itoa(k)), time.Now()
+		dir := filepath.Join(out, strconv.Itoa(k))
+		start := time.Now()
 		call(dir, k, 0)
-		whole, clean[k] = max(whole, time.Since(start)), filesOf(t, dir)
+		whole = max(whole, time.Since(start))
+		clean[k] = filesOf(t, dir)
 	}
 	dir, died := filepath.Join(out, "killed"), 0
 	for i := 0; died < times && i < 3*times; i++ { // some calls end before they are killed
@@ -543,7 +553,8 @@ func TestKilledRunsGoOn(t *testing.T) {
 func TestEvalKills(t *testing.T) {
 	s := newProcesses(t)
 	s.killed(t, filepath.Join(repo.Root(t), "testdata", "traces", "real"), 200, killable)
-	in, done := filepath.Join(repo.Root(t), "testdata", "traces", "demo"), filepath.Join(t.TempDir(), "done")
+	in := filepath.Join(repo.Root(t), "testdata", "traces", "demo")
+	done := filepath.Join(t.TempDir(), "done")
 	b200 := filepath.Join(in, "b200-llama-3.1-8b-tp1")
 	s.must(t, "run", in, "-o", done, "-q", "--bootstraps", "50")
 	for _, args := range [][]string{
@@ -562,7 +573,9 @@ func TestEvalKills(t *testing.T) {
 		}
 		start, first := time.Now(), t.TempDir()
 		s.must(t, call(first)...)
-		whole, want, died := time.Since(start), filesOf(t, first), 0
+		whole := time.Since(start)
+		want := filesOf(t, first)
+		died := 0
 		for k := range 10 {
 			dir := t.TempDir()
 			_, killed, err := s.call(whole*time.Duration(k+1)/10, call(dir)...)

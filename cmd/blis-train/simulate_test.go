@@ -279,7 +279,8 @@ func closeLayers(t *testing.T, i int) {
 		t.Errorf("a step is off by %.3f %%, want at most 0.5 %%", 100*off[len(off)-1])
 	}
 	repo.Write(t, repo.Read(t, dir, "out", folder.CoefficientsFile), dir, "back.yaml")
-	a, b := simulate("planted.yaml", "other.yaml"), simulate("back.yaml", "other.yaml")
+	a := simulate("planted.yaml", "other.yaml")
+	b := simulate("back.yaml", "other.yaml")
 	for i := range planted.Beta {
 		planted.Beta[i].Value *= 1 + 1e-5
 	}
@@ -483,7 +484,8 @@ func plantedFile(t *testing.T) []byte {
 			VLLMVersions: []string{"0.15.1"}, Date: "2026-01-01", Samples: 1}}
 	s.Beta = features.NewCoefficients(features.BetaFeatures(features.V11))
 	for i := range s.Beta {
-		s.Beta[i].Value, s.Beta[i].Identified = loopTruth[s.Beta[i].Name], coeff.Within
+		s.Beta[i].Value = loopTruth[s.Beta[i].Name]
+		s.Beta[i].Identified = coeff.Within
 	}
 	for _, target := range []string{coeff.Egress, coeff.Overhead} {
 		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))}
@@ -656,7 +658,8 @@ func sameOnAll(t *testing.T, programs []platformProgram, data string) {
 			first = out
 		}
 		for _, name := range []string{folder.ExtractFile, folder.FitFile, folder.CoefficientsFile, folder.ValidationFile, folder.ReportFile} {
-			want, got := fileBytes(t, first, name), fileBytes(t, out, name)
+			want := fileBytes(t, first, name)
+			got := fileBytes(t, out, name)
 			t.Logf("%-9s %-18s %x", p.name, name, sha256.Sum256(got))
 			if !bytes.Equal(want, got) {
 				t.Errorf("%s on %s differs from %s: %s", name, p.name, programs[0].name, firstDifference(string(want), string(got)))
@@ -695,7 +698,8 @@ func fusedIn(t *testing.T, program string) []string {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	text, lines := f.Section(".text"), f.Section(".gopclntab")
+	text := f.Section(".text")
+	lines := f.Section(".gopclntab")
 	code, err := text.Data()
 	if err != nil {
 		t.Fatal(err)
@@ -779,7 +783,8 @@ func TestExportOfUnlikeLayers(t *testing.T) {
 		repo.Write(t, fmt.Sprintf("model: {id: %s, config: config.json}\nhardware: {name: %s}\ntensor_parallel_size: %d\nvllm:\n"+
 			"  version: \"0.24.0\"\n  max_model_len: 8192\n  max_num_seqs: 128\n  max_num_batched_tokens: 8192\n"+
 			"  enable_prefix_caching: true\n  kv_blocks_total_gpu: 20000\n%s", m.id, m.device, m.tp, m.engine), dir, "run.yaml")
-		run, set := filepath.Join(dir, "run.yaml"), filepath.Join(dir, "coefficients.yaml")
+		run := filepath.Join(dir, "run.yaml")
+		set := filepath.Join(dir, "coefficients.yaml")
 		d, err := loadDeployment(run)
 		must(t, err)
 		planted := testkit.PlantedOn(d)
@@ -818,7 +823,8 @@ func layeredTerms(of []coeff.Coefficient) []coeff.Coefficient {
 	for i := range out {
 		for _, c := range of {
 			if c.Name == out[i].Name {
-				out[i].Value, out[i].Identified = c.Value, c.Identified
+				out[i].Value = c.Value
+				out[i].Identified = c.Identified
 			}
 		}
 	}

@@ -86,7 +86,8 @@ func runValidate(c *cli.Context, con *console) error {
 	if err := con.tellCI(c, val, fit); err != nil {
 		return err
 	}
-	ledger, judged := c.String("ledger"), filepath.Join(out, folder.ValidationFile)
+	ledger := c.String("ledger")
+	judged := filepath.Join(out, folder.ValidationFile)
 	if err := con.appendLedger(ledger, "validate", val.Header, fit, val, judged); err != nil {
 		return err
 	}
@@ -130,7 +131,8 @@ func loosenedText(val *result.Validation) string {
 // failedGates counts the failed gates and names each with its value,
 // the first one's where several scopes fail.
 func failedGates(gates []result.Gate) (n int, sentences []string) {
-	first, times := map[string]result.Gate{}, map[string]int{}
+	first := map[string]result.Gate{}
+	times := map[string]int{}
 	var names []string
 	for _, g := range gates {
 		if g.Pass == nil || *g.Pass {
@@ -255,7 +257,8 @@ func check(con *console, file, against, data string) (*coeff.Set, error) {
 		return nil, err
 	}
 	doc := checkDoc{SchemaVersion: result.SchemaVersion, File: in, SpecVersion: string(set.SpecVersion), Gates: gateCounts(set)}
-	doc.Mismatches, doc.Purposes = []trace.Finding{}, append([]coeff.PurposeVerdict{}, set.Purposes...)
+	doc.Mismatches = []trace.Finding{}
+	doc.Purposes = append([]coeff.PurposeVerdict{}, set.Purposes...)
 	var d *deploy.Deployment
 	if against != "" {
 		if d, err = loadDeployment(against); err != nil {
@@ -277,8 +280,10 @@ func check(con *console, file, against, data string) (*coeff.Set, error) {
 		return nil, err
 	}
 	found = append(found, changed...)
-	doc.Mismatches, doc.Inputs = append(doc.Mismatches, found...), inputs
-	doc.Compatible, doc.Replayable = len(found) == 0, true
+	doc.Mismatches = append(doc.Mismatches, found...)
+	doc.Inputs = inputs
+	doc.Compatible = len(found) == 0
+	doc.Replayable = true
 	for _, f := range found {
 		doc.Replayable = doc.Replayable && f.Code != export.NotReplayable
 		if !con.json {

@@ -143,11 +143,20 @@ func (e *Evaluator) Margin(x []float64) float64 {
 
 // MarginRow is Margin for a filled row.
 func (e *Evaluator) MarginRow(r *Row) float64 {
-	sum, nodes, leaves, i := e.base, e.nodes, e.leaves, 0
+	sum := e.base
+	nodes := e.nodes
+	leaves := e.leaves
+	i := 0
 	for ; i+group <= len(e.roots); i += group {
-		a, b, c, d := e.roots[i], e.roots[i+1], e.roots[i+2], e.roots[i+3]
+		a := e.roots[i]
+		b := e.roots[i+1]
+		c := e.roots[i+2]
+		d := e.roots[i+3]
 		for range e.depth[i/group] {
-			a, b, c, d = step(nodes, r, a), step(nodes, r, b), step(nodes, r, c), step(nodes, r, d)
+			a = step(nodes, r, a)
+			b = step(nodes, r, b)
+			c = step(nodes, r, c)
+			d = step(nodes, r, d)
 		}
 		sum += leaves[a]
 		sum += leaves[b]

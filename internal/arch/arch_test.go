@@ -115,7 +115,9 @@ func TestEvalWalk(t *testing.T) {
 		t.Skip("BLIS_TRAIN_EVAL is not set: the walk of a span was not counted")
 	}
 	root, dir := repo.Root(t), t.TempDir()
-	program, out, counts := filepath.Join(dir, "blis-train"), filepath.Join(dir, "out"), filepath.Join(dir, "counts")
+	program := filepath.Join(dir, "blis-train")
+	out := filepath.Join(dir, "out")
+	counts := filepath.Join(dir, "counts")
 	if err := os.Mkdir(counts, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,8 @@ func TestCodesAppear(t *testing.T) {
 			continue
 		}
 		f := parsed(t, filepath.Join(root, rel))
-		files, rels = append(files, f), append(rels, rel)
+		files = append(files, f)
+		rels = append(rels, rel)
 		declaredCodes(positions, f, path.Dir(rel), codes)
 	}
 	for i, f := range files {

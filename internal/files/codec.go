@@ -143,7 +143,9 @@ func arrayOf(t reflect.Type) field {
 	if t.Elem().Kind() == reflect.Uint8 {
 		return func(x *pen, p unsafe.Pointer) { x.fixed(unsafe.Slice((*byte)(p), t.Len())) }
 	}
-	elem, n, size := fieldOf(t.Elem()), t.Len(), t.Elem().Size()
+	elem := fieldOf(t.Elem())
+	n := t.Len()
+	size := t.Elem().Size()
 	return func(x *pen, p unsafe.Pointer) {
 		for i := range n {
 			elem(x, unsafe.Add(p, uintptr(i)*size))

@@ -17,7 +17,8 @@ import (
 // A pipe nobody writes to would wait for ever: it is refused before it is opened.
 func TestSpecialFilesAreRefusedBeforeOpening(t *testing.T) {
 	dir := t.TempDir()
-	fifo, sock := filepath.Join(dir, "fifo"), filepath.Join(dir, "sock")
+	fifo := filepath.Join(dir, "fifo")
+	sock := filepath.Join(dir, "sock")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -228,7 +228,8 @@ func isBidi(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
 // quoted is YAML whose scalars with such characters stand in double quotes; other text comes back.
 func quoted(text []byte) []byte {
 	var out bytes.Buffer
-	dec, enc := yaml.NewDecoder(bytes.NewReader(text)), yaml.NewEncoder(&out)
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
 	for {
 		var doc yaml.Node

@@ -72,7 +72,8 @@ func each(workers, n int, task func(worker, i int) error) error {
 
 // TryPure is [Try] of tasks that write nothing: when ctx ends it returns at once and leaves them to themselves.
 func TryPure(ctx context.Context, workers, n int, task func(i int) error, done func(n int)) error {
-	l, ended := &loop{n: 1, task: func(_, _ int) error { return Try(ctx, workers, n, task, done) }, failedAt: 1}, make(chan bool)
+	l := &loop{n: 1, task: func(_, _ int) error { return Try(ctx, workers, n, task, done) }, failedAt: 1}
+	ended := make(chan bool)
 	go func() {
 		defer close(ended)
 		l.work(0)

@@ -35,7 +35,8 @@ func KolmogorovSmirnov(a, b []float64) ks {
 	walk(a, b, func(i, j int, v float64) {
 		if d := abs64(int64(i)*m - int64(j)*n); d > best {
 			best, k.At = d, v
-			k.AShare, k.BShare = float64(i)/float64(n), float64(j)/float64(m)
+			k.AShare = float64(i) / float64(n)
+			k.BShare = float64(j) / float64(m)
 		}
 	})
 	k.D = math.Abs(k.AShare - k.BShare)
@@ -117,10 +118,13 @@ func exactP(n, m, dist int64) float64 {
 // is quadratic (the tests compare the two).
 func Wasserstein(a, b []float64) float64 {
 	a, b = Sorted(a), Sorted(b)
-	area, last, gap := 0.0, 0.0, 0.0
+	area := 0.0
+	last := 0.0
+	gap := 0.0
 	walk(a, b, func(i, j int, v float64) {
 		area += gap * (v - last)
-		last, gap = v, math.Abs(float64(i)/float64(len(a))-float64(j)/float64(len(b)))
+		last = v
+		gap = math.Abs(float64(i)/float64(len(a)) - float64(j)/float64(len(b)))
 	})
 	return area
 }
@@ -334,7 +338,9 @@ func sampledFlips(d []float64, limit float64) float64 {
 // Holm adjusts p-values of a family for the chance that any is small by luck
 // (Holm, Scand. J. Statistics 6, 1979); NaN stays.
 func Holm(p []float64) []float64 {
-	out, floor, left := make([]float64, len(p)), 0.0, 0
+	out := make([]float64, len(p))
+	floor := 0.0
+	left := 0
 	for i := range out {
 		if out[i] = math.NaN(); !math.IsNaN(p[i]) {
 			left++

@@ -55,14 +55,17 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 	}
 	var sumAbs, sumDiff, sumY, sumAbsY, squares, largest, outlier float64
 	n := r.count(keep)
-	ape, targets := make([]float64, 0, n), make([]float64, 0, n)
+	ape := make([]float64, 0, n)
+	targets := make([]float64, 0, n)
 	for i, y := range r.Y {
 		if keep != nil && !keep(i) || math.IsNaN(r.Pred[i]) {
 			continue
 		}
 		d := r.Pred[i] - y
 		e.Rows++
-		sumAbs, sumDiff, squares = sumAbs+math.Abs(d), sumDiff+d, squares+d*d
+		sumAbs += math.Abs(d)
+		sumDiff += d
+		squares += d * d
 		sumY, sumAbsY = sumY+y, sumAbsY+math.Abs(y)
 		if r.Outlier != nil && r.Outlier[i] {
 			e.Outliers, outlier = e.Outliers+1, math.Max(outlier, math.Abs(d))
@@ -125,10 +128,12 @@ func skill(mape, constant, floor float64) float64 {
 // NaN without rows.
 func (r *Rows) BestConstant(keep func(i int) bool) float64 {
 	n := r.count(keep)
-	level, weight := make([]float64, 0, n), make([]float64, 0, n)
+	level := make([]float64, 0, n)
+	weight := make([]float64, 0, n)
 	for i, y := range r.Y {
 		if (keep == nil || keep(i)) && math.Abs(y) >= minTargetUs {
-			level, weight = append(level, y/r.steps(i)), append(weight, r.steps(i)/math.Abs(y))
+			level = append(level, y/r.steps(i))
+			weight = append(weight, r.steps(i)/math.Abs(y))
 		}
 	}
 	return WeightedMedian(level, weight)
@@ -223,7 +228,9 @@ func (t *Neighbours) build(lo, hi int32) int32 {
 	mid := (lo + hi) / 2
 	left := t.build(lo, mid)
 	right := t.build(mid, hi)
-	t.nodes[at].axis, t.nodes[at].left, t.nodes[at].right = axis, left, right
+	t.nodes[at].axis = axis
+	t.nodes[at].left = left
+	t.nodes[at].right = right
 	return at
 }
 
@@ -370,7 +377,8 @@ func CholeskySolve(l []float64, m int, b []float64) {
 
 // CholeskyInverse is the inverse of a positive definite matrix, m x m, from its factor.
 func CholeskyInverse(l []float64, m int) []float64 {
-	out, col := make([]float64, m*m), make([]float64, m)
+	out := make([]float64, m*m)
+	col := make([]float64, m)
 	for c := range m {
 		clear(col)
 		col[c] = 1

@@ -44,7 +44,9 @@ func TestExactPCountsPaths(t *testing.T) {
 	for dist := int64(1); dist <= n*m; dist++ {
 		total, hit := 0, 0
 		for mask := 0; mask < 1<<(n+m); mask++ {
-			i, j, far := int64(0), int64(0), int64(0)
+			i := int64(0)
+			j := int64(0)
+			far := int64(0)
 			for bit := 0; bit < n+m; bit++ {
 				if mask>>bit&1 == 1 {
 					i++
@@ -70,7 +72,8 @@ func TestExactPCountsPaths(t *testing.T) {
 
 // TestKolmogorovSurvivalIsContinuous where its two series meet, and hits the 5 % point.
 func TestKolmogorovSurvivalIsContinuous(t *testing.T) {
-	below, above := KolmogorovSurvival(1.18-1e-12), KolmogorovSurvival(1.18+1e-12)
+	below := KolmogorovSurvival(1.18 - 1e-12)
+	above := KolmogorovSurvival(1.18 + 1e-12)
 	if math.Abs(below-above) > 1e-10 {
 		t.Errorf("got %v below and %v above 1.18", below, above)
 	}
@@ -100,14 +103,16 @@ func TestEffectiveSizeFollowsTheAutocorrelation(t *testing.T) {
 	var whites, reds []float64
 	for seed := range uint64(15) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		white, red := make([]float64, n), make([]float64, n)
+		white := make([]float64, n)
+		red := make([]float64, n)
 		x := 0.0
 		for i := range white {
 			white[i] = rng.NormFloat64()
 			x = 0.8*x + white[i]
 			red[i] = x
 		}
-		whites, reds = append(whites, EffectiveSize(white)), append(reds, EffectiveSize(red))
+		whites = append(whites, EffectiveSize(white))
+		reds = append(reds, EffectiveSize(red))
 	}
 	if e := Median(whites); e < 0.85*n || e > n {
 		t.Errorf("white: got %.0f of %d", e, n)

@@ -494,10 +494,12 @@ func preemptedShare(requests []Arrival) float64 {
 // many seats lets its batch grow long before anything waits. After the last
 // arrival every queue falls, so nothing is read there.
 func queueRising(requests []Arrival) float64 {
-	at, left := make([]float64, 0, len(requests)), make([]float64, 0, len(requests))
+	at := make([]float64, 0, len(requests))
+	left := make([]float64, 0, len(requests))
 	for i := range requests {
 		if a := &requests[i]; !math.IsNaN(a.Left) {
-			at, left = append(at, a.At), append(left, a.Left)
+			at = append(at, a.At)
+			left = append(left, a.Left)
 		}
 	}
 	if len(at) < minCheckRequests || isRamp(at) {
@@ -524,7 +526,9 @@ func correlation(x, y []float64) float64 {
 	var xx, xy, yy float64
 	for i, v := range x {
 		dx, dy := v-mx, y[i]-my
-		xx, xy, yy = xx+dx*dx, xy+dx*dy, yy+dy*dy
+		xx += dx * dx
+		xy += dx * dy
+		yy += dy * dy
 	}
 	return xy / math.Sqrt(xx*yy)
 }
@@ -538,7 +542,8 @@ const rampFactor = 1.5
 func isRamp(at []float64) bool {
 	n := len(at)
 	third := n / 3
-	first, last := at[third]-at[0], at[n-1]-at[n-1-third]
+	first := at[third] - at[0]
+	last := at[n-1] - at[n-1-third]
 	return last > 0 && first/last > rampFactor
 }
 

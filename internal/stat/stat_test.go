@@ -41,7 +41,8 @@ func TestQuantileIsType7(t *testing.T) {
 func TestWeightedMedianIsTheBestConstant(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 50 {
-		v, w := make([]float64, 1+rng.IntN(9)), []float64(nil)
+		v := make([]float64, 1+rng.IntN(9))
+		w := []float64(nil)
 		for i := range v {
 			v[i] = float64(rng.IntN(6))
 			w = append(w, rng.Float64())
@@ -121,7 +122,8 @@ func TestAgainstGonum(t *testing.T) {
 
 // TestCholeskyOfASemidefiniteMatrix still reproduces it, and says its rank.
 func TestCholeskyOfASemidefiniteMatrix(t *testing.T) {
-	u, v := []float64{1, 2, 0, -1}, []float64{0, 1, 0, 3}
+	u := []float64{1, 2, 0, -1}
+	v := []float64{0, 1, 0, 3}
 	const m = 4
 	a := make([]float64, m*m)
 	for i := range m {
@@ -165,7 +167,8 @@ func TestStudentT(t *testing.T) {
 }
 
 func TestBands(t *testing.T) {
-	x, v := make([]float64, 100), make([]float64, 100)
+	x := make([]float64, 100)
+	v := make([]float64, 100)
 	for i := range x {
 		x[i], v[i] = float64(99-i), float64(i%10)
 	}
@@ -186,7 +189,8 @@ func TestNeighboursMatchTheSlowSearch(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, dim := range []int{0, 1, 3} {
 		const n = 400
-		points, level := make([]float64, n*dim), make([]float64, n)
+		points := make([]float64, n*dim)
+		level := make([]float64, n)
 		for i := range points {
 			points[i] = float64(rng.IntN(12)) // coarse values make many equal distances
 		}
@@ -268,7 +272,8 @@ func TestBestConstant(t *testing.T) {
 	var r Rows
 	for i := range 301 {
 		steps := float64(1 + i%3)
-		r.Y, r.Steps = append(r.Y, steps*(50+100*rng.ExpFloat64())), append(r.Steps, steps)
+		r.Y = append(r.Y, steps*(50+100*rng.ExpFloat64()))
+		r.Steps = append(r.Steps, steps)
 	}
 	level := r.BestConstant(nil)
 	mape := func(level float64) float64 {
@@ -295,7 +300,8 @@ func TestRound(t *testing.T) {
 func BenchmarkNeighbours(b *testing.B) {
 	const n, dim = 20_000, 8
 	rng := rand.New(rand.NewPCG(1, 1))
-	points, level := make([]float64, n*dim), make([]float64, n)
+	points := make([]float64, n*dim)
+	level := make([]float64, n)
 	walk := make([]float64, dim)
 	for i := range n {
 		for j := range walk {

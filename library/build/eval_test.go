@@ -50,7 +50,9 @@ type scores struct {
 func scoresOf(js []judged) scores {
 	var tpot, bias, ttft []float64
 	for _, j := range js {
-		tpot, bias, ttft = append(tpot, 100*math.Abs(j.tpotErr)), append(bias, 100*j.tpotErr), append(ttft, 100*math.Abs(j.ttftErr))
+		tpot = append(tpot, 100*math.Abs(j.tpotErr))
+		bias = append(bias, 100*j.tpotErr)
+		ttft = append(ttft, 100*math.Abs(j.ttftErr))
 	}
 	return scores{len(js), stat.Mean(tpot), stat.Mean(bias), stat.Median(ttft)}
 }
@@ -61,7 +63,8 @@ func (s scores) String() string { return fmt.Sprintf("%.1f / %+.1f, %.0f", s.tpo
 func others(js []judged) (theirs, ours []judged) {
 	for _, j := range js {
 		if p := j.point; !math.IsNaN(p.otherTPOTMs) && !math.IsNaN(p.otherTTFTMs) {
-			theirs, ours = append(theirs, j.load.judged(p.otherTTFTMs, p.otherTPOTMs)), append(ours, j)
+			theirs = append(theirs, j.load.judged(p.otherTTFTMs, p.otherTPOTMs))
+			ours = append(ours, j)
 		}
 	}
 	return theirs, ours
@@ -151,7 +154,9 @@ func TestEvalReal(t *testing.T) {
 	gain, families := 0.0, 0.0
 	for _, g := range goals {
 		l, name := inGroup(left, g.group), g.group
-		s, was, raw := scoresOf(l), scoresOf(inGroup(before, g.group)), scoresOf(inGroup(alone, g.group))
+		s := scoresOf(l)
+		was := scoresOf(inGroup(before, g.group))
+		raw := scoresOf(inGroup(alone, g.group))
 		var off []float64
 		for _, j := range l {
 			off = append(off, 100*math.Abs(j.tpotErr))
@@ -174,7 +179,8 @@ func TestEvalReal(t *testing.T) {
 		if within(g.group+", TPOT beside the sums alone", s.tpot, raw.tpot+2); g.group == "" {
 			name = "**all**"
 		} else {
-			gain, families = gain+was.tpot-s.tpot, families+1
+			gain = gain + was.tpot - s.tpot
+			families += 1
 			within(g.group+", share of rows in the 90 % interval beside 0.9", math.Abs(share-0.9), 0.05)
 		}
 		line("| %s | %d | %s | %s | **%s** | %s | %.0f %% (%.0f %%) | %s | %s |", name, s.n, raw, was, s, scoresOf(inGroup(in, g.group)),
@@ -197,11 +203,14 @@ func TestEvalReal(t *testing.T) {
 	for _, y := range m.cycles {
 		text := ""
 		for _, c := range []*correction{noCycles, all} {
-			theta, sum, bias := c.on(y.gpu), 0.0, 0.0
+			theta := c.on(y.gpu)
+			sum := 0.0
+			bias := 0.0
 			for i, us := range y.us {
 				predicted, _ := y.at(i, &theta)
 				e := predicted/us - 1
-				sum, bias = sum+100*math.Abs(e)/float64(len(y.us)), bias+100*e/float64(len(y.us))
+				sum += 100 * math.Abs(e) / float64(len(y.us))
+				bias += 100 * e / float64(len(y.us))
 			}
 			text += fmt.Sprintf(" %.1f / %+.1f |", sum, bias)
 			within(y.name, sum, 3.3)
@@ -250,7 +259,10 @@ func TestEvalRepresentation(t *testing.T) {
 		worst string
 		most  float64
 	}
-	kinds, refused, models, deployments := map[string]*kind{}, 0, map[string]bool{}, 0
+	kinds := map[string]*kind{}
+	refused := 0
+	models := map[string]bool{}
+	deployments := 0
 	for i, path := range paths {
 		if strings.Contains(path, "hf_quant_config") {
 			continue

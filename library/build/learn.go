@@ -89,7 +89,9 @@ type evidence struct {
 // simulated are the means of a load under the correction.
 func (c *correction) simulated(l *load, gradient bool) (*sim.Means, error) {
 	cfg := sim.DefaultConfig(l.dep, sim.NewTables(l.step, c.on(l.dep.Hardware.Name)))
-	cfg.Overhead, cfg.KVBlocks, cfg.Gradient = sim.Const(c.Theta[numCommon-1]), l.kvBlocks, gradient
+	cfg.Overhead = sim.Const(c.Theta[numCommon-1])
+	cfg.KVBlocks = l.kvBlocks
+	cfg.Gradient = gradient
 	return sim.MeansOf(cfg, l.reqs)
 }
 
@@ -137,7 +139,8 @@ func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []
 	var out []evidence
 	for _, l := range ls {
 		m, gpu := of[l], l.dep.Hardware.Name
-		tpotBy, ttftBy := c.spread(gpu, m.TPOTBy[:library.NumStep+1]), c.spread(gpu, m.TTFTBy[:library.NumStep+1])
+		tpotBy := c.spread(gpu, m.TPOTBy[:library.NumStep+1])
+		ttftBy := c.spread(gpu, m.TTFTBy[:library.NumStep+1])
 		out = append(out, relative(m.TPOTMs+m.on(c, tpotBy), l.tpotMs, tpotBy, tpotSD, l.tpotWeight),
 			relative(math.Max(l.ttftMs/leastTTFT, m.TTFTMs+m.on(c, ttftBy)), l.ttftMs, ttftBy, ttftSD, l.ttftWeight))
 	}
@@ -182,7 +185,8 @@ func gpusOf(ls []*load, ys []*cycles) []string {
 // step is one Gauss-Newton step from the current values, Huber's weights, with the prior; parameters stay at or above their least value.
 func (c *correction) step(es []evidence) {
 	n := len(c.Theta)
-	a, rhs := make([]float64, n*n), make([]float64, n)
+	a := make([]float64, n*n)
+	rhs := make([]float64, n)
 	for k := range n {
 		p := c.prior(k)
 		a[k*n+k] += 1 / (p.SD * p.SD)
@@ -304,7 +308,9 @@ func Read(ctx context.Context, src Sources) (*Measured, error) {
 		return nil, err
 	}
 	ys, served, ins, err := readRuns(ctx, src.Runs)
-	m.cycles, m.served, m.Inputs = ys, served, append(m.Inputs, ins...)
+	m.cycles = ys
+	m.served = served
+	m.Inputs = append(m.Inputs, ins...)
 	return m, err
 }
 
@@ -318,7 +324,8 @@ func (c *correction) se(k int) float64 {
 
 // Learn makes the corrections that ship: learned from everything, each family judged by corrections that have not seen it.
 func (m *Measured) Learn(ctx context.Context, version string, workers int) (*library.Corrections, error) {
-	prior, all := newCorrection(gpusOf(slices.Concat(m.points, m.served), m.cycles)), slices.Concat(m.points, m.served)
+	prior := newCorrection(gpusOf(slices.Concat(m.points, m.served), m.cycles))
+	all := slices.Concat(m.points, m.served)
 	of, err := prior.simulateAll(ctx, all, workers)
 	if err != nil {
 		return nil, err
@@ -345,7 +352,8 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 	var families []string
 	for _, j := range left {
 		if j.listed() {
-			families, by[j.step.Family] = append(families, j.step.Family), append(by[j.step.Family], j)
+			families = append(families, j.step.Family)
+			by[j.step.Family] = append(by[j.step.Family], j)
 		}
 	}
 	for _, f := range distinct(families) {
@@ -354,8 +362,10 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 		var models, flags []string
 		for _, j := range by[f] {
 			flags = append(flags, j.point.flags...)
-			tpot, ttft = append(tpot, math.Abs(j.tpotErr)), append(ttft, math.Abs(j.ttftErr))
-			models, q.TP = append(models, j.point.model), append(q.TP, j.dep.TP)
+			tpot = append(tpot, math.Abs(j.tpotErr))
+			ttft = append(ttft, math.Abs(j.ttftErr))
+			models = append(models, j.point.model)
+			q.TP = append(q.TP, j.dep.TP)
 		}
 		q.Model, q.TP = strings.Join(distinct(models), " and "), distinct(q.TP)
 		for _, flag := range distinct(slices.Clone(flags)) {

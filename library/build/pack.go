@@ -81,7 +81,8 @@ func column[R file.ColumnChunkReader, P, V any](path string, rd *file.Reader, at
 	read func(R, int64, []P, []int16, []int16) (int64, int, error), conv func(P) V) error {
 	name := rd.MetaData().Schema.Column(at).Name()
 	values := make([]V, 0, n)
-	page, defs := make([]P, 4096), make([]int16, 4096)
+	page := make([]P, 4096)
+	defs := make([]int16, 4096)
 	for g := range rd.NumRowGroups() {
 		chunk, err := rd.RowGroup(g).Column(at)
 		if err != nil {
@@ -182,7 +183,8 @@ func (c *columns) keys(t *library.Table, path string) ([][]int64, error) {
 	if size == "" {
 		return nil, trace.Errorf(library.BadTable, "%s: got no size, want one of %s with more than one value", path, strings.Join(sizes, ", "))
 	}
-	rows, ops := make([][]int64, c.n), slices.Compact(slices.Sorted(slices.Values(c.texts["op_name"])))
+	rows := make([][]int64, c.n)
+	ops := slices.Compact(slices.Sorted(slices.Values(c.texts["op_name"])))
 	names := slices.DeleteFunc(slices.Clone(c.names), func(name string) bool {
 		return name == size || size == "seq_len" && name == "num_tokens" || slices.Contains(unused, name) && (name != "op_name" || len(ops) < 2)
 	})

@@ -71,7 +71,9 @@ func compareRows(t *testing.T, table *library.Table, path string) int {
 			}
 		}
 	}
-	seen, rows, width := 0, 0, len(table.Columns)-1
+	seen := 0
+	rows := 0
+	width := len(table.Columns) - 1
 	for i := range table.Series {
 		rows += len(table.Series[i].X)
 	}
@@ -171,7 +173,8 @@ type terms struct {
 }
 
 func (s terms) StepUs(batch []trace.Chunk) (float64, error) {
-	in, x := s.space.Sum(batch), make([]float64, len(s.set.Beta))
+	in := s.space.Sum(batch)
+	x := make([]float64, len(s.set.Beta))
 	_, err := s.space.Beta(&in, x)
 	return s.set.Predict(x), err
 }
@@ -247,7 +250,9 @@ func TestForwardPasses(t *testing.T) {
 		if meta.SHA256 != hex.EncodeToString(sum[:]) || meta.Rows != len(rows) || meta.Version != 6 || len(out.Files[0].Data) > 1<<20 {
 			t.Errorf("metadata %+v of %d rows, %d bytes", meta, len(rows), len(out.Files[0].Data))
 		}
-		at, lengths, contexts := map[[3]int64]float64{}, []int64{0}, []int64{}
+		at := map[[3]int64]float64{}
+		lengths := []int64{0}
+		contexts := []int64{}
 		for _, r := range rows {
 			if ep := r.MoEEP == of.tp && r.MoETP == 1; !strings.HasPrefix(r.CellID, "blis-train-model:") || ep != of.spread || r.GEMM != of.gemm ||
 				r.MoE != of.experts {
@@ -269,16 +274,23 @@ func TestForwardPasses(t *testing.T) {
 			return grid[i-1], grid[i], float64(v-grid[i-1]) / float64(grid[i]-grid[i-1])
 		}
 		// Decodes have a row for every batch and go by a line over context; prompts go by a line over tokens.
-		rng, grid := rand.New(rand.NewPCG(7, 7)), append(fpmGrid(64, 16384), 0)
+		rng := rand.New(rand.NewPCG(7, 7))
+		grid := append(fpmGrid(64, 16384), 0)
 		worst := 0.0
 		for k := range 40 {
-			n, tokens, context := 1+rng.Int64N(256), int64(0), 2000+rng.Int64N(contexts[len(contexts)-1]-2000)
+			n := 1 + rng.Int64N(256)
+			tokens := int64(0)
+			context := 2000 + rng.Int64N(contexts[len(contexts)-1]-2000)
 			lo, hi, share := between(contexts, context)
-			from, to := [3]int64{n, 0, lo}, [3]int64{n, 0, hi}
+			from := [3]int64{n, 0, lo}
+			to := [3]int64{n, 0, hi}
 			if k%2 == 0 {
-				n, tokens, context = 1+rng.Int64N(8), 50+rng.Int64N(8000), grid[rng.IntN(20)]
+				n = 1 + rng.Int64N(8)
+				tokens = 50 + rng.Int64N(8000)
+				context = grid[rng.IntN(20)]
 				lo, hi, share = between(lengths, tokens)
-				from, to = [3]int64{n, lo, context}, [3]int64{n, hi, context}
+				from = [3]int64{n, lo, context}
+				to = [3]int64{n, hi, context}
 			}
 			if at[from] == 0 || at[to] == 0 {
 				t.Fatalf("no row of %v or %v", from, to)
@@ -312,9 +324,13 @@ func TestEvalAIConfigurator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rng, points, want := rand.New(rand.NewPCG(11, 7)), "", []float64{}
+		rng := rand.New(rand.NewPCG(11, 7))
+		points := ""
+		want := []float64{}
 		for k := range 30 {
-			n, tokens, context := int64(1), 50+rng.Int64N(8000), int64(0)
+			n := int64(1)
+			tokens := 50 + rng.Int64N(8000)
+			context := int64(0)
 			switch {
 			case k%3 == 0:
 				n, tokens = 3+rng.Int64N(250), 0
@@ -327,11 +343,13 @@ func TestEvalAIConfigurator(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			points, want = points+fmt.Sprintf("%d %d %d\n", n, tokens, context), append(want, us)
+			points += fmt.Sprintf("%d %d %d\n", n, tokens, context)
+			want = append(want, us)
 		}
 		system := strings.ToLower(of.gpu) + "_sxm"
 		cmd := exec.Command("python3", filepath.Join("testdata", "aic.py"), root, of.model, system, fmt.Sprint(of.tp), fmt.Sprint(of.spread))
-		cmd.Stdin, cmd.Stderr = strings.NewReader(points), os.Stderr
+		cmd.Stdin = strings.NewReader(points)
+		cmd.Stderr = os.Stderr
 		answer, err := cmd.Output()
 		if err != nil {
 			t.Fatal(err)

@@ -165,7 +165,8 @@ func (p *point) load(models string) (*load, error) {
 		return nil, err
 	}
 	d := &deploy.Deployment{Name: p.id, Model: model, Hardware: h, TP: p.tp, PP: 1, DP: 1, Engine: pointEngine}
-	d.Engine.VLLMVersion, d.Engine.ExpertParallel = p.Version, p.ep > 1
+	d.Engine.VLLMVersion = p.Version
+	d.Engine.ExpertParallel = p.ep > 1
 	p.recipe(d, decoder)
 	p.Deployment = d
 	family := fmt.Sprintf("%s %s, %s", p.model[strings.Index(p.model, "/")+1:], p.weights, h.Name)
@@ -195,12 +196,14 @@ func (p *point) recipe(d *deploy.Deployment, m *deploy.Decoder) {
 	d.Engine.Extra = map[string]any{}
 	switch b200 := strings.HasPrefix(d.Hardware.Name, "B200"); {
 	case strings.Contains(p.model, "gpt-oss"):
-		d.Engine.Extra["moe_backend"], d.Engine.Extra["max_cudagraph_capture_size"] = "marlin", 2048
+		d.Engine.Extra["moe_backend"] = "marlin"
+		d.Engine.Extra["max_cudagraph_capture_size"] = 2048
 		p.flags = []string{"--max-cudagraph-capture-size 2048"}
 	case strings.Contains(p.model, "MiniMax"):
 		d.Engine.GPUMemoryUtilization = 0.95
 		if !strings.HasPrefix(p.Version, "0.17") {
-			m.KVBytes, p.flags = 1, []string{"--kv-cache-dtype fp8"}
+			m.KVBytes = 1
+			p.flags = []string{"--kv-cache-dtype fp8"}
 		}
 	case b200:
 		if m.KVBytes, p.flags = 1, []string{"--kv-cache-dtype fp8"}; p.tp > 1 {
@@ -585,7 +588,11 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 			return trace.Errorf(export.PoorProjection, "%d requests, %d prompt and %d context tokens: got %g us, want above 0", n, tokens,
 				context, us)
 		}
-		row.Kind, row.Batch, row.PrefillToken, row.KVTokens, row.LatencyMs = kind, n, tokens, context, us/1e3
+		row.Kind = kind
+		row.Batch = n
+		row.PrefillToken = tokens
+		row.KVTokens = context
+		row.LatencyMs = us / 1e3
 		out = append(out, row)
 		return nil
 	}

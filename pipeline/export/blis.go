@@ -184,7 +184,8 @@ const blisHorizon = int64(1) << 53
 // blisCommand is the `blis replay` line that runs a deployment with coefficients as flags, or of the exported file; BLIS wants a
 // readable one all the same. FILE, TRACE and MODELDIR are for the reader to fill in.
 func blisCommand(version string, d deploy.Deployment, coefficients string) string {
-	e, model := d.Engine, "--model "+files.Word(strings.ToLower(d.Model.ID))+" --model-config-folder MODELDIR"
+	e := d.Engine
+	model := "--model " + files.Word(strings.ToLower(d.Model.ID)) + " --model-config-folder MODELDIR"
 	if version == blisCatalog {
 		model = "--model " + files.Word(slug(deploy.ModelName(d.Model.ID))) + " --catalog FILE.catalog"
 	}
@@ -373,7 +374,8 @@ func (e *blisEntry) values() []blisValue {
 			v.origin = "projection of the step-time model on " + e.config.Label
 		}
 		if e.config != nil && !e.fits.Used[i] {
-			v.identified, v.learned = "not used by this deployment", false
+			v.identified = "not used by this deployment"
+			v.learned = false
 			v.origin = "nothing: the deployment never has this term"
 			if i == blisMoEDispatch {
 				v.origin = fmt.Sprintf("copied from %s, as BLIS does when the value is absent; the deployment never has this term",
@@ -587,7 +589,9 @@ func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
 		}
 		v := blisValue{blisTerm: formats().Alpha[i], origin: fmt.Sprintf("no %s target in the fit", target)}
 		if us, of, ok := fit.MedianDelayUs(target, c); ok {
-			v.value, v.learned, v.identified = us, true, "within"
+			v.value = us
+			v.learned = true
+			v.identified = "within"
 			v.origin = fmt.Sprintf("median prediction of the %s target%s", target, of)
 		}
 		out = append(out, v)
@@ -693,7 +697,10 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt,
 		return nil, err
 	}
 	theirs, out := own, &OnLoads{}
-	theirs.Async, theirs.EmptyStepUs, theirs.IdleSleepUs, theirs.ScheduleUs = false, 1, 0, 0
+	theirs.Async = false
+	theirs.EmptyStepUs = 1
+	theirs.IdleSleepUs = 0
+	theirs.ScheduleUs = 0
 	if own.Async {
 		var ms [2][3]float64
 		for i, cfg := range []*sim.Config{&own, &theirs} {
@@ -726,7 +733,8 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt,
 
 // requests are those of a share of the capacity.
 func (c *comparison) requests(load float64) []sim.Request {
-	c.traffic.Requests, c.traffic.RateRPS = ComparedRequests, load*c.capacity
+	c.traffic.Requests = ComparedRequests
+	c.traffic.RateRPS = load * c.capacity
 	reqs, _ := c.traffic.Draw()
 	return reqs
 }

@@ -52,7 +52,9 @@ func simulateBLIS(t *testing.T, d *deploy.Deployment, alpha, beta []float64, req
 		t.Fatal(err)
 	}
 	cfg := sim.DefaultConfig(d, model)
-	cfg.Async, cfg.EmptyStepUs, cfg.IdleSleepUs = false, 1, 0
+	cfg.Async = false
+	cfg.EmptyStepUs = 1
+	cfg.IdleSleepUs = 0
 	cfg.Apply(model.Parts())
 	load := make([]sim.Request, len(reqs))
 	for i, r := range reqs {
@@ -82,7 +84,8 @@ func TestEvalBLISWorkloads(t *testing.T) {
 		d := &src.Fit.Configs[0].Deployment
 		d.Engine.KVBlocksGPU.V = dep.blocks
 		d.Engine.PrefixCaching = true // BLIS always finds freed blocks again: those of a preempted prompt
-		src.Fit.Configs[0].MeanOutputTokens, src.Fit.Configs[0].MeanPromptTokens = new(float64), new(float64)
+		src.Fit.Configs[0].MeanOutputTokens = new(float64)
+		src.Fit.Configs[0].MeanPromptTokens = new(float64)
 		out := mustExport(t, src, FormatBLIS, forced())
 		var side Sidecar
 		if err := result.Read(fileOf(t, out, SidecarSuffix), &side); err != nil {
@@ -145,7 +148,10 @@ func classes(res *sim.Result, log *stepLog, theirs []blisResult) (text string, u
 			firstPreemption = min(firstPreemption, r.EnqueuedUs.V)
 		}
 	}
-	equal, overlap, preemption, other := 0, 0, 0, 0
+	equal := 0
+	overlap := 0
+	preemption := 0
+	other := 0
 	var ttft, e2e [2]float64
 	for _, w := range theirs {
 		q := &res.Requests[w.ID]

@@ -42,7 +42,9 @@ func TestBLISTermsAreTheBasis(t *testing.T) {
 // as strict as BLIS's reads back, and a command line with the same numbers.
 func TestBLISDefaultsRoundTrip(t *testing.T) {
 	src := exampleSource()
-	src.Fit.Beta.SpecVersion, src.Fit.FeatureSet.Hash, src.Library = "1.1", "f00d", "2026-01"
+	src.Fit.Beta.SpecVersion = "1.1"
+	src.Fit.FeatureSet.Hash = "f00d"
+	src.Library = "2026-01"
 	src.Validation = &result.Validation{Verdict: coeff.VerdictPass, For: coeff.PurposeReplay}
 	overhead := src.Fit.AlphaNamed(coeff.Overhead) // of c2 alone: 100 rows at 900 us, 300 at 1100
 	for run, rows := range []int{100, 300} {
@@ -210,7 +212,8 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 func TestBLISAlphaNeverFromQueue(t *testing.T) {
 	src := exampleSource()
 	for i := range src.Fit.Alpha {
-		src.Fit.Alpha[i].Target, src.Fit.Alpha[i].Name = "queue", "queue"
+		src.Fit.Alpha[i].Target = "queue"
+		src.Fit.Alpha[i].Name = "queue"
 	}
 	_, err := Export(src, writerOf(FormatBLIS), Options{})
 	if trace.CodeOf(err) != unlearnedValue {
@@ -220,7 +223,8 @@ func TestBLISAlphaNeverFromQueue(t *testing.T) {
 
 func TestExportIsDeterministic(t *testing.T) {
 	for _, f := range []Format{FormatBLIS, FormatRegistryHost} {
-		a, b := mustExport(t, exampleSource(), f, forced()), mustExport(t, exampleSource(), f, forced())
+		a := mustExport(t, exampleSource(), f, forced())
+		b := mustExport(t, exampleSource(), f, forced())
 		for i := range a.Files {
 			if !bytes.Equal(a.Files[i].Data, b.Files[i].Data) {
 				t.Errorf("%s: file %q differs between two exports", f, a.Files[i].Suffix)
@@ -255,7 +259,8 @@ func TestValidationIsSaid(t *testing.T) {
 // The command for BLIS is pasted into a shell: a name stays one word.
 func TestBLISCommandQuotesNames(t *testing.T) {
 	d := testkit.ExampleFit().Configs[0].Deployment
-	d.Model.ID, d.Hardware.Name = "a; touch x", "$(id)"
+	d.Model.ID = "a; touch x"
+	d.Hardware.Name = "$(id)"
 	got := blisCommand("", d, "--defaults-filepath FILE")
 	if !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
 		t.Errorf("got %s", got)
@@ -322,7 +327,9 @@ func TestHostRegistry(t *testing.T) {
 	for i, w := range want {
 		e, ok := doc.Coefficients[i][w.name]
 		if w.hi == 0 { // without an interval
-			w.lo, w.hi, e.CI95 = 1, 1, []float64{1, 1}
+			w.lo = 1
+			w.hi = 1
+			e.CI95 = []float64{1, 1}
 		}
 		if !ok || len(e.CI95) != 2 || len(e.Sources) != 1 {
 			t.Fatalf("entry %d: %+v", i, doc.Coefficients[i])
@@ -389,7 +396,11 @@ func TestBLISCatalog(t *testing.T) {
 	src := exampleSource()
 	for i := range src.Fit.Configs { // a mixture with experts in every second layer
 		m := &src.Fit.Configs[i].Deployment.Model
-		m.NumExperts, m.TopK, m.MoEIntermediateSize, m.NumMoELayers, m.SharedExpertSize = 16, 1, 8192, m.NumLayers/2, 0
+		m.NumExperts = 16
+		m.TopK = 1
+		m.MoEIntermediateSize = 8192
+		m.NumMoELayers = m.NumLayers / 2
+		m.SharedExpertSize = 0
 	}
 	opt := forced()
 	opt.Settings = Settings{"version": blisCatalog}

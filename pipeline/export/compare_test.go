@@ -168,7 +168,8 @@ func TestDiffPredictionsAndUnknownIntervals(t *testing.T) {
 	if !d.Changed || !strings.Contains(d.Reasons[0], "itl_p50") {
 		t.Errorf("a prediction moved by 2 %%: %v", d.Reasons)
 	}
-	b.Beta[1].CI95, b.Beta[1].Value = nil, b.Beta[1].Value*2
+	b.Beta[1].CI95 = nil
+	b.Beta[1].Value = b.Beta[1].Value * 2
 	d, _ = Diff(a, b, nil, DefaultDiffOptions())
 	if !d.Changed || d.Terms[1].Significant != nil || !strings.Contains(d.Reasons[0], "significance unknown") {
 		t.Errorf("doubled without an interval: %v", d.Reasons)
@@ -221,7 +222,9 @@ func TestSince(t *testing.T) {
 		v.Gates = append(v.Gates, result.Gate{Gate: g})
 	}
 	p := result.PurposeVerdict{}
-	p.Purpose, p.Scope, p.Verdict = coeff.PurposeReplay, "a", coeff.VerdictFail
+	p.Purpose = coeff.PurposeReplay
+	p.Scope = "a"
+	p.Verdict = coeff.VerdictFail
 	v.Purposes = []result.PurposeVerdict{p}
 	old := &Old{Name: "old", Gates: []coeff.Gate{gate("same", 0.1, &yes), gate("little", 0.1, &yes), gate("moved", 0.06, &yes),
 		gate("turned", 0.149, &yes)},

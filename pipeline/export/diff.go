@@ -171,7 +171,8 @@ func diffTerms(model string, a, b []coeff.Coefficient, opt DiffOptions) []TermDi
 		case ca.Value == cb.Value:
 			t.Significant = new(false)
 		case ca.Identified == coeff.PriorOnly || cb.Identified == coeff.PriorOnly:
-			t.Significant, t.Note = new(false), "not identified"
+			t.Significant = new(false)
+			t.Note = "not identified"
 		default:
 			t.SE = standardError(model, i, ca, cb, opt)
 			if t.SE == nil {

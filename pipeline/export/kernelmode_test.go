@@ -22,7 +22,11 @@ func catalogued(tp int64, experts int64) deploy.Deployment {
 	d := testkit.DeploymentOf(tp)
 	d.Engine.MaxModelLen = trace.Some[int64](4096)
 	if m := &d.Model; experts > 0 {
-		m.NumExperts, m.TopK, m.MoEIntermediateSize, m.NumMoELayers, m.SharedExpertSize = experts, 2, 1024, m.NumLayers-1, 512
+		m.NumExperts = experts
+		m.TopK = 2
+		m.MoEIntermediateSize = 1024
+		m.NumMoELayers = m.NumLayers - 1
+		m.SharedExpertSize = 512
 	}
 	return d
 }
@@ -31,15 +35,18 @@ func catalogued(tp int64, experts int64) deploy.Deployment {
 // (blis-latency-kernel kernel.go@070f510), written out layer by layer for the test.
 func priced(d *deploy.Deployment, part string, v map[string]float64, batch []trace.Chunk) float64 {
 	m, tp := &d.Model, float64(d.TP)
-	peak, bw := kernelPeaks[part][0]*1e6, kernelPeaks[part][1]*1e6*v["hbm_derate"]
+	peak := kernelPeaks[part][0] * 1e6
+	bw := kernelPeaks[part][1] * 1e6 * v["hbm_derate"]
 	var rows, pairs, context float64
 	var decodes, prompts bool
 	for _, c := range batch {
 		rows += float64(c.New)
 		if c.New > 1 {
-			pairs, prompts = pairs+float64(c.New*c.Computed)+float64(c.New*c.New)/2, true
+			pairs = pairs + float64(c.New*c.Computed) + float64(c.New*c.New)/2
+			prompts = true
 		} else {
-			context, decodes = context+float64(c.Computed+c.New), true
+			context = context + float64(c.Computed+c.New)
+			decodes = true
 		}
 	}
 	eff := v["gemm_eps_max_bf16"] * rows / (rows + v["gemm_m_half_bf16"])
@@ -59,7 +66,8 @@ func priced(d *deploy.Deployment, part string, v map[string]float64, batch []tra
 			us += v["attention_prefill_floor"] + 4*pairs*float64(m.NumHeads*m.HeadDim)/tp/(peak*eff*v["attention_prefill_work_scale"])
 		}
 		if tp > 1 {
-			of, bytes := fmt.Sprintf("_all_reduce_fp16_%drank_%s", d.TP, part), rows*float64(m.HiddenSize)*2
+			of := fmt.Sprintf("_all_reduce_fp16_%drank_%s", d.TP, part)
+			bytes := rows * float64(m.HiddenSize) * 2
 			us += 2 * math.Max(v["collective_floor"+of]+bytes/v["collective_transition_rate"+of], bytes/v["collective_peak_rate"+of])
 		}
 		if m.NumExperts == 0 || l == 0 {
@@ -103,7 +111,8 @@ func TestKernelModeLaw(t *testing.T) {
 		}
 		for _, batch := range [][]trace.Chunk{{{Computed: 300, Prompt: 200, New: 1}}, {{Prompt: 700, New: 700}},
 			{{Computed: 1024, Prompt: 2000, New: 976}, {Computed: 90, Prompt: 80, New: 1}, {Computed: 500, Prompt: 80, New: 1}}} {
-			want, got := priced(&d, "h100", v, batch), model(batch)
+			want := priced(&d, "h100", v, batch)
+			got := model(batch)
 			if !(math.Abs(got/want-1) < 1e-5) {
 				t.Errorf("tp %d, %d experts, %d chunks: law %g us, the kernel's own reading %g", c.tp, c.experts, len(batch), got, want)
 			}
@@ -118,7 +127,8 @@ func (f stepsOf) StepUs(batch []trace.Chunk) (float64, error) { return f(batch),
 // TestBLISScenario: the two documents and the set have the keys, units and methods of blis-schemas, what the law lacks is refused by
 // name, and a law that misses the loads by more than 5 % of E2E with the figure.
 func TestBLISScenario(t *testing.T) {
-	src, opt := exampleSource(), Options{Settings: Settings{"model": "llama-3.1-8b-instruct"}}
+	src := exampleSource()
+	opt := Options{Settings: Settings{"model": "llama-3.1-8b-instruct"}}
 	src.Fit.Configs = src.Fit.Configs[1:2]
 	src.Fit.Configs[0].Deployment.Engine.MaxModelLen = trace.Some[int64](4096)
 	src.Step = func(deploy.Deployment) (StepTimer, error) { return affine{9000, 30, 0.05}, nil }

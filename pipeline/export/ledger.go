@@ -46,10 +46,14 @@ type headline struct {
 func NewHeadline(fit *result.Fit, val *result.Validation) headline {
 	var h headline
 	if fit != nil {
-		h.Configs, h.Rows = len(fit.Configs), fit.Beta.Rows.Kept
-		h.LocoMedian, h.LocoWorst = fit.Beta.LocoMedian, fit.Beta.LocoWorst
+		h.Configs = len(fit.Configs)
+		h.Rows = fit.Beta.Rows.Kept
+		h.LocoMedian = fit.Beta.LocoMedian
+		h.LocoWorst = fit.Beta.LocoWorst
 		if e := fit.Beta.Holdout; e != nil {
-			h.BetaMAPE, h.BetaMAPEConst, h.BetaSkill = e.MAPE, e.MAPEConst, e.Skill
+			h.BetaMAPE = e.MAPE
+			h.BetaMAPEConst = e.MAPEConst
+			h.BetaSkill = e.Skill
 		}
 		if m := fit.AlphaNamed("overhead"); m != nil && m.Interval != nil {
 			h.OverheadInside = m.Interval.InsideShare
@@ -211,7 +215,10 @@ func slope(v []float64) float64 {
 	var sx, sy, sxx, sxy float64
 	for i, y := range v {
 		x := float64(i)
-		sx, sy, sxx, sxy = sx+x, sy+y, sxx+x*x, sxy+x*y
+		sx += x
+		sy += y
+		sxx += x * x
+		sxy += x * y
 	}
 	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
 }

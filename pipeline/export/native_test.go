@@ -96,7 +96,8 @@ func TestNativeRoundTrip(t *testing.T) {
 // A target that contains a wait is never marked for replay, whatever the fit says.
 func TestNativeReplay(t *testing.T) {
 	doc := testkit.PhysicsFit()
-	doc.Alpha[1].Target, doc.Alpha[1].Replay = "admission", true
+	doc.Alpha[1].Target = "admission"
+	doc.Alpha[1].Replay = true
 	set, err := fit.Native(doc, nil)
 	if err != nil {
 		t.Fatal(err)

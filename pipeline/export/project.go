@@ -258,7 +258,8 @@ func OnBLIS(targets ...Target) ([]Projection, error) {
 			return nil, err
 		}
 		laws[i].terms = func(batch []trace.Chunk) []float64 {
-			s, x := features.BasisSum(batch), make([]float64, len(features.TrainedPhysicsBeta()))
+			s := features.BasisSum(batch)
+			x := make([]float64, len(features.TrainedPhysicsBeta()))
 			b.Beta(&s, x)
 			return x
 		}
@@ -334,7 +335,8 @@ func solve(sets []*rowSet, least []float64) ([]float64, error) {
 	var w []float64
 	add := func(x []float64, us, weight float64) { // weight: of the relative error
 		d.X, d.Y, w = append(d.X, x...), append(d.Y, us-ridge.Dot(x[:len(least)], least)), append(w, weight/(us*us))
-		d.Config, d.Regime = append(d.Config, 0), append(d.Regime, 0)
+		d.Config = append(d.Config, 0)
+		d.Regime = append(d.Regime, 0)
 	}
 	for _, s := range sets {
 		for i, x := range s.x {
@@ -397,6 +399,7 @@ func (p *Projection) errorOf(kind kind, sets ...*rowSet) Error {
 			sum, diff = sum+s.y[i], diff+us-s.y[i]
 		}
 	}
-	e.MAPE, e.Bias = e.MAPE/float64(e.Steps), diff/sum
+	e.MAPE = e.MAPE / float64(e.Steps)
+	e.Bias = diff / sum
 	return e
 }

@@ -56,7 +56,8 @@ func TestProjectionOfItself(t *testing.T) {
 // TestProjectionIsOfOneDeployment: where two deployments need different coefficients a joint set
 // misses both, and their own do not.
 func TestProjectionIsOfOneDeployment(t *testing.T) {
-	slow, fast := []float64{1.4, 0.9, 2.4, 0.75, 60, 4.4, 126, 0, 0.6, 3.8, 0}, []float64{1.4, 0.9, 1.2, 0.75, 30, 4.4, 126, 0, 0.6, 1.9, 0}
+	slow := []float64{1.4, 0.9, 2.4, 0.75, 60, 4.4, 126, 0, 0.6, 3.8, 0}
+	fast := []float64{1.4, 0.9, 1.2, 0.75, 30, 4.4, 126, 0, 0.6, 1.9, 0}
 	a, b := target(t, 1, slow), target(t, 2, fast)
 	joint, err := OnBLIS(a, b)
 	if err != nil {

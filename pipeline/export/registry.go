@@ -87,7 +87,9 @@ func registryCite(src Source) string {
 
 // registryScope is what the fit covers, each dimension sorted.
 func registryScope(cfgs []result.FitConfig) regScope {
-	hw, model, tp := map[string]bool{}, map[string]bool{}, map[int64]bool{}
+	hw := map[string]bool{}
+	model := map[string]bool{}
+	tp := map[int64]bool{}
 	for _, c := range cfgs {
 		hw[partOf(c.Deployment.Hardware.Name)] = true
 		model[deploy.ModelName(c.Deployment.Model.ID)] = true
@@ -146,7 +148,9 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	output := measuredHost(src, cfgs, 0, "us_per_token")
-	output.Method, output.Fitted, output.Sources = "not_charged", false, nil
+	output.Method = "not_charged"
+	output.Fitted = false
+	output.Sources = nil
 	output.Rationale = "ITL is measured inside the engine: what a token costs the host is in its step"
 	for _, c := range cfgs {
 		e, us, why, err := admission(src, c)
@@ -174,7 +178,8 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	lines, assumed := regions(cfgs, opt)
-	side.Configs, warn = lines, append(warn, assumed...)
+	side.Configs = lines
+	warn = append(warn, assumed...)
 	side.Warnings = append(src.ValidationWarnings(), warn...)
 	return side.Beside(warn, File{"", data})
 }
@@ -294,7 +299,8 @@ func prefillRateOf(src *Source, c *result.FitConfig) (*prefillRate, error) {
 	}
 	var xx, xy float64
 	for i := range lengths {
-		xx, xy = xx+(x[i]-mx)*(x[i]-mx), xy+(x[i]-mx)*(y[i]-my)
+		xx = xx + (x[i]-mx)*(x[i]-mx)
+		xy = xy + (x[i]-mx)*(y[i]-my)
 	}
 	us := y[lengths-1]
 	r.PerS, r.TTFTMs, r.SlopeUs = float64(r.Chunk)/us*1e6, us/1e3, xy/math.Max(xx, 1)
@@ -312,7 +318,8 @@ func (src *Source) rateInterval(d *deploy.Deployment, t StepTimer, tokens, us fl
 	if err != nil {
 		return nil, err
 	}
-	x, cov := f.Features(), features.On(set, d).Covariance
+	x := f.Features()
+	cov := features.On(set, d).Covariance
 	if len(cov) != len(x) {
 		return nil, nil
 	}
@@ -483,7 +490,8 @@ func (s *scaler) compare(src *Source, d *deploy.Deployment, l Lengths, rateRPS f
 		if x, ok := known[n]; ok {
 			return x, nil
 		}
-		t.Requests, t.RateRPS = ComparedRequests, rateRPS/float64(n)
+		t.Requests = ComparedRequests
+		t.RateRPS = rateRPS / float64(n)
 		x, err := s.simulate(d, m, &t)
 		known[n] = x
 		return x, err

@@ -417,7 +417,8 @@ func NewSidecar(of *result.Header, in result.Input, format, command, readBy stri
 		Header: result.NewHeader(of.ToolVersion, command), Format: format, ReadBy: readBy, FitInputs: of.Inputs,
 		FitCommand: of.Command, Verdict: "not validated", Values: []SideValue{}, Configs: []SideConfig{}, Warnings: []trace.Finding{},
 	}
-	s.Inputs, s.Platform = []result.Input{in}, of.Platform
+	s.Inputs = []result.Input{in}
+	s.Platform = of.Platform
 	return s
 }
 
@@ -440,8 +441,9 @@ func (src *Source) Sidecar(opt Options, f Format, readBy string) *Sidecar {
 func regions(cfgs []result.FitConfig, opt Options) (out []SideConfig, warn []trace.Finding) {
 	for _, c := range cfgs {
 		l, w := opt.MeanLengths(c)
-		out, warn = append(out, SideConfig{Label: c.Label, Seats: c.Deployment.Seats(l.Prompt + l.Output), PromptTokens: &l.Prompt,
-			OutputTokens: &l.Output}), append(warn, w...)
+		out = append(out, SideConfig{Label: c.Label, Seats: c.Deployment.Seats(l.Prompt + l.Output), PromptTokens: &l.Prompt,
+			OutputTokens: &l.Output})
+		warn = append(warn, w...)
 	}
 	return out, warn
 }
@@ -520,7 +522,8 @@ func kernelLacks(d *deploy.Deployment, model, part string) *trace.Error {
 func onKernelMode(t Target, part string, busy []float64) (of *kernelMode, best *Projection, err error) {
 	own := *t.Deployment
 	own.Model = own.Model.AsBLISReads()
-	own.Hardware.TFlopsPeak, own.Hardware.BwPeakTBs = kernelPeaks[part][0], kernelPeaks[part][1]
+	own.Hardware.TFlopsPeak = kernelPeaks[part][0]
+	own.Hardware.BwPeakTBs = kernelPeaks[part][1]
 	least := []float64{kernelDense: 1, kernelMemory: 1, kernelReduceBytes: 0}
 	for _, rows := range kernelRows {
 		k := newKernelMode(&own, rows)
@@ -535,7 +538,9 @@ func onKernelMode(t Target, part string, busy []float64) (of *kernelMode, best *
 			return nil, nil, err
 		}
 		if best == nil || p[0].fitted < best.fitted {
-			of, best, k.Values = k, &p[0], [kernelTerms]float64(p[0].Beta)
+			of = k
+			best = &p[0]
+			k.Values = [kernelTerms]float64(p[0].Beta)
 		}
 	}
 	return of, best, nil
@@ -567,7 +572,8 @@ func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kerne
 // A value of 0 takes the place of the registry's own where the law has its time in another entry.
 func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []float64) []blisValue {
 	const none = 1e-9 // of a peak: in place of a rate without bound
-	v, bytesPerUs := k.Values, kernelPeaks[part][1]*1e6
+	v := k.Values
+	bytesPerUs := kernelPeaks[part][1] * 1e6
 	rate := func(i int) float64 { return bytesPerUs / math.Max(v[i], none) }
 	type entry = struct {
 		name, units string
@@ -609,7 +615,8 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	d := &c.Deployment
-	model, part := cmp.Or(opt.Settings["model"], slug(deploy.ModelName(d.Model.ID))), partOf(d.Hardware.Name)
+	model := cmp.Or(opt.Settings["model"], slug(deploy.ModelName(d.Model.ID)))
+	part := partOf(d.Hardware.Name)
 	lacks := kernelLacks(d, model, part)
 	timer, err := src.Timer(*c)
 	if err != nil {
@@ -662,7 +669,10 @@ func kernelSet(src Source, c *result.FitConfig, name, model string, values []bli
 	for _, v := range values {
 		e := measuredHost(src, []result.FitConfig{*c}, v.value, v.Units)
 		if e.Scope.Model = []string{model}; v.value == 0 {
-			e.Method, e.Fitted, e.Sources, e.Rationale = "not_charged", false, nil, v.Zero
+			e.Method = "not_charged"
+			e.Fitted = false
+			e.Sources = nil
+			e.Rationale = v.Zero
 		}
 		set.Coefficients = append(set.Coefficients, map[string]regEntry{v.Name: *e})
 	}
@@ -705,10 +715,16 @@ type kernelMode struct {
 
 // newKernelMode is the law of a deployment.
 func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
-	m, h, tp := &d.Model, &d.Hardware, float64(max(1, d.TP))
-	flops, bytes := h.TFlopsPeak*1e6, h.BwPeakTBs*1e6 // a us
-	layers, moe, hid := float64(m.NumLayers), float64(m.NumMoELayers), float64(m.HiddenSize)
-	heads, kv := float64(m.NumHeads*m.HeadDim), float64(m.NumKVHeads*m.HeadDim)
+	m := &d.Model
+	h := &d.Hardware
+	tp := float64(max(1, d.TP))
+	flops := h.TFlopsPeak * 1e6
+	bytes := h.BwPeakTBs * 1e6 // a us
+	layers := float64(m.NumLayers)
+	moe := float64(m.NumMoELayers)
+	hid := float64(m.HiddenSize)
+	heads := float64(m.NumHeads * m.HeadDim)
+	kv := float64(m.NumKVHeads * m.HeadDim)
 	parameters := 2*layers*hid*(heads+kv) + (layers-moe)*3*hid*float64(m.IntermediateSize) +
 		moe*3*hid*float64(m.SharedExpertSize) + hid*float64(m.VocabSize)
 	routed := moe * 3 * hid * float64(m.MoEIntermediateSize)
@@ -721,7 +737,8 @@ func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
 		k.missed = math.Log1p(-float64(m.TopK) / float64(m.NumExperts))
 	}
 	if tp > 1 {
-		k.reduces, k.reduced = 2*layers, 4*layers*hid/bytes
+		k.reduces = 2 * layers
+		k.reduced = 4 * layers * hid / bytes
 	}
 	return k
 }

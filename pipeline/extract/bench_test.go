@@ -209,7 +209,8 @@ func eachLine(b *testing.B, dir string, n int, parser func() func([]byte) error)
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
-			parse, r := parser(), bufio.NewReaderSize(nil, 16<<20)
+			parse := parser()
+			r := bufio.NewReaderSize(nil, 16<<20)
 			for k := next.Add(1) - 1; k < int64(len(files)); k = next.Add(1) - 1 {
 				if err := lines(files[k], r, parse); err != nil {
 					b.Error(err)

@@ -173,7 +173,8 @@ func (r *recovery) count() {
 			running[at[len(at)-1]+1]--
 		}
 	}
-	jitter, steps := make([]float64, 0, len(r.events)), make([]float64, 0, len(r.clusters))
+	jitter := make([]float64, 0, len(r.events))
+	steps := make([]float64, 0, len(r.clusters))
 	now, whole := 0, 0
 	for c := range r.clusters {
 		cl := &r.clusters[c]

@@ -135,9 +135,13 @@ func otlpCore(n, k int64, id string, life []otlpJourney) otlpSpan {
 
 // otlpSummary is the BATCH_SUMMARY of a step with a batch of one request.
 func otlpSummary(id, startNs int64, isPrefill bool) string {
-	prefill, decode, tokens := int64(0), int64(1), int64(1)
+	prefill := int64(0)
+	decode := int64(1)
+	tokens := int64(1)
 	if isPrefill {
-		prefill, decode, tokens = 1, 0, 4
+		prefill = 1
+		decode = 0
+		tokens = 4
 	}
 	return otlpEvent("step.BATCH_SUMMARY", otlpWallNs(startNs+5e5),
 		otlpInt("step.id", id), otlpInt("step.ts_start_ns", startNs), otlpInt("step.ts_end_ns", startNs+4e5), otlpInt("step.duration_us", 400),

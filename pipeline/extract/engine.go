@@ -30,10 +30,12 @@ func (c *collector) steps(s *tracedSpan) error {
 	}
 	e.spans++
 	e.stretches = insertStretch(e.stretches, p)
-	e.lastOrder, e.lastFirst = c.order, max(e.lastFirst, s.FirstStep)
+	e.lastOrder = c.order
+	e.lastFirst = max(e.lastFirst, s.FirstStep)
 	for i := range s.Rows.Steps {
 		r := &s.Rows.Steps[i]
-		e.minNs, e.maxNs = min(e.minNs, r.TsStartNs), max(e.maxNs, r.TsEndNs)
+		e.minNs = min(e.minNs, r.TsStartNs)
+		e.maxNs = max(e.maxNs, r.TsEndNs)
 	}
 	c.acc.Keep(1) // its rows count as kept when they are written
 	return e.tables.add(s.Rows)

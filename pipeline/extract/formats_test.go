@@ -67,7 +67,9 @@ func dumpRun(t testing.TB, files []string, change func(*Options)) (*result.Extra
 	var in []string
 	in = append(in, files...)
 	o := DefaultOptions()
-	o.Out, o.MaxBadFrac, o.Workers = t.TempDir(), 1, 2
+	o.Out = t.TempDir()
+	o.MaxBadFrac = 1
+	o.Workers = 2
 	if change != nil {
 		change(&o)
 	}
@@ -85,7 +87,8 @@ func dumpRun(t testing.TB, files []string, change func(*Options)) (*result.Extra
 
 // spanCounts are the counts of spans and events by scope as extract.json has them.
 func spanCounts(doc *result.Extract) (spans, events map[string]int64) {
-	spans, events = map[string]int64{}, map[string]int64{}
+	spans = map[string]int64{}
+	events = map[string]int64{}
 	for _, r := range doc.Runs {
 		for _, s := range r.Scopes {
 			if s.Event == "" {

@@ -74,7 +74,8 @@ func (d *RunDir) found(s *inputSet) error {
 	var silent []source.Input
 	for i := range rest {
 		k, why := contentOf(&rest[i])
-		isClient, name := k == kindClient, path.Base(rest[i].Name)
+		isClient := k == kindClient
+		name := path.Base(rest[i].Name)
 		d.compare(s, k, &rest[i])
 		switch {
 		case isClient && !clients || (k == kindLog || k == kindPasses) && len(named) > 0:

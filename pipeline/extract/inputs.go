@@ -155,7 +155,8 @@ func (s *inputSet) notRead() (warnings []trace.Finding) {
 	for _, why := range reasons {
 		list, more := names[why], ""
 		if n := len(list); n > mostNamed {
-			list, more = list[:mostNamed], fmt.Sprintf(" and %d more", n-mostNamed)
+			list = list[:mostNamed]
+			more = fmt.Sprintf(" and %d more", n-mostNamed)
 		}
 		warnings = append(warnings, trace.Findingf(codeNoInput, "%s%s: not read; %s", strings.Join(list, ", "), more, why))
 	}
@@ -524,7 +525,8 @@ func (x *extraction) serve() {
 	}
 	drop(int64(len(x.col.apis)), "spans of requests do not name which of the engines served them")
 	x.col.apis = nil
-	unknown, all := map[string]int64{}, map[string]int64{}
+	unknown := map[string]int64{}
+	all := map[string]int64{}
 	for i := range x.obs {
 		r := &x.obs[i]
 		if all[r.Phase.V]++; !r.Engine.OK {
@@ -596,13 +598,15 @@ func (x *extraction) slowest(ranks []*forms.Life, dir string) (*forms.Life, erro
 	if err != nil {
 		return nil, err
 	}
-	next, heads := make([]func() (trace.Iteration, error, bool), len(ranks)), make([]trace.Iteration, len(ranks))
+	next := make([]func() (trace.Iteration, error, bool), len(ranks))
+	heads := make([]trace.Iteration, len(ranks))
 	for i, l := range ranks {
 		pull, stop := iter.Pull2(fileRows[trace.Iteration](l.Dir, table.Iterations, x.o.Format))
 		defer stop()
 		next[i], heads[i].Index = pull, -1
 	}
-	all, last := &forms.Life{Engine: ranks[0].Engine, Dir: dir}, int64(-1)
+	all := &forms.Life{Engine: ranks[0].Engine, Dir: dir}
+	last := int64(-1)
 	for at := int64(0); ; {
 		most := &heads[0]
 		for i := range heads {
@@ -628,7 +632,9 @@ func (x *extraction) slowest(ranks []*forms.Life, dir string) (*forms.Life, erro
 		if err := out.Append(*most); err != nil {
 			return nil, err
 		}
-		all.Rows, last, at = all.Rows+1, at, at+1
+		all.Rows += 1
+		last = at
+		at += 1
 	}
 }
 
@@ -638,7 +644,8 @@ func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error
 	for i, in := range slices.Concat(x.set.logs, x.set.passes) {
 		place[in.Name] = i
 	}
-	next, heads := make([]func() (trace.Iteration, error, bool), len(x.lives)), make([]*trace.Iteration, len(x.lives))
+	next := make([]func() (trace.Iteration, error, bool), len(x.lives))
+	heads := make([]*trace.Iteration, len(x.lives))
 	for i, l := range x.lives {
 		pull, stop := iter.Pull2(fileRows[trace.Iteration](l.Dir, table.Iterations, x.o.Format))
 		defer stop()

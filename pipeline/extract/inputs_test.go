@@ -49,7 +49,9 @@ func withoutPlaces(runs []*trace.Run) []*trace.Run {
 	for _, run := range runs {
 		for i := range run.Requests {
 			r := &run.Requests[i]
-			r.File, r.CoreLine, r.APILine = "", trace.Opt[int64]{}, trace.Opt[int64]{}
+			r.File = ""
+			r.CoreLine = trace.Opt[int64]{}
+			r.APILine = trace.Opt[int64]{}
 		}
 	}
 	return runs
@@ -310,7 +312,8 @@ func TestPartsGiveTheSameBytes(t *testing.T) {
 			size := 0
 			for name, text := range dump {
 				repo.Write(t, text, run.Dir, name)
-				run.Files, size = append(run.Files, filepath.Join(run.Dir, name)), size+len(text)
+				run.Files = append(run.Files, filepath.Join(run.Dir, name))
+				size += len(text)
 			}
 			slices.Sort(run.Files)
 			want, entry, n := inParts(t, run, 0, rng)
@@ -359,7 +362,8 @@ func extractTo(t testing.TB, parent string, change func(*Options)) string {
 		t.Fatal(err)
 	}
 	o := DefaultOptions()
-	o.Out, o.MaxBadFrac = filepath.Join(t.TempDir(), "out"), 1
+	o.Out = filepath.Join(t.TempDir(), "out")
+	o.MaxBadFrac = 1
 	if change != nil {
 		change(&o)
 	}
@@ -412,7 +416,8 @@ func TestUnchangedInputIsNotParsedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := DefaultOptions()
-	o.Out, o.MaxBadFrac = filepath.Join(t.TempDir(), "out"), 1
+	o.Out = filepath.Join(t.TempDir(), "out")
+	o.MaxBadFrac = 1
 	parsed := 0
 	o.Progress = func(stage string, _, _ int64, _ string) { parsed++ }
 	run := func(want bool) map[string][]byte {
@@ -481,7 +486,10 @@ func extractArgs(t *testing.T, out string, set []string, args ...string) (*resul
 		return nil, err
 	}
 	o := DefaultOptions()
-	o.Out, o.MaxBadFrac, o.Workers, o.Set = out, 1, 2, set
+	o.Out = out
+	o.MaxBadFrac = 1
+	o.Workers = 2
+	o.Set = set
 	return Run(context.Background(), runs, o)
 }
 
@@ -693,7 +701,8 @@ func TestIDsThatCaseAloneTellsApart(t *testing.T) {
 // TestOnlyOwnTablesAreRemoved: the tables of a run that is not part of a call
 // go, as it says; files of others and tables that were changed stay, as it says.
 func TestOnlyOwnTablesAreRemoved(t *testing.T) {
-	parent, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	parent := t.TempDir()
+	out := filepath.Join(t.TempDir(), "out")
 	for _, id := range []string{"a", "b", "c"} {
 		smallRun(t, parent, id, goodLines(3))
 	}
@@ -742,7 +751,8 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	dir := smallRun(t, t.TempDir(), "a", goodLines(3))
 	for _, link := range []string{"tables", "tables/run=a", "tables/run=old", "tables/" + stagePrefix + "a"} {
 		t.Run(link, func(t *testing.T) {
-			out, precious := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "precious")
+			out := filepath.Join(t.TempDir(), "out")
+			precious := filepath.Join(t.TempDir(), "precious")
 			repo.Write(t, "mine", precious, "steps.parquet")
 			repo.Write(t, "mine", precious, "run=old", "steps.parquet")
 			if err := os.MkdirAll(filepath.Dir(filepath.Join(out, link)), 0o755); err != nil {

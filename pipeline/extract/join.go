@@ -79,7 +79,8 @@ func (c *collector) byPrefix(cores []int32) error {
 	if len(cores) == 0 {
 		return nil
 	}
-	byID, str := map[digest]int32{}, files.NewInterner()
+	byID := map[digest]int32{}
+	str := files.NewInterner()
 	for i := range c.apis {
 		if c.apis[i].isStock {
 			continue
@@ -315,8 +316,12 @@ func fillAPI(r *trace.Request, p *apiRow) {
 	if a.Model.OK {
 		r.Model = a.Model
 	}
-	r.ArrivedNs, r.HandoffNs, r.FirstResponseNs = a.ArrivedNs, a.HandoffNs, a.FirstResponseNs
-	r.DepartedNs, r.AbortedNs, r.AbortReason = a.DepartedNs, a.AbortedNs, a.AbortReason
+	r.ArrivedNs = a.ArrivedNs
+	r.HandoffNs = a.HandoffNs
+	r.FirstResponseNs = a.FirstResponseNs
+	r.DepartedNs = a.DepartedNs
+	r.AbortedNs = a.AbortedNs
+	r.AbortReason = a.AbortReason
 	for _, f := range [...]struct{ dst, src *trace.Opt[int64] }{{&r.PromptTokens, &a.PromptTokens}, {&r.OutputTokens, &a.OutputTokens},
 		{&r.MaxTokens, &a.MaxTokens}} {
 		if !f.dst.OK {
@@ -324,7 +329,8 @@ func fillAPI(r *trace.Request, p *apiRow) {
 		}
 	}
 	r.N = a.N
-	r.StartWallNs, r.EndWallNs = a.StartWallNs, a.EndWallNs
+	r.StartWallNs = a.StartWallNs
+	r.EndWallNs = a.EndWallNs
 	r.APILine = trace.Some(p.Line)
 }
 
@@ -368,7 +374,8 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	byAPI, str := map[digest]int32{}, files.NewInterner()
+	byAPI := map[digest]int32{}
+	str := files.NewInterner()
 	for i := range c.cores {
 		k, id := &c.cores[i], ""
 		if k.api >= 0 {

@@ -269,7 +269,8 @@ func TestLogrotateOrder(t *testing.T) {
 // TestSiblingsWithLostSpans: two engines that write into one dump stay apart
 // where spans of one are lost.
 func TestSiblingsWithLostSpans(t *testing.T) {
-	a, b := lifeOfEngine(12, 1, 1e9, 2e7), lifeOfEngine(12, 101, 1e9+13e6, 2e7)
+	a := lifeOfEngine(12, 1, 1e9, 2e7)
+	b := lifeOfEngine(12, 101, 1e9+13e6, 2e7)
 	lines := interleave(a, b)
 	_, runs, err := dumpRun(t, []string{writeDump(t, "traces.json", []byte(strings.Join(append(lines[:8], lines[11:]...), "\n")))},
 		func(o *Options) { o.SplitEngines = true })
@@ -315,7 +316,10 @@ func TestCachedTokens(t *testing.T) {
 			if r := doc.Runs[0].Records; !r.Balanced() {
 				t.Errorf("account: %+v", r)
 			}
-			real, exact, all, bad := testkit.Usage(t, dir), 0, 0, 0
+			real := testkit.Usage(t, dir)
+			exact := 0
+			all := 0
+			bad := 0
 			bySource := map[string][2]int{}
 			for _, run := range runs {
 				for i := range run.Observed {

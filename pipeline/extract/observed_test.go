@@ -310,7 +310,8 @@ func TestRanksInLockstep(t *testing.T) {
 		"before":     {strings.Replace(upstreamRun, "0.32", "0.22", 1), one + two, "0.23 or newer"},
 		"no experts": {upstreamRun, one + two, "40 rows, 0 missing, 2400 tokens"},
 	} {
-		run, moe := c.run+"data_parallel_size: 2\n", `{"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2, `
+		run := c.run + "data_parallel_size: 2\n"
+		moe := `{"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2, `
 		dir := upstreamFolder(t, run)
 		if name != "no experts" {
 			config := string(repo.Read(t, dir, "config.json"))
@@ -453,10 +454,12 @@ func TestStockRecordings(t *testing.T) {
 		}
 		var context, generated, prompts, outputs int64
 		for i := range run.Iterations {
-			context, generated = context+run.Iterations[i].ContextTokens, generated+run.Iterations[i].GenerationTokens
+			context += run.Iterations[i].ContextTokens
+			generated += run.Iterations[i].GenerationTokens
 		}
 		for i := range run.Observed {
-			prompts, outputs = prompts+run.Observed[i].PromptTokens.V, outputs+run.Observed[i].OutputTokens.V
+			prompts += run.Observed[i].PromptTokens.V
+			outputs += run.Observed[i].OutputTokens.V
 		}
 		if hits := map[string]int64{"stock-gqa-a": 768, "stock-mha-core": 1024}[run.ID]; context+hits != prompts {
 			t.Errorf("%s: got %d context tokens and %d cached ones, clients sent %d", run.ID, context, hits, prompts)

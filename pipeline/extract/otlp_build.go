@@ -59,7 +59,8 @@ func (b *builder) time(ns uint64) int64 {
 
 func (b *builder) begin() {
 	b.cur = &tracedSpan{FirstStep: math.MaxInt64, LastStep: math.MinInt64}
-	b.rows.Steps, b.rows.Snaps = b.rows.Steps[:0], b.rows.Snaps[:0]
+	b.rows.Steps = b.rows.Steps[:0]
+	b.rows.Snaps = b.rows.Snaps[:0]
 	b.stepFrom, b.guess = 0, 0
 	b.journey = b.journey[:0]
 	b.sp.reset(spanRequestID)
@@ -193,7 +194,8 @@ var countPairs = [...][2]slot{{journeyPrefillDone, journeyPrefillTotal}, {journe
 
 // contradiction says what of an event contradicts the rest of it: its kind, its counts, or that it has no stamp.
 func (a *attrs) contradiction(e eventName) string {
-	n, name := &a.num, strings.TrimPrefix(eventNames[e], "journey.")
+	n := &a.num
+	name := strings.TrimPrefix(eventNames[e], "journey.")
 	switch {
 	case e == stepSummary && (n[batchPrefill]+n[batchDecode] != n[batchScheduled] || (n[batchPrefill] > 0) != (n[batchPrefillReqs] > 0) ||
 		(n[batchDecode] > 0) != (n[batchDecodeReqs] > 0)):
@@ -252,7 +254,8 @@ func (b *builder) summary(wallNs int64) {
 
 // covers notes a step id of the span.
 func (s *tracedSpan) covers(id int64) {
-	s.FirstStep, s.LastStep = min(s.FirstStep, id), max(s.LastStep, id)
+	s.FirstStep = min(s.FirstStep, id)
+	s.LastStep = max(s.LastStep, id)
 }
 
 func (b *builder) snapshot() {

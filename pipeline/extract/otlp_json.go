@@ -167,7 +167,9 @@ func (r *jsonReader) resource() uint64 {
 
 // identify reads one resource attribute.
 func (r *jsonReader) identify(id *identity) {
-	key, value, has := "", []byte(nil), false
+	key := ""
+	value := []byte(nil)
+	has := false
 	for k := range r.MembersOrNull {
 		r.Space()
 		switch {
@@ -387,7 +389,9 @@ var pairStart = func() (out [numSlots]string) {
 // quickRun reads pairs of known keys and reports whether there was one; the cursor stands
 // behind the last.
 func (r *jsonReader) quickRun(a *attrs) bool {
-	b, i, end := r.B, r.I, -1
+	b := r.B
+	i := r.I
+	end := -1
 	for {
 		s := a.next
 		if s >= numSlots || !starts(b, i, s) {
@@ -531,7 +535,11 @@ type otlpMessage struct {
 // signals are metrics or logs objects of a line.
 type signals struct{ Line, N int64 }
 
-func (m *otlpMessage) Mark() { m.before.spans, m.others, m.strange = len(m.Spans), 0, false }
+func (m *otlpMessage) Mark() {
+	m.before.spans = len(m.Spans)
+	m.others = 0
+	m.strange = false
+}
 
 func (m *otlpMessage) Undo() { m.Spans = m.Spans[:m.before.spans] }
 

@@ -337,7 +337,12 @@ type attrs struct {
 	text  [numSlots][]byte
 }
 
-func (a *attrs) reset(guess slot) { a.set, a.wrong, a.bad, a.next = 0, 0, "", guess }
+func (a *attrs) reset(guess slot) {
+	a.set = 0
+	a.wrong = 0
+	a.bad = ""
+	a.next = guess
+}
 
 // find returns the slot of key, or noSlot.
 func (a *attrs) find(key []byte) slot {
@@ -363,7 +368,8 @@ func (a *attrs) store(s slot, is attrType, num int64, text []byte) {
 	}
 	want := attrKeys[s].want
 	if is == wantInt && want == wantFloat {
-		is, num = wantFloat, int64(math.Float64bits(float64(num)))
+		is = wantFloat
+		num = int64(math.Float64bits(float64(num)))
 	}
 	if v := math.Float64frombits(uint64(num)); is != want || is == wantFloat && (math.IsNaN(v) || math.IsInf(v, 0)) {
 		a.wrong |= 1 << s
@@ -427,7 +433,9 @@ func (r *jsonReader) attributes(a *attrs) {
 
 // pair reads one key-value pair in any legal form.
 func (r *jsonReader) pair(a *attrs) {
-	s, valueAt, keyed := noSlot, -1, false
+	s := noSlot
+	valueAt := -1
+	keyed := false
 	var seen uint32
 	for k := range r.Members {
 		once(&seen, k, &a.bad)
@@ -459,7 +467,9 @@ func (r *jsonReader) pair(a *attrs) {
 
 // value reads an AnyValue into slot s; the last of several kinds of value counts.
 func (r *jsonReader) value(a *attrs, s slot) {
-	is, num, text := wantNothing, int64(0), []byte(nil)
+	is := wantNothing
+	num := int64(0)
+	text := []byte(nil)
 	var seen uint32
 	for k := range r.MembersOrNull {
 		if r.Peek() == 'n' {
@@ -471,16 +481,22 @@ func (r *jsonReader) value(a *attrs, s slot) {
 		case "intValue", "int_value":
 			at := r.I
 			if n, ok := r.Int64(); ok {
-				is, num, text = wantInt, n, nil
+				is = wantInt
+				num = n
+				text = nil
 			} else if s < numSlots && r.Err.At == at {
 				r.Err.Msg = attrKeys[s].key + ": " + r.Err.Msg
 			}
 		case "doubleValue", "double_value":
 			f, _ := r.Float()
-			is, num, text = wantFloat, int64(math.Float64bits(f)), nil
+			is = wantFloat
+			num = int64(math.Float64bits(f))
+			text = nil
 		case "stringValue", "string_value":
 			t, _ := r.Str()
-			is, num, text = wantText, 0, t
+			is = wantText
+			num = 0
+			text = t
 		default:
 			r.Skip(0)
 			if isValue(k) {

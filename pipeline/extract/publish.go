@@ -161,7 +161,8 @@ func finish(out string, doc *result.Extract, fresh, old *cache, rejects *rejects
 	if err := files.Write(filepath.Join(out, documentName), text); err != nil {
 		return err
 	}
-	doc.Removed, doc.Left = tidied.removed, tidied.left
+	doc.Removed = tidied.removed
+	doc.Left = tidied.left
 	return nil
 }
 
@@ -233,7 +234,8 @@ func (p *Planned) Bytes() int64 {
 // Plan is the run folder as a plan keeps it, with inputs of more than every bytes cut where
 // they can be; 0 cuts none. Standard input cannot be read again and is refused.
 func (d *RunDir) Plan(every int64) (*Planned, error) {
-	p, err := &Planned{ID: d.ID, Folder: d.Folder, Deployment: deploymentHash(d.Deployment)}, d.Bad
+	p := &Planned{ID: d.ID, Folder: d.Folder, Deployment: deploymentHash(d.Deployment)}
+	err := d.Bad
 	if err != nil {
 		return nil, err
 	}
@@ -558,7 +560,8 @@ func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
 
 // checkTable compares one table of a run: the file that will be read.
 func checkTable(out string, run *result.ExtractRun, name string, owner map[string]string) ([]trace.Finding, error) {
-	dir, want := table.RunDir(out, run.ID), run.Tables[name]
+	dir := table.RunDir(out, run.ID)
+	want := run.Tables[name]
 	file := ""
 	for _, format := range []table.Format{table.Parquet, table.Arrow} {
 		if at := filepath.Join(dir, name+"."+string(format)); file == "" && exists(at) {

@@ -48,7 +48,8 @@ func rejectedDump(t *testing.T) RunDir {
 		repo.Write(t, text, dir, name)
 	}
 	run := dumpDir(filepath.Join(dir, "traces.jsonl"))
-	run.Deployment.Files.KVEvents, run.Deployment.Files.ClientRequests = []string{"kv.jsonl"}, []string{"clients.jsonl"}
+	run.Deployment.Files.KVEvents = []string{"kv.jsonl"}
+	run.Deployment.Files.ClientRequests = []string{"clients.jsonl"}
 	return run
 }
 
@@ -60,7 +61,10 @@ func TestWhyRejectedNamesEveryDroppedRecord(t *testing.T) {
 	var first []byte
 	for _, workers := range []int{1, 3} {
 		o := DefaultOptions()
-		o.Out, o.MaxBadFrac, o.Workers, o.WhyRejected = filepath.Join(t.TempDir(), "out"), 1, workers, true
+		o.Out = filepath.Join(t.TempDir(), "out")
+		o.MaxBadFrac = 1
+		o.Workers = workers
+		o.WhyRejected = true
 		doc, err := Run(context.Background(), []RunDir{run}, o)
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +138,9 @@ func noisyLog(t testing.TB, w *bufio.Writer, bytes int64) (whole, torn int64) {
 		"(APIServer pid=7) INFO 11-21 23:21:43 [loggers.py:123] Engine 000: Avg prompt throughput: 5.0 tokens/s, GPU KV cache usage: 3.1%",
 		"Loading: 100%|##########| 4/4 [00:01<00:00,  3.1it/s]\r",
 	}
-	written, index, pause := int64(0), [2]int{}, 0
+	written := int64(0)
+	index := [2]int{}
+	pause := 0
 	for n := 0; written < bytes; n++ {
 		for k := range 9 {
 			line := others[(n+k)%len(others)]

@@ -113,7 +113,8 @@ func summarise(r *trace.Request, e *trace.JourneyEvent) {
 		first(&r.FirstTokenNs, &r.FirstTokenStep)
 	case kindFinished:
 		first(&r.FinishedNs, &r.FinishedStep)
-		r.FinishStatus, r.OutputTokens = e.FinishStatus, e.DecodeDone
+		r.FinishStatus = e.FinishStatus
+		r.OutputTokens = e.DecodeDone
 	}
 	if e.PrefillTotal.OK {
 		r.PromptTokens = e.PrefillTotal
@@ -129,7 +130,8 @@ func summarise(r *trace.Request, e *trace.JourneyEvent) {
 // api collects a request as the API process saw it, or a stock span.
 func (c *collector) api(s *tracedSpan, key spanKey) (err error) {
 	row := apiRow{apiHead: apiHead{Key: key, Order: c.order, File: s.File, Line: s.Line, Kept: 1, Resource: s.Resource}}
-	p, r := api{isStock: s.Class == classStock}, &row.request
+	p := api{isStock: s.Class == classStock}
+	r := &row.request
 	*r = trace.Request{APIID: s.RequestID, Route: s.Route, Model: s.Model, PromptTokens: s.Prompt, OutputTokens: s.Completion,
 		MaxTokens: s.MaxTokens, N: s.N, StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs)}
 	stamps := [...]*trace.Opt[int64]{apiArrived: &r.ArrivedNs, apiHandoff: &r.HandoffNs, apiFirst: &r.FirstResponseNs,
@@ -264,7 +266,8 @@ func (c *collector) strayWall(r *trace.Request, at source.Place) bool {
 	}
 	c.acc.Keep(-1)
 	c.acc.Drop(source.CodeBadRecord, 1, at, "%s", why)
-	r.StartWallNs, r.EndWallNs = trace.Opt[int64]{}, trace.Opt[int64]{}
+	r.StartWallNs = trace.Opt[int64]{}
+	r.EndWallNs = trace.Opt[int64]{}
 	return true
 }
 
@@ -277,7 +280,10 @@ func (c *collector) strayEvents() error {
 	flush := func() (err error) {
 		if isLess {
 			r := &row.request
-			row.LastNs, row.LastStep, row.SchedNs, row.SchedStep = math.MinInt64, 0, 0, -1
+			row.LastNs = math.MinInt64
+			row.LastStep = 0
+			row.SchedNs = 0
+			row.SchedStep = -1
 			row.request = trace.Request{StartWallNs: r.StartWallNs, EndWallNs: r.EndWallNs, DroppedEvents: r.DroppedEvents, Model: r.Model,
 				MaxTokens: r.MaxTokens}
 			for i := range of {
@@ -335,9 +341,11 @@ func (c *collector) strayEvent(ev *trace.JourneyEvent, resource uint64) string {
 		if !n.FirstID.OK {
 			return ""
 		}
-		lo, hi := n.FirstID.V-1-unstamped, n.LastID.V+1+unstamped
+		lo := n.FirstID.V - 1 - unstamped
+		hi := n.LastID.V + 1 + unstamped
 		if ev.TsNs.OK {
-			lo, hi = n.FirstID.V-1-max(0, e.minNs-ev.TsNs.V)/shortStepNs, n.LastID.V+1+max(0, ev.TsNs.V-e.maxNs)/shortStepNs
+			lo = n.FirstID.V - 1 - max(0, e.minNs-ev.TsNs.V)/shortStepNs
+			hi = n.LastID.V + 1 + max(0, ev.TsNs.V-e.maxNs)/shortStepNs
 		}
 		if ev.Step.V >= lo && ev.Step.V <= hi {
 			return ""
@@ -354,7 +362,8 @@ func (c *collector) strayAPIs() error {
 		if err != nil {
 			return err
 		}
-		r, at := &row.request, source.Place{File: c.names[row.File].Name, Line: row.Line}
+		r := &row.request
+		at := source.Place{File: c.names[row.File].Name, Line: row.Line}
 		isLess := c.strayWall(r, at)
 		for _, s := range []struct {
 			name string
@@ -389,7 +398,8 @@ func stretchOf(s *tracedSpan) stretch {
 	p := stretch{firstStep: s.FirstStep, lastStep: s.LastStep, firstSeq: s.Sequence.V, lastSeq: s.Sequence.V}
 	if n := len(s.Rows.Steps); n > 0 {
 		p.fromNs = s.Rows.Steps[0].TsStartNs
-		p.toNs, p.endNs = max(p.fromNs, s.Rows.Steps[n-1].TsStartNs), s.Rows.Steps[n-1].TsEndNs
+		p.toNs = max(p.fromNs, s.Rows.Steps[n-1].TsStartNs)
+		p.endNs = s.Rows.Steps[n-1].TsEndNs
 	}
 	return p
 }
@@ -425,7 +435,8 @@ func (a *stretch) meets(b *stretch) bool {
 }
 
 func (a *stretch) join(b *stretch) {
-	a.lastStep, a.lastSeq = max(a.lastStep, b.lastStep), b.lastSeq
+	a.lastStep = max(a.lastStep, b.lastStep)
+	a.lastSeq = b.lastSeq
 	if b.toNs != 0 {
 		a.toNs, a.endNs = b.toNs, b.endNs
 	}
@@ -477,7 +488,8 @@ func fitOf(list []stretch, p *stretch) (f fit, ok bool) {
 			f.gap = p.firstSeq - a.lastSeq - 1
 		}
 		if p.fromNs != 0 && a.toNs != 0 {
-			f.gapNs, f.overlaps = p.fromNs-a.toNs, p.fromNs < a.endNs
+			f.gapNs = p.fromNs - a.toNs
+			f.overlaps = p.fromNs < a.endNs
 		}
 	}
 	if at < len(list) {

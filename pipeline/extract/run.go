@@ -84,12 +84,14 @@ func LeftOut(bad []Failed, of int) error {
 	if of == 1 {
 		return bad[0].Err
 	}
-	hint, errs := "to go on without them:", []error{nil}
+	hint := "to go on without them:"
+	errs := []error{nil}
 	for _, b := range bad[:min(mostTold, len(bad))] {
 		if why := trace.HintOf(b.Err); why != "" {
 			b.Err = fmt.Errorf("%w (%s)", b.Err, why)
 		}
-		hint, errs = hint+" --exclude "+b.ID, append(errs, b.Err)
+		hint = hint + " --exclude " + b.ID
+		errs = append(errs, b.Err)
 	}
 	if len(bad) > mostTold {
 		hint += " and so on"
@@ -161,7 +163,8 @@ func assemble(entries []*Entry, bad []Failed, o *Options, old *cache, rejects *r
 // of which more than MaxBadFrac is unreadable.
 func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
 	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.Table().Command("extract")), Runs: []result.ExtractRun{}}
-	doc.Platform, doc.Config = result.AnyPlatform, o.Config
+	doc.Platform = result.AnyPlatform
+	doc.Config = o.Config
 	var tooBad []error
 	for _, entry := range entries {
 		doc.Runs = append(doc.Runs, entry.Results...)
@@ -199,7 +202,8 @@ func roundUp(f float64) float64 { return float64(int(f*100)+1) / 100 }
 func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, rejects *rejects) (entries []*Entry, bad []Failed, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	made, errs := make([]*Entry, len(runs)), make([]error, len(runs))
+	made := make([]*Entry, len(runs))
+	errs := make([]error, len(runs))
 	ids := stat.Map(runs, func(r RunDir) string { return r.ID })
 	written := make(chan error, 1) // what ends all, of the run being written
 	written <- nil
@@ -252,7 +256,8 @@ func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, reje
 // endsAll reports that an error is no fault of the run's inputs: the call ended, or tables cannot be
 // written.
 func (x *extraction) endsAll(ctx context.Context, err error) bool {
-	at, moved := (*fs.PathError)(nil), (*os.LinkError)(nil)
+	at := (*fs.PathError)(nil)
+	moved := (*os.LinkError)(nil)
 	return ctx.Err() != nil || trace.CodeOf(err) == CodeNotOurs || errors.As(err, &moved) ||
 		errors.As(err, &at) && strings.HasPrefix(at.Path, filepath.Join(x.o.Out, tablesDir))
 }
@@ -364,7 +369,8 @@ func (x *extraction) noSpans(set *inputSet) error {
 			return err
 		}
 	}
-	why, hint := "", "is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled"
+	why := ""
+	hint := "is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled"
 	if len(set.logs) > 0 && len(set.traces) == 0 {
 		why = "; the log holds no iteration"
 		hint = "start vLLM with --enable-logging-iteration-details (0.14 or newer; from 0.26 without --disable-log-stats)"
@@ -374,7 +380,8 @@ func (x *extraction) noSpans(set *inputSet) error {
 	}
 	for _, e := range x.acc.ExampleList() {
 		if source.ByError[e.Reason] {
-			why, hint = "; "+e.Place+": "+e.What, "point at the output of the collector's file exporter, or correct `files` in run.yaml"
+			why = "; " + e.Place + ": " + e.What
+			hint = "point at the output of the collector's file exporter, or correct `files` in run.yaml"
 			break
 		}
 		if why == "" {
@@ -418,7 +425,9 @@ func (x *extraction) inputs(ctx context.Context) error {
 		}
 	}
 	cl.Finish(x.run.Deployment)
-	x.obs, x.points, x.clients = cl.Rows, cl.Points, cl.Findings
+	x.obs = cl.Rows
+	x.points = cl.Points
+	x.clients = cl.Findings
 	x.phases(cl.Loads)
 	return x.iterations(ctx, how)
 }
@@ -645,7 +654,9 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 	}
 	if i == 0 {
 		r.Records, r.Scopes, r.Examples = records, x.acc.ScopeCounts(), x.acc.ExampleList()
-		r.Losses.DroppedSpanEvents, r.Losses.TruncatedMessages, r.Losses.DuplicateSpans = x.acc.LostEvents, x.acc.Truncated, x.acc.Duplicates
+		r.Losses.DroppedSpanEvents = x.acc.LostEvents
+		r.Losses.TruncatedMessages = x.acc.Truncated
+		r.Losses.DuplicateSpans = x.acc.Duplicates
 	}
 	r.Warnings = x.warnings(&r, i, n, w)
 	return r

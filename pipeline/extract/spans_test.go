@@ -139,7 +139,8 @@ func TestSeveralSamplesOfOneRequest(t *testing.T) {
 // whichever span holds its first snapshot.
 func TestEventsGoThroughRotatedStepSpans(t *testing.T) {
 	const id = "cmpl-1-0-aaaaaaaa"
-	core, api := otlpCore(1, 0, id, otlpLife(3e8, 3)), otlpAPI(1, "cmpl-1", 3e8-2e6, 5e8)
+	core := otlpCore(1, 0, id, otlpLife(3e8, 3))
+	api := otlpAPI(1, "cmpl-1", 3e8-2e6, 5e8)
 	span := func(seq int64, steps ...int64) otlpSpan {
 		var events []string
 		for _, n := range steps {
@@ -150,7 +151,9 @@ func TestEventsGoThroughRotatedStepSpans(t *testing.T) {
 		}
 		return otlpStepSpan(seq, steps[0], steps[len(steps)-1], events...)
 	}
-	a, b, c := span(1, 1, 2), span(2, 3, 4), span(3, 5, 6)
+	a := span(1, 1, 2)
+	b := span(2, 3, 4)
+	c := span(3, 5, 6)
 	want := readText(t, otlpLine("e", a), otlpLine("e", b, core, api), otlpLine("e", c))
 	if got := want[0]; len(got.Steps) != 6 || len(got.Snapshots) != 1 || got.Requests[0].CachedTokens.V != 1 {
 		t.Fatalf("got %d steps, %d snapshots, %v cached tokens, want 6, 1, 1", len(got.Steps), len(got.Snapshots), got.Requests[0].CachedTokens)

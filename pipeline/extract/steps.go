@@ -221,7 +221,9 @@ func (m *stepTables) add(rows *stepRows) error {
 				return err
 			}
 		}
-		m.held, m.heldID, m.any = g, id, true
+		m.held = g
+		m.heldID = id
+		m.any = true
 	}
 }
 
@@ -326,7 +328,9 @@ func (o *owner) note(s *trace.Snapshot) {
 	if o.IsSeen || s.ScheduledTokens == 0 {
 		return
 	}
-	o.IsSeen, o.Step, o.Computed = true, s.StepID, s.ComputedTokens
+	o.IsSeen = true
+	o.Step = s.StepID
+	o.Computed = s.ComputedTokens
 	if s.EffectivePromptLen.OK {
 		o.Hit = trace.Some(s.PromptTokens - s.EffectivePromptLen.V)
 	}
@@ -414,9 +418,12 @@ func (m *stepTables) mergeLate() error {
 			if err := m.write(held, at); err != nil {
 				return err
 			}
-			held.Steps, held.Snaps, at = held.Steps[:0], held.Snaps[:0], id
+			held.Steps = held.Steps[:0]
+			held.Snaps = held.Snaps[:0]
+			at = id
 		}
-		held.Steps, held.Snaps = append(held.Steps, rows.Steps...), append(held.Snaps, rows.Snaps...)
+		held.Steps = append(held.Steps, rows.Steps...)
+		held.Snaps = append(held.Snaps, rows.Snaps...)
 		return nil
 	})
 	if err == nil {

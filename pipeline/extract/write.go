@@ -59,7 +59,8 @@ func (w *writer) rows(name string, n int64) {
 
 // steps notes what the tables of steps and snapshots hold.
 func (w *writer) steps(t *stepTables) {
-	w.out.Steps, w.out.Orphans = t.out.steps, t.out.orphans
+	w.out.Steps = t.out.steps
+	w.out.Orphans = t.out.orphans
 	if t.out.conflicts > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeConflict,
 			"%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
@@ -166,7 +167,8 @@ func (w *writer) journeys() (int64, error) {
 			return err
 		}
 		if rank != last {
-			id, last = string(w.c.ids.get(w.c.cores[order[rank]].id)), rank
+			id = string(w.c.ids.get(w.c.cores[order[rank]].id))
+			last = rank
 		}
 		ev.CoreID = id
 		return t.Append(ev)
@@ -585,7 +587,8 @@ func (c *collector) snapped() error {
 			i, known := c.byID[o.ID]
 			t.strays = t.strays || !known
 			if known && o.IsSeen && c.cores[i].snap < 0 {
-				c.cores[i].snap, c.cores[i].snapBy = at, int32(n)
+				c.cores[i].snap = at
+				c.cores[i].snapBy = int32(n)
 			}
 		})
 		if err != nil {

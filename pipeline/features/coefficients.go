@@ -19,7 +19,8 @@ func CheckSet(s *coeff.Set) error {
 	if err := CheckVersion(s.SpecVersion); err != nil {
 		return err
 	}
-	beta, alpha := BetaFeatures(s.SpecVersion), AlphaFeatures(s.SpecVersion)
+	beta := BetaFeatures(s.SpecVersion)
+	alpha := AlphaFeatures(s.SpecVersion)
 	var alphaNames []string // all delays share one list
 	for i := range s.Alpha {
 		alphaNames = names(s.Alpha[i].Coefficients)

@@ -33,7 +33,9 @@ func TestFirstChangeOfContributing(t *testing.T) {
 		t.Fatalf("got %d steps with a code block, want 4", len(steps))
 	}
 	for _, step := range steps {
-		path, kind, text := filepath.Join(dir, step[1]), step[2], strings.ReplaceAll("\n"+step[3], "\n   ", "\n")[1:]
+		path := filepath.Join(dir, step[1])
+		kind := step[2]
+		text := strings.ReplaceAll("\n"+step[3], "\n   ", "\n")[1:]
 		switch {
 		case kind == "sh":
 			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {

@@ -7,13 +7,18 @@ import (
 // setDimensions copies what both versions read of the deployment.
 func (s *Space) setDimensions() {
 	m, e := &s.dep.Model, &s.dep.Engine
-	s.layers, s.hidden = float64(m.NumLayers), float64(m.HiddenSize)
-	s.heads, s.kvHeads = float64(m.NumHeads), float64(m.NumKVHeads)
-	s.tp, s.maxSeqs, s.maxTokens = float64(s.dep.TP), float64(e.MaxNumSeqs), float64(e.MaxNumBatchedTokens)
+	s.layers = float64(m.NumLayers)
+	s.hidden = float64(m.HiddenSize)
+	s.heads = float64(m.NumHeads)
+	s.kvHeads = float64(m.NumKVHeads)
+	s.tp = float64(s.dep.TP)
+	s.maxSeqs = float64(e.MaxNumSeqs)
+	s.maxTokens = float64(e.MaxNumBatchedTokens)
 	s.blockTokens = float64(e.BlockSize)
 	s.chunked, s.offload = oneIf(e.ChunkedPrefill), oneIf(e.CPUOffloading)
 	if m.IsMoE() {
-		s.experts, s.topK = float64(m.NumExperts), float64(m.TopK)
+		s.experts = float64(m.NumExperts)
+		s.topK = float64(m.TopK)
 	}
 }
 
@@ -26,7 +31,8 @@ func (s *Space) derive10() {
 	if m.IsMoE() {
 		topK = s.topK
 	}
-	proj, vocab := float64(m.NumMLPProj), float64(m.VocabSize)
+	proj := float64(m.NumMLPProj)
+	vocab := float64(m.VocabSize)
 
 	s.kvDim = s.hidden * s.kvHeads / s.heads
 	s.attnFLOPs = 4 * s.hidden * (s.hidden + s.kvDim)
@@ -56,7 +62,8 @@ func (s *Space) derive10() {
 // setMLP10 sets 1.0's MLP width (spec#model-frozen) and its active share k/E.
 func (s *Space) setMLP10() {
 	m := &s.dep.Model
-	s.mlpWidth, s.activeExperts = float64(m.IntermediateSize), 1
+	s.mlpWidth = float64(m.IntermediateSize)
+	s.activeExperts = 1
 	if m.IsMoE() {
 		s.activeExperts = s.topK / s.experts
 		if m.MoEIntermediateSize > 0 {
@@ -67,11 +74,15 @@ func (s *Space) setMLP10() {
 
 // derive11 are the constants of 1.1, one clause each in the book.
 func (s *Space) derive11() {
-	m, h, e := &s.dep.Model, &s.dep.Hardware, &s.dep.Engine
-	proj, vocab := float64(m.NumMLPProj), float64(m.VocabSize)
+	m := &s.dep.Model
+	h := &s.dep.Hardware
+	e := &s.dep.Engine
+	proj := float64(m.NumMLPProj)
+	vocab := float64(m.VocabSize)
 	headDim := float64(m.HeadDim)
 	denseWidth := float64(m.IntermediateSize)
-	expertWidth, sharedWidth := float64(m.MoEIntermediateSize), float64(m.SharedExpertSize)
+	expertWidth := float64(m.MoEIntermediateSize)
+	sharedWidth := float64(m.SharedExpertSize)
 
 	s.qDim = s.heads * headDim
 	s.kvDim = math.Max(s.kvHeads, s.tp) * headDim
@@ -111,7 +122,8 @@ func (s *Space) derive11() {
 
 // divide11 computes the quotients that every vector needs.
 func (s *Space) divide11() {
-	s.bodyS, s.headS = s.linearFLOPs/s.linearPeak, s.headFLOPs/s.peak
+	s.bodyS = s.linearFLOPs / s.linearPeak
+	s.headS = s.headFLOPs / s.peak
 	s.attnS = 4 * s.qDim * s.layers / s.peak
 	s.kvReadS = s.kvBytes / s.bandwidth
 	s.fixedWeights = s.fixedBytes()
@@ -135,7 +147,8 @@ func (s *Space) links(allreduces, vocab float64) {
 		s.commBytes = s.allreduces * 2 * share * s.hidden * m.BytesPerActivation
 		s.gatherBytes = share * vocab * m.BytesPerActivation
 		s.commLatencyS = s.allreduces * s.allreduceS
-		s.commS, s.gatherS = s.commBytes/s.link, s.gatherBytes/s.link
+		s.commS = s.commBytes / s.link
+		s.gatherS = s.gatherBytes / s.link
 	}
 }
 

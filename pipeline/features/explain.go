@@ -73,7 +73,9 @@ func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (
 	if err != nil {
 		return nil, nil, err
 	}
-	x, hits, prompts := make([]float64, len(e.Features)), Hits(0), 0.0
+	x := make([]float64, len(e.Features))
+	hits := Hits(0)
+	prompts := 0.0
 	for i := range e.Features {
 		f := &e.Features[i]
 		if x[i] = f.Value; f.BoundHit {
@@ -83,7 +85,8 @@ func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (
 			prompts += *f.ContributionUs
 		}
 	}
-	prompt, all := promptFactorOn(set, d), factorOn(set, d)
+	prompt := promptFactorOn(set, d)
+	all := factorOn(set, d)
 	added := (prompt - 1) * prompts
 	e.Factors = []Factor{{"prompt factor", prompt, added}, {"deployment factor", all, (all - 1) * (*e.PredictionUs + added)}}
 	p := BetaPredictor(On(set, d))
@@ -129,8 +132,10 @@ func (e *Explanation) predict(coefficients []float64) error {
 	}
 	sum := 0.0
 	for i := range e.Features {
-		c, part := coefficients[i], coefficients[i]*e.Features[i].Value
-		e.Features[i].Coefficient, e.Features[i].ContributionUs = &c, &part
+		c := coefficients[i]
+		part := coefficients[i] * e.Features[i].Value
+		e.Features[i].Coefficient = &c
+		e.Features[i].ContributionUs = &part
 		sum += float64(part)
 	}
 	e.PredictionUs = &sum

@@ -341,7 +341,8 @@ func TestLayersAgainstBruteForce(t *testing.T) {
 	if python == "" {
 		python = "python3"
 	}
-	models, fixture := bruteModels(t), filepath.Join("testdata", "layer_work.json")
+	models := bruteModels(t)
+	fixture := filepath.Join("testdata", "layer_work.json")
 	_, err := exec.Command(python, "-c", "import numpy").CombinedOutput()
 	isKept := err != nil // what the script said of the small models
 	if isKept {
@@ -452,7 +453,8 @@ func bruteModels(t *testing.T) []*bruteModel {
 // message names the terms that differ.
 func TestFeatureSetsNameTheTermsThatDiffer(t *testing.T) {
 	ours := SetOf(V11)
-	beta, alpha := Names(BetaFeatures(V11)), Names(AlphaFeatures(V11))
+	beta := Names(BetaFeatures(V11))
+	alpha := Names(AlphaFeatures(V11))
 	if len(ours.Hash) != 16 || len(ours.Beta) != len(beta) || SetOf(V10).Hash == ours.Hash {
 		t.Fatalf("got %+v", ours)
 	}
@@ -463,7 +465,8 @@ func TestFeatureSetsNameTheTermsThatDiffer(t *testing.T) {
 		t.Errorf("a file without a set: %v", err)
 	}
 	grown := coeff.FeatureSet{Hash: "0", Beta: append(slices.Clone(ours.Beta), "abcdef"), Alpha: slices.Clone(ours.Alpha)}
-	grown.Beta[0], grown.Alpha[2] = "000000", "111111"
+	grown.Beta[0] = "000000"
+	grown.Alpha[2] = "111111"
 	err := checkFeatures(grown, V11, append(slices.Clone(beta[:15]), "single_prefill"), alpha)
 	if trace.CodeOf(err) != WrongFeatureSet {
 		t.Fatalf("got %v, want %s", err, WrongFeatureSet)
@@ -514,7 +517,8 @@ var released = map[Version][2]string{
 
 func TestReleasedListsNeverChange(t *testing.T) {
 	for v, want := range released {
-		beta, alpha := describe(BetaFeatures(v)), describe(AlphaFeatures(v))
+		beta := describe(BetaFeatures(v))
+		alpha := describe(AlphaFeatures(v))
 		got := [2]string{fmt.Sprint(len(BetaFeatures(v))), fmt.Sprintf("%x", sha256.Sum256([]byte(beta+"\n"+alpha)))}
 		if got != want {
 			t.Errorf("version %s is released and its features changed: got %q, want %q; put the term into the list experimental\n%s\n%s",
@@ -573,7 +577,12 @@ func TestTrainedPhysicsAgainstLongForm(t *testing.T) {
 		x := make([]float64, len(TrainedPhysicsBeta()))
 		s := BasisSum(batch)
 		b.Beta(&s, x)
-		L, hid, dKV, dff, H, dh := 32.0, 4096.0, 1024.0, 14336.0, 32.0, 128.0
+		L := 32.0
+		hid := 4096.0
+		dKV := 1024.0
+		dff := 14336.0
+		H := 32.0
+		dh := 128.0
 		n := float64(tp)
 		peak, bw := 989.5e6, 3.35e6
 		attn := 4 * (H / n) * dh * (512*(700+256.0) + 100*(400+50.0))

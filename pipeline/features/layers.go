@@ -91,11 +91,16 @@ func (e *experts) share(tokens float64) float64 {
 // derive13 are the constants of 1.3: sums over layers under the names that 1.1 and 1.2 have for models of equal layers.
 func (s *Space) derive13() {
 	d := s.dep
-	m, h, layers := &d.Model, &d.Hardware, d.Model.Layers()
+	m := &d.Model
+	h := &d.Hardware
+	layers := d.Model.Layers()
 	w := layers.Work(d.Parallel())
-	s.blocks, s.engines = w.Mixers+w.FFNs, float64(max(1, d.DP))
-	s.layers, s.hidden = s.blocks/2, float64(layers.Hidden)
-	s.headFLOPs, s.headBytes = w.HeadFLOPs, w.HeadBytes
+	s.blocks = w.Mixers + w.FFNs
+	s.engines = float64(max(1, d.DP))
+	s.layers = s.blocks / 2
+	s.hidden = float64(layers.Hidden)
+	s.headFLOPs = w.HeadFLOPs
+	s.headBytes = w.HeadBytes
 	s.peak = h.TFlopsPeak * 1e12 * s.tp
 	fast := s.peak
 	if h.TFlopsFP8 > 0 {
@@ -113,7 +118,8 @@ func (s *Space) derive13() {
 	}
 	s.linearPeak = s.linearFLOPs / s.bodyS
 	s.headS = s.headFLOPs / s.peak
-	s.fixedWeights, s.totalBytes = w.FixedBytes, w.FixedBytes+w.HeadBytes
+	s.fixedWeights = w.FixedBytes
+	s.totalBytes = w.FixedBytes + w.HeadBytes
 	for _, e := range w.Experts {
 		s.expertS += e.FLOPs[0]/s.peak + (e.FLOPs[1]+e.FLOPs[2])/fast
 		kind := experts{ExpertWork: e, lnIdle: math.Log1p(-e.TopK / e.Experts)}
@@ -129,8 +135,12 @@ func (s *Space) derive13() {
 		s.attends = append(s.attends, attention{slices.Index(s.reaches, a.Reach), a.PrefillFLOPs / s.peak, a.DecodeFLOPs / s.peak,
 			a.Bytes / s.bandwidth, a.ContextFLOPs / s.peak, a.PrefillFLOPs, a.DecodeFLOPs, a.Bytes, a.ContextFLOPs})
 	}
-	s.statePrefillFLOPs, s.stateDecodeFLOPs, s.stateBytes = w.StatePrefillFLOPs, w.StateDecodeFLOPs, w.StateBytes
-	s.kvBytes, s.gqa, s.stepOverheadS = w.CacheBytes, w.HeadShare, s.blocks/2*layerRefS
+	s.statePrefillFLOPs = w.StatePrefillFLOPs
+	s.stateDecodeFLOPs = w.StateDecodeFLOPs
+	s.stateBytes = w.StateBytes
+	s.kvBytes = w.CacheBytes
+	s.gqa = w.HeadShare
+	s.stepOverheadS = s.blocks / 2 * layerRefS
 	s.blockBytes = s.blockTokens * s.kvBytes
 	s.links(s.blocks+1, float64(layers.Vocab))
 	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency * s.tp

@@ -47,9 +47,11 @@ func layered(t testing.TB, name string, tp int64) *deploy.Deployment {
 func TestEqualLayersAreThoseOf12(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 1))
 	bf16 := moe(4)
-	bf16.Model.BytesPerWeight, bf16.Model.LinearCompute = 2, "native"
+	bf16.Model.BytesPerWeight = 2
+	bf16.Model.LinearCompute = "native"
 	fp8 := dense(2)
-	fp8.Model.BytesPerWeight, fp8.Model.LinearCompute = 1, "fp8"
+	fp8.Model.BytesPerWeight = 1
+	fp8.Model.LinearCompute = "fp8"
 	for _, d := range []*deploy.Deployment{dense(1), dense(4), dense(16), bf16, fp8} {
 		old, now := space(t, V12, d), space(t, V13, d)
 		for range 200 {

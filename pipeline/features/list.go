@@ -65,7 +65,8 @@ func slotsOf(keys []string) (out []Feature) {
 	for _, key := range keys {
 		f, known := declared().Features[key]
 		f.Name, _, _ = strings.Cut(key, "@")
-		f.beta, f.alpha = stepSlots[f.Name], queueSlots[f.Name]
+		f.beta = stepSlots[f.Name]
+		f.alpha = queueSlots[f.Name]
 		if own := stepSlots[key]; own != nil {
 			f.beta = own
 		}

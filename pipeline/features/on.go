@@ -42,7 +42,9 @@ func On(s *coeff.Set, d *deploy.Deployment) *coeff.Set {
 	}
 	factor := termFactors(s, factorOn(s, d), promptFactorOn(s, d))
 	on := *s
-	on.DeploymentFactors, on.PromptFactors, on.HardwareFactors = nil, nil, nil
+	on.DeploymentFactors = nil
+	on.PromptFactors = nil
+	on.HardwareFactors = nil
 	on.Beta = slices.Clone(s.Beta)
 	for i := range on.Beta {
 		scale(&on.Beta[i], factor[i])
@@ -71,7 +73,11 @@ func scale(c *coeff.Coefficient, by float64) {
 }
 
 // forgetIntervals is for a value that nothing was estimated of.
-func forgetIntervals(c *coeff.Coefficient) { c.CI95, c.Estimate, c.EstimateCI95 = nil, nil, nil }
+func forgetIntervals(c *coeff.Coefficient) {
+	c.CI95 = nil
+	c.Estimate = nil
+	c.EstimateCI95 = nil
+}
 
 // termFactors is one factor per beta term.
 func termFactors(s *coeff.Set, all, prompt float64) []float64 {
@@ -99,7 +105,8 @@ func alphaOn(s *coeff.Set, label string) *coeff.Set {
 	for i := range on.Alpha {
 		m := &on.Alpha[i]
 		if values, known := m.Deployments[label]; known {
-			m.Coefficients, m.Covariance = slices.Clone(m.Coefficients), nil
+			m.Coefficients = slices.Clone(m.Coefficients)
+			m.Covariance = nil
 			for j, v := range values {
 				m.Coefficients[j].Value = v
 				forgetIntervals(&m.Coefficients[j])

@@ -53,7 +53,8 @@ func TestChunkInvariance(t *testing.T) {
 func TestEqualCoefficientsGiveTheRoofline(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 1))
 	for _, s := range []*Space{space(t, V11, dense(1)), space(t, V11, moe(2))} {
-		f1, f3 := slot(t, s.BetaFeatures(), "prefill_linear_compute"), slot(t, s.BetaFeatures(), "decode_weight_load")
+		f1 := slot(t, s.BetaFeatures(), "prefill_linear_compute")
+		f3 := slot(t, s.BetaFeatures(), "decode_weight_load")
 		for range 500 {
 			in := randomStep(r, s)
 			x := beta(t, s, in)
@@ -69,7 +70,8 @@ func TestEqualCoefficientsGiveTheRoofline(t *testing.T) {
 // scale with 1/tp.
 func TestDenseFeaturesScaleWithOneOverTP(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
-	one, four := space(t, V11, dense(1)), space(t, V11, dense(4))
+	one := space(t, V11, dense(1))
+	four := space(t, V11, dense(4))
 	names := []string{"prefill_linear_compute", "prefill_attention", "decode_weight_load", "decode_attention", "kv_cache_read"}
 	for range 200 {
 		in := randomStep(r, one)
@@ -86,7 +88,8 @@ func TestDenseFeaturesScaleWithOneOverTP(t *testing.T) {
 // spec#alpha-admission-compute: admission_compute is beta f1 + f2 of an unchunked prefill.
 func TestAdmissionComputeIsAnUnchunkedPrefill(t *testing.T) {
 	for _, s := range []*Space{space(t, V11, dense(1)), space(t, V11, dense(2)), space(t, V11, moe(4))} {
-		f1, f2 := slot(t, s.BetaFeatures(), "prefill_linear_compute"), slot(t, s.BetaFeatures(), "prefill_attention")
+		f1 := slot(t, s.BetaFeatures(), "prefill_linear_compute")
+		f2 := slot(t, s.BetaFeatures(), "prefill_attention")
 		a3 := slot(t, s.AlphaFeatures(), "admission_compute")
 		for _, p := range []int64{0, 1, 2, 17, 512, 8192, 131072} {
 			x := beta(t, s, Sum(V11, []trace.Chunk{{Prompt: p, New: p}}))
@@ -180,7 +183,8 @@ func TestHitsNameTheSlot(t *testing.T) {
 // spec#finite: NaN or infinity in any input is an error, never a value.
 func TestNaNAndInfAreErrors(t *testing.T) {
 	for _, s := range spaces(t) {
-		x, q := make([]float64, len(s.BetaFeatures())), make([]float64, len(s.AlphaFeatures()))
+		x := make([]float64, len(s.BetaFeatures()))
+		q := make([]float64, len(s.AlphaFeatures()))
 		for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 			for _, f := range stepFields {
 				in := Sum(s.Version(), []trace.Chunk{{Prompt: 10, New: 10}})
@@ -248,7 +252,8 @@ func TestStepFeaturesGrowWithTokens(t *testing.T) {
 			var sumBefore, sumAfter float64
 			for i, f := range s.BetaFeatures() {
 				if f.IsTime() {
-					sumBefore, sumAfter = sumBefore+before[i], sumAfter+after[i]
+					sumBefore += before[i]
+					sumAfter += after[i]
 				}
 				if i != weights && i != mix && after[i] < before[i] {
 					t.Fatalf("%s: got %g after %g with 50 more prompt tokens", f.Name, after[i], before[i])
@@ -388,7 +393,8 @@ func TestExplainAddsUp(t *testing.T) {
 
 func TestFeaturesAllocateNothing(t *testing.T) {
 	for _, s := range spaces(t) {
-		x, q := make([]float64, len(s.BetaFeatures())), make([]float64, len(s.AlphaFeatures()))
+		x := make([]float64, len(s.BetaFeatures()))
+		q := make([]float64, len(s.AlphaFeatures()))
 		in := s.Sum([]trace.Chunk{{Prompt: 512, New: 512}})
 		if n := testing.AllocsPerRun(100, func() { _, _ = s.Beta(&in, x) }); n != 0 {
 			t.Errorf("%s beta: got %g allocations, want 0", s.Version(), n)
@@ -441,16 +447,29 @@ func TestRejectedDeployments(t *testing.T) {
 		{"bandwidth", func(d *deploy.Deployment) { d.Hardware.BwPeakTBs = math.NaN() }, deploy.BadHardware, deploy.BadHardware},
 		{"tp 0", func(d *deploy.Deployment) { d.TP = 0 }, deploy.BadKnobs, deploy.BadKnobs},
 		{"no link", func(d *deploy.Deployment) { d.TP, d.Hardware.InterconnectBandwidthGBs = 2, 0 }, deploy.BadHardware, deploy.BadHardware},
-		{"no PCIe", func(d *deploy.Deployment) { d.Engine.CPUOffloading, d.Hardware.PCIeBandwidthGBs = true, 0 }, deploy.BadHardware,
+		{"no PCIe", func(d *deploy.Deployment) {
+			d.Engine.CPUOffloading = true
+			d.Hardware.PCIeBandwidthGBs = 0
+		}, deploy.BadHardware,
 			deploy.BadHardware},
 		{"efficiency", func(d *deploy.Deployment) { d.Hardware.PCIeEfficiency = 0 }, deploy.BadHardware, deploy.BadHardware},
 		{"top k", func(d *deploy.Deployment) { d.Model.NumExperts, d.Model.TopK = 8, 9 }, deploy.BadModel, deploy.BadModel},
 		{"tp 3", func(d *deploy.Deployment) { d.TP = 3 }, "", deploy.BadKnobs},
-		{"tp over KV heads", func(d *deploy.Deployment) { d.TP, d.Model.NumHeads, d.Model.NumKVHeads = 4, 36, 6 }, "", deploy.BadKnobs},
-		{"offloading without blocks", func(d *deploy.Deployment) { d.Engine.CPUOffloading, d.Engine.KVBlocksGPU = true, trace.Opt[int64]{} }, "",
+		{"tp over KV heads", func(d *deploy.Deployment) {
+			d.TP = 4
+			d.Model.NumHeads = 36
+			d.Model.NumKVHeads = 6
+		}, "", deploy.BadKnobs},
+		{"offloading without blocks", func(d *deploy.Deployment) {
+			d.Engine.CPUOffloading = true
+			d.Engine.KVBlocksGPU = trace.Opt[int64]{}
+		}, "",
 			deploy.BadKnobs},
 		{"MoE layers", func(d *deploy.Deployment) {
-			d.Model.NumExperts, d.Model.TopK, d.Model.NumMoELayers, d.Model.MoEIntermediateSize = 8, 2, 33, 10
+			d.Model.NumExperts = 8
+			d.Model.TopK = 2
+			d.Model.NumMoELayers = 33
+			d.Model.MoEIntermediateSize = 10
 		}, "", deploy.BadModel},
 		{"pipeline", func(d *deploy.Deployment) { d.PP = 2 }, "", deploy.UnsupportedEngine},
 		{"expert parallel", func(d *deploy.Deployment) { d.Engine.ExpertParallel = true }, "", deploy.UnsupportedEngine},

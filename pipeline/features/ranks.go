@@ -25,10 +25,14 @@ func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
 	}
 	experts := g.Tokens/g.Ranks*g.Imbalance - g.Padded
 	linear := s.linearS(g.Padded, in.NumSampledSeqs) + perToken*experts
-	touched, share, load := s.touchedBytes(g.Tokens), s.moeShare(g.Tokens), s.expertsTouched(g.Tokens)
+	touched := s.touchedBytes(g.Tokens)
+	share := s.moeShare(g.Tokens)
+	load := s.expertsTouched(g.Tokens)
 	if !Layered(s.version) {
 		of := s.expertShare(g.Tokens)
-		touched, share, load = s.expertWeights/g.Ranks*of, s.moeLayerShare*of/g.Ranks, s.moeLayers*s.experts/g.Ranks*of
+		touched = s.expertWeights / g.Ranks * of
+		share = s.moeLayerShare * of / g.Ranks
+		load = s.moeLayers * s.experts / g.Ranks * of
 	}
 	weights := s.fixedWeights + touched
 	if in.NumSampledSeqs > 0 {

@@ -26,9 +26,14 @@ func dense(tp int64) *deploy.Deployment {
 func moe(tp int64) *deploy.Deployment {
 	d := dense(tp)
 	m := &d.Model
-	m.NumExperts, m.TopK, m.MoEIntermediateSize, m.NumMoELayers, m.SharedExpertSize = 16, 2, 1408, 16, 2816
+	m.NumExperts = 16
+	m.TopK = 2
+	m.MoEIntermediateSize = 1408
+	m.NumMoELayers = 16
+	m.SharedExpertSize = 2816
 	m.BytesPerWeight, m.LinearCompute = 1, "fp8"
-	d.Engine.CPUOffloading, d.Engine.KVBlocksCPU = true, 2000
+	d.Engine.CPUOffloading = true
+	d.Engine.KVBlocksCPU = 2000
 	return d
 }
 

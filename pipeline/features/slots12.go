@@ -86,7 +86,8 @@ func (s *Space) derive12() {
 func (s *Space) activate(vocab float64) {
 	m := &s.dep.Model
 	s.activationS = s.activationBytes / s.bandwidth
-	s.tokenBytes, s.logitBytes = s.hidden*m.BytesPerActivation, vocab*m.BytesPerActivation
+	s.tokenBytes = s.hidden * m.BytesPerActivation
+	s.logitBytes = vocab * m.BytesPerActivation
 	s.graphs = s.dep.GraphSizes()
 	if s.tp > 1 {
 		s.reduce, s.reduceEager = deploy.AllReduceOf(s.dep.Hardware.Name, s.dep.TP)

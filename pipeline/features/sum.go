@@ -44,7 +44,8 @@ func (in *StepInput) Add(v Version, c trace.Chunk) {
 	if c.New == 0 {
 		return
 	}
-	n, computed := float64(c.New), float64(c.Computed)
+	n := float64(c.New)
+	computed := float64(c.Computed)
 	in.ScheduledTokens += n
 	if c.IsDecode() {
 		in.DecodeTokens += n

@@ -90,7 +90,9 @@ func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	headDim := float64(m.HiddenSize / m.NumHeads)
 	kvDim := float64(m.NumKVHeads) * headDim
 	topK := float64(max(1, m.TopK))
-	moeFFN, denseFFN, shared := float64(m.MoEIntermediateSize), float64(m.IntermediateSize), float64(m.SharedExpertSize)
+	moeFFN := float64(m.MoEIntermediateSize)
+	denseFFN := float64(m.IntermediateSize)
+	shared := float64(m.SharedExpertSize)
 	if !isMoE {
 		shared = 0
 	}

@@ -142,7 +142,9 @@ func sayGamma(gammas []float64, chosen int, within []int, j int, out *result.Mod
 // unite widens the interval of a coefficient to hold another; one that is not known leaves none.
 func unite(c *coeff.Coefficient, t ridge.Interval) {
 	if t.Method == ridge.FromNothing {
-		c.CI95, c.Estimate, c.EstimateCI95 = nil, nil, nil
+		c.CI95 = nil
+		c.Estimate = nil
+		c.EstimateCI95 = nil
 		return
 	}
 	for _, ci := range []*[2]float64{c.CI95, c.EstimateCI95} {
@@ -245,7 +247,9 @@ func (it *Iteration) predict(t *rows.Table) {
 			us += x * it.Model.Coefficients[j].Value
 		}
 		if us > 0 {
-			it.TimeNs, it.Us, it.PredUs = append(it.TimeNs, t.TimeNs[i]), append(it.Us, t.Y[i]), append(it.PredUs, us)
+			it.TimeNs = append(it.TimeNs, t.TimeNs[i])
+			it.Us = append(it.Us, t.Y[i])
+			it.PredUs = append(it.PredUs, us)
 		}
 	}
 }
@@ -472,7 +476,9 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	if err != nil {
 		return err
 	}
-	s.Fit, s.Censored, a.passes = fit.Fit, &fit, fit.Passes
+	s.Fit = fit.Fit
+	s.Censored = &fit
+	a.passes = fit.Passes
 	s.Pred = clipped(ridge.Predict(s.Data, s.Fit.Beta))
 	return f.overheadOn(a)
 }
@@ -539,13 +545,17 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 			return err
 		}
 		_, groups := s.Samples(rows.Whole, clipped(ridge.Predict(s.Data, beta)))
-		l, delays := result.Loco{Config: key, Label: key}, rows.JudgeDelays(groups[c:c+1])
+		l := result.Loco{Config: key, Label: key}
+		delays := rows.JudgeDelays(groups[c : c+1])
 		if a.target == coeff.Overhead {
 			e := delays.Intervals(nil)
 			l.Rows, l.InsideShare = e.Rows, e.InsideShare
 		} else {
 			e := delays.Errors(nil)
-			l.Rows, l.MAPE, l.MAPEWindow10s, l.Bias = e.Rows, e.MAPE, e.MAPEWindow10s, e.Bias
+			l.Rows = e.Rows
+			l.MAPE = e.MAPE
+			l.MAPEWindow10s = e.MAPEWindow10s
+			l.Bias = e.Bias
 		}
 		out.Loco = append(out.Loco, l)
 	}
@@ -626,9 +636,11 @@ func (a *alphaFit) deployment(label string, names []string, common []float64) (*
 	if len(mine) < s.Opt.Folds+1 {
 		return out, nil
 	}
-	d, b := s.Train.Subset(mine), a.bounds.Subset(mine)
+	d := s.Train.Subset(mine)
+	b := a.bounds.Subset(mine)
 	o := s.Opt
-	o.Anchor, o.AnchorTight = common, 2*o.SpreadUs*o.SpreadUs/(overheadApart*overheadApart)/float64(len(mine))
+	o.Anchor = common
+	o.AnchorTight = 2 * o.SpreadUs * o.SpreadUs / (overheadApart * overheadApart) / float64(len(mine))
 	o.Objective = ridge.Within
 	sels, err := d.SelectIntervals(b, o)
 	if err != nil {
@@ -638,6 +650,7 @@ func (a *alphaFit) deployment(label string, names []string, common []float64) (*
 	if err != nil {
 		return nil, err
 	}
-	out.Lambda, out.Values = result.OrNull(fit.Fit.Lambda), fit.Fit.Beta
+	out.Lambda = result.OrNull(fit.Fit.Lambda)
+	out.Values = fit.Fit.Beta
 	return out, nil
 }

@@ -62,7 +62,8 @@ func setFolds(out *result.Model, sel *ridge.Selection) {
 	for j := range out.Coefficients {
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for _, beta := range sel.FoldBetas {
-			lo, hi = math.Min(lo, beta[j]), math.Max(hi, beta[j])
+			lo = math.Min(lo, beta[j])
+			hi = math.Max(hi, beta[j])
 		}
 		if lo <= hi {
 			out.Coefficients[j].FoldSpread = &[2]float64{lo, hi}
@@ -162,7 +163,8 @@ func setInterval(c *coeff.Coefficient, t ridge.Interval, posterior bool) {
 	if posterior {
 		c.CI95Given = coeff.GivenPrior
 	} else {
-		c.Estimate, c.EstimateCI95 = result.OrNull(t.Center), &[2]float64{t.Lo, t.Hi}
+		c.Estimate = result.OrNull(t.Center)
+		c.EstimateCI95 = &[2]float64{t.Lo, t.Hi}
 	}
 }
 
@@ -383,7 +385,8 @@ func FloorFindings(s *Solved, target string, out *result.Model) {
 
 // TableBelowFloor is the finding of one run, nil when its target may be a step time.
 func TableBelowFloor(t *rows.Table, target string) *trace.Finding {
-	y, floor := stat.Median(perStep(t, t.Y)), stat.Median(perStep(t, t.FloorUs))
+	y := stat.Median(perStep(t, t.Y))
+	floor := stat.Median(perStep(t, t.FloorUs))
 	if !(y < floor) {
 		return nil
 	}
@@ -745,7 +748,8 @@ func (g *gramFit) describe() error {
 			r.Reason = "no beta rows"
 		}
 		r.Findings = append([]trace.Finding{}, r.Findings...)
-		ids, facts = append(ids, id), append(facts, &r.runFacts)
+		ids = append(ids, id)
+		facts = append(facts, &r.runFacts)
 	}
 	describeRuns(g.out, ids, facts)
 	return nil
@@ -867,7 +871,8 @@ func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *Evidenc
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for _, r := range g.runs {
 			if f := r.Lags[r.Lag.Lag]; r.Reason == "" && j < len(f.Min) && j < len(f.Max) {
-				lo, hi = math.Min(lo, f.Min[j]), math.Max(hi, f.Max[j])
+				lo = math.Min(lo, f.Min[j])
+				hi = math.Max(hi, f.Max[j])
 			}
 		}
 		if lo > hi {
@@ -913,7 +918,8 @@ func (g *gramFit) countRows(out *result.Model) {
 // errors are the weighted relative errors: of the hold-out, whole and per run
 // and regime, and of every configuration left out.
 func (g *gramFit) errors(gamma int, sel *ridge.Selection, beta []float64, out *result.Model) {
-	train, hold := g.cells(gamma, false), g.cells(gamma, true)
+	train := g.cells(gamma, false)
+	hold := g.cells(gamma, true)
 	counts := map[int32]int{}
 	for i := range train.List {
 		counts[train.List[i].Config] += int(train.List[i].Gram.N)

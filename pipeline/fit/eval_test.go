@@ -115,9 +115,11 @@ func TestEvalRealCPUHoldout(t *testing.T) {
 		fmt.Printf("  %-16s rows %4d: fit %s constant %s floor %s bias %s, worst block %+5.1f %%: %s\n", src.ID, h.Rows, pct(h.MAPE),
 			pct(h.MAPEConst), pct(h.MAPEFloor), pct(h.Bias), 100*worst, verdict)
 		if r, known := reference[src.ID]; known {
-			ours, first = append(ours, *h.MAPE), append(first, r[0])
+			ours = append(ours, *h.MAPE)
+			first = append(first, r[0])
 			if !math.IsNaN(r[1]) {
-				ours2, second = append(ours2, *h.MAPE), append(second, r[1])
+				ours2 = append(ours2, *h.MAPE)
+				second = append(second, r[1])
 			}
 		}
 	}
@@ -168,8 +170,11 @@ func TestEvalRealCPULeaveOneRunOut(t *testing.T) {
 		o.Without = []string{src.ID}
 		doc := fitted(t, all, o)
 		y, plain, pred := predictRun(t, src, doc)
-		e, v := (&stat.Rows{Y: y, Pred: plain}).Errors(nil), (&stat.Rows{Y: y, Pred: pred}).Errors(nil)
-		common, validated, theirs = append(common, e.MAPE), append(validated, v.MAPE), append(theirs, r[2])
+		e := (&stat.Rows{Y: y, Pred: plain}).Errors(nil)
+		v := (&stat.Rows{Y: y, Pred: pred}).Errors(nil)
+		common = append(common, e.MAPE)
+		validated = append(validated, v.MAPE)
+		theirs = append(theirs, r[2])
 		fmt.Printf("  %-16s rows %4d: %5.2f (bias %+5.1f), common coefficients %5.2f (bias %+5.1f), reference %5.2f\n", src.ID, v.Rows,
 			100*v.MAPE, 100*v.Bias, 100*e.MAPE, 100*e.Bias, 100*r[2])
 	}
@@ -200,9 +205,12 @@ func predictRun(t *testing.T, src Source, doc *result.Fit) (y, common, pred []fl
 	}
 	rows.Clean([]*rows.Table{table}, rows.Relative)
 	set := setOf(&doc.Beta)
-	beta, on := coeff.Values(set.Beta), coeff.Values(features.On(set, &src.Deployment).Beta)
+	beta := coeff.Values(set.Beta)
+	on := coeff.Values(features.On(set, &src.Deployment).Beta)
 	for i := range table.Kept {
-		y, common, pred = append(y, table.Y[i]), append(common, ridge.Dot(table.Row(i), beta)), append(pred, ridge.Dot(table.Row(i), on))
+		y = append(y, table.Y[i])
+		common = append(common, ridge.Dot(table.Row(i), beta))
+		pred = append(pred, ridge.Dot(table.Row(i), on))
 	}
 	return y, common, pred
 }
@@ -300,9 +308,13 @@ func TestEvalLagFollowsScheduling(t *testing.T) {
 			if src.Deployment.Engine.IsAsync() {
 				want = 1
 			}
-			verdict, errs, n := "not_measurable", "", 0
+			verdict := "not_measurable"
+			errs := ""
+			n := 0
 			for _, e := range evidence {
-				errs, n, verdict = errs+pct(e.HoldoutMAPEPrefill)+" ", e.N, e.Verdict
+				errs = errs + pct(e.HoldoutMAPEPrefill) + " "
+				n = e.N
+				verdict = e.Verdict
 			}
 			fmt.Printf("  %-24s async %-5v intervals %4d: %s lag %d %s\n", src.ID, want == 1, n, errs, lag.Lag, verdict)
 			if lag.Lag != want {
@@ -334,7 +346,8 @@ func priorFit(t *testing.T, src Source, seed uint64, truth func(l *libraryPrior,
 		if _, _, err := f.selectBeta(); err != nil {
 			t.Fatal(err)
 		}
-		rng, table := rand.New(rand.NewPCG(seed, 11)), f.used[0].Beta
+		rng := rand.New(rand.NewPCG(seed, 11))
+		table := f.used[0].Beta
 		for beta == nil || slices.ContainsFunc(table.Y, func(y float64) bool { return !(y > 50) }) {
 			beta = truth(f.prior, rng)
 			common := 0.0
@@ -363,7 +376,8 @@ func priorFit(t *testing.T, src Source, seed uint64, truth func(l *libraryPrior,
 // drawn is a truth of the prior without negative terms.
 func drawn(l *libraryPrior, rng *rand.Rand) []float64 {
 	p := len(l.mean)
-	root, beta := slices.Clone(l.cov), slices.Clone(l.mean)
+	root := slices.Clone(l.cov)
+	beta := slices.Clone(l.mean)
 	stat.Cholesky(root, p)
 	for r := range p {
 		z := rng.NormFloat64()
@@ -395,7 +409,11 @@ func TestEvalPriorIntervals(t *testing.T) {
 		{"1.25 times the prior", demo[0], scaledPrior}, {"1.25 times the prior, other run", demo[1], scaledPrior},
 		{"another run's posterior", demo[1], func(*libraryPrior, *rand.Rand) []float64 { return posterior }},
 	} {
-		flagged, covered, terms, below, caught := 0, 0, 0, 0, 0
+		flagged := 0
+		covered := 0
+		terms := 0
+		below := 0
+		caught := 0
 		for seed := range uint64(fits) {
 			truth, m := priorFit(t, c.src, seed, c.truth)
 			flag := Has(m.Warnings, Implausible, offPrior) || Has(m.Warnings, Implausible, "what the prior")

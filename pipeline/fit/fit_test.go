@@ -43,7 +43,8 @@ func TestBytesDoNotDependOnWorkersOrOrder(t *testing.T) {
 func TestDocumentsFollowTheirSchema(t *testing.T) {
 	schema := compiled(t)
 	sources := Bundled(t)
-	duration, old := Quick(), Options{Spec: features.V10, Models: []string{}, Bootstraps: MinBootstraps}
+	duration := Quick()
+	old := Options{Spec: features.V10, Models: []string{}, Bootstraps: MinBootstraps}
 	duration.BetaTarget = coeff.Duration
 	docs := map[string]*result.Fit{"default": fitted(t, sources, DefaultOptions()), "duration": fitted(t, sources, duration),
 		"1.0": fitted(t, sources, old)}
@@ -323,7 +324,8 @@ func TestValuesLieInTheirIntervals(t *testing.T) {
 		t.Errorf("got %d intervals, %d of them reaching to a value outside", known, moved)
 	}
 
-	o.Prior, o.AlphaTargets = PriorLibrary, []string{}
+	o.Prior = PriorLibrary
+	o.AlphaTargets = []string{}
 	o.Library = func(*deploy.Deployment) (*coeff.Set, error) { return priorOf(&doc.Beta), nil }
 	known = 0
 	for _, c := range fitted(t, Bundled(t), o).Beta.Coefficients {

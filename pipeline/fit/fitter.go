@@ -119,7 +119,8 @@ func (f *fitter) describe() {
 	var ids []string
 	var facts []*runFacts
 	for _, p := range f.prepared {
-		ids, facts = append(ids, p.Src.ID), append(facts, &p.runFacts)
+		ids = append(ids, p.Src.ID)
+		facts = append(facts, &p.runFacts)
 	}
 	describeRuns(f.out, ids, facts)
 	for _, p := range f.used {
@@ -214,7 +215,9 @@ func (p *Run) Again(o Options) error {
 // withoutRequests keeps of the requests only the batches.
 func withoutRequests(steps *rows.Steps) *rows.Steps {
 	less := *steps.Run
-	less.Requests, less.Observed, less.KVEvents = nil, nil, nil
+	less.Requests = nil
+	less.Observed = nil
+	less.KVEvents = nil
 	steps.Run = &less
 	return steps
 }
@@ -321,18 +324,23 @@ func Pooled(all []*rows.Table, gammas []float64) *Pool {
 	n := 0
 	for _, t := range all {
 		if t != nil && t.Kept > 0 {
-			p.Tables, p.Runs = append(p.Tables, t), append(p.Runs, t.Run)
+			p.Tables = append(p.Tables, t)
+			p.Runs = append(p.Runs, t.Run)
 			p.Data.P = t.P
 			n += t.Kept
 		}
 	}
 	d := p.Data
-	d.Config, d.Regime, d.Run = make([]int32, 0, n), make([]int32, 0, n), make([]int32, 0, n)
+	d.Config = make([]int32, 0, n)
+	d.Regime = make([]int32, 0, n)
+	d.Run = make([]int32, 0, n)
 	for k, t := range p.Tables {
 		config := p.config(t.Config)
 		for i := range t.Kept {
 			row := int32(len(d.Run))
-			d.Config, d.Regime, d.Run = append(d.Config, config), append(d.Regime, int32(t.Regime[i])), append(d.Run, int32(k))
+			d.Config = append(d.Config, config)
+			d.Regime = append(d.Regime, int32(t.Regime[i]))
+			d.Run = append(d.Run, int32(k))
 			if t.HoldOut[i] {
 				p.Hold = append(p.Hold, row)
 			} else {
@@ -530,7 +538,8 @@ func StoreRows(src Source, o Options, dir string) error {
 	p, err := makeParts(src, o, features.Gammas(), func(q *Run) error {
 		add := func(name string, t *rows.Table) {
 			if t != nil && err == nil {
-				names, err = append(names, name), w.add(storedRows, t)
+				names = append(names, name)
+				err = w.add(storedRows, t)
 			}
 		}
 		add(betaTable, q.Beta)
@@ -538,7 +547,9 @@ func StoreRows(src Source, o Options, dir string) error {
 		for _, target := range o.AlphaTargets {
 			add(target, q.Alpha[target])
 		}
-		q.Beta, q.Frozen, q.Alpha = nil, nil, nil
+		q.Beta = nil
+		q.Frozen = nil
+		q.Alpha = nil
 		if err == nil && q.steps != nil && o.Others() {
 			err = w.addOthers(q, o)
 		}
@@ -738,7 +749,9 @@ func (f *fitter) release() {
 		return
 	}
 	for _, p := range f.used {
-		p.Beta, p.Frozen, p.Alpha = nil, nil, nil
+		p.Beta = nil
+		p.Frozen = nil
+		p.Alpha = nil
 	}
 }
 

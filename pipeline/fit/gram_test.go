@@ -50,7 +50,8 @@ func fromGrams(t *testing.T, o Options, g ...ridge.File) *result.Fit {
 func TestGramSplitsGiveTheSameBits(t *testing.T) {
 	o, sources := Quick(), Bundled(t)
 	whole := BytesOf(t, fromGrams(t, o, gramsOfRuns(t, sources, o)))
-	a, b := gramsOfRuns(t, sources[:1], o), gramsOfRuns(t, sources[1:], o)
+	a := gramsOfRuns(t, sources[:1], o)
+	b := gramsOfRuns(t, sources[1:], o)
 	for name, files := range map[string][]ridge.File{"in order": {a, b}, "reversed": {b, a}} {
 		if BytesOf(t, fromGrams(t, o, files...)) != whole {
 			t.Errorf("two files %s: other bytes than one", name)
@@ -58,7 +59,8 @@ func TestGramSplitsGiveTheSameBits(t *testing.T) {
 	}
 	one := o
 	one.Without = []string{sources[0].ID}
-	got, want := fromGrams(t, one, a, b), fromGrams(t, o, b)
+	got := fromGrams(t, one, a, b)
+	want := fromGrams(t, o, b)
 	got.Options.Without = want.Options.Without
 	if BytesOf(t, got) != BytesOf(t, want) {
 		t.Error("--without differs from a file that never held the run")

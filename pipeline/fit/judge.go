@@ -27,7 +27,8 @@ func (s *Solved) Samples(part rows.Judged, pred []float64) (all []*rows.Sample, 
 	for _, t := range s.Pool.Tables {
 		c := s.Data.Config[from]
 		one := &rows.Sample{Table: t, Pred: pred[from : from+t.Kept], Beta: s.betaIn(c), Part: part}
-		all, groups[c] = append(all, one), append(groups[c], one)
+		all = append(all, one)
+		groups[c] = append(groups[c], one)
 		from += t.Kept
 	}
 	return all, groups
@@ -238,11 +239,13 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 		}
 		pred := ridge.Predict(s.Train, beta)
 		factor := OfDevice(Devices(s.Train, pred, hw, int32(c)), hw[c])
-		plain, scaled := leftOut(key, trainErrors(s, pred, int32(c))), leftOut(key, trainErrors(s, Scaled(pred, factor), int32(c)))
+		plain := leftOut(key, trainErrors(s, pred, int32(c)))
+		scaled := leftOut(key, trainErrors(s, Scaled(pred, factor), int32(c)))
 		if frozen != nil {
 			plain.MAPEFrozen10, scaled.MAPEFrozen10 = result.OrNull(frozen[c]), result.OrNull(frozen[c])
 		}
-		out.Loco, pooled = append(out.Loco, plain), append(pooled, scaled)
+		out.Loco = append(out.Loco, plain)
+		pooled = append(pooled, scaled)
 		f.progress.Report("leave-one-configuration-out", int64(c+1), int64(len(s.Pool.Configs)), "fits")
 	}
 	mape := func(l result.Loco) *float64 { return l.MAPE }
@@ -250,7 +253,9 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 	out.LocoMedian, out.LocoWorst = spread(out.Loco, mape)
 	if median, worst := spread(pooled, mape); s.Frozen == nil && median != nil && out.LocoMedian != nil && *median < *out.LocoMedian {
 		out.LocoPlain = &result.LocoSummary{Median: out.LocoMedian, Worst: out.LocoWorst}
-		out.Loco, out.LocoMedian, out.LocoWorst = pooled, median, worst
+		out.Loco = pooled
+		out.LocoMedian = median
+		out.LocoWorst = worst
 		out.HardwareFactors = Devices(s.Train, ridge.Predict(s.Train, s.Fit.Beta), hw, -1)
 	}
 	return nil
@@ -355,7 +360,9 @@ const maxExperiments = 12
 // experiment would shrink which interval most. Runs that cannot be fitted leave
 // an empty answer with the reason.
 func Identify(ctx context.Context, sources []Source, o Options) (*result.Identify, error) {
-	o.BetaOnly, o.Models, o.AlphaTargets = true, []string{}, nil
+	o.BetaOnly = true
+	o.Models = []string{}
+	o.AlphaTargets = nil
 	out := &result.Identify{Terms: []result.IdentifyTerm{}, NullDirections: []string{}, MissingRegimes: []string{},
 		Experiments: []result.Experiment{}, Warnings: []trace.Finding{}}
 	st, err := FitStepTime(ctx, sources, o)
@@ -372,7 +379,8 @@ func Identify(ctx context.Context, sources []Source, o Options) (*result.Identif
 func fillTerms(st *StepTime, out *result.Identify) {
 	s := st.Model
 	tags := ridge.Identify(s.Train.WithinVariation(s.Weights))
-	conf, diag := Confidence(s, tags), DiagnoseRows(s, st.Options.Workers)
+	conf := Confidence(s, tags)
+	diag := DiagnoseRows(s, st.Options.Workers)
 	for j, t := range s.Terms {
 		it := result.IdentifyTerm{Name: t.Name, Identified: tags[j], VIF: result.OrNull(diag.VIF[j])}
 		if s.Fit.DFTerm != nil {
@@ -522,7 +530,8 @@ func missing(all []kinds) []string {
 		sum.decodeLarge += k.decodeLarge
 		sum.longContext += k.longContext
 		sum.fullCache += k.fullCache
-		sum.batch, sum.context = max(sum.batch, k.batch), max(sum.context, k.context)
+		sum.batch = max(sum.batch, k.batch)
+		sum.context = max(sum.context, k.context)
 	}
 	out := []string{}
 	for _, r := range []struct {
@@ -600,9 +609,10 @@ func everything(loads []load) load {
 func loadsOf(d *deploy.Deployment) []load {
 	e := &d.Engine
 	top := min(d.LongestSequence().Or(longestContext), longestContext)
-	batches, contexts, prompts, mixed := load{what: fmt.Sprintf("decode batches from 1 to %d at short contexts", e.MaxNumSeqs)},
-		load{what: fmt.Sprintf("decodes at contexts from 64 to %d tokens", top)}, load{what: "single prompts of very different length"},
-		load{what: "prompts beside decodes"}
+	batches := load{what: fmt.Sprintf("decode batches from 1 to %d at short contexts", e.MaxNumSeqs)}
+	contexts := load{what: fmt.Sprintf("decodes at contexts from 64 to %d tokens", top)}
+	prompts := load{what: "single prompts of very different length"}
+	mixed := load{what: "prompts beside decodes"}
 	for n := int64(1); n <= e.MaxNumSeqs; n *= 2 {
 		batches.batches = append(batches.batches, decodes(n, shortContext))
 	}
@@ -661,10 +671,13 @@ func variants(base deploy.Deployment) []variant {
 		return devices()
 	}
 	add(fmt.Sprintf("a model of half the depth (%d layers)", m.NumLayers/2), func(d *deploy.Deployment) {
-		d.Model.NumLayers, d.Model.NumMoELayers = m.NumLayers/2, m.NumMoELayers/2
+		d.Model.NumLayers = m.NumLayers / 2
+		d.Model.NumMoELayers = m.NumMoELayers / 2
 	})
 	add(fmt.Sprintf("a model of half the width (hidden size %d)", m.HiddenSize/2), func(d *deploy.Deployment) {
-		d.Model.HiddenSize, d.Model.IntermediateSize, d.Model.NumHeads = m.HiddenSize/2, m.IntermediateSize/2, m.NumHeads/2
+		d.Model.HiddenSize = m.HiddenSize / 2
+		d.Model.IntermediateSize = m.IntermediateSize / 2
+		d.Model.NumHeads = m.NumHeads / 2
 		d.Model.NumKVHeads = max(1, m.NumKVHeads/2)
 	})
 	if m.NumKVHeads < m.NumHeads {
@@ -675,7 +688,10 @@ func variants(base deploy.Deployment) []variant {
 	}
 	if m.NumExperts < 2 {
 		add("a mixture-of-experts model (8 experts, 2 of them per token)", func(d *deploy.Deployment) {
-			d.Model.NumExperts, d.Model.TopK, d.Model.MoEIntermediateSize, d.Model.NumMoELayers = 8, 2, m.IntermediateSize, m.NumLayers
+			d.Model.NumExperts = 8
+			d.Model.TopK = 2
+			d.Model.MoEIntermediateSize = m.IntermediateSize
+			d.Model.NumMoELayers = m.NumLayers
 		})
 	}
 	return devices()
@@ -708,6 +724,7 @@ func rowsOf(s *Solved, space *features.Space, steps []features.StepInput) *ridge
 		d.X = append(d.X, x...)
 		d.Y = append(d.Y, math.Max(ridge.Dot(x, s.Fit.Beta), 1))
 	}
-	d.Config, d.Regime = make([]int32, len(d.Y)), make([]int32, len(d.Y))
+	d.Config = make([]int32, len(d.Y))
+	d.Regime = make([]int32, len(d.Y))
 	return d
 }

@@ -101,8 +101,10 @@ func newSums(d *deploy.Deployment, step *library.Step) (*sums, error) {
 		return nil, err
 	}
 	s.data.P = len(space.BetaFeatures())
-	learned, price := library.Learned(), step.NewPricer()
-	theta, place := learned.On(d.Hardware.Name), sourcesOf(step)
+	learned := library.Learned()
+	price := step.NewPricer()
+	theta := learned.On(d.Hardware.Name)
+	place := sourcesOf(step)
 	var others []*library.Pricer
 	for _, o := range expertSpread {
 		if other, err := library.Bound(d, o); err == nil { // without such rows nothing is known of them
@@ -114,7 +116,9 @@ func newSums(d *deploy.Deployment, step *library.Step) (*sums, error) {
 	for k := range s.sources {
 		s.sources[k] = make([]float64, libraryBatches)
 	}
-	q, x, buf := NewDraws(5, 1), make([]float64, s.data.P), []trace.Chunk(nil)
+	q := NewDraws(5, 1)
+	x := make([]float64, s.data.P)
+	buf := []trace.Chunk(nil)
 	var y [library.NumStep]float64
 	for i := range libraryBatches {
 		regime := int32(i) % NumRegimes
@@ -125,7 +129,8 @@ func newSums(d *deploy.Deployment, step *library.Step) (*sums, error) {
 		batch := library.BatchOf(buf)
 		price.Features(&batch, &theta, &y)
 		s.data.X, s.data.Y = append(s.data.X, x...), append(s.data.Y, ridge.Dot(theta[:], y[:]))
-		s.data.Config, s.data.Regime = append(s.data.Config, 0), append(s.data.Regime, regime)
+		s.data.Config = append(s.data.Config, 0)
+		s.data.Regime = append(s.data.Regime, regime)
 		s.fitted = append(s.fitted, int32(i))
 		for k := range y {
 			_, se := learned.Value(k, d.Hardware.Name)
@@ -172,7 +177,9 @@ func familySD(step *library.Step) float64 {
 // not at 0 by accident.
 func (s *sums) options(towards float64) ridge.Options {
 	o := ridge.DefaultOptions(s.data.P)
-	o.EpsUs, o.Workers, o.Prior = 1, 1, make([]float64, s.data.P)
+	o.EpsUs = 1
+	o.Workers = 1
+	o.Prior = make([]float64, s.data.P)
 	for j, f := range features.BetaFeatures(s.version) {
 		if f.IsTime() && f.Kind != features.Constant {
 			o.Prior[j] = towards
@@ -192,7 +199,8 @@ func (s *sums) project(us []float64, towards float64) ([]float64, error) {
 // fit are the terms' coefficients of least absolute relative error: where a step leaves its graphs no term bends, and the others need not
 // bend for it.
 func (s *sums) fit() ([]float64, error) {
-	even, more := slices.Clone(s.weights), slices.Repeat([]float64{1}, int(NumRegimes))
+	even := slices.Clone(s.weights)
+	more := slices.Repeat([]float64{1}, int(NumRegimes))
 	for pass := 0; ; pass++ {
 		beta, err := s.project(s.data.Y, nearPeak)
 		if err != nil || pass == libraryPasses {
@@ -217,9 +225,12 @@ func (s *sums) off(beta []float64, i int32) float64 {
 // together by what the terms miss, so that a regime counts as few rows; and what no batch tells stays as open as without a library.
 func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
 	p := s.data.P
-	a, sd, missed := make([]float64, p*p), make([]float64, p), s.missed(beta, s.judging)
+	a := make([]float64, p*p)
+	sd := make([]float64, p)
+	missed := s.missed(beta, s.judging)
 	for _, i := range s.fitted {
-		x, e := s.data.Row(int(i)), missed[s.data.Regime[i]]*s.data.Y[i]
+		x := s.data.Row(int(i))
+		e := missed[s.data.Regime[i]] * s.data.Y[i]
 		w := regimeRows * float64(NumRegimes) / float64(len(s.fitted)) / (e * e)
 		for k := range a {
 			a[k] += w * x[k/p] * x[k%p]
@@ -240,7 +251,8 @@ func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
 			a[k] = 1
 		}
 	}
-	inverse, out := stat.Inverse(a, p), make([][]float64, p)
+	inverse := stat.Inverse(a, p)
+	out := make([][]float64, p)
 	for j := range out {
 		out[j] = make([]float64, p)
 		for k := range p {
@@ -288,7 +300,8 @@ func (s *sums) set(d *deploy.Deployment, step *library.Step, beta []float64, cov
 	if features.Layered(s.version) {
 		own := coeff.ConfigOf(d, []string{}, 0)
 		own.Layers = own.Deployment.LayerSums()
-		own.Layers.Family, own.Layers.Judged = out.Library.Family, out.Library.Judged
+		own.Layers.Family = out.Library.Family
+		own.Layers.Judged = out.Library.Judged
 		out.Configs = []coeff.Config{own}
 	}
 	for j := range out.Beta {
@@ -296,7 +309,8 @@ func (s *sums) set(d *deploy.Deployment, step *library.Step, beta []float64, cov
 		t.Value = beta[j]
 		lo, hi := math.Inf(1), 0.0
 		for i := j; i < len(s.data.X); i += s.data.P {
-			lo, hi = math.Min(lo, s.data.X[i]), math.Max(hi, s.data.X[i])
+			lo = math.Min(lo, s.data.X[i])
+			hi = math.Max(hi, s.data.X[i])
 		}
 		if t.Identified, t.Evidence = coeff.Within, "kernels+silicon"; hi == 0 {
 			t.Identified, t.Evidence = coeff.PriorOnly, ""
@@ -309,7 +323,9 @@ func (s *sums) set(d *deploy.Deployment, step *library.Step, beta []float64, cov
 	for i := range out.Alpha[0].Coefficients {
 		t := &out.Alpha[0].Coefficients[i]
 		if t.Identified = coeff.PriorOnly; i == slotBase-1 {
-			t.Value, t.Identified, t.Evidence = us, coeff.BetweenConfigs, "silicon"
+			t.Value = us
+			t.Identified = coeff.BetweenConfigs
+			t.Evidence = "silicon"
 		}
 	}
 	for r, e := range libraryRegimes {
@@ -420,7 +436,8 @@ func (l *libraryPrior) apply(s *Solved) error {
 		}
 		l.cov[j*p+j] = sd * sd
 	}
-	scaled, sd := make([]float64, p*p), make([]float64, p)
+	scaled := make([]float64, p*p)
+	sd := make([]float64, p)
 	for j := range sd {
 		sd[j] = math.Sqrt(l.cov[j*p+j])
 	}
@@ -439,7 +456,9 @@ func (l *libraryPrior) apply(s *Solved) error {
 			inv[j*p+k] /= sd[j] * sd[k]
 		}
 	}
-	s.Opt.Prior, s.Opt.Precision, s.Opt.Posterior = l.mean, inv, true
+	s.Opt.Prior = l.mean
+	s.Opt.Precision = inv
+	s.Opt.Posterior = true
 	lambda, err := s.Pool.TrainData().With(0).NoiseLambda(s.Opt, l.cov)
 	s.Opt.Lambdas = []float64{lambda}
 	return err
@@ -511,7 +530,8 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 				}
 			}
 			if mean > 0 {
-				logs, sds = append(logs, math.Log(y/mean)), append(sds, math.Sqrt(variance)/mean)
+				logs = append(logs, math.Log(y/mean))
+				sds = append(sds, math.Sqrt(variance)/mean)
 			}
 		}
 		if len(logs) == 0 {

@@ -289,7 +289,8 @@ func RowsLearned(sources []Source, maxRows int) []trace.Finding {
 	var most []int64
 	var configs []string
 	for i := range sources {
-		most, configs = append(most, sources[i].Most), append(configs, sources[i].Deployment.Config())
+		most = append(most, sources[i].Most)
+		configs = append(configs, sources[i].Deployment.Config())
 	}
 	strides, found := rows.Strides(most, configs, maxRows)
 	for i := range sources {
@@ -629,7 +630,8 @@ func parts(src Source, o Options, visit func(Source) error) error {
 	}
 	return src.Slices(func(run *trace.Run) error {
 		part := src
-		part.Load, part.Slices = func() (*trace.Run, error) { return run, nil }, nil
+		part.Load = func() (*trace.Run, error) { return run, nil }
+		part.Slices = nil
 		return visit(part)
 	})
 }
@@ -666,11 +668,13 @@ func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (
 // join adds the next slice of the run.
 func (p *Run) join(q *Run) {
 	p.Saturated = p.Saturated && q.Saturated
-	p.Spans, p.Findings = append(p.Spans, q.Spans...), append(p.Findings, q.Findings...)
+	p.Spans = append(p.Spans, q.Spans...)
+	p.Findings = append(p.Findings, q.Findings...)
 	p.Quality.Join(q.Quality)
 	p.Covered = Cover(p.Covered, q.Covered)
 	p.Lengths.add(q.Lengths)
-	p.WallNs, p.kept = max(p.WallNs, q.WallNs), p.kept+q.kept
+	p.WallNs = max(p.WallNs, q.WallNs)
+	p.kept += q.kept
 	p.Beta, p.Frozen = joinTables(p.Beta, q.Beta), joinTables(p.Frozen, q.Frozen)
 	for target, t := range q.Alpha {
 		p.Alpha[target] = joinTables(p.Alpha[target], t)

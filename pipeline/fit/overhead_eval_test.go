@@ -26,7 +26,8 @@ func TestEvalOverheadOfComposedRuns(t *testing.T) {
 	misses, judged := map[string]int{}, 0
 	for _, src := range sources {
 		want := emulatedOverhead(t, src)
-		alone, together := overheads(t, []Source{src})[src.ID], pooled[src.ID]
+		alone := overheads(t, []Source{src})[src.ID]
+		together := pooled[src.ID]
 		mark := " "
 		if alone.InformativeRows >= 50 {
 			judged++
@@ -75,7 +76,8 @@ func overheads(t *testing.T, sources []Source) map[string]*result.IntervalErrors
 		t.Fatal(err)
 	}
 	all, groups := a.s.Samples(rows.Whole, a.s.Pred)
-	whole, out := rows.JudgeDelays(groups), map[string]*result.IntervalErrors{}
+	whole := rows.JudgeDelays(groups)
+	out := map[string]*result.IntervalErrors{}
 	for k, one := range all {
 		out[a.s.Pool.Runs[k]] = whole.Intervals(func(s *rows.Sample) bool { return s == one })
 	}
@@ -112,7 +114,9 @@ func stageConcurrency(t *testing.T, src Source, stage []*trace.Request, k, stage
 	for _, r := range stage {
 		if r.FinishedNs.OK && r.DepartedNs.OK && r.OutputTokens.OK {
 			c := (rows.SpanUs(r.FinishedNs.V, r.DepartedNs.V) - 200 - 0.6*float64(r.OutputTokens.V)) / 10
-			n, sum, squares = n+1, sum+c, squares+c*c
+			n += 1
+			sum += c
+			squares += c * c
 		}
 	}
 	mean := sum / n
@@ -254,7 +258,10 @@ type cappedFit struct {
 func capped(t *testing.T, sources []Source, n int) *cappedFit {
 	t.Helper()
 	o := stepsOnly()
-	o.MaxRows, o.Workers, o.Bootstraps, o.KeepSaturated = n, 1, 500, true
+	o.MaxRows = n
+	o.Workers = 1
+	o.Bootstraps = 500
+	o.KeepSaturated = true
 	from := time.Now()
 	doc := fitted(t, sources, o)
 	c := &cappedFit{model: &doc.Beta, configs: len(doc.Configs), seconds: time.Since(from).Seconds()}
@@ -262,7 +269,9 @@ func capped(t *testing.T, sources []Source, n int) *cappedFit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.rows, c.data, c.hold = len(st.Model.Pool.Train), st.Model.Pool.Data, st.Model.Pool.Hold
+	c.rows = len(st.Model.Pool.Train)
+	c.data = st.Model.Pool.Data
+	c.hold = st.Model.Pool.Hold
 	c.median, c.mape = c.errors(c.data, c.hold)
 	return c
 }

@@ -32,17 +32,31 @@ func pickedUp(run, config string, n int, step float64, seed uint64, delay func(x
 			}
 			t.Min[j], t.Max[j] = math.Min(t.Min[j], x[j]), math.Max(t.Max[j], x[j])
 		}
-		took, next := delay(x)*math.Exp(0.25*rng.NormFloat64()), step*rng.Float64()
+		took := delay(x) * math.Exp(0.25*rng.NormFloat64())
+		next := step * rng.Float64()
 		lo, hi := 0., next
 		for hi < took {
 			lo, hi = hi, hi+step
 		}
-		t.X, t.Y, t.Lo, t.Hi, t.Exact = append(t.X, x...), append(t.Y, hi), append(t.Lo, lo), append(t.Hi, hi), append(t.Exact, false)
-		t.Steps, t.Regime, t.TimeNs = append(t.Steps, 1), append(t.Regime, rows.Idle), append(t.TimeNs, int64(i)*1e7)
-		t.FirstStep, t.LastStep, t.Tag = append(t.FirstStep, int64(i)), append(t.LastStep, int64(i)), append(t.Tag, rows.TagJourney)
-		t.Phase, t.Factor, t.HoldOut = append(t.Phase, -1), append(t.Factor, 1), append(t.HoldOut, i >= n*4/5)
-		t.Sets, t.FloorUs, t.ID = append(t.Sets, 0), append(t.FloorUs, 0), append(t.ID, run)
-		t.Batch, t.Context = append(t.Batch, 1), append(t.Context, 1)
+		t.X = append(t.X, x...)
+		t.Y = append(t.Y, hi)
+		t.Lo = append(t.Lo, lo)
+		t.Hi = append(t.Hi, hi)
+		t.Exact = append(t.Exact, false)
+		t.Steps = append(t.Steps, 1)
+		t.Regime = append(t.Regime, rows.Idle)
+		t.TimeNs = append(t.TimeNs, int64(i)*1e7)
+		t.FirstStep = append(t.FirstStep, int64(i))
+		t.LastStep = append(t.LastStep, int64(i))
+		t.Tag = append(t.Tag, rows.TagJourney)
+		t.Phase = append(t.Phase, -1)
+		t.Factor = append(t.Factor, 1)
+		t.HoldOut = append(t.HoldOut, i >= n*4/5)
+		t.Sets = append(t.Sets, 0)
+		t.FloorUs = append(t.FloorUs, 0)
+		t.ID = append(t.ID, run)
+		t.Batch = append(t.Batch, 1)
+		t.Context = append(t.Context, 1)
 	}
 	return t
 }

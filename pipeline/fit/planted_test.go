@@ -24,11 +24,19 @@ func planted(run, config string, n int, make func(i int) (x []float64, y float64
 		for j, v := range x {
 			t.Min[j], t.Max[j] = math.Min(t.Min[j], v), math.Max(t.Max[j], v)
 		}
-		t.Steps, t.Regime, t.TimeNs = append(t.Steps, 1), append(t.Regime, rows.Decode), append(t.TimeNs, int64(i)*1e7)
-		t.FirstStep, t.LastStep, t.Tag = append(t.FirstStep, int64(i)), append(t.LastStep, int64(i)), append(t.Tag, rows.TagRich)
-		t.Phase, t.Factor, t.HoldOut = append(t.Phase, -1), append(t.Factor, 1), append(t.HoldOut, i >= n*4/5)
-		t.Sets, t.FloorUs = append(t.Sets, rows.PureDecode), append(t.FloorUs, 1)
-		t.Batch, t.Context = append(t.Batch, 1), append(t.Context, 1)
+		t.Steps = append(t.Steps, 1)
+		t.Regime = append(t.Regime, rows.Decode)
+		t.TimeNs = append(t.TimeNs, int64(i)*1e7)
+		t.FirstStep = append(t.FirstStep, int64(i))
+		t.LastStep = append(t.LastStep, int64(i))
+		t.Tag = append(t.Tag, rows.TagRich)
+		t.Phase = append(t.Phase, -1)
+		t.Factor = append(t.Factor, 1)
+		t.HoldOut = append(t.HoldOut, i >= n*4/5)
+		t.Sets = append(t.Sets, rows.PureDecode)
+		t.FloorUs = append(t.FloorUs, 1)
+		t.Batch = append(t.Batch, 1)
+		t.Context = append(t.Context, 1)
 	}
 	return t
 }
@@ -154,7 +162,8 @@ func TestHardwareFactorsOnPlantedData(t *testing.T) {
 	if len(m.HardwareFactors) != 2 || m.LocoPlain == nil || *m.LocoMedian >= *m.LocoPlain.Median {
 		t.Fatalf("factors %+v, leave-one-out %v against %+v", m.HardwareFactors, *m.LocoMedian, m.LocoPlain)
 	}
-	fast, slow := m.HardwareFactors[0], m.HardwareFactors[1]
+	fast := m.HardwareFactors[0]
+	slow := m.HardwareFactors[1]
 	ratio := slow.Factor / fast.Factor
 	if want := math.Pow(1.25/0.8, 2.0/3); math.Abs(ratio-want) > 0.1 || fast.Configs != 2 {
 		t.Errorf("slow over fast %.3f, want about %.3f: two of three parts of the difference", ratio, want)

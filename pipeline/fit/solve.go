@@ -54,7 +54,8 @@ func BasisTerms(name string, configs int) []Term {
 	list, constant := features.BlackboxBeta, 0
 	switch name {
 	case TrainedPhysics:
-		list, constant = features.TrainedPhysicsBeta(), features.PerStep
+		list = features.TrainedPhysicsBeta()
+		constant = features.PerStep
 	case Linear3:
 		list = linear3Terms
 	}
@@ -93,7 +94,9 @@ func RidgeOptions(terms []Term, epsUs float64, o Options) ridge.Options {
 		ro.Penalty[j], ro.Free[j], ro.Prior[j] = t.penalty, t.free, t.prior
 	}
 	ro.Objective = ridge.Objective(o.Objective)
-	ro.Workers, ro.Draws, ro.Seed = o.Workers, o.Bootstraps, uint64(o.Seed)
+	ro.Workers = o.Workers
+	ro.Draws = o.Bootstraps
+	ro.Seed = uint64(o.Seed)
 	return ro
 }
 
@@ -280,7 +283,8 @@ func Deployments(s *Solved, label []string, out *result.Model) {
 	byRun := totalsByRun(s)
 	deployments := newGroups(byRun, func(t *runTotals) string { return label[t.config] })
 	configs := newGroups(byRun, func(t *runTotals) string { return s.Pool.Configs[t.config] })
-	ofDeployment, ofConfig := make([][2]float64, len(deployments.names)), make([][2]float64, len(configs.names))
+	ofDeployment := make([][2]float64, len(deployments.names))
+	ofConfig := make([][2]float64, len(configs.names))
 	for k := range 2 {
 		logs := make([]float64, len(byRun))
 		for r := range byRun {
@@ -338,7 +342,8 @@ func newGroups(byRun []runTotals, name func(*runTotals) string) groups {
 			n := name(&byRun[r])
 			if k = slices.Index(g.names, n); k < 0 {
 				k = len(g.names)
-				g.names, g.members = append(g.names, n), append(g.members, nil)
+				g.names = append(g.names, n)
+				g.members = append(g.members, nil)
 			}
 			g.members[k] = append(g.members[k], r)
 		}
@@ -411,7 +416,8 @@ type runTotals struct {
 
 // totalsByRun adds up the training rows of every run, in order of run labels; a saturated run has none here.
 func totalsByRun(s *Solved) []runTotals {
-	out, saturated := make([]runTotals, len(s.Pool.Runs)), make([]bool, len(s.Pool.Runs))
+	out := make([]runTotals, len(s.Pool.Runs))
+	saturated := make([]bool, len(s.Pool.Runs))
 	for r := range saturated {
 		saturated[r] = s.Pool.saturated(int32(r))
 	}

@@ -61,7 +61,8 @@ func SourcesOf(t testing.TB, dir string) []Source {
 // Quick are options of a fit that tests repeat often.
 func Quick() Options {
 	o := DefaultOptions()
-	o.Bootstraps, o.Models = MinBootstraps, []string{}
+	o.Bootstraps = MinBootstraps
+	o.Models = []string{}
 	return o
 }
 

@@ -28,7 +28,9 @@ func TestStoredSlicesGiveTheSameFit(t *testing.T) {
 
 // TestThinnedTablesHoldTheSameSteps: what the step times are learned from is what other models are.
 func TestThinnedTablesHoldTheSameSteps(t *testing.T) {
-	src, o, tables := Bundled(t)[0], Quick(), map[int][2]*rows.Table{}
+	src := Bundled(t)[0]
+	o := Quick()
+	tables := map[int][2]*rows.Table{}
 	for _, stride := range []int{1, 3} {
 		src.Stride = stride
 		p, err := Make(src, o, features.Gammas())

@@ -108,7 +108,8 @@ func (m *model) drawn(t *testing.T, seed uint64) *coeff.Set {
 	}
 	var lower mat.TriDense
 	chol.LTo(&lower)
-	rng, z := rand.New(rand.NewPCG(seed, 2)), mat.NewVecDense(n, nil)
+	rng := rand.New(rand.NewPCG(seed, 2))
+	z := mat.NewVecDense(n, nil)
 	for {
 		for k := range n {
 			z.SetVec(k, rng.NormFloat64())

@@ -128,18 +128,22 @@ func TestPlantedCoefficientsAreLearned(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := loads[0].Deployment
-	want, before, after := stepTimes(t, truth, d), stepTimes(t, prior.Set, d), stepTimes(t, got.Set, d)
+	want := stepTimes(t, truth, d)
+	before := stepTimes(t, prior.Set, d)
+	after := stepTimes(t, got.Set, d)
 	for k := range want {
 		if off := after[k]/want[k] - 1; math.Abs(off) > 0.03 && math.Abs(off) > 0.7*math.Abs(before[k]/want[k]-1) {
 			t.Errorf("batch %v: got %.0f us, want %.0f (prior %.0f)", batches[k], after[k], want[k], before[k])
 		}
 	}
-	unseen, predicted := planted(t, d, truth, 6, 2000, 99), planted(t, d, got.Set, 6, 2000, 99)
+	unseen := planted(t, d, truth, 6, 2000, 99)
+	predicted := planted(t, d, got.Set, 6, 2000, 99)
 	for k, of := range []func(*sim.Measured) float64{func(m *sim.Measured) float64 { return m.TTFTUs },
 		func(m *sim.Measured) float64 { return m.SpanUs }, func(m *sim.Measured) float64 { return m.E2EUs }} {
 		var a, b []float64
 		for i := range unseen.Seen {
-			a, b = append(a, of(&unseen.Seen[i])), append(b, of(&predicted.Seen[i]))
+			a = append(a, of(&unseen.Seen[i]))
+			b = append(b, of(&predicted.Seen[i]))
 		}
 		if ks := stat.KolmogorovSmirnov(a, b).D; ks > 0.05 {
 			t.Errorf("unseen load, metric %d: KS %.3f, want at most 0.05", k, ks)
@@ -201,7 +205,9 @@ func TestPointsAreLearned(t *testing.T) {
 	if first, last := got.Level.Passes[0].Objective, got.Level.Objective; last > first/4 {
 		t.Errorf("objective %.5f -> %.5f, want a quarter", first, last)
 	}
-	want, before, after := stepTimes(t, truth, d), stepTimes(t, prior.Set, d), stepTimes(t, got.Set, d)
+	want := stepTimes(t, truth, d)
+	before := stepTimes(t, prior.Set, d)
+	after := stepTimes(t, got.Set, d)
 	for _, k := range []int{0, 1} {
 		if off := (after[k] - want[k]) / (before[k] - want[k]); math.Abs(off) > 0.5 {
 			t.Errorf("batch %v: got %.0f us, want %.0f (prior %.0f)", batches[k], after[k], want[k], before[k])
@@ -258,7 +264,8 @@ func TestScatterIsMeasured(t *testing.T) {
 		if load == noisy && math.Abs(u.StepFrac-0.087) > 0.03 || load != noisy && u.StepFrac > 0.01 || u.DriftFrac > 0.02 {
 			t.Errorf("%s: got scatter %+v", load.Name, *u)
 		}
-		c, want := got.Set.AlphaModel(coeff.Overhead).Coefficients[3], truth.AlphaModel(coeff.Overhead).Coefficients[3].Value
+		c := got.Set.AlphaModel(coeff.Overhead).Coefficients[3]
+		want := truth.AlphaModel(coeff.Overhead).Coefficients[3].Value
 		if off := math.Abs(c.Value - want); off > 1.5*(c.CI95[1]-c.CI95[0]) {
 			t.Errorf("overhead: got %.0f us in %v, want %.0f", c.Value, *c.CI95, want)
 		}
@@ -290,7 +297,11 @@ func TestSearches(t *testing.T) {
 		var first *Learned
 		for _, workers := range []int{1, 8} {
 			o := DefaultOptions()
-			o.Search, o.Calls, o.Holdout, o.Passes, o.Workers = method, 12, []*Load{held}, 1, workers
+			o.Search = method
+			o.Calls = 12
+			o.Holdout = []*Load{held}
+			o.Passes = 1
+			o.Workers = workers
 			got, err := Fit(context.Background(), few, prior, o)
 			if err != nil {
 				t.Fatal(err)

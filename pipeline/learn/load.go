@@ -169,7 +169,8 @@ func (l *Load) Unlike(set *coeff.Set) ([]trace.Finding, error) {
 	var measured, simulated []float64
 	for i := range got {
 		if a, b := l.Seen[i].TTFTUs, got[i].TTFTUs; a > 0 && b > 0 {
-			measured, simulated = append(measured, a), append(simulated, b)
+			measured = append(measured, a)
+			simulated = append(simulated, b)
 		}
 	}
 	if len(measured) == 0 {
@@ -229,7 +230,8 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 		if !(v.want > 0) {
 			continue
 		}
-		off, weight := math.Log(v.got/v.want), pointTPOTSD/v.sd
+		off := math.Log(v.got / v.want)
+		weight := pointTPOTSD / v.sd
 		if !isNumber(off) {
 			off = math.Copysign(mostOff, off)
 		}
@@ -324,7 +326,9 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 			"measured points: %s: got neither clients nor a rate nor a latency beside the throughput, want one of them", l.Name)}
 	}
 	ranks := max(1, int(d.DP)) // a benchmark's load is the server's, an engine's limits are a rank's
-	p.Concurrency, p.rateRPS, p.count = (p.Concurrency+ranks-1)/ranks, p.rateRPS/float64(ranks), (p.count+ranks-1)/ranks
+	p.Concurrency = (p.Concurrency + ranks - 1) / ranks
+	p.rateRPS = p.rateRPS / float64(ranks)
+	p.count = (p.count + ranks - 1) / ranks
 	if p.Concurrency > mostClients {
 		return nil, &trace.SyntaxError{File: l.File, Line: l.Line, Col: 1, Code: BadPoints,
 			Msg: fmt.Sprintf("measured points: %s: got %d clients or more, want at most %d", l.Name, p.Concurrency, mostClients)}
@@ -409,7 +413,8 @@ func (p *Level) Requests(h Harness) ([]sim.Request, error) {
 			half := min(math.Sqrt(3)*sd/mean, 1)
 			least, most = 1-half, 1+half
 		}
-		lo, hi := trace.Int(least*float64(n)), trace.Int(most*float64(n))
+		lo := trace.Int(least * float64(n))
+		hi := trace.Int(most * float64(n))
 		return lo + rng.Int64N(hi-lo+1)
 	}
 	n := h.Rounds * p.Concurrency
@@ -622,7 +627,8 @@ func (l *learner) describe(out *Learned, s *state) {
 	for k, v := range s.values {
 		c := l.m.at(out.Set, k)
 		half := normal95 * math.Sqrt(out.Covariance[k][k])
-		c.CI95, c.CI95Given = &[2]float64{math.Max(0, v-half), v + half}, coeff.GivenPrior
+		c.CI95 = &[2]float64{math.Max(0, v-half), v + half}
+		c.CI95Given = coeff.GivenPrior
 		share := 1 - out.Covariance[k][k]/(l.m.sd[k]*l.m.sd[k])
 		if !slices.ContainsFunc(s.blocks, func(b *ridge.Gram) bool { return b.G[k*n+k] > 0 }) {
 			share = 0
@@ -631,7 +637,8 @@ func (l *learner) describe(out *Learned, s *state) {
 		case share > 0.9:
 			c.Identified, c.Evidence = coeff.Within, "data"
 		case share < 0.1:
-			c.Identified, c.Evidence = coeff.PriorOnly, "prior"
+			c.Identified = coeff.PriorOnly
+			c.Evidence = "prior"
 		default:
 			c.Identified, c.Evidence = coeff.Within, fmt.Sprintf("data %.2f, prior %.2f", share, 1-share)
 		}
@@ -665,7 +672,8 @@ func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) 
 	if l.m, err = newModel(prior, loads[0].Deployment); err != nil {
 		return nil, err
 	}
-	grams, taken := make([]*ridge.Gram, len(loads)), make([]bool, len(loads))
+	grams := make([]*ridge.Gram, len(loads))
+	taken := make([]bool, len(loads))
 	err = par.Try(ctx, o.Workers, len(loads), func(i int) error {
 		cfg, err := loads[i].config(l.m, l.m.mean)
 		if err != nil {
@@ -730,19 +738,24 @@ func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
 		Configs: []result.FitConfig{{Key: d.Config(), Label: d.Label(), Deployment: *d, Runs: []string{}}}}
 	doc.Inputs, doc.Command = on.Inputs, on.Command
 	doc.Beta = modelOf("beta", on.BetaTarget, on.Beta)
-	doc.Beta.SpecVersion, doc.Beta.Recipe, doc.Beta.Covariance = string(on.SpecVersion), on.Recipe, on.Covariance
+	doc.Beta.SpecVersion = string(on.SpecVersion)
+	doc.Beta.Recipe = on.Recipe
+	doc.Beta.Covariance = on.Covariance
 	doc.Beta.GammaEMA = new(on.Gamma)
 	for i := range on.Alpha {
 		a := &on.Alpha[i]
 		m := modelOf("alpha", a.Target, a.Coefficients)
 		base := a.Coefficients[overheadBase-1].Value
-		m.Replay, m.Covariance, m.Interval = a.Replay, a.Covariance, &result.IntervalErrors{MedianPredUs: &base}
+		m.Replay = a.Replay
+		m.Covariance = a.Covariance
+		m.Interval = &result.IntervalErrors{MedianPredUs: &base}
 		m.TargetErrors = &result.TargetErrors{MedianPredUs: &base}
 		doc.Alpha = append(doc.Alpha, m)
 	}
 	if on.AlphaModel(coeff.Egress) == nil { // a library counts all time outside the engine before it
 		m := modelOf("alpha", coeff.Egress, features.NewCoefficients(features.AlphaFeatures(on.SpecVersion)))
-		m.Replay, m.TargetErrors = true, &result.TargetErrors{MedianPredUs: new(0.0)}
+		m.Replay = true
+		m.TargetErrors = &result.TargetErrors{MedianPredUs: new(0.0)}
 		doc.Alpha = append(doc.Alpha, m)
 	}
 	m, err := trainedPhysics(on, d)
@@ -782,7 +795,8 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 		return nil, err
 	}
 	rows := &ridge.Data{P: len(features.TrainedPhysicsBeta())}
-	x, z := make([]float64, len(on.Beta)), make([]float64, rows.P)
+	x := make([]float64, len(on.Beta))
+	z := make([]float64, rows.P)
 	q := fit.NewDraws(5, 1)
 	var buf []trace.Chunk
 	for i := range documentBatches {
@@ -793,7 +807,8 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 		}
 		tp.Beta(new(features.BasisSum(buf)), z)
 		rows.X, rows.Y = append(rows.X, z...), append(rows.Y, on.Predict(x))
-		rows.Config, rows.Regime = append(rows.Config, 0), append(rows.Regime, regime)
+		rows.Config = append(rows.Config, 0)
+		rows.Regime = append(rows.Regime, regime)
 	}
 	o := ridge.DefaultOptions(rows.P)
 	o.Prior = make([]float64, rows.P)

@@ -107,7 +107,9 @@ func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float6
 	l.calls++
 	s := &state{values: values}
 	for i, load := range loads {
-		mean, variance, of := 0.0, 0.0, 1.0
+		mean := 0.0
+		variance := 0.0
+		of := 1.0
 		if load.Point == nil {
 			of = float64(len(twins[i]))
 		}
@@ -223,7 +225,8 @@ func (l *learner) weigh(s *state) evidence {
 	rows := float64(e.sum.N) / float64(max(1, l.Twins))
 	e.variance = math.Max(leastVariance, e.sum.SSE(s.values)/math.Max(1, rows))
 	if e.design = l.m.design(s.blocks, s.values, e.variance); l.loads[0].Point != nil { // a point's error is known beforehand
-		e.variance, e.design = pointTPOTSD*pointTPOTSD, 1
+		e.variance = pointTPOTSD * pointTPOTSD
+		e.design = 1
 	}
 	return e
 }

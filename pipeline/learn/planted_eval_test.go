@@ -93,16 +93,20 @@ func TestEvalPlantedHalves(t *testing.T) {
 		for _, off := range []float64{0, 0.03, 0.05, 0.10, 0.20} {
 			for _, c := range []plantedCase{{noise: 0, n: 80}, {noise: 0.05, n: 40}, {noise: 0.05, n: 160}, {noise: 0.10, n: 80},
 				{noise: 0.10, n: 400}, {noise: 0.15, n: 80}, {noise: 0.15, n: 200}} {
-				c.shape, c.off, c.seed = shape, off, uint64(len(cases)+1)
+				c.shape = shape
+				c.off = off
+				c.seed = uint64(len(cases) + 1)
 				cases = append(cases, c)
 			}
 		}
 	}
-	learned, before := make([][3]float64, len(cases)), make([][3]float64, len(cases))
+	learned := make([][3]float64, len(cases))
+	before := make([][3]float64, len(cases))
 	err = par.Try(context.Background(), 0, len(cases), func(k int) error {
 		c := &cases[k]
 		rng := rand.New(rand.NewPCG(c.seed, 5))
-		truth, common := m.setOf(m.mean), c.off*float64(2*rng.IntN(2)-1)
+		truth := m.setOf(m.mean)
+		common := c.off * float64(2*rng.IntN(2)-1)
 		for j := range truth.Beta {
 			truth.Beta[j].Value *= math.Max(0.05, 1+0.7*common+0.7*c.off*rng.NormFloat64())
 		}

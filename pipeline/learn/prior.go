@@ -34,7 +34,8 @@ func Roofline(d *deploy.Deployment) *Prior {
 	for j, f := range features.BetaFeatures(set.SpecVersion) {
 		set.Covariance[j] = make([]float64, n)
 		mean, sd := rooflineOf(f)
-		set.Beta[j].Value, set.Covariance[j][j] = mean, sd*sd
+		set.Beta[j].Value = mean
+		set.Covariance[j][j] = sd * sd
 	}
 	return &Prior{Name: "roofline", Set: set}
 }
@@ -98,7 +99,9 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	}
 	m := &model{name: p.Name, set: &set}
 	n := len(features.AlphaFeatures(set.SpecVersion))
-	m.columns.step, m.columns.overhead, m.columns.egress = len(set.Beta), n, n
+	m.columns.step = len(set.Beta)
+	m.columns.overhead = n
+	m.columns.egress = n
 	full := emptySet(set.SpecVersion)
 	for i := range full.Alpha {
 		if a := set.AlphaModel(full.Alpha[i].Target); a != nil {
@@ -127,8 +130,10 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 }
 
 func (m *model) add(column int, name string, mean, sd float64) {
-	m.free, m.names = append(m.free, column), append(m.names, name)
-	m.mean, m.sd = append(m.mean, mean), append(m.sd, sd)
+	m.free = append(m.free, column)
+	m.names = append(m.names, name)
+	m.mean = append(m.mean, mean)
+	m.sd = append(m.sd, sd)
 }
 
 // delays frees the constants outside the engine and the work per prompt token
@@ -456,7 +461,9 @@ func (o *occupancy) stretches() {
 	}
 	var edges []edge
 	for _, i := range o.alive {
-		first, last, r := o.load.first(i), o.load.last(i), &o.load.Requests[i]
+		first := o.load.first(i)
+		last := o.load.last(i)
+		r := &o.load.Requests[i]
 		if last <= first {
 			continue
 		}
@@ -475,7 +482,10 @@ func (o *occupancy) stretches() {
 			s.x = o.features(b)
 			o.spans = append(o.spans, s)
 		}
-		now.at, now.n, now.base, now.perSlow = e.at, now.n+e.n, now.base+e.base, now.perSlow+e.perSlow
+		now.at = e.at
+		now.n += e.n
+		now.base += e.base
+		now.perSlow += e.perSlow
 	}
 }
 
@@ -505,7 +515,8 @@ func (o *occupancy) prompts(requests []int) {
 	b, used := &sim.Batch{}, int64(0)
 	step := func(tasks int) {
 		b.AddDecodes(decodes, int64(context), wholeBlocks(context, o.load.Deployment.Engine.BlockSize))
-		o.steps, o.ends = append(o.steps, prefill{endUs: at, x: o.features(b), tasks: tasks}), append(o.ends, at)
+		o.steps = append(o.steps, prefill{endUs: at, x: o.features(b), tasks: tasks})
+		o.ends = append(o.ends, at)
 		b, used = &sim.Batch{}, 0
 	}
 	for _, i := range requests {
@@ -674,7 +685,8 @@ func scaledSum(a, x []float64, c float64) []float64 {
 func (s *sums) span(o *occupancy, i int, x []float64) {
 	first, last := o.load.first(i), o.load.last(i)
 	tokens := float64(o.load.Requests[i].OutputTokens - 1)
-	from, to := stampsUntil(o.ends, first), stampsUntil(o.ends, last)
+	from := stampsUntil(o.ends, first)
+	to := stampsUntil(o.ends, last)
 	all := float64(to - from)
 	n := math.Min(tokens, all)
 	for j := range x {
@@ -718,7 +730,8 @@ func (o *occupancy) enters(i int, values []float64) float64 {
 // arrives; one that a closed loop sends upon an answer does not arrive at any odd
 // moment, and counts where nobody decodes.
 func (o *occupancy) quiet(i int, entersUs float64, x []float64) bool {
-	sent, first := float64(o.load.sent(i)), o.load.first(i)
+	sent := float64(o.load.sent(i))
+	first := o.load.first(i)
 	if !isNumber(first) || first <= sent {
 		return false
 	}

@@ -138,7 +138,8 @@ func (r *repeats) replayed(i int) ([]replayRow, error) {
 		return nil, err
 	}
 	cfg.Gradient, cfg.Restarts, cfg.Done = true, true, r.ctx.Done()
-	all, count := make([]replayRow, 3*len(load.Requests)), make([]float64, 3*len(load.Requests))
+	all := make([]replayRow, 3*len(load.Requests))
+	count := make([]float64, 3*len(load.Requests))
 	for _, reqs := range r.twins[i] {
 		res, err := sim.Stream(cfg, reqs, nil, func(q int, res *sim.RequestResult) bool {
 			if res.Gradient == nil || res.Outcome != sim.OutcomeFinished {
@@ -150,7 +151,9 @@ func (r *repeats) replayed(i int) ([]replayRow, error) {
 					w.by = make([]float64, len(r.m.free))
 				}
 				count[3*q+k]++
-				w.request, w.metric, w.us = q, k, w.us+d.Us
+				w.request = q
+				w.metric = k
+				w.us += d.Us
 				for c, j := range r.m.free {
 					w.by[c] += d.By[j]
 				}
@@ -259,7 +262,8 @@ func (r *repeats) information(reg *regression) *ridge.Gram {
 // moments are the mean of the slopes' sums and the covariance of one, chunks taken
 // as independent of each other.
 func moments(draws [][][]float64, n int) (mean, covariance []float64) {
-	mean, covariance = make([]float64, n), make([]float64, n*n)
+	mean = make([]float64, n)
+	covariance = make([]float64, n*n)
 	for c := range draws[0] {
 		at := make([]float64, n)
 		for _, d := range draws {
@@ -295,7 +299,8 @@ func addTo(sum, v []float64) {
 // predictions from such a one makes up for them (Hotelling).
 func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, error) {
 	n := len(r.m.free)
-	sum, middle := slices.Clone(information), make([]float64, n*n)
+	sum := slices.Clone(information)
+	middle := make([]float64, n*n)
 	addTo(sum, r.m.precision)
 	bread, err := r.m.inverse(sum)
 	if err != nil {
@@ -360,13 +365,15 @@ func scatterInto(cfg *sim.Config, u result.RequestScatter, rng *rand.Rand, block
 // as is the load with the times of a simulated run, where it has any.
 func (l *Load) as(res *sim.Result, u result.RequestScatter, rng *rand.Rand) *Load {
 	out, n := *l, len(l.Requests)
-	out.SentUs, out.Seen = make([]int64, n), make([]sim.Measured, n)
+	out.SentUs = make([]int64, n)
+	out.Seen = make([]sim.Measured, n)
 	if l.Stamps != nil {
 		out.Stamps = make([]sim.Measured, n)
 	}
 	for i := range res.Requests {
 		m := res.Requests[i].Measured()
-		by, rest := u.TTFTFrac*rng.NormFloat64()*m.TTFTUs, u.OutsideUs*rng.NormFloat64()
+		by := u.TTFTFrac * rng.NormFloat64() * m.TTFTUs
+		rest := u.OutsideUs * rng.NormFloat64()
 		m.TTFTUs, m.E2EUs = m.TTFTUs+by, m.E2EUs+by+rest
 		out.SentUs[i], out.Seen[i] = res.Requests[i].ArrivalUs, where(&l.Seen[i], &m)
 		if l.Stamps != nil {

@@ -98,7 +98,8 @@ func (a *Accumulator) needed(i, j int) bool {
 // fill writes sqrt(w)*column into the tiles, one column at a time.
 func (a *Accumulator) fill(rows []int32, w []float64) {
 	d, p := a.d, a.d.P
-	root, offset := a.root[:len(rows)], a.offset[:len(rows)]
+	root := a.root[:len(rows)]
+	offset := a.offset[:len(rows)]
 	var sum float64
 	for r, i := range rows {
 		sum += w[i]
@@ -124,7 +125,8 @@ func (a *Accumulator) fill(rows []int32, w []float64) {
 }
 
 func (a *Accumulator) fillColumn(c int, values []float64, rows []int32) {
-	tile, root := a.tiles[c][:len(rows)], a.root[:len(rows)]
+	tile := a.tiles[c][:len(rows)]
+	root := a.root[:len(rows)]
 	var bits uint64
 	for r, i := range rows {
 		x := values[i]

@@ -50,7 +50,9 @@ func benchRowsOf(seed uint64) *ridge.Data {
 		}
 		x[14], x[15] = 0, 1
 		if rng.Float64() < .5 {
-			x[0], x[1], x[6] = 0, 0, 0
+			x[0] = 0
+			x[1] = 0
+			x[6] = 0
 		}
 		d.Config[i], d.Regime[i], d.Time[i] = int32(c), int32(rng.IntN(3)), int64(i)
 		for g := range d.Variants {
@@ -80,7 +82,9 @@ func selectAll(b *testing.B, lags []*ridge.Data, o ridge.Options) (best ridge.Se
 		}
 		v, _ := ridge.ChooseVariant(sel, .05)
 		if chosen < 0 || sel[v].Score < best.Score {
-			best, chosen, variant = sel[v], l, v
+			best = sel[v]
+			chosen = l
+			variant = v
 		}
 	}
 	d := lags[chosen].With(variant)
@@ -163,7 +167,9 @@ func censoredBench(n, configs int) (*ridge.Data, ridge.Bounds, ridge.Options) {
 		bounds.Lo = append(bounds.Lo, max(0, delay+wait-50000))
 		bounds.Hi = append(bounds.Hi, delay+wait)
 		d.Y = append(d.Y, 0)
-		d.Config, d.Regime, d.Time = append(d.Config, int32(i*configs/n)), append(d.Regime, int32(i%2)), append(d.Time, int64(i))
+		d.Config = append(d.Config, int32(i*configs/n))
+		d.Regime = append(d.Regime, int32(i%2))
+		d.Time = append(d.Time, int64(i))
 	}
 	o := ridge.DefaultOptions(p)
 	o.EpsUs = 1000

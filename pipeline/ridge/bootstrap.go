@@ -157,14 +157,16 @@ func newBootstrap(blocks []BlockGram) *bootstrap {
 		}
 		out.strata[seen[b.Run]] = append(out.strata[seen[b.Run]], k)
 		a, rhs := out.scaled(b.Gram, s, ybar, total.W)
-		out.a, out.b = append(out.a, a), append(out.b, rhs)
+		out.a = append(out.a, a)
+		out.b = append(out.b, rhs)
 	}
 	return out
 }
 
 func (b *bootstrap) scaled(g *Gram, s []float64, ybar, w float64) (a, rhs []float64) {
 	m := len(b.idx)
-	a, rhs = make([]float64, m*m), make([]float64, m)
+	a = make([]float64, m*m)
+	rhs = make([]float64, m)
 	for r, j := range b.idx {
 		rhs[r] = g.B[j] / (s[j] * ybar * w)
 		for c, k := range b.idx {
@@ -186,7 +188,9 @@ func (b *bootstrap) solveAll() ([]bool, error) {
 	m := len(b.idx)
 	d := newDraw(m)
 	b.fit(d, slices.Repeat([]int{1}, len(b.a)))
-	b.gamma, b.inv, b.se = d.gamma, d.inv, d.se
+	b.gamma = d.gamma
+	b.inv = d.inv
+	b.se = d.se
 	known := make([]bool, b.p)
 	values, vectors, err := Eigen(Symmetric(d.sum, m))
 	if err != nil {
@@ -212,7 +216,8 @@ type draw struct {
 }
 
 func newDraw(m int) *draw {
-	mat, vec := func() []float64 { return make([]float64, m*m) }, func() []float64 { return make([]float64, m) }
+	mat := func() []float64 { return make([]float64, m*m) }
+	vec := func() []float64 { return make([]float64, m) }
 	return &draw{
 		m: m, sum: mat(), chol: mat(), inv: mat(), rhs: vec(), gamma: vec(), se: vec(),
 		score: vec(), z: vec(), mean: vec(), square: vec(),

@@ -339,7 +339,8 @@ func balance(cells []cellSums, minRows, configs int) []float64 {
 // the target: c*factor/max(x.beta, eps*steps)^2. They do not depend on the
 // noise of a row, so a fit with them is centred on the true coefficients.
 func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
-	w, mass := make([]float64, d.Len()), make([]float64, d.Len())
+	w := make([]float64, d.Len())
+	mass := make([]float64, d.Len())
 	for i := range w {
 		pred := Dot(d.Row(i), beta)
 		b := math.Max(pred, o.EpsUs*d.StepsOf(i))

@@ -222,7 +222,8 @@ func TestNoIntervalFromOneBlock(t *testing.T) {
 				x = 1
 			}
 			d.X, d.Y = append(d.X, 1, x), append(d.Y, (1000+300*x)*(1+0.02*rng.NormFloat64()))
-			d.Config, d.Regime = append(d.Config, 0), append(d.Regime, 0)
+			d.Config = append(d.Config, 0)
+			d.Regime = append(d.Regime, 0)
 		}
 		o := ridge.DefaultOptions(2)
 		fit, err := ridge.FitRows(d, ridge.Weights(d, o), nil, 1e-6, o)

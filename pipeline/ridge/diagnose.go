@@ -119,7 +119,8 @@ func link(m int, joined func(a, b int) bool) []int {
 		label[a] = a
 		for b := range a {
 			if label[b] != label[a] && joined(a, b) {
-				from, to := max(label[a], label[b]), min(label[a], label[b])
+				from := max(label[a], label[b])
+				to := min(label[a], label[b])
 				for k := range a + 1 {
 					if label[k] == from {
 						label[k] = to
@@ -275,7 +276,9 @@ func (d *Data) WithinVariation(w []float64) [][]float64 {
 }
 
 func variation(d *Data, w []float64, rows []int32) []float64 {
-	mean, square, spread := make([]float64, d.P), make([]float64, d.P), make([]float64, d.P)
+	mean := make([]float64, d.P)
+	square := make([]float64, d.P)
+	spread := make([]float64, d.P)
 	var total float64
 	for _, i := range rows {
 		total += w[i]

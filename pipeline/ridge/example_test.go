@@ -16,7 +16,8 @@ func Example() {
 		load := (1 + float64(machine)) * (50 + 40*math.Sin(float64(i)/7))
 		d.X = append(d.X, load, 1)
 		d.Y = append(d.Y, 3*load+200)
-		d.Config, d.Regime = append(d.Config, machine), append(d.Regime, 0)
+		d.Config = append(d.Config, machine)
+		d.Regime = append(d.Regime, 0)
 		d.Time = append(d.Time, int64(i))
 	}
 	o := ridge.DefaultOptions(d.P)

@@ -106,7 +106,8 @@ func (s *solver) certificate(lambda float64) Certificate {
 			c.MinZero = s.grad[j]
 		}
 	}
-	c.MaxActive, c.MinZero = c.MaxActive/unit, c.MinZero/unit
+	c.MaxActive = c.MaxActive / unit
+	c.MinZero = c.MinZero / unit
 	return c
 }
 
@@ -184,7 +185,8 @@ func Sequences(d *Data, o Options) ([]Sequence, []Finding) {
 func runsOf(d *Data, rows []int32) []Sequence {
 	var list []Sequence
 	for len(rows) > 0 {
-		config, run := d.Config[rows[0]], d.RunOf(int(rows[0]))
+		config := d.Config[rows[0]]
+		run := d.RunOf(int(rows[0]))
 		n := 1
 		for n < len(rows) && d.Config[rows[n]] == config && d.RunOf(int(rows[n])) == run {
 			n++
@@ -294,7 +296,8 @@ type FrozenFit struct {
 // FitFrozen is the recipe of the 1.0 text (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
 // lambda by the smallest mean root mean squared error over forward folds.
 func (d *Data) FitFrozen(o Options) (FrozenFit, error) {
-	o.Lambdas, o.EmbargoRows = []float64{.001, .01, .1, 1, 10, 100}, 0
+	o.Lambdas = []float64{.001, .01, .1, 1, 10, 100}
+	o.EmbargoRows = 0
 	folds, found, err := Folds(d, o)
 	if err != nil {
 		return FrozenFit{}, err

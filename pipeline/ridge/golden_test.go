@@ -276,7 +276,8 @@ func goldenFits(t *testing.T, c goldenCase, w []float64) int {
 // measure a row against the same size as its weight does.
 func goldenMAPE(t *testing.T, c goldenCase, beta []float64, want map[string]float64, tol float64) {
 	t.Helper()
-	sum, n := make([]float64, len(c.configs)), make([]float64, len(c.configs))
+	sum := make([]float64, len(c.configs))
+	n := make([]float64, len(c.configs))
 	for i, pred := range ridge.Predict(c.d, beta) {
 		sum[c.d.Config[i]] += math.Abs(c.d.Y[i]-pred) / c.d.BaseOf(i, c.o.EpsUs)
 		n[c.d.Config[i]]++

@@ -194,7 +194,9 @@ func (f *File) checkLabels(k CellKey) error {
 func Merge(files ...File) (File, error) {
 	out := File{Meta: files[0].Meta}
 	for k, f := range files {
-		out.Configs, out.Runs, out.Regimes = append(out.Configs, f.Configs...), append(out.Runs, f.Runs...), append(out.Regimes, f.Regimes...)
+		out.Configs = append(out.Configs, f.Configs...)
+		out.Runs = append(out.Runs, f.Runs...)
+		out.Regimes = append(out.Regimes, f.Regimes...)
 		for _, run := range f.Runs {
 			for _, other := range files[:k] {
 				if slices.Contains(other.Runs, run) {
@@ -378,7 +380,8 @@ func (d *Data) With(k int) *Data {
 	if k >= len(d.Variants) || d.same(d.Variants[k]) {
 		return &out
 	}
-	out.X, out.place = make([]float64, 0, d.Len()*d.P), nil
+	out.X = make([]float64, 0, d.Len()*d.P)
+	out.place = nil
 	v := d.Variants[k]
 	for i := range d.Len() {
 		out.X = append(out.X, d.Row(i)...)

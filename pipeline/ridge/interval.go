@@ -80,7 +80,8 @@ func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *cens
 	c.view.Y = make([]float64, d.Len())
 	c.acc = NewAccumulator(&c.view)
 	c.target, c.pulls, c.bent = make([]float64, len(rows)), make([]Pull, len(rows)), make([]float64, d.Len())
-	c.beta, c.current = make([]float64, d.P), make([]float64, d.P)
+	c.beta = make([]float64, d.P)
+	c.current = make([]float64, d.P)
 	c.grad = make([]float64, d.P)
 	for _, i := range rows {
 		c.view.Y[i] = b.Lo[i]
@@ -188,7 +189,8 @@ const (
 // between them does.
 func (c *censored) step(lambda float64) {
 	before := c.value
-	from, fromGamma := slices.Clone(c.beta), slices.Clone(c.current)
+	from := slices.Clone(c.beta)
+	fromGamma := slices.Clone(c.current)
 	c.s.normalise(c.bentGram())
 	c.s.solve(lambda)
 	toGamma := slices.Clone(c.s.gamma)
@@ -237,7 +239,9 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 		x := c.d.Row(int(i))
 		v, w := Dot(x, from), Dot(x, to)
 		if !c.b.silent(int(i), v, c.o.SpreadUs) || !c.b.silent(int(i), w, c.o.SpreadUs) {
-			rows, at, by = append(rows, i), append(at, v), append(by, w-v)
+			rows = append(rows, i)
+			at = append(at, v)
+			by = append(by, w-v)
 		}
 	}
 	norm := c.s.w * c.s.ybar * c.s.ybar
@@ -245,19 +249,23 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 		for k, i := range rows {
 			p := c.b.Pull(int(i), at[k]+t*by[k], c.o.SpreadUs)
 			w := c.w[i] * by[k]
-			first, second = first+w*p.Slope, second+w*by[k]*p.Bend
+			first += w * p.Slope
+			second += w * by[k] * p.Bend
 		}
 		first, second = first/norm, second/norm
 		for j, s := range c.s.scale {
 			if s != 0 {
 				by := toGamma[j] - fromGamma[j]
 				d := lambda * c.o.Penalty[j] * by
-				first, second = first+d*(fromGamma[j]+t*by-c.s.prior[j]), second+d*by
+				first = first + d*(fromGamma[j]+t*by-c.s.prior[j])
+				second += d * by
 			}
 		}
 		return first, second
 	}
-	t, lo, hi := 1.0, 0.0, 1.0
+	t := 1.0
+	lo := 0.0
+	hi := 1.0
 	for range searchSteps {
 		first, second := slope(t)
 		if first <= 0 {
@@ -314,7 +322,8 @@ func (b Bounds) Evaluate(d *Data, w, pred []float64) CensoredErrors {
 		}
 		if lo == hi {
 			e.Exact++
-			diff, sum = diff+math.Abs(pred[i]-lo), sum+math.Abs(lo)
+			diff = diff + math.Abs(pred[i]-lo)
+			sum += math.Abs(lo)
 			continue
 		}
 		widths = append(widths, hi-lo)
@@ -392,7 +401,8 @@ func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	}
 	q := b.quantiles(o)
 	b.covariance(out.Covariance)
-	configs, widest := blockConfigs(blocks), stat.StudentT(0.5+level/2, 1)
+	configs := blockConfigs(blocks)
+	widest := stat.StudentT(0.5+level/2, 1)
 	out.JackSE = b.jackknife(blocks, configs)
 	student := math.NaN()
 	if len(configs) > 1 {

@@ -41,8 +41,11 @@ func intervalsOf(seed uint64, n int) (*ridge.Data, ridge.Bounds, ridge.Options) 
 		wait := 50000 * rng.Float64()
 		step := 50000.
 		d.X, d.Y = append(d.X, x...), append(d.Y, 0)
-		d.Config, d.Regime, d.Time = append(d.Config, int32(i%2)), append(d.Regime, int32(i%3)), append(d.Time, int64(i))
-		lo, hi := math.Max(0, delay+wait-step), delay+wait
+		d.Config = append(d.Config, int32(i%2))
+		d.Regime = append(d.Regime, int32(i%3))
+		d.Time = append(d.Time, int64(i))
+		lo := math.Max(0, delay+wait-step)
+		hi := delay + wait
 		if i%20 == 0 {
 			lo, hi = delay, delay
 		}

@@ -100,7 +100,8 @@ func TestProposeFindsTheMissingExperiment(t *testing.T) {
 		return ridge.OfRows(d, w, nil, 1)
 	}
 	base := gramOf([]float64{1, 1, 0}, []float64{2, 2, 0}, []float64{1, 1, 1}, []float64{2, 2, 1})
-	same, apart := gramOf([]float64{1.5, 1.5, 1}, []float64{3, 3, 0}), gramOf([]float64{1, 0, 0}, []float64{2, 1, 0})
+	same := gramOf([]float64{1.5, 1.5, 1}, []float64{3, 3, 0})
+	apart := gramOf([]float64{1, 0, 0}, []float64{2, 1, 0})
 	got := base.Propose([]*ridge.Gram{same, apart})
 	if got[0].Index != 1 || got[0].LogDet <= got[1].LogDet {
 		t.Fatalf("ranking: got %+v, want candidate 1 first", got)

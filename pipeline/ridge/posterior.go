@@ -38,7 +38,8 @@ func (d *Data) Posterior(fit Fit, o Options) Confidence {
 	if inv == nil {
 		return out.unknown()
 	}
-	score, prior := scoreVariance(blocks, total.Q, fit.Beta), make([]float64, p*p)
+	score := scoreVariance(blocks, total.Q, fit.Beta)
+	prior := make([]float64, p*p)
 	for k, v := range o.Precision {
 		prior[k] = fit.Lambda * fit.Lambda * v
 	}
@@ -72,13 +73,15 @@ func (d *Data) NoiseLambda(o Options, cov []float64) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	blocks, total := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o), New(d.P)
+	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)
+	total := New(d.P)
 	for _, b := range blocks {
 		total.Add(b.Gram)
 	}
 	noise, said := 0.0, 0.0
 	for k, v := range scoreVariance(blocks, total.Q, fit.Beta) {
-		noise, said = noise+v*cov[k], said+total.G[k]/total.Q*cov[k]
+		noise += v * cov[k]
+		said += total.G[k] / total.Q * cov[k]
 	}
 	if !(noise > 0 && said > 0) {
 		return firstLambda, nil // rows without noise, or too few blocks to show it
@@ -99,12 +102,14 @@ type PriorDistance struct {
 // blocks of each run as in Posterior. Where h^2 > 4n the rows decide: there score/sqrt(h^2 + n) is standard normal.
 func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 	p := d.P
-	blocks, total := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o), New(p)
+	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)
+	total := New(p)
 	for _, b := range blocks {
 		total.Add(b.Gram)
 	}
 	up := transposedRoot(cov, p)
-	h, score := Product(Product(up, total.G, p), transposed(up, p), p), make([]float64, p)
+	h := Product(Product(up, total.G, p), transposed(up, p), p)
+	score := make([]float64, p)
 	for k := range h {
 		h[k] /= total.Q
 	}
@@ -115,7 +120,8 @@ func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 	if err != nil {
 		return PriorDistance{}
 	}
-	noise, sum := scoreVariance(blocks, total.Q, fit.Beta), 0.0
+	noise := scoreVariance(blocks, total.Q, fit.Beta)
+	sum := 0.0
 	var out PriorDistance
 	for i, v := range values {
 		in := make([]float64, p) // the direction among the coefficients
@@ -189,7 +195,8 @@ func studentQuantile(freedom float64) float64 {
 // posteriorInverse is (G/Q + lambda*P)^-1; nil where that is not positive definite.
 func posteriorInverse(g *Gram, lambda float64, precision []float64) []float64 {
 	p := g.P
-	a, sd := make([]float64, p*p), make([]float64, p)
+	a := make([]float64, p*p)
+	sd := make([]float64, p)
 	for k := range a {
 		a[k] = g.G[k]/g.Q + lambda*precision[k]
 	}
@@ -326,7 +333,8 @@ func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float6
 		first, second = tight*(m-1), tight
 		for _, i := range rows {
 			if p := b.Pull(int(i), m*pred[i], spreadUs); p != (Pull{}) {
-				first, second = first+w[i]*pred[i]*p.Slope, second+w[i]*pred[i]*pred[i]*p.Bend
+				first += w[i] * pred[i] * p.Slope
+				second += w[i] * pred[i] * pred[i] * p.Bend
 			}
 		}
 		return first, second
@@ -435,7 +443,8 @@ type Bounds struct{ Lo, Hi []float64 }
 func (b Bounds) Subset(rows []int32) Bounds {
 	var out Bounds
 	for _, i := range rows {
-		out.Lo, out.Hi = append(out.Lo, b.Lo[i]), append(out.Hi, b.Hi[i])
+		out.Lo = append(out.Lo, b.Lo[i])
+		out.Hi = append(out.Hi, b.Hi[i])
 	}
 	return out
 }

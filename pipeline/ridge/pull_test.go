@@ -18,7 +18,8 @@ func TestPullIsTheLossItself(t *testing.T) {
 		for i := range b.Lo {
 			for _, v := range []float64{-50, 20, 480, 690, 899, 903, 1200, 1600, 5000} {
 				p := b.Pull(i, v, spread)
-				up, down := b.Pull(i, v+h, spread), b.Pull(i, v-h, spread)
+				up := b.Pull(i, v+h, spread)
+				down := b.Pull(i, v-h, spread)
 				if got := (up.Loss - down.Loss) / (4 * h); math.Abs(got-p.Slope) > 1e-4*math.Max(1, math.Abs(p.Slope)) {
 					t.Errorf("row %d at %g, spread %g: slope %g, the loss says %g", i, v, spread, p.Slope, got)
 				}
@@ -75,10 +76,13 @@ func TestMultiple(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 1))
 	n := 200
 	var b ridge.Bounds
-	w, pred, rows := make([]float64, n), make([]float64, n), numbers(n)
+	w := make([]float64, n)
+	pred := make([]float64, n)
+	rows := numbers(n)
 	for i := range n {
 		w[i], pred[i] = 0.5+rng.Float64(), 500+1000*rng.Float64()
-		at, delay := 4000*rng.Float64(), 1.7*pred[i]*(1+0.3*rng.NormFloat64())
+		at := 4000 * rng.Float64()
+		delay := 1.7 * pred[i] * (1 + 0.3*rng.NormFloat64())
 		lo, hi := 0., at
 		if delay > at {
 			lo, hi = at, at+15000
@@ -134,7 +138,8 @@ func TestSoftMatchesPlainPasses(t *testing.T) {
 		}
 		plain, rows := o, d.AllRows()
 		m := b.Multiple(w, ridge.Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
-		plain.Prior, plain.Anchor = []float64{m, 0, 0}, nil
+		plain.Prior = []float64{m, 0, 0}
+		plain.Anchor = nil
 		view := *d
 		view.Y = append([]float64(nil), b.Lo...)
 		var beta []float64
@@ -206,7 +211,8 @@ func TestSoftEndsSurviveLateRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, s := stat.Median(ridge.Predict(d, hard.Fit.Beta)), stat.Median(ridge.Predict(d, soft.Fit.Beta))
+	h := stat.Median(ridge.Predict(d, hard.Fit.Beta))
+	s := stat.Median(ridge.Predict(d, soft.Fit.Beta))
 	if !(h > 3000 && s < 2000 && s > 1000) {
 		t.Errorf("medians: hard ends %g us, soft ends %g us, want above 3000 and 1000 to 2000 (1050 without late rows)", h, s)
 	}
@@ -221,7 +227,8 @@ func TestSpreadFollowsTheScatter(t *testing.T) {
 		n := 3000
 		var b ridge.Bounds
 		for i := range n {
-			took, at := math.Max(1, 900+c.sd*rng.NormFloat64()), 4000*rng.Float64()
+			took := math.Max(1, 900+c.sd*rng.NormFloat64())
+			at := 4000 * rng.Float64()
 			lo, hi := 0., at
 			switch {
 			case i%50 == 0:

@@ -118,13 +118,21 @@ func (s *Selection) choose(o *Options) {
 	}
 	switch {
 	case (want == Auto || want == Cross) && s.Cross >= 0:
-		s.Objective, s.Index, s.Score = Cross, s.Cross, s.Grid[s.Cross].Cross
+		s.Objective = Cross
+		s.Index = s.Cross
+		s.Score = s.Grid[s.Cross].Cross
 	case want == Minimax && s.Minimax >= 0:
-		s.Objective, s.Index, s.Score = Minimax, s.Minimax, s.Grid[s.Minimax].Worst
+		s.Objective = Minimax
+		s.Index = s.Minimax
+		s.Score = s.Grid[s.Minimax].Worst
 	case o.SmallestWithin:
-		s.Objective, s.Index, s.Score = Within, s.MinWithin, s.Grid[s.MinWithin].Within
+		s.Objective = Within
+		s.Index = s.MinWithin
+		s.Score = s.Grid[s.MinWithin].Within
 	default:
-		s.Objective, s.Index, s.Score = Within, s.OneSE, s.Grid[s.OneSE].Within
+		s.Objective = Within
+		s.Index = s.OneSE
+		s.Score = s.Grid[s.OneSE].Within
 	}
 	s.Lambda = s.Grid[s.Index].Lambda
 }
@@ -178,7 +186,8 @@ type trial struct {
 func (t *trial) leavesOut(config int) bool { return config == t.out[0] || config == t.out[1] }
 
 func (t *trial) add(beta, scores []float64) {
-	t.betas, t.scores = append(t.betas, beta), append(t.scores, scores)
+	t.betas = append(t.betas, beta)
+	t.scores = append(t.scores, scores)
 }
 
 // trials are all training sets of a choice: folds, configurations left out, pairs
@@ -327,7 +336,8 @@ func (t *trials) gramTrials(c *Cells) []gramTrial {
 			out[i].test = perConfig(func(k CellKey) bool { return k.Block == j+1 })
 			continue
 		}
-		out[i].train, out[i].test = New(c.P), make([]*Gram, len(totals))
+		out[i].train = New(c.P)
+		out[i].test = make([]*Gram, len(totals))
 		for k, g := range totals {
 			if s.leavesOut(k) {
 				out[i].test[k] = g

@@ -131,7 +131,8 @@ func directScore(t *testing.T, d *Data, w []float64, train, test []int32, lambda
 		for _, i := range test {
 			if d.Config[i] == c {
 				r := d.Y[i] - Dot(d.Row(int(i)), fit.Beta)
-				miss, all = miss+w[i]*r*r, all+w[i]*d.Y[i]*d.Y[i]
+				miss += w[i] * r * r
+				all += w[i] * d.Y[i] * d.Y[i]
 			}
 		}
 		if all > 0 {
@@ -222,7 +223,8 @@ func TestMergedGramsAreThePooledGram(t *testing.T) {
 		var rows []int32
 		f := File{Regimes: []string{"x", "y", "z"}}
 		for _, c := range configs {
-			f.Configs, f.Runs = append(f.Configs, names[c]), append(f.Runs, "run-"+names[c])
+			f.Configs = append(f.Configs, names[c])
+			f.Runs = append(f.Runs, "run-"+names[c])
 		}
 		for i, c := range s.D.Config {
 			if slices.Contains(configs, c) {
@@ -265,8 +267,10 @@ func TestForwardFolds(t *testing.T) {
 	d := &Data{P: 1}
 	for i := range 100 {
 		d.X, d.Y = append(d.X, 1), append(d.Y, 1)
-		d.Config, d.Regime = append(d.Config, 0), append(d.Regime, 0)
-		d.Run, d.Time = append(d.Run, int32(i%2)), append(d.Time, int64(1000-i))
+		d.Config = append(d.Config, 0)
+		d.Regime = append(d.Regime, 0)
+		d.Run = append(d.Run, int32(i%2))
+		d.Time = append(d.Time, int64(1000-i))
 	}
 	o := DefaultOptions(1)
 	for _, embargo := range []int{0, 3, 1000} {
@@ -277,7 +281,8 @@ func TestForwardFolds(t *testing.T) {
 		}
 		for j, f := range folds {
 			for run := range int32(2) {
-				train, test := ofRun(d, f.Train, run), ofRun(d, f.Test, run)
+				train := ofRun(d, f.Train, run)
+				test := ofRun(d, f.Test, run)
 				blocks := BlockBounds(50, 6)
 				end := blocks[j+1]
 				if want := end - min(embargo, end/2); len(train) != want {
@@ -375,7 +380,9 @@ func TestRepeatedFoldsAreFound(t *testing.T) {
 	d := &Data{P: 1}
 	for i := range 96 {
 		d.X, d.Y = append(d.X, 1), append(d.Y, 64)
-		d.Config, d.Regime, d.Time = append(d.Config, 0), append(d.Regime, 0), append(d.Time, int64(i))
+		d.Config = append(d.Config, 0)
+		d.Regime = append(d.Regime, 0)
+		d.Time = append(d.Time, int64(i))
 	}
 	sel := mustSelect(t, d, DefaultOptions(1))[0]
 	if !slices.ContainsFunc(sel.Findings, func(f Finding) bool { return f.Code == FoldsNotDistinct }) {

@@ -56,7 +56,8 @@ func typical() []float64 {
 func PlantDrawn(seed uint64, p Shape, sd float64) Planted {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	mean := typical()
-	beta, precision := make([]float64, NumColumns), make([]float64, NumColumns*NumColumns)
+	beta := make([]float64, NumColumns)
+	precision := make([]float64, NumColumns*NumColumns)
 	common, n := rng.NormFloat64(), 0.0
 	for _, b := range mean {
 		if b > 0 {
@@ -77,7 +78,9 @@ func PlantDrawn(seed uint64, p Shape, sd float64) Planted {
 		precision[j*NumColumns+j] += 1 / (sd * sd / 2 * b * b)
 	}
 	out := plant(rng, beta, p)
-	out.O.Prior, out.O.Precision, out.O.Posterior = mean, precision, true
+	out.O.Prior = mean
+	out.O.Precision = precision
+	out.O.Posterior = true
 	out.O.Lambdas = []float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3}
 	return out
 }
@@ -85,7 +88,9 @@ func PlantDrawn(seed uint64, p Shape, sd float64) Planted {
 // plant simulates rows of the coefficients.
 func plant(rng *rand.Rand, beta []float64, p Shape) Planted {
 	out := Planted{D: &Data{P: NumColumns}, O: DefaultOptions(NumColumns), Beta: beta}
-	out.O.Penalty[colMix], out.O.Penalty[ColRare], out.O.Penalty[ColShape] = 10, 10, 100
+	out.O.Penalty[colMix] = 10
+	out.O.Penalty[ColRare] = 10
+	out.O.Penalty[ColShape] = 100
 	if p.Configs > 1 {
 		out.O.Penalty[ColConstant] = 100
 	}
@@ -99,7 +104,11 @@ func simulateRun(rng *rand.Rand, d *Data, p Shape, beta []float64, config int) {
 	size := math.Pow(1.7, float64(config%3)) // a larger model: more work, more load
 	width := []float64{1, .5, .25, .4, .8}[config%5]
 	x := make([]float64, NumColumns)
-	batch, context, burst, rare, noise := 0.0, 0.0, 0.0, 0.0, rng.NormFloat64()
+	batch := 0.0
+	context := 0.0
+	burst := 0.0
+	rare := 0.0
+	noise := rng.NormFloat64()
 	for i := range p.Rows {
 		batch = .97*batch + .24*rng.NormFloat64()
 		context = .99*context + .14*rng.NormFloat64()

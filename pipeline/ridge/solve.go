@@ -313,7 +313,8 @@ var ErrEigen = errors.New("the eigenvalues of a matrix of sums did not converge"
 // gonum's Dsyev adds in another order on every architecture.
 func Eigen(a *mat.SymDense) ([]float64, *mat.Dense, error) {
 	m := a.SymmetricDim()
-	rows, vectors := make([][]float64, m), make([][]float64, m)
+	rows := make([][]float64, m)
+	vectors := make([][]float64, m)
 	var norm float64
 	for r := range m {
 		rows[r], vectors[r] = mat.Row(nil, r, a), make([]float64, m)
@@ -325,7 +326,9 @@ func Eigen(a *mat.SymDense) ([]float64, *mat.Dense, error) {
 	if !(norm <= math.MaxFloat64) || !diagonalise(rows, vectors, offDiagonal*norm) {
 		return nil, nil, ErrEigen
 	}
-	diagonal, values, out := make([]float64, m), make([]float64, m), mat.NewDense(m, m, nil)
+	diagonal := make([]float64, m)
+	values := make([]float64, m)
+	out := mat.NewDense(m, m, nil)
 	for k := range diagonal {
 		diagonal[k] = rows[k][k]
 	}

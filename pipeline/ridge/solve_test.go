@@ -19,7 +19,8 @@ func TestFrozenIsTheNormalEquations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, size := make([]float64, s.D.P), make([]float64, s.D.P)
+	left := make([]float64, s.D.P)
+	size := make([]float64, s.D.P)
 	for i, y := range s.D.Y {
 		r := y - ridge.Dot(s.D.Row(i), f.Beta)
 		for j, x := range s.D.Row(i) {
@@ -88,8 +89,10 @@ func TestBalancesCells(t *testing.T) {
 	d := &ridge.Data{P: 1}
 	add := func(config, regime int32, rows int) {
 		for k := range rows {
-			d.X, d.Y = append(d.X, 1), append(d.Y, float64(100*(1+int(config))+k))
-			d.Config, d.Regime = append(d.Config, config), append(d.Regime, regime)
+			d.X = append(d.X, 1)
+			d.Y = append(d.Y, float64(100*(1+int(config))+k))
+			d.Config = append(d.Config, config)
+			d.Regime = append(d.Regime, regime)
 		}
 	}
 	add(0, 0, 50)

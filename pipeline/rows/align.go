@@ -44,7 +44,8 @@ func (f *filler) align(a *audit) {
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		samples := max(1, o.N.Or(1))
-		output, each := o.OutputTokens.Or(o.Chunks.V)/samples, 1.0 // who left early read a token a chunk
+		output := o.OutputTokens.Or(o.Chunks.V) / samples
+		each := 1.0 // who left early read a token a chunk
 		if !o.LastChunkNs.OK || !o.PromptTokens.OK || output < 1 {
 			continue
 		}
@@ -106,7 +107,8 @@ func (f *filler) place() {
 		if o := &f.found[i]; o.whole {
 			last := sort.Search(len(f.passes), func(k int) bool { return f.passes[k].middle() > o.lastNs }) - 1
 			if first := last + 1 - int(o.output); first >= 0 {
-				o.ended, o.firstNs = trace.Some(f.passes[last].it.Index+1-o.output), f.passes[first].endNs
+				o.ended = trace.Some(f.passes[last].it.Index + 1 - o.output)
+				o.firstNs = f.passes[first].endNs
 			}
 		}
 	}
@@ -210,7 +212,8 @@ func (f *filler) move(v *ballot, offset int64) {
 		}
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
-			p.endNs, p.tickNs = p.endNs+shift, p.tickNs+shift
+			p.endNs += shift
+			p.tickNs += shift
 		}
 		free = f.passes[to-1].endNs
 	})
@@ -248,7 +251,9 @@ func (t *Table) Join(next *Table) {
 	var behind []column
 	next.each(func(c column) { behind = append(behind, c) })
 	t.each(func(c column) { c.join(behind[0]); behind = behind[1:] })
-	t.Read, t.Kept, t.Findings = t.Read+next.Read, t.Kept+next.Kept, append(t.Findings, next.Findings...)
+	t.Read += next.Read
+	t.Kept += next.Kept
+	t.Findings = append(t.Findings, next.Findings...)
 	for _, c := range next.Dropped {
 		t.drop(c.Code, c.N)
 	}
@@ -364,7 +369,9 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 				f.passes[i].constantUs = f.passes[from-1].constantUs
 			}
 		}
-		from, ticks, block = to, 0, slope{}
+		from = to
+		ticks = 0
+		block = slope{}
 	}
 	f.stretches(func(a, b int) {
 		all.add(f.passes[a:b])
@@ -376,10 +383,14 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	if all.sxx == 0 {
 		return 0, false
 	}
-	elapsed, constants, n := 0.0, 0.0, 0
+	elapsed := 0.0
+	constants := 0.0
+	n := 0
 	for i := range f.passes {
 		if p := &f.passes[i]; p.held {
-			elapsed, constants, n = elapsed+p.it.ElapsedUs, constants+p.constantUs, n+1
+			elapsed += p.it.ElapsedUs
+			constants += p.constantUs
+			n += 1
 		}
 	}
 	c = constants / float64(max(1, n))
@@ -399,7 +410,8 @@ func (f *filler) clock(a *audit) {
 	case timeCadence:
 		for i := range f.passes {
 			p := &f.passes[i]
-			p.endNs, p.hasEnd = p.it.StampNs.V, p.it.StampNs.OK
+			p.endNs = p.it.StampNs.V
+			p.hasEnd = p.it.StampNs.OK
 		}
 	case timeElapsed:
 		f.rebuild()
@@ -433,7 +445,8 @@ func (f *filler) starts(a *audit) {
 		} else {
 			p.idle = true
 		}
-		p.startNs, p.hasStart = own, p.hasEnd && (a.sync || !p.idle)
+		p.startNs = own
+		p.hasStart = p.hasEnd && (a.sync || !p.idle)
 	}
 }
 
@@ -455,7 +468,8 @@ func (f *filler) rebuild() {
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
 			sum += (p.it.ElapsedUs + p.constantUs) * 1000
-			p.endNs, p.hasEnd = trace.Int(math.Trunc(sum+z.at(i, free))), true
+			p.endNs = trace.Int(math.Trunc(sum + z.at(i, free)))
+			p.hasEnd = true
 			if i > from {
 				p.endNs = max(p.endNs, f.passes[i-1].endNs)
 			}
@@ -490,9 +504,11 @@ func (z *zeros) see(p *pass, sum float64, inside bool, cycle float64, i int) {
 	}
 	switch fine := p.it.StampNs.OK && p.it.StampStepNs.V <= preciseNs; {
 	case fine:
-		z.index, z.ticks = append(z.index, i), append(z.ticks, float64(p.it.StampNs.V+p.it.StampStepNs.V/2)-sum)
+		z.index = append(z.index, i)
+		z.ticks = append(z.ticks, float64(p.it.StampNs.V+p.it.StampStepNs.V/2)-sum)
 	case inside && p.tick:
-		z.index, z.ticks = append(z.index, i), append(z.ticks, float64(p.tickNs)-(sum-cycle/2))
+		z.index = append(z.index, i)
+		z.ticks = append(z.ticks, float64(p.tickNs)-(sum-cycle/2))
 	}
 }
 

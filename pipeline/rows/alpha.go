@@ -170,7 +170,9 @@ func (b *alphaBuilder) target(i int) (value, trace.Code) {
 	case coeff.Queue:
 		from, to = r.QueuedNs, r.ScheduledNs
 	case coeff.Egress:
-		from, to, v.joinNs = r.FinishedNs, r.DepartedNs, r.FinishedNs.V
+		from = r.FinishedNs
+		to = r.DepartedNs
+		v.joinNs = r.FinishedNs.V
 	}
 	if !from.OK || !to.OK || !r.QueuedNs.OK || !r.PromptTokens.OK {
 		return v, codeNoTarget
@@ -255,14 +257,23 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 		set = fullCache
 	}
 	t.X = append(t.X, b.x...)
-	t.Y, t.Steps, t.Factor = append(t.Y, v.y), append(t.Steps, 1), append(t.Factor, 1)
+	t.Y = append(t.Y, v.y)
+	t.Steps = append(t.Steps, 1)
+	t.Factor = append(t.Factor, 1)
 	if t.Target == coeff.Overhead {
-		t.Lo, t.Hi, t.Exact = append(t.Lo, v.lo), append(t.Hi, v.hi), append(t.Exact, v.exact)
+		t.Lo = append(t.Lo, v.lo)
+		t.Hi = append(t.Hi, v.hi)
+		t.Exact = append(t.Exact, v.exact)
 	}
-	t.Regime, t.TimeNs = append(t.Regime, regime), append(t.TimeNs, at)
-	t.FirstStep, t.LastStep = append(t.FirstStep, s.ID), append(t.LastStep, s.ID)
-	t.Tag, t.Phase, t.HoldOut = append(t.Tag, TagJourney), append(t.Phase, phase), append(t.HoldOut, held)
-	t.Sets, t.FloorUs = append(t.Sets, set), append(t.FloorUs, 0)
+	t.Regime = append(t.Regime, regime)
+	t.TimeNs = append(t.TimeNs, at)
+	t.FirstStep = append(t.FirstStep, s.ID)
+	t.LastStep = append(t.LastStep, s.ID)
+	t.Tag = append(t.Tag, TagJourney)
+	t.Phase = append(t.Phase, phase)
+	t.HoldOut = append(t.HoldOut, held)
+	t.Sets = append(t.Sets, set)
+	t.FloorUs = append(t.FloorUs, 0)
 	t.Batch = append(t.Batch, float64(s.RunningDepth))
 	t.Context = append(t.Context, float64(r.PromptTokens.V))
 	t.ID = append(t.ID, r.CoreID.Or(r.APIID.V))
@@ -313,7 +324,8 @@ func (f *filler) delays() delays {
 
 // spread is the median distance from the median.
 func spread(list []float64) float64 {
-	middle, off := stat.Median(list), make([]float64, len(list))
+	middle := stat.Median(list)
+	off := make([]float64, len(list))
 	for i, v := range list {
 		off[i] = math.Abs(v - middle)
 	}
@@ -357,14 +369,19 @@ func (d *delays) values() []float64 {
 		return d.idle
 	}
 	slices.SortStableFunc(d.bounds, func(a, b bound) int { return cmp.Compare(a.at, b.at) })
-	open, most, from, to := 0, 0, 0.0, 0.0
+	open := 0
+	most := 0
+	from := 0.0
+	to := 0.0
 	for i, b := range d.bounds {
 		if !b.opens {
 			open--
 			continue
 		}
 		if open++; open > most && i+1 < len(d.bounds) {
-			most, from, to = open, b.at, d.bounds[i+1].at
+			most = open
+			from = b.at
+			to = d.bounds[i+1].at
 		}
 	}
 	return []float64{(from + to) / 2}

@@ -104,7 +104,8 @@ func isSparse(s *Steps) bool {
 
 // prepare computes every step's vector in one sweep with its members.
 func (b *betaBuilder) prepare() error {
-	b.fails, b.hits = map[int]error{}, map[int]features.Hits{}
+	b.fails = map[int]error{}
+	b.hits = map[int]features.Hits{}
 	b.ready = make([]float64, b.s.Len()*b.vec.P)
 	return b.s.Each(func(st *Step, members []trace.Member) {
 		if st.Known() {

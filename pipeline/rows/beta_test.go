@@ -131,7 +131,8 @@ func TestDrops(t *testing.T) {
 		{"none", func(*trace.Run, *deploy.Deployment, *Options) {}, codeWarmUp, 10},
 		{"last step", func(*trace.Run, *deploy.Deployment, *Options) {}, codeNoInterval, 1},
 		{"idle", func(run *trace.Run, _ *deploy.Deployment, o *Options) {
-			run.Steps[50].RunningDepth, run.Steps[50].ScheduledTokens = 0, 0
+			run.Steps[50].RunningDepth = 0
+			run.Steps[50].ScheduledTokens = 0
 			o.Lag = 2
 		}, codeNoInterval, 4}, // and the last step
 		{"gap", func(run *trace.Run, _ *deploy.Deployment, _ *Options) {
@@ -155,7 +156,10 @@ func TestDrops(t *testing.T) {
 		}, codeOutlier, 0},
 		{"long prompt", func(run *trace.Run, _ *deploy.Deployment, _ *Options) {
 			st := &run.Steps[50]
-			st.RunningDepth, st.NumPrefillReqs, st.PrefillTokens, st.ScheduledTokens = 2, 1, 500, 501
+			st.RunningDepth = 2
+			st.NumPrefillReqs = 1
+			st.PrefillTokens = 500
+			st.ScheduledTokens = 501
 			run.Snapshots = append(run.Snapshots, trace.Snapshot{StepID: st.ID, CoreID: "p", Phase: "PREFILL", PromptTokens: 500,
 				ComputedTokens: 500, ScheduledTokens: 500})
 			for i := 51; i < len(run.Steps); i++ {
@@ -173,7 +177,9 @@ func TestDrops(t *testing.T) {
 			d.Phases = []deploy.Phase{{Name: "load", StartNs: 300e6, EndNs: 900e6}, {Name: deploy.WarmupPhase, StartNs: 0, EndNs: 300e6}}
 		}, codeWarmUp, 29},
 	} {
-		run, d, o := decodeRun(120), testDeployment(), Options{Gamma: 0.5}
+		run := decodeRun(120)
+		d := testDeployment()
+		o := Options{Gamma: 0.5}
 		c.change(run, d, &o)
 		table := betaOf(t, run, d, o)
 		got := table.DroppedFor(c.code)
@@ -252,7 +258,8 @@ func TestLagApproximate(t *testing.T) {
 // TestDurationTarget uses the step's own duration and features, at no lag.
 func TestDurationTarget(t *testing.T) {
 	run := decodeRun(40)
-	run.Steps[20].ScheduledTokens, run.Steps[20].RunningDepth = 0, 0
+	run.Steps[20].ScheduledTokens = 0
+	run.Steps[20].RunningDepth = 0
 	table := betaOf(t, run, testDeployment(), Options{Target: coeff.Duration, Lag: 1})
 	if table.Kept != 29 || table.DroppedFor(codeNoTarget) != 1 || table.Lag != 0 {
 		t.Fatalf("kept %d, dropped %v, lag %d", table.Kept, table.Dropped, table.Lag)
@@ -267,7 +274,8 @@ func TestDurationTarget(t *testing.T) {
 // TestFloor: the duration target lies below the time to read the weights, the cadence does not.
 func TestFloor(t *testing.T) {
 	run, d := decodeRun(40), testDeployment()
-	duration, cadence := betaOf(t, run, d, Options{Target: coeff.Duration}), betaOf(t, run, d, Options{})
+	duration := betaOf(t, run, d, Options{Target: coeff.Duration})
+	cadence := betaOf(t, run, d, Options{})
 	// 15,009,316,864 bytes of weights less the embedding, read at 3.35 TB/s (spec#worked-example)
 	floor := cadence.FloorUs[0] / cadence.Steps[0]
 	if math.Abs(floor-15009316864/3.35e6) > 1 || duration.Y[0] >= floor || cadence.Y[0]/cadence.Steps[0] <= floor {
@@ -331,7 +339,8 @@ func TestStressSets(t *testing.T) {
 	y.play([]*job{{id: "a", arrive: 1, prompt: 250, outputs: 40}, {id: "b", arrive: 20, prompt: 90, outputs: 3}})
 	run := *y.run
 	run.Steps = slices.Clone(run.Steps)
-	run.Steps[30].NumPreempted, run.Steps[31].KVUsage = 1, 0.95
+	run.Steps[30].NumPreempted = 1
+	run.Steps[31].KVUsage = 0.95
 	d := toyDeployment(y)
 	d.Phases = []deploy.Phase{{Name: deploy.WarmupPhase, EndNs: 1}}
 	table := betaOf(t, &run, d, Options{})
@@ -517,7 +526,10 @@ func TestJoin(t *testing.T) {
 // TestOverheadIntervals: bounded below by the step that was running, exact
 // where the server idled.
 func TestOverheadIntervals(t *testing.T) {
-	idle := func(steps []trace.Step, k int) { steps[k].RunningDepth, steps[k].WaitingDepth = 0, 0 }
+	idle := func(steps []trace.Step, k int) {
+		steps[k].RunningDepth = 0
+		steps[k].WaitingDepth = 0
+	}
 	for _, c := range []struct {
 		name   string
 		change func(run *trace.Run, d *deploy.Deployment)
@@ -545,7 +557,8 @@ func TestOverheadIntervals(t *testing.T) {
 			run.Requests = append([]trace.Request{{Source: trace.SourceFork, APIID: trace.Some("lost"), ArrivedNs: trace.Some(ms)}}, run.Requests...)
 		}, 1000, false},
 		{"queued at the start of its own step", func(run *trace.Run, _ *deploy.Deployment) {
-			run.Requests[1].QueuedNs.V, run.Requests[1].ArrivedNs.V = 250*ms, 239*ms
+			run.Requests[1].QueuedNs.V = 250 * ms
+			run.Requests[1].ArrivedNs.V = 239 * ms
 		}, 1000, false},
 	} {
 		run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{request("a", 150*ms, 200*ms), request("b", 241*ms, 300*ms)}}
@@ -576,7 +589,8 @@ func TestAlphaDrops(t *testing.T) {
 		{"stop string", coeff.Egress, func(r *trace.Request) { r.DepartedNs.V = r.FinishedNs.V - 1 }, codeNoTarget},
 		{"stock", coeff.Overhead, func(r *trace.Request) { r.Source = trace.SourceStock }, codeNoTarget},
 		{"earlier sample of n = 2", coeff.Egress, func(r *trace.Request) {
-			r.APISpanID.V, r.FinishedNs.V = "span-b", r.FinishedNs.V-ms
+			r.APISpanID.V = "span-b"
+			r.FinishedNs.V = r.FinishedNs.V - ms
 		}, codeNoTarget},
 	} {
 		run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{request("a", 241*ms, 300*ms), request("b", 242*ms, 301*ms)}}

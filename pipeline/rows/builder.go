@@ -57,7 +57,8 @@ func (b *builder) fill() error {
 		// joins the KV events (spec#transfers)
 		for ; len(b.moved) > 0 && b.moved[0].step <= st.ID; b.moved = b.moved[1:] {
 			if t := b.moved[0]; t.step == st.ID && st.Known() {
-				st.In.TransferBlocks, st.In.CPUResidentReadBlocks = float64(t.out), float64(t.in)
+				st.In.TransferBlocks = float64(t.out)
+				st.In.CPUResidentReadBlocks = float64(t.in)
 			}
 		}
 	}
@@ -185,7 +186,8 @@ func Fill(run *trace.Run, dep *deploy.Deployment) error {
 	}
 	f := &filler{run: run, dep: dep, space: space, out: &trace.Aggregate{Drafts: drafts}}
 	run.Aggregate = f.out
-	f.passes, f.recovered = passesOf(run.Iterations, dep, drafts), run.Iterations[0].Form == trace.IterationChunks
+	f.passes = passesOf(run.Iterations, dep, drafts)
+	f.recovered = run.Iterations[0].Form == trace.IterationChunks
 	f.labels()
 	f.fill()
 	return nil
@@ -241,7 +243,9 @@ func (f *filler) allPasses() string {
 
 // refusal is what makes every pass of the recording useless for a fit.
 func (f *filler) refusal() *trace.Error {
-	sampled, several, decoding := 0, 0, 0
+	sampled := 0
+	several := 0
+	decoding := 0
 	for i := range f.passes {
 		it := f.passes[i].it
 		if it.Sampled {
@@ -300,10 +304,14 @@ func (t *Table) reserve(n int, slim bool) {
 	}
 	t.TimeNs = make([]int64, 0, n)
 	if !slim {
-		t.FirstStep, t.LastStep = make([]int64, 0, n), make([]int64, 0, n)
+		t.FirstStep = make([]int64, 0, n)
+		t.LastStep = make([]int64, 0, n)
 	}
-	t.Regime, t.Tag, t.Phase = make([]Regime, 0, n), make([]Tag, 0, n), make([]int32, 0, n)
-	t.HoldOut, t.Sets = make([]bool, 0, n), make([]StressSet, 0, n)
+	t.Regime = make([]Regime, 0, n)
+	t.Tag = make([]Tag, 0, n)
+	t.Phase = make([]int32, 0, n)
+	t.HoldOut = make([]bool, 0, n)
+	t.Sets = make([]StressSet, 0, n)
 }
 
 // column is one per-row column of a table; a nil column stays nil.
@@ -496,8 +504,10 @@ func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
 // relabelled counts the first decodes that an asynchronous engine calls prefills as decodes.
 func relabelled(s trace.Step, starts int32) trace.Step {
 	first := s.NumPrefillReqs - int64(starts)
-	s.NumPrefillReqs, s.PrefillTokens = int64(starts), s.PrefillTokens-first
-	s.NumDecodeReqs, s.DecodeTokens = s.NumDecodeReqs+first, s.DecodeTokens+first
+	s.NumPrefillReqs = int64(starts)
+	s.PrefillTokens = s.PrefillTokens - first
+	s.NumDecodeReqs += first
+	s.DecodeTokens += first
 	return s
 }
 

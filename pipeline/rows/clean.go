@@ -219,8 +219,10 @@ func nearestRows(group []*Sample, workers int) []float64 {
 	d := &ridge.Data{P: group[0].Table.P, Config: make([]int32, len(all))}
 	for _, p := range all {
 		t := p.sample.Table
-		d.X, d.Y = append(d.X, t.Row(int(p.row))...), append(d.Y, t.Y[p.row])
-		d.Steps, d.Factor = append(d.Steps, t.Steps[p.row]), append(d.Factor, t.Factor[p.row])
+		d.X = append(d.X, t.Row(int(p.row))...)
+		d.Y = append(d.Y, t.Y[p.row])
+		d.Steps = append(d.Steps, t.Steps[p.row])
+		d.Factor = append(d.Factor, t.Factor[p.row])
 		d.Regime = append(d.Regime, int32(t.Regime[p.row]))
 	}
 	near := neighbours(d)

@@ -56,14 +56,18 @@ func (f *filler) contexts() {
 
 // others finds which share of the decodes that ran while the clients did was not theirs.
 func (f *filler) others() {
-	own, ran, from, to := int64(0), int64(0), int64(math.MaxInt64), int64(0)
+	own := int64(0)
+	ran := int64(0)
+	from := int64(math.MaxInt64)
+	to := int64(0)
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		if !o.OutputTokens.OK && o.Success.Or(true) {
 			return // clients count no tokens
 		}
 		own += max(0, o.OutputTokens.Or(o.Chunks.V)-max(1, o.N.Or(1)))
-		from, to = min(from, o.SendNs.Or(from)), max(to, o.LastChunkNs.V)
+		from = min(from, o.SendNs.Or(from))
+		to = max(to, o.LastChunkNs.V)
 	}
 	for i := range f.passes {
 		if p := &f.passes[i]; !f.out.OffsetNs.OK || !p.hasEnd || p.endNs >= from && p.endNs <= to {
@@ -96,13 +100,16 @@ func (f *filler) balance() {
 	for i := range f.passes {
 		p := &f.passes[i]
 		if !p.held {
-			carried, total, running = 0, 0, 0
+			carried = 0
+			total = 0
+			running = 0
 		}
 		if d := float64(p.decodes); d < running && running > 0 {
 			total *= d / running
 		}
 		p.decodeContext = total + float64(p.decodes)
-		t, n := float64(p.prefillTokens), float64(p.prefills)
+		t := float64(p.prefillTokens)
+		n := float64(p.prefills)
 		p.causal = CausalFromTotals(t, n, p.variation())
 		if p.prefills > 0 && carried > 0 {
 			p.prefillKV = carried
@@ -119,7 +126,8 @@ func (f *filler) balance() {
 			total += t*ended/n + carried
 			carried = t / n
 		}
-		total, running = total+float64(p.decodes), float64(p.decodes)+ended
+		total += float64(p.decodes)
+		running = float64(p.decodes) + ended
 	}
 }
 
@@ -199,7 +207,8 @@ func (f *filler) mean() {
 	context, n := 0.0, 0.0
 	for i := range f.passes {
 		p := &f.passes[i]
-		context, n = context+p.decodeContext, n+float64(p.decodes)
+		context += p.decodeContext
+		n += float64(p.decodes)
 	}
 	f.out.MeanContext = context / math.Max(1, n)
 	for i := range f.passes {
@@ -212,7 +221,9 @@ func (f *filler) mean() {
 // decodes in it. False when they do not agree with the counts.
 func (f *filler) fromClients() bool {
 	var active []*occupant
-	next, agree, n := 0, 0, 0
+	next := 0
+	agree := 0
+	n := 0
 	contexts := make([]float64, len(f.passes))
 	for i := range f.passes {
 		p := &f.passes[i]
@@ -356,7 +367,8 @@ func (f *filler) chunks(p *pass, ended []*occupant, next int) {
 		in.Add(features.V11, trace.Chunk{Computed: o.done, Prompt: o.prompt, New: n})
 		o.done += n
 	}
-	p.causal, p.prefillKV = in.PrefillCausalWork, in.KVReadTokens-in.PrefillTokens
+	p.causal = in.PrefillCausalWork
+	p.prefillKV = in.KVReadTokens - in.PrefillTokens
 }
 
 // totals are the sums of a pass.

@@ -39,7 +39,8 @@ type toy struct {
 }
 
 func (y *toy) play(jobs []*job) {
-	y.truth, y.run = make(map[int64][]trace.Member), &trace.Run{ID: "toy"}
+	y.truth = make(map[int64][]trace.Member)
+	y.run = &trace.Run{ID: "toy"}
 	waiting := slices.Clone(jobs)
 	for step := int64(1); len(waiting)+len(y.running) > 0; step++ {
 		y.step(step, &waiting)
@@ -81,7 +82,8 @@ func (y *toy) step(step int64, waiting *[]*job) {
 		}
 		j.s = step
 		schedule(j, n)
-		y.running, *waiting = append(y.running, j), (*waiting)[1:]
+		y.running = append(y.running, j)
+		*waiting = (*waiting)[1:]
 	}
 	y.snap(step, ran, &sum)
 	y.run.Steps = append(y.run.Steps, sum)
@@ -142,10 +144,14 @@ func (y *toy) process(step int64, ran []*job) {
 		}
 		last := step - 1
 		if !y.async {
-			ready, j.pending, last = j.pending, 0, step
+			ready = j.pending
+			j.pending = 0
+			last = step
 		}
 		if j.abortAfter > 0 && j.seen >= j.abortAfter {
-			j.e, j.finished, j.stale = step, true, true // the abort is handled before the step's output
+			j.e = step
+			j.finished = true
+			j.stale = true // the abort is handled before the step's output
 			continue
 		}
 		j.seen += ready
@@ -205,7 +211,9 @@ func jobs(r *rand.Rand, n int, budget int64, chunking bool) []*job {
 
 func toyDeployment(y *toy) *deploy.Deployment {
 	d := testDeployment()
-	d.Engine.MaxNumBatchedTokens, d.Engine.ChunkedPrefill, d.Engine.PrefixCaching = y.budget, y.chunking, true
+	d.Engine.MaxNumBatchedTokens = y.budget
+	d.Engine.ChunkedPrefill = y.chunking
+	d.Engine.PrefixCaching = true
 	d.Engine.AsyncScheduling = trace.Some(y.async)
 	return d
 }
@@ -214,7 +222,8 @@ func toyDeployment(y *toy) *deploy.Deployment {
 // with a prompt of 300 tokens and leaves after 200 outputs.
 func longRun(n int64) *trace.Run {
 	run := &trace.Run{ID: "long"}
-	prefill, decode := make([]int64, n+1), make([]int64, n+1)
+	prefill := make([]int64, n+1)
+	decode := make([]int64, n+1)
 	for s := int64(1); s+200 < n; s += 7 {
 		id := fmt.Sprintf("r%d", s)
 		at := s * 20 * ms

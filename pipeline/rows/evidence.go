@@ -222,7 +222,8 @@ func surveyOf(run *trace.Run) (*survey, error) {
 			s.first[strings.Clone(q.CoreID)] = firstSeenOf(q)
 		}
 	})
-	s.cv2, s.hasCV2 = squaredVariation(lengths), len(lengths) > 0
+	s.cv2 = squaredVariation(lengths)
+	s.hasCV2 = len(lengths) > 0
 	return s, err
 }
 

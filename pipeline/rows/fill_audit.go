@@ -95,10 +95,14 @@ func (f *filler) audit() audit {
 
 // overStamps is the sum of elapsed times over the time from the first stamp to the last.
 func (f *filler) overStamps() float64 {
-	lo, hi, sum := int64(math.MaxInt64), int64(math.MinInt64), 0.0
+	lo := int64(math.MaxInt64)
+	hi := int64(math.MinInt64)
+	sum := 0.0
 	for i := range f.passes {
 		if it := f.passes[i].it; it.StampNs.OK {
-			lo, hi, sum = min(lo, it.StampNs.V), max(hi, it.StampNs.V), sum+it.ElapsedUs
+			lo = min(lo, it.StampNs.V)
+			hi = max(hi, it.StampNs.V)
+			sum += it.ElapsedUs
 		}
 	}
 	return sum / (math.Max(0, float64(hi)-float64(lo))/1000 + 1e6) // whole seconds at least
@@ -106,11 +110,13 @@ func (f *filler) overStamps() float64 {
 
 // refusedElapsed words why elapsed is not the time of a pass.
 func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, says bool) *trace.Error {
-	why, hint := "nothing shows that the engine is synchronous", "save the log with precise stamps (docker logs --timestamps, kubectl logs "+
+	why := "nothing shows that the engine is synchronous"
+	hint := "save the log with precise stamps (docker logs --timestamps, kubectl logs " +
 		"--timestamps), or record with --no-async-scheduling"
 	switch {
 	case f.passes[0].it.Form == trace.IterationSGLang:
-		why, hint = "SGLang's lines state none", f.allPasses()
+		why = "SGLang's lines state none"
+		hint = f.allPasses()
 	case says:
 		why = "scheduling is asynchronous by run.yaml or by its version's default"
 	case conclusive && lag > 0:
@@ -274,7 +280,10 @@ const clientTolerance = 0.02
 // last chunk of a request lie its passes, each elapsed and constant long, so the
 // sum over requests is that over passes times their decodes.
 func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
-	tokens, span, decodes, elapsed := 0.0, 0.0, 0.0, 0.0
+	tokens := 0.0
+	span := 0.0
+	decodes := 0.0
+	elapsed := 0.0
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		if o.FirstChunkNs.OK && o.LastChunkNs.OK && o.OutputTokens.OK {
@@ -284,7 +293,8 @@ func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
 	}
 	for i := range f.passes {
 		d := float64(f.passes[i].decodes)
-		decodes, elapsed = decodes+d, elapsed+d*f.passes[i].it.ElapsedUs
+		decodes += d
+		elapsed += d * f.passes[i].it.ElapsedUs
 	}
 	if decodes == 0 || math.Abs(tokens-decodes) > clientTolerance*decodes {
 		return 0, false
@@ -307,7 +317,8 @@ func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 		}
 		cadence := float64(b.StampNs.V-a.StampNs.V) / 1000
 		gaps = append(gaps, cadence-b.ElapsedUs)
-		elapsed, wall = elapsed+b.ElapsedUs, wall+cadence
+		elapsed += b.ElapsedUs
+		wall += cadence
 	}
 	if len(gaps) == 0 {
 		return 0, false

@@ -39,7 +39,9 @@ func (e engine) record() (*trace.Run, truth) {
 	var tr truth
 	var running []*request
 	var send []float64
-	at, now, scheduled := 0.0, 0.0, 0.0
+	at := 0.0
+	now := 0.0
+	scheduled := 0.0
 	for k := uint64(0); at < e.seconds; k++ {
 		at += -e.gap * math.Log(1-stat.Draw(7, k))
 		send = append(send, at)
@@ -82,7 +84,8 @@ func (e engine) record() (*trace.Run, truth) {
 		}
 		before = us
 		it.ElapsedUs = math.Round(wait/10) * 10
-		it.Index, it.Form = int64(len(run.Iterations)), trace.IterationLog
+		it.Index = int64(len(run.Iterations))
+		it.Form = trace.IterationLog
 		stamp := now
 		if e.async {
 			stamp = now - us/1e6 // its line is written when the batch before ended
@@ -90,7 +93,8 @@ func (e engine) record() (*trace.Run, truth) {
 		ns := logStart + int64(stamp*1e9)
 		it.StampNs, it.StampStepNs, it.StampWall = trace.Some(ns/e.stampStep*e.stampStep), trace.Some(e.stampStep), e.stampStep < 1e9
 		run.Iterations = append(run.Iterations, it)
-		tr.us, tr.contexts = append(tr.us, us+e.constant), append(tr.contexts, contexts)
+		tr.us = append(tr.us, us+e.constant)
+		tr.contexts = append(tr.contexts, contexts)
 		for _, r := range append(slices.Clone(running), fresh...) {
 			r.done++
 			o := &observed[owner[r]]
@@ -161,7 +165,8 @@ func TestTimes(t *testing.T) {
 		{"whole seconds", engine{constant: 1500, seconds: 60, stampStep: 1e9, gap: 0.05}, synchronous(false), timeElapsed, 0.02},
 		{"whole seconds, nothing stated", engine{constant: 1500, seconds: 60, stampStep: 1e9, gap: 0.05},
 			func(d *deploy.Deployment) {
-				d.Engine.AsyncScheduling, d.Engine.VLLMVersion = trace.Opt[bool]{}, "0.11.0"
+				d.Engine.AsyncScheduling = trace.Opt[bool]{}
+				d.Engine.VLLMVersion = "0.11.0"
 			}, timeElapsed, 0.02},
 		{"whole seconds, short bursts, clients", engine{constant: 1500, seconds: 60, stampStep: 1e9, gap: 0.2, clients: true},
 			synchronous(false), timeElapsed, 0.02},
@@ -218,7 +223,8 @@ func TestDrafts(t *testing.T) {
 	}
 	if err := Fill(run, deployment(t, func(d *deploy.Deployment) {
 		synchronous(false)(d)
-		d.Engine.SpeculativeDecoding, d.Engine.Extra = true, deploy.Values{"speculative_config": map[string]any{"method": "ngram"}}
+		d.Engine.SpeculativeDecoding = true
+		d.Engine.Extra = deploy.Values{"speculative_config": map[string]any{"method": "ngram"}}
 	})); err != nil || run.Aggregate.Refused != nil {
 		t.Fatal(err, run.Aggregate.Refused)
 	}
@@ -248,7 +254,8 @@ func TestRefusals(t *testing.T) {
 		{"stated wrongly", async, synchronous(false), nil, codeNoStepTimes},
 		{"not stated, old version", async,
 			func(d *deploy.Deployment) {
-				d.Engine.AsyncScheduling, d.Engine.VLLMVersion = trace.Opt[bool]{}, "0.11.0"
+				d.Engine.AsyncScheduling = trace.Opt[bool]{}
+				d.Engine.VLLMVersion = "0.11.0"
 			}, nil, codeNoStepTimes},
 		{"no stamps", async, synchronous(false), func(it *trace.Iteration) { it.StampNs = trace.Opt[int64]{} }, codeNoStepTimes},
 		{"samples", async, nil, func(it *trace.Iteration) { it.Sampled = true }, codeNoStepTimes},

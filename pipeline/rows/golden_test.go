@@ -277,7 +277,8 @@ func goldenRich(t *testing.T, g *golden) {
 func goldenSummaryOnly(t *testing.T, g *golden) {
 	for _, c := range g.Cases.SummaryOnly {
 		d := testDeployment()
-		d.Engine.BlockSize, d.Engine.ChunkedPrefill = c.BlockSize, c.Chunked
+		d.Engine.BlockSize = c.BlockSize
+		d.Engine.ChunkedPrefill = c.Chunked
 		step := stepOf(c.Summary)
 		in, why := summary11(&step, d, c.CV2, false)
 		if (why != "") != (c.Reason != "") || why != "" && why != chunkedTotals {
@@ -293,7 +294,8 @@ func goldenSummaryOnly(t *testing.T, g *golden) {
 // lone summary far behind gives the run an extent.
 func journeyRun(c *goldenJourney) (*trace.Run, *deploy.Deployment) {
 	d := testDeployment()
-	d.Engine.MaxNumBatchedTokens, d.Engine.PrefixCaching = c.Budget, true
+	d.Engine.MaxNumBatchedTokens = c.Budget
+	d.Engine.PrefixCaching = true
 	d.Engine.AsyncScheduling = trace.Some(false)
 	run := &trace.Run{ID: c.ID}
 	last := int64(0)
@@ -453,7 +455,10 @@ func goldenCadenceRows(t *testing.T, g *golden) {
 		for _, st := range c.Steps {
 			step := trace.Step{ID: st.ID, TsStartNs: st.Ts}
 			if st.Busy {
-				step.RunningDepth, step.NumPrefillReqs, step.PrefillTokens, step.ScheduledTokens = 1, 1, 9, 9
+				step.RunningDepth = 1
+				step.NumPrefillReqs = 1
+				step.PrefillTokens = 9
+				step.ScheduledTokens = 9
 				run.Snapshots = append(run.Snapshots, trace.Snapshot{StepID: st.ID, CoreID: "r", Phase: "PREFILL", PromptTokens: 100,
 					ScheduledTokens: 9})
 			}
@@ -618,8 +623,11 @@ func (c *cleaningCase) table(order []int) *Table {
 			continue
 		}
 		t.Kept++
-		t.Y, t.Steps, t.Regime = append(t.Y, r.Target), append(t.Steps, 1), append(t.Regime, regimes[r.Regime])
-		t.Factor, t.FirstStep = append(t.Factor, preemptionFactor(r.Preempted, r.Running)), append(t.FirstStep, int64(i))
+		t.Y = append(t.Y, r.Target)
+		t.Steps = append(t.Steps, 1)
+		t.Regime = append(t.Regime, regimes[r.Regime])
+		t.Factor = append(t.Factor, preemptionFactor(r.Preempted, r.Running))
+		t.FirstStep = append(t.FirstStep, int64(i))
 	}
 	return t
 }
@@ -659,7 +667,9 @@ func testDeployment() *deploy.Deployment {
 func yTable(config string, regime Regime, ys ...float64) *Table {
 	t := &Table{Config: config, Target: coeff.Cadence, Read: len(ys), Kept: len(ys), Y: ys}
 	for i := range ys {
-		t.Steps, t.Regime, t.FirstStep = append(t.Steps, 1), append(t.Regime, regime), append(t.FirstStep, int64(i))
+		t.Steps = append(t.Steps, 1)
+		t.Regime = append(t.Regime, regime)
+		t.FirstStep = append(t.FirstStep, int64(i))
 	}
 	return t
 }
@@ -690,7 +700,8 @@ func TestOutliers(t *testing.T) {
 // Limits of other tables hold, and say nothing of cells that those did not have.
 func TestLimitsOfOthers(t *testing.T) {
 	limits := LimitsOf([]*Table{yTable("A", Decode, 10, 10, 10)}, Relative)
-	a, other := yTable("A", Decode, 50, 51), yTable("B", Decode, 51)
+	a := yTable("A", Decode, 50, 51)
+	other := yTable("B", Decode, 51)
 	if CleanTo([]*Table{a, other}, limits, Relative, false); a.Kept != 1 || other.Kept != 1 {
 		t.Errorf("kept %d and %d, want 1 and 1", a.Kept, other.Kept)
 	}
@@ -698,7 +709,8 @@ func TestLimitsOfOthers(t *testing.T) {
 
 // What judges stays, marked: the hold-out of a training run, every row of another.
 func TestOutliersOfTheHoldOutStay(t *testing.T) {
-	a, test := yTable("A", Decode, 10, 10, 10, 60, 61), yTable("A", Decode, 10, 62)
+	a := yTable("A", Decode, 10, 10, 10, 60, 61)
+	test := yTable("A", Decode, 10, 62)
 	a.HoldOut = []bool{4: true}
 	limits := LimitsOf([]*Table{a}, Relative)
 	CleanTo([]*Table{a}, limits, Relative, false)
@@ -756,7 +768,8 @@ func TestDumpRows(t *testing.T) {
 	y, _ := play(1, false, true)
 	d := toyDeployment(y)
 	d.Phases = []deploy.Phase{{Name: "open", StartNs: 0, EndNs: 1 << 40}}
-	beta, alpha := betaOf(t, y.run, d, Options{}), alphaOf(t, y.run, d, Options{})
+	beta := betaOf(t, y.run, d, Options{})
+	alpha := alphaOf(t, y.run, d, Options{})
 	dir := t.TempDir()
 	names := func(t *Table) []string {
 		if t.ID == nil {
@@ -861,7 +874,8 @@ func TestThinningIsEven(t *testing.T) {
 func TestThinnedTables(t *testing.T) {
 	y, _ := play(3, true, true)
 	d := toyDeployment(y)
-	s, sp := mustRebuild(t, y.run, d, features.V11), testSpace(t, d, features.V11)
+	s := mustRebuild(t, y.run, d, features.V11)
+	sp := testSpace(t, d, features.V11)
 	for _, make := range []func(o Options) (*Table, error){
 		func(o Options) (*Table, error) { return s.Beta(sp, o) },
 		func(o Options) (*Table, error) { o.Target = coeff.Queue; return s.Alpha(sp, o) },
@@ -875,7 +889,8 @@ func TestThinnedTables(t *testing.T) {
 		}
 		whole := table(0)
 		for _, stride := range []int{1, 3, 11} {
-			got, want := table(stride), whole.Select(func(i int) bool { return stays(whole.TimeNs[i], stride) })
+			got := table(stride)
+			want := whole.Select(func(i int) bool { return stays(whole.TimeNs[i], stride) })
 			if !slices.Equal(got.X, want.X) || !slices.Equal(got.TimeNs, want.TimeNs) || !slices.Equal(got.HoldOut, want.HoldOut) ||
 				!slices.Equal(got.Min, whole.Min) || !slices.Equal(got.Max, whole.Max) || got.Read != whole.Read ||
 				got.DroppedFor(codeRowsThinned) != whole.Kept-got.Kept || got.IsThinned() != (stride > 1) {
@@ -892,7 +907,8 @@ func TestThinnedTables(t *testing.T) {
 
 // TestStrides: what the configurations with few rows leave is shared by the others, and the sum is kept.
 func TestStrides(t *testing.T) {
-	most, configs := []int64{10_000, 8000, 500, 4600}, []string{"a", "a", "b", "c"}
+	most := []int64{10_000, 8000, 500, 4600}
+	configs := []string{"a", "a", "b", "c"}
 	for _, c := range []struct {
 		max  int
 		want []int
@@ -926,7 +942,8 @@ func TestVariantsAreTheTablesOfTheirFactors(t *testing.T) {
 			}
 		}
 		d := toyDeployment(y)
-		s, sp := mustRebuild(t, y.run, d, features.V11), testSpace(t, d, features.V11)
+		s := mustRebuild(t, y.run, d, features.V11)
+		sp := testSpace(t, d, features.V11)
 		for _, thin := range []bool{false, true} {
 			beta := func(o Options) *Table {
 				table, err := s.Beta(sp, o)
@@ -946,7 +963,8 @@ func TestVariantsAreTheTablesOfTheirFactors(t *testing.T) {
 				}
 				return table.Select(func(i int) bool { return !thin || i%3 != 1 })
 			}
-			all, queue := beta(Options{Gammas: features.Gammas()}), alpha(Options{Gammas: features.Gammas()})
+			all := beta(Options{Gammas: features.Gammas()})
+			queue := alpha(Options{Gammas: features.Gammas()})
 			for _, g := range features.Gammas() {
 				for _, pair := range [][2]*Table{{all.At(g), beta(Options{Gamma: g})}, {queue.At(g), alpha(Options{Gamma: g})}} {
 					got, want := pair[0], pair[1]

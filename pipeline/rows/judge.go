@@ -65,10 +65,12 @@ func JudgeSteps(groups [][]*Sample, floor bool, workers int) *StepErrors {
 			t := sample.Table
 			sample.each(func(i int) {
 				s.refs = append(s.refs, ref{int32(len(s.samples)), int32(i)})
-				s.rows.Y, s.rows.Pred = append(s.rows.Y, t.Y[i]), append(s.rows.Pred, sample.Pred[i])
+				s.rows.Y = append(s.rows.Y, t.Y[i])
+				s.rows.Pred = append(s.rows.Pred, sample.Pred[i])
 				s.rows.Const, s.rows.Outlier = append(s.rows.Const, constUs*t.Steps[i]), append(s.rows.Outlier, t.IsOutlier(i))
 			})
-			s.samples, s.from = append(s.samples, sample), append(s.from, len(s.refs))
+			s.samples = append(s.samples, sample)
+			s.from = append(s.from, len(s.refs))
 		}
 		if floor {
 			s.rows.Floor = append(s.rows.Floor, nearestRows(group, workers)...)
@@ -86,7 +88,9 @@ func (s *StepErrors) reserve(groups [][]*Sample) {
 		}
 	}
 	s.refs = make([]ref, 0, n)
-	s.rows.Y, s.rows.Pred, s.rows.Const = make([]float64, 0, n), make([]float64, 0, n), make([]float64, 0, n)
+	s.rows.Y = make([]float64, 0, n)
+	s.rows.Pred = make([]float64, 0, n)
+	s.rows.Const = make([]float64, 0, n)
 	s.rows.Outlier = make([]bool, 0, n)
 }
 
@@ -97,7 +101,8 @@ func constantPerStep(group []*Sample) float64 {
 	for _, s := range group {
 		for i := range s.Table.Kept {
 			if s.Part == Whole || !s.Table.HoldOut[i] {
-				all.Y, all.Steps = append(all.Y, s.Table.Y[i]), append(all.Steps, s.Table.Steps[i])
+				all.Y = append(all.Y, s.Table.Y[i])
+				all.Steps = append(all.Steps, s.Table.Steps[i])
 			}
 		}
 	}
@@ -166,7 +171,8 @@ func (s *StepErrors) StressCells(of ...*Sample) []result.Cell {
 	for _, set := range StressSets {
 		cell := result.Cell{Set: set.Name}
 		if len(of) == 1 {
-			cell.Run, cell.Config = of[0].Table.Run, of[0].Table.Config
+			cell.Run = of[0].Table.Run
+			cell.Config = of[0].Table.Config
 		}
 		out = s.addCell(out, cell, of, func(t *Table, i int) bool { return t.Sets[i]&set.Set != 0 })
 	}
@@ -242,9 +248,13 @@ func addWindows(to *stat.Rows, s *Sample, constUs float64, outliers bool) {
 	var first, window int64
 	flush := func() {
 		if n > 0 {
-			to.Y, to.Pred, to.Const = append(to.Y, y/n), append(to.Pred, pred/n), append(to.Const, constUs)
+			to.Y = append(to.Y, y/n)
+			to.Pred = append(to.Pred, pred/n)
+			to.Const = append(to.Const, constUs)
 		}
-		y, pred, n = 0, 0, 0
+		y = 0
+		pred = 0
+		n = 0
 	}
 	started := false
 	s.each(func(i int) {
@@ -256,7 +266,9 @@ func addWindows(to *stat.Rows, s *Sample, constUs float64, outliers bool) {
 			window = w
 		}
 		if outliers || !s.Table.IsOutlier(i) {
-			y, pred, n = y+t.Y[i], pred+s.Pred[i], n+1
+			y += t.Y[i]
+			pred += s.Pred[i]
+			n += 1
 		}
 	})
 	flush()
@@ -277,7 +289,8 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 			target = s.Table.Target
 			s.each(func(i int) {
 				regimes = append(regimes, s.Table.Regime[i])
-				single.Y, single.Pred = append(single.Y, s.Table.Y[i]), append(single.Pred, s.Pred[i])
+				single.Y = append(single.Y, s.Table.Y[i])
+				single.Pred = append(single.Pred, s.Pred[i])
 				single.Const, single.Outlier = append(single.Const, d.consts[g].row), append(single.Outlier, s.Table.IsOutlier(i))
 			})
 			addWindows(&means, s, d.consts[g].window, true)
@@ -315,7 +328,8 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 // the judged rows of the samples keep says yes to (nil: all) meet their bounds,
 // with the weights of the interval fit.
 func (d *Delays) Intervals(keep func(*Sample) bool) *result.IntervalErrors {
-	data, bounds := &ridge.Data{P: 1}, ridge.Bounds{}
+	data := &ridge.Data{P: 1}
+	bounds := ridge.Bounds{}
 	var pred []float64
 	for g, group := range d.groups {
 		for _, s := range group {
@@ -324,9 +338,12 @@ func (d *Delays) Intervals(keep func(*Sample) bool) *result.IntervalErrors {
 			}
 			t := s.Table
 			s.each(func(i int) {
-				data.Y, data.Factor = append(data.Y, t.Y[i]), append(data.Factor, t.Factor[i])
-				data.Config, data.Regime = append(data.Config, int32(g)), append(data.Regime, int32(t.Regime[i]))
-				bounds.Lo, bounds.Hi = append(bounds.Lo, t.Lo[i]), append(bounds.Hi, t.Hi[i])
+				data.Y = append(data.Y, t.Y[i])
+				data.Factor = append(data.Factor, t.Factor[i])
+				data.Config = append(data.Config, int32(g))
+				data.Regime = append(data.Regime, int32(t.Regime[i]))
+				bounds.Lo = append(bounds.Lo, t.Lo[i])
+				bounds.Hi = append(bounds.Hi, t.Hi[i])
 				pred = append(pred, s.Pred[i])
 			})
 		}

@@ -148,7 +148,9 @@ func (b *lifeReader) withoutFirstToken(l life, r *trace.Request) life {
 	if !isAborted(r) || r.FinishedStep.V < l.s {
 		return b.unknownLife(l, r, inconsistentRequest)
 	}
-	l.t, l.sure, l.tail = r.FinishedStep.V, r.FinishedStep.V, r.FinishedStep.V
+	l.t = r.FinishedStep.V
+	l.sure = r.FinishedStep.V
+	l.tail = r.FinishedStep.V
 	l.cached, l.guess = b.cachedTokens(&l), true
 	return l
 }

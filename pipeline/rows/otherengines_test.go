@@ -17,7 +17,8 @@ func TestOtherEngines(t *testing.T) {
 		for i := range run.Iterations {
 			it := &run.Iterations[i]
 			if it.Form = form; form == trace.IterationSGLang {
-				it.ElapsedUs, it.Sampled = 0, sampled && it.ContextReqs == 0
+				it.ElapsedUs = 0
+				it.Sampled = sampled && it.ContextReqs == 0
 				it.ContextKVTokens, it.DecodeKVTokens = trace.Some(int64(0)), trace.Some(int64(tr.contexts[i])-it.GenerationReqs)
 			}
 		}
@@ -27,7 +28,8 @@ func TestOtherEngines(t *testing.T) {
 		return run, tr
 	}
 	newest := func(d *deploy.Deployment) {
-		d.Engine.AsyncScheduling, d.Engine.VLLMVersion = trace.Opt[bool]{}, "0.33.0"
+		d.Engine.AsyncScheduling = trace.Opt[bool]{}
+		d.Engine.VLLMVersion = "0.33.0"
 	}
 	for _, c := range []struct {
 		form   string

@@ -107,13 +107,24 @@ func newPlan(lives []life, first, last int64, s *Steps, lost []Span) *plan {
 
 // release lets go of what only the reconstruction needed: lives and tails stay.
 func (p *plan) release() {
-	p.summary, p.decodes, p.tails, p.firsts, p.prefills, p.prompts, p.running = nil, nil, nil, nil, nil, nil, nil
-	p.blocked, p.confirm, p.recorded, p.unblocked, p.unconfirmed = nil, nil, nil, nil, nil
+	p.summary = nil
+	p.decodes = nil
+	p.tails = nil
+	p.firsts = nil
+	p.prefills = nil
+	p.prompts = nil
+	p.running = nil
+	p.blocked = nil
+	p.confirm = nil
+	p.recorded = nil
+	p.unblocked = nil
+	p.unconfirmed = nil
 }
 
 // span clips a step interval to the plan and returns array indices [lo, hi).
 func (p *plan) span(from, to int64) (lo, hi int64) {
-	lo, hi = max(0, from-p.first), min(int64(len(p.summary)), to-p.first+1)
+	lo = max(0, from-p.first)
+	hi = min(int64(len(p.summary)), to-p.first+1)
 	return lo, max(lo, hi)
 }
 
@@ -207,7 +218,8 @@ func (p *plan) cut() {
 			u = queue[0].s
 		}
 		for len(queue) > 0 && queue[0].s == u {
-			active, queue = append(active, queue[0]), queue[1:]
+			active = append(active, queue[0])
+			queue = queue[1:]
 		}
 		active = p.cutStep(active, u)
 	}
@@ -299,7 +311,8 @@ func PartsOf(first, last int64, d *deploy.Deployment, split float64) []Part {
 	}
 	parts := make([]Part, len(d.Phases))
 	for i, p := range d.Phases {
-		start, end := max(p.StartNs, first), min(p.EndNs, last+1)
+		start := max(p.StartNs, first)
+		end := min(p.EndNs, last+1)
 		parts[i] = Part{Phase: i, Name: p.Name, StartNs: p.StartNs, CutNs: cutAt(start, max(start, end), split), EndNs: p.EndNs}
 		if p.Name == deploy.WarmupPhase {
 			parts[i].CutNs = p.EndNs
@@ -389,7 +402,8 @@ func (b *betaBuilder) keep(i *trace.Step, iv interval, phase int32, held bool) {
 	t.Regime = append(t.Regime, k.regime())
 	t.TimeNs = append(t.TimeNs, i.TsStartNs)
 	if !b.o.Slim {
-		t.FirstStep, t.LastStep = append(t.FirstStep, iv.from), append(t.LastStep, iv.to)
+		t.FirstStep = append(t.FirstStep, iv.from)
+		t.LastStep = append(t.LastStep, iv.to)
 	}
 	t.Tag = append(t.Tag, k.tag)
 	t.Phase = append(t.Phase, phase)

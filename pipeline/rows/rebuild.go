@@ -107,7 +107,8 @@ func checkIDs(run *trace.Run) error {
 	if len(run.Steps) == 0 {
 		return nil
 	}
-	lo, hi := run.Steps[0].ID, run.Steps[len(run.Steps)-1].ID
+	lo := run.Steps[0].ID
+	hi := run.Steps[len(run.Steps)-1].ID
 	limit := min(maxStepRange, max(fewSteps, stepsPerSummary*int64(len(run.Steps))))
 	if run.Aggregate != nil { // their ids are ours, one a logged pass
 		limit = maxLoggedSteps
@@ -128,7 +129,8 @@ func checkIDs(run *trace.Run) error {
 // stepRange is every step that a summary or a journey speaks of, as long as it
 // is near the recorded ones.
 func (s *Steps) stepRange(lives []life) (first, last int64) {
-	lo, hi := s.Run.Steps[0].ID, s.Run.Steps[len(s.Run.Steps)-1].ID
+	lo := s.Run.Steps[0].ID
+	hi := s.Run.Steps[len(s.Run.Steps)-1].ID
 	const margin = 4096
 	first, last = lo, hi
 	for i := range lives {
@@ -259,7 +261,8 @@ func (s *Steps) count(b *builder) {
 		}
 	}
 	q.Known, q.KnownShare = q.Recorded-q.Unknown, result.Share(q.Recorded-q.Unknown, q.Recorded)
-	q.CrossChecked, q.CrossWrong = b.checked, len(b.wrong)
+	q.CrossChecked = b.checked
+	q.CrossWrong = len(b.wrong)
 	s.Wrong = b.wrong
 	s.qualityFindings(approximatePrefill && !b.hasCV2)
 }
@@ -355,7 +358,8 @@ func (s *Steps) Coverage() Coverage {
 		if !st.Known() || st.In.ScheduledTokens == 0 {
 			continue
 		}
-		hasPrefill, hasDecode := st.In.PrefillTokens > 0, st.In.DecodeTokens > 0
+		hasPrefill := st.In.PrefillTokens > 0
+		hasDecode := st.In.DecodeTokens > 0
 		switch {
 		case hasPrefill && hasDecode:
 			mixed++
@@ -402,7 +406,8 @@ func Ranges(tables []*Table) (lo, hi []float64) {
 		return nil, nil
 	}
 	p := tables[0].P
-	lo, hi = filled(p, math.Inf(1)), filled(p, math.Inf(-1))
+	lo = filled(p, math.Inf(1))
+	hi = filled(p, math.Inf(-1))
 	for _, t := range tables {
 		for j := range p {
 			lo[j], hi[j] = math.Min(lo[j], t.Min[j]), math.Max(hi[j], t.Max[j])
@@ -465,7 +470,8 @@ func (s *StepErrors) bins() []result.Bin2D {
 	for r := Decode; r <= Mixed; r++ {
 		count := map[[2]int]int{}
 		s.of(r, func(sample *Sample, k int, row int32) {
-			y, p := s.rows.Y[k]/sample.Table.Steps[row], s.rows.Pred[k]/sample.Table.Steps[row]
+			y := s.rows.Y[k] / sample.Table.Steps[row]
+			p := s.rows.Pred[k] / sample.Table.Steps[row]
 			if y > 0 && p > 0 {
 				count[[2]int{bin(y), bin(p)}]++
 			}
@@ -482,7 +488,8 @@ func (s *StepErrors) bands(against string, r Regime, of func(t *Table, i int32) 
 	var x, residual []float64
 	s.of(r, func(sample *Sample, k int, row int32) {
 		if y := s.rows.Y[k]; y > 0 {
-			x, residual = append(x, of(sample.Table, row)), append(residual, (s.rows.Pred[k]-y)/y)
+			x = append(x, of(sample.Table, row))
+			residual = append(residual, (s.rows.Pred[k]-y)/y)
 		}
 	})
 	short := func(v float64) float64 { return stat.Round(v, figureDigits) }

@@ -39,7 +39,8 @@ func firstOnly(snaps []trace.Snapshot) []trace.Snapshot {
 
 func thin(y *toy, snaps []trace.Snapshot) *trace.Run {
 	run := *y.run
-	run.Steps, run.Snapshots = slices.Clone(y.run.Steps), snaps
+	run.Steps = slices.Clone(y.run.Steps)
+	run.Snapshots = snaps
 	for i := range run.Steps {
 		run.Steps[i].RunningDepth++ // no snapshot set is complete
 	}
@@ -57,7 +58,8 @@ func compare(t *testing.T, what string, s *Steps, y *toy) (known int) {
 		if st.Recorded >= 0 {
 			known++
 		}
-		got, want := slices.Clone(members), slices.Clone(y.truth[st.ID])
+		got := slices.Clone(members)
+		want := slices.Clone(y.truth[st.ID])
 		if !sameMembers(got, want) {
 			t.Errorf("%s: step %d (%s): got %v, want %v", what, st.ID, st.Tag, got, want)
 		}
@@ -234,7 +236,9 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 	if s.At(gone).Known() {
 		t.Error("an unrecorded step is known although journeys are sampled")
 	}
-	exact, approximate, prefills := 0, 0, 0
+	exact := 0
+	approximate := 0
+	prefills := 0
 	for _, st := range s.all {
 		switch st.Tag {
 		case TagJourney:
@@ -297,7 +301,8 @@ func TestTotalsTellWholePrompts(t *testing.T) {
 			if n == unknownStarts {
 				continue
 			}
-			got, want := relabelled(*s, n), sum11(y.truth[s.ID], nil)
+			got := relabelled(*s, n)
+			want := sum11(y.truth[s.ID], nil)
 			known++
 			if float64(got.PrefillTokens) != want.PrefillTokens || float64(got.NumPrefillReqs) != want.NumPrefillReqs ||
 				float64(got.NumDecodeReqs) != want.NumDecodeReqs {

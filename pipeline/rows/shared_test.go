@@ -215,7 +215,10 @@ func TestOverheadOfComposedRuns(t *testing.T) {
 	if n < 40 {
 		t.Fatalf("%d exact rows", n)
 	}
-	median, p5, p95, share := stat.Median(ratios), ratios[n/20], ratios[n-1-n/20], float64(inside)/float64(intervals)
+	median := stat.Median(ratios)
+	p5 := ratios[n/20]
+	p95 := ratios[n-1-n/20]
+	share := float64(inside) / float64(intervals)
 	fmt.Printf("overhead: composed: %d exact rows, ratio to the emulation at concurrency 1: median %.2f, 5 %% %.2f, 95 %% %.2f; %.1f %% "+
 		"of %d intervals meet it\n",
 		n, median, p5, p95, 100*share, intervals)
@@ -232,7 +235,8 @@ func TestOverheadOfComposedRuns(t *testing.T) {
 func TestRowsOfSharedRuns(t *testing.T) {
 	for _, set := range repo.Sets("real_vllm_cpu", "composed") {
 		for _, l := range extracted(t, set) {
-			s, sp := mustRebuild(t, l.run, l.dep, features.V11), testSpace(t, l.dep, features.V11)
+			s := mustRebuild(t, l.run, l.dep, features.V11)
+			sp := testSpace(t, l.dep, features.V11)
 			lag := AssumedLag(l.dep)
 			table, err := s.Beta(sp, Options{Lag: lag})
 			if err != nil {

@@ -134,7 +134,9 @@ func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass
 	for i := range its {
 		p, it := &out[i], &its[i]
 		p.it = it
-		p.prefills, p.prefillTokens, p.decodes = it.ContextReqs, it.ContextTokens, it.GenerationReqs
+		p.prefills = it.ContextReqs
+		p.prefillTokens = it.ContextTokens
+		p.decodes = it.GenerationReqs
 		if drafts {
 			p.drafted = max(0, it.GenerationTokens-it.GenerationReqs)
 		} else {
@@ -184,9 +186,13 @@ func (f *filler) labels() {
 			continue
 		}
 		n := min(a.prefills-a.cut, b.prefills, b.prefillTokens)
-		b.prefills, b.prefillTokens, b.decodes = b.prefills-n, b.prefillTokens-n, b.decodes+n
+		b.prefills = b.prefills - n
+		b.prefillTokens = b.prefillTokens - n
+		b.decodes += n
 		if b.prefills == 0 {
-			b.decodes, b.prefillTokens, b.cut = b.decodes+b.prefillTokens, 0, 0
+			b.decodes += b.prefillTokens
+			b.prefillTokens = 0
+			b.cut = 0
 		}
 		b.held = b.held || b.decodes > 0
 	}
@@ -200,7 +206,10 @@ const mostLost = 1 << 20
 // where the engine was idle, unknown ones for lost records. Between ticks only the
 // passes that cross a second are recorded ones.
 func (f *filler) steps(a *audit) {
-	id, ticks, every, spare := int64(0), 0, f.tickEvery(), int64(mostLost+8*len(f.passes))
+	id := int64(0)
+	ticks := 0
+	every := f.tickEvery()
+	spare := int64(mostLost + 8*len(f.passes))
 	add := func(t trace.StepTotals) int64 {
 		f.out.Totals = append(f.out.Totals, t)
 		id++
@@ -279,7 +288,10 @@ func (p *pass) step(id, blocks int64) trace.Step {
 		s.WallNs = it.StampNs.V
 	}
 	if it.Dummy {
-		s.RunningDepth, s.ScheduledTokens, s.PrefillTokens, s.DecodeTokens = 0, 0, 0, 0
+		s.RunningDepth = 0
+		s.ScheduledTokens = 0
+		s.PrefillTokens = 0
+		s.DecodeTokens = 0
 	}
 	return s
 }

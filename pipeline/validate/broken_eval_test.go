@@ -92,7 +92,8 @@ func otherKnob(run, knob string) breakage {
 func otherFigures(run string) breakage {
 	return breakage{run: run, what: "data sheet / 3", purpose: coeff.PurposeSteps, cause: result.CauseHardware, mentions: "hardware",
 		dep: func(d *deploy.Deployment) {
-			d.Hardware.BwPeakTBs, d.Hardware.TFlopsPeak = d.Hardware.BwPeakTBs/3, d.Hardware.TFlopsPeak/3
+			d.Hardware.BwPeakTBs = d.Hardware.BwPeakTBs / 3
+			d.Hardware.TFlopsPeak = d.Hardware.TFlopsPeak / 3
 		}}
 }
 
@@ -102,7 +103,8 @@ func heaviest(version features.Version, f *result.Fit, rank int) string {
 	var shares []float64
 	for j, feature := range features.BetaFeatures(version) {
 		if c := f.Beta.Coefficients[j]; feature.IsTime() && c.Share != nil && c.Identified == coeff.Within {
-			names, shares = append(names, c.Name), append(shares, -*c.Share)
+			names = append(names, c.Name)
+			shares = append(shares, -*c.Share)
 		}
 	}
 	return names[stat.Order(shares)[rank]]
@@ -266,7 +268,8 @@ func TestEvalOtherFaults(t *testing.T) {
 func diagnosed(t *testing.T, casesOf func(map[string]*coeff.Set, map[string]*result.Fit) []breakage) (named, right, wrong, cured, n int) {
 	t.Helper()
 	out, ext := extracted(t, "composed")
-	sets, fits := map[string]*coeff.Set{}, map[string]*result.Fit{}
+	sets := map[string]*coeff.Set{}
+	fits := map[string]*result.Fit{}
 	deps := map[string]*deploy.Deployment{}
 	var err error
 	for i, run := range ext.Runs {
@@ -303,7 +306,8 @@ func diagnosed(t *testing.T, casesOf func(map[string]*coeff.Set, map[string]*res
 		named += count(ok && (b.cause == "" || slices.ContainsFunc(v.Diagnoses, func(d result.Diagnosis) bool { return d.Cause == b.cause })))
 		cause, sentence := "-", ""
 		if len(v.Diagnoses) > 0 {
-			cause, sentence = v.Diagnoses[0].Cause, v.Diagnoses[0].Sentence
+			cause = v.Diagnoses[0].Cause
+			sentence = v.Diagnoses[0].Sentence
 		}
 		whose := map[bool]string{true: "pooled", false: "its own"}[b.pooled]
 		fmt.Fprintln(w, strings.Join([]string{b.run, whose, b.what, b.purpose, v.VerdictFor(coeff.PurposeSteps, coeff.ScopeAll).Verdict,
@@ -390,7 +394,8 @@ func cureOf(d *result.Diagnosis) func(*coeff.Set) {
 // checkCure: with the cause applied the steps of the scope are better by a tenth or more.
 func checkCure(t *testing.T, what string, d *result.Diagnosis, before, after *result.Validation) {
 	t.Helper()
-	was, is := gateValue(before, "beta_mape", d.Scope), gateValue(after, "beta_mape", d.Scope)
+	was := gateValue(before, "beta_mape", d.Scope)
+	is := gateValue(after, "beta_mape", d.Scope)
 	fmt.Printf("applied: %s: %s: MAPE %.3f, was %.3f\n", what, d.Sentence, is, was)
 	if !(is <= 0.9*was) {
 		t.Errorf("%s: %s: applied, the MAPE is %.3f where it was %.3f", what, d.Sentence, is, was)

@@ -179,7 +179,8 @@ func (q chance) raise(metric string, x difference) {
 // requestChances is the same where no steps were recorded: the ratios are those of
 // measured to replayed requests of the phase, drawn in blocks too.
 func (p *Phase) requestChances(seed, splitNs int64) chance {
-	all, judged := p.sample(result.VariantPlain, p.originNs), p.sample(result.VariantPlain, splitNs)
+	all := p.sample(result.VariantPlain, p.originNs)
+	judged := p.sample(result.VariantPlain, splitNs)
 	q := chance{}
 	for _, metric := range metricNames {
 		plain := judged.sim[metric]
@@ -188,7 +189,8 @@ func (p *Phase) requestChances(seed, splitNs int64) chance {
 		for i, x := range all.sim[metric] {
 			if x > 0 {
 				r.ratio = append(r.ratio, all.real[metric][i]/x)
-				measured, replayed = measured+all.real[metric][i], replayed+x
+				measured += all.real[metric][i]
+				replayed += x
 			}
 		}
 		if len(r.ratio) < spreadMinRows || len(plain) == 0 || measured == 0 {
@@ -223,11 +225,15 @@ func (q chance) fill(m *result.Metrics) {
 // against is D and the median paired difference of each metric between the plain replay
 // and a noisy one, over the compared requests that both finish.
 func (p *Phase) against(noise *sim.Result, splitNs int64) chance {
-	a, b := map[string][]float64{}, map[string][]float64{}
+	a := map[string][]float64{}
+	b := map[string][]float64{}
 	plain := p.plain()
-	departed, noisyDeparted := lastDeparture(p.obs, plain), lastDeparture(p.obs, noise)
+	departed := lastDeparture(p.obs, plain)
+	noisyDeparted := lastDeparture(p.obs, noise)
 	for i := range p.obs {
-		o, r, n := &p.obs[i], &plain.Requests[i], &noise.Requests[i]
+		o := &p.obs[i]
+		r := &plain.Requests[i]
+		n := &noise.Requests[i]
 		if o.ArrivalNs < splitNs || o.Excluded != "" || r.Outcome != sim.OutcomeFinished || n.Outcome != sim.OutcomeFinished {
 			continue
 		}
@@ -304,7 +310,8 @@ func DriftOf(timeNs []int64, y, pred []float64, thinned bool) *drift {
 	}
 	best, least := blocks[0], math.Inf(1)
 	for _, blockNs := range blocks {
-		a, b := halves[0].curve(blockNs), halves[1].curve(blockNs)
+		a := halves[0].curve(blockNs)
+		b := halves[1].curve(blockNs)
 		if err := a.error(&halves[1]) + b.error(&halves[0]); err < least-worthAShorter*float64(len(timeNs)) {
 			best, least = blockNs, err
 		}
@@ -319,7 +326,10 @@ type ratios struct {
 	of       []float64
 }
 
-func (r *ratios) add(ns int64, ratio float64) { r.at, r.of = append(r.at, ns), append(r.of, ratio) }
+func (r *ratios) add(ns int64, ratio float64) {
+	r.at = append(r.at, ns)
+	r.of = append(r.of, ratio)
+}
 
 // curve is the drift in blocks of one length.
 func (r *ratios) curve(blockNs int64) *drift {
@@ -458,7 +468,8 @@ func spreadOfRows(t *rows.Table, predUs []float64, d *drift, from, to int64) *sp
 	for r := range ratio {
 		s.rows += len(ratio[r])
 		if len(ratio[r]) >= spreadMinRows {
-			s.classes[r], known = spreadClassesOf(pred[r], ratio[r]), true
+			s.classes[r] = spreadClassesOf(pred[r], ratio[r])
+			known = true
 		}
 	}
 	if !known {
@@ -469,7 +480,8 @@ func spreadOfRows(t *rows.Table, predUs []float64, d *drift, from, to int64) *sp
 
 func spreadClassesOf(pred, ratio []float64) []spreadClass {
 	n := max(1, min(spreadClasses, len(ratio)/spreadPerRow))
-	centre, order := stat.Median(ratio), stat.Order(pred)
+	centre := stat.Median(ratio)
+	order := stat.Order(pred)
 	var out []spreadClass
 	for k := range n {
 		part := order[k*len(order)/n : (k+1)*len(order)/n]

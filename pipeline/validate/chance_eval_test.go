@@ -57,12 +57,17 @@ func TestEvalReplayGates(t *testing.T) {
 		{"all step times x1.3", false, slower, 0, 100, 50, 90},
 		{"half the KV blocks, nearly full", true, half, 0, 100, 25, 90},
 	} {
-		passed, failed, decided, ofThose := 0, 0, 0, 0
+		passed := 0
+		failed := 0
+		decided := 0
+		ofThose := 0
 		for k := range simulations {
 			v := plantedVerdict(t, uint64(k), c.pressed, c.change)
 			pass, fail, below := judgedByReplay(v.Gates)
-			passed, failed = passed+one(pass), failed+one(fail)
-			decided, ofThose = decided+one(below), ofThose+one(below && fail)
+			passed += one(pass)
+			failed += one(fail)
+			decided += one(below)
+			ofThose = ofThose + one(below && fail)
 		}
 		fmt.Printf("%-38s of %d: %3d pass, %3d fail; chance is below every threshold in %3d, of which %3d fail\n", c.name, simulations,
 			passed, failed, decided, ofThose)
@@ -80,7 +85,8 @@ func plantedVerdict(t *testing.T, k uint64, pressed bool, change func(*coeff.Set
 	t.Helper()
 	dep, rps := plantedDeployment(t), 4.0
 	if pressed {
-		dep.Engine.KVBlocksGPU, rps = trace.Some[int64](100), 5 // just enough
+		dep.Engine.KVBlocksGPU = trace.Some[int64](100)
+		rps = 5 // just enough
 	}
 	truth := testkit.PlantedOn(dep)
 	run := recordPlanted(t, truth, dep, plantedLoad(400, rps, 100+k), func(c *sim.Config) {

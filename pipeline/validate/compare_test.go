@@ -6,7 +6,8 @@ import (
 )
 
 func TestCompareReportsBothMedians(t *testing.T) {
-	real, sim := []float64{100, 200, 300, 400}, []float64{110, 180, 330, 400}
+	real := []float64{100, 200, 300, 400}
+	sim := []float64{110, 180, 330, 400}
 	m := Compare(real, sim, true)
 	if math.Abs(m.MedianRelErr-5.0/250) > 1e-12 {
 		t.Errorf("unpaired: got %v, want %v", m.MedianRelErr, 5.0/250)

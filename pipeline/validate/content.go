@@ -72,7 +72,10 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, obs []Request, sharedPref
 		from := journey(o)
 		switch {
 		case from != nil:
-			r.Group, r.GroupTokens, r.Hashes, r.HashTokens = from.Group, from.GroupTokens, from.Hashes, from.HashTokens
+			r.Group = from.Group
+			r.GroupTokens = from.GroupTokens
+			r.Hashes = from.Hashes
+			r.HashTokens = from.HashTokens
 			r.CachedTokens = from.CachedTokens
 		case row != nil && row.CachedTokens.OK:
 			r.CachedTokens = trace.Some(min(row.CachedTokens.V, r.PromptTokens))
@@ -83,9 +86,11 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, obs []Request, sharedPref
 			if groups[row.PrefixGroup.V] == 0 {
 				groups[row.PrefixGroup.V] = uint64(len(groups) + sharedGroup + 1)
 			}
-			r.Group, r.GroupTokens = groups[row.PrefixGroup.V], min(row.PrefixTokens.V, r.PromptTokens)
+			r.Group = groups[row.PrefixGroup.V]
+			r.GroupTokens = min(row.PrefixTokens.V, r.PromptTokens)
 		case from == nil && !r.CachedTokens.OK && sharedPrefix > 0:
-			r.Group, r.GroupTokens = sharedGroup, min(sharedPrefix, r.PromptTokens)
+			r.Group = sharedGroup
+			r.GroupTokens = min(sharedPrefix, r.PromptTokens)
 		}
 	}
 	s.assumed(run, obs, sharedPrefix, journey)
@@ -94,7 +99,9 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, obs []Request, sharedPref
 
 // assumed says what stands for what nobody recorded.
 func (s *Shared) assumed(run *trace.Run, obs []Request, sharedPrefix int64, journey func(*Request) *sim.Request) {
-	unknown, shares, assumed := 0, 0, 0
+	unknown := 0
+	shares := 0
+	assumed := 0
 	for i := range obs {
 		o := &obs[i]
 		switch {
@@ -293,7 +300,8 @@ func sourcesOf(run *trace.Run, dep *deploy.Deployment, in *result.ExtractRun) []
 		}
 		return fmt.Sprintf("%d %s", n, what)
 	}
-	fork, steps := int(in.Requests.Engine), int(in.Steps.Summaries)
+	fork := int(in.Requests.Engine)
+	steps := int(in.Steps.Summaries)
 	if fork+steps > 0 {
 		adds := ""
 		if steps == 0 {
@@ -397,8 +405,13 @@ func timeSources(a *trace.Aggregate) (times, contexts string) {
 func cachedSource(in *result.ExtractRun, requests int) (s result.InspectSource, ok bool) {
 	var sum result.CachedTokens
 	for _, p := range in.CachedTokens {
-		sum.Requests, sum.HitTokens, sum.PromptTokens = sum.Requests+p.Requests, sum.HitTokens+p.HitTokens, sum.PromptTokens+p.PromptTokens
-		sum.Exact, sum.Usage, sum.Bounded, sum.Unpaired = sum.Exact+p.Exact, sum.Usage+p.Usage, sum.Bounded+p.Bounded, sum.Unpaired+p.Unpaired
+		sum.Requests += p.Requests
+		sum.HitTokens += p.HitTokens
+		sum.PromptTokens += p.PromptTokens
+		sum.Exact += p.Exact
+		sum.Usage += p.Usage
+		sum.Bounded += p.Bounded
+		sum.Unpaired += p.Unpaired
 	}
 	s = result.InspectSource{Source: "cached tokens", Teaches: "prompts cost what was computed of them"}
 	known := sum.Exact + sum.Usage + sum.Bounded
@@ -566,7 +579,8 @@ func (r *rebuild) step(i int) {
 
 func (r *rebuild) begin(i int, prompt int64) {
 	at := r.pickUpNs(i) - r.beforeNs
-	r.running, r.from = append(r.running, len(r.out)), append(r.from, i)
+	r.running = append(r.running, len(r.out))
+	r.from = append(r.from, i)
 	r.out = append(r.out, Request{ID: fmt.Sprintf("unrecorded-%d", len(r.out)+1), ArrivalNs: at, Prompt: prompt, Excluded: excludedUnrecorded})
 	if r.behind > 1 {
 		r.firsts[i+1]++

@@ -59,7 +59,10 @@ func diagnose(s *scope, gates []string, lag *candidate) result.Diagnosis {
 		return d
 	}
 	if outside, slot := s.unseen(set); outside > unseenLoss && s.knownDevice(set) {
-		d.Cause, d.Figure, d.Term, d.Evidence = result.CauseUnseenRegime, "residuals", set.Beta[slot].Name, &outside
+		d.Cause = result.CauseUnseenRegime
+		d.Figure = "residuals"
+		d.Term = set.Beta[slot].Name
+		d.Evidence = &outside
 		d.Sentence = fmt.Sprintf("%.0f %% of the error lies in steps outside the range that %s was trained on: add such load to the fit",
 			100*outside, d.Term)
 		return d
@@ -70,7 +73,10 @@ func diagnose(s *scope, gates []string, lag *candidate) result.Diagnosis {
 		d.Sentence = ruledOut(tried, r.constantLoss())
 		return d
 	}
-	d.Cause, d.Figure, d.Regime, d.Term = best.cause, best.figure, best.regime, best.term
+	d.Cause = best.cause
+	d.Figure = best.figure
+	d.Regime = best.regime
+	d.Term = best.term
 	d.Evidence = &best.evidence
 	d.Sentence = fmt.Sprintf("%s: %s removes %.0f %% of the mean relative error", best.premise, best.change, 100*best.share)
 	return d
@@ -187,7 +193,8 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 
 // promptWork is what the time-like terms that compute on prompts, and the others, have in each prediction, us.
 func (s *scope) promptWork(r *residuals) (prompt, rest []float64) {
-	prompt, rest = make([]float64, len(r.us)), make([]float64, len(r.us))
+	prompt = make([]float64, len(r.us))
+	rest = make([]float64, len(r.us))
 	for j, f := range features.BetaFeatures(s.runs[0].set.SpecVersion) {
 		if !f.IsTime() {
 			continue
@@ -327,7 +334,8 @@ func (r *residuals) without(delta float64, x []float64) []float64 {
 
 // constantLoss is the loss of the best constant.
 func (r *residuals) constantLoss() float64 {
-	sum, c := 0.0, stat.WeightedMedian(r.y, r.weight)
+	sum := 0.0
+	c := stat.WeightedMedian(r.y, r.weight)
 	for i, y := range r.y {
 		sum += r.weight[i] * math.Abs(y-c)
 	}
@@ -373,7 +381,9 @@ func residualsOf(each func(func(t *judgedRun, i int)), predict func(*judgedRun, 
 			return
 		}
 		y := math.Max(t.beta.Y[i], leastUs)
-		r.us, r.y, r.regime = append(r.us, t.beta.Y[i]-predict(t, i)), append(r.y, t.beta.Y[i]), append(r.regime, t.beta.Regime[i])
+		r.us = append(r.us, t.beta.Y[i]-predict(t, i))
+		r.y = append(r.y, t.beta.Y[i])
+		r.regime = append(r.regime, t.beta.Regime[i])
 		r.weight = append(r.weight, 1/(y*count[t.beta.Regime[i]]))
 		r.rows = append(r.rows, slices.Clone(t.beta.Row(i)))
 	})
@@ -410,7 +420,8 @@ func (r *residuals) bestChange(x []float64) float64 {
 	var ratio, weight []float64
 	for i := range x {
 		if x[i] > 0 {
-			ratio, weight = append(ratio, r.us[i]/x[i]), append(weight, r.weight[i]*x[i])
+			ratio = append(ratio, r.us[i]/x[i])
+			weight = append(weight, r.weight[i]*x[i])
 		}
 	}
 	if len(ratio) == 0 {
@@ -423,7 +434,9 @@ func (r *residuals) bestChange(x []float64) float64 {
 // beyond 1.5 times its training maximum, and the slot (from 0) that is so most often; 0 where such rows are few.
 func (s *scope) unseen(set *coeff.Set) (float64, int) {
 	bySlot := make([]int, len(set.Beta))
-	outside, total, hits := 0.0, 0.0, 0
+	outside := 0.0
+	total := 0.0
+	hits := 0
 	s.eachTested(func(t *judgedRun, i int) {
 		hit := false
 		for j, x := range t.beta.Row(i) {
@@ -572,7 +585,8 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 	var tried []string
 	if t.Blocks > 0 {
 		if stated, _, err := t.Deployment.KVBlocks(); err == nil && math.Abs(float64(stated)/float64(t.Blocks)-1) > otherCache {
-			d.Cause, d.Evidence = result.CauseScheduler, new(float64(stated)/float64(t.Blocks))
+			d.Cause = result.CauseScheduler
+			d.Evidence = new(float64(stated) / float64(t.Blocks))
 			d.Sentence = fmt.Sprintf("run.yaml gives the engine %d KV blocks, its steps recorded %d: correct vllm.kv_blocks_total_gpu",
 				stated, t.Blocks)
 			return d
@@ -587,7 +601,8 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 			return d
 		}
 		if *t.Identical < sameBatches {
-			d.Cause, d.Evidence = result.CauseScheduler, t.Identical
+			d.Cause = result.CauseScheduler
+			d.Evidence = t.Identical
 			d.Sentence = fmt.Sprintf("the simulator forms %.0f %% of the recorded batches as they were: compare max_num_seqs, "+
 				"max_num_batched_tokens, chunked prefill and prefix caching of run.yaml with the server's", 100**t.Identical)
 			return d
@@ -597,7 +612,9 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 	if !t.Deployment.IsComposed() {
 		if run := replayOf(v, scopeName); run != nil && j.rules.Good(run.MetricsDrift) {
 			swing := t.drift.Swing()
-			d.Cause, d.Figure, d.Evidence = result.CauseMachineDrift, "drift", &swing
+			d.Cause = result.CauseMachineDrift
+			d.Figure = "drift"
+			d.Evidence = &swing
 			d.Sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured: "+
 				"the drift-corrected replay passes", swing)
 			return d

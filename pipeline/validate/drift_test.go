@@ -13,7 +13,9 @@ func TestDriftCurveFollowsTheMachine(t *testing.T) {
 	var y, pred []float64
 	for i := range int64(3000) { // 60 s at 20 ms, speed 1, 1.4, 0.95
 		factor := []float64{1, 1.4, 0.95}[i/1000]
-		at, y, pred = append(at, 5e9+i*20e6), append(y, 50e3*factor), append(pred, 50e3)
+		at = append(at, 5e9+i*20e6)
+		y = append(y, 50e3*factor)
+		pred = append(pred, 50e3)
 	}
 	d := DriftOf(at, y, pred, false)
 	if len(d.Points) != 3 || d.Points[1].StartS != 20 || math.Abs(d.Points[1].Factor-1.4) > 1e-12 {
@@ -41,7 +43,9 @@ func TestDriftGapsTakeTheBlockBefore(t *testing.T) {
 	var y, pred []float64
 	add := func(startS int64, factor float64) {
 		for i := range int64(10) {
-			at, y, pred = append(at, startS*1e9+i*1e8), append(y, factor), append(pred, 1)
+			at = append(at, startS*1e9+i*1e8)
+			y = append(y, factor)
+			pred = append(pred, 1)
 		}
 	}
 	add(0, 1.05)
@@ -66,7 +70,8 @@ func TestDriftBlocksAreAsShortAsRowsBearOut(t *testing.T) {
 		var at []int64
 		var y, pred []float64
 		for i := range int64(6000) { // 120 s at 20 ms
-			at, pred = append(at, i*20e6), append(pred, 20e3)
+			at = append(at, i*20e6)
+			pred = append(pred, 20e3)
 			y = append(y, 20e3*factor(i/50)*math.Exp(0.2*rng.NormFloat64()))
 		}
 		return DriftOf(at, y, pred, false)
@@ -89,7 +94,9 @@ func TestDriftOfThinnedRowsHasLongerBlocks(t *testing.T) {
 		var at []int64
 		var y, pred []float64
 		for ns := int64(0); ns < 3600e9; ns += everyNs {
-			at, y, pred = append(at, ns), append(y, 20e3*(1+0.5*float64(ns/1800e9))), append(pred, 20e3)
+			at = append(at, ns)
+			y = append(y, 20e3*(1+0.5*float64(ns/1800e9)))
+			pred = append(pred, 20e3)
 		}
 		return DriftOf(at, y, pred, thinned)
 	}

@@ -60,7 +60,9 @@ func fitted(t *testing.T, out string, ext *result.Extract, split float64) *resul
 
 func fittedOf(out string, ext *result.Extract, split float64) (*result.Fit, error) {
 	o := fit.DefaultOptions()
-	o.Split, o.Bootstraps, o.Models = split, fit.MinBootstraps, []string{}
+	o.Split = split
+	o.Bootstraps = fit.MinBootstraps
+	o.Models = []string{}
 	return pipeline.FitTables(context.Background(), out, ext, o, result.Header{}, nil)
 }
 
@@ -120,7 +122,8 @@ func (c *comparison) add(r *result.ValidationRun, want [6]float64) {
 // check compares the medians; the one named printed is not judged.
 func (c *comparison) check(t *testing.T, printed string) {
 	for k, name := range []string{"TTFT D", "TTFT error %", "E2E D", "E2E error %", "ITL D", "ITL error %"} {
-		a, b := stat.Median(c.ours[k]), stat.Median(c.theirs[k])
+		a := stat.Median(c.ours[k])
+		b := stat.Median(c.theirs[k])
 		fmt.Printf("median over %d runs: %s %.3f, reference %.3f\n", len(c.ours[k]), name, a, b)
 		if (a > b || len(c.ours[k]) < 5) && name != printed {
 			t.Errorf("%s: got %.3f over %d runs, want the reference's %.3f or less over 5 or more", name, a, len(c.ours[k]), b)
@@ -170,7 +173,9 @@ func TestEvalReference(t *testing.T) {
 		one := *ext
 		one.Runs = ext.Runs[i : i+1]
 		o := fit.DefaultOptions()
-		o.Bootstraps, o.Models, o.KeepSaturated = fit.MinBootstraps, []string{}, true
+		o.Bootstraps = fit.MinBootstraps
+		o.Models = []string{}
+		o.KeepSaturated = true
 		f, err := pipeline.FitTables(context.Background(), out, &one, o, result.Header{}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -278,7 +283,9 @@ func TestEvalObserved(t *testing.T) {
 	zero := 0.0
 	for _, latency := range []string{"roofline", "physics"} {
 		o := validate.DefaultOptions()
-		o.OverheadUs, o.EgressUs, o.Latency = &zero, &zero, latency
+		o.OverheadUs = &zero
+		o.EgressUs = &zero
+		o.Latency = latency
 		v, err := pipeline.ValidateTables(context.Background(), client, runs, f, o, result.Header{})
 		if err != nil {
 			t.Fatal(err)
@@ -306,7 +313,9 @@ func printPlain(t *testing.T, v *result.Validation, most map[string]plainLimit) 
 			t.Errorf("%s: no metrics: %v", r.ID, r.Findings)
 			continue
 		}
-		a, b, c := r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E
+		a := r.Metrics.TTFT
+		b := r.Metrics.ITL
+		c := r.Metrics.E2E
 		fmt.Fprintf(w, "\t%.2f\t%.0f %%\t%.0f %%\t%.0f / %.0f\t%.2f\t%.0f %%\t%.2f\t%.0f %%\t%.0f / %.0f\n", a.KSD, 100*a.MedianRelErr,
 			100**a.MedianRelErrPaired,
 			a.RealMs.P50, a.SimMs.P50, b.KSD, 100*b.MedianRelErr, c.KSD, 100*c.MedianRelErr, c.RealMs.P50, c.SimMs.P50)
@@ -362,7 +371,8 @@ func TestEvalClosedLoops(t *testing.T) {
 		if r.Load != deploy.LoadClosed || r.Metrics == nil {
 			continue
 		}
-		plain, drift := []*result.Metric{r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E}, make([]*result.Metric, 3)
+		plain := []*result.Metric{r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E}
+		drift := make([]*result.Metric, 3)
 		if m := r.MetricsDrift; m != nil {
 			drift = []*result.Metric{m.TTFT, m.ITL, m.E2E}
 		}

@@ -27,7 +27,9 @@ func preempting(t *testing.T, gamma float64, seed uint64, requests int, rps floa
 	set := testkit.PlantedOn(dep)
 	setTerm(set, "preemption_overhead", plantedOverheadUs)
 	run := recordPlanted(t, set, dep, plantedLoad(requests, rps, seed), func(c *sim.Config) {
-		c.GammaEMA, c.Seed, c.KVBlocks = gamma, int64(seed), blocks
+		c.GammaEMA = gamma
+		c.Seed = int64(seed)
+		c.KVBlocks = blocks
 		var q []sim.Quantile
 		for k := 1; k < 40; k++ {
 			p := float64(k) / 40
@@ -47,7 +49,9 @@ func preempting(t *testing.T, gamma float64, seed uint64, requests int, rps floa
 // stepTimes are the options of a fit that is looked at for its step times.
 func stepTimes() fit.Options {
 	o := fit.DefaultOptions()
-	o.Bootstraps, o.Models, o.AlphaTargets = fit.MinBootstraps, []string{}, []string{coeff.Overhead}
+	o.Bootstraps = fit.MinBootstraps
+	o.Models = []string{}
+	o.AlphaTargets = []string{coeff.Overhead}
 	return o
 }
 
@@ -77,13 +81,17 @@ func TestEvalGamma(t *testing.T) {
 	repo.NeedEval(t)
 	o := stepTimes()
 	o.KeepSaturated, o.Bootstraps = true, 500
-	right, wrong, inside, narrow := 0, 0, 0, 0
+	right := 0
+	wrong := 0
+	inside := 0
+	narrow := 0
 	fmt.Println("planted gamma, 30 ms overhead: preemptions, steps | gamma | overhead us, its interval")
 	for _, gamma := range features.Gammas() {
 		for seed := range uint64(10) {
 			src, n := preempting(t, gamma, rand.New(rand.NewPCG(seed, 5)).Uint64(), 2800, 12, 80)
 			m := &stepTimesOf(t, []fit.Source{src}, o).Beta
-			c, verdict := term(t, m, "preemption_overhead"), "not identified"
+			c := term(t, m, "preemption_overhead")
+			verdict := "not identified"
 			switch {
 			case *m.GammaIdentified && *m.GammaEMA == gamma:
 				right, verdict = right+1, "right"

@@ -27,7 +27,9 @@ func TestGapsAreThinnedAsTheyStand(t *testing.T) {
 			from := list[500].startNs
 			var all []float64
 			for i := lag; i+1 < len(part); i++ {
-				s, next, done := part[i], part[i+1], part[i-lag]
+				s := part[i]
+				next := part[i+1]
+				done := part[i-lag]
 				if s.startNs < from || s.running == 0 || next.id != s.id+1 || done.id != s.id-int64(lag) {
 					continue
 				}
@@ -35,7 +37,8 @@ func TestGapsAreThinnedAsTheyStand(t *testing.T) {
 					all = append(all, float64(next.startNs-s.startNs)/1e6)
 				}
 			}
-			got, want := tokenGaps(part, lag, from), stat.Thin(all, maxGaps)
+			got := tokenGaps(part, lag, from)
+			want := stat.Thin(all, maxGaps)
 			if !slices.Equal(got, want) || len(all) == 0 || most > 100 && len(got) != maxGaps {
 				t.Errorf("lag %d: got %d gaps, want %d of %d", lag, len(got), len(want), len(all))
 			}

@@ -212,7 +212,8 @@ func medianMs(c *result.ConfigErrors, runs []result.ValidationRun, of func(*resu
 			continue
 		}
 		if m := metricOf(runs[i].Metrics, of); m != nil {
-			sum, n = sum+m.RealMs.P50*float64(m.NReal), n+float64(m.NReal)
+			sum += m.RealMs.P50 * float64(m.NReal)
+			n += float64(m.NReal)
 		}
 	}
 	if n == 0 {
@@ -296,7 +297,9 @@ func ofReplay(name string) bool {
 // not required. What is in-sample decides nothing and has no gates.
 func replayGates(v *result.Validation, r *rules, clients bool) []result.Gate {
 	var gates []result.Gate
-	decided, why, undecided := false, "nothing was held out of the fit", ""
+	decided := false
+	why := "nothing was held out of the fit"
+	undecided := ""
 	for i := range v.Runs {
 		run := &v.Runs[i]
 		if run.Split.Kind == result.SplitInSample {
@@ -304,7 +307,8 @@ func replayGates(v *result.Validation, r *rules, clients bool) []result.Gate {
 		}
 		why = "no unsaturated phase with requests that the coefficients never saw was replayed"
 		note, required := runNote(run, clients)
-		decided, undecided = decided || required, cmp.Or(undecided, run.Undecided)
+		decided = decided || required
+		undecided = cmp.Or(undecided, run.Undecided)
 		for _, g := range replayRules {
 			if run.Source == sourcePoints && !g.levels {
 				continue
@@ -642,7 +646,8 @@ func (r *rules) gate(name, scope string, value *float64, note string) result.Gat
 		Source: t.Source, Spec: t.Spec, Required: true, Purposes: t.Purposes,
 	}
 	if value != nil {
-		g.Pass, g.Note = new(holds(*value, t.Op, t.Limit)), r.loosened[name]
+		g.Pass = new(holds(*value, t.Op, t.Limit))
+		g.Note = r.loosened[name]
 	}
 	return g
 }
@@ -683,7 +688,9 @@ func verdicts(v *result.Validation) []result.PurposeVerdict {
 // verdictOf judges a purpose for one configuration or test run; c nil: for all.
 func verdictOf(v *result.Validation, purpose string, c *result.ConfigErrors) result.PurposeVerdict {
 	out := result.PurposeVerdict{}
-	out.Purpose, out.Scope, out.Verdict = purpose, scopeAll, coeff.VerdictNotApplicable
+	out.Purpose = purpose
+	out.Scope = scopeAll
+	out.Verdict = coeff.VerdictNotApplicable
 	out.Failed, out.Missing = []string{}, []string{}
 	if c != nil {
 		out.Scope = c.Scope
@@ -745,7 +752,8 @@ func setVerdicts(v *result.Validation, asked string) {
 		}
 	}
 	decided := v.VerdictFor(v.For, scopeAll)
-	v.Verdict, v.Missing = decided.Verdict, decided.Missing
+	v.Verdict = decided.Verdict
+	v.Missing = decided.Missing
 	v.Pass = v.Verdict == coeff.VerdictPass
 }
 

@@ -195,7 +195,9 @@ func TestPurposes(t *testing.T) {
 		{"certificate", func(_ *result.Validation, f *result.Fit) { f.Beta.Certificate.OK = false },
 			[4]string{fail, fail, pass, pass}, [4]string{fail, fail, pass, pass}},
 		{"one configuration", func(_ *result.Validation, f *result.Fit) {
-			f.Beta.Loco, f.Alpha[0].Loco, f.Alpha[1].Loco = nil, nil, nil
+			f.Beta.Loco = nil
+			f.Alpha[0].Loco = nil
+			f.Alpha[1].Loco = nil
 		},
 			[4]string{pass, pass, pass, none}, [4]string{pass, pass, pass, none}},
 		{"a saturated run alone", func(v *result.Validation, _ *result.Fit) { v.Runs[0].Saturated = true },
@@ -263,7 +265,9 @@ func TestSaturatedPhasesDoNotGate(t *testing.T) {
 		t.Errorf("notes: got %v", notes)
 	}
 	v.Runs = append(v.Runs, v.Runs[0])
-	v.Runs[2].Phase, v.Runs[2].Load, v.Runs[2].Metrics = "closed", deploy.LoadClosed, bad
+	v.Runs[2].Phase = "closed"
+	v.Runs[2].Load = deploy.LoadClosed
+	v.Runs[2].Metrics = bad
 	v.Gates = nil
 	if judged(t, v, fit, nil); v.Verdict != coeff.VerdictFail {
 		t.Errorf("a bad closed loop: got %s", v.Verdict)

@@ -45,7 +45,8 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 	}
 	out.Sources = sourcesOf(run, dep, in.Extract)
 	sat := rows.VerdictsOf(run, dep)
-	out.Saturated, out.Saturation = sat.Run.Saturated, sat.Run.Checks
+	out.Saturated = sat.Run.Saturated
+	out.Saturation = sat.Run.Checks
 	out.Phases = inspectPhases(run, sat)
 	refused := refusedOf(run, dep)
 	if id := run.ID; len(run.Steps) > 0 && supported(dep) == nil {
@@ -248,8 +249,12 @@ func addExtract(l *result.InspectLosses, e *result.ExtractRun) {
 	for _, n := range e.Records.Dropped {
 		dropped += int(n)
 	}
-	duplicates, truncated := int(e.Losses.DuplicateSpans), int(e.Losses.TruncatedMessages)
-	l.RecordsRead, l.RecordsDropped, l.DuplicateSpans, l.TruncatedMessages = &read, &dropped, &duplicates, &truncated
+	duplicates := int(e.Losses.DuplicateSpans)
+	truncated := int(e.Losses.TruncatedMessages)
+	l.RecordsRead = &read
+	l.RecordsDropped = &dropped
+	l.DuplicateSpans = &duplicates
+	l.TruncatedMessages = &truncated
 	l.DroppedSpanEvents = max(l.DroppedSpanEvents, int(e.Losses.DroppedSpanEvents))
 }
 
@@ -274,7 +279,8 @@ func compareClocks(run *trace.Run) result.InspectClocks {
 	}
 	if len(offsetS) > 0 {
 		o := stat.Sorted(offsetS)
-		mid, spread := stat.Quantile(o, 0.5), 1e3*(stat.Quantile(o, 0.95)-stat.Quantile(o, 0.05))
+		mid := stat.Quantile(o, 0.5)
+		spread := 1e3 * (stat.Quantile(o, 0.95) - stat.Quantile(o, 0.05))
 		c.OffsetS, c.OffsetSpreadMs = &mid, &spread
 	}
 	for i := range run.Requests {
@@ -294,7 +300,9 @@ func bounds(run *trace.Run) (lo, hi int64, ok bool) {
 			case at.OK && ok:
 				lo, hi = min(lo, at.V), max(hi, at.V)
 			case at.OK:
-				lo, hi, ok = at.V, at.V, true
+				lo = at.V
+				hi = at.V
+				ok = true
 			}
 		}
 	}
@@ -397,7 +405,9 @@ func engineLog(run *trace.Run) []trace.Finding {
 	times, contexts := timeSources(a)
 	what := "passes of an unmodified engine give"
 	if run.Iterations[0].Form == trace.IterationChunks {
-		what, times, contexts = "steps recovered from chunks give", "step times from the chunks' stamps", "the KV-read term by counting"
+		what = "steps recovered from chunks give"
+		times = "step times from the chunks' stamps"
+		contexts = "the KV-read term by counting"
 	}
 	text := fmt.Sprintf("%s: %d %s %s and %s", run.ID, len(run.Iterations), what, times, contexts)
 	if c := a.Audit.ConstantUs; c.OK && slices.ContainsFunc(run.Iterations, func(it trace.Iteration) bool { return it.ElapsedUs > 0 }) {

@@ -36,7 +36,8 @@ func plantedDeployment(t *testing.T) *deploy.Deployment {
 func setTerm(set *coeff.Set, name string, v float64) {
 	for i := range set.Beta {
 		if set.Beta[i].Name == name {
-			set.Beta[i].Value, set.Beta[i].Identified = v, coeff.Within
+			set.Beta[i].Value = v
+			set.Beta[i].Identified = coeff.Within
 			return
 		}
 	}
@@ -109,7 +110,9 @@ func recordPlanted(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []
 		t.Fatal(err)
 	}
 	c := sim.DefaultConfig(dep, model)
-	c.Async, c.Overhead, c.Egress = false, sim.Const(2000), sim.Const(2000)
+	c.Async = false
+	c.Overhead = sim.Const(2000)
+	c.Egress = sim.Const(2000)
 	if change != nil {
 		change(&c)
 	}

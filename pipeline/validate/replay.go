@@ -158,7 +158,8 @@ func (p *Phase) simRequest(o Request, content Content) sim.Request {
 	}
 	if o.Excluded != "" && o.EndNs.OK {
 		r.OutputTokens = r.MaxTokens
-		r.AbortAtUs, r.AbortKind = trace.Some(p.us(o.EndNs.V)), sim.OutcomeAborted
+		r.AbortAtUs = trace.Some(p.us(o.EndNs.V))
+		r.AbortKind = sim.OutcomeAborted
 	}
 	if content != nil {
 		content(&o, &r)
@@ -301,7 +302,8 @@ func (p *Phase) Entry(splitNs int64) result.ValidationRun {
 		Findings:     slices.Clone(p.findings),
 	}
 	if plain := by[result.VariantPlain]; plain != nil {
-		v.Requests, v.Excluded = plain.compared, plain.excluded
+		v.Requests = plain.compared
+		v.Excluded = plain.excluded
 		v.Metrics.ITLGap = Compare(tokenGaps(p.recorded, p.lag, splitNs), tokenGaps(p.gaps.marks, p.lag, splitNs), false) // never gates
 	}
 	for i := range p.obs {
@@ -341,7 +343,8 @@ func (p *Phase) Starved(splitNs int64) (s starved) {
 		off := math.Abs(math.Log(sim.V / 1e3 / real.V))
 		if all += off; r.Starved {
 			their += off
-			recorded, simulated = append(recorded, real.V), append(simulated, sim.V/1e3)
+			recorded = append(recorded, real.V)
+			simulated = append(simulated, sim.V/1e3)
 		}
 	}
 	if s.Requests = len(recorded); s.Requests > 0 && all > 0 {
@@ -353,7 +356,8 @@ func (p *Phase) Starved(splitNs int64) (s starved) {
 func (p *Phase) quality() *result.ReplayQuality {
 	q := &result.ReplayQuality{Notes: []string{}}
 	if res := p.plain(); res != nil {
-		q.Steps, q.ClippedPredictions = int(res.Steps), int(res.ClippedSteps+res.ClippedDelays)
+		q.Steps = int(res.Steps)
+		q.ClippedPredictions = int(res.ClippedSteps + res.ClippedDelays)
 		for _, f := range res.Findings {
 			q.Notes = append(q.Notes, fmt.Sprintf("%s: %s", f.Code, f.Message))
 		}
@@ -406,7 +410,9 @@ func callsOf(obs []Request) []workload.Call {
 			continue
 		}
 		c := &calls[k]
-		c.Samples, c.SentNs, c.EndNs = append(c.Samples, i), min(c.SentNs, o.ArrivalNs), max(c.EndNs, end)
+		c.Samples = append(c.Samples, i)
+		c.SentNs = min(c.SentNs, o.ArrivalNs)
+		c.EndNs = max(c.EndNs, end)
 	}
 	stat.SortStable(calls, func(a, b workload.Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
 	return calls
@@ -453,7 +459,9 @@ func tokenGaps(steps []stepMark, lag int, fromNs int64) []float64 {
 // eachGap visits the gaps between steps, each with the number of decodes it holds.
 func eachGap(steps []stepMark, lag int, fromNs int64, visit func(ms float64, times int)) {
 	for i := lag; i+1 < len(steps); i++ {
-		done, s, next := steps[i-lag], steps[i], steps[i+1]
+		done := steps[i-lag]
+		s := steps[i]
+		next := steps[i+1]
 		if s.startNs >= fromNs && s.running != 0 && next.id == s.id+1 && done.id == s.id-int64(lag) {
 			visit(float64(next.startNs-s.startNs)/1e6, int(max(0, done.decode)))
 		}
@@ -504,7 +512,8 @@ func (j *job) idleDelays(e *engine, run *trace.Run) []trace.Finding {
 		return nil
 	}
 	if idle, ok := measureIdle(run); ok {
-		e.overheadUs, e.egressUs = &idle.OverheadUs, &idle.EgressUs
+		e.overheadUs = &idle.OverheadUs
+		e.egressUs = &idle.EgressUs
 		return nil
 	}
 	if run.Aggregate != nil && j.set.AlphaModel(coeff.Overhead) == nil {

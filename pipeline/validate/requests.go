@@ -200,7 +200,9 @@ func callSamples(o Request, n int64, total trace.Opt[float64]) []Request {
 		out[k] = o
 		s := &out[k]
 		if n > 1 {
-			s.ID, s.Group, s.Output = fmt.Sprintf("%s#%d", o.ID, k), o.ID, o.Output/n
+			s.ID = fmt.Sprintf("%s#%d", o.ID, k)
+			s.Group = o.ID
+			s.Output = o.Output / n
 		}
 		if total.OK && s.Output > 1 {
 			s.ITLMs = trace.Some(total.V / float64(s.Output-1))
@@ -271,7 +273,8 @@ func itlMs(r *trace.Request) (float64, bool) {
 	}
 	total, ok := trace.BetweenMs(r.FirstTokenNs, r.FinishedNs)
 	if r.Source == trace.SourceStock {
-		total, ok = r.StockDecodeUs.V/1e3, r.StockDecodeUs.OK
+		total = r.StockDecodeUs.V / 1e3
+		ok = r.StockDecodeUs.OK
 	}
 	return total / float64(r.OutputTokens.V-1), ok
 }
@@ -324,7 +327,8 @@ func measureIdle(run *trace.Run) (idle, bool) {
 			continue
 		}
 		if o, e, ok := around(s.r); ok {
-			overhead, egress = append(overhead, o), append(egress, e)
+			overhead = append(overhead, o)
+			egress = append(egress, e)
 		}
 	}
 	if len(overhead) == 0 {
@@ -376,7 +380,10 @@ const unfinished = 100
 // levels compares load levels with what coefficients say that never saw them (spec#level-holdout).
 func (t *judgedRun) levels(levels []result.LevelHoldout, seed int64) result.ValidationRun {
 	v := t.entry()
-	v.Source, v.Load, v.Requests, v.Replayed = sourcePoints, "levels", len(levels), len(levels)
+	v.Source = sourcePoints
+	v.Load = "levels"
+	v.Requests = len(levels)
+	v.Replayed = len(levels)
 	v.Split = result.Split{Kind: result.SplitLevels, Test: 1}
 	v.Metrics = &result.Metrics{}
 	q := chance{}
@@ -396,7 +403,8 @@ func (t *judgedRun) levels(levels []result.LevelHoldout, seed int64) result.Vali
 			if b != nil && *b > 0 {
 				guess = *b
 			}
-			real, simulated = append(real, *a), append(simulated, guess)
+			real = append(real, *a)
+			simulated = append(simulated, guess)
 		}
 		if *k.to = Compare(real, simulated, true); len(real) < fewestLevels {
 			continue

@@ -92,7 +92,8 @@ func RowsJudged(fit *result.Fit, sources []Source, o Options) []trace.Finding {
 			limit = rows.RecordedMaxRows(fit.Options.MaxRows)
 		}
 	}
-	most, configs := stat.Map(sources, func(s Source) int64 { return s.Most }), stat.Map(sources, func(s Source) string { return s.Config })
+	most := stat.Map(sources, func(s Source) int64 { return s.Most })
+	configs := stat.Map(sources, func(s Source) string { return s.Config })
 	strides, found := rows.Strides(most, configs, limit)
 	for i := range sources {
 		sources[i].Stride = strides[i]
@@ -172,7 +173,8 @@ func (j *job) loadSteps(i int) (err error) {
 		return err
 	}
 	if j.all[i], err = newJudgedRun(run, dep, j.set, j.o, s); err == nil {
-		j.all[i].informs, j.all[i].told = s.Informs, s.Levels
+		j.all[i].informs = s.Informs
+		j.all[i].told = s.Levels
 	}
 	return err
 }
@@ -290,7 +292,8 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	}
 	content := ContentOf(run, dep, obs, j.o.SharedPrefix)
 	findings = append(findings, content.Findings...)
-	marks, phases := marksOf(run), rows.PhasesOf(run, dep)
+	marks := marksOf(run)
+	phases := rows.PhasesOf(run, dep)
 	passes := run.Aggregate
 	run = nil // its steps are most of a long recording
 	for _, p := range phases {
@@ -561,7 +564,9 @@ func (t *judgedRun) diagnoseRequests(scope string, failed []string) result.Diagn
 		return d
 	}
 	blocks, _, _ := t.Deployment.KVBlocks()
-	d.Cause, d.Regime, d.Evidence = result.CauseScheduler, "requests that waited for KV blocks", &s.ErrorShare
+	d.Cause = result.CauseScheduler
+	d.Regime = "requests that waited for KV blocks"
+	d.Evidence = &s.ErrorShare
 	d.Sentence = fmt.Sprintf("%d of %d requests waited for KV blocks in the replay and hold %.0f %% of the error of TTFT: %.0f ms in the "+
 		"median there, %.0f ms as measured; run.yaml gives the engine %d KV blocks: compare vllm.kv_blocks_total_gpu with "+
 		"the server's start-up log",
@@ -713,7 +718,8 @@ func (o *Options) gateOption() option.Option {
 // SetThreshold sets the threshold of a gate and who did so.
 func (o *Options) SetThreshold(gate string, limit float64, from string) {
 	if o.Thresholds == nil {
-		o.Thresholds, o.ThresholdsFrom = map[string]float64{}, map[string]string{}
+		o.Thresholds = map[string]float64{}
+		o.ThresholdsFrom = map[string]string{}
 	}
 	o.Thresholds[gate], o.ThresholdsFrom[gate] = limit, from
 }

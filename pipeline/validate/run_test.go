@@ -193,7 +193,8 @@ func TestAbortedRequestsLoadTheSimulatorAndAreNotCompared(t *testing.T) {
 	for i := 10; i < 40; i++ {
 		r := &run.Requests[i]
 		r.Success, r.FinishStatus, r.AbortReason = trace.Some(false), trace.Some(trace.FinishAborted), trace.Some("client_disconnect")
-		r.DepartedNs, r.AbortedNs = trace.Opt[int64]{}, r.FinishedNs
+		r.DepartedNs = trace.Opt[int64]{}
+		r.AbortedNs = r.FinishedNs
 	}
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	r := v.Runs[0]
@@ -212,7 +213,9 @@ func TestClosedLoopIsReplayedAsOne(t *testing.T) {
 	set := testkit.PlantedOn(dep)
 	load := plantedLoad(400, 2, 6)
 	for i := range load {
-		load[i].Loop, load[i].Queued, load[i].ArrivalUs = 1, i >= 8, int64(min(i, 8))*1000
+		load[i].Loop = 1
+		load[i].Queued = i >= 8
+		load[i].ArrivalUs = int64(min(i, 8)) * 1000
 		if load[i].Queued {
 			load[i].ArrivalUs = 0
 		}
@@ -242,7 +245,8 @@ func TestClosedLoopIsReplayedAsOne(t *testing.T) {
 func TestWorkersDoNotChangeTheBytes(t *testing.T) {
 	dep := plantedDeployment(t)
 	set := testkit.PlantedOn(dep)
-	a, b := recordPlanted(t, set, dep, plantedLoad(120, 2, 7), nil), recordPlanted(t, set, dep, plantedLoad(120, 2, 8), nil)
+	a := recordPlanted(t, set, dep, plantedLoad(120, 2, 7), nil)
+	b := recordPlanted(t, set, dep, plantedLoad(120, 2, 8), nil)
 	b.ID = "second"
 	set.Residuals = map[string][][2]float64{"decode": {{0, 0.9}, {0.5, 1}, {1, 1.2}}}
 	var docs [][]byte
@@ -436,7 +440,8 @@ func TestBrokenOnPurpose(t *testing.T) {
 			c.record(run)
 		}
 		v := validateValidate(t, set, []Source{sourceOf(run, &d, true)}, DefaultOptions())
-		steps, replay := v.VerdictFor(coeff.PurposeSteps, coeff.ScopeAll).Verdict, v.VerdictFor(coeff.PurposeReplay, coeff.ScopeAll).Verdict
+		steps := v.VerdictFor(coeff.PurposeSteps, coeff.ScopeAll).Verdict
+		replay := v.VerdictFor(coeff.PurposeReplay, coeff.ScopeAll).Verdict
 		if c.purpose == "" {
 			if steps != coeff.VerdictPass || replay != coeff.VerdictPass || len(v.Diagnoses) > 0 {
 				t.Errorf("%s: got steps %s, replay %s, %v", c.what, steps, replay, v.Diagnoses)

@@ -12,7 +12,8 @@ import (
 func TestSignsAreCheckedByName(t *testing.T) {
 	terms := features.NewCoefficients(features.BetaFeatures(features.V11))
 	for i := range terms {
-		terms[i].Value, terms[i].Identified = 1, coeff.Within
+		terms[i].Value = 1
+		terms[i].Identified = coeff.Within
 		if !slices.Contains(mustBePositive, terms[i].Name) {
 			terms[i].Value = 0 // legal for every term but three
 		}

@@ -315,7 +315,8 @@ func (j *scores) config(s *scope) result.ConfigErrors {
 	c := result.ConfigErrors{Scope: s.name, Config: s.config, Runs: []string{}, Seen: s.seen, TestRun: s.test}
 	var group []*rows.Sample
 	for _, t := range s.runs {
-		c.Runs, group = append(c.Runs, t.id), append(group, t.sample)
+		c.Runs = append(c.Runs, t.id)
+		group = append(group, t.sample)
 	}
 	if c.Steps = j.steps.Errors(group...); c.Steps != nil {
 		c.TargetOverFloor = s.overFloor()
@@ -353,7 +354,8 @@ func (s *scope) overFloor() *float64 {
 	for _, t := range s.runs {
 		for i := range t.beta.Kept {
 			if t.sample.Judges(i) && t.beta.FloorUs[i] > 0 {
-				y, floor = append(y, t.beta.Y[i]/t.beta.Steps[i]), append(floor, t.beta.FloorUs[i]/t.beta.Steps[i])
+				y = append(y, t.beta.Y[i]/t.beta.Steps[i])
+				floor = append(floor, t.beta.FloorUs[i]/t.beta.Steps[i])
 			}
 		}
 	}
@@ -384,7 +386,8 @@ func (s *scope) boundHits() *float64 {
 // configLabels names each configuration: model, hardware and tp where that is
 // unique among the runs, else the whole key.
 func configLabels(all []*judgedRun) func(string) string {
-	label, count := map[string]string{}, map[string]int{}
+	label := map[string]string{}
+	count := map[string]int{}
 	for _, t := range all {
 		key := t.Deployment.Config()
 		if _, ok := label[key]; !ok {

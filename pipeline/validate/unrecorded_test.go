@@ -38,8 +38,10 @@ func TestUnrecordedRequestsAreRebuiltFromSteps(t *testing.T) {
 		var prompts, want []int64
 		tokens, wantTokens := int64(0), int64(0)
 		for i, r := range got {
-			prompts, want = append(prompts, r.Prompt), append(want, dropped[i].PromptTokens.V)
-			tokens, wantTokens = tokens+r.Output, wantTokens+dropped[i].OutputTokens.V
+			prompts = append(prompts, r.Prompt)
+			want = append(want, dropped[i].PromptTokens.V)
+			tokens += r.Output
+			wantTokens += dropped[i].OutputTokens.V
 			if off := r.ArrivalNs - dropped[i].ArrivedNs.V; off < -350e6 || off > 350e6 {
 				t.Errorf("async %v: request %d arrives %.1f ms off", async, i, float64(off)/1e6)
 			}

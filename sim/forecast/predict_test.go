@@ -95,7 +95,8 @@ func (o *onlooker) Event(e *sim.Event) {
 		if o.tpot[e.Request], err = o.engine.TPOTUs(&s, &r, o.ttft[e.Request]); err != nil {
 			o.fail(err)
 		}
-		o.arrived, o.all = append(o.arrived, e.Request), append(o.all, e.Request)
+		o.arrived = append(o.arrived, e.Request)
+		o.all = append(o.all, e.Request)
 	case sim.FirstToken:
 		o.first[e.Request] = true
 	case sim.Finished:
@@ -133,7 +134,8 @@ func (o *onlooker) state(at int64) State {
 		s.PromptsPerS += 1 / math.Min(windowUs, float64(at)) * 1e6
 	}
 	if o.coming {
-		s.ComingPerS, s.ComingPrompt = s.PrefillPerS, s.PrefillPerS/s.PromptsPerS
+		s.ComingPerS = s.PrefillPerS
+		s.ComingPrompt = s.PrefillPerS / s.PromptsPerS
 	}
 	recent := o.finished[max(0, len(o.finished)-512):]
 	for _, n := range recent {
@@ -202,7 +204,10 @@ func TestTTFTOnSimulatedEngine(t *testing.T) {
 		{"high", 30, nil, 0.01, 0.05, 0.03},
 		{"async", 12, func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0.01, 0.05, 0.03},
 		{"async high", 30, func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0.01, 0.05, 0.03},
-		{"no chunks", 12, func(d *deploy.Deployment) { d.Engine.ChunkedPrefill, d.Engine.MaxNumBatchedTokens = false, 4096 }, 0.01, 0.05, 0.03},
+		{"no chunks", 12, func(d *deploy.Deployment) {
+			d.Engine.ChunkedPrefill = false
+			d.Engine.MaxNumBatchedTokens = 4096
+		}, 0.01, 0.05, 0.03},
 		{"small budget", 12, func(d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens = 512 }, 0.01, 0.05, 0.03},
 		{"few seats", 12, func(d *deploy.Deployment) { d.Engine.MaxNumSeqs = 16 }, 0.15, 0.15, 0.10},                       // waits of minutes
 		{"few blocks", 12, func(d *deploy.Deployment) { d.Engine.KVBlocksGPU = trace.Some(int64(500)) }, 0.30, 0.30, 0.25}, // and preemption
@@ -251,7 +256,10 @@ func TestTTFTByHand(t *testing.T) {
 		{"budget: two steps", State{AheadTokens: 200, AheadRequests: 1, FreeBlocks: -1}, Request{100, 0},
 			func(d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens = 250 }, 0, 1000 + 2500 + 1000 + 500 + 100},
 		{"no chunks", State{AheadTokens: 200, AheadRequests: 1, FreeBlocks: -1}, Request{100, 0},
-			func(d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens, d.Engine.ChunkedPrefill = 250, false }, 0, 3000 + 2100},
+			func(d *deploy.Deployment) {
+				d.Engine.MaxNumBatchedTokens = 250
+				d.Engine.ChunkedPrefill = false
+			}, 0, 3000 + 2100},
 		{"asynchronous: one step more", State{Decodes: 2, SinceStepUs: 500, FreeBlocks: -1}, Request{100, 0},
 			func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0, 700 + 1200 + 2200},
 		{"a prompt in each", State{StepTokens: 50, StepRequests: 1, NextTokens: 20, NextRequests: 1, FreeBlocks: -1}, Request{100, 0},

@@ -60,7 +60,9 @@ func (e *Engine) TTFT(s *State, r *Request) (TTFT, error) {
 		x.leaving = 1 / s.OutputTokens
 	}
 	if len(s.Leaving) > 0 {
-		x.windows, x.window, x.left = s.Leaving, s.LeavingSteps, s.LeavingSteps
+		x.windows = s.Leaving
+		x.window = s.LeavingSteps
+		x.left = s.LeavingSteps
 		x.leaving = x.windows[0]
 	}
 	if s.Decodes > 0 {
@@ -152,7 +154,8 @@ func (x *rollout) joins() bool {
 func (x *rollout) step() error {
 	joins := x.joins()
 	if round(x.decodes) == 0 && x.ahead == 0 && !joins { // the engine idles until the request is there
-		x.now, x.inStep = math.Max(x.now, x.queuedUs), false
+		x.now = math.Max(x.now, x.queuedUs)
+		x.inStep = false
 		return nil
 	}
 	budget := max(0, x.budget-round(x.decodes))
@@ -168,13 +171,17 @@ func (x *rollout) step() error {
 			break
 		}
 		x.batch.AddPrefill(x.headDone, x.headDone+part, n)
-		budget, x.ahead, computed = budget-n, x.ahead-n, computed+n
+		budget = budget - n
+		x.ahead = x.ahead - n
+		computed += n
 		if n < part {
 			x.headDone += n
 			break
 		}
 		x.take(x.headDone + part)
-		x.headDone, x.requests, joined = 0, max(0, x.requests-1), joined+1
+		x.headDone = 0
+		x.requests = max(0, x.requests-1)
+		joined += 1
 	}
 	var mine int64
 	if joins && x.ahead == 0 && budget > 0 && (x.seated || x.fits(x.own)) {
@@ -298,8 +305,9 @@ func (x *rollout) rest(first float64) {
 	if x.own <= 0 {
 		return
 	}
-	room, better := math.Max(1, float64(x.budget)-x.decodes), x.better*(x.now-first)/maxSteps/1e6 // tokens a step
-	left := func(share float64) float64 { return math.Max(1.0/maxStretch, 1-share) }              // by better classes to come
+	room := math.Max(1, float64(x.budget)-x.decodes)
+	better := x.better * (x.now - first) / maxSteps / 1e6                            // tokens a step
+	left := func(share float64) float64 { return math.Max(1.0/maxStretch, 1-share) } // by better classes to come
 	steps := float64(x.ahead+x.own) / room / left(better/room)
 	if len(x.windows) > 0 {
 		x.leaving = stat.Mean(x.windows)
@@ -335,7 +343,8 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	tokens := s.DecodeTokens + s.StepTokens + s.NextTokens + r.PromptTokens + int64(s.OutputTokens/2)
 	n := e.admitted(s)
 	if n > 0 {
-		decodes, tokens = decodes+n, tokens+s.AheadTokens*n/s.AheadRequests
+		decodes += n
+		tokens += s.AheadTokens * n / s.AheadRequests
 	}
 	most := e.seats // decodes there can be
 	if decodes = min(decodes, most); n < s.AheadRequests {
@@ -363,7 +372,8 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	if s.OutputTokens > 0 {
 		longest = math.Min(longest, plain+math.Min(1, float64(most)/s.OutputTokens)*(one-plain))
 	}
-	perToken, rate := (one-plain)/float64(m), s.PrefillPerS/1e6
+	perToken := (one - plain) / float64(m)
+	rate := s.PrefillPerS / 1e6
 	share := rate * perToken
 	if share >= 1 {
 		return longest, nil

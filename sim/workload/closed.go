@@ -72,7 +72,8 @@ func release(requests []sim.Request) []int {
 	for i := range requests {
 		q := &requests[i]
 		if q.AbortAtUs.OK {
-			q.AbortAfterUs, q.AbortAtUs = trace.Some(q.AbortAtUs.V-q.ArrivalUs), trace.Opt[int64]{}
+			q.AbortAfterUs = trace.Some(q.AbortAtUs.V - q.ArrivalUs)
+			q.AbortAtUs = trace.Opt[int64]{}
 		}
 		q.EnqueueUs = trace.Opt[int64]{}
 		if q.After == 0 && q.With == 0 {
@@ -156,7 +157,9 @@ func (w *Workload) calls(run *trace.Run) []Call {
 			continue
 		}
 		c := &calls[k]
-		c.Samples, c.SentNs, c.EndNs = append(c.Samples, i), min(c.SentNs, sent), max(c.EndNs, end)
+		c.Samples = append(c.Samples, i)
+		c.SentNs = min(c.SentNs, sent)
+		c.EndNs = max(c.EndNs, end)
 	}
 	slices.SortStableFunc(calls, func(a, b Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
 	return calls
@@ -189,7 +192,8 @@ func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, erro
 			q.ArrivalUs, q.ThinkUs = 0, think[n]
 		}
 		for _, i := range c.Samples[1:] {
-			requests[i].With, requests[i].ArrivalUs = c.Samples[0]+1, q.ArrivalUs
+			requests[i].With = c.Samples[0] + 1
+			requests[i].ArrivalUs = q.ArrivalUs
 		}
 	}
 	return loop, nil
@@ -200,7 +204,8 @@ func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, erro
 func thinkTimes(calls []Call, clients int) []int64 {
 	byEnd := stat.Map(calls, func(c Call) int64 { return c.EndNs })
 	slices.Sort(byEnd)
-	think, known := make([]int64, len(calls)), []int64(nil)
+	think := make([]int64, len(calls))
+	known := []int64(nil)
 	var free []int64 // answers that nobody followed yet
 	for n, c := range calls {
 		for len(byEnd) > 0 && byEnd[0] <= c.SentNs {
@@ -243,7 +248,8 @@ func (p Point) Workload(seed int64) (*Workload, error) {
 			p.RangeRatio, p.RateRPS, p.Concurrency)
 	}
 	length := func(n int64) LengthSpec {
-		lo, hi := float64(n)*(1-p.RangeRatio), float64(n)*(1+p.RangeRatio)
+		lo := float64(n) * (1 - p.RangeRatio)
+		hi := float64(n) * (1 + p.RangeRatio)
 		return LengthSpec{Kind: "uniform", Min: max(1, int64(lo)), Max: int64(hi)}
 	}
 	g := Generator{
@@ -472,7 +478,8 @@ func (w *Workload) sortByArrival(run *trace.Run, opt RunOptions) {
 		return cmp.Compare(x, y)
 	})
 	requests, rows := w.Requests, w.Rows
-	w.Requests, w.Rows = make([]sim.Request, len(rows)), make([]int, len(rows))
+	w.Requests = make([]sim.Request, len(rows))
+	w.Rows = make([]int, len(rows))
 	for i, j := range order {
 		w.Requests[i], w.Rows[i] = requests[j], rows[j]
 	}
@@ -495,12 +502,14 @@ func (w *Workload) placeAbort(r *trace.Request, q *sim.Request) {
 	aborted := r.FinishStatus.Or("") == trace.FinishAborted || r.FinishStatus.Or("") == trace.FinishError
 	end := r.FinishedNs
 	if !end.OK {
-		end, aborted = r.AbortedNs, aborted || r.AbortedNs.OK
+		end = r.AbortedNs
+		aborted = aborted || r.AbortedNs.OK
 	}
 	if !aborted || !end.OK {
 		return
 	}
-	q.AbortAtUs, q.AbortKind = trace.Some(max(q.ArrivalUs, w.Us(end.V))), sim.OutcomeAborted
+	q.AbortAtUs = trace.Some(max(q.ArrivalUs, w.Us(end.V)))
+	q.AbortKind = sim.OutcomeAborted
 	if r.Success.Or(false) {
 		q.AbortKind = sim.OutcomeFinished
 	}

@@ -410,7 +410,8 @@ func (v *verdict) compareStamp(e *trace.JourneyEvent, s *sim.Event, ends map[int
 func (v *verdict) print(tw *tabwriter.Writer, r recording) {
 	forced, note := "by time", explained[r.id]
 	if v.byStep {
-		forced, note = "by step", "step summaries are missing, so their times are: pick-ups and step ids are forced, stamps are not compared"
+		forced = "by step"
+		note = "step summaries are missing, so their times are: pick-ups and step ids are forced, stamps are not compared"
 	}
 	fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%s\n", r.id, forced, len(r.run.Steps),
 		v.batches, percent(v.sameBatches, v.batches), v.steps, percent(v.sameTotals, v.steps),

@@ -99,7 +99,8 @@ func loadGenerator(r io.Reader, name string) (*Generator, error) {
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(name, err)
 		}
-		e.Code, e.Msg = codeBadWorkload, "workload generator: "+e.Msg
+		e.Code = codeBadWorkload
+		e.Msg = "workload generator: " + e.Msg
 		e.Hint = "a workload is a run folder, an extracted run, a Mooncake, Weka, Azure or TraceV2 file, a workload-spec of BLIS, " +
 			"or a generator in YAML (see simulate --help)"
 		return nil, e
@@ -166,7 +167,8 @@ func (g *Generator) takeStages() error {
 		}
 		total += s.Requests
 	}
-	g.Requests, g.Arrivals.RateRPS = total, g.Stages[0].RateRPS
+	g.Requests = total
+	g.Arrivals.RateRPS = g.Stages[0].RateRPS
 	return nil
 }
 
@@ -278,10 +280,13 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 0x9e37))
 	w := &Workload{Requests: make([]sim.Request, 0, g.Requests)}
 	at := 0.0 // us
-	arrivals, stage, left := g.Arrivals, 0, 0
+	arrivals := g.Arrivals
+	stage := 0
+	left := 0
 	for i := range g.Requests {
 		if len(g.Stages) > 0 && left == 0 {
-			arrivals.RateRPS, left = g.Stages[stage].RateRPS, g.Stages[stage].Requests
+			arrivals.RateRPS = g.Stages[stage].RateRPS
+			left = g.Stages[stage].Requests
 			stage++
 		}
 		left--
@@ -291,7 +296,8 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 		}
 		arrivals.next(rng, i, &at, &q)
 		if p := g.Prefix; p.Groups > 0 && rng.Float64() < p.Share {
-			q.Group, q.GroupTokens = 1+uint64(rng.IntN(p.Groups)), min(p.Tokens, q.PromptTokens)
+			q.Group = 1 + uint64(rng.IntN(p.Groups))
+			q.GroupTokens = min(p.Tokens, q.PromptTokens)
 		}
 		g.classify(rng, &q)
 		w.add(q)
@@ -415,7 +421,8 @@ func (p *prefixes) apply(q *sim.Request, r *trace.Request) {
 		return
 	}
 	if o, ok := p.groups[r.CoreID.V]; ok {
-		q.Group, q.GroupTokens = p.group(o.PrefixGroup.V), o.PrefixTokens.V
+		q.Group = p.group(o.PrefixGroup.V)
+		q.GroupTokens = o.PrefixTokens.V
 	}
 }
 
@@ -522,7 +529,9 @@ func (f *Forced) byStep(run *trace.Run) {
 	f.Timeline = &sim.Recorded{First: 1, FallbackUs: 1000}
 	for i, row := range f.Rows {
 		q := &f.Requests[i]
-		q.ArrivalUs, q.PickUpStep, q.AbortAtUs = 0, run.Requests[row].QueuedStep, trace.Opt[int64]{}
+		q.ArrivalUs = 0
+		q.PickUpStep = run.Requests[row].QueuedStep
+		q.AbortAtUs = trace.Opt[int64]{}
 	}
 }
 

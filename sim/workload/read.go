@@ -58,7 +58,10 @@ func bad(name string, line int, format string, args ...any) error {
 // out, api_time (s) and hash_ids, the session's own unless hash_id_scope is global. Between an answer and the next request
 // lies the think time. Requests of sub-agents are left out.
 func readJSON(data []byte, name string) (*Workload, error) {
-	w, line, at, subagents := withRoom(data), 1, int64(0), 0
+	w := withRoom(data)
+	line := 1
+	at := int64(0)
+	subagents := 0
 	for dec := json.NewDecoder(bytes.NewReader(data)); ; at = dec.InputOffset() {
 		rest := bytes.TrimLeft(data[at:], " \t\r\n")
 		line += bytes.Count(data[at:len(data)-len(rest)], []byte("\n"))
@@ -108,7 +111,9 @@ type wekaRequest struct {
 
 // addSession adds a chain of requests but for those of sub-agents, which it counts.
 func (w *Workload) addSession(name string, line int, requests []wekaRequest, block int64, global bool, subagents *int) error {
-	own, before, answered := uint64(len(w.Requests)+1)<<40, 0, 0.0
+	own := uint64(len(w.Requests)+1) << 40
+	before := 0
+	answered := 0.0
 	for i, q := range requests {
 		if q.Type == "subagent" {
 			*subagents++
@@ -128,7 +133,8 @@ func (w *Workload) addSession(name string, line int, requests []wekaRequest, blo
 			return err
 		}
 		w.rounds = append(w.rounds, round{before: before, thinkUs: min(sim.ToUs(max(0, q.T-answered)*1e6), sim.LatestUs)})
-		before, answered = len(w.Requests), q.T+q.APITime
+		before = len(w.Requests)
+		answered = q.T + q.APITime
 	}
 	return nil
 }
@@ -274,7 +280,9 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 			return nil, bad(name, 1, "header: got no column %q, want it", c)
 		}
 	}
-	w, ids, sessions := withRoom(data), names{}, map[string]int{}
+	w := withRoom(data)
+	ids := names{}
+	sessions := map[string]int{}
 	w.rounds = make([]round, 0, cap(w.Requests))
 	for {
 		rec, err := rd.Read()
@@ -300,7 +308,8 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 		}
 		r := round{thinkUs: rec.ThinkUs}
 		if rec.SessionID != "" {
-			r.before, sessions[rec.SessionID] = sessions[rec.SessionID], len(w.Requests)
+			r.before = sessions[rec.SessionID]
+			sessions[rec.SessionID] = len(w.Requests)
 		}
 		w.rounds = append(w.rounds, r)
 	}
@@ -324,13 +333,15 @@ func tracedRequest(rec *tracev2.Record, groups names) sim.Request {
 		Priority: rec.Priority.V, SLOTTFTUs: rec.SLOTargetUs,
 	}
 	if group, tokens := rec.Shared(); group != "" {
-		q.Group, q.GroupTokens = groups.id(group), min(tokens, q.PromptTokens)
+		q.Group = groups.id(group)
+		q.GroupTokens = min(tokens, q.PromptTokens)
 	}
 	if rec.Accumulates {
 		inSession(&q, rec)
 	}
 	if rec.DeadlineUs > 0 {
-		q.AbortAtUs, q.AbortKind = trace.Some(max(rec.DeadlineUs, q.ArrivalUs)), sim.OutcomeTimedOut
+		q.AbortAtUs = trace.Some(max(rec.DeadlineUs, q.ArrivalUs))
+		q.AbortKind = sim.OutcomeTimedOut
 	}
 	return q
 }

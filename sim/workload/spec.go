@@ -127,7 +127,8 @@ func loadSpecV2(data []byte, name string) (*Generator, error) {
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(name, err)
 		}
-		e.Code, e.Msg = codeBadWorkload, "workload specification: "+e.Msg
+		e.Code = codeBadWorkload
+		e.Msg = "workload specification: " + e.Msg
 		return nil, e
 	}
 	if key, at := s.firstUnread(); key != "" {
@@ -153,7 +154,8 @@ func (s *specV2) firstUnread() (key string, at unread) {
 	}
 	list := []entry{{"cohorts", s.Cohorts}, {"servegen_data", s.ServeGen}, {"inference_perf", s.PerfSpec}}
 	for i := range s.Clients {
-		c, of := &s.Clients[i], fmt.Sprintf("clients[%d].", i)
+		c := &s.Clients[i]
+		of := fmt.Sprintf("clients[%d].", i)
 		list = append(list, entry{of + "adapter", c.Adapter}, entry{of + "network", c.Network}, entry{of + "multimodal", c.Multimodal},
 			entry{of + "reasoning", c.Reasoning}, entry{of + "closed_loop", c.ClosedLoop},
 			entry{of + "input_distribution.file", c.Input.File}, entry{of + "output_distribution.file", c.Output.File})
@@ -355,8 +357,12 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 		if t.Shape.Cached > 0 {
 			r.CachedTokens = trace.Some(int64(float64(r.PromptTokens) * t.Shape.Cached / t.Shape.Prompt))
 		}
-		p, m := float64(r.PromptTokens), float64(r.OutputTokens)
-		prompt, prompt2, output, output2 = prompt+p, prompt2+p*p, output+m, output2+m*m
+		p := float64(r.PromptTokens)
+		m := float64(r.OutputTokens)
+		prompt += p
+		prompt2 += p * p
+		output += m
+		output2 += m * m
 	}
 	n := float64(t.Requests)
 	s := Lengths{Prompt: prompt / n, Output: output / n, PromptCV2: prompt2*n/(prompt*prompt) - 1, OutputCV2: output2*n/(output*output) - 1}
@@ -482,7 +488,8 @@ func (c *specClient) request(rng *rand.Rand, at int64, groups map[string]uint64,
 	q := sim.Request{ArrivalUs: at, PromptTokens: c.Input.draw(rng), OutputTokens: c.Output.draw(rng), SLOClass: c.SLOClass,
 		SLOTTFTUs: c.TargetUs}
 	if c.PrefixGroup != "" { // the prefix stands before the drawn prompt
-		q.Group, q.GroupTokens = groups[c.PrefixGroup], prefix[c.PrefixGroup]
+		q.Group = groups[c.PrefixGroup]
+		q.GroupTokens = prefix[c.PrefixGroup]
 		q.PromptTokens += q.GroupTokens
 	}
 	timeout := int64(0)
@@ -493,14 +500,16 @@ func (c *specClient) request(rng *rand.Rand, at int64, groups map[string]uint64,
 		timeout = *c.TimeoutUs
 	}
 	if timeout > 0 {
-		q.AbortAfterUs, q.AbortKind = trace.Some(timeout), sim.OutcomeTimedOut
+		q.AbortAfterUs = trace.Some(timeout)
+		q.AbortKind = sim.OutcomeTimedOut
 	}
 	return q
 }
 
 // prefixGroups numbers the groups from 1; the first client that gives a length decides it.
 func (s *specV2) prefixGroups() (ids map[string]uint64, tokens map[string]int64) {
-	ids, tokens = map[string]uint64{}, map[string]int64{}
+	ids = map[string]uint64{}
+	tokens = map[string]int64{}
 	for i := range s.Clients {
 		c := &s.Clients[i]
 		if c.PrefixGroup == "" {

@@ -67,7 +67,8 @@ func figures(requests []sim.Request, class string) (f clientFigures) {
 			f.output += float64(q.OutputTokens)
 		}
 	}
-	f.prompt, f.output = f.prompt/float64(f.n), f.output/float64(f.n)
+	f.prompt = f.prompt / float64(f.n)
+	f.output = f.output / float64(f.n)
 	f.rate = float64(f.n) / float64(requests[len(requests)-1].ArrivalUs) * 1e6
 	return f
 }
@@ -85,7 +86,8 @@ func TestSpecV2(t *testing.T) {
 	if len(w.Requests) != 4000 || !slices.IsSortedFunc(w.Requests, func(a, b sim.Request) int { return int(a.ArrivalUs - b.ArrivalUs) }) {
 		t.Fatalf("got %d requests, want 4000 in order of arrival", len(w.Requests))
 	}
-	chat, batch := figures(w.Requests, "critical"), figures(w.Requests, "batch")
+	chat := figures(w.Requests, "critical")
+	batch := figures(w.Requests, "batch")
 	near(t, "rate of chat, 1/s", chat.rate, 30, 0.05)
 	near(t, "rate of batch, 1/s", batch.rate, 10, 0.08)
 	near(t, "prompt of chat", chat.prompt, 64+math.Exp(5+0.125), 0.05)
@@ -219,7 +221,8 @@ func TestSpecV2BLIS(t *testing.T) {
 		t.Errorf("got %d requests, want %d", len(ours.Requests), len(theirs.Requests))
 	}
 	for _, class := range []string{"critical", "batch"} {
-		a, b := figures(ours.Requests, class), figures(theirs.Requests, class)
+		a := figures(ours.Requests, class)
+		b := figures(theirs.Requests, class)
 		t.Logf("%s: ours %+v, theirs %+v", class, a, b)
 		near(t, class+" requests", float64(a.n), float64(b.n), 0.1)
 		near(t, class+" rate", a.rate, b.rate, 0.1) // four standard errors

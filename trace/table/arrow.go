@@ -193,7 +193,9 @@ func (d *arrowRows[T]) next(rows []T) (int, error) {
 		if err != nil {
 			return 0, damaged(err)
 		}
-		d.rec, d.done, d.record = rec, 0, d.record+1
+		d.rec = rec
+		d.done = 0
+		d.record += 1
 	}
 	n := min(len(rows), int(d.rec.NumRows())-d.done)
 	for i := range d.cols {

@@ -58,7 +58,8 @@ func openParquet[T any](f io.ReaderAt, size int64, cols []column) (rows[T], erro
 		if err != nil {
 			return nil, columnError(&cols[i], err)
 		}
-		d.leaves, d.cols = append(d.leaves, l), append(d.cols, cols[i])
+		d.leaves = append(d.leaves, l)
+		d.cols = append(d.cols, cols[i])
 	}
 	return d, nil
 }
@@ -601,7 +602,10 @@ func (r *runs) run() bool {
 	if size > len(r.b) {           // the last group may be cut where its values end
 		size = len(r.b)
 	}
-	r.left, r.packed, r.bit, r.isSame = int(head>>1)*8, r.b[:size], 0, false
+	r.left = int(head>>1) * 8
+	r.packed = r.b[:size]
+	r.bit = 0
+	r.isSame = false
 	if r.width > 0 {
 		r.left = min(r.left, size*8/r.width)
 	}

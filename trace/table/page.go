@@ -298,7 +298,8 @@ func groupSpans[T any](dir, name string, step func(*T) trace.Opt[int64]) (spans 
 		}
 		if id := step(c.Row()); id.OK {
 			s := &spans[p.group-1]
-			s.from, s.to = min(s.from, id.V), max(s.to, id.V)
+			s.from = min(s.from, id.V)
+			s.to = max(s.to, id.V)
 		}
 	}
 	return spans, c.Err()
@@ -430,7 +431,8 @@ func (s *slicer) next() (run *trace.Run, last bool, err error) {
 		s.extent.FirstNs = s.buf[0].TsStartNs
 	}
 	slice := s.extent
-	slice.FromNs, slice.ToNs = s.first, math.MaxInt64
+	slice.FromNs = s.first
+	slice.ToNs = math.MaxInt64
 	if !last {
 		slice.ToNs = s.buf[end].TsStartNs
 	}
@@ -461,7 +463,8 @@ func (s *slicer) beside(run *trace.Run) error {
 	if len(run.Steps) == 0 {
 		return nil
 	}
-	from, to := run.Steps[0].ID, run.Steps[len(run.Steps)-1].ID
+	from := run.Steps[0].ID
+	to := run.Steps[len(run.Steps)-1].ID
 	run.Stored = func() (trace.SnapshotCursor, error) {
 		c, err := openSteps[trace.Snapshot](s.dir, Snapshots, s.snaps, from, to)
 		return &someSnapshots{c, from, to}, err
@@ -483,7 +486,8 @@ func (s *slicer) beside(run *trace.Run) error {
 func (s *slicer) forget() {
 	s.first = s.buf[s.end].TsStartNs
 	from := max(0, s.end-s.margin)
-	s.buf, s.at = append(s.buf[:0], s.buf[from:]...), s.end-from
+	s.buf = append(s.buf[:0], s.buf[from:]...)
+	s.at = s.end - from
 	for i := range s.requests[:2] {
 		q := &s.requests[i]
 		q.live = slices.DeleteFunc(q.live, func(r trace.Request) bool { return until(&r) < s.buf[0].TsStartNs })

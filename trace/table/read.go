@@ -255,7 +255,9 @@ func (c *Cursor[T]) Err() error { return c.err }
 
 // Close closes the file.
 func (c *Cursor[T]) Close() error {
-	c.rows, c.batch, c.at = nil, nil, 0
+	c.rows = nil
+	c.batch = nil
+	c.at = 0
 	if c.file == nil {
 		return nil
 	}

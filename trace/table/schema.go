@@ -113,7 +113,8 @@ func columnsOf(t reflect.Type) []column {
 		f := t.Field(i)
 		if f.Anonymous { // its columns are the row's
 			for _, c := range columnsOf(f.Type) {
-				c.offset, c.known = c.offset+f.Offset, c.known+f.Offset
+				c.offset += f.Offset
+				c.known += f.Offset
 				cols = append(cols, c)
 			}
 		}
@@ -176,7 +177,8 @@ func arrowSchema(name string, cols []column) *arrow.Schema {
 	for i, c := range cols {
 		keys, vals := []string{"doc"}, []string{c.Doc}
 		if c.Unit != "" {
-			keys, vals = append(keys, "unit"), append(vals, c.Unit)
+			keys = append(keys, "unit")
+			vals = append(vals, c.Unit)
 		}
 		fields[i] = arrow.Field{Name: c.Name, Type: c.arrowType(), Nullable: c.Nullable, Metadata: arrow.NewMetadata(keys, vals)}
 	}
@@ -234,17 +236,22 @@ type levels struct{ defs, reps []int16 }
 
 // gather collects the values of one column over rows, lists flattened, and their levels.
 func gather[T, V any](c *column, rows []T, vals []V, lv levels) ([]V, levels) {
-	vals, lv.defs, lv.reps = vals[:0], lv.defs[:0], lv.reps[:0]
+	vals = vals[:0]
+	lv.defs = lv.defs[:0]
+	lv.reps = lv.reps[:0]
 	for i := range rows {
 		p := unsafe.Pointer(&rows[i])
 		switch {
 		case c.list:
 			list := *at[[]V](p, c.offset)
 			if len(list) == 0 {
-				lv.defs, lv.reps = append(lv.defs, 0), append(lv.reps, 0)
+				lv.defs = append(lv.defs, 0)
+				lv.reps = append(lv.reps, 0)
 			}
 			for j, v := range list {
-				vals, lv.defs, lv.reps = append(vals, v), append(lv.defs, 1), append(lv.reps, int16(min(j, 1)))
+				vals = append(vals, v)
+				lv.defs = append(lv.defs, 1)
+				lv.reps = append(lv.reps, int16(min(j, 1)))
 			}
 			continue
 		case !c.isKnown(p):

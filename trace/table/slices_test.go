@@ -19,7 +19,8 @@ import (
 // TestSlicesReadTheirPart: a slice has the snapshots and KV events of its steps, wherever in
 // their tables they stand, and of a table of many row groups it reads about those that hold them.
 func TestSlicesReadTheirPart(t *testing.T) {
-	dir, rng := RunDir(t.TempDir(), "long"), rand.New(rand.NewPCG(7, 8))
+	dir := RunDir(t.TempDir(), "long")
+	rng := rand.New(rand.NewPCG(7, 8))
 	const n = 30_000
 	var steps []trace.Step
 	var snaps []trace.Snapshot
@@ -43,7 +44,8 @@ func TestSlicesReadTheirPart(t *testing.T) {
 	slices, read := 0, 0
 	err = EachSlice(dir, 8_000, 500, func(run *trace.Run) error {
 		slices++
-		from, to := run.Steps[0].ID, run.Steps[len(run.Steps)-1].ID
+		from := run.Steps[0].ID
+		to := run.Steps[len(run.Steps)-1].ID
 		within := func(id int64) bool { return id >= from && id <= to }
 		want := 0
 		for i := range events {

@@ -231,7 +231,10 @@ func TestPagesOfAnyRuns(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for i := range 120 {
 		rows := make([]mixed, []int{1, 7, 8, 9, 504, 505, 3000}[rng.Intn(7)])
-		kinds, run, known, v := []int64{1, 2, 5, 300, 1 << 40}[rng.Intn(5)], 1+rng.Intn(20), []float64{0, .01, .5, 1}[rng.Intn(4)], int64(0)
+		kinds := []int64{1, 2, 5, 300, 1 << 40}[rng.Intn(5)]
+		run := 1 + rng.Intn(20)
+		known := []float64{0, .01, .5, 1}[rng.Intn(4)]
+		v := int64(0)
 		is := func() bool { return rng.Float64() < known }
 		for k := range rows {
 			if rng.Intn(run) == 0 {
@@ -258,7 +261,8 @@ func TestPagesOfAnyRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ints, defs := make([]int64, len(rows)), make([]int16, len(rows))
+		ints := make([]int64, len(rows))
+		defs := make([]int16, len(rows))
 		for col, of := range []func(*mixed) trace.Opt[int64]{
 			func(r *mixed) trace.Opt[int64] { return trace.Some(r.Int) }, func(r *mixed) trace.Opt[int64] { return r.MaybeI },
 			func(r *mixed) trace.Opt[int64] { return trace.Some(r.Us) },
@@ -293,7 +297,8 @@ func snapshotsLike(steps, running int) []trace.Snapshot {
 	out := make([]trace.Snapshot, 0, steps*running)
 	for s := range steps {
 		for r := range running {
-			id, age := (s+r*7)/97*running+r, int64((s+r*7)%97)
+			id := (s+r*7)/97*running + r
+			age := int64((s + r*7) % 97)
 			out = append(out, trace.Snapshot{StepID: int64(s + 1), CoreID: fmt.Sprintf("cmpl-%016x-0-%08x", id*7919, id), Phase: "DECODE",
 				PromptTokens:   int64(100 + id%700),
 				ComputedTokens: int64(100+id%700) + age, OutputTokens: age, ScheduledTokens: 1, BlocksAllocated: int64(10 + id%40),
@@ -593,7 +598,9 @@ func writeParquet(out io.Writer, fields []arrow.Field, s *swap) error {
 	rg := w.AppendRowGroup()
 	for _, f := range fields {
 		changed := f.Name == s.column
-		vals, defs, reps := []int{0, 1, 2}, []int16(nil), []int16(nil)
+		vals := []int{0, 1, 2}
+		defs := []int16(nil)
+		reps := []int16(nil)
 		_, list := f.Type.(*arrow.ListType)
 		most := int16(0)
 		if f.Nullable {
@@ -603,7 +610,8 @@ func writeParquet(out io.Writer, fields []arrow.Field, s *swap) error {
 			most += 2
 		}
 		if most > 0 {
-			defs, reps = []int16{most, most, most}, []int16{0, 0, 0}
+			defs = []int16{most, most, most}
+			reps = []int16{0, 0, 0}
 		}
 		if changed && s.null {
 			vals, defs[2] = vals[:2], most-1
@@ -636,11 +644,14 @@ func nodeOf(f arrow.Field) schema.Node {
 	case *arrow.Int64Type:
 		physical = parquet.Types.Int64
 	case *arrow.Uint64Type:
-		physical, logical = parquet.Types.Int64, schema.NewIntLogicalType(64, false)
+		physical = parquet.Types.Int64
+		logical = schema.NewIntLogicalType(64, false)
 	case *arrow.Int32Type, *arrow.Int16Type, *arrow.Int8Type:
-		physical, logical = parquet.Types.Int32, schema.NewIntLogicalType(int8(t.(arrow.FixedWidthDataType).BitWidth()), true)
+		physical = parquet.Types.Int32
+		logical = schema.NewIntLogicalType(int8(t.(arrow.FixedWidthDataType).BitWidth()), true)
 	case *arrow.Uint32Type, *arrow.Uint16Type, *arrow.Uint8Type:
-		physical, logical = parquet.Types.Int32, schema.NewIntLogicalType(int8(t.(arrow.FixedWidthDataType).BitWidth()), false)
+		physical = parquet.Types.Int32
+		logical = schema.NewIntLogicalType(int8(t.(arrow.FixedWidthDataType).BitWidth()), false)
 	case *arrow.Float64Type:
 		physical = parquet.Types.Double
 	case *arrow.Float32Type:
@@ -648,13 +659,16 @@ func nodeOf(f arrow.Field) schema.Node {
 	case *arrow.BooleanType:
 		physical = parquet.Types.Boolean
 	case *arrow.TimestampType:
-		physical, logical = parquet.Types.Int64, schema.NewTimestampLogicalType(true, schema.TimeUnitNanos)
+		physical = parquet.Types.Int64
+		logical = schema.NewTimestampLogicalType(true, schema.TimeUnitNanos)
 	case *arrow.Decimal128Type:
-		physical, logical = parquet.Types.Int64, schema.NewDecimalLogicalType(t.Precision, 0)
+		physical = parquet.Types.Int64
+		logical = schema.NewDecimalLogicalType(t.Precision, 0)
 	case *arrow.BinaryType:
 		physical = parquet.Types.ByteArray
 	default:
-		physical, logical = parquet.Types.ByteArray, schema.StringLogicalType{}
+		physical = parquet.Types.ByteArray
+		logical = schema.StringLogicalType{}
 	}
 	return schema.MustPrimitive(schema.NewPrimitiveNodeLogical(f.Name, rep, logical, physical, 0, -1))
 }
@@ -739,7 +753,9 @@ func appendAny(b array.Builder, row int, null, far bool) {
 // Rows in another order are refused with the column's name.
 func TestRowOrderIsChecked(t *testing.T) {
 	dir := t.TempDir()
-	steps, snaps, reqs := rows[trace.Step](5), rows[trace.Snapshot](9), rows[trace.Request](5)
+	steps := rows[trace.Step](5)
+	snaps := rows[trace.Snapshot](9)
+	reqs := rows[trace.Request](5)
 	steps[1], steps[3] = steps[3], steps[1]
 	snaps[0], snaps[8] = snaps[8], snaps[0]
 	reqs[2].ArrivedNs = trace.Opt[int64]{}

@@ -204,7 +204,11 @@ func (w *Writer[T]) finish() error {
 	}
 	err := os.Rename(w.tmp.Name(), filepath.Join(w.dir, w.name+"."+string(w.format)))
 	if err == nil { // what remains are the counts
-		w.tmp, w.out, w.enc, w.buf, w.spare = nil, nil, nil, nil, nil
+		w.tmp = nil
+		w.out = nil
+		w.enc = nil
+		w.buf = nil
+		w.spare = nil
 	}
 	return err
 }
@@ -308,7 +312,8 @@ func (e *parquetEncoder[T]) group(rows []T) error {
 
 // column writes one column of a row group and returns its bytes.
 func (e *parquetEncoder[T]) column(c *column, meta *metadata.ColumnChunkMetaDataBuilder, rows []T) (int64, error) {
-	descr, mem := meta.Descr(), memory.DefaultAllocator
+	descr := meta.Descr()
+	mem := memory.DefaultAllocator
 	switch c.kind {
 	case kindInt64:
 		e.ints, e.lv = gather(c, rows, e.ints, e.lv)
@@ -348,7 +353,8 @@ func (s textStatistics) Update(list []string, unknown int64) {
 // places, as a dictionary and those, and returns its bytes.
 func writeChunk[V any](p *pager, meta *metadata.ColumnChunkMetaDataBuilder, lv levels, list []V, stats statistics[V],
 	distinct func([]V) ([]V, []int32), plain func([]byte, []V) []byte) (written int64, err error) {
-	known, encoding := len(list), parquet.Encodings.Plain
+	known := len(list)
+	encoding := parquet.Encodings.Plain
 	values := func(from, to int) []byte { return plain(p.raw, list[from:to]) }
 	var places []int32 // nil without a dictionary
 	if distinct != nil {
@@ -420,7 +426,8 @@ func appendRuns[V int16 | int32](b []byte, list []V, width int) []byte {
 			n++
 		}
 		if n >= 8 || n == len(list) && head < 0 {
-			b, head = binary.AppendUvarint(b, uint64(n)<<1), -1
+			b = binary.AppendUvarint(b, uint64(n)<<1)
+			head = -1
 			for k := 0; k < width; k += 8 {
 				b = append(b, byte(list[0]>>k))
 			}
@@ -489,7 +496,9 @@ func (d *intDict) of(list []int64) (uniq []int64, idx []int32) {
 	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
 	d.gen++
 	if size := 2 << bits.Len(uint(len(list))); size > len(d.slots) || d.gen == 0 {
-		d.slots, d.gen, d.idx = make([]intSlot, size), 1, make([]int32, 0, len(list))
+		d.slots = make([]intSlot, size)
+		d.gen = 1
+		d.idx = make([]int32, 0, len(list))
 		d.shift = 64 - bits.TrailingZeros(uint(size))
 	}
 	for _, v := range list {

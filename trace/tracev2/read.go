@@ -151,18 +151,21 @@ func (r *Reader) row() ([]string, error) {
 		}
 		if err != nil || bytes.IndexByte(line, '"') >= 0 {
 			r.csv = csv.NewReader(io.MultiReader(bytes.NewReader(slices.Clone(line)), r.in))
-			r.csv.FieldsPerRecord, r.csv.ReuseRecord = -1, true
+			r.csv.FieldsPerRecord = -1
+			r.csv.ReuseRecord = true
 			break
 		}
 		r.before++
 		if line = bytes.TrimSuffix(line[:len(line)-1], []byte{'\r'}); len(line) == 0 {
 			continue
 		}
-		text, from := unsafe.String(&line[0], len(line)), 0
+		text := unsafe.String(&line[0], len(line))
+		from := 0
 		r.line, r.fields = r.before, r.fields[:0]
 		for i := range len(text) {
 			if text[i] == ',' {
-				r.fields, from = append(r.fields, text[from:i]), i+1
+				r.fields = append(r.fields, text[from:i])
+				from = i + 1
 			}
 		}
 		r.fields = append(r.fields, text[from:])
@@ -171,7 +174,8 @@ func (r *Reader) row() ([]string, error) {
 	fields, err := r.csv.Read()
 	if parse := (*csv.ParseError)(nil); errors.As(err, &parse) {
 		r.line = r.before + int64(parse.StartLine)
-		parse.StartLine, parse.Line = parse.StartLine+int(r.before-r.start), parse.Line+int(r.before-r.start)
+		parse.StartLine = parse.StartLine + int(r.before-r.start)
+		parse.Line = parse.Line + int(r.before-r.start)
 		return nil, &RowError{err}
 	}
 	if err == nil {

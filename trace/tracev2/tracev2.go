@@ -167,7 +167,9 @@ func (s sessions) add(r *Record) error {
 	if r.Round != at.round+1 {
 		return fmt.Errorf("session %q: got round %d after %d, want them in order", shortened(r.SessionID), r.Round, at.round)
 	}
-	r.ContextTokens, r.Accumulates, r.first = at.tokens, true, &at.first
+	r.ContextTokens = at.tokens
+	r.Accumulates = true
+	r.first = &at.first
 	at.round, at.tokens = r.Round, r.PromptTokens()+r.OutputTokens
 	return nil
 }

@@ -91,7 +91,9 @@ func aiperfRequest(text []byte) (trace.ObservedRequest, error) {
 	if j.Metadata.Phase == deploy.WarmupPhase {
 		r.LoadOnly = trace.Some(true)
 	}
-	ttft, e2e, scale := math.NaN(), math.NaN(), 1.0
+	ttft := math.NaN()
+	e2e := math.NaN()
+	scale := 1.0
 	if err := j.us("time_to_first_token", &ttft, &scale); err != nil {
 		return r, err
 	}

@@ -58,7 +58,9 @@ func TestPythonNumbers(t *testing.T) {
 // TestBrokenResults: of sixty variants of a result with something missing, changed or cut, each is
 // a counted drop or an error that names the file, or its figures are in their ranges.
 func TestBrokenResults(t *testing.T) {
-	rng, faults, dir := rand.New(rand.NewPCG(39, 7)), 0, t.TempDir()
+	rng := rand.New(rand.NewPCG(39, 7))
+	faults := 0
+	dir := t.TempDir()
 	whole := sglangResult + sglangDetails
 	lists := []string{`"input_lens": [10, 20]`, `"output_lens": [3, 3]`, `"ttfts": [0.1, 0.1]`, `"itls": [[0.02, 0.03], [0.03, 0.02]]`}
 	for k := range 60 {

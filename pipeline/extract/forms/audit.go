@@ -70,7 +70,8 @@ func (c *Reader) blocks(dep *deploy.Deployment) {
 	var edges []edge
 	for i := range c.Rows {
 		r := &c.Rows[i]
-		first, last := float64(sent(r)+trace.Ns(r.TTFTUs.V)), float64(sent(r)+trace.Ns(r.E2EUs.V))
+		first := float64(sent(r) + trace.Ns(r.TTFTUs.V))
+		last := float64(sent(r) + trace.Ns(r.E2EUs.V))
 		if dep.Engine.PrefixCaching && !r.CachedTokens.OK || r.CachedTokens.V > 0 || r.PrefixTokens.V > 0 {
 			return // shared blocks are held once
 		}
@@ -88,7 +89,9 @@ func (c *Reader) blocks(dep *deploy.Deployment) {
 		if held := now.base + now.slope*e.at; held > most {
 			most, running = held, now.n
 		}
-		now.n, now.base, now.slope = now.n+e.n, now.base+e.base, now.slope+e.slope
+		now.n += e.n
+		now.base += e.base
+		now.slope += e.slope
 	}
 	if held := most / float64(dep.Engine.BlockSize); held > beyondCache*float64(total) {
 		c.finding(RunContradicted, "%.0f requests were between first and last token at once, with %.0f tokens in %.0f KV blocks of %d; run.yaml "+
@@ -179,10 +182,13 @@ func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
 	if w <= 0 || len(rows) == 0 {
 		return
 	}
-	first, longest, present := int64(math.MaxInt64), 0.0, 0
+	first := int64(math.MaxInt64)
+	longest := 0.0
+	present := 0
 	for i := range rows {
 		r := &rows[i]
-		first, longest = min(first, sent(r)), math.Max(longest, r.E2EUs.Or(0))
+		first = min(first, sent(r))
+		longest = math.Max(longest, r.E2EUs.Or(0))
 		if id, err := strconv.ParseInt(r.ID, 10, 64); err == nil && id < w {
 			present++
 		}
@@ -234,7 +240,10 @@ const (
 
 // tokens compares chunks with tokens: one each, one more, or too few tokens.
 func (c *Reader) tokens() {
-	n, one, chunks, tokens := 0, 0, int64(0), int64(0)
+	n := 0
+	one := 0
+	chunks := int64(0)
+	tokens := int64(0)
 	for i := range c.Rows {
 		r := &c.Rows[i]
 		if !comparable(r) {
@@ -257,7 +266,8 @@ func (c *Reader) tokens() {
 	case ratio >= twoAToken:
 		for i := range c.Rows {
 			if r := &c.Rows[i]; comparable(r) {
-				r.Chunks, r.ChunkGapsUs = trace.Opt[int64]{}, nil
+				r.Chunks = trace.Opt[int64]{}
+				r.ChunkGapsUs = nil
 			}
 		}
 		c.finding(CodeClientFile, "%d answers have %.2f stamps a token: they are not chunks and are left out", n, ratio)
@@ -329,7 +339,9 @@ func (c *Reader) inFlight() {
 	type count struct{ sends, follow int }
 	counts := map[int]count{}
 	gap := atOnce * float64(edges[len(edges)-1].ns-edges[0].ns) / float64(len(edges)/2)
-	now, most, all := 0, 0, 0
+	now := 0
+	most := 0
+	all := 0
 	for i, e := range edges {
 		if now += e.step; e.step > 0 {
 			n := counts[now]

@@ -47,7 +47,8 @@ func PairRequests(rows []trace.ObservedRequest, rules PairRules, engines int,
 
 func pairAll(rows []trace.ObservedRequest, p *Passes) *Pairing {
 	g := &Pairing{rows: rows, rules: p.rules, passes: p, of: slices.Repeat([]int32{-1}, len(rows))}
-	periods, s := periodsOf(rows, &p.rules), p.stretches()
+	periods := periodsOf(rows, &p.rules)
+	s := p.stretches()
 	for _, m := range p.sure(p.matches(periods, s), periods, s) {
 		for _, c := range m.chains {
 			if c.uncertain {
@@ -269,7 +270,8 @@ func (g *Pairing) turns() map[turn]int {
 
 // commonest are the values that most prompts of a phase have exactly; the larger of two.
 func (g *Pairing) commonest() map[string]int64 {
-	counts, out := map[turn]int{}, map[string]int64{}
+	counts := map[turn]int{}
+	out := map[string]int64{}
 	for i := range g.rows {
 		r := &g.rows[i]
 		if r.CachedSource.V != trace.CachedExact {
@@ -321,7 +323,9 @@ func (g *Pairing) Account(engine int64) []result.CachedTokens {
 			out = append(out, result.CachedTokens{Phase: r.Phase.V, CounterTokens: trace.Opt[int64]{V: d, OK: known && engine == 0}})
 		}
 		a := &out[k]
-		a.Requests, a.PromptTokens, a.HitTokens = a.Requests+1, a.PromptTokens+r.PromptTokens.V, a.HitTokens+r.CachedTokens.V
+		a.Requests += 1
+		a.PromptTokens += r.PromptTokens.V
+		a.HitTokens += r.CachedTokens.V
 		if c := g.of[i]; c >= 0 && !seen[c] {
 			seen[c] = true
 			a.Chains++

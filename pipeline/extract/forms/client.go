@@ -56,7 +56,10 @@ func (c *Reader) Finish(dep *deploy.Deployment) {
 	c.joinChunks()
 	for i := range c.Rows {
 		if r := &c.Rows[i]; r.Streaming.OK && !r.Streaming.V { // its one chunk is the end
-			r.FirstChunkNs, r.TTFTUs, r.ChunkGapsUs, r.Chunks = trace.Opt[int64]{}, trace.Opt[float64]{}, nil, trace.Opt[int64]{}
+			r.FirstChunkNs = trace.Opt[int64]{}
+			r.TTFTUs = trace.Opt[float64]{}
+			r.ChunkGapsUs = nil
+			r.Chunks = trace.Opt[int64]{}
 		}
 	}
 	c.dropRepeatedPoints()
@@ -439,7 +442,8 @@ func (g *guideRequest) row(outcome string) trace.ObservedRequest {
 		} `json:"body"`
 	}
 	if json.Unmarshal(g.Args, &args) == nil {
-		r.Streaming, r.AskedTokens = args.Stream, args.Body.MaxTokens
+		r.Streaming = args.Stream
+		r.AskedTokens = args.Body.MaxTokens
 	}
 	return r
 }
@@ -582,7 +586,8 @@ func (c *Reader) bench(src *source.Source) error {
 		}
 		for i := range b.inputs {
 			r := b.row(i)
-			r.ID, r.Line = fmt.Sprintf("%s-%d", strings.TrimPrefix(load.Name, "bench_"), i), n
+			r.ID = fmt.Sprintf("%s-%d", strings.TrimPrefix(load.Name, "bench_"), i)
+			r.Line = n
 			load.see(&r)
 			c.row(src, r)
 		}
@@ -697,7 +702,8 @@ func (f *File) benches(data []byte, name string) error {
 		}
 		kept := len(f.Points)
 		if f.bench(doc, at); len(f.Points) > kept && f.Read > 1 {
-			f.Points[kept].Sweep, f.Points[kept].Line = name, int64(f.Read)
+			f.Points[kept].Sweep = name
+			f.Points[kept].Line = int64(f.Read)
 		}
 	}
 }
@@ -707,7 +713,8 @@ func (f *File) benches(data []byte, name string) error {
 func (f *File) bench(doc any, name string) {
 	p := forms().Bench.point(doc, name)
 	n := float64(p.Requests)
-	p.PromptTokens, p.OutputTokens = p.PromptTokens/n, p.OutputTokens/n
+	p.PromptTokens = p.PromptTokens / n
+	p.OutputTokens = p.OutputTokens / n
 	if p.Clients == 0 && p.OfferedRPS == 0 {
 		p.Clients = p.Requests // all at once
 	}
@@ -812,7 +819,8 @@ func dataStem(file string) string {
 // setChunks gives a request the times of its chunks.
 func setChunks(r *trace.ObservedRequest, list []chunk) {
 	slices.SortStableFunc(list, func(a, b chunk) int { return cmp.Compare(a.index, b.index) })
-	r.Chunks, r.ChunkGapsUs = trace.Some(int64(len(list))), nil
+	r.Chunks = trace.Some(int64(len(list)))
+	r.ChunkGapsUs = nil
 	r.FirstChunkNs, r.LastChunkNs = trace.Some(list[0].ns), trace.Some(list[len(list)-1].ns)
 	for k := 1; k < len(list); k++ {
 		r.ChunkGapsUs = append(r.ChunkGapsUs, float64(list[k].ns-list[k-1].ns)/1000)

@@ -66,7 +66,8 @@ func (j *inferencePerfRequest) row(index int) trace.ObservedRequest {
 	}
 	ttft, e2e := math.NaN(), math.NaN()
 	if len(times) > 0 && j.Start.OK {
-		ttft, e2e = 1e6*(times[0]-j.Start.V), 1e6*(times[len(times)-1]-j.Start.V)
+		ttft = 1e6 * (times[0] - j.Start.V)
+		e2e = 1e6 * (times[len(times)-1] - j.Start.V)
 		r.Chunks = trace.Some(int64(len(times)))
 		for k := 1; k < len(times); k++ {
 			r.ChunkGapsUs = append(r.ChunkGapsUs, 1e6*(times[k]-times[k-1]))

@@ -208,7 +208,8 @@ func TestRealLogs(t *testing.T) {
 					t.Errorf("%s line %d: iteration %d after %d", run, r.Line, r.Index, last)
 				}
 				last = r.Index
-				generated, context = generated+r.GenerationTokens, context+r.ContextTokens
+				generated += r.GenerationTokens
+				context += r.ContextTokens
 			}
 			bad += len(p.Records.Bad)
 			return nil
@@ -345,7 +346,9 @@ func TestInferenceX(t *testing.T) {
 			t.Errorf("got %+v, want %+v", f.Points, want)
 		}
 	}
-	want.TP, want.DP, want.Line = 1, 4, 0
+	want.TP = 1
+	want.DP = 4
+	want.Line = 0
 	for _, yes := range []string{`"true"`, `true`, `"True"`} {
 		if f := one(strings.Replace(inferenceX, `"false"`, yes, 1)); len(f.Points) != 1 || f.Points[0] != want {
 			t.Errorf("got %+v, want %+v", f.Points, want)
@@ -366,7 +369,8 @@ func TestBrokenInferenceX(t *testing.T) {
 	rng, faults := rand.New(rand.NewPCG(39, 14)), 0
 	needed := []string{`"conc": 16`, `"isl": 1024`, `"osl": 256`, `"mean_tpot": 0.012`}
 	for k := range 60 {
-		text, at := inferenceX, 1+rng.IntN(len(inferenceX)-2)
+		text := inferenceX
+		at := 1 + rng.IntN(len(inferenceX)-2)
 		switch key, _, _ := strings.Cut(needed[k/6%4], ":"); k % 6 {
 		case 0:
 			text = text[:at]

@@ -62,7 +62,8 @@ func (r *kvReader) Line() {
 		}
 	}
 	for i := range r.out.Rows[from:] {
-		r.out.Rows[from+i].WallS, r.out.Rows[from+i].DPRank = ts, rank
+		r.out.Rows[from+i].WallS = ts
+		r.out.Rows[from+i].DPRank = rank
 	}
 }
 

@@ -66,7 +66,10 @@ var lineForms = []lineForm{
 		{"#queue-req: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
 		{"#pending-token: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedTokens = trace.Some(int64(v)) }},
 	}}, {trace.IterationSGLang, []byte("Decode batch"), true, false, bracketStamp, sglangRank, []lineField{
-		{"#running-req: ", "", true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
+		{"#running-req: ", "", true, mostFigure, func(r *row, v float64) {
+			r.GenerationReqs = int64(v)
+			r.GenerationTokens = int64(v)
+		}},
 		{"#token: |#full token: ", "", true, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
 		{"token usage: ", "", false, 1, func(r *row, v float64) { r.KVUsage = trace.Some(v) }},
 		{"#queue-req: ", "", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
@@ -91,7 +94,10 @@ var lineForms = []lineForm{
 		{`"numContextRequests":`, "", true, mostFigure, func(r *row, v float64) { r.ContextReqs = int64(v) }},
 		{`"numCtxTokens":`, "", true, mostFigure, func(r *row, v float64) { r.ContextTokens = int64(v) }},
 		{`"numCtxKvTokens":`, "", false, mostFigure, func(r *row, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }},
-		{`"numGenRequests":`, "", true, mostFigure, func(r *row, v float64) { r.GenerationReqs, r.GenerationTokens = int64(v), int64(v) }},
+		{`"numGenRequests":`, "", true, mostFigure, func(r *row, v float64) {
+			r.GenerationReqs = int64(v)
+			r.GenerationTokens = int64(v)
+		}},
 		{`"numGenKvTokens":`, "", false, mostFigure, func(r *row, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }},
 		{`"numQueuedRequests":`, "", false, mostFigure, func(r *row, v float64) { r.QueuedContext = trace.Some(int64(v)) }},
 		{`"numDraftTokens":`, "", false, mostFigure, func(r *row, v float64) { r.GenerationTokens += int64(v) }},
@@ -117,7 +123,8 @@ func (d *logDecoder) passes(f *lineForm, text []byte, outer stamp, out *Iteratio
 		return
 	}
 	for from := 0; from < len(text); {
-		at, to := from+bytes.Index(text[from:], f.mark), len(text)
+		at := from + bytes.Index(text[from:], f.mark)
+		to := len(text)
 		if next := bytes.Index(text[at+len(f.mark):], f.mark); next >= 0 {
 			to = at + len(f.mark) + next
 		}
@@ -178,7 +185,8 @@ func (f *lineForm) read(text []byte, r *row) (what string, ok bool) {
 			}
 			continue
 		}
-		found, figure = found+1, bytes.TrimLeft(figure, " ")
+		found += 1
+		figure = bytes.TrimLeft(figure, " ")
 		if (bytes.HasPrefix(figure, []byte("N/A")) || bytes.HasPrefix(figure, []byte("null"))) && !l.needed {
 			continue
 		}
@@ -316,11 +324,14 @@ func follow(last, next *row) {
 		return
 	}
 	if next.GenerationReqs == 0 {
-		next.Running, next.Held = last.Running+next.ContextReqs, last.Held+next.ContextTokens+next.ContextKVTokens.V
+		next.Running = last.Running + next.ContextReqs
+		next.Held = last.Held + next.ContextTokens + next.ContextKVTokens.V
 		next.Pace = last.Pace
 		return
 	}
-	t, reqs, one := &next.Pace, float64(next.GenerationReqs), max(1, next.Accepted)
+	t := &next.Pace
+	reqs := float64(next.GenerationReqs)
+	one := max(1, next.Accepted)
 	if *t = last.Pace; t.Ns > 0 && next.StampStepNs.V < 1e9 && next.PerS != t.PerS {
 		if t.Decodes++; next.PerS*float64(next.StampNs.V-t.Ns)/1e9 > 1.5*one*reqs {
 			t.Several++
@@ -332,7 +343,8 @@ func follow(last, next *row) {
 		each := float64(next.DecodeKVTokens.V-last.Held) / reqs
 		next.Sampled = next.Sampled || each >= 2*one || last.ContextReqs == 0 && next.Index > last.Index+1
 	}
-	next.Running, next.Held = next.GenerationReqs, next.DecodeKVTokens.V
+	next.Running = next.GenerationReqs
+	next.Held = next.DecodeKVTokens.V
 }
 
 // logDecoder finds the passes in lines of a server's log. Nothing is expected at a line's

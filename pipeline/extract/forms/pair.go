@@ -78,13 +78,19 @@ func NewPasses(rules PairRules, n int) *Passes {
 // Add takes the next iteration of an engine.
 func (p *Passes) Add(engine int, it *trace.Iteration) {
 	e := &p.engines[engine]
-	ctx, tokens, reqs, gen := it.ContextReqs, it.ContextTokens, it.GenerationReqs, it.GenerationTokens
+	ctx := it.ContextReqs
+	tokens := it.ContextTokens
+	reqs := it.GenerationReqs
+	gen := it.GenerationTokens
 	if p.rules.async {
 		first := min(e.prefills, ctx, tokens)
 		if first == ctx && tokens > first {
 			first = 0 // none of them has one token alone
 		}
-		ctx, tokens, reqs, gen = ctx-first, tokens-first, reqs+first, gen+first
+		ctx = ctx - first
+		tokens = tokens - first
+		reqs += first
+		gen += first
 	}
 	p.order++
 	p.reqs, p.tokens = p.reqs+reqs, p.tokens+gen
@@ -119,7 +125,9 @@ func (p *Passes) Add(engine int, it *trace.Iteration) {
 			e.prefills--
 		}
 	}
-	e.any, e.index, e.order = true, it.Index, p.order
+	e.any = true
+	e.index = it.Index
+	e.order = p.order
 }
 
 // stretch is a run of lines at whose ends no engine had work.
@@ -142,7 +150,9 @@ func (p *Passes) stretches() []stretch {
 			out = append(out, stretch{from: i, broken: cut || l.gapBefore || i == 0 && (p.head || !l.fresh)})
 		}
 		s := &out[len(out)-1]
-		s.to, s.ctx, s.gen = i+1, s.ctx+l.ctx, s.gen+l.gen
+		s.to = i + 1
+		s.ctx += l.ctx
+		s.gen += l.gen
 		s.broken = s.broken || l.gap || l.gapBefore
 		if l.full {
 			s.full++
@@ -256,7 +266,8 @@ func (p *period) add(rows []trace.ObservedRequest, row int, rules *PairRules) {
 	}
 	q := prompt{row: row, rank: len(p.prompts), tokens: r.PromptTokens.V, out: r.OutputTokens.V, firstNs: r.FirstChunkNs.V,
 		cached: r.CachedTokens, most: rules.most(r.PromptTokens.V)}
-	p.prompts, p.gen = append(p.prompts, q), p.gen+q.out-1
+	p.prompts = append(p.prompts, q)
+	p.gen = p.gen + q.out - 1
 }
 
 // most is how many tokens of a prompt may be in the cache: whole blocks, and one is always
@@ -315,7 +326,8 @@ func (p *Passes) matches(periods []period, s []stretch) (out []match) {
 func (p *Passes) search(periods []period, all []stretch, i int) (path [][2]int) {
 	s := all[:min(len(all), i+mostStretches)]
 	wide := len(s) - i + 1
-	score, end := make([]int64, (len(periods)+1)*wide), make([]int32, (len(periods)+1)*wide)
+	score := make([]int64, (len(periods)+1)*wide)
+	end := make([]int32, (len(periods)+1)*wide)
 	at := func(j, k int) int { return j*wide + k - i }
 	for j := len(periods); j >= 0; j-- {
 		for k := len(s); k >= i; k-- {
@@ -368,12 +380,17 @@ func (p *Passes) block(q *period, s []stretch, k, beyond int) ([]chain, int) {
 	if n == 0 && !q.bad {
 		return nil, k
 	}
-	ctx, gen, full, spare := int64(0), int64(0), int64(0), int64(0)
+	ctx := int64(0)
+	gen := int64(0)
+	full := int64(0)
+	spare := int64(0)
 	if p.rules.async || p.rules.Ahead { // plans one token more before it sees that an answer stopped
 		spare = n
 	}
 	for e := k; e < len(s) && !s[e].broken && !q.bad; e++ {
-		ctx, gen, full = ctx+s[e].ctx, gen+s[e].gen, full+s[e].full
+		ctx += s[e].ctx
+		gen += s[e].gen
+		full += s[e].full
 		if ctx-full > n || q.failed && full > 0 || !p.rules.Speculative && gen > q.gen+spare {
 			break
 		}

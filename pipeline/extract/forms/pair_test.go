@@ -83,7 +83,8 @@ func plant(t *testing.T, seed uint64) planted {
 		AsyncScheduling: trace.Some(rng.IntN(3) == 0), SchedulingPolicy: "fcfs"}
 	n := 40 + rng.IntN(80)
 	alike := rng.IntN(4) == 0
-	groups, prefix := 1+rng.IntN(4), pick(0, 40, 200, 320, 700)
+	groups := 1 + rng.IntN(4)
+	prefix := pick(0, 40, 200, 320, 700)
 	rate := math.Exp(rng.Float64()*4) * 2
 	reqs, at := make([]sim.Request, n), 0.0
 	for i := range reqs {
@@ -119,7 +120,8 @@ func plant(t *testing.T, seed uint64) planted {
 		late := func() int64 { return 300_000 + int64(200_000*rng.ExpFloat64()) }
 		r.FirstChunkNs = trace.Some(log.first[i]*1000 + ahead + late())
 		r.LastChunkNs = trace.Some(max(r.FirstChunkNs.V, log.last[i]*1000+ahead+late()))
-		p.rows, p.hits = append(p.rows, r), append(p.hits, res.Requests[i].CachedTokens)
+		p.rows = append(p.rows, r)
+		p.hits = append(p.hits, res.Requests[i].CachedTokens)
 	}
 	return p
 }
@@ -129,7 +131,10 @@ func (p *planted) find(t *testing.T, what string) (exact, bounded int) {
 	t.Helper()
 	for i := range p.rows {
 		r := &p.rows[i]
-		r.CachedTokens, r.CachedSource, r.CachedMin, r.CachedMax = trace.Opt[int64]{}, trace.Opt[string]{}, trace.Opt[int64]{}, trace.Opt[int64]{}
+		r.CachedTokens = trace.Opt[int64]{}
+		r.CachedSource = trace.Opt[string]{}
+		r.CachedMin = trace.Opt[int64]{}
+		r.CachedMax = trace.Opt[int64]{}
 		r.Iteration = trace.Opt[int64]{}
 	}
 	g, err := PairRequests(p.rows, p.rules, 1, func(add func(int, *trace.Iteration)) error {
@@ -164,7 +169,9 @@ func (p *planted) find(t *testing.T, what string) (exact, bounded int) {
 // whole logs all prompts are told.
 func TestPairingIsNeverWrong(t *testing.T) {
 	loads := uint64(60)
-	exact, told, all := 0, 0, 0
+	exact := 0
+	told := 0
+	all := 0
 	kinds := map[string][2]int{}
 	for seed := range loads {
 		p := plant(t, seed)
@@ -172,7 +179,9 @@ func TestPairingIsNeverWrong(t *testing.T) {
 		if e+b < len(p.rows) {
 			t.Logf("load %d: %d exact and %d bounded of %d", seed, e, b, len(p.rows))
 		}
-		exact, told, all = exact+e, told+e+b, all+len(p.rows)
+		exact += e
+		told = told + e + b
+		all += len(p.rows)
 		for _, kind := range []string{"lost line", "lost lines", "log begins late", "log ends early", "failed request", "another client",
 			"sglang"} {
 			q := p.broken(rand.New(rand.NewPCG(seed, uint64(len(kind)))), kind)
@@ -210,7 +219,8 @@ func (p planted) broken(rng *rand.Rand, kind string) planted {
 	case "log ends early":
 		p.its = p.its[:len(p.its)-at/2]
 	case "failed request":
-		p.rows[who].Success, p.rows[who].FirstChunkNs = trace.Some(false), trace.Opt[int64]{}
+		p.rows[who].Success = trace.Some(false)
+		p.rows[who].FirstChunkNs = trace.Opt[int64]{}
 	case "another client":
 		p.rows, p.hits = slices.Delete(p.rows, who, who+1), slices.Delete(p.hits, who, who+1)
 	}
@@ -256,7 +266,8 @@ func TestHitRates(t *testing.T) {
 		sum, told := int64(0), true
 		for i := range g.rows {
 			r := &g.rows[i]
-			sum, told = sum+r.CachedTokens.V, told && r.CachedTokens.OK
+			sum += r.CachedTokens.V
+			told = told && r.CachedTokens.OK
 			known := r.KnowsCached()
 			if r.CachedTokens.V%16 != 0 || c.sum == 0 && c.told && !known || c.sum > 0 && r.CachedTokens.V > 0 && known {
 				t.Errorf("%s: row %d has %+v", name, i, r.CachedTokens)
@@ -315,7 +326,9 @@ func TestPairingOfTwoEngines(t *testing.T) {
 		rules PairRules
 		async bool
 	}
-	byRules, given, all := map[kind]planted{}, 0, 0
+	byRules := map[kind]planted{}
+	given := 0
+	all := 0
 	for seed := range uint64(400) {
 		q := plant(t, 1000+seed)
 		of := kind{q.rules, q.async}
@@ -404,7 +417,10 @@ func TestPairingByLengths(t *testing.T) {
 				if _, err := fmt.Sscanf(line, "%d: %d %d %d", &e, &it.ContextReqs, &it.ContextTokens, &it.GenerationReqs); err != nil {
 					return err
 				}
-				it.Index, it.Form, it.GenerationTokens, it.ElapsedUs = index[e], trace.IterationLog, it.GenerationReqs, 1000
+				it.Index = index[e]
+				it.Form = trace.IterationLog
+				it.GenerationTokens = it.GenerationReqs
+				it.ElapsedUs = 1000
 				index[e]++
 				add(e, &it)
 			}

@@ -51,7 +51,8 @@ var perfLoads = []string{"input_config.loadgen.", "input_config.perf_analyzer.st
 // perf reads the JSON summary.
 func (f *File) perf(doc map[string]any, name string) {
 	for _, at := range perfLoads {
-		clients, rate := numberAt(doc, at+"concurrency"), numberAt(doc, at+"request_rate")
+		clients := numberAt(doc, at+"concurrency")
+		rate := numberAt(doc, at+"request_rate")
 		if clients != 0 || rate != 0 {
 			doc["concurrency"], doc["request_rate"] = clients, rate
 			break

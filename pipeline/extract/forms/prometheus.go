@@ -178,7 +178,8 @@ func (f *File) between(a, b *Snapshot, engine string) {
 	seconds := float64(b.AtNs-a.AtNs) / 1e9
 	d := map[string][2]*histogram{}
 	for _, what := range []string{"ttft", "itl", "e2e", "prompt", "output"} {
-		now, before := b.of(engine, what), a.of(engine, what)
+		now := b.of(engine, what)
+		before := a.of(engine, what)
 		if now.count < before.count || now.sum < before.sum {
 			f.Read++
 			f.drop(incomplete, "%s: %s counts %g requests after %g: the server started again", at, what, now.count, before.count)
@@ -257,7 +258,8 @@ func (g *Pairing) Drafts(answers []Counters) string {
 	passes, tokens := 0.0, 0.0
 	for i := range g.rows {
 		if r := &g.rows[i]; r.Chunks.V > 1 && r.OutputTokens.V > 1 {
-			passes, tokens = passes+float64(r.Chunks.V-1), tokens+float64(r.OutputTokens.V-1)
+			passes = passes + float64(r.Chunks.V-1)
+			tokens = tokens + float64(r.OutputTokens.V-1)
 		}
 	}
 	counted := ""
@@ -314,7 +316,9 @@ func (g *Pairing) inOrder() []int {
 // places finds how many requests, in order, each answer has counted, -1 where no number fits:
 // by the shift that most answers agree on.
 func (g *Pairing) places(answers []Counters, order []int) []int {
-	sum, sums, starts := int64(0), map[int64]int{0: 0}, []int64{0}
+	sum := int64(0)
+	sums := map[int64]int{0: 0}
+	starts := []int64{0}
 	for i, row := range order {
 		sum += g.rows[row].PromptTokens.V
 		sums[sum] = i + 1
@@ -363,7 +367,10 @@ func (g *Pairing) compare(a, b *Counters, rows []int) string {
 		r := &g.rows[i]
 		if r.CachedSource.V != trace.CachedUsage {
 			var none trace.Opt[int64]
-			r.CachedTokens, r.CachedSource, r.CachedMin, r.CachedMax = none, trace.Opt[string]{}, none, none
+			r.CachedTokens = none
+			r.CachedSource = trace.Opt[string]{}
+			r.CachedMin = none
+			r.CachedMax = none
 			dropped++
 		}
 	}
@@ -412,7 +419,8 @@ func (g *Pairing) Rate(rates []row) []trace.Finding {
 	if len(rates) == 0 || len(order) == 0 || g.Paired+told > 0 {
 		return nil
 	}
-	last, sum := rates[len(rates)-1], stat.Sum(order, func(i int) int64 { return g.rows[i].PromptTokens.V })
+	last := rates[len(rates)-1]
+	sum := stat.Sum(order, func(i int) int64 { return g.rows[i].PromptTokens.V })
 	others := stat.Count(rates, func(r row) bool { return r.Engine != last.Engine })
 	hits := last.Rate.V * float64(sum) / float64(max(1, g.rules.Block))
 	said := "are taken for all of these prompts"

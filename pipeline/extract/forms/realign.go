@@ -176,7 +176,10 @@ func latencies(b []block, output float64, ways int) (ttft, itl int, miss float64
 					m += 2 * decodeTol
 				}
 				if m < miss {
-					ttft, itl, miss, ok = t, i, m, true
+					ttft = t
+					itl = i
+					miss = m
+					ok = true
 				}
 			}
 		}

@@ -40,11 +40,14 @@ func TestSGLangRequests(t *testing.T) {
 
 // TestBrokenSGLangRequests: sixty variants with something missing, changed or cut are drops with their line, or rows in range.
 func TestBrokenSGLangRequests(t *testing.T) {
-	rng, faults, dir := rand.New(rand.NewPCG(39, 10)), 0, t.TempDir()
+	rng := rand.New(rand.NewPCG(39, 10))
+	faults := 0
+	dir := t.TempDir()
 	keys := []string{`"id"`, `"prompt_tokens"`, `"completion_tokens"`, `"cached_tokens"`, `"e2e_latency"`, `"request_received_ts"`,
 		`"prefill_finished_ts"`, `"finish_reason"`}
 	for k := range 60 {
-		line, key := strings.TrimSpace(fmt.Sprintf(sglangLine, 2)), keys[k%len(keys)]
+		line := strings.TrimSpace(fmt.Sprintf(sglangLine, 2))
+		key := keys[k%len(keys)]
 		at := 30 + rng.IntN(len(line)-31)
 		switch k % 5 {
 		case 0:
@@ -85,7 +88,9 @@ func TestBrokenCounters(t *testing.T) {
 	const text = "# HELP vllm:x y\nvllm:prefix_cache_queries_total{engine=\"0\",model_name=\"m\"} 31654.0\n" +
 		"vllm:prefix_cache_hits_total{engine=\"0\",model_name=\"m\"} 21760.0\nvllm:num_preemptions_total{engine=\"0\",model_name=\"m\"} 3.0\n" +
 		"vllm:spec_decode_num_draft_tokens_total{engine=\"0\",model_name=\"m\"} 128.0\n"
-	rng, faults, dir := rand.New(rand.NewPCG(39, 11)), 0, t.TempDir()
+	rng := rand.New(rand.NewPCG(39, 11))
+	faults := 0
+	dir := t.TempDir()
 	for k := range 60 {
 		broken, at := text, 20+rng.IntN(len(text)-21)
 		switch k % 5 {

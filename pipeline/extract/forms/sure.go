@@ -18,7 +18,8 @@ const clockSlackNs = 300_000_000
 // span is the range of the log's clock less the clients' that a chain allows; ok is false
 // for a line without a stamp.
 func (p *Passes) span(c *chain) (lo, hi int64, ok bool) {
-	l, first := &p.lines[c.lines[len(c.lines)-1]], c.prompts[len(c.prompts)-1].firstNs
+	l := &p.lines[c.lines[len(c.lines)-1]]
+	first := c.prompts[len(c.prompts)-1].firstNs
 	d := l.stampNs.V - first
 	return d - clockSlackNs, d + l.stampStep + clockSlackNs, l.stampNs.OK
 }
@@ -38,7 +39,9 @@ func (p *Passes) offset(found []match) int64 {
 		}
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.step, a.step)) })
-	now, most, at := 0, 0, int64(0)
+	now := 0
+	most := 0
+	at := int64(0)
 	for _, e := range edges {
 		if now += e.step; now > most {
 			most, at = now, e.at
@@ -62,7 +65,10 @@ func (p *Passes) sure(found []match, periods []period, s []stretch) []match {
 	found = slices.DeleteFunc(found, func(m match) bool { return p.isOff(m.chains, c.offset, 0) })
 	open := make([]bool, len(found))
 	for i := 0; i <= len(found); i++ {
-		from, to, before, after := 0, len(s), -1, len(periods)
+		from := 0
+		to := len(s)
+		before := -1
+		after := len(periods)
 		if i > 0 {
 			from, before = found[i-1].to, found[i-1].period
 		}
@@ -87,7 +93,8 @@ func (p *Passes) sure(found []match, periods []period, s []stretch) []match {
 			continue
 		}
 		if _, e := p.block(&periods[m.period], s, m.from, m.to); e >= 0 { // its last prompt may have been cut
-			open[i], open[min(i+1, len(open)-1)] = true, true
+			open[i] = true
+			open[min(i+1, len(open)-1)] = true
 		}
 	}
 	c.unproven(found, open)
@@ -162,9 +169,15 @@ func (c *choices) fits(period, k, beyond int) int {
 func (c *choices) shifted(found []match, open []bool, i, direction, limit int) {
 	for ; i >= 0 && i < len(found); i += direction {
 		m, at := &found[i], -1
-		lo, hi, beyond, most := limit, m.from, 0, m.to // earlier ones
+		lo := limit
+		hi := m.from
+		beyond := 0
+		most := m.to // earlier ones
 		if direction < 0 {
-			lo, hi, beyond, most = m.from+1, limit, m.to, limit
+			lo = m.from + 1
+			hi = limit
+			beyond = m.to
+			most = limit
 		}
 		for k := lo; k < hi && (direction < 0 || at < 0); k++ {
 			if e := c.fits(m.period, k, beyond); e >= 0 && e <= most {
@@ -282,7 +295,12 @@ func keysOf(layer map[[mostEngines]int32]*node) [][mostEngines]int32 {
 // onward calls use with every chain that may come next.
 func (p *Passes) onward(prompts []prompt, of [][]int, at *node, k int, use func(edge)) {
 	for e := range of {
-		sum, tokens, least, most, counted, n := int64(0), int64(0), int64(0), int64(0), int64(0), 0
+		sum := int64(0)
+		tokens := int64(0)
+		least := int64(0)
+		most := int64(0)
+		counted := int64(0)
+		n := 0
 		for i := int(at.at[e]); i < len(of[e]); i++ {
 			l := &p.lines[of[e][i]]
 			more := int(l.ctx)
@@ -293,9 +311,13 @@ func (p *Passes) onward(prompts []prompt, of [][]int, at *node, k int, use func(
 				break
 			}
 			for _, q := range prompts[k+n : k+n+more] {
-				sum, least, most = sum+q.tokens, least+q.cached.V, most+q.cached.Or(q.most)
+				sum += q.tokens
+				least += q.cached.V
+				most += q.cached.Or(q.most)
 			}
-			n, tokens, counted = n+more, tokens+l.tokens, counted+l.hits
+			n += more
+			tokens += l.tokens
+			counted += l.hits
 			hits := sum - tokens
 			if hits >= least && hits <= most && hits%max(1, p.rules.Block) == 0 && (l.hits < 0 || hits == counted) &&
 				(i > int(at.at[e]) || p.leave(prompts[k:k+n], l)) {
@@ -353,7 +375,8 @@ func (p *Passes) certain(prompts []prompt, of [][]int, layers []map[[mostEngines
 	slices.Reverse(out)
 	for i := range out[min(1, len(out)):] {
 		if p.lines[out[i+1].lines[0]].ones {
-			out[i].uncertain, out[i+1].uncertain = true, true
+			out[i].uncertain = true
+			out[i+1].uncertain = true
 		}
 	}
 	overtaken(out)

@@ -293,7 +293,8 @@ var forms = files.Embedded[struct {
 func (form fields) point(doc any, name string) Point {
 	number := func(path string) float64 { return numberAt(doc, path) }
 	count := func(path string) int { return int(trace.Int(number(path))) }
-	ms, e2eMs := cmp.Or(form.TimeMs, 1), cmp.Or(form.E2EMs, 1)
+	ms := cmp.Or(form.TimeMs, 1)
+	e2eMs := cmp.Or(form.E2EMs, 1)
 	p := Point{
 		Sweep: name, Requests: count(form.Requests), Clients: count(form.Clients), OfferedRPS: number(form.Offered),
 		RateRPS: number(form.Rate), Concurrency: number(form.Concurrency), PromptTokens: number(form.Prompt), PromptSD: number(form.PromptSD),
@@ -388,7 +389,8 @@ func (f *File) table(data []byte, name string) error {
 			return syntaxCSV(name, err)
 		}
 		line, _ := r.FieldPos(0)
-		rows, lines = append(rows, row), append(lines, line)
+		rows = append(rows, row)
+		lines = append(lines, line)
 	}
 	switch names := strings.Join(rows[0], ","); {
 	case isLevels([]byte(names)):

@@ -60,7 +60,8 @@ func parse[R records](b *batch, d Decoder[R]) *Parsed[R] {
 	out := &Parsed[R]{Batch: b, Records: d.Records(), form: b.form, bytes: int64(len(b.data)), faults: b.faults}
 	switch {
 	case b.form == formStored:
-		out.err, b.data = files.NewCodec[Parsed[R]]().Decode(b.data, out, files.NewInterner()), nil
+		out.err = files.NewCodec[Parsed[R]]().Decode(b.data, out, files.NewInterner())
+		b.data = nil
 		return out
 	case b.passed > 0:
 		out.lines, out.bytes = 1, b.passed
@@ -220,7 +221,9 @@ func (s *Stamps) See(ns int64) {
 	if s.n == 0 {
 		s.Lo, s.Hi = ns, ns
 	}
-	s.Lo, s.Hi, s.isKnown = min(s.Lo, ns), max(s.Hi, ns), false
+	s.Lo = min(s.Lo, ns)
+	s.Hi = max(s.Hi, ns)
+	s.isKnown = false
 	s.Add(ns)
 }
 
@@ -235,7 +238,9 @@ func (s *Stamps) bounds() (from, to int64) {
 		if len(v) > 2 {
 			k = max(1, len(v)/100)
 		}
-		s.from, s.to, s.isKnown = v[k]-StrayNs, v[len(v)-1-k]+StrayNs, true
+		s.from = v[k] - StrayNs
+		s.to = v[len(v)-1-k] + StrayNs
+		s.isKnown = true
 	}
 	return s.from, s.to
 }

@@ -397,12 +397,16 @@ type BadLine struct {
 
 // Mark notes where a message begins.
 func (l *Lines[T]) Mark() {
-	l.before.rows, l.before.bad, l.before.other = len(l.Rows), len(l.Bad), l.Other
+	l.before.rows = len(l.Rows)
+	l.before.bad = len(l.Bad)
+	l.before.other = l.Other
 }
 
 // Undo forgets what a broken message gave.
 func (l *Lines[T]) Undo() {
-	l.Rows, l.Bad, l.Other = l.Rows[:l.before.rows], l.Bad[:l.before.bad], l.before.other
+	l.Rows = l.Rows[:l.before.rows]
+	l.Bad = l.Bad[:l.before.bad]
+	l.Other = l.before.other
 }
 
 // Keep gives what a message gave its line.

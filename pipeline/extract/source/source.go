@@ -109,7 +109,9 @@ func Open(from *Input, stdin io.Reader, limits Limits) (*Source, error) {
 	case from.Part != nil:
 		return openPart(from, limits)
 	}
-	path, name, isPipe := from.Path, from.Name, from.IsPipe
+	path := from.Path
+	name := from.Name
+	isPipe := from.IsPipe
 	s := &Source{Name: name, Limits: limits}
 	var in io.Reader = stdin
 	if path != "-" {
@@ -633,7 +635,8 @@ func messagesOf(f io.ReaderAt, is form, size, every int64) (out []Part, err erro
 			break
 		}
 		if at = next; at-from >= every {
-			out, from = append(out, Part{name, from, at}), at
+			out = append(out, Part{name, from, at})
+			from = at
 		}
 	}
 	if from < size {
@@ -702,7 +705,9 @@ func (r *partReader) Read(p []byte) (int, error) {
 	if last := r.part.To - 1 - r.at; last < int64(n) { // the newline that ends the part may be here
 		from := max(0, last)
 		if k := bytes.IndexByte(p[from:n], '\n'); k >= 0 {
-			n, err, r.ended = int(from)+k+1, nil, true
+			n = int(from) + k + 1
+			err = nil
+			r.ended = true
 		}
 	}
 	r.at += int64(n)

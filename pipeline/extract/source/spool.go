@@ -118,7 +118,9 @@ func (s *Spool) Close() {
 		f.Close()
 		os.Remove(f.Name())
 	}
-	s.parts, s.data, s.recs = nil, nil, nil
+	s.parts = nil
+	s.data = nil
+	s.recs = nil
 }
 
 type spoolHead struct {
@@ -232,7 +234,8 @@ func (s *Sorter[T]) Rows(use func(key int64, row *T) error) error {
 func Store[R records](ctx context.Context, in Input, o Options, fresh func() Decoder[R], w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<18)
 	o.unnumbered = true
-	codec, packed := files.NewCodec[Parsed[R]](), []byte(nil)
+	codec := files.NewCodec[Parsed[R]]()
+	packed := []byte(nil)
 	err := Stream(ctx, []Input{in}, o, fresh, func(p *Parsed[R]) error {
 		packed = codec.Append(packed[:0], p)
 		if r, ok := any(p.Records).(interface{ Free() }); ok {
@@ -343,7 +346,8 @@ func (s *RowFile) Get(at int64) ([]byte, error) {
 		if int64(cap(s.page)) < want {
 			s.page = make([]byte, want)
 		}
-		s.page, s.base = s.page[:min(want, s.end-at)], at
+		s.page = s.page[:min(want, s.end-at)]
+		s.base = at
 		if _, err := s.file.ReadAt(s.page, at); err != nil && err != io.EOF {
 			s.page = s.page[:0]
 			return nil, err

@@ -20,7 +20,9 @@ func TestSpilledRowsReadInOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		n, lastKey, lastSeq := 0, int64(-1), -1
+		n := 0
+		lastKey := int64(-1)
+		lastSeq := -1
 		err := s.Each(func(key int64, row []byte) error {
 			seq, err := strconv.Atoi(string(row))
 			if err != nil || key < lastKey || key == lastKey && seq <= lastSeq || key != int64(seq*7919%97) {
