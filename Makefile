@@ -42,7 +42,7 @@ eval:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./... -run 'TestEval' -v -timeout 120m
 
 models-table:
-	BLIS_TRAIN_EVAL=1 go test ./simulate -run TestEvalModels -count=1 -update-models
+	BLIS_TRAIN_EVAL=1 go test ./library/predict -run TestEvalModels -count=1 -update-models
 
 eval-real:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./library -run 'TestEvalRe(al|presentation)$$' -v -update-accuracy -timeout 60m

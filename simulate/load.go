@@ -67,8 +67,8 @@ func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 	return own.Requests, nil
 }
 
-// loadWorkload reads what arrives, or draws it from a point's lengths.
-func (s *Simulation) loadWorkload() error {
+// LoadWorkload reads what arrives, or prepares to draw it from the lengths of a point.
+func (s *Simulation) LoadWorkload() error {
 	s.load.loop = loopOf(s.o)
 	path := s.o.Workload
 	if path == "" {

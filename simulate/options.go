@@ -327,7 +327,7 @@ type interval struct {
 
 // Document is simulation.json of the seeds.
 func (s *Simulation) Document(runs []*Replication) *Document {
-	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.model, Trust: s.trust,
+	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.LatencyModel, Trust: s.Trust,
 		Seed:         s.o.Seed,
 		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Rules: s.Deployment.RulesInForce(),
 		Summary:   *runs[0].Summary,
@@ -349,10 +349,10 @@ func intervals(runs []*Replication, percentiles bool) []interval {
 	}
 	add("responses_per_sec", func(s *Summary) float64 { return s.ResponsesPerSec })
 	add("tokens_per_sec", func(s *Summary) float64 { return s.TokensPerSec })
-	for k, of := range []string{"ttft", "itl", "e2e"} {
-		for m, figure := range []string{"_mean_ms", "_p50_ms", "_p90_ms", "_p95_ms", "_p99_ms"} {
-			add(of+figure, func(s *Summary) float64 {
-				if v := s.spreads[k][m]; v != nil {
+	for _, metric := range latencyMetrics {
+		for _, figure := range spreadFigures {
+			add(metric+"_"+figure+"_ms", func(s *Summary) float64 {
+				if v := s.Latency(metric, figure); v != nil {
 					return *v
 				}
 				return 0
@@ -404,14 +404,14 @@ func (s *Simulation) bind() error {
 	if d.DP > 1 && o.EmitOTLP != "" {
 		return option.Misusef("--emit-otlp: got %d data-parallel ranks, want one engine", d.DP)
 	}
-	switch s.model = o.Model; {
+	switch s.LatencyModel = o.Model; {
 	case o.usesSet():
-		s.model = ModelPhysics
+		s.LatencyModel = ModelPhysics
 		return nil
 	case o.Model != ModelAuto && o.Model != ModelTables:
 		return nil
 	}
-	s.model = ModelTables
+	s.LatencyModel = ModelTables
 	if err := d.CheckTables(); err != nil {
 		return err
 	}
@@ -422,9 +422,9 @@ func (s *Simulation) bind() error {
 		if _, e := sim.NewRoofline(d); e != nil {
 			return err
 		}
-		s.model, s.trust = ModelRoofline, &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: err.Error()}
-		s.trust.Sentence = "unjudged: no measured kernels (" + err.Error() + "); steps take the datasheet's roofline, which no server reaches"
-		s.say("step times: roofline; " + s.trust.Sentence)
+		s.LatencyModel, s.Trust = ModelRoofline, &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: err.Error()}
+		s.Trust.Sentence = "unjudged: no measured kernels (" + err.Error() + "); steps take the datasheet's roofline, which no server reaches"
+		s.say("step times: roofline; " + s.Trust.Sentence)
 		return nil
 	}
 	if err != nil {
@@ -439,12 +439,12 @@ func (s *Simulation) bind() error {
 			step.Unjudged = append(step.Unjudged, of.what)
 		}
 	}
-	s.step, s.trust = step, trustOf(step)
+	s.Step, s.Trust = step, trustOf(step)
 	if slower := library.Contradictions(&one, step, given); len(slower) > 0 {
-		s.trust.Contradictions = slower
-		s.trust.Sentence += "; " + strings.Join(slower, "; ")
+		s.Trust.Contradictions = slower
+		s.Trust.Sentence += "; " + strings.Join(slower, "; ")
 	}
-	s.say("step times: kernels of " + step.GPU.Hardware + ", " + library.Learned().Version + "; " + s.trust.Sentence)
+	s.say("step times: kernels of " + step.GPU.Hardware + ", " + library.Learned().Version + "; " + s.Trust.Sentence)
 	return nil
 }
 

@@ -30,18 +30,19 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Simulation is one call of simulate, its files read.
+// Simulation is one simulation with its files read: what runs, what arrives and what times
+// the steps.
 type Simulation struct {
-	Deployment *deploy.Deployment
-	Set        *coeff.Set // nil without coefficients
-	Inputs     []result.Input
+	Deployment   *deploy.Deployment
+	Set          *coeff.Set // nil without coefficients
+	Inputs       []result.Input
+	LatencyModel string        // what times the steps: ModelTables, ModelPhysics, ...
+	Step         *library.Step // the plan of a step; nil where no kernel tables time the steps
+	Trust        *Trust        // of step times that are not fitted; nil with coefficients
 
 	ctx   context.Context
 	o     *Options
 	load  load
-	model string        // that times the steps
-	step  *library.Step // of the model tables
-	trust *Trust        // nil with coefficients
 	alpha []float64
 	beta  []float64
 	notes []trace.Finding
@@ -65,6 +66,14 @@ func Run(ctx context.Context, o Options) (*Document, error) {
 		return nil, err
 	}
 	return s.Document(runs), nil
+}
+
+// For prepares the simulation of a deployment that is built already. Of the options it uses
+// what arrives and what times the steps; coefficients must come with the deployment's own file,
+// so Options.Coefficients is not read. Codes: those of [library.Bound] and of deploy.
+func For(ctx context.Context, d *deploy.Deployment, o *Options) (*Simulation, error) {
+	s := &Simulation{Deployment: d, ctx: ctx, o: o}
+	return s, s.bind()
 }
 
 // New checks the options and reads what runs; Replicate what arrives.
@@ -138,8 +147,8 @@ func (s *Simulation) LoadDeployment(path string, set []string) error {
 // Join adds what the simulation of a part of the same cluster read and assumed, and how little its step times can be relied on.
 func (s *Simulation) Join(part *Simulation) {
 	s.Inputs, s.notes = append(s.Inputs, part.Inputs...), stat.AppendNew(s.notes, part.notes...)
-	if t := part.trust; t != nil && t.Judged == nil {
-		s.trust = t
+	if t := part.Trust; t != nil && t.Judged == nil {
+		s.Trust = t
 	}
 }
 
@@ -147,7 +156,7 @@ func (s *Simulation) Join(part *Simulation) {
 // flag states.
 func (s *Simulation) assumed() []trace.Finding {
 	d := *s.Deployment
-	d.Sums = s.model == ModelTables
+	d.Sums = s.LatencyModel == ModelTables
 	if mode := s.o.Async; mode != "auto" {
 		d.Engine.AsyncScheduling = trace.Some(mode == "on")
 	}
@@ -182,7 +191,7 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.Latency = sim.WithDrafter(cfg.Latency, s.Deployment); s.model != ModelTables { // whose plan has the exchange
+	if cfg.Latency = sim.WithDrafter(cfg.Latency, s.Deployment); s.LatencyModel != ModelTables { // whose plan has the exchange
 		cfg.Latency = sim.WithExchange(cfg.Latency, s.Deployment)
 	}
 	cfg.ExpertImbalance, cfg.EPLBPauseUs = s.o.ExpertImbalance, sim.ToUs(s.o.EPLBPauseMs*1e3)
@@ -209,17 +218,17 @@ func (s *Simulation) config(set *coeff.Set) (cfg sim.Config, err error) {
 	cfg = sim.DefaultConfig(s.Deployment, nil)
 	var whole interface{ Parts() sim.Parts }
 	switch {
-	case s.model == ModelTables && set == nil: // one group of a cluster may have coefficients
+	case s.LatencyModel == ModelTables && set == nil: // one group of a cluster may have coefficients
 		learned := library.Learned()
-		cfg.Latency = sim.NewTables(s.step, learned.On(s.Deployment.Hardware.Name))
+		cfg.Latency = sim.NewTables(s.Step, learned.On(s.Deployment.Hardware.Name))
 		cfg.Overhead = sim.Const(learned.OverheadUs())
-	case s.model == ModelRoofline:
+	case s.LatencyModel == ModelRoofline:
 		cfg.Latency, err = sim.NewRoofline(s.Deployment)
-	case s.model == "linear3":
+	case s.LatencyModel == "linear3":
 		cfg.Latency, err = sim.NewLinear3(s.beta)
-	case s.model == "trained-physics":
+	case s.LatencyModel == "trained-physics":
 		whole, err = sim.NewTrainedPhysics(s.alpha, s.beta, s.Deployment)
-	case s.model == "blackbox":
+	case s.LatencyModel == "blackbox":
 		whole, err = sim.NewBlackbox(s.alpha, s.beta)
 	default:
 		return sim.EngineOf(s.Deployment, set)
@@ -233,7 +242,7 @@ func (s *Simulation) config(set *coeff.Set) (cfg sim.Config, err error) {
 // Replicate reads what arrives, runs every seed, several at a time, and keeps them in seed
 // order; the first writes files.
 func (s *Simulation) Replicate(run func(seed int64, first bool) (*Replication, error)) ([]*Replication, error) {
-	if err := s.loadWorkload(); err != nil {
+	if err := s.LoadWorkload(); err != nil {
 		return nil, err
 	}
 	n := s.o.Replications
@@ -276,7 +285,7 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 	if first {
 		res, err = s.recorded(cfg, reqs, add)
 	} else {
-		res, err = stream(cfg, reqs, nil, func(r *sim.RequestResult) error { add(r); return nil })
+		res, err = Stream(cfg, reqs, nil, func(r *sim.RequestResult) error { add(r); return nil })
 	}
 	if err != nil {
 		return nil, err
@@ -287,7 +296,7 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 			"%d rounds of sessions are sent at their recorded times, before the round before them is answered; session-mode %s waits for it",
 			early, sessionsClosed))
 	}
-	if s.model == ModelPhysics && s.Set != nil && s.Set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil {
+	if s.LatencyModel == ModelPhysics && s.Set != nil && s.Set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil {
 		findings = append(findings, trace.Findingf(export.NotReplayable,
 			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
 	}
@@ -310,7 +319,7 @@ func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, add func(*sim.
 		return nil, err
 	}
 	i := 0
-	res, err := stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
+	res, err := Stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
 		add(r)
 		i++
 		return errors.Join(rows.Append(*r.Timed()), blis.add(i-1, r))
@@ -328,8 +337,8 @@ func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, add func(*sim.
 	return res, done(res)
 }
 
-// stream runs the requests and hands on what each experienced, in workload order.
-func stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim.RequestResult) error) (*sim.Result, error) {
+// Stream runs the requests and calls each with the result of every request, in workload order.
+func Stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim.RequestResult) error) (*sim.Result, error) {
 	var failed error
 	res, err := sim.Stream(cfg, reqs, obs, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
 		failed = each(r)

@@ -91,6 +91,22 @@ type Summary struct {
 	spreads [3]spread // TTFT, ITL and E2E
 }
 
+// Latency is one figure of a latency over requests, ms, or nil where no request has it. metric is
+// ttft, itl (over tokens) or e2e; figure is mean, p50, p90, p95 or p99.
+func (s *Summary) Latency(metric, figure string) *float64 {
+	return s.spreads[slices.Index(latencyMetrics, metric)][slices.Index(spreadFigures, figure)]
+}
+
+var (
+	latencyMetrics = []string{"ttft", "itl", "e2e"} // of Summary.spreads
+	spreadFigures  = []string{"mean", "p50", "p90", "p95", "p99"}
+)
+
+// RequestsPerStep is the mean number of requests that a step decodes.
+func (s *Summary) RequestsPerStep() float64 {
+	return float64(s.TotalOutputTokens) / float64(max(1, s.Steps))
+}
+
 // EnginePart is one engine of several.
 type EnginePart struct {
 	Role        string `json:"role,omitempty"` // prefill or decode

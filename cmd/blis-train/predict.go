@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/simulate"
@@ -20,12 +21,12 @@ import (
 
 // predictDoc is what predict --json prints.
 type predictDoc struct {
-	SchemaVersion string                 `json:"schema_version"`
-	ToolVersion   string                 `json:"tool_version"`
-	Points        []*simulate.Prediction `json:"points"`
-	Operators     []kernelDoc            `json:"operators,omitempty"` // with -v: a decode step of the one point; with --step: of that step
-	KernelsMs     float64                `json:"kernels_ms,omitempty"`
-	StepMs        float64                `json:"step_ms,omitempty"` // with the corrections: the GPU's scale and the host's work
+	SchemaVersion string                `json:"schema_version"`
+	ToolVersion   string                `json:"tool_version"`
+	Points        []*predict.Prediction `json:"points"`
+	Operators     []kernelDoc           `json:"operators,omitempty"` // with -v: a decode step of the one point; with --step: of that step
+	KernelsMs     float64               `json:"kernels_ms,omitempty"`
+	StepMs        float64               `json:"step_ms,omitempty"` // with the corrections: the GPU's scale and the host's work
 }
 
 type kernelDoc struct {
@@ -75,23 +76,23 @@ func runPredict(c *cli.Context, con *console) error {
 	if axes != "" {
 		return con.sweep(c, q, axes, doc)
 	}
-	p, err := simulate.Predict(c.Context, q)
+	p, err := q.Predict(c.Context)
 	if err != nil {
 		return err
 	}
-	doc.Points = []*simulate.Prediction{p}
+	doc.Points = []*predict.Prediction{p}
 	if c.Bool("verbose") && p.Step != nil {
-		doc.takeApart(p.Step, &p.Batch)
+		doc.takeApart(p.Step, &p.DecodeStep)
 	}
 	showPrediction(con, p)
 	if doc.Operators != nil {
-		doc.showStep(con, fmt.Sprintf("a step of %.0f decodes at %.0f tokens", p.Batch.Decodes, p.Batch.DecodeContext/p.Batch.Decodes))
+		doc.showStep(con, fmt.Sprintf("a step of %.0f decodes at %.0f tokens", p.DecodeStep.Decodes, p.DecodeStep.DecodeContext/p.DecodeStep.Decodes))
 	}
 	return con.document(doc)
 }
 
-func questionOf(c *cli.Context, con *console) (q simulate.Question, err error) {
-	q = simulate.Question{Model: c.String("model"), Hardware: c.String("hardware"), Serve: c.String("vllm"), InputTokens: c.Int64("input-len"),
+func questionOf(c *cli.Context, con *console) (q predict.Question, err error) {
+	q = predict.Question{Model: c.String("model"), Hardware: c.String("hardware"), Serve: c.String("vllm"), InputTokens: c.Int64("input-len"),
 		OutputTokens: c.Int64("output-len"), Concurrency: c.Int("concurrency"), RateRPS: c.Float64("rate")}
 	switch {
 	case q.Hardware == "" && !strings.Contains(c.String("sweep"), "hardware="):
@@ -112,7 +113,7 @@ func questionOf(c *cli.Context, con *console) (q simulate.Question, err error) {
 			q.Set = append(q.Set, fmt.Sprintf("%s=%v", s.path, c.Value(s.flag)))
 		}
 	}
-	if q.SLO, err = simulate.ParseSLO(c.String("slo")); err == nil && c.String("library") != "" {
+	if q.SLO, err = predict.ParseSLO(c.String("slo")); err == nil && c.String("library") != "" {
 		q.GPU, _, err = simulate.TablesFile(c.String("library"), con.special)
 	}
 	return q, err
@@ -167,7 +168,7 @@ func (d *predictDoc) showStep(con *console, title string) {
 }
 
 // setup is what was asked, in words.
-func setup(p *simulate.Prediction) string {
+func setup(p *predict.Prediction) string {
 	load := fmt.Sprintf("%d %s", p.Concurrency, plural(p.Concurrency, "client", "clients"))
 	if p.RateRPS > 0 {
 		load = fmt.Sprintf("%g requests/s", p.RateRPS)
@@ -180,12 +181,12 @@ func setup(p *simulate.Prediction) string {
 		trace.Thousands(p.OutputTokens))
 }
 
-func showPrediction(con *console, p *simulate.Prediction) {
+func showPrediction(con *console, p *predict.Prediction) {
 	con.warn(p.Warnings)
 	var rows []cells
 	for _, m := range []struct {
 		name string
-		f    simulate.Figures
+		f    predict.Figures
 	}{{"TTFT", p.TTFT}, {"ITL", p.ITL}, {"E2E", p.E2E}} {
 		rows = append(rows, cells{m.name, shortMs(m.f.Mean), shortMs(m.f.P50), shortMs(m.f.P90), shortMs(m.f.P99)})
 	}
@@ -201,12 +202,12 @@ func showPrediction(con *console, p *simulate.Prediction) {
 			p.RequestsPerS, p.RateRPS)
 	}
 	rank := map[bool]string{true: " of a rank"}[p.DP > 1]
-	said("KV cache     %s tokens%s of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens), rank, p.KVBytes, 100*p.KVPeak)
+	said("KV cache     %s tokens%s of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens), rank, p.KVBytes, 100*p.KVPeakShare)
 	if p.LimitedBy != "" {
 		said("limited by   %s", p.LimitedBy)
 	}
 	if len(p.Shares) > 0 {
-		parts := stat.Map(stat.Filter(p.Shares, func(s simulate.Share) bool { return s.Share >= 0.005 }), func(s simulate.Share) string {
+		parts := stat.Map(stat.Filter(p.Shares, func(s predict.Share) bool { return s.Share >= 0.005 }), func(s predict.Share) string {
 			return fmt.Sprintf("%s %.0f %%", s.Name, 100*s.Share)
 		})
 		said("steps        %s", strings.Join(parts, ", "))
@@ -214,7 +215,7 @@ func showPrediction(con *console, p *simulate.Prediction) {
 	if m := p.MaxLoad; m != nil {
 		said("highest load %s", highestText(m))
 	}
-	said("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d", p.Version, p.Seats, p.Budget)
+	said("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d", p.Version, p.MaxNumSeqs, p.TokenBudget)
 	said("error        %s", p.Trust.Sentence)
 }
 
@@ -227,8 +228,8 @@ func shortMs(v *float64) string {
 }
 
 // highestText is the highest load that keeps the bounds, in words.
-func highestText(m *simulate.MaxLoad) string {
-	slo := stat.Map(m.SLO, func(b simulate.Bound) string { return b.String() })
+func highestText(m *predict.MaxLoad) string {
+	slo := stat.Map(m.SLO, func(b predict.Bound) string { return b.String() })
 	text := "none keeps "
 	switch {
 	case m.Concurrency > 0:
@@ -244,12 +245,12 @@ func highestText(m *simulate.MaxLoad) string {
 }
 
 // sweep answers all questions of a sweep with a table and a picture.
-func (con *console) sweep(c *cli.Context, q simulate.Question, text string, doc *predictDoc) error {
+func (con *console) sweep(c *cli.Context, q predict.Question, text string, doc *predictDoc) error {
 	qs, err := q.Sweep(text)
 	if err != nil {
 		return err
 	}
-	if doc.Points, err = simulate.PredictAll(c.Context, qs, c.Int("workers")); err != nil {
+	if doc.Points, err = predict.All(c.Context, qs, c.Int("workers")); err != nil {
 		return err
 	}
 	var rows []cells
@@ -292,7 +293,7 @@ func (con *console) sweep(c *cli.Context, q simulate.Question, text string, doc 
 	if out == "" {
 		out = "predict.svg"
 	}
-	if err := files.Write(out, simulate.Picture(doc.Points)); err != nil {
+	if err := files.Write(out, predictPicture(doc.Points)); err != nil {
 		return err
 	}
 	con.sayf("wrote %s: latency against throughput", out)

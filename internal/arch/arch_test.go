@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"pipeline/export", "pipeline/extract", "pipeline/learn", "pipeline/validate"},
 	{"result/folder"},
 	{"simulate"},
-	{"pipeline"},
+	{"pipeline", "library/predict"},
 	{"shard", "library/build", "autoscale", "predictor", "cluster"},
 	{"cmd/blis-train"},
 }

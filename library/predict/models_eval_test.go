@@ -1,4 +1,4 @@
-package simulate
+package predict
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -75,15 +76,16 @@ func TestEvalModels(t *testing.T) {
 func predicted(t *testing.T, id, gpu string) (cell string, err error) {
 	for tp := 1; tp <= 8 && cell == ""; tp *= 2 {
 		var a *Prediction
-		a, err = Predict(context.Background(), Question{Model: id, Hardware: gpu, InputTokens: 1000, OutputTokens: 100, Concurrency: 8,
-			Set: []string{fmt.Sprintf("tensor_parallel_size=%d", tp)}})
+		q := Question{Model: id, Hardware: gpu, InputTokens: 1000, OutputTokens: 100, Concurrency: 8,
+			Set: []string{fmt.Sprintf("tensor_parallel_size=%d", tp)}}
+		a, err = q.Predict(context.Background())
 		if err != nil && trace.CodeOf(err) != deploy.BadHardware && trace.CodeOf(err) != deploy.BadKnobs {
 			break
 		} else if err != nil {
 			continue
 		}
 		cell = fmt.Sprintf("%.3g (%d)", *a.ITL.Mean, tp)
-		if a.LatencyModel == ModelRoofline {
+		if a.LatencyModel == simulate.ModelRoofline {
 			cell += "~"
 		}
 		if j := a.Trust.Judged; j != nil {

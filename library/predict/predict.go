@@ -1,0 +1,358 @@
+// Package predict estimates what a vLLM server would deliver that nobody has measured or
+// traced: zero-shot prediction from the library of kernel times.
+//
+// A [Question] names a model, a GPU, the arguments of vllm serve and a load.
+// [Question.Predict] builds the deployment, adds up the measured kernels of its steps
+// (package library), simulates the load with these step times (packages simulate and sim)
+// and returns a [Prediction]: latencies, throughput, what limits the server, and how far
+// the figures can be trusted. [Question.Plan] returns the step operator by operator
+// without a simulation. [Question.Sweep] and [All] ask many questions. With a service
+// level objective ([Bound]) the highest load that keeps it is searched for.
+//
+// Latencies are in milliseconds, rates per second, throughput in output tokens per second
+// and GPU.
+package predict
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/simulate"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Prediction is the answer to one question, or the reason why there is none.
+type Prediction struct {
+	Model        string          `json:"model"`
+	Hardware     string          `json:"hardware"`
+	TP           int64           `json:"tensor_parallel_size"`
+	DP           int64           `json:"data_parallel_size"`
+	GPUs         int64           `json:"gpus"`
+	EP           bool            `json:"enable_expert_parallel,omitempty"`
+	Version      string          `json:"vllm_version"`
+	MaxNumSeqs   int64           `json:"max_num_seqs"`
+	TokenBudget  int64           `json:"max_num_batched_tokens"`
+	KVBytes      float64         `json:"bytes_per_kv"` // of one cached value
+	InputTokens  int64           `json:"input_tokens"`
+	OutputTokens int64           `json:"output_tokens"`
+	Concurrency  int             `json:"concurrency,omitempty"`
+	RateRPS      float64         `json:"rate_rps,omitempty"`
+	LatencyModel string          `json:"latency_model,omitempty"`
+	Trust        *simulate.Trust `json:"trust,omitempty"`
+
+	TTFT         Figures         `json:"ttft"`
+	ITL          Figures         `json:"itl"`
+	E2E          Figures         `json:"e2e"`
+	RequestsPerS float64         `json:"requests_per_sec"`
+	TokensPerS   float64         `json:"output_tokens_per_sec_per_gpu"`
+	KVTokens     int64           `json:"kv_cache_tokens"`     // of one engine
+	KVPeakShare  float64         `json:"kv_cache_peak_share"` // in [0, 1]
+	LimitedBy    string          `json:"limited_by,omitempty"`
+	Shares       []Share         `json:"step_shares,omitempty"`
+	MaxLoad      *MaxLoad        `json:"max_load,omitempty"`
+	Warnings     []trace.Finding `json:"warnings,omitempty"`
+	Refused      string          `json:"refused,omitempty"` // why there is no answer
+	Hint         string          `json:"hint,omitempty"`
+
+	// Step is the plan of a step, operator by operator; nil where steps take the roofline's time.
+	Step *library.Step `json:"-"`
+	// DecodeStep is a decode step in the middle of the load: what a user sees taken apart.
+	DecodeStep library.Batch `json:"-"`
+
+	options    simulate.Options
+	simulation *simulate.Simulation
+}
+
+// Figures summarize one latency in ms; nil where no request has it.
+type Figures struct {
+	Mean *float64 `json:"mean_ms"`
+	P50  *float64 `json:"p50_ms"`
+	P90  *float64 `json:"p90_ms"`
+	P99  *float64 `json:"p99_ms"`
+}
+
+// Predict answers the question. Codes: those of deploy, library and sim.
+func (q *Question) Predict(ctx context.Context) (*Prediction, error) {
+	d, findings, err := q.Deployment()
+	if err != nil {
+		return nil, err
+	}
+	return q.predictOn(ctx, d, findings)
+}
+
+// All answers the questions, several at a time, and keeps their order. A question that
+// cannot be answered becomes a Prediction with Refused set.
+func All(ctx context.Context, questions []Question, workers int) ([]*Prediction, error) {
+	out := make([]*Prediction, len(questions))
+	err := par.Try(ctx, workers, len(questions), func(i int) error {
+		q := &questions[i]
+		d, findings, err := q.Deployment()
+		if err == nil {
+			out[i], err = q.predictOn(ctx, d, findings)
+		}
+		if err != nil {
+			out[i] = q.refusal(d, err)
+		}
+		return ctx.Err()
+	}, nil)
+	return out, err
+}
+
+// Plan returns the plan of the deployment's step, operator by operator, and simulates nothing.
+func (q *Question) Plan(ctx context.Context) (*Prediction, error) {
+	d, findings, err := q.Deployment()
+	if err != nil {
+		return nil, err
+	}
+	p, err := q.prepare(ctx, d, findings)
+	if err != nil {
+		return nil, err
+	}
+	if p.Step == nil {
+		return nil, trace.Errorf(library.NoTables, "%s", p.Trust.Unjudged)
+	}
+	return p, nil
+}
+
+// refusal says why the question has no answer; d is nil where the deployment could not be built.
+func (q *Question) refusal(d *deploy.Deployment, err error) *Prediction {
+	p := &Prediction{
+		Model:        q.Model,
+		Hardware:     q.Hardware,
+		InputTokens:  q.InputTokens,
+		OutputTokens: q.OutputTokens,
+		Concurrency:  q.Concurrency,
+		RateRPS:      q.RateRPS,
+		Refused:      err.Error(),
+		Hint:         trace.HintOf(err),
+	}
+	if d != nil {
+		p.describeServer(d)
+	}
+	return p
+}
+
+func (p *Prediction) describeServer(d *deploy.Deployment) {
+	p.Model = d.Model.ID
+	p.Hardware = d.Hardware.Name
+	p.TP = d.TP
+	p.DP = d.DP
+	p.GPUs = d.GPUs()
+	p.EP = d.Engine.ExpertParallel
+}
+
+// lengthSpread is by how much simulated lengths differ, as those of benchmarks whose answers
+// stop a little early. Without it all requests of a closed loop would march in step.
+const lengthSpread = 0.02
+
+// prepare binds the deployment to its step times.
+func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings []trace.Finding) (*Prediction, error) {
+	p := &Prediction{options: simulate.DefaultOptions()}
+	p.options.InputTokens = q.InputTokens
+	p.options.OutputTokens = q.OutputTokens
+	p.options.RangeRatio = lengthSpread
+	p.options.GPU = q.GPU
+	s, err := simulate.For(ctx, d, &p.options)
+	if err != nil {
+		return nil, err
+	}
+	p.describeServer(d)
+	p.Version = d.Engine.VLLMVersion
+	p.MaxNumSeqs = d.Engine.MaxNumSeqs
+	p.TokenBudget = d.Engine.MaxNumBatchedTokens
+	p.KVBytes = d.Model.BytesPerKV
+	p.InputTokens = q.InputTokens
+	p.OutputTokens = q.OutputTokens
+	p.Concurrency = q.Concurrency
+	p.RateRPS = q.RateRPS
+	p.LatencyModel = s.LatencyModel
+	p.Trust = s.Trust
+	p.Step = s.Step
+	p.simulation = s
+	for _, f := range append(findings, d.NotModelled()...) {
+		if f.Code == deploy.UnsupportedEngine || slices.Contains(p.Warnings, f) {
+			continue
+		}
+		if strings.HasPrefix(f.Message, "data_parallel_size: ") {
+			continue // all ranks are simulated
+		}
+		p.Warnings = append(p.Warnings, f)
+	}
+	return p, nil
+}
+
+// predictOn answers the question for its deployment.
+func (q *Question) predictOn(ctx context.Context, d *deploy.Deployment, findings []trace.Finding) (*Prediction, error) {
+	p, err := q.prepare(ctx, d, findings)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.fitCache(d); err != nil {
+		return nil, err
+	}
+	if err := p.simulateLoad(); err != nil {
+		return nil, err
+	}
+	if len(q.SLO) > 0 {
+		p.MaxLoad, err = p.searchMaxLoad(q.SLO)
+	}
+	return p, err
+}
+
+// fitCache sizes the KV cache and refuses a request that it, or the model, cannot hold.
+func (p *Prediction) fitCache(d *deploy.Deployment) error {
+	tokens := p.InputTokens + p.OutputTokens
+	if longest := d.MaxModelLen(); longest.OK && tokens > longest.V {
+		return trace.Errorf(sim.CodeBadConfig, "--input-len, --output-len: got %s tokens together, want at most %s, the longest of "+
+			"the model", trace.Thousands(tokens), trace.Thousands(longest.V)).WithHint("ask for fewer, or raise --max-model-len where --vllm has it")
+	}
+	blocks, _, err := d.KVBlocks()
+	if err != nil {
+		return hintAtMemory(err, d, tokens)
+	}
+	size := d.Engine.BlockSize
+	p.options.KVBlocks = blocks
+	p.KVTokens = blocks * size
+	if pool, ok := d.Model.Layers().KVPool(d.Parallel(), size); ok && len(pool.Groups) > 1 {
+		// Layers of windows and states draw blocks of their own from the pool. vLLM logs the
+		// cache as so many requests of max_model_len; here it is in requests of this length.
+		perRequest := max(1, pool.RequestBlocks(tokens, d.Engine.MaxNumBatchedTokens))
+		p.KVTokens = blocks * ((tokens + size - 1) / size) / perRequest * size
+	}
+	if p.KVTokens < tokens {
+		return hintAtMemory(trace.Errorf(deploy.BadHardware, "KV cache: got room for %s tokens, want %s and %s of one request",
+			trace.Thousands(p.KVTokens), trace.Thousands(p.InputTokens), trace.Thousands(p.OutputTokens)), d, tokens)
+	}
+	return nil
+}
+
+// hintAtMemory adds the number of GPUs that holds the model and so many tokens.
+func hintAtMemory(err error, d *deploy.Deployment, tokens int64) error {
+	if !strings.Contains(err.Error(), "room for") { // layers that share no pool, for example
+		return err
+	}
+	for wider := *d; wider.TP <= 8; {
+		wider.TP *= 2
+		blocks, _, noRoom := wider.KVBlocks()
+		if noRoom == nil && wider.CheckTables() == nil && blocks*d.Engine.BlockSize >= tokens {
+			return trace.Hinted(err, fmt.Sprintf("raise --tp to %d", wider.TP))
+		}
+	}
+	return trace.Hinted(err, "take a GPU with more memory, or weights of fewer bits")
+}
+
+// Open arrivals are simulated for a minute, but within these numbers of requests.
+const (
+	leastArrivals = 500
+	mostArrivals  = 5000
+)
+
+// run simulates a closed loop of clients, or with clients = 0 Poisson arrivals at a rate per
+// second. breakdown may be nil.
+func (p *Prediction) run(clients int, rate float64, breakdown *stepBreakdown) (*simulate.Summary, error) {
+	o := p.options
+	rounds := 10
+	switch {
+	case clients > 128:
+		rounds = 3
+	case clients == 128:
+		rounds = 5
+	}
+	o.Concurrency = clients
+	o.RateRPS = rate
+	o.Requests = max(rounds*clients, 5*rounds)
+	if clients == 0 {
+		o.Requests = int(min(mostArrivals, max(leastArrivals, 60*rate)))
+	}
+	s := p.simulation.With(&o)
+	if err := s.LoadWorkload(); err != nil {
+		return nil, err
+	}
+	reqs, err := s.Requests(o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := s.Engine(o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Ranks = s.Deployment.DP > 1
+	if breakdown != nil {
+		breakdown.Model = cfg.Latency
+		cfg.Latency = breakdown
+	}
+	sum := simulate.NewCollector(len(reqs))
+	res, err := simulate.Stream(cfg, reqs, nil, func(r *sim.RequestResult) error {
+		sum.Add(r)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := sum.Close(res)
+	if out.CompletedRequests == 0 {
+		return nil, trace.Errorf(sim.CodeBadConfig, "no request of %d and %d tokens completed: the KV cache holds %d tokens", p.InputTokens,
+			p.OutputTokens, p.KVTokens).WithHint("shorten --input-len and --output-len, or raise --tp")
+	}
+	return out, nil
+}
+
+// simulateLoad simulates the load that was asked for and fills the answer.
+func (p *Prediction) simulateLoad() error {
+	var breakdown *stepBreakdown
+	if p.Step != nil {
+		breakdown = newStepBreakdown(p.Step, p.Hardware)
+	}
+	sum, err := p.run(p.Concurrency, p.RateRPS, breakdown)
+	if err != nil {
+		return err
+	}
+	for _, latency := range []struct {
+		name string
+		to   *Figures
+	}{{"ttft", &p.TTFT}, {"itl", &p.ITL}, {"e2e", &p.E2E}} {
+		*latency.to = Figures{
+			Mean: sum.Latency(latency.name, "mean"),
+			P50:  sum.Latency(latency.name, "p50"),
+			P90:  sum.Latency(latency.name, "p90"),
+			P99:  sum.Latency(latency.name, "p99"),
+		}
+	}
+	p.RequestsPerS = sum.ResponsesPerSec
+	p.TokensPerS = sum.TokensPerSec / float64(p.GPUs)
+	p.KVPeakShare = float64(sum.PeakBlocks*p.simulation.Deployment.KVUnits().Blocks) / float64(p.options.KVBlocks)
+	p.Shares = breakdown.shares()
+	p.LimitedBy = p.limit(sum)
+	decodes := math.Max(1, math.Round(sum.RequestsPerStep()))
+	p.DecodeStep = library.Batch{
+		Tokens:        decodes,
+		Sequences:     decodes,
+		Decodes:       decodes,
+		DecodeContext: decodes * float64(p.InputTokens+p.OutputTokens/2),
+	}
+	return nil
+}
+
+// limit names what keeps the load from being served faster.
+func (p *Prediction) limit(s *simulate.Summary) string {
+	switch {
+	case s.PreemptionCount > 0 || p.KVPeakShare > 0.97 && s.PeakWaiting > 0:
+		return fmt.Sprintf("KV cache (%s tokens, %s preemptions)", trace.Thousands(p.KVTokens), trace.Thousands(s.PreemptionCount))
+	case s.PeakWaiting > 0 && s.PeakRunning >= p.MaxNumSeqs:
+		return fmt.Sprintf("batch limit (max_num_seqs %d)", p.MaxNumSeqs)
+	case p.RateRPS > 0 && s.BusyShare < 0.9:
+		return fmt.Sprintf("arrivals (the engine idles %.0f %% of the time)", 100*(1-s.BusyShare))
+	case len(p.Shares) == 0:
+		return ""
+	}
+	top := slices.MaxFunc(p.Shares, func(a, b Share) int { return cmp.Compare(a.Share, b.Share) })
+	return fmt.Sprintf("%s (%s takes %.0f %% of the steps)", resourceOf(top.Name), top.Name, 100*top.Share)
+}

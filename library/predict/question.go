@@ -1,0 +1,185 @@
+package predict
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Question is a server that is not running yet, and a load on it.
+type Question struct {
+	Model        string       // built-in name, or path of a config.json; "": the model that Serve names
+	Hardware     string       // device
+	Serve        string       // arguments of vllm serve
+	Set          []string     // settings of run.yaml, "key.path=value"; they override Serve
+	GPU          *library.GPU // kernel tables to use instead of the embedded ones; nil: those
+	InputTokens  int64
+	OutputTokens int64
+	Concurrency  int     // clients of a closed loop; 0: RateRPS
+	RateRPS      float64 // Poisson arrivals
+	SLO          []Bound // the highest load that keeps them is searched for; nil: no search
+}
+
+// assumedVersion is the release of vLLM where the question names none: the one whose kernels
+// most tables hold.
+const assumedVersion = "0.24.0"
+
+// Deployment builds the deployment that is asked about. Settings that the question leaves open
+// take vLLM's defaults. The findings say what was assumed.
+func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
+	draft := deploy.NewDraft()
+	if q.Serve != "" {
+		line := strings.TrimPrefix(strings.TrimSpace(q.Serve), "serve ")
+		if !strings.Contains(line, "serve ") && !strings.Contains(line, "api_server") && !strings.Contains(line, " run ") {
+			line = "vllm serve " + line
+		}
+		var err error
+		if draft, err = deploy.FromCommandLine(line, os.ReadFile); err != nil {
+			return nil, nil, err
+		}
+		for _, f := range draft.Findings(nil) {
+			// A trace may come from a server with flags that this tool does not know. In a
+			// question such a flag is a mistake.
+			if flag, unknown := strings.CutSuffix(f.Message, "; it is left out"); unknown {
+				return nil, nil, trace.Errorf(f.Code, "--vllm: %s", flag).WithHint("correct it, or leave it out")
+			}
+		}
+	}
+	named, _ := draft.Get("model.id").(string)
+	name := cmp.Or(q.Model, named)
+	for _, set := range append([]string{"model.id=" + name}, q.Set...) {
+		path, value, _ := strings.Cut(set, "=")
+		if given := draft.Get(path); given != nil && fmt.Sprint(given) != value {
+			return nil, nil, trace.Errorf(deploy.BadKnobs, "%s: got %v in --vllm and %s beside it", path, given, value).WithHint("say it once")
+		}
+	}
+	if err := setModel(draft, name); err != nil {
+		return nil, nil, err
+	}
+	draft.Set("name", deploy.ModelName(name))
+	draft.Set("hardware.name", q.Hardware)
+	if draft.Get("vllm.version") == nil {
+		draft.Set("vllm.version", assumedVersion)
+	}
+	draft.FillDefaults()
+	d, err := deploy.LoadSettings(append(draft.Settings(), q.Set...)...)
+	return d, draft.Findings(nil), err
+}
+
+// setModel names a built-in model, or the path of a config.json or of its folder.
+func setModel(draft *deploy.Draft, name string) error {
+	if id, ok := deploy.ModelNamed(name); ok {
+		draft.Set("model.id", id)
+		return nil
+	}
+	if name == "" {
+		return deploy.NoSuchModel(name)
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return deploy.NoSuchModel(name)
+	}
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		path = filepath.Join(path, "config.json")
+	}
+	draft.Set("model.config", path)
+	return nil
+}
+
+// Sweep returns one question for each combination of the axes in text, such as
+// "tp=1,2,4 concurrency=1..256"; a..b doubles from a to b. Axes: model, hardware, tp, ep,
+// concurrency, rate, input-len, output-len.
+func (q Question) Sweep(text string) ([]Question, error) {
+	out := []Question{q}
+	for _, word := range strings.Fields(text) {
+		key, list, _ := strings.Cut(word, "=")
+		values, err := axisValues(key, list)
+		if err != nil {
+			return nil, err
+		}
+		var next []Question
+		for _, base := range out {
+			for _, v := range values {
+				varied := base
+				if err := varied.setAxis(key, v); err != nil {
+					return nil, err
+				}
+				next = append(next, varied)
+			}
+		}
+		out = next
+	}
+	return out, nil
+}
+
+// axisValues are the values of one axis: "1,2,8..64" is 1, 2, 8, 16, 32, 64.
+func axisValues(key, list string) ([]string, error) {
+	var values []string
+	for _, v := range strings.Split(list, ",") {
+		from, to, ranged := strings.Cut(v, "..")
+		if !ranged {
+			values = append(values, v)
+			continue
+		}
+		lo, err1 := strconv.ParseFloat(from, 64)
+		hi, err2 := strconv.ParseFloat(to, 64)
+		if err1 != nil || err2 != nil || !(lo > 0 && lo <= hi && hi/lo <= 1<<20) {
+			return nil, option.Misusef("--sweep: %s: got %q, want two numbers above 0, the second no less, as in 1..256", key, v)
+		}
+		for ; lo <= hi; lo *= 2 {
+			values = append(values, strconv.FormatFloat(lo, 'g', -1, 64))
+		}
+	}
+	return values, nil
+}
+
+// setAxis sets one axis of a sweep.
+func (q *Question) setAxis(key, value string) error {
+	n, err := strconv.ParseFloat(value, 64)
+	isValid := err == nil && n >= 1 && n == math.Trunc(n) && n <= 1<<30
+	override := func(path string) { q.Set = append(slices.Clone(q.Set), path+"="+value) }
+	switch key {
+	case "model":
+		q.Model = value
+		isValid = true
+	case "hardware":
+		q.Hardware = value
+		isValid = true
+	case "tp":
+		override("tensor_parallel_size")
+	case "ep":
+		override("vllm.enable_expert_parallel")
+		isValid = value == "true" || value == "false"
+	case "concurrency":
+		q.Concurrency = int(n)
+		q.RateRPS = 0
+	case "rate":
+		q.RateRPS = n
+		q.Concurrency = 0
+		isValid = err == nil && n > 0
+	case "input-len":
+		q.InputTokens = int64(n)
+	case "output-len":
+		q.OutputTokens = int64(n)
+	default:
+		return option.Misusef("--sweep: got key %q, want model, hardware, tp, ep, concurrency, rate, input-len or output-len", key)
+	}
+	if !isValid {
+		return option.Misusef("--sweep: %s: got %q, want a whole number of at least 1", key, value)
+	}
+	return nil
+}

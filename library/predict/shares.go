@@ -1,0 +1,130 @@
+package predict
+
+import (
+	"math"
+	"strings"
+
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/sim"
+)
+
+// Share is the share of the engine's step time that a kind of work takes, in [0, 1].
+type Share struct {
+	Name  string  `json:"name"`
+	Share float64 `json:"share"`
+}
+
+// Kinds of work in a step.
+const (
+	readWeights = iota
+	readKV
+	computeTokens
+	collectives
+	smallKernels
+	hostWork
+	numShares
+)
+
+var shareNames = [numShares]string{
+	readWeights:   "reading weights",
+	readKV:        "reading the KV cache",
+	computeTokens: "computing tokens",
+	collectives:   "collectives",
+	smallKernels:  "small kernels",
+	hostWork:      "the host",
+}
+
+// resourceOf is what the work of that name is bound by.
+func resourceOf(share string) string {
+	switch share {
+	case shareNames[readWeights], shareNames[readKV]:
+		return "memory bandwidth"
+	case shareNames[computeTokens]:
+		return "compute"
+	case shareNames[collectives]:
+		return "interconnect"
+	}
+	return "launches and host work"
+}
+
+// stepBreakdown is the latency model of a simulation that also takes one step in sampleEvery
+// apart into kinds of work.
+type stepBreakdown struct {
+	sim.Model
+	step  *library.Step
+	scale float64 // of all kernels on this GPU
+	us    [numShares]float64
+	steps int
+}
+
+const sampleEvery = 16
+
+// expertTokens is a number of tokens at which every expert has some and still waits for its
+// weights to be read.
+const expertTokens = 256
+
+func newStepBreakdown(step *library.Step, hardware string) *stepBreakdown {
+	return &stepBreakdown{step: step, scale: library.Learned().On(hardware)[library.ScaleGPU]}
+}
+
+// StepUs is the step time of the model that is wrapped.
+func (w *stepBreakdown) StepUs(b *sim.Batch) (float64, error) {
+	us, err := w.Model.StepUs(b)
+	w.steps++
+	if w.steps%sampleEvery != 1 || err != nil {
+		return us, err
+	}
+	batch := b.Kernels()
+	oneToken := library.Batch{Tokens: 1, Sequences: 1}
+	someTokens := library.Batch{Tokens: expertTokens, Sequences: 1}
+	kernelUs := w.step.Us(&batch)
+	oneTokenUs := w.step.Us(&oneToken)
+	someTokensUs := w.step.Us(&someTokens)
+	sum := 0.0
+	for i := range w.step.Operators {
+		op := &w.step.Operators[i]
+		opUs := kernelUs[i] * w.scale
+		sum += opUs
+		switch {
+		case op.Kind == library.Collective:
+			w.us[collectives] += opUs
+		case strings.HasSuffix(op.Name, "_decode"):
+			w.us[readKV] += opUs
+		case strings.HasSuffix(op.Name, "_prefill"):
+			w.us[computeTokens] += opUs
+		case op.Table != "":
+			// A layer of one token takes as long as reading its weights, a layer of experts once
+			// every expert is touched. What a step takes longer is compute.
+			weightsUs := oneTokenUs[i]
+			if op.Kind == library.Experts {
+				weightsUs = someTokensUs[i]
+			}
+			read := math.Min(opUs, weightsUs*w.scale)
+			w.us[readWeights] += read
+			w.us[computeTokens] += opUs - read
+		default:
+			w.us[smallKernels] += opUs
+		}
+	}
+	w.us[hostWork] += math.Max(0, us-sum)
+	return us, nil
+}
+
+// shares are the shares of all kinds of work; nil of a nil breakdown or without a step.
+func (w *stepBreakdown) shares() []Share {
+	if w == nil {
+		return nil
+	}
+	total := 0.0
+	for _, us := range w.us {
+		total += us
+	}
+	if total <= 0 {
+		return nil
+	}
+	var out []Share
+	for i, us := range w.us {
+		out = append(out, Share{Name: shareNames[i], Share: us / total})
+	}
+	return out
+}
