@@ -20,7 +20,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -358,13 +358,13 @@ func TestLearnable(t *testing.T) {
 // 20 % says nothing.
 func TestGainIsNotChance(t *testing.T) {
 	d := testkit.Llama8B()
-	right := learn.Roofline(d).Set
+	right := requestfit.Roofline(d).Set
 	off := *right
 	off.Beta = slices.Clone(right.Beta)
 	for j := range off.Beta {
 		off.Beta[j].Value *= 1.2
 	}
-	l := &learn.Load{Name: "load", Deployment: d}
+	l := &requestfit.Load{Name: "load", Deployment: d}
 	for i := range int64(50) {
 		l.Requests = append(l.Requests, sim.Request{ArrivalUs: i * 500_000, PromptTokens: 100 + 37*(i%11), OutputTokens: 20 + i%7})
 	}
@@ -376,7 +376,7 @@ func TestGainIsNotChance(t *testing.T) {
 		learned, prior *coeff.Set
 		want           string
 	}{"worse": {&off, right, "by 0.0 % with the prior"}, "alike": {&off, &off, "between +0.0 and +0.0"}, "better": {right, &off, ""}} {
-		g, err := gainOf([]*learn.Load{l}, c.learned, c.prior)
+		g, err := gainOf([]*requestfit.Load{l}, c.learned, c.prior)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
@@ -44,7 +44,7 @@ type FitOptions struct {
 
 // DefaultFitOptions are those of the command line.
 func DefaultFitOptions() FitOptions {
-	return FitOptions{Options: fit.BareOptions(), Search: learn.SearchNone, Form: FormPhysics}
+	return FitOptions{Options: fit.BareOptions(), Search: requestfit.SearchNone, Form: FormPhysics}
 }
 
 // Table is the options of the stage as flags and as recorded.
@@ -62,7 +62,7 @@ func (o *FitOptions) Learning() option.Table {
 		option.String("from", &o.From,
 			"what to learn from: steps, requests, or points (CSV tables of load levels; default: steps where any are traced)").Recorded(),
 		option.String("search", &o.Search, "`SEARCH` of the learned directions after a fit from requests: none, nelder-mead, spsa or cmaes").
-			Recorded().Unless(learn.SearchNone),
+			Recorded().Unless(requestfit.SearchNone),
 		option.List("holdout", &o.Holdout, "run `ID` that a fit from requests does not see and is judged by (repeatable)").Recorded(),
 		option.String("form", &o.Form, "`FORM` of a fit from requests: physics, or trained-physics, which also writes BLIS's 3+11 coefficients").
 			Recorded().Unless(FormPhysics),

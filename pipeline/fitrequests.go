@@ -23,7 +23,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -128,7 +128,7 @@ func (o *FitOptions) steps() (int64, error) {
 }
 
 // searches of a fit from requests.
-var searches = []string{learn.SearchNone, learn.SearchNelderMead, learn.SearchSPSA, learn.SearchCMAES}
+var searches = []string{requestfit.SearchNone, requestfit.SearchNelderMead, requestfit.SearchSPSA, requestfit.SearchCMAES}
 
 // FromRequests reports what a folder is fitted from: what was asked for, else
 // steps where any run has them.
@@ -150,7 +150,7 @@ func (o *FitOptions) FromRequests(ext *result.Extract) (bool, error) {
 
 // fitRequests fits the runs of tables from their requests; options are resolved.
 func fitRequests(ctx context.Context, t Tables, h result.Header, o FitOptions) (*result.Fit, error) {
-	f := &requestFit{o: o, of: map[*learn.Load]string{}}
+	f := &requestFit{o: o, of: map[*requestfit.Load]string{}}
 	if err := f.read(t); err != nil {
 		return nil, err
 	}
@@ -167,8 +167,8 @@ func fitRequests(ctx context.Context, t Tables, h result.Header, o FitOptions) (
 }
 
 // fit learns from the loads.
-func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, error) {
-	lo := learn.DefaultOptions()
+func (f *requestFit) fit(ctx context.Context, prior *requestfit.Prior) (*result.Fit, error) {
+	lo := requestfit.DefaultOptions()
 	lo.Seed = f.o.Seed
 	lo.Workers = f.o.Workers
 	lo.Search = f.o.Search
@@ -181,7 +181,7 @@ func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, 
 		return nil, err
 	}
 	start := time.Now()
-	got, err := learn.Fit(ctx, f.loads, prior, lo)
+	got, err := requestfit.Fit(ctx, f.loads, prior, lo)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +223,7 @@ func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, 
 }
 
 // heldOut are the errors of a set on a load that it has not seen.
-func heldOut(l *learn.Load, set *coeff.Set) (*result.RequestHoldout, error) {
+func heldOut(l *requestfit.Load, set *coeff.Set) (*result.RequestHoldout, error) {
 	got, err := l.Predict(set)
 	if err != nil {
 		return nil, err
@@ -250,7 +250,7 @@ const noGain trace.Code = "no_gain"
 // their difference lie as blocks of consecutive requests, drawn in pairs, have it.
 type gain struct{ learned, prior, low, high float64 }
 
-func gainOf(held []*learn.Load, learned, prior *coeff.Set) (gain, error) {
+func gainOf(held []*requestfit.Load, learned, prior *coeff.Set) (gain, error) {
 	var x, y []float64
 	for _, l := range held {
 		a, err := l.Predict(learned)
@@ -295,10 +295,10 @@ type requestFit struct {
 	dep   *deploy.Deployment
 	key   string // of the one configuration
 	runs  []result.FitRun
-	loads []*learn.Load
-	held  []*learn.Load // what judges: runs held out, or the same, of which only the last arrivals count
+	loads []*requestfit.Load
+	held  []*requestfit.Load // what judges: runs held out, or the same, of which only the last arrivals count
 	warn  []trace.Finding
-	of    map[*learn.Load]string // runs of load levels
+	of    map[*requestfit.Load]string // runs of load levels
 
 	wallNs int64 // latest wall-clock stamp
 }
@@ -311,9 +311,9 @@ const levelFolds = 5
 
 // levelHoldout predicts every load level with coefficients that never saw it: those held out with
 // the answer, else each fifth with a fit of the others.
-func (f *requestFit) levelHoldout(ctx context.Context, prior *learn.Prior, set *coeff.Set, o learn.Options) ([]result.LevelHoldout, error) {
+func (f *requestFit) levelHoldout(ctx context.Context, prior *requestfit.Prior, set *coeff.Set, o requestfit.Options) ([]result.LevelHoldout, error) {
 	var out []result.LevelHoldout
-	add := func(l *learn.Load, set *coeff.Set) error {
+	add := func(l *requestfit.Load, set *coeff.Set) error {
 		got, err := l.PredictPoint(set)
 		out = append(out, result.LevelHoldout{Run: f.of[l], Name: l.Name, TTFTMs: result.OrNull(l.Point.TTFTMs), TPOTMs: l.Point.TPOTMs,
 			PredictedTTFTMs: result.OrNull(got.TTFTMs), PredictedTPOTMs: result.OrNull(got.TPOTMs)})
@@ -331,13 +331,13 @@ func (f *requestFit) levelHoldout(ctx context.Context, prior *learn.Prior, set *
 	}
 	sets := make([]*coeff.Set, min(levelFolds, len(f.loads)))
 	for k := range sets {
-		var others []*learn.Load
+		var others []*requestfit.Load
 		for i, l := range f.loads {
 			if i%len(sets) != k {
 				others = append(others, l)
 			}
 		}
-		got, err := learn.Fit(ctx, others, prior, o)
+		got, err := requestfit.Fit(ctx, others, prior, o)
 		if err != nil {
 			return nil, err
 		}
@@ -392,11 +392,11 @@ func (f *requestFit) read(t Tables) error {
 		return trace.Errorf(rows.BadOption, "--holdout: got every run with a request, want one at least to learn from")
 	}
 	if len(f.loads) == 0 && slices.ContainsFunc(f.runs, func(r result.FitRun) bool { return r.Saturated }) {
-		return trace.Errorf(learn.NothingMeasured, "fit --from requests: got saturated runs alone, want one that the server kept up with").
+		return trace.Errorf(requestfit.NothingMeasured, "fit --from requests: got saturated runs alone, want one that the server kept up with").
 			WithHint("the key keep-saturated: true in pipeline.yaml, --config FILE, learns from them all the same; replays of them decide nothing")
 	}
 	if len(f.loads) == 0 {
-		return trace.Errorf(learn.NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(t.Runs)).
+		return trace.Errorf(requestfit.NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(t.Runs)).
 			WithHint("blis-train inspect says what each run holds")
 	}
 	f.requestsOnly()
@@ -405,8 +405,8 @@ func (f *requestFit) read(t Tables) error {
 
 // requestsOnly leaves load levels out where there are requests, and says so.
 func (f *requestFit) requestsOnly() {
-	isLevel := func(l *learn.Load) bool { return l.Point != nil }
-	if !slices.ContainsFunc(f.loads, isLevel) || !slices.ContainsFunc(f.loads, func(l *learn.Load) bool { return !isLevel(l) }) {
+	isLevel := func(l *requestfit.Load) bool { return l.Point != nil }
+	if !slices.ContainsFunc(f.loads, isLevel) || !slices.ContainsFunc(f.loads, func(l *requestfit.Load) bool { return !isLevel(l) }) {
 		return
 	}
 	f.loads = slices.DeleteFunc(f.loads, isLevel)
@@ -483,31 +483,31 @@ func (f *requestFit) takeLevels(points []trace.LoadPoint, dep *deploy.Deployment
 
 // prior is the one asked for, or the library where it knows the device, else the
 // roofline.
-func (f *requestFit) prior() (*learn.Prior, error) {
+func (f *requestFit) prior() (*requestfit.Prior, error) {
 	switch f.o.Prior {
 	case fit.PriorRoofline:
-		return learn.Roofline(f.dep), nil
+		return requestfit.Roofline(f.dep), nil
 	case fit.PriorZero, fit.PriorLibrary:
 		set, err := fit.LibraryFor(f.dep)
 		if err == nil {
-			return &learn.Prior{Name: fit.PriorLibrary, Set: set}, nil
+			return &requestfit.Prior{Name: fit.PriorLibrary, Set: set}, nil
 		}
 		if f.o.Prior == fit.PriorLibrary {
 			return nil, err
 		}
-		return learn.Roofline(f.dep), nil
+		return requestfit.Roofline(f.dep), nil
 	}
 	r, err := files.Open(f.o.Prior, false)
 	if err != nil {
 		return nil, trace.Errorf(rows.BadOption, "--prior: got %q, want roofline, library or a coefficient file (%v)", f.o.Prior, err)
 	}
 	set, err := coeff.Load(r, f.o.Prior, features.CheckSet)
-	return &learn.Prior{Name: f.o.Prior, Set: set}, errors.Join(err, r.Close())
+	return &requestfit.Prior{Name: f.o.Prior, Set: set}, errors.Join(err, r.Close())
 }
 
 // document is the fit in the form every consumer of a fit reads.
-func (f *requestFit) document(got *learn.Learned) (*result.Fit, error) {
-	doc, err := learn.Document(got.Set, f.dep)
+func (f *requestFit) document(got *requestfit.Learned) (*result.Fit, error) {
+	doc, err := requestfit.Document(got.Set, f.dep)
 	if err != nil {
 		return nil, err
 	}
@@ -569,7 +569,7 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		r.Warnings = append(r.Warnings, file.Findings...)
 		for i := range file.Points {
 			p := forms.PointOf(&file.Points[i])
-			if _, err := learn.LevelOf(&p, dep); err != nil {
+			if _, err := requestfit.LevelOf(&p, dep); err != nil {
 				return nil, pathed(err, name)
 			}
 			points = append(points, p)
@@ -634,14 +634,14 @@ func pathed(err error, path string) error {
 }
 
 // levelLoad is a load level under the harness that it states or is taken to have had.
-func levelLoad(l *trace.LoadPoint, d *deploy.Deployment) (*learn.Load, error) {
-	p, err := learn.LevelOf(l, d)
+func levelLoad(l *trace.LoadPoint, d *deploy.Deployment) (*requestfit.Load, error) {
+	p, err := requestfit.LevelOf(l, d)
 	if err != nil {
 		return nil, err
 	}
 	reqs, err := p.Requests(p.Harness())
-	return &learn.Load{Name: l.Name, Tier: tierPoints, Deployment: p.Deployment, Requests: reqs,
-		Point: &learn.Point{TTFTMs: p.TTFTMs, TPOTMs: p.TPOTMs}}, err
+	return &requestfit.Load{Name: l.Name, Tier: tierPoints, Deployment: p.Deployment, Requests: reqs,
+		Point: &requestfit.Point{TTFTMs: p.TTFTMs, TPOTMs: p.TPOTMs}}, err
 }
 
 // keptUp is the share of an offered rate below which a server was overrun.
@@ -657,8 +657,8 @@ func overrun(l *trace.LoadPoint) []trace.Finding {
 }
 
 // leaveFull leaves out the load levels that say that the KV cache is larger than stated.
-func (f *requestFit) leaveFull(prior *learn.Prior) error {
-	var left []*learn.Load
+func (f *requestFit) leaveFull(prior *requestfit.Prior) error {
+	var left []*requestfit.Load
 	for _, l := range f.loads {
 		ttft, full, err := l.Full(prior)
 		if err != nil {
@@ -668,7 +668,7 @@ func (f *requestFit) leaveFull(prior *learn.Prior) error {
 			left = append(left, l)
 			continue
 		}
-		f.warn = append(f.warn, trace.Findingf(learn.ReplayUnlike, "%s: left out: the simulated server runs out of KV blocks (TTFT %.4g ms), "+
+		f.warn = append(f.warn, trace.Findingf(requestfit.ReplayUnlike, "%s: left out: the simulated server runs out of KV blocks (TTFT %.4g ms), "+
 			"the measured one did not (%.4g ms); is its KV cache of another type or size?", l.Name, ttft, l.Point.TTFTMs))
 	}
 	f.loads = left
@@ -695,7 +695,7 @@ func planPoints(ctx context.Context, dep *deploy.Deployment, n int) ([]result.Pl
 		return nil, err
 	}
 	var grid []result.PlannedPoint
-	var loads []*learn.Load
+	var loads []*requestfit.Load
 	longest := dep.MaxModelLen()
 	for _, prompt := range gridPrompts {
 		for _, output := range gridOutputs {
@@ -703,20 +703,20 @@ func planPoints(ctx context.Context, dep *deploy.Deployment, n int) ([]result.Pl
 				if longest.OK && prompt+output > longest.V || int64(clients) > dep.Engine.MaxNumSeqs {
 					continue
 				}
-				p := learn.Level{Deployment: dep, InputTokens: prompt, OutputTokens: output, Concurrency: clients}
+				p := requestfit.Level{Deployment: dep, InputTokens: prompt, OutputTokens: output, Concurrency: clients}
 				reqs, err := p.Requests(p.Harness())
 				if err != nil {
 					return nil, err
 				}
 				grid = append(grid, result.PlannedPoint{InputTokens: prompt, OutputTokens: output, Clients: clients})
-				loads = append(loads, &learn.Load{Deployment: dep, Requests: reqs})
+				loads = append(loads, &requestfit.Load{Deployment: dep, Requests: reqs})
 			}
 		}
 	}
 	if len(loads) == 0 {
 		return nil, nil
 	}
-	chosen, err := learn.Choose(ctx, loads, prior, n, learn.DefaultOptions())
+	chosen, err := requestfit.Choose(ctx, loads, prior, n, requestfit.DefaultOptions())
 	if err != nil {
 		return nil, err
 	}

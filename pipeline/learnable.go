@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -167,7 +167,7 @@ func pointsMet(points []trace.LoadPoint) []occupied {
 }
 
 // occupancy is what each measured request of a load met, by the clients' stamps.
-func occupancy(l *learn.Load) []occupied {
+func occupancy(l *requestfit.Load) []occupied {
 	type edge struct {
 		us   float64
 		step int
@@ -231,7 +231,7 @@ func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span 
 	var offTTFT, offSpan []float64
 	for _, l := range loads {
 		var first []sim.Measured
-		o := learn.DefaultOptions()
+		o := requestfit.DefaultOptions()
 		for _, reqs := range sim.Twins(l.Requests, 2, o.JitterUs, seed) {
 			twin := *l
 			twin.Requests = reqs

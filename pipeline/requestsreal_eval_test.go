@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -57,9 +57,9 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 			for _, f := range findings {
 				t.Logf("%s: %s", r.ID, f.Message)
 			}
-			prior := learn.Roofline(r.Deployment)
+			prior := requestfit.Roofline(r.Deployment)
 			if set, err := fit.LibraryFor(r.Deployment); err == nil {
-				prior = &learn.Prior{Name: fit.PriorLibrary, Set: set}
+				prior = &requestfit.Prior{Name: fit.PriorLibrary, Set: set}
 			}
 			for _, split := range []float64{0.3, 0.4, 0.5, 0.6, 0.7} {
 				if isNearer := judgeSplit(t, loads, prior, split); isNearer && split == 0.5 {
@@ -75,15 +75,15 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 
 // judgeSplit fits what was sent in the first share of the loads' time and judges it by the rest; true where it is nearer than the prior
 // on all of them beyond chance.
-func judgeSplit(t *testing.T, loads []*learn.Load, prior *learn.Prior, split float64) bool {
+func judgeSplit(t *testing.T, loads []*requestfit.Load, prior *requestfit.Prior, split float64) bool {
 	t.Helper()
-	var early []*learn.Load
+	var early []*requestfit.Load
 	for _, l := range loads {
 		early = append(early, l.Before(split))
 	}
-	o := learn.DefaultOptions()
-	o.Search = learn.SearchNone
-	got, err := learn.Fit(context.Background(), early, prior, o)
+	o := requestfit.DefaultOptions()
+	o.Search = requestfit.SearchNone
+	got, err := requestfit.Fit(context.Background(), early, prior, o)
 	if err != nil {
 		t.Errorf("%s: %v", loads[0].Name, err)
 		return false
@@ -108,7 +108,7 @@ func judgeSplit(t *testing.T, loads []*learn.Load, prior *learn.Prior, split flo
 		t.Logf("   %-14s learned  %s", l.Name, learned)
 		t.Logf("   %-14s prior    %s", "", before)
 		t.Logf("   %-14s constant %s", "", constant)
-		g, err := gainOf([]*learn.Load{l}, got.Set, prior.Set)
+		g, err := gainOf([]*requestfit.Load{l}, got.Set, prior.Set)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ var timesOf = []func(m *sim.Measured) float64{func(m *sim.Measured) float64 { re
 
 // laterErrors compare what a set predicts for a load with what is measured of it, in words,
 // and are the median error of E2E.
-func laterErrors(t *testing.T, l *learn.Load, set *coeff.Set) (text string, e2e float64) {
+func laterErrors(t *testing.T, l *requestfit.Load, set *coeff.Set) (text string, e2e float64) {
 	t.Helper()
 	got, err := l.Predict(set)
 	if err != nil {
@@ -163,7 +163,7 @@ func errorText(measured, predicted []float64) (text string, median float64) {
 }
 
 // constantErrors are those of the medians of the earlier requests.
-func constantErrors(later, earlier *learn.Load) (text string, e2e float64) {
+func constantErrors(later, earlier *requestfit.Load) (text string, e2e float64) {
 	for k, name := range []string{"TTFT", "span", "E2E"} {
 		var known, a, b []float64
 		for i := range earlier.Seen {

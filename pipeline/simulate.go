@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -210,7 +210,7 @@ func (p *StepTimes) Terms() []TermUs {
 // sent when, and what each request experienced. Prompts share their first tokens as the
 // recording says, else the given number. Of a run with step traces only the
 // client's rows are read; without client rows, stock spans.
-func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int64) ([]*learn.Load, []trace.Finding) {
+func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int64) ([]*requestfit.Load, []trace.Finding) {
 	clients := *run
 	if len(run.Observed) > 0 {
 		clients.Requests = nil
@@ -226,7 +226,7 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared 
 	if len(run.Observed) > 0 {
 		tier = tierRequests
 	}
-	var loads []*learn.Load
+	var loads []*requestfit.Load
 	for _, p := range rows.PhasesOf(run, dep) {
 		if v := verdicts.Phase(p.Name); v.Saturated && !saturated {
 			findings = append(findings, trace.Findingf(rows.Saturated, "run %s: phase %s is saturated, %s: it is left out; the key "+
@@ -238,7 +238,7 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared 
 		if len(reqs) == 0 {
 			continue
 		}
-		l := &learn.Load{Name: run.ID + " " + p.Name, Tier: tier, Deployment: dep, Requests: reqs}
+		l := &requestfit.Load{Name: run.ID + " " + p.Name, Tier: tier, Deployment: dep, Requests: reqs}
 		for i := range seen {
 			l.Seen, l.Stamps = append(l.Seen, experienced(&seen[i])), append(l.Stamps, inEngine(&seen[i]))
 			l.SentUs = append(l.SentUs, (seen[i].ArrivalNs-seen[0].ArrivalNs)/1000)

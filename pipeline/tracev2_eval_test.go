@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -25,7 +25,7 @@ func TestEvalTraceV2(t *testing.T) {
 		t.Skip("skipped: BLIS_TRAIN_TRACEV2 names no folder of TraceV2 runs with run.yaml beside them")
 	}
 	ext, out := extractedFrom(t, dir)
-	runs := make([][]*learn.Load, len(ext.Runs))
+	runs := make([][]*requestfit.Load, len(ext.Runs))
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
 		run, err := table.ReadLean(table.RunDir(out, r.ID))
@@ -41,17 +41,17 @@ func TestEvalTraceV2(t *testing.T) {
 		t.Fatalf("got %d runs, want %d to fit and more to predict", len(runs), training)
 	}
 	dep := ext.Runs[0].Deployment
-	prior := learn.Roofline(dep)
+	prior := requestfit.Roofline(dep)
 	if set, err := fit.LibraryFor(dep); err == nil {
-		prior = &learn.Prior{Name: fit.PriorLibrary, Set: set}
+		prior = &requestfit.Prior{Name: fit.PriorLibrary, Set: set}
 	}
-	var seen []*learn.Load
+	var seen []*requestfit.Load
 	for _, r := range runs[:training] {
 		seen = append(seen, r...)
 	}
-	o := learn.DefaultOptions()
-	o.Search = learn.SearchNone
-	got, err := learn.Fit(context.Background(), seen, prior, o)
+	o := requestfit.DefaultOptions()
+	o.Search = requestfit.SearchNone
+	got, err := requestfit.Fit(context.Background(), seen, prior, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestEvalTraceV2(t *testing.T) {
 
 // calibration prints a load's metrics as BLIS's calibration report has them, errors in
 // shares: https://github.com/inference-sim/inference-sim, sim/workload/calibrate.go.
-func calibration(t *testing.T, l *learn.Load, simulated []sim.Measured) {
+func calibration(t *testing.T, l *requestfit.Load, simulated []sim.Measured) {
 	t.Helper()
 	for _, m := range []struct {
 		name string

@@ -18,7 +18,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
@@ -253,7 +253,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		}
 		out.Files = []export.File{{Data: data}}
 	} else {
-		doc, err := learn.Document(set, dep)
+		doc, err := requestfit.Document(set, dep)
 		if err != nil {
 			return err
 		}

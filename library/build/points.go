@@ -24,7 +24,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
@@ -35,7 +35,7 @@ import (
 
 // point is one measured load level of a named server.
 type point struct {
-	learn.Level
+	requestfit.Level
 	id, model, system, weights, measured string
 	tp, ep                               int64
 	flags                                []string // of its server, that change kernels and not the family
@@ -94,7 +94,7 @@ func (p *point) copies(o *point) bool {
 }
 
 func badPoints(path string, line int64, format string, args ...any) error {
-	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: learn.BadPoints, Msg: "measured points: " + fmt.Sprintf(format, args...),
+	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: requestfit.BadPoints, Msg: "measured points: " + fmt.Sprintf(format, args...),
 		Hint: "the columns are " + strings.Join(pointColumns, ",")}
 }
 
@@ -121,7 +121,7 @@ func pointRow(path string, line int64, header, row []string) (*point, error) {
 	}
 	p := &point{id: text["id"], model: text["model"], system: text["system"], weights: text["weights"], measured: text["measured"],
 		otherTTFTMs: optional("aiconfigurator_ttft_ms"), otherTPOTMs: optional("aiconfigurator_tpot_ms")}
-	p.Level = learn.Level{Version: text["engine_version"], InputTokens: trace.Int(number("input_tokens", 1)),
+	p.Level = requestfit.Level{Version: text["engine_version"], InputTokens: trace.Int(number("input_tokens", 1)),
 		OutputTokens: trace.Int(number("output_tokens", 2)), Concurrency: int(number("concurrency", 1)), TTFTMs: number("ttft_ms", 1e-9),
 		TPOTMs: number("tpot_ms", 1e-9)}
 	p.tp, p.ep = trace.Int(number("tp", 1)), 1
@@ -174,9 +174,9 @@ func (p *point) load(models string) (*load, error) {
 	if p.ep > 1 {
 		l.group += ", EP"
 	}
-	harness := learn.ConstantHarness
+	harness := requestfit.ConstantHarness
 	if p.measured != "" {
-		harness = learn.SpreadHarness
+		harness = requestfit.SpreadHarness
 	}
 	if l.reqs, err = p.Requests(harness); err != nil {
 		return nil, err

@@ -1,0 +1,90 @@
+package fit
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// burst is how many gaps between arrivals make a rate: fewer say more about chance
+// than about load.
+const burst = 50
+
+// coveredBy is the largest load and the longest requests of a recording, outside the
+// saturated spans left out of the fit (spec#covered-region). Journeys sampled below 1
+// hide arrivals, so that no rate is told.
+func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
+	c := &result.Covered{}
+	inside := func(ns int64) bool {
+		return slices.ContainsFunc(left, func(s rows.Span) bool { return s.StartNs <= ns && ns < s.EndNs })
+	}
+	for i := range run.Steps {
+		if s := &run.Steps[i]; !inside(s.TsStartNs) {
+			c.Running = max(c.Running, s.RunningDepth)
+		}
+	}
+	var arrivals []int64
+	take := func(at trace.Opt[int64], success trace.Opt[bool], prompt, output trace.Opt[int64]) {
+		if !at.OK || inside(at.V) {
+			return
+		}
+		arrivals = append(arrivals, at.V)
+		if success.Or(false) {
+			c.PromptTokens, c.OutputTokens = max(c.PromptTokens, prompt.Or(0)), max(c.OutputTokens, output.Or(0))
+		}
+	}
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		at := r.ArrivedNs
+		if !at.OK {
+			at = r.QueuedNs
+		}
+		take(at, r.Success, r.PromptTokens, r.OutputTokens)
+	}
+	if len(run.Requests) == 0 { // an engine that tells of no request: what its clients sent
+		for i := range run.Observed {
+			r := &run.Observed[i]
+			take(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
+		}
+	}
+	for i := range run.Observed { // of an unmodified engine, its clients tell
+		if r := &run.Observed[i]; run.Aggregate != nil && run.Aggregate.OffsetNs.OK {
+			take(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
+		}
+	}
+	slices.Sort(arrivals)
+	if !sampled {
+		c.RequestsPerS = busiest(arrivals)
+	}
+	return c
+}
+
+// busiest is the rate in requests/s over the `burst` gaps between arrivals, given in
+// ns and ascending, that took the least time; nil with fewer.
+func busiest(arrivals []int64) *float64 {
+	best := int64(0)
+	for i := burst; i < len(arrivals); i++ {
+		if took := arrivals[i] - arrivals[i-burst]; took > 0 && (best == 0 || took < best) {
+			best = took
+		}
+	}
+	if best == 0 {
+		return nil
+	}
+	return result.OrNull(burst / (float64(best) / 1e9))
+}
+
+// Cover is the union of two regions; either may be nil.
+func Cover(a, b *result.Covered) *result.Covered {
+	if a == nil || b == nil {
+		return orOther(a, b)
+	}
+	out := &result.Covered{Running: max(a.Running, b.Running), PromptTokens: max(a.PromptTokens, b.PromptTokens),
+		OutputTokens: max(a.OutputTokens, b.OutputTokens), RequestsPerS: orOther(a.RequestsPerS, b.RequestsPerS)}
+	if x, y := a.RequestsPerS, b.RequestsPerS; x != nil && y != nil {
+		out.RequestsPerS = result.OrNull(max(*x, *y))
+	}
+	return out
+}

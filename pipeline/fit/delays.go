@@ -1,0 +1,180 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// alphaFit is one alpha target on its way.
+type alphaFit struct {
+	target string
+	s      *Solved
+	sel    Selections
+	bounds ridge.Bounds // training rows; overhead only
+	passes int
+	counts result.RowCounts
+	on     []result.DeploymentCoefficients // overhead of several deployments
+}
+
+type alphaFits []*alphaFit
+
+// selectAlphas scores the grid of every alpha target; a target without rows is
+// kept without a solution.
+func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {
+	var out alphaFits
+	for k, target := range f.o.AlphaTargets {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		a, err := f.selectAlpha(target)
+		if err != nil {
+			return nil, fmt.Errorf("alpha %s: %w", target, err)
+		}
+		out = append(out, a)
+		f.progress.Report("alpha grids", int64(k+1), int64(len(f.o.AlphaTargets)), "targets")
+	}
+	return out, nil
+}
+
+func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
+	a := &alphaFit{target: target}
+	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Alpha[target] })
+	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
+	a.counts = RowCounts(tables)
+	p := Pooled(tables, f.gammas)
+	if len(p.Train) < ridge.DefaultOptions(1).Folds+1 {
+		f.warn(trace.Findingf(CodeFewRows, "alpha %s: %d training rows: not fitted", target, len(p.Train)))
+		return a, nil
+	}
+	a.s = &Solved{Pool: p, Terms: AlphaTerms(features.AlphaFeatures(f.o.Spec), len(p.Configs))}
+	a.s.Opt = RidgeOptions(a.s.Terms, epsOf(target), f.o)
+	a.s.Opt.EmbargoRows = embargo(alphaPerStep(p, f.used))
+	if target != coeff.Overhead {
+		var err error
+		a.sel, err = a.s.Choose(f.o.Recipe, target)
+		return a, err
+	}
+	train := p.TrainData()
+	a.bounds = p.Bounds(p.Train)
+	overheadOptions(&a.s.Opt, features.AlphaFeatures(f.o.Spec), train, a.bounds)
+	quick := a.s.Opt
+	quick.SkipNested = true // solveOverhead asks for it at the chosen gamma
+	sels, err := train.SelectIntervals(a.bounds, quick)
+	if err != nil {
+		return nil, err
+	}
+	a.sel.Rel = sels
+	return a, nil
+}
+
+// epsOf is the floor of the weights' denominator. Relative weights pull a target
+// that contains a uniform phase (the rest of the running step) to its shortest
+// rows: an admission of U(0, T) comes out 80 to 95 % too short. Its rows up to
+// one second therefore weigh the same (docs/decisions/0008).
+func epsOf(target string) float64 {
+	if target == coeff.Admission {
+		return EpsAdmissionUs
+	}
+	return EpsAlphaUs
+}
+
+// alphaPerStep is the mean number of alpha rows per recorded step: the embargo
+// counts steps, alpha rows are requests.
+func alphaPerStep(p *Pool, used []*Run) float64 {
+	steps := stat.Sum(used, func(u *Run) int { return u.Quality.Recorded })
+	return float64(len(p.Train)) / math.Max(1, float64(steps))
+}
+
+// alphaModel solves one target and makes its part of fit.json.
+func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
+	if a.s == nil {
+		return nil, nil
+	}
+	var err error
+	if a.target == coeff.Overhead {
+		err = f.solveOverhead(a)
+	} else {
+		err = a.s.SolveAt(a.sel, f.gamma, f.o.RefitAll)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := Model(a.s, a.sel, &f.o, a.target, a.target)
+	out.Replay = coeff.Replayable(a.target)
+	out.Rows = a.counts
+	out.Rows.Holdout = len(a.s.Pool.Hold)
+	if a.target == coeff.Overhead {
+		f.judgeOverhead(a, out)
+	} else {
+		f.judgeAlpha(a, out)
+	}
+	return out, f.locoAlpha(a, out)
+}
+
+// judgeAlpha reports the errors of a plain alpha target.
+func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
+	all, groups := a.s.Samples(rows.HoldOut, clipped(a.s.Pred))
+	held := rows.JudgeDelays(groups)
+	out.TargetErrors = held.Errors(nil)
+	for t, one := range all {
+		if e := held.Errors(func(s *rows.Sample) bool { return s == one }); e != nil {
+			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.Pool.Runs[t], Config: one.Table.Config, Errors: e})
+		}
+	}
+}
+
+// locoAlpha is leave-one-configuration-out of an alpha target.
+func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
+	s := a.s
+	if len(s.Pool.Configs) < 2 {
+		return nil
+	}
+	for c, key := range s.Pool.Configs {
+		beta, err := f.alphaWithout(a, int32(c))
+		if err != nil {
+			return err
+		}
+		_, groups := s.Samples(rows.Whole, clipped(ridge.Predict(s.Data, beta)))
+		l := result.Loco{Config: key, Label: key}
+		delays := rows.JudgeDelays(groups[c : c+1])
+		if a.target == coeff.Overhead {
+			e := delays.Intervals(nil)
+			l.Rows, l.InsideShare = e.Rows, e.InsideShare
+		} else {
+			e := delays.Errors(nil)
+			l.Rows = e.Rows
+			l.MAPE = e.MAPE
+			l.MAPEWindow10s = e.MAPEWindow10s
+			l.Bias = e.Bias
+		}
+		out.Loco = append(out.Loco, l)
+	}
+	out.LocoMedian, out.LocoWorst = spread(out.Loco, func(l result.Loco) *float64 { return l.MAPE })
+	return nil
+}
+
+func (f *fitter) alphaWithout(a *alphaFit, c int32) ([]float64, error) {
+	if a.target != coeff.Overhead {
+		return f.leaveOut(a.s, c)
+	}
+	rest := rowsWhere(a.s.Train.Config, func(k int32) bool { return k != c })
+	fit, err := a.s.Train.FitCensored(a.bounds, a.s.Weights, rest, a.s.Sel.LambdaWithout(c), a.s.Opt)
+	return fit.Fit.Beta, err
+}
+
+// clipped is max(0, prediction): alphas are delays.
+func clipped(pred []float64) []float64 {
+	for i, v := range pred {
+		pred[i] = math.Max(0, v)
+	}
+	return pred
+}

@@ -1,0 +1,103 @@
+package fit
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Regimes of a drawn batch, as ridge balances them.
+const (
+	decodeOnly int32 = iota
+	mixedBatch
+	prefillOnly
+	NumRegimes // how many there are
+)
+
+// Bounds of the batches.
+const (
+	maxDecodes = 512
+	maxContext = 32768 // tokens of one request
+	maxCached  = 1 << 20
+)
+
+// Draws are a low-discrepancy sequence of d numbers in [0, 1): Kronecker's with
+// the generalised golden ratio, shifted by the seed (M. Roberts, "The
+// unreasonable effectiveness of quasirandom sequences", 2018).
+type Draws struct {
+	step, at []float64
+}
+
+// NewDraws begins such a sequence.
+func NewDraws(d int, seed uint64) *Draws {
+	g := 1.5
+	for range 60 { // g^(d+1) = g + 1
+		g = math.Pow(1+g, 1/float64(d+1))
+	}
+	rng := rand.New(rand.NewPCG(seed, 0x11b))
+	q := &Draws{}
+	for i := range d {
+		q.step = append(q.step, math.Pow(1/g, float64(i+1)))
+		q.at = append(q.at, rng.Float64())
+	}
+	return q
+}
+
+func (q *Draws) next() []float64 {
+	for i := range q.at {
+		_, q.at[i] = math.Modf(q.at[i] + q.step[i])
+	}
+	return q.at
+}
+
+// logBetween is log-uniform over whole numbers.
+func logBetween(lo, hi, u float64) int64 {
+	return int64(math.Floor(math.Exp(math.Log(lo) + u*(math.Log(hi+1)-math.Log(lo)))))
+}
+
+// Batch draws one batch of a regime into buf.
+func (q *Draws) Batch(regime int32, buf []trace.Chunk) []trace.Chunk {
+	u, buf := q.next(), buf[:0]
+	if regime != prefillOnly {
+		n := logBetween(1, maxDecodes, u[0])
+		context := min(logBetween(16, maxContext, u[1]), maxCached/n)
+		for range n {
+			buf = append(buf, trace.Chunk{Computed: context, Prompt: 1, New: 1})
+		}
+	}
+	if regime != decodeOnly {
+		tokens := logBetween(16, 8192, u[2])
+		prompts := min(logBetween(1, 16, u[3]), tokens)
+		cached := int64(0)
+		if u[4] < 0.3 { // behind an earlier chunk or a cached prefix
+			cached = logBetween(64, maxContext/2, u[4]/0.3)
+		}
+		for i := range prompts {
+			c := trace.Chunk{New: tokens / prompts}
+			if i == 0 {
+				c.New, c.Computed = c.New+tokens%prompts, cached
+			}
+			c.Prompt = c.Computed + c.New
+			buf = append(buf, c)
+		}
+	}
+	return buf
+}
+
+// Within is the part of a batch that an engine would run in one step.
+func Within(batch []trace.Chunk, e *deploy.Engine) []trace.Chunk {
+	tokens := int64(0)
+	for i := range batch {
+		c := &batch[i]
+		if int64(i) >= e.MaxNumSeqs || tokens >= e.MaxNumBatchedTokens {
+			return batch[:i]
+		}
+		if left := e.MaxNumBatchedTokens - tokens; c.New > left {
+			c.New = left
+		}
+		tokens += c.New
+	}
+	return batch
+}

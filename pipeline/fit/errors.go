@@ -1,0 +1,101 @@
+package fit
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Samples are the rows of the model's runs with predictions of them, in order of
+// runs, and the same by configuration.
+func (s *Solved) Samples(part rows.Judged, pred []float64) (all []*rows.Sample, groups [][]*rows.Sample) {
+	groups = make([][]*rows.Sample, len(s.Pool.Configs))
+	from := 0
+	for _, t := range s.Pool.Tables {
+		c := s.Data.Config[from]
+		one := &rows.Sample{Table: t, Pred: pred[from : from+t.Kept], Beta: s.betaIn(c), Part: part}
+		all = append(all, one)
+		groups[c] = append(groups[c], one)
+		from += t.Kept
+	}
+	return all, groups
+}
+
+// Judge fills the errors of a step-time model.
+func (s *Solved) Judge(out *result.Model, floor bool, workers int) *rows.StepErrors {
+	all, groups := s.Samples(rows.HoldOut, s.Pred)
+	held := rows.JudgeSteps(groups, floor, workers)
+	for _, one := range all {
+		out.Cells = append(out.Cells, held.Cells(one, true)...)
+	}
+	_, groups = s.Samples(rows.Training, s.Pred)
+	out.Holdout, out.Train = held.Errors(), rows.JudgeSteps(groups, false, workers).Errors()
+	return held
+}
+
+// RelErr is sqrt of the weighted relative squared error of the hold-out.
+func RelErr(s *Solved, workers int) float64 {
+	if len(s.Pool.Hold) == 0 {
+		return math.NaN()
+	}
+	hold := s.Data.Subset(s.Pool.Hold)
+	return math.Sqrt(ridge.OfRows(hold, ridge.Weights(hold, s.Opt), nil, workers).Score(s.Fit.Beta))
+}
+
+// DriftBlocks is how many blocks of each run's hold-out the drift is read from.
+const DriftBlocks = 5
+
+// Drift is the signed hold-out error of each run by equal blocks in time.
+func (s *Solved) Drift() []result.DriftBlock {
+	var out []result.DriftBlock
+	p := s.Pool
+	for t := range p.Tables {
+		mine := stat.Filter(p.Hold, func(i int32) bool { return p.Data.Run[i] == int32(t) })
+		n := len(mine)
+		for b := 0; b < DriftBlocks && n >= 4*DriftBlocks; b++ {
+			var diff, sum float64
+			part := mine[b*n/DriftBlocks : (b+1)*n/DriftBlocks]
+			for _, i := range part {
+				diff += s.Pred[i] - s.Data.Y[i]
+				sum += s.Data.Y[i]
+			}
+			out = append(out, result.DriftBlock{Run: p.Runs[t], Block: b + 1, Bias: diff / sum, Rows: len(part)})
+		}
+	}
+	return out
+}
+
+// quantileLevels are the probabilities of the stored residual ratios.
+var quantileLevels = []float64{0, .01, .025, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .975, .99, 1}
+
+// Ratios are quantiles of y/prediction on the hold-out, outliers apart, per regime.
+func (s *Solved) Ratios() []result.RegimeQuantiles {
+	byRegime := map[int32][]float64{}
+	all, _ := s.Samples(rows.HoldOut, s.Pred)
+	for _, one := range all {
+		for i, pred := range one.Pred {
+			if one.Judges(i) && pred > 0 && !one.Table.IsOutlier(i) {
+				r := int32(one.Table.Regime[i])
+				byRegime[r] = append(byRegime[r], one.Table.Y[i]/pred)
+			}
+		}
+	}
+	var out []result.RegimeQuantiles
+	for r := int32(0); r <= int32(rows.Mixed); r++ {
+		v := byRegime[r]
+		if len(v) == 0 {
+			continue
+		}
+		slices.Sort(v)
+		q := result.RegimeQuantiles{Regime: rows.Regime(r).String(), Rows: len(v)}
+		for _, level := range quantileLevels {
+			q.Quantiles = append(q.Quantiles, [2]float64{level, stat.Quantile(v, level)})
+		}
+		out = append(out, q)
+	}
+	return out
+}

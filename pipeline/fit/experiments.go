@@ -1,0 +1,259 @@
+package fit
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// maxExperiments bounds the list of experiments.
+const maxExperiments = 12
+
+// experiments ranks candidates by D-optimality: the information their rows add
+// to that of the training rows, both with relative weights. Each names the term
+// whose interval it shrinks most; a term that is no candidate's best is listed
+// with its own best candidate.
+func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment {
+	s, list := st.Model, candidates(st)
+	grams := stat.Map(list, func(c candidate) *ridge.Gram { return ridge.OfRows(c.data, c.data.Unbalanced(s.Opt), nil, 1) })
+	if len(grams) == 0 {
+		return []result.Experiment{}
+	}
+	ranked := ridge.OfRows(s.Train, s.Train.Unbalanced(s.Opt), nil, st.Options.Workers).Propose(grams)
+	named := make([]bool, len(terms))
+	out := []result.Experiment{}
+	add := func(p ridge.Proposal, j int) {
+		if j < 0 || len(out) == maxExperiments {
+			return
+		}
+		named[j] = true
+		e := result.Experiment{Description: list[p.Index].what, Term: terms[j].Name, HalfWidth: terms[j].HalfWidth, GainLogDet: p.LogDet}
+		if e.HalfWidth != nil {
+			e.After = result.OrNull(*e.HalfWidth * p.Shrink[j])
+		}
+		out = append(out, e)
+	}
+	for _, p := range ranked {
+		if best := mostShrunk(p.Shrink); best >= 0 && !named[best] {
+			add(p, best)
+		}
+	}
+	for j := range terms {
+		if !named[j] {
+			if p := bestFor(ranked, j); p != nil {
+				add(*p, j)
+			}
+		}
+	}
+	return out
+}
+
+// worthwhile is the share of a standard error an experiment must take off.
+const worthwhile = 0.9
+
+// mostShrunk is the term whose standard error falls most; -1 when none does.
+func mostShrunk(shrink []float64) int {
+	best := -1
+	for j, v := range shrink {
+		if v < worthwhile && (best < 0 || v < shrink[best]) {
+			best = j
+		}
+	}
+	return best
+}
+
+// bestFor is the proposal that shrinks one term most; nil when none does.
+func bestFor(ranked []ridge.Proposal, j int) *ridge.Proposal {
+	var best *ridge.Proposal
+	for k := range ranked {
+		if p := &ranked[k]; p.Shrink[j] < worthwhile && (best == nil || p.Shrink[j] < best.Shrink[j]) {
+			best = p
+		}
+	}
+	return best
+}
+
+// candidate is one experiment as synthetic rows.
+type candidate struct {
+	what string
+	data *ridge.Data
+}
+
+// candidates are experiments around the configuration with most rows: loads on
+// it, and the same varied load on a changed deployment.
+func candidates(st *StepTime) []candidate {
+	s := st.Model
+	key := s.Pool.Configs[largestConfig(s)]
+	k := slices.IndexFunc(st.Runs, func(p *Run) bool { return p.Config == key })
+	base := st.Runs[k].Src.Deployment
+	var out []candidate
+	add := func(d deploy.Deployment, what string, l load) {
+		space, err := features.New(st.Options.Spec, &d)
+		if err != nil {
+			return // not a deployment this version describes
+		}
+		var steps []features.StepInput
+		for i := range experimentSteps {
+			steps = append(steps, space.Sum(l.batches[i%len(l.batches)]))
+			steps[i].RunningDepth = float64(len(l.batches[i%len(l.batches)]))
+		}
+		if data := rowsOf(s, space, steps); len(data.Y) > 0 {
+			out = append(out, candidate{what, data})
+		}
+	}
+	loads := loadsOf(&base)
+	for _, l := range loads {
+		add(base, l.what+" on "+base.Label(), l)
+	}
+	for _, v := range variants(base) {
+		add(v.dep, "a run on "+v.what+" (batches, contexts and prompts varied)", everything(loadsOf(&v.dep)))
+	}
+	return out
+}
+
+// Sizes of a synthetic experiment.
+const (
+	experimentSteps = 400
+	shortContext    = 256  // tokens
+	fewDecodes      = 8    // requests
+	longestContext  = 8192 // tokens; less where the model or the cache ends earlier
+)
+
+// load is a list of batches, one per step, repeated to experimentSteps.
+type load struct {
+	what    string
+	batches [][]trace.Chunk
+}
+
+// loadsOf are the loads a deployment can be given.
+func loadsOf(d *deploy.Deployment) []load {
+	e := &d.Engine
+	top := min(d.LongestSequence().Or(longestContext), longestContext)
+	batches := load{what: fmt.Sprintf("decode batches from 1 to %d at short contexts", e.MaxNumSeqs)}
+	contexts := load{what: fmt.Sprintf("decodes at contexts from 64 to %d tokens", top)}
+	prompts := load{what: "single prompts of very different length"}
+	mixed := load{what: "prompts beside decodes"}
+	for n := int64(1); n <= e.MaxNumSeqs; n *= 2 {
+		batches.batches = append(batches.batches, decodes(n, shortContext))
+	}
+	for c := int64(64); c < top; c *= 2 {
+		contexts.batches = append(contexts.batches, decodes(min(fewDecodes, e.MaxNumSeqs), c))
+	}
+	for n := int64(32); n <= e.MaxNumBatchedTokens && n < top; n *= 2 {
+		prompts.batches = append(prompts.batches, []trace.Chunk{{Prompt: n, New: n}})
+		if beside := min(fewDecodes, e.MaxNumSeqs-1); beside > 0 && n+beside <= e.MaxNumBatchedTokens {
+			mixed.batches = append(mixed.batches, append(decodes(beside, shortContext), trace.Chunk{Prompt: n, New: n}))
+		}
+	}
+	return slices.DeleteFunc([]load{batches, contexts, prompts, mixed}, func(l load) bool { return len(l.batches) == 0 })
+}
+
+func everything(loads []load) load {
+	var all load
+	for _, l := range loads {
+		all.batches = append(all.batches, l.batches...)
+	}
+	return all
+}
+
+// decodes are n requests with c tokens in KV, each adding one.
+func decodes(n, c int64) []trace.Chunk {
+	out := make([]trace.Chunk, n)
+	for i := range out {
+		out[i] = trace.Chunk{Computed: c, Prompt: c, New: 1}
+	}
+	return out
+}
+
+// variant is a deployment that differs from the base in one respect.
+type variant struct {
+	what string
+	dep  deploy.Deployment
+}
+
+func variants(base deploy.Deployment) []variant {
+	var out []variant
+	add := func(what string, change func(*deploy.Deployment)) {
+		d := base
+		change(&d)
+		out = append(out, variant{what, d})
+	}
+	for _, tp := range []int64{base.TP * 2, base.TP / 2} {
+		if tp >= 1 && base.Model.NumKVHeads%tp == 0 {
+			add(fmt.Sprintf("tensor_parallel_size %d", tp), func(d *deploy.Deployment) { d.TP = tp })
+		}
+	}
+	m := base.Model
+	devices := func() []variant {
+		for _, h := range deploy.Datasheets() {
+			if h.Name != base.Hardware.Name && (h.Name == "H100-SXM-80GB" || h.Name == "A100-SXM-80GB") {
+				add("another device ("+h.Name+")", func(d *deploy.Deployment) { d.Hardware = h })
+			}
+		}
+		return out
+	}
+	if m.Layered != nil {
+		half := *m.Layered
+		half.Layers = half.Layers[:max(1, m.NumLayers/2)]
+		add(fmt.Sprintf("the model's first %d layers", len(half.Layers)), func(d *deploy.Deployment) { d.Model.Layered = &half })
+		return devices()
+	}
+	add(fmt.Sprintf("a model of half the depth (%d layers)", m.NumLayers/2), func(d *deploy.Deployment) {
+		d.Model.NumLayers = m.NumLayers / 2
+		d.Model.NumMoELayers = m.NumMoELayers / 2
+	})
+	add(fmt.Sprintf("a model of half the width (hidden size %d)", m.HiddenSize/2), func(d *deploy.Deployment) {
+		d.Model.HiddenSize = m.HiddenSize / 2
+		d.Model.IntermediateSize = m.IntermediateSize / 2
+		d.Model.NumHeads = m.NumHeads / 2
+		d.Model.NumKVHeads = max(1, m.NumKVHeads/2)
+	})
+	if m.NumKVHeads < m.NumHeads {
+		add(fmt.Sprintf("a model with as many KV heads as heads (%d)", m.NumHeads),
+			func(d *deploy.Deployment) { d.Model.NumKVHeads = m.NumHeads })
+	} else {
+		add("a model with an eighth of the KV heads", func(d *deploy.Deployment) { d.Model.NumKVHeads = max(1, m.NumHeads/8) })
+	}
+	if m.NumExperts < 2 {
+		add("a mixture-of-experts model (8 experts, 2 of them per token)", func(d *deploy.Deployment) {
+			d.Model.NumExperts = 8
+			d.Model.TopK = 2
+			d.Model.MoEIntermediateSize = m.IntermediateSize
+			d.Model.NumMoELayers = m.NumLayers
+		})
+	}
+	return devices()
+}
+
+// largestConfig is the configuration with most training rows: the one experiments vary.
+func largestConfig(s *Solved) int32 {
+	counts := make([]int, len(s.Pool.Configs))
+	for _, c := range s.Train.Config {
+		counts[c]++
+	}
+	return int32(slices.Index(counts, slices.Max(counts)))
+}
+
+// rowsOf are an experiment's steps as rows of the model, their targets predicted
+// by the fit. Steps the features refuse or bound are left out.
+func rowsOf(s *Solved, space *features.Space, steps []features.StepInput) *ridge.Data {
+	d := &ridge.Data{P: len(s.Terms)}
+	x := make([]float64, d.P)
+	for i := range steps {
+		if hits, err := space.Beta(&steps[i], x); err != nil || hits != 0 {
+			continue
+		}
+		d.X = append(d.X, x...)
+		d.Y = append(d.Y, math.Max(ridge.Dot(x, s.Fit.Beta), 1))
+	}
+	d.Config = make([]int32, len(d.Y))
+	d.Regime = make([]int32, len(d.Y))
+	return d
+}

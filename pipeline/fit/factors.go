@@ -1,0 +1,305 @@
+package fit
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Deployments says what every configuration and deployment of the fit needs
+// on top of the common coefficients (docs/decisions/0009), and applies it to the
+// predictions. label is the deployment behind each configuration label. Runs of one deployment differ, since a machine is not always
+// equally fast: what they say is pooled twice, around 1 by deployment and around
+// its deployment by configuration, and shrunk by how much runs of one deployment
+// differ from each other.
+func Deployments(s *Solved, label []string, out *result.Model) {
+	if s.Frozen != nil {
+		return
+	}
+	byRun := totalsByRun(s)
+	deployments := newGroups(byRun, func(t *runTotals) string { return label[t.config] })
+	configs := newGroups(byRun, func(t *runTotals) string { return s.Pool.Configs[t.config] })
+	ofDeployment := make([][2]float64, len(deployments.names))
+	ofConfig := make([][2]float64, len(configs.names))
+	for k := range 2 {
+		logs := make([]float64, len(byRun))
+		for r := range byRun {
+			if byRun[r].rows > 0 {
+				logs[r] = byRun[r].logs()[k]
+			}
+		}
+		spread := deployments.variance(logs)
+		around := deployments.pool(logs, spread)
+		for r, g := range deployments.of {
+			if g >= 0 {
+				logs[r] -= around[g]
+			}
+		}
+		for g, v := range around {
+			ofDeployment[g][k] = v
+		}
+		for g, v := range configs.pool(logs, spread) {
+			ofConfig[g][k] = v + around[deployments.of[configs.members[g][0]]]
+		}
+	}
+	for g, name := range deployments.names {
+		out.DeploymentFactors = append(out.DeploymentFactors, factorEntry(name, "", ofDeployment[g], byRun, deployments.members[g]))
+	}
+	for g, name := range configs.names {
+		deployment := deployments.names[deployments.of[configs.members[g][0]]]
+		out.DeploymentFactors = append(out.DeploymentFactors, factorEntry(deployment, name, ofConfig[g], byRun, configs.members[g]))
+	}
+	stat.SortStable(out.DeploymentFactors, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Name(), b.Name()) })
+	s.ScaleBy(out.DeploymentFactors)
+}
+
+func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, members []int) result.DeploymentFactor {
+	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: math.Exp(logs[0]),
+		Prompt: math.Exp(logs[1] - logs[0]), Runs: len(members)}
+	for _, r := range members {
+		d.Rows += byRun[r].rows
+	}
+	return d
+}
+
+// groups are runs by name, in order of first appearance; runs without training
+// rows are in none.
+type groups struct {
+	names   []string
+	members [][]int // positions of runs, by group
+	of      []int   // group of each run, -1: none
+}
+
+func newGroups(byRun []runTotals, name func(*runTotals) string) groups {
+	var g groups
+	for r := range byRun {
+		k := -1
+		if byRun[r].rows > 0 {
+			n := name(&byRun[r])
+			if k = slices.Index(g.names, n); k < 0 {
+				k = len(g.names)
+				g.names = append(g.names, n)
+				g.members = append(g.members, nil)
+			}
+			g.members[k] = append(g.members[k], r)
+		}
+		g.of = append(g.of, k)
+	}
+	return g
+}
+
+func (g *groups) values(v []float64, k int) []float64 {
+	return stat.Map(g.members[k], func(r int) float64 { return v[r] })
+}
+
+// variance of the values around the median of their group, by the mean distance:
+// a recording from a slow hour weighs less than in a mean square. 0 when no group
+// has two.
+func (g *groups) variance(v []float64) float64 {
+	var away float64
+	n, freedom := 0, 0
+	for k := range g.names {
+		own := g.values(v, k)
+		if len(own) < 2 {
+			continue
+		}
+		centre := stat.Median(own)
+		for _, x := range own {
+			away += math.Abs(x - centre)
+		}
+		n, freedom = n+len(own), freedom+len(own)-1
+	}
+	if freedom == 0 {
+		return 0
+	}
+	mean := away / float64(n)
+	return math.Pi / 2 * mean * mean * float64(n) / float64(freedom) // pi/2: variance over squared mean distance of a normal distribution
+}
+
+// pool is the median of every group, shrunk towards 0: by spread/n against the
+// variance of the medians that spread does not explain (random effects). Without
+// a spread, and for one group, medians stand as they are. The median of runs
+// keeps one recording from a slow hour from setting the pace of all.
+func (g *groups) pool(v []float64, spread float64) []float64 {
+	out := make([]float64, len(g.names))
+	var between float64
+	for k := range g.names {
+		out[k] = stat.Median(g.values(v, k))
+		between += (out[k]*out[k] - spread/float64(len(g.members[k]))) / float64(len(g.names))
+	}
+	if spread == 0 || len(g.names) == 1 {
+		return out
+	}
+	between = math.Max(0, between)
+	for k := range out {
+		out[k] *= between / (between + spread/float64(len(g.members[k])))
+	}
+	return out
+}
+
+// leastShare is the smallest factor of prompt work relative to the rest that one
+// run's rows are believed to show; below it, too few of its steps hold prompts.
+const leastShare = 0.2
+
+// runTotals are the measured and predicted times of one run's training rows, us:
+// [0] of decode steps, [1] of steps with prompts.
+type runTotals struct {
+	config       int32
+	rows         int
+	y            [2]float64
+	rest, prompt [2]float64 // predicted by the terms that are not, and are, prompt work
+}
+
+// totalsByRun adds up the training rows of every run, in order of run labels; a saturated run has none here.
+func totalsByRun(s *Solved) []runTotals {
+	out := make([]runTotals, len(s.Pool.Runs))
+	saturated := make([]bool, len(s.Pool.Runs))
+	for r := range saturated {
+		saturated[r] = s.Pool.saturated(int32(r))
+	}
+	for i, r := range s.Train.Run {
+		if saturated[r] {
+			continue
+		}
+		t, k := &out[r], 0
+		if s.Train.Regime[i] != int32(rows.Decode) {
+			k = 1
+		}
+		rest, prompt := splitPrompt(s, s.Train.Row(i))
+		t.config = s.Train.Config[i]
+		t.rows++
+		t.y[k] += s.Train.Y[i]
+		t.rest[k] += rest
+		t.prompt[k] += prompt
+	}
+	return out
+}
+
+// splitPrompt is the prediction of a row by the terms of prompt work and by the others, us.
+func splitPrompt(s *Solved, x []float64) (rest, prompt float64) {
+	for j, v := range x {
+		if s.Terms[j].Prompt {
+			prompt += v * s.Fit.Beta[j]
+		} else {
+			rest += v * s.Fit.Beta[j]
+		}
+	}
+	return rest, prompt
+}
+
+// factors are what the run takes relative to the prediction: all for every term,
+// and more on top for prompt work, such that the predicted time of its decode
+// steps and that of its other steps each add up to the measured one. Where the
+// run cannot tell the two apart more is 1 and all makes the whole add up.
+func (t *runTotals) factors() (all, more float64) {
+	if det := t.rest[0]*t.prompt[1] - t.rest[1]*t.prompt[0]; det > 0 {
+		all = (t.y[0]*t.prompt[1] - t.y[1]*t.prompt[0]) / det
+		work := (t.rest[0]*t.y[1] - t.rest[1]*t.y[0]) / det
+		if all > 0 && work > leastShare*all {
+			return all, work / all
+		}
+	}
+	if pred := t.rest[0] + t.rest[1] + t.prompt[0] + t.prompt[1]; pred > 0 {
+		return (t.y[0] + t.y[1]) / pred, 1
+	}
+	return 1, 1
+}
+
+// logs are the logarithms of the factors of every term that is not prompt work,
+// and of those that are.
+func (t *runTotals) logs() [2]float64 {
+	all, more := t.factors()
+	return [2]float64{math.Log(all), math.Log(all * more)}
+}
+
+// factorPrior is how many configurations at factor 1 stand behind every
+// device: a device seen in one configuration keeps half of what that one says.
+const factorPrior = 1
+
+// Devices is what each device needs on top of the common coefficients: the
+// mean over its configurations of the median log ratio y/prediction, shrunk
+// towards 0, exponentiated (partial pooling). Configuration without takes no part.
+// Nil when there is only one device: a common factor is the coefficients' own.
+func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
+	logs := make([][]float64, len(hw))
+	for i, c := range d.Config {
+		if c != without && d.Y[i] > 0 && pred[i] > 0 {
+			logs[c] = append(logs[c], math.Log(d.Y[i]/pred[i]))
+		}
+	}
+	var out []result.HardwareFactor
+	for c, v := range logs {
+		if len(v) == 0 {
+			continue
+		}
+		k := slices.IndexFunc(out, func(h result.HardwareFactor) bool { return h.Hardware == hw[c] })
+		if k < 0 {
+			k = len(out)
+			out = append(out, result.HardwareFactor{Hardware: hw[c]})
+		}
+		out[k].Factor += stat.Median(v)
+		out[k].Configs++
+	}
+	if len(out) < 2 {
+		return nil
+	}
+	for k := range out {
+		out[k].Factor = math.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
+	}
+	stat.SortStable(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
+	return out
+}
+
+// OfDevice is a device's factor, 1 for a device without one.
+func OfDevice(factors []result.HardwareFactor, hardware string) float64 {
+	for _, h := range factors {
+		if h.Hardware == hardware {
+			return h.Factor
+		}
+	}
+	return 1
+}
+
+// Scaled is pred times factor.
+func Scaled(pred []float64, factor float64) []float64 {
+	return stat.Map(pred, func(v float64) float64 { return v * factor })
+}
+
+func hardwareName(d *deploy.Deployment) string { return d.Hardware.Name }
+
+// ScaleBy multiplies the coefficients of every configuration by its factors and
+// predicts again.
+func (s *Solved) ScaleBy(factors []result.DeploymentFactor) {
+	s.on = make([][]float64, len(s.Pool.Configs))
+	for c, key := range s.Pool.Configs {
+		s.on[c] = make([]float64, len(s.Terms))
+		own := result.DeploymentFactor{Factor: 1, Prompt: 1}
+		if k := slices.IndexFunc(factors, func(f result.DeploymentFactor) bool { return f.Config == key }); k >= 0 {
+			own = factors[k]
+		}
+		for j, t := range s.Terms {
+			factor := own.Factor
+			if t.Prompt {
+				factor *= own.Prompt
+			}
+			s.on[c][j] = s.Fit.Beta[j] * factor
+		}
+	}
+	for i := range s.Pred {
+		s.Pred[i] = ridge.Dot(s.Data.Row(i), s.betaIn(s.Data.Config[i]))
+	}
+}
+
+// betaIn are the coefficients as they hold in a configuration.
+func (s *Solved) betaIn(c int32) []float64 {
+	if s.on == nil {
+		return s.Fit.Beta
+	}
+	return s.on[c]
+}

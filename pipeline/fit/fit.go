@@ -1,0 +1,218 @@
+// Package fit makes coefficients from recorded engine steps: fit.json, as
+// result.Fit, and the coefficient set of it that files hold.
+//
+// A fit starts from Sources, one per recorded run, and Options. For every run
+// it rebuilds the batch of each step (package rows), measures how many steps
+// execution lags behind scheduling, and makes rows: a feature vector, a target
+// in microseconds and labels. The rows of all runs are pooled (Pool); package
+// ridge chooses the penalty and solves (Solved); and the answer is described
+// with intervals, errors on held-out rows, and findings (result.Model). The
+// step time is fitted first, because it decides the smoothing factor gamma of
+// the preemption average; then the delays outside the engine; then other
+// parameterisations on the same rows, for comparison.
+//
+// Fit reads step traces. FromGrams makes the same step-time model from sums
+// that Save wrote elsewhere. Package requestfit, below this one, fits what was
+// measured of requests alone.
+//
+// This package knows what a row means, and ridge how a linear model is fitted;
+// neither rows nor ridge knows the other. The hold-out, the last share of each
+// phase of a run, takes no part in selection, cross-validation or the
+// published coefficients unless Options.RefitAll is set. Times are in
+// microseconds. The same sources and options give the same bytes for any
+// number of workers.
+package fit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Fit fits every model asked for on the given runs (sorted by id inside) and
+// returns fit.json without its header.
+func Fit(ctx context.Context, sources []Source, o Options, progress trace.Progress) (*result.Fit, error) {
+	f, err := newFitter(ctx, sources, o, progress)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.fit(ctx); err != nil {
+		return nil, err
+	}
+	return f.out, nil
+}
+
+// fitter is one fit in progress.
+type fitter struct {
+	o        Options
+	gammas   []float64
+	gamma    int   // chosen position in gammas
+	within   []int // positions within one standard error of the best
+	prepared []*Run
+	used     []*Run
+	beta     *Pool // the rows of the step-time model
+	out      *result.Fit
+	progress trace.Progress
+	prior    *libraryPrior // of the step time; nil: none with a covariance
+}
+
+func newFitter(ctx context.Context, sources []Source, o Options, progress trace.Progress) (*fitter, error) {
+	sources, o, err := TakingPart(sources, o)
+	if err != nil {
+		return nil, err
+	}
+	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{Options: o.Record(), FeatureSet: features.SetOf(o.Spec)},
+		progress: progress}
+	if err := f.prepareAll(ctx, sources); err != nil {
+		return nil, err
+	}
+	f.describe()
+	f.warn(RowsLearned(sources, o.MaxRows)...)
+	if len(f.used) == 0 {
+		return nil, f.nothingLeft()
+	}
+	return f, nil
+}
+
+// TakingPart are the runs that take part in a fit, by id, and its options with their defaults:
+// what the rows of a run are made from.
+func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
+	o, err := o.Resolve()
+	if err != nil {
+		return nil, o, err
+	}
+	if sources, err = Without(slices.Clone(sources), o.Without); err != nil {
+		return nil, o, err
+	}
+	stat.SortStable(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
+	o.OneConfig = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
+	RowsLearned(sources, o.MaxRows)
+	return sources, o, nil
+}
+
+// prepareAll makes the rows of every run, several runs at a time; the order of
+// the result is that of sources.
+func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
+	f.prepared = make([]*Run, len(sources))
+	err := par.Try(ctx, f.o.Workers, len(sources), func(i int) (err error) {
+		f.prepared[i], err = Make(sources[i], f.o, f.gammas)
+		return err
+	}, func(done int) { f.progress.Report("rows", int64(done), int64(len(sources)), "runs") })
+	if err != nil {
+		return err
+	}
+	alone := !slices.ContainsFunc(f.prepared, func(p *Run) bool { return p.Reason == "" })
+	for _, p := range f.prepared {
+		if p.Reason != "" && !alone && p.Saturated && p.Beta != nil && p.Beta.Kept > 0 {
+			p.Reason = "" // its preemptions teach what they cost
+		}
+		if p.Reason == "" {
+			f.used = append(f.used, p)
+		}
+	}
+	return nil
+}
+
+// describe fills the runs and configurations of the document.
+func (f *fitter) describe() {
+	var ids []string
+	var facts []*runFacts
+	for _, p := range f.prepared {
+		ids = append(ids, p.Src.ID)
+		facts = append(facts, &p.runFacts)
+	}
+	describeRuns(f.out, ids, facts)
+	for _, p := range f.used {
+		f.warn(p.Src.Deployment.Assumed()...)
+		k := slices.IndexFunc(f.out.Configs, func(c result.FitConfig) bool { return c.Key == p.Config })
+		f.out.Configs[k].Covered = Cover(f.out.Configs[k].Covered, p.Covered)
+	}
+}
+
+func (f *fitter) nothingLeft() error {
+	why := stat.Map(f.prepared, func(p *Run) string { return p.Src.ID + ": " + p.Reason })
+	return trace.Errorf(CodeNoRows, "no run can be fitted (%s)",
+		strings.Join(why, "; ")).WithHint("blis-train inspect shows what is missing from each run; the key keep-saturated in " +
+		"--config FILE keeps saturated runs")
+}
+
+// fit chooses the gamma of the step time, then solves every model at it.
+func (f *fitter) fit(ctx context.Context) error {
+	beta, betaSel, alphas, err := f.choose(ctx)
+	if err != nil {
+		return err
+	}
+	if err := beta.SolveAt(betaSel, f.gamma, f.o.RefitAll); err != nil {
+		return fmt.Errorf("beta: %w", err)
+	}
+	model, err := f.betaModel(beta, betaSel)
+	if err != nil {
+		return err
+	}
+	f.out.Beta = *model
+	for _, a := range alphas {
+		m, err := f.alphaModel(a)
+		if err != nil {
+			return fmt.Errorf("alpha %s: %w", a.target, err)
+		}
+		if m != nil {
+			f.out.Alpha = append(f.out.Alpha, *m)
+		}
+	}
+	if err := f.otherModels(ctx); err != nil {
+		return err
+	}
+	if err := f.dump(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// choose scores every grid and takes the gamma of the step time for all models.
+func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alphas alphaFits, err error) {
+	if beta, sel, err = f.selectBeta(); err != nil {
+		return nil, sel, nil, err
+	}
+	alphas, err = f.selectAlphas(ctx)
+	return beta, sel, alphas, err
+}
+
+func (f *fitter) warn(found ...trace.Finding) { f.out.Warnings = append(f.out.Warnings, found...) }
+
+// tablesOf is one table of each of the given runs.
+func tablesOf(used []*Run, pick func(*Run) *rows.Table) []*rows.Table {
+	return stat.Map(used, func(p *Run) *rows.Table { return pick(p) })
+}
+
+// namesOf is what pick says of the deployment behind each configuration label.
+func (f *fitter) namesOf(s *Solved, pick func(*deploy.Deployment) string) []string {
+	out := make([]string, len(s.Pool.Configs))
+	for _, p := range f.used {
+		if k := slices.Index(s.Pool.Configs, p.Config); k >= 0 {
+			out[k] = pick(&p.Src.Deployment)
+		}
+	}
+	return out
+}
+
+// release lets go of the rows of the step-time model, unless somebody asks for
+// them afterwards.
+func (f *fitter) release() {
+	if f.beta = nil; f.o.Rows != nil {
+		return
+	}
+	for _, p := range f.used {
+		p.Beta = nil
+		p.Frozen = nil
+		p.Alpha = nil
+	}
+}

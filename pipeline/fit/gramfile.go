@@ -1,0 +1,246 @@
+package fit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Keys of a Gram file's meta. Common ones must agree between files; those of a
+// run carry its id behind the prefix.
+const (
+	metaSpec      = "spec_version"
+	metaFeatures  = "feature_set"
+	metaRecipe    = "recipe"
+	metaTarget    = "beta_target"
+	metaSplit     = "split"
+	metaSchema    = "table_schema"
+	metaRunPrefix = "run/"
+)
+
+// commonMeta are the keys that must agree, in the order they are compared.
+var commonMeta = []string{metaSpec, metaFeatures, metaRecipe, metaTarget, metaSplit, metaSchema}
+
+// gramRun is what a Gram file says about one run beside its sums: everything
+// the report of a fit needs that no sum holds.
+type gramRun struct {
+	runFacts
+	Lags [MaxLags]gramLagFigures `json:"lags"`
+}
+
+// gramLagFigures are the figures of one run's rows at one lag.
+type gramLagFigures struct {
+	Read    int            `json:"read"`
+	Kept    int            `json:"kept"`
+	Dropped map[string]int `json:"dropped"`
+	Min     []float64      `json:"feature_min"`
+	Max     []float64      `json:"feature_max"`
+	Within  []*float64     `json:"within_share"` // v_j inside the run; null for a column of zeros
+	// BelowFloor is the finding of a target below the floor; empty when the target may be a step time.
+	BelowFloor string `json:"below_floor"`
+}
+
+// metaOf is the common part of a file's meta under the given options.
+func metaOf(o Options) map[string]string {
+	return map[string]string{
+		metaSpec: string(o.Spec), metaFeatures: features.SetOf(o.Spec).Hash, metaRecipe: o.Recipe,
+		metaTarget: o.BetaTarget, metaSplit: fmt.Sprint(o.Split), metaSchema: table.SchemaVersion,
+	}
+}
+
+// Save sums the step-time rows of the given runs: per run one unnormalised Gram
+// for each regime, fold segment, lag (0, 1, 2) and gamma, and one of the
+// hold-out for each regime, lag and gamma. Rows are cleaned run by run, so that
+// the sums of a run do not depend on the runs beside it and any split of the
+// runs over files merges to the same bits.
+func Save(ctx context.Context, sources []Source, o Options, progress trace.Progress) (ridge.File, error) {
+	o, err := o.Resolve()
+	if err != nil {
+		return ridge.File{}, err
+	}
+	if o.Recipe != Relative {
+		return ridge.File{},
+			trace.Errorf(rows.BadOption, "--save-gram: got recipe %s, want relative: the frozen recipe has no sums per cell", o.Recipe)
+	}
+	if sources, err = Without(append([]Source{}, sources...), o.Without); err != nil {
+		return ridge.File{}, err
+	}
+	files := make([]ridge.File, len(sources))
+	err = par.Try(ctx, o.Workers, len(sources), func(i int) (err error) {
+		files[i], err = gramsOf(sources[i], o)
+		return err
+	}, func(done int) { progress.Report("grams", int64(done), int64(len(sources)), "runs") })
+	if err != nil {
+		return ridge.File{}, err
+	}
+	return mergeGrams(files)
+}
+
+// gramsOf is the file of one run.
+func gramsOf(src Source, o Options) (ridge.File, error) {
+	f := ridge.File{Meta: metaOf(o), Runs: []string{src.ID}, Configs: []string{src.Deployment.Config()}}
+	for r := rows.Decode; r <= rows.Mixed; r++ {
+		f.Regimes = append(f.Regimes, r.String())
+	}
+	p, steps, space, err := Load(src, o)
+	if err != nil {
+		return f, err
+	}
+	info := gramRun{runFacts: p.runFacts}
+	for lag := range MaxLags {
+		tables, err := lagTables(p, steps, space, lag, o)
+		if err != nil {
+			return f, err
+		}
+		for g, t := range tables {
+			train, hold, err := gramCells(t, features.Gammas()[g], lag, o)
+			if err != nil {
+				return f, fmt.Errorf("run %s: %w", src.ID, err)
+			}
+			f.Sets = append(f.Sets, train, hold)
+		}
+		base := tables[slices.Index(features.Gammas(), features.DefaultGamma)]
+		info.Lags[lag] = lagFigures(base, o)
+	}
+	text, err := json.Marshal(info)
+	f.Meta[metaRunPrefix+src.ID] = string(text)
+	return f, err
+}
+
+// lagTables are the cleaned rows of one run at one lag, per gamma; a run left
+// out has none.
+func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Options) ([]*rows.Table, error) {
+	t, err := steps.Beta(space, rows.Options{Target: o.BetaTarget, Lag: lag, Gammas: features.Gammas(), Split: o.Split,
+		Saturated: p.Spans, Preempting: true})
+	if err != nil {
+		return nil, err
+	}
+	rows.Clean([]*rows.Table{t}, rows.Relative)
+	return stat.Map(features.Gammas(), func(gamma float64) *rows.Table { return t.At(gamma) }), nil
+}
+
+// gramCells are the sums of a table's training rows and of its hold-out.
+func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *ridge.Cells, err error) {
+	opt := RidgeOptions(FeatureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
+	opt.Workers = 1
+	opt.EmbargoRows = embargo(1)
+	empty := ridge.Cells{P: len(opt.Penalty), EpsUs: opt.EpsUs, Folds: opt.Folds, Gamma: gamma, Lag: lag}
+	train, hold = new(ridge.Cells), new(ridge.Cells)
+	*train, *hold = empty, empty
+	train.Embargo = opt.EmbargoRows
+	if t.Kept == 0 {
+		return train, hold, nil
+	}
+	p := Pooled([]*rows.Table{t}, nil)
+	hold.List = looseCells(p.Data, p.Hold, opt)
+	if len(p.Train) <= opt.Folds { // too few for the folds, as in cells.Cut
+		train.List = looseCells(p.Data, p.Train, opt)
+		return train, hold, nil
+	}
+	cells, _, err := p.TrainData().Cut(opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	train.List = cells[0].List
+	return train, hold, nil
+}
+
+// looseCells are sums per regime that belong to no fold.
+func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
+	w := d.Unbalanced(o)
+	var out []ridge.Cell
+	for r := int32(rows.Decode); r <= int32(rows.Mixed); r++ {
+		mine := stat.Filter(list, func(i int32) bool { return d.Regime[i] == r })
+		if len(mine) > 0 {
+			out = append(out, ridge.Cell{CellKey: ridge.CellKey{Regime: r, Block: -1, From: ridge.Never}, Gram: *ridge.OfRows(d, w, mine, 1)})
+		}
+	}
+	return out
+}
+
+// lagFigures are the counts, ranges and within-run variation of cleaned rows.
+func lagFigures(t *rows.Table, o Options) gramLagFigures {
+	out := gramLagFigures{Read: t.Read, Kept: t.Kept, Dropped: map[string]int{}}
+	for _, c := range t.Dropped {
+		out.Dropped[string(c.Code)] += c.N
+	}
+	out.Min, out.Max = rows.Ranges([]*rows.Table{t})
+	if t.Kept == 0 {
+		return out
+	}
+	p := Pooled([]*rows.Table{t}, nil)
+	if len(p.Train) == 0 {
+		return out
+	}
+	train := p.TrainData()
+	opt := RidgeOptions(FeatureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
+	for _, v := range train.WithinVariation(ridge.Weights(train, opt))[0] {
+		out.Within = append(out.Within, result.OrNull(v))
+	}
+	if found := TableBelowFloor(t, o.BetaTarget); found != nil {
+		out.BelowFloor = found.Message
+	}
+	return out
+}
+
+// mergeGrams joins files of other runs; everything common must agree.
+func mergeGrams(files []ridge.File) (ridge.File, error) {
+	if len(files) == 0 {
+		return ridge.File{}, trace.Errorf(rows.BadOption, "--from-gram: got no file, want one or more")
+	}
+	meta := map[string]string{}
+	for _, f := range files {
+		if err := sameMeta(files[0].Meta, f.Meta); err != nil {
+			return ridge.File{}, err
+		}
+		for _, k := range slices.Sorted(maps.Keys(f.Meta)) {
+			meta[k] = f.Meta[k]
+		}
+	}
+	out, err := ridge.Merge(files...)
+	if err != nil {
+		return out, refused("%v", err)
+	}
+	out.Meta = meta
+	return out, nil
+}
+
+// sameMeta refuses files that other features or another recipe made.
+func sameMeta(want, got map[string]string) error {
+	for _, k := range commonMeta {
+		if want[k] != got[k] {
+			return refused("%s: got %q, want %q", k, got[k], want[k])
+		}
+	}
+	return nil
+}
+
+func refused(format string, args ...any) error {
+	return trace.Errorf(features.WrongFeatureSet, "gram: "+format,
+		args...).WithHint("save the Gram files again with one version and one set of options: blis-train fit OUT --save-gram FILE")
+}
+
+// withoutRuns drops runs by name from the sums and from the meta.
+func withoutRuns(f *ridge.File, names []string) error {
+	for _, name := range names {
+		if _, known := f.Meta[metaRunPrefix+name]; !known {
+			return trace.Errorf(rows.BadOption, "--without: no run %q in the Gram files", name)
+		}
+		if err := f.WithoutRun(name); err != nil {
+			return trace.Errorf(rows.BadOption, "--without: %v", err)
+		}
+		delete(f.Meta, metaRunPrefix+name)
+	}
+	return nil
+}

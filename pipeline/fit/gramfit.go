@@ -1,0 +1,288 @@
+package fit
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Fit fits the step time from the sums of Grams: the selection, the
+// coefficients and their uncertainty are those of the rows; what needs rows
+// (reweighting passes, interval targets, MAPE, floor) is absent and said to be.
+func FromGrams(ctx context.Context, files []ridge.File, o Options) (*result.Fit, error) {
+	o, err := o.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	file, err := mergeGrams(files)
+	if err != nil {
+		return nil, err
+	}
+	if err := sameMeta(metaOf(o), file.Meta); err != nil {
+		return nil, err
+	}
+	if o.RefitAll {
+		return nil, trace.Errorf(rows.BadOption, "refit-all: not with --from-gram: hold-out sums serve the report only")
+	}
+	if o.Spec.InComponents() {
+		return nil, trace.Errorf(rows.BadOption, "--spec %s: not with --from-gram: sums are fitted in their own columns", o.Spec)
+	}
+	if err := withoutRuns(&file, o.Without); err != nil {
+		return nil, err
+	}
+	g := &gramFit{o: o, file: file, gammas: features.Gammas(), out: &result.Fit{Options: o.Record(),
+		FeatureSet: features.SetOf(o.Spec), Alpha: []result.Model{}, Models: []result.Model{}}}
+	if err := g.describe(); err != nil {
+		return nil, err
+	}
+	if err := g.fit(); err != nil {
+		return nil, err
+	}
+	g.out.Warnings = append(g.out.Warnings, trace.Finding{Code: ModelSkipped,
+		Message: "fitted from Gram files: no reweighting passes, no alpha (interval and delay targets need rows), MAPE, constant " +
+			"and floor are unknown"})
+	return g.out, ctx.Err()
+}
+
+// gramFit is a step-time fit from sums alone.
+type gramFit struct {
+	o       Options
+	file    ridge.File
+	gammas  []float64
+	runs    []gramRun // in the order of file.Runs
+	out     *result.Fit
+	terms   []Term
+	opt     ridge.Options
+	configs []int32 // labels with sums
+}
+
+// describe fills runs and configurations from the meta.
+func (g *gramFit) describe() error {
+	g.runs = make([]gramRun, len(g.file.Runs))
+	var ids []string
+	var facts []*runFacts
+	for k, id := range g.file.Runs {
+		r := &g.runs[k]
+		text, known := g.file.Meta[metaRunPrefix+id]
+		if !known {
+			r.Reason = "left out"
+			continue
+		}
+		if err := json.Unmarshal([]byte(text), r); err != nil {
+			return refused("run %s: %v", id, err)
+		}
+		if g.o.Lag != nil {
+			r.Lag = result.RunLag{Lag: *g.o.Lag, Measured: r.Lag.Measured && r.Lag.Lag == *g.o.Lag}
+		}
+		if r.Lag.Lag < 0 || r.Lag.Lag >= MaxLags {
+			return refused("run %s: lag %d, want 0 to %d", id, r.Lag.Lag, MaxLags-1)
+		}
+		if r.Reason == "" && r.Lags[r.Lag.Lag].Kept == 0 {
+			r.Reason = "no beta rows"
+		}
+		r.Findings = append([]trace.Finding{}, r.Findings...)
+		ids = append(ids, id)
+		facts = append(facts, &r.runFacts)
+	}
+	describeRuns(g.out, ids, facts)
+	return nil
+}
+
+// cells are the sums at one gamma, each run at its own lag.
+func (g *gramFit) cells(gamma int, hold bool) *ridge.Cells {
+	at := func(lag int) *ridge.Cells {
+		k := 2 * (lag*len(g.gammas) + gamma)
+		if hold {
+			k++
+		}
+		return g.file.Sets[k]
+	}
+	out := *at(0)
+	out.List = nil
+	for lag := range MaxLags {
+		for _, c := range at(lag).List {
+			if r := &g.runs[c.Run]; r.Reason == "" && r.Lag.Lag == lag {
+				out.List = append(out.List, c)
+			}
+		}
+	}
+	slices.SortStableFunc(out.List, func(a, b ridge.Cell) int {
+		if a.Config != b.Config {
+			return int(a.Config - b.Config)
+		}
+		return int(a.Run - b.Run)
+	})
+	return &out
+}
+
+// fit selects gamma and lambda, solves, and reports what sums allow.
+func (g *gramFit) fit() error {
+	if want := 2 * MaxLags * len(g.gammas); len(g.file.Sets) != want {
+		return refused("got %d sets of sums, want %d", len(g.file.Sets), want)
+	}
+	g.configs = g.cells(0, false).Configs()
+	if len(g.configs) == 0 {
+		return trace.Errorf(CodeNoRows, "no sums of a run that can be fitted in %d Gram files", len(g.file.Runs))
+	}
+	g.terms = FeatureTerms(features.BetaFeatures(g.o.Spec), len(g.configs), g.o.Prior)
+	g.opt = RidgeOptions(g.terms, EpsBetaUs, g.o)
+	sels := make([]ridge.Selection, len(g.gammas))
+	for k := range sels {
+		c := g.cells(k, false)
+		if !slices.ContainsFunc(c.List, func(c ridge.Cell) bool { return c.From != ridge.Never }) {
+			return trace.Errorf(CodeNoRows, "no run has the %d rows that folds need", g.opt.Folds+1)
+		}
+		var err error
+		if sels[k], err = c.Select(g.opt); err != nil {
+			return err
+		}
+	}
+	gamma, within := ridge.ChooseVariant(sels, features.DefaultGamma)
+	total := g.cells(gamma, false).Total(g.opt.MinCellRows)
+	fit, err := ridge.Solve(total, sels[gamma].Lambda, g.opt)
+	if err != nil {
+		return err
+	}
+	g.report(sels, gamma, total, fit)
+	j := slices.IndexFunc(g.terms, func(t Term) bool { return t.Name == preemptionTerm })
+	sayGamma(g.gammas, gamma, within, j, &g.out.Beta)
+	for _, v := range within {
+		if c := &g.out.Beta.Coefficients[j]; v != gamma && c.CI95 != nil {
+			tags := slices.Repeat([]string{c.Identified}, len(g.terms))
+			unite(&c.Coefficient, ridge.Blocks(g.cells(v, false).Blocks(g.opt.MinCellRows), tags, g.opt).Terms[j])
+		}
+	}
+	return nil
+}
+
+// report is the beta part of fit.json.
+func (g *gramFit) report(sels []ridge.Selection, gamma int, total *ridge.Gram, fit ridge.Fit) {
+	sel := &sels[gamma]
+	out := &g.out.Beta
+	*out = result.Model{
+		Name: "beta", SpecVersion: string(g.o.Spec), Recipe: g.o.Recipe, Target: g.o.BetaTarget,
+		Lambda: result.OrNull(sel.Lambda), GammaEMA: result.OrNull(g.gammas[gamma]), Grid: GridPoints(sels),
+		DFEff:            result.OrNull(fit.DF),
+		FoldFingerprints: sel.Grid[sel.Index].Fingerprints, NestedCross: result.OrNull(sel.NestedMean()),
+		Certificate: &result.Certificate{MinZeroGradient: result.OrNull(fit.Cert.MinZero), MaxActiveGradient: fit.Cert.MaxActive,
+			OK: fit.Cert.OK()},
+		NullDirections: []string{}, Loco: []result.Loco{}, BoundHits: []result.BoundHit{}, Warnings: g.words(sel.Findings),
+		PipelineLag: map[string]result.RunLag{},
+	}
+	g.countRows(out)
+	g.evidence(gamma, total, fit).Describe(g.terms, fit, len(g.configs), out)
+	setFolds(out, sel)
+	g.errors(gamma, sel, fit.Beta, out)
+	for k, r := range g.runs {
+		if r.Audit.Run == "" {
+			continue
+		}
+		out.TargetAudit = append(out.TargetAudit, r.Audit)
+		out.LagEvidence = append(out.LagEvidence, r.Evidence...)
+		if r.Reason == "" {
+			out.PipelineLag[g.file.Runs[k]] = r.Lag
+			if text := r.Lags[r.Lag.Lag].BelowFloor; text != "" {
+				out.Warnings = append(out.Warnings, trace.Finding{Code: Implausible, Message: text})
+			}
+		}
+	}
+	OrderFinding(out)
+}
+
+func (g *gramFit) words(found []ridge.Finding) []trace.Finding {
+	p := Pool{Runs: g.file.Runs, Configs: g.file.Configs}
+	return append([]trace.Finding{}, p.Words(found)...)
+}
+
+// evidence is what sums and meta say about the terms.
+func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *Evidence {
+	shares := stat.Map(g.configs, func(label int32) []float64 { return g.within(g.file.Configs[label]) })
+	e := &Evidence{Tags: ridge.Identify(shares), Diag: DiagnoseGram(total, fit), Share: make([]float64, len(g.terms))}
+	e.Conf = new(ridge.Blocks(g.cells(gamma, false).Blocks(g.opt.MinCellRows), e.Tags, g.opt))
+	for j := range e.Share {
+		e.Share[j] = math.NaN()
+		lo, hi := math.Inf(1), math.Inf(-1)
+		for _, r := range g.runs {
+			if f := r.Lags[r.Lag.Lag]; r.Reason == "" && j < len(f.Min) && j < len(f.Max) {
+				lo = math.Min(lo, f.Min[j])
+				hi = math.Max(hi, f.Max[j])
+			}
+		}
+		if lo > hi {
+			lo, hi = 0, 0
+		}
+		e.Lo, e.Hi = append(e.Lo, lo), append(e.Hi, hi)
+	}
+	return e
+}
+
+// within is the largest v_j over the runs of a configuration: a term that
+// varies inside a run varies inside the configuration.
+func (g *gramFit) within(config string) []float64 {
+	out := make([]float64, len(g.terms))
+	for j := range out {
+		out[j] = math.NaN()
+		for _, r := range g.runs {
+			if w := r.Lags[r.Lag.Lag].Within; r.Reason == "" && r.Config == config && j < len(w) && w[j] != nil && !(out[j] > *w[j]) {
+				out[j] = *w[j]
+			}
+		}
+	}
+	return out
+}
+
+// countRows takes the counts of the meta; read = kept + dropped.
+func (g *gramFit) countRows(out *result.Model) {
+	out.Rows = result.RowCounts{Dropped: map[string]int{}, ByRun: []result.RunRows{}, ByRegime: []result.RegimeRows{}}
+	for k, r := range g.runs {
+		if r.Reason != "" {
+			continue
+		}
+		f := r.Lags[r.Lag.Lag]
+		out.Rows.Read += f.Read
+		out.Rows.Kept += f.Kept
+		for code, n := range f.Dropped {
+			out.Rows.Dropped[code] += n
+		}
+		out.Rows.ByRun = append(out.Rows.ByRun, result.RunRows{Run: g.file.Runs[k], Read: f.Read, Kept: f.Kept, Dropped: f.Dropped})
+	}
+}
+
+// errors are the weighted relative errors: of the hold-out, whole and per run
+// and regime, and of every configuration left out.
+func (g *gramFit) errors(gamma int, sel *ridge.Selection, beta []float64, out *result.Model) {
+	train := g.cells(gamma, false)
+	hold := g.cells(gamma, true)
+	counts := map[int32]int{}
+	for i := range train.List {
+		counts[train.List[i].Config] += int(train.List[i].Gram.N)
+	}
+	for _, c := range g.configs {
+		if n := counts[c]; n < GuidanceBeta {
+			out.Warnings = append(out.Warnings, FewRows("beta", g.file.Configs[c], n, GuidanceBeta))
+		}
+	}
+	for _, n := range sel.Nested {
+		key := g.file.Configs[n.Config]
+		out.Loco = append(out.Loco, result.Loco{Config: key, Label: key, Rows: counts[n.Config], RelErr: result.OrNull(math.Sqrt(n.Outer))})
+	}
+	if len(hold.List) == 0 {
+		return
+	}
+	whole := hold.Total(g.opt.MinCellRows)
+	out.Rows.Holdout = int(whole.N)
+	out.Holdout = &result.Errors{Rows: int(whole.N), RelErr: result.OrNull(math.Sqrt(whole.Score(beta)))}
+	for i := range hold.List {
+		c := &hold.List[i]
+		out.Cells = append(out.Cells, result.Cell{Run: g.file.Runs[c.Run], Config: g.file.Configs[c.Config], Regime: g.file.Regimes[c.Regime],
+			Errors: result.Errors{Rows: int(c.Gram.N), RelErr: result.OrNull(math.Sqrt(c.Gram.Score(beta)))}})
+	}
+}

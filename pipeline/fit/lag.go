@@ -1,0 +1,132 @@
+package fit
+
+import (
+	"errors"
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// MaxLags are the lags that are tried, from 0 (spec#lag).
+const MaxLags = 3
+
+// Rules (spec#lag): a lag is measured from at least this many hold-out intervals,
+// when the best error is at most this share of the second.
+const (
+	lagMinIntervals = 20
+	lagMaxRatio     = 0.8
+)
+
+// chooseLag measures the schedule-to-execution lag of one run, or assumes it.
+func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
+	assumed := rows.AssumedLag(&p.Src.Deployment)
+	p.Lag = result.RunLag{Lag: assumed}
+	if o.BetaTarget != coeff.Cadence || steps.Quality.Recorded == 0 {
+		p.Lag.Lag = 0
+		return nil
+	}
+	e, err := steps.LagEvidence(space, rows.Options{Target: coeff.Cadence, Gamma: features.DefaultGamma})
+	if err != nil {
+		return err
+	}
+	errs := make([]float64, MaxLags)
+	for lag := range errs {
+		train, test, err := e.At(lag)
+		if err != nil {
+			return err
+		}
+		errs[lag] = lagError(train, test, space, o)
+	}
+	best, second := twoSmallest(errs)
+	measured := e.N() >= lagMinIntervals && second >= 0 && errs[best] <= lagMaxRatio*errs[second]
+	verdict := "not_measurable"
+	if measured {
+		verdict = "measured"
+		p.Lag = result.RunLag{Lag: best, Measured: true}
+	}
+	for lag := range errs {
+		p.Evidence = append(p.Evidence, result.LagEvidence{Run: p.Src.ID, Lag: lag, HoldoutMAPEPrefill: result.OrNull(errs[lag]),
+			N: e.N(), Verdict: verdict})
+	}
+	switch {
+	case o.Lag != nil:
+		p.Lag = result.RunLag{Lag: *o.Lag, Measured: measured && best == *o.Lag}
+	case !measured:
+		p.Findings = append(p.Findings, trace.Findingf(LagUncertain,
+			"%s: %d hold-out intervals with prefill cannot tell the lag; %d assumed from async_scheduling", p.Src.ID, e.N(), assumed))
+	case best != assumed:
+		p.Findings = append(p.Findings, trace.Findingf(LagUncertain,
+			"%s: the measured lag is %d, run.yaml implies %d; the measured lag is used", p.Src.ID, best, assumed))
+	}
+	return nil
+}
+
+// lagError fits the relative recipe on the training rows and scores the common
+// hold-out intervals; NaN where there are too few rows.
+func lagError(train, test *rows.Table, space *features.Space, o Options) float64 {
+	if train.Kept < lagMinIntervals || test.Kept == 0 {
+		return math.NaN()
+	}
+	rows.Clean([]*rows.Table{train}, rows.Relative)
+	train.HoldOut = make([]bool, train.Kept)
+	pool := Pooled([]*rows.Table{train}, nil)
+	opt := RidgeOptions(FeatureTerms(space.BetaFeatures(), 1, PriorZero), EpsBetaUs, o)
+	opt.Workers = 1
+	opt.Objective = ridge.Within
+	sel, err := ridge.Select(pool.Data, opt)
+	if err != nil {
+		return math.NaN()
+	}
+	w := ridge.Weights(pool.Data, opt)
+	fit, _, err := ridge.FitPublished(pool.Data, w, sel[0].Lambda, opt)
+	if err != nil {
+		return math.NaN()
+	}
+	pred := make([]float64, test.Kept)
+	for i := range pred {
+		pred[i] = ridge.Dot(test.Row(i), fit.Beta)
+	}
+	scored := stat.Rows{Y: test.Y, Pred: pred}
+	return scored.Errors(nil).MAPE
+}
+
+// twoSmallest are the positions of the smallest and second smallest number; -1
+// where there is none.
+func twoSmallest(v []float64) (best, second int) {
+	best, second = -1, -1
+	for i, x := range v {
+		switch {
+		case x != x:
+		case best < 0 || x < v[best]:
+			best, second = i, best
+		case second < 0 || x < v[second]:
+			second = i
+		}
+	}
+	return best, second
+}
+
+// MeasureLag is the lag of one run with its evidence, as a fit would use it.
+func MeasureLag(src Source, o Options) (result.RunLag, []result.LagEvidence, error) {
+	o, err := o.Resolve()
+	if err != nil {
+		return result.RunLag{}, nil, err
+	}
+	var p *Run
+	err = parts(src, o, func(src Source) (err error) {
+		if p, _, _, err = Load(src, o); err == nil {
+			err = errEnough
+		}
+		return err
+	})
+	if !errors.Is(err, errEnough) {
+		return result.RunLag{}, nil, err
+	}
+	return p.Lag, p.Evidence, nil
+}

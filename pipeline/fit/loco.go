@@ -1,0 +1,147 @@
+package fit
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+)
+
+// locoBeta predicts every configuration from the others: lambda chosen by the
+// nested selection (the outer configuration never seen), then the polish
+// (spec#reweighting); scored on all training rows of the configuration left out. Hardware
+// factors are tried the same way, learned without the outer configuration, and
+// kept for the published fit when they lower the median error.
+func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
+	if len(s.Pool.Configs) < 2 {
+		Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
+		return nil
+	}
+	frozen := f.frozenLoco(s)
+	hw := f.namesOf(s, hardwareName)
+	var pooled []result.Loco
+	for c, key := range s.Pool.Configs {
+		if s.Pool.saturatedConfig(key) {
+			continue
+		}
+		beta, err := f.leaveOut(s, int32(c))
+		if err != nil {
+			return err
+		}
+		pred := ridge.Predict(s.Train, beta)
+		factor := OfDevice(Devices(s.Train, pred, hw, int32(c)), hw[c])
+		plain := leftOut(key, trainErrors(s, pred, int32(c)))
+		scaled := leftOut(key, trainErrors(s, Scaled(pred, factor), int32(c)))
+		if frozen != nil {
+			plain.MAPEFrozen10, scaled.MAPEFrozen10 = result.OrNull(frozen[c]), result.OrNull(frozen[c])
+		}
+		out.Loco = append(out.Loco, plain)
+		pooled = append(pooled, scaled)
+		f.progress.Report("leave-one-configuration-out", int64(c+1), int64(len(s.Pool.Configs)), "fits")
+	}
+	mape := func(l result.Loco) *float64 { return l.MAPE }
+	Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
+	out.LocoMedian, out.LocoWorst = spread(out.Loco, mape)
+	if median, worst := spread(pooled, mape); s.Frozen == nil && median != nil && out.LocoMedian != nil && *median < *out.LocoMedian {
+		out.LocoPlain = &result.LocoSummary{Median: out.LocoMedian, Worst: out.LocoWorst}
+		out.Loco = pooled
+		out.LocoMedian = median
+		out.LocoWorst = worst
+		out.HardwareFactors = Devices(s.Train, ridge.Predict(s.Train, s.Fit.Beta), hw, -1)
+	}
+	return nil
+}
+
+// leaveOut is the polished fit without one configuration.
+func (f *fitter) leaveOut(s *Solved, c int32) ([]float64, error) {
+	rest := rowsWhere(s.Train.Config, func(k int32) bool { return k != c })
+	sub := s.Train.Subset(rest)
+	if s.Frozen != nil {
+		fit, err := sub.FitFrozen(s.Opt)
+		return fit.Beta, err
+	}
+	w := stat.Map(rest, func(i int32) float64 { return s.Weights[i] })
+	fit, _, err := ridge.FitPublished(sub, w, s.Sel.LambdaWithout(c), s.Opt)
+	return fit.Beta, err
+}
+
+func rowsWhere(labels []int32, keep func(int32) bool) []int32 {
+	var out []int32
+	for i, c := range labels {
+		if keep(c) {
+			out = append(out, int32(i))
+		}
+	}
+	return out
+}
+
+// frozenLoco is the frozen recipe on 1.0 features of the same cadence rows, one
+// MAPE per configuration of s left out; nil when the 1.0 rows cannot be had.
+func (f *fitter) frozenLoco(s *Solved) []float64 {
+	if f.o.Spec == features.V10 {
+		return nil
+	}
+	tables := stat.Map(stat.Filter(f.used, func(p *Run) bool { return p.Frozen != nil && p.Frozen.Kept > 0 }), func(p *Run) *rows.Table {
+		return p.Frozen
+	})
+	if len(tables) == 0 {
+		return nil
+	}
+	rows.Clean(tables, rows.Frozen)
+	p := Pooled(tables, nil)
+	out := make([]float64, len(s.Pool.Configs))
+	terms := FeatureTerms(features.BetaFeatures(features.V10), len(p.Configs), PriorZero)
+	opt := RidgeOptions(terms, EpsBetaUs, f.o)
+	for c, key := range s.Pool.Configs {
+		out[c] = math.NaN()
+		k := int32(slices.Index(p.Configs, key))
+		if k < 0 || len(p.Configs) < 2 {
+			continue
+		}
+		train := p.TrainData()
+		sub := train.Subset(rowsWhere(train.Config, func(x int32) bool { return x != k }))
+		fit, err := sub.FitFrozen(opt)
+		if err != nil {
+			continue // too few rows left: no comparison for this configuration
+		}
+		scored := stat.Rows{Y: train.Y, Pred: ridge.Predict(train, fit.Beta)}
+		out[c] = scored.Errors(func(i int) bool { return train.Config[i] == k }).MAPE
+	}
+	return out
+}
+
+// trainErrors are those of predictions of the training rows of configuration c.
+func trainErrors(s *Solved, pred []float64, c int32) stat.Errors {
+	scored := stat.Rows{Y: s.Train.Y, Pred: pred, Steps: s.Train.Steps}
+	in := func(i int) bool { return s.Train.Config[i] == c }
+	level := scored.BestConstant(in)
+	for _, steps := range s.Train.Steps {
+		scored.Const = append(scored.Const, level*steps)
+	}
+	return scored.Errors(in)
+}
+
+// leftOut is the error of a configuration under the fit without it.
+func leftOut(key string, e stat.Errors) result.Loco {
+	return result.Loco{Config: key, Label: key, Rows: e.Rows, MAPE: result.OrNull(e.MAPE), Bias: result.OrNull(e.Bias),
+		MAPEConst: result.OrNull(e.MAPEConst)}
+}
+
+// spread is the median and the worst of what pick finds.
+func spread(list []result.Loco, pick func(result.Loco) *float64) (median, worst *float64) {
+	var v []float64
+	for _, l := range list {
+		if x := pick(l); x != nil {
+			v = append(v, *x)
+		}
+	}
+	if len(v) == 0 {
+		return nil, nil
+	}
+	return result.OrNull(stat.Median(v)), result.OrNull(slices.Max(v))
+}

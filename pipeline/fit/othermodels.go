@@ -1,0 +1,274 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Names of the other parameterisations.
+const (
+	Blackbox       = "blackbox"
+	TrainedPhysics = "trained-physics"
+	Roofline       = "roofline"
+	// Linear3 is the iteration of the three-parameter queueing models: a constant, the
+	// tokens computed and the KV tokens read. It is fitted when asked for.
+	Linear3 = "linear3"
+)
+
+// linear3Terms are those of the three-parameter queueing models' iteration:
+//
+//	step_us = alpha + beta * tokens computed + gamma * KV tokens read
+//
+// A sequence with c tokens in KV of which n are new this step computes n and
+// reads c + n.
+var linear3Terms = []features.Term{
+	{Name: "alpha", Unit: "us/step", Doc: "constant"},
+	{Name: "beta", Unit: "us/token", Doc: "tokens computed in the step, prefill and decode"},
+	{Name: "gamma", Unit: "us/token", Doc: "KV tokens read: the context of every sequence, its new tokens included"},
+}
+
+// BasisTerms are the non-negative terms of a basis. The constant of a fit over
+// several configurations is penalised like the bias.
+func BasisTerms(name string, configs int) []Term {
+	list, constant := features.BlackboxBeta, 0
+	switch name {
+	case TrainedPhysics:
+		list = features.TrainedPhysicsBeta()
+		constant = features.PerStep
+	case Linear3:
+		list = linear3Terms
+	}
+	out := stat.Map(list, func(t features.Term) Term {
+		return Term{Name: t.Name, Unit: t.Unit, penalty: 1, PerUs: t.Unit == "dimensionless"}
+	})
+	if configs > 1 && name == TrainedPhysics {
+		out[constant].penalty = 100
+	}
+	out[constant].Constant = name == Linear3
+	return out
+}
+
+// Vectorizer is the basis of a parameterisation; nil for roofline, which reads
+// the physics features.
+func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
+	switch name {
+	case Linear3:
+		return &rows.Vectorizer{P: len(linear3Terms), Step: func(in *features.StepInput, _ []trace.Member, x []float64) (features.Hits, error) {
+			x[0], x[1], x[2] = 1, in.ScheduledTokens, in.KVReadTokens
+			return 0, nil
+		}}, nil
+	case Blackbox:
+		return summed(len(features.BlackboxBeta), features.Blackbox), nil
+	case TrainedPhysics:
+		tp, err := features.NewTrainedPhysics(space.Deployment())
+		if err != nil {
+			return nil, err
+		}
+		return summed(len(features.TrainedPhysicsBeta()), tp.Beta), nil
+	}
+	return nil, nil
+}
+
+// summed is a basis of a batch's sums; approximate steps have no members and are refused.
+func summed(p int, beta func(*features.Step, []float64)) *rows.Vectorizer {
+	step := func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
+		if len(members) == 0 {
+			return 0, trace.Errorf(rows.UnknownBatch, "no requests known")
+		}
+		var s features.Step
+		for i := range members {
+			s.Add(members[i].Chunk)
+		}
+		beta(&s, x)
+		return 0, nil
+	}
+	return &rows.Vectorizer{P: p, WantMembers: true, Step: step}
+}
+
+// OtherTable makes the same rows under another basis, after Again; nil where the
+// deployment has no form of it.
+func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
+	if p.Src.Rows != "" {
+		return p.restoreOther(name)
+	}
+	if p.Src.Slices != nil {
+		return p.otherParts(name, o)
+	}
+	vec, err := Vectorizer(name, p.space)
+	if vec == nil || err != nil { // skipOthers has said so
+		return nil, nil
+	}
+	return p.steps.BetaBasis(p.space, *vec, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
+		Split: o.Split, Saturated: p.Spans, Stride: p.Src.Stride, Slim: true})
+}
+
+// otherParts makes the rows under another basis part by part.
+func (p *Run) otherParts(name string, o Options) (all *rows.Table, err error) {
+	err = parts(p.Src, o, func(src Source) error {
+		q := &Run{Src: src, Spans: p.Spans, runFacts: runFacts{Lag: p.Lag}}
+		if err := q.Again(o); err != nil {
+			return err
+		}
+		t, err := q.OtherTable(name, o)
+		all = joinTables(all, t)
+		return err
+	})
+	return all, err
+}
+
+// prepareOthers reads the recordings again, for rows under the other bases: with all
+// rows of all models beside them they would not be small.
+func (f *fitter) prepareOthers(ctx context.Context) error {
+	if !f.o.Others() {
+		return nil
+	}
+	return par.Try(ctx, f.o.Workers, len(f.used), func(i int) error {
+		p := f.used[i]
+		if err := p.Again(f.o); err != nil {
+			return fmt.Errorf("run %s: %w", p.Src.ID, err)
+		}
+		return nil
+	}, func(done int) { f.progress.Report("other models", int64(done), int64(len(f.used)), "runs") })
+}
+
+// otherModels fits the parameterisations on the same rows.
+func (f *fitter) otherModels(ctx context.Context) error {
+	f.out.Models = []result.Model{}
+	var roofline *result.Model
+	var why error
+	if slices.Contains(f.o.Models, Roofline) {
+		roofline, why = f.roofline()
+	}
+	f.release()
+	if err := f.prepareOthers(ctx); err != nil {
+		return err
+	}
+	for _, name := range f.o.Models {
+		m, err := roofline, why
+		if name != Roofline {
+			tables, broken := f.otherTables(ctx, name)
+			if broken != nil {
+				return broken
+			}
+			m, err = f.otherModel(tables, name)
+		}
+		if err != nil {
+			f.warn(trace.Findingf(ModelSkipped, "%s: %v", name, err))
+			continue
+		}
+		f.out.Models = append(f.out.Models, *m)
+	}
+	return nil
+}
+
+// otherTables are the rows of all runs under one of the other bases, nil for a run
+// that has none.
+func (f *fitter) otherTables(ctx context.Context, name string) ([]*rows.Table, error) {
+	tables := make([]*rows.Table, len(f.used))
+	err := par.Try(ctx, f.o.Workers, len(f.used), func(i int) (err error) {
+		if tables[i], err = f.used[i].OtherTable(name, f.o); err != nil {
+			err = fmt.Errorf("run %s: %w", f.used[i].Src.ID, err)
+		}
+		return err
+	}, nil)
+	return tables, err
+}
+
+// otherModel fits such rows.
+func (f *fitter) otherModel(tables []*rows.Table, name string) (*result.Model, error) {
+	tables = slices.DeleteFunc(tables, func(t *rows.Table) bool { return t == nil || t.Kept == 0 })
+	rows.Clean(tables, rows.Relative)
+	p := Pooled(tables, nil)
+	if len(p.Train) == 0 {
+		return nil, fmt.Errorf("no training rows with known requests")
+	}
+	s := &Solved{Pool: p, Terms: BasisTerms(name, len(p.Configs))}
+	o := f.o
+	o.Recipe, o.Objective = Relative, ""
+	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, o)
+	sel, err := ridge.Select(p.TrainData(), s.Opt)
+	if err != nil {
+		return nil, err
+	}
+	s.Findings = p.Words(sel[0].Findings)
+	if err := s.SolveRelative(0, &sel[0], f.o.RefitAll); err != nil {
+		return nil, err
+	}
+	return f.otherResult(s, Selections{Rel: sel}, name)
+}
+
+// otherResult is the document's form of another parameterisation.
+func (f *fitter) otherResult(s *Solved, m Selections, name string) (*result.Model, error) {
+	out := Model(s, m, &f.o, name, f.o.BetaTarget) // these models have no preemption average: one gamma
+	out.GammaEMA, out.Recipe = nil, Relative
+	s.Judge(out, false, f.o.Workers)
+	return out, f.locoOther(s, m, out)
+}
+
+func (f *fitter) locoOther(s *Solved, m Selections, out *result.Model) error {
+	if len(s.Pool.Configs) < 2 {
+		return nil
+	}
+	for c, key := range s.Pool.Configs {
+		beta, err := f.leaveOut(s, int32(c))
+		if err != nil {
+			return err
+		}
+		out.Loco = append(out.Loco, leftOut(key, trainErrors(s, ridge.Predict(s.Train, beta), int32(c))))
+	}
+	out.LocoMedian, out.LocoWorst = spread(out.Loco, func(l result.Loco) *float64 { return l.MAPE })
+	return nil
+}
+
+// rooflineSlots are those of 1.1: the slots behind them say what a roofline leaves out.
+var rooflineSlots = len(features.BetaFeatures(features.V11))
+
+// roofline has no free terms: every hardware time at its peak. Its bias says
+// how far from the peak the engine runs.
+func (f *fitter) roofline() (*result.Model, error) {
+	if f.o.Spec.Base() == features.V10 {
+		return nil, fmt.Errorf("the roofline reads 1.1 features")
+	}
+	p := f.beta
+	s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), PriorZero)}
+	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
+	s.Data = p.Data.With(f.gamma)
+	s.Train = s.Data.Subset(p.Train)
+	s.Fit.Beta = make([]float64, len(s.Terms))
+	out := &result.Model{
+		Name: Roofline, SpecVersion: string(f.o.Spec), Target: f.o.BetaTarget, Rows: RowCounts(p.Tables),
+		NullDirections: []string{}, Loco: []result.Loco{}, Grid: []result.GridPoint{}, BoundHits: []result.BoundHit{},
+		Warnings: []trace.Finding{},
+	}
+	out.Rows.Holdout = len(p.Hold)
+	for j, t := range s.Terms {
+		if j < rooflineSlots && t.IsTime && t.Name != NominalTerm {
+			s.Fit.Beta[j] = RooflinePrior
+		}
+		out.Coefficients = append(out.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{
+			Name: t.Name, Value: s.Fit.Beta[j], Unit: t.Unit, Identified: coeff.PriorOnly,
+		}})
+	}
+	s.Pred = ridge.Predict(s.Data, s.Fit.Beta)
+	s.Judge(out, false, f.o.Workers)
+	for c, key := range p.Configs {
+		var pred, y float64
+		for i, k := range s.Data.Config {
+			if k == int32(c) {
+				pred, y = pred+s.Pred[i], y+s.Data.Y[i]
+			}
+		}
+		out.Utilisation = append(out.Utilisation, result.Utilisation{Config: key, Share: pred / y})
+	}
+	return out, nil
+}

@@ -1,0 +1,161 @@
+package fit
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Constants of the overhead's fit (docs/decisions/0012).
+const (
+	// overheadSpreadUs is the largest scale of the logistic scatter of overheads
+	// about their prediction: a tenth of the ybar of interval fits, a standard deviation of 0.18 ms.
+	overheadSpreadUs = 100
+	// overheadApart is how far the overheads of deployments are expected to lie
+	// apart, as a share of the common prediction.
+	overheadApart = 0.5
+)
+
+// spreads are the scales to choose from: a simulator's own recordings hardly scatter.
+var spreads = []float64{3, 10, 30, overheadSpreadUs}
+
+// overheadOptions are what the overhead's interval fit has beyond spec#interval-fit: soft
+// ends of the likeliest spread, a penalty toward the best constant overhead
+// instead of none, and the smallest fold score (docs/decisions/0012).
+func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data, b ridge.Bounds) {
+	o.SmallestWithin = true
+	o.Anchor = make([]float64, len(fs))
+	for j, f := range fs {
+		if f.Kind == features.Constant {
+			o.Anchor[j] = 1
+		}
+	}
+	o.SpreadUs = b.Spread(ridge.CensoredWeights(train, *o), ridge.Predict(train, o.Anchor), train.AllRows(), spreads)
+}
+
+// solveOverhead is the interval-censored fit at the chosen gamma and lambda.
+func (f *fitter) solveOverhead(a *alphaFit) error {
+	s := a.s
+	if err := f.nestOverhead(a); err != nil {
+		return err
+	}
+	s.Variant, s.Sel = f.gamma, &a.sel.Rel[f.gamma]
+	s.Findings = append(s.Findings, s.Pool.Words(s.Sel.Findings)...)
+	s.Data = s.Pool.Data.With(f.gamma)
+	list := s.Pool.Train
+	if f.o.RefitAll {
+		list = s.Data.AllRows()
+	}
+	s.Train = s.Data.Subset(list)
+	a.bounds = s.Pool.Bounds(list)
+	s.Weights = ridge.CensoredWeights(s.Train, s.Opt)
+	fit, err := s.Train.FitCensored(a.bounds, s.Weights, nil, s.Sel.Lambda, s.Opt)
+	if err != nil {
+		return err
+	}
+	s.Fit = fit.Fit
+	s.Censored = &fit
+	a.passes = fit.Passes
+	s.Pred = clipped(ridge.Predict(s.Data, s.Fit.Beta))
+	return f.overheadOn(a)
+}
+
+// nestOverhead repeats the selection at the chosen gamma with its nested
+// leave-one-out, which costs a fit for every pair of configurations.
+func (f *fitter) nestOverhead(a *alphaFit) error {
+	s := a.s
+	if len(s.Pool.Configs) < 3 {
+		return nil
+	}
+	sels, err := s.Pool.Data.With(f.gamma).Subset(s.Pool.Train).SelectIntervals(a.bounds, s.Opt)
+	if err != nil {
+		return err
+	}
+	sels[0].Gamma = s.Pool.Data.Variants[f.gamma].Gamma
+	a.sel.Rel[f.gamma] = sels[0]
+	return nil
+}
+
+// judgeOverhead reports how the hold-out meets its intervals, whole and per run.
+func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
+	out.DeploymentCoefficients = a.on
+	all, groups := a.s.Samples(rows.HoldOut, a.s.Pred)
+	held := rows.JudgeDelays(groups)
+	out.Interval = held.Intervals(nil)
+	if out.Interval == nil {
+		out.Interval = &result.IntervalErrors{}
+	}
+	out.Interval.Passes = a.passes
+	for t, one := range all {
+		if e := held.Intervals(func(s *rows.Sample) bool { return s == one }); e != nil {
+			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.Pool.Runs[t], Config: one.Table.Config, Interval: e})
+		}
+	}
+	_, groups = a.s.Samples(rows.Whole, a.s.Pred)
+	if rows.JudgeDelays(groups).Intervals(nil).InformativeRows == 0 {
+		out.Warnings = append(out.Warnings, trace.Findingf(rows.OverheadUnknown,
+			"no interval has a lower end above 0 or an upper end below 3 ms"))
+	}
+}
+
+// overheadOn fits every deployment of a pooled fit once more on its own rows,
+// penalised toward the multiple of the common coefficients that meets its
+// intervals best (partial pooling): what an API server does before the engine
+// sees a request hardly depends on the engine, so the features of the step
+// cannot carry one common cost from model to model.
+func (f *fitter) overheadOn(a *alphaFit) error {
+	s := a.s
+	names := f.namesOf(s, (*deploy.Deployment).Label)
+	labels := slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(labels) < 2 {
+		return nil
+	}
+	common := slices.Clone(s.Fit.Beta)
+	for _, label := range labels {
+		own, err := a.deployment(label, names, common)
+		if err != nil {
+			return fmt.Errorf("%s: %w", label, err)
+		}
+		a.on = append(a.on, *own)
+		for i, c := range s.Data.Config {
+			if names[c] == label {
+				s.Pred[i] = max(0, ridge.Dot(s.Data.Row(i), own.Values))
+			}
+		}
+	}
+	return nil
+}
+
+// deployment is the fit of one deployment's training rows; one with too few for
+// the folds keeps the common coefficients.
+func (a *alphaFit) deployment(label string, names []string, common []float64) (*result.DeploymentCoefficients, error) {
+	s := a.s
+	mine := rowsWhere(s.Train.Config, func(c int32) bool { return names[c] == label })
+	out := &result.DeploymentCoefficients{Deployment: label, Values: common, Rows: len(mine)}
+	if len(mine) < s.Opt.Folds+1 {
+		return out, nil
+	}
+	d := s.Train.Subset(mine)
+	b := a.bounds.Subset(mine)
+	o := s.Opt
+	o.Anchor = common
+	o.AnchorTight = 2 * o.SpreadUs * o.SpreadUs / (overheadApart * overheadApart) / float64(len(mine))
+	o.Objective = ridge.Within
+	sels, err := d.SelectIntervals(b, o)
+	if err != nil {
+		return nil, err
+	}
+	fit, err := d.FitCensored(b, ridge.CensoredWeights(d, o), nil, sels[0].Lambda, o)
+	if err != nil {
+		return nil, err
+	}
+	out.Lambda = result.OrNull(fit.Fit.Lambda)
+	out.Values = fit.Fit.Beta
+	return out, nil
+}

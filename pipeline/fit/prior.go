@@ -1,0 +1,239 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// libraryPrior is what a coefficient set says of the step times before any row:
+// mean and covariance of the coefficients over the configurations of the fit.
+type libraryPrior struct {
+	mean []float64
+	cov  []float64 // p x p
+	name string    // where it comes from, in words
+}
+
+// priorSets is where the sets come from: the caller, the library or a file.
+func priorSets(o *Options) (func(*deploy.Deployment) (*coeff.Set, error), error) {
+	if o.Library != nil {
+		return o.Library, nil
+	}
+	if o.Prior == PriorLibrary {
+		return LibraryFor, nil
+	}
+	r, err := files.Open(o.Prior, false)
+	if err != nil {
+		return nil, trace.Errorf(rows.BadOption, "--prior: got %q, want zero, roofline, library or a coefficient file (%v)", o.Prior, err)
+	}
+	set, err := coeff.Load(r, o.Prior, features.CheckSet)
+	return func(*deploy.Deployment) (*coeff.Set, error) { return set, nil }, errors.Join(err, r.Close())
+}
+
+// Standard errors of terms that a set says nothing about: weak, so that data
+// decide them as soon as there are any.
+const (
+	unknownTimeSD = 1e6 // us/s
+	unknownUsSD   = 300 // us
+)
+
+// setPrior gives the step-time model the prior of its sets.
+func (f *fitter) setPrior(s *Solved) error {
+	sets, err := priorSets(&f.o)
+	if err != nil {
+		return err
+	}
+	p := len(s.Terms)
+	prior := &libraryPrior{mean: make([]float64, p), cov: make([]float64, p*p), name: f.o.Prior}
+	var means [][]float64
+	n := float64(len(f.out.Configs))
+	for i := range f.out.Configs {
+		d := &f.out.Configs[i].Deployment
+		set, err := sets(d)
+		if err != nil {
+			return fmt.Errorf("--prior %s: %w", f.o.Prior, err)
+		}
+		known := len(set.Covariance) // terms the set tells of; those that are tried out stand behind them
+		if !priorFits(set, f.o.Spec, p) {
+			return trace.Errorf(rows.BadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
+				f.o.Prior, set.SpecVersion, known, f.o.Spec, p)
+		}
+		if i == 0 {
+			f.warn(set.FileWarnings()...)
+		}
+		on := features.On(set, d)
+		values := make([]float64, p)
+		copy(values, coeff.Values(on.Beta))
+		means = append(means, values)
+		for j := range known {
+			prior.mean[j] += values[j] / n
+			for k := range known {
+				prior.cov[j*p+k] += on.Covariance[j][k] / n
+			}
+		}
+	}
+	for _, m := range means { // configurations the sets say different things of
+		for j := range p {
+			for k := range p {
+				prior.cov[j*p+k] += (m[j] - prior.mean[j]) * (m[k] - prior.mean[k]) / n
+			}
+		}
+	}
+	f.prior = prior
+	return prior.apply(s)
+}
+
+// priorFits reports whether a set is a prior of so many terms of the version: one of the version with all of them,
+// or for 1.3 and the experimental version one of 1.2, whose terms come first there.
+func priorFits(set *coeff.Set, v features.Version, terms int) bool {
+	if features.Layered(v) && set.SpecVersion == features.V12 {
+		return len(set.Covariance) == len(set.Beta) && len(set.Beta) <= terms
+	}
+	return set.SpecVersion == v.Base() && len(set.Covariance) == terms
+}
+
+// apply fills the terms nobody knows and inverts the covariance.
+func (l *libraryPrior) apply(s *Solved) error {
+	p := len(s.Terms)
+	for j, t := range s.Terms {
+		if l.cov[j*p+j] > 0 {
+			continue
+		}
+		sd := float64(unknownUsSD)
+		if t.IsTime {
+			sd = unknownTimeSD
+		}
+		l.cov[j*p+j] = sd * sd
+	}
+	scaled := make([]float64, p*p)
+	sd := make([]float64, p)
+	for j := range sd {
+		sd[j] = math.Sqrt(l.cov[j*p+j])
+	}
+	for j := range p {
+		for k := range p {
+			scaled[j*p+k] = l.cov[j*p+k] / (sd[j] * sd[k])
+		}
+		scaled[j*p+j] += 1e-6 // models span fewer directions than there are terms
+	}
+	inv := stat.Inverse(scaled, p)
+	if inv == nil {
+		return trace.Errorf(rows.BadOption, "--prior %s: got a covariance that is not positive definite", l.name)
+	}
+	for j := range p {
+		for k := range p {
+			inv[j*p+k] /= sd[j] * sd[k]
+		}
+	}
+	s.Opt.Prior = l.mean
+	s.Opt.Precision = inv
+	s.Opt.Posterior = true
+	lambda, err := s.Pool.TrainData().With(0).NoiseLambda(s.Opt, l.cov)
+	s.Opt.Lambdas = []float64{lambda}
+	return err
+}
+
+// provenance says of every term which share of it the data have, 1 - posterior
+// variance over prior variance, and names what the data contradict.
+func (f *fitter) provenance(s *Solved, out *result.Model) {
+	l := f.prior
+	if l == nil {
+		return
+	}
+	p := len(s.Terms)
+	g := ridge.OfRows(s.Train, s.Weights, nil, f.o.Workers)
+	a := make([]float64, p*p)
+	for k := range a {
+		a[k] = g.G[k]/g.Q + s.Fit.Lambda*s.Opt.Precision[k]
+	}
+	post := stat.Inverse(a, p)
+	for j := range out.Coefficients {
+		c := &out.Coefficients[j]
+		share := 0.0
+		if post != nil {
+			share = math.Min(1, math.Max(0, 1-s.Fit.Lambda*post[j*p+j]/l.cov[j*p+j]))
+		}
+		c.PriorShare = result.OrNull(1 - share)
+		switch {
+		case share > 0.99:
+			c.Evidence = "data"
+		case share < 0.01:
+			c.Evidence = "prior"
+		default:
+			c.Evidence = fmt.Sprintf("data %.2f, prior %.2f", share, 1-share)
+		}
+		if c.Evidence != "data" && l.mean[j] > 0 {
+			c.NotLearned = false // the prior knows what the rows do not show
+		}
+	}
+	out.Warnings = append(out.Warnings, f.contradictions(s)...)
+	if t := s.Train.OffPrior(s.Fit, s.Opt, l.cov); t.Distance > t.Limit {
+		out.Warnings = append(out.Warnings, trace.Findingf(Implausible, "%s (%s): in the %d directions that these rows tell, "+
+			"the coefficients lie %.1f of its standard errors off it (root mean square, limit %.1f); their intervals hold only where it does",
+			offPrior, l.name, t.Directions, t.Distance, t.Limit))
+	}
+}
+
+// offPrior begins the finding of data that contradict the prior (spec#prior-contradicted).
+const offPrior = "the data contradict the prior"
+
+// contradictionSD is the standardised distance from which data contradict a prior.
+const contradictionSD = 3
+
+// contradictions compares, per configuration and regime, what was measured with
+// what the prior says, in its own standard errors.
+func (f *fitter) contradictions(s *Solved) []trace.Finding {
+	l, p := f.prior, len(s.Terms)
+	var found []trace.Finding
+	for c, key := range s.Pool.Configs {
+		var logs, sds []float64
+		for i, y := range s.Train.Y {
+			if s.Train.Config[i] != int32(c) {
+				continue
+			}
+			x := s.Train.Row(i)
+			mean, variance := ridge.Dot(x, l.mean), 0.0
+			for j, u := range x {
+				if u != 0 {
+					variance += u * ridge.Dot(x, l.cov[j*p:(j+1)*p])
+				}
+			}
+			if mean > 0 {
+				logs = append(logs, math.Log(y/mean))
+				sds = append(sds, math.Sqrt(variance)/mean)
+			}
+		}
+		if len(logs) == 0 {
+			continue
+		}
+		off, sd := stat.Median(logs), stat.Median(sds)
+		if math.Abs(off) > contradictionSD*sd && math.Abs(off) > leastContradiction {
+			found = append(found, trace.Findingf(Implausible,
+				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, math.Exp(off), l.name,
+				f.hardwareOf(key), math.Abs(off)/sd))
+		}
+	}
+	return found
+}
+
+// leastContradiction is a difference no prior is precise enough to call wrong, log.
+const leastContradiction = 0.15
+
+func (f *fitter) hardwareOf(key string) string {
+	for i := range f.out.Configs {
+		if f.out.Configs[i].Key == key {
+			return f.out.Configs[i].Deployment.Hardware.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,181 @@
+package requestfit
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"gonum.org/v1/gonum/mat"
+)
+
+// learned describes the answer.
+func (l *learner) learned(s *state, post []float64, u *result.RequestScatter) *Learned {
+	n := len(l.m.free)
+	directions := l.directions(s.values, post)
+	level := &result.RequestLevel{Prior: l.m.name, Passes: append([]result.RequestPass{}, l.passes...), Objective: s.objective,
+		NoiseFloor: s.twins, Evaluations: l.calls, SimulatedSteps: l.steps.Load(), Scatter: u,
+		Directions: append([]result.LearnedDirection{}, stat.Map(directions, direction.document)...)}
+	if l.seen != nil {
+		level.SpanErrorFrac, level.TTFTErrorFrac = result.OrNull(l.seen.errors[rowSpan]), result.OrNull(l.seen.errors[rowTTFT])
+	}
+	for _, of := range l.loads {
+		level.Loads = append(level.Loads, result.RequestLoad{Name: of.Name, Tier: of.Tier, Requests: len(of.Requests) - of.later})
+	}
+	out := &Learned{Set: l.m.setOf(s.values), Level: level, Names: l.m.names, directions: directions}
+	for k := range n {
+		out.Covariance = append(out.Covariance, post[k*n:(k+1)*n])
+	}
+	l.describe(out, s)
+	return out
+}
+
+// posterior is the covariance of the free terms after the evidence.
+func (l *learner) posterior(e evidence) ([]float64, error) {
+	n := len(l.m.free)
+	information := make([]float64, n*n)
+	for k := range information {
+		information[k] = e.sum.G[k]/(e.variance*e.design) + l.m.precision[k]
+	}
+	return l.m.inverse(information)
+}
+
+// inverse of an information matrix of the free terms.
+func (m *model) inverse(information []float64) ([]float64, error) {
+	out := stat.Inverse(information, len(m.free))
+	if out == nil {
+		return nil, trace.Errorf(coeff.ImpossibleCoefficient, "prior %s: got an information matrix that is singular", m.name).
+			WithHint("is every request or load level of the one deployment, and its times in the unit stated?")
+	}
+	return out, nil
+}
+
+// normal95 is half the width of a 95 % interval in standard errors.
+const normal95 = 1.959963984540054
+
+// describe puts intervals and evidence on the terms. One that no time of any load depends
+// on is the prior's, though it moves with others where the prior has them go together.
+func (l *learner) describe(out *Learned, s *state) {
+	n := len(s.values)
+	for k, v := range s.values {
+		c := l.m.at(out.Set, k)
+		half := normal95 * math.Sqrt(out.Covariance[k][k])
+		c.CI95 = &[2]float64{math.Max(0, v-half), v + half}
+		c.CI95Given = coeff.GivenPrior
+		share := 1 - out.Covariance[k][k]/(l.m.sd[k]*l.m.sd[k])
+		if !slices.ContainsFunc(s.blocks, func(b *ridge.Gram) bool { return b.G[k*n+k] > 0 }) {
+			share = 0
+		}
+		switch {
+		case share > 0.9:
+			c.Identified, c.Evidence = coeff.Within, "data"
+		case share < 0.1:
+			c.Identified = coeff.PriorOnly
+			c.Evidence = "prior"
+		default:
+			c.Identified, c.Evidence = coeff.Within, fmt.Sprintf("data %.2f, prior %.2f", share, 1-share)
+		}
+	}
+	out.Set.Covariance = make([][]float64, len(out.Set.Beta))
+	for j := range out.Set.Covariance {
+		out.Set.Covariance[j] = make([]float64, len(out.Set.Beta))
+	}
+	for k := range l.m.beta {
+		for i := range l.m.beta {
+			out.Set.Covariance[l.m.free[k]][l.m.free[i]] = out.Covariance[k][i]
+		}
+	}
+}
+
+// direction is one independent combination of terms, as far as the prior was from
+// certain of it.
+type direction struct {
+	result.LearnedDirection
+	vector []float64 // one standard error along it
+}
+
+func (d direction) document() result.LearnedDirection { return d.LearnedDirection }
+
+// learnedShare of a direction's variance gone, and the requests, not the prior, decide it.
+const learnedShare = 0.9
+
+// directions are the eigenvectors of the information the requests add, in units of
+// the prior: most learned first.
+func (l *learner) directions(values, post []float64) []direction {
+	n := len(l.m.free)
+	var chol mat.Cholesky
+	if !chol.Factorize(mat.NewSymDense(n, append([]float64(nil), l.m.precision...))) {
+		return nil
+	}
+	var lower mat.TriDense
+	chol.LTo(&lower)
+	// The prior's precision is LL', so that of L'theta is 1: its posterior covariance
+	// is L' post L, with the variances left of the prior's 1 as eigenvalues.
+	var half, rest mat.Dense
+	half.Mul(lower.T(), mat.NewDense(n, n, append([]float64(nil), post...)))
+	rest.Mul(&half, &lower)
+	sym := mat.NewSymDense(n, nil)
+	for i := range n {
+		for j := i; j < n; j++ {
+			sym.SetSym(i, j, (rest.At(i, j)+rest.At(j, i))/2)
+		}
+	}
+	var eigen mat.EigenSym
+	if !eigen.Factorize(sym, true) {
+		return nil
+	}
+	var vectors, terms mat.Dense
+	eigen.VectorsTo(&vectors)
+	if err := terms.Solve(lower.T(), &vectors); err != nil {
+		return nil
+	}
+	left := eigen.Values(nil)
+	_, shows := features.Experiments()
+	out := make([]direction, n)
+	for k := range n {
+		d := &out[k]
+		d.Terms, d.LearnedFrac = l.mainTerms(&terms, k), math.Min(1, math.Max(0, 1-left[k]))
+		if d.Learned = d.LearnedFrac >= learnedShare; !d.Learned {
+			d.Needs = shows[d.Terms[0]]
+		}
+		d.vector = make([]float64, n)
+		for j := range n {
+			d.vector[j] = math.Sqrt(math.Max(0, left[k])) * terms.At(j, k)
+		}
+	}
+	return out
+}
+
+// namedShare of a direction is what its named terms make of it at least.
+const namedShare = 0.8
+
+// mainTerms are those that make up most of a unit move along a direction.
+func (l *learner) mainTerms(vectors *mat.Dense, k int) (names []string) {
+	n := len(l.m.free)
+	type part struct {
+		name  string
+		share float64
+	}
+	parts, total := make([]part, n), 0.0
+	for j := range n {
+		v := vectors.At(j, k) / l.m.sd[j]
+		parts[j] = part{l.m.names[j], v * v}
+		total += v * v
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.share, a.share) })
+	sum := 0.0
+	for _, p := range parts {
+		if sum >= namedShare*total {
+			break
+		}
+		names = append(names, p.name)
+		sum += p.share
+	}
+	return names
+}

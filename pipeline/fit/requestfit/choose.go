@@ -1,0 +1,79 @@
+package requestfit
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/sim"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Choose picks the n loads that would tell most together, one after the other: the
+// largest determinant of what is known after them, with the prior (D-optimality). Only
+// what is asked of the loads counts, not what was measured. A load that runs the prior's
+// server out of KV blocks is not chosen: it tells the size of the cache before it tells
+// what a step costs. Errors are those of the simulator.
+func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) ([]int, error) {
+	l := &learner{Options: o, ctx: ctx}
+	var err error
+	if l.m, err = newModel(prior, loads[0].Deployment); err != nil {
+		return nil, err
+	}
+	grams := make([]*ridge.Gram, len(loads))
+	taken := make([]bool, len(loads))
+	err = par.Try(ctx, o.Workers, len(loads), func(i int) error {
+		cfg, err := loads[i].config(l.m, l.m.mean)
+		if err != nil {
+			return err
+		}
+		means, err := sim.MeansOf(cfg, loads[i].Requests)
+		if err != nil {
+			return err
+		}
+		if taken[i] = means.Preemptions > 0; taken[i] {
+			return nil
+		}
+		point := Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}
+		score, err := point.assess(cfg, loads[i].Requests, l.m.theta(loads[i], l.m.mean), true)
+		if err == nil {
+			grams[i] = l.freeColumns(loads[i], score.Blocks[0], 1/(pointTPOTSD*pointTPOTSD))
+		}
+		return err
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	known := append([]float64(nil), l.m.precision...)
+	var chosen []int
+	for len(chosen) < min(n, len(loads)) {
+		best, most := -1, math.Inf(-1)
+		for i, g := range grams {
+			if taken[i] {
+				continue
+			}
+			if d := logDet(known, g.G, len(l.m.free)); d > most {
+				best, most = i, d
+			}
+		}
+		if best < 0 {
+			break
+		}
+		taken[best], chosen = true, append(chosen, best)
+		addTo(known, grams[best].G)
+	}
+	return chosen, nil
+}
+
+// logDet is the log determinant of a + b; -Inf when it is not positive definite.
+func logDet(a, b []float64, n int) float64 {
+	sum := slices.Clone(a)
+	addTo(sum, b)
+	var chol mat.Cholesky
+	if !chol.Factorize(mat.NewSymDense(n, sum)) {
+		return math.Inf(-1)
+	}
+	return chol.LogDet()
+}

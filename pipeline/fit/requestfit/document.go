@@ -1,0 +1,120 @@
+package requestfit
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Document is a set on one deployment in the form of a fit, for formats that are
+// written from fits: the set's own terms, and BLIS's trained-physics terms fitted
+// to what the set predicts for the design's batches on that deployment, as far as
+// its token budget and seats allow them.
+func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
+	on := features.On(set, d)
+	doc := &result.Fit{TrainingDate: on.TrainedOn.Date, FeatureSet: features.SetOf(on.SpecVersion),
+		Configs: []result.FitConfig{{Key: d.Config(), Label: d.Label(), Deployment: *d, Runs: []string{}}}}
+	doc.Inputs, doc.Command = on.Inputs, on.Command
+	doc.Beta = modelOf("beta", on.BetaTarget, on.Beta)
+	doc.Beta.SpecVersion = string(on.SpecVersion)
+	doc.Beta.Recipe = on.Recipe
+	doc.Beta.Covariance = on.Covariance
+	doc.Beta.GammaEMA = new(on.Gamma)
+	for i := range on.Alpha {
+		a := &on.Alpha[i]
+		m := modelOf("alpha", a.Target, a.Coefficients)
+		base := a.Coefficients[overheadBase-1].Value
+		m.Replay = a.Replay
+		m.Covariance = a.Covariance
+		m.Interval = &result.IntervalErrors{MedianPredUs: &base}
+		m.TargetErrors = &result.TargetErrors{MedianPredUs: &base}
+		doc.Alpha = append(doc.Alpha, m)
+	}
+	if on.AlphaModel(coeff.Egress) == nil { // a library counts all time outside the engine before it
+		m := modelOf("alpha", coeff.Egress, features.NewCoefficients(features.AlphaFeatures(on.SpecVersion)))
+		m.Replay = true
+		m.TargetErrors = &result.TargetErrors{MedianPredUs: new(0.0)}
+		doc.Alpha = append(doc.Alpha, m)
+	}
+	m, err := trainedPhysics(on, d)
+	switch {
+	case err == nil:
+		doc.Models = []result.Model{*m}
+	case trace.CodeOf(err) != deploy.BadModel: // one that BLIS refuses, as it has fewer KV heads than GPUs
+		return nil, err
+	}
+	return doc, nil
+}
+
+func modelOf(name, target string, cs []coeff.Coefficient) result.Model {
+	m := result.Model{Name: name, Target: target}
+	for _, c := range cs {
+		m.Coefficients = append(m.Coefficients, result.Coefficient{Coefficient: c})
+	}
+	return m
+}
+
+const documentLambda = 3e-3
+
+// overheadBase is the slot of the overhead that an idle server has.
+const overheadBase = 4
+
+// documentBatches are enough for eleven terms.
+const documentBatches = 1200
+
+// trainedPhysics fits BLIS's terms to the set's predictions.
+func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) {
+	tp, err := features.NewTrainedPhysics(d)
+	if err != nil {
+		return nil, err
+	}
+	space, err := features.New(on.SpecVersion, d)
+	if err != nil {
+		return nil, err
+	}
+	rows := &ridge.Data{P: len(features.TrainedPhysicsBeta())}
+	x := make([]float64, len(on.Beta))
+	z := make([]float64, rows.P)
+	q := fit.NewDraws(5, 1)
+	var buf []trace.Chunk
+	for i := range documentBatches {
+		regime := int32(i) % fit.NumRegimes
+		buf = fit.Within(q.Batch(regime, buf), &d.Engine)
+		if hits, err := space.Beta(new(space.Sum(buf)), x); err != nil || hits != 0 || len(buf) == 0 {
+			continue
+		}
+		tp.Beta(new(features.BasisSum(buf)), z)
+		rows.X, rows.Y = append(rows.X, z...), append(rows.Y, on.Predict(x))
+		rows.Config = append(rows.Config, 0)
+		rows.Regime = append(rows.Regime, regime)
+	}
+	o := ridge.DefaultOptions(rows.P)
+	o.Prior = make([]float64, rows.P)
+	for j, t := range features.TrainedPhysicsBeta() {
+		if t.Unit == "dimensionless" { // what one deployment cannot tell apart shares at about the peak, so that no term is 0 by accident
+			o.Prior[j] = 1
+		}
+	}
+	w := ridge.Weights(rows, o)
+	best, _, err := ridge.FitPublished(rows, w, documentLambda, o)
+	if err != nil {
+		return nil, err
+	}
+	cs := make([]coeff.Coefficient, rows.P)
+	for j, t := range features.TrainedPhysicsBeta() {
+		cs[j] = coeff.Coefficient{Name: t.Name, Unit: t.Unit, Value: best.Beta[j], Identified: coeff.Within}
+	}
+	m := modelOf("trained-physics", on.BetaTarget, cs)
+	pred := ridge.Predict(rows, best.Beta)
+	errors := make([]float64, len(pred))
+	for i, y := range rows.Y {
+		errors[i] = max(pred[i]/y, y/pred[i]) - 1
+	}
+	m.Holdout = &result.Errors{Rows: len(pred), MAPE: new(stat.Mean(errors))}
+	return &m, nil
+}

@@ -1,0 +1,181 @@
+package requestfit
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+)
+
+// Options say how coefficients are learned.
+type Options struct {
+	Passes   int // Gauss-Newton passes through the simulator, at most
+	Twins    int // jittered copies of every load that an objective is the mean of
+	JitterUs int64
+	BlockUs  int64 // length of the time blocks whose requests are taken as dependent
+	Seed     int64
+	Workers  int
+	Search   string  // SearchNone | SearchNelderMead | SearchSPSA | SearchCMAES
+	Calls    int     // objectives a search may ask for
+	Steps    int64   // simulated, after which no pass and no search begins anything new; 0: no limit
+	Holdout  []*Load // judge a search; without them nothing is searched
+}
+
+// DefaultOptions are those of the command line.
+func DefaultOptions() Options {
+	return Options{Passes: 12, Twins: 3, JitterUs: 1000, BlockUs: 20e6, Seed: 1, Search: SearchNelderMead, Calls: 120}
+}
+
+// Searches of the learned directions after Gauss-Newton.
+const (
+	SearchNone       = "none"
+	SearchNelderMead = "nelder-mead"
+	SearchSPSA       = "spsa"
+	SearchCMAES      = "cmaes"
+)
+
+// learner is one fit under way.
+type learner struct {
+	Options
+	ctx    context.Context
+	loads  []*Load
+	twins  [][][]sim.Request // by load and twin
+	m      *model
+	seen   *evidence // of the regression, once it is done; nil: none
+	stamps *evidence // the same where steps are to keep to it
+	passes []result.RequestPass
+	steps  atomic.Int64 // simulated
+	calls  int          // objectives
+}
+
+// spent says that the budget is over.
+func (l *learner) spent() bool { return l.Steps > 0 && l.steps.Load() >= l.Steps }
+
+// state is a candidate and what its replays said.
+type state struct {
+	values    []float64
+	objective float64
+	blocks    []*ridge.Gram // by load and time, the mean of the twins, the free columns alone
+	twins     float64       // standard deviation of the objective over twins
+}
+
+// assess replays all loads with a candidate. Without derivatives it stops where
+// the objective is certain to exceed bound (0: never).
+func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float64, bound float64, derivatives bool) (*state, error) {
+	parts := l.parts(loads, twins, bound)
+	err := par.Try(l.ctx, l.Workers, len(parts), func(k int) error {
+		p := &parts[k]
+		load := loads[p.load]
+		cfg, err := load.config(l.m, values)
+		if err != nil {
+			return err
+		}
+		cfg.Done = l.ctx.Done()
+		if load.Point != nil {
+			score, err := load.Point.assess(cfg, load.Requests, l.m.theta(load, values), derivatives)
+			p.scores = []*sim.Score{score}
+			return err
+		}
+		o := sim.Options{}
+		if derivatives {
+			o.BlockUs, o.Theta = l.BlockUs, l.m.theta(load, values)
+		} else if bound > 0 {
+			o.Bound = bound * float64(len(loads))
+		}
+		_, p.scores, err = sim.AssessTwins(cfg, p.twins, load.Seen, o)
+		return err
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	scores := make([][]*sim.Score, len(loads))
+	for _, p := range parts {
+		scores[p.load] = append(scores[p.load], p.scores...)
+	}
+	l.calls++
+	s := &state{values: values}
+	for i, load := range loads {
+		mean := 0.0
+		variance := 0.0
+		of := 1.0
+		if load.Point == nil {
+			of = float64(len(twins[i]))
+		}
+		for _, score := range scores[i] {
+			l.steps.Add(score.Steps)
+			mean += score.Objective / of
+		}
+		for _, score := range scores[i] {
+			d := score.Objective - mean
+			variance += d * d / float64(len(scores[i]))
+		}
+		s.objective += mean / float64(len(loads))
+		s.blocks = append(s.blocks, l.merge(load, scores[i])...)
+		s.twins += math.Sqrt(variance) / float64(len(loads))
+	}
+	return s, nil
+}
+
+// part is what one worker replays: a twin of a load, or, where a candidate that loses on the
+// first is not replayed on the others, all of them.
+type part struct {
+	load   int
+	twins  [][]sim.Request
+	scores []*sim.Score
+}
+
+func (l *learner) parts(loads []*Load, twins [][][]sim.Request, bound float64) (out []part) {
+	for i, load := range loads {
+		if bound > 0 || load.Point != nil {
+			out = append(out, part{load: i, twins: twins[i]})
+			continue
+		}
+		for k := range twins[i] {
+			out = append(out, part{load: i, twins: twins[i][k : k+1]})
+		}
+	}
+	return out
+}
+
+// merge are the time blocks of a load, the mean of its twins.
+func (l *learner) merge(load *Load, scores []*sim.Score) []*ridge.Gram {
+	var out []*ridge.Gram
+	for _, score := range scores {
+		for at, b := range score.Blocks {
+			if b == nil {
+				continue
+			}
+			for len(out) <= at {
+				out = append(out, ridge.New(len(l.m.free)))
+			}
+			out[at].Add(l.freeColumns(load, b, 1/float64(len(scores))))
+		}
+	}
+	return out
+}
+
+// freeColumns is a Gram of all columns as one of the free ones, weights times c;
+// what the others add is taken from the target.
+func (l *learner) freeColumns(load *Load, b *ridge.Gram, c float64) *ridge.Gram {
+	fixed := l.m.theta(load, make([]float64, len(l.m.free)))
+	n := len(l.m.free)
+	out := &ridge.Gram{P: n, N: b.N, W: c * b.W, Q: c * b.SSE(fixed), B: make([]float64, n), G: make([]float64, n*n)}
+	for k, j := range l.m.free {
+		row := b.G[j*b.P : (j+1)*b.P]
+		out.B[k] = c * (b.B[j] - ridge.Dot(row, fixed))
+		for i, jj := range l.m.free {
+			out.G[k*n+i] = c * row[jj]
+		}
+	}
+	return out
+}
+
+// twinsOf are jittered copies of a load; a closed loop sends by itself, its copies
+// are the load itself.
+func twinsOf(l *Load, o Options) [][]sim.Request {
+	return sim.Twins(l.Requests, max(1, o.Twins), o.JitterUs, o.Seed)
+}

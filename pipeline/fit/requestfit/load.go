@@ -1,0 +1,187 @@
+package requestfit
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Load is what one engine was asked in one stretch of time, and what its clients
+// measured.
+type Load struct {
+	Name       string
+	Tier       string // what its measurement sees, in a word
+	Deployment *deploy.Deployment
+	KVBlocks   int64          // GPU blocks; 0: the deployment's
+	Requests   []sim.Request  // in order of SentUs
+	SentUs     []int64        // when each was sent, as recorded; nil: at its arrival
+	Seen       []sim.Measured // one per request: what it is compared by
+	Stamps     []sim.Measured // also of requests that are not compared; nil: Seen
+	Point      *Point         // means in place of Seen; nil: requests
+	later      int            // of the last requests, which only take part in the steps of the others
+}
+
+// Before is the load of the requests that were sent in the first part of its time. Those sent while these ran take part in
+// their steps; nothing that was measured of them is used.
+func (l *Load) Before(share float64) *Load {
+	out, ended := *l, 0.0
+	n := l.sentIn(share)
+	for i := range n {
+		for _, at := range [...]float64{l.first(i), l.last(i), float64(l.sent(i)) + l.stamps(i).E2EUs} {
+			if at > ended { // not NaN
+				ended = at
+			}
+		}
+	}
+	all := n
+	for all < len(l.Requests) && float64(l.sent(all)) < ended {
+		all++
+	}
+	out.Requests, out.Seen, out.later = l.Requests[:all], unseen(l.Seen[:all], n, all), all-n
+	out.SentUs, out.Stamps = l.SentUs[:min(all, len(l.SentUs))], unseen(l.Stamps[:min(all, len(l.Stamps))], n, all)
+	return &out
+}
+
+// Later is the load with only the requests measured that were sent after that part.
+func (l *Load) Later(share float64) *Load {
+	out := *l
+	out.Seen = unseen(l.Seen, 0, l.sentIn(share))
+	return &out
+}
+
+// sentIn is how many requests were sent in the first part of the load's time.
+func (l *Load) sentIn(share float64) int {
+	n := len(l.Requests)
+	for n > 1 && l.sent(n-1) > int64(share*float64(l.sent(len(l.Requests)-1))) {
+		n--
+	}
+	return n
+}
+
+// unseen is a copy without what was measured of requests from first until end.
+func unseen(all []sim.Measured, first, end int) []sim.Measured {
+	all = slices.Clone(all)
+	for i := first; i < min(end, len(all)); i++ {
+		all[i] = sim.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
+	}
+	return all
+}
+
+// sent is when a request was sent, us.
+func (l *Load) sent(i int) int64 {
+	if l.SentUs != nil {
+		return l.SentUs[i]
+	}
+	return l.Requests[i].ArrivalUs
+}
+
+// stamps of a request.
+func (l *Load) stamps(i int) *sim.Measured {
+	if l.Stamps != nil {
+		return &l.Stamps[i]
+	}
+	return &l.Seen[i]
+}
+
+// first and last are when a request's tokens were measured, us; NaN: unknown.
+func (l *Load) first(i int) float64 { return float64(l.sent(i)) + l.stamps(i).TTFTUs }
+
+func (l *Load) last(i int) float64 {
+	if l.Requests[i].OutputTokens <= 1 {
+		return l.first(i)
+	}
+	return l.first(i) + l.stamps(i).SpanUs
+}
+
+// check refuses loads nothing can be learned from.
+func (l *Load) check() error {
+	if l.Point != nil {
+		return nil
+	}
+	if len(l.Seen) != len(l.Requests) {
+		return trace.Errorf(NothingMeasured, "load %s: got %d measured of %d requests, want one each", l.Name, len(l.Seen), len(l.Requests))
+	}
+	if l.IsMeasured() {
+		return nil
+	}
+	return trace.Errorf(NothingMeasured, "load %s: got no time of %d requests, want TTFT, span or E2E of some", l.Name, len(l.Requests)).
+		WithHint("save the benchmark with per-request times, as `vllm bench serve --save-detailed` does")
+}
+
+// IsMeasured says that some request has a time to be compared by.
+func (l *Load) IsMeasured() bool {
+	return slices.ContainsFunc(l.Seen, func(s sim.Measured) bool { return s.TTFTUs > 0 || s.SpanUs > 0 || s.E2EUs > 0 })
+}
+
+func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// config is the load's engine with the latency of a candidate.
+func (l *Load) config(m *model, values []float64) (sim.Config, error) {
+	parts, err := m.parts(l.Deployment, values)
+	if err != nil {
+		return sim.Config{}, err
+	}
+	cfg := sim.DefaultConfig(l.Deployment, nil)
+	cfg.Apply(parts)
+	cfg.KVBlocks, cfg.Async = l.KVBlocks, l.Deployment.Engine.IsAsync()
+	return cfg, nil
+}
+
+// Predict is what the requests of the load experience with a coefficient set.
+func (l *Load) Predict(set *coeff.Set) ([]sim.Measured, error) {
+	m, err := newModel(&Prior{Name: "set", Set: set}, l.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := l.config(m, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := sim.Run(cfg, l.Requests, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sim.Measured, len(res.Requests))
+	for i := range out {
+		out[i] = res.Requests[i].Measured()
+	}
+	return out, nil
+}
+
+// farOff is the ratio of median TTFTs beyond which a replay is of another server.
+const farOff = 3
+
+// Unlike tells of a load whose replay with a set is of another server: TTFT is three times
+// the measured one or a third of it in the median. So it is where prompts came from a
+// prefix cache and nothing says which: the replay computes them all and is overloaded.
+func (l *Load) Unlike(set *coeff.Set) ([]trace.Finding, error) {
+	if l.Point != nil {
+		return nil, nil
+	}
+	got, err := l.Predict(set)
+	if err != nil {
+		return nil, err
+	}
+	var measured, simulated []float64
+	for i := range got {
+		if a, b := l.Seen[i].TTFTUs, got[i].TTFTUs; a > 0 && b > 0 {
+			measured = append(measured, a)
+			simulated = append(simulated, b)
+		}
+	}
+	if len(measured) == 0 {
+		return nil, nil
+	}
+	ratio := stat.Median(simulated) / stat.Median(measured)
+	if ratio < farOff && ratio > 1.0/farOff {
+		return nil, nil
+	}
+	return []trace.Finding{trace.Findingf(ReplayUnlike, "%s: TTFT is %.3g ms in the replay and %.3g ms as measured, medians, even with what "+
+		"was learned: do prompts come from a prefix cache that nothing states, or is run.yaml of another server?", l.Name,
+		stat.Median(simulated)/1e3, stat.Median(measured)/1e3)}, nil
+}

@@ -1,0 +1,195 @@
+package requestfit
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// delayTargets in the order of the simulator's columns.
+var delayTargets = [...]string{coeff.Overhead, coeff.Egress}
+
+// model is a prior on the columns that the data may move.
+type model struct {
+	name  string
+	set   *coeff.Set // values as the prior has them
+	names []string   // of the free columns, target/term
+	free  []int      // columns of the simulator's derivatives
+	beta  int        // number of free columns of the step time
+
+	mean, sd  []float64                            // of the free columns
+	precision []float64                            // len(free)^2
+	columns   struct{ step, overhead, egress int } // of the simulator's derivatives
+}
+
+// newModel frees the terms of which the prior is not certain. What a set adds for
+// single deployments stays as it is; a set whose factors multiply is taken as it
+// holds on d.
+func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
+	set := *p.Set
+	if len(set.DeploymentFactors)+len(set.PromptFactors)+len(set.HardwareFactors) > 0 || set.Library == nil {
+		set = *features.On(p.Set, d)
+	}
+	m := &model{name: p.Name, set: &set}
+	n := len(features.AlphaFeatures(set.SpecVersion))
+	m.columns.step = len(set.Beta)
+	m.columns.overhead = n
+	m.columns.egress = n
+	full := emptySet(set.SpecVersion)
+	for i := range full.Alpha {
+		if a := set.AlphaModel(full.Alpha[i].Target); a != nil {
+			full.Alpha[i] = *a
+		}
+	}
+	set.Alpha = full.Alpha
+	var cov [][]float64
+	for j, c := range set.Beta {
+		if len(set.Covariance) == len(set.Beta) && set.Covariance[j][j] > 0 {
+			row := slices.Clone(set.Covariance[j])
+			if set.Library != nil {
+				row[j] += termSD * termSD * c.Value * c.Value
+			}
+			m.add(j, "step/"+c.Name, c.Value, math.Sqrt(row[j]))
+			cov = append(cov, row)
+		}
+	}
+	m.beta = len(m.free)
+	space, err := features.New(set.SpecVersion, d)
+	if err != nil {
+		return nil, err
+	}
+	m.delays(space)
+	return m, m.invert(cov)
+}
+
+func (m *model) add(column int, name string, mean, sd float64) {
+	m.free = append(m.free, column)
+	m.names = append(m.names, name)
+	m.mean = append(m.mean, mean)
+	m.sd = append(m.sd, sd)
+}
+
+// delays frees the constants outside the engine and the work per prompt token
+// before it.
+func (m *model) delays(space *features.Space) {
+	prompt := make([]float64, m.columns.overhead)
+	in := features.QueueInput{PromptTokens: 1000, KVFreeBlocks: 1}
+	_, _ = space.Alpha(&in, prompt)
+	for t, target := range delayTargets {
+		a := m.set.AlphaModel(target)
+		at := m.columns.step + t*m.columns.overhead
+		for j, f := range features.AlphaFeatures(m.set.SpecVersion) {
+			mean := a.Coefficients[j].Value
+			switch {
+			case f.Name == "base_bias" && t == 0 && mean == 0:
+				m.add(at+j, target+"/"+f.Name, overheadUs, overheadSD)
+			case f.Name == "base_bias" && t == 0:
+				m.add(at+j, target+"/"+f.Name, mean, mean)
+			case f.Name == "base_bias":
+				m.add(at+j, target+"/"+f.Name, max(mean, egressUs), egressSD)
+			case f.Name == "admission_compute" && t == 0 && prompt[j] > 0:
+				m.add(at+j, target+"/"+f.Name, mean, promptTokenSD*1000/prompt[j])
+			}
+		}
+	}
+}
+
+// invert makes the precision of the free columns: correlated among step terms,
+// which span fewer directions than there are, independent elsewhere.
+func (m *model) invert(cov [][]float64) error {
+	n := len(m.free)
+	scaled := make([]float64, n*n)
+	for k := range n {
+		scaled[k*n+k] = 1
+	}
+	for k := range m.beta {
+		for l := range m.beta {
+			scaled[k*n+l] = cov[k][m.free[l]] / (m.sd[k] * m.sd[l])
+		}
+		scaled[k*n+k] += ridgeShare
+	}
+	inverse := stat.Inverse(scaled, n)
+	if inverse == nil {
+		return trace.Errorf(coeff.ImpossibleCoefficient, "prior %s: got a covariance that is not positive definite", m.name)
+	}
+	for k := range n {
+		for l := range n {
+			inverse[k*n+l] /= m.sd[k] * m.sd[l]
+		}
+	}
+	m.precision = inverse
+	return nil
+}
+
+// termSD is a standard error of every term of the library on top of what the sums of kernels are off together: a server's regimes err
+// apart, and requests show few of them.
+const termSD = 0.2
+
+// ridgeShare is the variance that models leave to directions the library's
+// deployments do not span, relative to a term's own.
+const ridgeShare = 1e-4
+
+// setOf is the prior's set with other values of the free columns.
+func (m *model) setOf(values []float64) *coeff.Set {
+	set := *m.set
+	set.Beta = append([]coeff.Coefficient(nil), m.set.Beta...)
+	set.Alpha = append([]coeff.AlphaModel(nil), m.set.Alpha...)
+	for t := range set.Alpha {
+		set.Alpha[t].Coefficients = append([]coeff.Coefficient(nil), m.set.Alpha[t].Coefficients...)
+	}
+	for k, v := range values {
+		m.at(&set, k).Value = v
+	}
+	return &set
+}
+
+// at is where a free column stands.
+func (m *model) at(set *coeff.Set, k int) *coeff.Coefficient {
+	j := m.free[k]
+	if j < m.columns.step {
+		return &set.Beta[j]
+	}
+	target := coeff.Overhead
+	if j -= m.columns.step; j >= m.columns.overhead {
+		j, target = j-m.columns.overhead, coeff.Egress
+	}
+	return &set.AlphaModel(target).Coefficients[j]
+}
+
+// parts are the latency models of a candidate.
+func (m *model) parts(d *deploy.Deployment, values []float64) (sim.Parts, error) {
+	set := m.setOf(values)
+	step, err := sim.NewPhysics(set, d)
+	if err != nil {
+		return sim.Parts{}, err
+	}
+	overhead, err := sim.NewAlphaDelay(set, coeff.Overhead, d)
+	if err != nil {
+		return sim.Parts{}, err
+	}
+	egress, err := sim.NewAlphaDelay(set, coeff.Egress, d)
+	return sim.Parts{Step: step, Overhead: overhead, Egress: egress}, err
+}
+
+// theta are a candidate's coefficients on the load's deployment, in the simulator's
+// columns.
+func (m *model) theta(load *Load, values []float64) []float64 {
+	c := m.columns
+	out := make([]float64, c.step+c.overhead+c.egress+1)
+	set := features.On(m.setOf(values), load.Deployment)
+	for j := range set.Beta {
+		out[j] = set.Beta[j].Value
+	}
+	for t, target := range delayTargets {
+		for j, v := range set.AlphaModel(target).Coefficients {
+			out[c.step+t*c.overhead+j] = v.Value
+		}
+	}
+	return out
+}

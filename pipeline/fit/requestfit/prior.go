@@ -1,0 +1,65 @@
+package requestfit
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+)
+
+// Prior is what is believed of the coefficients before any request was seen.
+type Prior struct {
+	Name string     // in words
+	Set  *coeff.Set // its values are the mean, its covariance that of the step time
+}
+
+// Roofline is the prior of a deployment no library knows: the hardware's peak, and
+// hardly any certainty.
+func Roofline(d *deploy.Deployment) *Prior {
+	v := features.V12
+	if features.DefaultVersion(d) == features.V13 {
+		v = features.V13
+	}
+	set := emptySet(v)
+	n := len(set.Beta)
+	set.Covariance = make([][]float64, n)
+	for j, f := range features.BetaFeatures(set.SpecVersion) {
+		set.Covariance[j] = make([]float64, n)
+		mean, sd := rooflineOf(f)
+		set.Beta[j].Value = mean
+		set.Covariance[j][j] = sd * sd
+	}
+	return &Prior{Name: "roofline", Set: set}
+}
+
+// rooflineOf is the mean and standard error of one term without a library, us/s
+// or us: work at the device's peak, a tenth to some times as slow; 10 us a layer;
+// host work of a millisecond or some.
+func rooflineOf(f features.Feature) (mean, sd float64) {
+	switch {
+	case f.Name == "bias":
+		return 1000, 3000
+	case f.Name == "batch_utilization" || !f.IsTime():
+		return 0, 0
+	case f.Name == "weight_load_hidden" || f.Name == "activation_traffic" || f.Name == "prefill_decode_mix":
+		return 0, 5e5
+	}
+	return 1e6, 1.5e6
+}
+
+func emptySet(v features.Version) *coeff.Set {
+	set := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: v, FeatureSet: features.SetOf(v), Recipe: "relative",
+		BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Beta: features.NewCoefficients(features.BetaFeatures(v))}
+	for _, target := range []string{coeff.Egress, coeff.Overhead} {
+		set.Alpha = append(set.Alpha, coeff.AlphaModel{Target: target, Replay: true,
+			Coefficients: features.NewCoefficients(features.AlphaFeatures(v))})
+	}
+	return set
+}
+
+// Beliefs about the delays outside the engine when the set has none: some
+// milliseconds, and a microsecond or so for a token of the prompt.
+const (
+	overheadUs, overheadSD = 3000, 10_000
+	egressUs, egressSD     = 500, 3000
+	promptTokenSD          = 3 // us per prompt token before the queue
+)

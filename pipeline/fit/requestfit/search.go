@@ -1,0 +1,137 @@
+package requestfit
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"gonum.org/v1/gonum/optimize"
+)
+
+// search polishes the learned directions without derivatives, which sees what they
+// cannot: schedules that jump, and distributions. The answer is kept only when loads
+// held out agree.
+func (l *learner) search(from *state, e evidence) (*state, error) {
+	if l.Search == SearchNone || l.Search == "" || len(l.Holdout) == 0 {
+		return from, nil
+	}
+	space, err := l.subspace(from.values, e)
+	if err != nil || len(space) == 0 {
+		return from, err
+	}
+	best := slices.Clone(from.values)
+	least, limit := from.objective, l.calls+l.Calls
+	f := func(z []float64) float64 {
+		if l.calls >= limit || l.spent() || err != nil {
+			return math.Inf(1)
+		}
+		values := moved(from.values, space, z)
+		var s *state
+		if s, err = l.assess(l.loads, l.twins, values, 2*least, false); err != nil {
+			return math.Inf(1)
+		}
+		if s.objective < least {
+			least, best = s.objective, values
+		}
+		return s.objective
+	}
+	if l.minimise(f, len(space)); err != nil {
+		return nil, err
+	}
+	return l.confirmed(from, best)
+}
+
+// confirmed is the polished candidate where the loads held out are nearer with it.
+func (l *learner) confirmed(from *state, values []float64) (*state, error) {
+	twins := stat.Map(l.Holdout, func(load *Load) [][]sim.Request { return twinsOf(load, l.Options) })
+	before, err := l.assess(l.Holdout, twins, from.values, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	after, err := l.assess(l.Holdout, twins, values, 0, false)
+	if err != nil || after.objective >= before.objective {
+		return from, err
+	}
+	found, err := l.assess(l.loads, l.twins, values, 0, true)
+	if err == nil {
+		l.passes = append(l.passes, result.RequestPass{Name: l.Search, Objective: found.objective})
+	}
+	return found, err
+}
+
+// searchWidth is how far a search looks at first, in standard errors.
+const searchWidth = 2
+
+// subspace are the learned directions, each as long as its standard error.
+func (l *learner) subspace(values []float64, e evidence) ([][]float64, error) {
+	post, err := l.posterior(e)
+	if err != nil {
+		return nil, err
+	}
+	learned := stat.Filter(l.directions(values, post), func(d direction) bool { return d.Learned })
+	return stat.Map(learned, func(d direction) []float64 { return d.vector }), nil
+}
+
+// moved is a candidate z along the directions, signs kept.
+func moved(from []float64, space [][]float64, z []float64) []float64 {
+	out := slices.Clone(from)
+	for k, v := range space {
+		for j, u := range v {
+			out[j] += searchWidth * z[k] * u
+		}
+	}
+	for j := range out {
+		out[j] = math.Max(0, out[j])
+	}
+	return out
+}
+
+// minimise runs the method; where it stops is remembered by f.
+func (l *learner) minimise(f func([]float64) float64, n int) {
+	var method optimize.Method
+	switch l.Search {
+	case SearchSPSA:
+		l.spsa(f, n)
+		return
+	case SearchCMAES:
+		method = &optimize.CmaEsChol{Src: rand.NewPCG(uint64(l.Seed), cmaStream), InitStepSize: 0.5}
+	default:
+		method = &optimize.NelderMead{SimplexSize: 0.5}
+	}
+	settings := &optimize.Settings{FuncEvaluations: l.Calls, Concurrent: 1,
+		Converger: &optimize.FunctionConverge{Relative: 1e-3, Iterations: 20}}
+	// What a method calls a failure ends the search: f remembers the best it saw.
+	_, _ = optimize.Minimize(optimize.Problem{Func: f}, make([]float64, n), settings, method)
+}
+
+// cmaStream and spsaStream separate the random numbers of the methods.
+const cmaStream, spsaStream = 0xc3a, 0x59a
+
+// spsa is simultaneous perturbation: two objectives a step whatever the dimension,
+// with the usual gains a/(k+A)^0.602 and c/k^0.101 (Spall 1998).
+func (l *learner) spsa(f func([]float64) float64, n int) {
+	rng := rand.New(rand.NewPCG(uint64(l.Seed), spsaStream))
+	z := make([]float64, n)
+	steps := l.Calls / 2
+	for k := 1; k <= steps; k++ {
+		a := 0.5 / math.Pow(float64(k)+0.1*float64(steps), 0.602)
+		c := math.Max(0.01, 0.3/math.Pow(float64(k), 0.101))
+		sign := make([]float64, n)
+		up, down := slices.Clone(z), slices.Clone(z)
+		for j := range sign {
+			sign[j] = float64(2*rng.IntN(2) - 1)
+			up[j] += c * sign[j]
+			down[j] -= c * sign[j]
+		}
+		slope := (f(up) - f(down)) / (2 * c)
+		if !isNumber(slope) {
+			continue
+		}
+		for j := range z {
+			z[j] -= a * math.Max(-1, math.Min(1, slope)) * sign[j]
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package fit
+
+import (
+	"slices"
+	"time"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// runFacts is what the document of a fit says of a run whatever its rows: what stored rows and Gram
+// files carry beside them.
+type runFacts struct {
+	Config     string               `json:"config"`
+	Deployment deploy.Deployment    `json:"deployment"`
+	Lag        result.RunLag        `json:"lag"`
+	Evidence   []result.LagEvidence `json:"lag_evidence"`
+	Audit      result.TargetAudit   `json:"target_audit"`
+	Quality    result.StepQuality   `json:"steps"`
+	Findings   []trace.Finding      `json:"findings"`
+	Reason     string               `json:"reason"` // why it takes no part; empty when used
+	Saturated  bool                 `json:"saturated"`
+	WallNs     int64                `json:"wall_ns"` // latest wall-clock stamp
+	Lengths    lengths              `json:"requests"`
+}
+
+// describeRuns fills the runs and configurations of the document; ids are those of the runs.
+func describeRuns(out *result.Fit, ids []string, runs []*runFacts) {
+	var latest int64
+	sums := map[string]*lengths{}
+	for i, r := range runs {
+		latest = max(latest, r.WallNs)
+		out.Runs = append(out.Runs, result.FitRun{ID: ids[i], Config: r.Config, Used: r.Reason == "", Saturated: r.Saturated,
+			Reason: r.Reason, Steps: r.Quality, Findings: r.Findings})
+		if r.Reason != "" {
+			continue
+		}
+		k := slices.IndexFunc(out.Configs, func(c result.FitConfig) bool { return c.Key == r.Config })
+		if k < 0 {
+			k, sums[r.Config] = len(out.Configs), &lengths{}
+			out.Configs = append(out.Configs, result.FitConfig{Key: r.Config, Label: r.Deployment.Label(), Deployment: r.Deployment})
+		}
+		out.Configs[k].Runs = append(out.Configs[k].Runs, ids[i])
+		sums[r.Config].add(r.Lengths)
+	}
+	out.TrainingDate = DateOf(latest)
+	named := map[string]int{}
+	for _, c := range out.Configs {
+		named[c.Label]++
+	}
+	for k := range out.Configs {
+		c := &out.Configs[k]
+		if named[c.Label] > 1 {
+			c.Label = c.Key // two configurations never have one label
+		}
+		c.MeanPromptTokens, c.MeanOutputTokens = sums[c.Key].means()
+	}
+}
+
+// lengths are the number of finished requests and the sums of their prompt and output tokens.
+type lengths [3]int64
+
+func (l *lengths) add(o lengths) {
+	for k, v := range o {
+		l[k] += v
+	}
+}
+
+// means are the mean prompt and output, nil without requests.
+func (l *lengths) means() (prompt, output *float64) {
+	n := float64(l[0])
+	return result.OrNull(float64(l[1]) / n), result.OrNull(float64(l[2]) / n)
+}
+
+func lengthsOf(run *trace.Run) lengths {
+	var l lengths
+	for i := range run.Requests {
+		if r := &run.Requests[i]; run.AsksFor(r) && r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
+			l.add(lengths{1, r.PromptTokens.V, r.OutputTokens.V})
+		}
+	}
+	logged := run.Aggregate != nil && l[0] == 0
+	for i := range run.Observed {
+		if r := &run.Observed[i]; logged && r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
+			l.add(lengths{1, r.PromptTokens.V, r.OutputTokens.V})
+		}
+	}
+	return l
+}
+
+// DateOf is the UTC date of a wall-clock stamp; empty without one.
+func DateOf(wallNs int64) string {
+	if wallNs <= 0 {
+		return ""
+	}
+	return time.Unix(0, wallNs).UTC().Format(time.DateOnly)
+}
+
+// LatestWall is the latest wall-clock stamp of a run; 0 without one.
+func LatestWall(run *trace.Run) int64 {
+	var latest int64
+	for i := range run.Requests {
+		latest = max(latest, run.Requests[i].EndWallNs.Or(0))
+	}
+	for i := range run.Steps {
+		latest = max(latest, run.Steps[i].WallNs)
+	}
+	return latest
+}

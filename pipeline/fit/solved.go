@@ -1,0 +1,168 @@
+package fit
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Solved is a fitted linear model on a pool: what every result.Model is made from.
+type Solved struct {
+	Terms    []Term
+	Pool     *Pool
+	Opt      ridge.Options
+	Variant  int
+	Sel      *ridge.Selection // nil for the frozen recipe and for fixed coefficients
+	Frozen   *ridge.FrozenFit // Frozen recipe
+	Fit      ridge.Fit        // what is published
+	Polish   *ridge.Polish
+	Censored *ridge.CensoredFit // interval targets
+	Weights  []float64          // of the training rows (spec#weights)
+	Data     *ridge.Data        // all rows, chosen variant
+	Train    *ridge.Data        // training rows, chosen variant
+	Pred     []float64          // of every row of data
+	on       [][]float64        // coefficients by configuration; nil: those of fit everywhere
+	Findings []trace.Finding
+}
+
+// Names of the terms, in order.
+func (s *Solved) Names() []string {
+	return stat.Map(s.Terms, func(t Term) string { return t.Name })
+}
+
+// Selections scores the grid of one model for every gamma.
+type Selections struct {
+	Rel    []ridge.Selection // relative recipe
+	Frozen []ridge.FrozenFit // Frozen recipe
+}
+
+// scores are what gamma is chosen by (spec#gamma-choice); the frozen recipe has one score a gamma.
+func (m Selections) scores(gammas []float64) []ridge.Selection {
+	if m.Rel != nil {
+		return m.Rel
+	}
+	out := make([]ridge.Selection, len(m.Frozen))
+	for g, f := range m.Frozen {
+		score := f.Grid[f.Index].Score
+		out[g] = ridge.Selection{Gamma: gammas[g], Grid: []ridge.Point{{Within: score, FoldScores: []float64{score}}}}
+	}
+	return out
+}
+
+// Choose scores the grid of a plain (not interval) target.
+func (s *Solved) Choose(recipe, name string) (m Selections, err error) {
+	train := s.Pool.TrainData()
+	if recipe == Relative {
+		m.Rel, err = ridge.Select(train, s.Opt)
+		if err != nil {
+			return m, fmt.Errorf("%s: %w", name, err)
+		}
+		return m, nil
+	}
+	for g := range s.Pool.Gammas {
+		fit, err := train.With(g).FitFrozen(s.Opt)
+		if err != nil {
+			return m, fmt.Errorf("%s: %w", name, err)
+		}
+		m.Frozen = append(m.Frozen, fit)
+	}
+	return m, nil
+}
+
+// SolveAt solves a plain target at a gamma.
+func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
+	if m.Rel != nil {
+		s.Findings = append(s.Findings, s.Pool.Words(m.Rel[gamma].Findings)...)
+		return s.SolveRelative(gamma, &m.Rel[gamma], refitAll)
+	}
+	if err := s.solveFrozen(gamma); err != nil {
+		return err
+	}
+	s.Findings = append(s.Findings, s.Pool.Words(s.Frozen.Findings)...)
+	if s.Frozen.Overfitted {
+		s.Findings = append(s.Findings, trace.Findingf(CodeFewRows, "effective degrees of freedom %.2f over %d configurations",
+			s.Frozen.DF, len(s.Pool.Configs)))
+	}
+	return nil
+}
+
+// SolveRelative fits the chosen variant at the selection's lambda and polishes.
+func (s *Solved) SolveRelative(variant int, sel *ridge.Selection, refitAll bool) error {
+	s.Variant, s.Sel = variant, sel
+	s.Data = s.Pool.Data.With(variant)
+	s.Train = s.Data
+	if !refitAll {
+		s.Train = s.Data.Subset(s.Pool.Train)
+	}
+	s.Weights = ridge.Weights(s.Train, s.Opt)
+	var err error
+	if s.Fit, s.Polish, err = ridge.FitPublished(s.Train, s.Weights, sel.Lambda, s.Opt); err != nil {
+		return err
+	}
+	s.Pred = ridge.Predict(s.Data, s.Fit.Beta)
+	return nil
+}
+
+// solveFrozen is the frozen recipe on the training rows.
+func (s *Solved) solveFrozen(variant int) error {
+	s.Variant = variant
+	s.Data = s.Pool.Data.With(variant)
+	s.Train = s.Data.Subset(s.Pool.Train)
+	f, err := s.Train.FitFrozen(s.Opt)
+	if err != nil {
+		return err
+	}
+	s.Frozen = &f
+	s.Fit = ridge.Fit{Lambda: f.Lambda, Beta: f.Beta, DF: f.DF}
+	s.Weights = s.Train.Factor
+	s.Pred = ridge.Predict(s.Data, f.Beta)
+	return nil
+}
+
+// GridPoints is the selection's grid for every gamma.
+func GridPoints(sels []ridge.Selection) []result.GridPoint {
+	var out []result.GridPoint
+	for _, s := range sels {
+		for _, p := range s.Grid {
+			out = append(out, result.GridPoint{Lambda: p.Lambda, GammaEMA: s.Gamma, Within: result.OrNull(p.Within),
+				Cross: result.OrNull(p.Cross), SE: result.OrNull(p.SE)})
+		}
+	}
+	return out
+}
+
+// FrozenGrid is the same for the frozen recipe: its score is RMSE in us.
+func FrozenGrid(fits []ridge.FrozenFit, gammas []float64) []result.GridPoint {
+	var out []result.GridPoint
+	for g, f := range fits {
+		for _, p := range f.Grid {
+			out = append(out, result.GridPoint{Lambda: p.Lambda, GammaEMA: gammas[g], Within: result.OrNull(p.Mean)})
+		}
+	}
+	return out
+}
+
+// codeOf maps ridge's codes to ours.
+var codeOf = map[string]trace.Code{
+	ridge.TooFewRows: CodeFewRows, ridge.LambdaAtEdge: AtLimit, ridge.FoldsNotDistinct: CodeFewRows,
+	ridge.IntervalNotConverged: NotConverged, ridge.CertificateFailed: NotConverged,
+}
+
+// Words turns ridge's findings into ours, with names for labels.
+func (p *Pool) Words(found []ridge.Finding) []trace.Finding {
+	var out []trace.Finding
+	for _, f := range found {
+		msg := f.Message
+		switch {
+		case f.Run >= 0 && int(f.Run) < len(p.Runs):
+			msg = "run " + p.Runs[f.Run] + ": " + msg
+		case f.Config >= 0 && int(f.Config) < len(p.Configs):
+			msg = "configuration " + p.Configs[f.Config] + ": " + msg
+		}
+		out = append(out, trace.Finding{Code: codeOf[f.Code], Message: msg})
+	}
+	return out
+}

@@ -1,0 +1,149 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Files of a stored run: what is no table, the tables of the fit, those of one other model.
+const (
+	storedRun   = "run.json"
+	storedRows  = "rows.bin"
+	storedOther = "rows.%s.bin"
+)
+
+// stored is a run but for its tables and what its source tells.
+type stored struct {
+	runFacts
+	Contexts string          `json:"contexts"`
+	Spans    []rows.Span     `json:"spans"`
+	Covered  *result.Covered `json:"covered"`
+	Tables   []string        `json:"tables"` // names of those in storedRows, in order
+}
+
+// Names of tables; the others are those of alpha targets.
+const (
+	betaTable   = "beta"
+	frozenTable = "frozen"
+)
+
+// StoreRows makes the rows of a run as a fit with options of TakingPart does, and its rows under every
+// other basis, and writes them, slice by slice, to a folder that [Source.Rows] may name in such a fit.
+func StoreRows(src Source, o Options, dir string) error {
+	var names []string
+	w := tableWriters{dir, map[string]*rows.TableWriter{}}
+	err := w.add(storedRows)
+	if err != nil {
+		return err
+	}
+	p, err := makeParts(src, o, features.Gammas(), func(q *Run) error {
+		add := func(name string, t *rows.Table) {
+			if t != nil && err == nil {
+				names = append(names, name)
+				err = w.add(storedRows, t)
+			}
+		}
+		add(betaTable, q.Beta)
+		add(frozenTable, q.Frozen)
+		for _, target := range o.AlphaTargets {
+			add(target, q.Alpha[target])
+		}
+		q.Beta = nil
+		q.Frozen = nil
+		q.Alpha = nil
+		if err == nil && q.steps != nil && o.Others() {
+			err = w.addOthers(q, o)
+		}
+		q.steps = nil
+		return err
+	})
+	if err = errors.Join(err, w.close()); err != nil {
+		return err
+	}
+	return files.WriteJSON(filepath.Join(dir, storedRun), stored{p.runFacts, p.Contexts, p.Spans, p.Covered, names})
+}
+
+// tableWriters append tables to files of a folder.
+type tableWriters struct {
+	dir   string
+	files map[string]*rows.TableWriter
+}
+
+func (w *tableWriters) add(name string, tables ...*rows.Table) (err error) {
+	f, known := w.files[name]
+	if !known {
+		if f, err = rows.CreateTables(filepath.Join(w.dir, name)); err != nil {
+			return err
+		}
+		w.files[name] = f
+	}
+	for _, t := range tables {
+		err = errors.Join(err, f.Encode(t))
+	}
+	return err
+}
+
+// addOthers makes and adds the tables of the other models.
+func (w *tableWriters) addOthers(q *Run, o Options) error {
+	for _, name := range o.Models {
+		t, err := q.OtherTable(name, o)
+		if err == nil && t != nil {
+			err = w.add(fmt.Sprintf(storedOther, name), t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *tableWriters) close() (err error) {
+	for _, f := range w.files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// restore reads the run that StoreRows wrote to src.Rows.
+func restore(src Source) (*Run, error) {
+	var s stored
+	if err := files.ReadJSON(filepath.Join(src.Rows, storedRun), &s); err != nil {
+		return nil, err
+	}
+	p := &Run{Src: src, runFacts: s.runFacts, Contexts: s.Contexts, Spans: s.Spans, Covered: s.Covered, Alpha: map[string]*rows.Table{}}
+	p.Deployment = src.Deployment
+	n, err := rows.RestoreTables(filepath.Join(src.Rows, storedRows), func(i int, t *rows.Table) {
+		if i >= len(s.Tables) {
+			return
+		}
+		switch name := s.Tables[i]; name {
+		case betaTable:
+			p.Beta = joinTables(p.Beta, t)
+		case frozenTable:
+			p.Frozen = joinTables(p.Frozen, t)
+		default:
+			p.Alpha[name] = joinTables(p.Alpha[name], t)
+		}
+	})
+	if err != nil || n != len(s.Tables) {
+		return nil, errors.Join(err, fmt.Errorf("%s: got %d tables, want %d", src.Rows, n, len(s.Tables)))
+	}
+	return p, nil
+}
+
+// restoreOther reads the rows under another basis; nil where there are none.
+func (p *Run) restoreOther(model string) (all *rows.Table, err error) {
+	name := filepath.Join(p.Src.Rows, fmt.Sprintf(storedOther, model))
+	_, err = rows.RestoreTables(name, func(_ int, t *rows.Table) { all = joinTables(all, t) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return all, err
+}

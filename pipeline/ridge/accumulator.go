@@ -1,0 +1,199 @@
+package ridge
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/par"
+)
+
+// Rows per tile (one tile of columns stays in the first cache) and per chunk
+// (one task; the leaves of the summation tree).
+const (
+	tileRows  = 256
+	ChunkRows = 65536
+)
+
+// column says where a wide column comes from.
+type column struct {
+	variant int // -1: X or the target
+	index   int // column of X; P: the target
+	values  []float64
+}
+
+// Accumulator sums Gram matrices of rows over X, the target and the columns of
+// all variants at once: variants share every product that does not touch a
+// column of their own.
+type Accumulator struct {
+	d       *Data
+	cols    []column
+	sums    []float64 // len(cols) x len(cols), upper triangle
+	w       float64
+	n       int64
+	tiles   [][]float64
+	nonZero []bool
+	root    []float64
+	offset  []int // of the tile's rows in X
+}
+
+// NewAccumulator sums rows of d.
+func NewAccumulator(d *Data) *Accumulator {
+	a := &Accumulator{d: d, root: make([]float64, tileRows), offset: make([]int, tileRows)}
+	for j := range d.P {
+		a.cols = append(a.cols, column{-1, j, nil})
+	}
+	a.cols = append(a.cols, column{-1, d.P, nil})
+	for k, v := range d.Variants {
+		for c, j := range v.Cols {
+			a.cols = append(a.cols, column{k, j, v.Values[c]})
+		}
+	}
+	k := len(a.cols)
+	a.sums = make([]float64, k*k)
+	a.nonZero = make([]bool, k)
+	buf := make([]float64, k*tileRows)
+	for c := range k {
+		a.tiles = append(a.tiles, buf[c*tileRows:(c+1)*tileRows])
+	}
+	return a
+}
+
+// Reset forgets all sums.
+func (a *Accumulator) Reset() {
+	clear(a.sums)
+	a.w, a.n = 0, 0
+}
+
+// Add sums the given rows with weights w (one per row of Data), tile by tile.
+func (a *Accumulator) Add(rows []int32, w []float64) {
+	for len(rows) > 0 {
+		t := min(tileRows, len(rows))
+		a.addTile(rows[:t], w)
+		rows = rows[t:]
+	}
+}
+
+func (a *Accumulator) addTile(rows []int32, w []float64) {
+	a.fill(rows, w)
+	k := len(a.cols)
+	for i := range k {
+		if !a.nonZero[i] {
+			continue
+		}
+		ci := a.tiles[i][:len(rows)]
+		for j := i; j < k; j++ {
+			if a.nonZero[j] && a.needed(i, j) {
+				a.sums[i*k+j] += sumProducts(ci, a.tiles[j][:len(rows)])
+			}
+		}
+	}
+}
+
+// needed leaves out products between columns of different variants.
+func (a *Accumulator) needed(i, j int) bool {
+	vi, vj := a.cols[i].variant, a.cols[j].variant
+	return vi < 0 || vj < 0 || vi == vj
+}
+
+// fill writes sqrt(w)*column into the tiles, one column at a time.
+func (a *Accumulator) fill(rows []int32, w []float64) {
+	d, p := a.d, a.d.P
+	root := a.root[:len(rows)]
+	offset := a.offset[:len(rows)]
+	var sum float64
+	for r, i := range rows {
+		sum += w[i]
+		root[r] = math.Sqrt(w[i])
+		offset[r] = d.offset(int(i))
+	}
+	a.w += sum
+	a.n += int64(len(rows))
+	for j := range p {
+		tile := a.tiles[j][:len(rows)]
+		var bits uint64
+		for r, at := range offset {
+			x := d.X[at+j]
+			bits |= math.Float64bits(x)
+			tile[r] = root[r] * x
+		}
+		a.nonZero[j] = bits<<1 != 0
+	}
+	a.fillColumn(p, d.Y, rows)
+	for c := p + 1; c < len(a.cols); c++ {
+		a.fillColumn(c, a.cols[c].values, rows)
+	}
+}
+
+func (a *Accumulator) fillColumn(c int, values []float64, rows []int32) {
+	tile := a.tiles[c][:len(rows)]
+	root := a.root[:len(rows)]
+	var bits uint64
+	for r, i := range rows {
+		x := values[i]
+		bits |= math.Float64bits(x)
+		tile[r] = root[r] * x
+	}
+	a.nonZero[c] = bits<<1 != 0
+}
+
+// Fill writes the sums of variant v into g.
+func (a *Accumulator) Fill(v int, g *Gram) {
+	p, k := a.d.P, len(a.cols)
+	place := make([]int, p+1)
+	for c, col := range a.cols {
+		if col.variant < 0 || col.variant == v {
+			place[col.index] = c
+		}
+	}
+	at := func(i, j int) float64 {
+		ci, cj := place[i], place[j]
+		if ci > cj {
+			ci, cj = cj, ci
+		}
+		return a.sums[ci*k+cj]
+	}
+	g.N, g.W, g.Q = a.n, a.w, at(p, p)
+	for i := range p {
+		g.B[i] = at(i, p)
+		for j := i; j < p; j++ {
+			g.G[i*p+j] = at(i, j)
+			g.G[j*p+i] = g.G[i*p+j]
+		}
+	}
+}
+
+// OfRows is the Gram of the given rows with one weight per row of d; rows nil:
+// all rows in order. Chunks are summed in order whatever the number of workers.
+func OfRows(d *Data, w []float64, rows []int32, workers int) *Gram {
+	if rows == nil {
+		rows = d.AllRows()
+	}
+	plain := *d
+	plain.Variants = nil
+	chunks := Chunk(rows)
+	parts := make([]*Gram, len(chunks))
+	accs := make([]*Accumulator, par.Workers(workers))
+	par.Each(workers, len(chunks), func(k, c int) {
+		if accs[k] == nil {
+			accs[k] = NewAccumulator(&plain)
+		}
+		accs[k].Reset()
+		accs[k].Add(chunks[c], w)
+		parts[c] = New(d.P)
+		accs[k].Fill(-1, parts[c])
+	})
+	out := New(d.P)
+	for _, g := range parts {
+		out.Add(g)
+	}
+	return out
+}
+
+// Chunk cuts rows into the leaves of the summation tree.
+func Chunk(rows []int32) [][]int32 {
+	var out [][]int32
+	for len(rows) > ChunkRows {
+		out = append(out, rows[:ChunkRows])
+		rows = rows[ChunkRows:]
+	}
+	return append(out, rows)
+}

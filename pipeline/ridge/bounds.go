@@ -1,0 +1,159 @@
+package ridge
+
+import (
+	"math"
+)
+
+// Bounds say that the target of row i lies in [Lo[i], Hi[i]] us; equal ends are
+// an exact row. Rows with Hi < 0 must be dropped before.
+type Bounds struct{ Lo, Hi []float64 }
+
+// Subset are the bounds of the given rows.
+func (b Bounds) Subset(rows []int32) Bounds {
+	var out Bounds
+	for _, i := range rows {
+		out.Lo = append(out.Lo, b.Lo[i])
+		out.Hi = append(out.Hi, b.Hi[i])
+	}
+	return out
+}
+
+// clip is the value of the interval of row i nearest to v.
+func (b Bounds) clip(i int, v float64) float64 {
+	return math.Min(math.Max(v, b.Lo[i]), b.Hi[i])
+}
+
+// Distance is max(0, lo - v, v - hi).
+func (b Bounds) Distance(i int, v float64) float64 { return math.Abs(float64(v) - b.clip(i, v)) }
+
+// Score is the mean over configurations of sum w loss/(1000 us)^2 on the rows.
+func (b Bounds) Score(d *Data, w []float64, rows []int32, spreadUs float64, pred func(i int32) float64) float64 {
+	sums := map[int32]*[1]float64{}
+	var order []int32
+	for _, i := range rows {
+		c := d.Config[i]
+		if sums[c] == nil {
+			sums[c] = new([1]float64)
+			order = append(order, c)
+		}
+		sums[c][0] += w[i] * b.Pull(int(i), pred(i), spreadUs).Loss / (censoredYBarUs * censoredYBarUs)
+	}
+	if len(order) == 0 {
+		return math.NaN()
+	}
+	var total float64
+	for _, c := range order {
+		total += sums[c][0]
+	}
+	return total / float64(len(order))
+}
+
+// agree reports whether every interval holds m*pred, one of them an exact row.
+func (b Bounds) agree(pred []float64, rows []int32, m float64) bool {
+	told := false
+	for _, i := range rows {
+		if b.Distance(int(i), m*pred[i]) > resolutionUs {
+			return false
+		}
+		told = told || b.Lo[i] == b.Hi[i]
+	}
+	return told
+}
+
+// resolutionUs is the width of an exact row.
+const resolutionUs = 1
+
+// surprise is -log of the probability that a target about v falls between the
+// ends of row i: what Pull leaves out is the same for every v, not for every s.
+func (b Bounds) surprise(i int, v, spreadUs float64) float64 {
+	out := b.Pull(i, v, spreadUs).Loss / (4 * spreadUs * spreadUs)
+	if lo, hi := b.Lo[i], b.Hi[i]; lo > 0 || lo == hi {
+		out -= math.Log(-math.Expm1(-math.Max(hi-lo, resolutionUs) / spreadUs))
+	}
+	return out
+}
+
+// Spread is the scale of the grid (ascending, us) at which the intervals are
+// likeliest when every target scatters by a logistic law about the multiple of
+// pred that meets them best; the largest of equals. It is 0 when one multiple
+// meets every interval and exact rows tell which.
+func (b Bounds) Spread(w, pred []float64, rows []int32, grid []float64) float64 {
+	if b.agree(pred, rows, b.Multiple(w, pred, rows, 0, 0)) {
+		return 0
+	}
+	best, bestLoss := grid[0], math.Inf(1)
+	for _, s := range grid {
+		m := b.Multiple(w, pred, rows, s, 0)
+		var loss float64
+		for _, i := range rows {
+			loss += w[i] * b.surprise(int(i), m*pred[i], s)
+		}
+		if loss <= bestLoss {
+			best, bestLoss = s, loss
+		}
+	}
+	return best
+}
+
+// Multiple is the smallest m >= 0 for which m*pred meets the intervals of the
+// rows best: the minimum of sum w loss + tight*(m - 1)^2, tight in us^2, which is
+// convex in m. With tight 0 the rows alone decide; rows that say nothing give 0.
+func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float64) float64 {
+	slope := func(m float64) (first, second float64) {
+		first, second = tight*(m-1), tight
+		for _, i := range rows {
+			if p := b.Pull(int(i), m*pred[i], spreadUs); p != (Pull{}) {
+				first += w[i] * pred[i] * p.Slope
+				second += w[i] * pred[i] * pred[i] * p.Bend
+			}
+		}
+		return first, second
+	}
+	lo, hi := 0.0, 1.0
+	if first, _ := slope(lo); !(first < 0) {
+		return 0
+	}
+	for first, _ := slope(hi); first < 0 && hi < maxMultiple; first, _ = slope(hi) {
+		lo, hi = hi, 2*hi
+	}
+	m := hi
+	for range multipleSteps { // Newton steps inside a shrinking bracket
+		first, second := slope(m)
+		if first < 0 {
+			lo = m
+		} else {
+			hi = m
+		}
+		next := m - first/second
+		if !(next > lo && next < hi) {
+			next = (lo + hi) / 2
+		}
+		if math.Abs(next-m) <= multipleTol*m {
+			break
+		}
+		m = next
+	}
+	return m
+}
+
+// Limits of Multiple: the largest, its steps, and the relative step that ends them.
+const (
+	maxMultiple   = 1 << 40
+	multipleSteps = 100
+	multipleTol   = 1e-12
+)
+
+// withAnchor are the options with the prior of an interval fit: the multiple of
+// the anchor that meets the intervals of the rows best.
+func (o *Options) withAnchor(d *Data, b Bounds, w []float64, rows []int32) *Options {
+	if o.Anchor == nil {
+		return o
+	}
+	m := b.Multiple(w, Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
+	out := *o
+	out.Prior = make([]float64, len(o.Anchor))
+	for j, v := range o.Anchor {
+		out.Prior[j] = m * v
+	}
+	return &out
+}

@@ -1,0 +1,348 @@
+package ridge
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// CensoredFit is the fit to intervals; its Fit certifies the last refreshed target.
+type CensoredFit struct {
+	Fit    Fit
+	Passes int // refreshes of the target
+	// Y and Bend, in the order of the rows, are the quadratic the loss is at the
+	// answer: Bend*(Y - x.beta)^2, Bend 0 for a row that exerts no pull.
+	Y, Bend []float64
+}
+
+// FitCensored fits one lambda on the given rows (nil: all) with constant cell
+// weights w (CensoredWeights), ybar fixed at 1000 us. The target starts at Lo
+// and is refreshed (Pull) until the certificate holds (spec#certificate) for the refreshed
+// target. A pass goes toward the minimum of the local quadratic over the rows
+// that exert a pull or, where that does not lower the objective, to the minimum
+// for the refreshed target, which always does. With an anchor
+// (Options.Anchor) the penalty pulls toward its best multiple.
+func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
+	if rows == nil {
+		rows = d.AllRows()
+	}
+	c := newCensored(d, b, w, rows, &o)
+	passes, err := c.fit(lambda)
+	if err != nil {
+		return CensoredFit{Passes: passes}, err
+	}
+	// The solver is left with the full Gram of the refreshed target and the current point: its report is that of the refreshed problem.
+	c.refresh()
+	c.s.normalise(c.gram(c.rows, c.w))
+	copy(c.s.gamma, c.current)
+	c.s.gradient(lambda)
+	f, err := c.s.fit(lambda)
+	f.Objective = c.value
+	out := CensoredFit{Fit: f, Passes: passes, Y: make([]float64, len(rows)), Bend: make([]float64, len(rows))}
+	for k, p := range c.pulls {
+		if out.Y[k] = c.target[k]; p != (Pull{}) {
+			out.Y[k], out.Bend[k] = p.quadratic(c.target[k] + p.Slope)
+		}
+	}
+	return out, err
+}
+
+// censored is the state of one censored fit.
+type censored struct {
+	d       *Data
+	b       Bounds
+	w       []float64
+	rows    []int32
+	o       *Options
+	s       *solver
+	all     *Gram // all rows with target Lo
+	started bool
+	target  []float64 // refreshed, per entry of rows
+	pulls   []Pull    // per entry of rows
+	value   float64   // objective at beta
+	current []float64 // gamma at beta
+	beta    []float64
+	out     []int     // entries of rows that exert a pull at beta
+	grad    []float64 // scaled half gradient of the loss at beta
+	bent    []float64 // weight times curvature, per row of d, of the entries in out
+	acc     *Accumulator
+	view    Data
+}
+
+func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *censored {
+	o = o.withAnchor(d, b, w, rows)
+	c := &censored{d: d, b: b, w: w, rows: rows, o: o, s: newSolver(d.P, o)}
+	c.view = *d
+	c.view.Variants = nil
+	c.view.Y = make([]float64, d.Len())
+	c.acc = NewAccumulator(&c.view)
+	c.target, c.pulls, c.bent = make([]float64, len(rows)), make([]Pull, len(rows)), make([]float64, d.Len())
+	c.beta = make([]float64, d.P)
+	c.current = make([]float64, d.P)
+	c.grad = make([]float64, d.P)
+	for _, i := range rows {
+		c.view.Y[i] = b.Lo[i]
+	}
+	c.all = c.gram(rows, w)
+	c.s.load(c.all, censoredYBarUs)
+	return c
+}
+
+// gram sums the given rows with weights w and the view's current targets.
+func (c *censored) gram(rows []int32, w []float64) *Gram {
+	c.acc.Reset()
+	c.acc.Add(rows, w)
+	g := New(c.d.P)
+	c.acc.Fill(-1, g)
+	return g
+}
+
+// fit runs passes to the certificate: from the target Lo the first time, from
+// the previous lambda's answer after that (the minimum is the same).
+func (c *censored) fit(lambda float64) (passes int, err error) {
+	if c.started {
+		c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
+	} else {
+		c.started = true
+		c.s.cold()
+		c.s.normalise(c.all)
+		c.s.solve(lambda)
+		c.accept(lambda)
+	}
+	for passes = 1; passes <= maxCensoredPasses; passes++ {
+		if c.certified(lambda) {
+			return passes, nil
+		}
+		c.step(lambda)
+		if c.s.err != nil {
+			return passes, &Error{IntervalNotConverged, c.s.err.Error()}
+		}
+	}
+	return passes, &Error{IntervalNotConverged, fmt.Sprintf("no certificate after %d passes at lambda %g", maxCensoredPasses, lambda)}
+}
+
+// accept makes the solver's answer the current point and refreshes the target.
+func (c *censored) accept(lambda float64) {
+	copy(c.current, c.s.gamma)
+	c.s.beta(c.beta)
+	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
+}
+
+// evaluate is the objective at a point, the rows that exert a pull and the
+// scaled half gradient of the loss there.
+func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float64, out []int) (float64, []int) {
+	clear(grad)
+	var loss float64
+	for k, i := range c.rows {
+		x := c.d.Row(int(i))
+		v := Dot(x, beta)
+		p := c.b.Pull(int(i), v, c.o.SpreadUs)
+		c.target[k], c.pulls[k] = v-p.Slope, p
+		if p == (Pull{}) {
+			continue
+		}
+		out = append(out, k)
+		loss += c.w[i] * p.Loss
+		for j, xj := range x {
+			grad[j] += c.w[i] * p.Slope * xj
+		}
+	}
+	norm := c.s.w * c.s.ybar * c.s.ybar
+	loss /= norm
+	for j, s := range c.s.scale {
+		if s != 0 {
+			grad[j] *= c.s.ybar / (s * norm)
+			d := gamma[j] - c.s.prior[j]
+			loss += lambda * c.o.Penalty[j] * d * d
+		}
+	}
+	return loss, out
+}
+
+// certified reports the certificate for the refreshed target at the current point.
+func (c *censored) certified(lambda float64) bool {
+	for j, s := range c.s.scale {
+		if s == 0 {
+			continue
+		}
+		g := c.grad[j] + lambda*c.o.Penalty[j]*(c.current[j]-c.s.prior[j])
+		held := c.current[j] == 0 && !c.o.IsFree(j)
+		if g < -certTol || !held && g > certTol {
+			return false
+		}
+	}
+	return true
+}
+
+// step goes toward the minimum over the rows that pull alone (a Newton step: the
+// others have no curvature), as far as the objective falls along it, and takes the
+// plain pass when that gains nothing. Both ends satisfy the signs, so every point
+// between them does.
+func (c *censored) step(lambda float64) {
+	before := c.value
+	from := slices.Clone(c.beta)
+	fromGamma := slices.Clone(c.current)
+	c.s.normalise(c.bentGram())
+	c.s.solve(lambda)
+	toGamma := slices.Clone(c.s.gamma)
+	to := make([]float64, len(from))
+	c.s.beta(to)
+	if t := c.search(from, to, fromGamma, toGamma, lambda); t > 0 {
+		for j, g := range toGamma {
+			c.s.gamma[j] = fromGamma[j] + t*(g-fromGamma[j])
+			if t == 1 {
+				c.s.gamma[j] = g
+			}
+		}
+		c.accept(lambda)
+		if c.value < before {
+			return
+		}
+	}
+	copy(c.beta, from) // back to the earlier point with its refreshed target
+	copy(c.current, fromGamma)
+	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
+	c.refresh()
+	c.s.normalise(c.gram(c.rows, c.w))
+	c.s.solve(lambda)
+	c.accept(lambda)
+}
+
+// bentGram sums the local quadratic of every row that pulls.
+func (c *censored) bentGram() *Gram {
+	rows := make([]int32, len(c.out))
+	for n, k := range c.out {
+		i := c.rows[k]
+		rows[n] = i
+		y, bend := c.pulls[k].quadratic(c.target[k] + c.pulls[k].Slope)
+		c.view.Y[i], c.bent[i] = y, c.w[i]*bend
+	}
+	return c.gram(rows, c.bent)
+}
+
+// search is where on the way the objective is smallest, in [0, 1]: it is convex
+// along a line, so its slope never falls and Newton steps, kept inside a shrinking
+// bracket, end at its root.
+func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64) float64 {
+	var rows []int32 // those that pull somewhere on the way: what is silent at both ends is silent between
+	var at, by []float64
+	for _, i := range c.rows {
+		x := c.d.Row(int(i))
+		v, w := Dot(x, from), Dot(x, to)
+		if !c.b.silent(int(i), v, c.o.SpreadUs) || !c.b.silent(int(i), w, c.o.SpreadUs) {
+			rows = append(rows, i)
+			at = append(at, v)
+			by = append(by, w-v)
+		}
+	}
+	norm := c.s.w * c.s.ybar * c.s.ybar
+	slope := func(t float64) (first, second float64) {
+		for k, i := range rows {
+			p := c.b.Pull(int(i), at[k]+t*by[k], c.o.SpreadUs)
+			w := c.w[i] * by[k]
+			first += w * p.Slope
+			second += w * by[k] * p.Bend
+		}
+		first, second = first/norm, second/norm
+		for j, s := range c.s.scale {
+			if s != 0 {
+				by := toGamma[j] - fromGamma[j]
+				d := lambda * c.o.Penalty[j] * by
+				first = first + d*(fromGamma[j]+t*by-c.s.prior[j])
+				second += d * by
+			}
+		}
+		return first, second
+	}
+	t := 1.0
+	lo := 0.0
+	hi := 1.0
+	for range searchSteps {
+		first, second := slope(t)
+		if first <= 0 {
+			lo = t
+		} else {
+			hi = t
+		}
+		if lo == 1 || first == 0 {
+			return t
+		}
+		next := t - first/second
+		if !(next > lo && next < hi) {
+			next = (lo + hi) / 2
+		}
+		if math.Abs(next-t) <= searchTol || hi-lo <= searchTol {
+			return next
+		}
+		t = next
+	}
+	return lo
+}
+
+// refresh makes the refreshed target that of the view.
+func (c *censored) refresh() {
+	for k, i := range c.rows {
+		c.view.Y[i] = c.target[k]
+	}
+}
+
+// Limits of the line search: a step of it below searchTol of the way ends it.
+const (
+	searchSteps = 60
+	searchTol   = 1e-12
+)
+
+// Constants of the interval-censored fit (spec#interval-fit).
+const (
+	censoredYBarUs    = 1000
+	maxCensoredPasses = 10000
+)
+
+// CensoredErrors says how predictions meet intervals.
+type CensoredErrors struct {
+	Rows        int
+	Exact       int
+	Informative int     // lo > 0 or hi < 3 ms
+	Inside      float64 // share of non-exact intervals that hold the prediction; NaN without one
+	MedianWidth float64 // us, of non-exact intervals; NaN without one
+	Distance    float64 // mean over configurations of sum w d^2/(1000 us)^2
+	ExactWAPE   float64 // sum |y - pred|/sum |y| over exact rows; NaN without one
+}
+
+// informativeUs is the upper end below which an interval says something (spec#interval-fit).
+const informativeUs = 3000
+
+// Evaluate compares predictions with intervals.
+func (b Bounds) Evaluate(d *Data, w, pred []float64) CensoredErrors {
+	e := CensoredErrors{Rows: len(b.Lo), Inside: math.NaN(), ExactWAPE: math.NaN()}
+	var widths []float64
+	var inside int
+	var diff, sum float64
+	for i, lo := range b.Lo {
+		hi := b.Hi[i]
+		if lo > 0 || hi < informativeUs {
+			e.Informative++
+		}
+		if lo == hi {
+			e.Exact++
+			diff = diff + math.Abs(pred[i]-lo)
+			sum += math.Abs(lo)
+			continue
+		}
+		widths = append(widths, hi-lo)
+		if b.Distance(i, pred[i]) == 0 {
+			inside++
+		}
+	}
+	e.Distance = b.Score(d, w, upTo(e.Rows), 0, func(i int32) float64 { return pred[i] })
+	e.MedianWidth = stat.Median(widths)
+	if len(widths) > 0 {
+		e.Inside = float64(inside) / float64(len(widths))
+	}
+	if sum > 0 {
+		e.ExactWAPE = diff / sum
+	}
+	return e
+}

@@ -1,0 +1,55 @@
+package ridge
+
+import (
+	"math"
+)
+
+// trailingWeight is the penalty of a component that is left out, relative to one that is kept.
+const trailingWeight = 1e6
+
+// Components makes the options fit in the leading principal components of a Gram's scaled columns:
+// the fewest that hold the share of their variance. The others pay a penalty that leaves them at
+// the prior, so that signs hold as they do without (spec#principal-components). It returns how many are kept.
+// Errors: gram.ErrEigen.
+func (o *Options) Components(g *Gram, share float64) (int, error) {
+	p := g.P
+	sd := make([]float64, p)
+	for j := range sd {
+		sd[j] = math.Sqrt(g.G[j*p+j] / g.W)
+	}
+	idx := NonZero(sd)
+	m := len(idx)
+	scaled := make([]float64, m*m)
+	for a, j := range idx {
+		for b, k := range idx {
+			scaled[a*m+b] = g.G[j*p+k] / (sd[j] * sd[k] * g.W)
+		}
+	}
+	values, vectors, err := Eigen(Symmetric(scaled, m))
+	if err != nil {
+		return 0, err
+	}
+	left, tail := (1-share)*float64(m), 0 // the trace of the scaled Gram is m
+	for tail < m-1 && values[tail] <= left {
+		left -= values[tail]
+		tail++
+	}
+	ybar := math.Sqrt(g.Q / g.W)
+	o.Precision = make([]float64, p*p)
+	for j := range p {
+		o.Precision[j*p+j] = o.Penalty[j]
+	}
+	for a, j := range idx {
+		for b, k := range idx {
+			v := 0.0
+			if a == b {
+				v = o.Penalty[j]
+			}
+			for c := range tail {
+				v += trailingWeight * vectors.At(a, c) * vectors.At(b, c)
+			}
+			o.Precision[j*p+k] = v * sd[j] * sd[k] / (ybar * ybar)
+		}
+	}
+	return m - tail, nil
+}

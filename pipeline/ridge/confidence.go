@@ -1,0 +1,115 @@
+package ridge
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// Interval methods.
+const (
+	FromBlocks  = "block-bootstrap"
+	fromConfigs = "jackknife-configs"
+	FromNothing = "none" // the rows do not say
+)
+
+// Interval is what the rows say about one true coefficient.
+type Interval struct {
+	Lo, Hi float64 // NaN when Method is FromNothing
+	Center float64 // the estimate it is built around; NaN as above
+	SE     float64 // its standard error; NaN as above
+	Method string
+}
+
+// Confidence is the uncertainty of a fit.
+type Confidence struct {
+	Terms      []Interval
+	Covariance []float64 // P x P, of the coefficients; 0 for terms without rows
+	JackSE     []float64 // standard error over configurations left out; NaN below three
+	Posterior  bool      // the intervals are of the published values, not of an estimate of their own
+}
+
+// Confidence builds intervals for the true coefficients behind a fit.
+//
+// The published estimate is shrunk by its penalty and pulled toward low noise by
+// weights that contain the target, so its own scatter is not centred on the
+// truth. The intervals are therefore built around the least-squares fit without
+// penalty, with weights from predictions (PredictionWeights); a published value
+// outside its interval has been moved by more than chance. Neighbouring rows err
+// together, so the unit of chance is a block of a run. Each draw takes, per run,
+// as many blocks with replacement, refits, and is divided by its own
+// cluster-robust standard error; the 95 % quantile of |t| times the standard
+// error of the data is the half width (symmetric studentised block bootstrap).
+// A term that varies only between configurations is widened to the jack-knife
+// over configurations with Student's quantile, and has no interval below three.
+// Signed terms are cut at 0. Terms in a direction the rows do not know
+// (eigenvalue under 1e-6 of the largest) have no interval, nor have those whose quantile
+// exceeds Student's with one degree of freedom: draws without their few blocks decide it.
+func (d *Data) Confidence(fit Fit, tags []string, o Options) Confidence {
+	w := PredictionWeights(d, fit.Beta, o)
+	return Blocks(rowBlocks(d, w, fit.Beta, o), tags, o)
+}
+
+// Blocks is Data.Confidence on block Grams with balanced weights, e.g.
+// those of Cells, whose weights do contain the target.
+func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
+	p := blocks[0].Gram.P
+	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p)}
+	b := newBootstrap(blocks)
+	if b == nil {
+		return out.unknown()
+	}
+	known, err := b.solveAll()
+	if err != nil { // then nothing is known of any term
+		return out.unknown()
+	}
+	q := b.quantiles(o)
+	b.covariance(out.Covariance)
+	configs := blockConfigs(blocks)
+	widest := stat.StudentT(0.5+level/2, 1)
+	out.JackSE = b.jackknife(blocks, configs)
+	student := math.NaN()
+	if len(configs) > 1 {
+		student = stat.StudentT(0.5+level/2, float64(len(configs)-1))
+	}
+	for j := range out.Terms {
+		t := &out.Terms[j]
+		*t = Interval{math.NaN(), math.NaN(), math.NaN(), math.NaN(), FromNothing}
+		if !known[j] || !(q[j] <= widest) || tags[j] == coeff.PriorOnly || tags[j] == coeff.BetweenConfigs && math.IsNaN(out.JackSE[j]) {
+			continue
+		}
+		t.set(FromBlocks, b.beta(j), math.Sqrt(out.Covariance[j*p+j]), q[j])
+		if tags[j] == coeff.BetweenConfigs && student*out.JackSE[j] > q[j]*t.SE {
+			t.set(fromConfigs, t.Center, out.JackSE[j], student)
+		}
+		if !o.IsFree(j) {
+			t.Lo, t.Hi, t.Center = math.Max(t.Lo, 0), math.Max(t.Hi, 0), math.Max(t.Center, 0)
+		}
+	}
+	return out
+}
+
+// unknown is the answer to rows that carry no weight.
+func (c Confidence) unknown() Confidence {
+	nan := math.NaN()
+	c.JackSE = make([]float64, len(c.Terms))
+	for j := range c.Terms {
+		c.Terms[j], c.JackSE[j] = Interval{nan, nan, nan, nan, FromNothing}, nan
+	}
+	return c
+}
+
+func (t *Interval) set(method string, center, se, quantile float64) {
+	*t = Interval{center - quantile*se, center + quantile*se, center, se, method}
+}
+
+func blockConfigs(blocks []BlockGram) []int32 {
+	return Distinct(stat.Map(blocks, func(b BlockGram) int32 { return b.Config }))
+}
+
+// Holding is the interval widened to hold a value: still at least as likely to hold the
+// truth, for a reader who is given the value (spec#value-interval).
+func (t Interval) Holding(value float64) (lo, hi float64) {
+	return math.Min(t.Lo, value), math.Max(t.Hi, value)
+}

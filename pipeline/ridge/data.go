@@ -1,0 +1,196 @@
+package ridge
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// Data is a set of rows. Slices have one entry per row; X has P.
+type Data struct {
+	P      int
+	X      []float64 // row-major, len(Y) x P; of a Subset the rows of the whole
+	Y      []float64 // target, us
+	Steps  []float64 // StepsOf a row covers; nil: 1
+	Factor []float64 // down-weighting p of a row, 0..1; nil: 1
+	Config []int32   // configuration label >= 0
+	Regime []int32   // regime label >= 0
+	Run    []int32   // RunOf label >= 0, unique over configurations; nil: one run per configuration
+	Time   []int64   // order inside a run, ties by row; nil: row order
+
+	// Variants are alternatives of some columns (another EMA constant changes
+	// only the columns fed by the EMA). Empty: X alone.
+	Variants []Variant
+
+	place []int32 // of each row in X; nil: the same
+}
+
+// Variant replaces columns of X. Values[k][i] is row i of column Cols[k].
+type Variant struct {
+	Gamma  float64 // label
+	Cols   []int
+	Values [][]float64
+}
+
+// Len is the number of rows.
+func (d *Data) Len() int { return len(d.Y) }
+
+// Row is x of row i, not to be written.
+func (d *Data) Row(i int) []float64 {
+	at := d.offset(i)
+	return d.X[at : at+d.P]
+}
+
+// offset is where row i begins in X.
+func (d *Data) offset(i int) int {
+	if d.place != nil {
+		i = int(d.place[i])
+	}
+	return i * d.P
+}
+
+// StepsOf is how many steps row i covers.
+func (d *Data) StepsOf(i int) float64 {
+	if d.Steps == nil {
+		return 1
+	}
+	return d.Steps[i]
+}
+
+// FactorOf is the down-weighting of row i.
+func (d *Data) FactorOf(i int) float64 {
+	if d.Factor == nil {
+		return 1
+	}
+	return d.Factor[i]
+}
+
+// factors are those of all rows.
+func (d *Data) factors() []float64 {
+	out := make([]float64, d.Len())
+	for i := range out {
+		out[i] = d.FactorOf(i)
+	}
+	return out
+}
+
+// RunOf is the run of row i.
+func (d *Data) RunOf(i int) int32 {
+	if d.Run == nil {
+		return d.Config[i]
+	}
+	return d.Run[i]
+}
+
+// Subset is the given rows, in the given order, variants included. X is shared:
+// it is most of the data.
+func (d *Data) Subset(rows []int32) *Data {
+	out := &Data{P: d.P, X: d.X, place: append(make([]int32, 0, len(rows)), rows...)}
+	if d.place != nil {
+		out.place = pick(d.place, rows)
+	}
+	out.Y, out.Steps, out.Factor = pick(d.Y, rows), pick(d.Steps, rows), pick(d.Factor, rows)
+	out.Config, out.Regime, out.Run = pick(d.Config, rows), pick(d.Regime, rows), pick(d.Run, rows)
+	out.Time = pick(d.Time, rows)
+	for _, v := range d.Variants {
+		w := Variant{Gamma: v.Gamma, Cols: v.Cols}
+		for _, col := range v.Values {
+			w.Values = append(w.Values, pick(col, rows))
+		}
+		out.Variants = append(out.Variants, w)
+	}
+	return out
+}
+
+func pick[T any](v []T, rows []int32) []T {
+	if v == nil {
+		return nil
+	}
+	return stat.Map(rows, func(i int32) T { return v[i] })
+}
+
+// With is the data with variant k's columns in place and no variants left. It
+// copies X only when a column differs; the other slices are shared.
+func (d *Data) With(k int) *Data {
+	out := *d
+	out.Variants = nil
+	if k >= len(d.Variants) || d.same(d.Variants[k]) {
+		return &out
+	}
+	out.X = make([]float64, 0, d.Len()*d.P)
+	out.place = nil
+	v := d.Variants[k]
+	for i := range d.Len() {
+		out.X = append(out.X, d.Row(i)...)
+		for c, j := range v.Cols {
+			out.X[i*d.P+j] = v.Values[c][i]
+		}
+	}
+	return &out
+}
+
+// gamma is the label of variant k, 0 without variants.
+func (d *Data) gamma(k int) float64 {
+	if k >= len(d.Variants) {
+		return 0
+	}
+	return d.Variants[k].Gamma
+}
+
+// same reports whether X already holds a variant's columns.
+func (d *Data) same(v Variant) bool {
+	for i := range d.Len() {
+		x := d.Row(i)
+		for c, j := range v.Cols {
+			if x[j] != v.Values[c][i] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Configs lists the configuration labels present, ascending.
+func (d *Data) Configs() []int32 { return Distinct(d.Config) }
+
+// Distinct are the labels, ascending, each once.
+func Distinct(v []int32) []int32 {
+	out := make([]int32, 0, 8)
+	last := int32(-1)
+	for _, c := range v {
+		if c == last {
+			continue
+		}
+		last = c
+		if k, ok := slices.BinarySearch(out, c); !ok {
+			out = slices.Insert(out, k, c)
+		}
+	}
+	return out
+}
+
+// BaseOf is max(y, eps*steps), the size a row's error is measured against.
+func (d *Data) BaseOf(i int, epsUs float64) float64 {
+	return math.Max(d.Y[i], epsUs*d.StepsOf(i))
+}
+
+// Predict is x.beta of every row.
+func Predict(d *Data, beta []float64) []float64 {
+	out := make([]float64, d.Len())
+	for i := range out {
+		out[i] = Dot(d.Row(i), beta)
+	}
+	return out
+}
+
+// AllRows are the numbers of all rows.
+func (d *Data) AllRows() []int32 { return upTo(d.Len()) }
+
+func upTo(n int) []int32 {
+	rows := make([]int32, n)
+	for i := range rows {
+		rows[i] = int32(i)
+	}
+	return rows
+}

@@ -1,0 +1,148 @@
+package ridge
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// FrozenPoint is one lambda of the frozen grid.
+type FrozenPoint struct {
+	Lambda       float64
+	FoldRMSE     []float64 // unweighted, us
+	Mean         float64
+	Score        float64 // mean over folds of RMSE/sd(y), for the choice of gamma
+	Fingerprints []string
+}
+
+// FrozenFit is the frozen recipe's outcome: plain ridge on raw features, bias
+// penalised, no sign constraint.
+type FrozenFit struct {
+	Grid       []FrozenPoint
+	Index      int
+	Lambda     float64
+	Beta       []float64 // fitted on all rows at Lambda
+	DF         float64   // sum s^2/(s^2+lambda) over the singular values of sqrt(W)X
+	Overfitted bool      // DF over configurations > 0.1
+	Findings   []Finding
+}
+
+// FitFrozen is the recipe of the 1.0 text (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
+// lambda by the smallest mean root mean squared error over forward folds.
+func (d *Data) FitFrozen(o Options) (FrozenFit, error) {
+	o.Lambdas = []float64{.001, .01, .1, 1, 10, 100}
+	o.EmbargoRows = 0
+	folds, found, err := Folds(d, o)
+	if err != nil {
+		return FrozenFit{}, err
+	}
+	w := d.factors()
+	f := FrozenFit{Findings: found, Grid: make([]FrozenPoint, len(o.Lambdas))}
+	if err := f.score(d, o, w, folds); err != nil {
+		return FrozenFit{}, err
+	}
+	f.Lambda = f.Grid[f.Index].Lambda
+	all := OfRows(d, w, nil, o.Threads())
+	if f.Beta, err = frozenSolve(all, f.Lambda); err != nil {
+		return FrozenFit{}, err
+	}
+	if f.DF, err = frozenDF(all, f.Lambda); err != nil {
+		return FrozenFit{}, err
+	}
+	f.Overfitted = f.DF/float64(len(d.Configs())) > 0.1
+	return f, nil
+}
+
+func (f *FrozenFit) score(d *Data, o Options, w []float64, folds []Fold) error {
+	for k, lambda := range o.Lambdas {
+		f.Grid[k].Lambda = lambda
+	}
+	for _, fold := range folds {
+		g := OfRows(d, w, fold.Train, o.Threads())
+		sd := deviation(d.Y, fold.Test)
+		for k := range f.Grid {
+			p := &f.Grid[k]
+			beta, err := frozenSolve(g, p.Lambda)
+			if err != nil {
+				return err
+			}
+			rmse := math.Sqrt(squares(d, fold.Test, beta) / float64(len(fold.Test)))
+			p.FoldRMSE = append(p.FoldRMSE, rmse)
+			p.Score += rmse / sd / float64(len(folds))
+			p.Fingerprints = append(p.Fingerprints, Fingerprint(beta))
+		}
+	}
+	for k := range f.Grid {
+		f.Grid[k].Mean = stat.Mean(f.Grid[k].FoldRMSE)
+		if f.Grid[k].Mean <= f.Grid[f.Index].Mean {
+			f.Index = k
+		}
+	}
+	return nil
+}
+
+func squares(d *Data, rows []int32, beta []float64) float64 {
+	var ss float64
+	for _, i := range rows {
+		e := d.Y[i] - Dot(d.Row(int(i)), beta)
+		ss += e * e
+	}
+	return ss
+}
+
+// deviation is the standard deviation of y over the rows.
+func deviation(y []float64, rows []int32) float64 {
+	var m, ss float64
+	for _, i := range rows {
+		m += y[i] / float64(len(rows))
+	}
+	for _, i := range rows {
+		ss += (y[i] - m) * (y[i] - m)
+	}
+	return math.Sqrt(ss / float64(len(rows)))
+}
+
+// frozenSolve is (G + lambda I)^-1 g, by Cholesky or by eigenvalues when the
+// factorisation fails.
+func frozenSolve(g *Gram, lambda float64) ([]float64, error) {
+	p := g.P
+	a := make([]float64, p*p)
+	copy(a, g.G)
+	for j := range p {
+		a[j*p+j] += lambda
+	}
+	beta := append([]float64(nil), g.B...)
+	if stat.Cholesky(a, p) == p {
+		stat.CholeskySolve(a, p, beta)
+		return beta, nil
+	}
+	values, vectors, err := Eigen(Symmetric(g.G, p))
+	if err != nil {
+		return nil, err
+	}
+	clear(beta)
+	for k, e := range values {
+		var proj float64
+		for j := range p {
+			proj += vectors.At(j, k) * g.B[j]
+		}
+		for j := range p {
+			beta[j] += vectors.At(j, k) * proj / (math.Max(e, 0) + lambda)
+		}
+	}
+	return beta, nil
+}
+
+func frozenDF(g *Gram, lambda float64) (float64, error) {
+	values, _, err := Eigen(Symmetric(g.G, g.P))
+	if err != nil {
+		return 0, err
+	}
+	var df float64
+	for _, e := range values {
+		if e > 0 {
+			df += e / (e + lambda)
+		}
+	}
+	return df, nil
+}

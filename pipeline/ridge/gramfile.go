@@ -1,0 +1,178 @@
+package ridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// gramFormat names the file layout; another layout is another name.
+const gramFormat = "blis-train gram 1"
+
+// File is a set of cells with the names behind their labels: one JSON document, whose numbers
+// read back bit for bit. Of a Gram it holds the upper triangle by rows.
+type File struct {
+	Format  string            `json:"format"`
+	Meta    map[string]string `json:"meta"`    // opaque to this package; the caller refuses what does not fit
+	Configs []string          `json:"configs"` // name of each configuration label
+	Runs    []string          `json:"runs"`    // name of each run label
+	Regimes []string          `json:"regimes"` // name of each regime label
+	Sets    []*Cells          `json:"sets"`    // one per (variant, lag)
+}
+
+// Write writes f as one JSON document.
+func Write(w io.Writer, f File) error {
+	out := f
+	out.Format, out.Sets = gramFormat, nil
+	for _, c := range f.Sets {
+		set := *c
+		set.List = slices.Clone(c.List)
+		for i := range set.List {
+			g := &set.List[i].Gram
+			var upper []float64
+			for j := range g.P {
+				upper = append(upper, g.G[j*g.P+j:(j+1)*g.P]...)
+			}
+			g.G = upper
+		}
+		out.Sets = append(out.Sets, &set)
+	}
+	if err := json.NewEncoder(w).Encode(out); err != nil {
+		return fmt.Errorf("write gram: %w", err)
+	}
+	return nil
+}
+
+// Read reads what Write wrote. Unknown keys, labels without a name and
+// sums of the wrong length are errors.
+func Read(r io.Reader) (File, error) {
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	var f File
+	if err := dec.Decode(&f); err != nil {
+		return File{}, fmt.Errorf("read gram: %w", err)
+	}
+	if f.Format != gramFormat {
+		return File{}, fmt.Errorf("read gram: format: got %q, want %q", f.Format, gramFormat)
+	}
+	for s, c := range f.Sets {
+		for k := range c.List {
+			err := c.List[k].complete(c.P)
+			if err == nil {
+				err = f.checkLabels(c.List[k].CellKey)
+			}
+			if err != nil {
+				return File{}, fmt.Errorf("read gram: set %d cell %d: %w", s, k, err)
+			}
+		}
+	}
+	return f, nil
+}
+
+// complete makes whole what a file holds of a cell over p columns.
+func (c *Cell) complete(p int) error {
+	if p < 1 || len(c.B) != p || len(c.G) != p*(p+1)/2 {
+		return fmt.Errorf("got %d and %d sums, want %d and %d", len(c.B), len(c.G), p, p*(p+1)/2)
+	}
+	g, k := make([]float64, p*p), 0
+	for i := range p {
+		for j := i; j < p; j++ {
+			g[i*p+j], g[j*p+i] = c.G[k], c.G[k]
+			k++
+		}
+	}
+	c.P, c.G = p, g
+	return nil
+}
+
+func (f *File) checkLabels(k CellKey) error {
+	in := func(label int32, names []string) bool { return label >= 0 && int(label) < len(names) }
+	if !in(k.Config, f.Configs) || !in(k.Run, f.Runs) || !in(k.Regime, f.Regimes) {
+		return fmt.Errorf("labels: got config %d run %d regime %d, want names for each", k.Config, k.Run, k.Regime)
+	}
+	return nil
+}
+
+// Merge joins files over other runs: names are united in sorted order,
+// cells are relabelled and put in order of (configuration, run), so that any
+// split of the runs over files gives the same sums. Every file needs the same
+// sets in the same order (features, eps, folds, gamma, lag); a run in two files
+// is an error. Meta is that of the first file.
+func Merge(files ...File) (File, error) {
+	out := File{Meta: files[0].Meta}
+	for k, f := range files {
+		out.Configs = append(out.Configs, f.Configs...)
+		out.Runs = append(out.Runs, f.Runs...)
+		out.Regimes = append(out.Regimes, f.Regimes...)
+		for _, run := range f.Runs {
+			for _, other := range files[:k] {
+				if slices.Contains(other.Runs, run) {
+					return out, fmt.Errorf("merge grams: run %q is in two files, want one", run)
+				}
+			}
+		}
+	}
+	out.Configs, out.Runs, out.Regimes = union(out.Configs), union(out.Runs), union(out.Regimes)
+	for s, first := range files[0].Sets {
+		set := *first
+		set.List = nil
+		for _, f := range files {
+			if err := f.sameSet(s, first, len(files[0].Sets)); err != nil {
+				return out, err
+			}
+			set.List = append(set.List, f.relabelled(s, &out)...)
+		}
+		slices.SortStableFunc(set.List, func(a, b Cell) int {
+			if a.Config != b.Config {
+				return int(a.Config - b.Config)
+			}
+			return int(a.Run - b.Run)
+		})
+		out.Sets = append(out.Sets, &set)
+	}
+	return out, nil
+}
+
+func union(names []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+func (f *File) sameSet(s int, want *Cells, n int) error {
+	if len(f.Sets) != n {
+		return fmt.Errorf("merge grams: got %d sets, want %d", len(f.Sets), n)
+	}
+	c := f.Sets[s]
+	if c.P != want.P || c.EpsUs != want.EpsUs || c.Folds != want.Folds || c.Gamma != want.Gamma || c.Lag != want.Lag {
+		return fmt.Errorf("merge grams: set %d: got %d features eps %v folds %d gamma %v lag %d, want %d, %v, %d, %v, %d",
+			s, c.P, c.EpsUs, c.Folds, c.Gamma, c.Lag, want.P, want.EpsUs, want.Folds, want.Gamma, want.Lag)
+	}
+	return nil
+}
+
+func (f *File) relabelled(s int, to *File) []Cell {
+	label := func(name string, names []string) int32 {
+		k, _ := slices.BinarySearch(names, name)
+		return int32(k)
+	}
+	cells := slices.Clone(f.Sets[s].List)
+	for i := range cells {
+		k := &cells[i].CellKey
+		k.Config = label(f.Configs[k.Config], to.Configs)
+		k.Run = label(f.Runs[k.Run], to.Runs)
+		k.Regime = label(f.Regimes[k.Regime], to.Regimes)
+	}
+	return cells
+}
+
+// WithoutRun drops every cell of a run, by name; an error when it has none.
+func (f *File) WithoutRun(name string) error {
+	k := slices.Index(f.Runs, name)
+	if k < 0 {
+		return fmt.Errorf("gram: no run %q, want one of %q", name, f.Runs)
+	}
+	for s, c := range f.Sets {
+		f.Sets[s] = c.Without(int32(k))
+	}
+	return nil
+}

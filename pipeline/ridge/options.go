@@ -1,0 +1,77 @@
+package ridge
+
+import (
+	"github.com/blis-train/blis-train/internal/par"
+)
+
+// Objective says which score chooses lambda.
+type Objective string
+
+// The objectives. Auto is Within for one or two configurations, else Cross.
+const (
+	Auto    Objective = ""
+	Within  Objective = "within"  // mean forward-fold score, one-standard-error rule
+	Cross   Objective = "cross"   // mean score of configurations left out
+	Minimax Objective = "minimax" // worst score of configurations left out
+)
+
+// Options are the choices of a fit that do not come from its rows.
+type Options struct {
+	Penalty []float64 // d_j > 0, one per column
+	// Precision takes the place of Penalty: the inverse covariance of the coefficients about Prior, symmetric and
+	// positive definite, row-major. The penalty is then lambda (beta-prior)' Precision (beta-prior), and a column
+	// without data takes what the others say of it. Interval fits do not read it.
+	Precision   []float64
+	Posterior   bool      // Precision is what was known before these rows: the answer is the posterior mean
+	Free        []bool    // terms without sign constraint; nil: none
+	Prior       []float64 // PriorOf coefficients; nil: 0
+	EpsUs       float64   // floor of the weights' denominator per step, us, > 0
+	Lambdas     []float64 // penalty grid, ascending, > 0
+	MinCellRows int       // a regime with fewer rows joins the largest of its configuration
+	Folds       int       // forward folds; blocks are one more
+	EmbargoRows int       // training rows of a run dropped before a validation block
+	Objective   Objective
+	// SmallestWithin takes the smallest Within in place of the largest lambda within
+	// one standard error of it.
+	SmallestWithin bool
+	// SpreadUs is the spread of the target about x.beta that interval fits expect,
+	// us; 0: none, an interval pulls from outside only.
+	SpreadUs float64
+	// Anchor are coefficients known up to a factor: interval fits take the multiple
+	// of them that meets their rows best as their prior, in place of Prior; nil: Prior.
+	Anchor []float64
+	// AnchorTight holds that multiple near 1, us^2: see Bounds.Multiple; 0: not at all.
+	AnchorTight float64
+	Draws       int // of the block bootstrap of intervals
+	Seed        uint64
+	SkipNested  bool // leave Selection.Nested nil: no fits with two configurations left out
+	Workers     int  // goroutines; 0: all processors. Never changes a result
+}
+
+// DefaultLambdas is the grid 1e-6, 3e-6, ..., 0.3, 1.
+func DefaultLambdas() []float64 {
+	return []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1}
+}
+
+// DefaultOptions are the options for p columns, all signed, penalty 1, no prior.
+func DefaultOptions(p int) Options {
+	o := Options{Penalty: make([]float64, p), EpsUs: 50, Lambdas: DefaultLambdas(), MinCellRows: 20, Folds: 5, Draws: 500, Seed: 1}
+	for j := range o.Penalty {
+		o.Penalty[j] = 1
+	}
+	return o
+}
+
+// IsFree reports a term without a sign constraint.
+func (o *Options) IsFree(j int) bool { return o.Free != nil && o.Free[j] }
+
+// PriorOf is the prior of a term, 0 without one.
+func (o *Options) PriorOf(j int) float64 {
+	if o.Prior == nil {
+		return 0
+	}
+	return o.Prior[j]
+}
+
+// Threads is how many goroutines to use.
+func (o *Options) Threads() int { return par.Workers(o.Workers) }

@@ -1,0 +1,78 @@
+package ridge
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// Proposal says what one more experiment would show.
+type Proposal struct {
+	Index  int       // position in the candidates
+	LogDet float64   // gain of log det of the information: larger is better
+	Shrink []float64 // per term, standard error after over before; 1: nothing learned, NaN: no such column
+}
+
+// proposeRidge is the prior information of a term, relative to what the whole
+// pool would say about it: it keeps terms without rows comparable.
+const proposeRidge = 1e-9
+
+// Propose ranks candidate experiments by D-optimality: what adding the rows of
+// each candidate Gram to the base does to the determinant of the information
+// and to each term's standard error. Base and candidates carry the same kind of
+// weights (1/variance up to one factor, e.g. unbalanced relative weights).
+func (base *Gram) Propose(candidates []*Gram) []Proposal {
+	p := base.P
+	pool := New(p)
+	pool.Add(base)
+	for _, c := range candidates {
+		pool.Add(c)
+	}
+	scale := make([]float64, p)
+	for j := range scale {
+		scale[j] = math.Sqrt(pool.G[j*p+j])
+	}
+	idx := NonZero(scale)
+	logBefore, before := information(base, nil, scale, idx)
+	var out []Proposal
+	for k, c := range candidates {
+		logAfter, after := information(base, c, scale, idx)
+		prop := Proposal{Index: k, LogDet: logAfter - logBefore, Shrink: make([]float64, p)}
+		for j := range prop.Shrink {
+			prop.Shrink[j] = math.NaN()
+		}
+		for r, j := range idx {
+			prop.Shrink[j] = math.Sqrt(after[r] / before[r])
+		}
+		out = append(out, prop)
+	}
+	stat.SortStable(out, func(a, b Proposal) int { return cmp.Compare(b.LogDet, a.LogDet) })
+	return out
+}
+
+// information is the log determinant and the diagonal of the inverse of the
+// scaled information of one or two Grams.
+func information(a, b *Gram, scale []float64, idx []int) (logDet float64, variance []float64) {
+	m := len(idx)
+	l := make([]float64, m*m)
+	for r, j := range idx {
+		for c, k := range idx[:r+1] {
+			v := a.G[j*a.P+k]
+			if b != nil {
+				v += b.G[j*a.P+k]
+			}
+			l[r*m+c] = v / (scale[j] * scale[k])
+		}
+		l[r*m+r] += proposeRidge
+	}
+	if stat.Cholesky(l, m) < m {
+		panic("ridge: information matrix is not positive definite")
+	}
+	inv := stat.CholeskyInverse(l, m)
+	for r := range m {
+		logDet += 2 * math.Log(l[r*m+r])
+		variance = append(variance, inv[r*m+r])
+	}
+	return logDet, variance
+}

@@ -1,0 +1,110 @@
+package ridge
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/par"
+)
+
+// Constants of the reweighting passes (spec#reweighting).
+const (
+	reweightPasses = 6
+	minRelError    = 0.01
+	maxBiasGrowth  = 0.01
+)
+
+// Polish is the fit after the reweighting passes and whether it is kept.
+type Polish struct {
+	Fit     Fit       // after the passes
+	LS      Fit       // before
+	Weights []float64 // of the last pass, one per row
+	Passes  int
+	Bias    float64 // sum(prediction - y)/sum y after the passes
+	BiasLS  float64 // before
+	Kept    bool    // |Bias| did not grow by more than 0.01
+}
+
+// Best is the fit to publish: the polished one if kept.
+func (p *Polish) Best() Fit {
+	if p.Kept {
+		return p.Fit
+	}
+	return p.LS
+}
+
+// Reweight makes six passes with weights w/max(|y - x.beta|/max(y, eps*steps),
+// 0.01) from the base weights w: from squared toward absolute relative error.
+// W, s and ybar are recomputed in every pass, lambda stays.
+func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
+	p := Polish{LS: ls, Fit: ls, Weights: make([]float64, len(w))}
+	p.BiasLS = bias(d, ls.Beta)
+	rows := d.AllRows()
+	for p.Passes < reweightPasses {
+		reweight(d, w, p.Fit.Beta, o, p.Weights)
+		fit, err := Solve(OfRows(d, p.Weights, rows, o.Threads()), ls.Lambda, o)
+		if err != nil {
+			return p, fmt.Errorf("reweighting pass %d: %w", p.Passes+1, err)
+		}
+		p.Fit = fit
+		p.Passes++
+	}
+	p.Bias = bias(d, p.Fit.Beta)
+	p.Kept = math.Abs(p.Bias)-math.Abs(p.BiasLS) <= maxBiasGrowth
+	return p, nil
+}
+
+// FitPublished is the fit to publish of all rows with weights w at one lambda: the posterior mean with a
+// prior of known precision (spec#posterior), else the least-squares fit after the reweighting passes
+// (spec#reweighting) with how they went.
+func FitPublished(d *Data, w []float64, lambda float64, o Options) (Fit, *Polish, error) {
+	ls, err := FitRows(d, w, nil, lambda, o)
+	if err != nil {
+		return ls, nil, err
+	}
+	if o.Posterior {
+		fit, err := PosteriorMean(d, ls, o)
+		return fit, nil, err
+	}
+	p, err := Reweight(d, w, ls, o)
+	if err != nil {
+		return ls, nil, err
+	}
+	return p.Best(), &p, nil
+}
+
+func reweight(d *Data, w, beta []float64, o Options, out []float64) {
+	par.Each(o.Threads(), (len(w)+ChunkRows-1)/ChunkRows, func(_, c int) {
+		for i := c * ChunkRows; i < min(len(w), (c+1)*ChunkRows); i++ {
+			rel := math.Abs(d.Y[i]-Dot(d.Row(i), beta)) / d.BaseOf(i, o.EpsUs)
+			out[i] = w[i] / math.Max(rel, minRelError)
+		}
+	})
+}
+
+// bias is sum(x.beta - y)/sum y.
+func bias(d *Data, beta []float64) float64 {
+	var diff, sum float64
+	for i, y := range d.Y {
+		diff += Dot(d.Row(i), beta) - y
+		sum += y
+	}
+	return diff / sum
+}
+
+// posteriorPasses are enough for predictions and their weights to agree.
+const posteriorPasses = 3
+
+// PosteriorMean is the fit with a prior at a fit's lambda whose weights come from its own
+// predictions: the mean of the coefficients after these rows. Weights that contain the
+// target would pull it toward rows that came out short.
+func PosteriorMean(d *Data, fit Fit, o Options) (Fit, error) {
+	for range posteriorPasses {
+		next, err := FitRows(d, PredictionWeights(d, fit.Beta, o), nil, fit.Lambda, o)
+		if err != nil {
+			return fit, fmt.Errorf("posterior mean: %w", err)
+		}
+		fit = next
+	}
+	return fit, nil
+}

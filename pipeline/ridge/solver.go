@@ -1,0 +1,388 @@
+package ridge
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// Values closer to zero than these count as zero when the working set changes.
+const (
+	signTol = 1e-13
+	gradTol = 1e-12
+)
+
+// solver minimises  gamma'G gamma - 2 b'gamma + lambda sum d(gamma-gamma0)^2
+// subject to gamma >= 0 on signed terms, for one scaled Gram and many lambdas.
+// Its buffers are reused; one solver per goroutine.
+type solver struct {
+	p       int
+	o       *Options
+	g       []float64 // scaled Gram, p x p
+	b       []float64 // scaled right side
+	q       float64   // sum w y^2/(W ybar^2)
+	scale   []float64
+	ybar, w float64
+	zero    []bool // all-zero columns, fixed at 0
+	prior   []float64
+	prec    []float64 // Precision for gamma, p x p; nil: Penalty
+	none    []float64 // zeros
+	passive []bool    // the working set; kept between solves as the next guess
+	gamma   []float64
+	grad    []float64 // half gradient A gamma - b - lambda D gamma0
+	chol    []float64
+	rhs     []float64
+	idx     []int
+	err     error // of an eigenvalue problem of this Gram
+}
+
+func newSolver(p int, o *Options) *solver {
+	f := func() []float64 { return make([]float64, p) }
+	return &solver{
+		p: p, o: o, g: make([]float64, p*p), chol: make([]float64, p*p),
+		b: f(), scale: f(), prior: f(), gamma: f(), grad: f(), rhs: f(), none: f(),
+		zero: make([]bool, p), passive: make([]bool, p), idx: make([]int, 0, p),
+	}
+}
+
+// fit reports the last solution in full.
+func (s *solver) fit(lambda float64) (Fit, error) {
+	f := Fit{
+		Lambda: lambda, YBar: s.ybar, W: s.w, Objective: s.objective(lambda),
+		Beta: make([]float64, s.p), Gamma: make([]float64, s.p), Scale: make([]float64, s.p),
+		Active: make([]bool, s.p), PriorShare: make([]float64, s.p),
+	}
+	s.beta(f.Beta)
+	copy(f.Gamma, s.gamma)
+	copy(f.Scale, s.scale)
+	for j := range s.p {
+		f.Active[j] = !s.zero[j] && (s.gamma[j] != 0 || s.o.IsFree(j))
+		f.PriorShare[j] = math.NaN()
+		if !s.zero[j] {
+			ld := lambda * s.penalty(j, j)
+			f.PriorShare[j] = ld / (1 + ld)
+		}
+	}
+	f.Cert = s.certificate(lambda)
+	f.DFTerm = s.degrees(lambda, f.Active)
+	for _, v := range f.DFTerm {
+		f.DF += v
+	}
+	if s.err != nil {
+		return f, &Error{CertificateFailed, s.err.Error()}
+	}
+	if !f.Cert.OK() {
+		return f, &Error{CertificateFailed, fmt.Sprintf(
+			"gradient on zero terms: got %v, on active terms %v, want >= -1e-8 and <= 1e-8", f.Cert.MinZero, f.Cert.MaxActive)}
+	}
+	return f, nil
+}
+
+// certificate reads the gradient at the last solution, under a strong prior with
+// a covariance relative to it.
+func (s *solver) certificate(lambda float64) Certificate {
+	c := Certificate{MinZero: math.NaN()}
+	unit := 1.0
+	for j := 0; s.prec != nil && j < s.p; j++ {
+		unit = math.Max(unit, lambda*s.prec[j*s.p+j]*math.Max(1, math.Abs(s.prior[j])))
+	}
+	for j := range s.p {
+		switch {
+		case s.zero[j]:
+		case s.gamma[j] != 0 || s.o.IsFree(j):
+			c.MaxActive = math.Max(c.MaxActive, math.Abs(s.grad[j]))
+		case !(c.MinZero < s.grad[j]):
+			c.MinZero = s.grad[j]
+		}
+	}
+	c.MaxActive = c.MaxActive / unit
+	c.MinZero = c.MinZero / unit
+	return c
+}
+
+// degrees is the diagonal of (G + lambda D)^-1 G over the active terms.
+func (s *solver) degrees(lambda float64, active []bool) []float64 {
+	out := make([]float64, s.p)
+	var idx []int
+	for j, a := range active {
+		if a {
+			idx = append(idx, j)
+		}
+	}
+	m := len(idx)
+	l := make([]float64, m*m)
+	for r, j := range idx {
+		for c, k := range idx[:r+1] {
+			l[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
+		}
+	}
+	if stat.Cholesky(l, m) < m {
+		return out
+	}
+	col := make([]float64, m)
+	for c, k := range idx {
+		for r, j := range idx {
+			col[r] = s.g[j*s.p+k]
+		}
+		stat.CholeskySolve(l, m, col)
+		out[k] = col[c]
+	}
+	return out
+}
+
+// load scales a Gram by its own W, s and ybar (spec#scaling). ybarUs > 0 fixes ybar.
+func (s *solver) load(g *Gram, ybarUs float64) {
+	p := s.p
+	s.w, s.err = g.W, nil
+	s.ybar = math.Sqrt(g.Q / g.W)
+	if ybarUs > 0 {
+		s.ybar = ybarUs
+	}
+	if g.W <= 0 || s.ybar == 0 {
+		s.w, s.ybar = 1, 1
+	}
+	for j := range p {
+		s.scale[j] = math.Sqrt(g.G[j*p+j] / s.w)
+		if s.o.Precision != nil && s.scale[j] == 0 { // no data: the others and the prior decide it
+			s.scale[j] = s.ybar * math.Sqrt(s.o.Precision[j*p+j])
+		}
+	}
+	s.normalise(g)
+}
+
+// normalise fills the scaled matrix for the current w, ybar and scale.
+func (s *solver) normalise(g *Gram) {
+	p := s.p
+	s.q = g.Q / (s.w * s.ybar * s.ybar)
+	for j := range p {
+		sj := s.scale[j]
+		s.zero[j] = sj == 0
+		s.prior[j], s.b[j] = 0, 0
+		if s.zero[j] {
+			s.passive[j] = false
+			continue
+		}
+		s.prior[j] = s.o.PriorOf(j) * sj / s.ybar
+		s.b[j] = g.B[j] / (sj * s.w * s.ybar)
+		for k := range p {
+			s.g[j*p+k] = 0
+			if s.scale[k] != 0 {
+				s.g[j*p+k] = g.G[j*p+k] / (sj * s.scale[k] * s.w)
+			}
+		}
+	}
+	s.setPrecision()
+}
+
+// setPrecision scales the prior's precision to gamma.
+func (s *solver) setPrecision() {
+	if s.o.Precision == nil {
+		return
+	}
+	if s.prec == nil {
+		s.prec = make([]float64, s.p*s.p)
+	}
+	for j := range s.p {
+		for k := range s.p {
+			s.prec[j*s.p+k] = 0
+			if s.scale[j] != 0 && s.scale[k] != 0 {
+				s.prec[j*s.p+k] = s.o.Precision[j*s.p+k] * s.ybar * s.ybar / (s.scale[j] * s.scale[k])
+			}
+		}
+	}
+}
+
+// penalty is what couples two terms.
+func (s *solver) penalty(j, k int) float64 {
+	switch {
+	case s.prec != nil:
+		return s.prec[j*s.p+k]
+	case j == k:
+		return s.o.Penalty[j]
+	}
+	return 0
+}
+
+// pull is the penalty's part of the right side, and with gamma of the gradient.
+func (s *solver) pull(lambda float64, j int, gamma []float64) float64 {
+	if s.prec == nil {
+		return lambda * s.o.Penalty[j] * (gamma[j] - s.prior[j])
+	}
+	sum := 0.0
+	for k, v := range s.prec[j*s.p : (j+1)*s.p] {
+		sum += v * (gamma[k] - s.prior[k])
+	}
+	return lambda * sum
+}
+
+// cold forgets the working set: every term starts in it.
+func (s *solver) cold() {
+	for j := range s.passive {
+		s.passive[j] = !s.zero[j]
+	}
+}
+
+// solve finds the minimum for one lambda by exchanging the working set: terms
+// that leave the allowed side go out, terms whose gradient is negative come in.
+// All offenders move while that helps, then the last one alone (Murty's rule),
+// which ends for every positive definite matrix.
+func (s *solver) solve(lambda float64) {
+	for j := range s.p {
+		if !s.zero[j] && s.o.IsFree(j) {
+			s.passive[j] = true
+		}
+	}
+	best, patience := s.p+1, 3
+	for range 100 * s.p {
+		s.solvePassive(lambda)
+		count, lastOut := s.offenders(lambda)
+		switch {
+		case count == 0:
+			s.finish(lambda)
+			return
+		case count < best:
+			best, patience = count, 3
+			s.exchange(-1)
+		case patience > 0:
+			patience--
+			s.exchange(-1)
+		default:
+			s.exchange(lastOut)
+		}
+	}
+	s.finish(lambda)
+}
+
+// offenders refreshes the gradient and counts terms on the wrong side.
+func (s *solver) offenders(lambda float64) (count, last int) {
+	s.gradient(lambda)
+	last = -1
+	for j := range s.p {
+		if s.offends(j) {
+			count, last = count+1, j
+		}
+	}
+	return count, last
+}
+
+func (s *solver) offends(j int) bool {
+	switch {
+	case s.zero[j] || s.o.IsFree(j):
+		return false
+	case s.passive[j]:
+		return s.gamma[j] < -signTol
+	}
+	return s.grad[j] < -gradTol
+}
+
+// exchange moves one offender, or all when only is negative.
+func (s *solver) exchange(only int) {
+	for j := range s.p {
+		if (only < 0 || j == only) && s.offends(j) {
+			s.passive[j] = !s.passive[j]
+		}
+	}
+}
+
+func (s *solver) finish(lambda float64) {
+	for j := range s.p {
+		if s.passive[j] && !s.o.IsFree(j) && s.gamma[j] < 0 {
+			s.gamma[j] = 0
+		}
+	}
+	s.gradient(lambda)
+}
+
+// gradient is half the derivative of the objective.
+func (s *solver) gradient(lambda float64) {
+	for j := range s.p {
+		s.grad[j] = 0
+		if s.zero[j] {
+			continue
+		}
+		s.grad[j] = Dot(s.g[j*s.p:(j+1)*s.p], s.gamma) - s.b[j] + s.pull(lambda, j, s.gamma)
+	}
+}
+
+// solvePassive solves the normal equations of the working set, the rest is 0.
+func (s *solver) solvePassive(lambda float64) {
+	s.idx = s.idx[:0]
+	for j := range s.p {
+		s.gamma[j] = 0
+		if s.passive[j] {
+			s.idx = append(s.idx, j)
+		}
+	}
+	m := len(s.idx)
+	for r, j := range s.idx {
+		s.rhs[r] = s.b[j] - s.pull(lambda, j, s.none)
+		for c, k := range s.idx[:r+1] {
+			s.chol[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
+		}
+	}
+	if stat.Cholesky(s.chol, m) < m {
+		s.solveEigen(lambda)
+		return
+	}
+	stat.CholeskySolve(s.chol, m, s.rhs[:m])
+	for r, j := range s.idx {
+		s.gamma[j] = s.rhs[r]
+	}
+}
+
+// solveEigen is the fallback when Cholesky says the matrix is not positive
+// definite: directions with eigenvalues under 1e-14 of the largest get 0.
+func (s *solver) solveEigen(lambda float64) {
+	m := len(s.idx)
+	a := mat.NewSymDense(m, nil)
+	rhs := make([]float64, m)
+	for r, j := range s.idx {
+		rhs[r] = s.b[j] - s.pull(lambda, j, s.none)
+		for c, k := range s.idx[:r+1] {
+			a.SetSym(r, c, s.g[j*s.p+k]+lambda*s.penalty(j, k))
+		}
+	}
+	values, vectors, err := Eigen(a)
+	if err != nil {
+		s.err = err
+		return
+	}
+	for k, e := range values {
+		if e <= 1e-14*values[m-1] {
+			continue
+		}
+		var proj float64
+		for r := range m {
+			proj += vectors.At(r, k) * rhs[r]
+		}
+		for r, j := range s.idx {
+			s.gamma[j] += vectors.At(r, k) * proj / e
+		}
+	}
+}
+
+// objective is J at the last solution.
+func (s *solver) objective(lambda float64) float64 {
+	obj := s.q
+	for j := range s.p {
+		if s.zero[j] {
+			continue
+		}
+		d := s.gamma[j] - s.prior[j]
+		obj += s.gamma[j]*(Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-2*s.b[j]) + d*s.pull(lambda, j, s.gamma)
+	}
+	return obj
+}
+
+// beta writes the coefficients of the last solution.
+func (s *solver) beta(out []float64) {
+	for j := range s.p {
+		out[j] = 0
+		if !s.zero[j] {
+			out[j] = s.gamma[j] * s.ybar / s.scale[j]
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package ridge
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// Weights are w = c*factor/max(y, eps*steps)^2. c makes sum(w*y^2) equal over
+// the regimes of a configuration and over configurations, grand total 1. A
+// regime with fewer than MinCellRows rows joins the largest of its
+// configuration. They are computed once, on all rows after cleaning.
+func Weights(d *Data, o Options) []float64 {
+	w := d.Unbalanced(o)
+	mass := make([]float64, len(w))
+	for i, v := range w {
+		mass[i] = v * d.Y[i] * d.Y[i]
+	}
+	balanceRows(d, o.MinCellRows, w, mass)
+	return w
+}
+
+// CensoredWeights are w = c*factor with equal sums over the regimes of a
+// configuration and over configurations, grand total 1: constant inside a cell,
+// because a weight that depends on an interval's end pulls the fit to the short
+// intervals.
+func CensoredWeights(d *Data, o Options) []float64 {
+	w := d.factors()
+	balanceRows(d, o.MinCellRows, w, slices.Clone(w))
+	return w
+}
+
+// Unbalanced are the weights before balancing, factor/max(y, eps*steps)^2.
+func (d *Data) Unbalanced(o Options) []float64 {
+	w := make([]float64, d.Len())
+	for i := range w {
+		b := d.BaseOf(i, o.EpsUs)
+		w[i] = d.FactorOf(i) / (b * b)
+	}
+	return w
+}
+
+// PredictionWeights are the weights of Weights with the prediction in place of
+// the target: c*factor/max(x.beta, eps*steps)^2. They do not depend on the
+// noise of a row, so a fit with them is centred on the true coefficients.
+func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
+	w := make([]float64, d.Len())
+	mass := make([]float64, d.Len())
+	for i := range w {
+		pred := Dot(d.Row(i), beta)
+		b := math.Max(pred, o.EpsUs*d.StepsOf(i))
+		w[i] = d.FactorOf(i) / (b * b)
+		mass[i] = w[i] * pred * pred
+	}
+	balanceRows(d, o.MinCellRows, w, mass)
+	return w
+}
+
+// balanceRows multiplies w by the c of each row's cell.
+func balanceRows(d *Data, minRows int, w, mass []float64) {
+	configs := d.Configs()
+	cells := make([][]cellSums, len(configs))
+	k := 0
+	find := func(label int32) {
+		if configs[k] != label {
+			k, _ = slices.BinarySearch(configs, label)
+		}
+	}
+	for i, m := range mass {
+		find(d.Config[i])
+		cells[k] = addCell(cells[k], d.Regime[i], 1, m)
+	}
+	c := make([][]float64, len(configs))
+	for k := range cells {
+		c[k] = balance(cells[k], minRows, len(configs))
+	}
+	for i := range w {
+		find(d.Config[i])
+		w[i] *= c[k][findCell(cells[k], d.Regime[i])]
+	}
+}
+
+// cellSums counts the rows and the relative target mass of one regime.
+type cellSums struct {
+	regime int32
+	n      int64
+	mass   float64 // sum of unbalanced w*y^2, or of unbalanced w
+}
+
+// addCell adds to the sums of a regime, keeping the list sorted by regime.
+func addCell(cells []cellSums, regime int32, n int64, mass float64) []cellSums {
+	k := findCell(cells, regime)
+	if k == len(cells) || cells[k].regime != regime {
+		cells = slices.Insert(cells, k, cellSums{regime: regime})
+	}
+	cells[k].n += n
+	cells[k].mass += mass
+	return cells
+}
+
+// findCell is the position of a regime in the sorted list (or where it belongs).
+func findCell(cells []cellSums, regime int32) int {
+	k := 0
+	for k < len(cells) && cells[k].regime < regime {
+		k++
+	}
+	return k
+}
+
+// balance is the factor c of each regime of one configuration: regimes that
+// stand alone share 1/configs equally, small ones count with the largest.
+func balance(cells []cellSums, minRows, configs int) []float64 {
+	largest := 0
+	for k, c := range cells {
+		if c.n > cells[largest].n {
+			largest = k
+		}
+	}
+	home := make([]int, len(cells))
+	mass := make([]float64, len(cells))
+	for k, c := range cells {
+		home[k] = k
+		if c.n < int64(minRows) {
+			home[k] = largest
+		}
+		mass[home[k]] += c.mass
+	}
+	groups := stat.Count(mass, func(m float64) bool { return m > 0 })
+	out := make([]float64, len(cells))
+	for k := range cells {
+		if m := mass[home[k]]; m > 0 {
+			out[k] = 1 / (float64(configs) * float64(groups) * m)
+		}
+	}
+	return out
+}
