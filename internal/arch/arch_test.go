@@ -27,13 +27,14 @@ const (
 // layers are the packages from the lowest to the highest: a package imports from lower
 // layers alone. Packages of one layer know nothing of each other.
 var layers = [][]string{
-	{"internal/par", "internal/stat", "internal/repo", "internal/arch", "internal/option", "trace"},
+	{"internal/par", "internal/stat", "internal/repo", "internal/arch", "internal/option",
+		"pipeline/extract/otlp/otlptest", "trace"},
 	{"internal/files", "trace/table", "coeff/forest"},
 	{"deploy", "trace/tracev2"},
 	{"coeff"},
 	{"library", "result", "pipeline/features", "pipeline/ridge"},
 	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "report", "sim"},
-	{"pipeline/extract/forms", "pipeline/fit", "sim/workload", "sim/forecast"},
+	{"pipeline/extract/forms", "pipeline/extract/otlp", "pipeline/fit", "sim/workload", "sim/forecast"},
 	{"pipeline/export", "pipeline/extract", "pipeline/validate"},
 	{"pipeline/fit/requestfit", "result/folder"},
 	{"simulate"},

@@ -25,6 +25,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -388,7 +389,7 @@ func (p *Piece) Do(ctx context.Context, o Options) error {
 	if p.Kind == kindKV {
 		err = source.Store(ctx, in, o.streaming(), forms.NewDecoder, w)
 	} else {
-		err = source.Store(ctx, in, o.streaming(), newDecoder, w)
+		err = source.Store(ctx, in, o.streaming(), otlp.NewDecoder, w)
 	}
 	return errors.Join(err, w.Flush(), f.Close())
 }

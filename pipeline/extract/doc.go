@@ -1,31 +1,35 @@
-// Package extract turns recordings of other programs into trace tables. What it
-// stands on:
+// Package extract turns the recordings of a run folder into trace tables and extract.json.
 //
-//	source            files -> decompressed batches of whole lines or messages, on several workers; rows sorted in
-//	                  bounded memory; read = kept + dropped for a reason with a place
-//	forms             files of every other form -> typed records
+// Three packages read files, and this one puts together what they find:
 //
-// In this package otlp_*.go turn lines and messages of OTLP dumps into spans, and the rest run folders into inputs by
-// form, and spans, KV events and requests into tables and extract.json under final names.
+//	source    files -> decompressed batches of whole lines or messages, on several workers; sorting in
+//	          bounded memory; the account of records read, kept and dropped
+//	otlp      messages of trace dumps -> spans
+//	forms     results of load clients, engine logs, KV events and metrics -> typed records
 //
-// What comes in: run folders found by Discover, each with the dumps its
-// run.yaml names. What a file is decides its content: JSON lines or one
-// document, length-prefixed protobuf, zstd in both framings of the collector's
-// file exporter, gzip; the parts of a rotated set are read in time order as one
-// stream, in which a line may go on from file to file.
+// Start with [Discover], which finds run folders, and [Run], which extracts them into an output
+// folder; [One] and [Assemble] do the same in several processes, [Piece] on parts of large files.
+// One run folder goes through an extraction (run.go): its inputs are found (found.go), streamed into
+// a collector of spans (collect.go), step spans are divided among engines (engine.go), requests are
+// joined with their API spans and with what clients saw (join.go), and the tables of each engine run
+// get their final names together with the document (publish.go).
 //
-// What goes out: tables/run=<id>/ and extract.json. The same input gives the
-// same bytes for any number of workers and either parser.
+// The content of a file decides what it is: JSON lines or one document, length-prefixed protobuf,
+// zstd in both framings of the collector's file exporter, gzip. The parts of a rotated set are read
+// in time order as one stream, in which a line may continue in the next file.
 //
-// It promises that every record read is kept or dropped for a counted reason
-// with a place (read = kept + dropped is asserted), that damage costs what it
-// damaged and no more (the records before and after survive where the framing
-// tells where they are), that memory is bounded by workers times the longest
-// line and about a kilobyte a request and not by the bytes of the input, and
-// that nothing half-written has a final name.
+// The package promises:
+//   - Every record read is kept, or dropped for a counted reason with a place. That read = kept +
+//     dropped is asserted.
+//   - Damage costs what it damaged: the records before and after it survive wherever the framing
+//     shows where they begin.
+//   - Memory is bounded by the number of workers times the longest line, and about a kilobyte a
+//     request. It does not grow with the bytes of the input.
+//   - Nothing half-written has a final name.
+//   - The same input gives the same bytes for any number of workers and either form of OTLP.
 //
-// It refuses engine runs that overlap in time unless told to split them, input
-// of which more than a stated share is unreadable, and files that are no dump.
+// It refuses engine runs that overlap in time unless asked to split them, input of which more than
+// the given share is unreadable, and files that hold no recording.
 package extract
 
 import (

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -19,7 +20,7 @@ import (
 // together, so a span belongs to an engine where all three fit between what is
 // known of it, in whatever order spans arrive. Where a span fits into none, a
 // new engine run begins (a restart, or a data-parallel sibling).
-func (c *collector) steps(s *tracedSpan) error {
+func (c *collector) steps(s *otlp.Span) error {
 	defer s.Rows.Free()
 	sortRows(s.Rows)
 	c.strayRows(s)
@@ -41,7 +42,7 @@ func (c *collector) steps(s *tracedSpan) error {
 	return e.tables.add(s.Rows)
 }
 
-func (c *collector) engineOf(s *tracedSpan, p *stretch) (*engine, error) {
+func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 	var best, latest *engine
 	var bestFit fit
 	for _, e := range c.engines {

@@ -4,25 +4,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
-	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -33,7 +29,7 @@ import (
 func goodLines(n int64) []string {
 	var out []string
 	for i := int64(1); i <= n; i++ {
-		out = append(out, otlpRequest(i))
+		out = append(out, otlptest.Request(i))
 	}
 	return out
 }
@@ -59,7 +55,7 @@ func replaced(old, with2 string) []byte {
 func protoMessages(lines []string) []byte {
 	var out []byte
 	for _, line := range lines {
-		out = append(out, otlpFramed(otlpProto([]byte(line)))...)
+		out = append(out, otlptest.Framed(otlptest.Proto([]byte(line)))...)
 	}
 	return out
 }
@@ -102,7 +98,7 @@ func faultCases(t *testing.T) []faultCase {
 			says: "truncated message at byte"},
 		{name: "truncated length", dump: append(protoMessages(goodLines(4)), 0, 0), keeps: "1 2 3 4", drops: unreadable, place: "traces:5",
 			says: "got 2 of 4 bytes"},
-		{name: "truncated zstd stream", dump: append(otlpCompress([]byte(all)), cut(otlpCompress([]byte(otlpRequest(5))), 20)...),
+		{name: "truncated zstd stream", dump: append(otlptest.Compress([]byte(all)), cut(otlptest.Compress([]byte(otlptest.Request(5))), 20)...),
 			keeps: "1 2 3 4", drops: unreadable, says: "unexpected end"},
 		{name: "truncated gzip stream", dump: cut(gzipped([]byte(all)), 8), keeps: "1 2 3 4", drops: unreadable, says: "unexpected end"},
 		{name: "empty file", dump: nil, errors: codeNoInput, says: "traces"},
@@ -120,22 +116,22 @@ func faultCases(t *testing.T) []faultCase {
 		{name: "10000 array values", dump: extra(deep(`{"arrayValue":{"values":[`, `]}}`)), keeps: "1 3 4", drops: unreadable, place: "traces:2:", says: "nested deeper"},
 		{name: "10000 lists of pairs", dump: extra(deep(`{"kvlistValue":{"values":[{"key":"k","value":`, `}]}}`)), keeps: "1 3 4", drops: unreadable, place: "traces:2:", says: "nested deeper"},
 		{name: "10000 protobuf values", dump: append(protoMessages(goodLines(2)),
-			append(otlpFramed(deepMessage(10000)), protoMessages(goodLines(4)[2:])...)...), keeps: "1 2 3 4", drops: unreadable,
+			append(otlptest.Framed(deepMessage(10000)), protoMessages(goodLines(4)[2:])...)...), keeps: "1 2 3 4", drops: unreadable,
 			place: "traces:3", says: "nested deeper"},
 		{name: "line above --max-line", dump: with(func(l string) string { return spaces + l }), options: small, keeps: "1 3 4",
 			drops: map[string]int64{"over_limit": 1}, place: "traces:2", says: "--max-line"},
 		{name: "line of one block above --max-line", dump: with(func(l string) string { return spaces[:1<<17] + l }), options: small,
 			keeps: "1 3 4", drops: map[string]int64{"over_limit": 1}, place: "traces:2", says: "--max-line"},
 		{name: "message above --max-line",
-			dump: append(append(otlpFramed(deepMessage(40000)), otlpFramed(bytes.Repeat([]byte{0x1a, 0}, 1<<16))...),
+			dump: append(append(otlptest.Framed(deepMessage(40000)), otlptest.Framed(bytes.Repeat([]byte{0x1a, 0}, 1<<16))...),
 				protoMessages(goodLines(2))...), options: small, keeps: "1 2", drops: map[string]int64{"over_limit": 2}, place: "traces:1",
 			says: "--max-line"},
-		{name: "packed line above --max-line", dump: otlpCompress(with(func(l string) string { return spaces + l })), options: small,
+		{name: "packed line above --max-line", dump: otlptest.Compress(with(func(l string) string { return spaces + l })), options: small,
 			keeps: "1 3 4", drops: map[string]int64{"over_limit": 1}, place: "traces:2", says: "--max-line"},
-		{name: "packed message above --max-line", dump: append(otlpFramed(otlpCompress([]byte(spaces))),
-			otlpFramed(otlpCompress([]byte(otlpRequest(1))))...), options: small, keeps: "1",
+		{name: "packed message above --max-line", dump: append(otlptest.Framed(otlptest.Compress([]byte(spaces))),
+			otlptest.Framed(otlptest.Compress([]byte(otlptest.Request(1))))...), options: small, keeps: "1",
 			drops: map[string]int64{"over_limit": 1}, place: "traces:1", says: "--max-line"},
-		{name: "stream above --max-expansion", dump: otlpCompress(append([]byte(all), strings.Repeat(spaces+"\n", 40)...)),
+		{name: "stream above --max-expansion", dump: otlptest.Compress(append([]byte(all), strings.Repeat(spaces+"\n", 40)...)),
 			options: func(o *Options) { o.MaxExpansion, o.free = 50, 1<<20 }, errors: files.TooLarge,
 			says: "--max-expansion"},
 		{name: "zstd window of 2 GiB", dump: []byte("\x28\xb5\x2f\xfd\x00\xa8\x19\x00\x00{}\n"), errors: codeNoInput, says: "traces"},
@@ -145,7 +141,7 @@ func faultCases(t *testing.T) []faultCase {
 		{name: "same ids, other content", dump: []byte(all + strings.Replace(goodLines(4)[1], "/v1/completions", "/v1/chat/completions", 1) +
 			"\n"), keeps: "1 2 3 4", drops: map[string]int64{"duplicate": 8, "duplicate_conflict": 3}},
 		{name: "integer beyond 64 bits", dump: replaced(`"intValue":"400"`, `"intValue":"9223372036854775808"`), keeps: "1 3 4", drops: unreadable, place: "traces:2:", says: "step.duration_us"},
-		{name: "time beyond 63 bits", dump: replaced(fmt.Sprintf(`"startTimeUnixNano":"%d"`, otlpWallNs(2e8-2e6)),
+		{name: "time beyond 63 bits", dump: replaced(fmt.Sprintf(`"startTimeUnixNano":"%d"`, otlptest.WallNs(2e8-2e6)),
 			`"startTimeUnixNano":"18446744073709551615"`), keeps: "1 3 4 2", drops: map[string]int64{"bad_record": 3}, place: "traces:2", says: "63 bits"},
 		{name: "negative count", dump: replaced(`"flags":256`, `"flags":256,"droppedEventsCount":-1`), keeps: "1 3 4", drops: unreadable, place: "traces:2:", says: "count of 32 bits"},
 		{name: "attribute of the wrong type", dump: replaced(`{"key":"queue.running_depth","value":{"intValue":"1"}}`,
@@ -254,7 +250,7 @@ func (b *brokenPipe) Read(p []byte) (int, error) {
 
 // TestReadErrorKeepsWhatWasRead: an input that fails halfway loses its rest.
 func TestReadErrorKeepsWhatWasRead(t *testing.T) {
-	all := strings.Join(goodLines(3), "\n") + "\n" + otlpRequest(4)[:300]
+	all := strings.Join(goodLines(3), "\n") + "\n" + otlptest.Request(4)[:300]
 	doc, runs, err := dumpRun(t, []string{"-"}, func(o *Options) { o.Stdin = &brokenPipe{strings.NewReader(all)} })
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +262,7 @@ func TestReadErrorKeepsWhatWasRead(t *testing.T) {
 // TestUnreadableFile: a file that is missing or a folder ends the run with one
 // error that names it.
 func TestUnreadableFile(t *testing.T) {
-	good := writeDump(t, "traces", []byte(otlpRequest(1)))
+	good := writeDump(t, "traces", []byte(otlptest.Request(1)))
 	folder := filepath.Join(t.TempDir(), "folder.json")
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
@@ -302,7 +298,7 @@ func TestInterruptWhileInputIsSilent(t *testing.T) {
 	never := make(chan struct{})
 	defer close(never)
 	o := DefaultOptions()
-	o.Out, o.Stdin = filepath.Join(t.TempDir(), "out"), &silent{strings.NewReader(otlpRequest(1)), cancel, never}
+	o.Out, o.Stdin = filepath.Join(t.TempDir(), "out"), &silent{strings.NewReader(otlptest.Request(1)), cancel, never}
 	_, err := Run(ctx, []RunDir{dumpDir("-")}, o)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want an interruption", err)
@@ -437,13 +433,13 @@ func coreIDs(runs []*trace.Run) string {
 // before and after; so does a length-prefixed one of either framing.
 func TestFlippedByteLosesItsFrameOnly(t *testing.T) {
 	forms := map[string]func(n int64) []byte{
-		"native json": func(n int64) []byte { return otlpCompress([]byte(otlpRequest(n) + "\n")) },
+		"native json": func(n int64) []byte { return otlptest.Compress([]byte(otlptest.Request(n) + "\n")) },
 		"native proto": func(n int64) []byte {
-			return otlpCompress(otlpFramed(otlpProto([]byte(otlpRequest(n)))))
+			return otlptest.Compress(otlptest.Framed(otlptest.Proto([]byte(otlptest.Request(n)))))
 		},
-		"legacy json": func(n int64) []byte { return otlpFramed(otlpCompress([]byte(otlpRequest(n)))) },
+		"legacy json": func(n int64) []byte { return otlptest.Framed(otlptest.Compress([]byte(otlptest.Request(n)))) },
 		"legacy proto": func(n int64) []byte {
-			return otlpFramed(otlpCompress(otlpProto([]byte(otlpRequest(n)))))
+			return otlptest.Framed(otlptest.Compress(otlptest.Proto([]byte(otlptest.Request(n)))))
 		},
 	}
 	for name, form := range forms {
@@ -495,7 +491,7 @@ func TestFlippedByteLosesItsFrameOnly(t *testing.T) {
 func TestGapKeepsItsShareOfTheLoss(t *testing.T) {
 	var dump []byte
 	for n := int64(1); n <= 4; n++ {
-		f := otlpCompress([]byte(otlpRequest(n) + "\n"))
+		f := otlptest.Compress([]byte(otlptest.Request(n) + "\n"))
 		if n == 2 {
 			f[len(f)/2] ^= 0xff
 		}
@@ -513,291 +509,5 @@ func TestGapKeepsItsShareOfTheLoss(t *testing.T) {
 	if want := fmt.Sprintf("zstd frame at byte %d is broken, read on at byte %d", second,
 		third); !strings.Contains(doc.Runs[0].Examples[0].What, want) {
 		t.Errorf("got %q, want %q", doc.Runs[0].Examples[0].What, want)
-	}
-}
-
-// decoded is what a reader kept of one message, without what differs by design:
-// the content's hash and the words of a fault.
-func decoded(run func([]byte, *builder, *otlpMessage) *source.Error, data []byte) ([]tracedSpan, *source.Error) {
-	var out otlpMessage
-	if err := run(bytes.Clone(data), newBuilder(), &out); err != nil {
-		return nil, err
-	}
-	spans := make([]tracedSpan, len(out.Spans))
-	for i, s := range out.Spans {
-		spans[i] = *s
-		spans[i].Hash = 0
-		if s.Rows != nil {
-			spans[i].Rows = &stepRows{append([]trace.Step(nil), s.Rows.Steps...), append([]trace.Snapshot(nil), s.Rows.Snaps...)}
-		}
-		for k := range spans[i].Faults {
-			spans[i].Faults[k].Msg = ""
-		}
-	}
-	return spans, nil
-}
-
-// render writes spans for comparison and for the reader of a failure.
-func render(spans []tracedSpan) string {
-	var b strings.Builder
-	for i := range spans {
-		s := spans[i]
-		rows := s.Rows
-		s.Rows = nil // an address
-		fmt.Fprintf(&b, "%+v\n", s)
-		if rows != nil {
-			fmt.Fprintf(&b, "rows %+v\n", *rows)
-		}
-	}
-	return b.String()
-}
-
-// same compares decoded spans; a missing list equals an empty one.
-func same(a, b []tracedSpan) bool { return reflect.DeepEqual(a, b) || render(a) == render(b) }
-
-// smallLines are lines of OTLP/JSON, one or two spans each: every kind of span
-// and attribute, and every way of writing them.
-func smallLines(t testing.TB) []string {
-	out := []string{
-		// forms of values, of attributes nobody reads and of one somebody does
-		pairLine(`{"key":"num_preemptions","value":{"intValue":3}}`), pairLine(`{"key":"num_preemptions","value":{"int_value":"-3"}}`),
-		pairLine(`{"key":"num_preemptions","value":{"intValue":"9223372036854775808"}}`), pairLine(`{"key":"ts.monotonic","value":{"doubleValue":"NaN"}}`),
-		pairLine(`{"key":"ts.monotonic","value":{"doubleValue":1.5e-3}}`), pairLine(`{"key":"ts.monotonic","value":{"intValue":"12"}}`),
-		pairLine(`{"key":"ts.monotonic","value":{"stringValue":"12"}}`), pairLine(`{"key":"phase","value":{"boolValue":true}}`),
-		pairLine(`{"key":"x","value":{"bytesValue":"3q0="}}`), pairLine(`{"key":"x","value":{"stringValueStrindex":2}}`), pairLine(`{"key":"phase","value":{}}`),
-		pairLine(`{"key":"x","value":{"arrayValue":{"values":[{"intValue":"1"},{"stringValue":"b"},{}]}}}`),
-		pairLine(`{"key":"x","value":{"kvlistValue":{"values":[{"key":"y","value":{"doubleValue":2}}]}}}`),
-		pairLine(`{"value":{"stringValue":"PREFILL"},"key":"phase"}`), pairLine(`{"key":"phase","value":{"stringValue":"a","intValue":"1"}}`),
-		pairLine(`{"key":"phase","value":null}`), pairLine(`{"key":"ph\u0061se","value":{"stringValue":"\ud83d\ude00\ud83d \"\\\/\b\f\n\r\t"}}`),
-		pairLine(`{"key":"x","value":` + strings.Repeat(`{"arrayValue":{"values":[`, 12) + strings.Repeat(`]}}`, 12) + `}`),
-		// forms of messages
-		`{"resource_spans":[{"scope_spans":[{"spans":[{"trace_id":"374E6EE57C92377D5D2DF595574DAC92","span_id":"","parent_span_id":"0a5d2f346baa9455","name":"llm_core","kind":"SPAN_KIND_INTERNAL","start_time_unix_nano":1771362150002000000,"end_time_unix_nano":18446744073709551615}],"scope":{"name":"vllm.scheduler"}}]}]}`,
-		`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"a"}},{"key":"process.pid","value":{"intValue":"7"}}],"droppedAttributesCount":1,"entityRefs":[{"type":"t","idKeys":["a"]}]},"scopeSpans":[{"scope":{"name":"s","version":"1","attributes":[{}]},"schemaUrl":"u","spans":[{"name":"n","traceState":"a=b","flags":256,"kind":3,"droppedEventsCount":2,"droppedAttributesCount":"1","droppedLinksCount":0,"links":[{"traceId":"","spanId":"0a5d2f346baa9455","attributes":[],"flags":1}],"status":{"code":"STATUS_CODE_ERROR","message":"m"}}]}],"schemaUrl":""}]}`,
-		`{"resourceSpans":[{"scopeSpans":[{"scope":{"name":"vllm.api"},"spans":[{"name":"llm_request","events":[{"attributes":[{"key":"event.ts.monotonic","value":{"doubleValue":1}}],"droppedAttributesCount":1,"name":"api.ARRIVED","timeUnixNano":"1"},{"name":"other"},{}]}]}]}]}`,
-		`{"resourceSpans":[],"unknown":[1,-0.5e+3,true,false,null,"\u00e9",{"a":{}}]}`, `{"resourceSpans":[{"scopeSpans":[],"resource":{}},{}]}`, `{"resourceSpans":null}`, `{}`, ` {} {} `, ``,
-		`{"resourceMetrics":[{"scopeMetrics":[]}]}`, `{"id":"1","status":200}`, `{"resourceLogs":[]}{"resourceSpans":[]}`, "{\"resourceSpans\":[]}\x00", `{"resourceSpans":[{"resourceSpans":[]}],"resourceSpans":[]}`,
-	}
-	for _, line := range testLines(t) {
-		out = append(out, string(line))
-	}
-	return out
-}
-
-// pairLine is a dump of one QUEUED event with one attribute.
-func pairLine(pair string) string {
-	return `{"resourceSpans":[{"scopeSpans":[{"scope":{"name":"vllm.scheduler"},"spans":[{"name":"llm_core","events":[{"name":"journey.QUEUED","attributes":[` + pair + `]}]}]}]}]}`
-}
-
-// reference reads every object of a text with OpenTelemetry's own JSON decoder.
-func reference(text []byte, b *builder, out *otlpMessage) *source.Error {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	for {
-		var document json.RawMessage
-		if err := dec.Decode(&document); err == io.EOF {
-			return nil
-		} else if err != nil || document[0] != '{' {
-			return &source.Error{Msg: fmt.Sprintf("no object: %v", err)}
-		}
-		var u ptrace.JSONUnmarshaler
-		t, err := u.UnmarshalTraces(document)
-		if err != nil {
-			return &source.Error{Msg: err.Error()}
-		}
-		readTraces(t, b, out)
-	}
-}
-
-// FuzzJSON: our reader takes what OpenTelemetry's takes, keeps the same of it, and
-// takes nothing that is not JSON. It may take more, since it does not look into fields
-// that nobody reads. Where the reference is no guide, only the last holds: keys that
-// repeat or are empty (it takes the empty one for the end of the object), escapes in
-// ids and base64, the names of before OTLP 0.15, which it does not know, and nesting
-// beyond our bound. An object of unknown keys alone is no dump to us.
-func FuzzJSON(f *testing.F) {
-	for _, line := range smallLines(f) {
-		f.Add([]byte(line))
-		f.Add([]byte(line[:len(line)*2/3]))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if bytes.IndexByte(data, '\n') >= 0 {
-			return
-		}
-		checkJSON(t, data)
-	})
-}
-
-func checkJSON(t *testing.T, data []byte) {
-	t.Helper()
-	got, err := decoded(parseJSON, data)
-	if err != nil && (err.At < 0 || err.At > len(data)) {
-		t.Errorf("error outside the text: byte %d of %d", err.At, len(data))
-	}
-	if err == nil && !manyValid(data) {
-		t.Errorf("%q: taken, and is not JSON", data)
-	}
-	want, errRef := decoded(reference, data)
-	switch {
-	case errRef != nil || !comparable(data):
-	case err == nil && !same(got, want):
-		t.Errorf("%q:\ngot %s\nreference %s", data, render(got), render(want))
-	case err != nil && !strings.Contains(err.Msg, "want resourceSpans"):
-		t.Errorf("%q: refused (%v), the reference takes it", data, err)
-	}
-}
-
-// comparable reports that the reference is a guide for data.
-func comparable(data []byte) bool {
-	if !utf8.Valid(data) {
-		return false
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	for dec.More() {
-		if err := guided(dec, data, 0); err != nil {
-			return err != errUnguided // broken text is a guide: both must refuse it
-		}
-	}
-	return true
-}
-
-// raw are the keys whose text the reference reads as it stands, escapes and all.
-var raw = map[string]bool{"traceid": true, "spanid": true, "parentspanid": true, "bytesvalue": true}
-
-var errUnguided = errors.New("the reference is no guide")
-
-// guided walks one value.
-func guided(dec *json.Decoder, data []byte, depth int) error {
-	tok, err := dec.Token()
-	if err != nil {
-		return err
-	}
-	d, ok := tok.(json.Delim)
-	if !ok && tok != nil {
-		return nil
-	}
-	if !ok || depth > source.MaxDepth/4 {
-		return errUnguided
-	}
-	seen := map[string]bool{}
-	name := ""
-	for dec.More() {
-		if d == '{' {
-			k, err := dec.Token()
-			if err != nil {
-				return err
-			}
-			name = strings.ToLower(strings.ReplaceAll(k.(string), "_", ""))
-			if seen[name] || name == "" || strings.HasPrefix(name, "instrumentationlibrary") || strings.HasPrefix(name, "deprecated") {
-				return errUnguided
-			}
-			seen[name] = true
-		}
-		from := dec.InputOffset()
-		if err := guided(dec, data, depth+1); err != nil {
-			return err
-		}
-		if raw[name] && bytes.IndexByte(data[from:dec.InputOffset()], '\\') >= 0 {
-			return errUnguided
-		}
-	}
-	_, err = dec.Token()
-	return err
-}
-
-// manyValid reports that data is a sequence of JSON values.
-func manyValid(data []byte) bool {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	for dec.More() {
-		var v json.RawMessage
-		if err := dec.Decode(&v); err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// FuzzProto: of what OpenTelemetry's decoder takes, deep nesting, proto2 groups and
-// varints beyond 64 bits are refused before it sees them, and nothing else.
-func FuzzProto(f *testing.F) {
-	for _, line := range smallLines(f) {
-		if msg := otlpProto([]byte(line)); len(msg) > 0 {
-			f.Add(msg)
-			f.Add(msg[:len(msg)*2/3])
-		}
-	}
-	f.Fuzz(checkProto)
-}
-
-func checkProto(t *testing.T, data []byte) {
-	t.Helper()
-	_, err := decoded(parseProto, data)
-	if err == nil {
-		return
-	}
-	if err.At < 0 || err.At > len(data) {
-		t.Errorf("error outside the message: byte %d of %d", err.At, len(data))
-	}
-	if _, bare := (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(data); bare == nil &&
-		!strings.Contains(err.Msg, "nested") && !strings.Contains(err.Msg, "want 0, 1, 2 or 5") && !strings.Contains(err.Msg, "varint") {
-		t.Errorf("%x: refused (%v), the reference takes it", data, err)
-	}
-}
-
-// TestRoundTripThroughProtobuf: JSON and protobuf of the same spans decode alike.
-func TestRoundTripThroughProtobuf(t *testing.T) {
-	for _, line := range testLines(t) {
-		fromJSON, err := decoded(parseJSON, line)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fromProto, err := decoded(parseProto, otlpProto(line))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !same(fromJSON, fromProto) {
-			t.Errorf("JSON %s\nprotobuf %s", render(fromJSON), render(fromProto))
-		}
-		checkJSON(t, line)
-	}
-}
-
-func testLines(t testing.TB) [][]byte {
-	t.Helper()
-	var out [][]byte
-	for _, name := range []string{"smoke.json", "edge.json", "stock.json"} {
-		b := repo.Read(t, "testdata", name)
-		out = append(out, bytes.Split(bytes.TrimSpace(b), source.Newline)...)
-	}
-	return out
-}
-
-// TestReadersAgreeOnRecordings: on lines of real dumps our JSON reader keeps what OpenTelemetry's keeps.
-func TestReadersAgreeOnRecordings(t *testing.T) {
-	lines := 0
-	for _, name := range []string{"smoke/traces.jsonl", "collector_formats/json/traces.json", "real_vllm_cpu/gqa-overflow/traces.jsonl.zst"} {
-		f, err := os.Open(repo.Shared(t, "data", filepath.FromSlash(name)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		in := io.Reader(f)
-		if filepath.Ext(name) == ".zst" {
-			z, err := zstd.NewReader(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer z.Close()
-			in = z
-		}
-		text, err := io.ReadAll(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range bytes.Lines(text) {
-			checkJSON(t, bytes.TrimRight(line, "\n"))
-			lines++
-		}
-	}
-	if lines < 100 {
-		t.Errorf("got %d lines, want 100 or more", lines)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -364,7 +365,7 @@ func (c *collector) Close() {
 	c.mem.Close()
 }
 
-func (c *collector) at(s *tracedSpan) source.Place {
+func (c *collector) at(s *otlp.Span) source.Place {
 	return source.Place{File: c.names[s.File].Name, Line: s.Line}
 }
 

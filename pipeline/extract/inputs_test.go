@@ -20,6 +20,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -71,9 +72,9 @@ func TestEveryContainerHoldsTheSameTables(t *testing.T) {
 	proto := protoMessages(lines)
 	var legacyJSON, legacyProto, frames []byte
 	for _, line := range lines {
-		legacyJSON = append(legacyJSON, otlpFramed(otlpCompress([]byte(line)))...)
-		legacyProto = append(legacyProto, otlpFramed(otlpCompress(otlpProto([]byte(line))))...)
-		frames = append(frames, otlpCompress([]byte(line+"\n"))...)
+		legacyJSON = append(legacyJSON, otlptest.Framed(otlptest.Compress([]byte(line)))...)
+		legacyProto = append(legacyProto, otlptest.Framed(otlptest.Compress(otlptest.Proto([]byte(line))))...)
+		frames = append(frames, otlptest.Compress([]byte(line+"\n"))...)
 	}
 	skippable := append([]byte{0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'a', 'b', 'c'}, frames...)
 	want := withoutPlaces(readText(t, lines...))
@@ -82,7 +83,7 @@ func TestEveryContainerHoldsTheSameTables(t *testing.T) {
 	}
 	for name, dump := range map[string][]byte{
 		"one line": []byte(one), "pretty document": pretty.Bytes(), "no last newline": []byte(strings.TrimSuffix(text, "\n")), "protobuf": proto,
-		"zstd": otlpCompress([]byte(text)), "zstd frames": frames, "skippable frame": skippable, "zstd protobuf": otlpCompress(proto),
+		"zstd": otlptest.Compress([]byte(text)), "zstd frames": frames, "skippable frame": skippable, "zstd protobuf": otlptest.Compress(proto),
 		"legacy zstd json": legacyJSON, "legacy zstd protobuf": legacyProto, "gzip": gzipped([]byte(text)),
 		"gzip members":  append(gzipped([]byte(lines[0]+"\n")), gzipped([]byte(lines[1]+"\n"+lines[2]))...),
 		"gzip protobuf": gzipped(proto), "gzip of zstd": gzipped(frames), "gzip of legacy": gzipped(legacyProto),
@@ -145,7 +146,7 @@ func TestGroupByTree(t *testing.T) {
 	for service, n := range map[string]int64{"alpha": 1, "beta": 40} {
 		text := ""
 		for i := n; i < n+3; i++ {
-			text += strings.Replace(otlpRequest(i), `"engine"`, fmt.Sprintf("%q", service), 1) + "\n"
+			text += strings.Replace(otlptest.Request(i), `"engine"`, fmt.Sprintf("%q", service), 1) + "\n"
 		}
 		text = strings.ReplaceAll(text, fmt.Sprintf("steps_%d", n+1), "steps_1")
 		path := filepath.Join(dir, "dumps", service, "traces.json")
@@ -191,7 +192,7 @@ func TestSeveralInputsAtOnce(t *testing.T) {
 		}
 	}
 	dump := filepath.Join(parent, "b", "extra.json")
-	repo.Write(t, otlpRequest(1), dump)
+	repo.Write(t, otlptest.Request(1), dump)
 	for _, c := range []struct {
 		args []string
 		want string
@@ -238,7 +239,7 @@ func wildLines(t *testing.T, rng *rand.Rand) []string {
 		lines = append(lines, `{"resourceSpans":[],"x":"`+strings.Repeat("y", n)+`"}`)
 	}
 	lines = append(lines, "", "\r", strings.Repeat("\x00", 300), "\x00", `{"resourceMetrics":[]}{"resourceLogs":[]}`,
-		strings.Replace(otlpRequest(77), "cmpl-77", "cmpl-\xff77", 1), goodLines(3)[1]+"\r", `{"resourceSpans":`)
+		strings.Replace(otlptest.Request(77), "cmpl-77", "cmpl-\xff77", 1), goodLines(3)[1]+"\r", `{"resourceSpans":`)
 	rng.Shuffle(len(lines), func(a, b int) { lines[a], lines[b] = lines[b], lines[a] })
 	return lines
 }
@@ -285,12 +286,12 @@ func TestPartsGiveTheSameBytes(t *testing.T) {
 	lines := wildLines(t, rng)
 	var proto, framed []byte
 	for i, line := range append(goodLines(60), goodLines(5)...) {
-		msg := otlpProto([]byte(line))
+		msg := otlptest.Proto([]byte(line))
 		if i%9 == 4 {
 			msg = msg[:len(msg)-3]
 		}
-		proto = append(proto, otlpFramed(msg)...)
-		framed = append(framed, otlpFramed(enc.EncodeAll(msg, nil))...)
+		proto = append(proto, otlptest.Framed(msg)...)
+		framed = append(framed, otlptest.Framed(enc.EncodeAll(msg, nil))...)
 	}
 	text := strings.Join(lines, "\n")
 	for name, dump := range map[string]map[string]string{
@@ -557,7 +558,7 @@ func TestStaleCache(t *testing.T) {
 			os.Truncate(path, st.Size())
 			os.Chtimes(path, st.ModTime(), st.ModTime())
 		}, "traces.jsonl"},
-		{"a dump more", nil, func(dir string) { repo.Write(t, otlpRequest(9)+"\n", dir, "traces-2.jsonl") }, "traces-2.jsonl"},
+		{"a dump more", nil, func(dir string) { repo.Write(t, otlptest.Request(9)+"\n", dir, "traces-2.jsonl") }, "traces-2.jsonl"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "out")

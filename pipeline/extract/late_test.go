@@ -18,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -26,10 +27,10 @@ import (
 
 // stepSpans makes n spans of ten steps each; the last step of every other span has its
 // snapshots spread over this span and the next.
-func stepSpans(n int) []*stepRows {
-	spans := make([]*stepRows, n+1)
+func stepSpans(n int) []*otlp.StepRows {
+	spans := make([]*otlp.StepRows, n+1)
 	for i := range spans {
-		spans[i] = &stepRows{}
+		spans[i] = &otlp.StepRows{}
 	}
 	for id := int64(1); id <= int64(10*n); id++ {
 		at := int(id-1) / 10
@@ -46,7 +47,7 @@ func stepSpans(n int) []*stepRows {
 }
 
 // writeSpans writes spans as the tables of one engine, and reads what snapshots say of requests.
-func writeSpans(t *testing.T, format table.Format, spans []*stepRows) (map[string][]byte, map[digest]sighting, *stepTables) {
+func writeSpans(t *testing.T, format table.Format, spans []*otlp.StepRows) (map[string][]byte, map[digest]sighting, *stepTables) {
 	t.Helper()
 	dir := t.TempDir()
 	mem := &source.Memory{Dir: t.TempDir(), Limit: 4096}
@@ -107,7 +108,7 @@ func TestLateStepSpans(t *testing.T) {
 			t.Fatalf("%s: got %d files and late rows, want 2 and none", format, len(want))
 		}
 		spans := stepSpans(40)
-		behind := append(append(append([]*stepRows{}, spans[:5]...), spans[7:]...), spans[5:7]...)
+		behind := append(append(append([]*otlp.StepRows{}, spans[:5]...), spans[7:]...), spans[5:7]...)
 		got, late, m := writeSpans(t, format, behind)
 		if !reflect.DeepEqual(want, got) {
 			t.Errorf("%s: the tables differ", format)
@@ -124,7 +125,7 @@ func TestLateStepSpans(t *testing.T) {
 func TestRepeatedStepRows(t *testing.T) {
 	spans := stepSpans(3)
 	again := stepSpans(3)
-	_, _, m := writeSpans(t, table.Parquet, []*stepRows{spans[0], again[0], spans[1], spans[2], spans[3], again[1]})
+	_, _, m := writeSpans(t, table.Parquet, []*otlp.StepRows{spans[0], again[0], spans[1], spans[2], spans[3], again[1]})
 	// 10 steps and 29 snapshots of the first span, all of the second
 	if got, want := m.acc.Dropped[source.CodeDuplicate], int64(10+29+10+30); got != want {
 		t.Errorf("dropped: got %d, want %d", got, want)
@@ -137,7 +138,7 @@ func TestRepeatedStepRows(t *testing.T) {
 // TestForgottenRequests: of requests not shown for long only a sighting is left, and who
 // comes back is known by the first.
 func TestForgottenRequests(t *testing.T) {
-	span := &stepRows{}
+	span := &otlp.StepRows{}
 	const n = 5 * forgetAfter
 	for id := int64(1); id <= n; id++ {
 		span.Steps = append(span.Steps, trace.Step{ID: id, TsStartNs: 100 * id})
@@ -156,7 +157,7 @@ func TestForgottenRequests(t *testing.T) {
 	}
 	defer m.mem.Close()
 	for part := range slices.Chunk(span.Steps, forgetAfter/4) {
-		rows := &stepRows{Steps: part}
+		rows := &otlp.StepRows{Steps: part}
 		for _, s := range span.Snaps {
 			if s.StepID >= part[0].ID && s.StepID <= part[len(part)-1].ID {
 				rows.Snaps = append(rows.Snaps, s)

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -82,7 +83,7 @@ func TestClientForms(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/packed %v", name, packed), func(t *testing.T) {
 				text := f.text
 				if packed {
-					text = string(otlpCompress([]byte(text)))
+					text = string(otlptest.Compress([]byte(text)))
 				}
 				doc, run := besideDump(t, nil, map[string]string{"some.file": text}, nil)
 				if len(run.Observed) != 2 || len(doc.Records.Dropped) > 0 || doc.Tables[table.ObservedRequests] != 2 {
@@ -519,43 +520,6 @@ func TestSilentLog(t *testing.T) {
 			"disabling stats logging to avoid incomplete stats.\n", dir, "server.log")
 		if _, err = extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir); !strings.Contains(trace.HintOf(err), "--api-server-count 1") {
 			t.Errorf("%s: got %v, hint %q", more, err, trace.HintOf(err))
-		}
-	}
-}
-
-// TestKeysThatStandTwice: JSON leaves open which of two values of one key counts. An event or span
-// with such a key is dropped with words; where it is around many spans the line is unreadable.
-func TestKeysThatStandTwice(t *testing.T) {
-	const doc = `{"resourceSpans":[{"resource":{"attributes":[]},"scopeSpans":[{"scope":{"name":"vllm.scheduler"},"spans":[{` +
-		`"traceId":"b64e72c5037530df5c3c8c2e350a8d1b","spanId":"0000000000000001","name":"llm_core","startTimeUnixNano":"5",` +
-		`"endTimeUnixNano":"9","attributes":[{"key":"gen_ai.request.id","value":{"stringValue":"r"}}],"events":[` +
-		`{"timeUnixNano":"7","name":"journey.QUEUED","attributes":[{"key":"ts.monotonic_ns","value":{"intValue":"70"}},` +
-		`{"key":"scheduler.step","value":{"intValue":"3"}}]}]}]}]}]}`
-	for _, c := range []struct{ old, twice, in string }{
-		{``, ``, "kept"},
-		{`"startTimeUnixNano":"5"`, `"startTimeUnixNano":"5","start_time_unix_nano":"6"`, "span"},
-		{`{"key":"gen_ai.request.id"`, `{"key":"gen_ai.request.id","value":{"stringValue":"q"}},{"key":"gen_ai.request.id"`, "span"},
-		{`"value":{"stringValue":"r"}`, `"value":{"stringValue":"r"},"value":{"stringValue":"s"}`, "span"},
-		{`{"timeUnixNano":"7",`, `{"timeUnixNano":"7","timeUnixNano":"8",`, "event"},
-		{`{"key":"scheduler.step"`, `{"key":"ts.monotonic_ns","value":{"intValue":"71"}},{"key":"scheduler.step"`, "event"},
-		{`{"key":"scheduler.step"`, `{"key":"ts.monotonic_ns","extra":1,"value":{"intValue":"71"}},{"key":"scheduler.step"`, "event"},
-		{`{"intValue":"3"}`, `{"intValue":"3","int_value":"4"}`, "event"},
-		{`"scope":{"name":"vllm.scheduler"}`, `"scope":{"name":"vllm.scheduler","name":"x"}`, "line"},
-		{`"resource":{"attributes":[]},`, `"resource":{"attributes":[]},"resource":{},`, "line"},
-		{`{"resourceSpans":[`, `{"resourceSpans":[],"resourceSpans":[`, "line"},
-	} {
-		got, words := "kept", ""
-		spans, err := decoded(parseJSON, []byte(strings.Replace(doc, c.old, c.twice, 1)))
-		switch {
-		case err != nil:
-			got, words = "line", err.Msg
-		case spans[0].Bad != "":
-			got, words = "span", spans[0].Bad
-		case len(spans[0].Faults) > 0:
-			got, words = "event", "twice"
-		}
-		if got != c.in || got != "kept" && !strings.Contains(words, "twice") {
-			t.Errorf("%s: got %s (%s), want %s", c.twice, got, words, c.in)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -29,11 +30,11 @@ func rejectedDump(t *testing.T) RunDir {
 	t.Helper()
 	lines := goodLines(4)
 	lines[1] = strings.Replace(lines[1], `{"key":"queue.running_depth"`, `{"key":"queue.depth"`, 1)
-	foreign := otlpSpan{Scope: "opentelemetry.instrumentation.fastapi", Name: "POST", Trace: 90, ID: 90,
-		Events: []string{otlpEvent("sent", 1), otlpEvent("sent", 2)}}
-	other := otlpSpan{Scope: "vllm.api", Name: "llm_request", Trace: 91, ID: 91,
-		Attrs: []string{otlpStr("gen_ai.request.id", "cmpl-91")}, Events: []string{otlpEvent("api.NEW", 1)}}
-	lines = append(lines, otlpLine("engine", foreign, other), otlpRequest(1), `{"resourceMetrics":[]}`, `{"resourceSpans":[`, `{"resourceLogs":1}`)
+	foreign := otlptest.Span{Scope: "opentelemetry.instrumentation.fastapi", Name: "POST", Trace: 90, ID: 90,
+		Events: []string{otlptest.Event("sent", 1), otlptest.Event("sent", 2)}}
+	other := otlptest.Span{Scope: "vllm.api", Name: "llm_request", Trace: 91, ID: 91,
+		Attrs: []string{otlptest.Str("gen_ai.request.id", "cmpl-91")}, Events: []string{otlptest.Event("api.NEW", 1)}}
+	lines = append(lines, otlptest.Line("engine", foreign, other), otlptest.Request(1), `{"resourceMetrics":[]}`, `{"resourceSpans":[`, `{"resourceLogs":1}`)
 	kv := `[1.5,[["AllBlocksCleared"],["NoSuchEvent",1]],0,null]
 [1.5,[["TransferInitiated",1,"cmpl-1-0-aaaaaaaa","GPU","CPU",1,7],["TransferInitiated",1,"cmpl-1-0-aaaaaaaa","GPU","CPU",1,7]],0,null]
 [1.6,[["BlockRemoved"]],0,null]

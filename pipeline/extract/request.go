@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -18,11 +19,19 @@ import (
 // known columns only, and its journey events in a spool. In memory stand its id
 // and where the rest is.
 
+// Kinds of journey events with a stamp of their own in a request.
+const (
+	kindQueued     = "QUEUED"
+	kindScheduled  = "SCHEDULED"
+	kindFirstToken = "FIRST_TOKEN"
+	kindFinished   = "FINISHED"
+)
+
 // eventSeed serves hashes that never leave the process.
 var eventSeed = maphash.MakeSeed()
 
 // core collects an engine request.
-func (c *collector) core(s *tracedSpan, key spanKey) error {
+func (c *collector) core(s *otlp.Span, key spanKey) error {
 	if !s.RequestID.OK {
 		c.acc.Drop(source.CodeBadRecord, 1+int64(len(s.Journey)), c.at(s), "llm_core without gen_ai.request.id")
 		return nil
@@ -65,7 +74,7 @@ func (c *collector) core(s *tracedSpan, key spanKey) error {
 
 // coreOf is the request of a core span, by its place among the cores, and what is known of it:
 // a new one, or the one of an earlier span with the same id.
-func (c *collector) coreOf(s *tracedSpan, key spanKey) (at int32, row *coreRow, err error) {
+func (c *collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, err error) {
 	id, row := digestID(s.RequestID.V), &c.pack.row
 	if at, ok := c.byID[id]; ok {
 		if err = c.pack.getCore(c.cores[at].row, row, files.NewInterner()); err != nil || row.Resource == s.Resource {
@@ -128,31 +137,28 @@ func summarise(r *trace.Request, e *trace.JourneyEvent) {
 }
 
 // api collects a request as the API process saw it, or a stock span.
-func (c *collector) api(s *tracedSpan, key spanKey) (err error) {
+func (c *collector) api(s *otlp.Span, key spanKey) (err error) {
 	row := apiRow{apiHead: apiHead{Key: key, Order: c.order, File: s.File, Line: s.Line, Kept: 1, Resource: s.Resource}}
-	p := api{isStock: s.Class == classStock}
+	p := api{isStock: s.Class == otlp.ClassStock}
 	r := &row.request
 	*r = trace.Request{APIID: s.RequestID, Route: s.Route, Model: s.Model, PromptTokens: s.Prompt, OutputTokens: s.Completion,
 		MaxTokens: s.MaxTokens, N: s.N, StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs)}
-	stamps := [...]*trace.Opt[int64]{apiArrived: &r.ArrivedNs, apiHandoff: &r.HandoffNs, apiFirst: &r.FirstResponseNs,
-		apiDeparted: &r.DepartedNs, apiAborted: &r.AbortedNs}
+	stamps := [...]*trace.Opt[int64]{otlp.APIArrived: &r.ArrivedNs, otlp.APIHandoff: &r.HandoffNs, otlp.APIFirstResponse: &r.FirstResponseNs,
+		otlp.APIDeparted: &r.DepartedNs, otlp.APIAborted: &r.AbortedNs}
 	for _, e := range s.API {
 		if stamps[e.Name].OK {
-			c.acc.Drop(source.CodeDuplicate, 1, c.at(s), "%s of %s", eventNames[e.Name], s.RequestID.V)
+			c.acc.Drop(source.CodeDuplicate, 1, c.at(s), "%s of %s", e.Name, s.RequestID.V)
 			continue
 		}
 		*stamps[e.Name] = trace.Some(e.TsNs)
 		c.clock(s.Resource, ofAPIs).See(e.TsNs)
-		if e.Name == apiAborted {
+		if e.Name == otlp.APIAborted {
 			r.AbortReason = e.Reason
 		}
 		row.Kept++
 	}
 	if p.isStock {
-		for i, dst := range []*trace.Opt[float64]{&r.StockTTFTUs, &r.StockE2EUs, &r.StockQueueUs, &r.StockPrefillUs, &r.StockDecodeUs,
-			&r.StockInferUs} {
-			*dst = s.Micros(i)
-		}
+		setStockTimes(r, &s.Stock)
 	}
 	p.row, err = c.pack.putAPI(&row)
 	c.acc.Keep(row.Kept)
@@ -189,7 +195,7 @@ const (
 
 // strayRows drops what of a step span cannot stand beside the rest of it: its middle summary says
 // when its steps ran, and which ids fit there.
-func (c *collector) strayRows(s *tracedSpan) {
+func (c *collector) strayRows(s *otlp.Span) {
 	rows := s.Rows.Steps
 	if len(rows) < 3 {
 		return
@@ -209,14 +215,14 @@ func (c *collector) strayRows(s *tracedSpan) {
 			first, last = min(first, r.ID), max(last, r.ID)
 			return false
 		}
-		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: %s", summaryName, why)
+		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: %s", otlp.StepSummary, why)
 		return true
 	})
 	s.Rows.Snaps = slices.DeleteFunc(s.Rows.Snaps, func(r trace.Snapshot) bool {
 		if r.StepID >= first-unstamped && r.StepID <= last+unstamped {
 			return false
 		}
-		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: step_id: got %d, want %d to %d", snapshotName, r.StepID, first-unstamped,
+		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: step_id: got %d, want %d to %d", otlp.StepSnapshot, r.StepID, first-unstamped,
 			last+unstamped)
 		return true
 	})
@@ -394,7 +400,7 @@ type stretch struct {
 }
 
 // stretchOf is one span, its rows sorted.
-func stretchOf(s *tracedSpan) stretch {
+func stretchOf(s *otlp.Span) stretch {
 	p := stretch{firstStep: s.FirstStep, lastStep: s.LastStep, firstSeq: s.Sequence.V, lastSeq: s.Sequence.V}
 	if n := len(s.Rows.Steps); n > 0 {
 		p.fromNs = s.Rows.Steps[0].TsStartNs

@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -409,7 +410,7 @@ func (x *extraction) inputs(ctx context.Context) error {
 		done += n
 		o.Progress.Report("extract "+x.run.ID, min(done, total), total, "B")
 	}
-	if err := source.Stream(ctx, set.traces, how, newDecoder, x.col.Add); err != nil {
+	if err := source.Stream(ctx, set.traces, how, otlp.NewDecoder, x.col.Add); err != nil {
 		return err
 	}
 	if len(set.kv) > 0 {

@@ -9,11 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // withoutNs is a life as forks before v0.4.0 wrote it: seconds alone.
-func withoutNs(s otlpSpan) otlpSpan {
+func withoutNs(s otlptest.Span) otlptest.Span {
 	s.Events = slices.Clone(s.Events)
 	for i, e := range s.Events {
 		from := strings.Index(e, `{"key":"ts.monotonic_ns"`)
@@ -26,25 +27,25 @@ func withoutNs(s otlpSpan) otlpSpan {
 // TestOlderForkForms: each older form (spec#wire-versions) gives the requests and steps
 // that today's form gives.
 func TestOlderForkForms(t *testing.T) {
-	life := otlpLife(1e8, 3)
-	api := otlpAPI(1, "cmpl-1", 1e8-2e6, 1e8+2e7)
-	core := otlpCore(1, 0, "cmpl-1-0-aaaaaaaa", life)
-	steps := otlpStepSpan(1, 3, 4, otlpSummary(3, 1e8, true), otlpSummary(4, 11e7, false))
-	want := readText(t, otlpLine("e", core, api, steps))[0]
+	life := otlptest.Life(1e8, 3)
+	api := otlptest.API(1, "cmpl-1", 1e8-2e6, 1e8+2e7)
+	core := otlptest.Core(1, 0, "cmpl-1-0-aaaaaaaa", life)
+	steps := otlptest.StepSpan(1, 3, 4, otlptest.Summary(3, 1e8, true), otlptest.Summary(4, 11e7, false))
+	want := readText(t, otlptest.Line("e", core, api, steps))[0]
 
 	whole := steps // one span for the whole life, without attributes
 	whole.Name, whole.Attrs = "scheduler_steps", nil
 	v030 := whole
 	v030.Scope = "vllm.scheduler"
-	stock := otlpStock(1, "cmpl-1")
-	for name, spans := range map[string][]otlpSpan{
+	stock := otlptest.Stock(1, "cmpl-1")
+	for name, spans := range map[string][]otlptest.Span{
 		"v0.3.0: one step span in the scheduler's scope": {withoutNs(core), api, v030},
 		"v0.3.0: stock span beside the fork's":           {withoutNs(core), api, v030, stock},
 		"v0.3.2: one step span in a scope of its own":    {withoutNs(core), api, whole},
 		"v0.4.0: ts.monotonic_ns":                        {core, api, whole},
 	} {
 		t.Run(name, func(t *testing.T) {
-			doc, runs := readDump(t, []byte(otlpLine("e", spans...)))
+			doc, runs := readDump(t, []byte(otlptest.Line("e", spans...)))
 			got := runs[0]
 			if d := different(want.Requests, got.Requests); d != "" {
 				t.Errorf("requests (-want +got):\n%s", d)
@@ -63,14 +64,14 @@ func TestOlderForkForms(t *testing.T) {
 	// Before v0.3.0 the journey stood on the request's only span.
 	oldest := core
 	oldest.Scope, oldest.Name, oldest.Parent, oldest.Events = "vllm.llm_engine", "llm_request", 0, withoutNs(core).Events
-	got := readText(t, otlpLine("e", oldest))[0].Requests
+	got := readText(t, otlptest.Line("e", oldest))[0].Requests
 	if len(got) != 1 || got[0].QueuedNs != want.Requests[0].QueuedNs || got[0].FinishedNs != want.Requests[0].FinishedNs ||
 		!got[0].Success.Or(false) || got[0].ArrivedNs.OK {
 		t.Errorf("got %+v, want the journey of %+v without an arrival", got, want.Requests[0])
 	}
 
 	// Other writers spell names in snake case, or after OTLP before 0.15.
-	line := otlpLine("e", core, api, steps)
+	line := otlptest.Line("e", core, api, steps)
 	for _, r := range []*strings.Replacer{
 		strings.NewReplacer("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spanId", "span_id", "traceId", "trace_id",
 			"parentSpanId", "parent_span_id",
@@ -93,7 +94,7 @@ func TestOlderForkForms(t *testing.T) {
 // TestStockSpans: a stock span is one row with its durations in us and no
 // engine stamps.
 func TestStockSpans(t *testing.T) {
-	run := readText(t, otlpLine("e", otlpStock(1, "cmpl-1-0"), otlpStock(2, "cmpl-2-0")))[0]
+	run := readText(t, otlptest.Line("e", otlptest.Stock(1, "cmpl-1-0"), otlptest.Stock(2, "cmpl-2-0")))[0]
 	if len(run.Requests) != 2 {
 		t.Fatalf("got %d requests, want 2", len(run.Requests))
 	}
@@ -110,16 +111,16 @@ func TestStockSpans(t *testing.T) {
 // to the API span; the prefix links them where the parent is unknown.
 func TestSeveralSamplesOfOneRequest(t *testing.T) {
 	for _, orphan := range []bool{false, true} {
-		api := otlpAPI(1, "cmpl-1", 1e8-2e6, 2e8, otlpInt("gen_ai.request.n", 3))
-		var spans []otlpSpan
+		api := otlptest.API(1, "cmpl-1", 1e8-2e6, 2e8, otlptest.Int("gen_ai.request.n", 3))
+		var spans []otlptest.Span
 		for k := range int64(3) {
-			core := otlpCore(1, k, fmt.Sprintf("%d_cmpl-1-0-aaaaaaaa", k), otlpLife(1e8, 3))
+			core := otlptest.Core(1, k, fmt.Sprintf("%d_cmpl-1-0-aaaaaaaa", k), otlptest.Life(1e8, 3))
 			if orphan {
 				core.Parent = 0
 			}
 			spans = append(spans, core)
 		}
-		run := readText(t, otlpLine("e", append(spans, api)...))[0]
+		run := readText(t, otlptest.Line("e", append(spans, api)...))[0]
 		want := map[bool]string{false: "parent", true: "prefix"}[orphan]
 		if len(run.Requests) != 3 {
 			t.Fatalf("got %d rows, want 3", len(run.Requests))
@@ -139,22 +140,22 @@ func TestSeveralSamplesOfOneRequest(t *testing.T) {
 // whichever span holds its first snapshot.
 func TestEventsGoThroughRotatedStepSpans(t *testing.T) {
 	const id = "cmpl-1-0-aaaaaaaa"
-	core := otlpCore(1, 0, id, otlpLife(3e8, 3))
-	api := otlpAPI(1, "cmpl-1", 3e8-2e6, 5e8)
-	span := func(seq int64, steps ...int64) otlpSpan {
+	core := otlptest.Core(1, 0, id, otlptest.Life(3e8, 3))
+	api := otlptest.API(1, "cmpl-1", 3e8-2e6, 5e8)
+	span := func(seq int64, steps ...int64) otlptest.Span {
 		var events []string
 		for _, n := range steps {
-			events = append(events, otlpSummary(n, n*1e8, n == 3))
+			events = append(events, otlptest.Summary(n, n*1e8, n == 3))
 			if n == 3 {
-				events = append(events, otlpSnapshot(n, id, 1, 3))
+				events = append(events, otlptest.Snapshot(n, id, 1, 3))
 			}
 		}
-		return otlpStepSpan(seq, steps[0], steps[len(steps)-1], events...)
+		return otlptest.StepSpan(seq, steps[0], steps[len(steps)-1], events...)
 	}
 	a := span(1, 1, 2)
 	b := span(2, 3, 4)
 	c := span(3, 5, 6)
-	want := readText(t, otlpLine("e", a), otlpLine("e", b, core, api), otlpLine("e", c))
+	want := readText(t, otlptest.Line("e", a), otlptest.Line("e", b, core, api), otlptest.Line("e", c))
 	if got := want[0]; len(got.Steps) != 6 || len(got.Snapshots) != 1 || got.Requests[0].CachedTokens.V != 1 {
 		t.Fatalf("got %d steps, %d snapshots, %v cached tokens, want 6, 1, 1", len(got.Steps), len(got.Snapshots), got.Requests[0].CachedTokens)
 	}
@@ -163,7 +164,7 @@ func TestEventsGoThroughRotatedStepSpans(t *testing.T) {
 			t.Errorf("row %d: got step %d", i, s.ID)
 		}
 	}
-	got := readText(t, otlpLine("e", core, a), otlpLine("e", api, c), otlpLine("e", b))
+	got := readText(t, otlptest.Line("e", core, a), otlptest.Line("e", api, c), otlptest.Line("e", b))
 	if d := different(withoutPlaces(want), withoutPlaces(got)); d != "" {
 		t.Errorf("in another order of export (-first +second):\n%s", d)
 	}
@@ -176,10 +177,10 @@ func lifeOfEngine(n, from, startNs, everyNs int64) []string {
 	for i := range n {
 		at, first := startNs+i*everyNs, 2*i+1
 		id := fmt.Sprintf("cmpl-%d-0-aaaaaaaa", from+i)
-		s := otlpStepSpan(i+1, first, first+1, otlpSummary(first, at, true), otlpSummary(first+1, at+1e7, false))
+		s := otlptest.StepSpan(i+1, first, first+1, otlptest.Summary(first, at, true), otlptest.Summary(first+1, at+1e7, false))
 		s.ID, s.Trace = from<<20|i, from<<20|i
-		out = append(out, otlpLine("e", otlpCore(from+i, 0, id, otlpLife(at, first)),
-			otlpAPI(from+i, fmt.Sprintf("cmpl-%d", from+i), at-2e6, at+2e7), s))
+		out = append(out, otlptest.Line("e", otlptest.Core(from+i, 0, id, otlptest.Life(at, first)),
+			otlptest.API(from+i, fmt.Sprintf("cmpl-%d", from+i), at-2e6, at+2e7), s))
 	}
 	return out
 }

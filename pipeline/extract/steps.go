@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -18,7 +19,7 @@ import (
 )
 
 // sortRows puts rows in step order, as they nearly always are.
-func sortRows(r *stepRows) {
+func sortRows(r *otlp.StepRows) {
 	byID := func(a, b trace.Step) int { return cmp.Compare(a.ID, b.ID) }
 	byStep := func(a, b trace.Snapshot) int { return cmp.Compare(a.StepID, b.StepID) }
 	if !slices.IsSortedFunc(r.Steps, byID) {
@@ -30,7 +31,7 @@ func sortRows(r *stepRows) {
 }
 
 // nextStep cuts the rows of the lowest step id off sorted rows; ok is false at the end.
-func nextStep(r *stepRows) (g stepRows, id int64, ok bool) {
+func nextStep(r *otlp.StepRows) (g otlp.StepRows, id int64, ok bool) {
 	switch {
 	case len(r.Steps) > 0 && len(r.Snaps) > 0:
 		id = min(r.Steps[0].ID, r.Snaps[0].StepID)
@@ -48,7 +49,7 @@ func nextStep(r *stepRows) (g stepRows, id int64, ok bool) {
 	for j < len(r.Snaps) && r.Snaps[j].StepID == id {
 		j++
 	}
-	g = stepRows{Steps: r.Steps[:i], Snaps: r.Snaps[:j]}
+	g = otlp.StepRows{Steps: r.Steps[:i], Snaps: r.Snaps[:j]}
 	r.Steps, r.Snaps = r.Steps[i:], r.Snaps[j:]
 	return g, id, true
 }
@@ -63,10 +64,10 @@ type stepTables struct {
 	at     source.Place // where a repeated row is reported
 	steps  *table.Writer[trace.Step]
 	snaps  *table.Writer[trace.Snapshot]
-	held   stepRows // the last step: the next span may add to it
+	held   otlp.StepRows // the last step: the next span may add to it
 	heldID int64
 	any    bool
-	late   *source.Sorter[stepRows] // rows whose step was written already when they arrived
+	late   *source.Sorter[otlp.StepRows] // rows whose step was written already when they arrived
 	isLate bool
 	mem    *source.Memory
 	sightings
@@ -187,7 +188,7 @@ func (s *sightings) sighted(use func(at int64, o *sighting)) error {
 }
 
 func newStepTables(dir string, format table.Format, acc *source.Account, at source.Place, mem *source.Memory) (*stepTables, error) {
-	m := &stepTables{dir: dir, format: format, acc: acc, at: at, mem: mem, sightings: newSightings(mem), late: source.NewSorter[stepRows](mem)}
+	m := &stepTables{dir: dir, format: format, acc: acc, at: at, mem: mem, sightings: newSightings(mem), late: source.NewSorter[otlp.StepRows](mem)}
 	return m, m.create()
 }
 
@@ -199,13 +200,13 @@ func (m *stepTables) create() (err error) {
 }
 
 // add takes the rows of one span, sorted.
-func (m *stepTables) add(rows *stepRows) error {
+func (m *stepTables) add(rows *otlp.StepRows) error {
 	left := *rows
 	for {
 		g, id, ok := nextStep(&left)
 		switch {
 		case !ok:
-			m.held = stepRows{Steps: slices.Clone(m.held.Steps), Snaps: slices.Clone(m.held.Snaps)}
+			m.held = otlp.StepRows{Steps: slices.Clone(m.held.Steps), Snaps: slices.Clone(m.held.Snaps)}
 			return nil
 		case m.any && id < m.heldID:
 			m.isLate = true
@@ -214,7 +215,7 @@ func (m *stepTables) add(rows *stepRows) error {
 			}
 			continue
 		case m.any && id == m.heldID:
-			m.held = stepRows{Steps: slices.Concat(m.held.Steps, g.Steps), Snaps: slices.Concat(m.held.Snaps, g.Snaps)}
+			m.held = otlp.StepRows{Steps: slices.Concat(m.held.Steps, g.Steps), Snaps: slices.Concat(m.held.Snaps, g.Snaps)}
 			continue
 		case m.any:
 			if err := m.write(m.held, m.heldID); err != nil {
@@ -228,7 +229,7 @@ func (m *stepTables) add(rows *stepRows) error {
 }
 
 // write writes the rows of one step.
-func (m *stepTables) write(g stepRows, id int64) error {
+func (m *stepTables) write(g otlp.StepRows, id int64) error {
 	snaps, err := m.snapshots(g.Snaps, id)
 	if err != nil {
 		return err
@@ -391,10 +392,10 @@ func (m *stepTables) mergeLate() error {
 	defer m.abort()
 	mem := &source.Memory{Dir: m.mem.Dir, Limit: m.mem.Limit}
 	defer mem.Close()
-	all := source.NewSorter[stepRows](mem) // of one step, what was written comes first
+	all := source.NewSorter[otlp.StepRows](mem) // of one step, what was written comes first
 	for s, err := range fileRows[trace.Step](early, table.Steps, m.format) {
 		if err == nil {
-			err = all.Put(s.ID, &stepRows{Steps: []trace.Step{s}})
+			err = all.Put(s.ID, &otlp.StepRows{Steps: []trace.Step{s}})
 		}
 		if err != nil {
 			return err
@@ -402,7 +403,7 @@ func (m *stepTables) mergeLate() error {
 	}
 	for s, err := range fileRows[trace.Snapshot](early, table.Snapshots, m.format) {
 		if err == nil {
-			err = all.Put(s.StepID, &stepRows{Snaps: []trace.Snapshot{s}})
+			err = all.Put(s.StepID, &otlp.StepRows{Snaps: []trace.Snapshot{s}})
 		}
 		if err != nil {
 			return err
@@ -411,9 +412,9 @@ func (m *stepTables) mergeLate() error {
 	if err := m.late.Rows(all.Put); err != nil {
 		return err
 	}
-	var held stepRows // of step at
+	var held otlp.StepRows // of step at
 	at := int64(minStep)
-	err := all.Rows(func(id int64, rows *stepRows) error {
+	err := all.Rows(func(id int64, rows *otlp.StepRows) error {
 		if id != at {
 			if err := m.write(held, at); err != nil {
 				return err

@@ -12,6 +12,8 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -32,7 +34,7 @@ func TestWrappedDumps(t *testing.T) {
 		"Tempo batches":           {`{"batches":` + inner + "}", lines[0]},
 		"Tempo trace":             {`{"trace":` + lines[0] + "}", lines[0]},
 		"Tempo trace of batches":  {`{"trace":{"batches":` + inner + "}}", lines[0]},
-		"request without framing": {string(otlpProto([]byte(lines[0]))), lines[0]},
+		"request without framing": {string(otlptest.Proto([]byte(lines[0]))), lines[0]},
 	} {
 		if got, want := dumpRows(t, c.text), dumpRows(t, c.want+"\n"); want == 0 || got != want {
 			t.Errorf("%s: got %d rows, want %d", name, got, want)
@@ -82,9 +84,9 @@ func TestForeignFilesAreNamed(t *testing.T) {
 // through the cursor of the JSON reader and OpenTelemetry's decoder.
 type edgeParser struct{ out *edge }
 
-func (p edgeParser) Records() *otlpMessage { return new(otlpMessage) }
+func (p edgeParser) Records() *otlp.Batch { return new(otlp.Batch) }
 
-func (p edgeParser) Line(text []byte, _ *otlpMessage) *source.Error {
+func (p edgeParser) Line(text []byte, _ *otlp.Batch) *source.Error {
 	r := source.Cursor{B: text}
 	for r.Err == nil && r.Peek() != 0 {
 		p.anyJSON(&r)
@@ -151,7 +153,7 @@ func eachKey(r *source.Cursor, visit func(key string)) {
 	}
 }
 
-func (p edgeParser) Message(data []byte, _ *otlpMessage) *source.Error {
+func (p edgeParser) Message(data []byte, _ *otlp.Batch) *source.Error {
 	var u ptrace.ProtoUnmarshaler
 	traces, err := u.UnmarshalTraces(data)
 	if err != nil {
@@ -258,7 +260,7 @@ func TestKVEventsInMessagePack(t *testing.T) {
 		plain = append(plain, m...)
 		framed = append(binary.BigEndian.AppendUint32(framed, uint32(len(m))), m...)
 	}
-	for name, data := range map[string][]byte{"plain": plain, "framed": framed, "zstd": otlpCompress(plain), "gzip": gzipped(framed)} {
+	for name, data := range map[string][]byte{"plain": plain, "framed": framed, "zstd": otlptest.Compress(plain), "gzip": gzipped(framed)} {
 		doc, got := besideDump(t, goodLines(1), nil, map[string]string{"kv.msgpack": string(data)})
 		if d := different(want.KVEvents, got.KVEvents); d != "" || len(doc.Records.Dropped) > 0 {
 			t.Errorf("%s: dropped %v, rows (-want +got):\n%s", name, doc.Records.Dropped, d)
@@ -332,7 +334,7 @@ func TestInputThatGivesNothing(t *testing.T) {
 		{"metrics among the dumps", "{traces: '*.jsonl'}", map[string]string{"metrics.jsonl": metrics}, false, "metrics.jsonl"},
 		{"metrics alone", "{traces: [traces.jsonl, metrics.jsonl]}", map[string]string{"metrics.jsonl": metrics}, true, "metrics.jsonl"},
 		{"spans of somebody else", "{traces: [traces.jsonl, other.jsonl]}", map[string]string{
-			"other.jsonl": otlpLine("x", otlpSpan{Scope: "django", Name: "GET", Trace: 1, ID: 1}) + "\n"}, true, "django"},
+			"other.jsonl": otlptest.Line("x", otlptest.Span{Scope: "django", Name: "GET", Trace: 1, ID: 1}) + "\n"}, true, "django"},
 		{"a fresh live file", "{traces: 'traces.json*'}", map[string]string{"traces.json": ""}, false, "traces.json"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -446,7 +447,7 @@ func (t *texts) get(at text) []byte {
 }
 
 // Add takes the result of one batch.
-func (c *collector) Add(p *source.Parsed[*otlpMessage]) error {
+func (c *collector) Add(p *source.Parsed[*otlp.Batch]) error {
 	name := c.names[p.Batch.File].Name
 	p.Account(c.acc, name)
 	for _, s := range p.Records.Ignored {
@@ -469,18 +470,24 @@ func (c *collector) Add(p *source.Parsed[*otlpMessage]) error {
 var spanRanges = trace.RangesOf[trace.Request]()
 
 // span takes one span.
-func (c *collector) span(s *tracedSpan) error {
+func (c *collector) span(s *otlp.Span) error {
 	c.order++
 	a := c.acc
 	c.count(s)
-	if s.Class == classForeign {
+	if s.Class == otlp.ClassForeign {
 		a.Drop(codeNotUsed, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
 		return nil
 	}
-	why := spanRanges.Check(&trace.Request{StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs), PromptTokens: s.Prompt,
-		OutputTokens: s.Completion, MaxTokens: s.MaxTokens, N: s.N, StockTTFTUs: s.Micros(0), StockE2EUs: s.Micros(1),
-		StockQueueUs: s.Micros(2), StockPrefillUs: s.Micros(3), StockDecodeUs: s.Micros(4), StockInferUs: s.Micros(5)})
-	if why = cmp.Or(s.Bad, why); why != "" {
+	values := trace.Request{
+		StartWallNs:  trace.Some(s.StartNs),
+		EndWallNs:    trace.Some(s.EndNs),
+		PromptTokens: s.Prompt,
+		OutputTokens: s.Completion,
+		MaxTokens:    s.MaxTokens,
+		N:            s.N,
+	}
+	setStockTimes(&values, &s.Stock)
+	if why := cmp.Or(s.Bad, spanRanges.Check(&values)); why != "" {
 		a.Drop(source.CodeBadRecord, 1+s.Events(), c.at(s), "%s: %s", s.Name, why)
 		return nil
 	}
@@ -505,22 +512,32 @@ func (c *collector) span(s *tracedSpan) error {
 	for _, f := range s.Faults {
 		a.Drop(f.Code, 1, c.at(s), "%s", f.Msg)
 	}
-	if s.Class != classStep {
+	if s.Class != otlp.ClassStep {
 		c.wall.See(s.StartNs)
 		c.wall.See(s.EndNs)
 	}
 	switch s.Class {
-	case classCore:
+	case otlp.ClassCore:
 		return c.core(s, key)
-	case classStep:
+	case otlp.ClassStep:
 		return c.steps(s)
 	}
 	return c.api(s, key)
 }
 
+// setStockTimes copies what the span of an unmodified vLLM states into a request.
+func setStockTimes(r *trace.Request, t *otlp.StockTimes) {
+	r.StockTTFTUs = t.TTFTUs
+	r.StockE2EUs = t.E2EUs
+	r.StockQueueUs = t.QueueUs
+	r.StockPrefillUs = t.PrefillUs
+	r.StockDecodeUs = t.DecodeUs
+	r.StockInferUs = t.InferUs
+}
+
 // ownKey is what tells a span from others: its ids or, where it has no span
 // id, its content.
-func ownKey(s *tracedSpan) spanKey {
+func ownKey(s *otlp.Span) spanKey {
 	key := spanKey{s.TraceID, s.SpanID}
 	if s.SpanID == ([8]byte{}) {
 		binary.BigEndian.PutUint64(key.Trace[:], s.Hash)
@@ -532,12 +549,12 @@ func ownKey(s *tracedSpan) spanKey {
 func (c *collector) NoIDs() int64 { return c.noIDs }
 
 // count counts a span and its events by scope and name.
-func (c *collector) count(s *tracedSpan) {
+func (c *collector) count(s *otlp.Span) {
 	c.acc.Read += 1 + s.Events()
 	c.acc.Scope(s.Scope, "", 1)
 	for e, n := range s.Counts {
 		if n > 0 {
-			c.acc.Scope(s.Scope, eventNames[e], int64(n))
+			c.acc.Scope(s.Scope, otlp.EventName(e).String(), int64(n))
 		}
 	}
 	for _, name := range s.Others {

@@ -1,4 +1,4 @@
-package extract
+package otlp
 
 import (
 	"bytes"
@@ -395,18 +395,18 @@ func fill(v reflect.Value, n *int) {
 // TestSpansWaitOnDiskWhole: every field of a message that was stored is there again.
 func TestSpansWaitOnDiskWhole(t *testing.T) {
 	n := 0
-	made := func() *otlpMessage {
+	made := func() *Batch {
 		n = 0
-		m := &otlpMessage{}
+		m := &Batch{}
 		fill(reflect.ValueOf(&m.Spans).Elem(), &n)
 		fill(reflect.ValueOf(&m.Ignored).Elem(), &n)
 		fill(reflect.ValueOf(&m.Texts).Elem(), &n)
 		return m
 	}
-	want, got := made(), &otlpMessage{}
-	codec := files.NewCodec[otlpMessage]()
+	want, got := made(), &Batch{}
+	codec := files.NewCodec[Batch]()
 	text := codec.Append(nil, made())
-	restore := func(text []byte, to *otlpMessage) error { return codec.Decode(text, to, files.NewInterner()) }
+	restore := func(text []byte, to *Batch) error { return codec.Decode(text, to, files.NewInterner()) }
 	if err := restore(text, got); err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +414,7 @@ func TestSpansWaitOnDiskWhole(t *testing.T) {
 		t.Errorf("got %+v, want %+v", *got.Spans[0], *want.Spans[0])
 	}
 	for n := range text {
-		if restore(text[:n], &otlpMessage{}) == nil {
+		if restore(text[:n], &Batch{}) == nil {
 			t.Fatalf("the first %d of %d bytes pass for a message", n, len(text))
 		}
 	}

@@ -1,0 +1,258 @@
+package otlp
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// slot numbers every attribute that a table needs. All other attributes are skipped. The slots of
+// an event are in the order in which producers write its attributes.
+type slot uint8
+
+const (
+	stepID slot = iota
+	stepTsStart
+	stepTsEnd
+	stepDuration
+	queueRunning
+	queueWaiting
+	batchPrefillReqs
+	batchDecodeReqs
+	batchScheduled
+	batchPrefill
+	batchDecode
+	batchFinished
+	batchPreempted
+	kvUsage
+	kvTotal
+	kvFree
+
+	snapRequest
+	snapPhase
+	snapPrompt
+	snapComputed
+	snapOutput
+	snapPreemptions
+	snapScheduled
+	snapAllocated
+	snapCached
+	snapEffective
+
+	journeyType
+	journeyTs
+	journeyTsNs
+	journeyStep
+	journeyPhase
+	journeyPrefillDone
+	journeyPrefillTotal
+	journeyDecodeDone
+	journeyDecodeMax
+	journeyPreemptions
+	journeyKind
+	journeyStatus
+
+	apiTs
+	apiReason
+	apiError
+
+	spanRequestID
+	spanRoute
+	spanModel
+	spanPrompt
+	spanCompletion
+	spanMaxTokens
+	spanN
+	stockTTFT
+	stockE2E
+	stockQueue
+	stockPrefill
+	stockDecode
+	stockInference
+	spanSequence
+	spanRangeStart
+	spanRangeEnd
+
+	numSlots
+	noSlot = numSlots
+)
+
+// attrType is the type of an attribute's value.
+type attrType uint8
+
+const (
+	wantInt attrType = iota
+	wantFloat
+	wantText
+	wantOther   // a type that no slot has
+	wantNothing // an empty value
+)
+
+// attrKeys are the keys of the slots in a dump and the types of their values (spec#wire-summary,
+// spec#wire-snapshot, spec#wire-journey-events, spec#wire-api-events, spec#wire-stock).
+var attrKeys = [numSlots]struct {
+	key  string
+	want attrType
+}{
+	stepID:           {"step.id", wantInt},
+	stepTsStart:      {"step.ts_start_ns", wantInt},
+	stepTsEnd:        {"step.ts_end_ns", wantInt},
+	stepDuration:     {"step.duration_us", wantInt},
+	queueRunning:     {"queue.running_depth", wantInt},
+	queueWaiting:     {"queue.waiting_depth", wantInt},
+	batchPrefillReqs: {"batch.num_prefill_reqs", wantInt},
+	batchDecodeReqs:  {"batch.num_decode_reqs", wantInt},
+	batchScheduled:   {"batch.scheduled_tokens", wantInt},
+	batchPrefill:     {"batch.prefill_tokens", wantInt},
+	batchDecode:      {"batch.decode_tokens", wantInt},
+	batchFinished:    {"batch.num_finished", wantInt},
+	batchPreempted:   {"batch.num_preempted", wantInt},
+	kvUsage:          {"kv.usage_gpu_ratio", wantFloat},
+	kvTotal:          {"kv.blocks_total_gpu", wantInt},
+	kvFree:           {"kv.blocks_free_gpu", wantInt},
+
+	snapRequest:     {"request.id", wantText},
+	snapPhase:       {"request.phase", wantText},
+	snapPrompt:      {"request.num_prompt_tokens", wantInt},
+	snapComputed:    {"request.num_computed_tokens", wantInt},
+	snapOutput:      {"request.num_output_tokens", wantInt},
+	snapPreemptions: {"request.num_preemptions", wantInt},
+	snapScheduled:   {"request.scheduled_tokens_this_step", wantInt},
+	snapAllocated:   {"kv.blocks_allocated_gpu", wantInt},
+	snapCached:      {"kv.blocks_cached_gpu", wantInt},
+	snapEffective:   {"request.effective_prompt_len", wantInt},
+
+	journeyType:         {"event.type", wantText},
+	journeyTs:           {"ts.monotonic", wantFloat},
+	journeyTsNs:         {"ts.monotonic_ns", wantInt},
+	journeyStep:         {"scheduler.step", wantInt},
+	journeyPhase:        {"phase", wantText},
+	journeyPrefillDone:  {"prefill.done_tokens", wantInt},
+	journeyPrefillTotal: {"prefill.total_tokens", wantInt},
+	journeyDecodeDone:   {"decode.done_tokens", wantInt},
+	journeyDecodeMax:    {"decode.max_tokens", wantInt},
+	journeyPreemptions:  {"num_preemptions", wantInt},
+	journeyKind:         {"schedule.kind", wantText},
+	journeyStatus:       {"finish.status", wantText},
+
+	apiTs:     {"event.ts.monotonic", wantFloat},
+	apiReason: {"reason", wantText},
+	apiError:  {"error", wantText},
+
+	spanRequestID:  {"gen_ai.request.id", wantText},
+	spanRoute:      {"http.route", wantText},
+	spanModel:      {"gen_ai.response.model", wantText},
+	spanPrompt:     {"gen_ai.usage.prompt_tokens", wantInt},
+	spanCompletion: {"gen_ai.usage.completion_tokens", wantInt},
+	spanMaxTokens:  {"gen_ai.request.max_tokens", wantInt},
+	spanN:          {"gen_ai.request.n", wantInt},
+
+	stockTTFT:      {"gen_ai.latency.time_to_first_token", wantFloat},
+	stockE2E:       {"gen_ai.latency.e2e", wantFloat},
+	stockQueue:     {"gen_ai.latency.time_in_queue", wantFloat},
+	stockPrefill:   {"gen_ai.latency.time_in_model_prefill", wantFloat},
+	stockDecode:    {"gen_ai.latency.time_in_model_decode", wantFloat},
+	stockInference: {"gen_ai.latency.time_in_model_inference", wantFloat},
+
+	spanSequence:   {"scheduler.span_sequence", wantInt},
+	spanRangeStart: {"scheduler.step_range_start", wantInt},
+	spanRangeEnd:   {"scheduler.step_range_end", wantInt},
+}
+
+// slotOf is the slot of each key.
+var slotOf = func() map[string]slot {
+	m := make(map[string]slot, numSlots)
+	for s, a := range attrKeys {
+		m[a.key] = slot(s)
+	}
+	return m
+}()
+
+// attrs are the known attributes of one event or span.
+type attrs struct {
+	set   uint64          // a bit for each slot with a value of the right type
+	wrong uint64          // a bit for each slot whose value had another type, or that came twice
+	bad   string          // what is wrong with the JSON object around them; "" for nothing
+	next  slot            // the slot that the next key likely has
+	num   [numSlots]int64 // integers, or the bits of a float
+	text  [numSlots][]byte
+}
+
+func (a *attrs) reset(guess slot) {
+	a.set = 0
+	a.wrong = 0
+	a.bad = ""
+	a.next = guess
+}
+
+// find returns the slot of a key, or noSlot. Producers write attributes in a fixed order, so the
+// slot after that of the last key is compared before the map is asked.
+func (a *attrs) find(key []byte) slot {
+	if a.next < numSlots && string(key) == attrKeys[a.next].key {
+		a.next++
+		return a.next - 1
+	}
+	s, ok := slotOf[string(key)]
+	if !ok {
+		return noSlot
+	}
+	a.next = s + 1
+	return s
+}
+
+func (a *attrs) has(s slot) bool { return a.set&(1<<s) != 0 }
+
+// store puts a value of type got into slot s: num is an integer or the bits of a float. A float
+// slot takes an integer too, because some writers print a whole double as one.
+func (a *attrs) store(s slot, got attrType, num int64, text []byte) {
+	if s >= numSlots || got == wantNothing {
+		return
+	}
+	want := attrKeys[s].want
+	if got == wantInt && want == wantFloat {
+		got = wantFloat
+		num = int64(math.Float64bits(float64(num)))
+	}
+	v := math.Float64frombits(uint64(num))
+	if got != want || got == wantFloat && (math.IsNaN(v) || math.IsInf(v, 0)) {
+		a.wrong |= 1 << s
+		return
+	}
+	a.num[s] = num
+	a.text[s] = text
+	a.wrong |= a.set & (1 << s)
+	a.set |= 1 << s
+}
+
+func (a *attrs) storeFloat(s slot, v float64) {
+	a.store(s, wantFloat, int64(math.Float64bits(v)), nil)
+}
+
+func (a *attrs) float(s slot) float64 { return math.Float64frombits(uint64(a.num[s])) }
+
+func (a *attrs) int(s slot) trace.Opt[int64] {
+	if a.has(s) {
+		return trace.Some(a.num[s])
+	}
+	return trace.Opt[int64]{}
+}
+
+// fault describes the first broken attribute: one of the wrong type, or a key that is there twice.
+// It is "" where all are good.
+func (a *attrs) fault() string {
+	if a.bad != "" {
+		return a.bad
+	}
+	for s := range numSlots {
+		switch {
+		case a.wrong&a.set&(1<<s) != 0:
+			return "got the attribute " + attrKeys[s].key + " twice"
+		case a.wrong&(1<<s) != 0:
+			return "attribute " + attrKeys[s].key + " has another type"
+		}
+	}
+	return ""
+}
+
+// slotRange is a bit for each slot from one to another, both included.
+func slotRange(from, to slot) uint64 { return (1<<(to+1) - 1) &^ (1<<from - 1) }

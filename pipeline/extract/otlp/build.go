@@ -1,0 +1,387 @@
+package otlp
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// builder makes spans from what the JSON reader and the protobuf reader find. Each worker has one.
+type builder struct {
+	ev       attrs // attributes of the event being read
+	sp       attrs // attributes of the span being read
+	interned map[string]string
+	cur      *Span
+	rows     *StepRows // of the span being read, or of the next one
+	journey  []trace.JourneyEvent
+
+	// Guessing of the request of a snapshot, see coreID.
+	stepFrom int // where the snapshots of the latest step begin in rows
+	guess    int // the snapshot of the step before that likely has the same request
+}
+
+func newBuilder() *builder {
+	return &builder{interned: map[string]string{}, rows: rowPool.Get().(*StepRows)}
+}
+
+// maxInterned bounds the strings that a worker remembers.
+const maxInterned = 1 << 13
+
+func (b *builder) intern(v []byte) string {
+	if s, ok := b.interned[string(v)]; ok {
+		return s
+	}
+	if len(b.interned) >= maxInterned {
+		clear(b.interned)
+	}
+	s := string(v)
+	b.interned[s] = s
+	return s
+}
+
+// clampNs stores an unsigned time of the wire in the signed 64 bits of the tables. A time that
+// does not fit makes the span bad.
+func (b *builder) clampNs(ns uint64) int64 {
+	if ns > math.MaxInt64 {
+		b.cur.Bad = "a time of more than 63 bits"
+		return math.MaxInt64
+	}
+	return int64(ns)
+}
+
+// beginSpan starts a new span. Its attributes go to b.sp, its events to addNamedEvent, and endSpan
+// completes it.
+func (b *builder) beginSpan() {
+	b.cur = &Span{FirstStep: math.MaxInt64, LastStep: math.MinInt64}
+	b.rows.Steps = b.rows.Steps[:0]
+	b.rows.Snaps = b.rows.Snaps[:0]
+	b.stepFrom = 0
+	b.guess = 0
+	b.journey = b.journey[:0]
+	b.sp.reset(spanRequestID)
+}
+
+func (b *builder) drop(e EventName, why string) {
+	b.cur.Faults = append(b.cur.Faults, Fault{e, source.CodeBadRecord, e.String() + ": " + why})
+}
+
+// addNamedEvent adds the event whose attributes are in b.ev.
+func (b *builder) addNamedEvent(name []byte, wallNs int64) {
+	e, ok := eventByName[string(name)]
+	if !ok {
+		b.cur.Others = append(b.cur.Others, b.intern(name))
+		return
+	}
+	b.cur.Counts[e]++
+	switch {
+	case e <= APIAborted:
+		b.addAPIEvent(e)
+	case e <= JourneyFinished:
+		b.addJourneyEvent(e, wallNs)
+	case e == StepSummary:
+		b.addSummary(wallNs)
+	default:
+		b.addSnapshot()
+	}
+}
+
+// requireSlots reports whether the event has every slot of want and no broken attribute. It drops
+// the event otherwise.
+func (b *builder) requireSlots(e EventName, want uint64) bool {
+	if b.ev.set&want == want && b.ev.wrong == 0 && b.ev.bad == "" {
+		return true
+	}
+	if why := b.ev.fault(); why != "" {
+		b.drop(e, why)
+		return false
+	}
+	for s := range numSlots {
+		if want&(1<<s) != 0 && !b.ev.has(s) {
+			b.drop(e, "attribute "+attrKeys[s].key+" is missing")
+			return false
+		}
+	}
+	return false
+}
+
+var (
+	summaryNeeds  = slotRange(stepID, kvFree)
+	snapshotNeeds = slotRange(snapRequest, snapComputed) | 1<<snapScheduled | 1<<stepID
+)
+
+// Limits of the values of events (spec#value-limits).
+var (
+	stepRanges       = trace.RangesOf[trace.Step]()
+	snapRanges       = trace.RangesOf[trace.Snapshot]()
+	journeyRanges    = trace.RangesOf[trace.JourneyEvent]()
+	stampRange, _    = trace.RangeOf("", "ns")
+	durationRange, _ = trace.RangeOf("", "us")
+)
+
+// acceptable drops the event where why names a value that is outside its limits.
+func (b *builder) acceptable(e EventName, why string) bool {
+	if why != "" {
+		b.drop(e, why)
+	}
+	return why == ""
+}
+
+func (b *builder) addAPIEvent(e EventName) {
+	if !b.requireSlots(e, 1<<apiTs) {
+		return
+	}
+	ev := APIEvent{
+		Name:   e,
+		TsNs:   secondsToNs(b.ev.float(apiTs)),
+		Reason: b.optText(&b.ev, apiReason),
+	}
+	if b.acceptable(e, stampRange.Check(attrKeys[apiTs].key, float64(ev.TsNs))) {
+		b.cur.API = append(b.cur.API, ev)
+	}
+}
+
+func secondsToNs(s float64) int64 { return trace.Int(s * 1e9) }
+
+func (b *builder) addJourneyEvent(e EventName, wallNs int64) {
+	if !b.requireSlots(e, 0) {
+		return
+	}
+	a := &b.ev
+	ev := trace.JourneyEvent{
+		Kind:         strings.TrimPrefix(e.String(), "journey."),
+		WallNs:       wallNs,
+		Step:         a.int(journeyStep),
+		PrefillDone:  a.int(journeyPrefillDone),
+		PrefillTotal: a.int(journeyPrefillTotal),
+		DecodeDone:   a.int(journeyDecodeDone),
+		DecodeMax:    a.int(journeyDecodeMax),
+		Preemptions:  a.int(journeyPreemptions),
+		Phase:        b.optText(a, journeyPhase),
+		ScheduleKind: b.optText(a, journeyKind),
+		FinishStatus: b.optText(a, journeyStatus),
+	}
+	// Older forks wrote seconds alone, which have lost some of the nanoseconds.
+	switch {
+	case a.has(journeyTsNs) && a.num[journeyTsNs] != 0:
+		ev.TsNs = trace.Some(a.num[journeyTsNs])
+	case a.has(journeyTs):
+		ev.TsNs = trace.Some(secondsToNs(a.float(journeyTs)))
+	}
+	if b.acceptable(e, cmp.Or(journeyRanges.Check(&ev), a.contradiction(e))) {
+		b.journey = append(b.journey, ev)
+	}
+}
+
+// countPairs are counts of an event of which the first cannot be larger than the second
+// (spec#value-limits).
+var countPairs = [...][2]slot{
+	{journeyPrefillDone, journeyPrefillTotal},
+	{journeyDecodeDone, journeyDecodeMax},
+	{batchPrefillReqs, batchPrefill},
+	{batchDecodeReqs, batchDecode},
+	{batchPrefillReqs, queueRunning},
+	{batchDecodeReqs, queueRunning},
+	{kvFree, kvTotal},
+}
+
+// contradiction describes how an event contradicts itself: in the counts of its batch, in its kind,
+// or because it has no stamp. It is "" for a consistent one.
+func (a *attrs) contradiction(e EventName) string {
+	n := &a.num
+	name := strings.TrimPrefix(e.String(), "journey.")
+	switch {
+	case e == StepSummary && !a.batchAgrees():
+		return fmt.Sprintf("batch: got %d prompt tokens of %d requests, %d decode tokens of %d, %d tokens in all, want counts that agree",
+			n[batchPrefill], n[batchPrefillReqs], n[batchDecode], n[batchDecodeReqs], n[batchScheduled])
+	case a.has(journeyType) && string(a.text[journeyType]) != name:
+		return fmt.Sprintf("event.type: got %s, want %s", a.text[journeyType], name)
+	case e != StepSummary && !a.has(journeyTs) && !a.has(journeyTsNs):
+		return "attribute " + attrKeys[journeyTs].key + " is missing"
+	}
+	for _, p := range countPairs {
+		if a.has(p[0]) && a.has(p[1]) && n[p[0]] > n[p[1]] {
+			return fmt.Sprintf("%s: got %d, want at most %s, %d", attrKeys[p[0]].key, n[p[0]], attrKeys[p[1]].key, n[p[1]])
+		}
+	}
+	return ""
+}
+
+// batchAgrees reports whether the counts of a summary describe one batch: prompt and decode tokens
+// add up to the scheduled ones, and there are tokens exactly where there are requests.
+func (a *attrs) batchAgrees() bool {
+	n := &a.num
+	return n[batchPrefill]+n[batchDecode] == n[batchScheduled] &&
+		(n[batchPrefill] > 0) == (n[batchPrefillReqs] > 0) &&
+		(n[batchDecode] > 0) == (n[batchDecodeReqs] > 0)
+}
+
+// optText is the text of a slot; unknown where the event has none.
+func (b *builder) optText(a *attrs, s slot) trace.Opt[string] {
+	if a.has(s) {
+		return trace.Some(b.intern(a.text[s]))
+	}
+	return trace.Opt[string]{}
+}
+
+func (b *builder) addSummary(wallNs int64) {
+	if !b.requireSlots(StepSummary, summaryNeeds) {
+		return
+	}
+	n := &b.ev.num
+	step := trace.Step{
+		ID:              n[stepID],
+		TsStartNs:       n[stepTsStart],
+		TsEndNs:         n[stepTsEnd],
+		DurationUs:      n[stepDuration],
+		RunningDepth:    n[queueRunning],
+		WaitingDepth:    n[queueWaiting],
+		NumPrefillReqs:  n[batchPrefillReqs],
+		NumDecodeReqs:   n[batchDecodeReqs],
+		ScheduledTokens: n[batchScheduled],
+		PrefillTokens:   n[batchPrefill],
+		DecodeTokens:    n[batchDecode],
+		NumFinished:     n[batchFinished],
+		NumPreempted:    n[batchPreempted],
+		KVUsage:         b.ev.float(kvUsage),
+		BlocksTotal:     n[kvTotal],
+		BlocksFree:      n[kvFree],
+		WallNs:          wallNs,
+	}
+	why := stepRanges.Check(&step)
+	if why == "" { // an end before the start, or a day after it
+		durationUs := float64(step.TsEndNs-step.TsStartNs) / 1000
+		why = cmp.Or(durationRange.Check("step.ts_end_ns - step.ts_start_ns, us", durationUs), b.ev.contradiction(StepSummary))
+	}
+	if b.acceptable(StepSummary, why) {
+		b.rows.Steps = append(b.rows.Steps, step)
+		b.cur.includeStep(n[stepID])
+	}
+}
+
+// includeStep widens the range of steps of the span by one id.
+func (s *Span) includeStep(id int64) {
+	s.FirstStep = min(s.FirstStep, id)
+	s.LastStep = max(s.LastStep, id)
+}
+
+func (b *builder) addSnapshot() {
+	if !b.requireSlots(StepSnapshot, snapshotNeeds) {
+		return
+	}
+	a := &b.ev
+	n := &a.num
+	snap := trace.Snapshot{
+		StepID:             n[stepID],
+		CoreID:             b.coreID(n[stepID]),
+		Phase:              b.phase(a.text[snapPhase]),
+		PromptTokens:       n[snapPrompt],
+		ComputedTokens:     n[snapComputed],
+		OutputTokens:       a.int(snapOutput).V,
+		Preemptions:        a.int(snapPreemptions).V,
+		ScheduledTokens:    n[snapScheduled],
+		BlocksAllocated:    a.int(snapAllocated).V,
+		BlocksCached:       a.int(snapCached).V,
+		EffectivePromptLen: a.int(snapEffective),
+	}
+	if b.acceptable(StepSnapshot, snapRanges.Check(&snap)) {
+		b.rows.Snaps = append(b.rows.Snaps, snap)
+		b.cur.includeStep(n[stepID])
+	}
+}
+
+// coreID is the id of the request of the snapshot being read. A step lists its requests in the
+// order of the step before, except for those that came or left. So the request after the last one
+// found is compared first, and most ids need neither a hash nor a copy.
+func (b *builder) coreID(step int64) string {
+	rows := b.rows.Snaps
+	id := b.ev.text[snapRequest]
+	if n := len(rows); n > 0 && rows[n-1].StepID != step {
+		b.guess = b.stepFrom
+		b.stepFrom = n
+	}
+	for i := b.guess; i < b.stepFrom && i < b.guess+2; i++ {
+		if rows[i].CoreID == string(id) {
+			b.guess = i + 1
+			return rows[i].CoreID
+		}
+	}
+	return b.intern(id)
+}
+
+const (
+	phasePrefill = "PREFILL"
+	phaseDecode  = "DECODE"
+)
+
+// phase shares the two texts that nearly all snapshots have.
+func (b *builder) phase(v []byte) string {
+	switch string(v) {
+	case phaseDecode:
+		return phaseDecode
+	case phasePrefill:
+		return phasePrefill
+	}
+	return b.intern(v)
+}
+
+// endSpan completes the span from its own attributes and its scope, and keeps the events that
+// belong to its class.
+func (b *builder) endSpan(scope, name string) *Span {
+	s := b.cur
+	b.cur = nil
+	a := &b.sp
+	if why := a.fault(); why != "" {
+		s.Bad = why
+	}
+	s.Scope = scope
+	s.Name = name
+	s.HasParent = s.Parent != [8]byte{} // all zeros are none
+	s.RequestID = b.optText(a, spanRequestID)
+	s.Route = b.optText(a, spanRoute)
+	s.Model = b.optText(a, spanModel)
+	s.Prompt = a.int(spanPrompt)
+	s.Completion = a.int(spanCompletion)
+	s.MaxTokens = a.int(spanMaxTokens)
+	s.N = a.int(spanN)
+	s.Sequence = a.int(spanSequence)
+	s.Stock = a.stockTimes()
+	if a.has(spanRangeStart) {
+		s.FirstStep = min(s.FirstStep, a.num[spanRangeStart])
+	}
+	s.Class = classify(s, len(b.journey) > 0)
+	switch s.Class {
+	case ClassCore:
+		s.Journey = slices.Clone(b.journey)
+	case ClassStep:
+		for i := range b.rows.Steps {
+			b.rows.Steps[i].SpanSequence = s.Sequence.V
+		}
+		s.Rows = b.rows
+		b.rows = rowPool.Get().(*StepRows)
+	}
+	s.dropForeignEvents()
+	return s
+}
+
+// stockTimes are the durations of a stock span, which are seconds in a dump.
+func (a *attrs) stockTimes() StockTimes {
+	us := func(s slot) trace.Opt[float64] {
+		if !a.has(s) {
+			return trace.Opt[float64]{}
+		}
+		return trace.Some(a.float(s) * 1e6)
+	}
+	return StockTimes{
+		TTFTUs:    us(stockTTFT),
+		E2EUs:     us(stockE2E),
+		QueueUs:   us(stockQueue),
+		PrefillUs: us(stockPrefill),
+		DecodeUs:  us(stockDecode),
+		InferUs:   us(stockInference),
+	}
+}

@@ -1,0 +1,96 @@
+package otlp
+
+import (
+	"unicode/utf8"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+)
+
+// decoder implements source.Decoder for one worker.
+type decoder struct{ b *builder }
+
+// NewDecoder makes the decoder of one worker.
+func NewDecoder() source.Decoder[*Batch] { return decoder{newBuilder()} }
+
+func (decoder) Records() *Batch { return new(Batch) }
+
+// Line decodes a line of OTLP/JSON, or a document of several lines.
+func (d decoder) Line(text []byte, out *Batch) *source.Error {
+	err := eachDocument(text, func(document []byte, at int) *source.Error {
+		err := parseJSON(document, d.b, out)
+		if err != nil {
+			err.At = max(0, err.At+at)
+		}
+		return err
+	})
+	if err == nil && len(out.Spans) > out.before && !utf8.Valid(text) {
+		out.replaced = true
+	}
+	return err
+}
+
+// Message decodes a protobuf TracesData message.
+func (d decoder) Message(data []byte, out *Batch) *source.Error {
+	return parseProto(data, d.b, out)
+}
+
+// Batch is what a decoder finds in the messages of one batch. It implements what package source
+// asks of records.
+type Batch struct {
+	Spans   []*Span
+	Ignored []Signals
+	Texts   []int64 // lines in which invalid Unicode was replaced
+
+	// Of the message being read:
+	before   int   // spans of earlier messages
+	replaced bool  // invalid Unicode was replaced
+	others   int64 // objects of metrics, logs or profiles
+}
+
+// Signals counts the objects of metrics, logs or profiles in a line of a dump.
+type Signals struct{ Line, N int64 }
+
+// Mark begins a message.
+func (b *Batch) Mark() {
+	b.before = len(b.Spans)
+	b.others = 0
+	b.replaced = false
+}
+
+// Undo forgets the spans of a message that turned out to be broken.
+func (b *Batch) Undo() { b.Spans = b.Spans[:b.before] }
+
+// Keep gives the records of a message their line.
+func (b *Batch) Keep(line int64) {
+	for _, s := range b.Spans[b.before:] {
+		s.Line = line
+	}
+	if b.replaced {
+		b.Texts = append(b.Texts, line)
+	}
+	if b.others > 0 {
+		b.Ignored = append(b.Ignored, Signals{line, b.others})
+	}
+}
+
+// Number makes lines count from the start of the file, in which before lines precede the batch.
+func (b *Batch) Number(before int64) {
+	for _, s := range b.Spans {
+		s.Line += before
+	}
+	for i := range b.Texts {
+		b.Texts[i] += before
+	}
+	for i := range b.Ignored {
+		b.Ignored[i].Line += before
+	}
+}
+
+// Free returns the rows of spans that nobody collects.
+func (b *Batch) Free() {
+	for _, s := range b.Spans {
+		if s.Rows != nil {
+			s.Rows.Free()
+		}
+	}
+}

@@ -1,0 +1,486 @@
+package otlp
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+)
+
+// jsonReader reads OTLP/JSON in one pass over its bytes, without building a tree. It accepts what
+// collectors and older writers write (spec#wire-json): snake_case names, unquoted integers, enum
+// names, null, keys in any order. Fields that no table needs are skipped.
+//
+// A value whose meaning depends on a key that may come later (spans before their scope, attributes
+// before the name of the event, a value before its key) is skipped first and read when the object
+// has ended.
+type jsonReader struct {
+	source.Cursor
+	*builder
+	out *Batch
+}
+
+// parseJSON reads every object of a text. Several objects on one line are legal.
+func parseJSON(text []byte, b *builder, out *Batch) *source.Error {
+	r := jsonReader{Cursor: source.Cursor{B: text}, builder: b, out: out}
+	for r.Err == nil && r.Peek() != 0 {
+		r.document()
+	}
+	if r.Err == nil && r.I < len(r.B) {
+		r.Unexpected("an OTLP/JSON object") // a raw NUL
+	}
+	if r.Surrogate {
+		out.replaced = true
+	}
+	return r.Err
+}
+
+// keySpellings are the keys that are read, each in all its spellings.
+var keySpellings = [...][]string{
+	{"resourceSpans", "resource_spans"},
+	{"resource"},
+	{"scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans"},
+	{"scope", "instrumentationLibrary", "instrumentation_library"},
+	{"spans"},
+	{"traceId", "trace_id"},
+	{"spanId", "span_id"},
+	{"parentSpanId", "parent_span_id"},
+	{"name"},
+	{"startTimeUnixNano", "start_time_unix_nano"},
+	{"endTimeUnixNano", "end_time_unix_nano"},
+	{"droppedEventsCount", "dropped_events_count"},
+	{"attributes"},
+	{"events"},
+	{"timeUnixNano", "time_unix_nano"},
+	{"key"},
+	{"value"},
+	{"intValue", "int_value"},
+	{"doubleValue", "double_value"},
+	{"stringValue", "string_value"},
+	{"boolValue", "bool_value"},
+	{"arrayValue", "array_value"},
+	{"kvlistValue", "kvlist_value"},
+	{"bytesValue", "bytes_value"},
+	{"stringValueStrindex", "string_value_strindex"},
+}
+
+// keyBit is a bit for each of keySpellings, equal for the spellings of one key.
+var keyBit = func() map[string]uint32 {
+	bits := map[string]uint32{}
+	for i, spellings := range keySpellings {
+		for _, key := range spellings {
+			bits[key] = 1 << i
+		}
+	}
+	return bits
+}()
+
+// noteKey adds a key to those seen in an object. It sets bad where the key was seen before, because
+// JSON does not define which of two equal keys counts.
+func noteKey(seen *uint32, key []byte, bad *string) {
+	bit := keyBit[string(key)]
+	if *seen&bit != 0 {
+		*bad = fmt.Sprintf("got the key %.40q twice in one object", key)
+	}
+	*seen |= bit
+}
+
+// noteKeyOrFail is noteKey for objects that hold many spans, of which a repeated key breaks the
+// whole message.
+func (r *jsonReader) noteKeyOrFail(seen *uint32, key []byte) {
+	bad := ""
+	noteKey(seen, key, &bad)
+	if bad != "" {
+		r.Fail("%s", bad)
+	}
+}
+
+// document reads one object of a dump. An object of which no key is OTLP's is refused as something
+// else; an empty one is a batch without spans.
+func (r *jsonReader) document() {
+	start := r.I
+	isOTLP := false
+	firstKey := ""
+	var seen uint32
+	for k := range r.Members {
+		r.noteKeyOrFail(&seen, k)
+		if firstKey == "" {
+			firstKey = string(k)
+		}
+		switch string(k) {
+		case "resourceSpans", "resource_spans":
+			isOTLP = true
+			r.eachElement(r.resourceSpans)
+		case "resourceMetrics", "resource_metrics", "resourceLogs", "resource_logs", "resourceProfiles", "resource_profiles":
+			isOTLP = true
+			r.out.others++
+			r.Skip(0)
+		default:
+			r.Skip(0)
+		}
+	}
+	if r.Err == nil && !isOTLP && firstKey != "" {
+		r.I = start
+		r.Fail("got an object with the key %.40q, want resourceSpans", firstKey)
+	}
+}
+
+// eachElement calls f at every element of an array; null is an empty one.
+func (r *jsonReader) eachElement(f func()) {
+	if r.Null() || !r.Take('[') {
+		return
+	}
+	for first := true; r.More(']', &first); {
+		r.Space()
+		f()
+	}
+}
+
+func (r *jsonReader) resourceSpans() {
+	from := len(r.out.Spans)
+	resource := noIdentity
+	var seen uint32
+	for k := range r.Members {
+		r.noteKeyOrFail(&seen, k)
+		switch string(k) {
+		case "resource":
+			resource = r.resource()
+		case "scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans":
+			r.eachElement(r.scopeSpans)
+		default:
+			r.Skip(0)
+		}
+	}
+	for _, s := range r.out.Spans[from:] {
+		s.Resource = resource
+	}
+}
+
+// resource hashes what identifies the process that wrote the spans.
+func (r *jsonReader) resource() uint64 {
+	var id identity
+	var seen uint32
+	for k := range r.MembersOrNull {
+		r.noteKeyOrFail(&seen, k)
+		if string(k) == "attributes" {
+			r.eachElement(func() { r.identify(&id) })
+			continue
+		}
+		r.Skip(0)
+	}
+	return id.hash()
+}
+
+// identify reads one attribute of a resource.
+func (r *jsonReader) identify(id *identity) {
+	key := ""
+	value := []byte(nil)
+	has := false
+	for k := range r.MembersOrNull {
+		r.Space()
+		switch {
+		case string(k) == "key" && r.Peek() == '"':
+			v, _ := r.Str()
+			key = string(v)
+		case string(k) == "value" && r.Peek() == '{':
+			value, has = r.firstText()
+		default:
+			r.Skip(0)
+		}
+	}
+	if has {
+		id.set(key, value)
+	}
+}
+
+// firstText reads an AnyValue and returns its text, or the digits of its integer.
+func (r *jsonReader) firstText() (out []byte, has bool) {
+	for k := range r.Members {
+		if r.Peek() == 'n' {
+			r.Word("null")
+			continue
+		}
+		switch string(k) {
+		case "stringValue", "string_value":
+			out, has = r.Str()
+		case "intValue", "int_value":
+			v, ok := r.Int64()
+			out, has = strconv.AppendInt(nil, v, 10), ok
+		default:
+			r.Skip(0)
+			if isOtherValue(k) { // the last of several values counts
+				out = nil
+				has = false
+			}
+		}
+	}
+	return out, has
+}
+
+func (r *jsonReader) scopeSpans() {
+	scope := ""
+	known := false // the scope was read
+	spansAt := -1  // spans that came before it
+	var seen uint32
+	for k := range r.Members {
+		r.noteKeyOrFail(&seen, k)
+		switch string(k) {
+		case "scope", "instrumentationLibrary", "instrumentation_library":
+			scope = r.scope()
+			known = true
+		case "spans":
+			if known {
+				r.eachElement(func() { r.span(scope) })
+				continue
+			}
+			r.Space()
+			spansAt = r.I
+			r.Skip(0)
+		default:
+			r.Skip(0)
+		}
+	}
+	if spansAt >= 0 && r.Err == nil { // the scope came after its spans, or there is none
+		end := r.I
+		r.I = spansAt
+		r.eachElement(func() { r.span(scope) })
+		r.I = end
+	}
+}
+
+func (r *jsonReader) scope() string {
+	name := ""
+	var seen uint32
+	for k := range r.MembersOrNull {
+		r.noteKeyOrFail(&seen, k)
+		if string(k) == "name" && !r.Null() {
+			r.Space()
+			if v, ok := r.Str(); ok {
+				name = r.intern(v)
+			}
+			continue
+		}
+		if string(k) != "name" {
+			r.Skip(0)
+		}
+	}
+	return name
+}
+
+func (r *jsonReader) span(scope string) {
+	start := r.I
+	r.beginSpan()
+	s := r.cur
+	name := ""
+	var seen uint32
+	for k := range r.Members {
+		noteKey(&seen, k, &s.Bad)
+		if r.Peek() == 'n' {
+			r.Word("null")
+			continue
+		}
+		switch string(k) {
+		case "traceId", "trace_id":
+			r.id(s.TraceID[:])
+		case "spanId", "span_id":
+			r.id(s.SpanID[:])
+		case "parentSpanId", "parent_span_id":
+			r.id(s.Parent[:])
+		case "name":
+			if v, ok := r.Str(); ok {
+				name = r.intern(v)
+			}
+		case "startTimeUnixNano", "start_time_unix_nano":
+			s.StartNs = r.stamp()
+		case "endTimeUnixNano", "end_time_unix_nano":
+			s.EndNs = r.stamp()
+		case "droppedEventsCount", "dropped_events_count":
+			s.DroppedEvents, _ = r.Count()
+		case "attributes":
+			r.attributes(&r.sp)
+		case "events":
+			r.eachElement(r.spanEvent)
+		default:
+			r.Skip(0)
+		}
+	}
+	if r.Err != nil {
+		return
+	}
+	s = r.endSpan(scope, name)
+	s.Hash = contentHash(r.B[start:r.I])
+	r.out.Spans = append(r.out.Spans, s)
+}
+
+// id reads a hexadecimal id into dst; an empty string is none.
+func (r *jsonReader) id(dst []byte) {
+	at := r.I
+	v, ok := r.Str()
+	if !ok || len(v) == 0 {
+		return
+	}
+	if len(v) != 2*len(dst) {
+		r.I = at
+		r.Fail("got an id of %d characters, want %d hexadecimal digits", len(v), 2*len(dst))
+	} else if _, err := hex.Decode(dst, v); err != nil {
+		r.I = at
+		r.Fail("got the id %.40q, want %d hexadecimal digits", v, 2*len(dst))
+	}
+}
+
+func (r *jsonReader) stamp() int64 {
+	ns, _ := r.Stamp()
+	return r.clampNs(ns)
+}
+
+func (r *jsonReader) spanEvent() {
+	var name []byte
+	var wall int64
+	named := false
+	attrsAt := -1 // attributes that came before the name
+	r.ev.reset(noSlot)
+	var seen uint32
+	for k := range r.Members {
+		noteKey(&seen, k, &r.ev.bad)
+		if r.Peek() == 'n' {
+			r.Word("null")
+			continue
+		}
+		switch string(k) {
+		case "timeUnixNano", "time_unix_nano":
+			wall = r.stamp()
+		case "name":
+			if v, ok := r.Str(); ok {
+				name = v
+				named = true
+				if e, ok := eventByName[string(name)]; ok {
+					r.ev.next = firstSlot[e]
+				}
+			}
+		case "attributes":
+			if named {
+				r.attributes(&r.ev)
+				continue
+			}
+			attrsAt = r.I
+			r.Skip(0)
+		default:
+			r.Skip(0)
+		}
+	}
+	if attrsAt >= 0 && r.Err == nil {
+		end := r.I
+		r.I = attrsAt
+		r.attributes(&r.ev)
+		r.I = end
+	}
+	if r.Err == nil {
+		r.addNamedEvent(name, wall)
+	}
+}
+
+// attributes reads a list of key-value pairs into a.
+func (r *jsonReader) attributes(a *attrs) {
+	if r.Null() || !r.Take('[') {
+		return
+	}
+	for first := true; r.More(']', &first); {
+		if !r.quickPairs(a) {
+			r.pair(a)
+		}
+	}
+}
+
+// pair reads one key-value pair in any legal form.
+func (r *jsonReader) pair(a *attrs) {
+	s := noSlot
+	keyed := false // the key was read
+	valueAt := -1  // a value that came before it
+	var seen uint32
+	for k := range r.Members {
+		noteKey(&seen, k, &a.bad)
+		switch string(k) {
+		case "key":
+			r.Space()
+			if v, ok := r.Str(); ok {
+				s = a.find(v)
+				keyed = true
+			}
+		case "value":
+			if !keyed {
+				r.Space()
+				valueAt = r.I
+				r.Skip(0)
+				continue
+			}
+			r.value(a, s)
+		default:
+			r.Skip(0)
+		}
+	}
+	if valueAt >= 0 && r.Err == nil {
+		end := r.I
+		r.I = valueAt
+		r.value(a, s)
+		r.I = end
+	}
+}
+
+// value reads an AnyValue into slot s. Of several values the last one counts.
+func (r *jsonReader) value(a *attrs, s slot) {
+	got := wantNothing
+	num := int64(0)
+	text := []byte(nil)
+	var seen uint32
+	for k := range r.MembersOrNull {
+		if r.Peek() == 'n' {
+			r.Word("null")
+			continue
+		}
+		noteKey(&seen, k, &a.bad)
+		switch string(k) {
+		case "intValue", "int_value":
+			at := r.I
+			if n, ok := r.Int64(); ok {
+				got = wantInt
+				num = n
+				text = nil
+			} else if s < numSlots && r.Err.At == at {
+				r.Err.Msg = attrKeys[s].key + ": " + r.Err.Msg
+			}
+		case "doubleValue", "double_value":
+			f, _ := r.Float()
+			got = wantFloat
+			num = int64(math.Float64bits(f))
+			text = nil
+		case "stringValue", "string_value":
+			t, _ := r.Str()
+			got = wantText
+			num = 0
+			text = t
+		default:
+			r.Skip(0)
+			if isOtherValue(k) {
+				got = wantOther
+				if string(k) == "stringValueStrindex" || string(k) == "string_value_strindex" {
+					got = wantNothing // an index into a table that traces do not have
+				}
+			}
+		}
+	}
+	if r.Err == nil {
+		a.store(s, got, num, text)
+	}
+}
+
+// isOtherValue reports whether a key of an AnyValue has a value that no table needs.
+func isOtherValue(key []byte) bool {
+	switch string(key) {
+	case "boolValue", "bool_value", "arrayValue", "array_value", "kvlistValue", "kvlist_value", "bytesValue", "bytes_value",
+		"stringValueStrindex", "string_value_strindex":
+		return true
+	}
+	return false
+}

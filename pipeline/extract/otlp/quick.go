@@ -1,0 +1,140 @@
+package otlp
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+)
+
+// Nearly all of a dump is attributes of span events, and every exporter writes them in one form,
+//
+//	[{"key":"K","value":{"intValue":"N"}},...]
+//
+// with the keys in the order of the producer. The functions of this file compare whole stretches of
+// that text at once and read only what lies between them. Where anything looks different they leave
+// the cursor where it is, and the general reader of json.go takes over. They accept nothing that it
+// would not accept.
+
+// pairStart is the text with which the pair of a slot begins, up to its value.
+var pairStart = func() (out [numSlots]string) {
+	forms := [...]string{wantInt: `intValue":"`, wantFloat: `doubleValue":`, wantText: `stringValue":"`}
+	for s, a := range attrKeys {
+		out[s] = `{"key":"` + a.key + `","value":{"` + forms[a.want]
+	}
+	return out
+}()
+
+// quickPairs reads consecutive pairs of known keys and leaves the cursor after the last one. It
+// reports whether there was any.
+func (r *jsonReader) quickPairs(a *attrs) bool {
+	b := r.B
+	from := r.I
+	end := -1 // of the last pair
+	for {
+		s := a.next
+		if s >= numSlots || !pairBeginsAt(b, from, s) {
+			s = slotAt(b, from)
+			if s >= numSlots || !pairBeginsAt(b, from, s) {
+				break
+			}
+		}
+		pairEnd := a.quickValue(s, b, from+len(pairStart[s]))
+		if pairEnd < 0 {
+			break
+		}
+		a.wrong |= a.set & (1 << s)
+		a.set |= 1 << s
+		a.next = s + 1
+		end = pairEnd
+		if b[end] != ',' {
+			break
+		}
+		from = end + 1
+	}
+	if end < 0 {
+		return false
+	}
+	r.I = end
+	return true
+}
+
+// pairBeginsAt reports whether the pair of slot s begins at b[i:] and has more than its start.
+func pairBeginsAt(b []byte, i int, s slot) bool {
+	valueAt := i + len(pairStart[s])
+	return valueAt < len(b) && string(b[i:valueAt]) == pairStart[s]
+}
+
+// slotAt is the slot of the pair that begins at b[i:]; noSlot where the general reader must look.
+func slotAt(b []byte, i int) slot {
+	const head = `{"key":"`
+	keyAt := i + len(head)
+	if keyAt >= len(b) || string(b[i:keyAt]) != head {
+		return noSlot
+	}
+	if n := source.PlainText(b[keyAt:]); n > 0 {
+		if s, ok := slotOf[string(b[keyAt:keyAt+n])]; ok {
+			return s
+		}
+	}
+	return noSlot
+}
+
+// quickValue reads the value of slot s at b[i:], stores it, and returns where its pair ends. It
+// returns -1 for a value that is not of the plain form, or whose pair ends the text.
+func (a *attrs) quickValue(s slot, b []byte, i int) int {
+	const most = 18 // digits that certainly fit 64 bits
+	closing := `"}}`
+	switch attrKeys[s].want {
+	case wantInt:
+		sign := int64(1)
+		if b[i] == '-' {
+			sign = -1
+			i++
+		}
+		v := int64(0)
+		from := i
+		for ; i < len(b) && b[i]-'0' <= 9; i++ {
+			v = v*10 + int64(b[i]-'0')
+		}
+		if i == from || i > from+most {
+			return -1
+		}
+		a.num[s] = sign * v
+	case wantFloat:
+		v, n := quickDouble(b[i:])
+		if n == 0 {
+			return -1
+		}
+		a.num[s] = int64(math.Float64bits(v))
+		i += n
+		closing = "}}"
+	default:
+		n := source.PlainText(b[i:])
+		if n < 0 {
+			return -1
+		}
+		a.text[s] = b[i : i+n]
+		i += n
+	}
+	end := i + len(closing)
+	if end >= len(b) || string(b[i:end]) != closing {
+		return -1
+	}
+	return end
+}
+
+// quickDouble reads a plain decimal as JSON writes it and returns its length, 0 for anything else.
+func quickDouble(b []byte) (v float64, n int) {
+	const most = 24 // bytes
+	for n < most && n < len(b) && (b[n]-'0' <= 9 || b[n] == '.') {
+		n++
+	}
+	if n == 0 || b[0] == '.' || n > 1 && b[0] == '0' && b[1] != '.' {
+		return 0, 0
+	}
+	v, ok := source.QuickFloat(b[:n])
+	if !ok {
+		return 0, 0
+	}
+	return v, n
+}

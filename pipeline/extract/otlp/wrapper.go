@@ -1,0 +1,75 @@
+package otlp
+
+import (
+	"bytes"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+)
+
+// OTLP documents may be wrapped (spec#wire-wrapped): in an array, or as Tempo answers them, in
+// {"batches":[...]} or {"trace":{...}}. Tempo's batches are resourceSpans under an older name.
+var (
+	tempoBatches = []byte(`batches`)
+	tempoTrace   = []byte(`trace`)
+	spansStart   = []byte(`{"resourceSpans":`)
+)
+
+// eachDocument calls use with every OTLP document of a text and the byte of the text at which the
+// document begins. A text without a wrapper is one document.
+func eachDocument(text []byte, use func(document []byte, at int) *source.Error) *source.Error {
+	c := source.Cursor{B: text}
+	switch c.Peek() {
+	case '[':
+		c.Take('[')
+		for first := true; c.More(']', &first); {
+			c.Space()
+			from := c.I
+			if !c.Skip(0) {
+				break
+			}
+			err := eachDocument(text[from:c.I], func(document []byte, at int) *source.Error {
+				return use(document, from+at)
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if c.Space(); c.Err == nil && c.I < len(c.B) {
+			c.Unexpected("the end of the array")
+		}
+		return c.Err
+	case '{':
+		key, value, valueAt := wrapperMember(text)
+		switch {
+		case bytes.Equal(key, tempoTrace):
+			return eachDocument(value, func(document []byte, at int) *source.Error {
+				return use(document, valueAt+at)
+			})
+		case bytes.Equal(key, tempoBatches):
+			renamed := bytes.Join([][]byte{spansStart, value, {'}'}}, nil)
+			return use(renamed, valueAt-len(spansStart))
+		}
+	}
+	return use(text, 0)
+}
+
+// wrapperMember returns the first member of an object and where its value begins, if its key is
+// that of a wrapper; key is nil otherwise.
+func wrapperMember(text []byte) (key, value []byte, valueAt int) {
+	c := source.Cursor{B: text}
+	first := true
+	if !c.Take('{') || !c.More('}', &first) {
+		return nil, nil, 0
+	}
+	key, ok := c.Key()
+	if !ok || !bytes.Equal(key, tempoBatches) && !bytes.Equal(key, tempoTrace) {
+		return nil, nil, 0
+	}
+	key = bytes.Clone(key)
+	c.Space()
+	valueAt = c.I
+	if !c.Skip(0) {
+		return nil, nil, 0
+	}
+	return key, text[valueAt:c.I], valueAt
+}
