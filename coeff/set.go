@@ -484,9 +484,12 @@ func (s *Set) Save(w io.Writer) error {
 	return nil
 }
 
+// DigestKey is the key of the last line of a coefficient file.
+const DigestKey = "digest"
+
 // digestKey begins the last line of a coefficient file: the SHA-256 of the lines
 // before it. A file without the line is of an older version or written by hand.
-const digestKey = "digest: "
+const digestKey = DigestKey + ": "
 
 // withDigest is the text with its digest line.
 func withDigest(text []byte) []byte {

@@ -123,7 +123,8 @@ func TestEveryFlagHasAnEffect(t *testing.T) {
 		}
 	}
 	var source strings.Builder
-	for _, pattern := range []string{"*.go", "../cmd/blis-train/*.go", "../pipeline/*/*.go", "../sim/*.go", "../sim/*/*.go"} {
+	for _, pattern := range []string{"*.go", "../cmd/blis-train/*.go", "../pipeline/*/*.go", "../sim/*.go", "../sim/*/*.go",
+		"../library/*.go", "../simulate/*.go"} {
 		names, _ := filepath.Glob(pattern)
 		for _, name := range names {
 			if text, err := os.ReadFile(name); err == nil && !strings.HasSuffix(name, "_test.go") {

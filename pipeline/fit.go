@@ -190,7 +190,6 @@ func (t *Tables) fitSteps(ctx context.Context, sources []fit.Source, o fit.Optio
 	}
 	doc.Header = h
 	doc.Inputs = t.Inputs
-	doc.Platform = result.AnyPlatform
 	doc.Warnings = joined(t.Warnings, doc.Warnings)
 	for i := range t.Runs {
 		if t.Runs[i].Tables[table.Points] > 0 {
@@ -296,7 +295,6 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 		return nil, err
 	}
 	doc.Header = folder.Header(command+" --from-gram", o.Config)
-	doc.Platform = result.AnyPlatform
 	doc.Inputs = inputs
 	return doc, WriteFit(ctx, doc, o)
 }

@@ -175,7 +175,6 @@ func joinInspect(a, b *result.Inspect) *result.Inspect {
 func inspectTables(ctx context.Context, ext *result.Extract, h result.Header, progress trace.Progress,
 	inspect func(*result.ExtractRun) (result.InspectRun, error)) (*result.Inspect, error) {
 	doc := &result.Inspect{Header: h, Runs: []result.InspectRun{}, Unfit: []string{}, Warnings: []trace.Finding{}}
-	doc.Platform = result.AnyPlatform
 	doc.Inputs = ext.Inputs
 	for i := range ext.Runs {
 		if err := ctx.Err(); err != nil {

@@ -260,7 +260,6 @@ func (in Judged) validate(ctx context.Context, set *coeff.Set, o validate.Option
 	}
 	doc.Header = h
 	doc.Inputs = in.Inputs
-	doc.Platform = result.AnyPlatform
 	return doc, nil
 }
 

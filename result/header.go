@@ -28,7 +28,7 @@ const SchemaVersion = "1"
 type Header struct {
 	SchemaVersion string  `json:"schema_version"`
 	ToolVersion   string  `json:"tool_version"`
-	Platform      string  `json:"platform"` // of the build that computed it, see Platform, or AnyPlatform; "" in older documents
+	Platform      string  `json:"platform"` // of the build that computed it, see Platform; "" or "any" in older documents
 	Command       string  `json:"command"`  // stage and the options that can change the result, sorted
 	Inputs        []Input `json:"inputs"`
 	Config        *Config `json:"config,omitempty"` // the pipeline.yaml that set options; absent without one
@@ -44,17 +44,14 @@ type Config struct {
 	Set  []string `json:"set"`
 }
 
-// AnyPlatform is the platform of documents whose numbers have the same bits on every one.
-const AnyPlatform = "any"
-
 // NewHeader starts a document of this build.
 func NewHeader(toolVersion, command string) Header {
 	return Header{SchemaVersion: SchemaVersion, ToolVersion: toolVersion, Platform: Platform(), Command: command, Inputs: []Input{}}
 }
 
-// Platform names what the last digits of a result depend on beside its inputs:
-// operating system, architecture and its level, such as "linux/amd64/v1".
-// Compilers may fuse a multiplication with an addition on one and not on another.
+// Platform names the build's operating system, architecture and level, such as "linux/amd64/v1".
+// The last digits of a result depend on it: the compiler fuses multiplications with additions
+// on some architectures and not on others.
 func Platform() string {
 	name := runtime.GOOS + "/" + runtime.GOARCH
 	if info, ok := debug.ReadBuildInfo(); ok {

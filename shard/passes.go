@@ -118,6 +118,9 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := t.checkBuild(buildName()); err != nil {
+		return nil, err
+	}
 	switch t.Pass {
 	case passParse, passTables, passRows: // many of them share a machine
 		par.TaskHeap()
@@ -139,6 +142,22 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) 
 		}
 		return fmt.Errorf("task %s: got the pass %q, which this program does not know", t.ID(), t.Pass)
 	})
+}
+
+// checkBuild refuses a task that was planned by another build or for another architecture: its
+// result would differ in the last digits from those of the other tasks.
+func (t *Task) checkBuild(here string) error {
+	var planned struct {
+		Build string `json:"build"`
+	}
+	if err := json.Unmarshal(t.Spec, &planned); err != nil {
+		return fmt.Errorf("task %s: %w", t.ID(), err)
+	}
+	if planned.Build != here {
+		return fmt.Errorf("task %s: planned by build %q, this is %q: use that build for every task of the plan",
+			t.ID(), planned.Build, here)
+	}
+	return nil
 }
 
 // read reads the task's spec, and the options that its command recorded; command is that of the spec.

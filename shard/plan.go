@@ -57,9 +57,10 @@ type Plan struct {
 // DefaultPartBytes is the length of the parts in which long inputs are read.
 const DefaultPartBytes = 256 << 20
 
-// buildName tells builds of this program apart by the source they were made of.
+// buildName identifies the program that does a task: version, source revision and platform.
+// Results of two builds differ in their last digits, so tasks of one plan need one build.
 func buildName() string {
-	name := folder.ToolVersion
+	name := folder.ToolVersion + " " + result.Platform()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
@@ -200,7 +201,7 @@ func ReadPlan(dir string) (*Plan, error) {
 		return nil, fmt.Errorf("%s: got no plan: %w", path, err)
 	}
 	if now := buildName(); p.Build != now {
-		return nil, fmt.Errorf("%s: the plan was made by build %s, this is %s: tasks of both would not go together", path, p.Build, now)
+		return nil, fmt.Errorf("%s: the plan was made by build %s, this is %s: use that build for every task of the plan", path, p.Build, now)
 	}
 	return p, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/result"
 )
 
 // jobOf offers n tasks of the pass "double".
@@ -254,7 +255,7 @@ func TestTwinsOfYoungInputs(t *testing.T) {
 	t.Parallel() // it waits
 	in := filepath.Join(t.TempDir(), "gqa-low")
 	job := t.TempDir()
-	if err := os.CopyFS(in, os.DirFS(filepath.Join("../../testdata/traces/real", "gqa-low"))); err != nil {
+	if err := os.CopyFS(in, os.DirFS(filepath.Join("../testdata/traces/real", "gqa-low"))); err != nil {
 		t.Fatal(err)
 	}
 	o := pipeline.DefaultRunOptions()
@@ -282,5 +283,22 @@ func TestTwinsOfYoungInputs(t *testing.T) {
 	}
 	if got, err := Collect(t.Context(), job, o); err != nil || got.Pass != "rows" {
 		t.Errorf("got %+v, %v, want the pass rows", got, err)
+	}
+}
+
+// A task of another build, which a build for another architecture is, is refused.
+func TestTaskOfAnotherBuild(t *testing.T) {
+	task, err := NewTask(passParse, "all", parseTask{Build: "0.1.0 linux/amd64/v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := task.checkBuild("0.1.0 linux/amd64/v1"); err != nil {
+		t.Error(err)
+	}
+	if err := task.checkBuild("0.1.0 linux/amd64/v3"); err == nil {
+		t.Error("a task planned for another level of the architecture was accepted")
+	}
+	if name := buildName(); !strings.Contains(name, result.Platform()) {
+		t.Errorf("build %q does not name its platform %s", name, result.Platform())
 	}
 }

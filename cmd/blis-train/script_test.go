@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("TRACES", traces)
 			env.Setenv("EXAMPLE", filepath.Join(traces, "../../coeff/testdata/example/coefficients.yaml"))
 			env.Setenv("UPSTREAM", filepath.Join(traces, "../upstream"))
-			env.Setenv("KERNELS", filepath.Join(traces, "../../library/testdata"))
+			env.Setenv("KERNELS", filepath.Join(traces, "../../library/build/testdata"))
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("TMPDIR", filepath.Join(env.WorkDir, ".tmp"))
 			return os.MkdirAll(filepath.Join(env.WorkDir, ".tmp"), 0o755)

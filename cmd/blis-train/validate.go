@@ -226,8 +226,12 @@ func refit(c *cli.Context, con *console) error {
 	if err := con.document(doc); err != nil {
 		return err
 	}
-	if doc.Identical {
+	switch {
+	case doc.Identical:
 		con.sayf("identical: %d bytes, sha256 %s", doc.File.Bytes, doc.File.SHA256)
+		return nil
+	case doc.Equal:
+		con.sayf("equal: made on %s, this is %s; numbers differ by at most %.1g relative", doc.RecordedOn, doc.Platform, *doc.LargestDeviation)
 		return nil
 	}
 	for _, d := range doc.Differences {

@@ -164,7 +164,6 @@ func assemble(entries []*Entry, bad []Failed, o *Options, old *cache, rejects *r
 // of which more than MaxBadFrac is unreadable.
 func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
 	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.Table().Command("extract")), Runs: []result.ExtractRun{}}
-	doc.Platform = result.AnyPlatform
 	doc.Config = o.Config
 	var tooBad []error
 	for _, entry := range entries {
