@@ -21,7 +21,7 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/sim"
@@ -149,7 +149,7 @@ func (o *ExportOptions) TooFarOff(out *export.Output) error {
 // refused is the verdict that forbids the export; nil without a validation, which the
 // export says.
 func (o *ExportOptions) refused(v *result.Validation) error {
-	if o.For != "" && !validate.CheckPurpose(o.For) {
+	if o.For != "" && !gate.IsPurpose(o.For) {
 		return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	}
 	if v == nil {

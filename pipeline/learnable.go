@@ -264,7 +264,7 @@ func requestTier(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment)
 	case "", tierSteps, tierChunks:
 		return
 	case tierSpans, tierRequests:
-		if validate.SourceOf(run) == validate.SourceJourneys {
+		if validate.SourceOf(run) == result.SourceJourneys {
 			return
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
@@ -118,7 +119,7 @@ func (o *ValidateOptions) check() error {
 }
 
 func (o *ValidateOptions) checkThresholds() error {
-	if err := validate.CheckThresholds(o.Thresholds); err != nil {
+	if _, err := gate.NewRules(o.Thresholds); err != nil {
 		return &option.Misuse{Msg: err.Error(), Hint: "--gate list prints the names"}
 	}
 	return nil

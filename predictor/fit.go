@@ -529,5 +529,5 @@ func (d *RowsDocument) Check() error {
 		return trace.Errorf(fit.CodeNoRows, "rows: got no request in %d runs, want at least one", len(d.Runs))
 	}
 	return trace.Errorf(fit.CodeNoRows, "rows: got none of %d requests, want at least one; %d dropped as %s, the most of %d reasons", requests,
-		drops[most], most, len(drops)).WithHint(report.SaidReasons()[most].Do)
+		drops[most], most, len(drops)).WithHint(report.Explanations[most].Do)
 }

@@ -117,7 +117,7 @@ func folds(prints []string) string {
 // coefficientTable lists the terms of a model. Only the step time's
 // time-like terms have a utilisation: waits are not work of the hardware.
 func coefficientTable(m result.Model) *Table {
-	t := tableOf("coef", m.Name)
+	t := coefLayout.blankFor(m.Name)
 	beta := m.Name == "beta"
 	if !beta {
 		t.Cols = slices.DeleteFunc(t.Cols, func(c Column) bool { return c.Head == "Utilisation" })
@@ -143,7 +143,7 @@ func coefficientTable(m result.Model) *Table {
 
 // expertTable says of each term how much the data decided it, and where it was seen.
 func expertTable(m result.Model) *Table {
-	t := tableOf("expert", m.Name)
+	t := expertLayout.blankFor(m.Name)
 	for _, c := range m.Coefficients {
 		t.Put(Name(c.Name), Percent(c.PriorShare), Number(c.DF), Number(c.VIF), rangeCell(c.Range))
 	}
@@ -197,7 +197,7 @@ func identifiedCell(c result.Coefficient) Cell {
 }
 
 func boundTable(m result.Model) *Table {
-	t := tableOf("bounds", m.Name)
+	t := boundsLayout.blankFor(m.Name)
 	for _, b := range m.BoundHits {
 		if b.Rows > 0 {
 			t.Put(Name(b.Name), Count(b.Rows), PercentOf(b.Share))
@@ -214,7 +214,7 @@ func alternativeBlocks(f *result.Fit) []Block {
 	if len(f.Models) == 0 {
 		return nil
 	}
-	t := tableOf("models")
+	t := modelsLayout.blank()
 	for _, m := range append([]result.Model{f.Beta}, f.Models...) {
 		h := m.Holdout
 		if h == nil {
@@ -235,7 +235,7 @@ func identifyBlocks(i *result.Identify) []Block {
 	if len(i.MissingRegimes) > 0 {
 		out = append(out, Block{Text: "Regimes these data do not contain:"}, Block{List: i.MissingRegimes})
 	}
-	t := tableOf("experiments")
+	t := experimentsLayout.blank()
 	for _, e := range i.Experiments {
 		t.Put(Prose(e.Description), Name(e.Term), Percent(e.HalfWidth), Percent(e.After), Num(e.GainLogDet))
 	}
@@ -281,7 +281,7 @@ func utilisationFigure(in Input) *Figure {
 	if in.Fit == nil {
 		return nil
 	}
-	fig := figureOf("utilisation")
+	fig := utilisationCaption.blank()
 	var s Span
 	s.Take(0.1, 1.2)
 	var rows []ChartRow
@@ -313,7 +313,7 @@ func surfaceFigure(in Input) *Figure {
 	if in.Fit == nil || len(in.Fit.Beta.Grid) == 0 {
 		return nil
 	}
-	fig := figureOf("cv-surface")
+	fig := cvSurfaceCaption.blank()
 	if l, g := gridAxes(in.Fit.Beta.Grid); len(l) > maxGrid || len(g) > maxGrid {
 		fig.More = fmt.Sprintf("The smallest %d values of %d penalties and %d memories; fit.json holds all.", maxGrid, len(l), len(g))
 	}
@@ -400,8 +400,8 @@ func learnedBlocks(f *result.Fit) []Block {
 	}
 	learned, requests := 0, 0
 	var tiers []string
-	loads := tableOf("loads")
-	directions := tableOf("directions")
+	loads := loadsLayout.blank()
+	directions := directionsLayout.blank()
 	for _, l := range r.Loads {
 		tiers = appendNew(tiers, l.Tier)
 		requests += l.Requests
@@ -428,7 +428,7 @@ func learnedBlocks(f *result.Fit) []Block {
 
 // levelFigure is TTFT and TPOT of load levels, predicted against measured.
 func levelFigure(f *result.Fit) *Figure {
-	fig := figureOf("level-means")
+	fig := levelMeansCaption.blank()
 	if f == nil || f.Requests == nil {
 		return fig
 	}
@@ -460,7 +460,7 @@ func levelFigure(f *result.Fit) *Figure {
 }
 
 func levelTable(levels []result.LevelHoldout) *Table {
-	t := tableOf("levels")
+	t := levelsLayout.blank()
 	off := func(measured, predicted *float64) Cell {
 		if measured == nil || predicted == nil || *measured == 0 {
 			return Percent(nil)

@@ -86,7 +86,7 @@ func unfitBlocks(i *result.Inspect) []Block {
 }
 
 func inspectTable(i *result.Inspect) *Table {
-	t := tableOf("runs")
+	t := runsLayout.blank()
 	for _, r := range i.Runs {
 		verdict := Cell{Text: "fit", Class: "ok nb"}
 		switch {
@@ -108,7 +108,7 @@ func inspectTable(i *result.Inspect) *Table {
 
 // lossTable says what of each run was lost or does not fit together.
 func lossTable(i *result.Inspect) *Table {
-	t := tableOf("losses")
+	t := lossesLayout.blank()
 	for _, r := range i.Runs {
 		dropped := Cell{Text: Unknown, Class: "n dim"}
 		if r.Losses.RecordsDropped != nil {
@@ -121,7 +121,7 @@ func lossTable(i *result.Inspect) *Table {
 }
 
 func clockTable(i *result.Inspect) *Table {
-	t := tableOf("clocks")
+	t := clocksLayout.blank()
 	for _, r := range i.Runs {
 		t.Put(Name(r.ID), Count(r.Clocks.Engines), Number(r.Clocks.OffsetS), Number(r.Clocks.OffsetSpreadMs),
 			ZeroDim(r.Clocks.NegativeIntervals), ZeroDim(r.Losses.MissingSteps), Percent(r.Losses.AdjacentShare),
@@ -135,7 +135,7 @@ var checkNames = strings.NewReplacer("_", " ", "ttft", "TTFT", "e2e", "E2E", "p9
 
 // saturationTable has one column per check, named by the first run.
 func saturationTable(i *result.Inspect) *Table {
-	t := tableOf("saturation")
+	t := saturationLayout.blank()
 	var names []string
 	for _, r := range i.Runs {
 		for _, c := range r.Saturation {
@@ -177,7 +177,7 @@ func saturationCell(checks []result.SaturationCheck, name string) Cell {
 
 // fitRunTable says which runs the fit used and why not the others.
 func fitRunTable(f *result.Fit) *Table {
-	t := tableOf("fit-runs")
+	t := fitRunsLayout.blank()
 	byRun := stat.Keyed(f.Beta.Rows.ByRun, func(r result.RunRows) (string, result.RunRows) { return r.Run, r })
 	labels := stat.Keyed(f.Configs, func(c result.FitConfig) (string, string) { return c.Key, c.Label })
 	for _, r := range f.Runs {
@@ -195,7 +195,7 @@ func fitRunTable(f *result.Fit) *Table {
 
 // rowTable accounts for the rows of every model: read = kept + dropped.
 func rowTable(f *result.Fit) *Table {
-	t := tableOf("rows")
+	t := rowsLayout.blank()
 	add := func(m result.Model) {
 		t.Put(Name(m.Name), Count(m.Rows.Read), Count(m.Rows.Kept), Count(m.Rows.Holdout), Prose(Reasons(m.Rows.Dropped)))
 	}
@@ -216,7 +216,7 @@ func label(labels map[string]string, key string) string {
 // recordBlocks is the account of extraction: every record read is kept or
 // dropped for a reason.
 func recordBlocks(e *result.Extract) []Block {
-	t := tableOf("records")
+	t := recordsLayout.blank()
 	for _, r := range e.Runs {
 		bytes := stat.Sum(r.Files, func(f result.ExtractFile) int64 { return f.Bytes })
 		t.Put(Name(r.ID), Count(len(r.Files)), Count(bytes), Count(r.Records.Read), Count(r.Records.Kept),
@@ -230,7 +230,7 @@ func recordBlocks(e *result.Extract) []Block {
 
 // exampleTable shows the first drops of each reason where they happened.
 func exampleTable(e *result.Extract) *Table {
-	t := tableOf("drops")
+	t := dropsLayout.blank()
 	for _, r := range e.Runs {
 		for _, x := range r.Examples {
 			t.Put(Name(r.ID), Name(string(x.Reason)), Cell{Text: x.Place, Class: "mono nb"}, Prose(x.What))
@@ -259,7 +259,7 @@ func coverageFigure(in Input) *Figure {
 	if in.Inspect == nil {
 		return nil
 	}
-	fig := figureOf("coverage")
+	fig := coverageCaption.blank()
 	runs := in.Inspect.Runs
 	if len(runs) > maxChartRows {
 		fig.More = fmt.Sprintf("The first %d of %d runs.", maxChartRows, len(runs))
@@ -370,7 +370,7 @@ func loadFigure(in Input) *Figure {
 	if in.Inspect == nil {
 		return nil
 	}
-	fig := figureOf("load")
+	fig := loadCaption.blank()
 	n := 0
 	for _, r := range in.Inspect.Runs {
 		if r.Series == nil || len(r.Series.Running) == 0 {
@@ -430,12 +430,12 @@ func targetAudit(in Input, figs []*Figure) Section {
 		return s
 	}
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
-	t := tableOf("audit-table")
+	t := auditLayout.blank()
 	for _, a := range audits {
 		t.Put(Name(a.Run), millis(a.DurationUsP50), millis(a.CadenceUsP50), millis(a.PhysicalFloorUs), millis(a.ArrivedToQueuedUs.P50),
 			millis(a.ArrivedToQueuedUs.P90), millis(a.QueuedToScheduledUs.P50), millis(a.QueuedToScheduledUs.P90), Prose(a.Verdict))
 	}
-	lt := tableOf("lag-table")
+	lt := lagLayout.blank()
 	for _, e := range evidence {
 		mark := Cell{}
 		if u, ok := used[e.Run]; ok && u.Lag == e.Lag {
@@ -497,7 +497,7 @@ type auditMark struct {
 }
 
 // auditFigure is a row of medians for each run.
-func auditFigure(in Input, name, label string, isJoined bool, marks ...auditMark) *Figure {
+func auditFigure(in Input, caption Figure, label string, isJoined bool, marks ...auditMark) *Figure {
 	var s Span
 	var rows []ChartRow
 	for _, a := range auditsOf(in) {
@@ -513,13 +513,13 @@ func auditFigure(in Input, name, label string, isJoined bool, marks ...auditMark
 			rows = append(rows, r)
 		}
 	}
-	return rowFigure(figureOf(name), rows, s, label, len(rows))
+	return rowFigure(caption.blank(), rows, s, label, len(rows))
 }
 
 // targetFigure shows what step.duration_us and the cadence are beside the
 // physical floor.
 func targetFigure(in Input) *Figure {
-	return auditFigure(in, "target-audit", "median (ms, logarithmic)", true,
+	return auditFigure(in, targetAuditCaption, "median (ms, logarithmic)", true,
 		auditMark{func(a *result.TargetAudit) *float64 { return a.PhysicalFloorUs }, ink, "floor"},
 		auditMark{func(a *result.TargetAudit) *float64 { return a.DurationUsP50 }, Prefill, "duration"},
 		auditMark{func(a *result.TargetAudit) *float64 { return a.CadenceUsP50 }, Decode, "cadence"})
@@ -527,7 +527,7 @@ func targetFigure(in Input) *Figure {
 
 // pickupFigure shows where the wait for the running step hides.
 func pickupFigure(in Input) *Figure {
-	return auditFigure(in, "pickup-audit", "wait (ms, logarithmic)", false,
+	return auditFigure(in, pickupAuditCaption, "wait (ms, logarithmic)", false,
 		auditMark{func(a *result.TargetAudit) *float64 { return a.ArrivedToQueuedUs.P50 }, Decode, "arrived to queued, median"},
 		auditMark{func(a *result.TargetAudit) *float64 { return a.ArrivedToQueuedUs.P90 }, Mixed, "arrived to queued, P90"},
 		auditMark{func(a *result.TargetAudit) *float64 { return a.QueuedToScheduledUs.P50 }, Prefill, "queued to scheduled, median"},
@@ -537,7 +537,7 @@ func pickupFigure(in Input) *Figure {
 // lagFigure shows the hold-out error of each candidate lag.
 func lagFigure(in Input) *Figure {
 	evidence, used := lagsOf(in)
-	fig := figureOf("lag-audit")
+	fig := lagAuditCaption.blank()
 	lagPaints := []Paint{Decode, Prefill, Mixed}
 	var s Span
 	var rows []ChartRow

@@ -2,14 +2,12 @@ package report
 
 import (
 	"bytes"
-	_ "embed"
 	"fmt"
 	"html"
 	"math"
 	"strconv"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
@@ -203,21 +201,21 @@ func (b *svgBuf) style(m *mark) {
 	case b.flat && m.fill == none:
 		fill = "none"
 	case b.flat:
-		fill = (*paints())[m.fill].Light
+		fill = paints[m.fill].Light
 	case m.fill != none:
-		fill = "f-" + (*paints())[m.fill].Name
+		fill = "f-" + paints[m.fill].Name
 	}
 	if b.flat {
 		b.printf(` fill="%s"`, fill)
 	} else {
 		if m.stroke != none {
-			stroke = " s-" + (*paints())[m.stroke].Name
+			stroke = " s-" + paints[m.stroke].Name
 		}
 		b.printf(` class="%s%s"`, fill, stroke)
 	}
 	if m.stroke != none {
 		if b.flat {
-			b.printf(` stroke="%s"`, (*paints())[m.stroke].Light)
+			b.printf(` stroke="%s"`, paints[m.stroke].Light)
 		}
 		b.printf(` stroke-width="%v"`, px(m.width))
 		if pat := dashPatterns[m.dash]; pat != nil {
@@ -258,11 +256,32 @@ const rampSteps = 7
 
 type paintValue struct{ Name, Light, Dark string }
 
-//go:embed paints.yaml
-var paintsYAML []byte
-
-// paints are the values of the constants, in their order.
-var paints = files.Embedded[[]paintValue](paintsYAML, "paints.yaml")
+// paints are the colours of figures on light and dark pages. The three regimes are blue, vermilion and
+// plum, which people with any kind of colour blindness can tell apart; figures also distinguish them by
+// marker or dash. The ramp r0 to r6 is one hue by lightness, so it survives grey print.
+var paints = [...]paintValue{
+	none:      {"none", "#ffffff", "#000000"},
+	ink:       {"ink", "#1c2430", "#e7ebf1"},
+	Mute:      {"mute", "#596475", "#a0abba"},
+	AxisLine:  {"axis", "#98a3b3", "#5d6878"},
+	gridLine:  {"grid", "#e5e9ef", "#29313d"},
+	surface:   {"surface", "#ffffff", "#171c24"},
+	Decode:    {"decode", "#0a68b4", "#62b5f5"},
+	Prefill:   {"prefill", "#c75300", "#f7994d"},
+	Mixed:     {"mixed", "#885566", "#d9a3bd"},
+	Other:     {"other", "#00826a", "#41c9a6"},
+	good:      {"good", "#17774a", "#62d193"},
+	bad:       {"bad", "#b3261e", "#ff8d84"},
+	warn:      {"warn", "#8a5d00", "#f0c050"},
+	onRamp:    {"onramp", "#ffffff", "#0b1118"},
+	ramp0:     {"r0", "#eaf1f9", "#1a2634"},
+	ramp0 + 1: {"r1", "#cde0f2", "#1d3955"},
+	ramp0 + 2: {"r2", "#a5c8e8", "#215079"},
+	ramp0 + 3: {"r3", "#74a9d8", "#2a6ca6"},
+	ramp0 + 4: {"r4", "#4686c2", "#428cc9"},
+	ramp0 + 5: {"r5", "#22639f", "#77b3e4"},
+	ramp0 + 6: {"r6", "#103f6d", "#bbdcfb"},
+}
 
 // ramp returns the sequential paint of a fraction in [0, 1].
 func ramp(frac float64) Paint {
@@ -294,7 +313,7 @@ func regimePaint(regime string) Paint {
 // cssVars are the custom properties of one scheme.
 func cssVars(dark bool) string {
 	var b strings.Builder
-	for _, p := range (*paints())[1:] {
+	for _, p := range paints[1:] {
 		v := p.Light
 		if dark {
 			v = p.Dark
@@ -307,7 +326,7 @@ func cssVars(dark bool) string {
 // cssMarks are the fill and stroke classes figures use.
 func cssMarks() string {
 	var b strings.Builder
-	for _, p := range (*paints())[1:] {
+	for _, p := range paints[1:] {
 		fmt.Fprintf(&b, ".f-%[1]s{fill:var(--%[1]s)}.s-%[1]s{stroke:var(--%[1]s)}.b-%[1]s{background:var(--%[1]s)}\n", p.Name)
 	}
 	return b.String()

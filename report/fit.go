@@ -54,7 +54,7 @@ func predictedFigure(f *result.FitFigures) *Figure {
 		most = max(most, b.N)
 	}
 	regimes := regimesIn(bins, func(b result.Bin2D) string { return b.Regime })
-	fig := figureOf("pred-vs-measured")
+	fig := predVsMeasuredCaption.blank()
 	fig.Legend = regimeKeys(regimes)
 
 	add := func(regime string) {
@@ -101,7 +101,7 @@ func residualFigure(f *result.FitFigures) *Figure {
 		return nil
 	}
 	regimes := regimesIn(f.Residuals, func(b result.ResidualBand) string { return b.Regime })
-	fig := figureOf("residuals")
+	fig := residualsCaption.blank()
 	fig.Legend = regimeKeys(regimes)
 
 	for _, r := range regimes {
@@ -171,7 +171,7 @@ func thinBands(bands []result.ResidualBand, against, regime string) []result.Res
 // contributionFigure is the mean step of each regime as a waterfall of terms.
 func contributionFigure(f *result.FitFigures) *Figure {
 	regimes := regimesIn(f.Contributions, func(c result.Contribution) string { return c.Regime })
-	fig := figureOf("contributions")
+	fig := contributionsCaption.blank()
 
 	for _, r := range regimes {
 		if d := waterfall(f.Contributions, r); d != nil {
@@ -243,7 +243,7 @@ func biasFigure(f *result.Fit) *Figure {
 	if len(runs) == 0 {
 		return nil
 	}
-	fig := figureOf("bias-blocks")
+	fig := biasBlocksCaption.blank()
 	const most = 60
 	if len(runs) > most {
 		fig.More = fmt.Sprintf("%d of %d runs shown.", most, len(runs))
@@ -327,7 +327,7 @@ func driftFigure(in Input) *Figure {
 	if in.Validation == nil {
 		return nil
 	}
-	fig := figureOf("drift")
+	fig := driftCaption.blank()
 	var seen []string
 	var runs []result.ValidationRun
 	for _, r := range in.Validation.Runs {

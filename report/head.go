@@ -7,6 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -41,7 +42,7 @@ func head(in Input) Head {
 
 // headline is the verdict on the purpose that decides, in counts of configurations.
 func headline(v *result.Validation) string {
-	what := words().Purposes[v.For]
+	what := purposeNouns[v.For]
 	if what == "" {
 		what = "their use"
 	}
@@ -266,7 +267,7 @@ func Next(in Input) []string {
 		by[d.Cause] = append(by[d.Cause], d)
 	}
 	var out []string
-	if slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == "target_floor" && gateRank(g) == 0 }) {
+	if slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == gate.TargetFloor && gateRank(g) == 0 }) {
 		out = append(out, "The measured step time is shorter than reading the weights takes, so it cannot be right: correct what "+
 			"run.yaml says of the hardware, or, of step traces fitted on duration, fit with the key `beta-target: cadence`. Do this first.")
 	}
@@ -368,7 +369,7 @@ func isComposed(f *result.Fit, run string) bool {
 
 // shortOfRequests counts the required gates that lack requests.
 func shortOfRequests(gates []result.Gate) int {
-	return stat.Count(gates, func(g result.Gate) bool { return gateRank(g) == 1 && strings.HasPrefix(g.Note, "insufficient data") })
+	return stat.Count(gates, func(g result.Gate) bool { return gateRank(g) == 1 && strings.HasPrefix(g.Note, gate.InsufficientData) })
 }
 
 func provenance(in Input) Section {
@@ -391,7 +392,7 @@ func provenance(in Input) Section {
 		s.Missing = "No result was given."
 		return s
 	}
-	t := tableOf("documents")
+	t := documentsLayout.blank()
 	var commands []string
 	for _, d := range docs {
 		t.Put(Name(d.file), Name("blis-train "+d.h.ToolVersion), Plain(d.h.SchemaVersion), Count(len(d.h.Inputs)),
@@ -423,7 +424,7 @@ type document struct {
 
 // inputTable lists every input once, with the documents made from it.
 func inputTable(docs []document) *Table {
-	t := tableOf("inputs")
+	t := inputsLayout.blank()
 	index := map[result.Input]int{}
 	for _, d := range docs {
 		for _, f := range d.h.Inputs {
@@ -466,9 +467,9 @@ func validationOptions(o result.ValidationOptions) []Fact {
 }
 
 func glossary() Section {
-	t := tableOf("words")
-	for _, w := range words().Glossary {
-		t.Put(Name(w.Word), Plain(w.Meaning))
+	t := wordsLayout.blank()
+	for _, w := range glossaryEntries {
+		t.Put(Name(w.word), Plain(w.meaning))
 	}
 	return Section{ID: "glossary", Nav: "Words", Title: "Words used here", Blocks: Tables(t)}
 }

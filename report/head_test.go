@@ -9,12 +9,11 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-func gate(name, scope, op string, value, threshold float64) result.Gate {
+func gateOf(name, scope, op string, value, threshold float64) result.Gate {
 	pass := op == "<" && value < threshold || op == ">" && value > threshold
 	return result.Gate{Gate: coeff.Gate{Name: name, Scope: scope, Value: &value, Op: op, Threshold: threshold, Pass: &pass}, Required: true}
 }
@@ -23,12 +22,12 @@ func gate(name, scope, op string, value, threshold float64) result.Gate {
 // threshold, and gates that mean the same share a sentence.
 func TestFailedNameTheWorstValue(t *testing.T) {
 	got := Failed([]result.Gate{
-		gate("beta_mape", "a", "<", 0.20, 0.15), gate("beta_skill", "a", ">", 0.4, 0.5), gate("beta_mape", "b", "<", 0.41, 0.15),
-		gate("beta_skill", "b", ">", 0.1, 0.5), gate("ks_itl", "all", "<", 0.2, 0.15), gate("bias", "fine", "<", 0.01, 0.03),
-		gate("ks_ttft", "all", "<", 0.3, 0.15),
+		gateOf("beta_mape", "a", "<", 0.20, 0.15), gateOf("beta_skill", "a", ">", 0.4, 0.5), gateOf("beta_mape", "b", "<", 0.41, 0.15),
+		gateOf("beta_skill", "b", ">", 0.1, 0.5), gateOf("ks_itl", "all", "<", 0.2, 0.15), gateOf("bias", "fine", "<", 0.01, 0.03),
+		gateOf("ks_ttft", "all", "<", 0.3, 0.15),
 	})
-	want := []string{"beta_mape 41.0 %, want < 15 %: a simulated step", "beta_skill 0.1, want > 0.5: most of",
-		"ks_itl 0.200, ks_ttft 0.300, want < 0.15: the distributions are"}
+	want := []string{"beta_mape 41.0 %, want < 15 %: the mean error of a simulated step", "beta_skill 0.1, want > 0.5: most of",
+		"ks_itl 0.200, ks_ttft 0.300, want < 0.15: recorded and simulated distribution differ"}
 	if len(got) != len(want) {
 		t.Fatalf("got %q, want %d sentences", got, len(want))
 	}
@@ -42,7 +41,7 @@ func TestFailedNameTheWorstValue(t *testing.T) {
 // The head says what to do: a drifting machine comes first, then what the
 // diagnoses ask for, then what lacks data; a pass has one step.
 func TestNextSteps(t *testing.T) {
-	open := gate("ks_ttft", "run", "<", 0.1, 0.15)
+	open := gateOf("ks_ttft", "run", "<", 0.1, 0.15)
 	open.Pass = nil
 	open.Note = "insufficient data: 11 requests"
 	in := Input{
@@ -71,7 +70,7 @@ func TestNextSteps(t *testing.T) {
 	if head := head(in); len(head.Next) != len(got) {
 		t.Errorf("the head has %d steps, want %d", len(head.Next), len(got))
 	}
-	in.Validation.Gates = append(in.Validation.Gates, gate("target_floor", "c", ">", 0.01, 1))
+	in.Validation.Gates = append(in.Validation.Gates, gateOf("target_floor", "c", ">", 0.01, 1))
 	if got := Next(in); !strings.HasPrefix(got[0], "The measured step time is shorter than reading the weights takes") {
 		t.Errorf("a target below the floor: got %q first", got[0])
 	}
@@ -89,9 +88,9 @@ func TestSameReasonsAreOne(t *testing.T) {
 	if len(ds) != 2 || ds[0].Scope != "c, all" || strings.Join(ds[0].Gates, " ") != "bias beta_mape" {
 		t.Errorf("got %+v", ds)
 	}
-	a := gate("ks_ttft", "r", "<", 0, 1)
-	b := gate("ks_itl", "r", "<", 0, 1)
-	c := gate("beta_mape_loco", "all", "<", 0, 1)
+	a := gateOf("ks_ttft", "r", "<", 0, 1)
+	b := gateOf("ks_itl", "r", "<", 0, 1)
+	c := gateOf("beta_mape_loco", "all", "<", 0, 1)
 	a.Pass = nil
 	b.Pass = nil
 	c.Pass = nil
@@ -101,19 +100,6 @@ func TestSameReasonsAreOne(t *testing.T) {
 	if got := Undecided([]result.Gate{a, b, c}); len(got) != 2 || got[0] != "ks_ttft, ks_itl of r: few" ||
 		got[1] != "beta_mape_loco of all: one configuration" {
 		t.Errorf("got %q", got)
-	}
-}
-
-// TestGateWords: every gate the validation knows is said in plain words.
-func TestGateWords(t *testing.T) {
-	known := validate.Defaults()
-	for _, g := range known {
-		if m := Gates()[g.Name]; m.What == "" || m.Means == "" || m.Do == "" {
-			t.Errorf("gate %s lacks words", g.Name)
-		}
-	}
-	if len(words().Gates) != len(known) {
-		t.Errorf("%d gates with words, %d gates", len(words().Gates), len(known))
 	}
 }
 
@@ -139,13 +125,13 @@ const hostile = "a|b<img src=x>@team [x](y) `z`\n# h\x1b"
 
 func judgedForCI() *result.Validation {
 	v := &result.Validation{For: coeff.PurposeReplay, Verdict: coeff.VerdictFail, Configs: []result.ConfigErrors{{Scope: hostile}}}
-	ks := gate("ks_itl", hostile, "<", 0.3, 0.15)
-	steps := gate("beta_mape", "all", "<", 0.05, 0.15)
-	waits := gate("admission_window_mape", "all", "<", 0.9, 0.25)
+	ks := gateOf("ks_itl", hostile, "<", 0.3, 0.15)
+	steps := gateOf("beta_mape", "all", "<", 0.05, 0.15)
+	waits := gateOf("admission_window_mape", "all", "<", 0.9, 0.25)
 	ks.Purposes = []string{"replay"}
 	steps.Purposes = []string{"steps", "replay"}
 	waits.Purposes = []string{"waits"}
-	open := gate("ks_e2e", "all", "<", 0, 0.15)
+	open := gateOf("ks_e2e", "all", "<", 0, 0.15)
 	open.Pass = nil
 	open.Value = nil
 	open.Note = "insufficient data: 3 requests"

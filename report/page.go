@@ -175,7 +175,7 @@ type page struct {
 // Table is sortable by every column.
 type Table struct {
 	ID, Caption, Note string
-	Cols              columns
+	Cols              []Column
 	Rows              []Row
 	More              string
 	Closed            bool // shown folded

@@ -209,18 +209,18 @@ func TestContrast(t *testing.T) {
 	for _, dark := range []bool{false, true} {
 		value := func(p Paint) rgb {
 			if dark {
-				return linearRGB(t, (*paints())[p].Dark)
+				return linearRGB(t, paints[p].Dark)
 			}
-			return linearRGB(t, (*paints())[p].Light)
+			return linearRGB(t, paints[p].Light)
 		}
 		for _, p := range []Paint{ink, Mute, good, bad, warn, Decode} {
 			if c := contrast(value(p), value(surface)); c < 4.5 {
-				t.Errorf("dark %v: text in %s has contrast %.2f", dark, (*paints())[p].Name, c)
+				t.Errorf("dark %v: text in %s has contrast %.2f", dark, paints[p].Name, c)
 			}
 		}
 		for _, p := range []Paint{Decode, Prefill, Mixed, Other} {
 			if c := contrast(value(p), value(surface)); c < 3 {
-				t.Errorf("dark %v: line in %s has contrast %.2f", dark, (*paints())[p].Name, c)
+				t.Errorf("dark %v: line in %s has contrast %.2f", dark, paints[p].Name, c)
 			}
 		}
 		for i := range rampSteps {
@@ -268,13 +268,13 @@ func TestRegimesApart(t *testing.T) {
 	for kind, m := range dichromats {
 		for _, p := range pairs {
 			for scheme, hex := range map[string][2]string{
-				"light": {(*paints())[p[0]].Light, (*paints())[p[1]].Light}, "dark": {(*paints())[p[0]].Dark, (*paints())[p[1]].Dark},
+				"light": {paints[p[0]].Light, paints[p[1]].Light}, "dark": {paints[p[0]].Dark, paints[p[1]].Dark},
 			} {
 				a := lab(apply(m, linearRGB(t, hex[0])))
 				b := lab(apply(m, linearRGB(t, hex[1])))
 				d := math.Sqrt((a[0]-b[0])*(a[0]-b[0]) + (a[1]-b[1])*(a[1]-b[1]) + (a[2]-b[2])*(a[2]-b[2]))
 				if d < 20 {
-					t.Errorf("%s, %s: %s and %s are %.1f apart", kind, scheme, (*paints())[p[0]].Name, (*paints())[p[1]].Name, d)
+					t.Errorf("%s, %s: %s and %s are %.1f apart", kind, scheme, paints[p[0]].Name, paints[p[1]].Name, d)
 				}
 			}
 		}

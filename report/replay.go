@@ -35,7 +35,7 @@ func replay(in Input, figs []*Figure) Section {
 // comparedTable is one row per run, phase and split: KS distance and median error of
 // each metric, what gates first.
 func comparedTable(v *result.Validation) *Table {
-	t := tableOf("compared")
+	t := comparedLayout.blank()
 	runs := slices.Clone(v.Runs)
 	stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
 	for _, r := range runs {
@@ -61,8 +61,8 @@ func comparedTable(v *result.Validation) *Table {
 // metricTables are one row per run, phase and metric: first the comparisons
 // that can gate, then, folded, closed loops, saturated runs and too few requests.
 func metricTables(v *result.Validation) []Block {
-	first := tableOf("metrics")
-	rest := tableOf("metrics-rest")
+	first := metricsLayout.blank()
+	rest := metricsRestLayout.blank()
 	runs := slices.Clone(v.Runs)
 	if len(runs)*len(metricNames) > maxRows {
 		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(b.LargestKS(), a.LargestKS()) })
@@ -112,7 +112,7 @@ func ksCell(v *float64) Cell { return Shown(v, statistic) }
 
 // quantileTable shows the times themselves.
 func quantileTable(v *result.Validation) *Table {
-	t := tableOf("quantiles")
+	t := quantilesLayout.blank()
 	for _, r := range v.Runs {
 		for _, n := range metricNames {
 			if m := metric(r.Metrics, n); m != nil {
@@ -126,7 +126,7 @@ func quantileTable(v *result.Validation) *Table {
 
 // replayTable says how the replay was set up and how far it ran the recorded schedule.
 func replayTable(v *result.Validation) *Table {
-	t := tableOf("replays")
+	t := replaysLayout.blank()
 	for _, r := range v.Runs {
 		q := r.Replay
 		if q == nil {
@@ -243,9 +243,10 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 }
 
 // curveFigure has a panel for each metric of each of the runs; what describes it, with metric and run.
-func curveFigure(name string, runs []result.ValidationRun, more, what string,
+func curveFigure(caption Figure, runs []result.ValidationRun, more, what string,
 	panel func(result.ValidationRun, string, map[string]bool) *Drawing) *Figure {
-	fig, drawn := figureOf(name), map[string]bool{}
+	fig := caption.blank()
+	drawn := map[string]bool{}
 	fig.More = more
 	for _, r := range runs {
 		for _, m := range metricNames {
@@ -277,16 +278,21 @@ func eachCurve(curves []result.Curve, metric string, drawn map[string]bool, visi
 // firstReplays is how many replays are drawn under the verdict; the others stand with the replays.
 const firstReplays = 2
 
-// ecdfFigure shows real and simulated distributions with the KS gap marked: ecdf those that come first, ecdf-more the others.
-func ecdfFigure(in Input, name string) *Figure {
+// firstECDFs are recorded and simulated distributions, with the KS distance marked, of the replays under
+// the verdict.
+func firstECDFs(in Input) *Figure {
+	runs, _ := replayRuns(in)
+	return ecdfFigure(ecdfCaption, runs[:min(firstReplays, len(runs))], "")
+}
+
+// otherECDFs are those of the other replays.
+func otherECDFs(in Input) *Figure {
 	runs, more := replayRuns(in)
-	first := min(firstReplays, len(runs))
-	if name == "ecdf" {
-		runs, more = runs[:first], ""
-	} else {
-		runs = runs[first:]
-	}
-	fig := curveFigure(name, runs, more, "distribution of %s of %s, real and simulated", ecdfPanel)
+	return ecdfFigure(ecdfMoreCaption, runs[min(firstReplays, len(runs)):], more)
+}
+
+func ecdfFigure(caption Figure, runs []result.ValidationRun, more string) *Figure {
+	fig := curveFigure(caption, runs, more, "distribution of %s of %s, real and simulated", ecdfPanel)
 	if len(fig.Legend) > 0 {
 		fig.Legend = append(fig.Legend, Key{P: bad, Text: "KS gap"})
 	}
@@ -349,7 +355,7 @@ func timeAxis(what string, s Span) axis {
 // qqFigure compares quantiles.
 func qqFigure(in Input) *Figure {
 	runs, more := replayRuns(in)
-	return curveFigure("qq", runs, more, "quantiles of %s of %s, simulated against real", qqPanel)
+	return curveFigure(qqCaption, runs, more, "quantiles of %s of %s, simulated against real", qqPanel)
 }
 
 func qqPanel(r result.ValidationRun, name string, drawn map[string]bool) *Drawing {

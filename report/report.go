@@ -27,7 +27,6 @@ package report
 
 import (
 	"cmp"
-	_ "embed"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -35,11 +34,9 @@ import (
 	"slices"
 	"strings"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -98,112 +95,17 @@ type set struct {
 
 func New(in Input) set {
 	return set{
-		First:  keep(ecdfFigure(in, "ecdf"), levelFigure(in.Fit)),
+		First:  keep(firstECDFs(in), levelFigure(in.Fit)),
 		Data:   keep(coverageFigure(in), loadFigure(in)),
 		Audit:  keep(targetFigure(in), pickupFigure(in), lagFigure(in)),
 		Coeff:  keep(utilisationFigure(in), surfaceFigure(in)),
 		Fit:    fitFigures(in),
-		Replay: keep(ecdfFigure(in, "ecdf-more"), qqFigure(in), driftFigure(in)),
+		Replay: keep(otherECDFs(in), qqFigure(in), driftFigure(in)),
 	}
 }
 
 func (s set) All() []*Figure {
 	return slices.Concat(s.First, s.Data, s.Audit, s.Coeff, s.Fit, s.Replay)
-}
-
-//go:embed words.yaml
-var wordsYAML []byte
-
-// wording is what the page says beside numbers: words.yaml.
-type wording struct {
-	Columns  map[string]columns `yaml:"columns"` // that several tables share
-	Tables   map[string]Table   `yaml:"tables"`
-	Figures  map[string]Figure  `yaml:"figures"`
-	Gates    map[string]Meaning `yaml:"gates"`
-	Reasons  map[string]Meaning `yaml:"reasons"` // of a failed gate, and others
-	Purposes map[string]string  `yaml:"purposes"`
-	Glossary []struct{ Word, Meaning string }
-}
-
-// Meaning says in plain words what a gate compares or a cause is and, for somebody who
-// simulates with the coefficients, what it means and what to do. Of names the package that prints it, or is empty.
-type Meaning struct{ Of, What, Means, Do string }
-
-// Failing is the sentence under a gate that failed.
-func (m Meaning) Failing() string { return m.Means + "; " + m.Do }
-
-// Gates are those of every gate, by name.
-func Gates() map[string]Meaning { return words().Gates }
-
-// SaidReasons are those of causes of a diagnosis and of every other word that is printed as a reason, by name.
-func SaidReasons() map[string]Meaning { return words().Reasons }
-
-var words = files.Embedded[wording](wordsYAML, "words.yaml")
-
-// tableOf is the table of that name without rows. One that is made for each of several things says of which.
-func tableOf(name string, of ...string) *Table {
-	t, known := words().Tables[name]
-	if !known {
-		panic("report: words.yaml has no table " + name)
-	}
-	t.ID, t.Cols = name, slices.Clone(t.Cols)
-	if len(of) > 0 {
-		t.ID, t.Caption = name+"-"+slug(of[0]), fmt.Sprintf(t.Caption, of[0])
-	}
-	return &t
-}
-
-// figureOf is the figure of that name without panels.
-func figureOf(name string) *Figure {
-	f, known := words().Figures[name]
-	if !known {
-		panic("report: words.yaml has no figure " + name)
-	}
-	f.ID, f.Legend = name, slices.Clone(f.Legend)
-	return &f
-}
-
-// columns are written as one line each, "# Spread [ms] ? P95 - P5 of the offset": # for numbers, the unit in brackets,
-// help behind the question mark. A list in the list is taken apart.
-type columns []Column
-
-// UnmarshalYAML reads them.
-func (l *columns) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	for _, item := range n.Content {
-		if item.Kind != yaml.ScalarNode {
-			if err := l.UnmarshalYAML(item); err != nil {
-				return err
-			}
-			continue
-		}
-		*l = append(*l, columnOf(item.Value))
-	}
-	return nil
-}
-
-func columnOf(text string) (c Column) {
-	text, c.Help, _ = strings.Cut(text, " ? ")
-	text, c.Unit, _ = strings.Cut(strings.TrimSuffix(text, "]"), " [")
-	c.Head, c.Num = strings.CutPrefix(text, "# ")
-	return c
-}
-
-// UnmarshalText reads a key of a legend, "prefill dashed waiting": paint, shape (area, line or dashed), text.
-func (k *Key) UnmarshalText(text []byte) error {
-	paint, rest, _ := strings.Cut(string(text), " ")
-	shape, words, _ := strings.Cut(rest, " ")
-	i := slices.IndexFunc(*paints(), func(p paintValue) bool { return p.Name == paint })
-	if i < 0 {
-		return fmt.Errorf("legend: got paint %q", paint)
-	}
-	*k = Key{P: Paint(i), Area: shape == "area", Text: words}
-	if shape == "dashed" {
-		k.Dash = Dashed
-	}
-	return nil
 }
 
 // Bounds of what a summary lists.
@@ -246,7 +148,7 @@ func failedMarkdown(v *result.Validation) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s failed**\n\n- %s\n\n", Plural(len(failed), "gate"), strings.Join(stat.Map(Failed(failed), marked), "\n- "))
-	t := tableOf("gates")
+	t := gatesLayout.blank()
 	for _, g := range failed {
 		t.Rows = append(t.Rows, gateRow(g))
 	}
@@ -347,14 +249,14 @@ func junitCaseOf(v *result.Validation, g *result.Gate, allowInsufficient bool) j
 	says := fmt.Sprintf("%s is %s, must be %s %s", g.Name, GateValue(g.Name, g.Value), g.Op, GateThreshold(*g))
 	switch {
 	case g.Pass == nil && g.Required && isDecisive(v, g) && !allowInsufficient:
-		c.Failure = &junitWords{Message: printable(g.Note), Text: Gates()[g.Name].Failing() + "\n" + result.GateClause(g.Name)}
+		c.Failure = &junitWords{Message: printable(g.Note), Text: gate.Named(g.Name).Failing() + "\n" + result.GateClause(g.Name)}
 	case g.Pass == nil:
 		c.Skipped = &junitWords{Message: printable(g.Note)}
 	case *g.Pass:
 	case !isDecisive(v, g):
 		c.Skipped = &junitWords{Message: "failed, but decides nothing for " + v.For + ": " + says}
 	default:
-		c.Failure = &junitWords{Message: says, Text: Gates()[g.Name].Failing() + "\n" + result.GateClause(g.Name)}
+		c.Failure = &junitWords{Message: says, Text: gate.Named(g.Name).Failing() + "\n" + result.GateClause(g.Name)}
 	}
 	return c
 }
@@ -362,7 +264,7 @@ func junitCaseOf(v *result.Validation, g *result.Gate, allowInsufficient bool) j
 // ChangesTable are the changes since an older validation, what matters most first. The report, the summary of a job and
 // the terminal show it.
 func ChangesTable(c *result.Changes) *Table {
-	t := tableOf("changes-table")
+	t := changesLayout.blank()
 	for i := range c.Rows {
 		t.Rows = append(t.Rows, changeRow(&c.Rows[i]))
 	}
@@ -445,15 +347,15 @@ func accuracy(in Input, figs []*Figure) Section {
 	}
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
 	if f := in.Fit; f != nil {
-		s.Blocks = append(s.Blocks, Tables(cellTable("cells", f.Beta.Cells, "fit.json, beta.cells"))...)
-		s.Blocks = append(s.Blocks, Tables(cellTable("stress", f.Beta.StressSets, "fit.json, beta.stress_sets"))...)
+		s.Blocks = append(s.Blocks, Tables(cellTable(cellsLayout, f.Beta.Cells, "fit.json, beta.cells"))...)
+		s.Blocks = append(s.Blocks, Tables(cellTable(stressLayout, f.Beta.StressSets, "fit.json, beta.stress_sets"))...)
 		s.Blocks = append(s.Blocks, Tables(locoTable(f))...)
 		s.Blocks = append(s.Blocks, alphaTables(f)...)
 	}
 	if v := in.Validation; v != nil {
 		s.Blocks = append(s.Blocks, Tables(testStepTable(v))...)
 		cells := slices.Concat(stat.Map(v.Runs, func(r result.ValidationRun) []result.Cell { return r.StepCells })...)
-		s.Blocks = append(s.Blocks, Tables(cellTable("test-cells", cells, "validation.json, runs"))...)
+		s.Blocks = append(s.Blocks, Tables(cellTable(testCellsLayout, cells, "validation.json, runs"))...)
 	}
 	return s
 }
@@ -468,7 +370,7 @@ func errorCells(e result.Errors) []Cell {
 }
 
 func summaryTable(f *result.Fit) *Table {
-	t := tableOf("summary")
+	t := summaryLayout.blank()
 	add := func(name string, e *result.Errors) {
 		if e != nil {
 			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Plain(name)}, errorCells(*e)...)})
@@ -481,12 +383,12 @@ func summaryTable(f *result.Fit) *Table {
 
 // cellTable lists cells; when they exceed the page, those with the largest
 // error come first.
-func cellTable(name string, cells []result.Cell, where string) *Table {
+func cellTable(layout Table, cells []result.Cell, where string) *Table {
 	cells = slices.Clone(cells)
 	if len(cells) > maxRows {
 		stat.SortStable(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
 	}
-	t := tableOf(name)
+	t := layout.blank()
 	for _, c := range cells {
 		t.Grow(func() Row {
 			return Row{Cells: append([]Cell{Name(c.Run), Plain(c.Regime), Plain(c.Bucket), Plain(c.Set)}, errorCells(c.Errors)...)}
@@ -503,7 +405,7 @@ func orZero(v *float64) float64 {
 }
 
 func locoTable(f *result.Fit) *Table {
-	t := tableOf("loco-table")
+	t := locoLayout.blank()
 	for _, l := range f.Beta.Loco {
 		t.Put(Name(cmp.Or(l.Label, l.Config)), Count(l.Rows), Percent(l.MAPE), Percent(l.MAPEConst), Percent(l.MAPEFrozen10), Percent(l.Bias))
 	}
@@ -514,8 +416,8 @@ func locoTable(f *result.Fit) *Table {
 // together and, folded, run by run; each target has the figures that make
 // sense for it.
 func alphaTables(f *result.Fit) []Block {
-	all := tableOf("alpha-errors")
-	runs := tableOf("alpha-runs")
+	all := alphaErrorsLayout.blank()
+	runs := alphaRunsLayout.blank()
 	for _, m := range f.Alpha {
 		if cells := alphaCells(m.Name, m.Interval, m.TargetErrors); cells != nil {
 			all.Grow(func() Row { return Row{Cells: cells} })
@@ -553,7 +455,7 @@ func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors)
 }
 
 func testStepTable(v *result.Validation) *Table {
-	t := tableOf("test-steps")
+	t := testStepsLayout.blank()
 	for _, r := range v.Runs {
 		if r.Steps != nil {
 			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Name(r.ID), {Text: splitWords(r.Split), Class: "nb"}}, errorCells(*r.Steps)...)})
@@ -580,7 +482,7 @@ func cellFigure(f *result.Fit) *Figure {
 				pctOr(c.MAPEConst), pctOr(c.MAPEFloor), c.Rows)
 		}
 	}
-	fig := figureOf("error-cells")
+	fig := errorCellsCaption.blank()
 	fig.More = more
 	fig.Panels = BothWidths("matrix of step-time MAPE by run and regime; the table below holds the numbers", h.Draw)
 	return fig
@@ -610,7 +512,7 @@ func locoFigure(f *result.Fit) *Figure {
 		return nil
 	}
 	stat.SortStable(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
-	fig := figureOf("loco")
+	fig := locoCaption.blank()
 	if len(ls) > maxChartRows {
 		fig.More = fmt.Sprintf("The %d worst of %d configurations.", maxChartRows, len(ls))
 		ls = ls[:maxChartRows]

@@ -129,14 +129,26 @@ func headed(title string, bs []Block) []Block {
 	return append([]Block{{Heading: title}}, bs...)
 }
 
-// NewTable is a table without rows; its columns are written as those of words.yaml.
+// NewTable is a table without rows. A column is written in one line, "# Spread [ms] ? P95 - P5 of the
+// offset": # for numbers, the unit in brackets, help behind the question mark.
 func NewTable(id, caption string, heads ...string) *Table {
 	return &Table{ID: id, Caption: caption, Cols: ColumnsOf(heads...)}
 }
 
-// ColumnsOf are columns as words.yaml has them: "# Spread [ms] ? P95 - P5 of the offset".
-func ColumnsOf(heads ...string) (out []Column) {
-	return stat.Map(heads, columnOf)
+// ColumnsOf are columns written as for NewTable.
+func ColumnsOf(heads ...string) []Column {
+	columns := make([]Column, len(heads))
+	for i, head := range heads {
+		columns[i] = parseColumn(head)
+	}
+	return columns
+}
+
+func parseColumn(text string) (c Column) {
+	text, c.Help, _ = strings.Cut(text, " ? ")
+	text, c.Unit, _ = strings.Cut(strings.TrimSuffix(text, "]"), " [")
+	c.Head, c.Num = strings.CutPrefix(text, "# ")
+	return c
 }
 
 // Put appends a row.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -37,9 +38,9 @@ func cards(in Input) []Block {
 	var cs []card
 	if f := in.Fit; f != nil && f.Beta.Holdout != nil {
 		h := f.Beta.Holdout
-		cs = append(cs, card{Name: "Step time, held-out rows", Value: pctOr(h.MAPE), Class: worstClass(in.Validation, "beta_mape"),
+		cs = append(cs, card{Name: "Step time, held-out rows", Value: pctOr(h.MAPE), Class: worstClass(in.Validation, gate.BetaMAPE),
 			Sub: fmt.Sprintf("MAPE; best constant %s, noise floor %s", pctOr(h.MAPEConst), pctOr(h.MAPEFloor))})
-		cs = append(cs, card{Name: "Skill", Value: ShortOr(h.Skill), Class: worstClass(in.Validation, "beta_skill"),
+		cs = append(cs, card{Name: "Skill", Value: ShortOr(h.Skill), Class: worstClass(in.Validation, gate.BetaSkill),
 			Sub: "0 = best constant, 1 = noise floor"})
 		if f.Beta.LocoWorst != nil {
 			cs = append(cs, card{Name: "Unseen configuration, worst", Value: pctOr(f.Beta.LocoWorst),
@@ -47,9 +48,9 @@ func cards(in Input) []Block {
 		}
 	}
 	if v := in.Validation; v != nil {
-		for _, name := range []string{"bias", "beta_max_error"} {
+		for _, name := range []string{gate.Bias, gate.BetaMaxError} {
 			if g, ok := worstGate(v.Gates, name); ok && !*g.Pass {
-				what := words().Gates[name].What
+				what := gate.Named(name).What
 				cs = append(cs, card{Name: strings.ToUpper(what[:1]) + what[1:], Value: GateValue(name, g.Value), Class: "bad",
 					Sub: fmt.Sprintf("%s; must be %s %s", g.Scope, g.Op, GateThreshold(g))})
 			}
@@ -107,7 +108,7 @@ func causes(in Input, figs []*Figure) []Block {
 	anchors := stat.Keyed(figs, func(f *Figure) (string, string) { return f.ID, f.Title })
 	var out []cause
 	for _, d := range ds[:min(len(ds), maxCauses)] {
-		label := words().Reasons[d.Cause].What
+		label := Explanations[d.Cause].What
 		if label == "" {
 			label = d.Cause
 		}
@@ -172,13 +173,13 @@ const maxJudged = 40
 // gateTables are the judged gates, those that lack data, and, folded, those
 // that are not required.
 func gateTables(v *result.Validation) []Block {
-	judged := tableOf("gates")
-	open := tableOf("gates-open")
-	rest := tableOf("gates-rest")
-	others := tableOf("gates-others")
+	judged := gatesLayout.blank()
+	open := gatesOpenLayout.blank()
+	rest := gatesRestLayout.blank()
+	others := gatesOthersLayout.blank()
 	passed := judged
 	if stat.Count(v.Gates, func(g result.Gate) bool { return g.Pass != nil }) > maxJudged {
-		passed = tableOf("gates-passed")
+		passed = gatesPassedLayout.blank()
 		judged.Caption = "Gates that failed"
 	}
 	for _, g := range sortedGates(v.Gates) {
@@ -226,7 +227,7 @@ func gateRow(g result.Gate) Row {
 	if g.Value != nil {
 		value.Key = sortKey(*g.Value)
 	}
-	name := Cell{Text: g.Name, Sub: Gates()[g.Name].What, Class: "id"}
+	name := Cell{Text: g.Name, Sub: gate.Named(g.Name).What, Class: "id"}
 	if name.Sub != "" { // a gate we know has a clause
 		name.Href = result.GateClause(g.Name)
 	}
@@ -270,28 +271,24 @@ func gateBarKey(g result.Gate) string {
 	return sortKey(*g.Value / g.Threshold)
 }
 
-// gateIsPercent tells gates whose values are fractions of a measured time.
-func gateIsPercent(name string) bool {
-	shares := []string{"mape", "wape", "median_rel_err", "bias", "inside", "bound_hits"}
-	return name == "worst_configuration" || slices.ContainsFunc(shares, func(part string) bool { return strings.Contains(name, part) })
-}
-
-// GateValue is what a gate measured, in the words of every output: a share in percent.
+// GateValue is the value of the named gate as every output prints it.
 func GateValue(name string, v *float64) string {
-	switch {
-	case v == nil:
+	if v == nil {
 		return Unknown
-	case gateIsPercent(name):
-		return Pct(*v)
-	case strings.HasPrefix(name, "ks_"):
-		return statistic(*v)
 	}
-	return Short(*v)
+	switch gate.Named(name).Prints {
+	case gate.Percent:
+		return Pct(*v)
+	case gate.Statistic:
+		return statistic(*v)
+	default:
+		return Short(*v)
+	}
 }
 
-// GateThreshold is what a gate wants, in the words of its value.
+// GateThreshold is the threshold of a gate in the unit in which its value is printed.
 func GateThreshold(g result.Gate) string {
-	if gateIsPercent(g.Name) {
+	if gate.Named(g.Name).Prints == gate.Percent {
 		return threshold(g.Threshold)
 	}
 	return Short(g.Threshold)
@@ -327,7 +324,7 @@ func Failed(gates []result.Gate) (out []string) {
 		if gateRank(g) != 0 {
 			continue
 		}
-		s := Gates()[g.Name].Failing()
+		s := gate.Named(g.Name).Failing()
 		if names[s] == nil {
 			sentences = append(sentences, s)
 		}

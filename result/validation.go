@@ -98,6 +98,15 @@ const (
 	SplitLevels   = "levels"    // load levels, each predicted by coefficients that never saw it
 )
 
+// Sources of the recorded requests of a ValidationRun.
+const (
+	SourceJourneys = "journeys"
+	SourceStock    = "stock"         // spans of an unmodified vLLM
+	SourceClient   = "client"        // what clients measured
+	SourcePasses   = "client_passes" // clients, with the engine's passes on their clock
+	SourcePoints   = "points"        // means of load levels
+)
+
 // Split says which requests were compared.
 type Split struct {
 	Kind  string  `json:"kind"`

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -84,11 +85,12 @@ func isUsage(code trace.Code) bool {
 
 // gateReasons are what failed gates and diagnoses say beside codes.
 func gateReasons() (all []explained) {
-	for kind, of := range map[string]map[string]report.Meaning{"gate": report.Gates(), "reason": report.SaidReasons()} {
-		for name, m := range of {
-			of := cmp.Or(m.Of, "pipeline/validate")
-			all = append(all, explained{trace.Code(name), of, kind, asSentence(m.What + ": " + m.Means), asSentence(m.Do)})
-		}
+	for _, g := range gate.All() {
+		all = append(all, explained{trace.Code(g.Name), "pipeline/validate", "gate", asSentence(g.What + ": " + g.Means), asSentence(g.Do)})
+	}
+	for word, e := range report.Explanations {
+		of := cmp.Or(e.Of, "pipeline/validate")
+		all = append(all, explained{trace.Code(word), of, "reason", asSentence(e.What + ": " + e.Means), asSentence(e.Do)})
 	}
 	slices.SortFunc(all, func(a, b explained) int { return cmp.Compare(a.Code, b.Code) })
 	return all

@@ -17,7 +17,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
@@ -46,11 +46,11 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 		return false, nil
 	}
 	if con.json {
-		return true, con.document(validate.Defaults())
+		return true, con.document(gate.All())
 	}
 	var rows []cells
-	for _, t := range validate.Defaults() {
-		rows = append(rows, cells{t.Name, t.Op, t.Limit, t.Doc, t.Source})
+	for _, t := range gate.All() {
+		rows = append(rows, cells{t.Name, t.Op, t.Threshold, t.Compares, t.Reason})
 	}
 	con.show("gates", cells{"name", "op", "threshold", "what is compared", "why"}, rows)
 	con.sayf("the clause of a gate is its name with dashes: %s#gate-beta-mape", result.Book)
@@ -121,7 +121,7 @@ func exitFor(c *cli.Context, con *console, val *result.Validation) error {
 
 // loosenedText says how many gates passed by a threshold looser than the default.
 func loosenedText(val *result.Validation) string {
-	n := stat.Count(val.Warnings, func(f trace.Finding) bool { return f.Code == validate.GateLoosened })
+	n := stat.Count(val.Warnings, func(f trace.Finding) bool { return f.Code == gate.Loosened })
 	if n == 0 {
 		return ""
 	}
@@ -191,7 +191,7 @@ func runCheck(c *cli.Context, con *console) error {
 	if err := goesWith(c, "--refit", "set", "workers"); err != nil {
 		return err
 	}
-	if p := c.String("for"); p != "" && !validate.CheckPurpose(p) {
+	if p := c.String("for"); p != "" && !gate.IsPurpose(p) {
 		return usagef("check: --for: got %q, want %s or %s", p, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	}
 	set, err := check(con, c.Args().First(), c.String("against"), c.String("data"))

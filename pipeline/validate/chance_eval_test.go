@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -108,7 +109,7 @@ func plantedVerdict(t *testing.T, k uint64, pressed bool, change func(*coeff.Set
 func judgedByReplay(gates []result.Gate) (pass, fail, below bool) {
 	pass, below = true, true
 	for _, g := range gates {
-		if ofReplay(g.Name) {
+		if gate.JudgesReplay(g.Name) {
 			pass = pass && g.Pass != nil && *g.Pass
 			fail = fail || g.Pass != nil && !*g.Pass
 			below = below && g.Chance != nil && *g.Chance < g.Threshold

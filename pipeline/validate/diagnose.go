@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/workload"
 )
@@ -610,7 +611,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 		tried = append(tried, fmt.Sprintf("%.0f %% of the batches are reproduced", 100**t.Identical))
 	}
 	if !t.Deployment.IsComposed() {
-		if run := replayOf(v, scopeName); run != nil && j.rules.Good(run.MetricsDrift) {
+		if run := replayOf(v, scopeName); run != nil && j.rules.ReplayPasses(run.MetricsDrift) {
 			swing := t.drift.Swing()
 			d.Cause = result.CauseMachineDrift
 			d.Figure = "drift"
@@ -632,7 +633,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 // replayOf is the entry that a replay gate's scope names.
 func replayOf(v *result.Validation, scope string) *result.ValidationRun {
 	for i := range v.Runs {
-		if scopeOf(&v.Runs[i]) == scope {
+		if gate.ReplayScope(&v.Runs[i]) == scope {
 			return &v.Runs[i]
 		}
 	}

@@ -56,7 +56,7 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 	}
 	out.Findings = append(out.Findings, inspectFindings(&out)...)
 	out.Findings = append(out.Findings, engineLog(run)...)
-	out.Reason = unfitReason(&out, refused, len(run.Points), SourceOf(run) != SourceJourneys)
+	out.Reason = unfitReason(&out, refused, len(run.Points), SourceOf(run) != result.SourceJourneys)
 	out.Unfit = out.Reason != ""
 	return out, nil
 }

@@ -24,34 +24,25 @@ const (
 	excludedTraining    = "before_split"      // arrived in the training share
 )
 
-// Where the recorded requests of a run come from.
-const (
-	SourceJourneys = "journeys"
-	sourceStock    = "stock"
-	sourceClient   = "client"
-	sourcePasses   = "client_passes" // clients, with the engine's passes on their clock
-	sourcePoints   = "points"        // means of load levels
-)
-
 // SourceOf says which of them Requests takes.
 func SourceOf(run *trace.Run) string {
 	stock := false
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		if r.CoreID.OK {
-			return SourceJourneys
+			return result.SourceJourneys
 		}
 		stock = stock || r.Source == trace.SourceStock
 	}
 	switch {
 	case onClients(run):
-		return sourcePasses
+		return result.SourcePasses
 	case len(run.Observed) > 0:
-		return sourceClient
+		return result.SourceClient
 	case stock:
-		return sourceStock
+		return result.SourceStock
 	}
-	return SourceJourneys
+	return result.SourceJourneys
 }
 
 // onClients says that the steps of an unmodified engine were put on the clock of
@@ -380,7 +371,7 @@ const unfinished = 100
 // levels compares load levels with what coefficients say that never saw them (spec#level-holdout).
 func (t *judgedRun) levels(levels []result.LevelHoldout, seed int64) result.ValidationRun {
 	v := t.entry()
-	v.Source = sourcePoints
+	v.Source = result.SourcePoints
 	v.Load = "levels"
 	v.Requests = len(levels)
 	v.Replayed = len(levels)

@@ -47,6 +47,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -279,11 +280,11 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	obs, more := Requests(run)
 	if len(obs) == 0 && len(run.Points) > 0 {
 		j.entries[i] = []result.ValidationRun{t.entry()}
-		j.entries[i][0].Source = sourcePoints
+		j.entries[i][0].Source = result.SourcePoints
 		return nil
 	}
 	findings = append(findings, more...)
-	if t.Source == SourceJourneys && dep.Tracing.JourneySampleRate.Or(1) < 1 {
+	if t.Source == result.SourceJourneys && dep.Tracing.JourneySampleRate.Or(1) < 1 {
 		obs, more = withUnrecorded(run, obs, base.Async)
 		findings = append(findings, more...)
 	}
@@ -333,7 +334,7 @@ func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *Phase, chances fun
 		split.Kind = kind
 		v.Split = split
 		v = t.fillEntry(v, p)
-		t.starved[scopeOf(&v)] = rp.Starved(fromNs)
+		t.starved[gate.ReplayScope(&v)] = rp.Starved(fromNs)
 		if v.Judged() {
 			q, err := chances(fromNs)
 			if err != nil {
@@ -360,7 +361,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	v := &result.Validation{
 		Options: result.ValidationOptions{
 			Split: j.o.Split, StepsOnly: j.o.StepsOnly, Seed: j.o.Seed, OverheadUs: j.o.OverheadUs,
-			EgressUs: j.o.EgressUs, Latency: j.o.Latency, Thresholds: j.rules.Limits(),
+			EgressUs: j.o.EgressUs, Latency: j.o.Latency, Thresholds: j.rules.Thresholds(),
 		},
 		Configs: []result.ConfigErrors{}, Diagnoses: []result.Diagnosis{}, Warnings: append([]trace.Finding{}, j.warned...),
 	}
@@ -381,7 +382,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 			"first, then the largest plain KS", kept, drawn))
 	}
 	v.Figures = scored.steps.Figures(stat.Map(j.set.Beta, func(c coeff.Coefficient) string { return c.Name }))
-	decide(v, fit, j.set, j.rules, j.o.For)
+	j.rules.Decide(v, fit, j.set, j.o.For)
 	v.Diagnoses = j.diagnoses(v, groups)
 	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
 	if j.refit {
@@ -408,7 +409,7 @@ func (j *job) fillSteps(groups []*scope, scored *scores) {
 // the closed form of waits or a left-out configuration fails has no cause in here.
 func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosis {
 	out := []result.Diagnosis{}
-	order, names := failedByScope(v.Gates)
+	order, names := gate.FailedByScope(v.Gates)
 	slow := map[string]bool{} // runs whose step times failed
 	for _, name := range order {
 		if t := j.clientRun(name); t != nil && len(t.told) > 0 {
@@ -424,12 +425,12 @@ func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosi
 		}
 		var d result.Diagnosis
 		switch {
-		case slices.ContainsFunc(names[name], ofSteps):
+		case slices.ContainsFunc(names[name], gate.JudgesSteps):
 			d = diagnose(s, names[name], j.lagCandidate(s))
 			for _, t := range s.runs {
-				slow[t.id] = slow[t.id] || name != scopeAll
+				slow[t.id] = slow[t.id] || name != gate.ScopeAll
 			}
-		case !slices.ContainsFunc(names[name], ofReplay) || name == scopeAll:
+		case !slices.ContainsFunc(names[name], gate.JudgesReplay) || name == gate.ScopeAll:
 			continue
 		case slow[s.runs[0].id]:
 			d = diagnose(s, names[name], j.lagCandidate(s))
@@ -453,13 +454,13 @@ func (j *job) scopeNamed(groups []*scope, name string) *scope {
 	every := &scope{name: name}
 	for _, s := range groups {
 		for _, t := range s.runs {
-			if t.id == runOfScope(name) {
+			if t.id == gate.RunOf(name) {
 				return &scope{name: name, config: s.config, test: s.test, runs: []*judgedRun{t}}
 			}
 			every.runs = append(every.runs, t)
 		}
 	}
-	if name == scopeAll {
+	if name == gate.ScopeAll {
 		return every
 	}
 	return nil
@@ -469,7 +470,7 @@ func (j *job) scopeNamed(groups []*scope, name string) *scope {
 type job struct {
 	set     *coeff.Set
 	o       *Options
-	rules   *rules
+	rules   *gate.Rules
 	sources []Source
 	all     []*judgedRun
 	entries [][]result.ValidationRun
@@ -491,7 +492,7 @@ func newJob(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Sour
 		return nil, err
 	}
 	j := &job{set: set, o: &o, sources: sources, all: make([]*judgedRun, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
-	j.rules, _ = newRules(o.Thresholds)
+	j.rules, _ = gate.NewRules(o.Thresholds)
 	j.warned = append(j.warned, j.rules.Loosen(o.ThresholdsFrom)...)
 	if sources[0].Stride == 0 {
 		j.sources = slices.Clone(sources)
@@ -543,7 +544,7 @@ func (j *job) clientConfigs(fit *result.Fit, known []result.ConfigErrors) []resu
 // clientRun is the run without steps that the scope of a replay gate names; nil: none.
 func (j *job) clientRun(scope string) *judgedRun {
 	for _, t := range j.all {
-		if t.beta == nil && t.id == runOfScope(scope) {
+		if t.beta == nil && t.id == gate.RunOf(scope) {
 			return t
 		}
 	}
@@ -636,7 +637,7 @@ func (o Options) resolve() (Options, error) {
 	switch {
 	case !(o.Split > 0 && o.Split <= 1):
 		return o, trace.Errorf(rows.BadOption, "--split: got %g, want a share in (0, 1]", o.Split)
-	case o.For != "" && !CheckPurpose(o.For):
+	case o.For != "" && !gate.IsPurpose(o.For):
 		return o, option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	case o.Noise != "" && o.Noise != "residual" && o.Noise != "none":
 		return o, option.Misusef("--noise: got %q, want residual or none", o.Noise)
@@ -654,7 +655,8 @@ func (o Options) resolve() (Options, error) {
 			return o, err
 		}
 	}
-	return o, CheckThresholds(o.Thresholds)
+	_, err := gate.NewRules(o.Thresholds)
+	return o, err
 }
 
 // recipe is that of the cleaning: of the coefficients.

@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -178,7 +179,7 @@ func TestTrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
 		t.Errorf("verdict: got %s for %s, want a pass for replay; missing %v", v.Verdict, v.For, v.Missing)
 	}
 	for _, g := range v.Gates {
-		if ofReplay(g.Name) && strings.Contains(g.Scope, "in-sample") {
+		if gate.JudgesReplay(g.Name) && strings.Contains(g.Scope, "in-sample") {
 			t.Errorf("got a gate %s of %s", g.Name, g.Scope)
 		}
 	}
@@ -335,7 +336,7 @@ func TestClientTimingsAreReplayedAndNeverGate(t *testing.T) {
 	o.OverheadUs, o.EgressUs = &zero, &zero
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, o)
 	r := v.Runs[0]
-	if r.Source != sourceClient || r.Requests != 200 || r.Metrics.TTFT.KSD > 0.02 || r.Metrics.E2E.KSD > 0.02 {
+	if r.Source != result.SourceClient || r.Requests != 200 || r.Metrics.TTFT.KSD > 0.02 || r.Metrics.E2E.KSD > 0.02 {
 		t.Errorf("got %s, %d requests, %+v", r.Source, r.Requests, r.Metrics)
 	}
 	for _, g := range gatesOf(v, "ks_ttft") {

@@ -1,4 +1,4 @@
-package validate
+package gate
 
 import (
 	"slices"
@@ -19,8 +19,8 @@ func TestSignsAreCheckedByName(t *testing.T) {
 		}
 	}
 	set := &coeff.Set{Beta: append([]coeff.Coefficient{{Name: "single_prefill", Identified: coeff.Within}}, terms...)}
-	if got := checkSigns(set); got.checked != 4 || got.violations != 0 {
-		t.Errorf("got %+v, want 4 checked and no violation", got)
+	if got := impossibleSigns(set); got.value == nil || *got.value != 0 {
+		t.Errorf("got %+v, want no violation", got)
 	}
 	for i := range set.Beta {
 		if slices.Contains(mustBePositive, set.Beta[i].Name) {
@@ -29,8 +29,14 @@ func TestSignsAreCheckedByName(t *testing.T) {
 			set.Beta[i].Value = -1
 		}
 	}
-	if got := checkSigns(set); got.checked != 4 || got.violations != 4 {
-		t.Errorf("got %+v, want 4 checked and 4 violations", got)
+	if got := impossibleSigns(set); got.value == nil || *got.value != 4 {
+		t.Errorf("got %+v, want 4 violations", got)
+	}
+	for i := range set.Beta {
+		set.Beta[i].Identified = coeff.PriorOnly
+	}
+	if got := impossibleSigns(set); got.value != nil || !got.optional {
+		t.Errorf("got %+v, want no value where no term is identified", got)
 	}
 }
 

@@ -1,0 +1,303 @@
+package gate
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/result"
+)
+
+// ScopeAll is the scope of a gate that judges all runs together.
+const ScopeAll = coeff.ScopeAll
+
+// InsufficientData begins the note of a replay gate that needs more requests or load levels.
+const InsufficientData = "insufficient data"
+
+// Notes of gates.
+const (
+	noteInsufficient  = InsufficientData + ": chance alone reaches %.3g with %d %s, want below %g: about %.0f would decide"
+	noteFewLevels     = InsufficientData + ": five load levels at least decide"
+	noteNoChance      = InsufficientData + ": too few step times tell what chance alone reaches"
+	noteEmpty         = "no request to compare arrives in this part of the phase"
+	noteSaturated     = "saturated"
+	noteRebuilt       = "load rebuilt from steps"
+	noteOneConfig     = "not applicable with one configuration"
+	noteNoFit         = "no fit report given"
+	noteNoRows        = "no rows"
+	noteOutliers      = "%d of %d rows are outliers (%.1f %%; left out here up to 1 %%), the largest error %.3g times the median"
+	noteNoSteps       = "learned from requests: no steps were recorded"
+	noteNoFloor       = "no noise floor: fewer than 50 rows"
+	noteOtherSource   = "%s requests: errors are printed, not gated"
+	noteSampled       = "journeys are sampled at %g: the rest of the load is unknown"
+	noteNoStamps      = "stamps missing on one side"
+	noteNoReplay      = "not replayed"
+	noteNotIdentified = "no term is identified"
+)
+
+// Decide fills the gates of v, the verdicts by purpose, and the verdict for the purpose asked for;
+// empty: replay, or steps where nothing was replayed. fit may be nil: gates that only the fit can
+// answer then have no value and are not required.
+func (r *Rules) Decide(v *result.Validation, fit *result.Fit, set *coeff.Set, asked string) {
+	r.fillGates(v, fit, set)
+	if asked == "" && learnedFromRequests(fit) && !v.Options.StepsOnly {
+		asked = coeff.PurposeReplay
+	}
+	fillVerdicts(v, asked)
+}
+
+// fillGates appends the gates: those of the coefficients and the fit, those of each configuration,
+// those of everything, those of each replay.
+func (r *Rules) fillGates(v *result.Validation, fit *result.Fit, set *coeff.Set) {
+	for i := range r.gates {
+		if g := &r.gates[i]; g.ofCoefficients != nil {
+			v.Gates = append(v.Gates, r.apply(g, ScopeAll, g.ofCoefficients(set)))
+		}
+	}
+	v.Gates = append(v.Gates, r.leftOutGates(fit, v.Configs)...)
+	for i := range r.gates {
+		g := &r.gates[i]
+		switch {
+		case g.ofFit == nil:
+		case fit == nil:
+			v.Gates = append(v.Gates, r.apply(g, ScopeAll, reading{missing: noteNoFit, optional: true}))
+		default:
+			v.Gates = append(v.Gates, r.apply(g, ScopeAll, g.ofFit(fit)))
+		}
+	}
+	for k := range v.Configs {
+		c := &v.Configs[k]
+		for i := range r.gates {
+			g := &r.gates[i]
+			if g.ofConfig == nil {
+				continue
+			}
+			if read, applies := g.ofConfig(c, v.Runs); applies {
+				v.Gates = append(v.Gates, r.apply(g, c.Scope, read))
+			}
+		}
+	}
+	for i := range r.gates {
+		if g := &r.gates[i]; g.ofAll != nil {
+			v.Gates = append(v.Gates, r.apply(g, ScopeAll, reading{value: g.ofAll(v), missing: noteNoRows}))
+		}
+	}
+	if !v.Options.StepsOnly {
+		v.Gates = append(v.Gates, r.replayGates(v, learnedFromRequests(fit))...)
+	}
+	if learnedFromRequests(fit) {
+		waiveStepGates(v.Gates)
+	}
+}
+
+// learnedFromRequests reports whether the coefficients were learned without step traces. Then the
+// times of clients and stock spans decide, and there may be no steps to judge.
+func learnedFromRequests(fit *result.Fit) bool { return fit != nil && fit.Requests != nil }
+
+// waiveStepGates requires nothing of steps that were not recorded.
+func waiveStepGates(gates []result.Gate) {
+	for i := range gates {
+		g := &gates[i]
+		if g.Value == nil && (g.Name == certificate || JudgesSteps(g.Name)) {
+			g.Required = false
+			g.Note = noteNoSteps
+		}
+	}
+}
+
+// leftOutGates compare the configurations that cross-validation left out of each model.
+func (r *Rules) leftOutGates(fit *result.Fit, configs []result.ConfigErrors) []result.Gate {
+	if fit == nil {
+		return r.leftOutOf("beta", nil, configs, noteNoFit)
+	}
+	gates := r.leftOutOf("beta", fit.Beta.Loco, configs, noteOneConfig)
+	for i := range fit.Alpha {
+		gates = append(gates, r.leftOutOf(fit.Alpha[i].Name, fit.Alpha[i].Loco, configs, noteOneConfig)...)
+	}
+	return gates
+}
+
+// leftOutOf are the gates of one model. Without left-out configurations none is required.
+func (r *Rules) leftOutOf(model string, leftOut []result.Loco, configs []result.ConfigErrors, none string) []result.Gate {
+	var gates []result.Gate
+	for i := range r.gates {
+		g := &r.gates[i]
+		if g.ofLeftOut == nil || g.ofLeftOut.model != model {
+			continue
+		}
+		if len(leftOut) == 0 {
+			gates = append(gates, r.apply(g, ScopeAll, reading{missing: none, optional: true}))
+		}
+		for k := range leftOut {
+			value := g.ofLeftOut.value(&leftOut[k])
+			gates = append(gates, r.apply(g, leftOutScope(&leftOut[k], configs), reading{value: value, missing: noteNoRows}))
+		}
+	}
+	return gates
+}
+
+// leftOutScope is the scope under which the configuration is judged, else its label.
+func leftOutScope(l *result.Loco, configs []result.ConfigErrors) string {
+	for i := range configs {
+		if configs[i].Config == l.Config && !configs[i].TestRun {
+			return configs[i].Scope
+		}
+	}
+	return cmp.Or(l.Label, l.Config)
+}
+
+// replayGates judge the plain replay of every run and phase on requests that the coefficients never
+// saw (spec#held-out-replay). An in-sample replay has no gates. A saturated phase has gates without a
+// value that are not required. When no replay can decide, gates of scope all say why.
+func (r *Rules) replayGates(v *result.Validation, fromRequests bool) []result.Gate {
+	var gates []result.Gate
+	decided := false
+	why := "nothing was held out of the fit"
+	undecided := ""
+	for i := range v.Runs {
+		run := &v.Runs[i]
+		if run.Split.Kind == result.SplitInSample {
+			continue
+		}
+		why = "no unsaturated phase with requests that the coefficients never saw was replayed"
+		note, required := whyNotJudged(run, fromRequests)
+		decided = decided || required
+		undecided = cmp.Or(undecided, run.Undecided)
+		for k := range r.gates {
+			g := &r.gates[k]
+			if g.ofReplay == nil || run.Source == result.SourcePoints && !g.ofReplay.isOfLevels() {
+				continue
+			}
+			var value, chance *float64
+			if note == "" && run.Metrics != nil {
+				if m := g.ofReplay.metric(run.Metrics); m != nil {
+					value, chance = g.ofReplay.statistic(m)
+				}
+			}
+			gates = append(gates, r.replayGate(g, run, value, chance, note, required))
+		}
+	}
+	if decided {
+		return gates
+	}
+	for i := range r.gates {
+		if g := &r.gates[i]; g.ofReplay != nil && g.ofReplay.wholeDistribution {
+			gates = append(gates, r.apply(g, ScopeAll, reading{missing: cmp.Or(undecided, why)}))
+		}
+	}
+	return gates
+}
+
+func (v *replayValue) isOfLevels() bool { return !v.wholeDistribution && !v.requestsOnly }
+
+// whyNotJudged is the note of a replay that cannot be judged, empty for one that can, and whether a
+// result is required all the same. fromRequests: the coefficients were learned from clients' requests,
+// so replays of clients' requests are judged like those of journeys.
+func whyNotJudged(run *result.ValidationRun, fromRequests bool) (note string, required bool) {
+	judgedSource := run.Source == "" || run.Source == result.SourceJourneys || run.Source == result.SourcePasses
+	sampled := run.JourneySampleRate != nil && *run.JourneySampleRate < 1
+	switch {
+	case run.Saturated:
+		return noteSaturated, false
+	case run.Phase != "" && run.Replayed == 0 && run.Metrics == nil:
+		return noteEmpty, false
+	case run.Undecided != "":
+		return run.Undecided, run.Informs == ""
+	case run.Informs != "":
+		return run.Informs, false
+	case !fromRequests && !judgedSource:
+		return fmt.Sprintf(noteOtherSource, run.Source), false
+	case sampled && run.Rebuilt == 0:
+		return fmt.Sprintf(noteSampled, *run.JourneySampleRate), true
+	case run.Metrics == nil && run.Source == result.SourcePoints:
+		return noteFewLevels, true
+	case run.Metrics == nil:
+		return noteNoReplay, true
+	case run.Requests == 0:
+		return noteEmpty, false
+	}
+	return "", true
+}
+
+// replayGate fails where the value is at or over the threshold and over what chance alone reaches,
+// passes where both are under the threshold, and has no result between: more requests would decide
+// (spec#chance).
+func (r *Rules) replayGate(g *Gate, run *result.ValidationRun, value, chance *float64, note string, required bool) result.Gate {
+	if value == nil {
+		out := r.apply(g, ReplayScope(run), reading{missing: cmp.Or(note, noteNoStamps), optional: !required})
+		out.Chance = chance
+		return out
+	}
+	out := r.apply(g, ReplayScope(run), reading{value: value, optional: !required})
+	out.Chance = chance
+	switch {
+	case chance == nil && run.Source == result.SourcePoints:
+		out.Pass = nil
+		out.Note = noteFewLevels
+	case chance == nil:
+		out.Pass = nil
+		out.Note = noteNoChance
+	case *chance >= g.Threshold && (*value < g.Threshold || *value <= *chance):
+		out.Pass = nil
+		out.Note = fmt.Sprintf(noteInsufficient, *chance, run.Requests, comparedNoun(run), g.Threshold, enoughRequests(run, *chance, g.Threshold))
+	}
+	if run.Rebuilt > 0 {
+		out.Note = joinNotes(out.Note, noteRebuilt)
+	}
+	return out
+}
+
+// enoughRequests is how many would bring chance below the threshold: chance falls with the square
+// root of the number of requests.
+func enoughRequests(run *result.ValidationRun, chance, threshold float64) float64 {
+	now := float64(run.Requests)
+	return max(math.Ceil(now*chance/threshold*chance/threshold), now+1)
+}
+
+func comparedNoun(run *result.ValidationRun) string {
+	if run.Source == result.SourcePoints {
+		return "load levels"
+	}
+	return "requests"
+}
+
+// inSample ends the scope of a replay on requests that the fit has seen.
+const inSample = " (in-sample)"
+
+// ReplayScope names a replayed run, phase and split: "id/phase (in-sample)".
+func ReplayScope(run *result.ValidationRun) string {
+	scope := run.ID
+	if run.Phase != "" {
+		scope += "/" + run.Phase
+	}
+	if run.Split.Kind == result.SplitInSample {
+		scope += inSample
+	}
+	return scope
+}
+
+// RunOf is the id of the run in a scope of ReplayScope.
+func RunOf(scope string) string {
+	id, _, _ := strings.Cut(strings.TrimSuffix(scope, inSample), "/")
+	return id
+}
+
+// FailedByScope lists the names of failed gates by scope, and the scopes in the order of the gates.
+func FailedByScope(gates []result.Gate) (scopes []string, names map[string][]string) {
+	names = map[string][]string{}
+	for _, g := range gates {
+		if g.Pass == nil || *g.Pass {
+			continue
+		}
+		if names[g.Scope] == nil {
+			scopes = append(scopes, g.Scope)
+		}
+		if !slices.Contains(names[g.Scope], g.Name) {
+			names[g.Scope] = append(names[g.Scope], g.Name)
+		}
+	}
+	return scopes, names
+}

@@ -1,0 +1,136 @@
+// Package gate holds the acceptance tests of a coefficient set: one table with an entry a gate
+// (table.go), what each compares, and the verdicts that follow.
+//
+// A gate compares one number with one threshold in one scope: a configuration, a test run, a
+// replayed run, or everything ("all"). [All] lists the gates. [NewRules] applies the thresholds that
+// a user gave, and [Rules.Decide] fills the gates and verdicts of a validation from the other
+// documents alone: errors of steps and delays, compared replays, the report of the fit. It reads no
+// recording, so the same documents always give the same verdict.
+//
+// A gate without enough data has no value and no result. A required one makes the verdict
+// "insufficient", which is not a pass (spec#gates, spec#verdict).
+//
+// Start with table.go to see what is tested; a new gate is one entry there and one case in
+// TestEachGateCanFail.
+package gate
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Gate is one acceptance test. Exactly one kind of value function is set, or two where a test run of
+// an unseen configuration is compared like a configuration that was left out of the fit.
+type Gate struct {
+	Name      string   `json:"name"`
+	Op        string   `json:"op"` // value Op Threshold passes: <, <=, > or >=
+	Threshold float64  `json:"threshold"`
+	Reason    string   `json:"source"` // why the threshold is what it is
+	Compares  string   `json:"doc"`    // what the value is
+	Spec      string   `json:"spec"`   // address of the gate's clause; filled in from the name
+	Purposes  []string `json:"purposes"`
+	Prints    Format   `json:"-"`
+	Words     `json:"-"`
+
+	// default threshold: that of the named gate times a factor
+	followsGate   string
+	followsFactor float64
+
+	ofCoefficients func(*coeff.Set) reading
+	ofFit          func(*result.Fit) reading
+	ofLeftOut      *leftOutValue
+	ofConfig       func(*result.ConfigErrors, []result.ValidationRun) (r reading, applies bool)
+	ofAll          func(*result.Validation) *float64
+	ofReplay       *replayValue
+}
+
+// Words explain a gate in the report and in `blis-train explain`.
+type Words struct {
+	What  string // what is compared
+	Means string // what a failure means to a user who simulates with the coefficients
+	Do    string // what to do about it
+}
+
+// Failing is the sentence under a gate that failed.
+func (w Words) Failing() string { return w.Means + "; " + w.Do }
+
+// Format is how a gate's value and threshold are printed.
+type Format int
+
+// Formats of values.
+const (
+	Number    Format = iota // three significant digits
+	Percent                 // a fraction, printed in percent
+	Statistic               // a statistic between 0 and 1, three decimals
+)
+
+// Names of the gates that code outside the table refers to.
+const (
+	BetaMAPE     = "beta_mape"
+	BetaMaxError = "beta_max_error"
+	BetaSkill    = "beta_skill"
+	Bias         = "bias"
+	TargetFloor  = "target_floor"
+	certificate  = "certificate"
+)
+
+// Codes of this package.
+const (
+	badGate  trace.Code = "bad_gate"
+	Loosened trace.Code = "gate_loosened"
+)
+
+// reading is what a gate compares in one scope.
+type reading struct {
+	value    *float64
+	missing  string // note of a gate without a value
+	remark   string // added to the note of a gate with a value
+	optional bool   // without a value the verdict is not affected
+}
+
+// leftOutValue is a value for each configuration that cross-validation left out of the fit of a model.
+type leftOutValue struct {
+	model string // beta, or an alpha target
+	value func(*result.Loco) *float64
+}
+
+// replayValue is a value of each replayed run, phase and split that the coefficients never saw
+// (spec#held-out-replay).
+type replayValue struct {
+	metric    func(*result.Metrics) *result.Metric
+	statistic func(*result.Metric) (value, chance *float64)
+	// wholeDistribution is a distance of distributions: not computed for a few load levels, whose
+	// means are no distribution.
+	wholeDistribution bool
+	requestsOnly      bool // not computed for load levels, which have no such metric
+}
+
+// All lists the gates with their default thresholds, in the order of the specification.
+func All() []Gate { return slices.Clone(table) }
+
+// Named is the gate of that name; its zero value, which prints plain numbers and has no words, where
+// there is none, as in documents of other versions.
+func Named(name string) Gate {
+	for i := range table {
+		if table[i].Name == name {
+			return table[i]
+		}
+	}
+	return Gate{}
+}
+
+// JudgesReplay reports whether the gate compares a replayed run.
+func JudgesReplay(name string) bool { return Named(name).ofReplay != nil }
+
+// JudgesSteps reports whether the gate compares step times.
+func JudgesSteps(name string) bool {
+	g := Named(name)
+	return slices.Contains(g.Purposes, coeff.PurposeSteps) && !g.judgesCoefficients()
+}
+
+// judgesCoefficients reports whether the gate is about the set itself, whatever it is used for:
+// signs, certificate, folds.
+func (g *Gate) judgesCoefficients() bool { return g.ofCoefficients != nil || g.ofFit != nil }

@@ -1,0 +1,438 @@
+package gate
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func num(v float64) *float64 { return &v }
+
+// evidence is what gates are decided from.
+type evidence struct {
+	v   *result.Validation
+	fit *result.Fit
+	set *coeff.Set
+}
+
+// goodEvidence is a validation of two configurations, a and b, in which every gate has a value and
+// passes. b is served by the frozen recipe too, so that it has queue waits.
+func goodEvidence() evidence {
+	metric := func() *result.Metric {
+		return &result.Metric{KSD: 0.08, ChanceKSD: num(0.06), MedianRelErrPaired: num(0.05), ChanceMedian: num(0.02),
+			NReal: 400, RealMs: result.SampleStats{P50: 100, Mean: 100}}
+	}
+	config := func(scope string) result.ConfigErrors {
+		return result.ConfigErrors{
+			Scope: scope, Config: scope, Seen: true, Runs: []string{"r"}, TargetOverFloor: num(3), BoundHits: num(0),
+			Steps: &result.Errors{Rows: 900, MAPE: num(0.05), MAPEConst: num(0.3), MAPEFloor: num(0.04), Skill: num(0.9), Bias: num(0.01),
+				MaxErrorRatio: num(1)},
+			Alpha: &result.AlphaErrors{
+				Overhead:  &result.IntervalErrors{Rows: 200, InsideShare: num(0.97), MAEUs: num(1000)},
+				Admission: &result.TargetErrors{Rows: 200, MAPEWindow10s: num(0.1), ConstWindow: num(0.3), MaxErrorRatio: num(2)},
+				Egress:    &result.TargetErrors{Rows: 200, WAPE: num(0.2), MAEUs: num(500)},
+				Queue:     &result.TargetErrors{Rows: 200, MAPE: num(0.1), MAPEConst: num(0.3), MaxErrorRatio: num(2)},
+			},
+		}
+	}
+	v := &result.Validation{
+		Configs: []result.ConfigErrors{config("a"), config("b")},
+		Steps:   &result.Errors{Rows: 1800, Bias: num(-0.02)},
+		Runs: []result.ValidationRun{{
+			ID: "r", Phase: "open", Load: deploy.LoadOpen, Split: result.Split{Kind: result.SplitHoldout},
+			Requests: 400, Metrics: &result.Metrics{TTFT: metric(), ITL: metric(), E2E: metric()},
+		}},
+	}
+	leftOut := func() []result.Loco {
+		return []result.Loco{
+			{Config: "a", MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
+			{Config: "b", MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
+		}
+	}
+	fit := &result.Fit{
+		Beta: result.Model{Name: "beta", Loco: leftOut(), Certificate: &result.Certificate{OK: true}, FoldFingerprints: []string{"1", "2"}},
+		Alpha: []result.Model{
+			{Name: "overhead", Loco: leftOut()},
+			{Name: "admission", Loco: leftOut()},
+			{Name: "queue", Loco: leftOut()},
+		},
+	}
+	set := &coeff.Set{}
+	for _, name := range append(slices.Clone(mustBePositive), mayBeZero) {
+		set.Beta = append(set.Beta, coeff.Coefficient{Name: name, Value: 1, Identified: coeff.Within})
+	}
+	return evidence{v, fit, set}
+}
+
+// decide fills the gates and the verdicts, for all purposes.
+func (e evidence) decide(t *testing.T, overrides map[string]float64) *result.Validation {
+	t.Helper()
+	r, err := NewRules(overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.v.Gates = nil
+	r.Decide(e.v, e.fit, e.set, coeff.PurposeAll)
+	return e.v
+}
+
+func failedGates(v *result.Validation) []string {
+	var out []string
+	for _, g := range v.Gates {
+		if g.Pass != nil && !*g.Pass {
+			out = append(out, g.Name+" "+g.Scope)
+		}
+	}
+	return out
+}
+
+func TestEverythingGoodPasses(t *testing.T) {
+	v := goodEvidence().decide(t, nil)
+	if v.Verdict != coeff.VerdictPass || !v.Pass || len(v.Missing) != 0 {
+		t.Errorf("got %s, failed %v, missing %v", v.Verdict, failedGates(v), v.Missing)
+	}
+}
+
+// TestEveryGateHasAValue: the good evidence of this test has a value for every gate of the table, and
+// every gate is explained.
+func TestEveryGateHasAValue(t *testing.T) {
+	v := goodEvidence().decide(t, nil)
+	for _, want := range All() {
+		if !slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == want.Name && g.Value != nil }) {
+			t.Errorf("%s: no gate of that name has a value: add the figure it compares to goodEvidence", want.Name)
+		}
+		if want.What == "" || want.Means == "" || want.Do == "" || want.Reason == "" || want.Compares == "" || len(want.Purposes) == 0 {
+			t.Errorf("%s: an empty field: %+v", want.Name, want.Words)
+		}
+	}
+}
+
+// TestEachGateCanFail: one bad figure fails the gate it belongs to, and those named with it. Every gate
+// of the table needs a case.
+func TestEachGateCanFail(t *testing.T) {
+	cases := map[string]struct {
+		spoil func(evidence)
+		fails []string // gate and scope, sorted
+	}{
+		"beta_mape": {
+			func(e evidence) { e.v.Configs[1].Steps.MAPE = num(0.16) },
+			[]string{"beta_mape b"},
+		},
+		"worst_configuration": {
+			func(e evidence) { e.v.Configs[1].Steps.MAPE = num(0.31) },
+			[]string{"beta_beats_constant b", "beta_mape b", "worst_configuration all"},
+		},
+		"beta_beats_constant": {
+			func(e evidence) { e.v.Configs[1].Steps.MAPEConst = num(0.05) },
+			[]string{"beta_beats_constant b"},
+		},
+		"beta_max_error": {
+			func(e evidence) { e.v.Configs[0].Steps.MaxErrorRatio = num(3) },
+			[]string{"beta_max_error a"},
+		},
+		"beta_signs": {
+			func(e evidence) { e.set.Beta[0].Value = -1 },
+			[]string{"beta_signs all"},
+		},
+		"beta_skill": {
+			func(e evidence) { e.v.Configs[0].Steps.Skill = num(0.5) },
+			[]string{"beta_skill a"},
+		},
+		"bound_hits": {
+			func(e evidence) { e.v.Configs[0].BoundHits = num(0.011) },
+			[]string{"bound_hits a"},
+		},
+		"target_floor": {
+			func(e evidence) { e.v.Configs[0].TargetOverFloor = num(0.9) },
+			[]string{"target_floor a"},
+		},
+		"bias": {
+			func(e evidence) { e.v.Steps.Bias = num(-0.031) },
+			[]string{"bias all"},
+		},
+		"beta_mape_loco": {
+			func(e evidence) { e.fit.Beta.Loco[0].MAPE = num(0.3) },
+			[]string{"beta_mape_loco a"},
+		},
+		"bias_loco": {
+			func(e evidence) { e.fit.Beta.Loco[0].Bias = num(-0.12) },
+			[]string{"bias_loco a"},
+		},
+		"certificate": {
+			func(e evidence) { e.fit.Beta.Certificate.OK = false },
+			[]string{"certificate all"},
+		},
+		"folds_distinct": {
+			func(e evidence) { e.fit.Beta.FoldFingerprints = []string{"1", "1"} },
+			[]string{"folds_distinct all"},
+		},
+		"overhead_of_ttft": {
+			func(e evidence) { e.v.Configs[0].Alpha.Overhead.MAEUs = num(2000) },
+			[]string{"overhead_of_ttft a"},
+		},
+		"overhead_inside_loco": {
+			func(e evidence) { e.fit.Alpha[0].Loco[1].InsideShare = num(0.8) },
+			[]string{"overhead_inside_loco b"},
+		},
+		"admission_window_mape": {
+			func(e evidence) { e.v.Configs[0].Alpha.Admission.MAPEWindow10s = num(0.26) },
+			[]string{"admission_window_mape a"},
+		},
+		"admission_window_mape_loco": {
+			func(e evidence) { e.fit.Alpha[1].Loco[0].MAPEWindow10s = num(0.5) },
+			[]string{"admission_window_mape_loco a"},
+		},
+		"admission_max_error": {
+			func(e evidence) { e.v.Configs[0].Alpha.Admission.MaxErrorRatio = num(5) },
+			[]string{"admission_max_error a"},
+		},
+		"admission_beats_constant": {
+			func(e evidence) { e.v.Configs[0].Alpha.Admission.ConstWindow = num(0.1) },
+			[]string{"admission_beats_constant a"},
+		},
+		"egress_of_e2e": {
+			func(e evidence) { e.v.Configs[0].Alpha.Egress.MAEUs = num(1000) },
+			[]string{"egress_of_e2e a"},
+		},
+		"queue_mape": {
+			func(e evidence) { e.v.Configs[0].Alpha.Queue.MAPE = num(0.26) },
+			[]string{"queue_mape a"},
+		},
+		"queue_mape_loco": {
+			func(e evidence) { e.fit.Alpha[2].Loco[1].MAPE = num(0.41) },
+			[]string{"queue_mape_loco b"},
+		},
+		"queue_max_error": {
+			func(e evidence) { e.v.Configs[1].Alpha.Queue.MaxErrorRatio = num(6) },
+			[]string{"queue_max_error b"},
+		},
+		"queue_beats_constant": {
+			func(e evidence) { e.v.Configs[1].Alpha.Queue.MAPEConst = num(0.1) },
+			[]string{"queue_beats_constant b"},
+		},
+		"ks_ttft":             {func(e evidence) { e.v.Runs[0].Metrics.TTFT.KSD = 0.16 }, []string{"ks_ttft r/open"}},
+		"ks_itl":              {func(e evidence) { e.v.Runs[0].Metrics.ITL.KSD = 0.15 }, []string{"ks_itl r/open"}},
+		"ks_e2e":              {func(e evidence) { e.v.Runs[0].Metrics.E2E.KSD = 0.5 }, []string{"ks_e2e r/open"}},
+		"median_rel_err_ttft": {func(e evidence) { e.v.Runs[0].Metrics.TTFT.MedianRelErrPaired = num(0.3) }, []string{"median_rel_err_ttft r/open"}},
+		"median_rel_err_itl":  {func(e evidence) { e.v.Runs[0].Metrics.ITL.MedianRelErrPaired = num(0.3) }, []string{"median_rel_err_itl r/open"}},
+		"median_rel_err_e2e":  {func(e evidence) { e.v.Runs[0].Metrics.E2E.MedianRelErrPaired = num(0.2) }, []string{"median_rel_err_e2e r/open"}},
+	}
+	for _, g := range All() {
+		c, known := cases[g.Name]
+		if !known {
+			t.Errorf("%s: no case makes it fail", g.Name)
+			continue
+		}
+		e := goodEvidence()
+		c.spoil(e)
+		v := e.decide(t, nil)
+		got := failedGates(v)
+		slices.Sort(got)
+		if !slices.Equal(got, c.fails) || v.Verdict != coeff.VerdictFail {
+			t.Errorf("%s: want %v to fail, got %v (%s)", g.Name, c.fails, got, v.Verdict)
+		}
+	}
+}
+
+// TestChanceDecidesWithTheThreshold: over both is a fail, under both a pass, and between
+// them nothing, with the number of requests that would decide; what is in-sample has no gate.
+func TestChanceDecidesWithTheThreshold(t *testing.T) {
+	for _, c := range []struct {
+		value, chance float64
+		want, note    string
+	}{
+		{0.14, 0.10, coeff.VerdictPass, ""},
+		{0.20, 0.10, coeff.VerdictFail, ""},
+		{0.20, 0.17, coeff.VerdictFail, ""},
+		{0.16, 0.17, coeff.VerdictInsufficient, "about 514 would decide"},
+		{0.10, 0.30, coeff.VerdictInsufficient, "chance alone reaches 0.3 with 400 requests, want below 0.15: about 1600 would decide"},
+		{0.20, 0.20, coeff.VerdictInsufficient, "about 712 would decide"},
+	} {
+		e := goodEvidence()
+		v := e.v
+		v.Runs[0].Metrics.TTFT.KSD, v.Runs[0].Metrics.TTFT.ChanceKSD = c.value, num(c.chance)
+		whole := v.Runs[0]
+		whole.Split.Kind, whole.Metrics = result.SplitInSample, &result.Metrics{TTFT: &result.Metric{KSD: 0.9, ChanceKSD: num(0)}}
+		v.Runs = append(v.Runs, whole)
+		e.decide(t, nil)
+		if v.Verdict != c.want {
+			t.Errorf("%+v: got %s, missing %v", c, v.Verdict, v.Missing)
+		}
+		for _, g := range v.Gates {
+			if g.Name == "ks_ttft" && (g.Scope != "r/open" || !strings.Contains(g.Note, c.note) || *g.Value != c.value || *g.Chance != c.chance) {
+				t.Errorf("%+v: got %+v", c, g)
+			}
+		}
+	}
+	e := goodEvidence()
+	v := e.v
+	v.Runs[0].Metrics.ITL.ChanceMedian = nil
+	e.decide(t, nil)
+	if v.Verdict != coeff.VerdictInsufficient || !strings.Contains(v.Missing[0], noteNoChance) {
+		t.Errorf("without noise: got %s, missing %v", v.Verdict, v.Missing)
+	}
+}
+
+// TestPurposes: a figure that is bad for one purpose fails that one, and those that
+// build on it, in its own configuration.
+func TestPurposes(t *testing.T) {
+	of := func(v *result.Validation, purpose, scope string) string {
+		for _, p := range v.Purposes {
+			if p.Purpose == purpose && p.Scope == scope {
+				return p.Verdict
+			}
+		}
+		return "none"
+	}
+	const pass, fail, none, few = coeff.VerdictPass, coeff.VerdictFail, coeff.VerdictNotApplicable, coeff.VerdictInsufficient
+	for _, c := range []struct {
+		name   string
+		change func(evidence)
+		want   [4]string // steps, replay, waits, transfer over everything
+		b      [4]string // of configuration b
+	}{
+		{"good", func(evidence) {}, [4]string{pass, pass, pass, pass}, [4]string{pass, pass, pass, pass}},
+		{"waits", func(e evidence) { e.v.Configs[0].Alpha.Admission.MAPEWindow10s = num(0.9) },
+			[4]string{pass, pass, fail, pass}, [4]string{pass, pass, pass, pass}},
+		{"steps of b", func(e evidence) { e.v.Configs[1].Steps.Skill = num(0.1) },
+			[4]string{fail, fail, pass, pass}, [4]string{fail, fail, pass, pass}},
+		{"replay", func(e evidence) { e.v.Runs[0].Metrics.ITL.KSD = 0.4 },
+			[4]string{pass, fail, pass, pass}, [4]string{pass, fail, pass, pass}},
+		{"a delay of a", func(e evidence) { e.v.Configs[0].Alpha.Egress.MAEUs = num(5000) },
+			[4]string{pass, fail, pass, pass}, [4]string{pass, pass, pass, pass}},
+		{"certificate", func(e evidence) { e.fit.Beta.Certificate.OK = false },
+			[4]string{fail, fail, pass, pass}, [4]string{fail, fail, pass, pass}},
+		{"one configuration", func(e evidence) {
+			e.fit.Beta.Loco = nil
+			for i := range e.fit.Alpha {
+				e.fit.Alpha[i].Loco = nil
+			}
+		},
+			[4]string{pass, pass, pass, none}, [4]string{pass, pass, pass, none}},
+		{"a saturated run alone", func(e evidence) { e.v.Runs[0].Saturated = true },
+			[4]string{pass, few, pass, pass}, [4]string{pass, none, pass, pass}},
+	} {
+		e := goodEvidence()
+		v := e.v
+		c.change(e)
+		e.decide(t, nil)
+		for i, purpose := range coeff.Purposes {
+			if got := of(v, purpose, ScopeAll); got != c.want[i] {
+				t.Errorf("%s: %s: got %s, want %s", c.name, purpose, got, c.want[i])
+			}
+			if got := of(v, purpose, "b"); got != c.b[i] {
+				t.Errorf("%s: %s of b: got %s, want %s", c.name, purpose, got, c.b[i])
+			}
+		}
+	}
+}
+
+// TestWhatDecides: the purpose asked for; without one replay, or steps where nothing
+// was replayed.
+func TestWhatDecides(t *testing.T) {
+	for _, c := range []struct {
+		asked, want string
+		stepsOnly   bool
+		verdict     string
+	}{
+		{"", coeff.PurposeReplay, false, coeff.VerdictPass},
+		{"", coeff.PurposeSteps, true, coeff.VerdictPass},
+		{coeff.PurposeReplay, coeff.PurposeReplay, true, coeff.VerdictNotApplicable},
+		{coeff.PurposeWaits, coeff.PurposeWaits, false, coeff.VerdictFail},
+		{coeff.PurposeAll, coeff.PurposeAll, false, coeff.VerdictFail},
+	} {
+		e := goodEvidence()
+		v := e.v
+		v.Configs[0].Alpha.Admission.MAPEWindow10s = num(0.9)
+		if v.Options.StepsOnly = c.stepsOnly; c.stepsOnly {
+			v.Runs[0].Metrics = nil
+		}
+		r, _ := NewRules(nil)
+		r.Decide(v, e.fit, e.set, c.asked)
+		if v.For != c.want || v.Verdict != c.verdict || v.Pass != (c.verdict == coeff.VerdictPass) {
+			t.Errorf("%q: got %s for %s, want %s for %s", c.asked, v.Verdict, v.For, c.verdict, c.want)
+		}
+	}
+}
+
+// TestSaturatedPhasesDoNotGate whatever their figures; a closed loop, replayed as
+// one, does.
+func TestSaturatedPhasesDoNotGate(t *testing.T) {
+	e := goodEvidence()
+	v := e.v
+	bad := &result.Metrics{TTFT: &result.Metric{KSD: 0.9, ChanceKSD: num(0.1)}}
+	v.Runs = append(v.Runs,
+		result.ValidationRun{ID: "s", Phase: "open", Load: deploy.LoadOpen, Saturated: true, Requests: 400, Metrics: bad})
+	e.decide(t, nil)
+	if v.Verdict != coeff.VerdictPass {
+		t.Errorf("got %s: %v %v", v.Verdict, failedGates(v), v.Missing)
+	}
+	notes := map[string]bool{}
+	for _, g := range v.Gates {
+		if g.Pass == nil {
+			notes[g.Note] = true
+		}
+	}
+	if !notes[noteSaturated] {
+		t.Errorf("notes: got %v", notes)
+	}
+	v.Runs = append(v.Runs, v.Runs[0])
+	v.Runs[2].Phase = "closed"
+	v.Runs[2].Load = deploy.LoadClosed
+	v.Runs[2].Metrics = bad
+	e.decide(t, nil)
+	if v.Verdict != coeff.VerdictFail {
+		t.Errorf("a bad closed loop: got %s", v.Verdict)
+	}
+	v.Runs = v.Runs[1:2]
+	if e.decide(t, nil).Verdict != coeff.VerdictInsufficient {
+		t.Error("without any open unsaturated phase the verdict is insufficient")
+	}
+}
+
+// TestUnseenConfigurationUsesTheWiderGate.
+func TestUnseenConfigurationUsesTheWiderGate(t *testing.T) {
+	e := goodEvidence()
+	v := e.v
+	v.Configs[1].TestRun, v.Configs[1].Seen, v.Configs[1].Steps.MAPE, v.Configs[1].Steps.MAPEConst = true, false, num(0.2), num(1)
+	e.decide(t, nil)
+	if got := failedGates(v); len(got) > 0 {
+		t.Errorf("20 %% on an unseen configuration: got %v", got)
+	}
+}
+
+func TestThresholdsAreOptions(t *testing.T) {
+	e := goodEvidence()
+	v := e.v
+	e.decide(t, map[string]float64{BetaMAPE: 0.04})
+	if got := failedGates(v); !slices.Equal(got, []string{BetaMAPE + " a", BetaMAPE + " b"}) {
+		t.Errorf("got %v", got)
+	}
+	r, _ := NewRules(map[string]float64{BetaMAPE: 0.4})
+	if got := r.named("worst_configuration").Threshold; math.Abs(got-0.8) > 1e-12 {
+		t.Errorf("worst_configuration follows beta_mape: got %v, want 0.8", got)
+	}
+	if _, err := NewRules(map[string]float64{"beta_mapp": 1}); trace.CodeOf(err) != badGate {
+		t.Errorf("unknown gate: got %v", err)
+	}
+	if _, err := NewRules(map[string]float64{Bias: math.NaN()}); trace.CodeOf(err) != badGate {
+		t.Errorf("NaN: got %v", err)
+	}
+}
+
+// TestSampledJourneysCannotBeReplayed: half of the load is missing.
+func TestSampledJourneysCannotBeReplayed(t *testing.T) {
+	e := goodEvidence()
+	v := e.v
+	v.Runs[0].JourneySampleRate = num(0.5)
+	e.decide(t, nil)
+	if v.Verdict != coeff.VerdictInsufficient || len(v.Missing) != 6 || !strings.Contains(v.Missing[0], "sampled at 0.5") {
+		t.Errorf("got %s, %v", v.Verdict, v.Missing)
+	}
+}

@@ -1,0 +1,133 @@
+package gate
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Rules are the gates with the thresholds in force.
+type Rules struct {
+	gates []Gate
+	// loosened is, by name, the note of every gate whose threshold is less strict than its default.
+	loosened map[string]string
+}
+
+// NewRules replaces the default thresholds by those given by gate name. A threshold that follows
+// another gate's follows its override too. An unknown name and a threshold that is not a finite number
+// are errors.
+func NewRules(overrides map[string]float64) (*Rules, error) {
+	r := &Rules{gates: All()}
+	for _, name := range slices.Sorted(maps.Keys(overrides)) {
+		g := r.named(name)
+		if g == nil {
+			return nil, trace.Errorf(badGate, "gates: got %q, want one of %d names", name, len(r.gates)).WithHint("blis-train validate --gate list")
+		}
+		threshold := overrides[name]
+		if math.IsNaN(threshold) || math.IsInf(threshold, 0) {
+			return nil, trace.Errorf(badGate, "gates: %s: got %v, want a finite number", name, threshold)
+		}
+		g.Threshold = threshold
+		g.Reason = "option"
+	}
+	for i := range r.gates {
+		g := &r.gates[i]
+		if _, overridden := overrides[g.Name]; g.followsGate != "" && !overridden {
+			g.Threshold = g.followsFactor * r.named(g.followsGate).Threshold
+		}
+	}
+	return r, nil
+}
+
+func (r *Rules) named(name string) *Gate {
+	for i := range r.gates {
+		if r.gates[i].Name == name {
+			return &r.gates[i]
+		}
+	}
+	return nil
+}
+
+// Loosen warns of every threshold that is less strict than its default; the gates' notes repeat it.
+// setBy names, by gate, the option or file that set a threshold.
+func (r *Rules) Loosen(setBy map[string]string) []trace.Finding {
+	var found []trace.Finding
+	r.loosened = map[string]string{}
+	for i, standard := range table {
+		g := &r.gates[i]
+		if by, known := setBy[g.Name]; known {
+			g.Reason = by
+		}
+		upperLimit := g.Op == "<" || g.Op == "<="
+		looser := g.Threshold < standard.Threshold
+		if upperLimit {
+			looser = g.Threshold > standard.Threshold
+		}
+		if !looser {
+			continue
+		}
+		r.loosened[g.Name] = fmt.Sprintf("loosened: the default is %s %g", g.Op, standard.Threshold)
+		found = append(found, trace.Findingf(Loosened, "%s: %s %g (%s), the default is %s %g",
+			g.Name, g.Op, g.Threshold, g.Reason, g.Op, standard.Threshold))
+	}
+	return found
+}
+
+// Thresholds are those in force, by gate.
+func (r *Rules) Thresholds() map[string]float64 {
+	out := map[string]float64{}
+	for _, g := range r.gates {
+		out[g.Name] = g.Threshold
+	}
+	return out
+}
+
+// apply compares a reading with the gate's threshold. A gate without a value has no result.
+func (r *Rules) apply(g *Gate, scope string, in reading) result.Gate {
+	out := result.Gate{
+		Gate: coeff.Gate{
+			Name:      g.Name,
+			Scope:     scope,
+			Value:     in.value,
+			Op:        g.Op,
+			Threshold: g.Threshold,
+			Note:      in.missing,
+		},
+		Source:   g.Reason,
+		Spec:     g.Spec,
+		Required: !in.optional,
+		Purposes: g.Purposes,
+	}
+	if in.value != nil {
+		pass := passes(*in.value, g.Op, g.Threshold)
+		out.Pass = &pass
+		out.Note = joinNotes(r.loosened[g.Name], in.remark)
+	}
+	return out
+}
+
+func joinNotes(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ", " + b
+}
+
+func passes(value float64, op string, threshold float64) bool {
+	switch op {
+	case "<":
+		return value < threshold
+	case "<=":
+		return value <= threshold
+	case ">":
+		return value > threshold
+	case ">=":
+		return value >= threshold
+	}
+	panic("gate: unknown operator " + op)
+}

@@ -1,0 +1,423 @@
+package gate
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/result"
+)
+
+// What a gate decides for.
+var (
+	forStepsAndReplay = []string{coeff.PurposeSteps, coeff.PurposeReplay}
+	forReplay         = []string{coeff.PurposeReplay}
+	forWaits          = []string{coeff.PurposeWaits}
+	forTransfer       = []string{coeff.PurposeTransfer}
+)
+
+// Words that the gates of the three replayed times share.
+const (
+	distributionsDiffer = "recorded and simulated distribution differ by this much, whatever the median is: " +
+		"do not trust simulated percentiles"
+	seeECDF       = "see the ECDF in the report and the cause below"
+	medianDiffers = "the simulated time of a typical request is wrong by this much"
+	stepsFirst    = "see the cause below; correct step times first, then the overhead"
+)
+
+// table is every gate. A validation lists the gates of one scope in this order.
+var table = withClauses([]Gate{
+	{
+		Name: BetaMAPE, Op: "<", Threshold: 0.15, Purposes: forStepsAndReplay, Prints: Percent,
+		Reason:   "what capacity planning needs inside a configuration",
+		Compares: "step-time MAPE of each configuration, hold-out rows",
+		ofConfig: stepMAPE(func(c *result.ConfigErrors) bool { return !isUnseen(c) }),
+		Words: Words{
+			What:  "step-time error on held-out steps (MAPE)",
+			Means: "the mean error of a simulated step is this large, and latencies are sums of steps",
+			Do: "look up the regime with the largest error in the report and record more steps of " +
+				"it, or correct the hardware in run.yaml",
+		},
+	},
+	{
+		Name: "beta_mape_loco", Op: "<", Threshold: 0.25, Purposes: forTransfer, Prints: Percent,
+		Reason: "what capacity planning needs on an unseen configuration",
+		Compares: "step-time MAPE of each configuration when it is left out of the fit, or of a test " +
+			"run of an unseen one",
+		ofLeftOut: &leftOutValue{"beta", func(l *result.Loco) *float64 { return l.MAPE }},
+		ofConfig:  stepMAPE(isUnseen),
+		Words: Words{
+			What:  "step-time error on a configuration left out of the fit (MAPE)",
+			Means: "on a model or GPU that was not recorded, the mean error of a simulated step is this large",
+			Do:    "record the configuration itself, or more configurations like it",
+		},
+	},
+	{
+		Name: "bias_loco", Op: "<", Threshold: 0.1, Purposes: forTransfer, Prints: Percent,
+		Reason: "what is used are sums of steps, unseen configuration",
+		Compares: "size of sum(prediction - target) / sum(target) of each configuration when it is " +
+			"left out of the fit, or of a test run of an unseen one",
+		ofLeftOut: &leftOutValue{"beta", func(l *result.Loco) *float64 { return absolute(l.Bias) }},
+		ofConfig: func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
+			if !isUnseen(c) || !hasSteps(c) {
+				return reading{}, false
+			}
+			return reading{value: absolute(c.Steps.Bias), missing: noteNoRows}, true
+		},
+		Words: Words{
+			What: "total bias of the step time, configuration left out of the fit",
+			Means: "on a model or GPU that was not recorded, simulated time runs too fast or too slow " +
+				"by this much, and capacity is misjudged by as much",
+			Do: "record the configuration itself, or scale the simulated times by one measured load",
+		},
+	},
+	{
+		Name: BetaMaxError, Op: "<", Threshold: 3, Purposes: forStepsAndReplay,
+		Reason:   "no single step may be far off",
+		Compares: "largest absolute step-time error / median hold-out target of the configuration",
+		ofConfig: ofSteps(func(c *result.ConfigErrors) reading {
+			return largestError(c.Steps.MaxErrorRatio, c.Steps.Outliers, c.Steps.Rows, c.Steps.LargestOutlier)
+		}),
+		Words: Words{
+			What: "largest step-time error over the median step",
+			Means: "at least one step was far longer or shorter than predicted: rare stalls are " +
+				"missing from the tail of the simulated ITL",
+			Do: "look at the largest residuals in the report: a pause of the host, or an unusual batch",
+		},
+	},
+	{
+		Name: "beta_signs", Op: "<=", Threshold: 0, Purposes: forStepsAndReplay,
+		Reason: "work cannot shorten a step",
+		Compares: "identified terms with an impossible sign: prefill_linear_compute, " +
+			"decode_weight_load, fixed_step_overhead <= 0; bias < 0",
+		ofCoefficients: impossibleSigns,
+		Words: Words{
+			What: "physical terms with a sign that physics forbids",
+			Means: "a coefficient is negative: more work would make a step shorter, so simulated times " +
+				"outside the recorded range are wrong",
+			Do: "record loads in which that term varies alone, or fit with --prior library",
+		},
+	},
+	{
+		Name: "beta_beats_constant", Op: "<", Threshold: 1, Purposes: forStepsAndReplay,
+		Reason:   "a model must beat a constant",
+		Compares: "step-time MAPE / MAPE of the configuration's best constant",
+		ofConfig: ofSteps(func(c *result.ConfigErrors) reading {
+			return reading{value: ratio(c.Steps.MAPE, c.Steps.MAPEConst), missing: noteNoRows}
+		}),
+		Words: Words{
+			What:  "step-time error over that of the best constant",
+			Means: "one mean step time would predict as well as these coefficients",
+			Do:    "record a wider range of batch sizes and prompt lengths",
+		},
+	},
+	{
+		Name: BetaSkill, Op: ">", Threshold: 0.5, Purposes: forStepsAndReplay,
+		Reason:   "nearer to the noise floor than to a constant",
+		Compares: "1 - (MAPE - floor)/(constant - floor)",
+		ofConfig: ofSteps(func(c *result.ConfigErrors) reading {
+			return reading{value: c.Steps.Skill, missing: noteNoFloor}
+		}),
+		Words: Words{
+			What: "skill between the best constant (0) and the noise floor (1)",
+			Means: "most of the difference between steps is not explained, so simulated times react " +
+				"too little to load",
+			Do: "look up the regime with the largest error in the report, and record more of it",
+		},
+	},
+	{
+		Name: Bias, Op: "<", Threshold: 0.03, Purposes: forStepsAndReplay, Prints: Percent,
+		Reason:   "what is used are sums of steps",
+		Compares: "size of sum(prediction - target) / sum(target), all hold-out rows",
+		ofAll: func(v *result.Validation) *float64 {
+			if v.Steps == nil {
+				return nil
+			}
+			return absolute(v.Steps.Bias)
+		},
+		Words: Words{
+			What: "total bias of the step time",
+			Means: "simulated time runs too fast or too slow by this much at every load, and capacity " +
+				"is misjudged by as much",
+			Do: "repeat the recording on a quiet machine, and compare the drift curve in the report",
+		},
+	},
+	{
+		Name: "bound_hits", Op: "<=", Threshold: 0.01, Purposes: forStepsAndReplay, Prints: Percent,
+		Reason:   "a feature at its bound says nothing",
+		Compares: "largest share of rows whose feature hit its bound",
+		ofConfig: ofSteps(func(c *result.ConfigErrors) reading {
+			return reading{value: c.BoundHits, missing: noteNoRows}
+		}),
+		Words: Words{
+			What: "share of steps with a feature at its bound",
+			Means: "many steps have a feature at its upper bound, and work beyond the bound is " +
+				"simulated as free",
+			Do: "compare the block counts and token limits in run.yaml with the recording",
+		},
+	},
+	{
+		Name: certificate, Op: ">=", Threshold: 1, Purposes: forStepsAndReplay,
+		Reason:   "the solver proves its answer",
+		Compares: "1 when the solver's certificate holds for every model",
+		ofFit:    certified,
+		Words: Words{
+			What:  "the solver's optimality certificate holds (1)",
+			Means: "the solver did not reach its optimum",
+			Do:    "report it as a defect, with the fit.json",
+		},
+	},
+	{
+		Name: "folds_distinct", Op: "<=", Threshold: 0, Purposes: forStepsAndReplay,
+		Reason:   "folds that agree to the bit validate nothing",
+		Compares: "folds that repeat the coefficients of another",
+		ofFit:    repeatedFolds,
+		Words: Words{
+			What: "cross-validation folds with the same coefficients as another",
+			Means: "cross-validation compared a model with itself, so the choice of lambda and gamma " +
+				"means nothing",
+			Do: "record longer, or more runs",
+		},
+	},
+	{
+		Name: TargetFloor, Op: ">=", Threshold: 1, Purposes: forStepsAndReplay,
+		Reason:   "no step is shorter than reading its weights",
+		Compares: "median step-time target / median physical floor",
+		ofConfig: ofSteps(func(c *result.ConfigErrors) reading {
+			return reading{value: c.TargetOverFloor, missing: noteNoRows}
+		}),
+		Words: Words{
+			What: "median step time over what the hardware can reach",
+			Means: "recorded steps are shorter than the GPU needs to read the weights: unit, model or " +
+				"hardware is wrong",
+			Do: "check hardware, tensor_parallel_size and weight type in run.yaml",
+		},
+	},
+	{
+		Name: "worst_configuration", Op: "<", Threshold: 0.3, Purposes: forStepsAndReplay, Prints: Percent,
+		Reason:      "no configuration may pay for the others",
+		Compares:    "largest step-time MAPE over the configurations; twice the beta_mape threshold",
+		followsGate: BetaMAPE, followsFactor: 2,
+		ofAll: worstMAPE,
+		Words: Words{
+			What:  "step-time error of the worst configuration (MAPE)",
+			Means: "one configuration is simulated much worse than the others",
+			Do:    "fit it alone, or record more of it",
+		},
+	},
+	{
+		Name: "overhead_inside_loco", Op: ">=", Threshold: 0.85, Purposes: forTransfer, Prints: Percent,
+		Reason:    "an overhead must lie in its interval, unseen configuration",
+		Compares:  "share of non-exact intervals that hold the predicted overhead, configuration left out",
+		ofLeftOut: &leftOutValue{"overhead", func(l *result.Loco) *float64 { return l.InsideShare }},
+		Words: Words{
+			What: "share of overheads inside their interval, configuration left out of the fit",
+			Means: "on a configuration that was not recorded, the predicted delay before the engine is " +
+				"outside what was measured",
+			Do: "record the configuration itself",
+		},
+	},
+	{
+		Name: "admission_window_mape", Op: "<", Threshold: 0.25, Purposes: forWaits, Prints: Percent,
+		Reason:   "an admission controller sees window means",
+		Compares: "MAPE of 10-second window means of the wait before scheduling",
+		ofConfig: ofAdmission(func(a *result.TargetErrors) reading {
+			return reading{value: a.MAPEWindow10s, missing: noteNoRows}
+		}),
+		Words: Words{
+			What: "error of 10-second means of the queueing delay (MAPE)",
+			Means: "an admission controller would see queueing delays with an error of this size; the " +
+				"simulator computes its own queueing delays",
+			Do: "use replay for queueing delays, or record a wider range of loads",
+		},
+	},
+	{
+		Name: "admission_window_mape_loco", Op: "<", Threshold: 0.4, Purposes: forWaits, Prints: Percent,
+		Reason:    "an admission controller sees window means, unseen configuration",
+		Compares:  "MAPE of 10-second window means of the wait before scheduling, configuration left out",
+		ofLeftOut: &leftOutValue{"admission", func(l *result.Loco) *float64 { return l.MAPEWindow10s }},
+		Words: Words{
+			What: "error of 10-second means of the queueing delay, configuration left out of the fit (MAPE)",
+			Means: "on a configuration that was not recorded, the closed form of the queueing delay " +
+				"has an error of this size",
+			Do: "use replay for queueing delays",
+		},
+	},
+	{
+		Name: "admission_max_error", Op: "<", Threshold: 5, Purposes: forWaits,
+		Reason:   "no single window may be far off",
+		Compares: "largest error of a window mean / median window",
+		ofConfig: ofAdmission(largestDelayError),
+		Words: Words{
+			What:  "largest error of a 10-second mean of the queueing delay over the median one",
+			Means: "in at least one window the closed form of the queueing delay is far off",
+			Do:    "use replay for queueing delays; look up that window in the report",
+		},
+	},
+	{
+		Name: "admission_beats_constant", Op: "<", Threshold: 1, Purposes: forWaits,
+		Reason:   "a model must beat a constant",
+		Compares: "window MAPE / window MAPE of the best constant",
+		ofConfig: ofAdmission(func(a *result.TargetErrors) reading {
+			return reading{value: ratio(a.MAPEWindow10s, a.ConstWindow), missing: noteNoRows}
+		}),
+		Words: Words{
+			What:  "queueing-delay error over that of the best constant",
+			Means: "one mean queueing delay would serve as well as the closed form",
+			Do:    "use replay for queueing delays, or record a wider range of loads",
+		},
+	},
+	{
+		Name: "queue_mape", Op: "<", Threshold: 0.25, Purposes: forWaits, Prints: Percent,
+		Reason:   "what specification 1.0 asks",
+		Compares: "per-request MAPE of SCHEDULED - QUEUED; frozen recipe only",
+		ofConfig: ofQueue(func(a *result.TargetErrors) reading {
+			return reading{value: a.MAPE, missing: noteNoRows}
+		}),
+		Words: Words{
+			What: "error of the queueing delay per request (MAPE)",
+			Means: "the closed form of specification 1.0 predicts single queueing delays with an error " +
+				"of this size",
+			Do: "use replay for queueing delays",
+		},
+	},
+	{
+		Name: "queue_mape_loco", Op: "<", Threshold: 0.4, Purposes: forWaits, Prints: Percent,
+		Reason:    "what specification 1.0 asks on an unseen configuration",
+		Compares:  "per-request MAPE of SCHEDULED - QUEUED, configuration left out; frozen recipe only",
+		ofLeftOut: &leftOutValue{"queue", func(l *result.Loco) *float64 { return l.MAPE }},
+		Words: Words{
+			What: "error of the queueing delay per request, configuration left out of the fit (MAPE)",
+			Means: "on a configuration that was not recorded, the closed form of specification 1.0 " +
+				"predicts single queueing delays with an error of this size",
+			Do: "use replay for queueing delays",
+		},
+	},
+	{
+		Name: "queue_max_error", Op: "<", Threshold: 5, Purposes: forWaits,
+		Reason:   "no single request may be far off",
+		Compares: "largest error / median target; frozen recipe only",
+		ofConfig: ofQueue(largestDelayError),
+		Words: Words{
+			What:  "largest error of a queueing delay over the median queueing delay",
+			Means: "at least one queueing delay is far from the closed form of specification 1.0",
+			Do:    "use replay for queueing delays",
+		},
+	},
+	{
+		Name: "queue_beats_constant", Op: "<", Threshold: 1, Purposes: forWaits,
+		Reason:   "a model must beat a constant",
+		Compares: "MAPE / MAPE of the best constant; frozen recipe only",
+		ofConfig: ofQueue(func(a *result.TargetErrors) reading {
+			return reading{value: ratio(a.MAPE, a.MAPEConst), missing: noteNoRows}
+		}),
+		Words: Words{
+			What:  "queueing-delay error over that of the best constant",
+			Means: "one mean queueing delay would serve as well as the closed form of specification 1.0",
+			Do:    "use replay for queueing delays",
+		},
+	},
+	{
+		Name: "overhead_of_ttft", Op: "<", Threshold: 0.02, Purposes: forReplay,
+		Reason:   "a delay counts by the error it causes where it is used",
+		Compares: "mean absolute error of the overhead / median TTFT of the replayed requests",
+		ofConfig: func(c *result.ConfigErrors, runs []result.ValidationRun) (reading, bool) {
+			if c.Alpha == nil || c.Alpha.Overhead == nil {
+				return reading{}, false
+			}
+			return shareOfMedian(c.Alpha.Overhead.MAEUs, c, runs, ttftOf), true
+		},
+		Words: Words{
+			What:  "error of the overhead as a share of TTFT",
+			Means: "the error of the delay before the engine is this share of TTFT",
+			Do:    "record arrivals and queue stamps of more requests at low load",
+		},
+	},
+	{
+		Name: "egress_of_e2e", Op: "<", Threshold: 0.01, Purposes: forReplay,
+		Reason:   "a delay counts by the error it causes where it is used",
+		Compares: "mean absolute error of the egress / median E2E of the replayed requests",
+		ofConfig: func(c *result.ConfigErrors, runs []result.ValidationRun) (reading, bool) {
+			if c.Alpha == nil || c.Alpha.Egress == nil {
+				return reading{}, false
+			}
+			return shareOfMedian(c.Alpha.Egress.MAEUs, c, runs, e2eOf), true
+		},
+		Words: Words{
+			What:  "error of the egress as a share of E2E",
+			Means: "the error of the delay after the engine is this share of E2E",
+			Do:    "export the API server's spans, so that departures are recorded",
+		},
+	},
+	{
+		Name: "ks_ttft", Op: "<", Threshold: 0.15, Purposes: forReplay, Prints: Statistic,
+		Reason:   "near enough to plan with",
+		Compares: "Kolmogorov-Smirnov distance of TTFT, plain replay, hold-out",
+		ofReplay: &replayValue{metric: ttftOf, statistic: ksOf, wholeDistribution: true},
+		Words: Words{
+			What:  "TTFT, Kolmogorov-Smirnov distance between recorded and simulated distribution",
+			Means: distributionsDiffer,
+			Do:    seeECDF,
+		},
+	},
+	{
+		Name: "median_rel_err_ttft", Op: "<", Threshold: 0.2, Purposes: forReplay, Prints: Percent,
+		Reason:   "a typical request within a fifth",
+		Compares: "median paired relative error of TTFT, plain replay, hold-out",
+		ofReplay: &replayValue{metric: ttftOf, statistic: medianErrorOf},
+		Words: Words{
+			What:  "TTFT, median relative error of a request",
+			Means: medianDiffers,
+			Do:    stepsFirst,
+		},
+	},
+	{
+		Name: "ks_itl", Op: "<", Threshold: 0.15, Purposes: forReplay, Prints: Statistic,
+		Reason:   "near enough to plan with",
+		Compares: "Kolmogorov-Smirnov distance of ITL, plain replay, hold-out",
+		ofReplay: &replayValue{metric: itlOf, statistic: ksOf, wholeDistribution: true},
+		Words: Words{
+			What:  "ITL, Kolmogorov-Smirnov distance between recorded and simulated distribution",
+			Means: distributionsDiffer,
+			Do:    seeECDF,
+		},
+	},
+	{
+		Name: "median_rel_err_itl", Op: "<", Threshold: 0.2, Purposes: forReplay, Prints: Percent,
+		Reason:   "a typical request within a fifth",
+		Compares: "median paired relative error of ITL, plain replay, hold-out",
+		ofReplay: &replayValue{metric: itlOf, statistic: medianErrorOf},
+		Words: Words{
+			What:  "ITL, median relative error of a request",
+			Means: medianDiffers,
+			Do:    stepsFirst,
+		},
+	},
+	{
+		Name: "ks_e2e", Op: "<", Threshold: 0.15, Purposes: forReplay, Prints: Statistic,
+		Reason:   "near enough to plan with",
+		Compares: "Kolmogorov-Smirnov distance of E2E, plain replay, hold-out",
+		ofReplay: &replayValue{metric: e2eOf, statistic: ksOf, wholeDistribution: true},
+		Words: Words{
+			What:  "E2E, Kolmogorov-Smirnov distance between recorded and simulated distribution",
+			Means: distributionsDiffer,
+			Do:    seeECDF,
+		},
+	},
+	{
+		Name: "median_rel_err_e2e", Op: "<", Threshold: 0.2, Purposes: forReplay, Prints: Percent,
+		Reason:   "a typical request within a fifth",
+		Compares: "median paired relative error of E2E, plain replay, hold-out",
+		ofReplay: &replayValue{metric: e2eOf, statistic: medianErrorOf, requestsOnly: true},
+		Words: Words{
+			What:  "E2E, median relative error of a request",
+			Means: medianDiffers,
+			Do:    stepsFirst,
+		},
+	},
+})
+
+// withClauses fills in the address of each gate's clause in the specification.
+func withClauses(gates []Gate) []Gate {
+	for i := range gates {
+		gates[i].Spec = result.GateClause(gates[i].Name)
+	}
+	return gates
+}

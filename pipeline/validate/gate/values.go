@@ -1,0 +1,213 @@
+package gate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/result"
+)
+
+// isUnseen reports whether the errors are those of a test run whose configuration was not part of the
+// fit: it is judged by the gates of configurations that were left out.
+func isUnseen(c *result.ConfigErrors) bool { return c.TestRun && !c.Seen }
+
+func hasSteps(c *result.ConfigErrors) bool { return c.Steps != nil && c.Steps.Rows > 0 }
+
+// stepMAPE is the MAPE of the step time of the configurations that applies picks. It is the one step
+// gate that a configuration without steps has too, without a value, so that the verdict is not a pass.
+func stepMAPE(applies func(*result.ConfigErrors) bool) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
+	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
+		if !applies(c) {
+			return reading{}, false
+		}
+		if !hasSteps(c) {
+			return reading{missing: noteNoRows}, true
+		}
+		return reading{value: c.Steps.MAPE, missing: noteNoRows}, true
+	}
+}
+
+// ofSteps is a value of every configuration that has steps to judge.
+func ofSteps(value func(*result.ConfigErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
+	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
+		if !hasSteps(c) {
+			return reading{}, false
+		}
+		return value(c), true
+	}
+}
+
+// ofAdmission is a value of every configuration with predictions of the admission delay.
+func ofAdmission(value func(*result.TargetErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
+	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
+		if c.Alpha == nil || c.Alpha.Admission == nil {
+			return reading{}, false
+		}
+		return value(c.Alpha.Admission), true
+	}
+}
+
+// ofQueue is a value of every configuration with predictions of the queue target of specification 1.0.
+func ofQueue(value func(*result.TargetErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
+	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
+		if c.Alpha == nil || c.Alpha.Queue == nil {
+			return reading{}, false
+		}
+		return value(c.Alpha.Queue), true
+	}
+}
+
+// largestError is the largest error over the median target, with a remark on the outliers that it
+// does not include (spec#outliers).
+func largestError(errorRatio *float64, outliers, rows int, largestOutlier *float64) reading {
+	r := reading{value: errorRatio, missing: noteNoRows}
+	if outliers > 0 {
+		percent := 100 * float64(outliers) / float64(rows)
+		r.remark = fmt.Sprintf(noteOutliers, outliers, rows, percent, *largestOutlier)
+	}
+	return r
+}
+
+func largestDelayError(a *result.TargetErrors) reading {
+	return largestError(a.MaxErrorRatio, a.Outliers, a.Rows, a.LargestOutlier)
+}
+
+// shareOfMedian is the mean absolute error of a delay outside the engine over the median of the
+// recorded time that it is a part of. The median, because one wrong stamp can enlarge a mean at will.
+// Without a replay there is no such time, and the gate is not required.
+func shareOfMedian(maeUs *float64, c *result.ConfigErrors, runs []result.ValidationRun, metric func(*result.Metrics) *result.Metric) reading {
+	medianMs := recordedMedianMs(c, runs, metric)
+	r := reading{missing: noteNoReplay, optional: medianMs == nil}
+	if maeUs != nil {
+		const usPerMs = 1000
+		maeMs := *maeUs / usPerMs
+		r.value = ratio(&maeMs, medianMs)
+	}
+	return r
+}
+
+// recordedMedianMs is the median of a recorded metric over the replayed requests of a configuration
+// or test run: the mean of the medians of its runs and phases, weighted by their requests.
+func recordedMedianMs(c *result.ConfigErrors, runs []result.ValidationRun, metric func(*result.Metrics) *result.Metric) *float64 {
+	sum, requests := 0.0, 0.0
+	for i := range runs {
+		run := &runs[i]
+		if !slices.Contains(c.Runs, run.ID) || run.Saturated || run.Metrics == nil {
+			continue
+		}
+		if m := metric(run.Metrics); m != nil {
+			sum += m.RealMs.P50 * float64(m.NReal)
+			requests += float64(m.NReal)
+		}
+	}
+	if requests == 0 {
+		return nil
+	}
+	mean := sum / requests
+	return &mean
+}
+
+// worstMAPE is the largest step-time MAPE over the configurations.
+func worstMAPE(v *result.Validation) *float64 {
+	var worst *float64
+	for _, c := range v.Configs {
+		if c.Steps == nil || c.Steps.MAPE == nil {
+			continue
+		}
+		if worst == nil || *c.Steps.MAPE > *worst {
+			worst = c.Steps.MAPE
+		}
+	}
+	return worst
+}
+
+// absolute is an error without its sign; nil where it is unknown.
+func absolute(v *float64) *float64 {
+	if v == nil {
+		return nil
+	}
+	size := math.Abs(*v)
+	return &size
+}
+
+func ratio(a, b *float64) *float64 {
+	if a == nil || b == nil || *b == 0 {
+		return nil
+	}
+	q := *a / *b
+	return &q
+}
+
+// certified is 1 when the solver's certificate holds for every model and 0 when one does not. It has
+// no value without a certificate: the frozen recipe has a closed form.
+func certified(fit *result.Fit) reading {
+	r := reading{missing: noteNoFit}
+	for _, m := range append([]result.Model{fit.Beta}, fit.Alpha...) {
+		if m.Certificate == nil {
+			continue
+		}
+		holds := 0.0
+		if m.Certificate.OK {
+			holds = 1
+		}
+		if r.value == nil || holds < *r.value {
+			r.value = &holds
+		}
+	}
+	return r
+}
+
+// repeatedFolds counts the cross-validation folds whose coefficients equal those of another fold.
+func repeatedFolds(fit *result.Fit) reading {
+	repeated := 0
+	for _, m := range append([]result.Model{fit.Beta}, fit.Alpha...) {
+		seen := map[string]bool{}
+		for _, fingerprint := range m.FoldFingerprints {
+			if seen[fingerprint] {
+				repeated++
+			}
+			seen[fingerprint] = true
+		}
+	}
+	n := float64(repeated)
+	return reading{value: &n}
+}
+
+// mustBePositive are the terms that every server has; the bias may be 0.
+var mustBePositive = []string{"prefill_linear_compute", "decode_weight_load", "fixed_step_overhead"}
+
+const mayBeZero = "bias"
+
+// impossibleSigns counts the terms with an impossible sign among those that the data identify within
+// configurations.
+func impossibleSigns(set *coeff.Set) reading {
+	identified, impossible := 0, 0
+	for i := range set.Beta {
+		c := &set.Beta[i]
+		positive := slices.Contains(mustBePositive, c.Name)
+		if c.Identified != coeff.Within || !positive && c.Name != mayBeZero {
+			continue
+		}
+		identified++
+		if c.Value < 0 || positive && c.Value == 0 {
+			impossible++
+		}
+	}
+	if identified == 0 {
+		return reading{missing: noteNotIdentified, optional: true}
+	}
+	n := float64(impossible)
+	return reading{value: &n}
+}
+
+func ttftOf(m *result.Metrics) *result.Metric { return m.TTFT }
+func itlOf(m *result.Metrics) *result.Metric  { return m.ITL }
+func e2eOf(m *result.Metrics) *result.Metric  { return m.E2E }
+
+func ksOf(m *result.Metric) (value, chance *float64) { return &m.KSD, m.ChanceKSD }
+
+func medianErrorOf(m *result.Metric) (value, chance *float64) {
+	return m.MedianRelErrPaired, m.ChanceMedian
+}
