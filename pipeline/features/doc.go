@@ -11,19 +11,18 @@
 //
 // # What a slot is
 //
-// [BetaFeatures] and [AlphaFeatures] list the slots of a version. Each
-// [Feature] carries name, kind, unit, sign, penalty, bound, formula and one
-// sentence beside its function, so that the fit, the artifact, the report and
-// `blis-train features` need no table of their own. Time-like slots are
-// seconds at peak rates: a coefficient of 1e6 us/s is exactly the roofline,
-// 1.67e6 is 60 % efficiency. All others are dimensionless and their
-// coefficients are microseconds.
+// [BetaFeatures] and [AlphaFeatures] list the slots of a version: the files version10.go to
+// version13.go hold one Go list each. A [Feature] carries name, kind, unit, sign, penalty, bound,
+// formula, one sentence for people and its function, so that the fit, the artifact, the report and
+// `blis-train features` need no table of their own. Time-like slots are seconds at peak rates: a
+// coefficient of 1e6 us/s is exactly the roofline, 1.67e6 is 60 % efficiency. All others are
+// dimensionless and their coefficients are microseconds.
 //
-// One file holds the functions of one family of slots, each with the formula, its unit, where
-// it comes from, what bounds it and what it leaves out; every bound is a test
-// of the same words, and every formula is evaluated as text against the
-// function it describes. What else is said of released slots is features.yaml. A new feature is one file, one line in list.go and
-// one test; the lengths of all vectors follow from the lists.
+// The functions of one family of slots share a file (step_terms.go, queue_terms.go, layers.go).
+// The doc comment of each has the formula, its unit, its source, what bounds it and what it
+// omits. Tests check every stated bound and evaluate every formula as text against the function.
+// A new feature is one file, one line in list.go and one test; the lengths of all vectors follow
+// from the lists.
 //
 // # What it promises and refuses
 //

@@ -25,7 +25,7 @@ type Feature struct {
 	Name       string  // stable; stands in files and in the book
 	Kind       Kind    // unit and meaning
 	Penalty    float64 // d, its factor in the penalty (spec#objective)
-	PenaltyOne float64 `yaml:"penalty_one"` // d in a fit over a single configuration; = Penalty except for the bias
+	PenaltyOne float64 // d in a fit over a single configuration; = Penalty except for the bias
 	Free       bool    // coefficient unconstrained; otherwise >= 0
 	Prompt     bool    // beta: the term is mostly work on prompt tokens, which deployments do with very different efficiency
 	Bound      float64 // upper bound of the value (spec#bounds); the lower one is 0

@@ -45,15 +45,15 @@ func pythonFormulas() ([]byte, error) {
 		Versions       map[Version]version `json:"versions"`
 	}{DefaultLatency: deploy.DefaultLatencyUs, StepInputs: []string{}, QueueInputs: []string{}, Versions: map[Version]version{}}
 	where := &doc.Model
-	for _, q := range append((*listed())["model"], (*listed())["settings"]...) {
-		switch q.Name {
+	for _, q := range slices.Concat(modelConstants, settingConstants) {
+		switch q.name {
 		case "TFlopsPeak":
 			where = &doc.Hardware
 		case "tp":
 			where = nil
 		}
 		if where != nil {
-			*where = append(*where, q.Name)
+			*where = append(*where, q.name)
 		}
 	}
 	for _, f := range stepFields {
@@ -68,13 +68,16 @@ func pythonFormulas() ([]byte, error) {
 		}
 		return out
 	}
-	layered := slices.DeleteFunc(slices.Clone((*listed())["1.1"]), func(c constant) bool { return !c.Layered })
-	for v, quantities := range map[Version][]constant{V10: (*listed())["1.0"], V11: (*listed())["1.1"],
-		V12: slices.Concat((*listed())["1.1"], (*listed())["1.2"]), V13: append((*listed())["layers"], layered...)} {
+	for v, quantities := range map[Version][]constant{
+		V10: constants10,
+		V11: constants11,
+		V12: slices.Concat(constants11, constants12),
+		V13: slices.Concat(layerConstants, layeredOf(constants11)),
+	} {
 		of := version{Beta: list(BetaFeatures(v)), Alpha: list(AlphaFeatures(v))}
 		for _, q := range quantities {
-			if q.Formula != "" {
-				of.Constants = append(of.Constants, derived{q.Name, q.Unit, q.Formula})
+			if q.formula != "" {
+				of.Constants = append(of.Constants, derived{q.name, q.unit, q.formula})
 			}
 		}
 		doc.Versions[v] = of

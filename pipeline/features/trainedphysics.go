@@ -33,7 +33,22 @@ import (
 // coefficients are ratios; count-like terms carry us per count.
 
 // TrainedPhysicsBeta lists the terms in BLIS's positional order.
-func TrainedPhysicsBeta() []Term { return declared().TrainedPhysics }
+func TrainedPhysicsBeta() []Term { return trainedPhysics }
+
+// trainedPhysics are the terms of BLIS's trained physics in its positional order.
+var trainedPhysics = []Term{
+	{"prefill_compute", "dimensionless", "prefill FLOPs at peak, per device"},
+	{"decode_compute", "dimensionless", "decode FLOPs at peak, per device"},
+	{"weight_load", "dimensionless", "weight bytes of one device at peak bandwidth, once per step"},
+	{"tp_allreduce_attention", "dimensionless", "two ring all-reduces per layer, at HBM bandwidth"},
+	{"per_layer_overhead", "us_per_layer", "layers"},
+	{"per_request_overhead", "us_per_request", "sequences in the batch"},
+	{"per_step_overhead", "us_per_step", "constant"},
+	{"per_moe_layer_overhead", "us_per_layer", "MoE layers of interleaved models, else 0"},
+	{"prefill_kv_read", "dimensionless", "KV bytes written by prefill at peak bandwidth"},
+	{"decode_kv_read", "dimensionless", "KV bytes read and written by decode at peak bandwidth"},
+	{"moe_dispatch_alltoall", "dimensionless", "dispatch and combine, only with data parallelism"},
+}
 
 // Positions in TrainedPhysicsBeta.
 const (

@@ -1,0 +1,47 @@
+package features
+
+// separates names, for step-time terms, the recording that would tell the term from those that move
+// with it, the most telling first.
+var separates = [][2]string{
+	{"tp_communication", "a run with another tensor_parallel_size"},
+	{"fixed_step_overhead", "a model with another depth"},
+	{"gqa_efficiency", "a model with another ratio of KV heads to heads"},
+	{"moe_activation", "batches of very different size on the MoE model"},
+	{"prefill_attention", "prompts of very different length"},
+	{"prefill_linear_compute", "prompts of very different length at the same batch"},
+	{"decode_attention", "contexts of very different length at the same batch"},
+	{"kv_cache_read", "contexts of very different length at the same batch"},
+	{"decode_weight_load", "another model or GPU, or batches from 1 to max_num_seqs"},
+	{"batch_utilization", "batches from 1 to max_num_seqs at short contexts"},
+	{"chunked_prefill_mixed", "steps that mix prefill and decode, and steps that do not"},
+	{"prefill_decode_mix", "steps that mix prefill and decode, and steps that do not"},
+	{"cpu_offload_transfer", "load with CPU offloading active"},
+	{"bias", "another model or GPU"},
+}
+
+// shows names, by STAGE/NAME, what requests or load levels would have to show for a fit from them to
+// determine the term (spec#request-directions).
+var shows = map[string]string{
+	"step/prefill_linear_compute": "prompts whose lengths vary fourfold, into a quiet server",
+	"step/prefill_attention":      "prompts of more than 4,000 tokens, some of them into a quiet server",
+	"step/decode_weight_load":     "another depth or precision of the model: one configuration cannot tell it from the rest of a step's constant",
+	"step/fixed_step_overhead":    "another depth or precision of the model: one configuration cannot tell it from the rest of a step's constant",
+	"step/bias":                   "another depth or precision of the model: one configuration cannot tell it from the rest of a step's constant",
+	"step/weight_load_hidden":     "another depth or precision of the model: one configuration cannot tell it from the rest of a step's constant",
+	"step/activation_traffic":     "another depth or precision of the model: one configuration cannot tell it from the rest of a step's constant",
+	"step/decode_attention":       "contexts that vary threefold at one concurrency",
+	"step/kv_cache_read":          "contexts that vary threefold at one concurrency",
+	"step/batch_utilization":      "a concurrency that varies threefold, 1 to 4 included",
+	"step/prefill_decode_mix":     "long prompts while many others decode",
+	"step/chunked_prefill_mixed":  "long prompts while many others decode",
+	"step/tp_communication":       "another number of GPUs: one configuration cannot tell it from the rest of a step",
+	"step/collective_time":        "another number of GPUs: one configuration cannot tell it from the rest of a step",
+	"overhead/base_bias":          "164 requests or more into a quiet server",
+	"overhead/admission_compute":  "prompts whose lengths vary fourfold, into a quiet server",
+	"egress/base_bias":            "the end of the response beside its last token",
+}
+
+// Experiments returns separates and shows; shared, do not modify.
+func Experiments() (separatesTerms [][2]string, showsTerms map[string]string) {
+	return separates, shows
+}
