@@ -15,7 +15,9 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -139,7 +141,7 @@ func arrivalSpan(samples []sample) (first, last int64) {
 }
 
 // serverOfSweep makes one server of the benchmarks of a sweep over lengths and loads.
-func serverOfSweep(id string, points []forms.Point, o *Options) *Server {
+func serverOfSweep(id string, points []clients.Level, o *Options) *Server {
 	s := &Server{
 		ID: id, Source: fromSweep, Model: o.Sweep.Model, Accelerator: o.Sweep.Accelerator, AccCount: o.Sweep.AccCount,
 		Limits:  Limits{MaxBatch: o.Sweep.MaxBatch, Queue: o.waiting(o.Sweep.MaxBatch), MaxBatchedTokens: o.Sweep.MaxBatchedTokens},
@@ -164,7 +166,7 @@ func serverOfSweep(id string, points []forms.Point, o *Options) *Server {
 }
 
 // byRate sorts the benchmarks of each sweep by their rate; sweeps stay in their order.
-func byRate(points []forms.Point) []forms.Point {
+func byRate(points []clients.Level) []clients.Level {
 	order := map[string]int{}
 	points = slices.Clone(points)
 	for i := range points {
@@ -173,13 +175,13 @@ func byRate(points []forms.Point) []forms.Point {
 			order[points[i].Sweep] = len(order)
 		}
 	}
-	stat.SortStable(points, func(a, b forms.Point) int {
+	stat.SortStable(points, func(a, b clients.Level) int {
 		return cmp.Or(cmp.Compare(order[a.Sweep], order[b.Sweep]), cmp.Compare(a.RateRPS, b.RateRPS))
 	})
 	return points
 }
 
-func (s *Server) windowOf(p *forms.Point, o *Options) (window, bool) {
+func (s *Server) windowOf(p *clients.Level, o *Options) (window, bool) {
 	cv2 := func(mean, sd float64) float64 {
 		if !(mean > 0 && sd > 0) { // a report without spreads
 			return 0
@@ -240,12 +242,12 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	if err != nil {
 		return nil, nil, err
 	}
-	var points []forms.Point
+	var points []clients.Level
 	var inputs []result.Input
 	var findings []trace.Finding
 	account := queueAccount{Dropped: map[string]int{}}
-	var snapshots []*forms.Snapshot
-	take := func(f *forms.File) {
+	var snapshots []*enginelog.Snapshot
+	take := func(f *clients.LevelFile) {
 		points = append(points, f.Points...)
 		findings = append(findings, f.Findings...)
 		account.Read += f.Read
@@ -258,8 +260,8 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 		if err != nil {
 			return nil, nil, err
 		}
-		if forms.IsMetrics(data) {
-			s, err := forms.ReadSnapshot(data, in.Name, writtenNs(name))
+		if enginelog.IsMetrics(data) {
+			s, err := enginelog.ReadSnapshot(data, in.Name, writtenNs(name))
 			if err != nil {
 				return nil, nil, err
 			}
@@ -267,7 +269,7 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 			snapshots = append(snapshots, s)
 			continue
 		}
-		f, err := forms.Read(bytes.NewReader(data), in.Name) // the document must not know the folder
+		f, err := clients.ReadLevels(bytes.NewReader(data), in.Name) // the document must not know the folder
 		if err != nil {
 			if at := (*trace.SyntaxError)(nil); errors.As(err, &at) {
 				at.File = name
@@ -278,11 +280,11 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 		take(f)
 	}
 	if len(snapshots) > 0 {
-		take(forms.Between(snapshots))
+		take(clients.LevelsBetween(snapshots))
 		o.Sweep.Mean = true // exact, while a median is known to its bucket
 	}
-	if inTable := func(p forms.Point) bool { return p.Line > 0 && p.TTFTMeanMs > 0 }; !o.Sweep.Median && len(points) > 0 &&
-		!slices.ContainsFunc(points, func(p forms.Point) bool { return !inTable(p) }) {
+	if inTable := func(p clients.Level) bool { return p.Line > 0 && p.TTFTMeanMs > 0 }; !o.Sweep.Median && len(points) > 0 &&
+		!slices.ContainsFunc(points, func(p clients.Level) bool { return !inTable(p) }) {
 		o.Sweep.Mean = true // a table that has the means, which the model's answers are
 	}
 	s := serverOfSweep(cmp.Or(o.Sweep.Model, "sweep"), points, o)
@@ -320,7 +322,7 @@ func sweepFiles(paths []string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, trace.Errorf(forms.CodeUnknownFile, "%s: got neither extract.json nor benchmark files, want one of them", paths[0]).
+		return nil, trace.Errorf(source.CodeUnknownFile, "%s: got neither extract.json nor benchmark files, want one of them", paths[0]).
 			WithHint("blis-train extract RUNDIR -o OUT makes an extracted folder")
 	}
 	return names, nil

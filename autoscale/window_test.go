@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/klauspost/compress/zstd"
@@ -260,7 +260,7 @@ func readSweep(t *testing.T, name string, o *Options) *Server {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	f, err := forms.Read(r, name)
+	f, err := clients.ReadLevels(r, name)
 	if err != nil {
 		t.Fatal(err)
 	}

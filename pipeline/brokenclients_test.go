@@ -17,7 +17,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
@@ -80,7 +80,7 @@ func TestTooFewKVBlocks(t *testing.T) {
 			t.Errorf("%d blocks: verdict %s for %s, want %s: %v", blocks, v.Verdict, v.For, verdict, v.Missing)
 		}
 		if verdict == coeff.VerdictPass {
-			ext.Runs[0].Warnings = append(ext.Runs[0].Warnings, trace.Findingf(forms.CodeCapped, "at most 8 in flight"))
+			ext.Runs[0].Warnings = append(ext.Runs[0].Warnings, trace.Findingf(clients.CodeCapped, "at most 8 in flight"))
 			if v := judged(ext); v.Verdict != coeff.VerdictInsufficient {
 				t.Errorf("capped client: verdict %s, want that it decides nothing", v.Verdict)
 			}

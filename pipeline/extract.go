@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -275,8 +275,8 @@ func informs(r *result.ExtractRun, f *result.Fit) string {
 	if i := slices.IndexFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID }); i >= 0 && f.Runs[i].Reason == besideRequests {
 		return besideRequests
 	}
-	if slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == forms.CodeCapped }) {
-		return string(forms.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
+	if slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == clients.CodeCapped }) {
+		return string(clients.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
 	}
 	return ""
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
@@ -423,7 +423,7 @@ func (f *requestFit) requestsOnly() {
 
 // levelsBeside says that the load levels of a run teach nothing, and how they would.
 func levelsBeside(id, why string) trace.Finding {
-	return trace.Findingf(forms.CodeClientFile, "run %s: %s; blis-train fit --from points TABLE.csv --deployment run.yaml -o OUT fits them",
+	return trace.Findingf(clients.CodeClientFile, "run %s: %s; blis-train fit --from points TABLE.csv --deployment run.yaml -o OUT fits them",
 		id, why)
 }
 
@@ -562,13 +562,13 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		if err != nil {
 			return nil, err
 		}
-		file, err := forms.Read(bytes.NewReader(data), in.Name)
+		file, err := clients.ReadLevels(bytes.NewReader(data), in.Name)
 		if err != nil {
 			return nil, pathed(err, name)
 		}
 		r.Warnings = append(r.Warnings, file.Findings...)
 		for i := range file.Points {
-			p := forms.PointOf(&file.Points[i])
+			p := file.Points[i].LoadPoint()
 			if _, err := requestfit.LevelOf(&p, dep); err != nil {
 				return nil, pathed(err, name)
 			}

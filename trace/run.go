@@ -266,6 +266,10 @@ func (r *ObservedRequest) KnowsCached() bool {
 // Uncounted says that a log's counts do not tell when the request ran: several answers, or one that failed or was left early.
 func (r *ObservedRequest) Uncounted() bool { return r.N.Or(1) > 1 || !r.Success.Or(true) }
 
+// SentNs is when the client sent the request, or meant to, on the clock of its stamps; 0 where
+// nothing is known.
+func (r *ObservedRequest) SentNs() int64 { return r.SendNs.Or(r.ArrivalNs.Or(r.SendWallNs.V)) }
+
 // LoadPoint is one row of `points`: what a benchmark printed of one load level, over
 // the requests that succeeded.
 type LoadPoint struct {

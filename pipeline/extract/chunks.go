@@ -24,7 +24,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -387,7 +387,7 @@ func (p *Piece) Do(ctx context.Context, o Options) error {
 	w := bufio.NewWriterSize(f, 1<<18)
 	in := source.Input{Path: p.Path, Name: p.Name, Part: p.Part}
 	if p.Kind == kindKV {
-		err = source.Store(ctx, in, o.streaming(), forms.NewDecoder, w)
+		err = source.Store(ctx, in, o.streaming(), enginelog.NewKVDecoder, w)
 	} else {
 		err = source.Store(ctx, in, o.streaming(), otlp.NewDecoder, w)
 	}

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -66,7 +66,7 @@ func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 	e := &engine{resource: s.Resource, order: c.order, minNs: math.MaxInt64, maxNs: math.MinInt64}
 	var err error
 	e.tables, err = newStepTables(c.dir(len(c.engines)), c.format, c.acc, source.Place{File: c.names[0].Name}, c.mem)
-	e.tables.stated, e.tables.out.beyond = c.stated, forms.LimitsOf(&c.stated)
+	e.tables.stated, e.tables.out.beyond = c.stated, enginelog.LimitsOf(&c.stated)
 	c.engines = append(c.engines, e)
 	return e, err
 }

@@ -18,7 +18,8 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -106,7 +107,7 @@ func (d *RunDir) compare(s *inputSet, k kind, in *source.Input) {
 	defer src.Close()
 	if draft, err := deploy.FromLog(io.LimitReader(src.R, startBytes), in.Name); err == nil {
 		for _, unlike := range draft.Against(d.Deployment) {
-			s.contradicted = append(s.contradicted, trace.Findingf(forms.RunContradicted, "%s: %s", in.Name, unlike))
+			s.contradicted = append(s.contradicted, trace.Findingf(source.CodeRunContradicted, "%s: %s", in.Name, unlike))
 		}
 	}
 }
@@ -222,26 +223,26 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindEmpty, "it is empty, want a recording"
 	case bytes.IndexByte(head, 0) >= 0:
 		return kindOther, "it is binary"
-	case (body[0] == '{' || body[0] == '[') && forms.IsPasses(body):
+	case (body[0] == '{' || body[0] == '[') && enginelog.IsPassTrace(body):
 		return kindPasses, ""
 	case bytes.Contains(head, []byte(`"resourceSpans"`)):
 		return kindOther, "its spans are read where `files.traces` of run.yaml names it"
-	case forms.IsRead(body):
+	case clients.IsClientFile(body):
 		return kindClient, ""
-	case forms.IsMetrics(body):
+	case enginelog.IsMetrics(body):
 		return kindMetrics, ""
 	case hasIteration(src.R):
 		return kindLog, ""
 	case slices.ContainsFunc(vllmWords, func(w []byte) bool { return bytes.Contains(head, w) }):
 		return kindSilent, ""
 	}
-	if err := forms.Refuse(in.Name, head); err != nil {
+	if err := clients.RefuseForeign(in.Name, head); err != nil {
 		return kindOther, strings.TrimPrefix(err.Msg, in.Name+": ") + ": " + err.Hint
 	}
 	if why := cutJSON(in); why != "" && (body[0] == '{' || body[0] == '[') {
 		return kindBroken, why
 	}
-	return kindOther, "got " + forms.Keys(body) + ", want a form of docs/formats.md"
+	return kindOther, "got " + clients.DescribeHead(body) + ", want a form of docs/formats.md"
 }
 
 // cutJSON says where the JSON of a file ends within a value; "" for one that does not, as far
@@ -269,7 +270,7 @@ func cutJSON(in *source.Input) string {
 func hasIteration(r *bufio.Reader) bool {
 	for read := 0; read < logBytes; {
 		line, err := r.ReadSlice('\n')
-		if forms.HasIteration(line) {
+		if enginelog.HasPass(line) {
 			return true
 		}
 		if err != nil && err != bufio.ErrBufferFull {
@@ -309,7 +310,7 @@ func refuseForeign(in []source.Input) error {
 		if in[i].Path == "-" || isPipe(in[i].Path) {
 			continue
 		}
-		if err := forms.Refuse(in[i].Name, beginning(&in[i])); err != nil {
+		if err := clients.RefuseForeign(in[i].Name, beginning(&in[i])); err != nil {
 			return err
 		}
 	}

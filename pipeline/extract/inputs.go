@@ -23,8 +23,10 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/pairing"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -435,24 +437,24 @@ func (x *extraction) cached(how source.Options) error {
 			"with --enable-prompt-tokens-details", why))
 		return nil
 	}
-	noHits := len(answers) > 0 && !slices.ContainsFunc(answers, func(c forms.Counters) bool { return c.Hits > 0 })
-	rules := forms.PairRules{Block: e.BlockSize, Budget: e.MaxNumBatchedTokens, Chunked: e.ChunkedPrefill, Caching: e.PrefixCaching && !noHits,
+	noHits := len(answers) > 0 && !slices.ContainsFunc(answers, func(c enginelog.Counters) bool { return c.Hits > 0 })
+	rules := pairing.Rules{Block: e.BlockSize, Budget: e.MaxNumBatchedTokens, Chunked: e.ChunkedPrefill, Caching: e.PrefixCaching && !noHits,
 		Speculative: e.SpeculativeDecoding, Ahead: e.IsAsync()}
 	if len(x.lives) > 0 && strings.HasPrefix(x.lives[0].Engine, trace.IterationSGLang) ||
-		slices.ContainsFunc(answers, func(c forms.Counters) bool { return c.IsSGLang }) {
+		slices.ContainsFunc(answers, func(c enginelog.Counters) bool { return c.IsSGLang }) {
 		rules.Block = 1
 	}
-	g, err := forms.PairRequests(x.obs, rules, len(x.lives), x.inLogOrder)
+	g, err := pairing.Pair(x.obs, rules, len(x.lives), x.inLogOrder)
 	if err != nil || g == nil {
 		return err
 	}
 	g.Fill()
 	x.clients = append(x.clients, g.Check(answers)...)
 	if e.SpeculativeDecoding && len(x.lives) > 0 {
-		x.clients = append(x.clients, trace.Findingf(forms.CodeClientFile, "%s", g.Drafts(answers)))
+		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile, "%s", g.Drafts(answers)))
 	}
 	if len(x.col.cores) == 0 { // else journeys tell
-		x.clients = append(x.clients, g.Rate(x.iter.Rates)...)
+		x.clients = append(x.clients, g.Rate(x.iter.HitRates)...)
 	}
 	x.paired = g
 	if len(x.lives) > 0 {
@@ -490,10 +492,10 @@ func uncountable(e *deploy.Engine) string {
 }
 
 // counters reads the answers of /metrics in the run folder.
-func (x *extraction) counters(how source.Options) (out []forms.Counters, err error) {
+func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err error) {
 	for i := range x.set.metrics {
 		in := &x.set.metrics[i]
-		c, ok, err := forms.ReadCounters(in, how)
+		c, ok, err := enginelog.ReadCounters(in, how)
 		if err != nil {
 			return nil, err
 		}
@@ -565,7 +567,7 @@ func (x *extraction) lockstep() error {
 	if n < 2 || !x.dep.Model.IsMoE() || len(lives)+len(x.col.engines) == 0 {
 		return nil
 	}
-	engines := len(slices.CompactFunc(slices.Clone(lives), func(a, b *forms.Life) bool { return a.Engine == b.Engine }))
+	engines := len(slices.CompactFunc(slices.Clone(lives), func(a, b *enginelog.Life) bool { return a.Engine == b.Engine }))
 	v, known := x.dep.Engine.Release()
 	switch {
 	case len(lives) == 0:
@@ -580,7 +582,7 @@ func (x *extraction) lockstep() error {
 	}
 	x.lives = nil
 	for k := range len(lives) / n {
-		var ranks []*forms.Life
+		var ranks []*enginelog.Life
 		for i := k; i < len(lives); i += len(lives) / n {
 			ranks = append(ranks, lives[i])
 		}
@@ -594,7 +596,7 @@ func (x *extraction) lockstep() error {
 }
 
 // slowest writes the passes that all ranks have.
-func (x *extraction) slowest(ranks []*forms.Life, dir string) (*forms.Life, error) {
+func (x *extraction) slowest(ranks []*enginelog.Life, dir string) (*enginelog.Life, error) {
 	out, err := table.Create[trace.Iteration](dir, table.Iterations, x.o.Format)
 	if err != nil {
 		return nil, err
@@ -606,7 +608,7 @@ func (x *extraction) slowest(ranks []*forms.Life, dir string) (*forms.Life, erro
 		defer stop()
 		next[i], heads[i].Index = pull, -1
 	}
-	all := &forms.Life{Engine: ranks[0].Engine, Dir: dir}
+	all := &enginelog.Life{Engine: ranks[0].Engine, Dir: dir}
 	last := int64(-1)
 	for at := int64(0); ; {
 		most := &heads[0]

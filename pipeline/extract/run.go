@@ -16,8 +16,10 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/pairing"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -274,15 +276,15 @@ type extraction struct {
 	set     *inputSet
 	stamps  []fileStamp // of the inputs before they were read
 	col     *collector
-	kv      *forms.Collector
+	kv      *enginelog.KVCollector
 	dep     *deploy.Deployment // run.yaml's, with the phases that client files tell
 	obs     []trace.ObservedRequest
 	points  []trace.LoadPoint
 	clients []trace.Finding // of the clients' files
-	iter    *forms.Lives
-	lives   []*forms.Life
+	iter    *enginelog.Lives
+	lives   []*enginelog.Life
 	empty   []trace.Finding // files that gave nothing
-	paired  *forms.Pairing
+	paired  *pairing.Pairing
 	told    [][]result.CachedTokens   // of each engine
 	served  [][]trace.ObservedRequest // by the life of an engine, where there are several
 }
@@ -413,12 +415,12 @@ func (x *extraction) inputs(ctx context.Context) error {
 		return err
 	}
 	if len(set.kv) > 0 {
-		x.kv = forms.NewCollector(set.kv, x.acc, mem)
-		if err := source.Stream(ctx, set.kv, how, forms.NewDecoder, x.kv.Add); err != nil {
+		x.kv = enginelog.NewKVCollector(set.kv, x.acc, mem)
+		if err := source.Stream(ctx, set.kv, how, enginelog.NewKVDecoder, x.kv.Add); err != nil {
 			return err
 		}
 	}
-	cl := &forms.Reader{Names: set.clients, Acc: x.acc}
+	cl := &clients.Reader{Names: set.clients, Acc: x.acc}
 	for i := range set.clients {
 		if err := cl.File(&set.clients[i], how); err != nil {
 			return err
@@ -434,8 +436,8 @@ func (x *extraction) inputs(ctx context.Context) error {
 
 // phases makes phases of the loads that clients offered one after another, where
 // run.yaml names none, and puts the clients' requests into their phases.
-func (x *extraction) phases(loads []forms.Load) {
-	stat.SortStable(loads, func(a, b forms.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
+func (x *extraction) phases(loads []clients.Load) {
+	stat.SortStable(loads, func(a, b clients.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	if len(loads) == 0 {
 		return
 	}
@@ -465,8 +467,8 @@ func (x *extraction) phases(loads []forms.Load) {
 
 // iterations streams server logs and forward-pass traces.
 func (x *extraction) iterations(ctx context.Context, how source.Options) error {
-	x.iter = forms.NewLives(x.acc, x.stage, x.o.Format)
-	x.iter.Beyond = forms.LimitsOf(&x.dep.Engine)
+	x.iter = enginelog.NewLives(x.acc, x.stage, x.o.Format)
+	x.iter.Beyond = enginelog.LimitsOf(&x.dep.Engine)
 	if x.col.Empty() && len(x.obs) < fewRequests { // nothing is held that grows with the input
 		old := debug.SetMemoryLimit(-1)
 		debug.SetMemoryLimit(min(old, logLimit))
@@ -508,7 +510,7 @@ func (x *extraction) chunks() error {
 	}
 	x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; %d steps are known", words, len(steps)))
 	dir := filepath.Join(x.stage, "chunks")
-	x.lives = []*forms.Life{{Rows: int64(len(steps)), Dir: dir}}
+	x.lives = []*enginelog.Life{{Rows: int64(len(steps)), Dir: dir}}
 	return table.Write(dir, table.Iterations, x.o.Format, steps)
 }
 

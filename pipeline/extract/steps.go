@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
@@ -84,7 +84,7 @@ type stepOutput struct {
 	conflicts int64
 	kept      int64
 	blocks    blockFits
-	beyond    forms.Limits
+	beyond    enginelog.Limits
 }
 
 // blockSizes are those that vLLM's back ends take, tokens.

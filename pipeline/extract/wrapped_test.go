@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -68,7 +67,7 @@ func TestForeignFilesAreNamed(t *testing.T) {
 		}
 		repo.Write(t, text, dir, name)
 		_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
-		if trace.CodeOf(err) != forms.CodeUnknownFile || trace.HintOf(err) == "" {
+		if trace.CodeOf(err) != source.CodeUnknownFile || trace.HintOf(err) == "" {
 			t.Errorf("%s: got %v, want the tool's name and a way out", name, err)
 		}
 	}
@@ -349,7 +348,7 @@ func TestInputThatGivesNothing(t *testing.T) {
 			doc, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 			code := codeNoInput
 			if strings.Contains(c.says, "unknown kind") {
-				code = forms.CodeUnknownFile
+				code = source.CodeUnknownFile
 			}
 			switch {
 			case c.refused && (trace.CodeOf(err) != code || !strings.Contains(err.Error(), c.says) || trace.HintOf(err) == ""):

@@ -19,7 +19,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
@@ -67,7 +67,7 @@ func (w *writer) steps(t *stepTables) {
 			"%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
 	}
 	if size := t.out.blocks.contradicts(); size > 0 {
-		w.out.Warnings = append(w.out.Warnings, trace.Findingf(forms.RunContradicted, "vllm.block_size: run.yaml says %d tokens, the blocks of "+
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted, "vllm.block_size: run.yaml says %d tokens, the blocks of "+
 			"requests in %d of %d snapshots %d", t.stated.BlockSize, t.out.blocks.seen-t.out.blocks.stated, t.out.blocks.seen, size))
 	}
 	w.out.Warnings = append(w.out.Warnings, t.out.beyond.Findings("steps")...)
@@ -201,7 +201,7 @@ func (c *collector) journeysByID(engine int32, out *source.Spool) (order []int32
 	})
 }
 
-func (w *writer) kvEvents(kv *forms.Collector) (int64, error) {
+func (w *writer) kvEvents(kv *enginelog.KVCollector) (int64, error) {
 	if kv == nil {
 		return 0, nil
 	}
@@ -617,7 +617,7 @@ func (c *collector) snapped() error {
 
 // Write writes every table of an engine run, those of requests beside the
 // others; kv is nil without KV events.
-func (c *collector) Write(run int, dep *deploy.Deployment, kv *forms.Collector) (*output, error) {
+func (c *collector) Write(run int, dep *deploy.Deployment, kv *enginelog.KVCollector) (*output, error) {
 	w := &writer{c: c, engine: int32(run), dep: dep, out: output{Dir: c.dir(run), Tables: map[string]int64{}}}
 	if len(c.engines) > 0 {
 		t := c.engines[run].tables
@@ -643,7 +643,7 @@ func (c *collector) Write(run int, dep *deploy.Deployment, kv *forms.Collector) 
 	}
 	group.Wait()
 	if w.tooLong > 0 {
-		w.out.Warnings = append(w.out.Warnings, trace.Findingf(forms.RunContradicted, "vllm.max_model_len: run.yaml says %d tokens, %d prompts "+
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted, "vllm.max_model_len: run.yaml says %d tokens, %d prompts "+
 			"are longer, up to %d", dep.Engine.MaxModelLen.V, w.tooLong, w.longest))
 	}
 	if w.backwards > 0 {
