@@ -1,7 +1,3 @@
-// This file walks JSON texts and protobuf messages in place: no tree is
-// built and nothing is copied that has no escape in it. The first fault sticks,
-// with the byte where it stands.
-
 package source
 
 import (
@@ -14,16 +10,19 @@ import (
 	"unicode/utf8"
 )
 
-// Cursor walks one JSON text. The first fault sticks; every method reports
-// false from then on.
+// Cursor walks one JSON text in place: no tree is built, and only strings with escapes are copied.
+// After the first fault every method reports false, and Err has the byte of the fault.
+//
+// A library does not do that: see docs/decisions/0013-own-cursor.md.
 type Cursor struct {
-	B         []byte
-	I         int
-	Err       *Error
-	scratch   []byte // unescaped strings of this message
+	B         []byte // the text
+	I         int    // the next byte
+	Err       *Error // the first fault
+	scratch   []byte // unescaped strings of this text
 	Surrogate bool   // half of a surrogate pair was replaced
 }
 
+// Fail records a fault at the cursor, unless there was one before.
 func (c *Cursor) Fail(format string, args ...any) bool {
 	if c.Err == nil {
 		c.Err = &Error{At: c.I, Msg: fmt.Sprintf(format, args...)}
@@ -31,7 +30,7 @@ func (c *Cursor) Fail(format string, args ...any) bool {
 	return false
 }
 
-// Unexpected fails with what stands at the cursor.
+// Unexpected fails because the byte at the cursor is not what is wanted.
 func (c *Cursor) Unexpected(want string) bool {
 	if c.I >= len(c.B) {
 		return c.Fail("got the end of the text, want %s", want)
@@ -39,6 +38,7 @@ func (c *Cursor) Unexpected(want string) bool {
 	return c.Fail("got %q, want %s", c.B[c.I], want)
 }
 
+// Space skips white space.
 func (c *Cursor) Space() {
 	for c.I+8 <= len(c.B) && binary.LittleEndian.Uint64(c.B[c.I:]) == ones*' ' {
 		c.I += 8
@@ -76,8 +76,8 @@ func (c *Cursor) Peek() byte {
 	return 0
 }
 
-// More reports whether another element follows in an array or object that
-// closes with end; first is set before the first element.
+// More reports whether another element follows in an array or object that closes with end, and moves
+// to it. The caller sets first before the first element.
 func (c *Cursor) More(end byte, first *bool) bool {
 	if c.Err != nil {
 		return false
@@ -111,7 +111,7 @@ func (c *Cursor) Key() ([]byte, bool) {
 	return k, true
 }
 
-// Members are the keys of an object; whoever takes one reads its value. They end at a fault.
+// Members iterates over the keys of an object. The caller reads the value of each. It ends at a fault.
 func (c *Cursor) Members(yield func(key []byte) bool) {
 	if !c.Take('{') {
 		return
@@ -123,15 +123,15 @@ func (c *Cursor) Members(yield func(key []byte) bool) {
 	}
 }
 
-// MembersOrNull are those of an object, none of null.
+// MembersOrNull is Members for a value that may be null, which has none.
 func (c *Cursor) MembersOrNull(yield func(key []byte) bool) {
 	if !c.Null() {
 		c.Members(yield)
 	}
 }
 
-// Str reads a string. Without escapes it is a part of the text, otherwise a
-// part of scratch; both live until the next message.
+// Str reads a string. The result is a part of the text, or for a string with escapes a part of a
+// buffer of the cursor.
 func (c *Cursor) Str() ([]byte, bool) {
 	if c.I >= len(c.B) || c.B[c.I] != '"' {
 		return nil, c.Unexpected("a string")
@@ -159,7 +159,7 @@ func (c *Cursor) Str() ([]byte, bool) {
 	return nil, c.Fail("got the end of the text inside a string")
 }
 
-// escaped finishes a string with escapes; the cursor stands on the first one.
+// escaped reads the rest of a string from its first escape on.
 func (c *Cursor) escaped(start int) ([]byte, bool) {
 	from := len(c.scratch)
 	c.scratch = append(c.scratch, c.B[start:c.I]...)
@@ -181,7 +181,7 @@ func (c *Cursor) escaped(start int) ([]byte, bool) {
 	return nil, c.Fail("got the end of the text inside a string")
 }
 
-// escape decodes one escape sequence into scratch.
+// escape appends the character of one escape sequence to scratch.
 func (c *Cursor) escape() bool {
 	if c.I+1 >= len(c.B) {
 		c.I = len(c.B)
@@ -250,7 +250,7 @@ func hexDigit(ch byte) int {
 	return -1
 }
 
-// Number reads the text of a JSON number.
+// Number reads a JSON number and returns its text.
 func (c *Cursor) Number() ([]byte, bool) {
 	start := c.I
 	if c.I < len(c.B) && c.B[c.I] == '-' {
@@ -292,39 +292,45 @@ func (c *Cursor) digits() int {
 
 // Int64 reads an integer, quoted or not, exact to 64 bits.
 func (c *Cursor) Int64() (int64, bool) {
-	return parsed(c, "an integer", "an integer of 64 bits", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
-}
-
-// Stamp reads a time in ns, unsigned on the wire, quoted or not.
-func (c *Cursor) Stamp() (uint64, bool) {
-	return parsed(c, "a time in ns", "a time in ns of 64 bits", func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) })
-}
-
-// Count reads a count of 32 bits.
-func (c *Cursor) Count() (int64, bool) {
-	c.Space()
-	return parsed(c, "a count", "a count of 32 bits", func(text string) (int64, error) {
-		v, err := strconv.ParseUint(text, 10, 32)
-		return int64(v), err
-	})
-}
-
-// parsed reads a number, or a text that holds one; long says what it must be.
-func parsed[V any](c *Cursor, short, long string, parse func(text string) (V, error)) (v V, ok bool) {
 	at := c.I
-	raw, ok := c.Scalar(short)
+	raw, ok := c.Scalar("an integer")
 	if !ok {
-		return v, false
+		return 0, false
 	}
-	v, err := parse(Text(raw))
+	v, err := strconv.ParseInt(Text(raw), 10, 64)
 	if err != nil {
 		c.I = at
-		return *new(V), c.Fail("got %.40q, want %s", raw, long)
+		return 0, c.Fail("got %.40q, want an integer of 64 bits", raw)
 	}
 	return v, true
 }
 
-// Scalar reads a string or a number as text; null and the rest are faults.
+// Stamp reads a time in ns, unsigned on the wire, quoted or not.
+func (c *Cursor) Stamp() (uint64, bool) { return c.unsigned("a time in ns", 64) }
+
+// Count reads a count of 32 bits, quoted or not.
+func (c *Cursor) Count() (int64, bool) {
+	c.Space()
+	v, ok := c.unsigned("a count", 32)
+	return int64(v), ok
+}
+
+// unsigned reads an unsigned integer, quoted or not.
+func (c *Cursor) unsigned(want string, bits int) (uint64, bool) {
+	at := c.I
+	raw, ok := c.Scalar(want)
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(Text(raw), 10, bits)
+	if err != nil {
+		c.I = at
+		return 0, c.Fail("got %.40q, want %s of %d bits", raw, want, bits)
+	}
+	return v, true
+}
+
+// Scalar reads a string or a number as text. Anything else, null included, is a fault.
 func (c *Cursor) Scalar(want string) ([]byte, bool) {
 	switch ch := c.Peek(); {
 	case ch == '"':
@@ -335,7 +341,7 @@ func (c *Cursor) Scalar(want string) ([]byte, bool) {
 	return nil, c.Unexpected(want)
 }
 
-// Float reads a double: a number, or whatever strconv takes as text.
+// Float reads a double: a number, or a string that strconv accepts, such as NaN or Infinity.
 func (c *Cursor) Float() (float64, bool) {
 	c.Space()
 	at := c.I
@@ -346,7 +352,7 @@ func (c *Cursor) Float() (float64, bool) {
 	if v, ok := QuickFloat(raw); ok {
 		return v, true
 	}
-	v, err := strconv.ParseFloat(Text(raw), 64) // takes NaN, Infinity and -Infinity
+	v, err := strconv.ParseFloat(Text(raw), 64)
 	if err != nil {
 		c.I = at
 		return 0, c.Fail("got %.40q, want a double", raw)
@@ -354,7 +360,7 @@ func (c *Cursor) Float() (float64, bool) {
 	return v, true
 }
 
-// Skip walks over any value, checking its grammar.
+// Skip walks over any value and checks its grammar. depth is the nesting of the value.
 func (c *Cursor) Skip(depth int) bool {
 	if depth > MaxDepth {
 		return c.Fail("got values nested deeper than %d", MaxDepth)
@@ -389,8 +395,8 @@ func (c *Cursor) Skip(depth int) bool {
 	return c.Err == nil
 }
 
-// skipNumber walks over a number; one with an exponent must be a double, as the
-// reference wants it.
+// skipNumber walks over a number. OpenTelemetry's decoder converts a number with an exponent even
+// where it does not use it, so one that overflows a double is a fault here as well.
 func (c *Cursor) skipNumber() bool {
 	at := c.I
 	raw, ok := c.Number()
@@ -404,6 +410,7 @@ func (c *Cursor) skipNumber() bool {
 	return true
 }
 
+// Word reads one of true, false and null.
 func (c *Cursor) Word(w string) bool {
 	if len(c.B)-c.I >= len(w) && string(c.B[c.I:c.I+len(w)]) == w {
 		c.I += len(w)
@@ -412,14 +419,13 @@ func (c *Cursor) Word(w string) bool {
 	return c.Unexpected(w)
 }
 
-// Null consumes null when it stands next.
+// Null reads null, if it is next.
 func (c *Cursor) Null() bool { return c.Peek() == 'n' && c.Word("null") }
 
-// MaxDepth bounds the nesting of skipped JSON and protobuf values. Real dumps
-// nest to about 12.
+// MaxDepth bounds the nesting of skipped JSON and protobuf values. Real dumps nest to about 12.
 const MaxDepth = 512
 
-// Error is a fault inside one message: what, at which byte of it.
+// Error is a fault inside one message.
 type Error struct {
 	At  int // offset in the message
 	Msg string

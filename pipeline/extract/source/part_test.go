@@ -156,7 +156,7 @@ func TestPartsOfMessages(t *testing.T) {
 			text = text[:rng.IntN(len(text)+1)]
 		}
 		every := 1 + rng.Int64N(100)
-		parts, err := messagesOf(bytes.NewReader(text), formProto, int64(len(text)), every)
+		parts, err := cutMessages(bytes.NewReader(text), formProto, int64(len(text)), every)
 		if err != nil {
 			t.Fatal(err)
 		}

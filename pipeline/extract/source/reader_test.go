@@ -37,7 +37,7 @@ func TestBatchesKeepToTheirBuffers(t *testing.T) {
 			t.Errorf("the batch before the last: got %q once the other worker has asked, want %q", before, "three\n")
 		}
 		before = b.data
-		b.hash()
+		b.link.finish()
 	}
 }
 

@@ -1,0 +1,60 @@
+package source
+
+import (
+	"context"
+	"io"
+)
+
+// interruptible is a reader that gives up when a context ends.
+type interruptible struct {
+	ctx   context.Context
+	r     io.Reader
+	block []byte
+	rest  []byte // of block: read by fetch, not yet by Read
+	err   error  // to be reported after rest
+}
+
+// UntilDone reads from r until the context ends. A pipe whose writer is silent cannot delay an
+// interrupt then. It returns nil for a nil reader.
+func UntilDone(ctx context.Context, r io.Reader) io.Reader {
+	if r == nil {
+		return nil
+	}
+	return &interruptible{ctx: ctx, r: r, block: make([]byte, 1<<18)}
+}
+
+func (i *interruptible) Read(p []byte) (int, error) {
+	for len(i.rest) == 0 {
+		if i.err == nil {
+			i.err = i.ctx.Err()
+		}
+		if i.err != nil {
+			return 0, i.err
+		}
+		i.fetch()
+	}
+	n := copy(p, i.rest)
+	i.rest = i.rest[n:]
+	return n, nil
+}
+
+// fetch reads the next block. When the context ends, a read under way is abandoned together with its
+// block, which nothing else uses afterwards.
+func (i *interruptible) fetch() {
+	type result struct {
+		n   int
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		n, err := i.r.Read(i.block)
+		done <- result{n, err}
+	}()
+	select {
+	case read := <-done:
+		i.rest = i.block[:read.n]
+		i.err = read.err
+	case <-i.ctx.Done():
+		i.err = i.ctx.Err()
+	}
+}

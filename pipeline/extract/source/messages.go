@@ -1,0 +1,143 @@
+package source
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// messages cuts a length-prefixed stream into batches.
+type messages struct {
+	src       *Source
+	pos       int64         // in the stream
+	dec       *zstd.Decoder // of framed messages
+	awaitLong func()        // waits for the one place for long messages
+}
+
+// lengthPrefix is the length in front of each message, big-endian.
+type lengthPrefix [4]byte
+
+// next makes the next batch and decompresses framed messages. A lost message ends the batch, so that
+// the numbers of messages are consecutive in it.
+func (r *messages) next(buf *[]byte) (*batch, error) {
+	b := &batch{form: formProto, data: (*buf)[:0]}
+	defer func() { *buf = b.data[:0] }()
+	for len(b.data)+len(b.ends)*len(lengthPrefix{}) < blockBytes { // empty messages fill a batch too
+		var prefix lengthPrefix
+		n, err := io.ReadFull(r.src.R, prefix[:])
+		switch {
+		case err == io.EOF:
+			return b.orNil(), io.EOF
+		case err == io.ErrUnexpectedEOF:
+			b.lose(fault{code: CodeUnreadable, offset: r.pos, bytes: int64(n),
+				msg: fmt.Sprintf("truncated length at byte %d: got %d of 4 bytes", r.pos, n)})
+			return b, io.EOF
+		case err != nil:
+			return b.orNil(), r.src.ReadError(err)
+		}
+		want := int64(binary.BigEndian.Uint32(prefix[:]))
+		data := b.data
+		if want > 0 {
+			data, err = r.message(b.data, want)
+		}
+		if err == nil {
+			b.data = data
+			b.ends = append(b.ends, len(data))
+			r.pos += 4 + want
+			continue
+		}
+		lost, ok := err.(*fault)
+		if !ok {
+			return b.orNil(), r.src.ReadError(err)
+		}
+		lost.offset = r.pos
+		b.lose(*lost)
+		r.pos += 4 + want
+		if lost.isLast {
+			return b, io.EOF
+		}
+		return b, nil
+	}
+	return b, nil
+}
+
+// smallMessage is the largest length for which memory is reserved before the bytes were read.
+const smallMessage = 1 << 16
+
+// cut is the fault of a message in which the stream ends.
+func (r *messages) cut(have, want int64) *fault {
+	return &fault{code: CodeUnreadable, bytes: have + 4, isLast: true,
+		msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
+}
+
+// message appends the next message of want bytes to dst. It never allocates memory because of a
+// length alone.
+func (r *messages) message(dst []byte, want int64) ([]byte, error) {
+	if want > r.src.Limits.MaxLine {
+		have, err := io.CopyN(io.Discard, r.src.R, want)
+		if err == io.EOF {
+			return dst, r.cut(have, want)
+		}
+		if err != nil {
+			return dst, err
+		}
+		return dst, &fault{code: CodeOverLimit, bytes: want + 4,
+			msg: fmt.Sprintf("message of %d bytes, want at most %d (--max-line)", want, r.src.Limits.MaxLine)}
+	}
+	if have := len(dst); want <= smallMessage && r.src.form == formProto {
+		dst = slices.Grow(dst, int(want))[:have+int(want)]
+		n, err := io.ReadFull(r.src.R, dst[have:])
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return dst[:have], r.cut(int64(n), want)
+		}
+		return dst[:have+n], err
+	}
+	if want > longBytes {
+		r.awaitLong()
+	}
+	buf := bytes.NewBuffer(nil)
+	if r.src.form == formProto {
+		buf = bytes.NewBuffer(dst)
+	}
+	have, err := io.CopyN(buf, r.src.R, want)
+	if err == io.EOF {
+		return dst, r.cut(have, want)
+	}
+	if err != nil {
+		return dst, err
+	}
+	if r.src.form == formProto {
+		return buf.Bytes(), nil
+	}
+	return r.unframe(dst, buf.Bytes())
+}
+
+// unframe appends the content of one zstd frame to dst.
+func (r *messages) unframe(dst, frame []byte) ([]byte, error) {
+	lost := int64(len(frame)) + 4
+	if r.dec == nil {
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(1<<27))
+		if err != nil {
+			return dst, err
+		}
+		r.dec = d
+		r.src.close = append(r.src.close, d.Close)
+	}
+	if err := r.dec.Reset(bytes.NewReader(frame)); err != nil {
+		return dst, &fault{code: CodeUnreadable, bytes: lost, msg: "zstd: " + err.Error()}
+	}
+	buf := bytes.NewBuffer(dst)
+	n, err := io.Copy(buf, io.LimitReader(r.dec, r.src.Limits.MaxLine+1))
+	switch {
+	case err != nil:
+		return dst, &fault{code: CodeUnreadable, bytes: lost, msg: fmt.Sprintf("zstd frame at byte %d: %v", r.pos+4, err)}
+	case n > r.src.Limits.MaxLine:
+		return dst, &fault{code: CodeOverLimit, bytes: lost,
+			msg: fmt.Sprintf("message expands to more than %d bytes (--max-line)", r.src.Limits.MaxLine)}
+	}
+	return buf.Bytes(), nil
+}

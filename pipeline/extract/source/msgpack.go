@@ -1,0 +1,239 @@
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+)
+
+// vLLM's KV-event socket carries MessagePack: a batch is an array of two to four values that begins
+// with a time. A recording of its messages, one after another or each behind its length in four bytes
+// (big-endian), is read as the JSON lines that the same batches have: message n is line n. The bytes
+// are defined in https://github.com/msgpack/msgpack/blob/master/spec.md.
+
+// isMessagePack recognises a batch, or with framed a batch behind its length.
+func isMessagePack(head []byte) (isPack, framed bool) {
+	isBatch := func(b []byte) bool { return len(b) >= 2 && b[0] >= 0x92 && b[0] <= 0x94 && b[1] == 0xcb }
+	if isBatch(head) {
+		return true, false
+	}
+	return len(head) >= 6 && isBatch(head[4:]), true
+}
+
+const maxPackDepth = 16
+
+// packLines is a reader of the messages as lines of JSON.
+type packLines struct {
+	r      *bufio.Reader
+	framed bool
+	limit  int64  // bytes of one text, and about those of one line
+	line   []byte // the current message
+	at     int    // bytes of line that were returned
+	err    error  // after line
+}
+
+func (p *packLines) Read(dst []byte) (int, error) {
+	for p.at == len(p.line) {
+		if p.err != nil {
+			return 0, p.err
+		}
+		p.line = p.line[:0]
+		p.at = 0
+		p.err = p.message()
+		if p.err != nil && p.err != io.EOF {
+			p.line = p.line[:0] // a message that is not whole is dropped
+		}
+	}
+	n := copy(dst, p.line[p.at:])
+	p.at += n
+	return n, nil
+}
+
+// message reads one batch into the line. It returns io.EOF at the end of the input.
+func (p *packLines) message() error {
+	if p.framed {
+		if _, err := p.uint(4); err != nil {
+			return err
+		}
+	} else if _, err := p.r.Peek(1); err != nil {
+		return err
+	}
+	if err := p.value(0); err != nil {
+		if err == io.EOF {
+			err = errCut
+		}
+		return err
+	}
+	p.line = append(p.line, '\n')
+	return nil
+}
+
+func (p *packLines) uint(bytes int) (v uint64, err error) {
+	var b [8]byte
+	n, err := io.ReadFull(p.r, b[8-bytes:])
+	if n > 0 && err != nil {
+		err = errCut
+	}
+	return binary.BigEndian.Uint64(b[:]), err
+}
+
+var errPackType = errors.New("got a value of no known MessagePack type")
+
+// value appends one value as JSON.
+func (p *packLines) value(depth int) error {
+	t, err := p.r.ReadByte()
+	switch {
+	case err != nil:
+		return err
+	case depth > maxPackDepth:
+		return fmt.Errorf("got values nested deeper than %d", maxPackDepth)
+	case int64(len(p.line)) > 4*p.limit: // the line will be dropped as too long; here only memory is bounded
+		return fmt.Errorf("got a message of more than %d bytes (--max-line)", p.limit)
+	case t <= 0x7f || t >= 0xe0:
+		p.line = strconv.AppendInt(p.line, int64(int8(t)), 10)
+	case t <= 0x8f:
+		return p.list(uint64(t&15), depth, true)
+	case t <= 0x9f:
+		return p.list(uint64(t&15), depth, false)
+	case t <= 0xbf:
+		return p.text(uint64(t&31), false)
+	case t == 0xc0:
+		p.line = append(p.line, "null"...)
+	case t == 0xc2 || t == 0xc3:
+		p.line = strconv.AppendBool(p.line, t == 0xc3)
+	case t == 0xca || t == 0xcb:
+		return p.float(t)
+	case t >= 0xcc && t <= 0xd3:
+		return p.integer(t)
+	default:
+		return p.sized(t, depth)
+	}
+	return nil
+}
+
+func (p *packLines) float(t byte) error {
+	width := 4 << (t - 0xca)
+	v, err := p.uint(width)
+	f := math.Float64frombits(v)
+	if width == 4 {
+		f = float64(math.Float32frombits(uint32(v)))
+	}
+	if err == nil && (math.IsNaN(f) || math.IsInf(f, 0)) {
+		return fmt.Errorf("got the number %v", f)
+	}
+	p.line = strconv.AppendFloat(p.line, f, 'f', -1, 64)
+	return err
+}
+
+func (p *packLines) integer(t byte) error {
+	width := 1 << ((t - 0xcc) & 3)
+	v, err := p.uint(width)
+	if t < 0xd0 {
+		p.line = strconv.AppendUint(p.line, v, 10)
+	} else {
+		shift := 64 - 8*width
+		p.line = strconv.AppendInt(p.line, int64(v<<shift)>>shift, 10)
+	}
+	return err
+}
+
+// packSized are the types with a length in front, and the width of that length in bytes.
+var packSized = map[byte]struct {
+	width int
+	kind  packKind
+}{
+	0xc4: {1, packBytes}, 0xc5: {2, packBytes}, 0xc6: {4, packBytes},
+	0xd9: {1, packText}, 0xda: {2, packText}, 0xdb: {4, packText},
+	0xdc: {2, packList}, 0xdd: {4, packList},
+	0xde: {2, packMap}, 0xdf: {4, packMap},
+}
+
+type packKind uint8
+
+const (
+	packBytes packKind = iota
+	packText
+	packList
+	packMap
+)
+
+// sized reads a value of packSized.
+func (p *packLines) sized(t byte, depth int) error {
+	form, ok := packSized[t]
+	if !ok {
+		return errPackType
+	}
+	n, err := p.uint(form.width)
+	if err != nil {
+		return err
+	}
+	switch form.kind {
+	case packBytes, packText:
+		return p.text(n, form.kind == packBytes)
+	}
+	return p.list(n, depth, form.kind == packMap)
+}
+
+// text appends a text of n bytes, or bytes in base64 as JSON has them.
+func (p *packLines) text(n uint64, isBytes bool) error {
+	if n > uint64(p.limit) {
+		return fmt.Errorf("got a text of %d bytes, want at most %d (--max-line)", n, p.limit)
+	}
+	var b bytes.Buffer
+	if _, err := io.CopyN(&b, p.r, int64(n)); err != nil {
+		return err
+	}
+	if isBytes {
+		p.line = append(p.line, '"')
+		p.line = base64.StdEncoding.AppendEncode(p.line, b.Bytes())
+		p.line = append(p.line, '"')
+		return nil
+	}
+	quoted, err := json.Marshal(b.String())
+	p.line = append(p.line, quoted...)
+	return err
+}
+
+// list appends n values, or n pairs of a key and a value.
+func (p *packLines) list(n uint64, depth int, isMap bool) error {
+	open, end := byte('['), byte(']')
+	if isMap {
+		open, end = '{', '}'
+	}
+	p.line = append(p.line, open)
+	for i := range n {
+		if i > 0 {
+			p.line = append(p.line, ',')
+		}
+		if isMap {
+			if err := p.key(); err != nil {
+				return err
+			}
+		}
+		if err := p.value(depth + 1); err != nil {
+			return err
+		}
+	}
+	p.line = append(p.line, end)
+	return nil
+}
+
+// key appends the key of a pair and its colon. In JSON it has to be a text.
+func (p *packLines) key() error {
+	from := len(p.line)
+	if err := p.value(maxPackDepth); err != nil {
+		return err
+	}
+	if p.line[from] != '"' {
+		return errors.New("got a key that is no text")
+	}
+	p.line = append(p.line, ':')
+	return nil
+}

@@ -1,0 +1,83 @@
+package source
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unsafe"
+)
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// special marks the bytes of x that end the fast path of a string: quote, backslash and control
+// characters. The marks are the high bits of these bytes.
+func special(x uint64) uint64 {
+	quote := x ^ ones*'"'
+	slash := x ^ ones*'\\'
+	return ((x-ones*0x20)&^x | (quote-ones)&^quote | (slash-ones)&^slash) & highs
+}
+
+// PlainText is the length of the string body with which b begins. It is -1 for a string with escapes
+// or control characters, or without an end.
+func PlainText(b []byte) int {
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			i += bits.TrailingZeros64(m) >> 3
+			break
+		}
+	}
+	for ; i < len(b); i++ {
+		switch ch := b[i]; {
+		case ch == '"':
+			return i
+		case ch == '\\' || ch < 0x20:
+			return -1
+		}
+	}
+	return -1
+}
+
+// Text is a view of bytes as a string, for functions that do not keep it.
+func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+var pow10 = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
+	1e19, 1e20, 1e21, 1e22}
+
+// QuickFloat converts a plain decimal whose digits fit 53 bits. Both operands of its only division are
+// then exact, so the result is correctly rounded (Clinger 1990). It reports false for other numbers.
+func QuickFloat(s []byte) (float64, bool) {
+	isNegative := len(s) > 0 && s[0] == '-'
+	if isNegative {
+		s = s[1:]
+	}
+	if len(s) == 0 || len(s) > 17 {
+		return 0, false
+	}
+	var mantissa uint64
+	fracDigits := 0
+	hasPoint := false
+	for _, ch := range s {
+		switch {
+		case ch-'0' <= 9:
+			mantissa = mantissa*10 + uint64(ch-'0')
+			if hasPoint {
+				fracDigits++
+			}
+		case ch == '.' && !hasPoint:
+			hasPoint = true
+		default:
+			return 0, false
+		}
+	}
+	if mantissa > 1<<53 || hasPoint && fracDigits == 0 {
+		return 0, false
+	}
+	v := float64(mantissa) / pow10[fracDigits]
+	if isNegative {
+		v = -v
+	}
+	return v, true
+}

@@ -1,0 +1,136 @@
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// ZstdMagic is the number with which a zstd frame begins.
+var ZstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// frames reads a zstd stream. At a broken frame it reports a gap and continues at the magic number of
+// the next frame: the collector's exporter writes many frames, each of which can be read without
+// those before it.
+type frames struct {
+	in   *bufio.Reader // compressed
+	dec  *zstd.Decoder
+	pos  int64  // compressed bytes that the decoder has taken
+	at   int64  // the beginning of the frame that it reads
+	tail []byte // last bytes before pos, in which a magic number may begin
+	err  error  // to be returned by the next Read
+}
+
+func newFrames(in *bufio.Reader) (*frames, error) {
+	f := &frames{in: in}
+	dec, err := zstd.NewReader(compressed{f}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(1<<27))
+	if err != nil {
+		return nil, err
+	}
+	f.dec = dec
+	return f, nil
+}
+
+// compressed is the reader of the decoder. It notes where frames begin.
+type compressed struct{ f *frames }
+
+func (c compressed) Read(p []byte) (int, error) {
+	n, err := c.f.in.Read(p)
+	c.f.note(p[:n])
+	return n, err
+}
+
+// note looks for a magic number in the bytes that the decoder takes. The number may be divided between
+// two reads.
+func (f *frames) note(part []byte) {
+	keep := len(ZstdMagic) - 1
+	head := part[:min(len(part), keep)]
+	seam := append(f.tail, head...)
+	if i := bytes.LastIndex(part, ZstdMagic); i >= 0 {
+		f.at = f.pos + int64(i)
+	} else if i := bytes.LastIndex(seam, ZstdMagic); i >= 0 {
+		f.at = f.pos + int64(len(head)-len(seam)+i)
+	}
+	if len(part) > keep {
+		seam = part
+	}
+	f.tail = append(f.tail[:0], seam[max(0, len(seam)-keep):]...)
+	f.pos += int64(len(part))
+}
+
+// gap is a broken place in a compressed stream that can be read again after it.
+type gap struct {
+	at, Lost int64 // compressed bytes
+	err      error
+}
+
+func (g *gap) Error() string {
+	return fmt.Sprintf("zstd frame at byte %d is broken, read on at byte %d: %v", g.at, g.at+g.Lost, g.err)
+}
+
+// AsGap is the gap that err wraps, or nil.
+func AsGap(err error) *gap {
+	g, _ := errors.AsType[*gap](err)
+	return g
+}
+
+func (f *frames) Read(p []byte) (int, error) {
+	if err := f.err; err != nil {
+		f.err = nil
+		return 0, err
+	}
+	n, err := f.dec.Read(p)
+	if err == nil || err == io.EOF {
+		return n, err
+	}
+	err = f.resume(err)
+	if n > 0 {
+		f.err = err
+		return n, nil
+	}
+	return 0, err
+}
+
+// resume finds the next frame and returns the gap before it. Without a next frame it returns broken.
+func (f *frames) resume(broken error) error {
+	g := &gap{at: f.at, err: broken}
+	skipped, found := seekMagic(f.in)
+	f.pos += skipped
+	f.tail = f.tail[:0]
+	if !found || f.dec.Reset(compressed{f}) != nil {
+		return broken
+	}
+	g.Lost = f.pos - g.at
+	return g
+}
+
+// seekMagic skips bytes up to the next frame's magic number.
+func seekMagic(in *bufio.Reader) (skipped int64, found bool) {
+	for {
+		buf, err := in.Peek(in.Size())
+		if i := bytes.Index(buf, ZstdMagic); i >= 0 {
+			n, _ := in.Discard(i)
+			return skipped + int64(n), true
+		}
+		keep := min(len(buf), len(ZstdMagic)-1) // the number may continue in the next block
+		n, _ := in.Discard(len(buf) - keep)
+		skipped += int64(n)
+		if err != nil {
+			return skipped, false
+		}
+	}
+}
+
+// isZstd recognises a frame or a skippable frame.
+func isZstd(head []byte) bool {
+	if len(head) < 4 {
+		return false
+	}
+	m := binary.LittleEndian.Uint32(head)
+	return bytes.Equal(head[:4], ZstdMagic) || m >= 0x184d2a50 && m <= 0x184d2a5f
+}
