@@ -452,58 +452,6 @@ func (e *Engine) executing() bool {
 	return slices.ContainsFunc(e.flight, func(f flight) bool { return f.tokens > 0 })
 }
 
-// stepUs predicts the execution time of a step in whole us.
-func (e *Engine) stepUs(b *Batch) (int64, error) {
-	y, err := e.cfg.Latency.StepUs(b)
-	if err != nil {
-		return 0, err
-	}
-	if !(math.Abs(y)+float64(e.now) <= mostUs) {
-		return 0, trace.Errorf(CodeBadPrediction, "step %d: got %g us, want less than the clock has", b.StepID, y)
-	}
-	if y < 1 {
-		e.out.ClippedSteps++
-		y = 1
-	}
-	plain := y
-	y *= e.drift.at(e.now)
-	if e.cfg.Noise != nil {
-		y *= e.cfg.Noise.draw(e.rng, b.Regime())
-	}
-	if e.grad != nil {
-		e.grad.stepUs, e.grad.factor = y, y/plain
-		if plain <= 1 {
-			e.grad.factor = 0
-		}
-	}
-	return max(1, roundUs(y)), nil
-}
-
-// delayUs is the delay, before and after rounding.
-func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error) {
-	if d == nil {
-		return 0, 0, nil
-	}
-	y, err := d.DelayUs(q)
-	if err != nil {
-		return 0, 0, err
-	}
-	if !(math.Abs(y)+float64(e.now) <= mostUs) {
-		return 0, 0, trace.Errorf(CodeBadPrediction, "delay at %d us: got %g us, want less than the clock has", q.NowUs, y)
-	}
-	if y < 0 {
-		e.out.ClippedDelays++
-		y = 0
-	}
-	return y, roundUs(y), nil
-}
-
-// mostUs is where the clock ends: far above any time, and sums of two stay whole.
-const mostUs = 1e18
-
-// roundUs rounds half up to the integer clock (spec#prediction-use).
-func roundUs(us float64) int64 { return int64(math.Floor(us + 0.5)) }
-
 // Close ends the run: requests that are still inside leave unfinished. The
 // result has no Requests; the hooks were told of them.
 func (e *Engine) Close() *Result {

@@ -3,7 +3,6 @@ package sim
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -78,111 +77,8 @@ type Request struct {
 	PickUpStep trace.Opt[int64]
 }
 
-// Outcome is how a request left.
-type Outcome string
-
-// Outcomes. A request still inside when Config.StopUs is reached is unfinished.
-const (
-	OutcomeFinished   Outcome = "finished"
-	OutcomeRejected   Outcome = "rejected"
-	OutcomeAborted    Outcome = "aborted"
-	OutcomeTimedOut   Outcome = "timed_out"
-	OutcomeUnfinished Outcome = "unfinished"
-)
-
 // abortOutcomes are what an abort may leave.
 var abortOutcomes = []Outcome{OutcomeAborted, OutcomeTimedOut, OutcomeFinished}
-
-// RequestResult is what one request experienced, in workload order. Stamps are
-// us of simulated time; what never happened is unknown. TTFT = FirstToken -
-// Arrival, E2E = Departed - Arrival, ITL = (Finished - FirstToken)/(Output-1).
-type RequestResult struct {
-	ID           string           `col:"request_id" doc:"id of the workload"`
-	ArrivalUs    int64            `col:"arrival_us" unit:"us" doc:"arrival at the API, simulated time"`
-	EnqueuedUs   trace.Opt[int64] // reached the engine's input queue
-	QueuedUs     trace.Opt[int64] `col:"queued_us" unit:"us" doc:"picked up by the engine"`
-	ScheduledUs  trace.Opt[int64] `col:"scheduled_us" unit:"us" doc:"first schedule"`
-	FirstTokenUs trace.Opt[int64] `col:"first_token_us" unit:"us" doc:"first token in the engine"`
-	FinishedUs   trace.Opt[int64] `col:"finished_us" unit:"us" doc:"last token in the engine"`
-	DepartedUs   trace.Opt[int64] `col:"departed_us" unit:"us" doc:"answered"`
-	latencies
-	PromptTokens  int64           `col:"prompt_tokens" unit:"tokens" doc:"prompt length"`
-	CachedTokens  int64           `col:"cached_tokens" unit:"tokens" doc:"prompt tokens served from cache at first admission"`
-	OutputTokens  int64           `col:"output_tokens" unit:"tokens" doc:"tokens produced"`
-	Preemptions   int64           `col:"preemptions" doc:"times it was preempted"`
-	LengthCapped  bool            // cut at max_model_len, before its own end and its max_tokens
-	Starved       bool            // waited, or was preempted, because no KV blocks were free
-	Outcome       Outcome         `col:"outcome" doc:"finished, rejected, aborted, timed_out or unfinished"`
-	Reason        trace.Code      `col:"reason" doc:"code of a rejection"`
-	FinishStatus  string          `col:"finish_status" doc:"stopped, length, aborted or ignored"` // trace.FinishStopped, ...
-	SLOClass      string          `col:"slo_class" doc:"service class"`
-	SLOMet        trace.Opt[bool] `col:"slo_met" doc:"met its targets; null without targets"`
-	TokenUs       float64         // Config.TokenUs, part of TTFT, ITL and E2E
-	Gradient      *gradient       // with Config.Gradient, of a finished request; reused after it was reported
-	QueuedStep    int64           // last step before pick-up; scheduler.step of QUEUED
-	ScheduledStep int64           `col:"scheduled_step" doc:"step of the first schedule; 0 = none"`
-	FirstStep     int64           `col:"first_token_step" doc:"step that produced the first token; 0 = none"`
-	FinishedStep  int64           `col:"finished_step" doc:"step of the finish; 0 = none"`
-}
-
-// latencies are what Timed makes of the stamps, and with Config.TokenGaps the quantiles of the token gaps.
-type latencies struct {
-	QueueWaitMs trace.Opt[float64] `col:"queue_wait_ms" unit:"ms" doc:"SCHEDULED - QUEUED"`
-	TTFTMs      trace.Opt[float64] `col:"ttft_ms" unit:"ms" doc:"first token - arrival"`
-	ITLMs       trace.Opt[float64] `col:"itl_ms" unit:"ms" doc:"mean gap between tokens"`
-	ITLP50Ms    trace.Opt[float64] `col:"itl_p50_ms" unit:"ms" doc:"median gap between tokens"`
-	ITLP99Ms    trace.Opt[float64] `col:"itl_p99_ms" unit:"ms" doc:"99th percentile of the gaps"`
-	E2EMs       trace.Opt[float64] `col:"e2e_ms" unit:"ms" doc:"departure - arrival"`
-}
-
-// Timed makes the request a row of requests.parquet.
-func (r *RequestResult) Timed() *RequestResult {
-	ms := func(us float64, ok bool) (v trace.Opt[float64]) {
-		if ok {
-			v = trace.Some(us / 1e3)
-		}
-		return v
-	}
-	r.QueueWaitMs, r.TTFTMs = ms(float64(r.ScheduledUs.V-r.QueuedUs.V), r.ScheduledUs.OK), ms(r.TTFTUs())
-	r.ITLMs, r.E2EMs = ms(r.ITLUs()), ms(r.E2EUs())
-	return r
-}
-
-// TTFTUs is the time to first token.
-func (r *RequestResult) TTFTUs() (float64, bool) {
-	return float64(r.FirstTokenUs.V-r.ArrivalUs) + r.TokenUs, r.FirstTokenUs.OK
-}
-
-// E2EUs is arrival to departure of a finished request.
-func (r *RequestResult) E2EUs() (float64, bool) {
-	return float64(r.DepartedUs.V-r.ArrivalUs) + r.TokenUs*float64(r.OutputTokens), r.DepartedUs.OK && r.Outcome == OutcomeFinished
-}
-
-// ITLUs is the mean gap between tokens, for two output tokens or more.
-func (r *RequestResult) ITLUs() (float64, bool) {
-	if !r.FirstTokenUs.OK || !r.FinishedUs.OK || r.OutputTokens < 2 {
-		return 0, false
-	}
-	return float64(r.FinishedUs.V-r.FirstTokenUs.V)/float64(r.OutputTokens-1) + r.TokenUs, true
-}
-
-// result is that of a request that has only just arrived.
-func (r *Request) result(atUs int64) RequestResult {
-	return RequestResult{ID: r.ID, ArrivalUs: atUs, PromptTokens: r.PromptTokens, SLOClass: r.SLOClass, Outcome: OutcomeUnfinished}
-}
-
-// Judge compares a departed request with its goodput targets.
-func (r *RequestResult) Judge(q *Request) {
-	if q.SLOTTFTUs == 0 && q.SLOE2EUs == 0 && q.SLOITLUs == 0 {
-		return
-	}
-	ttft, ok1 := r.TTFTUs()
-	e2e, ok2 := r.E2EUs()
-	itl, gaps := r.ITLUs()
-	met := ok1 && ok2 && (q.SLOTTFTUs == 0 || ttft <= float64(q.SLOTTFTUs)) &&
-		(q.SLOE2EUs == 0 || e2e <= float64(q.SLOE2EUs)) && (q.SLOITLUs == 0 || !gaps || itl <= float64(q.SLOITLUs))
-	r.SLOMet = trace.Some(met)
-}
 
 // content is what the blocks of request i of the workload hold.
 func (r *Request) content(i int) Content {
@@ -232,39 +128,4 @@ func (r *Request) check(i, n int) error {
 		return bad("abort outcome %q, want aborted, timed_out or finished", r.AbortKind)
 	}
 	return nil
-}
-
-// Result is one simulated run.
-type Result struct {
-	Requests        []RequestResult // in workload order; nil from Stream
-	Steps           int64           // schedule() calls, empty ones included
-	EmptySteps      int64
-	DummySteps      int64 // forward passes of a rank with nothing to do, while others work
-	WaitedUs        int64 // of BusyUs: for slower ranks
-	ScheduledTokens int64
-	PrefillTokens   int64 // computed, recomputation included
-	DecodeTokens    int64
-	WastedTokens    int64 // scheduled for requests that had already stopped
-	Verifies        int64 // steps of requests that verified drafts
-	DraftTokens     int64 // verified
-	AcceptedTokens  int64 // of them accepted, those behind a stop included
-	Preemptions     int64
-	HitTokens       int64 // prompt tokens served from the prefix cache, first admissions
-	LookedUpTokens  int64 // prompt tokens of first admissions
-	StoredBlocks    int64 // GPU->CPU
-	LoadedBlocks    int64 // CPU->GPU
-	ClippedSteps    int64
-	ClippedDelays   int64
-	BusyUs          int64 // sum of execution times
-	EndUs           int64 // last event
-	PeakRunning     int64
-	PeakWaiting     int64
-	PeakBlocks      int64
-	HitBlocks       int64           // KV blocks found in the cache, every admission
-	NewBlocks       int64           // KV blocks taken to be filled: of prompts, outputs and, as BLIS takes one, of a last token
-	Gaps            *stat.Histogram // of the token gaps of finished requests, us; nil without Config.TokenGaps
-	Sent            int64           // requests that came to its API
-	Ranks           []*Result       // of a data-parallel deployment, nil of one engine
-	Stopped         bool            // by the caller, before all had left
-	Findings        []trace.Finding
 }

@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"slices"
-
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -73,75 +71,6 @@ func (e *Engine) begin() {
 	e.cadence.begins(e.running, e.iterations)
 	if e.spec != nil {
 		e.spec.input = e.cfg.Deployment.Engine.MaxNumBatchedTokens
-	}
-}
-
-// execute says when the step's result is there. A step without tokens runs no
-// model. Synchronous step times are cadences, schedule() included; an
-// asynchronous step begins when it is scheduled and the one before is done.
-func (e *Engine) execute() (int64, error) {
-	if e.peers != nil && e.batch.Tokens() > 0 {
-		e.peers.submit(e, &e.batch, false)
-		return pendingUs, nil
-	}
-	us := e.cfg.EmptyStepUs
-	if e.batch.Tokens() > 0 {
-		var err error
-		if us, err = e.stepUs(&e.batch); err != nil {
-			return 0, err
-		}
-		e.out.BusyUs += us
-	} else {
-		e.out.EmptySteps++
-	}
-	start, fromGPU := e.now, false
-	if e.depth > 1 && e.batch.Tokens() > 0 {
-		start += e.cfg.ScheduleUs
-		if fromGPU = e.gpuFree[0] > start; fromGPU {
-			start = e.gpuFree[0]
-		}
-	}
-	if e.cpu != nil {
-		start = max(start, e.cpu.flush()) + e.cpu.syncUs
-		e.cpu.syncUs = 0
-	}
-	end := start + us
-	if e.pp > 1 && e.batch.Tokens() > 0 {
-		end = e.throughStages(start, us)
-	}
-	if e.timeline != nil {
-		if at, ok := e.timeline.EndUs(e.step, e.now); ok {
-			end = max(at, e.now)
-		}
-	}
-	if e.grad != nil {
-		e.moveClocks(fromGPU, start, us)
-	}
-	if e.batch.Tokens() > 0 {
-		e.gpuFree[e.pp-1] = end
-	}
-	return end, nil
-}
-
-// throughStages says when a step of us in all is through the pipeline: each stage takes
-// an equal part of it, one step at a time and in order.
-func (e *Engine) throughStages(start, us int64) int64 {
-	for i := range e.gpuFree {
-		start = max(start, e.gpuFree[i]) + us/e.pp
-		e.gpuFree[i] = start
-	}
-	return start + us%e.pp
-}
-
-// moveClocks is execute for the derivatives.
-func (e *Engine) moveClocks(fromGPU bool, start, us int64) {
-	switch {
-	case e.batch.Tokens() == 0:
-		e.grad.idles(us)
-	case fromGPU:
-		e.grad.executes(true, 0)
-	default:
-		e.grad.executes(false, start-e.now)
 	}
 }
 
@@ -219,87 +148,6 @@ func (e *Engine) wants(s *seq, budget int64) int64 {
 	return min(n, e.room(budget), e.maxLen-1-s.computed)
 }
 
-// makeRoom preempts until s can have its blocks. It returns the new position
-// in the running list, the budget, and false when s itself was preempted or nobody may be.
-func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) {
-	for need-s.held.N > e.pool.Free {
-		at, n := e.victim(), int64(0)
-		victim := e.running[at]
-		if e.defers && e.rules.VictimsInFlightStay && victim.flying > 0 {
-			return i, budget, false
-		}
-		e.running = slices.Delete(e.running, at, at+1)
-		if e.byPriority {
-			n = e.giveBack(victim) // it may have had its tokens already
-		}
-		if n > 0 || e.rules.PreemptByPosition && at < i {
-			i--
-		}
-		if n > 0 {
-			budget += n
-			e.spend(n, -1)
-		}
-		e.preempt(victim)
-		if victim == s {
-			return i, budget, false
-		}
-	}
-	return i, budget, true
-}
-
-// victim is where the running request to preempt stands: the last, under priority the one that
-// would be served last. (vLLM takes the first of equal priority and arrival, which never happens
-// there and would let two of them preempt each other for ever.)
-func (e *Engine) victim() int {
-	worst := len(e.running) - 1
-	if e.byPriority {
-		for i, s := range e.running {
-			if e.running[worst].Before(s) {
-				worst = i
-			}
-		}
-	}
-	return worst
-}
-
-func (e *Engine) preempt(s *seq) {
-	if e.cpu != nil {
-		e.cpu.halted, s.load.blocks = append(e.cpu.halted, s), slices.Clone(s.held.IDs)
-	}
-	if e.pool.Caching {
-		e.pool.ListAll(&s.held, s.content, e.blockSize)
-	}
-	e.freeBlocks(s)
-	s.status = statusPreempted
-	s.computed = 0
-	s.drafts = 0
-	s.prefills = false
-	if e.rules.ResumeAfterDrain {
-		s.stale = s.flying
-		s.drains = s.flying > 0
-		s.inFlight = 0
-	}
-	s.preempted++
-	s.res.Preemptions++
-	s.res.Starved = true
-	e.batch.Preempted++
-	e.out.Preemptions++
-	e.journey(Preempted, s, e.step)
-	e.waiting.prepend(s)
-	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.waits()))
-}
-
-// freeBlocks lets go of what s holds. A connector may write into a free block at once, so one that a step
-// in flight writes comes free with that step's result.
-func (e *Engine) freeBlocks(s *seq) {
-	if !e.defers || s.flying == 0 || s.held.N == 0 {
-		e.pool.Drop(&s.held)
-		return
-	}
-	e.fenced = append(e.fenced, &seq{held: s.held, doneStep: e.fence})
-	s.held = held{}
-}
-
 // take puts n tokens of s into the step, drafts among them.
 func (e *Engine) take(s *seq, n int64, drafts int32) {
 	it := e.put(s, n)
@@ -319,24 +167,6 @@ func (e *Engine) put(s *seq, n int64) *item {
 	it.n = n
 	it.idx = int32(s.idx)
 	return it
-}
-
-// giveBack takes s out of the step again and returns its tokens there.
-func (e *Engine) giveBack(s *seq) int64 {
-	for i := range e.cur {
-		if e.cur[i].s != s {
-			continue
-		}
-		n := e.cur[i].n
-		if e.cur[i].drafts > 0 {
-			e.batch.AddVerify(s.computed, n, s.held.N, -1)
-		} else {
-			e.batch.Add(s.computed, s.prompt, n, s.held.N, -1)
-		}
-		e.cur = append(e.cur[:i], e.cur[i+1:]...)
-		return n
-	}
-	return 0
 }
 
 // scheduled are the items of a step, asked for in the order of the running list.
@@ -535,59 +365,6 @@ func (e *Engine) start(s *seq, a admission) {
 	e.undefer(s)
 	e.take(s, a.n, a.drafts)
 	e.cur[len(e.cur)-1].fresh = true
-}
-
-// cachedAtFirst notes how many tokens of s its first admission found here.
-func (e *Engine) cachedAtFirst(s *seq, tokens int64) {
-	s.cached, s.res.CachedTokens = tokens, tokens
-	e.out.HitTokens += min(tokens, s.prompt)
-	e.out.LookedUpTokens += s.prompt
-}
-
-// findHits returns the cached blocks of the longest known prefix of s; one
-// token at least is left to compute.
-func (e *Engine) findHits(s *seq) []int32 {
-	e.hits = e.hits[:0]
-	if !e.pool.Caching {
-		return e.hits
-	}
-	for b := range (s.tokens() - 1) / e.blockSize {
-		hash, own := s.content.Block(b, e.blockSize)
-		if own && s.preempted == 0 {
-			break // it has computed nothing yet
-		}
-		block, ok := e.pool.Lookup(hash)
-		if !ok {
-			break
-		}
-		e.hits = append(e.hits, block)
-	}
-	if n := len(e.hits); n > 0 && e.spec != nil && e.spec.dropBlock {
-		e.hits = e.hits[:n-1] // the drafter computes it again for its own KV
-	}
-	return e.hits
-}
-
-// registerBlocks makes the full blocks of the first tokens of s findable.
-func (e *Engine) registerBlocks(s *seq, tokens int64) {
-	tokens = min(tokens, s.tokens()-s.content.Ahead)
-	if tokens < (s.held.Registered+1)*e.blockSize {
-		return
-	}
-	full := tokens / e.blockSize
-	from, last := s.held.Registered, full
-	if e.kvLog == nil {
-		last = min(full, s.shared)
-	}
-	for b := from; b < last; b++ {
-		hash, own := s.content.Block(b, e.blockSize)
-		e.pool.Register(&s.held, hash, own)
-	}
-	if e.kvLog == nil {
-		e.pool.RegisterOwn(&s.held, full)
-		return
-	}
-	e.kvLog.stored(e, s, from, full)
 }
 
 // advanceScheduled moves the requests of the step forward, before its result.

@@ -1,0 +1,147 @@
+package sim
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// physics is the physics-normalised step-time model, versions 1.0 and 1.1: the
+// trainer's features, the artifact's coefficients, coeff's one Predict. It is
+// not safe for concurrent use; make one per run.
+type physics struct {
+	space   *features.Space
+	predict *features.Predictor
+	in      features.StepInput
+	x       []float64
+}
+
+// NewPhysics makes the model of a coefficient set for a deployment.
+func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*physics, error) {
+	plain := d.Plain(features.Layered(set.SpecVersion))
+	sp, err := features.New(set.SpecVersion, plain)
+	if err != nil {
+		return nil, err
+	}
+	return &physics{space: sp, predict: features.BetaPredictor(features.On(set, plain)), x: make([]float64, len(sp.BetaFeatures()))}, nil
+}
+
+// StepUs is the predicted cadence of the step.
+func (p *physics) StepUs(b *Batch) (float64, error) {
+	FillStepInput(p.space.Version(), b, &p.in)
+	hits, err := betaOf(p.space, b, &p.in, p.x)
+	if err != nil {
+		return 0, err
+	}
+	return p.predict.Predict(p.x, hits)
+}
+
+// betaOf are the step features of a batch, alone or among ranks in lockstep.
+func betaOf(sp *features.Space, b *Batch, in *features.StepInput, x []float64) (features.Hits, error) {
+	if b.Among != nil {
+		return sp.BetaAmong(in, b.Among, x)
+	}
+	return sp.Beta(in, x)
+}
+
+// Features is the vector of the last StepUs.
+func (p *physics) Features() []float64 { return p.x }
+
+// Warnings says where predictions left what the training data covered (spec#training-range).
+func (p *physics) Warnings() []trace.Finding { return p.predict.Warnings() }
+
+// FillStepInput turns a batch into the features' input (spec#simulator-batches).
+func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
+	*in = features.StepInput{
+		PrefillTokens: float64(b.PrefillTokens), DecodeTokens: float64(b.DecodeTokens), ScheduledTokens: float64(b.Tokens()),
+		NumPrefillReqs: float64(b.PrefillReqs), NumDecodeReqs: float64(b.DecodeReqs), DecodeContextTokens: float64(b.DecodeContext),
+		RunningDepth: float64(b.Running), PreemptionEMA: b.PreemptionEMA,
+		TransferBlocks: float64(b.StoreBlocks), CPUResidentReadBlocks: float64(b.LoadBlocks),
+	}
+	if v == features.V10 {
+		in.SumPrefillAttnWork = float64(b.PrefillAttnWork)
+		in.SumDecodeKVBlocks = float64(b.DecodeBlocks)
+		return
+	}
+	in.NumSampledSeqs = float64(b.PrefillReqs + b.DecodeReqs + b.DraftTokens) // logits of every draft too
+	in.PrefillCausalWork = float64(b.CausalWork)
+	in.KVReadTokens = float64(b.KVRead)
+	in.PrefillContext = float64(b.PrefillContext)
+	in.Reached = b.reached
+}
+
+// alphaDelay is the overhead or the egress of a coefficient set.
+type alphaDelay struct {
+	space     *features.Space
+	predict   *features.Predictor
+	in        features.QueueInput
+	x         []float64
+	blockSize int64
+}
+
+// NewAlphaDelay makes the delay of a target that a replay may add; a target
+// that contains a wait is refused (spec#waits-are-no-delays).
+func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*alphaDelay, error) {
+	plain := d.Plain(features.Layered(set.SpecVersion))
+	sp, err := features.New(set.SpecVersion, plain)
+	if err != nil {
+		return nil, err
+	}
+	pr, err := features.DelayPredictor(features.On(set, plain), target)
+	if err != nil {
+		return nil, err
+	}
+	return &alphaDelay{space: sp, predict: pr, x: make([]float64, len(sp.AlphaFeatures())), blockSize: d.Engine.BlockSize}, nil
+}
+
+// DelayUs is the predicted delay.
+func (a *alphaDelay) DelayUs(q *Queue) (float64, error) {
+	usage := 0.0
+	if q.TotalBlocks > 0 {
+		usage = 1 - float64(q.FreeBlocks)/float64(q.TotalBlocks)
+	}
+	a.in = features.QueueInput{RunningDepth: float64(q.Running), WaitingDepth: float64(q.Waiting), KVUsageRatio: usage,
+		PromptTokens: float64(q.PromptTokens), PreemptionEMA: q.PreemptionEMA,
+		PrefixHitRatio: min(1, float64(q.CachedBlocks*a.blockSize)/float64(max(1, q.PromptTokens)))}
+	if a.space.Version() == features.V10 {
+		a.in.KVFreeBytes = a.space.KVFreeBytes(float64(q.TotalBlocks), usage)
+	} else {
+		a.in.KVFreeBlocks = float64(q.FreeBlocks)
+	}
+	hits, err := a.space.Alpha(&a.in, a.x)
+	if err != nil {
+		return 0, err
+	}
+	return a.predict.Predict(a.x, hits)
+}
+
+// Features is the vector of the last DelayUs.
+func (a *alphaDelay) Features() []float64 { return a.x }
+
+// Warnings says where predictions left what the training data covered.
+func (a *alphaDelay) Warnings() []trace.Finding { return a.predict.Warnings() }
+
+// EngineOf is an engine driven by a set: its step time, and its overhead
+// and egress where it has them.
+func EngineOf(d *deploy.Deployment, set *coeff.Set) (Config, error) {
+	latency, err := NewPhysics(set, d)
+	if err != nil {
+		return Config{}, err
+	}
+	cfg := DefaultConfig(d, latency)
+	cfg.GammaEMA = set.Gamma
+	if cfg.Overhead, err = delayOf(set, coeff.Overhead, d); err != nil {
+		return cfg, err
+	}
+	cfg.Egress, err = delayOf(set, coeff.Egress, d)
+	return cfg, err
+}
+
+// delayOf is no delay where the set has no such target.
+func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (Delay, error) {
+	if set.AlphaModel(target) == nil {
+		return Const(0), nil
+	}
+	return NewAlphaDelay(set, target, d)
+}

@@ -1,0 +1,149 @@
+package sim
+
+import (
+	"errors"
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Config is one engine and how its time passes. DefaultConfig fills everything
+// but Latency.
+type Config struct {
+	Deployment *deploy.Deployment
+	Latency    Model
+	Overhead   Delay // nil = 0
+	Egress     Delay // nil = 0
+	Async      bool  // asynchronous scheduling
+
+	Noise *Noise       // nil = none
+	Drift []DriftPoint // factor on step times by simulated time, sorted; empty = 1
+	Seed  int64
+
+	GammaEMA float64 // of the preemption EMA, in (0, 1]; default 0.3
+
+	EmptyStepUs int64   // time of a step without tokens, at least 1; default 200
+	IdleSleepUs int64   // vLLM's pause after a step that executed nothing while requests wait; default 1000
+	StepGapUs   int64   // time from the end of a step's execution to the next schedule(), default 0: it is part of the cadence
+	ScheduleUs  int64   // CPU time of schedule(): how soon an idle asynchronous engine schedules its second step; default 100
+	StopUs      int64   // stop the clock here, 0 = run until all have left
+	TokenUs     float64 // trained-physics a2, blackbox a2: shown on TTFT and on every gap, outside the engine
+	TokenGaps   bool    // per-request quantiles of token gaps
+	Gradient    bool    // derivatives per request (linear latency models)
+	// Restarts takes a request that finds nobody waiting as a new beginning for
+	// the derivatives. Without it only an idle engine is one, and the derivatives
+	// are exact for changes that leave the schedule as it is; in a busy period of
+	// minutes no useful change does. With it they say what finite changes do.
+	Restarts bool
+	// FreeStored gives the blocks of a finished request back at once, copies to
+	// the CPU tier or not; the connector of vLLM keeps them for a step or more.
+	FreeStored bool
+	KVBlocks   int64 // GPU blocks without the null block; 0 = the deployment's, stated or estimated
+
+	// Load says when the KV blocks of so many tokens of request i, asked for at nowUs, have come from another server;
+	// nil: Request.LoadUs after that.
+	Load func(i int, nowUs, tokens int64) (atUs int64)
+	// Ranks runs all engines of a data-parallel deployment; without it one of them.
+	Ranks           bool
+	ExpertImbalance float64 // tokens of the busiest rank's experts over the mean, at least 1; 0: 1
+	EPLBPauseUs     int64   // of every rebalancing of experts (enable_eplb), us
+
+	Done <-chan struct{} // closed: the run ends soon with context.Canceled; nil = never, as of context.Background
+}
+
+// Defaults of Config.
+const (
+	defaultGammaEMA    = 0.3
+	defaultEmptyStepUs = 200
+	defaultIdleSleepUs = 1000
+	defaultScheduleUs  = 100
+)
+
+// DefaultConfig is the configuration of a deployment; the latency model and
+// the delays outside the engine are the caller's.
+func DefaultConfig(d *deploy.Deployment, step Model) Config {
+	return Config{
+		Deployment: d, Latency: step, Async: d.Engine.IsAsync(), Seed: 1, GammaEMA: defaultGammaEMA,
+		EmptyStepUs: defaultEmptyStepUs, IdleSleepUs: defaultIdleSleepUs, ScheduleUs: defaultScheduleUs,
+	}
+}
+
+// Apply sets a model and the delays that belong to it.
+func (c *Config) Apply(p Parts) {
+	c.Latency = p.Step
+	c.Overhead = p.Overhead
+	c.Egress = p.Egress
+	c.TokenUs = p.TokenUs
+}
+
+// Codes of this package.
+const (
+	CodeBadConfig      trace.Code = "bad_sim_config"
+	codePromptTooLong  trace.Code = "prompt_exceeds_max_model_len"
+	codePromptNoBudget trace.Code = "prompt_exceeds_token_budget"
+	codeNeverFits      trace.Code = "never_fits_kv_cache"
+	codeQueueFull      trace.Code = "queue_full"
+	codeClipped        trace.Code = "clipped_predictions"
+	CodeBadPrediction  trace.Code = "bad_prediction"
+)
+
+// Check verifies the configuration.
+func (c *Config) Check() error {
+	if c.Deployment == nil || c.Latency == nil {
+		return trace.Errorf(CodeBadConfig, "deployment and latency model: got nil, want both")
+	}
+	e := &c.Deployment.Engine
+	switch {
+	case e.MaxNumSeqs < 1:
+		return trace.Errorf(CodeBadConfig, "max_num_seqs: got %d, want >= 1", e.MaxNumSeqs)
+	case e.MaxNumBatchedTokens < 1:
+		return trace.Errorf(CodeBadConfig, "max_num_batched_tokens: got %d, want >= 1", e.MaxNumBatchedTokens).
+			WithHint("set --max-num-batched-tokens")
+	case e.BlockSize < 1:
+		return trace.Errorf(CodeBadConfig, "block_size: got %d tokens, want >= 1", e.BlockSize)
+	case e.LongPrefillThreshold < 0:
+		return trace.Errorf(CodeBadConfig, "long_prefill_token_threshold: got %d tokens, want >= 0", e.LongPrefillThreshold)
+	case e.SchedulingPolicy != "" && e.SchedulingPolicy != "fcfs" && e.SchedulingPolicy != "priority":
+		return trace.Errorf(CodeBadConfig, "scheduling_policy: got %q, want fcfs or priority", e.SchedulingPolicy)
+	case !(c.GammaEMA > 0 && c.GammaEMA <= 1):
+		return trace.Errorf(CodeBadConfig, "gamma_ema: got %g, want in (0, 1]", c.GammaEMA)
+	case c.KVBlocks > deploy.MaxKVBlocks:
+		return trace.Errorf(CodeBadConfig, "KV blocks: got %d, want at most %d", c.KVBlocks, deploy.MaxKVBlocks)
+	case c.EmptyStepUs < 1 || c.IdleSleepUs < 0 || c.StepGapUs < 0 || c.StopUs < 0 || c.KVBlocks < 0:
+		return trace.Errorf(CodeBadConfig, "times and blocks: got empty step %d us, idle sleep %d us, step gap %d us, stop %d us, %d blocks, "+
+			"want >= 1, >= 0, >= 0, >= 0, >= 0", c.EmptyStepUs, c.IdleSleepUs, c.StepGapUs, c.StopUs, c.KVBlocks)
+	case c.ExpertImbalance != 0 && !(c.ExpertImbalance >= 1 && c.ExpertImbalance <= 1e6) || c.EPLBPauseUs < 0 || c.EPLBPauseUs > LatestUs:
+		return trace.Errorf(CodeBadConfig, "experts: got imbalance %g and a pause of %d us, want >= 1 (max/mean) and >= 0",
+			c.ExpertImbalance, c.EPLBPauseUs)
+	case c.Ranks && (c.Gradient || c.Deployment.PP > 1 || c.Deployment.DP < 2):
+		return trace.Errorf(CodeBadConfig, "data_parallel_size %d, pipeline_parallel_size %d: got derivatives or stages, want ranks alone",
+			c.Deployment.DP, c.Deployment.PP)
+	case math.IsNaN(c.TokenUs) || math.IsInf(c.TokenUs, 0) || c.TokenUs < 0:
+		return trace.Errorf(CodeBadConfig, "time per output token: got %g us, want finite and >= 0", c.TokenUs)
+	}
+	for i, p := range c.Drift {
+		if !(p.Factor > 0) || math.IsInf(p.Factor, 0) || i > 0 && p.FromUs <= c.Drift[i-1].FromUs {
+			return trace.Errorf(CodeBadConfig, "drift point %d: got from %d us factor %g, want increasing times and factors > 0",
+				i, p.FromUs, p.Factor)
+		}
+	}
+	if c.Noise != nil {
+		return c.Noise.check()
+	}
+	return nil
+}
+
+// kvBlocks is the number of GPU KV blocks without the null block: what cfg
+// says, else what the deployment states or its memory has room for.
+func kvBlocks(cfg *Config) (int64, error) {
+	if cfg.KVBlocks > 0 {
+		return cfg.KVBlocks, nil
+	}
+	n, _, err := cfg.Deployment.KVBlocks()
+	var coded *trace.Error
+	if errors.As(err, &coded) {
+		return 0, trace.Errorf(CodeBadConfig, "%s", coded.Msg).WithHint(coded.Hint)
+	}
+	return n, err
+}

@@ -1,0 +1,96 @@
+package sim
+
+import (
+	"slices"
+)
+
+// Content says what the blocks of one request hold, as far as others may share
+// it. Two requests have an equal hash for block b exactly when their tokens 0 to
+// (b+1)*blockSize are known to be equal.
+type Content struct {
+	PromptTokens int64
+	// Requests of one Group (not 0) share their first GroupTokens prompt tokens.
+	Group       uint64
+	GroupTokens int64
+	// Hashes are content ids of consecutive spans of HashTokens prompt tokens;
+	// equal leading ids mean equal tokens.
+	Hashes     []uint64
+	HashTokens int64
+	// HashedTokens is how far Hashes speak of the request, its output included; 0 = its prompt.
+	HashedTokens int64
+	// Ahead is the number of tokens behind a block that its hash covers too.
+	Ahead int64
+	// Own is unlike any other request's: what is not shared is hashed with it.
+	Own uint64
+
+	chain []uint64 // of Hashes, as far as it was asked for
+}
+
+// Reset makes c the content of another request; the chain's memory is kept.
+func (c *Content) Reset(to Content) {
+	to.chain = c.chain[:0]
+	*c = to
+}
+
+// Clone is an independent copy.
+func (c *Content) Clone() *Content {
+	own := *c
+	own.chain = slices.Clone(c.chain)
+	return &own
+}
+
+// mix is a 64-bit finaliser (splitmix64) over two words.
+func mix(a, b uint64) uint64 {
+	x := a*0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Domains keep the kinds of content apart.
+const (
+	domainGroup = 1 + iota
+	domainOwn
+	domainSpan
+)
+
+// Block is the chained hash of block b, and whether its content is the
+// request's own: unlike any other request's.
+func (c *Content) Block(b, blockSize int64) (hash uint64, own bool) {
+	end := (b+1)*blockSize + c.Ahead
+	switch {
+	case end > max(c.PromptTokens, c.HashedTokens):
+	case len(c.Hashes) > 0 && end <= int64(len(c.Hashes))*c.HashTokens:
+		span := (end - 1) / c.HashTokens
+		return mix(mix(domainSpan, c.spanChain(span)), uint64(b)), false
+	case c.Group != 0 && end <= c.GroupTokens:
+		return mix(mix(domainGroup, c.Group), uint64(b)), false
+	}
+	return mix(mix(domainOwn, c.Own), uint64(b)), true
+}
+
+// Shared is the number of leading blocks that another request may have too: all
+// behind them are the request's own.
+func (c *Content) Shared(blockSize int64) int64 {
+	tokens := int64(0)
+	if len(c.Hashes) > 0 {
+		tokens = int64(len(c.Hashes)) * c.HashTokens
+	}
+	if c.Group != 0 {
+		tokens = max(tokens, c.GroupTokens)
+	}
+	return max(0, min(tokens, max(c.PromptTokens, c.HashedTokens))-c.Ahead) / blockSize
+}
+
+// spanChain is the chain of the content ids up to span i.
+func (c *Content) spanChain(i int64) uint64 {
+	for int64(len(c.chain)) <= i {
+		n := len(c.chain)
+		last := uint64(0)
+		if n > 0 {
+			last = c.chain[n-1]
+		}
+		c.chain = append(c.chain, mix(last, c.Hashes[n]))
+	}
+	return c.chain[i]
+}

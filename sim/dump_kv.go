@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/binary"
+	"strconv"
+)
+
+// kvWriter writes KV-event lines: [ts, events, dp rank, null].
+type kvWriter struct {
+	p    *Dump
+	out  *bufio.Writer
+	line buffer
+}
+
+// KV collects an event; Published ends the line.
+func (p *Dump) KV(e *KVEvent) {
+	if p.kv == nil {
+		return
+	}
+	p.kv.add(e)
+}
+
+func (k *kvWriter) add(e *KVEvent) {
+	b := &k.line
+	if e.Kind == published {
+		if len(*b) == 0 {
+			return
+		}
+		wall := float64(k.p.opt.WallNs+e.AtUs*1000) / 1e9
+		head := strconv.AppendFloat([]byte("["), wall, 'f', 6, 64)
+		head = append(head, ",["...)
+		head = append(head, *b...)
+		head = append(head, "],0,null]\n"...)
+		k.out.Write(head)
+		*b = (*b)[:0]
+		return
+	}
+	copies := int64(1)
+	if e.Kind == transferInitiated || e.Kind == transferCompleted {
+		copies = max(1, k.p.dep.TP) // every worker of the group reports
+	}
+	for range copies {
+		if len(*b) > 0 {
+			b.raw(",")
+		}
+		k.event(b, e)
+	}
+}
+
+func (k *kvWriter) event(b *buffer, e *KVEvent) {
+	b.raw(`["` + string(e.Kind) + `"`)
+	medium := `"GPU"`
+	if e.CPU {
+		medium = `"CPU"`
+	}
+	switch e.Kind {
+	case blockStored:
+		k.hashes(b, e)
+		parent := "null"
+		if e.HasParent {
+			parent = strconv.FormatUint(e.Parent, 10)
+		}
+		b.raw("," + parent + ",")
+		k.tokens(b, e)
+		b.raw("," + decimal(k.p.dep.Engine.BlockSize) + ",null," + medium + ",null")
+	case blockRemoved:
+		k.hashes(b, e)
+		b.raw("," + medium)
+	case cacheLoadCommitted, cacheStored:
+		b.raw(",")
+		b.quoted(k.p.CoreID(e.Request))
+		b.raw("," + medium + "," + decimal(e.Blocks) + "," + decimal(e.Step))
+	case cacheEviction:
+		b.raw("," + medium + "," + decimal(e.Blocks) + `,"lru",` + decimal(e.Step) + ",null")
+	case transferInitiated, transferCompleted:
+		k.transfer(b, e)
+	}
+	b.raw("]")
+}
+
+func (k *kvWriter) transfer(b *buffer, e *KVEvent) {
+	route := `"CPU","GPU"`
+	if e.ToCPU {
+		route = `"GPU","CPU"`
+	}
+	b.raw("," + decimal(e.Transfer) + ",")
+	b.quoted(k.p.CoreID(e.Request))
+	b.raw("," + route + "," + decimal(e.Blocks))
+	if e.Kind == transferCompleted {
+		b.raw(",true")
+	}
+	b.raw("," + decimal(e.Step))
+}
+
+// hashes are integers on the GPU and base64 text in the CPU tier.
+func (k *kvWriter) hashes(b *buffer, e *KVEvent) {
+	b.raw(",[")
+	for i, h := range e.Hashes {
+		if i > 0 {
+			b.raw(",")
+		}
+		if !e.CPU {
+			*b = strconv.AppendUint(*b, h, 10)
+			continue
+		}
+		var raw [32]byte
+		for w := range uint64(4) {
+			binary.BigEndian.PutUint64(raw[8*w:], mix(h, w))
+		}
+		b.quoted(base64.StdEncoding.EncodeToString(raw[:]))
+	}
+	b.raw("]")
+}
+
+// tokens are placeholders: a count of tokens has no ids.
+func (k *kvWriter) tokens(b *buffer, e *KVEvent) {
+	b.raw("[")
+	if !e.CPU {
+		for i := range e.Blocks * k.p.dep.Engine.BlockSize {
+			if i > 0 {
+				b.raw(",")
+			}
+			b.num(int64(mix(e.Hashes[i/k.p.dep.Engine.BlockSize], uint64(i)) % 30000))
+		}
+	}
+	b.raw("]")
+}

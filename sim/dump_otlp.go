@@ -1,0 +1,76 @@
+package sim
+
+import (
+	"strconv"
+)
+
+type buffer []byte
+
+func (b *buffer) raw(s string) { *b = append(*b, s...) }
+
+func (b *buffer) num(n int64) { *b = strconv.AppendInt(*b, n, 10) }
+
+func (b *buffer) quoted(s string) { *b = strconv.AppendQuote(*b, s) }
+
+func (b *buffer) key(name string) {
+	if n := len(*b); n > 0 && (*b)[n-1] == '}' {
+		b.raw(",")
+	}
+	b.raw(`{"key":"`)
+	b.raw(name)
+	b.raw(`","value":{"`)
+}
+
+func (b *buffer) int(name string, v int64) {
+	b.key(name)
+	b.raw(`intValue":"`)
+	b.num(v)
+	b.raw(`"}}`)
+}
+
+func (b *buffer) text(name, v string) {
+	b.key(name)
+	b.raw(`stringValue":`)
+	b.quoted(v)
+	b.raw(`}}`)
+}
+
+func (b *buffer) double(name string, v float64) {
+	b.key(name)
+	b.raw(`doubleValue":`)
+	*b = strconv.AppendFloat(*b, v, 'g', -1, 64)
+	b.raw(`}}`)
+}
+
+// event starts an event; the attributes and "]}" follow.
+func (b *buffer) event(wallNs int64, name string) {
+	b.raw(`{"timeUnixNano":"`)
+	b.num(wallNs)
+	b.raw(`","name":"`)
+	b.raw(name)
+	b.raw(`","attributes":[`)
+}
+
+func (b *buffer) end() { b.raw(`]}`) }
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// span is one ended span in its three parts: the events of a step span are large
+// and never copied.
+type span struct{ head, events, tail buffer }
+
+func spanHead(b *buffer, traceID, spanID, parent string, flags int64, name string, kind, start, end int64) {
+	b.raw(`{"traceId":"` + traceID + `","spanId":"` + spanID + `"`)
+	if parent != "" {
+		b.raw(`,"parentSpanId":"` + parent + `"`)
+	}
+	b.raw(`,"flags":` + decimal(flags) + `,"name":"` + name + `","kind":` + decimal(kind))
+	b.raw(`,"startTimeUnixNano":"` + decimal(start) + `","endTimeUnixNano":"` + decimal(max(start, end)) + `"`)
+}
+
+func spanTail(b *buffer, dropped int64) {
+	if dropped > 0 {
+		b.raw(`,"droppedEventsCount":` + decimal(dropped))
+	}
+	b.raw(`,"status":{}}`)
+}

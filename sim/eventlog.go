@@ -1,0 +1,66 @@
+package sim
+
+import (
+	"bufio"
+	"fmt"
+	"strconv"
+)
+
+// Log is an Observer that writes one line per event and step, for people:
+//
+//	<us> <EVENT> <request> ...
+//	<us> step <id>: <what ran> ...
+type Log struct {
+	W        *bufio.Writer
+	Requests []Request
+}
+
+func (l *Log) name(i int) string {
+	if id := l.Requests[i].ID; id != "" {
+		return id
+	}
+	return "#" + strconv.Itoa(i)
+}
+
+// Step writes the step's batch: request computed+new.
+func (l *Log) Step(v *StepView) {
+	fmt.Fprintf(l.W, "%d ", v.StartUs)
+	if v.Ranked {
+		fmt.Fprintf(l.W, "rank %d ", v.Rank)
+	}
+	if v.Dummy {
+		fmt.Fprintf(l.W, "dummy of %d\n", v.DecodeTokens)
+		return
+	}
+	fmt.Fprintf(l.W, "step %d:", v.StepID)
+	for _, m := range v.Members {
+		fmt.Fprintf(l.W, " %s %d+%d", l.name(m.Request), m.Computed, m.New)
+	}
+	if len(v.Members) == 0 {
+		fmt.Fprint(l.W, " nothing")
+	}
+	fmt.Fprintf(l.W, "; waiting %d, free blocks %d of %d", v.Waiting, v.FreeBlocks, v.TotalBlocks)
+	if v.EndUs != pendingUs {
+		fmt.Fprintf(l.W, ", until %d", v.EndUs)
+	}
+	fmt.Fprintln(l.W)
+}
+
+// Event writes the event.
+func (l *Log) Event(e *Event) {
+	fmt.Fprintf(l.W, "%d %s %s", e.AtUs, e.Kind, l.name(e.Request))
+	switch e.Kind {
+	case Scheduled:
+		if e.Resume {
+			fmt.Fprint(l.W, " again")
+		}
+	case Finished:
+		fmt.Fprintf(l.W, " %s after %d tokens", e.FinishStatus, e.OutputTokens)
+	case Departed:
+		fmt.Fprintf(l.W, " %s", e.Outcome)
+	}
+	fmt.Fprintln(l.W)
+}
+
+// Flush writes what is buffered.
+func (l *Log) Flush() error { return l.W.Flush() }

@@ -1,0 +1,42 @@
+package sim
+
+// Heap hands out its items in their order, the first of all first. The order must
+// tell any two items apart.
+type Heap[T interface{ Before(T) bool }] []T
+
+// Push adds an item.
+func (h *Heap[T]) Push(x T) {
+	q := append(*h, x)
+	*h = q
+	for i := len(q) - 1; i > 0; {
+		p := (i - 1) / 2
+		if !q[i].Before(q[p]) {
+			return
+		}
+		q[i], q[p] = q[p], q[i]
+		i = p
+	}
+}
+
+// Pop takes the first item.
+func (h *Heap[T]) Pop() T {
+	q := *h
+	top, last := q[0], len(q)-1
+	q[0] = q[last]
+	q = q[:last]
+	*h = q
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= len(q) {
+			return top
+		}
+		if c+1 < len(q) && q[c+1].Before(q[c]) {
+			c++
+		}
+		if !q[c].Before(q[i]) {
+			return top
+		}
+		q[i], q[c] = q[c], q[i]
+		i = c
+	}
+}

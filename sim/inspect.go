@@ -1,0 +1,73 @@
+package sim
+
+// inside is the state of an engine as its metrics page would show it. Requests
+// that have reached the input queue and were not picked up yet count as waiting.
+type inside struct {
+	Waiting     int64 // requests
+	Running     int64 // requests
+	FreeBlocks  int64
+	TotalBlocks int64
+	StepStartUs int64 // of the step that executes; -1: none does
+}
+
+// Inside looks at the engine; RunTo of that moment comes first.
+func (e *Engine) Inside() inside {
+	start := int64(-1)
+	if len(e.flight) > 0 && e.flight[0].tokens > 0 {
+		start = e.flight[0].start
+	}
+	return inside{Waiting: int64(e.waits() + len(e.inbox)), Running: int64(len(e.running)), FreeBlocks: e.pool.Free,
+		TotalBlocks: e.pool.Total, StepStartUs: start}
+}
+
+// Work is one request inside an engine, as only the engine knows it.
+type Work struct {
+	Computed  int64 // tokens in KV, the step under way included
+	Prompt    int64 // tokens
+	InStep    int64 // tokens of it that the step under way computes
+	Outputs   int64 // tokens it has
+	Remaining int64 // output tokens it will still produce
+	Priority  int64
+	Running   bool
+}
+
+// Each visits every request inside the engine, running ones first.
+func (e *Engine) Each(visit func(Work)) {
+	scheduled := scheduled(e.cur)
+	show := func(s *seq, running bool) {
+		w := Work{Computed: s.computed, Prompt: s.prompt, Outputs: s.outputs, Remaining: s.target - s.outputs,
+			Priority: s.req.Priority, Running: running}
+		if running {
+			w.InStep = scheduled.of(s)
+		}
+		visit(w)
+	}
+	for _, s := range e.running {
+		show(s, true)
+	}
+	for _, q := range []*waitQueue{&e.front, &e.waiting} {
+		for i := range q.len() {
+			show(q.at(i), false)
+		}
+	}
+	for _, s := range e.inbox {
+		show(s, false)
+	}
+}
+
+// Watch tells of every block of shared content that becomes findable and of every
+// one that is lost, at the engine's time. It comes before the first request.
+func (e *Engine) Watch(told func(atUs int64, hash uint64, stored bool)) {
+	e.pool.Watch = func(hash uint64, stored bool) { told(e.now, hash, stored) }
+}
+
+// BlockHashes appends the chained hashes of the leading blocks of request i that
+// other requests may share.
+func (r *Request) BlockHashes(i int, blockSize int64, to []uint64) []uint64 {
+	c := r.content(i)
+	for b := range c.Shared(blockSize) {
+		h, _ := c.Block(b, blockSize)
+		to = append(to, h)
+	}
+	return to
+}

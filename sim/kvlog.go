@@ -1,0 +1,41 @@
+package sim
+
+// kvLog hands KV events to the observer in the producer's order.
+type kvLog struct {
+	obs     KVObserver
+	pending bool
+	ev      KVEvent
+	hashes  []uint64
+}
+
+func (l *kvLog) send(ev KVEvent) {
+	l.pending = true
+	l.ev = ev
+	l.obs.KV(&l.ev)
+}
+
+func (l *kvLog) removed(hash uint64) {
+	l.hashes = append(l.hashes[:0], hash)
+	l.send(KVEvent{Kind: blockRemoved, Request: -1, Hashes: l.hashes, Blocks: 1})
+}
+
+func (l *kvLog) stored(e *Engine, s *seq, from, to int64) {
+	l.hashes = l.hashes[:0]
+	for b := from; b < to; b++ {
+		l.hashes = append(l.hashes, s.blockHash(b, e.blockSize))
+	}
+	ev := KVEvent{Kind: blockStored, AtUs: e.now, Request: s.idx, Step: e.step, Hashes: l.hashes, Blocks: to - from}
+	if from > 0 {
+		ev.Parent = s.blockHash(from-1, e.blockSize)
+		ev.HasParent = true
+	}
+	l.send(ev)
+}
+
+// publish marks the end of an update: what came before is one line of the file.
+func (l *kvLog) publish(at int64) {
+	if l.pending {
+		l.pending = false
+		l.obs.KV(&KVEvent{Kind: published, AtUs: at, Request: -1})
+	}
+}

@@ -1,0 +1,56 @@
+package sim
+
+// Means are what a benchmark prints of a load, ms: means over the requests that
+// finished, and their derivatives by the columns of the simulator.
+type Means struct {
+	Requests       float64
+	Steps          int64 // simulated
+	Preemptions    int64 // above 0 the KV cache ran out of blocks
+	TTFTMs, TPOTMs float64
+	TTFTBy, TPOTBy []float64 // ms per unit of the coefficient; nil without Config.Gradient
+}
+
+// MeansOf simulates a load. With derivatives a request that finds nobody waiting
+// is a new beginning, as in Assess. Errors are those of the simulator.
+func MeansOf(cfg Config, reqs []Request) (*Means, error) {
+	m := &Means{}
+	if cfg.Restarts = true; cfg.Gradient {
+		c, err := gradientColumns(&cfg)
+		if err != nil {
+			return nil, err
+		}
+		m.TTFTBy, m.TPOTBy = make([]float64, c.N()), make([]float64, c.N())
+	}
+	res, err := Stream(cfg, reqs, nil, func(_ int, r *RequestResult) bool { m.Add(r); return true })
+	if err != nil {
+		return nil, err
+	}
+	m.Steps = res.Steps
+	m.Preemptions = res.Preemptions
+	m.TTFTMs = m.TTFTMs / m.Requests
+	m.TPOTMs = m.TPOTMs / m.Requests
+	for j := range m.TTFTBy {
+		m.TTFTBy[j] /= m.Requests
+		m.TPOTBy[j] /= m.Requests
+	}
+	return m, nil
+}
+
+// Add takes one request in; what did not finish has no times.
+func (m *Means) Add(r *RequestResult) {
+	ttft, ok1 := r.TTFTUs()
+	itl, ok2 := r.ITLUs()
+	if !ok1 || !ok2 {
+		return
+	}
+	m.Requests++
+	m.TTFTMs += ttft / 1e3
+	m.TPOTMs += itl / 1e3
+	if g := r.Gradient; g != nil {
+		gaps := float64(r.OutputTokens - 1)
+		for j := range m.TTFTBy {
+			m.TTFTBy[j] += g.TTFT.By[j] / 1e3
+			m.TPOTBy[j] += g.Span.By[j] / gaps / 1e3
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package sim
+
+// timeline is a Model that also knows when steps started and ended: a
+// recorded run, teacher-forced. Zero results mean unknown: the engine then
+// goes by StepUs.
+type timeline interface {
+	Model
+	// StartUs is when schedule(step) begins, given that the engine is ready at readyUs.
+	StartUs(step, readyUs int64) int64
+	// EndUs is when the execution of a step that began at startUs ends; ok is false when unknown.
+	EndUs(step, startUs int64) (endUs int64, ok bool)
+}
+
+// Recorded is a Timeline from a list of steps: the times of a trace,
+// teacher-forced. Step First+i began at Start[i] and its execution ended at
+// End[i]; Unknown marks what was not recorded. Steps beyond the list, and
+// unknown ends, take FallbackUs.
+type Recorded struct {
+	First      int64
+	Start, End []int64
+	FallbackUs float64
+}
+
+// Unknown marks a time that was not recorded.
+const Unknown = int64(-1)
+
+// StepUs is used where the end is unknown.
+func (r *Recorded) StepUs(*Batch) (float64, error) { return max(1, r.FallbackUs), nil }
+
+// StartUs is the recorded start, or readyUs.
+func (r *Recorded) StartUs(step, readyUs int64) int64 {
+	if i := step - r.First; i >= 0 && i < int64(len(r.Start)) && r.Start[i] != Unknown {
+		return r.Start[i]
+	}
+	return readyUs
+}
+
+// EndUs is the recorded end of execution.
+func (r *Recorded) EndUs(step, _ int64) (int64, bool) {
+	if i := step - r.First; i >= 0 && i < int64(len(r.End)) && r.End[i] != Unknown {
+		return r.End[i], true
+	}
+	return 0, false
+}

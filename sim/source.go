@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Source hands out the requests of a workload in the order of their arrival.
+// Those of closed loops become due when the ones before them have left.
+type Source struct {
+	reqs      []Request
+	open      []int32 // requests that arrive by themselves, by arrival
+	next      int
+	due       Heap[dueRequest]
+	order     int64           // requests that became due so far
+	followers map[int][]int32 // by predecessor: requests that come after it
+	queues    map[int][]int32 // by loop: requests not sent yet
+	samples   map[int][]int32 // by request: its other samples
+	inside    map[int]int     // by request with other samples: how many have not left
+}
+
+type dueRequest struct {
+	at    int64
+	order int64
+	req   int32
+}
+
+// Before is the order by time and by when it became due.
+func (a dueRequest) Before(b dueRequest) bool {
+	return a.at < b.at || a.at == b.at && a.order < b.order
+}
+
+// NewSource checks the requests and puts them in order; equal arrivals keep
+// theirs.
+func NewSource(reqs []Request) (*Source, error) {
+	s := &Source{reqs: reqs, followers: map[int][]int32{}, queues: map[int][]int32{}, samples: map[int][]int32{}, inside: map[int]int{}}
+	for i := range reqs {
+		r := &reqs[i]
+		if err := r.check(i, len(reqs)); err != nil {
+			return nil, err
+		}
+		switch {
+		case r.With > 0:
+			s.samples[r.With-1] = append(s.samples[r.With-1], int32(i))
+		case r.After > 0:
+			s.followers[r.After-1] = append(s.followers[r.After-1], int32(i))
+		case r.Queued:
+			s.queues[r.Loop] = append(s.queues[r.Loop], int32(i))
+		default:
+			s.open = append(s.open, int32(i))
+		}
+	}
+	slices.SortStableFunc(s.open, func(a, b int32) int { return cmp.Compare(reqs[a].ArrivalUs, reqs[b].ArrivalUs) })
+	return s, nil
+}
+
+// Next is when the next request arrives; false when none will before another
+// has left.
+func (s *Source) Next() (atUs int64, ok bool) {
+	if s.next < len(s.open) {
+		atUs = s.reqs[s.open[s.next]].ArrivalUs
+		ok = true
+	}
+	if len(s.due) > 0 && (!ok || s.due[0].at < atUs) {
+		atUs, ok = s.due[0].at, true
+	}
+	return atUs, ok
+}
+
+// Take hands out the next request. Of two that arrive in the same microsecond
+// the one that arrives by itself comes first.
+func (s *Source) Take() (i int) {
+	atUs, _ := s.Next()
+	if s.next < len(s.open) && s.reqs[s.open[s.next]].ArrivalUs == atUs {
+		i = int(s.open[s.next])
+		s.next++
+	} else {
+		i = int(s.due.Pop().req)
+	}
+	if others := s.samples[i]; len(others) > 0 && s.inside[i] == 0 {
+		s.inside[i] = 1 + len(others)
+		for _, j := range others {
+			s.Again(int(j), atUs)
+		}
+	}
+	return i
+}
+
+// Left says that request i has left at atUs, whatever its outcome: when all its
+// samples have, those that waited for it become due, and sent is told of each:
+// when it arrives, and whether it waited no longer than it thinks.
+func (s *Source) Left(i int, atUs int64, sent func(j int, atUs int64, followed bool)) {
+	if with := s.reqs[i].With; with > 0 {
+		i = with - 1
+	}
+	if n := s.inside[i]; n > 1 {
+		s.inside[i] = n - 1
+		return
+	}
+	send := func(j int32) {
+		r := &s.reqs[j]
+		at := max(atUs+r.ThinkUs, r.ArrivalUs)
+		s.Again(int(j), at)
+		sent(int(j), at, at == atUs+r.ThinkUs)
+	}
+	for _, j := range s.followers[i] {
+		send(j)
+	}
+	if loop := s.reqs[i].Loop; loop > 0 && len(s.queues[loop]) > 0 {
+		send(s.queues[loop][0])
+		s.queues[loop] = s.queues[loop][1:]
+	}
+}
+
+// Again makes request i arrive at atUs: a client that tries again.
+func (s *Source) Again(i int, atUs int64) {
+	s.order++
+	s.due.Push(dueRequest{atUs, s.order, int32(i)})
+}

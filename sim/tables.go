@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/pipeline/features"
+)
+
+// tables is the step time as the sum of a GPU's measured kernels and the corrections that no table knows. It is linear in the
+// corrections. It is not safe for concurrent use; make one per run.
+type tables struct {
+	price *library.Pricer
+	theta [library.NumStep]float64
+	x     [library.NumStep]float64
+}
+
+// NewTables makes the model of a bound step with corrections.
+func NewTables(s *library.Step, theta [library.NumStep]float64) *tables {
+	return &tables{price: s.NewPricer(), theta: theta}
+}
+
+// StepUs is the predicted cadence of the step.
+func (t *tables) StepUs(b *Batch) (float64, error) {
+	in := b.Kernels()
+	t.price.Features(&in, &t.theta, &t.x)
+	sum := 0.0
+	for i, x := range t.x {
+		sum += t.theta[i] * x
+	}
+	return sum, nil
+}
+
+// Kernels is a step as kernels see it.
+func (b *Batch) Kernels() library.Batch {
+	out := library.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs), Decodes: float64(b.DecodeReqs),
+		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs), PrefillTokens: float64(b.PrefillTokens),
+		PrefillPairs: float64(b.CausalWork)}
+	if b.Among != nil {
+		out.Run = b.Among.Padded
+		out.All = b.Among.Tokens
+		out.Imbalance = b.Among.Imbalance
+	}
+	return out
+}
+
+// Features is the vector of the last StepUs.
+func (t *tables) Features() []float64 { return t.x[:] }
+
+// roofline is the analytic model: nothing is fitted. With the features of 1.1, or 1.3, at
+// peak rate (s):
+//
+//	max(linear compute, weights) + max(prefill attention, its KV reads) +
+//	max(decode attention, its KV reads) + collectives + 10 us per layer
+type roofline struct {
+	space *features.Space
+	in    features.StepInput
+	x     []float64
+	f     [7]int
+}
+
+// NewRoofline makes the model for a deployment.
+func NewRoofline(d *deploy.Deployment) (*roofline, error) {
+	v := features.DefaultVersion(d.Plain(false))
+	sp, err := features.New(v, d.Plain(features.Layered(v)))
+	if err != nil {
+		return nil, err
+	}
+	r := &roofline{space: sp, x: make([]float64, len(sp.BetaFeatures()))}
+	names := []string{"prefill_linear_compute", "decode_weight_load", "prefill_attention", "decode_attention", "kv_cache_read",
+		"tp_communication", "fixed_step_overhead"}
+	for i, name := range names {
+		r.f[i] = slices.IndexFunc(sp.BetaFeatures(), func(f features.Feature) bool { return f.Name == name })
+	}
+	return r, nil
+}
+
+// StepUs is the roofline time.
+func (r *roofline) StepUs(b *Batch) (float64, error) {
+	FillStepInput(r.space.Version(), b, &r.in)
+	if _, err := betaOf(r.space, b, &r.in, r.x); err != nil {
+		return 0, err
+	}
+	x := func(i int) float64 { return r.x[r.f[i]] }
+	decodeShare := 0.0
+	if b.KVRead > 0 {
+		decodeShare = min(1, float64(b.DecodeContext)/float64(b.KVRead))
+	}
+	s := x(0) + x(1) + math.Max(x(2), x(4)*(1-decodeShare)) + math.Max(x(3), x(4)*decodeShare) + x(5) + x(6)
+	return s * 1e6, nil
+}

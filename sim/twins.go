@@ -1,0 +1,58 @@
+package sim
+
+import (
+	"slices"
+)
+
+// Twins are n copies of a workload, each send moved evenly by up to jitterUs to
+// either side; the second of every two copies moves them the other way. Requests
+// that wait for another one are left alone. The same seed moves them the same.
+func Twins(reqs []Request, n int, jitterUs, seed int64) [][]Request {
+	out := make([][]Request, n)
+	for k := range out {
+		out[k] = slices.Clone(reqs)
+		for i := range out[k] {
+			q := &out[k][i]
+			if q.After > 0 || q.Queued || q.With > 0 {
+				continue
+			}
+			by := jitter(uint64(seed), uint64(k/2), uint64(i), jitterUs)
+			if k%2 == 1 {
+				by = -by
+			}
+			by = max(by, -q.ArrivalUs)
+			q.ArrivalUs += by
+			q.EnqueueUs.V += by
+			q.AbortAtUs.V += by
+		}
+	}
+	return out
+}
+
+// jitter is even in [-most, most].
+func jitter(seed, twin, request uint64, most int64) int64 {
+	u := mix(mix(seed, twin), request)
+	return int64(u%uint64(2*most+1)) - most
+}
+
+// AssessTwins is the mean objective of a candidate over its twins, and the
+// scores. It stops at the first twin that makes the mean certain to exceed the
+// bound; the mean is then a number it exceeds.
+func AssessTwins(cfg Config, twins [][]Request, seen []Measured, o Options) (mean float64, scores []*Score, err error) {
+	n := float64(len(twins))
+	for _, reqs := range twins {
+		one := o
+		if o.Bound > 0 {
+			one.Bound = max(1e-300, n*(o.Bound-mean))
+		}
+		s, err := assess(cfg, reqs, seen, one)
+		if err != nil {
+			return 0, nil, err
+		}
+		scores = append(scores, s)
+		if mean += s.Objective / n; s.Stopped || o.Bound > 0 && mean > o.Bound {
+			return mean, scores, nil
+		}
+	}
+	return mean, scores, nil
+}

@@ -1,0 +1,154 @@
+package sim
+
+// waitQueue holds waiting requests: a deque (fcfs) or a heap (priority).
+type waitQueue struct {
+	byPriority bool
+	heap       Heap[*seq] // by priority
+	ring       []*seq     // else: n of them from head on
+	head, n    int
+}
+
+func (q *waitQueue) len() int { return q.n + len(q.heap) }
+
+func (q *waitQueue) at(i int) *seq {
+	if q.byPriority {
+		return q.heap[i]
+	}
+	return q.ring[(q.head+i)%len(q.ring)]
+}
+
+func (q *waitQueue) set(i int, s *seq) { q.ring[(q.head+i)%len(q.ring)] = s }
+
+func (q *waitQueue) reserve() {
+	if q.n < len(q.ring) {
+		return
+	}
+	ring := make([]*seq, max(16, 2*len(q.ring)))
+	for i := range q.n {
+		ring[i] = q.at(i)
+	}
+	q.ring, q.head = ring, 0
+}
+
+// peek returns the request that is served next.
+func (q *waitQueue) peek() *seq { return q.at(0) }
+
+// push adds a new request.
+func (q *waitQueue) push(s *seq) {
+	if q.byPriority {
+		q.heap.Push(s)
+		return
+	}
+	q.reserve()
+	q.n++
+	q.set(q.n-1, s)
+}
+
+// prepend puts a request at the head (fcfs) or back into its order (priority).
+func (q *waitQueue) prepend(s *seq) {
+	if q.byPriority {
+		q.heap.Push(s)
+		return
+	}
+	q.reserve()
+	q.head = (q.head + len(q.ring) - 1) % len(q.ring)
+	q.n++
+	q.set(0, s)
+}
+
+// pop removes the request that is served next.
+func (q *waitQueue) pop() *seq {
+	if q.byPriority {
+		return q.heap.Pop()
+	}
+	s := q.at(0)
+	q.set(0, nil)
+	q.head = (q.head + 1) % len(q.ring)
+	q.n--
+	return s
+}
+
+// remove takes s out wherever it is.
+func (q *waitQueue) remove(s *seq) {
+	if q.byPriority {
+		rest := remove(q.heap, s)
+		q.heap = nil
+		for _, x := range rest {
+			q.heap.Push(x)
+		}
+		return
+	}
+	kept := 0
+	for i := range q.n {
+		if x := q.at(i); x != s {
+			q.set(kept, x)
+			kept++
+		}
+	}
+	for i := kept; i < q.n; i++ {
+		q.set(i, nil)
+	}
+	q.n = kept
+}
+
+// Before is vLLM's order of requests: priority, arrival, id.
+func (a *seq) Before(b *seq) bool {
+	switch {
+	case a.req.Priority != b.req.Priority:
+		return a.req.Priority < b.req.Priority
+	case a.res.ArrivalUs != b.res.ArrivalUs:
+		return a.res.ArrivalUs < b.res.ArrivalUs
+	case a.req.ID != b.req.ID:
+		return a.req.ID < b.req.ID
+	}
+	return a.idx < b.idx
+}
+
+// queue is the one whose head is served next.
+func (e *Engine) next() *waitQueue {
+	if e.front.len() > 0 {
+		return &e.front
+	}
+	return &e.waiting
+}
+
+// skip passes a waiting request over in this step.
+func (e *Engine) skip(s *seq) {
+	e.skipped = append(e.skipped, s)
+	if !s.deferred {
+		s.deferred = true
+		e.deferred++
+	}
+}
+
+// undefer forgets that s was passed over: it runs or has left.
+func (e *Engine) undefer(s *seq) {
+	if s.deferred {
+		s.deferred = false
+		e.deferred--
+	}
+}
+
+// putBack returns the requests passed over in this step to where their release keeps
+// them, the first of them first.
+func (e *Engine) putBack() {
+	for i := range e.skipped {
+		s := e.skipped[len(e.skipped)-1-i]
+		holds := s.computed > 0 || s.status == statusParked
+		if e.rules.SkippedFirst && !e.byPriority || e.rules.HoldersFirst && holds {
+			e.front.prepend(s)
+		} else {
+			e.waiting.prepend(s)
+		}
+	}
+	clear(e.skipped)
+	e.skipped = e.skipped[:0]
+}
+
+// unqueue takes a waiting request out wherever it is.
+func (e *Engine) unqueue(s *seq) {
+	e.waiting.remove(s)
+	if e.front.len() > 0 {
+		e.front.remove(s)
+	}
+}
