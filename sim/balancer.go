@@ -59,7 +59,7 @@ func (b *balancer) publish(ranks []*Engine, atUs int64) {
 		s := &b.servers[k]
 		for i := range s.counts {
 			e := ranks[s.first+i]
-			s.counts[i] = rankCounts{int64(e.waits()), int64(len(e.running)), 1 - float64(e.pool.Free)/float64(max(1, e.pool.Total))}
+			s.counts[i] = rankCounts{int64(e.numWaiting()), int64(len(e.running)), 1 - float64(e.pool.Free)/float64(max(1, e.pool.Total))}
 		}
 	}
 }

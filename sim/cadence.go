@@ -1,25 +1,33 @@
 package sim
 
-// cadence holds prefills back while others decode (prefill_schedule_interval): no
-// prefill until so many executed steps have passed since the last with one, or, among
-// ranks in lockstep, but in every so many iterations of the wave.
+// cadence holds prefills back while other requests decode (prefill_schedule_interval): no
+// prefill until so many executed steps have passed since the last step with one (scheduler.py:
+// schedule(), local_prefill_interval, since 0.33), or, among ranks in lockstep, except in every
+// so many iterations of the wave (engine/core.py: _should_throttle_prefills(), since 0.24).
 type cadence struct {
 	interval    int64
-	shared      bool  // ranks in lockstep count their iterations instead
-	executed    int64 // steps with tokens
-	lastPrefill int64 // of them, the last with a prefill
-	bound       bool  // the last step that could admit left requests waiting for capacity
-	hold        bool  // in the step being formed
-	chunks      bool  // the step being formed goes on with a prompt
-	admits      bool  // it begins one
+	shared      bool  // among ranks in lockstep
+	executed    int64 // steps with tokens so far: num_executed_steps
+	lastPrefill int64 // the last of them with a prefill: last_prefill_step
+	bound       bool  // the last step that could admit left requests waiting: prefill_capacity_bound
+	hold        bool  // the step being formed holds prefills back
+	continues   bool  // the step being formed goes on with a prompt: prefill_scheduled
+	admits      bool  // the step being formed begins a prompt: prefill_admitted
 }
 
-// begins decides whether the step about to be formed holds prefills back.
-func (c *cadence) begins(running []*seq, iteration int64) {
+// begin decides whether the step about to be formed holds prefills back.
+func (c *cadence) begin(running []*seq, iteration int64) {
 	c.hold = false
-	c.chunks = false
+	c.continues = false
 	c.admits = false
-	if c.interval <= 1 || c.bound || !c.shared && c.executed+1-c.lastPrefill >= c.interval || c.shared && iteration%c.interval == 0 {
+	if c.interval <= 1 || c.bound {
+		return
+	}
+	isDue := c.executed+1-c.lastPrefill >= c.interval
+	if c.shared {
+		isDue = iteration%c.interval == 0
+	}
+	if isDue {
 		return
 	}
 	for _, s := range running {
@@ -30,23 +38,24 @@ func (c *cadence) begins(running []*seq, iteration int64) {
 	}
 }
 
-// ends counts the step.
-func (c *cadence) ends(tokens int64) {
+// end counts the step.
+func (c *cadence) end(tokens int64) {
 	if tokens > 0 {
 		c.executed++
 	}
-	if c.chunks || c.admits {
+	if c.continues || c.admits {
 		c.lastPrefill = c.executed
 	}
 }
 
-// prefillThreshold is the step's long_prefill_token_threshold, 0 = off.
+// prefillThreshold is the step's long_prefill_token_threshold; 0: off. Since 0.31 it is off for a
+// request alone and may be raised to an equal share of max_num_batched_tokens.
 func (e *Engine) prefillThreshold() int64 {
 	n := e.longPrefill
 	if n == 0 || !e.rules.ThresholdNotAlone {
 		return n
 	}
-	requests := int64(len(e.running) + e.waits())
+	requests := int64(len(e.running) + e.numWaiting())
 	if requests <= 1 {
 		return 0
 	}

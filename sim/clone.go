@@ -5,60 +5,22 @@ import (
 	"slices"
 )
 
-// CanClone reports whether Clone knows everything inside.
+// CanClone reports whether Clone copies all parts of the engine.
 func (e *Engine) CanClone() bool {
-	return e.cpu == nil && e.grad == nil && e.timeline == nil && e.peers == nil
+	return e.connector == nil && e.grad == nil && e.timeline == nil && e.rank == nil
 }
 
-// Clone is an independent copy of the engine as it is now, with hooks of its own.
-// It shares the latency model, so the two must not run at the same time. CanClone
-// comes first.
+// Clone is an independent copy of the engine as it is now, with its own hooks. It shares the
+// latency model, so the two must not run at the same time. CanClone must be true.
 func (e *Engine) Clone(hooks Hooks) *Engine {
-	c := *e
-	c.obs = nil
-	c.kvLog = nil
-	c.check = nil
-	c.hooks = hooks
-	c.cfg.TokenGaps = false
-	c.pool = e.pool.Clone()
-	c.spare = nil
-	c.skipped = nil
-	c.hits = nil
-	c.freeVisits = nil
-	c.contents = nil
-	c.free = freeList{}
-	c.spareGaps = nil
-	c.out.Findings, c.aborts, c.outside.heap = slices.Clone(e.out.Findings), slices.Clone(e.aborts), slices.Clone(e.outside.heap)
-	if c.rng = rand.New(&c.source); e.api != nil {
-		c.api = new(*e.api)
-	}
 	copies := map[*seq]*seq{}
-	c.visits = make([]*visit, len(e.visits))
-	for i, v := range e.visits {
-		if v == nil {
-			continue
-		}
-		own := *v
-		if c.visits[i] = &own; v.s != nil {
-			own.s = v.s.clone(copies)
-			own.s.res = &c.visits[i].res
-		}
-	}
-	of := func(list []*seq) []*seq {
+	seqs := func(list []*seq) []*seq {
 		out := make([]*seq, len(list), len(list)+1)
 		for i, s := range list {
 			out[i] = s.clone(copies)
 		}
 		return out
 	}
-	c.gpuFree, c.parked, c.leaving, c.fenced = slices.Clone(e.gpuFree), of(e.parked), of(e.leaving), of(e.fenced)
-	c.front.ring, c.front.heap = of(e.front.ring), of(e.front.heap)
-	if e.spec != nil {
-		own := *e.spec
-		own.rng = rand.New(&own.source)
-		c.spec = &own
-	}
-	c.running, c.inbox, c.waiting.ring, c.waiting.heap = of(e.running), of(e.inbox), of(e.waiting.ring), of(e.waiting.heap)
 	items := func(list []item) []item {
 		own := slices.Clone(list)
 		for i := range own {
@@ -66,23 +28,73 @@ func (e *Engine) Clone(hooks Hooks) *Engine {
 		}
 		return own
 	}
-	c.flight, c.cur = slices.Clone(e.flight), items(e.cur)
+	c := *e
+	c.obs = nil
+	c.kvLog = nil
+	c.gaps = nil
+	c.cfg.TokenGaps = false
+	c.check = nil
+	c.hooks = hooks
+	c.reuse = memory{}
+	c.skipped = nil
+	c.rng = rand.New(&c.source)
+	c.pool = e.pool.Clone()
+	c.spec = e.spec.clone()
+	c.out.Findings = slices.Clone(e.out.Findings)
+	c.aborts = slices.Clone(e.aborts)
+	c.outside.heap = slices.Clone(e.outside.heap)
+	c.stageFree = slices.Clone(e.stageFree)
+	if e.api != nil {
+		api := *e.api
+		c.api = &api
+	}
+	c.visits = make([]*visit, len(e.visits))
+	for i, v := range e.visits {
+		if v == nil {
+			continue
+		}
+		own := *v
+		c.visits[i] = &own
+		if v.s != nil {
+			own.s = v.s.clone(copies)
+			own.s.res = &own.res
+		}
+	}
+	c.transfers.e = &c
+	c.transfers.parked = seqs(e.transfers.parked)
+	c.transfers.leaving = seqs(e.transfers.leaving)
+	c.frees.waiting = slices.Clone(e.frees.waiting)
+	for i := range c.frees.waiting {
+		c.frees.waiting[i].held = c.frees.waiting[i].held.clone()
+	}
+	c.front.ring = seqs(e.front.ring)
+	c.front.heap = seqs(e.front.heap)
+	c.waiting.ring = seqs(e.waiting.ring)
+	c.waiting.heap = seqs(e.waiting.heap)
+	c.running = seqs(e.running)
+	c.inbox = seqs(e.inbox)
+	c.cur = items(e.cur)
+	c.flight = slices.Clone(e.flight)
 	for k := range c.flight {
 		c.flight[k].items = items(c.flight[k].items)
 	}
 	return &c
 }
 
-// clone is the copy of s, one for every original.
+// clone is the copy of s, the same one for every reference to s.
 func (s *seq) clone(copies map[*seq]*seq) *seq {
 	if s == nil || copies[s] != nil {
 		return copies[s]
 	}
 	c := *s
-	c.held = held{N: s.held.N, IDs: slices.Clone(s.held.IDs), Registered: s.held.Registered}
-	if c.gaps, c.nextFree = nil, nil; s.content != nil {
+	c.held = s.held.clone()
+	c.gaps = nil
+	c.nextFree = nil
+	if s.content != nil {
 		c.content = s.content.Clone()
 	}
 	copies[s] = &c
 	return &c
 }
+
+func (h *held) clone() held { return held{N: h.N, IDs: slices.Clone(h.IDs), Registered: h.Registered} }

@@ -7,118 +7,115 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Engine is one vLLM V1 engine in simulated time. Whoever drives it hands it
-// requests in the order of their arrival (Arrive) and lets time pass up to the
-// next one (RunTo).
+// Engine is one vLLM V1 engine in simulated time. The caller submits requests in the order of
+// their arrival with Arrive and advances time with RunTo, up to the next arrival.
+//
+// What not every deployment has is an object of its own: a connector, transfers between servers,
+// speculative decoding, ranks in lockstep, derivatives, token gaps.
 type Engine struct {
 	cfg   Config
 	obs   Observer
 	hooks Hooks
 	out   Result
-
-	// knobs, resolved
-	blockSize, maxLen, maxSeqs, budget, longPrefill int64
-	reaches                                         []deploy.Reach // of the model's attention beside the full one
-	reached                                         features.Reached
-	groups                                          deploy.KVUnits
-	chunked, byPriority                             bool
-	rules                                           deploy.Rules
-	watermark                                       int64        // blocks an admission beside running requests leaves free
-	depth, pp                                       int64        // batches in flight at most; pipeline stages
-	spec                                            *speculation // nil = none
-	ahead                                           int64        // its lookahead
-
-	now   int64
-	last  int64 // event outside, while idle
-	until int64 // nothing at or after it happens before RunTo returns
-	phase phase
-	step  int64 // schedule() calls so far
+	limits
+	clock
 
 	pool     *pool
-	cpu      *cpuTier // nil without offloading
 	waiting  waitQueue
-	front    waitQueue // served before it: see Rules.SkippedFirst, HoldersFirst
-	cadence  cadence   // of prefills
+	front    waitQueue // served before waiting: Rules.SkippedFirst, HoldersFirst
+	deferred int       // requests in both that were passed over
 	running  []*seq
-	inbox    []*seq // reached the input queue, not yet picked up
-	aborts   []int32
-	parked   []*seq // waiting for KV blocks of another server
-	deferred int    // waiting requests that were passed over
-	leaving  []*seq // finished, their blocks not yet taken by another server or still being written
-	finished int64  // requests finished since the last schedule()
+	inbox    []*seq  // reached the input queue, not picked up yet
+	aborts   []int32 // requests whose abort has reached the engine
+	finished int64   // requests finished since the last schedule()
+	outside  outsideQueue
+	visits   []*visit // by request; nil outside the engine
+	cadence  cadence
 
-	api        *apiLimits // nil: none
-	visits     []*visit   // by request, nil outside
-	freeVisits []*visit
-	contents   []*Content // of requests that have left
-	free       freeList
-	outside    outsideQueue
+	// The step being formed.
+	cur       []item
+	batch     Batch
+	reached   features.Reached
+	view      StepView
+	skipped   []*seq // waiting requests passed over in it
+	threshold int64  // its long_prefill_token_threshold
 
-	cur      []item // the step being formed
-	batch    Batch
-	spare    [][]item
-	flight   []flight // steps scheduled and not yet updated, oldest first
-	defers   bool     // blocks of a step in flight come free after it
-	fence    int64    // the last step that has computed tokens
-	fenced   []*seq   // blocks that come free after step doneStep, in that order
-	hopeless bool     // and it had all blocks when it was preempted for want of one
-	// Iterations in a row that scheduled nothing although no transfer was under way.
-	stuckPasses int
-	thrashes    int     // preemptions in a row of the request that runs alone
-	executed    bool    // the iteration under way scheduled tokens
-	stuck       bool    // the last schedule() scheduled nothing although nobody ran: whoever holds blocks had left before it
-	gpuFree     []int64 // by pipeline stage
-	ema         float64
+	flight    []flight // steps scheduled and not yet updated, oldest first
+	executed  bool     // the iteration under way scheduled tokens
+	stall     stall
+	ema       float64 // of preemptions
+	shortUs   int64   // when KV blocks last kept the queue waiting; -1: never
+	stageFree []int64 // by pipeline stage: when it is free
 
 	source   rand.PCG
 	rng      *rand.Rand // of source
 	drift    driftCursor
-	timeline timeline
-	grad     *clocks // nil without Config.Gradient
+	timeline timeline // a recorded run, teacher-forced; nil: none
+	meets    Queue    // the state that a delay under way is asked about
+	failed   error    // of a delay inside a step
 
-	// Data-parallel ranks in lockstep: nil and zero for an engine alone.
-	peers      *lockstep
-	forwards   []forward // it has come to and that have not begun, oldest first
-	iterations int64     // of the wave under way
-	dummyUs    int64     // when its dummy ends
+	// Optional parts.
+	connector connector // nil: none
+	transfers transfers // loads from, and blocks for, other servers and the connector's tier
+	frees     deferredFrees
+	spec      *speculation // nil: none
+	rank      *rank        // nil: an engine alone
+	api       *apiLimits   // nil: none
+	grad      *clocks      // nil without Config.Gradient
+	gaps      *gapLog      // nil without Config.TokenGaps
+	kvLog     *kvLog       // nil: no observer of KV events
 
-	view      StepView
-	meets     Queue  // what a delay under way is asked about
-	kvLog     *kvLog // nil = nobody listens
-	skipped   []*seq
-	hits      []int32
-	gapUs     int64 // pending run of equal gaps
-	gapN      int64
-	spareGaps [][]int32         // of those that have left
-	check     func(when string) // tests: look at the state after every change
-	// Tests: told of a load, and asked whether the transfer of a parked or finished request is done.
-	onPark        func(s *seq)
-	isTransferred func(s *seq) bool
-	threshold     int64 // of the step being formed
-	shortUs       int64 // when KV blocks last kept the queue waiting
-	forced        bool  // some request has a PickUpStep
-	plain         bool  // no drafts and no pipeline: a decode is one token
-	quick         bool  // steady steps may be taken: synchronous, unobserved, no CPU tier
-	allDecode     bool
-	memo          bool  // a request that found no blocks is not tried again before some came free
-	failed        error // of a delay inside a step
-	turns         uint  // of RunTo, to ask cfg.Done now and then
+	// What the steps of a run allow, so that the usual step is short.
+	plain     bool // no drafts and no pipeline: a decode is one token
+	quick     bool // steady steps may be taken: synchronous, unobserved, no connector
+	memo      bool // a request that found no blocks is not tried again before some came free
+	forced    bool // some request has a PickUpStep
+	allDecode bool // every running request decodes
+
+	reuse memory
+	check func(when string) // tests: called after every change
 }
 
-// Hooks are told what a driver of engines needs to know at once; nil ones are not.
+// clock is simulated time, in us.
+type clock struct {
+	now   int64
+	last  int64 // of the last event outside while the engine was idle
+	until int64 // RunTo returns before anything at or after it happens
+	phase phase
+	step  int64 // schedule() calls so far
+	turns uint  // of RunTo's loop, to ask cfg.Done now and then
+}
+
+// stall is what is known of a step that executed nothing.
+type stall struct {
+	isStuck    bool // it scheduled nothing although no request ran and no transfer was under way
+	isHopeless bool // the request that ran alone preempted itself and had all blocks
+	passes     int  // iterations in a row that were stuck
+	thrashes   int  // preemptions in a row of the request that runs alone
+}
+
+// memory is used again instead of being allocated.
+type memory struct {
+	items    [][]item
+	hits     []int32
+	visits   []*visit
+	seqs     freeList
+	contents []*Content
+}
+
+// Hooks are called at once, for a driver of several engines; nil ones are not.
 type Hooks struct {
-	// Step is told of the end of a step, before what First and Left are told of it.
+	// Step is called at the end of a step, before First and Left.
 	Step func()
-	// First is told of a request's first token.
+	// First is called at a request's first token.
 	First func(i int, atUs int64)
-	// Left is told of a request that leaves the API, whatever its outcome, and by
-	// Close of those still inside. r is reused afterwards.
+	// Left is called for a request that leaves the API, whatever its outcome, and by Close for
+	// those still inside. r is reused afterwards.
 	Left func(i int, atUs int64, r *RequestResult)
 }
 
@@ -129,14 +126,14 @@ const (
 	idle     phase = iota // nothing to do until a request reaches the input queue
 	ready                 // the next iteration starts now
 	busy                  // the oldest step in flight ends
-	dummying              // its dummy ends
-	gathered              // all ranks come to the sync
+	dummying              // the rank's dummy pass ends
+	gathered              // all ranks reach the sync
 )
 
 // item is one sequence of a scheduled step.
 type item struct {
 	s      *seq
-	n      int64
+	n      int64 // tokens
 	idx    int32
 	drafts int32 // of n, proposed tokens to verify
 	yields bool  // the step computes its last known token, so it samples one
@@ -150,7 +147,7 @@ type flight struct {
 	start  int64 // of schedule()
 	end    int64
 	tokens int64
-	steady bool // everybody decoded: no items
+	steady bool // every running request decoded: no items
 	grad   Derivative
 }
 
@@ -159,21 +156,15 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	d := &cfg.Deployment.Engine
-	e := &Engine{
-		cfg: cfg, obs: obs, hooks: hooks, blockSize: d.BlockSize, maxLen: cfg.Deployment.MaxModelLen().Or(math.MaxInt64 / 4),
-		maxSeqs: d.MaxNumSeqs, budget: d.MaxNumBatchedTokens, longPrefill: d.LongPrefillThreshold, chunked: d.ChunkedPrefill,
-		byPriority: d.SchedulingPolicy == "priority", drift: newDriftCursor(cfg.Drift),
-	}
-	e.reaches = cfg.Deployment.Reaches()
-	if err := e.setRules(); err != nil {
+	e := &Engine{cfg: cfg, obs: obs, hooks: hooks, drift: newDriftCursor(cfg.Drift), shortUs: -1}
+	e.transfers.e = e
+	if err := e.setLimits(); err != nil {
 		return nil, err
 	}
 	e.source.Seed(uint64(cfg.Seed), 0x51b5)
 	e.rng = rand.New(&e.source)
 	e.waiting.byPriority = e.byPriority
 	e.front.byPriority = e.byPriority
-	e.shortUs = -1
 	e.timeline, _ = cfg.Latency.(timeline)
 	if cfg.Gradient {
 		var err error
@@ -185,10 +176,11 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.groups = cfg.Deployment.KVUnits(); cfg.Deployment.Model.Layered != nil {
+	if cfg.Deployment.Model.Layered != nil {
 		e.blockSize = e.groups.Block
 		blocks = max(1, blocks/e.groups.Blocks)
 	}
+	d := &cfg.Deployment.Engine
 	e.pool = newPool(blocks, d.PrefixCaching)
 	e.pool.UnhashedFirst = e.rules.UnhashedBlocksFirst
 	e.watermark = int64(e.rules.Watermark * float64(blocks+1))
@@ -196,14 +188,13 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		e.kvLog = &kvLog{obs: watcher}
 		e.pool.Removed = e.kvLog.removed
 	}
-	if d.CPUOffloading && (d.PrefixCaching && d.KVBlocksCPU > 0 || d.Offload().LMCache) {
-		e.cpu = newCPUTier(e, d.KVBlocksCPU)
-	}
-	e.quick = e.depth == 1 && obs == nil && e.cpu == nil && e.spec == nil && e.cadence.interval <= 1
+	e.connector = newConnector(e)
+	e.quick = e.depth == 1 && obs == nil && e.connector == nil && e.spec == nil && e.cadence.interval <= 1
 	e.plain = e.spec == nil && e.pp == 1
-	e.memo = e.cpu == nil && e.spec == nil && e.longPrefill == 0 && e.watermark == 0 && d.Extra["kv_transfer_config"] == nil
+	e.memo = e.connector == nil && e.spec == nil && e.longPrefill == 0 && e.watermark == 0 && d.Extra["kv_transfer_config"] == nil
 	if cfg.TokenGaps {
 		e.out.Gaps = stat.NewHistogram()
+		e.gaps = &gapLog{histogram: e.out.Gaps, tokenUs: cfg.TokenUs}
 	}
 	e.view.TotalBlocks = blocks
 	return e, nil
@@ -213,7 +204,8 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 // called Yield.
 func (e *Engine) RunTo(untilUs int64) error {
 	for e.until = untilUs; ; {
-		if e.turns++; e.turns%turnsUnasked == 0 && e.isDone() {
+		e.turns++
+		if e.turns%turnsBetweenChecks == 0 && e.isCanceled() {
 			return context.Canceled
 		}
 		wake := e.wake()
@@ -236,10 +228,10 @@ func (e *Engine) RunTo(untilUs int64) error {
 	}
 }
 
-// turnsUnasked is a millisecond of work or less.
-const turnsUnasked = 1 << 12
+// turnsBetweenChecks is a millisecond of work or less.
+const turnsBetweenChecks = 1 << 12
 
-func (e *Engine) isDone() bool {
+func (e *Engine) isCanceled() bool {
 	select {
 	case <-e.cfg.Done:
 		return true
@@ -268,7 +260,7 @@ func (e *Engine) wake() int64 {
 	case busy:
 		return max(e.now, e.flight[0].end)
 	case dummying:
-		return max(e.now, e.dummyUs)
+		return max(e.now, e.rank.dummyUs)
 	}
 	return math.MaxInt64
 }
@@ -279,11 +271,11 @@ func (e *Engine) act() error {
 	case busy:
 		return e.finishStep()
 	case dummying:
-		e.now = max(e.now, e.dummyUs)
-		e.peers.sync(e)
+		e.now = max(e.now, e.rank.dummyUs)
+		e.rank.sync()
 		return nil
 	}
-	e.drain()
+	e.drainInbox()
 	if e.timeline != nil && e.hasWork() {
 		// What arrives until the recorded start of the next step is picked up too.
 		if start := e.timeline.StartUs(e.step+1, e.now); start > e.now {
@@ -294,19 +286,22 @@ func (e *Engine) act() error {
 	return e.beginStep()
 }
 
-// hasWork is vLLM's has_requests: someone is in the engine, or a finish is
-// still to be told to the workers.
+// hasWork reports whether the engine goes on stepping: a request is inside, or a finished one is
+// still to be reported to the workers (scheduler.py: has_requests()).
 func (e *Engine) hasWork() bool {
-	return e.unfinished() || e.finished > 0 || len(e.leaving) > 0 && e.rules.LeavingIsWork || e.cpu.works()
+	return e.unfinished() || e.finished > 0 || len(e.transfers.leaving) > 0 && e.rules.LeavingIsWork ||
+		e.connector != nil && e.connector.hasWork()
 }
 
-func (e *Engine) unfinished() bool { return len(e.running) > 0 || e.waits() > 0 }
+// unfinished reports whether a request is inside (scheduler.py: has_unfinished_requests()).
+func (e *Engine) unfinished() bool { return len(e.running) > 0 || e.numWaiting() > 0 }
 
-// waits is the number of waiting requests.
-func (e *Engine) waits() int { return e.waiting.len() + e.front.len() }
+// numWaiting is the number of waiting requests.
+func (e *Engine) numWaiting() int { return e.waiting.len() + e.front.len() }
 
-// drain picks up the input queue at the start of an iteration.
-func (e *Engine) drain() {
+// drainInbox picks up the input queue at the start of an iteration (engine/core.py:
+// _process_input_queue()).
+func (e *Engine) drainInbox() {
 	if e.forced && !e.hasWork() && len(e.flight) == 0 {
 		e.skipToPickUp()
 	}
@@ -333,29 +328,30 @@ func (e *Engine) skipToPickUp() {
 	}
 }
 
-// beginStep schedules. A synchronous engine then waits for the step's end; with
-// asynchronous scheduling and pipeline stages there is a queue of steps: while
-// one executes the next is scheduled, until the queue is full.
+// beginStep schedules. A synchronous engine then waits for the step's end (engine/core.py:
+// step()). With asynchronous scheduling and pipeline stages there is a queue of steps: while one
+// executes the next is scheduled, until the queue is full (step_with_batch_queue()).
 func (e *Engine) beginStep() error {
 	e.executed = false
-	if e.hasWork() || e.depth == 1 && e.peers == nil {
+	if e.hasWork() || e.depth == 1 && e.rank == nil {
 		if err := e.schedule(); err != nil {
 			return err
 		}
-		if e.peers != nil {
-			if err := e.peers.runReadyPasses(); err != nil {
+		if e.rank != nil {
+			if err := e.rank.runReadyPasses(); err != nil {
 				return err
 			}
 		}
 		if int64(len(e.flight)) < e.depth && (e.executed || e.rules.EmptyBatchesQueue && e.hasWork()) {
-			if e.pass(max(1, e.cfg.ScheduleUs)); e.peers != nil {
-				return e.endPass()
+			e.pass(max(1, e.cfg.ScheduleUs))
+			if e.rank != nil {
+				return e.rank.endIteration()
 			}
 			return nil
 		}
 	}
-	if e.peers != nil && len(e.flight) == 0 {
-		return e.endPass()
+	if e.rank != nil && len(e.flight) == 0 {
+		return e.rank.endIteration()
 	}
 	e.phase = busy
 	return nil
@@ -364,8 +360,8 @@ func (e *Engine) beginStep() error {
 // finishStep processes the oldest step in flight, at its end.
 func (e *Engine) finishStep() error {
 	e.landStep()
-	if e.peers != nil {
-		return errors.Join(e.failed, e.endPass())
+	if e.rank != nil {
+		return errors.Join(e.failed, e.rank.endIteration())
 	}
 	if !e.executed {
 		e.pauseIfStuck()
@@ -381,7 +377,7 @@ func (e *Engine) landStep() {
 	f := e.flight[0]
 	e.flight = append(e.flight[:0], e.flight[1:]...)
 	if e.grad != nil {
-		e.grad.ends(&f, f.end < e.now)
+		e.grad.updated(&f, f.end < e.now)
 	}
 	e.now = max(e.now, f.end)
 	e.phase = ready
@@ -392,37 +388,39 @@ func (e *Engine) landStep() {
 		}
 		e.processAborts()
 		if f.steady {
-			e.out.WastedTokens += int64(running - len(e.running)) // their tokens come too late
+			e.out.WastedTokens += int64(running - len(e.running)) // of requests aborted during the step
 			e.updateSteady(f.step)
 		} else {
 			e.update(&f)
 		}
 		e.skipTo(e.now + e.cfg.StepGapUs)
-	} else if e.cpu != nil || len(e.parked)+len(e.leaving) > 0 {
+	} else if e.connector != nil || e.transfers.areUnderWay() {
 		e.update(&f)
 	}
 	if !f.steady {
-		e.spare = append(e.spare, f.items[:0])
+		e.reuse.items = append(e.reuse.items, f.items[:0])
 	}
 }
 
-// pauseIfStuck follows a step that executed nothing while requests wait.
+// pauseIfStuck follows a step that executed nothing while requests wait: the engine pauses, or
+// refuses a request that can never be scheduled, for which vLLM would wait for ever.
 func (e *Engine) pauseIfStuck() {
 	if !e.unfinished() {
 		return
 	}
-	if e.hopeless {
-		e.rejectStuck(e.next().pop())
+	if e.stall.isHopeless {
+		e.rejectStuck(e.nextQueue().pop())
 		return
 	}
-	if e.stuck && !e.executing() && e.waits() > 0 && len(e.parked)+len(e.leaving) == 0 {
-		// Loads that have just arrived are seen by the next schedule(). Where they hold all blocks, releases before
-		// 0.31 wait for ever.
-		if q := e.next(); q.peek().status != statusParked && (e.stuckPasses > 1 || len(e.waitingHolders()) == 0) {
+	if e.stall.isStuck && !e.isExecuting() && e.numWaiting() > 0 && !e.transfers.areUnderWay() {
+		// The next schedule() sees loads that have just arrived. Where they hold all blocks,
+		// releases before 0.31 wait for ever.
+		q := e.nextQueue()
+		if q.peek().status != statusParked && (e.stall.passes > 1 || len(e.waitingHolders()) == 0) {
 			e.rejectStuck(q.pop())
 			return
 		}
-		e.stuckPasses++
+		e.stall.passes++
 	}
 	e.pass(e.cfg.IdleSleepUs)
 }
@@ -447,27 +445,30 @@ func (e *Engine) skipTo(untilUs int64) {
 	e.now = untilUs
 }
 
-// executing reports whether a step with tokens is in flight.
-func (e *Engine) executing() bool {
+// isExecuting reports whether a step with tokens is in flight.
+func (e *Engine) isExecuting() bool {
 	return slices.ContainsFunc(e.flight, func(f flight) bool { return f.tokens > 0 })
 }
 
-// Close ends the run: requests that are still inside leave unfinished. The
-// result has no Requests; the hooks were told of them.
+// Close ends the run: requests that are still inside leave unfinished. The result has no
+// Requests; the hooks were called for them.
 func (e *Engine) Close() *Result {
-	e.flushGaps()
-	if e.cpu != nil {
-		e.step++ // nobody is left to be told
-		e.cpu.completeTransfers(math.MaxInt64, e.step)
+	if e.gaps != nil {
+		e.gaps.flush()
+	}
+	if e.connector != nil {
+		e.step++ // copies that no step waits for any more
+		e.connector.completeTransfers(math.MaxInt64, e.step)
 		e.step--
 	}
 	for i, v := range e.visits {
-		if v != nil {
-			if v.s != nil {
-				e.forgetGaps(v.s)
-			}
-			e.leave(i, e.now)
+		if v == nil {
+			continue
 		}
+		if v.s != nil && e.gaps != nil {
+			e.gaps.forget(v.s)
+		}
+		e.leave(i, e.now)
 	}
 	e.out.Steps = e.step
 	e.out.HitBlocks = e.pool.Hits

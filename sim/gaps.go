@@ -3,78 +3,104 @@ package sim
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// gap counts a gap between two tokens; equal neighbours are counted together.
-func (e *Engine) gap(s *seq, us int64) {
-	if us != e.gapUs {
-		e.flushGaps()
-		e.gapUs = us
+// gapLog keeps the gaps between the tokens of each request and their histogram over all that
+// finish; nil without Config.TokenGaps.
+type gapLog struct {
+	histogram *stat.Histogram // us, tokenUs included
+	tokenUs   float64         // Config.TokenUs
+	runUs     int64           // gap of the pending run of equal gaps
+	runLength int64
+	spare     [][]int32 // memory of requests that have left
+}
+
+// add notes a gap of s in us. Equal neighbours go into the histogram together.
+func (g *gapLog) add(s *seq, us int64) {
+	if us != g.runUs {
+		g.flush()
+		g.runUs = us
 	}
-	e.gapN++
+	g.runLength++
 	s.gaps = append(s.gaps, int32(us))
 }
 
-func (e *Engine) flushGaps() {
-	if e.gapN > 0 {
-		e.out.Gaps.Add(float64(e.gapUs)+e.cfg.TokenUs, e.gapN)
-		e.gapN = 0
+func (g *gapLog) flush() {
+	if g.runLength > 0 {
+		g.histogram.Add(float64(g.runUs)+g.tokenUs, g.runLength)
+		g.runLength = 0
 	}
 }
 
-// forgetGaps takes the gaps of a request that does not finish out of those of all.
-func (e *Engine) forgetGaps(s *seq) {
-	if !e.cfg.TokenGaps {
-		return // a copy of an engine that runs ahead: the histogram is not its own
+// begin gives a request memory for its gaps.
+func (g *gapLog) begin(s *seq) {
+	if n := len(g.spare); n > 0 {
+		s.gaps = g.spare[n-1]
+		g.spare = g.spare[:n-1]
 	}
+}
+
+// forget takes the gaps of a request that does not finish out of the histogram.
+func (g *gapLog) forget(s *seq) {
 	for _, us := range s.gaps {
-		e.out.Gaps.Add(float64(us)+e.cfg.TokenUs, -1)
+		g.histogram.Add(float64(us)+g.tokenUs, -1)
 	}
 }
 
-// gapQuantiles are the median and the 99th percentile of the request's token
-// gaps (nearest rank), ms, unknown without gaps.
-func (e *Engine) gapQuantiles(s *seq) (p50, p99 trace.Opt[float64]) {
+// release takes the memory back from a request that has left.
+func (g *gapLog) release(s *seq) {
+	if s.gaps != nil {
+		g.spare = append(g.spare, s.gaps[:0])
+		s.gaps = nil
+	}
+}
+
+// quantiles are the median and the 99th percentile of the request's gaps (nearest rank), ms;
+// unknown without gaps. They reorder the gaps.
+func (g *gapLog) quantiles(s *seq) (p50, p99 trace.Opt[float64]) {
 	n := len(s.gaps)
 	if n == 0 {
 		return p50, p99
 	}
-	a, b := (n-1)/2, (n*99+99)/100-1
-	nth(s.gaps, a)
-	high := slices.Max(s.gaps[a:])
-	if b < n-1 {
-		nth(s.gaps[a:], b-a)
-		high = s.gaps[b]
+	median, high := (n-1)/2, (n*99+99)/100-1
+	selectNth(s.gaps, median)
+	highUs := slices.Max(s.gaps[median:])
+	if high < n-1 {
+		selectNth(s.gaps[median:], high-median)
+		highUs = s.gaps[high]
 	}
-	return trace.Some((float64(s.gaps[a]) + e.cfg.TokenUs) / 1e3), trace.Some((float64(high) + e.cfg.TokenUs) / 1e3)
+	ms := func(us int32) trace.Opt[float64] { return trace.Some((float64(us) + g.tokenUs) / 1e3) }
+	return ms(s.gaps[median]), ms(highUs)
 }
 
-// nth reorders v so that v[k] is what it would be in order, nothing before it is
-// larger and nothing behind it smaller (Hoare's selection, middle of three,
-// Lomuto's partition, which needs no branch on the data).
-func nth(v []int32, k int) {
+// selectNth reorders v so that v[k] is what it would be in order, nothing before it is larger
+// and nothing behind it smaller (Hoare's selection, middle of three, Lomuto's partition, which
+// needs no branch on the data).
+func selectNth(v []int32, k int) {
 	for len(v) > 1 {
 		a := v[0]
 		b := v[len(v)/2]
 		c := v[len(v)-1]
 		pivot := max(min(a, b), min(max(a, b), c))
-		less := below(v, int64(pivot))
+		less := partitionBelow(v, int64(pivot))
 		switch {
 		case k < less:
 			v = v[:less]
 			continue
 		case less == 0: // the pivot is the smallest
-			if less = below(v, int64(pivot)+1); k < less {
+			if less = partitionBelow(v, int64(pivot)+1); k < less {
 				return
 			}
 		}
-		v, k = v[less:], k-less
+		v = v[less:]
+		k -= less
 	}
 }
 
-// below moves what is smaller than the limit to the front and counts it.
-func below(v []int32, limit int64) int {
+// partitionBelow moves what is smaller than the limit to the front and counts it.
+func partitionBelow(v []int32, limit int64) int {
 	n := 0
 	for i, x := range v {
 		v[i] = v[n]

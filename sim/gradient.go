@@ -7,17 +7,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// For a fixed schedule every stamp is a linear function of the coefficients: the
-// engine's clock is the moment a busy period began plus the steps since, and a
-// step is the dot product of its features. So the derivative of the clock is a
-// running sum of features, and what one request experienced changes by the
-// difference of two of them. Where a coefficient moves the schedule itself (who
-// shares a batch, chunk borders, preemption) times jump; the derivative does not
-// see that.
+// For a fixed schedule every stamp is a linear function of the coefficients: the engine's clock
+// is the moment a busy period began plus the steps since, and a step time is the dot product of
+// coefficients and features. So the derivative of the clock by the coefficients is a running sum
+// of features, and the derivative of a request's latency is the difference of two such sums.
+// Where a coefficient moves the schedule itself (which requests share a batch, chunk borders,
+// preemption) times jump, and the derivative does not show that.
 
-// Columns are the coefficients that derivatives are taken by, one after the
-// other: those of the step time, the overhead and the egress as their models
-// list them, and Config.TokenUs.
+// Columns are the numbers of coefficients that derivatives are taken by, in this order: those of
+// the step time, the overhead and the egress as their models list them, then Config.TokenUs.
 type Columns struct{ Step, Overhead, Egress int }
 
 // N is the number of columns.
@@ -35,7 +33,7 @@ func (d *Derivative) set(to *Derivative) {
 	copy(d.By, to.By)
 }
 
-// add puts us and factor times the features from column at on into d.
+// add adds us, and factor times the features to the columns from at on.
 func (d *Derivative) add(us float64, at int, features []float64, factor float64) {
 	d.Us += us
 	by := d.By[at : at+len(features)]
@@ -44,8 +42,7 @@ func (d *Derivative) add(us float64, at int, features []float64, factor float64)
 	}
 }
 
-// minus makes d the time from one stamp to another, shown with tokens times
-// Config.TokenUs.
+// minus makes d the time between two stamps, plus tokens times Config.TokenUs.
 func (d *Derivative) minus(to, from *Derivative, tokens, tokenUs float64) {
 	d.Us = to.Us - from.Us + tokens*tokenUs
 	for j := range d.By {
@@ -54,52 +51,60 @@ func (d *Derivative) minus(to, from *Derivative, tokens, tokenUs float64) {
 	d.By[len(d.By)-1] += tokens
 }
 
-// gradient is how the times of one finished request change with the
-// coefficients. It is reused when the request has been reported.
+// gradient is how the latencies of one finished request change with the coefficients. It is
+// reused after the request has been reported.
 type gradient struct {
 	TTFT, Span, E2E Derivative // Span: first to last token
 
 	arrive, enqueue, first, last, left Derivative
 
-	origin Derivative // what its beginning adds to the engine's clock
+	origin Derivative // what the last restart before it adds to the engine's clock
 }
 
-// clocks are the derivatives that an engine carries along.
+// clocks are the derivatives of an engine's clocks; nil without Config.Gradient.
 type clocks struct {
 	Columns
-	step             linear
-	overhead, egress linearDelay // nil: none
-	now, gpu, end    Derivative  // of the engine, of the GPU's queue, of the step just scheduled
-	stepUs, factor   float64     // its execution, and what multiplied its features (0: clipped)
-	restarts         bool
-	ended, origin    Derivative   // with restarts: the last step, and what the beginning in force adds to the clock
-	flights          []Derivative // memory for steps in flight
-	free             []*gradient
+	step     linear
+	overhead linearDelay // nil: none
+	egress   linearDelay // nil: none
+	now      Derivative  // the engine's clock
+	gpu      Derivative  // when the GPU is free
+	end      Derivative  // of the step just scheduled
+	stepUs   float64     // its predicted time
+	factor   float64     // of its features in stepUs: noise and drift; 0 where the time was clipped
+	restarts bool        // Config.Restarts
+	ended    Derivative  // with restarts: the duration of the last step
+	origin   Derivative  // with restarts: what the last one adds to the clock
+	flights  []Derivative
+	free     []*gradient
 }
 
 func newClocks(cfg *Config) (*clocks, error) {
 	c := &clocks{}
-	ok := true
+	var ok bool
 	if c.step, ok = cfg.Latency.(linear); !ok {
 		return nil, trace.Errorf(CodeBadConfig, "gradient: got a step time that is not linear, want one with features")
 	}
-	linear := func(d Delay, to *linearDelay) int {
-		if d == nil {
-			return 0
+	c.Columns.Step = len(c.step.Features())
+	for _, delay := range []struct {
+		given   Delay
+		to      *linearDelay
+		columns *int
+	}{{cfg.Overhead, &c.overhead, &c.Columns.Overhead}, {cfg.Egress, &c.egress, &c.Columns.Egress}} {
+		if delay.given == nil {
+			continue
 		}
-		l, isLinear := d.(linearDelay)
-		if ok = ok && isLinear; !ok {
-			return 0
+		l, ok := delay.given.(linearDelay)
+		if !ok {
+			return nil, trace.Errorf(CodeBadConfig, "gradient: got a delay that is not linear, want one with features")
 		}
-		*to = l
-		return len(l.Features())
+		*delay.to = l
+		*delay.columns = len(l.Features())
 	}
-	c.Columns = Columns{Step: len(c.step.Features()), Overhead: linear(cfg.Overhead, &c.overhead), Egress: linear(cfg.Egress, &c.egress)}
-	if !ok {
-		return nil, trace.Errorf(CodeBadConfig, "gradient: got a delay that is not linear, want one with features")
+	for _, d := range []*Derivative{&c.now, &c.gpu, &c.end, &c.ended, &c.origin} {
+		*d = c.derivative()
 	}
-	c.now, c.gpu, c.end = c.derivative(), c.derivative(), c.derivative()
-	c.restarts, c.ended, c.origin = cfg.Restarts, c.derivative(), c.derivative()
+	c.restarts = cfg.Restarts
 	return c, nil
 }
 
@@ -114,8 +119,8 @@ func gradientColumns(cfg *Config) (Columns, error) {
 
 func (c *clocks) derivative() Derivative { return Derivative{By: make([]float64, c.N())} }
 
-// gradient is memory for a request's derivatives.
-func (c *clocks) gradient() *gradient {
+// newGradient is memory for a request's derivatives.
+func (c *clocks) newGradient() *gradient {
 	if n := len(c.free); n > 0 {
 		g := c.free[n-1]
 		c.free = c.free[:n-1]
@@ -128,7 +133,7 @@ func (c *clocks) gradient() *gradient {
 	return g
 }
 
-// arrived starts a request's derivatives: at a moment nobody can move, or at from.
+// arrived starts a request's derivatives: at a moment that no coefficient moves, or at from.
 func (c *clocks) arrived(g *gradient, atUs int64, from *Derivative) {
 	if from != nil {
 		g.arrive.set(from)
@@ -138,8 +143,7 @@ func (c *clocks) arrived(g *gradient, atUs int64, from *Derivative) {
 	clear(g.arrive.By)
 }
 
-// delayed is the request on its way to the engine: us after its arrival, or at
-// a moment nobody can move.
+// delayed is when the request reaches the engine, us after its arrival.
 func (c *clocks) delayed(g *gradient, us float64) {
 	g.enqueue.set(&g.arrive)
 	if c.overhead != nil {
@@ -147,29 +151,42 @@ func (c *clocks) delayed(g *gradient, us float64) {
 	}
 }
 
+// enqueued is when the request reaches the engine at a moment that no coefficient moves.
 func (c *clocks) enqueued(g *gradient, atUs int64) {
 	g.enqueue.Us = float64(atUs)
 	clear(g.enqueue.By)
 }
 
-// executes ends the step that was just predicted: it starts now, or when the GPU is free.
-func (c *clocks) executes(fromGPU bool, waitUs int64) {
-	if c.end.set(&c.now); fromGPU {
-		c.end.set(&c.gpu)
+// predicted notes the time of a step: us with noise and drift, plain without them.
+func (c *clocks) predicted(us, plain float64) {
+	c.stepUs = us
+	c.factor = us / plain
+	if plain <= 1 {
+		c.factor = 0
 	}
-	c.end.Us += float64(waitUs)
+}
+
+// executed ends the step that was just predicted. It began waitUs after now, or fromGPU when the
+// GPU was free.
+func (c *clocks) executed(fromGPU bool, waitUs int64) {
+	if fromGPU {
+		c.end.set(&c.gpu)
+	} else {
+		c.end.set(&c.now)
+		c.end.Us += float64(waitUs)
+	}
 	c.end.add(c.stepUs, 0, c.step.Features(), c.factor)
 	c.gpu.set(&c.end)
 }
 
-// idles ends a step that executes nothing.
-func (c *clocks) idles(us int64) {
+// idled ends a step that executed nothing.
+func (c *clocks) idled(us int64) {
 	c.end.set(&c.now)
 	c.end.Us += float64(us)
 }
 
-// fly is a copy of the end of the step just scheduled.
-func (c *clocks) fly() Derivative {
+// endOfStep is a copy of the end of the step just scheduled.
+func (c *clocks) endOfStep() Derivative {
 	if n := len(c.flights); n > 0 {
 		d := c.flights[n-1]
 		c.flights = c.flights[:n-1]
@@ -179,11 +196,11 @@ func (c *clocks) fly() Derivative {
 	return Derivative{Us: c.end.Us, By: slices.Clone(c.end.By)}
 }
 
-// picksUp begins a request that is picked up; nobody: nobody waits before it. It
-// has waited for a part of the step that just ended, and will for the same part
-// when steps get longer.
-func (c *clocks) picksUp(g *gradient, nobody bool) {
-	if c.restarts && nobody {
+// pickedUp begins a request that the engine picks up. With restarts a request that finds the
+// queue empty restarts the clock: it has waited for a part of the step that just ended, and is
+// taken to wait for the same part when steps get longer.
+func (c *clocks) pickedUp(g *gradient, queueIsEmpty bool) {
+	if c.restarts && queueIsEmpty {
 		share := 0.0
 		if c.ended.Us > 0 {
 			share = math.Min(1, math.Max(0, c.now.Us-g.enqueue.Us)/c.ended.Us)
@@ -195,16 +212,16 @@ func (c *clocks) picksUp(g *gradient, nobody bool) {
 	g.origin.set(&c.origin)
 }
 
-// begins an idle engine: its clock is the request's.
-func (c *clocks) begins(g *gradient) {
+// woken sets the clock of an idle engine to the request's.
+func (c *clocks) woken(g *gradient) {
 	c.now.set(&g.enqueue)
 	clear(c.origin.By)
 	c.ended.Us = 0
 }
 
-// ends processes a step: the clock is its end, unless it was late.
-func (c *clocks) ends(f *flight, late bool) {
-	if !late {
+// updated processes a step: the clock is its end, unless the clock is past it.
+func (c *clocks) updated(f *flight, isPast bool) {
+	if !isPast {
 		if c.restarts {
 			c.ended.set(&f.grad)
 			c.ended.Us -= c.now.Us
@@ -217,9 +234,11 @@ func (c *clocks) ends(f *flight, late bool) {
 	c.flights = append(c.flights, f.grad)
 }
 
-// departs gives a finished request its derivatives.
-func (c *clocks) departs(g *gradient, delayUs float64, outputs int64, tokenUs float64) {
-	if g.left.set(&g.last); c.egress != nil {
+// finish gives a finished request its derivatives; delayUs is its egress.
+func (c *clocks) finish(g *gradient, delayUs float64, outputs int64, tokenUs float64) {
+	g.last.set(&c.now)
+	g.left.set(&g.last)
+	if c.egress != nil {
 		g.left.add(delayUs, c.Step+c.Overhead, c.egress.Features(), 1)
 	}
 	g.TTFT.minus(&g.first, &g.arrive, 1, tokenUs)

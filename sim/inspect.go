@@ -16,7 +16,7 @@ func (e *Engine) Inside() inside {
 	if len(e.flight) > 0 && e.flight[0].tokens > 0 {
 		start = e.flight[0].start
 	}
-	return inside{Waiting: int64(e.waits() + len(e.inbox)), Running: int64(len(e.running)), FreeBlocks: e.pool.Free,
+	return inside{Waiting: int64(e.numWaiting() + len(e.inbox)), Running: int64(len(e.running)), FreeBlocks: e.pool.Free,
 		TotalBlocks: e.pool.Total, StepStartUs: start}
 }
 
@@ -38,7 +38,7 @@ func (e *Engine) Each(visit func(Work)) {
 		w := Work{Computed: s.computed, Prompt: s.prompt, Outputs: s.outputs, Remaining: s.target - s.outputs,
 			Priority: s.req.Priority, Running: running}
 		if running {
-			w.InStep = scheduled.of(s)
+			w.InStep = scheduled.tokensOf(s)
 		}
 		visit(w)
 	}

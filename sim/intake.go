@@ -66,7 +66,7 @@ func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 	v.res = r.result(atUs)
 	e.out.Sent++
 	if e.grad != nil {
-		v.grad = e.grad.gradient()
+		v.grad = e.grad.newGradient()
 		e.grad.arrived(v.grad, atUs, from)
 	}
 	e.forced = e.forced || r.PickUpStep.OK
@@ -118,9 +118,9 @@ func (e *Engine) newVisit(i int, r *Request) *visit {
 		e.visits = append(e.visits, make([]*visit, i+1-len(e.visits))...)
 	}
 	var v *visit
-	if n := len(e.freeVisits); n > 0 {
-		v = e.freeVisits[n-1]
-		e.freeVisits = e.freeVisits[:n-1]
+	if n := len(e.reuse.visits); n > 0 {
+		v = e.reuse.visits[n-1]
+		e.reuse.visits = e.reuse.visits[:n-1]
 	} else {
 		v = &visit{}
 	}
@@ -149,7 +149,7 @@ type apiLimits struct {
 }
 
 func (e *Engine) queueAt(at int64, r *Request) Queue {
-	q := e.queue(r.PromptTokens)
+	q := e.queueState(r.PromptTokens)
 	q.NowUs = at
 	if _, constant := e.cfg.Overhead.(Const); e.pool.Caching && !constant {
 		content := r.content(-1)
@@ -159,9 +159,9 @@ func (e *Engine) queueAt(at int64, r *Request) Queue {
 	return q
 }
 
-// queue is the engine's state as a request with a prompt meets it.
-func (e *Engine) queue(prompt int64) Queue {
-	return Queue{Running: int64(len(e.running)), Waiting: int64(e.waits()), FreeBlocks: e.pool.Free,
+// queueState is the engine's state as a request with a prompt meets it.
+func (e *Engine) queueState(prompt int64) Queue {
+	return Queue{Running: int64(len(e.running)), Waiting: int64(e.numWaiting()), FreeBlocks: e.pool.Free,
 		TotalBlocks: e.pool.Total, PreemptionEMA: e.ema, PromptTokens: prompt}
 }
 
@@ -173,24 +173,24 @@ func (e *Engine) enqueue(i int, at int64) {
 	if e.phase == idle {
 		e.phase = ready
 		if e.grad != nil && at > e.now {
-			e.grad.begins(v.grad)
+			e.grad.woken(v.grad)
 		}
 		e.now = max(e.now, at)
 	}
-	if e.peers != nil && !e.peers.running {
-		e.peers.begins(at)
+	if e.rank != nil && !e.rank.running {
+		e.rank.startWave(at)
 	}
 	e.emit(Event{Kind: enqueued, AtUs: at, Request: i})
 }
 
 // newSeq takes a sequence record whose last references are two steps old.
 func (e *Engine) newSeq(i int, v *visit) *seq {
-	s := e.free.take(e.step - 2)
+	s := e.reuse.seqs.take(e.step - 2)
 	if s == nil {
 		s = &seq{}
 	} else {
 		if s.content != nil {
-			e.contents = append(e.contents, s.content)
+			e.reuse.contents = append(e.reuse.contents, s.content)
 		}
 		*s = seq{}
 	}
@@ -208,17 +208,17 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	s.remote.pending = r.RemotePrefill
 	s.target = min(r.OutputTokens, maxTokens, e.maxLen-r.PromptTokens)
 	s.side = e.groups.Side(r.PromptTokens + s.target)
-	if e.cpu != nil {
-		s.load = &loadState{}
+	if e.connector != nil {
+		s.offload = &offloadState{}
 	}
 	return s
 }
 
 // describe says what the blocks of s hold, with its first attempt at admission.
 func (e *Engine) describe(s *seq) {
-	if n := len(e.contents); n > 0 {
-		s.content = e.contents[n-1]
-		e.contents = e.contents[:n-1]
+	if n := len(e.reuse.contents); n > 0 {
+		s.content = e.reuse.contents[n-1]
+		e.reuse.contents = e.reuse.contents[:n-1]
 	} else {
 		s.content = &Content{}
 	}
@@ -233,7 +233,7 @@ func (e *Engine) describe(s *seq) {
 func (e *Engine) pickUp(s *seq) {
 	s.status = statusWaiting
 	if e.grad != nil {
-		e.grad.picksUp(e.visits[s.idx].grad, e.waiting.len() == 0)
+		e.grad.pickedUp(e.visits[s.idx].grad, e.waiting.len() == 0)
 	}
 	e.waiting.push(s)
 	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.waiting.len()))
@@ -320,8 +320,8 @@ func (e *Engine) leave(i int, at int64) {
 	if v.grad != nil {
 		e.grad.free = append(e.grad.free, v.grad)
 	}
-	if v.req, v.s, v.grad = nil, nil, nil; len(e.freeVisits) < mostSpare {
-		e.freeVisits = append(e.freeVisits, v)
+	if v.req, v.s, v.grad = nil, nil, nil; len(e.reuse.visits) < mostSpare {
+		e.reuse.visits = append(e.reuse.visits, v)
 	}
 }
 

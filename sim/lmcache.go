@@ -1,34 +1,69 @@
 package sim
 
-// What follows is the tier as LMCache 0.5.6 keeps it (vllm_v1_adapter.py, cache_engine.py, local_cpu_backend.py and
-// cache_policy of its wheel). A request is looked up once before each admission, in chunks from its first token on. What
-// is found is kept until it runs and loaded with the step, which takes longer, where it reaches further than the blocks
-// on the GPU. A step saves the chunks that it fills behind those found; from the first step of one token on none, but with
-// save_decode_cache. A chunk takes room even where it is there already. With LMCache's own server
-// (lmcache_mp_connector.py) the answer comes with the next step, loads park, copies go beside the steps, and the prompt's
-// chunks are saved.
+import (
+	"math"
 
-// ask returns how many tokens behind the local ones are loaded; busy: the server has not answered yet.
-func (c *cpuTier) ask(s *seq, local int64) (tokens int64, sync, busy bool) {
-	l := s.load
-	if !l.asked && c.set.Parks {
-		l.asked = true
+	"github.com/blis-train/blis-train/trace"
+)
+
+// lmcache is the connector of LMCache 0.5.6 (vllm_v1_adapter.py, cache_engine.py,
+// local_cpu_backend.py and cache_policy of its wheel).
+//
+// A request is looked up once before each admission, in chunks from its first token on. What is
+// found stays in the tier until the request runs. It is loaded inside the step, which then
+// takes longer, where it reaches further than the blocks on the GPU. A step saves the chunks that it
+// fills behind those found. From the first step of a single token on it saves none, except
+// with save_decode_cache. A chunk needs free room even where it is in the tier already.
+//
+// With LMCache's own server (lmcache_mp_connector.py, deploy.Offload.Parks) the answer to a
+// lookup comes with the next step, loads park, copies run while steps do, and the chunks of
+// prompts are saved.
+type lmcache struct{ cpuTier }
+
+func newLMCache(e *Engine, blocks int64) *lmcache {
+	c := &lmcache{newCPUTier(e)}
+	c.capacity = int(blocks / c.set.Blocks)
+	if blocks <= 0 { // max_local_cpu_size instead, in whole pages
+		const page = 4096
+		stages := max(1, e.cfg.Deployment.PP)
+		chunkBytes := page * math.Ceil(float64(c.chunkTokens)*c.tokenBytes/float64(stages*page))
+		c.capacity = int(trace.Int(c.set.Bytes / chunkBytes))
+	}
+	// These rules are of vLLM's own connector.
+	r := &e.rules
+	r.OffloadFreesAtOnce = false
+	r.OffloadInOrder = false
+	r.OffloadByUse = false
+	r.OffloadAtFinish = false
+	r.OffloadByRequest = false
+	r.OffloadSyncLoads = false
+	return c
+}
+
+func (c *lmcache) match(s *seq, local int64) (tokens int64, sync, busy bool) {
+	l := s.offload
+	if !l.isAsked && c.set.Parks {
+		l.isAsked = true
 		return 0, false, true
 	}
-	if !l.found {
-		for l.found, l.hit = true, 0; l.hit < s.tokens()/c.chunk; l.hit++ {
-			x := c.get(c.key(s, l.hit))
+	if !l.isAnswered {
+		l.isAnswered = true
+		l.hitChunks = 0
+		for l.hitChunks < s.tokens()/c.chunkTokens {
+			x := c.get(c.key(s, l.hitChunks))
 			if x == nil {
 				break
 			}
 			x.refs++
+			l.hitChunks++
 		}
-		for i := l.hit - 1; i >= 0; i-- {
-			c.rankChunk(c.get(c.key(s, i)), true)
+		for i := l.hitChunks - 1; i >= 0; i-- {
+			c.rankFound(c.get(c.key(s, i)))
 		}
 	}
-	if tokens = l.hit*c.chunk - local; l.hit*c.chunk == s.tokens() {
-		tokens-- // the last is computed
+	tokens = l.hitChunks*c.chunkTokens - local
+	if l.hitChunks*c.chunkTokens == s.tokens() {
+		tokens-- // the last token is computed
 	}
 	if tokens < max(1, c.set.Fewest) {
 		tokens = 0
@@ -36,90 +71,158 @@ func (c *cpuTier) ask(s *seq, local int64) (tokens int64, sync, busy bool) {
 	return tokens, !c.set.Parks, false
 }
 
-// rankChunk puts a chunk where cache_policy evicts it, the first of the list next; again: it was found.
-func (c *cpuTier) rankChunk(x *tierChunk, again bool) {
-	rank := c.now()
+// rankStored puts a new chunk where cache_policy evicts it; the first of the list is next.
+func (c *lmcache) rankStored(x *tierChunk) {
+	rank := c.nextRank()
 	switch c.set.Policy {
-	case "fifo":
-		if again {
-			return
-		}
 	case "mru":
 		rank = -rank
-	case "lfu": // the oldest of those found as often
-		rank = (x.rank>>40+1)<<40 + rank>>32
+	case "lfu":
+		rank = lfuRank(x, rank)
 	}
-	x.take(&c.t1, rank)
+	x.moveTo(&c.t1, rank)
+}
+
+// rankFound puts a chunk that was found where cache_policy evicts it.
+func (c *lmcache) rankFound(x *tierChunk) {
+	rank := c.nextRank()
+	switch c.set.Policy {
+	case "fifo":
+		return
+	case "mru":
+		rank = -rank
+	case "lfu":
+		rank = lfuRank(x, rank)
+	}
+	x.moveTo(&c.t1, rank)
+}
+
+// lfuRank orders chunks by how often they were found, the oldest of equals first.
+func lfuRank(x *tierChunk, rank int64) int64 { return (x.rank>>40+1)<<40 + rank>>32 }
+
+func (c *lmcache) startLoad(s *seq, local, _ int64, sync bool) {
+	l := s.offload
+	first := local / c.chunkTokens
+	t := &transfer{s: s, state: l, idx: s.idx, load: true, sync: sync, pins: c.keys(s, 0, l.hitChunks)}
+	t.gpuBlocks = (l.hitChunks - first) * c.set.Blocks
+	l.nextStore = l.hitChunks
+	l.isLoaded = true
+	c.addLoad(t, s, first, l.hitChunks)
+	c.event(KVEvent{Kind: cacheLoadCommitted, Request: s.idx, Step: c.e.step - 1, Blocks: t.source, CPU: true})
+	c.startCopy(t)
+}
+
+// planStores decides what the step saves: of new requests first, then of running, then of
+// resumed ones. To model runner V2 a resumed request is new, and running ones come last.
+func (c *lmcache) planStores(items []item) {
+	for pass := range 3 {
+		for i := range items {
+			it := &items[i]
+			turn := 1
+			if it.fresh {
+				turn = newOrResumed(it.s)
+			}
+			if c.e.rules.ModelRunnerV2 {
+				turn = (3 - turn) % 3
+			}
+			if turn == pass {
+				c.planSave(it)
+			}
+		}
+	}
+	for _, s := range c.preempted { // the workers wait for its copies before its blocks are taken
+		c.waitForCopiesOf(s.offload)
+		c.completeStore(s.offload.storing)
+		s.offload.storing = s.offload.storing[:0]
+	}
+	c.preempted = c.preempted[:0]
 }
 
 // planSave decides what this step saves of a request.
-func (c *cpuTier) planSave(it *item) {
-	s, l := it.s, it.s.load
+func (c *lmcache) planSave(it *item) {
+	s, l := it.s, it.s.offload
 	known := s.tokens()
-	base := min(s.computed, l.length)
+	base := min(s.computed, l.knownTokens)
 	t := &transfer{s: s, state: l, idx: s.idx, sync: !c.set.Parks}
 	n := min(it.n, known-base)
-	l.decodes = l.decodes || n == 1
+	l.hasDecoded = l.hasDecoded || n == 1
 	if c.set.Parks || it.fresh && (s.preempted == 0 || c.e.rules.ModelRunnerV2) {
 		base = s.computed
 		n = it.n
-		l.decodes = false
+		l.hasDecoded = false
 		if !c.set.Parks || !c.set.Decodes {
 			known = s.prompt
 		}
 	} else if it.fresh {
 		base = s.computed
 	}
-	if s.computed < l.length { // what was rejected is forgotten
-		l.saved = min(l.saved, s.computed)
+	if s.computed < l.knownTokens { // rejected drafts are forgotten
+		l.savedTokens = min(l.savedTokens, s.computed)
 	}
-	if l.length = min(base+max(0, n), known); it.fresh {
-		if l.saved = l.hit * c.chunk; !l.loads {
-			t.pins = c.keys(s, 0, l.hit)
+	l.knownTokens = min(base+max(0, n), known)
+	if it.fresh {
+		l.savedTokens = l.hitChunks * c.chunkTokens
+		if !l.isLoaded {
+			t.pins = c.keys(s, 0, l.hitChunks)
 		}
-		l.asked = false
-		l.found = false
-		l.loads = false
+		l.isAsked = false
+		l.isAnswered = false
+		l.isLoaded = false
 	}
-	from, to := l.saved/c.chunk, l.length/c.chunk
-	if l.decodes && !c.set.Decodes || to <= from {
+	from, to := l.savedTokens/c.chunkTokens, l.knownTokens/c.chunkTokens
+	if l.hasDecoded && !c.set.Decodes || to <= from {
 		from = to
 	} else {
-		l.saved = to * c.chunk
+		l.savedTokens = to * c.chunkTokens
 	}
 	t.hashes = c.keys(s, from, to)
 	t.source = to - from
-	if t.gpu = t.source * c.set.Blocks; t.gpu+int64(len(t.pins)) > 0 {
-		c.e.batch.StoreBlocks += t.gpu
-		c.e.out.StoredBlocks += t.gpu
+	t.gpuBlocks = t.source * c.set.Blocks
+	if t.gpuBlocks+int64(len(t.pins)) > 0 {
+		c.e.batch.StoreBlocks += t.gpuBlocks
+		c.e.out.StoredBlocks += t.gpuBlocks
 		l.pending++
-		c.fly(t)
+		c.startCopy(t)
 	}
-	l.stored = c.set.Parks // its blocks stay until the server has told of it
+	l.offered = c.set.Parks // its blocks stay until the server has reported the copy
 }
 
-// keys are the hashes of the chunks of s.
-func (c *cpuTier) keys(s *seq, from, to int64) (hashes []uint64) {
-	for i := from; i < to; i++ {
-		hashes = append(hashes, c.key(s, i))
-	}
-	return hashes
-}
-
-// save stores the chunks of a copy that is done: what finds no room is left out.
-func (c *cpuTier) save(t *transfer) {
-	for _, h := range t.pins {
-		c.get(h).refs--
-	}
-	n := 0
-	for !t.load && n < len(t.hashes) && c.makeRoom(n+1) {
-		n++
-	}
-	for _, h := range t.hashes[:n] {
-		if c.index[h] == nil {
-			c.index[h] = &tierChunk{hash: h, refs: -1}
-			c.rankChunk(c.index[h], false)
+func (c *lmcache) completeTransfers(nowUs, step int64) {
+	for _, t := range c.takeDone(nowUs, step) {
+		c.showDone(t)
+		if !t.load {
+			t.state.pending--
+		}
+		for _, h := range t.pins {
+			c.get(h).refs--
+		}
+		if t.load {
+			c.completeLoad(t)
+		} else {
+			c.saveChunks(t.hashes)
 		}
 	}
-	c.completeStore(t.hashes[:n])
 }
+
+// saveChunks stores the chunks of a copy that is done. Those for which there is no room are dropped.
+func (c *lmcache) saveChunks(hashes []uint64) {
+	n := 0
+	for n < len(hashes) && c.makeRoom(n+1) {
+		n++
+	}
+	for _, h := range hashes[:n] {
+		if c.index[h] == nil {
+			x := &tierChunk{hash: h, refs: -1}
+			c.index[h] = x
+			c.rankStored(x)
+		}
+	}
+	c.completeStore(hashes[:n])
+}
+
+func (c *lmcache) keepsBlocks(s *seq) bool {
+	s.offload.finished = true
+	return c.keepUntilCopied(s)
+}
+
+func (c *lmcache) hasWork() bool { return false }

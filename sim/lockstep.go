@@ -7,212 +7,258 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// lockstep is what the ranks of a model with experts share: experts are spread over all of
-// them, so each forward pass begins when every rank has come to it and lasts as long as the
-// slowest. A rank that executed nothing in an iteration runs a dummy of one token and its
-// drafts. A wave of passes begins with a request and ends at a sync that finds nobody
-// unfinished (v1/engine/core.py, DPEngineCoreProc, of vLLM 0.19.1 to 0.33.0).
+// lockstep is what the data-parallel ranks of a model with experts share. The experts are spread
+// over all ranks, so each forward pass begins when every rank has reached it and lasts as long as
+// the slowest. A rank that executed nothing in an iteration runs a dummy pass of one token and
+// its drafts. A wave of passes begins with a request and ends at a sync that finds all ranks
+// without unfinished requests (vllm/v1/engine/core.py: DPEngineCoreProc, 0.19.1 to 0.33.0).
 type lockstep struct {
-	cfg       *Config
-	ranks     []*Engine
-	running   bool // a wave is under way
-	arrived   int  // ranks that have come to the sync under way
-	busy      bool // and one of them has unfinished requests
-	endUs     int64
-	passes    int64             // forward passes so far
-	pauseUs   int64             // of a rebalancing of experts
-	every     int64             // passes from one to the next; 0: none
-	graphs    deploy.GraphSizes // nil: no graphs
-	dummy     Batch
-	group     features.Group
-	syncEvery int64
-	syncFirst bool
+	ranks     []*rank
+	running   bool  // a wave is under way
+	synced    int   // ranks that have reached the sync under way
+	isBusy    bool  // one of these has unfinished requests
+	endUs     int64 // of the last pass
+	passes    int64 // forward passes so far
+	pauseUs   int64 // of a rebalancing of experts
+	every     int64 // passes from one rebalancing to the next; 0: none
+	graphs    deploy.GraphSizes
+	dummy     Batch          // of a rank without work
+	group     features.Group // of the pass that is about to begin
+	syncEvery int64          // iterations between two syncs
+	syncFirst bool           // the first iteration of a wave syncs too
 }
 
 func newLockstep(cfg *Config) *lockstep {
 	d := cfg.Deployment
-	return &lockstep{cfg: cfg, pauseUs: cfg.EPLBPauseUs, every: d.Engine.EPLBInterval(), graphs: d.GraphSizes(),
-		group: features.Group{Ranks: float64(d.DP), Imbalance: max(1, cfg.ExpertImbalance)}}
+	return &lockstep{
+		pauseUs: cfg.EPLBPauseUs,
+		every:   d.Engine.EPLBInterval(),
+		graphs:  d.GraphSizes(),
+		group:   features.Group{Ranks: float64(d.DP), Imbalance: max(1, cfg.ExpertImbalance)},
+	}
 }
 
-// forward is a pass that a rank has come to.
+// rank is an engine's part in a lockstep; nil in an engine alone.
+type rank struct {
+	*lockstep
+	e          *Engine
+	forwards   []forward // passes that it has reached and that have not begun, oldest first
+	iterations int64     // of the wave under way
+	dummyUs    int64     // when its dummy pass ends
+}
+
+// forward is a forward pass that a rank has reached.
 type forward struct {
 	batch   Batch
 	group   features.Group
 	readyUs int64
 	us      int64 // that the rank itself needs
-	dummy   bool
+	isDummy bool
 }
 
-// pendingUs is when a pass ends whose ranks have not all come to it.
+// pendingUs is the end of a pass that some rank has not reached.
 const pendingUs = int64(math.MaxInt64)
 
-// join makes e one of the ranks in lockstep.
-func (e *Engine) join(g *lockstep) {
-	e.peers = g
-	g.ranks = append(g.ranks, e)
-	g.syncEvery = e.rules.DPSyncInterval
+// join makes e one of the ranks.
+func (g *lockstep) join(e *Engine) {
+	e.rank = &rank{lockstep: g, e: e}
+	g.ranks = append(g.ranks, e.rank)
 	g.syncFirst = e.rules.DPSyncFirst
+	g.syncEvery = e.rules.DPSyncInterval
 	if g.syncEvery == 0 {
-		if g.syncEvery = 32; g.syncFirst {
+		g.syncEvery = 32
+		if g.syncFirst {
 			g.syncEvery = 16
 		}
 	}
-	k := int64(0)
+	drafts := int64(0)
 	if e.spec != nil {
-		k = e.spec.Tokens
+		drafts = e.spec.Tokens
 	}
 	g.dummy = Batch{}
-	g.dummy.AddVerify(0, 1+k, 1, 1)
+	g.dummy.AddVerify(0, 1+drafts, 1, 1)
 	e.cadence = cadence{interval: e.rules.DPPrefillInterval, shared: true}
 	e.quick = e.quick && e.cadence.interval <= 1
 }
 
-// begins starts a wave: every rank goes on.
-func (g *lockstep) begins(atUs int64) {
+// iteration is the number of the rank's iteration in its wave; 0 in an engine alone.
+func (r *rank) iteration() int64 {
+	if r == nil {
+		return 0
+	}
+	return r.iterations
+}
+
+// startWave makes every idle rank go on.
+func (g *lockstep) startWave(atUs int64) {
 	g.running = true
-	for _, e := range g.ranks {
-		if e.phase == idle {
-			e.phase, e.now = ready, max(e.now, atUs)
+	for _, r := range g.ranks {
+		if r.e.phase == idle {
+			r.e.phase = ready
+			r.e.now = max(r.e.now, atUs)
 		}
 	}
 }
 
-// submit notes that e has come to its next pass.
-func (g *lockstep) submit(e *Engine, b *Batch, dummy bool) {
-	f := forward{batch: *b, readyUs: e.now, dummy: dummy}
-	if e.depth > 1 && !dummy {
-		f.readyUs += e.cfg.ScheduleUs
+// submit notes that the rank has reached its next pass.
+func (r *rank) submit(b *Batch, isDummy bool) {
+	f := forward{batch: *b, readyUs: r.e.now, isDummy: isDummy}
+	if r.e.depth > 1 && !isDummy {
+		f.readyUs += r.e.cfg.ScheduleUs
 	}
-	e.forwards = append(e.forwards, f)
+	r.forwards = append(r.forwards, f)
 }
 
-// runReadyPasses runs the passes that all ranks have come to.
+// runReadyPasses runs the passes that all ranks have reached.
 func (g *lockstep) runReadyPasses() error {
 	for {
-		start, slowest := g.endUs, int64(0)
-		for _, e := range g.ranks {
-			if len(e.forwards) == 0 {
+		startUs := g.endUs
+		for _, r := range g.ranks {
+			if len(r.forwards) == 0 {
 				return nil
 			}
-			start = max(start, e.forwards[0].readyUs)
+			startUs = max(startUs, r.forwards[0].readyUs)
 		}
-		g.pad()
-		for _, e := range g.ranks {
-			f := &e.forwards[0]
-			f.batch.Among, f.group = &f.group, g.group
+		g.padBatches()
+		slowestUs := int64(0)
+		for _, r := range g.ranks {
+			f := &r.forwards[0]
+			f.group = g.group
+			f.batch.Among = &f.group
 			if g.group.Padded == 0 {
 				f.group.Padded = float64(f.batch.Tokens())
 			}
 			var err error
-			if f.us, err = e.stepUs(&f.batch); err != nil {
+			if f.us, err = r.e.stepUs(&f.batch); err != nil {
 				return err
 			}
-			slowest = max(slowest, f.us)
+			slowestUs = max(slowestUs, f.us)
 		}
-		g.endUs = start + slowest
-		if g.passes++; g.every > 0 && g.passes%g.every == 0 {
+		g.endUs = startUs + slowestUs
+		g.passes++
+		if g.every > 0 && g.passes%g.every == 0 {
 			g.endUs += g.pauseUs
 		}
-		for _, e := range g.ranks {
-			e.ends(g.endUs, slowest)
+		for _, r := range g.ranks {
+			r.setPassEnd(g.endUs, slowestUs)
 		}
 	}
 }
 
-// pad says how many tokens each rank computes: those of the largest rank, padded to a
-// captured graph, or its own where one rank's batch is larger than any graph.
-func (g *lockstep) pad() {
+// padBatches sets how many tokens each rank computes in the next pass: those of the largest rank,
+// padded to a captured CUDA graph, or its own where one rank's batch is larger than any graph.
+func (g *lockstep) padBatches() {
 	tokens := 0.0
 	padded := 0.0
 	captured := g.graphs != nil
-	for _, e := range g.ranks {
-		n := float64(e.forwards[0].batch.Tokens())
+	for _, r := range g.ranks {
+		n := float64(r.forwards[0].batch.Tokens())
 		size, fits := g.graphs.Tokens(n)
 		tokens += n
 		padded = max(padded, size)
 		captured = captured && fits
 	}
-	if g.group.Tokens, g.group.Padded = tokens, 0; captured {
+	g.group.Tokens = tokens
+	g.group.Padded = 0
+	if captured {
 		g.group.Tokens = padded * float64(len(g.ranks))
 		g.group.Padded = padded
 	}
 }
 
-// ends tells e when its oldest pass ends, and how long the slowest rank took.
-func (e *Engine) ends(atUs, us int64) {
-	dummy := e.forwards[0].dummy
-	waitedUs := us - e.forwards[0].us
-	e.forwards = append(e.forwards[:0], e.forwards[1:]...)
-	if dummy {
-		e.dummyUs = atUs
-		e.out.DummySteps++
+// setPassEnd ends the oldest pass of the rank; slowestUs is the time of the slowest rank in it.
+func (r *rank) setPassEnd(atUs, slowestUs int64) {
+	f := r.forwards[0]
+	r.forwards = append(r.forwards[:0], r.forwards[1:]...)
+	out := &r.e.out
+	if f.isDummy {
+		r.dummyUs = atUs
+		out.DummySteps++
 		return
 	}
-	e.out.BusyUs += us
-	e.out.WaitedUs += waitedUs
-	for i := range e.flight {
-		if f := &e.flight[i]; f.end == pendingUs {
-			f.end = atUs
+	out.BusyUs += slowestUs
+	out.WaitedUs += slowestUs - f.us
+	for i := range r.e.flight {
+		if step := &r.e.flight[i]; step.end == pendingUs {
+			step.end = atUs
 			return
 		}
 	}
 }
 
-// endPass ends an iteration of a rank: a dummy where it executed nothing while a wave is under way.
-func (e *Engine) endPass() error {
-	switch g := e.peers; {
-	case e.executed:
-		g.sync(e)
+// endIteration ends an iteration of the rank, with a dummy pass where it executed nothing while a
+// wave is under way (DPEngineCoreProc.run_busy_loop()).
+func (r *rank) endIteration() error {
+	e := r.e
+	if e.executed {
+		r.sync()
 		return nil
-	case !e.unfinished() && !g.running:
-		if e.phase = ready; len(e.flight) == 0 && len(e.inbox) == 0 && !e.hasWork() {
+	}
+	if !e.unfinished() && !r.running {
+		e.phase = ready
+		if len(e.flight) == 0 && len(e.inbox) == 0 && !e.hasWork() {
 			e.phase = idle
 		}
 		return nil
-	default:
-		if e.pauseIfStuck(); !e.unfinished() && e.rules.LeavingIsWork && len(e.leaving) > 0 {
-			e.pass(e.cfg.IdleSleepUs) // before its dummy: blocks that it keeps for another server are work
-		}
-		if e.obs != nil {
-			e.obs.Step(&StepView{Batch: Batch{StepID: e.step, StartUs: e.now, DecodeTokens: g.dummy.DecodeTokens}, Dummy: true,
-				FreeBlocks: e.pool.Free, TotalBlocks: e.pool.Total})
-		}
-		e.phase, e.dummyUs = dummying, pendingUs
-		g.submit(e, &g.dummy, true)
-		return g.runReadyPasses()
+	}
+	e.pauseIfStuck()
+	if !e.unfinished() && e.rules.LeavingIsWork && len(e.transfers.leaving) > 0 {
+		e.pass(e.cfg.IdleSleepUs) // blocks that it keeps for another server are work, before the dummy
+	}
+	if e.obs != nil {
+		e.obs.Step(&StepView{
+			Batch:       Batch{StepID: e.step, StartUs: e.now, DecodeTokens: r.dummy.DecodeTokens},
+			Dummy:       true,
+			FreeBlocks:  e.pool.Free,
+			TotalBlocks: e.pool.Total,
+		})
+	}
+	e.phase = dummying
+	r.dummyUs = pendingUs
+	r.submit(&r.dummy, true)
+	return r.runReadyPasses()
+}
+
+// sync counts the rank's iteration. In an iteration that asks all ranks for unfinished requests
+// the rank waits for all (_has_global_unfinished_reqs()).
+func (r *rank) sync() {
+	r.e.phase = ready
+	r.iterations++
+	if r.iterations%r.syncEvery != 0 && !(r.syncFirst && r.iterations == 1) {
+		return
+	}
+	r.e.phase = gathered
+	r.isBusy = r.isBusy || r.e.unfinished()
+	r.synced++
+	if r.synced == len(r.ranks) {
+		r.finishSync()
 	}
 }
 
-// sync counts e's iteration. Where it is one that asks whether anybody is unfinished, e waits for all.
-func (g *lockstep) sync(e *Engine) {
-	e.phase = ready
-	if e.iterations++; e.iterations%g.syncEvery != 0 && !(g.syncFirst && e.iterations == 1) {
-		return
+// finishSync goes on with the wave, or ends it where no rank has unfinished requests.
+func (g *lockstep) finishSync() {
+	atUs := int64(0)
+	hasArrivals := false
+	for _, r := range g.ranks {
+		atUs = max(atUs, r.e.now)
+		hasArrivals = hasArrivals || len(r.e.inbox) > 0
 	}
-	e.phase = gathered
-	g.busy = g.busy || e.unfinished()
-	if g.arrived++; g.arrived < len(g.ranks) {
-		return
-	}
-	at, wakes := int64(0), false
-	for _, e := range g.ranks {
-		at = max(at, e.now)
-		wakes = wakes || len(e.inbox) > 0
-	}
-	g.running = g.busy
-	g.arrived = 0
-	g.busy = false
-	for _, e := range g.ranks {
+	g.running = g.isBusy
+	g.isBusy = false
+	g.synced = 0
+	for _, r := range g.ranks {
+		e := r.e
 		e.phase = ready
-		if e.skipTo(at); g.running {
+		e.skipTo(atUs)
+		if g.running {
 			continue
 		}
-		if e.iterations = 0; len(e.flight) == 0 && !e.hasWork() {
+		r.iterations = 0
+		if len(e.flight) == 0 && !e.hasWork() {
 			e.phase = idle
 		}
 	}
-	if !g.running && wakes {
-		g.begins(at)
+	if !g.running && hasArrivals {
+		g.startWave(atUs)
 	}
 }

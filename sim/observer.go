@@ -121,7 +121,7 @@ func (e *Engine) showStep(end int64) {
 	v.Members = v.Members[:0]
 	scheduled := scheduled(e.cur)
 	for _, s := range e.running {
-		n := scheduled.of(s)
+		n := scheduled.tokensOf(s)
 		v.Members = append(v.Members, Member{Request: s.idx, Computed: s.computed, Prompt: s.prompt, New: n, OutputTokens: s.outputs,
 			Preemptions: s.preempted, Blocks: s.held.N, Registered: s.held.Registered, CachedTokens: max(0, s.cached)})
 		switch {

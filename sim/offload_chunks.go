@@ -5,22 +5,24 @@ import (
 	"slices"
 )
 
-// tierChunk is what the tier has or remembers of a chunk.
+// tierChunk is what a tier has, or arc remembers, of a chunk.
 type tierChunk struct {
 	hash  uint64
-	refs  int32 // loads under way, -1: not yet written
-	offer int64 // the last one that named it: it stays; of one that is counted how often
+	refs  int32 // loads under way; -1: not written yet
+	offer int64 // the last offer that named it, which must not evict it; in the tracker: how often it was counted
 	rank  int64 // of its last use
 	in    *list.List
 	at    *list.Element
 }
 
-// take puts x into l where its rank says, out of the list it was in.
-func (x *tierChunk) take(l *list.List, rank int64) {
+// moveTo puts x into l at its rank, out of the list that it was in.
+func (x *tierChunk) moveTo(l *list.List, rank int64) {
 	if x.in != nil {
 		x.in.Remove(x.at)
 	}
-	x.in, x.at, x.rank = l, l.PushBack(x), rank
+	x.in = l
+	x.at = l.PushBack(x)
+	x.rank = rank
 	for at := x.at.Prev(); at != nil && rank < at.Value.(*tierChunk).rank; at = x.at.Prev() {
 		l.MoveBefore(x.at, at)
 	}
@@ -31,7 +33,15 @@ func (c *cpuTier) key(s *seq, i int64) uint64 {
 	return s.blockHash((i+1)*c.set.Blocks-1, c.e.blockSize)
 }
 
-// get is the chunk with that hash, nil where the tier has it not.
+// keys are the hashes of the chunks of s in [from, to).
+func (c *cpuTier) keys(s *seq, from, to int64) (hashes []uint64) {
+	for i := from; i < to; i++ {
+		hashes = append(hashes, c.key(s, i))
+	}
+	return hashes
+}
+
+// get is the chunk with that hash; nil where the tier does not have it.
 func (c *cpuTier) get(h uint64) *tierChunk {
 	if x := c.index[h]; x != nil && x.in != &c.b1 && x.in != &c.b2 {
 		return x
@@ -39,44 +49,102 @@ func (c *cpuTier) get(h uint64) *tierChunk {
 	return nil
 }
 
-// now is the rank of what is used now.
-func (c *cpuTier) now() int64 {
-	c.ranks += 1 << 32
-	return c.ranks
+// nextRank is the rank of what is used now. Ranks leave room for the chunks of a request between
+// two of them.
+func (c *cpuTier) nextRank() int64 {
+	c.lastRank += 1 << 32
+	return c.lastRank
 }
 
-// touch makes the request's first n chunks the most recently used, its first one last.
-func (c *cpuTier) touch(s *seq, n int64) {
+// makeRoom evicts until n chunks are free (LRUCachePolicy.evict(), ARCCachePolicy.evict()). It is
+// false, and nothing is evicted, when that cannot be.
+func (c *cpuTier) makeRoom(n int) bool {
+	need := n - (c.capacity - c.t1.Len() - c.t2.Len())
+	if n == 0 || need <= 0 {
+		return true
+	}
+	nextEvictable := func(at *list.Element) *list.Element {
+		for at != nil && (at.Value.(*tierChunk).refs != 0 || at.Value.(*tierChunk).offer == c.offers) {
+			at = at.Next()
+		}
+		return at
+	}
+	var evicted []*tierChunk
+	once := nextEvictable(c.t1.Front())
+	again := nextEvictable(c.t2.Front())
+	left := c.t1.Len()
+	for len(evicted) < need {
+		from := &again
+		if once != nil && (left >= int(c.target) || again == nil && c.e.rules.OffloadCommitted) {
+			from = &once
+			left--
+		}
+		if *from == nil {
+			return false
+		}
+		evicted = append(evicted, (*from).Value.(*tierChunk))
+		*from = nextEvictable((*from).Next())
+	}
+	ghosts := map[*list.List]*list.List{&c.t1: &c.b1, &c.t2: &c.b2}
+	var hashes []uint64
+	for _, x := range evicted {
+		hashes = append(hashes, x.hash)
+		x.moveTo(ghosts[x.in], c.nextRank())
+	}
+	for _, l := range ghosts {
+		for l.Len() > c.capacity || l.Len() > 0 && !c.set.Arc {
+			delete(c.index, l.Remove(l.Front()).(*tierChunk).hash)
+		}
+	}
+	c.event(KVEvent{Kind: cacheEviction, Request: -1, Step: c.e.step, Blocks: int64(len(evicted)), CPU: true})
+	c.event(KVEvent{Kind: blockRemoved, Request: -1, Step: c.e.step, Hashes: hashes, Blocks: int64(len(evicted)), CPU: true})
+	return true
+}
+
+// noteUnused makes the end of the last copy of x its last use: releases 0.24 to 0.30, lru.
+func (c *cpuTier) noteUnused(x *tierChunk) {
+	if r := &c.e.rules; x.refs == 0 && !c.set.Arc && r.OffloadByUse && !r.OffloadByRequest {
+		x.moveTo(&c.t1, c.nextRank())
+	}
+}
+
+// touch makes the first n chunks of s the most recently used, its first one last (CachePolicy.touch()).
+func (c *offloading) touch(s *seq, n int64) {
 	for i := n - 1; i >= 0; i-- {
-		switch x := c.index[c.key(s, i)]; {
-		case x == nil || !c.set.Arc && c.e.rules.OffloadByUse && x.refs != 0:
+		x := c.index[c.key(s, i)]
+		switch {
+		case x == nil:
+		case !c.set.Arc && c.e.rules.OffloadByUse && x.refs != 0: // its copy will be its last use
 		case c.set.Arc && x.in == &c.t1 && x.refs >= 0:
-			x.take(&c.t2, c.now())
+			x.moveTo(&c.t2, c.nextRank())
 		default:
 			c.adapt(x)
 		}
 	}
 }
 
-// adapt makes a chunk the last used of its list, and is arc's answer to one that it evicted too early.
-func (c *cpuTier) adapt(x *tierChunk) {
-	other, more := &c.b2, 1.0
-	if x.in == other {
-		other, more = &c.b1, -1
+// adapt makes a chunk the last used of its list. A chunk that arc evicted too early moves arc's
+// target (ARCCachePolicy._adapt_to_ghost_hit()).
+func (c *offloading) adapt(x *tierChunk) {
+	switch x.in {
+	case &c.b1:
+		c.moveTarget(max(1, float64(c.b2.Len())/float64(c.b1.Len())))
+	case &c.b2:
+		c.moveTarget(-max(1, float64(c.b1.Len())/float64(c.b2.Len())))
 	}
-	if x.in == &c.b1 || x.in == &c.b2 {
-		change := more * max(1, float64(other.Len())/float64(x.in.Len()))
-		c.target = min(max(c.target+change, 0), float64(c.capacity))
-	}
-	x.take(x.in, c.now())
+	x.moveTo(x.in, c.nextRank())
 }
 
-// count notes that chunks were asked for or offered: none makes room for another of the same offer.
-func (c *cpuTier) count(hashes ...uint64) {
+func (c *offloading) moveTarget(by float64) {
+	c.target = min(max(c.target+by, 0), float64(c.capacity))
+}
+
+// countUses counts chunks for store_threshold. None of them makes room for another one.
+func (c *offloading) countUses(hashes ...uint64) {
 	if c.set.Threshold < 2 {
 		return
 	}
-	others := c.tracker.Len()
+	others := c.tracker.Len() // chunks that are not counted now
 	for _, h := range hashes {
 		if at := c.counts[h]; at != nil {
 			at.Value.(*tierChunk).offer++
@@ -85,11 +153,11 @@ func (c *cpuTier) count(hashes ...uint64) {
 		}
 	}
 	for _, h := range hashes {
-		full := int64(c.tracker.Len()) >= c.set.Tracked
-		if c.counts[h] != nil || full && others == 0 {
+		isFull := int64(c.tracker.Len()) >= c.set.Tracked
+		if c.counts[h] != nil || isFull && others == 0 {
 			continue
 		}
-		if full {
+		if isFull {
 			delete(c.counts, c.tracker.Remove(c.tracker.Front()).(*tierChunk).hash)
 			others--
 		}
@@ -97,56 +165,27 @@ func (c *cpuTier) count(hashes ...uint64) {
 	}
 }
 
-// makeRoom evicts until n chunks are free; false, and nothing evicted, when that cannot be.
-func (c *cpuTier) makeRoom(n int) bool {
-	need := n - (c.capacity - c.t1.Len() - c.t2.Len())
-	if n == 0 || need <= 0 {
+// isFrequent reports whether a chunk was counted store_threshold times.
+func (c *offloading) isFrequent(h uint64) bool {
+	if c.set.Threshold < 2 {
 		return true
 	}
-	next := func(at *list.Element) *list.Element {
-		for ; at != nil && (at.Value.(*tierChunk).refs != 0 || at.Value.(*tierChunk).offer == c.offers); at = at.Next() {
-		}
-		return at
-	}
-	var out []*tierChunk
-	a, b := next(c.t1.Front()), next(c.t2.Front())
-	for left := c.t1.Len(); len(out) < need; {
-		from := &b
-		if a != nil && (left >= int(c.target) || b == nil && c.e.rules.OffloadCommitted) {
-			from, left = &a, left-1
-		}
-		if *from == nil {
-			return false
-		}
-		out = append(out, (*from).Value.(*tierChunk))
-		*from = next((*from).Next())
-	}
-	ghosts := map[*list.List]*list.List{&c.t1: &c.b1, &c.t2: &c.b2}
-	hashes := []uint64(nil)
-	for _, x := range out {
-		hashes = append(hashes, x.hash)
-		x.take(ghosts[x.in], c.now())
-	}
-	for _, l := range ghosts {
-		for l.Len() > c.capacity || l.Len() > 0 && !c.set.Arc {
-			delete(c.index, l.Remove(l.Front()).(*tierChunk).hash)
-		}
-	}
-	c.event(KVEvent{Kind: cacheEviction, Request: -1, Step: c.e.step, Blocks: int64(len(out)), CPU: true})
-	c.event(KVEvent{Kind: blockRemoved, Request: -1, Step: c.e.step, Hashes: hashes, Blocks: int64(len(out)), CPU: true})
-	return true
+	counted := c.counts[h]
+	return counted != nil && counted.Value.(*tierChunk).offer >= c.set.Threshold
 }
 
-// What a request did with a chunk: it stored, found or missed it.
+// What a request did with a chunk.
 const (
 	usedStored = 1 << iota
 	usedFound
 	usedMissed
 )
 
-// use notes what a request does with its chunk: from 0.31 on it counts when it has finished, once.
-func (c *cpuTier) use(s *seq, i int64, how uint8) {
-	l, r := s.load, &c.e.rules
+// noteUse notes what a running request does with its chunk i. Since 0.31 a chunk's uses count
+// when the request has finished, once (CPUOffloadingManager._record_request_cache_access()).
+func (c *offloading) noteUse(s *seq, i int64, how uint8) {
+	l := s.offload
+	r := &c.e.rules
 	if !r.OffloadByRequest {
 		return
 	}
@@ -154,7 +193,7 @@ func (c *cpuTier) use(s *seq, i int64, how uint8) {
 	if l.uses[i] == 0 && !c.set.Arc && r.OffloadSyncLoads {
 		rank := c.rankOf(l, i)
 		if x := c.get(c.key(s, i)); x != nil && x.rank < rank {
-			x.take(&c.t1, rank)
+			x.moveTo(&c.t1, rank)
 		}
 	}
 	if how != usedFound || l.uses[i]&usedStored == 0 {
@@ -162,45 +201,46 @@ func (c *cpuTier) use(s *seq, i int64, how uint8) {
 	}
 }
 
-// rankOf is the recency of a running request's chunk: all of the request, its last one first.
-func (c *cpuTier) rankOf(l *loadState, i int64) int64 {
+// rankOf is the recency of chunk i of a running request: one rank for all of the request, its
+// last chunk the least recent (LRUCachePolicy._get_request_rank(), since 0.33).
+func (c *offloading) rankOf(l *offloadState, i int64) int64 {
 	if l.rank == 0 {
-		l.rank = c.now()
+		l.rank = c.nextRank()
 	}
 	return l.rank - i - 1
 }
 
-// used counts what a finished request did.
-func (c *cpuTier) used(s *seq) {
-	for i, how := range slices.Backward(s.load.uses) {
+// countFinished applies the uses of a finished request (CachePolicy.on_request_finished()).
+func (c *offloading) countFinished(s *seq) {
+	for i, how := range slices.Backward(s.offload.uses) {
 		x := c.get(c.key(s, int64(i)))
+		if how == 0 || x == nil {
+			continue
+		}
+		isOnlyStored := x.in == &c.t1 && how&(usedStored|usedFound) == usedStored
 		switch {
-		case how == 0 || x == nil:
-		case !c.set.Arc || x.in == &c.t1 && how&(usedStored|usedFound) == usedStored:
-			x.take(&c.t1, c.now())
+		case !c.set.Arc || isOnlyStored:
+			x.moveTo(&c.t1, c.nextRank())
 		case how&(usedStored|usedFound) != 0:
-			x.take(&c.t2, c.now())
+			x.moveTo(&c.t2, c.nextRank())
 		}
 	}
 }
 
-// rests notes that nobody reads or writes x any more: from 0.24 to 0.30 that is its last use.
-func (c *cpuTier) rests(x *tierChunk) {
-	if r := &c.e.rules; x.refs == 0 && !c.set.Arc && r.OffloadByUse && !r.OffloadByRequest {
-		x.take(&c.t1, c.now())
-	}
-}
-
-func (c *cpuTier) completeStore(hashes []uint64) {
-	var ready []uint64
-	for _, h := range hashes {
-		if x := c.get(h); x != nil && x.refs < 0 {
-			x.refs = 0
-			c.rests(x)
-			ready = append(ready, h)
+// noteOffer tells the policy which chunks an offer found and which it missed.
+func (c *offloading) noteOffer(s *seq, end int64, store []int64) {
+	uses := s.offload.uses
+	for _, i := range slices.Backward(store) {
+		wasMissed := i < int64(len(uses)) && uses[i]&usedMissed != 0
+		if x := c.index[c.key(s, i)]; x != nil && !wasMissed {
+			c.adapt(x)
 		}
 	}
-	if len(ready) > 0 {
-		c.event(KVEvent{Kind: blockStored, Request: -1, Step: c.e.step, Hashes: ready, Blocks: int64(len(ready)), CPU: true})
+	for i := s.offload.nextStore; i < end; i++ {
+		if x := c.get(c.key(s, i)); x != nil && x.refs >= 0 {
+			c.noteUse(s, i, usedFound)
+		} else if slices.Contains(store, i) {
+			c.noteUse(s, i, usedMissed)
+		}
 	}
 }

@@ -396,16 +396,20 @@ func newOracleRun(s *oracleScenario, version string) (*oracleRun, error) {
 	if s.Engine.Scheduled > 0 && e.rules.AsyncWithPP { // read from 0.19 on
 		e.budget = s.Engine.Scheduled
 	}
-	e.onPark = func(q *seq) {
+	e.transfers.onPark = func(q *seq) {
 		r.note("parked", q.req.ID)
 		r.parkedAt[q.idx] = r.step
 	}
-	if e.cpu == nil {
-		e.isTransferred = r.transferredInScenario
+	if tier := tierOf(e); tier == nil {
+		e.transfers.isDone = r.transferredInScenario
 	} else {
-		e.cpu.isDone = func(t *transfer) bool {
-			delay, _ := s.Engine.Offload[map[bool]string{true: "load_steps", false: "store_steps"}[t.load]].(float64)
-			return t.sync || t.flushed > 0 && t.flushed <= e.cpu.landed || r.passes[e.cpu.landed] >= r.passes[t.step]+int64(delay)
+		tier.isDone = func(t *transfer) bool {
+			key := "store_steps"
+			if t.load {
+				key = "load_steps"
+			}
+			delay, _ := s.Engine.Offload[key].(float64)
+			return t.sync || t.waitStep > 0 && t.waitStep <= tier.landed || r.passes[tier.landed] >= r.passes[t.step]+int64(delay)
 		}
 	}
 	return r, nil
@@ -432,7 +436,7 @@ func (r *oracleRun) transferredInScenario(q *seq) bool {
 	at := r.parkedAt[q.idx]
 	due := o.LoadDone
 	n := o.LoadSteps
-	if q.status == statusDone && q.remote.freeUs > 0 && !slices.Contains(r.parked, q) {
+	if q.status == statusDone && q.remote.freeUs > 0 && !slices.Contains(r.transfers.parked, q) {
 		at = r.sentAt[q.idx]
 		due = o.SendDone
 		n = o.SendSteps
@@ -503,8 +507,8 @@ func (r *oracleRun) pass() error {
 		return nil
 	}
 	tier := 0
-	if r.cpu != nil {
-		tier = r.cpu.t1.Len() + r.cpu.t2.Len()
+	if c := tierOf(r.Engine); c != nil {
+		tier = c.t1.Len() + c.t2.Len()
 	}
 	if err := r.beginStep(); err != nil {
 		return err
@@ -569,25 +573,39 @@ func (r *oracleRun) describe() {
 		running = append(running, s.req.ID)
 	}
 	r.line["running"] = running
-	r.line["waiting"] = r.waits()
+	r.line["waiting"] = r.numWaiting()
+}
+
+// tierOf is the CPU tier of the engine's connector; nil without one.
+func tierOf(e *Engine) *cpuTier {
+	switch c := e.connector.(type) {
+	case *offloading:
+		return &c.cpuTier
+	case *lmcache:
+		return &c.cpuTier
+	}
+	return nil
 }
 
 // describeTier notes what the CPU tier, which had so many chunks, took in and gave up with the batch just formed.
 func (r *oracleRun) describeTier(had int) {
-	if r.cpu == nil {
+	tier := tierOf(r.Engine)
+	if tier == nil {
 		return
 	}
-	for _, t := range r.cpu.flying {
-		if r.cpu.set.LMCache && !t.load && t.gpu > 0 && t.step == r.Engine.step {
+	for _, t := range tier.flying {
+		if tier.set.LMCache && !t.load && t.gpuBlocks > 0 && t.step == r.Engine.step {
 			r.note("stores", float64(len(t.hashes)))
 		}
 	}
-	for _, t := range r.cpu.planned {
-		r.note("stores", float64(len(t.hashes)))
-		had += len(t.hashes)
+	if c, ok := r.connector.(*offloading); ok {
+		for _, t := range c.planned {
+			r.note("stores", float64(len(t.hashes)))
+			had += len(t.hashes)
+		}
 	}
-	r.line["tier"] = float64(r.cpu.t1.Len() + r.cpu.t2.Len())
-	if had -= r.cpu.t1.Len() + r.cpu.t2.Len(); had > 0 {
+	r.line["tier"] = float64(tier.t1.Len() + tier.t2.Len())
+	if had -= tier.t1.Len() + tier.t2.Len(); had > 0 {
 		r.line["evicted"] = float64(had)
 	}
 }
@@ -632,7 +650,7 @@ func compareOracle(s *oracleScenario, tr *oracleTrace) (steps int, diff string) 
 		}
 		r.inbox = r.inbox[:0]
 		r.abortDue("before_schedule")
-		sends := slices.ContainsFunc(r.leaving, func(q *seq) bool { return q.req.RemoteDecode })
+		sends := slices.ContainsFunc(r.transfers.leaving, func(q *seq) bool { return q.req.RemoteDecode })
 		idle := !r.hasWork() && len(r.flight) == 0 && !sends
 		if idle {
 			if r.line["arrived"] == nil && r.line["aborted"] == nil {
@@ -833,7 +851,7 @@ func TestNewerEnginesConserve(t *testing.T) {
 		})
 		if engine != nil {
 			checkAllFree(t, engine)
-			if c := engine.cpu; c != nil && c.t1.Len()+c.t2.Len() > c.capacity {
+			if c := tierOf(engine); c != nil && c.t1.Len()+c.t2.Len() > c.capacity {
 				t.Errorf("%d chunks, want at most %d", c.t1.Len()+c.t2.Len(), c.capacity)
 			}
 		}
@@ -858,8 +876,11 @@ func checkAllBlocks(t *testing.T, e *Engine, when string) {
 			held = append(held, &v.s.held)
 		}
 	}
-	for _, s := range slices.Concat(e.leaving, e.fenced) {
+	for _, s := range e.transfers.leaving {
 		held = append(held, &s.held)
+	}
+	for i := range e.frees.waiting {
+		held = append(held, &e.frees.waiting[i].held)
 	}
 	if err := e.pool.Check(held); err != nil {
 		t.Errorf("%s: %v", when, err)
@@ -881,7 +902,7 @@ func checkOutputs(t *testing.T, cfg *Config, reqs []Request, res []RequestResult
 // checkAllFree checks that an engine whose requests have left has its blocks back.
 func checkAllFree(t *testing.T, e *Engine) {
 	free, held := e.pool.Free, map[int32]bool{}
-	for _, s := range e.leaving { // before 0.23 an idle engine does not look whether they were read
+	for _, s := range e.transfers.leaving { // before 0.23 an idle engine does not look whether they were read
 		if len(s.held.IDs) == 0 {
 			free += s.held.N
 		}
@@ -889,7 +910,7 @@ func checkAllFree(t *testing.T, e *Engine) {
 			held[b] = true
 		}
 	}
-	if free+int64(len(held)) != e.pool.Total || e.rules.LeavingIsWork && len(e.leaving) > 0 {
+	if free+int64(len(held)) != e.pool.Total || e.rules.LeavingIsWork && len(e.transfers.leaving) > 0 {
 		t.Errorf("%d of %d blocks free at the end", e.pool.Free, e.pool.Total)
 	}
 }

@@ -1,28 +1,29 @@
 package sim
 
-import (
-	"slices"
-)
+import "slices"
 
-// makeRoom preempts until s can have its blocks. It returns the new position
-// in the running list, the budget, and false when s itself was preempted or nobody may be.
-func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) {
+// makeRoom preempts running requests until s can have its blocks (scheduler.py: schedule(), the
+// loop around allocate_slots() of running requests). It returns the new position of s in the
+// running list, the new budget, and false when s itself was preempted or no request may be.
+func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (at int, left int64, ok bool) {
 	for need-s.held.N > e.pool.Free {
-		at, n := e.victim(), int64(0)
-		victim := e.running[at]
-		if e.defers && e.rules.VictimsInFlightStay && victim.flying > 0 {
-			return i, budget, false
+		k := e.victim()
+		victim := e.running[k]
+		if e.frees.on && e.rules.VictimsInFlightStay && victim.flying > 0 {
+			return i, budget, false // its blocks would come free later only (_request_blocks_can_be_freed(), since 0.30)
 		}
-		e.running = slices.Delete(e.running, at, at+1)
+		e.running = slices.Delete(e.running, k, k+1)
+		taken := int64(0) // tokens of this step that the victim has had already
 		if e.byPriority {
-			n = e.giveBack(victim) // it may have had its tokens already
+			taken = e.removeFromStep(victim)
 		}
-		if n > 0 || e.rules.PreemptByPosition && at < i {
+		// Before 0.28 only a victim that was scheduled moves the ones behind it up.
+		if taken > 0 || e.rules.PreemptByPosition && k < i {
 			i--
 		}
-		if n > 0 {
-			budget += n
-			e.spend(n, -1)
+		if taken > 0 {
+			budget += taken
+			e.spec.spend(taken, -1)
 		}
 		e.preempt(victim)
 		if victim == s {
@@ -32,9 +33,9 @@ func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) 
 	return i, budget, true
 }
 
-// victim is where the running request to preempt stands: the last, under priority the one that
-// would be served last. (vLLM takes the first of equal priority and arrival, which never happens
-// there and would let two of them preempt each other for ever.)
+// victim is the position of the running request to preempt: the last one, under priority the one
+// that would be served last. (vLLM takes the first of equal priority and arrival time. Two such
+// requests do not occur there, and here they would preempt each other for ever.)
 func (e *Engine) victim() int {
 	worst := len(e.running) - 1
 	if e.byPriority {
@@ -47,9 +48,11 @@ func (e *Engine) victim() int {
 	return worst
 }
 
+// preempt frees the blocks of a request and puts it back at the head of the waiting queue
+// (scheduler.py: _preempt_request()).
 func (e *Engine) preempt(s *seq) {
-	if e.cpu != nil {
-		e.cpu.halted, s.load.blocks = append(e.cpu.halted, s), slices.Clone(s.held.IDs)
+	if e.connector != nil {
+		e.connector.preempt(s)
 	}
 	if e.pool.Caching {
 		e.pool.ListAll(&s.held, s.content, e.blockSize)
@@ -59,7 +62,7 @@ func (e *Engine) preempt(s *seq) {
 	s.computed = 0
 	s.drafts = 0
 	s.prefills = false
-	if e.rules.ResumeAfterDrain {
+	if e.rules.ResumeAfterDrain { // since 0.27
 		s.stale = s.flying
 		s.drains = s.flying > 0
 		s.inFlight = 0
@@ -71,28 +74,18 @@ func (e *Engine) preempt(s *seq) {
 	e.out.Preemptions++
 	e.journey(Preempted, s, e.step)
 	e.waiting.prepend(s)
-	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.waits()))
+	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.numWaiting()))
 }
 
-// freeBlocks lets go of what s holds. A connector may write into a free block at once, so one that a step
-// in flight writes comes free with that step's result.
-func (e *Engine) freeBlocks(s *seq) {
-	if !e.defers || s.flying == 0 || s.held.N == 0 {
-		e.pool.Drop(&s.held)
-		return
-	}
-	e.fenced = append(e.fenced, &seq{held: s.held, doneStep: e.fence})
-	s.held = held{}
-}
-
-// giveBack takes s out of the step again and returns its tokens there.
-func (e *Engine) giveBack(s *seq) int64 {
+// removeFromStep takes s out of the step being formed and returns its tokens there.
+func (e *Engine) removeFromStep(s *seq) int64 {
 	for i := range e.cur {
-		if e.cur[i].s != s {
+		it := &e.cur[i]
+		if it.s != s {
 			continue
 		}
-		n := e.cur[i].n
-		if e.cur[i].drafts > 0 {
+		n := it.n
+		if it.drafts > 0 {
 			e.batch.AddVerify(s.computed, n, s.held.N, -1)
 		} else {
 			e.batch.Add(s.computed, s.prompt, n, s.held.N, -1)

@@ -1,41 +1,43 @@
 package sim
 
-// findHits returns the cached blocks of the longest known prefix of s; one
-// token at least is left to compute.
+// findHits returns the cached blocks of the longest known prefix of s; at least one token is left
+// to compute (kv_cache_manager.py: get_computed_blocks()).
 func (e *Engine) findHits(s *seq) []int32 {
-	e.hits = e.hits[:0]
-	if !e.pool.Caching {
-		return e.hits
-	}
-	for b := range (s.tokens() - 1) / e.blockSize {
-		hash, own := s.content.Block(b, e.blockSize)
-		if own && s.preempted == 0 {
-			break // it has computed nothing yet
+	hits := e.reuse.hits[:0]
+	if e.pool.Caching {
+		for b := range (s.tokens() - 1) / e.blockSize {
+			hash, own := s.content.Block(b, e.blockSize)
+			if own && s.preempted == 0 {
+				break // it has computed nothing yet, so no block has this content
+			}
+			block, ok := e.pool.Lookup(hash)
+			if !ok {
+				break
+			}
+			hits = append(hits, block)
 		}
-		block, ok := e.pool.Lookup(hash)
-		if !ok {
-			break
+		if len(hits) > 0 && e.spec != nil && e.spec.dropBlock {
+			hits = hits[:len(hits)-1] // the drafter computes its tokens again for its own KV
 		}
-		e.hits = append(e.hits, block)
 	}
-	if n := len(e.hits); n > 0 && e.spec != nil && e.spec.dropBlock {
-		e.hits = e.hits[:n-1] // the drafter computes it again for its own KV
-	}
-	return e.hits
+	e.reuse.hits = hits
+	return hits
 }
 
-// registerBlocks makes the full blocks of the first tokens of s findable.
+// registerBlocks makes the full blocks of the first tokens of s findable (kv_cache_manager.py:
+// cache_blocks()).
 func (e *Engine) registerBlocks(s *seq, tokens int64) {
 	tokens = min(tokens, s.tokens()-s.content.Ahead)
 	if tokens < (s.held.Registered+1)*e.blockSize {
 		return
 	}
 	full := tokens / e.blockSize
-	from, last := s.held.Registered, full
+	first := s.held.Registered
+	last := full
 	if e.kvLog == nil {
-		last = min(full, s.shared)
+		last = min(full, s.shared) // no other request looks for the rest
 	}
-	for b := from; b < last; b++ {
+	for b := first; b < last; b++ {
 		hash, own := s.content.Block(b, e.blockSize)
 		e.pool.Register(&s.held, hash, own)
 	}
@@ -43,12 +45,13 @@ func (e *Engine) registerBlocks(s *seq, tokens int64) {
 		e.pool.RegisterOwn(&s.held, full)
 		return
 	}
-	e.kvLog.stored(e, s, from, full)
+	e.kvLog.stored(e, s, first, full)
 }
 
 // cachedAtFirst notes how many tokens of s its first admission found here.
 func (e *Engine) cachedAtFirst(s *seq, tokens int64) {
-	s.cached, s.res.CachedTokens = tokens, tokens
+	s.cached = tokens
+	s.res.CachedTokens = tokens
 	e.out.HitTokens += min(tokens, s.prompt)
 	e.out.LookedUpTokens += s.prompt
 }

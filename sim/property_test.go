@@ -107,7 +107,7 @@ func runChecked(t *testing.T, cfg Config, reqs []Request, obs Observer, check fu
 		e.check = func(when string) {
 			if changes++; changes > 200_000 {
 				t.Fatalf("the run does not end: %d running, %d waiting, %d parked, %d leaving, free %d of %d: %+v",
-					len(e.running), e.waits(), len(e.parked), len(e.leaving), e.pool.Free, e.pool.Total, cfg.Deployment.Engine)
+					len(e.running), e.numWaiting(), len(e.transfers.parked), len(e.transfers.leaving), e.pool.Free, e.pool.Total, cfg.Deployment.Engine)
 			}
 			if check != nil {
 				check(e, when)
@@ -200,7 +200,10 @@ func checkBlocks(t *testing.T, e *Engine, when string) {
 			held = append(held, &v.s.held)
 		}
 	}
-	for _, s := range append(e.fenced[:len(e.fenced):len(e.fenced)], e.leaving...) {
+	for i := range e.frees.waiting {
+		held = append(held, &e.frees.waiting[i].held)
+	}
+	for _, s := range e.transfers.leaving {
 		held = append(held, &s.held)
 	}
 	if err := e.pool.Check(held); err != nil {
@@ -376,13 +379,13 @@ func TestWorkConserving(t *testing.T) {
 				return
 			}
 			for _, s := range e.running {
-				if e.wants(s, e.budget) > 0 && e.batch.Preempted == 0 {
+				if e.tokensFor(s, e.budget) > 0 && e.batch.Preempted == 0 {
 					t.Errorf("step %d is empty and request %d wants tokens", e.step, s.idx)
 				}
 			}
 			if e.waiting.len() > 0 && e.batch.Preempted == 0 && int64(len(e.running)) < e.maxSeqs {
 				s := e.waiting.peek()
-				if e.cpu != nil {
+				if e.connector != nil {
 					return
 				}
 				hits := e.findHits(s)

@@ -4,11 +4,11 @@ package sim
 // and a KV cache for each. Those of a model with experts go in lockstep, see [lockstep];
 // others are engines of their own.
 type allRanks struct {
-	engines []*Engine
-	peers   *lockstep // nil: each for itself
-	balance *balancer
-	until   int64
-	running *Engine // the one that runs, nil: none
+	engines  []*Engine
+	lockstep *lockstep // nil: each for itself
+	balance  *balancer
+	until    int64
+	running  *Engine // the one that runs, nil: none
 }
 
 // newRanks makes the idle ranks of cfg.Deployment at time 0. observe may be nil.
@@ -16,7 +16,7 @@ func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 	d := cfg.Deployment
 	r := &allRanks{}
 	if d.Model.IsMoE() {
-		r.peers = newLockstep(&cfg)
+		r.lockstep = newLockstep(&cfg)
 	}
 	left := hooks.Left
 	hooks.Left = func(i int, atUs int64, res *RequestResult) {
@@ -34,8 +34,8 @@ func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 		if err != nil {
 			return nil, err
 		}
-		if r.engines = append(r.engines, e); r.peers != nil {
-			e.join(r.peers)
+		if r.engines = append(r.engines, e); r.lockstep != nil {
+			r.lockstep.join(e)
 		}
 		e.api = r.engines[i-i%behind].api
 	}

@@ -81,7 +81,7 @@ func TestNewerRanksConserve(t *testing.T) {
 		engines := map[*Engine]bool{}
 		res := runChecked(t, cfg, reqs, nil, func(e *Engine, when string) {
 			checkAllBlocks(t, e, when)
-			if engines[e] = true; len(e.parked) > 0 {
+			if engines[e] = true; len(e.transfers.parked) > 0 {
 				parked++
 			}
 		})

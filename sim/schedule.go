@@ -4,8 +4,20 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// schedule is one schedule() call: it forms e.cur, advances what was
-// scheduled, predicts when the step's execution ends and puts it in flight.
+// This file is vllm/v1/core/sched/scheduler.py: schedule(), for the releases 0.15.1 to 0.33.0.
+// What a release does otherwise is a field of deploy.Rules, which has the release since when it
+// holds; TestOracle compares every step with vLLM's own scheduler. The parts:
+//
+//	schedule           schedule(): a step, and its place in the queue of steps in flight
+//	scheduleRunning    "First, schedule the RUNNING requests."
+//	makeRoom, preempt  _preempt_request(), in preempt.go
+//	scheduleWaiting    "Next, schedule the WAITING requests."
+//	admit              get_computed_blocks() and the connector's get_num_new_matched_tokens()
+//	fits               kv_cache_manager.py: allocate_slots()
+//	advanceScheduled   _update_after_schedule() of scheduler.py and async_scheduler.py
+
+// schedule is one schedule() call: it forms e.cur, predicts when the step's execution ends,
+// advances what was scheduled and puts the step in flight.
 func (e *Engine) schedule() error {
 	e.step++
 	b := &e.batch
@@ -15,25 +27,21 @@ func (e *Engine) schedule() error {
 		e.cur = nil
 		e.scheduleSteady()
 	} else {
-		e.begin()
-		if left, ok := e.scheduleRunning(e.budget); ok {
+		e.beginBatch()
+		left, mayAdmit := e.scheduleRunning(e.budget)
+		if mayAdmit {
 			e.scheduleWaiting(left)
 		}
-		e.cadence.ends(b.Tokens())
+		e.cadence.end(b.Tokens())
 	}
-	b.Running, b.Waiting = int64(len(e.running)), int64(e.waits())
-	empty := b.Tokens() == 0 && b.Running == 0
-	comes := len(e.fenced) > 0 && e.executing() && !e.cfg.Deployment.Engine.CPUOffloading // beside copies one that thrashes would never end
-	e.stuck = empty && len(e.parked)+len(e.leaving) == 0 && !comes
-	if e.hopeless = empty && b.Preempted == 1; e.hopeless && e.pool.Free < e.pool.Total {
-		e.thrashes++ // loads that have arrived hold the other blocks: before 0.31 they may wait for ever
-		e.hopeless = e.thrashes > mostThrashes
-	}
+	b.Running = int64(len(e.running))
+	b.Waiting = int64(e.numWaiting())
+	e.noteStall()
 	gamma := e.cfg.GammaEMA
 	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + (1-gamma)*e.ema
 	b.PreemptionEMA = e.ema
-	if e.cpu != nil {
-		e.cpu.planStores(e.cur)
+	if e.connector != nil {
+		e.connector.planStores(e.cur)
 	}
 	if e.check != nil {
 		e.check("schedule")
@@ -45,59 +53,89 @@ func (e *Engine) schedule() error {
 	e.showStep(end)
 	e.finished = 0
 	e.advanceScheduled()
-	e.count()
+	e.countStep()
 	e.flight = append(e.flight, flight{})
-	f := &e.flight[len(e.flight)-1]
-	f.items, f.step, f.start, f.end, f.tokens, f.steady = e.cur, e.step, b.StartUs, end, b.Tokens(), steady
-	if e.executed = f.tokens > 0; e.executed {
-		e.stuckPasses, e.fence = 0, e.step
+	f := &e.flight[len(e.flight)-1] // filled in place: a copy of a literal waits for its narrow stores
+	f.items = e.cur
+	f.step = e.step
+	f.start = b.StartUs
+	f.end = end
+	f.tokens = b.Tokens()
+	f.steady = steady
+	e.executed = f.tokens > 0
+	if e.executed {
+		e.stall.passes = 0
+		e.frees.step = e.step
 	}
 	if e.grad != nil {
-		f.grad = e.grad.fly()
+		f.grad = e.grad.endOfStep()
 	}
 	return nil
 }
 
-// mostThrashes is how often in a row, without a token for anybody, the request that runs alone may preempt itself.
-const mostThrashes = 100
-
-func (e *Engine) begin() {
+// beginBatch empties the step being formed.
+func (e *Engine) beginBatch() {
 	e.cur = nil
-	if n := len(e.spare); n > 0 {
-		e.cur, e.spare = e.spare[n-1], e.spare[:n-1]
+	if n := len(e.reuse.items); n > 0 {
+		e.cur = e.reuse.items[n-1]
+		e.reuse.items = e.reuse.items[:n-1]
 	}
 	e.view.Admitted = 0
 	e.threshold = e.prefillThreshold()
-	e.cadence.begins(e.running, e.iterations)
-	if e.spec != nil {
-		e.spec.input = e.cfg.Deployment.Engine.MaxNumBatchedTokens
+	e.cadence.begin(e.running, e.rank.iteration())
+	e.spec.begin(e.cfg.Deployment.Engine.MaxNumBatchedTokens)
+}
+
+// mostThrashes is how often in a row, without a token for any request, the request that runs
+// alone may preempt itself.
+const mostThrashes = 100
+
+// noteStall notes whether the step just formed shows that some request can never be scheduled.
+func (e *Engine) noteStall() {
+	b := &e.batch
+	isEmpty := b.Tokens() == 0 && b.Running == 0
+	// Blocks of steps in flight will be freed, so an empty schedule is no deadlock. With a
+	// connector the engine must not wait for them: the only request could preempt itself for ever.
+	willFree := len(e.frees.waiting) > 0 && e.isExecuting() && !e.cfg.Deployment.Engine.CPUOffloading
+	e.stall.isStuck = isEmpty && !e.transfers.areUnderWay() && !willFree
+	e.stall.isHopeless = isEmpty && b.Preempted == 1
+	if e.stall.isHopeless && e.pool.Free < e.pool.Total {
+		// Loads that have arrived hold the other blocks. Before 0.31 they may wait for ever.
+		e.stall.thrashes++
+		e.stall.isHopeless = e.stall.thrashes > mostThrashes
 	}
 }
 
-// scheduleRunning gives tokens to running requests, in order. It returns the
-// budget left and whether requests may be admitted (nobody was preempted).
+// scheduleRunning gives tokens to running requests, in order. It returns the budget left and
+// whether requests may be admitted: no request was preempted.
 func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 	var decodes, context, blocks int64
-	ahead := e.ahead
+	// Read once: the loop visits hundreds of requests in every step.
+	ahead := e.spec.ahead()
 	size := e.blockSize
 	caching := e.pool.Caching
 	for i := 0; i < len(e.running) && budget > 0; {
 		s := e.running[i]
-		n, next := int64(1), e.decodesNext(s)
-		if !next {
-			if n = e.wants(s, budget); n <= 0 {
+		n := int64(1)
+		isDecode := e.isPlainDecode(s)
+		if !isDecode {
+			n = e.tokensFor(s, budget)
+			if n <= 0 {
 				i++
 				continue
 			}
 		}
-		// a division costs more than the rest of a decode
-		if end := min(s.computed+n+ahead, e.maxLen); end > (s.held.N-s.side)*size {
+		end := min(s.computed+n+ahead, e.maxLen)
+		if end > (s.held.N-s.side)*size { // a division costs more than the rest of a decode
 			need := ceilDiv(end, e.blockSize) + s.side
-			kept := true
 			if need-s.held.N > e.pool.Free {
-				if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
+				var isScheduled bool
+				i, budget, isScheduled = e.makeRoom(s, i, need, budget)
+				if !isScheduled {
 					if e.rules.SelfPreemptedGoesOn && e.byPriority && s.status == statusPreempted {
-						continue // who comes behind it is served before it, and it has just freed its blocks
+						// s was the last in priority and preempted itself. The requests behind it may
+						// still fit: it has just freed its blocks (since 0.33).
+						continue
 					}
 					break
 				}
@@ -107,16 +145,16 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 		if caching && s.computed+n >= (s.held.Registered+1)*size {
 			e.registerBlocks(s, min(s.computed+n, s.tokens()))
 		}
-		if next {
-			decodes += 1
+		if isDecode {
+			decodes++
 			context += s.computed
 			blocks += s.held.N
 			e.batch.reach(true, s.computed, 1, 1)
-			e.put(s, 1).yields = true
+			e.appendItem(s, 1).yields = true
 		} else {
-			e.cadence.chunks = e.cadence.chunks || s.chunk
-			e.take(s, n, e.draftsOf(s, n))
-			e.spend(n, 1)
+			e.cadence.continues = e.cadence.continues || s.chunk
+			e.addToStep(s, n, s.takeDrafts(n))
+			e.spec.spend(n, 1)
 		}
 		budget -= n
 		i++
@@ -125,33 +163,43 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 	return budget, e.batch.Preempted == 0
 }
 
-// decodesNext reports whether s decodes one token and nothing is in its way, as nearly all of a
-// busy step do; what others ask for is [Engine.wants].
-func (e *Engine) decodesNext(s *seq) bool {
+// isPlainDecode reports whether s decodes one token and nothing is in its way, as nearly all
+// requests of a busy step do; the others ask [Engine.tokensFor].
+func (e *Engine) isPlainDecode(s *seq) bool {
 	c := s.computed
 	return e.plain && s.prompt+s.outputs+s.inFlight == c+1 && c >= s.prompt && !s.chunk && c+1 < e.maxLen &&
 		(s.inFlight == 0 || c+2-s.inFlight < s.prompt+s.maxTokens)
 }
 
-// wants is the number of tokens a running request asks for within the budget.
-func (e *Engine) wants(s *seq, budget int64) int64 {
-	if s.inFlight > 0 && (s.computed+2-s.inFlight >= s.prompt+s.maxTokens || e.pp > 1 && !e.rules.AsyncWithPP) {
-		return 0 // the step in flight reaches its cap for certain, or has to be known first
+// tokensFor is the number of tokens that a running request gets within the budget: vLLM's
+// num_new_tokens.
+func (e *Engine) tokensFor(s *seq, budget int64) int64 {
+	if s.inFlight > 0 {
+		if s.computed+2-s.inFlight >= s.prompt+s.maxTokens {
+			return 0 // the step in flight reaches its max_tokens for certain
+		}
+		if e.pp > 1 && !e.rules.AsyncWithPP {
+			return 0 // before 0.19 a decode with pipeline stages waits for its token in flight
+		}
 	}
-	if e.step < s.decodeAt || e.cadence.hold && s.chunk {
+	if e.step < s.decodeAt { // next_decode_eligible_step
+		return 0
+	}
+	if e.cadence.hold && s.chunk {
 		return 0
 	}
 	n := s.tokens() + s.drafts + s.inFlight - s.computed
 	if e.threshold > 0 && n > e.threshold {
 		n = e.threshold
 	}
-	return min(n, e.room(budget), e.maxLen-1-s.computed)
+	return min(n, e.spec.room(budget), e.maxLen-1-s.computed)
 }
 
-// take puts n tokens of s into the step, drafts among them.
-func (e *Engine) take(s *seq, n int64, drafts int32) {
-	it := e.put(s, n)
-	it.drafts, it.yields = drafts, s.computed+n >= s.tokens()+s.inFlight
+// addToStep puts n tokens of s into the step, drafts among them.
+func (e *Engine) addToStep(s *seq, n int64, drafts int32) {
+	it := e.appendItem(s, n)
+	it.drafts = drafts
+	it.yields = s.computed+n >= s.tokens()+s.inFlight
 	if drafts > 0 {
 		e.batch.AddVerify(s.computed, n, s.held.N, 1)
 		return
@@ -159,8 +207,9 @@ func (e *Engine) take(s *seq, n int64, drafts int32) {
 	e.batch.Add(s.computed, s.prompt, n, s.held.N, 1)
 }
 
-// put adds an item to the step, filled in place: a copy of a literal waits for its narrow stores.
-func (e *Engine) put(s *seq, n int64) *item {
+// appendItem adds an item to the step, filled in place: a copy of a literal waits for its narrow
+// stores.
+func (e *Engine) appendItem(s *seq, n int64) *item {
 	e.cur = append(e.cur, item{})
 	it := &e.cur[len(e.cur)-1]
 	it.s = s
@@ -169,11 +218,11 @@ func (e *Engine) put(s *seq, n int64) *item {
 	return it
 }
 
-// scheduled are the items of a step, asked for in the order of the running list.
+// scheduled walks the items of a step in the order of the running list.
 type scheduled []item
 
-// of is how many tokens of s, which runs, the step computes.
-func (q *scheduled) of(s *seq) int64 {
+// tokensOf is how many tokens of s, which runs, the step computes.
+func (q *scheduled) tokensOf(s *seq) int64 {
 	for len(*q) > 0 && (*q)[0].s.status != statusRunning {
 		*q = (*q)[1:]
 	}
@@ -185,16 +234,20 @@ func (q *scheduled) of(s *seq) int64 {
 	return n
 }
 
-// scheduleWaiting admits requests while seats, budget and blocks last.
+// scheduleWaiting admits requests while max_num_seqs, the budget and blocks allow.
 func (e *Engine) scheduleWaiting(budget int64) {
-	for e.waits() > 0 && budget > 0 && e.room(budget) > 0 && int64(len(e.running)) < e.maxSeqs {
-		queue := e.next()
+	for e.numWaiting() > 0 && budget > 0 && e.spec.room(budget) > 0 && int64(len(e.running)) < e.maxSeqs {
+		queue := e.nextQueue()
 		s := queue.peek()
-		if s.status == statusParked && !e.arrived(s) || s.drains {
+		if s.status == statusParked && !e.transfers.unpark(s) {
 			e.skip(queue.pop())
 			continue
 		}
-		a, verdict := e.admit(s, e.room(budget))
+		if s.drains { // its stale steps in flight must be done first, since 0.27
+			e.skip(queue.pop())
+			continue
+		}
+		a, verdict := e.admit(s, e.spec.room(budget))
 		if verdict == admitStop {
 			break
 		}
@@ -205,57 +258,57 @@ func (e *Engine) scheduleWaiting(budget int64) {
 		}
 		e.start(s, a)
 		budget -= a.n
-		e.spend(a.n, 1)
+		e.spec.spend(a.n, 1)
 	}
-	e.putBack()
+	e.putBackSkipped()
 	if !e.cadence.hold {
-		e.cadence.bound = e.waits() > e.deferred
+		e.cadence.bound = e.numWaiting() > e.deferred
 	}
 }
 
 type verdict uint8
 
 const (
-	admitNow verdict = iota
-	admitStop
-	admitLater
+	admitNow   verdict = iota
+	admitStop          // and no request behind it
+	admitLater         // but the requests behind it
 )
 
 // admission is what a waiting request is about to get.
 type admission struct {
-	computed int64 // tokens found cached
-	external int64 // tokens behind them that come from the CPU tier or another server
+	computed int64 // tokens found in the prefix cache
+	external int64 // tokens behind them that come from the connector's tier or another server
 	n        int64 // tokens of this step
 	drafts   int32 // of n, padding
-	sync     bool  // external ones come within this step
+	sync     bool  // the external ones are loaded inside this step
 }
 
-// admit looks up cached blocks and allocates the first chunk of s.
+// admit looks up cached blocks of s and allocates those of its first chunk.
 func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	if e.memo && s.blockedAt == e.pool.Gains+1 && budget >= s.blockedBudget {
 		e.shortUs = e.now
 		return a, admitStop // blocks have only become fewer since it failed, and it asks for no less
 	}
-	if (e.pool.Caching || e.cpu != nil) && s.content == nil {
+	if (e.pool.Caching || e.connector != nil) && s.content == nil {
 		e.describe(s)
 	}
 	hits, busy := e.lookUp(s, &a)
 	if busy {
 		return a, admitLater
 	}
-	remote := s.remote.pending && a.computed < s.prompt
-	switch {
-	case remote:
+	isRemote := s.remote.pending && a.computed < s.prompt
+	if isRemote {
 		a.external = s.prompt - a.computed
-	case a.external > 0 && !a.sync:
-	case e.cadence.hold && a.computed+a.external < s.tokens()-1:
-		return a, admitStop
-	default:
-		if v := e.firstChunk(s, &a, budget); v != admitNow {
+	}
+	parks := isRemote || a.external > 0 && !a.sync // load_kv_async
+	if !parks {
+		if e.cadence.hold && a.computed+a.external < s.tokens()-1 {
+			return a, admitStop
+		}
+		if v := e.sizeFirstChunk(s, &a, budget); v != admitNow {
 			return a, v
 		}
 	}
-	parks := remote || a.external > 0 && !a.sync
 	need, fits := e.fits(s, &a, hits, parks)
 	if !fits {
 		s.blockedAt = e.pool.Gains + 1
@@ -266,11 +319,11 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	e.pool.Share(&s.held, hits)
 	e.pool.Grow(&s.held, max(need, s.held.N))
 	s.remote.pending = false
-	if a.external > 0 && !remote {
-		e.cpu.startLoad(s, a.computed, a.external, a.sync)
+	if a.external > 0 && !isRemote {
+		e.connector.startLoad(s, a.computed, a.external, a.sync)
 	}
 	if parks {
-		e.park(s, a.computed+a.external, a.external, remote)
+		e.transfers.park(s, a.computed+a.external, a.external, isRemote)
 		return a, admitLater
 	}
 	s.computed = a.computed + a.external
@@ -280,35 +333,37 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	return a, admitNow
 }
 
-// lookUp finds what of s is cached here; busy: the CPU tier loads some of it for another request.
+// lookUp finds what of s is in the prefix cache and in the connector's tier. busy: the
+// connector's answer comes later.
 func (e *Engine) lookUp(s *seq, a *admission) (hits []int32, busy bool) {
-	hits, a.computed = e.hits[:0], s.computed
-	if s.cached < 0 && s.req.CachedTokens.OK {
+	hits = e.reuse.hits[:0]
+	a.computed = s.computed
+	if s.cached < 0 && s.req.CachedTokens.OK { // recorded
 		a.computed = min(s.req.CachedTokens.V, s.tokens()-1)
 		return hits, false
 	}
-	if s.computed != 0 || s.held.N != 0 { // a finished load has its blocks
+	if s.computed != 0 || s.held.N != 0 { // a load that has arrived has its blocks
 		return hits, false
 	}
 	hits = e.findHits(s)
 	a.computed = int64(len(hits)) * e.blockSize
-	if e.cpu != nil {
-		a.external, a.sync, busy = e.cpu.match(s, a.computed)
+	if e.connector != nil {
+		a.external, a.sync, busy = e.connector.match(s, a.computed)
 	}
 	return hits, busy
 }
 
-// firstChunk sizes the tokens that s gets when it is admitted.
-func (e *Engine) firstChunk(s *seq, a *admission, budget int64) verdict {
+// sizeFirstChunk sets the tokens that s gets when it is admitted.
+func (e *Engine) sizeFirstChunk(s *seq, a *admission, budget int64) verdict {
 	n := s.tokens() - a.computed - a.external
-	if n == 1 {
-		padded, pad, wait := e.padded(a.computed+a.external, budget)
+	if n == 1 && e.spec != nil && e.spec.padsDecodes && !e.cadence.continues {
+		others := len(e.cur) > int(e.view.Admitted)
+		padded, wait := e.spec.padDecode(a.computed+a.external, budget, e.maxLen, others)
 		if wait {
 			return admitStop
 		}
-		if n = padded; pad {
-			a.drafts = int32(n - 1)
-		}
+		n = padded
+		a.drafts = int32(n - 1)
 	}
 	if e.threshold > 0 && n > e.threshold {
 		n = e.threshold
@@ -320,10 +375,11 @@ func (e *Engine) firstChunk(s *seq, a *admission, budget int64) verdict {
 	return admitNow
 }
 
-// fits says how many blocks s needs for its first step and whether they are free. From
-// 0.19 on all its known tokens must fit, hits on free blocks counted as need: a test,
-// not a reservation. External blocks of the CPU tier are whole.
-func (e *Engine) fits(s *seq, a *admission, hits []int32, remote bool) (need int64, ok bool) {
+// fits returns how many blocks s needs for its first step and whether they are free
+// (kv_cache_manager.py: allocate_slots()). Since 0.19 blocks for all its known tokens must be
+// free, hits on free blocks counted as need: a test, not a reservation
+// (scheduler_reserve_full_isl). External blocks of a tier are whole.
+func (e *Engine) fits(s *seq, a *admission, hits []int32, isLoad bool) (need int64, ok bool) {
 	held := max(int64(len(hits)), s.held.N)
 	free := e.pool.Free
 	for _, b := range hits {
@@ -337,10 +393,10 @@ func (e *Engine) fits(s *seq, a *admission, hits []int32, remote bool) (need int
 	if e.rules.FullPromptAdmission && ceilDiv(min(s.tokens(), e.maxLen), e.blockSize)+s.side-held > free {
 		return 0, false
 	}
-	if remote && e.rules.LoadsReserve {
-		free -= e.reserved()
+	if isLoad && e.rules.LoadsReserve {
+		free -= e.transfers.reservedBlocks()
 	}
-	end := min(a.computed+a.external, e.maxLen) + a.n + e.lookaheadFor(s, remote)
+	end := min(a.computed+a.external, e.maxLen) + a.n + e.spec.firstLookaheadOf(s, isLoad)
 	need = ceilDiv(min(end, e.maxLen), e.blockSize) + s.side
 	return need, max(0, need-held) <= free
 }
@@ -360,23 +416,24 @@ func (e *Engine) start(s *seq, a admission) {
 		s.res.Starved = e.shortUs >= s.res.QueuedUs.V
 	}
 	e.journey(Scheduled, s, e.step)
-	s.prefills = s.prefills || s.computed+a.n < s.tokens() // what came from elsewhere counts until the step is formed
+	s.prefills = s.prefills || s.computed+a.n < s.tokens() // a parked request counts until the step is formed
 	e.cadence.admits = e.cadence.admits || s.computed < s.tokens()-1
 	e.undefer(s)
-	e.take(s, a.n, a.drafts)
+	e.addToStep(s, a.n, a.drafts)
 	e.cur[len(e.cur)-1].fresh = true
 }
 
-// advanceScheduled moves the requests of the step forward, before its result.
+// advanceScheduled moves the requests of the step forward, before its result
+// (_update_after_schedule()).
 func (e *Engine) advanceScheduled() {
-	proposals := e.proposals(len(e.cur))
-	flies := e.depth > 1
+	proposals := e.spec.proposals(len(e.cur))
+	hasFlights := e.depth > 1
 	async := e.cfg.Async
 	for i := range e.cur {
 		it := &e.cur[i]
 		s := it.s
 		s.computed += it.n
-		if flies {
+		if hasFlights {
 			s.flying += it.n
 		}
 		if s.outputs == 0 {
@@ -386,7 +443,8 @@ func (e *Engine) advanceScheduled() {
 		if !it.yields {
 			continue
 		}
-		s.prefills, e.thrashes = false, 0
+		s.prefills = false
+		e.stall.thrashes = 0
 		if async {
 			s.inFlight += 1 + int64(it.drafts)
 			s.drafts = proposals
@@ -397,7 +455,8 @@ func (e *Engine) advanceScheduled() {
 	}
 }
 
-func (e *Engine) count() {
+// countStep adds the step to the totals of the run.
+func (e *Engine) countStep() {
 	b := &e.batch
 	e.out.ScheduledTokens += b.Tokens()
 	e.out.PrefillTokens += b.PrefillTokens

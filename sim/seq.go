@@ -49,9 +49,9 @@ type seq struct {
 	// Its last failed admission for want of blocks: the pool's gains then, and the budget.
 	blockedAt     int64
 	blockedBudget int64
-	content       *Content   // nil without caching and before it is first considered
-	shared        int64      // leading blocks of content that others may have
-	load          *loadState // nil without a CPU tier
+	content       *Content      // nil without caching and before it is first considered
+	shared        int64         // leading blocks of content that others may have
+	offload       *offloadState // nil without a connector
 	remote        remoteState
 	nextFree      *seq
 }

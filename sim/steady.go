@@ -1,24 +1,25 @@
 package sim
 
-// The steady state of a busy engine is a step in which every running request
-// decodes one token and nobody is admitted or preempted. What follows runs such a
-// step in two short loops over the running list instead of the general ones;
-// the result is the same (TestSteadyPathIsExact).
+// The steady state of a busy engine is a step in which every running request decodes one token
+// and no request is admitted or preempted. What follows runs such a step in two short loops over
+// the running list instead of the general ones; the result is the same
+// (TestSteadyPathIsExact).
 
-// isSteady reports whether the next step will be of that kind for certain:
-// everybody decodes, nobody can be admitted, and blocks suffice even if every
-// request needs one.
+// isSteady reports whether the next step will be of that kind for certain: every running request
+// decodes, none can be admitted, and blocks suffice even if every request needs one.
 func (e *Engine) isSteady() bool {
 	n := int64(len(e.running))
-	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free && (e.waits() == 0 || n >= e.maxSeqs) &&
-		len(e.parked)+len(e.leaving) == 0
+	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free &&
+		(e.numWaiting() == 0 || n >= e.maxSeqs) && !e.transfers.areUnderWay()
 }
 
-// scheduleSteady forms the step: one token and at most one block for each.
+// scheduleSteady forms the step: one token and at most one block for each request.
 func (e *Engine) scheduleSteady() {
 	b := &e.batch
 	var context, blocks int64
-	size, caching := e.blockSize, e.pool.Caching // loads of the loop
+	// Read once: the loop visits hundreds of requests in every step.
+	size := e.blockSize
+	caching := e.pool.Caching
 	for _, s := range e.running {
 		c := s.computed
 		if c == (s.held.N-s.side)*size {
@@ -47,21 +48,22 @@ func (e *Engine) scheduleSteady() {
 	}
 }
 
-// updateSteady gives everybody a token.
+// updateSteady gives every running request a token.
 func (e *Engine) updateSteady(step int64) {
-	left, gaps := false, e.cfg.TokenGaps
+	isLast := false
+	gaps := e.gaps
 	for _, s := range e.running {
 		s.outputs++
-		if gaps {
-			e.gap(s, e.now-s.lastToken)
+		if gaps != nil {
+			gaps.add(s, e.now-s.lastToken)
 			s.lastToken = e.now
 		}
 		if s.outputs >= s.target {
 			e.stop(s, step)
-			left = true
+			isLast = true
 		}
 	}
-	if left {
+	if isLast {
 		e.sweep()
 	}
 }

@@ -6,24 +6,26 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// update processes the result of a step: each sequence that sampled gets its
-// token, those that stop leave.
+// update processes the result of a step: each sequence that sampled gets its token, those that
+// stop leave (scheduler.py: update_from_output()).
 func (e *Engine) update(f *flight) {
-	for ; f.tokens > 0 && len(e.fenced) > 0 && e.fenced[0].doneStep <= f.step; e.fenced = e.fenced[1:] {
-		e.pool.Drop(&e.fenced[0].held)
+	if f.tokens > 0 {
+		e.drainFrees(f.step)
 	}
-	left := false
+	hasLeft := false
 	stays := 0
-	leaving := len(e.leaving)
-	flies, gaps := e.depth > 1, e.cfg.TokenGaps // loads of the loop
-	simple := e.plain && !(flies && e.pool.Caching)
+	finishedBefore := len(e.transfers.leaving)
+	hasFlights := e.depth > 1
+	hasGaps := e.gaps != nil
+	isSimple := e.plain && !(hasFlights && e.pool.Caching)
 	for i := range f.items {
 		it := &f.items[i]
 		s := it.s
-		stale := false
-		if flies && int32(s.idx) == it.idx {
+		isStale := false // scheduled before s was preempted
+		if hasFlights && int32(s.idx) == it.idx {
 			s.flying -= it.n
-			if stale = s.drains; stale {
+			if s.drains {
+				isStale = true
 				s.stale -= it.n
 				s.drains = s.stale > 0
 			}
@@ -36,55 +38,58 @@ func (e *Engine) update(f *flight) {
 		if !it.yields {
 			continue
 		}
-		if simple {
-			if s.outputs++; s.inFlight > 0 && !stale {
+		if isSimple {
+			s.outputs++
+			if s.inFlight > 0 && !isStale {
 				s.inFlight--
 			}
 		} else {
-			e.deliver(s, it, stale)
+			e.deliver(s, it, isStale)
 		}
-		if !s.first || gaps {
-			e.token(s, f.step)
+		if !s.first || hasGaps {
+			e.stampToken(s, f.step)
 		}
-		if stays++; s.outputs >= s.target {
+		if s.outputs >= s.target {
 			e.stop(s, f.step)
-			left = true
-			stays--
+			hasLeft = true
+		} else {
+			stays++
 		}
 	}
-	if left {
+	if hasLeft {
 		e.sweep()
 	}
 	e.allDecode = stays == len(e.running) // steady steps and requests that leave do not change that
 	if e.spec != nil && !e.cfg.Async {
-		e.propose(f)
+		e.spec.propose(f.items)
 	}
-	if e.cpu != nil {
-		e.cpu.completeTransfers(e.now, f.step)
+	if e.connector != nil {
+		e.connector.completeTransfers(e.now, f.step)
 	}
-	if len(e.parked)+len(e.leaving) > 0 {
-		e.completeRemote(leaving)
+	if e.transfers.areUnderWay() {
+		e.transfers.complete(finishedBefore)
 	}
 	if e.kvLog != nil {
 		e.kvLog.publish(e.now)
 	}
 }
 
-// deliver gives s what its item sampled: one token, and the drafts it accepted. stale: s
-// was preempted since, so its counts began again.
-func (e *Engine) deliver(s *seq, it *item, stale bool) {
+// deliver gives s what its item sampled: one token, and the drafts it accepted. isStale: s was
+// preempted since, so its counts began again.
+func (e *Engine) deliver(s *seq, it *item, isStale bool) {
 	n := int64(1)
-	waited := s.inFlight > 0
+	hadInFlight := s.inFlight > 0
 	if it.drafts > 0 {
 		rejected := int64(it.drafts)
 		if !it.fresh {
-			a := e.accepted(s, rejected)
-			n, rejected = n+a, rejected-a
+			accepted := e.spec.accepted(s, rejected)
+			n += accepted
+			rejected -= accepted
 			e.out.Verifies++
 			e.out.DraftTokens += int64(it.drafts)
-			e.out.AcceptedTokens += a
+			e.out.AcceptedTokens += accepted
 		}
-		if !stale {
+		if !isStale {
 			if s.computed > 0 {
 				s.computed -= rejected
 			}
@@ -93,67 +98,71 @@ func (e *Engine) deliver(s *seq, it *item, stale bool) {
 			}
 		}
 	}
-	kept := min(n, s.target-s.outputs) // what lies behind a stop is cut
+	kept := min(n, s.target-s.outputs) // tokens behind a stop are cut
 	s.outputs += kept
-	if !stale && waited {
+	if !isStale && hadInFlight {
 		s.inFlight -= kept
 	}
 	if !e.pool.Caching || s.status != statusRunning {
 		return
 	}
 	switch {
-	case !e.rules.ReadyTokensCached && e.cfg.Async:
+	case !e.rules.ReadyTokensCached && e.cfg.Async: // async_scheduler.py: _update_request_with_output()
 		e.registerBlocks(s, s.computed-s.inFlight)
-	case e.rules.ReadyTokensCached && !stale && (waited || e.spec != nil):
+	case e.rules.ReadyTokensCached && !isStale && (hadInFlight || e.spec != nil): // since 0.33
 		e.registerBlocks(s, s.computed-(n-kept)-s.flying)
 	}
 }
 
-// deliverLate is a quirk of releases before 0.19: a request that ends during its step, and whose blocks stay, still
-// gets the step's tokens, which only one that was aborted is said to have, and is told of again where they end it again.
+// deliverLate mirrors releases before 0.19, where a request that ends during its step and whose
+// blocks stay still gets the step's tokens. Only one that was aborted shows them in its result;
+// where they reach its end it is reported as finished once more.
 func (e *Engine) deliverLate(s *seq, it *item) {
-	if e.rules.AbortedLoadsStay || !it.yields || int32(s.idx) != it.idx || !slices.Contains(e.leaving, s) {
+	if e.rules.AbortedLoadsStay || !it.yields || int32(s.idx) != it.idx || !slices.Contains(e.transfers.leaving, s) {
 		return
 	}
 	n, most := int64(1), s.maxTokens
 	if it.drafts > 0 && !it.fresh {
-		n += e.accepted(s, int64(it.drafts))
+		n += e.spec.accepted(s, int64(it.drafts))
 	}
 	if v := e.visits[s.idx]; s.res.FinishStatus == trace.FinishAborted && v != nil && &v.res == s.res {
 		v.res.OutputTokens += n
 		most = s.target
 	}
-	if s.outputs += n; s.outputs >= most {
+	s.outputs += n
+	if s.outputs >= most {
 		e.finished++
 	}
 }
 
-// token stamps a token of s.
-func (e *Engine) token(s *seq, step int64) {
-	if !s.first {
-		if s.first = true; e.api != nil {
-			e.api.tokens -= s.prompt
-		}
-		if n := len(e.spareGaps); e.cfg.TokenGaps && n > 0 {
-			s.gaps = e.spareGaps[n-1]
-			e.spareGaps = e.spareGaps[:n-1]
-		}
-		s.res.FirstTokenUs = trace.Some(e.now)
-		s.res.FirstStep = step
-		if e.grad != nil {
-			e.visits[s.idx].grad.first.set(&e.grad.now)
-		}
-		e.journey(FirstToken, s, step)
-		if e.hooks.First != nil {
-			e.hooks.First(s.idx, e.now)
-		}
-	} else {
-		e.gap(s, e.now-s.lastToken)
+// stampToken stamps a token of s.
+func (e *Engine) stampToken(s *seq, step int64) {
+	if s.first {
+		e.gaps.add(s, e.now-s.lastToken)
+		s.lastToken = e.now
+		return
 	}
+	s.first = true
 	s.lastToken = e.now
+	if e.api != nil {
+		e.api.tokens -= s.prompt
+	}
+	if e.gaps != nil {
+		e.gaps.begin(s)
+	}
+	s.res.FirstTokenUs = trace.Some(e.now)
+	s.res.FirstStep = step
+	if e.grad != nil {
+		e.visits[s.idx].grad.first.set(&e.grad.now)
+	}
+	e.journey(FirstToken, s, step)
+	if e.hooks.First != nil {
+		e.hooks.First(s.idx, e.now)
+	}
 }
 
-// stop ends a request that has its last token: a stop token counts before a limit, also where both come at once.
+// stop ends a request that has its last token. A stop token counts before a limit, also where both
+// come at once (sched/utils.py: check_stop()).
 func (e *Engine) stop(s *seq, step int64) {
 	status := trace.FinishLength
 	if s.outputs == s.req.OutputTokens && s.outputs < s.maxTokens {
@@ -161,7 +170,7 @@ func (e *Engine) stop(s *seq, step int64) {
 	}
 	s.res.LengthCapped = s.outputs < min(s.maxTokens, s.req.OutputTokens)
 	if !s.res.LengthCapped && (s.tokens()-1)%e.blockSize == 0 {
-		e.pool.Misses++ // the last token is never computed: BLIS takes its block all the same
+		e.pool.Misses++ // the last token is never computed; BLIS takes its block all the same
 	}
 	if s.status != statusRunning { // its last token arrived after it had been preempted
 		e.unqueue(s)
@@ -169,7 +178,7 @@ func (e *Engine) stop(s *seq, step int64) {
 	e.finish(s, step, status, OutcomeFinished)
 }
 
-// finish frees the request and lets it go.
+// finish frees the request and sends it back to the API (scheduler.py: _free_request()).
 func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome) {
 	res := s.res
 	res.FinishStatus = finishStatus
@@ -177,40 +186,46 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	res.FinishedStep = step
 	res.Outcome = outcome
 	res.FinishedUs = trace.Some(e.now)
-	res.ITLP50Ms, res.ITLP99Ms = e.gapQuantiles(s)
-	if outcome != OutcomeFinished {
-		e.forgetGaps(s)
-	}
-	if s.gaps != nil {
-		e.spareGaps = append(e.spareGaps, s.gaps[:0])
-		s.gaps = nil
-	}
 	res.TokenUs = e.cfg.TokenUs
-	e.journey(Finished, s, step)
-	keep := e.cpu != nil && e.cpu.keeps(s) || (s.req.RemoteDecode || s.status == statusParked) && e.keeps(s)
-	e.undefer(s)
-	s.status, s.doneStep = statusDone, e.step
-	e.visits[s.idx].s = nil
-	if !keep {
-		e.freeBlocks(s)
-		e.free.push(s)
+	if e.gaps != nil {
+		res.ITLP50Ms, res.ITLP99Ms = e.gaps.quantiles(s)
+		if outcome != OutcomeFinished {
+			e.gaps.forget(s)
+		}
+		e.gaps.release(s)
 	}
-	if e.finished++; e.api != nil {
-		if e.api.reqs--; !s.first {
+	e.journey(Finished, s, step)
+	keepsBlocks := e.connector != nil && e.connector.keepsBlocks(s)
+	if !keepsBlocks && (s.req.RemoteDecode || s.status == statusParked) {
+		keepsBlocks = e.transfers.keepsBlocks(s)
+	}
+	e.undefer(s)
+	s.status = statusDone
+	s.doneStep = e.step
+	v := e.visits[s.idx]
+	v.s = nil
+	if !keepsBlocks {
+		e.freeBlocks(s)
+		e.reuse.seqs.push(s)
+	}
+	e.finished++
+	if e.api != nil {
+		e.api.reqs--
+		if !s.first {
 			e.api.tokens -= s.prompt
 		}
 	}
-	e.meets = e.queue(s.prompt)
+	e.meets = e.queueState(s.prompt)
 	e.meets.NowUs = e.now
 	e.meets.OutputTokens = s.outputs
 	exact, delay, err := e.delayUs(e.cfg.Egress, &e.meets)
 	if err != nil && e.failed == nil {
 		e.failed = err
 	}
-	if g := e.visits[s.idx].grad; g != nil && err == nil {
-		g.last.set(&e.grad.now)
-		if e.grad.departs(g, exact, s.outputs, e.cfg.TokenUs); s.first {
-			res.Gradient = g
+	if v.grad != nil && err == nil {
+		e.grad.finish(v.grad, exact, s.outputs, e.cfg.TokenUs)
+		if s.first {
+			res.Gradient = v.grad
 		}
 	}
 	e.outside.push(e.now+delay, outsideDepart, s.idx)

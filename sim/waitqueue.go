@@ -1,5 +1,7 @@
 package sim
 
+import "slices"
+
 // waitQueue holds waiting requests: a deque (fcfs) or a heap (priority).
 type waitQueue struct {
 	byPriority bool
@@ -104,15 +106,15 @@ func (a *seq) Before(b *seq) bool {
 	return a.idx < b.idx
 }
 
-// queue is the one whose head is served next.
-func (e *Engine) next() *waitQueue {
+// nextQueue is the queue whose head is served next.
+func (e *Engine) nextQueue() *waitQueue {
 	if e.front.len() > 0 {
 		return &e.front
 	}
 	return &e.waiting
 }
 
-// skip passes a waiting request over in this step.
+// skip passes a waiting request over in this step (scheduler.py: skip_request()).
 func (e *Engine) skip(s *seq) {
 	e.skipped = append(e.skipped, s)
 	if !s.deferred {
@@ -121,7 +123,7 @@ func (e *Engine) skip(s *seq) {
 	}
 }
 
-// undefer forgets that s was passed over: it runs or has left.
+// undefer forgets that s was passed over: it runs or has left (vLLM's deferred_waiting).
 func (e *Engine) undefer(s *seq) {
 	if s.deferred {
 		s.deferred = false
@@ -129,11 +131,11 @@ func (e *Engine) undefer(s *seq) {
 	}
 }
 
-// putBack returns the requests passed over in this step to where their release keeps
-// them, the first of them first.
-func (e *Engine) putBack() {
-	for i := range e.skipped {
-		s := e.skipped[len(e.skipped)-1-i]
+// putBackSkipped returns the requests passed over in this step to their queue, in their order. From
+// 0.19 to 0.30 they come before all waiting ones, since 0.31 only those that hold KV blocks do
+// (skipped_waiting, kv_holding_waiting).
+func (e *Engine) putBackSkipped() {
+	for _, s := range slices.Backward(e.skipped) {
 		holds := s.computed > 0 || s.status == statusParked
 		if e.rules.SkippedFirst && !e.byPriority || e.rules.HoldersFirst && holds {
 			e.front.prepend(s)

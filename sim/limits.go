@@ -1,0 +1,80 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+)
+
+// limits are what the deployment and its release allow, resolved once.
+type limits struct {
+	blockSize   int64 // tokens
+	maxLen      int64 // tokens of a request: max_model_len
+	maxSeqs     int64 // running requests: max_num_seqs, max_num_active_seqs
+	budget      int64 // tokens of a step: vLLM's max_num_scheduled_tokens
+	longPrefill int64 // long_prefill_token_threshold; 0: off
+	watermark   int64 // blocks that an admission beside running requests leaves free, since 0.24
+	depth       int64 // steps in flight at most: max_concurrent_batches
+	pp          int64 // pipeline stages
+	chunked     bool  // chunked prefill
+	byPriority  bool  // scheduling policy priority; else fcfs
+
+	rules   deploy.Rules
+	groups  deploy.KVUnits
+	reaches []deploy.Reach // of the model's attention that is not full attention
+}
+
+// setLimits resolves the limits, and the optional parts that depend on them alone.
+func (e *Engine) setLimits() error {
+	d := e.cfg.Deployment
+	e.blockSize = d.Engine.BlockSize
+	e.maxLen = d.MaxModelLen().Or(math.MaxInt64 / 4)
+	e.maxSeqs = d.Engine.MaxNumSeqs
+	e.budget = d.Engine.MaxNumBatchedTokens
+	e.longPrefill = d.Engine.LongPrefillThreshold
+	e.chunked = d.Engine.ChunkedPrefill
+	e.byPriority = d.Engine.SchedulingPolicy == "priority"
+	e.reaches = d.Reaches()
+	e.groups = d.KVUnits()
+	e.pp = max(1, d.PP)
+	e.stageFree = make([]int64, e.pp)
+
+	var err error
+	if e.rules, err = d.Engine.Rules(); err != nil {
+		return err
+	}
+	spec, err := d.Engine.Speculation()
+	if err != nil {
+		return err
+	}
+	r := &e.rules
+	if r.MaxNumActiveSeqs > 0 {
+		e.maxSeqs = min(e.maxSeqs, r.MaxNumActiveSeqs)
+	}
+	if r.MaxNumQueuedReqs+r.MaxNumQueuedTokens > 0 {
+		_, servers := d.Balanced() // each counts the tokens of its own requests
+		e.api = &apiLimits{mostReqs: r.MaxNumQueuedReqs, mostTokens: servers * r.MaxNumQueuedTokens}
+	}
+	e.setDepth()
+	e.cadence = cadence{interval: r.PrefillInterval, lastPrefill: -r.PrefillInterval}
+	if spec != nil {
+		e.spec = newSpeculation(e, spec)
+	}
+	return nil
+}
+
+// setDepth sets vLLM's max_concurrent_batches: the pipeline's stages, and one more with
+// asynchronous scheduling as far as the model runner can (vllm/v1/executor/abstract.py).
+func (e *Engine) setDepth() {
+	e.depth = e.pp
+	switch {
+	case e.cfg.Async && e.rules.ModelRunnerV2:
+		e.depth = e.pp + 1
+	case e.cfg.Async && e.pp == 1:
+		e.depth = 2
+	}
+	d := &e.cfg.Deployment.Engine
+	config, given := d.Extra["kv_transfer_config"].(map[string]any)
+	hasConsumer := (d.CPUOffloading || given) && config["kv_role"] != "kv_producer"
+	e.frees.on = e.rules.DeferredFrees && e.depth > 1 && hasConsumer
+}

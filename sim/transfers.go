@@ -1,0 +1,218 @@
+package sim
+
+import "math"
+
+// remoteState is the part of disaggregated prefill in a request.
+type remoteState struct {
+	pending  bool  // its prompt is to be loaded from another server at its admission
+	arrived  bool  // the load is done
+	readyUs  int64 // when the load is done
+	parkedAt int64 // step
+	freeUs   int64 // when another server has read its blocks, or their lease ends
+}
+
+// transfers are the requests whose KV blocks are on their way: from another server (disaggregated
+// prefill and decode) or from the tier of a connector, and from finished requests to either.
+type transfers struct {
+	e       *Engine
+	parked  []*seq // waiting for their KV blocks: WAITING_FOR_REMOTE_KVS
+	leaving []*seq // finished; their blocks are still read by another server, copied to the tier or written by a load
+
+	// Tests: onPark is called for every load, isDone replaces the times of transfers.
+	onPark func(s *seq)
+	isDone func(s *seq) bool
+}
+
+func (t *transfers) areUnderWay() bool { return len(t.parked)+len(t.leaving) > 0 }
+
+// park makes s wait, with its blocks, until the KV of its first tokens is complete; external of
+// them come from another server (remote), or from the connector, which sets when
+// (scheduler.py: schedule(), load_kv_async).
+func (t *transfers) park(s *seq, tokens, external int64, remote bool) {
+	e := t.e
+	s.status = statusParked
+	s.computed = tokens
+	s.prefills = true
+	s.remote.arrived = false
+	s.remote.parkedAt = e.step
+	switch {
+	case !remote:
+		s.remote.readyUs = math.MaxInt64
+	case e.cfg.Load != nil:
+		s.remote.readyUs = e.cfg.Load(s.idx, e.now, external)
+	default:
+		s.remote.readyUs = e.now + s.req.LoadUs
+	}
+	t.parked = append(t.parked, s)
+	if s.cached < 0 && remote {
+		e.cachedAtFirst(s, tokens-external)
+	}
+	if t.onPark != nil {
+		t.onPark(s)
+	}
+}
+
+// unpark reports whether a parked request may be scheduled, and makes it waiting again. Its last
+// token is computed here (scheduler.py: _update_waiting_for_remote_kv()).
+func (t *transfers) unpark(s *seq) bool {
+	if !s.remote.arrived {
+		return false
+	}
+	s.status = statusWaiting
+	if s.preempted > 0 {
+		s.status = statusPreempted
+	}
+	if t.e.pool.Caching {
+		t.e.registerBlocks(s, s.computed)
+	}
+	s.computed = min(s.computed, s.tokens()-1)
+	return true
+}
+
+// reservedBlocks is the number of blocks that prompts in chunks and loads under way still need
+// (scheduler.py: _inflight_prefill_reserved_blocks(), since 0.23).
+func (t *transfers) reservedBlocks() int64 {
+	e := t.e
+	verify := int64(0) // tokens
+	if e.spec != nil && e.rules.LoadsReserveDrafts {
+		verify = 1 + e.spec.Tokens + e.spec.lookahead
+	}
+	blocks := ceilDiv(verify, e.blockSize) // of the load that asks
+	addRemaining := func(s *seq) {
+		full := min(s.tokens(), e.maxLen)
+		if e.rules.LookaheadHashes { // since 0.33 both in one count
+			blocks += max(0, ceilDiv(full+verify, e.blockSize)-s.held.N)
+		} else {
+			blocks += max(0, ceilDiv(full, e.blockSize)-s.held.N) + ceilDiv(verify, e.blockSize)
+		}
+	}
+	for _, s := range e.running {
+		if s.prefills {
+			addRemaining(s)
+		}
+	}
+	for _, s := range e.waitingHolders() {
+		addRemaining(s)
+	}
+	return blocks
+}
+
+// waitingHolders are the waiting requests that hold blocks: loads, under way or arrived.
+func (e *Engine) waitingHolders() (out []*seq) {
+	for _, q := range []*waitQueue{&e.front, &e.waiting} {
+		for i := range q.len() {
+			if s := q.at(i); s.prefills {
+				out = append(out, s)
+			}
+		}
+	}
+	for _, s := range e.skipped {
+		if s.prefills {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// complete notices, with the update of a step, which loads have arrived, and frees the blocks
+// that no transfer needs any more of the first finished requests: those that had finished before
+// the update (scheduler.py: _update_from_kv_xfer_finished()).
+func (t *transfers) complete(finished int) {
+	e := t.e
+	waiting := t.parked[:0]
+	for _, s := range t.parked {
+		if !t.isTransferred(s, s.remote.readyUs) {
+			waiting = append(waiting, s)
+			continue
+		}
+		s.remote.arrived = true
+		if s.status == statusDone {
+			s.remote.freeUs = e.now
+		}
+	}
+	clear(t.parked[len(waiting):])
+	t.parked = waiting
+
+	staying := t.leaving[:0]
+	for i, s := range t.leaving {
+		copying := e.connector != nil && e.connector.stillKeeps(s)
+		loading := !s.remote.arrived && s.remote.parkedAt > 0 &&
+			(s.offload == nil || !s.offload.offered || e.rules.OffloadFreesAtOnce)
+		reading := s.req.RemoteDecode && !t.isTransferred(s, s.remote.freeUs)
+		if copying || i >= finished || loading || reading {
+			staying = append(staying, s)
+			continue
+		}
+		e.freeBlocks(s)
+		e.reuse.seqs.push(s)
+	}
+	clear(t.leaving[len(staying):])
+	t.leaving = staying
+}
+
+// isTransferred reports whether a transfer that takes until doneUs is done.
+func (t *transfers) isTransferred(s *seq, doneUs int64) bool {
+	if t.isDone != nil {
+		return t.isDone(s)
+	}
+	return doneUs <= t.e.now
+}
+
+// keepsBlocks reports whether the blocks of a finished request stay: for the server that decodes
+// on, which reads them, or since 0.19 while a load still writes them
+// (scheduler.py: _connector_finished()).
+func (t *transfers) keepsBlocks(s *seq) bool {
+	loading := s.status == statusParked && !s.remote.arrived && t.e.rules.AbortedLoadsStay
+	if !loading && s.status == statusParked {
+		t.parked = remove(t.parked, s)
+	}
+	if !loading && !s.req.RemoteDecode {
+		return false
+	}
+	s.remote.freeUs = t.e.now + s.req.SendUs
+	t.leaving = append(t.leaving, s)
+	return true
+}
+
+// Release frees the blocks of finished request i at atUs: another server has read them.
+func (e *Engine) Release(i int, atUs int64) {
+	for _, s := range e.transfers.leaving {
+		if s.idx == i {
+			s.remote.freeUs = atUs
+		}
+	}
+}
+
+// deferredFrees keeps the blocks of requests that leave the running list while steps in flight
+// write them. A connector may write into a free block at once, so such blocks come free with
+// the result of the last step in flight (scheduler.py: _free_request_blocks() and
+// _drain_deferred_frees(), since 0.24).
+type deferredFrees struct {
+	on      bool
+	step    int64 // the last step with tokens: vLLM's sched_step_seq
+	waiting []deferredFree
+}
+
+// deferredFree are blocks that come free after a step.
+type deferredFree struct {
+	held held
+	step int64
+}
+
+// freeBlocks frees what s holds, now or when the steps in flight are done.
+func (e *Engine) freeBlocks(s *seq) {
+	if !e.frees.on || s.flying == 0 || s.held.N == 0 {
+		e.pool.Drop(&s.held)
+		return
+	}
+	e.frees.waiting = append(e.frees.waiting, deferredFree{held: s.held, step: e.frees.step})
+	s.held = held{}
+}
+
+// drainFrees frees the blocks that waited for a step, whose result is there.
+func (e *Engine) drainFrees(step int64) {
+	for len(e.frees.waiting) > 0 && e.frees.waiting[0].step <= step {
+		e.pool.Drop(&e.frees.waiting[0].held)
+		e.frees.waiting = e.frees.waiting[1:]
+	}
+}
