@@ -1,25 +1,27 @@
-// Package shard has any number of processes do what pipeline.Run does in one: MakePlan cuts
-// the work into tasks, DoTask does one, Collect says what is left and writes the documents in the
-// end. It calls the functions of the stages and owns all its files; no stage knows it.
+// Package shard lets any number of processes do what pipeline.Run does in one. MakePlan cuts the
+// work into tasks, DoTask does one of them, and Collect reports what is left and, in the end, writes
+// the documents. The package calls the functions of the stages and owns all its files; no stage
+// knows about it.
 //
-//	plan.go     which runs and inputs there are
-//	passes.go   what the tasks of each pass do
+//	plan.go     runs and inputs of a plan
+//	passes.go   work of the tasks of each pass
 //	collect.go  from pass to pass, and the documents
+//	job.go      the folder of tasks; do.go, receipt.go, state.go: one task, its receipt, a pass's progress
 //
-// Work is files: tasks, done once or more often, in any order, and receipts that say what
-// they wrote.
+// The work is described by files alone:
 //
-//	DIR/tasks/ID.json            one task: a pass and what its function reads
+//	DIR/tasks/ID.json            one task: its pass and the input of the pass's function
 //	DIR/passes/PASS.json         the tasks of a pass, in order
-//	DIR/data/ID-DIGEST/          what a task wrote
-//	DIR/receipts/ID.DIGEST.json  that it did: names, sizes and SHA-256 of its files
-//	DIR/manifests/PASS.json      one receipt for each task of a pass
+//	DIR/data/ID-DIGEST/          the files that a task wrote
+//	DIR/receipts/ID.DIGEST.json  receipt of a finished task: names, sizes and SHA-256 of its files
+//	DIR/manifests/PASS.json      one receipt for each task of a finished pass
 //
-// A task is a pure function of its text, and its id is a hash of that text. Files appear
-// under names that hold a hash of what is in them, and by renaming: a process that is
-// killed leaves garbage and no half file, one that repeats another's work writes the same
-// name, and one that wrote other bytes leaves a second receipt, which is an alarm. State
-// is in the files alone: who lists receipts knows what is left to do.
+// A task is a pure function of its text, and its id is a hash of that text. Tasks of a pass may be
+// done in any order, on any machine with the same build, and more than once. Files appear by
+// renaming, under names that hold a hash of their content. A killed process therefore leaves garbage
+// but no half file; a process that repeats a task writes the same names; and one that computes other
+// bytes leaves a second receipt, which Collect reports as an error. All state is in the files: the
+// list of receipts tells what is left to do.
 package shard
 
 import (

@@ -28,21 +28,21 @@ import (
 const (
 	passParse  = "parse"  // reads parts of long inputs
 	passTables = "tables" // extracts run folders
-	passRows   = "rows"   // makes the rows of a fit
-	passFit    = "fit"    // learns from all rows
-	passSteps  = "steps"  // makes the rows that judge the fit, and inspects runs
-	passLimits = "limits" // says over all of them what an outlier is
+	passRows   = "rows"   // makes the training rows
+	passFit    = "fit"    // fits all rows
+	passSteps  = "steps"  // makes the rows that validate the fit, and inspects runs
+	passLimits = "limits" // sets, over the rows of all runs, the limit of an outlier
 	passReplay = "replay" // replays the recordings
 )
 
-// parseTask is what a task of the pass parse reads.
+// parseTask is the spec of a task of the pass parse.
 type parseTask struct {
 	Build   string        `json:"build"`
 	Command string        `json:"command"`
 	Piece   extract.Piece `json:"piece"`
 }
 
-// tableTask is what a task of the pass tables reads.
+// tableTask is the spec of a task of the pass tables.
 type tableTask struct {
 	Build   string           `json:"build"`
 	Command string           `json:"command"`
@@ -50,18 +50,18 @@ type tableTask struct {
 	Stored  []extract.Stored `json:"stored,omitempty"` // with folders below data
 }
 
-// rowTask is what a task of the pass rows reads.
+// rowTask is the spec of a task of the pass rows.
 type rowTask struct {
 	Build      string             `json:"build"`
 	Command    string             `json:"command"`
 	OneConfig  bool               `json:"one_config"` // all runs have one configuration
 	Stride     int                `json:"stride"`     // one row in so many is kept
-	Folder     string             `json:"folder"`     // that its tables' task wrote
+	Folder     string             `json:"folder"`     // written by the task of its tables
 	Run        string             `json:"run"`
 	Deployment *deploy.Deployment `json:"deployment"`
 }
 
-// fitTask is what the task of the pass fit reads.
+// fitTask is the spec of the task of the pass fit.
 type fitTask struct {
 	Build   string            `json:"build"`
 	Command string            `json:"command"`
@@ -72,17 +72,17 @@ type fitTask struct {
 
 // reads are the folders whose every file the task reads.
 func (t *fitTask) reads() []string {
-	if len(t.Rows) == 0 { // requests teach
+	if len(t.Rows) == 0 { // a fit from requests reads the tables
 		return t.Folders
 	}
 	return slices.Sorted(maps.Values(t.Rows))
 }
 
-// judgeTask is what tasks of the other passes read.
+// judgeTask is the spec of a task of the passes steps, limits and replay.
 type judgeTask struct {
 	Build   string            `json:"build"`
 	Command string            `json:"command"`
-	Stride  int               `json:"stride"`            // one row of the run in so many is judged
+	Stride  int               `json:"stride"`            // one row of the run in so many is validated
 	Fit     string            `json:"fit"`               // folder of the fit
 	Folders []string          `json:"folders"`           // of the tables: of the run, or all in order
 	Run     string            `json:"run,omitempty"`     // of the passes steps and replay
@@ -107,11 +107,11 @@ func (t *judgeTask) reads() []string {
 const (
 	entryFile      = "entry.json"      // a run folder's part of extract.json
 	inspectionFile = "inspection.json" // a run's part of the inspection
-	limitsFile     = "limits.json"
+	limitsFile     = "limits.json"     // outlier limits
 )
 
-// DoTask does one task of the plan in dir; id may be the beginning of one. Its files
-// and its receipt are written when it is done.
+// DoTask does one task of the plan in dir; id may be the unambiguous beginning of an id. The
+// task's files and its receipt appear when it is done.
 func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) {
 	job := Job{Dir: dir}
 	t, err := job.Task(id)
@@ -122,7 +122,7 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) 
 		return nil, err
 	}
 	switch t.Pass {
-	case passParse, passTables, passRows: // many of them share a machine
+	case passParse, passTables, passRows: // many of these tasks may share one machine
 		par.TaskHeap()
 	default:
 		par.LeanHeap()
@@ -160,8 +160,8 @@ func (t *Task) checkBuild(here string) error {
 	return nil
 }
 
-// read reads the task's spec, and the options that its command recorded; command is that of the spec.
-func (t *Task) read(spec any, command *string, o option.Table, stage string) error {
+// readSpec decodes the task's spec, and then the options of the command line that it records.
+func (t *Task) readSpec(spec any, command *string, o option.Table, stage string) error {
 	if err := json.Unmarshal(t.Spec, spec); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (t *Task) read(spec any, command *string, o option.Table, stage string) err
 func doParse(ctx context.Context, t *Task, out string, workers int) error {
 	spec := parseTask{}
 	o := pipeline.DefaultExtractOptions()
-	if err := t.read(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
+	if err := t.readSpec(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
 		return err
 	}
 	o.Out, o.Workers = out, workers
@@ -184,7 +184,7 @@ func doParse(ctx context.Context, t *Task, out string, workers int) error {
 func doTables(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec := tableTask{}
 	o := pipeline.DefaultExtractOptions()
-	if err := t.read(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
+	if err := t.readSpec(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
 		return err
 	}
 	o.Out, o.Workers = out, workers
@@ -206,8 +206,8 @@ func doTables(ctx context.Context, job Job, t *Task, out string, workers int) er
 	if err != nil {
 		return err
 	}
-	// writes what a task found in a run folder, without the times of its files: of a twin on
-	// another machine, or of one before the file system made them final, they are others
+	// Without the modification times of the inputs: a second process that does the same task may
+	// see other times, and both have to write the same bytes.
 	timeless := *entry
 	timeless.Stamps = nil
 	return files.WriteJSON(filepath.Join(out, entryFile), &timeless)
@@ -217,7 +217,7 @@ func doTables(ctx context.Context, job Job, t *Task, out string, workers int) er
 func doRows(job Job, t *Task, out string, workers int) error {
 	spec := rowTask{}
 	o := pipeline.DefaultFitOptions()
-	if err := errors.Join(t.read(&spec, &spec.Command, o.Learning(), "fit"), o.ResolveFor(nil)); err != nil {
+	if err := errors.Join(t.readSpec(&spec, &spec.Command, o.Learning(), "fit"), o.ResolveFor(nil)); err != nil {
 		return err
 	}
 	o.OneConfig, o.Workers = spec.OneConfig, workers
@@ -231,7 +231,7 @@ func doRows(job Job, t *Task, out string, workers int) error {
 func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec := fitTask{}
 	o := pipeline.DefaultFitOptions()
-	if err := t.read(&spec, &spec.Command, o.Learning(), "fit"); err != nil {
+	if err := t.readSpec(&spec, &spec.Command, o.Learning(), "fit"); err != nil {
 		return err
 	}
 	o.Out = out
@@ -252,7 +252,7 @@ func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error
 		if err != nil {
 			return err
 		}
-		o.Form = pipeline.FormPhysics // Collect writes the other one
+		o.Form = pipeline.FormPhysics // Collect writes BLIS's form
 		return pipeline.WriteFit(ctx, doc, o)
 	})
 }
@@ -261,15 +261,15 @@ func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error
 func doJudge(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec := judgeTask{}
 	o := pipeline.DefaultValidateOptions()
-	if err := t.read(&spec, &spec.Command, o.Options.Table(), "validate"); err != nil {
+	if err := t.readSpec(&spec, &spec.Command, o.Options.Table(), "validate"); err != nil {
 		return err
 	}
 	o.Workers = workers
-	return job.Reading(spec.reads(), func() error { return spec.do(ctx, job, t.Pass, out, o.Options) })
+	return job.Reading(spec.reads(), func() error { return spec.doPass(ctx, job, t.Pass, out, o.Options) })
 }
 
-// do does the task of a pass.
-func (spec *judgeTask) do(ctx context.Context, job Job, pass, out string, o validate.Options) error {
+// doPass does the task of one of the passes steps, limits and replay.
+func (spec *judgeTask) doPass(ctx context.Context, job Job, pass, out string, o validate.Options) error {
 	f, err := readFit(job.Folder(spec.Fit))
 	if err != nil {
 		return err
@@ -304,7 +304,7 @@ func (spec *judgeTask) do(ctx context.Context, job Job, pass, out string, o vali
 		if err := files.ReadJSON(filepath.Join(job.Folder(spec.Limits), limitsFile), &limits); err != nil {
 			return err
 		}
-		sources[0].Load = loading(sources[0].Load)
+		sources[0].Load = startLoading(sources[0].Load)
 		return validate.StoreReplay(ctx, set, f, sources[0], o, limits, out)
 	}
 	if !spec.Inspect {
@@ -317,13 +317,14 @@ func (spec *judgeTask) do(ctx context.Context, job Job, pass, out string, o vali
 	return files.WriteJSON(filepath.Join(out, inspectionFile), inspection)
 }
 
-// loading is a load, to be called once, that is under way.
-func loading(load func() (*trace.Run, *deploy.Deployment, error)) func() (*trace.Run, *deploy.Deployment, error) {
+// startLoading calls load in the background and returns a function that waits for its result; call
+// that function once.
+func startLoading(load func() (*trace.Run, *deploy.Deployment, error)) func() (*trace.Run, *deploy.Deployment, error) {
 	type loaded struct {
 		run *trace.Run
 		dep *deploy.Deployment
 		err error
-		bad *par.Panic // raised where it is waited for
+		bad *par.Panic // raised again in the goroutine that waits
 	}
 	done := make(chan loaded, 1)
 	go func() {
@@ -345,7 +346,7 @@ func loading(load func() (*trace.Run, *deploy.Deployment, error)) func() (*trace
 	}
 }
 
-// readEntries reads what tasks found in run folders.
+// readEntries reads the parts of extract.json that the tasks of run folders wrote.
 func readEntries(job Job, folders []string) ([]*extract.Entry, error) {
 	if err := job.Verify(folders, entryFile); err != nil {
 		return nil, err

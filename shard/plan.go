@@ -19,10 +19,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// A run of many processes is that of one, cut by runs: every stage's work on one run folder is
-// a task, a function from a task's text to files, and what needs all runs at once is one task
-// of a pass of its own. Between the passes one process, Collect, offers the next; at the end it
-// writes the documents.
+// A run of many processes is a run of one process, cut by run folders: what a stage does with one
+// run folder is a task, a function from the task's text to files. Work that needs all runs at once
+// is a single task in a pass of its own. Between the passes one process, Collect, offers the tasks
+// of the next pass; after the last one it writes the documents.
 //
 //	pass      task        reads                      writes
 //	parse     part        lines or messages there    their records, for long inputs only
@@ -39,19 +39,19 @@ const (
 	outDir   = "out" // the output folder of the run
 )
 
-// Plan is plan.json: what is to be done, by whom is open.
+// Plan is plan.json: the inputs and options of a run whose tasks any process may do.
 type Plan struct {
 	ToolVersion string            `json:"tool_version"`
-	Build       string            `json:"build"`   // of the program: tasks of another one are other tasks
-	Extract     string            `json:"extract"` // stages with their options, as recorded in documents
+	Build       string            `json:"build"`   // of the program, see buildName
+	Extract     string            `json:"extract"` // command line with the options that can change the result; so Fit, Validate
 	Fit         string            `json:"fit"`
 	Validate    string            `json:"validate"`
 	MaxBadFrac  float64           `json:"max_bad_frac"`
-	GatesFrom   map[string]string `json:"gates_from,omitempty"` // who set a threshold
+	GatesFrom   map[string]string `json:"gates_from,omitempty"` // by gate: the flag or file that set its threshold
 	Config      *result.Config    `json:"config,omitempty"`
 	Bytes       int64             `json:"bytes"` // of all inputs
 	Runs        []extract.Planned `json:"runs"`  // by id
-	Open        []string          `json:"-"`     // tasks of the first pass, of a new plan
+	Open        []string          `json:"-"`     // ids of the first pass's tasks; of a new plan only
 }
 
 // DefaultPartBytes is the length of the parts in which long inputs are read.
@@ -99,7 +99,8 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 			bad = append(bad, extract.Failed{ID: runs[i].ID, Err: err})
 			continue
 		}
-		p.Runs, p.Bytes = append(p.Runs, *run), p.Bytes+run.Bytes()
+		p.Runs = append(p.Runs, *run)
+		p.Bytes += run.Bytes()
 	}
 	if len(bad) > 0 {
 		return nil, extract.LeftOut(bad, len(runs))
@@ -110,9 +111,12 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 	}
 	text = append(text, '\n')
 	path := filepath.Join(dir, planFile)
-	if old, err := files.ReadAll(path); !errors.Is(err, fs.ErrNotExist) && !bytes.Equal(old, text) { // the same one was perhaps not told of
-		return nil, &option.Misuse{Msg: fmt.Sprintf("%s: got a folder with another plan, want a new one", dir),
-			Hint: "blis-train collect " + dir + " goes on with that plan"}
+	// The same plan may be made twice: the first call may have ended before it printed the tasks.
+	if old, err := files.ReadAll(path); !errors.Is(err, fs.ErrNotExist) && !bytes.Equal(old, text) {
+		return nil, &option.Misuse{
+			Msg:  fmt.Sprintf("%s: got a folder with another plan, want an empty or new folder", dir),
+			Hint: "blis-train collect " + dir + " continues that plan",
+		}
 	}
 	job := Job{Dir: dir}
 	if p.isCut() {
@@ -126,15 +130,15 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 	return p, files.Write(path, text)
 }
 
-// planOf is the plan of a run without its inputs; it has the options as they were given.
+// planOf is the plan of a run without its inputs, with the options as the user gave them.
 func planOf(o *pipeline.RunOptions) *Plan {
 	return &Plan{ToolVersion: folder.ToolVersion, Build: buildName(), MaxBadFrac: o.Extract.MaxBadFrac, Config: o.Extract.Config,
 		GatesFrom: o.Validate.ThresholdsFrom, Extract: o.Extract.Options.Table().Command("extract"),
 		Fit: o.Fit.Learning().Command("fit"), Validate: o.Validate.Table().Command("validate")}
 }
 
-// chosen are the runs of the plan but for those that the filter leaves out.
-func (p *Plan) chosen(o *pipeline.ExtractOptions) (runs []extract.Planned, err error) {
+// runsLeft are the runs of the plan without those that the filter excludes.
+func (p *Plan) runsLeft(o *pipeline.ExtractOptions) (runs []extract.Planned, err error) {
 	ext := &result.Extract{}
 	for _, r := range p.Runs {
 		ext.Runs = append(ext.Runs, result.ExtractRun{ID: r.ID})
@@ -143,12 +147,12 @@ func (p *Plan) chosen(o *pipeline.ExtractOptions) (runs []extract.Planned, err e
 	return slices.DeleteFunc(slices.Clone(p.Runs), func(r extract.Planned) bool { return slices.Contains(without, r.ID) }), err
 }
 
-// isCut reports that the plan has a pass parse.
+// isCut reports whether some input is read in parts, so that the plan starts with the pass parse.
 func (p *Plan) isCut() bool {
 	return slices.ContainsFunc(p.Runs, func(r extract.Planned) bool { return len(r.Pieces) > 0 })
 }
 
-// offerParse offers the pieces of all runs, in order.
+// offerParse offers a task for each part of each long input, in order, and returns their ids.
 func (p *Plan) offerParse(job Job) ([]string, error) {
 	var tasks []Task
 	for _, run := range p.Runs {
@@ -164,10 +168,11 @@ func (p *Plan) offerParse(job Job) ([]string, error) {
 			tasks = append(tasks, task)
 		}
 	}
-	return offered(job, passParse, tasks)
+	return offerAll(job, passParse, tasks)
 }
 
-// offerTables offers the run folders; stored is what was read of their inputs, by run.
+// offerTables offers a task for each run folder and returns their ids. stored holds, by run, the
+// inputs that were read in parts.
 func (p *Plan) offerTables(job Job, stored [][]extract.Stored) ([]string, error) {
 	var tasks []Task
 	for i, run := range p.Runs {
@@ -178,11 +183,11 @@ func (p *Plan) offerTables(job Job, stored [][]extract.Stored) ([]string, error)
 		}
 		tasks = append(tasks, task)
 	}
-	return offered(job, passTables, tasks)
+	return offerAll(job, passTables, tasks)
 }
 
-// offered offers tasks and returns their ids.
-func offered(job Job, pass string, tasks []Task) (ids []string, err error) {
+// offerAll offers the tasks of a pass and returns their ids.
+func offerAll(job Job, pass string, tasks []Task) (ids []string, err error) {
 	for i := range tasks {
 		ids = append(ids, tasks[i].ID())
 	}
@@ -206,7 +211,7 @@ func ReadPlan(dir string) (*Plan, error) {
 	return p, nil
 }
 
-// options puts what the plan says into the options of a run.
+// options sets the options of a run to those of the plan.
 func (p *Plan) options(dir string, o *pipeline.RunOptions) error {
 	o.Extract.Out = filepath.Join(dir, outDir)
 	o.Extract.MaxBadFrac = p.MaxBadFrac
@@ -220,24 +225,23 @@ func (p *Plan) options(dir string, o *pipeline.RunOptions) error {
 	return o.Check()
 }
 
-// Costs of a run: core-seconds a byte of raw JSON, and how many bytes one process may get on
-// with before many are worth their care. Measured on a generated dump of 2 GB: 83 CPU-s in all. Shorter
-// dumps cost more a byte, because parts of a fit do not grow: 170 MB take 68e-9.
+// Cost of a run. A generated dump of 2 GB took 83 CPU-seconds. Shorter dumps cost more a byte,
+// because parts of a fit do not grow with the dump: 170 MB took 68e-9 s a byte.
 const (
-	costSecondsPerByte = 41e-9
-	manyBytes          = 1e12
+	costSecondsPerByte = 41e-9 // core-seconds a byte of raw JSON
+	manyBytes          = 1e12  // below this one process is simpler and fast enough
 )
 
-// Estimate is what a plan costs, roughly.
+// Estimate is a rough cost of a plan.
 type Estimate struct {
 	Tasks   int           // of the first pass
 	HereS   float64       // seconds in one process on the cores at hand
 	ThereS  float64       // seconds when every task has a core of its own
-	Longest extract.Sized // the input that one worker has to read
+	Longest extract.Sized // input that a single worker has to read
 	Advice  string
 }
 
-// Estimate says what the plan costs on a machine with so many cores, and on enough of them.
+// Estimate estimates the plan's cost on one machine with so many cores, and with a core for every task.
 func (p *Plan) Estimate(cores int) Estimate {
 	e := Estimate{Tasks: len(p.Open), HereS: costSecondsPerByte * float64(p.Bytes) / float64(cores)}
 	most := int64(0)
