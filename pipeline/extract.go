@@ -193,7 +193,7 @@ type Tables struct {
 // it. warn, unless nil, hears of damage at once.
 func ReadTables(dir string, warn func([]trace.Finding)) (Tables, error) {
 	heard := warnings{tell: warn}
-	ext, err := folder.ReadExtract(dir, heard.add)
+	ext, err := extract.ReadDocument(dir, heard.add)
 	return Tables{Extract: ext, Dir: dir, Warnings: heard.found}, err
 }
 

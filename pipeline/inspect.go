@@ -97,7 +97,7 @@ func Extracted(inputs []string) (folders, others []string) {
 
 func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result.Inspect, error) {
 	heard := warnings{tell: o.Extract.Warn}
-	ext, err := folder.ReadExtract(dir, heard.add)
+	ext, err := extract.ReadDocument(dir, heard.add)
 	if err != nil {
 		return nil, err
 	}

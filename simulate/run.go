@@ -93,7 +93,7 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 		return nil, err
 	}
 	if path := o.Coefficients; path != "" || o.Model == ModelPhysics {
-		set, in, sentence, err := folder.CoefficientsFor(path, s.Deployment, o.Special)
+		set, in, sentence, err := CoefficientsFor(path, s.Deployment, o.Special)
 		if err != nil {
 			return nil, err
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -52,7 +52,7 @@ func runFeatures(c *cli.Context, con *console) error {
 // unless another version is asked for or the library has none for the run.
 func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 	name := c.String("coefficients")
-	if name != "" && name != folder.LibraryWord {
+	if name != "" && name != simulate.LibraryWord {
 		set, _, err := con.loadSet(name)
 		return set, err
 	}

@@ -103,7 +103,7 @@ func readAs[T any](con *console, path string) (*T, result.Input, error) {
 }
 
 func readExtract(con *console, dir string) (*result.Extract, error) {
-	return folder.ReadExtract(dir, con.warn)
+	return extract.ReadDocument(dir, con.warn)
 }
 
 // header starts a document, with the pipeline.yaml of the command.

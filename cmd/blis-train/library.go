@@ -16,7 +16,7 @@ import (
 	"github.com/blis-train/blis-train/library/build"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/simulate"
 )
 
 func libraryOptions(string) option.Table {
@@ -73,7 +73,7 @@ func buildLibrary(c *cli.Context, con *console) error {
 // loadSetFor reads a coefficient file, or the library's for the deployment when
 // path is the word or empty.
 func (con *console) loadSetFor(path string, d *deploy.Deployment) (*coeff.Set, result.Input, error) {
-	set, in, sentence, err := folder.CoefficientsFor(path, d, con.special)
+	set, in, sentence, err := simulate.CoefficientsFor(path, d, con.special)
 	if err == nil && sentence != "" {
 		con.sayf("%s", sentence)
 	}

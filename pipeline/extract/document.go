@@ -1,0 +1,29 @@
+package extract
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// ReadDocument reads extract.json of an output folder and compares the tables beside it with what it
+// records. warn, unless nil, gets a document that was changed, and tables that another program wrote
+// anew; both are used as they are. Codes: those of CheckTables.
+func ReadDocument(dir string, warn func([]trace.Finding)) (*result.Extract, error) {
+	doc := &result.Extract{}
+	if err := folder.ReadDocument(filepath.Join(dir, folder.ExtractFile), doc, warn); err != nil {
+		hint := fmt.Sprintf("blis-train extract RUNDIR -o %s", dir)
+		if runs, _ := Discover([]string{dir}, nil, nil); len(runs) > 0 {
+			hint = fmt.Sprintf("%s holds recordings: blis-train extract %s -o OUT", dir, dir)
+		}
+		return nil, trace.Hinted(err, hint)
+	}
+	warnings, err := CheckTables(dir, doc)
+	if warn != nil && len(warnings) > 0 {
+		warn(warnings)
+	}
+	return doc, err
+}

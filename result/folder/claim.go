@@ -1,0 +1,140 @@
+package folder
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Claim makes the output folder, or refuses one with foreign files unless force is set, or one with a
+// link, a pipe or a device under the name of a file of ours. It removes half-written files of processes
+// that were killed. Until release is called, other processes cannot claim the folder; release also removes
+// the folders that Claim made if they are still empty.
+func Claim(dir string, force bool) (release func(), err error) {
+	made := missingFolders(dir)
+	if err := prepareFolder(dir, force); err != nil {
+		return nil, err
+	}
+	lock, taken, err := files.Lock(dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case taken:
+		return nil, trace.Hinted(fmt.Errorf("%s: another blis-train is writing there", dir), "wait for it, or choose another folder with -o")
+	}
+	if err := errors.Join(checkOwnFiles(dir), removeHalfWritten(dir)); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return func() {
+		for _, d := range made {
+			if os.Remove(d) != nil { // it holds files
+				break
+			}
+		}
+		lock.Close()
+	}, nil
+}
+
+// checkOwnFiles refuses a link, a pipe or a device under the name of a file of ours.
+func checkOwnFiles(dir string) error {
+	for _, name := range slices.Sorted(maps.Keys(ownNames)) {
+		path := filepath.Join(dir, name)
+		var err error
+		if slices.Contains(ownFolders, name) {
+			err = files.CheckTree(path)
+		} else {
+			err = files.CheckOutput(path, false)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// halfWritten matches the name of a file that was being written, by files.Begin or as a table.
+var halfWritten = regexp.MustCompile(`^(?:(.+)\.tmp[0-9a-f]{8}|\.([a-z_]+)-[0-9]+\.tmp)$`)
+
+// removeHalfWritten removes the files that a killed process was writing: the documents, the tables of
+// rows and the tables of runs.
+func removeHalfWritten(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		depth := strings.Count(rel, string(filepath.Separator))
+		if d.IsDir() {
+			// Of the folders only tables/ and tables/run=ID/ are entered.
+			if rel == "." || rel == "tables" || depth == 1 {
+				return nil
+			}
+			return fs.SkipDir
+		}
+		name := halfWritten.FindStringSubmatch(d.Name())
+		if name == nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if depth == 0 && !ownNames[name[1]] && !ownNames[name[2]+".parquet"] {
+			return nil
+		}
+		return os.Remove(path)
+	})
+}
+
+// missingFolders are the folder and those of its parents that do not exist, the innermost first.
+func missingFolders(dir string) (all []string) {
+	for dir = filepath.Clean(dir); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		all = append(all, dir)
+	}
+	return all
+}
+
+// prepareFolder makes the folder, or checks that one that exists has no foreign files.
+func prepareFolder(dir string, force bool) error {
+	if dir == "" {
+		return option.Misusef("missing -o OUT")
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.MkdirAll(dir, 0o777)
+	}
+	if errors.Is(err, syscall.ENOTDIR) {
+		return option.Misusef("%s: got a file, want an output folder", dir)
+	}
+	if err != nil {
+		return err
+	}
+	var foreign []string
+	for _, e := range entries {
+		if name := e.Name(); !ownNames[name] && !strings.Contains(name, ".tmp") {
+			foreign = append(foreign, name)
+		}
+	}
+	slices.Sort(foreign)
+	if len(foreign) > 0 && !force {
+		return &option.Misuse{
+			Msg:  fmt.Sprintf("%s: the output folder holds files that are not ours (%s)", dir, strings.Join(foreign[:min(3, len(foreign))], ", ")),
+			Hint: "choose another folder, or add --force to write beside them",
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package folder
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// WriteDocument writes a document of package result.
+func WriteDocument(path string, doc any) error {
+	b, err := result.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return files.Write(path, b)
+}
+
+// ReadDocument reads a document of package result. warn, unless nil, gets a finding when its values are
+// not those it was written with; they are used all the same.
+func ReadDocument(path string, doc any, warn func([]trace.Finding)) error {
+	text, err := files.Read(path, files.MaxInput, false)
+	if err != nil {
+		return err
+	}
+	return ParseDocument(path, text, doc, warn)
+}
+
+// ParseDocument is ReadDocument for a file that was read already.
+func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)) error {
+	if err := result.Read(text, doc); err != nil {
+		return documentError(path, text, err)
+	}
+	if warn != nil && !result.Intact(text) {
+		warn([]trace.Finding{trace.Findingf(coeff.DocumentChanged, "%s was changed after it was written; its values are used as they stand",
+			filepath.Base(path))})
+	}
+	return nil
+}
+
+// documentError adds to an error of decoding where it is: line and column of a syntax error, or the stage
+// that wrote the file when it is another stage's document.
+func documentError(path string, text []byte, err error) error {
+	syntax, ok := errors.AsType[*json.SyntaxError](err)
+	if !ok {
+		if stage := StageOf(path); stage != "" {
+			return trace.Hinted(fmt.Errorf("%s: got a file that %s wrote: %w", path, stage, err),
+				cmp.Or(trace.HintOf(err), "the command's --help names the document it reads"))
+		}
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	line, col := trace.Position(text, syntax.Offset)
+	out := &trace.SyntaxError{File: path, Line: line, Col: col, Code: codeBadDocument, Msg: syntax.Error()}
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		out.Msg = "got text that is no JSON object, want a document such as fit.json"
+		out.Hint = "name the document itself: fit.json lies in the output folder of fit and run"
+	}
+	return out
+}
+
+// StageOf is the stage that wrote the JSON document at path, from its recorded command; empty for other
+// files.
+func StageOf(path string) string {
+	data, err := files.Read(path, files.MaxInput, false)
+	if err != nil {
+		return ""
+	}
+	var head result.Header
+	if json.Unmarshal(data, &head) != nil {
+		return ""
+	}
+	stage, _, _ := strings.Cut(head.Command, " ")
+	return stage
+}
+
+// ReadInput reads a file and describes it as an input under its base name. special lets it be a pipe or a
+// device.
+func ReadInput(path string, special bool) ([]byte, result.Input, error) {
+	data, err := files.Read(path, files.MaxInput, special)
+	if err != nil {
+		return nil, result.Input{}, err
+	}
+	return data, InputOf(filepath.Base(path), data), nil
+}
+
+// InputOf describes a file by name, size and hash.
+func InputOf(name string, data []byte) result.Input {
+	sum := sha256.Sum256(data)
+	return result.Input{Name: name, Bytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
+}
+
+// SetBytes is the content of the coefficient file of a set.
+func SetBytes(set *coeff.Set) ([]byte, error) {
+	var b bytes.Buffer
+	err := set.Save(&b)
+	return b.Bytes(), err
+}
+
+// LoadCoefficients reads a coefficient file. special lets it be a pipe or a device.
+func LoadCoefficients(path string, special bool) (*coeff.Set, result.Input, error) {
+	data, in, err := ReadInput(path, special)
+	if err != nil {
+		return nil, in, err
+	}
+	set, err := coeff.Load(bytes.NewReader(data), path, features.CheckSet)
+	if err != nil && StageOf(path) == "fit" { // fit.json was named in place of coefficients.yaml
+		err = trace.Hinted(fmt.Errorf("%s: got a file that fit wrote, want a coefficient file", path),
+			"blis-train export "+path+" -o "+CoefficientsFile)
+	}
+	return set, in, err
+}
+
+// ToolVersion is written into every document; a release build may set it with
+// -ldflags -X.
+var ToolVersion = "0.1.0"
+
+// Header starts a document of this version of the tool. config is the pipeline.yaml that set options; nil:
+// there was none.
+func Header(command string, config *result.Config) result.Header {
+	h := result.NewHeader(ToolVersion, command)
+	h.Config = config
+	return h
+}
+
+// codeBadDocument is the code of a document that is not JSON.
+const codeBadDocument trace.Code = "bad_document"
