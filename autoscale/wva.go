@@ -177,11 +177,11 @@ func wvaValues(label string, acc Accelerator, overheadNote string) (out []export
 
 // overheadMs is the API overhead that TTFT contains on a configuration, in ms.
 func overheadMs(fit *result.Fit, c *result.FitConfig) (float64, string) {
-	us, of, ok := fit.MedianDelayUs(coeff.Overhead, c)
+	us, scope, ok := fit.MedianDelayUs(coeff.Overhead, c)
 	if !ok {
 		return 0, "without an API overhead (the fit has none)"
 	}
-	return us / 1000, fmt.Sprintf("plus the API overhead%s, %s ms", of, six(us/1000))
+	return us / 1000, fmt.Sprintf("plus the API overhead on %s, %s ms", scope, six(us/1000))
 }
 
 // six prints six significant digits: more than any consumer's float32 keeps.

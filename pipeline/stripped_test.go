@@ -63,7 +63,7 @@ func TestStrippedRecordings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if words := got.Extract.CachedWords(); !strings.Contains(words, c.said) {
+			if words := report.CachedTokens(got.Extract); !strings.Contains(words, c.said) {
 				t.Errorf("got %q, want %q", words, c.said)
 			}
 			run, err := table.Read(table.RunDir(o.Extract.Out, got.Extract.Runs[0].ID), table.ObservedRequests)

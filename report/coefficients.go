@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -185,9 +186,28 @@ func utilisationCell(u *float64) Cell {
 	return c
 }
 
+// looseFactor is the ratio between the ends of a 95 % interval beyond which a coefficient is loosely known
+// (spec#identified).
+const looseFactor = 30
+
+// identification is how well the data determine a coefficient: its identification in the document, or
+// `loosely known` where that is `within` and the interval contains 0 or spans more than looseFactor.
+func identification(c *result.Coefficient) string {
+	ci := c.Interval()
+	if c.Identified != coeff.Within || ci == nil {
+		return c.Identified
+	}
+	tightPositive := ci[0] > 0 && ci[1] <= looseFactor*ci[0]
+	tightNegative := ci[1] < 0 && ci[0] >= looseFactor*ci[1]
+	if tightPositive || tightNegative {
+		return c.Identified
+	}
+	return "loosely known"
+}
+
 func identifiedCell(c result.Coefficient) Cell {
-	out := Cell{Text: c.Known(), Class: "nb"}
-	if out.Text != "within" {
+	out := Cell{Text: identification(&c), Class: "nb"}
+	if out.Text != coeff.Within {
 		out.Class = "nb na"
 	}
 	if c.NotLearned {
@@ -291,12 +311,13 @@ func utilisationFigure(in Input) *Figure {
 			continue
 		}
 		p := Decode
-		if c.Known() != "within" {
+		known := identification(&c)
+		if known != coeff.Within {
 			p = Other
 		}
 		s.Take(*u)
 		rows = append(rows, ChartRow{Name: c.Name, Marks: []RowMark{
-			{V: *u, P: p, Tip: fmt.Sprintf("%s: %s, identified %s", c.Name, Short(*u), c.Known())}}})
+			{V: *u, P: p, Tip: fmt.Sprintf("%s: %s, identified %s", c.Name, Short(*u), known)}}})
 	}
 	if len(rows) == 0 {
 		return nil

@@ -1,7 +1,6 @@
 package result
 
 import (
-	"fmt"
 	"reflect"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -25,45 +24,32 @@ type Extract struct {
 	PeakRSSBytes *int64   `json:"peak_rss_bytes,omitempty"`
 }
 
-// CachedWords says in a line what came from the prefix cache and how that is known, or that
-// nothing tells; "" where clients and the cache were not both there.
-func (e *Extract) CachedWords() string {
-	var s CachedTokens
+// CachedTokens adds up what is known of the prefix cache over the phases of runs without engine spans,
+// which record it themselves. CounterTokens is known where the server's counters were kept; its sum is not.
+func (e *Extract) CachedTokens() CachedTokens {
+	var sum CachedTokens
 	for i := range e.Runs {
 		if e.Runs[i].Requests.Engine > 0 {
-			continue // journeys tell
+			continue
 		}
-		for _, p := range e.Runs[i].CachedTokens {
-			s.Chains += p.Chains
-			s.CounterTokens.OK = s.CounterTokens.OK || p.CounterTokens.OK
-			s.Requests += p.Requests
-			s.PromptTokens += p.PromptTokens
-			s.HitTokens += p.HitTokens
-			s.Exact += p.Exact
-			s.Usage += p.Usage
-			s.Bounded += p.Bounded
-			s.Unpaired += p.Unpaired
+		for k := range e.Runs[i].CachedTokens {
+			sum.Add(&e.Runs[i].CachedTokens[k])
 		}
 	}
-	from := fmt.Sprintf("from the log's iterations; %d of %d requests exactly", s.Exact, s.Requests)
-	switch {
-	case s.Unpaired > 0 && s.Unpaired == s.Requests:
-		return fmt.Sprintf("what the prefix cache gave %d prompts is not known: keep /metrics before and after each load, or log the iterations",
-			s.Requests)
-	case s.PromptTokens == 0:
-		return ""
-	case s.Usage > 0:
-		from = fmt.Sprintf("the server's usage says it of %d of %d requests", s.Usage, s.Requests)
-	case s.Chains == 0:
-		from = fmt.Sprintf("from %s, for all prompts together; %d of %d requests exactly",
-			map[bool]string{true: "the server's counters", false: "the log's hit rates"}[s.CounterTokens.OK], s.Exact, s.Requests)
-	}
-	least := ""
-	if s.Unpaired > 0 {
-		least = "at least "
-	}
-	return fmt.Sprintf("%s%.0f %% of prompt tokens came from the prefix cache (%s)", least,
-		100*float64(s.HitTokens)/float64(s.PromptTokens), from)
+	return sum
+}
+
+// Add adds the counts of another phase.
+func (c *CachedTokens) Add(o *CachedTokens) {
+	c.Requests += o.Requests
+	c.PromptTokens += o.PromptTokens
+	c.HitTokens += o.HitTokens
+	c.CounterTokens.OK = c.CounterTokens.OK || o.CounterTokens.OK
+	c.Chains += o.Chains
+	c.Usage += o.Usage
+	c.Exact += o.Exact
+	c.Bounded += o.Bounded
+	c.Unpaired += o.Unpaired
 }
 
 // Run returns the run with the id, or nil.

@@ -102,38 +102,44 @@ func (f *Fit) AlphaNamed(target string) *Model {
 	return nil
 }
 
-// MedianDelayUs is a target's median prediction on the hold-out of a configuration, the mean over its
-// runs by rows; on everything where c is nil or no run of it has rows, and of says so. Not ok: none.
-func (f *Fit) MedianDelayUs(target string, c *FitConfig) (us float64, of string, ok bool) {
+// MedianDelayUs is the median prediction of an alpha target on the hold-out of a configuration: the mean
+// over its runs, weighted by rows. Where c is nil or none of its runs has rows, it is the median over
+// everything. scope is the configuration's label, or "all configurations". It is not ok without a model of
+// the target.
+func (f *Fit) MedianDelayUs(target string, c *FitConfig) (us float64, scope string, ok bool) {
 	m := f.AlphaNamed(target)
 	if m == nil {
 		return 0, "", false
 	}
-	var rows float64
+	sum, rows := 0.0, 0.0
 	for i := range m.AlphaRuns {
 		r := &m.AlphaRuns[i]
-		if n, median := medianPrediction(r.Interval, r.Errors); median != nil && c != nil && r.Config == c.Key {
+		if c == nil || r.Config != c.Key {
+			continue
+		}
+		if n, median := medianPrediction(r.Interval, r.Errors); median != nil {
 			rows += float64(n)
-			us += float64(n) * *median
+			sum += float64(n) * *median
 		}
 	}
 	if rows > 0 {
-		return us / rows, " on " + c.Label, true
+		return sum / rows, c.Label, true
 	}
 	_, median := medianPrediction(m.Interval, m.TargetErrors)
 	if median == nil {
 		return 0, "", false
 	}
-	return *median, " on all configurations", true
+	return *median, "all configurations", true
 }
 
-// medianPrediction is the median prediction of whichever errors a delay has, and of how many rows.
-func medianPrediction(i *IntervalErrors, e *TargetErrors) (rows int, us *float64) {
+// medianPrediction is the median prediction of a delay and how many rows it is over, from the errors that
+// its target has; nil without any.
+func medianPrediction(interval *IntervalErrors, errors *TargetErrors) (rows int, us *float64) {
 	switch {
-	case i != nil:
-		return i.Rows, i.MedianPredUs
-	case e != nil:
-		return e.Rows, e.MedianPredUs
+	case interval != nil:
+		return interval.Rows, interval.MedianPredUs
+	case errors != nil:
+		return errors.Rows, errors.MedianPredUs
 	}
 	return 0, nil
 }
@@ -369,19 +375,6 @@ type Coefficient struct {
 	ImpliedUtilisation *float64 `json:"implied_utilisation"`
 	NotLearned         bool     `json:"not_learned"`
 	Share              *float64 `json:"share"` // mean share of the prediction on training rows
-}
-
-// looselyKnown is the factor between the ends of an interval beyond which a term is known loosely (spec#identified).
-const looselyKnown = 30
-
-// Known says in print how well the data tell the coefficient: its identification, or `loosely known` where that is `within`
-// and the interval spans more than a factor of 30 or holds 0.
-func (c *Coefficient) Known() string {
-	ci := c.Interval()
-	if c.Identified != coeff.Within || ci == nil || ci[0] > 0 && ci[1] <= looselyKnown*ci[0] || ci[1] < 0 && ci[0] >= looselyKnown*ci[1] {
-		return c.Identified
-	}
-	return "loosely known"
 }
 
 // Errors are computed on rows with |y| >= 1 us.

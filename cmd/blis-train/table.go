@@ -211,8 +211,8 @@ func (con *console) extractedLine(doc *result.Extract) {
 	s := fmt.Sprintf("extracted %d %s: %s requests, %s; %s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
 		trace.Thousands(requests), steps, dropped)
 	con.aside(s)
-	if words := doc.CachedWords(); words != "" {
-		con.aside(words)
+	if sentence := report.CachedTokens(doc); sentence != "" {
+		con.aside(sentence)
 	}
 }
 

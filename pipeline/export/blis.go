@@ -588,11 +588,11 @@ func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
 			return nil, trace.Errorf(NothingToExport, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
 		}
 		v := blisValue{blisTerm: formats().Alpha[i], origin: fmt.Sprintf("no %s target in the fit", target)}
-		if us, of, ok := fit.MedianDelayUs(target, c); ok {
+		if us, scope, ok := fit.MedianDelayUs(target, c); ok {
 			v.value = us
 			v.learned = true
 			v.identified = "within"
-			v.origin = fmt.Sprintf("median prediction of the %s target%s", target, of)
+			v.origin = fmt.Sprintf("median prediction of the %s target on %s", target, scope)
 		}
 		out = append(out, v)
 	}

@@ -1,0 +1,39 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+// CachedTokens is a sentence on how many prompt tokens came from the prefix cache and how that is known,
+// or that it is not known; empty where the engine's own spans tell it, or nothing about it was recorded.
+func CachedTokens(e *result.Extract) string {
+	t := e.CachedTokens()
+	switch {
+	case t.Unpaired > 0 && t.Unpaired == t.Requests:
+		return fmt.Sprintf("what the prefix cache gave %d prompts is not known: keep /metrics before and after each load, or log the iterations",
+			t.Requests)
+	case t.PromptTokens == 0:
+		return ""
+	}
+	atLeast := ""
+	if t.Unpaired > 0 {
+		atLeast = "at least "
+	}
+	percent := 100 * float64(t.HitTokens) / float64(t.PromptTokens)
+	return fmt.Sprintf("%s%.0f %% of prompt tokens came from the prefix cache (%s)", atLeast, percent, cachedTokensSource(t))
+}
+
+func cachedTokensSource(t result.CachedTokens) string {
+	switch {
+	case t.Usage > 0:
+		return fmt.Sprintf("the server's usage reports it for %d of %d requests", t.Usage, t.Requests)
+	case t.Chains > 0:
+		return fmt.Sprintf("from the log's iterations; exact for %d of %d requests", t.Exact, t.Requests)
+	case t.CounterTokens.OK:
+		return fmt.Sprintf("from the server's counters, for all prompts together; exact for %d of %d requests", t.Exact, t.Requests)
+	default:
+		return fmt.Sprintf("from the log's hit rates, for all prompts together; exact for %d of %d requests", t.Exact, t.Requests)
+	}
+}
