@@ -11,9 +11,9 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
+	llm "github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -34,7 +34,7 @@ func (o *queueOptions) modelName(id string) string {
 	if o.format == QueueWVA4P || o.format == wvaslo {
 		return resourceName(o.Settings["name"], id)
 	}
-	return deploy.ModelName(id)
+	return llm.Name(id)
 }
 
 // Calibration writes a queueing calibration in the format of an autoscaler, with a sidecar.

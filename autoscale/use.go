@@ -23,6 +23,7 @@ import (
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // SizeOptions say what `queue size` looks for.
@@ -179,9 +180,9 @@ func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 		kv = trace.Int(math.Trunc(*v.KVTokens)) / simBlock
 	}
 	if kv == 0 {
-		kv = min(deploy.MaxKVBlocks, int64(v.MaxBatch+1)*(longest/simBlock+1))
+		kv = min(vllm.MaxKVBlocks, int64(v.MaxBatch+1)*(longest/simBlock+1))
 	}
-	return &deploy.Deployment{TP: 1, PP: 1, DP: 1, Engine: deploy.Engine{
+	return &deploy.Deployment{TP: 1, PP: 1, DP: 1, Engine: vllm.Engine{
 		MaxNumSeqs: int64(v.MaxBatch), MaxNumBatchedTokens: int64(v.MaxBatchedTokens), ChunkedPrefill: true, BlockSize: simBlock,
 		KVBlocksGPU: trace.Some(kv), MaxModelLen: trace.Some(int64(math.MaxInt32)), AsyncScheduling: trace.Some(v.Async),
 		SchedulingPolicy: "fcfs",

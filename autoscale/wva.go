@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
+	llm "github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
@@ -194,7 +195,7 @@ func resourceName(prefix, modelID string) string {
 			return r
 		}
 		return '-'
-	}, strings.ToLower(prefix+"-"+deploy.ModelName(modelID)))
+	}, strings.ToLower(prefix+"-"+llm.Name(modelID)))
 	return strings.Trim(name, "-.")
 }
 
@@ -446,7 +447,7 @@ func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt e
 			"the physics model; with fewer it says up to %.0f %% more", c.Label, it.least, 100*it.maxErr, 100*it.above))
 	}
 	m := modelEntry{
-		Name: deploy.ModelName(d.Model.ID), Acc: name.name, AccCount: name.count,
+		Name: llm.Name(d.Model.ID), Acc: name.name, AccCount: name.count,
 		MaxBatchSize: largest, AtTokens: max(1, trace.Int(math.Floor(l.Output+0.5))),
 		PerfParms: &parms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
 	}

@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // mixture is n requests at a rate: prompts of 16 to 1,200 tokens, a half with one of
@@ -34,7 +34,7 @@ func mixture(seed uint64, n int, perSecond float64) []sim.Request {
 	return reqs
 }
 
-func physical(t testing.TB, mutate ...func(*deploy.Engine)) sim.Config {
+func physical(t testing.TB, mutate ...func(*vllm.Engine)) sim.Config {
 	t.Helper()
 	d := testkit.Llama8B()
 	d.Engine.PrefixCaching = true
@@ -91,7 +91,7 @@ func TestOneInstanceIsTheEngine(t *testing.T) {
 	}
 	for name, reqs := range map[string][]sim.Request{"open": mixture(1, 600, 40), "closed": closedLoop, "chained": chained} {
 		for _, async := range []bool{false, true} {
-			cfg := physical(t, func(e *deploy.Engine) { e.AsyncScheduling = trace.Some(async) })
+			cfg := physical(t, func(e *vllm.Engine) { e.AsyncScheduling = trace.Some(async) })
 			cfg.Async = async
 			cfg.Noise = &sim.Noise{Decode: []sim.Quantile{{Q: 0.1, Ratio: 0.9}, {Q: 0.9, Ratio: 1.2}}}
 			var alone, together bytes.Buffer
@@ -154,7 +154,7 @@ func TestRoundRobinIsSeparateRuns(t *testing.T) {
 func TestWaitOfMD1(t *testing.T) {
 	const service, n, batches = 1000, 120_000, 40
 	for _, rho := range []float64{0.5, 0.8, 0.95} {
-		d := testkit.Small(1000, func(e *deploy.Engine) { e.MaxNumSeqs, e.MaxNumBatchedTokens = 1, 4 })
+		d := testkit.Small(1000, func(e *vllm.Engine) { e.MaxNumSeqs, e.MaxNumBatchedTokens = 1, 4 })
 		cfg := sim.DefaultConfig(d, &sim.Blackbox{Beta: []float64{service, 0, 0}})
 		cfg.EmptyStepUs = 1 // the engine looks for work once more after the last request
 		rng := rand.New(rand.NewPCG(1, uint64(100*rho)))
@@ -198,7 +198,7 @@ func TestWaitOfMD1(t *testing.T) {
 // A copy of an engine goes on as the engine does, and leaves it alone.
 func TestCloneGoesOnAsItsOriginal(t *testing.T) {
 	for _, async := range []bool{false, true} {
-		cfg := physical(t, func(e *deploy.Engine) { e.KVBlocksGPU = trace.Some(int64(900)) })
+		cfg := physical(t, func(e *vllm.Engine) { e.KVBlocksGPU = trace.Some(int64(900)) })
 		cfg.Async = async
 		cfg.Noise = &sim.Noise{Decode: []sim.Quantile{{Q: 0.1, Ratio: 0.9}, {Q: 0.9, Ratio: 1.2}}}
 		reqs := mixture(5, 200, 60)

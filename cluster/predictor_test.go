@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff/forest"
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/forecast"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // estimatorOf is the rollout with the step times of an engine.
@@ -102,7 +102,7 @@ func TestPredictionOnOneEngine(t *testing.T) {
 // requests promises nothing about those whose estimates were too long.
 func TestPredictionOnEightEngines(t *testing.T) {
 	for _, rate := range []float64{100, 240, 360, 440, 520} {
-		cfg := physical(t, func(e *deploy.Engine) { e.SchedulingPolicy = "priority" })
+		cfg := physical(t, func(e *vllm.Engine) { e.SchedulingPolicy = "priority" })
 		cfg.Noise = noisy()
 		c := plain(several(8, cfg))
 		c.RefreshUs = 50_000
@@ -154,7 +154,7 @@ func (byTurns) Routed(*Request, int) {}
 // A shadow has its first token when its request would have had it, had that alone been
 // let in: the copy is sent what its engine is sent later.
 func TestShadowIsWhatWouldHaveBeen(t *testing.T) {
-	cfg := physical(t, func(e *deploy.Engine) { e.SchedulingPolicy = "priority" })
+	cfg := physical(t, func(e *vllm.Engine) { e.SchedulingPolicy = "priority" })
 	cfg.Noise = noisy()
 	reqs := mixture(21, 400, 150)
 	for i := range reqs {
@@ -225,7 +225,7 @@ func noisy() *sim.Noise {
 
 // random is one cluster of many.
 func random(t *testing.T, rng *rand.Rand) (*Config, []sim.Request) {
-	cfg := physical(t, func(e *deploy.Engine) {
+	cfg := physical(t, func(e *vllm.Engine) {
 		e.MaxNumSeqs = 2 + rng.Int64N(20)
 		e.MaxNumBatchedTokens = 64 + rng.Int64N(1000)
 	})

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/forecast"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 var update = flag.Bool("update", false, "rewrite what testdata/*.txt tell")
@@ -159,7 +159,7 @@ func (s *script) request(id string, p map[string]string) {
 }
 
 func (s *script) run() string {
-	d := testkit.Small(s.blocks, func(e *deploy.Engine) { e.MaxNumSeqs, e.PrefixCaching = s.seats, true })
+	d := testkit.Small(s.blocks, func(e *vllm.Engine) { e.MaxNumSeqs, e.PrefixCaching = s.seats, true })
 	d.Model.NumLayers = 10
 	d.Model.NumKVHeads = 8
 	d.Model.HeadDim = 128

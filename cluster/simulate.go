@@ -90,7 +90,7 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	}
 	doc := &document{Document: *s.Document(runs), Cluster: s.first}
 	for _, g := range s.groups {
-		doc.Rules = stat.AppendNew(doc.Rules, g.Deployment.RulesInForce()...)
+		doc.Rules = stat.AppendNew(doc.Rules, g.Deployment.Engine.RulesInForce(g.Deployment.PP, g.Deployment.DP)...)
 	}
 	doc.Command = o.Table().Command("simulate")
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)

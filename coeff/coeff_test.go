@@ -11,8 +11,10 @@ import (
 	. "github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -62,10 +64,10 @@ func sample() *Set {
 func testDeployment() *deploy.Deployment {
 	h, _ := deploy.Datasheet("H100")
 	return &deploy.Deployment{Name: "r1", TP: 1, PP: 1, DP: 1, Hardware: h,
-		Model: deploy.Model{ID: "m", ModelType: "llama", NumLayers: 2, HiddenSize: 64, NumHeads: 4, NumKVHeads: 2, HeadDim: 16,
+		Model: model.Model{ID: "m", ModelType: "llama", NumLayers: 2, HiddenSize: 64, NumHeads: 4, NumKVHeads: 2, HeadDim: 16,
 			IntermediateSize: 128, VocabSize: 100, NumMLPProj: 3, BytesPerParam: 0.5, BytesPerWeight: 0.5, BytesPerKV: 2, BytesPerActivation: 2,
 			BytesPerLMHead: 2, LinearCompute: "native"},
-		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: 8, MaxNumBatchedTokens: 64, BlockSize: 16, KVBlocksGPU: trace.Some(int64(10)),
+		Engine: vllm.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: 8, MaxNumBatchedTokens: 64, BlockSize: 16, KVBlocksGPU: trace.Some(int64(10)),
 			SchedulingPolicy: "fcfs"},
 		Phases: []deploy.Phase{{Name: "p", EndNs: 1}}}
 }

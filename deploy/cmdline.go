@@ -11,11 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // FromCommandLine reads the engine's knobs from the command that started the
@@ -63,7 +62,7 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 	delete(d.values, "vllm.config")
 	text, err := read(name)
 	if err != nil {
-		d.find(trace.Findingf(UnknownFlag, "--config %s: %v; what it says is missing here", name, err))
+		d.find(trace.Findingf(unknownFlag, "--config %s: %v; what it says is missing here", name, err))
 		return nil
 	}
 	node, err := files.ParseYAML(text, name)
@@ -78,7 +77,7 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 	}
 	file := NewDraft()
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		name := flagKey("--" + key)
+		name := vllm.FlagName("--" + key)
 		switch v := values[key].(type) {
 		case int:
 			values[key] = int64(v)
@@ -114,7 +113,7 @@ func (d *Draft) serveArgs(words []string) ([]string, error) {
 			}
 		}
 		if name, _, ok := strings.Cut(w, "="); ok && strings.HasPrefix(name, "LMCACHE_") {
-			d.find(trace.Findingf(UnknownFlag, "%s: settings of LMCache's environment are missing here; state them in kv_connector_extra_config, "+
+			d.find(trace.Findingf(unknownFlag, "%s: settings of LMCache's environment are missing here; state them in kv_connector_extra_config, "+
 				"as lmcache.chunk_size", name))
 		}
 		if m := imageTag.FindStringSubmatch(w); m != nil {
@@ -142,13 +141,6 @@ func (d *Draft) serveArgs(words []string) ([]string, error) {
 		WithHint("blis-train init --from-cmdline 'vllm serve MODEL --max-num-seqs 256 ...'")
 }
 
-// shortFlags are aliases that one release or another has beside those of its list.
-var shortFlags = map[string]string{"-ep": "enable_expert_parallel", "-sc": "speculative_config", "-cc": "compilation_config",
-	"-ac": "attention_config"}
-
-// secrets never enter run.yaml.
-var secrets = []string{"api_key", "hf_token"}
-
 // argument reads one flag with its value, or the model tag, and returns the rest.
 func (d *Draft) argument(args []string, version string) ([]string, error) {
 	word, rest := args[0], args[1:]
@@ -164,7 +156,7 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 	}
 	name, value, hasValue := strings.Cut(word, "=")
 	name, inner, _ := strings.Cut(name, ".")
-	key := flagKey(name)
+	key := vllm.FlagName(name)
 	if key == "optimization_level" && !knownFlag(key, version) {
 		key = "compilation_config"
 	}
@@ -179,11 +171,11 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 		}
 		return rest, nil
 	}
-	if !hasValue && !negated && len(rest) > 0 && !isSwitch(key) && !looksLikeFlag(rest[0]) {
+	if !hasValue && !negated && len(rest) > 0 && !vllm.IsSwitch(key) && !looksLikeFlag(rest[0]) {
 		value = rest[0]
 		hasValue = true
 		rest = rest[1:]
-		for len(rest) > 0 && isList(key) && !looksLikeFlag(rest[0]) {
+		for len(rest) > 0 && vllm.IsList(key) && !looksLikeFlag(rest[0]) {
 			value, rest = value+" "+rest[0], rest[1:]
 		}
 	}
@@ -205,7 +197,7 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 
 // ServePath is the key of run.yaml that holds a flag of `vllm serve`, given without dashes; "" for no such flag.
 func ServePath(flag string) string {
-	key := flagKey("--" + flag)
+	key := vllm.FlagName("--" + flag)
 	if path := runKeys().Own[key]; path != "" || !knownFlag(key, "") {
 		return path
 	}
@@ -218,14 +210,14 @@ var optimizationLevel = regexp.MustCompile(`^-O(\d)$`)
 // unknownFlag tells of a flag that is left out.
 func (d *Draft) unknownFlag(shown, key, version string) {
 	what := "`vllm serve`"
-	if v, ok := parseVersion(version); ok {
+	if v, ok := vllm.ParseVersion(version); ok {
 		what += fmt.Sprintf(" %d.%d", v[0], v[1])
 	}
 	near := ""
-	if word := Nearest(key, slices.Concat(ServeFlags(version), slices.Sorted(maps.Keys(runKeys().Own)))); word != "" {
+	if word := files.Nearest(key, slices.Concat(serveFlags(version), slices.Sorted(maps.Keys(runKeys().Own)))); word != "" {
 		near = " (did you mean --" + strings.ReplaceAll(word, "_", "-") + "?)"
 	}
-	d.find(trace.Findingf(UnknownFlag, "%s is no flag of %s that this version knows%s; it is left out", shown, what, near))
+	d.find(trace.Findingf(unknownFlag, "%s is no flag of %s that this version knows%s; it is left out", shown, what, near))
 }
 
 // inner stores one value of a flag that is a mapping: --speculative-config.method.
@@ -253,16 +245,6 @@ func (d *Draft) inner(key string, path []string, value any) {
 var wholeFlags = map[string]bool{"max_num_seqs": true, "max_num_batched_tokens": true, "block_size": true, "num_gpu_blocks_override": true,
 	"tensor_parallel_size": true, "pipeline_parallel_size": true, "data_parallel_size": true, "step_tracing_closure_interval": true}
 
-// flagKey is a flag's name in run.yaml's spelling.
-func flagKey(flag string) string {
-	for _, names := range []map[string]string{flagsRead().short, shortFlags} {
-		if long, ok := names[flag]; ok {
-			return long
-		}
-	}
-	return strings.ReplaceAll(strings.TrimLeft(flag, "-"), "-", "_")
-}
-
 func knownFlag(key, version string) bool {
 	_, own := runKeys().Own[key]
 	return own || isServeFlag(key, version)
@@ -277,18 +259,9 @@ func looksLikeFlag(word string) bool {
 	return err != nil
 }
 
-// isSwitch reports whether a flag takes no value.
-func isSwitch(key string) bool { return flagsRead().kinds[key] == flagSwitch }
-
-// isList reports whether a flag takes several values. Those of the web server are
-// one word of JSON.
-func isList(key string) bool {
-	return flagsRead().kinds[key] == flagList && !strings.HasPrefix(key, "allowed_") && key != "middleware"
-}
-
 // store keeps the value of a flag where run.yaml has it; secrets are dropped.
 func (d *Draft) store(key string, v any) {
-	if isSecret(key) {
+	if vllm.IsSecret(key) {
 		return
 	}
 	target, own := runKeys().Own[key]
@@ -310,7 +283,7 @@ func (d *Draft) offloading(key string, v any) {
 		d.SetNoted("vllm.cpu_offloading", true, "from --kv-offloading-size; give kv_blocks_total_cpu")
 	case "kv_transfer_config":
 		config, _ := v.(map[string]any)
-		if name, _ := config["kv_connector"].(string); !slices.Contains(tierConnectors, name) {
+		if name, _ := config["kv_connector"].(string); !slices.Contains(vllm.TierConnectors, name) {
 			return
 		}
 		d.SetNoted("vllm.cpu_offloading", true, "from --kv-transfer-config")
@@ -425,84 +398,16 @@ func shellWords(line string) ([]string, error) {
 	return words, nil
 }
 
-// flagText lists the flags of `vllm serve` by release: made by deploy/vllm_flags.py.
-//
-//go:embed vllm_flags.txt
-var flagText string
+// isServeFlag reports whether run.yaml keeps the flag as provenance and the stated vLLM version's `vllm serve` knows it.
+func isServeFlag(key, version string) bool { return !hasField(key) && vllm.IsFlag(key, version) }
 
-//go:embed fork_flags.txt
-var forkFlags string
-
-// serveFlag is one flag of `vllm serve` with the versions that have it; zero
-// since and until are unbounded.
-type serveFlag struct {
-	name         string
-	since, until [2]int // first and last minor version
-	kind         string // switch, list or value
+// serveFlags lists the flags of the stated version that run.yaml keeps as provenance, sorted.
+func serveFlags(version string) []string {
+	return slices.DeleteFunc(vllm.Flags(version), hasField)
 }
 
-// Kinds of flags.
-const (
-	flagSwitch = "switch" // takes no value
-	flagList   = "list"   // takes several
-)
-
-var always = [2]int{} // an open end
-
-// flagTable is the list of flags: those that run.yaml keeps as provenance, sorted by
-// name; every flag's kind; the short names; the newest release that was read.
-type flagTable struct {
-	flags        []serveFlag
-	kinds, short map[string]string
-	newest       [2]int
+// hasField reports whether run.yaml has a field of its own for a flag, beside those of how a run was recorded.
+func hasField(key string) bool {
+	path, own := runKeys().Own[key]
+	return own && !strings.HasPrefix(path, "tracing.")
 }
-
-var flagsRead = sync.OnceValue(func() *flagTable {
-	t := &flagTable{kinds: map[string]string{}, short: map[string]string{}}
-	for line := range strings.Lines(forkFlags + flagText) {
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 0 || words[0] == "#":
-		case words[0] == "releases":
-			t.newest, _ = parseVersion(words[len(words)-1])
-		case len(words) < 4:
-			panic(fmt.Sprintf("deploy: vllm_flags.txt: got line %q", line))
-		default:
-			f := serveFlag{name: words[0], kind: words[3]}
-			f.since, _ = parseVersion(words[1])
-			f.until, _ = parseVersion(words[2])
-			target, own := runKeys().Own[f.name]
-			if _, twice := t.kinds[f.name]; !twice && (!own || strings.HasPrefix(target, "tracing.")) {
-				t.flags = append(t.flags, f)
-			}
-			t.kinds[f.name] = f.kind
-			for _, s := range words[4:] {
-				t.short[s] = f.name
-			}
-		}
-	}
-	stat.SortStable(t.flags, func(a, b serveFlag) int { return strings.Compare(a.name, b.name) })
-	return t
-})
-
-// isServeFlag reports whether the stated vLLM version's `vllm serve` knows the
-// flag (in run.yaml's form: underscores, no leading dashes).
-func isServeFlag(key, version string) bool {
-	return slices.ContainsFunc(flagsRead().flags, func(f serveFlag) bool { return f.name == key && f.in(version) })
-}
-
-// ServeFlags lists the flags of the stated version, sorted.
-func ServeFlags(version string) []string {
-	known := stat.Filter(flagsRead().flags, func(f serveFlag) bool { return f.in(version) })
-	return stat.Map(known, func(f serveFlag) string { return f.name })
-}
-
-func (f serveFlag) in(version string) bool {
-	v, ok := parseVersion(version)
-	if !ok {
-		return true
-	}
-	return !less(v, f.since) && (f.until == [2]int{} || !less(f.until, v))
-}
-
-func less(a, b [2]int) bool { return a[0] < b[0] || a[0] == b[0] && a[1] < b[1] }

@@ -2,82 +2,61 @@ package deploy
 
 import (
 	"maps"
-	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
-
-// vLLM's own defaults, in one place: what run.yaml may leave out (V1 engine,
-// 0.8 and later). The token budget and the seats have no default here, because
-// vLLM's depend on the GPU and the entry point; init fills them in and says so.
-const (
-	defaultBlockSize            = 16  // tokens; CUDA
-	cpuBlockSize                = 128 // tokens; vLLM's CPU back end
-	defaultGPUMemoryUtilization = 0.9 // share of device memory, before memoryShareSince
-	defaultSchedulingPolicy     = "fcfs"
-	defaultChunkedPrefill       = true
-	defaultPrefixCaching        = true
-)
-
-// memoryShareSince is the first release that takes 0.92 of the memory (vllm/config/cache.py).
-var memoryShareSince = [2]int{0, 23}
-
-func defaultMemoryShare(version string) float64 {
-	if v, known := parseVersion(version); known && !less(v, memoryShareSince) {
-		return 0.92
-	}
-	return defaultGPUMemoryUtilization
-}
 
 // engine reads the vllm section. Keys that are not ours are kept as
 // provenance when the stated version's `vllm serve` knows them.
-func (d *document) engine(s *section, model *modelSection) Engine {
-	e := Engine{
+func (d *document) engine(s *section, m *modelSection) vllm.Engine {
+	e := vllm.Engine{
 		VLLMVersion:          s.text("version", ""),
 		MaxModelLen:          s.atLeast("max_model_len", 1, "tokens"),
 		MaxNumSeqs:           s.knob("max_num_seqs", "requests"),
 		MaxNumBatchedTokens:  s.knob("max_num_batched_tokens", "tokens"),
-		ChunkedPrefill:       s.boolean("enable_chunked_prefill").Or(defaultChunkedPrefill),
-		PrefixCaching:        s.boolean("enable_prefix_caching").Or(defaultPrefixCaching),
-		BlockSize:            s.atLeast("block_size", 1, "tokens").Or(defaultBlockSize),
-		GPUMemoryUtilization: s.within("gpu_memory_utilization", "share of device memory", 0, 1).Or(defaultMemoryShare(s.text("version", ""))),
+		ChunkedPrefill:       s.boolean("enable_chunked_prefill").Or(vllm.DefaultChunkedPrefill),
+		PrefixCaching:        s.boolean("enable_prefix_caching").Or(vllm.DefaultPrefixCaching),
+		BlockSize:            s.atLeast("block_size", 1, "tokens").Or(vllm.DefaultBlockSize),
+		GPUMemoryUtilization: s.within("gpu_memory_utilization", "share of device memory", 0, 1).Or(vllm.DefaultMemoryShare(s.text("version", ""))),
 		KVBlocksGPU:          d.kvBlocks(s),
 		CPUOffloading:        s.boolean("cpu_offloading").Or(false),
 		KVBlocksCPU:          s.atLeast("kv_blocks_total_cpu", 0, "blocks").Or(0),
 		AsyncScheduling:      s.boolean("async_scheduling"),
-		SchedulingPolicy:     s.oneOf("scheduling_policy", defaultSchedulingPolicy, "fcfs", "priority"),
+		SchedulingPolicy:     s.oneOf("scheduling_policy", vllm.DefaultSchedulingPolicy, "fcfs", "priority"),
 		LongPrefillThreshold: s.atLeast("long_prefill_token_threshold", 0, "tokens").Or(0),
 		ExpertParallel:       s.boolean("enable_expert_parallel").Or(false),
 	}
 	s.require(s.present("max_num_seqs"), "max_num_seqs")
 	s.require(s.present("max_num_batched_tokens"), "max_num_batched_tokens")
 	s.require(e.VLLMVersion != "", "version")
-	model.prefixesStated = s.boolean("enable_prefix_caching").OK
-	o := &model.opts
+	m.prefixesStated = s.boolean("enable_prefix_caching").OK
+	o := &m.opts
 	states := "auto, float32, float16 or bfloat16"
 	o.Quantization = s.text("quantization", "")
-	o.MambaCacheDType = s.valueType("mamba_cache_dtype", "", dtypeBytes, states)
-	o.MambaSSMCacheDType = s.valueType("mamba_ssm_cache_dtype", "", dtypeBytes, states)
+	o.MambaCacheDType = s.valueType("mamba_cache_dtype", "", model.DTypeBytes, states)
+	o.MambaSSMCacheDType = s.valueType("mamba_ssm_cache_dtype", "", model.DTypeBytes, states)
 	for key, stated := range map[string]string{"quantization": o.Quantization, "mamba_cache_dtype": o.MambaCacheDType,
 		"mamba_ssm_cache_dtype": o.MambaSSMCacheDType} {
 		if stated != "" {
-			e.keep(key, stated)
+			e.Keep(key, stated)
 		}
 	}
 	e.SpeculativeDecoding = s.speculative()
 	if at := s.find("speculative_config"); at != nil && !isNull(at) {
 		var config any
 		if err := at.Decode(&config); err == nil {
-			e.keep("speculative_config", config)
+			e.Keep("speculative_config", config)
 		}
 	}
 	d.extra(s, &e)
 	for short, key := range map[string]string{"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"} {
 		if v := e.Extra[short]; v != nil {
 			config := map[string]any{key: v}
-			maps.Copy(config, e.dict("speculative_config"))
-			e.keep("speculative_config", config)
+			maps.Copy(config, e.Object("speculative_config"))
+			e.Keep("speculative_config", config)
 			e.SpeculativeDecoding = true
 		}
 	}
@@ -89,8 +68,8 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 func (s *section) knob(key, unit string) int64 {
 	v := s.integer(key)
 	if s.present(key) && (!v.OK || v.V <= 0) {
-		s.doc.fail(s.find(key), BadKnobs, "give --"+strings.ReplaceAll(key, "_", "-")+" as the server printed it at start",
-			"vllm.%s: got %s, want > 0 %s", key, optInt(v), unit)
+		s.doc.fail(s.find(key), vllm.BadKnobs, "give --"+strings.ReplaceAll(key, "_", "-")+" as the server printed it at start",
+			"vllm.%s: got %s, want > 0 %s", key, vllm.OptInt(v), unit)
 	}
 	return v.V
 }
@@ -119,13 +98,13 @@ func (s *section) speculative() bool {
 }
 
 // extra keeps other flags of vllm serve, and fails on words it does not know.
-func (d *document) extra(s *section, e *Engine) {
+func (d *document) extra(s *section, e *vllm.Engine) {
 	for _, key := range s.rest() {
 		if !isServeFlag(key.Value, e.VLLMVersion) {
-			s.unknown(key, append(ServeFlags(e.VLLMVersion), s.known...))
+			s.unknown(key, append(serveFlags(e.VLLMVersion), s.known...))
 			return
 		}
-		if isSecret(key.Value) {
+		if vllm.IsSecret(key.Value) {
 			continue
 		}
 		var value any
@@ -133,49 +112,6 @@ func (d *document) extra(s *section, e *Engine) {
 			d.fail(key, badRunYAML, "", "vllm.%s: %v", key.Value, err)
 			return
 		}
-		e.keep(key.Value, value)
+		e.Keep(key.Value, value)
 	}
-}
-
-// keep notes another flag of vllm serve.
-func (e *Engine) keep(key string, value any) {
-	if e.Extra == nil {
-		e.Extra = map[string]any{}
-	}
-	e.Extra[key] = value
-}
-
-// parseVersion reads "0.15.1 (fork)" or "v0.11.0rc1" as a minor release; ok is
-// false when there is no such number, and for "0.1.dev12345+g0123abc", the name
-// of a build from a checkout without tags.
-func parseVersion(text string) (v [2]int, ok bool) {
-	text = strings.TrimPrefix(strings.TrimSpace(text), "v")
-	parts := strings.SplitN(text, ".", 3)
-	if len(parts) < 2 {
-		return v, false
-	}
-	for i := range v {
-		digits := parts[i]
-		for j, r := range digits {
-			if r < '0' || r > '9' {
-				digits = digits[:j]
-				break
-			}
-		}
-		n, err := strconv.Atoi(digits)
-		if err != nil {
-			return v, false
-		}
-		v[i] = n
-	}
-	isCheckout := v == [2]int{0, 1} && len(parts) > 2 && strings.HasPrefix(parts[2], "dev")
-	return v, !isCheckout
-}
-
-// WithDefaults is the engine with vLLM's block size, share of memory and policy.
-func (e Engine) WithDefaults() Engine {
-	e.BlockSize = defaultBlockSize
-	e.GPUMemoryUtilization = defaultGPUMemoryUtilization
-	e.SchedulingPolicy = defaultSchedulingPolicy
-	return e
 }

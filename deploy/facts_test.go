@@ -4,7 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Asynchronous scheduling is on from vLLM 0.14 unless stated otherwise; a
@@ -15,7 +17,7 @@ func TestAsyncSchedulingByVersion(t *testing.T) {
 		"0.15.1 (inference-sim fork)": {async: true}, "v0.19.0": {async: true}, "1.0": {async: true}, "0.15.1+cpu": {},
 		"main": {true, true}, "nightly": {true, true}, "": {true, true}, "0.1.dev12345+g0123abc": {true, true},
 	} {
-		d := Deployment{Name: "r", Engine: Engine{VLLMVersion: version}}
+		d := Deployment{Name: "r", Engine: vllm.Engine{VLLMVersion: version}}
 		if got := d.Engine.IsAsync(); got != want.async {
 			t.Errorf("%q: got %v, want %v", version, got, want.async)
 		}
@@ -28,7 +30,7 @@ func TestAsyncSchedulingByVersion(t *testing.T) {
 			t.Errorf("%q stated as off: got %v, %v", version, d.Engine.IsAsync(), d.Assumed())
 		}
 	}
-	ray := Engine{VLLMVersion: "0.15.1", Extra: map[string]any{"distributed_executor_backend": "ray"}}
+	ray := vllm.Engine{VLLMVersion: "0.15.1", Extra: map[string]any{"distributed_executor_backend": "ray"}}
 	if ray.IsAsync() {
 		t.Error("the executor ray schedules asynchronously")
 	}
@@ -77,7 +79,7 @@ func TestPositionLimitWithinTheWindow(t *testing.T) {
 	config := `{"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "intermediate_size": 128,
 		"vocab_size": 100, "torch_dtype": "bfloat16", "sliding_window": 4096, "max_position_embeddings": `
 	for _, limit := range []string{"4096}", "8192}"} {
-		m, err := LoadModel(strings.NewReader(config+limit), "c.json", ModelOptions{})
+		m, err := model.Load(strings.NewReader(config+limit), "c.json", model.Options{})
 		if err != nil || (m.Layered != nil) != (limit == "8192}") {
 			t.Errorf("position limit %s: got %v and layers %v", limit, err, m.Layered)
 		}
@@ -92,7 +94,7 @@ func TestGraphTokens(t *testing.T) {
 	}{{256, 1, 1, true}, {256, 2, 2, true}, {256, 3, 4, true}, {256, 5, 8, true}, {256, 17, 24, true}, {256, 250, 256, true},
 		{256, 257, 272, true},
 		{256, 512, 512, true}, {256, 513, 513, false}, {1024, 600, 600, false}, {3, 5, 5, false}, {3, 7, 7, false}, {100, 100, 104, true}} {
-		d := &Deployment{Engine: Engine{VLLMVersion: "0.15.1", MaxNumSeqs: c.seqs}}
+		d := &Deployment{Engine: vllm.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: c.seqs}}
 		if padded, captured := d.GraphSizes().Tokens(c.tokens); padded != c.padded || captured != c.captured {
 			t.Errorf("%g tokens at %d sequences: got %g, %v, want %g, %v", c.tokens, c.seqs, padded, captured, c.padded, c.captured)
 		}
@@ -101,11 +103,11 @@ func TestGraphTokens(t *testing.T) {
 
 // Sizes by release, those that vllm/config/vllm.py of each computes.
 func TestGraphTokensByRelease(t *testing.T) {
-	spec := Values{"speculative_config": map[string]any{"method": "eagle3", "num_speculative_tokens": 3}}
+	spec := vllm.Values{"speculative_config": map[string]any{"method": "eagle3", "num_speculative_tokens": 3}}
 	for _, c := range []struct {
 		version, gpu   string
 		seqs, budget   int64
-		extra          Values
+		extra          vllm.Values
 		tokens, padded float64
 		captured       bool
 	}{
@@ -117,21 +119,21 @@ func TestGraphTokensByRelease(t *testing.T) {
 		{"0.28.0", "H100", 10, 8192, spec, 21, 24, true}, {"0.29.0", "H100", 5, 8192, spec, 17, 20, true},
 		{"0.28.0", "H100", 5, 8192, spec, 17, 24, true}, {"0.28.0", "H100", 5, 8192, spec, 40, 40, true},
 		{"0.28.0", "H100", 5, 8192, spec, 41, 41, false},
-		{"0.33.0", "H100", 256, 8192, Values{"performance_mode": "interactivity"}, 13, 13, true},
-		{"0.33.0", "H100", 100, 8192, Values{"max_cudagraph_capture_size": int64(300)}, 100, 104, true},
-		{"0.33.0", "H100", 20, 50, Values{"cudagraph_capture_sizes": []any{int64(8), int64(48), int64(64)}}, 49, 49, false},
-		{"0.33.0", "H100", 7, 8192, Values{"speculative_config": map[string]any{"method": "eagle3", "num_speculative_tokens": int64(3),
+		{"0.33.0", "H100", 256, 8192, vllm.Values{"performance_mode": "interactivity"}, 13, 13, true},
+		{"0.33.0", "H100", 100, 8192, vllm.Values{"max_cudagraph_capture_size": int64(300)}, 100, 104, true},
+		{"0.33.0", "H100", 20, 50, vllm.Values{"cudagraph_capture_sizes": []any{int64(8), int64(48), int64(64)}}, 49, 49, false},
+		{"0.33.0", "H100", 7, 8192, vllm.Values{"speculative_config": map[string]any{"method": "eagle3", "num_speculative_tokens": int64(3),
 			"num_speculative_tokens_per_batch_size": [][]int{{1, 4, 3}, {5, 7, 2}}}}, 21, 21, true},
-		{"0.24.0", "H100", 256, 8192, Values{"enforce_eager": true}, 13, 13, false},
-		{"0.24.0", "H100", 256, 8192, Values{"optimization_level": int64(0)}, 13, 13, false},
-		{"0.24.0", "H100", 256, 8192, Values{"optimization_level": int64(1)}, 13, 16, true},
-		{"0.24.0", "H100", 256, 8192, Values{"max_cudagraph_capture_size": int64(0)}, 13, 13, false},
-		{"0.24.0", "H100", 256, 8192, Values{"compilation_config": map[string]any{"cudagraph_mode": "none"}}, 13, 13, false},
-		{"0.24.0", "H100", 256, 8192, Values{"compilation_config": map[string]any{"mode": int64(0)}}, 13, 13, false},
-		{"0.24.0", "H100", 256, 8192, Values{"compilation_config": map[string]any{"mode": int64(0), "cudagraph_mode": "FULL"}}, 13, 16, true},
+		{"0.24.0", "H100", 256, 8192, vllm.Values{"enforce_eager": true}, 13, 13, false},
+		{"0.24.0", "H100", 256, 8192, vllm.Values{"optimization_level": int64(0)}, 13, 13, false},
+		{"0.24.0", "H100", 256, 8192, vllm.Values{"optimization_level": int64(1)}, 13, 16, true},
+		{"0.24.0", "H100", 256, 8192, vllm.Values{"max_cudagraph_capture_size": int64(0)}, 13, 13, false},
+		{"0.24.0", "H100", 256, 8192, vllm.Values{"compilation_config": map[string]any{"cudagraph_mode": "none"}}, 13, 13, false},
+		{"0.24.0", "H100", 256, 8192, vllm.Values{"compilation_config": map[string]any{"mode": int64(0)}}, 13, 13, false},
+		{"0.24.0", "H100", 256, 8192, vllm.Values{"compilation_config": map[string]any{"mode": int64(0), "cudagraph_mode": "FULL"}}, 13, 16, true},
 	} {
 		d := &Deployment{Hardware: Hardware{Name: c.gpu},
-			Engine: Engine{VLLMVersion: c.version, MaxNumSeqs: c.seqs, MaxNumBatchedTokens: c.budget, Extra: c.extra}}
+			Engine: vllm.Engine{VLLMVersion: c.version, MaxNumSeqs: c.seqs, MaxNumBatchedTokens: c.budget, Extra: c.extra}}
 		if padded, captured := d.GraphSizes().Tokens(c.tokens); padded != c.padded || captured != c.captured {
 			t.Errorf("%s, %s, %d seats: %g tokens: got %g, %v, want %g, %v", c.version, c.gpu, c.seqs, c.tokens, padded, captured,
 				c.padded, c.captured)
@@ -155,7 +157,7 @@ func TestAllReduceCurves(t *testing.T) {
 		t.Errorf("a device without a table: got %v", graph)
 	}
 	d := &Deployment{Hardware: Hardware{Name: "B200-SXM-180GB"}, TP: 8,
-		Engine: Engine{Extra: map[string]any{
+		Engine: vllm.Engine{Extra: map[string]any{
 			"compilation_config": map[string]any{"pass_config": map[string]any{"enable_fi_allreduce_fusion": true}}}}}
 	if c, most := d.FusedAllReduce(); c == nil || most != 8*mib {
 		t.Errorf("fused: got %v, %g", c, most)
@@ -178,14 +180,14 @@ func TestBadOffloadIsNamed(t *testing.T) {
 		"sync_load_budget_bytes": {int64(1 << 20), ""}, "blocks_per_chunk": {0, "blocks_per_chunk: got 0, want 1 or more"},
 	} {
 		d := &Deployment{Name: "x", TP: 1, PP: 1, DP: 1}
-		d.Engine = Engine{BlockSize: 16, CPUOffloading: true, VLLMVersion: "0.33.0", Extra: Values{"kv_transfer_config": map[string]any{
+		d.Engine = vllm.Engine{BlockSize: 16, CPUOffloading: true, VLLMVersion: "0.33.0", Extra: vllm.Values{"kv_transfer_config": map[string]any{
 			"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": map[string]any{setting: c.value}}}}
 		err := d.CheckSimulated()
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s %v: got %v, want %q", setting, c.value, err, c.want)
 		}
 		d.Engine.VLLMVersion = "0.19.1"
-		d.Engine.Extra = Values{"kv_transfer_config": map[string]any{
+		d.Engine.Extra = vllm.Values{"kv_transfer_config": map[string]any{
 			"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
 			"kv_connector_extra_config": map[string]any{"block_size": 16, "eviction_policy": "lru", "store_threshold": 0}}}
 		if err := d.CheckSimulated(); err != nil || len(d.estimated()) != 0 {
@@ -219,8 +221,8 @@ func TestBadLMCacheIsNamed(t *testing.T) {
 		{"LMCacheConnectorV1", "use_native", true, "use_native: got true, want it left out"},
 	} {
 		d := &Deployment{Name: "x", TP: 1, PP: 1, DP: 1}
-		d.Engine = Engine{BlockSize: 16, CPUOffloading: true, KVBlocksCPU: 100, VLLMVersion: "0.33.0"}
-		d.Engine.Extra = Values{"kv_transfer_config": map[string]any{"kv_connector": c.connector,
+		d.Engine = vllm.Engine{BlockSize: 16, CPUOffloading: true, KVBlocksCPU: 100, VLLMVersion: "0.33.0"}
+		d.Engine.Extra = vllm.Values{"kv_transfer_config": map[string]any{"kv_connector": c.connector,
 			"kv_role": "kv_both", "kv_connector_extra_config": map[string]any{c.setting: c.value}}}
 		err := d.CheckSimulated()
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -230,7 +232,7 @@ func TestBadLMCacheIsNamed(t *testing.T) {
 			t.Errorf("%s: got %v, want unjudged", c.setting, found)
 		}
 		d.Engine.KVBlocksCPU = 0
-		if err := d.CheckSimulated(); c.want == "" && (c.connector == lmCacheServer) != (err != nil) {
+		if err := d.CheckSimulated(); c.want == "" && (c.connector == vllm.LMCacheServer) != (err != nil) {
 			t.Errorf("%s without kv_blocks_total_cpu: got %v", c.connector, err)
 		}
 	}

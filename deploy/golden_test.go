@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -28,7 +29,7 @@ type goldenLoad struct {
 }
 
 type goldenModel struct {
-	Model
+	model.Model
 	Warnings []trace.Code `json:"warnings"`
 }
 
@@ -77,10 +78,12 @@ func TestGolden(t *testing.T) {
 
 func (c *goldenLoad) check(t *testing.T) {
 	o := c.Overrides
-	m, err := LoadModel(bytes.NewReader(c.Config), c.ID+".json", ModelOptions{NumMLPProj: o.NumMLPProj,
+	m, err := model.Load(bytes.NewReader(c.Config), c.ID+".json", model.Options{NumMLPProj: o.NumMLPProj,
 		AssumeFullAttention: o.AssumeFullAttention, MaxModelLen: o.MaxModelLen, DType: o.DType, KVCacheDType: o.KVCacheDType})
 	if err == nil {
-		err = sayable(&m)
+		if why := m.WhyLayered(); why != "" {
+			err = trace.Errorf(model.UnsupportedModel, "%s", why)
+		}
 	}
 	if c.Reason != "" {
 		if code := trace.CodeOf(err); code != c.Reason {

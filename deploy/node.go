@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -103,7 +104,7 @@ func (s *section) text(key, def string) string {
 func (s *section) valueType(key, def string, bytes func(name string) float64, want string) string {
 	v := s.text(key, def)
 	if v != "" && v != "auto" && bytes(v) == 0 {
-		s.doc.fail(s.find(key), unsupportedModel, "auto takes the model's own", "%s: got %q, want %s", s.pathOf(key), v, want)
+		s.doc.fail(s.find(key), model.UnsupportedModel, "auto takes the model's own", "%s: got %q, want %s", s.pathOf(key), v, want)
 	}
 	return v
 }
@@ -245,7 +246,7 @@ func (s *section) unknown(key *yaml.Node, legal []string) {
 	hint := ""
 	if elsewhere, ok := runKeys().Own[key.Value]; ok && elsewhere != "" && elsewhere != s.pathOf(key.Value) {
 		hint = fmt.Sprintf("did you mean %s?", elsewhere)
-	} else if near := Nearest(key.Value, legal); near != "" {
+	} else if near := files.Nearest(key.Value, legal); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", s.pathOf(near))
 	}
 	s.doc.fail(key, unknownKey, hint, "unknown key %q, want one of docs/run-yaml.md", s.pathOf(key.Value))
@@ -272,212 +273,4 @@ func kindName(n *yaml.Node) string {
 		return strconv.Quote(resolve(n).Value)
 	}
 	return "nothing"
-}
-
-// maxName is longer than any key or flag.
-const maxName = 100
-
-// Nearest returns the legal word that word ends as, or is the beginning of (a unit left out), else the one within
-// a third of its length in edits, as a whole or cut short, else "".
-func Nearest(word string, legal []string) string {
-	if i := slices.IndexFunc(legal, func(c string) bool {
-		return len(word) > 2 && !slices.Contains(legal, word) && (strings.HasSuffix(c, "-"+word) || strings.HasSuffix(word, "-"+c))
-	}); i >= 0 {
-		return legal[i]
-	}
-	for _, candidate := range legal {
-		if rest, begins := strings.CutPrefix(candidate, word); begins && len(word) > 2 && strings.IndexAny(rest, "_-") == 0 {
-			return candidate
-		}
-	}
-	best, bestDist := "", len(word)/3+1
-	for _, candidate := range legal {
-		d := editDistance(word, candidate)
-		if n := len(word); n >= 6 && len(candidate) > n+2 {
-			d = min(d, 1+editDistance(word, candidate[:n]), 1+editDistance(word, candidate[:n+1]))
-		}
-		if d < bestDist {
-			best, bestDist = candidate, d
-		}
-	}
-	return best
-}
-
-// editDistance is the Levenshtein distance in bytes, two neighbours exchanged counting as one edit; of texts too long
-// for a name it is the length of the longer one.
-func editDistance(a, b string) int {
-	if longest := max(len(a), len(b)); longest > maxName {
-		return longest
-	}
-	before := make([]int, len(b)+1)
-	above := make([]int, len(b)+1)
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		before, above, row = above, row, before
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			row[j] = min(above[j], row[j-1]) + 1
-			if a[i-1] == b[j-1] {
-				row[j] = above[j-1]
-			} else if row[j] = min(row[j], above[j-1]+1); i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-	}
-	return row[len(b)]
-}
-
-// parsePython reads a printed Python literal: dict, list, tuple, string,
-// number, True, False, None. ok is false when the text is anything else.
-func parsePython(text string) (value any, ok bool) {
-	return (&pythonReader{text: text}).value()
-}
-
-type pythonReader struct {
-	text       string
-	pos, depth int
-}
-
-// maxPythonDepth bounds nesting, so that a hostile log cannot exhaust the stack.
-const maxPythonDepth = 100
-
-func (p *pythonReader) skip() {
-	for p.pos < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.pos]) >= 0 {
-		p.pos++
-	}
-}
-
-func (p *pythonReader) peek() byte {
-	p.skip()
-	if p.pos < len(p.text) {
-		return p.text[p.pos]
-	}
-	return 0
-}
-
-func (p *pythonReader) value() (any, bool) {
-	p.depth++
-	defer func() { p.depth-- }()
-	if p.depth > maxPythonDepth {
-		return nil, false
-	}
-	switch c := p.peek(); c {
-	case '{':
-		return p.dict('}', ':')
-	case '[':
-		return p.list(']')
-	case '(':
-		return p.list(')')
-	case '\'', '"':
-		return p.str(c)
-	}
-	if name := printedObject.FindStringSubmatch(p.text[p.pos:]); name != nil {
-		own := *p
-		own.pos += len(name[1])
-		if v, ok := own.dict(')', '='); ok {
-			p.pos = own.pos
-			return v, true
-		}
-	}
-	return p.word()
-}
-
-// printedObject is the beginning of a dataclass as Python prints it, EPLBConfig(window_size=1000, ...).
-var printedObject = regexp.MustCompile(`^([A-Za-z_][\w.]*)\(\w+=`)
-
-// items reads what stands between a bracket and its end, commas between, each by one.
-func (p *pythonReader) items(end byte, one func() bool) bool {
-	for p.pos++; p.peek() != end; {
-		if !one() {
-			return false
-		}
-		if p.peek() == ',' {
-			p.pos++
-		} else if p.peek() != end {
-			return false
-		}
-	}
-	p.pos++
-	return true
-}
-
-// dict reads keys, each with its value behind is.
-func (p *pythonReader) dict(end, is byte) (any, bool) {
-	values := map[string]any{}
-	return values, p.items(end, func() bool {
-		key, ok := p.value()
-		name, isText := key.(string)
-		if !ok || !isText || p.peek() != is {
-			return false
-		}
-		p.pos++
-		values[name], ok = p.value()
-		return ok
-	})
-}
-
-func (p *pythonReader) list(end byte) (any, bool) {
-	values := []any{}
-	ok := p.items(end, func() bool {
-		v, ok := p.value()
-		values = append(values, v)
-		return ok
-	})
-	return values, ok
-}
-
-func (p *pythonReader) str(quote byte) (any, bool) {
-	var b strings.Builder
-	for p.pos++; p.pos < len(p.text); p.pos++ {
-		switch c := p.text[p.pos]; {
-		case c == quote:
-			p.pos++
-			return b.String(), true
-		case c == '\\' && p.pos+1 < len(p.text):
-			p.pos++
-			b.WriteByte(p.text[p.pos])
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return nil, false
-}
-
-// word is a number or a name; an object's repr, such as an enum, is its text.
-func (p *pythonReader) word() (any, bool) {
-	start := p.pos
-	open := 0
-	for ; p.pos < len(p.text); p.pos++ {
-		c := p.text[p.pos]
-		if c == '(' || c == '<' {
-			open++
-		}
-		if open == 0 && strings.IndexByte(",:=]})", c) >= 0 {
-			break
-		}
-		if (c == ')' || c == '>') && open > 0 {
-			open--
-		}
-	}
-	text := strings.TrimSpace(p.text[start:p.pos])
-	switch text {
-	case "":
-		return nil, false
-	case "None", "null": // vLLM prints some of its configurations as JSON
-		return nil, true
-	case "True", "true":
-		return true, true
-	case "False", "false":
-		return false, true
-	}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n, true
-	}
-	if f, err := strconv.ParseFloat(text, 64); err == nil {
-		return f, true
-	}
-	return text, true
 }

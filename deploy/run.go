@@ -15,6 +15,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -230,9 +231,6 @@ func findFiles(fsys fs.FS) Files {
 	return f
 }
 
-// maxDescription is far above any run.yaml, config.json or hardware.json.
-const maxDescription = 16 << 20
-
 // readLimited reads a file of a description.
 func readLimited(fsys fs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
@@ -240,7 +238,7 @@ func readLimited(fsys fs.FS, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return files.ReadBounded(f, name, maxDescription)
+	return files.ReadBounded(f, name, model.MaxFileSize)
 }
 
 // leads reports that a name in run.yaml leads out of its folder, by itself or through links.
@@ -268,21 +266,21 @@ func unlinked(path string) string {
 // absolute names and names that climb out of it, from the disk.
 func readBeside(fsys fs.FS, dir, name string) ([]byte, error) {
 	if filepath.IsAbs(name) {
-		return files.Read(name, maxDescription, false)
+		return files.Read(name, model.MaxFileSize, false)
 	}
 	clean := filepath.ToSlash(filepath.Clean(name))
 	if strings.HasPrefix(clean, "../") {
-		return files.Read(filepath.Join(dir, name), maxDescription, false)
+		return files.Read(filepath.Join(dir, name), model.MaxFileSize, false)
 	}
 	return readLimited(fsys, clean)
 }
 
 // modelSection is the model part of run.yaml before config.json is read.
 type modelSection struct {
-	opts   ModelOptions
+	opts   model.Options
 	config string
 	at     *yaml.Node
-	sizes  StatedSizes
+	sizes  model.StatedSizes
 
 	builtIn bool // the configuration is one of [Models]
 
@@ -312,10 +310,10 @@ func (d *document) deployment(root *yaml.Node) (*Deployment, modelSection) {
 
 func (d *document) modelPart(s *section) modelSection {
 	m := modelSection{
-		opts: ModelOptions{
+		opts: model.Options{
 			ID:                  s.text("id", ""),
-			DType:               s.valueType("dtype", "", dtypeBytes, "auto, float32, float16, bfloat16 or an fp8 name"),
-			KVCacheDType:        s.valueType("kv_cache_dtype", "auto", kvTypeBytes, "auto, bfloat16, float16, float32, fp8* or nvfp4"),
+			DType:               s.valueType("dtype", "", model.DTypeBytes, "auto, float32, float16, bfloat16 or an fp8 name"),
+			KVCacheDType:        s.valueType("kv_cache_dtype", "auto", model.KVTypeBytes, "auto, bfloat16, float16, float32, fp8* or nvfp4"),
 			NumMLPProj:          s.atLeast("n_mlp_proj", 1, "projections"),
 			AssumeFullAttention: s.boolean("assume_full_attention").Or(false),
 			Assume:              s.text("assume", ""),
@@ -325,7 +323,7 @@ func (d *document) modelPart(s *section) modelSection {
 	m.config = s.text("config", "")
 	m.sizes.WeightBytesPerGPU = s.within("weight_bytes_per_gpu", "B", 0, maxRate).V
 	m.sizes.BytesPerBlock = s.within("bytes_per_block", "B", 0, maxRate).V
-	if id, known := ModelNamed(m.opts.ID); known && m.config == "" {
+	if id, known := model.BuiltInID(m.opts.ID); known && m.config == "" {
 		m.opts.ID, m.builtIn = id, true
 	}
 	s.require(m.config != "" || m.builtIn, "config")
@@ -335,15 +333,15 @@ func (d *document) modelPart(s *section) modelSection {
 
 // model loads config.json into dep.
 func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection) {
-	text, quant := configs(m.opts.ID)
+	text, quant := model.BuiltInConfig(m.opts.ID)
 	var err error
 	if m.builtIn {
 		m.config = m.opts.ID + "/config.json"
 		m.at = &yaml.Node{}
 	}
-	for _, name := range []string{m.config, QuantConfigName(m.config)} {
+	for _, name := range []string{m.config, model.QuantConfigName(m.config)} {
 		if m.at.Line > 0 && leads(dir, name) { // none in what was typed
-			d.fail(m.at, missingConfig, "copy it into the folder, or give its path: --set model.config=PATH",
+			d.fail(m.at, model.MissingConfig, "copy it into the folder, or give its path: --set model.config=PATH",
 				"model.config: got %q, which leads out of the run folder", name)
 			return
 		}
@@ -354,47 +352,47 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 		if errors.Is(err, fs.ErrNotExist) {
 			err = errors.New("no such file")
 		}
-		d.fail(m.at, missingConfig, "put the model's Hugging Face config.json there", "model.config: got %q: %v", m.config, err)
+		d.fail(m.at, model.MissingConfig, "put the model's Hugging Face config.json there", "model.config: got %q: %v", m.config, err)
 		return
 	}
 	m.opts.MaxModelLen = dep.Engine.MaxModelLen
 	if !m.builtIn {
-		m.opts.QuantConfig, err = readBeside(fsys, dir, QuantConfigName(m.config))
+		m.opts.QuantConfig, err = readBeside(fsys, dir, model.QuantConfigName(m.config))
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.fail(m.at, missingConfig, "mend it, or take it away", "%s: %v", QuantConfigName(m.config), err)
+		d.fail(m.at, model.MissingConfig, "mend it, or take it away", "%s: %v", model.QuantConfigName(m.config), err)
 		return
 	}
-	model, err := LoadModel(bytes.NewReader(text), joinName(dir, m.config), m.opts)
-	if e := (*trace.SyntaxError)(nil); errors.As(err, &e) && e.Code == unsupportedModel && m.sizes.WeightBytesPerGPU > 0 &&
+	loaded, err := model.Load(bytes.NewReader(text), joinName(dir, m.config), m.opts)
+	if e := (*trace.SyntaxError)(nil); errors.As(err, &e) && e.Code == model.UnsupportedModel && m.sizes.WeightBytesPerGPU > 0 &&
 		(dep.Engine.KVBlocksGPU.OK || m.sizes.BytesPerBlock > 0) {
 		m.sizes.Why = e.Msg
-		model = Model{ID: cmp.Or(m.opts.ID, "unknown"), Sizes: &m.sizes}
+		loaded = model.Model{ID: cmp.Or(m.opts.ID, "unknown"), Sizes: &m.sizes}
 		err = nil
 	}
 	if err != nil {
 		d.err = err
 		return
 	}
-	model.ID = cmp.Or(model.ID, model.ModelType)
-	dep.Model = model
-	d.drafter(fsys, dir, &dep.Engine)
-	if e := &dep.Engine; !m.prefixesStated && model.Layered != nil && !e.IsSince(statePrefixesSince) {
-		w := model.Layered.Work(dep.Parallel())
+	loaded.ID = cmp.Or(loaded.ID, loaded.ModelType)
+	dep.Model = loaded
+	d.drafter(fsys, dir, dep)
+	if e := &dep.Engine; !m.prefixesStated && loaded.Layered != nil && !e.IsSince(statePrefixesSince) {
+		w := loaded.Layered.Work(dep.Parallel())
 		e.PrefixCaching = w.StateDecodeFLOPs == 0
 	}
 }
 
 // drafter reads the model that drafts: a built-in one, or that of the config.json that speculative_config names, by itself or
 // with its folder. One that is not there stays unknown.
-func (d *document) drafter(fsys fs.FS, dir string, e *Engine) {
-	s, err := e.Speculation()
+func (d *document) drafter(fsys fs.FS, dir string, dep *Deployment) {
+	s, err := dep.Engine.Speculation()
 	if err != nil || s == nil || s.Method != "draft_model" || s.Model == "" {
 		return
 	}
-	opts, name := ModelOptions{ID: s.Model}, s.Model
-	id, known := ModelNamed(s.Model)
-	text, quant := configs(id)
+	opts, name := model.Options{ID: s.Model}, s.Model
+	id, known := model.BuiltInID(s.Model)
+	text, quant := model.BuiltInConfig(id)
 	if opts.QuantConfig = quant; !known {
 		if filepath.Ext(name) != ".json" {
 			name = filepath.Join(name, "config.json")
@@ -402,14 +400,14 @@ func (d *document) drafter(fsys fs.FS, dir string, e *Engine) {
 		if text, err = readBeside(fsys, dir, name); err != nil {
 			return
 		}
-		opts.QuantConfig, _ = readBeside(fsys, dir, QuantConfigName(name))
+		opts.QuantConfig, _ = readBeside(fsys, dir, model.QuantConfigName(name))
 	}
-	m, err := LoadModel(bytes.NewReader(text), joinName(dir, name), opts)
+	m, err := model.Load(bytes.NewReader(text), joinName(dir, name), opts)
 	if err != nil {
 		d.err = err
 		return
 	}
-	if e.Draft = &m; !known {
+	if dep.Drafter = &m; !known {
 		d.drafts = joinName(dir, name)
 	}
 }

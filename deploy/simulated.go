@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // draftKeys are the flags of speculative decoding.
@@ -22,7 +24,7 @@ func (d *Deployment) WithoutDrafts() *Deployment {
 	}
 	own := *d
 	own.Engine.SpeculativeDecoding, own.Engine.Extra = false, maps.Clone(d.Engine.Extra)
-	if e := &d.Engine; e.asyncExcluded() != "" { // the method decides it
+	if e := &d.Engine; e.AsyncExcluded() != "" { // the method decides it
 		own.Engine.AsyncScheduling = trace.Some(e.IsAsync())
 	}
 	for _, key := range draftKeys {
@@ -51,37 +53,17 @@ func (d *Deployment) Plain(layered bool) *Deployment {
 	return &own
 }
 
-// Transfers names the connector of disaggregated prefill that the server was started with, "" for none.
-func (e *Engine) Transfers() string {
-	if e.dict("kv_transfer_config")["kv_connector"] == pullConnector {
-		return pullConnector
-	}
-	return ""
-}
-
-// dict is a flag that is an object; nil for none.
-func (e *Engine) dict(key string) map[string]any {
-	m, _ := e.Extra[key].(map[string]any)
-	return m
-}
-
-// offload is what the offloading connector was told.
-func (e *Engine) offload() map[string]any {
-	extra, _ := e.dict("kv_transfer_config")["kv_connector_extra_config"].(map[string]any)
-	return extra
-}
-
 // Transfer gives an engine without a connector that of disaggregated prefill: the rules of releases about connectors hold.
 func (d *Deployment) Transfer() {
 	if d.Engine.Extra["kv_transfer_config"] == nil {
-		d.Engine.keep("kv_transfer_config", map[string]any{"kv_connector": pullConnector, "kv_role": "kv_both"})
+		d.Engine.Keep("kv_transfer_config", map[string]any{"kv_connector": vllm.PullConnector, "kv_role": "kv_both"})
 	}
 }
 
 // CheckAlone refuses one server of disaggregated prefill without the others. Code: unsupported_engine.
 func (d *Deployment) CheckAlone() error {
 	if name := d.Engine.Transfers(); name != "" {
-		return trace.Errorf(UnsupportedEngine, "kv_transfer_config: got connector %q and one kind of engine, want prefill and decode "+
+		return trace.Errorf(vllm.UnsupportedEngine, "kv_transfer_config: got connector %q and one kind of engine, want prefill and decode "+
 			"instances", name).
 			WithHint("simulate --cluster FILE with instances: [{count: 1, role: prefill}, {count: 2, role: decode}]")
 	}
@@ -100,40 +82,17 @@ func (d *Deployment) SpreadsExperts() bool {
 func (d *Deployment) Balanced() (ranks, servers int64) {
 	e := &d.Engine
 	ranks = max(1, d.DP)
-	local, _ := number(e.Extra["data_parallel_size_local"])
+	local, _ := vllm.Number(e.Extra["data_parallel_size_local"])
 	switch {
 	case e.Extra["data_parallel_external_lb"] == true || e.Extra["data_parallel_rank"] != nil:
 		return 1, 1
 	case (e.Extra["data_parallel_hybrid_lb"] == true || e.Extra["data_parallel_start_rank"] != nil) && local >= 1 && local < float64(ranks):
 		ranks = int64(local)
 	}
-	if n, ok := number(e.Extra["api_server_count"]); ok && n >= 1 && n <= maxDevices {
+	if n, ok := vllm.Number(e.Extra["api_server_count"]); ok && n >= 1 && n <= vllm.MaxDevices {
 		return ranks, int64(n)
 	}
 	return ranks, ranks
-}
-
-// redundantExperts is how many experts of a layer EPLB holds twice.
-func (e *Engine) redundantExperts() int64 {
-	if e.Extra["enable_eplb"] != true {
-		return 0
-	}
-	n, ok := number(e.dict("eplb_config")["num_redundant_experts"])
-	if !ok { // a flag of its own up to 0.11
-		n, _ = number(e.Extra["num_redundant_experts"])
-	}
-	return max(0, int64(math.Min(n, maxDevices)))
-}
-
-// EPLBInterval is the number of forward passes between two rebalancings of experts; 0: none.
-func (e *Engine) EPLBInterval() int64 {
-	if e.Extra["enable_eplb"] != true {
-		return 0
-	}
-	if n, ok := number(e.dict("eplb_config")["step_interval"]); ok && n >= 1 {
-		return trace.Int(math.Trunc(n))
-	}
-	return 3000
 }
 
 // maxRanks bounds the engines of one simulation.
@@ -147,19 +106,19 @@ func (d *Deployment) CheckSimulated() error {
 		return err
 	}
 	refuse := func(what, hint string) error {
-		return trace.Errorf(UnsupportedEngine, "%s", what).WithHint(hint)
+		return trace.Errorf(vllm.UnsupportedEngine, "%s", what).WithHint(hint)
 	}
 	if why := d.unplayed(); why != "" {
 		return refuse(why, "trace or simulate a server with LMCache's CPU memory alone")
 	}
 	if why := d.contradiction(s); why != "" {
-		return trace.Errorf(BadKnobs, "%s", why).WithHint("vLLM refuses it too")
+		return trace.Errorf(vllm.BadKnobs, "%s", why).WithHint("vLLM refuses it too")
 	}
 	switch {
 	case d.DP > maxRanks:
-		return trace.Errorf(UnsupportedEngine, "data_parallel_size: got %d, want at most %d", d.DP, maxRanks)
+		return trace.Errorf(vllm.UnsupportedEngine, "data_parallel_size: got %d, want at most %d", d.DP, maxRanks)
 	case d.DP > 1 && d.PP > 1:
-		return trace.Errorf(UnsupportedEngine, "pipeline_parallel_size: got %d with data_parallel_size %d, want 1 of one of them: "+
+		return trace.Errorf(vllm.UnsupportedEngine, "pipeline_parallel_size: got %d with data_parallel_size %d, want 1 of one of them: "+
 			"stages of several ranks are not modelled", d.PP, d.DP)
 	case s == nil && d.Engine.SpeculativeDecoding:
 		return refuse("speculative decoding: got no speculative_config, want method and num_speculative_tokens",
@@ -175,13 +134,13 @@ func (d *Deployment) CheckSimulated() error {
 	case s.Rates == nil:
 		return refuse("speculative_config: got "+s.Method+" without an acceptance, want synthetic_acceptance_length or "+
 			"synthetic_acceptance_rates", "what n-gram drafts accept depends on the text: take it from the counters of a server with the same text")
-	case s.Method == "dflash" || s.Method == "dspark" || s.Method == "draft_model" && d.Engine.Draft == nil:
+	case s.Method == "dflash" || s.Method == "dspark" || s.Method == "draft_model" && d.Drafter == nil:
 		return refuse(fmt.Sprintf("speculative_config: got %s with the model %q, whose size is not known, want a built-in one, a folder with "+
 			"its config.json, or eagle, eagle3, mtp, ngram or suffix", s.Method, s.Model),
 			"built-in models: blis-train predict; a folder is looked up beside run.yaml")
-	case s.Method == "draft_model" && !s.AnyVocabulary && d.Engine.Draft.VocabSize != d.Model.VocabSize:
-		return trace.Errorf(BadKnobs, "speculative_config.model: got %s with a vocabulary of %d tokens, want the %d of %s", s.Model,
-			d.Engine.Draft.VocabSize, d.Model.VocabSize, d.Model.ID).WithHint("vLLM refuses it too; use_heterogeneous_vocab allows it")
+	case s.Method == "draft_model" && !s.AnyVocabulary && d.Drafter.VocabSize != d.Model.VocabSize:
+		return trace.Errorf(vllm.BadKnobs, "speculative_config.model: got %s with a vocabulary of %d tokens, want the %d of %s", s.Model,
+			d.Drafter.VocabSize, d.Model.VocabSize, d.Model.ID).WithHint("vLLM refuses it too; use_heterogeneous_vocab allows it")
 	}
 	return nil
 }
@@ -206,23 +165,21 @@ func upheld(all []objection) string {
 var allToAll = strings.Fields(`naive pplx deepep_high_throughput deepep_low_latency deepep_v2 mori mori_high_throughput mori_low_latency moonep
 	nixl_ep allgather_reducescatter flashinfer_all2allv flashinfer_nvlink_two_sided flashinfer_nvlink_one_sided passthrough`)
 
-const noExperts = "enable_expert_parallel: got a model without experts, want one with experts or the flag off"
-
 // contradiction is what vLLM refuses of knobs beside each other (vllm/config of 0.33.0), "" for nothing.
-func (d *Deployment) contradiction(s *Speculation) string {
+func (d *Deployment) contradiction(s *vllm.Speculation) string {
 	e := &d.Engine
-	drafts := Speculation{}
+	drafts := vllm.Speculation{}
 	say := fmt.Sprintf
 	n := func(from map[string]any, key string) int64 {
-		v, _ := number(from[key])
+		v, _ := vllm.Number(from[key])
 		return trace.Int(v)
 	}
 	if s != nil {
 		drafts = *s
 	}
-	config := e.dict("kv_transfer_config")
-	balancer := e.dict("eplb_config")
-	tier := e.offload()
+	config := e.Object("kv_transfer_config")
+	balancer := e.Object("eplb_config")
+	tier := e.OffloadSettings()
 	policy := tier["eviction_policy"]
 	size := n(tier, "block_size")
 	chunk := tier["blocks_per_chunk"]
@@ -232,14 +189,14 @@ func (d *Deployment) contradiction(s *Speculation) string {
 	role := config["kv_role"]
 	dp := max(1, d.DP)
 	tokens := e.MaxNumBatchedTokens
-	longest := d.MaxModelLen().Or(maxTokens)
+	longest := d.MaxModelLen().Or(vllm.MaxTokens)
 	threshold := e.LongPrefillThreshold
 	local := n(e.Extra, "data_parallel_size_local")
 	rank := n(e.Extra, "data_parallel_rank")
 	active := n(e.Extra, "max_num_active_seqs")
 	more := n(balancer, "num_redundant_experts")
 	return upheld([]objection{
-		{e.ExpertParallel && !d.Model.IsMoE(), noExperts},
+		{e.ExpertParallel && !d.Model.IsMoE(), model.NoExperts},
 		{eplb && !e.ExpertParallel, "enable_eplb: got no enable_expert_parallel, want it with it"},
 		{eplb && d.TP*dp < 2, "enable_eplb: got tensor_parallel_size 1 and data_parallel_size 1, want one of them larger"},
 		{more > 0 && !eplb, say("eplb_config.num_redundant_experts: got %d, want enable_eplb with it", more)},
@@ -250,7 +207,7 @@ func (d *Deployment) contradiction(s *Speculation) string {
 		{rank >= dp && dp > 1, say("data_parallel_rank: got %d, want less than data_parallel_size %d", rank, dp)},
 		{d.PP > 1 && d.Model.NumLayers > 0 && d.PP > d.Model.NumLayers,
 			say("pipeline_parallel_size: got %d, want at most the model's %d layers", d.PP, d.Model.NumLayers)},
-		{!e.ChunkedPrefill && longest < maxTokens && tokens < longest,
+		{!e.ChunkedPrefill && longest < vllm.MaxTokens && tokens < longest,
 			say("max_num_batched_tokens: got %d, want at least max_model_len %d without chunked prefill", tokens, longest)},
 		{tokens < e.MaxNumSeqs, say("max_num_batched_tokens: got %d, want at least max_num_seqs %d", tokens, e.MaxNumSeqs)},
 		{active > e.MaxNumSeqs, say("max_num_active_seqs: got %d, want at most max_num_seqs %d", active, e.MaxNumSeqs)},
@@ -259,11 +216,11 @@ func (d *Deployment) contradiction(s *Speculation) string {
 			say("kv_transfer_config.kv_role: got %v, want kv_producer, kv_consumer or kv_both", role)},
 		{perRequest != nil && perRequest != "none" && s == nil,
 			say("per_request_spec_decode_metrics: got %v, want speculative_config with it", perRequest)},
-		{e.AsyncScheduling.Or(false) && strings.HasPrefix(e.asyncExcluded(), "drafts"),
-			"async_scheduling: got true, want false with " + e.asyncExcluded() + " in this release"},
+		{e.AsyncScheduling.Or(false) && strings.HasPrefix(e.AsyncExcluded(), "drafts"),
+			"async_scheduling: got true, want false with " + e.AsyncExcluded() + " in this release"},
 		{drafts.TP > 1 && drafts.TP != d.TP,
 			say("speculative_config.draft_tensor_parallel_size: got %d, want 1 or tensor_parallel_size %d", drafts.TP, d.TP)},
-		{drafts.Method == "mtp" && drafts.Model == "" && !d.Model.predicts(),
+		{drafts.Method == "mtp" && drafts.Model == "" && !d.Model.Predicts(),
 			say("speculative_config.method: got mtp, want a model with layers of multi-token prediction, which %s has not", d.Model.ID)},
 		{policy != nil && policy != "lru" && (policy != "arc" || !e.IsSince([2]int{0, 19})), say(
 			"kv_connector_extra_config.eviction_policy: got %v, want lru, or arc from 0.19 on (0.15.1's fails at its first chunk)", policy)},
@@ -276,56 +233,13 @@ func (d *Deployment) contradiction(s *Speculation) string {
 	})
 }
 
-// predictsUnstated are families with layers of multi-token prediction that their config.json does not state.
-var predictsUnstated = []string{"qwen3_next", "longcat_flash", "mimo_v2", "step3p", "step5", "dots3_note"}
-
-// predicts reports whether the model has layers of multi-token prediction, as far as is known.
-func (m *Model) predicts() bool {
-	return m.Decoder == nil || len(m.Decoder.MTP) > 0 || slices.Contains(m.Decoder.Warnings, predictorsUnread) ||
-		slices.ContainsFunc(predictsUnstated, func(family string) bool { return strings.HasPrefix(m.ModelType, family) })
-}
-
-// Offload is how the CPU tier is kept, as the connector was told.
-type Offload struct {
-	Arc, PromptOnly   bool    // eviction_policy, else lru; offload_prompt_only
-	Blocks, Threshold int64   // of a chunk; store_threshold, 0 or 1: any
-	Tracked           int64   // max_tracker_size: chunks that store_threshold counts, the last used
-	SyncBytes         float64 // of a step's loads inside it, per GPU
-	LMCache, Parks    bool    // LMCache instead, in the engine's process or (Parks) a server of its own
-	Decodes           bool    // save_decode_cache: chunks of outputs too
-	Policy            string  // cache_policy: lru, fifo, lfu or mru
-	Fewest            int64   // min_retrieve_tokens
-	Bytes             float64 // max_local_cpu_size, per GPU
-}
-
-// Offload reads them with the release's defaults.
-func (e *Engine) Offload() Offload {
-	extra := e.offload()
-	n := func(key string, since int) int64 {
-		if v, _ := number(extra[key]); e.IsSince([2]int{0, since}) {
-			return trace.Int(v)
-		}
-		return 0
-	}
-	if name := e.dict("kv_transfer_config")["kv_connector"]; name == lmCache || name == lmCacheServer {
-		gib, _ := number(cmp.Or(extra["lmcache.max_local_cpu_size"], any(5)))
-		return Offload{LMCache: true, Parks: name == lmCacheServer, Decodes: extra["lmcache.save_decode_cache"] == true,
-			Policy: strings.ToLower(fmt.Sprint(cmp.Or(extra["lmcache.cache_policy"], any("lru")))), Bytes: gib * (1 << 30),
-			Blocks: max(1, cmp.Or(n("lmcache.chunk_size", 0), 256)/max(1, e.BlockSize)), Fewest: n("lmcache.min_retrieve_tokens", 0)}
-	}
-	return Offload{Arc: extra["eviction_policy"] == "arc", Threshold: n("store_threshold", 18),
-		Tracked:    cmp.Or(n("max_tracker_size", 18), 64_000),
-		Blocks:     max(1, n("block_size", 0)/max(1, e.BlockSize), n("blocks_per_chunk", 26)),
-		PromptOnly: extra["offload_prompt_only"] != false && e.IsSince([2]int{0, 23}), SyncBytes: float64(n("sync_load_budget_bytes", 33))}
-}
-
 // lmCacheSettings are those of LMCache that are played.
 var lmCacheSettings = []string{"chunk_size", "max_local_cpu_size", "save_decode_cache", "cache_policy", "min_retrieve_tokens"}
 
 // unplayed says what of LMCache is not played (lmcache 0.5.6), "" for nothing.
 func (d *Deployment) unplayed() string {
 	e, say := &d.Engine, fmt.Sprintf
-	tier, extra := e.Offload(), e.offload()
+	tier, extra := e.Offload(), e.OffloadSettings()
 	if !tier.LMCache {
 		return ""
 	}
@@ -339,7 +253,7 @@ func (d *Deployment) unplayed() string {
 		}
 	}
 	chunk := cmp.Or(extra["lmcache.chunk_size"], any(256))
-	tokens, _ := number(chunk)
+	tokens, _ := vllm.Number(chunk)
 	return upheld([]objection{
 		{tokens < 1 || math.Mod(tokens, float64(max(1, e.BlockSize))) != 0,
 			say("kv_connector_extra_config.lmcache.chunk_size: got %v, want a multiple of block_size %d", chunk, e.BlockSize)},
@@ -348,7 +262,7 @@ func (d *Deployment) unplayed() string {
 		{!(tier.Bytes > 0), say("kv_connector_extra_config.lmcache.max_local_cpu_size: got %g bytes, want more than 0", tier.Bytes)},
 		{!e.CPUOffloading, "cpu_offloading: got false with LMCache, want true"},
 		{tier.Parks && e.KVBlocksCPU <= 0, "kv_blocks_total_cpu: got 0, want the blocks that LMCache's server holds (its --l1-size-gb)"},
-		{e.dict("kv_transfer_config")["kv_role"] != "kv_both", "kv_transfer_config.kv_role: got one side, want kv_both with LMCache"},
+		{e.Object("kv_transfer_config")["kv_role"] != "kv_both", "kv_transfer_config.kv_role: got one side, want kv_both with LMCache"},
 	})
 }
 
@@ -370,7 +284,7 @@ func (d *Deployment) drafter() (weights, block float64, passes int64) {
 	p.PP = 1
 	p.MTP = false
 	p.Drafts = 0
-	m, share := d.Engine.Draft, 1.0
+	m, share := d.Drafter, 1.0
 	switch {
 	case m != nil && s.Method == "draft_model":
 		p.TP = cmp.Or(s.TP, p.TP)
@@ -379,10 +293,10 @@ func (d *Deployment) drafter() (weights, block float64, passes int64) {
 		m = &d.Model
 		share = 1 / float64(max(1, m.NumLayers))
 		layers := m.Layers()
-		table := p.bytesPerGPU(&layers.Embedding, nil)
+		table := p.BytesPerGPU(&layers.Embedding, nil)
 		head, around := table, table // a tied table is one
 		if !layers.Tied {
-			head = p.bytesPerGPU(&layers.Head, nil)
+			head = p.BytesPerGPU(&layers.Head, nil)
 			around += head
 		}
 		weights = (layers.WeightBytesPerGPU(p)-around)*share + head
@@ -406,23 +320,23 @@ func (d *Deployment) DrafterUs() (passUs float64, passes int64) {
 // estimated says which parts of a simulation rest on no measurement.
 func (d *Deployment) estimated() (out []trace.Finding) {
 	if us, passes := d.DrafterUs(); us > 0 {
-		out = append(out, trace.Findingf(notModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, its weights read "+
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, its weights read "+
 			"from memory, one layer and the LM head where it is no model of its own", d.Name, passes, us))
 	}
 	if d.PP > 1 {
-		out = append(out, trace.Findingf(notModelled, "%s: the %d pipeline stages are taken as equal parts of a step, what they send each "+
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the %d pipeline stages are taken as equal parts of a step, what they send each "+
 			"other as free", d.Name, d.PP))
 	}
 	if d.Engine.Transfers() != "" {
-		out = append(out, trace.Findingf(notModelled, "%s: unjudged: no server with prefill apart from decode was compared, and what "+
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no server with prefill apart from decode was compared, and what "+
 			"transfers take is as cluster.yaml says", d.Name))
 	}
 	if d.Engine.Offload().LMCache {
-		out = append(out, trace.Findingf(notModelled, "%s: unjudged: no server with LMCache was compared; it is taken as 0.5.6 with "+
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no server with LMCache was compared; it is taken as 0.5.6 with "+
 			"the settings of kv_connector_extra_config: its configuration file and environment (LMCACHE_*) are not seen", d.Name))
 	}
 	if d.SpreadsExperts() && !d.Sums {
-		out = append(out, trace.Findingf(notModelled, "%s: unjudged: no public measurement of data-parallel attention with expert "+
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no public measurement of data-parallel attention with expert "+
 			"parallelism stands behind these times; the experts' part of a step is computed from one engine's coefficients, and the "+
 			"exchange between ranks (%.0f us for 1000 tokens) from the datasheet's link", d.Name, d.ExchangeUs(1000)))
 	}

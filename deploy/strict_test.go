@@ -1,8 +1,6 @@
 package deploy
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -19,7 +17,9 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 const goodRun = `name: r
@@ -125,8 +125,8 @@ func TestRunYAMLErrorsNameLineAndFix(t *testing.T) {
 		{"unknown section", "phases:", "phase: 1\nphases:", unknownKey, 12, "phases"},
 		{"key of another section", "  version:", "  dtype: float16\n  version:", unknownKey, 9, "model.dtype"},
 		{"text for a number", "max_num_seqs: 256", "max_num_seqs: many", badRunYAML, 10, "integer"},
-		{"no token budget", "max_num_batched_tokens: 8192", "max_num_batched_tokens: 0", BadKnobs, 11, "--max-num-batched-tokens"},
-		{"no seats", "max_num_seqs: 256", "max_num_seqs: -1", BadKnobs, 10, "--max-num-seqs"},
+		{"no token budget", "max_num_batched_tokens: 8192", "max_num_batched_tokens: 0", vllm.BadKnobs, 11, "--max-num-batched-tokens"},
+		{"no seats", "max_num_seqs: 256", "max_num_seqs: -1", vllm.BadKnobs, 10, "--max-num-seqs"},
 		{"tp 0", "tensor_parallel_size: 1", "tensor_parallel_size: 0", badRunYAML, 7, ">= 1"},
 		{"percent for a share", "  version:", "  gpu_memory_utilization: 90\n  version:", badRunYAML, 9, "0..1"},
 		{"NaN", "  name: H100", "  name: H100\n  TFlopsPeak: .nan", badRunYAML, 7, "number"},
@@ -141,7 +141,7 @@ func TestRunYAMLErrorsNameLineAndFix(t *testing.T) {
 		{"phase backwards", "end_ns: 20", "end_ns: 5", badRunYAML, 14, "start_ns"},
 		{"phases overlap", "start_ns: 10,", "start_ns: 9,", badRunYAML, 14, "warmup"},
 		{"unknown load", "load: closed", "load: shut", badRunYAML, 14, "open"},
-		{"no such config", "config: config.json", "config: nope.json", missingConfig, 4, "nope.json"},
+		{"no such config", "config: config.json", "config: nope.json", model.MissingConfig, 4, "nope.json"},
 		{"not YAML", "name: r", "name: [", badRunYAML, 0, ""},
 		{"a list", goodRun, "- 1\n", badRunYAML, 1, "mapping"},
 		{"twice the same key", "name: r", "name: r\nname: s", badRunYAML, 2, ""},
@@ -434,9 +434,9 @@ func TestNothingUnsupportedPassesInSilence(t *testing.T) {
 		"max_num_scheduled_tokens": "vllm.max_num_scheduled_tokens=512",
 		"enable_elastic_ep":        "vllm.enable_elastic_ep=true", "device_memory_utilization": "vllm.device_memory_utilization=0.9"}
 	experts := strings.Replace(llamaConfig, `"llama"`, `"mixtral", "num_local_experts": 8, "num_experts_per_tok": 2`, 1)
-	for _, l := range limits() {
+	for _, l := range vllm.Limits() {
 		fsys := fstest.MapFS{"run.yaml": {Data: []byte(minimalRunYAML)}, "config.json": {Data: []byte(llamaConfig)}}
-		if l.Code == UnsupportedEngine {
+		if l.Code == vllm.UnsupportedEngine {
 			fsys["config.json"].Data = []byte(experts)
 		}
 		set := on[l.Key]
@@ -479,14 +479,14 @@ func hintOf(err error) string {
 func TestOtherAttentionIsRefusedWhateverIsSaid(t *testing.T) {
 	for _, key := range otherAttention {
 		text := strings.Replace(llamaConfig, `"llama"`, `"qwen3_next", "`+key+`": 4`, 1)
-		_, err := LoadModel(strings.NewReader(text), "config.json", ModelOptions{NumMLPProj: trace.Some(int64(3)), AssumeFullAttention: true})
-		if trace.CodeOf(err) != unsupportedModel {
-			t.Errorf("%s: got %v, want %s", key, err, unsupportedModel)
+		_, err := model.Load(strings.NewReader(text), "config.json", model.Options{NumMLPProj: trace.Some(int64(3)), AssumeFullAttention: true})
+		if trace.CodeOf(err) != model.UnsupportedModel {
+			t.Errorf("%s: got %v, want %s", key, err, model.UnsupportedModel)
 		}
 	}
 	for config, want := range map[string]string{`"vision_config": {}`: "vision_config", `"novel_gate": 2`: ""} {
 		text := strings.Replace(llamaConfig, "{", "{"+config+", ", 1)
-		m, err := LoadModel(strings.NewReader(text), "config.json", ModelOptions{})
+		m, err := model.Load(strings.NewReader(text), "config.json", model.Options{})
 		if err != nil || len(m.NotModelled()) != 1 || strings.Join(m.Encoders, "") != want {
 			t.Errorf("%s: got %v, %v", config, err, m.NotModelled())
 		}
@@ -511,55 +511,16 @@ func TestValuesSurviveJSON(t *testing.T) {
 	if err := json.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	for name, v := range map[string]Values{"workload": got.Workload, "vllm.extra": got.Engine.Extra} {
+	for name, v := range map[string]vllm.Values{"workload": got.Workload, "vllm.extra": got.Engine.Extra} {
 		if !reflect.DeepEqual(map[string]any(v), want) {
 			t.Errorf("%s: got %v, want %v", name, v, want)
 		}
 	}
 }
 
-// TestBuiltInModels: the models in the binary are those of the collected configurations, to the key; -update packs them anew.
-func TestBuiltInModels(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(repo.Shared(t, "data", "models_hf"), "*_config.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	var text bytes.Buffer
-	for _, name := range files {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text.WriteString(filepath.Base(name) + "\t")
-		if err := json.Compact(&text, plainJSON(data)); err != nil {
-			t.Fatal(name, err)
-		}
-		text.WriteByte('\n')
-	}
-	if *update {
-		var b bytes.Buffer
-		w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
-		w.Write(text.Bytes())
-		w.Close()
-		if err := os.WriteFile("models.gz", b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
-	if len(lines) != len(builtIn()) {
-		t.Errorf("%d files are built in, want %d", len(builtIn()), len(lines))
-	}
-	for _, line := range lines {
-		if name, config, _ := strings.Cut(line, "\t"); string(builtIn()[name]) != config {
-			t.Errorf("%s differs from what is built in: go test ./deploy -run TestBuiltInModels -update", name)
-		}
-	}
-}
-
 // TestEveryBuiltInModelIsADeployment: by its name alone, whatever its layers.
 func TestEveryBuiltInModelIsADeployment(t *testing.T) {
-	for _, id := range Models() {
+	for _, id := range model.BuiltInIDs() {
 		d, err := LoadSettings("model.id="+id, "hardware.name=B200", "vllm.version=0.24.0", "vllm.max_num_seqs=256",
 			"vllm.max_num_batched_tokens=8192")
 		if err != nil || d.Model.Decoder == nil || d.Model.ID != id || len(d.Read) > 0 {
@@ -570,16 +531,16 @@ func TestEveryBuiltInModelIsADeployment(t *testing.T) {
 
 // TestModelNames: any case, without the publisher, and the nearest for a slip.
 func TestModelNames(t *testing.T) {
-	if id, ok := ModelNamed("qwen3-32b"); !ok || id != "Qwen/Qwen3-32B" {
+	if id, ok := model.BuiltInID("qwen3-32b"); !ok || id != "Qwen/Qwen3-32B" {
 		t.Errorf("got %q", id)
 	}
-	if id, ok := ModelNamed("meta-llama/Llama-3.1-8B-Instruct"); !ok || id != "meta-llama/Meta-Llama-3.1-8B" {
+	if id, ok := model.BuiltInID("meta-llama/Llama-3.1-8B-Instruct"); !ok || id != "meta-llama/Meta-Llama-3.1-8B" {
 		t.Errorf("got %q", id)
 	}
-	if _, ok := ModelNamed("Qwen3"); ok || !slices.Contains(Models(), "openai/gpt-oss-120b") {
+	if _, ok := model.BuiltInID("Qwen3"); ok || !slices.Contains(model.BuiltInIDs(), "openai/gpt-oss-120b") {
 		t.Error("Qwen3 is a model, or gpt-oss is none")
 	}
-	if err := NoSuchModel("Qwen/Qwen3-23B"); !strings.Contains(err.Error(), "Qwen3-23B") {
+	if err := model.NoSuchModel("Qwen/Qwen3-23B"); !strings.Contains(err.Error(), "Qwen3-23B") {
 		t.Error(err)
 	}
 }

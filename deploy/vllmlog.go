@@ -13,7 +13,9 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // FromLog reads the engine's knobs from what vLLM prints at start: the
@@ -88,7 +90,7 @@ var logPatterns = []struct {
 		d.Set("vllm.async_scheduling", false) // since 0.28 the only word of it
 	}}, {regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
 		d.kvTokens, _ = strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
-		d.kvTokens = min(d.kvTokens, maxTokens)
+		d.kvTokens = min(d.kvTokens, vllm.MaxTokens)
 	}},
 	{regexp.MustCompile(`(?:kv cache|attention) block size to (\d+)`), func(d *Draft, m []string) { d.setInt("vllm.block_size", m[1]) }},
 	{regexp.MustCompile(`num_gpu_blocks is: (\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
@@ -172,7 +174,7 @@ func (d *Draft) args(text string) {
 	values, ok := parsePython(text)
 	dict, isDict := values.(map[string]any)
 	if !ok || !isDict {
-		d.find(trace.Findingf(UnknownFlag, "the log's non-default args are no Python mapping; what they say is missing here"))
+		d.find(trace.Findingf(unknownFlag, "the log's non-default args are no Python mapping; what they say is missing here"))
 		return
 	}
 	d.hasArgs = true
@@ -192,7 +194,7 @@ func (d *Draft) args(text string) {
 		if target == "" {
 			target = "vllm." + key
 		}
-		if !isSecret(key) {
+		if !vllm.IsSecret(key) {
 			d.Set(target, v)
 		}
 		d.offloading(key, v)
@@ -201,8 +203,6 @@ func (d *Draft) args(text string) {
 		d.Set("model.id", names[0])
 	}
 }
-
-func isSecret(key string) bool { return slices.Contains(secrets, key) }
 
 // fromArgs decides between several lines about one thing.
 func (d *Draft) fromArgs() {
@@ -217,7 +217,7 @@ func (d *Draft) fromArgs() {
 			d.SetNoted("vllm.async_scheduling", false, "vLLM's CPU back end never schedules asynchronously")
 		}
 		if d.Get("vllm.block_size") == nil {
-			d.SetNoted("vllm.block_size", int64(cpuBlockSize), "vLLM's default on a CPU")
+			d.SetNoted("vllm.block_size", int64(vllm.CPUBlockSize), "vLLM's default on a CPU")
 		}
 	}
 }
@@ -230,10 +230,10 @@ func (d *Draft) Against(dep *Deployment) (unlike []string) {
 	}
 	d.CountKVBlocks(m)
 	if d.hasArgs && d.Get("vllm.scheduling_policy") == nil { // what they leave out is vLLM's default
-		d.Set("vllm.scheduling_policy", defaultSchedulingPolicy)
+		d.Set("vllm.scheduling_policy", vllm.DefaultSchedulingPolicy)
 	}
 	if d.hasArgs && !d.isCPU && d.Get("vllm.gpu_memory_utilization") == nil {
-		d.Set("vllm.gpu_memory_utilization", defaultMemoryShare(e.VLLMVersion))
+		d.Set("vllm.gpu_memory_utilization", vllm.DefaultMemoryShare(e.VLLMVersion))
 	}
 	run := map[string]any{"tensor_parallel_size": dep.TP, "pipeline_parallel_size": dep.PP, "data_parallel_size": dep.DP,
 		"vllm.version": e.VLLMVersion, "vllm.max_num_seqs": e.MaxNumSeqs, "vllm.max_num_batched_tokens": e.MaxNumBatchedTokens,
@@ -261,21 +261,21 @@ func (d *Draft) Against(dep *Deployment) (unlike []string) {
 }
 
 // agree reports whether a log and run.yaml say the same, or one of them nothing.
-func (d *Draft) agree(key string, logged, stated any, m *Model) bool {
+func (d *Draft) agree(key string, logged, stated any, m *model.Model) bool {
 	text := fmt.Sprint(logged)
 	switch key {
 	case "vllm.version":
-		v, known := parseVersion(text)
-		run, stable := parseVersion(stated.(string))
+		v, known := vllm.ParseVersion(text)
+		run, stable := vllm.ParseVersion(stated.(string))
 		return v == run || !known || !stable
 	case "vllm.kv_blocks_total_gpu": // printed in rounded tokens, with or without the null block
 		n, _ := logged.(int64)
 		return nearBlocks(stated.(int64), n)
 	case "model.id": // served names and paths may be anything
 		id, isHub := stated.(string), func(id string) bool { return strings.Count(id, "/") == 1 && id[0] != '/' && id[0] != '.' }
-		return !isHub(text) || !isHub(id) || ModelName(text) == ModelName(id)
+		return !isHub(text) || !isHub(id) || model.Name(text) == model.Name(id)
 	case "model.dtype", "model.kv_cache_dtype":
-		b := dtypeBytes(text)
+		b := model.DTypeBytes(text)
 		if text == "auto" && m.BytesPerWeight == m.BytesPerActivation { // no checkpoint that says otherwise
 			b = m.BytesPerActivation
 		}
@@ -288,7 +288,7 @@ func nearBlocks(n, of int64) bool { return math.Abs(float64(n-of)) <= math.Max(2
 
 // CountKVBlocks sets the blocks of a cache that the log states in tokens alone. m is the model where its config.json is known: then
 // they are those that the groups of its layers draw (spec#kv-groups); nil: layers of one kind.
-func (d *Draft) CountKVBlocks(m *Model) {
+func (d *Draft) CountKVBlocks(m *model.Model) {
 	if d.kvTokens == 0 || d.Get("vllm.kv_blocks_total_gpu") != nil {
 		return
 	}
@@ -298,16 +298,16 @@ func (d *Draft) CountKVBlocks(m *Model) {
 		}
 		return def
 	}
-	size := whole("vllm.block_size", defaultBlockSize)
-	pool := KVPool{Groups: []KVGroup{{Kind: TokenState, Block: size}}}
+	size := whole("vllm.block_size", vllm.DefaultBlockSize)
+	pool := model.KVPool{Groups: []model.KVGroup{{Kind: model.TokenState, Block: size}}}
 	note := fmt.Sprintf("%d tokens in blocks of %d", d.kvTokens, size)
 	version, _ := d.Get("vllm.version").(string)
-	release, _ := parseVersion(version)
+	release, _ := vllm.ParseVersion(version)
 	if m != nil {
-		if first := m.Layers().Layers[0].Mixer; first != nil && first.Kind == Compressed && version != "" && less(release, widestSince) {
+		if first := m.Layers().Layers[0].Mixer; first != nil && first.Kind == model.Compressed && version != "" && vllm.Before(release, model.WidestPagesSince) {
 			return // vLLM counted other pages than it allotted
 		}
-		laidOut, ok := m.Layers().KVPool(Parallel{TP: whole("tensor_parallel_size", 1), PP: 1, DP: 1, Release: release}, size)
+		laidOut, ok := m.Layers().KVPool(model.Parallel{TP: whole("tensor_parallel_size", 1), PP: 1, DP: 1, Release: release}, size)
 		if ok && len(laidOut.Groups) > 1 {
 			pool = laidOut
 			note = fmt.Sprintf("%d tokens of requests that draw blocks for %d groups of layers", d.kvTokens, len(laidOut.Groups))

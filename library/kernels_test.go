@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 func deploymentOn(t *testing.T, gpu string, tp int64, linear string) *deploy.Deployment {
@@ -17,13 +19,13 @@ func deploymentOn(t *testing.T, gpu string, tp int64, linear string) *deploy.Dep
 	if !ok {
 		t.Fatal(gpu)
 	}
-	d := &deploy.Deployment{Hardware: h, TP: tp, PP: 1, DP: 1, Model: deploy.Model{ID: "m", NumLayers: 64, HiddenSize: 5120, NumHeads: 64,
+	d := &deploy.Deployment{Hardware: h, TP: tp, PP: 1, DP: 1, Model: model.Model{ID: "m", NumLayers: 64, HiddenSize: 5120, NumHeads: 64,
 		NumKVHeads: 8, HeadDim: 128, IntermediateSize: 25600, VocabSize: 151936, NumMLPProj: 3, BytesPerWeight: 2, BytesPerKV: 2,
 		BytesPerActivation: 2, LinearCompute: linear}}
 	if linear == fp8 {
 		d.Model.BytesPerWeight = 1
 	}
-	d.Engine = deploy.Engine{VLLMVersion: "0.16.0", MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: 16}
+	d.Engine = vllm.Engine{VLLMVersion: "0.16.0", MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: 16}
 	return d
 }
 
@@ -372,7 +374,7 @@ func TestFiguresNameTheirServersFlags(t *testing.T) {
 
 func BenchmarkBind(b *testing.B) {
 	h, _ := deploy.Datasheet("B200")
-	d := &deploy.Deployment{Hardware: h, TP: 4, PP: 1, DP: 1, Model: deploy.Model{NumLayers: 80, HiddenSize: 8192, NumHeads: 64, NumKVHeads: 8,
+	d := &deploy.Deployment{Hardware: h, TP: 4, PP: 1, DP: 1, Model: model.Model{NumLayers: 80, HiddenSize: 8192, NumHeads: 64, NumKVHeads: 8,
 		HeadDim: 128, IntermediateSize: 28672, VocabSize: 128256, NumMLPProj: 3, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2}}
 	d.Engine.MaxNumSeqs = 256
 	for b.Loop() {

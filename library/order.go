@@ -6,6 +6,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // leastSlower is what repeats of one kernel differ by: a row is slower than another beyond it.
@@ -42,7 +43,7 @@ func Contradictions(d *deploy.Deployment, s *Step, o Options) (out []string) {
 }
 
 // slower are the operators that take longer than another step's of the same name, in their order.
-func (s *Step) slower(than *Step, e *deploy.Engine) (out []string) {
+func (s *Step) slower(than *Step, e *vllm.Engine) (out []string) {
 	type kind struct {
 		name  string
 		count float64
@@ -78,7 +79,7 @@ func (s *Step) slower(than *Step, e *deploy.Engine) (out []string) {
 }
 
 // ladder are batches of decodes and of prompts, first chunks and later ones, that an engine may run.
-func ladder(e *deploy.Engine) (out []Batch) {
+func ladder(e *vllm.Engine) (out []Batch) {
 	for _, n := range []float64{1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
 		8192} {
 		for _, context := range []float64{500, 4000} {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Kind says which correction an operator's time takes.
@@ -57,7 +59,7 @@ type Options struct {
 	// GPU has the tables; nil: the embedded ones of the deployment's hardware.
 	GPU *GPU
 	// Decoder is the model as layers; nil: as the deployment's model says.
-	Decoder *deploy.Decoder
+	Decoder *model.Decoder
 	// Load is how tokens spread over experts, as the tables name it: balanced, power_law_1.01, power_law_1.2.
 	Load string
 	// RawExperts takes the rows of experts as they are, also where more tokens took less.
@@ -79,7 +81,7 @@ type Step struct {
 	TP, Ranks int64    // Ranks: engines that spread experts, in lockstep
 	Unjudged  []string // why no measurement judges the deployment, whatever its family
 
-	graphs deploy.GraphSizes
+	graphs vllm.GraphSizes
 	sync   bool    // the engine schedules synchronously
 	small  float64 // kernels in no table
 }
@@ -87,7 +89,7 @@ type Step struct {
 type binder struct {
 	g      *GPU
 	d      *deploy.Deployment
-	m      *deploy.Decoder
+	m      *model.Decoder
 	tp     int64
 	ranks  int64
 	o      Options
@@ -123,17 +125,17 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	}
 	b.moved("embedding", 1, float64(2*m.Hidden)*m.DTypeBytes)
 	halves := 0.0
-	for _, c := range counted(m.Layers, func(l *deploy.Layer) *deploy.Mixer { return l.Mixer }) {
+	for _, c := range counted(m.Layers, func(l *model.Layer) *model.Mixer { return l.Mixer }) {
 		b.mixer(c.part, c.times)
 		halves += c.times
 	}
-	for _, c := range counted(m.Layers, func(l *deploy.Layer) *deploy.FFN { return l.FFN }) {
+	for _, c := range counted(m.Layers, func(l *model.Layer) *model.FFN { return l.FFN }) {
 		b.ffn(c.part, c.times)
 		halves += c.times
 	}
 	b.s.Layers = halves / 2
 	b.norms(halves + 1)
-	if l := &m.Layers[0]; l.Mixer != nil && l.Mixer.Kind == deploy.Compressed {
+	if l := &m.Layers[0]; l.Mixer != nil && l.Mixer.Kind == model.Compressed {
 		b.connections(halves / 2)
 	}
 	b.allReduce("all_reduce", halves+1, float64(m.Hidden)*m.DTypeBytes, true)
@@ -154,7 +156,7 @@ type part[T any] struct {
 }
 
 // counted are the distinct halves of layers, in order of appearance.
-func counted[T any](layers []deploy.Layer, half func(*deploy.Layer) *T) []part[T] {
+func counted[T any](layers []model.Layer, half func(*model.Layer) *T) []part[T] {
 	at := map[string]int{}
 	var out []part[T]
 	for i := range layers {
@@ -215,7 +217,7 @@ func (b *binder) norms(times float64) {
 }
 
 // DTypes are the tables' names of how a matrix is multiplied, the likeliest first.
-func dtypesOf(q *deploy.Quant) []string {
+func dtypesOf(q *model.Quant) []string {
 	switch a := strings.ToLower(q.Algorithm); {
 	case a == "":
 		return []string{bf16}
@@ -237,7 +239,7 @@ func dtypesOf(q *deploy.Quant) []string {
 	return []string{q.Algorithm}
 }
 
-func (b *binder) dtypes(q *deploy.Quant) []string {
+func (b *binder) dtypes(q *model.Quant) []string {
 	if b.o.BF16 {
 		return []string{bf16}
 	}
@@ -245,37 +247,37 @@ func (b *binder) dtypes(q *deploy.Quant) []string {
 }
 
 // DTypeOf is the tables' name, and AIConfigurator's, of how a matrix is multiplied.
-func DTypeOf(q *deploy.Quant) string { return dtypesOf(q)[0] }
+func DTypeOf(q *model.Quant) string { return dtypesOf(q)[0] }
 
 // group is what several matrices that read the same input are: one kernel.
 type group struct {
 	names      []string
 	rows       float64 // of one GPU
 	columns    int64
-	quant      deploy.Quant
+	quant      model.Quant
 	times      float64
-	placement  deploy.Placement
+	placement  model.Placement
 	out, apart bool
 }
 
 // linears adds the matrices of a mixer or an ffn as layers of the table. Those that read the same input are fused, as vLLM does.
-func (b *binder) linears(ls []deploy.Linear, kvHeads int64, times float64) {
+func (b *binder) linears(ls []model.Linear, kvHeads int64, times float64) {
 	var groups []group
 	for i := range ls {
 		l := &ls[i]
-		if l.Placement == deploy.ByExpert || l.Rows == 0 || l.Columns == 0 {
+		if l.Placement == model.ByExpert || l.Rows == 0 || l.Columns == 0 {
 			continue
 		}
 		short := l.Name[strings.LastIndex(l.Name, ".")+1:]
 		g := group{names: []string{short}, rows: float64(l.Rows), columns: l.Columns, quant: l.Quant, times: times * float64(max(1, l.Count)),
-			out: l.Placement == deploy.ShardedIn, apart: strings.Contains(l.Name,
-				"shared_expert") || l.Placement == deploy.Replicated, placement: l.Placement}
+			out: l.Placement == model.ShardedIn, apart: strings.Contains(l.Name,
+				"shared_expert") || l.Placement == model.Replicated, placement: l.Placement}
 		switch {
 		case g.out:
 			g.columns = max(1, l.Columns/b.tp)
-		case l.Placement == deploy.Sharded:
+		case l.Placement == model.Sharded:
 			g.rows /= float64(b.tp)
-		case l.Placement == deploy.KVSharded:
+		case l.Placement == model.KVSharded:
 			g.rows *= float64(max(1, kvHeads/b.tp)) / float64(max(1, kvHeads))
 		}
 		k := slices.IndexFunc(groups, func(o group) bool {
@@ -299,7 +301,7 @@ func (b *binder) linears(ls []deploy.Linear, kvHeads int64, times float64) {
 }
 
 // linear is one layer of n outputs and k inputs.
-func (b *binder) linear(name string, q *deploy.Quant, n, k int64, times float64) {
+func (b *binder) linear(name string, q *model.Quant, n, k int64, times float64) {
 	dtype := b.dtypes(q)[0]
 	c, f, err := b.g.gemm(dtype, max(1, n), k)
 	if b.fails(err) {
@@ -310,17 +312,17 @@ func (b *binder) linear(name string, q *deploy.Quant, n, k int64, times float64)
 }
 
 // mixer adds what lets tokens see earlier ones.
-func (b *binder) mixer(x *deploy.Mixer, times float64) {
-	module := map[deploy.MixerKind]string{deploy.GQA: "msa", deploy.MLA: "dsa"}[x.Kind]
-	rest, ok := map[deploy.MixerKind]func(x *deploy.Mixer, times float64){deploy.GQA: b.attend, deploy.Delta: b.delta,
-		deploy.LinearOnly: func(*deploy.Mixer, float64) {}, deploy.Mamba1: b.recurrence, deploy.Mamba2: b.recurrence,
-		deploy.Lightning: b.recurrence}[x.Kind]
+func (b *binder) mixer(x *model.Mixer, times float64) {
+	module := map[model.MixerKind]string{model.GQA: "msa", model.MLA: "dsa"}[x.Kind]
+	rest, ok := map[model.MixerKind]func(x *model.Mixer, times float64){model.GQA: b.attend, model.Delta: b.delta,
+		model.LinearOnly: func(*model.Mixer, float64) {}, model.Mamba1: b.recurrence, model.Mamba2: b.recurrence,
+		model.Lightning: b.recurrence}[x.Kind]
 	switch {
 	case x.Index != nil && module != "":
 		b.module(module, x, times)
-	case x.Kind == deploy.MLA:
+	case x.Kind == model.MLA:
 		b.module("mla", x, times)
-	case x.Kind == deploy.Compressed:
+	case x.Kind == model.Compressed:
 		b.compressed(x, times)
 	case ok:
 		b.linears(x.Linears, x.KVHeads, times)
@@ -340,7 +342,7 @@ func (b *binder) cacheType() string {
 }
 
 // attend adds attention with grouped heads: prefill, decode, rotary embedding and cache writes.
-func (b *binder) attend(x *deploy.Mixer, times float64) {
+func (b *binder) attend(x *model.Mixer, times float64) {
 	h := heads{kv: b.cacheType(), dim: x.DimK, window: x.Window, query: x.Heads / b.tp, kvHeads: max(1, x.KVHeads/b.tp)}
 	shape := fmt.Sprintf("%d heads of %d, %d kv", h.query, h.dim, h.kvHeads)
 	if x.Window > 0 {
@@ -414,10 +416,10 @@ func pairs(v, n, window float64) float64 {
 }
 
 // module adds attention whose rows hold the projections.
-func (b *binder) module(name string, x *deploy.Mixer, times float64) {
-	q := deploy.Quant{}
+func (b *binder) module(name string, x *model.Mixer, times float64) {
+	q := model.Quant{}
 	for i := range x.Linears {
-		if x.Linears[i].Placement == deploy.ShardedIn {
+		if x.Linears[i].Placement == model.ShardedIn {
 			q = x.Linears[i].Quant
 		}
 	}
@@ -478,7 +480,7 @@ func (b *binder) module(name string, x *deploy.Mixer, times float64) {
 const farCached = 4096
 
 // compressed adds DeepSeek-V4's attention with its projections, by rows of DeepSeek-V4-Flash and -Pro.
-func (b *binder) compressed(x *deploy.Mixer, times float64) {
+func (b *binder) compressed(x *model.Mixer, times float64) {
 	name := "dsv4_hca"
 	dtype := b.dtypes(&x.Linears[0].Quant)[0]
 	if x.Ratio == 4 {
@@ -551,7 +553,7 @@ func (b *binder) connections(layers float64) {
 }
 
 // delta adds the convolution and the recurrence of a gated delta rule: the kernels of each phase add up.
-func (b *binder) delta(x *deploy.Mixer, times float64) {
+func (b *binder) delta(x *model.Mixer, times float64) {
 	t, err := b.g.need(x.Form)
 	if b.fails(err) {
 		return
@@ -590,7 +592,7 @@ func (b *binder) delta(x *deploy.Mixer, times float64) {
 }
 
 // recurrence adds a state space, of which no table has rows, by what it moves: each request's state, and what goes in and out of a token.
-func (b *binder) recurrence(x *deploy.Mixer, times float64) {
+func (b *binder) recurrence(x *model.Mixer, times float64) {
 	b.s.Unjudged = append(b.s.Unjudged, string(x.Kind)+" layers are in no table")
 	perRequest := 2 * x.RecurrentBytes(float64(b.tp)) * b.usByte
 	b.add(Operator{Name: "state", Count: times, Shape: fmt.Sprintf("%d heads of %d, state %d", x.Heads, x.DimV, x.StateSize),
@@ -603,13 +605,13 @@ func (b *binder) recurrence(x *deploy.Mixer, times float64) {
 // (vllm/envs.py: VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD).
 const sharedStreamTokens = 256
 
-func isShared(l deploy.Linear) bool { return strings.Contains(l.Name, "shared_expert") }
+func isShared(l model.Linear) bool { return strings.Contains(l.Name, "shared_expert") }
 
 // ffn adds a dense MLP or routed experts.
-func (b *binder) ffn(x *deploy.FFN, times float64) {
+func (b *binder) ffn(x *model.FFN, times float64) {
 	b.linears(slices.DeleteFunc(slices.Clone(x.Linears), isShared), 0, times)
 	first := len(b.s.Operators)
-	b.linears(slices.DeleteFunc(slices.Clone(x.Linears), func(l deploy.Linear) bool { return !isShared(l) }), 0, times)
+	b.linears(slices.DeleteFunc(slices.Clone(x.Linears), func(l model.Linear) bool { return !isShared(l) }), 0, times)
 	for i := range b.s.Operators[first:] {
 		op := &b.s.Operators[first+i]
 		alone := op.us
@@ -625,8 +627,8 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 			b.moved("activation", times, float64(max(2, x.Projections)*width/b.tp)*b.m.DTypeBytes)
 		}
 	}
-	if x.Kind != deploy.Experts {
-		if x.Kind == deploy.Dense {
+	if x.Kind != model.Experts {
+		if x.Kind == model.Dense {
 			act(x.Width)
 		}
 		return
@@ -643,7 +645,7 @@ func (b *binder) ffn(x *deploy.FFN, times float64) {
 		s.tp, s.ep = 1, gpus
 	}
 	for i := range x.Linears {
-		if x.Linears[i].Placement == deploy.ByExpert {
+		if x.Linears[i].Placement == model.ByExpert {
 			s.dtypes = b.dtypes(&x.Linears[i].Quant)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -734,7 +735,7 @@ func backendOf(d *deploy.Deployment) string {
 
 // family names what decides how well a step is known: the kind of ffn and its dtype, the kinds of attention, whole experts per
 // GPU, and the GPU.
-func family(d *deploy.Deployment, m *deploy.Decoder) (name, dtype string) {
+func family(d *deploy.Deployment, m *model.Decoder) (name, dtype string) {
 	kind := "dense"
 	var attention []string
 	for i := range m.Layers {
@@ -754,7 +755,7 @@ func family(d *deploy.Deployment, m *deploy.Decoder) (name, dtype string) {
 		}
 		for j := range f.Linears {
 			l := &f.Linears[j]
-			if routed := l.Placement == deploy.ByExpert; routed || kind == "dense" && l.Placement == deploy.ShardedIn {
+			if routed := l.Placement == model.ByExpert; routed || kind == "dense" && l.Placement == model.ShardedIn {
 				dtype = dtypesOf(&l.Quant)[0]
 				if routed {
 					kind = "experts"

@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -26,6 +27,7 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // verifyCost is a step time with the cost of a verify as a term of its own: us for a pass, a
@@ -213,7 +215,7 @@ func (p *phaseOf) replay(t *testing.T, d *deploy.Deployment) {
 		own := *d
 		own.Engine.SpeculativeDecoding = withDrafts
 		if !withDrafts {
-			own.Engine.Extra = deploy.Values{}
+			own.Engine.Extra = vllm.Values{}
 		}
 		cfg := sim.DefaultConfig(&own, c)
 		cfg.Overhead = sim.Const(int64(ttft))
@@ -294,12 +296,12 @@ func (l *passLog) Event(*sim.Event) {}
 func TestPlantedVerifyCostIsFound(t *testing.T) {
 	planted := verifyCost{6000, 40, 900, 350}
 	find := func(varied bool) (verifyCost, float64, []trace.Iteration) {
-		d := testkit.Small(4000, func(e *deploy.Engine) {
+		d := testkit.Small(4000, func(e *vllm.Engine) {
 			e.MaxNumSeqs = 32
 			e.MaxNumBatchedTokens = 1024
 			e.BlockSize = 16
 			e.VLLMVersion = "0.33.0"
-			e.Extra = deploy.Values{"speculative_config": map[string]any{"method": "ngram", "num_speculative_tokens": 4}}
+			e.Extra = vllm.Values{"speculative_config": map[string]any{"method": "ngram", "num_speculative_tokens": 4}}
 		})
 		cfg := sim.DefaultConfig(d, planted)
 		cfg.Noise = &sim.Noise{Decode: []sim.Quantile{{Q: 0.05, Ratio: 0.85}, {Q: 0.5, Ratio: 1}, {Q: 0.95, Ratio: 1.15}}}
@@ -401,7 +403,7 @@ func mixedLoad(n int, gapUs float64) (reqs []sim.Request) {
 // one rank's log alone, which has everybody's time and its own load, is off by more.
 func TestPlantedCostsOfRanksAreFound(t *testing.T) {
 	planted := verifyCost{7000, 45, 0, 320}
-	d := testkit.Small(8000, func(e *deploy.Engine) {
+	d := testkit.Small(8000, func(e *vllm.Engine) {
 		e.MaxNumSeqs = 64
 		e.MaxNumBatchedTokens = 1024
 		e.BlockSize = 16
@@ -450,7 +452,7 @@ func TestPlantedCostsOfStagesAreFound(t *testing.T) {
 	planted := verifyCost{8000, 40, 0, 300}
 	var found []verifyCost
 	for _, stages := range []int64{2, 4} {
-		d := testkit.Small(8000, func(e *deploy.Engine) {
+		d := testkit.Small(8000, func(e *vllm.Engine) {
 			e.MaxNumSeqs = 64
 			e.MaxNumBatchedTokens = 256
 			e.BlockSize = 16
@@ -510,12 +512,12 @@ func TestPlantedTransferIsFound(t *testing.T) {
 	constantUs := 3000.0
 	tokenUs := 110.0
 	for _, ranks := range []int64{1, 4} {
-		d := testkit.Small(8000, func(e *deploy.Engine) {
+		d := testkit.Small(8000, func(e *vllm.Engine) {
 			e.MaxNumSeqs = 64
 			e.MaxNumBatchedTokens = 1024
 			e.BlockSize = 16
 			e.VLLMVersion = "0.33.0"
-			e.Extra = deploy.Values{"kv_transfer_config": map[string]any{"kv_connector": "NixlConnector"}}
+			e.Extra = vllm.Values{"kv_transfer_config": map[string]any{"kv_connector": "NixlConnector"}}
 		})
 		d.DP = ranks
 		d.Model.NumExperts = 8 * (ranks / 4)
@@ -580,7 +582,7 @@ func (l *passLog) mean() (us float64) {
 }
 
 // composedPrior is the library's set; its pool has seen the model.
-func composedPrior(t *testing.T, _ *deploy.Model) func(*deploy.Deployment) (*coeff.Set, error) {
+func composedPrior(t *testing.T, _ *model.Model) func(*deploy.Deployment) (*coeff.Set, error) {
 	t.Helper()
 	return fit.LibraryFor
 }

@@ -13,11 +13,13 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // pythonCase is what we say of one deployment and one batch, or one request.
@@ -79,10 +81,10 @@ func pythonDeployment(t *testing.T, device, weights string, moe bool, tp int64) 
 	if !ok {
 		t.Fatalf("no device %q", device)
 	}
-	d := &deploy.Deployment{Hardware: h, TP: tp, PP: 1, DP: 1, Model: deploy.Model{ID: "lab/m-70b", NumLayers: 32, HiddenSize: 8192,
+	d := &deploy.Deployment{Hardware: h, TP: tp, PP: 1, DP: 1, Model: model.Model{ID: "lab/m-70b", NumLayers: 32, HiddenSize: 8192,
 		NumHeads: 64, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 28672, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2,
 		BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"}}
-	d.Engine = deploy.Engine{VLLMVersion: []string{"0.13.0", "0.16.0"}[tp%2], MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true,
+	d.Engine = vllm.Engine{VLLMVersion: []string{"0.13.0", "0.16.0"}[tp%2], MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true,
 		BlockSize: 16, GPUMemoryUtilization: 0.9, KVBlocksGPU: trace.Some(int64(20000))}
 	if tp == 4 {
 		d.Engine.Extra = map[string]any{"compilation_config": "fuse_allreduce_rms"}
@@ -279,7 +281,7 @@ func TestPythonEvaluatesLayers(t *testing.T) {
 		"kv_free_blocks": 9000}}
 	var want [][]float64
 	largest, unlike := 0, 0
-	for i, id := range deploy.Models() {
+	for i, id := range model.BuiltInIDs() {
 		d, err := deploy.LoadSettings("model.id="+id, "hardware.name="+[]string{"H200", "B200", "L40S"}[i%3],
 			fmt.Sprintf("tensor_parallel_size=%d", []int{1, 4, 8}[i/3%3]), fmt.Sprintf("data_parallel_size=%d", 1+i%2),
 			"vllm.version="+[]string{"0.19.1", "0.29.0"}[i/2%2], "vllm.max_num_seqs=256", "vllm.max_num_batched_tokens=8192",
@@ -348,7 +350,7 @@ func TestPythonEvaluatesLayers(t *testing.T) {
 		for j, v := range want[i] {
 			off := math.Abs(got[i][j]/v - 1)
 			if worst = math.Max(worst, off); !(off <= 1e-9) {
-				t.Errorf("%s, number %d: got %v us, want %v", deploy.Models()[i], j+1, got[i][j], v)
+				t.Errorf("%s, number %d: got %v us, want %v", model.BuiltInIDs()[i], j+1, got[i][j], v)
 			}
 		}
 	}

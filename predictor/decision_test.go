@@ -10,13 +10,14 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 const ms = 1_000_000
 
 // engine is a small engine that records everything: 16-token blocks, 1000 of them.
 func engine() *deploy.Deployment {
-	return &deploy.Deployment{TP: 1, Engine: deploy.Engine{VLLMVersion: "0.11.0", MaxNumSeqs: 8, MaxNumBatchedTokens: 512,
+	return &deploy.Deployment{TP: 1, Engine: vllm.Engine{VLLMVersion: "0.11.0", MaxNumSeqs: 8, MaxNumBatchedTokens: 512,
 		ChunkedPrefill: true,
 		BlockSize:      16, KVBlocksGPU: trace.Some(int64(1000)), AsyncScheduling: trace.Some(false)},
 		Phases: []deploy.Phase{{Name: deploy.WarmupPhase, StartNs: 0, EndNs: 1}, {Name: "load", StartNs: 1, EndNs: 1 << 60}}}

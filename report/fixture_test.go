@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // scale says how much a made-up Input holds.
@@ -128,7 +129,7 @@ func madeFit(sc scale, run func(int) string, r *rand.Rand) *result.Fit {
 	for i := range sc.configs {
 		f.Configs = append(f.Configs, result.FitConfig{Key: fmt.Sprintf("cfg%02d", i), Label: fmt.Sprintf("Llama-3-8B / H100 / tp%d", i+1),
 			Runs:       []string{run(i)},
-			Deployment: deploy.Deployment{Engine: deploy.Engine{VLLMVersion: "0.15.1"}}})
+			Deployment: deploy.Deployment{Engine: vllm.Engine{VLLMVersion: "0.15.1"}}})
 		b.Loco = append(b.Loco, result.Loco{Config: fmt.Sprintf("cfg%02d", i), Label: f.Configs[i].Label, Rows: 900,
 			MAPE: ptr(0.03 + 0.1*r.Float64()), MAPEConst: ptr(0.2 + 0.2*r.Float64()), MAPEFrozen10: ptr(0.3)})
 	}

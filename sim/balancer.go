@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // balancer sends requests to ranks as the API servers of vLLM do (v1/engine/core_client.py,
@@ -9,7 +10,7 @@ import (
 // publishes every 100 ms and by what it has sent itself. Requests come to the servers in
 // turn. With an external balancer each rank has a server of its own, with a hybrid one each node.
 type balancer struct {
-	rules       deploy.Rules
+	rules       vllm.Rules
 	ranks       int // behind one server
 	servers     []apiServer
 	next        int
@@ -35,7 +36,7 @@ type rankCounts struct {
 // publishEveryUs is the coordinator's interval.
 const publishEveryUs = 100_000
 
-func newBalancer(d *deploy.Deployment, rules deploy.Rules) *balancer {
+func newBalancer(d *deploy.Deployment, rules vllm.Rules) *balancer {
 	b := &balancer{rules: rules, publishedUs: -1}
 	ranks, clients := d.Balanced()
 	b.ranks = int(ranks)

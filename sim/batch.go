@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
@@ -33,12 +33,12 @@ type Batch struct {
 	DraftTokens     int64           // of DecodeTokens those that verify drafts
 	PrefillContext  int64           // tokens: sum over prefill of c
 
-	reaches []deploy.Reach    // of the model's attention beside the full one
+	reaches []model.Reach     // of the model's attention beside the full one
 	reached *features.Reached // sums within them; nil: not counted
 }
 
 // begin empties the batch for a step; pairs within the reaches are counted in sums.
-func (b *Batch) begin(step, startUs int64, reaches []deploy.Reach, sums *features.Reached) {
+func (b *Batch) begin(step, startUs int64, reaches []model.Reach, sums *features.Reached) {
 	*b = Batch{}
 	if b.StepID, b.StartUs = step, startUs; len(reaches) > 0 {
 		*sums = features.Reached{}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Config is one engine and how its time passes. DefaultConfig fills everything
@@ -108,8 +109,8 @@ func (c *Config) Check() error {
 		return trace.Errorf(CodeBadConfig, "scheduling_policy: got %q, want fcfs or priority", e.SchedulingPolicy)
 	case !(c.GammaEMA > 0 && c.GammaEMA <= 1):
 		return trace.Errorf(CodeBadConfig, "gamma_ema: got %g, want in (0, 1]", c.GammaEMA)
-	case c.KVBlocks > deploy.MaxKVBlocks:
-		return trace.Errorf(CodeBadConfig, "KV blocks: got %d, want at most %d", c.KVBlocks, deploy.MaxKVBlocks)
+	case c.KVBlocks > vllm.MaxKVBlocks:
+		return trace.Errorf(CodeBadConfig, "KV blocks: got %d, want at most %d", c.KVBlocks, vllm.MaxKVBlocks)
 	case c.EmptyStepUs < 1 || c.IdleSleepUs < 0 || c.StepGapUs < 0 || c.StopUs < 0 || c.KVBlocks < 0:
 		return trace.Errorf(CodeBadConfig, "times and blocks: got empty step %d us, idle sleep %d us, step gap %d us, stop %d us, %d blocks, "+
 			"want >= 1, >= 0, >= 0, >= 0, >= 0", c.EmptyStepUs, c.IdleSleepUs, c.StepGapUs, c.StopUs, c.KVBlocks)

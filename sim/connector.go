@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // connector is a KV connector that keeps KV blocks in CPU memory. Its methods are what vLLM's
@@ -67,7 +67,7 @@ type offloadState struct {
 // speed.
 type cpuTier struct {
 	e           *Engine
-	set         deploy.Offload
+	set         vllm.Offload
 	capacity    int // chunks
 	chunkTokens int64
 	blockUs     float64 // time to copy one block of the whole tensor-parallel group

@@ -3,7 +3,8 @@ package sim
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // limits are what the deployment and its release allow, resolved once.
@@ -19,9 +20,9 @@ type limits struct {
 	chunked     bool  // chunked prefill
 	byPriority  bool  // scheduling policy priority; else fcfs
 
-	rules   deploy.Rules
-	groups  deploy.KVUnits
-	reaches []deploy.Reach // of the model's attention that is not full attention
+	rules   vllm.Rules
+	groups  model.KVUnits
+	reaches []model.Reach // of the model's attention that is not full attention
 }
 
 // setLimits resolves the limits, and the optional parts that depend on them alone.

@@ -3,8 +3,8 @@ package sim
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // lockstep is what the data-parallel ranks of a model with experts share. The experts are spread
@@ -21,7 +21,7 @@ type lockstep struct {
 	passes    int64 // forward passes so far
 	pauseUs   int64 // of a rebalancing of experts
 	every     int64 // passes from one rebalancing to the next; 0: none
-	graphs    deploy.GraphSizes
+	graphs    vllm.GraphSizes
 	dummy     Batch          // of a rank without work
 	group     features.Group // of the pass that is about to begin
 	syncEvery int64          // iterations between two syncs

@@ -22,7 +22,9 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // oracleScenario is a scenario of the oracle that runs vLLM's own scheduler
@@ -288,11 +290,11 @@ func (r *oracleRequest) output(i int64) uint64 {
 // deployment is the engine of the scenario in a version. What the version does not know is left out.
 func (s *oracleScenario) deployment(version string) *deploy.Deployment {
 	e := &s.Engine
-	d := &deploy.Deployment{TP: 1, PP: e.PP, DP: 1, Engine: deploy.Engine{
+	d := &deploy.Deployment{TP: 1, PP: e.PP, DP: 1, Engine: vllm.Engine{
 		VLLMVersion: version, MaxModelLen: trace.Some(e.MaxLen), MaxNumSeqs: e.Seqs, MaxNumBatchedTokens: e.Budget,
 		ChunkedPrefill: e.Chunked == nil || *e.Chunked, PrefixCaching: e.Caching, BlockSize: e.BlockSize,
 		KVBlocksGPU: trace.Some(e.NumBlocks), SchedulingPolicy: e.Policy, LongPrefillThreshold: e.Threshold,
-		AsyncScheduling: trace.Some(e.Async), Extra: deploy.Values{},
+		AsyncScheduling: trace.Some(e.Async), Extra: vllm.Values{},
 	}}
 	x := d.Engine.Extra
 	if e.Active != nil {
@@ -333,7 +335,7 @@ func (s *oracleScenario) deployment(version string) *deploy.Deployment {
 		}
 		x["kv_transfer_config"] = map[string]any{"kv_connector": name,
 			"kv_role": "kv_both", "kv_connector_extra_config": extra}
-		d.Model = deploy.Model{NumLayers: 1, NumKVHeads: 1, HeadDim: 1, BytesPerKV: 2}
+		d.Model = model.Model{NumLayers: 1, NumKVHeads: 1, HeadDim: 1, BytesPerKV: 2}
 	}
 	if e.Speculative != nil {
 		spec := maps.Clone(e.Speculative)
@@ -720,7 +722,7 @@ func newerCase(seed uint64) (Config, []Request) {
 	rng := rand.New(rand.NewPCG(seed, 40))
 	e := &cfg.Deployment.Engine
 	e.VLLMVersion = []string{"0.15.1", "0.19.1", "0.23.0", "0.24.0", "0.26.0", "0.28.0", "0.31.0", "0.33.0"}[rng.IntN(8)]
-	e.Extra = deploy.Values{}
+	e.Extra = vllm.Values{}
 	e.CPUOffloading = false
 	switch rng.IntN(4) {
 	case 0:
@@ -919,7 +921,7 @@ func checkAllFree(t *testing.T, e *Engine) {
 // step that takes one waits for the copy; before, who needs them waits for them to come free.
 func TestCopiedBlocksAreFreeAtOnce(t *testing.T) {
 	run := func(version string, gbs float64) (started, first int64) {
-		d := testkit.Small(6, func(e *deploy.Engine) {
+		d := testkit.Small(6, func(e *vllm.Engine) {
 			e.VLLMVersion = version
 			e.BlockSize = 4
 			e.PrefixCaching = true

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // cases is how many random workloads each property sees: a few hundred in go
@@ -32,7 +32,7 @@ func cases(t *testing.T) int {
 func randomCase(seed uint64) (Config, []Request) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	pick := func(v ...int64) int64 { return v[rng.IntN(len(v))] }
-	d := testkit.Small(pick(8, 12, 20, 60, 400), func(e *deploy.Engine) {
+	d := testkit.Small(pick(8, 12, 20, 60, 400), func(e *vllm.Engine) {
 		e.MaxNumSeqs, e.BlockSize = pick(1, 2, 4, 8, 16), pick(1, 2, 4, 16)
 		e.MaxNumBatchedTokens = pick(8, 16, 64, 256)
 		e.ChunkedPrefill, e.PrefixCaching = rng.IntN(4) > 0, rng.IntN(2) == 0

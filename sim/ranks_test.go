@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // ranked makes a case one of n data-parallel ranks, in lockstep where the model has experts.
@@ -133,7 +134,7 @@ func TestBalancerScores(t *testing.T) {
 		first, second float64
 		chosen        int
 	}{{"0.26.0", 10, 11, 0}, {"0.28.0", 10, 5, 1}} {
-		rules, err := (&deploy.Engine{VLLMVersion: c.version}).Rules()
+		rules, err := (&vllm.Engine{VLLMVersion: c.version}).Rules()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +189,7 @@ func BenchmarkRanks(b *testing.B) {
 }
 
 func ranksLoad() (Config, []Request) {
-	d := testkit.Small(20_000, func(e *deploy.Engine) {
+	d := testkit.Small(20_000, func(e *vllm.Engine) {
 		e.MaxNumSeqs = 256
 		e.MaxNumBatchedTokens = 8192
 		e.BlockSize = 16
@@ -398,9 +399,9 @@ func setEngine(t *testing.T, cfg *Config, d *deploy.Deployment, k, v string) {
 	}
 }
 
-func setExtra(e *deploy.Engine, flag string, v any) {
+func setExtra(e *vllm.Engine, flag string, v any) {
 	if e.Extra == nil {
-		e.Extra = deploy.Values{}
+		e.Extra = vllm.Values{}
 	}
 	e.Extra[flag] = v
 }

@@ -3,14 +3,14 @@ package sim
 import (
 	"math/rand/v2"
 
-	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // speculation is the state of speculative decoding: a drafter proposes up to k tokens behind
 // each request's last one, and the request's next step verifies them. A nil *speculation is an
 // engine without a drafter.
 type speculation struct {
-	*deploy.Speculation
+	*vllm.Speculation
 	lookahead int64 // tokens behind a step's own that blocks are allocated for: num_lookahead_tokens
 	slots     int64 // tokens that the drafter adds to the input for each scheduled request
 	input     int64 // what is left of the input budget in the step being formed, for requests and slots
@@ -29,7 +29,7 @@ type speculation struct {
 	rng    *rand.Rand // of source
 }
 
-func newSpeculation(e *Engine, s *deploy.Speculation) *speculation {
+func newSpeculation(e *Engine, s *vllm.Speculation) *speculation {
 	d := &e.cfg.Deployment.Engine
 	r := &e.rules
 	sp := &speculation{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -29,20 +30,20 @@ func TestOperatorsOverRoofline(t *testing.T) {
 		"a prompt of 8192": {{Prompt: 8192, New: 8192}}}
 	ratios := map[string][]float64{}
 	missing := map[string]error{}
-	for _, id := range deploy.Models() {
+	for _, id := range model.BuiltInIDs() {
 		d, err := deploy.LoadSettings("model.id="+id, "hardware.name=H200", "vllm.version=0.24.0", "vllm.max_num_seqs=256",
 			"vllm.max_num_batched_tokens=8192", "vllm.max_model_len=10000", "vllm.kv_blocks_total_gpu=20000")
 		if err != nil {
 			t.Fatalf("%s: %v", id, err)
 		}
 		whole := d.Model.Decoder
-		var seen []deploy.Layer
-		one := func(l deploy.Layer, kind string) {
-			if slices.ContainsFunc(seen, func(s deploy.Layer) bool { return reflect.DeepEqual(s, l) }) {
+		var seen []model.Layer
+		one := func(l model.Layer, kind string) {
+			if slices.ContainsFunc(seen, func(s model.Layer) bool { return reflect.DeepEqual(s, l) }) {
 				return
 			}
 			seen = append(seen, l)
-			us := func(layers []deploy.Layer, b []trace.Chunk) (measured, roofline float64, err error) {
+			us := func(layers []model.Layer, b []trace.Chunk) (measured, roofline float64, err error) {
 				own, dep := *whole, *d
 				own.Layers = layers
 				dep.Model.Layered = &own
@@ -67,8 +68,8 @@ func TestOperatorsOverRoofline(t *testing.T) {
 				return measured, 1e6 * (x[0] + x[2] + max(x[1]+x[3], x[4])), nil
 			}
 			for what, b := range steps {
-				m2, r2, err := us([]deploy.Layer{l, l}, b)
-				m1, r1, err1 := us([]deploy.Layer{l}, b)
+				m2, r2, err := us([]model.Layer{l, l}, b)
+				m1, r1, err1 := us([]model.Layer{l}, b)
 				if err != nil || err1 != nil {
 					if missing[kind] == nil {
 						missing[kind] = err
@@ -78,7 +79,7 @@ func TestOperatorsOverRoofline(t *testing.T) {
 				key, v := kind+", "+what, (m2-m1)/(r2-r1)
 				ratios[key] = append(ratios[key], v)
 				name := kind
-				if f := l.FFN; f != nil && f.Kind == deploy.Experts {
+				if f := l.FFN; f != nil && f.Kind == model.Experts {
 					name = fmt.Sprintf("%s of %d experts, %d x %d, %s", kind, f.Experts, whole.Hidden, f.Width,
 						f.Linears[len(f.Linears)-1].Quant.Algorithm)
 				}
@@ -93,10 +94,10 @@ func TestOperatorsOverRoofline(t *testing.T) {
 		for i := range whole.Layers {
 			l := &whole.Layers[i]
 			if l.Mixer != nil {
-				one(deploy.Layer{Mixer: l.Mixer}, (&deploy.Layer{Mixer: l.Mixer}).Kind())
+				one(model.Layer{Mixer: l.Mixer}, (&model.Layer{Mixer: l.Mixer}).Kind())
 			}
 			if l.FFN != nil {
-				one(deploy.Layer{FFN: l.FFN}, string(l.FFN.Kind)+" ffn")
+				one(model.Layer{FFN: l.FFN}, string(l.FFN.Kind)+" ffn")
 			}
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
@@ -17,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 const defaultRequests = 1000
@@ -308,7 +308,7 @@ type Document struct {
 	SampledCoefficients bool   `json:"sampled_coefficients"`
 	Noise               string `json:"noise"`
 	// Rules are those of the scheduler that vLLM 0.15 did not have.
-	Rules []deploy.RuleInForce `json:"rules,omitempty"`
+	Rules []vllm.RuleInForce `json:"rules,omitempty"`
 
 	Summary
 
@@ -329,7 +329,7 @@ type interval struct {
 func (s *Simulation) Document(runs []*Replication) *Document {
 	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.LatencyModel, Trust: s.Trust,
 		Seed:         s.o.Seed,
-		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Rules: s.Deployment.RulesInForce(),
+		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Rules: s.Deployment.Engine.RulesInForce(s.Deployment.PP, s.Deployment.DP),
 		Summary:   *runs[0].Summary,
 		Intervals: []interval{}, Warnings: []trace.Finding{}}
 	d.SchemaVersion = "2"

@@ -304,7 +304,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		for _, s := range keysOf(c.Command.Name) {
 			known = append(known, s.table.Names()...)
 		}
-		near := deploy.Nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(soughtFlags))))
+		near := files.Nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(soughtFlags))))
 		path := deploy.ServePath(name)
 		switch key, now := keyHint(c.Command.Name, near), soughtFlags[near]; {
 		case path != "" && slices.Contains(known, "vllm"):
@@ -386,7 +386,7 @@ func suggestCommand(app *cli.App, name string) string {
 
 // meant is the hint at the word that is likely meant; "" where none is near.
 func meant(word string, legal []string) string {
-	if near := deploy.Nearest(word, legal); near != "" {
+	if near := files.Nearest(word, legal); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return ""
@@ -502,7 +502,7 @@ func hintOf(err error, command string) string {
 func absentHint(path string) string {
 	folder, name := filepath.Split(path)
 	entries, gone := os.ReadDir(cmp.Or(folder, "."))
-	if near := deploy.Nearest(name, stat.Map(entries, os.DirEntry.Name)); near != "" {
+	if near := files.Nearest(name, stat.Map(entries, os.DirEntry.Name)); near != "" {
 		return fmt.Sprintf("did you mean %s?", folder+near)
 	} else if gone != nil {
 		return "there is no folder " + folder + "; one for output is made with mkdir -p"

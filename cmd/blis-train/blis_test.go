@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -28,6 +29,7 @@ import (
 	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/tracev2"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // TestBLISReplay compares our trained-physics simulation with a `blis` binary
@@ -73,12 +75,12 @@ func TestBLISReplay(t *testing.T) {
 
 func blisDeployment() *deploy.Deployment {
 	return &deploy.Deployment{
-		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8,
+		Model: model.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8,
 			HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256,
 			NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
 		Hardware: deploy.Hardware{Name: "H100", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80},
 		TP:       1, PP: 1, DP: 1,
-		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 64, MaxNumBatchedTokens: 2048,
+		Engine: vllm.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 64, MaxNumBatchedTokens: 2048,
 			ChunkedPrefill: true, BlockSize: 16,
 			KVBlocksGPU: trace.Some[int64](27678), AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs"},
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline"
@@ -105,7 +106,7 @@ func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
 		return nil, usagef("features: missing --run ID, one of %s", strings.Join(ids, ", "))
 	}
 	err := trace.Errorf("", "no run %q in the folder, want one of %s", id, strings.Join(ids, ", "))
-	if s := deploy.Nearest(id, ids); s != "" {
+	if s := files.Nearest(id, ids); s != "" {
 		return nil, err.WithHint(fmt.Sprintf("did you mean --run %s?", s))
 	}
 	return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
@@ -165,7 +166,7 @@ func cachedConfig(id, revision string) string {
 // modelConfig gives the draft the model's config.json: as stated, one beside the file to
 // write, else one on this machine; from elsewhere it is copied there. It says what the
 // file says of the model, nil where it cannot be read.
-func (con *console) modelConfig(draft *deploy.Draft, out string) (*deploy.Model, error) {
+func (con *console) modelConfig(draft *deploy.Draft, out string) (*model.Model, error) {
 	const name = "config.json"
 	dir := filepath.Dir(out)
 	id, _ := draft.Get("model.id").(string)
@@ -186,15 +187,15 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*deploy.Model,
 			return con.builtInModel(draft, id), nil
 		}
 	}
-	model := con.readModel(draft, path)
+	m := con.readModel(draft, path)
 	switch {
 	case isThere || filepath.IsLocal(given) || !exists(path):
-		return model, nil
+		return m, nil
 	case out == "":
 		con.sayf("%s is the model's config.json: copy it beside run.yaml, or use -o", path)
-		return model, nil
+		return m, nil
 	}
-	for from, to := range map[string]string{path: name, deploy.QuantConfigName(path): deploy.QuantConfigName(name)} {
+	for from, to := range map[string]string{path: name, model.QuantConfigName(path): model.QuantConfigName(name)} {
 		text, err := files.Read(from, 1<<24, false)
 		if err != nil { // most models have no other one
 			continue
@@ -208,45 +209,45 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*deploy.Model,
 		con.sayf("copied %s", from)
 	}
 	draft.SetNoted("model.config", name, "a copy")
-	return model, nil
+	return m, nil
 }
 
 // readModel reads what the config says. A file that cannot be read or is refused is
 // a warning here: init never blocks.
-func (con *console) readModel(draft *deploy.Draft, path string) *deploy.Model {
+func (con *console) readModel(draft *deploy.Draft, path string) *model.Model {
 	f, err := files.Open(path, false)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
 	opts := draft.ModelOptions()
-	if quant, err := files.Read(deploy.QuantConfigName(path), 1<<24, false); err == nil {
+	if quant, err := files.Read(model.QuantConfigName(path), 1<<24, false); err == nil {
 		opts.QuantConfig = quant
 	}
-	return con.learn(deploy.LoadModel(f, path, opts))
+	return con.learn(model.Load(f, path, opts))
 }
 
 // builtInModel is the built-in model of that name, nil for none.
-func (con *console) builtInModel(draft *deploy.Draft, id string) *deploy.Model {
-	id, known := deploy.ModelNamed(id)
+func (con *console) builtInModel(draft *deploy.Draft, id string) *model.Model {
+	id, known := model.BuiltInID(id)
 	if !known {
 		return nil
 	}
 	opts := draft.ModelOptions()
 	opts.ID = id
-	return con.learn(deploy.LoadBuiltIn(opts))
+	return con.learn(model.LoadBuiltIn(opts))
 }
 
 // learn says what a model is, or why it is refused.
-func (con *console) learn(model deploy.Model, err error) *deploy.Model {
+func (con *console) learn(m model.Model, err error) *model.Model {
 	if err != nil {
-		con.warn(deploy.RefusedModel(err))
+		con.warn(model.RefusedModel(err))
 		return nil
 	}
-	model.ID = cmp.Or(model.ID, model.ModelType)
-	con.sayf("model: %s layers, %.2f B parameters, %.2f B active, %.1f GB of weights", model.Decoder.InWords(),
-		float64(model.Decoder.TotalParams())/1e9, float64(model.Decoder.ActiveParams())/1e9, model.Decoder.WeightBytes()/1e9)
-	return &model
+	m.ID = cmp.Or(m.ID, m.ModelType)
+	con.sayf("model: %s layers, %.2f B parameters, %.2f B active, %.1f GB of weights", m.Decoder.InWords(),
+		float64(m.Decoder.TotalParams())/1e9, float64(m.Decoder.ActiveParams())/1e9, m.Decoder.WeightBytes()/1e9)
+	return &m
 }
 
 // dryRunDoc is what --dry-run --json prints.

@@ -6,9 +6,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
@@ -141,8 +141,8 @@ func inspectModel(c *cli.Context, con *console) error {
 	if c.NArg() > 0 {
 		return usagef("inspect --model: got %s, want no run directory beside it", c.Args().First())
 	}
-	p := deploy.Parallel{TP: c.Int64("tp"), PP: 1, DP: c.Int64("dp"), Experts: c.Bool("ep")}
-	d, err := deploy.ReadDecoderFile(c.String("model"), deploy.ModelOptions{})
+	p := model.Parallel{TP: c.Int64("tp"), PP: 1, DP: c.Int64("dp"), Experts: c.Bool("ep")}
+	d, err := model.ReadDecoderFile(c.String("model"), model.Options{})
 	if err != nil {
 		return err
 	}
@@ -154,8 +154,8 @@ func inspectModel(c *cli.Context, con *console) error {
 	return con.document(s)
 }
 
-func showModel(con *console, s *deploy.Sizes, p deploy.Parallel) {
-	con.table("layers", cells{"layers", "mixer", "ffn", "parameters each", "weights"}, stat.Map(s.Layers, func(l deploy.Folded) cells {
+func showModel(con *console, s *model.Sizes, p model.Parallel) {
+	con.table("layers", cells{"layers", "mixer", "ffn", "parameters each", "weights"}, stat.Map(s.Layers, func(l model.Folded) cells {
 		return cells{l.Count, l.Mixer, l.FFN, fmt.Sprintf("%.1f M", l.Params/1e6), strings.Join(l.Weights, ", ")}
 	}))
 	con.table("sizes", cells{"", ""}, []cells{

@@ -8,11 +8,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/library/predict"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/simulate"
@@ -320,7 +320,7 @@ type libraryGPU struct {
 // showLibrary lists built-in models, the embedded tables and the families that were compared with servers.
 func showLibrary(con *console) error {
 	learned := library.Learned()
-	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Version: learned.Version, Models: deploy.Models(),
+	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Version: learned.Version, Models: model.BuiltInIDs(),
 		Judged: learned.Judged}
 	var rows, judged []cells
 	for _, g := range library.GPUs() {

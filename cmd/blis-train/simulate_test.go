@@ -32,6 +32,7 @@ import (
 	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // simulateInto runs a small simulation with the flags and returns its folder.
@@ -150,7 +151,7 @@ func TestSimulateWarnsWhereDelaysExtrapolate(t *testing.T) {
 // agree on asynchronous scheduling, whatever the version says.
 func TestFitAndSimulationAgreeOnAsyncScheduling(t *testing.T) {
 	for _, version := range []string{"0.11.0", "0.13.2", "0.14.0", "0.15rc1", "0.15.1", "nightly", "main", "", "0.1.dev7+gabc"} {
-		d := &deploy.Deployment{Engine: deploy.Engine{VLLMVersion: version}}
+		d := &deploy.Deployment{Engine: vllm.Engine{VLLMVersion: version}}
 		async := sim.DefaultConfig(d, nil).Async
 		if lag := rows.AssumedLag(d); (lag == 1) != async {
 			t.Errorf("version %q: the fit assumes lag %d, the simulator schedules asynchronously: %v", version, lag, async)

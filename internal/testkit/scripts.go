@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Scripts runs the scenarios of testdata/*.txt: what stands above the line --- goes to run,
@@ -140,7 +141,7 @@ func PhysicsFit() *result.Fit { return read[result.Fit]("physics_fit") }
 func Llama8B() *deploy.Deployment { return read[deploy.Deployment]("llama8b") }
 
 // Small is an engine for scenarios: four seats, 64 tokens a step, blocks of 4.
-func Small(blocks int64, mutate ...func(*deploy.Engine)) *deploy.Deployment {
+func Small(blocks int64, mutate ...func(*vllm.Engine)) *deploy.Deployment {
 	d := read[deploy.Deployment]("small")
 	d.Engine.KVBlocksGPU = trace.Some(blocks)
 	for _, m := range mutate {

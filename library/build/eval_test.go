@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/fit"
 )
 
@@ -272,10 +273,10 @@ func TestEvalRepresentation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := deploy.ModelOptions{ID: id}
+		o := model.Options{ID: id}
 		o.QuantConfig, _ = os.ReadFile(strings.Replace(path, "_config.json", "_hf_quant_config.json", 1))
 		for _, gpu := range []string{"H100", "H200", "B200"} {
-			model, err := deploy.LoadModel(bytes.NewReader(text), path, o)
+			model, err := model.Load(bytes.NewReader(text), path, o)
 			h, _ := deploy.Datasheet(gpu)
 			d := &deploy.Deployment{Name: id, Model: model, Hardware: h, TP: []int64{2, 4, 8}[i%3], PP: 1, DP: 1, Engine: pointEngine}
 			d.Engine.VLLMVersion = "0.19.0"

@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -335,7 +336,7 @@ func TestEvalAIConfigurator(t *testing.T) {
 			case k%3 == 0:
 				n, tokens = 3+rng.Int64N(250), 0
 				context = min(200+rng.Int64N(7000), blocks*d.Engine.BlockSize/n-2)
-			case k%3 == 1 && d.Model.Layers().Layers[0].Mixer.Kind != deploy.MLA:
+			case k%3 == 1 && d.Model.Layers().Layers[0].Mixer.Kind != model.MLA:
 				n, context = 1+rng.Int64N(60), rng.Int64N(4000)
 				tokens = 30 + rng.Int64N(8192/n-40)
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -31,6 +32,7 @@ import (
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // point is one measured load level of a named server.
@@ -152,7 +154,7 @@ type load struct {
 const servedCount = 5
 
 // pointEngine has vLLM's defaults for servers.
-var pointEngine = deploy.Engine{MaxNumSeqs: 1024, MaxNumBatchedTokens: 8192, ChunkedPrefill: true}.WithDefaults()
+var pointEngine = vllm.Engine{MaxNumSeqs: 1024, MaxNumBatchedTokens: 8192, ChunkedPrefill: true}.WithDefaults()
 
 // load is the point as the public benchmarks of this kind do it: a closed loop, ten requests per client.
 func (p *point) load(models string) (*load, error) {
@@ -160,11 +162,11 @@ func (p *point) load(models string) (*load, error) {
 	if !ok {
 		return nil, trace.Errorf(deploy.BadHardware, "system: got %q, want a built-in device", p.system)
 	}
-	decoder, model, err := p.decoder(models)
+	decoder, m, err := p.decoder(models)
 	if err != nil {
 		return nil, err
 	}
-	d := &deploy.Deployment{Name: p.id, Model: model, Hardware: h, TP: p.tp, PP: 1, DP: 1, Engine: pointEngine}
+	d := &deploy.Deployment{Name: p.id, Model: m, Hardware: h, TP: p.tp, PP: 1, DP: 1, Engine: pointEngine}
 	d.Engine.VLLMVersion = p.Version
 	d.Engine.ExpertParallel = p.ep > 1
 	p.recipe(d, decoder)
@@ -182,7 +184,7 @@ func (p *point) load(models string) (*load, error) {
 		return nil, err
 	}
 	// the blocks of KV cache that fit: tokens of whole requests; windows hold no more than they see
-	weights := decoder.WeightBytesPerGPU(deploy.Parallel{TP: d.TP, PP: 1, DP: 1})
+	weights := decoder.WeightBytesPerGPU(model.Parallel{TP: d.TP, PP: 1, DP: 1})
 	free := (1<<30)*(0.99*d.Hardware.MemoryGB*d.Engine.GPUMemoryUtilization-otherGB) - weights
 	l.kvBlocks = int64(free / decoder.Cache(decoder.KVBytes, d.TP).BytesPerToken / float64(d.Engine.BlockSize))
 	l.step, err = library.Bound(d, library.Options{Decoder: decoder})
@@ -192,7 +194,7 @@ func (p *point) load(models string) (*load, error) {
 // recipe are the flags of the public benchmark that most points are of (SemiAnalysisAI/InferenceX, benchmarks/single_node): Llama and
 // Kimi on B200 fuse the all-reduce; their caches and that of MiniMax after vLLM 0.17 are fp8; gpt-oss on H100 takes Marlin's experts
 // and captures graphs up to 2048 tokens.
-func (p *point) recipe(d *deploy.Deployment, m *deploy.Decoder) {
+func (p *point) recipe(d *deploy.Deployment, m *model.Decoder) {
 	d.Engine.Extra = map[string]any{}
 	switch b200 := strings.HasPrefix(d.Hardware.Name, "B200"); {
 	case strings.Contains(p.model, "gpt-oss"):
@@ -218,28 +220,28 @@ var published = map[string]string{"meta-llama/Llama-3.1-70B": "meta-llama/Meta-L
 	"moonshotai/Kimi-K2.5": "nvidia/Kimi-K2.5-NVFP4"}
 
 // pointWeights are weights that a point names and its model's configuration does not.
-var pointWeights = map[string]deploy.Quant{"fp8": {Algorithm: "fp8", BytesPerWeight: 1, ActivationBits: 8},
+var pointWeights = map[string]model.Quant{"fp8": {Algorithm: "fp8", BytesPerWeight: 1, ActivationBits: 8},
 	"nvfp4": {Algorithm: "nvfp4", BytesPerWeight: 0.5625, ActivationBits: 4}}
 
 // decoder is the model of a point: <models>/<org>--<name>_config.json.
-func (p *point) decoder(models string) (*deploy.Decoder, deploy.Model, error) {
+func (p *point) decoder(models string) (*model.Decoder, model.Model, error) {
 	name := cmp.Or(published[p.model], p.model)
-	d, err := deploy.ReadDecoderFile(filepath.Join(models, strings.ReplaceAll(name, "/", "--")+"_config.json"), deploy.ModelOptions{})
+	d, err := model.ReadDecoderFile(filepath.Join(models, strings.ReplaceAll(name, "/", "--")+"_config.json"), model.Options{})
 	if err != nil {
-		return nil, deploy.Model{}, err
+		return nil, model.Model{}, err
 	}
 	q, asked := pointWeights[p.weights]
 	for i := range d.Layers {
 		l := &d.Layers[i]
-		for _, ls := range [][]deploy.Linear{l.Mixer.Linears, l.FFN.Linears} {
-			if asked = asked && ls[0].Quant.Algorithm == "" && l.FFN.Kind == deploy.Dense && l.Mixer.Kind == deploy.GQA; asked {
+		for _, ls := range [][]model.Linear{l.Mixer.Linears, l.FFN.Linears} {
+			if asked = asked && ls[0].Quant.Algorithm == "" && l.FFN.Kind == model.Dense && l.Mixer.Kind == model.GQA; asked {
 				for j := range ls {
 					ls[j].Quant = q
 				}
 			}
 		}
 	}
-	m := deploy.Model{ID: p.model}
+	m := model.Model{ID: p.model}
 	if strings.Contains(p.model, "MiniMax-M2") {
 		m.ModelType = "minimax_m2"
 	}
@@ -564,8 +566,8 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 		if l.Mixer != nil && gemm == "" {
 			gemm = library.DTypeOf(&l.Mixer.Linears[0].Quant)
 		}
-		if l.FFN != nil && l.FFN.Kind == deploy.Experts {
-			i := slices.IndexFunc(l.FFN.Linears, func(l deploy.Linear) bool { return l.Placement == deploy.ByExpert })
+		if l.FFN != nil && l.FFN.Kind == model.Experts {
+			i := slices.IndexFunc(l.FFN.Linears, func(l model.Linear) bool { return l.Placement == model.ByExpert })
 			experts = library.DTypeOf(&l.FFN.Linears[i].Quant)
 		}
 	}

@@ -12,8 +12,10 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 var updateModels = flag.Bool("update-models", false, "rewrite docs/predictions.md")
@@ -38,7 +40,7 @@ func TestEvalModels(t *testing.T) {
 	p.WriteString("\n|---|" + strings.Repeat("---|", len(gpus)) + "\n")
 	var reasons []string
 	answered := 0
-	for _, id := range deploy.Models() {
+	for _, id := range model.BuiltInIDs() {
 		p.WriteString("| " + id + " |")
 		for _, g := range gpus {
 			cell, err := predicted(t, id, g.Hardware)
@@ -64,7 +66,7 @@ func TestEvalModels(t *testing.T) {
 	for i, r := range reasons {
 		fmt.Fprintf(&p, "%d. %s\n", i+1, r)
 	}
-	t.Logf("%d of %d answered\n%s", answered, len(gpus)*len(deploy.Models()), p.String())
+	t.Logf("%d of %d answered\n%s", answered, len(gpus)*len(model.BuiltInIDs()), p.String())
 	if *updateModels {
 		repo.Write(t, p.String(), repo.Root(t), "docs", "predictions.md")
 	} else if p.String() != string(repo.Read(t, repo.Root(t), "docs", "predictions.md")) {
@@ -79,7 +81,7 @@ func predicted(t *testing.T, id, gpu string) (cell string, err error) {
 		q := Question{Model: id, Hardware: gpu, InputTokens: 1000, OutputTokens: 100, Concurrency: 8,
 			Set: []string{fmt.Sprintf("tensor_parallel_size=%d", tp)}}
 		a, err = q.Predict(context.Background())
-		if err != nil && trace.CodeOf(err) != deploy.BadHardware && trace.CodeOf(err) != deploy.BadKnobs {
+		if err != nil && trace.CodeOf(err) != deploy.BadHardware && trace.CodeOf(err) != vllm.BadKnobs {
 			break
 		} else if err != nil {
 			continue

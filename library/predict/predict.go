@@ -27,6 +27,7 @@ import (
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Prediction is the answer to one question, or the reason why there is none.
@@ -178,7 +179,7 @@ func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings [
 	p.Step = s.Step
 	p.simulation = s
 	for _, f := range append(findings, d.NotModelled()...) {
-		if f.Code == deploy.UnsupportedEngine || slices.Contains(p.Warnings, f) {
+		if f.Code == vllm.UnsupportedEngine || slices.Contains(p.Warnings, f) {
 			continue
 		}
 		if strings.HasPrefix(f.Message, "data_parallel_size: ") {

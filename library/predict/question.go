@@ -13,7 +13,9 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Question is a server that is not running yet, and a load on it.
@@ -60,13 +62,13 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	for _, set := range append([]string{"model.id=" + name}, q.Set...) {
 		path, value, _ := strings.Cut(set, "=")
 		if given := draft.Get(path); given != nil && fmt.Sprint(given) != value {
-			return nil, nil, trace.Errorf(deploy.BadKnobs, "%s: got %v in --vllm and %s beside it", path, given, value).WithHint("say it once")
+			return nil, nil, trace.Errorf(vllm.BadKnobs, "%s: got %v in --vllm and %s beside it", path, given, value).WithHint("say it once")
 		}
 	}
 	if err := setModel(draft, name); err != nil {
 		return nil, nil, err
 	}
-	draft.Set("name", deploy.ModelName(name))
+	draft.Set("name", model.Name(name))
 	draft.Set("hardware.name", q.Hardware)
 	if draft.Get("vllm.version") == nil {
 		draft.Set("vllm.version", assumedVersion)
@@ -78,16 +80,16 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 
 // setModel names a built-in model, or the path of a config.json or of its folder.
 func setModel(draft *deploy.Draft, name string) error {
-	if id, ok := deploy.ModelNamed(name); ok {
+	if id, ok := model.BuiltInID(name); ok {
 		draft.Set("model.id", id)
 		return nil
 	}
 	if name == "" {
-		return deploy.NoSuchModel(name)
+		return model.NoSuchModel(name)
 	}
 	info, err := os.Stat(name)
 	if err != nil {
-		return deploy.NoSuchModel(name)
+		return model.NoSuchModel(name)
 	}
 	path, err := filepath.Abs(name)
 	if err != nil {

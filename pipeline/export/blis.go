@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -50,7 +51,7 @@ func catalogOf(cfgs []result.FitConfig) ([]File, error) {
 	var out []File
 	for i := range cfgs {
 		m := cfgs[i].Deployment.Model.AsBLISReads()
-		folder := ".catalog/models/" + slug(deploy.ModelName(m.ID)) + "/"
+		folder := ".catalog/models/" + slug(model.Name(m.ID)) + "/"
 		if slices.ContainsFunc(out, func(f File) bool { return strings.HasPrefix(f.Suffix, folder) }) {
 			continue
 		}
@@ -81,7 +82,7 @@ func catalogOf(cfgs []result.FitConfig) ([]File, error) {
 		if err != nil {
 			return nil, err
 		}
-		card, err := yaml.Marshal(map[string]any{"name": slug(deploy.ModelName(m.ID)), "source": map[string]string{
+		card, err := yaml.Marshal(map[string]any{"name": slug(model.Name(m.ID)), "source": map[string]string{
 			"provider": "huggingface", "repo": m.ID, "revision": "main"}})
 		if err != nil {
 			return nil, err
@@ -185,15 +186,15 @@ const blisHorizon = int64(1) << 53
 // readable one all the same. FILE, TRACE and MODELDIR are for the reader to fill in.
 func blisCommand(version string, d deploy.Deployment, coefficients string) string {
 	e := d.Engine
-	model := "--model " + files.Word(strings.ToLower(d.Model.ID)) + " --model-config-folder MODELDIR"
+	named := "--model " + files.Word(strings.ToLower(d.Model.ID)) + " --model-config-folder MODELDIR"
 	if version == blisCatalog {
-		model = "--model " + files.Word(slug(deploy.ModelName(d.Model.ID))) + " --catalog FILE.catalog"
+		named = "--model " + files.Word(slug(model.Name(d.Model.ID))) + " --catalog FILE.catalog"
 	}
 	args := []string{
 		"blis replay --trace-header TRACE.yaml --trace-data TRACE.csv --results-path results.json",
 		"--horizon " + strconv.FormatInt(blisHorizon, 10), "--cache-signal-delay 0",
 		"--latency-model trained-physics", coefficients,
-		model, "--hardware " + files.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",
+		named, "--hardware " + files.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",
 		"--tp " + strconv.FormatInt(d.TP, 10),
 		"--max-num-seqs " + strconv.FormatInt(e.MaxNumSeqs, 10),
 		"--max-num-batched-tokens " + strconv.FormatInt(e.MaxNumBatchedTokens, 10),

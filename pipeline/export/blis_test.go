@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -424,7 +425,7 @@ func TestBLISCatalog(t *testing.T) {
 	golden(t, "testdata/catalog.yaml", string(fileOf(t, out, folder+"model.yaml")))
 	golden(t, "testdata/catalog.json", string(fileOf(t, out, folder+"config.json")))
 	want := &src.Fit.Configs[0].Deployment.Model
-	m, err := deploy.LoadModel(bytes.NewReader(fileOf(t, out, folder+"config.json")), "config.json", deploy.ModelOptions{ID: want.ID,
+	m, err := model.Load(bytes.NewReader(fileOf(t, out, folder+"config.json")), "config.json", model.Options{ID: want.ID,
 		NumMLPProj: trace.Some[int64](3)})
 	if err != nil {
 		t.Fatal(err)

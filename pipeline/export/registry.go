@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -88,14 +89,14 @@ func registryCite(src Source) string {
 // registryScope is what the fit covers, each dimension sorted.
 func registryScope(cfgs []result.FitConfig) regScope {
 	hw := map[string]bool{}
-	model := map[string]bool{}
+	models := map[string]bool{}
 	tp := map[int64]bool{}
 	for _, c := range cfgs {
 		hw[partOf(c.Deployment.Hardware.Name)] = true
-		model[deploy.ModelName(c.Deployment.Model.ID)] = true
+		models[model.Name(c.Deployment.Model.ID)] = true
 		tp[c.Deployment.TP] = true
 	}
-	return regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(model)), TP: slices.Sorted(maps.Keys(tp))}
+	return regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(models)), TP: slices.Sorted(maps.Keys(tp))}
 }
 
 // partOf is the catalog's name of a device, else its own in lower case.

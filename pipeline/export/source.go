@@ -37,6 +37,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -615,9 +616,9 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	d := &c.Deployment
-	model := cmp.Or(opt.Settings["model"], slug(deploy.ModelName(d.Model.ID)))
+	named := cmp.Or(opt.Settings["model"], slug(model.Name(d.Model.ID)))
 	part := partOf(d.Hardware.Name)
-	lacks := kernelLacks(d, model, part)
+	lacks := kernelLacks(d, named, part)
 	timer, err := src.Timer(*c)
 	if err != nil {
 		return nil, err
@@ -639,13 +640,13 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("blis-train-%s-%s-tp%d", model, part, d.TP)
+	name := fmt.Sprintf("blis-train-%s-%s-tp%d", named, part, d.TP)
 	values := kernelValues(law, d, part, numbers(e.alpha))
-	set, err := kernelSet(src, c, name, model, values)
+	set, err := kernelSet(src, c, name, named, values)
 	if err != nil {
 		return nil, err
 	}
-	scenario, err := fill(scenarioText, map[string]any{"Name": name, "Model": model, "Part": part, "TP": d.TP, "E": d.Engine,
+	scenario, err := fill(scenarioText, map[string]any{"Name": name, "Model": named, "Part": part, "TP": d.TP, "E": d.Engine,
 		"Longest": d.LongestSequence().V})
 	if err != nil {
 		return nil, err

@@ -21,13 +21,13 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Rules of the clusters.
@@ -92,7 +92,7 @@ type part struct{ tokens, before, prompt int64 }
 // recoverSteps finds the steps behind the chunks of rows; budget is the engine's
 // max_num_batched_tokens, most its long_prefill_token_threshold (0: none). A prompt whose
 // part in the prefix cache is not known leaves the steps that computed it unknown.
-func recoverSteps(rows []trace.ObservedRequest, e *deploy.Engine) ([]trace.Iteration, quality) {
+func recoverSteps(rows []trace.ObservedRequest, e *vllm.Engine) ([]trace.Iteration, quality) {
 	r := &recovery{rows: rows, budget: e.MaxNumBatchedTokens, most: e.LongPrefillThreshold, caching: e.PrefixCaching,
 		clusterOf: make([][]int, len(rows))}
 	if !r.read() {

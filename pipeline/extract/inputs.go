@@ -31,6 +31,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // inputSet is the files of one run folder.
@@ -347,7 +348,7 @@ type collector struct {
 	stepIDs  source.Stamps // as journeys say them
 	observed []trace.ObservedRequest
 
-	stated deploy.Engine // as run.yaml says
+	stated vllm.Engine // as run.yaml says
 }
 
 // dir is where the tables of the n-th engine found are written.
@@ -479,7 +480,7 @@ func (x *extraction) account() {
 }
 
 // uncountable names what makes passes hold other tokens than the parts of prompts that were in no cache.
-func uncountable(e *deploy.Engine) string {
+func uncountable(e *vllm.Engine) string {
 	switch n, _ := e.Extra["max_num_partial_prefills"].(float64); {
 	case e.LongPrefillThreshold > 0:
 		return "long_prefill_token_threshold cuts prompts in passes that are not full"

@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
@@ -23,6 +22,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // stepSpans makes n spans of ten steps each; the last step of every other span has its
@@ -355,10 +355,10 @@ func TestCachedTokens(t *testing.T) {
 
 // TestUncountable: what makes passes hold other tokens than what prompts lacked is named.
 func TestUncountable(t *testing.T) {
-	for name, e := range map[string]deploy.Engine{"": {}, "cpu_offloading": {CPUOffloading: true},
+	for name, e := range map[string]vllm.Engine{"": {}, "cpu_offloading": {CPUOffloading: true},
 		"long_prefill_token_threshold": {LongPrefillThreshold: 512},
-		"max_num_partial_prefills":     {Extra: deploy.Values{"max_num_partial_prefills": 2.0}},
-		"kv_transfer_config":           {Extra: deploy.Values{"kv_transfer_config": map[string]any{"kv_connector": "X"}}}} {
+		"max_num_partial_prefills":     {Extra: vllm.Values{"max_num_partial_prefills": 2.0}},
+		"kv_transfer_config":           {Extra: vllm.Values{"kv_transfer_config": map[string]any{"kv_connector": "X"}}}} {
 		if got := uncountable(&e); !strings.Contains(got, name) || (got == "") != (name == "") {
 			t.Errorf("%s: got %q", name, got)
 		}

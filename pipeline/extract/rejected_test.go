@@ -16,13 +16,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // rejectedDump is a run folder in which something of every input is dropped.
@@ -242,7 +242,7 @@ func TestPromptsArePlaced(t *testing.T) {
 	// The first request decodes from step 2 on; the second sends 250 tokens in step 4,
 	// which take steps 5, 6 and 7 of 99 tokens beside the one decode.
 	steps, q := recoverSteps([]trace.ObservedRequest{stream(5000, 40, 1, 119), stream(45_000, 250, 7, 3)},
-		&deploy.Engine{MaxNumBatchedTokens: 100})
+		&vllm.Engine{MaxNumBatchedTokens: 100})
 	if q.Clusters != 119 || q.WholeShare != 1 || q.Verdict() != "" || len(steps) != 119 {
 		t.Fatalf("got %d steps, %+v: %s", len(steps), q, q.Verdict())
 	}
@@ -262,7 +262,7 @@ func TestPromptsArePlaced(t *testing.T) {
 // deliver nothing: they leave a gap, and its own step is no row.
 func TestHiddenSteps(t *testing.T) {
 	steps, q := recoverSteps([]trace.ObservedRequest{stream(0, 40, 1, 60), stream(900_000, 350, 100, 60)},
-		&deploy.Engine{MaxNumBatchedTokens: 100})
+		&vllm.Engine{MaxNumBatchedTokens: 100})
 	if q.Verdict() != "" || len(steps) != 119 {
 		t.Fatalf("got %d steps of %d: %s", len(steps), q.Clusters, q.Verdict())
 	}
@@ -274,7 +274,7 @@ func TestHiddenSteps(t *testing.T) {
 // TestUnknownPrompts: with a prefix cache, steps whose prompts may have been cached are left out;
 // those of decodes, and of prompts whose hits are known, stay.
 func TestUnknownPrompts(t *testing.T) {
-	e := &deploy.Engine{MaxNumBatchedTokens: 1000, PrefixCaching: true}
+	e := &vllm.Engine{MaxNumBatchedTokens: 1000, PrefixCaching: true}
 	rows := []trace.ObservedRequest{stream(5000, 40, 1, 119), stream(45_000, 250, 7, 3)}
 	if steps, q := recoverSteps(rows, e); q.Verdict() != "" || len(steps) != 117 {
 		t.Errorf("got %d steps, %s; want those without prompts", len(steps), q.Verdict())
@@ -306,11 +306,11 @@ func TestNoSteps(t *testing.T) {
 		"several": {[]trace.ObservedRequest{several}, "not tokens"},
 		"others":  {[]trace.ObservedRequest{stream(0, 40, 1, 150), other}, "without a chunk"},
 	} {
-		if _, q := recoverSteps(c.rows, &deploy.Engine{MaxNumBatchedTokens: 1000}); !strings.Contains(q.Verdict(), c.want) {
+		if _, q := recoverSteps(c.rows, &vllm.Engine{MaxNumBatchedTokens: 1000}); !strings.Contains(q.Verdict(), c.want) {
 			t.Errorf("%s: got %q (%+v), want %q", name, q.Verdict(), q, c.want)
 		}
 	}
-	steps, q := recoverSteps([]trace.ObservedRequest{{ID: "no chunks"}}, &deploy.Engine{MaxNumBatchedTokens: 1000})
+	steps, q := recoverSteps([]trace.ObservedRequest{{ID: "no chunks"}}, &vllm.Engine{MaxNumBatchedTokens: 1000})
 	if steps != nil || q.Clusters != 0 {
 		t.Errorf("got %+v, %+v of nothing", steps, q)
 	}

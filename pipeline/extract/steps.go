@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // sortRows puts rows in step order, as they nearly always are.
@@ -74,7 +74,7 @@ type stepTables struct {
 	strays bool // some snapshots are of requests without a core span
 	out    stepOutput
 
-	stated deploy.Engine // as run.yaml says
+	stated vllm.Engine // as run.yaml says
 }
 
 // stepOutput is what writing the steps of an engine found out.

@@ -19,7 +19,9 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // goldenFile is the part of a golden vector file that concerns features.
@@ -62,7 +64,7 @@ type goldenEMA struct {
 }
 
 type goldenConfig struct {
-	Model    deploy.Model    `json:"model"`
+	Model    model.Model     `json:"model"`
 	Hardware deploy.Hardware `json:"hardware"`
 	TP       int64           `json:"tp"`
 	VLLM     struct {
@@ -86,7 +88,7 @@ func (c goldenConfig) deployment() *deploy.Deployment {
 	v := c.VLLM
 	return &deploy.Deployment{
 		Model: c.Model, Hardware: c.Hardware, TP: c.TP, PP: max(1, v.PP), DP: 1,
-		Engine: deploy.Engine{
+		Engine: vllm.Engine{
 			MaxNumSeqs: v.MaxNumSeqs, MaxNumBatchedTokens: v.MaxTokens, ChunkedPrefill: v.Chunked, CPUOffloading: v.Offloading,
 			BlockSize: v.BlockSize, KVBlocksGPU: v.BlocksGPU, KVBlocksCPU: v.BlocksCPU, GPUMemoryUtilization: v.Memory,
 			PrefixCaching: v.PrefixCaching, ExpertParallel: v.ExpertParallel || v.ExpertParallel2, SpeculativeDecoding: v.Speculative,
@@ -325,11 +327,11 @@ func (in *QueueInput) Set(name string, v float64) bool {
 
 // bruteModel is a model as testdata/layer_work.py reads it.
 type bruteModel struct {
-	Name   string          `json:"name"`
-	TP     int64           `json:"tp"`
-	DP     int64           `json:"dp"`
-	EP     bool            `json:"ep"`
-	Layers *deploy.Decoder `json:"layers"`
+	Name   string         `json:"name"`
+	TP     int64          `json:"tp"`
+	DP     int64          `json:"dp"`
+	EP     bool           `json:"ep"`
+	Layers *model.Decoder `json:"layers"`
 	space  *Space
 }
 
@@ -417,7 +419,7 @@ func TestLayersAgainstBruteForce(t *testing.T) {
 // bruteModels are the small ones and, where they lie beside the repository, the published ones with unlike layers.
 func bruteModels(t *testing.T) []*bruteModel {
 	var out []*bruteModel
-	add := func(name string, tp, dp int64, model deploy.Model) {
+	add := func(name string, tp, dp int64, model model.Model) {
 		d := dense(tp)
 		d.Model = model
 		if d.Model.IsMoE() {
@@ -440,8 +442,8 @@ func bruteModels(t *testing.T) []*bruteModel {
 		if err != nil || len(config) == 0 {
 			continue
 		}
-		quant, _ := os.ReadFile(deploy.QuantConfigName(file))
-		model, err := deploy.LoadModel(bytes.NewReader(config), file, deploy.ModelOptions{QuantConfig: quant})
+		quant, _ := os.ReadFile(model.QuantConfigName(file))
+		model, err := model.Load(bytes.NewReader(config), file, model.Options{QuantConfig: quant})
 		if err == nil && model.Layered != nil && i%2 == 0 {
 			add(filepath.Base(file), 4, 2, model)
 		}
@@ -558,7 +560,7 @@ func TestListsAreTheirOwn(t *testing.T) {
 
 func llama(tp int64) *deploy.Deployment {
 	return &deploy.Deployment{
-		Model: deploy.Model{NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336,
+		Model: model.Model{NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336,
 			VocabSize: 128256, NumMLPProj: 3, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2},
 		Hardware: deploy.Hardware{TFlopsPeak: 989.5, BwPeakTBs: 3.35}, TP: tp, PP: 1, DP: 1,
 	}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 )
 
 // What 1.3 adds: every slot as a sum over the layers of a model (spec#layer-work). For models of equal layers each slot is
@@ -19,10 +19,10 @@ type ReachSums struct {
 }
 
 // Reached are the counts for each reach of a model beside the full one, in the order of [deploy.Work.Reaches].
-type Reached [deploy.MaxReaches]struct{ PrefillPairs, DecodePairs, Entries int64 }
+type Reached [model.MaxReaches]struct{ PrefillPairs, DecodePairs, Entries int64 }
 
 // Add adds a chunk of n tokens of a request that has c in the cache; sign -1 takes it out.
-func (r *Reached) Add(reaches []deploy.Reach, isDecode bool, c, n, sign int64) {
+func (r *Reached) Add(reaches []model.Reach, isDecode bool, c, n, sign int64) {
 	if n == 0 {
 		return
 	}
@@ -75,7 +75,7 @@ type attention struct {
 
 // experts are equal ffns with experts.
 type experts struct {
-	deploy.ExpertWork
+	model.ExpertWork
 	lnIdle float64   // ln(1 - k/E)
 	shares []float64 // of 0, 1, 2 ... tokens
 }
@@ -301,7 +301,7 @@ func (s *Space) promptStep(p float64) *StepInput {
 }
 
 // Reaches are the kinds of attention whose sums [StepInput.Reached] holds; none for full attention alone, and before 1.3.
-func (s *Space) Reaches() []deploy.Reach { return s.reaches }
+func (s *Space) Reaches() []model.Reach { return s.reaches }
 
 // layerSums are what a step of 1.3 reads beside its inputs: sums over reaches, then over layers.
 func (s *Space) layerSums(in *StepInput) []Quantity {
@@ -325,7 +325,7 @@ func (s *Space) layerSums(in *StepInput) []Quantity {
 }
 
 // reachName is a reach in a name: window_128, topk_2048, ratio_4_topk_512.
-func reachName(r deploy.Reach) string {
+func reachName(r model.Reach) string {
 	out := ""
 	for _, p := range []struct {
 		word string

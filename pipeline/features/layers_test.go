@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 )
 
 // unlike are small models of every kind of layer.
@@ -34,7 +35,7 @@ func layered(t testing.TB, name string, tp int64) *deploy.Deployment {
 	t.Helper()
 	d := dense(tp)
 	var err error
-	if d.Model, err = deploy.LoadModel(strings.NewReader(unlike[name]), name, deploy.ModelOptions{}); err != nil {
+	if d.Model, err = model.Load(strings.NewReader(unlike[name]), name, model.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if d.Model.Layered == nil {
@@ -72,7 +73,7 @@ func TestEqualLayersAreThoseOf12(t *testing.T) {
 
 // Pairs and entries within a reach are those counted one query at a time.
 func TestReachesCountPairs(t *testing.T) {
-	for _, r := range []deploy.Reach{{}, {Window: 5}, {Chunk: 4}, {TopK: 7}, {Ratio: 4, TopK: 3}, {Ratio: 4}, {Ratio: 8, TopK: 1}} {
+	for _, r := range []model.Reach{{}, {Window: 5}, {Chunk: 4}, {TopK: 7}, {Ratio: 4, TopK: 3}, {Ratio: 4}, {Ratio: 8, TopK: 1}} {
 		for c := range int64(60) {
 			for n := int64(1); n < 40; n++ {
 				pairs := int64(0)

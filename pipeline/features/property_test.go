@@ -9,7 +9,9 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Slots of 1.1 by name, so that a changed list fails loudly.
@@ -440,12 +442,12 @@ func TestRejectedDeployments(t *testing.T) {
 		v11  trace.Code
 	}{
 		{"legal", func(*deploy.Deployment) {}, "", ""},
-		{"token budget", func(d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens = 0 }, deploy.BadKnobs, deploy.BadKnobs},
-		{"seats", func(d *deploy.Deployment) { d.Engine.MaxNumSeqs = -1 }, deploy.BadKnobs, deploy.BadKnobs},
-		{"block size", func(d *deploy.Deployment) { d.Engine.BlockSize = 0 }, deploy.BadKnobs, deploy.BadKnobs},
-		{"heads", func(d *deploy.Deployment) { d.Model.NumHeads = 0 }, deploy.BadModel, deploy.BadModel},
+		{"token budget", func(d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens = 0 }, vllm.BadKnobs, vllm.BadKnobs},
+		{"seats", func(d *deploy.Deployment) { d.Engine.MaxNumSeqs = -1 }, vllm.BadKnobs, vllm.BadKnobs},
+		{"block size", func(d *deploy.Deployment) { d.Engine.BlockSize = 0 }, vllm.BadKnobs, vllm.BadKnobs},
+		{"heads", func(d *deploy.Deployment) { d.Model.NumHeads = 0 }, model.BadModel, model.BadModel},
 		{"bandwidth", func(d *deploy.Deployment) { d.Hardware.BwPeakTBs = math.NaN() }, deploy.BadHardware, deploy.BadHardware},
-		{"tp 0", func(d *deploy.Deployment) { d.TP = 0 }, deploy.BadKnobs, deploy.BadKnobs},
+		{"tp 0", func(d *deploy.Deployment) { d.TP = 0 }, vllm.BadKnobs, vllm.BadKnobs},
 		{"no link", func(d *deploy.Deployment) { d.TP, d.Hardware.InterconnectBandwidthGBs = 2, 0 }, deploy.BadHardware, deploy.BadHardware},
 		{"no PCIe", func(d *deploy.Deployment) {
 			d.Engine.CPUOffloading = true
@@ -453,27 +455,27 @@ func TestRejectedDeployments(t *testing.T) {
 		}, deploy.BadHardware,
 			deploy.BadHardware},
 		{"efficiency", func(d *deploy.Deployment) { d.Hardware.PCIeEfficiency = 0 }, deploy.BadHardware, deploy.BadHardware},
-		{"top k", func(d *deploy.Deployment) { d.Model.NumExperts, d.Model.TopK = 8, 9 }, deploy.BadModel, deploy.BadModel},
-		{"tp 3", func(d *deploy.Deployment) { d.TP = 3 }, "", deploy.BadKnobs},
+		{"top k", func(d *deploy.Deployment) { d.Model.NumExperts, d.Model.TopK = 8, 9 }, model.BadModel, model.BadModel},
+		{"tp 3", func(d *deploy.Deployment) { d.TP = 3 }, "", vllm.BadKnobs},
 		{"tp over KV heads", func(d *deploy.Deployment) {
 			d.TP = 4
 			d.Model.NumHeads = 36
 			d.Model.NumKVHeads = 6
-		}, "", deploy.BadKnobs},
+		}, "", vllm.BadKnobs},
 		{"offloading without blocks", func(d *deploy.Deployment) {
 			d.Engine.CPUOffloading = true
 			d.Engine.KVBlocksGPU = trace.Opt[int64]{}
 		}, "",
-			deploy.BadKnobs},
+			vllm.BadKnobs},
 		{"MoE layers", func(d *deploy.Deployment) {
 			d.Model.NumExperts = 8
 			d.Model.TopK = 2
 			d.Model.NumMoELayers = 33
 			d.Model.MoEIntermediateSize = 10
-		}, "", deploy.BadModel},
-		{"pipeline", func(d *deploy.Deployment) { d.PP = 2 }, "", deploy.UnsupportedEngine},
-		{"expert parallel", func(d *deploy.Deployment) { d.Engine.ExpertParallel = true }, "", deploy.UnsupportedEngine},
-		{"speculative", func(d *deploy.Deployment) { d.Engine.SpeculativeDecoding = true }, "", deploy.UnsupportedEngine},
+		}, "", model.BadModel},
+		{"pipeline", func(d *deploy.Deployment) { d.PP = 2 }, "", vllm.UnsupportedEngine},
+		{"expert parallel", func(d *deploy.Deployment) { d.Engine.ExpertParallel = true }, "", vllm.UnsupportedEngine},
+		{"speculative", func(d *deploy.Deployment) { d.Engine.SpeculativeDecoding = true }, "", vllm.UnsupportedEngine},
 	}
 	for _, c := range cases {
 		d := dense(1)

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // dense returns an 8B-like model on an H100.
@@ -14,10 +16,10 @@ func dense(tp int64) *deploy.Deployment {
 	h, _ := deploy.Datasheet("H100")
 	return &deploy.Deployment{
 		Hardware: h, TP: tp, PP: 1, DP: 1,
-		Model: deploy.Model{ID: "dense", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336,
+		Model: model.Model{ID: "dense", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336,
 			VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2,
 			LinearCompute: "native"},
-		Engine: deploy.Engine{MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: 16,
+		Engine: vllm.Engine{MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: 16,
 			KVBlocksGPU: trace.Some(int64(4000))},
 	}
 }

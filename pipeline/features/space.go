@@ -5,7 +5,9 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // epsilon10 is the floor of every denominator in 1.0 (spec#frozen-guards).
@@ -75,7 +77,7 @@ type Space struct {
 	blocks, engines                                 float64 // mixers and ffns; engines of a data-parallel group
 	expertKinds                                     []experts
 	expertS                                         float64 // s per token in experts at peak
-	reaches                                         []deploy.Reach
+	reaches                                         []model.Reach
 	attends                                         []attention
 	statePrefillFLOPs, stateDecodeFLOPs, stateBytes float64 // of recurrences: per token, per sequence
 
@@ -85,7 +87,7 @@ type Space struct {
 	reduce, reduceEager *deploy.AllReduce // one all-reduce inside CUDA graphs and outside; nil: latency and ring
 	fused               *deploy.AllReduce // fused with the norm behind it; nil: not
 	fusedBytes          float64           // largest tensor of the fused kernel
-	graphs              deploy.GraphSizes // captured CUDA graphs
+	graphs              vllm.GraphSizes   // captured CUDA graphs
 	tokenBytes          float64           // activations of one token
 	logitBytes          float64           // logits of one sequence
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 var updateSpec = flag.Bool("update-spec", false, "rewrite the tables of features and constants in docs/spec.md")
@@ -157,12 +159,12 @@ func exampleRow(t *testing.T, text, name string, column int) []float64 {
 func workedExample(t *testing.T, v Version) *Space {
 	t.Helper()
 	sp, err := New(v, &deploy.Deployment{
-		Model: deploy.Model{NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336,
+		Model: model.Model{NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336,
 			VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2,
 			BytesPerLMHead: 2, LinearCompute: "native"},
 		Hardware: deploy.Hardware{TFlopsPeak: 989, TFlopsFP8: 1979, BwPeakTBs: 3.35, PCIeBandwidthGBs: 64, PCIeEfficiency: 0.75,
 			InterconnectBandwidthGBs: 900, InterconnectLatencyUs: 10},
-		Engine: deploy.Engine{MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, BlockSize: 16, KVBlocksGPU: trace.Some(int64(4000))},
+		Engine: vllm.Engine{MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, BlockSize: 16, KVBlocksGPU: trace.Some(int64(4000))},
 		TP:     1, PP: 1, DP: 1,
 	})
 	if err != nil {

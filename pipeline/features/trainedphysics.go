@@ -5,6 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -134,16 +135,16 @@ func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	return t, nil
 }
 
-func checkTrainedPhysics(d *deploy.Deployment, m *deploy.Model) error {
+func checkTrainedPhysics(d *deploy.Deployment, m *model.Model) error {
 	h, tp := &d.Hardware, max(1, d.TP)
 	switch {
 	case !(h.TFlopsPeak > 0) || math.IsInf(h.TFlopsPeak, 0) || !(h.BwPeakTBs > 0) || math.IsInf(h.BwPeakTBs, 0):
 		return trace.Errorf(deploy.BadHardware, "peaks: got %g TFLOP/s and %g TB/s, want finite and > 0", h.TFlopsPeak, h.BwPeakTBs)
 	case m.NumLayers <= 0 || m.NumHeads <= 0 || m.HiddenSize <= 0 || m.NumKVHeads <= 0:
-		return trace.Errorf(deploy.BadModel, "model: got %d layers, %d heads, %d KV heads, hidden size %d, want all > 0", m.NumLayers,
+		return trace.Errorf(model.BadModel, "model: got %d layers, %d heads, %d KV heads, hidden size %d, want all > 0", m.NumLayers,
 			m.NumHeads, m.NumKVHeads, m.HiddenSize)
 	case m.NumHeads%tp != 0 || m.NumKVHeads%tp != 0:
-		return trace.Errorf(deploy.BadModel, "heads: got %d heads and %d KV heads, BLIS wants multiples of tensor_parallel_size %d",
+		return trace.Errorf(model.BadModel, "heads: got %d heads and %d KV heads, BLIS wants multiples of tensor_parallel_size %d",
 			m.NumHeads, m.NumKVHeads, tp)
 	}
 	return nil

@@ -4,8 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Regimes of a drawn batch, as ridge balances them.
@@ -87,7 +87,7 @@ func (q *Draws) Batch(regime int32, buf []trace.Chunk) []trace.Chunk {
 }
 
 // Within is the part of a batch that an engine would run in one step.
-func Within(batch []trace.Chunk, e *deploy.Engine) []trace.Chunk {
+func Within(batch []trace.Chunk, e *vllm.Engine) []trace.Chunk {
 	tokens := int64(0)
 	for i := range batch {
 		c := &batch[i]

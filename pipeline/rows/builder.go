@@ -7,6 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -20,7 +21,7 @@ type builder struct {
 	starts   []int32  // by summary: prompts that began, see promptStarts; nil without chunked prefill
 	cv2      float64
 	hasCV2   bool
-	reaches  []deploy.Reach // of the model's attention beside the full one
+	reaches  []model.Reach // of the model's attention beside the full one
 	buf      []trace.Member
 	other    []trace.Member
 	moved    []transfers // still to come
@@ -429,7 +430,7 @@ func prefixHit10(cachedBlocks, allocatedBlocks int64) float64 {
 }
 
 // sum11 adds up the members of a step (spec#step-sums), and within the reaches of unlike layers (spec#model-reach).
-func sum11(members []trace.Member, reaches []deploy.Reach) features.StepInput {
+func sum11(members []trace.Member, reaches []model.Reach) features.StepInput {
 	var in features.StepInput
 	if len(reaches) > 0 {
 		in.Reached = &features.Reached{}

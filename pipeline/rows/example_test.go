@@ -7,12 +7,13 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // A prompt of 3000 tokens under a budget of 2048 runs in two chunks and then
 // decodes twice; no snapshots are needed to know it.
 func ExampleRebuild() {
-	dep := &deploy.Deployment{Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxNumBatchedTokens: 2048, ChunkedPrefill: true,
+	dep := &deploy.Deployment{Engine: vllm.Engine{VLLMVersion: "0.15.1", MaxNumBatchedTokens: 2048, ChunkedPrefill: true,
 		AsyncScheduling: trace.Some(false)}}
 	run := &trace.Run{ID: "demo",
 		Requests: []trace.Request{{Source: trace.SourceFork, CoreID: trace.Some("a"), APIID: trace.Some("a"),

@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // engine makes a recording with known times: requests arrive at random, every
@@ -224,7 +225,7 @@ func TestDrafts(t *testing.T) {
 	if err := Fill(run, deployment(t, func(d *deploy.Deployment) {
 		synchronous(false)(d)
 		d.Engine.SpeculativeDecoding = true
-		d.Engine.Extra = deploy.Values{"speculative_config": map[string]any{"method": "ngram"}}
+		d.Engine.Extra = vllm.Values{"speculative_config": map[string]any{"method": "ngram"}}
 	})); err != nil || run.Aggregate.Refused != nil {
 		t.Fatal(err, run.Aggregate.Refused)
 	}

@@ -14,9 +14,11 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // golden holds the parts of the golden file this package answers for.
@@ -654,12 +656,12 @@ func testSpace(t *testing.T, d *deploy.Deployment, v features.Version) *features
 func testDeployment() *deploy.Deployment {
 	return &deploy.Deployment{
 		Name: "test", TP: 1, PP: 1, DP: 1,
-		Model: deploy.Model{ID: "llama-3-8b", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128,
+		Model: model.Model{ID: "llama-3-8b", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128,
 			IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2,
 			BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
 		Hardware: deploy.Hardware{Name: "H100", TFlopsPeak: 989.5, BwPeakTBs: 3.35, MemoryGB: 80, PCIeBandwidthGBs: 64, PCIeEfficiency: 0.75,
 			InterconnectBandwidthGBs: 900, InterconnectLatencyUs: 10},
-		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: 16,
+		Engine: vllm.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: 16,
 			GPUMemoryUtilization: 0.9, KVBlocksGPU: trace.Some(int64(4000)), SchedulingPolicy: "fcfs"},
 	}
 }

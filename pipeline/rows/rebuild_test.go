@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -269,10 +269,10 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 	for _, windows := range []bool{false, true} { // 1.3 approximates what windows read of totals, and says so
 		if windows {
 			var err error
-			d.Model, err = deploy.LoadModel(strings.NewReader(`{"model_type":"gemma3_text","num_hidden_layers":7,"hidden_size":64,
+			d.Model, err = model.Load(strings.NewReader(`{"model_type":"gemma3_text","num_hidden_layers":7,"hidden_size":64,
 				"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"intermediate_size":128,"sliding_window":8,
 				"vocab_size":256,"torch_dtype":"bfloat16"}`),
-				"config.json", deploy.ModelOptions{})
+				"config.json", model.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

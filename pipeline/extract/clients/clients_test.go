@@ -13,8 +13,10 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -37,7 +39,7 @@ func readFiles(t *testing.T, files map[string]string) *Reader {
 			t.Fatal(err)
 		}
 	}
-	c.Finish(&deploy.Deployment{TP: 1, Engine: deploy.Engine{MaxNumSeqs: 64, BlockSize: 16}})
+	c.Finish(&deploy.Deployment{TP: 1, Engine: vllm.Engine{MaxNumSeqs: 64, BlockSize: 16}})
 	if r := c.Acc.Records(); !r.Balanced() {
 		t.Errorf("account: %+v", r)
 	}
@@ -323,7 +325,7 @@ func TestChunkFile(t *testing.T) {
 // TestBlocksHeldAtOnce: requests that hold more than the cache contradict run.yaml, unless they may share what they hold.
 func TestBlocksHeldAtOnce(t *testing.T) {
 	for caching, odd := range map[bool]bool{false: true, true: false} {
-		dep := &deploy.Deployment{TP: 1, Engine: deploy.Engine{BlockSize: 16, KVBlocksGPU: trace.Some(int64(20)), PrefixCaching: caching}}
+		dep := &deploy.Deployment{TP: 1, Engine: vllm.Engine{BlockSize: 16, KVBlocksGPU: trace.Some(int64(20)), PrefixCaching: caching}}
 		c := &Reader{Acc: source.New(nil)}
 		for range 4 {
 			c.Rows = append(c.Rows, trace.ObservedRequest{SendNs: trace.Some(int64(1000)), TTFTUs: trace.Some(5.0), E2EUs: trace.Some(500.0),
@@ -339,7 +341,7 @@ func TestBlocksHeldAtOnce(t *testing.T) {
 // TestOddUnit: times that no device can have are of another unit.
 func TestOddUnit(t *testing.T) {
 	dep := &deploy.Deployment{TP: 1, Hardware: deploy.Hardware{BwPeakTBs: 3.35}}
-	dep.Model = deploy.Model{NumLayers: 32, HiddenSize: 4096, HeadDim: 128, NumHeads: 32, NumKVHeads: 8, NumMLPProj: 3,
+	dep.Model = model.Model{NumLayers: 32, HiddenSize: 4096, HeadDim: 128, NumHeads: 32, NumKVHeads: 8, NumMLPProj: 3,
 		IntermediateSize: 14336,
 		VocabSize:        128_256, BytesPerWeight: 2, BytesPerLMHead: 2}
 	for us, odd := range map[float64]bool{10_000: false, 10: true, 1e9: true} {

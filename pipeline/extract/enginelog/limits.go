@@ -1,9 +1,9 @@
 package enginelog
 
 import (
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // limitKeys are the knobs that bound the requests and tokens of a step, and the size of the KV cache, which is one number.
@@ -16,7 +16,7 @@ type Limits struct {
 }
 
 // LimitsOf are those of an engine as run.yaml states it.
-func LimitsOf(e *deploy.Engine) Limits {
+func LimitsOf(e *vllm.Engine) Limits {
 	return Limits{stated: [...]int64{e.MaxNumSeqs, e.MaxNumBatchedTokens, e.KVBlocksGPU.V}}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // passLog writes the iterations that vLLM would log, and when each request's chunks came.
@@ -79,7 +80,7 @@ func plant(t *testing.T, seed uint64) planted {
 	pick := func(values ...int64) int64 { return values[rng.IntN(len(values))] }
 	block := pick(16, 32, 128)
 	dep := &deploy.Deployment{TP: 1, PP: 1, DP: 1}
-	dep.Engine = deploy.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: pick(8, 32, 256), MaxNumBatchedTokens: pick(256, 512, 1024, 8192),
+	dep.Engine = vllm.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: pick(8, 32, 256), MaxNumBatchedTokens: pick(256, 512, 1024, 8192),
 		ChunkedPrefill: true, PrefixCaching: true, BlockSize: block, KVBlocksGPU: trace.Some(int64(1 << 16)),
 		AsyncScheduling: trace.Some(rng.IntN(3) == 0), SchedulingPolicy: "fcfs"}
 	n := 40 + rng.IntN(80)

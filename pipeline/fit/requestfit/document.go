@@ -4,6 +4,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	llm "github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -45,7 +46,7 @@ func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
 	switch {
 	case err == nil:
 		doc.Models = []result.Model{*m}
-	case trace.CodeOf(err) != deploy.BadModel: // one that BLIS refuses, as it has fewer KV heads than GPUs
+	case trace.CodeOf(err) != llm.BadModel: // one that BLIS refuses, as it has fewer KV heads than GPUs
 		return nil, err
 	}
 	return doc, nil

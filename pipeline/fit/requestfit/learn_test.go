@@ -12,11 +12,13 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	llm "github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 func h100(t testing.TB) *deploy.Deployment {
@@ -25,10 +27,10 @@ func h100(t testing.TB) *deploy.Deployment {
 	if !ok {
 		t.Fatal("no datasheet of an H100")
 	}
-	d := &deploy.Deployment{Name: "planted", Hardware: h, TP: 1, PP: 1, DP: 1, Model: deploy.Model{ID: "m", NumLayers: 32,
+	d := &deploy.Deployment{Name: "planted", Hardware: h, TP: 1, PP: 1, DP: 1, Model: llm.Model{ID: "m", NumLayers: 32,
 		HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2,
 		BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"}}
-	d.Engine = deploy.Engine{VLLMVersion: "0.16.0", MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true,
+	d.Engine = vllm.Engine{VLLMVersion: "0.16.0", MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true,
 		BlockSize: 16, GPUMemoryUtilization: 0.9}
 	return d
 }

@@ -1,4 +1,4 @@
-package deploy
+package model
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ func (r *layerReader) mixer(kind layerKind) *Mixer {
 		case Lightning:
 			return r.lightning()
 		}
-		r.fail(unsupportedModel, "layer_types: got %q for model_type %q, want attention", kind, r.text("model_type"))
+		r.fail(UnsupportedModel, "layer_types: got %q for model_type %q, want attention", kind, r.text("model_type"))
 		return nil
 	}
 	switch {
@@ -281,7 +281,7 @@ func (r *layerReader) compressed() *Mixer {
 	}
 	ratio, ok := integer(ratios[r.i])
 	if !ok || ratio != 0 && ratio != 4 && ratio != 128 {
-		r.fail(unsupportedModel, "compress_ratios[%d]: got %s, want 0, 4 or 128", r.i, show(ratios[r.i]))
+		r.fail(UnsupportedModel, "compress_ratios[%d]: got %s, want 0, 4 or 128", r.i, show(ratios[r.i]))
 		return nil
 	}
 	m := &Mixer{Kind: Compressed, Heads: r.need("num_attention_heads"), KVHeads: 1, DimK: r.need("head_dim"), QRank: r.need("q_lora_rank"),
@@ -327,7 +327,7 @@ func (r *layerReader) compressor(m *Mixer, dim int64, name string) {
 // stateBytes is the bytes of a value of a recurrent state.
 func (r *layerReader) stateBytes() float64 {
 	for _, name := range []string{r.opts.MambaSSMCacheDType, r.text("mamba_ssm_cache_dtype"), r.text("mamba_ssm_dtype")} {
-		if b := dtypeBytes(name); b > 0 {
+		if b := DTypeBytes(name); b > 0 {
 			return b
 		}
 	}
@@ -336,7 +336,7 @@ func (r *layerReader) stateBytes() float64 {
 
 // convBytes is the bytes of a value of a convolution's state.
 func (r *layerReader) convBytes() float64 {
-	return cmp.Or(dtypeBytes(r.opts.MambaCacheDType), r.d.DTypeBytes)
+	return cmp.Or(DTypeBytes(r.opts.MambaCacheDType), r.d.DTypeBytes)
 }
 
 // delta reads a gated delta rule: Qwen's gdn, or Kimi's kda, which decays each of a key's dimensions.

@@ -1,6 +1,9 @@
-package deploy
+package model
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Decoder is a text decoder as the list of its layers (spec#model-layers). Vision and audio encoders are not part of it.
 // Order counts: pipeline stages are runs of consecutive layers. Counts are those of the whole model, before any sharding.
@@ -203,4 +206,8 @@ type State struct {
 	Bytes  float64 `json:"bytes"`
 	Ratio  int64   `json:"ratio,omitempty"`
 	Window int64   `json:"window,omitempty"` // tokens
+}
+
+func (d *Decoder) hasExperts() bool {
+	return slices.ContainsFunc(d.Layers, func(l Layer) bool { return l.FFN != nil && l.FFN.Kind == Experts })
 }

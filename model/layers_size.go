@@ -1,4 +1,4 @@
-package deploy
+package model
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // everyLinear calls each for every matrix of the decoder, those of multi-token prediction left out.
@@ -194,8 +195,8 @@ func (p Parallel) share(l *Linear, kv int64) float64 {
 // vocabPadding is what vLLM rounds the rows of embedding and head up to.
 const vocabPadding = 64
 
-// bytesPerGPU is what one matrix takes on one GPU.
-func (p Parallel) bytesPerGPU(l *Linear, m *Mixer) float64 {
+// BytesPerGPU is what one matrix takes on one GPU.
+func (p Parallel) BytesPerGPU(l *Linear, m *Mixer) float64 {
 	whole, kv := *l, int64(1)
 	if l.Name == embeddingName || l.Name == headName {
 		whole.Rows = (l.Rows + vocabPadding - 1) / vocabPadding * vocabPadding
@@ -221,15 +222,15 @@ func stages(n, pp int64) []int64 {
 	return out
 }
 
-// stage is the layers that one GPU of a pipeline holds, as a decoder of its own, and what it loads.
-type stage struct {
-	decoder Decoder
-	weights float64 // bytes
+// Stage is the layers that one GPU of a pipeline holds, as a decoder of its own, and what it loads.
+type Stage struct {
+	Decoder     Decoder
+	WeightBytes float64 // bytes
 }
 
-// stages cuts the decoder as vLLM does (spec#model-placement).
-func (d *Decoder) stages(p Parallel) []stage {
-	out := []stage{}
+// Stages cuts the decoder as vLLM does (spec#model-placement).
+func (d *Decoder) Stages(p Parallel) []Stage {
+	out := []Stage{}
 	first := int64(0)
 	whole := d.Layers
 	if p.MTP {
@@ -246,29 +247,29 @@ func (d *Decoder) stages(p Parallel) []stage {
 		b := 0.0
 		for _, l := range own.Layers {
 			b += smallBytes * float64(l.smallParams())
-			l.everyLinear(func(x *Linear) { b += p.bytesPerGPU(x, l.Mixer) })
+			l.everyLinear(func(x *Linear) { b += p.BytesPerGPU(x, l.Mixer) })
 		}
 		if s == 0 {
-			b += p.bytesPerGPU(&d.Embedding, nil)
+			b += p.BytesPerGPU(&d.Embedding, nil)
 			for i := range d.PerLayer {
-				b += p.bytesPerGPU(&d.PerLayer[i], nil)
+				b += p.BytesPerGPU(&d.PerLayer[i], nil)
 			}
 		}
 		if last {
 			b += smallBytes * float64(d.Small)
 		}
 		if last && !(d.Tied && p.PP == 1) {
-			b += p.bytesPerGPU(&d.Head, nil)
+			b += p.BytesPerGPU(&d.Head, nil)
 		}
-		out, first = append(out, stage{own, b}), first+n
+		out, first = append(out, Stage{own, b}), first+n
 	}
 	return out
 }
 
 // WeightBytesPerGPU is what the fullest GPU loads.
 func (d *Decoder) WeightBytesPerGPU(p Parallel) (most float64) {
-	for _, s := range d.stages(p) {
-		most = max(most, s.weights)
+	for _, s := range d.Stages(p) {
+		most = max(most, s.WeightBytes)
 	}
 	return most
 }
@@ -280,10 +281,10 @@ func (d *Decoder) Loads(p Parallel) error {
 	}
 	if l := &d.Layers[0]; l.Mixer != nil && l.Mixer.Kind == Compressed {
 		switch {
-		case p.Block%256 != 0 && p.Block != defaultBlockSize:
+		case p.Block%256 != 0 && p.Block != vllm.DefaultBlockSize:
 			return loadError("block_size", p.Block, "a multiple of 256 tokens")
 		case p.Block != 0 && d.KVBytes >= 2 && !p.PlainCache:
-			return trace.Errorf(BadKnobs, "kv_cache_dtype: got %g bytes a value, want fp8: DeepSeek-V4's attention takes no other", d.KVBytes).
+			return trace.Errorf(vllm.BadKnobs, "kv_cache_dtype: got %g bytes a value, want fp8: DeepSeek-V4's attention takes no other", d.KVBytes).
 				WithHint("leave --kv-cache-dtype out, or on Blackwell take --attention-backend FLASHINFER_MLA_SPARSE_DSV4")
 		}
 	}
@@ -296,7 +297,7 @@ func (d *Decoder) Loads(p Parallel) error {
 }
 
 func loadError(key string, got int64, want string) error {
-	return trace.Errorf(BadKnobs, "%s: got %d, want %s", key, got, want).WithHint("vLLM does not load the model so: choose another size")
+	return trace.Errorf(vllm.BadKnobs, "%s: got %d, want %s", key, got, want).WithHint("vLLM does not load the model so: choose another size")
 }
 
 func (l *Layer) loads(p Parallel) error {
@@ -578,20 +579,20 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 		name string
 		n    int64
 	}{{"tensor_parallel_size", p.TP}, {"pipeline_parallel_size", p.PP}, {"data_parallel_size", p.DP}} {
-		if n.n < 1 || n.n > maxDevices {
-			return nil, loadError(n.name, n.n, fmt.Sprintf("1 to %d", maxDevices))
+		if n.n < 1 || n.n > vllm.MaxDevices {
+			return nil, loadError(n.name, n.n, fmt.Sprintf("1 to %d", vllm.MaxDevices))
 		}
 	}
 	if err := d.Loads(p); err != nil {
 		return nil, err
 	}
 	if p.Experts && !d.hasExperts() {
-		return nil, trace.Errorf(BadKnobs, "%s", noExperts).WithHint("vLLM refuses it too")
+		return nil, trace.Errorf(vllm.BadKnobs, "%s", NoExperts).WithHint("vLLM refuses it too")
 	}
 	full := d.Cache(2, 1)
 	gpu := d.Cache(d.KVBytes, p.TP)
 	var kv *KVPool
-	if pool, ok := d.KVPool(p, defaultBlockSize); ok {
+	if pool, ok := d.KVPool(p, vllm.DefaultBlockSize); ok {
 		kv = &pool
 	}
 	mtp := Decoder{Tied: true, Layers: d.MTP}
@@ -699,9 +700,9 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	return pool, true
 }
 
-// widestSince is the first release in which a block of DeepSeek-V4's cache holds the widest table; before, each size of page has slots of
+// WidestPagesSince is the first release in which a block of DeepSeek-V4's cache holds the widest table; before, each size of page has slots of
 // its own (vllm/v1/core/kv_cache_utils.py; models/deepseek_v4).
-var widestSince = [2]int{0, 27}
+var WidestPagesSince = [2]int{0, 27}
 
 // packed lays out DeepSeek-V4's mixed pages: tables of blocks for the entries and index keys of all layers, their windows, and what
 // compressors hold at either ratio. Tables of many layers are cut so that padding is least; a block holds the widest.
@@ -716,7 +717,7 @@ func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPo
 		}
 		return [3]int64{of(0) + of(4) + of(128), of(4), of(128)}
 	}
-	before := func(v [2]int) bool { return p.Release != [2]int{} && less(p.Release, v) }
+	before := func(v [2]int) bool { return p.Release != [2]int{} && vllm.Before(p.Release, v) }
 	i := slices.IndexFunc(whole, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Index != nil })
 	if i < 0 || before([2]int{0, 20}) {
 		return pool, false
@@ -759,7 +760,7 @@ func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPo
 	pool.Groups = append(pool.Groups, KVGroup{Kind: TokenState, Layers: own[1] + own[2], Block: blockSize})
 	held := up(64*at.DimK, unit) // fp32 values and gates: 8 tokens', or 4 tokens' in two entries
 	bytes := max(own[1]*(page+index)+own[2]*few, each[0]*up(64*entry, unit), each[1]*(held+up(64*at.Index.Dim, unit)), each[2]*held)
-	if before(widestSince) {
+	if before(WidestPagesSince) {
 		most := max(own[1], each[0], each[1], each[2])
 		if bytes = most*page + max(own[1], each[1])*index + own[2]*few; before([2]int{0, 23}) { // as many of all sizes
 			bytes = max(most, own[2]) * (page + index + few)
@@ -821,13 +822,13 @@ type KVUnits struct {
 	rest   KVPool
 }
 
-// KVUnits are those of the deployment; of equal layers a block is a unit.
-func (d *Deployment) KVUnits() KVUnits {
-	u := KVUnits{Block: d.Engine.BlockSize, Blocks: 1}
-	if d.Model.Layered == nil {
+// KVUnits are those of the model's pool with blocks of blockSize tokens; of equal layers a block is a unit.
+func (m *Model) KVUnits(p Parallel, blockSize int64) KVUnits {
+	u := KVUnits{Block: blockSize, Blocks: 1}
+	if m.Layered == nil {
 		return u
 	}
-	pool, _ := d.Model.Layered.KVPool(d.Parallel(), u.Block)
+	pool, _ := m.Layered.KVPool(p, u.Block)
 	full := int64(0)
 	for _, g := range pool.Groups {
 		if g.Kind == TokenState {
@@ -837,7 +838,7 @@ func (d *Deployment) KVUnits() KVUnits {
 		}
 	}
 	if u.Blocks = max(1, full); full == 0 && len(u.rest.Groups) > 0 {
-		u.Block = maxTokens // nothing grows with a request
+		u.Block = vllm.MaxTokens // nothing grows with a request
 	}
 	return u
 }
@@ -849,7 +850,7 @@ func (u *KVUnits) Side(n int64) int64 { return (u.rest.RequestBlocks(n, 1) + u.B
 // smallest blocks of one group, so that less than a block for each group is missing; later as many requests of maxLen tokens as fit,
 // in tokens.
 func (k KVPool) BlocksOf(tokens, maxLen, inFlight int64, version string) int64 {
-	if v, known := parseVersion(version); maxLen == 0 || known && less(v, requestTokensSince) {
+	if v, known := vllm.ParseVersion(version); maxLen == 0 || known && vllm.Before(v, requestTokensSince) {
 		smallest := slices.MinFunc(k.Groups, func(a, b KVGroup) int { return cmp.Compare(a.Block, b.Block) }).Block
 		return tokens / smallest * int64(len(k.Groups))
 	}

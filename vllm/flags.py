@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Lists the flags of `vllm serve` by release: makes deploy/vllm_flags.txt.
+"""Lists the flags of `vllm serve` by release: makes vllm/flags.txt.
 
-    python3 deploy/vllm_flags.py SOURCE... > deploy/vllm_flags.txt
+    python3 vllm/flags.py SOURCE... > vllm/flags.txt
 
 A SOURCE is VERSION=FOLDER, FOLDER holding vLLM's package (an unpacked source
 archive, or site-packages); without any, the vLLM that this Python has installed.
@@ -72,7 +72,7 @@ def main():
             sys.exit(f"{source}: got {len(flags)} flags, want vLLM's package in the folder")
         releases.append((tuple(int(n) for n in version.split(".")[:2]), version, flags))
     releases.sort(key=lambda r: r[0])
-    print("# Flags of `vllm serve`, read from the source of the releases below by deploy/vllm_flags.py.")
+    print("# Flags of `vllm serve`, read from the source of the releases below by vllm/flags.py.")
     print("# name, first and last release (-: before the first, or still there), kind, short names")
     print("releases", *(version for _, version, _ in releases))
     for name in sorted({f for _, _, flags in releases for f in flags}):

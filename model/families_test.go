@@ -1,4 +1,4 @@
-package deploy
+package model
 
 import (
 	"bytes"
@@ -7,10 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strconv"
@@ -21,13 +19,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+var update = flag.Bool("update", false, "rewrite docs/models.md and the built-in models")
+
 // family is one published architecture: the keys of its config.json that
 // describe it, and its published number of parameters, which the loaded widths
 // must add up to.
 type family struct {
 	name   string
 	config string
-	opts   ModelOptions
+	opts   Options
 	params float64 // published, in 1e9; tables counted once when tied
 	tied   bool
 	check  func(m Model) bool // what else must hold; nil for nothing
@@ -37,7 +37,7 @@ type family struct {
 func some(n int64) trace.Opt[int64] { return trace.Some(n) }
 
 var families = []family{
-	{name: "gpt2", opts: ModelOptions{DType: "float32"}, params: 0.1237, tied: true,
+	{name: "gpt2", opts: Options{DType: "float32"}, params: 0.1237, tied: true,
 		config: `{"model_type":"gpt2","n_layer":12,"n_embd":768,"n_head":12,"n_positions":1024,"vocab_size":50257}`,
 		check:  func(m Model) bool { return m.NumMLPProj == 2 && m.IntermediateSize == 3072 && m.BytesPerWeight == 4 }},
 	{name: "opt-6.7b", params: 6.65, tied: true,
@@ -51,14 +51,14 @@ var families = []family{
 	{name: "gemma-7b", params: 8.54, tied: true,
 		config: `{"model_type":"gemma","num_hidden_layers":28,"hidden_size":3072,"num_attention_heads":16,"num_key_value_heads":16,"head_dim":256,"intermediate_size":24576,"vocab_size":256000,"hidden_activation":"gelu_pytorch_tanh","torch_dtype":"bfloat16"}`,
 		check:  func(m Model) bool { return m.NumMLPProj == 3 && m.HeadDim*m.NumHeads != m.HiddenSize }},
-	{name: "gemma-2-9b", reject: unsupportedModel, config: gemma2},
-	{name: "gemma-2-9b within its window", opts: ModelOptions{MaxModelLen: some(4096)}, params: 9.24, tied: true, config: gemma2},
-	{name: "gemma-2-9b one token beyond", opts: ModelOptions{MaxModelLen: some(4097)}, reject: unsupportedModel, config: gemma2},
+	{name: "gemma-2-9b", reject: UnsupportedModel, config: gemma2},
+	{name: "gemma-2-9b within its window", opts: Options{MaxModelLen: some(4096)}, params: 9.24, tied: true, config: gemma2},
+	{name: "gemma-2-9b one token beyond", opts: Options{MaxModelLen: some(4097)}, reject: UnsupportedModel, config: gemma2},
 	{name: "phi-2", params: 2.78,
 		config: `{"model_type":"phi","num_hidden_layers":32,"hidden_size":2560,"num_attention_heads":32,"num_key_value_heads":32,"intermediate_size":10240,"vocab_size":51200,"torch_dtype":"float16"}`,
 		check:  func(m Model) bool { return m.NumMLPProj == 2 }},
-	{name: "phi-3-mini-4k", reject: unsupportedModel, config: phi3},
-	{name: "phi-3-mini-4k taken for full", opts: ModelOptions{AssumeFullAttention: true}, params: 3.82, config: phi3,
+	{name: "phi-3-mini-4k", reject: UnsupportedModel, config: phi3},
+	{name: "phi-3-mini-4k taken for full", opts: Options{AssumeFullAttention: true}, params: 3.82, config: phi3,
 		check: func(m Model) bool { return len(m.Warnings) == 1 && m.Warnings[0] == fullAttentionAssumed }},
 	{name: "qwen2-57b-a14b", params: 57.41,
 		config: `{"model_type":"qwen2_moe","num_hidden_layers":28,"hidden_size":3584,"num_attention_heads":28,"num_key_value_heads":4,"intermediate_size":18944,"moe_intermediate_size":2560,"shared_expert_intermediate_size":20480,"num_experts":64,"num_experts_per_tok":8,"decoder_sparse_step":1,"use_sliding_window":false,"sliding_window":65536,"vocab_size":151936,"torch_dtype":"bfloat16"}`,
@@ -68,16 +68,16 @@ var families = []family{
 	{name: "deepseek-moe-16b", params: 16.38,
 		config: `{"model_type":"deepseek","num_hidden_layers":28,"hidden_size":2048,"num_attention_heads":16,"num_key_value_heads":16,"intermediate_size":10944,"moe_intermediate_size":1408,"n_routed_experts":64,"n_shared_experts":2,"num_experts_per_tok":6,"first_k_dense_replace":1,"moe_layer_freq":1,"vocab_size":102400,"torch_dtype":"bfloat16"}`,
 		check:  func(m Model) bool { return m.NumMoELayers == 27 && m.SharedExpertSize == 2816 }},
-	{name: "deepseek-v2-lite", reject: unsupportedModel,
+	{name: "deepseek-v2-lite", reject: UnsupportedModel,
 		config: `{"model_type":"deepseek_v2","num_hidden_layers":27,"hidden_size":2048,"num_attention_heads":16,"kv_lora_rank":512,"q_lora_rank":null,"qk_rope_head_dim":64,"intermediate_size":10944,"vocab_size":102400,"torch_dtype":"bfloat16"}`},
-	{name: "llama-4-scout", reject: unsupportedModel, config: llama4(16, 1)},
-	{name: "llama-4-scout within its chunk", opts: ModelOptions{MaxModelLen: some(8192)}, params: 107.8, config: llama4(16, 1),
+	{name: "llama-4-scout", reject: UnsupportedModel, config: llama4(16, 1)},
+	{name: "llama-4-scout within its chunk", opts: Options{MaxModelLen: some(8192)}, params: 107.8, config: llama4(16, 1),
 		check: func(m Model) bool {
 			return m.NumMoELayers == 48 && m.IntermediateSize == 16384 && m.MoEIntermediateSize == 8192 && m.SharedExpertSize == 8192
 		}},
-	{name: "llama-4-maverick within its chunk", opts: ModelOptions{MaxModelLen: some(8192)}, params: 400.7, config: llama4(128, 2),
+	{name: "llama-4-maverick within its chunk", opts: Options{MaxModelLen: some(8192)}, params: 400.7, config: llama4(128, 2),
 		check: func(m Model) bool { return m.NumMoELayers == 24 }},
-	{name: "bloom-560m", opts: ModelOptions{DType: "half"}, params: 0.559, tied: true,
+	{name: "bloom-560m", opts: Options{DType: "half"}, params: 0.559, tied: true,
 		config: `{"model_type":"bloom","n_layer":24,"hidden_size":1024,"n_head":16,"vocab_size":250880}`},
 	{name: "pythia-1.4b", params: 1.414,
 		config: `{"model_type":"gpt_neox","num_hidden_layers":24,"hidden_size":2048,"num_attention_heads":16,"intermediate_size":8192,"vocab_size":50304,"torch_dtype":"float16"}`},
@@ -88,27 +88,27 @@ var families = []family{
 		check: func(m Model) bool {
 			return m.BytesPerWeight == 1 && m.LinearCompute == "fp8" && m.BytesPerLMHead == 2 && m.BytesPerKV == 2
 		}},
-	{name: "llama-3.1-8b awq", opts: ModelOptions{KVCacheDType: "fp8_e4m3"}, config: llama31(`{"quant_method":"awq","bits":4,"group_size":128}`),
+	{name: "llama-3.1-8b awq", opts: Options{KVCacheDType: "fp8_e4m3"}, config: llama31(`{"quant_method":"awq","bits":4,"group_size":128}`),
 		check: func(m Model) bool { return m.BytesPerWeight == 0.5 && m.LinearCompute == "native" && m.BytesPerKV == 1 }},
 	{name: "llama-3.1-8b gptq 3 bits", config: llama31(`{"quant_method":"gptq","bits":3}`),
 		check: func(m Model) bool { return m.BytesPerWeight == 0.375 }},
 	{name: "llama-3.1-8b w8a8 int8", config: llama31(`{"quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{"num_bits":8,"type":"int"},"input_activations":{"num_bits":8,"type":"int"}}}}`),
 		check: func(m Model) bool { return m.BytesPerWeight == 1 && m.LinearCompute == "native" }},
-	{name: "llama-3.1-8b bitsandbytes", reject: unsupportedModel, config: llama31(`{"quant_method":"bitsandbytes","load_in_4bit":true}`)},
-	{name: "llama-3.1-8b gptq 5 bits", reject: unsupportedModel, config: llama31(`{"quant_method":"gptq","bits":5}`)},
-	{name: "llama-3.1-8b quantised at load", opts: ModelOptions{Quantization: "fp8"}, config: llama31(`null`),
+	{name: "llama-3.1-8b bitsandbytes", reject: UnsupportedModel, config: llama31(`{"quant_method":"bitsandbytes","load_in_4bit":true}`)},
+	{name: "llama-3.1-8b gptq 5 bits", reject: UnsupportedModel, config: llama31(`{"quant_method":"gptq","bits":5}`)},
+	{name: "llama-3.1-8b quantised at load", opts: Options{Quantization: "fp8"}, config: llama31(`null`),
 		check: func(m Model) bool { return m.BytesPerWeight == 1 && m.LinearCompute == "fp8" }},
-	{name: "llama-3.1-8b quantised by something else", opts: ModelOptions{Quantization: "experts_int8"}, reject: unsupportedModel,
+	{name: "llama-3.1-8b quantised by something else", opts: Options{Quantization: "experts_int8"}, reject: UnsupportedModel,
 		config: llama31(`null`)},
-	{name: "mamba-130m", reject: unsupportedModel,
+	{name: "mamba-130m", reject: UnsupportedModel,
 		config: `{"model_type":"mamba","num_hidden_layers":24,"hidden_size":768,"state_size":16,"vocab_size":50280,"torch_dtype":"float32"}`},
-	{name: "jamba", reject: unsupportedModel,
+	{name: "jamba", reject: UnsupportedModel,
 		config: `{"model_type":"jamba","num_hidden_layers":32,"hidden_size":4096,"num_attention_heads":32,"attn_layer_period":8,"intermediate_size":14336,"vocab_size":65536,"torch_dtype":"bfloat16"}`},
-	{name: "linear attention layers", reject: unsupportedModel,
+	{name: "linear attention layers", reject: UnsupportedModel,
 		config: `{"model_type":"qwen3_next","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"layer_types":["linear_attention","full_attention"],"vocab_size":100,"torch_dtype":"bfloat16"}`},
-	{name: "t5", reject: unsupportedModel, config: `{"model_type":"t5","num_layers":12,"d_model":768}`},
-	{name: "layer types without a window", tied: true, opts: ModelOptions{}, config: `{"model_type":"cohere2","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"sliding_window":16,"layer_types":["full_attention","full_attention"],"vocab_size":100,"torch_dtype":"bfloat16"}`},
-	{name: "chunks count although the sliding window is off", opts: ModelOptions{MaxModelLen: some(20)}, reject: unsupportedModel, config: `{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"sliding_window":64,"use_sliding_window":false,"attention_chunk_size":16,"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "t5", reject: UnsupportedModel, config: `{"model_type":"t5","num_layers":12,"d_model":768}`},
+	{name: "layer types without a window", tied: true, opts: Options{}, config: `{"model_type":"cohere2","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"sliding_window":16,"layer_types":["full_attention","full_attention"],"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "chunks count although the sliding window is off", opts: Options{MaxModelLen: some(20)}, reject: UnsupportedModel, config: `{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"sliding_window":64,"use_sliding_window":false,"attention_chunk_size":16,"vocab_size":100,"torch_dtype":"bfloat16"}`},
 	{name: "the inner dtype wins", config: `{"model_type":"x","dtype":"float32","text_config":{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}}`,
 		check: func(m Model) bool { return m.BytesPerActivation == 2 }},
 	{name: "an odd position limit is unknown", config: `{"model_type":"llama","max_position_embeddings":-1,"num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`,
@@ -117,8 +117,8 @@ var families = []family{
 		check: func(m Model) bool { return !m.IsMoE() && m.NumExperts == 0 && m.TopK == 0 }},
 	{name: "sparse step 0 is never", reject: BadModel, config: `{"model_type":"qwen2_moe","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"num_experts":4,"num_experts_per_tok":1,"decoder_sparse_step":0,"vocab_size":100,"torch_dtype":"bfloat16"}`},
 	{name: "head dim is not a quotient", reject: BadModel, config: `{"model_type":"llama","num_hidden_layers":2,"hidden_size":65,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
-	{name: "unknown type", reject: unsupportedModel, config: `{"model_type":"my_llm","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
-	{name: "unknown dtype", reject: unsupportedModel, config: `{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"int4"}`},
+	{name: "unknown type", reject: UnsupportedModel, config: `{"model_type":"my_llm","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "unknown dtype", reject: UnsupportedModel, config: `{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"int4"}`},
 	{name: "no dtype is what vLLM takes", config: `{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100}`},
 	{name: "layers as text", reject: BadModel, config: `{"model_type":"llama","num_hidden_layers":"2","hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
 	{name: "negative layers", reject: BadModel, config: `{"model_type":"llama","num_hidden_layers":-2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
@@ -147,7 +147,7 @@ func llama31(quantization string) string {
 func TestPublishedFamilies(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
-			m, err := LoadModel(strings.NewReader(f.config), "config.json", f.opts)
+			m, err := Load(strings.NewReader(f.config), "config.json", f.opts)
 			if err == nil {
 				err = sayable(&m)
 			}
@@ -183,7 +183,7 @@ func TestEveryModelOfTheDataSetsLoads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := LoadModel(f, name, ModelOptions{})
+		m, err := Load(f, name, Options{})
 		f.Close()
 		want, known := params[name]
 		total := 0.0
@@ -204,7 +204,7 @@ func TestEveryModelOfTheDataSetsLoads(t *testing.T) {
 // sayable is the refusal of a model that specifications up to 1.2 cannot say.
 func sayable(m *Model) error {
 	if why := m.WhyLayered(); why != "" {
-		return trace.Errorf(unsupportedModel, "%s", why)
+		return trace.Errorf(UnsupportedModel, "%s", why)
 	}
 	return nil
 }
@@ -214,16 +214,16 @@ func FuzzLoadModel(f *testing.F) {
 		f.Add(c.config)
 	}
 	f.Fuzz(func(t *testing.T, config string) {
-		m, err := LoadModel(strings.NewReader(config), "config.json", ModelOptions{})
+		m, err := Load(strings.NewReader(config), "config.json", Options{})
 		if err != nil && trace.CodeOf(err) == "" {
 			t.Errorf("error without a code: %v", err)
 		}
 		if err == nil && m.Layered != nil {
-			d, back := Deployment{Model: m, TP: 1}, Model{}
+			back := Model{}
 			if text, err := json.Marshal(&m); err != nil || json.Unmarshal(text, &back) != nil || !reflect.DeepEqual(back.Layered, m.Layered) {
 				t.Errorf("layers do not come back from %s", text)
 			}
-			if w := m.Layers().Work(d.Parallel()); !(w.FixedBytes > 0) && len(w.Experts) == 0 {
+			if w := m.Layers().Work(Parallel{TP: 1, PP: 1, DP: 1}); !(w.FixedBytes > 0) && len(w.Experts) == 0 {
 				t.Errorf("got work %+v of %+v", w, m.Layered)
 			}
 			return
@@ -232,41 +232,6 @@ func FuzzLoadModel(f *testing.F) {
 			t.Errorf("loaded %+v", m)
 		}
 	})
-}
-
-// Every run beside the repository loads, or is refused with a code: others may
-// be added.
-func TestEveryRunOfTheDataSetsLoads(t *testing.T) {
-	root := repo.Shared(t, "data")
-	n := 0
-	err := filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
-		if err != nil || e.Name() != RunFile {
-			return err
-		}
-		d, err := LoadRun(filepath.Dir(name))
-		if err == nil {
-			n++
-			if err = d.Check(); err == nil {
-				err = d.CheckSupported()
-			}
-		}
-		if err != nil {
-			if trace.CodeOf(err) == "" {
-				t.Errorf("%s: %v: no code", name, err)
-			}
-			t.Log(err)
-			return nil
-		}
-		t.Log(d.Config(), d.Files)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n == 0 {
-		t.Error("no run.yaml found")
-	}
-	t.Logf("runs: %d", n)
 }
 
 // TestOtherPublishedLayers adds up models of other layers than attention alike, against their published number of parameters in 1e9.
@@ -286,7 +251,7 @@ func TestOtherPublishedLayers(t *testing.T) {
 		{"minimax-text-01", 456, `{"model_type":"minimax_text_01","num_hidden_layers":80,"hidden_size":6144,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":128,"intermediate_size":9216,"num_local_experts":32,"num_experts_per_tok":2,"attn_type_list":[0,0,0,0,0,0,0,1,0,0,0,0,0,0,0,1,0,0,0,0,0,0,0,1,0,0,0,0,0,0,0,1,0,0,0,0,0,0,0,1,0,0,0,0,0,0,0,1,0,0,0,0,0,0,0,1,0,0,0,0,0,0,0,1,0,0,0,0,0,0,0,1,0,0,0,0,0,0,0,1],"shared_intermediate_size":0,"vocab_size":200064,"torch_dtype":"bfloat16"}`},
 		{"step-3.5-flash", 196, `{"model_type":"step3p5","num_hidden_layers":45,"hidden_size":4096,"num_attention_heads":64,"num_attention_groups":8,"head_dim":128,"intermediate_size":11264,"moe_num_experts":288,"moe_top_k":8,"moe_intermediate_size":1280,"share_expert_dim":1280,"moe_layers_enum":"3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,41,42,43,44","layer_types":["full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention"],"sliding_window":512,"attention_other_setting":{"num_attention_heads":96,"num_attention_groups":8,"head_dim":128},"vocab_size":128896,"torch_dtype":"bfloat16"}`},
 	} {
-		d, err := ReadDecoder([]byte(c.config), nil, "config.json", ModelOptions{})
+		d, err := ReadDecoder([]byte(c.config), nil, "config.json", Options{})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		} else if got := float64(d.TotalParams()) / 1e9; math.Abs(got-c.params) > 0.01*c.params {
@@ -312,7 +277,7 @@ func TestPublishedConfigurations(t *testing.T) {
 		if err := json.Unmarshal(plainJSON(line), &c); err != nil {
 			t.Fatal(err)
 		}
-		d, err := ReadDecoder(c.Config, nil, "config.json", ModelOptions{})
+		d, err := ReadDecoder(c.Config, nil, "config.json", Options{})
 		var e *trace.SyntaxError
 		switch {
 		case c.Refused:
@@ -336,50 +301,11 @@ func TestPublishedConfigurations(t *testing.T) {
 	}
 }
 
-// TestStatedSizes: a model of an unknown architecture has the memory that run.yaml states, and no step times.
-func TestStatedSizes(t *testing.T) {
-	dir := t.TempDir()
-	repo.Write(t, llamaWith(`"model_type":"quasar","flux_width":3`), dir, "config.json")
-	load := func(set ...string) (*Deployment, error) {
-		return LoadRun(dir, append([]string{"model.config=config.json", "hardware.name=H100", "vllm.version=0.19.0", "vllm.max_num_seqs=64",
-			"vllm.max_num_batched_tokens=2048"}, set...)...)
-	}
-	for _, set := range [][]string{nil, {"model.weight_bytes_per_gpu=16e9"}, {"model.bytes_per_block=2e6"}, {"vllm.kv_blocks_total_gpu=100"}} {
-		if d, err := load(set...); err == nil {
-			t.Errorf("%q: got %v, want a refusal", set, d.Model)
-		}
-	}
-	for _, c := range []struct {
-		set    []string
-		blocks int64
-	}{{[]string{"vllm.kv_blocks_total_gpu=1234"}, 1234}, {[]string{"model.bytes_per_block=2e6"}, 29998}, {[]string{"model.bytes_per_block=2e6",
-		"vllm.kv_cache_memory_bytes=4000000000"}, 1999}} {
-		d, err := load(append(c.set, "model.weight_bytes_per_gpu=16e9")...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, _, err := d.KVBlocks()
-		if err != nil || n != c.blocks {
-			t.Errorf("%q: got %d blocks, %v, want %d", c.set, n, err, c.blocks)
-		}
-		if _, err := d.CheckStepTimes(); err == nil || d.CheckTables() == nil || len(d.NotModelled()) == 0 {
-			t.Errorf("%q: step times are not refused, or not said", c.set)
-		}
-	}
-	d, err := load("model.assume=llama")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if said := fmt.Sprint(d.NotModelled()); !strings.Contains(said, "flux_width") || !strings.Contains(said, "as model.assume says") {
-		t.Errorf("got %s, want the unknown key and the family taken", said)
-	}
-}
-
 // TestDTRankIsAuto: Jamba's class takes a sixteenth of the hidden size.
 func TestDTRankIsAuto(t *testing.T) {
 	for _, rank := range []string{`"auto"`, "null", "256"} {
 		d, err := ReadDecoder([]byte(llamaWith(`"model_type":"jamba","num_experts":16,"num_experts_per_tok":2,"mamba_dt_rank":`+rank)), nil,
-			"config.json", ModelOptions{})
+			"config.json", Options{})
 		if err != nil || d.Layers[0].Mixer.DTRank != 256 {
 			t.Errorf("%s: got %v, %v, want 256", rank, d, err)
 		}
@@ -393,7 +319,7 @@ func TestQuantizationKeysAreNamed(t *testing.T) {
 		`{"quant_method":"auto-round","bits":4,"extra_config":{"model.layers.0":{"bits":8}}}`:       "quantization_config.extra_config",
 		`{"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"dynamic":{},"lm_head":false}`: "",
 	} {
-		m, err := LoadModel(strings.NewReader(llamaWith(`"quantization_config":`+quant)), "config.json", ModelOptions{})
+		m, err := Load(strings.NewReader(llamaWith(`"quantization_config":`+quant)), "config.json", Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -408,7 +334,7 @@ func TestQuantizationKeysAreNamed(t *testing.T) {
 func TestRulesOfModules(t *testing.T) {
 	bits := func(quant string) string {
 		t.Helper()
-		d, err := ReadDecoder([]byte(llamaWith(`"quantization_config":`+quant)), nil, "config.json", ModelOptions{})
+		d, err := ReadDecoder([]byte(llamaWith(`"quantization_config":`+quant)), nil, "config.json", Options{})
 		if err != nil {
 			return err.Error()
 		}
@@ -441,7 +367,7 @@ func TestRulesOfModules(t *testing.T) {
 func TestAbsentKeyHeadsAreListed(t *testing.T) {
 	for family, want := range map[string]string{"llama": "num_key_value_heads=32", "mistral": "num_key_value_heads=8"} {
 		d, err := ReadDecoder([]byte(`{"model_type":"`+family+`","num_hidden_layers":2,"hidden_size":4096,"num_attention_heads":32,`+
-			`"intermediate_size":11008,"vocab_size":32000,"torch_dtype":"float16"}`), nil, "config.json", ModelOptions{})
+			`"intermediate_size":11008,"vocab_size":32000,"torch_dtype":"float16"}`), nil, "config.json", Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -516,7 +442,7 @@ func TestDecodersMatchTruth(t *testing.T) {
 				t.Fatal(err)
 			}
 			quant, _ := os.ReadFile(filepath.Join(dir, name+"_hf_quant_config.json"))
-			d, err := ReadDecoder(config, quant, name, ModelOptions{})
+			d, err := ReadDecoder(config, quant, name, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -594,7 +520,7 @@ The last column: the [specifications](spec.md#model-refused) that say steps of t
 `
 
 func modelsRow(t *testing.T, name string) string {
-	d, err := ReadDecoderFile(name, ModelOptions{})
+	d, err := ReadDecoderFile(name, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -614,7 +540,7 @@ func modelsRow(t *testing.T, name string) string {
 	if err != nil {
 		quant = nil
 	}
-	m, err := LoadModel(f, "config.json", ModelOptions{QuantConfig: quant})
+	m, err := Load(f, "config.json", Options{QuantConfig: quant})
 	if err != nil {
 		t.Error(err)
 	}
@@ -628,250 +554,4 @@ func modelsRow(t *testing.T, name string) string {
 	return fmt.Sprintf("| %s | %s | %.2f | %.2f | %s | %s | %.0f | %.0f | %.1f | %s |\n", id, d.InWords(), float64(d.TotalParams())/1e9,
 		float64(d.ActiveParams())/1e9, perGPU(1), perGPU(8), full.BytesPerToken, shipped.BytesPerToken,
 		(full.WindowBytes+full.StateBytes)/1e6, answered)
-}
-
-var updatePython = flag.Bool("update-python", false, "rewrite the deployment rules of the Python package")
-
-// What the Python evaluator reads of a config.json: model types by their MLP, and keys of attention it refuses.
-var (
-	gatedMLP = []string{"llama", "mistral", "mistral3", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "mixtral",
-		"gemma", "gemma2", "gemma3", "gemma3_text", "phi3", "phimoe", "glm4", "glm4_moe", "granite", "granitemoe",
-		"cohere", "cohere2", "stablelm", "internlm2", "internlm3", "baichuan", "exaone", "minicpm", "olmo", "olmo2",
-		"olmoe", "smollm3", "deepseek", "gpt_oss", "llama4", "llama4_text"}
-	plainMLP       = []string{"gpt2", "gpt_bigcode", "gpt_neox", "gptj", "opt", "bloom", "falcon", "phi", "starcoder2", "nemotron"}
-	stateSpace     = []string{"mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "rwkv", "recurrent_gemma"}
-	otherAttention = []string{"attn_layer_period", "mamba_d_state", "ssm_cfg", "hybrid_override_pattern", "full_attention_interval",
-		"linear_attn_config", "linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads",
-		"linear_value_head_dim", "attn_type_list", "layer_group_size", "mamba_num_heads", "mamba_head_dim", "mamba_expand", "mamba_n_heads",
-		"ssm_state_size", "state_size", "conv_L_cache", "full_attn_idxs", "lru_width", "block_types", "time_step_rank", "index_topk",
-		"index_n_heads", "num_kv_shared_layers", "kv_share_layers", "sparse_attention_config", "attn_layer_indices", "hybrid_layer_pattern",
-		"mamba_layer_indices", "layers_block_type"}
-)
-
-// pythonRules are the tables by which the Python package reads config.json and run.yaml.
-func pythonRules() ([]byte, error) {
-	type sheet struct {
-		Sheet   Hardware `json:"sheet"`
-		Names   []string `json:"names"`   // in the form that names are compared in
-		Aliases []string `json:"aliases"` // likewise
-	}
-	doc := struct {
-		Gated      []string `json:"gated_mlp"`
-		Plain      []string `json:"plain_mlp"`
-		FourHidden []string `json:"four_hidden_mlp"`
-		StateSpace []string `json:"state_space"`
-		Other      []string `json:"other_attention"`
-		Block      int      `json:"block_size"`
-		Memory     float64  `json:"gpu_memory_utilization"`
-		PCIe       float64  `json:"pcie_efficiency"`
-		Latency    float64  `json:"latency_us"`
-		Sheets     []sheet  `json:"datasheets"`
-		Flags      []string `json:"serve_flags"` // name, first and last release as MAJOR.MINOR, 0.0 without one
-		// AllReduce are the curves of a device and number of GPUs inside CUDA graphs and outside, Fused that
-		// of the fused kernel and its largest tensor in bytes: "BYTES:US BYTES:US ...".
-		AllReduce map[string]map[string][2]string `json:"all_reduce"`
-		Fused     map[string][2]string            `json:"fused_all_reduce"`
-	}{gatedMLP, plainMLP, fourHiddenMLP, stateSpace, otherAttention, defaultBlockSize, defaultGPUMemoryUtilization, DefaultPCIeEfficiency,
-		DefaultLatencyUs, nil, nil, map[string]map[string][2]string{}, map[string][2]string{}}
-	points := func(a *AllReduce) string {
-		var out []string
-		for i := range a.Bytes {
-			out = append(out, fmt.Sprintf("%v:%v", a.Bytes[i], a.TimeUs[i]))
-		}
-		return strings.Join(out, " ")
-	}
-	for _, h := range builtin() {
-		for gpus := range h.Graph {
-			if doc.AllReduce[h.Name] == nil {
-				doc.AllReduce[h.Name] = map[string][2]string{}
-			}
-			doc.AllReduce[h.Name][fmt.Sprint(gpus)] = [2]string{points(h.Graph[gpus]), points(h.Eager[gpus])}
-		}
-	}
-	for _, tp := range []int64{2, 4, 8} {
-		d := Deployment{TP: tp, Hardware: Hardware{Name: "B200-SXM-180GB"}}
-		d.Engine.Extra = map[string]any{"compilation_config": "fuse_allreduce_rms"}
-		c, most := d.FusedAllReduce()
-		doc.Fused[fmt.Sprint(tp)] = [2]string{points(c), fmt.Sprint(most)}
-	}
-	for _, h := range builtin() {
-		s := sheet{Sheet: h.Hardware, Aliases: aliases(h.Name)}
-		for _, n := range append([]string{h.Name}, h.Names...) {
-			s.Names = append(s.Names, aliasKey(n))
-		}
-		doc.Sheets = append(doc.Sheets, s)
-	}
-	for _, f := range flagsRead().flags {
-		doc.Flags = append(doc.Flags, fmt.Sprintf("%s %d.%d %d.%d", f.name, f.since[0], f.since[1], f.until[0], f.until[1]))
-	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetIndent("", " ")
-	err := enc.Encode(doc)
-	return b.Bytes(), err
-}
-
-// pythonRuns are variants of run.yaml: the first is whole, each other changes something.
-var pythonRuns = []struct{ from, to string }{
-	{"", ""}, {"name: H100", "name: NVIDIA A100-SXM4-80GB"}, {"name: H100", "name: b200, memory_gb: 170"},
-	{"name: H100", "name: X1"},
-	{"name: H100", "TFlopsPeak: 100"}, {"name: H100", "TFlopsPeak: 100, BwPeakTBs: 1.5"}, {"name: H100", "name: H100, pcie_efficiency: 2"},
-	{"name: H100", "nam: H100"}, {"config: config.json", "config: nothing.json"}, {"config: config.json", "id: x"},
-	{"config: config.json", "config: config.json, dtype: int3"}, {"config: config.json", "config: config.json, kv_cache_dtype: fp8"},
-	{"config: config.json", "config: config.json, n_mlp_proj: 2"}, {"max_num_seqs: 256", "max_num_seqs: 0"},
-	{"max_num_seqs: 256", "max_num_seqs: many"}, {"max_num_seqs: 256", "max_num_seqs: 9999999"}, {", max_num_seqs: 256", ""},
-	{"max_num_seqs: 256", "max_num_seqs: 256, block_size: 0"}, {"max_num_seqs: 256", "max_num_seqs: 256, num_gpu_blocks_override: 500"},
-	{"max_num_seqs: 256", "max_num_seqs: 256, num_gpu_blocks_override: 500, kv_blocks_total_gpu: 1000"},
-	{"max_num_seqs: 256", "max_num_seqs: 256, num_gpu_blocks_override: 500, kv_blocks_total_gpu: 499"},
-	{"max_num_seqs: 256", "max_num_seqs: 256, max_num_seq: 3"}, {"max_num_seqs: 256", "max_num_seqs: 256, cpu_offloading: true"},
-	{"max_num_seqs: 256", "max_num_seqs: 256, enable_prefix_caching: 1"}, {"max_num_seqs: 256", "max_num_seqs: 256, quantization: fp8"},
-	{"max_num_seqs: 256", "max_num_seqs: 256, enable_expert_parallel: true"}, {"max_num_seqs: 256", "max_num_seqs: 256, enable_dbo: true"},
-	{"max_num_seqs: 256", "max_num_seqs: 256, decode_context_parallel_size: 2"}, {"max_num_seqs: 256", "max_num_seqs: 256, task: embed"},
-	{"version: \"0.15.1\"", "version: v0.11.0rc1, task: embed"},
-	{"max_num_seqs: 256", "max_num_seqs: 256, cpu_offload_gb: 4"}, {"max_num_seqs: 256", "max_num_seqs: 256, num_speculative_tokens: 3"},
-	{"max_num_seqs: 256", "max_num_seqs: 256, kv_transfer_config: {kv_connector: NixlConnector}"},
-	{"tensor_parallel_size: 1", "tensor_parallel_size: 2"}, {"tensor_parallel_size: 1", "tensor_parallel_size: 3"},
-	{"tensor_parallel_size: 1", "tensor_parallel_size: 0"}, {"tensor_parallel_size: 1", "tensor_parallel_size: 1.5"},
-	{"tensor_parallel_size: 1", "pipeline_parallel_size: 2"}, {"tensor_parallel_size: 1", "tensor_parallel_size: 1\ntp: 2"},
-	{"tensor_parallel_size: 1", "tensor_parallel_size: 1\ntensor_parallel_size: 1"}, {"tensor_parallel_size: 1", "vllm"},
-}
-
-const pythonRun = `# a whole one
-model: {config: config.json}
-hardware: {name: H100}
-tensor_parallel_size: 1   # devices
-vllm: {version: "0.15.1", max_num_seqs: 256, max_num_batched_tokens: 8192}
-`
-
-const pythonConfig = `{"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
- "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "torch_dtype": "bfloat16"}`
-
-// pythonDeployments prints, for each folder, the code of the refusal, or what was read.
-const pythonDeployments = `
-import json, sys
-sys.path.insert(0, sys.argv[1])
-import blis_train_coefficients as btc
-for path in sys.argv[2:]:
-    try:
-        d = btc.load_deployment(path)
-        btc.Space(d)
-        print(json.dumps(d))
-    except btc.CoefficientError as e:
-        print(json.dumps({"code": e.code}))
-`
-
-// TestPythonDeployments: the Python package reads run.yaml and config.json as we do: the same model, hardware and engine, or
-// the same code.
-func TestPythonDeployments(t *testing.T) {
-	root := filepath.Join("..", "python")
-	want, err := pythonRules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(root, "blis_train_coefficients", "deployments.json")
-	if *updatePython {
-		repo.Write(t, want, path)
-	}
-	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-		t.Fatalf("%s is stale (%v): go test ./deploy -run TestPythonDeployments -update-python", path, err)
-	}
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("skipped: no python3 on PATH")
-	}
-	runs, err := filepath.Glob("../testdata/traces/*/*/run.yaml")
-	if err != nil || len(runs) == 0 {
-		t.Fatalf("recordings: got %v (%v), want some", runs, err)
-	}
-	for _, r := range pythonRuns {
-		text := strings.Replace(pythonRun, r.from, r.to, 1)
-		dir := t.TempDir()
-		for name, data := range map[string]string{RunFile: text, "config.json": pythonConfig} {
-			repo.Write(t, data, dir, name)
-		}
-		runs = append(runs, filepath.Join(dir, RunFile))
-	}
-	out, err := exec.Command(python, append([]string{"-B", "-c", pythonDeployments, root}, runs...)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	refused := 0
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if len(lines) != len(runs) {
-		t.Fatalf("got %d answers, want %d:\n%s", len(lines), len(runs), out)
-	}
-	for i, run := range runs {
-		if comparePython(t, run, lines[i]) {
-			refused++
-		}
-	}
-	t.Logf("%d descriptions of runs, %d of them refused with the same code", len(runs), refused)
-}
-
-// comparePython holds one answer of the package against what is loaded here, and reports whether both refuse.
-func comparePython(t *testing.T, run, answer string) bool {
-	t.Helper()
-	text, _ := os.ReadFile(run)
-	var got struct {
-		Code trace.Code `json:"code"`
-		Deployment
-	}
-	if err := json.Unmarshal([]byte(answer), &got); err != nil {
-		t.Fatalf("%s: %v\n%s", run, err, answer)
-	}
-	d, err := LoadRunFile(run)
-	if err == nil {
-		err = d.CheckSupported()
-	}
-	if code := trace.CodeOf(err); err != nil || got.Code != "" {
-		if code != got.Code {
-			t.Errorf("%s: got code %q, want %q (%v)\n%s", run, got.Code, code, err, text)
-		}
-		return true
-	}
-	d.Model.Encoders = nil
-	d.Model.UnknownKeys = nil
-	d.Model.MaxPositionEmbeddings = 0
-	d.Model.BLIS = nil
-	d.Model.Tied = false // memory's alone
-	if len(got.Model.Warnings) == 0 {
-		got.Model.Warnings = nil
-	}
-	for _, e := range []*Deployment{d, &got.Deployment} {
-		if len(e.Engine.Extra) == 0 {
-			e.Engine.Extra = nil
-		}
-	}
-	for _, pair := range [][2]any{{got.Model, d.Model}, {got.Hardware, d.Hardware}, {got.Engine, d.Engine}, {got.TP, d.TP}, {got.PP, d.PP},
-		{got.DP, d.DP}} {
-		a, errA := json.Marshal(pair[0])
-		b, errB := json.Marshal(pair[1])
-		if err := errors.Join(errA, errB); err != nil || !bytes.Equal(a, b) {
-			t.Errorf("%s (%v):\n got %s\nwant %s", run, err, a, b)
-		}
-	}
-	return false
-}
-
-// TestPythonTakesNumpy: the evaluator takes numpy's numbers as it takes Python's.
-func TestPythonTakesNumpy(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil || exec.Command(python, "-c", "import numpy").Run() != nil {
-		t.Skip("skipped: no python3 with numpy on PATH")
-	}
-	out, err := exec.Command(python, "-B", "-c", `import sys
-sys.path.insert(0, sys.argv[1])
-import numpy as np
-import blis_train_coefficients as b
-c = b.load(sys.argv[2])
-plain = [(512, 512, 1)] * 32 + [(0, 100, 100)]
-want = b.step_time(c, plain)
-for kind in (np.int64, np.int32, np.uint16):
-    got = b.step_time(c, [tuple(kind(v) for v in r) for r in plain])
-    assert got == want, (kind, got, want)
-assert b.step_time(c, np.array(plain)) == want
-`, filepath.Join("..", "python"), filepath.Join("..", "docs", "examples", "real", "coefficients.yaml")).CombinedOutput()
-	if err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
 }

@@ -1,4 +1,4 @@
-package deploy
+package model
 
 import (
 	_ "embed"
@@ -65,7 +65,7 @@ func (q *quantizer) ruled(names []string) (s *scheme, ok bool) {
 				continue
 			}
 			if ok && !reflect.DeepEqual(s, r.scheme) {
-				q.c.fail(unsupportedModel, "quantization_config: got rules for %s that disagree, %s the last of them, want one", name, r.re)
+				q.c.fail(UnsupportedModel, "quantization_config: got rules for %s that disagree, %s the last of them, want one", name, r.re)
 			}
 			s, ok = r.scheme, true
 		}
@@ -230,7 +230,7 @@ func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag s
 		case "fp8":
 			q.def = named("FP8")
 		default:
-			c.fail(unsupportedModel, "quantization: got %q without a quantization_config, want fp8 or none", flag)
+			c.fail(UnsupportedModel, "quantization: got %q without a quantization_config, want fp8 or none", flag)
 		}
 		return q
 	}
@@ -323,7 +323,7 @@ func (q *quantizer) read(config map[string]any, where string) {
 }
 
 func (q *quantizer) unknown(key, got string) {
-	q.c.fail(unsupportedModel, "%s: got %q, want fp8, fbgemm_fp8, mxfp4, awq, gptq, compressed-tensors or modelopt (%s)", key, got,
+	q.c.fail(UnsupportedModel, "%s: got %q, want fp8, fbgemm_fp8, mxfp4, awq, gptq, compressed-tensors or modelopt (%s)", key, got,
 		strings.Join(slices.Sorted(maps.Keys(*schemes())), ", "))
 	q.c.hint("state weight_bytes_per_gpu and kv_blocks_total_gpu of the server; its steps are not modelled")
 }
@@ -388,7 +388,7 @@ func (q *quantizer) blocks(config map[string]any, where string) *scheme {
 func (q *quantizer) integers(config map[string]any, where string) *scheme {
 	bits, ok := integer(firstOf(config, "bits", "w_bit"))
 	if !ok || !slices.Contains([]int64{2, 3, 4, 8}, bits) {
-		q.c.fail(unsupportedModel, "%s.bits: got %s, want 2, 3, 4 or 8", where, show(firstOf(config, "bits", "w_bit")))
+		q.c.fail(UnsupportedModel, "%s.bits: got %s, want 2, 3, 4 or 8", where, show(firstOf(config, "bits", "w_bit")))
 		return nil
 	}
 	s := &scheme{Algorithm: "int" + itoa(bits), Bits: bits, Act: 16, Scale: 2}
@@ -435,7 +435,7 @@ func (q *quantizer) group(group map[string]any, where string) *scheme {
 	inputs := q.c.object(group, "input_activations")
 	bits, ok := integer(weights["num_bits"])
 	if !ok || bits < 2 || bits > 8 {
-		q.c.fail(unsupportedModel, "%s.weights.num_bits: got %s, want 2 to 8", where, show(weights["num_bits"]))
+		q.c.fail(UnsupportedModel, "%s.weights.num_bits: got %s, want 2 to 8", where, show(weights["num_bits"]))
 		return nil
 	}
 	kind, _ := weights["type"].(string)
@@ -481,6 +481,6 @@ func (q *quantizer) readKV(config map[string]any, where string) {
 	case "NVFP4":
 		q.kv = 0.5 + 1.0/16
 	default:
-		q.c.fail(unsupportedModel, "%s.kv_cache_quant_algo: got %q, want FP8, INT8 or NVFP4", where, name)
+		q.c.fail(UnsupportedModel, "%s.kv_cache_quant_algo: got %q, want FP8, INT8 or NVFP4", where, name)
 	}
 }

@@ -1,4 +1,4 @@
-package deploy
+package model
 
 import (
 	"bytes"
@@ -86,7 +86,7 @@ type layerReader struct {
 	layers  int64
 	i       int64 // the layer being read
 	d       *Decoder
-	opts    ModelOptions
+	opts    Options
 	experts []bool // layers with experts
 }
 
@@ -145,7 +145,7 @@ func (r *layerReader) decoder() {
 		return
 	}
 	if n := r.countOr("word_embed_proj_dim"); n > 0 && n != r.h {
-		r.fail(unsupportedModel, "word_embed_proj_dim: got %d, an embedding of another width, want %d", n, r.h)
+		r.fail(UnsupportedModel, "word_embed_proj_dim: got %d, an embedding of another width, want %d", n, r.h)
 	}
 	d.Embedding = r.matrix(Sharded, d.Vocab, d.Hidden, embeddingName)
 	d.Head = r.matrix(Sharded, d.Vocab, d.Hidden, headName)
@@ -238,7 +238,7 @@ func (r *layerReader) layer(kind layerKind) Layer {
 	if kind != onlyFFN && kind != onlyExperts {
 		l.Mixer = r.mixer(kind)
 		if e, ok := r.err.(*trace.SyntaxError); ok && (kind != fullLayer && kind != windowLayer || r.has("kv_lora_rank")) {
-			e.Code = unsupportedModel // of a form that we cannot read
+			e.Code = UnsupportedModel // of a form that we cannot read
 		}
 	}
 	if l.Mixer == nil {
@@ -394,7 +394,7 @@ func (r *layerReader) kindNamed(key string, entry any) layerKind {
 	case sparseLayer, "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention":
 		return fullLayer // its index, or the tokens of an entry, say the rest
 	}
-	r.fail(unsupportedModel, "%s: got %q, want full_attention, sliding_attention, chunked_attention, linear_attention, mamba, "+
+	r.fail(UnsupportedModel, "%s: got %q, want full_attention, sliding_attention, chunked_attention, linear_attention, mamba, "+
 		"attention, moe or mlp", key, name)
 	return fullLayer
 }
@@ -436,14 +436,14 @@ func (r *layerReader) isFull(i int64) bool {
 
 // ReadDecoderFile reads the config.json of that name and the hf_quant_config.json beside it, when there is one: of that
 // name, or named as config.json is (X_config.json, X_hf_quant_config.json).
-func ReadDecoderFile(name string, opts ModelOptions) (*Decoder, error) {
-	config, err := files.Read(name, maxDescription, false)
+func ReadDecoderFile(name string, opts Options) (*Decoder, error) {
+	config, err := files.Read(name, MaxFileSize, false)
 	if err != nil {
-		return nil, trace.Errorf(missingConfig, "read %s: %v", name, err).WithHint("give the model's Hugging Face config.json")
+		return nil, trace.Errorf(MissingConfig, "read %s: %v", name, err).WithHint("give the model's Hugging Face config.json")
 	}
-	quant, err := files.Read(QuantConfigName(name), maxDescription, false)
+	quant, err := files.Read(QuantConfigName(name), MaxFileSize, false)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, trace.Errorf(missingConfig, "read %s: %v", QuantConfigName(name), err).WithHint("mend it, or take it away")
+		return nil, trace.Errorf(MissingConfig, "read %s: %v", QuantConfigName(name), err).WithHint("mend it, or take it away")
 	}
 	return ReadDecoder(config, quant, name, opts)
 }
@@ -458,14 +458,14 @@ func QuantConfigName(config string) string {
 
 // ReadDecoder reads a config.json and, when not nil, the hf_quant_config.json beside it as layers. Errors are
 // trace.SyntaxErrors with the place of the key and a hint.
-func ReadDecoder(config, quant []byte, file string, opts ModelOptions) (*Decoder, error) {
+func ReadDecoder(config, quant []byte, file string, opts Options) (*Decoder, error) {
 	opts.QuantConfig = quant
-	m, err := LoadModel(bytes.NewReader(config), file, opts)
+	m, err := Load(bytes.NewReader(config), file, opts)
 	return m.Decoder, err
 }
 
 // decoder reads everything but the text itself; nil with an error.
-func (c *hfConfig) decoder(raw, side map[string]any, opts ModelOptions) *Decoder {
+func (c *hfConfig) decoder(raw, side map[string]any, opts Options) *Decoder {
 	f := c.family(raw, opts.Assume, opts.NumMLPProj)
 	if f == nil {
 		return nil
@@ -494,7 +494,7 @@ func (c *hfConfig) decoder(raw, side map[string]any, opts ModelOptions) *Decoder
 		d.KVBytes = 1 // fp8_ds_mla
 	}
 	if name := opts.KVCacheDType; name != "" && name != "auto" {
-		d.KVBytes = kvTypeBytes(name)
+		d.KVBytes = KVTypeBytes(name)
 	}
 	c.warnings(r, raw)
 	return d
@@ -507,9 +507,9 @@ func (d *Decoder) defaulted(what string) {
 	}
 }
 
-// kvTypeBytes is the bytes of a cached value by --kv-cache-dtype, 0 for a name it does not know.
-func kvTypeBytes(name string) float64 {
-	return cmp.Or(map[string]float64{"nvfp4": 0.5 + 1.0/16, "int8": 1}[name], dtypeBytes(name))
+// KVTypeBytes is the bytes of a cached value by --kv-cache-dtype, 0 for a name it does not know.
+func KVTypeBytes(name string) float64 {
+	return cmp.Or(map[string]float64{"nvfp4": 0.5 + 1.0/16, "int8": 1}[name], DTypeBytes(name))
 }
 
 // warnings: what was not stated, and keys nobody has looked at.
@@ -590,7 +590,7 @@ func (c *hfConfig) family(raw map[string]any, assume string, proj trace.Opt[int6
 		c.fail(BadModel, "model_type: missing, want the family of a text decoder, such as llama or qwen3_moe")
 		c.hint("give the config.json of the model itself, as published on Hugging Face")
 	default:
-		c.fail(unsupportedModel, "model_type: got %q, want a family that is known%s", name, unreadKeys(c.values))
+		c.fail(UnsupportedModel, "model_type: got %q, want a family that is known%s", name, unreadKeys(c.values))
 		c.hint("model.assume: " + nearestFamily(name) + " in run.yaml reads it as that family; or state weight_bytes_per_gpu and " +
 			"kv_blocks_total_gpu of the server")
 	}
@@ -611,7 +611,7 @@ var otherMixer = regexp.MustCompile(`^(attn_layer_|attn_type_list|mamba_|ssm_|hy
 	`lru_|block_types|time_step_rank|index_|num_kv_shared|kv_share|sparse_attention|layers_block_type|kv_lora|q_lora|qk_rope)`)
 
 func (c *hfConfig) refused(key, got, what string) {
-	c.fail(unsupportedModel, "%s: got %q, %s, want a decoder that writes text", key, got, what)
+	c.fail(UnsupportedModel, "%s: got %q, %s, want a decoder that writes text", key, got, what)
 	c.hint("give the config.json of a model served for text generation (...ForCausalLM or ...ForConditionalGeneration)")
 }
 

@@ -1,4 +1,4 @@
-package deploy
+package model
 
 import (
 	"bytes"
@@ -18,13 +18,14 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ModelOptions is what a deployment says about its model beside config.json.
+// Options is what a deployment says about its model beside config.json.
 // Empty strings and unknown options leave the config's word.
-type ModelOptions struct {
+type Options struct {
 	ID                  string
 	DType               string           // vLLM's --dtype; "" and auto: the config's
 	KVCacheDType        string           // vLLM's --kv-cache-dtype; "" and auto: the activations' width
@@ -38,9 +39,9 @@ type ModelOptions struct {
 	MaxModelLen         trace.Opt[int64] // tokens; a window it never exceeds is inactive
 }
 
-// LoadModel reads a Hugging Face config.json (spec#model-fields). file is the name
+// Load reads a Hugging Face config.json (spec#model-fields). file is the name
 // in error messages. Rejections are trace.SyntaxError with their code.
-func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
+func Load(r io.Reader, file string, opts Options) (Model, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return Model{}, fmt.Errorf("read %s: %w", file, err)
@@ -286,7 +287,7 @@ func offset(err error, dec *json.Decoder) int64 {
 
 // describe fills the model's fields from its layers: all of them where the layers are alike, full grouped-query attention
 // with a dense MLP or experts, which the specifications up to 1.2 read; else the layers themselves are the description.
-func (c *hfConfig) describe(m *Model, d *Decoder, opts ModelOptions) {
+func (c *hfConfig) describe(m *Model, d *Decoder, opts Options) {
 	m.MaxPositionEmbeddings = c.positions()
 	size, stated := int64(0), *m
 	for i := range d.Layers {
@@ -294,7 +295,10 @@ func (c *hfConfig) describe(m *Model, d *Decoder, opts ModelOptions) {
 			size = x.Window + x.Chunk
 		}
 	}
-	longest := longest(opts.MaxModelLen, m.MaxPositionEmbeddings)
+	longest := opts.MaxModelLen
+	if !longest.OK && m.MaxPositionEmbeddings > 0 {
+		longest = trace.Some(m.MaxPositionEmbeddings)
+	}
 	beyond := size > 0 && !(longest.OK && longest.V <= size) // a window that can be active (spec#model-window)
 	if why := d.flat(m, beyond && !opts.AssumeFullAttention); why != "" {
 		*m, m.Layered = stated, d
@@ -569,8 +573,8 @@ func (c *hfConfig) statedPattern(pattern []any, has []bool) {
 
 var fourHiddenMLP = []string{"gpt2", "gptj", "bloom", "falcon", "gpt_bigcode"} // an MLP of 4h unless it says otherwise
 
-// dtypeBytes returns the bytes per value of a dtype name, 0 if unknown (spec#model-dtype).
-func dtypeBytes(name string) float64 {
+// DTypeBytes returns the bytes per value of a dtype name, 0 if unknown (spec#model-dtype).
+func DTypeBytes(name string) float64 {
 	name = strings.TrimPrefix(name, "torch.")
 	switch name {
 	case "float32", "float":
@@ -590,9 +594,9 @@ func (c *hfConfig) activationBytes(override string) float64 {
 		key, _ := c.first("dtype", "torch_dtype")
 		name = c.text(key)
 	}
-	bytes := dtypeBytes(name)
+	bytes := DTypeBytes(name)
 	if bytes == 0 {
-		c.fail(unsupportedModel, "dtype: got %q, want float32, float16, bfloat16 or an fp8 name", name)
+		c.fail(UnsupportedModel, "dtype: got %q, want float32, float16, bfloat16 or an fp8 name", name)
 	}
 	return bytes
 }
@@ -674,8 +678,8 @@ var builtIn = sync.OnceValue(func() map[string][]byte {
 
 const configEnding = "_config.json"
 
-// Models are the built-in models as Hugging Face names them, sorted.
-func Models() (ids []string) {
+// BuiltInIDs are the built-in models as Hugging Face names them, sorted.
+func BuiltInIDs() (ids []string) {
 	for name := range builtIn() {
 		if model, ok := strings.CutSuffix(name, configEnding); ok && !strings.HasSuffix(name, "_hf_quant"+configEnding) {
 			ids = append(ids, strings.Replace(model, "--", "/", 1))
@@ -685,13 +689,13 @@ func Models() (ids []string) {
 	return ids
 }
 
-// ModelNamed is the built-in model of a name: in any case, or the only one of the name without its publisher, "Meta-" and "-Instruct".
-func ModelNamed(name string) (id string, ok bool) {
+// BuiltInID is the built-in model of a name: in any case, or the only one of the name without its publisher, "Meta-" and "-Instruct".
+func BuiltInID(name string) (id string, ok bool) {
 	short := func(id string) string {
-		return strings.TrimSuffix(strings.TrimPrefix(ModelName(id), "meta-"), "-instruct")
+		return strings.TrimSuffix(strings.TrimPrefix(Name(id), "meta-"), "-instruct")
 	}
 	var found []string
-	for _, id := range Models() {
+	for _, id := range BuiltInIDs() {
 		if strings.EqualFold(id, name) {
 			return id, true
 		}
@@ -705,38 +709,27 @@ func ModelNamed(name string) (id string, ok bool) {
 	return found[0], true
 }
 
-// configs are the files of a built-in model; quant may be nil.
-func configs(id string) (config, quant []byte) {
+// BuiltInConfig are the files of a built-in model; quant may be nil.
+func BuiltInConfig(id string) (config, quant []byte) {
 	name := strings.Replace(id, "/", "--", 1)
 	return builtIn()[name+configEnding], builtIn()[name+"_hf_quant"+configEnding]
 }
 
 // LoadBuiltIn reads the built-in model of opts.ID.
-func LoadBuiltIn(opts ModelOptions) (Model, error) {
-	config, quant := configs(opts.ID)
+func LoadBuiltIn(opts Options) (Model, error) {
+	config, quant := BuiltInConfig(opts.ID)
 	opts.QuantConfig = quant
-	return LoadModel(bytes.NewReader(config), opts.ID+configEnding, opts)
+	return Load(bytes.NewReader(config), opts.ID+configEnding, opts)
 }
 
 // NoSuchModel is the error for a name that is no built-in model, with the nearest as hint. Code: config_missing.
 func NoSuchModel(name string) error {
-	e := trace.Errorf(missingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
-	known := append(Models(), stat.Map(Models(), path.Base)...)
-	if near := Nearest(name, known); near != "" {
+	e := trace.Errorf(MissingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
+	known := append(BuiltInIDs(), stat.Map(BuiltInIDs(), path.Base)...)
+	if near := files.Nearest(name, known); near != "" {
 		return e.WithHint("did you mean " + near + "?")
 	}
 	return e.WithHint("download the model's config.json from Hugging Face and give its path; the built-in ones: blis-train predict")
-}
-
-// CheckTables refuses what tables of kernels know nothing of: knobs of [Limits] but whole experts per GPU and what the schedule plays,
-// and shards that vLLM does not load.
-func (d *Deployment) CheckTables() error {
-	for _, h := range hits(d.knob, d.Model.IsMoE()) {
-		if h.Refused && !h.Simulated && h.Key != "enable_expert_parallel" {
-			return trace.Errorf(h.Code, "%s: %s is not modelled", h.got, h.What).WithHint(h.Next)
-		}
-	}
-	return cmp.Or(d.Model.known(), d.Model.shipped().Loads(d.Parallel()))
 }
 
 // BLISReading is what BLIS's step time takes a config.json for, where that is not what the layers are: experts in

@@ -1,4 +1,4 @@
-package deploy
+package model
 
 import (
 	"slices"
@@ -30,26 +30,6 @@ type Work struct {
 	CacheBytes float64 `json:"cache_bytes"`
 	// HeadShare is the mean share of key heads in query heads, over mixers that cache (1/heads for a latent).
 	HeadShare float64 `json:"kv_head_share"`
-}
-
-// Sums are what a coefficient file says of a configuration beside its layers (spec#layer-sums): all that the formulas of 1.3 read
-// of them, so that an evaluator need not walk them.
-type Sums struct {
-	Work
-	KV          KVPool     `json:"kv_pool"` // of the first pipeline stage
-	GraphTokens GraphSizes `json:"cuda_graph_tokens"`
-	ExpertLoad  float64    `json:"expert_load"` // tokens of the busiest rank's experts over the mean: 1, uniform routing, is assumed
-	Family      string     `json:"family"`      // kinds of layers and device: what is judged together
-	Judged      string     `json:"judged"`      // by what; or unjudged
-}
-
-// LayerSums are those of the deployment, unjudged.
-func (d *Deployment) LayerSums() *Sums {
-	layers := d.Model.Layers()
-	s := &Sums{Work: layers.Work(d.Parallel()), GraphTokens: d.GraphSizes(), ExpertLoad: 1, Judged: "unjudged",
-		Family: layers.InWords() + ", " + d.Hardware.Name}
-	s.KV, _ = layers.KVPool(d.Parallel(), d.Engine.BlockSize)
-	return s
 }
 
 // ExpertWork is equal ffns with experts.
@@ -100,7 +80,7 @@ func (d *Decoder) Work(p Parallel) Work {
 		}
 		if x := l.FFN; x != nil {
 			w.FFNs += n
-			w.Widths += n * x.widths()
+			w.Widths += n * x.Widths()
 			if x.Kind == Experts {
 				w.expertKind(x).Layers += n
 			}
@@ -252,8 +232,8 @@ func (w *Work) index(x *Index, r Reach, n, bytes float64) {
 	}
 }
 
-// widths is the values of a token's activations inside the ffn.
-func (f *FFN) widths() float64 {
+// Widths is the values of a token's activations inside the ffn.
+func (f *FFN) Widths() float64 {
 	active := f.Width
 	switch f.Kind {
 	case Experts:
@@ -262,14 +242,6 @@ func (f *FFN) widths() float64 {
 		return 0
 	}
 	return float64(f.Projections * active)
-}
-
-// Reaches are those of the deployment's attention beside the full one; none for equal layers.
-func (d *Deployment) Reaches() []Reach {
-	if d.Model.Layered == nil {
-		return nil
-	}
-	return new(d.Model.Layered.Work(d.Parallel())).Reaches()
 }
 
 // Reaches are those of the attention beside the full one, in order.

@@ -1,0 +1,43 @@
+package vllm
+
+import (
+	"strings"
+)
+
+// AsyncSchedulingSince is the first vLLM version that schedules asynchronously
+// unless told otherwise (release notes of v0.14.0, "Breaking Changes").
+var AsyncSchedulingSince = [2]int{0, 14}
+
+// IsAsync reports whether the engine schedules asynchronously: as stated, else
+// as vLLM decides for its version. A version that cannot be read counts as the
+// newest; [Deployment.Assumed] says so.
+func (e *Engine) IsAsync() bool {
+	if e.AsyncScheduling.OK {
+		return e.AsyncScheduling.V
+	}
+	v, known := ParseVersion(e.VLLMVersion)
+	return (!known || !Before(v, AsyncSchedulingSince)) && e.AsyncExcluded() == ""
+}
+
+// AsyncExcluded names what makes vLLM switch asynchronous scheduling off when
+// nobody asked for it, "" for nothing: the executor Ray, the CPU back end and
+// drafters that it cannot overlap (vllm/config/vllm.py of 0.15.1 to 0.33.0).
+func (e *Engine) AsyncExcluded() string {
+	switch {
+	case e.Extra["distributed_executor_backend"] == "ray":
+		return "the executor ray"
+	case e.Extra["device"] == "cpu" || strings.HasSuffix(e.VLLMVersion, "+cpu"):
+		return "the CPU back end"
+	}
+	if s, err := e.Speculation(); err == nil && s != nil && !s.IsEagle() {
+		if since, ok := asyncDraftersSince[s.Method]; !ok || !e.IsSince(since) {
+			return "drafts by " + s.Method
+		}
+	}
+	return ""
+}
+
+// asyncDraftersSince is the first release that schedules asynchronously with drafters
+// other than EAGLE and MTP; n-gram from 0.33 on with model runner V2, its default.
+var asyncDraftersSince = map[string][2]int{"ngram_gpu": {0, 19}, "dspark": {0, 26}, "dflash": {0, 23}, "draft_model": {0, 28},
+	"ngram": {0, 33}}

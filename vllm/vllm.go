@@ -1,0 +1,194 @@
+// Package vllm knows vLLM's settings: the flags of `vllm serve` by release, their defaults and
+// bounds, and what the scheduler of a release does with them.
+//
+// [Engine] is the set of settings of one server. What depends on the release is asked of it:
+// [Engine.Rules] (scheduler rules), [Engine.IsAsync], [Engine.GraphSizes], [Engine.Speculation],
+// [Engine.Offload]. [Flags] lists the flags that a release accepts, [Reached] the settings whose
+// effect on a step is not modelled.
+package vllm
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Engine is vLLM's knobs under vLLM's own names (spec#engine-knobs).
+type Engine struct {
+	VLLMVersion          string           `json:"version"`
+	MaxModelLen          trace.Opt[int64] `json:"max_model_len"`
+	MaxNumSeqs           int64            `json:"max_num_seqs"`
+	MaxNumBatchedTokens  int64            `json:"max_num_batched_tokens"`
+	ChunkedPrefill       bool             `json:"enable_chunked_prefill"`
+	PrefixCaching        bool             `json:"enable_prefix_caching"`
+	BlockSize            int64            `json:"block_size"`             // tokens
+	GPUMemoryUtilization float64          `json:"gpu_memory_utilization"` // 0..1
+	KVBlocksGPU          trace.Opt[int64] `json:"kv_blocks_total_gpu"`    // without the null block
+	CPUOffloading        bool             `json:"cpu_offloading"`
+	KVBlocksCPU          int64            `json:"kv_blocks_total_cpu"`
+	AsyncScheduling      trace.Opt[bool]  `json:"async_scheduling"`               // unknown: by version (spec#async-scheduling)
+	SchedulingPolicy     string           `json:"scheduling_policy"`              // fcfs | priority
+	LongPrefillThreshold int64            `json:"long_prefill_token_threshold"`   // 0 = off
+	SpeculativeDecoding  bool             `json:"speculative_decoding,omitempty"` // loaded only to be rejected
+	ExpertParallel       bool             `json:"enable_expert_parallel,omitempty"`
+	Extra                Values           `json:"extra,omitempty"` // other vllm serve flags, provenance only
+}
+
+// Values are settings that nobody reads by type. Their whole numbers stay whole through JSON:
+// a wall-clock stamp in nanoseconds has more digits than a float64 holds.
+type Values map[string]any
+
+// UnmarshalJSON reads an object.
+func (v *Values) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var all map[string]any
+	if err := d.Decode(&all); err != nil {
+		return err
+	}
+	for key, value := range all {
+		all[key] = whole(value)
+	}
+	*v = all
+	return nil
+}
+
+// whole is what YAML makes of a value that came with its digits.
+func whole(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			v[key] = whole(value)
+		}
+	case []any:
+		for i, value := range v {
+			v[i] = whole(value)
+		}
+	case json.Number:
+		if n, err := strconv.Atoi(v.String()); err == nil {
+			return n
+		}
+		if n, err := strconv.ParseUint(v.String(), 10, 64); err == nil {
+			return n
+		}
+		f, _ := v.Float64()
+		return f
+	}
+	return v
+}
+
+// vLLM's own defaults, in one place: what run.yaml may leave out (V1 engine,
+// 0.8 and later). The token budget and the seats have no default here, because
+// vLLM's depend on the GPU and the entry point; init fills them in and says so.
+const (
+	DefaultBlockSize            = 16  // tokens; CUDA
+	CPUBlockSize                = 128 // tokens; vLLM's CPU back end
+	DefaultGPUMemoryUtilization = 0.9 // share of device memory, before memoryShareSince
+	DefaultSchedulingPolicy     = "fcfs"
+	DefaultChunkedPrefill       = true
+	DefaultPrefixCaching        = true
+)
+
+// memoryShareSince is the first release that takes 0.92 of the memory (vllm/config/cache.py).
+var memoryShareSince = [2]int{0, 23}
+
+func DefaultMemoryShare(version string) float64 {
+	if v, known := ParseVersion(version); known && !Before(v, memoryShareSince) {
+		return 0.92
+	}
+	return DefaultGPUMemoryUtilization
+}
+
+// Keep notes another flag of vllm serve.
+func (e *Engine) Keep(key string, value any) {
+	if e.Extra == nil {
+		e.Extra = map[string]any{}
+	}
+	e.Extra[key] = value
+}
+
+// WithDefaults is the engine with vLLM's block size, share of memory and policy.
+func (e Engine) WithDefaults() Engine {
+	e.BlockSize = DefaultBlockSize
+	e.GPUMemoryUtilization = DefaultGPUMemoryUtilization
+	e.SchedulingPolicy = DefaultSchedulingPolicy
+	return e
+}
+
+// Number is a number of run.yaml, whole or not.
+func Number(v any) (float64, bool) {
+	switch v := v.(type) {
+	case int:
+		return float64(v), true
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, true
+	}
+	return 0, false
+}
+
+// Upper bounds of knobs: far above any server, and low enough that products of
+// blocks, tokens and sequences stay exact.
+const (
+	MaxDevices   = 1 << 16
+	maxSeqs      = 1 << 20
+	MaxTokens    = 1 << 31
+	maxBlockSize = 1 << 16
+	MaxKVBlocks  = 1 << 24 // five times what eight B200 hold of a model of 100 M parameters in blocks of one token
+)
+
+func (e *Engine) checkBounds() error {
+	for _, k := range []struct {
+		name       string
+		value, max int64
+	}{{"max_num_batched_tokens", e.MaxNumBatchedTokens, MaxTokens}, {"max_num_seqs", e.MaxNumSeqs, maxSeqs},
+		{"block_size", e.BlockSize, maxBlockSize},
+		{"max_model_len", e.MaxModelLen.V, MaxTokens}, {"kv_blocks_total_gpu", e.KVBlocksGPU.V, MaxKVBlocks},
+		{"kv_blocks_total_cpu", e.KVBlocksCPU, MaxKVBlocks}, {"long_prefill_token_threshold", e.LongPrefillThreshold, MaxTokens}} {
+		if k.value > k.max {
+			return trace.Errorf(BadKnobs, "%s: got %d, want at most %d", k.name, k.value, k.max)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) Check() error {
+	if e.MaxNumBatchedTokens <= 0 {
+		return trace.Errorf(BadKnobs, "max_num_batched_tokens: got %d, want > 0 tokens", e.MaxNumBatchedTokens).
+			WithHint("give --max-num-batched-tokens as the server printed it at start")
+	}
+	if e.MaxNumSeqs <= 0 {
+		return trace.Errorf(BadKnobs, "max_num_seqs: got %d, want > 0 requests", e.MaxNumSeqs).WithHint("give --max-num-seqs")
+	}
+	if e.BlockSize <= 0 {
+		return trace.Errorf(BadKnobs, "block_size: got %d, want > 0 tokens", e.BlockSize).WithHint("give --block-size")
+	}
+	if e.KVBlocksGPU.OK && e.KVBlocksGPU.V < 0 || e.KVBlocksCPU < 0 {
+		return trace.Errorf(BadKnobs, "kv_blocks_total: got %d on GPU and %d on CPU, want >= 0 blocks", e.KVBlocksGPU.V, e.KVBlocksCPU)
+	}
+	return e.checkBounds()
+}
+
+// Codes of engines.
+const (
+	BadKnobs          trace.Code = "bad_knobs"
+	UnsupportedEngine trace.Code = "unsupported_engine"
+	NotModelled       trace.Code = "not_modelled"
+)
+
+// OptInt prints an optional count for a message.
+func OptInt(o trace.Opt[int64]) string {
+	if !o.OK {
+		return "none"
+	}
+	return strconv.FormatInt(o.V, 10)
+}
+
+// Object is a flag that is an object; nil for none.
+func (e *Engine) Object(key string) map[string]any {
+	m, _ := e.Extra[key].(map[string]any)
+	return m
+}
