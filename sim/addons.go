@@ -11,8 +11,8 @@ type drafting struct {
 	us float64
 }
 
-// WithDrafter is the model with the time that the deployment's drafter adds to a step in
-// which somebody's last known token is computed; m itself where it has none on the GPU.
+// WithDrafter is the model with the time that the deployment's drafter adds to every step that
+// samples a token; m itself where no drafter runs on the GPU.
 func WithDrafter(m Model, d *deploy.Deployment) Model {
 	us, passes := d.DrafterUs()
 	if us == 0 {
@@ -21,7 +21,7 @@ func WithDrafter(m Model, d *deploy.Deployment) Model {
 	return &drafting{Model: m, us: us * float64(passes)}
 }
 
-// StepUs is the step and, behind it, the proposals of the next one.
+// StepUs is the step time plus that of the proposals for the next step.
 func (m *drafting) StepUs(b *Batch) (float64, error) {
 	us, err := m.Model.StepUs(b)
 	if b.DecodeReqs+b.PrefillReqs > 0 {

@@ -5,51 +5,57 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// balancer sends requests to ranks as the API servers of vLLM do (v1/engine/core_client.py,
-// DPLBAsyncMPClient, of 0.19.1 to 0.33.0): each server goes by the counts that the coordinator
-// publishes every 100 ms and by what it has sent itself. Requests come to the servers in
-// turn. With an external balancer each rank has a server of its own, with a hybrid one each node.
+// balancer sends requests to ranks as the API servers of vLLM do (vllm/v1/engine/core_client.py:
+// DPLBAsyncMPClient.get_core_engine_for_request(), 0.19.1 to 0.33.0): each server chooses by the
+// counts that the coordinator publishes every 100 ms and by what it has sent itself. Requests are
+// dealt to the servers in turn. With an external load balancer each rank has a server of its own,
+// with a hybrid one each node.
 type balancer struct {
 	rules       vllm.Rules
 	ranks       int // behind one server
 	servers     []apiServer
-	next        int
+	nextServer  int
 	publishedUs int64
-	of          []int32 // by request: its server and rank
+	slots       []int32 // by request: server * ranks + rank behind it
 }
 
-// apiServer is what one server knows of its ranks.
+// apiServer is what one API server knows of its ranks.
 type apiServer struct {
-	first    int // of its ranks
-	clients  int64
-	start    int // where the scan begins, so that ties do not favour one rank
+	first    int   // its first rank
+	clients  int64 // API servers of the same ranks
+	start    int   // where the scan begins, so that ties do not favour one rank
 	counts   []rankCounts
-	inFlight []int64 // requests that it has sent and that have not left
+	inFlight []int64 // by rank: requests that it has sent and that have not left
 }
 
-// rankCounts are a rank's as published.
+// rankCounts are a rank's counts as published.
 type rankCounts struct {
 	waiting, running int64
-	usage            float64 // of the KV cache
+	kvUsage          float64 // share of the KV cache
 }
 
-// publishEveryUs is the coordinator's interval.
+// publishEveryUs is the coordinator's interval (coordinator.py).
 const publishEveryUs = 100_000
 
 func newBalancer(d *deploy.Deployment, rules vllm.Rules) *balancer {
-	b := &balancer{rules: rules, publishedUs: -1}
 	ranks, clients := d.Balanced()
-	b.ranks = int(ranks)
+	b := &balancer{rules: rules, ranks: int(ranks), publishedUs: -1}
 	for first := int64(0); first < d.DP; first += ranks {
 		for k := range clients {
-			b.servers = append(b.servers, apiServer{first: int(first), clients: clients, start: int(ranks * k / clients),
-				counts: make([]rankCounts, ranks), inFlight: make([]int64, ranks)})
+			b.servers = append(b.servers, apiServer{
+				first:    int(first),
+				clients:  clients,
+				start:    int(ranks * k / clients),
+				counts:   make([]rankCounts, ranks),
+				inFlight: make([]int64, ranks),
+			})
 		}
 	}
 	return b
 }
 
-// publish tells all servers the counts of all ranks, where a moment of publishing has come up to atUs.
+// publish gives all servers the counts of all ranks, if a moment of publishing has passed up to
+// atUs.
 func (b *balancer) publish(ranks []*Engine, atUs int64) {
 	tick := atUs / publishEveryUs * publishEveryUs
 	if tick <= b.publishedUs {
@@ -60,48 +66,55 @@ func (b *balancer) publish(ranks []*Engine, atUs int64) {
 		s := &b.servers[k]
 		for i := range s.counts {
 			e := ranks[s.first+i]
-			s.counts[i] = rankCounts{int64(e.numWaiting()), int64(len(e.running)), 1 - float64(e.pool.Free)/float64(max(1, e.pool.Total))}
+			s.counts[i] = rankCounts{
+				waiting: int64(e.numWaiting()),
+				running: int64(len(e.running)),
+				kvUsage: 1 - float64(e.pool.Free)/float64(max(1, e.pool.Total)),
+			}
 		}
 	}
 }
 
-// pick is the rank of request i.
-func (b *balancer) pick(i int) int {
-	at := b.next
-	b.next = (b.next + 1) % len(b.servers)
-	s := &b.servers[at]
+// pickRank is the rank that request i is sent to.
+func (b *balancer) pickRank(i int) int {
+	server := b.nextServer
+	b.nextServer = (b.nextServer + 1) % len(b.servers)
+	s := &b.servers[server]
 	best, least := 0, 0.0
 	for k := range b.ranks {
 		rank := (s.start + k) % b.ranks
-		if score := s.score(rank, b.rules.BalancerInFlight); k == 0 || score < least {
-			best, least = rank, score
+		load := s.loadOf(rank, b.rules.BalancerInFlight)
+		if k == 0 || load < least {
+			best, least = rank, load
 		}
 	}
 	s.counts[best].waiting += s.clients
 	s.inFlight[best]++
-	if b.rules.BalancerRotates {
+	if b.rules.BalancerRotates { // since 0.26
 		s.start = (s.start + 1) % b.ranks
 	}
-	for len(b.of) <= i {
-		b.of = append(b.of, 0)
+	for len(b.slots) <= i {
+		b.slots = append(b.slots, 0)
 	}
-	b.of[i] = int32(at*b.ranks + best)
+	b.slots[i] = int32(server*b.ranks + best)
 	return s.first + best
 }
 
-// score is a rank's load; the lowest gets the request.
-func (s *apiServer) score(rank int, inFlight bool) float64 {
+// loadOf is a rank's load; the lowest gets the request. Since 0.28 (inFlight) it counts what the
+// server has in flight, and KV usage where requests wait.
+func (s *apiServer) loadOf(rank int, inFlight bool) float64 {
 	c := &s.counts[rank]
 	if !inFlight {
 		return float64(4*c.waiting + c.running)
 	}
 	load := max(s.clients*s.inFlight[rank], c.waiting+c.running)
-	return float64(load) + 6*float64(c.waiting)*max(0, c.usage-0.5)
+	return float64(load) + 6*float64(c.waiting)*max(0, c.kvUsage-0.5)
 }
 
-// left forgets a request that has left.
-func (b *balancer) left(i int) {
-	if i < len(b.of) {
-		b.servers[int(b.of[i])/b.ranks].inFlight[int(b.of[i])%b.ranks]--
+// forget removes a request that has left from those in flight.
+func (b *balancer) forget(i int) {
+	if i < len(b.slots) {
+		slot := int(b.slots[i])
+		b.servers[slot/b.ranks].inFlight[slot%b.ranks]--
 	}
 }

@@ -33,16 +33,17 @@ type Batch struct {
 	DraftTokens     int64           // of DecodeTokens those that verify drafts
 	PrefillContext  int64           // tokens: sum over prefill of c
 
-	reaches []model.Reach     // of the model's attention beside the full one
+	reaches []model.Reach     // of the model's attention that is not full attention
 	reached *features.Reached // sums within them; nil: not counted
 }
 
 // begin empties the batch for a step; pairs within the reaches are counted in sums.
 func (b *Batch) begin(step, startUs int64, reaches []model.Reach, sums *features.Reached) {
-	*b = Batch{}
-	if b.StepID, b.StartUs = step, startUs; len(reaches) > 0 {
+	*b = Batch{StepID: step, StartUs: startUs}
+	if len(reaches) > 0 {
 		*sums = features.Reached{}
-		b.reaches, b.reached = reaches, sums
+		b.reaches = reaches
+		b.reached = sums
 	}
 }
 
@@ -151,7 +152,10 @@ type Queue struct {
 // BasisStep is the batch as the bases of the other models see it.
 func (b *Batch) BasisStep() features.Step {
 	return features.Step{
-		PrefillTokens: float64(b.PromptTokens), DecodeTokens: float64(b.Tokens() - b.PromptTokens),
-		Requests: float64(b.PrefillReqs + b.DecodeReqs), PrefillAttn: float64(b.PromptAttnTwice) / 2, DecodeContext: float64(b.PastPrompt),
+		PrefillTokens: float64(b.PromptTokens),
+		DecodeTokens:  float64(b.Tokens() - b.PromptTokens),
+		Requests:      float64(b.PrefillReqs + b.DecodeReqs),
+		PrefillAttn:   float64(b.PromptAttnTwice) / 2,
+		DecodeContext: float64(b.PastPrompt),
 	}
 }

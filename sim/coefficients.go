@@ -7,9 +7,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// physics is the physics-normalised step-time model, versions 1.0 and 1.1: the
-// trainer's features, the artifact's coefficients, coeff's one Predict. It is
-// not safe for concurrent use; make one per run.
+// physics is the step-time model of a coefficient set: the trainer's features of the set's
+// version times its coefficients. It is not safe for concurrent use; make one per run.
 type physics struct {
 	space   *features.Space
 	predict *features.Predictor
@@ -48,16 +47,23 @@ func betaOf(sp *features.Space, b *Batch, in *features.StepInput, x []float64) (
 // Features is the vector of the last StepUs.
 func (p *physics) Features() []float64 { return p.x }
 
-// Warnings says where predictions left what the training data covered (spec#training-range).
+// Warnings are the places where predictions left what the training data covered
+// (spec#training-range).
 func (p *physics) Warnings() []trace.Finding { return p.predict.Warnings() }
 
 // FillStepInput turns a batch into the features' input (spec#simulator-batches).
 func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 	*in = features.StepInput{
-		PrefillTokens: float64(b.PrefillTokens), DecodeTokens: float64(b.DecodeTokens), ScheduledTokens: float64(b.Tokens()),
-		NumPrefillReqs: float64(b.PrefillReqs), NumDecodeReqs: float64(b.DecodeReqs), DecodeContextTokens: float64(b.DecodeContext),
-		RunningDepth: float64(b.Running), PreemptionEMA: b.PreemptionEMA,
-		TransferBlocks: float64(b.StoreBlocks), CPUResidentReadBlocks: float64(b.LoadBlocks),
+		PrefillTokens:         float64(b.PrefillTokens),
+		DecodeTokens:          float64(b.DecodeTokens),
+		ScheduledTokens:       float64(b.Tokens()),
+		NumPrefillReqs:        float64(b.PrefillReqs),
+		NumDecodeReqs:         float64(b.DecodeReqs),
+		DecodeContextTokens:   float64(b.DecodeContext),
+		RunningDepth:          float64(b.Running),
+		PreemptionEMA:         b.PreemptionEMA,
+		TransferBlocks:        float64(b.StoreBlocks),
+		CPUResidentReadBlocks: float64(b.LoadBlocks),
 	}
 	if v == features.V10 {
 		in.SumPrefillAttnWork = float64(b.PrefillAttnWork)
@@ -101,9 +107,14 @@ func (a *alphaDelay) DelayUs(q *Queue) (float64, error) {
 	if q.TotalBlocks > 0 {
 		usage = 1 - float64(q.FreeBlocks)/float64(q.TotalBlocks)
 	}
-	a.in = features.QueueInput{RunningDepth: float64(q.Running), WaitingDepth: float64(q.Waiting), KVUsageRatio: usage,
-		PromptTokens: float64(q.PromptTokens), PreemptionEMA: q.PreemptionEMA,
-		PrefixHitRatio: min(1, float64(q.CachedBlocks*a.blockSize)/float64(max(1, q.PromptTokens)))}
+	a.in = features.QueueInput{
+		RunningDepth:   float64(q.Running),
+		WaitingDepth:   float64(q.Waiting),
+		KVUsageRatio:   usage,
+		PromptTokens:   float64(q.PromptTokens),
+		PreemptionEMA:  q.PreemptionEMA,
+		PrefixHitRatio: min(1, float64(q.CachedBlocks*a.blockSize)/float64(max(1, q.PromptTokens))),
+	}
 	if a.space.Version() == features.V10 {
 		a.in.KVFreeBytes = a.space.KVFreeBytes(float64(q.TotalBlocks), usage)
 	} else {
@@ -119,7 +130,7 @@ func (a *alphaDelay) DelayUs(q *Queue) (float64, error) {
 // Features is the vector of the last DelayUs.
 func (a *alphaDelay) Features() []float64 { return a.x }
 
-// Warnings says where predictions left what the training data covered.
+// Warnings are the places where predictions left what the training data covered.
 func (a *alphaDelay) Warnings() []trace.Finding { return a.predict.Warnings() }
 
 // EngineOf is an engine driven by a set: its step time, and its overhead

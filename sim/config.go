@@ -32,18 +32,18 @@ type Config struct {
 	TokenUs     float64 // trained-physics a2, blackbox a2: shown on TTFT and on every gap, outside the engine
 	TokenGaps   bool    // per-request quantiles of token gaps
 	Gradient    bool    // derivatives per request (linear latency models)
-	// Restarts takes a request that finds nobody waiting as a new beginning for
-	// the derivatives. Without it only an idle engine is one, and the derivatives
-	// are exact for changes that leave the schedule as it is; in a busy period of
-	// minutes no useful change does. With it they say what finite changes do.
+	// Restarts restarts the derivatives at a request that finds the queue empty. Without it only an
+	// idle engine restarts them, and they are exact for changes of coefficients that leave the
+	// schedule as it is; in a busy period of minutes no useful change does. With it they
+	// approximate the effect of finite changes.
 	Restarts bool
-	// FreeStored gives the blocks of a finished request back at once, copies to
-	// the CPU tier or not; the connector of vLLM keeps them for a step or more.
+	// FreeStored frees the blocks of a finished request at once, even while they are copied to the
+	// CPU tier; vLLM's connector keeps them for a step or more.
 	FreeStored bool
 	KVBlocks   int64 // GPU blocks without the null block; 0 = the deployment's, stated or estimated
 
-	// Load says when the KV blocks of so many tokens of request i, asked for at nowUs, have come from another server;
-	// nil: Request.LoadUs after that.
+	// Load returns when the KV blocks of so many tokens of request i, requested at nowUs, have
+	// arrived from another server; nil: Request.LoadUs later.
 	Load func(i int, nowUs, tokens int64) (atUs int64)
 	// Ranks runs all engines of a data-parallel deployment; without it one of them.
 	Ranks           bool
@@ -130,13 +130,13 @@ func (c *Config) Check() error {
 		}
 	}
 	if c.Noise != nil {
-		return c.Noise.check()
+		return c.Noise.checkQuantiles()
 	}
 	return nil
 }
 
-// kvBlocks is the number of GPU KV blocks without the null block: what cfg
-// says, else what the deployment states or its memory has room for.
+// kvBlocks is the number of GPU KV blocks without the null block: Config.KVBlocks, else what the
+// deployment states or its memory has room for.
 func kvBlocks(cfg *Config) (int64, error) {
 	if cfg.KVBlocks > 0 {
 		return cfg.KVBlocks, nil

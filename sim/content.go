@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// Content says what the blocks of one request hold, as far as others may share
-// it. Two requests have an equal hash for block b exactly when their tokens 0 to
-// (b+1)*blockSize are known to be equal.
+// Content describes the tokens of one request, as far as other requests may share them. Two
+// requests have an equal hash for block b exactly when their tokens 0 to (b+1)*blockSize are known
+// to be equal.
 type Content struct {
 	PromptTokens int64
 	// Requests of one Group (not 0) share their first GroupTokens prompt tokens.
@@ -16,11 +16,11 @@ type Content struct {
 	// equal leading ids mean equal tokens.
 	Hashes     []uint64
 	HashTokens int64
-	// HashedTokens is how far Hashes speak of the request, its output included; 0 = its prompt.
+	// HashedTokens is how many tokens Hashes cover, output included; 0 = the prompt.
 	HashedTokens int64
 	// Ahead is the number of tokens behind a block that its hash covers too.
 	Ahead int64
-	// Own is unlike any other request's: what is not shared is hashed with it.
+	// Own is unique to the request: what is not shared is hashed with it.
 	Own uint64
 
 	chain []uint64 // of Hashes, as far as it was asked for

@@ -21,7 +21,7 @@ type Dump struct {
 	journeyCoin, stepCoin, richCoin *rand.Rand
 	live                            map[int]*journey
 	step                            stepSpan
-	core, api, steps                []span   // ended spans of the next line
+	core, api, steps                []span   // ended spans of the next line, by tracer
 	spare                           []buffer // memory for the events of step spans
 	lastLine                        int64    // wall ns of the last line
 
@@ -210,6 +210,7 @@ func maxTokens(r *Request) int64 {
 	return r.OutputTokens
 }
 
+// endCore ends the core span of a request that the engine has finished.
 func (p *Dump) endCore(j *journey) {
 	var b buffer
 	spanHead(&b, j.traceID, j.coreSpan, j.apiSpan, 768, "llm_core", 1, j.queuedWall, j.finishedWall)
@@ -258,7 +259,7 @@ func (p *Dump) departed(j *journey, e *Event) {
 	b.raw(`]`)
 	spanTail(&b, 0)
 	p.api = append(p.api, span{head: b})
-	p.line(p.wall(ns), false)
+	p.writeLine(p.wall(ns), false)
 }
 
 func (p *Dump) route() string {
@@ -268,18 +269,15 @@ func (p *Dump) route() string {
 	return "/v1/completions"
 }
 
-// Attributes and events as OTLP JSON: 64-bit integers are strings, wall stamps
-// are strings, doubles are numbers.
-
 // The producer's exporter: a line every five seconds, or when it holds many spans.
 const (
 	lineNs    = 5_000_000_000
 	lineSpans = 512
 )
 
-// line writes the ended spans as one line when it is time, or when forced. The
-// engine and the API server are two processes: two resources.
-func (p *Dump) line(wall int64, force bool) {
+// writeLine writes the ended spans as one line when it is time, or when forced. The engine and
+// the API server are two processes, so they are two resources.
+func (p *Dump) writeLine(wall int64, force bool) {
 	n := len(p.core) + len(p.api) + len(p.steps)
 	if n == 0 || !force && n < lineSpans && wall-p.lastLine < lineNs {
 		return
@@ -350,7 +348,7 @@ func (p *Dump) Close(lastStep int64) error {
 	if len(p.step.starts) > 0 {
 		p.closeStepSpan(lastStep, p.lastWall())
 	}
-	p.line(0, true)
+	p.writeLine(0, true)
 	err := p.out.Flush()
 	if p.kv != nil {
 		err = errors.Join(err, p.kv.out.Flush())

@@ -19,10 +19,11 @@ func (p *Dump) KV(e *KVEvent) {
 	if p.kv == nil {
 		return
 	}
-	p.kv.add(e)
+	p.kv.addEvent(e)
 }
 
-func (k *kvWriter) add(e *KVEvent) {
+// addEvent collects an event; published ends the line.
+func (k *kvWriter) addEvent(e *KVEvent) {
 	b := &k.line
 	if e.Kind == published {
 		if len(*b) == 0 {

@@ -5,7 +5,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// DumpOptions say how the run is recorded.
+// DumpOptions are the settings of the tracing that records the run.
 type DumpOptions struct {
 	JourneyRate     float64 // share of API requests with spans, 0..1
 	StepRate        float64 // share of steps with a summary, 0..1

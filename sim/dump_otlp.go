@@ -4,6 +4,8 @@ import (
 	"strconv"
 )
 
+// buffer is OTLP JSON being written: 64-bit integers and wall stamps are strings, doubles are
+// numbers.
 type buffer []byte
 
 func (b *buffer) raw(s string) { *b = append(*b, s...) }

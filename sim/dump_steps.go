@@ -127,5 +127,5 @@ func (p *Dump) closeStepSpan(last, endWall int64) {
 	tail.raw(`]`)
 	spanTail(&tail, s.dropped)
 	p.steps = append(p.steps, span{b, s.events[s.starts[s.dropped]:], tail})
-	p.line(endWall, false)
+	p.writeLine(endWall, false)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// execute says when the step's result is there. A step without tokens runs no model. Synchronous
+// execute returns when the step's result is there. A step without tokens runs no model. Synchronous
 // step times are cadences, schedule() included; an asynchronous step begins when it is scheduled
 // and the one before is done. Among ranks in lockstep the end is pending until all have reached
 // the pass.
@@ -83,7 +83,7 @@ func (e *Engine) stepUs(b *Batch) (int64, error) {
 		e.out.ClippedSteps++
 		plain = 1
 	}
-	us := plain * e.drift.at(e.now)
+	us := plain * e.drift.factorAt(e.now)
 	if e.cfg.Noise != nil {
 		us *= e.cfg.Noise.draw(e.rng, b.Regime())
 	}

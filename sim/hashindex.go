@@ -19,7 +19,7 @@ func newIndex(blocks int64) index {
 
 func (x index) mask() uint64 { return uint64(len(x) - 1) }
 
-// place is where the hash stands, or the free place where it would.
+// place is the place of the hash, or the free place where it would be.
 func (x index) place(known []content, hash uint64) uint64 {
 	i := hash & x.mask()
 	for x[i] != none && known[x[i]].hash != hash {

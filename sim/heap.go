@@ -1,7 +1,6 @@
 package sim
 
-// Heap hands out its items in their order, the first of all first. The order must
-// tell any two items apart.
+// Heap hands out its items in their order. No two items may be equal in it.
 type Heap[T interface{ Before(T) bool }] []T
 
 // Push adds an item.

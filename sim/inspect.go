@@ -1,7 +1,7 @@
 package sim
 
-// inside is the state of an engine as its metrics page would show it. Requests
-// that have reached the input queue and were not picked up yet count as waiting.
+// inside is the state of an engine as its metrics page shows it. Requests that have reached the
+// input queue and were not picked up yet count as waiting.
 type inside struct {
 	Waiting     int64 // requests
 	Running     int64 // requests
@@ -10,14 +10,19 @@ type inside struct {
 	StepStartUs int64 // of the step that executes; -1: none does
 }
 
-// Inside looks at the engine; RunTo of that moment comes first.
+// Inside is the state of the engine now. The caller must have called RunTo for that moment.
 func (e *Engine) Inside() inside {
 	start := int64(-1)
 	if len(e.flight) > 0 && e.flight[0].tokens > 0 {
 		start = e.flight[0].start
 	}
-	return inside{Waiting: int64(e.numWaiting() + len(e.inbox)), Running: int64(len(e.running)), FreeBlocks: e.pool.Free,
-		TotalBlocks: e.pool.Total, StepStartUs: start}
+	return inside{
+		Waiting:     int64(e.numWaiting() + len(e.inbox)),
+		Running:     int64(len(e.running)),
+		FreeBlocks:  e.pool.Free,
+		TotalBlocks: e.pool.Total,
+		StepStartUs: start,
+	}
 }
 
 // Work is one request inside an engine, as only the engine knows it.
@@ -35,8 +40,14 @@ type Work struct {
 func (e *Engine) Each(visit func(Work)) {
 	scheduled := scheduled(e.cur)
 	show := func(s *seq, running bool) {
-		w := Work{Computed: s.computed, Prompt: s.prompt, Outputs: s.outputs, Remaining: s.target - s.outputs,
-			Priority: s.req.Priority, Running: running}
+		w := Work{
+			Computed:  s.computed,
+			Prompt:    s.prompt,
+			Outputs:   s.outputs,
+			Remaining: s.target - s.outputs,
+			Priority:  s.req.Priority,
+			Running:   running,
+		}
 		if running {
 			w.InStep = scheduled.tokensOf(s)
 		}
@@ -55,10 +66,10 @@ func (e *Engine) Each(visit func(Work)) {
 	}
 }
 
-// Watch tells of every block of shared content that becomes findable and of every
-// one that is lost, at the engine's time. It comes before the first request.
-func (e *Engine) Watch(told func(atUs int64, hash uint64, stored bool)) {
-	e.pool.Watch = func(hash uint64, stored bool) { told(e.now, hash, stored) }
+// Watch calls changed for every block of shared content that becomes findable (stored) or is
+// lost. It must be called before the first request.
+func (e *Engine) Watch(changed func(atUs int64, hash uint64, stored bool)) {
+	e.pool.Watch = func(hash uint64, stored bool) { changed(e.now, hash, stored) }
 }
 
 // BlockHashes appends the chained hashes of the leading blocks of request i that

@@ -56,11 +56,11 @@ func (e *Engine) handle(ev outsideEvent) {
 	}
 }
 
-// Arrive hands request i to the API at atUs: refused there, or on its way to
-// the engine. RunTo(atUs) comes first. The request is not copied.
+// Arrive hands request i to the API at atUs, which refuses it or sends it on to the engine. The
+// caller must have called RunTo(atUs). The request is not copied.
 func (e *Engine) Arrive(i int, r *Request, atUs int64) error { return e.arrive(i, r, atUs, nil) }
 
-// arrive is Arrive at a moment that moves as from does (nil: not at all).
+// arrive is Arrive at a moment with the derivatives from; nil: a moment that no coefficient moves.
 func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 	v := e.newVisit(i, r)
 	v.res = r.result(atUs)
@@ -106,7 +106,8 @@ func (e *Engine) overhead(v *visit, atUs int64) (us int64, err error) {
 		}
 	}
 	if e.grad != nil {
-		if e.grad.delayed(v.grad, exact); r.EnqueueUs.OK {
+		e.grad.delayed(v.grad, exact)
+		if r.EnqueueUs.OK {
 			e.grad.enqueued(v.grad, atUs+us)
 		}
 	}
@@ -129,7 +130,7 @@ func (e *Engine) newVisit(i int, r *Request) *visit {
 	return v
 }
 
-// refuse is what the API server rejects without asking the engine.
+// refuse is why the API server rejects a request without asking the engine; "": it does not.
 func (e *Engine) refuse(r *Request) trace.Code {
 	switch {
 	case r.PromptTokens >= e.maxLen:
@@ -142,10 +143,11 @@ func (e *Engine) refuse(r *Request) trace.Code {
 	return ""
 }
 
-// apiLimits are what API servers turn requests away by, over all ranks behind them; 0: any.
+// apiLimits are the limits of API servers over all ranks behind them (max_num_queued_reqs,
+// max_num_queued_tokens, since 0.29); 0: no limit.
 type apiLimits struct {
-	mostReqs, reqs     int64 // unfinished
-	mostTokens, tokens int64 // prompt tokens of those without first token
+	mostReqs, reqs     int64 // unfinished requests
+	mostTokens, tokens int64 // prompt tokens of requests without first token
 }
 
 func (e *Engine) queueAt(at int64, r *Request) Queue {
@@ -161,8 +163,14 @@ func (e *Engine) queueAt(at int64, r *Request) Queue {
 
 // queueState is the engine's state as a request with a prompt meets it.
 func (e *Engine) queueState(prompt int64) Queue {
-	return Queue{Running: int64(len(e.running)), Waiting: int64(e.numWaiting()), FreeBlocks: e.pool.Free,
-		TotalBlocks: e.pool.Total, PreemptionEMA: e.ema, PromptTokens: prompt}
+	return Queue{
+		Running:       int64(len(e.running)),
+		Waiting:       int64(e.numWaiting()),
+		FreeBlocks:    e.pool.Free,
+		TotalBlocks:   e.pool.Total,
+		PreemptionEMA: e.ema,
+		PromptTokens:  prompt,
+	}
 }
 
 func (e *Engine) enqueue(i int, at int64) {
@@ -214,7 +222,7 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	return s
 }
 
-// describe says what the blocks of s hold, with its first attempt at admission.
+// describe sets the content of s, at its first attempt at admission.
 func (e *Engine) describe(s *seq) {
 	if n := len(e.reuse.contents); n > 0 {
 		s.content = e.reuse.contents[n-1]
@@ -310,7 +318,7 @@ func (e *Engine) depart(i int, at int64) {
 	e.leave(i, at)
 }
 
-// leave tells the driver and forgets the request.
+// leave calls the driver's hook and forgets the request.
 func (e *Engine) leave(i int, at int64) {
 	v := e.visits[i]
 	if e.hooks.Left != nil {
@@ -320,14 +328,17 @@ func (e *Engine) leave(i int, at int64) {
 	if v.grad != nil {
 		e.grad.free = append(e.grad.free, v.grad)
 	}
-	if v.req, v.s, v.grad = nil, nil, nil; len(e.reuse.visits) < mostSpare {
+	v.req = nil
+	v.s = nil
+	v.grad = nil
+	if len(e.reuse.visits) < mostSpare {
 		e.reuse.visits = append(e.reuse.visits, v)
 	}
 }
 
 func (e *Engine) emit(ev Event) {
 	if e.obs != nil {
-		own := ev // only where somebody looks does a copy leave the stack
+		own := ev // so that without an observer no event escapes to the heap
 		e.obs.Event(&own)
 	}
 }

@@ -10,11 +10,11 @@ type Means struct {
 	TTFTBy, TPOTBy []float64 // ms per unit of the coefficient; nil without Config.Gradient
 }
 
-// MeansOf simulates a load. With derivatives a request that finds nobody waiting
-// is a new beginning, as in Assess. Errors are those of the simulator.
+// MeansOf simulates a load. Derivatives restart as in a replay (Config.Restarts). Errors are those of the simulator.
 func MeansOf(cfg Config, reqs []Request) (*Means, error) {
 	m := &Means{}
-	if cfg.Restarts = true; cfg.Gradient {
+	cfg.Restarts = true
+	if cfg.Gradient {
 		c, err := gradientColumns(&cfg)
 		if err != nil {
 			return nil, err
@@ -36,7 +36,7 @@ func MeansOf(cfg Config, reqs []Request) (*Means, error) {
 	return m, nil
 }
 
-// Add takes one request in; what did not finish has no times.
+// Add adds one request; what did not finish has no times.
 func (m *Means) Add(r *RequestResult) {
 	ttft, ok1 := r.TTFTUs()
 	itl, ok2 := r.ITLUs()

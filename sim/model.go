@@ -1,6 +1,6 @@
 package sim
 
-// Model says how long a step executes.
+// Model predicts how long a step executes.
 type Model interface {
 	// StepUs is the execution time of a non-empty step in us, before noise and
 	// rounding (half up, at least 1 us; what was below is counted as clipped).

@@ -22,14 +22,14 @@ type Noise struct {
 	Decode, Prefill, Mixed []Quantile
 }
 
-// SetNoise is the noise of a set's residual quantiles, the same in validation and
-// in simulation; nil when it has none. The ends of a distribution (probability 0
-// and 1) are single rows, and interpolating towards them would widen the tails:
-// they are left out, and the next quantiles hold there.
+// SetNoise is the noise of a set's residual quantiles, the same in validation and in simulation;
+// nil when it has none. The ends of a distribution (probability 0 and 1) are single measurements,
+// and interpolating towards them would widen the tails: they are dropped, and the next quantiles
+// hold up to the ends.
 func SetNoise(set *coeff.Set) *Noise {
 	n := &Noise{}
 	for regime, quantiles := range set.Residuals {
-		q := n.of(regime)
+		q := n.quantilesOf(regime)
 		if q == nil {
 			continue
 		}
@@ -51,8 +51,8 @@ type DriftPoint struct {
 	Factor float64
 }
 
-// of is the distribution of a regime; nil for an unknown one.
-func (n *Noise) of(regime string) *[]Quantile {
+// quantilesOf is the distribution of a regime; nil for an unknown one.
+func (n *Noise) quantilesOf(regime string) *[]Quantile {
 	switch regime {
 	case RegimeDecode:
 		return &n.Decode
@@ -64,9 +64,10 @@ func (n *Noise) of(regime string) *[]Quantile {
 	return nil
 }
 
-func (n *Noise) check() error {
+// checkQuantiles verifies that the distributions are increasing.
+func (n *Noise) checkQuantiles() error {
 	for _, regime := range []string{RegimeDecode, RegimePrefill, regimeMixed} {
-		q := *n.of(regime)
+		q := *n.quantilesOf(regime)
 		for i, p := range q {
 			bad := !(p.Q >= 0 && p.Q <= 1) || !(p.Ratio > 0) || math.IsInf(p.Ratio, 0)
 			if bad || i > 0 && (p.Q <= q[i-1].Q || p.Ratio < q[i-1].Ratio) {
@@ -80,7 +81,7 @@ func (n *Noise) check() error {
 
 // draw returns a ratio for the regime.
 func (n *Noise) draw(rng *rand.Rand, regime string) float64 {
-	q := *n.of(regime)
+	q := *n.quantilesOf(regime)
 	if len(q) == 0 {
 		return 1
 	}
@@ -113,7 +114,8 @@ type driftCursor struct {
 
 func newDriftCursor(points []DriftPoint) driftCursor { return driftCursor{points: points, factor: 1} }
 
-func (d *driftCursor) at(us int64) float64 {
+// factorAt is the drift factor at a time that is no earlier than the last one asked for.
+func (d *driftCursor) factorAt(us int64) float64 {
 	for d.next < len(d.points) && d.points[d.next].FromUs <= us {
 		d.factor = d.points[d.next].Factor
 		d.next++

@@ -63,7 +63,7 @@ type StepView struct {
 	EndUs       int64 // end of execution; pendingUs: when all ranks have come to it
 	Rank        int   // of a data-parallel deployment
 	Ranked      bool  // it is one
-	Dummy       bool  // a rank with nothing to do: DecodeTokens of nobody
+	Dummy       bool  // the dummy pass of a rank without work: DecodeTokens belong to no request
 	Finished    int64 // requests finished between the previous step and this one
 	FreeBlocks  int64
 	TotalBlocks int64
@@ -122,8 +122,17 @@ func (e *Engine) showStep(end int64) {
 	scheduled := scheduled(e.cur)
 	for _, s := range e.running {
 		n := scheduled.tokensOf(s)
-		v.Members = append(v.Members, Member{Request: s.idx, Computed: s.computed, Prompt: s.prompt, New: n, OutputTokens: s.outputs,
-			Preemptions: s.preempted, Blocks: s.held.N, Registered: s.held.Registered, CachedTokens: max(0, s.cached)})
+		v.Members = append(v.Members, Member{
+			Request:      s.idx,
+			Computed:     s.computed,
+			Prompt:       s.prompt,
+			New:          n,
+			OutputTokens: s.outputs,
+			Preemptions:  s.preempted,
+			Blocks:       s.held.N,
+			Registered:   s.held.Registered,
+			CachedTokens: max(0, s.cached),
+		})
 		switch {
 		case n == 0:
 		case s.outputs == 0:

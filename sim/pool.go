@@ -7,38 +7,38 @@ import (
 // none is the absent block or list end.
 const none = int32(-1)
 
-// held is what one request holds of a pool.
+// held are the blocks of one request.
 type held struct {
 	N          int64   // blocks
 	IDs        []int32 // their identities, with caching only
 	Registered int64   // leading blocks whose content is known
 }
 
-// pool is the blocks of one engine.
+// pool is the KV blocks of one engine (vllm/v1/core/block_pool.py: BlockPool). Without prefix
+// caching it only counts; with it blocks have identities, reference counts, content hashes and an
+// eviction order.
 //
-// Free blocks queue for eviction. Freed blocks go to the tail, the last block of
-// a request before the ones in front of it; a cached block stays findable until
-// it is taken again. With UnhashedFirst those without content go to the head, so
-// that cached ones live longer.
+// Free blocks queue for eviction. Freed blocks go to the tail, the last block of a request before
+// the ones in front of it; a cached block stays findable until it is taken again. With
+// UnhashedFirst those without content go to the head, so that cached ones live longer.
 type pool struct {
-	Total, Free  int64
-	Hits, Misses int64 // blocks that requests were given with content they wanted, and empty ones
-	Gains        int64 // times a block came free or content became findable
-	Caching      bool
-	// UnhashedFirst: freed blocks without content are handed out next (vLLM from 0.24 on).
-	UnhashedFirst bool
-	Removed       func(hash uint64) // told of content that is lost, set before the first Register; nil = nobody listens
-	Taken         func(b int32)     // told of a block that is handed out to be filled; nil = nobody listens
-	// Watch is told when content first becomes findable and when its last block is lost.
-	Watch func(hash uint64, stored bool)
+	Total, Free   int64
+	Hits, Misses  int64 // blocks given to requests with content that they looked for, and empty ones
+	Gains         int64 // times a block came free or content became findable
+	Caching       bool
+	UnhashedFirst bool // free_blocks() since 0.24
+
+	Removed func(hash uint64)              // called when content is lost; set before the first Register; nil: no observer
+	Taken   func(b int32)                  // called when a block is handed out to be filled; nil: no connector waits for its copies
+	Watch   func(hash uint64, stored bool) // called when content first becomes findable and when its last block is lost
 
 	blocks  []block
 	content []content
 	index   index
 	queue   []int32 // a ring: free blocks, and none where one was taken out of turn
-	head    uint64  // where the next block to evict is sought
+	head    uint64  // of the queue: the search for the next block to evict begins here
 	tail    uint64
-	spare   [][]int32 // lists of identities that nobody uses: only who runs needs one
+	spare   [][]int32 // lists of identities to use again: only running requests need one
 }
 
 // block is one block's identity, small because decodes touch little else.
@@ -75,11 +75,16 @@ func newPool(total int64, caching bool) *pool {
 	return p
 }
 
-// Clone is an independent copy that nobody listens to.
+// Clone is an independent copy without Removed and Watch.
 func (p *pool) Clone() *pool {
 	c := *p
-	c.Removed, c.Watch, c.spare, c.blocks, c.content = nil, nil, nil, slices.Clone(p.blocks), slices.Clone(p.content)
-	c.index, c.queue = slices.Clone(p.index), slices.Clone(p.queue)
+	c.Removed = nil
+	c.Watch = nil
+	c.spare = nil
+	c.blocks = slices.Clone(p.blocks)
+	c.content = slices.Clone(p.content)
+	c.index = slices.Clone(p.index)
+	c.queue = slices.Clone(p.queue)
 	return &c
 }
 
@@ -96,23 +101,26 @@ func (p *pool) enqueue(b int32, first bool) {
 		p.tail++
 	}
 	at &= uint64(len(p.queue) - 1)
-	p.queue[at], p.blocks[b].place = b, int32(at)
+	p.queue[at] = b
+	p.blocks[b].place = int32(at)
 }
 
 // compact closes the gaps in the queue, at least half of which are gaps.
 func (p *pool) compact() {
-	mask, to := uint64(len(p.queue)-1), p.head
+	mask := uint64(len(p.queue) - 1)
+	to := p.head
 	for i := p.head; i != p.tail; i++ {
 		if b := p.queue[i&mask]; b != none {
-			p.queue[to&mask], p.blocks[b].place = b, int32(to&mask)
+			p.queue[to&mask] = b
+			p.blocks[b].place = int32(to & mask)
 			to++
 		}
 	}
 	p.tail = to
 }
 
-// take removes the block from the head of the queue and forgets its content.
-func (p *pool) take() int32 {
+// takeFree removes the block from the head of the queue and forgets its content (get_new_blocks()).
+func (p *pool) takeFree() int32 {
 	mask := uint64(len(p.queue) - 1)
 	for p.queue[p.head&mask] == none {
 		p.head++
@@ -131,8 +139,8 @@ func (p *pool) take() int32 {
 	return b
 }
 
-// release drops one reference; the last one puts the block at the tail, or first in the queue
-// where nobody can find its content.
+// release drops one reference. The last one puts the block into the queue: first, where it is to
+// be handed out next (free_blocks()).
 func (p *pool) release(b int32, first bool) {
 	at := &p.blocks[b]
 	at.ref--
@@ -144,16 +152,16 @@ func (p *pool) release(b int32, first bool) {
 	p.Gains++
 }
 
-// InUse reports whether somebody holds block b.
+// InUse reports whether a request holds block b.
 func (p *pool) InUse(b int32) bool { return p.blocks[b].ref > 0 }
 
-// Lookup returns the first registered block with the hash.
+// Lookup returns the first registered block with the hash (get_cached_block()).
 func (p *pool) Lookup(hash uint64) (int32, bool) {
 	b := p.index.find(p.content, hash)
 	return b, b != none
 }
 
-// Share gives a request the cached blocks it was found to have.
+// Share gives a request the cached blocks of its prefix (touch()).
 func (p *pool) Share(h *held, hits []int32) {
 	for _, b := range hits {
 		at := &p.blocks[b]
@@ -170,25 +178,25 @@ func (p *pool) Share(h *held, hits []int32) {
 	h.Registered += int64(len(hits))
 }
 
-// Register notes the content of the request's next unregistered block and makes
-// it findable, behind earlier blocks of the same content. A request's own
-// content is noted for Removed only: nobody else can look for it, see ListAll.
+// Register notes the content of the request's next unregistered block and makes it findable,
+// behind earlier blocks of the same content (cache_full_blocks()). A request's own content is noted
+// for Removed only: no other request can look for it, and ListAll makes it findable for itself.
 func (p *pool) Register(h *held, hash uint64, own bool) {
 	b := h.IDs[h.Registered]
 	h.Registered++
 	p.content[b].hash = hash
 	p.blocks[b].hashed = true
 	if !own {
-		p.list(b)
+		p.makeFindable(b)
 	}
 }
 
-// RegisterOwn is Register of all blocks before want, the request's own content,
-// when nobody listens.
+// RegisterOwn is Register of all blocks before want, with the request's own content and no
+// Removed.
 func (p *pool) RegisterOwn(h *held, want int64) { h.Registered = max(h.Registered, want) }
 
-// list makes a registered block findable.
-func (p *pool) list(b int32) {
+// makeFindable enters a registered block in the index.
+func (p *pool) makeFindable(b int32) {
 	p.Gains++
 	at := &p.content[b]
 	p.blocks[b].listed, at.dup = true, none
@@ -216,11 +224,11 @@ func (p *pool) ListAll(h *held, c *Content, blockSize int64) {
 		hash, _ := c.Block(int64(i), blockSize)
 		p.content[b].hash = hash
 		p.blocks[b].hashed = true
-		p.list(b)
+		p.makeFindable(b)
 	}
 }
 
-// evict forgets the content of b.
+// evict forgets the content of b (_maybe_evict_cached_block()).
 func (p *pool) evict(b int32) {
 	at := &p.content[b]
 	p.blocks[b].hashed = false
@@ -248,7 +256,7 @@ func (p *pool) evict(b int32) {
 	}
 }
 
-// Grow gives h blocks until it has want of them. The caller has checked Free.
+// Grow gives h blocks until it has want of them. The caller must have checked Free.
 func (p *pool) Grow(h *held, want int64) {
 	p.Misses += max(0, want-h.N)
 	if !p.Caching {
@@ -258,7 +266,7 @@ func (p *pool) Grow(h *held, want int64) {
 	}
 	p.equip(h)
 	for h.N < want {
-		h.IDs = append(h.IDs, p.take())
+		h.IDs = append(h.IDs, p.takeFree())
 		h.N++
 	}
 }

@@ -1,14 +1,14 @@
 package sim
 
 // allRanks are the engines of a data-parallel deployment behind their API servers: a scheduler
-// and a KV cache for each. Those of a model with experts go in lockstep, see [lockstep];
-// others are engines of their own.
+// and a KV cache for each. Those of a model with experts step together, see [lockstep]; the
+// others are independent.
 type allRanks struct {
 	engines  []*Engine
-	lockstep *lockstep // nil: each for itself
+	lockstep *lockstep // nil: independent
 	balance  *balancer
 	until    int64
-	running  *Engine // the one that runs, nil: none
+	running  *Engine // whose RunTo is under way; nil: none
 }
 
 // newRanks makes the idle ranks of cfg.Deployment at time 0. observe may be nil.
@@ -20,7 +20,7 @@ func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 	}
 	left := hooks.Left
 	hooks.Left = func(i int, atUs int64, res *RequestResult) {
-		r.balance.left(i)
+		r.balance.forget(i)
 		left(i, atUs, res)
 	}
 	behind, _ := d.Balanced()
@@ -34,7 +34,8 @@ func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 		if err != nil {
 			return nil, err
 		}
-		if r.engines = append(r.engines, e); r.lockstep != nil {
+		r.engines = append(r.engines, e)
+		if r.lockstep != nil {
 			r.lockstep.join(e)
 		}
 		e.api = r.engines[i-i%behind].api
@@ -43,31 +44,34 @@ func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 	return r, nil
 }
 
-// Arrive hands request i to the API at atUs, which sends it to a rank. RunTo(atUs) comes first, or nothing happens until then.
+// Arrive hands request i to the API at atUs, which sends it to a rank. The caller must have called
+// RunTo(atUs), unless nothing happens before atUs.
 func (r *allRanks) Arrive(i int, q *Request, atUs int64) error {
 	r.balance.publish(r.engines, atUs)
-	return r.engines[r.balance.pick(i)].Arrive(i, q, atUs)
+	return r.engines[r.balance.pickRank(i)].Arrive(i, q, atUs)
 }
 
 // RunTo is [Engine.RunTo] for all ranks, in the order of time.
 func (r *allRanks) RunTo(untilUs int64) error {
 	r.until = untilUs
 	for {
-		first := r.next()
+		first := r.nextRank()
 		at := first.NextUs()
-		if r.balance.publish(r.engines, min(at, r.until)); at >= r.until {
+		r.balance.publish(r.engines, min(at, r.until))
+		if at >= r.until {
 			return nil
 		}
 		r.running = first
 		err := first.RunTo(at + 1)
-		if r.running = nil; err != nil {
+		r.running = nil
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// next is the rank in which something happens next.
-func (r *allRanks) next() *Engine {
+// nextRank is the rank in which something happens next.
+func (r *allRanks) nextRank() *Engine {
 	first := r.engines[0]
 	for _, e := range r.engines[1:] {
 		if e.NextUs() < first.NextUs() {
@@ -78,16 +82,17 @@ func (r *allRanks) next() *Engine {
 }
 
 // NextUs is when something happens next; math.MaxInt64: never.
-func (r *allRanks) NextUs() int64 { return r.next().NextUs() }
+func (r *allRanks) NextUs() int64 { return r.nextRank().NextUs() }
 
 // Yield is [Engine.Yield] for all ranks.
 func (r *allRanks) Yield(atUs int64) {
-	if r.until = min(r.until, atUs); r.running != nil {
+	r.until = min(r.until, atUs)
+	if r.running != nil {
 		r.running.Yield(atUs)
 	}
 }
 
-// Inside is [Engine.Inside], the ranks' sum.
+// Inside is the sum of [Engine.Inside] over the ranks.
 func (r *allRanks) Inside() inside {
 	sum := inside{StepStartUs: -1}
 	for _, e := range r.engines {
@@ -101,34 +106,37 @@ func (r *allRanks) Inside() inside {
 	return sum
 }
 
-// Watch is [Engine.Watch]: content is findable while a rank has it.
-func (r *allRanks) Watch(told func(atUs int64, hash uint64, stored bool)) {
-	ranks := map[uint64]int{}
+// Watch is [Engine.Watch]: content is findable while some rank has it.
+func (r *allRanks) Watch(changed func(atUs int64, hash uint64, stored bool)) {
+	holders := map[uint64]int{} // ranks that have the content
 	for _, e := range r.engines {
 		e.Watch(func(atUs int64, hash uint64, stored bool) {
-			if ranks[hash]--; stored {
-				ranks[hash] += 2
+			if stored {
+				holders[hash]++
+			} else {
+				holders[hash]--
 			}
-			if n := ranks[hash]; n == 0 || stored && n == 1 {
-				told(atUs, hash, stored)
+			if n := holders[hash]; n == 0 || stored && n == 1 {
+				changed(atUs, hash, stored)
 			}
 		})
 	}
 }
 
-// Release is [Engine.Release], of the rank that has the blocks.
+// Release is [Engine.Release] of the rank that has the blocks.
 func (r *allRanks) Release(i int, atUs int64) { r.engines[r.RankOf(i)].Release(i, atUs) }
 
 // RankOf is the rank that request i was sent to.
 func (r *allRanks) RankOf(i int) int {
-	of := int(r.balance.of[i])
-	return r.balance.servers[of/r.balance.ranks].first + of%r.balance.ranks
+	b := r.balance
+	slot := int(b.slots[i])
+	return b.servers[slot/b.ranks].first + slot%b.ranks
 }
 
-// RankOf is 0 of an engine alone.
+// RankOf is 0: the engine is alone.
 func (*Engine) RankOf(int) int { return 0 }
 
-// Close ends the run: the sum of the ranks' results, which it holds too.
+// Close ends the run and returns the sum of the ranks' results; Result.Ranks has each.
 func (r *allRanks) Close() *Result {
 	ranks := make([]*Result, len(r.engines))
 	for i, e := range r.engines {
@@ -139,7 +147,7 @@ func (r *allRanks) Close() *Result {
 	return sum
 }
 
-// ofRank tells an observer which rank it sees.
+// ofRank adds the rank to what an observer sees.
 type ofRank struct {
 	Observer
 	rank int

@@ -139,11 +139,11 @@ func TestBalancerScores(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := apiServer{clients: 1, counts: []rankCounts{{0, 10, 0.4}, {2, 3, 0.5}}, inFlight: make([]int64, 2)}
-		if a, b := s.score(0, rules.BalancerInFlight), s.score(1, rules.BalancerInFlight); a != c.first || b != c.second {
+		if a, b := s.loadOf(0, rules.BalancerInFlight), s.loadOf(1, rules.BalancerInFlight); a != c.first || b != c.second {
 			t.Errorf("vLLM %s: scores %g and %g, want %g and %g", c.version, a, b, c.first, c.second)
 		}
 		b := &balancer{rules: rules, ranks: 2, servers: []apiServer{s}}
-		if got := b.pick(0); got != c.chosen {
+		if got := b.pickRank(0); got != c.chosen {
 			t.Errorf("vLLM %s: sent to %d, want %d", c.version, got, c.chosen)
 		}
 	}
@@ -162,7 +162,7 @@ func TestBalancerSpreadsABurst(t *testing.T) {
 		b := newBalancer(d, rules)
 		sent := make([]int64, d.DP)
 		for i := range 80 {
-			sent[b.pick(i)]++
+			sent[b.pickRank(i)]++
 		}
 		for rank, n := range sent {
 			if n != 10 {
@@ -171,7 +171,7 @@ func TestBalancerSpreadsABurst(t *testing.T) {
 		}
 	}
 	s := apiServer{clients: 1, counts: []rankCounts{{4, 6, 1}, {4, 6, 0.5}}, inFlight: make([]int64, 2)}
-	if a, b := s.score(0, true), s.score(1, true); a != 22 || b != 10 {
+	if a, b := s.loadOf(0, true), s.loadOf(1, true); a != 22 || b != 10 {
 		t.Errorf("scores %g and %g, want 10 + 4*6*0.5 = 22 and 10", a, b)
 	}
 }

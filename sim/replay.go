@@ -28,7 +28,7 @@ func (r *RequestResult) Measured() Measured {
 	return Measured{TTFTUs: known(r.TTFTUs()), SpanUs: known(itl*float64(r.OutputTokens-1), hasSpan), E2EUs: known(r.E2EUs())}
 }
 
-// Options say how requests are compared.
+// Options are the settings of a comparison.
 type Options struct {
 	// Bound stops a replay whose objective is certain to exceed it; 0: never.
 	Bound float64
@@ -67,7 +67,9 @@ func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, err
 	if len(seen) != len(reqs) {
 		return nil, trace.Errorf(CodeBadConfig, "measured requests: got %d for %d, want one each", len(seen), len(reqs))
 	}
-	if cfg.Gradient, cfg.Restarts = o.BlockUs > 0, true; cfg.Gradient && o.Theta != nil {
+	cfg.Restarts = true
+	cfg.Gradient = o.BlockUs > 0
+	if cfg.Gradient && o.Theta != nil {
 		if c, err := gradientColumns(&cfg); err != nil || len(o.Theta) != c.N() {
 			return nil, trace.Errorf(CodeBadConfig, "coefficients: got %d values for %d columns (%v)", len(o.Theta), c.N(), err)
 		}
@@ -90,7 +92,8 @@ func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, err
 	}
 	e.score.Steps = res.Steps
 	e.score.Stopped = res.Stopped
-	if e.score.Objective = e.score.Paired; !res.Stopped {
+	e.score.Objective = e.score.Paired
+	if !res.Stopped {
 		e.score.Quantiles = e.quantiles()
 		e.score.Objective += e.score.Quantiles
 	}
@@ -125,15 +128,15 @@ func (e *evaluation) left(i int, r *RequestResult) bool {
 	if g := r.Gradient; g != nil && r.Outcome == OutcomeFinished {
 		for k, d := range [metrics]*Derivative{&g.TTFT, &g.Span, &g.E2E} {
 			if want[k] > 0 {
-				e.add(r.ArrivalUs, d, got.all()[k], want[k])
+				e.addRow(r.ArrivalUs, d, got.all()[k], want[k])
 			}
 		}
 	}
 	return e.Bound <= 0 || e.score.Paired <= e.Bound
 }
 
-// add puts one row into the normal equations of its time block.
-func (e *evaluation) add(arrivalUs int64, d *Derivative, simulated, measured float64) {
+// addRow adds one row to the normal equations of its time block.
+func (e *evaluation) addRow(arrivalUs int64, d *Derivative, simulated, measured float64) {
 	at := int(arrivalUs / e.BlockUs)
 	for len(e.score.Blocks) <= at {
 		e.score.Blocks = append(e.score.Blocks, nil)
@@ -159,7 +162,7 @@ func (e *evaluation) quantiles() float64 {
 		for _, p := range quantiles {
 			ratio := stat.Quantile(e.simulated[k], p) / stat.Quantile(e.measured[k], p)
 			off := math.Abs(math.Log(ratio))
-			if !(off < missing) { // beside what never finishes a quantile is no number
+			if !(off < missing) { // also NaN: a quantile of requests that never finish is infinite
 				off = missing
 			}
 			sum += quantile * off

@@ -598,11 +598,11 @@ func TestNoiseAndDrift(t *testing.T) {
 	}
 	c := newDriftCursor([]DriftPoint{{100, 2}, {200, 0.5}})
 	for us, want := range map[int64]float64{0: 1} {
-		if got := c.at(us); got != want {
+		if got := c.factorAt(us); got != want {
 			t.Errorf("at %d: %g, want %g", us, got, want)
 		}
 	}
-	if c.at(150) != 2 || c.at(199) != 2 || c.at(200) != 0.5 {
+	if c.factorAt(150) != 2 || c.factorAt(199) != 2 || c.factorAt(200) != 0.5 {
 		t.Error("drift factors")
 	}
 }

@@ -27,25 +27,28 @@ type Request struct {
 	GroupTokens int64
 	Hashes      []uint64
 	HashTokens  int64
-	// HashedTokens is how far Hashes speak of it, its output included, which a later request may begin with; 0 = its prompt.
+	// HashedTokens is how many of its tokens Hashes cover, output included, with which a later
+	// request may begin; 0 = its prompt.
 	HashedTokens int64
 
-	// CachedTokens overrides the prefix-cache lookup of the first admission: what
-	// a recording says was found there. The blocks count as the request's own.
+	// CachedTokens overrides the prefix-cache lookup of the first admission with what a recording
+	// found there. The blocks count as the request's own.
 	CachedTokens trace.Opt[int64]
 
-	// Speculative decoding: how many drafts its 1st, 2nd, ... verify accepts, as a recording says; nil: drawn. None
-	// behind the end. Proposed is how many the drafter proposes, where fewer than the engine's; nil: all.
+	// Speculative decoding. Accepted is how many drafts its 1st, 2nd, ... verify accepted in a
+	// recording, and 0 behind its end; nil: drawn from the deployment's rates. Proposed is how many
+	// the drafter proposed, where fewer than the engine's number; nil: that number.
 	Accepted, Proposed []uint8
 
-	// Disaggregated prefill: RemotePrefill loads the whole prompt from another server, LoadUs after its blocks were
-	// taken; RemoteDecode keeps its blocks until SendUs after its end, when another server has read them.
+	// Disaggregated prefill. RemotePrefill loads the whole prompt from another server, which is
+	// done LoadUs after its blocks were allocated. RemoteDecode keeps its blocks until SendUs after
+	// its end, when another server has read them.
 	RemotePrefill, RemoteDecode bool
 	LoadUs, SendUs              int64
 
-	// AbortAtUs is when the abort reaches the engine (client gone, stop string);
-	// AbortKind says which outcome it leaves: OutcomeAborted, OutcomeTimedOut or
-	// OutcomeFinished (a stop string: the API calls it a success).
+	// AbortAtUs is when the abort reaches the engine (client gone, stop string). AbortKind is the
+	// outcome: OutcomeAborted, OutcomeTimedOut or OutcomeFinished (a stop string, which the API
+	// counts as success).
 	AbortAtUs trace.Opt[int64]
 	// AbortAfterUs is the same, from its arrival.
 	AbortAfterUs trace.Opt[int64]
@@ -62,8 +65,8 @@ type Request struct {
 	Loop    int
 	Queued  bool
 	ThinkUs int64
-	// With = i+1 makes it one more sample of request i (n > 1): it arrives
-	// together with it, and who waits for i waits for both. 0 = none.
+	// With = i+1 makes it one more sample of request i (n > 1): both arrive together, and a request
+	// that follows i waits for both. 0 = none.
 	With int
 
 	// EnqueueUs overrides arrival + overhead: when the request reaches the
@@ -82,16 +85,23 @@ var abortOutcomes = []Outcome{OutcomeAborted, OutcomeTimedOut, OutcomeFinished}
 
 // content is what the blocks of request i of the workload hold.
 func (r *Request) content(i int) Content {
-	return Content{PromptTokens: r.PromptTokens, Group: r.Group, GroupTokens: r.GroupTokens, Hashes: r.Hashes, HashTokens: r.HashTokens,
-		HashedTokens: r.HashedTokens, Own: uint64(i)}
+	return Content{
+		PromptTokens: r.PromptTokens,
+		Group:        r.Group,
+		GroupTokens:  r.GroupTokens,
+		Hashes:       r.Hashes,
+		HashTokens:   r.HashTokens,
+		HashedTokens: r.HashedTokens,
+		Own:          uint64(i),
+	}
 }
 
 // LatestUs is the end of simulated time, us: three centuries. A [ToUs] beyond it is
 // refused wherever requests are checked.
 const LatestUs = int64(1e16)
 
-// ToUs rounds a time in us to a whole one. What no time can be, and NaN, becomes one
-// that is refused: conversions of such numbers differ between processors.
+// ToUs rounds a time in us to a whole one. NaN and what is out of range become times that are
+// refused: a plain conversion of such numbers differs between processors.
 func ToUs(v float64) int64 {
 	switch {
 	case v <= -1:
@@ -103,7 +113,7 @@ func ToUs(v float64) int64 {
 }
 
 // check verifies request i of n.
-func (r *Request) check(i, n int) error {
+func (r *Request) checkRequest(i, n int) error {
 	bad := func(format string, args ...any) error {
 		return trace.Errorf(CodeBadConfig, "request %d (%q): got "+format, append([]any{i, r.ID}, args...)...)
 	}

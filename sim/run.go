@@ -20,9 +20,9 @@ func Run(cfg Config, reqs []Request, obs Observer) (*Result, error) {
 	return res, nil
 }
 
-// Stream is Run that keeps no results: left is told of every request as it
-// leaves, and at the end of those that never did. r is reused. When left returns
-// false the run ends there, and the result says Stopped.
+// Stream is Run without keeping results: it calls left for every request as it leaves, and at
+// the end for those that never did. r is reused. When left returns false the run ends there, and
+// Result.Stopped is set.
 func Stream(cfg Config, reqs []Request, obs Observer, left func(i int, r *RequestResult) bool) (*Result, error) {
 	d, err := newDriver(cfg, reqs, obs, left)
 	if err != nil {
@@ -59,9 +59,9 @@ type driver struct {
 	stop    int64
 	src     *Source
 	reqs    []Request
-	tell    func(i int, r *RequestResult) bool
+	onLeft  func(i int, r *RequestResult) bool
 	sent    []bool
-	from    map[int]*Derivative // by request that follows an answer
+	from    map[int]*Derivative // by request that follows an answer: the derivatives of its arrival
 	stopped bool
 }
 
@@ -70,11 +70,13 @@ func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *Req
 	if err != nil {
 		return nil, err
 	}
-	d := &driver{src: src, reqs: reqs, tell: left, sent: make([]bool, len(reqs))}
-	if d.stop = cfg.StopUs; d.stop == 0 {
+	d := &driver{src: src, reqs: reqs, onLeft: left, sent: make([]bool, len(reqs))}
+	d.stop = cfg.StopUs
+	if d.stop == 0 {
 		d.stop = math.MaxInt64
 	}
-	if d.Server, err = NewServer(cfg, obs, Hooks{Left: d.left}); cfg.Gradient {
+	d.Server, err = NewServer(cfg, obs, Hooks{Left: d.left})
+	if cfg.Gradient {
 		d.alone, _ = d.Server.(*Engine)
 	}
 	return d, err
@@ -84,7 +86,7 @@ func (d *driver) left(i int, atUs int64, r *RequestResult) {
 	if d.stopped {
 		return
 	}
-	if !d.tell(i, r) {
+	if !d.onLeft(i, r) {
 		d.stopped = true
 		d.Yield(math.MinInt64)
 		return
@@ -92,13 +94,13 @@ func (d *driver) left(i int, atUs int64, r *RequestResult) {
 	d.src.Left(i, atUs, func(j int, at int64, followed bool) {
 		d.Yield(at)
 		if d.alone != nil && followed {
-			d.carry(j, &d.alone.visits[i].grad.left)
+			d.carryDerivative(j, &d.alone.visits[i].grad.left)
 		}
 	})
 }
 
-// carry notes the answer that request j follows, for its derivatives.
-func (d *driver) carry(j int, left *Derivative) {
+// carryDerivative notes that request j arrives when another has left, and think time later.
+func (d *driver) carryDerivative(j int, left *Derivative) {
 	from := d.alone.grad.derivative()
 	from.set(left)
 	from.Us += float64(d.reqs[j].ThinkUs)
@@ -108,8 +110,8 @@ func (d *driver) carry(j int, left *Derivative) {
 	d.from[j] = &from
 }
 
-// send hands the next request to the engine.
-func (d *driver) send() error {
+// sendNext hands the next request to the server.
+func (d *driver) sendNext() error {
 	at, _ := d.src.Next()
 	i := d.src.Take()
 	d.sent[i] = true
@@ -125,6 +127,7 @@ func (d *driver) send() error {
 	return d.alone.arrive(i, r, at, from)
 }
 
+// run sends every request at its arrival and lets time pass between them.
 func (d *driver) run() (*Result, error) {
 	stop := d.stop
 	for !d.stopped {
@@ -138,24 +141,24 @@ func (d *driver) run() (*Result, error) {
 		switch next, ok := d.src.Next(); {
 		case d.stopped:
 		case ok && next <= at && next < stop: // a departure may have made another one come first
-			if err := d.send(); err != nil {
+			if err := d.sendNext(); err != nil {
 				return nil, err
 			}
 		case d.NextUs() >= stop:
-			return d.close(), nil
+			return d.finish(), nil
 		}
 	}
-	return d.close(), nil
+	return d.finish(), nil
 }
 
-// close ends the run and tells of the requests that have not left.
-func (d *driver) close() *Result {
+// finish ends the run and reports the requests that were never sent.
+func (d *driver) finish() *Result {
 	stopped := d.stopped
 	res := d.Close()
 	for i := range d.reqs {
 		if r := &d.reqs[i]; !d.sent[i] && !d.stopped {
 			res := r.result(r.ArrivalUs)
-			d.stopped = !d.tell(i, &res)
+			d.stopped = !d.onLeft(i, &res)
 		}
 	}
 	res.Stopped = stopped

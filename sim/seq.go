@@ -12,26 +12,26 @@ const (
 	statusDone
 )
 
-// seq is a request inside the engine. Token counts; blocks include the current
-// step's allocation. A decode of a synchronous engine without drafts touches the first two
-// lines of 64 bytes alone: hundreds of requests run, and each step walks over all of them.
+// seq is a request inside the engine. Counts are tokens; blocks include the current step's
+// allocation. Each step walks over hundreds of running requests, so the fields that a decode of a
+// synchronous engine without drafts needs are in the first two cache lines of 64 bytes.
 type seq struct {
-	computed int64 // tokens in KV, those of steps in flight included
+	computed int64 // tokens in KV, those of steps in flight included: num_computed_tokens
 	outputs  int64 // output tokens the scheduler knows
 	prompt   int64
-	inFlight int64 // output tokens scheduled but not yet known (asynchronous scheduling), drafts included
-	drafts   int64 // proposed behind its last known token, to be verified by its next step
+	inFlight int64 // output tokens scheduled but not yet known, drafts included: num_output_placeholders
+	drafts   int64 // proposed behind its last known token, to be verified by its next step: spec_token_ids
 	flying   int64 // tokens in steps in flight, where the engine keeps more than one
 	target   int64 // output tokens at which it stops
 	status   status
 	first    bool // FIRST_TOKEN has been seen
-	chunk    bool // its last step left known tokens uncomputed
+	chunk    bool // its last step left known tokens uncomputed: is_prefill_chunk
 	deferred bool // passed over while it waited
 	prefills bool // admitted, and has not computed all its known tokens since
 	drains   bool // some of flying is stale
 
 	held      held
-	side      int64 // blocks beside those of its tokens: of windows and states
+	side      int64 // further blocks, of attention windows and recurrent states
 	idx       int
 	maxTokens int64
 
@@ -56,21 +56,21 @@ type seq struct {
 	nextFree      *seq
 }
 
-// mostSpare is how many records of requests that have left an engine keeps for those to come: a
-// queue that drains does not need what it took to grow.
+// mostSpare bounds the records that an engine keeps for further requests, so that a queue that
+// was long once does not hold its memory.
 const mostSpare = 1024
 
-// freeList hands out the records of sequences that have left, the first first.
+// freeList hands out the records of sequences that have left, first in, first out.
 type freeList struct {
 	head, tail *seq
 	n          int
 }
 
 func (l *freeList) push(s *seq) {
-	if l.n++; l.n > mostSpare {
-		l.n--
+	if l.n == mostSpare {
 		return
 	}
+	l.n++
 	if l.head == nil {
 		l.head = s
 	} else {
@@ -98,7 +98,7 @@ type visit struct {
 	grad *gradient // nil without Config.Gradient
 }
 
-// tokens is what the scheduler wants in KV: prompt and known outputs.
+// tokens is what the scheduler wants in KV: prompt and known outputs (num_tokens).
 func (s *seq) tokens() int64 { return s.prompt + s.outputs }
 
 // blockHash is the chained hash of block b of the request.

@@ -36,7 +36,7 @@ func NewSource(reqs []Request) (*Source, error) {
 	s := &Source{reqs: reqs, followers: map[int][]int32{}, queues: map[int][]int32{}, samples: map[int][]int32{}, inside: map[int]int{}}
 	for i := range reqs {
 		r := &reqs[i]
-		if err := r.check(i, len(reqs)); err != nil {
+		if err := r.checkRequest(i, len(reqs)); err != nil {
 			return nil, err
 		}
 		switch {
@@ -86,9 +86,9 @@ func (s *Source) Take() (i int) {
 	return i
 }
 
-// Left says that request i has left at atUs, whatever its outcome: when all its
-// samples have, those that waited for it become due, and sent is told of each:
-// when it arrives, and whether it waited no longer than it thinks.
+// Left is called when request i has left at atUs, whatever its outcome. When all its samples
+// have left, the requests that follow it become due. Left calls sent for each: when it arrives,
+// and whether that is exactly its think time after atUs.
 func (s *Source) Left(i int, atUs int64, sent func(j int, atUs int64, followed bool)) {
 	if with := s.reqs[i].With; with > 0 {
 		i = with - 1
