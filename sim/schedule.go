@@ -5,7 +5,7 @@ import (
 )
 
 // This file is vllm/v1/core/sched/scheduler.py: schedule(), for the releases 0.15.1 to 0.33.0.
-// What a release does otherwise is a field of deploy.Rules, which has the release since when it
+// What a release does otherwise is a field of vllm.Rules, which has the release since when it
 // holds; TestOracle compares every step with vLLM's own scheduler. The parts:
 //
 //	schedule           schedule(): a step, and its place in the queue of steps in flight
